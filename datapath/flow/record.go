@@ -1,0 +1,121 @@
+// Package flow is the record of a decided flow: one JSON object on one line, the
+// same for the live daemon's flow log, the lab and the simulator, and its
+// rendering as text.
+package flow
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// Version is the version of the schema. It grows when a field changes its meaning
+// or goes away; new fields do not change it.
+const Version = 1
+
+// Record is one decided flow.
+type Record struct {
+	Version int `json:"version"`
+	// Time is when the decision was made; absent in simulations.
+	Time *time.Time `json:"time,omitempty"`
+	Node string     `json:"node,omitempty"`
+	// Queue is the number of the netfilter queue the packet came by; absent in simulations.
+	Queue *uint16 `json:"queue,omitempty"`
+
+	Verdict     string `json:"verdict"` // accept, dnat, reject or drop
+	Reason      string `json:"reason"`  // see decision.Reason
+	Protocol    string `json:"protocol"`
+	Source      string `json:"source"`      // ip:port, before translation
+	Destination string `json:"destination"` // ip:port, before translation
+	Local       bool   `json:"local"`       // generated on the node itself
+
+	Service  string `json:"service,omitempty"`  // namespace/name:port
+	Entry    string `json:"entry,omitempty"`    // see decision.Entry
+	Endpoint string `json:"endpoint,omitempty"` // ip:port; present iff verdict is dnat
+	Pod      string `json:"pod,omitempty"`      // namespace/name behind the endpoint, where known
+
+	Candidates []Candidate `json:"candidates,omitempty"` // the endpoints it could have got
+	Excluded   []Excluded  `json:"excluded,omitempty"`   // those it could not, and why
+	Draw       *float64    `json:"draw,omitempty"`       // in [0, 1); present iff there was a choice
+
+	Masquerade       bool   `json:"masquerade"`
+	MasqueradeReason string `json:"masqueradeReason,omitempty"`
+
+	// Conntrack is what became of the kernel's connection entry; absent in simulations
+	// and where none was wanted: created, kept (an earlier packet's decision
+	// stands, and endpoint is that one's), replaced (a finished connection had
+	// the same addresses and ports) or failed.
+	Conntrack string `json:"conntrack,omitempty"`
+	// MasqueradeAddress is the source address asked for; present iff the flow was
+	// masqueraded by a live daemon.
+	MasqueradeAddress string `json:"masqueradeAddress,omitempty"`
+	// Error says why the flow could not be set up, where conntrack is failed.
+	Error string `json:"error,omitempty"`
+
+	Generation uint64 `json:"generation"` // of the service table, from 1
+
+	Steps []decision.Step `json:"steps,omitempty"` // where asked for
+}
+
+// Candidate is an endpoint the flow could have got, and how likely.
+type Candidate struct {
+	Endpoint    string  `json:"endpoint"`
+	Probability float64 `json:"probability"`
+}
+
+// Excluded is an endpoint that gets no new flows, and why.
+type Excluded struct {
+	Endpoint string `json:"endpoint"`
+	Reason   string `json:"reason"` // see decision.ExclusionReason
+}
+
+// New makes the record of a decision, without steps and without what only a live
+// daemon knows. t and p have to be those the decision was made from.
+func New(t *decision.Table, p *decision.Packet, d *decision.Decision) *Record {
+	r := &Record{
+		Version:     Version,
+		Node:        t.Node().Name,
+		Verdict:     d.Verdict.String(),
+		Reason:      d.Reason.String(),
+		Protocol:    p.Protocol.String(),
+		Source:      p.Source.String(),
+		Destination: p.Destination.String(),
+		Local:       p.Local,
+		Generation:  d.Generation,
+	}
+	s := d.ServicePort
+	if s == nil {
+		return r
+	}
+	r.Service, r.Entry = s.Name.String(), d.Entry.String()
+	for _, e := range s.Endpoints {
+		r.Candidates = append(r.Candidates, Candidate{e.AddrPort.String(), 1 / float64(len(s.Endpoints))})
+	}
+	for _, e := range s.Excluded {
+		r.Excluded = append(r.Excluded, Excluded{e.AddrPort.String(), e.Reason.String()})
+	}
+	if d.Verdict != decision.DNAT {
+		return r
+	}
+	r.Endpoint, r.Pod = d.Endpoint().String(), s.Endpoints[d.Index].Pod
+	if d.Drawn() {
+		draw := d.Draw
+		r.Draw = &draw
+	}
+	r.Masquerade = d.Masquerade != decision.NoMasquerade
+	r.MasqueradeReason = d.Masquerade.String()
+	return r
+}
+
+// SetKept turns the record into one of a packet whose tuple was decided before:
+// the flow goes where the kernel's entry says, whatever was drawn now.
+func (r *Record) SetKept(endpoint netip.AddrPort, masqueraded bool) {
+	r.Conntrack = "kept"
+	if endpoint.String() != r.Endpoint {
+		r.Endpoint, r.Pod, r.Draw, r.Steps = endpoint.String(), "", nil, nil
+	}
+	if r.Masquerade != masqueraded {
+		r.Masquerade, r.MasqueradeReason, r.MasqueradeAddress = masqueraded, "", ""
+	}
+}
