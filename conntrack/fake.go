@@ -1,0 +1,191 @@
+package conntrack
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"sync"
+	"syscall"
+)
+
+// Fake is a connection tracking table in memory, for tests. It interprets the
+// very messages the kernel would get and refuses what the kernel would refuse. It
+// is safe for concurrent use.
+type Fake struct {
+	// Max is how many entries there may be; 0: any number.
+	Max int
+
+	mu      sync.Mutex
+	entries map[fakeKey]*State // by both directions
+	nextID  uint32
+}
+
+type fakeKey struct {
+	tuple Tuple
+	zone  uint16
+}
+
+// NewFake makes an empty table.
+func NewFake() *Fake { return &Fake{entries: make(map[fakeKey]*State)} }
+
+// Table opens the fake as [Open] opens the kernel's.
+func (f *Fake) Table() *Table { return &Table{transport: f} }
+
+// Close does nothing: the fake outlives the tables opened on it.
+func (f *Fake) Close() error { return nil }
+
+// Len counts the connections.
+func (f *Fake) Len() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.entries) / 2
+}
+
+// Get finds the connection that has the tuple in either direction.
+func (f *Fake) Get(t Tuple) (State, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if s := f.entries[fakeKey{t, 0}]; s != nil {
+		return *s, true
+	}
+	return State{}, false
+}
+
+// Change lets change alter the connection that has the tuple, as packets
+// would, and panics if there is none.
+func (f *Fake) Change(t Tuple, change func(*State)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := f.entries[fakeKey{t, 0}]
+	if s == nil {
+		panic("conntrack: fake has no entry " + t.String())
+	}
+	change(s)
+}
+
+// exchange processes the messages as nfnetlink does: in order, with an answer only
+// to those that ask for one or fail.
+func (f *Fake) exchange(req []byte, reply func(seq uint32, typ uint16, body []byte)) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for len(req) >= nlmsgHdrLen {
+		n := binary.NativeEndian.Uint32(req)
+		typ, seq := binary.NativeEndian.Uint16(req[4:]), binary.NativeEndian.Uint32(req[8:])
+		answer, errno := f.handle(typ, req[nlmsgHdrLen:n])
+		switch {
+		case errno != 0:
+			reply(seq, nlmsgError, binary.NativeEndian.AppendUint32(nil, uint32(-int32(errno))))
+		case answer != nil:
+			reply(seq, msgCTNew, answer)
+		}
+		req = req[n:]
+	}
+	return nil
+}
+
+func (f *Fake) handle(typ uint16, body []byte) (answer []byte, errno syscall.Errno) {
+	s, err := parseState(body)
+	if err != nil {
+		return nil, syscall.EINVAL
+	}
+	var zone uint16
+	var nat fakeNAT
+	_ = attributes(body[nfgenmsgLen:], func(typ uint16, v []byte) error {
+		switch typ {
+		case ctaZone:
+			zone = binary.BigEndian.Uint16(v)
+		case ctaNATDst:
+			nat.dst, nat.dstPort = parseNAT(v)
+		case ctaNATSrc:
+			nat.src, _ = parseNAT(v)
+		}
+		return nil
+	})
+	existing := f.entries[fakeKey{s.Original, zone}]
+	switch typ {
+	case msgCTNew:
+		return nil, f.create(s, zone, nat)
+	case msgCTGet:
+		if existing == nil {
+			return nil, syscall.ENOENT
+		}
+		return appendState(nil, existing), 0
+	case msgCTDelete:
+		if existing == nil || existing.ID != s.ID {
+			return nil, syscall.ENOENT
+		}
+		delete(f.entries, fakeKey{existing.Original, zone})
+		delete(f.entries, fakeKey{existing.Reply, zone})
+		return nil, 0
+	}
+	return nil, syscall.EOPNOTSUPP
+}
+
+type fakeNAT struct {
+	dst, src netip.Addr
+	dstPort  uint16
+}
+
+func (f *Fake) create(s State, zone uint16, nat fakeNAT) syscall.Errno {
+	if f.Max > 0 && len(f.entries)/2 >= f.Max {
+		return syscall.ENOMEM
+	}
+	if f.entries[fakeKey{s.Original, zone}] != nil {
+		return syscall.EEXIST
+	}
+	if nat.dst.IsValid() {
+		s.Status |= StatusDestinationNAT
+		s.Reply.Source = netip.AddrPortFrom(nat.dst, nat.dstPort)
+	}
+	if nat.src.IsValid() {
+		s.Status |= StatusSourceNAT
+		s.Reply.Destination = netip.AddrPortFrom(nat.src, s.Reply.Destination.Port())
+	}
+	for f.entries[fakeKey{s.Reply, zone}] != nil { // the kernel looks for a free port, too
+		s.Reply.Destination = netip.AddrPortFrom(s.Reply.Destination.Addr(), max(1024, s.Reply.Destination.Port()+1))
+	}
+	f.nextID++
+	s.ID = f.nextID
+	f.entries[fakeKey{s.Original, zone}] = &s
+	f.entries[fakeKey{s.Reply, zone}] = &s
+	return 0
+}
+
+// appendState writes an entry as the kernel reports it.
+func appendState(b []byte, s *State) []byte {
+	b = append(b, 0, 0, 0, 0) // struct nfgenmsg
+	b = appendTuple(b, ctaTupleOrig, s.Original)
+	b = appendTuple(b, ctaTupleReply, s.Reply)
+	b = appendUint32(b, ctaStatus, uint32(s.Status))
+	b = appendUint32(b, ctaMark, s.Mark)
+	b = appendUint32(b, ctaID, s.ID)
+	b, info := beginAttr(b, ctaProtoinfo)
+	if s.Original.Protocol == protoSCTP {
+		var sctp attr
+		b, sctp = beginAttr(b, ctaProtoinfoSCTP)
+		b = endAttr(appendAttr(b, ctaSCTPState, []byte{byte(s.SCTP)}), sctp)
+	} else {
+		var tcp attr
+		b, tcp = beginAttr(b, ctaProtoinfoTCP)
+		b = endAttr(appendAttr(b, ctaTCPState, []byte{byte(s.TCP)}), tcp)
+	}
+	return endAttr(b, info)
+}
+
+// parseNAT reads a range of one address and at most one port.
+func parseNAT(b []byte) (a netip.Addr, port uint16) {
+	_ = attributes(b, func(typ uint16, v []byte) error {
+		switch typ {
+		case ctaNATv4MinIP, ctaNATv6MinIP:
+			a, _ = netip.AddrFromSlice(v)
+		case ctaNATProto:
+			return attributes(v, func(typ uint16, v []byte) error {
+				if typ == ctaProtonatMin {
+					port = binary.BigEndian.Uint16(v)
+				}
+				return nil
+			})
+		}
+		return nil
+	})
+	return a, port
+}

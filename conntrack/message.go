@@ -1,0 +1,326 @@
+package conntrack
+
+import (
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"syscall"
+)
+
+// Netlink and ctnetlink constants, with the names of linux/netlink.h,
+// linux/netfilter/nfnetlink.h and nfnetlink_conntrack.h.
+const (
+	nlmsgHdrLen   = 16 // struct nlmsghdr
+	nfgenmsgLen   = 4  // struct nfgenmsg
+	nlaHdrLen     = 4  // struct nlattr
+	nlmsgError    = 2  // NLMSG_ERROR
+	nlaFNested    = 1 << 15
+	nlaTypeMask   = 0x3fff // NLA_TYPE_MASK
+	flagRequest   = 0x1    // NLM_F_REQUEST
+	flagExcl      = 0x200  // NLM_F_EXCL
+	flagCreate    = 0x400  // NLM_F_CREATE
+	afInet        = 2
+	afInet6       = 10
+	subsysCT      = 1 << 8 // NFNL_SUBSYS_CTNETLINK
+	msgCTNew      = subsysCT | 0
+	msgCTGet      = subsysCT | 1
+	msgCTDelete   = subsysCT | 2
+	ctaTupleOrig  = 1
+	ctaTupleReply = 2
+	ctaStatus     = 3
+	ctaProtoinfo  = 4
+	ctaNATSrc     = 6
+	ctaTimeout    = 7
+	ctaMark       = 8
+	ctaID         = 12
+	ctaNATDst     = 13
+	ctaZone       = 18
+
+	ctaTupleIP       = 1
+	ctaTupleProto    = 2
+	ctaIPv4Src       = 1
+	ctaIPv4Dst       = 2
+	ctaIPv6Src       = 3
+	ctaIPv6Dst       = 4
+	ctaProtoNum      = 1
+	ctaProtoSrcPort  = 2
+	ctaProtoDstPort  = 3
+	ctaNATv4MinIP    = 1
+	ctaNATv4MaxIP    = 2
+	ctaNATProto      = 3
+	ctaNATv6MinIP    = 4
+	ctaNATv6MaxIP    = 5
+	ctaProtonatMin   = 1 // CTA_PROTONAT_PORT_MIN
+	ctaProtonatMax   = 2 // CTA_PROTONAT_PORT_MAX
+	ctaProtoinfoTCP  = 1
+	ctaProtoinfoSCTP = 3
+	ctaTCPState      = 1 // CTA_PROTOINFO_TCP_STATE
+	ctaSCTPState     = 1 // CTA_PROTOINFO_SCTP_STATE
+)
+
+// createTimeout is how long an entry lives, in seconds, if its packet never comes
+// by. The packet itself sets the protocol's own timeout; it follows within
+// milliseconds unless some other rule drops it.
+const createTimeout = 30
+
+// The append functions write messages into a caller's buffer, in the manner of
+// append. Byte order: netlink headers are in host order, all ctnetlink values in
+// network order.
+
+// appendCreate writes IPCTNL_MSG_CT_NEW for the entry, without NLM_F_ACK: the
+// kernel answers only if it refuses.
+func appendCreate(b []byte, seq uint32, e *Entry) []byte {
+	b, start := beginMessage(b, msgCTNew, flagRequest|flagCreate|flagExcl, seq, e.Tuple)
+	b = appendTuple(b, ctaTupleOrig, e.Tuple)
+	// The plain inverse: the kernel works out the translated one itself.
+	b = appendTuple(b, ctaTupleReply, e.Tuple.Inverse())
+	b = appendUint32(b, ctaTimeout, createTimeout)
+	b = appendUint32(b, ctaMark, e.Mark)
+	b = appendZone(b, e.Zone)
+	if e.Destination.IsValid() {
+		b = appendNAT(b, ctaNATDst, e.Destination.Addr(), e.Destination.Port())
+	}
+	if e.SourceAddr.IsValid() {
+		b = appendNAT(b, ctaNATSrc, e.SourceAddr, 0)
+	}
+	return endMessage(b, start)
+}
+
+// appendGet writes IPCTNL_MSG_CT_GET for the entry that has the tuple in either direction.
+func appendGet(b []byte, seq uint32, t Tuple, zone uint16) []byte {
+	b, start := beginMessage(b, msgCTGet, flagRequest, seq, t)
+	b = appendTuple(b, ctaTupleOrig, t)
+	b = appendZone(b, zone)
+	return endMessage(b, start)
+}
+
+// appendDelete writes IPCTNL_MSG_CT_DELETE for the entry that has the tuple and
+// the id: not for one that took its place in the meantime.
+func appendDelete(b []byte, seq uint32, t Tuple, zone uint16, id uint32) []byte {
+	b, start := beginMessage(b, msgCTDelete, flagRequest, seq, t)
+	b = appendTuple(b, ctaTupleOrig, t)
+	b = appendZone(b, zone)
+	b = appendUint32(b, ctaID, id)
+	return endMessage(b, start)
+}
+
+// beginMessage writes both headers, all but the length.
+func beginMessage(b []byte, typ, flags uint16, seq uint32, t Tuple) ([]byte, message) {
+	start := message(len(b))
+	family := byte(afInet)
+	if !t.Source.Addr().Unmap().Is4() {
+		family = afInet6
+	}
+	b = binary.NativeEndian.AppendUint32(b, 0)
+	b = binary.NativeEndian.AppendUint16(b, typ)
+	b = binary.NativeEndian.AppendUint16(b, flags)
+	b = binary.NativeEndian.AppendUint32(b, seq)
+	b = binary.NativeEndian.AppendUint32(b, 0) // port id: the kernel fills it in
+	return append(b, family, 0, 0, 0), start   // struct nfgenmsg
+}
+
+// message and attr are the offsets at which an open message or attribute starts.
+type (
+	message int
+	attr    int
+)
+
+// endMessage sets the length of an open message.
+func endMessage(b []byte, start message) []byte {
+	binary.NativeEndian.PutUint32(b[start:], uint32(len(b)-int(start)))
+	return b
+}
+
+// endAttr sets the length of an open attribute. What is inside is already padded.
+func endAttr(b []byte, start attr) []byte {
+	binary.NativeEndian.PutUint16(b[start:], uint16(len(b)-int(start)))
+	return b
+}
+
+func beginAttr(b []byte, typ uint16) ([]byte, attr) {
+	start := attr(len(b))
+	b = binary.NativeEndian.AppendUint16(b, 0)
+	return binary.NativeEndian.AppendUint16(b, typ|nlaFNested), start
+}
+
+func appendAttr(b []byte, typ uint16, value []byte) []byte {
+	b = binary.NativeEndian.AppendUint16(b, uint16(nlaHdrLen+len(value)))
+	b = binary.NativeEndian.AppendUint16(b, typ)
+	b = append(b, value...)
+	return pad(b)
+}
+
+// pad fills up to the four bytes attributes are aligned to. Messages start aligned.
+func pad(b []byte) []byte {
+	for len(b)%4 != 0 {
+		b = append(b, 0)
+	}
+	return b
+}
+
+func appendUint32(b []byte, typ uint16, v uint32) []byte {
+	b = binary.NativeEndian.AppendUint16(b, nlaHdrLen+4)
+	b = binary.NativeEndian.AppendUint16(b, typ)
+	return binary.BigEndian.AppendUint32(b, v)
+}
+
+func appendUint16(b []byte, typ uint16, v uint16) []byte {
+	b = binary.NativeEndian.AppendUint16(b, nlaHdrLen+2)
+	b = binary.NativeEndian.AppendUint16(b, typ)
+	return append(binary.BigEndian.AppendUint16(b, v), 0, 0)
+}
+
+func appendAddr(b []byte, v4, v6 uint16, a netip.Addr) []byte {
+	if a = a.Unmap(); a.Is4() {
+		v := a.As4()
+		return appendAttr(b, v4, v[:])
+	}
+	v := a.As16()
+	return appendAttr(b, v6, v[:])
+}
+
+func appendTuple(b []byte, typ uint16, t Tuple) []byte {
+	b, tuple := beginAttr(b, typ)
+	b, ip := beginAttr(b, ctaTupleIP)
+	b = appendAddr(b, ctaIPv4Src, ctaIPv6Src, t.Source.Addr())
+	b = appendAddr(b, ctaIPv4Dst, ctaIPv6Dst, t.Destination.Addr())
+	b = endAttr(b, ip)
+	b, proto := beginAttr(b, ctaTupleProto)
+	b = appendAttr(b, ctaProtoNum, []byte{t.Protocol})
+	b = appendUint16(b, ctaProtoSrcPort, t.Source.Port())
+	b = appendUint16(b, ctaProtoDstPort, t.Destination.Port())
+	b = endAttr(b, proto)
+	return endAttr(b, tuple)
+}
+
+// appendNAT writes a range of one address and, unless port is 0, one port.
+func appendNAT(b []byte, typ uint16, a netip.Addr, port uint16) []byte {
+	b, nat := beginAttr(b, typ)
+	b = appendAddr(b, ctaNATv4MinIP, ctaNATv6MinIP, a)
+	b = appendAddr(b, ctaNATv4MaxIP, ctaNATv6MaxIP, a)
+	if port != 0 {
+		var proto attr
+		b, proto = beginAttr(b, ctaNATProto)
+		b = appendUint16(b, ctaProtonatMin, port)
+		b = appendUint16(b, ctaProtonatMax, port)
+		b = endAttr(b, proto)
+	}
+	return endAttr(b, nat)
+}
+
+func appendZone(b []byte, zone uint16) []byte {
+	if zone == 0 {
+		return b // the kernel's default, and older kernels may know no zones
+	}
+	return appendUint16(b, ctaZone, zone)
+}
+
+var errShort = errors.New("conntrack: message from the kernel is cut short")
+
+// attributes calls f for each attribute in b, with the type freed of its flags.
+func attributes(b []byte, f func(typ uint16, value []byte) error) error {
+	for len(b) >= nlaHdrLen {
+		n := int(binary.NativeEndian.Uint16(b))
+		if n < nlaHdrLen || n > len(b) {
+			return errShort
+		}
+		if err := f(binary.NativeEndian.Uint16(b[2:])&nlaTypeMask, b[nlaHdrLen:n]); err != nil {
+			return err
+		}
+		b = b[min((n+3)&^3, len(b)):]
+	}
+	return nil
+}
+
+// parseState reads the attributes of an entry as the kernel reports it: the
+// message without its netlink header.
+func parseState(b []byte) (State, error) {
+	var s State
+	if len(b) < nfgenmsgLen {
+		return s, errShort
+	}
+	err := attributes(b[nfgenmsgLen:], func(typ uint16, v []byte) (err error) {
+		switch typ {
+		case ctaTupleOrig:
+			s.Original, err = parseTuple(v)
+		case ctaTupleReply:
+			s.Reply, err = parseTuple(v)
+		case ctaStatus:
+			var n uint32
+			n, err = parseUint32(v)
+			s.Status = Status(n)
+		case ctaMark:
+			s.Mark, err = parseUint32(v)
+		case ctaID:
+			s.ID, err = parseUint32(v)
+		case ctaProtoinfo:
+			err = s.parseProtoinfo(v)
+		}
+		return err
+	})
+	return s, err
+}
+
+func (s *State) parseProtoinfo(b []byte) error {
+	return attributes(b, func(proto uint16, v []byte) error {
+		return attributes(v, func(typ uint16, v []byte) error {
+			switch {
+			case len(v) == 0:
+			case proto == ctaProtoinfoTCP && typ == ctaTCPState:
+				s.TCP = TCPState(v[0])
+			case proto == ctaProtoinfoSCTP && typ == ctaSCTPState:
+				s.SCTP = SCTPState(v[0])
+			}
+			return nil
+		})
+	})
+}
+
+func parseTuple(b []byte) (Tuple, error) {
+	var t Tuple
+	var src, dst netip.Addr
+	var sport, dport uint16
+	err := attributes(b, func(part uint16, v []byte) error {
+		return attributes(v, func(typ uint16, v []byte) error {
+			switch part {
+			case ctaTupleIP:
+				a, ok := netip.AddrFromSlice(v)
+				if !ok {
+					return errShort
+				}
+				if typ == ctaIPv4Src || typ == ctaIPv6Src {
+					src = a
+				} else {
+					dst = a
+				}
+			case ctaTupleProto:
+				switch {
+				case typ == ctaProtoNum && len(v) >= 1:
+					t.Protocol = v[0]
+				case typ == ctaProtoSrcPort && len(v) >= 2:
+					sport = binary.BigEndian.Uint16(v)
+				case typ == ctaProtoDstPort && len(v) >= 2:
+					dport = binary.BigEndian.Uint16(v)
+				}
+			}
+			return nil
+		})
+	})
+	t.Source, t.Destination = netip.AddrPortFrom(src, sport), netip.AddrPortFrom(dst, dport)
+	return t, err
+}
+
+func parseUint32(b []byte) (uint32, error) {
+	if len(b) < 4 {
+		return 0, errShort
+	}
+	return binary.BigEndian.Uint32(b), nil
+}
+
+// parseErrno reads the body of an NLMSG_ERROR; 0 is an acknowledgement.
+func parseErrno(b []byte) syscall.Errno {
+	if len(b) < 4 {
+		return syscall.EPROTO
+	}
+	return syscall.Errno(-int32(binary.NativeEndian.Uint32(b)))
+}

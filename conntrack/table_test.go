@@ -1,0 +1,194 @@
+package conntrack
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"syscall"
+	"testing"
+)
+
+func tuple(proto uint8, src, dst string) Tuple {
+	return Tuple{Source: netip.MustParseAddrPort(src), Destination: netip.MustParseAddrPort(dst), Protocol: proto}
+}
+
+func service(proto uint8, src string) Entry {
+	return Entry{Tuple: tuple(proto, src, "10.96.0.10:53"), Mark: DefaultMark, Destination: netip.MustParseAddrPort("10.244.0.2:5353")}
+}
+
+// establishOne establishes one entry.
+func establishOne(t *Table, e Entry) Result {
+	var r [1]Result
+	t.Establish([]Entry{e}, r[:])
+	return r[0]
+}
+
+func TestEstablishCreates(t *testing.T) {
+	f := NewFake()
+	e := service(protoTCP, "10.244.1.2:40000")
+	e.SourceAddr = netip.MustParseAddr("172.20.0.2")
+	if r := establishOne(f.Table(), e); r.Outcome != Created {
+		t.Fatalf("outcome %v, error %v", r.Outcome, r.Err)
+	}
+	s, ok := f.Get(e.Tuple)
+	want := tuple(protoTCP, "10.244.0.2:5353", "172.20.0.2:40000")
+	if !ok || s.Reply != want || s.Mark != DefaultMark {
+		t.Errorf("entry %+v, want reply %v and mark %#x", s, want, DefaultMark)
+	}
+}
+
+// TestEstablishOnTakenTuple holds every state an old connection can be in against
+// what has to become of it.
+func TestEstablishOnTakenTuple(t *testing.T) {
+	const dnat = StatusDestinationNAT
+	tests := []struct {
+		name  string
+		proto uint8
+		old   func(*State)
+		want  Outcome
+	}{
+		{"tcp: retransmitted SYN, entry not seen by a packet yet", protoTCP, func(s *State) { s.TCP = TCPNone }, Kept},
+		{"tcp: retransmitted SYN", protoTCP, func(s *State) { s.TCP = TCPSynSent }, Kept},
+		{"tcp: SYN that nobody decided", protoTCP, func(s *State) { s.TCP = TCPSynSent; s.Status &^= dnat }, Replaced},
+		{"tcp: stray SYN on an opening connection", protoTCP, func(s *State) { s.TCP = TCPSynRecv }, Kept},
+		{"tcp: stray SYN on an established connection", protoTCP, func(s *State) { s.TCP = TCPEstablished }, Kept},
+		{"tcp: stray SYN on an untranslated live connection", protoTCP, func(s *State) { s.TCP = TCPEstablished; s.Status &^= dnat }, Kept},
+		{"tcp: half closed", protoTCP, func(s *State) { s.TCP = TCPFinWait }, Kept},
+		{"tcp: half closed by the peer", protoTCP, func(s *State) { s.TCP = TCPCloseWait }, Kept},
+		{"tcp: port used again in LAST_ACK", protoTCP, func(s *State) { s.TCP = TCPLastAck }, Replaced},
+		{"tcp: port used again in TIME_WAIT", protoTCP, func(s *State) { s.TCP = TCPTimeWait }, Replaced},
+		{"tcp: port used again after a reset", protoTCP, func(s *State) { s.TCP = TCPClose }, Replaced},
+		{"udp: second datagram", protoUDP, func(*State) {}, Kept},
+		{"udp: flow with replies", protoUDP, func(s *State) { s.Status |= StatusSeenReply | StatusAssured }, Kept},
+		{"udp: flow that nobody decided", protoUDP, func(s *State) { s.Status &^= dnat }, Replaced},
+		{"sctp: retransmitted INIT", protoSCTP, func(s *State) { s.SCTP = 2 }, Kept},
+		{"sctp: port used again", protoSCTP, func(s *State) { s.SCTP = SCTPClosed }, Replaced},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			f := NewFake()
+			old := service(tt.proto, "10.244.1.2:40000")
+			if r := establishOne(f.Table(), old); r.Outcome != Created {
+				t.Fatal(r.Err)
+			}
+			f.Change(old.Tuple, tt.old)
+
+			e := old
+			e.Destination = netip.MustParseAddrPort("10.244.0.3:5353")
+			r := establishOne(f.Table(), e)
+			if r.Outcome != tt.want {
+				t.Fatalf("outcome %v (error %v), want %v", r.Outcome, r.Err, tt.want)
+			}
+			wantEndpoint := e.Destination
+			if tt.want == Kept {
+				wantEndpoint = old.Destination
+				if got := r.Existing.Endpoint(); got != wantEndpoint {
+					t.Errorf("result says the flow goes to %v, want %v", got, wantEndpoint)
+				}
+			}
+			if s, _ := f.Get(e.Tuple); s.Endpoint() != wantEndpoint {
+				t.Errorf("flow goes to %v, want %v", s.Endpoint(), wantEndpoint)
+			}
+		})
+	}
+}
+
+func TestEstablishKeepsConnectionOfOtherDirection(t *testing.T) {
+	f := NewFake()
+	other := Entry{Tuple: service(protoTCP, "10.244.1.2:40000").Tuple.Inverse()}
+	establishOne(f.Table(), other)
+	f.Change(other.Tuple, func(s *State) { s.TCP = TCPTimeWait })
+	if r := establishOne(f.Table(), service(protoTCP, "10.244.1.2:40000")); r.Outcome != Kept {
+		t.Errorf("outcome %v, want kept", r.Outcome)
+	}
+}
+
+// TestEstablishBatch mixes all outcomes in one call of more than one datagram.
+func TestEstablishBatch(t *testing.T) {
+	f := NewFake()
+	table := f.Table()
+	var entries []Entry
+	want := map[int]Outcome{}
+	for i := range 3 * maxBatch {
+		e := service(protoTCP, fmt.Sprintf("10.244.1.2:%d", 20000+i))
+		switch i % 3 {
+		case 1: // live
+			establishOne(table, e)
+			want[i] = Kept
+		case 2: // over
+			establishOne(table, e)
+			f.Change(e.Tuple, func(s *State) { s.TCP = TCPTimeWait })
+			want[i] = Replaced
+		default:
+			want[i] = Created
+		}
+		entries = append(entries, e)
+	}
+	entries = append(entries, entries[0]) // twice in one batch: one decision for both
+	want[len(entries)-1] = Kept
+	results := make([]Result, len(entries))
+	table.Establish(entries, results)
+	for i, r := range results {
+		if r.Outcome != want[i] {
+			t.Errorf("entry %d: outcome %v (error %v), want %v", i, r.Outcome, r.Err, want[i])
+		}
+	}
+}
+
+func TestEstablishTableFull(t *testing.T) {
+	f := NewFake()
+	f.Max = 1
+	table := f.Table()
+	establishOne(table, service(protoUDP, "10.244.1.2:1"))
+	r := establishOne(table, service(protoUDP, "10.244.1.2:2"))
+	var op *OpError
+	if r.Outcome != Failed || !IsFull(r.Err) || !errors.As(r.Err, &op) || op.Op != "create" {
+		t.Errorf("result %+v, want failed because the table is full", r)
+	}
+}
+
+type brokenTransport struct{}
+
+func (brokenTransport) exchange([]byte, func(uint32, uint16, []byte)) error { return syscall.ENOBUFS }
+func (brokenTransport) Close() error                                        { return nil }
+
+func TestEstablishBrokenSocket(t *testing.T) {
+	r := establishOne(&Table{transport: brokenTransport{}}, service(protoUDP, "10.244.1.2:1"))
+	if r.Outcome != Failed || !errors.Is(r.Err, syscall.ENOBUFS) {
+		t.Errorf("result %+v, want failed with ENOBUFS", r)
+	}
+}
+
+func TestLookupUnknown(t *testing.T) {
+	_, err := NewFake().Table().Lookup(service(protoUDP, "10.244.1.2:1").Tuple, 0)
+	if !IsNotFound(err) {
+		t.Errorf("error %v, want not found", err)
+	}
+}
+
+func TestEstablishDoesNotAllocate(t *testing.T) {
+	table := &Table{transport: silentTransport{}}
+	entries, results := make([]Entry, 16), make([]Result, 16)
+	for i := range entries {
+		entries[i] = service(protoTCP, "10.244.1.2:40000")
+	}
+	if n := testing.AllocsPerRun(100, func() { table.Establish(entries, results) }); n > 1 {
+		// One is the closure that takes the answers.
+		t.Errorf("%v allocations per batch, want at most 1", n)
+	}
+}
+
+// silentTransport is a kernel that likes everything.
+type silentTransport struct{}
+
+func (silentTransport) exchange([]byte, func(uint32, uint16, []byte)) error { return nil }
+func (silentTransport) Close() error                                        { return nil }
+
+func BenchmarkEncodeCreate(b *testing.B) {
+	e := service(protoTCP, "10.244.1.2:40000")
+	e.SourceAddr = netip.MustParseAddr("172.20.0.2")
+	var buf []byte
+	for b.Loop() {
+		buf = appendCreate(buf[:0], 1, &e)
+	}
+}
