@@ -95,8 +95,8 @@ func (r Reason) String() string {
 	return "unknown"
 }
 
-// MasqueradeReason says why the source is rewritten; the first that applies on
-// the walk.
+// MasqueradeReason says why the packet gets the masquerade mark; the first that
+// applies on the walk.
 type MasqueradeReason uint8
 
 // The reasons for masquerading.
@@ -129,7 +129,8 @@ type Decision struct {
 	Verdict     Verdict
 	Reason      Reason
 	Entry       Entry
-	Masquerade  MasqueradeReason // meaningful iff Verdict is DNAT
+	Mark        MasqueradeReason // why the packet carries the masquerade mark, if it does
+	Masquerade  bool             // its source is rewritten: marked, and it passes POSTROUTING
 	Index       int              // of Endpoint in ServicePort.Endpoints; valid iff Verdict is DNAT
 	Draw        float64          // in [0, 1); valid iff there was more than one endpoint to choose from
 	ServicePort *ServicePort     // nil iff Reason is NotAService
@@ -165,12 +166,15 @@ func Decide(t *Table, p *Packet, r Rand) Decision {
 		d.Draw = r.Float64()
 		d.Index = min(int(d.Draw*float64(n)), n-1)
 	}
-	d.Masquerade = masquerade(t, p, &d)
+	d.Mark = markReason(t, p, &d)
+	// A packet from elsewhere for an endpoint on the node itself is delivered by
+	// way of INPUT: it never comes to the MASQUERADE rule.
+	d.Masquerade = d.Mark != NoMasquerade && (p.Local || !t.IsLocal(d.Endpoint().Addr()))
 	return d
 }
 
-// masquerade follows the walk: KUBE-EXT or KUBE-SVC first, KUBE-SEP last.
-func masquerade(t *Table, p *Packet, d *Decision) MasqueradeReason {
+// markReason follows the walk: KUBE-EXT or KUBE-SVC first, KUBE-SEP last.
+func markReason(t *Table, p *Packet, d *Decision) MasqueradeReason {
 	switch {
 	case d.Entry == EntryNodePort:
 		return MasqueradeNodePort

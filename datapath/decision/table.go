@@ -50,6 +50,8 @@ type Table struct {
 	services   []*ServicePort
 	clusterIPs map[addrPortKey]*ServicePort
 	nodePorts  map[portKey]*ServicePort
+	// localAddrs are the addresses of the node.
+	localAddrs map[[16]byte]struct{}
 	// nodePortAddrs are the addresses of the node on which node ports are open.
 	nodePortAddrs map[[16]byte]struct{}
 }
@@ -78,6 +80,7 @@ func NewTable(generation uint64, built time.Time, node Node, services []*Service
 		services:      services,
 		clusterIPs:    make(map[addrPortKey]*ServicePort, len(services)),
 		nodePorts:     make(map[portKey]*ServicePort),
+		localAddrs:    make(map[[16]byte]struct{}),
 		nodePortAddrs: make(map[[16]byte]struct{}),
 	}
 	var conflicts []Conflict
@@ -99,6 +102,7 @@ func NewTable(generation uint64, built time.Time, node Node, services []*Service
 		}
 	}
 	for _, a := range node.Addresses {
+		t.localAddrs[a.As16()] = struct{}{}
 		if servesNodePorts(a, node.NodePortAddresses) {
 			t.nodePortAddrs[a.As16()] = struct{}{}
 		}
@@ -134,6 +138,13 @@ func (t *Table) Node() Node { return t.node }
 
 // Services are all service ports, in the order they were given. Read only.
 func (t *Table) Services() []*ServicePort { return t.services }
+
+// IsLocal says whether the address is one of the node's, loopback ones included
+// (iptables: addrtype LOCAL).
+func (t *Table) IsLocal(a netip.Addr) bool {
+	_, ok := t.localAddrs[a.As16()]
+	return ok || a.IsLoopback()
+}
 
 // lookup finds the service port a packet is addressed to, and by which way.
 func (t *Table) lookup(p *Packet) (*ServicePort, Entry) {

@@ -118,9 +118,9 @@ func (w *walk) entry() {
 	w.add("nat", ChainServices, clusterIP+" -j "+svc, Jumped, fmt.Sprintf("the destination is the ClusterIP of %s", s.Name))
 	if r := w.masqueradeRule(clusterIP); r != "" {
 		switch {
-		case w.d.Masquerade == MasqueradeAll:
+		case w.d.Mark == MasqueradeAll:
 			w.add("nat", svc, r, Marked, "--masquerade-all is set: masquerade")
-		case w.d.Masquerade == MasqueradeOutside:
+		case w.d.Mark == MasqueradeOutside:
 			w.add("nat", svc, r, Marked, fmt.Sprintf("%s lies outside the cluster CIDR: masquerade", w.p.Source.Addr()))
 		default:
 			w.add("nat", svc, r, Passed, fmt.Sprintf("%s lies within the cluster CIDR: no masquerade", w.p.Source.Addr()))
@@ -174,9 +174,12 @@ func (w *walk) endpoint() {
 	w.add("nat", sep, fmt.Sprintf("-s %s -m comment --comment %s -j %s", hostPrefix(ep.Addr()), name, ChainMarkMasq), matchOutcome(hairpin, Marked), text)
 	w.add("nat", sep, fmt.Sprintf("-p %s -m comment --comment %s -m %s -j DNAT --to-destination %s", proto, name, proto, ep),
 		Applied, fmt.Sprintf("the destination becomes %s", ep))
-	if w.d.Masquerade != NoMasquerade {
-		w.add("nat", ChainPostrouting, `-m comment --comment "kubernetes service traffic requiring SNAT" -j MASQUERADE --random-fully`,
-			Applied, "the source becomes an address of this node")
+	const masquerade = `-m comment --comment "kubernetes service traffic requiring SNAT" -j MASQUERADE --random-fully`
+	switch {
+	case w.d.Masquerade:
+		w.add("nat", ChainPostrouting, masquerade, Applied, "the source becomes an address of this node")
+	case w.d.Mark != NoMasquerade:
+		w.add("nat", ChainPostrouting, masquerade, Passed, fmt.Sprintf("%s is this node: the packet is delivered here and does not pass POSTROUTING", ep.Addr()))
 	}
 }
 

@@ -39,7 +39,9 @@ type Record struct {
 	Excluded   []Excluded  `json:"excluded,omitempty"`   // those it could not, and why
 	Draw       *float64    `json:"draw,omitempty"`       // in [0, 1); present iff there was a choice
 
-	Masquerade       bool   `json:"masquerade"`
+	Masquerade bool `json:"masquerade"` // the source is rewritten
+	// MasqueradeReason says why the packet carries the masquerade mark. It may do so
+	// without being masqueraded: delivered on the node itself.
 	MasqueradeReason string `json:"masqueradeReason,omitempty"`
 
 	// Conntrack is what became of the kernel's connection entry; absent in simulations
@@ -103,8 +105,7 @@ func New(t *decision.Table, p *decision.Packet, d *decision.Decision) *Record {
 		draw := d.Draw
 		r.Draw = &draw
 	}
-	r.Masquerade = d.Masquerade != decision.NoMasquerade
-	r.MasqueradeReason = d.Masquerade.String()
+	r.Masquerade, r.MasqueradeReason = d.Masquerade, d.Mark.String()
 	return r
 }
 

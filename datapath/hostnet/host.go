@@ -1,0 +1,176 @@
+// Package hostnet knows the node's own network: its addresses, and the source
+// address MASQUERADE would give to a packet for a destination.
+package hostnet
+
+import (
+	"fmt"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+)
+
+// Host follows the addresses and routes of one network namespace. It is safe for
+// concurrent use.
+type Host struct {
+	kernel kernel
+
+	// cache holds the answers of MasqueradeSource. It is replaced as a whole
+	// when a route or address changes; an answer worked out meanwhile goes into
+	// the old one and is forgotten with it.
+	cache atomic.Pointer[sourceCache]
+}
+
+type sourceCache struct {
+	sources sync.Map // netip.Addr -> netip.Addr
+	size    atomic.Int64
+}
+
+// maxCached bounds the cache. There is one answer for each endpoint that takes
+// masqueraded flows.
+const maxCached = 1 << 17
+
+// kernel is what Host asks the kernel.
+type kernel interface {
+	// addresses lists all addresses of the namespace in the kernel's order:
+	// by interface, and there as they stand in the interface's list.
+	addresses() ([]address, error)
+	// route looks the destination up as for a packet made on this host.
+	route(dst netip.Addr) (route, error)
+	// watch calls changed after every change of links, addresses and routes, and
+	// whenever changes may have been missed, until close. addresses is false if
+	// only routes changed.
+	watch(changed func(addresses bool)) error
+	close() error
+}
+
+// address is one address of an interface.
+type address struct {
+	link      int
+	addr      netip.Addr
+	subnet    netip.Prefix // of the peer, on point-to-point interfaces
+	secondary bool         // IFA_F_SECONDARY
+	global    bool         // scope universe
+}
+
+// route is the answer to a route look-up.
+type route struct {
+	link     int
+	gateway  netip.Addr // invalid: the destination is on the link
+	source   netip.Addr // the kernel's choice for packets made here; used for IPv6 only
+}
+
+func newHost(k kernel) *Host {
+	h := &Host{kernel: k}
+	h.forget()
+	return h
+}
+
+func (h *Host) forget() { h.cache.Store(new(sourceCache)) }
+
+// Addresses lists the addresses that are local to the node, without loopback
+// ones, each once.
+func (h *Host) Addresses() ([]netip.Addr, error) {
+	all, err := h.kernel.addresses()
+	if err != nil {
+		return nil, fmt.Errorf("list the node's addresses: %w", err)
+	}
+	var addrs []netip.Addr
+	seen := make(map[netip.Addr]bool)
+	for _, a := range all {
+		if !a.addr.IsLoopback() && !seen[a.addr] {
+			seen[a.addr] = true
+			addrs = append(addrs, a.addr)
+		}
+	}
+	return addrs, nil
+}
+
+// Watch calls changed with the node's addresses, at once and after each change,
+// until [Host.Close]. MasqueradeSource follows route changes only while Watch runs.
+// An error ends it: the node's network can no longer be followed.
+func (h *Host) Watch(changed func([]netip.Addr)) error {
+	return h.kernel.watch(func(addresses bool) {
+		h.forget()
+		if !addresses {
+			return
+		}
+		// A failed listing is as good as no change: the next event tries again.
+		if a, err := h.Addresses(); err == nil {
+			changed(a)
+		}
+	})
+}
+
+// MasqueradeSource is the source address the MASQUERADE target would give to a
+// packet for the destination that leaves this node (nf_nat_masquerade.c): for IPv4
+// the first primary address of the outgoing interface in the next hop's subnet,
+// else its first one, else any of the node's (inet_select_addr); for IPv6 the one
+// source address selection prefers.
+func (h *Host) MasqueradeSource(dst netip.Addr) (netip.Addr, error) {
+	c := h.cache.Load()
+	if a, ok := c.sources.Load(dst); ok {
+		return a.(netip.Addr), nil
+	}
+	a, err := h.masqueradeSource(dst)
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("masquerade to %s: %w", dst, err)
+	}
+	if c.size.Add(1) > maxCached {
+		h.forget()
+	}
+	c.sources.Store(dst, a)
+	return a, nil
+}
+
+func (h *Host) masqueradeSource(dst netip.Addr) (netip.Addr, error) {
+	r, err := h.kernel.route(dst)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	if !dst.Is4() {
+		if !r.source.IsValid() {
+			return netip.Addr{}, fmt.Errorf("the kernel names no source address")
+		}
+		return r.source, nil
+	}
+	addrs, err := h.kernel.addresses()
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	nextHop := dst
+	if r.gateway.Is4() {
+		nextHop = r.gateway
+	}
+	if a, ok := selectIPv4(addrs, r, nextHop); ok {
+		return a, nil
+	}
+	return netip.Addr{}, fmt.Errorf("the node has no IPv4 address of global scope")
+}
+
+// selectIPv4 is inet_select_addr (net/ipv4/devinet.c) for scope universe.
+func selectIPv4(addrs []address, r route, nextHop netip.Addr) (netip.Addr, bool) {
+	var onLink, anywhere netip.Addr
+	for _, a := range addrs {
+		if !a.addr.Is4() || a.secondary || !a.global {
+			continue
+		}
+		if a.link == r.link {
+			if a.subnet.Contains(nextHop) {
+				return a.addr, true
+			}
+			if !onLink.IsValid() {
+				onLink = a.addr
+			}
+		}
+		if !anywhere.IsValid() {
+			anywhere = a.addr
+		}
+	}
+	if onLink.IsValid() {
+		return onLink, true
+	}
+	return anywhere, anywhere.IsValid()
+}
+
+// Close ends Watch.
+func (h *Host) Close() error { return h.kernel.close() }

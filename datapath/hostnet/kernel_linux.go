@@ -1,0 +1,123 @@
+package hostnet
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	mdl "github.com/mdlayher/netlink"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Open follows the network namespace of the calling thread.
+func Open() (*Host, error) {
+	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("open route netlink socket: %w", err)
+	}
+	// Subscribed from here on, so that nothing is missed between the first listing
+	// and Watch.
+	events, err := mdl.Dial(unix.NETLINK_ROUTE, &mdl.Config{Groups: unix.RTMGRP_LINK |
+		unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR | unix.RTMGRP_IPV4_ROUTE | unix.RTMGRP_IPV6_ROUTE})
+	if err != nil {
+		handle.Close()
+		return nil, fmt.Errorf("subscribe to route netlink events: %w", err)
+	}
+	return newHost(&rtnetlink{handle: handle, events: events}), nil
+}
+
+type rtnetlink struct {
+	handle *netlink.Handle
+	events *mdl.Conn
+}
+
+func (k *rtnetlink) close() error {
+	err := k.events.Close()
+	k.handle.Close()
+	return err
+}
+
+func (k *rtnetlink) addresses() ([]address, error) {
+	list, err := k.handle.AddrList(nil, netlink.FAMILY_ALL)
+	if err != nil {
+		return nil, err
+	}
+	var addrs []address
+	for _, a := range list {
+		addr, ok := netip.AddrFromSlice(a.IP)
+		if !ok || a.Flags&unix.IFA_F_TENTATIVE != 0 && a.Flags&unix.IFA_F_OPTIMISTIC == 0 {
+			continue
+		}
+		subnet := a.IPNet
+		if a.Peer != nil {
+			subnet = a.Peer
+		}
+		addrs = append(addrs, address{
+			link:      a.LinkIndex,
+			addr:      addr.Unmap(),
+			subnet:    prefix(subnet),
+			secondary: a.Flags&unix.IFA_F_SECONDARY != 0 && addr.Unmap().Is4(),
+			global:    a.Scope == unix.RT_SCOPE_UNIVERSE,
+		})
+	}
+	// The dump goes by family first; interfaces are numbered in the order in which
+	// the kernel lists them.
+	slices.SortStableFunc(addrs, func(a, b address) int { return a.link - b.link })
+	return addrs, nil
+}
+
+// prefix converts; the zero Prefix, which contains nothing, for what is none.
+func prefix(n *net.IPNet) netip.Prefix {
+	if n == nil {
+		return netip.Prefix{}
+	}
+	a, ok := netip.AddrFromSlice(n.IP)
+	ones, bits := n.Mask.Size()
+	if a = a.Unmap(); !ok || bits != a.BitLen() {
+		return netip.Prefix{}
+	}
+	return netip.PrefixFrom(a, ones)
+}
+
+func (k *rtnetlink) route(dst netip.Addr) (route, error) {
+	list, err := k.handle.RouteGet(dst.AsSlice())
+	if err != nil {
+		return route{}, fmt.Errorf("look up the route: %w", err)
+	}
+	if len(list) == 0 {
+		return route{}, errors.New("no route")
+	}
+	r := route{link: list[0].LinkIndex}
+	if a, ok := netip.AddrFromSlice(list[0].Gw); ok {
+		r.gateway = a.Unmap()
+	}
+	if a, ok := netip.AddrFromSlice(list[0].Src); ok {
+		r.source = a.Unmap()
+	}
+	return r, nil
+}
+
+func (k *rtnetlink) watch(changed func(addresses bool)) error {
+	changed(true)
+	for {
+		msgs, err := k.events.Receive()
+		switch {
+		case errors.Is(err, unix.ENOBUFS): // events were lost: anything may have changed
+			changed(true)
+			continue
+		case err != nil:
+			return fmt.Errorf("follow the node's addresses and routes: %w", err)
+		}
+		addresses := false
+		for _, m := range msgs {
+			switch m.Header.Type {
+			case unix.RTM_NEWADDR, unix.RTM_DELADDR, unix.RTM_NEWLINK, unix.RTM_DELLINK:
+				addresses = true
+			}
+		}
+		changed(addresses)
+	}
+}
