@@ -1,0 +1,13 @@
+//go:build !linux
+
+package netns
+
+import (
+	"errors"
+	"runtime"
+)
+
+// Run needs Linux.
+func (i Isolation) Run() (code int, err error) {
+	return 1, &Error{Doing: "making network namespaces", Err: errors.ErrUnsupported, Remedy: "Only Linux has them; this is " + runtime.GOOS + "."}
+}

@@ -1,0 +1,51 @@
+package netns
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestMain(m *testing.M) { Main(m) }
+
+func TestStage(t *testing.T) {
+	want := stage{programStage, 4026531840, 2}
+	got, err := parseStage(want.String())
+	if err != nil || got != want {
+		t.Errorf("parseStage(%q) = %v, %v; want %v", want.String(), got, err, want)
+	}
+	if got, err := parseStage(""); err != nil || got.name != outerStage {
+		t.Errorf("parseStage of nothing = %v, %v; want the outer stage", got, err)
+	}
+	for _, text := range []string{"x", "init", "init,1", "init,x,0", "init,1,x", "init,1,-1", "init,1,1000", "inner,1,0", "init,1,0,0"} {
+		if got, err := parseStage(text); err == nil || !strings.Contains(err.Error(), stageVariable) {
+			t.Errorf("parseStage(%q) = %v, %v; want an error that names the variable", text, got, err)
+		}
+	}
+}
+
+// fakeT records how a test would have ended.
+type fakeT struct{ skipped, failed bool }
+
+func (f *fakeT) Helper()               {}
+func (f *fakeT) Skipf(string, ...any)  { f.skipped = true }
+func (f *fakeT) Fatalf(string, ...any) { f.failed = true }
+
+func TestRequireTool(t *testing.T) {
+	for _, tc := range []struct {
+		ci   string
+		tool string
+		want fakeT
+	}{
+		{"", "sh", fakeT{}},
+		{"true", "sh", fakeT{}},
+		{"", "no-such-tool", fakeT{skipped: true}},
+		{"true", "no-such-tool", fakeT{failed: true}},
+	} {
+		t.Setenv("CI", tc.ci)
+		var got fakeT
+		RequireTool(&got, tc.tool)
+		if got != tc.want {
+			t.Errorf("CI=%q, tool %s: %+v, want %+v", tc.ci, tc.tool, got, tc.want)
+		}
+	}
+}

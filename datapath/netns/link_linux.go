@@ -1,0 +1,177 @@
+package netns
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// lastIndex numbers the devices made by AddVeth. Where both ends of a veth pair
+// happen to have the same index, each in its namespace, the kernel takes them for
+// ordinary hardware and lets up to a second pass before they carry packets
+// (linkwatch_urgent_event in net/core/link_watch.c).
+var lastIndex atomic.Int32
+
+const firstIndex = 1 << 16 // far from those the kernel gives
+
+// AddVeth makes a pair of connected Ethernet devices, one end called name in this
+// namespace, the other called peerName in the other, and brings both up.
+func (n *Namespace) AddVeth(name string, peer *Namespace, peerName string) error {
+	veth := &netlink.Veth{
+		LinkAttrs:     netlink.LinkAttrs{Name: name, Namespace: netlink.NsFd(n.FD()), Index: firstIndex + int(lastIndex.Add(1))},
+		PeerName:      peerName,
+		PeerNamespace: netlink.NsFd(peer.FD()),
+	}
+	if err := n.links.LinkAdd(veth); err != nil {
+		return fmt.Errorf("veth %s in %s to %s in %s: %w", name, n.name, peerName, peer.name, err)
+	}
+	return errors.Join(n.SetUp(name), peer.SetUp(peerName))
+}
+
+// AddBridge makes a bridge and brings it up.
+func (n *Namespace) AddBridge(name string) error {
+	if err := n.links.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name}}); err != nil {
+		return fmt.Errorf("bridge %s in %s: %w", name, n.name, err)
+	}
+	return n.SetUp(name)
+}
+
+// SetBridge makes the device a port of the bridge.
+func (n *Namespace) SetBridge(name, bridge string) error {
+	port, err := n.link(name)
+	if err != nil {
+		return err
+	}
+	master, err := n.link(bridge)
+	if err != nil {
+		return err
+	}
+	if err := n.links.LinkSetMaster(port, master); err != nil {
+		return fmt.Errorf("%s into bridge %s in %s: %w", name, bridge, n.name, err)
+	}
+	return nil
+}
+
+// SetUp brings a device up.
+func (n *Namespace) SetUp(name string) error {
+	l, err := n.link(name)
+	if err != nil {
+		return err
+	}
+	if err := n.links.LinkSetUp(l); err != nil {
+		return fmt.Errorf("bringing %s in %s up: %w", name, n.name, err)
+	}
+	return nil
+}
+
+// AddAddress gives a device an address. An IPv6 address can be used at once:
+// there is no duplicate address detection.
+func (n *Namespace) AddAddress(name string, p netip.Prefix) error {
+	l, err := n.link(name)
+	if err != nil {
+		return err
+	}
+	a := &netlink.Addr{IPNet: ipNet(p)}
+	if p.Addr().Is6() {
+		a.Flags = unix.IFA_F_NODAD
+	}
+	if err := n.links.AddrAdd(l, a); err != nil {
+		return fmt.Errorf("address %s on %s in %s: %w", p, name, n.name, err)
+	}
+	return nil
+}
+
+// Route is a way to a destination.
+type Route struct {
+	Destination netip.Prefix
+	Via         netip.Addr // the next hop; the zero Addr: the destination is on the link
+	Link        string     // the device
+	OnLink      bool       // the next hop is on the link, whatever the addresses say
+}
+
+// AddRoute adds a route.
+func (n *Namespace) AddRoute(r Route) error {
+	l, err := n.link(r.Link)
+	if err != nil {
+		return err
+	}
+	nr := &netlink.Route{LinkIndex: l.Attrs().Index, Dst: ipNet(r.Destination)}
+	switch {
+	case r.Via.IsValid():
+		nr.Gw = r.Via.AsSlice()
+	default:
+		nr.Scope = netlink.SCOPE_LINK
+	}
+	if r.OnLink {
+		nr.SetFlag(netlink.FLAG_ONLINK)
+	}
+	if err := n.links.RouteAdd(nr); err != nil {
+		return fmt.Errorf("route to %s via %s on %s in %s: %w", r.Destination, r.Via, r.Link, n.name, err)
+	}
+	return nil
+}
+
+// SetSysctl writes a setting under net, "net.ipv4.ip_forward" for example. A
+// device name with dots in it has to be written with slashes in their stead, as
+// for sysctl(8).
+func (n *Namespace) SetSysctl(name, value string) error {
+	path, err := sysctlPath(name)
+	if err != nil {
+		return err
+	}
+	// What /proc/sys/net shows is up to the thread that opens it.
+	if err := n.Do(func() error { return os.WriteFile(path, []byte(value), 0) }); err != nil {
+		return fmt.Errorf("sysctl %s=%s in %s: %w", name, value, n.name, err)
+	}
+	return nil
+}
+
+// Sysctl reads a setting under net; see [Namespace.SetSysctl].
+func (n *Namespace) Sysctl(name string) (value string, err error) {
+	path, err := sysctlPath(name)
+	if err != nil {
+		return "", err
+	}
+	err = n.Do(func() error {
+		text, err := os.ReadFile(path)
+		value = strings.TrimSpace(string(text))
+		return err
+	})
+	return value, err
+}
+
+func sysctlPath(name string) (string, error) {
+	swapped := strings.Map(func(r rune) rune {
+		switch r {
+		case '.':
+			return '/'
+		case '/':
+			return '.'
+		}
+		return r
+	}, name)
+	if !strings.HasPrefix(swapped, "net/") || filepath.Clean(swapped) != swapped {
+		return "", fmt.Errorf("sysctl %s: want one under net", name)
+	}
+	return "/proc/sys/" + swapped, nil
+}
+
+func (n *Namespace) link(name string) (netlink.Link, error) {
+	l, err := n.links.LinkByName(name)
+	if err != nil {
+		return nil, fmt.Errorf("device %s in %s: %w", name, n.name, err)
+	}
+	return l, nil
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}

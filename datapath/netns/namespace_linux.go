@@ -1,0 +1,210 @@
+package netns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"sync"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// Namespace is a network namespace. It lives until it is closed and the last
+// process and socket in it are gone. Its methods may be called concurrently.
+type Namespace struct {
+	name   string
+	file   *os.File
+	links  *netlink.Handle
+	closed chan struct{}
+	close  sync.Once
+}
+
+// New makes a network namespace with lo up. The name is for messages only.
+func New(name string) (*Namespace, error) {
+	var file *os.File
+	err := onThread(func() (keep bool, err error) {
+		// The thread belongs to the new namespace now and is not used again.
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return false, os.NewSyscallError("unshare", err)
+		}
+		file, err = openCurrent()
+		return false, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("namespace %s: %w", name, err)
+	}
+	links, err := netlink.NewHandleAt(netns.NsHandle(file.Fd()), unix.NETLINK_ROUTE)
+	if err != nil {
+		_ = file.Close()
+		return nil, fmt.Errorf("namespace %s: %w", name, err)
+	}
+	n := &Namespace{name: name, file: file, links: links, closed: make(chan struct{})}
+	if err := n.SetUp("lo"); err != nil {
+		_ = n.Close()
+		return nil, err
+	}
+	return n, nil
+}
+
+// Name is the name given to New.
+func (n *Namespace) Name() string { return n.name }
+
+// FD is a file descriptor of the namespace, for setns and for netlink sockets.
+// It is valid until Close.
+func (n *Namespace) FD() int { return int(n.file.Fd()) }
+
+// Close gives the namespace up. Processes started with a parent-death signal get
+// it now. It is safe to call Close more than once.
+func (n *Namespace) Close() error {
+	var err error
+	n.close.Do(func() {
+		close(n.closed)
+		n.links.Close()
+		err = n.file.Close()
+	})
+	return err
+}
+
+// Do calls f on a thread that is in the namespace. Goroutines that f starts are
+// not. Sockets that f makes stay in the namespace for good.
+func (n *Namespace) Do(f func() error) error {
+	var result error
+	err := onThread(func() (keep bool, err error) {
+		before, err := openCurrent()
+		if err != nil {
+			return true, err
+		}
+		defer before.Close()
+		if err := n.enter(); err != nil {
+			return true, err
+		}
+		result = f()
+		// A thread that cannot go back is thrown away.
+		return unix.Setns(int(before.Fd()), unix.CLONE_NEWNET) == nil, nil
+	})
+	return errors.Join(err, result)
+}
+
+// Start starts a process in the namespace, with a /sys that shows its devices. A
+// parent-death signal in cmd.SysProcAttr is sent at Close or with this process's
+// end, whichever comes first, not with the end of the calling thread.
+func (n *Namespace) Start(cmd *exec.Cmd) error {
+	result := make(chan error, 1)
+	go func() {
+		_ = onThread(func() (keep bool, err error) {
+			err = n.start(cmd)
+			result <- err
+			if err == nil && cmd.SysProcAttr != nil && cmd.SysProcAttr.Pdeathsig != 0 {
+				<-n.closed // the signal is tied to this thread
+			}
+			return false, nil
+		})
+	}()
+	return <-result
+}
+
+func (n *Namespace) start(cmd *exec.Cmd) error {
+	if err := n.enter(); err != nil {
+		return err
+	}
+	// The mounts of a process are those of the thread that starts it.
+	if err := unix.Unshare(unix.CLONE_NEWNS); err == nil {
+		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err == nil {
+			// Refused where the outer /sys is masked: then that one stays.
+			_ = unix.Mount("sysfs", "/sys", "sysfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
+		}
+	}
+	return cmd.Start()
+}
+
+// enter moves the calling thread.
+func (n *Namespace) enter() error {
+	select {
+	case <-n.closed:
+		return fmt.Errorf("namespace %s: %w", n.name, os.ErrClosed)
+	default:
+	}
+	if err := unix.Setns(n.FD(), unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("namespace %s: %w", n.name, os.NewSyscallError("setns", err))
+	}
+	return nil
+}
+
+// Listen listens for TCP connections at an address of the namespace.
+func (n *Namespace) Listen(ctx context.Context, at netip.AddrPort) (l net.Listener, err error) {
+	// Multipath TCP is what Go listens with; its handshake would only confuse who
+	// watches the packets.
+	var c net.ListenConfig
+	c.SetMultipathTCP(false)
+	err = n.Do(func() error {
+		l, err = c.Listen(ctx, "tcp", at.String())
+		return err
+	})
+	return l, err
+}
+
+// ListenPacket opens a UDP socket at an address of the namespace.
+func (n *Namespace) ListenPacket(ctx context.Context, at netip.AddrPort) (c net.PacketConn, err error) {
+	err = n.Do(func() error {
+		c, err = new(net.ListenConfig).ListenPacket(ctx, "udp", at.String())
+		return err
+	})
+	return c, err
+}
+
+// Dial connects from the namespace over "tcp" or "udp". from may be the zero
+// AddrPort, or leave only the address or only the port to the kernel.
+func (n *Namespace) Dial(ctx context.Context, network string, from, to netip.AddrPort) (c net.Conn, err error) {
+	// Addresses, no names: net looks names up on other threads, which are elsewhere.
+	var d net.Dialer
+	d.SetMultipathTCP(false)
+	if from.IsValid() {
+		if network == "udp" {
+			d.LocalAddr = net.UDPAddrFromAddrPort(from)
+		} else {
+			d.LocalAddr = net.TCPAddrFromAddrPort(from)
+		}
+	}
+	err = n.Do(func() error {
+		c, err = d.DialContext(ctx, network, to.String())
+		return err
+	})
+	return c, err
+}
+
+// openCurrent opens the network namespace of the calling thread.
+func openCurrent() (*os.File, error) {
+	return os.Open("/proc/thread-self/ns/net")
+}
+
+// onThread runs f on a thread of its own. Unless f says that the thread is as it
+// was before (keep), the thread ends with it.
+func onThread(f func() (keep bool, err error)) error {
+	result := make(chan error, 1)
+	go func() {
+		// Stands where f ends the goroutine (testing's FailNow does).
+		err := errors.New("the function did not return")
+		defer func() { result <- err }()
+		runtime.LockOSThread()
+		if unix.Gettid() == unix.Getpid() {
+			// The main thread cannot end, and /proc/self is its view of the world.
+			// While it waits here, locked, the next goroutine gets another one.
+			err = onThread(f)
+			runtime.UnlockOSThread()
+			return
+		}
+		keep, ferr := f()
+		if keep {
+			runtime.UnlockOSThread()
+		}
+		err = ferr
+	}()
+	return <-result
+}
