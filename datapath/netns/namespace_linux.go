@@ -46,11 +46,23 @@ func New(name string) (*Namespace, error) {
 		return nil, fmt.Errorf("namespace %s: %w", name, err)
 	}
 	n := &Namespace{name: name, file: file, links: links, closed: make(chan struct{})}
-	if err := n.SetUp("lo"); err != nil {
+	if err := n.prepare(); err != nil {
 		_ = n.Close()
 		return nil, err
 	}
 	return n, nil
+}
+
+// prepare brings lo up and turns duplicate address detection off: it would keep
+// link-local addresses, and with them neighbour discovery, waiting for a second.
+func (n *Namespace) prepare() error {
+	for _, name := range []string{"net.ipv6.conf.all.accept_dad", "net.ipv6.conf.default.accept_dad"} {
+		// A kernel without IPv6 has no such setting, and no need of it.
+		if err := n.SetSysctl(name, "0"); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	return n.SetUp("lo")
 }
 
 // Name is the name given to New.
