@@ -1,0 +1,148 @@
+package flow
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// Style says how records are rendered as text. The zero value is valid.
+type Style struct {
+	Color     bool // use ANSI escape sequences
+	NodeWidth int  // width of the column of node names, at least
+}
+
+// Colours, few and calm; what is not about a service is dim.
+const (
+	dim    = "2"
+	red    = "31"
+	green  = "32"
+	yellow = "33"
+)
+
+// paint gives the text in a colour (an SGR parameter), if the style has colours.
+func (s Style) paint(color, text string) string {
+	if !s.Color || text == "" {
+		return text
+	}
+	return "\x1b[" + color + "m" + text + "\x1b[0m"
+}
+
+// Line renders a record as one line, without a newline at its end:
+//
+//	12:04:05.123 worker1  TCP 10.244.1.9:41000 -> 10.96.118.136:80  default/my-nginx-service  => 10.244.2.2:80 (2 of 2, draw 0.71)  masq: -
+//
+// The time is in the local zone of the record's Time.
+func (s Style) Line(r *Record) string {
+	var b strings.Builder
+	if r.Time != nil {
+		b.WriteString(r.Time.Format("15:04:05.000") + " ")
+	}
+	if r.Node != "" || s.NodeWidth > 0 {
+		fmt.Fprintf(&b, "%-*s  ", s.NodeWidth, r.Node)
+	}
+	fmt.Fprintf(&b, "%s %s -> %s  ", r.Protocol, r.Source, r.Destination)
+	if r.Service == "" {
+		b.WriteString("not for a service")
+		return s.paint(dim, b.String())
+	}
+	b.WriteString(r.Service + "  ")
+	if r.Verdict != decision.DNAT.String() {
+		b.WriteString("=> " + s.paint(red, r.Verdict) + ": " + strings.ReplaceAll(r.Reason, "-", " "))
+		return b.String()
+	}
+	b.WriteString("=> " + s.paint(green, r.Endpoint) + r.choice() + "  masq: " + s.masquerade(r))
+	switch r.Conntrack {
+	case "kept", "replaced":
+		b.WriteString("  " + s.paint(dim, r.Conntrack))
+	case "failed":
+		b.WriteString("  " + s.paint(red, "failed: "+r.Error))
+	}
+	return b.String()
+}
+
+// choice tells how the endpoint was found: " (2 of 3, draw 0.71)".
+func (r *Record) choice() string {
+	position := 0
+	for i, c := range r.Candidates {
+		if c.Endpoint == r.Endpoint {
+			position = i + 1
+		}
+	}
+	switch {
+	case position == 0: // an earlier decision, since when the endpoint went away
+		return ""
+	case r.Draw != nil:
+		return fmt.Sprintf(" (%d of %d, draw %.2f)", position, len(r.Candidates), *r.Draw)
+	case len(r.Candidates) == 1:
+		return " (the only one)"
+	}
+	return fmt.Sprintf(" (%d of %d)", position, len(r.Candidates))
+}
+
+func (s Style) masquerade(r *Record) string {
+	if !r.Masquerade {
+		return "-"
+	}
+	text := r.MasqueradeAddress
+	if r.MasqueradeReason != "" {
+		if text != "" {
+			text += " "
+		}
+		text += "(" + r.MasqueradeReason + ")"
+	}
+	if text == "" {
+		text = "yes"
+	}
+	return s.paint(yellow, text)
+}
+
+// Walk renders the steps of a record, one line each: the chain, what its rule did
+// and why. Each line starts with indent and ends with a newline; it is empty for a
+// record without steps.
+func (s Style) Walk(r *Record, indent string) string {
+	width := 0
+	for _, step := range r.Steps {
+		width = max(width, len(step.Chain))
+	}
+	var b strings.Builder
+	last := ""
+	for _, step := range r.Steps {
+		// A chain is named once for all its rules in a row.
+		name := step.Chain
+		if name == last {
+			name = ""
+		}
+		last = step.Chain
+		mark, color := "->", green
+		switch step.Outcome {
+		case decision.Passed:
+			mark, color = " .", dim
+		case decision.Marked:
+			mark, color = " *", yellow
+		}
+		text := step.Text
+		if p := probability(step.Rule); p != "" {
+			text = p + ": " + text
+		}
+		if step.Outcome == decision.Passed {
+			text = s.paint(dim, text)
+		}
+		fmt.Fprintf(&b, "%s%-*s %s %s\n", indent, width, name, s.paint(color, mark), text)
+	}
+	return b.String()
+}
+
+// probability finds the argument of a statistic match: "p 0.50".
+func probability(rule string) string {
+	_, after, ok := strings.Cut(rule, "--probability ")
+	if !ok {
+		return ""
+	}
+	p, _, _ := strings.Cut(after, " ")
+	if len(p) > 4 {
+		p = p[:4]
+	}
+	return "p " + p
+}

@@ -1,0 +1,89 @@
+package flow
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// balanced is a record of a choice between two endpoints.
+func balanced() *Record {
+	at := time.Date(2025, 3, 1, 12, 4, 5, 123e6, time.UTC)
+	draw := 0.7123
+	return &Record{
+		Time: &at, Node: "worker1", Verdict: "dnat", Reason: "balanced", Protocol: "TCP",
+		Source: "10.244.1.9:41000", Destination: "10.96.118.136:80", Service: "default/my-nginx-service",
+		Endpoint: "10.244.2.2:80", Candidates: []Candidate{{"10.244.1.2:80", 0.5}, {"10.244.2.2:80", 0.5}}, Draw: &draw,
+	}
+}
+
+func TestLine(t *testing.T) {
+	with := func(change func(*Record)) *Record {
+		r := balanced()
+		change(r)
+		return r
+	}
+	const head = "12:04:05.123 worker1  TCP 10.244.1.9:41000 -> 10.96.118.136:80  default/my-nginx-service  => "
+	for _, tc := range []struct {
+		name   string
+		record *Record
+		want   string
+	}{
+		{"balanced", balanced(), head + "10.244.2.2:80 (2 of 2, draw 0.71)  masq: -"},
+		{"only one", with(func(r *Record) { r.Candidates, r.Draw = r.Candidates[1:], nil }), head + "10.244.2.2:80 (the only one)  masq: -"},
+		{"masqueraded", with(func(r *Record) {
+			r.Masquerade, r.MasqueradeReason, r.MasqueradeAddress = true, "node-port", "172.20.0.2"
+		}), head + "10.244.2.2:80 (2 of 2, draw 0.71)  masq: 172.20.0.2 (node-port)"},
+		{"masqueraded, simulated", with(func(r *Record) { r.Masquerade, r.MasqueradeReason = true, "hairpin" }), head + "10.244.2.2:80 (2 of 2, draw 0.71)  masq: (hairpin)"},
+		{"kept", with(func(r *Record) { r.Conntrack, r.Draw = "kept", nil }), head + "10.244.2.2:80 (2 of 2)  masq: -  kept"},
+		{"kept, endpoint gone", with(func(r *Record) { r.Conntrack, r.Endpoint = "kept", "10.244.9.9:80" }), head + "10.244.9.9:80  masq: -  kept"},
+		{"kept, masqueraded", with(func(r *Record) { r.Conntrack, r.Masquerade = "kept", true }), head + "10.244.2.2:80 (2 of 2, draw 0.71)  masq: yes  kept"},
+		{"failed", with(func(r *Record) { r.Conntrack, r.Error = "failed", "table full" }), head + "10.244.2.2:80 (2 of 2, draw 0.71)  masq: -  failed: table full"},
+		{"rejected", with(func(r *Record) { r.Verdict, r.Reason = "reject", "no-endpoints" }), head + "reject: no endpoints"},
+		{"no service", with(func(r *Record) { r.Service, r.Verdict = "", "accept" }), "12:04:05.123 worker1  TCP 10.244.1.9:41000 -> 10.96.118.136:80  not for a service"},
+		{"simulated", with(func(r *Record) { r.Time, r.Node = nil, "" }), strings.TrimPrefix(head, "12:04:05.123 worker1  ") + "10.244.2.2:80 (2 of 2, draw 0.71)  masq: -"},
+		{"empty", &Record{}, "  ->   not for a service"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := (Style{}).Line(tc.record); got != tc.want {
+				t.Errorf("got  %q\nwant %q", got, tc.want)
+			}
+		})
+	}
+	if got := (Style{NodeWidth: 10}).Line(balanced()); !strings.Contains(got, "worker1     TCP") {
+		t.Errorf("node column: %q", got)
+	}
+}
+
+func TestColor(t *testing.T) {
+	r := balanced()
+	r.Masquerade = true
+	for _, record := range []*Record{r, {}} {
+		got := (Style{Color: true}).Line(record)
+		if strings.Count(got, "\x1b[") == 0 || strings.Count(got, "\x1b[")%2 != 0 || !strings.Contains(got, "\x1b[0m") {
+			t.Errorf("colours do not end: %q", got)
+		}
+	}
+}
+
+func TestWalk(t *testing.T) {
+	r := &Record{Steps: []decision.Step{
+		{Chain: "KUBE-SERVICES", Rule: "-d 10.96.0.10/32 -j KUBE-SVC-X", Outcome: decision.Jumped, Text: "the ClusterIP"},
+		{Chain: "KUBE-SVC-X", Rule: "! -s 10.244.0.0/16 -j KUBE-MARK-MASQ", Outcome: decision.Marked, Text: "outside"},
+		{Chain: "KUBE-SVC-X", Rule: "-m statistic --mode random --probability 0.50000000000 -j KUBE-SEP-Y", Outcome: decision.Passed, Text: "draw 0.7"},
+		{Chain: "KUBE-SEP-Z", Rule: "-j DNAT", Outcome: decision.Applied, Text: "translated"},
+	}}
+	const want = `  KUBE-SERVICES -> the ClusterIP
+  KUBE-SVC-X     * outside
+                 . p 0.50: draw 0.7
+  KUBE-SEP-Z    -> translated
+`
+	if got := (Style{}).Walk(r, "  "); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	if got := (Style{}).Walk(&Record{}, "  "); got != "" {
+		t.Errorf("a record without steps: %q", got)
+	}
+}

@@ -1,0 +1,34 @@
+// Package labs holds the labs that come with the program.
+package labs
+
+import (
+	"embed"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+//go:embed *.yaml
+var files embed.FS
+
+// Names are the names of the labs, sorted.
+func Names() []string {
+	entries, err := files.ReadDir(".")
+	if err != nil {
+		panic(err) // an embedded directory is always there
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, strings.TrimSuffix(e.Name(), ".yaml"))
+	}
+	slices.Sort(names)
+	return names
+}
+
+// File gives the file of the lab of that name.
+func File(name string) ([]byte, error) {
+	if !slices.Contains(Names(), name) {
+		return nil, fmt.Errorf("there is no built-in lab %q; there are: %s", name, strings.Join(Names(), ", "))
+	}
+	return files.ReadFile(name + ".yaml")
+}
