@@ -136,6 +136,17 @@ func (t *Table) Built() time.Time { return t.built }
 // Node is the node the table was made for. Its slices are shared: read only.
 func (t *Table) Node() Node { return t.node }
 
+// NodePortAddresses are the node's addresses on which node ports are open.
+func (t *Table) NodePortAddresses() []netip.Addr {
+	var addrs []netip.Addr
+	for _, a := range t.node.Addresses {
+		if _, ok := t.nodePortAddrs[a.As16()]; ok {
+			addrs = append(addrs, a)
+		}
+	}
+	return addrs
+}
+
 // Services are all service ports, in the order they were given. Read only.
 func (t *Table) Services() []*ServicePort { return t.services }
 

@@ -1,0 +1,122 @@
+// Package nfqueue receives packets from a netfilter queue and sends verdicts, many
+// in one system call, without copying or allocating. Binding and configuring the
+// queue is go-nfqueue's part.
+package nfqueue
+
+import (
+	"encoding/binary"
+	"errors"
+	"syscall"
+)
+
+// Constants with the names of linux/netfilter/nfnetlink_queue.h and linux/netlink.h.
+const (
+	nlmsgHdrLen = 16
+	nfgenmsgLen = 4
+	nlaHdrLen   = 4
+	nlaTypeMask = 0x3fff
+	nlmsgError  = 2      // NLMSG_ERROR
+	flagRequest = 1      // NLM_F_REQUEST
+	subsysQueue = 3 << 8 // NFNL_SUBSYS_QUEUE
+	msgPacket   = subsysQueue | 0
+	msgVerdict  = subsysQueue | 1
+
+	nfqaPacketHdr  = 1
+	nfqaVerdictHdr = 2
+	nfqaMark       = 3
+	nfqaPayload    = 10
+
+	nfDrop   = 0
+	nfAccept = 1
+)
+
+// Hook is where in the kernel a packet was queued (enum nf_inet_hooks).
+type Hook uint8
+
+// The hooks that packets are queued at.
+const (
+	Prerouting Hook = 0
+	Output     Hook = 3
+)
+
+// Packet is one packet that waits for a verdict.
+type Packet struct {
+	ID   uint32 // of the packet within its queue
+	Hook Hook
+	Mark uint32 // the packet's mark
+	// Payload starts with the IP header and ends with the packet or at the copy
+	// range. It is valid until the next Receive.
+	Payload []byte
+}
+
+// Verdict is what becomes of one packet.
+type Verdict struct {
+	ID   uint32
+	Drop bool   // otherwise the packet goes on
+	Mark uint32 // the packet's new mark; set even if it is 0
+}
+
+var errShort = errors.New("nfqueue: message from the kernel is cut short")
+
+// parse reads one netlink datagram: a packet, or the refusal of a verdict.
+func parse(b []byte) (p Packet, refusal syscall.Errno, err error) {
+	if len(b) < nlmsgHdrLen+nfgenmsgLen {
+		return p, 0, errShort
+	}
+	n := int(binary.NativeEndian.Uint32(b))
+	switch binary.NativeEndian.Uint16(b[4:]) {
+	case nlmsgError:
+		return p, syscall.Errno(-int32(binary.NativeEndian.Uint32(b[nlmsgHdrLen:]))), nil
+	case msgPacket:
+	default:
+		return p, 0, errors.New("nfqueue: unexpected type of message from the kernel")
+	}
+	if n > len(b) {
+		n = len(b) // the rest of a payload did not fit into the buffer
+	}
+	hasID := false
+	for b = b[nlmsgHdrLen+nfgenmsgLen : max(n, nlmsgHdrLen+nfgenmsgLen)]; len(b) >= nlaHdrLen; {
+		l := int(binary.NativeEndian.Uint16(b))
+		if l < nlaHdrLen {
+			return p, 0, errShort
+		}
+		typ := binary.NativeEndian.Uint16(b[2:]) & nlaTypeMask
+		v := b[nlaHdrLen:max(min(l, len(b)), nlaHdrLen)]
+		switch {
+		case typ == nfqaPacketHdr && len(v) >= 7: // struct nfqnl_msg_packet_hdr
+			p.ID, p.Hook, hasID = binary.BigEndian.Uint32(v), Hook(v[6]), true
+		case typ == nfqaMark && len(v) >= 4:
+			p.Mark = binary.BigEndian.Uint32(v)
+		case typ == nfqaPayload:
+			p.Payload = v
+		}
+		b = b[min((l+3)&^3, len(b)):]
+	}
+	if !hasID {
+		return p, 0, errShort
+	}
+	return p, 0, nil
+}
+
+// appendVerdict writes NFQNL_MSG_VERDICT without NLM_F_ACK.
+func appendVerdict(b []byte, queue uint16, v Verdict) []byte {
+	const size = nlmsgHdrLen + nfgenmsgLen + nlaHdrLen + 8 + nlaHdrLen + 4
+	b = binary.NativeEndian.AppendUint32(b, size)
+	b = binary.NativeEndian.AppendUint16(b, msgVerdict)
+	b = binary.NativeEndian.AppendUint16(b, flagRequest)
+	b = binary.NativeEndian.AppendUint32(b, v.ID) // sequence number: refusals quote it
+	b = binary.NativeEndian.AppendUint32(b, 0)    // port id: the kernel fills it in
+	b = append(b, 0, 0)                           // struct nfgenmsg: family, version
+	b = binary.BigEndian.AppendUint16(b, queue)   // and res_id
+	b = binary.NativeEndian.AppendUint16(b, nlaHdrLen+8)
+	b = binary.NativeEndian.AppendUint16(b, nfqaVerdictHdr)
+	verdict := uint32(nfAccept)
+	if v.Drop {
+		verdict = nfDrop
+	}
+	b = binary.BigEndian.AppendUint32(b, verdict)
+	b = binary.BigEndian.AppendUint32(b, v.ID)
+	b = binary.NativeEndian.AppendUint16(b, nlaHdrLen+4)
+	b = binary.NativeEndian.AppendUint16(b, nfqaMark)
+	return binary.BigEndian.AppendUint32(b, v.Mark)
+}

@@ -1,0 +1,221 @@
+package nfqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	library "github.com/florianl/go-nfqueue/v2"
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Config says how a queue is to be bound.
+type Config struct {
+	// MaxLen is how many packets may wait in the queue. When it is full, packets
+	// pass undecided (NFQA_CFG_F_FAIL_OPEN).
+	MaxLen uint32
+	// CopyRange is how many bytes of a packet are copied.
+	CopyRange uint32
+	// ReadBuffer is the size of the socket's receive buffer in bytes. The kernel
+	// grants at most net.core.rmem_max.
+	ReadBuffer int
+}
+
+// Queue is a bound netfilter queue. Receive and Send may be called by one
+// goroutine each; Close by any.
+type Queue struct {
+	number  uint16
+	lib     *library.Nfqueue
+	raw     syscall.RawConn
+	unpark  context.CancelFunc
+	buffers [][]byte // one for each packet of a batch
+	out     []byte
+	refused atomic.Uint64
+}
+
+// maxBatch is how many packets one Receive returns at most.
+const maxBatch = 64
+
+// Open binds the queue in the calling thread's network namespace. Only one process
+// can be bound to a queue; if it is another, the error says which.
+func Open(number uint16, cfg Config) (*Queue, error) {
+	lib, err := library.Open(&library.Config{
+		NfQueue:      number,
+		MaxQueueLen:  cfg.MaxLen,
+		MaxPacketLen: cfg.CopyRange,
+		Copymode:     library.NfQnlCopyPacket,
+		// GSO: packets keep offloaded checksums and sizes. They are never changed here.
+		Flags: library.NfQaCfgFlagFailOpen | library.NfQaCfgFlagGSO,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("queue %d: open netlink socket: %w", number, err)
+	}
+	q := &Queue{number: number, lib: lib}
+	if err := q.bind(cfg); err != nil {
+		return nil, errors.Join(err, lib.Close())
+	}
+	return q, nil
+}
+
+func (q *Queue) bind(cfg Config) error {
+	// An overrun must not end the reader: what did not fit counts as dropped by the
+	// kernel, see [ReadCounters].
+	if err := q.lib.SetOption(netlink.NoENOBUFS, true); err != nil {
+		return fmt.Errorf("queue %d: set NETLINK_NO_ENOBUFS: %w", q.number, err)
+	}
+	if err := q.lib.Con.SetReadBuffer(cfg.ReadBuffer); err != nil {
+		return fmt.Errorf("queue %d: set receive buffer: %w", q.number, err)
+	}
+	// Refusals of verdicts need not quote the verdict. Older kernels than 4.2 quote anyway.
+	_ = q.lib.SetOption(netlink.CapAcknowledge, true)
+	var err error
+	if q.raw, err = q.lib.Con.SyscallConn(); err != nil {
+		return fmt.Errorf("queue %d: %w", q.number, err)
+	}
+	for range maxBatch {
+		// Netlink header and attributes take less than 256 bytes besides the payload.
+		q.buffers = append(q.buffers, make([]byte, cfg.CopyRange+256))
+	}
+	if err := q.register(); err != nil {
+		return fmt.Errorf("queue %d: %w", q.number, q.explain(err))
+	}
+	return nil
+}
+
+// register has the library bind the queue and then parks the library's own
+// receiving goroutine: an expired deadline makes it ask its error function, which
+// does not return before Close. From then on the socket is ours.
+func (q *Queue) register() error {
+	ctx, cancel := context.WithCancel(context.Background())
+	q.unpark = cancel
+	parked := make(chan struct{})
+	stray := func(a library.Attribute) int {
+		// Somebody else's rule sends packets here. Let them pass.
+		if a.PacketID != nil {
+			_ = q.lib.SetVerdict(*a.PacketID, library.NfAccept)
+		}
+		return 0
+	}
+	park := func(error) int {
+		close(parked)
+		<-ctx.Done()
+		return 1
+	}
+	// The library's context must not end before ours: its end wakes the parked goroutine.
+	if err := q.lib.RegisterWithErrorFunc(ctx, stray, park); err != nil {
+		cancel()
+		return err
+	}
+	if err := q.lib.Con.SetReadDeadline(time.Unix(1, 0)); err != nil {
+		cancel()
+		return err
+	}
+	<-parked
+	return q.lib.Con.SetReadDeadline(time.Time{})
+}
+
+// explain tells what an error of binding means.
+func (q *Queue) explain(err error) error {
+	if !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EBUSY) {
+		return err
+	}
+	if c, e := ReadCounters(q.number); e == nil {
+		return fmt.Errorf("is taken by netlink port id %d (usually the process id): stop that process or choose another --queue-num: %w", c.PortID, err)
+	}
+	return fmt.Errorf("may not be bound: CAP_NET_ADMIN is needed: %w", err)
+}
+
+// Number is the queue's number.
+func (q *Queue) Number() uint16 { return q.number }
+
+// Receive waits until there is a packet and returns all that are there, up to the
+// length of packets. After [Queue.Close] the error is [os.ErrClosed].
+func (q *Queue) Receive(packets []Packet) (n int, err error) {
+	if len(packets) > maxBatch {
+		packets = packets[:maxBatch]
+	}
+	for n == 0 {
+		var readErr error
+		waitErr := q.raw.Read(func(fd uintptr) (done bool) {
+			n, readErr = q.receive(int(fd), packets)
+			return n > 0 || readErr != nil
+		})
+		switch {
+		case readErr != nil:
+			return 0, fmt.Errorf("queue %d: %w", q.number, readErr)
+		case errors.Is(waitErr, os.ErrDeadlineExceeded) || errors.Is(waitErr, os.ErrClosed):
+			return 0, os.ErrClosed
+		case waitErr != nil:
+			return 0, fmt.Errorf("queue %d: %w", q.number, waitErr)
+		}
+	}
+	return n, nil
+}
+
+func (q *Queue) receive(fd int, packets []Packet) (n int, err error) {
+	for n < len(packets) {
+		size, err := unix.Read(fd, q.buffers[n])
+		switch {
+		case errors.Is(err, unix.EAGAIN):
+			return n, nil
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return n, os.NewSyscallError("read", err)
+		}
+		p, refusal, err := parse(q.buffers[n][:size])
+		switch {
+		case err != nil:
+			return n, err
+		case refusal != 0:
+			// ENOENT: the packet was flushed, because some base chain of the
+			// namespace was deleted.
+			q.refused.Add(1)
+		default:
+			packets[n] = p
+			n++
+		}
+	}
+	return n, nil
+}
+
+// Send gives verdicts in order, all in one system call.
+func (q *Queue) Send(verdicts []Verdict) error {
+	q.out = q.out[:0]
+	for _, v := range verdicts {
+		q.out = appendVerdict(q.out, q.number, v)
+	}
+	var err error
+	if e := q.raw.Control(func(fd uintptr) {
+		for {
+			if _, err = unix.Write(int(fd), q.out); !errors.Is(err, unix.EINTR) {
+				return
+			}
+		}
+	}); e != nil {
+		err = e
+	}
+	if err != nil {
+		return fmt.Errorf("queue %d: send verdicts: %w", q.number, err)
+	}
+	return nil
+}
+
+// Refused is how many verdicts the kernel refused because it had flushed the
+// packet meanwhile. It is known once a later packet was received.
+func (q *Queue) Refused() uint64 { return q.refused.Load() }
+
+// Close unbinds the queue: packets that wait in it, or come later, are dropped or
+// pass as the queue rule says. Receive returns.
+func (q *Queue) Close() error {
+	// Wakes Receive, and the library's goroutine, whose attempt to unbind politely
+	// may fail at this deadline: closing the socket unbinds in any case.
+	_ = q.lib.Con.SetReadDeadline(time.Unix(1, 0))
+	q.unpark()
+	return q.lib.Close()
+}

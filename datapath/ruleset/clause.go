@@ -1,0 +1,301 @@
+package ruleset
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strings"
+
+	"github.com/google/nftables/expr"
+	"github.com/google/nftables/xt"
+)
+
+// clause is a part of a rule, in nft's text and in the kernel's expressions. Rules
+// are put together from clauses, so that what is read and what is loaded cannot
+// drift apart.
+type clause struct {
+	text  string
+	exprs []expr.Any
+}
+
+// rule is a list of clauses, all of which have to match.
+type rule []clause
+
+func (r rule) text() string {
+	words := make([]string, 0, len(r))
+	for _, c := range r {
+		if c.text != "" {
+			words = append(words, c.text)
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+func (r rule) exprs() []expr.Any {
+	var e []expr.Any
+	for _, c := range r {
+		e = append(e, c.exprs...)
+	}
+	return e
+}
+
+// The 32-bit registers of the rule machine (NFT_REG32_00...) serve for set keys,
+// each field of which starts at a multiple of four bytes.
+const (
+	reg = 1 // NFT_REG_1, for single values
+	key = 8 // NFT_REG32_00, the start of set keys
+)
+
+// family is the part of a clause that differs between IPv4 and IPv6.
+type family struct {
+	name     string // as nft names the header: ip or ip6
+	nfproto  byte   // NFPROTO_*
+	addrLen  uint32
+	src, dst uint32 // offsets in the network header
+}
+
+var (
+	ipv4 = family{"ip", 2, 4, 12, 16}
+	ipv6 = family{"ip6", 10, 16, 8, 24}
+)
+
+// words is how many registers an address takes.
+func (f family) words() uint32 { return f.addrLen / 4 }
+
+// is matches packets of the family. nft's text leaves it to the header names.
+func (f family) is() clause {
+	return clause{"", []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: reg},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: reg, Data: []byte{f.nfproto}},
+	}}
+}
+
+// IP protocol numbers.
+const (
+	tcp  byte = 6
+	udp  byte = 17
+	sctp byte = 132
+)
+
+func l4proto(proto byte) clause {
+	name := map[byte]string{tcp: "tcp", udp: "udp", sctp: "sctp"}[proto]
+	return clause{"meta l4proto " + name, []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: reg, Data: []byte{proto}},
+	}}
+}
+
+// onLoopback matches packets that come in by lo; they went through output before.
+func onLoopback() clause {
+	const arphrdLoopback = 772 // if_arp.h
+	return clause{"meta iiftype loopback", []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyIIFTYPE, Register: reg},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: reg, Data: binary.NativeEndian.AppendUint16(nil, arphrdLoopback)},
+	}}
+}
+
+func payload(base expr.PayloadBase, offset, n, register uint32) expr.Any {
+	return &expr.Payload{DestRegister: register, Base: base, Offset: offset, Len: n}
+}
+
+const (
+	network   = expr.PayloadBaseNetworkHeader
+	transport = expr.PayloadBaseTransportHeader
+)
+
+// tcpSyn matches, or does not match, the first packet of a TCP connection: SYN set;
+// ACK, FIN and RST clear.
+func tcpSyn(match bool) clause {
+	op, sign := expr.CmpOpEq, "=="
+	if !match {
+		op, sign = expr.CmpOpNeq, "!="
+	}
+	const fin, syn, rst, ack = 1, 2, 4, 16
+	return clause{"tcp flags & (fin | syn | rst | ack) " + sign + " syn", []expr.Any{
+		payload(transport, 13, 1, reg),
+		&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: 1, Mask: []byte{fin | syn | rst | ack}, Xor: []byte{0}},
+		&expr.Cmp{Op: op, Register: reg, Data: []byte{syn}},
+	}}
+}
+
+// sctpInit matches the first packet of an SCTP association: an INIT chunk stands
+// alone in its packet (RFC 9260, section 3), behind the common header of 12 bytes.
+func sctpInit() clause {
+	return clause{"@th,96,8 1", []expr.Any{
+		payload(transport, 12, 1, reg),
+		&expr.Cmp{Op: expr.CmpOpEq, Register: reg, Data: []byte{1}},
+	}}
+}
+
+// daddrIn matches destinations in a prefix given by its first bytes.
+func (f family) daddrIn(prefix string, mask, value []byte) clause {
+	return clause{f.name + " daddr " + prefix, []expr.Any{
+		payload(network, f.dst, uint32(len(mask)), reg),
+		&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: uint32(len(mask)), Mask: mask, Xor: make([]byte, len(mask))},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: reg, Data: value},
+	}}
+}
+
+// keyed is a clause that loads a set key into the registers from [key] on.
+type keyed struct {
+	text  string
+	exprs []expr.Any
+}
+
+// flowKey is the packet's tuple: addresses and ports of the headers.
+func (f family) flowKey() keyed {
+	w := f.words()
+	return keyed{
+		fmt.Sprintf("%s saddr . %s daddr . udp sport . udp dport", f.name, f.name),
+		[]expr.Any{
+			payload(network, f.src, f.addrLen, key),
+			payload(network, f.dst, f.addrLen, key+w),
+			payload(transport, 0, 2, key+2*w),
+			payload(transport, 2, 2, key+2*w+1),
+		},
+	}
+}
+
+// replyKey is the tuple of the packets that answer this one.
+func (f family) replyKey() keyed {
+	w := f.words()
+	return keyed{
+		fmt.Sprintf("%s daddr . %s saddr . udp dport . udp sport", f.name, f.name),
+		[]expr.Any{
+			payload(network, f.dst, f.addrLen, key),
+			payload(network, f.src, f.addrLen, key+w),
+			payload(transport, 2, 2, key+2*w),
+			payload(transport, 0, 2, key+2*w+1),
+		},
+	}
+}
+
+// destinationKey is the packet's destination address and port.
+func (f family) destinationKey(proto string) keyed {
+	return keyed{
+		fmt.Sprintf("%s daddr . %s dport", f.name, proto),
+		[]expr.Any{payload(network, f.dst, f.addrLen, key), payload(transport, 2, 2, key+f.words())},
+	}
+}
+
+func (f family) daddrKey() keyed {
+	return keyed{f.name + " daddr", []expr.Any{payload(network, f.dst, f.addrLen, key)}}
+}
+
+func dportKey(proto string) keyed {
+	return keyed{proto + " dport", []expr.Any{payload(transport, 2, 2, key)}}
+}
+
+// in matches if the set holds the key.
+func (k keyed) in(s *set) clause {
+	return clause{k.text + " @" + s.name, append(k.exprs[:len(k.exprs):len(k.exprs)],
+		&expr.Lookup{SourceRegister: key, SetName: s.name, SetID: s.id()})}
+}
+
+// Operations on sets from within rules (enum nft_dynset_ops).
+const (
+	opUpdate = 1 // NFT_DYNSET_OP_UPDATE
+	opDelete = 2 // NFT_DYNSET_OP_DELETE
+)
+
+// refreshed adds the key to the set, or begins its timeout anew.
+func (k keyed) refreshed(s *set) clause { return k.dynset("update", opUpdate, s) }
+
+// deleted takes the key out of the set.
+func (k keyed) deleted(s *set) clause { return k.dynset("delete", opDelete, s) }
+
+func (k keyed) dynset(verb string, op uint32, s *set) clause {
+	return clause{fmt.Sprintf("%s @%s { %s }", verb, s.name, k.text), append(k.exprs[:len(k.exprs):len(k.exprs)],
+		&expr.Dynset{SrcRegKey: key, SetName: s.name, SetID: s.id(), Operation: op})}
+}
+
+// bits matches if any (or none) of the bits are set in what load puts into reg.
+func bits(what string, load expr.Any, mask uint32, set bool) clause {
+	op, sign := expr.CmpOpNeq, "!="
+	if !set {
+		op, sign = expr.CmpOpEq, "=="
+	}
+	return clause{fmt.Sprintf("%s & 0x%x %s 0", what, mask, sign), []expr.Any{
+		load,
+		&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: 4, Mask: host32(mask), Xor: host32(0)},
+		&expr.Cmp{Op: op, Register: reg, Data: host32(0)},
+	}}
+}
+
+func host32(v uint32) []byte { return binary.NativeEndian.AppendUint32(nil, v) }
+
+func packetMark(mask uint32, set bool) clause {
+	return bits("meta mark", &expr.Meta{Key: expr.MetaKeyMARK, Register: reg}, mask, set)
+}
+
+func connMark(mask uint32, set bool) clause {
+	return bits("ct mark", &expr.Ct{Key: expr.CtKeyMARK, Register: reg}, mask, set)
+}
+
+func translated(set bool) clause {
+	const dnat = 1 << 5 // IPS_DST_NAT
+	c := bits("ct status", &expr.Ct{Key: expr.CtKeySTATUS, Register: reg}, dnat, set)
+	c.text = "ct status & dnat != 0"
+	if !set {
+		c.text = "ct status & dnat == 0"
+	}
+	return c
+}
+
+func ctStateNew() clause {
+	c := bits("ct state", &expr.Ct{Key: expr.CtKeySTATE, Register: reg}, expr.CtStateBitNEW, true)
+	c.text = "ct state new"
+	return c
+}
+
+// clearPacketMark clears the bits of the packet's mark.
+func clearPacketMark(mask uint32) clause {
+	return clause{fmt.Sprintf("meta mark set meta mark & 0x%08x", ^mask), []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: reg},
+		&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: 4, Mask: host32(^mask), Xor: host32(0)},
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: reg, SourceRegister: true},
+	}}
+}
+
+func counter() clause { return clause{"counter", []expr.Any{&expr.Counter{}}} }
+
+// Ends of rules.
+
+func accept() clause { return verdict("accept", expr.VerdictAccept) }
+func drop() clause   { return verdict("drop", expr.VerdictDrop) }
+
+func verdict(text string, kind expr.VerdictKind) clause {
+	return clause{text, []expr.Any{&expr.Verdict{Kind: kind}}}
+}
+
+func jump(chain string) clause {
+	return clause{"jump " + chain, []expr.Any{&expr.Verdict{Kind: expr.VerdictJump, Chain: chain}}}
+}
+
+// Reject types and codes (enum nft_reject_types, nft_reject_inet_code).
+const (
+	rejectTCPReset   = 1 // NFT_REJECT_TCP_RST
+	rejectICMPX      = 2 // NFT_REJECT_ICMPX_UNREACH
+	icmpxPortUnreach = 1 // NFT_REJECT_ICMPX_PORT_UNREACH
+)
+
+func rejectPortUnreachable() clause {
+	return clause{"reject with icmpx port-unreachable", []expr.Any{&expr.Reject{Type: rejectICMPX, Code: icmpxPortUnreach}}}
+}
+
+func rejectReset() clause {
+	return clause{"reject with tcp reset", []expr.Any{&expr.Reject{Type: rejectTCPReset}}}
+}
+
+// queue hands the packet to one of count queues from first on, chosen by CPU, or
+// lets it pass if nobody listens there (bypass).
+func queue(first, count uint16, native bool) clause {
+	text := fmt.Sprintf("queue flags bypass,fanout to %d-%d", first, first+count-1)
+	if native {
+		return clause{text, []expr.Any{&expr.Queue{Num: first, Total: count, Flag: expr.QueueFlagBypass | expr.QueueFlagFanout}}}
+	}
+	// struct xt_NFQ_info_v3 (xt_NFQUEUE.h). The flags have the same values.
+	info := binary.NativeEndian.AppendUint16(nil, first)
+	info = binary.NativeEndian.AppendUint16(info, count)
+	info = binary.NativeEndian.AppendUint16(info, uint16(expr.QueueFlagBypass|expr.QueueFlagFanout))
+	return clause{text, []expr.Any{&expr.Target{Name: "NFQUEUE", Rev: 3, Info: (*xt.Unknown)(&info)}}}
+}

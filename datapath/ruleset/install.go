@@ -1,0 +1,228 @@
+package ruleset
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// Ruleset is the installed ruleset of one network namespace. It is not safe for
+// concurrent use.
+type Ruleset struct {
+	conn  *nftables.Conn
+	table *nftables.Table
+	sets  *sets
+	// elements are those in the kernel, by set: the keys as the kernel has them.
+	elements map[*set]map[string]bool
+}
+
+// FeatureError says that the kernel lacks something the ruleset needs.
+type FeatureError struct {
+	Feature string // what is missing
+	Option  string // the kernel's configuration options that provide it
+	Err     error
+}
+
+// Error names the feature and the option.
+func (e *FeatureError) Error() string {
+	return fmt.Sprintf("the kernel has no %s (%v): it needs %s", e.Feature, e.Err, e.Option)
+}
+
+// Unwrap gives the kernel's error.
+func (e *FeatureError) Unwrap() error { return e.Err }
+
+// Probe finds out what the kernel can do, by means of rules that are never
+// installed, and says whether it has nft's own queue expression. The error is a
+// [FeatureError] if something is missing, or that of the kernel if the caller may
+// not change its rules. It works on the calling thread's network namespace.
+func Probe() (native bool, err error) {
+	conn, err := nftables.New(nftables.AsLasting())
+	if err != nil {
+		return false, fmt.Errorf("open nftables: %w", err)
+	}
+	defer conn.CloseLasting()
+
+	try := func(exprs ...expr.Any) error { return tryRule(conn, exprs) }
+	if err := try(); err != nil {
+		if errors.Is(err, unix.EPERM) {
+			return false, fmt.Errorf("nftables: %w", err)
+		}
+		return false, &FeatureError{"nftables with tables of family inet", "CONFIG_NF_TABLES, CONFIG_NF_TABLES_INET", err}
+	}
+	for _, f := range []struct {
+		feature, option string
+		clause          clause
+	}{
+		{"match on connection tracking", "CONFIG_NF_CONNTRACK, CONFIG_NFT_CT", ctStateNew()},
+		{"connection marks", "CONFIG_NF_CONNTRACK_MARK", connMark(1, true)},
+		{"reject in inet tables", "CONFIG_NFT_REJECT, CONFIG_NFT_REJECT_INET", rejectPortUnreachable()},
+	} {
+		if err := try(f.clause.exprs...); err != nil {
+			return false, &FeatureError{f.feature, f.option, err}
+		}
+	}
+	if try(queue(0, 1, true).exprs...) == nil {
+		return true, nil
+	}
+	if err := try(queue(0, 1, false).exprs...); err != nil {
+		return false, &FeatureError{"way to queue packets to user space", "CONFIG_NETFILTER_NETLINK_QUEUE and either CONFIG_NFT_QUEUE, or CONFIG_NFT_COMPAT with CONFIG_NETFILTER_XT_TARGET_NFQUEUE", err}
+	}
+	return false, nil
+}
+
+// tryRule loads a rule into a table of its own and takes both away, in one transaction.
+func tryRule(conn *nftables.Conn, exprs []expr.Any) error {
+	table := conn.AddTable(&nftables.Table{Name: TableName + "-probe", Family: nftables.TableFamilyINet})
+	chain := conn.AddChain(&nftables.Chain{Name: "probe", Table: table})
+	if len(exprs) > 0 {
+		conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: exprs})
+	}
+	conn.DelTable(table)
+	return conn.Flush()
+}
+
+// Install loads the ruleset into the calling thread's network namespace, in one
+// transaction that also takes away what an earlier run may have left. Packets that
+// wait in any queue of the namespace are lost if there was such a rest, as always
+// when a base chain goes; they are sent again by their senders.
+func Install(spec Spec) (*Ruleset, error) {
+	conn, err := nftables.New(nftables.AsLasting())
+	if err != nil {
+		return nil, fmt.Errorf("open nftables: %w", err)
+	}
+	table := &nftables.Table{Name: TableName, Family: nftables.TableFamilyINet}
+	r := &Ruleset{conn: conn, table: table, sets: newSets(table, &spec), elements: make(map[*set]map[string]bool)}
+	conn.AddTable(table) // so that there is one to delete
+	conn.DelTable(table)
+	conn.AddTable(table)
+	for _, s := range r.sets.all() {
+		r.elements[s] = make(map[string]bool)
+		if err := conn.AddSet(s.nft, nil); err != nil {
+			return nil, errors.Join(fmt.Errorf("set %s: %w", s.name, err), conn.CloseLasting())
+		}
+	}
+	for _, c := range spec.chains(r.sets) {
+		nc := &nftables.Chain{Name: c.name, Table: table, Type: c.kind, Hooknum: c.hook}
+		if c.hook != nil {
+			nc.Priority = nftables.ChainPriorityRef(c.priority)
+		}
+		conn.AddChain(nc)
+		for _, rl := range c.rules {
+			conn.AddRule(&nftables.Rule{Table: table, Chain: nc, Exprs: rl.exprs()})
+		}
+	}
+	if err := conn.Flush(); err != nil {
+		return nil, errors.Join(fmt.Errorf("install nftables table inet %s: %w", TableName, err), conn.CloseLasting())
+	}
+	return r, nil
+}
+
+// Follow brings the sets of service addresses into line with the table. Only what
+// differs from the last call is sent.
+func (r *Ruleset) Follow(t *decision.Table) error {
+	next := make(map[*set]map[string]bool)
+	for _, s := range r.sets.all() {
+		next[s] = make(map[string]bool)
+	}
+	for _, s := range t.Services() {
+		proto := byte(s.Protocol)
+		f := familyOf(s.ClusterIP)
+		if set := r.sets.service[serviceSet{f.nfproto, proto}]; set != nil {
+			next[set][addrBytes(s.ClusterIP)+portBytes(s.Port)] = true
+		}
+		if set := r.sets.nodePort[proto]; set != nil && s.NodePort != 0 {
+			next[set][portBytes(s.NodePort)] = true
+		}
+	}
+	for _, a := range t.NodePortAddresses() {
+		set := r.sets.nodePortAddr4
+		if familyOf(a) == ipv6 {
+			set = r.sets.nodePortAddr6
+		}
+		next[set][addrBytes(a)] = true
+	}
+	for _, s := range r.sets.all() {
+		if s == r.sets.seen4 || s == r.sets.seen6 {
+			continue // filled by the kernel
+		}
+		if err := r.change(s, r.elements[s], next[s]); err != nil {
+			return fmt.Errorf("nftables set %s: %w", s.name, err)
+		}
+		r.elements[s] = next[s]
+	}
+	return nil
+}
+
+// maxElements is how many elements go into one transaction: their attribute's
+// length has 16 bits, and the socket's send buffer takes some hundred KB.
+const maxElements = 1000
+
+// change turns the elements old of a set into those of next.
+func (r *Ruleset) change(s *set, old, next map[string]bool) error {
+	send := func(from, not map[string]bool, do func(*nftables.Set, []nftables.SetElement) error) error {
+		var batch []nftables.SetElement
+		flush := func() error {
+			if len(batch) == 0 {
+				return nil
+			}
+			if err := do(s.nft, batch); err != nil {
+				return err
+			}
+			batch = batch[:0]
+			return r.conn.Flush()
+		}
+		for k := range from {
+			if not[k] {
+				continue
+			}
+			if batch = append(batch, nftables.SetElement{Key: []byte(k)}); len(batch) == maxElements {
+				if err := flush(); err != nil {
+					return err
+				}
+			}
+		}
+		return flush()
+	}
+	return errors.Join(send(next, old, r.conn.SetAddElements), send(old, next, r.conn.SetDeleteElements))
+}
+
+func familyOf(a netip.Addr) family {
+	if decision.FamilyOf(a) == decision.IPv4 {
+		return ipv4
+	}
+	return ipv6
+}
+
+func addrBytes(a netip.Addr) string { return string(a.Unmap().AsSlice()) }
+
+// portBytes is a port in network byte order, filled up to the next register.
+func portBytes(p uint16) string {
+	return string(append(binary.BigEndian.AppendUint16(nil, p), 0, 0))
+}
+
+// StopQueueing lets new flows pass undecided from now on: the first step of an
+// orderly end, after which the queues run dry. Base chains stay, so no waiting packet is
+// lost.
+func (r *Ruleset) StopQueueing() error {
+	r.conn.FlushChain(&nftables.Chain{Name: "new_flows", Table: r.table})
+	if err := r.conn.Flush(); err != nil {
+		return fmt.Errorf("stop queueing in nftables table inet %s: %w", TableName, err)
+	}
+	return nil
+}
+
+// Remove takes the table away.
+func (r *Ruleset) Remove() error {
+	r.conn.DelTable(r.table)
+	if err := r.conn.Flush(); err != nil && !errors.Is(err, unix.ENOENT) {
+		return errors.Join(fmt.Errorf("remove nftables table inet %s: %w", TableName, err), r.conn.CloseLasting())
+	}
+	return r.conn.CloseLasting()
+}
