@@ -1,0 +1,159 @@
+package lab
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/nfqproxy/nfqproxy/deploy/labs"
+)
+
+// Problem is one thing that is wrong with a lab file.
+type Problem struct {
+	Field string // its path, "nodes[0].addresses[1]"; empty: the file as a whole
+	Text  string
+}
+
+// Error is what is wrong with a lab file: all of it.
+type Error struct {
+	File     string
+	Problems []Problem // at least one
+}
+
+// Error has one line for each problem.
+func (e *Error) Error() string {
+	lines := make([]string, len(e.Problems))
+	for i, p := range e.Problems {
+		field := ""
+		if p.Field != "" {
+			field = p.Field + ": "
+		}
+		lines[i] = fmt.Sprintf("%s: %s%s", e.File, field, p.Text)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// maxFile bounds a lab file, in bytes.
+const maxFile = 16 << 20
+
+// File is a lab file.
+type File struct {
+	// Path is the absolute path; empty for a built-in lab, which is in no file yet.
+	Path string
+	Data []byte
+	Spec *Spec
+}
+
+// Load reads a lab: a file, or a built-in lab by its name.
+func Load(nameOrPath string) (*File, error) {
+	if slices.Contains(labs.Names(), nameOrPath) {
+		data, err := labs.File(nameOrPath)
+		if err != nil {
+			return nil, err
+		}
+		spec, err := Parse("lab "+nameOrPath, data)
+		if err != nil {
+			return nil, err
+		}
+		return &File{Data: data, Spec: spec}, nil
+	}
+	path, err := filepath.Abs(nameOrPath)
+	if err != nil {
+		return nil, err
+	}
+	info, err := os.Stat(path)
+	switch {
+	case os.IsNotExist(err) && !strings.ContainsAny(nameOrPath, "./"):
+		return nil, fmt.Errorf("there is no file and no built-in lab %q; built-in labs: %s", nameOrPath, strings.Join(labs.Names(), ", "))
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s is not a file", nameOrPath)
+	case info.Size() > maxFile:
+		return nil, fmt.Errorf("%s is larger than %d MiB", nameOrPath, maxFile>>20)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	spec, err := Parse(nameOrPath, data)
+	if err != nil {
+		return nil, err
+	}
+	return &File{Path: path, Data: data, Spec: spec}, nil
+}
+
+// ObjectPaths are the files and directories with the lab's Kubernetes objects:
+// the lab file itself and those it names. The file must have a path.
+func (f *File) ObjectPaths() []string {
+	paths := []string{f.Path}
+	for _, o := range f.Spec.Objects {
+		if !filepath.IsAbs(o) {
+			o = filepath.Join(filepath.Dir(f.Path), o)
+		}
+		paths = append(paths, o)
+	}
+	return paths
+}
+
+// Parse reads the first document of a lab file and validates it. The error is an
+// [*Error]; name is the file's name in it.
+func Parse(name string, data []byte) (*Spec, error) {
+	fail := func(format string, args ...any) (*Spec, error) {
+		return nil, &Error{File: name, Problems: []Problem{{Text: fmt.Sprintf(format, args...)}}}
+	}
+	if len(data) > maxFile {
+		return fail("larger than %d MiB", maxFile>>20)
+	}
+	var v any
+	if err := yaml.UnmarshalStrict(firstDocument(data), &v); err != nil {
+		return fail("%s", strings.TrimPrefix(strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "), "yaml: "))
+	}
+	m, ok := v.(map[string]any)
+	if !ok || m["apiVersion"] != APIVersion || m["kind"] != Kind {
+		return fail("the first document has to say \"apiVersion: %s\" and \"kind: %s\"", APIVersion, Kind)
+	}
+	var d decoder
+	s := d.spec(v)
+	if len(d.problems) == 0 {
+		// What did not decode would only be complained about again.
+		d.problems = validate(s)
+	}
+	if len(d.problems) > 0 {
+		return nil, &Error{File: name, Problems: d.problems}
+	}
+	return s, nil
+}
+
+// firstDocument cuts off the second YAML document and all after it. Documents
+// without content, such as a comment before a separator, do not count.
+func firstDocument(data []byte) []byte {
+	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")) // the byte order mark of some editors
+	start, content := 0, false
+	for at := 0; at < len(data); {
+		end := len(data)
+		if i := bytes.IndexByte(data[at:], '\n'); i >= 0 {
+			end = at + i + 1
+		}
+		line := bytes.TrimRight(data[at:end], " \t\r\n")
+		switch {
+		case isSeparator(line) && content:
+			return data[start:at]
+		case isSeparator(line):
+			start = at
+		case len(line) > 0 && !bytes.HasPrefix(bytes.TrimLeft(line, " \t"), []byte("#")):
+			content = true
+		}
+		at = end
+	}
+	return data[start:]
+}
+
+func isSeparator(line []byte) bool {
+	return bytes.Equal(line, []byte("---")) || bytes.HasPrefix(line, []byte("--- "))
+}

@@ -1,0 +1,86 @@
+// Package lab makes small clusters out of network namespaces: nodes, pods and
+// outside hosts with real routes between them, servers in the pods, and a daemon
+// of this program on each node. Everything is in memory and ends with the process.
+//
+// [Load] reads a lab file into a [Spec]; [Up] brings it up in a process that is
+// isolated already (see package netns). The commands of "nfqproxy lab" are
+// [RunUp], [RunDemo], [Exec], [Status] and [Down].
+package lab
+
+import (
+	"net/netip"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// APIVersion and Kind are what the first document of a lab file says.
+const (
+	APIVersion = "nfqproxy.dev/v1alpha1"
+	Kind       = "Lab"
+)
+
+// Spec is a lab: the first document of a lab file. One that [Parse] gave is valid.
+type Spec struct {
+	Name         string
+	ClusterCIDRs []netip.Prefix // where pods are
+	Networks     []Network
+	Nodes        []Node
+	Pods         []Pod
+	Clients      []Client
+	Proxy        Proxy
+	// Objects are files and directories with Kubernetes objects besides the lab
+	// file, as it names them: relative to its directory.
+	Objects []string
+}
+
+// Network is a subnet outside of the pods. All of them are on one wire, the
+// fabric, which is the router between them.
+type Network struct {
+	CIDR    netip.Prefix
+	Gateway netip.Addr // the fabric's address
+}
+
+// Port is a port the built-in server serves.
+type Port struct {
+	Port     uint16
+	Protocol decision.Protocol // TCP or UDP
+}
+
+// Node is a machine of the cluster; it runs a daemon. It has at most one address
+// of each family, each in one of the networks.
+type Node struct {
+	Name      string
+	Addresses []netip.Addr
+	PodCIDRs  []netip.Prefix // the first address of each is the pods' gateway
+	Ports     []Port         // served on the node's own addresses
+}
+
+// Pod is a network namespace behind a node. Its addresses are in the node's pod
+// CIDRs.
+type Pod struct {
+	Name      string
+	Namespace string
+	Node      string
+	Addresses []netip.Addr
+	Ports     []Port
+}
+
+// FullName is "namespace/name".
+func (p *Pod) FullName() string { return p.Namespace + "/" + p.Name }
+
+// Client is a machine outside the cluster. It knows no way to pods and service
+// addresses, unless RoutesToPods is set: then it reaches pods through their nodes.
+type Client struct {
+	Name         string
+	Addresses    []netip.Addr
+	Ports        []Port
+	RoutesToPods bool
+}
+
+// Proxy are options of the nodes' daemons.
+type Proxy struct {
+	Seed              *uint64 // nil: choices differ from run to run
+	Queues            uint16  // 0: as many as the daemon finds right
+	MasqueradeAll     bool
+	NodePortAddresses []netip.Prefix
+}

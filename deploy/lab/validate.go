@@ -1,0 +1,301 @@
+package lab
+
+import (
+	"fmt"
+	"net/netip"
+	"regexp"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// Limits to the size of a lab: beyond these a laptop has no fun any more.
+const (
+	maxNodes = 64
+	maxHosts = 1024 // pods and clients
+	maxPorts = 64   // of one host
+)
+
+// fabricName is the name of the network between the hosts, which can be entered
+// as they can.
+const fabricName = "fabric"
+
+// validation collects what is wrong with a spec that decoded.
+type validation struct {
+	spec     *Spec
+	problems []Problem
+	names    map[string]string     // a node's, client's or pod's name -> its path
+	owners   map[netip.Addr]string // an address -> the path that has it
+	nodes    map[string]*Node
+}
+
+// validate says what is wrong, in the order of the file.
+func validate(s *Spec) []Problem {
+	v := validation{spec: s, names: map[string]string{fabricName: "the fabric"}, owners: make(map[netip.Addr]string), nodes: make(map[string]*Node)}
+	v.label("metadata.name", s.Name)
+	v.networks()
+	v.nodesAndTheirCIDRs()
+	v.pods()
+	v.clients()
+	for i, o := range s.Objects {
+		if o == "" {
+			v.fail(fmt.Sprintf("objects[%d]", i), "missing")
+		}
+	}
+	return v.problems
+}
+
+func (v *validation) fail(path, format string, args ...any) {
+	v.problems = append(v.problems, Problem{Field: path, Text: fmt.Sprintf(format, args...)})
+}
+
+var label = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
+
+// label checks a name in the way Kubernetes does (RFC 1123).
+func (v *validation) label(path, name string) bool {
+	switch {
+	case name == "":
+		v.fail(path, "missing")
+	case len(name) > 63 || !label.MatchString(name):
+		v.fail(path, "%q is not a name: want at most 63 lower case letters, digits and hyphens", name)
+	default:
+		return true
+	}
+	return false
+}
+
+// host checks a name that has to be the only one of its kind.
+func (v *validation) host(path, name, full string) {
+	if !v.label(path, name) {
+		return
+	}
+	if other, ok := v.names[full]; ok {
+		v.fail(path, "%q is already the name of %s", full, other)
+		return
+	}
+	v.names[full] = path
+}
+
+// take makes an address the property of a path.
+func (v *validation) take(path string, a netip.Addr) {
+	if !a.IsValid() || a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() || a.IsLinkLocalUnicast() {
+		v.fail(path, "%s cannot be the address of a host", a)
+		return
+	}
+	if other, ok := v.owners[a]; ok {
+		v.fail(path, "%s is already used by %s", a, other)
+		return
+	}
+	v.owners[a] = path
+}
+
+// overlaps looks a CIDR up among earlier ones.
+func overlaps(p netip.Prefix, earlier []netip.Prefix) (netip.Prefix, bool) {
+	for _, e := range earlier {
+		if e.Overlaps(p) {
+			return e, true
+		}
+	}
+	return netip.Prefix{}, false
+}
+
+func (v *validation) networks() {
+	if len(v.spec.Networks) == 0 {
+		v.fail("networks", "missing: nodes need a network")
+	}
+	var earlier []netip.Prefix
+	for i, n := range v.spec.Networks {
+		path := fmt.Sprintf("networks[%d]", i)
+		if !n.CIDR.IsValid() {
+			v.fail(path+".cidr", "missing")
+			continue
+		}
+		if e, ok := overlaps(n.CIDR, earlier); ok {
+			v.fail(path+".cidr", "%s overlaps with network %s", n.CIDR, e)
+		}
+		earlier = append(earlier, n.CIDR)
+		for j, c := range v.spec.ClusterCIDRs {
+			if c.Overlaps(n.CIDR) {
+				v.fail(path+".cidr", "%s overlaps with clusterCIDRs[%d] %s", n.CIDR, j, c)
+			}
+		}
+		switch {
+		case !n.Gateway.IsValid():
+			v.fail(path+".gateway", "missing")
+		case !n.CIDR.Contains(n.Gateway):
+			v.fail(path+".gateway", "%s is not in %s", n.Gateway, n.CIDR)
+		default:
+			v.take(path+".gateway", n.Gateway)
+		}
+	}
+	for i, c := range v.spec.ClusterCIDRs {
+		if e, ok := overlaps(c, v.spec.ClusterCIDRs[:i]); ok {
+			v.fail(fmt.Sprintf("clusterCIDRs[%d]", i), "%s overlaps with %s", c, e)
+		}
+	}
+}
+
+// addresses checks the addresses of a host: at least one, at most one of each
+// family, each within what the function finds.
+func (v *validation) addresses(path string, addresses []netip.Addr, within func(netip.Addr) error) {
+	if len(addresses) == 0 {
+		v.fail(path, "missing")
+	}
+	families := make(map[decision.Family]bool)
+	for i, a := range addresses {
+		p := fmt.Sprintf("%s[%d]", path, i)
+		f := decision.FamilyOf(a)
+		if families[f] {
+			v.fail(p, "%s is a second %s address; a host has one", a, f)
+		}
+		families[f] = true
+		if err := within(a); err != nil {
+			v.fail(p, "%v", err)
+			continue
+		}
+		v.take(p, a)
+	}
+}
+
+// inNetwork says whether an address is in one of the networks.
+func (v *validation) inNetwork(a netip.Addr) error {
+	if n := v.spec.network(a); n == nil {
+		return fmt.Errorf("%s is in none of the networks", a)
+	}
+	return nil
+}
+
+// network finds the network an address is in; nil: none.
+func (s *Spec) network(a netip.Addr) *Network {
+	for i := range s.Networks {
+		if s.Networks[i].CIDR.Contains(a) {
+			return &s.Networks[i]
+		}
+	}
+	return nil
+}
+
+func (v *validation) ports(path string, ports []Port) {
+	if len(ports) > maxPorts {
+		v.fail(path, "%d ports; at most %d", len(ports), maxPorts)
+	}
+	seen := make(map[Port]bool)
+	for i, p := range ports {
+		if seen[p] {
+			v.fail(fmt.Sprintf("%s[%d]", path, i), "port %d/%s is given twice", p.Port, p.Protocol)
+		}
+		seen[p] = true
+	}
+}
+
+// nodesAndTheirCIDRs checks nodes and gives the pods' gateways their addresses.
+func (v *validation) nodesAndTheirCIDRs() {
+	if n := len(v.spec.Nodes); n == 0 || n > maxNodes {
+		v.fail("nodes", "%d of them; a lab has from 1 to %d", n, maxNodes)
+	}
+	var earlier []netip.Prefix
+	for i := range v.spec.Nodes {
+		n := &v.spec.Nodes[i]
+		path := fmt.Sprintf("nodes[%d]", i)
+		v.host(path+".name", n.Name, n.Name)
+		v.addresses(path+".addresses", n.Addresses, v.inNetwork)
+		v.ports(path+".ports", n.Ports)
+		families := make(map[decision.Family]bool)
+		for j, c := range n.PodCIDRs {
+			p := fmt.Sprintf("%s.podCIDRs[%d]", path, j)
+			f := decision.FamilyOf(c.Addr())
+			if families[f] {
+				v.fail(p, "%s is a second %s CIDR; a node has one", c, f)
+			}
+			families[f] = true
+			if _, ok := address(n.Addresses, f); !ok {
+				v.fail(p, "%s: the node has no %s address, so others have no way to its pods", c, f)
+			}
+			if e, ok := overlaps(c, earlier); ok {
+				v.fail(p, "%s overlaps with the pod CIDR %s", c, e)
+			}
+			earlier = append(earlier, c)
+			v.clusterHas(p, c)
+			if c.Addr().BitLen()-c.Bits() < 2 {
+				v.fail(p, "%s has no room for a gateway and pods", c)
+				continue
+			}
+			v.take(p, gateway(c))
+		}
+		v.nodes[n.Name] = n
+	}
+}
+
+// clusterHas checks a pod CIDR against networks and cluster CIDRs.
+func (v *validation) clusterHas(path string, c netip.Prefix) {
+	for _, n := range v.spec.Networks {
+		if n.CIDR.Overlaps(c) {
+			v.fail(path, "%s overlaps with network %s", c, n.CIDR)
+		}
+	}
+	known := false
+	for _, cluster := range v.spec.ClusterCIDRs {
+		if decision.FamilyOf(cluster.Addr()) != decision.FamilyOf(c.Addr()) {
+			continue
+		}
+		known = true
+		if cluster.Bits() <= c.Bits() && cluster.Contains(c.Addr()) {
+			return
+		}
+	}
+	if known {
+		v.fail(path, "%s is not within clusterCIDRs", c)
+	}
+}
+
+// gateway is the first address of a pod CIDR, as the CNI plug-ins have it.
+func gateway(c netip.Prefix) netip.Addr { return c.Addr().Next() }
+
+// address finds the address of a family.
+func address(addresses []netip.Addr, f decision.Family) (netip.Addr, bool) {
+	for _, a := range addresses {
+		if decision.FamilyOf(a) == f {
+			return a, true
+		}
+	}
+	return netip.Addr{}, false
+}
+
+func (v *validation) pods() {
+	if n := len(v.spec.Pods) + len(v.spec.Clients); n > maxHosts {
+		v.fail("pods", "%d pods and clients; at most %d", n, maxHosts)
+	}
+	for i := range v.spec.Pods {
+		p := &v.spec.Pods[i]
+		path := fmt.Sprintf("pods[%d]", i)
+		if v.label(path+".namespace", p.Namespace) {
+			v.host(path+".name", p.Name, p.FullName())
+		}
+		v.ports(path+".ports", p.Ports)
+		node, ok := v.nodes[p.Node]
+		switch {
+		case p.Node == "":
+			v.fail(path+".node", "missing")
+			continue
+		case !ok:
+			v.fail(path+".node", "there is no node %q", p.Node)
+			continue
+		}
+		v.addresses(path+".addresses", p.Addresses, func(a netip.Addr) error {
+			for _, c := range node.PodCIDRs {
+				if c.Contains(a) && a != c.Addr() {
+					return nil
+				}
+			}
+			return fmt.Errorf("%s is not in the podCIDRs of node %s", a, node.Name)
+		})
+	}
+}
+
+func (v *validation) clients() {
+	for i, c := range v.spec.Clients {
+		path := fmt.Sprintf("clients[%d]", i)
+		v.host(path+".name", c.Name, c.Name)
+		v.addresses(path+".addresses", c.Addresses, v.inNetwork)
+		v.ports(path+".ports", c.Ports)
+	}
+}
