@@ -54,9 +54,9 @@ type address struct {
 
 // route is the answer to a route look-up.
 type route struct {
-	link     int
-	gateway  netip.Addr // invalid: the destination is on the link
-	source   netip.Addr // the kernel's choice for packets made here; used for IPv6 only
+	link    int
+	gateway netip.Addr // invalid: the destination is on the link
+	source  netip.Addr // the kernel's choice for packets made here; used for IPv6 only
 }
 
 func newHost(k kernel) *Host {

@@ -15,12 +15,18 @@ type Counters struct {
 	Dropped     uint64 // packets that did not fit into the queue
 	UserDropped uint64 // packets that did not fit into the socket's buffer
 	Sequence    uint64 // packets that entered the queue since it was bound
+	// Refused counts verdicts that the kernel refused because it had flushed the
+	// packet meanwhile. It is known, by [Queue.Counters] only, once a later packet
+	// was received.
+	Refused uint64
 }
+
+const countersFile = "/proc/thread-self/net/netfilter/nfnetlink_queue"
 
 // ReadCounters reads the counters of a queue in the calling thread's network
 // namespace. If nobody is bound to it, the error is [os.ErrNotExist].
 func ReadCounters(queue uint16) (Counters, error) {
-	f, err := os.Open("/proc/thread-self/net/netfilter/nfnetlink_queue")
+	f, err := os.Open(countersFile)
 	if err != nil {
 		return Counters{}, fmt.Errorf("queue counters: %w", err)
 	}

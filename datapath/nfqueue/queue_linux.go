@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"sync/atomic"
 	"syscall"
@@ -35,7 +36,9 @@ type Queue struct {
 	unpark  context.CancelFunc
 	buffers [][]byte // one for each packet of a batch
 	out     []byte
+	proc    *os.File // the kernel's counters
 	refused atomic.Uint64
+	closed  atomic.Bool
 }
 
 // maxBatch is how many packets one Receive returns at most.
@@ -55,9 +58,13 @@ func Open(number uint16, cfg Config) (*Queue, error) {
 	if err != nil {
 		return nil, fmt.Errorf("queue %d: open netlink socket: %w", number, err)
 	}
-	q := &Queue{number: number, lib: lib}
+	proc, err := os.Open(countersFile)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("queue %d: %w (CONFIG_NETFILTER_NETLINK_QUEUE, and /proc has to be mounted)", number, err), lib.Close())
+	}
+	q := &Queue{number: number, lib: lib, proc: proc}
 	if err := q.bind(cfg); err != nil {
-		return nil, errors.Join(err, lib.Close())
+		return nil, errors.Join(err, proc.Close(), lib.Close())
 	}
 	return q, nil
 }
@@ -146,10 +153,10 @@ func (q *Queue) Receive(packets []Packet) (n int, err error) {
 			return n > 0 || readErr != nil
 		})
 		switch {
+		case q.closed.Load():
+			return 0, os.ErrClosed
 		case readErr != nil:
 			return 0, fmt.Errorf("queue %d: %w", q.number, readErr)
-		case errors.Is(waitErr, os.ErrDeadlineExceeded) || errors.Is(waitErr, os.ErrClosed):
-			return 0, os.ErrClosed
 		case waitErr != nil:
 			return 0, fmt.Errorf("queue %d: %w", q.number, waitErr)
 		}
@@ -206,16 +213,22 @@ func (q *Queue) Send(verdicts []Verdict) error {
 	return nil
 }
 
-// Refused is how many verdicts the kernel refused because it had flushed the
-// packet meanwhile. It is known once a later packet was received.
-func (q *Queue) Refused() uint64 { return q.refused.Load() }
+// Counters reads the kernel's counters of the queue.
+func (q *Queue) Counters() (Counters, error) {
+	// The file shows the network namespace it was opened in, and reading from offset
+	// 0 makes the kernel write it anew.
+	c, err := readCounters(io.NewSectionReader(q.proc, 0, 1<<20), q.number)
+	c.Refused = q.refused.Load()
+	return c, err
+}
 
 // Close unbinds the queue: packets that wait in it, or come later, are dropped or
 // pass as the queue rule says. Receive returns.
 func (q *Queue) Close() error {
+	q.closed.Store(true)
 	// Wakes Receive, and the library's goroutine, whose attempt to unbind politely
 	// may fail at this deadline: closing the socket unbinds in any case.
 	_ = q.lib.Con.SetReadDeadline(time.Unix(1, 0))
 	q.unpark()
-	return q.lib.Close()
+	return errors.Join(q.lib.Close(), q.proc.Close())
 }

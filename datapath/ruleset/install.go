@@ -49,7 +49,7 @@ func Probe() (native bool, err error) {
 	}
 	defer conn.CloseLasting()
 
-	try := func(exprs ...expr.Any) error { return tryRule(conn, exprs) }
+	try := func(exprs ...expr.Any) error { return tryChain(conn, &nftables.Chain{}, exprs) }
 	if err := try(); err != nil {
 		if errors.Is(err, unix.EPERM) {
 			return false, fmt.Errorf("nftables: %w", err)
@@ -68,6 +68,10 @@ func Probe() (native bool, err error) {
 			return false, &FeatureError{f.feature, f.option, err}
 		}
 	}
+	natChain := &nftables.Chain{Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRef(priorityDNAT)}
+	if err := tryChain(conn, natChain, nil); err != nil {
+		return false, &FeatureError{"address translation", "CONFIG_NF_NAT, CONFIG_NFT_NAT", err}
+	}
 	if try(queue(0, 1, true).exprs...) == nil {
 		return true, nil
 	}
@@ -77,10 +81,12 @@ func Probe() (native bool, err error) {
 	return false, nil
 }
 
-// tryRule loads a rule into a table of its own and takes both away, in one transaction.
-func tryRule(conn *nftables.Conn, exprs []expr.Any) error {
+// tryChain loads a chain with a rule into a table of its own and takes all away, in
+// one transaction.
+func tryChain(conn *nftables.Conn, chain *nftables.Chain, exprs []expr.Any) error {
 	table := conn.AddTable(&nftables.Table{Name: TableName + "-probe", Family: nftables.TableFamilyINet})
-	chain := conn.AddChain(&nftables.Chain{Name: "probe", Table: table})
+	chain.Name, chain.Table = "probe", table
+	conn.AddChain(chain)
 	if len(exprs) > 0 {
 		conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: exprs})
 	}
@@ -135,7 +141,8 @@ func (r *Ruleset) Follow(t *decision.Table) error {
 		proto := byte(s.Protocol)
 		f := familyOf(s.ClusterIP)
 		if set := r.sets.service[serviceSet{f.nfproto, proto}]; set != nil {
-			next[set][addrBytes(s.ClusterIP)+portBytes(s.Port)] = true
+			// A field of a concatenation is filled up to whole registers.
+			next[set][addrBytes(s.ClusterIP)+portBytes(s.Port)+"\x00\x00"] = true
 		}
 		if set := r.sets.nodePort[proto]; set != nil && s.NodePort != 0 {
 			next[set][portBytes(s.NodePort)] = true
@@ -202,10 +209,8 @@ func familyOf(a netip.Addr) family {
 
 func addrBytes(a netip.Addr) string { return string(a.Unmap().AsSlice()) }
 
-// portBytes is a port in network byte order, filled up to the next register.
-func portBytes(p uint16) string {
-	return string(append(binary.BigEndian.AppendUint16(nil, p), 0, 0))
-}
+// portBytes is a port in network byte order.
+func portBytes(p uint16) string { return string(binary.BigEndian.AppendUint16(nil, p)) }
 
 // StopQueueing lets new flows pass undecided from now on: the first step of an
 // orderly end, after which the queues run dry. Base chains stay, so no waiting packet is

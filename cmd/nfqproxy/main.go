@@ -1,0 +1,48 @@
+// The nfqproxy command: a Kubernetes service proxy whose every decision can be seen.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// run executes one command line and gives the exit code: 0, or 1 after an error
+// message on stderr.
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	root := newRootCommand()
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	if err := root.ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(stderr, "nfqproxy:", err)
+		return 1
+	}
+	return 0
+}
+
+func newRootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "nfqproxy",
+		Short: "A Kubernetes service proxy whose every decision can be seen",
+		Long: `nfqproxy takes kube-proxy's part on a node: one netfilter queue rule hands every new
+flow to it, it chooses the endpoint as kube-proxy's chains would, and writes the
+translation into the kernel's connection table, where the flow stays from then on.`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.AddCommand(newRunCommand(), newLabCommand())
+	return root
+}

@@ -1,0 +1,133 @@
+// Package datapath decides the new flows of a node: it receives their first packets
+// from netfilter queues, asks package decision, writes the outcome into the
+// kernel's connection tracking table and lets the packets go.
+package datapath
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// Marks are the bits of packet and connection marks that are ours.
+type Marks struct {
+	Masquerade uint32 // packet mark: the flow is to be masqueraded (kube-proxy: 0x4000)
+	Reject     uint32 // packet mark: the packet is to be refused by a rule
+	Connection uint32 // connection mark of our entries
+}
+
+// rules is the static ruleset; see [ruleset.Ruleset].
+type rules interface {
+	Follow(*decision.Table) error
+	StopQueueing() error
+	Remove() error
+}
+
+// Engine is the running datapath of one node.
+type Engine struct {
+	table   atomic.Pointer[decision.Table]
+	changed chan struct{} // the table was replaced; holds one token
+	rules   rules
+	workers []*worker
+	sink    FlowSink
+}
+
+// SetTable puts a table into force: for every packet that is decided from now on.
+// It may be called at any time by any goroutine, and does not wait.
+func (e *Engine) SetTable(t *decision.Table) {
+	e.table.Store(t)
+	select {
+	case e.changed <- struct{}{}:
+	default: // a token is there already: whoever takes it finds this table
+	}
+}
+
+// Stats sums up the counters of all workers.
+func (e *Engine) Stats() Stats {
+	var s Stats
+	for _, w := range e.workers {
+		w.counters.addTo(&s)
+		if c, err := w.queue.Counters(); err == nil {
+			s.RefusedVerdicts += c.Refused
+			s.QueueFull += c.Dropped + c.UserDropped
+		}
+	}
+	if l, ok := e.sink.(interface{ Lost() uint64 }); ok {
+		s.LostRecords = l.Lost()
+	}
+	return s
+}
+
+// Run serves until the context ends or something fails, and takes everything
+// away that Open had set up, in the order in which no packet is lost: first no more
+// are queued, then those that wait are decided, then the rules go, then the queues.
+func (e *Engine) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	errs := make([]error, len(e.workers))
+	var running sync.WaitGroup
+	for i, w := range e.workers {
+		running.Go(func() {
+			defer cancel()
+			errs[i] = w.run()
+		})
+	}
+
+	var err error
+	for err == nil && ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-e.changed:
+			if err = e.rules.Follow(e.table.Load()); err != nil {
+				err = fmt.Errorf("follow service table: %w", err)
+			}
+		}
+	}
+	err = errors.Join(err, e.stop())
+	running.Wait()
+	for _, w := range e.workers {
+		err = errors.Join(err, w.connections.Close())
+	}
+	return errors.Join(append(errs, err)...)
+}
+
+// stop removes the rules and ends the workers.
+func (e *Engine) stop() error {
+	err := e.rules.StopQueueing()
+	if err == nil {
+		e.drain()
+	}
+	err = errors.Join(err, e.rules.Remove())
+	for _, w := range e.workers {
+		err = errors.Join(err, w.queue.Close())
+	}
+	return err
+}
+
+// drain waits until no packet waits in the queues. It gives up after maxDrain: what is
+// left then is dropped with the rules and sent again by its senders.
+func (e *Engine) drain() {
+	deadline := time.Now().Add(maxDrain)
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for now := time.Now(); now.Before(deadline) && e.waiting(); {
+		now = <-tick.C
+	}
+}
+
+const maxDrain = time.Second
+
+// waiting says whether a packet is known to wait for a verdict.
+func (e *Engine) waiting() bool {
+	for _, w := range e.workers {
+		if c, err := w.queue.Counters(); err == nil && c.Waiting > 0 {
+			return true
+		}
+	}
+	return false
+}

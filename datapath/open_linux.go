@@ -1,0 +1,138 @@
+package datapath
+
+import (
+	"errors"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/hostnet"
+	"github.com/nfqproxy/nfqproxy/datapath/nfqueue"
+	"github.com/nfqproxy/nfqproxy/datapath/ruleset"
+)
+
+// Config says how the datapath is to be set up.
+type Config struct {
+	FirstQueue uint16 // number of the first netfilter queue
+	Queues     uint16 // how many; at least 1
+	// Seed makes the draws reproducible: flows that arrive in the same order get
+	// the same endpoints. nil: the draws are random.
+	Seed *uint64
+	// Sink gets a record of every decided flow. nil: none are made.
+	Sink FlowSink
+	// Steps adds the walk through kube-proxy's chains to the records.
+	Steps bool
+}
+
+// DefaultMarks are kube-proxy's masquerade bit, the bit the kubelet once used for
+// packets to be dropped, and ours for connections.
+var DefaultMarks = Marks{Masquerade: 0x4000, Reject: 0x8000, Connection: conntrack.DefaultMark}
+
+// Sizes of the queues. A waiting packet costs the kernel about a kilobyte.
+const (
+	queueMaxLen = 8192
+	// copyRange covers the longest IPv4 header, or an IPv6 header with some
+	// extensions, and the ports.
+	copyRange  = 192
+	readBuffer = 8 << 20
+	seenSize   = 65536
+)
+
+// Open sets the datapath up in the calling thread's network namespace and lets new
+// flows be queued. [Engine.Run] must follow without delay: until then they wait. If
+// Open fails, nothing is left behind.
+func Open(cfg Config, host *hostnet.Host, table *decision.Table) (_ *Engine, err error) {
+	native, err := Preflight()
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{changed: make(chan struct{}, 1), sink: cfg.Sink}
+	defer func() {
+		if err != nil {
+			for _, w := range e.workers {
+				err = errors.Join(err, w.queue.Close(), w.connections.Close())
+			}
+		}
+	}()
+	for i := range cfg.Queues {
+		w, err := openWorker(cfg.FirstQueue + i)
+		if err != nil {
+			return nil, err
+		}
+		w.router, w.table = host, &e.table
+		w.marks, w.sink, w.steps = DefaultMarks, cfg.Sink, cfg.Steps
+		e.workers = append(e.workers, w)
+	}
+	setRand(e.workers, cfg.Seed)
+	// The rules come last: there is somebody at every queue by then.
+	e.rules, err = ruleset.Install(ruleset.Spec{
+		FirstQueue: cfg.FirstQueue, Queues: cfg.Queues,
+		RejectMark: DefaultMarks.Reject, MasqueradeMark: DefaultMarks.Masquerade, ConnMark: DefaultMarks.Connection,
+		SeenTimeout: seenTimeout(), SeenSize: seenSize, Native: native,
+	})
+	if err != nil {
+		return nil, err
+	}
+	e.SetTable(table)
+	return e, nil
+}
+
+func openWorker(number uint16) (*worker, error) {
+	q, err := nfqueue.Open(number, nfqueue.Config{MaxLen: queueMaxLen, CopyRange: copyRange, ReadBuffer: readBuffer})
+	if err != nil {
+		return nil, err
+	}
+	c, err := conntrack.Open()
+	if err != nil {
+		return nil, errors.Join(err, q.Close())
+	}
+	return &worker{number: number, queue: q, connections: c}, nil
+}
+
+// setRand gives each worker its own randomness or, with a seed, all of them one
+// sequence: then the order of the flows alone decides, not the queue they come by.
+func setRand(workers []*worker, seed *uint64) {
+	if seed != nil {
+		shared := &lockedRand{rand: rand.New(rand.NewPCG(*seed, 0))}
+		for _, w := range workers {
+			w.rand = shared
+		}
+		return
+	}
+	for _, w := range workers {
+		w.rand = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
+	}
+}
+
+type lockedRand struct {
+	mu   sync.Mutex
+	rand *rand.Rand
+}
+
+func (r *lockedRand) Float64() float64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.rand.Float64()
+}
+
+// seenTimeout is two thirds of the time conntrack keeps a UDP flow without replies,
+// and at most 20 s: the flow is queued again before its entry is gone.
+func seenTimeout() time.Duration {
+	const longest = 20 * time.Second
+	b, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_udp_timeout")
+	if err != nil {
+		return longest
+	}
+	seconds, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil || seconds <= 0 {
+		return longest
+	}
+	return min(longest, time.Duration(seconds)*time.Second*2/3)
+}
+
+var _ router = (*hostnet.Host)(nil)

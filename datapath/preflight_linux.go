@@ -1,0 +1,45 @@
+package datapath
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/datapath/ruleset"
+)
+
+// capNetAdmin is CAP_NET_ADMIN (linux/capability.h).
+const capNetAdmin = 12
+
+// Preflight finds out, without changing anything for others, whether this process
+// can run the datapath in the calling thread's network namespace, and says whether the
+// kernel has nft's own queue expression. The error says what is missing, what it
+// is for and what to do.
+func Preflight() (nativeQueue bool, err error) {
+	status, err := os.ReadFile("/proc/thread-self/status")
+	if err != nil {
+		return false, fmt.Errorf("read the process's capabilities: %w (/proc has to be mounted)", err)
+	}
+	if !hasCapability(string(status), capNetAdmin) {
+		return false, fmt.Errorf("capability CAP_NET_ADMIN is missing: it is needed to install nftables rules, bind netfilter queues and write connection entries; " +
+			"run as root, or give the container the capability NET_ADMIN (the lab needs neither: nfqproxy lab demo)")
+	}
+	nativeQueue, err = ruleset.Probe()
+	if err != nil {
+		return false, fmt.Errorf("%w; load the module or choose a kernel that has it", err)
+	}
+	return nativeQueue, conntrack.Probe()
+}
+
+// hasCapability reads the effective set from the text of /proc/PID/status.
+func hasCapability(status string, capability uint) bool {
+	for line := range strings.Lines(status) {
+		if v, ok := strings.CutPrefix(line, "CapEff:"); ok {
+			set, err := strconv.ParseUint(strings.TrimSpace(v), 16, 64)
+			return err == nil && set&(1<<capability) != 0
+		}
+	}
+	return false
+}
