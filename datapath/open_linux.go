@@ -64,7 +64,7 @@ func Open(cfg Config, host *hostnet.Host, table *decision.Table) (_ *Engine, err
 		if err != nil {
 			return nil, err
 		}
-		w.router, w.table = host, &e.table
+		w.router, w.table = host.NewCache(), &e.table
 		w.marks, w.sink, w.steps = DefaultMarks, cfg.Sink, cfg.Steps
 		e.workers = append(e.workers, w)
 	}
@@ -135,4 +135,3 @@ func seenTimeout() time.Duration {
 	return min(longest, time.Duration(seconds)*time.Second*2/3)
 }
 
-var _ router = (*hostnet.Host)(nil)

@@ -29,7 +29,7 @@ type (
 		Establish([]conntrack.Entry, []conntrack.Result)
 		Close() error
 	}
-	// router knows masquerade addresses; see [hostnet.Host].
+	// router knows masquerade addresses; see [hostnet.Cache].
 	router interface {
 		MasqueradeSource(dst netip.Addr) (netip.Addr, error)
 	}

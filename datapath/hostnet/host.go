@@ -5,7 +5,6 @@ package hostnet
 import (
 	"fmt"
 	"net/netip"
-	"sync"
 	"sync/atomic"
 )
 
@@ -13,21 +12,9 @@ import (
 // concurrent use.
 type Host struct {
 	kernel kernel
-
-	// cache holds the answers of MasqueradeSource. It is replaced as a whole
-	// when a route or address changes; an answer worked out meanwhile goes into
-	// the old one and is forgotten with it.
-	cache atomic.Pointer[sourceCache]
+	// changes counts the changes of routes and addresses, and so dates answers.
+	changes atomic.Uint64
 }
-
-type sourceCache struct {
-	sources sync.Map // netip.Addr -> netip.Addr
-	size    atomic.Int64
-}
-
-// maxCached bounds the cache. There is one answer for each endpoint that takes
-// masqueraded flows.
-const maxCached = 1 << 17
 
 // kernel is what Host asks the kernel.
 type kernel interface {
@@ -59,13 +46,7 @@ type route struct {
 	source  netip.Addr // the kernel's choice for packets made here; used for IPv6 only
 }
 
-func newHost(k kernel) *Host {
-	h := &Host{kernel: k}
-	h.forget()
-	return h
-}
-
-func (h *Host) forget() { h.cache.Store(new(sourceCache)) }
+func newHost(k kernel) *Host { return &Host{kernel: k} }
 
 // Addresses lists the addresses that are local to the node, without loopback
 // ones, each once.
@@ -86,11 +67,11 @@ func (h *Host) Addresses() ([]netip.Addr, error) {
 }
 
 // Watch calls changed with the node's addresses, at once and after each change,
-// until [Host.Close]. MasqueradeSource follows route changes only while Watch runs.
+// until [Host.Close]. Caches follow route changes only while Watch runs.
 // An error ends it: the node's network can no longer be followed.
 func (h *Host) Watch(changed func([]netip.Addr)) error {
 	return h.kernel.watch(func(addresses bool) {
-		h.forget()
+		h.changes.Add(1)
 		if !addresses {
 			return
 		}
@@ -107,18 +88,10 @@ func (h *Host) Watch(changed func([]netip.Addr)) error {
 // else its first one, else any of the node's (inet_select_addr); for IPv6 the one
 // source address selection prefers.
 func (h *Host) MasqueradeSource(dst netip.Addr) (netip.Addr, error) {
-	c := h.cache.Load()
-	if a, ok := c.sources.Load(dst); ok {
-		return a.(netip.Addr), nil
-	}
 	a, err := h.masqueradeSource(dst)
 	if err != nil {
 		return netip.Addr{}, fmt.Errorf("masquerade to %s: %w", dst, err)
 	}
-	if c.size.Add(1) > maxCached {
-		h.forget()
-	}
-	c.sources.Store(dst, a)
 	return a, nil
 }
 
@@ -170,6 +143,40 @@ func selectIPv4(addrs []address, r route, nextHop netip.Addr) (netip.Addr, bool)
 		return onLink, true
 	}
 	return anywhere, anywhere.IsValid()
+}
+
+// Cache remembers answers of [Host.MasqueradeSource] until a route or address
+// changes. It is not safe for concurrent use: each worker has its own.
+type Cache struct {
+	host    *Host
+	changes uint64 // up to which the answers are good
+	sources map[netip.Addr]netip.Addr
+}
+
+// maxCached bounds a cache. There is one answer for each endpoint that takes
+// masqueraded flows.
+const maxCached = 1 << 17
+
+// NewCache makes an empty cache.
+func (h *Host) NewCache() *Cache {
+	return &Cache{host: h, sources: make(map[netip.Addr]netip.Addr)}
+}
+
+// MasqueradeSource is [Host.MasqueradeSource]. Errors are not remembered.
+func (c *Cache) MasqueradeSource(dst netip.Addr) (netip.Addr, error) {
+	// Read before asking: a change in between makes the answer an old one.
+	if now := c.host.changes.Load(); now != c.changes || len(c.sources) >= maxCached {
+		clear(c.sources)
+		c.changes = now
+	}
+	if a, ok := c.sources[dst]; ok {
+		return a, nil
+	}
+	a, err := c.host.MasqueradeSource(dst)
+	if err == nil {
+		c.sources[dst] = a
+	}
+	return a, err
 }
 
 // Close ends Watch.

@@ -1,0 +1,120 @@
+package decision
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+)
+
+// cluster is the node of the tests: two worker addresses, pods in 10.244.0.0/16.
+func cluster() Node {
+	return Node{
+		Name:         "worker1",
+		Addresses:    []netip.Addr{netip.MustParseAddr("172.20.0.2"), netip.MustParseAddr("fd20::2")},
+		ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd44::/48")},
+	}
+}
+
+// port makes a service port: "ns/name:port", protocol, "clusterIP:port", node port, endpoints.
+func port(name string, proto Protocol, at string, nodePort uint16, endpoints ...string) *ServicePort {
+	nn, portName, _ := strings.Cut(name, ":")
+	ns, n, _ := strings.Cut(nn, "/")
+	ap := netip.MustParseAddrPort(at)
+	s := &ServicePort{
+		Name:     ServicePortName{Namespace: ns, Name: n, Port: portName},
+		Protocol: proto, Family: FamilyOf(ap.Addr()),
+		ClusterIP: ap.Addr(), Port: ap.Port(), NodePort: nodePort,
+	}
+	for _, e := range endpoints {
+		s.Endpoints = append(s.Endpoints, Endpoint{AddrPort: netip.MustParseAddrPort(e)})
+	}
+	return s
+}
+
+func table(t testing.TB, node Node, services ...*ServicePort) *Table {
+	t.Helper()
+	tb, conflicts := NewTable(1, time.Time{}, node, services)
+	if len(conflicts) > 0 {
+		t.Fatalf("conflicts: %v", conflicts)
+	}
+	return tb
+}
+
+func packet(proto Protocol, src, dst string) *Packet {
+	return &Packet{Protocol: proto, Source: netip.MustParseAddrPort(src), Destination: netip.MustParseAddrPort(dst)}
+}
+
+func TestFirstOfTwoClaimsWins(t *testing.T) {
+	a := port("default/a", TCP, "10.96.0.1:80", 30080, "10.244.0.1:80")
+	b := port("default/b", TCP, "10.96.0.1:80", 30080, "10.244.0.2:80")
+	tb, conflicts := NewTable(1, time.Time{}, cluster(), []*ServicePort{a, b})
+	var got []string
+	for _, c := range conflicts {
+		got = append(got, c.Error())
+	}
+	want := []string{
+		"service default/b: cluster IP 10.96.0.1:80/TCP is already taken by service default/a",
+		"service default/b: node port 30080/TCP is already taken by service default/a",
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("conflicts %q, want %q", got, want)
+	}
+	for _, dst := range []string{"10.96.0.1:80", "172.20.0.2:30080"} {
+		if d := Decide(tb, packet(TCP, "10.244.0.9:1", dst), nil); d.ServicePort != a {
+			t.Errorf("%s goes to %v, want the first claimant", dst, d.ServicePort)
+		}
+	}
+}
+
+func TestSamePortOfOtherProtocolOrFamilyIsNoConflict(t *testing.T) {
+	table(t, cluster(),
+		port("default/a", TCP, "10.96.0.1:80", 30080),
+		port("default/b", UDP, "10.96.0.1:80", 30080),
+		port("default/c", SCTP, "10.96.0.1:80", 30080),
+		port("default/a", TCP, "[fd96::1]:80", 30080),
+	)
+}
+
+func TestNodePortAddresses(t *testing.T) {
+	tests := []struct {
+		name   string
+		within []string
+		want   string
+	}{
+		{"no restriction", nil, "172.20.0.2 fd20::2"},
+		{"one family restricted leaves the other alone", []string{"172.20.0.0/16"}, "172.20.0.2 fd20::2"},
+		{"address not within", []string{"192.168.0.0/16"}, "fd20::2"},
+		{"within the second prefix", []string{"192.168.0.0/16", "172.20.0.2/32"}, "172.20.0.2 fd20::2"},
+		{"both families restricted", []string{"192.168.0.0/16", "fd99::/64"}, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			node := cluster()
+			for _, p := range tt.within {
+				node.NodePortAddresses = append(node.NodePortAddresses, netip.MustParsePrefix(p))
+			}
+			tb := table(t, node, port("default/a", TCP, "10.96.0.1:80", 30080, "10.244.0.1:80"))
+			var got []string
+			for _, a := range tb.NodePortAddresses() {
+				got = append(got, a.String())
+			}
+			if strings.Join(got, " ") != tt.want {
+				t.Errorf("node ports are open on %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestIsLocal(t *testing.T) {
+	tb := table(t, cluster())
+	for addr, want := range map[string]bool{
+		"172.20.0.2": true, "fd20::2": true, "127.0.0.1": true, "::1": true,
+		"172.20.0.3": false, "10.244.0.1": false,
+	} {
+		if got := tb.IsLocal(netip.MustParseAddr(addr)); got != want {
+			t.Errorf("IsLocal(%s) = %v, want %v", addr, got, want)
+		}
+	}
+}

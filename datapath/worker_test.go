@@ -1,0 +1,263 @@
+package datapath
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/gopacket/layers"
+
+	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/nfqueue"
+)
+
+// fakeQueue hands out prepared batches and keeps verdicts.
+type fakeQueue struct {
+	batches  [][]nfqueue.Packet
+	verdicts []nfqueue.Verdict
+	sendErr  error
+}
+
+func (q *fakeQueue) Receive(p []nfqueue.Packet) (int, error) {
+	if len(q.batches) == 0 {
+		return 0, os.ErrClosed
+	}
+	n := copy(p, q.batches[0])
+	q.batches = q.batches[1:]
+	return n, nil
+}
+
+func (q *fakeQueue) Send(v []nfqueue.Verdict) error {
+	q.verdicts = append(q.verdicts, v...)
+	return q.sendErr
+}
+func (q *fakeQueue) Counters() (nfqueue.Counters, error) { return nfqueue.Counters{}, nil }
+func (q *fakeQueue) Close() error                        { return nil }
+
+// fakeRouter masquerades to the node, but cannot reach 10.244.66.0/24.
+type fakeRouter struct{}
+
+func (fakeRouter) MasqueradeSource(dst netip.Addr) (netip.Addr, error) {
+	if netip.MustParsePrefix("10.244.66.0/24").Contains(dst) {
+		return netip.Addr{}, errors.New("no route")
+	}
+	return netip.MustParseAddr("172.20.0.2"), nil
+}
+
+// records collects flow records.
+type records []*flow.Record
+
+func (r *records) Flow(rec *flow.Record) { *r = append(*r, rec) }
+
+func servicePort(name, clusterIP string, nodePort uint16, endpoints ...string) *decision.ServicePort {
+	ns, n, _ := strings.Cut(name, "/")
+	ap := netip.MustParseAddrPort(clusterIP)
+	s := &decision.ServicePort{
+		Name:     decision.ServicePortName{Namespace: ns, Name: n},
+		Protocol: decision.TCP, Family: decision.FamilyOf(ap.Addr()), ClusterIP: ap.Addr(), Port: ap.Port(), NodePort: nodePort,
+	}
+	for _, e := range endpoints {
+		s.Endpoints = append(s.Endpoints, decision.Endpoint{AddrPort: netip.MustParseAddrPort(e)})
+	}
+	return s
+}
+
+type harness struct {
+	*worker
+	queue   *fakeQueue
+	kernel  *conntrack.Fake
+	records records
+}
+
+func newHarness(t testing.TB) *harness {
+	t.Helper()
+	table, conflicts := decision.NewTable(3, time.Time{}, decision.Node{
+		Name: "worker1", Addresses: []netip.Addr{netip.MustParseAddr("172.20.0.2")},
+		ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")},
+	}, []*decision.ServicePort{
+		servicePort("default/web", "10.96.0.10:53", 30053, "10.244.0.2:8080"),
+		servicePort("default/empty", "10.96.0.11:53", 0),
+		servicePort("default/far", "10.96.0.12:53", 30066, "10.244.66.2:8080"),
+	})
+	if len(conflicts) > 0 {
+		t.Fatal(conflicts)
+	}
+	h := &harness{queue: &fakeQueue{}, kernel: conntrack.NewFake()}
+	var current atomic.Pointer[decision.Table]
+	current.Store(table)
+	h.worker = &worker{
+		number: 100, queue: h.queue, connections: h.kernel.Table(), router: fakeRouter{},
+		rand: rand.New(rand.NewPCG(1, 1)), table: &current, marks: DefaultMarks, sink: &h.records,
+	}
+	return h
+}
+
+// syn makes a queued TCP SYN.
+func syn(t testing.TB, id uint32, mark uint32, src, dst string) nfqueue.Packet {
+	t.Helper()
+	s, d := netip.MustParseAddrPort(src), netip.MustParseAddrPort(dst)
+	ip := &layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolTCP, SrcIP: s.Addr().AsSlice(), DstIP: d.Addr().AsSlice()}
+	tcp := &layers.TCP{SrcPort: layers.TCPPort(s.Port()), DstPort: layers.TCPPort(d.Port()), SYN: true}
+	return nfqueue.Packet{ID: id, Mark: mark, Hook: nfqueue.Prerouting, Payload: serialize(t, ip, tcp)}
+}
+
+func TestWorkerVerdicts(t *testing.T) {
+	h := newHarness(t)
+	h.queue.batches = [][]nfqueue.Packet{{
+		syn(t, 1, 0x10, "10.244.1.9:1000", "10.96.0.10:53"),
+		syn(t, 2, 0x10, "10.244.1.9:1000", "10.96.0.11:53"),
+		syn(t, 3, 0x10, "10.244.1.9:1000", "8.8.8.8:53"),
+	}, {
+		{ID: 4, Mark: 0x10, Payload: []byte{0x45, 0}},
+		syn(t, 5, 0x10, "172.20.0.9:1000", "172.20.0.2:30053"),
+		syn(t, 6, 0x10, "10.244.1.9:1000", "10.96.0.10:53"), // again: its tuple is taken
+		syn(t, 7, 0x10, "172.20.0.9:1000", "172.20.0.2:30066"),
+	}}
+	if err := h.run(); err != nil {
+		t.Fatal(err)
+	}
+	want := []nfqueue.Verdict{
+		{ID: 1, Mark: 0x10},
+		{ID: 2, Mark: 0x8010}, // to be refused
+		{ID: 3, Mark: 0x10},
+		{ID: 4, Mark: 0x10},
+		{ID: 5, Mark: 0x4010}, // masqueraded
+		{ID: 6, Mark: 0x10},
+		{ID: 7, Mark: 0x4010},
+	}
+	if fmt.Sprint(h.queue.verdicts) != fmt.Sprint(want) {
+		t.Errorf("verdicts\n got %+v\nwant %+v", h.queue.verdicts, want)
+	}
+	var s Stats
+	h.counters.addTo(&s)
+	wantStats := Stats{Packets: 7, Undecodable: 1, NoService: 1, Translated: 3, Rejected: 1, Created: 2, Kept: 1, Failed: 1}
+	if s != wantStats {
+		t.Errorf("stats\n got %+v\nwant %+v", s, wantStats)
+	}
+	np, ok := h.kernel.Get(conntrack.Tuple{Source: netip.MustParseAddrPort("172.20.0.9:1000"), Destination: netip.MustParseAddrPort("172.20.0.2:30053"), Protocol: 6})
+	if !ok || np.Endpoint().String() != "10.244.0.2:8080" || np.Reply.Destination.String() != "172.20.0.2:1000" || np.Mark != conntrack.DefaultMark {
+		t.Errorf("connection of the node port flow: %+v", np)
+	}
+}
+
+func TestWorkerRecords(t *testing.T) {
+	h := newHarness(t)
+	h.steps = true
+	h.queue.batches = [][]nfqueue.Packet{{
+		syn(t, 1, 0, "172.20.0.9:1000", "172.20.0.2:30053"),
+		syn(t, 2, 0, "172.20.0.9:1000", "172.20.0.2:30066"),
+		syn(t, 3, 0, "10.244.1.9:1000", "8.8.8.8:53"),
+		{ID: 4, Payload: []byte{1}},
+	}, {
+		syn(t, 5, 0, "172.20.0.9:1000", "172.20.0.2:30053"),
+	}}
+	if err := h.run(); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, r := range h.records {
+		if r.Time == nil || r.Queue == nil || *r.Queue != 100 || r.Node != "worker1" || r.Generation != 3 || len(r.Steps) == 0 {
+			b, _ := json.Marshal(r)
+			t.Errorf("incomplete record %s", b)
+		}
+		got = append(got, fmt.Sprintf("%s %s>%s %s %s snat=%v(%s %s) %s", r.Verdict, r.Source, r.Destination, r.Service, r.Endpoint, r.Masquerade, r.MasqueradeReason, r.MasqueradeAddress, r.Conntrack))
+	}
+	want := []string{
+		"dnat 172.20.0.9:1000>172.20.0.2:30053 default/web 10.244.0.2:8080 snat=true(node-port 172.20.0.2) created",
+		"dnat 172.20.0.9:1000>172.20.0.2:30066 default/far 10.244.66.2:8080 snat=true(node-port ) failed",
+		"accept 10.244.1.9:1000>8.8.8.8:53   snat=false( ) ",
+		"dnat 172.20.0.9:1000>172.20.0.2:30053 default/web 10.244.0.2:8080 snat=true(node-port 172.20.0.2) kept",
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("records\n got %s\nwant %s", strings.Join(got, "\n     "), strings.Join(want, "\n     "))
+	}
+	if e := h.records[1].Error; !strings.Contains(e, "no route") {
+		t.Errorf("error of the failed flow: %q", e)
+	}
+}
+
+// TestKeptFlowTellsItsRealEndpoint: the record of a packet whose tuple was decided
+// before names the endpoint of then.
+func TestKeptFlowTellsItsRealEndpoint(t *testing.T) {
+	h := newHarness(t)
+	h.kernel.Table().Establish([]conntrack.Entry{{
+		Tuple:       conntrack.Tuple{Source: netip.MustParseAddrPort("10.244.1.9:1000"), Destination: netip.MustParseAddrPort("10.96.0.10:53"), Protocol: 6},
+		Destination: netip.MustParseAddrPort("10.244.0.77:8080"),
+	}}, make([]conntrack.Result, 1))
+	h.queue.batches = [][]nfqueue.Packet{{syn(t, 1, 0, "10.244.1.9:1000", "10.96.0.10:53")}}
+	if err := h.run(); err != nil {
+		t.Fatal(err)
+	}
+	if r := h.records[0]; r.Conntrack != "kept" || r.Endpoint != "10.244.0.77:8080" {
+		t.Errorf("record says %s %s", r.Conntrack, r.Endpoint)
+	}
+}
+
+type panickingConnections struct{}
+
+func (panickingConnections) Establish([]conntrack.Entry, []conntrack.Result) { panic("boom") }
+func (panickingConnections) Close() error                                    { return nil }
+
+func TestPanicStillGivesVerdicts(t *testing.T) {
+	h := newHarness(t)
+	h.connections = panickingConnections{}
+	h.queue.batches = [][]nfqueue.Packet{{syn(t, 1, 0, "10.244.1.9:1", "10.96.0.10:53"), syn(t, 2, 7, "10.244.1.9:2", "8.8.8.8:53")}}
+	err := h.run()
+	if err == nil || !strings.Contains(err.Error(), "boom") {
+		t.Errorf("error %v, want the panic", err)
+	}
+	if len(h.queue.verdicts) != 2 || h.queue.verdicts[1] != (nfqueue.Verdict{ID: 2, Mark: 7}) {
+		t.Errorf("verdicts %+v, want one for each packet", h.queue.verdicts)
+	}
+}
+
+func TestWorkerEndsWhenVerdictsCannotBeSent(t *testing.T) {
+	h := newHarness(t)
+	h.queue.sendErr = errors.New("socket is gone")
+	h.queue.batches = [][]nfqueue.Packet{{syn(t, 1, 0, "10.244.1.9:1", "10.96.0.10:53")}}
+	if err := h.run(); !errors.Is(err, h.queue.sendErr) {
+		t.Errorf("error %v, want %v", err, h.queue.sendErr)
+	}
+}
+
+// TestProcessDoesNotAllocate: what the fakes cost aside, a batch is decided without
+// garbage.
+func TestProcessDoesNotAllocate(t *testing.T) {
+	h := newHarness(t)
+	h.sink = nil
+	h.connections = acceptingConnections{}
+	quiet := &quietQueue{}
+	h.worker.queue = quiet
+	for i := range batchSize {
+		h.packets[i] = syn(t, uint32(i), 0, fmt.Sprintf("172.20.0.9:%d", 1000+i), "172.20.0.2:30053")
+	}
+	if n := testing.AllocsPerRun(100, func() {
+		if err := h.process(batchSize); err != nil {
+			t.Fatal(err)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations per batch of %d", n, batchSize)
+	}
+}
+
+type acceptingConnections struct{}
+
+func (acceptingConnections) Establish(_ []conntrack.Entry, r []conntrack.Result) {
+	for i := range r {
+		r[i] = conntrack.Result{Outcome: conntrack.Created}
+	}
+}
+func (acceptingConnections) Close() error { return nil }
+
+type quietQueue struct{ fakeQueue }
+
+func (*quietQueue) Send([]nfqueue.Verdict) error { return nil }
