@@ -134,4 +134,3 @@ func seenTimeout() time.Duration {
 	}
 	return min(longest, time.Duration(seconds)*time.Second*2/3)
 }
-

@@ -1,0 +1,170 @@
+package conntrack_test
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/datapath/netns"
+)
+
+func TestMain(m *testing.M) { netns.Main(m) }
+
+// open opens the connection tracking table of a new namespace.
+func open(t *testing.T) *conntrack.Table {
+	t.Helper()
+	netns.Require(t)
+	ns, err := netns.New("host")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var table *conntrack.Table
+	if err := ns.Do(func() (err error) {
+		if err = conntrack.Probe(); err == nil {
+			table, err = conntrack.Open()
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = table.Close(); _ = ns.Close() })
+	return table
+}
+
+func entry(proto uint8, src, dst, endpoint, masquerade string) conntrack.Entry {
+	e := conntrack.Entry{
+		Tuple:       conntrack.Tuple{Source: netip.MustParseAddrPort(src), Destination: netip.MustParseAddrPort(dst), Protocol: proto},
+		Mark:        conntrack.DefaultMark,
+		Destination: netip.MustParseAddrPort(endpoint),
+	}
+	if masquerade != "" {
+		e.SourceAddr = netip.MustParseAddr(masquerade)
+	}
+	return e
+}
+
+// TestKernelTakesEntries creates an entry of every kind and reads back what the
+// kernel made of it.
+func TestKernelTakesEntries(t *testing.T) {
+	table := open(t)
+	for _, proto := range []uint8{6, 17, 132} {
+		for _, tt := range []struct {
+			name  string
+			entry conntrack.Entry
+			reply string
+		}{
+			{"ipv4", entry(proto, "10.244.1.9:1000", "10.96.0.10:53", "10.244.0.2:5353", ""), "10.244.0.2:5353->10.244.1.9:1000"},
+			{"ipv4 masqueraded", entry(proto, "172.20.0.9:1000", "172.20.0.2:30053", "10.244.0.2:5353", "172.20.0.2"), "10.244.0.2:5353->172.20.0.2:1000"},
+			{"ipv6", entry(proto, "[fd44::9]:1000", "[fd96::a]:53", "[fd44::2]:5353", ""), "[fd44::2]:5353->[fd44::9]:1000"},
+			{"ipv6 masqueraded", entry(proto, "[fd20::9]:1000", "[fd20::2]:30053", "[fd44::2]:5353", "fd44::1"), "[fd44::2]:5353->[fd44::1]:1000"},
+		} {
+			t.Run(fmt.Sprintf("%s proto %d", tt.name, proto), func(t *testing.T) {
+				var r [1]conntrack.Result
+				table.Establish([]conntrack.Entry{tt.entry}, r[:])
+				if r[0].Outcome != conntrack.Created {
+					t.Fatalf("outcome %v: %v", r[0].Outcome, r[0].Err)
+				}
+				s, err := table.Lookup(tt.entry.Tuple, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if want := fmt.Sprintf("%d %s", proto, tt.reply); s.Reply.String() != want {
+					t.Errorf("reply tuple %s, want %s", s.Reply, want)
+				}
+				if s.Original != tt.entry.Tuple || s.Mark != conntrack.DefaultMark || s.Masqueraded() != tt.entry.SourceAddr.IsValid() ||
+					s.Status&conntrack.StatusDestinationNAT == 0 || s.Endpoint() != tt.entry.Destination {
+					t.Errorf("state %+v", s)
+				}
+				// The same again: a retransmission.
+				table.Establish([]conntrack.Entry{tt.entry}, r[:])
+				if r[0].Outcome != conntrack.Kept || r[0].Existing.Endpoint() != tt.entry.Destination {
+					t.Errorf("second time: outcome %v (%v), endpoint %v", r[0].Outcome, r[0].Err, r[0].Existing.Endpoint())
+				}
+			})
+		}
+	}
+}
+
+// TestKernelFindsAFreePort: two clients with the same source port, masqueraded to
+// one address and sent to one endpoint, must not collide.
+func TestKernelFindsAFreePort(t *testing.T) {
+	table := open(t)
+	ports := make(map[uint16]bool)
+	for i := range 20 {
+		e := entry(6, fmt.Sprintf("172.20.0.%d:40000", i+100), "172.20.0.2:30080", "10.244.0.2:80", "10.244.0.1")
+		var r [1]conntrack.Result
+		table.Establish([]conntrack.Entry{e}, r[:])
+		s, err := table.Lookup(e.Tuple, 0)
+		if r[0].Outcome != conntrack.Created || err != nil {
+			t.Fatal(r[0], err)
+		}
+		p := s.Reply.Destination.Port()
+		if i == 0 && p != 40000 {
+			t.Errorf("the first client's port became %d though it was free", p)
+		}
+		if ports[p] || p < 1024 || s.Reply.Destination.Addr().String() != "10.244.0.1" {
+			t.Errorf("client %d is masqueraded to %v, ports taken: %v", i, s.Reply.Destination, ports)
+		}
+		ports[p] = true
+	}
+}
+
+// TestKernelBatch has successes and refusals in one datagram told apart.
+func TestKernelBatch(t *testing.T) {
+	table := open(t)
+	const n = 200
+	entries, results := make([]conntrack.Entry, n), make([]conntrack.Result, n)
+	for i := range entries {
+		// Every fifth tuple is that of the entry before.
+		entries[i] = entry(17, fmt.Sprintf("10.244.1.9:%d", 1000+i-(i%5)/4), "10.96.0.10:53", "10.244.0.2:53", "")
+	}
+	table.Establish(entries, results)
+	for i, r := range results {
+		want := conntrack.Created
+		if i%5 == 4 {
+			want = conntrack.Kept
+		}
+		if r.Outcome != want {
+			t.Errorf("entry %d: outcome %v (%v), want %v", i, r.Outcome, r.Err, want)
+		}
+	}
+}
+
+func TestKernelHasNoSuchEntry(t *testing.T) {
+	table := open(t)
+	if _, err := table.Lookup(entry(6, "10.0.0.1:1", "10.0.0.2:2", "10.0.0.3:3", "").Tuple, 0); !conntrack.IsNotFound(err) {
+		t.Errorf("error %v, want not found", err)
+	}
+}
+
+func BenchmarkKernelEstablish(b *testing.B) {
+	for _, batch := range []int{1, 8, 32} {
+		b.Run(fmt.Sprintf("batch=%d", batch), func(b *testing.B) {
+			ns, err := netns.New("bench")
+			if err != nil {
+				b.Skip(err)
+			}
+			defer ns.Close()
+			var table *conntrack.Table
+			if err := ns.Do(func() (err error) { table, err = conntrack.Open(); return err }); err != nil {
+				b.Fatal(err)
+			}
+			defer table.Close()
+			entries, results := make([]conntrack.Entry, batch), make([]conntrack.Result, batch)
+			n := 0
+			for b.Loop() {
+				for i := range entries {
+					n++
+					src := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(n >> 20), byte(n >> 12), byte(n>>4) | 1}), uint16(1024+n%16))
+					entries[i] = conntrack.Entry{
+						Tuple:       conntrack.Tuple{Source: src, Destination: netip.MustParseAddrPort("10.96.0.10:53"), Protocol: 17},
+						Destination: netip.MustParseAddrPort("10.244.0.2:53"),
+					}
+				}
+				table.Establish(entries, results)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(n), "ns/entry")
+		})
+	}
+}

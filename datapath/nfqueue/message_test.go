@@ -1,0 +1,129 @@
+package nfqueue
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	library "github.com/florianl/go-nfqueue/v2"
+)
+
+func fromHex(t testing.TB, lines ...string) []byte {
+	t.Helper()
+	b, err := hex.DecodeString(strings.ReplaceAll(strings.Join(lines, ""), " ", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func skipBigEndian(t testing.TB) {
+	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
+		t.Skip("golden bytes are those of a little-endian machine")
+	}
+}
+
+// packetMessage is what Linux sends for a UDP datagram on loopback, cut to the
+// attributes that matter and one that does not.
+func packetMessage(t testing.TB) []byte {
+	return fromHex(t,
+		"58000000 0003 0000 00000000 00000000", // nlmsghdr: length 88, NFQNL_MSG_PACKET
+		"02 00 0064",                           // nfgenmsg: AF_INET, queue 100
+		"0b00 0100 00000007 0800 03 00",        // NFQA_PACKET_HDR: id 7, IP, output
+		"0800 0600 00000001",                   // NFQA_IFINDEX_OUTDEV
+		"0800 0300 00004010",                   // NFQA_MARK
+		"2300 0a00 4500001f000040004011000a7f0000017f000001 9c40 0009 000b fe1e 616263 00", // NFQA_PAYLOAD, 31 bytes
+	)
+}
+
+func TestParsePacket(t *testing.T) {
+	skipBigEndian(t)
+	b := packetMessage(t)
+	p, refusal, err := parse(b)
+	if err != nil || refusal != 0 {
+		t.Fatal(refusal, err)
+	}
+	if p.ID != 7 || p.Hook != Output || p.Mark != 0x4010 || len(p.Payload) != 31 || !bytes.HasSuffix(p.Payload, []byte("abc")) {
+		t.Errorf("parsed %+v", p)
+	}
+	// Cut anywhere, it must not panic, and never make up an id.
+	for n := range b {
+		if p, _, err := parse(b[:n]); err == nil && p.ID != 7 {
+			t.Errorf("cut at %d: id %d", n, p.ID)
+		}
+	}
+}
+
+func TestParseRefusal(t *testing.T) {
+	skipBigEndian(t)
+	_, refusal, err := parse(fromHex(t, "24000000 0200 0000 00000000 00000000", "feffffff", "2c000000 0103 0100 07000000 00000000"))
+	if err != nil || refusal != syscall.ENOENT {
+		t.Errorf("refusal %v, error %v; want ENOENT", refusal, err)
+	}
+}
+
+func TestVerdictMessage(t *testing.T) {
+	skipBigEndian(t)
+	got := appendVerdict(nil, 100, Verdict{ID: 7, Mark: 0x8000})
+	want := fromHex(t,
+		"28000000 0103 0100 07000000 00000000", // nlmsghdr: length 40, NFQNL_MSG_VERDICT, REQUEST
+		"00 00 0064",                           // nfgenmsg: queue 100
+		"0c00 0200 00000001 00000007",          // NFQA_VERDICT_HDR: NF_ACCEPT
+		"0800 0300 00008000",                   // NFQA_MARK
+	)
+	if !bytes.Equal(got, want) {
+		t.Errorf("\n got %x\nwant %x", got, want)
+	}
+	drop := appendVerdict(nil, 100, Verdict{ID: 7, Drop: true})
+	if v := binary.BigEndian.Uint32(drop[24:]); v != library.NfDrop {
+		t.Errorf("verdict %d, want %d", v, library.NfDrop)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add(packetMessage(f))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if p, _, err := parse(b); err == nil && len(p.Payload) > len(b) {
+			t.Errorf("payload of %d bytes in %d", len(p.Payload), len(b))
+		}
+	})
+}
+
+func TestReadCounters(t *testing.T) {
+	const file = `  100   4711     3 2   192     5     6       77  1
+  101 4294843840     0 2   192     0     0        0  1
+`
+	c, err := readCounters(strings.NewReader(file), 100)
+	if want := (Counters{PortID: 4711, Waiting: 3, Dropped: 5, UserDropped: 6, Sequence: 77}); err != nil || c != want {
+		t.Errorf("got %+v, error %v; want %+v", c, err, want)
+	}
+	if _, err := readCounters(strings.NewReader(file), 102); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("unbound queue: error %v", err)
+	}
+	if _, err := readCounters(strings.NewReader("what is this\n"), 1); err == nil {
+		t.Error("nonsense is no error")
+	}
+}
+
+func BenchmarkParse(b *testing.B) {
+	m := packetMessage(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, _, err := parse(m); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkEncodeVerdict(b *testing.B) {
+	var buf []byte
+	b.ReportAllocs()
+	for b.Loop() {
+		buf = appendVerdict(buf[:0], 100, Verdict{ID: 7, Mark: 0x8000})
+	}
+}

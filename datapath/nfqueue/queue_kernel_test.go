@@ -1,0 +1,197 @@
+package nfqueue_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/datapath/netns"
+	"github.com/nfqproxy/nfqproxy/datapath/nfqueue"
+	"github.com/nfqproxy/nfqproxy/datapath/ruleset"
+)
+
+func TestMain(m *testing.M) { netns.Main(m) }
+
+// host is a namespace whose new flows go to a queue.
+type host struct {
+	*netns.Namespace
+	queue *nfqueue.Queue
+}
+
+func newHost(t *testing.T) *host {
+	t.Helper()
+	netns.Require(t)
+	ns, err := netns.New("host")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &host{Namespace: ns}
+	if err := ns.Do(func() error {
+		native, err := ruleset.Probe()
+		if err != nil {
+			return err
+		}
+		if h.queue, err = nfqueue.Open(100, nfqueue.Config{MaxLen: 128, CopyRange: 64, ReadBuffer: 1 << 20}); err != nil {
+			return err
+		}
+		_, err = ruleset.Install(ruleset.Spec{
+			FirstQueue: 100, Queues: 1, RejectMark: 0x8000, MasqueradeMark: 0x4000, ConnMark: 0x2000,
+			SeenTimeout: 20 * time.Second, SeenSize: 1024, Native: native,
+		})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = h.queue.Close(); _ = ns.Close() })
+	return h
+}
+
+// udp opens two sockets on loopback: what from writes, to should read.
+func (h *host) udp(t *testing.T) (from, to net.Conn) {
+	t.Helper()
+	if err := h.Do(func() error {
+		l, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.MustParseAddrPort("127.0.0.1:0")))
+		if err != nil {
+			return err
+		}
+		to = l
+		from, err = net.Dial("udp", l.LocalAddr().String())
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = from.Close(); _ = to.Close() })
+	return from, to
+}
+
+// receive returns the packets of one datagram each that are in the queue, at least
+// one.
+func (h *host) receive(t *testing.T) []nfqueue.Packet {
+	t.Helper()
+	p := make([]nfqueue.Packet, 64)
+	n, err := h.queue.Receive(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p[:n]
+}
+
+func TestPacketsAndVerdicts(t *testing.T) {
+	h := newHost(t)
+	from, to := h.udp(t)
+	// An odd length: netlink pads it.
+	if _, err := from.Write([]byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	p := h.receive(t)
+	if len(p) != 1 || p[0].Hook != nfqueue.Output || len(p[0].Payload) != 20+8+5 || string(p[0].Payload[28:]) != "hello" {
+		t.Fatalf("received %+v", p)
+	}
+	c, err := h.queue.Counters()
+	if err != nil || c.Waiting != 1 || c.Sequence != 1 {
+		t.Errorf("counters %+v, error %v; want one packet, waiting", c, err)
+	}
+	if err := h.queue.Send([]nfqueue.Verdict{{ID: p[0].ID}}); err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, 16)
+	_ = to.SetReadDeadline(time.Now().Add(5 * time.Second))
+	if n, err := to.Read(b); err != nil || string(b[:n]) != "hello" {
+		t.Errorf("read %q, error %v", b[:n], err)
+	}
+}
+
+// TestBatch has many packets wait, longer than the copy range, and drops all but
+// the last, in one call.
+func TestBatch(t *testing.T) {
+	h := newHost(t)
+	from, to := h.udp(t)
+	const n = 40
+	for i := range n {
+		if _, err := fmt.Fprintf(from, "%03d%s", i, strings.Repeat("x", 1000)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var verdicts []nfqueue.Verdict
+	for len(verdicts) < n {
+		for _, p := range h.receive(t) {
+			if len(p.Payload) != 64 {
+				t.Fatalf("%d bytes copied, want the copy range of 64", len(p.Payload))
+			}
+			verdicts = append(verdicts, nfqueue.Verdict{ID: p.ID, Drop: len(verdicts) < n-1})
+		}
+	}
+	if err := h.queue.Send(verdicts); err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, 2000)
+	_ = to.SetReadDeadline(time.Now().Add(5 * time.Second))
+	if k, err := to.Read(b); err != nil || k != 1003 || !strings.HasPrefix(string(b), "039") {
+		t.Errorf("read %.5q... (%d bytes), error %v; want only the last datagram", b[:k], k, err)
+	}
+}
+
+func TestVerdictForUnknownPacketIsCounted(t *testing.T) {
+	h := newHost(t)
+	if err := h.queue.Send([]nfqueue.Verdict{{ID: 999}}); err != nil {
+		t.Fatal(err)
+	}
+	from, _ := h.udp(t)
+	if _, err := from.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	h.receive(t) // the refusal comes before the packet
+	if c, err := h.queue.Counters(); err != nil || c.Refused != 1 {
+		t.Errorf("counters %+v, error %v; want one refusal", c, err)
+	}
+}
+
+func TestTakenQueueNamesItsOwner(t *testing.T) {
+	h := newHost(t)
+	c, err := h.queue.Counters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = h.Do(func() error {
+		_, err := nfqueue.Open(100, nfqueue.Config{MaxLen: 1, CopyRange: 64, ReadBuffer: 1 << 16})
+		return err
+	})
+	if want := fmt.Sprintf("port id %d", c.PortID); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "queue 100") {
+		t.Errorf("error %v, want one that says %q", err, want)
+	}
+}
+
+func TestCloseEndsReceive(t *testing.T) {
+	h := newHost(t)
+	got := make(chan error)
+	go func() {
+		_, err := h.queue.Receive(make([]nfqueue.Packet, 1))
+		got <- err
+	}()
+	if err := h.queue.Close(); err != nil {
+		t.Error(err)
+	}
+	select {
+	case err := <-got:
+		if !errors.Is(err, os.ErrClosed) {
+			t.Errorf("error %v, want %v", err, os.ErrClosed)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("Receive did not return")
+	}
+	// And the number is free again.
+	if err := h.Do(func() error {
+		q, err := nfqueue.Open(100, nfqueue.Config{MaxLen: 1, CopyRange: 64, ReadBuffer: 1 << 16})
+		if err == nil {
+			err = q.Close()
+		}
+		return err
+	}); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,225 @@
+package ruleset
+
+import (
+	"flag"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/nftables"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/netns"
+)
+
+func TestMain(m *testing.M) { netns.Main(m) }
+
+var update = flag.Bool("update", false, "write testdata anew")
+
+func spec() Spec {
+	return Spec{
+		FirstQueue: 100, Queues: 2, RejectMark: 0x8000, MasqueradeMark: 0x4000, ConnMark: 0x2000,
+		SeenTimeout: 20 * time.Second, SeenSize: 65536,
+	}
+}
+
+func TestText(t *testing.T) {
+	const file = "testdata/ruleset.nft"
+	got := spec().String()
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("ruleset differs from %s (write it anew with -update)\n%s", file, got)
+	}
+}
+
+// inNamespace runs f in a new network namespace.
+func inNamespace(t *testing.T, f func() error) {
+	t.Helper()
+	netns.Require(t)
+	ns, err := netns.New("host")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.Close()
+	if err := ns.Do(f); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// install installs the ruleset as the kernel can have it.
+func install() (*Ruleset, error) {
+	s := spec()
+	var err error
+	if s.Native, err = Probe(); err != nil {
+		return nil, err
+	}
+	return Install(s)
+}
+
+// kernelRules counts the chains and rules of our table in the kernel.
+func kernelRules(t *testing.T) (chains, rules int) {
+	t.Helper()
+	conn, err := nftables.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := conn.ListChainsOfTableFamily(nftables.TableFamilyINet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range all {
+		if c.Table.Name != TableName {
+			continue
+		}
+		chains++
+		r, err := conn.GetRules(c.Table, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rules += len(r)
+	}
+	return chains, rules
+}
+
+func TestInstallAndRemove(t *testing.T) {
+	inNamespace(t, func() error {
+		want := spec()
+		wantChains, wantRules := 0, 0
+		for _, c := range want.chains(newSets(&nftables.Table{}, &want)) {
+			wantChains++
+			wantRules += len(c.rules)
+		}
+		first, err := install()
+		if err != nil {
+			return err
+		}
+		// A second run finds the rest of the first one and replaces it.
+		r, err := install()
+		if err != nil {
+			return err
+		}
+		if c, n := kernelRules(t); c != wantChains || n != wantRules {
+			t.Errorf("%d chains with %d rules, want %d with %d", c, n, wantChains, wantRules)
+		}
+		if err := r.StopQueueing(); err != nil {
+			return err
+		}
+		if c, n := kernelRules(t); c != wantChains || n != wantRules-len(want.newFlows(r.sets)) {
+			t.Errorf("after StopQueueing: %d chains with %d rules; only the rules that queue should be gone", c, n)
+		}
+		if err := r.Remove(); err != nil {
+			return err
+		}
+		if c, _ := kernelRules(t); c != 0 {
+			t.Errorf("%d chains are left", c)
+		}
+		if err := first.Remove(); err != nil {
+			t.Errorf("removing what is gone: %v", err)
+		}
+		return nil
+	})
+}
+
+// services makes n service ports of each family and protocol, with node ports.
+func services(n int) []*decision.ServicePort {
+	var all []*decision.ServicePort
+	for i := range n {
+		for _, proto := range []decision.Protocol{decision.TCP, decision.UDP, decision.SCTP} {
+			v4 := netip.AddrFrom4([4]byte{10, 96, byte(i >> 8), byte(i)})
+			v6 := netip.AddrFrom16([16]byte{0xfd, 0x96, 14: byte(i >> 8), 15: byte(i)})
+			for _, ip := range []netip.Addr{v4, v6} {
+				all = append(all, &decision.ServicePort{
+					Name:     decision.ServicePortName{Namespace: "default", Name: fmt.Sprint(i)},
+					Protocol: proto, Family: decision.FamilyOf(ip), ClusterIP: ip, Port: 80, NodePort: uint16(30000 + i),
+				})
+			}
+		}
+	}
+	return all
+}
+
+func elements(t *testing.T, r *Ruleset) map[string]int {
+	t.Helper()
+	n := make(map[string]int)
+	for _, s := range r.sets.all() {
+		e, err := r.conn.GetSetElements(s.nft)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n[s.name] = len(e)
+	}
+	return n
+}
+
+func TestSetsFollowTheTable(t *testing.T) {
+	inNamespace(t, func() error {
+		r, err := install()
+		if err != nil {
+			return err
+		}
+		_, before := kernelRules(t)
+		node := decision.Node{Addresses: []netip.Addr{netip.MustParseAddr("172.20.0.2"), netip.MustParseAddr("192.168.0.2"), netip.MustParseAddr("fd20::2")}}
+		for _, n := range []int{3, 2500, 2500, 7, 0} { // more than one transaction takes, and back
+			table, _ := decision.NewTable(1, time.Time{}, node, services(n))
+			if err := r.Follow(table); err != nil {
+				return err
+			}
+			want := map[string]int{
+				"seen4": 0, "seen6": 0,
+				"service4_tcp": n, "service4_udp": n, "service6_tcp": n, "service6_udp": n,
+				"nodeport_addr4": 2, "nodeport_addr6": 1, "nodeport_tcp": n, "nodeport_udp": n,
+			}
+			if got := elements(t, r); fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Errorf("with %d services: elements %v, want %v", n, got, want)
+			}
+		}
+		if _, after := kernelRules(t); after != before {
+			t.Errorf("%d rules, %d before: the number must not depend on the services", after, before)
+		}
+		return r.Remove()
+	})
+}
+
+// TestNftReadsIt has nft, a stranger to our encoding, list the ruleset.
+func TestNftReadsIt(t *testing.T) {
+	netns.RequireTool(t, "nft")
+	inNamespace(t, func() error {
+		r, err := install()
+		if err != nil {
+			return err
+		}
+		table, _ := decision.NewTable(1, time.Time{}, decision.Node{}, services(1))
+		if err := r.Follow(table); err != nil {
+			return err
+		}
+		out, err := exec.Command("nft", "list", "table", "inet", TableName).CombinedOutput()
+		if err != nil {
+			t.Fatalf("nft: %v\n%s", err, out)
+		}
+		for _, want := range []string{
+			"10.96.0.0 . 80", "fd96:: . 80", "elements = { 30000 }",
+			"ip saddr . ip daddr . udp sport . udp dport @seen4 update @seen4",
+			"reject with tcp reset", "type nat hook postrouting",
+		} {
+			if !strings.Contains(string(out), want) {
+				t.Errorf("nft does not show %q", want)
+			}
+		}
+		if t.Failed() {
+			t.Logf("%s", out)
+		}
+		return r.Remove()
+	})
+}
