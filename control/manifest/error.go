@@ -1,0 +1,84 @@
+package manifest
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Error is one thing that is wrong with a manifest.
+type Error struct {
+	File     string // as it was given or found
+	Document int    // from 1; 0: the file as a whole
+	Item     int    // index within the items of a List; -1: not in a List
+	Object   string // "Service default/web"; empty: not known
+	Field    string // "spec.ports[0].port"; empty: the object as a whole
+	Err      error  // what is wrong
+}
+
+// Error gives all of it on one line.
+func (e *Error) Error() string {
+	var b strings.Builder
+	b.WriteString(position(e.File, e.Document, e.Item))
+	for _, s := range []string{e.Object, e.Field} {
+		if s != "" {
+			b.WriteString(": ")
+			b.WriteString(s)
+		}
+	}
+	b.WriteString(": ")
+	// Parsers may quote their input, which may hold line breaks.
+	b.WriteString(strings.Join(strings.Fields(e.Err.Error()), " "))
+	return b.String()
+}
+
+// Unwrap gives the cause, for example one that is [io/fs.ErrNotExist].
+func (e *Error) Unwrap() error { return e.Err }
+
+// position says where an object stands: "lab.yaml: document 2: items[3]".
+func position(file string, document, item int) string {
+	switch {
+	case document == 0:
+		return file
+	case item < 0:
+		return fmt.Sprintf("%s: document %d", file, document)
+	}
+	return fmt.Sprintf("%s: document %d: items[%d]", file, document, item)
+}
+
+// maxErrorLines bounds what Errors prints: a wrong file (a log, a values.yaml)
+// can have thousands.
+const maxErrorLines = 20
+
+// Errors is everything that is wrong, in the order of files, documents and
+// items. It is what [Load] fails with.
+type Errors []*Error
+
+// Error gives one error on each line: the first twenty, and how many follow.
+func (e Errors) Error() string {
+	var lines []string
+	for i, err := range e {
+		if i == maxErrorLines {
+			lines = append(lines, fmt.Sprintf("and %d more", len(e)-i))
+			break
+		}
+		lines = append(lines, err.Error())
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Unwrap gives all errors to [errors.Is] and [errors.As].
+func (e Errors) Unwrap() []error {
+	errs := make([]error, len(e))
+	for i, err := range e {
+		errs[i] = err
+	}
+	return errs
+}
+
+// orNil keeps an empty list from becoming a non-nil error.
+func (e Errors) orNil() error {
+	if len(e) == 0 {
+		return nil
+	}
+	return e
+}

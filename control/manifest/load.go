@@ -1,0 +1,267 @@
+package manifest
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Load reads the objects of all files: each path is a file, or a directory whose
+// *.yaml, *.yml and *.json files are read, without those of its subdirectories
+// and those that start with a dot. A file holds any number of YAML or JSON
+// documents; a document is an object or a List of them.
+//
+// Services, EndpointSlices (discovery.k8s.io/v1), Nodes and Pods are kept, other
+// kinds counted in Objects.Skipped. If anything is wrong, Load gives no objects
+// and an [Errors] with all of it. That there is nothing to read is no error.
+func Load(paths []string) (*Objects, error) {
+	return parseFiles(readFiles(paths))
+}
+
+func parseFiles(files []file) (*Objects, error) {
+	l := newLoader()
+	for _, f := range files {
+		if f.err != nil {
+			l.errs = append(l.errs, &Error{File: f.name, Item: -1, Err: f.err})
+			continue
+		}
+		l.file(f.name, f.data)
+	}
+	return l.result()
+}
+
+// loadBytes is Load for one file that is in memory.
+func loadBytes(name string, data []byte) (*Objects, error) {
+	return parseFiles([]file{{name: name, data: data}})
+}
+
+// typeName is what apiVersion and kind say.
+type typeName struct {
+	apiVersion, kind string
+}
+
+// element gives the type of a list's items if the type is that of a list.
+func (t typeName) element() (typeName, bool) {
+	if t == (typeName{"v1", "List"}) {
+		return typeName{}, true // each item says its own
+	}
+	kind, ok := strings.CutSuffix(t.kind, "List")
+	e := typeName{t.apiVersion, kind}
+	return e, ok && e.kept()
+}
+
+// kept says whether the service table is made from objects of the type.
+func (t typeName) kept() bool {
+	switch t {
+	case typeName{"v1", "Service"}, typeName{"discovery.k8s.io/v1", "EndpointSlice"},
+		typeName{"v1", "Node"}, typeName{"v1", "Pod"}:
+		return true
+	}
+	return false
+}
+
+// place is where an object stands and what it is, for the errors about it.
+type place struct {
+	file           string
+	document, item int
+	object         string
+}
+
+func (at place) String() string { return position(at.file, at.document, at.item) }
+
+// loader collects objects and errors over all files.
+type loader struct {
+	decoder *decoder
+	objects *Objects
+	defined map[string]place // by Error.Object
+	errs    Errors
+}
+
+func newLoader() *loader {
+	return &loader{decoder: newDecoder(), objects: new(Objects), defined: make(map[string]place)}
+}
+
+func (l *loader) result() (*Objects, error) {
+	if err := l.errs.orNil(); err != nil {
+		return nil, err
+	}
+	l.objects.sort()
+	return l.objects, nil
+}
+
+func (l *loader) fail(at place, path string, err error) {
+	l.errs = append(l.errs, &Error{File: at.file, Document: at.document, Item: at.item, Object: at.object, Field: path, Err: err})
+}
+
+func (l *loader) file(name string, data []byte) {
+	l.objects.Files = append(l.objects.Files, name)
+	for i, d := range parse(name, data) {
+		at := place{file: name, document: i + 1, item: -1}
+		if d.err != nil {
+			l.fail(at, "", d.err)
+			continue
+		}
+		l.document(at, d)
+	}
+}
+
+// document takes a List apart; anything else is one object.
+func (l *loader) document(at place, d document) {
+	t, m, ok := l.typeOf(at, d.value, typeName{})
+	if !ok {
+		return
+	}
+	element, ok := t.element()
+	if !ok {
+		l.object(at, t, m, d.duplicates)
+		return
+	}
+
+	at.object = t.kind
+	var envelope struct {
+		metav1.TypeMeta `json:",inline"`
+		Metadata        metav1.ListMeta `json:"metadata"`
+	}
+	rest := maps.Clone(m)
+	delete(rest, "items")
+	for _, e := range l.decoder.decode(rest, &envelope) {
+		l.fail(at, e.path, e.err)
+	}
+	items, ok := m["items"].([]any)
+	if !ok && m["items"] != nil {
+		l.fail(at, "items", fmt.Errorf("want a list, have %s", describe(m["items"])))
+	}
+	duplicates := make(map[int][]string)
+	for _, path := range d.duplicates {
+		var i int
+		if n, err := fmt.Sscanf(path, "items[%d]", &i); err != nil || n != 1 {
+			l.fail(at, path, errTwice)
+			continue
+		}
+		_, rest, _ := strings.Cut(path, "]")
+		duplicates[i] = append(duplicates[i], strings.TrimPrefix(rest, "."))
+	}
+	for i, item := range items {
+		itemAt := place{file: at.file, document: at.document, item: i}
+		t, m, ok := l.typeOf(itemAt, item, element)
+		if !ok {
+			continue
+		}
+		if _, nested := t.element(); nested {
+			l.fail(itemAt, "kind", fmt.Errorf("a %s within a List", t.kind))
+			continue
+		}
+		l.object(itemAt, t, m, duplicates[i])
+	}
+}
+
+var errTwice = errors.New("given twice")
+
+// typeOf reads apiVersion and kind; items of typed lists may leave them out.
+func (l *loader) typeOf(at place, value any, inherited typeName) (typeName, map[string]any, bool) {
+	m, ok := value.(map[string]any)
+	if !ok {
+		l.fail(at, "", fmt.Errorf("not a Kubernetes object: want apiVersion, kind and so on, have %s", describe(value)))
+		return typeName{}, nil, false
+	}
+	t := inherited
+	for _, f := range []struct {
+		name string
+		into *string
+	}{{"apiVersion", &t.apiVersion}, {"kind", &t.kind}} {
+		switch v := m[f.name].(type) {
+		case nil:
+		case string:
+			*f.into = v
+		default:
+			l.fail(at, f.name, fmt.Errorf("want a string, have %s", describe(v)))
+			return typeName{}, nil, false
+		}
+		if *f.into == "" {
+			l.fail(at, f.name, errors.New("missing: not a Kubernetes object"))
+			return typeName{}, nil, false
+		}
+	}
+	return t, m, true
+}
+
+// object decodes, defaults, validates and keeps one object.
+func (l *loader) object(at place, t typeName, m map[string]any, duplicates []string) {
+	switch t {
+	case typeName{"v1", "Service"}:
+		if o, ok := add(l, at, t, m, duplicates, defaultService, validateService); ok {
+			l.objects.Services = append(l.objects.Services, o)
+		}
+	case typeName{"discovery.k8s.io/v1", "EndpointSlice"}:
+		if o, ok := add(l, at, t, m, duplicates, defaultEndpointSlice, validateEndpointSlice); ok {
+			l.objects.EndpointSlices = append(l.objects.EndpointSlices, o)
+		}
+	case typeName{"v1", "Node"}:
+		if o, ok := add(l, at, t, m, duplicates, func(*corev1.Node) {}, validateNode); ok {
+			l.objects.Nodes = append(l.objects.Nodes, o)
+		}
+	case typeName{"v1", "Pod"}:
+		if o, ok := add(l, at, t, m, duplicates, func(*corev1.Pod) {}, validatePod); ok {
+			l.objects.Pods = append(l.objects.Pods, o)
+		}
+	default:
+		l.objects.skip(t)
+	}
+}
+
+// kind is a pointer to one of the kept kinds.
+type kind[T any] interface {
+	*T
+	named
+	SetNamespace(string)
+}
+
+// add does for one object what is the same for all kinds. It tells false if the
+// object is not to be kept because something is wrong with it.
+func add[T any, P kind[T]](l *loader, at place, t typeName, m map[string]any, duplicates []string, defaults func(P), validate func(P, *validation)) (P, bool) {
+	before := len(l.errs)
+	o := P(new(T))
+	errs := l.decoder.decode(m, o)
+	namespaced := t.kind != "Node"
+	if namespaced && o.GetNamespace() == "" {
+		o.SetNamespace("default")
+	}
+	switch {
+	case o.GetName() == "":
+		at.object = t.kind
+	case namespaced:
+		at.object = t.kind + " " + o.GetNamespace() + "/" + o.GetName()
+	default:
+		at.object = t.kind + " " + o.GetName()
+	}
+	for _, path := range duplicates {
+		l.fail(at, path, errTwice)
+	}
+	for _, e := range errs {
+		l.fail(at, e.path, e.err)
+	}
+	if len(l.errs) > before {
+		// What did not decode would only be complained about again.
+		return o, false
+	}
+
+	defaults(o)
+	var v validation
+	v.name(o)
+	validate(o, &v)
+	for _, e := range v.errs {
+		l.fail(at, e.path, e.err)
+	}
+	if o.GetName() != "" {
+		if first, ok := l.defined[at.object]; ok {
+			l.fail(at, "", fmt.Errorf("is already defined in %s", first))
+		} else {
+			l.defined[at.object] = at
+		}
+	}
+	return o, len(l.errs) == before
+}

@@ -1,0 +1,79 @@
+// Package manifest reads Kubernetes objects from files: manifests as people
+// write them, and what kubectl prints with -o yaml or -o json.
+//
+// Reading is strict, because a service table built from half-understood
+// manifests would lie: an unknown field, a duplicate key or a bad address is an
+// error that names file, document, object and field. [Load] reads once,
+// [Source] keeps reading as the files change.
+package manifest
+
+import (
+	"cmp"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+)
+
+// Objects are the Kubernetes objects the service table is made from, with the
+// API server's defaults filled in. Each list is sorted by namespace and name and
+// holds a namespace and name only once. Once published, Objects and everything
+// they point to are read only and may be shared.
+type Objects struct {
+	Services       []*corev1.Service
+	EndpointSlices []*discoveryv1.EndpointSlice
+	Nodes          []*corev1.Node
+	Pods           []*corev1.Pod
+
+	// Skipped counts the objects of other kinds, sorted by kind and apiVersion.
+	Skipped []Skipped
+	// Files are the files that were read, in the order they were read. None
+	// means that only directories without manifests were given.
+	Files []string
+}
+
+// Skipped counts the objects of one kind that say nothing about services.
+type Skipped struct {
+	APIVersion string
+	Kind       string
+	Count      int
+}
+
+// Empty says whether there is no object of a kept kind, which is allowed but
+// rarely what was meant.
+func (o *Objects) Empty() bool {
+	return len(o.Services)+len(o.EndpointSlices)+len(o.Nodes)+len(o.Pods) == 0
+}
+
+// named is what all kept kinds have.
+type named interface {
+	GetNamespace() string
+	GetName() string
+}
+
+func compareNames[T named](a, b T) int {
+	return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
+}
+
+// sort puts everything but Files, which has its order already, in the
+// documented order.
+func (o *Objects) sort() {
+	slices.SortFunc(o.Services, compareNames)
+	slices.SortFunc(o.EndpointSlices, compareNames)
+	slices.SortFunc(o.Nodes, compareNames)
+	slices.SortFunc(o.Pods, compareNames)
+	slices.SortFunc(o.Skipped, func(a, b Skipped) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.APIVersion, b.APIVersion))
+	})
+}
+
+// skip counts one object of another kind.
+func (o *Objects) skip(t typeName) {
+	for i := range o.Skipped {
+		if s := &o.Skipped[i]; s.APIVersion == t.apiVersion && s.Kind == t.kind {
+			s.Count++
+			return
+		}
+	}
+	o.Skipped = append(o.Skipped, Skipped{APIVersion: t.apiVersion, Kind: t.kind, Count: 1})
+}

@@ -1,0 +1,157 @@
+package manifest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// A burst of changes (an editor's save, kubectl in a loop) is one change once it
+// has been quiet for debounceQuiet, or after debounceMax if it never is.
+const (
+	debounceQuiet = 50 * time.Millisecond
+	debounceMax   = 500 * time.Millisecond
+)
+
+// Source reads the objects of files and directories again whenever they change.
+// Paths mean what they mean to [Load].
+type Source struct {
+	paths  []string
+	reader reader
+	// reloaded, if not nil, is told of each reading: whether it was published.
+	// It lets tests see the readings that are not.
+	reloaded func(published bool)
+}
+
+// NewSource makes a source that runs once.
+func NewSource(paths ...string) *Source {
+	return &Source{paths: paths, reader: reader{paths: paths}}
+}
+
+// Run publishes what Load gives, at once and then after each change of names or
+// contents, until the context ends; then it returns nil. publish is called from
+// Run's goroutine only; while it runs, changes wait. Of the objects and the
+// error it is given, exactly one is nil. An error of the files is published and
+// does not end Run; an error of the watching does.
+func (s *Source) Run(ctx context.Context, publish func(*Objects, error)) error {
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		return fmt.Errorf("watch manifests: %w", err)
+	}
+	defer watcher.Close() //nolint:errcheck // nothing is left to be done about it
+
+	var relevant interest
+	reload := func() error {
+		// Watches come before the reading, so that no change falls between.
+		var err error
+		if relevant, err = watch(watcher, s.paths); err != nil {
+			return fmt.Errorf("watch manifests: %w", err)
+		}
+		objects, err, changed := s.reader.read()
+		if changed {
+			publish(objects, err)
+		}
+		if s.reloaded != nil {
+			s.reloaded(changed)
+		}
+		return nil
+	}
+	if err := reload(); err != nil {
+		return err
+	}
+
+	var burst burst
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case event, ok := <-watcher.Events:
+			if !ok {
+				return errors.New("watch manifests: the watcher ended")
+			}
+			if relevant.has(event.Name) {
+				burst.touch()
+			}
+			continue
+		case _, ok := <-watcher.Errors:
+			if !ok {
+				return errors.New("watch manifests: the watcher ended")
+			}
+			// Mostly an overflow. Whatever it was, events may be lost, and
+			// reading again makes up for that.
+			burst.touch()
+			continue
+		case <-burst.quiet:
+		case <-burst.latest:
+		}
+		burst.end()
+		if err := reload(); err != nil {
+			return err
+		}
+	}
+}
+
+// burst tells when a burst of changes is over. Its channels are nil, and so never
+// ready, while there is none.
+type burst struct {
+	quiet, latest <-chan time.Time
+}
+
+func (b *burst) touch() {
+	b.quiet = time.After(debounceQuiet)
+	if b.latest == nil {
+		b.latest = time.After(debounceMax)
+	}
+}
+
+func (b *burst) end() { *b = burst{} }
+
+// reader reads files and remembers what it has read.
+type reader struct {
+	paths []string
+	last  digest
+	once  bool
+}
+
+// read is Load, and tells whether the files are others than those of the
+// previous call; if not, objects and error are both nil.
+func (r *reader) read() (objects *Objects, err error, changed bool) {
+	files := readFiles(r.paths)
+	d := sum(files)
+	if r.once && d == r.last {
+		return nil, nil, false
+	}
+	r.last, r.once = d, true
+	objects, err = parseFiles(files)
+	return objects, err, true
+}
+
+// watch adds watches for all the paths depend on and takes away those left over
+// from before. Directories are watched, not files, for editors and ConfigMap
+// mounts replace files and links instead of writing to them.
+func watch(watcher *fsnotify.Watcher, paths []string) (interest, error) {
+	in := interestOf(paths)
+	for _, dir := range watcher.WatchList() {
+		if _, ok := in[dir]; !ok {
+			// It may have taken its watch along already; and the events of one
+			// that stays are of no interest.
+			_ = watcher.Remove(dir)
+		}
+	}
+	for dir, what := range in {
+		// Adding twice is harmless, and needed where a directory was replaced.
+		err := watcher.Add(dir)
+		switch {
+		case err == nil || errors.Is(err, fs.ErrNotExist):
+		case errors.Is(err, fs.ErrPermission) && !what.required:
+			// Some directory far above, which is not likely to be replaced.
+		default:
+			return nil, fmt.Errorf("%s: %w", dir, err)
+		}
+	}
+	return in, nil
+}

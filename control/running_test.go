@@ -1,0 +1,139 @@
+package control
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// fakeSource publishes what a test gives it.
+type fakeSource struct {
+	objects chan loaded
+	end     chan error
+	stopped bool
+}
+
+type loaded struct {
+	objects *manifest.Objects
+	err     error
+}
+
+func (f *fakeSource) Run(ctx context.Context, publish func(*manifest.Objects, error)) error {
+	for {
+		select {
+		case l := <-f.objects:
+			publish(l.objects, l.err)
+		case err := <-f.end:
+			return err
+		case <-ctx.Done():
+			f.stopped = true
+			return ctx.Err()
+		}
+	}
+}
+
+// running is a controller that runs within a synctest bubble, so that "nothing
+// happens" can be seen without waiting for it.
+type running struct {
+	t            *testing.T
+	source       *fakeSource
+	addresses    chan []netip.Addr
+	addressesEnd chan error
+	tables       []*decision.Table
+	log          bytes.Buffer
+	ended        chan error
+	cancel       context.CancelFunc
+}
+
+func startController(t *testing.T, node NodeConfig) *running {
+	r := &running{
+		t:            t,
+		source:       &fakeSource{objects: make(chan loaded), end: make(chan error)},
+		addresses:    make(chan []netip.Addr),
+		addressesEnd: make(chan error),
+		ended:        make(chan error, 1),
+	}
+	c, err := newController(Config{
+		Node:    node,
+		Objects: r.source,
+		Addresses: func(ctx context.Context, publish func([]netip.Addr)) error {
+			for {
+				select {
+				case a := <-r.addresses:
+					publish(a)
+				case err := <-r.addressesEnd:
+					return err
+				case <-ctx.Done():
+					return nil
+				}
+			}
+		},
+		Publish: func(table *decision.Table) { r.tables = append(r.tables, table) },
+		Logger: slog.New(slog.NewTextHandler(&r.log, &slog.HandlerOptions{
+			ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+				if a.Key == slog.TimeKey {
+					return slog.Attr{}
+				}
+				return a
+			},
+		})),
+	}, func() time.Time { return time.Unix(1713377699, 0) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	r.cancel = cancel
+	go func() { r.ended <- c.Run(ctx) }()
+	return r
+}
+
+func (r *running) load(services ...*corev1.Service) { r.loadAll(&manifest.Objects{Services: services}) }
+func (r *running) loadAll(o *manifest.Objects) {
+	r.source.objects <- loaded{objects: o}
+	synctest.Wait()
+}
+func (r *running) fail(err error)     { r.source.objects <- loaded{err: err}; synctest.Wait() }
+func (r *running) locate(a ...string) { r.addresses <- addrs(a...); synctest.Wait() }
+
+// wantTables checks how many tables were published so far.
+func (r *running) wantTables(n int) {
+	r.t.Helper()
+	if len(r.tables) != n {
+		r.t.Fatalf("%d tables published, want %d", len(r.tables), n)
+	}
+	for i, table := range r.tables {
+		if table.Generation() != uint64(i+1) {
+			r.t.Errorf("table %d has generation %d", i+1, table.Generation())
+		}
+	}
+}
+
+// wantLog checks and forgets what was logged.
+func (r *running) wantLog(lines ...string) {
+	r.t.Helper()
+	var got []string
+	for line := range strings.Lines(r.log.String()) {
+		got = append(got, strings.TrimSpace(line))
+	}
+	r.log.Reset()
+	if !slices.Equal(got, lines) {
+		r.t.Errorf("logged:\n %s\nwant:\n %s", strings.Join(got, "\n "), strings.Join(lines, "\n "))
+	}
+}
+
+// stop ends the controller and gives what Run returned.
+func (r *running) stop() error {
+	r.cancel()
+	return <-r.ended
+}

@@ -1,0 +1,158 @@
+package control
+
+import (
+	"net/netip"
+	"reflect"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// service makes the Service default/web with port 80/TCP and cluster IP
+// 10.96.0.20, changed by the given functions.
+func service(changes ...func(*corev1.Service)) *corev1.Service {
+	s := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
+		Spec: corev1.ServiceSpec{
+			Type:       corev1.ServiceTypeClusterIP,
+			ClusterIP:  "10.96.0.20",
+			ClusterIPs: []string{"10.96.0.20"},
+			Ports:      []corev1.ServicePort{{Port: 80, Protocol: corev1.ProtocolTCP}},
+		},
+	}
+	for _, c := range changes {
+		c(s)
+	}
+	return s
+}
+
+func withIPs(ips ...string) func(*corev1.Service) {
+	return func(s *corev1.Service) {
+		s.Spec.ClusterIP, s.Spec.ClusterIPs = "", ips
+		if len(ips) > 0 {
+			s.Spec.ClusterIP = ips[0]
+		}
+	}
+}
+
+func withType(t corev1.ServiceType) func(*corev1.Service) {
+	return func(s *corev1.Service) { s.Spec.Type = t }
+}
+
+func withLabel(key, value string) func(*corev1.Service) {
+	return func(s *corev1.Service) { s.Labels = map[string]string{key: value} }
+}
+
+func withPorts(ports ...corev1.ServicePort) func(*corev1.Service) {
+	return func(s *corev1.Service) { s.Spec.Ports = ports }
+}
+
+func named(namespace, name string) func(*corev1.Service) {
+	return func(s *corev1.Service) { s.Namespace, s.Name = namespace, name }
+}
+
+// entry makes what the table has for port 80/TCP of default/web.
+func entry(clusterIP string, changes ...func(*decision.ServicePort)) *decision.ServicePort {
+	ip := netip.MustParseAddr(clusterIP)
+	sp := &decision.ServicePort{
+		Name:      decision.ServicePortName{Namespace: "default", Name: "web"},
+		Protocol:  decision.TCP,
+		Family:    decision.FamilyOf(ip),
+		ClusterIP: ip,
+		Port:      80,
+	}
+	for _, c := range changes {
+		c(sp)
+	}
+	return sp
+}
+
+func entryPort(name string, p decision.Protocol, port, nodePort uint16) func(*decision.ServicePort) {
+	return func(sp *decision.ServicePort) {
+		sp.Name.Port, sp.Protocol, sp.Port, sp.NodePort = name, p, port, nodePort
+	}
+}
+
+// describe makes failures readable.
+func describe(ports []*decision.ServicePort) (out []decision.ServicePort) {
+	for _, p := range ports {
+		out = append(out, *p)
+	}
+	return out
+}
+
+func TestServicePorts(t *testing.T) {
+	tests := []struct {
+		name string
+		svc  *corev1.Service
+		want []*decision.ServicePort
+	}{
+		{"one port, one family", service(), []*decision.ServicePort{entry("10.96.0.20")}},
+		{"each port and each family", service(withIPs("10.96.0.20", "fd00::20"), withPorts(
+			corev1.ServicePort{Name: "dns", Port: 53, Protocol: corev1.ProtocolUDP},
+			corev1.ServicePort{Name: "sctp", Port: 54, Protocol: corev1.ProtocolSCTP})),
+			[]*decision.ServicePort{
+				entry("10.96.0.20", entryPort("dns", decision.UDP, 53, 0)), entry("fd00::20", entryPort("dns", decision.UDP, 53, 0)),
+				entry("10.96.0.20", entryPort("sctp", decision.SCTP, 54, 0)), entry("fd00::20", entryPort("sctp", decision.SCTP, 54, 0)),
+			}},
+		{"IPv6 only", service(withIPs("fd00::20")), []*decision.ServicePort{entry("fd00::20")}},
+		{"IPv6 written at length", service(withIPs("FD00:0:0:0::20")), []*decision.ServicePort{entry("fd00::20")}},
+		{"clusterIP alone, of an old API server", service(func(s *corev1.Service) { s.Spec.ClusterIPs = nil }),
+			[]*decision.ServicePort{entry("10.96.0.20")}},
+		{"the first of two addresses of a family counts", service(withIPs("10.96.0.20", "10.96.0.21")),
+			[]*decision.ServicePort{entry("10.96.0.20")}},
+
+		{"no cluster IP", service(withIPs()), nil},
+		{"headless", service(withIPs("None")), nil},
+		{"ExternalName", service(withType(corev1.ServiceTypeExternalName)), nil},
+		{"label of another proxy", service(withLabel("service.kubernetes.io/service-proxy-name", "cilium")), nil},
+		{"label of another proxy counts by being there", service(withLabel("service.kubernetes.io/service-proxy-name", "")), nil},
+		{"headless label counts by being there", service(withLabel("service.kubernetes.io/headless", "")), nil},
+		{"other labels do not matter", service(withLabel("app", "web")), []*decision.ServicePort{entry("10.96.0.20")}},
+
+		{"node port of a NodePort service, in both families", service(withType(corev1.ServiceTypeNodePort), withIPs("10.96.0.20", "fd00::20"),
+			withPorts(corev1.ServicePort{Port: 80, Protocol: corev1.ProtocolTCP, NodePort: 30080})),
+			[]*decision.ServicePort{
+				entry("10.96.0.20", entryPort("", decision.TCP, 80, 30080)), entry("fd00::20", entryPort("", decision.TCP, 80, 30080)),
+			}},
+		{"node port of a LoadBalancer service", service(withType(corev1.ServiceTypeLoadBalancer),
+			withPorts(corev1.ServicePort{Port: 80, Protocol: corev1.ProtocolTCP, NodePort: 30080})),
+			[]*decision.ServicePort{entry("10.96.0.20", entryPort("", decision.TCP, 80, 30080))}},
+		{"node port that stayed behind when the type changed", service(
+			withPorts(corev1.ServicePort{Port: 80, Protocol: corev1.ProtocolTCP, NodePort: 30080})),
+			[]*decision.ServicePort{entry("10.96.0.20")}},
+
+		{"ports that cannot be", service(withPorts(
+			corev1.ServicePort{Name: "a", Port: 0, Protocol: corev1.ProtocolTCP},
+			corev1.ServicePort{Name: "b", Port: 65616, Protocol: corev1.ProtocolTCP}, // 80 in 16 bits
+			corev1.ServicePort{Name: "c", Port: 80, Protocol: "ICMP"},
+			corev1.ServicePort{Name: "d", Port: 80, Protocol: corev1.ProtocolTCP})),
+			[]*decision.ServicePort{entry("10.96.0.20", entryPort("d", decision.TCP, 80, 0))}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := servicePorts(tt.svc, nil); !reflect.DeepEqual(got, tt.want) {
+				t.Errorf("got  %+v\nwant %+v", describe(got), describe(tt.want))
+			}
+		})
+	}
+}
+
+func TestServicePortsHaveTheEndpointsOfTheirFamily(t *testing.T) {
+	ports := servicePorts(service(withIPs("10.96.0.20", "fd00::20")), []*discoveryv1.EndpointSlice{
+		slice("v4", discoveryv1.AddressTypeIPv4, 8080, ready("10.244.1.2")),
+		slice("v6", discoveryv1.AddressTypeIPv6, 8081, ready("fd01::2")),
+		slice("names", discoveryv1.AddressTypeFQDN, 8082, ready("example.org")),
+	})
+	want := []*decision.ServicePort{
+		entry("10.96.0.20", func(sp *decision.ServicePort) { sp.Endpoints = []decision.Endpoint{at("10.244.1.2:8080")} }),
+		entry("fd00::20", func(sp *decision.ServicePort) { sp.Endpoints = []decision.Endpoint{at("[fd01::2]:8081")} }),
+	}
+	if !reflect.DeepEqual(ports, want) {
+		t.Errorf("got  %+v\nwant %+v", describe(ports), describe(want))
+	}
+}
