@@ -1,0 +1,141 @@
+package main
+
+import (
+	"errors"
+	"net/netip"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+)
+
+// TestPaths sends TCP and UDP by every way there is to a service and holds what
+// the server saw against what the daemon says it did.
+func TestPaths(t *testing.T) {
+	c := newCluster(t)
+	families(t, func(t *testing.T, at func(v4, v6 string, port int) string) {
+		const anyWeb = "default/web-1 default/web-2 default/web-3"
+		web := func(port int) string { return at("10.96.0.20", "fd00:10:96::20", port) }
+		solo := func(port int) string { return at("10.96.0.30", "fd00:10:96::30", port) }
+		shell := at("10.244.0.9", "fd00:10:244::9", 0)
+		nodeB := at("172.21.0.3", "fd00:172:21::3", 0)
+		gatewayA := at("10.244.0.1", "fd00:10:244::1", 0)
+		tests := []struct {
+			name, from  string
+			tcp, udp    string // where to
+			answeredBy  string // one of these pods
+			seenAs      string // one of these source addresses
+			masqueraded string // the reason, or empty
+		}{
+			{"pod to ClusterIP", "shell", web(80), web(53), anyWeb, shell, ""},
+			{"node to ClusterIP", "node-b", solo(80), solo(53), "default/solo", nodeB, "source-outside-cluster"},
+			{"outside client to node port of a node without the pod", "outside", at("172.21.0.3", "fd00:172:21::3", 30090), at("172.21.0.3", "fd00:172:21::3", 30090), "default/solo", nodeB, "node-port"},
+			{"outside client to node port of the pod's node", "outside", at("172.21.0.2", "fd00:172:21::2", 30090), at("172.21.0.2", "fd00:172:21::2", 30090), "default/solo", gatewayA, "node-port"},
+			{"pod to node port of another node", "shell", at("172.21.0.3", "fd00:172:21::3", 30090), at("172.21.0.3", "fd00:172:21::3", 30090), "default/solo", nodeB, "node-port"},
+			{"node to its own node port", "node-a", at("172.21.0.2", "fd00:172:21::2", 30090), at("172.21.0.2", "fd00:172:21::2", 30090), "default/solo", gatewayA, "node-port"},
+			{"hairpin", "solo", solo(80), solo(53), "default/solo", gatewayA, "hairpin"},
+			{"hairpin by node port", "solo", at("172.21.0.2", "fd00:172:21::2", 30090), at("172.21.0.2", "fd00:172:21::2", 30090), "default/solo", gatewayA, "node-port"},
+		}
+		for _, tt := range tests {
+			for network, to := range map[string]string{"tcp": tt.tcp, "udp": tt.udp} {
+				t.Run(tt.name+" "+network, func(t *testing.T) {
+					c.t = t
+					conn := c.dial(tt.from, network, netip.AddrPort{}, to)
+					a := c.ask(conn)
+					r := c.record("dnat", strings.ToUpper(network), conn.LocalAddr(), conn.RemoteAddr())
+					if !strings.Contains(tt.answeredBy, a.Pod) || a.Pod == "" {
+						t.Errorf("answered by %q, want one of %s", a.Pod, tt.answeredBy)
+					}
+					if r.Conntrack != "created" || r.Pod != a.Pod || r.Endpoint != a.Local {
+						t.Errorf("the record says to %s (%s, entry %s); %s at %s answered", r.Endpoint, r.Pod, r.Conntrack, a.Pod, a.Local)
+					}
+					if hostOf(a.Client) != tt.seenAs {
+						t.Errorf("the server saw the client as %s, want %s", a.Client, tt.seenAs)
+					}
+					if r.MasqueradeReason != tt.masqueraded || r.Masquerade != (tt.masqueraded != "") {
+						t.Errorf("masqueraded %v for %q, want for %q", r.Masquerade, r.MasqueradeReason, tt.masqueraded)
+					}
+					if tt.masqueraded != "" && r.MasqueradeAddress != tt.seenAs {
+						t.Errorf("the record says masqueraded as %s; the server saw %s", r.MasqueradeAddress, tt.seenAs)
+					}
+					if got, want := netip.MustParseAddrPort(a.Client).Port(), netip.MustParseAddrPort(conn.LocalAddr().String()).Port(); got != want {
+						t.Errorf("the server saw source port %d, the client has %d, which was free", got, want)
+					}
+				})
+			}
+		}
+	})
+}
+
+func TestNoEndpointsIsRefusedAtOnce(t *testing.T) {
+	c := newCluster(t)
+	families(t, func(t *testing.T, at func(v4, v6 string, port int) string) {
+		c.t = t
+		vip := func(port int) string { return at("10.96.0.40", "fd00:10:96::40", port) }
+		nodePort := at("172.21.0.3", "fd00:172:21::3", 30100)
+		for _, tt := range []struct{ from, to string }{
+			{"shell", vip(80)}, {"node-a", vip(80)}, {"outside", nodePort}, {"shell", nodePort},
+		} {
+			if _, err := c.tryDial(tt.from, "tcp", netip.AddrPort{}, tt.to); !errors.Is(err, syscall.ECONNREFUSED) {
+				t.Errorf("tcp from %s to %s: error %v, want refused", tt.from, tt.to, err)
+			}
+		}
+		for _, tt := range []struct{ from, to string }{{"shell", vip(53)}, {"node-a", vip(53)}, {"outside", nodePort}} {
+			conn := c.dial(tt.from, "udp", netip.AddrPort{}, tt.to)
+			if _, err := ask(conn); !errors.Is(err, syscall.ECONNREFUSED) {
+				t.Errorf("udp from %s to %s: error %v, want refused", tt.from, tt.to, err)
+			}
+			if r := c.record("reject", "UDP", conn.LocalAddr(), conn.RemoteAddr()); r.Reason != "no-endpoints" {
+				t.Errorf("rejected for %s", r.Reason)
+			}
+		}
+	})
+}
+
+// TestOtherTrafficPasses: what is for no service goes its way untouched.
+func TestOtherTrafficPasses(t *testing.T) {
+	c := newCluster(t)
+	families(t, func(t *testing.T, at func(v4, v6 string, port int) string) {
+		c.t = t
+		for network, port := range map[string]int{"tcp": 8080, "udp": 5353} {
+			conn := c.dial("shell", network, netip.AddrPort{}, at("10.244.1.2", "fd00:10:244:1::2", port))
+			if a := c.ask(conn); a.Pod != "default/web-2" || a.Client != conn.LocalAddr().String() {
+				t.Errorf("%s: answered by %+v", network, a)
+			}
+			if r := c.record("accept", strings.ToUpper(network), conn.LocalAddr(), conn.RemoteAddr()); r.Conntrack != "" {
+				t.Errorf("%s: the record speaks of an entry %s", network, r.Conntrack)
+			}
+		}
+		// A port the service does not have is the service's business as little as in
+		// kube-proxy's iptables mode: it finds no way.
+		if _, err := c.tryDial("node-a", "tcp", netip.AddrPort{}, at("172.21.0.2", "fd00:172:21::2", 81)); !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("unserved port of the node: error %v, want refused by the node itself", err)
+		}
+	})
+}
+
+// TestRepliesAreNotQueued: no record ever starts at an endpoint that only answers.
+func TestRepliesAreNotQueued(t *testing.T) {
+	c := newCluster(t)
+	for range 20 {
+		for _, from := range []string{"shell", "node-a", "solo"} {
+			c.ask(c.dial(from, "tcp", netip.AddrPort{}, "10.96.0.20:80"))
+			c.ask(c.dial(from, "udp", netip.AddrPort{}, "10.96.0.20:53"))
+			c.ask(c.dial(from, "udp", netip.AddrPort{}, "[fd00:10:96::20]:53"))
+		}
+	}
+	c.sync("shell")
+	for _, node := range []string{"node-a", "node-b"} {
+		c.sync(node)
+	}
+	if n := c.count(func(r *flow.Record) bool {
+		p := netip.MustParseAddrPort(r.Source).Port()
+		return p == 8080 || p == 5353
+	}); n > 0 {
+		t.Errorf("%d replies were queued", n)
+	}
+	if n := c.count(func(r *flow.Record) bool { return r.Service == "default/web:echo" }); n != 120 {
+		t.Errorf("%d flows to the echo port were decided, want 120", n)
+	}
+}

@@ -1,0 +1,332 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/gopacket"
+	"github.com/google/gopacket/layers"
+	"golang.org/x/sys/unix"
+
+	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/deploy/lab"
+)
+
+// retransmissions is how often the kernel sent a SYN or data of the connection again.
+func retransmissions(t *testing.T, conn net.Conn) uint32 {
+	t.Helper()
+	raw, err := conn.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var info *unix.TCPInfo
+	if e := raw.Control(func(fd uintptr) { info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) }); e != nil || err != nil {
+		t.Fatal(e, err)
+	}
+	return info.Total_retrans
+}
+
+// TestPortReuse opens 5,000 connections one after the other from 100 source ports:
+// each port comes again while the connection table still remembers the connection
+// it had before. One that is forgotten to be replaced fails or costs a SYN.
+func TestPortReuse(t *testing.T) {
+	c := newCluster(t)
+	replaced := 0
+	for i := range 5000 {
+		from := netip.AddrPortFrom(netip.MustParseAddr("10.244.0.9"), uint16(20000+i%100))
+		conn := c.dial("shell", "tcp", from, "10.96.0.20:80")
+		if n := retransmissions(t, conn); n > 0 {
+			t.Fatalf("connection %d from %s: %d SYNs were sent again", i, from, n)
+		}
+		c.ask(conn)
+		// The server has closed first, so the client's port is free at once; every
+		// other time the client resets instead.
+		if i%2 == 0 {
+			if err := conn.(*net.TCPConn).SetLinger(0); err != nil {
+				t.Fatal(err)
+			}
+		} else if _, err := io.Copy(io.Discard, conn); err != nil {
+			t.Fatalf("connection %d: %v", i, err)
+		}
+		if err := conn.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.sync("shell")
+	replaced = c.count(func(r *flow.Record) bool { return r.Conntrack == "replaced" })
+	if replaced < 4000 {
+		t.Errorf("only %d connections took the place of an old one: the test tests nothing", replaced)
+	}
+}
+
+// lookup finds the connection of a socket in a node's table.
+func (c *cluster) lookup(node string, conn net.Conn) conntrack.State {
+	c.t.Helper()
+	var s conntrack.State
+	if err := c.host(node).Do(func() error {
+		table, err := conntrack.Open()
+		if err != nil {
+			return err
+		}
+		defer table.Close()
+		s, err = table.Lookup(conntrack.Tuple{
+			Source:      netip.MustParseAddrPort(conn.LocalAddr().String()),
+			Destination: netip.MustParseAddrPort(conn.RemoteAddr().String()),
+			Protocol:    unix.IPPROTO_TCP,
+		}, 0)
+		return err
+	}); err != nil {
+		c.t.Fatal(err)
+	}
+	return s
+}
+
+// TestStraySYN: a SYN with another sequence number on the tuple of an established
+// connection, made by an attacker or an old packet, changes nothing.
+func TestStraySYN(t *testing.T) {
+	c := newCluster(t)
+	// One that stays open: a client that has asked nothing yet.
+	conn := c.dial("shell", "tcp", netip.AddrPort{}, "10.96.0.20:80")
+	before := c.lookup("node-a", conn)
+	if before.TCP != conntrack.TCPEstablished {
+		t.Fatalf("the connection is in state %d", before.TCP)
+	}
+	for i := range uint32(20) {
+		c.inject("shell", conn, &layers.TCP{SYN: true, Seq: 0x10000000 * i, Window: 1000})
+	}
+	// All of them have been decided when the records are there.
+	wait(c, "20 records of kept flows", func() (struct{}, bool) {
+		n := 0
+		for _, r := range c.records {
+			if r.Source == conn.LocalAddr().String() && r.Conntrack == "kept" {
+				n++
+				if r.Endpoint != before.Endpoint().String() {
+					t.Errorf("a record says %s, the flow goes to %s", r.Endpoint, before.Endpoint())
+				}
+			}
+		}
+		return struct{}{}, n >= 20
+	})
+	after := c.lookup("node-a", conn)
+	if after.ID != before.ID || after.Endpoint() != before.Endpoint() {
+		t.Errorf("the entry changed from %+v to %+v", before, after)
+	}
+	if a := c.ask(conn); a.Local != before.Endpoint().String() {
+		t.Errorf("answered by %s, want %s", a.Local, before.Endpoint())
+	}
+}
+
+// inject sends a TCP segment on a connection's tuple through a raw socket.
+func (c *cluster) inject(host string, conn net.Conn, tcp *layers.TCP) {
+	c.t.Helper()
+	src, dst := netip.MustParseAddrPort(conn.LocalAddr().String()), netip.MustParseAddrPort(conn.RemoteAddr().String())
+	tcp.SrcPort, tcp.DstPort = layers.TCPPort(src.Port()), layers.TCPPort(dst.Port())
+	ip := &layers.IPv4{Version: 4, Protocol: layers.IPProtocolTCP, SrcIP: src.Addr().AsSlice(), DstIP: dst.Addr().AsSlice()}
+	if err := tcp.SetNetworkLayerForChecksum(ip); err != nil {
+		c.t.Fatal(err)
+	}
+	b := gopacket.NewSerializeBuffer()
+	if err := tcp.SerializeTo(b, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}); err != nil {
+		c.t.Fatal(err)
+	}
+	if err := c.host(host).Do(func() error {
+		raw, err := net.ListenPacket("ip4:tcp", src.Addr().String())
+		if err != nil {
+			return err
+		}
+		defer raw.Close()
+		_, err = raw.WriteTo(b.Bytes(), &net.IPAddr{IP: dst.Addr().AsSlice()})
+		return err
+	}); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// TestFlushedTCPIsReset: after conntrack -F a connection ends at once instead of
+// hanging, and a new one works.
+func TestFlushedTCPIsReset(t *testing.T) {
+	c := newCluster(t)
+	families(t, func(t *testing.T, at func(v4, v6 string, port int) string) {
+		c.t = t
+		for from, to := range map[string]string{
+			"shell":   at("10.96.0.20", "fd00:10:96::20", 80),
+			"node-a":  at("10.96.0.20", "fd00:10:96::20", 80),
+			"outside": at("172.21.0.2", "fd00:172:21::2", 30080),
+		} {
+			conn := c.dial(from, "tcp", netip.AddrPort{}, to)
+			c.flush("node-a")
+			_, err := ask(conn)
+			if !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("from %s: error %v, want reset", from, err)
+			}
+			c.ask(c.dial(from, "tcp", netip.AddrPort{}, to))
+		}
+	})
+}
+
+// TestBalanceAndSeed: 3,000 connections spread evenly over three endpoints, and the
+// same seed gives the same choices again.
+func TestBalanceAndSeed(t *testing.T) {
+	c := newCluster(t)
+	choose := func(n int) []string {
+		var chosen []string
+		for range n {
+			conn := c.dial("shell", "tcp", netip.AddrPort{}, "10.96.0.20:80")
+			chosen = append(chosen, c.ask(conn).Pod)
+			_ = conn.Close()
+		}
+		return chosen
+	}
+	first := choose(3000)
+	counts := make(map[string]float64)
+	for _, pod := range first {
+		counts[pod]++
+	}
+	chi2 := 0.0
+	for _, pod := range []string{"default/web-1", "default/web-2", "default/web-3"} {
+		chi2 += (counts[pod] - 1000) * (counts[pod] - 1000) / 1000
+	}
+	if const99 := 9.21; chi2 > const99 || len(counts) != 3 { // 2 degrees of freedom, p = 0.01
+		t.Errorf("chi-square %.2f > %.2f: %v", chi2, const99, counts)
+	}
+	if err := errors.Join(c.StopDaemon(t.Context(), "node-a"), c.StartDaemon(t.Context(), "node-a")); err != nil {
+		t.Fatal(err)
+	}
+	if again := choose(100); fmt.Sprint(again) != fmt.Sprint(first[:100]) {
+		t.Errorf("the seed does not give the same choices again:\n%v\n%v", first[:100], again)
+	}
+	other := newCluster(t, func(s *lab.Spec) { *s.Proxy.Seed = 8 })
+	c = other
+	if third := choose(100); fmt.Sprint(third) == fmt.Sprint(first[:100]) {
+		t.Error("another seed gives the same choices")
+	}
+}
+
+// TestDaemonDies kills the daemon in the middle of a download: the kernel goes on
+// without it. A new connection waits for the daemon's return, other traffic does not.
+func TestDaemonDies(t *testing.T) {
+	c := newCluster(t)
+	const size = 20 << 20
+	conn := c.dial("shell", "tcp", netip.AddrPort{}, "10.96.0.20:80")
+	if _, err := fmt.Fprintf(conn, "GET /download?bytes=%d HTTP/1.0\r\n\r\n", size); err != nil {
+		t.Fatal(err)
+	}
+	received, err := io.CopyN(io.Discard, conn, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.KillDaemon("node-a"); err != nil {
+		t.Fatal(err)
+	}
+
+	// Crashed: what is for no service passes; a new flow to a service waits.
+	if a := c.ask(c.dial("shell", "tcp", netip.AddrPort{}, "10.244.1.2:8080")); a.Pod != "default/web-2" {
+		t.Errorf("pod to pod was answered by %+v", a)
+	}
+	type result struct {
+		conn net.Conn
+		err  error
+	}
+	waiting := make(chan result, 1)
+	go func() {
+		conn, err := c.tryDial("shell", "tcp", netip.AddrPort{}, "10.96.0.20:80")
+		waiting <- result{conn, err}
+	}()
+
+	rest, err := io.Copy(io.Discard, conn)
+	if total := received + rest; err != nil || total < size {
+		t.Errorf("the download ended after %d bytes of %d: %v", total, size, err)
+	}
+	select {
+	case r := <-waiting:
+		t.Errorf("a connection without a daemon: %v", r.err)
+	default:
+	}
+
+	// Restarted: it replaces what the killed one left, and serves.
+	if err := c.StartDaemon(t.Context(), "node-a"); err != nil {
+		t.Fatal(err)
+	}
+	c.ask(c.dial("shell", "tcp", netip.AddrPort{}, "10.96.0.20:80"))
+	if r := <-waiting; r.err != nil {
+		t.Errorf("the connection that waited: %v", r.err)
+	} else {
+		c.ask(r.conn)
+	}
+}
+
+// TestDaemonStops: after SIGTERM nothing of ours is left in the node's kernel, and
+// what is for no service passes.
+func TestDaemonStops(t *testing.T) {
+	c := newCluster(t)
+	c.ask(c.dial("shell", "tcp", netip.AddrPort{}, "10.96.0.20:80"))
+	if err := c.StopDaemon(t.Context(), "node-a"); err != nil {
+		t.Fatal(err)
+	}
+	c.ask(c.dial("shell", "tcp", netip.AddrPort{}, "10.244.1.2:8080"))
+	if err := c.host("node-a").Do(func() error {
+		tables, err := listTables()
+		if len(tables) > 0 {
+			t.Errorf("nftables tables are left: %v", tables)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile("/proc/thread-self/net/netfilter/nfnetlink_queue"); err != nil || strings.TrimSpace(string(b)) != "" {
+		t.Errorf("queues are left: %q, error %v", b, err)
+	}
+}
+
+// TestChangesApply: an edited manifest applies to new connections at once; a
+// faulty one is told and changes nothing.
+func TestChangesApply(t *testing.T) {
+	c := newCluster(t)
+	open := c.dial("shell", "tcp", netip.AddrPort{}, "10.96.0.30:80")
+	c.edit(func(s string) string { return strings.ReplaceAll(s, `["10.244.0.4"]`, `["10.244.1.2"]`) })
+	if a := c.ask(c.dial("shell", "tcp", netip.AddrPort{}, "10.96.0.30:80")); a.Pod != "default/web-2" {
+		t.Errorf("after the change %s answers, want default/web-2", a.Pod)
+	}
+	if a := c.ask(open); a.Pod != "default/solo" {
+		t.Errorf("the open connection went over to %s", a.Pod)
+	}
+	faulty := strings.Replace(mustRead(t, c.objects), "port: 80,", "port: 80000,", 1)
+	if err := os.WriteFile(c.objects, []byte(faulty), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c.logged("the last good table stays in force")
+	c.logged("80000")
+	if a := c.ask(c.dial("shell", "tcp", netip.AddrPort{}, "10.96.0.30:80")); a.Pod != "default/web-2" {
+		t.Errorf("after a faulty change %s answers, want default/web-2", a.Pod)
+	}
+}
+
+// TestDownloadStaysInTheKernel: of all packets of a download, one is queued.
+func TestDownloadStaysInTheKernel(t *testing.T) {
+	c := newCluster(t)
+	client := http.Client{Transport: &http.Transport{Dial: func(string, string) (net.Conn, error) {
+		return c.tryDial("shell", "tcp", netip.AddrPort{}, "10.96.0.20:80")
+	}}}
+	response, err := client.Get("http://web/download?bytes=10485760")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := io.Copy(io.Discard, response.Body)
+	if err != nil || n != 10<<20 {
+		t.Fatalf("%d bytes, error %v", n, err)
+	}
+	client.CloseIdleConnections()
+	c.sync("shell")
+	if n := c.count(func(r *flow.Record) bool { return r.Service == "default/web:http" && r.Node == "node-a" }); n != 1 {
+		t.Errorf("%d packets of the download were queued, want 1", n)
+	}
+}
