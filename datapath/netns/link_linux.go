@@ -95,6 +95,7 @@ type Route struct {
 	Via         netip.Addr // the next hop; the zero Addr: the destination is on the link
 	Link        string     // the device
 	OnLink      bool       // the next hop is on the link, whatever the addresses say
+	Table       int        // the routing table; 0: the main one
 }
 
 // AddRoute adds a route.
@@ -103,7 +104,7 @@ func (n *Namespace) AddRoute(r Route) error {
 	if err != nil {
 		return err
 	}
-	nr := &netlink.Route{LinkIndex: l.Attrs().Index, Dst: ipNet(r.Destination)}
+	nr := &netlink.Route{LinkIndex: l.Attrs().Index, Dst: ipNet(r.Destination), Table: r.Table}
 	switch {
 	case r.Via.IsValid():
 		nr.Gw = r.Via.AsSlice()
@@ -115,6 +116,20 @@ func (n *Namespace) AddRoute(r Route) error {
 	}
 	if err := n.links.RouteAdd(nr); err != nil {
 		return fmt.Errorf("route to %s via %s on %s in %s: %w", r.Destination, r.Via, r.Link, n.name, err)
+	}
+	return nil
+}
+
+// AddOwnTable makes a routing table one for what the namespace itself sends: it is
+// looked at before the main table, in both families. What is only forwarded does
+// not see it.
+func (n *Namespace) AddOwnTable(table int) error {
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+		r := netlink.NewRule()
+		r.Family, r.Table, r.IifName, r.Priority = family, table, "lo", table
+		if err := n.links.RuleAdd(r); err != nil && !errors.Is(err, unix.EAFNOSUPPORT) {
+			return fmt.Errorf("rule for table %d in %s: %w", table, n.name, err)
+		}
 	}
 	return nil
 }

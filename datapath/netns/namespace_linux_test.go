@@ -131,6 +131,40 @@ func TestPathBetweenNamespaces(t *testing.T) {
 	}
 }
 
+// The router knows the way to b for itself, not for a.
+func TestOwnTable(t *testing.T) {
+	a, router, b := newNamespace(t, "a"), newNamespace(t, "router"), newNamespace(t, "b")
+	prefix := netip.MustParsePrefix
+	do(t,
+		router.SetSysctl("net.ipv4.ip_forward", "1"),
+		router.SetSysctl("net.ipv6.conf.all.forwarding", "1"),
+		a.AddVeth("eth0", router, "to-a"),
+		b.AddVeth("eth0", router, "to-b"),
+		router.AddOwnTable(100),
+	)
+	for _, f := range []struct{ a, toA, b, toB, everywhere string }{
+		{"192.0.2.1/24", "192.0.2.254/24", "198.51.100.1/32", "203.0.113.1/32", "0.0.0.0/0"},
+		{"2001:db8:a::1/64", "2001:db8:a::fe/64", "2001:db8:b::1/128", "2001:db8:c::1/128", "::/0"},
+	} {
+		do(t,
+			a.AddAddress("eth0", prefix(f.a)),
+			router.AddAddress("to-a", prefix(f.toA)),
+			a.AddRoute(Route{Destination: prefix(f.everywhere), Via: prefix(f.toA).Addr(), Link: "eth0"}),
+			b.AddAddress("eth0", prefix(f.b)),
+			router.AddAddress("to-b", prefix(f.toB)),
+			router.AddRoute(Route{Destination: prefix(f.b), Link: "to-b", Table: 100}),
+			b.AddRoute(Route{Destination: prefix(f.everywhere), Via: prefix(f.toB).Addr(), Link: "eth0", OnLink: true}),
+		)
+		to := netip.AddrPortFrom(prefix(f.b).Addr(), 80)
+		if _, err := router.Dial(t.Context(), "tcp", netip.AddrPort{}, to); !errors.Is(err, unix.ECONNREFUSED) {
+			t.Errorf("router to %s: %v, want connection refused", to, err)
+		}
+		if _, err := a.Dial(t.Context(), "tcp", netip.AddrPort{}, to); !errors.Is(err, unix.ENETUNREACH) && !errors.Is(err, unix.EHOSTUNREACH) {
+			t.Errorf("a to %s: %v, want unreachable", to, err)
+		}
+	}
+}
+
 func TestSysctl(t *testing.T) {
 	n, other := newNamespace(t, "a"), newNamespace(t, "b")
 	do(t, n.AddVeth("eth0.7", other, "eth0"), n.SetSysctl("net.ipv4.conf.eth0/7.rp_filter", "2"))

@@ -1,0 +1,291 @@
+package lab
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/netns"
+)
+
+// DaemonState is what a node's daemon is at.
+type DaemonState string
+
+// The states of a daemon.
+const (
+	Starting DaemonState = "starting"
+	Ready    DaemonState = "ready"
+	Stopped  DaemonState = "stopped" // as it was asked to
+	Dead     DaemonState = "dead"    // unasked
+)
+
+// DaemonError says that a node's daemon ended unasked or never got ready.
+type DaemonError struct {
+	Node string
+	Err  error    // how it ended
+	Log  []string // the last lines of its log
+}
+
+// Error has the log's last lines below.
+func (e *DaemonError) Error() string {
+	s := fmt.Sprintf("the daemon on node %s: %v", e.Node, e.Err)
+	if len(e.Log) > 0 {
+		s += "; its log ends:\n    " + strings.Join(e.Log, "\n    ")
+	}
+	return s
+}
+
+// Unwrap gives how it ended.
+func (e *DaemonError) Unwrap() error { return e.Err }
+
+const (
+	logTail = 40      // lines kept of a daemon's log
+	maxLine = 4 << 20 // bytes of a line that a daemon writes
+)
+
+// daemon is the daemon of one node, through all its starts.
+type daemon struct {
+	node  string
+	ns    *netns.Namespace
+	hub   *hub
+	start func() *exec.Cmd // makes the command, with nothing but arguments and environment
+
+	mu     sync.Mutex // guards what follows
+	run    *process   // nil: never started
+	closed bool       // no more starts
+}
+
+// process is one run of a daemon.
+type process struct {
+	cmd   *exec.Cmd
+	ready chan struct{} // closed when it is ready
+	done  chan struct{} // closed when it has ended; exit and err are valid then
+	exit  error         // what Wait said
+	err   error         // nil: it ended because it was asked to
+
+	mu    sync.Mutex // guards what follows
+	asked bool       // to end
+	tail  []string   // of the log
+}
+
+// Start starts the daemon and waits until it is ready.
+func (d *daemon) Start(ctx context.Context) error {
+	p, err := d.startProcess()
+	if err != nil {
+		return err
+	}
+	select {
+	case <-p.ready:
+		return nil
+	case <-p.done:
+		if p.err == nil {
+			return &DaemonError{d.node, errors.New("stopped before it was ready"), nil}
+		}
+		return p.err
+	case <-ctx.Done():
+		p.signal(unix.SIGKILL)
+		<-p.done
+		return &DaemonError{d.node, fmt.Errorf("not ready: %w", context.Cause(ctx)), p.log()}
+	}
+}
+
+func (d *daemon) startProcess() (*process, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil, &DaemonError{d.node, os.ErrClosed, nil}
+	}
+	if d.run != nil && !d.run.ended() {
+		return nil, &DaemonError{d.node, errors.New("runs already"), nil}
+	}
+	p := &process{cmd: d.start(), ready: make(chan struct{}), done: make(chan struct{})}
+	stdout, stdoutEnd, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	stderr, stderrEnd, err := os.Pipe()
+	if err != nil {
+		return nil, errors.Join(err, stdout.Close(), stdoutEnd.Close())
+	}
+	ready, readyEnd, err := os.Pipe()
+	if err != nil {
+		return nil, errors.Join(err, stdout.Close(), stdoutEnd.Close(), stderr.Close(), stderrEnd.Close())
+	}
+	p.cmd.Stdout, p.cmd.Stderr, p.cmd.ExtraFiles = stdoutEnd, stderrEnd, []*os.File{readyEnd}
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL}
+	err = d.ns.Start(p.cmd)
+	_, _, _ = stdoutEnd.Close(), stderrEnd.Close(), readyEnd.Close()
+	if err != nil {
+		return nil, errors.Join(&DaemonError{d.node, err, nil}, stdout.Close(), stderr.Close(), ready.Close())
+	}
+	d.run = p
+	go d.watch(p, stdout, stderr, ready)
+	return p, nil
+}
+
+// watch reads what the process writes, until it has ended.
+func (d *daemon) watch(p *process, stdout, stderr, ready *os.File) {
+	var wg sync.WaitGroup
+	wg.Go(func() { d.records(stdout) })
+	wg.Go(func() {
+		lines(stderr, func(line []byte) {
+			p.note(string(line))
+			d.hub.publish(Event{Node: d.node, Log: string(line)})
+		})
+	})
+	wg.Go(func() {
+		defer ready.Close()
+		if line, _ := bufio.NewReader(io.LimitReader(ready, 64)).ReadString('\n'); line == "ready\n" {
+			close(p.ready)
+		}
+	})
+	wg.Wait()
+	p.exit = p.cmd.Wait()
+	p.mu.Lock()
+	asked := p.asked
+	p.mu.Unlock()
+	if !asked {
+		p.err = &DaemonError{d.node, cmp.Or(p.exit, errors.New("ended unasked")), p.log()}
+	}
+	close(p.done)
+	if p.err != nil {
+		d.hub.publish(Event{Node: d.node, Died: p.err})
+	}
+}
+
+// records publishes the flow records of a daemon's standard output.
+func (d *daemon) records(r *os.File) {
+	lines(r, func(line []byte) {
+		var record flow.Record
+		if err := json.Unmarshal(line, &record); err != nil {
+			d.hub.publish(Event{Node: d.node, Log: fmt.Sprintf("not a flow record: %q", line)})
+			return
+		}
+		d.hub.publish(Event{Node: d.node, Record: &record})
+	})
+}
+
+// lines calls f for each line, and drops what no line holds.
+func lines(r *os.File, f func([]byte)) {
+	defer r.Close()
+	s := bufio.NewScanner(r)
+	s.Buffer(make([]byte, 64<<10), maxLine)
+	for s.Scan() {
+		if line := bytes.TrimSpace(s.Bytes()); len(line) > 0 {
+			f(line)
+		}
+	}
+	// Whoever writes must not wait for a reader that gave up.
+	_, _ = io.Copy(io.Discard, r)
+}
+
+// Stop asks the daemon to end, if it runs, and waits. When ctx ends it is killed.
+func (d *daemon) Stop(ctx context.Context) error {
+	p := d.current()
+	if p == nil || p.ended() {
+		return nil
+	}
+	p.ask(unix.SIGTERM)
+	select {
+	case <-p.done:
+		if p.exit != nil {
+			return &DaemonError{d.node, fmt.Errorf("stopped on SIGTERM, but not well: %w", p.exit), p.log()}
+		}
+		return nil
+	case <-ctx.Done():
+		p.signal(unix.SIGKILL)
+		<-p.done
+		return &DaemonError{d.node, fmt.Errorf("did not stop on SIGTERM: %w", context.Cause(ctx)), p.log()}
+	}
+}
+
+// Kill ends the daemon with SIGKILL and waits.
+func (d *daemon) Kill() {
+	if p := d.current(); p != nil {
+		p.ask(unix.SIGKILL)
+		<-p.done
+	}
+}
+
+// Close stops the daemon for good.
+func (d *daemon) Close(ctx context.Context) error {
+	d.mu.Lock()
+	d.closed = true
+	d.mu.Unlock()
+	return d.Stop(ctx)
+}
+
+func (d *daemon) current() *process {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.run
+}
+
+// state gives the state, the process ID (0: none) and how it died.
+func (d *daemon) state() (DaemonState, int, error) {
+	p := d.current()
+	switch {
+	case p == nil:
+		return Stopped, 0, nil
+	case p.ended() && p.err == nil:
+		return Stopped, 0, nil
+	case p.ended():
+		return Dead, 0, p.err
+	}
+	select {
+	case <-p.ready:
+		return Ready, p.cmd.Process.Pid, nil
+	default:
+		return Starting, p.cmd.Process.Pid, nil
+	}
+}
+
+func (p *process) ended() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// ask makes the end of the process an expected one.
+func (p *process) ask(s unix.Signal) {
+	p.mu.Lock()
+	p.asked = true
+	p.mu.Unlock()
+	p.signal(s)
+}
+
+// signal sends a signal, if the process is still there.
+func (p *process) signal(s unix.Signal) {
+	_ = p.cmd.Process.Signal(s)
+}
+
+func (p *process) note(line string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.tail = append(p.tail, line)
+	if len(p.tail) > logTail {
+		p.tail = p.tail[1:]
+	}
+}
+
+func (p *process) log() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return append([]string(nil), p.tail...)
+}

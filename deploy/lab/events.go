@@ -1,0 +1,90 @@
+package lab
+
+import (
+	"sync"
+
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+)
+
+// Event is something that happened on a node. Exactly one of Record, Log and Died
+// is set.
+type Event struct {
+	Node   string
+	Record *flow.Record // the daemon decided
+	Log    string       // the daemon logged a line
+	Died   error        // the daemon ended unasked: a *DaemonError
+}
+
+// Subscription receives events. One that does not keep up loses events, never
+// holds up a daemon.
+type Subscription struct {
+	C <-chan Event // closed with the subscription
+
+	events chan Event
+	hub    *hub
+	lost   uint64 // guarded by hub.mu
+}
+
+// Lost is the number of events lost so far.
+func (s *Subscription) Lost() uint64 {
+	s.hub.mu.Lock()
+	defer s.hub.mu.Unlock()
+	return s.lost
+}
+
+// Close ends the subscription. It is safe to call Close more than once.
+func (s *Subscription) Close() { s.hub.remove(s) }
+
+// hub passes events to all subscriptions.
+type hub struct {
+	mu            sync.Mutex
+	closed        bool
+	subscriptions map[*Subscription]struct{}
+}
+
+func (h *hub) subscribe(buffer int) *Subscription {
+	c := make(chan Event, buffer)
+	s := &Subscription{C: c, events: c, hub: h}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		close(c)
+		return s
+	}
+	if h.subscriptions == nil {
+		h.subscriptions = make(map[*Subscription]struct{})
+	}
+	h.subscriptions[s] = struct{}{}
+	return s
+}
+
+func (h *hub) remove(s *Subscription) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, ok := h.subscriptions[s]; ok {
+		delete(h.subscriptions, s)
+		close(s.events)
+	}
+}
+
+func (h *hub) publish(e Event) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for s := range h.subscriptions {
+		select {
+		case s.events <- e:
+		default:
+			s.lost++
+		}
+	}
+}
+
+func (h *hub) close() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.closed = true
+	for s := range h.subscriptions {
+		close(s.events)
+	}
+	h.subscriptions = nil
+}

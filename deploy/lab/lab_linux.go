@@ -1,0 +1,270 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/netns"
+)
+
+// Options are what a lab needs besides its Spec.
+type Options struct {
+	// Objects are the files and directories the daemons read Kubernetes objects
+	// from; usually File.ObjectPaths.
+	Objects []string
+	// Executable is the program whose "run" command is the daemon; empty: this one.
+	Executable string
+	// Env is added to the daemons' environment.
+	Env []string
+	// Arguments are added to those of the daemons, "-v=4" for example.
+	Arguments []string
+	// NoDaemons leaves the nodes without daemons until StartDaemon.
+	NoDaemons bool
+}
+
+// Lab is a running lab. Its methods may be called concurrently.
+type Lab struct {
+	spec     *Spec
+	options  Options
+	started  time.Time
+	topology *topology
+	servers  []*server
+	daemons  map[string]*daemon
+	hub      hub
+	close    sync.Once
+	closeErr error
+}
+
+// How long a daemon may take. Both are far more than one needs; who waits that
+// long waits for nothing.
+const (
+	startTimeout = 20 * time.Second
+	stopTimeout  = 5 * time.Second
+)
+
+// Up brings a lab up, within the namespaces this process is in: call it inside
+// [netns.Isolation] or [netns.Main]. On an error nothing is left behind. The
+// context is for coming up only; the lab runs until Close.
+func Up(ctx context.Context, spec *Spec, options Options) (*Lab, error) {
+	l := &Lab{spec: spec, options: options, started: time.Now(), daemons: make(map[string]*daemon)}
+	var err error
+	if l.topology, err = newTopology(spec); err != nil {
+		return nil, fmt.Errorf("lab %s: %w", spec.Name, err)
+	}
+	err = l.serve(ctx)
+	for i := range spec.Nodes {
+		n := &spec.Nodes[i]
+		l.daemons[n.Name] = &daemon{node: n.Name, ns: l.topology.hosts[n.Name], hub: &l.hub, start: func() *exec.Cmd { return l.command(n) }}
+	}
+	if err == nil && !options.NoDaemons {
+		err = l.startDaemons(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("lab %s: %w", spec.Name, err), l.Close())
+	}
+	return l, nil
+}
+
+// serve starts the built-in servers of all hosts.
+func (l *Lab) serve(ctx context.Context) error {
+	for i := range l.spec.Nodes {
+		n := &l.spec.Nodes[i]
+		if err := l.serveHost(ctx, n.Name, Answer{Node: n.Name}, n.Addresses, n.Ports); err != nil {
+			return err
+		}
+	}
+	for i := range l.spec.Pods {
+		p := &l.spec.Pods[i]
+		if err := l.serveHost(ctx, p.FullName(), Answer{Pod: p.FullName(), Node: p.Node}, p.Addresses, p.Ports); err != nil {
+			return err
+		}
+	}
+	for i := range l.spec.Clients {
+		c := &l.spec.Clients[i]
+		if err := l.serveHost(ctx, c.Name, Answer{Host: c.Name}, c.Addresses, c.Ports); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *Lab) serveHost(ctx context.Context, name string, identity Answer, addresses []netip.Addr, ports []Port) error {
+	if len(ports) == 0 {
+		return nil
+	}
+	s := newServer(identity)
+	l.servers = append(l.servers, s)
+	ns := l.topology.hosts[name]
+	for _, a := range addresses {
+		for _, p := range ports {
+			at := netip.AddrPortFrom(a, p.Port)
+			if p.Protocol == decision.UDP {
+				c, err := ns.ListenPacket(ctx, at)
+				if err != nil {
+					return fmt.Errorf("server of %s: %w", name, err)
+				}
+				s.serveUDP(c)
+				continue
+			}
+			c, err := ns.Listen(ctx, at)
+			if err != nil {
+				return fmt.Errorf("server of %s: %w", name, err)
+			}
+			s.serveTCP(c)
+		}
+	}
+	return nil
+}
+
+// startDaemons starts those of all nodes at once.
+func (l *Lab) startDaemons(ctx context.Context) error {
+	errs := make([]error, len(l.spec.Nodes))
+	var wg sync.WaitGroup
+	for i := range l.spec.Nodes {
+		wg.Go(func() { errs[i] = l.StartDaemon(ctx, l.spec.Nodes[i].Name) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// command is the command line of a node's daemon. Its third file, after the
+// standard ones, is the one it tells readiness by.
+func (l *Lab) command(n *Node) *exec.Cmd {
+	args := []string{"run", "--hostname-override", n.Name, "--flow-log", "-", "--flow-log-steps", "--ready-fd", "3"}
+	if len(l.spec.ClusterCIDRs) > 0 {
+		args = append(args, "--cluster-cidr", joinPrefixes(l.spec.ClusterCIDRs))
+	}
+	for _, o := range l.options.Objects {
+		args = append(args, "--objects", o)
+	}
+	p := l.spec.Proxy
+	if p.Queues > 0 {
+		args = append(args, "--queues", strconv.Itoa(int(p.Queues)))
+	}
+	if p.Seed != nil {
+		args = append(args, "--seed", strconv.FormatUint(*p.Seed, 10))
+	}
+	if p.MasqueradeAll {
+		args = append(args, "--masquerade-all")
+	}
+	if len(p.NodePortAddresses) > 0 {
+		args = append(args, "--nodeport-addresses", joinPrefixes(p.NodePortAddresses))
+	}
+	executable := l.options.Executable
+	if executable == "" {
+		// Right even where the file has been replaced or removed meanwhile.
+		executable = "/proc/self/exe"
+	}
+	cmd := exec.Command(executable, append(args, l.options.Arguments...)...)
+	cmd.Args[0] = os.Args[0]
+	cmd.Env = append(os.Environ(), l.options.Env...)
+	return cmd
+}
+
+func joinPrefixes(prefixes []netip.Prefix) string {
+	texts := make([]string, len(prefixes))
+	for i, p := range prefixes {
+		texts[i] = p.String()
+	}
+	return strings.Join(texts, ",")
+}
+
+// Spec is what the lab was made from: read only.
+func (l *Lab) Spec() *Spec { return l.spec }
+
+// Namespace is the network namespace of a host; see [Spec.Resolve] for the names.
+func (l *Lab) Namespace(name string) (*netns.Namespace, error) {
+	full, err := l.spec.Resolve(name)
+	if err != nil {
+		return nil, err
+	}
+	return l.topology.hosts[full], nil
+}
+
+// StartDaemon starts a node's daemon, which must not run, and waits until it is
+// ready.
+func (l *Lab) StartDaemon(ctx context.Context, node string) error {
+	d, err := l.daemon(node)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("took longer than %s", startTimeout))
+	defer cancel()
+	if err := d.Start(ctx); err != nil {
+		return err
+	}
+	// Once more: only now is it certain that connection tracking is loaded.
+	return setSysctls(d.ns, conntrackAccounting)
+}
+
+// StopDaemon asks a node's daemon to end and waits; one that does not is killed,
+// which is an error.
+func (l *Lab) StopDaemon(ctx context.Context, node string) error {
+	d, err := l.daemon(node)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, stopTimeout, fmt.Errorf("took longer than %s", stopTimeout))
+	defer cancel()
+	return d.Stop(ctx)
+}
+
+// KillDaemon ends a node's daemon with SIGKILL and waits.
+func (l *Lab) KillDaemon(node string) error {
+	d, err := l.daemon(node)
+	if err != nil {
+		return err
+	}
+	d.Kill()
+	return nil
+}
+
+func (l *Lab) daemon(node string) (*daemon, error) {
+	if d, ok := l.daemons[node]; ok {
+		return d, nil
+	}
+	var names []string
+	for i := range l.spec.Nodes {
+		names = append(names, l.spec.Nodes[i].Name)
+	}
+	return nil, &UnknownHostError{node, names}
+}
+
+// Subscribe gives events from now on, of all nodes. The buffer is the number of
+// events that may wait; see [Subscription].
+func (l *Lab) Subscribe(buffer int) *Subscription { return l.hub.subscribe(buffer) }
+
+// Close takes the lab down. It is safe to call Close more than once.
+func (l *Lab) Close() error {
+	l.close.Do(func() {
+		ctx, cancel := context.WithTimeoutCause(context.Background(), stopTimeout, fmt.Errorf("took longer than %s", stopTimeout))
+		defer cancel()
+		var errs []error
+		var mu sync.Mutex
+		var wg sync.WaitGroup
+		for _, d := range l.daemons {
+			wg.Go(func() {
+				err := d.Close(ctx)
+				mu.Lock()
+				defer mu.Unlock()
+				errs = append(errs, err)
+			})
+		}
+		wg.Wait()
+		for _, s := range l.servers {
+			s.Close()
+		}
+		l.hub.close()
+		l.closeErr = errors.Join(append(errs, l.topology.Close())...)
+	})
+	return l.closeErr
+}

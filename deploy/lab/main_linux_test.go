@@ -1,0 +1,86 @@
+package lab
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/netns"
+)
+
+func TestMain(m *testing.M) { netns.Main(m) }
+
+// fakeDaemonVariable makes a daemon of this test binary, one that behaves as the
+// variable says.
+const fakeDaemonVariable = "LAB_TEST_DAEMON"
+
+func init() {
+	// Before TestMain, which would take the process for a test binary.
+	if how := os.Getenv(fakeDaemonVariable); how != "" && len(os.Args) > 1 && os.Args[1] == "run" {
+		os.Exit(fakeDaemon(how))
+	}
+}
+
+func fakeDaemon(how string) int {
+	terminate := make(chan os.Signal, 1)
+	signal.Notify(terminate, unix.SIGTERM)
+	fmt.Fprintln(os.Stderr, "level=INFO msg=hello")
+	// The record's service is the command line: what the tests look at.
+	record := flow.Record{Version: flow.Version, Verdict: "accept", Service: strings.Join(os.Args[1:], " ")}
+	line, err := json.Marshal(record)
+	if err != nil {
+		return 2
+	}
+	switch how {
+	case "dies":
+		fmt.Fprintln(os.Stderr, "level=ERROR msg=\"no such kernel feature\"")
+		return 3
+	case "silent":
+		select {}
+	case "stubborn":
+		signal.Ignore(unix.SIGTERM)
+	}
+	ready := os.NewFile(3, "ready")
+	fmt.Fprintln(ready, "ready")
+	ready.Close()
+	fmt.Printf("%s\nnot JSON\n", line)
+	<-terminate
+	if how == "bad end" {
+		return 4
+	}
+	return 0
+}
+
+// upWith brings a built-in lab up with fake daemons.
+func upWith(t *testing.T, name, daemon string, change func(*Spec, *Options)) (*Lab, error) {
+	t.Helper()
+	netns.Require(t)
+	f, err := Load(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := Options{Objects: []string{"/the/lab.yaml", "/more"}, Env: []string{fakeDaemonVariable + "=" + daemon}, NoDaemons: daemon == ""}
+	if change != nil {
+		change(f.Spec, &o)
+	}
+	l, err := Up(t.Context(), f.Spec, o)
+	if err == nil {
+		t.Cleanup(func() { _ = l.Close() })
+	}
+	return l, err
+}
+
+func mustUp(t *testing.T, name, daemon string) *Lab {
+	t.Helper()
+	l, err := upWith(t, name, daemon, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}

@@ -1,0 +1,78 @@
+package lab
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// UnknownHostError says that a lab has no host of a name.
+type UnknownHostError struct {
+	Name  string
+	Names []string // those there are
+}
+
+// Error lists the names there are.
+func (e *UnknownHostError) Error() string {
+	return fmt.Sprintf("there is no %q in this lab; there are: %s", e.Name, strings.Join(e.Names, ", "))
+}
+
+// Hosts are the names of all that can be entered: nodes, pods (namespace/name),
+// clients and the fabric.
+func (s *Spec) Hosts() []string {
+	var names []string
+	for i := range s.Nodes {
+		names = append(names, s.Nodes[i].Name)
+	}
+	for i := range s.Pods {
+		names = append(names, s.Pods[i].FullName())
+	}
+	for i := range s.Clients {
+		names = append(names, s.Clients[i].Name)
+	}
+	return append(names, fabricName)
+}
+
+// Resolve gives the full name of a host. A pod needs no namespace where nothing
+// else is called like it. The error is an [*UnknownHostError].
+func (s *Spec) Resolve(name string) (string, error) {
+	hosts := s.Hosts()
+	if slices.Contains(hosts, name) {
+		return name, nil
+	}
+	found := ""
+	for i := range s.Pods {
+		if s.Pods[i].Name != name {
+			continue
+		}
+		if found != "" {
+			return "", &UnknownHostError{name, hosts}
+		}
+		found = s.Pods[i].FullName()
+	}
+	if found == "" {
+		return "", &UnknownHostError{name, hosts}
+	}
+	return found, nil
+}
+
+// devices names network devices after what they lead to, within the kernel's
+// limit of 15 bytes.
+type devices map[string]bool
+
+const maxDevice = 15
+
+func (d devices) name(host string) string {
+	name := host
+	if len(name) > maxDevice || d[name] || name == "lo" || name == "all" || name == "default" || strings.HasPrefix(name, "eth") {
+		for i := 1; ; i++ {
+			suffix := fmt.Sprintf("-%d", i)
+			name = host[:min(len(host), maxDevice-len(suffix))] + suffix
+			if !d[name] {
+				break
+			}
+		}
+	}
+	d[name] = true
+	return name
+}

@@ -1,0 +1,253 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/netns"
+)
+
+// hostDevice is the way out of every host and pod. A node has one more device
+// for each of its pods.
+const (
+	hostDevice   = "eth0"
+	fabricBridge = "bridge0"
+)
+
+// topology is the network of a lab.
+type topology struct {
+	spec   *Spec
+	hosts  map[string]*netns.Namespace // by the names of Spec.Hosts
+	fabric *netns.Namespace
+	ports  devices // of the fabric
+}
+
+// newTopology makes all namespaces and connects them. On an error it leaves
+// nothing behind.
+func newTopology(s *Spec) (*topology, error) {
+	t := &topology{spec: s, hosts: make(map[string]*netns.Namespace), ports: devices{fabricBridge: true}}
+	if err := t.build(); err != nil {
+		return nil, errors.Join(err, t.Close())
+	}
+	return t, nil
+}
+
+// Close gives all namespaces up.
+func (t *topology) Close() error {
+	var errs []error
+	for _, n := range t.hosts {
+		errs = append(errs, n.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (t *topology) build() error {
+	if err := t.buildFabric(); err != nil {
+		return err
+	}
+	for i := range t.spec.Nodes {
+		if err := t.buildNode(&t.spec.Nodes[i]); err != nil {
+			return err
+		}
+	}
+	// The fabric finds the way to pods for its own packets, which are ICMP errors:
+	// who sends to nowhere hears so at once. It does not forward others' packets to
+	// pods.
+	if err := errors.Join(t.fabric.AddOwnTable(ownTable), t.addPodRoutes(t.fabric, nil, fabricBridge, ownTable)); err != nil {
+		return err
+	}
+	for i := range t.spec.Clients {
+		c := &t.spec.Clients[i]
+		n, err := t.attach(c.Name, c.Addresses)
+		if err != nil {
+			return err
+		}
+		if c.RoutesToPods {
+			if err := t.addPodRoutes(n, nil, hostDevice, 0); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// host makes the namespace of a host.
+func (t *topology) host(name string) (*netns.Namespace, error) {
+	n, err := netns.New(name)
+	if err != nil {
+		return nil, err
+	}
+	t.hosts[name] = n
+	return n, setSysctls(n, everyHost)
+}
+
+type sysctl struct{ name, value string }
+
+// setSysctls sets what there is to set: a kernel without IPv6, or without
+// connection tracking loaded yet, lacks some.
+func setSysctls(n *netns.Namespace, settings []sysctl) error {
+	for _, s := range settings {
+		if err := n.SetSysctl(s.name, s.value); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// everyHost is for all hosts: replies may come by another way than requests went;
+// and every refusal is told, where a kernel normally tells one host of a few in a
+// second. In a lab, who asks again wants the same answer again.
+var everyHost = []sysctl{
+	{"net.ipv4.conf.all.rp_filter", "0"},
+	{"net.ipv4.conf.default.rp_filter", "0"},
+	{"net.ipv4.icmp_ratelimit", "0"},
+	{"net.ipv6.icmp.ratelimit", "0"},
+	// Of a namespace since Linux 6.13; before, of the whole machine.
+	{"net.ipv4.icmp_msgs_per_sec", "100000"},
+	{"net.ipv4.icmp_msgs_burst", "10000"},
+}
+
+// forwarding makes a router of a host; one that does not teach others other ways.
+var forwarding = []sysctl{
+	{"net.ipv4.ip_forward", "1"},
+	{"net.ipv6.conf.all.forwarding", "1"},
+	{"net.ipv4.conf.all.send_redirects", "0"},
+	{"net.ipv4.conf.default.send_redirects", "0"},
+}
+
+// conntrackAccounting makes the kernel count the packets of connections that
+// begin from now on.
+var conntrackAccounting = []sysctl{{"net.netfilter.nf_conntrack_acct", "1"}}
+
+func (t *topology) buildFabric() (err error) {
+	if t.fabric, err = t.host(fabricName); err != nil {
+		return err
+	}
+	if err := setSysctls(t.fabric, forwarding); err != nil {
+		return err
+	}
+	if err := t.fabric.AddBridge(fabricBridge); err != nil {
+		return err
+	}
+	for _, n := range t.spec.Networks {
+		if err := t.fabric.AddAddress(fabricBridge, netip.PrefixFrom(n.Gateway, n.CIDR.Bits())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// attach makes a host that is plugged into the fabric.
+func (t *topology) attach(name string, addresses []netip.Addr) (*netns.Namespace, error) {
+	n, err := t.host(name)
+	if err != nil {
+		return nil, err
+	}
+	port := t.ports.name(name)
+	if err := errors.Join(n.AddVeth(hostDevice, t.fabric, port), t.fabric.SetBridge(port, fabricBridge)); err != nil {
+		return nil, err
+	}
+	for _, a := range addresses {
+		network := t.spec.network(a)
+		err := errors.Join(
+			n.AddAddress(hostDevice, netip.PrefixFrom(a, network.CIDR.Bits())),
+			n.AddRoute(netns.Route{Destination: everywhere(a), Via: network.Gateway, Link: hostDevice}),
+		)
+		if err != nil {
+			return nil, err
+		}
+	}
+	return n, nil
+}
+
+// everywhere is the destination of the default route in an address's family.
+func everywhere(a netip.Addr) netip.Prefix {
+	if a.Is4() {
+		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+	}
+	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+}
+
+// ownTable is the fabric's routing table for its own packets.
+const ownTable = 100
+
+// addPodRoutes adds the ways to the pods of all nodes but one to a routing table.
+func (t *topology) addPodRoutes(n *netns.Namespace, except *Node, device string, table int) error {
+	for i := range t.spec.Nodes {
+		node := &t.spec.Nodes[i]
+		if node == except {
+			continue
+		}
+		for _, c := range node.PodCIDRs {
+			via, _ := address(node.Addresses, decision.FamilyOf(c.Addr())) // there is one: see validation
+			// All hosts are on one wire, so the next hop may be of another network.
+			if err := n.AddRoute(netns.Route{Destination: c, Via: via, Link: device, OnLink: true, Table: table}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (t *topology) buildNode(node *Node) error {
+	n, err := t.attach(node.Name, node.Addresses)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(setSysctls(n, forwarding), setSysctls(n, conntrackAccounting), t.addPodRoutes(n, node, hostDevice, 0)); err != nil {
+		return err
+	}
+	names := devices{hostDevice: true}
+	for i := range t.spec.Pods {
+		if p := &t.spec.Pods[i]; p.Node == node.Name {
+			if err := t.buildPod(p, node, n, names.name(p.Name)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// buildPod connects a pod in the way of the point-to-point CNI plug-in (and of
+// kindnet): its only neighbour is the gateway, which all pods of a node share.
+func (t *topology) buildPod(p *Pod, node *Node, n *netns.Namespace, device string) error {
+	pod, err := t.host(p.FullName())
+	if err != nil {
+		return err
+	}
+	if err := n.AddVeth(device, pod, hostDevice); err != nil {
+		return err
+	}
+	for _, a := range p.Addresses {
+		gateway, err := node.gatewayOf(a)
+		if err != nil {
+			return err
+		}
+		err = errors.Join(
+			n.AddAddress(device, single(gateway)),
+			n.AddRoute(netns.Route{Destination: single(a), Link: device}),
+			pod.AddAddress(hostDevice, single(a)),
+			pod.AddRoute(netns.Route{Destination: everywhere(a), Via: gateway, Link: hostDevice, OnLink: true}),
+		)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// gatewayOf gives the gateway of a pod's address.
+func (n *Node) gatewayOf(pod netip.Addr) (netip.Addr, error) {
+	for _, c := range n.PodCIDRs {
+		if c.Contains(pod) {
+			return gateway(c), nil
+		}
+	}
+	return netip.Addr{}, fmt.Errorf("pod address %s is not in the podCIDRs of node %s", pod, n.Name)
+}
+
+// single is the prefix of one address.
+func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
