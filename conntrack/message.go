@@ -22,9 +22,9 @@ const (
 	afInet        = 2
 	afInet6       = 10
 	subsysCT      = 1 << 8 // NFNL_SUBSYS_CTNETLINK
-	msgCTNew      = subsysCT | 0
-	msgCTGet      = subsysCT | 1
-	msgCTDelete   = subsysCT | 2
+	msgCTNew      = subsysCT + 0
+	msgCTGet      = subsysCT + 1
+	msgCTDelete   = subsysCT + 2
 	ctaTupleOrig  = 1
 	ctaTupleReply = 2
 	ctaStatus     = 3

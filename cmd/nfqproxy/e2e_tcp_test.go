@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -278,12 +279,16 @@ func TestDaemonStops(t *testing.T) {
 		if len(tables) > 0 {
 			t.Errorf("nftables tables are left: %v", tables)
 		}
+		if err != nil {
+			return err
+		}
+		queues, err := os.ReadFile("/proc/thread-self/net/netfilter/nfnetlink_queue")
+		if len(queues) > 0 {
+			t.Errorf("queues are left: %q", queues)
+		}
 		return err
 	}); err != nil {
 		t.Fatal(err)
-	}
-	if b, err := os.ReadFile("/proc/thread-self/net/netfilter/nfnetlink_queue"); err != nil || strings.TrimSpace(string(b)) != "" {
-		t.Errorf("queues are left: %q, error %v", b, err)
 	}
 }
 
@@ -313,7 +318,7 @@ func TestChangesApply(t *testing.T) {
 // TestDownloadStaysInTheKernel: of all packets of a download, one is queued.
 func TestDownloadStaysInTheKernel(t *testing.T) {
 	c := newCluster(t)
-	client := http.Client{Transport: &http.Transport{Dial: func(string, string) (net.Conn, error) {
+	client := http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
 		return c.tryDial("shell", "tcp", netip.AddrPort{}, "10.96.0.20:80")
 	}}}
 	response, err := client.Get("http://web/download?bytes=10485760")

@@ -18,8 +18,8 @@ const (
 	nlmsgError  = 2      // NLMSG_ERROR
 	flagRequest = 1      // NLM_F_REQUEST
 	subsysQueue = 3 << 8 // NFNL_SUBSYS_QUEUE
-	msgPacket   = subsysQueue | 0
-	msgVerdict  = subsysQueue | 1
+	msgPacket   = subsysQueue + 0
+	msgVerdict  = subsysQueue + 1
 
 	nfqaPacketHdr  = 1
 	nfqaVerdictHdr = 2

@@ -1,0 +1,50 @@
+# Everything a developer does, by name. CI runs "make lint test" (see .ci/run).
+
+GO          ?= go
+VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+STATICCHECK ?= honnef.co/go/tools/cmd/staticcheck@v0.8.2
+FUZZTIME    ?= 3s
+
+# The race detector needs a C compiler; the program itself never does.
+RACE := $(shell $(GO) env CGO_ENABLED | grep -q 1 && command -v gcc >/dev/null 2>&1 && echo -race)
+
+.PHONY: build demo test lint bench fuzz clean
+
+# A static binary that needs no other program at run time.
+build:
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/nfqproxy ./cmd/nfqproxy
+
+# A three-node cluster out of network namespaces, real requests, and what became of them.
+demo: build
+	./bin/nfqproxy lab demo
+
+# Unit, kernel and end-to-end tests, and a short run of every fuzz target. Tests that
+# miss something on this machine are listed at the end; with CI=true they fail.
+test:
+	@skipped=$$(mktemp); trap 'rm -f "$$skipped"' EXIT; \
+	NFQPROXY_SKIPPED=$$skipped $(GO) test $(RACE) -count=1 ./... || exit 1; \
+	$(MAKE) --no-print-directory fuzz || exit 1; \
+	if [ -s "$$skipped" ]; then echo "Skipped for want of something:"; sort -u "$$skipped"; fi
+
+fuzz:
+	@for p in $$($(GO) list ./...); do \
+		dir=$$($(GO) list -f '{{.Dir}}' $$p); \
+		for f in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9]*\)(.*/\1/p' $$dir/*_test.go 2>/dev/null); do \
+			echo "fuzz $$p $$f"; \
+			$(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$p || exit 1; \
+		done; \
+	done
+
+lint:
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$unformatted" ]; then echo "not formatted: $$unformatted"; exit 1; fi
+	$(GO) vet ./...
+	$(GO) run $(STATICCHECK) ./...
+	$(GO) mod tidy -diff
+	GOOS=darwin $(GO) vet ./datapath/decision ./datapath/flow ./control/...
+
+# Micro-benchmarks, in benchstat's format. The kernel's part needs root.
+bench:
+	$(GO) test -run '^$$' -bench . -benchmem -count $(or $(COUNT),5) ./conntrack ./control/... ./datapath/...
+
+clean:
+	rm -rf bin
