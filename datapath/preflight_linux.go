@@ -1,10 +1,13 @@
 package datapath
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/datapath/ruleset"
@@ -12,6 +15,9 @@ import (
 
 // capNetAdmin is CAP_NET_ADMIN (linux/capability.h).
 const capNetAdmin = 12
+
+var errCapability = errors.New("capability CAP_NET_ADMIN is missing: it is needed to install nftables rules, bind netfilter queues and write connection entries; " +
+	"run as root, or give the container the capability NET_ADMIN (the lab needs neither: nfqproxy lab demo)")
 
 // Preflight finds out, without changing anything for others, whether this process
 // can run the datapath in the calling thread's network namespace, and says whether the
@@ -23,11 +29,14 @@ func Preflight() (nativeQueue bool, err error) {
 		return false, fmt.Errorf("read the process's capabilities: %w (/proc has to be mounted)", err)
 	}
 	if !hasCapability(string(status), capNetAdmin) {
-		return false, fmt.Errorf("capability CAP_NET_ADMIN is missing: it is needed to install nftables rules, bind netfilter queues and write connection entries; " +
-			"run as root, or give the container the capability NET_ADMIN (the lab needs neither: nfqproxy lab demo)")
+		return false, errCapability
 	}
 	nativeQueue, err = ruleset.Probe()
-	if err != nil {
+	switch {
+	case errors.Is(err, unix.EPERM):
+		// There is a capability, but over another network namespace than this.
+		return false, fmt.Errorf("%w (the network namespace belongs to another user namespace)", errCapability)
+	case err != nil:
 		return false, fmt.Errorf("%w; load the module or choose a kernel that has it", err)
 	}
 	return nativeQueue, conntrack.Probe()

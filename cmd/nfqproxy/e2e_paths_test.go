@@ -41,7 +41,7 @@ func TestPaths(t *testing.T) {
 			for network, to := range map[string]string{"tcp": tt.tcp, "udp": tt.udp} {
 				t.Run(tt.name+" "+network, func(t *testing.T) {
 					c.t = t
-					conn := c.dial(tt.from, network, netip.AddrPort{}, to)
+					conn := c.dial(tt.from, network, anyPort, to)
 					a := c.ask(conn)
 					r := c.record("dnat", strings.ToUpper(network), conn.LocalAddr(), conn.RemoteAddr())
 					if !strings.Contains(tt.answeredBy, a.Pod) || a.Pod == "" {
@@ -77,12 +77,12 @@ func TestNoEndpointsIsRefusedAtOnce(t *testing.T) {
 		for _, tt := range []struct{ from, to string }{
 			{"shell", vip(80)}, {"node-a", vip(80)}, {"outside", nodePort}, {"shell", nodePort},
 		} {
-			if _, err := c.tryDial(tt.from, "tcp", netip.AddrPort{}, tt.to); !errors.Is(err, syscall.ECONNREFUSED) {
+			if _, err := c.tryDial(tt.from, "tcp", anyPort, tt.to); !errors.Is(err, syscall.ECONNREFUSED) {
 				t.Errorf("tcp from %s to %s: error %v, want refused", tt.from, tt.to, err)
 			}
 		}
 		for _, tt := range []struct{ from, to string }{{"shell", vip(53)}, {"node-a", vip(53)}, {"outside", nodePort}} {
-			conn := c.dial(tt.from, "udp", netip.AddrPort{}, tt.to)
+			conn := c.dial(tt.from, "udp", anyPort, tt.to)
 			if _, err := ask(conn); !errors.Is(err, syscall.ECONNREFUSED) {
 				t.Errorf("udp from %s to %s: error %v, want refused", tt.from, tt.to, err)
 			}
@@ -99,7 +99,7 @@ func TestOtherTrafficPasses(t *testing.T) {
 	families(t, func(t *testing.T, at func(v4, v6 string, port int) string) {
 		c.t = t
 		for network, port := range map[string]int{"tcp": 8080, "udp": 5353} {
-			conn := c.dial("shell", network, netip.AddrPort{}, at("10.244.1.2", "fd00:10:244:1::2", port))
+			conn := c.dial("shell", network, anyPort, at("10.244.1.2", "fd00:10:244:1::2", port))
 			if a := c.ask(conn); a.Pod != "default/web-2" || a.Client != conn.LocalAddr().String() {
 				t.Errorf("%s: answered by %+v", network, a)
 			}
@@ -109,7 +109,7 @@ func TestOtherTrafficPasses(t *testing.T) {
 		}
 		// A port the service does not have is the service's business as little as in
 		// kube-proxy's iptables mode: it finds no way.
-		if _, err := c.tryDial("node-a", "tcp", netip.AddrPort{}, at("172.21.0.2", "fd00:172:21::2", 81)); !errors.Is(err, syscall.ECONNREFUSED) {
+		if _, err := c.tryDial("node-a", "tcp", anyPort, at("172.21.0.2", "fd00:172:21::2", 81)); !errors.Is(err, syscall.ECONNREFUSED) {
 			t.Errorf("unserved port of the node: error %v, want refused by the node itself", err)
 		}
 	})
@@ -120,9 +120,9 @@ func TestRepliesAreNotQueued(t *testing.T) {
 	c := newCluster(t)
 	for range 20 {
 		for _, from := range []string{"shell", "node-a", "solo"} {
-			c.ask(c.dial(from, "tcp", netip.AddrPort{}, "10.96.0.20:80"))
-			c.ask(c.dial(from, "udp", netip.AddrPort{}, "10.96.0.20:53"))
-			c.ask(c.dial(from, "udp", netip.AddrPort{}, "[fd00:10:96::20]:53"))
+			c.ask(c.dial(from, "tcp", anyPort, "10.96.0.20:80"))
+			c.ask(c.dial(from, "udp", anyPort, "10.96.0.20:53"))
+			c.ask(c.dial(from, "udp", anyPort, "[fd00:10:96::20]:53"))
 		}
 	}
 	c.sync("shell")

@@ -96,7 +96,7 @@ func (c *cluster) lookup(node string, conn net.Conn) conntrack.State {
 func TestStraySYN(t *testing.T) {
 	c := newCluster(t)
 	// One that stays open: a client that has asked nothing yet.
-	conn := c.dial("shell", "tcp", netip.AddrPort{}, "10.96.0.20:80")
+	conn := c.dial("shell", "tcp", anyPort, "10.96.0.20:80")
 	before := c.lookup("node-a", conn)
 	if before.TCP != conntrack.TCPEstablished {
 		t.Fatalf("the connection is in state %d", before.TCP)
@@ -163,13 +163,13 @@ func TestFlushedTCPIsReset(t *testing.T) {
 			"node-a":  at("10.96.0.20", "fd00:10:96::20", 80),
 			"outside": at("172.21.0.2", "fd00:172:21::2", 30080),
 		} {
-			conn := c.dial(from, "tcp", netip.AddrPort{}, to)
+			conn := c.dial(from, "tcp", anyPort, to)
 			c.flush("node-a")
 			_, err := ask(conn)
 			if !errors.Is(err, syscall.ECONNRESET) {
 				t.Errorf("from %s: error %v, want reset", from, err)
 			}
-			c.ask(c.dial(from, "tcp", netip.AddrPort{}, to))
+			c.ask(c.dial(from, "tcp", anyPort, to))
 		}
 	})
 }
@@ -181,7 +181,7 @@ func TestBalanceAndSeed(t *testing.T) {
 	choose := func(n int) []string {
 		var chosen []string
 		for range n {
-			conn := c.dial("shell", "tcp", netip.AddrPort{}, "10.96.0.20:80")
+			conn := c.dial("shell", "tcp", anyPort, "10.96.0.20:80")
 			chosen = append(chosen, c.ask(conn).Pod)
 			_ = conn.Close()
 		}
@@ -217,7 +217,7 @@ func TestBalanceAndSeed(t *testing.T) {
 func TestDaemonDies(t *testing.T) {
 	c := newCluster(t)
 	const size = 20 << 20
-	conn := c.dial("shell", "tcp", netip.AddrPort{}, "10.96.0.20:80")
+	conn := c.dial("shell", "tcp", anyPort, "10.96.0.20:80")
 	if _, err := fmt.Fprintf(conn, "GET /download?bytes=%d HTTP/1.0\r\n\r\n", size); err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +230,7 @@ func TestDaemonDies(t *testing.T) {
 	}
 
 	// Crashed: what is for no service passes; a new flow to a service waits.
-	if a := c.ask(c.dial("shell", "tcp", netip.AddrPort{}, "10.244.1.2:8080")); a.Pod != "default/web-2" {
+	if a := c.ask(c.dial("shell", "tcp", anyPort, "10.244.1.2:8080")); a.Pod != "default/web-2" {
 		t.Errorf("pod to pod was answered by %+v", a)
 	}
 	type result struct {
@@ -239,7 +239,7 @@ func TestDaemonDies(t *testing.T) {
 	}
 	waiting := make(chan result, 1)
 	go func() {
-		conn, err := c.tryDial("shell", "tcp", netip.AddrPort{}, "10.96.0.20:80")
+		conn, err := c.tryDial("shell", "tcp", anyPort, "10.96.0.20:80")
 		waiting <- result{conn, err}
 	}()
 
@@ -257,7 +257,7 @@ func TestDaemonDies(t *testing.T) {
 	if err := c.StartDaemon(t.Context(), "node-a"); err != nil {
 		t.Fatal(err)
 	}
-	c.ask(c.dial("shell", "tcp", netip.AddrPort{}, "10.96.0.20:80"))
+	c.ask(c.dial("shell", "tcp", anyPort, "10.96.0.20:80"))
 	if r := <-waiting; r.err != nil {
 		t.Errorf("the connection that waited: %v", r.err)
 	} else {
@@ -269,11 +269,11 @@ func TestDaemonDies(t *testing.T) {
 // what is for no service passes.
 func TestDaemonStops(t *testing.T) {
 	c := newCluster(t)
-	c.ask(c.dial("shell", "tcp", netip.AddrPort{}, "10.96.0.20:80"))
+	c.ask(c.dial("shell", "tcp", anyPort, "10.96.0.20:80"))
 	if err := c.StopDaemon(t.Context(), "node-a"); err != nil {
 		t.Fatal(err)
 	}
-	c.ask(c.dial("shell", "tcp", netip.AddrPort{}, "10.244.1.2:8080"))
+	c.ask(c.dial("shell", "tcp", anyPort, "10.244.1.2:8080"))
 	if err := c.host("node-a").Do(func() error {
 		tables, err := listTables()
 		if len(tables) > 0 {
@@ -296,9 +296,9 @@ func TestDaemonStops(t *testing.T) {
 // faulty one is told and changes nothing.
 func TestChangesApply(t *testing.T) {
 	c := newCluster(t)
-	open := c.dial("shell", "tcp", netip.AddrPort{}, "10.96.0.30:80")
+	open := c.dial("shell", "tcp", anyPort, "10.96.0.30:80")
 	c.edit(func(s string) string { return strings.ReplaceAll(s, `["10.244.0.4"]`, `["10.244.1.2"]`) })
-	if a := c.ask(c.dial("shell", "tcp", netip.AddrPort{}, "10.96.0.30:80")); a.Pod != "default/web-2" {
+	if a := c.ask(c.dial("shell", "tcp", anyPort, "10.96.0.30:80")); a.Pod != "default/web-2" {
 		t.Errorf("after the change %s answers, want default/web-2", a.Pod)
 	}
 	if a := c.ask(open); a.Pod != "default/solo" {
@@ -310,7 +310,7 @@ func TestChangesApply(t *testing.T) {
 	}
 	c.logged("the last good table stays in force")
 	c.logged("80000")
-	if a := c.ask(c.dial("shell", "tcp", netip.AddrPort{}, "10.96.0.30:80")); a.Pod != "default/web-2" {
+	if a := c.ask(c.dial("shell", "tcp", anyPort, "10.96.0.30:80")); a.Pod != "default/web-2" {
 		t.Errorf("after a faulty change %s answers, want default/web-2", a.Pod)
 	}
 }
@@ -319,7 +319,7 @@ func TestChangesApply(t *testing.T) {
 func TestDownloadStaysInTheKernel(t *testing.T) {
 	c := newCluster(t)
 	client := http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
-		return c.tryDial("shell", "tcp", netip.AddrPort{}, "10.96.0.20:80")
+		return c.tryDial("shell", "tcp", anyPort, "10.96.0.20:80")
 	}}}
 	response, err := client.Get("http://web/download?bytes=10485760")
 	if err != nil {

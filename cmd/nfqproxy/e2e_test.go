@@ -23,7 +23,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
 )
 
-// beCommand makes the nfqproxy command of this test binary.
+// beCommand is the environment variable that makes the nfqproxy command of this
+// test binary.
 const beCommand = "NFQPROXY_TEST_BE_COMMAND"
 
 func TestMain(m *testing.M) {
@@ -32,6 +33,9 @@ func TestMain(m *testing.M) {
 	}
 	netns.Main(m)
 }
+
+// anyPort leaves a socket's own address to the kernel.
+var anyPort netip.AddrPort
 
 // patience is how long a test waits for what should come at once. Only a failing
 // test waits that long.
@@ -154,11 +158,42 @@ func (c *cluster) record(verdict, protocol string, source, destination net.Addr)
 	})
 }
 
+// ping sends one ICMP echo request and waits for the answer.
+func (c *cluster) ping(host, to string) {
+	c.t.Helper()
+	if err := c.host(host).Do(func() error {
+		conn, err := net.ListenPacket("ip4:icmp", "0.0.0.0")
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		request := []byte{8, 0, 0xf7, 0xfe, 0, 1, 0, 0} // echo request, id 1, sequence 0
+		if _, err := conn.WriteTo(request, &net.IPAddr{IP: net.ParseIP(to)}); err != nil {
+			return err
+		}
+		if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+			return err
+		}
+		b := make([]byte, 64)
+		for {
+			n, _, err := conn.ReadFrom(b)
+			if err != nil {
+				return err
+			}
+			if n >= 1 && b[0] == 0 { // echo reply
+				return nil
+			}
+		}
+	}); err != nil {
+		c.t.Fatalf("ping from %s to %s: %v", host, to, err)
+	}
+}
+
 // sync waits until a flow made now has its record: so have all flows made before it
 // from the same host.
 func (c *cluster) sync(host string) {
 	c.t.Helper()
-	conn := c.dial(host, "udp", netip.AddrPort{}, "172.21.0.1:9")
+	conn := c.dial(host, "udp", anyPort, "172.21.0.1:9")
 	defer conn.Close()
 	if _, err := conn.Write([]byte("sync")); err != nil {
 		c.t.Fatal(err)

@@ -21,7 +21,7 @@ func TestDatagramsAtOnceGetOneEndpoint(t *testing.T) {
 	c := newCluster(t)
 	pods := make(map[string]int)
 	for i := range 100 {
-		conn := c.dial("shell", "udp", netip.AddrPort{}, "10.96.0.20:53")
+		conn := c.dial("shell", "udp", anyPort, "10.96.0.20:53")
 		for range 2 {
 			if _, err := conn.Write([]byte("query\n")); err != nil {
 				t.Fatal(err)
@@ -68,7 +68,7 @@ func TestOneWayUDPIsQueuedOnce(t *testing.T) {
 		c.t = t
 		for _, from := range []string{"shell", "node-b"} { // forwarded, and made on a node
 			sink := c.sink("solo", at("10.244.0.4", "fd00:10:244::4", 5454))
-			conn := c.dial(from, "udp", netip.AddrPort{}, at("10.96.0.30", "fd00:10:96::30", 53))
+			conn := c.dial(from, "udp", anyPort, at("10.96.0.30", "fd00:10:96::30", 53))
 			b := make([]byte, 100)
 			for i := range 50 {
 				if _, err := fmt.Fprintf(conn, "line %d", i); err != nil {
@@ -118,7 +118,7 @@ func TestFlushedUDPGoesOn(t *testing.T) {
 			"node-a":  at("10.96.0.20", "fd00:10:96::20", 53),
 			"outside": at("172.21.0.2", "fd00:172:21::2", 30080),
 		} {
-			conn := c.dial(from, "udp", netip.AddrPort{}, to)
+			conn := c.dial(from, "udp", anyPort, to)
 			for range 5 {
 				c.ask(conn)
 			}

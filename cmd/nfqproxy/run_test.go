@@ -1,0 +1,140 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nfqproxy/nfqproxy/datapath/netns"
+	"github.com/nfqproxy/nfqproxy/datapath/nfqueue"
+)
+
+// command runs the nfqproxy command as a process of its own, in a host's namespace
+// or, for nil, in this one's.
+func command(t *testing.T, ns *netns.Namespace, prepare func(*exec.Cmd), args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errOut bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", args...)
+	cmd.Env = append(os.Environ(), beCommand+"=1")
+	cmd.Stdout, cmd.Stderr = &out, &errOut
+	if prepare != nil {
+		prepare(cmd)
+	}
+	start := cmd.Start
+	if ns != nil {
+		start = func() error { return ns.Start(cmd) }
+	}
+	if err := start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	return cmd.ProcessState.ExitCode(), out.String(), errOut.String()
+}
+
+// TestRunRefusesNonsense: each mistake on the command line or in the manifests is one
+// clear message and exit code 1.
+func TestRunRefusesNonsense(t *testing.T) {
+	netns.Require(t)
+	dir := t.TempDir()
+	file := func(name, content string) string {
+		name = filepath.Join(dir, name)
+		if err := os.WriteFile(name, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	good := file("good.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {clusterIP: 10.96.0.1, ports: [{port: 80}]}\n")
+	bad := file("bad.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {clusterIP: 10.96.0.1, ports: [{port: 800000}]}\n")
+	tests := []struct {
+		name string
+		args []string
+		want []string // parts of the message
+	}{
+		{"no objects", nil, []string{`required flag(s) "objects" not set`}},
+		{"unknown flag", []string{"--objects", good, "--object", "x"}, []string{"unknown flag: --object"}},
+		{"an argument", []string{"--objects", good, "extra"}, []string{"unknown command"}},
+		{"bad prefix", []string{"--objects", good, "--cluster-cidr", "10.244.0.0"}, []string{"--cluster-cidr", `"10.244.0.0" is not a prefix`}},
+		{"bad node port prefix", []string{"--objects", good, "--nodeport-addresses", "eth0"}, []string{"--nodeport-addresses", `"eth0"`}},
+		{"no queues", []string{"--objects", good, "--queues", "0"}, []string{"--queues 0"}},
+		{"queues beyond the last", []string{"--objects", good, "--queue-num", "65535", "--queues", "2"}, []string{"--queue-num 65535", "none above 65535"}},
+		{"no such file", []string{"--objects", filepath.Join(dir, "none.yaml")}, []string{"none.yaml", "no such file"}},
+		{"faulty manifest", []string{"--objects", bad}, []string{"bad.yaml", "document 1", "Service default/web", "spec.ports[0].port", "800000"}},
+		{"flow log in no directory", []string{"--objects", good, "--flow-log", filepath.Join(dir, "no", "flow.log")}, []string{"--flow-log", "no such file"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			code, stdout, stderr := command(t, nil, nil, append([]string{"run"}, tt.args...)...)
+			if code != 1 || stdout != "" {
+				t.Errorf("exit code %d, stdout %q; want 1 and nothing", code, stdout)
+			}
+			for _, w := range tt.want {
+				if !strings.Contains(stderr, w) {
+					t.Errorf("message %q does not contain %q", stderr, w)
+				}
+			}
+			if strings.Count(stderr, "nfqproxy: ") != 1 {
+				t.Errorf("not one message: %q", stderr)
+			}
+			if tables, err := listTables(); err != nil || len(tables) > 0 {
+				t.Errorf("tables %v are left, error %v", tables, err)
+			}
+		})
+	}
+}
+
+func TestRunWithoutCapability(t *testing.T) {
+	netns.Require(t)
+	code, _, stderr := command(t, nil, func(cmd *exec.Cmd) {
+		// A user namespace in which nobody is root: nothing is left of our own rights.
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER}
+	}, "run", "--objects", "testdata/e2e.yaml")
+	if code != 1 || !strings.Contains(stderr, "CAP_NET_ADMIN") || !strings.Contains(stderr, "run as root") {
+		t.Errorf("exit code %d, message %q", code, stderr)
+	}
+}
+
+// TestSecondDaemonOnANode: the queue is taken; the message says by whom, and the
+// first one goes on undisturbed.
+func TestSecondDaemonOnANode(t *testing.T) {
+	c := newCluster(t)
+	code, _, stderr := command(t, c.host("node-a"), nil, "run", "--objects", c.objects)
+	if code != 1 || !strings.Contains(stderr, "queue 100") || !strings.Contains(stderr, "port id") {
+		t.Errorf("exit code %d, message %q", code, stderr)
+	}
+	c.ask(c.dial("shell", "tcp", anyPort, "10.96.0.20:80"))
+}
+
+// TestICMPIsNotQueued: a ping through the node does not touch the queues.
+func TestICMPIsNotQueued(t *testing.T) {
+	c := newCluster(t)
+	queued := func() (n uint64) {
+		if err := c.host("node-a").Do(func() error {
+			for q := range uint16(2) {
+				counters, err := nfqueue.ReadCounters(100 + q)
+				if err != nil {
+					return err
+				}
+				n += counters.Sequence
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	c.sync("shell")
+	before := queued()
+	for range 10 {
+		c.ping("shell", "10.244.1.2")
+		c.ping("node-a", "10.244.1.2")
+	}
+	if after := queued(); after != before {
+		t.Errorf("%d packets were queued", after-before)
+	}
+}
