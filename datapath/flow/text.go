@@ -43,10 +43,19 @@ func (s Style) Line(r *Record) string {
 		fmt.Fprintf(&b, "%-*s  ", s.NodeWidth, r.Node)
 	}
 	fmt.Fprintf(&b, "%s %s -> %s  ", r.Protocol, r.Source, r.Destination)
+	b.WriteString(s.Outcome(r))
 	if r.Service == "" {
-		b.WriteString("not for a service")
 		return s.paint(dim, b.String())
 	}
+	return b.String()
+}
+
+// Outcome renders the second half of Line: what became of the flow.
+func (s Style) Outcome(r *Record) string {
+	if r.Service == "" {
+		return "not for a service"
+	}
+	var b strings.Builder
 	b.WriteString(r.Service + "  ")
 	if r.Verdict != decision.DNAT.String() {
 		b.WriteString("=> " + s.paint(red, r.Verdict) + ": " + strings.ReplaceAll(r.Reason, "-", " "))

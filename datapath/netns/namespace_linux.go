@@ -1,6 +1,7 @@
 package netns
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -101,7 +102,7 @@ func (n *Namespace) Do(f func() error) error {
 		// A thread that cannot go back is thrown away.
 		return unix.Setns(int(before.Fd()), unix.CLONE_NEWNET) == nil, nil
 	})
-	return errors.Join(err, result)
+	return cmp.Or(err, result)
 }
 
 // Start starts a process in the namespace, with a /sys that shows its devices. A

@@ -1,0 +1,266 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+)
+
+// demo is a lab that is being shown.
+type demo struct {
+	*page
+	lab      *Lab
+	spec     *Spec
+	services []*decision.ServicePort
+	observer *observer
+}
+
+// sceneTimeout is how long a scene may take; each takes milliseconds.
+const sceneTimeout = 10 * time.Second
+
+// download is how much the last scene fetches, in bytes.
+const download = 10 << 20
+
+// demonstrate shows one scene after the other.
+func demonstrate(ctx context.Context, l *Lab, services []*decision.ServicePort, o RunOptions) error {
+	style := styleFor(o.Stdout, l.Spec())
+	d := &demo{page: newPage(o.Stdout, style), lab: l, spec: l.Spec(), services: services, observer: newObserver(l)}
+	defer d.observer.close()
+	d.printf("Lab %s: a cluster out of network namespaces, on each node an nfqproxy.\n\n", d.spec.Name)
+	if err := writeMap(o.Stdout, d.spec, services); err != nil {
+		return err
+	}
+	for _, scene := range []func(context.Context) error{d.clusterIP, d.udp, d.nodePort, d.hairpin, d.noEndpoints, d.offload} {
+		sctx, cancel := context.WithTimeoutCause(ctx, sceneTimeout, fmt.Errorf("took longer than %s", sceneTimeout))
+		err := scene(sctx)
+		cancel()
+		if ctx.Err() != nil {
+			return errors.New("interrupted")
+		}
+		if err != nil {
+			d.check(false, "%v", err)
+		}
+	}
+	return d.summary()
+}
+
+// find gives the service port that suits best and a pod to ask it from.
+func (d *demo) find(suits func(*decision.ServicePort) bool) (*decision.ServicePort, *Pod) {
+	svc := d.spec.best(d.services, func(s *decision.ServicePort) bool {
+		return d.spec.served(s) && suits(s) && d.spec.asker(s) != nil
+	})
+	if svc == nil {
+		return nil, nil
+	}
+	return svc, d.spec.asker(svc)
+}
+
+func isTCP(s *decision.ServicePort) bool { return s.Protocol == decision.TCP }
+func isUDP(s *decision.ServicePort) bool { return s.Protocol == decision.UDP }
+
+func (d *demo) clusterIP(ctx context.Context) error {
+	svc, pod := d.find(isTCP)
+	if svc == nil {
+		return nil
+	}
+	to := netip.AddrPortFrom(svc.ClusterIP, svc.Port)
+	d.scene("A pod asks a Service")
+	d.row("request", "%s on %s: GET http://%s/", pod.FullName(), pod.Node, to)
+	x, err := d.observer.get(ctx, pod.FullName(), pod.Node, to)
+	if err != nil {
+		return err
+	}
+	defer x.Close()
+	d.exchange(x)
+	d.common(x, svc)
+	d.check(x.answer.Client == x.source.String(), "the server saw the pod's own address: nothing was masqueraded")
+	return nil
+}
+
+func (d *demo) udp(ctx context.Context) error {
+	svc, pod := d.find(isUDP)
+	if svc == nil {
+		return nil
+	}
+	to := netip.AddrPortFrom(svc.ClusterIP, svc.Port)
+	d.scene("A pod sends a datagram to a Service")
+	d.row("request", "%s on %s: one datagram to %s", pod.FullName(), pod.Node, to)
+	x, err := d.observer.send(ctx, pod.FullName(), pod.Node, to)
+	if err != nil {
+		return err
+	}
+	defer x.Close()
+	d.exchange(x)
+	d.common(x, svc)
+	d.check(x.answer.Client == x.source.String(), "the server saw the pod's own address: nothing was masqueraded")
+	return nil
+}
+
+func (d *demo) nodePort(ctx context.Context) error {
+	svc := d.spec.best(d.services, func(s *decision.ServicePort) bool {
+		return isTCP(s) && s.NodePort != 0 && d.spec.served(s) && d.spec.outsider(s.Family) != nil
+	})
+	if svc == nil {
+		return nil
+	}
+	client := d.spec.outsider(svc.Family)
+	node, at := d.spec.doorFor(svc)
+	to := netip.AddrPortFrom(at, svc.NodePort)
+	d.scene("Someone outside asks at a node port")
+	d.row("request", "%s, which knows no way to pods: GET http://%s/ (node %s)", client.Name, to, node.Name)
+	x, err := d.observer.get(ctx, client.Name, node.Name, to)
+	if err != nil {
+		return err
+	}
+	defer x.Close()
+	d.exchange(x)
+	d.common(x, svc)
+	d.check(x.record.Entry == decision.EntryNodePort.String(), "it came in by the node port")
+	d.check(addrOf(x.answer.Client) == x.record.MasqueradeAddress && x.record.MasqueradeAddress != "",
+		"the server saw %s, an address of node %s: the reply comes back this way", x.record.MasqueradeAddress, node.Name)
+	if p := d.spec.podAt(addrPort(x.record.Endpoint).Addr()); p != nil && p.Node != node.Name {
+		d.check(true, "the pod is on another node, %s", p.Node)
+	}
+	return nil
+}
+
+// hairpinTries makes it certain enough that a pod meets itself: of two endpoints
+// it does not in one of 2^64 demos.
+const hairpinTries = 64
+
+func (d *demo) hairpin(ctx context.Context) error {
+	svc := d.spec.best(d.services, func(s *decision.ServicePort) bool { return isTCP(s) && d.spec.served(s) })
+	if svc == nil {
+		return nil
+	}
+	pod := d.spec.podAt(svc.Endpoints[0].AddrPort.Addr())
+	to := netip.AddrPortFrom(svc.ClusterIP, svc.Port)
+	d.scene("A pod asks its own Service and meets itself")
+	for try := 1; try <= hairpinTries; try++ {
+		x, err := d.observer.get(ctx, pod.FullName(), pod.Node, to)
+		if err != nil {
+			return err
+		}
+		if x.answer.Pod != pod.FullName() {
+			_ = x.Close()
+			continue
+		}
+		defer x.Close()
+		d.row("request", "%s on %s: GET http://%s/ (met itself at attempt %d)", pod.FullName(), pod.Node, to, try)
+		d.exchange(x)
+		d.common(x, svc)
+		d.check(x.record.MasqueradeReason == decision.MasqueradeHairpin.String() && addrOf(x.answer.Client) == x.record.MasqueradeAddress,
+			"the pod saw %s instead of itself: without, it would answer itself, past the translation", x.record.MasqueradeAddress)
+		return nil
+	}
+	return fmt.Errorf("in %d attempts %s never met itself", hairpinTries, pod.FullName())
+}
+
+func (d *demo) noEndpoints(ctx context.Context) error {
+	var svc *decision.ServicePort
+	var pod *Pod
+	for _, s := range d.services {
+		if isTCP(s) && len(s.Endpoints) == 0 && svc == nil {
+			svc, pod = s, d.spec.asker(s)
+		}
+	}
+	if svc == nil || pod == nil {
+		return nil
+	}
+	to := netip.AddrPortFrom(svc.ClusterIP, svc.Port)
+	d.scene("A Service without endpoints")
+	d.row("request", "%s on %s: GET http://%s/", pod.FullName(), pod.Node, to)
+	began := time.Now()
+	err := d.observer.refused(ctx, pod.FullName(), to)
+	took := time.Since(began)
+	d.row("answer", "%v, after %s", cause(err), took.Round(10*time.Microsecond))
+	record, rerr := d.observer.record(ctx, func(r *flow.Record) bool { return r.Destination == to.String() && r.Node == pod.Node })
+	if rerr != nil {
+		return rerr
+	}
+	d.decision(record)
+	d.check(errors.Is(err, unix.ECONNREFUSED), "refused, not left to wait")
+	d.check(record.Verdict == decision.Reject.String() && record.Reason == decision.NoEndpoints.String(), "because no endpoint is there")
+	return nil
+}
+
+// offload shows that only the first packet of a connection leaves the kernel.
+func (d *demo) offload(ctx context.Context) error {
+	svc, pod := d.find(isTCP)
+	if svc == nil {
+		return nil
+	}
+	to := netip.AddrPortFrom(svc.ClusterIP, svc.Port)
+	d.scene("The proof: only the first packet left the kernel")
+	d.row("request", "%s on %s: GET http://%s/download?bytes=%d", pod.FullName(), pod.Node, to, download)
+	node := d.lab.topology.hosts[pod.Node]
+	before, err := queued(node)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	x, n, err := d.observer.download(ctx, pod.FullName(), pod.Node, to, download)
+	if err != nil {
+		return err
+	}
+	defer x.Close()
+	took := time.Since(began)
+	after, err := queued(node)
+	if err != nil {
+		return err
+	}
+	d.row("answer", "%.1f MB from %s in %s", float64(n)/1e6, x.record.Pod, took.Round(time.Millisecond))
+	d.conntrack(x)
+	packets := x.flow.CountersOrig.Packets + x.flow.CountersReply.Packets
+	d.row("packets", "%6d entered the queue (id_sequence in /proc/net/netfilter/nfnetlink_queue)", after-before)
+	d.row("", "%6d in the connection (with segmentation offload, so large ones)", packets)
+	d.check(n == download, "all bytes arrived")
+	d.check(after-before == 1, "one packet was decided in user space, the first")
+	d.check(packets > 20, "the other %d stayed in the kernel", packets-min(packets, after-before))
+	return nil
+}
+
+// exchange shows what came of a request.
+func (d *demo) exchange(x *exchange) {
+	d.row("answer", "from %s on %s, asked at %s", x.answer.Who(), x.answer.Node, x.answer.Local)
+	d.row("", "by %s, as it sees it", x.answer.Client)
+	d.decision(x.record)
+	d.conntrack(x)
+}
+
+// decision shows a record and the walk behind it.
+func (d *demo) decision(r *flow.Record) {
+	line := *r
+	line.Time, line.Node = nil, ""
+	style := d.style
+	style.NodeWidth = 0
+	d.row("decision", "%s", style.Outcome(&line))
+	d.block(style.Walk(r, ""))
+}
+
+// conntrack shows the kernel's entry.
+func (d *demo) conntrack(x *exchange) {
+	for i, line := range entryLines(&x.flow) {
+		label := "conntrack"
+		if i > 0 {
+			label = ""
+		}
+		d.row(label, "%s", line)
+	}
+}
+
+// common checks what holds for every flow to a service.
+func (d *demo) common(x *exchange, svc *decision.ServicePort) {
+	r := x.record
+	d.check(r.Service == svc.Name.String() && x.answer.Pod == r.Pod && x.answer.Local == r.Endpoint,
+		"who answered is who was chosen: %s at %s", r.Pod, r.Endpoint)
+	d.check(translated(&x.flow) == addrPort(r.Endpoint) && r.Conntrack == "created",
+		"the kernel's entry translates %s to %s", r.Destination, r.Endpoint)
+}

@@ -1,0 +1,214 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Status is what the lab is at.
+func (l *Lab) Status() *Status {
+	s := &Status{Name: l.spec.Name, Started: l.started}
+	for i := range l.spec.Nodes {
+		n := &l.spec.Nodes[i]
+		state, pid, err := l.daemons[n.Name].state()
+		d := DaemonStatus{State: string(state), PID: pid}
+		if err != nil {
+			d.Error = err.Error()
+		}
+		s.Nodes = append(s.Nodes, NodeStatus{HostStatus{Name: n.Name, Addresses: n.Addresses}, n.PodCIDRs, d})
+	}
+	for i := range l.spec.Pods {
+		p := &l.spec.Pods[i]
+		s.Pods = append(s.Pods, HostStatus{Name: p.FullName(), Node: p.Node, Addresses: p.Addresses})
+	}
+	for i := range l.spec.Clients {
+		c := &l.spec.Clients[i]
+		s.Clients = append(s.Clients, HostStatus{Name: c.Name, Addresses: c.Addresses})
+	}
+	return s
+}
+
+// attendant answers requests to a running lab.
+type attendant struct {
+	lab  *Lab
+	down func() // asks for the end of the lab
+	wg   sync.WaitGroup
+}
+
+// serveControl answers requests on a listening socket until the context ends or
+// someone asks for the end of the lab, whereupon it calls down.
+func (l *Lab) serveControl(ctx context.Context, listener *net.UnixListener, down func()) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
+	defer stop()
+	c := attendant{lab: l, down: func() {
+		// Before the answer: who asks for the end waits on a second connection, which
+		// nobody must accept.
+		cancel()
+		_ = listener.Close()
+		down()
+	}}
+	defer c.wg.Wait()
+	for {
+		conn, err := listener.AcceptUnix()
+		if err != nil {
+			if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+				return nil
+			}
+			return err
+		}
+		c.wg.Go(func() { c.answer(ctx, conn) })
+	}
+}
+
+func (c *attendant) answer(ctx context.Context, conn *net.UnixConn) {
+	defer conn.Close()
+	if err := checkPeer(conn); err != nil {
+		_ = writeMessage(conn, response{Error: err.Error()})
+		return
+	}
+	// A request that is not complete must not outlive the lab.
+	stop := context.AfterFunc(ctx, func() { _ = conn.CloseRead() })
+	defer stop()
+	var r request
+	files, err := readMessage(conn, &r)
+	defer closeFiles(files)
+	if err != nil {
+		return
+	}
+	switch {
+	case r.Status:
+		_ = writeMessage(conn, response{Status: c.lab.Status()})
+	case r.Down:
+		c.down()
+		_ = writeMessage(conn, response{Done: true})
+	case r.Exec != nil:
+		code, err := c.exec(ctx, conn, r.Exec, files)
+		if err != nil {
+			_ = writeMessage(conn, response{Error: err.Error()})
+			return
+		}
+		_ = writeMessage(conn, response{Exit: &code})
+	default:
+		_ = writeMessage(conn, response{Error: "this lab is of another version of nfqproxy and does not know the request"})
+	}
+}
+
+// exec runs a command in a host and gives its exit code.
+func (c *attendant) exec(ctx context.Context, conn *net.UnixConn, r *execRequest, files []*os.File) (int, error) {
+	ns, err := c.lab.Namespace(r.Host)
+	if err != nil {
+		return 0, err
+	}
+	if len(files) != 3 || len(r.Command) == 0 {
+		return 0, errors.New("a command and three files are needed")
+	}
+	path, err := lookPath(r.Command[0], r.Dir, r.Env)
+	if err != nil {
+		return 0, err
+	}
+	cmd := &exec.Cmd{
+		Path: path, Args: r.Command, Dir: r.Dir, Env: append(r.Env, "NFQPROXY_LAB="+c.lab.spec.Name, "NFQPROXY_LAB_HOST="+r.Host),
+		Stdin: files[0], Stdout: files[1], Stderr: files[2],
+		// A process group of its own, so that signals reach all of it.
+		SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
+	}
+	if r.Terminal {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 0}
+	}
+	if err := ns.Start(cmd); err != nil {
+		return 0, fmt.Errorf("starting %s in %s: %w", r.Command[0], r.Host, err)
+	}
+	closeFiles(files) // or a pipe's reader would wait for this process
+	ended := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			var s signalMessage
+			extra, err := readMessage(conn, &s)
+			closeFiles(extra)
+			select {
+			case <-ended:
+				return
+			default:
+			}
+			// Until it has been waited for, the process, and so its group, is there.
+			if err != nil {
+				// Whoever asked is gone, or the lab is going down.
+				_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL)
+				return
+			}
+			_ = unix.Kill(-cmd.Process.Pid, unix.Signal(s.Signal))
+		}
+	})
+	err = waitUnreaped(cmd.Process.Pid)
+	close(ended)
+	_ = conn.CloseRead() // ends the reader
+	wg.Wait()
+	waitErr := cmd.Wait()
+	if err != nil {
+		return 0, err
+	}
+	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		return 128 + int(status.Signal()), nil
+	}
+	if cmd.ProcessState == nil {
+		return 0, waitErr
+	}
+	return cmd.ProcessState.ExitCode(), nil
+}
+
+// waitUnreaped waits for the end of a child but leaves it to be waited for, so
+// that its number cannot become another process's.
+func waitUnreaped(pid int) error {
+	for {
+		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+		if !errors.Is(err, unix.EINTR) {
+			return os.NewSyscallError("waitid", err)
+		}
+	}
+}
+
+// lookPath finds a program as the caller's shell would.
+func lookPath(name, dir string, env []string) (string, error) {
+	executable := func(path string) bool {
+		info, err := os.Stat(path)
+		return err == nil && info.Mode().IsRegular() && unix.Access(path, unix.X_OK) == nil
+	}
+	if strings.Contains(name, "/") {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(dir, name)
+		}
+		if !executable(name) {
+			return "", &exec.Error{Name: name, Err: exec.ErrNotFound}
+		}
+		return name, nil
+	}
+	var path string
+	for _, e := range env {
+		if v, ok := strings.CutPrefix(e, "PATH="); ok {
+			path = v
+		}
+	}
+	// Tools such as tcpdump and conntrack are often where only root looks.
+	for _, d := range append(filepath.SplitList(path), "/usr/local/sbin", "/usr/sbin", "/sbin") {
+		if !filepath.IsAbs(d) {
+			d = filepath.Join(dir, d)
+		}
+		if p := filepath.Join(d, name); executable(p) {
+			return p, nil
+		}
+	}
+	return "", &exec.Error{Name: name, Err: exec.ErrNotFound}
+}

@@ -1,0 +1,187 @@
+package lab
+
+import (
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/nfqproxy/nfqproxy/control"
+	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// loadServices reads the service ports from the files the daemons read.
+func loadServices(paths []string) ([]*decision.ServicePort, error) {
+	objects, err := manifest.Load(paths)
+	if err != nil {
+		return nil, err
+	}
+	services, _ := control.Build(objects, control.NodeConfig{})
+	return services, nil
+}
+
+// podAt finds the pod that has an address; nil: none.
+func (s *Spec) podAt(a netip.Addr) *Pod {
+	for i := range s.Pods {
+		if slices.Contains(s.Pods[i].Addresses, a) {
+			return &s.Pods[i]
+		}
+	}
+	return nil
+}
+
+// node finds a node by its name; nil: none.
+func (s *Spec) node(name string) *Node {
+	for i := range s.Nodes {
+		if s.Nodes[i].Name == name {
+			return &s.Nodes[i]
+		}
+	}
+	return nil
+}
+
+// served says whether all endpoints of a service port are pods of the lab that
+// serve it, and there is at least one.
+func (s *Spec) served(svc *decision.ServicePort) bool {
+	for _, e := range svc.Endpoints {
+		p := s.podAt(e.AddrPort.Addr())
+		if p == nil || !slices.Contains(p.Ports, Port{e.AddrPort.Port(), svc.Protocol}) {
+			return false
+		}
+	}
+	return len(svc.Endpoints) > 0
+}
+
+// isEndpoint says whether a pod is among those behind a service port.
+func isEndpoint(svc *decision.ServicePort, p *Pod) bool {
+	return slices.ContainsFunc(svc.Endpoints, func(e decision.Endpoint) bool { return slices.Contains(p.Addresses, e.AddrPort.Addr()) })
+}
+
+// spread is the number of nodes the endpoints of a service port are on.
+func (s *Spec) spread(svc *decision.ServicePort) int {
+	nodes := make(map[string]bool)
+	for _, e := range svc.Endpoints {
+		if p := s.podAt(e.AddrPort.Addr()); p != nil {
+			nodes[p.Node] = true
+		}
+	}
+	return len(nodes)
+}
+
+// best finds the service port that suits and has endpoints on most nodes; nil:
+// none suits.
+func (s *Spec) best(services []*decision.ServicePort, suits func(*decision.ServicePort) bool) *decision.ServicePort {
+	var best *decision.ServicePort
+	for _, svc := range services {
+		if suits(svc) && (best == nil || s.spread(svc) > s.spread(best)) {
+			best = svc
+		}
+	}
+	return best
+}
+
+// asker finds a pod to ask a service port from: not one behind it, and rather one
+// that serves nothing itself; nil: there is none.
+func (s *Spec) asker(svc *decision.ServicePort) *Pod {
+	var found *Pod
+	for i := range s.Pods {
+		p := &s.Pods[i]
+		if _, ok := address(p.Addresses, svc.Family); !ok || isEndpoint(svc, p) {
+			continue
+		}
+		if found == nil || len(p.Ports) < len(found.Ports) {
+			found = p
+		}
+	}
+	return found
+}
+
+// outsider finds a client without routes to pods; nil: there is none.
+func (s *Spec) outsider(f decision.Family) *Client {
+	for i := range s.Clients {
+		if _, ok := address(s.Clients[i].Addresses, f); ok && !s.Clients[i].RoutesToPods {
+			return &s.Clients[i]
+		}
+	}
+	return nil
+}
+
+// doorFor finds a node to ask a node port at: rather one that has none of the pods
+// behind it.
+func (s *Spec) doorFor(svc *decision.ServicePort) (*Node, netip.Addr) {
+	var found *Node
+	var at netip.Addr
+	for i := range s.Nodes {
+		n := &s.Nodes[i]
+		a, ok := address(n.Addresses, svc.Family)
+		if !ok {
+			continue
+		}
+		has := slices.ContainsFunc(svc.Endpoints, func(e decision.Endpoint) bool {
+			p := s.podAt(e.AddrPort.Addr())
+			return p != nil && p.Node == n.Name
+		})
+		if !has {
+			return n, a
+		}
+		found, at = n, a
+	}
+	return found, at
+}
+
+// writeMap shows what a lab consists of.
+func writeMap(w io.Writer, s *Spec, services []*decision.ServicePort) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "NODE\tADDRESS\tPODS")
+	for i := range s.Nodes {
+		n := &s.Nodes[i]
+		var pods []string
+		for j := range s.Pods {
+			if s.Pods[j].Node == n.Name {
+				pods = append(pods, s.Pods[j].Name+" "+texts(s.Pods[j].Addresses))
+			}
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\n", n.Name, texts(n.Addresses), strings.Join(pods, ", "))
+	}
+	for i := range s.Clients {
+		fmt.Fprintf(t, "%s\t%s\t(outside)\n", s.Clients[i].Name, texts(s.Clients[i].Addresses))
+	}
+	fmt.Fprintln(t, "\nSERVICE\tADDRESS\tENDPOINTS")
+	for _, svc := range services {
+		at := fmt.Sprintf("%s/%s", netip.AddrPortFrom(svc.ClusterIP, svc.Port), svc.Protocol)
+		if svc.NodePort != 0 {
+			at += fmt.Sprintf(", node port %d", svc.NodePort)
+		}
+		var endpoints []string
+		for _, e := range svc.Endpoints {
+			endpoints = append(endpoints, e.AddrPort.String())
+		}
+		if len(endpoints) == 0 {
+			endpoints = []string{"none"}
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\n", svc.Name, at, strings.Join(endpoints, ", "))
+	}
+	return t.Flush()
+}
+
+// suggestions are commands to try in another terminal, with the lab's own names
+// and addresses.
+func suggestions(s *Spec, services []*decision.ServicePort) []string {
+	var lines []string
+	tcp := func(svc *decision.ServicePort) bool { return svc.Protocol == decision.TCP && s.served(svc) }
+	if svc := s.best(services, tcp); svc != nil {
+		if p := s.asker(svc); p != nil {
+			lines = append(lines, fmt.Sprintf("nfqproxy lab exec %s -- curl -s http://%s/", p.Name, netip.AddrPortFrom(svc.ClusterIP, svc.Port)))
+		}
+	}
+	if svc := s.best(services, func(svc *decision.ServicePort) bool { return tcp(svc) && svc.NodePort != 0 }); svc != nil {
+		if c := s.outsider(svc.Family); c != nil {
+			_, at := s.doorFor(svc)
+			lines = append(lines, fmt.Sprintf("nfqproxy lab exec %s -- curl -s http://%s/", c.Name, netip.AddrPortFrom(at, svc.NodePort)))
+		}
+	}
+	return append(lines, fmt.Sprintf("nfqproxy lab exec %s -- conntrack -L", s.Nodes[0].Name))
+}

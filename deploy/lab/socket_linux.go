@@ -1,0 +1,143 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// A running lab is found by an abstract socket: a name that is in no file system
+// and goes with its last holder. It is in the network namespace the lab was
+// started from.
+const socketPrefix = "@nfqproxy-lab-"
+
+func socketName(uid int, lab string) string {
+	return fmt.Sprintf("%s%d-%s", socketPrefix, uid, lab)
+}
+
+// NotRunningError says that no lab, or not the named one, is running.
+type NotRunningError struct {
+	Lab     string   // empty: none was named
+	Running []string // labs of this user that are
+	Others  []string // "lab (user uid)"
+}
+
+// Error says what is running instead.
+func (e *NotRunningError) Error() string {
+	var s string
+	switch {
+	case e.Lab == "" && len(e.Running) > 1:
+		s = "several labs are running; choose one with --lab: " + strings.Join(e.Running, ", ")
+	case e.Lab == "":
+		s = "no lab is running; start one: nfqproxy lab up kind"
+	case len(e.Running) > 0:
+		s = fmt.Sprintf("lab %s is not running; running are: %s", e.Lab, strings.Join(e.Running, ", "))
+	default:
+		s = fmt.Sprintf("lab %s is not running, nor is any other; start it: nfqproxy lab up %[1]s", e.Lab)
+	}
+	if len(e.Others) > 0 {
+		s += " (running for other users: " + strings.Join(e.Others, ", ") + ")"
+	}
+	return s
+}
+
+// listen makes a lab's name this process's.
+func listen(lab string) (*os.File, error) {
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: socketName(os.Getuid(), lab)})
+	if errors.Is(err, unix.EADDRINUSE) {
+		return nil, fmt.Errorf("lab %s is running already: look at it with \"nfqproxy lab status\", end it with \"nfqproxy lab down\"", lab)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer l.Close() // the file is a duplicate
+	return l.File()
+}
+
+// running lists the running labs: this user's, and others' with the user.
+func running() (own, others []string, err error) {
+	table, err := os.ReadFile("/proc/net/unix")
+	if err != nil {
+		return nil, nil, err
+	}
+	own, others = parseUnixTable(string(table), os.Getuid())
+	return own, others, nil
+}
+
+// parseUnixTable finds listening sockets of labs in /proc/net/unix.
+func parseUnixTable(table string, uid int) (own, others []string) {
+	const acceptsConnections = "00010000" // __SO_ACCEPTCON, include/linux/net.h
+	for line := range strings.Lines(table) {
+		f := strings.Fields(line) // Num RefCount Protocol Flags Type St Inode Path
+		if len(f) != 8 || f[3] != acceptsConnections {
+			continue
+		}
+		owner, name, ok := strings.Cut(strings.TrimPrefix(f[7], socketPrefix), "-")
+		if !ok || !strings.HasPrefix(f[7], socketPrefix) {
+			continue
+		}
+		if owner == strconv.Itoa(uid) {
+			own = append(own, name)
+		} else {
+			others = append(others, fmt.Sprintf("%s (user %s)", name, owner))
+		}
+	}
+	slices.Sort(own)
+	slices.Sort(others)
+	return own, others
+}
+
+// dial connects to a running lab; name may be empty where there is only one.
+func dial(name string) (*net.UnixConn, error) {
+	own, others, err := running()
+	if err != nil {
+		return nil, err
+	}
+	notRunning := &NotRunningError{name, own, others}
+	if name == "" {
+		if len(own) != 1 {
+			return nil, notRunning
+		}
+		name = own[0]
+	}
+	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Net: "unix", Name: socketName(os.Getuid(), name)})
+	if errors.Is(err, unix.ECONNREFUSED) {
+		return nil, notRunning
+	}
+	if err != nil {
+		return nil, err
+	}
+	// The name could be anyone's: whoever was first has it.
+	if err := checkPeer(c); err != nil {
+		return nil, errors.Join(fmt.Errorf("lab %s: %w", name, err), c.Close())
+	}
+	return c, nil
+}
+
+// checkPeer makes sure that the other end is the same user's: abstract sockets
+// have no permissions. Within a user namespace the kernel translates the user,
+// and one that does not exist there is none of ours.
+func checkPeer(c *net.UnixConn) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var peer *unix.Ucred
+	var perr error
+	if err := raw.Control(func(fd uintptr) { peer, perr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
+		return err
+	}
+	switch {
+	case perr != nil:
+		return os.NewSyscallError("SO_PEERCRED", perr)
+	case int(peer.Uid) != os.Getuid():
+		return fmt.Errorf("the other end belongs to user %d, not to user %d", peer.Uid, os.Getuid())
+	}
+	return nil
+}

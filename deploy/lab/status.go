@@ -1,0 +1,79 @@
+package lab
+
+import (
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// Status is what a running lab says of itself.
+type Status struct {
+	Name    string       `json:"name"`
+	Started time.Time    `json:"started"`
+	Nodes   []NodeStatus `json:"nodes"`
+	Pods    []HostStatus `json:"pods"`
+	Clients []HostStatus `json:"clients"`
+}
+
+// NodeStatus is what a node is at.
+type NodeStatus struct {
+	HostStatus
+	PodCIDRs []netip.Prefix `json:"podCIDRs"`
+	Daemon   DaemonStatus   `json:"daemon"`
+}
+
+// DaemonStatus is what a node's daemon is at.
+type DaemonStatus struct {
+	State string `json:"state"`           // starting, ready, stopped or dead
+	PID   int    `json:"pid,omitempty"`   // within the lab
+	Error string `json:"error,omitempty"` // how it died
+}
+
+// HostStatus is what is to be known of any host.
+type HostStatus struct {
+	Name      string       `json:"name"`
+	Node      string       `json:"node,omitempty"` // of a pod
+	Addresses []netip.Addr `json:"addresses"`
+}
+
+// WriteText writes the status for people.
+func (s *Status) WriteText(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "lab %s, up since %s\n\n", s.Name, s.Started.Local().Format("15:04:05"))
+	fmt.Fprintln(t, "NODE\tADDRESSES\tPODS\tDAEMON")
+	for _, n := range s.Nodes {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", n.Name, texts(n.Addresses), texts(n.PodCIDRs), n.Daemon.State)
+	}
+	fmt.Fprintln(t, "\nPOD\tADDRESSES\tNODE")
+	for _, p := range s.Pods {
+		fmt.Fprintf(t, "%s\t%s\t%s\n", p.Name, texts(p.Addresses), p.Node)
+	}
+	if len(s.Clients) > 0 {
+		fmt.Fprintln(t, "\nCLIENT\tADDRESSES")
+		for _, c := range s.Clients {
+			fmt.Fprintf(t, "%s\t%s\n", c.Name, texts(c.Addresses))
+		}
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, n := range s.Nodes {
+		if n.Daemon.Error != "" {
+			if _, err := fmt.Fprintf(w, "\n%s\n", n.Daemon.Error); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func texts[T fmt.Stringer](items []T) string {
+	all := make([]string, len(items))
+	for i, item := range items {
+		all[i] = item.String()
+	}
+	return strings.Join(all, " ")
+}

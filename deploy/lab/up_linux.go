@@ -1,0 +1,169 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/netns"
+)
+
+// RunOptions are what [RunUp] and [RunDemo] need.
+type RunOptions struct {
+	Lab    string // a file, or the name of a built-in lab
+	Stdout io.Writer
+	Stderr io.Writer
+	All    bool // up: show flows that are for no service, too
+	Walk   bool // up: show the walk through the chains below each decision
+	Logs   bool // up: show the daemons' logs
+}
+
+// eventBuffer is how many events may wait to be shown.
+const eventBuffer = 1 << 16
+
+// RunUp brings a lab up in namespaces of its own and shows its decisions until
+// interrupted. It gives the exit code.
+func RunUp(o RunOptions) (int, error) { return runIsolated(o, up) }
+
+// RunDemo brings a lab up, shows what there is to see and takes it down. The exit
+// code is not 0 if anything was not as it should be.
+func RunDemo(o RunOptions) (int, error) { return runIsolated(o, demonstrate) }
+
+// runIsolated calls f inside, with a lab that is up and can be found by others.
+func runIsolated(o RunOptions, f func(context.Context, *Lab, []*decision.ServicePort, RunOptions) error) (int, error) {
+	file, err := Load(o.Lab)
+	if err != nil {
+		return 1, err
+	}
+	return netns.Isolation{
+		Prepare: func() ([]*os.File, error) {
+			l, err := listen(file.Spec.Name)
+			if err != nil {
+				return nil, err
+			}
+			return []*os.File{l}, nil
+		},
+		Main: func(inherited []*os.File) int {
+			if err := inside(file, inherited[0], o, f); err != nil {
+				fmt.Fprintln(o.Stderr, "nfqproxy:", err)
+				return 1
+			}
+			return 0
+		},
+	}.Run()
+}
+
+func inside(file *File, socket *os.File, o RunOptions, f func(context.Context, *Lab, []*decision.ServicePort, RunOptions) error) (err error) {
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+	defer stop()
+	if err := materialize(file); err != nil {
+		return err
+	}
+	services, err := loadServices(file.ObjectPaths())
+	if err != nil {
+		return err
+	}
+	l, err := net.FileListener(socket)
+	_ = socket.Close()
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	lab, err := Up(ctx, file.Spec, Options{Objects: file.ObjectPaths()})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lab.Close()) }()
+
+	controlled := make(chan error, 1)
+	serving, cancel := context.WithCancel(ctx)
+	go func() { controlled <- lab.serveControl(serving, l.(*net.UnixListener), stop) }()
+	defer func() {
+		cancel()
+		err = errors.Join(err, <-controlled)
+	}()
+	return f(ctx, lab, services, o)
+}
+
+// materialize gives a built-in lab a file: within the namespace's own /run, which
+// goes with it.
+func materialize(f *File) error {
+	if f.Path != "" {
+		return nil
+	}
+	const dir = "/run/nfqproxy"
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	f.Path = filepath.Join(dir, f.Spec.Name+".yaml")
+	return os.WriteFile(f.Path, f.Data, 0o644)
+}
+
+// styleFor gives colours to terminals only, and not to those who want none
+// (no-color.org).
+func styleFor(w io.Writer, s *Spec) flow.Style {
+	f, ok := w.(*os.File)
+	style := flow.Style{Color: ok && term.IsTerminal(int(f.Fd())) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
+	for i := range s.Nodes {
+		style.NodeWidth = max(style.NodeWidth, len(s.Nodes[i].Name))
+	}
+	return style
+}
+
+// up shows what happens until the context ends.
+func up(ctx context.Context, l *Lab, services []*decision.ServicePort, o RunOptions) error {
+	w, s := o.Stdout, l.Spec()
+	fmt.Fprintf(w, "lab %s is up.\n\n", s.Name)
+	if err := writeMap(w, s, services); err != nil {
+		return err
+	}
+	fmt.Fprintln(w, "\nTry, in another terminal:")
+	for _, line := range suggestions(s, services) {
+		fmt.Fprintln(w, "  "+line)
+	}
+	fmt.Fprintln(w, "\nDecisions, as they are made (Ctrl-C ends the lab):")
+
+	style := styleFor(w, s)
+	events := l.Subscribe(eventBuffer)
+	defer events.Close()
+	var lost uint64
+	for {
+		select {
+		case <-ctx.Done():
+			fmt.Fprintf(w, "\nlab %s is going down.\n", s.Name)
+			return nil
+		case e := <-events.C:
+			show(w, style, e, o)
+			if n := events.Lost(); n > lost {
+				fmt.Fprintf(w, "(%d decisions came too fast to be shown)\n", n-lost)
+				lost = n
+			}
+		}
+	}
+}
+
+func show(w io.Writer, style flow.Style, e Event, o RunOptions) {
+	switch {
+	case e.Died != nil:
+		fmt.Fprintf(w, "%v\n", e.Died)
+	case e.Log != "":
+		if o.Logs {
+			fmt.Fprintf(w, "%s  %s\n", e.Node, e.Log)
+		}
+	case e.Record.Service != "" || o.All:
+		fmt.Fprintln(w, style.Line(e.Record))
+		if o.Walk {
+			fmt.Fprint(w, style.Walk(e.Record, "    "))
+		}
+	}
+}

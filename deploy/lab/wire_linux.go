@@ -1,0 +1,140 @@
+package lab
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"syscall"
+)
+
+// request is what lab exec, status and down ask a running lab for, one on each
+// connection.
+type request struct {
+	Exec   *execRequest `json:"exec,omitempty"` // with three files: the standard ones
+	Status bool         `json:"status,omitempty"`
+	Down   bool         `json:"down,omitempty"`
+}
+
+// execRequest asks for a command inside a host.
+type execRequest struct {
+	Host     string   `json:"host"`
+	Command  []string `json:"command"`
+	Dir      string   `json:"dir"`
+	Env      []string `json:"env"`
+	Terminal bool     `json:"terminal"` // the first file is a terminal, to be the controlling one
+}
+
+// signalMessage follows an execRequest: a signal for the command.
+type signalMessage struct {
+	Signal int `json:"signal"`
+}
+
+// response answers a request. Exactly one field is set.
+type response struct {
+	Error  string  `json:"error,omitempty"`
+	Exit   *int    `json:"exit,omitempty"`
+	Status *Status `json:"status,omitempty"`
+	Done   bool    `json:"done,omitempty"`
+}
+
+const (
+	maxMessage = 4 << 20 // bytes; an environment and arguments fit
+	maxFiles   = 3
+)
+
+// writeMessage sends a message, its length before it, and files with it.
+func writeMessage(c *net.UnixConn, message any, files ...*os.File) error {
+	data, err := json.Marshal(message)
+	if err != nil {
+		return err
+	}
+	if len(data) > maxMessage {
+		return fmt.Errorf("message of %d bytes: the environment or the command line is too large", len(data))
+	}
+	var rights []byte
+	if len(files) > 0 {
+		fds := make([]int, len(files))
+		for i, f := range files {
+			// Not Fd: it would make the file a blocking one.
+			raw, err := f.SyscallConn()
+			if err != nil {
+				return err
+			}
+			// The files stay open while the message is written: the caller has them.
+			if err := raw.Control(func(fd uintptr) { fds[i] = int(fd) }); err != nil {
+				return err
+			}
+		}
+		rights = syscall.UnixRights(fds...)
+	}
+	header := binary.BigEndian.AppendUint32(nil, uint32(len(data)))
+	if _, _, err := c.WriteMsgUnix(header, rights, nil); err != nil {
+		return err
+	}
+	_, err = c.Write(data)
+	return err
+}
+
+// readMessage receives a message and the files that came with it, which are the
+// caller's to close. The error is io.EOF where there is no message any more.
+func readMessage(c *net.UnixConn, into any) (files []*os.File, err error) {
+	defer func() {
+		if err != nil {
+			closeFiles(files)
+			files = nil
+		}
+	}()
+	header := make([]byte, 4)
+	rights := make([]byte, syscall.CmsgSpace(4*maxFiles))
+	for have := 0; have < len(header); {
+		n, rn, _, _, err := c.ReadMsgUnix(header[have:], rights)
+		if n == 0 && err == nil {
+			err = io.EOF
+		}
+		received, rerr := parseRights(rights[:rn])
+		files = append(files, received...)
+		if err != nil {
+			return files, err
+		}
+		if rerr != nil {
+			return files, rerr
+		}
+		have += n
+	}
+	size := binary.BigEndian.Uint32(header)
+	if size > maxMessage || len(files) > maxFiles {
+		return files, fmt.Errorf("message of %d bytes and %d files: not of this program", size, len(files))
+	}
+	data := make([]byte, size)
+	if _, err := io.ReadFull(c, data); err != nil {
+		return files, io.ErrUnexpectedEOF
+	}
+	return files, json.Unmarshal(data, into)
+}
+
+func parseRights(b []byte) ([]*os.File, error) {
+	messages, err := syscall.ParseSocketControlMessage(b)
+	if err != nil {
+		return nil, err
+	}
+	var files []*os.File
+	for _, m := range messages {
+		fds, err := syscall.ParseUnixRights(&m)
+		if err != nil {
+			continue // something else
+		}
+		for _, fd := range fds {
+			files = append(files, os.NewFile(uintptr(fd), "received"))
+		}
+	}
+	return files, nil
+}
+
+func closeFiles(files []*os.File) {
+	for _, f := range files {
+		_ = f.Close()
+	}
+}
