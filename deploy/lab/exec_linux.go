@@ -55,6 +55,9 @@ func execTerminal(conn *net.UnixConn, r *execRequest, files []*os.File) (code in
 	}
 	defer master.Close()
 	defer slave.Close()
+	// Go opens terminals as non-blocking, and whoever shares the open file shares
+	// that; a shell's read would fail at once. Fd undoes it.
+	_ = slave.Fd()
 	for i, f := range files {
 		if term.IsTerminal(int(f.Fd())) {
 			files[i] = slave

@@ -25,6 +25,9 @@ func init() {
 	if how := os.Getenv(fakeDaemonVariable); how != "" && len(os.Args) > 1 && os.Args[1] == "run" {
 		os.Exit(fakeDaemon(how))
 	}
+	if name := os.Getenv(commandVariable); name != "" {
+		os.Exit(runCommand(name, os.Args[1:]))
+	}
 }
 
 func fakeDaemon(how string) int {

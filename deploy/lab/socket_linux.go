@@ -47,17 +47,33 @@ func (e *NotRunningError) Error() string {
 	return s
 }
 
-// listen makes a lab's name this process's.
+// listen makes a lab's name this process's. It waits for the end of a lab that was
+// killed, but not for that of one that runs.
 func listen(lab string) (*os.File, error) {
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: socketName(os.Getuid(), lab)})
-	if errors.Is(err, unix.EADDRINUSE) {
-		return nil, fmt.Errorf("lab %s is running already: look at it with \"nfqproxy lab status\", end it with \"nfqproxy lab down\"", lab)
+	for {
+		l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: socketName(os.Getuid(), lab)})
+		if err == nil {
+			defer l.Close() // the file is a duplicate
+			return l.File()
+		}
+		if !errors.Is(err, unix.EADDRINUSE) {
+			return nil, err
+		}
+		// A lab that is dying gives no answer; with its last process, the connection
+		// ends and the name is free.
+		if s, err := StatusOf(lab); err == nil {
+			return nil, fmt.Errorf("lab %s is running already: look at it with \"nfqproxy lab status\", end it with \"nfqproxy lab down\"", s.Name)
+		} else if _, foreign := errors.AsType[*foreignError](err); foreign {
+			return nil, err
+		}
 	}
-	if err != nil {
-		return nil, err
-	}
-	defer l.Close() // the file is a duplicate
-	return l.File()
+}
+
+// foreignError says that the other end of a connection is another user's.
+type foreignError struct{ uid, want int }
+
+func (e *foreignError) Error() string {
+	return fmt.Sprintf("the other end belongs to user %d, not to user %d", e.uid, e.want)
 }
 
 // running lists the running labs: this user's, and others' with the user.
@@ -137,7 +153,7 @@ func checkPeer(c *net.UnixConn) error {
 	case perr != nil:
 		return os.NewSyscallError("SO_PEERCRED", perr)
 	case int(peer.Uid) != os.Getuid():
-		return fmt.Errorf("the other end belongs to user %d, not to user %d", peer.Uid, os.Getuid())
+		return &foreignError{int(peer.Uid), os.Getuid()}
 	}
 	return nil
 }
