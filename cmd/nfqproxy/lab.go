@@ -100,19 +100,30 @@ func newLabExecCommand() *cobra.Command {
   nfqproxy lab exec kind-worker -- tcpdump -ni any port 80
   nfqproxy lab exec kind-worker -- bash`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) < 2 {
+			if len(commandAfter(args)) == 0 {
 				return errors.New("want a host and a command: nfqproxy lab exec shell -- ip address")
 			}
 			return nil
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
-			return exitWith(lab.Exec(name, args[0], args[1:]))
+			return exitWith(lab.Exec(name, args[0], commandAfter(args)))
 		},
 	}
 	labFlag(cmd, &name)
 	// Flags after the host are the command's, with or without "--".
 	cmd.Flags().SetInterspersed(false)
 	return cmd
+}
+
+// commandAfter gives what follows the host, with or without a "--" between.
+func commandAfter(args []string) []string {
+	switch {
+	case len(args) < 2:
+		return nil
+	case args[1] == "--":
+		return args[2:]
+	}
+	return args[1:]
 }
 
 func newLabStatusCommand() *cobra.Command {
@@ -169,6 +180,9 @@ func newLabInitCommand() *cobra.Command {
 			if len(args) == 2 {
 				dir = args[1]
 			}
+			if err := os.MkdirAll(dir, 0o755); err != nil {
+				return err
+			}
 			path := filepath.Join(dir, args[0]+".yaml")
 			// What is there already may have been changed.
 			f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
@@ -199,8 +213,9 @@ func newLabListCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				// The first line says what it is.
+				// The first line says what it is, up to a colon.
 				comment, _, _ := strings.Cut(strings.TrimPrefix(string(data), "# "), "\n")
+				comment, _, _ = strings.Cut(comment, ":")
 				fmt.Fprintf(cmd.OutOrStdout(), "%-12s%s\n", name, comment)
 			}
 			return nil
