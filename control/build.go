@@ -33,9 +33,10 @@ func Build(objects *manifest.Objects, node NodeConfig) ([]*decision.ServicePort,
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 	var ports []*decision.ServicePort
+	at := location{node: node.Name, zone: node.zone(nodeObject(objects.Nodes, node.Name))}
 	warnings := nodeWarnings(objects.Nodes, node)
 	for _, svc := range services {
-		ports = append(ports, servicePorts(svc, byService[serviceKey{svc.Namespace, svc.Name}])...)
+		ports = append(ports, servicePorts(svc, byService[serviceKey{svc.Namespace, svc.Name}], at)...)
 		warnings = append(warnings, serviceWarnings(svc)...)
 	}
 	return ports, warnings

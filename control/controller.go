@@ -204,12 +204,12 @@ func (c *Controller) rebuild() {
 		return
 	}
 	services, warnings := Build(c.objects, c.config.Node)
-	node := c.config.Node.node(c.addresses)
+	node := c.config.Node.node(nodeObject(c.objects.Nodes, c.config.Node.Name), c.addresses)
 	var generation uint64 = 1
 	changed := true
 	if c.last != nil {
 		generation = c.last.Generation() + 1
-		changed = !reflect.DeepEqual(node, c.last.Node()) || !sameServices(services, c.last.Services())
+		changed = !reflect.DeepEqual(&node, c.last.Node()) || !sameServices(services, c.last.Services())
 	}
 	table, conflicts := decision.NewTable(generation, c.now(), node, services)
 	for _, conflict := range conflicts {

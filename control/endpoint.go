@@ -1,6 +1,8 @@
 package control
 
 import (
+	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -35,30 +37,30 @@ func (c conditions) beats(d conditions) bool {
 	return c.ready && !d.ready
 }
 
-// exclusion says why an endpoint gets no new flows; 0 if it gets some.
-func exclusion(c conditions) decision.ExclusionReason {
-	switch {
-	case c.ready: // even a terminating one: its Service asked for it
-		return 0
-	case c.terminating:
-		return decision.Terminating
-	}
-	return decision.NotReady
+// location is where a node is: what makes an endpoint local or near.
+type location struct {
+	node, zone string // empty: not known
 }
 
 // candidate is an endpoint of a service port before it is known what becomes of it.
 type candidate struct {
-	endpoint   decision.Endpoint
-	conditions conditions
+	decision.Endpoint
+	conditions
+	text         string // of the address and port, which kube-proxy sorts by
+	zones, nodes []string
 }
 
-// endpoints finds the endpoints of a service port in the slices of its Service.
+// fallback says whether the endpoint takes flows where none is ready.
+func (c *candidate) fallback() bool { return c.serving && c.terminating }
+
+// setEndpoints finds the endpoints of a service port in the slices of its Service.
 // Only the port's name, protocol and family matter; the port number is that of
 // the slice, and may differ between slices.
-func endpoints(sp *decision.ServicePort, from []*discoveryv1.EndpointSlice) ([]decision.Endpoint, []decision.ExcludedEndpoint) {
-	found := make(map[netip.AddrPort]candidate)
+func setEndpoints(sp *decision.ServicePort, from []*discoveryv1.EndpointSlice, at location) {
+	found := make(map[netip.AddrPort]*candidate)
 	for _, s := range from {
-		if _, headless := s.Labels[labelHeadless]; headless || string(s.AddressType) != sp.Family.String() {
+		family, ok := familyOf(s)
+		if _, headless := s.Labels[labelHeadless]; headless || !ok {
 			continue
 		}
 		for i := range s.Ports {
@@ -67,44 +69,55 @@ func endpoints(sp *decision.ServicePort, from []*discoveryv1.EndpointSlice) ([]d
 				continue
 			}
 			for j := range s.Endpoints {
-				e := &s.Endpoints[j]
-				addr, ok := addressOf(e, sp.Family)
+				c, ok := newCandidate(&s.Endpoints[j], s.Namespace, family, port, at)
 				if !ok {
 					continue
 				}
-				c := candidate{
-					endpoint: decision.Endpoint{
-						AddrPort: netip.AddrPortFrom(addr, port),
-						NodeName: valueOf(e.NodeName),
-						Pod:      podOf(e, s.Namespace),
-					},
-					conditions: conditionsOf(e.Conditions),
-				}
-				if other, ok := found[c.endpoint.AddrPort]; !ok || c.conditions.beats(other.conditions) {
-					found[c.endpoint.AddrPort] = c
+				if other, ok := found[c.AddrPort]; !ok || c.beats(other.conditions) {
+					found[c.AddrPort] = c
 				}
 			}
 		}
 	}
-	return categorise(found)
+	candidates := slices.SortedFunc(maps.Values(found), func(a, b *candidate) int { return cmp.Compare(a.text, b.text) })
+	categorise(sp, candidates, at)
 }
 
-// categorise parts the endpoints that get new flows from those that do not.
-func categorise(found map[netip.AddrPort]candidate) (usable []decision.Endpoint, excluded []decision.ExcludedEndpoint) {
-	for _, c := range found {
-		if reason := exclusion(c.conditions); reason != 0 {
-			excluded = append(excluded, decision.ExcludedEndpoint{Endpoint: c.endpoint, Reason: reason})
-		} else {
-			usable = append(usable, c.endpoint)
+func newCandidate(e *discoveryv1.Endpoint, namespace string, f decision.Family, port uint16, at location) (*candidate, bool) {
+	addr, ok := addressOf(e, f)
+	if !ok {
+		return nil, false
+	}
+	c := &candidate{
+		Endpoint: decision.Endpoint{
+			AddrPort: netip.AddrPortFrom(addr, port),
+			NodeName: valueOf(e.NodeName),
+			Pod:      podOf(e, namespace),
+			Local:    e.NodeName != nil && at.node != "" && *e.NodeName == at.node,
+		},
+		conditions: conditionsOf(e.Conditions),
+	}
+	c.text = c.AddrPort.String()
+	if e.Hints != nil {
+		for _, z := range e.Hints.ForZones {
+			c.zones = append(c.zones, z.Name)
+		}
+		for _, n := range e.Hints.ForNodes {
+			c.nodes = append(c.nodes, n.Name)
 		}
 	}
-	slices.SortFunc(usable, func(a, b decision.Endpoint) int {
-		return a.AddrPort.Compare(b.AddrPort)
-	})
-	slices.SortFunc(excluded, func(a, b decision.ExcludedEndpoint) int {
-		return a.AddrPort.Compare(b.AddrPort)
-	})
-	return usable, excluded
+	return c, true
+}
+
+// familyOf gives the family of a slice's addresses; false if they are no addresses.
+func familyOf(s *discoveryv1.EndpointSlice) (decision.Family, bool) {
+	switch s.AddressType {
+	case discoveryv1.AddressTypeIPv4:
+		return decision.IPv4, true
+	case discoveryv1.AddressTypeIPv6:
+		return decision.IPv6, true
+	}
+	return 0, false
 }
 
 // matchingPort gives the number of a slice's port if it is the service port's.

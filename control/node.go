@@ -6,54 +6,194 @@ import (
 	"net/netip"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// DetectLocalMode is how pods are told from others (kube-proxy's --detect-local-mode).
+type DetectLocalMode string
+
+// The modes.
+const (
+	ClusterCIDR         DetectLocalMode = "ClusterCIDR"         // by the prefixes of all pods
+	NodeCIDR            DetectLocalMode = "NodeCIDR"            // by the prefixes of the node's pods, from its Node object
+	BridgeInterface     DetectLocalMode = "BridgeInterface"     // by the interface their packets come in by
+	InterfaceNamePrefix DetectLocalMode = "InterfaceNamePrefix" // by what that interface's name begins with
 )
 
 // NodeConfig is what the configuration says about the node a table is made for.
 // The zero value is valid: a node without a name, of a cluster whose pods cannot
-// be told from others.
+// be told from others. What it leaves open is taken from the Node object of that
+// name, where there is one.
 type NodeConfig struct {
 	// Name is the node's Kubernetes name; empty: not known, so that no endpoint
 	// is local.
 	Name string
-	// ClusterCIDRs are the prefixes of all pods. A family without one has no
-	// masquerading of ClusterIP flows from outside the cluster.
-	ClusterCIDRs []netip.Prefix
+	// Zone is the node's zone; empty: that of the Node object's label.
+	Zone string
+	// IPs are the node's own addresses, at most one of each family; none: the Node
+	// object's internal ones, or else its external ones.
+	IPs []netip.Addr
+
+	// Mode says which of the next three counts; empty means ClusterCIDR.
+	Mode            DetectLocalMode
+	ClusterCIDRs    []netip.Prefix // at most one of each family; none: no detector for that family
+	Bridge          string
+	InterfacePrefix string
+
 	// NodePortAddresses restrict node ports to the local addresses within these
 	// prefixes. A family without one is not restricted.
 	NodePortAddresses []netip.Prefix
+	// PrimaryNodePorts restricts node ports to IPs ("--nodeport-addresses primary").
+	PrimaryNodePorts bool
+	// LocalhostNodePorts opens node ports on 127.0.0.1, too.
+	LocalhostNodePorts bool
 	// MasqueradeAll masquerades every ClusterIP flow.
 	MasqueradeAll bool
+	// MasqueradeMark is the packet mark's bit; 0: kube-proxy's default.
+	MasqueradeMark uint32
 }
 
 // Validate says what is wrong with the configuration: all of it, joined.
 func (c *NodeConfig) Validate() error {
 	var errs []error
+	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	check := func(field string, prefixes []netip.Prefix) {
 		for i, p := range prefixes {
 			switch {
 			case !p.IsValid():
-				errs = append(errs, fmt.Errorf("%s[%d]: not a prefix", field, i))
+				fail("%s[%d]: not a prefix", field, i)
 			case p.Addr().Is4In6():
 				// It would count as IPv4 but contain no IPv4 address.
-				errs = append(errs, fmt.Errorf("%s[%d]: %s: write an IPv4 prefix in the IPv4 form", field, i, p))
+				fail("%s[%d]: %s: write an IPv4 prefix in the IPv4 form", field, i, p)
 			}
 		}
 	}
 	check("clusterCIDRs", c.ClusterCIDRs)
 	check("nodePortAddresses", c.NodePortAddresses)
+	for _, f := range []decision.Family{decision.IPv4, decision.IPv6} {
+		cidrs, ips := 0, 0
+		for _, p := range c.ClusterCIDRs {
+			if p.IsValid() && decision.FamilyOf(p.Addr()) == f {
+				cidrs++
+			}
+		}
+		for _, a := range c.IPs {
+			if decision.FamilyOf(a) == f {
+				ips++
+			}
+		}
+		if cidrs > 1 {
+			fail("clusterCIDRs: %d prefixes of family %s: there can be one of each family", cidrs, f)
+		}
+		if ips > 1 {
+			fail("IPs: %d addresses of family %s: a node has one of each family", ips, f)
+		}
+	}
+	switch c.Mode {
+	case "", ClusterCIDR, NodeCIDR:
+	case BridgeInterface:
+		if c.Bridge == "" {
+			fail("mode %s needs the name of the bridge", c.Mode)
+		}
+	case InterfaceNamePrefix:
+		if c.InterfacePrefix == "" {
+			fail("mode %s needs the prefix", c.Mode)
+		}
+	default:
+		fail("mode %q: want %s, %s, %s or %s", c.Mode, ClusterCIDR, NodeCIDR, BridgeInterface, InterfaceNamePrefix)
+	}
+	if c.PrimaryNodePorts && len(c.NodePortAddresses) > 0 {
+		fail("nodePortAddresses: primary stands alone")
+	}
 	return errors.Join(errs...)
 }
 
-// node joins the configuration with the addresses of the node at present.
-func (c *NodeConfig) node(addresses []netip.Addr) decision.Node {
-	return decision.Node{
-		Name:              c.Name,
-		Addresses:         localAddresses(addresses),
-		NodePortAddresses: c.NodePortAddresses,
-		ClusterCIDRs:      c.ClusterCIDRs,
-		MasqueradeAll:     c.MasqueradeAll,
+// node joins the configuration with the Node object, nil if there is none, and with
+// the addresses the node has at present.
+func (c *NodeConfig) node(object *corev1.Node, addresses []netip.Addr) decision.Node {
+	n := decision.Node{
+		Name:               c.Name,
+		Zone:               c.zone(object),
+		IPs:                c.ips(object),
+		Addresses:          localAddresses(addresses),
+		NodePortAddresses:  c.NodePortAddresses,
+		LocalhostNodePorts: c.LocalhostNodePorts,
+		MasqueradeAll:      c.MasqueradeAll,
+		MasqueradeMark:     c.MasqueradeMark,
 	}
+	if c.PrimaryNodePorts {
+		for _, ip := range n.IPs {
+			n.NodePortAddresses = append(n.NodePortAddresses, netip.PrefixFrom(ip, ip.BitLen()))
+		}
+	}
+	switch c.Mode {
+	case "", ClusterCIDR:
+		n.Detector.CIDRs = c.ClusterCIDRs
+	case NodeCIDR:
+		if object != nil {
+			n.Detector.CIDRs = podCIDRs(object)
+		}
+	case BridgeInterface:
+		n.Detector.Bridge = c.Bridge
+	case InterfaceNamePrefix:
+		n.Detector.InterfacePrefix = c.InterfacePrefix
+	}
+	return n
+}
+
+// zone is the node's zone, as far as it is known.
+func (c *NodeConfig) zone(object *corev1.Node) string {
+	if c.Zone != "" || object == nil {
+		return c.Zone
+	}
+	return object.Labels[corev1.LabelTopologyZone]
+}
+
+// ips are the node's own addresses (kube-proxy: GetNodeHostIPs).
+func (c *NodeConfig) ips(object *corev1.Node) []netip.Addr {
+	if len(c.IPs) > 0 || object == nil {
+		return c.IPs
+	}
+	var ips []netip.Addr
+	seen := make(map[decision.Family]bool)
+	for _, kind := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
+		for _, a := range object.Status.Addresses {
+			ip, err := netip.ParseAddr(a.Address)
+			if err != nil || a.Type != kind || seen[decision.FamilyOf(ip)] {
+				continue
+			}
+			seen[decision.FamilyOf(ip)] = true
+			ips = append(ips, ip.Unmap())
+		}
+	}
+	return ips
+}
+
+// podCIDRs are the prefixes of the node's pods.
+func podCIDRs(object *corev1.Node) []netip.Prefix {
+	texts := object.Spec.PodCIDRs
+	if len(texts) == 0 {
+		texts = []string{object.Spec.PodCIDR}
+	}
+	var prefixes []netip.Prefix
+	for _, s := range texts {
+		if p, err := netip.ParsePrefix(s); err == nil {
+			prefixes = append(prefixes, p.Masked())
+		}
+	}
+	return prefixes
+}
+
+// nodeObject finds the Node object of the name; nil if there is none.
+func nodeObject(nodes []*corev1.Node, name string) *corev1.Node {
+	for _, n := range nodes {
+		if n.Name == name {
+			return n
+		}
+	}
+	return nil
 }
 
 // localAddresses gives the addresses in the form the table has them: plain,

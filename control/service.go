@@ -2,6 +2,8 @@ package control
 
 import (
 	"net/netip"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -56,15 +58,16 @@ func clusterIPs(svc *corev1.Service) []netip.Addr {
 }
 
 // servicePorts makes the part of the table that is about one Service: one entry
-// for each of its ports and each family of its cluster IPs. It depends on the
-// Service and its slices only, those labelled with its name, given in the order
-// of their names. It does not change or keep them.
-func servicePorts(svc *corev1.Service, slices []*discoveryv1.EndpointSlice) []*decision.ServicePort {
+// for each of its ports and each family of its cluster IPs, as seen from a node. It
+// depends on its arguments only: the slices are those labelled with the Service's
+// name, in the order of their names. It does not change or keep them.
+func servicePorts(svc *corev1.Service, from []*discoveryv1.EndpointSlice, at location) []*decision.ServicePort {
 	if ignored(svc) {
 		return nil
 	}
 	var ports []*decision.ServicePort
 	ips := clusterIPs(svc)
+	internal, external := policies(svc)
 	for i := range svc.Spec.Ports {
 		p := &svc.Spec.Ports[i]
 		protocol, err := decision.ParseProtocol(string(p.Protocol))
@@ -72,19 +75,89 @@ func servicePorts(svc *corev1.Service, slices []*discoveryv1.EndpointSlice) []*d
 			continue // the sources validate; a table must not lie even so
 		}
 		for _, ip := range ips {
+			family := decision.FamilyOf(ip)
 			sp := &decision.ServicePort{
-				Name:      decision.ServicePortName{Namespace: svc.Namespace, Name: svc.Name, Port: p.Name},
-				Protocol:  protocol,
-				Family:    decision.FamilyOf(ip),
-				ClusterIP: ip,
-				Port:      uint16(p.Port),
+				Name:            decision.ServicePortName{Namespace: svc.Namespace, Name: svc.Name, Port: p.Name},
+				Protocol:        protocol,
+				Family:          family,
+				ClusterIP:       ip,
+				Port:            uint16(p.Port),
+				ExternalIPs:     addressesOf(family, svc.Spec.ExternalIPs),
+				LoadBalancerIPs: addressesOf(family, loadBalancerIPs(svc)),
+				SourceRanges:    rangesOf(family, svc.Spec.LoadBalancerSourceRanges),
+				InternalPolicy:  internal,
+				ExternalPolicy:  external,
+				AffinitySeconds: affinitySeconds(svc),
+			}
+			if svc.Spec.Type == corev1.ServiceTypeLoadBalancer && external == decision.Local {
+				sp.HealthCheckNodePort = uint16(svc.Spec.HealthCheckNodePort)
 			}
 			if hasNodePorts(svc) && p.NodePort > 0 && p.NodePort <= 65535 {
 				sp.NodePort = uint16(p.NodePort)
 			}
-			sp.Endpoints, sp.Excluded = endpoints(sp, slices)
+			setEndpoints(sp, from, at)
 			ports = append(ports, sp)
 		}
 	}
 	return ports
+}
+
+// policies gives the traffic policies of a Service. The external one has a meaning
+// only where there is external traffic (apis/core ExternalPolicyLocal).
+func policies(svc *corev1.Service) (internal, external decision.Policy) {
+	if p := svc.Spec.InternalTrafficPolicy; p != nil && *p == corev1.ServiceInternalTrafficPolicyLocal {
+		internal = decision.Local
+	}
+	if svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal && (hasNodePorts(svc) || len(svc.Spec.ExternalIPs) > 0) {
+		external = decision.Local
+	}
+	return internal, external
+}
+
+// affinitySeconds is how long clients stay with their endpoint; 0: not at all.
+func affinitySeconds(svc *corev1.Service) uint32 {
+	if svc.Spec.SessionAffinity != corev1.ServiceAffinityClientIP {
+		return 0
+	}
+	if c := svc.Spec.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil && *c.ClientIP.TimeoutSeconds > 0 {
+		return uint32(*c.ClientIP.TimeoutSeconds)
+	}
+	return uint32(corev1.DefaultClientIPServiceAffinitySeconds)
+}
+
+// loadBalancerIPs are the ingress addresses of mode VIP, which is the default.
+// Packets to others never reach a node under that address.
+func loadBalancerIPs(svc *corev1.Service) []string {
+	var ips []string
+	for _, in := range svc.Status.LoadBalancer.Ingress {
+		if in.IP != "" && (in.IPMode == nil || *in.IPMode == corev1.LoadBalancerIPModeVIP) {
+			ips = append(ips, in.IP)
+		}
+	}
+	return ips
+}
+
+// addressesOf gives the addresses of a family, each once.
+func addressesOf(f decision.Family, texts []string) []netip.Addr {
+	var addrs []netip.Addr
+	for _, s := range texts {
+		a, err := netip.ParseAddr(s)
+		if a = a.Unmap(); err == nil && decision.FamilyOf(a) == f && !slices.Contains(addrs, a) {
+			addrs = append(addrs, a)
+		}
+	}
+	return addrs
+}
+
+// rangesOf gives the prefixes of a family. White space around them is let pass, as
+// the API server does.
+func rangesOf(f decision.Family, texts []string) []netip.Prefix {
+	var prefixes []netip.Prefix
+	for _, s := range texts {
+		p, err := netip.ParsePrefix(strings.TrimSpace(s))
+		if err == nil && decision.FamilyOf(p.Addr()) == f {
+			prefixes = append(prefixes, p.Masked())
+		}
+	}
+	return prefixes
 }

@@ -6,14 +6,6 @@ import (
 	"net/netip"
 )
 
-// The fixed chains of kube-proxy's nat table (pkg/proxy/iptables/proxier.go).
-const (
-	ChainServices    = "KUBE-SERVICES"
-	ChainNodePorts   = "KUBE-NODEPORTS"
-	ChainMarkMasq    = "KUBE-MARK-MASQ"
-	ChainPostrouting = "KUBE-POSTROUTING"
-)
-
 // chainHash is kube-proxy's portProtoHash and its kin: the first 16 letters of
 // the base32 SHA-256 over the concatenated parts. Chain names are limited to 28
 // characters in the kernel, hence the truncation.
@@ -29,6 +21,26 @@ func chainHash(parts ...string) string {
 // cluster: KUBE-SVC-XXXXXXXXXXXXXXXX.
 func (s *ServicePort) ServiceChain() string {
 	return "KUBE-SVC-" + chainHash(s.Name.String(), s.Protocol.Lower())
+}
+
+// LocalChain is the name of the chain that balances over the node's own endpoints:
+// KUBE-SVL-XXXXXXXXXXXXXXXX.
+func (s *ServicePort) LocalChain() string {
+	return "KUBE-SVL-" + chainHash(s.Name.String(), s.Protocol.Lower())
+}
+
+// PolicyChain is ServiceChain or LocalChain.
+func (s *ServicePort) PolicyChain(p Policy) string {
+	if p == Local {
+		return s.LocalChain()
+	}
+	return s.ServiceChain()
+}
+
+// FirewallChain is the name of the chain that lets the allowed sources through to
+// load balancer IPs: KUBE-FW-XXXXXXXXXXXXXXXX.
+func (s *ServicePort) FirewallChain() string {
+	return "KUBE-FW-" + chainHash(s.Name.String(), s.Protocol.Lower())
 }
 
 // ExternalChain is the name of the chain that traffic from outside the cluster

@@ -37,27 +37,27 @@ func TestDecide(t *testing.T) {
 		{"outside the cluster to ClusterIP", packet(TCP, "172.20.0.9:1000", "10.96.118.136:80"), 0, "dnat balanced cluster-ip 10.244.1.2:8080 source-outside-cluster snat"},
 		{"node to ClusterIP", local(packet(TCP, "172.20.0.2:1000", "10.96.118.136:80")), 0, "dnat balanced cluster-ip 10.244.1.2:8080 source-outside-cluster snat"},
 		{"hairpin by ClusterIP", packet(TCP, "10.244.1.2:1000", "10.96.118.136:80"), 0, "dnat balanced cluster-ip 10.244.1.2:8080 hairpin snat"},
-		{"outside to node port", packet(TCP, "172.20.0.9:1000", "172.20.0.2:30080"), 0, "dnat balanced node-port 10.244.1.2:8080 node-port snat"},
-		{"pod to node port", packet(TCP, "10.244.1.9:1000", "172.20.0.2:30080"), 0, "dnat balanced node-port 10.244.1.2:8080 node-port snat"},
-		{"hairpin by node port", packet(TCP, "10.244.1.2:1000", "172.20.0.2:30080"), 0, "dnat balanced node-port 10.244.1.2:8080 node-port snat"},
+		{"outside to node port", packet(TCP, "172.20.0.9:1000", "172.20.0.2:30080"), 0, "dnat balanced node-port 10.244.1.2:8080 external-destination snat"},
+		{"pod to node port", packet(TCP, "10.244.1.9:1000", "172.20.0.2:30080"), 0, "dnat balanced node-port 10.244.1.2:8080 external-destination snat"},
+		{"hairpin by node port", packet(TCP, "10.244.1.2:1000", "172.20.0.2:30080"), 0, "dnat balanced node-port 10.244.1.2:8080 external-destination snat"},
 		{"node port on another node's address", packet(TCP, "10.244.1.9:1000", "172.20.0.3:30080"), 0, "accept not-a-service none"},
 		{"other protocol of a node port", packet(UDP, "172.20.0.9:1000", "172.20.0.2:30080"), 0, "accept not-a-service none"},
 		{"no endpoints by ClusterIP", packet(TCP, "10.244.1.9:1000", "10.96.0.99:80"), 0, "reject no-endpoints cluster-ip"},
 		{"no endpoints by node port", packet(TCP, "172.20.0.9:1000", "172.20.0.2:30099"), 0, "reject no-endpoints node-port"},
-		{"endpoint on the node itself, from outside", packet(SCTP, "172.20.0.9:1000", "172.20.0.2:30007"), 0, "dnat balanced node-port 172.20.0.2:7000 node-port"},
+		{"endpoint on the node itself, from outside", packet(SCTP, "172.20.0.9:1000", "172.20.0.2:30007"), 0, "dnat balanced node-port 172.20.0.2:7000 external-destination"},
 		{"endpoint on the node itself, from the node", local(packet(SCTP, "172.20.0.2:1000", "10.96.0.7:7")), 0, "dnat balanced cluster-ip 172.20.0.2:7000 source-outside-cluster snat"},
 		{"IPv6 pod to ClusterIP", packet(TCP, "[fd44::9]:1000", "[fd96::1]:80"), 0, "dnat balanced cluster-ip [fd44::2]:8080"},
 		{"IPv6 hairpin", packet(TCP, "[fd44::2]:1000", "[fd96::1]:80"), 0, "dnat balanced cluster-ip [fd44::2]:8080 hairpin snat"},
-		{"IPv6 outside to node port", packet(TCP, "[fd20::9]:1000", "[fd20::2]:30080"), 0, "dnat balanced node-port [fd44::2]:8080 node-port snat"},
+		{"IPv6 outside to node port", packet(TCP, "[fd20::9]:1000", "[fd20::2]:30080"), 0, "dnat balanced node-port [fd44::2]:8080 external-destination snat"},
 		{"IPv4 node port does not lead to IPv6", packet(TCP, "[fd20::9]:1000", "[fd20::2]:30099"), 0, "accept not-a-service none"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			d := Decide(tb, tt.packet, tt.draw)
+			d := Decide(tb, tt.packet, tt.draw, nil)
 			got := fmt.Sprintf("%s %s %s", d.Verdict, d.Reason, d.Entry)
 			if d.Verdict == DNAT {
 				got += " " + d.Endpoint().String()
-				if d.Mark != NoMasquerade {
+				if d.Mark != NotMarked {
 					got += " " + d.Mark.String()
 				}
 				if d.Masquerade {
@@ -75,21 +75,21 @@ func TestMasqueradeAll(t *testing.T) {
 	node := cluster()
 	node.MasqueradeAll = true
 	tb := table(t, node, port("default/web", TCP, "10.96.0.1:80", 0, "10.244.1.2:80"))
-	if d := Decide(tb, packet(TCP, "10.244.1.9:1", "10.96.0.1:80"), nil); d.Mark != MasqueradeAll || !d.Masquerade {
+	if d := Decide(tb, packet(TCP, "10.244.1.9:1", "10.96.0.1:80"), nil, nil); d.Mark != MarkAll || !d.Masquerade {
 		t.Errorf("mark %q, want masquerade-all", d.Mark)
 	}
 }
 
-func TestNoLocalDetectorNoMasquerade(t *testing.T) {
+func TestNoLocalDetectorNotMarked(t *testing.T) {
 	node := cluster()
-	node.ClusterCIDRs = node.ClusterCIDRs[:1] // IPv4 only
+	node.Detector.CIDRs = node.Detector.CIDRs[:1] // IPv4 only
 	tb := table(t, node,
 		port("default/web", TCP, "10.96.0.1:80", 0, "10.244.1.2:80"),
 		port("default/web", TCP, "[fd96::1]:80", 0, "[fd44::2]:80"))
-	if d := Decide(tb, packet(TCP, "172.20.0.9:1", "10.96.0.1:80"), nil); d.Mark != MasqueradeOutside {
+	if d := Decide(tb, packet(TCP, "172.20.0.9:1", "10.96.0.1:80"), nil, nil); d.Mark != MarkOutside {
 		t.Errorf("IPv4: mark %q, want source-outside-cluster", d.Mark)
 	}
-	if d := Decide(tb, packet(TCP, "[fd20::9]:1", "[fd96::1]:80"), nil); d.Mark != NoMasquerade {
+	if d := Decide(tb, packet(TCP, "[fd20::9]:1", "[fd96::1]:80"), nil, nil); d.Mark != NotMarked {
 		t.Errorf("IPv6 has no cluster CIDR: mark %q, want none", d.Mark)
 	}
 }
@@ -105,7 +105,7 @@ func TestBalance(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	var counts [n]float64
 	for range draws {
-		d := Decide(tb, packet(TCP, "10.244.1.9:1", "10.96.0.1:80"), r)
+		d := Decide(tb, packet(TCP, "10.244.1.9:1", "10.96.0.1:80"), r, nil)
 		counts[d.Index]++
 	}
 	chi2 := 0.0
@@ -123,7 +123,7 @@ func TestDecideDoesNotAllocate(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, dst := range []string{"10.96.0.1:80", "172.20.0.2:30080", "10.96.0.1:81"} {
 		p := packet(TCP, "10.244.1.9:1", dst)
-		if n := testing.AllocsPerRun(100, func() { Decide(tb, p, r) }); n != 0 {
+		if n := testing.AllocsPerRun(100, func() { Decide(tb, p, r, nil) }); n != 0 {
 			t.Errorf("to %s: %v allocations per decision", dst, n)
 		}
 	}
@@ -131,7 +131,7 @@ func TestDecideDoesNotAllocate(t *testing.T) {
 
 func TestDecisionNamesItsTable(t *testing.T) {
 	tb, _ := NewTable(42, time.Time{}, cluster(), nil)
-	if d := Decide(tb, packet(TCP, "10.244.1.9:1", "10.96.0.1:80"), nil); d.Generation != 42 {
+	if d := Decide(tb, packet(TCP, "10.244.1.9:1", "10.96.0.1:80"), nil, nil); d.Generation != 42 {
 		t.Errorf("generation %d, want 42", d.Generation)
 	}
 }
@@ -155,7 +155,7 @@ func BenchmarkDecide(b *testing.B) {
 			}
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
-				Decide(tb, packets[i%len(packets)], r)
+				Decide(tb, packets[i%len(packets)], r, nil)
 			}
 		})
 	}

@@ -80,23 +80,85 @@ func (n ServicePortName) String() string {
 	return n.Namespace + "/" + n.Name + ":" + n.Port
 }
 
+// Policy is a traffic policy: which endpoints a flow may go to.
+type Policy uint8
+
+// The traffic policies (core/v1 ServiceInternalTrafficPolicy, ServiceExternalTrafficPolicy).
+const (
+	Cluster Policy = iota // those of the whole cluster
+	Local                 // those on the node
+	policies
+)
+
+// String gives Cluster or Local.
+func (p Policy) String() string {
+	if p == Local {
+		return "Local"
+	}
+	return "Cluster"
+}
+
 // ServicePort is one port of one Service in one address family, with the
-// endpoints that back it. It is immutable once it is in a [Table].
+// endpoints that back it, as one node sees them. It is immutable once it is in a
+// [Table].
 type ServicePort struct {
 	Name     ServicePortName
 	Protocol Protocol
 	Family   Family
 
-	ClusterIP netip.Addr // of the family Family
-	Port      uint16     // on the ClusterIP
+	ClusterIP netip.Addr // of the family Family, as all addresses here
+	Port      uint16     // on ClusterIP, ExternalIPs and LoadBalancerIPs
 	NodePort  uint16     // 0: none
 
-	// Endpoints are those that new flows may go to, sorted by address and port,
-	// without duplicates.
+	ExternalIPs []netip.Addr
+	// LoadBalancerIPs are the ingress addresses of mode VIP: those whose packets
+	// arrive with the address as their destination.
+	LoadBalancerIPs []netip.Addr
+	// SourceRanges are who may use LoadBalancerIPs; empty: everyone.
+	SourceRanges []netip.Prefix
+
+	InternalPolicy Policy // of flows to ClusterIP
+	ExternalPolicy Policy // of flows to all others
+	// AffinitySeconds is how long a client stays with its endpoint after its last
+	// new flow (sessionAffinity: ClientIP); 0: not at all.
+	AffinitySeconds uint32
+	// HealthCheckNodePort is where load balancers ask whether this node has
+	// endpoints; 0: nowhere.
+	HealthCheckNodePort uint16
+
+	// Endpoints are all that are known, each address and port once, in kube-proxy's
+	// order: by their text.
 	Endpoints []Endpoint
-	// Excluded are the other endpoints of the service port, with the reason why
-	// no flow goes there; sorted in the same way.
-	Excluded []ExcludedEndpoint
+	// Usable lists, for each policy, the positions in Endpoints of those that new
+	// flows may go to, in order. A list is empty if nothing uses the policy.
+	Usable [policies][]uint32
+	// HasEndpoints says whether there is an endpoint anywhere in the cluster that
+	// could take flows: it makes the difference between refusing and dropping.
+	HasEndpoints bool
+}
+
+// UsesCluster says whether the endpoints of policy Cluster are needed. External
+// traffic needs them even under policy Local: pods and the node itself are not
+// subject to it (kube-proxy: UsesClusterEndpoints).
+func (s *ServicePort) UsesCluster() bool {
+	return s.InternalPolicy == Cluster || s.External()
+}
+
+// UsesLocal says whether the endpoints of policy Local are needed (kube-proxy:
+// UsesLocalEndpoints).
+func (s *ServicePort) UsesLocal() bool {
+	return s.InternalPolicy == Local || s.ExternalPolicy == Local && s.External()
+}
+
+// External says whether the service port can be reached other than by its
+// ClusterIP (kube-proxy: ExternallyAccessible).
+func (s *ServicePort) External() bool {
+	return s.NodePort != 0 || len(s.ExternalIPs) > 0 || len(s.LoadBalancerIPs) > 0
+}
+
+// Restricted says whether flows to LoadBalancerIPs pass a firewall chain.
+func (s *ServicePort) Restricted() bool {
+	return s.HasEndpoints && len(s.LoadBalancerIPs) > 0 && len(s.SourceRanges) > 0
 }
 
 // Endpoint is one address and port behind a service port.
@@ -104,30 +166,50 @@ type Endpoint struct {
 	AddrPort netip.AddrPort
 	NodeName string // empty: not known, which counts as remote
 	Pod      string // "namespace/name" of the endpoint's target, where the slice names one
+	Local    bool   // on the table's node
+	// Exclusions says, for each policy, why the endpoint gets no new flows; 0: it does.
+	Exclusions [policies]Exclusion
 }
 
-// ExcludedEndpoint is an endpoint that gets no new flows.
-type ExcludedEndpoint struct {
-	Endpoint
-	Reason ExclusionReason
-}
-
-// ExclusionReason says why an endpoint gets no new flows.
-type ExclusionReason uint8
+// Exclusion says why an endpoint gets no new flows.
+type Exclusion uint8
 
 // The reasons for excluding an endpoint.
 const (
-	NotReady    ExclusionReason = iota + 1 // conditions.ready is false
-	Terminating                            // shutting down, and there are ready endpoints
+	NotReady    Exclusion = iota + 1 // conditions.ready is false
+	NotServing                       // shutting down, and serving no more
+	Terminating                      // shutting down; used only where no endpoint is ready
+	OtherZone                        // hints give it to other zones
+	OtherNode                        // hints give it to other nodes
+	NotLocal                         // policy Local, and it is on another node
+	OtherFamily                      // of the other address family
+	Unused                           // no traffic of this service port is under the policy
+	NotBound                         // affinity binds the client to another endpoint
 )
 
 // String gives the reason as the flow record writes it.
-func (r ExclusionReason) String() string {
-	switch r {
+func (e Exclusion) String() string {
+	switch e {
+	case 0:
+		return "used"
 	case NotReady:
 		return "not-ready"
+	case NotServing:
+		return "not-serving"
 	case Terminating:
 		return "terminating"
+	case OtherZone:
+		return "other-zone"
+	case OtherNode:
+		return "other-node"
+	case NotLocal:
+		return "not-local"
+	case OtherFamily:
+		return "other-family"
+	case Unused:
+		return "unused"
+	case NotBound:
+		return "affinity"
 	}
 	return "unknown"
 }

@@ -6,40 +6,6 @@ import (
 	"time"
 )
 
-// Node is what the decision has to know about the node it is made for. Two nodes
-// with the same services decide differently only because of their Node.
-type Node struct {
-	// Name is the Kubernetes node name.
-	Name string
-	// Addresses are all addresses local to the node (iptables: addrtype LOCAL)
-	// but for loopback ones. Node ports are open on them.
-	Addresses []netip.Addr
-	// NodePortAddresses restricts node ports to the local addresses within these
-	// prefixes. Empty, or without a prefix of an address's family: no restriction.
-	NodePortAddresses []netip.Prefix
-	// ClusterCIDRs tell pods from everyone else: a ClusterIP flow whose source
-	// lies outside is masqueraded. No prefix of a family means no local detector
-	// for that family, and no such masquerading.
-	ClusterCIDRs []netip.Prefix
-	// MasqueradeAll masquerades every ClusterIP flow.
-	MasqueradeAll bool
-}
-
-// portKey and addrPortKey are the keys of the hot maps: small, comparable and
-// free of pointers, so that the garbage collector passes the maps by.
-// (netip.AddrPort holds a pointer for its zone.)
-type addrPortKey struct {
-	addr  [16]byte // IPv4 in its IPv4-mapped form
-	port  uint16
-	proto Protocol
-}
-
-type portKey struct {
-	port   uint16
-	proto  Protocol
-	family Family
-}
-
 // Table is an immutable snapshot of all service ports as one node sees them. It
 // is safe for concurrent use. The time of a look-up does not depend on the
 // number of services.
@@ -48,24 +14,19 @@ type Table struct {
 	built      time.Time
 	node       Node
 	services   []*ServicePort
-	clusterIPs map[addrPortKey]*ServicePort
+	endpoints  map[Family]int
+	addresses  map[addrPortKey]target
 	nodePorts  map[portKey]*ServicePort
-	// localAddrs are the addresses of the node.
-	localAddrs map[[16]byte]struct{}
-	// nodePortAddrs are the addresses of the node on which node ports are open.
+	// localAddrs are the addresses of the node; nodePortAddrs those on which node
+	// ports are open, loopback ones aside.
+	localAddrs    map[[16]byte]struct{}
 	nodePortAddrs map[[16]byte]struct{}
 }
 
-// Conflict tells of a service port that could not have one of its addresses
-// because another service port already has it.
-type Conflict struct {
-	Loser, Winner *ServicePort
-	What          string // "cluster IP 10.96.0.1:443/TCP" or "node port 30080/TCP"
-}
-
-// Error describes the conflict.
-func (c Conflict) Error() string {
-	return fmt.Sprintf("service %s: %s is already taken by service %s", c.Loser.Name, c.What, c.Winner.Name)
+// target is a service port and the way to it that an address is.
+type target struct {
+	service *ServicePort
+	entry   Entry
 }
 
 // NewTable makes a table of the service ports, in their order: where two claim
@@ -78,27 +39,33 @@ func NewTable(generation uint64, built time.Time, node Node, services []*Service
 		built:         built,
 		node:          node,
 		services:      services,
-		clusterIPs:    make(map[addrPortKey]*ServicePort, len(services)),
+		endpoints:     make(map[Family]int),
+		addresses:     make(map[addrPortKey]target, len(services)),
 		nodePorts:     make(map[portKey]*ServicePort),
 		localAddrs:    make(map[[16]byte]struct{}),
 		nodePortAddrs: make(map[[16]byte]struct{}),
 	}
 	var conflicts []Conflict
+	// ClusterIPs are the API server's to give out; they go before what users write.
 	for _, s := range services {
-		k := addrPortKey{s.ClusterIP.As16(), s.Port, s.Protocol}
-		if w, ok := t.clusterIPs[k]; ok {
-			conflicts = append(conflicts, Conflict{s, w, fmt.Sprintf("cluster IP %s/%s", netip.AddrPortFrom(s.ClusterIP, s.Port), s.Protocol)})
-		} else {
-			t.clusterIPs[k] = s
+		for i := range s.Endpoints {
+			if FamilyOf(s.Endpoints[i].AddrPort.Addr()) == s.Family {
+				t.endpoints[s.Family]++
+			}
 		}
+		conflicts = t.claim(conflicts, s, EntryClusterIP, s.ClusterIP)
+	}
+	for _, s := range services {
+		conflicts = t.claim(conflicts, s, EntryExternalIP, s.ExternalIPs...)
+		conflicts = t.claim(conflicts, s, EntryLoadBalancer, s.LoadBalancerIPs...)
 		if s.NodePort == 0 {
 			continue
 		}
-		nk := portKey{s.NodePort, s.Protocol, s.Family}
-		if w, ok := t.nodePorts[nk]; ok {
+		k := portKey{s.NodePort, s.Protocol, s.Family}
+		if w, ok := t.nodePorts[k]; ok {
 			conflicts = append(conflicts, Conflict{s, w, fmt.Sprintf("node port %d/%s", s.NodePort, s.Protocol)})
 		} else {
-			t.nodePorts[nk] = s
+			t.nodePorts[k] = s
 		}
 	}
 	for _, a := range node.Addresses {
@@ -108,6 +75,22 @@ func NewTable(generation uint64, built time.Time, node Node, services []*Service
 		}
 	}
 	return t, conflicts
+}
+
+// claim gives addresses to a service port. That a service port names an address
+// twice is no conflict.
+func (t *Table) claim(conflicts []Conflict, s *ServicePort, entry Entry, addresses ...netip.Addr) []Conflict {
+	for _, a := range addresses {
+		k := addrPortKey{a.As16(), s.Port, s.Protocol}
+		w, ok := t.addresses[k]
+		switch {
+		case !ok:
+			t.addresses[k] = target{s, entry}
+		case w.service != s:
+			conflicts = append(conflicts, Conflict{s, w.service, fmt.Sprintf("%s %s/%s", entry.words(), netip.AddrPortFrom(a, s.Port), s.Protocol)})
+		}
+	}
+	return conflicts
 }
 
 // servesNodePorts says whether node ports are open on the address. As in
@@ -133,10 +116,18 @@ func (t *Table) Generation() uint64 { return t.generation }
 // Built is when the table was made.
 func (t *Table) Built() time.Time { return t.built }
 
-// Node is the node the table was made for. Its slices are shared: read only.
-func (t *Table) Node() Node { return t.node }
+// Node is the node the table was made for: read only.
+func (t *Table) Node() *Node { return &t.node }
 
-// NodePortAddresses are the node's addresses on which node ports are open.
+// Services are all service ports, in the order they were given. Read only.
+func (t *Table) Services() []*ServicePort { return t.services }
+
+// EndpointCount counts the endpoints of the family, usable or not, once for each
+// service port.
+func (t *Table) EndpointCount(f Family) int { return t.endpoints[f] }
+
+// NodePortAddresses are the node's addresses on which node ports are open, without
+// loopback ones.
 func (t *Table) NodePortAddresses() []netip.Addr {
 	var addrs []netip.Addr
 	for _, a := range t.node.Addresses {
@@ -147,8 +138,39 @@ func (t *Table) NodePortAddresses() []netip.Addr {
 	return addrs
 }
 
-// Services are all service ports, in the order they were given. Read only.
-func (t *Table) Services() []*ServicePort { return t.services }
+// AllNodePortAddresses says whether node ports of the family are open on whatever
+// address the node has (kube-proxy: NodePortAddresses.MatchAll).
+func (t *Table) AllNodePortAddresses(f Family) bool {
+	restricted := false
+	for _, p := range t.node.NodePortAddresses {
+		if FamilyOf(p.Addr()) == f {
+			if p.Bits() == 0 {
+				return true
+			}
+			restricted = true
+		}
+	}
+	return !restricted
+}
+
+// OpensNodePorts says whether node ports are open on the address, which need not be
+// the node's.
+func (t *Table) OpensNodePorts(a netip.Addr) bool {
+	if !a.IsLoopback() {
+		_, ok := t.nodePortAddrs[a.As16()]
+		return ok
+	}
+	switch {
+	case !a.Is4() || !t.node.LocalhostNodePorts:
+		return false
+	case t.AllNodePortAddresses(IPv4):
+		return true
+	}
+	// Restricted to addresses that interfaces have, of which lo has this one.
+	return a == loopback && servesNodePorts(a, t.node.NodePortAddresses)
+}
+
+var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 
 // IsLocal says whether the address is one of the node's, loopback ones included
 // (iptables: addrtype LOCAL).
@@ -157,33 +179,39 @@ func (t *Table) IsLocal(a netip.Addr) bool {
 	return ok || a.IsLoopback()
 }
 
-// lookup finds the service port a packet is addressed to, and by which way.
-func (t *Table) lookup(p *Packet) (*ServicePort, Entry) {
-	addr := p.Destination.Addr()
-	if s, ok := t.clusterIPs[addrPortKey{addr.As16(), p.Destination.Port(), p.Protocol}]; ok {
-		return s, EntryClusterIP
+// Candidates are the service ports that have to do with the packet's destination: by
+// address, and by node port if the destination is the node's.
+func (t *Table) Candidates(p *Packet) []*ServicePort {
+	var found []*ServicePort
+	if tg, ok := t.byAddress(p); ok {
+		found = append(found, tg.service)
 	}
-	// The cheap test first: most packets are to no local address.
-	if _, ok := t.nodePortAddrs[addr.As16()]; ok {
-		if s, ok := t.nodePorts[portKey{p.Destination.Port(), p.Protocol, FamilyOf(addr)}]; ok {
-			return s, EntryNodePort
-		}
+	if s := t.byNodePort(p); s != nil && t.IsLocal(p.Destination.Addr()) && (len(found) == 0 || found[0] != s) {
+		found = append(found, s)
 	}
-	return nil, EntryNone
+	return found
 }
 
-// outsideCluster says whether ClusterIP traffic from the address is masqueraded
-// for coming from outside the cluster (rule "! -s CIDR ... -j KUBE-MARK-MASQ").
-func (t *Table) outsideCluster(src netip.Addr) bool {
-	known := false
-	for _, p := range t.node.ClusterCIDRs {
-		if FamilyOf(p.Addr()) != FamilyOf(src) {
-			continue
-		}
-		if p.Contains(src) {
-			return false
-		}
-		known = true
-	}
-	return known
+// Owns says whether the address, with the service port's port and protocol, leads to
+// it. It does not where another service port claims the same and came first.
+func (t *Table) Owns(s *ServicePort, a netip.Addr) bool {
+	return t.addresses[addrPortKey{a.As16(), s.Port, s.Protocol}].service == s
+}
+
+// OwnsNodePort is [Table.Owns] for the node port.
+func (t *Table) OwnsNodePort(s *ServicePort) bool {
+	return s.NodePort != 0 && t.nodePorts[portKey{s.NodePort, s.Protocol, s.Family}] == s
+}
+
+// byAddress finds the service port that has the packet's destination as one of its
+// own addresses.
+func (t *Table) byAddress(p *Packet) (target, bool) {
+	tg, ok := t.addresses[addrPortKey{p.Destination.Addr().As16(), p.Destination.Port(), p.Protocol}]
+	return tg, ok
+}
+
+// byNodePort finds the service port whose node port the packet's destination port
+// is, on whatever address.
+func (t *Table) byNodePort(p *Packet) *ServicePort {
+	return t.nodePorts[portKey{p.Destination.Port(), p.Protocol, FamilyOf(p.Destination.Addr())}]
 }

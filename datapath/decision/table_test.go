@@ -13,7 +13,7 @@ func cluster() Node {
 	return Node{
 		Name:         "worker1",
 		Addresses:    []netip.Addr{netip.MustParseAddr("172.20.0.2"), netip.MustParseAddr("fd20::2")},
-		ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd44::/48")},
+		Detector:  Detector{CIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd44::/48")}},
 	}
 }
 
@@ -27,8 +27,10 @@ func port(name string, proto Protocol, at string, nodePort uint16, endpoints ...
 		Protocol: proto, Family: FamilyOf(ap.Addr()),
 		ClusterIP: ap.Addr(), Port: ap.Port(), NodePort: nodePort,
 	}
-	for _, e := range endpoints {
+	for i, e := range endpoints {
 		s.Endpoints = append(s.Endpoints, Endpoint{AddrPort: netip.MustParseAddrPort(e)})
+		s.Usable[Cluster] = append(s.Usable[Cluster], uint32(i))
+		s.HasEndpoints = true
 	}
 	return s
 }
@@ -62,7 +64,7 @@ func TestFirstOfTwoClaimsWins(t *testing.T) {
 		t.Errorf("conflicts %q, want %q", got, want)
 	}
 	for _, dst := range []string{"10.96.0.1:80", "172.20.0.2:30080"} {
-		if d := Decide(tb, packet(TCP, "10.244.0.9:1", dst), nil); d.ServicePort != a {
+		if d := Decide(tb, packet(TCP, "10.244.0.9:1", dst), nil, nil); d.ServicePort != a {
 			t.Errorf("%s goes to %v, want the first claimant", dst, d.ServicePort)
 		}
 	}

@@ -1,0 +1,173 @@
+package chains
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// Outcome is what a rule did to the packet.
+type Outcome string
+
+// The outcomes of a rule.
+const (
+	Passed  Outcome = "no-match" // the rule did not match
+	Jumped  Outcome = "jump"     // matched: the walk goes on in the rule's target chain
+	Marked  Outcome = "mark"     // matched: the packet carries the masquerade mark from here on
+	Applied Outcome = "match"    // matched: the rule's target did what it says
+)
+
+// Step is one rule the packet met on the walk that kube-proxy's chains would
+// have led it.
+type Step struct {
+	Table   Table   `json:"table"` // nat or filter
+	Chain   string  `json:"chain"`
+	Rule    string  `json:"rule"` // as iptables-save prints it, without "-A chain"
+	Outcome Outcome `json:"outcome"`
+	Text    string  `json:"text"` // one plain sentence
+}
+
+// Walk leads the packet through kube-proxy's rules and tells of each that it meets.
+// Rules in the fixed chains that did not match, other services' above all, are left out. All
+// arguments have to be those that the decision was made from: only the draw is
+// taken from it.
+func Walk(t *decision.Table, p *decision.Packet, d *decision.Decision, a decision.Affinity) []Step {
+	w := newWalker(t, p, d, a)
+	w.walk()
+	return w.steps
+}
+
+// walker leads one packet.
+type walker struct {
+	state
+	rules   map[Table]map[string][]Rule
+	steps   []Step
+	verdict decision.Verdict
+	snat    bool
+}
+
+func newWalker(t *decision.Table, p *decision.Packet, d *decision.Decision, a decision.Affinity) *walker {
+	w := &walker{
+		state: state{Packet: p, table: t, dst: p.Destination, d: d, a: a},
+		rules: map[Table]map[string][]Rule{Filter: {}, NAT: {}},
+	}
+	f := decision.FamilyOf(p.Destination.Addr())
+	rules := newWriter(t, f)
+	rules.rules = jumps(t, f)
+	for _, s := range t.Candidates(p) {
+		rules.service(s)
+	}
+	for _, r := range append(rules.rules, common(t, f)...) {
+		w.rules[r.Table][r.Chain] = append(w.rules[r.Table][r.Chain], r)
+	}
+	return w
+}
+
+// walk goes through the hooks in the kernel's order. A packet made on the node for
+// the node itself comes in again by lo, but nat is only looked at once for a flow.
+func (w *walker) walk() {
+	local := w.table.IsLocal(w.dst.Addr())
+	if w.Local {
+		w.run(NAT, "OUTPUT")
+	} else {
+		w.run(NAT, "PREROUTING")
+	}
+	if w.dnat {
+		w.verdict = decision.DNAT
+		w.postrouting()
+		return
+	}
+	if len(w.steps) == 0 {
+		w.steps = append(w.steps, Step{NAT, Services, "", Passed, fmt.Sprintf("no service has %s/%s", w.Destination, w.Protocol)})
+	}
+	switch {
+	case w.Local:
+		if w.run(Filter, "OUTPUT") || !local {
+			return
+		}
+		w.run(Filter, "INPUT")
+	case local:
+		w.run(Filter, "INPUT")
+	default:
+		w.run(Filter, "FORWARD")
+	}
+}
+
+// postrouting is for packets that leave the node, or were made on it.
+func (w *walker) postrouting() {
+	if w.Local || !w.table.IsLocal(w.dst.Addr()) {
+		w.run(NAT, "POSTROUTING")
+		return
+	}
+	if w.marked {
+		w.steps = append(w.steps, Step{NAT, Postrouting, "", Passed,
+			fmt.Sprintf("%s is this node: the packet is delivered here and does not pass POSTROUTING, so its source stays", w.dst.Addr())})
+	}
+}
+
+// run goes through a chain. It says whether the walk through the table has ended.
+func (w *walker) run(table Table, chain string) (ended bool) {
+	rules := w.rules[table][chain]
+	for i := range rules {
+		r := &rules[i]
+		matched := !slices.ContainsFunc(r.matches, func(m match) bool { return !m.matches(&w.state) })
+		w.tell(r, matched)
+		if !matched {
+			continue
+		}
+		switch r.target.kind {
+		case jump:
+			if r.target.arg == MarkMasq {
+				w.marked = true
+			} else if w.run(table, r.target.arg) {
+				return true
+			}
+		case ret:
+			return false
+		case clearMark:
+			w.marked = false
+		case dnat:
+			w.dst, w.dnat = r.target.to, true
+			return true
+		case masquerade:
+			w.snat = true
+			return true
+		case verdict:
+			w.conclude(r.target.arg)
+			return true
+		}
+	}
+	return false
+}
+
+// conclude takes a verdict of the filter table.
+func (w *walker) conclude(v string) {
+	switch v {
+	case "ACCEPT":
+		w.verdict = decision.Accept
+	case "DROP":
+		w.verdict = decision.Drop
+	default:
+		w.verdict = decision.Reject
+	}
+}
+
+// tell adds the step, if the rule is worth telling of.
+func (w *walker) tell(r *Rule, matched bool) {
+	crowded := slices.Contains(fixedChains[r.Table], r.Chain)
+	if r.say == nil || !matched && crowded {
+		return
+	}
+	o := Passed
+	switch {
+	case !matched:
+	case r.target.kind == jump && r.target.arg == MarkMasq:
+		o = Marked
+	case r.target.kind == jump:
+		o = Jumped
+	default:
+		o = Applied
+	}
+	w.steps = append(w.steps, Step{r.Table, r.Chain, r.String(), o, r.say(&w.state, matched)})
+}
