@@ -11,12 +11,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/datapath/affinity"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
 // Marks are the bits of packet and connection marks that are ours.
 type Marks struct {
-	Masquerade uint32 // packet mark: the flow is to be masqueraded (kube-proxy: 0x4000)
 	Reject     uint32 // packet mark: the packet is to be refused by a rule
 	Connection uint32 // connection mark of our entries
 }
@@ -34,6 +34,7 @@ type Engine struct {
 	changed chan struct{} // the table was replaced; holds one token
 	rules   rules
 	workers []*worker
+	bound   *affinity.Table
 	sink    FlowSink
 }
 
@@ -83,7 +84,9 @@ func (e *Engine) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 		case <-e.changed:
-			if err = e.rules.Follow(e.table.Load()); err != nil {
+			t := e.table.Load()
+			e.bound.Retain(t)
+			if err = e.rules.Follow(t); err != nil {
 				err = fmt.Errorf("follow service table: %w", err)
 			}
 		}

@@ -2,6 +2,7 @@ package datapath
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/datapath/affinity"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/hostnet"
 	"github.com/nfqproxy/nfqproxy/datapath/nfqueue"
@@ -29,9 +31,9 @@ type Config struct {
 	Steps bool
 }
 
-// DefaultMarks are kube-proxy's masquerade bit, the bit the kubelet once used for
-// packets to be dropped, and ours for connections.
-var DefaultMarks = Marks{Masquerade: 0x4000, Reject: 0x8000, Connection: conntrack.DefaultMark}
+// defaultMarks are the bit the kubelet once used for packets to be dropped, and ours
+// for connections. The masquerade bit is the node's: see decision.Node.
+var defaultMarks = Marks{Reject: 0x8000, Connection: conntrack.DefaultMark}
 
 // Sizes of the queues. A waiting packet costs the kernel about a kilobyte.
 const (
@@ -51,7 +53,7 @@ func Open(cfg Config, host *hostnet.Host, table *decision.Table) (_ *Engine, err
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{changed: make(chan struct{}, 1), sink: cfg.Sink}
+	e := &Engine{changed: make(chan struct{}, 1), sink: cfg.Sink, bound: affinity.New()}
 	defer func() {
 		if err != nil {
 			for _, w := range e.workers {
@@ -64,19 +66,29 @@ func Open(cfg Config, host *hostnet.Host, table *decision.Table) (_ *Engine, err
 		if err != nil {
 			return nil, err
 		}
-		w.router, w.table = host.NewCache(), &e.table
-		w.marks, w.sink, w.steps = DefaultMarks, cfg.Sink, cfg.Steps
+		w.router, w.table, w.affinity = host.NewCache(), &e.table, e.bound
+		w.marks, w.sink, w.steps = defaultMarks, cfg.Sink, cfg.Steps
 		e.workers = append(e.workers, w)
 	}
 	setRand(e.workers, cfg.Seed)
 	// The rules come last: there is somebody at every queue by then.
 	e.rules, err = ruleset.Install(ruleset.Spec{
 		FirstQueue: cfg.FirstQueue, Queues: cfg.Queues,
-		RejectMark: DefaultMarks.Reject, MasqueradeMark: DefaultMarks.Masquerade, ConnMark: DefaultMarks.Connection,
+		RejectMark: defaultMarks.Reject, MasqueradeMark: table.Node().Mark(), ConnMark: defaultMarks.Connection,
 		SeenTimeout: seenTimeout(), SeenSize: seenSize, Native: native,
 	})
 	if err != nil {
 		return nil, err
+	}
+	if err := restoreAffinity(e.bound, table); err != nil {
+		return nil, errors.Join(err, e.rules.Remove())
+	}
+	if table.Node().LocalhostNodePorts {
+		// As kube-proxy does: without it the kernel takes the replies to node ports on
+		// loopback addresses for martians. The ruleset keeps others out.
+		if err := os.WriteFile("/proc/sys/net/ipv4/conf/all/route_localnet", []byte("1"), 0); err != nil {
+			return nil, errors.Join(fmt.Errorf("node ports on 127.0.0.1 need route_localnet (or set --iptables-localhost-nodeports=false): %w", err), e.rules.Remove())
+		}
 	}
 	e.SetTable(table)
 	return e, nil

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/datapath/chains"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/nfqueue"
@@ -32,6 +33,12 @@ type (
 	// router knows masquerade addresses; see [hostnet.Cache].
 	router interface {
 		MasqueradeSource(dst netip.Addr) (netip.Addr, error)
+		InterfaceName(index uint32) string
+	}
+	// affinities knows which clients are bound; see [affinity.Table].
+	affinities interface {
+		decision.Affinity
+		Bind(s *decision.ServicePort, endpoint netip.AddrPort, client netip.Addr)
 	}
 )
 
@@ -53,6 +60,7 @@ type worker struct {
 	queue       queue
 	connections connections
 	router      router
+	affinity    affinities
 	rand        decision.Rand
 	table       *atomic.Pointer[decision.Table]
 	marks       Marks
@@ -113,6 +121,8 @@ func (w *worker) process(n int) (err error) {
 		w.decide(table, i)
 	}
 	w.connections.Establish(w.entries, w.results[:len(w.entries)])
+	// Bound before the verdicts: the client's next flow may come right behind.
+	w.bind(n)
 	if err := w.queue.Send(w.verdicts[:n]); err != nil {
 		return err
 	}
@@ -137,7 +147,10 @@ func (w *worker) decide(table *decision.Table, i int) {
 		return
 	}
 	j.packet.Local = p.Hook == nfqueue.Output
-	j.decision = decision.Decide(table, &j.packet, w.rand)
+	if d := &table.Node().Detector; d.Bridge != "" || d.InterfacePrefix != "" {
+		j.packet.InInterface = w.router.InterfaceName(p.InInterface)
+	}
+	j.decision = decision.Decide(table, &j.packet, w.rand, w.affinity)
 	j.decided = true
 	switch j.decision.Verdict {
 	case decision.Reject:
@@ -152,8 +165,8 @@ func (w *worker) decide(table *decision.Table, i int) {
 			Mark:        w.marks.Connection,
 			Destination: j.decision.Endpoint(),
 		}
-		if j.decision.Mark != decision.NoMasquerade {
-			v.Mark |= w.marks.Masquerade
+		if j.decision.Mark != decision.NotMarked {
+			v.Mark |= table.Node().Mark()
 		}
 		if j.decision.Masquerade {
 			if e.SourceAddr, j.err = w.router.MasqueradeSource(e.Destination.Addr()); j.err != nil {
@@ -164,6 +177,19 @@ func (w *worker) decide(table *decision.Table, i int) {
 		}
 		j.entry = len(w.entries)
 		w.entries = append(w.entries, e)
+	}
+}
+
+// bind notes the new flows of services with affinity.
+func (w *worker) bind(n int) {
+	for i := range n {
+		j := &w.jobs[i]
+		if !j.decided || j.decision.Verdict != decision.DNAT || j.decision.ServicePort.AffinitySeconds == 0 {
+			continue
+		}
+		if o := w.outcome(j); o == conntrack.Created || o == conntrack.Replaced {
+			w.affinity.Bind(j.decision.ServicePort, j.decision.Endpoint(), j.packet.Source.Addr())
+		}
 	}
 }
 
@@ -214,7 +240,7 @@ func (w *worker) record(table *decision.Table, i int, now time.Time) *flow.Recor
 	r := flow.New(table, &j.packet, &j.decision)
 	r.Time, r.Queue = &now, &w.number
 	if w.steps {
-		r.Steps = decision.Walk(table, &j.packet, &j.decision)
+		r.Steps = chains.Walk(table, &j.packet, &j.decision)
 	}
 	if j.decision.Verdict != decision.DNAT {
 		return r

@@ -15,6 +15,7 @@ import (
 	"github.com/google/gopacket/layers"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/datapath/affinity"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/nfqueue"
@@ -53,6 +54,8 @@ func (fakeRouter) MasqueradeSource(dst netip.Addr) (netip.Addr, error) {
 	return netip.MustParseAddr("172.20.0.2"), nil
 }
 
+func (fakeRouter) InterfaceName(index uint32) string { return fmt.Sprint("veth", index) }
+
 // records collects flow records.
 type records []*flow.Record
 
@@ -65,8 +68,10 @@ func servicePort(name, clusterIP string, nodePort uint16, endpoints ...string) *
 		Name:     decision.ServicePortName{Namespace: ns, Name: n},
 		Protocol: decision.TCP, Family: decision.FamilyOf(ap.Addr()), ClusterIP: ap.Addr(), Port: ap.Port(), NodePort: nodePort,
 	}
-	for _, e := range endpoints {
+	for i, e := range endpoints {
 		s.Endpoints = append(s.Endpoints, decision.Endpoint{AddrPort: netip.MustParseAddrPort(e)})
+		s.Usable[decision.Cluster] = append(s.Usable[decision.Cluster], uint32(i))
+		s.HasEndpoints = true
 	}
 	return s
 }
@@ -82,7 +87,7 @@ func newHarness(t testing.TB) *harness {
 	t.Helper()
 	table, conflicts := decision.NewTable(3, time.Time{}, decision.Node{
 		Name: "worker1", Addresses: []netip.Addr{netip.MustParseAddr("172.20.0.2")},
-		ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")},
+		Detector: decision.Detector{CIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}},
 	}, []*decision.ServicePort{
 		servicePort("default/web", "10.96.0.10:53", 30053, "10.244.0.2:8080"),
 		servicePort("default/empty", "10.96.0.11:53", 0),
@@ -96,7 +101,7 @@ func newHarness(t testing.TB) *harness {
 	current.Store(table)
 	h.worker = &worker{
 		number: 100, queue: h.queue, connections: h.kernel.Table(), router: fakeRouter{},
-		rand: rand.New(rand.NewPCG(1, 1)), table: &current, marks: DefaultMarks, sink: &h.records,
+		rand: rand.New(rand.NewPCG(1, 1)), table: &current, affinity: affinity.New(), marks: defaultMarks, sink: &h.records,
 	}
 	return h
 }
@@ -172,10 +177,10 @@ func TestWorkerRecords(t *testing.T) {
 		got = append(got, fmt.Sprintf("%s %s>%s %s %s snat=%v(%s %s) %s", r.Verdict, r.Source, r.Destination, r.Service, r.Endpoint, r.Masquerade, r.MasqueradeReason, r.MasqueradeAddress, r.Conntrack))
 	}
 	want := []string{
-		"dnat 172.20.0.9:1000>172.20.0.2:30053 default/web 10.244.0.2:8080 snat=true(node-port 172.20.0.2) created",
-		"dnat 172.20.0.9:1000>172.20.0.2:30066 default/far 10.244.66.2:8080 snat=true(node-port ) failed",
+		"dnat 172.20.0.9:1000>172.20.0.2:30053 default/web 10.244.0.2:8080 snat=true(external-destination 172.20.0.2) created",
+		"dnat 172.20.0.9:1000>172.20.0.2:30066 default/far 10.244.66.2:8080 snat=true(external-destination ) failed",
 		"accept 10.244.1.9:1000>8.8.8.8:53   snat=false( ) ",
-		"dnat 172.20.0.9:1000>172.20.0.2:30053 default/web 10.244.0.2:8080 snat=true(node-port 172.20.0.2) kept",
+		"dnat 172.20.0.9:1000>172.20.0.2:30053 default/web 10.244.0.2:8080 snat=true(external-destination 172.20.0.2) kept",
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("records\n got %s\nwant %s", strings.Join(got, "\n     "), strings.Join(want, "\n     "))

@@ -2,6 +2,7 @@ package chains
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -29,13 +30,21 @@ type Step struct {
 }
 
 // Walk leads the packet through kube-proxy's rules and tells of each that it meets.
-// Rules in the fixed chains that did not match, other services' above all, are left out. All
-// arguments have to be those that the decision was made from: only the draw is
-// taken from it.
-func Walk(t *decision.Table, p *decision.Packet, d *decision.Decision, a decision.Affinity) []Step {
-	w := newWalker(t, p, d, a)
+// Rules in the fixed chains that did not match, other services' above all, are left
+// out. t and p have to be those the decision was made from. Of the decision only
+// what was chance or memory is used: the draw, and whom affinity bound.
+func Walk(t *decision.Table, p *decision.Packet, d *decision.Decision) []Step {
+	w := newWalker(t, p, d, remembered{d})
 	w.walk()
 	return w.steps
+}
+
+// remembered is the affinity as it was when the decision was made: of the endpoints
+// in order, the first that the client was bound to is the one chosen.
+type remembered struct{ d *decision.Decision }
+
+func (r remembered) Bound(_ *decision.ServicePort, endpoint netip.AddrPort, _ netip.Addr) bool {
+	return r.d.Reason == decision.Bound && endpoint == r.d.Endpoint()
 }
 
 // walker leads one packet.

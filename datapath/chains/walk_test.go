@@ -220,6 +220,9 @@ func TestWalkAgreesWithDecide(t *testing.T) {
 				d := decision.Decide(w.table, p, r, w.bound)
 				walk := newWalker(w.table, p, &d, w.bound)
 				walk.walk()
+				if told := Walk(w.table, p, &d); text(told) != text(walk.steps) {
+					t.Fatalf("seed %d: Walk tells\n%sthe affinity of then gives\n%s", seed, text(told), text(walk.steps))
+				}
 				want := fmt.Sprintf("%s dnat=%v to %v snat=%v", walk.verdict, walk.dnat, walk.dst, walk.snat)
 				dst := p.Destination
 				if d.Verdict == decision.DNAT {
@@ -292,7 +295,7 @@ func TestSentences(t *testing.T) {
 		for range 20 {
 			p := w.packet()
 			d := decision.Decide(w.table, p, w.Rand, w.bound)
-			steps := Walk(w.table, p, &d, w.bound)
+			steps := Walk(w.table, p, &d)
 			if len(steps) == 0 {
 				t.Fatalf("no steps for %+v", *p)
 			}

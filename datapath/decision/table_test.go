@@ -11,8 +11,8 @@ import (
 // cluster is the node of the tests: two worker addresses, pods in 10.244.0.0/16.
 func cluster() Node {
 	return Node{
-		Name:         "worker1",
-		Addresses:    []netip.Addr{netip.MustParseAddr("172.20.0.2"), netip.MustParseAddr("fd20::2")},
+		Name:      "worker1",
+		Addresses: []netip.Addr{netip.MustParseAddr("172.20.0.2"), netip.MustParseAddr("fd20::2")},
 		Detector:  Detector{CIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd44::/48")}},
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/datapath/chains"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
@@ -30,14 +31,20 @@ type Record struct {
 	Destination string `json:"destination"` // ip:port, before translation
 	Local       bool   `json:"local"`       // generated on the node itself
 
-	Service  string `json:"service,omitempty"`  // namespace/name:port
-	Entry    string `json:"entry,omitempty"`    // see decision.Entry
+	Service string `json:"service,omitempty"` // namespace/name:port
+	Entry   string `json:"entry,omitempty"`   // see decision.Entry
+	// Branch and Policy say which endpoints were looked at, and why those: see
+	// decision.Branch. Policy is Cluster or Local.
+	Branch   string `json:"branch,omitempty"`
+	Policy   string `json:"policy,omitempty"`
 	Endpoint string `json:"endpoint,omitempty"` // ip:port; present iff verdict is dnat
 	Pod      string `json:"pod,omitempty"`      // namespace/name behind the endpoint, where known
 
-	Candidates []Candidate `json:"candidates,omitempty"` // the endpoints it could have got
-	Excluded   []Excluded  `json:"excluded,omitempty"`   // those it could not, and why
-	Draw       *float64    `json:"draw,omitempty"`       // in [0, 1); present iff there was a choice
+	// Candidates are the endpoints it could have got; their probabilities add up to
+	// 1. A client bound by affinity could have got one. Excluded are the others.
+	Candidates []Candidate `json:"candidates,omitempty"`
+	Excluded   []Excluded  `json:"excluded,omitempty"`
+	Draw       *float64    `json:"draw,omitempty"` // in [0, 1); present iff there was a choice
 
 	Masquerade bool `json:"masquerade"` // the source is rewritten
 	// MasqueradeReason says why the packet carries the masquerade mark. It may do so
@@ -57,7 +64,7 @@ type Record struct {
 
 	Generation uint64 `json:"generation"` // of the service table, from 1
 
-	Steps []decision.Step `json:"steps,omitempty"` // where asked for
+	Steps []chains.Step `json:"steps,omitempty"` // where asked for
 }
 
 // Candidate is an endpoint the flow could have got, and how likely.
@@ -69,7 +76,7 @@ type Candidate struct {
 // Excluded is an endpoint that gets no new flows, and why.
 type Excluded struct {
 	Endpoint string `json:"endpoint"`
-	Reason   string `json:"reason"` // see decision.ExclusionReason
+	Reason   string `json:"reason"` // see decision.Exclusion
 }
 
 // New makes the record of a decision, without steps and without what only a live
@@ -91,22 +98,50 @@ func New(t *decision.Table, p *decision.Packet, d *decision.Decision) *Record {
 		return r
 	}
 	r.Service, r.Entry = s.Name.String(), d.Entry.String()
-	for _, e := range s.Endpoints {
-		r.Candidates = append(r.Candidates, Candidate{e.AddrPort.String(), 1 / float64(len(s.Endpoints))})
-	}
-	for _, e := range s.Excluded {
-		r.Excluded = append(r.Excluded, Excluded{e.AddrPort.String(), e.Reason.String()})
+	r.addEndpoints(d)
+	if d.Branch != decision.BranchNone {
+		r.Branch, r.Policy = d.Branch.String(), d.Policy.String()
 	}
 	if d.Verdict != decision.DNAT {
 		return r
 	}
 	r.Endpoint, r.Pod = d.Endpoint().String(), s.Endpoints[d.Index].Pod
-	if d.Drawn() {
+	if d.Drawn {
 		draw := d.Draw
 		r.Draw = &draw
 	}
 	r.Masquerade, r.MasqueradeReason = d.Masquerade, d.Mark.String()
 	return r
+}
+
+// addEndpoints says of every endpoint of the service port whether the flow could have
+// gone there.
+func (r *Record) addEndpoints(d *decision.Decision) {
+	s, policy := d.ServicePort, d.Policy
+	if d.Branch == decision.BranchNone { // not looked at: those that would have been
+		policy = s.ExternalPolicy
+		if d.Entry == decision.EntryClusterIP {
+			policy = s.InternalPolicy
+		}
+	}
+	for i := range s.Endpoints {
+		e := &s.Endpoints[i]
+		why := e.Exclusions[policy]
+		switch {
+		case d.Verdict != decision.DNAT || why != 0:
+		case d.Reason != decision.Bound:
+			r.Candidates = append(r.Candidates, Candidate{e.AddrPort.String(), 1 / float64(len(s.Usable[policy]))})
+			continue
+		case uint32(i) == d.Index:
+			r.Candidates = append(r.Candidates, Candidate{e.AddrPort.String(), 1})
+			continue
+		default:
+			why = decision.NotBound
+		}
+		if why != 0 {
+			r.Excluded = append(r.Excluded, Excluded{e.AddrPort.String(), why.String()})
+		}
+	}
 }
 
 // SetKept turns the record into one of a packet whose tuple was decided before:

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/nfqproxy/nfqproxy/datapath/chains"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
@@ -126,16 +127,16 @@ func (s Style) Walk(r *Record, indent string) string {
 		last = step.Chain
 		mark, color := "->", green
 		switch step.Outcome {
-		case decision.Passed:
+		case chains.Passed:
 			mark, color = " .", dim
-		case decision.Marked:
+		case chains.Marked:
 			mark, color = " *", yellow
 		}
 		text := step.Text
 		if p := probability(step.Rule); p != "" {
 			text = p + ": " + text
 		}
-		if step.Outcome == decision.Passed {
+		if step.Outcome == chains.Passed {
 			text = s.paint(dim, text)
 		}
 		fmt.Fprintf(&b, "%s%-*s %s %s\n", indent, width, name, s.paint(color, mark), text)

@@ -23,6 +23,8 @@ type kernel interface {
 	addresses() ([]address, error)
 	// route looks the destination up as for a packet made on this host.
 	route(dst netip.Addr) (route, error)
+	// linkName names an interface.
+	linkName(index int) (string, error)
 	// watch calls changed after every change of links, addresses and routes, and
 	// whenever changes may have been missed, until close. addresses is false if
 	// only routes changed.
@@ -151,6 +153,7 @@ type Cache struct {
 	host    *Host
 	changes uint64 // up to which the answers are good
 	sources map[netip.Addr]netip.Addr
+	names   map[uint32]string
 }
 
 // maxCached bounds a cache. There is one answer for each endpoint that takes
@@ -159,16 +162,12 @@ const maxCached = 1 << 17
 
 // NewCache makes an empty cache.
 func (h *Host) NewCache() *Cache {
-	return &Cache{host: h, sources: make(map[netip.Addr]netip.Addr)}
+	return &Cache{host: h, sources: make(map[netip.Addr]netip.Addr), names: make(map[uint32]string)}
 }
 
 // MasqueradeSource is [Host.MasqueradeSource]. Errors are not remembered.
 func (c *Cache) MasqueradeSource(dst netip.Addr) (netip.Addr, error) {
-	// Read before asking: a change in between makes the answer an old one.
-	if now := c.host.changes.Load(); now != c.changes || len(c.sources) >= maxCached {
-		clear(c.sources)
-		c.changes = now
-	}
+	c.refresh()
 	if a, ok := c.sources[dst]; ok {
 		return a, nil
 	}
@@ -177,6 +176,29 @@ func (c *Cache) MasqueradeSource(dst netip.Addr) (netip.Addr, error) {
 		c.sources[dst] = a
 	}
 	return a, err
+}
+
+// InterfaceName names an interface by its index; empty if there is none.
+func (c *Cache) InterfaceName(index uint32) string {
+	c.refresh()
+	name, ok := c.names[index]
+	if !ok {
+		if n, err := c.host.kernel.linkName(int(index)); err == nil {
+			name = n
+		}
+		c.names[index] = name
+	}
+	return name
+}
+
+// refresh forgets what may have changed. It comes before asking: a change in between
+// makes the answer an old one.
+func (c *Cache) refresh() {
+	if now := c.host.changes.Load(); now != c.changes || len(c.sources) >= maxCached {
+		clear(c.sources)
+		clear(c.names)
+		c.changes = now
+	}
 }
 
 // Close ends Watch.

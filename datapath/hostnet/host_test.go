@@ -32,6 +32,10 @@ func (k *fakeKernel) watch(changed func(bool)) error {
 	return errors.New("socket closed")
 }
 func (k *fakeKernel) close() error { return nil }
+func (k *fakeKernel) linkName(index int) (string, error) {
+	k.lookups++
+	return fmt.Sprint("veth", index), nil
+}
 
 // on makes an address of an interface from "addr/bits".
 func on(link int, cidr string) address {
@@ -137,5 +141,23 @@ func TestWatchTellsAddresses(t *testing.T) {
 	want := "[[172.20.0.2 fd20::2] [172.20.0.2 fd20::2]]"
 	if fmt.Sprint(got) != want {
 		t.Errorf("told %v, want %s: without loopback, each once, not for route changes", got, want)
+	}
+}
+
+func TestInterfaceName(t *testing.T) {
+	k := &fakeKernel{events: []bool{true}}
+	h := newHost(k)
+	c := h.NewCache()
+	for range 3 {
+		if got := c.InterfaceName(7); got != "veth7" {
+			t.Errorf("interface 7 is %q", got)
+		}
+	}
+	if k.lookups != 1 {
+		t.Errorf("%d look-ups, want 1", k.lookups)
+	}
+	_ = h.Watch(func([]netip.Addr) {})
+	if c.InterfaceName(7); k.lookups != 2 {
+		t.Errorf("%d look-ups after a change, want 2", k.lookups)
 	}
 }

@@ -100,6 +100,14 @@ func (k *rtnetlink) route(dst netip.Addr) (route, error) {
 	return r, nil
 }
 
+func (k *rtnetlink) linkName(index int) (string, error) {
+	link, err := k.handle.LinkByIndex(index)
+	if err != nil {
+		return "", err
+	}
+	return link.Attrs().Name, nil
+}
+
 func (k *rtnetlink) watch(changed func(addresses bool)) error {
 	changed(true)
 	for {

@@ -24,6 +24,7 @@ const (
 	nfqaPacketHdr  = 1
 	nfqaVerdictHdr = 2
 	nfqaMark       = 3
+	nfqaInDev      = 5 // NFQA_IFINDEX_INDEV
 	nfqaPayload    = 10
 
 	nfDrop   = 0
@@ -44,6 +45,8 @@ type Packet struct {
 	ID   uint32 // of the packet within its queue
 	Hook Hook
 	Mark uint32 // the packet's mark
+	// InInterface is the index of the interface it came in by; 0: made on this host.
+	InInterface uint32
 	// Payload starts with the IP header and ends with the packet or at the copy
 	// range. It is valid until the next Receive.
 	Payload []byte
@@ -87,6 +90,8 @@ func parse(b []byte) (p Packet, refusal syscall.Errno, err error) {
 			p.ID, p.Hook, hasID = binary.BigEndian.Uint32(v), Hook(v[6]), true
 		case typ == nfqaMark && len(v) >= 4:
 			p.Mark = binary.BigEndian.Uint32(v)
+		case typ == nfqaInDev && len(v) >= 4:
+			p.InInterface = binary.BigEndian.Uint32(v)
 		case typ == nfqaPayload:
 			p.Payload = v
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -138,11 +139,17 @@ func (r *Ruleset) Follow(t *decision.Table) error {
 		next[s] = make(map[string]bool)
 	}
 	for _, s := range t.Services() {
+		if !s.HasEndpoints {
+			// Nothing to it is ever translated; what is not refused may pass.
+			continue
+		}
 		proto := byte(s.Protocol)
 		f := familyOf(s.ClusterIP)
 		if set := r.sets.service[serviceSet{f.nfproto, proto}]; set != nil {
-			// A field of a concatenation is filled up to whole registers.
-			next[set][addrBytes(s.ClusterIP)+portBytes(s.Port)+"\x00\x00"] = true
+			for _, a := range slices.Concat([]netip.Addr{s.ClusterIP}, s.ExternalIPs, s.LoadBalancerIPs) {
+				// A field of a concatenation is filled up to whole registers.
+				next[set][addrBytes(a)+portBytes(s.Port)+"\x00\x00"] = true
+			}
 		}
 		if set := r.sets.nodePort[proto]; set != nil && s.NodePort != 0 {
 			next[set][portBytes(s.NodePort)] = true

@@ -142,7 +142,7 @@ func services(n int) []*decision.ServicePort {
 			for _, ip := range []netip.Addr{v4, v6} {
 				all = append(all, &decision.ServicePort{
 					Name:     decision.ServicePortName{Namespace: "default", Name: fmt.Sprint(i)},
-					Protocol: proto, Family: decision.FamilyOf(ip), ClusterIP: ip, Port: 80, NodePort: uint16(30000 + i),
+					Protocol: proto, Family: decision.FamilyOf(ip), ClusterIP: ip, Port: 80, NodePort: uint16(30000 + i), HasEndpoints: true,
 				})
 			}
 		}
