@@ -65,6 +65,22 @@ type Record struct {
 	Generation uint64 `json:"generation"` // of the service table, from 1
 
 	Steps []chains.Step `json:"steps,omitempty"` // where asked for
+	// Hint is what might help who asked; in simulations only.
+	Hint string `json:"hint,omitempty"`
+	// Reply is the way of the answer, where asked for; in simulations only.
+	Reply *Reply `json:"reply,omitempty"`
+}
+
+// Reply is the way of the answer back through the node.
+type Reply struct {
+	// Source and Destination are the answer's ip:port as the endpoint sends it;
+	// Destination is empty if it is an address of the node that is not known.
+	Source      string `json:"source,omitempty"`
+	Destination string `json:"destination,omitempty"`
+	// SeenSource and SeenDestination are those with which it reaches the client.
+	SeenSource      string   `json:"seenSource,omitempty"`
+	SeenDestination string   `json:"seenDestination,omitempty"`
+	Steps           []string `json:"steps"` // one plain sentence each
 }
 
 // Candidate is an endpoint the flow could have got, and how likely.
