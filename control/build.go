@@ -5,9 +5,7 @@ package control
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -56,48 +54,4 @@ func slicesByService(all []*discoveryv1.EndpointSlice) map[serviceKey][]*discove
 		slices.SortFunc(g, func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
 	}
 	return groups
-}
-
-// serviceWarnings tells of what an API server would have allocated and a file
-// does not say.
-func serviceWarnings(svc *corev1.Service) []string {
-	if ignored(svc) {
-		return nil
-	}
-	key := serviceKey{svc.Namespace, svc.Name}
-	if len(clusterIPs(svc)) == 0 {
-		return []string{fmt.Sprintf("service %s has no clusterIP: no API server assigned one, so it is left out; set spec.clusterIP", key)}
-	}
-	// A LoadBalancer may do without node ports.
-	if svc.Spec.Type != corev1.ServiceTypeNodePort {
-		return nil
-	}
-	var warnings []string
-	for i, p := range svc.Spec.Ports {
-		if p.NodePort == 0 {
-			warnings = append(warnings, fmt.Sprintf("service %s of type NodePort has no nodePort for port %d/%s: no API server assigned one; set spec.ports[%d].nodePort", key, p.Port, p.Protocol, i))
-		}
-	}
-	return warnings
-}
-
-// nodeWarnings tells of a node name that none of the Node objects has: names
-// match exactly, so every endpoint would count as remote.
-func nodeWarnings(nodes []*corev1.Node, node NodeConfig) []string {
-	if node.Name == "" || len(nodes) == 0 {
-		return nil
-	}
-	const shown = 5
-	var names []string
-	for _, n := range nodes {
-		if n.Name == node.Name {
-			return nil
-		}
-		names = append(names, n.Name)
-	}
-	slices.Sort(names)
-	if len(names) > shown {
-		names = append(names[:shown], "...")
-	}
-	return []string{fmt.Sprintf("node %q is none of the cluster's nodes (%s): no endpoint counts as local", node.Name, strings.Join(names, ", "))}
 }

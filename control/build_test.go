@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -63,13 +62,8 @@ func TestSlicesBelongToServicesByLabelAndNamespace(t *testing.T) {
 }
 
 func TestBuildDoesNotDependOnTheOrderOfObjects(t *testing.T) {
-	from := func(node string) discoveryv1.Endpoint {
-		e := ready("10.0.0.1")
-		e.NodeName = &node
-		return e
-	}
-	a := slice("a", discoveryv1.AddressTypeIPv4, 80, from("one"))
-	b := slice("b", discoveryv1.AddressTypeIPv4, 80, from("two")) // the same endpoint elsewhere
+	a := slice("a", discoveryv1.AddressTypeIPv4, 80, on("one", ready("10.0.0.1")))
+	b := slice("b", discoveryv1.AddressTypeIPv4, 80, on("two", ready("10.0.0.1"))) // the same endpoint elsewhere
 	one, _ := Build(&manifest.Objects{Services: []*corev1.Service{service()}, EndpointSlices: []*discoveryv1.EndpointSlice{a, b}}, NodeConfig{})
 	two, _ := Build(&manifest.Objects{Services: []*corev1.Service{service()}, EndpointSlices: []*discoveryv1.EndpointSlice{b, a}}, NodeConfig{})
 	if !reflect.DeepEqual(one, two) {
@@ -95,49 +89,41 @@ func TestBuildDoesNotChangeItsInput(t *testing.T) {
 	}
 }
 
-func node(name string) *corev1.Node {
-	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
-}
-
-func TestWarnings(t *testing.T) {
-	nodePort := func(ports ...int32) func(*corev1.Service) {
-		return func(s *corev1.Service) {
-			s.Spec.Type, s.Spec.Ports = corev1.ServiceTypeNodePort, nil
-			for i, p := range ports {
-				s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Port: 80 + int32(i), Protocol: corev1.ProtocolTCP, NodePort: p})
-			}
-		}
+func TestBuildSeesTheClusterFromTheNode(t *testing.T) {
+	hinted := func(zone string, e discoveryv1.Endpoint) discoveryv1.Endpoint {
+		e.Hints = &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: zone}}}
+		return e
 	}
-	const noClusterIP = "service default/web has no clusterIP: no API server assigned one, so it is left out; set spec.clusterIP"
+	labelled := node("worker")
+	labelled.Labels = map[string]string{corev1.LabelTopologyZone: "a"}
+	objects := &manifest.Objects{
+		Services: []*corev1.Service{service(func(s *corev1.Service) { s.Spec.InternalTrafficPolicy = new(corev1.ServiceInternalTrafficPolicyLocal) }),
+			service(named("default", "api"))},
+		EndpointSlices: []*discoveryv1.EndpointSlice{
+			v4(80, on("other", ready("10.0.0.1")), on("worker", ready("10.0.0.2"))),
+			of("default", "api", v4(80, hinted("a", ready("10.0.0.1")), hinted("b", ready("10.0.0.2")))),
+		},
+		Nodes: []*corev1.Node{node("other"), labelled},
+	}
 	tests := []struct {
-		name  string
-		svc   *corev1.Service
-		nodes []*corev1.Node
-		node  string
-		want  []string
+		name     string
+		node     NodeConfig
+		web, api []uint32 // usable: web's by policy Local, api's by policy Cluster
 	}{
-		{name: "all is well", svc: service()},
-		{name: "no clusterIP", svc: service(withIPs()), want: []string{noClusterIP}},
-		{name: "no clusterIP, so node ports are not the trouble", svc: service(withIPs(), nodePort(0)), want: []string{noClusterIP}},
-		{name: "headless", svc: service(withIPs("None"))},
-		{name: "ExternalName", svc: service(withIPs(), withType(corev1.ServiceTypeExternalName))},
-		{name: "another proxy's", svc: service(withIPs(), withLabel(labelProxyName, ""))},
-		{name: "NodePort without nodePort", svc: service(nodePort(30080, 0)), want: []string{
-			"service default/web of type NodePort has no nodePort for port 81/TCP: no API server assigned one; set spec.ports[1].nodePort"}},
-		{name: "LoadBalancer without nodePort", svc: service(withType(corev1.ServiceTypeLoadBalancer))},
-		{name: "node among the nodes", svc: service(), nodes: []*corev1.Node{node("a"), node("b")}, node: "b"},
-		{name: "node name not known", svc: service(), nodes: []*corev1.Node{node("a")}},
-		{name: "no nodes", svc: service(), node: "b"},
-		{name: "node none of the nodes", svc: service(), nodes: []*corev1.Node{node("b"), node("a")}, node: "B",
-			want: []string{`node "B" is none of the cluster's nodes (a, b): no endpoint counts as local`}},
-		{name: "node none of many nodes", svc: service(), nodes: []*corev1.Node{node("a"), node("b"), node("c"), node("d"), node("e"), node("f")}, node: "x",
-			want: []string{`node "x" is none of the cluster's nodes (a, b, c, d, e, ...): no endpoint counts as local`}},
+		{"by name, and by the zone of its label", NodeConfig{Name: "worker"}, []uint32{1}, []uint32{0}},
+		{"by the configured zone rather than the label", NodeConfig{Name: "worker", Zone: "b"}, []uint32{1}, []uint32{1}},
+		{"a node without a label has no zone", NodeConfig{Name: "other"}, []uint32{0}, []uint32{0, 1}},
+		{"a node without an object has no zone", NodeConfig{Name: "gone"}, nil, []uint32{0, 1}},
+		{"a node that is not known may have a zone", NodeConfig{Zone: "a"}, nil, []uint32{0}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			_, got := Build(&manifest.Objects{Services: []*corev1.Service{tt.svc}, Nodes: tt.nodes}, NodeConfig{Name: tt.node})
-			if !slices.Equal(got, tt.want) {
-				t.Errorf("got %q, want %q", got, tt.want)
+			ports, _ := Build(objects, tt.node) // api, web
+			if got := ports[1].Usable[decision.Local]; !slices.Equal(got, tt.web) {
+				t.Errorf("local ones %v, want %v", got, tt.web)
+			}
+			if got := ports[0].Usable[decision.Cluster]; !slices.Equal(got, tt.api) {
+				t.Errorf("near ones %v, want %v", got, tt.api)
 			}
 		})
 	}

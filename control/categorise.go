@@ -36,12 +36,10 @@ func categorise(sp *decision.ServicePort, candidates []*candidate, at location) 
 			}
 		}
 	}
-	sp.HasEndpoints = len(sp.Usable[decision.Cluster]) > 0
-	if sp.UsesLocal() {
-		// For policy Local it counts what there is on any node: with usable endpoints
-		// elsewhere packets are dropped, without any they are refused.
-		sp.HasEndpoints = sp.HasEndpoints || slices.ContainsFunc(own, func(c *candidate) bool { return c.ready || c.fallback() })
-	}
+	// It counts what there is on any node: under policy Local, packets are dropped if
+	// there are usable endpoints elsewhere, and refused without any. For policy Cluster
+	// it makes no difference.
+	sp.HasEndpoints = slices.ContainsFunc(own, func(c *candidate) bool { return c.ready || c.fallback() })
 }
 
 // clusterExclusion gives the rule for policy Cluster: the ready endpoints, narrowed

@@ -38,7 +38,7 @@ func TestControllerPublishesWhenBothInputsAreThere(t *testing.T) {
 				if want := []*decision.ServicePort{entry("10.96.0.20")}; !reflect.DeepEqual(table.Services(), want) {
 					t.Errorf("services %+v", describe(table.Services()))
 				}
-				if want := (decision.Node{Name: "worker", MasqueradeAll: true, Addresses: addrs("172.20.0.2")}); !reflect.DeepEqual(table.Node(), want) {
+				if want := (&decision.Node{Name: "worker", MasqueradeAll: true, Addresses: addrs("172.20.0.2")}); !reflect.DeepEqual(table.Node(), want) {
 					t.Errorf("node %+v", table.Node())
 				}
 				if !table.Built().Equal(time.Unix(1713377699, 0)) {
@@ -90,6 +90,48 @@ func TestControllerPublishesOnlyChanges(t *testing.T) {
 		r.load()
 		r.wantTables(6)
 		_ = r.stop()
+	})
+}
+
+func TestControllerFollowsTheNodeObject(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := startController(t, NodeConfig{Name: "a", Mode: NodeCIDR, PrimaryNodePorts: true})
+		load := func(n *corev1.Node) {
+			r.loadAll(&manifest.Objects{Services: []*corev1.Service{service()}, Nodes: []*corev1.Node{n, node("b")}})
+		}
+		object := withAddresses("InternalIP=172.20.0.2")
+		object.Spec.PodCIDRs = []string{"10.244.1.0/24"}
+		r.locate("172.20.0.2")
+		load(object)
+		r.wantTables(1)
+
+		object = object.DeepCopy()
+		object.Labels = map[string]string{"kubernetes.io/os": "linux"} // nothing a table shows
+		load(object)
+		r.wantTables(1)
+
+		object = object.DeepCopy()
+		object.Labels[corev1.LabelTopologyZone] = "zone-a"
+		load(object)
+		r.wantTables(2)
+		object = object.DeepCopy()
+		object.Spec.PodCIDRs = []string{"10.244.2.0/24"}
+		load(object)
+		r.wantTables(3)
+		object = object.DeepCopy()
+		object.Status.Addresses[0].Address = "172.20.0.3"
+		load(object)
+		r.wantTables(4)
+
+		want := decision.Node{
+			Name: "a", Zone: "zone-a", IPs: addrs("172.20.0.3"), Addresses: addrs("172.20.0.2"), NodePortAddresses: prefixes("172.20.0.3/32"),
+			Detector: decision.Detector{CIDRs: prefixes("10.244.2.0/24")},
+		}
+		if got := r.tables[3].Node(); !reflect.DeepEqual(*got, want) {
+			t.Errorf("node %+v, want %+v", *got, want)
+		}
+		_ = r.stop()
+		r.wantLog()
 	})
 }
 

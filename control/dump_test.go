@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
 // The .chains files list the KUBE-SVC, KUBE-SEP and KUBE-EXT chains that
@@ -35,8 +36,8 @@ func TestChainsAreThoseOfRealNodes(t *testing.T) {
 				if p.NodePort != 0 {
 					got = append(got, p.ExternalChain())
 				}
-				for _, e := range p.Endpoints {
-					got = append(got, p.EndpointChain(e.AddrPort))
+				for _, i := range p.Usable[decision.Cluster] {
+					got = append(got, p.EndpointChain(p.Endpoints[i].AddrPort))
 				}
 			}
 			slices.Sort(got)

@@ -72,6 +72,14 @@ func (c *NodeConfig) Validate() error {
 	}
 	check("clusterCIDRs", c.ClusterCIDRs)
 	check("nodePortAddresses", c.NodePortAddresses)
+	for i, a := range c.IPs {
+		switch {
+		case !a.IsValid():
+			fail("IPs[%d]: not an address", i)
+		case a.Is4In6():
+			fail("IPs[%d]: %s: write an IPv4 address in the IPv4 form", i, a)
+		}
+	}
 	for _, f := range []decision.Family{decision.IPv4, decision.IPv6} {
 		cidrs, ips := 0, 0
 		for _, p := range c.ClusterCIDRs {
@@ -80,7 +88,7 @@ func (c *NodeConfig) Validate() error {
 			}
 		}
 		for _, a := range c.IPs {
-			if decision.FamilyOf(a) == f {
+			if a.IsValid() && decision.FamilyOf(a) == f {
 				ips++
 			}
 		}
@@ -124,13 +132,18 @@ func (c *NodeConfig) node(object *corev1.Node, addresses []netip.Addr) decision.
 		MasqueradeMark:     c.MasqueradeMark,
 	}
 	if c.PrimaryNodePorts {
+		n.NodePortAddresses = nil
 		for _, ip := range n.IPs {
-			n.NodePortAddresses = append(n.NodePortAddresses, netip.PrefixFrom(ip, ip.BitLen()))
+			if !ip.IsLoopback() { // which kube-proxy takes to mean: not known
+				n.NodePortAddresses = append(n.NodePortAddresses, netip.PrefixFrom(ip, ip.BitLen()))
+			}
 		}
 	}
 	switch c.Mode {
 	case "", ClusterCIDR:
-		n.Detector.CIDRs = c.ClusterCIDRs
+		for _, p := range c.ClusterCIDRs {
+			n.Detector.CIDRs = append(n.Detector.CIDRs, p.Masked())
+		}
 	case NodeCIDR:
 		if object != nil {
 			n.Detector.CIDRs = podCIDRs(object)
@@ -179,8 +192,8 @@ func podCIDRs(object *corev1.Node) []netip.Prefix {
 	}
 	var prefixes []netip.Prefix
 	for _, s := range texts {
-		if p, err := netip.ParsePrefix(s); err == nil {
-			prefixes = append(prefixes, p.Masked())
+		if p, err := parsePrefix(s); err == nil {
+			prefixes = append(prefixes, p)
 		}
 	}
 	return prefixes

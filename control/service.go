@@ -2,8 +2,6 @@ package control
 
 import (
 	"net/netip"
-	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -11,13 +9,14 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// Labels that take a Service or an EndpointSlice out of the proxy's hands.
+// Labels that take an object out of the proxy's hands by being there, whatever their
+// value.
 const (
-	// labelProxyName names another proxy that is to serve the Service
-	// (apis.LabelServiceProxyName of kube-proxy). Its presence counts.
+	// labelProxyName, on a Service, names another proxy that is to serve it
+	// (apis.LabelServiceProxyName of kube-proxy).
 	labelProxyName = "service.kubernetes.io/service-proxy-name"
 	// labelHeadless is what the endpoint controller puts on the slices of
-	// headless Services.
+	// headless Services. On a Service it means nothing.
 	labelHeadless = corev1.IsHeadlessService
 )
 
@@ -27,8 +26,7 @@ func ignored(svc *corev1.Service) bool {
 		return true
 	}
 	_, other := svc.Labels[labelProxyName]
-	_, headless := svc.Labels[labelHeadless]
-	return other || headless
+	return other
 }
 
 // hasNodePorts says whether the type of the Service gives it node ports.
@@ -89,8 +87,8 @@ func servicePorts(svc *corev1.Service, from []*discoveryv1.EndpointSlice, at loc
 				ExternalPolicy:  external,
 				AffinitySeconds: affinitySeconds(svc),
 			}
-			if svc.Spec.Type == corev1.ServiceTypeLoadBalancer && external == decision.Local {
-				sp.HealthCheckNodePort = uint16(svc.Spec.HealthCheckNodePort)
+			if n := svc.Spec.HealthCheckNodePort; svc.Spec.Type == corev1.ServiceTypeLoadBalancer && external == decision.Local && n > 0 && n <= 65535 {
+				sp.HealthCheckNodePort = uint16(n)
 			}
 			if hasNodePorts(svc) && p.NodePort > 0 && p.NodePort <= 65535 {
 				sp.NodePort = uint16(p.NodePort)
@@ -135,29 +133,4 @@ func loadBalancerIPs(svc *corev1.Service) []string {
 		}
 	}
 	return ips
-}
-
-// addressesOf gives the addresses of a family, each once.
-func addressesOf(f decision.Family, texts []string) []netip.Addr {
-	var addrs []netip.Addr
-	for _, s := range texts {
-		a, err := netip.ParseAddr(s)
-		if a = a.Unmap(); err == nil && decision.FamilyOf(a) == f && !slices.Contains(addrs, a) {
-			addrs = append(addrs, a)
-		}
-	}
-	return addrs
-}
-
-// rangesOf gives the prefixes of a family. White space around them is let pass, as
-// the API server does.
-func rangesOf(f decision.Family, texts []string) []netip.Prefix {
-	var prefixes []netip.Prefix
-	for _, s := range texts {
-		p, err := netip.ParsePrefix(strings.TrimSpace(s))
-		if err == nil && decision.FamilyOf(p.Addr()) == f {
-			prefixes = append(prefixes, p.Masked())
-		}
-	}
-	return prefixes
 }

@@ -51,6 +51,28 @@ func withPorts(ports ...corev1.ServicePort) func(*corev1.Service) {
 	return func(s *corev1.Service) { s.Spec.Ports = ports }
 }
 
+func withExternalIPs(ips ...string) func(*corev1.Service) {
+	return func(s *corev1.Service) { s.Spec.ExternalIPs = ips }
+}
+
+func withIngress(ips ...string) func(*corev1.Service) {
+	return func(s *corev1.Service) {
+		for _, ip := range ips {
+			s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: ip})
+		}
+	}
+}
+
+// withPolicies leaves an empty one unset.
+func withPolicies(internal corev1.ServiceInternalTrafficPolicy, external corev1.ServiceExternalTrafficPolicy) func(*corev1.Service) {
+	return func(s *corev1.Service) {
+		s.Spec.ExternalTrafficPolicy = external
+		if internal != "" {
+			s.Spec.InternalTrafficPolicy = &internal
+		}
+	}
+}
+
 func named(namespace, name string) func(*corev1.Service) {
 	return func(s *corev1.Service) { s.Namespace, s.Name = namespace, name }
 }
@@ -85,6 +107,16 @@ func describe(ports []*decision.ServicePort) (out []decision.ServicePort) {
 	return out
 }
 
+// dualStack makes the service ports of a Service of both families.
+func dualStack(t *testing.T, changes ...func(*corev1.Service)) (v4, v6 *decision.ServicePort) {
+	t.Helper()
+	ports := servicePorts(service(append([]func(*corev1.Service){withIPs("10.96.0.20", "fd00::20")}, changes...)...), nil, location{})
+	if len(ports) != 2 || ports[0].Family != decision.IPv4 || ports[1].Family != decision.IPv6 {
+		t.Fatalf("service ports %+v, want one of each family", describe(ports))
+	}
+	return ports[0], ports[1]
+}
+
 func TestServicePorts(t *testing.T) {
 	tests := []struct {
 		name string
@@ -111,7 +143,7 @@ func TestServicePorts(t *testing.T) {
 		{"ExternalName", service(withType(corev1.ServiceTypeExternalName)), nil},
 		{"label of another proxy", service(withLabel("service.kubernetes.io/service-proxy-name", "cilium")), nil},
 		{"label of another proxy counts by being there", service(withLabel("service.kubernetes.io/service-proxy-name", "")), nil},
-		{"headless label counts by being there", service(withLabel("service.kubernetes.io/headless", "")), nil},
+		{"headless label means nothing on a Service", service(withLabel("service.kubernetes.io/headless", "")), []*decision.ServicePort{entry("10.96.0.20")}},
 		{"other labels do not matter", service(withLabel("app", "web")), []*decision.ServicePort{entry("10.96.0.20")}},
 
 		{"node port of a NodePort service, in both families", service(withType(corev1.ServiceTypeNodePort), withIPs("10.96.0.20", "fd00::20"),
@@ -135,7 +167,7 @@ func TestServicePorts(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := servicePorts(tt.svc, nil); !reflect.DeepEqual(got, tt.want) {
+			if got := servicePorts(tt.svc, nil, location{}); !reflect.DeepEqual(got, tt.want) {
 				t.Errorf("got  %+v\nwant %+v", describe(got), describe(tt.want))
 			}
 		})
@@ -147,12 +179,114 @@ func TestServicePortsHaveTheEndpointsOfTheirFamily(t *testing.T) {
 		slice("v4", discoveryv1.AddressTypeIPv4, 8080, ready("10.244.1.2")),
 		slice("v6", discoveryv1.AddressTypeIPv6, 8081, ready("fd01::2")),
 		slice("names", discoveryv1.AddressTypeFQDN, 8082, ready("example.org")),
-	})
+	}, location{})
 	want := []*decision.ServicePort{
-		entry("10.96.0.20", func(sp *decision.ServicePort) { sp.Endpoints = []decision.Endpoint{at("10.244.1.2:8080")} }),
-		entry("fd00::20", func(sp *decision.ServicePort) { sp.Endpoints = []decision.Endpoint{at("[fd01::2]:8081")} }),
+		entry("10.96.0.20", func(sp *decision.ServicePort) {
+			sp.Endpoints = []decision.Endpoint{at("10.244.1.2:8080"), other("[fd01::2]:8081")}
+			sp.Usable[decision.Cluster] = []uint32{0}
+			sp.HasEndpoints = true
+		}),
+		entry("fd00::20", func(sp *decision.ServicePort) {
+			sp.Endpoints = []decision.Endpoint{other("10.244.1.2:8080"), at("[fd01::2]:8081")}
+			sp.Usable[decision.Cluster] = []uint32{1}
+			sp.HasEndpoints = true
+		}),
 	}
 	if !reflect.DeepEqual(ports, want) {
 		t.Errorf("got  %+v\nwant %+v", describe(ports), describe(want))
+	}
+}
+
+func TestTrafficPolicies(t *testing.T) {
+	const (
+		cluster = corev1.ServiceExternalTrafficPolicyCluster
+		local   = corev1.ServiceExternalTrafficPolicyLocal
+	)
+	tests := []struct {
+		name               string
+		change             func(*corev1.Service)
+		kind               corev1.ServiceType
+		internal, external decision.Policy
+	}{
+		{"Cluster where unset", withPolicies("", ""), corev1.ServiceTypeNodePort, decision.Cluster, decision.Cluster},
+		{"Cluster", withPolicies("Cluster", cluster), corev1.ServiceTypeNodePort, decision.Cluster, decision.Cluster},
+		{"internal Local", withPolicies("Local", cluster), corev1.ServiceTypeNodePort, decision.Local, decision.Cluster},
+		{"external Local, NodePort", withPolicies("Cluster", local), corev1.ServiceTypeNodePort, decision.Cluster, decision.Local},
+		{"external Local, LoadBalancer", withPolicies("Cluster", local), corev1.ServiceTypeLoadBalancer, decision.Cluster, decision.Local},
+		{"external Local, ClusterIP with external IPs", func(s *corev1.Service) { withPolicies("", local)(s); withExternalIPs("192.0.2.1")(s) }, corev1.ServiceTypeClusterIP, decision.Cluster, decision.Local},
+		{"external Local, but no external access", withPolicies("Local", local), corev1.ServiceTypeClusterIP, decision.Local, decision.Cluster},
+		{"both", withPolicies("Local", local), corev1.ServiceTypeLoadBalancer, decision.Local, decision.Local},
+		{"internal Local without external access", withPolicies("Local", ""), corev1.ServiceTypeClusterIP, decision.Local, decision.Cluster},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			v4, v6 := dualStack(t, tt.change, withType(tt.kind))
+			for _, sp := range []*decision.ServicePort{v4, v6} {
+				if sp.InternalPolicy != tt.internal || sp.ExternalPolicy != tt.external {
+					t.Errorf("%s: internal %s, external %s, want %s, %s", sp.Family, sp.InternalPolicy, sp.ExternalPolicy, tt.internal, tt.external)
+				}
+			}
+		})
+	}
+}
+
+func TestAffinitySeconds(t *testing.T) {
+	withAffinity := func(a corev1.ServiceAffinity, c *corev1.SessionAffinityConfig) func(*corev1.Service) {
+		return func(s *corev1.Service) { s.Spec.SessionAffinity, s.Spec.SessionAffinityConfig = a, c }
+	}
+	config := func(seconds *int32) *corev1.SessionAffinityConfig {
+		return &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: seconds}}
+	}
+	tests := []struct {
+		name   string
+		change func(*corev1.Service)
+		want   uint32
+	}{
+		{"unset", withAffinity("", nil), 0},
+		{"None", withAffinity(corev1.ServiceAffinityNone, nil), 0},
+		{"None, though a time is configured", withAffinity(corev1.ServiceAffinityNone, config(new(int32(60)))), 0},
+		{"ClientIP has a default", withAffinity(corev1.ServiceAffinityClientIP, nil), 10800},
+		{"ClientIP with nothing in its configuration", withAffinity(corev1.ServiceAffinityClientIP, &corev1.SessionAffinityConfig{}), 10800},
+		{"ClientIP without a time", withAffinity(corev1.ServiceAffinityClientIP, config(nil)), 10800},
+		{"ClientIP with a time", withAffinity(corev1.ServiceAffinityClientIP, config(new(int32(60)))), 60},
+		{"ClientIP with the longest time", withAffinity(corev1.ServiceAffinityClientIP, config(new(int32(86400)))), 86400},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			v4, v6 := dualStack(t, tt.change)
+			if v4.AffinitySeconds != tt.want || v6.AffinitySeconds != tt.want {
+				t.Errorf("%d and %d s, want %d", v4.AffinitySeconds, v6.AffinitySeconds, tt.want)
+			}
+		})
+	}
+}
+
+func TestHealthCheckNodePort(t *testing.T) {
+	const (
+		cluster = corev1.ServiceExternalTrafficPolicyCluster
+		local   = corev1.ServiceExternalTrafficPolicyLocal
+	)
+	tests := []struct {
+		name   string
+		kind   corev1.ServiceType
+		policy corev1.ServiceExternalTrafficPolicy
+		port   int32
+		want   uint16
+	}{
+		{"LoadBalancer with Local", corev1.ServiceTypeLoadBalancer, local, 30999, 30999},
+		{"LoadBalancer with Local, but none was assigned", corev1.ServiceTypeLoadBalancer, local, 0, 0},
+		{"LoadBalancer with Cluster", corev1.ServiceTypeLoadBalancer, cluster, 30999, 0},
+		{"NodePort with Local", corev1.ServiceTypeNodePort, local, 30999, 0},
+		{"ClusterIP", corev1.ServiceTypeClusterIP, local, 30999, 0},
+		{"no port number", corev1.ServiceTypeLoadBalancer, local, 65536 + 80, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			v4, v6 := dualStack(t, withType(tt.kind), withPolicies("", tt.policy), withExternalIPs("192.0.2.1"),
+				func(s *corev1.Service) { s.Spec.HealthCheckNodePort = tt.port })
+			if v4.HealthCheckNodePort != tt.want || v6.HealthCheckNodePort != tt.want {
+				t.Errorf("%d and %d, want %d", v4.HealthCheckNodePort, v6.HealthCheckNodePort, tt.want)
+			}
+		})
 	}
 }
