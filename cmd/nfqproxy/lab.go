@@ -31,11 +31,16 @@ run them, in a user namespace. Everything is in memory: nothing is left behind.`
 	return cmd
 }
 
-// exitWith ends the process with the exit code of what it ran: the one case where
-// a command has another one than 0 or 1.
+// exitCode is the exit code of what a command ran. It says nothing by itself: what was
+// run has said what there is to say.
+type exitCode int
+
+func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
+// exitWith makes an exit code that is not 0 an error.
 func exitWith(code int, err error) error {
 	if err == nil && code != 0 {
-		os.Exit(code)
+		return exitCode(code)
 	}
 	return err
 }

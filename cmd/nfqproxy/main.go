@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -12,25 +13,33 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// version is set by the linker; see the Makefile.
+var version = "unknown"
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-// run executes one command line and gives the exit code: 0, or 1 after an error
-// message on stderr.
+// run executes one command line and gives the exit code: 0, 1 after an error
+// message on stderr, or that of a command it was to run.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root := newRootCommand()
 	root.SetArgs(args)
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	if err := root.ExecuteContext(ctx); err != nil {
-		fmt.Fprintln(stderr, "nfqproxy:", err)
-		return 1
+	err := root.ExecuteContext(ctx)
+	var code exitCode
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &code):
+		return int(code)
 	}
-	return 0
+	fmt.Fprintln(stderr, "nfqproxy:", err)
+	return 1
 }
 
 func newRootCommand() *cobra.Command {
@@ -40,6 +49,7 @@ func newRootCommand() *cobra.Command {
 		Long: `nfqproxy takes kube-proxy's part on a node: one netfilter queue rule hands every new
 flow to it, it chooses the endpoint as kube-proxy's chains would, and writes the
 translation into the kernel's connection table, where the flow stays from then on.`,
+		Version:       version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}

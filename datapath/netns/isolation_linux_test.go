@@ -75,6 +75,21 @@ var programs = map[string]func(files []*os.File) int{
 		<-c
 		return 42
 	},
+	// users starts a program that changes users, inside a namespace.
+	"users": func([]*os.File) int {
+		n, err := New("a")
+		if err != nil {
+			fmt.Println(err)
+			return 1
+		}
+		cmd := exec.Command("/proc/self/exe")
+		cmd.Env = append(os.Environ(), dropVariable+"=1")
+		cmd.Stdout = os.Stdout
+		if err := errors.Join(n.Start(cmd), cmd.Wait()); err != nil {
+			return 1
+		}
+		return 0
+	},
 	// orphan leaves a grandchild that outlives its parent, all holding stdout.
 	"orphan": func([]*os.File) int {
 		cmd := exec.Command("sh", "-c", "sleep 1000 & echo started")
@@ -84,7 +99,14 @@ var programs = map[string]func(files []*os.File) int{
 	},
 }
 
+// dropVariable makes a program that gives up root, as tcpdump does.
+const dropVariable = "NETNS_TEST_DROP"
+
 func init() {
+	if os.Getenv(dropVariable) != "" {
+		fmt.Println(syscall.Setgroups([]int{104}), syscall.Setgid(105), syscall.Setuid(102))
+		os.Exit(0)
+	}
 	// Before TestMain, which would isolate this process as a test binary.
 	name := os.Getenv(programVariable)
 	if name == "" {
@@ -147,6 +169,15 @@ func TestInside(t *testing.T) {
 	out, err = cmd.CombinedOutput()
 	if err != nil || string(out) != want {
 		t.Errorf("as an ordinary user: %v, %s, want %s", err, out, want)
+	}
+}
+
+// Where there is one user only, giving up root is pretended.
+func TestOneUser(t *testing.T) {
+	cmd := program(t, "users")
+	asNobody(t, cmd)
+	if out, err := cmd.CombinedOutput(); err != nil || string(out) != "<nil> <nil> <nil>\n" {
+		t.Errorf("%v, %s", err, out)
 	}
 }
 

@@ -42,6 +42,7 @@ func TestRequireTool(t *testing.T) {
 		{"true", "no-such-tool", fakeT{failed: true}},
 	} {
 		t.Setenv("CI", tc.ci)
+		t.Setenv("NFQPROXY_SKIPPED", "")
 		var got fakeT
 		RequireTool(&got, tc.tool)
 		if got != tc.want {

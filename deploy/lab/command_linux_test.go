@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -272,6 +273,35 @@ func processes(t *testing.T) []string {
 	})
 }
 
+// waitForEnd waits for a process that the kernel is taking down: its files are
+// closed before it is gone.
+func waitForEnd(t *testing.T, dir string) {
+	t.Helper()
+	pid, err := strconv.Atoi(filepath.Base(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fd, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	const patience = 10000 // milliseconds
+	for {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, patience)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if n != 1 || err != nil {
+			t.Errorf("process %d is still there: %v", pid, err)
+		}
+		return
+	}
+}
+
 // sockets are the names of labs.
 func sockets(t *testing.T) []string {
 	t.Helper()
@@ -307,6 +337,11 @@ func TestNothingIsLeft(t *testing.T) {
 			err = up.Wait()
 			if s != unix.SIGKILL && err != nil {
 				t.Errorf("lab up ended with %v", err)
+			}
+			for _, dir := range processes(t) {
+				if s == unix.SIGKILL && !slices.Contains(before, dir) {
+					waitForEnd(t, dir)
+				}
 			}
 			if after := processes(t); len(after) > len(before) {
 				t.Errorf("processes before: %v, after: %v", before, after)

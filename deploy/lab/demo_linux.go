@@ -114,7 +114,7 @@ func (d *demo) nodePort(ctx context.Context) error {
 	node, at := d.spec.doorFor(svc)
 	to := netip.AddrPortFrom(at, svc.NodePort)
 	d.scene("Someone outside asks at a node port")
-	d.row("request", "%s, which knows no way to pods: GET http://%s/ (node %s)", client.Name, to, node.Name)
+	d.row("request", "%s: GET http://%s/ (node %s)", client.Name, to, node.Name)
 	x, err := d.observer.get(ctx, client.Name, node.Name, to)
 	if err != nil {
 		return err

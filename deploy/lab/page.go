@@ -19,7 +19,7 @@ type page struct {
 
 func newPage(w io.Writer, style flow.Style) *page { return &page{w: w, style: style} }
 
-const labelWidth = 11 // of the left column
+const labelWidth = 10 // of the left column
 
 func (p *page) printf(format string, args ...any) { fmt.Fprintf(p.w, format, args...) }
 
@@ -39,13 +39,13 @@ func (p *page) scene(title string) {
 
 // row writes one line with a label.
 func (p *page) row(label, format string, args ...any) {
-	p.printf("   %s%s\n", p.paint("2", fmt.Sprintf("%-*s", labelWidth, label)), fmt.Sprintf(format, args...))
+	p.printf("  %s%s\n", p.paint("2", fmt.Sprintf("%-*s", labelWidth, label)), fmt.Sprintf(format, args...))
 }
 
-// block writes lines in the right column.
+// block writes lines of their own width, which may be long.
 func (p *page) block(text string) {
 	for line := range strings.Lines(text) {
-		p.printf("   %*s%s", labelWidth, "", line)
+		p.printf("    %s", line)
 	}
 }
 
@@ -57,7 +57,7 @@ func (p *page) check(ok bool, format string, args ...any) {
 		p.failed++
 		mark = p.paint("31", "✗")
 	}
-	p.printf("   %s %s\n", mark, fmt.Sprintf(format, args...))
+	p.printf("  %s %s\n", mark, fmt.Sprintf(format, args...))
 }
 
 // summary ends the page; the error says that something was not as it should be.

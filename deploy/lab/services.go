@@ -33,16 +33,6 @@ func (s *Spec) podAt(a netip.Addr) *Pod {
 	return nil
 }
 
-// node finds a node by its name; nil: none.
-func (s *Spec) node(name string) *Node {
-	for i := range s.Nodes {
-		if s.Nodes[i].Name == name {
-			return &s.Nodes[i]
-		}
-	}
-	return nil
-}
-
 // served says whether all endpoints of a service port are pods of the lab that
 // serve it, and there is at least one.
 func (s *Spec) served(svc *decision.ServicePort) bool {

@@ -4,7 +4,7 @@
 //
 // [Load] reads a lab file into a [Spec]; [Up] brings it up in a process that is
 // isolated already (see package netns). The commands of "nfqproxy lab" are
-// [RunUp], [RunDemo], [Exec], [Status] and [Down].
+// [RunUp], [RunDemo], [Exec], [StatusOf] and [Down].
 package lab
 
 import (

@@ -18,35 +18,29 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
 )
 
-// RunOptions are what [RunUp] and [RunDemo] need.
-type RunOptions struct {
-	Lab    string // a file, or the name of a built-in lab
-	Stdout io.Writer
-	Stderr io.Writer
-	All    bool // up: show flows that are for no service, too
-	Walk   bool // up: show the walk through the chains below each decision
-	Logs   bool // up: show the daemons' logs
-}
-
 // eventBuffer is how many events may wait to be shown.
 const eventBuffer = 1 << 16
 
 // RunUp brings a lab up in namespaces of its own and shows its decisions until
 // interrupted. It gives the exit code.
-func RunUp(o RunOptions) (int, error) { return runIsolated(o, up) }
+func RunUp(o RunOptions) (int, error) { return runIsolated(o, true, up) }
 
 // RunDemo brings a lab up, shows what there is to see and takes it down. The exit
 // code is not 0 if anything was not as it should be.
-func RunDemo(o RunOptions) (int, error) { return runIsolated(o, demonstrate) }
+func RunDemo(o RunOptions) (int, error) { return runIsolated(o, false, demonstrate) }
 
-// runIsolated calls f inside, with a lab that is up and can be found by others.
-func runIsolated(o RunOptions, f func(context.Context, *Lab, []*decision.ServicePort, RunOptions) error) (int, error) {
+// runIsolated calls f inside, with a lab that is up. One that is public can be
+// found by its name, and there is no other of that name.
+func runIsolated(o RunOptions, public bool, f show) (int, error) {
 	file, err := Load(o.Lab)
 	if err != nil {
 		return 1, err
 	}
 	return netns.Isolation{
 		Prepare: func() ([]*os.File, error) {
+			if !public {
+				return nil, nil
+			}
 			l, err := listen(file.Spec.Name)
 			if err != nil {
 				return nil, err
@@ -54,7 +48,7 @@ func runIsolated(o RunOptions, f func(context.Context, *Lab, []*decision.Service
 			return []*os.File{l}, nil
 		},
 		Main: func(inherited []*os.File) int {
-			if err := inside(file, inherited[0], o, f); err != nil {
+			if err := inside(file, inherited, o, f); err != nil {
 				fmt.Fprintln(o.Stderr, "nfqproxy:", err)
 				return 1
 			}
@@ -63,7 +57,11 @@ func runIsolated(o RunOptions, f func(context.Context, *Lab, []*decision.Service
 	}.Run()
 }
 
-func inside(file *File, socket *os.File, o RunOptions, f func(context.Context, *Lab, []*decision.ServicePort, RunOptions) error) (err error) {
+// show is what is done with a lab that is up.
+type show func(context.Context, *Lab, []*decision.ServicePort, RunOptions) error
+
+// inside is the part of runIsolated that is isolated.
+func inside(file *File, inherited []*os.File, o RunOptions, f show) (err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 	defer stop()
 	if err := materialize(file); err != nil {
@@ -73,25 +71,25 @@ func inside(file *File, socket *os.File, o RunOptions, f func(context.Context, *
 	if err != nil {
 		return err
 	}
-	l, err := net.FileListener(socket)
-	_ = socket.Close()
-	if err != nil {
-		return err
-	}
-	defer l.Close()
 	lab, err := Up(ctx, file.Spec, Options{Objects: file.ObjectPaths()})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, lab.Close()) }()
 
-	controlled := make(chan error, 1)
-	serving, cancel := context.WithCancel(ctx)
-	go func() { controlled <- lab.serveControl(serving, l.(*net.UnixListener), stop) }()
-	defer func() {
-		cancel()
-		err = errors.Join(err, <-controlled)
-	}()
+	for _, socket := range inherited {
+		l, err := net.FileListener(socket)
+		if err := errors.Join(err, socket.Close()); err != nil {
+			return err
+		}
+		controlled := make(chan error, 1)
+		serving, cancel := context.WithCancel(ctx)
+		go func() { controlled <- lab.serveControl(serving, l.(*net.UnixListener), stop) }()
+		defer func() {
+			cancel()
+			err = errors.Join(err, <-controlled)
+		}()
+	}
 	return f(ctx, lab, services, o)
 }
 
@@ -143,7 +141,7 @@ func up(ctx context.Context, l *Lab, services []*decision.ServicePort, o RunOpti
 			fmt.Fprintf(w, "\nlab %s is going down.\n", s.Name)
 			return nil
 		case e := <-events.C:
-			show(w, style, e, o)
+			showEvent(w, style, e, o)
 			if n := events.Lost(); n > lost {
 				fmt.Fprintf(w, "(%d decisions came too fast to be shown)\n", n-lost)
 				lost = n
@@ -152,7 +150,7 @@ func up(ctx context.Context, l *Lab, services []*decision.ServicePort, o RunOpti
 	}
 }
 
-func show(w io.Writer, style flow.Style, e Event, o RunOptions) {
+func showEvent(w io.Writer, style flow.Style, e Event, o RunOptions) {
 	switch {
 	case e.Died != nil:
 		fmt.Fprintf(w, "%v\n", e.Died)

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/nfqproxy/nfqproxy/datapath/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/labs"
+)
+
+// labCommand runs nfqproxy lab and gives what it wrote and its exit code.
+func labCommand(t *testing.T, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe", append([]string{"lab"}, args...)...)
+	cmd.Env = append(os.Environ(), beCommand+"=1")
+	var o, e bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &o, &e
+	err := cmd.Run()
+	if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return o.String(), e.String(), cmd.ProcessState.ExitCode()
+}
+
+// The demo of each built-in lab, with real daemons, ends well.
+func TestLabDemo(t *testing.T) {
+	netns.Require(t)
+	for _, name := range labs.Names() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			stdout, stderr, code := labCommand(t, "demo", name)
+			if code != 0 || stderr != "" || strings.Contains(stdout, "✗") || !strings.Contains(stdout, "checks passed") {
+				t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
+			}
+			const slide = 110 // columns
+			for line := range strings.Lines(stdout) {
+				if n := utf8.RuneCountInString(line) - 1; n > slide && name != "dual-stack" {
+					t.Errorf("%d columns: %s", n, line)
+				}
+			}
+		})
+	}
+}
+
+func TestLabList(t *testing.T) {
+	stdout, _, code := labCommand(t, "list")
+	if code != 0 || !strings.Contains(stdout, "kind        A KinD 1.29 cluster") || strings.Count(stdout, "\n") != len(labs.Names()) {
+		t.Errorf("exit code %d: %s", code, stdout)
+	}
+}
+
+func TestLabInit(t *testing.T) {
+	dir := t.TempDir()
+	if _, stderr, code := labCommand(t, "init", "kind", dir); code != 0 {
+		t.Fatal(stderr)
+	}
+	got, err := os.ReadFile(filepath.Join(dir, "kind.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want, err := labs.File("kind"); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("another file than the built-in one, %v", err)
+	}
+	// It may have been changed since.
+	if _, stderr, code := labCommand(t, "init", "kind", dir); code != 1 || !strings.Contains(stderr, "exists") {
+		t.Errorf("a second time: exit code %d: %s", code, stderr)
+	}
+	if _, stderr, code := labCommand(t, "init", "nothing", dir); code != 1 || !strings.Contains(stderr, "dual-stack, flannel, kind") {
+		t.Errorf("no such lab: exit code %d: %s", code, stderr)
+	}
+}
+
+func TestLabUsage(t *testing.T) {
+	for _, tc := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"up"}, "accepts 1 arg(s)"},
+		{[]string{"up", "no-such-lab"}, "built-in labs: dual-stack, flannel, kind"},
+		{[]string{"exec", "shell"}, "want a host and a command"},
+		{[]string{"status", "-o", "xml"}, "want text or json"},
+		{[]string{"status", "--lab", "no-such-lab"}, "lab no-such-lab is not running"},
+		{[]string{"down", "--lab", "no-such-lab"}, "lab no-such-lab is not running"},
+		{[]string{"exec", "--lab", "no-such-lab", "shell", "ls", "-l"}, "lab no-such-lab is not running"},
+	} {
+		if _, stderr, code := labCommand(t, tc.args...); code != 1 || !strings.Contains(stderr, tc.want) {
+			t.Errorf("lab %s: exit code %d: %s", strings.Join(tc.args, " "), code, stderr)
+		}
+	}
+}

@@ -1,0 +1,27 @@
+//go:build !linux
+
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+)
+
+// errOtherSystem is what all commands say where there are no network namespaces.
+var errOtherSystem = fmt.Errorf("labs are made of Linux network namespaces; this is %s: %w", runtime.GOOS, errors.ErrUnsupported)
+
+// RunUp needs Linux.
+func RunUp(RunOptions) (int, error) { return 1, errOtherSystem }
+
+// RunDemo needs Linux.
+func RunDemo(RunOptions) (int, error) { return 1, errOtherSystem }
+
+// Exec needs Linux.
+func Exec(labName, host string, command []string) (int, error) { return 1, errOtherSystem }
+
+// StatusOf needs Linux.
+func StatusOf(labName string) (*Status, error) { return nil, errOtherSystem }
+
+// Down needs Linux.
+func Down(labName string) error { return errOtherSystem }
