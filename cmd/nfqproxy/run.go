@@ -33,6 +33,7 @@ type runFlags struct {
 	seed              uint64
 	flowLog           string
 	flowLogSteps      bool
+	keepRules         bool
 	readyFD           int
 	verbose           bool
 }
@@ -63,6 +64,7 @@ a faulty change leaves the last good state in force. CAP_NET_ADMIN is needed.`,
 	flags.Uint64Var(&f.seed, "seed", 0, "makes the choices reproducible: the same flows in the same order get the same endpoints (default: random)")
 	flags.StringVar(&f.flowLog, "flow-log", "", "write one line of JSON for each decided flow to this file; - for standard output")
 	flags.BoolVar(&f.flowLogSteps, "flow-log-steps", false, "with the walk through kube-proxy's chains in each line")
+	flags.BoolVar(&f.keepRules, "keep-rules-on-exit", false, "leave the kernel rules in place: established flows are translated on, new ones to services wait for the next start")
 	flags.IntVar(&f.readyFD, "ready-fd", -1, `write "ready" to this file descriptor when new flows are served`)
 	_ = flags.MarkHidden("ready-fd")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "log each new service table")
@@ -84,7 +86,7 @@ func (f *runFlags) run(ctx context.Context, stdout, stderr io.Writer, seeded boo
 	if f.queues == 0 || int(f.firstQueue)+int(f.queues) > 1<<16 {
 		return fmt.Errorf("--queues %d from --queue-num %d: there must be at least one queue, and none above 65535", f.queues, f.firstQueue)
 	}
-	cfg := datapath.Config{FirstQueue: f.firstQueue, Queues: f.queues, Steps: f.flowLogSteps}
+	cfg := datapath.Config{FirstQueue: f.firstQueue, Queues: f.queues, Steps: f.flowLogSteps, KeepRules: f.keepRules}
 	if seeded {
 		cfg.Seed = &f.seed
 	}
@@ -98,7 +100,9 @@ func (f *runFlags) run(ctx context.Context, stdout, stderr io.Writer, seeded boo
 			defer file.Close()
 			w = file
 		}
-		flowLog := flow.NewLog(w)
+		flowLog := flow.NewLog(w, func(err error) {
+			log.Warn("the flow log cannot be written; no more records from here on", "error", err)
+		})
 		defer func() { err = errors.Join(err, wrap("--flow-log", flowLog.Close())) }()
 		cfg.Sink = flowLog
 	}
@@ -182,6 +186,7 @@ func (f *runFlags) serve(ctx context.Context, node control.NodeConfig, cfg datap
 		case <-ctx.Done():
 			return nil
 		}
+		cfg.Log = log
 		engine, err := datapath.Open(cfg, host, first)
 		if err != nil {
 			return err
@@ -190,8 +195,8 @@ func (f *runFlags) serve(ctx context.Context, node control.NodeConfig, cfg datap
 			for {
 				select {
 				case t := <-tables:
-					log.Debug("new service table", "generation", t.Generation(), "servicePorts", len(t.Services()))
 					engine.SetTable(t)
+					log.Debug("new service table", "generation", t.Generation(), "servicePorts", len(t.Services()))
 				case <-ctx.Done():
 					return nil
 				}
