@@ -65,7 +65,9 @@ type State struct {
 	Reply    Tuple // the kernel's, so the inverse of where packets really go
 	Status   Status
 	Mark     uint32
-	ID       uint32 // of the entry; changes when a tuple's entry is replaced
+	// ID is made of the entry's place in memory and its tuple: another entry may have
+	// another one, but the next entry of the same tuple often has the same.
+	ID uint32
 	// TCP is the state of a TCP connection, SCTP that of an association; each is
 	// valid iff Original.Protocol is that protocol.
 	TCP  TCPState

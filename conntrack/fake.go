@@ -13,10 +13,13 @@ import (
 type Fake struct {
 	// Max is how many entries there may be; 0: any number.
 	Max int
+	// NoPorts: no source port is free to make a reply tuple unique.
+	NoPorts bool
 
 	mu      sync.Mutex
 	entries map[fakeKey]*State // by both directions
 	nextID  uint32
+	locks   Locks
 }
 
 type fakeKey struct {
@@ -28,7 +31,7 @@ type fakeKey struct {
 func NewFake() *Fake { return &Fake{entries: make(map[fakeKey]*State)} }
 
 // Table opens the fake as [Open] opens the kernel's.
-func (f *Fake) Table() *Table { return &Table{transport: f} }
+func (f *Fake) Table() *Table { return &Table{transport: f, locks: &f.locks} }
 
 // Close does nothing: the fake outlives the tables opened on it.
 func (f *Fake) Close() error { return nil }
@@ -130,6 +133,9 @@ func (f *Fake) create(s State, zone uint16, nat fakeNAT) syscall.Errno {
 		return syscall.ENOMEM
 	}
 	if f.entries[fakeKey{s.Original, zone}] != nil {
+		return syscall.EEXIST
+	}
+	if f.NoPorts {
 		return syscall.EEXIST
 	}
 	if nat.dst.IsValid() {

@@ -95,7 +95,7 @@ func appendGet(b []byte, seq uint32, t Tuple, zone uint16) []byte {
 }
 
 // appendDelete writes IPCTNL_MSG_CT_DELETE for the entry that has the tuple and
-// the id: not for one that took its place in the meantime.
+// the id.
 func appendDelete(b []byte, seq uint32, t Tuple, zone uint16, id uint32) []byte {
 	b, start := beginMessage(b, msgCTDelete, flagRequest, seq, t)
 	b = appendTuple(b, ctaTupleOrig, t)

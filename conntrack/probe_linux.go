@@ -11,7 +11,7 @@ import (
 // creating one between documentation addresses (RFC 5737) and deleting it. It works on the
 // calling thread's network namespace. The error says what is missing.
 func Probe() error {
-	t, err := Open()
+	t, err := Open(new(Locks))
 	if err != nil {
 		return err
 	}

@@ -12,8 +12,9 @@ import (
 )
 
 // Open opens the connection tracking table of the calling thread's network
-// namespace. It needs CAP_NET_ADMIN in the user namespace that owns it.
-func Open() (*Table, error) {
+// namespace. It needs CAP_NET_ADMIN in the user namespace that owns it. All Tables
+// of a namespace share the locks.
+func Open(locks *Locks) (*Table, error) {
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {
 		return nil, fmt.Errorf("conntrack: open netlink socket: %w", err)
@@ -26,7 +27,7 @@ func Open() (*Table, error) {
 		_ = conn.Close()
 		return nil, fmt.Errorf("conntrack: netlink socket: %w", err)
 	}
-	return &Table{transport: &socket{conn: conn, raw: raw, buf: make([]byte, 8192)}}, nil
+	return &Table{transport: &socket{conn: conn, raw: raw, buf: make([]byte, 8192)}, locks: locks}, nil
 }
 
 // socket is the transport to the kernel.

@@ -3,6 +3,7 @@ package conntrack
 import (
 	"errors"
 	"fmt"
+	"sync"
 	"syscall"
 )
 
@@ -91,6 +92,17 @@ type Table struct {
 	seq       uint32
 	buf       []byte
 	errnos    []syscall.Errno // of the last create, by position
+	locks     *Locks
+}
+
+// Locks keeps the Tables of one namespace from settling the same tuple at the same
+// time: a packet and its retransmission may come by two queues. The zero value is
+// ready for use, by all of them.
+type Locks [64]sync.Mutex
+
+// of gives the lock of a tuple. Ports differ most from flow to flow.
+func (l *Locks) of(t Tuple) *sync.Mutex {
+	return &l[(uint32(t.Source.Port())*31+uint32(t.Destination.Port()))%uint32(len(l))]
 }
 
 // maxBatch bounds how many creations go out in one datagram, so that even if all
@@ -136,14 +148,19 @@ func (t *Table) establish(entries []Entry, results []Result) {
 
 // resolve handles the creation of an entry whose tuple is taken.
 func (t *Table) resolve(e *Entry) Result {
+	lock := t.locks.of(e.Tuple)
+	lock.Lock()
+	defer lock.Unlock()
+	outcome := Created // if the old entry ends in the meantime
 	existing, err := t.Lookup(e.Tuple, e.Zone)
 	switch {
-	case IsNotFound(err): // it ended in the meantime
+	case IsNotFound(err):
 	case err != nil:
 		return Result{Err: err}
 	case !supersedes(e, &existing):
 		return Result{Outcome: Kept, Existing: existing}
 	default:
+		outcome = Replaced
 		if err := t.delete(&existing, e.Zone); err != nil && !IsNotFound(err) {
 			return Result{Err: err}
 		}
@@ -152,10 +169,19 @@ func (t *Table) resolve(e *Entry) Result {
 	if err := t.create(one[:]); err != nil {
 		return Result{Err: &OpError{"create", e.Tuple, err}}
 	}
-	if errno := t.errnos[0]; errno != 0 {
+	switch errno := t.errnos[0]; errno {
+	case 0:
+		return Result{Outcome: outcome}
+	case syscall.EEXIST:
+		// Either another worker was faster, or it is the reply tuple that is taken: then
+		// there is no entry of this one, and no port left to make another of.
+		if existing, err := t.Lookup(e.Tuple, e.Zone); err == nil {
+			return Result{Outcome: Kept, Existing: existing}
+		}
+		return Result{Err: &OpError{"create", e.Tuple, fmt.Errorf("%w: no source port is free for the way to %s", errno, e.Destination)}}
+	default:
 		return Result{Err: &OpError{"create", e.Tuple, errno}}
 	}
-	return Result{Outcome: Replaced}
 }
 
 // supersedes says whether a new connection may take the place of an existing one
@@ -165,7 +191,8 @@ func supersedes(e *Entry, existing *State) bool {
 	if existing.Original != e.Tuple {
 		return false // the packet belongs to the reply direction of that connection
 	}
-	untranslated := existing.Status&StatusDestinationNAT == 0 && e.Destination.IsValid()
+	// An endpoint may have the service's own address and port: host network, node port.
+	untranslated := existing.Status&StatusDestinationNAT == 0 && e.Destination.IsValid() && e.Destination != e.Tuple.Destination
 	switch e.Tuple.Protocol {
 	case protoTCP:
 		switch existing.TCP {

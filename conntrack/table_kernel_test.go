@@ -3,6 +3,7 @@ package conntrack_test
 import (
 	"fmt"
 	"net/netip"
+	"sync"
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
@@ -22,7 +23,7 @@ func open(t *testing.T) *conntrack.Table {
 	var table *conntrack.Table
 	if err := ns.Do(func() (err error) {
 		if err = conntrack.Probe(); err == nil {
-			table, err = conntrack.Open()
+			table, err = conntrack.Open(new(conntrack.Locks))
 		}
 		return err
 	}); err != nil {
@@ -147,7 +148,7 @@ func BenchmarkKernelEstablish(b *testing.B) {
 			}
 			defer ns.Close()
 			var table *conntrack.Table
-			if err := ns.Do(func() (err error) { table, err = conntrack.Open(); return err }); err != nil {
+			if err := ns.Do(func() (err error) { table, err = conntrack.Open(new(conntrack.Locks)); return err }); err != nil {
 				b.Fatal(err)
 			}
 			defer table.Close()
@@ -166,5 +167,64 @@ func BenchmarkKernelEstablish(b *testing.B) {
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(n), "ns/entry")
 		})
+	}
+}
+
+// TestKernelRace: several workers settle the same taken tuple at the same time. One
+// replaces the old entry; what the others are told is what the kernel has.
+func TestKernelRace(t *testing.T) {
+	netns.Require(t)
+	ns, err := netns.New("race")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.Close()
+	var locks conntrack.Locks
+	var tables [4]*conntrack.Table
+	if err := ns.Do(func() (err error) {
+		for i := range tables {
+			if tables[i], err = conntrack.Open(&locks); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for round := range 1000 {
+		src := fmt.Sprintf("10.244.1.9:%d", 10000+round)
+		untranslated := conntrack.Entry{Tuple: entry(17, src, "10.96.0.10:53", "10.244.0.1:53", "").Tuple}
+		var results [4][1]conntrack.Result
+		tables[0].Establish([]conntrack.Entry{untranslated}, results[0][:])
+		var wg sync.WaitGroup
+		for i, table := range tables {
+			wg.Go(func() {
+				table.Establish([]conntrack.Entry{entry(17, src, "10.96.0.10:53", fmt.Sprintf("10.244.0.%d:53", i+2), "")}, results[i][:])
+			})
+		}
+		wg.Wait()
+		s, err := tables[0].Lookup(untranslated.Tuple, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		won := 0
+		for i := range results {
+			r := &results[i][0]
+			told := netip.MustParseAddrPort(fmt.Sprintf("10.244.0.%d:53", i+2))
+			switch r.Outcome {
+			case conntrack.Kept:
+				told = r.Existing.Endpoint()
+			case conntrack.Failed:
+				t.Fatalf("round %d: %v", round, r.Err)
+			default:
+				won++
+			}
+			if told != s.Endpoint() {
+				t.Errorf("round %d: worker %d was told %v (%v), the flow goes to %v", round, i, told, r.Outcome, s.Endpoint())
+			}
+		}
+		if won != 1 {
+			t.Errorf("round %d: %d workers think they set the flow up", round, won)
+		}
 	}
 }

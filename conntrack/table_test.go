@@ -1,9 +1,11 @@
 package conntrack
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"syscall"
 	"testing"
 )
@@ -153,7 +155,7 @@ func (brokenTransport) exchange([]byte, func(uint32, uint16, []byte)) error { re
 func (brokenTransport) Close() error                                        { return nil }
 
 func TestEstablishBrokenSocket(t *testing.T) {
-	r := establishOne(&Table{transport: brokenTransport{}}, service(protoUDP, "10.244.1.2:1"))
+	r := establishOne(&Table{transport: brokenTransport{}, locks: new(Locks)}, service(protoUDP, "10.244.1.2:1"))
 	if r.Outcome != Failed || !errors.Is(r.Err, syscall.ENOBUFS) {
 		t.Errorf("result %+v, want failed with ENOBUFS", r)
 	}
@@ -167,7 +169,7 @@ func TestLookupUnknown(t *testing.T) {
 }
 
 func TestEstablishDoesNotAllocate(t *testing.T) {
-	table := &Table{transport: silentTransport{}}
+	table := &Table{transport: silentTransport{}, locks: new(Locks)}
 	entries, results := make([]Entry, 16), make([]Result, 16)
 	for i := range entries {
 		entries[i] = service(protoTCP, "10.244.1.2:40000")
@@ -191,4 +193,56 @@ func BenchmarkEncodeCreate(b *testing.B) {
 	for b.Loop() {
 		buf = appendCreate(buf[:0], 1, &e)
 	}
+}
+
+// meddling is a fake in which something happens right before a message is processed.
+type meddling struct {
+	*Fake
+	before map[uint16][]func() // by message type, in order
+}
+
+func (m *meddling) exchange(req []byte, reply func(uint32, uint16, []byte)) error {
+	typ := binary.NativeEndian.Uint16(req[4:])
+	if f := m.before[typ]; len(f) > 0 {
+		m.before[typ] = f[1:]
+		f[0]()
+	}
+	return m.Fake.exchange(req, reply)
+}
+
+// TestEstablishWhileOthersDo: what happens between our look and our leap.
+func TestEstablishWhileOthersDo(t *testing.T) {
+	e := service(protoTCP, "10.244.1.2:40000")
+	other := e
+	other.Destination = netip.MustParseAddrPort("10.244.0.99:5353")
+	nothing := func() {}
+	t.Run("the old entry ends before it is looked up", func(t *testing.T) {
+		f := NewFake()
+		establishOne(f.Table(), other)
+		m := &meddling{Fake: f, before: map[uint16][]func(){msgCTGet: {func() {
+			s, _ := f.Get(e.Tuple)
+			_ = f.Table().delete(&s, 0)
+		}}}}
+		if r := establishOne(&Table{transport: m, locks: new(Locks)}, e); r.Outcome != Created {
+			t.Errorf("outcome %v (%v), want created", r.Outcome, r.Err)
+		}
+	})
+	t.Run("another one takes the tuple after the old entry is gone", func(t *testing.T) {
+		f := NewFake()
+		establishOne(f.Table(), other)
+		f.Change(e.Tuple, func(s *State) { s.TCP = TCPTimeWait })
+		m := &meddling{Fake: f, before: map[uint16][]func(){msgCTNew: {nothing, func() { establishOne(f.Table(), other) }}}}
+		r := establishOne(&Table{transport: m, locks: new(Locks)}, e)
+		if r.Outcome != Kept || r.Existing.Endpoint() != other.Destination {
+			t.Errorf("outcome %v (%v) with endpoint %v, want kept with the other's", r.Outcome, r.Err, r.Existing.Endpoint())
+		}
+	})
+	t.Run("no port is left", func(t *testing.T) {
+		f := NewFake()
+		f.NoPorts = true
+		r := establishOne(f.Table(), e)
+		if r.Outcome != Failed || !strings.Contains(r.Err.Error(), "no source port is free") {
+			t.Errorf("outcome %v, error %v", r.Outcome, r.Err)
+		}
+	})
 }

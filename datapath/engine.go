@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,8 +26,11 @@ type Marks struct {
 // rules is the static ruleset; see [ruleset.Ruleset].
 type rules interface {
 	Follow(*decision.Table) error
+	Lost() <-chan struct{}
+	Reinstall() error
 	StopQueueing() error
 	Remove() error
+	Close() error
 }
 
 // Engine is the running datapath of one node.
@@ -36,6 +41,10 @@ type Engine struct {
 	workers []*worker
 	bound   *affinity.Table
 	sink    FlowSink
+	log     *slog.Logger
+	lock    io.Closer // held as long as this is the namespace's only datapath
+	// keepRules leaves the rules in place at the end.
+	keepRules bool
 }
 
 // SetTable puts a table into force: for every packet that is decided from now on.
@@ -53,10 +62,9 @@ func (e *Engine) Stats() Stats {
 	var s Stats
 	for _, w := range e.workers {
 		w.counters.addTo(&s)
-		if c, err := w.queue.Counters(); err == nil {
-			s.RefusedVerdicts += c.Refused
-			s.QueueFull += c.Dropped + c.UserDropped
-		}
+		c := w.queueCounters()
+		s.RefusedVerdicts += c.Refused
+		s.QueueFull += c.Dropped + c.UserDropped
 	}
 	if l, ok := e.sink.(interface{ Lost() uint64 }); ok {
 		s.LostRecords = l.Lost()
@@ -89,6 +97,14 @@ func (e *Engine) Run(ctx context.Context) error {
 			if err = e.rules.Follow(t); err != nil {
 				err = fmt.Errorf("follow service table: %w", err)
 			}
+		case <-e.rules.Lost():
+			// Until now whatever came passed undecided.
+			if err = e.rules.Reinstall(); err == nil {
+				err = e.rules.Follow(e.table.Load())
+			}
+			if err == nil {
+				e.log.Warn("somebody removed the kernel rules (nft flush ruleset?); installed the kernel rules again")
+			}
 		}
 	}
 	err = errors.Join(err, e.stop())
@@ -96,17 +112,22 @@ func (e *Engine) Run(ctx context.Context) error {
 	for _, w := range e.workers {
 		err = errors.Join(err, w.connections.Close())
 	}
-	return errors.Join(append(errs, err)...)
+	return errors.Join(append(errs, err, e.lock.Close())...)
 }
 
-// stop removes the rules and ends the workers.
+// stop removes the rules, unless they are to stay, and ends the workers.
 func (e *Engine) stop() error {
-	err := e.rules.StopQueueing()
-	if err == nil {
-		e.drain()
+	var err error
+	if e.keepRules {
+		err = e.rules.Close()
+	} else {
+		if err = e.rules.StopQueueing(); err == nil {
+			e.drain()
+		}
+		err = errors.Join(err, e.rules.Remove())
 	}
-	err = errors.Join(err, e.rules.Remove())
 	for _, w := range e.workers {
+		w.queueCounters() // the last chance
 		err = errors.Join(err, w.queue.Close())
 	}
 	return err

@@ -3,6 +3,7 @@ package datapath
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -29,6 +30,10 @@ type Config struct {
 	Sink FlowSink
 	// Steps adds the walk through kube-proxy's chains to the records.
 	Steps bool
+	// KeepRules leaves the kernel rules in place at the end, as a crash would:
+	// established flows are translated on, new ones to services wait for the next start.
+	KeepRules bool
+	Log       *slog.Logger
 }
 
 // defaultMarks are the bit the kubelet once used for packets to be dropped, and ours
@@ -37,7 +42,7 @@ var defaultMarks = Marks{Reject: 0x8000, Connection: conntrack.DefaultMark}
 
 // Sizes of the queues. A waiting packet costs the kernel about a kilobyte.
 const (
-	queueMaxLen = 8192
+	queueMaxLen = 1024
 	// copyRange covers the longest IPv4 header, or an IPv6 header with some
 	// extensions, and the ports.
 	copyRange  = 192
@@ -53,16 +58,21 @@ func Open(cfg Config, host *hostnet.Host, table *decision.Table) (_ *Engine, err
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{changed: make(chan struct{}, 1), sink: cfg.Sink, bound: affinity.New()}
+	e := &Engine{changed: make(chan struct{}, 1), sink: cfg.Sink, bound: affinity.New(), log: cfg.Log, keepRules: cfg.KeepRules}
+	if e.lock, err = lockNamespace(); err != nil {
+		return nil, err
+	}
+	var locks conntrack.Locks
 	defer func() {
 		if err != nil {
+			err = errors.Join(err, e.lock.Close())
 			for _, w := range e.workers {
 				err = errors.Join(err, w.queue.Close(), w.connections.Close())
 			}
 		}
 	}()
 	for i := range cfg.Queues {
-		w, err := openWorker(cfg.FirstQueue + i)
+		w, err := openWorker(cfg.FirstQueue+i, &locks)
 		if err != nil {
 			return nil, err
 		}
@@ -94,12 +104,12 @@ func Open(cfg Config, host *hostnet.Host, table *decision.Table) (_ *Engine, err
 	return e, nil
 }
 
-func openWorker(number uint16) (*worker, error) {
+func openWorker(number uint16, locks *conntrack.Locks) (*worker, error) {
 	q, err := nfqueue.Open(number, nfqueue.Config{MaxLen: queueMaxLen, CopyRange: copyRange, ReadBuffer: readBuffer})
 	if err != nil {
 		return nil, err
 	}
-	c, err := conntrack.Open()
+	c, err := conntrack.Open(locks)
 	if err != nil {
 		return nil, errors.Join(err, q.Close())
 	}
@@ -132,17 +142,18 @@ func (r *lockedRand) Float64() float64 {
 	return r.rand.Float64()
 }
 
-// seenTimeout is two thirds of the time conntrack keeps a UDP flow without replies,
-// and at most 20 s: the flow is queued again before its entry is gone.
+// seenTimeout is two thirds of the time conntrack keeps a UDP flow, with or without
+// replies, and at most 20 s: the flow is queued again before its entry is gone.
 func seenTimeout() time.Duration {
-	const longest = 20 * time.Second
-	b, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_udp_timeout")
-	if err != nil {
-		return longest
+	shortest := 20 * time.Second
+	for _, name := range []string{"nf_conntrack_udp_timeout", "nf_conntrack_udp_timeout_stream"} {
+		b, err := os.ReadFile("/proc/sys/net/netfilter/" + name)
+		if err != nil {
+			continue
+		}
+		if seconds, err := strconv.Atoi(strings.TrimSpace(string(b))); err == nil && seconds > 0 {
+			shortest = min(shortest, time.Duration(seconds)*time.Second*2/3)
+		}
 	}
-	seconds, err := strconv.Atoi(strings.TrimSpace(string(b)))
-	if err != nil || seconds <= 0 {
-		return longest
-	}
-	return min(longest, time.Duration(seconds)*time.Second*2/3)
+	return shortest
 }

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime/debug"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -67,6 +68,9 @@ type worker struct {
 	sink        FlowSink // nil: no records
 	steps       bool     // records with steps
 	counters    counters
+
+	kernelMu sync.Mutex
+	kernel   nfqueue.Counters // of the queue, as they were last read
 
 	// For one batch. job[i] belongs to packets[i]; entries and results to the jobs
 	// whose entry index points at them.
@@ -225,6 +229,17 @@ func (w *worker) count(n int) {
 			c.translated.Add(1)
 		}
 	}
+}
+
+// queueCounters reads the kernel's counters; after the queue was closed they are the
+// last that were read.
+func (w *worker) queueCounters() nfqueue.Counters {
+	w.kernelMu.Lock()
+	defer w.kernelMu.Unlock()
+	if c, err := w.queue.Counters(); err == nil {
+		w.kernel = c
+	}
+	return w.kernel
 }
 
 func (w *worker) outcome(j *job) conntrack.Outcome {

@@ -266,3 +266,25 @@ func (acceptingConnections) Close() error { return nil }
 type quietQueue struct{ fakeQueue }
 
 func (*quietQueue) Send([]nfqueue.Verdict) error { return nil }
+
+// TestLocalPackets: what is made on the node passes POSTROUTING even on its way to the
+// node itself, and so is masqueraded where a packet from outside is not.
+func TestLocalPackets(t *testing.T) {
+	h := newHarness(t)
+	table, _ := decision.NewTable(1, time.Time{}, *h.table.Load().Node(), []*decision.ServicePort{
+		servicePort("default/host", "10.96.0.20:80", 0, "172.20.0.2:8080"),
+	})
+	h.table.Store(table)
+	made, forwarded := syn(t, 1, 0, "172.20.0.2:1000", "10.96.0.20:80"), syn(t, 2, 0, "172.20.0.9:1000", "10.96.0.20:80")
+	made.Hook = nfqueue.Output
+	h.queue.batches = [][]nfqueue.Packet{{made, forwarded}}
+	if err := h.run(); err != nil {
+		t.Fatal(err)
+	}
+	if r := h.records[0]; !r.Local || !r.Masquerade || r.MasqueradeAddress != "172.20.0.2" {
+		t.Errorf("made on the node: local %v, masqueraded %v as %s", r.Local, r.Masquerade, r.MasqueradeAddress)
+	}
+	if r := h.records[1]; r.Local || r.Masquerade || r.MasqueradeReason == "" {
+		t.Errorf("from outside: local %v, masqueraded %v (marked for %q)", r.Local, r.Masquerade, r.MasqueradeReason)
+	}
+}

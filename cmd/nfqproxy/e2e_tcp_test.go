@@ -74,7 +74,7 @@ func (c *cluster) lookup(node string, conn net.Conn) conntrack.State {
 	c.t.Helper()
 	var s conntrack.State
 	if err := c.host(node).Do(func() error {
-		table, err := conntrack.Open()
+		table, err := conntrack.Open(new(conntrack.Locks))
 		if err != nil {
 			return err
 		}
@@ -247,10 +247,8 @@ func TestDaemonDies(t *testing.T) {
 	if total := received + rest; err != nil || total < size {
 		t.Errorf("the download ended after %d bytes of %d: %v", total, size, err)
 	}
-	select {
-	case r := <-waiting:
-		t.Errorf("a connection without a daemon: %v", r.err)
-	default:
+	if len(waiting) > 0 {
+		t.Error("a connection to a service was decided without a daemon")
 	}
 
 	// Restarted: it replaces what the killed one left, and serves.

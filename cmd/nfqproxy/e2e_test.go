@@ -56,6 +56,12 @@ type cluster struct {
 // newCluster brings the lab up, for one test.
 func newCluster(t *testing.T, options ...func(*lab.Spec)) *cluster {
 	t.Helper()
+	return newClusterWith(t, nil, options...)
+}
+
+// newClusterWith gives the daemons further arguments.
+func newClusterWith(t *testing.T, arguments []string, options ...func(*lab.Spec)) *cluster {
+	t.Helper()
 	netns.Require(t)
 	data, err := os.ReadFile("testdata/e2e.yaml")
 	if err != nil {
@@ -73,7 +79,7 @@ func newCluster(t *testing.T, options ...func(*lab.Spec)) *cluster {
 	for _, o := range options {
 		o(file.Spec)
 	}
-	c.Lab, err = lab.Up(t.Context(), file.Spec, lab.Options{Objects: file.ObjectPaths(), Env: []string{beCommand + "=1"}, Arguments: []string{"-v"}})
+	c.Lab, err = lab.Up(t.Context(), file.Spec, lab.Options{Objects: file.ObjectPaths(), Env: []string{beCommand + "=1"}, Arguments: append([]string{"-v"}, arguments...)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,13 +223,14 @@ func (c *cluster) count(match func(*flow.Record) bool) int {
 // logged waits for a log line that contains the text.
 func (c *cluster) logged(text string) {
 	c.t.Helper()
-	wait(c, fmt.Sprintf("a log line with %q", text), func() (string, bool) {
-		for _, l := range c.logs {
-			if strings.Contains(l, text) {
-				return l, true
-			}
-		}
-		return "", false
+	c.loggedTimes(text, 1)
+}
+
+// loggedTimes waits for as many such lines.
+func (c *cluster) loggedTimes(text string, n int) {
+	c.t.Helper()
+	wait(c, fmt.Sprintf("%d log lines with %q", n, text), func() (struct{}, bool) {
+		return struct{}{}, strings.Count(strings.Join(c.logs, "\n"), text) >= n
 	})
 }
 

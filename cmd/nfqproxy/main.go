@@ -17,8 +17,12 @@ import (
 var version = "unknown"
 
 func main() {
+	// A reader of the flow log or of the messages that goes away must not take the
+	// proxy with it.
+	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
@@ -53,6 +57,6 @@ translation into the kernel's connection table, where the flow stays from then o
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newRunCommand(), newLabCommand())
+	root.AddCommand(newRunCommand(), newExplainCommand(), newRenderCommand(), newLabCommand())
 	return root
 }

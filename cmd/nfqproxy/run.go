@@ -23,18 +23,17 @@ import (
 
 // runFlags are the flags of nfqproxy run.
 type runFlags struct {
-	objects           []string
-	node              string
-	clusterCIDRs      []string
-	nodePortAddresses []string
-	masqueradeAll     bool
-	firstQueue        uint16
-	queues            uint16
-	seed              uint64
-	flowLog           string
-	flowLogSteps      bool
-	readyFD           int
-	verbose           bool
+	objects      []string
+	name         string
+	node         nodeFlags
+	firstQueue   uint16
+	queues       uint16
+	seed         uint64
+	flowLog      string
+	flowLogSteps bool
+	keepRules    bool
+	readyFD      int
+	verbose      bool
 }
 
 func newRunCommand() *cobra.Command {
@@ -54,15 +53,14 @@ a faulty change leaves the last good state in force. CAP_NET_ADMIN is needed.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringArrayVar(&f.objects, "objects", nil, "file or directory with Services, EndpointSlices and Nodes (YAML or JSON); may be repeated")
-	flags.StringVar(&f.node, "hostname-override", "", "name of this node (default: the host name)")
-	flags.StringSliceVar(&f.clusterCIDRs, "cluster-cidr", nil, "prefixes of all pods: ClusterIP traffic from elsewhere is masqueraded")
-	flags.StringSliceVar(&f.nodePortAddresses, "nodeport-addresses", nil, "prefixes of the node's addresses that serve node ports (default: all)")
-	flags.BoolVar(&f.masqueradeAll, "masquerade-all", false, "masquerade all ClusterIP traffic")
+	flags.StringVar(&f.name, "hostname-override", "", "name of this node (default: the host name)")
+	f.node.add(flags)
 	flags.Uint16Var(&f.firstQueue, "queue-num", 100, "number of the first netfilter queue")
 	flags.Uint16Var(&f.queues, "queues", uint16(min(runtime.NumCPU(), 8)), "how many netfilter queues; packets spread over them by CPU")
 	flags.Uint64Var(&f.seed, "seed", 0, "makes the choices reproducible: the same flows in the same order get the same endpoints (default: random)")
 	flags.StringVar(&f.flowLog, "flow-log", "", "write one line of JSON for each decided flow to this file; - for standard output")
 	flags.BoolVar(&f.flowLogSteps, "flow-log-steps", false, "with the walk through kube-proxy's chains in each line")
+	flags.BoolVar(&f.keepRules, "keep-rules-on-exit", false, "leave the kernel rules in place: established flows are translated on, new ones to services wait for the next start")
 	flags.IntVar(&f.readyFD, "ready-fd", -1, `write "ready" to this file descriptor when new flows are served`)
 	_ = flags.MarkHidden("ready-fd")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "log each new service table")
@@ -84,7 +82,7 @@ func (f *runFlags) run(ctx context.Context, stdout, stderr io.Writer, seeded boo
 	if f.queues == 0 || int(f.firstQueue)+int(f.queues) > 1<<16 {
 		return fmt.Errorf("--queues %d from --queue-num %d: there must be at least one queue, and none above 65535", f.queues, f.firstQueue)
 	}
-	cfg := datapath.Config{FirstQueue: f.firstQueue, Queues: f.queues, Steps: f.flowLogSteps}
+	cfg := datapath.Config{FirstQueue: f.firstQueue, Queues: f.queues, Steps: f.flowLogSteps, KeepRules: f.keepRules}
 	if seeded {
 		cfg.Seed = &f.seed
 	}
@@ -98,7 +96,9 @@ func (f *runFlags) run(ctx context.Context, stdout, stderr io.Writer, seeded boo
 			defer file.Close()
 			w = file
 		}
-		flowLog := flow.NewLog(w)
+		flowLog := flow.NewLog(w, func(err error) {
+			log.Warn("the flow log cannot be written; no more records from here on", "error", err)
+		})
 		defer func() { err = errors.Join(err, wrap("--flow-log", flowLog.Close())) }()
 		cfg.Sink = flowLog
 	}
@@ -106,30 +106,14 @@ func (f *runFlags) run(ctx context.Context, stdout, stderr io.Writer, seeded boo
 }
 
 func (f *runFlags) nodeConfig() (control.NodeConfig, error) {
-	node := control.NodeConfig{Name: f.node, MasqueradeAll: f.masqueradeAll}
-	var err error
-	if node.Name == "" {
-		if node.Name, err = os.Hostname(); err != nil {
-			return node, fmt.Errorf("the host has no name (%w): give --hostname-override", err)
+	name := f.name
+	if name == "" {
+		var err error
+		if name, err = os.Hostname(); err != nil {
+			return control.NodeConfig{}, fmt.Errorf("the host has no name (%w): give --hostname-override", err)
 		}
 	}
-	if node.ClusterCIDRs, err = parsePrefixes("--cluster-cidr", f.clusterCIDRs); err != nil {
-		return node, err
-	}
-	node.NodePortAddresses, err = parsePrefixes("--nodeport-addresses", f.nodePortAddresses)
-	return node, err
-}
-
-func parsePrefixes(flag string, values []string) ([]netip.Prefix, error) {
-	var prefixes []netip.Prefix
-	for _, v := range values {
-		p, err := netip.ParsePrefix(v)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %q is not a prefix such as 10.244.0.0/16", flag, v)
-		}
-		prefixes = append(prefixes, p.Masked())
-	}
-	return prefixes, nil
+	return f.node.config(name)
 }
 
 func wrap(what string, err error) error {
@@ -182,6 +166,7 @@ func (f *runFlags) serve(ctx context.Context, node control.NodeConfig, cfg datap
 		case <-ctx.Done():
 			return nil
 		}
+		cfg.Log = log
 		engine, err := datapath.Open(cfg, host, first)
 		if err != nil {
 			return err
@@ -190,8 +175,8 @@ func (f *runFlags) serve(ctx context.Context, node control.NodeConfig, cfg datap
 			for {
 				select {
 				case t := <-tables:
-					log.Debug("new service table", "generation", t.Generation(), "servicePorts", len(t.Services()))
 					engine.SetTable(t)
+					log.Debug("new service table", "generation", t.Generation(), "servicePorts", len(t.Services()))
 				case <-ctx.Done():
 					return nil
 				}

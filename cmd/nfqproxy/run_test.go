@@ -99,13 +99,15 @@ func TestRunWithoutCapability(t *testing.T) {
 	}
 }
 
-// TestSecondDaemonOnANode: the queue is taken; the message says by whom, and the
-// first one goes on undisturbed.
+// TestSecondDaemonOnANode: the message says who is there already, whatever queues
+// the second would have, and the first one goes on undisturbed.
 func TestSecondDaemonOnANode(t *testing.T) {
 	c := newCluster(t)
-	code, _, stderr := command(t, c.host("node-a"), nil, "run", "--objects", c.objects)
-	if code != 1 || !strings.Contains(stderr, "queue 100") || !strings.Contains(stderr, "port id") {
-		t.Errorf("exit code %d, message %q", code, stderr)
+	for _, args := range [][]string{nil, {"--queue-num", "200"}} {
+		code, _, stderr := command(t, c.host("node-a"), nil, append([]string{"run", "--objects", c.objects}, args...)...)
+		if code != 1 || !strings.Contains(stderr, "another nfqproxy (process ") {
+			t.Errorf("%v: exit code %d, message %q", args, code, stderr)
+		}
 	}
 	c.ask(c.dial("shell", "tcp", anyPort, "10.96.0.20:80"))
 }

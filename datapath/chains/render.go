@@ -44,6 +44,20 @@ func ServiceRules(t *decision.Table, s *decision.ServicePort) []Rule {
 	return w.rules
 }
 
+// RenderRules writes the bare rules, without declarations: a part of what [Render] writes.
+func RenderRules(out io.Writer, rules []Rule) error {
+	b := bufio.NewWriter(out)
+	var table Table
+	for i := range rules {
+		if r := &rules[i]; r.Table != table {
+			table = r.Table
+			fmt.Fprintf(b, "*%s\n", table)
+		}
+		fmt.Fprintln(b, strings.TrimRight("-A "+rules[i].Chain+" "+rules[i].String(), " "))
+	}
+	return b.Flush()
+}
+
 // Render writes rules as iptables-save prints them; iptables-restore loads the text.
 // Chains are sorted by name, as iptables-nft-save does; rules keep their order.
 func Render(out io.Writer, rules []Rule) error {

@@ -137,6 +137,15 @@ type ServicePort struct {
 	HasEndpoints bool
 }
 
+// UsableEndpoints gives those that new flows under the policy may go to.
+func (s *ServicePort) UsableEndpoints(p Policy) []Endpoint {
+	usable := make([]Endpoint, len(s.Usable[p]))
+	for k, i := range s.Usable[p] {
+		usable[k] = s.Endpoints[i]
+	}
+	return usable
+}
+
 // UsesCluster says whether the endpoints of policy Cluster are needed. External
 // traffic needs them even under policy Local: pods and the node itself are not
 // subject to it (kube-proxy: UsesClusterEndpoints).

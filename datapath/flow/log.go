@@ -3,9 +3,11 @@ package flow
 import (
 	"bufio"
 	"encoding/json"
+	"fmt"
 	"io"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Log writes records as JSON lines without ever holding up whoever makes them:
@@ -15,6 +17,7 @@ type Log struct {
 	lost    atomic.Uint64
 	done    chan struct{}
 	err     error // of writing; valid after done
+	failed  func(error)
 
 	mu     sync.RWMutex // held for reading while sending, for writing while closing
 	closed bool
@@ -23,9 +26,13 @@ type Log struct {
 // logBuffer is how many records wait for the writer at most.
 const logBuffer = 8192
 
+// closePatience is how long Close waits for a writer that takes nothing.
+const closePatience = 2 * time.Second
+
 // NewLog starts a log. [Log.Close] has to be called to write out what is left.
-func NewLog(w io.Writer) *Log {
-	l := &Log{records: make(chan *Record, logBuffer), done: make(chan struct{})}
+// failed is called once, if writing fails; what comes later is lost.
+func NewLog(w io.Writer, failed func(error)) *Log {
+	l := &Log{records: make(chan *Record, logBuffer), done: make(chan struct{}), failed: failed}
 	go l.write(w)
 	return l
 }
@@ -48,7 +55,8 @@ func (l *Log) Flow(r *Record) {
 // Lost is how many records were left out.
 func (l *Log) Lost() uint64 { return l.lost.Load() }
 
-// Close writes what is left and returns the first error of writing.
+// Close writes what is left and returns the first error of writing. A writer that
+// takes nothing any more is left behind after a while.
 func (l *Log) Close() error {
 	l.mu.Lock()
 	if !l.closed {
@@ -56,8 +64,12 @@ func (l *Log) Close() error {
 		close(l.records)
 	}
 	l.mu.Unlock()
-	<-l.done
-	return l.err
+	select {
+	case <-l.done:
+		return l.err
+	case <-time.After(closePatience):
+		return fmt.Errorf("the reader takes no more: %d records are lost", l.Lost()+uint64(len(l.records)))
+	}
 }
 
 // write encodes record by record and flushes whenever none is waiting, so that a
@@ -74,6 +86,9 @@ func (l *Log) write(w io.Writer) {
 		}
 		if l.err = enc.Encode(r); l.err == nil && len(l.records) == 0 {
 			l.err = b.Flush()
+		}
+		if l.err != nil {
+			l.failed(l.err)
 		}
 	}
 	if l.err == nil {

@@ -2,7 +2,11 @@ package flow
 
 import (
 	"fmt"
+	"io"
+	"os"
 	"strings"
+
+	"golang.org/x/term"
 
 	"github.com/nfqproxy/nfqproxy/datapath/chains"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -12,6 +16,13 @@ import (
 type Style struct {
 	Color     bool // use ANSI escape sequences
 	NodeWidth int  // width of the column of node names, at least
+}
+
+// StyleFor gives colours to terminals only, and not to those who want none
+// (no-color.org).
+func StyleFor(w io.Writer) Style {
+	f, ok := w.(*os.File)
+	return Style{Color: ok && term.IsTerminal(int(f.Fd())) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
 }
 
 // Colours, few and calm; what is not about a service is dim.
@@ -111,7 +122,9 @@ func (s Style) masquerade(r *Record) string {
 // Walk renders the steps of a record, one line each: the chain, what its rule did
 // and why. Each line starts with indent and ends with a newline; it is empty for a
 // record without steps.
-func (s Style) Walk(r *Record, indent string) string {
+func (s Style) Walk(r *Record, indent string) string { return s.walk(r, indent, false) }
+
+func (s Style) walk(r *Record, indent string, rules bool) string {
 	width := 0
 	for _, step := range r.Steps {
 		width = max(width, len(step.Chain))
@@ -140,6 +153,9 @@ func (s Style) Walk(r *Record, indent string) string {
 			text = s.paint(dim, text)
 		}
 		fmt.Fprintf(&b, "%s%-*s %s %s\n", indent, width, name, s.paint(color, mark), text)
+		if rules && step.Rule != "" {
+			fmt.Fprintf(&b, "%s%-*s    %s\n", indent, width, "", s.paint(dim, step.Rule))
+		}
 	}
 	return b.String()
 }

@@ -21,7 +21,8 @@ func Open() (*Host, error) {
 	// Subscribed from here on, so that nothing is missed between the first listing
 	// and Watch.
 	events, err := mdl.Dial(unix.NETLINK_ROUTE, &mdl.Config{Groups: unix.RTMGRP_LINK |
-		unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR | unix.RTMGRP_IPV4_ROUTE | unix.RTMGRP_IPV6_ROUTE})
+		unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR | unix.RTMGRP_IPV4_ROUTE | unix.RTMGRP_IPV6_ROUTE |
+		1<<(unix.RTNLGRP_IPV4_RULE-1) | 1<<(unix.RTNLGRP_IPV6_RULE-1)})
 	if err != nil {
 		handle.Close()
 		return nil, fmt.Errorf("subscribe to route netlink events: %w", err)

@@ -31,6 +31,10 @@ func newHost(t *testing.T) *host {
 		t.Fatal(err)
 	}
 	h := &host{Namespace: ns}
+	// Not a loopback address: packets to those are not queued.
+	if err := ns.AddAddress("lo", netip.MustParsePrefix("192.0.2.1/32")); err != nil {
+		t.Fatal(err)
+	}
 	if err := ns.Do(func() error {
 		native, err := ruleset.Probe()
 		if err != nil {
@@ -51,11 +55,11 @@ func newHost(t *testing.T) *host {
 	return h
 }
 
-// udp opens two sockets on loopback: what from writes, to should read.
+// udp opens two sockets on one address: what from writes, to should read.
 func (h *host) udp(t *testing.T) (from, to net.Conn) {
 	t.Helper()
 	if err := h.Do(func() error {
-		l, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.MustParseAddrPort("127.0.0.1:0")))
+		l, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.MustParseAddrPort("192.0.2.1:0")))
 		if err != nil {
 			return err
 		}

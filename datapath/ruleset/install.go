@@ -17,9 +17,11 @@ import (
 // Ruleset is the installed ruleset of one network namespace. It is not safe for
 // concurrent use.
 type Ruleset struct {
+	spec  Spec
 	conn  *nftables.Conn
 	table *nftables.Table
 	sets  *sets
+	watch *watch
 	// elements are those in the kernel, by set: the keys as the kernel has them.
 	elements map[*set]map[string]bool
 }
@@ -104,15 +106,44 @@ func Install(spec Spec) (*Ruleset, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open nftables: %w", err)
 	}
-	table := &nftables.Table{Name: TableName, Family: nftables.TableFamilyINet}
-	r := &Ruleset{conn: conn, table: table, sets: newSets(table, &spec), elements: make(map[*set]map[string]bool)}
+	r := &Ruleset{spec: spec, conn: conn, table: &nftables.Table{Name: TableName, Family: nftables.TableFamilyINet}}
+	if err := r.install(); err != nil {
+		return nil, errors.Join(err, conn.CloseLasting())
+	}
+	// Our own removal of an earlier run's table is past by now.
+	if r.watch, err = watchTable(TableName); err != nil {
+		return nil, errors.Join(err, r.Remove())
+	}
+	return r, nil
+}
+
+// Reinstall loads the ruleset again after it was lost, with empty sets.
+func (r *Ruleset) Reinstall() error {
+	if err := r.watch.Close(); err != nil {
+		return err
+	}
+	if err := r.install(); err != nil {
+		return err
+	}
+	var err error
+	r.watch, err = watchTable(TableName)
+	return err
+}
+
+// Lost gives a channel that is closed when somebody else removed the table, or may
+// have.
+func (r *Ruleset) Lost() <-chan struct{} { return r.watch.lost }
+
+func (r *Ruleset) install() error {
+	conn, table, spec := r.conn, r.table, &r.spec
+	r.sets, r.elements = newSets(table, spec), make(map[*set]map[string]bool)
 	conn.AddTable(table) // so that there is one to delete
 	conn.DelTable(table)
 	conn.AddTable(table)
 	for _, s := range r.sets.all() {
 		r.elements[s] = make(map[string]bool)
 		if err := conn.AddSet(s.nft, nil); err != nil {
-			return nil, errors.Join(fmt.Errorf("set %s: %w", s.name, err), conn.CloseLasting())
+			return fmt.Errorf("set %s: %w", s.name, err)
 		}
 	}
 	for _, c := range spec.chains(r.sets) {
@@ -126,9 +157,9 @@ func Install(spec Spec) (*Ruleset, error) {
 		}
 	}
 	if err := conn.Flush(); err != nil {
-		return nil, errors.Join(fmt.Errorf("install nftables table inet %s: %w", TableName, err), conn.CloseLasting())
+		return fmt.Errorf("install nftables table inet %s: %w", TableName, err)
 	}
-	return r, nil
+	return nil
 }
 
 // Follow brings the sets of service addresses into line with the table. Only what
@@ -224,7 +255,7 @@ func portBytes(p uint16) string { return string(binary.BigEndian.AppendUint16(ni
 // lost.
 func (r *Ruleset) StopQueueing() error {
 	r.conn.FlushChain(&nftables.Chain{Name: "new_flows", Table: r.table})
-	if err := r.conn.Flush(); err != nil {
+	if err := r.conn.Flush(); err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("stop queueing in nftables table inet %s: %w", TableName, err)
 	}
 	return nil
@@ -233,8 +264,21 @@ func (r *Ruleset) StopQueueing() error {
 // Remove takes the table away.
 func (r *Ruleset) Remove() error {
 	r.conn.DelTable(r.table)
-	if err := r.conn.Flush(); err != nil && !errors.Is(err, unix.ENOENT) {
-		return errors.Join(fmt.Errorf("remove nftables table inet %s: %w", TableName, err), r.conn.CloseLasting())
+	err := r.conn.Flush()
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		err = nil // somebody did already
+	case err != nil:
+		err = fmt.Errorf("remove nftables table inet %s: %w", TableName, err)
 	}
-	return r.conn.CloseLasting()
+	return errors.Join(err, r.Close())
+}
+
+// Close leaves the table in the kernel.
+func (r *Ruleset) Close() error {
+	var err error
+	if r.watch != nil {
+		err = r.watch.Close()
+	}
+	return errors.Join(err, r.conn.CloseLasting())
 }

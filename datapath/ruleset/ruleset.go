@@ -6,6 +6,7 @@
 package ruleset
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 	"time"
@@ -120,6 +121,11 @@ type chain struct {
 	rules    []rule
 }
 
+var (
+	fullMask  = bytes.Repeat([]byte{0xff}, 16)
+	loopback6 = append(make([]byte, 15), 1)
+)
+
 // Priorities, by the names nft gives them.
 const (
 	priorityRaw  = -300
@@ -154,7 +160,12 @@ func (spec *Spec) chains(s *sets) []chain {
 
 		// Before conntrack (-200).
 		base("queue_prerouting", "prerouting", pre, priorityRaw, rule{onLoopback(), accept()}, rule{jump("new_flows")}),
-		base("queue_output", "output", out, priorityRaw, rule{jump("new_flows")}),
+		// What the node says to itself on loopback addresses is no service's, and must not
+		// depend on the daemon.
+		base("queue_output", "output", out, priorityRaw,
+			rule{ipv4.is(), ipv4.daddrIn("127.0.0.0/8", []byte{0xff}, []byte{127}), accept()},
+			rule{ipv6.is(), ipv6.daddrIn("::1", fullMask, loopback6), accept()},
+			rule{jump("new_flows")}),
 		base("reject_prerouting", "prerouting", pre, priorityRaw+1, rejectMarked),
 		base("reject_output", "output", out, priorityRaw+1, rejectMarked),
 

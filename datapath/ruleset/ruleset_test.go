@@ -1,6 +1,8 @@
 package ruleset
 
 import (
+	"bytes"
+	"encoding/binary"
 	"flag"
 	"fmt"
 	"net/netip"
@@ -11,6 +13,8 @@ import (
 	"time"
 
 	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"github.com/google/nftables/xt"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
@@ -222,4 +226,18 @@ func TestNftReadsIt(t *testing.T) {
 		}
 		return r.Remove()
 	})
+}
+
+// TestQueueTargetBytes: xtables' target is the one thing the text does not show.
+func TestQueueTargetBytes(t *testing.T) {
+	e, ok := queue(0x1234, 0x0203, false).exprs[0].(*expr.Target)
+	if !ok {
+		t.Fatal("no xtables target")
+	}
+	info, ok := e.Info.(*xt.Unknown)
+	// struct xt_NFQ_info_v3: queue, how many, NFQ_FLAG_BYPASS | NFQ_FLAG_CPU_FANOUT.
+	want := binary.NativeEndian.AppendUint16(binary.NativeEndian.AppendUint16(binary.NativeEndian.AppendUint16(nil, 0x1234), 0x0203), 3)
+	if e.Name != "NFQUEUE" || e.Rev != 3 || !ok || !bytes.Equal(*info, want) {
+		t.Errorf("target %s revision %d, info %x; want %x", e.Name, e.Rev, *info, want)
+	}
 }

@@ -140,7 +140,7 @@ func (d *demo) hairpin(ctx context.Context) error {
 	if svc == nil {
 		return nil
 	}
-	pod := d.spec.podAt(svc.Endpoints[0].AddrPort.Addr())
+	pod := d.spec.podAt(svc.UsableEndpoints(decision.Cluster)[0].AddrPort.Addr())
 	to := netip.AddrPortFrom(svc.ClusterIP, svc.Port)
 	d.scene("A pod asks its own Service and meets itself")
 	for try := 1; try <= hairpinTries; try++ {
@@ -156,7 +156,7 @@ func (d *demo) hairpin(ctx context.Context) error {
 		d.row("request", "%s on %s: GET http://%s/ (met itself at attempt %d)", pod.FullName(), pod.Node, to, try)
 		d.exchange(x)
 		d.common(x, svc)
-		d.check(x.record.MasqueradeReason == decision.MasqueradeHairpin.String() && addrOf(x.answer.Client) == x.record.MasqueradeAddress,
+		d.check(x.record.MasqueradeReason == decision.MarkHairpin.String() && addrOf(x.answer.Client) == x.record.MasqueradeAddress,
 			"the pod saw %s instead of itself: without, it would answer itself, past the translation", x.record.MasqueradeAddress)
 		return nil
 	}
@@ -167,7 +167,7 @@ func (d *demo) noEndpoints(ctx context.Context) error {
 	var svc *decision.ServicePort
 	var pod *Pod
 	for _, s := range d.services {
-		if isTCP(s) && len(s.Endpoints) == 0 && svc == nil {
+		if isTCP(s) && !s.HasEndpoints && svc == nil {
 			svc, pod = s, d.spec.asker(s)
 		}
 	}

@@ -38,11 +38,11 @@ func Exec(labName, host string, command []string) (int, error) {
 
 // execPlain hands the files over as they are.
 func execPlain(conn *net.UnixConn, r *execRequest, files []*os.File) (int, error) {
+	signals := catchSignals(unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGHUP, unix.SIGUSR1, unix.SIGUSR2)
 	if err := writeMessage(conn, request{Exec: r}, files...); err != nil {
 		return 1, err
 	}
-	stop := forwardSignals(conn, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGHUP, unix.SIGUSR1, unix.SIGUSR2)
-	defer stop()
+	defer forwardSignals(conn, signals)()
 	return exitOf(conn)
 }
 
@@ -72,11 +72,11 @@ func execTerminal(conn *net.UnixConn, r *execRequest, files []*os.File) (code in
 			_ = pty.InheritSize(os.Stdin, master)
 		}
 	}()
+	signals := catchSignals(unix.SIGTERM, unix.SIGHUP, unix.SIGUSR1, unix.SIGUSR2)
 	if err := writeMessage(conn, request{Exec: r}, files...); err != nil {
 		return 1, err
 	}
-	stop := forwardSignals(conn, unix.SIGTERM, unix.SIGHUP, unix.SIGUSR1, unix.SIGUSR2)
-	defer stop()
+	defer forwardSignals(conn, signals)()
 	_ = slave.Close() // the command has it now: with its end comes the end of the output
 
 	before, err := term.MakeRaw(int(os.Stdin.Fd()))
@@ -104,10 +104,16 @@ func execTerminal(conn *net.UnixConn, r *execRequest, files []*os.File) (code in
 // command that left something running.
 const drainTerminal = 500 * time.Millisecond
 
-// forwardSignals passes signals on to the command.
-func forwardSignals(conn *net.UnixConn, signals ...os.Signal) (stop func()) {
+// catchSignals keeps signals from ending this process. It comes before the command
+// is asked for: once the command runs, they are the command's.
+func catchSignals(signals ...os.Signal) <-chan os.Signal {
 	c := make(chan os.Signal, 8)
 	signal.Notify(c, signals...)
+	return c
+}
+
+// forwardSignals passes caught signals on to the command.
+func forwardSignals(conn *net.UnixConn, c <-chan os.Signal) (stop func()) {
 	done := make(chan struct{})
 	go func() {
 		for {
@@ -121,10 +127,7 @@ func forwardSignals(conn *net.UnixConn, signals ...os.Signal) (stop func()) {
 			}
 		}
 	}()
-	return func() {
-		signal.Stop(c)
-		close(done)
-	}
+	return func() { close(done) }
 }
 
 // exitOf waits for the end of the command.

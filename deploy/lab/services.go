@@ -36,24 +36,24 @@ func (s *Spec) podAt(a netip.Addr) *Pod {
 // served says whether all endpoints of a service port are pods of the lab that
 // serve it, and there is at least one.
 func (s *Spec) served(svc *decision.ServicePort) bool {
-	for _, e := range svc.Endpoints {
+	for _, e := range svc.UsableEndpoints(decision.Cluster) {
 		p := s.podAt(e.AddrPort.Addr())
 		if p == nil || !slices.Contains(p.Ports, Port{e.AddrPort.Port(), svc.Protocol}) {
 			return false
 		}
 	}
-	return len(svc.Endpoints) > 0
+	return len(svc.UsableEndpoints(decision.Cluster)) > 0
 }
 
 // isEndpoint says whether a pod is among those behind a service port.
 func isEndpoint(svc *decision.ServicePort, p *Pod) bool {
-	return slices.ContainsFunc(svc.Endpoints, func(e decision.Endpoint) bool { return slices.Contains(p.Addresses, e.AddrPort.Addr()) })
+	return slices.ContainsFunc(svc.UsableEndpoints(decision.Cluster), func(e decision.Endpoint) bool { return slices.Contains(p.Addresses, e.AddrPort.Addr()) })
 }
 
 // spread is the number of nodes the endpoints of a service port are on.
 func (s *Spec) spread(svc *decision.ServicePort) int {
 	nodes := make(map[string]bool)
-	for _, e := range svc.Endpoints {
+	for _, e := range svc.UsableEndpoints(decision.Cluster) {
 		if p := s.podAt(e.AddrPort.Addr()); p != nil {
 			nodes[p.Node] = true
 		}
@@ -110,7 +110,7 @@ func (s *Spec) doorFor(svc *decision.ServicePort) (*Node, netip.Addr) {
 		if !ok {
 			continue
 		}
-		has := slices.ContainsFunc(svc.Endpoints, func(e decision.Endpoint) bool {
+		has := slices.ContainsFunc(svc.UsableEndpoints(decision.Cluster), func(e decision.Endpoint) bool {
 			p := s.podAt(e.AddrPort.Addr())
 			return p != nil && p.Node == n.Name
 		})
@@ -146,7 +146,7 @@ func writeMap(w io.Writer, s *Spec, services []*decision.ServicePort) error {
 			at += fmt.Sprintf(", node port %d", svc.NodePort)
 		}
 		var endpoints []string
-		for _, e := range svc.Endpoints {
+		for _, e := range svc.UsableEndpoints(decision.Cluster) {
 			endpoints = append(endpoints, e.AddrPort.String())
 		}
 		if len(endpoints) == 0 {

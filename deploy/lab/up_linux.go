@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
-	"golang.org/x/term"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
@@ -107,11 +106,9 @@ func materialize(f *File) error {
 	return os.WriteFile(f.Path, f.Data, 0o644)
 }
 
-// styleFor gives colours to terminals only, and not to those who want none
-// (no-color.org).
+// styleFor is flow.StyleFor with a column for the lab's nodes.
 func styleFor(w io.Writer, s *Spec) flow.Style {
-	f, ok := w.(*os.File)
-	style := flow.Style{Color: ok && term.IsTerminal(int(f.Fd())) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
+	style := flow.StyleFor(w)
 	for i := range s.Nodes {
 		style.NodeWidth = max(style.NodeWidth, len(s.Nodes[i].Name))
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/deploy/labs"
 )
 
@@ -33,14 +34,14 @@ func TestChainsAreThoseOfTheDumps(t *testing.T) {
 			services, _ := control.Build(objects, control.NodeConfig{ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}})
 			var got []string
 			for _, s := range services {
-				if len(s.Endpoints) == 0 {
+				if !s.HasEndpoints {
 					continue // a service without endpoints has no chains
 				}
 				got = append(got, s.ServiceChain())
 				if s.NodePort != 0 {
 					got = append(got, s.ExternalChain())
 				}
-				for _, e := range s.Endpoints {
+				for _, e := range s.UsableEndpoints(decision.Cluster) {
 					got = append(got, s.EndpointChain(e.AddrPort))
 				}
 			}

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/spf13/pflag"
+
+	"github.com/nfqproxy/nfqproxy/control"
+)
+
+// nodeFlags are the flags that say what a node is like, with kube-proxy's names and
+// defaults where it has them.
+type nodeFlags struct {
+	ips               []string
+	zone              string
+	clusterCIDRs      []string
+	mode              string
+	bridge            string
+	interfacePrefix   string
+	nodePortAddresses []string
+	localhost         bool
+	masqueradeAll     bool
+	masqueradeBit     uint
+}
+
+func (f *nodeFlags) add(flags *pflag.FlagSet) {
+	flags.StringSliceVar(&f.ips, "node-ip", nil, "the node's own addresses, one of each family (default: those of its Node object)")
+	flags.StringVar(&f.zone, "zone", "", "the node's zone (default: that of its Node object)")
+	flags.StringSliceVar(&f.clusterCIDRs, "cluster-cidr", nil, "prefixes of all pods, one of each family: ClusterIP traffic from elsewhere is masqueraded")
+	flags.StringVar(&f.mode, "detect-local-mode", string(control.ClusterCIDR), "how pods are told from others: ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix")
+	flags.StringVar(&f.bridge, "pod-bridge-interface", "", "with BridgeInterface: the bridge that pods' packets come in by")
+	flags.StringVar(&f.interfacePrefix, "pod-interface-name-prefix", "", "with InterfaceNamePrefix: what the names of pods' interfaces begin with")
+	flags.StringSliceVar(&f.nodePortAddresses, "nodeport-addresses", nil, "prefixes of the node's addresses that serve node ports, or \"primary\" (default: all)")
+	flags.BoolVar(&f.localhost, "localhost-nodeports", true, "serve node ports on 127.0.0.1, too")
+	flags.BoolVar(&f.masqueradeAll, "masquerade-all", false, "masquerade all ClusterIP traffic")
+	flags.UintVar(&f.masqueradeBit, "masquerade-bit", 14, "bit of the packet mark that says masquerade")
+}
+
+// config reads the flags.
+func (f *nodeFlags) config(name string) (control.NodeConfig, error) {
+	c := control.NodeConfig{
+		Name: name, Zone: f.zone,
+		Mode: control.DetectLocalMode(f.mode), Bridge: f.bridge, InterfacePrefix: f.interfacePrefix,
+		LocalhostNodePorts: f.localhost, MasqueradeAll: f.masqueradeAll,
+	}
+	if f.masqueradeBit > 31 {
+		return c, fmt.Errorf("--masquerade-bit %d: packet marks have bits 0 to 31", f.masqueradeBit)
+	}
+	c.MasqueradeMark = 1 << f.masqueradeBit
+	for _, s := range f.ips {
+		a, err := netip.ParseAddr(s)
+		if err != nil {
+			return c, fmt.Errorf("--node-ip: %q is not an address", s)
+		}
+		c.IPs = append(c.IPs, a.Unmap())
+	}
+	var err error
+	if c.ClusterCIDRs, err = parsePrefixes("--cluster-cidr", f.clusterCIDRs); err != nil {
+		return c, err
+	}
+	if slices.Contains(f.nodePortAddresses, "primary") {
+		if len(f.nodePortAddresses) > 1 {
+			return c, fmt.Errorf("--nodeport-addresses: primary stands alone")
+		}
+		c.PrimaryNodePorts = true
+		return c, nil
+	}
+	c.NodePortAddresses, err = parsePrefixes("--nodeport-addresses", f.nodePortAddresses)
+	return c, err
+}
+
+func parsePrefixes(flag string, values []string) ([]netip.Prefix, error) {
+	var prefixes []netip.Prefix
+	for _, v := range values {
+		p, err := netip.ParsePrefix(v)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %q is not a prefix such as 10.244.0.0/16", flag, v)
+		}
+		prefixes = append(prefixes, p.Masked())
+	}
+	return prefixes, nil
+}

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nfqproxy/nfqproxy/datapath/chains"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+func newRenderCommand() *cobra.Command {
+	var table tableFlags
+	var family, service string
+	cmd := &cobra.Command{
+		Use:   "render --objects PATH...",
+		Short: "Print the iptables rules kube-proxy would have written",
+		Long: `Print the iptables rules that kube-proxy would have written for these objects on this
+node, as iptables-save does. iptables-restore loads them (ip6tables-restore those of
+--family ipv6).`,
+		Example: `  nfqproxy render --objects cluster.yaml --cluster-cidr 10.244.0.0/16
+  nfqproxy render --objects cluster.yaml --service kube-system/kube-dns`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			f, ok := map[string]decision.Family{"ipv4": decision.IPv4, "ipv6": decision.IPv6}[family]
+			if !ok {
+				return fmt.Errorf("--family %q: want ipv4 or ipv6", family)
+			}
+			t, _, err := table.load(cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			if service == "" {
+				return chains.Render(cmd.OutOrStdout(), chains.Rules(t, f))
+			}
+			var rules []chains.Rule
+			for _, s := range t.Services() {
+				if s.Family == f && s.Name.Namespace+"/"+s.Name.Name == service {
+					rules = append(rules, chains.ServiceRules(t, s)...)
+				}
+			}
+			if len(rules) == 0 {
+				return fmt.Errorf("--service %s: there is no such service (NAMESPACE/NAME) with a cluster IP of family %s", service, f)
+			}
+			// By table, each in its order.
+			slices.SortStableFunc(rules, func(a, b chains.Rule) int { return strings.Compare(string(a.Table), string(b.Table)) })
+			return chains.RenderRules(cmd.OutOrStdout(), rules)
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	table.add(cmd, flags)
+	flags.StringVar(&family, "family", "ipv4", "ipv4 or ipv6")
+	flags.StringVar(&service, "service", "", "only the rules of this service: NAMESPACE/NAME")
+	return cmd
+}

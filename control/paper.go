@@ -1,0 +1,36 @@
+package control
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// Table makes the table of a node that is only on paper: its addresses are its own
+// ones and whatever its Node object tells of. It also gives the warnings of [Build],
+// and of conflicts.
+func Table(objects *manifest.Objects, config NodeConfig) (*decision.Table, []string) {
+	services, warnings := Build(objects, config)
+	object := nodeObject(objects.Nodes, config.Name)
+	addresses := slices.Clone(config.ips(object))
+	if object != nil {
+		for _, a := range object.Status.Addresses {
+			if a.Type != corev1.NodeInternalIP && a.Type != corev1.NodeExternalIP {
+				continue
+			}
+			if ip, err := netip.ParseAddr(a.Address); err == nil {
+				addresses = append(addresses, ip)
+			}
+		}
+	}
+	table, conflicts := decision.NewTable(1, time.Time{}, config.node(object, addresses), services)
+	for _, c := range conflicts {
+		warnings = append(warnings, c.Error())
+	}
+	return table, warnings
+}
