@@ -85,7 +85,8 @@ func Open(cfg Config, host *hostnet.Host, table *decision.Table) (_ *Engine, err
 	e.rules, err = ruleset.Install(ruleset.Spec{
 		FirstQueue: cfg.FirstQueue, Queues: cfg.Queues,
 		RejectMark: defaultMarks.Reject, MasqueradeMark: table.Node().Mark(), ConnMark: defaultMarks.Connection,
-		SeenTimeout: seenTimeout(), SeenSize: seenSize, Native: native,
+		LocalhostNodePorts: table.Node().LocalhostNodePorts,
+		SeenTimeout:        seenTimeout(), SeenSize: seenSize, Native: native,
 	})
 	if err != nil {
 		return nil, err

@@ -177,10 +177,10 @@ func TestWorkerRecords(t *testing.T) {
 		got = append(got, fmt.Sprintf("%s %s>%s %s %s snat=%v(%s %s) %s", r.Verdict, r.Source, r.Destination, r.Service, r.Endpoint, r.Masquerade, r.MasqueradeReason, r.MasqueradeAddress, r.Conntrack))
 	}
 	want := []string{
-		"dnat 172.20.0.9:1000>172.20.0.2:30053 default/web 10.244.0.2:8080 snat=true(external-destination 172.20.0.2) created",
-		"dnat 172.20.0.9:1000>172.20.0.2:30066 default/far 10.244.66.2:8080 snat=true(external-destination ) failed",
+		"dnat 172.20.0.9:1000>172.20.0.2:30053 default/web 10.244.0.2:8080 snat=true(external 172.20.0.2) created",
+		"dnat 172.20.0.9:1000>172.20.0.2:30066 default/far 10.244.66.2:8080 snat=true(external ) failed",
 		"accept 10.244.1.9:1000>8.8.8.8:53   snat=false( ) ",
-		"dnat 172.20.0.9:1000>172.20.0.2:30053 default/web 10.244.0.2:8080 snat=true(external-destination 172.20.0.2) kept",
+		"dnat 172.20.0.9:1000>172.20.0.2:30053 default/web 10.244.0.2:8080 snat=true(external 172.20.0.2) kept",
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("records\n got %s\nwant %s", strings.Join(got, "\n     "), strings.Join(want, "\n     "))

@@ -30,12 +30,12 @@ func TestPaths(t *testing.T) {
 		}{
 			{"pod to ClusterIP", "shell", web(80), web(53), anyWeb, shell, ""},
 			{"node to ClusterIP", "node-b", solo(80), solo(53), "default/solo", nodeB, "source-outside-cluster"},
-			{"outside client to node port of a node without the pod", "outside", at("172.21.0.3", "fd00:172:21::3", 30090), at("172.21.0.3", "fd00:172:21::3", 30090), "default/solo", nodeB, "external-destination"},
-			{"outside client to node port of the pod's node", "outside", at("172.21.0.2", "fd00:172:21::2", 30090), at("172.21.0.2", "fd00:172:21::2", 30090), "default/solo", gatewayA, "external-destination"},
-			{"pod to node port of another node", "shell", at("172.21.0.3", "fd00:172:21::3", 30090), at("172.21.0.3", "fd00:172:21::3", 30090), "default/solo", nodeB, "external-destination"},
-			{"node to its own node port", "node-a", at("172.21.0.2", "fd00:172:21::2", 30090), at("172.21.0.2", "fd00:172:21::2", 30090), "default/solo", gatewayA, "external-destination"},
+			{"outside client to node port of a node without the pod", "outside", at("172.21.0.3", "fd00:172:21::3", 30090), at("172.21.0.3", "fd00:172:21::3", 30090), "default/solo", nodeB, "external"},
+			{"outside client to node port of the pod's node", "outside", at("172.21.0.2", "fd00:172:21::2", 30090), at("172.21.0.2", "fd00:172:21::2", 30090), "default/solo", gatewayA, "external"},
+			{"pod to node port of another node", "shell", at("172.21.0.3", "fd00:172:21::3", 30090), at("172.21.0.3", "fd00:172:21::3", 30090), "default/solo", nodeB, "external"},
+			{"node to its own node port", "node-a", at("172.21.0.2", "fd00:172:21::2", 30090), at("172.21.0.2", "fd00:172:21::2", 30090), "default/solo", gatewayA, "external"},
 			{"hairpin", "solo", solo(80), solo(53), "default/solo", gatewayA, "hairpin"},
-			{"hairpin by node port", "solo", at("172.21.0.2", "fd00:172:21::2", 30090), at("172.21.0.2", "fd00:172:21::2", 30090), "default/solo", gatewayA, "external-destination"},
+			{"hairpin by node port", "solo", at("172.21.0.2", "fd00:172:21::2", 30090), at("172.21.0.2", "fd00:172:21::2", 30090), "default/solo", gatewayA, "external"},
 		}
 		for _, tt := range tests {
 			for network, to := range map[string]string{"tcp": tt.tcp, "udp": tt.udp} {

@@ -214,7 +214,7 @@ func (w *writer) nodePort(s *decision.ServicePort) {
 func (w *writer) external(s *decision.ServicePort) {
 	chain, name := s.ExternalChain(), s.Name.String()
 	if s.ExternalPolicy == decision.Cluster {
-		w.add(NAT, chain, jumpTo(MarkMasq), says("the endpoint may be on another node, and the reply has to come back through this one: masquerade"),
+		w.add(NAT, chain, jumpTo(MarkMasq), says("the endpoint may be elsewhere: masquerade, so that the reply comes back here"),
 			comment("masquerade traffic for "+name+" external destinations"))
 	} else {
 		if d := &w.t.Node().Detector; d.Implemented(s.Family) {

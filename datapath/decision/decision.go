@@ -184,7 +184,7 @@ func (m Mark) String() string {
 	case MarkOutside:
 		return "source-outside-cluster"
 	case MarkExternal:
-		return "external-destination"
+		return "external"
 	case MarkLocal:
 		return "local-source"
 	case MarkHairpin:

@@ -256,6 +256,24 @@ func clearPacketMark(mask uint32) clause {
 	}}
 }
 
+// toLoopback matches packets to 127.0.0.0/8.
+func toLoopback() clause { return ipv4.daddrIn("127.0.0.0/8", []byte{0xff}, []byte{127}) }
+
+func notFromLoopback() clause {
+	return clause{"ip saddr != 127.0.0.0/8", []expr.Any{
+		payload(network, ipv4.src, 1, reg),
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: reg, Data: []byte{127}},
+	}}
+}
+
+// ctStateUnknown matches packets of no connection that has been answered, nor of one
+// related to such.
+func ctStateUnknown() clause {
+	c := bits("ct state", &expr.Ct{Key: expr.CtKeySTATE, Register: reg}, expr.CtStateBitESTABLISHED|expr.CtStateBitRELATED, false)
+	c.text = "ct state != established,related"
+	return c
+}
+
 func counter() clause { return clause{"counter", []expr.Any{&expr.Counter{}}} }
 
 // Ends of rules.

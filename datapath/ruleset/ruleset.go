@@ -31,6 +31,10 @@ type Spec struct {
 	MasqueradeMark uint32
 	// ConnMark is the bit of the connection mark that our entries carry.
 	ConnMark uint32
+	// LocalhostNodePorts: packets from the node to node ports on IPv4 loopback
+	// addresses are queued, and loopback addresses are closed to all others, as
+	// kube-proxy's KUBE-FIREWALL does: route_localnet would open them.
+	LocalhostNodePorts bool
 	// SeenTimeout is how long a UDP flow without packets counts as decided. It has
 	// to be shorter than conntrack's UDP timeouts: a flow must be queued again
 	// before its entry is gone.
@@ -128,9 +132,10 @@ var (
 
 // Priorities, by the names nft gives them.
 const (
-	priorityRaw  = -300
-	priorityDNAT = -100
-	prioritySNAT = 100
+	priorityRaw    = -300
+	priorityDNAT   = -100
+	priorityFilter = 0
+	prioritySNAT   = 100
 )
 
 // chains lists the chains in an order in which each is known before it is
@@ -160,12 +165,7 @@ func (spec *Spec) chains(s *sets) []chain {
 
 		// Before conntrack (-200).
 		base("queue_prerouting", "prerouting", pre, priorityRaw, rule{onLoopback(), accept()}, rule{jump("new_flows")}),
-		// What the node says to itself on loopback addresses is no service's, and must not
-		// depend on the daemon.
-		base("queue_output", "output", out, priorityRaw,
-			rule{ipv4.is(), ipv4.daddrIn("127.0.0.0/8", []byte{0xff}, []byte{127}), accept()},
-			rule{ipv6.is(), ipv6.daddrIn("::1", fullMask, loopback6), accept()},
-			rule{jump("new_flows")}),
+		base("queue_output", "output", out, priorityRaw, spec.queueOutput(s)...),
 		base("reject_prerouting", "prerouting", pre, priorityRaw+1, rejectMarked),
 		base("reject_output", "output", out, priorityRaw+1, rejectMarked),
 
@@ -183,9 +183,37 @@ func (spec *Spec) chains(s *sets) []chain {
 		base("learn_postrouting", "postrouting", post, prioritySNAT+1, learn("learn_reply"),
 			rule{packetMark(spec.MasqueradeMark, true), clearPacketMark(spec.MasqueradeMark)}),
 
+		base("localnet_input", "input", in, priorityFilter, spec.localnet()...),
+		base("localnet_output", "output", out, priorityFilter, spec.localnet()...),
+
 		base("slipped_prerouting", "prerouting", pre, priorityDNAT+1, slipped),
 		base("slipped_output", "output", out, priorityDNAT+1, slipped),
 	}
+}
+
+// queueOutput leads packets made on the node to the queues.
+func (spec *Spec) queueOutput(s *sets) []rule {
+	var rules []rule
+	if spec.LocalhostNodePorts {
+		rules = append(rules,
+			rule{ipv4.is(), toLoopback(), l4proto(tcp), dportKey("tcp").in(s.nodePort[tcp]), jump("new_flows")},
+			rule{ipv4.is(), toLoopback(), l4proto(udp), dportKey("udp").in(s.nodePort[udp]), jump("new_flows")})
+	}
+	// What the node says to itself on loopback addresses is no service's, and must not
+	// depend on the daemon.
+	return append(rules,
+		rule{ipv4.is(), toLoopback(), accept()},
+		rule{ipv6.is(), ipv6.daddrIn("::1", fullMask, loopback6), accept()},
+		rule{jump("new_flows")})
+}
+
+// localnet closes loopback addresses to packets that come from elsewhere and are not
+// translated.
+func (spec *Spec) localnet() []rule {
+	if !spec.LocalhostNodePorts {
+		return nil
+	}
+	return []rule{{ipv4.is(), toLoopback(), notFromLoopback(), ctStateUnknown(), translated(false), counter(), drop()}}
 }
 
 // newFlows sends the first packet of each flow to the queues. Established TCP,

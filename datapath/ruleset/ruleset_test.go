@@ -27,7 +27,7 @@ var update = flag.Bool("update", false, "write testdata anew")
 func spec() Spec {
 	return Spec{
 		FirstQueue: 100, Queues: 2, RejectMark: 0x8000, MasqueradeMark: 0x4000, ConnMark: 0x2000,
-		SeenTimeout: 20 * time.Second, SeenSize: 65536,
+		LocalhostNodePorts: true, SeenTimeout: 20 * time.Second, SeenSize: 65536,
 	}
 }
 
