@@ -101,7 +101,11 @@ func Open(cfg Config, host *hostnet.Host, table *decision.Table) (_ *Engine, err
 			return nil, errors.Join(fmt.Errorf("node ports on 127.0.0.1 need route_localnet (or set --iptables-localhost-nodeports=false): %w", err), e.rules.Remove())
 		}
 	}
-	e.SetTable(table)
+	// The sets are complete before anybody is told that this node serves.
+	if err := e.rules.Follow(table); err != nil {
+		return nil, errors.Join(err, e.rules.Remove())
+	}
+	e.table.Store(table)
 	return e, nil
 }
 

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/netns"
+)
+
+// TestExternalPolicyLocal: the node with the pod keeps the client's address, the one
+// without drops; pods and the node itself are served anyway.
+func TestExternalPolicyLocal(t *testing.T) {
+	c := newCluster(t)
+	families(t, func(t *testing.T, at func(v4, v6 string, port int) string) {
+		c.t = t
+		nodeA, nodeB := at("172.21.0.2", "fd00:172:21::2", 30110), at("172.21.0.3", "fd00:172:21::3", 30110)
+		for network := range map[string]bool{"tcp": true, "udp": true} {
+			for _, tt := range []struct{ name, from, to, seenAs, branch string }{
+				{"outside, node with the pod", "outside", nodeB, at("172.21.0.100", "fd00:172:21::100", 0), "external-policy"},
+				{"pod, node without", "shell", nodeA, at("10.244.0.9", "fd00:10:244::9", 0), "pod-short-circuit"},
+				{"the node without itself", "node-a", nodeA, at("172.21.0.2", "fd00:172:21::2", 0), "node-short-circuit"},
+			} {
+				t.Run(tt.name+" "+network, func(t *testing.T) {
+					c.t = t
+					conn := c.dial(tt.from, network, anyPort, tt.to)
+					a := c.ask(conn)
+					if a.Pod != "default/web-2" || hostOf(a.Client) != tt.seenAs {
+						t.Errorf("%s answered and saw %s, want default/web-2 and %s", a.Pod, a.Client, tt.seenAs)
+					}
+					if r := c.record("dnat", strings.ToUpper(network), conn.LocalAddr(), conn.RemoteAddr()); r.Branch != tt.branch {
+						t.Errorf("branch %q, want %q", r.Branch, tt.branch)
+					}
+				})
+			}
+		}
+		c.t = t
+		conn := c.dial("outside", "udp", anyPort, nodeA)
+		if _, err := conn.Write([]byte("anybody?")); err != nil {
+			t.Fatal(err)
+		}
+		r := c.record("drop", "UDP", conn.LocalAddr(), conn.RemoteAddr())
+		remote := flow.Excluded{Endpoint: at("10.244.1.2", "fd00:10:244:1::2", 5353), Reason: "not-local"}
+		if r.Reason != "no-local-endpoints" || !slices.Contains(r.Excluded, remote) {
+			t.Errorf("dropped for %s, excluded %v", r.Reason, r.Excluded)
+		}
+	})
+}
+
+// TestLoadBalancer: external and load balancer IPs lead to the service; only the
+// latter are for the allowed sources alone.
+func TestLoadBalancer(t *testing.T) {
+	c := newCluster(t)
+	for _, r := range []netns.Route{
+		{Destination: netip.MustParsePrefix("203.0.113.10/32"), Via: netip.MustParseAddr("172.21.0.3"), Link: "eth0"},
+		{Destination: netip.MustParsePrefix("198.51.100.7/32"), Via: netip.MustParseAddr("172.21.0.3"), Link: "eth0"},
+		{Destination: netip.MustParsePrefix("2001:db8:8::8/128"), Via: netip.MustParseAddr("fd00:172:21::3"), Link: "eth0"},
+		{Destination: netip.MustParsePrefix("2001:db8:7::7/128"), Via: netip.MustParseAddr("fd00:172:21::3"), Link: "eth0"},
+	} {
+		if err := c.host("outside").AddRoute(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	families(t, func(t *testing.T, at func(v4, v6 string, port int) string) {
+		c.t = t
+		lb, external := at("203.0.113.10", "2001:db8:8::8", 80), at("198.51.100.7", "2001:db8:7::7", 80)
+		for _, tt := range []struct{ from, to, entry string }{
+			{"outside", lb, "load-balancer-ip"}, {"outside", external, "external-ip"}, {"shell", external, "external-ip"},
+		} {
+			conn := c.dial(tt.from, "tcp", anyPort, tt.to)
+			if a := c.ask(conn); a.Pod != "default/web-1" {
+				t.Errorf("%s to %s: answered by %+v", tt.from, tt.to, a)
+			}
+			if r := c.record("dnat", "TCP", conn.LocalAddr(), conn.RemoteAddr()); r.Entry != tt.entry {
+				t.Errorf("%s to %s: entry %s, want %s", tt.from, tt.to, r.Entry, tt.entry)
+			}
+		}
+		conn := c.dial("shell", "udp", anyPort, at("203.0.113.10", "2001:db8:8::8", 53))
+		if _, err := conn.Write([]byte("may I?")); err != nil {
+			t.Fatal(err)
+		}
+		if r := c.record("drop", "UDP", conn.LocalAddr(), conn.RemoteAddr()); r.Reason != "source-not-allowed" {
+			t.Errorf("dropped for %s", r.Reason)
+		}
+	})
+}
+
+// TestAffinity: a client stays with its endpoint, by whatever address of the service
+// port, also over a restart of the daemon; it moves on when the endpoint goes away.
+func TestAffinity(t *testing.T) {
+	c := newCluster(t)
+	families(t, func(t *testing.T, at func(v4, v6 string, port int) string) {
+		c.t = t
+		vip, nodePort := at("10.96.0.60", "fd00:10:96::60", 80), at("172.21.0.2", "fd00:172:21::2", 30120)
+		ask := func(to string) string {
+			t.Helper()
+			return c.ask(c.dial("shell", "tcp", anyPort, to)).Pod
+		}
+		first := ask(vip)
+		for range 10 {
+			for _, to := range []string{vip, nodePort} {
+				if pod := ask(to); pod != first {
+					t.Fatalf("%s went to %s after %s", to, pod, first)
+				}
+			}
+		}
+		if err := c.KillDaemon("node-a"); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.StartDaemon(t.Context(), "node-a"); err != nil {
+			t.Fatal(err)
+		}
+		for range 10 {
+			if pod := ask(vip); pod != first {
+				t.Fatalf("after a restart %s, before %s", pod, first)
+			}
+		}
+	})
+	t.Run("the endpoint goes away", func(t *testing.T) {
+		c.t = t
+		first := c.ask(c.dial("solo", "tcp", anyPort, "10.96.0.60:80")).Pod
+		address := map[string]string{"default/web-1": "10.244.0.2", "default/web-2": "10.244.1.2", "default/web-3": "10.244.1.3"}[first]
+		c.edit(func(s string) string {
+			before, after, _ := strings.Cut(s, "name: sticky-ipv4")
+			return before + "name: sticky-ipv4" + strings.Replace(after, `["`+address+`"]`, `["10.244.0.250"]`+"\n  conditions: {ready: false}", 1)
+		})
+		second := c.ask(c.dial("solo", "tcp", anyPort, "10.96.0.60:80")).Pod
+		if second == first {
+			t.Errorf("still %s, which is no endpoint any more", second)
+		}
+		if third := c.ask(c.dial("solo", "tcp", anyPort, "10.96.0.60:80")).Pod; third != second {
+			t.Errorf("not bound to the new endpoint: %s, then %s", second, third)
+		}
+	})
+}
+
+// TestLocalhostNodePort: the node reaches node ports on 127.0.0.1.
+func TestLocalhostNodePort(t *testing.T) {
+	c := newCluster(t)
+	conn := c.dial("node-a", "tcp", anyPort, "127.0.0.1:30090")
+	if a := c.ask(conn); a.Pod != "default/solo" || hostOf(a.Client) != "10.244.0.1" {
+		t.Errorf("answered by %+v", a)
+	}
+}
+
+// TestTerminatingFallback: a service whose only endpoints terminate is still served,
+// as long as they do.
+func TestTerminatingFallback(t *testing.T) {
+	c := newCluster(t)
+	const target = `- addresses: ["10.244.0.4"]`
+	c.edit(func(s string) string {
+		unready := "- addresses: [\"10.244.0.251\"]\n  conditions: {ready: false}\n" // a change to wait for
+		return strings.Replace(s, target, unready+target+"\n  conditions: {ready: false, serving: true, terminating: true}", 1)
+	})
+	conn := c.dial("shell", "tcp", anyPort, "10.96.0.30:80")
+	if a := c.ask(conn); a.Pod != "default/solo" {
+		t.Errorf("answered by %+v", a)
+	}
+	c.edit(func(s string) string {
+		return strings.Replace(s, "serving: true, terminating", "serving: false, terminating", 1)
+	})
+	refused := c.dial("shell", "udp", anyPort, "10.96.0.30:53")
+	if _, err := refused.Write([]byte("?")); err != nil {
+		t.Fatal(err)
+	}
+	if r := c.record("reject", "UDP", refused.LocalAddr(), refused.RemoteAddr()); !slices.Contains(r.Excluded, flow.Excluded{Endpoint: "10.244.0.4:5353", Reason: "not-serving"}) {
+		t.Errorf("excluded %v", r.Excluded)
+	}
+}
