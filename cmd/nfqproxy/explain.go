@@ -8,10 +8,10 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/simulate"
 )
@@ -30,7 +30,7 @@ type explainFlags struct {
 func newExplainCommand() *cobra.Command {
 	var f explainFlags
 	cmd := &cobra.Command{
-		Use:   "explain --objects PATH... (--protocol P --source A[:PORT] --destination A:PORT | --packets FILE)",
+		Use:   "explain --objects PATH (--protocol P --source A[:PORT] --destination A:PORT | --packets FILE)",
 		Short: "Tell what would happen to a packet, and why",
 		Long: `Tell what would happen to the first packet of a flow, and why: the service, the walk
 through kube-proxy's chains, every endpoint and why it was chosen or not. No root
@@ -45,6 +45,9 @@ service/NAMESPACE/NAME:PORT, by its port's number or name.`,
       nfqproxy explain --objects cluster.yaml --packets - -o json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.check(cmd.Flags().Changed); err != nil {
+				return err
+			}
 			return f.run(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr(), cmd.Flags().Changed("seed"))
 		},
 	}
@@ -61,18 +64,39 @@ service/NAMESPACE/NAME:PORT, by its port's number or name.`,
 	flags.BoolVar(&f.reply, "follow-reply", false, "also tell the way of the answer back")
 	flags.BoolVar(&f.rules, "rules", false, "with the text: the rules as iptables-save prints them")
 	flags.StringVarP(&f.output, "output", "o", "text", "text or json: one object on one line for each packet")
-	cmd.MarkFlagsMutuallyExclusive("packets", "protocol")
-	cmd.MarkFlagsMutuallyExclusive("packets", "source")
-	cmd.MarkFlagsMutuallyExclusive("packets", "destination")
-	cmd.MarkFlagsOneRequired("packets", "destination")
-	cmd.MarkFlagsRequiredTogether("protocol", "source", "destination")
 	return cmd
 }
 
-func (f *explainFlags) run(stdin io.Reader, stdout, stderr io.Writer, seeded bool) error {
+// check says what is missing among the flags, or too much; given tells which were.
+func (f *explainFlags) check(given func(flag string) bool) error {
+	packet := []string{"protocol", "source", "destination"}
+	if given("packets") {
+		for _, flag := range append(packet, "local", "in-interface") {
+			if given(flag) {
+				return fmt.Errorf("--packets and --%s: give one packet by flags, or many by --packets, where each line says all of its packet", flag)
+			}
+		}
+	} else {
+		var missing []string
+		for _, flag := range packet {
+			if !given(flag) {
+				missing = append(missing, "--"+flag)
+			}
+		}
+		switch {
+		case len(missing) == len(packet):
+			return errors.New("which packet? give --protocol, --source and --destination, or many packets with --packets")
+		case len(missing) > 0:
+			return fmt.Errorf("%s missing: a packet has --protocol, --source and --destination", strings.Join(missing, " and "))
+		}
+	}
 	if f.output != "text" && f.output != "json" {
 		return fmt.Errorf("--output %q: want text or json", f.output)
 	}
+	return nil
+}
+
+func (f *explainFlags) run(stdin io.Reader, stdout, stderr io.Writer, seeded bool) error {
 	table, objects, err := f.table.load(stderr)
 	if err != nil {
 		return err
@@ -83,10 +107,11 @@ func (f *explainFlags) run(stdin io.Reader, stdout, stderr io.Writer, seeded boo
 	}
 	out := bufio.NewWriter(stdout)
 	e := &explainer{
-		simulator: simulate.New(table, rand.New(rand.NewPCG(seed, 0))),
+		simulator: simulate.New(table, rand.New(rand.NewPCG(seed, 0)), simulate.Cluster{Nodes: objects.Nodes, EndpointSlices: objects.EndpointSlices}),
 		names:     simulate.NamesOf(table, objects.Pods),
 		flags:     f, out: out, style: flow.StyleFor(stdout),
 	}
+	e.simulator.FollowReply = f.reply
 	if f.packets == "" {
 		err = e.explain(f.packet)
 	} else {
@@ -106,19 +131,15 @@ type explainer struct {
 }
 
 func (e *explainer) explain(q simulate.Question) error {
-	var p decision.Packet
 	p, err := e.names.Packet(q)
 	if err != nil {
 		return err
 	}
 	r := e.simulator.Decide(&p)
-	if e.flags.reply {
-		r.Reply = e.simulator.Reply(r)
-	}
 	e.answered++
 	if e.flags.output == "json" {
 		enc := json.NewEncoder(e.out)
-		enc.SetEscapeHTML(false)
+		enc.SetEscapeHTML(false) // "->" in rules is to stay readable
 		return enc.Encode(r)
 	}
 	if e.answered > 1 {
@@ -130,22 +151,37 @@ func (e *explainer) explain(q simulate.Question) error {
 
 // explainAll answers one question a line. The first that is faulty ends it.
 func (e *explainer) explainAll(name string, stdin io.Reader) error {
-	in, what := stdin, "standard input"
-	if name != "-" {
+	in := stdin
+	if name == "-" {
+		name = "standard input"
+	} else {
 		file, err := os.Open(name)
 		if err != nil {
 			return fmt.Errorf("--packets: %w", err)
 		}
 		defer file.Close()
-		in, what = file, name
+		in = file
 	}
-	return simulate.Questions(in, func(line int, q simulate.Question, err error) error {
-		if err == nil {
-			err = e.explain(q)
-		}
-		if err != nil {
-			return fmt.Errorf("%s: line %d: %w", what, line, err)
-		}
-		return nil
-	})
+	err := simulate.Questions(answering{in, e.out}, e.explain)
+	switch {
+	case err != nil:
+		return fmt.Errorf("--packets: %s: %w", name, err)
+	case e.answered == 0:
+		return fmt.Errorf(`--packets: %s: there is no packet: want lines such as {"protocol":"tcp","source":"10.244.1.9","destination":"10.96.0.1:443"}`, name)
+	}
+	return nil
+}
+
+// answering is a reader that sends out the answers so far before it waits for more
+// questions: who writes a line gets its answer.
+type answering struct {
+	io.Reader
+	out *bufio.Writer
+}
+
+func (a answering) Read(p []byte) (int, error) {
+	if err := a.out.Flush(); err != nil {
+		return 0, err
+	}
+	return a.Reader.Read(p)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/nfqproxy/nfqproxy/control"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
 // nodeFlags are the flags that say what a node is like, with kube-proxy's names and
@@ -38,7 +40,8 @@ func (f *nodeFlags) add(flags *pflag.FlagSet) {
 	flags.UintVar(&f.masqueradeBit, "masquerade-bit", 14, "bit of the packet mark that says masquerade")
 }
 
-// config reads the flags.
+// config reads the flags. What is wrong is said of flags; that leaves nothing to
+// control.NodeConfig.Validate.
 func (f *nodeFlags) config(name string) (control.NodeConfig, error) {
 	c := control.NodeConfig{
 		Name: name, Zone: f.zone,
@@ -49,20 +52,33 @@ func (f *nodeFlags) config(name string) (control.NodeConfig, error) {
 		return c, fmt.Errorf("--masquerade-bit %d: packet marks have bits 0 to 31", f.masqueradeBit)
 	}
 	c.MasqueradeMark = 1 << f.masqueradeBit
+	if err := f.checkMode(); err != nil {
+		return c, err
+	}
 	for _, s := range f.ips {
 		a, err := netip.ParseAddr(s)
-		if err != nil {
+		if err != nil || a.Zone() != "" {
 			return c, fmt.Errorf("--node-ip: %q is not an address", s)
 		}
 		c.IPs = append(c.IPs, a.Unmap())
+	}
+	if f, ok := twice(c.IPs); ok {
+		return c, fmt.Errorf("--node-ip: %s address given twice: a node has one of each family", f)
 	}
 	var err error
 	if c.ClusterCIDRs, err = parsePrefixes("--cluster-cidr", f.clusterCIDRs); err != nil {
 		return c, err
 	}
+	var families []netip.Addr
+	for _, p := range c.ClusterCIDRs {
+		families = append(families, p.Addr())
+	}
+	if f, ok := twice(families); ok {
+		return c, fmt.Errorf("--cluster-cidr: %s prefix given twice: there is one of each family", f)
+	}
 	if slices.Contains(f.nodePortAddresses, "primary") {
 		if len(f.nodePortAddresses) > 1 {
-			return c, fmt.Errorf("--nodeport-addresses: primary stands alone")
+			return c, errors.New("--nodeport-addresses: primary stands alone")
 		}
 		c.PrimaryNodePorts = true
 		return c, nil
@@ -71,12 +87,45 @@ func (f *nodeFlags) config(name string) (control.NodeConfig, error) {
 	return c, err
 }
 
+func (f *nodeFlags) checkMode() error {
+	switch mode := control.DetectLocalMode(f.mode); mode {
+	case control.ClusterCIDR, control.NodeCIDR:
+		return nil
+	case control.BridgeInterface:
+		if f.bridge == "" {
+			return fmt.Errorf("--detect-local-mode %s needs --pod-bridge-interface", mode)
+		}
+		return nil
+	case control.InterfaceNamePrefix:
+		if f.interfacePrefix == "" {
+			return fmt.Errorf("--detect-local-mode %s needs --pod-interface-name-prefix", mode)
+		}
+		return nil
+	}
+	return fmt.Errorf("--detect-local-mode %q: want %s, %s, %s or %s", f.mode, control.ClusterCIDR, control.NodeCIDR, control.BridgeInterface, control.InterfaceNamePrefix)
+}
+
+// twice finds a family of which there is more than one address.
+func twice(addrs []netip.Addr) (decision.Family, bool) {
+	for i, a := range addrs {
+		for _, b := range addrs[:i] {
+			if f := decision.FamilyOf(a); decision.FamilyOf(b) == f {
+				return f, true
+			}
+		}
+	}
+	return 0, false
+}
+
 func parsePrefixes(flag string, values []string) ([]netip.Prefix, error) {
 	var prefixes []netip.Prefix
 	for _, v := range values {
 		p, err := netip.ParsePrefix(v)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %q is not a prefix such as 10.244.0.0/16", flag, v)
+		}
+		if p.Addr().Is4In6() {
+			return nil, fmt.Errorf("%s: %q: write an IPv4 prefix as in 10.244.0.0/16", flag, v)
 		}
 		prefixes = append(prefixes, p.Masked())
 	}

@@ -15,7 +15,7 @@ func newRenderCommand() *cobra.Command {
 	var table tableFlags
 	var family, service string
 	cmd := &cobra.Command{
-		Use:   "render --objects PATH...",
+		Use:   "render --objects PATH",
 		Short: "Print the iptables rules kube-proxy would have written",
 		Long: `Print the iptables rules that kube-proxy would have written for these objects on this
 node, as iptables-save does. iptables-restore loads them (ip6tables-restore those of
@@ -28,9 +28,12 @@ node, as iptables-save does. iptables-restore loads them (ip6tables-restore thos
 			if !ok {
 				return fmt.Errorf("--family %q: want ipv4 or ipv6", family)
 			}
-			t, _, err := table.load(cmd.ErrOrStderr())
+			t, objects, err := table.load(cmd.ErrOrStderr())
 			if err != nil {
 				return err
+			}
+			if t.Node().Name == "" && len(objects.Nodes) > 1 && slices.ContainsFunc(t.Services(), (*decision.ServicePort).UsesLocal) {
+				fmt.Fprintln(cmd.ErrOrStderr(), "nfqproxy: warning: there are several Nodes and no --node-name, so no endpoint counts as local to traffic policy Local")
 			}
 			if service == "" {
 				return chains.Render(cmd.OutOrStdout(), chains.Rules(t, f))
@@ -42,7 +45,7 @@ node, as iptables-save does. iptables-restore loads them (ip6tables-restore thos
 				}
 			}
 			if len(rules) == 0 {
-				return fmt.Errorf("--service %s: there is no such service (NAMESPACE/NAME) with a cluster IP of family %s", service, f)
+				return noSuchService(t, f, service)
 			}
 			// By table, each in its order.
 			slices.SortStableFunc(rules, func(a, b chains.Rule) int { return strings.Compare(string(a.Table), string(b.Table)) })
@@ -55,4 +58,23 @@ node, as iptables-save does. iptables-restore loads them (ip6tables-restore thos
 	flags.StringVar(&family, "family", "ipv4", "ipv4 or ipv6")
 	flags.StringVar(&service, "service", "", "only the rules of this service: NAMESPACE/NAME")
 	return cmd
+}
+
+// noSuchService says what there is instead.
+func noSuchService(t *decision.Table, f decision.Family, service string) error {
+	var names []string
+	for _, s := range t.Services() {
+		name := s.Name.Namespace + "/" + s.Name.Name
+		switch {
+		case name == service && s.Family != f:
+			return fmt.Errorf("--service %s: it has no cluster IP of family %s; say --family %s", service, f, strings.ToLower(s.Family.String()))
+		case !slices.Contains(names, name):
+			names = append(names, name)
+		}
+	}
+	const few = 8
+	if len(names) > few {
+		names = append(names[:few], fmt.Sprintf("and %d more", len(names)-few))
+	}
+	return fmt.Errorf("--service %s: there is no such service (NAMESPACE/NAME) with a cluster IP; there are %s", service, strings.Join(names, ", "))
 }

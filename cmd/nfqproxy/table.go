@@ -1,9 +1,9 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -38,15 +38,12 @@ func (f *tableFlags) load(stderr io.Writer) (*decision.Table, *manifest.Objects,
 	if len(objects.Services) == 0 {
 		return nil, nil, noServices(f.objects, objects)
 	}
-	name := f.name
-	if name == "" && len(objects.Nodes) == 1 {
-		name = objects.Nodes[0].Name
-	}
-	config, err := f.node.config(name)
+	name, err := f.nodeName(objects)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := config.Validate(); err != nil {
+	config, err := f.node.config(name)
+	if err != nil {
 		return nil, nil, err
 	}
 	table, warnings := control.Table(objects, config)
@@ -56,18 +53,51 @@ func (f *tableFlags) load(stderr io.Writer) (*decision.Table, *manifest.Objects,
 	return table, objects, nil
 }
 
+// nodeName is the node to look from. Names match exactly: to one that is misspelt
+// no endpoint would be local, and every answer would be that of another cluster.
+func (f *tableFlags) nodeName(objects *manifest.Objects) (string, error) {
+	var names []string
+	for _, n := range objects.Nodes {
+		names = append(names, n.Name)
+	}
+	switch {
+	case f.name == "" && len(names) == 1:
+		return names[0], nil
+	case f.name == "" || len(names) == 0 || slices.Contains(names, f.name) || hasEndpoints(objects, f.name):
+		return f.name, nil
+	}
+	return "", fmt.Errorf("--node-name %s: there is no such Node among the objects; there are %s", f.name, strings.Join(names, ", "))
+}
+
+// hasEndpoints says whether an endpoint is on the node.
+func hasEndpoints(objects *manifest.Objects, node string) bool {
+	for _, s := range objects.EndpointSlices {
+		for i := range s.Endpoints {
+			if name := s.Endpoints[i].NodeName; name != nil && *name == node {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // noServices says what there is instead.
 func noServices(paths []string, objects *manifest.Objects) error {
-	if objects.Empty() {
-		return fmt.Errorf("no Kubernetes objects in %s: give files or directories with Services and EndpointSlices, such as "+
-			"kubectl get svc,endpointslices,nodes,pods -A -o yaml prints", strings.Join(paths, ", "))
+	const want = "give files or directories with Services and EndpointSlices, such as kubectl get svc,endpointslices,nodes,pods -A -o yaml prints"
+	if objects.Empty() && len(objects.Skipped) == 0 {
+		return fmt.Errorf("no Kubernetes objects in %s: %s", strings.Join(paths, ", "), want)
 	}
 	var others []string
+	count := func(n int, kind string) {
+		if n > 0 {
+			others = append(others, fmt.Sprintf("%d %s", n, kind))
+		}
+	}
+	count(len(objects.EndpointSlices), "EndpointSlice")
+	count(len(objects.Nodes), "Node")
+	count(len(objects.Pods), "Pod")
 	for _, s := range objects.Skipped {
-		others = append(others, fmt.Sprintf("%d %s", s.Count, s.Kind))
+		count(s.Count, s.Kind)
 	}
-	if len(others) == 0 {
-		return errors.New("there are no Services among the objects")
-	}
-	return fmt.Errorf("there are no Services among the objects; skipped were %s", strings.Join(others, ", "))
+	return fmt.Errorf("no Services in %s, only %s: %s", strings.Join(paths, ", "), strings.Join(others, ", "), want)
 }

@@ -25,7 +25,7 @@ func (s Style) Story(r *Record, rules bool) string {
 		fmt.Fprintf(&b, "  %-9s %s\n", what, fmt.Sprintf(format, args...))
 	}
 	if r.Service != "" {
-		line("service", "%s, by its %s", r.Service, strings.ReplaceAll(r.Entry, "-", " "))
+		line("service", "%s, by its %s", r.Service, entries[r.Entry])
 	}
 	line("verdict", "%s", s.verdict(r))
 	if r.Verdict == decision.DNAT.String() {
@@ -56,7 +56,7 @@ func (s Style) verdict(r *Record) string {
 		if r.Pod != "" {
 			text += ", pod " + r.Pod
 		}
-		return text + r.choice() + branches[r.Branch]
+		return text + s.how(r) + branches[r.Branch]
 	case decision.Accept.String():
 		return s.paint(dim, "passes untouched") + ": " + reasons[r.Reason]
 	case decision.Reject.String():
@@ -65,11 +65,27 @@ func (s Style) verdict(r *Record) string {
 	return s.paint(red, "dropped") + ": " + reasons[r.Reason]
 }
 
+// how tells, after the endpoint, how it was found.
+func (s Style) how(r *Record) string {
+	if r.Reason == decision.Bound.String() {
+		return " (session affinity: the client went there before)"
+	}
+	return r.choice()
+}
+
+// entries tells ways to a service in words.
+var entries = map[string]string{
+	decision.EntryClusterIP.String():    "cluster IP",
+	decision.EntryExternalIP.String():   "external IP",
+	decision.EntryLoadBalancer.String(): "load balancer IP",
+	decision.EntryNodePort.String():     "node port",
+}
+
 // reasons tells reasons for verdicts in words.
 var reasons = map[string]string{
 	decision.NotAService.String():      "it is for no service",
-	decision.NoEndpoints.String():      "no endpoint of the service can take it, anywhere in the cluster",
-	decision.NoLocalEndpoints.String(): "the traffic policy is Local and no endpoint on this node can take it",
+	decision.NoEndpoints.String():      "the service has no endpoint that could take it, anywhere in the cluster",
+	decision.NoLocalEndpoints.String(): "the traffic policy is Local, and no endpoint on this node could take it; others have some",
 	decision.SourceNotAllowed.String(): "the source is not within the service's loadBalancerSourceRanges",
 	decision.ForeignLocalnet.String():  "loopback addresses are only for packets from loopback addresses",
 	decision.NotFiltered.String():      "no endpoint can take it, but kube-proxy's filter rules are not on this packet's way",
@@ -99,6 +115,19 @@ func (s Style) source(r *Record) string {
 	return "stays as it is"
 }
 
+// exclusions tells in words why an endpoint could not be chosen.
+var exclusions = map[string]string{
+	decision.NotReady.String():    "it is not ready",
+	decision.NotServing.String():  "it terminates, and serves no more",
+	decision.Terminating.String(): "it terminates, and there are others that are ready",
+	decision.OtherZone.String():   "topology hints give it to other zones",
+	decision.OtherNode.String():   "topology hints give it to other nodes",
+	decision.NotLocal.String():    "it is not on this node, and the traffic policy is Local",
+	decision.OtherFamily.String(): "it is of the other address family",
+	decision.Unused.String():      "no traffic to the service is under this policy",
+	decision.NotBound.String():    "session affinity binds the client to another endpoint",
+}
+
 // endpoints is the table of endpoints.
 func (s Style) endpoints(r *Record) string {
 	var b strings.Builder
@@ -112,7 +141,11 @@ func (s Style) endpoints(r *Record) string {
 		fmt.Fprintf(w, "  %s\t%.3g\t%s\n", c.Endpoint, c.Probability, chosen)
 	}
 	for _, e := range r.Excluded {
-		fmt.Fprintf(w, "  %s\t-\t%s\n", e.Endpoint, e.Reason)
+		why := exclusions[e.Reason]
+		if why == "" {
+			why = e.Reason // of a later version
+		}
+		fmt.Fprintf(w, "  %s\t-\t%s\n", e.Endpoint, why)
 	}
 	_ = w.Flush()
 	// The writer pads the last column, too.

@@ -8,53 +8,65 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// Reply tells the way of the answer to a decided flow, back through the node's
+// reply tells the way of the answer to a decided flow, back through the node's
 // connection tracking.
-func (s *Simulator) Reply(r *flow.Record) *flow.Reply {
-	switch r.Verdict {
-	case decision.DNAT.String():
-		return s.translated(r)
-	case decision.Reject.String():
+func (s *Simulator) reply(p *decision.Packet, d *decision.Decision) *flow.Reply {
+	switch d.Verdict {
+	case decision.DNAT:
+		return s.translated(p, d)
+	case decision.Reject:
 		return &flow.Reply{Steps: []string{
-			fmt.Sprintf("the node answers %s with ICMP port unreachable: the client sees \"connection refused\" at once", r.Source),
+			fmt.Sprintf("the node answers %s with ICMP port unreachable: the client sees \"connection refused\" at once", p.Source),
 		}}
-	case decision.Drop.String():
+	case decision.Drop:
 		return &flow.Reply{Steps: []string{"there is no answer: the client waits until it gives up"}}
 	}
+	src, dst := p.Source.String(), p.Destination.String()
 	return &flow.Reply{
-		Source: r.Destination, Destination: r.Source, SeenSource: r.Destination, SeenDestination: r.Source,
+		Source: dst, Destination: src, SeenSource: dst, SeenDestination: src,
 		Steps: []string{"nothing was translated, so nothing has to be translated back"},
 	}
 }
 
-func (s *Simulator) translated(r *flow.Record) *flow.Reply {
-	client := netip.MustParseAddrPort(r.Source)
-	seen := client // whom the endpoint answers
-	if r.Masquerade {
-		// Which address of the node depends on its routes; its own is the usual one.
-		seen = netip.AddrPortFrom(s.table.Node().IP(decision.FamilyOf(client.Addr())), client.Port())
-	}
-	reply := &flow.Reply{Source: r.Endpoint, Destination: seen.String(), SeenSource: r.Destination, SeenDestination: r.Source}
-	name := seen.String()
-	if !seen.Addr().IsValid() {
-		name = "an address of the node"
-		reply.Destination = ""
+// translated is the way back of a flow with an entry in connection tracking.
+func (s *Simulator) translated(p *decision.Packet, d *decision.Decision) *flow.Reply {
+	endpoint := d.Endpoint()
+	reply := &flow.Reply{Source: endpoint.String(), Destination: p.Source.String(), SeenSource: p.Destination.String(), SeenDestination: p.Source.String()}
+	whom := reply.Destination
+	if d.Masquerade {
+		reply.Destination, whom = "", "an address of this node"
+		if node := s.table.Node().IP(decision.FamilyOf(p.Source.Addr())); node.IsValid() {
+			// Which address depends on the node's routes, and the port on what is free
+			// (--random-fully draws one); these are the usual ones.
+			reply.Destination = netip.AddrPortFrom(node, p.Source.Port()).String()
+			whom = fmt.Sprintf("this node, as %s say (the kernel chooses the address by the route, and a port)", reply.Destination)
+		}
 	}
 	say := func(format string, args ...any) { reply.Steps = append(reply.Steps, fmt.Sprintf(format, args...)) }
-	say("the endpoint answers whom it saw: %s -> %s", r.Endpoint, name)
-	switch {
-	case r.Masquerade:
-		say("that is this node, so the answer comes back here, on whatever node the endpoint is")
-	case r.MasqueradeReason != "":
-		say("the endpoint is on this node, so the answer starts here")
-	default:
-		say("that is the client itself: the answer has to pass this node, where the client's packets were translated (the client's pod or the endpoint is here)")
+	say("the endpoint answers whom it saw: %s -> %s", endpoint, whom)
+	say("%s", s.backHere(p, d))
+	say("connection tracking finds the flow's entry; no rule is looked at any more")
+	if d.Masquerade {
+		say("un-SNAT: the destination becomes %s again", p.Source)
 	}
-	say("conntrack finds the entry by its reply tuple; no rule is looked at any more")
-	if r.Masquerade {
-		say("un-SNAT: the destination becomes %s again", r.Source)
-	}
-	say("un-DNAT: the source becomes %s again", r.Destination)
-	say("the client gets the answer from the address it asked, and never learns of %s", r.Endpoint)
+	say("un-DNAT: the source becomes %s again", p.Destination)
+	say("the client gets the answer from the address it asked, and never learns of %s", endpoint)
 	return reply
+}
+
+// backHere says why the answer comes by this node, where alone it can be translated back.
+func (s *Simulator) backHere(p *decision.Packet, d *decision.Decision) string {
+	src, node := p.Source.Addr(), s.table.Node()
+	pod := node.Detector.Implemented(decision.FamilyOf(src)) && node.Detector.IsLocal(p)
+	switch {
+	case d.Masquerade:
+		return "so it comes back here, on whatever node the endpoint is"
+	case p.Local || s.table.IsLocal(src):
+		return "that is this node itself, so it comes back here"
+	case d.ServicePort.Endpoints[d.Index].Local || s.table.IsLocal(d.Endpoint().Addr()):
+		return "the endpoint is on this node, so its answer starts here"
+	case pod:
+		return "that is the pod itself, which is on this node (another's would have been translated there), so it comes back here"
+	}
+	return "that is the client itself: unless its way leads through this node, the answer misses the translation, and the client gets it from an address it never asked"
 }

@@ -1,0 +1,180 @@
+package simulate
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// Names finds the addresses of pods and services.
+type Names struct {
+	table *decision.Table
+	pods  map[string][]netip.Addr // by namespace/name
+}
+
+// NamesOf knows the services of the table and the pods.
+func NamesOf(t *decision.Table, pods []*corev1.Pod) *Names {
+	n := &Names{table: t, pods: make(map[string][]netip.Addr)}
+	for _, p := range pods {
+		n.pods[p.Namespace+"/"+p.Name] = podAddresses(p)
+	}
+	return n
+}
+
+func podAddresses(p *corev1.Pod) (addrs []netip.Addr) {
+	for _, ip := range append([]corev1.PodIP{{IP: p.Status.PodIP}}, p.Status.PodIPs...) {
+		if a, err := netip.ParseAddr(ip.IP); err == nil && !slices.Contains(addrs, a.Unmap()) {
+			addrs = append(addrs, a.Unmap())
+		}
+	}
+	return addrs
+}
+
+// place is where a name or an address leads.
+type place struct {
+	addrs []netip.Addr // at least one; of a name, one of each family
+	port  uint16       // 0: not said
+}
+
+// pair gives the addresses of one family; of two pairs, the one that comes first.
+func pair(from, to place) (source, destination netip.AddrPort, ok bool) {
+	for _, d := range to.addrs {
+		for _, s := range from.addrs {
+			if decision.FamilyOf(s) == decision.FamilyOf(d) {
+				return netip.AddrPortFrom(s, from.port), netip.AddrPortFrom(d, to.port), true
+			}
+		}
+	}
+	return source, destination, false
+}
+
+// resolve reads an address or a name, with or without a port.
+func (n *Names) resolve(s string, proto decision.Protocol) (place, error) {
+	kind, name, named := strings.Cut(s, "/")
+	switch {
+	case !named:
+		return address(s)
+	case kind == "pod":
+		return n.pod(name)
+	case kind == "service" || kind == "svc":
+		return n.service(name, proto)
+	}
+	return place{}, errors.New("want an address, pod/NAMESPACE/NAME or service/NAMESPACE/NAME")
+}
+
+func address(s string) (place, error) {
+	var p place
+	text := s
+	a, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(s, "["), "]"))
+	if err != nil {
+		i := strings.LastIndexByte(s, ':')
+		if i < 0 {
+			return p, errors.New("not an address such as 10.96.0.10:53 or [fd00::10]:53")
+		}
+		text = s[:i]
+		if bracketed, ok := strings.CutPrefix(text, "["); ok {
+			text, _ = strings.CutSuffix(bracketed, "]")
+		}
+		if a, err = netip.ParseAddr(text); err != nil {
+			return p, fmt.Errorf("%q is not an address; write it as in 10.96.0.10:53 or [fd00::10]:53", text)
+		}
+		if p.port, err = portNumber(s[i+1:]); err != nil {
+			return p, err
+		}
+	}
+	if a.Zone() != "" {
+		return p, errors.New("an address with a zone (%) is not routed: services do not have such")
+	}
+	p.addrs = []netip.Addr{a.Unmap()}
+	return p, nil
+}
+
+func portNumber(s string) (uint16, error) {
+	port, err := strconv.ParseUint(s, 10, 16)
+	if err != nil || port == 0 {
+		return 0, fmt.Errorf("port %q: want a number from 1 to 65535", s)
+	}
+	return uint16(port), nil
+}
+
+// pod reads NAMESPACE/NAME[:PORT].
+func (n *Names) pod(s string) (p place, err error) {
+	name, port, hasPort := strings.Cut(s, ":")
+	if hasPort {
+		if p.port, err = portNumber(port); err != nil {
+			return p, err
+		}
+	}
+	var ok bool
+	switch p.addrs, ok = n.pods[name]; {
+	case !ok:
+		return p, fmt.Errorf("there is no such Pod (NAMESPACE/NAME) among the objects%s", known("pods", slices.Sorted(maps.Keys(n.pods))))
+	case len(p.addrs) == 0:
+		return p, errors.New("this Pod has no address yet: its status.podIPs are empty")
+	}
+	return p, nil
+}
+
+// service reads NAMESPACE/NAME[:PORT], the port being a number or a name. A service
+// with one port of the protocol needs none.
+func (n *Names) service(s string, proto decision.Protocol) (place, error) {
+	name, port, _ := strings.Cut(s, ":")
+	var p place
+	var has, fit, services []string
+	for _, sp := range n.table.Services() {
+		full := sp.Name.Namespace + "/" + sp.Name.Name
+		services = appendNew(services, full)
+		if full != name {
+			continue
+		}
+		text := strings.TrimPrefix(fmt.Sprintf("%s/%d/%s", sp.Name.Port, sp.Port, sp.Protocol), "/")
+		has = appendNew(has, text)
+		if sp.Protocol == proto && (port == "" || port == sp.Name.Port || port == strconv.Itoa(int(sp.Port))) {
+			fit = appendNew(fit, text)
+			p.addrs, p.port = append(p.addrs, sp.ClusterIP), sp.Port
+		}
+	}
+	switch {
+	case len(has) == 0:
+		return p, fmt.Errorf("there is no such Service (NAMESPACE/NAME) with a cluster IP among the objects%s", known("services", services))
+	case len(fit) == 0 && port == "":
+		return p, fmt.Errorf("it has no %s port; there are %s", proto, some(has))
+	case len(fit) == 0:
+		return p, fmt.Errorf("it has no %s port %s; there are %s", proto, port, some(has))
+	case len(fit) > 1:
+		return p, fmt.Errorf("which port? write service/%s:PORT; there are %s", name, some(fit))
+	}
+	return p, nil
+}
+
+func appendNew(list []string, s string) []string {
+	if slices.Contains(list, s) {
+		return list
+	}
+	return append(list, s)
+}
+
+// known tells what there is instead.
+func known(what string, names []string) string {
+	if len(names) == 0 {
+		return fmt.Sprintf("; there are no %s", what)
+	}
+	return "; there are " + some(names)
+}
+
+// some joins the first few.
+func some(list []string) string {
+	const few = 8
+	if len(list) > few {
+		list = append(list[:few:few], fmt.Sprintf("and %d more", len(list)-few))
+	}
+	return strings.Join(list, ", ")
+}
