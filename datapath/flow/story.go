@@ -85,7 +85,7 @@ var entries = map[string]string{
 var reasons = map[string]string{
 	decision.NotAService.String():      "it is for no service",
 	decision.NoEndpoints.String():      "the service has no endpoint that could take it, anywhere in the cluster",
-	decision.NoLocalEndpoints.String(): "the traffic policy is Local, and no endpoint on this node could take it; others have some",
+	decision.NoLocalEndpoints.String(): "the traffic policy is Local, and no endpoint on this node could take it; other nodes have some",
 	decision.SourceNotAllowed.String(): "the source is not within the service's loadBalancerSourceRanges",
 	decision.ForeignLocalnet.String():  "loopback addresses are only for packets from loopback addresses",
 	decision.NotFiltered.String():      "no endpoint can take it, but kube-proxy's filter rules are not on this packet's way",
@@ -98,17 +98,19 @@ var branches = map[string]string{
 	decision.BranchNodeShortcut.String(): "; externalTrafficPolicy Local does not bind the node itself",
 }
 
+// marks tells in words why the source is masqueraded.
+var marks = map[string]string{
+	decision.MarkAll.String():      "--masquerade-all is set",
+	decision.MarkOutside.String():  "it is no pod's, and the answer has to come back through this node",
+	decision.MarkExternal.String(): "the endpoint may be on any node, and the answer has to come back through this one",
+	decision.MarkLocal.String():    "it is this node's, and the answer has to come back here",
+	decision.MarkHairpin.String():  "the endpoint would answer itself, past the translation",
+}
+
 func (s Style) source(r *Record) string {
-	why := map[string]string{
-		decision.MarkAll.String():      "--masquerade-all is set",
-		decision.MarkOutside.String():  "it is no pod's, and the answer has to come back through this node",
-		decision.MarkExternal.String(): "the endpoint may be on any node, and the answer has to come back through this one",
-		decision.MarkLocal.String():    "it is this node's, and the answer has to come back here",
-		decision.MarkHairpin.String():  "the endpoint would answer itself, past the translation",
-	}[r.MasqueradeReason]
 	switch {
 	case r.Masquerade:
-		return s.paint(yellow, "masqueraded") + " as an address of this node: " + why
+		return s.paint(yellow, "masqueraded") + " as an address of this node: " + marks[r.MasqueradeReason]
 	case r.MasqueradeReason != "":
 		return "stays as it is: marked for masquerading, but delivered on this node, short of POSTROUTING"
 	}

@@ -1,0 +1,142 @@
+package flow_test
+
+import (
+	"flag"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/nfqproxy/nfqproxy/control"
+	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/simulate"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// simulator looks at the cluster of testdata from one of its nodes.
+func simulator(t *testing.T, node string, seed uint64) (*simulate.Simulator, *simulate.Names) {
+	t.Helper()
+	objects, err := manifest.Load([]string{"testdata/cluster.yaml"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, warnings := control.Table(objects, control.NodeConfig{
+		Name: node, LocalhostNodePorts: true,
+		ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:10:244::/56")},
+	})
+	if len(warnings) > 0 {
+		t.Fatalf("warnings: %q", warnings)
+	}
+	s := simulate.New(table, rand.New(rand.NewPCG(seed, 0)), simulate.Cluster{Nodes: objects.Nodes, EndpointSlices: objects.EndpointSlices})
+	return s, simulate.NamesOf(table, objects.Pods)
+}
+
+// TestStories: what explain prints, read and found good.
+func TestStories(t *testing.T) {
+	tests := []struct {
+		name    string
+		node    string
+		packets []simulate.Question // the story is that of the last
+		reply   bool
+		rules   bool
+		seed    uint64
+	}{
+		{name: "hairpin", node: "node-a", seed: 1, reply: true, packets: []simulate.Question{
+			{Protocol: "tcp", Source: "pod/default/web-1", Destination: "service/default/web:http"}}},
+		{name: "local-policy-without-pod", node: "node-a", packets: []simulate.Question{
+			{Protocol: "tcp", Source: "192.0.2.10", Destination: "172.20.0.2:30030"}}},
+		{name: "local-policy-with-pod", node: "node-b", reply: true, packets: []simulate.Question{
+			{Protocol: "tcp", Source: "192.0.2.10", Destination: "172.20.0.3:30030"}}},
+		{name: "local-policy-from-node", node: "node-a", packets: []simulate.Question{
+			{Protocol: "tcp", Source: "127.0.0.1", Destination: "127.0.0.1:30030", Local: true}}},
+		{name: "only-terminating", node: "node-a", seed: 1, packets: []simulate.Question{
+			{Protocol: "tcp", Source: "pod/default/shell", Destination: "service/default/leaving"}}},
+		{name: "source-range-outside", node: "node-a", packets: []simulate.Question{
+			{Protocol: "tcp", Source: "192.0.2.99", Destination: "203.0.113.5:443"}}},
+		{name: "source-range-within", node: "node-a", rules: true, packets: []simulate.Question{
+			{Protocol: "tcp", Source: "192.0.2.9", Destination: "203.0.113.5:443"}}},
+		{name: "affinity", node: "node-a", seed: 1, packets: []simulate.Question{
+			{Protocol: "tcp", Source: "pod/default/shell", Destination: "service/default/sticky"},
+			{Protocol: "tcp", Source: "pod/default/shell:40001", Destination: "service/default/sticky"}}},
+		{name: "no-service", node: "node-a", packets: []simulate.Question{
+			{Protocol: "tcp", Source: "pod/default/shell", Destination: "10.96.0.20:8080"}}},
+		{name: "no-endpoints", node: "node-a", reply: true, packets: []simulate.Question{
+			{Protocol: "tcp", Source: "pod/default/shell", Destination: "service/default/nobody-home"}}},
+		{name: "zone-hints", node: "node-b", packets: []simulate.Question{
+			{Protocol: "tcp", Source: "pod/default/web-3", Destination: "service/default/zoned"}}},
+		{name: "follow-reply-node-port", node: "node-a", seed: 5, reply: true, packets: []simulate.Question{
+			{Protocol: "tcp", Source: "192.0.2.10:51234", Destination: "[::ffff:172.20.0.2]:30080"}}},
+		{name: "ipv6", node: "node-a", seed: 1, packets: []simulate.Question{
+			{Protocol: "tcp", Source: "pod/default/shell", Destination: "[fd00:10:96::20]:80"}}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s, names := simulator(t, tt.node, tt.seed)
+			s.FollowReply = tt.reply
+			var r *flow.Record
+			for _, q := range tt.packets {
+				p, err := names.Packet(q)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r = s.Decide(&p)
+			}
+			golden(t, filepath.Join("testdata", tt.name+".txt"), (flow.Style{}).Story(r, tt.rules))
+		})
+	}
+}
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(name, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("got\n%s\nwant (%s; -update writes it anew)\n%s", got, name, want)
+	}
+}
+
+// TestEveryReasonHasWords: a story has no codes in it where it could have words.
+func TestEveryReasonHasWords(t *testing.T) {
+	known := func(s string) bool { return s != "unknown" && s != "used" }
+	for e := decision.Exclusion(1); known(e.String()); e++ {
+		if flow.ExclusionInWords(e.String()) == "" {
+			t.Errorf("no words for exclusion %s", e)
+		}
+	}
+	for v := decision.Reason(0); known(v.String()); v++ {
+		if v != decision.Balanced && v != decision.Bound && flow.ReasonInWords(v.String()) == "" {
+			t.Errorf("no words for reason %s", v)
+		}
+	}
+	for e := decision.EntryClusterIP; known(e.String()); e++ {
+		if flow.EntryInWords(e.String()) == "" {
+			t.Errorf("no words for entry %s", e)
+		}
+	}
+	for m := decision.MarkAll; m.String() != ""; m++ {
+		if flow.MarkInWords(m.String()) == "" {
+			t.Errorf("no words for mark %s", m)
+		}
+	}
+}
+
+func packet(t *testing.T, names *simulate.Names, source, destination string) decision.Packet {
+	t.Helper()
+	p, err := names.Packet(simulate.Question{Protocol: "tcp", Source: source, Destination: destination})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
