@@ -1,0 +1,68 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+var update = flag.Bool("update", false, "write the output that scripts compare with anew")
+
+// TestScripts runs the commands as the README shows them: testdata/script/*.txtar, each
+// beside the cluster that the stories of package flow are about.
+//
+// nfqproxy is this test binary, told so by the environment as in all tests here:
+// testscript's own way, a main for each command, would come between netns.Main and
+// the namespaces it runs the tests in. explain and render need none.
+func TestScripts(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := t.TempDir()
+	if err := os.Symlink(self, filepath.Join(bin, "nfqproxy")); err != nil {
+		t.Fatal(err)
+	}
+	cluster, err := os.ReadFile("../../datapath/flow/testdata/cluster.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		UpdateScripts:       *update,
+		Setup: func(env *testscript.Env) error {
+			env.Setenv(beCommand, "1")
+			env.Setenv("PATH", bin+string(filepath.ListSeparator)+env.Getenv("PATH"))
+			return os.WriteFile(filepath.Join(env.WorkDir, "cluster.yaml"), cluster, 0o644)
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"refused": refused},
+	})
+}
+
+// refused runs nfqproxy with nonsense: it has to say so in one message on one line and
+// nothing on stdout, with exit code 1. "stdin" goes before, "stderr" after it.
+func refused(ts *testscript.TestScript, neg bool, args []string) {
+	if neg {
+		ts.Fatalf("! refused is just exec")
+	}
+	err := ts.Exec("nfqproxy", args...)
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 1 {
+		ts.Fatalf("want exit code 1, have %v", err)
+	}
+	if out := ts.ReadFile("stdout"); out != "" {
+		ts.Fatalf("on stdout: %q", out)
+	}
+	message := ts.ReadFile("stderr")
+	if !strings.HasPrefix(message, "nfqproxy: ") || strings.Count(message, "\n") != 1 || strings.Count(message, "nfqproxy: ") != 1 {
+		ts.Fatalf("not one message on one line: %q", message)
+	}
+}
