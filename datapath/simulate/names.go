@@ -72,29 +72,32 @@ func (n *Names) resolve(s string, proto decision.Protocol) (place, error) {
 
 func address(s string) (place, error) {
 	var p place
-	text := s
-	a, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(s, "["), "]"))
+	a, err := netip.ParseAddr(unbracket(s))
 	if err != nil {
 		i := strings.LastIndexByte(s, ':')
 		if i < 0 {
 			return p, errors.New("not an address such as 10.96.0.10:53 or [fd00::10]:53")
 		}
-		text = s[:i]
-		if bracketed, ok := strings.CutPrefix(text, "["); ok {
-			text, _ = strings.CutSuffix(bracketed, "]")
-		}
-		if a, err = netip.ParseAddr(text); err != nil {
-			return p, fmt.Errorf("%q is not an address; write it as in 10.96.0.10:53 or [fd00::10]:53", text)
+		if a, err = netip.ParseAddr(unbracket(s[:i])); err != nil {
+			return p, fmt.Errorf("%q is not an address; write it as in 10.96.0.10:53 or [fd00::10]:53", s[:i])
 		}
 		if p.port, err = portNumber(s[i+1:]); err != nil {
 			return p, err
 		}
 	}
 	if a.Zone() != "" {
-		return p, errors.New("an address with a zone (%) is not routed: services do not have such")
+		return p, errors.New("services have nothing to do with addresses that have a zone (%)")
 	}
 	p.addrs = []netip.Addr{a.Unmap()}
 	return p, nil
+}
+
+// unbracket takes off the brackets of an IPv6 address.
+func unbracket(s string) string {
+	if len(s) > 2 && s[0] == '[' && s[len(s)-1] == ']' {
+		return s[1 : len(s)-1]
+	}
+	return s
 }
 
 func portNumber(s string) (uint16, error) {
