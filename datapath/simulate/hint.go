@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
@@ -54,7 +53,7 @@ func (s *Simulator) nodeHint(d *decision.Decision) string {
 			names = appendNew(names, e.NodeName)
 		}
 	}
-	for _, n := range s.cluster.Nodes {
+	for _, n := range s.nodes {
 		names = appendNew(names, n.Name)
 	}
 	if slices.Sort(names); len(names) == 0 {
@@ -78,14 +77,10 @@ func (s *Simulator) otherNodesPod(p *decision.Packet, d *decision.Decision) stri
 	if d.Entry != decision.EntryClusterIP || p.Local || own == "" {
 		return ""
 	}
-	for _, n := range s.cluster.Nodes {
-		if n.Name == own {
-			continue
-		}
-		for _, text := range append([]string{n.Spec.PodCIDR}, n.Spec.PodCIDRs...) {
-			if cidr, err := netip.ParsePrefix(text); err == nil && cidr.Contains(p.Source.Addr()) {
-				return fmt.Sprintf("%s is a pod's on node %s, where this is decided before it gets here: say --node-name %s.", p.Source.Addr(), n.Name, n.Name)
-			}
+	src := p.Source.Addr()
+	for _, c := range s.podCIDRs {
+		if c.node != own && c.prefix.Contains(src) {
+			return fmt.Sprintf("%s is a pod's on node %s, where this is decided before it gets here: say --node-name %s.", src, c.node, c.node)
 		}
 	}
 	return ""
@@ -98,10 +93,7 @@ func (s *Simulator) terminating(d *decision.Decision) string {
 	}
 	name, chosen := d.ServicePort.Name, d.Endpoint().Addr().String()
 	fallback := false
-	for _, slice := range s.cluster.EndpointSlices {
-		if slice.Namespace != name.Namespace || slice.Labels[discoveryv1.LabelServiceName] != name.Name {
-			continue
-		}
+	for _, slice := range s.slices[name.Namespace+"/"+name.Name] {
 		for i := range slice.Endpoints {
 			e := &slice.Endpoints[i]
 			if !slices.Contains(e.Addresses, chosen) {
@@ -161,7 +153,7 @@ func (s *Simulator) closed(a netip.Addr) string {
 	case s.table.IsLocal(a):
 		return fmt.Sprintf("--nodeport-addresses leaves %s out", a)
 	}
-	for _, n := range s.cluster.Nodes {
+	for _, n := range s.nodes {
 		if slices.ContainsFunc(n.Status.Addresses, func(at corev1.NodeAddress) bool { return at.Address == a.String() }) {
 			return fmt.Sprintf("%s is an address of node %s: say --node-name %s to look from there", a, n.Name, n.Name)
 		}

@@ -16,13 +16,18 @@ import (
 
 // Names finds the addresses of pods and services.
 type Names struct {
-	table *decision.Table
-	pods  map[string][]netip.Addr // by namespace/name
+	// By namespace/name.
+	pods     map[string][]netip.Addr
+	services map[string][]*decision.ServicePort
 }
 
 // NamesOf knows the services of the table and the pods.
 func NamesOf(t *decision.Table, pods []*corev1.Pod) *Names {
-	n := &Names{table: t, pods: make(map[string][]netip.Addr)}
+	n := &Names{pods: make(map[string][]netip.Addr), services: make(map[string][]*decision.ServicePort)}
+	for _, s := range t.Services() {
+		name := s.Name.Namespace + "/" + s.Name.Name
+		n.services[name] = append(n.services[name], s)
+	}
 	for _, p := range pods {
 		n.pods[p.Namespace+"/"+p.Name] = podAddresses(p)
 	}
@@ -131,13 +136,8 @@ func (n *Names) pod(s string) (p place, err error) {
 func (n *Names) service(s string, proto decision.Protocol) (place, error) {
 	name, port, _ := strings.Cut(s, ":")
 	var p place
-	var has, fit, services []string
-	for _, sp := range n.table.Services() {
-		full := sp.Name.Namespace + "/" + sp.Name.Name
-		services = appendNew(services, full)
-		if full != name {
-			continue
-		}
+	var has, fit []string
+	for _, sp := range n.services[name] {
 		text := strings.TrimPrefix(fmt.Sprintf("%s/%d/%s", sp.Name.Port, sp.Port, sp.Protocol), "/")
 		has = appendNew(has, text)
 		if sp.Protocol == proto && (port == "" || port == sp.Name.Port || port == strconv.Itoa(int(sp.Port))) {
@@ -147,7 +147,7 @@ func (n *Names) service(s string, proto decision.Protocol) (place, error) {
 	}
 	switch {
 	case len(has) == 0:
-		return p, fmt.Errorf("there is no such Service (NAMESPACE/NAME) with a cluster IP among the objects%s", known("services", services))
+		return p, fmt.Errorf("there is no such Service (NAMESPACE/NAME) with a cluster IP among the objects%s", known("services", slices.Sorted(maps.Keys(n.services))))
 	case len(fit) == 0 && port == "":
 		return p, fmt.Errorf("it has no %s port; there are %s", proto, some(has))
 	case len(fit) == 0:

@@ -2,6 +2,8 @@
 package simulate
 
 import (
+	"net/netip"
+
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
@@ -20,7 +22,17 @@ type Simulator struct {
 	table    *decision.Table
 	rand     decision.Rand
 	affinity *affinity.Table
-	cluster  Cluster
+
+	// What hints are made of.
+	nodes    []*corev1.Node
+	podCIDRs []podCIDR
+	slices   map[string][]*discoveryv1.EndpointSlice // by the service's namespace/name
+}
+
+// podCIDR is a prefix of a node's pods.
+type podCIDR struct {
+	prefix netip.Prefix
+	node   string
 }
 
 // Cluster is what a table does not hold of the cluster it was made from. Hints come
@@ -32,7 +44,26 @@ type Cluster struct {
 
 // New makes a simulator of the node that the table was made for.
 func New(table *decision.Table, r decision.Rand, c Cluster) *Simulator {
-	return &Simulator{table: table, rand: r, affinity: affinity.New(), cluster: c}
+	s := &Simulator{
+		table: table, rand: r, affinity: affinity.New(),
+		nodes: c.Nodes, slices: make(map[string][]*discoveryv1.EndpointSlice),
+	}
+	for _, n := range c.Nodes {
+		texts := n.Spec.PodCIDRs
+		if len(texts) == 0 {
+			texts = []string{n.Spec.PodCIDR}
+		}
+		for _, text := range texts {
+			if p, err := netip.ParsePrefix(text); err == nil {
+				s.podCIDRs = append(s.podCIDRs, podCIDR{p, n.Name})
+			}
+		}
+	}
+	for _, slice := range c.EndpointSlices {
+		name := slice.Namespace + "/" + slice.Labels[discoveryv1.LabelServiceName]
+		s.slices[name] = append(s.slices[name], slice)
+	}
+	return s
 }
 
 // Decide gives the record of the flow that the packet would start, with its steps and,
