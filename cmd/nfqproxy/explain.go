@@ -38,7 +38,12 @@ and no kernel are needed; the objects are files.
 
 Sources and destinations are addresses, [IPv6] in brackets where a port follows, or
 names: pod/NAMESPACE/NAME[:PORT] where Pod objects are given, and
-service/NAMESPACE/NAME:PORT, by its port's number or name.`,
+service/NAMESPACE/NAME:PORT, by its port's number or name.
+
+The answer is that of one node. Which endpoints are local, which zone counts and
+which addresses serve node ports depends on it: name it with --node-name.
+
+With --packets each line is answered as it comes; the first that is faulty ends it.`,
 		Example: `  nfqproxy explain --objects cluster.yaml --cluster-cidr 10.244.0.0/16 \
       --protocol tcp --source 10.244.1.9 --destination 10.96.118.136:80
   echo '{"protocol":"udp","source":"pod/default/shell","destination":"10.96.0.10:53"}' |
@@ -56,10 +61,10 @@ service/NAMESPACE/NAME:PORT, by its port's number or name.`,
 	f.table.add(cmd, flags)
 	flags.StringVar(&f.packet.Protocol, "protocol", "", "tcp, udp or sctp")
 	flags.StringVar(&f.packet.Source, "source", "", "where the packet comes from; the port may be left out")
-	flags.StringVar(&f.packet.Destination, "destination", "", "where it goes")
-	flags.BoolVar(&f.packet.Local, "local", false, "it is made on the node itself")
-	flags.StringVar(&f.packet.InInterface, "in-interface", "", "the interface it comes in by; only detectors by interface look at it")
-	flags.StringVar(&f.packets, "packets", "", `many packets instead: JSON lines {"protocol","source","destination","local","inInterface"} from this file, - for standard input; decided in order, so that affinity holds`)
+	flags.StringVar(&f.packet.Destination, "destination", "", "where it goes; a port is needed")
+	flags.BoolVar(&f.packet.Local, "local", false, "the packet is made on the node itself")
+	flags.StringVar(&f.packet.InInterface, "in-interface", "", "the interface the packet comes in by; only detectors by interface look at it")
+	flags.StringVar(&f.packets, "packets", "", `many packets instead: JSON lines {"protocol","source","destination","local","inInterface"} from this file, - for standard input; session affinity holds from one to the next`)
 	flags.Uint64Var(&f.seed, "seed", 0, "makes the draws reproducible (default: random)")
 	flags.BoolVar(&f.reply, "follow-reply", false, "also tell the way of the answer back")
 	flags.BoolVar(&f.rules, "rules", false, "with the text: the rules as iptables-save prints them")
