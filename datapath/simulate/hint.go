@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
@@ -14,10 +15,10 @@ import (
 // hint says what might help: sentences, or nothing.
 func (s *Simulator) hint(p *decision.Packet, d *decision.Decision) string {
 	var hints []string
-	if d.ServicePort == nil {
+	if d.ServicePort == nil && d.Verdict == decision.Accept {
 		hints = append(hints, s.nearMiss(p))
 	}
-	for _, h := range []string{s.sourceHint(p), s.nodeHint(d), s.interfaceHint(p, d), s.otherNodesPod(p, d), s.terminating(d)} {
+	for _, h := range []string{s.sourceHint(p), s.nodeHint(d), s.interfaceHint(p, d), s.otherNodesPod(p, d), s.noEndpoints(d), s.terminating(d)} {
 		if h != "" {
 			hints = append(hints, h)
 		}
@@ -84,6 +85,21 @@ func (s *Simulator) otherNodesPod(p *decision.Packet, d *decision.Decision) stri
 		}
 	}
 	return ""
+}
+
+// noEndpoints is about services that have none at all, ready or not.
+func (s *Simulator) noEndpoints(d *decision.Decision) string {
+	sp := d.ServicePort
+	if d.Reason != decision.NoEndpoints || len(sp.Endpoints) > 0 {
+		return ""
+	}
+	name := sp.Name.Namespace + "/" + sp.Name.Name
+	for _, slice := range s.slices[name] {
+		if len(slice.Endpoints) > 0 {
+			return fmt.Sprintf("There are endpoints of %s, but none with the %s port %q: ports of a Service and its EndpointSlices belong together by name and protocol.", name, sp.Protocol, sp.Name.Port)
+		}
+	}
+	return fmt.Sprintf("No EndpointSlice of %s (by its label %s) has an endpoint.", name, discoveryv1.LabelServiceName)
 }
 
 // terminating is about endpoints that get flows although they are not ready.

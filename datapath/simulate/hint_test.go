@@ -53,6 +53,8 @@ func TestHints(t *testing.T) {
 		{"no node named, ClusterIP", nobody, Question{Source: "10.244.1.9", Destination: "10.96.0.30:80"}, ""},
 		{"no interface", bridge, Question{Source: "10.244.1.9", Destination: "10.96.0.20:80"}, "say --in-interface"},
 		{"an interface", bridge, Question{Source: "10.244.1.9", Destination: "10.96.0.20:80", InInterface: "cni0"}, ""},
+		{"no endpoints", nodeA, Question{Source: "10.244.1.9", Destination: "10.96.0.80:80"}, "No EndpointSlice of default/nobody-home (by its label kubernetes.io/service-name) has an endpoint."},
+		{"a loopback address is not for it", nodeA, Question{Source: "172.20.0.2", Destination: "127.0.0.1:22", Local: true}, ""},
 		{"only terminating endpoints", nodeA, Question{Source: "10.244.1.9", Destination: "10.96.0.40:80"}, "No endpoint of default/leaving is ready, so those that terminate get new flows for as long as they serve."},
 	}
 	for _, tt := range tests {
@@ -62,6 +64,22 @@ func TestHints(t *testing.T) {
 				t.Errorf("hint %q, want %q", got, tt.want)
 			}
 		})
+	}
+}
+
+// TestPortNameMismatch: a slice whose port has another name is a common mistake.
+func TestPortNameMismatch(t *testing.T) {
+	objects := cluster(t)
+	for _, s := range objects.Services {
+		if s.Name == "web" {
+			s.Spec.Ports[0].Name = "www"
+		}
+	}
+	table, _ := control.Table(objects, control.NodeConfig{})
+	s := New(table, nil, Cluster{EndpointSlices: objects.EndpointSlices})
+	got := s.Decide(packet("10.244.1.9:1", "10.96.0.20:80")).Hint
+	if want := `There are endpoints of default/web, but none with the TCP port "www": `; !strings.HasPrefix(got, want) {
+		t.Errorf("hint %q, want %q", got, want)
 	}
 }
 
