@@ -2,6 +2,7 @@ package chains
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -34,7 +35,21 @@ func Rules(t *decision.Table, f decision.Family) []Rule {
 			w.service(s)
 		}
 	}
+	// Where a packet is refused both for its address and for a node port, its address goes
+	// first, as in nat. (In kube-proxy it is up to the order of its map of services.)
+	slices.SortStableFunc(w.rules, func(a, b Rule) int {
+		return cmp.Compare(a.refusesNodePort(), b.refusesNodePort())
+	})
 	return append(w.rules, common(t, f)...)
+}
+
+// refusesNodePort is 1 for a rule that refuses flows to a node port on whatever address
+// of the node, else 0.
+func (r *Rule) refusesNodePort() int {
+	if r.Table == Filter && r.Chain == ExternalServices && !slices.ContainsFunc(r.matches, func(m match) bool { return m.place() == destinationPlace }) {
+		return 1
+	}
+	return 0
 }
 
 // ServiceRules are the rules of one service port alone.

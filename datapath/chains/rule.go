@@ -49,8 +49,7 @@ type Rule struct {
 	say func(p *state, matched bool) string
 }
 
-// String prints matches and target in the order of iptables-save: addresses,
-// interface, protocol, then the other matches as they were given.
+// String prints matches and target in the order of iptables-save: see place.
 func (r *Rule) String() string {
 	var words []string
 	say := func(s string) {
@@ -58,9 +57,9 @@ func (r *Rule) String() string {
 			words = append(words, s)
 		}
 	}
-	for _, header := range []bool{true, false} {
+	for p := sourcePlace; p <= extensionPlace; p++ {
 		for _, m := range r.matches {
-			if m.header() == header {
+			if m.place() == p {
 				say(m.String())
 			}
 		}
@@ -72,9 +71,21 @@ func (r *Rule) String() string {
 // match is one condition of a rule.
 type match interface {
 	String() string
-	header() bool // printed before the extensions
+	place() place
 	matches(*state) bool
 }
+
+// place is where iptables-save prints a match, whatever order it was given in. Those
+// of extensions, the last, keep their order.
+type place uint8
+
+const (
+	sourcePlace place = iota
+	destinationPlace
+	interfacePlace
+	protocolPlace
+	extensionPlace
+)
 
 // state is a packet on its walk.
 type state struct {
@@ -100,7 +111,7 @@ type source struct {
 	inverted bool
 }
 
-func (m source) header() bool { return true }
+func (m source) place() place { return sourcePlace }
 func (m source) String() string {
 	if m.prefix.Bits() == 0 && !m.inverted {
 		return "" // iptables-save leaves out what any address matches
@@ -114,7 +125,7 @@ type destination struct {
 	inverted bool
 }
 
-func (m destination) header() bool          { return true }
+func (m destination) place() place          { return destinationPlace }
 func (m destination) String() string        { return fmt.Sprintf("%s-d %s", not(m.inverted), m.prefix) }
 func (m destination) matches(s *state) bool { return m.prefix.Contains(s.dst.Addr()) != m.inverted }
 
@@ -130,19 +141,25 @@ type pod struct {
 	inverted bool
 }
 
-func (m pod) header() bool          { return true }
+func (m pod) place() place {
+	if m.detector.Bridge != "" || m.detector.InterfacePrefix != "" {
+		return interfacePlace
+	}
+	return sourcePlace
+}
+
 func (m pod) String() string        { return m.detector.Match(m.family, m.inverted) }
 func (m pod) matches(s *state) bool { return m.detector.IsLocal(s.Packet) != m.inverted }
 
 type protocol decision.Protocol
 
-func (m protocol) header() bool          { return true }
+func (m protocol) place() place          { return protocolPlace }
 func (m protocol) String() string        { return "-p " + decision.Protocol(m).Lower() }
 func (m protocol) matches(s *state) bool { return s.Protocol == decision.Protocol(m) }
 
 type comment string
 
-func (m comment) header() bool        { return false }
+func (m comment) place() place        { return extensionPlace }
 func (m comment) String() string      { return "-m comment --comment " + quote(string(m)) }
 func (m comment) matches(*state) bool { return true }
 
@@ -164,7 +181,7 @@ type port struct {
 	number   uint16
 }
 
-func (m port) header() bool { return false }
+func (m port) place() place { return extensionPlace }
 func (m port) String() string {
 	if m.number == 0 {
 		return "-m " + m.protocol.Lower()
@@ -178,7 +195,7 @@ func (m port) matches(s *state) bool {
 // addrtype is the source or destination being an address of the node.
 type addrtype struct{ source bool }
 
-func (m addrtype) header() bool { return false }
+func (m addrtype) place() place { return extensionPlace }
 func (m addrtype) String() string {
 	if m.source {
 		return "-m addrtype --src-type LOCAL"
@@ -197,7 +214,7 @@ func (m addrtype) matches(s *state) bool {
 // the draw lies in [i/n, (i+1)/n).
 type statistic struct{ i, n int }
 
-func (m statistic) header() bool { return false }
+func (m statistic) place() place { return extensionPlace }
 
 // String prints the probability 1/(n-i): kube-proxy gives ten digits, the kernel keeps
 // a 31-bit fraction, and iptables-save prints eleven digits of that.
@@ -215,7 +232,7 @@ type recent struct {
 	set      bool
 }
 
-func (m recent) header() bool { return false }
+func (m recent) place() place { return extensionPlace }
 func (m recent) String() string {
 	mask := "255.255.255.255"
 	if m.service.Family == decision.IPv6 {
@@ -239,7 +256,7 @@ type fixed struct {
 	outcome func(*state) bool
 }
 
-func (m fixed) header() bool          { return false }
+func (m fixed) place() place          { return extensionPlace }
 func (m fixed) String() string        { return m.text }
 func (m fixed) matches(s *state) bool { return m.outcome(s) }
 
