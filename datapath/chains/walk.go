@@ -87,7 +87,7 @@ func (w *walker) walk() {
 		w.postrouting()
 		return
 	}
-	if len(w.steps) == 0 {
+	if len(w.steps) == 0 && len(w.table.Candidates(w.Packet)) == 0 {
 		w.steps = append(w.steps, Step{NAT, Services, "", Passed, fmt.Sprintf("no service has %s/%s", w.Destination, w.Protocol)})
 	}
 	switch {

@@ -199,6 +199,7 @@ func (w *walk) filter() {
 		// KUBE-SERVICES is not looked at in INPUT.
 		if !p.Local && t.IsLocal(p.Destination.Addr()) {
 			d.Verdict, d.Reason = Accept, NotFiltered
+			w.refuseNodePort()
 		}
 	case d.Entry == EntryLoadBalancer && s.Restricted():
 		// All that came through the firewall chain was translated, or came to
@@ -217,6 +218,22 @@ func (w *walk) filter() {
 		// KUBE-EXTERNAL-SERVICES is looked at in INPUT and FORWARD, not in OUTPUT.
 		if p.Local && !t.IsLocal(p.Destination.Addr()) {
 			d.Verdict, d.Reason = Accept, NotFiltered
+		}
+	}
+}
+
+// refuseNodePort refuses a packet to an address of the node whose port is a node port
+// without usable endpoints: INPUT looks at KUBE-EXTERNAL-SERVICES.
+func (w *walk) refuseNodePort() {
+	s := w.t.byNodePort(w.p)
+	if s == nil {
+		return
+	}
+	if why := w.externalRefusal(s); why != 0 {
+		w.d.ServicePort, w.d.Entry, w.d.Branch, w.d.Reason = s, EntryNodePort, BranchNone, why
+		w.d.Verdict = Drop
+		if why == NoEndpoints {
+			w.d.Verdict = Reject
 		}
 	}
 }
