@@ -73,9 +73,17 @@ func newWalker(t *decision.Table, p *decision.Packet, d *decision.Decision, a de
 	return w
 }
 
-// walk goes through the hooks in the kernel's order. A packet made on the node for
-// the node itself comes in again by lo, but nat is only looked at once for a flow.
+// walk leads the packet, and says so if no rule was about it.
 func (w *walker) walk() {
+	w.hooks()
+	if len(w.steps) == 0 {
+		w.steps = append(w.steps, Step{NAT, Services, "", Passed, fmt.Sprintf("no service has %s/%s", w.Destination, w.Protocol)})
+	}
+}
+
+// hooks goes through the hooks in the kernel's order. A packet made on the node for
+// the node itself comes in again by lo, but nat is only looked at once for a flow.
+func (w *walker) hooks() {
 	local := w.table.IsLocal(w.dst.Addr())
 	if w.Local {
 		w.run(NAT, "OUTPUT")
@@ -86,9 +94,6 @@ func (w *walker) walk() {
 		w.verdict = decision.DNAT
 		w.postrouting()
 		return
-	}
-	if len(w.steps) == 0 && len(w.table.Candidates(w.Packet)) == 0 {
-		w.steps = append(w.steps, Step{NAT, Services, "", Passed, fmt.Sprintf("no service has %s/%s", w.Destination, w.Protocol)})
 	}
 	switch {
 	case w.Local:

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -114,11 +113,8 @@ func newWorld(seed uint64, family decision.Family) *world {
 	for i := range 8 {
 		services = append(services, w.service(i))
 	}
-	// A ClusterIP may be an address of the node: that of a cache of DNS. (Not where a node
-	// port may have the same number: INPUT refuses flows to it if the node port has no
-	// endpoints, which Decide does not know.)
-	low := func(s *decision.ServicePort) bool { return s.NodePort != 0 && s.NodePort < 30000 }
-	if w.coin(4) && !slices.ContainsFunc(services, low) {
+	// A ClusterIP may be an address of the node, on which node ports count as well.
+	if w.coin(4) {
 		node.Addresses = append(node.Addresses, w.addr(netService, 1))
 	}
 	w.table, _ = decision.NewTable(1, time.Time{}, node, services)
