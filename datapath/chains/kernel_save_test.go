@@ -188,9 +188,7 @@ func compareChain(t *testing.T, chain string, got, want []string) {
 // TestNFTSavesInTheOrderOfRender: as text, too, all is the same, counters and comments
 // aside. The legacy back end prints the tables in another order (nat before filter).
 func TestNFTSavesInTheOrderOfRender(t *testing.T) {
-	if !slices.Contains(backends(t), "nft") {
-		t.Skip("the nft back end is not there")
-	}
+	netns.RequireTool(t, "iptables-nft-restore")
 	for _, f := range families {
 		ns := namespace(t, "node")
 		text := rendered(t, newWorld(1, f).table, f)

@@ -31,25 +31,25 @@ type Record struct {
 	Destination string `json:"destination"` // ip:port, before translation
 	Local       bool   `json:"local"`       // generated on the node itself
 
-	Service string `json:"service,omitempty"` // namespace/name:port
-	Entry   string `json:"entry,omitempty"`   // see decision.Entry
+	Service string `json:"service"`         // namespace/name:port; empty: for none
+	Entry   string `json:"entry,omitempty"` // see decision.Entry
 	// Branch and Policy say which endpoints were looked at, and why those: see
 	// decision.Branch. Policy is Cluster or Local.
 	Branch   string `json:"branch,omitempty"`
 	Policy   string `json:"policy,omitempty"`
-	Endpoint string `json:"endpoint,omitempty"` // ip:port; present iff verdict is dnat
-	Pod      string `json:"pod,omitempty"`      // namespace/name behind the endpoint, where known
+	Endpoint string `json:"endpoint"`      // ip:port; empty unless verdict is dnat
+	Pod      string `json:"pod,omitempty"` // namespace/name behind the endpoint, where known
 
 	// Candidates are the endpoints it could have got; their probabilities add up to
 	// 1. A client bound by affinity could have got one. Excluded are the others.
-	Candidates []Candidate `json:"candidates,omitempty"`
-	Excluded   []Excluded  `json:"excluded,omitempty"`
+	Candidates []Candidate `json:"candidates"`
+	Excluded   []Excluded  `json:"excluded"`
 	Draw       *float64    `json:"draw,omitempty"` // in [0, 1); present iff there was a choice
 
 	Masquerade bool `json:"masquerade"` // the source is rewritten
 	// MasqueradeReason says why the packet carries the masquerade mark. It may do so
 	// without being masqueraded: delivered on the node itself.
-	MasqueradeReason string `json:"masqueradeReason,omitempty"`
+	MasqueradeReason string `json:"masqueradeReason"`
 
 	// Conntrack is what became of the kernel's connection entry; absent in simulations
 	// and where none was wanted: created, kept (an earlier packet's decision
@@ -108,6 +108,8 @@ func New(t *decision.Table, p *decision.Packet, d *decision.Decision) *Record {
 		Destination: p.Destination.String(),
 		Local:       p.Local,
 		Generation:  d.Generation,
+		Candidates:  []Candidate{}, // never null in JSON
+		Excluded:    []Excluded{},
 	}
 	s := d.ServicePort
 	if s == nil {
