@@ -288,3 +288,19 @@ func TestLocalPackets(t *testing.T) {
 		t.Errorf("from outside: local %v, masqueraded %v (marked for %q)", r.Local, r.Masquerade, r.MasqueradeReason)
 	}
 }
+
+// TestDropIsDropped: policy Local on a node without the endpoint.
+func TestDropIsDropped(t *testing.T) {
+	h := newHarness(t)
+	s := servicePort("default/local", "10.96.0.30:80", 30080, "10.244.0.2:8080")
+	s.ExternalPolicy = decision.Local // and none of the usable endpoints is for it
+	table, _ := decision.NewTable(1, time.Time{}, *h.table.Load().Node(), []*decision.ServicePort{s})
+	h.table.Store(table)
+	h.queue.batches = [][]nfqueue.Packet{{syn(t, 1, 3, "172.20.0.9:1000", "172.20.0.2:30080")}}
+	if err := h.run(); err != nil {
+		t.Fatal(err)
+	}
+	if want := (nfqueue.Verdict{ID: 1, Drop: true, Mark: 3}); len(h.queue.verdicts) != 1 || h.queue.verdicts[0] != want {
+		t.Errorf("verdicts %+v, want %+v", h.queue.verdicts, want)
+	}
+}
