@@ -44,7 +44,7 @@ func BenchmarkTable(b *testing.B) {
 			config := NodeConfig{Name: "node-1", ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}}
 			table := func() *decision.Table {
 				services, _ := Build(objects, config)
-				t, _ := decision.NewTable(1, time.Time{}, config.node(nil, nil), services)
+				t := decision.NewTable(1, time.Time{}, config.node(nil, nil), services)
 				return t
 			}
 			var before, after runtime.MemStats

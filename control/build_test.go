@@ -13,7 +13,7 @@ import (
 )
 
 func of(namespace, service string, s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
-	s.Namespace, s.Labels = namespace, map[string]string{discoveryv1.LabelServiceName: service}
+	s.Namespace, s.Name, s.Labels = namespace, s.Name+"-"+service, map[string]string{discoveryv1.LabelServiceName: service}
 	return s
 }
 

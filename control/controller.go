@@ -7,26 +7,18 @@ import (
 	"log/slog"
 	"net/netip"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
-	"github.com/nfqproxy/nfqproxy/control/manifest"
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// Source feeds a Controller with objects. [manifest.Source] is one.
-type Source interface {
-	// Run calls publish with all objects at first and then whenever they
-	// changed, or with an error if they cannot be had at present. Of the two
-	// exactly one is nil. Published objects are never changed. Calls do not
-	// overlap. Run returns nil when the context ends or nothing can change any
-	// more, and an error if it cannot go on.
-	Run(ctx context.Context, publish func(*manifest.Objects, error)) error
-}
-
 // AddressSource feeds a Controller with the addresses that are local to the
 // node: all of them at first, and then whenever they changed. Otherwise it is
-// like [Source.Run]. The Controller keeps the published slices.
+// like the Run of a [Source]. The Controller keeps the published slices.
 type AddressSource func(ctx context.Context, publish func([]netip.Addr)) error
 
 // FixedAddresses is the AddressSource of a node whose addresses never change.
@@ -42,10 +34,32 @@ type Config struct {
 	Node      NodeConfig
 	Objects   Source
 	Addresses AddressSource
+	// Received is told when a change has come in that may lead to a new table, and
+	// Settled when all that came in is dealt with and Publish has returned. Both may be
+	// nil.
+	Received, Settled func()
 	// Publish takes each new table. It is called from one goroutine; while it
 	// runs, no other table is made.
-	Publish func(*decision.Table)
-	Logger  *slog.Logger
+	Publish func(Sync)
+	// MinSyncPeriod is the least time between two tables; 0: none. Since a table costs
+	// work in proportion to the change only, there is little reason to wait: changes
+	// that come in while one is being made go into the next in any case.
+	MinSyncPeriod time.Duration
+	Logger        *slog.Logger
+}
+
+// Sync is a new table and what it came from.
+type Sync struct {
+	Table *decision.Table
+	// Services and EndpointSlices count the objects that came in since the previous
+	// table; they may be the same as before.
+	Services, EndpointSlices int
+	// Received is when the first of the changes came in.
+	Received time.Time
+	// Triggers are when the changes of endpoints happened that these slices tell of
+	// (annotation endpoints.kubernetes.io/last-change-trigger-time), as far as that was
+	// after the Controller's start.
+	Triggers []time.Time
 }
 
 // Validate says what is wrong with the configuration: all of it, joined.
@@ -74,12 +88,16 @@ type Controller struct {
 
 	// What follows belongs to the goroutine of Run.
 
-	objects   *manifest.Objects // the last good ones; nil: none yet
-	failing   bool              // the last load was an error
-	addresses []netip.Addr      // valid iff located
-	located   bool              // there were addresses, if only an empty list
-	last      *decision.Table   // nil: nothing published yet
-	warned    map[string]bool   // the warnings that stand and are logged
+	builder   *builder
+	loaded    bool         // there were objects
+	failing   bool         // the last load was an error
+	addresses []netip.Addr // valid iff located
+	located   bool         // there were addresses, if only an empty list
+	last      *decision.Table
+	started   time.Time
+	pending   Sync // what came in since the last table was made
+	// The warnings that stand and are logged.
+	nodeWarnings, conflicts []string
 }
 
 // New makes a Controller. It fails with what Config.Validate says.
@@ -91,7 +109,13 @@ func newController(config Config, now func() time.Time) (*Controller, error) {
 	if err := config.Validate(); err != nil {
 		return nil, fmt.Errorf("controller: %w", err)
 	}
-	return &Controller{config: config, now: now}, nil
+	if config.Received == nil {
+		config.Received = func() {}
+	}
+	if config.Settled == nil {
+		config.Settled = func() {}
+	}
+	return &Controller{config: config, now: now, builder: newBuilder(config.Node)}, nil
 }
 
 // Run runs both sources and publishes tables, their generations counted from 1,
@@ -117,8 +141,8 @@ func (c *Controller) Run(ctx context.Context) error {
 		go func() { ends <- end{what, run()} }()
 	}
 	start("objects", func() error {
-		return c.config.Objects.Run(ctx, func(o *manifest.Objects, err error) {
-			send(ctx, inputs, func() error { return c.load(o, err) })
+		return c.config.Objects.Run(ctx, func(u Update, err error) {
+			send(ctx, inputs, func() error { return c.load(u, err) })
 		})
 	})
 	start("addresses", func() error {
@@ -127,6 +151,15 @@ func (c *Controller) Run(ctx context.Context) error {
 		})
 	})
 
+	c.started = c.now()
+	var soonest time.Time    // for the next table
+	var due <-chan time.Time // nil: nothing waits for it
+	sync := func() {
+		if c.rebuild() {
+			c.config.Settled()
+		}
+		soonest, due = time.Now().Add(c.config.MinSyncPeriod), nil
+	}
 	for {
 		select {
 		case <-ctx.Done():
@@ -135,7 +168,15 @@ func (c *Controller) Run(ctx context.Context) error {
 			if err := take(); err != nil {
 				return err
 			}
-			c.rebuild()
+			c.config.Received()
+			switch wait := time.Until(soonest); {
+			case wait <= 0:
+				sync()
+			case due == nil:
+				due = time.After(wait)
+			}
+		case <-due:
+			sync()
 		case e := <-ends:
 			running--
 			if err := c.ended(e); err != nil && ctx.Err() == nil {
@@ -162,7 +203,7 @@ type end struct {
 // ended judges the end of a source: without an error it is all right if the
 // source has given something, for then nothing more is needed.
 func (c *Controller) ended(e end) error {
-	gave := map[string]bool{"objects": c.objects != nil, "addresses": c.located}
+	gave := map[string]bool{"objects": c.loaded, "addresses": c.located}
 	switch {
 	case e.err != nil:
 		return fmt.Errorf("source of %s: %w", e.what, e.err)
@@ -174,16 +215,18 @@ func (c *Controller) ended(e end) error {
 
 // load takes what the source of objects published. Only an error at first is
 // returned.
-func (c *Controller) load(objects *manifest.Objects, err error) error {
+func (c *Controller) load(u Update, err error) error {
 	log := c.config.Logger
 	switch {
 	case err == nil:
 		if c.failing {
 			log.Info("the objects can be loaded again")
 		}
-		c.objects, c.failing = objects, false
+		c.loaded, c.failing = true, false
+		c.note(u)
+		c.builder.apply(u)
 		return nil
-	case c.objects == nil:
+	case !c.loaded:
 		return err
 	}
 	c.failing = true
@@ -198,46 +241,76 @@ func (c *Controller) load(objects *manifest.Objects, err error) error {
 	return nil
 }
 
-// rebuild publishes a table if there is all it takes and it is not as the last.
-func (c *Controller) rebuild() {
-	if c.objects == nil || !c.located {
-		return
+// note keeps what the next Sync is to tell of an update.
+func (c *Controller) note(u Update) {
+	p := &c.pending
+	if p.Received.IsZero() {
+		p.Received = c.now()
 	}
-	services, warnings := Build(c.objects, c.config.Node)
-	node := c.config.Node.node(nodeObject(c.objects.Nodes, c.config.Node.Name), c.addresses)
-	var generation uint64 = 1
-	changed := true
-	if c.last != nil {
-		generation = c.last.Generation() + 1
-		changed = !reflect.DeepEqual(&node, c.last.Node()) || !sameServices(services, c.last.Services())
-	}
-	table, conflicts := decision.NewTable(generation, c.now(), node, services)
-	for _, conflict := range conflicts {
-		warnings = append(warnings, conflict.Error())
-	}
-	c.warn(warnings)
-	if !changed {
-		return
-	}
-	c.last = table
-	c.config.Publish(table)
-}
-
-// sameServices says whether two tables have the same service ports. An empty
-// list is the same as none.
-func sameServices(a, b []*decision.ServicePort) bool {
-	return len(a) == len(b) && (len(a) == 0 || reflect.DeepEqual(a, b))
-}
-
-// warn logs the warnings that did not stand after the previous build. One that
-// went away and comes back is logged again.
-func (c *Controller) warn(warnings []string) {
-	standing := make(map[string]bool, len(warnings))
-	for _, w := range warnings {
-		if !c.warned[w] && !standing[w] {
-			c.config.Logger.Warn(w)
+	p.Services += len(u.Services)
+	p.EndpointSlices += len(u.EndpointSlices)
+	for _, s := range u.EndpointSlices {
+		if s == nil {
+			continue
 		}
-		standing[w] = true
+		if t, err := time.Parse(time.RFC3339Nano, s.Annotations[corev1.EndpointsLastChangeTriggerTime]); err == nil && t.After(c.started) {
+			p.Triggers = append(p.Triggers, t)
+		}
 	}
-	c.warned = standing
+}
+
+// rebuild publishes a table if it is not as the last, and says whether there is all it
+// takes.
+func (c *Controller) rebuild() bool {
+	if !c.loaded || !c.located {
+		return false
+	}
+	changes, warnings := c.builder.build()
+	node := c.config.Node.node(c.builder.node(), c.addresses)
+	before := c.last
+	if before == nil {
+		before = new(decision.Table)
+	}
+	changed := c.last == nil || len(changes) > 0 || !reflect.DeepEqual(&node, before.Node())
+	table := before
+	if changed {
+		table = before.Next(c.now(), node, changes...)
+	}
+	c.warn(table, before, warnings)
+	sync := c.pending
+	c.pending = Sync{}
+	if !changed {
+		return true
+	}
+	c.last, sync.Table = table, table
+	if sync.Received.IsZero() { // only the addresses are others
+		sync.Received = table.Built()
+	}
+	c.config.Publish(sync)
+	return true
+}
+
+// warn logs the warnings about Services, which are new, and those about the node and
+// conflicts that did not stand before. One that went away and comes back is logged
+// again.
+func (c *Controller) warn(table, before *decision.Table, services []string) {
+	logNew := func(standing *[]string, now []string) {
+		for i, w := range now {
+			if !slices.Contains(*standing, w) && !slices.Contains(now[:i], w) {
+				c.config.Logger.Warn(w)
+			}
+		}
+		*standing = now
+	}
+	logNew(&c.nodeWarnings, c.builder.nodeWarnings())
+	for _, w := range services {
+		c.config.Logger.Warn(w)
+	}
+	if !table.SameConflicts(before) {
+		var conflicts []string
+		for _, conflict := range table.Conflicts() {
+			conflicts = append(conflicts, conflict.Error())
+		}
+		logNew(&c.conflicts, conflicts)
+	}
 }

@@ -296,9 +296,9 @@ func TestConfigValidate(t *testing.T) {
 func TestControllerWithManifests(t *testing.T) {
 	tables := make(chan *decision.Table, 10)
 	c, err := New(Config{
-		Objects:   manifest.NewSource(filepath.Join("testdata", "kind-1.29-worker1-after.yaml")),
+		Objects:   Manifests(filepath.Join("testdata", "kind-1.29-worker1-after.yaml")),
 		Addresses: FixedAddresses(addrs("172.20.0.2")...),
-		Publish:   func(table *decision.Table) { tables <- table },
+		Publish:   func(s Sync) { tables <- s.Table },
 		Logger:    slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
 	if err != nil {
@@ -323,9 +323,9 @@ func TestControllerWithManifests(t *testing.T) {
 
 func TestControllerEndsWithAnErrorOfTheManifests(t *testing.T) {
 	c, err := New(Config{
-		Objects:   manifest.NewSource(filepath.Join(t.TempDir(), "missing.yaml")),
+		Objects:   Manifests(filepath.Join(t.TempDir(), "missing.yaml")),
 		Addresses: FixedAddresses(),
-		Publish:   func(*decision.Table) { t.Error("a table was published") },
+		Publish:   func(Sync) { t.Error("a table was published") },
 		Logger:    slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
 	if err != nil {

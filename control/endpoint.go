@@ -88,14 +88,16 @@ func newCandidate(e *discoveryv1.Endpoint, namespace string, f decision.Family, 
 	if !ok {
 		return nil, false
 	}
+	is := conditionsOf(e.Conditions)
 	c := &candidate{
 		Endpoint: decision.Endpoint{
 			AddrPort: netip.AddrPortFrom(addr, port),
 			NodeName: valueOf(e.NodeName),
 			Pod:      podOf(e, namespace),
 			Local:    e.NodeName != nil && at.node != "" && *e.NodeName == at.node,
+			Ready:    is.ready,
 		},
-		conditions: conditionsOf(e.Conditions),
+		conditions: is,
 	}
 	c.text = c.AddrPort.String()
 	if e.Hints != nil {
@@ -141,7 +143,7 @@ func addressOf(e *discoveryv1.Endpoint, family decision.Family) (netip.Addr, boo
 	if len(e.Addresses) == 0 {
 		return netip.Addr{}, false
 	}
-	a, err := netip.ParseAddr(e.Addresses[0])
+	a, err := parseAddr(e.Addresses[0])
 	if err != nil || decision.FamilyOf(a) != family {
 		return netip.Addr{}, false
 	}

@@ -48,7 +48,7 @@ func on(node string, e discoveryv1.Endpoint) discoveryv1.Endpoint {
 // at is an endpoint that is used under policy Cluster, of a service port that does
 // not use policy Local.
 func at(addrPort string) decision.Endpoint {
-	e := decision.Endpoint{AddrPort: netip.MustParseAddrPort(addrPort)}
+	e := decision.Endpoint{AddrPort: netip.MustParseAddrPort(addrPort), Ready: true}
 	e.Exclusions[decision.Local] = decision.Unused
 	return e
 }
@@ -57,6 +57,7 @@ func at(addrPort string) decision.Endpoint {
 func without(addrPort string, why decision.Exclusion) decision.Endpoint {
 	e := at(addrPort)
 	e.Exclusions[decision.Cluster] = why
+	e.Ready = why != decision.NotReady && why != decision.NotServing && why != decision.Terminating
 	return e
 }
 
@@ -109,7 +110,7 @@ func TestEndpoints(t *testing.T) {
 		{"port beyond 16 bits", "", from{port(func(p *discoveryv1.EndpointPort) { p.Port = new(int32(65616)) })}, nil},
 		{"no ports", "", from{change(v4(80, ready("10.0.0.1")), func(s *discoveryv1.EndpointSlice) { s.Ports = nil })}, nil},
 
-		{"those of the other family are listed, but not used", "", from{slice("a", discoveryv1.AddressTypeIPv6, 80, ready("fd00::1"), notReady("fd00::2")), v4(80, ready("10.0.0.1"))},
+		{"those of the other family are listed, but not used", "", from{slice("a", discoveryv1.AddressTypeIPv6, 80, ready("fd00::1"), ready("fd00::2")), v4(80, ready("10.0.0.1"))},
 			list{at("10.0.0.1:80"), other("[fd00::1]:80"), other("[fd00::2]:80")}},
 		{"slice of the other family, though its addresses are of this", "", from{slice("a", discoveryv1.AddressTypeIPv6, 80, ready("10.0.0.1"))}, nil},
 		{"slice of host names", "", from{slice("a", discoveryv1.AddressTypeFQDN, 80, ready("10.0.0.1"))}, nil},

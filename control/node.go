@@ -173,7 +173,7 @@ func (c *NodeConfig) ips(object *corev1.Node) []netip.Addr {
 	seen := make(map[decision.Family]bool)
 	for _, kind := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
 		for _, a := range object.Status.Addresses {
-			ip, err := netip.ParseAddr(a.Address)
+			ip, err := parseAddr(a.Address)
 			if err != nil || a.Type != kind || seen[decision.FamilyOf(ip)] {
 				continue
 			}

@@ -1,7 +1,6 @@
 package control
 
 import (
-	"net/netip"
 	"slices"
 	"time"
 
@@ -23,13 +22,13 @@ func Table(objects *manifest.Objects, config NodeConfig) (*decision.Table, []str
 			if a.Type != corev1.NodeInternalIP && a.Type != corev1.NodeExternalIP {
 				continue
 			}
-			if ip, err := netip.ParseAddr(a.Address); err == nil {
+			if ip, err := parseAddr(a.Address); err == nil {
 				addresses = append(addresses, ip)
 			}
 		}
 	}
-	table, conflicts := decision.NewTable(1, time.Time{}, config.node(object, addresses), services)
-	for _, c := range conflicts {
+	table := decision.NewTable(1, time.Time{}, config.node(object, addresses), services)
+	for _, c := range table.Conflicts() {
 		warnings = append(warnings, c.Error())
 	}
 	return table, warnings

@@ -25,15 +25,15 @@ type fakeSource struct {
 }
 
 type loaded struct {
-	objects *manifest.Objects
-	err     error
+	update Update
+	err    error
 }
 
-func (f *fakeSource) Run(ctx context.Context, publish func(*manifest.Objects, error)) error {
+func (f *fakeSource) Run(ctx context.Context, publish func(Update, error)) error {
 	for {
 		select {
 		case l := <-f.objects:
-			publish(l.objects, l.err)
+			publish(l.update, l.err)
 		case err := <-f.end:
 			return err
 		case <-ctx.Done():
@@ -51,6 +51,7 @@ type running struct {
 	addresses    chan []netip.Addr
 	addressesEnd chan error
 	tables       []*decision.Table
+	syncs        []Sync
 	log          bytes.Buffer
 	ended        chan error
 	cancel       context.CancelFunc
@@ -79,7 +80,7 @@ func startController(t *testing.T, node NodeConfig) *running {
 				}
 			}
 		},
-		Publish: func(table *decision.Table) { r.tables = append(r.tables, table) },
+		Publish: func(s Sync) { r.syncs, r.tables = append(r.syncs, s), append(r.tables, s.Table) },
 		Logger: slog.New(slog.NewTextHandler(&r.log, &slog.HandlerOptions{
 			ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 				if a.Key == slog.TimeKey {
@@ -100,7 +101,10 @@ func startController(t *testing.T, node NodeConfig) *running {
 
 func (r *running) load(services ...*corev1.Service) { r.loadAll(&manifest.Objects{Services: services}) }
 func (r *running) loadAll(o *manifest.Objects) {
-	r.source.objects <- loaded{objects: o}
+	r.update(everything(o))
+}
+func (r *running) update(u Update) {
+	r.source.objects <- loaded{update: u}
 	synctest.Wait()
 }
 func (r *running) fail(err error)     { r.source.objects <- loaded{err: err}; synctest.Wait() }

@@ -44,7 +44,7 @@ func clusterIPs(svc *corev1.Service) []netip.Addr {
 	var ips []netip.Addr
 	seen := make(map[decision.Family]bool)
 	for _, s := range texts {
-		a, err := netip.ParseAddr(s)
+		a, err := parseAddr(s)
 		if err != nil || seen[decision.FamilyOf(a)] {
 			continue // None, none, or what no API server would have let pass
 		}

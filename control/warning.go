@@ -2,6 +2,7 @@ package control
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -17,7 +18,7 @@ func serviceWarnings(svc *corev1.Service) []string {
 	if ignored(svc) {
 		return nil
 	}
-	key := serviceKey{svc.Namespace, svc.Name}
+	key := decision.ServiceName{Namespace: svc.Namespace, Name: svc.Name}
 	ips := clusterIPs(svc)
 	if len(ips) == 0 {
 		return []string{fmt.Sprintf("service %s has no clusterIP: no API server assigned one, so it is left out; set spec.clusterIP", key)}
@@ -30,6 +31,9 @@ func serviceWarnings(svc *corev1.Service) []string {
 				warnings = append(warnings, fmt.Sprintf("service %s of type NodePort has no nodePort for port %d/%s: no API server assigned one; set spec.ports[%d].nodePort", key, p.Port, p.Protocol, i))
 			}
 		}
+	}
+	if svc.Spec.Type == corev1.ServiceTypeLoadBalancer && svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal && svc.Spec.HealthCheckNodePort == 0 {
+		warnings = append(warnings, fmt.Sprintf("service %s of type LoadBalancer and externalTrafficPolicy Local has no healthCheckNodePort: load balancers cannot ask which nodes have endpoints; no API server assigned one", key))
 	}
 	external := slices.Concat(svc.Spec.ExternalIPs, loadBalancerIPs(svc))
 	for _, f := range []decision.Family{decision.IPv4, decision.IPv6} {
@@ -45,12 +49,12 @@ func serviceWarnings(svc *corev1.Service) []string {
 }
 
 // nodeWarnings tells of a Node object that is missing, or of what is missing in it.
-func nodeWarnings(nodes []*corev1.Node, node NodeConfig) []string {
-	object := nodeObject(nodes, node.Name)
+func (b *builder) nodeWarnings() []string {
+	node, object := &b.config, b.node()
 	var warnings []string
-	if object == nil && node.Name != "" && len(nodes) > 0 {
-		// Names match exactly, so every endpoint would count as remote.
-		warnings = append(warnings, fmt.Sprintf("node %q is none of the cluster's nodes (%s): no endpoint counts as local", node.Name, someNames(nodes)))
+	if object == nil && node.Name != "" && len(b.nodes) > 0 {
+		// Names match exactly, so this is hardly what was meant.
+		warnings = append(warnings, fmt.Sprintf("node %q is none of the cluster's nodes (%s): its zone and addresses are not known, and only endpoints on a node of exactly that name count as local", node.Name, someNames(b.nodes)))
 	}
 	if node.Mode == NodeCIDR {
 		switch {
@@ -60,17 +64,16 @@ func nodeWarnings(nodes []*corev1.Node, node NodeConfig) []string {
 			warnings = append(warnings, fmt.Sprintf("mode NodeCIDR: node %q has no podCIDRs: no packet counts as a pod's", node.Name))
 		}
 	}
+	if node.PrimaryNodePorts && len(node.ips(object)) == 0 {
+		warnings = append(warnings, fmt.Sprintf("--nodeport-addresses primary: no address of node %q is known: node ports are open on all", node.Name))
+	}
 	return warnings
 }
 
 // someNames lists nodes, but not more of them than a reader wants.
-func someNames(nodes []*corev1.Node) string {
+func someNames(nodes map[string]*corev1.Node) string {
 	const shown = 5
-	var names []string
-	for _, n := range nodes {
-		names = append(names, n.Name)
-	}
-	slices.Sort(names)
+	names := slices.Sorted(maps.Keys(nodes))
 	if len(names) > shown {
 		names = append(names[:shown], "...")
 	}

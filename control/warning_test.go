@@ -39,9 +39,9 @@ func TestWarnings(t *testing.T) {
 		{name: "node name not known", svc: service(), nodes: []*corev1.Node{node("a")}},
 		{name: "no nodes", svc: service(), node: NodeConfig{Name: "b"}},
 		{name: "node none of the nodes", svc: service(), nodes: []*corev1.Node{node("b"), node("a")}, node: NodeConfig{Name: "B"},
-			want: []string{`node "B" is none of the cluster's nodes (a, b): no endpoint counts as local`}},
+			want: []string{`node "B" is none of the cluster's nodes (a, b): its zone and addresses are not known, and only endpoints on a node of exactly that name count as local`}},
 		{name: "node none of many nodes", svc: service(), nodes: []*corev1.Node{node("a"), node("b"), node("c"), node("d"), node("e"), node("f")}, node: NodeConfig{Name: "x"},
-			want: []string{`node "x" is none of the cluster's nodes (a, b, c, d, e, ...): no endpoint counts as local`}},
+			want: []string{`node "x" is none of the cluster's nodes (a, b, c, d, e, ...): its zone and addresses are not known, and only endpoints on a node of exactly that name count as local`}},
 
 		{name: "NodeCIDR", svc: service(), nodes: []*corev1.Node{withPodCIDRs("10.244.1.0/24")}, node: NodeConfig{Name: "a", Mode: NodeCIDR}},
 		{name: "NodeCIDR without podCIDRs", svc: service(), nodes: []*corev1.Node{node("a")}, node: NodeConfig{Name: "a", Mode: NodeCIDR},
@@ -52,7 +52,7 @@ func TestWarnings(t *testing.T) {
 			want: []string{`mode NodeCIDR: there is no Node object of the name "": no packet counts as a pod's`}},
 		{name: "NodeCIDR of a node none of the nodes", svc: service(), nodes: []*corev1.Node{node("a")}, node: NodeConfig{Name: "b", Mode: NodeCIDR},
 			want: []string{
-				`node "b" is none of the cluster's nodes (a): no endpoint counts as local`,
+				`node "b" is none of the cluster's nodes (a): its zone and addresses are not known, and only endpoints on a node of exactly that name count as local`,
 				`mode NodeCIDR: there is no Node object of the name "b": no packet counts as a pod's`}},
 		{name: "other modes do without podCIDRs", svc: service(), nodes: []*corev1.Node{node("a")}, node: NodeConfig{Name: "a", Mode: BridgeInterface, Bridge: "cbr0"}},
 

@@ -36,7 +36,9 @@ type rules interface {
 // Engine is the running datapath of one node.
 type Engine struct {
 	table   atomic.Pointer[decision.Table]
-	changed chan struct{} // the table was replaced; holds one token
+	applied *decision.Table // what everything else shows; belongs to Run
+	apply   chan application
+	ended   chan struct{} // Run is past taking applications
 	rules   rules
 	workers []*worker
 	bound   *affinity.Table
@@ -47,13 +49,26 @@ type Engine struct {
 	keepRules bool
 }
 
-// SetTable puts a table into force: for every packet that is decided from now on.
-// It may be called at any time by any goroutine, and does not wait.
-func (e *Engine) SetTable(t *decision.Table) {
-	e.table.Store(t)
+// application is a table to put into force.
+type application struct {
+	table *decision.Table
+	done  chan struct{} // closed when it is
+}
+
+// Apply puts a table into force and returns when it is: every packet that arrives from
+// then on is decided by it, and the kernel's sets show it. It returns early when the
+// engine ends. It may be called by any goroutine while Run runs, one at a time.
+func (e *Engine) Apply(t *decision.Table) {
+	e.table.Store(t) // decisions need not wait for the rest
+	a := application{t, make(chan struct{})}
 	select {
-	case e.changed <- struct{}{}:
-	default: // a token is there already: whoever takes it finds this table
+	case e.apply <- a:
+	case <-e.ended:
+		return
+	}
+	select {
+	case <-a.done:
+	case <-e.ended:
 	}
 }
 
@@ -91,22 +106,25 @@ func (e *Engine) Run(ctx context.Context) error {
 	for err == nil && ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
-		case <-e.changed:
-			t := e.table.Load()
-			e.bound.Retain(t)
-			if err = e.rules.Follow(t); err != nil {
+		case a := <-e.apply:
+			e.bound.Retain(a.table, e.applied)
+			if err = e.rules.Follow(a.table); err != nil {
 				err = fmt.Errorf("follow service table: %w", err)
+				break
 			}
+			e.applied = a.table
+			close(a.done)
 		case <-e.rules.Lost():
 			// Until now whatever came passed undecided.
 			if err = e.rules.Reinstall(); err == nil {
-				err = e.rules.Follow(e.table.Load())
+				err = e.rules.Follow(e.applied)
 			}
 			if err == nil {
 				e.log.Warn("somebody removed the kernel rules (nft flush ruleset?); installed the kernel rules again")
 			}
 		}
 	}
+	close(e.ended)
 	err = errors.Join(err, e.stop())
 	running.Wait()
 	for _, w := range e.workers {

@@ -58,7 +58,7 @@ func Open(cfg Config, host *hostnet.Host, table *decision.Table) (_ *Engine, err
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{changed: make(chan struct{}, 1), sink: cfg.Sink, bound: affinity.New(), log: cfg.Log, keepRules: cfg.KeepRules}
+	e := &Engine{apply: make(chan application), ended: make(chan struct{}), sink: cfg.Sink, bound: affinity.New(), log: cfg.Log, keepRules: cfg.KeepRules}
 	if e.lock, err = lockNamespace(); err != nil {
 		return nil, err
 	}
@@ -106,6 +106,7 @@ func Open(cfg Config, host *hostnet.Host, table *decision.Table) (_ *Engine, err
 		return nil, errors.Join(err, e.rules.Remove())
 	}
 	e.table.Store(table)
+	e.applied = table
 	return e, nil
 }
 

@@ -53,6 +53,6 @@ func restoreAffinity(to *affinity.Table, table *decision.Table) error {
 			}
 		}
 	}
-	to.Retain(table)
+	to.Retain(table, nil)
 	return nil
 }

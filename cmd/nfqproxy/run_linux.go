@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/nfqproxy/nfqproxy/control"
-	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/datapath"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
@@ -138,7 +137,7 @@ func (f *runFlags) serve(ctx context.Context, node control.NodeConfig, cfg datap
 	tables := make(chan *decision.Table)
 	controller, err := control.New(control.Config{
 		Node:    node,
-		Objects: manifest.NewSource(f.objects...),
+		Objects: control.Manifests(f.objects...),
 		Addresses: func(ctx context.Context, publish func([]netip.Addr)) error {
 			stop := context.AfterFunc(ctx, func() { _ = host.Close() })
 			defer stop()
@@ -147,9 +146,9 @@ func (f *runFlags) serve(ctx context.Context, node control.NodeConfig, cfg datap
 			}
 			return nil
 		},
-		Publish: func(t *decision.Table) {
+		Publish: func(s control.Sync) {
 			select {
-			case tables <- t:
+			case tables <- s.Table:
 			case <-ctx.Done():
 			}
 		},
@@ -175,14 +174,14 @@ func (f *runFlags) serve(ctx context.Context, node control.NodeConfig, cfg datap
 			for {
 				select {
 				case t := <-tables:
-					engine.SetTable(t)
-					log.Debug("new service table", "generation", t.Generation(), "servicePorts", len(t.Services()))
+					engine.Apply(t)
+					log.Debug("new service table", "generation", t.Generation(), "servicePorts", t.Counts().ServicePorts)
 				case <-ctx.Done():
 					return nil
 				}
 			}
 		})
-		log.Info("serving", "node", node.Name, "servicePorts", len(first.Services()), "queue", cfg.FirstQueue, "queues", cfg.Queues)
+		log.Info("serving", "node", node.Name, "servicePorts", first.Counts().ServicePorts, "queue", cfg.FirstQueue, "queues", cfg.Queues)
 		if err := f.ready(); err != nil {
 			log.Warn("cannot tell that the proxy is ready", "error", err)
 		}

@@ -4,6 +4,7 @@ package affinity
 
 import (
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -111,28 +112,42 @@ func (t *Table) makeRoom() {
 	}
 }
 
-// Retain drops the bindings to endpoints that the service table does not lead to any more,
-// and those that have expired.
-func (t *Table) Retain(services *decision.Table) {
+// Retain drops the bindings to endpoints to which the service table no longer leads,
+// and those that have expired. since is the table of the last call, nil at first: if no
+// Service with session affinity differs from it, there is nothing to do.
+func (t *Table) Retain(services, since *decision.Table) {
 	type at struct {
 		service  decision.ServicePortName
 		protocol decision.Protocol
 		endpoint netip.AddrPort
 	}
+	bound := func(s *decision.ServicePort) bool { return s.AffinitySeconds > 0 }
+	changed := make(map[decision.ServiceName]bool)
 	reachable := make(map[at]bool)
-	for _, s := range services.Services() {
-		if s.AffinitySeconds == 0 {
-			continue
+	services.ChangedServices(since, func(name decision.ServiceName, before, after []*decision.ServicePort) {
+		if !slices.ContainsFunc(before, bound) && !slices.ContainsFunc(after, bound) {
+			return
 		}
-		for _, usable := range s.Usable {
-			for _, i := range usable {
-				reachable[at{s.Name, s.Protocol, s.Endpoints[i].AddrPort}] = true
+		changed[name] = true
+		for _, s := range after {
+			if !bound(s) {
+				continue
+			}
+			for _, usable := range s.Usable {
+				for _, i := range usable {
+					reachable[at{s.Name, s.Protocol, s.Endpoints[i].AddrPort}] = true
+				}
 			}
 		}
+	})
+	if len(changed) == 0 && since != nil {
+		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.keep(func(k key, b binding) bool { return reachable[at{k.service, k.protocol, b.endpoint}] })
+	t.keep(func(k key, b binding) bool {
+		return since != nil && !changed[k.service.Service()] || reachable[at{k.service, k.protocol, b.endpoint}]
+	})
 }
 
 // keep drops the bindings that have expired or that wanted does not want.

@@ -77,13 +77,19 @@ func TestRetain(t *testing.T) {
 	table.Bind(s, b, client)
 	table.Bind(s, a, client2)
 	without := service("web", 60, b.String())
-	services, _ := decision.NewTable(1, time.Time{}, decision.Node{}, []*decision.ServicePort{without})
-	table.Retain(services)
+	before := decision.NewTable(1, time.Time{}, decision.Node{}, []*decision.ServicePort{s})
+	table.Retain(before, nil)
+	services := before.Next(time.Time{}, decision.Node{}, decision.Change{Service: s.Name.Service(), Ports: []*decision.ServicePort{without}})
+	table.Retain(services, before)
 	if table.Bound(s, a, client) || !table.Bound(s, b, client) || table.Len() != 1 {
 		t.Errorf("bindings to an endpoint that went away should go, others not (%d clients left)", table.Len())
 	}
 	c.advance(61 * time.Second)
-	table.Retain(services)
+	table.Retain(services, services)
+	if table.Len() != 1 {
+		t.Error("nothing changed, and all the same a binding was dropped")
+	}
+	table.Retain(services, nil)
 	if table.Len() != 0 {
 		t.Error("an expired binding was kept")
 	}

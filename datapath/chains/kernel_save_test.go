@@ -218,7 +218,7 @@ func spellings(f decision.Family) *decision.Table {
 		s.SourceRanges = []netip.Prefix{w.prefix(netOutside, 3), netip.PrefixFrom(w.addr(0, 0), 0)}
 		services = append(services, s)
 	}
-	t, _ := decision.NewTable(1, time.Time{}, node, services)
+	t := decision.NewTable(1, time.Time{}, node, services)
 	return t
 }
 
@@ -241,6 +241,6 @@ func largeTable(f decision.Family) *decision.Table {
 		}
 		services = append(services, s)
 	}
-	t, _ := decision.NewTable(1, time.Time{}, *w.table.Node(), services)
+	t := decision.NewTable(1, time.Time{}, *w.table.Node(), services)
 	return t
 }

@@ -270,7 +270,7 @@ func TestKernelDrawsEvenly(t *testing.T) {
 		s.Endpoints = append(s.Endpoints, decision.Endpoint{AddrPort: netip.AddrPortFrom(w.addr(netPod, 1+i), 53)})
 		s.Usable[decision.Cluster] = append(s.Usable[decision.Cluster], uint32(i))
 	}
-	w.table, _ = decision.NewTable(1, time.Time{}, *w.table.Node(), []*decision.ServicePort{s})
+	w.table = decision.NewTable(1, time.Time{}, *w.table.Node(), []*decision.ServicePort{s})
 	n := newKernelNode(t, w)
 	n.load(t, b, w)
 	e := &experiment{world: w, node: n, memory: affinity.New(), seen: make(tally)}

@@ -117,7 +117,7 @@ func newWorld(seed uint64, family decision.Family) *world {
 	if w.coin(4) {
 		node.Addresses = append(node.Addresses, w.addr(netService, 1))
 	}
-	w.table, _ = decision.NewTable(1, time.Time{}, node, services)
+	w.table = decision.NewTable(1, time.Time{}, node, services)
 	w.sources = []netip.Addr{
 		w.addr(netPod, 1), w.addr(netPod, 2), w.addr(netPod, 300), w.addr(netOutside, 1), w.addr(netOutside, 2),
 		w.addr(netNode, 1), w.addr(netNode, 7), w.addr(netNode, 2), w.addr(netVIP, 1), w.loopback(1),

@@ -35,7 +35,7 @@ type walk struct {
 // nat goes through KUBE-SERVICES. Where a service's chains end without choosing an
 // endpoint, the packet comes back and goes on to KUBE-NODEPORTS, the last rule.
 func (w *walk) nat() {
-	if tg, ok := w.t.byAddress(w.p); ok {
+	if tg := w.t.byAddress(w.p); tg != nil {
 		w.enter(tg.service, tg.entry)
 		if w.d.Verdict == DNAT {
 			return

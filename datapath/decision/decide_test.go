@@ -130,7 +130,7 @@ func TestDecideDoesNotAllocate(t *testing.T) {
 }
 
 func TestDecisionNamesItsTable(t *testing.T) {
-	tb, _ := NewTable(42, time.Time{}, cluster(), nil)
+	tb := NewTable(42, time.Time{}, cluster(), nil)
 	if d := Decide(tb, packet(TCP, "10.244.1.9:1", "10.96.0.1:80"), nil, nil); d.Generation != 42 {
 		t.Errorf("generation %d, want 42", d.Generation)
 	}

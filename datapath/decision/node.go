@@ -1,7 +1,6 @@
 package decision
 
 import (
-	"fmt"
 	"net/netip"
 	"strings"
 )
@@ -112,31 +111,4 @@ func (d *Detector) Match(f Family, not bool) string {
 		return sign + "-s " + cidr.String()
 	}
 	return ""
-}
-
-// portKey and addrPortKey are the keys of the hot maps: small, comparable and
-// free of pointers, so that the garbage collector passes the maps by.
-// (netip.AddrPort holds a pointer for its zone.)
-type addrPortKey struct {
-	addr  [16]byte // IPv4 in its IPv4-mapped form
-	port  uint16
-	proto Protocol
-}
-
-type portKey struct {
-	port   uint16
-	proto  Protocol
-	family Family
-}
-
-// Conflict tells of a service port that could not have one of its addresses
-// because another service port already has it.
-type Conflict struct {
-	Loser, Winner *ServicePort
-	What          string // "cluster IP 10.96.0.1:443/TCP" or "node port 30080/TCP"
-}
-
-// Error describes the conflict.
-func (c Conflict) Error() string {
-	return fmt.Sprintf("service %s: %s is already taken by service %s", c.Loser.Name, c.What, c.Winner.Name)
 }

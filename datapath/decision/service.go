@@ -1,6 +1,7 @@
 package decision
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -78,6 +79,23 @@ func (n ServicePortName) String() string {
 		return n.Namespace + "/" + n.Name
 	}
 	return n.Namespace + "/" + n.Name + ":" + n.Port
+}
+
+// ServiceName names a Service.
+type ServiceName struct {
+	Namespace string
+	Name      string
+}
+
+// Service names the Service that the port is of.
+func (n ServicePortName) Service() ServiceName { return ServiceName{n.Namespace, n.Name} }
+
+// String gives "namespace/name".
+func (n ServiceName) String() string { return n.Namespace + "/" + n.Name }
+
+// Compare orders by namespace and name.
+func (n ServiceName) Compare(m ServiceName) int {
+	return cmp.Or(cmp.Compare(n.Namespace, m.Namespace), cmp.Compare(n.Name, m.Name))
 }
 
 // Policy is a traffic policy: which endpoints a flow may go to.
@@ -176,6 +194,7 @@ type Endpoint struct {
 	NodeName string // empty: not known, which counts as remote
 	Pod      string // "namespace/name" of the endpoint's target, where the slice names one
 	Local    bool   // on the table's node
+	Ready    bool   // conditions.ready; Usable says what follows from it
 	// Exclusions says, for each policy, why the endpoint gets no new flows; 0: it does.
 	Exclusions [policies]Exclusion
 }

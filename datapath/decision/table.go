@@ -1,96 +1,156 @@
 package decision
 
 import (
-	"fmt"
 	"net/netip"
+	"slices"
+	"sync"
 	"time"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision/persistent"
 )
 
 // Table is an immutable snapshot of all service ports as one node sees them. It
 // is safe for concurrent use. The time of a look-up does not depend on the
-// number of services.
+// number of services, and a table shares with the one it was made from whatever did
+// not change.
 type Table struct {
 	generation uint64
 	built      time.Time
 	node       Node
-	services   []*ServicePort
-	endpoints  map[Family]int
-	addresses  map[addrPortKey]target
-	nodePorts  map[portKey]*ServicePort
+	counts     Counts
+	services   persistent.Map[ServiceName, []*ServicePort]
+	addresses  persistent.Map[addrPortKey, *claim]
+	nodePorts  persistent.Map[portKey, *claim]
+	// contested are the addresses and node ports that more than one service port claims.
+	contested persistent.Map[place, struct{}]
 	// localAddrs are the addresses of the node; nodePortAddrs those on which node
 	// ports are open, loopback ones aside.
 	localAddrs    map[[16]byte]struct{}
 	nodePortAddrs map[[16]byte]struct{}
+	// sorted gives all service ports in order; it is made when somebody asks.
+	sorted func() []*ServicePort
 }
 
-// target is a service port and the way to it that an address is.
-type target struct {
-	service *ServicePort
-	entry   Entry
+// Counts are the sizes of a table.
+type Counts struct {
+	Services     int
+	ServicePorts int
+	// Endpoints4 and Endpoints6 count the endpoints of each family, usable or not, once
+	// for each service port.
+	Endpoints4, Endpoints6 int
+	// NoLocalInternal and NoLocalExternal count the service ports whose internal or
+	// external traffic policy is Local and that have endpoints, but none here
+	// (kube-proxy: sync_proxy_rules_no_local_endpoints_total).
+	NoLocalInternal, NoLocalExternal int
 }
 
-// NewTable makes a table of the service ports, in their order: where two claim
-// the same address, port and protocol, the first has it and the other is
-// reported. generation and built identify the snapshot in decisions; NewTable
-// keeps the slices it is given, which must not be changed afterwards.
-func NewTable(generation uint64, built time.Time, node Node, services []*ServicePort) (*Table, []Conflict) {
-	t := &Table{
-		generation:    generation,
-		built:         built,
-		node:          node,
-		services:      services,
-		endpoints:     make(map[Family]int),
-		addresses:     make(map[addrPortKey]target, len(services)),
-		nodePorts:     make(map[portKey]*ServicePort),
-		localAddrs:    make(map[[16]byte]struct{}),
-		nodePortAddrs: make(map[[16]byte]struct{}),
+// add counts a service port; with a sign of -1 it is no longer counted.
+func (c *Counts) add(s *ServicePort, sign int) {
+	c.ServicePorts += sign
+	for i := range s.Endpoints {
+		switch f := FamilyOf(s.Endpoints[i].AddrPort.Addr()); {
+		case f != s.Family:
+		case f == IPv4:
+			c.Endpoints4 += sign
+		default:
+			c.Endpoints6 += sign
+		}
 	}
-	var conflicts []Conflict
-	// ClusterIPs are the API server's to give out; they go before what users write.
+	if !s.HasEndpoints || len(s.Usable[Local]) > 0 {
+		return
+	}
+	if s.InternalPolicy == Local {
+		c.NoLocalInternal += sign
+	}
+	if s.ExternalPolicy == Local && s.External() {
+		c.NoLocalExternal += sign
+	}
+}
+
+// NewTable makes a table of the service ports. Those of one Service keep the order
+// they are given in. NewTable keeps the slices of the node and the service ports,
+// which must not be changed afterwards.
+func NewTable(generation uint64, built time.Time, node Node, services []*ServicePort) *Table {
+	byService := make(map[ServiceName][]*ServicePort)
 	for _, s := range services {
-		for i := range s.Endpoints {
-			if FamilyOf(s.Endpoints[i].AddrPort.Addr()) == s.Family {
-				t.endpoints[s.Family]++
-			}
-		}
-		conflicts = t.claim(conflicts, s, EntryClusterIP, s.ClusterIP)
+		k := s.Name.Service()
+		byService[k] = append(byService[k], s)
 	}
-	for _, s := range services {
-		conflicts = t.claim(conflicts, s, EntryExternalIP, s.ExternalIPs...)
-		conflicts = t.claim(conflicts, s, EntryLoadBalancer, s.LoadBalancerIPs...)
-		if s.NodePort == 0 {
-			continue
+	changes := make([]Change, 0, len(byService))
+	for name, ports := range byService {
+		changes = append(changes, Change{name, ports})
+	}
+	t := &Table{generation: generation - 1}
+	return t.Next(built, node, changes...)
+}
+
+// Change says what service ports a Service has from now on; none: it is gone.
+type Change struct {
+	Service ServiceName
+	Ports   []*ServicePort
+}
+
+// Next makes the table of the next generation, with the changes, of which there is
+// one for a Service at most. The time it takes depends on the changes and the node's
+// addresses, not on the size of the table. It keeps the slices as [NewTable] does.
+func (t *Table) Next(built time.Time, node Node, changes ...Change) *Table {
+	next := &Table{generation: t.generation + 1, built: built, node: node, counts: t.counts}
+	e := edit{
+		services: t.services.Edit(), addresses: t.addresses.Edit(),
+		nodePorts: t.nodePorts.Edit(), contested: t.contested.Edit(),
+	}
+	// What goes away goes first: an address may pass from one Service to another.
+	for _, c := range changes {
+		before, _ := e.services.Get(c.Service)
+		for _, s := range before {
+			e.withdraw(s)
+			next.counts.add(s, -1)
 		}
-		k := portKey{s.NodePort, s.Protocol, s.Family}
-		if w, ok := t.nodePorts[k]; ok {
-			conflicts = append(conflicts, Conflict{s, w, fmt.Sprintf("node port %d/%s", s.NodePort, s.Protocol)})
-		} else {
-			t.nodePorts[k] = s
+		e.services.Delete(c.Service)
+	}
+	for _, c := range changes {
+		for i, s := range c.Ports {
+			e.claim(s, i)
+			next.counts.add(s, 1)
+		}
+		if len(c.Ports) > 0 {
+			e.services.Set(c.Service, c.Ports)
 		}
 	}
-	for _, a := range node.Addresses {
+	next.services, next.addresses = e.services.Map(), e.addresses.Map()
+	next.nodePorts, next.contested = e.nodePorts.Map(), e.contested.Map()
+	next.counts.Services = next.services.Len()
+	next.locate()
+	if next.sorted = t.sorted; next.sorted == nil || !next.services.Same(t.services) {
+		services := next.services // and not next, which would keep this table for all that follow
+		next.sorted = sync.OnceValue(func() []*ServicePort { return sortedPorts(services) })
+	}
+	return next
+}
+
+func sortedPorts(services persistent.Map[ServiceName, []*ServicePort]) []*ServicePort {
+	names := make([]ServiceName, 0, services.Len())
+	for name := range services.All() {
+		names = append(names, name)
+	}
+	slices.SortFunc(names, ServiceName.Compare)
+	var ports []*ServicePort
+	for _, name := range names {
+		of, _ := services.Get(name)
+		ports = append(ports, of...)
+	}
+	return ports
+}
+
+func (t *Table) locate() {
+	t.localAddrs = make(map[[16]byte]struct{}, len(t.node.Addresses))
+	t.nodePortAddrs = make(map[[16]byte]struct{}, len(t.node.Addresses))
+	for _, a := range t.node.Addresses {
 		t.localAddrs[a.As16()] = struct{}{}
-		if servesNodePorts(a, node.NodePortAddresses) {
+		if servesNodePorts(a, t.node.NodePortAddresses) {
 			t.nodePortAddrs[a.As16()] = struct{}{}
 		}
 	}
-	return t, conflicts
-}
-
-// claim gives addresses to a service port. That a service port names an address
-// twice is no conflict.
-func (t *Table) claim(conflicts []Conflict, s *ServicePort, entry Entry, addresses ...netip.Addr) []Conflict {
-	for _, a := range addresses {
-		k := addrPortKey{a.As16(), s.Port, s.Protocol}
-		w, ok := t.addresses[k]
-		switch {
-		case !ok:
-			t.addresses[k] = target{s, entry}
-		case w.service != s:
-			conflicts = append(conflicts, Conflict{s, w.service, fmt.Sprintf("%s %s/%s", entry.words(), netip.AddrPortFrom(a, s.Port), s.Protocol)})
-		}
-	}
-	return conflicts
 }
 
 // servesNodePorts says whether node ports are open on the address. As in
@@ -119,12 +179,27 @@ func (t *Table) Built() time.Time { return t.built }
 // Node is the node the table was made for: read only.
 func (t *Table) Node() *Node { return &t.node }
 
-// Services are all service ports, in the order they were given. Read only.
-func (t *Table) Services() []*ServicePort { return t.services }
+// Services are all service ports, sorted by namespace and name. Read only. The first
+// call for a table takes time in proportion to their number.
+func (t *Table) Services() []*ServicePort { return t.sorted() }
+
+// Service gives the service ports of a Service, in order. Read only.
+func (t *Table) Service(name ServiceName) []*ServicePort {
+	ports, _ := t.services.Get(name)
+	return ports
+}
+
+// Counts gives the sizes of the table.
+func (t *Table) Counts() Counts { return t.counts }
 
 // EndpointCount counts the endpoints of the family, usable or not, once for each
 // service port.
-func (t *Table) EndpointCount(f Family) int { return t.endpoints[f] }
+func (t *Table) EndpointCount(f Family) int {
+	if f == IPv4 {
+		return t.counts.Endpoints4
+	}
+	return t.counts.Endpoints6
+}
 
 // NodePortAddresses are the node's addresses on which node ports are open, without
 // loopback ones.
@@ -183,8 +258,8 @@ func (t *Table) IsLocal(a netip.Addr) bool {
 // address, and by node port if the destination is the node's.
 func (t *Table) Candidates(p *Packet) []*ServicePort {
 	var found []*ServicePort
-	if tg, ok := t.byAddress(p); ok {
-		found = append(found, tg.service)
+	if c := t.byAddress(p); c != nil {
+		found = append(found, c.service)
 	}
 	if s := t.byNodePort(p); s != nil && t.IsLocal(p.Destination.Addr()) && (len(found) == 0 || found[0] != s) {
 		found = append(found, s)
@@ -193,25 +268,32 @@ func (t *Table) Candidates(p *Packet) []*ServicePort {
 }
 
 // Owns says whether the address, with the service port's port and protocol, leads to
-// it. It does not where another service port claims the same and came first.
+// it. It does not where another service port claims the same and comes first.
 func (t *Table) Owns(s *ServicePort, a netip.Addr) bool {
-	return t.addresses[addrPortKey{a.As16(), s.Port, s.Protocol}].service == s
+	c, _ := t.addresses.Get(keyOf(a, s.Port, s.Protocol))
+	return c.owner() == s
 }
 
 // OwnsNodePort is [Table.Owns] for the node port.
 func (t *Table) OwnsNodePort(s *ServicePort) bool {
-	return s.NodePort != 0 && t.nodePorts[portKey{s.NodePort, s.Protocol, s.Family}] == s
+	return s.NodePort != 0 && t.NodePortOwner(s.NodePort, s.Protocol, s.Family) == s
 }
 
-// byAddress finds the service port that has the packet's destination as one of its
-// own addresses.
-func (t *Table) byAddress(p *Packet) (target, bool) {
-	tg, ok := t.addresses[addrPortKey{p.Destination.Addr().As16(), p.Destination.Port(), p.Protocol}]
-	return tg, ok
+// byAddress finds the claim of the service port that has the packet's destination as
+// one of its own addresses; nil: there is none.
+func (t *Table) byAddress(p *Packet) *claim {
+	c, _ := t.addresses.Get(keyOf(p.Destination.Addr(), p.Destination.Port(), p.Protocol))
+	return c
 }
 
 // byNodePort finds the service port whose node port the packet's destination port
 // is, on whatever address.
 func (t *Table) byNodePort(p *Packet) *ServicePort {
-	return t.nodePorts[portKey{p.Destination.Port(), p.Protocol, FamilyOf(p.Destination.Addr())}]
+	return t.NodePortOwner(p.Destination.Port(), p.Protocol, FamilyOf(p.Destination.Addr()))
+}
+
+// NodePortOwner is the service port that has the node port; nil: none.
+func (t *Table) NodePortOwner(port uint16, p Protocol, f Family) *ServicePort {
+	c, _ := t.nodePorts.Get(portKey{port, p, f})
+	return c.owner()
 }

@@ -37,8 +37,8 @@ func port(name string, proto Protocol, at string, nodePort uint16, endpoints ...
 
 func table(t testing.TB, node Node, services ...*ServicePort) *Table {
 	t.Helper()
-	tb, conflicts := NewTable(1, time.Time{}, node, services)
-	if len(conflicts) > 0 {
+	tb := NewTable(1, time.Time{}, node, services)
+	if conflicts := tb.Conflicts(); len(conflicts) > 0 {
 		t.Fatalf("conflicts: %v", conflicts)
 	}
 	return tb
@@ -51,9 +51,9 @@ func packet(proto Protocol, src, dst string) *Packet {
 func TestFirstOfTwoClaimsWins(t *testing.T) {
 	a := port("default/a", TCP, "10.96.0.1:80", 30080, "10.244.0.1:80")
 	b := port("default/b", TCP, "10.96.0.1:80", 30080, "10.244.0.2:80")
-	tb, conflicts := NewTable(1, time.Time{}, cluster(), []*ServicePort{a, b})
+	tb := NewTable(1, time.Time{}, cluster(), []*ServicePort{b, a}) // the order does not matter
 	var got []string
-	for _, c := range conflicts {
+	for _, c := range tb.Conflicts() {
 		got = append(got, c.Error())
 	}
 	want := []string{

@@ -22,8 +22,7 @@ type Ruleset struct {
 	table *nftables.Table
 	sets  *sets
 	watch *watch
-	// elements are those in the kernel, by set: the keys as the kernel has them.
-	elements map[*set]map[string]bool
+	followed *decision.Table // what the sets show; nil: they are empty
 }
 
 // FeatureError says that the kernel lacks something the ruleset needs.
@@ -136,12 +135,11 @@ func (r *Ruleset) Lost() <-chan struct{} { return r.watch.lost }
 
 func (r *Ruleset) install() error {
 	conn, table, spec := r.conn, r.table, &r.spec
-	r.sets, r.elements = newSets(table, spec), make(map[*set]map[string]bool)
+	r.sets, r.followed = newSets(table, spec), nil
 	conn.AddTable(table) // so that there is one to delete
 	conn.DelTable(table)
 	conn.AddTable(table)
 	for _, s := range r.sets.all() {
-		r.elements[s] = make(map[string]bool)
 		if err := conn.AddSet(s.nft, nil); err != nil {
 			return fmt.Errorf("set %s: %w", s.name, err)
 		}
@@ -162,80 +160,88 @@ func (r *Ruleset) install() error {
 	return nil
 }
 
-// Follow brings the sets of service addresses into line with the table. Only what
-// differs from the last call is sent.
+// Follow brings the sets of service addresses into line with the table. The time it
+// takes depends on what differs from the table of the last call. After an error the sets
+// may show either table.
 func (r *Ruleset) Follow(t *decision.Table) error {
-	next := make(map[*set]map[string]bool)
-	for _, s := range r.sets.all() {
-		next[s] = make(map[string]bool)
+	diff := make(difference)
+	t.ChangedAddresses(r.followed, func(at netip.AddrPort, p decision.Protocol, before, after *decision.ServicePort) {
+		// A field of a concatenation is filled up to whole registers.
+		key := addrBytes(at.Addr()) + portBytes(at.Port()) + "\x00\x00"
+		diff.note(r.sets.service[serviceSet{familyOf(at.Addr()).nfproto, byte(p)}], key, translates(before), translates(after))
+	})
+	t.ChangedNodePorts(r.followed, func(port uint16, p decision.Protocol, f decision.Family, before, after *decision.ServicePort) {
+		// The families share a set.
+		other := decision.IPv4 + decision.IPv6 - f
+		diff.note(r.sets.nodePort[byte(p)], portBytes(port),
+			translates(before) || r.followed != nil && translates(r.followed.NodePortOwner(port, p, other)),
+			translates(after) || translates(t.NodePortOwner(port, p, other)))
+	})
+	var had []netip.Addr
+	if r.followed != nil {
+		had = r.followed.NodePortAddresses()
 	}
-	for _, s := range t.Services() {
-		if !s.HasEndpoints {
-			// Nothing to it is ever translated; what is not refused may pass.
-			continue
-		}
-		proto := byte(s.Protocol)
-		f := familyOf(s.ClusterIP)
-		if set := r.sets.service[serviceSet{f.nfproto, proto}]; set != nil {
-			for _, a := range slices.Concat([]netip.Addr{s.ClusterIP}, s.ExternalIPs, s.LoadBalancerIPs) {
-				// A field of a concatenation is filled up to whole registers.
-				next[set][addrBytes(a)+portBytes(s.Port)+"\x00\x00"] = true
-			}
-		}
-		if set := r.sets.nodePort[proto]; set != nil && s.NodePort != 0 {
-			next[set][portBytes(s.NodePort)] = true
-		}
-	}
-	for _, a := range t.NodePortAddresses() {
+	has := t.NodePortAddresses()
+	for _, a := range slices.Concat(had, has) {
 		set := r.sets.nodePortAddr4
 		if familyOf(a) == ipv6 {
 			set = r.sets.nodePortAddr6
 		}
-		next[set][addrBytes(a)] = true
+		diff.note(set, addrBytes(a), slices.Contains(had, a), slices.Contains(has, a))
 	}
-	for _, s := range r.sets.all() {
-		if s == r.sets.seen4 || s == r.sets.seen6 {
-			continue // filled by the kernel
-		}
-		if err := r.change(s, r.elements[s], next[s]); err != nil {
+	for s, keys := range diff {
+		if err := r.change(s, keys); err != nil {
 			return fmt.Errorf("nftables set %s: %w", s.name, err)
 		}
-		r.elements[s] = next[s]
 	}
+	r.followed = t
 	return nil
+}
+
+// translates says whether flows to the service port are ever translated; if not, what
+// is not refused may pass. nil is no service port.
+func translates(s *decision.ServicePort) bool { return s != nil && s.HasEndpoints }
+
+// difference tells for sets which keys come (true) and which go.
+type difference map[*set]map[string]bool
+
+// note notes a key of a set; nil: there is no set for it.
+func (d difference) note(s *set, key string, before, after bool) {
+	if s == nil || before == after {
+		return
+	}
+	if d[s] == nil {
+		d[s] = make(map[string]bool)
+	}
+	d[s][key] = after
 }
 
 // maxElements is how many elements go into one transaction: their attribute's
 // length has 16 bits, and the socket's send buffer takes some hundred KB.
 const maxElements = 1000
 
-// change turns the elements old of a set into those of next.
-func (r *Ruleset) change(s *set, old, next map[string]bool) error {
-	send := func(from, not map[string]bool, do func(*nftables.Set, []nftables.SetElement) error) error {
-		var batch []nftables.SetElement
-		flush := func() error {
-			if len(batch) == 0 {
-				return nil
-			}
+// change adds and deletes elements of a set.
+func (r *Ruleset) change(s *set, keys map[string]bool) error {
+	var come, gone []nftables.SetElement
+	for k, comes := range keys {
+		if comes {
+			come = append(come, nftables.SetElement{Key: []byte(k)})
+		} else {
+			gone = append(gone, nftables.SetElement{Key: []byte(k)})
+		}
+	}
+	send := func(elements []nftables.SetElement, do func(*nftables.Set, []nftables.SetElement) error) error {
+		for batch := range slices.Chunk(elements, maxElements) {
 			if err := do(s.nft, batch); err != nil {
 				return err
 			}
-			batch = batch[:0]
-			return r.conn.Flush()
-		}
-		for k := range from {
-			if not[k] {
-				continue
-			}
-			if batch = append(batch, nftables.SetElement{Key: []byte(k)}); len(batch) == maxElements {
-				if err := flush(); err != nil {
-					return err
-				}
+			if err := r.conn.Flush(); err != nil {
+				return err
 			}
 		}
-		return flush()
+		return nil
 	}
-	return errors.Join(send(next, old, r.conn.SetAddElements), send(old, next, r.conn.SetDeleteElements))
+	return errors.Join(send(come, r.conn.SetAddElements), send(gone, r.conn.SetDeleteElements))
 }
 
 func familyOf(a netip.Addr) family {

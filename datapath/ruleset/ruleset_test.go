@@ -176,7 +176,7 @@ func TestSetsFollowTheTable(t *testing.T) {
 		_, before := kernelRules(t)
 		node := decision.Node{Addresses: []netip.Addr{netip.MustParseAddr("172.20.0.2"), netip.MustParseAddr("192.168.0.2"), netip.MustParseAddr("fd20::2")}}
 		for _, n := range []int{3, 2500, 2500, 7, 0} { // more than one transaction takes, and back
-			table, _ := decision.NewTable(1, time.Time{}, node, services(n))
+			table := decision.NewTable(1, time.Time{}, node, services(n))
 			if err := r.Follow(table); err != nil {
 				return err
 			}
@@ -204,7 +204,7 @@ func TestNftReadsIt(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		table, _ := decision.NewTable(1, time.Time{}, decision.Node{}, services(1))
+		table := decision.NewTable(1, time.Time{}, decision.Node{}, services(1))
 		if err := r.Follow(table); err != nil {
 			return err
 		}

@@ -1,0 +1,174 @@
+package control
+
+import (
+	"cmp"
+	"maps"
+	"reflect"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// builder holds the objects as they were last heard of, and what was made of them. A
+// change of an object costs work in proportion to its Service.
+type builder struct {
+	config   NodeConfig
+	services map[decision.ServiceName]*serviceState
+	// labels tell which Service a slice was last counted to.
+	labels map[types.NamespacedName]decision.ServiceName
+	nodes  map[string]*corev1.Node
+	at     location
+	// stale are the Services to be made again.
+	stale map[decision.ServiceName]bool
+}
+
+// serviceState is one Service with all that belongs to it. It may lack any part: slices
+// can be there before their Service, or without one.
+type serviceState struct {
+	object   *corev1.Service
+	slices   map[string]*discoveryv1.EndpointSlice // by name
+	ports    []*decision.ServicePort               // as last made
+	warnings []string
+}
+
+func newBuilder(config NodeConfig) *builder {
+	return &builder{
+		config:   config,
+		services: make(map[decision.ServiceName]*serviceState),
+		labels:   make(map[types.NamespacedName]decision.ServiceName),
+		nodes:    make(map[string]*corev1.Node),
+		at:       location{node: config.Name, zone: config.Zone},
+		stale:    make(map[decision.ServiceName]bool),
+	}
+}
+
+// apply takes an update over.
+func (b *builder) apply(u Update) {
+	if u.All {
+		b.complete(&u)
+	}
+	for name, object := range u.Services {
+		k := decision.ServiceName(name)
+		s := b.touch(k)
+		s.object = object
+		b.drop(k, s)
+	}
+	for name, slice := range u.EndpointSlices {
+		b.applySlice(name, slice)
+	}
+	for name, object := range u.Nodes {
+		if object == nil {
+			delete(b.nodes, name)
+		} else {
+			b.nodes[name] = object
+		}
+	}
+	if at := (location{node: b.config.Name, zone: b.config.zone(b.node())}); at != b.at {
+		b.at = at
+		for k := range b.services {
+			b.stale[k] = true
+		}
+	}
+}
+
+// complete adds to an update with all objects those that are not in it: they are gone.
+func (b *builder) complete(u *Update) {
+	u.Services, u.EndpointSlices, u.Nodes = maps.Clone(u.Services), maps.Clone(u.EndpointSlices), maps.Clone(u.Nodes)
+	for k, s := range b.services {
+		if _, ok := u.Services[types.NamespacedName(k)]; !ok && s.object != nil {
+			set(&u.Services, types.NamespacedName(k), nil)
+		}
+	}
+	for name := range b.labels {
+		if _, ok := u.EndpointSlices[name]; !ok {
+			set(&u.EndpointSlices, name, nil)
+		}
+	}
+	for name := range b.nodes {
+		if _, ok := u.Nodes[name]; !ok {
+			set(&u.Nodes, name, nil)
+		}
+	}
+}
+
+func set[K comparable, V any](m *map[K]V, k K, v V) {
+	if *m == nil {
+		*m = make(map[K]V)
+	}
+	(*m)[k] = v
+}
+
+// applySlice counts a slice to the Service its label names. Without the label it is
+// no Service's.
+func (b *builder) applySlice(name types.NamespacedName, slice *discoveryv1.EndpointSlice) {
+	if k, ok := b.labels[name]; ok {
+		s := b.touch(k)
+		delete(s.slices, name.Name)
+		delete(b.labels, name)
+		b.drop(k, s)
+	}
+	if slice == nil || slice.Labels[discoveryv1.LabelServiceName] == "" {
+		return
+	}
+	k := decision.ServiceName{Namespace: slice.Namespace, Name: slice.Labels[discoveryv1.LabelServiceName]}
+	set(&b.touch(k).slices, name.Name, slice)
+	b.labels[name] = k
+}
+
+// touch gives the Service of the name, which is to be made again.
+func (b *builder) touch(k decision.ServiceName) *serviceState {
+	b.stale[k] = true
+	s, ok := b.services[k]
+	if !ok {
+		s = new(serviceState)
+		b.services[k] = s
+	}
+	return s
+}
+
+// drop forgets a Service of which nothing is left.
+func (b *builder) drop(k decision.ServiceName, s *serviceState) {
+	if s.object == nil && len(s.slices) == 0 && len(s.ports) == 0 {
+		delete(b.services, k)
+	}
+}
+
+// build makes what is stale. It gives the Services whose part of the table is another
+// now, and the warnings that were not there before, in the order of the Services.
+func (b *builder) build() (changes []decision.Change, warnings []string) {
+	for _, k := range slices.SortedFunc(maps.Keys(b.stale), decision.ServiceName.Compare) {
+		s, ok := b.services[k]
+		if !ok {
+			continue
+		}
+		var ports []*decision.ServicePort
+		var all []string
+		if s.object != nil {
+			ports, all = servicePorts(s.object, s.sorted(), b.at), serviceWarnings(s.object)
+		}
+		if len(ports)+len(s.ports) > 0 && !reflect.DeepEqual(ports, s.ports) {
+			changes = append(changes, decision.Change{Service: k, Ports: ports})
+		}
+		for _, w := range all {
+			if !slices.Contains(s.warnings, w) {
+				warnings = append(warnings, w)
+			}
+		}
+		s.ports, s.warnings = ports, all
+		b.drop(k, s)
+	}
+	clear(b.stale)
+	return changes, warnings
+}
+
+// sorted gives the slices in the order of their names.
+func (s *serviceState) sorted() []*discoveryv1.EndpointSlice {
+	return slices.SortedFunc(maps.Values(s.slices), func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
+}
+
+// node is the node's own object; nil: there is none.
+func (b *builder) node() *corev1.Node { return b.nodes[b.config.Name] }

@@ -1,0 +1,66 @@
+package control
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nfqproxy/nfqproxy/control/manifest"
+)
+
+// Update says which objects are others than before. Its objects are read only.
+type Update struct {
+	// All says that these are all objects there are; otherwise they are those that
+	// changed. An object that is nil is gone.
+	All            bool
+	Services       map[types.NamespacedName]*corev1.Service
+	EndpointSlices map[types.NamespacedName]*discoveryv1.EndpointSlice
+	Nodes          map[string]*corev1.Node
+}
+
+// Source feeds a Controller with objects: [Manifests], or an API server.
+type Source interface {
+	// Run calls publish with all objects at first and then whenever some changed,
+	// or with an error if they cannot be had at present. Calls do not overlap, and
+	// while one lasts further changes are gathered for the next. Run returns nil when
+	// the context ends or nothing can change any more, and an error if it cannot go on.
+	Run(ctx context.Context, publish func(Update, error)) error
+}
+
+// Manifests is the source of the objects of files and directories, which are watched.
+// Paths mean what they mean to [manifest.Load].
+func Manifests(paths ...string) Source { return files{manifest.NewSource(paths...)} }
+
+type files struct{ source *manifest.Source }
+
+func (f files) Run(ctx context.Context, publish func(Update, error)) error {
+	return f.source.Run(ctx, func(o *manifest.Objects, err error) {
+		if err != nil {
+			publish(Update{}, err)
+			return
+		}
+		publish(everything(o), nil)
+	})
+}
+
+// everything is the update to the objects.
+func everything(o *manifest.Objects) Update {
+	u := Update{
+		All:            true,
+		Services:       make(map[types.NamespacedName]*corev1.Service, len(o.Services)),
+		EndpointSlices: make(map[types.NamespacedName]*discoveryv1.EndpointSlice, len(o.EndpointSlices)),
+		Nodes:          make(map[string]*corev1.Node, len(o.Nodes)),
+	}
+	for _, s := range o.Services {
+		u.Services[types.NamespacedName{Namespace: s.Namespace, Name: s.Name}] = s
+	}
+	for _, s := range o.EndpointSlices {
+		u.EndpointSlices[types.NamespacedName{Namespace: s.Namespace, Name: s.Name}] = s
+	}
+	for _, n := range o.Nodes {
+		u.Nodes[n.Name] = n
+	}
+	return u
+}

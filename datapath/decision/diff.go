@@ -1,0 +1,58 @@
+package decision
+
+import (
+	"net/netip"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision/persistent"
+)
+
+// The following tell what is different in a table since another one, from which it was
+// made in any number of steps; nil is the empty table. What was changed and changed back may
+// be among it. The time they take depends on the differences, not on the tables.
+
+// ChangedServices gives the Services of which a service port differs; nil: there are
+// none.
+func (t *Table) ChangedServices(since *Table, changed func(name ServiceName, before, after []*ServicePort)) {
+	persistent.Diff(since.orEmpty().services, t.services, func(name ServiceName, before, after *[]*ServicePort) {
+		changed(name, valueOf(before), valueOf(after))
+	})
+}
+
+// ChangedAddresses gives the addresses, with ports, of which the service port that has
+// them differs; nil: none has.
+func (t *Table) ChangedAddresses(since *Table, changed func(at netip.AddrPort, p Protocol, before, after *ServicePort)) {
+	persistent.Diff(since.orEmpty().addresses, t.addresses, func(k addrPortKey, before, after **claim) {
+		changed(k.addrPort(), Protocol(k.proto), valueOf(before).owner(), valueOf(after).owner())
+	})
+}
+
+// ChangedNodePorts is [Table.ChangedAddresses] for node ports.
+func (t *Table) ChangedNodePorts(since *Table, changed func(port uint16, p Protocol, f Family, before, after *ServicePort)) {
+	persistent.Diff(since.orEmpty().nodePorts, t.nodePorts, func(k portKey, before, after **claim) {
+		changed(k.port, k.proto, k.family, valueOf(before).owner(), valueOf(after).owner())
+	})
+}
+
+var empty Table
+
+func (t *Table) orEmpty() *Table {
+	if t == nil {
+		return &empty
+	}
+	return t
+}
+
+// owner is the service port whose claim comes first; nil of an empty chain.
+func (c *claim) owner() *ServicePort {
+	if c == nil {
+		return nil
+	}
+	return c.service
+}
+
+func valueOf[T any](p *T) (value T) {
+	if p == nil {
+		return value
+	}
+	return *p
+}

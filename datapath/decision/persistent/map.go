@@ -1,0 +1,108 @@
+// Package persistent has a map that can be changed without changing: a new version
+// shares all but a few nodes with the old one, which stays as it was. Versions can be
+// compared in time proportional to their difference.
+//
+// The form is Bagwell's hash array mapped trie ("Ideal Hash Trees", 2001): each level
+// takes the next six bits of a key's hash.
+package persistent
+
+import (
+	"hash/maphash"
+	"iter"
+	"math/bits"
+	"slices"
+)
+
+// Map is one version of a map: immutable and safe for concurrent use. The zero
+// value is the empty map. Copying it is cheap, and copies are the same version.
+type Map[K comparable, V any] struct {
+	root *node[K, V]
+	len  int
+}
+
+const (
+	width    = 6 // bits of the hash that a level takes
+	hashBits = 64
+)
+
+// seed is chosen anew for each process, so that nobody can make keys that collide.
+var seed = maphash.MakeSeed()
+
+// node holds, for each value of its bits of the hash, nothing, a pair or a node.
+// Below the last bit there are only pairs, in any order, and the bitmaps say nothing.
+type node[K comparable, V any] struct {
+	hasPair, hasNode uint64
+	pairs            []pair[K, V] // in the order of their bits
+	nodes            []*node[K, V]
+	owner            *byte // the edit that made the node and may change it
+}
+
+type pair[K comparable, V any] struct {
+	key   K
+	value V
+}
+
+// Len counts the keys.
+func (m Map[K, V]) Len() int { return m.len }
+
+// Same says whether two versions are known to be equal because they are one. Equal
+// maps that were made separately are not the same.
+func (m Map[K, V]) Same(other Map[K, V]) bool { return m.root == other.root }
+
+// Get looks a key up.
+func (m Map[K, V]) Get(key K) (V, bool) { return m.root.get(key, maphash.Comparable(seed, key), 0) }
+
+func (n *node[K, V]) get(key K, hash uint64, shift uint) (value V, ok bool) {
+	for ; n != nil && shift < hashBits; shift += width {
+		bit := bitOf(hash, shift)
+		if n.hasPair&bit != 0 {
+			p := &n.pairs[rank(n.hasPair, bit)]
+			if p.key == key {
+				return p.value, true
+			}
+			return value, false
+		}
+		if n.hasNode&bit == 0 {
+			return value, false
+		}
+		n = n.nodes[rank(n.hasNode, bit)]
+	}
+	if n != nil {
+		if i := n.find(key); i >= 0 {
+			return n.pairs[i].value, true
+		}
+	}
+	return value, false
+}
+
+// All gives the pairs in no order.
+func (m Map[K, V]) All() iter.Seq2[K, V] {
+	return func(yield func(K, V) bool) { m.root.all(yield) }
+}
+
+func (n *node[K, V]) all(yield func(K, V) bool) bool {
+	if n == nil {
+		return true
+	}
+	for i := range n.pairs {
+		if !yield(n.pairs[i].key, n.pairs[i].value) {
+			return false
+		}
+	}
+	for _, child := range n.nodes {
+		if !child.all(yield) {
+			return false
+		}
+	}
+	return true
+}
+
+// find looks a key up in a node below the last bit; -1: it is not there.
+func (n *node[K, V]) find(key K) int {
+	return slices.IndexFunc(n.pairs, func(p pair[K, V]) bool { return p.key == key })
+}
+
+func bitOf(hash uint64, shift uint) uint64 { return 1 << (hash >> shift & (1<<width - 1)) }
+
+// rank counts the bits below bit.
+func rank(bitmap, bit uint64) int { return bits.OnesCount64(bitmap & (bit - 1)) }
