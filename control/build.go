@@ -17,7 +17,10 @@ import (
 func Build(objects *manifest.Objects, node NodeConfig) ([]*decision.ServicePort, []string) {
 	b := newBuilder(node)
 	b.apply(everything(objects))
-	changes, warnings := b.build()
-	warnings = append(b.nodeWarnings(), warnings...)
+	changes, about := b.build()
+	warnings := b.nodeWarnings()
+	for _, w := range about {
+		warnings = append(warnings, w.Text)
+	}
 	return new(decision.Table).Next(time.Time{}, decision.Node{}, changes...).Services(), warnings
 }

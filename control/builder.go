@@ -139,7 +139,7 @@ func (b *builder) drop(k decision.ServiceName, s *serviceState) {
 
 // build makes what is stale. It gives the Services whose part of the table is another
 // now, and the warnings that were not there before, in the order of the Services.
-func (b *builder) build() (changes []decision.Change, warnings []string) {
+func (b *builder) build() (changes []decision.Change, warnings []Warning) {
 	for _, k := range slices.SortedFunc(maps.Keys(b.stale), decision.ServiceName.Compare) {
 		s, ok := b.services[k]
 		if !ok {
@@ -155,7 +155,7 @@ func (b *builder) build() (changes []decision.Change, warnings []string) {
 		}
 		for _, w := range all {
 			if !slices.Contains(s.warnings, w) {
-				warnings = append(warnings, w)
+				warnings = append(warnings, Warning{k, w})
 			}
 		}
 		s.ports, s.warnings = ports, all

@@ -46,6 +46,8 @@ type Config struct {
 	// that come in while one is being made go into the next in any case.
 	MinSyncPeriod time.Duration
 	Logger        *slog.Logger
+	// Warned is told of each warning that is logged; it may be nil.
+	Warned func(Warning)
 }
 
 // Sync is a new table and what it came from.
@@ -97,7 +99,7 @@ type Controller struct {
 	started   time.Time
 	pending   Sync // what came in since the last table was made
 	// The warnings that stand and are logged.
-	nodeWarnings, conflicts []string
+	nodeWarnings, conflicts []Warning
 }
 
 // New makes a Controller. It fails with what Config.Validate says.
@@ -111,6 +113,9 @@ func newController(config Config, now func() time.Time) (*Controller, error) {
 	}
 	if config.Received == nil {
 		config.Received = func() {}
+	}
+	if config.Warned == nil {
+		config.Warned = func(Warning) {}
 	}
 	if config.Settled == nil {
 		config.Settled = func() {}
@@ -155,10 +160,11 @@ func (c *Controller) Run(ctx context.Context) error {
 	var soonest time.Time    // for the next table
 	var due <-chan time.Time // nil: nothing waits for it
 	sync := func() {
+		due = nil
 		if c.rebuild() {
 			c.config.Settled()
+			soonest = time.Now().Add(c.config.MinSyncPeriod)
 		}
-		soonest, due = time.Now().Add(c.config.MinSyncPeriod), nil
 	}
 	for {
 		select {
@@ -293,24 +299,32 @@ func (c *Controller) rebuild() bool {
 // warn logs the warnings about Services, which are new, and those about the node and
 // conflicts that did not stand before. One that went away and comes back is logged
 // again.
-func (c *Controller) warn(table, before *decision.Table, services []string) {
-	logNew := func(standing *[]string, now []string) {
+func (c *Controller) warn(table, before *decision.Table, services []Warning) {
+	warn := func(w Warning) {
+		c.config.Logger.Warn(w.Text)
+		c.config.Warned(w)
+	}
+	warnNew := func(standing *[]Warning, now []Warning) {
 		for i, w := range now {
 			if !slices.Contains(*standing, w) && !slices.Contains(now[:i], w) {
-				c.config.Logger.Warn(w)
+				warn(w)
 			}
 		}
 		*standing = now
 	}
-	logNew(&c.nodeWarnings, c.builder.nodeWarnings())
+	var node []Warning
+	for _, text := range c.builder.nodeWarnings() {
+		node = append(node, Warning{Text: text})
+	}
+	warnNew(&c.nodeWarnings, node)
 	for _, w := range services {
-		c.config.Logger.Warn(w)
+		warn(w)
 	}
 	if !table.SameConflicts(before) {
-		var conflicts []string
+		var conflicts []Warning
 		for _, conflict := range table.Conflicts() {
-			conflicts = append(conflicts, conflict.Error())
+			conflicts = append(conflicts, Warning{conflict.Loser.Name.Service(), conflict.Error()})
 		}
-		logNew(&c.conflicts, conflicts)
+		warnNew(&c.conflicts, conflicts)
 	}
 }

@@ -57,7 +57,9 @@ type running struct {
 	cancel       context.CancelFunc
 }
 
-func startController(t *testing.T, node NodeConfig) *running {
+func startController(t *testing.T, node NodeConfig) *running { return startControllerWith(t, node, 0) }
+
+func startControllerWith(t *testing.T, node NodeConfig, minSync time.Duration) *running {
 	r := &running{
 		t:            t,
 		source:       &fakeSource{objects: make(chan loaded), end: make(chan error)},
@@ -66,8 +68,9 @@ func startController(t *testing.T, node NodeConfig) *running {
 		ended:        make(chan error, 1),
 	}
 	c, err := newController(Config{
-		Node:    node,
-		Objects: r.source,
+		Node:          node,
+		MinSyncPeriod: minSync,
+		Objects:       r.source,
 		Addresses: func(ctx context.Context, publish func([]netip.Addr)) error {
 			for {
 				select {

@@ -12,6 +12,14 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
+// Warning is about objects that are right but will hardly do what was meant.
+type Warning struct {
+	Service decision.ServiceName // whom it is about; zero: the node
+	Text    string               // one line
+}
+
+func (w Warning) String() string { return w.Text }
+
 // serviceWarnings tells of what an API server would have allocated and a file
 // does not say, and of what the Service says to no effect.
 func serviceWarnings(svc *corev1.Service) []string {

@@ -1,0 +1,108 @@
+package apiserver
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// Connection says how to reach the API server. The zero value is that of a pod: its
+// service account, and the address from its environment. As that address is a service
+// address, which somebody has to serve first, a proxy had better have a kubeconfig.
+type Connection struct {
+	Kubeconfig string // path; empty: in-cluster
+	Master     string // URL that overrides the kubeconfig's
+	// QPS and Burst limit requests; 0: client-go's defaults.
+	QPS   float32
+	Burst int
+	// ContentType of what is sent and AcceptContentTypes; empty: protobuf, JSON where
+	// there is none.
+	ContentType, AcceptContentTypes string
+	UserAgent                       string
+}
+
+const protobuf, json = "application/vnd.kubernetes.protobuf", "application/json"
+
+// Connect makes a client. It does not wait for the API server: whether that can be
+// reached is logged, each time it changes.
+func (c *Connection) Connect(log *slog.Logger) (kubernetes.Interface, error) {
+	config, err := c.load()
+	if err != nil {
+		return nil, err
+	}
+	config.UserAgent = c.UserAgent
+	config.QPS, config.Burst = c.QPS, c.Burst
+	config.ContentType, config.AcceptContentTypes = c.ContentType, c.AcceptContentTypes
+	if config.ContentType == "" {
+		config.ContentType = protobuf
+	}
+	if config.AcceptContentTypes == "" {
+		config.AcceptContentTypes = protobuf + "," + json
+	}
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return &reachable{next: next, log: log, server: config.Host}
+	})
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("client of API server %s: %w", config.Host, err)
+	}
+	return client, nil
+}
+
+func (c *Connection) load() (*rest.Config, error) {
+	if c.Kubeconfig == "" && c.Master == "" {
+		config, err := rest.InClusterConfig()
+		switch {
+		case errors.Is(err, rest.ErrNotInCluster):
+			return nil, errors.New("this is no pod of a cluster: give --kubeconfig, or --objects for manifests")
+		case err != nil:
+			return nil, fmt.Errorf("service account of this pod: %w", err)
+		}
+		return config, nil
+	}
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
+		&clientcmd.ClientConfigLoadingRules{ExplicitPath: c.Kubeconfig},
+		&clientcmd.ConfigOverrides{ClusterInfo: clientcmdapi.Cluster{Server: c.Master}},
+	).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("--kubeconfig %s: %w", c.Kubeconfig, err)
+	}
+	return config, nil
+}
+
+// reachable notices whether the API server answers.
+type reachable struct {
+	next   http.RoundTripper
+	log    *slog.Logger
+	server string
+	away   atomic.Bool
+}
+
+// RoundTrip is that of http.RoundTripper.
+func (r *reachable) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := r.next.RoundTrip(request)
+	switch {
+	case err == nil && response.StatusCode < http.StatusInternalServerError:
+		if r.away.CompareAndSwap(true, false) {
+			r.log.Info("the API server answers again", "server", r.server)
+		}
+		if response.StatusCode == http.StatusForbidden || response.StatusCode == http.StatusUnauthorized {
+			r.log.Error("the API server refuses: check the ClusterRole", "request", request.Method+" "+request.URL.Path, "status", response.Status)
+		}
+	case request.Context().Err() == nil && r.away.CompareAndSwap(false, true):
+		if err == nil {
+			err = errors.New(response.Status)
+			r.log.Warn("the API server cannot answer; the last table stays in force", "server", r.server, "error", err)
+			return response, nil
+		}
+		r.log.Warn("the API server does not answer; the last table stays in force", "server", r.server, "error", err)
+	}
+	return response, err
+}

@@ -1,0 +1,271 @@
+// Package apiserver gets the objects of the service table from a Kubernetes API
+// server, and tells it of what an operator has to know.
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/nfqproxy/nfqproxy/control"
+)
+
+// The selectors are kube-proxy's: Services that name another proxy, and headless ones
+// with their slices, never reach the node.
+const (
+	servicesOfThisProxy  = "!service.kubernetes.io/service-proxy-name"
+	servicesWithAddress  = "spec.clusterIP!=" + corev1.ClusterIPNone
+	slicesNotOfHeadless  = "!" + corev1.IsHeadlessService
+	nodeIPsTimeout       = 30 * time.Second // kube-proxy's, as the next
+	podCIDRsTimeout      = 5 * time.Minute
+	defaultResyncPeriod  = 15 * time.Minute // kube-proxy's configSyncPeriod
+	waitingForNodeReport = 10 * time.Second
+)
+
+// Config is what a Source needs.
+type Config struct {
+	Client kubernetes.Interface
+	// Node is the name of the node's own Node object; empty: none is watched.
+	Node string
+	// NeedNodeIPs and NeedPodCIDRs say for what in the Node object the first update
+	// waits: at most 30 s for addresses, after which the node goes without, and at most
+	// 5 minutes for pod CIDRs, after which Run fails. kube-proxy does the same.
+	NeedNodeIPs, NeedPodCIDRs bool
+	// ResyncPeriod is how often the cache is gone through again; 0: every 15 minutes.
+	ResyncPeriod time.Duration
+	// NodeChanged is told of the own Node object, at first and whenever it changes;
+	// nil if nobody wants to know. It must not block.
+	NodeChanged func(*corev1.Node)
+	Logger      *slog.Logger
+}
+
+// Source is a [control.Source]. Once it has all objects, an API server that goes away
+// does no harm: what was published last stays, and the changes made meanwhile follow
+// when it is back.
+type Source struct {
+	config Config
+
+	mu      sync.Mutex
+	pending control.Update
+	node    *corev1.Node
+	changed chan struct{} // pending or node are others; holds one token
+}
+
+// New makes a Source that runs once.
+func New(config Config) *Source {
+	if config.ResyncPeriod == 0 {
+		config.ResyncPeriod = defaultResyncPeriod
+	}
+	return &Source{config: config, changed: make(chan struct{}, 1)}
+}
+
+// Run is that of [control.Source]. Nothing is published before all kinds of objects
+// are there.
+func (s *Source) Run(ctx context.Context, publish func(control.Update, error)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var factories []informers.SharedInformerFactory
+	defer func() {
+		cancel()
+		for _, f := range factories {
+			f.Shutdown()
+		}
+	}()
+	var synced []cache.InformerSynced
+	watch := func(labels, fields string, informerOf func(informers.SharedInformerFactory) cache.SharedIndexInformer) error {
+		f := s.factory(labels, fields)
+		synced1, err := s.watch(ctx, informerOf(f))
+		if err != nil {
+			return err
+		}
+		factories, synced = append(factories, f), append(synced, synced1)
+		f.StartWithContext(ctx)
+		return nil
+	}
+	err := watch(servicesOfThisProxy, servicesWithAddress, func(f informers.SharedInformerFactory) cache.SharedIndexInformer {
+		return f.Core().V1().Services().Informer()
+	})
+	if err == nil {
+		err = watch(slicesNotOfHeadless, "", func(f informers.SharedInformerFactory) cache.SharedIndexInformer {
+			return f.Discovery().V1().EndpointSlices().Informer()
+		})
+	}
+	if err == nil && s.config.Node != "" {
+		err = watch("", fields.OneTermEqualSelector("metadata.name", s.config.Node).String(), func(f informers.SharedInformerFactory) cache.SharedIndexInformer {
+			return f.Core().V1().Nodes().Informer()
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("watch the API server: %w", err)
+	}
+	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
+		return nil // stopped
+	}
+	if err := s.waitForNode(ctx); err != nil || ctx.Err() != nil {
+		return err
+	}
+	first := s.take()
+	first.All = true
+	publish(first, nil)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.changed:
+			if u := s.take(); len(u.Services)+len(u.EndpointSlices)+len(u.Nodes) > 0 {
+				publish(u, nil)
+			}
+		}
+	}
+}
+
+func (s *Source) factory(labels, fields string) informers.SharedInformerFactory {
+	return informers.NewSharedInformerFactoryWithOptions(s.config.Client, s.config.ResyncPeriod,
+		informers.WithTransform(trim),
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector, o.FieldSelector = labels, fields }))
+}
+
+// watch has everything the informer hears of noted. The function it gives says whether
+// that includes all objects there were at first.
+func (s *Source) watch(ctx context.Context, informer cache.SharedIndexInformer) (cache.InformerSynced, error) {
+	err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
+		if ctx.Err() == nil {
+			s.config.Logger.Debug("cannot list or watch", "error", err)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(o any) { s.note(o, false) },
+		UpdateFunc: func(before, after any) {
+			// A resync tells of objects that did not change.
+			if a, b := before.(metav1.Object).GetResourceVersion(), after.(metav1.Object).GetResourceVersion(); a != b {
+				s.note(after, false)
+			}
+		},
+		DeleteFunc: func(o any) {
+			if d, ok := o.(cache.DeletedFinalStateUnknown); ok {
+				o = d.Obj
+			}
+			s.note(o, true)
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return registration.HasSynced, nil
+}
+
+// note keeps a change until it is taken. Of several of one object the last counts.
+func (s *Source) note(o any, gone bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u := &s.pending
+	switch o := o.(type) {
+	case *corev1.Service:
+		note(&u.Services, nameOf(o), o, gone)
+	case *discoveryv1.EndpointSlice:
+		note(&u.EndpointSlices, nameOf(o), o, gone)
+	case *corev1.Node:
+		if gone {
+			// Its pods go on until the node is down; to serve them as from nowhere would
+			// only do harm.
+			return
+		}
+		s.node = o
+		note(&u.Nodes, o.Name, o, false)
+		if s.config.NodeChanged != nil {
+			s.config.NodeChanged(o)
+		}
+	}
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
+func note[K comparable, V any](m *map[K]*V, k K, v *V, gone bool) {
+	if *m == nil {
+		*m = make(map[K]*V)
+	}
+	if gone {
+		v = nil
+	}
+	(*m)[k] = v
+}
+
+func nameOf(o metav1.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
+}
+
+// take gives what was noted since the last call.
+func (s *Source) take() control.Update {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u := s.pending
+	s.pending = control.Update{}
+	return u
+}
+
+// waitForNode waits until the Node object says what is needed of it.
+func (s *Source) waitForNode(ctx context.Context) error {
+	if s.config.Node == "" {
+		return nil
+	}
+	if s.config.NeedNodeIPs && !s.waitUntil(ctx, nodeIPsTimeout, "addresses", hasAddress) && ctx.Err() == nil {
+		s.config.Logger.Error("gave up waiting for the Node object to have addresses: going on without", "node", s.config.Node)
+	}
+	if s.config.NeedPodCIDRs && !s.waitUntil(ctx, podCIDRsTimeout, "pod CIDRs", hasPodCIDR) && ctx.Err() == nil {
+		return fmt.Errorf("node %s: no podCIDR after %s, which --detect-local-mode NodeCIDR needs: does the Node exist, and does the controller manager allocate node CIDRs?", s.config.Node, podCIDRsTimeout)
+	}
+	return nil
+}
+
+func hasAddress(n *corev1.Node) bool {
+	for _, a := range n.Status.Addresses {
+		if a.Type == corev1.NodeInternalIP || a.Type == corev1.NodeExternalIP {
+			return true
+		}
+	}
+	return false
+}
+
+func hasPodCIDR(n *corev1.Node) bool { return n.Spec.PodCIDR != "" || len(n.Spec.PodCIDRs) > 0 }
+
+func (s *Source) waitUntil(ctx context.Context, timeout time.Duration, what string, enough func(*corev1.Node) bool) bool {
+	deadline := time.NewTimer(timeout)
+	defer deadline.Stop()
+	report := time.NewTicker(waitingForNodeReport)
+	defer report.Stop()
+	for waited := false; ; waited = true {
+		s.mu.Lock()
+		node := s.node
+		s.mu.Unlock()
+		if node != nil && enough(node) {
+			return true
+		}
+		if !waited {
+			s.config.Logger.Info("waiting for the Node object", "node", s.config.Node, "for", what, "exists", node != nil)
+		}
+		select {
+		case <-s.changed:
+		case <-report.C:
+			s.config.Logger.Info("still waiting for the Node object", "node", s.config.Node, "for", what, "exists", node != nil)
+		case <-deadline.C:
+			return false
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
