@@ -1,0 +1,231 @@
+package apiserver
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/nfqproxy/nfqproxy/control"
+)
+
+var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
+
+func key(name string) types.NamespacedName {
+	return types.NamespacedName{Namespace: "default", Name: name}
+}
+
+func service(name, version string) *corev1.Service {
+	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, ResourceVersion: version}, Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.1"}}
+}
+
+func slice(name, version string) *discoveryv1.EndpointSlice {
+	return &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, ResourceVersion: version}}
+}
+
+func node(addresses ...corev1.NodeAddress) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker"}, Status: corev1.NodeStatus{Addresses: addresses}}
+}
+
+var internal = corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: "172.20.0.2"}
+
+// Changes that come while somebody is busy with the last update are one update.
+func TestChangesGather(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(Config{Client: fake.NewClientset(service("web", "1"), slice("web-x", "1"), node(internal)), Node: "worker", NeedNodeIPs: true, Logger: quiet})
+		updates, proceed := make(chan control.Update), make(chan bool)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() {
+			ended <- s.Run(ctx, func(u control.Update, err error) {
+				if err != nil {
+					t.Error(err)
+				}
+				updates <- u
+				<-proceed
+			})
+		}()
+		first := <-updates
+		if !first.All || len(first.Services) != 1 || len(first.EndpointSlices) != 1 || len(first.Nodes) != 1 {
+			t.Errorf("first update: %+v", first)
+		}
+		must := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		services := s.config.Client.CoreV1().Services("default")
+		_, err := services.Create(ctx, service("api", "2"), metav1.CreateOptions{})
+		must(err)
+		_, err = services.Update(ctx, service("api", "3"), metav1.UpdateOptions{})
+		must(err)
+		must(services.Delete(ctx, "web", metav1.DeleteOptions{}))
+		must(s.config.Client.CoreV1().Nodes().Delete(ctx, "worker", metav1.DeleteOptions{}))
+		proceed <- true
+		second := <-updates
+		if second.All || len(second.Services) != 2 || second.Services[key("api")].ResourceVersion != "3" || second.Services[key("web")] != nil || len(second.EndpointSlices) != 0 {
+			t.Errorf("second update: %+v", second)
+		}
+		if len(second.Nodes) != 0 {
+			t.Error("the node's own object was taken away while the node still runs")
+		}
+		proceed <- true
+		synctest.Wait()
+		select {
+		case u := <-updates:
+			t.Errorf("an update without changes: %+v", u)
+		default:
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestWaitsForTheNode(t *testing.T) {
+	tests := []struct {
+		name      string
+		config    Config
+		appears   *corev1.Node
+		after     time.Duration
+		published time.Duration // -1: never
+		err       string
+	}{
+		{"addresses come", Config{NeedNodeIPs: true}, node(internal), 20 * time.Second, 20 * time.Second, ""},
+		{"a host name is no address", Config{NeedNodeIPs: true}, node(corev1.NodeAddress{Type: corev1.NodeHostName, Address: "worker"}), time.Second, 30 * time.Second, ""},
+		{"addresses never come", Config{NeedNodeIPs: true}, nil, 0, 30 * time.Second, ""},
+		{"not needed", Config{}, nil, 0, 0, ""},
+		{"pod CIDRs come", Config{NeedPodCIDRs: true}, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker"}, Spec: corev1.NodeSpec{PodCIDR: "10.244.1.0/24"}}, 4 * time.Minute, 4 * time.Minute, ""},
+		{"pod CIDRs never come", Config{NeedPodCIDRs: true}, node(internal), time.Minute, -1, "node worker: no podCIDR after 5m0s"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tt.config.Client, tt.config.Node, tt.config.Logger = fake.NewClientset(), "worker", quiet
+				s := New(tt.config)
+				ctx, cancel := context.WithCancel(t.Context())
+				began := time.Now()
+				published := time.Duration(-1)
+				ended := make(chan error, 1)
+				go func() {
+					ended <- s.Run(ctx, func(u control.Update, _ error) {
+						if u.All {
+							published = time.Since(began)
+						}
+					})
+				}()
+				if tt.appears != nil {
+					time.Sleep(tt.after)
+					if _, err := s.config.Client.CoreV1().Nodes().Create(ctx, tt.appears, metav1.CreateOptions{}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				time.Sleep(6 * time.Minute)
+				synctest.Wait()
+				if got := published.Truncate(time.Second); published >= 0 && got != tt.published || published < 0 && tt.published >= 0 {
+					t.Errorf("published after %v, want %v", published, tt.published)
+				}
+				cancel()
+				if err := <-ended; tt.err == "" && err != nil || tt.err != "" && (err == nil || !strings.HasPrefix(err.Error(), tt.err)) {
+					t.Errorf("Run: %v, want %q", err, tt.err)
+				}
+			})
+		})
+	}
+}
+
+// What the table does not depend on is not kept.
+func TestTrim(t *testing.T) {
+	name := "worker"
+	full := &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: "web-x", ResourceVersion: "7", UID: "u", Generation: 3,
+			Labels:          map[string]string{discoveryv1.LabelServiceName: "web", "app": "web"},
+			Annotations:     map[string]string{corev1.EndpointsLastChangeTriggerTime: "2024-04-17T12:00:00Z", "other": "x"},
+			ManagedFields:   []metav1.ManagedFieldsEntry{{Manager: "m"}},
+			OwnerReferences: []metav1.OwnerReference{{Name: "web"}},
+		},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Name: new("p"), Port: new(int32(80)), AppProtocol: new("http")}},
+		Endpoints: []discoveryv1.Endpoint{{
+			Addresses: []string{"10.0.0.1", "10.0.0.2"}, Conditions: discoveryv1.EndpointConditions{Ready: new(true), Terminating: new(false)},
+			Hostname: new("h"), Zone: new("z"), NodeName: &name,
+			TargetRef: &corev1.ObjectReference{Kind: "Pod", Namespace: "default", Name: "web-0", UID: "v"},
+			Hints:     &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: "a"}}},
+		}},
+	}
+	got, err := trim(full.DeepCopy())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: "web-x", ResourceVersion: "7", UID: "u",
+			Labels:      map[string]string{discoveryv1.LabelServiceName: "web"},
+			Annotations: map[string]string{corev1.EndpointsLastChangeTriggerTime: "2024-04-17T12:00:00Z"},
+		},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Name: new("p"), Port: new(int32(80))}},
+		Endpoints: []discoveryv1.Endpoint{{
+			Addresses: []string{"10.0.0.1"}, Conditions: discoveryv1.EndpointConditions{Ready: new(true), Terminating: new(false)}, NodeName: &name,
+			TargetRef: &corev1.ObjectReference{Kind: "Pod", Namespace: "default", Name: "web-0"},
+			Hints:     &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: "a"}}},
+		}},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if a, b := nodeNames.get("n"), nodeNames.get("n"); a != b {
+		t.Error("a name is held twice")
+	}
+}
+
+// Whether the API server answers is said once each time it changes.
+func TestReachable(t *testing.T) {
+	status := http.StatusOK
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
+	defer server.Close()
+	var log strings.Builder
+	r := &reachable{next: http.DefaultTransport, log: slog.New(slog.NewTextHandler(&log, nil)), server: "s"}
+	ask := func(url string) {
+		request, _ := http.NewRequest(http.MethodGet, url, nil)
+		if response, err := r.RoundTrip(request); err == nil {
+			response.Body.Close()
+		}
+	}
+	for _, step := range []struct {
+		status int
+		url    string
+		want   string // in the log; empty: nothing
+	}{
+		{http.StatusOK, server.URL, ""},
+		{http.StatusOK, "http://127.0.0.1:1", "does not answer; the last table stays in force"},
+		{http.StatusOK, "http://127.0.0.1:1", ""},
+		{http.StatusOK, server.URL, "answers again"},
+		{http.StatusServiceUnavailable, server.URL, "cannot answer"},
+		{http.StatusOK, server.URL, "answers again"},
+		{http.StatusForbidden, server.URL + "/api/v1/services", "check the ClusterRole\" request=\"GET /api/v1/services\""},
+	} {
+		log.Reset()
+		status = step.status
+		ask(step.url)
+		if got := log.String(); step.want == "" && got != "" || !strings.Contains(got, step.want) || strings.Count(got, "\n") > 1 {
+			t.Errorf("%s, status %d: logged %q, want %q", step.url, step.status, got, step.want)
+		}
+	}
+}
