@@ -135,9 +135,10 @@ func (c *counters) addTo(s *Stats) {
 	s.Created += c.created.Load()
 	s.Kept += c.kept.Load()
 	s.Replaced += c.replaced.Load()
-	s.Failed += c.failed.Load()
+	// Parts before the whole, which is counted first: never are the parts more.
 	s.NoRoute += c.noRoute.Load()
 	s.TableFull += c.tableFull.Load()
+	s.Failed += c.failed.Load()
 	c.decisionTime.addTo(&s.DecisionTime)
 	c.establishTime.addTo(&s.EstablishTime)
 	c.verdictTime.addTo(&s.VerdictTime)
