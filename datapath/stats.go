@@ -26,7 +26,7 @@ type Stats struct {
 	TableFull uint64 // of Failed: the connection table takes no more entries
 
 	RefusedVerdicts uint64 // verdicts for packets the kernel had flushed
-	QueueFull       uint64 // packets that passed undecided, or were lost, because a queue or its socket was full
+	QueueFull       uint64 // of all queues: Full and UserDropped
 	LostRecords     uint64 // flow records that a slow reader missed
 	Reinstalled     uint64 // times that the kernel rules had been removed by somebody and were installed again
 	Queues          []QueueStats
@@ -45,12 +45,15 @@ type Stats struct {
 
 // QueueStats are those of one queue.
 type QueueStats struct {
-	Number      uint16
-	Packets     uint64 // received from it
-	Waiting     uint64 // packets in the kernel that have no verdict yet, when the kernel was last asked
-	Full        uint64 // packets that did not fit into the queue
-	UserDropped uint64 // packets that did not fit into the socket's buffer
-	Refused     uint64 // verdicts for packets the kernel had flushed
+	Number  uint16
+	Packets uint64 // received from it
+	Waiting uint64 // packets in the kernel that have no verdict yet, when the kernel was last asked
+	// Full and UserDropped are the packets that did not fit into the queue or into its
+	// socket's buffer. The kernel counts those it dropped: of a queue that fails open, as
+	// ours do, it lets them pass undecided and counts nothing (nfnetlink_queue.c,
+	// __nfqnl_enqueue_packet).
+	Full, UserDropped uint64
+	Refused           uint64 // verdicts for packets the kernel had flushed
 }
 
 // LogValue leaves out of log lines what only a monitoring system makes sense of.

@@ -30,7 +30,7 @@ var (
 	descFailures     = desc("conntrack_failures_total", "Connection entries that could not be made.", "reason")
 	descQueuePackets = desc("queue_packets_total", "Packets received from the queue.", "queue")
 	descQueueWaiting = desc("queue_waiting_packets", "Packets in the kernel that have no verdict yet.", "queue")
-	descQueueDropped = desc("queue_dropped_packets_total", "Packets that did not fit into the queue (queue_full) or into its socket's buffer (user_dropped), as the kernel counts them.", "queue", "reason")
+	descQueueDropped = desc("queue_dropped_packets_total", "Packets that did not fit into the queue (queue_full) or into its socket's buffer (user_dropped) and were dropped. A queue that fails open lets them pass undecided, which the kernel does not count: see nfqproxy_queue_waiting_packets.", "queue", "reason")
 	descQueueRefused = desc("queue_refused_verdicts_total", "Verdicts for packets that the kernel had flushed.", "queue")
 	descLostRecords  = desc("flow_records_lost_total", "Flow records that a slow reader missed.")
 	descReinstalled  = desc("rules_reinstalled_total", "Times that somebody had removed the kernel rules and they were installed again.")
