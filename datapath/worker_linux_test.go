@@ -127,6 +127,8 @@ func TestWorkerVerdicts(t *testing.T) {
 		syn(t, 5, 0x10, "172.20.0.9:1000", "172.20.0.2:30053"),
 		syn(t, 6, 0x10, "10.244.1.9:1000", "10.96.0.10:53"), // again: its tuple is taken
 		syn(t, 7, 0x10, "172.20.0.9:1000", "172.20.0.2:30066"),
+	}, {
+		syn(t, 8, 0x10, "10.244.1.9:1001", "8.8.8.8:53"), // alone: no entries to write
 	}}
 	if err := h.run(); err != nil {
 		t.Fatal(err)
@@ -139,6 +141,7 @@ func TestWorkerVerdicts(t *testing.T) {
 		{ID: 5, Mark: 0x4010}, // masqueraded
 		{ID: 6, Mark: 0x10},
 		{ID: 7, Mark: 0x4010},
+		{ID: 8, Mark: 0x10},
 	}
 	if fmt.Sprint(h.queue.verdicts) != fmt.Sprint(want) {
 		t.Errorf("verdicts\n got %+v\nwant %+v", h.queue.verdicts, want)
@@ -146,17 +149,17 @@ func TestWorkerVerdicts(t *testing.T) {
 	var s Stats
 	h.counters.addTo(&s)
 	for name, h := range map[string]Histogram{"decision": s.DecisionTime, "verdict": s.VerdictTime, "establish": s.EstablishTime} {
-		want := uint64(7) // packets
+		want := uint64(8) // packets
 		if name == "establish" {
-			want = 2 // batches
+			want = 2 // batches with entries
 		}
 		if h.Total() != want || h.Sum <= 0 {
 			t.Errorf("%s times: %+v, want %d", name, h, want)
 		}
 	}
 	s.DecisionTime, s.VerdictTime, s.EstablishTime = Histogram{}, Histogram{}, Histogram{}
-	wantStats := Stats{Packets: 7, Undecodable: 1, NoService: 1, Translated: 3, Rejected: 1, Created: 2, Kept: 1, Failed: 1, NoRoute: 1}
-	wantStats.Flows[decision.Accept][decision.EntryNone][decision.NotAService] = 1
+	wantStats := Stats{Packets: 8, Undecodable: 1, NoService: 2, Translated: 3, Rejected: 1, Created: 2, Kept: 1, Failed: 1, NoRoute: 1}
+	wantStats.Flows[decision.Accept][decision.EntryNone][decision.NotAService] = 2
 	wantStats.Flows[decision.Reject][decision.EntryClusterIP][decision.NoEndpoints] = 1
 	wantStats.Flows[decision.DNAT][decision.EntryClusterIP][decision.Balanced] = 2
 	wantStats.Flows[decision.DNAT][decision.EntryNodePort][decision.Balanced] = 2

@@ -195,6 +195,10 @@ func TestFamilies(t *testing.T) {
 		f.Update(changes{web: {Port: 30000, LocalEndpoints: map[decision.Family]int{decision.IPv4: 1, decision.IPv6: 2}}})
 		f.expect(t, "0.0.0.0:30000", "web 1")
 		f.expectReports(t) // that there is no IPv6 is no news
+		f.SetAddresses(addresses("2001:db8::1"))
+		if len(f.reports) != 1 || !strings.Contains(f.reports[0], "[2001:db8::1]:30000") {
+			t.Errorf("reports %q, want one of the address that cannot be", f.reports)
+		}
 	})
 }
 
