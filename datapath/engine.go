@@ -45,6 +45,8 @@ type Engine struct {
 	sink    FlowSink
 	log     *slog.Logger
 	lock    io.Closer // held as long as this is the namespace's only datapath
+	// reinstalled counts how often the rules were gone.
+	reinstalled atomic.Uint64
 	// keepRules leaves the rules in place at the end.
 	keepRules bool
 }
@@ -80,7 +82,12 @@ func (e *Engine) Stats() Stats {
 		c := w.queueCounters()
 		s.RefusedVerdicts += c.Refused
 		s.QueueFull += c.Dropped + c.UserDropped
+		s.Queues = append(s.Queues, QueueStats{
+			Number: w.number, Packets: w.counters.packets.Load(), Waiting: c.Waiting,
+			Full: c.Dropped, UserDropped: c.UserDropped, Refused: c.Refused,
+		})
 	}
+	s.Reinstalled = e.reinstalled.Load()
 	if l, ok := e.sink.(interface{ Lost() uint64 }); ok {
 		s.LostRecords = l.Lost()
 	}
@@ -120,6 +127,7 @@ func (e *Engine) Run(ctx context.Context) error {
 				err = e.rules.Follow(e.applied)
 			}
 			if err == nil {
+				e.reinstalled.Add(1)
 				e.log.Warn("somebody removed the kernel rules (nft flush ruleset?); installed the kernel rules again")
 			}
 		}

@@ -1,6 +1,12 @@
 package datapath
 
-import "sync/atomic"
+import (
+	"iter"
+	"log/slog"
+	"sync/atomic"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
 
 // Stats count what happened to packets since the start.
 type Stats struct {
@@ -10,32 +16,133 @@ type Stats struct {
 	Translated  uint64 // for a service, with an entry in the connection table
 	Rejected    uint64 // refused
 	Dropped     uint64 // discarded
+	Flows       Flows  // all but the undecodable ones, by decision
 
-	Created  uint64 // connection entries made
-	Kept     uint64 // packets whose tuple had a live connection
-	Replaced uint64 // entries made in the place of a finished connection's
-	Failed   uint64 // entries that could not be made
+	Created   uint64 // connection entries made
+	Kept      uint64 // packets whose tuple had a live connection
+	Replaced  uint64 // entries made in the place of a finished connection's
+	Failed    uint64 // entries that could not be made
+	NoRoute   uint64 // of Failed: no masquerade address, because nothing leads to the endpoint
+	TableFull uint64 // of Failed: the connection table takes no more entries
 
 	RefusedVerdicts uint64 // verdicts for packets the kernel had flushed
-	QueueFull       uint64 // packets that passed undecided, or were lost, because a queue or its socket was full
+	QueueFull       uint64 // of all queues: Full and UserDropped
 	LostRecords     uint64 // flow records that a slow reader missed
+	Reinstalled     uint64 // times that the kernel rules had been removed by somebody and were installed again
+	Queues          []QueueStats
+
+	// DecisionTime is how long the decision of one packet took: the mean of its batch,
+	// counted once for each packet.
+	DecisionTime Histogram
+	// EstablishTime is how long one batch's entries took to be written into the
+	// connection table, answers included; batches without entries do not count.
+	EstablishTime Histogram
+	// VerdictTime is how long a packet took from its receipt to its verdict, counted
+	// once for each packet. How long it had waited in the kernel before is not known:
+	// NFQA_TIMESTAMP is the time stamp of the packet, which is normally off.
+	VerdictTime Histogram
 }
 
-// counters are the Stats of one worker.
+// QueueStats are those of one queue.
+type QueueStats struct {
+	Number  uint16
+	Packets uint64 // received from it
+	Waiting uint64 // packets in the kernel that have no verdict yet, when the kernel was last asked
+	// Full and UserDropped are the packets that did not fit into the queue or into its
+	// socket's buffer. The kernel counts those it dropped: of a queue that fails open, as
+	// ours do, it lets them pass undecided and counts nothing (nfnetlink_queue.c,
+	// __nfqnl_enqueue_packet).
+	Full, UserDropped uint64
+	Refused           uint64 // verdicts for packets the kernel had flushed
+}
+
+// LogValue leaves out of log lines what only a monitoring system makes sense of.
+func (s Stats) LogValue() slog.Value {
+	return slog.GroupValue(
+		slog.Uint64("packets", s.Packets), slog.Uint64("undecodable", s.Undecodable),
+		slog.Uint64("noService", s.NoService), slog.Uint64("translated", s.Translated),
+		slog.Uint64("rejected", s.Rejected), slog.Uint64("dropped", s.Dropped),
+		slog.Uint64("created", s.Created), slog.Uint64("kept", s.Kept),
+		slog.Uint64("replaced", s.Replaced), slog.Uint64("failed", s.Failed),
+		slog.Uint64("refusedVerdicts", s.RefusedVerdicts), slog.Uint64("queueFull", s.QueueFull),
+		slog.Uint64("lostRecords", s.LostRecords), slog.Uint64("reinstalled", s.Reinstalled),
+	)
+}
+
+// How many values the enums of package decision have.
+const (
+	verdicts = int(decision.Drop) + 1
+	entries  = int(decision.EntryNodePort) + 1
+	reasons  = int(decision.NotFiltered) + 1
+)
+
+// FlowClass is what flows are counted by.
+type FlowClass struct {
+	Verdict decision.Verdict
+	Entry   decision.Entry
+	Reason  decision.Reason
+}
+
+// Flows counts first packets of flows by decision. A packet that is sent again
+// before it is answered counts again.
+type Flows [verdicts][entries][reasons]uint64
+
+// Count is the number of flows of the class.
+func (f *Flows) Count(c FlowClass) uint64 { return f[c.Verdict][c.Entry][c.Reason] }
+
+// All gives the classes that have flows.
+func (f *Flows) All() iter.Seq2[FlowClass, uint64] {
+	return func(yield func(FlowClass, uint64) bool) {
+		for v := range f {
+			for e := range f[v] {
+				for r, n := range f[v][e] {
+					c := FlowClass{decision.Verdict(v), decision.Entry(e), decision.Reason(r)}
+					if n > 0 && !yield(c, n) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// counters are the Stats of one worker: its goroutine writes, any may read.
 type counters struct {
-	packets, undecodable, noService, translated, rejected, dropped atomic.Uint64
-	created, kept, replaced, failed                                atomic.Uint64
+	packets, undecodable, translated         atomic.Uint64
+	created, kept, replaced, failed          atomic.Uint64
+	noRoute, tableFull                       atomic.Uint64
+	flows                                    [verdicts][entries][reasons]atomic.Uint64
+	decisionTime, establishTime, verdictTime histogram
 }
 
 func (c *counters) addTo(s *Stats) {
 	s.Packets += c.packets.Load()
 	s.Undecodable += c.undecodable.Load()
-	s.NoService += c.noService.Load()
 	s.Translated += c.translated.Load()
-	s.Rejected += c.rejected.Load()
-	s.Dropped += c.dropped.Load()
+	for v := range c.flows {
+		for e := range c.flows[v] {
+			for r := range c.flows[v][e] {
+				n := c.flows[v][e][r].Load()
+				s.Flows[v][e][r] += n
+				switch decision.Verdict(v) {
+				case decision.Accept:
+					s.NoService += n
+				case decision.Reject:
+					s.Rejected += n
+				case decision.Drop:
+					s.Dropped += n
+				}
+			}
+		}
+	}
 	s.Created += c.created.Load()
 	s.Kept += c.kept.Load()
 	s.Replaced += c.replaced.Load()
+	// Parts before the whole, which is counted first: never are the parts more.
+	s.NoRoute += c.noRoute.Load()
+	s.TableFull += c.tableFull.Load()
 	s.Failed += c.failed.Load()
+	c.decisionTime.addTo(&s.DecisionTime)
+	c.establishTime.addTo(&s.EstablishTime)
+	c.verdictTime.addTo(&s.VerdictTime)
 }

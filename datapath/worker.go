@@ -109,6 +109,7 @@ func (w *worker) run() error {
 // process handles n packets. However it ends, each of them gets a verdict: a
 // packet without one would wait in the kernel for ever.
 func (w *worker) process(n int) (err error) {
+	received := time.Now()
 	for i := range n {
 		w.verdicts[i] = nfqueue.Verdict{ID: w.packets[i].ID, Mark: w.packets[i].Mark}
 		w.jobs[i] = job{entry: -1}
@@ -124,15 +125,22 @@ func (w *worker) process(n int) (err error) {
 	for i := range n {
 		w.decide(table, i)
 	}
+	decided := time.Now()
 	w.connections.Establish(w.entries, w.results[:len(w.entries)])
+	established := time.Now()
 	// Bound before the verdicts: the client's next flow may come right behind.
 	w.bind(n)
 	if err := w.queue.Send(w.verdicts[:n]); err != nil {
 		return err
 	}
+	now := time.Now()
 	w.count(n)
+	w.counters.decisionTime.observe(decided.Sub(received)/time.Duration(max(n, 1)), uint64(n))
+	if len(w.entries) > 0 {
+		w.counters.establishTime.observe(established.Sub(decided), 1)
+	}
+	w.counters.verdictTime.observe(now.Sub(received), uint64(n))
 	if w.sink != nil {
-		now := time.Now()
 		for i := range n {
 			if w.jobs[i].decided {
 				w.sink.Flow(w.record(table, i, now))
@@ -207,27 +215,35 @@ func (w *worker) count(n int) {
 			c.undecodable.Add(1)
 			continue
 		}
-		switch j.decision.Verdict {
-		case decision.Accept:
-			c.noService.Add(1)
-		case decision.Reject:
-			c.rejected.Add(1)
-		case decision.Drop:
-			c.dropped.Add(1)
-		case decision.DNAT:
-			switch w.outcome(j) {
-			case conntrack.Failed:
-				c.failed.Add(1)
-				continue
-			case conntrack.Created:
-				c.created.Add(1)
-			case conntrack.Kept:
-				c.kept.Add(1)
-			case conntrack.Replaced:
-				c.replaced.Add(1)
-			}
-			c.translated.Add(1)
+		d := &j.decision
+		c.flows[d.Verdict][d.Entry][d.Reason].Add(1)
+		if d.Verdict != decision.DNAT {
+			continue
 		}
+		switch w.outcome(j) {
+		case conntrack.Failed:
+			w.countFailure(j)
+			continue
+		case conntrack.Created:
+			c.created.Add(1)
+		case conntrack.Kept:
+			c.kept.Add(1)
+		case conntrack.Replaced:
+			c.replaced.Add(1)
+		}
+		c.translated.Add(1)
+	}
+}
+
+// countFailure counts a flow that has no connection entry, and why.
+func (w *worker) countFailure(j *job) {
+	c := &w.counters
+	c.failed.Add(1)
+	switch {
+	case j.entry < 0:
+		c.noRoute.Add(1)
+	case conntrack.IsFull(w.results[j.entry].Err):
+		c.tableFull.Add(1)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/google/gopacket/layers"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
@@ -123,6 +124,8 @@ func TestWorkerVerdicts(t *testing.T) {
 		syn(t, 5, 0x10, "172.20.0.9:1000", "172.20.0.2:30053"),
 		syn(t, 6, 0x10, "10.244.1.9:1000", "10.96.0.10:53"), // again: its tuple is taken
 		syn(t, 7, 0x10, "172.20.0.9:1000", "172.20.0.2:30066"),
+	}, {
+		syn(t, 8, 0x10, "10.244.1.9:1001", "8.8.8.8:53"), // alone: no entries to write
 	}}
 	if err := h.run(); err != nil {
 		t.Fatal(err)
@@ -135,15 +138,30 @@ func TestWorkerVerdicts(t *testing.T) {
 		{ID: 5, Mark: 0x4010}, // masqueraded
 		{ID: 6, Mark: 0x10},
 		{ID: 7, Mark: 0x4010},
+		{ID: 8, Mark: 0x10},
 	}
 	if fmt.Sprint(h.queue.verdicts) != fmt.Sprint(want) {
 		t.Errorf("verdicts\n got %+v\nwant %+v", h.queue.verdicts, want)
 	}
 	var s Stats
 	h.counters.addTo(&s)
-	wantStats := Stats{Packets: 7, Undecodable: 1, NoService: 1, Translated: 3, Rejected: 1, Created: 2, Kept: 1, Failed: 1}
-	if s != wantStats {
-		t.Errorf("stats\n got %+v\nwant %+v", s, wantStats)
+	for name, h := range map[string]Histogram{"decision": s.DecisionTime, "verdict": s.VerdictTime, "establish": s.EstablishTime} {
+		want := uint64(8) // packets
+		if name == "establish" {
+			want = 2 // batches with entries
+		}
+		if h.Total() != want || h.Sum <= 0 {
+			t.Errorf("%s times: %+v, want %d", name, h, want)
+		}
+	}
+	s.DecisionTime, s.VerdictTime, s.EstablishTime = Histogram{}, Histogram{}, Histogram{}
+	wantStats := Stats{Packets: 8, Undecodable: 1, NoService: 2, Translated: 3, Rejected: 1, Created: 2, Kept: 1, Failed: 1, NoRoute: 1}
+	wantStats.Flows[decision.Accept][decision.EntryNone][decision.NotAService] = 2
+	wantStats.Flows[decision.Reject][decision.EntryClusterIP][decision.NoEndpoints] = 1
+	wantStats.Flows[decision.DNAT][decision.EntryClusterIP][decision.Balanced] = 2
+	wantStats.Flows[decision.DNAT][decision.EntryNodePort][decision.Balanced] = 2
+	if diff := cmp.Diff(wantStats, s); diff != "" {
+		t.Errorf("stats, -want +got:\n%s", diff)
 	}
 	np, ok := h.kernel.Get(conntrack.Tuple{Source: netip.MustParseAddrPort("172.20.0.9:1000"), Destination: netip.MustParseAddrPort("172.20.0.2:30053"), Protocol: 6})
 	if !ok || np.Endpoint().String() != "10.244.0.2:8080" || np.Reply.Destination.String() != "172.20.0.2:1000" || np.Mark != conntrack.DefaultMark {
@@ -201,6 +219,21 @@ func TestKeptFlowTellsItsRealEndpoint(t *testing.T) {
 	}
 	if r := h.records[0]; r.Conntrack != "kept" || r.Endpoint != "10.244.0.77:8080" {
 		t.Errorf("record says %s %s", r.Conntrack, r.Endpoint)
+	}
+}
+
+// TestFullTableIsCounted apart from other failures.
+func TestFullTableIsCounted(t *testing.T) {
+	h := newHarness(t)
+	h.kernel.Max = 1
+	h.queue.batches = [][]nfqueue.Packet{{syn(t, 1, 0, "10.244.1.9:1000", "10.96.0.10:53"), syn(t, 2, 0, "10.244.1.9:1001", "10.96.0.10:53")}}
+	if err := h.run(); err != nil {
+		t.Fatal(err)
+	}
+	var s Stats
+	h.counters.addTo(&s)
+	if s.Created != 1 || s.Failed != 1 || s.TableFull != 1 || s.NoRoute != 0 {
+		t.Errorf("stats %+v, want one entry created and one failed for want of room", s)
 	}
 }
 

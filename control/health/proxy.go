@@ -1,0 +1,136 @@
+// Package health answers the probes of a service proxy as kube-proxy does: /healthz and
+// /livez of the proxy itself, and the health check node ports of Services with
+// externalTrafficPolicy Local, by which load balancers find the nodes that have
+// endpoints. /readyz is ours.
+package health
+
+import (
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// DefaultTimeout is kube-proxy's with its default sync period.
+const DefaultTimeout = time.Minute
+
+// ToBeDeletedTaint is what the cluster autoscaler taints a node with before it deletes it.
+const ToBeDeletedTaint = "ToBeDeletedByClusterAutoscaler"
+
+// ProxyConfig is the configuration of a Proxy. The zero value is valid.
+type ProxyConfig struct {
+	// Timeout is how long a change may wait to come into force before the proxy is
+	// unhealthy; 0: DefaultTimeout. kube-proxy takes twice its sync period.
+	Timeout time.Duration
+	// Families are what the answers have a status for. One table holds them all here, so
+	// their status is the same.
+	Families []corev1.IPFamily
+	// Answered is told of each answer to /healthz and /livez; nil: nobody is. It may be
+	// called by several goroutines at once.
+	Answered func(path string, code int)
+}
+
+// Proxy knows whether the proxy works: whether each change came into force in time. It
+// is safe for concurrent use.
+type Proxy struct {
+	config ProxyConfig
+
+	mu       sync.Mutex
+	queued   time.Time // when the oldest change came that no sync has taken yet; zero: none
+	syncing  bool      // between Taken and Updated
+	taken    time.Time // when the oldest change came that a sync has taken; zero: none
+	updated  time.Time // when a table last came into force; zero: none did
+	eligible bool      // for traffic from load balancers
+	waiting  string    // what the first table waits for
+}
+
+// NewProxy makes a Proxy that is healthy, not ready, and whose node is eligible.
+func NewProxy(config ProxyConfig) *Proxy {
+	if config.Timeout <= 0 {
+		config.Timeout = DefaultTimeout
+	}
+	return &Proxy{config: config, eligible: true, waiting: "the first service table"}
+}
+
+// Queued says that there is a change which is not in force yet.
+func (p *Proxy) Queued() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.queued.IsZero() {
+		p.queued = time.Now()
+	}
+}
+
+// Taken says that a sync begins, with all changes queued so far. Those that come
+// while it runs then wait for the next one, instead of counting as done with this. A
+// sync that fails just does not call Updated; the next one says Taken again.
+func (p *Proxy) Taken() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.taken.IsZero() {
+		p.taken = p.queued
+	}
+	p.queued, p.syncing = time.Time{}, true
+}
+
+// Updated says that the changes are in force: those of before Taken or, without Taken,
+// all.
+func (p *Proxy) Updated() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.syncing {
+		p.queued = time.Time{}
+	}
+	p.taken, p.syncing, p.updated = time.Time{}, false, time.Now()
+}
+
+// WaitingFor says what the first table waits for, in words that follow "waiting for".
+func (p *Proxy) WaitingFor(what string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.waiting = what
+}
+
+// SetNode says what the proxy's node is like; nil: it does not exist. Until the first
+// call the node counts as eligible, for there may be no Node objects at all.
+func (p *Proxy) SetNode(node *corev1.Node) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.eligible = Eligible(node)
+}
+
+// Eligible says whether load balancers should send new flows to the node. They should
+// not if it is about to go away.
+func Eligible(node *corev1.Node) bool {
+	if node == nil || !node.DeletionTimestamp.IsZero() {
+		return false
+	}
+	for i := range node.Spec.Taints {
+		if node.Spec.Taints[i].Key == ToBeDeletedTaint {
+			return false
+		}
+	}
+	return true
+}
+
+// Healthy says whether no change has waited for too long. While the first table is
+// not in force, the proxy is starting, which is healthy.
+func (p *Proxy) Healthy() bool { return p.state().healthy }
+
+// state is what the answers are made of.
+type state struct {
+	now, updated      time.Time
+	healthy, eligible bool
+	waiting           string // valid iff updated is zero
+}
+
+func (p *Proxy) state() state {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := state{now: time.Now(), updated: p.updated, healthy: true, eligible: p.eligible, waiting: p.waiting}
+	late := func(since time.Time) bool { return !since.IsZero() && s.now.Sub(since) >= p.config.Timeout }
+	if !p.updated.IsZero() && (late(p.queued) || late(p.taken)) {
+		s.healthy = false
+	}
+	return s
+}

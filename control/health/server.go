@@ -1,0 +1,95 @@
+package health
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+)
+
+// Limits of the servers, which anybody who can reach the node may talk to. Probes and
+// scrapes are short; load balancers keep their connections for the next probe. A
+// profile extends the time to write by itself.
+const (
+	readTimeout    = 10 * time.Second
+	writeTimeout   = 30 * time.Second
+	idleTimeout    = 90 * time.Second
+	maxHeaderBytes = 16 << 10
+	shutdownGrace  = time.Second
+)
+
+// RebindInterval is how long an address that could not be bound is left before it is
+// tried again. kube-proxy has the same for its own two addresses.
+const RebindInterval = 5 * time.Second
+
+func newHTTPServer(h http.Handler, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler:     h,
+		ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
+		MaxHeaderBytes: maxHeaderBytes,
+		ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	}
+}
+
+// HTTPServer serves one address: that of the proxy's health, or of its metrics.
+type HTTPServer struct {
+	Name    string // for logs and errors: what is served
+	Address string // host:port; the host may be empty: all addresses
+	Handler http.Handler
+	// HardFail ends Run when the address cannot be bound, or not served any more.
+	// Otherwise that is logged, and tried again after RebindInterval (kube-proxy:
+	// bindAddressHardFail).
+	HardFail bool
+	Log      *slog.Logger
+}
+
+// Run serves until the context ends, then gives requests a moment to end, and returns nil.
+func (s *HTTPServer) Run(ctx context.Context) error {
+	for {
+		err := s.serveOnce(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case s.HardFail:
+			return err
+		}
+		s.Log.Error("cannot serve "+s.Name+"; trying again", "address", s.Address, "in", RebindInterval, "error", err)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(RebindInterval):
+		}
+	}
+}
+
+func (s *HTTPServer) serveOnce(ctx context.Context) error {
+	var listen net.ListenConfig
+	l, err := listen.Listen(ctx, "tcp", s.Address)
+	if err != nil {
+		return fmt.Errorf("%s: %w", s.Name, err)
+	}
+	return s.Serve(ctx, l)
+}
+
+// Serve is [HTTPServer.Run] on a listener, which it closes; it ends when that fails.
+func (s *HTTPServer) Serve(ctx context.Context, l net.Listener) error {
+	server := newHTTPServer(s.Handler, s.Log)
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(l) }()
+	select {
+	case err := <-ended:
+		return errors.Join(fmt.Errorf("%s: %w", s.Name, err), server.Close())
+	case <-ctx.Done():
+	}
+	grace, cancel := context.WithTimeout(context.Background(), shutdownGrace)
+	defer cancel()
+	if err := server.Shutdown(grace); err != nil {
+		_ = server.Close() // cuts off who is still there
+	}
+	<-ended
+	_ = l.Close() // if the end came before Serve knew it
+	return nil
+}

@@ -1,0 +1,115 @@
+package metrics
+
+import (
+	"strconv"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nfqproxy/nfqproxy/datapath"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// datapathCollector reads the datapath's counters at scrape time. Before there is a
+// datapath there is nothing.
+type datapathCollector struct {
+	stats *atomic.Pointer[func() datapath.Stats]
+}
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("nfqproxy_"+name, help, labels, nil)
+}
+
+var (
+	descFlows        = desc("flows_total", "Flows decided: first packets, those sent again included. The entry is the kind of address they were for.", "verdict", "entry", "reason")
+	descUndecodable  = desc("undecodable_packets_total", "Packets that passed untouched because they could not be read.")
+	descDecision     = desc("decision_duration_seconds", "Time to decide one flow: the mean of its batch.")
+	descEstablish    = desc("conntrack_write_duration_seconds", "Time to write the entries of one batch of flows into the connection table.")
+	descVerdict      = desc("verdict_duration_seconds", "Time from a packet's receipt to its verdict. The time it waited in the kernel before is not known.")
+	descEntries      = desc("conntrack_entries_total", "What became of the connection entries wanted: created, kept (the tuple has a live connection), replaced (it had a finished one) or failed.", "outcome")
+	descFailures     = desc("conntrack_failures_total", "Connection entries that could not be made.", "reason")
+	descQueuePackets = desc("queue_packets_total", "Packets received from the queue.", "queue")
+	descQueueWaiting = desc("queue_waiting_packets", "Packets in the kernel that have no verdict yet.", "queue")
+	descQueueDropped = desc("queue_dropped_packets_total", "Packets that did not fit into the queue (queue_full) or into its socket's buffer (user_dropped) and were dropped. A queue that fails open lets them pass undecided, which the kernel does not count: see nfqproxy_queue_waiting_packets.", "queue", "reason")
+	descQueueRefused = desc("queue_refused_verdicts_total", "Verdicts for packets that the kernel had flushed.", "queue")
+	descLostRecords  = desc("flow_records_lost_total", "Flow records that a slow reader missed.")
+	descReinstalled  = desc("rules_reinstalled_total", "Times that somebody had removed the kernel rules and they were installed again.")
+	datapathDescs    = []*prometheus.Desc{descFlows, descUndecodable, descDecision, descEstablish, descVerdict, descEntries, descFailures, descQueuePackets, descQueueWaiting, descQueueDropped, descQueueRefused, descLostRecords, descReinstalled}
+)
+
+// alwaysThere are the flows whose counters exist from the start: a rate misses a first flow
+// that makes its counter appear.
+var alwaysThere = []datapath.FlowClass{
+	{Verdict: decision.Accept, Entry: decision.EntryNone, Reason: decision.NotAService},
+	{Verdict: decision.DNAT, Entry: decision.EntryClusterIP, Reason: decision.Balanced},
+	{Verdict: decision.DNAT, Entry: decision.EntryExternalIP, Reason: decision.Balanced},
+	{Verdict: decision.DNAT, Entry: decision.EntryLoadBalancer, Reason: decision.Balanced},
+	{Verdict: decision.DNAT, Entry: decision.EntryNodePort, Reason: decision.Balanced},
+	{Verdict: decision.Reject, Entry: decision.EntryClusterIP, Reason: decision.NoEndpoints},
+	{Verdict: decision.Reject, Entry: decision.EntryNodePort, Reason: decision.NoEndpoints},
+	{Verdict: decision.Drop, Entry: decision.EntryClusterIP, Reason: decision.NoLocalEndpoints},
+	{Verdict: decision.Drop, Entry: decision.EntryNodePort, Reason: decision.NoLocalEndpoints},
+	{Verdict: decision.Drop, Entry: decision.EntryLoadBalancer, Reason: decision.SourceNotAllowed},
+}
+
+// Describe is [prometheus.Collector]'s.
+func (c datapathCollector) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range datapathDescs {
+		to <- d
+	}
+}
+
+// Collect is [prometheus.Collector]'s.
+func (c datapathCollector) Collect(to chan<- prometheus.Metric) {
+	read := c.stats.Load()
+	if read == nil {
+		return
+	}
+	s := (*read)()
+	counter := func(d *prometheus.Desc, n uint64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
+	}
+	flows := func(c datapath.FlowClass, n uint64) {
+		counter(descFlows, n, c.Verdict.String(), c.Entry.String(), c.Reason.String())
+	}
+	for _, c := range alwaysThere {
+		if s.Flows.Count(c) == 0 {
+			flows(c, 0)
+		}
+	}
+	for c, n := range s.Flows.All() {
+		flows(c, n)
+	}
+	counter(descUndecodable, s.Undecodable)
+	to <- histogram(descDecision, &s.DecisionTime)
+	to <- histogram(descEstablish, &s.EstablishTime)
+	to <- histogram(descVerdict, &s.VerdictTime)
+	counter(descEntries, s.Created, "created")
+	counter(descEntries, s.Kept, "kept")
+	counter(descEntries, s.Replaced, "replaced")
+	counter(descEntries, s.Failed, "failed")
+	counter(descFailures, s.NoRoute, "no_route")
+	counter(descFailures, s.TableFull, "table_full")
+	counter(descFailures, s.Failed-s.NoRoute-s.TableFull, "other")
+	for _, q := range s.Queues {
+		number := strconv.Itoa(int(q.Number))
+		counter(descQueuePackets, q.Packets, number)
+		to <- prometheus.MustNewConstMetric(descQueueWaiting, prometheus.GaugeValue, float64(q.Waiting), number)
+		counter(descQueueDropped, q.Full, number, "queue_full")
+		counter(descQueueDropped, q.UserDropped, number, "user_dropped")
+		counter(descQueueRefused, q.Refused, number)
+	}
+	counter(descLostRecords, s.LostRecords)
+	counter(descReinstalled, s.Reinstalled)
+}
+
+func histogram(d *prometheus.Desc, h *datapath.Histogram) prometheus.Metric {
+	buckets := make(map[float64]uint64, datapath.HistogramBuckets)
+	var below uint64
+	for i := range datapath.HistogramBuckets {
+		below += h.Counts[i]
+		// Not Seconds(), which makes 1.6e-06 into 1.6000000000000001e-06.
+		buckets[float64(datapath.HistogramBound(i).Nanoseconds())/1e9] = below
+	}
+	return prometheus.MustNewConstHistogram(d, h.Total(), h.Sum.Seconds(), buckets)
+}

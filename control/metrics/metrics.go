@@ -1,0 +1,49 @@
+// Package metrics exports what the proxy does in Prometheus' format: under kube-proxy's
+// names (kubeproxy_) where the meaning is the same, under ours (nfqproxy_) for the rest.
+//
+// kube-proxy syncs each address family by itself; here one table holds both. So what
+// is about a sync has no ip_family label, and what is about flows, services and endpoints
+// has it.
+package metrics
+
+import (
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/nfqproxy/nfqproxy/datapath"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// Metrics has its own registry. It is safe for concurrent use.
+type Metrics struct {
+	registry *prometheus.Registry
+	proxy    *proxy
+	table    atomic.Pointer[decision.Table]
+	stats    atomic.Pointer[func() datapath.Stats]
+}
+
+// New makes the metrics of a program of the version.
+func New(version string) *Metrics {
+	m := &Metrics{registry: prometheus.NewRegistry(), proxy: newProxy()}
+	info := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "nfqproxy_build_info", Help: "Always 1; the label says which version runs.",
+		ConstLabels: prometheus.Labels{"version": version},
+	})
+	info.Set(1)
+	m.registry.MustRegister(
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		info,
+		tableCollector{&m.table},
+		datapathCollector{&m.stats},
+	)
+	m.registry.MustRegister(m.proxy.collectors()...)
+	return m
+}
+
+// ReadStats lets every scrape from now on read the datapath's counters with the
+// function, which may be called by several goroutines at once. Before, there are no metrics of the
+// datapath. [datapath.Engine.Stats] is such a function.
+func (m *Metrics) ReadStats(stats func() datapath.Stats) { m.stats.Store(&stats) }

@@ -1,0 +1,152 @@
+package metrics
+
+import (
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// proxy are the metrics that kube-proxy has as well (pkg/proxy/metrics), save those
+// that are read off the table.
+type proxy struct {
+	syncDuration       prometheus.Histogram
+	lastSync           prometheus.Gauge
+	lastQueued         prometheus.Gauge
+	networkProgramming *prometheus.HistogramVec
+	endpointsPending   prometheus.Gauge
+	endpointsTotal     prometheus.Counter
+	servicesPending    prometheus.Gauge
+	servicesTotal      prometheus.Counter
+	healthz, livez     *prometheus.CounterVec
+	reconcileDuration  *prometheus.HistogramVec
+	reconcileDeleted   *prometheus.CounterVec
+}
+
+const familyLabel = "ip_family"
+
+var families = []decision.Family{decision.IPv4, decision.IPv6}
+
+func newProxy() *proxy {
+	gauge := func(name, help string) prometheus.Gauge {
+		return prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubeproxy_" + name, Help: help})
+	}
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: "kubeproxy_" + name, Help: help})
+	}
+	counters := func(name, help, label string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubeproxy_" + name, Help: help}, []string{label})
+	}
+	p := &proxy{
+		syncDuration: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "kubeproxy_sync_proxy_rules_duration_seconds",
+			Help:    "Time to bring a batch of changes into force: build a service table and hand it to the datapath.",
+			Buckets: syncBuckets,
+		}),
+		lastSync:   gauge("sync_proxy_rules_last_timestamp_seconds", "When a service table last came into force."),
+		lastQueued: gauge("sync_proxy_rules_last_queued_timestamp_seconds", "When a change was last queued. Much later than the last sync: the proxy hangs."),
+		networkProgramming: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "kubeproxy_network_programming_duration_seconds",
+			Help:    "Time from a change of a pod or Service, as the EndpointSlice's trigger time says, to its being in force here.",
+			Buckets: programmingBuckets(),
+		}, []string{familyLabel}),
+		endpointsPending:  gauge("sync_proxy_rules_endpoint_changes_pending", "Changes of EndpointSlices that are not in force yet."),
+		endpointsTotal:    counter("sync_proxy_rules_endpoint_changes_total", "Changes of EndpointSlices seen."),
+		servicesPending:   gauge("sync_proxy_rules_service_changes_pending", "Changes of Services that are not in force yet."),
+		servicesTotal:     counter("sync_proxy_rules_service_changes_total", "Changes of Services seen."),
+		healthz:           counters("proxy_healthz_total", "Answers to /healthz, by status code.", "code"),
+		livez:             counters("proxy_livez_total", "Answers to /livez, by status code.", "code"),
+		reconcileDuration: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubeproxy_conntrack_reconciler_sync_duration_seconds", Help: "Time of one pass over the connection table that removes stale entries.", Buckets: syncBuckets}, []string{familyLabel}),
+		reconcileDeleted:  counters("conntrack_reconciler_deleted_entries_total", "Stale connection entries removed.", familyLabel),
+	}
+	for _, code := range []string{"200", "503"} {
+		p.healthz.WithLabelValues(code)
+		p.livez.WithLabelValues(code)
+	}
+	for _, f := range families {
+		p.networkProgramming.WithLabelValues(f.String())
+		p.reconcileDuration.WithLabelValues(f.String())
+		p.reconcileDeleted.WithLabelValues(f.String())
+	}
+	return p
+}
+
+// syncBuckets go from a millisecond to 16 s.
+var syncBuckets = prometheus.ExponentialBuckets(0.001, 2, 15)
+
+// programmingBuckets are close around the service level objective of some seconds, and
+// wide up to 5 minutes, as kube-proxy's are.
+func programmingBuckets() []float64 {
+	return slices.Concat(
+		prometheus.LinearBuckets(0.25, 0.25, 2),
+		prometheus.LinearBuckets(1, 1, 59),
+		prometheus.LinearBuckets(60, 5, 12),
+		prometheus.LinearBuckets(120, 30, 7),
+	)
+}
+
+func (p *proxy) collectors() []prometheus.Collector {
+	return []prometheus.Collector{
+		p.syncDuration, p.lastSync, p.lastQueued, p.networkProgramming, p.endpointsPending, p.endpointsTotal,
+		p.servicesPending, p.servicesTotal, p.healthz, p.livez, p.reconcileDuration, p.reconcileDeleted,
+	}
+}
+
+// Queued counts changes of objects that are not in force yet.
+func (m *Metrics) Queued(services, endpointSlices int) {
+	p := m.proxy
+	p.servicesTotal.Add(float64(services))
+	p.servicesPending.Add(float64(services))
+	p.endpointsTotal.Add(float64(endpointSlices))
+	p.endpointsPending.Add(float64(endpointSlices))
+	p.lastQueued.SetToCurrentTime()
+}
+
+// Sync is what came into force at once.
+type Sync struct {
+	Table    *decision.Table // from now on in force
+	Duration time.Duration   // from the beginning of the build
+	// Services and EndpointSlices are how many of the changes counted by Queued are in
+	// force now, without effect on the table or not. Those queued meanwhile are not.
+	Services, EndpointSlices int
+	// Triggers are the trigger times of the changed EndpointSlices, by address family
+	// (annotation endpoints.kubernetes.io/last-change-trigger-time). As in kube-proxy,
+	// those of deleted slices and of before the proxy's start tell nothing: leave them out.
+	Triggers map[decision.Family][]time.Time
+}
+
+// Applied notes a sync at the moment it is in force.
+func (m *Metrics) Applied(s Sync) {
+	p, now := m.proxy, time.Now()
+	m.table.Store(s.Table)
+	p.syncDuration.Observe(s.Duration.Seconds())
+	p.servicesPending.Sub(float64(s.Services))
+	p.endpointsPending.Sub(float64(s.EndpointSlices))
+	p.lastSync.Set(float64(now.UnixNano()) / 1e9)
+	for f, triggers := range s.Triggers {
+		h := p.networkProgramming.WithLabelValues(f.String())
+		for _, t := range triggers {
+			// The clock that took the trigger time may be ahead of ours.
+			h.Observe(max(now.Sub(t), 0).Seconds())
+		}
+	}
+}
+
+// Reconciled notes a pass of the conntrack reconciler over the entries of one family.
+func (m *Metrics) Reconciled(f decision.Family, duration time.Duration, deleted int) {
+	m.proxy.reconcileDuration.WithLabelValues(f.String()).Observe(duration.Seconds())
+	m.proxy.reconcileDeleted.WithLabelValues(f.String()).Add(float64(deleted))
+}
+
+// Answered counts an answer to /healthz or /livez; others are not counted.
+func (m *Metrics) Answered(path string, code int) {
+	switch path {
+	case "/healthz":
+		m.proxy.healthz.WithLabelValues(strconv.Itoa(code)).Inc()
+	case "/livez":
+		m.proxy.livez.WithLabelValues(strconv.Itoa(code)).Inc()
+	}
+}

@@ -1,0 +1,77 @@
+package datapath
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/datapath/affinity"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/nfqueue"
+)
+
+// idleQueue has counters, but no packets.
+type idleQueue struct {
+	counters nfqueue.Counters
+	once     sync.Once
+	closed   chan struct{}
+}
+
+func (q *idleQueue) Receive([]nfqueue.Packet) (int, error) { <-q.closed; return 0, os.ErrClosed }
+func (q *idleQueue) Send([]nfqueue.Verdict) error          { return nil }
+func (q *idleQueue) Counters() (nfqueue.Counters, error)   { return q.counters, nil }
+func (q *idleQueue) Close() error                          { q.once.Do(func() { close(q.closed) }); return nil }
+
+// lostRules are removed by somebody whenever lost has a token.
+type lostRules struct {
+	lost      chan struct{}
+	following chan *decision.Table
+}
+
+func (r *lostRules) Follow(t *decision.Table) error { r.following <- t; return nil }
+func (r *lostRules) Lost() <-chan struct{}          { return r.lost }
+func (*lostRules) Reinstall() error                 { return nil }
+func (*lostRules) StopQueueing() error              { return nil }
+func (*lostRules) Remove() error                    { return nil }
+func (*lostRules) Close() error                     { return nil }
+
+type noLock struct{}
+
+func (noLock) Close() error { return nil }
+
+func TestEngineStats(t *testing.T) {
+	r := &lostRules{lost: make(chan struct{}), following: make(chan *decision.Table)}
+	e := &Engine{changed: make(chan struct{}, 1), rules: r, bound: affinity.New(), log: slog.New(slog.DiscardHandler), lock: noLock{}}
+	for i, c := range []nfqueue.Counters{{Dropped: 1, UserDropped: 2, Refused: 3}, {Dropped: 10, UserDropped: 20, Refused: 30}} {
+		w := &worker{number: uint16(100 + i), queue: &idleQueue{counters: c, closed: make(chan struct{})}, connections: conntrack.NewFake().Table(), table: &atomic.Pointer[decision.Table]{}}
+		w.counters.packets.Add(uint64(5 + i))
+		e.workers = append(e.workers, w)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- e.Run(ctx) }()
+	for range 2 {
+		r.lost <- struct{}{}
+		<-r.following
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	want := Stats{
+		Packets: 11, RefusedVerdicts: 33, QueueFull: 33, Reinstalled: 2,
+		Queues: []QueueStats{
+			{Number: 100, Packets: 5, Full: 1, UserDropped: 2, Refused: 3},
+			{Number: 101, Packets: 6, Full: 10, UserDropped: 20, Refused: 30},
+		},
+	}
+	if diff := cmp.Diff(want, e.Stats()); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
