@@ -34,34 +34,43 @@ type Config struct {
 	Node      NodeConfig
 	Objects   Source
 	Addresses AddressSource
-	// Received is told when a change has come in that may lead to a new table, and
-	// Settled when all that came in is dealt with and Publish has returned. Both may be
-	// nil.
-	Received, Settled func()
-	// Publish takes each new table. It is called from one goroutine; while it
-	// runs, no other table is made.
-	Publish func(Sync)
+	// Publish puts each new table into force, and returns when it is. It is called from
+	// one goroutine; while it runs, no other table is made.
+	Publish func(*decision.Table)
 	// MinSyncPeriod is the least time between two tables; 0: none. Since a table costs
 	// work in proportion to the change only, there is little reason to wait: changes
 	// that come in while one is being made go into the next in any case.
 	MinSyncPeriod time.Duration
 	Logger        *slog.Logger
+	// Progress is told how changes come into force; it may be nil.
+	Progress Progress
 	// Warned is told of each warning that is logged; it may be nil.
 	Warned func(Warning)
 }
 
-// Sync is a new table and what it came from.
+// Progress is told how changes come into force. Its methods are called by the
+// Controller's goroutine.
+type Progress interface {
+	// Queued says that changes of so many objects have come in.
+	Queued(services, endpointSlices int)
+	// Taken says that a sync with all of them begins.
+	Taken()
+	// Updated says that they are in force, or make no difference.
+	Updated(Sync)
+}
+
+// Sync is what became of a batch of changes.
 type Sync struct {
-	Table *decision.Table
+	Table *decision.Table // in force now; the one of before, if nothing in it is another
 	// Services and EndpointSlices count the objects that came in since the previous
-	// table; they may be the same as before.
+	// sync; they may be the same as before.
 	Services, EndpointSlices int
-	// Received is when the first of the changes came in.
-	Received time.Time
-	// Triggers are when the changes of endpoints happened that these slices tell of
-	// (annotation endpoints.kubernetes.io/last-change-trigger-time), as far as that was
-	// after the Controller's start.
-	Triggers []time.Time
+	// Began is when the table began to be made.
+	Began time.Time
+	// Triggers are when the changes of endpoints happened that the slices tell of
+	// (annotation endpoints.kubernetes.io/last-change-trigger-time), by their family, as
+	// far as that was after the Controller's start.
+	Triggers map[decision.Family][]time.Time
 }
 
 // Validate says what is wrong with the configuration: all of it, joined.
@@ -111,14 +120,11 @@ func newController(config Config, now func() time.Time) (*Controller, error) {
 	if err := config.Validate(); err != nil {
 		return nil, fmt.Errorf("controller: %w", err)
 	}
-	if config.Received == nil {
-		config.Received = func() {}
-	}
 	if config.Warned == nil {
 		config.Warned = func(Warning) {}
 	}
-	if config.Settled == nil {
-		config.Settled = func() {}
+	if config.Progress == nil {
+		config.Progress = noProgress{}
 	}
 	return &Controller{config: config, now: now, builder: newBuilder(config.Node)}, nil
 }
@@ -152,7 +158,11 @@ func (c *Controller) Run(ctx context.Context) error {
 	})
 	start("addresses", func() error {
 		return c.config.Addresses(ctx, func(a []netip.Addr) {
-			send(ctx, inputs, func() error { c.addresses, c.located = a, true; return nil })
+			send(ctx, inputs, func() error {
+				c.addresses, c.located = a, true
+				c.config.Progress.Queued(0, 0)
+				return nil
+			})
 		})
 	})
 
@@ -162,7 +172,6 @@ func (c *Controller) Run(ctx context.Context) error {
 	sync := func() {
 		due = nil
 		if c.rebuild() {
-			c.config.Settled()
 			soonest = time.Now().Add(c.config.MinSyncPeriod)
 		}
 	}
@@ -174,7 +183,6 @@ func (c *Controller) Run(ctx context.Context) error {
 			if err := take(); err != nil {
 				return err
 			}
-			c.config.Received()
 			switch wait := time.Until(soonest); {
 			case wait <= 0:
 				sync()
@@ -250,19 +258,19 @@ func (c *Controller) load(u Update, err error) error {
 // note keeps what the next Sync is to tell of an update.
 func (c *Controller) note(u Update) {
 	p := &c.pending
-	if p.Received.IsZero() {
-		p.Received = c.now()
-	}
 	p.Services += len(u.Services)
 	p.EndpointSlices += len(u.EndpointSlices)
 	for _, s := range u.EndpointSlices {
 		if s == nil {
 			continue
 		}
-		if t, err := time.Parse(time.RFC3339Nano, s.Annotations[corev1.EndpointsLastChangeTriggerTime]); err == nil && t.After(c.started) {
-			p.Triggers = append(p.Triggers, t)
+		f, ok := familyOf(s)
+		t, err := time.Parse(time.RFC3339Nano, s.Annotations[corev1.EndpointsLastChangeTriggerTime])
+		if ok && err == nil && t.After(c.started) {
+			set(&p.Triggers, f, append(p.Triggers[f], t))
 		}
 	}
+	c.config.Progress.Queued(len(u.Services), len(u.EndpointSlices))
 }
 
 // rebuild publishes a table if it is not as the last, and says whether there is all it
@@ -271,28 +279,26 @@ func (c *Controller) rebuild() bool {
 	if !c.loaded || !c.located {
 		return false
 	}
+	c.config.Progress.Taken()
+	sync := c.pending
+	c.pending, sync.Began = Sync{}, c.now()
 	changes, warnings := c.builder.build()
 	node := c.config.Node.node(c.builder.node(), c.addresses)
 	before := c.last
 	if before == nil {
 		before = new(decision.Table)
 	}
+	sync.Table = before
 	changed := c.last == nil || len(changes) > 0 || !reflect.DeepEqual(&node, before.Node())
-	table := before
 	if changed {
-		table = before.Next(c.now(), node, changes...)
+		sync.Table = before.Next(sync.Began, node, changes...)
 	}
-	c.warn(table, before, warnings)
-	sync := c.pending
-	c.pending = Sync{}
-	if !changed {
-		return true
+	c.warn(sync.Table, before, warnings)
+	if changed {
+		c.last = sync.Table
+		c.config.Publish(sync.Table)
 	}
-	c.last, sync.Table = table, table
-	if sync.Received.IsZero() { // only the addresses are others
-		sync.Received = table.Built()
-	}
-	c.config.Publish(sync)
+	c.config.Progress.Updated(sync)
 	return true
 }
 
@@ -328,3 +334,9 @@ func (c *Controller) warn(table, before *decision.Table, services []Warning) {
 		warnNew(&c.conflicts, conflicts)
 	}
 }
+
+type noProgress struct{}
+
+func (noProgress) Queued(int, int) {}
+func (noProgress) Taken()          {}
+func (noProgress) Updated(Sync)    {}

@@ -298,7 +298,7 @@ func TestControllerWithManifests(t *testing.T) {
 	c, err := New(Config{
 		Objects:   Manifests(filepath.Join("testdata", "kind-1.29-worker1-after.yaml")),
 		Addresses: FixedAddresses(addrs("172.20.0.2")...),
-		Publish:   func(s Sync) { tables <- s.Table },
+		Publish:   func(table *decision.Table) { tables <- table },
 		Logger:    slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
 	if err != nil {
@@ -325,7 +325,7 @@ func TestControllerEndsWithAnErrorOfTheManifests(t *testing.T) {
 	c, err := New(Config{
 		Objects:   Manifests(filepath.Join(t.TempDir(), "missing.yaml")),
 		Addresses: FixedAddresses(),
-		Publish:   func(Sync) { t.Error("a table was published") },
+		Publish:   func(*decision.Table) { t.Error("a table was published") },
 		Logger:    slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
 	if err != nil {

@@ -122,7 +122,7 @@ func TestStepsLeadWhereOneLeapDoes(t *testing.T) {
 
 func sameTables(a, b *decision.Table) bool {
 	if len(a.Services()) != len(b.Services()) || len(a.Services()) > 0 && !reflect.DeepEqual(a.Services(), b.Services()) ||
-		a.Counts() != b.Counts() || fmt.Sprint(a.Conflicts()) != fmt.Sprint(b.Conflicts()) || !reflect.DeepEqual(a.Node(), b.Node()) {
+		a.Counts(decision.IPv4) != b.Counts(decision.IPv4) || a.ServiceCount() != b.ServiceCount() || fmt.Sprint(a.Conflicts()) != fmt.Sprint(b.Conflicts()) || !reflect.DeepEqual(a.Node(), b.Node()) {
 		return false
 	}
 	for i := range a.Services() {
@@ -154,7 +154,7 @@ func TestSyncTellsWhatCameIn(t *testing.T) {
 		r.locate("172.20.0.3")
 		r.wantTables(4)
 		for i, want := range []struct{ services, slices, triggers int }{{1, 0, 0}, {0, 1, 1}, {0, 1, 0}, {0, 0, 0}} {
-			if s := r.syncs[i]; s.Services != want.services || s.EndpointSlices != want.slices || len(s.Triggers) != want.triggers || s.Received.IsZero() {
+			if s := r.syncs[i]; s.Services != want.services || s.EndpointSlices != want.slices || len(s.Triggers[decision.IPv4]) != want.triggers || s.Began.IsZero() || s.Table == nil {
 				t.Errorf("sync %d: %+v, want %+v", i+1, s, want)
 			}
 		}

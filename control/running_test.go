@@ -46,15 +46,16 @@ func (f *fakeSource) Run(ctx context.Context, publish func(Update, error)) error
 // running is a controller that runs within a synctest bubble, so that "nothing
 // happens" can be seen without waiting for it.
 type running struct {
-	t            *testing.T
-	source       *fakeSource
-	addresses    chan []netip.Addr
-	addressesEnd chan error
-	tables       []*decision.Table
-	syncs        []Sync
-	log          bytes.Buffer
-	ended        chan error
-	cancel       context.CancelFunc
+	t             *testing.T
+	source        *fakeSource
+	addresses     chan []netip.Addr
+	addressesEnd  chan error
+	tables        []*decision.Table
+	syncs         []Sync
+	queued, taken Sync
+	log           bytes.Buffer
+	ended         chan error
+	cancel        context.CancelFunc
 }
 
 func startController(t *testing.T, node NodeConfig) *running { return startControllerWith(t, node, 0) }
@@ -83,7 +84,8 @@ func startControllerWith(t *testing.T, node NodeConfig, minSync time.Duration) *
 				}
 			}
 		},
-		Publish: func(s Sync) { r.syncs, r.tables = append(r.syncs, s), append(r.tables, s.Table) },
+		Publish:  func(table *decision.Table) { r.tables = append(r.tables, table) },
+		Progress: r,
 		Logger: slog.New(slog.NewTextHandler(&r.log, &slog.HandlerOptions{
 			ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 				if a.Key == slog.TimeKey {
@@ -100,6 +102,19 @@ func startControllerWith(t *testing.T, node NodeConfig, minSync time.Duration) *
 	r.cancel = cancel
 	go func() { r.ended <- c.Run(ctx) }()
 	return r
+}
+
+// The controller's progress.
+func (r *running) Queued(services, slices int) {
+	r.queued.Services += services
+	r.queued.EndpointSlices += slices
+}
+func (r *running) Taken() { r.taken, r.queued = r.queued, Sync{} }
+func (r *running) Updated(s Sync) {
+	if s.Services != r.taken.Services || s.EndpointSlices != r.taken.EndpointSlices {
+		r.t.Errorf("%d Services and %d slices were taken, %d and %d are in force", r.taken.Services, r.taken.EndpointSlices, s.Services, s.EndpointSlices)
+	}
+	r.syncs = append(r.syncs, s)
 }
 
 func (r *running) load(services ...*corev1.Service) { r.loadAll(&manifest.Objects{Services: services}) }

@@ -47,7 +47,7 @@ func (noLock) Close() error { return nil }
 
 func TestEngineStats(t *testing.T) {
 	r := &lostRules{lost: make(chan struct{}), following: make(chan *decision.Table)}
-	e := &Engine{changed: make(chan struct{}, 1), rules: r, bound: affinity.New(), log: slog.New(slog.DiscardHandler), lock: noLock{}}
+	e := &Engine{apply: make(chan application), ended: make(chan struct{}), rules: r, bound: affinity.New(), log: slog.New(slog.DiscardHandler), lock: noLock{}}
 	for i, c := range []nfqueue.Counters{{Dropped: 1, UserDropped: 2, Refused: 3}, {Dropped: 10, UserDropped: 20, Refused: 30}} {
 		w := &worker{number: uint16(100 + i), queue: &idleQueue{counters: c, closed: make(chan struct{})}, connections: conntrack.NewFake().Table(), table: &atomic.Pointer[decision.Table]{}}
 		w.counters.packets.Add(uint64(5 + i))

@@ -146,9 +146,9 @@ func (f *runFlags) serve(ctx context.Context, node control.NodeConfig, cfg datap
 			}
 			return nil
 		},
-		Publish: func(s control.Sync) {
+		Publish: func(t *decision.Table) {
 			select {
-			case tables <- s.Table:
+			case tables <- t:
 			case <-ctx.Done():
 			}
 		},
@@ -175,13 +175,13 @@ func (f *runFlags) serve(ctx context.Context, node control.NodeConfig, cfg datap
 				select {
 				case t := <-tables:
 					engine.Apply(t)
-					log.Debug("new service table", "generation", t.Generation(), "servicePorts", t.Counts().ServicePorts)
+					log.Debug("new service table", "generation", t.Generation(), "services", t.ServiceCount())
 				case <-ctx.Done():
 					return nil
 				}
 			}
 		})
-		log.Info("serving", "node", node.Name, "servicePorts", first.Counts().ServicePorts, "queue", cfg.FirstQueue, "queues", cfg.Queues)
+		log.Info("serving", "node", node.Name, "services", first.ServiceCount(), "queue", cfg.FirstQueue, "queues", cfg.Queues)
 		if err := f.ready(); err != nil {
 			log.Warn("cannot tell that the proxy is ready", "error", err)
 		}

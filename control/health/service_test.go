@@ -357,7 +357,7 @@ func TestListenAddresses(t *testing.T) {
 		for p := range strings.FieldsSeq(c.restricted) {
 			node.NodePortAddresses = append(node.NodePortAddresses, netip.MustParsePrefix(p))
 		}
-		table, _ := decision.NewTable(1, time.Time{}, node, nil)
+		table := decision.NewTable(1, time.Time{}, node, nil)
 		if got := strings.Trim(fmt.Sprint(ListenAddresses(table)), "[]"); got != c.want {
 			t.Errorf("restricted to %q: %s, want %s", c.restricted, got, c.want)
 		}

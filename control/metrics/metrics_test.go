@@ -37,7 +37,7 @@ func exampleTable() *decision.Table {
 		}
 		return s
 	}
-	table, _ := decision.NewTable(7, time.Unix(1e9, 5e8), decision.Node{}, []*decision.ServicePort{
+	table := decision.NewTable(7, time.Unix(1e9, 5e8), decision.Node{}, []*decision.ServicePort{
 		local(decision.IPv4, decision.Local, decision.Local, 30001, false, "10.0.0.1:80", "10.0.0.2:80"), // both are dropped
 		local(decision.IPv4, decision.Local, decision.Cluster, 0, false, "10.0.0.1:80"),                  // internal
 		local(decision.IPv4, decision.Cluster, decision.Local, 30002, true, "10.0.0.1:80"),

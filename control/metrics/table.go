@@ -46,35 +46,11 @@ func (c tableCollector) Collect(to chan<- prometheus.Metric) {
 	}
 	gauge(descGeneration, float64(t.Generation()))
 	gauge(descBuilt, float64(t.Built().UnixNano())/1e9)
-	type key struct {
-		family decision.Family
-		policy string
-	}
-	ports, noLocal := make(map[decision.Family]int), make(map[key]int)
-	for _, s := range t.Services() {
-		ports[s.Family]++
-		internal, external := noLocalEndpoints(s)
-		if internal {
-			noLocal[key{s.Family, "internal"}]++
-		}
-		if external {
-			noLocal[key{s.Family, "external"}]++
-		}
-	}
 	for _, f := range families {
-		gauge(descServicePorts, float64(ports[f]), f.String())
-		gauge(descEndpoints, float64(t.EndpointCount(f)), f.String())
-		for _, policy := range []string{"internal", "external"} {
-			gauge(descNoLocalEndpoints, float64(noLocal[key{f, policy}]), policy, f.String())
-		}
+		c := t.Counts(f)
+		gauge(descServicePorts, float64(c.ServicePorts), f.String())
+		gauge(descEndpoints, float64(c.Endpoints), f.String())
+		gauge(descNoLocalEndpoints, float64(c.NoLocalInternal), "internal", f.String())
+		gauge(descNoLocalEndpoints, float64(c.NoLocalExternal), "external", f.String())
 	}
-}
-
-// noLocalEndpoints says under which traffic policy the service port's flows are
-// dropped for want of a local endpoint. With no endpoint anywhere they are refused, which
-// is not counted here. Nor is the external policy of a Service that cannot be reached
-// from outside, which kube-proxy counts.
-func noLocalEndpoints(s *decision.ServicePort) (internal, external bool) {
-	lacks := s.HasEndpoints && len(s.Usable[decision.Local]) == 0
-	return lacks && s.InternalPolicy == decision.Local, lacks && s.ExternalPolicy == decision.Local && s.External()
 }

@@ -22,7 +22,7 @@ type writer struct {
 const largeCluster = 1000
 
 func newWriter(t *decision.Table, f decision.Family) *writer {
-	return &writer{t: t, large: t.EndpointCount(f) > largeCluster}
+	return &writer{t: t, large: t.Counts(f).Endpoints > largeCluster}
 }
 
 // endpointComment is the comment of a rule about an endpoint, if there is to be one.

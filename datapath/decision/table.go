@@ -17,7 +17,7 @@ type Table struct {
 	generation uint64
 	built      time.Time
 	node       Node
-	counts     Counts
+	counts     families
 	services   persistent.Map[ServiceName, []*ServicePort]
 	addresses  persistent.Map[addrPortKey, *claim]
 	nodePorts  persistent.Map[portKey, *claim]
@@ -31,29 +31,33 @@ type Table struct {
 	sorted func() []*ServicePort
 }
 
-// Counts are the sizes of a table.
+// Counts are the sizes of a table in one address family.
 type Counts struct {
-	Services     int
 	ServicePorts int
-	// Endpoints4 and Endpoints6 count the endpoints of each family, usable or not, once
-	// for each service port.
-	Endpoints4, Endpoints6 int
-	// NoLocalInternal and NoLocalExternal count the service ports whose internal or
-	// external traffic policy is Local and that have endpoints, but none here
-	// (kube-proxy: sync_proxy_rules_no_local_endpoints_total).
+	Endpoints    int // usable or not, once for each service port
+	// NoLocalInternal and NoLocalExternal count the service ports whose flows of policy
+	// Local are dropped: they have endpoints, but none here. kube-proxy
+	// (sync_proxy_rules_no_local_endpoints_total) counts the external policy also of
+	// Services that cannot be reached from outside.
 	NoLocalInternal, NoLocalExternal int
+}
+
+// families are the counts of each family.
+type families struct{ v4, v6 Counts }
+
+func (c *families) of(f Family) *Counts {
+	if f == IPv4 {
+		return &c.v4
+	}
+	return &c.v6
 }
 
 // add counts a service port; with a sign of -1 it is no longer counted.
 func (c *Counts) add(s *ServicePort, sign int) {
 	c.ServicePorts += sign
 	for i := range s.Endpoints {
-		switch f := FamilyOf(s.Endpoints[i].AddrPort.Addr()); {
-		case f != s.Family:
-		case f == IPv4:
-			c.Endpoints4 += sign
-		default:
-			c.Endpoints6 += sign
+		if FamilyOf(s.Endpoints[i].AddrPort.Addr()) == s.Family {
+			c.Endpoints += sign
 		}
 	}
 	if !s.HasEndpoints || len(s.Usable[Local]) > 0 {
@@ -104,14 +108,14 @@ func (t *Table) Next(built time.Time, node Node, changes ...Change) *Table {
 		before, _ := e.services.Get(c.Service)
 		for _, s := range before {
 			e.withdraw(s)
-			next.counts.add(s, -1)
+			next.counts.of(s.Family).add(s, -1)
 		}
 		e.services.Delete(c.Service)
 	}
 	for _, c := range changes {
 		for i, s := range c.Ports {
 			e.claim(s, i)
-			next.counts.add(s, 1)
+			next.counts.of(s.Family).add(s, 1)
 		}
 		if len(c.Ports) > 0 {
 			e.services.Set(c.Service, c.Ports)
@@ -119,7 +123,6 @@ func (t *Table) Next(built time.Time, node Node, changes ...Change) *Table {
 	}
 	next.services, next.addresses = e.services.Map(), e.addresses.Map()
 	next.nodePorts, next.contested = e.nodePorts.Map(), e.contested.Map()
-	next.counts.Services = next.services.Len()
 	next.locate()
 	if next.sorted = t.sorted; next.sorted == nil || !next.services.Same(t.services) {
 		services := next.services // and not next, which would keep this table for all that follow
@@ -189,17 +192,11 @@ func (t *Table) Service(name ServiceName) []*ServicePort {
 	return ports
 }
 
-// Counts gives the sizes of the table.
-func (t *Table) Counts() Counts { return t.counts }
+// ServiceCount counts the Services that have a service port.
+func (t *Table) ServiceCount() int { return t.services.Len() }
 
-// EndpointCount counts the endpoints of the family, usable or not, once for each
-// service port.
-func (t *Table) EndpointCount(f Family) int {
-	if f == IPv4 {
-		return t.counts.Endpoints4
-	}
-	return t.counts.Endpoints6
-}
+// Counts gives the sizes of the table in one family.
+func (t *Table) Counts(f Family) Counts { return *t.counts.of(f) }
 
 // NodePortAddresses are the node's addresses on which node ports are open, without
 // loopback ones.

@@ -17,11 +17,11 @@ import (
 // Ruleset is the installed ruleset of one network namespace. It is not safe for
 // concurrent use.
 type Ruleset struct {
-	spec  Spec
-	conn  *nftables.Conn
-	table *nftables.Table
-	sets  *sets
-	watch *watch
+	spec     Spec
+	conn     *nftables.Conn
+	table    *nftables.Table
+	sets     *sets
+	watch    *watch
 	followed *decision.Table // what the sets show; nil: they are empty
 }
 
