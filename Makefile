@@ -1,4 +1,4 @@
-# Everything a developer does, by name. CI runs "make lint test" (see .ci/run).
+# Everything a developer does, by name. CI runs "make lint peers test" (see .ci/run).
 
 GO          ?= go
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)

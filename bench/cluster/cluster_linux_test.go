@@ -44,7 +44,7 @@ func TestCluster(t *testing.T) {
 		test func(*testing.T)
 	}
 	t.Run("undisturbed", func(t *testing.T) {
-		for _, s := range []step{{"own objects", f.testOwnObjects}, {"endpoint slice", f.testEndpointSlice}, {"RBAC", f.testRBAC}} {
+		for _, s := range []step{{"own objects", f.testOwnObjects}, {"endpoint slice", f.testEndpointSlice}, {"RBAC", f.testRBAC}, {"kube-proxy", f.testKubeProxy}} {
 			t.Run(s.name, func(t *testing.T) { t.Parallel(); s.test(t) })
 		}
 	})
@@ -114,20 +114,14 @@ func (f *fixture) testOwnObjects(t *testing.T) {
 // testRBAC asks from another namespace, over both families, as a service account.
 func (f *fixture) testRBAC(t *testing.T) {
 	ctx := t.Context()
-	rbac := f.Client().RbacV1()
-	_, err1 := f.Client().CoreV1().ServiceAccounts("kube-system").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "reader"}}, metav1.CreateOptions{})
-	_, err2 := rbac.ClusterRoles().Create(ctx, &rbacv1.ClusterRole{
+	role := &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: "reader"},
 		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"services"}, Verbs: []string{"list"}}},
-	}, metav1.CreateOptions{})
-	_, err3 := rbac.ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "reader"},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "reader"},
-		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "kube-system", Name: "reader"}},
-	}, metav1.CreateOptions{})
-	if err := errors.Join(err1, err2, err3); err != nil {
+	}
+	if _, err := f.Client().RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	f.makeAccount(t, "reader", role.Name)
 	for _, server := range []netip.Addr{controlAddress.Addr(), controlAddress6.Addr()} {
 		client := f.clientAs(t, "reader", server)
 		// The authorizer learns of roles by watching.
@@ -144,6 +138,20 @@ func (f *fixture) testRBAC(t *testing.T) {
 	}
 	if _, err := f.TokenFor(ctx, "kube-system", "nobody"); !apierrors.IsNotFound(err) || !strings.Contains(err.Error(), "kube-system/nobody") {
 		t.Errorf("token of no account: %v", err)
+	}
+}
+
+// makeAccount makes a service account in kube-system that has a role.
+func (f *fixture) makeAccount(t *testing.T, account, role string) {
+	t.Helper()
+	_, err1 := f.Client().CoreV1().ServiceAccounts("kube-system").Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: account}}, metav1.CreateOptions{})
+	_, err2 := f.Client().RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: account},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "kube-system", Name: account}},
+	}, metav1.CreateOptions{})
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
 	}
 }
 
