@@ -1,4 +1,4 @@
-# Everything a developer does, by name. CI runs "make lint test" (see .ci/run).
+# Everything a developer does, by name. CI runs "make lint peers test" (see .ci/run).
 
 GO          ?= go
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
@@ -8,7 +8,7 @@ FUZZTIME    ?= 3s
 # The race detector needs a C compiler; the program itself never does.
 RACE := $(shell $(GO) env CGO_ENABLED | grep -q 1 && command -v gcc >/dev/null 2>&1 && echo -race)
 
-.PHONY: build demo test lint bench fuzz clean
+.PHONY: build demo peers test lint bench fuzz clean
 
 # A static binary that needs no other program at run time.
 build:
@@ -17,6 +17,23 @@ build:
 # A three-node cluster out of network namespaces, real requests, and what became of them.
 demo: build
 	./bin/nfqproxy lab demo
+
+# etcd, the Kubernetes control plane and kube-proxy, which end-to-end tests and benchmarks
+# run against (see bench/peers). Without them such tests are skipped.
+PEERS := bench/peers/bin
+peers: $(PEERS)/.built
+
+# Programs built from the module proxy do not know their version; they need it.
+$(PEERS)/.built: bench/peers/go.mod bench/peers/go.sum
+	@mkdir -p $(PEERS)
+	cd bench/peers && export CGO_ENABLED=0 && \
+	version=$$($(GO) list -m -f '{{.Version}}' k8s.io/kubernetes) && \
+	minor=$${version#v1.} && v=k8s.io/component-base/version && \
+	$(GO) build -trimpath -o bin/ -ldflags "-s -w -X $$v.gitVersion=$$version -X $$v.gitMajor=1 -X $$v.gitMinor=$${minor%%.*}" \
+		k8s.io/kubernetes/cmd/kube-apiserver k8s.io/kubernetes/cmd/kube-controller-manager \
+		k8s.io/kubernetes/cmd/kube-proxy k8s.io/kubernetes/cmd/kubectl && \
+	$(GO) build -trimpath -o bin/etcd -ldflags '-s -w' go.etcd.io/etcd/server/v3
+	@touch $@
 
 # Unit, kernel and end-to-end tests, and a short run of every fuzz target. Tests that
 # miss something on this machine are listed at the end; with CI=true they fail.
@@ -47,4 +64,4 @@ bench:
 	$(GO) test -run '^$$' -bench . -benchmem -count $(or $(COUNT),5) ./conntrack ./control/... ./datapath/...
 
 clean:
-	rm -rf bin
+	rm -rf bin $(PEERS)

@@ -1,0 +1,104 @@
+package cluster
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
+)
+
+// Files in Config.Dir.
+const (
+	servingCert     = "apiserver.crt"
+	servingKey      = "apiserver.key"
+	tokenKey        = "serviceaccounts.key"
+	tokenFile       = "tokens.csv"
+	adminKubeconfig = "admin.kubeconfig"
+)
+
+// writeIdentities makes the API server's certificate, the key that signs service
+// account tokens, and the administrator's token and kubeconfig.
+func (c *Cluster) writeIdentities() (err error) {
+	if c.ca, err = newAuthority(); err != nil {
+		return err
+	}
+	addresses := append([]netip.Addr{loopback, netip.IPv6Loopback()}, c.config.Addresses...)
+	for _, cidr := range c.config.ServiceCIDRs {
+		addresses = append(addresses, cidr.Masked().Addr().Next())
+	}
+	cert, key, err := c.ca.serving(addresses, []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"})
+	if err != nil {
+		return err
+	}
+	_, signer, err := newKey()
+	if err != nil {
+		return err
+	}
+	c.admin = rand.Text()
+	for name, text := range map[string][]byte{
+		servingCert: cert,
+		servingKey:  key,
+		tokenKey:    signer,
+		// RBAC lets this group do everything, from the first moment on.
+		tokenFile: fmt.Appendf(nil, "%s,admin,admin,system:masters\n", c.admin),
+	} {
+		if err := os.WriteFile(c.path(name), text, 0o600); err != nil {
+			return err
+		}
+	}
+	return c.writeKubeconfig(c.Kubeconfig(), netip.Addr{}, c.admin)
+}
+
+// path is that of a file in Dir.
+func (c *Cluster) path(name string) string { return filepath.Join(c.config.Dir, name) }
+
+// Kubeconfig is the path of a kubeconfig with all rights, for programs that run
+// where the control plane does.
+func (c *Cluster) Kubeconfig() string { return c.path(adminKubeconfig) }
+
+// KubeconfigFor writes a kubeconfig with which a program reaches the API server at
+// an address (see [Cluster.URL]) as a service account, and gives its path. The
+// account must exist. It has the rights that roles bound to it give; its token is
+// valid for a day, across restarts.
+func (c *Cluster) KubeconfigFor(ctx context.Context, namespace, account string, server netip.Addr) (path string, err error) {
+	token, err := c.TokenFor(ctx, namespace, account)
+	if err != nil {
+		return "", err
+	}
+	file, err := os.CreateTemp(c.config.Dir, namespace+"-"+account+"-*.kubeconfig")
+	if err != nil {
+		return "", err
+	}
+	if err := file.Close(); err != nil {
+		return "", err
+	}
+	return file.Name(), c.writeKubeconfig(file.Name(), server, token)
+}
+
+// TokenFor gives a bearer token of a service account; see [Cluster.KubeconfigFor].
+func (c *Cluster) TokenFor(ctx context.Context, namespace, account string) (string, error) {
+	seconds := int64(24 * 60 * 60)
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}
+	got, err := c.client.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, account, request, metav1.CreateOptions{})
+	if err != nil {
+		return "", fmt.Errorf("token of service account %s/%s: %w", namespace, account, err)
+	}
+	return got.Status.Token, nil
+}
+
+func (c *Cluster) writeKubeconfig(path string, server netip.Addr, token string) error {
+	const name = "nfqproxy"
+	config := api.NewConfig()
+	config.Clusters[name] = &api.Cluster{Server: c.URL(server), CertificateAuthorityData: c.ca.certPEM}
+	config.AuthInfos[name] = &api.AuthInfo{Token: token}
+	config.Contexts[name] = &api.Context{Cluster: name, AuthInfo: name}
+	config.CurrentContext = name
+	return clientcmd.WriteToFile(*config, path)
+}

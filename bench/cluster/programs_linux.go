@@ -1,0 +1,139 @@
+package cluster
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// defineComponents decides on the command lines.
+func (c *Cluster) defineComponents() (err error) {
+	if c.Etcd, err = c.component(Etcd, c.etcdFlags(), func(ctx context.Context) error {
+		return c.get(ctx, c.etcdURL+"/health")
+	}); err != nil {
+		return err
+	}
+	if c.APIServer, err = c.component(APIServer, c.apiServerFlags(), c.probeAPIServer); err != nil {
+		return err
+	}
+	if len(c.config.Controllers) == 0 {
+		return nil
+	}
+	c.ControllerManager, err = c.component(ControllerManager, c.controllerManagerFlags(), func(ctx context.Context) error {
+		return c.get(ctx, fmt.Sprintf("https://127.0.0.1:%d/healthz", c.ports.manager))
+	})
+	return err
+}
+
+func (c *Cluster) component(name string, flags []string, ready func(context.Context) error) (*Component, error) {
+	path, err := Binary(name)
+	if err != nil {
+		return nil, err
+	}
+	return &Component{name: name, path: path, args: flags, log: c.path(name + ".log"), spawn: c.spawn, ready: ready}, nil
+}
+
+func (c *Cluster) etcdFlags() []string {
+	peer := fmt.Sprintf("http://127.0.0.1:%d", c.ports.peer)
+	return slices.Concat([]string{
+		"--name=etcd",
+		"--data-dir=" + c.path("etcd"),
+		"--listen-client-urls=" + c.etcdURL,
+		"--advertise-client-urls=" + c.etcdURL,
+		"--listen-peer-urls=" + peer,
+		"--initial-advertise-peer-urls=" + peer,
+		"--initial-cluster=etcd=" + peer,
+		"--unsafe-no-fsync", // what the process wrote survives its death, if not the machine's
+		"--log-level=warn",
+	}, c.config.EtcdFlags)
+}
+
+func (c *Cluster) apiServerFlags() []string {
+	var cidrs []string
+	for _, cidr := range c.config.ServiceCIDRs {
+		cidrs = append(cidrs, cidr.String())
+	}
+	bind := netip.IPv4Unspecified()
+	if slices.ContainsFunc(c.config.Addresses, netip.Addr.Is6) {
+		bind = netip.IPv6Unspecified()
+	}
+	// Endpoints may not be loopback addresses, so there is none then.
+	advertise, reconciler := loopback, "none"
+	if i := slices.IndexFunc(c.config.Addresses, c.canAdvertise); i >= 0 {
+		advertise, reconciler = c.config.Addresses[i], "lease"
+	}
+	return slices.Concat([]string{
+		"--etcd-servers=" + c.etcdURL,
+		"--bind-address=" + bind.String(),
+		"--advertise-address=" + advertise.String(),
+		"--endpoint-reconciler-type=" + reconciler,
+		fmt.Sprintf("--secure-port=%d", c.ports.api),
+		"--tls-cert-file=" + c.path(servingCert),
+		"--tls-private-key-file=" + c.path(servingKey),
+		"--token-auth-file=" + c.path(tokenFile),
+		"--authorization-mode=RBAC",
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file=" + c.path(tokenKey),
+		"--service-account-signing-key-file=" + c.path(tokenKey),
+		"--service-cluster-ip-range=" + strings.Join(cidrs, ","),
+		"--allow-privileged", // DaemonSets of the kube-system kind
+		// Without it the end takes as long as a client keeps a watch open, up to a minute.
+		"--shutdown-watch-termination-grace-period=1s",
+		// Pods need no service account; nodes get no taints that a kubelet takes away.
+		"--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
+	}, c.config.APIServerFlags)
+}
+
+func (c *Cluster) canAdvertise(a netip.Addr) bool {
+	return !a.IsLoopback() && a.Is4() == c.config.ServiceCIDRs[0].Addr().Is4()
+}
+
+func (c *Cluster) controllerManagerFlags() []string {
+	return slices.Concat([]string{
+		"--kubeconfig=" + c.Kubeconfig(),
+		"--controllers=" + strings.Join(c.config.Controllers, ","),
+		"--bind-address=127.0.0.1",
+		fmt.Sprintf("--secure-port=%d", c.ports.manager),
+		"--cert-dir=" + c.path("controller-manager"),
+		"--authentication-skip-lookup",
+		"--leader-elect=false",
+		// Many objects at once are the rule here.
+		"--kube-api-qps=1000", "--kube-api-burst=2000",
+		// A node whose kubelet is silent is noticed soon (default: 40s).
+		"--node-monitor-period=500ms", "--node-monitor-grace-period=4s", "--node-startup-grace-period=4s",
+	}, c.config.ControllerManagerFlags)
+}
+
+// get wants a page with status 200.
+func (c *Cluster) get(ctx context.Context, url string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	response, err := c.local.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	text, _ := io.ReadAll(io.LimitReader(response.Body, 1024))
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s: %s", url, response.Status, text)
+	}
+	return nil
+}
+
+// localClient speaks to etcd and kube-controller-manager. Connections are not kept:
+// after a restart they would be dead.
+func (c *Cluster) localClient() *http.Client {
+	return &http.Client{Transport: &http.Transport{
+		DialContext:       c.dial,
+		DisableKeepAlives: true,
+		// kube-controller-manager signs its certificate itself. Only its health is asked for.
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+	}}
+}

@@ -1,0 +1,68 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/nfqproxy/nfqproxy/datapath/netns"
+)
+
+// Names of the programs, see [Binary].
+const (
+	Etcd              = "etcd"
+	APIServer         = "kube-apiserver"
+	ControllerManager = "kube-controller-manager"
+	KubeProxy         = "kube-proxy"
+	Kubectl           = "kubectl"
+)
+
+// Require ends a test that needs the programs of this package where they are not
+// built: a skip that says how to build them, or a failure where the environment
+// says CI=true.
+func Require(t netns.T) {
+	t.Helper()
+	for _, name := range []string{Etcd, APIServer, ControllerManager, KubeProxy, Kubectl} {
+		path, err := Binary(name)
+		if err != nil {
+			t.Fatalf("%v", err)
+			return
+		}
+		netns.RequireTool(advisor{t}, path)
+	}
+}
+
+// advisor adds what to do to the reason of a skip or failure.
+type advisor struct{ netns.T }
+
+func (a advisor) Skipf(format string, args ...any) {
+	a.Helper()
+	a.T.Skipf("%s: run make peers", fmt.Sprintf(format, args...))
+}
+
+func (a advisor) Fatalf(format string, args ...any) {
+	a.Helper()
+	a.T.Fatalf("%s: run make peers", fmt.Sprintf(format, args...))
+}
+
+// Binary gives the path where "make peers" puts a program. It looks for the
+// repository from the working directory upwards, which is inside it for tests. The
+// program need not be there; see [Require].
+func Binary(name string) (string, error) {
+	start, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for dir := start; ; dir = filepath.Dir(dir) {
+		peers := filepath.Join(dir, "bench", "peers")
+		if _, err := os.Stat(filepath.Join(peers, "go.mod")); err == nil {
+			return filepath.Join(peers, "bin", name), nil
+		} else if !errors.Is(err, os.ErrNotExist) {
+			return "", err
+		}
+		if dir == filepath.Dir(dir) {
+			return "", fmt.Errorf("no bench/peers in %s or above: run this inside the repository", start)
+		}
+	}
+}
