@@ -1,0 +1,60 @@
+package proxyconfig
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/datapath/netns"
+)
+
+// TestApplyToKernel sets a namespace's timeouts. nf_conntrack_max is not a
+// namespace's: it cannot be written there.
+func TestApplyToKernel(t *testing.T) {
+	netns.Require(t)
+	ns, err := netns.New("node")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.Close()
+	if _, err := ns.Sysctl("net.netfilter.nf_conntrack_udp_timeout"); err != nil {
+		t.Fatalf("connection tracking is not loaded: %v", err)
+	}
+	c := Conntrack{
+		TCPEstablishedTimeout: 1001 * time.Second, TCPCloseWaitTimeout: 1002 * time.Second,
+		UDPTimeout: 1003 * time.Second, UDPStreamTimeout: 1004 * time.Second, TCPBeLiberal: true,
+	}
+	var changes []string
+	var applied error
+	check := func(want int, ok bool) {
+		t.Helper()
+		if err := ns.Do(func() error { changes, applied = c.Apply(KernelFiles{}, 1); return nil }); err != nil {
+			t.Fatal(err)
+		}
+		if len(changes) != want || (applied == nil) != ok {
+			t.Errorf("changes %q, error %v", changes, applied)
+		}
+	}
+	check(5, true)
+	for name, want := range map[string]int{
+		"tcp_timeout_established": 1001, "tcp_timeout_close_wait": 1002, "udp_timeout": 1003, "udp_timeout_stream": 1004, "tcp_be_liberal": 1,
+	} {
+		if got, err := ns.Sysctl("net.netfilter.nf_conntrack_" + name); err != nil || got != fmt.Sprint(want) {
+			t.Errorf("%s is %q (%v), want %d", name, got, err, want)
+		}
+	}
+	check(0, true)
+	// More than the kernel has here, whatever that is.
+	now, err := KernelFiles{}.Read(maxFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if now < maxScaled {
+		c.MaxPerCore = now + 1
+		check(0, false)
+		if !strings.Contains(fmt.Sprint(applied), fmt.Sprintf("nf_conntrack_max is %d, want %d: ", now, now+1)) {
+			t.Errorf("error %v", applied)
+		}
+	}
+}

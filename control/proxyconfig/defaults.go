@@ -1,0 +1,93 @@
+package proxyconfig
+
+import (
+	"net"
+	"net/netip"
+	"strconv"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/kube-proxy/config/v1alpha1"
+)
+
+// Modes of kube-proxy on Linux.
+const (
+	modeIPTables = "iptables"
+	modeIPVS     = "ipvs"
+	modeNFTables = "nftables"
+)
+
+// Ports of kube-proxy (pkg/cluster/ports).
+const (
+	healthzPort = 10256
+	metricsPort = 10249
+)
+
+// setDefaults fills in what the file leaves open, as kube-proxy does
+// (pkg/proxy/apis/config/v1alpha1/defaults.go; platformApplyDefaults on Linux). Zero
+// means "left open" to it, also for times.
+func setDefaults(c *v1alpha1.KubeProxyConfiguration) {
+	orElse(&c.BindAddress, "0.0.0.0")
+	every, loopback := "0.0.0.0", "127.0.0.1"
+	if a, err := netip.ParseAddr(c.BindAddress); err != nil || !a.Unmap().Is4() {
+		every, loopback = "::", "::1"
+	}
+	c.HealthzBindAddress = withPort(c.HealthzBindAddress, every, healthzPort)
+	c.MetricsBindAddress = withPort(c.MetricsBindAddress, loopback, metricsPort)
+
+	orElse(&c.Mode, modeIPTables)
+	orElse(&c.IPTables.SyncPeriod.Duration, 30*time.Second)
+	orElse(&c.IPTables.MinSyncPeriod.Duration, time.Second)
+	orElse(&c.NFTables.SyncPeriod.Duration, 30*time.Second)
+	orElse(&c.NFTables.MinSyncPeriod.Duration, time.Second)
+	orElse(&c.IPVS.SyncPeriod.Duration, 30*time.Second) // and no least time
+	c.IPTables.MasqueradeBit = orPointer(c.IPTables.MasqueradeBit, 14)
+	c.NFTables.MasqueradeBit = orPointer(c.NFTables.MasqueradeBit, 14)
+	c.IPTables.LocalhostNodePorts = orPointer(c.IPTables.LocalhostNodePorts, true)
+	if c.Mode == modeNFTables && len(c.NodePortAddresses) == 0 {
+		c.NodePortAddresses = []string{keywordPrimary}
+	}
+	orElse(&c.DetectLocalMode, "ClusterCIDR")
+
+	c.OOMScoreAdj = orPointer(c.OOMScoreAdj, -999)
+	c.Conntrack.MaxPerCore = orPointer(c.Conntrack.MaxPerCore, 32*1024)
+	c.Conntrack.Min = orPointer(c.Conntrack.Min, 128*1024)
+	c.Conntrack.TCPEstablishedTimeout = orPointer(c.Conntrack.TCPEstablishedTimeout, metav1.Duration{Duration: 24 * time.Hour})
+	c.Conntrack.TCPCloseWaitTimeout = orPointer(c.Conntrack.TCPCloseWaitTimeout, metav1.Duration{Duration: time.Hour})
+
+	orElse(&c.ConfigSyncPeriod.Duration, 15*time.Minute)
+	orElse(&c.ClientConnection.ContentType, "application/vnd.kubernetes.protobuf")
+	orElse(&c.ClientConnection.QPS, 5)
+	orElse(&c.ClientConnection.Burst, 10)
+	orElse(&c.Logging.Format, "text")
+	orElse(&c.Logging.FlushFrequency.Duration.Duration, flushFrequency)
+}
+
+// flushFrequency is the default of logging.flushFrequency.
+const flushFrequency = 5 * time.Second
+
+func orElse[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+func orPointer[T any](field *T, value T) *T {
+	if field == nil {
+		return &value
+	}
+	return field
+}
+
+// withPort completes an address to serve on: kube-proxy lets its port, or all of it, be
+// left out.
+func withPort(address, host string, port int) string {
+	if address == "" {
+		return net.JoinHostPort(host, strconv.Itoa(port))
+	}
+	if a, err := netip.ParseAddr(address); err == nil {
+		return net.JoinHostPort(a.String(), strconv.Itoa(port))
+	}
+	return address
+}

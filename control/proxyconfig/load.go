@@ -1,0 +1,189 @@
+package proxyconfig
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v2"
+	"k8s.io/kube-proxy/config/v1alpha1"
+	kjson "sigs.k8s.io/json"
+	kyaml "sigs.k8s.io/yaml"
+)
+
+const kind = "KubeProxyConfiguration"
+
+// maxFileSize is that of a ConfigMap, from which these files come.
+const maxFileSize = 1 << 20
+
+// Load reads a file; see [Parse].
+func Load(path string) (Config, []string, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return Config{}, nil, err
+	}
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, maxFileSize+1))
+	if err != nil {
+		return Config{}, nil, err
+	}
+	return Parse(path, data)
+}
+
+// Parse reads a KubeProxyConfiguration in YAML or JSON. The name of the file is for
+// errors.
+//
+// Like kube-proxy it goes on where a field is unknown or given twice (the last one
+// counts) and warns; fields of the right name that nfqproxy does not honour are warned of
+// as well, if they ask for something else than the default. Each warning begins with the
+// field's path. A value that is not possible is an error; the error has one line for each,
+// "FILE: PATH: what is wrong and what is expected", and the Config is of no use then.
+func Parse(name string, data []byte) (Config, []string, error) {
+	object, warnings, err := decode(data)
+	if err != nil {
+		return Config{}, nil, inFile(name, []error{err})
+	}
+	setDefaults(object)
+	config, errs := honoured(object)
+	if len(errs) > 0 {
+		return Config{}, nil, inFile(name, errs)
+	}
+	return config, append(warnings, ignored(object)...), nil
+}
+
+func inFile(name string, errs []error) error {
+	for i, err := range errs {
+		errs[i] = fmt.Errorf("%s: %w", name, err)
+	}
+	return errors.Join(errs...)
+}
+
+// decode takes the file for what it is, and tells of fields that are unknown or given
+// twice.
+func decode(data []byte) (*v1alpha1.KubeProxyConfiguration, []string, error) {
+	if len(data) > maxFileSize {
+		return nil, nil, fmt.Errorf("more than %d bytes: this is no %s", maxFileSize, kind)
+	}
+	var warnings []string
+	if secondDocument(data) {
+		warnings = append(warnings, "only the first YAML document is read")
+	}
+	if _, err := kyaml.YAMLToJSONStrict(data); err != nil {
+		if _, lenient := kyaml.YAMLToJSON(data); lenient != nil {
+			return nil, nil, errors.New("neither YAML nor JSON: " + oneLine(lenient))
+		}
+		warnings = append(warnings, "a field is given twice: "+oneLine(err))
+	}
+	text, err := kyaml.YAMLToJSON(data)
+	if err != nil {
+		return nil, nil, errors.New("neither YAML nor JSON: " + oneLine(err))
+	}
+	var tree any
+	if err := json.Unmarshal(text, &tree); err != nil {
+		return nil, nil, errors.New("neither YAML nor JSON: " + oneLine(err))
+	}
+	fields, ok := tree.(map[string]any)
+	if !ok {
+		return nil, nil, fmt.Errorf("want an object of kind %s", kind)
+	}
+	if err := checkKind(fields); err != nil {
+		return nil, nil, err
+	}
+	object := new(v1alpha1.KubeProxyConfiguration)
+	strict, err := kjson.UnmarshalStrict(text, object)
+	if err != nil {
+		return nil, nil, culprit("", fields, func(t any) error {
+			part, err := json.Marshal(t)
+			if err != nil {
+				return err
+			}
+			return kjson.UnmarshalCaseSensitivePreserveInts(part, new(v1alpha1.KubeProxyConfiguration))
+		})
+	}
+	for _, e := range strict {
+		path := e.Error()
+		if field, ok := errors.AsType[kjson.FieldError](e); ok {
+			path = field.FieldPath()
+		}
+		warnings = append(warnings, path+": unknown field, ignored")
+	}
+	return object, warnings, nil
+}
+
+func checkKind(fields map[string]any) error {
+	version := v1alpha1.SchemeGroupVersion.String()
+	if k := fields["kind"]; k != kind {
+		hint := ""
+		if k == "ConfigMap" {
+			hint = " (the text under its key config.conf)"
+		}
+		return fmt.Errorf("kind: %v: want %s%s", k, kind, hint)
+	}
+	if v := fields["apiVersion"]; v != version {
+		return fmt.Errorf("apiVersion: %v: want %s", v, version)
+	}
+	return nil
+}
+
+// culprit finds the field that cannot be decoded, by decoding each on its own: the
+// decoders' errors name types of Go, and those of durations no field at all.
+func culprit(path string, fields map[string]any, decode func(any) error) error {
+	for _, key := range slices.Sorted(maps.Keys(fields)) {
+		within := func(v any) error { return decode(map[string]any{key: v}) }
+		err := within(fields[key])
+		if err == nil {
+			continue
+		}
+		at := strings.TrimPrefix(path+"."+key, ".")
+		// {} is an object where there should be none.
+		if inner, ok := fields[key].(map[string]any); ok && within(map[string]any{}) == nil {
+			return culprit(at, inner, within)
+		}
+		return fmt.Errorf("%s: %s", at, wrongType(err))
+	}
+	return fmt.Errorf("%s: cannot be decoded", path)
+}
+
+// wrongType words a decoder's error without types of Go.
+func wrongType(err error) string {
+	typed, ok := errors.AsType[*json.UnmarshalTypeError](err)
+	if !ok {
+		return oneLine(err)
+	}
+	want := typed.Type.String()
+	switch typed.Type.Kind().String() {
+	case "bool":
+		want = "true or false"
+	case "string":
+		want = "a string"
+	case "slice":
+		want = "a list"
+	case "struct", "map":
+		want = "an object"
+	case "int32", "uint32", "int64":
+		want = "an integer"
+	case "float32":
+		want = "a number"
+	}
+	return fmt.Sprintf("%s: want %s", typed.Value, want)
+}
+
+// secondDocument tells whether more follows the first YAML document. Whoever reads
+// with sigs.k8s.io/yaml, as kube-proxy does, never sees it.
+func secondDocument(data []byte) bool {
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	var v any
+	if decoder.Decode(&v) != nil {
+		return false
+	}
+	err := decoder.Decode(&v)
+	return !errors.Is(err, io.EOF) && v != nil
+}
+
+func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
