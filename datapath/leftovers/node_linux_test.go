@@ -190,7 +190,7 @@ func kubeProxy(t *testing.T, f family, services int) string {
 		}
 		ports = append(ports, s)
 	}
-	table, _ := decision.NewTable(1, time.Time{}, decision.Node{Name: "node", IPs: []netip.Addr{address(0, 1)}, Detector: decision.Detector{CIDRs: []netip.Prefix{netip.PrefixFrom(address(244, 0), 16)}}}, ports)
+	table := decision.NewTable(1, time.Time{}, decision.Node{Name: "node", IPs: []netip.Addr{address(0, 1)}, Detector: decision.Detector{CIDRs: []netip.Prefix{netip.PrefixFrom(address(244, 0), 16)}}}, ports)
 	family := decision.IPv4
 	if f == ipv6 {
 		family = decision.IPv6
