@@ -33,7 +33,14 @@ type Config struct {
 	// KeepRules leaves the kernel rules in place at the end, as a crash would:
 	// established flows are translated on, new ones to services wait for the next start.
 	KeepRules bool
-	Log       *slog.Logger
+	// SyncPeriod is how often the UDP flows in the kernel are held against the table
+	// even if that did not change; 0: every 30 s.
+	SyncPeriod time.Duration
+	// Alert is told of what an operator has to know, which is also logged; Reconciled of
+	// each pass over the UDP flows. They may be nil.
+	Alert      func(Alert)
+	Reconciled func(f decision.Family, took time.Duration, deleted int)
+	Log        *slog.Logger
 }
 
 // defaultMarks are the bit the kubelet once used for packets to be dropped, and ours

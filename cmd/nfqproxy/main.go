@@ -57,6 +57,6 @@ translation into the kernel's connection table, where the flow stays from then o
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newRunCommand(), newExplainCommand(), newRenderCommand(), newLabCommand())
+	root.AddCommand(newRunCommand(), newExplainCommand(), newRenderCommand(), newLabCommand(), newCleanupCommand())
 	return root
 }

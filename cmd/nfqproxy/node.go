@@ -15,6 +15,7 @@ import (
 // nodeFlags are the flags that say what a node is like, with kube-proxy's names and
 // defaults where it has them.
 type nodeFlags struct {
+	set               *pflag.FlagSet
 	ips               []string
 	zone              string
 	clusterCIDRs      []string
@@ -28,6 +29,7 @@ type nodeFlags struct {
 }
 
 func (f *nodeFlags) add(flags *pflag.FlagSet) {
+	f.set = flags
 	flags.StringSliceVar(&f.ips, "node-ip", nil, "the node's own addresses, one of each family (default: those of its Node object)")
 	flags.StringVar(&f.zone, "zone", "", "the node's zone (default: that of its Node object)")
 	flags.StringSliceVar(&f.clusterCIDRs, "cluster-cidr", nil, "prefixes of all pods, one of each family: ClusterIP traffic from elsewhere is masqueraded")
@@ -40,69 +42,95 @@ func (f *nodeFlags) add(flags *pflag.FlagSet) {
 	flags.UintVar(&f.masqueradeBit, "masquerade-bit", 14, "bit of the packet mark that says masquerade")
 }
 
-// config reads the flags. What is wrong is said of flags; that leaves nothing to
-// control.NodeConfig.Validate.
-func (f *nodeFlags) config(name string) (control.NodeConfig, error) {
-	c := control.NodeConfig{
-		Name: name, Zone: f.zone,
-		Mode: control.DetectLocalMode(f.mode), Bridge: f.bridge, InterfacePrefix: f.interfacePrefix,
-		LocalhostNodePorts: f.localhost, MasqueradeAll: f.masqueradeAll,
-	}
-	if f.masqueradeBit > 31 {
-		return c, fmt.Errorf("--masquerade-bit %d: packet marks have bits 0 to 31", f.masqueradeBit)
-	}
-	c.MasqueradeMark = 1 << f.masqueradeBit
-	if err := f.checkMode(); err != nil {
-		return c, err
-	}
-	for _, s := range f.ips {
-		a, err := netip.ParseAddr(s)
-		if err != nil || a.Zone() != "" {
-			return c, fmt.Errorf("--node-ip: %q is not an address", s)
+// apply puts the flags that were given into a configuration. What is wrong is said
+// of flags; that leaves nothing to control.NodeConfig.Validate.
+func (f *nodeFlags) apply(c *control.NodeConfig) error {
+	given := f.set.Changed
+	if given("masquerade-bit") {
+		if f.masqueradeBit > 31 {
+			return fmt.Errorf("--masquerade-bit %d: packet marks have bits 0 to 31", f.masqueradeBit)
 		}
-		c.IPs = append(c.IPs, a.Unmap())
+		c.MasqueradeMark = 1 << f.masqueradeBit
 	}
-	if f, ok := twice(c.IPs); ok {
-		return c, fmt.Errorf("--node-ip: %s address given twice: a node has one of each family", f)
+	if given("zone") {
+		c.Zone = f.zone
 	}
-	var err error
-	if c.ClusterCIDRs, err = parsePrefixes("--cluster-cidr", f.clusterCIDRs); err != nil {
-		return c, err
+	if given("localhost-nodeports") {
+		c.LocalhostNodePorts = f.localhost
 	}
-	var families []netip.Addr
-	for _, p := range c.ClusterCIDRs {
-		families = append(families, p.Addr())
+	if given("masquerade-all") {
+		c.MasqueradeAll = f.masqueradeAll
 	}
-	if f, ok := twice(families); ok {
-		return c, fmt.Errorf("--cluster-cidr: %s prefix given twice: there is one of each family", f)
-	}
-	if slices.Contains(f.nodePortAddresses, "primary") {
-		if len(f.nodePortAddresses) > 1 {
-			return c, errors.New("--nodeport-addresses: primary stands alone")
+	if given("node-ip") {
+		c.IPs = nil
+		for _, s := range f.ips {
+			a, err := netip.ParseAddr(s)
+			if err != nil || a.Zone() != "" {
+				return fmt.Errorf("--node-ip: %q is not an address", s)
+			}
+			c.IPs = append(c.IPs, a.Unmap())
 		}
-		c.PrimaryNodePorts = true
-		return c, nil
+		if f, ok := twice(c.IPs); ok {
+			return fmt.Errorf("--node-ip: %s address given twice: a node has one of each family", f)
+		}
 	}
-	c.NodePortAddresses, err = parsePrefixes("--nodeport-addresses", f.nodePortAddresses)
-	return c, err
+	if given("cluster-cidr") {
+		var err error
+		if c.ClusterCIDRs, err = parsePrefixes("--cluster-cidr", f.clusterCIDRs); err != nil {
+			return err
+		}
+		var families []netip.Addr
+		for _, p := range c.ClusterCIDRs {
+			families = append(families, p.Addr())
+		}
+		if f, ok := twice(families); ok {
+			return fmt.Errorf("--cluster-cidr: %s prefix given twice: there is one of each family", f)
+		}
+	}
+	return errors.Join(f.applyMode(c), f.applyNodePorts(c))
 }
 
-func (f *nodeFlags) checkMode() error {
-	switch mode := control.DetectLocalMode(f.mode); mode {
-	case control.ClusterCIDR, control.NodeCIDR:
+func (f *nodeFlags) applyMode(c *control.NodeConfig) error {
+	if f.set.Changed("detect-local-mode") {
+		c.Mode = control.DetectLocalMode(f.mode)
+	}
+	if f.set.Changed("pod-bridge-interface") {
+		c.Bridge = f.bridge
+	}
+	if f.set.Changed("pod-interface-name-prefix") {
+		c.InterfacePrefix = f.interfacePrefix
+	}
+	switch c.Mode {
+	case "", control.ClusterCIDR, control.NodeCIDR:
 		return nil
 	case control.BridgeInterface:
-		if f.bridge == "" {
-			return fmt.Errorf("--detect-local-mode %s needs --pod-bridge-interface", mode)
+		if c.Bridge == "" {
+			return fmt.Errorf("--detect-local-mode %s needs --pod-bridge-interface", c.Mode)
 		}
 		return nil
 	case control.InterfaceNamePrefix:
-		if f.interfacePrefix == "" {
-			return fmt.Errorf("--detect-local-mode %s needs --pod-interface-name-prefix", mode)
+		if c.InterfacePrefix == "" {
+			return fmt.Errorf("--detect-local-mode %s needs --pod-interface-name-prefix", c.Mode)
 		}
 		return nil
 	}
-	return fmt.Errorf("--detect-local-mode %q: want %s, %s, %s or %s", f.mode, control.ClusterCIDR, control.NodeCIDR, control.BridgeInterface, control.InterfaceNamePrefix)
+	return fmt.Errorf("--detect-local-mode %q: want %s, %s, %s or %s", c.Mode, control.ClusterCIDR, control.NodeCIDR, control.BridgeInterface, control.InterfaceNamePrefix)
+}
+
+func (f *nodeFlags) applyNodePorts(c *control.NodeConfig) (err error) {
+	if !f.set.Changed("nodeport-addresses") {
+		return nil
+	}
+	c.PrimaryNodePorts, c.NodePortAddresses = false, nil
+	if !slices.Contains(f.nodePortAddresses, "primary") {
+		c.NodePortAddresses, err = parsePrefixes("--nodeport-addresses", f.nodePortAddresses)
+		return err
+	}
+	if len(f.nodePortAddresses) > 1 {
+		return errors.New("--nodeport-addresses: primary stands alone")
+	}
+	c.PrimaryNodePorts = true
+	return nil
 }
 
 // twice finds a family of which there is more than one address.

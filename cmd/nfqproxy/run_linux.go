@@ -6,84 +6,96 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net/netip"
 	"os"
-	"runtime"
+	"strconv"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
+	"k8s.io/klog/v2"
 
-	"github.com/nfqproxy/nfqproxy/control"
 	"github.com/nfqproxy/nfqproxy/datapath"
-	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
-	"github.com/nfqproxy/nfqproxy/datapath/hostnet"
 )
 
 // runFlags are the flags of nfqproxy run.
 type runFlags struct {
-	objects      []string
-	name         string
-	node         nodeFlags
-	firstQueue   uint16
-	queues       uint16
-	seed         uint64
-	flowLog      string
-	flowLogSteps bool
-	keepRules    bool
-	readyFD      int
-	verbose      bool
+	objects       []string
+	config        configFlags
+	master        string
+	firstQueue    uint16
+	queues        uint16
+	seed          uint64
+	flowLog       string
+	flowLogSteps  bool
+	keepRules     bool
+	takeover      bool
+	writeConfigTo string
+	readyFD       int
 }
 
 func newRunCommand() *cobra.Command {
 	var f runFlags
 	cmd := &cobra.Command{
-		Use:   "run --objects PATH...",
+		Use:   "run [--kubeconfig FILE | --objects PATH...]",
 		Short: "Serve as the service proxy of this node",
 		Long: `Serve as the service proxy of this node until SIGTERM or SIGINT. The Services and
-EndpointSlices come from manifests, which are watched: changes apply at once, and
-a faulty change leaves the last good state in force. CAP_NET_ADMIN is needed.`,
-		Example: `  nfqproxy run --objects ./manifests --cluster-cidr 10.244.0.0/16 --flow-log -`,
-		Args:    cobra.NoArgs,
+EndpointSlices come from the API server or, with --objects, from manifests, which are
+watched. Changes apply at once; while the API server is away, or a manifest is faulty, the
+last good state stays in force. CAP_NET_ADMIN is needed.`,
+		Example: `  nfqproxy run --kubeconfig /etc/nfqproxy/kubeconfig --cluster-cidr 10.244.0.0/16
+  nfqproxy run --config /var/lib/kube-proxy/config.conf --takeover
+  nfqproxy run --objects ./manifests --cluster-cidr 10.244.0.0/16 --flow-log -`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), cmd.Flags().Changed("seed"))
 		},
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringArrayVar(&f.objects, "objects", nil, "file or directory with Services, EndpointSlices and Nodes (YAML or JSON); may be repeated")
-	flags.StringVar(&f.name, "hostname-override", "", "name of this node (default: the host name)")
-	f.node.add(flags)
+	flags.StringArrayVar(&f.objects, "objects", nil, "file or directory with Services, EndpointSlices and Nodes (YAML or JSON), instead of an API server; may be repeated")
+	f.config.add(flags)
+	flags.StringVar(&f.master, "master", "", "URL of the API server, instead of the kubeconfig's")
+	flags.BoolVar(&f.takeover, "takeover", false, "remove what kube-proxy left in the kernel (chains KUBE-*, tables kube-proxy) once our own rules are in place")
 	flags.Uint16Var(&f.firstQueue, "queue-num", 100, "number of the first netfilter queue")
-	flags.Uint16Var(&f.queues, "queues", uint16(min(runtime.NumCPU(), 8)), "how many netfilter queues; packets spread over them by CPU")
+	flags.Uint16Var(&f.queues, "queues", defaultQueues(), "how many netfilter queues; packets spread over them by CPU")
 	flags.Uint64Var(&f.seed, "seed", 0, "makes the choices reproducible: the same flows in the same order get the same endpoints (default: random)")
 	flags.StringVar(&f.flowLog, "flow-log", "", "write one line of JSON for each decided flow to this file; - for standard output")
 	flags.BoolVar(&f.flowLogSteps, "flow-log-steps", false, "with the walk through kube-proxy's chains in each line")
 	flags.BoolVar(&f.keepRules, "keep-rules-on-exit", false, "leave the kernel rules in place: established flows are translated on, new ones to services wait for the next start")
+	flags.StringVar(&f.writeConfigTo, "write-config-to", "", "write the configuration, as file and flags make it, to this file in the form of kube-proxy's, and end")
 	flags.IntVar(&f.readyFD, "ready-fd", -1, `write "ready" to this file descriptor when new flows are served`)
 	_ = flags.MarkHidden("ready-fd")
-	flags.BoolVarP(&f.verbose, "verbose", "v", false, "log each new service table")
-	_ = cmd.MarkFlagRequired("objects")
 	return cmd
 }
 
 // run checks the flags and serves.
 func (f *runFlags) run(ctx context.Context, stdout, stderr io.Writer, seeded bool) (err error) {
-	level := slog.LevelInfo
-	if f.verbose {
-		level = slog.LevelDebug
-	}
-	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
-	node, err := f.nodeConfig()
+	cfg, oomScore, warnings, err := f.config.load(len(f.objects) > 0)
 	if err != nil {
 		return err
+	}
+	if f.writeConfigTo != "" {
+		text, err := cfg.Marshal()
+		if err != nil {
+			return fmt.Errorf("--write-config-to: %w", err)
+		}
+		return wrap("--write-config-to", os.WriteFile(f.writeConfigTo, text, 0o644))
 	}
 	if f.queues == 0 || int(f.firstQueue)+int(f.queues) > 1<<16 {
 		return fmt.Errorf("--queues %d from --queue-num %d: there must be at least one queue, and none above 65535", f.queues, f.firstQueue)
 	}
-	cfg := datapath.Config{FirstQueue: f.firstQueue, Queues: f.queues, Steps: f.flowLogSteps, KeepRules: f.keepRules}
+	log := newLogger(stderr, cfg.LogFormat, cfg.Verbosity)
+	for _, w := range warnings {
+		log.Warn("--config "+f.config.file+": "+w, "honoured", false)
+	}
+	if oomScore != nil {
+		if err := os.WriteFile("/proc/self/oom_score_adj", []byte(strconv.Itoa(*oomScore)), 0); err != nil {
+			log.Warn("cannot set oom_score_adj: the kernel may end this process when memory runs out", "error", err)
+		}
+	}
+	p := &proxy{cfg: cfg, flags: f, log: log}
+	p.engineConfig = datapath.Config{FirstQueue: f.firstQueue, Queues: f.queues, Steps: f.flowLogSteps, KeepRules: f.keepRules, SyncPeriod: cfg.SyncPeriod, Log: log}
 	if seeded {
-		cfg.Seed = &f.seed
+		p.engineConfig.Seed = &f.seed
 	}
 	if f.flowLog != "" {
 		w := stdout
@@ -99,20 +111,28 @@ func (f *runFlags) run(ctx context.Context, stdout, stderr io.Writer, seeded boo
 			log.Warn("the flow log cannot be written; no more records from here on", "error", err)
 		})
 		defer func() { err = errors.Join(err, wrap("--flow-log", flowLog.Close())) }()
-		cfg.Sink = flowLog
+		p.engineConfig.Sink = flowLog
 	}
-	return f.serve(ctx, node, cfg, log)
+	return p.serve(ctx)
 }
 
-func (f *runFlags) nodeConfig() (control.NodeConfig, error) {
-	name := f.name
-	if name == "" {
-		var err error
-		if name, err = os.Hostname(); err != nil {
-			return control.NodeConfig{}, fmt.Errorf("the host has no name (%w): give --hostname-override", err)
-		}
+// newLogger makes the log of ours and, for what client-go has to say, klog's.
+func newLogger(w io.Writer, format string, verbosity int) *slog.Logger {
+	options := &slog.HandlerOptions{Level: slog.LevelInfo}
+	if verbosity >= 2 {
+		options.Level = slog.LevelDebug
 	}
-	return f.node.config(name)
+	var handler slog.Handler = slog.NewTextHandler(w, options)
+	if format == "json" {
+		handler = slog.NewJSONHandler(w, options)
+	}
+	log := slog.New(handler)
+	if verbosity >= 4 {
+		klog.SetSlogLogger(log)
+	} else {
+		klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // whatever matters we say ourselves
+	}
+	return log
 }
 
 func wrap(what string, err error) error {
@@ -120,76 +140,6 @@ func wrap(what string, err error) error {
 		return nil
 	}
 	return fmt.Errorf("%s: %w", what, err)
-}
-
-// serve wires the parts together: objects and addresses -> controller -> tables ->
-// datapath. If any of them ends, all do.
-func (f *runFlags) serve(ctx context.Context, node control.NodeConfig, cfg datapath.Config, log *slog.Logger) error {
-	// Before anything else: the most likely thing to be missing.
-	if _, err := datapath.Preflight(); err != nil {
-		return err
-	}
-	host, err := hostnet.Open()
-	if err != nil {
-		return err
-	}
-	group, ctx := errgroup.WithContext(ctx)
-	tables := make(chan *decision.Table)
-	controller, err := control.New(control.Config{
-		Node:    node,
-		Objects: control.Manifests(f.objects...),
-		Addresses: func(ctx context.Context, publish func([]netip.Addr)) error {
-			stop := context.AfterFunc(ctx, func() { _ = host.Close() })
-			defer stop()
-			if err := host.Watch(publish); ctx.Err() == nil {
-				return err
-			}
-			return nil
-		},
-		Publish: func(t *decision.Table) {
-			select {
-			case tables <- t:
-			case <-ctx.Done():
-			}
-		},
-		Logger: log,
-	})
-	if err != nil {
-		return errors.Join(err, host.Close())
-	}
-	group.Go(func() error { return controller.Run(ctx) })
-	group.Go(func() error {
-		var first *decision.Table
-		select {
-		case first = <-tables:
-		case <-ctx.Done():
-			return nil
-		}
-		cfg.Log = log
-		engine, err := datapath.Open(cfg, host, first)
-		if err != nil {
-			return err
-		}
-		group.Go(func() error {
-			for {
-				select {
-				case t := <-tables:
-					engine.Apply(t)
-					log.Debug("new service table", "generation", t.Generation(), "services", t.ServiceCount())
-				case <-ctx.Done():
-					return nil
-				}
-			}
-		})
-		log.Info("serving", "node", node.Name, "services", first.ServiceCount(), "queue", cfg.FirstQueue, "queues", cfg.Queues)
-		if err := f.ready(); err != nil {
-			log.Warn("cannot tell that the proxy is ready", "error", err)
-		}
-		err = engine.Run(ctx)
-		log.Info("stopped", "flows", engine.Stats())
-		return err
-	})
-	return group.Wait()
 }
 
 // ready tells whoever started the process.

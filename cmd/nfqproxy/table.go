@@ -11,6 +11,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/proxyconfig"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
@@ -42,8 +43,9 @@ func (f *tableFlags) load(stderr io.Writer) (*decision.Table, *manifest.Objects,
 	if err != nil {
 		return nil, nil, err
 	}
-	config, err := f.node.config(name)
-	if err != nil {
+	config := proxyconfig.Default().Node
+	config.Name = name
+	if err := f.node.apply(&config); err != nil {
 		return nil, nil, err
 	}
 	table, warnings := control.Table(objects, config)

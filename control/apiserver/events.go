@@ -2,8 +2,11 @@ package apiserver
 
 import (
 	"context"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -15,8 +18,10 @@ const component = "nfqproxy"
 
 // Recorder writes Kubernetes events: what kubectl shows an operator of the node or of a
 // Service. It never blocks, and repeats of an event are counted in one. Its methods are
-// safe for concurrent use.
+// safe for concurrent use. A nil Recorder
+// writes nothing.
 type Recorder struct {
+	client      kubernetes.Interface
 	broadcaster events.EventBroadcaster
 	recorder    events.EventRecorder
 	node        *corev1.ObjectReference
@@ -30,6 +35,7 @@ func NewRecorder(ctx context.Context, client kubernetes.Interface, node string) 
 		return nil, err
 	}
 	return &Recorder{
+		client:      client,
 		broadcaster: b,
 		recorder:    b.NewRecorder(scheme.Scheme, component),
 		// As the kubelet and kube-proxy do: its name for the UID, so that kubectl describe
@@ -40,21 +46,51 @@ func NewRecorder(ctx context.Context, client kubernetes.Interface, node string) 
 
 // Node tells of the node: reason is one word for programs, text a sentence for people.
 func (r *Recorder) Node(warning bool, reason, text string) {
-	r.recorder.Eventf(r.node, nil, eventType(warning), reason, "Proxy", "%s", text)
+	if r == nil {
+		return
+	}
+	kind := corev1.EventTypeNormal
+	if warning {
+		kind = corev1.EventTypeWarning
+	}
+	r.recorder.Eventf(r.node, nil, kind, reason, action, "%s", text)
 }
 
 // Service warns of a Service.
 func (r *Recorder) Service(namespace, name, reason, text string) {
+	if r == nil {
+		return
+	}
 	regarding := &corev1.ObjectReference{APIVersion: "v1", Kind: "Service", Namespace: namespace, Name: name}
-	r.recorder.Eventf(regarding, r.node, corev1.EventTypeWarning, reason, "Proxy", "%s", text)
+	r.recorder.Eventf(regarding, r.node, corev1.EventTypeWarning, reason, action, "%s", text)
 }
 
-func eventType(warning bool) string {
-	if warning {
-		return corev1.EventTypeWarning
+// NodeNow warns of the node before the process ends: it waits until that is written, at
+// most some seconds.
+func (r *Recorder) NodeNow(reason, text string) {
+	if r == nil {
+		return
 	}
-	return corev1.EventTypeNormal
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	now := metav1.NowMicro()
+	// The log has it, too, if this fails.
+	_, _ = r.client.EventsV1().Events(metav1.NamespaceDefault).Create(ctx, &eventsv1.Event{
+		ObjectMeta:          metav1.ObjectMeta{GenerateName: r.node.Name + ".", Namespace: metav1.NamespaceDefault},
+		EventTime:           now,
+		ReportingController: component, ReportingInstance: component + "-" + r.node.Name,
+		Action: action, Reason: reason, Type: corev1.EventTypeWarning, Regarding: *r.node, Note: text[:min(len(text), maxNote)],
+	}, metav1.CreateOptions{})
 }
+
+const (
+	action  = "Proxy"
+	maxNote = 1024 // of events.k8s.io/v1
+)
 
 // Close lets go of the Recorder; what is on its way is written first.
-func (r *Recorder) Close() { r.broadcaster.Shutdown() }
+func (r *Recorder) Close() {
+	if r != nil {
+		r.broadcaster.Shutdown()
+	}
+}

@@ -35,12 +35,12 @@ func setDefaults(c *v1alpha1.KubeProxyConfiguration) {
 	c.HealthzBindAddress = withPort(c.HealthzBindAddress, every, healthzPort)
 	c.MetricsBindAddress = withPort(c.MetricsBindAddress, loopback, metricsPort)
 
+	// The least time between two syncs is 1 s by default in kube-proxy, whose syncs have
+	// work in proportion to the cluster. Here it is none unless one is asked for.
 	orElse(&c.Mode, modeIPTables)
 	orElse(&c.IPTables.SyncPeriod.Duration, 30*time.Second)
-	orElse(&c.IPTables.MinSyncPeriod.Duration, time.Second)
 	orElse(&c.NFTables.SyncPeriod.Duration, 30*time.Second)
-	orElse(&c.NFTables.MinSyncPeriod.Duration, time.Second)
-	orElse(&c.IPVS.SyncPeriod.Duration, 30*time.Second) // and no least time
+	orElse(&c.IPVS.SyncPeriod.Duration, 30*time.Second)
 	c.IPTables.MasqueradeBit = orPointer(c.IPTables.MasqueradeBit, 14)
 	c.NFTables.MasqueradeBit = orPointer(c.NFTables.MasqueradeBit, 14)
 	c.IPTables.LocalhostNodePorts = orPointer(c.IPTables.LocalhostNodePorts, true)

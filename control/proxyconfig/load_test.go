@@ -74,7 +74,6 @@ func TestDefaults(t *testing.T) {
 		ContentType:        "application/vnd.kubernetes.protobuf",
 		ConfigSyncPeriod:   15 * time.Minute,
 		SyncPeriod:         30 * time.Second,
-		MinSyncPeriod:      time.Second,
 		HealthzBindAddress: "0.0.0.0:10256",
 		MetricsBindAddress: "127.0.0.1:10249",
 		OOMScoreAdj:        -999,

@@ -54,8 +54,8 @@ func (c Config) Marshal() ([]byte, error) {
 		MasqueradeAll:      n.MasqueradeAll,
 		LocalhostNodePorts: &n.LocalhostNodePorts,
 		SyncPeriod:         period(c.SyncPeriod),
-		// Zero would be read as "left open"; this is as good as zero.
-		MinSyncPeriod: period(max(c.MinSyncPeriod, time.Nanosecond)),
+		// Zero is "left open" to kube-proxy, which then takes a second.
+		MinSyncPeriod: period(c.MinSyncPeriod),
 	}
 	object.ClientConnection.Kubeconfig = c.Kubeconfig
 	object.ClientConnection.QPS = c.QPS

@@ -280,6 +280,24 @@ func (r *Ruleset) Remove() error {
 	return errors.Join(err, r.Close())
 }
 
+// Cleanup removes the table that an earlier run left in the calling thread's network
+// namespace, and says whether there was one.
+func Cleanup() (removed bool, err error) {
+	conn, err := nftables.New(nftables.AsLasting())
+	if err != nil {
+		return false, fmt.Errorf("open nftables: %w", err)
+	}
+	defer conn.CloseLasting() //nolint:errcheck // everything is said by Flush
+	conn.DelTable(&nftables.Table{Name: TableName, Family: nftables.TableFamilyINet})
+	switch err := conn.Flush(); {
+	case errors.Is(err, unix.ENOENT):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("remove nftables table inet %s: %w", TableName, err)
+	}
+	return true, nil
+}
+
 // Close leaves the table in the kernel.
 func (r *Ruleset) Close() error {
 	var err error

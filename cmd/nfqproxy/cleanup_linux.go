@@ -1,0 +1,77 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nfqproxy/nfqproxy/datapath"
+	"github.com/nfqproxy/nfqproxy/datapath/leftovers"
+)
+
+// takeover is the end of kube-proxy's part on this node.
+type takeover struct {
+	found *leftovers.Leftovers // nil: nothing is to be removed
+}
+
+// look says what kube-proxy left and, if it is wanted, what will be removed of it.
+func (t *takeover) look(wanted bool, log *slog.Logger) error {
+	found, err := leftovers.Find()
+	if err != nil {
+		if wanted {
+			return fmt.Errorf("--takeover: %w", err)
+		}
+		log.Debug("cannot tell whether kube-proxy left something", "error", err)
+		return nil
+	}
+	switch {
+	case wanted:
+		for _, line := range found.Lines() {
+			log.Info("takeover: will remove " + line)
+		}
+		for _, line := range found.Notes() {
+			log.Warn("takeover: " + line)
+		}
+		t.found = found
+	case !found.Empty():
+		log.Warn("kube-proxy's rules are still in the kernel: new flows are decided by us before they count, but packets pass them for nothing; --takeover removes them", "tables", len(found.Lines()))
+	}
+	return nil
+}
+
+// finish removes what was found, now that our own rules are in place.
+func (t *takeover) finish(log *slog.Logger) error {
+	if t.found == nil || t.found.Empty() {
+		return nil
+	}
+	if err := t.found.Remove(); err != nil {
+		return err
+	}
+	log.Info("takeover: what kube-proxy left is removed; if it appears again, kube-proxy still runs on this node")
+	return nil
+}
+
+func newCleanupCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "cleanup",
+		Short: "Remove everything that nfqproxy left in this node's kernel",
+		Long: `Remove the kernel rules that nfqproxy left, as it does after a crash and with
+--keep-rules-on-exit. Connections that it translated go on, for the kernel's connection
+table remembers them, as long as somebody else's rules keep address translation on.
+nfqproxy must not be running.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			removed, err := datapath.Cleanup()
+			if err != nil {
+				return err
+			}
+			if removed {
+				_, err = fmt.Fprintln(cmd.OutOrStdout(), "removed nftables table inet nfqproxy")
+			} else {
+				_, err = fmt.Fprintln(cmd.OutOrStdout(), "nothing of nfqproxy's is here")
+			}
+			return err
+		},
+	}
+}

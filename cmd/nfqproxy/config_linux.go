@@ -1,0 +1,157 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/nfqproxy/nfqproxy/control/proxyconfig"
+)
+
+// configFlags are the flags that kube-proxy's configuration file has fields for. A flag
+// that is given wins.
+type configFlags struct {
+	set         *pflag.FlagSet
+	file        string
+	node        nodeFlags
+	name        string
+	kubeconfig  string
+	qps         float32
+	burst       int
+	contentType string
+	resync      time.Duration
+	sync        time.Duration
+	minSync     time.Duration
+	healthz     string
+	metrics     string
+	hardFail    bool
+	profiling   bool
+	oomScore    int
+	conntrack   proxyconfig.Conntrack
+	verbosity   int
+	logFormat   string
+}
+
+func (f *configFlags) add(flags *pflag.FlagSet) {
+	d := proxyconfig.Default()
+	f.set = flags
+	flags.StringVar(&f.file, "config", "", "kube-proxy's configuration file (KubeProxyConfiguration, kubeproxy.config.k8s.io/v1alpha1); flags win over it")
+	flags.StringVar(&f.name, "hostname-override", "", "name of this node (default: the host name)")
+	f.node.add(flags)
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "file that says how to reach the API server (default: as a pod of the cluster)")
+	flags.Float32Var(&f.qps, "kube-api-qps", d.QPS, "requests to the API server in a second")
+	flags.IntVar(&f.burst, "kube-api-burst", d.Burst, "and how many of them at once")
+	flags.StringVar(&f.contentType, "kube-api-content-type", d.ContentType, "how objects travel: protobuf or application/json")
+	flags.DurationVar(&f.resync, "config-sync-period", d.ConfigSyncPeriod, "how often the cached objects are gone through again")
+	flags.DurationVar(&f.sync, "sync-period", d.SyncPeriod, "how often UDP flows are held against the table; twice as long may a change wait before /healthz fails")
+	flags.DurationVar(&f.minSync, "min-sync-period", d.MinSyncPeriod, "least time between two service tables; none is needed, for a table costs work in proportion to its change only")
+	flags.StringVar(&f.healthz, "healthz-bind-address", d.HealthzBindAddress, "where /healthz, /livez and /readyz are served; empty: nowhere")
+	flags.StringVar(&f.metrics, "metrics-bind-address", d.MetricsBindAddress, "where /metrics is served; empty: nowhere")
+	flags.BoolVar(&f.hardFail, "bind-address-hard-fail", false, "end if one of these addresses cannot be had, instead of going on and trying again")
+	flags.BoolVar(&f.profiling, "profiling", false, "serve /debug/pprof beside the metrics")
+	flags.IntVar(&f.oomScore, "oom-score-adj", d.OOMScoreAdj, "this process's oom_score_adj (with --objects: left alone)")
+	c := &f.conntrack
+	flags.IntVar(&c.MaxPerCore, "conntrack-max-per-core", d.Conntrack.MaxPerCore, "connections to track for each core; 0 and, with --objects, by default: left alone, as the next")
+	flags.IntVar(&c.Min, "conntrack-min", d.Conntrack.Min, "and at least so many")
+	flags.DurationVar(&c.TCPEstablishedTimeout, "conntrack-tcp-timeout-established", d.Conntrack.TCPEstablishedTimeout, "how long an idle TCP connection is remembered")
+	flags.DurationVar(&c.TCPCloseWaitTimeout, "conntrack-tcp-timeout-close-wait", d.Conntrack.TCPCloseWaitTimeout, "and one in CLOSE_WAIT")
+	flags.DurationVar(&c.UDPTimeout, "conntrack-udp-timeout", d.Conntrack.UDPTimeout, "and a UDP flow without replies")
+	flags.DurationVar(&c.UDPStreamTimeout, "conntrack-udp-timeout-stream", d.Conntrack.UDPStreamTimeout, "and one with")
+	flags.BoolVar(&c.TCPBeLiberal, "conntrack-tcp-be-liberal", false, "let packets outside of the window pass as part of their connection")
+	flags.IntVarP(&f.verbosity, "v", "v", 0, "verbosity; from 2 each new service table is logged, from 4 what client-go does")
+	flags.Lookup("v").NoOptDefVal = "2"
+	flags.StringVar(&f.logFormat, "logging-format", d.LogFormat, "text or json")
+}
+
+// load reads the file, if there is one, and puts the flags on top. With manifests
+// alone the node's kernel settings stay as they are.
+func (f *configFlags) load(manifestsOnly bool) (cfg proxyconfig.Config, oomScore *int, warnings []string, err error) {
+	cfg = proxyconfig.Default()
+	if f.file != "" {
+		if cfg, warnings, err = proxyconfig.Load(f.file); err != nil {
+			return cfg, nil, nil, fmt.Errorf("--config: %w", err)
+		}
+	}
+	if manifestsOnly && f.file == "" {
+		cfg.Conntrack = proxyconfig.Conntrack{}
+	} else {
+		oomScore = &cfg.OOMScoreAdj
+	}
+	if err := f.node.apply(&cfg.Node); err != nil {
+		return cfg, nil, nil, err
+	}
+	f.overlay(&cfg)
+	if f.set.Changed("oom-score-adj") {
+		oomScore = &f.oomScore
+	}
+	if err := check(&cfg); err != nil {
+		return cfg, nil, nil, err
+	}
+	if cfg.Node.Name == "" {
+		if cfg.Node.Name, err = os.Hostname(); err != nil {
+			return cfg, nil, nil, fmt.Errorf("the host has no name (%w): give --hostname-override", err)
+		}
+	}
+	return cfg, oomScore, warnings, nil
+}
+
+// overlay sets what flags were given for.
+func (f *configFlags) overlay(cfg *proxyconfig.Config) {
+	d, c := &cfg.Conntrack, &f.conntrack
+	for name, set := range map[string]func(){
+		"hostname-override":                 func() { cfg.Node.Name = f.name },
+		"kubeconfig":                        func() { cfg.Kubeconfig = f.kubeconfig },
+		"kube-api-qps":                      func() { cfg.QPS = f.qps },
+		"kube-api-burst":                    func() { cfg.Burst = f.burst },
+		"kube-api-content-type":             func() { cfg.ContentType = f.contentType },
+		"config-sync-period":                func() { cfg.ConfigSyncPeriod = f.resync },
+		"sync-period":                       func() { cfg.SyncPeriod = f.sync },
+		"min-sync-period":                   func() { cfg.MinSyncPeriod = f.minSync },
+		"healthz-bind-address":              func() { cfg.HealthzBindAddress = f.healthz },
+		"metrics-bind-address":              func() { cfg.MetricsBindAddress = f.metrics },
+		"bind-address-hard-fail":            func() { cfg.BindAddressHardFail = f.hardFail },
+		"profiling":                         func() { cfg.EnableProfiling = f.profiling },
+		"oom-score-adj":                     func() { cfg.OOMScoreAdj = f.oomScore },
+		"conntrack-max-per-core":            func() { d.MaxPerCore = c.MaxPerCore },
+		"conntrack-min":                     func() { d.Min = c.Min },
+		"conntrack-tcp-timeout-established": func() { d.TCPEstablishedTimeout = c.TCPEstablishedTimeout },
+		"conntrack-tcp-timeout-close-wait":  func() { d.TCPCloseWaitTimeout = c.TCPCloseWaitTimeout },
+		"conntrack-udp-timeout":             func() { d.UDPTimeout = c.UDPTimeout },
+		"conntrack-udp-timeout-stream":      func() { d.UDPStreamTimeout = c.UDPStreamTimeout },
+		"conntrack-tcp-be-liberal":          func() { d.TCPBeLiberal = c.TCPBeLiberal },
+		"v":                                 func() { cfg.Verbosity = f.verbosity },
+		"logging-format":                    func() { cfg.LogFormat = f.logFormat },
+	} {
+		if f.set.Changed(name) {
+			set()
+		}
+	}
+}
+
+// check says what is wrong with values that flags may have set.
+func check(cfg *proxyconfig.Config) error {
+	for name, a := range map[string]string{"healthz-bind-address": cfg.HealthzBindAddress, "metrics-bind-address": cfg.MetricsBindAddress} {
+		if _, err := net.ResolveTCPAddr("tcp", a); a != "" && err != nil {
+			return fmt.Errorf("--%s %q: want IP:port, or nothing: %w", name, a, err)
+		}
+	}
+	switch {
+	case cfg.SyncPeriod <= 0 || cfg.ConfigSyncPeriod <= 0:
+		return errors.New("--sync-period and --config-sync-period: want more than 0")
+	case cfg.MinSyncPeriod < 0 || cfg.MinSyncPeriod > cfg.SyncPeriod:
+		return fmt.Errorf("--min-sync-period %s: want 0 to --sync-period, which is %s", cfg.MinSyncPeriod, cfg.SyncPeriod)
+	case cfg.OOMScoreAdj < -1000 || cfg.OOMScoreAdj > 1000:
+		return fmt.Errorf("--oom-score-adj %d: want -1000 to 1000", cfg.OOMScoreAdj)
+	case cfg.LogFormat != "text" && cfg.LogFormat != "json":
+		return fmt.Errorf("--logging-format %q: want text or json", cfg.LogFormat)
+	}
+	return nil
+}
+
+// defaultQueues is one for each core, within reason.
+func defaultQueues() uint16 { return uint16(min(runtime.NumCPU(), 8)) }

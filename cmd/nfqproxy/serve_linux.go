@@ -1,0 +1,229 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/nfqproxy/nfqproxy/control"
+	"github.com/nfqproxy/nfqproxy/control/apiserver"
+	"github.com/nfqproxy/nfqproxy/control/health"
+	"github.com/nfqproxy/nfqproxy/control/metrics"
+	"github.com/nfqproxy/nfqproxy/control/proxyconfig"
+	"github.com/nfqproxy/nfqproxy/datapath"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/hostnet"
+)
+
+// proxy is the running program. Data flows one way: objects and addresses -> controller
+// -> tables -> datapath, and what became of them -> health and metrics.
+type proxy struct {
+	cfg          proxyconfig.Config
+	flags        *runFlags
+	log          *slog.Logger
+	engineConfig datapath.Config
+
+	group    *errgroup.Group
+	ctx      context.Context
+	client   kubernetes.Interface // nil: the objects come from manifests
+	events   *apiserver.Recorder  // nil, likewise
+	host     *hostnet.Host
+	metrics  *metrics.Metrics
+	health   *health.Proxy
+	checks   *health.ServiceServer
+	engine   *datapath.Engine // nil before the first table
+	table    *decision.Table  // in force
+	takeover takeover
+}
+
+// serve runs until the context ends or a part fails.
+func (p *proxy) serve(ctx context.Context) (err error) {
+	p.group, p.ctx = errgroup.WithContext(ctx)
+	if err := p.connect(); err != nil {
+		return err
+	}
+	defer p.events.Close()
+	// The most likely thing to be missing.
+	if _, err := datapath.Preflight(); err != nil {
+		p.events.NodeNow("KernelFeatureMissing", err.Error())
+		return err
+	}
+	if err := p.takeover.look(p.flags.takeover, p.log); err != nil {
+		return err
+	}
+	p.tune()
+	if p.host, err = hostnet.Open(); err != nil {
+		return err
+	}
+	controller, err := control.New(control.Config{
+		Node: p.cfg.Node, Objects: p.objects(), Addresses: p.addresses,
+		Publish: p.publish, Progress: progress{p}, Warned: p.warned,
+		MinSyncPeriod: p.cfg.MinSyncPeriod, Logger: p.log,
+	})
+	if err != nil {
+		return errors.Join(err, p.host.Close())
+	}
+	p.checks = health.NewServiceServer(health.ServiceServerConfig{Healthy: p.health.Healthy, Report: p.checkFailed, Log: p.log})
+	defer p.checks.Close()
+	p.listen("health", p.cfg.HealthzBindAddress, p.health.Handler())
+	p.listen("metrics", p.cfg.MetricsBindAddress, p.metrics.Handler(metrics.HandlerConfig{Profiling: p.cfg.EnableProfiling, Log: p.log}))
+	p.group.Go(func() error { return controller.Run(p.ctx) })
+	return p.group.Wait()
+}
+
+// connect prepares what the API server is needed for, and the metrics.
+func (p *proxy) connect() error {
+	p.metrics = metrics.New(version)
+	p.health = health.NewProxy(health.ProxyConfig{
+		Timeout: 2 * p.cfg.SyncPeriod, Families: []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}, Answered: p.metrics.Answered,
+	})
+	if len(p.flags.objects) > 0 {
+		return nil
+	}
+	c := apiserver.Connection{
+		Kubeconfig: p.cfg.Kubeconfig, Master: p.flags.master, QPS: p.cfg.QPS, Burst: p.cfg.Burst,
+		ContentType: p.cfg.ContentType, AcceptContentTypes: p.cfg.AcceptContentTypes, UserAgent: "nfqproxy/" + version,
+	}
+	var err error
+	if p.client, err = c.Connect(p.log); err != nil {
+		return err
+	}
+	p.events, err = apiserver.NewRecorder(p.ctx, p.client, p.cfg.Node.Name)
+	return err
+}
+
+// tune sets the kernel's connection tracking as configured.
+func (p *proxy) tune() {
+	changes, err := p.cfg.Conntrack.Apply(proxyconfig.KernelFiles{}, proxyconfig.Cores())
+	for _, c := range changes {
+		p.log.Info("set " + c)
+	}
+	if err != nil {
+		p.log.Warn("connection tracking is not set up as configured", "error", err)
+	}
+}
+
+// listen serves one of our own addresses, if it is wanted.
+func (p *proxy) listen(name, address string, handler http.Handler) {
+	if address == "" {
+		return
+	}
+	s := &health.HTTPServer{Name: name, Address: address, Handler: handler, HardFail: p.cfg.BindAddressHardFail, Log: p.log}
+	p.group.Go(func() error { return s.Run(p.ctx) })
+}
+
+// objects is where Services and EndpointSlices come from.
+func (p *proxy) objects() control.Source {
+	if p.client == nil {
+		return control.Manifests(p.flags.objects...)
+	}
+	p.health.WaitingFor("the API server")
+	return apiserver.New(apiserver.Config{
+		Client: p.client, Node: p.cfg.Node.Name,
+		NeedNodeIPs: len(p.cfg.Node.IPs) == 0, NeedPodCIDRs: p.cfg.Node.Mode == control.NodeCIDR,
+		ResyncPeriod: p.cfg.ConfigSyncPeriod, NodeChanged: p.health.SetNode, Logger: p.log,
+	})
+}
+
+// addresses is where the addresses of the node come from.
+func (p *proxy) addresses(ctx context.Context, publish func([]netip.Addr)) error {
+	stop := context.AfterFunc(ctx, func() { _ = p.host.Close() })
+	defer stop()
+	if err := p.host.Watch(publish); ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+// publish puts a table into force. With the first one the datapath begins.
+func (p *proxy) publish(t *decision.Table) {
+	if p.engine == nil {
+		if err := p.begin(t); err != nil {
+			p.group.Go(func() error { return err })
+			<-p.ctx.Done()
+			return
+		}
+	} else {
+		p.engine.Apply(t)
+		p.log.Debug("new service table", "generation", t.Generation(), "services", t.ServiceCount())
+	}
+	p.checks.SetAddresses(health.ListenAddresses(t))
+	p.checks.Update(health.Changes(t, p.table))
+	p.table = t
+}
+
+// begin opens the datapath.
+func (p *proxy) begin(t *decision.Table) error {
+	p.engineConfig.Alert = p.alert
+	p.engineConfig.Reconciled = p.metrics.Reconciled
+	engine, err := datapath.Open(p.engineConfig, p.host, t)
+	if err != nil {
+		return err
+	}
+	p.engine = engine
+	p.metrics.ReadStats(engine.Stats)
+	p.group.Go(func() error {
+		err := engine.Run(p.ctx)
+		p.log.Info("stopped", "flows", engine.Stats())
+		return err
+	})
+	if err := p.takeover.finish(p.log); err != nil {
+		p.log.Error("what kube-proxy left could not be removed; flows are decided by us all the same", "error", err)
+	}
+	p.log.Info("serving", "node", p.cfg.Node.Name, "services", t.ServiceCount(), "queue", p.engineConfig.FirstQueue, "queues", p.engineConfig.Queues)
+	p.events.Node(false, "Starting", "nfqproxy "+version+" serves")
+	if err := p.flags.ready(); err != nil {
+		p.log.Warn("cannot tell that the proxy is ready", "error", err)
+	}
+	return nil
+}
+
+// alert passes on what the datapath has to say to an operator. It has logged it.
+func (p *proxy) alert(a datapath.Alert) { p.events.Node(!a.Over, a.Reason, a.Text) }
+
+// warned passes on a warning that the controller has logged.
+func (p *proxy) warned(w control.Warning) {
+	if w.Service == (decision.ServiceName{}) {
+		p.events.Node(true, "NodeUnclear", w.Text)
+		return
+	}
+	p.events.Service(w.Service.Namespace, w.Service.Name, "ServiceUnusable", w.Text)
+}
+
+// checkFailed tells of a health check node port that cannot be served.
+func (p *proxy) checkFailed(service types.NamespacedName, address netip.AddrPort, err error) {
+	if err == nil {
+		p.log.Info("the health check node port is served now", "service", service, "address", address)
+		return
+	}
+	p.log.Error("the health check node port cannot be served", "service", service, "address", address, "error", err)
+	p.events.Service(service.Namespace, service.Name, "FailedToStartServiceHealthcheck", "node "+p.cfg.Node.Name+" cannot serve health check node port "+address.String()+": "+err.Error())
+}
+
+// progress tells health and metrics how changes come into force.
+type progress struct{ *proxy }
+
+func (p progress) Queued(services, slices int) {
+	p.health.Queued()
+	p.metrics.Queued(services, slices)
+}
+
+func (p progress) Taken() { p.health.Taken() }
+
+func (p progress) Updated(s control.Sync) {
+	if p.table != s.Table {
+		return // it could not be put into force
+	}
+	p.health.Updated()
+	p.metrics.Applied(metrics.Sync{
+		Table: s.Table, Duration: time.Since(s.Began), Services: s.Services, EndpointSlices: s.EndpointSlices, Triggers: s.Triggers,
+	})
+}

@@ -1,0 +1,46 @@
+package health
+
+import (
+	"net/netip"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// Changes is what [ServiceServer.Update] takes to follow a table that followed another
+// one; nil: there was none.
+func Changes(t, since *decision.Table) map[types.NamespacedName]*Service {
+	changes := make(map[types.NamespacedName]*Service)
+	t.ChangedServices(since, func(name decision.ServiceName, before, after []*decision.ServicePort) {
+		if service := serviceOf(after); service != nil || serviceOf(before) != nil {
+			changes[types.NamespacedName(name)] = service
+		}
+	})
+	return changes
+}
+
+// serviceOf sums up the service ports of a Service; nil: load balancers may not ask
+// about it.
+func serviceOf(ports []*decision.ServicePort) *Service {
+	var service *Service
+	addresses := make(map[netip.Addr]bool)
+	for _, p := range ports {
+		if p.HealthCheckNodePort == 0 {
+			continue
+		}
+		if service == nil {
+			service = &Service{Port: p.HealthCheckNodePort, LocalEndpoints: make(map[decision.Family]int)}
+		}
+		service.LocalEndpoints[p.Family] += 0 // there is an entry even without endpoints
+		for i := range p.Endpoints {
+			e := &p.Endpoints[i]
+			a := e.AddrPort.Addr()
+			if e.Local && e.Ready && decision.FamilyOf(a) == p.Family && !addresses[a] {
+				addresses[a] = true
+				service.LocalEndpoints[p.Family]++
+			}
+		}
+	}
+	return service
+}

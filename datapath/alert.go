@@ -1,0 +1,39 @@
+package datapath
+
+import "time"
+
+// Alert is what an operator has to know of the datapath.
+type Alert struct {
+	Reason string // one word for programs
+	Text   string // a sentence or two
+	Over   bool   // it is past
+}
+
+// tableWatch tells when the connection table is full, and when it no longer is.
+type tableWatch struct {
+	refused uint64    // entries it took no more of, so far
+	last    time.Time // when that number last grew
+	full    bool
+}
+
+// recovered is how long no entry may have been refused for the table to count as not
+// full.
+const recovered = 10 * time.Second
+
+// look is given the number of refused entries from time to time. It gives nil if there is
+// nothing new.
+func (w *tableWatch) look(now time.Time, refused uint64) *Alert {
+	if refused > w.refused {
+		w.refused, w.last = refused, now
+		if w.full {
+			return nil
+		}
+		w.full = true
+		return &Alert{Reason: "ConntrackFull", Text: "The connection table is full: packets of new flows to services are dropped, and sent again by their senders. Raise net.netfilter.nf_conntrack_max (--conntrack-max-per-core), or find out who opens so many connections."}
+	}
+	if w.full && now.Sub(w.last) >= recovered {
+		w.full = false
+		return &Alert{Reason: "ConntrackRecovered", Text: "The connection table takes new flows again.", Over: true}
+	}
+	return nil
+}
