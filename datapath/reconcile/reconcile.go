@@ -1,0 +1,243 @@
+// Package reconcile removes UDP flows from the kernel's connection tracking that
+// contradict the service table, so that long-lived clients move on: the next datagram
+// of a removed flow is queued and decided anew.
+//
+// It is level-triggered: a pass compares all flows with one table, whatever the
+// change was. As with kube-proxy (release 1.36, pkg/proxy/conntrack) only UDP is
+// concerned: TCP and SCTP connections end by themselves, and are never touched.
+//
+// # Removing a flow
+//
+// A flow has up to two elements in the sets of flows that need no decision (package
+// ruleset), those of its packets and of its replies, and a connection entry. Which
+// packets may come between, and what becomes of them:
+//
+//  1. The elements are removed. From now on its datagrams are queued. The worker finds
+//     the entry and keeps it: the datagram goes where those before it went. If the flow
+//     has not been answered, the kernel may learn its elements again.
+//  2. The entry is removed, only if it is still translated as it was when judged: what
+//     a worker has made anew stays. Workers need not be stopped for this.
+//  3. The elements are removed again, for those learnt since 1. The next datagram is
+//     queued and gets an entry of its own.
+//
+// A datagram that was past the queue at 2 and has not reached connection tracking yet finds no entry. The
+// rules for what slipped by drop it and forget the flow: this one datagram is the
+// most that is lost. Where the service has no endpoints they let it pass untranslated,
+// as if nobody had decided; that entry, unanswered, is removed by the next pass.
+//
+// The same goes for an entry that a worker still makes by the table before: so [Reconciler.Loop]
+// has each pass that follows a change followed by another one.
+package reconcile
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// Connections is the connection tracking table; see [conntrack.Table].
+type Connections interface {
+	Dump(conntrack.Filter, func(*conntrack.State)) error
+	Delete([]conntrack.State, []error)
+}
+
+// Seen are the sets of UDP flows that need no decision; see [ruleset.Seen].
+//
+// [ruleset.Seen]: https://pkg.go.dev/github.com/nfqproxy/nfqproxy/datapath/ruleset#Seen
+type Seen interface {
+	Forget([]conntrack.Tuple) error
+}
+
+// Config says what a Reconciler works with. Connections and Seen have to be set, and
+// are the Reconciler's alone.
+type Config struct {
+	Connections Connections
+	Seen        Seen
+	// Mark is the connection mark of our entries; 0: conntrack.DefaultMark.
+	Mark uint32
+	// Interval is the longest time between two passes of Loop; 0: 30 s, as kube-proxy's
+	// syncPeriod.
+	Interval time.Duration
+	// Gap is the shortest time between two passes of Loop, and that after which a pass
+	// that follows a change is repeated; 0: 1 s, as kube-proxy's minSyncPeriod. It has to be
+	// longer than a worker takes for a batch of packets.
+	Gap time.Duration
+	// Observe, if set, is told of each family's part of each pass, by the goroutine
+	// that runs it: for kube-proxy's conntrack_reconciler metrics, whose label is the
+	// family. err is nil or what [Reconciler.Run] says of this part.
+	Observe func(f decision.Family, r Result, err error)
+}
+
+// Result tells what one pass did.
+type Result struct {
+	// Examined is how many UDP flows there were.
+	Examined int
+	// Deleted is how many of them were removed, by reason.
+	Deleted map[Reason]int
+	// Failed is how many were to be removed and could not be.
+	Failed int
+	// Took is how long it took.
+	Took time.Duration
+}
+
+// Total is how many flows were removed.
+func (r *Result) Total() int {
+	n := 0
+	for _, d := range r.Deleted {
+		n += d
+	}
+	return n
+}
+
+func (r *Result) add(part *Result) {
+	r.Examined += part.Examined
+	r.Failed += part.Failed
+	r.Took += part.Took
+	for why, n := range part.Deleted {
+		r.Deleted[why] += n
+	}
+}
+
+// Reconciler removes flows that contradict the table. Run and Loop must not run at the
+// same time; SetTable may be, at any time.
+type Reconciler struct {
+	cfg     Config
+	table   atomic.Pointer[decision.Table] // the one Loop follows
+	changed chan struct{}                  // it was replaced; holds one token
+
+	// last is that of the pass before; gone are frontends that are not in it, until all
+	// flows have been looked through for them.
+	last *view
+	gone frontends
+
+	stale  []staleFlow
+	states []conntrack.State
+	tuples []conntrack.Tuple
+	errs   []error
+}
+
+type staleFlow struct {
+	state conntrack.State
+	why   Reason
+}
+
+// New makes a Reconciler. It does nothing yet.
+func New(cfg Config) *Reconciler {
+	if cfg.Mark == 0 {
+		cfg.Mark = conntrack.DefaultMark
+	}
+	if cfg.Interval == 0 {
+		cfg.Interval = 30 * time.Second
+	}
+	if cfg.Gap == 0 {
+		cfg.Gap = time.Second
+	}
+	if cfg.Observe == nil {
+		cfg.Observe = func(decision.Family, Result, error) {}
+	}
+	return &Reconciler{cfg: cfg, changed: make(chan struct{}, 1), gone: newFrontends()}
+}
+
+// Run makes one pass by a table, which has to be in force already: what workers decide
+// by an older one meanwhile may be missed. An error says what could not be read or
+// removed; everything else has been done, and a later pass makes up for it.
+func (r *Reconciler) Run(t *decision.Table) (Result, error) {
+	r.look(t)
+	result := Result{Deleted: make(map[Reason]int)}
+	var errs error
+	for _, f := range []decision.Family{decision.IPv4, decision.IPv6} {
+		start := time.Now()
+		part, err := r.reconcile(f)
+		part.Took = time.Since(start)
+		if err != nil {
+			err = fmt.Errorf("reconcile %s flows: %w", f, err)
+		}
+		r.cfg.Observe(f, part, err)
+		result.add(&part)
+		errs = errors.Join(errs, err)
+	}
+	if errs == nil {
+		// Whatever went to them is gone, and nobody makes more: workers' entries carry our mark.
+		r.gone = newFrontends()
+	}
+	return result, errs
+}
+
+// look takes the table for the next pass.
+func (r *Reconciler) look(t *decision.Table) {
+	if r.last != nil && r.last.judgesLike(t) {
+		r.last.table, r.last.services = t, udpServices(t) // and let the older one go
+		return
+	}
+	next := newView(t)
+	if r.last != nil {
+		r.gone.addGone(&r.last.frontends, &next.frontends)
+	}
+	r.last = next
+}
+
+// maxDumps is how often an interrupted dump is tried (kube-proxy's MaxAttemptsEINTR).
+const maxDumps = 5
+
+// reconcile makes the part of a pass that is about one family.
+func (r *Reconciler) reconcile(f decision.Family) (Result, error) {
+	result := Result{Deleted: make(map[Reason]int)}
+	filter := conntrack.Filter{IPv6: f == decision.IPv6, Protocol: uint8(decision.UDP)}
+	var err error
+	for range maxDumps {
+		result.Examined, r.stale = 0, r.stale[:0]
+		err = r.cfg.Connections.Dump(filter, func(s *conntrack.State) {
+			result.Examined++
+			if why := r.last.judge(s, &r.gone, r.cfg.Mark); why != Stays {
+				r.stale = append(r.stale, staleFlow{*s, why})
+			}
+		})
+		if !errors.Is(err, conntrack.ErrInterrupted) {
+			break
+		}
+	}
+	// What an incomplete dump shows is real all the same.
+	for stale := r.stale; len(stale) > 0; {
+		n := min(len(stale), batchSize)
+		err = errors.Join(err, r.remove(stale[:n], &result))
+		stale = stale[n:]
+	}
+	r.stale = nil // there may have been very many, once
+	return result, err
+}
+
+// batchSize is how many flows are removed at once: few enough for the steps to follow
+// each other within a millisecond.
+const batchSize = 64
+
+// remove removes flows, in the three steps the package comment explains.
+func (r *Reconciler) remove(stale []staleFlow, result *Result) error {
+	r.states, r.tuples, r.errs = r.states[:0], r.tuples[:0], append(r.errs[:0], make([]error, len(stale))...)
+	for i := range stale {
+		s := &stale[i].state
+		r.states = append(r.states, *s)
+		r.tuples = append(r.tuples, s.Original, s.Reply)
+	}
+	if err := r.cfg.Seen.Forget(r.tuples); err != nil {
+		result.Failed += len(stale)
+		return err // without this, more than one datagram of each would be lost
+	}
+	r.cfg.Connections.Delete(r.states, r.errs)
+	err := r.cfg.Seen.Forget(r.tuples)
+	for i, e := range r.errs {
+		switch {
+		case e == nil:
+			result.Deleted[stale[i].why]++
+		case !conntrack.IsNotFound(e):
+			result.Failed++
+			if err == nil {
+				err = e // one tells enough
+			}
+		}
+	}
+	return err
+}
