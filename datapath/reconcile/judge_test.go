@@ -107,7 +107,7 @@ func flow(text string) conntrack.State {
 			s.Mark = 0x12000 // among others' bits
 		case "masq":
 			s.Status |= conntrack.StatusSourceNAT
-			s.Reply.Destination = netip.AddrPortFrom(netip.MustParseAddr(value), 4444)
+			s.Reply.Destination = netip.AddrPortFrom(netip.MustParseAddr(value), s.Original.Source.Port())
 		case "answered":
 			s.Status |= conntrack.StatusSeenReply
 		case "zone":
