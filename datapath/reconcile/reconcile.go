@@ -13,20 +13,23 @@
 // packets may come between, and what becomes of them:
 //
 //  1. The elements are removed. From now on its datagrams are queued. The worker finds
-//     the entry and keeps it: the datagram goes where those before it went. If the flow
-//     has not been answered, the kernel may learn its elements again.
+//     the entry and keeps it: the datagram goes where those before it went. The kernel
+//     then learns the elements again, if the flow has not been answered (ct state new).
 //  2. The entry is removed, only if it is still translated as it was when judged: what
 //     a worker has made anew stays. Workers need not be stopped for this.
-//  3. The elements are removed again, for those learnt since 1. The next datagram is
-//     queued and gets an entry of its own.
+//  3. The elements of unanswered flows are removed again, for those learnt since 1. For
+//     answered flows there is nothing to remove, and it would be wrong: by now they may be
+//     those of the new entry, and an answered flow does not get its elements back.
 //
-// A datagram that was past the queue at 2 and has not reached connection tracking yet finds no entry. The
-// rules for what slipped by drop it and forget the flow: this one datagram is the
-// most that is lost. Where the service has no endpoints they let it pass untranslated,
-// as if nobody had decided; that entry, unanswered, is removed by the next pass.
+// The next datagram is queued and gets an entry of its own. Of datagrams that come one
+// after the other at most one is lost: one that was past the queue at 2, or that came
+// between 2 and 3 by elements learnt before, finds no entry; the rules for what slipped
+// by drop it and forget the flow. Where the service has no endpoints they let it pass
+// untranslated, as if nobody had decided; that flow, being unanswered, is removed by the
+// next pass that sees it.
 //
-// The same goes for an entry that a worker still makes by the table before: so [Reconciler.Loop]
-// has each pass that follows a change followed by another one.
+// A worker may still make an entry by the table before when a pass is over already: so
+// [Reconciler.Loop] has each pass that follows a change followed by another one.
 package reconcile
 
 import (
@@ -227,6 +230,12 @@ func (r *Reconciler) remove(stale []staleFlow, result *Result) error {
 		return err // without this, more than one datagram of each would be lost
 	}
 	r.cfg.Connections.Delete(r.states, r.errs)
+	r.tuples = r.tuples[:0]
+	for i := range stale {
+		if s := &stale[i].state; s.Status&conntrack.StatusSeenReply == 0 {
+			r.tuples = append(r.tuples, s.Original, s.Reply)
+		}
+	}
 	err := r.cfg.Seen.Forget(r.tuples)
 	for i, e := range r.errs {
 		switch {
