@@ -21,10 +21,10 @@
 //     answered flows there is nothing to remove, and it would be wrong: by now they may be
 //     those of the new entry, and an answered flow does not get its elements back.
 //
-// The next datagram is queued and gets an entry of its own. Of datagrams that come one
-// after the other at most one is lost: one that was past the queue at 2, or that came
-// between 2 and 3 by elements learnt before, finds no entry; the rules for what slipped
-// by drop it and forget the flow. Where the service has no endpoints they let it pass
+// The next datagram is queued and gets an entry of its own. One that a worker let go at
+// 2, or that came between 2 and 3 by elements learnt before, finds no entry; the rules
+// for what slipped by drop it and forget the flow. So a flow loses at most what is on the
+// way in the node at that moment: if its datagrams come one after the other, one. Where the service has no endpoints they let it pass
 // untranslated, as if nobody had decided; that flow, being unanswered, is removed by the
 // next pass that sees it.
 //
