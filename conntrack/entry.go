@@ -65,6 +65,7 @@ type State struct {
 	Reply    Tuple // the kernel's, so the inverse of where packets really go
 	Status   Status
 	Mark     uint32
+	Zone     uint16
 	// ID is made of the entry's place in memory and its tuple: another entry may have
 	// another one, but the next entry of the same tuple often has the same.
 	ID uint32

@@ -15,6 +15,8 @@ type Fake struct {
 	Max int
 	// NoPorts: no source port is free to make a reply tuple unique.
 	NoPorts bool
+	// Interrupt is how many of the next dumps end with [ErrInterrupted], half done.
+	Interrupt int
 
 	mu      sync.Mutex
 	entries map[fakeKey]*State // by both directions
@@ -73,6 +75,9 @@ func (f *Fake) exchange(req []byte, reply func(seq uint32, typ uint16, body []by
 	for len(req) >= nlmsgHdrLen {
 		n := binary.NativeEndian.Uint32(req)
 		typ, seq := binary.NativeEndian.Uint16(req[4:]), binary.NativeEndian.Uint32(req[8:])
+		if typ == msgCTGet && binary.NativeEndian.Uint16(req[6:])&flagDump == flagDump {
+			return f.dump(req[nlmsgHdrLen:n], seq, reply) // takes the socket for itself
+		}
 		answer, errno := f.handle(typ, req[nlmsgHdrLen:n])
 		switch {
 		case errno != 0:
@@ -113,6 +118,9 @@ func (f *Fake) handle(typ uint16, body []byte) (answer []byte, errno syscall.Err
 		}
 		return appendState(nil, existing), 0
 	case msgCTDelete:
+		if existing == nil {
+			existing = f.entries[fakeKey{s.Reply, zone}] // where that is what was given
+		}
 		if existing == nil || existing.ID != s.ID {
 			return nil, syscall.ENOENT
 		}
@@ -121,6 +129,30 @@ func (f *Fake) handle(typ uint16, body []byte) (answer []byte, errno syscall.Err
 		return nil, 0
 	}
 	return nil, syscall.EOPNOTSUPP
+}
+
+// dump replies with each entry that has the family and, if one is given, the protocol.
+func (f *Fake) dump(body []byte, seq uint32, reply func(seq uint32, typ uint16, body []byte)) error {
+	filter, err := parseState(body)
+	if err != nil {
+		return err
+	}
+	var found []*State
+	for k, s := range f.entries {
+		family := Filter{IPv6: k.tuple.Source.Addr().Is6()}.family()
+		if k.tuple == s.Original && family == body[0] && (filter.Original.Protocol == 0 || filter.Original.Protocol == k.tuple.Protocol) {
+			found = append(found, s)
+		}
+	}
+	if f.Interrupt > 0 {
+		f.Interrupt--
+		found, err = found[:len(found)/2], ErrInterrupted
+	}
+	for _, s := range found {
+		reply(seq, msgCTNew, appendState(nil, s))
+	}
+	reply(seq, nlmsgDone, make([]byte, 4))
+	return err
 }
 
 type fakeNAT struct {
@@ -164,6 +196,7 @@ func appendState(b []byte, s *State) []byte {
 	b = appendUint32(b, ctaStatus, uint32(s.Status))
 	b = appendUint32(b, ctaMark, s.Mark)
 	b = appendUint32(b, ctaID, s.ID)
+	b = appendZone(b, s.Zone)
 	b, info := beginAttr(b, ctaProtoinfo)
 	if s.Original.Protocol == protoSCTP {
 		var sctp attr

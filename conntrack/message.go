@@ -14,10 +14,13 @@ const (
 	nfgenmsgLen   = 4  // struct nfgenmsg
 	nlaHdrLen     = 4  // struct nlattr
 	nlmsgError    = 2  // NLMSG_ERROR
+	nlmsgDone     = 3  // NLMSG_DONE
 	nlaFNested    = 1 << 15
 	nlaTypeMask   = 0x3fff // NLA_TYPE_MASK
 	flagRequest   = 0x1    // NLM_F_REQUEST
+	flagDumpIntr  = 0x10   // NLM_F_DUMP_INTR
 	flagExcl      = 0x200  // NLM_F_EXCL
+	flagDump      = 0x300  // NLM_F_DUMP
 	flagCreate    = 0x400  // NLM_F_CREATE
 	afInet        = 2
 	afInet6       = 10
@@ -35,6 +38,7 @@ const (
 	ctaID         = 12
 	ctaNATDst     = 13
 	ctaZone       = 18
+	ctaFilter     = 25
 
 	ctaTupleIP       = 1
 	ctaTupleProto    = 2
@@ -54,8 +58,13 @@ const (
 	ctaProtonatMax   = 2 // CTA_PROTONAT_PORT_MAX
 	ctaProtoinfoTCP  = 1
 	ctaProtoinfoSCTP = 3
+	ctaFilterOrig    = 1 // CTA_FILTER_ORIG_FLAGS
 	ctaTCPState      = 1 // CTA_PROTOINFO_TCP_STATE
 	ctaSCTPState     = 1 // CTA_PROTOINFO_SCTP_STATE
+
+	// filterProtoNum is CTA_FILTER_F_CTA_PROTO_NUM (net/netfilter/nf_internals.h, which
+	// is no header for user space; its values are fixed all the same).
+	filterProtoNum = 1 << 3
 )
 
 // createTimeout is how long an entry lives, in seconds, if its packet never comes
@@ -104,13 +113,45 @@ func appendDelete(b []byte, seq uint32, t Tuple, zone uint16, id uint32) []byte 
 	return endMessage(b, start)
 }
 
+// appendDeleteByReply writes IPCTNL_MSG_CT_DELETE for the entry that has the reply
+// tuple and the ID of the state. As the ID stands for the original tuple (see
+// [State]), it is found by both, and so by how it is translated.
+func appendDeleteByReply(b []byte, seq uint32, s *State) []byte {
+	b, start := beginMessage(b, msgCTDelete, flagRequest, seq, s.Reply)
+	b = appendTuple(b, ctaTupleReply, s.Reply)
+	b = appendZone(b, s.Zone)
+	b = appendUint32(b, ctaID, s.ID)
+	return endMessage(b, start)
+}
+
+// appendDump writes IPCTNL_MSG_CT_GET for all entries that pass the filter.
+func appendDump(b []byte, seq uint32, f Filter) []byte {
+	b, start := beginMessageOf(b, msgCTGet, flagRequest|flagDump, seq, f.family())
+	if f.Protocol == 0 {
+		return endMessage(b, start)
+	}
+	b, tuple := beginAttr(b, ctaTupleOrig)
+	b, proto := beginAttr(b, ctaTupleProto)
+	b = endAttr(appendAttr(b, ctaProtoNum, []byte{f.Protocol}), proto)
+	b = endAttr(b, tuple)
+	b, filter := beginAttr(b, ctaFilter)
+	// The one ctnetlink value in host order.
+	b = appendAttr(b, ctaFilterOrig, binary.NativeEndian.AppendUint32(nil, filterProtoNum))
+	return endMessage(endAttr(b, filter), start)
+}
+
 // beginMessage writes both headers, all but the length.
 func beginMessage(b []byte, typ, flags uint16, seq uint32, t Tuple) ([]byte, message) {
-	start := message(len(b))
 	family := byte(afInet)
 	if !t.Source.Addr().Unmap().Is4() {
 		family = afInet6
 	}
+	return beginMessageOf(b, typ, flags, seq, family)
+}
+
+// beginMessageOf is beginMessage for an address family.
+func beginMessageOf(b []byte, typ, flags uint16, seq uint32, family byte) ([]byte, message) {
+	start := message(len(b))
 	b = binary.NativeEndian.AppendUint32(b, 0)
 	b = binary.NativeEndian.AppendUint16(b, typ)
 	b = binary.NativeEndian.AppendUint16(b, flags)
@@ -253,6 +294,11 @@ func parseState(b []byte) (State, error) {
 			s.Mark, err = parseUint32(v)
 		case ctaID:
 			s.ID, err = parseUint32(v)
+		case ctaZone:
+			if len(v) < 2 {
+				return errShort
+			}
+			s.Zone = binary.BigEndian.Uint16(v)
 		case ctaProtoinfo:
 			err = s.parseProtoinfo(v)
 		}

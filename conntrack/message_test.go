@@ -100,6 +100,20 @@ func TestGetAndDeleteMessages(t *testing.T) {
 	compare(t, appendDelete(nil, 3, tp, 0, 0xabcd), golden(t, "50000000 0201 0100 03000000 00000000 02000000", orig, "0800 0c00 0000abcd"))
 }
 
+func TestDumpAndDeleteByReplyMessages(t *testing.T) {
+	skipBigEndian(t)
+	compare(t, appendDump(nil, 2, Filter{Protocol: protoUDP}), golden(t,
+		"30000000 0101 0103 02000000 00000000 02000000 # CT_GET, REQUEST|DUMP, AF_INET",
+		"1000 0180 0c00 0280 0500 0100 11000000        # CTA_TUPLE_ORIG: the protocol",
+		"0c00 1980 0800 0100 08000000                  # CTA_FILTER: CTA_FILTER_F_CTA_PROTO_NUM"))
+	compare(t, appendDump(nil, 2, Filter{IPv6: true}), golden(t, "14000000 0101 0103 02000000 00000000 0a000000"))
+	s := State{Reply: tuple(protoSCTP, "10.0.0.1:1", "10.0.0.2:2"), Zone: 5, ID: 0xabcd}
+	compare(t, appendDeleteByReply(nil, 3, &s), golden(t,
+		"58000000 0201 0100 03000000 00000000 02000000",
+		"3400 0280 1400 0180 0800 0100 0a000001 0800 0200 0a000002 1c00 0280 0500 0100 84000000 0600 0200 00010000 0600 0300 00020000",
+		"0600 1200 00050000 0800 0c00 0000abcd"))
+}
+
 // TestCreateMessageReadByOthers has another implementation read our message.
 func TestCreateMessageReadByOthers(t *testing.T) {
 	e := Entry{Tuple: tuple(protoUDP, "[fd00::1]:1053", "[fd00::a]:53"), Mark: 0x2000}
@@ -129,7 +143,7 @@ func FuzzStateRoundTrip(f *testing.F) {
 			t.Skip()
 		}
 		tp := Tuple{Source: netip.AddrPortFrom(s, sport), Destination: netip.AddrPortFrom(d, dport), Protocol: proto}
-		want := State{Original: tp, Reply: tp.Inverse(), Status: Status(n), Mark: n, ID: n ^ 0xff}
+		want := State{Original: tp, Reply: tp.Inverse(), Status: Status(n), Mark: n, Zone: sport, ID: n ^ 0xff}
 		if proto == protoSCTP {
 			want.SCTP = SCTPState(state)
 		} else {

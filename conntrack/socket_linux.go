@@ -54,11 +54,15 @@ func (s *socket) exchange(req []byte, reply func(seq uint32, typ uint16, body []
 }
 
 // receive reads what the kernel had to say. The requests have been processed when
-// write returned, so whatever there is, is there now.
+// write returned, so whatever there is, is there now. (The parts of a dump follow each
+// other: reading one makes the kernel write the next, see netlink_recvmsg.)
 func (s *socket) receive(fd int, reply func(seq uint32, typ uint16, body []byte)) error {
+	interrupted := false
 	for {
 		n, err := unix.Read(fd, s.buf)
 		switch {
+		case errors.Is(err, unix.EAGAIN) && interrupted:
+			return ErrInterrupted
 		case errors.Is(err, unix.EAGAIN):
 			return nil
 		case errors.Is(err, unix.EINTR):
@@ -71,6 +75,7 @@ func (s *socket) receive(fd int, reply func(seq uint32, typ uint16, body []byte)
 			if l < nlmsgHdrLen || l > len(b) {
 				return errShort
 			}
+			interrupted = interrupted || binary.NativeEndian.Uint16(b[6:])&flagDumpIntr != 0
 			reply(binary.NativeEndian.Uint32(b[8:]), binary.NativeEndian.Uint16(b[4:]), b[nlmsgHdrLen:l])
 			b = b[min((l+3)&^3, len(b)):]
 		}

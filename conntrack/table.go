@@ -48,14 +48,17 @@ type Result struct {
 
 // OpError is a refusal of the kernel. It unwraps to the errno.
 type OpError struct {
-	Op    string // create, get or delete
-	Tuple Tuple
+	Op    string // create, get, delete or dump
+	Tuple Tuple  // not that of a dump
 	Err   error
 }
 
 // Error names the operation, the tuple and, where one is known, the remedy.
 func (e *OpError) Error() string {
 	s := fmt.Sprintf("conntrack: %s %s: %v", e.Op, e.Tuple, e.Err)
+	if e.Op == "dump" {
+		s = fmt.Sprintf("conntrack: dump: %v", e.Err)
+	}
 	if IsFull(e.Err) {
 		s += " (is the table full? compare net.netfilter.nf_conntrack_count with nf_conntrack_max)"
 	}
@@ -80,7 +83,8 @@ func IsFull(err error) bool { return errors.Is(err, syscall.ENOMEM) }
 // processed in order.
 type transport interface {
 	// exchange sends the concatenated messages in req and calls reply for each
-	// message that came back; body is only valid during the call.
+	// message that came back; body is only valid during the call. It fails with
+	// [ErrInterrupted] if what came back has gaps.
 	exchange(req []byte, reply func(seq uint32, typ uint16, body []byte)) error
 	Close() error
 }

@@ -1,0 +1,143 @@
+package reconcile
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// frontends are the addresses at which UDP services are reached, with what is behind
+// them.
+type frontends struct {
+	addresses map[netip.AddrPort]*backends // cluster, external and load balancer IPs
+	nodePorts map[nodePort]*backends
+}
+
+type nodePort struct {
+	family decision.Family
+	port   uint16
+}
+
+func newFrontends() frontends {
+	return frontends{make(map[netip.AddrPort]*backends), make(map[nodePort]*backends)}
+}
+
+// backends are the endpoints of one service port.
+type backends struct {
+	// hasEndpoints: flows to it are not refused (decision.ServicePort.HasEndpoints).
+	hasEndpoints bool
+	// serving says of each known endpoint whether flows may stay with it; anyServing
+	// of all of them together.
+	serving    map[netip.AddrPort]bool
+	anyServing bool
+}
+
+func newBackends(s *decision.ServicePort) *backends {
+	b := &backends{hasEndpoints: s.HasEndpoints, serving: make(map[netip.AddrPort]bool, len(s.Endpoints))}
+	for i := range s.Endpoints {
+		e := &s.Endpoints[i]
+		stay := serving(e)
+		b.serving[unmap(e.AddrPort)] = stay
+		b.anyServing = b.anyServing || stay
+	}
+	return b
+}
+
+// serving says whether flows may stay with the endpoint. kube-proxy goes by its
+// serving condition alone (pkg/proxy/conntrack): neither traffic policies, nor topology,
+// nor termination move flows that exist. The table has the condition only by way of
+// the exclusions. Where no exclusion tells, an endpoint serves.
+func serving(e *decision.Endpoint) bool {
+	for _, why := range e.Exclusions {
+		switch why {
+		case 0, decision.Terminating, decision.OtherZone, decision.OtherNode:
+			return true // ready, or terminating while it serves
+		case decision.NotReady, decision.NotServing, decision.OtherFamily:
+			return false
+		}
+		// NotLocal and Unused say nothing about its condition; the other policy may.
+	}
+	return true
+}
+
+// view is a table, seen by the UDP flows it is about.
+type view struct {
+	frontends
+	table    *decision.Table
+	services []*decision.ServicePort // those of UDP, in the table's order
+}
+
+// newView makes the view of a table, in time proportional to its UDP endpoints.
+func newView(t *decision.Table) *view {
+	v := &view{frontends: newFrontends(), table: t, services: udpServices(t)}
+	for _, s := range v.services {
+		b := newBackends(s)
+		for _, a := range slices.Concat([]netip.Addr{s.ClusterIP}, s.ExternalIPs, s.LoadBalancerIPs) {
+			if t.Owns(s, a) {
+				v.addresses[netip.AddrPortFrom(a.Unmap(), s.Port)] = b
+			}
+		}
+		if t.OwnsNodePort(s) {
+			v.nodePorts[nodePort{s.Family, s.NodePort}] = b
+		}
+	}
+	return v
+}
+
+func udpServices(t *decision.Table) []*decision.ServicePort {
+	var udp []*decision.ServicePort
+	for _, s := range t.Services() {
+		if s.Protocol == decision.UDP {
+			udp = append(udp, s)
+		}
+	}
+	return udp
+}
+
+// judgesLike says whether the view says of every flow what one of the table would.
+func (v *view) judgesLike(t *decision.Table) bool {
+	old, new := v.table.Node(), t.Node()
+	return v.table == t ||
+		old.LocalhostNodePorts == new.LocalhostNodePorts &&
+			slices.Equal(old.Addresses, new.Addresses) &&
+			slices.Equal(old.NodePortAddresses, new.NodePortAddresses) &&
+			slices.EqualFunc(v.services, udpServices(t), sameFlows)
+}
+
+// sameFlows says whether two service ports have the same frontends and backends.
+func sameFlows(a, b *decision.ServicePort) bool {
+	return a == b ||
+		a.Family == b.Family && a.ClusterIP == b.ClusterIP && a.Port == b.Port && a.NodePort == b.NodePort &&
+			a.HasEndpoints == b.HasEndpoints &&
+			slices.Equal(a.ExternalIPs, b.ExternalIPs) &&
+			slices.Equal(a.LoadBalancerIPs, b.LoadBalancerIPs) &&
+			slices.EqualFunc(a.Endpoints, b.Endpoints, func(a, b decision.Endpoint) bool {
+				return a.AddrPort == b.AddrPort && serving(&a) == serving(&b)
+			})
+}
+
+// maxGone bounds how many frontends are remembered after their services went away.
+// Flows of those beyond it end by themselves, as they do with kube-proxy.
+const maxGone = 10_000
+
+// addGone adds the frontends of old that next does not have.
+func (f *frontends) addGone(old, next *frontends) {
+	for a, b := range old.addresses {
+		if next.addresses[a] == nil && len(f.addresses) < maxGone {
+			f.addresses[a] = b
+		}
+	}
+	for p, b := range old.nodePorts {
+		if next.nodePorts[p] == nil && len(f.nodePorts) < maxGone {
+			f.nodePorts[p] = b
+		}
+	}
+}
+
+// at gives what is behind an address, by itself and as a node port; either may be nil.
+func (f *frontends) at(dst netip.AddrPort) (byAddress, byNodePort *backends) {
+	return f.addresses[dst], f.nodePorts[nodePort{decision.FamilyOf(dst.Addr()), dst.Port()}]
+}
+
+func unmap(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()) }

@@ -1,0 +1,55 @@
+package reconcile
+
+import (
+	"context"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// SetTable has Loop follow a table, which has to be in force already: the datapath's
+// SetTable comes first. It does not wait.
+func (r *Reconciler) SetTable(t *decision.Table) {
+	r.table.Store(t)
+	select {
+	case r.changed <- struct{}{}:
+	default: // a token is there already: whoever takes it finds this table
+	}
+}
+
+// Loop makes passes until the context ends: when a table comes that judges flows
+// otherwise than the one before, once more a Gap later, and from then on every Interval.
+// Passes that fail are repeated after a Gap. Tables that come faster are coalesced; those
+// that change nothing for UDP cost no look at the kernel. It makes none before the first
+// table.
+func (r *Reconciler) Loop(ctx context.Context) {
+	due := time.NewTimer(0)
+	due.Stop()
+	var finished time.Time // the last pass
+	for pass := false; ; pass = false {
+		select {
+		case <-ctx.Done():
+			return
+		case <-due.C:
+			pass = true
+		case <-r.changed:
+		}
+		t := r.table.Load()
+		changed := r.last == nil || !r.last.judgesLike(t)
+		wait := time.Until(finished.Add(r.cfg.Gap))
+		switch {
+		case !pass && !changed:
+			continue
+		case !pass && !finished.IsZero() && wait > 0:
+			due.Reset(wait)
+			continue
+		}
+		_, err := r.Run(t)
+		finished = time.Now()
+		if changed || err != nil {
+			due.Reset(r.cfg.Gap)
+		} else {
+			due.Reset(r.cfg.Interval)
+		}
+	}
+}

@@ -1,0 +1,189 @@
+// Package reconcile removes UDP flows from the kernel's connection tracking that
+// contradict the service table, so that long-lived clients move on: the next datagram
+// of a removed flow is queued and decided anew.
+//
+// It is level-triggered: a pass compares all flows with one table, whatever the
+// change was. As with kube-proxy (release 1.36, pkg/proxy/conntrack) only UDP is
+// concerned: TCP and SCTP connections end by themselves, and are never touched.
+//
+// # Removing a flow
+//
+// A flow has up to two elements in the sets of flows that need no decision (package
+// ruleset), those of its packets and of its replies, and a connection entry. Which
+// packets may come between, and what becomes of them:
+//
+//  1. The elements are removed. From now on its datagrams are queued. The worker finds
+//     the entry and keeps it: the datagram goes where those before it went. The kernel
+//     then learns the elements again, if the flow has not been answered (ct state new).
+//  2. The entry is removed, only if it is still translated as it was when judged: what
+//     a worker has made anew stays. Workers need not be stopped for this.
+//  3. The elements of unanswered flows are removed again, for those learnt since 1. For
+//     answered flows there is nothing to remove, and it would be wrong: by now they may be
+//     those of the new entry, and an answered flow does not get its elements back.
+//
+// The next datagram is queued and gets an entry of its own. One that a worker let go at
+// 2, or that came between 2 and 3 by elements learnt before, finds no entry; the rules
+// for what slipped by drop it and forget the flow. So a flow loses at most what is on the
+// way in the node at that moment: if its datagrams come one after the other, one. Where the service has no endpoints they let it pass
+// untranslated, as if nobody had decided; that flow, being unanswered, is removed by the
+// next pass that sees it.
+//
+// A worker may still make an entry by the table before when a pass is over already: so
+// [Reconciler.Loop] has each pass that follows a change followed by another one.
+package reconcile
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// Reconciler removes flows that contradict the table. Run and Loop must not run at the
+// same time; SetTable may be, at any time.
+type Reconciler struct {
+	cfg     Config
+	table   atomic.Pointer[decision.Table] // the one Loop follows
+	changed chan struct{}                  // it was replaced; holds one token
+
+	// last is that of the pass before; gone are frontends that are not in it, until all
+	// flows have been looked through for them.
+	last *view
+	gone frontends
+
+	stale  []staleFlow
+	states []conntrack.State
+	tuples []conntrack.Tuple
+	errs   []error
+}
+
+type staleFlow struct {
+	state conntrack.State
+	why   Reason
+}
+
+// New makes a Reconciler. It does nothing yet.
+func New(cfg Config) *Reconciler {
+	if cfg.Mark == 0 {
+		cfg.Mark = conntrack.DefaultMark
+	}
+	if cfg.Interval == 0 {
+		cfg.Interval = 30 * time.Second
+	}
+	if cfg.Gap == 0 {
+		cfg.Gap = time.Second
+	}
+	if cfg.Observe == nil {
+		cfg.Observe = func(decision.Family, Result, error) {}
+	}
+	return &Reconciler{cfg: cfg, changed: make(chan struct{}, 1), gone: newFrontends()}
+}
+
+// Run makes one pass by a table, which has to be in force already: what workers decide
+// by an older one meanwhile may be missed. An error says what could not be read or
+// removed; everything else has been done, and a later pass makes up for it.
+func (r *Reconciler) Run(t *decision.Table) (Result, error) {
+	r.look(t)
+	result := Result{Deleted: make(map[Reason]int)}
+	var errs error
+	for _, f := range []decision.Family{decision.IPv4, decision.IPv6} {
+		start := time.Now()
+		part, err := r.reconcile(f)
+		part.Took = time.Since(start)
+		if err != nil {
+			err = fmt.Errorf("reconcile %s flows: %w", f, err)
+		}
+		r.cfg.Observe(f, part, err)
+		result.add(&part)
+		errs = errors.Join(errs, err)
+	}
+	if errs == nil {
+		// Whatever went to them is gone, and nobody makes more: workers' entries carry our mark.
+		r.gone = newFrontends()
+	}
+	return result, errs
+}
+
+// look takes the table for the next pass.
+func (r *Reconciler) look(t *decision.Table) {
+	if r.last != nil && r.last.judgesLike(t) {
+		r.last.table, r.last.services = t, udpServices(t) // and let the older one go
+		return
+	}
+	next := newView(t)
+	if r.last != nil {
+		r.gone.addGone(&r.last.frontends, &next.frontends)
+	}
+	r.last = next
+}
+
+// maxDumps is how often an interrupted dump is tried (kube-proxy's MaxAttemptsEINTR).
+const maxDumps = 5
+
+// reconcile makes the part of a pass that is about one family.
+func (r *Reconciler) reconcile(f decision.Family) (Result, error) {
+	result := Result{Deleted: make(map[Reason]int)}
+	filter := conntrack.Filter{IPv6: f == decision.IPv6, Protocol: uint8(decision.UDP)}
+	var err error
+	for range maxDumps {
+		result.Examined, r.stale = 0, r.stale[:0]
+		err = r.cfg.Connections.Dump(filter, func(s *conntrack.State) {
+			result.Examined++
+			if why := r.last.judge(s, &r.gone, r.cfg.Mark); why != Stays {
+				r.stale = append(r.stale, staleFlow{*s, why})
+			}
+		})
+		if !errors.Is(err, conntrack.ErrInterrupted) {
+			break
+		}
+	}
+	// What an incomplete dump shows is real all the same.
+	for stale := r.stale; len(stale) > 0; {
+		n := min(len(stale), batchSize)
+		err = errors.Join(err, r.remove(stale[:n], &result))
+		stale = stale[n:]
+	}
+	r.stale = nil // there may have been very many, once
+	return result, err
+}
+
+// batchSize is how many flows are removed at once: few enough for the steps to follow
+// each other within a millisecond.
+const batchSize = 64
+
+// remove removes flows, in the three steps the package comment explains.
+func (r *Reconciler) remove(stale []staleFlow, result *Result) error {
+	r.states, r.tuples, r.errs = r.states[:0], r.tuples[:0], append(r.errs[:0], make([]error, len(stale))...)
+	for i := range stale {
+		s := &stale[i].state
+		r.states = append(r.states, *s)
+		r.tuples = append(r.tuples, s.Original, s.Reply)
+	}
+	if err := r.cfg.Seen.Forget(r.tuples); err != nil {
+		result.Failed += len(stale)
+		return err // without this, more than one datagram of each would be lost
+	}
+	r.cfg.Connections.Delete(r.states, r.errs)
+	r.tuples = r.tuples[:0]
+	for i := range stale {
+		if s := &stale[i].state; s.Status&conntrack.StatusSeenReply == 0 {
+			r.tuples = append(r.tuples, s.Original, s.Reply)
+		}
+	}
+	err := r.cfg.Seen.Forget(r.tuples)
+	for i, e := range r.errs {
+		switch {
+		case e == nil:
+			result.Deleted[stale[i].why]++
+		case !conntrack.IsNotFound(e):
+			result.Failed++
+			if err == nil {
+				err = e // one tells enough
+			}
+		}
+	}
+	return err
+}
