@@ -23,13 +23,6 @@ type Conntrack struct {
 	TCPBeLiberal bool
 }
 
-// Files reads and writes the small files of /proc/sys and /sys with one number in them.
-// [KernelFiles] are the real ones.
-type Files interface {
-	Read(path string) (int, error)
-	Write(path string, value int) error
-}
-
 const (
 	netfilterDir = "/proc/sys/net/netfilter/"
 	maxFile      = netfilterDir + "nf_conntrack_max"
@@ -116,28 +109,6 @@ func (a *applier) set(path string, value int, raise bool) bool {
 	}
 	a.errs = append(a.errs, err)
 	return false
-}
-
-// KernelFiles are the files of the running kernel.
-type KernelFiles struct{}
-
-// Read reads a number.
-func (KernelFiles) Read(path string) (int, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return 0, err
-	}
-	return strconv.Atoi(strings.TrimSpace(string(text)))
-}
-
-// Write writes a number to a file that is there.
-func (KernelFiles) Write(path string, value int) error {
-	file, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err != nil {
-		return err
-	}
-	_, err = file.WriteString(strconv.Itoa(value))
-	return errors.Join(err, file.Close())
 }
 
 // Cores is how many cores are online, whatever share of them this process may use.

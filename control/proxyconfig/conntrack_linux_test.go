@@ -1,10 +1,15 @@
 package proxyconfig
 
 import (
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
 )
@@ -56,5 +61,37 @@ func TestApplyToKernel(t *testing.T) {
 		if !strings.Contains(fmt.Sprint(applied), fmt.Sprintf("nf_conntrack_max is %d, want %d: ", now, now+1)) {
 			t.Errorf("error %v", applied)
 		}
+	}
+}
+
+// TestKernelFilesOfHost: what is read-only is written where the host's is mounted.
+func TestKernelFilesOfHost(t *testing.T) {
+	netns.Require(t)
+	dir, host := t.TempDir(), t.TempDir()
+	path := filepath.Join(dir, "setting")
+	for _, f := range []string{path, host + path} {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(f), 0o755), os.WriteFile(f, []byte("1\n"), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := unix.Mount(dir, dir, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Unmount(dir, unix.MNT_DETACH)
+	if err := unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := (KernelFiles{}).Write(path, 2); !errors.Is(err, unix.EROFS) {
+		t.Errorf("the test is worth nothing: %v", err)
+	}
+	files := KernelFiles{Host: host}
+	if err := files.Write(path, 2); err != nil {
+		t.Error(err)
+	}
+	if v, err := files.Read(host + path); v != 2 || err != nil {
+		t.Errorf("the host's is %d, %v", v, err)
+	}
+	if err := (KernelFiles{Host: host + "/none"}).Write(path, 2); !errors.Is(err, unix.EROFS) {
+		t.Errorf("without the host's: %v", err)
 	}
 }

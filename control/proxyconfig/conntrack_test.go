@@ -148,3 +148,18 @@ func TestCores(t *testing.T) {
 		t.Errorf("%d cores, fewer than the %d this process may use", Cores(), runtime.NumCPU())
 	}
 }
+
+func TestEnsureRouteLocalnet(t *testing.T) {
+	files := fakeFiles{values: map[string]int{routeLocalnet: 0}, locked: map[string]error{routeLocalnet: syscall.EROFS}}
+	if err := EnsureRouteLocalnet(files); err == nil || !strings.Contains(err.Error(), "echo 1 > /proc/sys/net/ipv4/conf/all/route_localnet") {
+		t.Errorf("read-only: %v", err)
+	}
+	delete(files.locked, routeLocalnet)
+	if err := EnsureRouteLocalnet(files); err != nil || files.values[routeLocalnet] != 1 {
+		t.Errorf("writable: %v, %v", err, files.values)
+	}
+	files.locked[routeLocalnet] = syscall.EROFS // and right already
+	if err := EnsureRouteLocalnet(files); err != nil {
+		t.Errorf("as it should be: %v", err)
+	}
+}

@@ -1,0 +1,220 @@
+package kubernetes
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/nfqproxy/nfqproxy/control/proxyconfig"
+)
+
+// kustomization is what is used of one.
+type kustomization struct {
+	metav1.TypeMeta `json:",inline"`
+	Namespace       string                  `json:"namespace,omitempty"`
+	Resources       []string                `json:"resources,omitempty"`
+	Components      []string                `json:"components,omitempty"`
+	Patches         []struct{ Path string } `json:"patches,omitempty"`
+}
+
+// read decodes a file strictly.
+func read[T any](t *testing.T, path string) *T {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	object := new(T)
+	if err := yaml.UnmarshalStrict(text, object); err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	return object
+}
+
+// object decodes a manifest by what it says it is.
+func object(t *testing.T, path string) any {
+	t.Helper()
+	var meta metav1.PartialObjectMetadata
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal(text, &meta); err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	switch meta.APIVersion + " " + meta.Kind {
+	case "v1 ServiceAccount":
+		return read[corev1.ServiceAccount](t, path)
+	case "v1 ConfigMap":
+		return read[corev1.ConfigMap](t, path)
+	case "v1 Pod":
+		return read[corev1.Pod](t, path)
+	case "apps/v1 DaemonSet":
+		return read[appsv1.DaemonSet](t, path)
+	case "rbac.authorization.k8s.io/v1 ClusterRole":
+		return read[rbacv1.ClusterRole](t, path)
+	case "rbac.authorization.k8s.io/v1 ClusterRoleBinding":
+		return read[rbacv1.ClusterRoleBinding](t, path)
+	}
+	t.Fatalf("%s: %s of %s is not expected here", path, meta.Kind, meta.APIVersion)
+	return nil
+}
+
+// TestManifests: each file is valid, and named by exactly the kustomization beside it.
+func TestManifests(t *testing.T) {
+	kustomizations, manifests := 0, 0
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.Name() != "kustomization.yaml" {
+			return err
+		}
+		kustomizations++
+		k := read[kustomization](t, path)
+		dir := filepath.Dir(path)
+		for _, other := range append(slices.Clone(k.Resources), k.Components...) {
+			if s, err := os.Stat(filepath.Join(dir, other)); err != nil {
+				t.Errorf("%s: %v", path, err)
+			} else if s.IsDir() {
+				if _, err := os.Stat(filepath.Join(dir, other, "kustomization.yaml")); err != nil {
+					t.Errorf("%s: %v", path, err)
+				}
+			}
+		}
+		named := slices.Clone(k.Resources)
+		for _, p := range k.Patches {
+			named = append(named, p.Path)
+		}
+		files, _ := filepath.Glob(filepath.Join(dir, "*.yaml"))
+		for _, file := range files {
+			if file == path {
+				continue
+			}
+			manifests++
+			if !slices.Contains(named, filepath.Base(file)) {
+				t.Errorf("%s does not name %s", path, file)
+			}
+			if text, _ := os.ReadFile(file); !strings.Contains(string(text), "$patch: delete") {
+				object(t, file)
+			}
+		}
+		return nil
+	})
+	if err != nil || kustomizations != 4 || manifests != 10 {
+		t.Errorf("%d kustomizations with %d manifests, error %v", kustomizations, manifests, err)
+	}
+	object(t, "cleanup/pod.yaml")
+}
+
+// TestConfiguration: the daemon takes the ConfigMap's file without a warning.
+func TestConfiguration(t *testing.T) {
+	m := read[corev1.ConfigMap](t, "base/configmap.yaml")
+	config, warnings, err := proxyconfig.Parse("config.conf", []byte(m.Data["config.conf"]))
+	if err != nil || len(warnings) > 0 {
+		t.Fatalf("error %v, warnings %q", err, warnings)
+	}
+	pod := read[appsv1.DaemonSet](t, "base/daemonset.yaml").Spec.Template.Spec
+	dir, file := filepath.Split(config.Kubeconfig)
+	if m.Data[file] == "" {
+		t.Errorf("the ConfigMap has no %s", file)
+	}
+	if mount := pod.Containers[0].VolumeMounts[0]; mount.MountPath != filepath.Clean(dir) || mount.Name != "config" {
+		t.Errorf("the configuration is at %s, the kubeconfig is wanted at %s", mount.MountPath, config.Kubeconfig)
+	}
+	if want := "--config=" + dir + "config.conf"; !slices.Contains(pod.Containers[0].Args, want) {
+		t.Errorf("no argument is %s", want)
+	}
+	for _, p := range []*corev1.Probe{pod.Containers[0].LivenessProbe, pod.Containers[0].ReadinessProbe} {
+		if !strings.HasSuffix(config.HealthzBindAddress, ":"+p.HTTPGet.Port.String()) {
+			t.Errorf("a probe goes to port %s, the server is at %s", p.HTTPGet.Port.String(), config.HealthzBindAddress)
+		}
+	}
+}
+
+// TestReferences: names that refer to each other are the same.
+func TestReferences(t *testing.T) {
+	account := read[corev1.ServiceAccount](t, "base/serviceaccount.yaml")
+	daemon := read[appsv1.DaemonSet](t, "base/daemonset.yaml")
+	pod := daemon.Spec.Template.Spec
+	if pod.ServiceAccountName != account.Name || daemon.Namespace != account.Namespace {
+		t.Errorf("the service account is %s/%s", daemon.Namespace, pod.ServiceAccountName)
+	}
+	if !reflect.DeepEqual(daemon.Spec.Selector.MatchLabels, daemon.Spec.Template.Labels) {
+		t.Error("the DaemonSet does not select its pods")
+	}
+	for _, dir := range []string{"base", "components/pod-names"} {
+		role := read[rbacv1.ClusterRole](t, dir+"/clusterrole.yaml")
+		binding := read[rbacv1.ClusterRoleBinding](t, dir+"/clusterrolebinding.yaml")
+		want := []rbacv1.Subject{{Kind: "ServiceAccount", Name: account.Name, Namespace: account.Namespace}}
+		if binding.RoleRef.Name != role.Name || !reflect.DeepEqual(binding.Subjects, want) {
+			t.Errorf("%s: the role is not bound to the service account", dir)
+		}
+	}
+	volumes := make(map[string]bool)
+	for _, v := range pod.Volumes {
+		volumes[v.Name] = true
+	}
+	for _, m := range pod.Containers[0].VolumeMounts {
+		if !volumes[m.Name] {
+			t.Errorf("there is no volume %s", m.Name)
+		}
+		delete(volumes, m.Name)
+	}
+	if len(volumes) > 0 {
+		t.Errorf("volumes %v are not mounted", volumes)
+	}
+	cleanup := read[corev1.Pod](t, "cleanup/pod.yaml").Spec.Containers[0]
+	if c := pod.Containers[0]; c.Image != cleanup.Image || !reflect.DeepEqual(c.SecurityContext, cleanup.SecurityContext) {
+		t.Error("the cleanup has another image or security context than the daemon")
+	}
+	for _, overlay := range []string{"overlays/kubeadm/daemonset.yaml", "overlays/kind/daemonset.yaml"} {
+		if patch := read[appsv1.DaemonSet](t, overlay); patch.Name != daemon.Name || patch.Namespace != daemon.Namespace {
+			t.Errorf("%s patches %s/%s", overlay, patch.Namespace, patch.Name)
+		}
+	}
+}
+
+// TestSecurity: what the pod may do is no more than README.md says.
+func TestSecurity(t *testing.T) {
+	pod := read[appsv1.DaemonSet](t, "base/daemonset.yaml").Spec.Template.Spec
+	s := pod.Containers[0].SecurityContext
+	no, yes, root := false, true, int64(0)
+	want := &corev1.SecurityContext{
+		RunAsUser: &root, RunAsGroup: &root, Privileged: &no, AllowPrivilegeEscalation: &no, ReadOnlyRootFilesystem: &yes,
+		Capabilities:   &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}, Add: []corev1.Capability{"NET_ADMIN"}},
+		SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+	}
+	if !reflect.DeepEqual(s, want) {
+		t.Errorf("the security context is %+v", s)
+	}
+	if pod.HostPID || pod.HostIPC || !pod.HostNetwork {
+		t.Error("the pod shares something else than the host's network")
+	}
+	var paths []string
+	for _, v := range pod.Volumes {
+		if v.HostPath != nil {
+			paths = append(paths, v.HostPath.Path)
+		}
+	}
+	if want := []string{"/proc/sys/net", "/run/xtables.lock"}; !slices.Equal(paths, want) {
+		t.Errorf("of the host there are %q, want %q", paths, want)
+	}
+	granted := make(map[string]string)
+	for _, r := range read[rbacv1.ClusterRole](t, "base/clusterrole.yaml").Rules {
+		granted[r.APIGroups[0]+"/"+r.Resources[0]] = strings.Join(r.Verbs, " ")
+		if len(r.APIGroups) != 1 || len(r.Resources) != 1 {
+			t.Errorf("a rule for several things: %v", r)
+		}
+	}
+	if want := map[string]string{"/services": "list watch", "discovery.k8s.io/endpointslices": "list watch", "/nodes": "get list watch", "events.k8s.io/events": "create patch"}; !reflect.DeepEqual(granted, want) {
+		t.Errorf("granted is %v, want %v", granted, want)
+	}
+}
