@@ -100,6 +100,7 @@ type Controller struct {
 	// What follows belongs to the goroutine of Run.
 
 	builder   *builder
+	pods      *PodNames
 	loaded    bool         // there were objects
 	failing   bool         // the last load was an error
 	addresses []netip.Addr // valid iff located
@@ -126,7 +127,7 @@ func newController(config Config, now func() time.Time) (*Controller, error) {
 	if config.Progress == nil {
 		config.Progress = noProgress{}
 	}
-	return &Controller{config: config, now: now, builder: newBuilder(config.Node)}, nil
+	return &Controller{config: config, now: now, builder: newBuilder(config.Node), pods: new(PodNames)}, nil
 }
 
 // Run runs both sources and publishes tables, their generations counted from 1,
@@ -200,6 +201,9 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 }
 
+// PodNames gives the names of the pods that the source of objects tells of.
+func (c *Controller) PodNames() *PodNames { return c.pods }
+
 // send hands over a value unless the controller is stopping.
 func send[T any](ctx context.Context, to chan<- T, value T) {
 	select {
@@ -238,6 +242,7 @@ func (c *Controller) load(u Update, err error) error {
 		}
 		c.loaded, c.failing = true, false
 		c.note(u)
+		c.pods.update(u)
 		c.builder.apply(u)
 		return nil
 	case !c.loaded:

@@ -96,6 +96,7 @@ func newCandidate(e *discoveryv1.Endpoint, namespace string, f decision.Family, 
 			Pod:      podOf(e, namespace),
 			Local:    e.NodeName != nil && at.node != "" && *e.NodeName == at.node,
 			Ready:    is.ready,
+			Serving:  is.serving,
 		},
 		conditions: is,
 	}

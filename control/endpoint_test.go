@@ -48,7 +48,7 @@ func on(node string, e discoveryv1.Endpoint) discoveryv1.Endpoint {
 // at is an endpoint that is used under policy Cluster, of a service port that does
 // not use policy Local.
 func at(addrPort string) decision.Endpoint {
-	e := decision.Endpoint{AddrPort: netip.MustParseAddrPort(addrPort), Ready: true}
+	e := decision.Endpoint{AddrPort: netip.MustParseAddrPort(addrPort), Ready: true, Serving: true}
 	e.Exclusions[decision.Local] = decision.Unused
 	return e
 }
@@ -57,6 +57,7 @@ func at(addrPort string) decision.Endpoint {
 func without(addrPort string, why decision.Exclusion) decision.Endpoint {
 	e := at(addrPort)
 	e.Exclusions[decision.Cluster] = why
+	e.Serving = why != decision.NotServing
 	e.Ready = why != decision.NotReady && why != decision.NotServing && why != decision.Terminating
 	return e
 }

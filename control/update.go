@@ -18,6 +18,7 @@ type Update struct {
 	Services       map[types.NamespacedName]*corev1.Service
 	EndpointSlices map[types.NamespacedName]*discoveryv1.EndpointSlice
 	Nodes          map[string]*corev1.Node
+	Pods           map[types.NamespacedName]*corev1.Pod // for their names only
 }
 
 // Source feeds a Controller with objects: [Manifests], or an API server.
@@ -52,6 +53,7 @@ func everything(o *manifest.Objects) Update {
 		Services:       make(map[types.NamespacedName]*corev1.Service, len(o.Services)),
 		EndpointSlices: make(map[types.NamespacedName]*discoveryv1.EndpointSlice, len(o.EndpointSlices)),
 		Nodes:          make(map[string]*corev1.Node, len(o.Nodes)),
+		Pods:           make(map[types.NamespacedName]*corev1.Pod, len(o.Pods)),
 	}
 	for _, s := range o.Services {
 		u.Services[types.NamespacedName{Namespace: s.Namespace, Name: s.Name}] = s
@@ -61,6 +63,9 @@ func everything(o *manifest.Objects) Update {
 	}
 	for _, n := range o.Nodes {
 		u.Nodes[n.Name] = n
+	}
+	for _, p := range o.Pods {
+		u.Pods[types.NamespacedName{Namespace: p.Namespace, Name: p.Name}] = p
 	}
 	return u
 }

@@ -47,6 +47,7 @@ type Engine struct {
 	lock    io.Closer // held as long as this is the namespace's only datapath
 	// reinstalled counts how often the rules were gone.
 	reinstalled atomic.Uint64
+	alert       func(Alert)
 	// keepRules leaves the rules in place at the end.
 	keepRules bool
 }
@@ -88,8 +89,8 @@ func (e *Engine) Stats() Stats {
 		})
 	}
 	s.Reinstalled = e.reinstalled.Load()
-	if l, ok := e.sink.(interface{ Lost() uint64 }); ok {
-		s.LostRecords = l.Lost()
+	if e.sink != nil {
+		s.LostRecords = e.sink.Lost()
 	}
 	return s
 }
@@ -110,9 +111,19 @@ func (e *Engine) Run(ctx context.Context) error {
 	}
 
 	var err error
+	var full tableWatch
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
 	for err == nil && ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
+		case now := <-tick.C:
+			if a := full.look(now, e.tableFull()); a != nil {
+				e.log.Warn(a.Text, "reason", a.Reason)
+				if e.alert != nil {
+					e.alert(*a)
+				}
+			}
 		case a := <-e.apply:
 			e.bound.Retain(a.table, e.applied)
 			if err = e.rules.Follow(a.table); err != nil {
@@ -139,6 +150,14 @@ func (e *Engine) Run(ctx context.Context) error {
 		err = errors.Join(err, w.connections.Close())
 	}
 	return errors.Join(append(errs, err, e.lock.Close())...)
+}
+
+// tableFull counts the entries that the connection table did not take.
+func (e *Engine) tableFull() (n uint64) {
+	for _, w := range e.workers {
+		n += w.counters.tableFull.Load()
+	}
+	return n
 }
 
 // stop removes the rules, unless they are to stay, and ends the workers.

@@ -2,7 +2,6 @@ package datapath
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -33,14 +32,9 @@ type Config struct {
 	// KeepRules leaves the kernel rules in place at the end, as a crash would:
 	// established flows are translated on, new ones to services wait for the next start.
 	KeepRules bool
-	// SyncPeriod is how often the UDP flows in the kernel are held against the table
-	// even if that did not change; 0: every 30 s.
-	SyncPeriod time.Duration
-	// Alert is told of what an operator has to know, which is also logged; Reconciled of
-	// each pass over the UDP flows. They may be nil.
-	Alert      func(Alert)
-	Reconciled func(f decision.Family, took time.Duration, deleted int)
-	Log        *slog.Logger
+	// Alert is told of what an operator has to know, which is also logged. It may be nil.
+	Alert func(Alert)
+	Log   *slog.Logger
 }
 
 // defaultMarks are the bit the kubelet once used for packets to be dropped, and ours
@@ -65,7 +59,7 @@ func Open(cfg Config, host *hostnet.Host, table *decision.Table) (_ *Engine, err
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{apply: make(chan application), ended: make(chan struct{}), sink: cfg.Sink, bound: affinity.New(), log: cfg.Log, keepRules: cfg.KeepRules}
+	e := &Engine{apply: make(chan application), ended: make(chan struct{}), sink: cfg.Sink, bound: affinity.New(), log: cfg.Log, keepRules: cfg.KeepRules, alert: cfg.Alert}
 	if e.lock, err = lockNamespace(); err != nil {
 		return nil, err
 	}
@@ -100,13 +94,6 @@ func Open(cfg Config, host *hostnet.Host, table *decision.Table) (_ *Engine, err
 	}
 	if err := restoreAffinity(e.bound, table); err != nil {
 		return nil, errors.Join(err, e.rules.Remove())
-	}
-	if table.Node().LocalhostNodePorts {
-		// As kube-proxy does: without it the kernel takes the replies to node ports on
-		// loopback addresses for martians. The ruleset keeps others out.
-		if err := os.WriteFile("/proc/sys/net/ipv4/conf/all/route_localnet", []byte("1"), 0); err != nil {
-			return nil, errors.Join(fmt.Errorf("node ports on 127.0.0.1 need route_localnet (or set --iptables-localhost-nodeports=false): %w", err), e.rules.Remove())
-		}
 	}
 	// The sets are complete before anybody is told that this node serves.
 	if err := e.rules.Follow(table); err != nil {

@@ -44,9 +44,10 @@ type (
 )
 
 // FlowSink takes the records of decided flows. Flow is called by all workers and
-// must not block.
+// must not block; Lost counts the records it had no room for.
 type FlowSink interface {
 	Flow(*flow.Record)
+	Lost() uint64
 }
 
 // batchSize is how many packets a worker handles at once. Creating entries costs
@@ -270,6 +271,7 @@ func (w *worker) record(table *decision.Table, i int, now time.Time) *flow.Recor
 	j := &w.jobs[i]
 	r := flow.New(table, &j.packet, &j.decision)
 	r.Time, r.Queue = &now, &w.number
+	r.TableAge = now.Sub(table.Built()).Seconds()
 	if w.steps {
 		r.Steps = chains.Walk(table, &j.packet, &j.decision)
 	}

@@ -61,6 +61,7 @@ func (fakeRouter) InterfaceName(index uint32) string { return fmt.Sprint("veth",
 type records []*flow.Record
 
 func (r *records) Flow(rec *flow.Record) { *r = append(*r, rec) }
+func (*records) Lost() uint64            { return 0 }
 
 func servicePort(name, clusterIP string, nodePort uint16, endpoints ...string) *decision.ServicePort {
 	ns, n, _ := strings.Cut(name, "/")

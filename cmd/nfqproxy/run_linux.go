@@ -26,6 +26,7 @@ type runFlags struct {
 	seed          uint64
 	flowLog       string
 	flowLogSteps  bool
+	podNames      bool
 	keepRules     bool
 	takeover      bool
 	writeConfigTo string
@@ -60,6 +61,7 @@ last good state stays in force. CAP_NET_ADMIN is needed.`,
 	flags.Uint64Var(&f.seed, "seed", 0, "makes the choices reproducible: the same flows in the same order get the same endpoints (default: random)")
 	flags.StringVar(&f.flowLog, "flow-log", "", "write one line of JSON for each decided flow to this file; - for standard output")
 	flags.BoolVar(&f.flowLogSteps, "flow-log-steps", false, "with the walk through kube-proxy's chains in each line")
+	flags.BoolVar(&f.podNames, "pod-names", false, "watch all Pods of the cluster, so that records name the pods that flows come from (with --objects: always)")
 	flags.BoolVar(&f.keepRules, "keep-rules-on-exit", false, "leave the kernel rules in place: established flows are translated on, new ones to services wait for the next start")
 	flags.StringVar(&f.writeConfigTo, "write-config-to", "", "write the configuration, as file and flags make it, to this file in the form of kube-proxy's, and end")
 	flags.IntVar(&f.readyFD, "ready-fd", -1, `write "ready" to this file descriptor when new flows are served`)
@@ -93,7 +95,7 @@ func (f *runFlags) run(ctx context.Context, stdout, stderr io.Writer, seeded boo
 		}
 	}
 	p := &proxy{cfg: cfg, flags: f, log: log}
-	p.engineConfig = datapath.Config{FirstQueue: f.firstQueue, Queues: f.queues, Steps: f.flowLogSteps, KeepRules: f.keepRules, SyncPeriod: cfg.SyncPeriod, Log: log}
+	p.engineConfig = datapath.Config{FirstQueue: f.firstQueue, Queues: f.queues, Steps: f.flowLogSteps, KeepRules: f.keepRules, Log: log}
 	if seeded {
 		p.engineConfig.Seed = &f.seed
 	}

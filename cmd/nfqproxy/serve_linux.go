@@ -20,7 +20,9 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/proxyconfig"
 	"github.com/nfqproxy/nfqproxy/datapath"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/hostnet"
+	"github.com/nfqproxy/nfqproxy/datapath/reconcile"
 )
 
 // proxy is the running program. Data flows one way: objects and addresses -> controller
@@ -40,7 +42,8 @@ type proxy struct {
 	health   *health.Proxy
 	checks   *health.ServiceServer
 	engine   *datapath.Engine // nil before the first table
-	table    *decision.Table  // in force
+	udp      *reconcile.Reconciler
+	table    *decision.Table // in force
 	takeover takeover
 }
 
@@ -59,7 +62,9 @@ func (p *proxy) serve(ctx context.Context) (err error) {
 	if err := p.takeover.look(p.flags.takeover, p.log); err != nil {
 		return err
 	}
-	p.tune()
+	if err := p.tune(); err != nil {
+		return err
+	}
 	if p.host, err = hostnet.Open(); err != nil {
 		return err
 	}
@@ -70,6 +75,9 @@ func (p *proxy) serve(ctx context.Context) (err error) {
 	})
 	if err != nil {
 		return errors.Join(err, p.host.Close())
+	}
+	if p.engineConfig.Sink != nil {
+		p.engineConfig.Sink = naming{p.engineConfig.Sink, controller.PodNames()}
 	}
 	p.checks = health.NewServiceServer(health.ServiceServerConfig{Healthy: p.health.Healthy, Report: p.checkFailed, Log: p.log})
 	defer p.checks.Close()
@@ -100,15 +108,25 @@ func (p *proxy) connect() error {
 	return err
 }
 
-// tune sets the kernel's connection tracking as configured.
-func (p *proxy) tune() {
-	changes, err := p.cfg.Conntrack.Apply(proxyconfig.KernelFiles{}, proxyconfig.Cores())
+// hostSysctls is where the host's /proc/sys/net is mounted for a container that is not
+// privileged (see deploy/kubernetes).
+const hostSysctls = "/host"
+
+// tune sets the kernel's connection tracking as configured, and what node ports on
+// loopback addresses need.
+func (p *proxy) tune() error {
+	files := proxyconfig.KernelFiles{Host: hostSysctls}
+	changes, err := p.cfg.Conntrack.Apply(files, proxyconfig.Cores())
 	for _, c := range changes {
 		p.log.Info("set " + c)
 	}
 	if err != nil {
 		p.log.Warn("connection tracking is not set up as configured", "error", err)
 	}
+	if p.cfg.Node.LocalhostNodePorts {
+		return proxyconfig.EnsureRouteLocalnet(files)
+	}
+	return nil
 }
 
 // listen serves one of our own addresses, if it is wanted.
@@ -129,7 +147,7 @@ func (p *proxy) objects() control.Source {
 	return apiserver.New(apiserver.Config{
 		Client: p.client, Node: p.cfg.Node.Name,
 		NeedNodeIPs: len(p.cfg.Node.IPs) == 0, NeedPodCIDRs: p.cfg.Node.Mode == control.NodeCIDR,
-		ResyncPeriod: p.cfg.ConfigSyncPeriod, NodeChanged: p.health.SetNode, Logger: p.log,
+		Pods: p.flags.podNames, ResyncPeriod: p.cfg.ConfigSyncPeriod, NodeChanged: p.health.SetNode, Logger: p.log,
 	})
 }
 
@@ -153,6 +171,7 @@ func (p *proxy) publish(t *decision.Table) {
 		}
 	} else {
 		p.engine.Apply(t)
+		p.udp.SetTable(t)
 		p.log.Debug("new service table", "generation", t.Generation(), "services", t.ServiceCount())
 	}
 	p.checks.SetAddresses(health.ListenAddresses(t))
@@ -163,10 +182,14 @@ func (p *proxy) publish(t *decision.Table) {
 // begin opens the datapath.
 func (p *proxy) begin(t *decision.Table) error {
 	p.engineConfig.Alert = p.alert
-	p.engineConfig.Reconciled = p.metrics.Reconciled
-	engine, err := datapath.Open(p.engineConfig, p.host, t)
+	var err error
+	p.udp, err = reconcile.Open(reconcile.Config{Interval: p.cfg.SyncPeriod, Observe: p.reconciled})
 	if err != nil {
 		return err
+	}
+	engine, err := datapath.Open(p.engineConfig, p.host, t)
+	if err != nil {
+		return errors.Join(err, p.udp.Close())
 	}
 	p.engine = engine
 	p.metrics.ReadStats(engine.Stats)
@@ -174,6 +197,11 @@ func (p *proxy) begin(t *decision.Table) error {
 		err := engine.Run(p.ctx)
 		p.log.Info("stopped", "flows", engine.Stats())
 		return err
+	})
+	p.udp.SetTable(t)
+	p.group.Go(func() error {
+		p.udp.Loop(p.ctx)
+		return p.udp.Close()
 	})
 	if err := p.takeover.finish(p.log); err != nil {
 		p.log.Error("what kube-proxy left could not be removed; flows are decided by us all the same", "error", err)
@@ -184,6 +212,17 @@ func (p *proxy) begin(t *decision.Table) error {
 		p.log.Warn("cannot tell that the proxy is ready", "error", err)
 	}
 	return nil
+}
+
+// reconciled tells of a pass over the UDP flows.
+func (p *proxy) reconciled(f decision.Family, r reconcile.Result, err error) {
+	p.metrics.Reconciled(f, r.Took, r.Total())
+	if err != nil {
+		p.log.Error("UDP flows that contradict the service table could not all be removed; tried again soon", "family", f, "failed", r.Failed, "error", err)
+	}
+	if r.Total() > 0 {
+		p.log.Debug("removed UDP flows that contradict the service table", "family", f, "reasons", r.Deleted)
+	}
 }
 
 // alert passes on what the datapath has to say to an operator. It has logged it.
@@ -226,4 +265,17 @@ func (p progress) Updated(s control.Sync) {
 	p.metrics.Applied(metrics.Sync{
 		Table: s.Table, Duration: time.Since(s.Began), Services: s.Services, EndpointSlices: s.EndpointSlices, Triggers: s.Triggers,
 	})
+}
+
+// naming adds to records what only the control plane knows.
+type naming struct {
+	datapath.FlowSink
+	pods *control.PodNames
+}
+
+func (n naming) Flow(r *flow.Record) {
+	if a, err := netip.ParseAddrPort(r.Source); err == nil {
+		r.SourcePod = n.pods.Name(a.Addr())
+	}
+	n.FlowSink.Flow(r)
 }

@@ -42,6 +42,8 @@ type Config struct {
 	// waits: at most 30 s for addresses, after which the node goes without, and at most
 	// 5 minutes for pod CIDRs, after which Run fails. kube-proxy does the same.
 	NeedNodeIPs, NeedPodCIDRs bool
+	// Pods has all Pods watched, for their names: a lot on a large cluster.
+	Pods bool
 	// ResyncPeriod is how often the cache is gone through again; 0: every 15 minutes.
 	ResyncPeriod time.Duration
 	// NodeChanged is told of the own Node object, at first and whenever it changes;
@@ -105,6 +107,11 @@ func (s *Source) Run(ctx context.Context, publish func(control.Update, error)) e
 			return f.Core().V1().Nodes().Informer()
 		})
 	}
+	if err == nil && s.config.Pods {
+		err = watch("", "spec.hostNetwork=false", func(f informers.SharedInformerFactory) cache.SharedIndexInformer {
+			return f.Core().V1().Pods().Informer()
+		})
+	}
 	if err != nil {
 		return fmt.Errorf("watch the API server: %w", err)
 	}
@@ -122,7 +129,7 @@ func (s *Source) Run(ctx context.Context, publish func(control.Update, error)) e
 		case <-ctx.Done():
 			return nil
 		case <-s.changed:
-			if u := s.take(); len(u.Services)+len(u.EndpointSlices)+len(u.Nodes) > 0 {
+			if u := s.take(); len(u.Services)+len(u.EndpointSlices)+len(u.Nodes)+len(u.Pods) > 0 {
 				publish(u, nil)
 			}
 		}
@@ -177,6 +184,8 @@ func (s *Source) note(o any, gone bool) {
 		note(&u.Services, nameOf(o), o, gone)
 	case *discoveryv1.EndpointSlice:
 		note(&u.EndpointSlices, nameOf(o), o, gone)
+	case *corev1.Pod:
+		note(&u.Pods, nameOf(o), o, gone)
 	case *corev1.Node:
 		if gone {
 			// Its pods go on until the node is down; to serve them as from nowhere would

@@ -29,6 +29,10 @@ func trim(o any) (any, error) {
 		trimMeta(&o.ObjectMeta)
 		o.Spec = corev1.NodeSpec{PodCIDR: o.Spec.PodCIDR, PodCIDRs: o.Spec.PodCIDRs, Taints: o.Spec.Taints}
 		o.Status = corev1.NodeStatus{Addresses: o.Status.Addresses}
+	case *corev1.Pod:
+		trimMeta(&o.ObjectMeta)
+		o.Spec = corev1.PodSpec{HostNetwork: o.Spec.HostNetwork}
+		o.Status = corev1.PodStatus{Phase: o.Status.Phase, PodIP: o.Status.PodIP, PodIPs: o.Status.PodIPs}
 	}
 	return o, nil // whatever else: a DeletedFinalStateUnknown, which holds a trimmed one
 }

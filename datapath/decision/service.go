@@ -194,7 +194,9 @@ type Endpoint struct {
 	NodeName string // empty: not known, which counts as remote
 	Pod      string // "namespace/name" of the endpoint's target, where the slice names one
 	Local    bool   // on the table's node
-	Ready    bool   // conditions.ready; Usable says what follows from it
+	// Ready and Serving are the conditions of these names. What follows from them for new
+	// flows is in Exclusions.
+	Ready, Serving bool
 	// Exclusions says, for each policy, why the endpoint gets no new flows; 0: it does.
 	Exclusions [policies]Exclusion
 }

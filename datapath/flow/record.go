@@ -30,6 +30,8 @@ type Record struct {
 	Source      string `json:"source"`      // ip:port, before translation
 	Destination string `json:"destination"` // ip:port, before translation
 	Local       bool   `json:"local"`       // generated on the node itself
+	// SourcePod is the namespace/name of the pod that has the source address, where known.
+	SourcePod string `json:"sourcePod,omitempty"`
 
 	Service string `json:"service"`         // namespace/name:port; empty: for none
 	Entry   string `json:"entry,omitempty"` // see decision.Entry
@@ -63,6 +65,9 @@ type Record struct {
 	Error string `json:"error,omitempty"`
 
 	Generation uint64 `json:"generation"` // of the service table, from 1
+	// TableAge is how old that table was, in seconds; absent in simulations. Old is not
+	// outdated: tables are made when something changes.
+	TableAge float64 `json:"tableAge,omitempty"`
 
 	Steps []chains.Step `json:"steps,omitempty"` // where asked for
 	// Hint is what might help who asked; in simulations only.

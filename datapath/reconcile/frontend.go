@@ -27,8 +27,10 @@ func newFrontends() frontends {
 type backends struct {
 	// hasEndpoints: flows to it are not refused (decision.ServicePort.HasEndpoints).
 	hasEndpoints bool
-	// serving says of each known endpoint whether flows may stay with it; anyServing
-	// of all of them together.
+	// serving says of each known endpoint whether flows may stay with it, anyServing
+	// of all of them together. kube-proxy goes by the serving condition alone
+	// (pkg/proxy/conntrack): neither traffic policies, nor topology, nor termination move
+	// flows that exist.
 	serving    map[netip.AddrPort]bool
 	anyServing bool
 }
@@ -37,41 +39,23 @@ func newBackends(s *decision.ServicePort) *backends {
 	b := &backends{hasEndpoints: s.HasEndpoints, serving: make(map[netip.AddrPort]bool, len(s.Endpoints))}
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
-		stay := serving(e)
+		stay := e.Serving && decision.FamilyOf(e.AddrPort.Addr()) == s.Family
 		b.serving[unmap(e.AddrPort)] = stay
 		b.anyServing = b.anyServing || stay
 	}
 	return b
 }
 
-// serving says whether flows may stay with the endpoint. kube-proxy goes by its
-// serving condition alone (pkg/proxy/conntrack): neither traffic policies, nor topology,
-// nor termination move flows that exist. The table has the condition only by way of
-// the exclusions. Where no exclusion tells, an endpoint serves.
-func serving(e *decision.Endpoint) bool {
-	for _, why := range e.Exclusions {
-		switch why {
-		case 0, decision.Terminating, decision.OtherZone, decision.OtherNode:
-			return true // ready, or terminating while it serves
-		case decision.NotReady, decision.NotServing, decision.OtherFamily:
-			return false
-		}
-		// NotLocal and Unused say nothing about its condition; the other policy may.
-	}
-	return true
-}
-
 // view is a table, seen by the UDP flows it is about.
 type view struct {
 	frontends
-	table    *decision.Table
-	services []*decision.ServicePort // those of UDP, in the table's order
+	table *decision.Table
 }
 
 // newView makes the view of a table, in time proportional to its UDP endpoints.
 func newView(t *decision.Table) *view {
-	v := &view{frontends: newFrontends(), table: t, services: udpServices(t)}
-	for _, s := range v.services {
+	v := &view{frontends: newFrontends(), table: t}
+	for _, s := range ofUDP(t.Services()) {
 		b := newBackends(s)
 		for _, a := range slices.Concat([]netip.Addr{s.ClusterIP}, s.ExternalIPs, s.LoadBalancerIPs) {
 			if t.Owns(s, a) {
@@ -85,9 +69,9 @@ func newView(t *decision.Table) *view {
 	return v
 }
 
-func udpServices(t *decision.Table) []*decision.ServicePort {
+func ofUDP(services []*decision.ServicePort) []*decision.ServicePort {
 	var udp []*decision.ServicePort
-	for _, s := range t.Services() {
+	for _, s := range services {
 		if s.Protocol == decision.UDP {
 			udp = append(udp, s)
 		}
@@ -98,11 +82,16 @@ func udpServices(t *decision.Table) []*decision.ServicePort {
 // judgesLike says whether the view says of every flow what one of the table would.
 func (v *view) judgesLike(t *decision.Table) bool {
 	old, new := v.table.Node(), t.Node()
-	return v.table == t ||
-		old.LocalhostNodePorts == new.LocalhostNodePorts &&
-			slices.Equal(old.Addresses, new.Addresses) &&
-			slices.Equal(old.NodePortAddresses, new.NodePortAddresses) &&
-			slices.EqualFunc(v.services, udpServices(t), sameFlows)
+	if old.LocalhostNodePorts != new.LocalhostNodePorts ||
+		!slices.Equal(old.Addresses, new.Addresses) ||
+		!slices.Equal(old.NodePortAddresses, new.NodePortAddresses) {
+		return false
+	}
+	same := true
+	t.ChangedServices(v.table, func(_ decision.ServiceName, before, after []*decision.ServicePort) {
+		same = same && slices.EqualFunc(ofUDP(before), ofUDP(after), sameFlows)
+	})
+	return same
 }
 
 // sameFlows says whether two service ports have the same frontends and backends.
@@ -113,7 +102,7 @@ func sameFlows(a, b *decision.ServicePort) bool {
 			slices.Equal(a.ExternalIPs, b.ExternalIPs) &&
 			slices.Equal(a.LoadBalancerIPs, b.LoadBalancerIPs) &&
 			slices.EqualFunc(a.Endpoints, b.Endpoints, func(a, b decision.Endpoint) bool {
-				return a.AddrPort == b.AddrPort && serving(&a) == serving(&b)
+				return a.AddrPort == b.AddrPort && a.Serving == b.Serving
 			})
 }
 

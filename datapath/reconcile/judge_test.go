@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -57,7 +58,13 @@ func endpoint(text string) decision.Endpoint {
 		}
 		e.Exclusions = [2]decision.Exclusion{exclusion(cluster), exclusion(local)}
 	}
+	e.Serving = serves(&e)
 	return e
+}
+
+// serves says whether an endpoint that is excluded so serves, in these tests.
+func serves(e *decision.Endpoint) bool {
+	return !slices.Contains(e.Exclusions[:], decision.NotServing) && !slices.Contains(e.Exclusions[:], decision.NotReady)
 }
 
 func exclusion(word string) decision.Exclusion {
@@ -80,7 +87,7 @@ func tableOf(n decision.Node, services ...string) *decision.Table {
 	for _, s := range services {
 		all = append(all, service(s))
 	}
-	t, _ := decision.NewTable(1, time.Time{}, n, all)
+	t := decision.NewTable(1, time.Time{}, n, all)
 	return t
 }
 

@@ -114,7 +114,7 @@ func (l *lab) table(endpoints ...netip.AddrPort) *decision.Table {
 		Family: decision.FamilyOf(l.service.Addr()), ClusterIP: l.service.Addr(), Port: l.service.Port(),
 	}
 	for i, e := range endpoints {
-		s.Endpoints = append(s.Endpoints, decision.Endpoint{AddrPort: e})
+		s.Endpoints = append(s.Endpoints, decision.Endpoint{AddrPort: e, Ready: true, Serving: true})
 		s.Usable[decision.Cluster], s.HasEndpoints = append(s.Usable[decision.Cluster], uint32(i)), true
 	}
 	return l.tableOf(s)
@@ -122,14 +122,13 @@ func (l *lab) table(endpoints ...netip.AddrPort) *decision.Table {
 
 func (l *lab) tableOf(services ...*decision.ServicePort) *decision.Table {
 	l.generation++
-	t, _ := decision.NewTable(l.generation, time.Now(), decision.Node{Name: "node"}, services)
-	return t
+	return decision.NewTable(l.generation, time.Now(), decision.Node{Name: "node"}, services)
 }
 
 // follow puts a table into force and makes a pass.
 func (l *lab) follow(table *decision.Table) reconcile.Result {
 	l.t.Helper()
-	l.engine.SetTable(table)
+	l.engine.Apply(table)
 	result, err := l.reconciler.Run(table)
 	if err != nil || result.Failed > 0 {
 		l.t.Fatal(result, err)

@@ -8,7 +8,7 @@ import (
 )
 
 // SetTable has Loop follow a table, which has to be in force already: the datapath's
-// SetTable comes first. It does not wait.
+// Apply comes first. It does not wait.
 func (r *Reconciler) SetTable(t *decision.Table) {
 	r.table.Store(t)
 	select {

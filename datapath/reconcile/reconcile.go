@@ -58,6 +58,16 @@ type Reconciler struct {
 	states []conntrack.State
 	tuples []conntrack.Tuple
 	errs   []error
+
+	close func() error // nil: nothing of ours is open
+}
+
+// Close closes what [Open] opened.
+func (r *Reconciler) Close() error {
+	if r.close == nil {
+		return nil
+	}
+	return r.close()
 }
 
 type staleFlow struct {
@@ -110,7 +120,7 @@ func (r *Reconciler) Run(t *decision.Table) (Result, error) {
 // look takes the table for the next pass.
 func (r *Reconciler) look(t *decision.Table) {
 	if r.last != nil && r.last.judgesLike(t) {
-		r.last.table, r.last.services = t, udpServices(t) // and let the older one go
+		r.last.table = t // and let the older one go
 		return
 	}
 	next := newView(t)

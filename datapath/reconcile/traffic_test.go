@@ -109,7 +109,7 @@ func TestServiceThatComesAndGoes(t *testing.T) {
 		refused()
 		// Passed by, as while no proxy decided: an entry without translation, with its
 		// elements. It is refused as soon as a pass sees it.
-		l.engine.SetTable(l.tableOf())
+		l.engine.Apply(l.tableOf())
 		l.eventually("an entry without translation", func() bool {
 			untranslated := false
 			l.flows(six, func(f *conntrack.State) { untranslated = untranslated || f.Original.Destination == l.service })
