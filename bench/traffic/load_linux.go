@@ -1,0 +1,217 @@
+package traffic
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Load says what connections are made. Each worker makes one after the other.
+type Load struct {
+	UDP     bool
+	Workers int
+	// From is the first source address; worker i uses the one i further on.
+	From netip.Addr
+	// FirstPort and Ports: a worker takes its source ports in turn out of this range.
+	// A port may be used again when the connection before is a second over, so the
+	// range has to last for longer (net.ipv4.tcp_tw_reuse has to be 1).
+	FirstPort uint16
+	Ports     int
+	// To are the destinations, taken in an order without pattern.
+	To Targets
+	// WarmUp connections of each worker, and then those of the first WarmUpTime, are
+	// not counted.
+	WarmUp     int
+	WarmUpTime time.Duration
+	// Time to measure for, or until a worker has made Limit connections.
+	Time  time.Duration
+	Limit int
+}
+
+// Targets are Count addresses, each Step further on, at one port.
+type Targets struct {
+	First netip.AddrPort
+	Count uint32
+	Step  uint32
+}
+
+// At gives target i, taken modulo Count.
+func (t Targets) At(i uint32) netip.AddrPort {
+	return netip.AddrPortFrom(Advance(t.First.Addr(), i%t.Count*t.Step), t.First.Port())
+}
+
+// Advance gives the IPv4 address n further on.
+func Advance(a netip.Addr, n uint32) netip.Addr {
+	b := a.As4()
+	v := uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])
+	v += n
+	return netip.AddrFrom4([4]byte{byte(v >> 24), byte(v >> 16), byte(v >> 8), byte(v)})
+}
+
+// Result is what a load met.
+type Result struct {
+	Connections int     // that were answered, in Seconds
+	Seconds     float64 // measured
+	Failed      int     // connections of which a step failed, warm-up included
+	Failure     string  // the first of them
+	// Latency of the connect for TCP, of request and reply for UDP, in nanoseconds.
+	P50, P99, P999, Max uint32
+	// Retransmitted counts connects that took 0.9 s and more: the first packet was lost.
+	Retransmitted int
+}
+
+// worker is one thread of a load.
+type worker struct {
+	load    *Load
+	from    unix.RawSockaddrInet4
+	port    int
+	random  uint32
+	samples []uint32
+	failed  int
+	failure error
+	byte1   [1]byte
+}
+
+// Run makes the connections from the network namespace of the calling thread, in which
+// the threads made by Go have to be, too: it is for a process of its own. began is
+// called when measuring begins, ended when it ends.
+func (l *Load) Run(began, ended func()) (Result, error) {
+	workers := make([]*worker, l.Workers)
+	for i := range workers {
+		workers[i] = &worker{
+			load: l, from: sockaddr4(netip.AddrPortFrom(Advance(l.From, uint32(i)), 0)),
+			random: 2463534242 + uint32(i)*2654435761, samples: make([]uint32, 0, l.Limit),
+		}
+	}
+	l.each(workers, func(w *worker) { w.run(l.WarmUp, time.Now().Add(time.Hour)) })
+	l.each(workers, func(w *worker) { w.run(1<<30, time.Now().Add(l.WarmUpTime)) })
+	for _, w := range workers {
+		w.samples = w.samples[:0]
+	}
+	began()
+	start := time.Now()
+	end := start.Add(l.Time)
+	l.each(workers, func(w *worker) { w.run(l.Limit, end) })
+	took := time.Since(start)
+	ended()
+
+	r := Result{Seconds: took.Seconds()}
+	var all []uint32
+	for _, w := range workers {
+		all = append(all, w.samples...)
+		r.Failed += w.failed
+		if w.failure != nil && r.Failure == "" {
+			r.Failure = w.failure.Error()
+		}
+	}
+	if len(all) == 0 {
+		return r, fmt.Errorf("no connection was answered: %s", r.Failure)
+	}
+	slices.Sort(all)
+	r.Connections = len(all)
+	r.P50, r.P99, r.P999, r.Max = quantile(all, 0.5), quantile(all, 0.99), quantile(all, 0.999), all[len(all)-1]
+	i, _ := slices.BinarySearch(all, 900_000_000)
+	r.Retransmitted = len(all) - i
+	return r, nil
+}
+
+func (l *Load) each(workers []*worker, f func(*worker)) {
+	var all sync.WaitGroup
+	for _, w := range workers {
+		all.Go(func() {
+			runtime.LockOSThread() // for good: the thread is thrown away
+			f(w)
+		})
+	}
+	all.Wait()
+}
+
+func quantile(sorted []uint32, q float64) uint32 {
+	return sorted[min(int(q*float64(len(sorted))), len(sorted)-1)]
+}
+
+// run makes connections until the number or the time is reached.
+func (w *worker) run(limit int, end time.Time) {
+	w.samples = w.samples[:0]
+	for n := 0; n < limit && time.Now().Before(end); n++ {
+		to := sockaddr4(w.load.To.At(w.draw()))
+		setPort(&w.from, w.load.FirstPort+uint16(w.port))
+		w.port = (w.port + 1) % w.load.Ports
+		took, err := w.once(&to)
+		if err != nil {
+			w.failed++
+			w.failure = cmp.Or(w.failure, err)
+			if w.failed > 100 {
+				return // it will not become better
+			}
+			continue
+		}
+		if len(w.samples) < cap(w.samples) {
+			w.samples = append(w.samples, uint32(min(took.Nanoseconds(), 1<<32-1)))
+		}
+	}
+}
+
+// draw is xorshift32 without its weakest bits.
+func (w *worker) draw() uint32 {
+	w.random ^= w.random << 13
+	w.random ^= w.random >> 17
+	w.random ^= w.random << 5
+	return w.random >> 8
+}
+
+func (w *worker) once(to *unix.RawSockaddrInet4) (took time.Duration, err error) {
+	kind := unix.SOCK_STREAM
+	if w.load.UDP {
+		kind = unix.SOCK_DGRAM
+	}
+	fd, errno := socket(kind)
+	if errno != 0 {
+		return 0, fmt.Errorf("socket: %w", errno)
+	}
+	defer closeFD(fd)
+	if errno = setPatience(fd, patience); errno == 0 {
+		errno = setInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+	}
+	if errno == 0 {
+		errno = bind(fd, &w.from)
+	}
+	if errno != 0 {
+		return 0, fmt.Errorf("bind: %w", errno)
+	}
+	start := time.Now()
+	if errno := connect(fd, to); errno != 0 {
+		return 0, explain("connect", errno)
+	}
+	if !w.load.UDP {
+		took = time.Since(start)
+	}
+	w.byte1[0] = sayWho
+	if _, errno := write(fd, w.byte1[:]); errno != 0 {
+		return 0, explain("write", errno)
+	}
+	if n, errno := read(fd, w.byte1[:]); errno != 0 || n != 1 {
+		return 0, explain("read", errno)
+	}
+	if w.load.UDP {
+		took = time.Since(start)
+	}
+	return took, nil
+}
+
+func explain(what string, errno syscall.Errno) error {
+	switch errno {
+	case 0:
+		return fmt.Errorf("%s: closed by the other side", what)
+	case unix.EAGAIN, unix.EINPROGRESS:
+		return fmt.Errorf("%s: no answer within %v", what, patience)
+	}
+	return fmt.Errorf("%s: %w", what, errno)
+}

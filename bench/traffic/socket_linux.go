@@ -1,0 +1,107 @@
+package traffic
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"runtime"
+	"runtime/debug"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Env are environment variables for processes that use this package: without them the
+// runtime interrupts threads that do not come by its scheduler, and system calls with
+// a timeout are not taken up again.
+var Env = []string{"GODEBUG=asyncpreemptoff=1"}
+
+// Tune prepares the process for a number of threads in blocking system calls, each of
+// which keeps a P of the scheduler. The garbage collector, which would wait for them,
+// is turned off.
+func Tune(threads int) {
+	debug.SetGCPercent(-1)
+	runtime.GOMAXPROCS(threads + 4)
+}
+
+// patience is how long a connect or a receive may take. A SYN that was lost once is
+// sent again after one second, so this is a failure that no retry mends.
+const patience = 5 * time.Second
+
+// sockaddr4 is struct sockaddr_in.
+func sockaddr4(a netip.AddrPort) unix.RawSockaddrInet4 {
+	s := unix.RawSockaddrInet4{Family: unix.AF_INET, Addr: a.Addr().As4()}
+	setPort(&s, a.Port())
+	return s
+}
+
+func setPort(s *unix.RawSockaddrInet4, port uint16) {
+	binary.BigEndian.PutUint16((*[2]byte)(unsafe.Pointer(&s.Port))[:], port)
+}
+
+// The raw calls below are those of package unix without telling the scheduler. Each
+// takes pointers to memory that stays where it is.
+
+func socket(kind int) (int, syscall.Errno) {
+	fd, _, errno := unix.RawSyscall(unix.SYS_SOCKET, unix.AF_INET, uintptr(kind|unix.SOCK_CLOEXEC), 0)
+	return int(fd), errno
+}
+
+func setOption(fd, level, name int, value unsafe.Pointer, size uintptr) syscall.Errno {
+	_, _, errno := unix.RawSyscall6(unix.SYS_SETSOCKOPT, uintptr(fd), uintptr(level), uintptr(name), uintptr(value), size, 0)
+	return errno
+}
+
+func setInt(fd, level, name int, value int32) syscall.Errno {
+	return setOption(fd, level, name, unsafe.Pointer(&value), unsafe.Sizeof(value))
+}
+
+// setPatience bounds connects, sends and receives.
+func setPatience(fd int, d time.Duration) syscall.Errno {
+	tv := unix.NsecToTimeval(d.Nanoseconds())
+	if errno := setOption(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, unsafe.Pointer(&tv), unsafe.Sizeof(tv)); errno != 0 {
+		return errno
+	}
+	return setOption(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, unsafe.Pointer(&tv), unsafe.Sizeof(tv))
+}
+
+func bind(fd int, a *unix.RawSockaddrInet4) syscall.Errno {
+	_, _, errno := unix.RawSyscall(unix.SYS_BIND, uintptr(fd), uintptr(unsafe.Pointer(a)), unsafe.Sizeof(*a))
+	return errno
+}
+
+func connect(fd int, a *unix.RawSockaddrInet4) syscall.Errno {
+	_, _, errno := unix.RawSyscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(a)), unsafe.Sizeof(*a))
+	return errno
+}
+
+func listen(fd int) syscall.Errno {
+	_, _, errno := unix.RawSyscall(unix.SYS_LISTEN, uintptr(fd), 4096, 0)
+	return errno
+}
+
+func accept(fd int) (int, syscall.Errno) {
+	c, _, errno := unix.RawSyscall6(unix.SYS_ACCEPT4, uintptr(fd), 0, 0, unix.SOCK_CLOEXEC, 0, 0)
+	return int(c), errno
+}
+
+// localAddress gives the last byte of a socket's own address.
+func localAddress(fd int) (byte, syscall.Errno) {
+	var a unix.RawSockaddrInet4
+	size := uint32(unsafe.Sizeof(a))
+	_, _, errno := unix.RawSyscall(unix.SYS_GETSOCKNAME, uintptr(fd), uintptr(unsafe.Pointer(&a)), uintptr(unsafe.Pointer(&size)))
+	return a.Addr[3], errno
+}
+
+func read(fd int, b []byte) (int, syscall.Errno) {
+	n, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
+	return int(n), errno
+}
+
+func write(fd int, b []byte) (int, syscall.Errno) {
+	n, _, errno := unix.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
+	return int(n), errno
+}
+
+func closeFD(fd int) { _, _, _ = unix.RawSyscall(unix.SYS_CLOSE, uintptr(fd), 0, 0) }

@@ -1,0 +1,88 @@
+package traffic
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/datapath/netns"
+)
+
+func TestMain(m *testing.M) {
+	// Blocked threads keep their Ps; they are never given back.
+	Tune(EchoThreads + 8)
+	netns.Main(m)
+}
+
+const port = 8080
+
+var (
+	first  = netip.MustParseAddr("127.0.1.5")
+	echoed = make(chan error, 1)
+)
+
+// TestTraffic has a load meet the echo on loopback addresses.
+func TestTraffic(t *testing.T) {
+	netns.Require(t)
+	ready := make(chan struct{})
+	go func() { echoed <- Echo(port, func() { close(ready) }) }()
+	select {
+	case <-ready:
+	case err := <-echoed:
+		t.Fatal(err)
+	}
+	to := Targets{First: netip.AddrPortFrom(first, port), Count: 300, Step: 1}
+
+	for i := range uint32(3) {
+		who, err := Ask(to.At(299+i), time.Second)
+		if want := to.At(299 + i).Addr().As4()[3]; err != nil || who != want {
+			t.Errorf("target %d (%s): answered by %d, %v; want %d", 299+i, to.At(299+i), who, err, want)
+		}
+	}
+	for _, udp := range []bool{false, true} {
+		l := Load{
+			UDP: udp, Workers: 3, From: netip.MustParseAddr("127.0.0.2"), FirstPort: 20000, Ports: 1000, To: to,
+			WarmUp: 5, Time: time.Hour, Limit: 40,
+		}
+		calls := ""
+		r, err := l.Run(func() { calls += "began " }, func() { calls += "ended" })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Connections != 120 || r.Failed != 0 || calls != "began ended" {
+			t.Errorf("udp %v: %+v, calls %q: want 120 connections and no failure", udp, r, calls)
+		}
+		if r.P50 == 0 || r.P50 > r.P99 || r.P99 > r.P999 || r.P999 > r.Max {
+			t.Errorf("udp %v: latencies are not in order: %+v", udp, r)
+		}
+	}
+	rate, err := Stream(to.First, time.Millisecond, func() {}, func() {})
+	if err != nil || rate <= 0 {
+		t.Errorf("stream: %v bytes/s, %v", rate, err)
+	}
+}
+
+// TestFailuresAreCounted asks where nobody listens.
+func TestFailuresAreCounted(t *testing.T) {
+	netns.Require(t)
+	l := Load{
+		Workers: 2, From: netip.MustParseAddr("127.0.0.2"), FirstPort: 30000, Ports: 1000,
+		To: Targets{First: netip.MustParseAddrPort("127.0.0.1:9"), Count: 1}, Time: time.Hour, Limit: 7,
+	}
+	r, err := l.Run(func() {}, func() {})
+	if err == nil || r.Failed != 14 || r.Failure == "" {
+		t.Errorf("%+v, %v: want 14 failures and an error", r, err)
+	}
+}
+
+func TestAdvance(t *testing.T) {
+	for _, tc := range []struct {
+		from string
+		n    uint32
+		want string
+	}{{"10.0.0.1", 0, "10.0.0.1"}, {"10.0.0.1", 255, "10.0.1.0"}, {"10.0.255.255", 65537, "10.2.0.0"}} {
+		if got := Advance(netip.MustParseAddr(tc.from), tc.n); got != netip.MustParseAddr(tc.want) {
+			t.Errorf("%s + %d = %s, want %s", tc.from, tc.n, got, tc.want)
+		}
+	}
+}
