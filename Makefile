@@ -8,7 +8,7 @@ FUZZTIME    ?= 3s
 # The race detector needs a C compiler; the program itself never does.
 RACE := $(shell $(GO) env CGO_ENABLED | grep -q 1 && command -v gcc >/dev/null 2>&1 && echo -race)
 
-.PHONY: build demo peers test lint bench fuzz clean
+.PHONY: build demo peers test lint bench bench-quick bench-micro floor fuzz clean
 
 # A static binary that needs no other program at run time.
 build:
@@ -59,9 +59,32 @@ lint:
 	$(GO) mod tidy -diff
 	GOOS=darwin $(GO) build -o /dev/null ./cmd/nfqproxy
 
+# nfqproxy beside kube-proxy and the queue's floor (see bench/README.md): all of it takes
+# about an hour, bench-quick two minutes. BENCHFLAGS goes to bench/compare.
+RESULTS := bench/results
+bench: build peers floor
+	$(GO) run ./bench/compare -out $(RESULTS) $(BENCHFLAGS)
+	cd bench/plot && $(GO) run . ../../$(RESULTS)/results.csv ../../$(RESULTS)/results.svg
+
+bench-quick: BENCHFLAGS += -quick
+bench-quick: bench
+
+# The least that a netfilter queue costs, in C. Where it cannot be built, the comparison
+# goes without it.
+FLOOR := bench/floor/bin
+floor:
+	@if ! printf '#include <libnetfilter_queue/libnetfilter_queue.h>\n' | gcc -E - >/dev/null 2>&1; then \
+		echo "bench/floor is skipped: it needs gcc and libnetfilter_queue's headers (Debian: gcc libnetfilter-queue-dev)"; \
+	else \
+		mkdir -p $(FLOOR) && \
+		for p in accept translate; do \
+			gcc -O2 -Wall -Wextra -o $(FLOOR)/$$p bench/floor/$$p.c bench/floor/floor.c -lnetfilter_queue -lnfnetlink -pthread || exit 1; \
+		done; \
+	fi
+
 # Micro-benchmarks, in benchstat's format. The kernel's part needs root.
-bench:
+bench-micro:
 	$(GO) test -run '^$$' -bench . -benchmem -count $(or $(COUNT),5) ./conntrack ./control/... ./datapath/...
 
 clean:
-	rm -rf bin $(PEERS)
+	rm -rf bin $(PEERS) $(FLOOR) $(RESULTS)

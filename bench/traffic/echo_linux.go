@@ -69,7 +69,7 @@ func answerTCP(listener int) error {
 		fd, errno := accept(listener)
 		switch errno {
 		case 0:
-		case unix.EINTR, unix.ECONNABORTED:
+		case unix.ECONNABORTED:
 			continue
 		default:
 			return fmt.Errorf("accept: %w", errno)

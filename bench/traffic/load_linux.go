@@ -24,12 +24,11 @@ type Load struct {
 	// range has to last for longer (net.ipv4.tcp_tw_reuse has to be 1).
 	FirstPort uint16
 	Ports     int
-	// To are the destinations, taken in an order without pattern.
+	// To are the destinations, in an order without pattern. Each source port of a worker
+	// has one: when ports come round again, so do tuples.
 	To Targets
-	// WarmUp connections of each worker, and then those of the first WarmUpTime, are
-	// not counted.
-	WarmUp     int
-	WarmUpTime time.Duration
+	// WarmUp connections of each worker are not counted.
+	WarmUp int
 	// Time to measure for, or until a worker has made Limit connections.
 	Time  time.Duration
 	Limit int
@@ -72,7 +71,6 @@ type worker struct {
 	load    *Load
 	from    unix.RawSockaddrInet4
 	port    int
-	random  uint32
 	samples []uint32
 	failed  int
 	failure error
@@ -87,11 +85,10 @@ func (l *Load) Run(began, ended func()) (Result, error) {
 	for i := range workers {
 		workers[i] = &worker{
 			load: l, from: sockaddr4(netip.AddrPortFrom(Advance(l.From, uint32(i)), 0)),
-			random: 2463534242 + uint32(i)*2654435761, samples: make([]uint32, 0, l.Limit),
+			samples: make([]uint32, 0, l.Limit),
 		}
 	}
 	l.each(workers, func(w *worker) { w.run(l.WarmUp, time.Now().Add(time.Hour)) })
-	l.each(workers, func(w *worker) { w.run(1<<30, time.Now().Add(l.WarmUpTime)) })
 	for _, w := range workers {
 		w.samples = w.samples[:0]
 	}
@@ -141,7 +138,7 @@ func quantile(sorted []uint32, q float64) uint32 {
 func (w *worker) run(limit int, end time.Time) {
 	w.samples = w.samples[:0]
 	for n := 0; n < limit && time.Now().Before(end); n++ {
-		to := sockaddr4(w.load.To.At(w.draw()))
+		to := sockaddr4(w.load.To.At(w.mix()))
 		setPort(&w.from, w.load.FirstPort+uint16(w.port))
 		w.port = (w.port + 1) % w.load.Ports
 		took, err := w.once(&to)
@@ -159,12 +156,13 @@ func (w *worker) run(limit int, end time.Time) {
 	}
 }
 
-// draw is xorshift32 without its weakest bits.
-func (w *worker) draw() uint32 {
-	w.random ^= w.random << 13
-	w.random ^= w.random >> 17
-	w.random ^= w.random << 5
-	return w.random >> 8
+// mix makes a number without pattern from the worker's address and port (the finalizer
+// of MurmurHash3).
+func (w *worker) mix() uint32 {
+	h := uint32(w.from.Addr[3])<<16 | uint32(w.port)
+	h = (h ^ h>>16) * 0x85ebca6b
+	h = (h ^ h>>13) * 0xc2b2ae35
+	return h ^ h>>16
 }
 
 func (w *worker) once(to *unix.RawSockaddrInet4) (took time.Duration, err error) {
@@ -211,7 +209,7 @@ func explain(what string, errno syscall.Errno) error {
 	case 0:
 		return fmt.Errorf("%s: closed by the other side", what)
 	case unix.EAGAIN, unix.EINPROGRESS:
-		return fmt.Errorf("%s: no answer within %v", what, patience)
+		return fmt.Errorf("%s: no answer in time", what)
 	}
 	return fmt.Errorf("%s: %w", what, errno)
 }

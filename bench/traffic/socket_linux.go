@@ -40,8 +40,9 @@ func setPort(s *unix.RawSockaddrInet4, port uint16) {
 	binary.BigEndian.PutUint16((*[2]byte)(unsafe.Pointer(&s.Port))[:], port)
 }
 
-// The raw calls below are those of package unix without telling the scheduler. Each
-// takes pointers to memory that stays where it is.
+// The raw calls below are those of package unix without telling the scheduler. Those
+// that wait are made again after a signal, which the kernel does not do by itself where
+// there is a time limit; a connect that is made again goes on waiting.
 
 func socket(kind int) (int, syscall.Errno) {
 	fd, _, errno := unix.RawSyscall(unix.SYS_SOCKET, unix.AF_INET, uintptr(kind|unix.SOCK_CLOEXEC), 0)
@@ -72,8 +73,12 @@ func bind(fd int, a *unix.RawSockaddrInet4) syscall.Errno {
 }
 
 func connect(fd int, a *unix.RawSockaddrInet4) syscall.Errno {
-	_, _, errno := unix.RawSyscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(a)), unsafe.Sizeof(*a))
-	return errno
+	for {
+		_, _, errno := unix.RawSyscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(a)), unsafe.Sizeof(*a))
+		if errno != unix.EINTR {
+			return errno
+		}
+	}
 }
 
 func listen(fd int) syscall.Errno {
@@ -82,8 +87,12 @@ func listen(fd int) syscall.Errno {
 }
 
 func accept(fd int) (int, syscall.Errno) {
-	c, _, errno := unix.RawSyscall6(unix.SYS_ACCEPT4, uintptr(fd), 0, 0, unix.SOCK_CLOEXEC, 0, 0)
-	return int(c), errno
+	for {
+		c, _, errno := unix.RawSyscall6(unix.SYS_ACCEPT4, uintptr(fd), 0, 0, unix.SOCK_CLOEXEC, 0, 0)
+		if errno != unix.EINTR {
+			return int(c), errno
+		}
+	}
 }
 
 // localAddress gives the last byte of a socket's own address.
@@ -95,13 +104,21 @@ func localAddress(fd int) (byte, syscall.Errno) {
 }
 
 func read(fd int, b []byte) (int, syscall.Errno) {
-	n, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
-	return int(n), errno
+	for {
+		n, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
+		if errno != unix.EINTR {
+			return int(n), errno
+		}
+	}
 }
 
 func write(fd int, b []byte) (int, syscall.Errno) {
-	n, _, errno := unix.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
-	return int(n), errno
+	for {
+		n, _, errno := unix.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
+		if errno != unix.EINTR {
+			return int(n), errno
+		}
+	}
 }
 
 func closeFD(fd int) { _, _, _ = unix.RawSyscall(unix.SYS_CLOSE, uintptr(fd), 0, 0) }

@@ -47,15 +47,16 @@ func Stream(to netip.AddrPort, d time.Duration, began, ended func()) (float64, e
 	return float64(sent) / took.Seconds(), nil
 }
 
-// Ask makes one connection and gives the last byte of the address that answered.
+// Ask makes one connection and gives the last byte of the address that answered. It may
+// be called in any process; each step may take as long as limit.
 func Ask(to netip.AddrPort, limit time.Duration) (byte, error) {
 	fd, errno := socket(unix.SOCK_STREAM)
 	if errno != 0 {
-		return 0, fmt.Errorf("socket: %w", errno)
+		return 0, explain("socket", errno)
 	}
 	defer closeFD(fd)
 	if errno := setPatience(fd, limit); errno != 0 {
-		return 0, fmt.Errorf("setsockopt: %w", errno)
+		return 0, explain("setsockopt", errno)
 	}
 	a := sockaddr4(to)
 	if errno := connect(fd, &a); errno != 0 {

@@ -2,6 +2,7 @@ package traffic
 
 import (
 	"net/netip"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,19 +17,24 @@ func TestMain(m *testing.M) {
 
 const port = 8080
 
-var (
-	first  = netip.MustParseAddr("127.0.1.5")
-	echoed = make(chan error, 1)
-)
+var first = netip.MustParseAddr("127.0.1.5")
+
+// echo starts the echo once; it ends with the process.
+var echo = sync.OnceValue(func() error {
+	ended, ready := make(chan error, 1), make(chan struct{})
+	go func() { ended <- Echo(port, func() { close(ready) }) }()
+	select {
+	case <-ready:
+		return nil
+	case err := <-ended:
+		return err
+	}
+})
 
 // TestTraffic has a load meet the echo on loopback addresses.
 func TestTraffic(t *testing.T) {
 	netns.Require(t)
-	ready := make(chan struct{})
-	go func() { echoed <- Echo(port, func() { close(ready) }) }()
-	select {
-	case <-ready:
-	case err := <-echoed:
+	if err := echo(); err != nil {
 		t.Fatal(err)
 	}
 	to := Targets{First: netip.AddrPortFrom(first, port), Count: 300, Step: 1}

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/bench/cluster"
+	"github.com/nfqproxy/nfqproxy/datapath/ruleset"
+)
+
+// contestant is one way for packets to reach an endpoint.
+type contestant struct {
+	name string
+	// what it is, for the table's notes.
+	what string
+	// proxy: it follows the API server, so that starts and changes can be measured.
+	proxy bool
+	// direct: clients address endpoints, not services.
+	direct bool
+	// freshOnly: it takes no notice of old connection entries, so that it can only be
+	// measured where there are none.
+	freshOnly bool
+	// missing says why it cannot run here; empty: it can.
+	missing string
+	// start starts its process in the node's namespace; nil: there is none.
+	start func(*topology, *objects) (*process, error)
+	// rules is the command that lists its kernel rules; nil: not counted.
+	rules []string
+}
+
+// As nfqproxy installs them.
+const (
+	firstQueue  = 100
+	seenTimeout = 20 * time.Second
+	seenSize    = 65536
+)
+
+// contestants lists all, those that cannot run here included.
+func (p *plan) contestants() ([]contestant, error) {
+	legacy, err := alternatives("xtables-legacy-multi")
+	if err != nil {
+		return nil, err
+	}
+	nft, err := alternatives("xtables-nft-multi")
+	if err != nil {
+		return nil, err
+	}
+	all := []contestant{
+		{name: "direct", what: "clients address the endpoints; no rules, no connection tracking", direct: true},
+		{name: "nfqproxy", what: "this program", proxy: true, start: p.startNfqproxy, missing: missing(p.nfqproxy), rules: []string{"nft", "-a", "list", "ruleset"}},
+		{name: "iptables-nft", what: "kube-proxy, iptables mode, iptables' nf_tables back end", proxy: true, start: kubeProxy("iptables", nft), missing: missing("xtables-nft-multi"), rules: []string{"xtables-nft-multi", "iptables-nft-save"}},
+		{name: "iptables-legacy", what: "kube-proxy, iptables mode, iptables' legacy back end", proxy: true, start: kubeProxy("iptables", legacy), missing: missing("xtables-legacy-multi"), rules: []string{"xtables-legacy-multi", "iptables-legacy-save"}},
+		{name: "nftables", what: "kube-proxy, nftables mode", proxy: true, start: kubeProxy("nftables", nft), missing: missing("nft"), rules: []string{"nft", "-a", "list", "ruleset"}},
+	}
+	for _, queues := range []int{1, 2} {
+		suffix := fmt.Sprintf("-%dq", queues)
+		all = append(all,
+			contestant{name: "accept" + suffix, what: "C: accept every packet; clients address the endpoints", direct: true, start: p.startFloor("accept", queues), missing: p.missingFloor("accept")},
+			contestant{name: "translate" + suffix, what: "C: write the entry, read the answer, replace an old entry, give the verdict", start: p.startFloor("translate", queues, "checked"), missing: p.missingFloor("translate")},
+			contestant{name: "translate-once" + suffix, what: "C: entry and verdict in one datagram", start: p.startFloor("translate", queues, "once"), missing: p.missingFloor("translate"), freshOnly: true},
+		)
+	}
+	for _, name := range p.only {
+		if !slices.ContainsFunc(all, func(c contestant) bool { return c.name == name }) {
+			return nil, fmt.Errorf("-only: no contestant %q", name)
+		}
+	}
+	return slices.DeleteFunc(all, func(c contestant) bool { return len(p.only) > 0 && !slices.Contains(p.only, c.name) }), nil
+}
+
+func missing(program string) string {
+	if _, err := exec.LookPath(program); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+func (p *plan) missingFloor(program string) string {
+	if why := missing(filepath.Join(p.floor, program)); why != "" {
+		return why + ": make bench builds it where gcc and libnetfilter-queue-dev are installed"
+	}
+	return ""
+}
+
+func (p *plan) startNfqproxy(t *topology, o *objects) (*process, error) {
+	args := []string{
+		"run", "--kubeconfig=" + o.kubeconfig, "--hostname-override=" + nodeName, "--cluster-cidr=" + clusterRange.String(),
+		"--conntrack-max-per-core=0", "--conntrack-min=0", "--conntrack-tcp-timeout-established=0", "--conntrack-tcp-timeout-close-wait=0",
+	}
+	if p.profile > 0 {
+		args = append(args, "--profiling")
+	}
+	return startProcess(t.node, exec.Command(p.nfqproxy, args...))
+}
+
+// kubeProxy is kube-proxy with the tools in a directory before all others.
+func kubeProxy(mode, tools string) func(*topology, *objects) (*process, error) {
+	return func(t *topology, o *objects) (*process, error) {
+		cmd, err := cluster.KubeProxyCommand(o.kubeconfig, nodeName, mode, "--cluster-cidr="+clusterRange.String())
+		if err != nil {
+			return nil, err
+		}
+		cmd.Env = append(os.Environ(), "PATH="+tools+":"+os.Getenv("PATH"))
+		return startProcess(t.node, cmd)
+	}
+}
+
+// alternatives makes a directory in which iptables is the given one. It is under
+// /run, which is this program's own and goes with it.
+func alternatives(multi string) (string, error) {
+	path, err := exec.LookPath(multi)
+	if err != nil {
+		return "", nil // said of the contestants that need it
+	}
+	dir := filepath.Join("/run", multi)
+	err = os.MkdirAll(dir, 0o755)
+	for _, name := range strings.Fields("iptables iptables-save iptables-restore ip6tables ip6tables-save ip6tables-restore") {
+		err = errors.Join(err, os.Symlink(path, filepath.Join(dir, name)))
+	}
+	return dir, err
+}
+
+// startFloor installs the rules that nfqproxy installs and starts a C program on its
+// queues.
+func (p *plan) startFloor(program string, queues int, variant ...string) func(*topology, *objects) (*process, error) {
+	return func(t *topology, _ *objects) (*process, error) {
+		args := append([]string{fmt.Sprint(firstQueue), fmt.Sprint(queues)}, variant...)
+		if len(variant) > 0 {
+			args = append(args, firstService.String(), firstEndpoint.String(), fmt.Sprint(endpointsEach), fmt.Sprint(echoPort))
+		}
+		process, err := startProcess(t.node, exec.Command(filepath.Join(p.floor, program), args...))
+		if err != nil {
+			return nil, err
+		}
+		if err := process.await("ready"); err != nil {
+			return nil, err
+		}
+		return process, t.node.Do(func() error {
+			native, err := ruleset.Probe()
+			if err != nil {
+				return err
+			}
+			rules, err := ruleset.Install(ruleset.Spec{
+				FirstQueue: firstQueue, Queues: uint16(queues), RejectMark: 0x8000, MasqueradeMark: 0x4000, ConnMark: 0x2000,
+				LocalhostNodePorts: true, SeenTimeout: seenTimeout, SeenSize: seenSize, Native: native,
+			})
+			if err != nil {
+				return err
+			}
+			return rules.Close()
+		})
+	}
+}

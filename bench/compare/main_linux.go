@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/nfqproxy/nfqproxy/bench/traffic"
+	"github.com/nfqproxy/nfqproxy/datapath/netns"
+)
+
+func main() {
+	// The sides of the traffic are this program, too, started in their namespaces.
+	if len(os.Args) > 2 && os.Args[1] == trafficArgument {
+		exit(1, side(os.Args[2]))
+	}
+	p, err := parsePlan(os.Args[1:])
+	if err != nil {
+		exit(2, err)
+	}
+	code, err := netns.Isolation{Main: func([]*os.File) int {
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		if err := p.run(ctx); err != nil {
+			fmt.Fprintln(os.Stderr, "compare:", err)
+			return 1
+		}
+		return 0
+	}}.Run()
+	if err != nil {
+		exit(1, err)
+	}
+	os.Exit(code)
+}
+
+func exit(code int, err error) {
+	if err == nil {
+		os.Exit(0)
+	}
+	fmt.Fprintln(os.Stderr, "compare:", err)
+	os.Exit(code)
+}
+
+// trafficArgument stands before the description of a side of the traffic.
+const trafficArgument = "traffic"
+
+// Words on the standard output of a side, one a line.
+const (
+	wordReady = "ready"
+	wordBegan = "began"
+	wordEnded = "ended"
+)
+
+// sideSpec says what a process is to do. Exactly one field is set.
+type sideSpec struct {
+	Echo   uint16
+	Load   *traffic.Load
+	Stream *streamSpec
+}
+
+// side is one side of the traffic. Its result, in JSON, is the last line.
+func side(text string) error {
+	var s sideSpec
+	if err := json.Unmarshal([]byte(text), &s); err != nil {
+		return err
+	}
+	say := func(word string) func() { return func() { fmt.Println(word) } }
+	var result any
+	var err error
+	switch {
+	case s.Echo != 0:
+		traffic.Tune(traffic.EchoThreads)
+		return traffic.Echo(s.Echo, say(wordReady))
+	case s.Load != nil:
+		traffic.Tune(s.Load.Workers)
+		result, err = s.Load.Run(say(wordBegan), say(wordEnded))
+	case s.Stream != nil:
+		traffic.Tune(1)
+		result, err = traffic.Stream(s.Stream.To, s.Stream.Time, say(wordBegan), say(wordEnded))
+	default:
+		err = errors.New("nothing to do")
+	}
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(result)
+}

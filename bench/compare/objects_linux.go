@@ -1,0 +1,177 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/nfqproxy/nfqproxy/bench/cluster"
+	"github.com/nfqproxy/nfqproxy/bench/traffic"
+	"github.com/nfqproxy/nfqproxy/datapath/netns"
+)
+
+// Service i has the address firstService+i and its endpoints those from
+// firstEndpoint+i*endpointsEach on. One in udpEvery has a UDP port beside its TCP port.
+var (
+	firstService  = traffic.Advance(serviceRange.Addr(), 256) // leaves room for the API server's own
+	firstEndpoint = traffic.Advance(podRange.Addr(), 256)
+)
+
+const (
+	servicePort   = 80
+	endpointsEach = 10
+	udpEvery      = 16
+	maxServices   = 50000
+	account       = "node-proxy"
+	nodeName      = "bench"
+	namespace     = metav1.NamespaceDefault
+)
+
+// objects are the Services and EndpointSlices in the API server.
+type objects struct {
+	cluster    *cluster.Cluster
+	kubeconfig string
+	count      int // of services
+}
+
+// startCluster starts the control plane and makes the node and its account.
+func startCluster(ctx context.Context, in *netns.Namespace) (*objects, error) {
+	c, err := cluster.Start(ctx, cluster.Config{
+		Namespace: in, Addresses: []netip.Addr{controlAddress.Addr()}, ServiceCIDRs: []netip.Prefix{serviceRange},
+	})
+	if err != nil {
+		return nil, err
+	}
+	o := &objects{cluster: c}
+	if err := o.prepare(ctx, c.Client()); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return o, nil
+}
+
+func (o *objects) prepare(ctx context.Context, client kubernetes.Interface) error {
+	_, err1 := client.CoreV1().Nodes().Create(ctx, &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: nodeName},
+		Status:     corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: nodeAddress.Addr().String()}}},
+	}, metav1.CreateOptions{})
+	_, err2 := client.CoreV1().ServiceAccounts(metav1.NamespaceSystem).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: account}}, metav1.CreateOptions{})
+	_, err3 := client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: account},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:node-proxier"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceSystem, Name: account}},
+	}, metav1.CreateOptions{})
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return err
+	}
+	var err error
+	o.kubeconfig, err = o.cluster.KubeconfigFor(ctx, metav1.NamespaceSystem, account, controlAddress.Addr())
+	return err
+}
+
+// grow makes services until there are n.
+func (o *objects) grow(ctx context.Context, n int) error {
+	var next atomic.Int64
+	next.Store(int64(o.count))
+	group, ctx := errgroup.WithContext(ctx)
+	client := o.cluster.Client()
+	for range 16 {
+		group.Go(func() error {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				if _, err := client.CoreV1().Services(namespace).Create(ctx, service(i), metav1.CreateOptions{}); err != nil {
+					return err
+				}
+				if _, err := client.DiscoveryV1().EndpointSlices(namespace).Create(ctx, slice(i, everyEndpoint), metav1.CreateOptions{}); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	err := group.Wait()
+	o.count = n
+	return err
+}
+
+// setReady changes which endpoints of a service are ready.
+func (o *objects) setReady(ctx context.Context, i int, ready readiness) error {
+	_, err := o.cluster.Client().DiscoveryV1().EndpointSlices(namespace).Update(ctx, slice(i, ready), metav1.UpdateOptions{})
+	return err
+}
+
+func objectName(i int) string { return fmt.Sprintf("service-%d", i) }
+
+func hasUDP(i int) bool { return i%udpEvery == 0 }
+
+func service(i int) *corev1.Service {
+	port := func(name string, p corev1.Protocol) corev1.ServicePort {
+		return corev1.ServicePort{Name: name, Protocol: p, Port: servicePort, TargetPort: intstr.FromInt32(echoPort)}
+	}
+	s := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: objectName(i)},
+		Spec: corev1.ServiceSpec{
+			ClusterIP: traffic.Advance(firstService, uint32(i)).String(),
+			Ports:     []corev1.ServicePort{port("tcp", corev1.ProtocolTCP)},
+		},
+	}
+	if hasUDP(i) {
+		s.Spec.Ports = append(s.Spec.Ports, port("udp", corev1.ProtocolUDP))
+	}
+	return s
+}
+
+// readiness says which endpoints of a service are ready.
+type readiness func(endpoint int) bool
+
+func everyEndpoint(int) bool { return true }
+
+// half is the first (0) or second (1) half of the endpoints.
+func half(which int) readiness {
+	return func(endpoint int) bool { return endpoint/(endpointsEach/2) == which }
+}
+
+// answers says whether an answer came from a ready endpoint of service i.
+func (r readiness) answers(i int, who byte) bool {
+	for j := range endpointsEach {
+		if r(j) && endpoint(i, j).As4()[3] == who {
+			return true
+		}
+	}
+	return false
+}
+
+func endpoint(i, j int) netip.Addr {
+	return traffic.Advance(firstEndpoint, uint32(i*endpointsEach+j))
+}
+
+func slice(i int, ready readiness) *discoveryv1.EndpointSlice {
+	port := func(name string, p corev1.Protocol) discoveryv1.EndpointPort {
+		number := int32(echoPort)
+		return discoveryv1.EndpointPort{Name: &name, Protocol: &p, Port: &number}
+	}
+	s := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Name: objectName(i), Labels: map[string]string{discoveryv1.LabelServiceName: objectName(i)}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{port("tcp", corev1.ProtocolTCP)},
+	}
+	if hasUDP(i) {
+		s.Ports = append(s.Ports, port("udp", corev1.ProtocolUDP))
+	}
+	for j := range endpointsEach {
+		r := ready(j)
+		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{
+			Addresses:  []string{endpoint(i, j).String()},
+			Conditions: discoveryv1.EndpointConditions{Ready: &r, Serving: &r},
+		})
+	}
+	return s
+}

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// plan says what is measured, and how long.
+type plan struct {
+	sizes   []int // numbers of services
+	rounds  int   // visits to each contestant at each size
+	time    time.Duration
+	stream  time.Duration
+	changes int // of EndpointSlices in one visit
+	// streamSizes and timeouts bound the run: streams are measured at the first size
+	// only, and without timeouts only with short ones.
+	timeouts []timeouts
+	only     []string // contestants; empty: all
+	out      string   // directory
+	nfqproxy string   // program
+	floor    string   // directory of the C programs
+	profile  time.Duration
+}
+
+// timeouts are conntrack's, in seconds, for TCP connections that are over.
+type timeouts struct {
+	name            string
+	timeWait, close int
+}
+
+var (
+	shortTimeouts   = timeouts{"short timeouts", 1, 1}
+	defaultTimeouts = timeouts{"default timeouts", 120, 10}
+)
+
+func parsePlan(args []string) (*plan, error) {
+	p := &plan{timeouts: []timeouts{shortTimeouts, defaultTimeouts}}
+	flags := flag.NewFlagSet("compare", flag.ContinueOnError)
+	quick := flags.Bool("quick", false, "about two minutes: one round, 1 and 1,000 services, short timeouts only")
+	sizes := flags.String("services", "", "numbers of services, ascending (default 1,1000,10000)")
+	only := flags.String("only", "", "contestants, by name (default: all)")
+	flags.IntVar(&p.rounds, "rounds", 0, "visits to each contestant at each number of services (default 3)")
+	flags.DurationVar(&p.time, "time", 0, "of each load (default 2s)")
+	flags.DurationVar(&p.stream, "stream", 0, "of the established connection (default 10s)")
+	flags.IntVar(&p.changes, "changes", 0, "of EndpointSlices in a visit (default 6)")
+	flags.StringVar(&p.out, "out", "bench/results", "directory for results.csv and results.md")
+	flags.StringVar(&p.nfqproxy, "nfqproxy", "bin/nfqproxy", "the program")
+	flags.StringVar(&p.floor, "floor", "bench/floor/bin", "directory of the C programs")
+	flags.DurationVar(&p.profile, "profile", 0, "with one contestant: its load of 16 workers lasts so long, with a CPU profile from its port 10249, and nothing else is measured")
+	if err := flags.Parse(args); err != nil {
+		return nil, err
+	}
+	d := plan{sizes: []int{1, 1000, 10000}, rounds: 3, time: 2 * time.Second, stream: 10 * time.Second, changes: 6}
+	if *quick {
+		d = plan{sizes: []int{1, 1000}, rounds: 1, time: 500 * time.Millisecond, stream: 2 * time.Second, changes: 3}
+		p.timeouts = p.timeouts[:1]
+	}
+	p.sizes = d.sizes
+	setDefault(&p.rounds, d.rounds)
+	setDefault(&p.time, d.time)
+	setDefault(&p.stream, d.stream)
+	setDefault(&p.changes, d.changes)
+	if *sizes != "" {
+		p.sizes = nil
+		for _, s := range strings.Split(*sizes, ",") {
+			n, err := strconv.Atoi(s)
+			if err != nil || n < 1 || n > maxServices || len(p.sizes) > 0 && n <= p.sizes[len(p.sizes)-1] {
+				return nil, fmt.Errorf("-services %s: want ascending numbers from 1 to %d", *sizes, maxServices)
+			}
+			p.sizes = append(p.sizes, n)
+		}
+	}
+	if *only != "" {
+		p.only = strings.Split(*only, ",")
+	}
+	if p.rounds < 1 || p.time <= 0 || p.stream <= 0 || p.changes < 0 {
+		return nil, fmt.Errorf("-rounds, -time, -stream, -changes: want more than 0")
+	}
+	return p, nil
+}
+
+func setDefault[T comparable](v *T, d T) {
+	var zero T
+	if *v == zero {
+		*v = d
+	}
+}
+
+// workload is a load of short connections.
+type workload struct {
+	udp      bool
+	workers  int
+	timeouts timeouts
+}
+
+// id names the workload in the table of samples.
+func (w workload) id() string {
+	proto := "tcp"
+	if w.udp {
+		proto = "udp"
+	}
+	return fmt.Sprintf("%s, %d workers, %s", proto, w.workers, w.timeouts.name)
+}
+
+// workloads lists them in the order in which they run. Conntrack's TCP timeouts do not
+// matter to UDP.
+func (p *plan) workloads() (all []workload) {
+	for _, t := range p.timeouts {
+		all = append(all, workload{false, 1, t}, workload{false, 16, t})
+	}
+	return append(all, workload{true, 1, shortTimeouts}, workload{true, 16, shortTimeouts})
+}

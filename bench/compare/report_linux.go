@@ -1,0 +1,123 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+const ours = "nfqproxy"
+
+// column is a column of a table: a quantity, or the ratio of ours to the row's.
+type column struct {
+	title, quantity string
+	ratio           bool
+}
+
+// table is one table of the report: one row for each contestant that has figures.
+type table struct {
+	title, measure string
+	columns        []column
+}
+
+var loadColumns = []column{
+	{"connections/s", "rate", false}, {"nfqproxy ÷ it", "rate", true},
+	{"p50 µs", "p50", false}, {"nfqproxy ÷ it", "p50", true},
+	{"p99 µs", "p99", false}, {"p99.9 µs", "p99.9", false},
+	{"its CPU µs/conn.", "process", false}, {"machine's CPU µs/conn.", "machine", false},
+}
+
+func workloadTable(measure string) table {
+	title := strings.ToUpper(measure[:3]) + measure[3:]
+	if strings.HasPrefix(measure, "udp") {
+		title = "UDP" + strings.TrimSuffix(measure[3:], ", "+shortTimeouts.name) + " (request and reply from a fresh port)"
+	} else {
+		title += " (open, one byte there and back, close)"
+	}
+	return table{title, measure, loadColumns}
+}
+
+var otherTables = []table{
+	{"One established TCP connection", "stream", []column{
+		{"Gbit/s", "rate", false}, {"nfqproxy ÷ it", "rate", true}, {"its CPU ms/s", "process", false}, {"machine's CPU ms/GB", "machine", false}}},
+	{"From the API server's answer to a change of an EndpointSlice to the first connection that obeys", "change", []column{
+		{"ms", "until obeyed", false}, {"nfqproxy ÷ it", "until obeyed", true}}},
+	{"From the start of the process to serving", "start", []column{{"s", "until it serves", false}, {"nfqproxy ÷ it", "until it serves", true}}},
+	{"Resident memory", "memory", []column{{"MiB", "resident", false}, {"nfqproxy ÷ it", "resident", true}}},
+	{"Kernel rules", "rules", []column{{"rules", "in the kernel", false}}},
+}
+
+// report is the run's tables in Markdown.
+func (s *samples) report(contestants []contestant) string {
+	var out strings.Builder
+	out.WriteString("\nMedians (least–most). \"≈\": within 15 %, which is no difference here.\n\n")
+	for _, c := range contestants {
+		if c.missing == "" {
+			fmt.Fprintf(&out, "- **%s**: %s\n", c.name, c.what)
+		} else {
+			fmt.Fprintf(&out, "- **%s**: left out: %s\n", c.name, c.missing)
+		}
+	}
+	var measures []string
+	var sizes []int
+	for _, v := range s.all {
+		if !slices.Contains(sizes, v.services) {
+			sizes = append(sizes, v.services)
+		}
+		if v.quantity == "p50" && !slices.Contains(measures, v.measure) {
+			measures = append(measures, v.measure)
+		}
+	}
+	var tables []table
+	for _, m := range measures {
+		tables = append(tables, workloadTable(m))
+	}
+	for _, t := range append(tables, otherTables...) {
+		s.write(&out, t, sizes, contestants)
+	}
+	s.writeLosses(&out)
+	return out.String()
+}
+
+func (s *samples) write(out *strings.Builder, t table, sizes []int, contestants []contestant) {
+	fmt.Fprintf(out, "\n### %s\n\n| services | |", t.title)
+	for _, c := range t.columns {
+		fmt.Fprintf(out, " %s |", c.title)
+	}
+	out.WriteString("\n|--:|:--|" + strings.Repeat("--:|", len(t.columns)) + "\n")
+	for _, n := range sizes {
+		for _, c := range contestants {
+			if s.figure(n, c.name, t.measure, t.columns[0].quantity).n == 0 {
+				continue
+			}
+			fmt.Fprintf(out, "| %d | %s |", n, c.name)
+			for _, col := range t.columns {
+				f := s.figure(n, c.name, t.measure, col.quantity)
+				cell := f.String()
+				if col.ratio {
+					cell = ratio(s.figure(n, ours, t.measure, col.quantity), f)
+				}
+				if col.ratio && c.name == ours {
+					cell = ""
+				}
+				fmt.Fprintf(out, " %s |", cell)
+			}
+			out.WriteString("\n")
+		}
+	}
+}
+
+// writeLosses tells of connections that failed or had to try again.
+func (s *samples) writeLosses(out *strings.Builder) {
+	out.WriteString("\n### Connections that failed, or whose first packet was lost\n\n")
+	none := true
+	for _, v := range s.all {
+		if (v.quantity == "failed" || v.quantity == "retransmitted") && v.value > 0 {
+			none = false
+			fmt.Fprintf(out, "- %d services, %s, %s, round %d: %.0f %s\n", v.services, v.contestant, v.measure, v.round+1, v.value, v.quantity)
+		}
+	}
+	if none {
+		out.WriteString("None.\n")
+	}
+}

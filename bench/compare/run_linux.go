@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/datapath/netns"
+)
+
+// bench is a run in progress.
+type bench struct {
+	*plan
+	objects *objects
+	control *netns.Namespace
+	samples *samples
+	visits  int
+	began   time.Time
+}
+
+// run measures everything and writes the results; those up to an error, too.
+func (p *plan) run(ctx context.Context) (err error) {
+	if err := checkProc(); err != nil {
+		return err
+	}
+	contestants, err := p.contestants()
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(p.out, 0o755); err != nil {
+		return err
+	}
+	csv, err := os.Create(filepath.Join(p.out, "results.csv"))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, csv.Close()) }()
+	b := &bench{plan: p, samples: newSamples(csv), began: time.Now()}
+	if b.control, err = newControl(); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.control.Close()) }()
+	if b.objects, err = startCluster(ctx, b.control); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.objects.cluster.Close()) }()
+	environment := describe(p)
+	fmt.Print(environment)
+	for _, c := range contestants {
+		if c.missing != "" {
+			b.note("%s is left out: %s", c.name, c.missing)
+		}
+	}
+	for _, n := range p.sizes {
+		b.note("making %d services with %d endpoints each", n, endpointsEach)
+		if err := b.objects.grow(ctx, n); err != nil {
+			return err
+		}
+		if err := b.visitAll(ctx, contestants); err != nil {
+			return err
+		}
+	}
+	text := environment + b.samples.report(contestants)
+	fmt.Print(text)
+	return os.WriteFile(filepath.Join(p.out, "results.md"), []byte(text), 0o644)
+}
+
+// visitAll visits all contestants, in another order each time.
+func (b *bench) visitAll(ctx context.Context, contestants []contestant) error {
+	for round := range b.rounds {
+		for _, i := range rand.Perm(len(contestants)) {
+			c := contestants[i]
+			if c.missing != "" {
+				continue
+			}
+			b.note("%d services, round %d of %d: %s", b.objects.count, round+1, b.rounds, c.name)
+			if err := b.visit(ctx, &c, round); err != nil {
+				return fmt.Errorf("%d services, %s: %w", b.objects.count, c.name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// note tells how far the run is.
+func (b *bench) note(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "%6.0fs  %s\n", time.Since(b.began).Seconds(), fmt.Sprintf(format, args...))
+}

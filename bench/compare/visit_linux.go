@@ -1,0 +1,224 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/bench/traffic"
+)
+
+// visit starts a contestant on a topology of its own, measures it and stops it.
+type visit struct {
+	*bench
+	*topology
+	contestant *contestant
+	process    *process // nil: there is none
+	round      int
+}
+
+func (b *bench) visit(ctx context.Context, c *contestant, round int) (err error) {
+	v := &visit{bench: b, contestant: c, round: round}
+	b.visits++
+	if v.topology, err = newTopology(b.control, b.visits); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, v.process.stop(), v.topology.close()) }()
+	if c.start != nil {
+		if v.process, err = c.start(v.topology, b.objects); err != nil {
+			return err
+		}
+		v.process.drain()
+	}
+	defer func() {
+		if err != nil && v.process != nil {
+			err = fmt.Errorf("%w; it said:\n%s", err, v.process.stderr)
+		}
+	}()
+	if err := v.awaitService(ctx); err != nil {
+		return err
+	}
+	if b.profile > 0 {
+		return v.takeProfile(ctx)
+	}
+	for _, w := range b.workloads() {
+		if c.freshOnly && w.timeouts == defaultTimeouts {
+			continue
+		}
+		if err := v.load(w); err != nil {
+			return fmt.Errorf("%s: %w", w.id(), err)
+		}
+	}
+	if c.start == nil || c.proxy {
+		if err := v.streamOnce(); err != nil {
+			return err
+		}
+	}
+	if c.proxy {
+		return v.followChanges(ctx)
+	}
+	return nil
+}
+
+// record keeps a sample.
+func (v *visit) record(measure, quantity, unit string, value float64) {
+	v.samples.add(sample{v.objects.count, v.contestant.name, measure, quantity, unit, v.round, value})
+}
+
+// target gives where clients turn to.
+func (v *visit) target(udp bool) traffic.Targets {
+	n := uint32(v.objects.count)
+	t := traffic.Targets{First: netip.AddrPortFrom(firstService, servicePort), Count: n, Step: 1}
+	if udp {
+		t.Count, t.Step = (n+udpEvery-1)/udpEvery, udpEvery
+	}
+	if v.contestant.direct {
+		t = traffic.Targets{First: netip.AddrPortFrom(firstEndpoint, echoPort), Count: n * endpointsEach, Step: 1}
+	}
+	return t
+}
+
+// awaitService waits until services spread over all of them have answered once; that
+// of the last is the time from the start of the process to serving.
+func (v *visit) awaitService(ctx context.Context) error {
+	const probes = 8
+	t := v.target(false)
+	deadline := time.Now().Add(5 * time.Minute)
+	for i := range uint32(probes) {
+		to := t.At(uint32(uint64(t.Count-1) * uint64(i) / (probes - 1)))
+		for {
+			_, err := v.ask(to, 100*time.Millisecond)
+			if err == nil {
+				break
+			}
+			if time.Now().After(deadline) || ctx.Err() != nil {
+				return errors.Join(fmt.Errorf("%s does not answer: %w", to, err), ctx.Err())
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	if v.contestant.proxy {
+		v.record("start", "until it serves", "s", time.Since(v.process.began).Seconds())
+	}
+	return nil
+}
+
+// ask makes one connection from the client; each step may take as long as limit.
+func (v *visit) ask(to netip.AddrPort, limit time.Duration) (who byte, err error) {
+	err = v.client.Do(func() error {
+		who, err = traffic.Ask(to, limit)
+		return err
+	})
+	return who, err
+}
+
+// Source ports. Loads of one visit have different ones, so that none meets what the one
+// before has left, except where that is what is measured: there a few are used over and
+// over, and each has an old entry when it is measured.
+const (
+	onePort, onePorts     = 1024, 43000  // with one worker
+	manyPort, manyPorts   = 45000, 16000 // with many, for each
+	reusedPort, reusedAll = 30000, 28000 // of all workers together, if there are many
+	reusedOne             = 16000        // with one worker
+)
+
+func (v *visit) load(w workload) error {
+	l := &traffic.Load{
+		UDP: w.udp, Workers: w.workers, From: firstClient, FirstPort: onePort, Ports: onePorts, To: v.target(w.udp), Time: v.time,
+	}
+	switch {
+	case w.timeouts == defaultTimeouts:
+		l.FirstPort, l.Ports = reusedPort, min(reusedOne, reusedAll/w.workers)
+		l.WarmUp, l.Limit = l.Ports, 1<<20
+	case w.workers > 1:
+		l.FirstPort, l.Ports = manyPort, manyPorts
+		fallthrough
+	default:
+		l.WarmUp = max(20, 1000/w.workers)
+		l.Limit = l.Ports - l.WarmUp
+	}
+	if v.contestant.name != "direct" {
+		if err := errors.Join(v.setTimeouts(w.timeouts), v.forget()); err != nil {
+			return err
+		}
+	}
+	var r traffic.Result
+	used, err := v.run(sideSpec{Load: l}, &r)
+	if err != nil {
+		return err
+	}
+	n := float64(r.Connections)
+	v.record(w.id(), "rate", "1/s", n/r.Seconds)
+	v.record(w.id(), "p50", "µs", float64(r.P50)/1e3)
+	v.record(w.id(), "p99", "µs", float64(r.P99)/1e3)
+	v.record(w.id(), "p99.9", "µs", float64(r.P999)/1e3)
+	v.record(w.id(), "process", "µs", micros(used.process)/n)
+	v.record(w.id(), "machine", "µs", micros(used.machine)/n)
+	v.record(w.id(), "failed", "", float64(r.Failed))
+	v.record(w.id(), "retransmitted", "", float64(r.Retransmitted))
+	if r.Failed > 0 {
+		v.note("%s: %d connections failed: %s", w.id(), r.Failed, r.Failure)
+	}
+	return nil
+}
+
+func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+
+// run runs a side of the traffic in the client's namespace and says what CPU time went
+// by between its beginning and its end.
+func (v *visit) run(s sideSpec, result any) (used usage, err error) {
+	p, err := startSide(v.client, s)
+	if err != nil {
+		return used, err
+	}
+	defer func() { err = errors.Join(err, p.stop()) }()
+	pid := 0
+	if v.process != nil {
+		pid = v.process.cmd.Process.Pid
+	}
+	if err := p.await(wordBegan); err != nil {
+		return used, err
+	}
+	before, err := usageOf(pid)
+	if err != nil {
+		return used, err
+	}
+	if err := p.await(wordEnded); err != nil {
+		return used, err
+	}
+	after, err := usageOf(pid)
+	if err != nil {
+		return used, err
+	}
+	line, err := p.line()
+	if err != nil {
+		return used, err
+	}
+	return after.since(before), json.Unmarshal([]byte(line), result)
+}
+
+// streamSpec is one established connection.
+type streamSpec struct {
+	To   netip.AddrPort
+	Time time.Duration
+}
+
+// streamOnce measures it, at the first number of services only: it does not meet any
+// rule after its first packet.
+func (v *visit) streamOnce() error {
+	if v.objects.count != v.sizes[0] {
+		return nil
+	}
+	var rate float64
+	used, err := v.run(sideSpec{Stream: &streamSpec{v.target(false).At(0), v.stream}}, &rate)
+	if err != nil {
+		return fmt.Errorf("stream: %w", err)
+	}
+	v.record("stream", "rate", "Gbit/s", rate*8/1e9)
+	v.record("stream", "process", "ms/s", 1e3*used.process.Seconds()/v.stream.Seconds())
+	v.record("stream", "machine", "ms/GB", 1e3*used.machine.Seconds()/(rate*v.stream.Seconds()/1e9))
+	return nil
+}
