@@ -10,19 +10,17 @@ import (
 
 // plan says what is measured, and how long.
 type plan struct {
-	sizes   []int // numbers of services
-	rounds  int   // visits to each contestant at each size
-	time    time.Duration
-	stream  time.Duration
-	changes int // of EndpointSlices in one visit
-	// streamSizes and timeouts bound the run: streams are measured at the first size
-	// only, and without timeouts only with short ones.
+	sizes    []int // numbers of services
+	rounds   int   // visits to each contestant at each size
+	time     time.Duration
+	stream   time.Duration // measured at the first size only
+	changes  int           // of EndpointSlices in one visit
 	timeouts []timeouts
-	only     []string // contestants; empty: all
-	out      string   // directory
-	nfqproxy string   // program
-	floor    string   // directory of the C programs
-	profile  time.Duration
+	only     []string      // contestants; empty: all
+	out      string        // directory
+	nfqproxy string        // program
+	floor    string        // directory of the C programs
+	profile  time.Duration // 0: no profile
 }
 
 // timeouts are conntrack's, in seconds, for TCP connections that are over.
