@@ -55,27 +55,36 @@ func (p *plan) run(ctx context.Context) (err error) {
 			b.note("%s is left out: %s", c.name, c.missing)
 		}
 	}
-	for _, n := range p.sizes {
+	err = b.visitAll(ctx, contestants)
+	text := environment + b.samples.report(contestants)
+	fmt.Print(text)
+	return errors.Join(err, os.WriteFile(filepath.Join(p.out, "results.md"), []byte(text), 0o644))
+}
+
+// visitAll visits all contestants at each number of services.
+func (b *bench) visitAll(ctx context.Context, contestants []contestant) error {
+	for _, n := range b.sizes {
 		b.note("making %d services with %d endpoints each", n, endpointsEach)
 		if err := b.objects.grow(ctx, n); err != nil {
 			return err
 		}
-		if err := b.visitAll(ctx, contestants); err != nil {
+		if err := b.takeTurns(ctx, contestants); err != nil {
 			return err
 		}
 	}
-	text := environment + b.samples.report(contestants)
-	fmt.Print(text)
-	return os.WriteFile(filepath.Join(p.out, "results.md"), []byte(text), 0o644)
+	return nil
 }
 
-// visitAll visits all contestants, in another order each time.
-func (b *bench) visitAll(ctx context.Context, contestants []contestant) error {
+// takeTurns visits all contestants, in another order each time.
+func (b *bench) takeTurns(ctx context.Context, contestants []contestant) error {
 	for round := range b.rounds {
 		for _, i := range rand.Perm(len(contestants)) {
 			c := contestants[i]
 			if c.missing != "" {
 				continue
+			}
+			if err := ctx.Err(); err != nil {
+				return err
 			}
 			b.note("%d services, round %d of %d: %s", b.objects.count, round+1, b.rounds, c.name)
 			if err := b.visit(ctx, &c, round); err != nil {

@@ -86,7 +86,7 @@ func (v *visit) target(udp bool) traffic.Targets {
 func (v *visit) awaitService(ctx context.Context) error {
 	const probes = 8
 	t := v.target(false)
-	deadline := time.Now().Add(5 * time.Minute)
+	deadline := time.Now().Add(15 * time.Minute)
 	for i := range uint32(probes) {
 		to := t.At(uint32(uint64(t.Count-1) * uint64(i) / (probes - 1)))
 		for {
