@@ -10,8 +10,8 @@ import (
 )
 
 // settle is how long a proxy is left alone before a change: kube-proxy waits a second
-// between two syncs, which is not what is measured.
-const settle = 1500 * time.Millisecond
+// between two syncs, and may sync twice, which is not what is measured.
+const settle = 3 * time.Second
 
 // followChanges measures memory and rules, and the time from the API server's answer
 // to a change of an EndpointSlice to the first connection that obeys it: half of the

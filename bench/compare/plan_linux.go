@@ -20,6 +20,7 @@ type plan struct {
 	out      string        // directory
 	nfqproxy string        // program
 	floor    string        // directory of the C programs
+	patience time.Duration // with a proxy until it serves
 	profile  time.Duration // 0: no profile
 }
 
@@ -44,6 +45,7 @@ func parsePlan(args []string) (*plan, error) {
 	flags.DurationVar(&p.time, "time", 0, "of each load (default 2s)")
 	flags.DurationVar(&p.stream, "stream", 0, "of the established connection (default 10s)")
 	flags.IntVar(&p.changes, "changes", 0, "of EndpointSlices in a visit (default 6)")
+	flags.DurationVar(&p.patience, "patience", 5*time.Minute, "with a proxy until it serves; one that takes longer is not measured at that number of services")
 	flags.StringVar(&p.out, "out", "bench/results", "directory for results.csv and results.md")
 	flags.StringVar(&p.nfqproxy, "nfqproxy", "bin/nfqproxy", "the program")
 	flags.StringVar(&p.floor, "floor", "bench/floor/bin", "directory of the C programs")

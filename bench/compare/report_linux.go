@@ -8,6 +8,9 @@ import (
 
 const ours = "nfqproxy"
 
+// gaveUp is the quantity of a sample that tells of a start that took too long.
+const gaveUp = "gave up after"
+
 // column is a column of a table: a quantity, or the ratio of ours to the row's.
 type column struct {
 	title, quantity string
@@ -109,9 +112,13 @@ func (s *samples) write(out *strings.Builder, t table, sizes []int, contestants 
 
 // writeLosses tells of connections that failed or had to try again.
 func (s *samples) writeLosses(out *strings.Builder) {
-	out.WriteString("\n### Connections that failed, or whose first packet was lost\n\n")
+	out.WriteString("\n### Proxies given up, connections that failed, connections whose first packet was lost\n\n")
 	none := true
 	for _, v := range s.all {
+		if v.quantity == gaveUp {
+			none = false
+			fmt.Fprintf(out, "- %d services, %s: did not serve within %.0f s, and was given up\n", v.services, v.contestant, v.value)
+		}
 		if (v.quantity == "failed" || v.quantity == "retransmitted") && v.value > 0 {
 			none = false
 			fmt.Fprintf(out, "- %d services, %s, %s, round %d: %.0f %s\n", v.services, v.contestant, v.measure, v.round+1, v.value, v.quantity)

@@ -77,17 +77,25 @@ func (b *bench) visitAll(ctx context.Context, contestants []contestant) error {
 
 // takeTurns visits all contestants, in another order each time.
 func (b *bench) takeTurns(ctx context.Context, contestants []contestant) error {
+	gone := make(map[string]bool)
 	for round := range b.rounds {
 		for _, i := range rand.Perm(len(contestants)) {
 			c := contestants[i]
-			if c.missing != "" {
+			if c.missing != "" || gone[c.name] {
 				continue
 			}
 			if err := ctx.Err(); err != nil {
 				return err
 			}
 			b.note("%d services, round %d of %d: %s", b.objects.count, round+1, b.rounds, c.name)
-			if err := b.visit(ctx, &c, round); err != nil {
+			err := b.visit(ctx, &c, round)
+			if errors.Is(err, errNotServing) && c.proxy && ctx.Err() == nil {
+				b.note("%d services, %s: %v; it is not visited again", b.objects.count, c.name, err)
+				b.samples.add(sample{b.objects.count, c.name, "start", gaveUp, "s", round, b.patience.Seconds()})
+				gone[c.name] = true
+				continue
+			}
+			if err != nil {
 				return fmt.Errorf("%d services, %s: %w", b.objects.count, c.name, err)
 			}
 		}

@@ -49,7 +49,9 @@ func newControl() (*netns.Namespace, error) {
 	if err != nil {
 		return nil, err
 	}
-	return n, errors.Join(n.AddBridge(bridge), n.AddAddress(bridge, controlAddress))
+	// A bridge that has lost its last port takes up to a second to carry packets again
+	// (linkwatch_urgent_event in net/core/link_watch.c): it always has one.
+	return n, errors.Join(n.AddBridge(bridge), n.AddAddress(bridge, controlAddress), n.AddVeth("stays", n, "end"), n.SetBridge("stays", bridge))
 }
 
 // newTopology makes number i; two that live at the same time need different numbers.

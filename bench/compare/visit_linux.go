@@ -81,12 +81,14 @@ func (v *visit) target(udp bool) traffic.Targets {
 	return t
 }
 
+var errNotServing = errors.New("does not serve")
+
 // awaitService waits until services spread over all of them have answered once; that
 // of the last is the time from the start of the process to serving.
 func (v *visit) awaitService(ctx context.Context) error {
 	const probes = 8
 	t := v.target(false)
-	deadline := time.Now().Add(15 * time.Minute)
+	deadline := time.Now().Add(v.patience)
 	for i := range uint32(probes) {
 		to := t.At(uint32(uint64(t.Count-1) * uint64(i) / (probes - 1)))
 		for {
@@ -95,7 +97,7 @@ func (v *visit) awaitService(ctx context.Context) error {
 				break
 			}
 			if time.Now().After(deadline) || ctx.Err() != nil {
-				return errors.Join(fmt.Errorf("%s does not answer: %w", to, err), ctx.Err())
+				return errors.Join(fmt.Errorf("%w within %v: %s: %w", errNotServing, v.patience, to, err), ctx.Err())
 			}
 			time.Sleep(time.Millisecond)
 		}

@@ -208,7 +208,7 @@ func explain(what string, errno syscall.Errno) error {
 	switch errno {
 	case 0:
 		return fmt.Errorf("%s: closed by the other side", what)
-	case unix.EAGAIN, unix.EINPROGRESS:
+	case unix.EAGAIN, unix.EINPROGRESS, unix.EALREADY:
 		return fmt.Errorf("%s: no answer in time", what)
 	}
 	return fmt.Errorf("%s: %w", what, errno)
