@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"net/url"
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/bench/traffic"
@@ -27,6 +28,9 @@ func (b *bench) visit(ctx context.Context, c *contestant, round int) (err error)
 		return err
 	}
 	defer func() { err = errors.Join(err, v.process.stop(), v.topology.close()) }()
+	if err := v.awaitLinks(ctx); err != nil {
+		return err
+	}
 	if c.start != nil {
 		if v.process, err = c.start(v.topology, b.objects); err != nil {
 			return err
@@ -79,6 +83,40 @@ func (v *visit) target(udp bool) traffic.Targets {
 		t = traffic.Targets{First: netip.AddrPortFrom(firstEndpoint, echoPort), Count: n * endpointsEach, Step: 1}
 	}
 	return t
+}
+
+// awaitLinks waits until the client reaches endpoints and the node the API server: on
+// fresh links that takes up to a second, which is nobody's start.
+func (v *visit) awaitLinks(ctx context.Context) error {
+	server, err := url.Parse(v.objects.cluster.URL(controlAddress.Addr()))
+	if err != nil {
+		return err
+	}
+	control, err := netip.ParseAddrPort(server.Host)
+	if err != nil {
+		return err
+	}
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		_, err1 := v.ask(netip.AddrPortFrom(firstEndpoint, echoPort), 50*time.Millisecond)
+		err2 := v.reaches(ctx, control)
+		if err1 == nil && err2 == nil {
+			return nil
+		}
+		if time.Now().After(deadline) || ctx.Err() != nil {
+			return fmt.Errorf("no way through fresh links: %w", errors.Join(err1, err2, ctx.Err()))
+		}
+	}
+}
+
+// reaches connects from the node.
+func (v *visit) reaches(ctx context.Context, to netip.AddrPort) error {
+	ctx, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+	defer cancel()
+	c, err := v.node.Dial(ctx, "tcp", netip.AddrPort{}, to)
+	if err != nil {
+		return err
+	}
+	return c.Close()
 }
 
 var errNotServing = errors.New("does not serve")
