@@ -143,11 +143,10 @@ func (p *proxy) objects() control.Source {
 	if p.client == nil {
 		return control.Manifests(p.flags.objects...)
 	}
-	p.health.WaitingFor("the API server")
 	return apiserver.New(apiserver.Config{
 		Client: p.client, Node: p.cfg.Node.Name,
 		NeedNodeIPs: len(p.cfg.Node.IPs) == 0, NeedPodCIDRs: p.cfg.Node.Mode == control.NodeCIDR,
-		Pods: p.flags.podNames, ResyncPeriod: p.cfg.ConfigSyncPeriod, NodeChanged: p.health.SetNode, Logger: p.log,
+		Pods: p.flags.podNames, ResyncPeriod: p.cfg.ConfigSyncPeriod, NodeChanged: p.health.SetNode, Waiting: p.health.WaitingFor, Logger: p.log,
 	})
 }
 

@@ -49,7 +49,10 @@ type Config struct {
 	// NodeChanged is told of the own Node object, at first and whenever it changes;
 	// nil if nobody wants to know. It must not block.
 	NodeChanged func(*corev1.Node)
-	Logger      *slog.Logger
+	// Waiting is told what the first update waits for, in words that follow "waiting
+	// for"; nil if nobody wants to know.
+	Waiting func(what string)
+	Logger  *slog.Logger
 }
 
 // Source is a [control.Source]. Once it has all objects, an API server that goes away
@@ -69,6 +72,9 @@ func New(config Config) *Source {
 	if config.ResyncPeriod == 0 {
 		config.ResyncPeriod = defaultResyncPeriod
 	}
+	if config.Waiting == nil {
+		config.Waiting = func(string) {}
+	}
 	return &Source{config: config, changed: make(chan struct{}, 1)}
 }
 
@@ -83,6 +89,7 @@ func (s *Source) Run(ctx context.Context, publish func(control.Update, error)) e
 			f.Shutdown()
 		}
 	}()
+	s.config.Waiting("the API server")
 	var synced []cache.InformerSynced
 	watch := func(labels, fields string, informerOf func(informers.SharedInformerFactory) cache.SharedIndexInformer) error {
 		f := s.factory(labels, fields)
@@ -121,6 +128,7 @@ func (s *Source) Run(ctx context.Context, publish func(control.Update, error)) e
 	if err := s.waitForNode(ctx); err != nil || ctx.Err() != nil {
 		return err
 	}
+	s.config.Waiting("the first service table")
 	first := s.take()
 	first.All = true
 	publish(first, nil)
@@ -253,6 +261,7 @@ func hasAddress(n *corev1.Node) bool {
 func hasPodCIDR(n *corev1.Node) bool { return n.Spec.PodCIDR != "" || len(n.Spec.PodCIDRs) > 0 }
 
 func (s *Source) waitUntil(ctx context.Context, timeout time.Duration, what string, enough func(*corev1.Node) bool) bool {
+	s.config.Waiting(what + " in the Node object " + s.config.Node)
 	deadline := time.NewTimer(timeout)
 	defer deadline.Stop()
 	report := time.NewTicker(waitingForNodeReport)

@@ -1,0 +1,318 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/deploy/lab"
+)
+
+// vantages are where flows are tried from, one on each node: a pod and a node itself.
+var vantages = []string{"shell", "node-b"}
+
+// front is one address of a service port.
+type front struct {
+	network  string // tcp or udp
+	at       netip.AddrPort
+	podPort  uint16
+	vantages []string
+}
+
+// fronts are the cluster IPs of a service of [apiCluster.service].
+func fronts(s *corev1.Service) []front {
+	var list []front
+	for _, ip := range s.Spec.ClusterIPs {
+		a := netip.MustParseAddr(ip)
+		list = append(list, front{"tcp", netip.AddrPortFrom(a, 80), tcpPort, vantages}, front{"udp", netip.AddrPortFrom(a, 53), udpPort, vantages})
+	}
+	return list
+}
+
+// nodePort is the TCP node port on an address, asked from outside.
+func nodePort(s *corev1.Service, at netip.Addr) front {
+	return front{"tcp", netip.AddrPortFrom(at, uint16(s.Spec.Ports[0].NodePort)), tcpPort, []string{"outside"}}
+}
+
+// attempt is one new flow and what became of it.
+type attempt struct {
+	record *flow.Record
+	pod    string // that answered
+	err    error  // why none did
+}
+
+// attempt makes a flow whose decision can be told from all others by its source port.
+// It never waits for an answer that will not come: whoever refuses says so.
+func (c *apiCluster) attempt(from string, f front) attempt {
+	c.t.Helper()
+	// Below those the kernel gives out, and none twice.
+	const first, last = 10000, 29999
+	c.ports++
+	if c.ports > last-first {
+		c.t.Fatal("out of source ports")
+	}
+	source := netip.AddrPortFrom(c.addressOf(from, decision.FamilyOf(f.at.Addr())), first+c.ports)
+	var a attempt
+	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
+	defer cancel()
+	answered, err := exchange(ctx, func() (net.Conn, error) { return c.host(from).Dial(ctx, f.network, source, f.at) })
+	a.pod, a.err = answered.Pod, err
+	protocol := strings.ToUpper(f.network)
+	a.record = wait(c.cluster, fmt.Sprintf("the decision on %s %s > %s (%v)", protocol, source, f.at, err), func() (*flow.Record, bool) {
+		for _, r := range slices.Backward(c.records) {
+			if r.Protocol == protocol && r.Source == source.String() && r.Destination == f.at.String() {
+				return r, true
+			}
+		}
+		return nil, false
+	})
+	return a
+}
+
+// exchange is one question and its answer.
+func exchange(ctx context.Context, dial func() (net.Conn, error)) (lab.Answer, error) {
+	conn, err := dial()
+	if err != nil {
+		return lab.Answer{}, err
+	}
+	defer conn.Close()
+	deadline, _ := ctx.Deadline()
+	if err := conn.SetDeadline(deadline); err != nil {
+		return lab.Answer{}, err
+	}
+	return ask(conn)
+}
+
+// reaches waits until new flows from everywhere may go to exactly these pods, and have
+// an answer from one of them. It gives the decisions, by the node that made them.
+func (c *apiCluster) reaches(list []front, pods ...*pod) map[string]*flow.Record {
+	c.t.Helper()
+	return c.awaitDecision(list, func(f front, a attempt) error {
+		var want, got []string
+		var names []string
+		for _, p := range pods {
+			want = append(want, p.at(decision.FamilyOf(f.at.Addr()), f.podPort))
+			names = append(names, p.name())
+		}
+		for _, e := range a.record.Candidates {
+			got = append(got, e.Endpoint)
+		}
+		slices.Sort(want)
+		slices.Sort(got)
+		switch {
+		case a.record.Verdict != "dnat" || !slices.Equal(got, want):
+			return fmt.Errorf("verdict %s, reason %s, candidates %v, want %v", a.record.Verdict, a.record.Reason, got, want)
+		case a.err != nil:
+			return fmt.Errorf("no answer from %s: %w", a.record.Endpoint, a.err)
+		case !slices.Contains(names, a.pod) || a.pod != a.record.Pod:
+			return fmt.Errorf("answered by %s; decided for %s %s", a.pod, a.record.Endpoint, a.record.Pod)
+		}
+		return nil
+	})
+}
+
+// refuses waits until new flows are rejected because there is no endpoint, and the
+// client is told.
+func (c *apiCluster) refuses(list []front) {
+	c.t.Helper()
+	c.awaitDecision(list, func(_ front, a attempt) error {
+		if a.record.Verdict != "reject" || a.record.Reason != "no-endpoints" || a.err == nil {
+			return fmt.Errorf("verdict %s, reason %s, answer %s (%v); want it rejected", a.record.Verdict, a.record.Reason, a.pod, a.err)
+		}
+		return nil
+	})
+}
+
+// ignores waits until the addresses are no service's.
+func (c *apiCluster) ignores(list []front) {
+	c.t.Helper()
+	c.awaitDecision(list, func(_ front, a attempt) error {
+		if a.record.Verdict != "accept" || a.record.Service != "" || a.err == nil {
+			return fmt.Errorf("verdict %s, service %q, answer %s (%v); want no service", a.record.Verdict, a.record.Service, a.pod, a.err)
+		}
+		return nil
+	})
+}
+
+func (c *apiCluster) awaitDecision(list []front, check func(front, attempt) error) map[string]*flow.Record {
+	c.t.Helper()
+	records := make(map[string]*flow.Record)
+	for _, f := range list {
+		for _, from := range f.vantages {
+			c.await(fmt.Sprintf("%s from %s to %s", f.network, from, f.at), func(context.Context) error {
+				a := c.attempt(from, f)
+				records[a.record.Node] = a.record
+				return check(f, a)
+			})
+		}
+	}
+	return records
+}
+
+// conversation is a client that keeps its UDP socket, as resolvers and media clients do.
+type conversation struct {
+	c    *apiCluster
+	from string
+	conn net.Conn
+}
+
+func (c *apiCluster) converse(from string, to netip.AddrPort) *conversation {
+	c.t.Helper()
+	return &conversation{c, from, c.dial(from, "udp", anyPort, to.String())}
+}
+
+// conversations are one from each vantage to each UDP address.
+func (c *apiCluster) conversations(list []front) []*conversation {
+	c.t.Helper()
+	var all []*conversation
+	for _, f := range list {
+		for _, from := range f.vantages {
+			if f.network == "udp" {
+				all = append(all, c.converse(from, f.at))
+			}
+		}
+	}
+	return all
+}
+
+// next sends a datagram and gives who answers it, or an earlier one. Where nobody does,
+// that is an error soon.
+func (v *conversation) next() (string, error) {
+	if _, err := v.conn.Write([]byte("next?\n")); err != nil {
+		return "", err
+	}
+	if err := v.conn.SetReadDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
+		return "", err
+	}
+	a, err := readAnswer(v.conn)
+	return a.Pod, err
+}
+
+// movesTo waits until one of the pods answers, and no other ever after.
+func (v *conversation) movesTo(pods ...*pod) {
+	v.c.t.Helper()
+	var names []string
+	for _, p := range pods {
+		names = append(names, p.name())
+	}
+	v.c.await(fmt.Sprintf("the conversation of %s with %s to move to %v", v.from, v.conn.RemoteAddr(), names), func(context.Context) error {
+		// One right answer could have been on its way already.
+		for range 2 {
+			switch who, err := v.next(); {
+			case err != nil:
+				return err
+			case !slices.Contains(names, who):
+				return fmt.Errorf("%s answers", who)
+			}
+		}
+		return nil
+	})
+}
+
+// load is workers that open connections all the time.
+type load struct {
+	c       *apiCluster
+	stopped atomic.Bool
+	workers sync.WaitGroup
+	made    []atomic.Int64 // connections, by worker
+
+	mu   sync.Mutex
+	errs []error
+}
+
+// workerPause bounds the load, so that it does not keep the control plane from working.
+const workerPause = 5 * time.Millisecond
+
+// newLoad starts one worker for each vantage and front. Every connection has to be
+// answered. stop ends it.
+func (c *apiCluster) newLoad(list ...front) *load {
+	c.t.Helper()
+	n := 0
+	for _, f := range list {
+		n += len(f.vantages)
+	}
+	l := &load{c: c, made: make([]atomic.Int64, n)}
+	for _, f := range list {
+		for _, from := range f.vantages {
+			n--
+			ns, made := c.host(from), &l.made[n]
+			l.workers.Go(func() {
+				tick := time.NewTicker(workerPause)
+				defer tick.Stop()
+				for ; !l.stopped.Load(); <-tick.C {
+					ctx, cancel := context.WithTimeout(context.Background(), patience)
+					began := time.Now()
+					a, err := exchange(ctx, func() (net.Conn, error) { return ns.Dial(ctx, f.network, anyPort, f.at) })
+					cancel()
+					if err == nil && a.Pod == "" {
+						err = errors.New("answered by no pod")
+					}
+					if err != nil {
+						l.fail(fmt.Errorf("%s: %s from %s to %s: %w", began.Format(time.StampMicro), f.network, from, f.at, err))
+					}
+					made.Add(1)
+				}
+			})
+		}
+	}
+	c.t.Cleanup(l.end)
+	return l
+}
+
+func (l *load) fail(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.errs = append(l.errs, err)
+}
+
+func (l *load) end() {
+	l.stopped.Store(true)
+	l.workers.Wait()
+}
+
+// turn waits until every connection that is open now has ended, and as many have been
+// made after.
+func (l *load) turn() {
+	l.c.t.Helper()
+	want := make([]int64, len(l.made))
+	for i := range l.made {
+		want[i] = l.made[i].Load() + 2
+	}
+	l.c.await("the load to go on", func(context.Context) error {
+		for i := range l.made {
+			if n := l.made[i].Load(); n < want[i] {
+				return fmt.Errorf("worker %d is at %d, want %d", i, n, want[i])
+			}
+		}
+		return nil
+	})
+}
+
+// stop ends the load and tells of what failed.
+func (l *load) stop() {
+	l.c.t.Helper()
+	l.end()
+	total := int64(0)
+	for i := range l.made {
+		total += l.made[i].Load()
+	}
+	l.c.t.Logf("%d connections", total)
+	for i, err := range l.errs {
+		if i == 10 {
+			l.c.t.Errorf("and %d more", len(l.errs)-i)
+			break
+		}
+		l.c.t.Errorf("failed connection: %v", err)
+	}
+}
