@@ -4,8 +4,6 @@ import (
 	"context"
 	"io"
 	"log/slog"
-	"net/http"
-	"net/http/httptest"
 	"reflect"
 	"strings"
 	"testing"
@@ -192,40 +190,5 @@ func TestTrim(t *testing.T) {
 	}
 	if a, b := nodeNames.get("n"), nodeNames.get("n"); a != b {
 		t.Error("a name is held twice")
-	}
-}
-
-// Whether the API server answers is said once each time it changes.
-func TestReachable(t *testing.T) {
-	status := http.StatusOK
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
-	defer server.Close()
-	var log strings.Builder
-	r := &reachable{next: http.DefaultTransport, log: slog.New(slog.NewTextHandler(&log, nil)), server: "s"}
-	ask := func(url string) {
-		request, _ := http.NewRequest(http.MethodGet, url, nil)
-		if response, err := r.RoundTrip(request); err == nil {
-			response.Body.Close()
-		}
-	}
-	for _, step := range []struct {
-		status int
-		url    string
-		want   string // in the log; empty: nothing
-	}{
-		{http.StatusOK, server.URL, ""},
-		{http.StatusOK, "http://127.0.0.1:1", "does not answer; the last table stays in force"},
-		{http.StatusOK, "http://127.0.0.1:1", ""},
-		{http.StatusOK, server.URL, "answers again"},
-		{http.StatusServiceUnavailable, server.URL, "cannot answer"},
-		{http.StatusOK, server.URL, "answers again"},
-		{http.StatusForbidden, server.URL + "/api/v1/services", "check the ClusterRole\" request=\"GET /api/v1/services\""},
-	} {
-		log.Reset()
-		status = step.status
-		ask(step.url)
-		if got := log.String(); step.want == "" && got != "" || !strings.Contains(got, step.want) || strings.Count(got, "\n") > 1 {
-			t.Errorf("%s, status %d: logged %q, want %q", step.url, step.status, got, step.want)
-		}
 	}
 }
