@@ -15,7 +15,8 @@ import (
 // is one for all cases; each leaves it as it found it.
 func TestAPIServer(t *testing.T) {
 	c := newAPICluster(t)
-	if c.run(t, "started before there is anything", c.testStart); t.Failed() {
+	c.run(t, "started before there is anything", c.testStart)
+	if t.Failed() {
 		return // no daemon runs
 	}
 	c.run(t, "service through its life", c.testServiceLife)

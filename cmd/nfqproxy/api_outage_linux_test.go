@@ -52,16 +52,15 @@ func (c *apiCluster) testOutages() {
 	}
 }
 
-// obeys makes sure that new changes come into force.
+// obeys makes sure that new changes come into force. They need no controller: that one
+// has its own way to come back.
 func (o *outages) obeys() {
 	o.t.Helper()
 	o.extra++
-	p := o.pod(fmt.Sprintf("steady-extra-%d", o.extra), "steady", "node-b")
-	o.reaches(o.fronts, append(o.pods, p)...)
-	p.terminate()
-	o.reaches(o.fronts, o.pods...)
-	// It served to the end: connections decided for it before are through.
-	p.delete()
+	list, remove := o.manualService(fmt.Sprintf("extra-%d", o.extra), o.pods[1])
+	o.reaches(list, o.pods[1])
+	remove()
+	o.ignores(list)
 }
 
 func (o *outages) restart() {
@@ -98,19 +97,17 @@ func (o *outages) away() {
 // it cannot.
 func (o *outages) compacted() {
 	p := o.pods[0]
-	gone, goneSlice := o.manualService("gone", p)
-	c := o.control
+	gone, remove := o.manualService("gone", p)
 	o.reaches(gone, p)
-	ctx, services := o.t.Context(), c.Client().CoreV1().Services("default")
-	seen, err := services.List(ctx, metav1.ListOptions{})
+	c, ctx := o.control, o.t.Context()
+	seen, err := c.Client().CoreV1().Services("default").List(ctx, metav1.ListOptions{})
 	o.must(err, c.APIServer.Kill())
 	o.setLink(netlink.LinkSetDown)
 	o.must(c.APIServer.Start(ctx))
 
-	made, madeSlice := o.manualService("made", p)
-	o.deleteService("gone")
-	o.must(c.Client().DiscoveryV1().EndpointSlices("default").Delete(ctx, goneSlice, metav1.DeleteOptions{}))
-	o.reaches(gone, p) // nobody knows yet
+	made, removeMade := o.manualService("made", p)
+	remove()
+	o.reaches(gone, p) // no daemon can know
 	o.must(c.APIServer.Kill(), c.Compact(ctx), c.APIServer.Start(ctx))
 	if err := watchError(o.t, o.apiCluster, seen.ResourceVersion); !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
 		o.t.Errorf("watching from what the daemons have seen: %v; want 410", err)
@@ -119,14 +116,12 @@ func (o *outages) compacted() {
 
 	o.reaches(made, p)
 	o.ignores(gone)
-	o.deleteService("made")
-	o.must(c.Client().DiscoveryV1().EndpointSlices("default").Delete(ctx, madeSlice, metav1.DeleteOptions{}))
+	removeMade()
 	o.ignores(made)
 }
 
-// manualService makes a service without a selector, and its IPv4 slice: no controller is
-// needed for it.
-func (o *outages) manualService(name string, p *pod) (list []front, slice string) {
+// manualService makes a service without a selector, and its IPv4 slice.
+func (o *outages) manualService(name string, p *pod) (list []front, remove func()) {
 	o.t.Helper()
 	single := corev1.IPFamilyPolicySingleStack
 	svc := o.apiCluster.service(name, "", func(s *corev1.ServiceSpec) { s.Selector, s.IPFamilyPolicy = nil, &single })
@@ -144,7 +139,11 @@ func (o *outages) manualService(name string, p *pod) (list []front, slice string
 		}},
 	}, metav1.CreateOptions{})
 	o.must(err)
-	return fronts(svc), name
+	return fronts(svc), func() {
+		o.t.Helper()
+		o.deleteService(name)
+		o.must(o.control.Client().DiscoveryV1().EndpointSlices("default").Delete(o.t.Context(), name, metav1.DeleteOptions{}))
+	}
 }
 
 // setLink takes the control plane's host off the network, or puts it back.

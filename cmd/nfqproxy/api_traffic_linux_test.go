@@ -53,7 +53,6 @@ type attempt struct {
 }
 
 // attempt makes a flow whose decision can be told from all others by its source port.
-// It never waits for an answer that will not come: whoever refuses says so.
 func (c *apiCluster) attempt(from string, f front) attempt {
 	c.t.Helper()
 	// Below those the kernel gives out, and none twice.
@@ -63,13 +62,33 @@ func (c *apiCluster) attempt(from string, f front) attempt {
 		c.t.Fatal("out of source ports")
 	}
 	source := netip.AddrPortFrom(c.addressOf(from, decision.FamilyOf(f.at.Addr())), first+c.ports)
-	var a attempt
 	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
 	defer cancel()
-	answered, err := exchange(ctx, func() (net.Conn, error) { return c.host(from).Dial(ctx, f.network, source, f.at) })
-	a.pod, a.err = answered.Pod, err
+	conn, err := c.host(from).Dial(ctx, f.network, source, f.at)
+	if err == nil {
+		defer conn.Close()
+		_, err = conn.Write([]byte("who are you?\n"))
+	}
+	a := attempt{record: c.decision(f, source), err: err}
+	if err != nil {
+		return a
+	}
+	if a.record.Verdict == "accept" && f.network == "udp" {
+		// UDP sockets are not told that a network is unreachable.
+		a.err = errors.New("nobody will answer")
+		return a
+	}
+	c.must(conn.SetDeadline(time.Now().Add(patience)))
+	answer, err := readAnswer(conn)
+	a.pod, a.err = answer.Pod, err
+	return a
+}
+
+// decision waits for the record of a flow, on whatever node.
+func (c *apiCluster) decision(f front, source netip.AddrPort) *flow.Record {
+	c.t.Helper()
 	protocol := strings.ToUpper(f.network)
-	a.record = wait(c.cluster, fmt.Sprintf("the decision on %s %s > %s (%v)", protocol, source, f.at, err), func() (*flow.Record, bool) {
+	return wait(c.cluster, fmt.Sprintf("the decision on %s %s > %s", protocol, source, f.at), func() (*flow.Record, bool) {
 		for _, r := range slices.Backward(c.records) {
 			if r.Protocol == protocol && r.Source == source.String() && r.Destination == f.at.String() {
 				return r, true
@@ -77,7 +96,6 @@ func (c *apiCluster) attempt(from string, f front) attempt {
 		}
 		return nil, false
 	})
-	return a
 }
 
 // exchange is one question and its answer.
@@ -232,7 +250,7 @@ type load struct {
 }
 
 // workerPause bounds the load, so that it does not keep the control plane from working.
-const workerPause = 5 * time.Millisecond
+const workerPause = 10 * time.Millisecond
 
 // newLoad starts one worker for each vantage and front. Every connection has to be
 // answered. stop ends it.
