@@ -28,9 +28,13 @@ import (
 type apiCluster struct {
 	*cluster
 	control *controlplane.Cluster
-	pods    map[string]int // made so far, by node
-	ports   uint16         // source ports used so far; see attempt
+	made    map[string]int // pods so far, by node
+	ports   uint16         // source ports of attempts used so far
 }
+
+const v4, v6 = decision.IPv4, decision.IPv6
+
+var bothFamilies = []decision.Family{v4, v6}
 
 // controlAddress is where nodes reach the API server: the lab host "control".
 var controlAddress = netip.MustParseAddr("172.21.0.200")
@@ -45,7 +49,7 @@ func newAPICluster(t *testing.T) *apiCluster {
 		t.Fatal(err)
 	}
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	c := &apiCluster{cluster: &cluster{t: t, keep: 4096}, pods: make(map[string]int)}
+	c := &apiCluster{cluster: &cluster{t: t, keep: 4096}, made: make(map[string]int)}
 	c.up(file.Spec, lab.Options{NoDaemons: true, Arguments: []string{
 		"-v", "--kubeconfig", kubeconfig, "--detect-local-mode", "NodeCIDR", "--nodeport-addresses", "primary",
 		// These are the machine's.
@@ -158,6 +162,8 @@ func (c *apiCluster) service(name, app string, options ...func(*corev1.ServiceSp
 	return made
 }
 
+func withNodePort(s *corev1.ServiceSpec) { s.Type = corev1.ServiceTypeNodePort }
+
 func (c *apiCluster) deleteService(name string) {
 	c.t.Helper()
 	if err := c.control.Client().CoreV1().Services("default").Delete(c.t.Context(), name, metav1.DeleteOptions{}); err != nil {
@@ -225,12 +231,6 @@ func (c *apiCluster) addressOf(host string, f decision.Family) netip.Addr {
 	c.t.Fatalf("%s has no %s address", host, f)
 	return netip.Addr{}
 }
-
-const v4, v6 = decision.IPv4, decision.IPv6
-
-var families2 = []decision.Family{v4, v6}
-
-func withNodePort(s *corev1.ServiceSpec) { s.Type = corev1.ServiceTypeNodePort }
 
 func isRefused(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }
 

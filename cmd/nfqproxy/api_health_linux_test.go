@@ -109,7 +109,7 @@ func (c *apiCluster) testHealthCheckNodePort() {
 	})
 	expect := func(node string, code, endpoints int) {
 		c.t.Helper()
-		for _, f := range families2 {
+		for _, f := range bothFamilies {
 			url := fmt.Sprintf("http://%s/healthz", netip.AddrPortFrom(c.addressOf(node, f), uint16(svc.Spec.HealthCheckNodePort)))
 			c.await(fmt.Sprintf("%s to answer %d", url, code), func(context.Context) error {
 				got, header, body, err := c.fetch("outside", url)

@@ -29,13 +29,12 @@ func targetPort(port int) intstr.IntOrString { return intstr.FromInt32(int32(por
 // pod is a Pod object and the servers that answer at its addresses.
 type pod struct {
 	c         *apiCluster
+	name      string // with the namespace
 	object    *corev1.Pod
 	addresses []netip.Addr // IPv4, IPv6
 	serving   sync.WaitGroup
 	sockets   []interface{ Close() error }
 }
-
-func (p *pod) name() string { return p.object.Namespace + "/" + p.object.Name }
 
 // at is a port of the pod in one family.
 func (p *pod) at(f decision.Family, port uint16) string {
@@ -59,7 +58,7 @@ func (c *apiCluster) pod(name, app, node string) *pod {
 // podOf makes one that is on one node, and of another one as its object says.
 func (c *apiCluster) podOf(name, app, node, says string) *pod {
 	c.t.Helper()
-	p := &pod{c: c, addresses: c.newAddresses(node)}
+	p := &pod{c: c, name: "default/" + name, addresses: c.newAddresses(node)}
 	p.serve(c.host(farms[node]))
 	c.t.Cleanup(p.close)
 	pods := c.control.Client().CoreV1().Pods("default")
@@ -84,13 +83,13 @@ func (c *apiCluster) podOf(name, app, node, says string) *pod {
 func (c *apiCluster) newAddresses(node string) []netip.Addr {
 	c.t.Helper()
 	farm := farms[node]
-	c.pods[node]++
-	n := c.pods[node]
-	if n > 100 {
+	c.made[node]++
+	n := c.made[node]
+	if n > 100 { // they would run out
 		c.t.Fatalf("too many pods on %s", node)
 	}
 	var addresses []netip.Addr
-	for _, f := range []decision.Family{decision.IPv4, decision.IPv6} {
+	for _, f := range bothFamilies {
 		b := c.addressOf(farm, f).AsSlice()
 		b[len(b)-1] = byte(100 + n)
 		a, _ := netip.AddrFromSlice(b)
@@ -147,7 +146,7 @@ func (p *pod) serveUDP(conn net.PacketConn) {
 }
 
 func (p *pod) answer(client net.Addr) []byte {
-	line, _ := json.Marshal(lab.Answer{Pod: p.name(), Client: client.String()}) // of strings: it cannot fail
+	line, _ := json.Marshal(lab.Answer{Pod: p.name, Client: client.String()}) // of strings: it cannot fail
 	return append(line, '\n')
 }
 

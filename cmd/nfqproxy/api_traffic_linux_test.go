@@ -8,15 +8,12 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
-	"github.com/nfqproxy/nfqproxy/deploy/lab"
 )
 
 // vantages are where flows are tried from, one on each node: a pod and a node itself.
@@ -45,6 +42,15 @@ func nodePort(s *corev1.Service, at netip.Addr) front {
 	return front{"tcp", netip.AddrPortFrom(at, uint16(s.Spec.Ports[0].NodePort)), tcpPort, []string{"outside"}}
 }
 
+// Source ports of attempts and of a load's UDP flows are below those the kernel gives out.
+// No attempt gets one twice. The load gets one again only when all others were used:
+// to the kernel, and to the proxy, datagrams with the same ports are the same flow, which
+// may be bound to an endpoint that is on its way out.
+const (
+	firstAttemptPort, attemptPorts = 10000, 10000
+	firstLoadPort, loadPorts       = 20000, 12000
+)
+
 // attempt is one new flow and what became of it.
 type attempt struct {
 	record *flow.Record
@@ -55,13 +61,11 @@ type attempt struct {
 // attempt makes a flow whose decision can be told from all others by its source port.
 func (c *apiCluster) attempt(from string, f front) attempt {
 	c.t.Helper()
-	// Below those the kernel gives out, and none twice.
-	const first, last = 10000, 29999
 	c.ports++
-	if c.ports > last-first {
+	if c.ports == attemptPorts {
 		c.t.Fatal("out of source ports")
 	}
-	source := netip.AddrPortFrom(c.addressOf(from, decision.FamilyOf(f.at.Addr())), first+c.ports)
+	source := netip.AddrPortFrom(c.addressOf(from, decision.FamilyOf(f.at.Addr())), firstAttemptPort+c.ports)
 	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
 	defer cancel()
 	conn, err := c.host(from).Dial(ctx, f.network, source, f.at)
@@ -98,20 +102,6 @@ func (c *apiCluster) decision(f front, source netip.AddrPort) *flow.Record {
 	})
 }
 
-// exchange is one question and its answer.
-func exchange(ctx context.Context, dial func() (net.Conn, error)) (lab.Answer, error) {
-	conn, err := dial()
-	if err != nil {
-		return lab.Answer{}, err
-	}
-	defer conn.Close()
-	deadline, _ := ctx.Deadline()
-	if err := conn.SetDeadline(deadline); err != nil {
-		return lab.Answer{}, err
-	}
-	return ask(conn)
-}
-
 // reaches waits until new flows from everywhere may go to exactly these pods, and have
 // an answer from one of them. It gives the decisions, by the node that made them.
 func (c *apiCluster) reaches(list []front, pods ...*pod) map[string]*flow.Record {
@@ -121,7 +111,7 @@ func (c *apiCluster) reaches(list []front, pods ...*pod) map[string]*flow.Record
 		var names []string
 		for _, p := range pods {
 			want = append(want, p.at(decision.FamilyOf(f.at.Addr()), f.podPort))
-			names = append(names, p.name())
+			names = append(names, p.name)
 		}
 		for _, e := range a.record.Candidates {
 			got = append(got, e.Endpoint)
@@ -222,7 +212,7 @@ func (v *conversation) movesTo(pods ...*pod) {
 	v.c.t.Helper()
 	var names []string
 	for _, p := range pods {
-		names = append(names, p.name())
+		names = append(names, p.name)
 	}
 	v.c.await(fmt.Sprintf("the conversation of %s with %s to move to %v", v.from, v.conn.RemoteAddr(), names), func(context.Context) error {
 		// One right answer could have been on its way already.
@@ -236,101 +226,4 @@ func (v *conversation) movesTo(pods ...*pod) {
 		}
 		return nil
 	})
-}
-
-// load is workers that open connections all the time.
-type load struct {
-	c       *apiCluster
-	stopped atomic.Bool
-	workers sync.WaitGroup
-	made    []atomic.Int64 // connections, by worker
-
-	mu   sync.Mutex
-	errs []error
-}
-
-// workerPause bounds the load, so that it does not keep the control plane from working.
-const workerPause = 10 * time.Millisecond
-
-// newLoad starts one worker for each vantage and front. Every connection has to be
-// answered. stop ends it.
-func (c *apiCluster) newLoad(list ...front) *load {
-	c.t.Helper()
-	n := 0
-	for _, f := range list {
-		n += len(f.vantages)
-	}
-	l := &load{c: c, made: make([]atomic.Int64, n)}
-	for _, f := range list {
-		for _, from := range f.vantages {
-			n--
-			ns, made := c.host(from), &l.made[n]
-			l.workers.Go(func() {
-				tick := time.NewTicker(workerPause)
-				defer tick.Stop()
-				for ; !l.stopped.Load(); <-tick.C {
-					ctx, cancel := context.WithTimeout(context.Background(), patience)
-					began := time.Now()
-					a, err := exchange(ctx, func() (net.Conn, error) { return ns.Dial(ctx, f.network, anyPort, f.at) })
-					cancel()
-					if err == nil && a.Pod == "" {
-						err = errors.New("answered by no pod")
-					}
-					if err != nil {
-						l.fail(fmt.Errorf("%s: %s from %s to %s: %w", began.Format(time.StampMicro), f.network, from, f.at, err))
-					}
-					made.Add(1)
-				}
-			})
-		}
-	}
-	c.t.Cleanup(l.end)
-	return l
-}
-
-func (l *load) fail(err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.errs = append(l.errs, err)
-}
-
-func (l *load) end() {
-	l.stopped.Store(true)
-	l.workers.Wait()
-}
-
-// turn waits until every connection that is open now has ended, and as many have been
-// made after.
-func (l *load) turn() {
-	l.c.t.Helper()
-	want := make([]int64, len(l.made))
-	for i := range l.made {
-		want[i] = l.made[i].Load() + 2
-	}
-	l.c.await("the load to go on", func(context.Context) error {
-		for i := range l.made {
-			if n := l.made[i].Load(); n < want[i] {
-				return fmt.Errorf("worker %d is at %d, want %d", i, n, want[i])
-			}
-		}
-		return nil
-	})
-}
-
-// stop ends the load and tells of what failed.
-func (l *load) stop() {
-	l.c.t.Helper()
-	l.end()
-	total := int64(0)
-	for i := range l.made {
-		total += l.made[i].Load()
-	}
-	l.c.t.Logf("%d connections", total)
-	for i, err := range l.errs {
-		if i == 10 {
-			l.c.t.Errorf("and %d more", len(l.errs)-i)
-			break
-		}
-		l.c.t.Errorf("failed connection: %v", err)
-	}
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"reflect"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -115,6 +116,8 @@ func TestWaitsForTheNode(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				tt.config.Client, tt.config.Node, tt.config.Logger = fake.NewClientset(), "worker", quiet
+				var waiting atomic.Value
+				tt.config.Waiting = func(what string) { waiting.Store(what) }
 				s := New(tt.config)
 				ctx, cancel := context.WithCancel(t.Context())
 				began := time.Now()
@@ -131,6 +134,14 @@ func TestWaitsForTheNode(t *testing.T) {
 					time.Sleep(tt.after)
 					if _, err := s.config.Client.CoreV1().Nodes().Create(ctx, tt.appears, metav1.CreateOptions{}); err != nil {
 						t.Fatal(err)
+					}
+				}
+				// A moment before the end of the wait it says for what.
+				if tt.published > 0 && tt.appears == nil {
+					time.Sleep(tt.published - time.Millisecond)
+					synctest.Wait()
+					if want := "addresses in the Node object worker"; waiting.Load() != want {
+						t.Errorf("says it waits for %q, want %q", waiting.Load(), want)
 					}
 				}
 				time.Sleep(6 * time.Minute)
