@@ -71,8 +71,22 @@ func (c *Connection) load() (*rest.Config, error) {
 		&clientcmd.ClientConfigLoadingRules{ExplicitPath: c.Kubeconfig},
 		&clientcmd.ConfigOverrides{ClusterInfo: clientcmdapi.Cluster{Server: c.Master}},
 	).ClientConfig()
+	where := "kubeconfig " + c.Kubeconfig
+	if c.Kubeconfig == "" {
+		where = "API server " + c.Master
+	}
+	switch {
+	case clientcmd.IsEmptyConfig(err):
+		return nil, fmt.Errorf("%s: no API server is named: want clusters, users, contexts and current-context", where)
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", where, err)
+	}
+	url, _, err := rest.DefaultServerUrlFor(config)
 	if err != nil {
-		return nil, fmt.Errorf("--kubeconfig %s: %w", c.Kubeconfig, err)
+		return nil, fmt.Errorf("%s: %w", where, err)
+	}
+	if url.Scheme != "https" && url.Scheme != "http" {
+		return nil, fmt.Errorf("%s: server %q: want https://HOST:PORT", where, config.Host)
 	}
 	return config, nil
 }
@@ -93,8 +107,12 @@ func (r *reachable) RoundTrip(request *http.Request) (*http.Response, error) {
 		if r.away.CompareAndSwap(true, false) {
 			r.log.Info("the API server answers again", "server", r.server)
 		}
-		if response.StatusCode == http.StatusForbidden || response.StatusCode == http.StatusUnauthorized {
-			r.log.Error("the API server refuses: check the ClusterRole", "request", request.Method+" "+request.URL.Path, "status", response.Status)
+		request := slog.String("request", request.Method+" "+request.URL.Path)
+		switch response.StatusCode {
+		case http.StatusForbidden:
+			r.log.Error("the API server refuses: check the ClusterRole", request, "status", response.Status)
+		case http.StatusUnauthorized:
+			r.log.Error("the API server does not know who we are: check the token or certificate of the kubeconfig", request, "status", response.Status)
 		}
 	case request.Context().Err() == nil && r.away.CompareAndSwap(false, true):
 		if err == nil {
