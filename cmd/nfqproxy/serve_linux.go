@@ -63,7 +63,9 @@ func (p *proxy) serve(ctx context.Context) (err error) {
 	}
 	// The most likely thing to be missing.
 	if _, err := datapath.Preflight(); err != nil {
-		p.events.NodeNow("KernelFeatureMissing", err.Error())
+		if err := p.events.NodeNow("KernelFeatureMissing", err.Error()); err != nil {
+			p.log.Debug("no event could be written of what is missing", "error", err)
+		}
 		return err
 	}
 	if p.host, err = hostnet.Open(); err != nil {

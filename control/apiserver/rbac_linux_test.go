@@ -232,6 +232,9 @@ func (a *account) works(pods bool) {
 		a.Error("another Node than the own one came")
 	}
 	a.repeatEvent()
+	if err := a.recorder.NodeNow("Testing", strings.Repeat("ä", 1000)); err != nil {
+		a.Error(err)
+	}
 	a.await("the repetition", func() bool { e := a.event(); return e != nil && e.Series != nil })
 	for _, r := range a.refused() {
 		if pods || r != "GET /api/v1/pods" {
@@ -264,7 +267,7 @@ func (a *account) create(pod bool) {
 
 // repeatEvent writes an event, and once more when it is there.
 func (a *account) repeatEvent() {
-	a.recorder.Service("default", a.name, "Testing", "first")
+	a.recorder.Service("default", a.name, "Testing", strings.Repeat("first ", 1000))
 	a.await("an event", func() bool { return a.event() != nil })
 	a.recorder.Service("default", a.name, "Testing", "second")
 }
