@@ -97,7 +97,7 @@ func (a *applier) set(path string, value int, raise bool) bool {
 	case errors.Is(err, fs.ErrNotExist):
 		err = fmt.Errorf("%s: want %d, but there is no %s: the module nf_conntrack is not loaded, or this kernel has no such setting", name, value, path)
 	case err != nil:
-		err = fmt.Errorf("%s: %w", name, err)
+		err = fmt.Errorf("%s: want %d, but it cannot be read: %w; see to it on the node: %s", name, value, err, path)
 	case old == value, raise && old > value:
 		return true
 	default:
