@@ -45,9 +45,7 @@ func testKubeadm(t *testing.T, n *siteNode) {
 		"127.0.0.1:10249": {"/metrics", "/healthz"}, "198.51.100." + hostPart(n) + ":10256": {"/healthz", "/livez", "/readyz"},
 	} {
 		for _, path := range paths {
-			if status, err := n.get(at, path); err != nil || status != http.StatusOK {
-				t.Errorf("%s%s: status %d, error %v", at, path, status, err)
-			}
+			n.await(at+path, func() bool { status, _ := n.get(at, path); return status == http.StatusOK })
 		}
 	}
 	d.stop(syscall.SIGTERM)
