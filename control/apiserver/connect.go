@@ -107,12 +107,8 @@ func (r *reachable) RoundTrip(request *http.Request) (*http.Response, error) {
 		if r.away.CompareAndSwap(true, false) {
 			r.log.Info("the API server answers again", "server", r.server)
 		}
-		request := slog.String("request", request.Method+" "+request.URL.Path)
-		switch response.StatusCode {
-		case http.StatusForbidden:
-			r.log.Error("the API server refuses: check the ClusterRole", request, "status", response.Status)
-		case http.StatusUnauthorized:
-			r.log.Error("the API server does not know who we are: check the token or certificate of the kubeconfig", request, "status", response.Status)
+		if response.StatusCode == http.StatusForbidden || response.StatusCode == http.StatusUnauthorized {
+			r.log.Error("the API server refuses: check the ClusterRole", "request", request.Method+" "+request.URL.Path, "status", response.Status)
 		}
 	case request.Context().Err() == nil && r.away.CompareAndSwap(false, true):
 		if err == nil {

@@ -219,7 +219,6 @@ func TestReachable(t *testing.T) {
 		{http.StatusOK, server.URL, "answers again"},
 		{http.StatusServiceUnavailable, server.URL, "cannot answer"},
 		{http.StatusOK, server.URL, "answers again"},
-		{http.StatusUnauthorized, server.URL + "/api/v1/services", "check the token"},
 		{http.StatusForbidden, server.URL + "/api/v1/services", "check the ClusterRole\" request=\"GET /api/v1/services\""},
 	} {
 		log.Reset()
