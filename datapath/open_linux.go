@@ -32,6 +32,10 @@ type Config struct {
 	// KeepRules leaves the kernel rules in place at the end, as a crash would:
 	// established flows are translated on, new ones to services wait for the next start.
 	KeepRules bool
+	// Prepare is called when everything else is at hand: no other datapath is there, the
+	// queues are ours, and no rule is. Whatever it changes on the node may count on that,
+	// and its error is Open's. It may be nil.
+	Prepare func() error
 	// Alert is told of what an operator has to know, which is also logged. It may be nil.
 	Alert func(Alert)
 	Log   *slog.Logger
@@ -82,6 +86,11 @@ func Open(cfg Config, host *hostnet.Host, table *decision.Table) (_ *Engine, err
 		e.workers = append(e.workers, w)
 	}
 	setRand(e.workers, cfg.Seed)
+	if cfg.Prepare != nil {
+		if err := cfg.Prepare(); err != nil {
+			return nil, err
+		}
+	}
 	// The rules come last: there is somebody at every queue by then.
 	e.rules, err = ruleset.Install(ruleset.Spec{
 		FirstQueue: cfg.FirstQueue, Queues: cfg.Queues,

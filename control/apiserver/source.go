@@ -42,7 +42,8 @@ type Config struct {
 	// waits: at most 30 s for addresses, after which the node goes without, and at most
 	// 5 minutes for pod CIDRs, after which Run fails. kube-proxy does the same.
 	NeedNodeIPs, NeedPodCIDRs bool
-	// Pods has all Pods watched, for their names: a lot on a large cluster.
+	// Pods has all Pods watched, for their names: a lot on a large cluster. No update waits
+	// for them, nor for the right to see them.
 	Pods bool
 	// ResyncPeriod is how often the cache is gone through again; 0: every 15 minutes.
 	ResyncPeriod time.Duration
@@ -73,7 +74,7 @@ func New(config Config) *Source {
 }
 
 // Run is that of [control.Source]. Nothing is published before all kinds of objects
-// are there.
+// are there, Pods aside.
 func (s *Source) Run(ctx context.Context, publish func(control.Update, error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var factories []informers.SharedInformerFactory
@@ -107,6 +108,7 @@ func (s *Source) Run(ctx context.Context, publish func(control.Update, error)) e
 			return f.Core().V1().Nodes().Informer()
 		})
 	}
+	needed := synced
 	if err == nil && s.config.Pods {
 		err = watch("", "spec.hostNetwork=false", func(f informers.SharedInformerFactory) cache.SharedIndexInformer {
 			return f.Core().V1().Pods().Informer()
@@ -115,7 +117,7 @@ func (s *Source) Run(ctx context.Context, publish func(control.Update, error)) e
 	if err != nil {
 		return fmt.Errorf("watch the API server: %w", err)
 	}
-	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
+	if !cache.WaitForCacheSync(ctx.Done(), needed...) {
 		return nil // stopped
 	}
 	if err := s.waitForNode(ctx); err != nil || ctx.Err() != nil {
