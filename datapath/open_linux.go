@@ -22,6 +22,9 @@ import (
 type Config struct {
 	FirstQueue uint16 // number of the first netfilter queue
 	Queues     uint16 // how many; at least 1
+	// BusyPoll is how long a worker asks for packets before it goes to sleep; see
+	// [nfqueue.Config].
+	BusyPoll time.Duration
 	// Seed makes the draws reproducible: flows that arrive in the same order get
 	// the same endpoints. nil: the draws are random.
 	Seed *uint64
@@ -77,7 +80,7 @@ func Open(cfg Config, host *hostnet.Host, table *decision.Table) (_ *Engine, err
 		}
 	}()
 	for i := range cfg.Queues {
-		w, err := openWorker(cfg.FirstQueue+i, &locks)
+		w, err := openWorker(cfg.FirstQueue+i, cfg.BusyPoll, &locks)
 		if err != nil {
 			return nil, err
 		}
@@ -113,8 +116,8 @@ func Open(cfg Config, host *hostnet.Host, table *decision.Table) (_ *Engine, err
 	return e, nil
 }
 
-func openWorker(number uint16, locks *conntrack.Locks) (*worker, error) {
-	q, err := nfqueue.Open(number, nfqueue.Config{MaxLen: queueMaxLen, CopyRange: copyRange, ReadBuffer: readBuffer})
+func openWorker(number uint16, busyPoll time.Duration, locks *conntrack.Locks) (*worker, error) {
+	q, err := nfqueue.Open(number, nfqueue.Config{MaxLen: queueMaxLen, CopyRange: copyRange, ReadBuffer: readBuffer, BusyPoll: busyPoll})
 	if err != nil {
 		return nil, err
 	}
