@@ -66,7 +66,7 @@ func at(addrPort string) decision.Endpoint {
 func without(addrPort string, why decision.Exclusion) decision.Endpoint {
 	e := at(addrPort)
 	e.Exclusions[decision.Cluster] = why
-	e.Serving = why != decision.NotServing
+	e.Serving = why != decision.NotServing && why != decision.NotReady // as the tests' ones are
 	e.Ready = why != decision.NotReady && why != decision.NotServing && why != decision.Terminating
 	return e
 }
