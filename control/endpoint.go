@@ -2,7 +2,6 @@ package control
 
 import (
 	"cmp"
-	"maps"
 	"net/netip"
 	"slices"
 
@@ -60,27 +59,42 @@ func setEndpoints(sp *decision.ServicePort, from []*EndpointSlice, at location) 
 	for _, s := range from {
 		most += len(s.endpoints)
 	}
-	found := make(map[netip.AddrPort]*candidate, most)
+	all := make([]candidate, 0, most)
 	for _, s := range from {
 		for _, p := range s.ports {
 			if p.name != sp.Name.Port || p.protocol != sp.Protocol {
 				continue
 			}
 			for i := range s.endpoints {
-				c := newCandidate(&s.endpoints[i], p.number, at)
-				if other, ok := found[c.AddrPort]; !ok || c.beats(other.conditions) {
-					found[c.AddrPort] = c
-				}
+				all = append(all, newCandidate(&s.endpoints[i], p.number, at))
 			}
 		}
 	}
-	candidates := slices.SortedFunc(maps.Values(found), func(a, b *candidate) int { return cmp.Compare(a.text, b.text) })
-	categorise(sp, candidates, at)
+	candidates := make([]*candidate, len(all))
+	for i := range all {
+		candidates[i] = &all[i]
+	}
+	slices.SortStableFunc(candidates, func(a, b *candidate) int { return cmp.Compare(a.text, b.text) })
+	categorise(sp, merge(candidates), at)
 }
 
-func newCandidate(e *sliceEndpoint, port uint16, at location) *candidate {
+// merge leaves one of those with the same address and port, which are side by side.
+func merge(candidates []*candidate) []*candidate {
+	kept := candidates[:0]
+	for _, c := range candidates {
+		switch last := len(kept) - 1; {
+		case last < 0 || kept[last].AddrPort != c.AddrPort:
+			kept = append(kept, c)
+		case c.beats(kept[last].conditions):
+			kept[last] = c
+		}
+	}
+	return kept
+}
+
+func newCandidate(e *sliceEndpoint, port uint16, at location) candidate {
 	node := e.node.Value()
-	c := &candidate{
+	c := candidate{
 		Endpoint: decision.Endpoint{
 			AddrPort: netip.AddrPortFrom(e.addr, port),
 			NodeName: node,

@@ -64,12 +64,12 @@ func (w *world) change() Update {
 			u.Nodes["a"] = n
 		}
 	}
-	merge(w.services, u.Services)
-	merge(w.nodes, u.Nodes)
+	apply(w.services, u.Services)
+	apply(w.nodes, u.Nodes)
 	return u
 }
 
-func merge[K comparable, V any](into, from map[K]*V) {
+func apply[K comparable, V any](into, from map[K]*V) {
 	for k, v := range from {
 		if v == nil {
 			delete(into, k)
