@@ -169,7 +169,7 @@ func (b *builder) build() (changes []decision.Change, warnings []Warning) {
 		s.ports, s.warnings = ports, all
 		b.drop(k, s)
 	}
-	clear(b.stale)
+	b.stale = make(map[decision.ServiceName]bool) // emptied, the first one would stay as large as it was
 	return changes, warnings
 }
 
