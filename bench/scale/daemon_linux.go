@@ -159,7 +159,8 @@ func (d *daemon) usage() (u usage, err error) {
 
 // cpuTime is the time all threads of a process have used, in user space and kernel.
 func cpuTime(pid int) (time.Duration, error) {
-	// See proc_pid_schedstat(5) and proc_pid_stat(5): the latter counts in ticks of 10 ms.
+	// See proc_pid_stat(5); the command, which comes before, may have spaces in it. Ticks
+	// are hundredths of a second on every architecture there is (USER_HZ).
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, err
