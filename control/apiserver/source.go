@@ -10,7 +10,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
@@ -184,7 +183,7 @@ func (s *Source) note(o any, gone bool) {
 	switch o := o.(type) {
 	case *corev1.Service:
 		note(&u.Services, nameOf(o), o, gone)
-	case *discoveryv1.EndpointSlice:
+	case *control.EndpointSlice:
 		note(&u.EndpointSlices, nameOf(o), o, gone)
 	case *corev1.Pod:
 		note(&u.Pods, nameOf(o), o, gone)
