@@ -8,7 +8,7 @@ FUZZTIME    ?= 3s
 # The race detector needs a C compiler; the program itself never does.
 RACE := $(shell $(GO) env CGO_ENABLED | grep -q 1 && command -v gcc >/dev/null 2>&1 && echo -race)
 
-.PHONY: build demo peers test lint bench fuzz clean
+.PHONY: build demo peers test lint bench bench-scale fuzz clean
 
 # A static binary that needs no other program at run time.
 build:
@@ -62,6 +62,10 @@ lint:
 # Micro-benchmarks, in benchstat's format. The kernel's part needs root.
 bench:
 	$(GO) test -run '^$$' -bench . -benchmem -count $(or $(COUNT),5) ./conntrack ./control/... ./datapath/...
+
+# Ten thousand Services from a real API server (see bench/RESULTS.md); takes some minutes.
+bench-scale: build peers
+	$(GO) run ./bench/scale -csv bin/scale.csv $(SCALE)
 
 clean:
 	rm -rf bin $(PEERS)

@@ -69,7 +69,8 @@ func (f *Fake) Change(t Tuple, change func(*State)) {
 
 // exchange processes the messages as nfnetlink does: in order, with an answer only
 // to those that ask for one or fail.
-func (f *Fake) exchange(req []byte, reply func(seq uint32, typ uint16, body []byte)) error {
+func (f *Fake) exchange(req []byte, to receiver) error {
+	reply := to.receive
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for len(req) >= nlmsgHdrLen {

@@ -157,13 +157,55 @@ func BenchmarkKernelEstablish(b *testing.B) {
 			for b.Loop() {
 				for i := range entries {
 					n++
-					src := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(n >> 20), byte(n >> 12), byte(n>>4) | 1}), uint16(1024+n%16))
+					src := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(n >> 20), byte(n >> 12), byte(n >> 4)}), uint16(1024+n%16))
 					entries[i] = conntrack.Entry{
 						Tuple:       conntrack.Tuple{Source: src, Destination: netip.MustParseAddrPort("10.96.0.10:53"), Protocol: 17},
 						Destination: netip.MustParseAddrPort("10.244.0.2:53"),
 					}
 				}
 				table.Establish(entries, results)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(n), "ns/entry")
+		})
+	}
+}
+
+// BenchmarkKernelReplace: all tuples are taken, by connections that may be replaced.
+// Making those is not counted.
+func BenchmarkKernelReplace(b *testing.B) {
+	for _, batch := range []int{1, 8, 32} {
+		b.Run(fmt.Sprintf("batch=%d", batch), func(b *testing.B) {
+			ns, err := netns.New("bench")
+			if err != nil {
+				b.Skip(err)
+			}
+			defer ns.Close()
+			var table *conntrack.Table
+			if err := ns.Do(func() (err error) { table, err = conntrack.Open(new(conntrack.Locks)); return err }); err != nil {
+				b.Fatal(err)
+			}
+			defer table.Close()
+			plain, entries, results := make([]conntrack.Entry, batch), make([]conntrack.Entry, batch), make([]conntrack.Result, batch)
+			n := 0
+			b.ReportAllocs()
+			for b.Loop() {
+				b.StopTimer()
+				for i := range entries {
+					n++
+					src := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(n >> 20), byte(n >> 12), byte(n >> 4)}), uint16(1024+n%16))
+					plain[i] = conntrack.Entry{Tuple: conntrack.Tuple{Source: src, Destination: netip.MustParseAddrPort("10.96.0.10:53"), Protocol: 17}}
+					entries[i] = plain[i]
+					entries[i].Destination = netip.MustParseAddrPort("10.244.0.2:53")
+				}
+				table.Establish(plain, results)
+				b.StartTimer()
+				table.Establish(entries, results)
+			}
+			b.StopTimer()
+			for i := range results {
+				if results[i].Outcome != conntrack.Replaced {
+					b.Fatalf("outcome %v, error %v", results[i].Outcome, results[i].Err)
+				}
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(n), "ns/entry")
 		})

@@ -32,8 +32,8 @@ type NodeConfig struct {
 	Name string
 	// Zone is the node's zone; empty: that of the Node object's label.
 	Zone string
-	// IPs are the node's own addresses, at most one of each family; none: the Node
-	// object's internal ones, or else its external ones.
+	// IPs are the node's own addresses, at most one of each family; of a family without
+	// one it is the Node object's internal one, or else its external one.
 	IPs []netip.Addr
 
 	// Mode says which of the next three counts; empty means ClusterCIDR.
@@ -164,21 +164,22 @@ func (c *NodeConfig) zone(object *corev1.Node) string {
 	return object.Labels[corev1.LabelTopologyZone]
 }
 
-// ips are the node's own addresses (kube-proxy: GetNodeHostIPs).
+// ips are the node's own addresses (kube-proxy: GetNodeHostIPs, and bindAddress for
+// the family that has it).
 func (c *NodeConfig) ips(object *corev1.Node) []netip.Addr {
-	if len(c.IPs) > 0 || object == nil {
+	if object == nil {
 		return c.IPs
 	}
-	var ips []netip.Addr
-	seen := make(map[decision.Family]bool)
+	ips := slices.Clone(c.IPs)
 	for _, kind := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
 		for _, a := range object.Status.Addresses {
 			ip, err := parseAddr(a.Address)
-			if err != nil || a.Type != kind || seen[decision.FamilyOf(ip)] {
+			if err != nil || a.Type != kind {
 				continue
 			}
-			seen[decision.FamilyOf(ip)] = true
-			ips = append(ips, ip.Unmap())
+			if f := decision.FamilyOf(ip); !slices.ContainsFunc(ips, func(a netip.Addr) bool { return decision.FamilyOf(a) == f }) {
+				ips = append(ips, ip.Unmap())
+			}
 		}
 	}
 	return ips

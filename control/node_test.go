@@ -177,7 +177,8 @@ func TestAddressesOfTheNodeObject(t *testing.T) {
 		{"IPv4 dressed as IPv6", nil, withAddresses("InternalIP=::ffff:172.20.0.2"), addrs("172.20.0.2")},
 		{"none", nil, node("a"), nil},
 		{"no Node object", nil, nil, nil},
-		{"the configured ones count alone", addrs("10.0.0.9"), withAddresses("InternalIP=172.20.0.2", "InternalIP=fd00::2"), addrs("10.0.0.9")},
+		{"the configured one counts in its family", addrs("10.0.0.9"), withAddresses("InternalIP=172.20.0.2", "InternalIP=fd00::2"), addrs("10.0.0.9", "fd00::2")},
+		{"the configured ones of both families", addrs("fd00::9", "10.0.0.9"), withAddresses("InternalIP=172.20.0.2", "InternalIP=fd00::2"), addrs("fd00::9", "10.0.0.9")},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -37,6 +37,7 @@ type lostRules struct {
 func (r *lostRules) Follow(t *decision.Table) error { r.following <- t; return nil }
 func (r *lostRules) Lost() <-chan struct{}          { return r.lost }
 func (*lostRules) Reinstall() error                 { return nil }
+func (*lostRules) Queued() (uint64, error)          { return 0, nil }
 func (*lostRules) StopQueueing() error              { return nil }
 func (*lostRules) Remove() error                    { return nil }
 func (*lostRules) Close() error                     { return nil }
@@ -48,9 +49,10 @@ func (noLock) Close() error { return nil }
 func TestEngineStats(t *testing.T) {
 	r := &lostRules{lost: make(chan struct{}), following: make(chan *decision.Table)}
 	e := &Engine{apply: make(chan application), ended: make(chan struct{}), rules: r, bound: affinity.New(), log: slog.New(slog.DiscardHandler), lock: noLock{}}
-	for i, c := range []nfqueue.Counters{{Dropped: 1, UserDropped: 2, Refused: 3}, {Dropped: 10, UserDropped: 20, Refused: 30}} {
+	for i, c := range []nfqueue.Counters{{Refused: 3}, {Refused: 30}} {
 		w := &worker{number: uint16(100 + i), queue: &idleQueue{counters: c, closed: make(chan struct{})}, connections: conntrack.NewFake().Table(), table: &atomic.Pointer[decision.Table]{}}
 		w.counters.packets.Add(uint64(5 + i))
+		w.counters.missed.Add(uint64(3 + i))
 		e.workers = append(e.workers, w)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -65,10 +67,10 @@ func TestEngineStats(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Stats{
-		Packets: 11, RefusedVerdicts: 33, QueueFull: 33, Reinstalled: 2,
+		Packets: 11, RefusedVerdicts: 33, Undecided: 7, Reinstalled: 2,
 		Queues: []QueueStats{
-			{Number: 100, Packets: 5, Full: 1, UserDropped: 2, Refused: 3},
-			{Number: 101, Packets: 6, Full: 10, UserDropped: 20, Refused: 30},
+			{Number: 100, Packets: 5, Overrun: 3, Refused: 3},
+			{Number: 101, Packets: 6, Overrun: 4, Refused: 30},
 		},
 	}
 	if diff := cmp.Diff(want, e.Stats()); diff != "" {

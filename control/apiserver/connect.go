@@ -71,8 +71,22 @@ func (c *Connection) load() (*rest.Config, error) {
 		&clientcmd.ClientConfigLoadingRules{ExplicitPath: c.Kubeconfig},
 		&clientcmd.ConfigOverrides{ClusterInfo: clientcmdapi.Cluster{Server: c.Master}},
 	).ClientConfig()
+	where := "kubeconfig " + c.Kubeconfig
+	if c.Kubeconfig == "" {
+		where = "API server " + c.Master
+	}
+	switch {
+	case clientcmd.IsEmptyConfig(err):
+		return nil, fmt.Errorf("%s: no API server is named: want clusters, users, contexts and current-context", where)
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", where, err)
+	}
+	url, _, err := rest.DefaultServerUrlFor(config)
 	if err != nil {
-		return nil, fmt.Errorf("--kubeconfig %s: %w", c.Kubeconfig, err)
+		return nil, fmt.Errorf("%s: %w", where, err)
+	}
+	if url.Scheme != "https" && url.Scheme != "http" {
+		return nil, fmt.Errorf("%s: server %q: want https://HOST:PORT", where, config.Host)
 	}
 	return config, nil
 }

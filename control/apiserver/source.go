@@ -10,7 +10,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
@@ -42,7 +41,8 @@ type Config struct {
 	// waits: at most 30 s for addresses, after which the node goes without, and at most
 	// 5 minutes for pod CIDRs, after which Run fails. kube-proxy does the same.
 	NeedNodeIPs, NeedPodCIDRs bool
-	// Pods has all Pods watched, for their names: a lot on a large cluster.
+	// Pods has all Pods watched, for their names: a lot on a large cluster. No update waits
+	// for them, nor for the right to see them.
 	Pods bool
 	// ResyncPeriod is how often the cache is gone through again; 0: every 15 minutes.
 	ResyncPeriod time.Duration
@@ -79,7 +79,7 @@ func New(config Config) *Source {
 }
 
 // Run is that of [control.Source]. Nothing is published before all kinds of objects
-// are there.
+// are there, Pods aside.
 func (s *Source) Run(ctx context.Context, publish func(control.Update, error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var factories []informers.SharedInformerFactory
@@ -114,6 +114,7 @@ func (s *Source) Run(ctx context.Context, publish func(control.Update, error)) e
 			return f.Core().V1().Nodes().Informer()
 		})
 	}
+	needed := synced
 	if err == nil && s.config.Pods {
 		err = watch("", "spec.hostNetwork=false", func(f informers.SharedInformerFactory) cache.SharedIndexInformer {
 			return f.Core().V1().Pods().Informer()
@@ -122,7 +123,7 @@ func (s *Source) Run(ctx context.Context, publish func(control.Update, error)) e
 	if err != nil {
 		return fmt.Errorf("watch the API server: %w", err)
 	}
-	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
+	if !cache.WaitForCacheSync(ctx.Done(), needed...) {
 		return nil // stopped
 	}
 	if err := s.waitForNode(ctx); err != nil || ctx.Err() != nil {
@@ -190,7 +191,7 @@ func (s *Source) note(o any, gone bool) {
 	switch o := o.(type) {
 	case *corev1.Service:
 		note(&u.Services, nameOf(o), o, gone)
-	case *discoveryv1.EndpointSlice:
+	case *control.EndpointSlice:
 		note(&u.EndpointSlices, nameOf(o), o, gone)
 	case *corev1.Pod:
 		note(&u.Pods, nameOf(o), o, gone)

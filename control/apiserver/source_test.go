@@ -15,6 +15,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/nfqproxy/nfqproxy/control"
@@ -182,24 +183,32 @@ func TestTrim(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := &discoveryv1.EndpointSlice{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "default", Name: "web-x", ResourceVersion: "7", UID: "u",
-			Labels:      map[string]string{discoveryv1.LabelServiceName: "web"},
-			Annotations: map[string]string{corev1.EndpointsLastChangeTriggerTime: "2024-04-17T12:00:00Z"},
-		},
-		AddressType: discoveryv1.AddressTypeIPv4,
-		Ports:       []discoveryv1.EndpointPort{{Name: new("p"), Port: new(int32(80))}},
-		Endpoints: []discoveryv1.Endpoint{{
-			Addresses: []string{"10.0.0.1"}, Conditions: discoveryv1.EndpointConditions{Ready: new(true), Terminating: new(false)}, NodeName: &name,
-			TargetRef: &corev1.ObjectReference{Kind: "Pod", Namespace: "default", Name: "web-0"},
-			Hints:     &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: "a"}}},
-		}},
-	}
+	want := control.NewEndpointSlice(full)
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	if a, b := nodeNames.get("n"), nodeNames.get("n"); a != b {
-		t.Error("a name is held twice")
+	// client-go trims what comes by way of a list once more.
+	if again, err := trim(got); err != nil || again != got {
+		t.Errorf("trimmed again: %+v, %v", again, err)
+	}
+	if meta := (metav1.ObjectMeta{Namespace: "default", Name: "web-x", ResourceVersion: "7"}); !reflect.DeepEqual(want.ObjectMeta, meta) {
+		t.Errorf("metadata %+v, want %+v", want.ObjectMeta, meta)
+	}
+}
+
+func TestTrimService(t *testing.T) {
+	full := service("web", "7")
+	full.Labels = map[string]string{"app": "web"}
+	full.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m"}}
+	full.Spec.Selector = map[string]string{"app": "web"}
+	full.Spec.Ports = []corev1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80, NodePort: 30080, TargetPort: intstr.FromString("web"), AppProtocol: new("http")}}
+	got, err := trim(full)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := service("web", "7")
+	want.Spec.Ports = []corev1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80, NodePort: 30080}}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
 	}
 }

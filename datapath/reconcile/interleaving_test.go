@@ -73,9 +73,7 @@ func (s *sender) connection(d *datagram) {
 func (d *datagram) isNew() bool { return !d.known || d.state.Status&conntrack.StatusSeenReply == 0 }
 
 func (s *sender) learn(d *datagram) {
-	if d.isNew() {
-		s.w.seen[s.tuple] = true
-	}
+	s.w.seen[s.tuple] = true
 	d.next = s.slipped
 }
 

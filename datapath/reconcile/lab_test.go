@@ -32,6 +32,7 @@ type lab struct {
 	engine              *datapath.Engine
 	reconciler          *reconcile.Reconciler
 	connections         *conntrack.Table
+	seen                *ruleset.Seen
 	generation          uint64
 	service, one, other netip.AddrPort
 }
@@ -76,7 +77,6 @@ func newLab(t *testing.T, six bool) *lab {
 	// So that what is not translated goes somewhere, too.
 	must(t, l.node.AddRoute(netns.Route{Destination: netip.PrefixFrom(l.service.Addr(), l.service.Addr().BitLen()), Via: l.one.Addr(), Link: "pods"}))
 
-	var seen *ruleset.Seen
 	must(t, l.node.Do(func() error {
 		host, err := hostnet.Open()
 		if err != nil {
@@ -90,7 +90,7 @@ func newLab(t *testing.T, six bool) *lab {
 		if l.connections, err = conntrack.Open(new(conntrack.Locks)); err != nil {
 			return err
 		}
-		seen, err = ruleset.OpenSeen()
+		l.seen, err = ruleset.OpenSeen()
 		return err
 	}))
 	ctx, cancel := context.WithCancel(context.Background())
@@ -101,9 +101,9 @@ func newLab(t *testing.T, six bool) *lab {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
-		_, _ = seen.Close(), l.connections.Close()
+		_, _ = l.seen.Close(), l.connections.Close()
 	})
-	l.reconciler = reconcile.New(reconcile.Config{Connections: l.connections, Seen: seen})
+	l.reconciler = reconcile.New(reconcile.Config{Connections: l.connections, Seen: l.seen})
 	return l
 }
 

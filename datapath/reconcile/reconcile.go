@@ -13,20 +13,19 @@
 // packets may come between, and what becomes of them:
 //
 //  1. The elements are removed. From now on its datagrams are queued. The worker finds
-//     the entry and keeps it: the datagram goes where those before it went. The kernel
-//     then learns the elements again, if the flow has not been answered (ct state new).
+//     the entry and keeps it: the datagram goes where those before it went, and the
+//     kernel learns the elements again.
 //  2. The entry is removed, only if it is still translated as it was when judged: what
 //     a worker has made anew stays. Workers need not be stopped for this.
-//  3. The elements of unanswered flows are removed again, for those learnt since 1. For
-//     answered flows there is nothing to remove, and it would be wrong: by now they may be
-//     those of the new entry, and an answered flow does not get its elements back.
+//  3. The elements are removed again, for those learnt since 1. Where they are those of
+//     an entry made since 2, one more datagram is queued, and they are learnt again.
 //
 // The next datagram is queued and gets an entry of its own. One that a worker let go at
 // 2, or that came between 2 and 3 by elements learnt before, finds no entry; the rules
 // for what slipped by drop it and forget the flow. So a flow loses at most what is on the
-// way in the node at that moment: if its datagrams come one after the other, one. Where the service has no endpoints they let it pass
-// untranslated, as if nobody had decided; that flow, being unanswered, is removed by the
-// next pass that sees it.
+// way in the node at that moment: if its datagrams come one after the other, one. Where
+// the service has no endpoints they let it pass untranslated, as if nobody had decided;
+// that flow, being unanswered, is removed by the next pass that sees it.
 //
 // A worker may still make an entry by the table before when a pass is over already: so
 // [Reconciler.Loop] has each pass that follows a change followed by another one.
@@ -177,12 +176,6 @@ func (r *Reconciler) remove(stale []staleFlow, result *Result) error {
 		return err // without this, more than one datagram of each would be lost
 	}
 	r.cfg.Connections.Delete(r.states, r.errs)
-	r.tuples = r.tuples[:0]
-	for i := range stale {
-		if s := &stale[i].state; s.Status&conntrack.StatusSeenReply == 0 {
-			r.tuples = append(r.tuples, s.Original, s.Reply)
-		}
-	}
 	err := r.cfg.Seen.Forget(r.tuples)
 	for i, e := range r.errs {
 		switch {

@@ -191,6 +191,12 @@ func (k keyed) in(s *set) clause {
 		&expr.Lookup{SourceRegister: key, SetName: s.name, SetID: s.id()})}
 }
 
+// notIn matches if the set does not hold the key.
+func (k keyed) notIn(s *set) clause {
+	return clause{k.text + " != @" + s.name, append(k.exprs[:len(k.exprs):len(k.exprs)],
+		&expr.Lookup{SourceRegister: key, SetName: s.name, SetID: s.id(), Invert: true})}
+}
+
 // Operations on sets from within rules (enum nft_dynset_ops).
 const (
 	opUpdate = 1 // NFT_DYNSET_OP_UPDATE
@@ -244,6 +250,13 @@ func translated(set bool) clause {
 func ctStateNew() clause {
 	c := bits("ct state", &expr.Ct{Key: expr.CtKeySTATE, Register: reg}, expr.CtStateBitNEW, true)
 	c.text = "ct state new"
+	return c
+}
+
+// ctStateTracked matches packets of connections, be they new or not.
+func ctStateTracked() clause {
+	c := bits("ct state", &expr.Ct{Key: expr.CtKeySTATE, Register: reg}, expr.CtStateBitNEW|expr.CtStateBitESTABLISHED, true)
+	c.text = "ct state new,established"
 	return c
 }
 

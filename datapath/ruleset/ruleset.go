@@ -150,16 +150,16 @@ func (spec *Spec) chains(s *sets) []chain {
 	pre, in, out, post := nftables.ChainHookPrerouting, nftables.ChainHookInput, nftables.ChainHookOutput, nftables.ChainHookPostrouting
 	rejectMarked := rule{packetMark(spec.RejectMark, true), counter(), rejectPortUnreachable()}
 	slipped := rule{ctStateNew(), translated(false), connMark(spec.ConnMark, false), jump("slipped")}
-	learn := func(chain string) rule { return rule{l4proto(udp), ctStateNew(), jump(chain)} }
+	learn := func(chain string) rule { return rule{l4proto(udp), ctStateTracked(), jump(chain)} }
 	return []chain{
 		{name: "new_flows", rules: spec.newFlows(s)},
 		{name: "learn", rules: []rule{
-			{ipv4.is(), ipv4.flowKey().refreshed(s.seen4)},
-			{ipv6.is(), ipv6.flowKey().refreshed(s.seen6)},
+			{ipv4.is(), ipv4.flowKey().notIn(s.seen4), ipv4.flowKey().refreshed(s.seen4)},
+			{ipv6.is(), ipv6.flowKey().notIn(s.seen6), ipv6.flowKey().refreshed(s.seen6)},
 		}},
 		{name: "learn_reply", rules: []rule{
-			{ipv4.is(), ipv4.replyKey().refreshed(s.seen4)},
-			{ipv6.is(), ipv6.replyKey().refreshed(s.seen6)},
+			{ipv4.is(), ipv4.replyKey().notIn(s.seen4), ipv4.replyKey().refreshed(s.seen4)},
+			{ipv6.is(), ipv6.replyKey().notIn(s.seen6), ipv6.replyKey().refreshed(s.seen6)},
 		}},
 		{name: "slipped", rules: slippedRules(s)},
 
@@ -175,7 +175,8 @@ func (spec *Spec) chains(s *sets) []chain {
 		nat("nat_input", "input", in, prioritySNAT),
 		nat("nat_postrouting", "postrouting", post, prioritySNAT),
 
-		// A UDP flow that conntrack knows by now needs no decision, nor do its replies:
+		// A UDP flow that conntrack knows by now needs no decision, nor do its replies; also
+		// not one that was idle for so long that it had to be queued again:
 		// it is remembered as it came, and the reply as what leaves will have it come.
 		base("learn_prerouting", "prerouting", pre, priorityDNAT-1, learn("learn")),
 		base("learn_output", "output", out, priorityDNAT-1, learn("learn")),
@@ -217,20 +218,21 @@ func (spec *Spec) localnet() []rule {
 }
 
 // newFlows sends the first packet of each flow to the queues. Established TCP,
-// nearly all packets of a busy node, is through after the first rule.
+// nearly all packets of a busy node, is through after the first rule. The counters tell
+// of packets that the queues had no room for: see [Ruleset.Queued].
 func (spec *Spec) newFlows(s *sets) []rule {
 	q := queue(spec.FirstQueue, spec.Queues, spec.Native)
 	return []rule{
 		{l4proto(tcp), tcpSyn(false), accept()},
-		{l4proto(tcp), q},
+		{l4proto(tcp), counter(), q},
 		{ipv4.is(), l4proto(udp), ipv4.flowKey().in(s.seen4), ipv4.flowKey().refreshed(s.seen4), accept()},
 		{ipv6.is(), l4proto(udp), ipv6.flowKey().in(s.seen6), ipv6.flowKey().refreshed(s.seen6), accept()},
 		// Multicast and broadcast have no services, and conntrack no lasting entry.
 		{ipv4.is(), ipv4.daddrIn("224.0.0.0/4", []byte{0xf0}, []byte{0xe0}), accept()},
 		{ipv4.is(), ipv4.daddrIn("255.255.255.255", []byte{255, 255, 255, 255}, []byte{255, 255, 255, 255}), accept()},
 		{ipv6.is(), ipv6.daddrIn("ff00::/8", []byte{0xff}, []byte{0xff}), accept()},
-		{l4proto(udp), q},
-		{l4proto(sctp), sctpInit(), q},
+		{l4proto(udp), counter(), q},
+		{l4proto(sctp), sctpInit(), counter(), q},
 	}
 }
 
