@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 
+	ct "github.com/ti-mo/conntrack"
+
 	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
 )
@@ -15,22 +17,31 @@ func TestMain(m *testing.M) { netns.Main(m) }
 // open opens the connection tracking table of a new namespace.
 func open(t *testing.T) *conntrack.Table {
 	t.Helper()
+	table, _ := openWith(t)
+	return table
+}
+
+// openWith gives another program's way to the table, too.
+func openWith(t *testing.T) (table *conntrack.Table, other *ct.Conn) {
+	t.Helper()
 	netns.Require(t)
 	ns, err := netns.New("host")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var table *conntrack.Table
 	if err := ns.Do(func() (err error) {
 		if err = conntrack.Probe(); err == nil {
 			table, err = conntrack.Open(new(conntrack.Locks))
+		}
+		if err == nil {
+			other, err = ct.Dial(nil)
 		}
 		return err
 	}); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = table.Close(); _ = ns.Close() })
-	return table
+	t.Cleanup(func() { _ = table.Close(); _ = other.Close(); _ = ns.Close() })
+	return table, other
 }
 
 func entry(proto uint8, src, dst, endpoint, masquerade string) conntrack.Entry {
@@ -108,6 +119,33 @@ func TestKernelFindsAFreePort(t *testing.T) {
 			t.Errorf("client %d is masqueraded to %v, ports taken: %v", i, s.Reply.Destination, ports)
 		}
 		ports[p] = true
+	}
+}
+
+// TestKernelExtends: a datagram of a flow whose entry has little time left finds the entry
+// when it gets there.
+func TestKernelExtends(t *testing.T) {
+	table, other := openWith(t)
+	e := entry(17, "10.244.1.9:1000", "10.96.0.10:53", "10.244.0.2:53", "")
+	for _, tt := range []struct {
+		left     uint32
+		extended bool
+	}{{1, true}, {12, false}} {
+		var r [1]conntrack.Result
+		table.Establish([]conntrack.Entry{e}, r[:])
+		flow := ct.NewFlow(17, 0, e.Tuple.Source.Addr(), e.Tuple.Destination.Addr(), 1000, 53, tt.left, 0)
+		flow.TupleReply = ct.Tuple{}
+		if err := other.Update(flow); err != nil {
+			t.Fatal(err)
+		}
+		table.Establish([]conntrack.Entry{e}, r[:])
+		s, err := table.Lookup(e.Tuple, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r[0].Outcome != conntrack.Kept || s.Endpoint() != e.Destination || (s.Timeout > tt.left) != tt.extended {
+			t.Errorf("an entry with %d s left: %v, %d s left, endpoint %v", tt.left, r[0].Outcome, s.Timeout, s.Endpoint())
+		}
 	}
 }
 

@@ -242,6 +242,29 @@ func TestEstablishWhileOthersDo(t *testing.T) {
 			t.Errorf("outcome %v (%v) with endpoint %v, want kept with the other's", r.Outcome, r.Err, r.Existing.Endpoint())
 		}
 	})
+	t.Run("an entry that is kept ends in a moment", func(t *testing.T) {
+		f := NewFake()
+		establishOne(f.Table(), other)
+		f.Change(e.Tuple, func(s *State) { s.TCP, s.Timeout = TCPSynSent, 1 })
+		if r := establishOne(f.Table(), e); r.Outcome != Kept {
+			t.Errorf("outcome %v (%v), want kept", r.Outcome, r.Err)
+		}
+		if s, _ := f.Get(e.Tuple); s.Timeout != createTimeout {
+			t.Errorf("it lives for another %d s, want %d", s.Timeout, createTimeout)
+		}
+	})
+	t.Run("it ends before it can be extended", func(t *testing.T) {
+		f := NewFake()
+		establishOne(f.Table(), other)
+		f.Change(e.Tuple, func(s *State) { s.TCP, s.Timeout = TCPSynSent, 1 })
+		m := &meddling{Fake: f, before: map[uint16][]func(){msgCTNew: {nothing, func() {
+			s, _ := f.Get(e.Tuple)
+			f.Table().Delete([]State{s}, make([]error, 1))
+		}}}}
+		if r := establishOne(&Table{transport: m, locks: new(Locks)}, e); r.Outcome != Created {
+			t.Errorf("outcome %v (%v), want created", r.Outcome, r.Err)
+		}
+	})
 	t.Run("no port is left", func(t *testing.T) {
 		f := NewFake()
 		f.NoPorts = true

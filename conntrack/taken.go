@@ -12,7 +12,7 @@ type claim struct {
 	result   *Result
 	existing State
 	err      error // of the look-up
-	later    bool  // another one of the batch has the same tuple and goes first
+	later    bool  // to be looked up again, when the other claims of the batch are settled
 	deleted  syscall.Errno
 	created  syscall.Errno
 	outcome  Outcome // if it can be created now; Failed: it is not to be
@@ -20,9 +20,23 @@ type claim struct {
 
 // step is one message about a claim.
 type step struct {
-	claim  int32
-	delete bool // otherwise create
+	claim int32
+	verb  verb
 }
+
+// verb is what a step does to the entry of its claim.
+type verb uint8
+
+const (
+	creates verb = iota
+	deletes
+	extends
+)
+
+// endingTimeout is how many seconds a kept entry has to live on its own. One that ended
+// between the look at it and the packet's arrival there would leave the packet
+// untranslated.
+const endingTimeout = 2
 
 // settle handles the creations whose tuples are taken: those at t.taken. As with
 // creations, what takes one system call for one of them takes one for all; with short
@@ -92,9 +106,9 @@ func (t *lookups) receive(seq uint32, typ uint16, body []byte) {
 func (t *Table) replace() {
 	t.first = t.seq + 1
 	t.buf, t.steps = t.buf[:0], t.steps[:0]
-	add := func(k int, delete bool) {
+	add := func(k int, v verb) {
 		t.seq++
-		t.steps = append(t.steps, step{int32(k), delete})
+		t.steps = append(t.steps, step{int32(k), v})
 	}
 	for k := range t.claims {
 		c := &t.claims[k]
@@ -108,13 +122,17 @@ func (t *Table) replace() {
 			continue
 		case !supersedes(c.entry, &c.existing):
 			*c.result = Result{Outcome: Kept, Existing: c.existing}
+			if c.existing.Timeout < endingTimeout && c.existing.Original == c.entry.Tuple {
+				add(k, extends)
+				t.buf = appendExtend(t.buf, t.seq, c.entry.Tuple, c.entry.Zone)
+			}
 			continue
 		default:
 			c.outcome = Replaced
-			add(k, true)
+			add(k, deletes)
 			t.buf = appendDelete(t.buf, t.seq, c.existing.Original, c.entry.Zone, c.existing.ID)
 		}
-		add(k, false)
+		add(k, creates)
 		t.buf = appendCreate(t.buf, t.seq, c.entry)
 	}
 	if len(t.steps) == 0 {
@@ -136,10 +154,14 @@ func (t *replacements) receive(seq uint32, typ uint16, body []byte) {
 	if typ != nlmsgError || i >= uint32(len(t.steps)) {
 		return
 	}
-	if s := t.steps[i]; s.delete {
-		t.claims[s.claim].deleted = parseErrno(body)
-	} else {
-		t.claims[s.claim].created = parseErrno(body)
+	c, errno := &t.claims[t.steps[i].claim], parseErrno(body)
+	switch t.steps[i].verb {
+	case creates:
+		c.created = errno
+	case deletes:
+		c.deleted = errno
+	case extends:
+		c.later = errno == syscall.ENOENT // it ended just now: the tuple is free
 	}
 }
 

@@ -66,13 +66,16 @@ func (o *outages) restart() {
 	o.must(o.control.APIServer.Stop(), o.control.APIServer.Start(o.t.Context()))
 }
 
-// outage is how long the control plane is away where nothing else says how long:
-// longer than what clients of it do at once.
-const outage = 10 * time.Second
+// freeze is how long etcd does not answer: longer than what its client does at once.
+const freeze = 5 * time.Second
 
 // away has the API server killed for some time. The daemons stay healthy, and decide by
 // the last table.
 func (o *outages) away() {
+	outage := time.Minute // as long as the most patient of clients' pauses
+	if testing.Short() {
+		outage = 10 * time.Second
+	}
 	before := o.reaches(o.fronts, o.pods...)
 	o.must(o.control.APIServer.Kill())
 	<-time.After(outage) // this is the case itself, not a wait for anything
@@ -172,7 +175,7 @@ func watchError(t *testing.T, c *apiCluster, version string) error {
 
 func (o *outages) etcdFrozen() {
 	o.must(o.control.Etcd.Freeze())
-	<-time.After(outage / 2)
+	<-time.After(freeze)
 	o.reaches(o.fronts, o.pods...)
 	o.must(o.control.Etcd.Thaw())
 	o.awaitWritable()

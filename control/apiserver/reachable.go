@@ -55,8 +55,11 @@ func (r *reachable) note(request *http.Request, response *http.Response, err err
 		if r.away.CompareAndSwap(true, false) {
 			r.log.Info("the API server answers again", "server", r.server)
 		}
-		if response.StatusCode == http.StatusForbidden || response.StatusCode == http.StatusUnauthorized {
-			r.log.Error("the API server refuses: check the ClusterRole", "request", request.Method+" "+request.URL.Path, "status", response.Status)
+		switch what := request.Method + " " + request.URL.Path; response.StatusCode {
+		case http.StatusForbidden:
+			r.log.Error("the API server refuses: check the ClusterRole (right after its start it may do so for a moment)", "request", what, "status", response.Status)
+		case http.StatusUnauthorized:
+			r.log.Error("the API server does not know us: check the token or certificate", "request", what, "status", response.Status)
 		}
 	case request.Context().Err() == nil && r.away.CompareAndSwap(false, true):
 		says := "the API server does not answer; the last table stays in force"
