@@ -60,11 +60,15 @@ type application struct {
 	done  chan struct{} // closed when it is
 }
 
-// Apply puts a table into force and returns when it is: every packet that arrives from
-// then on is decided by it, and the kernel's sets show it. It returns early when the
-// engine ends. It may be called by any goroutine while Run runs, one at a time.
+// Apply puts a table into force and returns when it is: no packet is decided by an older
+// one any more, no entry is written because of one, and the kernel's sets show the new
+// one. It returns early when the engine ends. It may be called by any goroutine while Run
+// runs, one at a time.
 func (e *Engine) Apply(t *decision.Table) {
 	e.table.Store(t) // decisions need not wait for the rest
+	for _, w := range e.workers {
+		w.finishBatch()
+	}
 	a := application{t, make(chan struct{})}
 	select {
 	case e.apply <- a:

@@ -4,9 +4,11 @@ import (
 	"context"
 	"log/slog"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -75,5 +77,46 @@ func TestEngineStats(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, e.Stats()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// slowConnections is a worker's table in which a write goes on when another service table
+// is in force already.
+type slowConnections struct {
+	began   chan struct{}
+	table   *atomic.Pointer[decision.Table]
+	old     *decision.Table
+	written atomic.Bool
+}
+
+func (c *slowConnections) Establish([]conntrack.Entry, []conntrack.Result) {
+	close(c.began)
+	for c.table.Load() == c.old {
+		runtime.Gosched()
+	}
+	time.Sleep(time.Millisecond) // time for an Apply that does not wait to return
+	c.written.Store(true)
+}
+func (*slowConnections) Close() error { return nil }
+
+// TestApplyWaitsForBatches: what a worker writes because of an older table is written when
+// Apply returns. The reconciler relies on it: it looks once.
+func TestApplyWaitsForBatches(t *testing.T) {
+	e := &Engine{apply: make(chan application), ended: make(chan struct{})}
+	close(e.ended) // only the workers are of interest
+	old, next := &decision.Table{}, &decision.Table{}
+	e.table.Store(old)
+	c := &slowConnections{began: make(chan struct{}), table: &e.table, old: old}
+	w := &worker{queue: &idleQueue{}, connections: c, table: &e.table}
+	e.workers = []*worker{w}
+	processed := make(chan error, 1)
+	go func() { processed <- w.process(0) }()
+	<-c.began
+	e.Apply(next)
+	if !c.written.Load() {
+		t.Error("Apply returned while a worker wrote by the old table")
+	}
+	if err := <-processed; err != nil {
+		t.Error(err)
 	}
 }

@@ -70,7 +70,8 @@ type worker struct {
 	steps       bool     // records with steps
 	counters    counters
 
-	lastID uint32 // of the packet received last; they are numbered from 1
+	batch  sync.Mutex // held while a batch is decided and written
+	lastID uint32     // of the packet received last; they are numbered from 1
 
 	kernelMu sync.Mutex
 	kernel   nfqueue.Counters // of the queue, as they were last read
@@ -125,6 +126,8 @@ func (w *worker) process(n int) (err error) {
 		}
 	}()
 
+	w.batch.Lock()
+	defer w.batch.Unlock()
 	table := w.table.Load()
 	for i := range n {
 		w.decide(table, i)
@@ -152,6 +155,14 @@ func (w *worker) process(n int) (err error) {
 		}
 	}
 	return nil
+}
+
+// finishBatch returns when everything that was decided by an earlier table is done. It is
+// for other goroutines than the worker's own.
+func (w *worker) finishBatch() {
+	w.batch.Lock()
+	//lint:ignore SA2001 nothing is to be done, but waited for
+	w.batch.Unlock()
 }
 
 // decide sets the verdict of packet i and asks for a connection entry if it is to be

@@ -57,7 +57,8 @@ func (r *reachable) note(request *http.Request, response *http.Response, err err
 		}
 		switch what := request.Method + " " + request.URL.Path; response.StatusCode {
 		case http.StatusForbidden:
-			r.log.Error("the API server refuses: check the ClusterRole (right after its start it may do so for a moment)", "request", what, "status", response.Status)
+			// An API server that has just started may do so for a moment.
+			r.log.Error("the API server refuses: check the ClusterRole", "request", what, "status", response.Status)
 		case http.StatusUnauthorized:
 			r.log.Error("the API server does not know us: check the token or certificate", "request", what, "status", response.Status)
 		}

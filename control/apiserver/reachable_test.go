@@ -36,7 +36,7 @@ func TestReachable(t *testing.T) {
 		{http.StatusOK, server.URL, "answers again"},
 		{http.StatusServiceUnavailable, server.URL, "cannot answer"},
 		{http.StatusOK, server.URL, "answers again"},
-		{http.StatusForbidden, server.URL + "/api/v1/services", "for a moment)\" request=\"POST /api/v1/services\""},
+		{http.StatusForbidden, server.URL + "/api/v1/services", "check the ClusterRole\" request=\"POST /api/v1/services\""},
 	} {
 		log.Reset()
 		status = step.status
