@@ -42,12 +42,13 @@ func nodePort(s *corev1.Service, at netip.Addr) front {
 	return front{"tcp", netip.AddrPortFrom(at, uint16(s.Spec.Ports[0].NodePort)), tcpPort, []string{"outside"}}
 }
 
-// Source ports of attempts and of a load's UDP flows are below those the kernel gives out.
+// Source ports of attempts and of a load's UDP flows are below those the kernel gives out
+// and above those the daemons listen at.
 // No attempt gets one twice. The load gets one again only when all others were used:
 // to the kernel, and to the proxy, datagrams with the same ports are the same flow, which
 // may be bound to an endpoint that is on its way out.
 const (
-	firstAttemptPort, attemptPorts = 10000, 10000
+	firstAttemptPort, attemptPorts = 11000, 9000
 	firstLoadPort, loadPorts       = 20000, 12000
 )
 
