@@ -8,7 +8,7 @@ FUZZTIME    ?= 3s
 # The race detector needs a C compiler; the program itself never does.
 RACE := $(shell $(GO) env CGO_ENABLED | grep -q 1 && command -v gcc >/dev/null 2>&1 && echo -race)
 
-.PHONY: build demo peers test lint bench bench-quick bench-micro floor fuzz clean
+.PHONY: build demo peers bench-peers test lint bench bench-quick bench-micro bench-scale floor fuzz clean
 
 # A static binary that needs no other program at run time.
 build:
@@ -21,7 +21,7 @@ demo: build
 # etcd, the Kubernetes control plane and kube-proxy, which end-to-end tests and benchmarks
 # run against (see bench/peers). Without them such tests are skipped.
 PEERS := bench/peers/bin
-peers: $(PEERS)/.built
+peers bench-peers: $(PEERS)/.built
 
 # Programs built from the module proxy do not know their version; they need it.
 $(PEERS)/.built: bench/peers/go.mod bench/peers/go.sum
@@ -85,6 +85,10 @@ floor:
 # Micro-benchmarks, in benchstat's format. The kernel's part needs root.
 bench-micro:
 	$(GO) test -run '^$$' -bench . -benchmem -count $(or $(COUNT),5) ./conntrack ./control/... ./datapath/...
+
+# Ten thousand Services from a real API server (see bench/RESULTS.md); takes some minutes.
+bench-scale: build peers
+	$(GO) run ./bench/scale -csv bin/scale.csv $(SCALE)
 
 clean:
 	rm -rf bin $(PEERS) $(FLOOR) $(RESULTS)

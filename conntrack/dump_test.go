@@ -87,7 +87,8 @@ type scriptedTransport []struct {
 	body []byte
 }
 
-func (s scriptedTransport) exchange(_ []byte, reply func(uint32, uint16, []byte)) error {
+func (s scriptedTransport) exchange(_ []byte, to receiver) error {
+	reply := to.receive
 	for _, m := range s {
 		reply(1, m.typ, m.body)
 	}

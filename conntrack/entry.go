@@ -69,6 +69,9 @@ type State struct {
 	// ID is made of the entry's place in memory and its tuple: another entry may have
 	// another one, but the next entry of the same tuple often has the same.
 	ID uint32
+	// Timeout is how long the entry still lives if no packet comes by, in whole seconds,
+	// rounded down.
+	Timeout uint32
 	// TCP is the state of a TCP connection, SCTP that of an association; each is
 	// valid iff Original.Protocol is that protocol.
 	TCP  TCPState

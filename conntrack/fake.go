@@ -69,7 +69,8 @@ func (f *Fake) Change(t Tuple, change func(*State)) {
 
 // exchange processes the messages as nfnetlink does: in order, with an answer only
 // to those that ask for one or fail.
-func (f *Fake) exchange(req []byte, reply func(seq uint32, typ uint16, body []byte)) error {
+func (f *Fake) exchange(req []byte, to receiver) error {
+	reply := to.receive
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for len(req) >= nlmsgHdrLen {
@@ -78,7 +79,7 @@ func (f *Fake) exchange(req []byte, reply func(seq uint32, typ uint16, body []by
 		if typ == msgCTGet && binary.NativeEndian.Uint16(req[6:])&flagDump == flagDump {
 			return f.dump(req[nlmsgHdrLen:n], seq, reply) // takes the socket for itself
 		}
-		answer, errno := f.handle(typ, req[nlmsgHdrLen:n])
+		answer, errno := f.handle(typ, binary.NativeEndian.Uint16(req[6:]), req[nlmsgHdrLen:n])
 		switch {
 		case errno != 0:
 			reply(seq, nlmsgError, binary.NativeEndian.AppendUint32(nil, uint32(-int32(errno))))
@@ -90,7 +91,7 @@ func (f *Fake) exchange(req []byte, reply func(seq uint32, typ uint16, body []by
 	return nil
 }
 
-func (f *Fake) handle(typ uint16, body []byte) (answer []byte, errno syscall.Errno) {
+func (f *Fake) handle(typ, flags uint16, body []byte) (answer []byte, errno syscall.Errno) {
 	s, err := parseState(body)
 	if err != nil {
 		return nil, syscall.EINVAL
@@ -111,6 +112,13 @@ func (f *Fake) handle(typ uint16, body []byte) (answer []byte, errno syscall.Err
 	existing := f.entries[fakeKey{s.Original, zone}]
 	switch typ {
 	case msgCTNew:
+		if flags&flagCreate == 0 {
+			if existing == nil {
+				return nil, syscall.ENOENT
+			}
+			existing.Timeout = s.Timeout
+			return nil, 0
+		}
 		return nil, f.create(s, zone, nat)
 	case msgCTGet:
 		if existing == nil {
@@ -194,6 +202,7 @@ func appendState(b []byte, s *State) []byte {
 	b = appendTuple(b, ctaTupleOrig, s.Original)
 	b = appendTuple(b, ctaTupleReply, s.Reply)
 	b = appendUint32(b, ctaStatus, uint32(s.Status))
+	b = appendUint32(b, ctaTimeout, s.Timeout)
 	b = appendUint32(b, ctaMark, s.Mark)
 	b = appendUint32(b, ctaID, s.ID)
 	b = appendZone(b, s.Zone)

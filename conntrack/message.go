@@ -68,7 +68,7 @@ const (
 )
 
 // createTimeout is how long an entry lives, in seconds, if its packet never comes
-// by. The packet itself sets the protocol's own timeout; it follows within
+// by after it was created or extended. The packet itself sets the protocol's own timeout; it follows within
 // milliseconds unless some other rule drops it.
 const createTimeout = 30
 
@@ -92,6 +92,15 @@ func appendCreate(b []byte, seq uint32, e *Entry) []byte {
 	if e.SourceAddr.IsValid() {
 		b = appendNAT(b, ctaNATSrc, e.SourceAddr, 0)
 	}
+	return endMessage(b, start)
+}
+
+// appendExtend writes IPCTNL_MSG_CT_NEW for an entry that exists and is to live on.
+func appendExtend(b []byte, seq uint32, t Tuple, zone uint16) []byte {
+	b, start := beginMessage(b, msgCTNew, flagRequest, seq, t)
+	b = appendTuple(b, ctaTupleOrig, t)
+	b = appendUint32(b, ctaTimeout, createTimeout)
+	b = appendZone(b, zone)
 	return endMessage(b, start)
 }
 
@@ -290,6 +299,8 @@ func parseState(b []byte) (State, error) {
 			var n uint32
 			n, err = parseUint32(v)
 			s.Status = Status(n)
+		case ctaTimeout:
+			s.Timeout, err = parseUint32(v)
 		case ctaMark:
 			s.Mark, err = parseUint32(v)
 		case ctaID:

@@ -39,8 +39,9 @@ func Probe() error {
 	if err != nil {
 		return err
 	}
-	if err := t.delete(&s, 0); err != nil && !IsNotFound(err) {
-		return err
+	var errs [1]error
+	if t.Delete([]State{s}, errs[:]); errs[0] != nil && !IsNotFound(errs[0]) {
+		return errs[0]
 	}
 	if s.Status&StatusDestinationNAT == 0 || s.Endpoint() != e.Destination {
 		return errors.New("the kernel ignores the translation of created connection entries: it needs CONFIG_NF_NAT")

@@ -27,7 +27,7 @@ func Open(locks *Locks) (*Table, error) {
 		_ = conn.Close()
 		return nil, fmt.Errorf("conntrack: netlink socket: %w", err)
 	}
-	return &Table{transport: &socket{conn: conn, raw: raw, buf: make([]byte, 8192)}, locks: locks}, nil
+	return &Table{transport: newSocket(conn, raw), locks: locks}, nil
 }
 
 // socket is the transport to the kernel.
@@ -35,19 +35,35 @@ type socket struct {
 	conn *netlink.Conn
 	raw  syscall.RawConn
 	buf  []byte // for one datagram from the kernel
+
+	// An exchange in the making, and the function that makes it: one for all, because a
+	// closure would be allocated each time.
+	req []byte
+	to  receiver
+	err error
+	act func(fd uintptr)
+}
+
+func newSocket(conn *netlink.Conn, raw syscall.RawConn) *socket {
+	s := &socket{conn: conn, raw: raw, buf: make([]byte, 8192)}
+	s.act = func(fd uintptr) {
+		if _, err := unix.Write(int(fd), s.req); err != nil {
+			s.err = os.NewSyscallError("write", err)
+			return
+		}
+		s.err = s.receive(int(fd), s.to)
+	}
+	return s
 }
 
 func (s *socket) Close() error { return s.conn.Close() }
 
-func (s *socket) exchange(req []byte, reply func(seq uint32, typ uint16, body []byte)) error {
-	var err error
-	if e := s.raw.Control(func(fd uintptr) {
-		if _, err = unix.Write(int(fd), req); err != nil {
-			err = os.NewSyscallError("write", err)
-			return
-		}
-		err = s.receive(int(fd), reply)
-	}); e != nil {
+func (s *socket) exchange(req []byte, to receiver) error {
+	s.req, s.to = req, to
+	e := s.raw.Control(s.act)
+	err := s.err
+	s.req, s.to, s.err = nil, nil, nil
+	if e != nil {
 		return e
 	}
 	return err
@@ -56,7 +72,7 @@ func (s *socket) exchange(req []byte, reply func(seq uint32, typ uint16, body []
 // receive reads what the kernel had to say. The requests have been processed when
 // write returned, so whatever there is, is there now. (The parts of a dump follow each
 // other: reading one makes the kernel write the next, see netlink_recvmsg.)
-func (s *socket) receive(fd int, reply func(seq uint32, typ uint16, body []byte)) error {
+func (s *socket) receive(fd int, to receiver) error {
 	interrupted := false
 	for {
 		n, err := unix.Read(fd, s.buf)
@@ -76,7 +92,7 @@ func (s *socket) receive(fd int, reply func(seq uint32, typ uint16, body []byte)
 				return errShort
 			}
 			interrupted = interrupted || binary.NativeEndian.Uint16(b[6:])&flagDumpIntr != 0
-			reply(binary.NativeEndian.Uint32(b[8:]), binary.NativeEndian.Uint16(b[4:]), b[nlmsgHdrLen:l])
+			to.receive(binary.NativeEndian.Uint32(b[8:]), binary.NativeEndian.Uint16(b[4:]), b[nlmsgHdrLen:l])
 			b = b[min((l+3)&^3, len(b)):]
 		}
 	}

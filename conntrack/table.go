@@ -3,6 +3,7 @@ package conntrack
 import (
 	"errors"
 	"fmt"
+	"math/bits"
 	"sync"
 	"syscall"
 )
@@ -82,21 +83,36 @@ func IsFull(err error) bool { return errors.Is(err, syscall.ENOMEM) }
 // Netlink is synchronous: when exchange returns, all requests have been
 // processed in order.
 type transport interface {
-	// exchange sends the concatenated messages in req and calls reply for each
-	// message that came back; body is only valid during the call. It fails with
-	// [ErrInterrupted] if what came back has gaps.
-	exchange(req []byte, reply func(seq uint32, typ uint16, body []byte)) error
+	// exchange sends the concatenated messages in req and hands over each message that
+	// came back.
+	exchange(req []byte, to receiver) error
 	Close() error
 }
+
+// receiver takes messages of the kernel. It is an interface, and those of the hot path
+// are faces of the Table, because a closure would be allocated for each batch.
+type receiver interface {
+	// receive takes one message; the body is only valid during the call.
+	receive(seq uint32, typ uint16, body []byte)
+}
+
+// receiverFunc makes a receiver of a function.
+type receiverFunc func(seq uint32, typ uint16, body []byte)
+
+func (f receiverFunc) receive(seq uint32, typ uint16, body []byte) { f(seq, typ, body) }
 
 // Table writes to the connection tracking table of one network namespace. It is
 // not safe for concurrent use: each worker has its own.
 type Table struct {
 	transport transport
 	seq       uint32
+	first     uint32 // sequence number of the first message of an exchange
 	buf       []byte
 	errnos    []syscall.Errno // of the last create, by position
 	locks     *Locks
+	taken     []int   // the entries of a batch whose tuple is taken, by position
+	claims    []claim // one for each of them
+	steps     []step  // messages about them, in the order they were sent
 }
 
 // Locks keeps the Tables of one namespace from settling the same tuple at the same
@@ -104,9 +120,23 @@ type Table struct {
 // ready for use, by all of them.
 type Locks [64]sync.Mutex
 
-// of gives the lock of a tuple. Ports differ most from flow to flow.
-func (l *Locks) of(t Tuple) *sync.Mutex {
-	return &l[(uint32(t.Source.Port())*31+uint32(t.Destination.Port()))%uint32(len(l))]
+// bit says which lock is a tuple's. Ports differ most from flow to flow.
+func (l *Locks) bit(t Tuple) uint64 {
+	return 1 << ((uint32(t.Source.Port())*31 + uint32(t.Destination.Port())) % uint32(len(l)))
+}
+
+// lock takes a set of locks, in an order that is the same for all, and unlock gives them
+// back.
+func (l *Locks) lock(set uint64) {
+	for ; set != 0; set &= set - 1 {
+		l[bits.TrailingZeros64(set)].Lock()
+	}
+}
+
+func (l *Locks) unlock(set uint64) {
+	for ; set != 0; set &= set - 1 {
+		l[bits.TrailingZeros64(set)].Unlock()
+	}
 }
 
 // maxBatch bounds how many creations go out in one datagram, so that even if all
@@ -131,106 +161,41 @@ func (t *Table) establish(entries []Entry, results []Result) {
 		}
 		return
 	}
+	t.taken = t.taken[:0]
 	for i, errno := range t.errnos {
 		switch errno {
 		case 0:
 			results[i] = Result{Outcome: Created}
 		case syscall.EEXIST:
-			// resolve creates one by one and overwrites t.errnos, so it has to come
-			// after all of them were looked at.
-			results[i] = Result{Outcome: Kept}
+			t.taken = append(t.taken, i)
 		default:
 			results[i] = Result{Err: &OpError{"create", entries[i].Tuple, errno}}
 		}
 	}
-	for i := range results {
-		if results[i].Outcome == Kept {
-			results[i] = t.resolve(&entries[i])
-		}
+	if len(t.taken) > 0 {
+		t.settle(entries, results)
 	}
-}
-
-// resolve handles the creation of an entry whose tuple is taken.
-func (t *Table) resolve(e *Entry) Result {
-	lock := t.locks.of(e.Tuple)
-	lock.Lock()
-	defer lock.Unlock()
-	outcome := Created // if the old entry ends in the meantime
-	existing, err := t.Lookup(e.Tuple, e.Zone)
-	switch {
-	case IsNotFound(err):
-	case err != nil:
-		return Result{Err: err}
-	case !supersedes(e, &existing):
-		return Result{Outcome: Kept, Existing: existing}
-	default:
-		outcome = Replaced
-		if err := t.delete(&existing, e.Zone); err != nil && !IsNotFound(err) {
-			return Result{Err: err}
-		}
-	}
-	one := [1]Entry{*e}
-	if err := t.create(one[:]); err != nil {
-		return Result{Err: &OpError{"create", e.Tuple, err}}
-	}
-	switch errno := t.errnos[0]; errno {
-	case 0:
-		return Result{Outcome: outcome}
-	case syscall.EEXIST:
-		// Either another worker was faster, or it is the reply tuple that is taken: then
-		// there is no entry of this one, and no port left to make another of.
-		if existing, err := t.Lookup(e.Tuple, e.Zone); err == nil {
-			return Result{Outcome: Kept, Existing: existing}
-		}
-		return Result{Err: &OpError{"create", e.Tuple, fmt.Errorf("%w: no source port is free for the way to %s", errno, e.Destination)}}
-	default:
-		return Result{Err: &OpError{"create", e.Tuple, errno}}
-	}
-}
-
-// supersedes says whether a new connection may take the place of an existing one
-// that has the same tuple. The first packet of the new one says SYN, INIT, or is a
-// datagram.
-func supersedes(e *Entry, existing *State) bool {
-	if existing.Original != e.Tuple {
-		return false // the packet belongs to the reply direction of that connection
-	}
-	// An endpoint may have the service's own address and port: host network, node port.
-	untranslated := existing.Status&StatusDestinationNAT == 0 && e.Destination.IsValid() && e.Destination != e.Tuple.Destination
-	switch e.Tuple.Protocol {
-	case protoTCP:
-		switch existing.TCP {
-		case TCPTimeWait, TCPClose, TCPLastAck:
-			// The client uses its port again. Left alone, the kernel would drop this
-			// entry and track the new connection untranslated (tcp_conntracks[],
-			// sTW and sCL with a SYN).
-			return true
-		case TCPSynSent:
-			return untranslated // began while nobody decided, and nobody answered
-		}
-		return false
-	case protoSCTP:
-		return existing.SCTP == SCTPClosed || untranslated
-	}
-	// A datagram to a service address is only ever untranslated because nobody
-	// decided it; for UDP there is no connection to keep up.
-	return untranslated
 }
 
 // create sends the creations and leaves their results in t.errnos.
 func (t *Table) create(entries []Entry) error {
-	first := t.seq + 1
+	t.first = t.seq + 1
 	t.buf, t.errnos = t.buf[:0], t.errnos[:0]
 	for i := range entries {
 		t.seq++
 		t.buf = appendCreate(t.buf, t.seq, &entries[i])
 		t.errnos = append(t.errnos, 0)
 	}
-	return t.transport.exchange(t.buf, func(seq uint32, typ uint16, body []byte) {
-		if i := seq - first; typ == nlmsgError && i < uint32(len(t.errnos)) {
-			t.errnos[i] = parseErrno(body)
-		}
-	})
+	return t.transport.exchange(t.buf, (*creations)(t))
+}
+
+// creations takes the answers to create.
+type creations Table
+
+func (t *creations) receive(seq uint32, typ uint16, body []byte) {
+	if i := seq - t.first; typ == nlmsgError && i < uint32(len(t.errnos)) {
+		t.errnos[i] = parseErrno(body)
+	}
 }
 
 // Lookup finds the connection that has the tuple in either direction. If there is
@@ -240,7 +205,7 @@ func (t *Table) Lookup(tuple Tuple, zone uint16) (State, error) {
 	t.buf = appendGet(t.buf[:0], t.seq, tuple, zone)
 	var s State
 	err := error(syscall.ENODATA) // if there is no answer at all
-	if e := t.transport.exchange(t.buf, func(seq uint32, typ uint16, body []byte) {
+	if e := t.transport.exchange(t.buf, receiverFunc(func(seq uint32, typ uint16, body []byte) {
 		switch {
 		case seq != t.seq:
 		case typ == nlmsgError:
@@ -250,32 +215,13 @@ func (t *Table) Lookup(tuple Tuple, zone uint16) (State, error) {
 		default:
 			s, err = parseState(body)
 		}
-	}); e != nil {
+	})); e != nil {
 		err = e
 	}
 	if err != nil {
 		return State{}, &OpError{"get", tuple, err}
 	}
 	return s, nil
-}
-
-// delete removes the entry, unless another one has taken its place.
-func (t *Table) delete(s *State, zone uint16) error {
-	t.seq++
-	t.buf = appendDelete(t.buf[:0], t.seq, s.Original, zone, s.ID)
-	var errno syscall.Errno
-	err := t.transport.exchange(t.buf, func(seq uint32, typ uint16, body []byte) {
-		if seq == t.seq && typ == nlmsgError {
-			errno = parseErrno(body)
-		}
-	})
-	if err == nil && errno != 0 {
-		err = errno
-	}
-	if err != nil {
-		return &OpError{"delete", s.Original, err}
-	}
-	return nil
 }
 
 // Close closes the socket.

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 
+	ct "github.com/ti-mo/conntrack"
+
 	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
 )
@@ -15,22 +17,31 @@ func TestMain(m *testing.M) { netns.Main(m) }
 // open opens the connection tracking table of a new namespace.
 func open(t *testing.T) *conntrack.Table {
 	t.Helper()
+	table, _ := openWith(t)
+	return table
+}
+
+// openWith gives another program's way to the table, too.
+func openWith(t *testing.T) (table *conntrack.Table, other *ct.Conn) {
+	t.Helper()
 	netns.Require(t)
 	ns, err := netns.New("host")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var table *conntrack.Table
 	if err := ns.Do(func() (err error) {
 		if err = conntrack.Probe(); err == nil {
 			table, err = conntrack.Open(new(conntrack.Locks))
+		}
+		if err == nil {
+			other, err = ct.Dial(nil)
 		}
 		return err
 	}); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = table.Close(); _ = ns.Close() })
-	return table
+	t.Cleanup(func() { _ = table.Close(); _ = other.Close(); _ = ns.Close() })
+	return table, other
 }
 
 func entry(proto uint8, src, dst, endpoint, masquerade string) conntrack.Entry {
@@ -111,6 +122,33 @@ func TestKernelFindsAFreePort(t *testing.T) {
 	}
 }
 
+// TestKernelExtends: a datagram of a flow whose entry has little time left finds the entry
+// when it gets there.
+func TestKernelExtends(t *testing.T) {
+	table, other := openWith(t)
+	e := entry(17, "10.244.1.9:1000", "10.96.0.10:53", "10.244.0.2:53", "")
+	for _, tt := range []struct {
+		left     uint32
+		extended bool
+	}{{1, true}, {12, false}} {
+		var r [1]conntrack.Result
+		table.Establish([]conntrack.Entry{e}, r[:])
+		flow := ct.NewFlow(17, 0, e.Tuple.Source.Addr(), e.Tuple.Destination.Addr(), 1000, 53, tt.left, 0)
+		flow.TupleReply = ct.Tuple{}
+		if err := other.Update(flow); err != nil {
+			t.Fatal(err)
+		}
+		table.Establish([]conntrack.Entry{e}, r[:])
+		s, err := table.Lookup(e.Tuple, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r[0].Outcome != conntrack.Kept || s.Endpoint() != e.Destination || (s.Timeout > tt.left) != tt.extended {
+			t.Errorf("an entry with %d s left: %v, %d s left, endpoint %v", tt.left, r[0].Outcome, s.Timeout, s.Endpoint())
+		}
+	}
+}
+
 // TestKernelBatch has successes and refusals in one datagram told apart.
 func TestKernelBatch(t *testing.T) {
 	table := open(t)
@@ -157,13 +195,55 @@ func BenchmarkKernelEstablish(b *testing.B) {
 			for b.Loop() {
 				for i := range entries {
 					n++
-					src := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(n >> 20), byte(n >> 12), byte(n>>4) | 1}), uint16(1024+n%16))
+					src := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(n >> 20), byte(n >> 12), byte(n >> 4)}), uint16(1024+n%16))
 					entries[i] = conntrack.Entry{
 						Tuple:       conntrack.Tuple{Source: src, Destination: netip.MustParseAddrPort("10.96.0.10:53"), Protocol: 17},
 						Destination: netip.MustParseAddrPort("10.244.0.2:53"),
 					}
 				}
 				table.Establish(entries, results)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(n), "ns/entry")
+		})
+	}
+}
+
+// BenchmarkKernelReplace: all tuples are taken, by connections that may be replaced.
+// Making those is not counted.
+func BenchmarkKernelReplace(b *testing.B) {
+	for _, batch := range []int{1, 8, 32} {
+		b.Run(fmt.Sprintf("batch=%d", batch), func(b *testing.B) {
+			ns, err := netns.New("bench")
+			if err != nil {
+				b.Skip(err)
+			}
+			defer ns.Close()
+			var table *conntrack.Table
+			if err := ns.Do(func() (err error) { table, err = conntrack.Open(new(conntrack.Locks)); return err }); err != nil {
+				b.Fatal(err)
+			}
+			defer table.Close()
+			plain, entries, results := make([]conntrack.Entry, batch), make([]conntrack.Entry, batch), make([]conntrack.Result, batch)
+			n := 0
+			b.ReportAllocs()
+			for b.Loop() {
+				b.StopTimer()
+				for i := range entries {
+					n++
+					src := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(n >> 20), byte(n >> 12), byte(n >> 4)}), uint16(1024+n%16))
+					plain[i] = conntrack.Entry{Tuple: conntrack.Tuple{Source: src, Destination: netip.MustParseAddrPort("10.96.0.10:53"), Protocol: 17}}
+					entries[i] = plain[i]
+					entries[i].Destination = netip.MustParseAddrPort("10.244.0.2:53")
+				}
+				table.Establish(plain, results)
+				b.StartTimer()
+				table.Establish(entries, results)
+			}
+			b.StopTimer()
+			for i := range results {
+				if results[i].Outcome != conntrack.Replaced {
+					b.Fatalf("outcome %v, error %v", results[i].Outcome, results[i].Err)
+				}
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(n), "ns/entry")
 		})

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -30,8 +29,8 @@ type builder struct {
 // can be there before their Service, or without one.
 type serviceState struct {
 	object   *corev1.Service
-	slices   map[string]*discoveryv1.EndpointSlice // by name
-	ports    []*decision.ServicePort               // as last made
+	slices   []*EndpointSlice        // in the order of their names
+	ports    []*decision.ServicePort // as last made
 	warnings []string
 }
 
@@ -104,19 +103,28 @@ func set[K comparable, V any](m *map[K]V, k K, v V) {
 
 // applySlice counts a slice to the Service its label names. Without the label it is
 // no Service's.
-func (b *builder) applySlice(name types.NamespacedName, slice *discoveryv1.EndpointSlice) {
+func (b *builder) applySlice(name types.NamespacedName, slice *EndpointSlice) {
 	if k, ok := b.labels[name]; ok {
 		s := b.touch(k)
-		delete(s.slices, name.Name)
+		if i, ok := s.find(name.Name); ok {
+			s.slices = slices.Delete(s.slices, i, i+1)
+		}
 		delete(b.labels, name)
 		b.drop(k, s)
 	}
-	if slice == nil || slice.Labels[discoveryv1.LabelServiceName] == "" {
+	if slice == nil || slice.service == "" {
 		return
 	}
-	k := decision.ServiceName{Namespace: slice.Namespace, Name: slice.Labels[discoveryv1.LabelServiceName]}
-	set(&b.touch(k).slices, name.Name, slice)
+	k := decision.ServiceName{Namespace: slice.Namespace, Name: slice.service}
+	s := b.touch(k)
+	i, _ := s.find(name.Name)
+	s.slices = slices.Insert(s.slices, i, slice)
 	b.labels[name] = k
+}
+
+// find gives the place of the slice of the name, and whether it is there.
+func (s *serviceState) find(name string) (int, bool) {
+	return slices.BinarySearchFunc(s.slices, name, func(e *EndpointSlice, name string) int { return cmp.Compare(e.Name, name) })
 }
 
 // touch gives the Service of the name, which is to be made again.
@@ -148,7 +156,7 @@ func (b *builder) build() (changes []decision.Change, warnings []Warning) {
 		var ports []*decision.ServicePort
 		var all []string
 		if s.object != nil {
-			ports, all = servicePorts(s.object, s.sorted(), b.at), serviceWarnings(s.object)
+			ports, all = servicePorts(s.object, s.slices, b.at), serviceWarnings(s.object)
 		}
 		if len(ports)+len(s.ports) > 0 && !reflect.DeepEqual(ports, s.ports) {
 			changes = append(changes, decision.Change{Service: k, Ports: ports})
@@ -161,13 +169,8 @@ func (b *builder) build() (changes []decision.Change, warnings []Warning) {
 		s.ports, s.warnings = ports, all
 		b.drop(k, s)
 	}
-	clear(b.stale)
+	b.stale = make(map[decision.ServiceName]bool) // emptied, the first one would stay as large as it was
 	return changes, warnings
-}
-
-// sorted gives the slices in the order of their names.
-func (s *serviceState) sorted() []*discoveryv1.EndpointSlice {
-	return slices.SortedFunc(maps.Values(s.slices), func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
 }
 
 // node is the node's own object; nil: there is none.

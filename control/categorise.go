@@ -28,6 +28,8 @@ func categorise(sp *decision.ServicePort, candidates []*candidate, at location) 
 	exclude(decision.Cluster, sp.UsesCluster(), clusterExclusion(own, at))
 	exclude(decision.Local, sp.UsesLocal(), localExclusion(own))
 
+	// Exactly as long as need be: of a large table they are the most.
+	sp.Endpoints = slices.Grow(sp.Endpoints, len(candidates))
 	for i, c := range candidates {
 		sp.Endpoints = append(sp.Endpoints, c.Endpoint)
 		for _, p := range []decision.Policy{decision.Cluster, decision.Local} {

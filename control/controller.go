@@ -11,8 +11,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
@@ -266,13 +264,8 @@ func (c *Controller) note(u Update) {
 	p.Services += len(u.Services)
 	p.EndpointSlices += len(u.EndpointSlices)
 	for _, s := range u.EndpointSlices {
-		if s == nil {
-			continue
-		}
-		f, ok := familyOf(s)
-		t, err := time.Parse(time.RFC3339Nano, s.Annotations[corev1.EndpointsLastChangeTriggerTime])
-		if ok && err == nil && t.After(c.started) {
-			set(&p.Triggers, f, append(p.Triggers[f], t))
+		if s != nil && s.family != 0 && s.trigger.After(c.started) {
+			set(&p.Triggers, s.family, append(p.Triggers[s.family], s.trigger))
 		}
 	}
 	c.config.Progress.Queued(len(u.Services), len(u.EndpointSlices))

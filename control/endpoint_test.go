@@ -22,6 +22,15 @@ func slice(name string, t discoveryv1.AddressType, port int32, endpoints ...disc
 	}
 }
 
+// compact gives slices the form they are kept in.
+func compact(from ...*discoveryv1.EndpointSlice) []*EndpointSlice {
+	kept := make([]*EndpointSlice, len(from))
+	for i := range from {
+		kept[i] = NewEndpointSlice(from[i])
+	}
+	return kept
+}
+
 func v4(port int32, endpoints ...discoveryv1.Endpoint) *discoveryv1.EndpointSlice {
 	return slice("web", discoveryv1.AddressTypeIPv4, port, endpoints...)
 }
@@ -136,7 +145,7 @@ func TestEndpoints(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			sp := entry("10.96.0.20", entryPort(tt.port, decision.TCP, 80, 0))
-			setEndpoints(sp, tt.slices, location{})
+			setEndpoints(sp, compact(tt.slices...), location{})
 			if !slices.Equal(sp.Endpoints, tt.want) {
 				t.Errorf("endpoints %v, want %v", sp.Endpoints, tt.want)
 			}
@@ -191,7 +200,7 @@ func TestEndpointsAreLocalByTheExactNameOfTheNode(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			sp := entry("10.96.0.20")
-			setEndpoints(sp, []*discoveryv1.EndpointSlice{v4(80, tt.e)}, location{node: tt.node})
+			setEndpoints(sp, compact(v4(80, tt.e)), location{node: tt.node})
 			if got := sp.Endpoints[0]; got.Local != tt.want || got.NodeName != valueOf(tt.e.NodeName) {
 				t.Errorf("local %t, node %q", got.Local, got.NodeName)
 			}
@@ -226,7 +235,7 @@ func TestDuplicatesMerge(t *testing.T) {
 				"in two slices, the other way": {v4(80, tt.y), v4(80, tt.x)},
 			} {
 				sp := entry("10.96.0.20")
-				setEndpoints(sp, append(from, v4(80, ready("10.0.0.2"))), location{})
+				setEndpoints(sp, compact(append(from, v4(80, ready("10.0.0.2")))...), location{})
 				if !slices.Equal(sp.Endpoints, want) {
 					t.Errorf("%s: %v, want %v", order, sp.Endpoints, want)
 				}

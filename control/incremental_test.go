@@ -29,7 +29,7 @@ type world struct {
 func (w *world) change() Update {
 	u := Update{
 		Services:       make(map[types.NamespacedName]*corev1.Service),
-		EndpointSlices: make(map[types.NamespacedName]*discoveryv1.EndpointSlice),
+		EndpointSlices: make(map[types.NamespacedName]*EndpointSlice),
 		Nodes:          make(map[string]*corev1.Node),
 	}
 	for range 1 + w.IntN(4) {
@@ -42,7 +42,9 @@ func (w *world) change() Update {
 				withIPs(fmt.Sprintf("10.96.0.%d", 1+w.IntN(4))), withType(corev1.ServiceTypeNodePort),
 				withPorts(corev1.ServicePort{Port: 80, Protocol: corev1.ProtocolTCP, NodePort: 30000 + int32(w.IntN(4))}))
 		case 3:
-			u.EndpointSlices[types.NamespacedName{Namespace: "default", Name: fmt.Sprintf("x%d", w.IntN(6))}] = nil
+			name := types.NamespacedName{Namespace: "default", Name: fmt.Sprintf("x%d", w.IntN(6))}
+			u.EndpointSlices[name] = nil
+			delete(w.slices, name)
 		case 4:
 			s := slice(fmt.Sprintf("x%d", w.IntN(6)), discoveryv1.AddressTypeIPv4, 80,
 				on([]string{"a", "b"}[w.IntN(2)], ready(fmt.Sprintf("10.0.0.%d", w.IntN(9)))), notReady("10.0.0.100"))
@@ -50,7 +52,9 @@ func (w *world) change() Update {
 			if w.IntN(8) == 0 {
 				s.Labels = nil
 			}
-			u.EndpointSlices[types.NamespacedName{Namespace: "default", Name: s.Name}] = s
+			name := types.NamespacedName{Namespace: "default", Name: s.Name}
+			u.EndpointSlices[name] = NewEndpointSlice(s)
+			w.slices[name] = s
 		case 5:
 			n := node("a")
 			n.Labels = map[string]string{corev1.LabelTopologyZone: fmt.Sprint(w.IntN(3))}
@@ -60,13 +64,12 @@ func (w *world) change() Update {
 			u.Nodes["a"] = n
 		}
 	}
-	merge(w.services, u.Services)
-	merge(w.slices, u.EndpointSlices)
-	merge(w.nodes, u.Nodes)
+	apply(w.services, u.Services)
+	apply(w.nodes, u.Nodes)
 	return u
 }
 
-func merge[K comparable, V any](into, from map[K]*V) {
+func apply[K comparable, V any](into, from map[K]*V) {
 	for k, v := range from {
 		if v == nil {
 			delete(into, k)
@@ -146,7 +149,7 @@ func TestSyncTellsWhatCameIn(t *testing.T) {
 			s := v4(80, ready("10.0.0.1"))
 			s.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: at.Format(time.RFC3339Nano)}
 			s.Endpoints[0].Addresses[0] = fmt.Sprintf("10.0.0.%d", len(r.tables))
-			return Update{EndpointSlices: map[types.NamespacedName]*discoveryv1.EndpointSlice{{Namespace: s.Namespace, Name: s.Name}: s}}
+			return Update{EndpointSlices: map[types.NamespacedName]*EndpointSlice{{Namespace: s.Namespace, Name: s.Name}: NewEndpointSlice(s)}}
 		}
 		began := time.Unix(1713377699, 0)
 		r.update(triggered(began.Add(time.Second)))
@@ -196,7 +199,7 @@ func BenchmarkChange(b *testing.B) {
 			for i := 0; b.Loop(); i++ {
 				s := objects.EndpointSlices[i%n].DeepCopy()
 				s.Endpoints = s.Endpoints[:5+i/n%5]
-				builder.apply(Update{EndpointSlices: map[types.NamespacedName]*discoveryv1.EndpointSlice{{Namespace: s.Namespace, Name: s.Name}: s}})
+				builder.apply(Update{EndpointSlices: map[types.NamespacedName]*EndpointSlice{{Namespace: s.Namespace, Name: s.Name}: NewEndpointSlice(s)}})
 				changes, _ := builder.build()
 				table = table.Next(time.Time{}, node, changes...)
 			}

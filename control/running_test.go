@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -50,6 +51,7 @@ type running struct {
 	source        *fakeSource
 	addresses     chan []netip.Addr
 	addressesEnd  chan error
+	mu            sync.Mutex // what the test read, a timer may have the controller write
 	tables        []*decision.Table
 	syncs         []Sync
 	queued, taken Sync
@@ -84,7 +86,11 @@ func startControllerWith(t *testing.T, node NodeConfig, minSync time.Duration) *
 				}
 			}
 		},
-		Publish:  func(table *decision.Table) { r.tables = append(r.tables, table) },
+		Publish: func(table *decision.Table) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.tables = append(r.tables, table)
+		},
 		Progress: r,
 		Logger: slog.New(slog.NewTextHandler(&r.log, &slog.HandlerOptions{
 			ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
@@ -131,6 +137,8 @@ func (r *running) locate(a ...string) { r.addresses <- addrs(a...); synctest.Wai
 // wantTables checks how many tables were published so far.
 func (r *running) wantTables(n int) {
 	r.t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if len(r.tables) != n {
 		r.t.Fatalf("%d tables published, want %d", len(r.tables), n)
 	}

@@ -4,7 +4,6 @@ import (
 	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
@@ -59,7 +58,7 @@ func clusterIPs(svc *corev1.Service) []netip.Addr {
 // for each of its ports and each family of its cluster IPs, as seen from a node. It
 // depends on its arguments only: the slices are those labelled with the Service's
 // name, in the order of their names. It does not change or keep them.
-func servicePorts(svc *corev1.Service, from []*discoveryv1.EndpointSlice, at location) []*decision.ServicePort {
+func servicePorts(svc *corev1.Service, from []*EndpointSlice, at location) []*decision.ServicePort {
 	if ignored(svc) {
 		return nil
 	}

@@ -175,11 +175,11 @@ func TestServicePorts(t *testing.T) {
 }
 
 func TestServicePortsHaveTheEndpointsOfTheirFamily(t *testing.T) {
-	ports := servicePorts(service(withIPs("10.96.0.20", "fd00::20")), []*discoveryv1.EndpointSlice{
+	ports := servicePorts(service(withIPs("10.96.0.20", "fd00::20")), compact(
 		slice("v4", discoveryv1.AddressTypeIPv4, 8080, ready("10.244.1.2")),
 		slice("v6", discoveryv1.AddressTypeIPv6, 8081, ready("fd01::2")),
 		slice("names", discoveryv1.AddressTypeFQDN, 8082, ready("example.org")),
-	}, location{})
+	), location{})
 	want := []*decision.ServicePort{
 		entry("10.96.0.20", func(sp *decision.ServicePort) {
 			sp.Endpoints = []decision.Endpoint{at("10.244.1.2:8080"), other("[fd01::2]:8081")}

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nfqproxy/nfqproxy/control/manifest"
@@ -16,7 +15,7 @@ type Update struct {
 	// changed. An object that is nil is gone.
 	All            bool
 	Services       map[types.NamespacedName]*corev1.Service
-	EndpointSlices map[types.NamespacedName]*discoveryv1.EndpointSlice
+	EndpointSlices map[types.NamespacedName]*EndpointSlice
 	Nodes          map[string]*corev1.Node
 	Pods           map[types.NamespacedName]*corev1.Pod // for their names only
 }
@@ -51,7 +50,7 @@ func everything(o *manifest.Objects) Update {
 	u := Update{
 		All:            true,
 		Services:       make(map[types.NamespacedName]*corev1.Service, len(o.Services)),
-		EndpointSlices: make(map[types.NamespacedName]*discoveryv1.EndpointSlice, len(o.EndpointSlices)),
+		EndpointSlices: make(map[types.NamespacedName]*EndpointSlice, len(o.EndpointSlices)),
 		Nodes:          make(map[string]*corev1.Node, len(o.Nodes)),
 		Pods:           make(map[types.NamespacedName]*corev1.Pod, len(o.Pods)),
 	}
@@ -59,7 +58,7 @@ func everything(o *manifest.Objects) Update {
 		u.Services[types.NamespacedName{Namespace: s.Namespace, Name: s.Name}] = s
 	}
 	for _, s := range o.EndpointSlices {
-		u.EndpointSlices[types.NamespacedName{Namespace: s.Namespace, Name: s.Name}] = s
+		u.EndpointSlices[types.NamespacedName{Namespace: s.Namespace, Name: s.Name}] = NewEndpointSlice(s)
 	}
 	for _, n := range o.Nodes {
 		u.Nodes[n.Name] = n

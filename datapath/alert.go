@@ -37,3 +37,25 @@ func (w *tableWatch) look(now time.Time, refused uint64) *Alert {
 	}
 	return nil
 }
+
+// overflow counts the packets that were sent to the queues and found no room there: the
+// difference of what the rules count and what the queues do.
+type overflow struct {
+	before   uint64 // under rules that are gone
+	now      uint64 // under the present ones
+	enqueued uint64 // when the present rules were installed
+}
+
+// restart begins anew with rules whose counters are 0.
+func (o *overflow) restart(enqueued uint64) {
+	o.before, o.now, o.enqueued = o.before+o.now, 0, enqueued
+}
+
+// look is given what the rules have counted and, read after that, what the queues have:
+// so a packet on its way from one to the other never counts as lost.
+func (o *overflow) look(queued, enqueued uint64) uint64 {
+	if arrived := enqueued - o.enqueued; queued > arrived {
+		o.now = max(o.now, queued-arrived)
+	}
+	return o.before + o.now
+}

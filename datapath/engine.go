@@ -28,6 +28,7 @@ type rules interface {
 	Follow(*decision.Table) error
 	Lost() <-chan struct{}
 	Reinstall() error
+	Queued() (uint64, error)
 	StopQueueing() error
 	Remove() error
 	Close() error
@@ -45,9 +46,10 @@ type Engine struct {
 	sink    FlowSink
 	log     *slog.Logger
 	lock    io.Closer // held as long as this is the namespace's only datapath
-	// reinstalled counts how often the rules were gone.
-	reinstalled atomic.Uint64
-	alert       func(Alert)
+	// reinstalled counts how often the rules were gone, unqueued the packets that did not
+	// fit into the queues.
+	reinstalled, unqueued atomic.Uint64
+	alert                 func(Alert)
 	// keepRules leaves the rules in place at the end.
 	keepRules bool
 }
@@ -58,11 +60,15 @@ type application struct {
 	done  chan struct{} // closed when it is
 }
 
-// Apply puts a table into force and returns when it is: every packet that arrives from
-// then on is decided by it, and the kernel's sets show it. It returns early when the
-// engine ends. It may be called by any goroutine while Run runs, one at a time.
+// Apply puts a table into force and returns when it is: no packet is decided by an older
+// one any more, no entry is written because of one, and the kernel's sets show the new
+// one. It returns early when the engine ends. It may be called by any goroutine while Run
+// runs, one at a time.
 func (e *Engine) Apply(t *decision.Table) {
 	e.table.Store(t) // decisions need not wait for the rest
+	for _, w := range e.workers {
+		w.finishBatch()
+	}
 	a := application{t, make(chan struct{})}
 	select {
 	case e.apply <- a:
@@ -82,12 +88,14 @@ func (e *Engine) Stats() Stats {
 		w.counters.addTo(&s)
 		c := w.queueCounters()
 		s.RefusedVerdicts += c.Refused
-		s.QueueFull += c.Dropped + c.UserDropped
+		overrun := w.counters.missed.Load()
+		s.Undecided += overrun
 		s.Queues = append(s.Queues, QueueStats{
 			Number: w.number, Packets: w.counters.packets.Load(), Waiting: c.Waiting,
-			Full: c.Dropped, UserDropped: c.UserDropped, Refused: c.Refused,
+			Overrun: overrun, Refused: c.Refused,
 		})
 	}
+	s.Undecided += e.unqueued.Load()
 	s.Reinstalled = e.reinstalled.Load()
 	if e.sink != nil {
 		s.LostRecords = e.sink.Lost()
@@ -112,17 +120,16 @@ func (e *Engine) Run(ctx context.Context) error {
 
 	var err error
 	var full tableWatch
+	var lost overflow
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for err == nil && ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
 		case now := <-tick.C:
-			if a := full.look(now, e.tableFull()); a != nil {
-				e.log.Warn(a.Text, "reason", a.Reason)
-				if e.alert != nil {
-					e.alert(*a)
-				}
+			e.raise(full.look(now, e.tableFull()))
+			if queued, e1 := e.rules.Queued(); e1 == nil { // else the rules are lost: see below
+				e.unqueued.Store(lost.look(queued, e.enqueued()))
 			}
 		case a := <-e.apply:
 			e.bound.Retain(a.table, e.applied)
@@ -134,11 +141,13 @@ func (e *Engine) Run(ctx context.Context) error {
 			close(a.done)
 		case <-e.rules.Lost():
 			// Until now whatever came passed undecided.
+			arrived := e.enqueued()
 			if err = e.rules.Reinstall(); err == nil {
 				err = e.rules.Follow(e.applied)
 			}
 			if err == nil {
 				e.reinstalled.Add(1)
+				lost.restart(arrived)
 				e.log.Warn("somebody removed the kernel rules (nft flush ruleset?); installed the kernel rules again")
 			}
 		}
@@ -150,6 +159,25 @@ func (e *Engine) Run(ctx context.Context) error {
 		err = errors.Join(err, w.connections.Close())
 	}
 	return errors.Join(append(errs, err, e.lock.Close())...)
+}
+
+// raise tells the operator; nil: there is nothing to tell.
+func (e *Engine) raise(a *Alert) {
+	if a == nil {
+		return
+	}
+	e.log.Warn(a.Text, "reason", a.Reason)
+	if e.alert != nil {
+		e.alert(*a)
+	}
+}
+
+// enqueued counts the packets that found room in the queues.
+func (e *Engine) enqueued() (n uint64) {
+	for _, w := range e.workers {
+		n += w.queueCounters().Sequence
+	}
+	return n
 }
 
 // tableFull counts the entries that the connection table did not take.

@@ -4,9 +4,11 @@ import (
 	"context"
 	"log/slog"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -37,6 +39,7 @@ type lostRules struct {
 func (r *lostRules) Follow(t *decision.Table) error { r.following <- t; return nil }
 func (r *lostRules) Lost() <-chan struct{}          { return r.lost }
 func (*lostRules) Reinstall() error                 { return nil }
+func (*lostRules) Queued() (uint64, error)          { return 0, nil }
 func (*lostRules) StopQueueing() error              { return nil }
 func (*lostRules) Remove() error                    { return nil }
 func (*lostRules) Close() error                     { return nil }
@@ -48,9 +51,10 @@ func (noLock) Close() error { return nil }
 func TestEngineStats(t *testing.T) {
 	r := &lostRules{lost: make(chan struct{}), following: make(chan *decision.Table)}
 	e := &Engine{apply: make(chan application), ended: make(chan struct{}), rules: r, bound: affinity.New(), log: slog.New(slog.DiscardHandler), lock: noLock{}}
-	for i, c := range []nfqueue.Counters{{Dropped: 1, UserDropped: 2, Refused: 3}, {Dropped: 10, UserDropped: 20, Refused: 30}} {
+	for i, c := range []nfqueue.Counters{{Refused: 3}, {Refused: 30}} {
 		w := &worker{number: uint16(100 + i), queue: &idleQueue{counters: c, closed: make(chan struct{})}, connections: conntrack.NewFake().Table(), table: &atomic.Pointer[decision.Table]{}}
 		w.counters.packets.Add(uint64(5 + i))
+		w.counters.missed.Add(uint64(3 + i))
 		e.workers = append(e.workers, w)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -65,13 +69,54 @@ func TestEngineStats(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Stats{
-		Packets: 11, RefusedVerdicts: 33, QueueFull: 33, Reinstalled: 2,
+		Packets: 11, RefusedVerdicts: 33, Undecided: 7, Reinstalled: 2,
 		Queues: []QueueStats{
-			{Number: 100, Packets: 5, Full: 1, UserDropped: 2, Refused: 3},
-			{Number: 101, Packets: 6, Full: 10, UserDropped: 20, Refused: 30},
+			{Number: 100, Packets: 5, Overrun: 3, Refused: 3},
+			{Number: 101, Packets: 6, Overrun: 4, Refused: 30},
 		},
 	}
 	if diff := cmp.Diff(want, e.Stats()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// slowConnections is a worker's table in which a write goes on when another service table
+// is in force already.
+type slowConnections struct {
+	began   chan struct{}
+	table   *atomic.Pointer[decision.Table]
+	old     *decision.Table
+	written atomic.Bool
+}
+
+func (c *slowConnections) Establish([]conntrack.Entry, []conntrack.Result) {
+	close(c.began)
+	for c.table.Load() == c.old {
+		runtime.Gosched()
+	}
+	time.Sleep(time.Millisecond) // time for an Apply that does not wait to return
+	c.written.Store(true)
+}
+func (*slowConnections) Close() error { return nil }
+
+// TestApplyWaitsForBatches: what a worker writes because of an older table is written when
+// Apply returns. The reconciler relies on it: it looks once.
+func TestApplyWaitsForBatches(t *testing.T) {
+	e := &Engine{apply: make(chan application), ended: make(chan struct{})}
+	close(e.ended) // only the workers are of interest
+	old, next := &decision.Table{}, &decision.Table{}
+	e.table.Store(old)
+	c := &slowConnections{began: make(chan struct{}), table: &e.table, old: old}
+	w := &worker{queue: &idleQueue{}, connections: c, table: &e.table}
+	e.workers = []*worker{w}
+	processed := make(chan error, 1)
+	go func() { processed <- w.process(0) }()
+	<-c.began
+	e.Apply(next)
+	if !c.written.Load() {
+		t.Error("Apply returned while a worker wrote by the old table")
+	}
+	if err := <-processed; err != nil {
+		t.Error(err)
 	}
 }

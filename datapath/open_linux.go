@@ -22,6 +22,9 @@ import (
 type Config struct {
 	FirstQueue uint16 // number of the first netfilter queue
 	Queues     uint16 // how many; at least 1
+	// BusyPoll is how long a worker asks for packets before it goes to sleep; see
+	// [nfqueue.Config].
+	BusyPoll time.Duration
 	// Seed makes the draws reproducible: flows that arrive in the same order get
 	// the same endpoints. nil: the draws are random.
 	Seed *uint64
@@ -32,6 +35,10 @@ type Config struct {
 	// KeepRules leaves the kernel rules in place at the end, as a crash would:
 	// established flows are translated on, new ones to services wait for the next start.
 	KeepRules bool
+	// Prepare is called when everything else is at hand: no other datapath is there, the
+	// queues are ours, and no rule is. Whatever it changes on the node may count on that,
+	// and its error is Open's. It may be nil.
+	Prepare func() error
 	// Alert is told of what an operator has to know, which is also logged. It may be nil.
 	Alert func(Alert)
 	Log   *slog.Logger
@@ -73,7 +80,7 @@ func Open(cfg Config, host *hostnet.Host, table *decision.Table) (_ *Engine, err
 		}
 	}()
 	for i := range cfg.Queues {
-		w, err := openWorker(cfg.FirstQueue+i, &locks)
+		w, err := openWorker(cfg.FirstQueue+i, cfg.BusyPoll, &locks)
 		if err != nil {
 			return nil, err
 		}
@@ -82,6 +89,11 @@ func Open(cfg Config, host *hostnet.Host, table *decision.Table) (_ *Engine, err
 		e.workers = append(e.workers, w)
 	}
 	setRand(e.workers, cfg.Seed)
+	if cfg.Prepare != nil {
+		if err := cfg.Prepare(); err != nil {
+			return nil, err
+		}
+	}
 	// The rules come last: there is somebody at every queue by then.
 	e.rules, err = ruleset.Install(ruleset.Spec{
 		FirstQueue: cfg.FirstQueue, Queues: cfg.Queues,
@@ -104,8 +116,8 @@ func Open(cfg Config, host *hostnet.Host, table *decision.Table) (_ *Engine, err
 	return e, nil
 }
 
-func openWorker(number uint16, locks *conntrack.Locks) (*worker, error) {
-	q, err := nfqueue.Open(number, nfqueue.Config{MaxLen: queueMaxLen, CopyRange: copyRange, ReadBuffer: readBuffer})
+func openWorker(number uint16, busyPoll time.Duration, locks *conntrack.Locks) (*worker, error) {
+	q, err := nfqueue.Open(number, nfqueue.Config{MaxLen: queueMaxLen, CopyRange: copyRange, ReadBuffer: readBuffer, BusyPoll: busyPoll})
 	if err != nil {
 		return nil, err
 	}

@@ -26,10 +26,12 @@ type Stats struct {
 	TableFull uint64 // of Failed: the connection table takes no more entries
 
 	RefusedVerdicts uint64 // verdicts for packets the kernel had flushed
-	QueueFull       uint64 // of all queues: Full and UserDropped
-	LostRecords     uint64 // flow records that a slow reader missed
-	Reinstalled     uint64 // times that the kernel rules had been removed by somebody and were installed again
-	Queues          []QueueStats
+	// Undecided are the packets that found no room: those that did not fit into a full
+	// queue, as of the last second, and the Overrun of all queues. They passed undecided.
+	Undecided   uint64
+	LostRecords uint64 // flow records that a slow reader missed
+	Reinstalled uint64 // times that the kernel rules had been removed by somebody and were installed again
+	Queues      []QueueStats
 
 	// DecisionTime is how long the decision of one packet took: the mean of its batch,
 	// counted once for each packet.
@@ -48,12 +50,10 @@ type QueueStats struct {
 	Number  uint16
 	Packets uint64 // received from it
 	Waiting uint64 // packets in the kernel that have no verdict yet, when the kernel was last asked
-	// Full and UserDropped are the packets that did not fit into the queue or into its
-	// socket's buffer. The kernel counts those it dropped: of a queue that fails open, as
-	// ours do, it lets them pass undecided and counts nothing (nfnetlink_queue.c,
-	// __nfqnl_enqueue_packet).
-	Full, UserDropped uint64
-	Refused           uint64 // verdicts for packets the kernel had flushed
+	// Overrun are the packets that did not fit into the socket's buffer and passed
+	// undecided.
+	Overrun uint64
+	Refused uint64 // verdicts for packets the kernel had flushed
 }
 
 // LogValue leaves out of log lines what only a monitoring system makes sense of.
@@ -64,7 +64,7 @@ func (s Stats) LogValue() slog.Value {
 		slog.Uint64("rejected", s.Rejected), slog.Uint64("dropped", s.Dropped),
 		slog.Uint64("created", s.Created), slog.Uint64("kept", s.Kept),
 		slog.Uint64("replaced", s.Replaced), slog.Uint64("failed", s.Failed),
-		slog.Uint64("refusedVerdicts", s.RefusedVerdicts), slog.Uint64("queueFull", s.QueueFull),
+		slog.Uint64("refusedVerdicts", s.RefusedVerdicts), slog.Uint64("undecided", s.Undecided),
 		slog.Uint64("lostRecords", s.LostRecords), slog.Uint64("reinstalled", s.Reinstalled),
 	)
 }
@@ -111,6 +111,7 @@ type counters struct {
 	packets, undecodable, translated         atomic.Uint64
 	created, kept, replaced, failed          atomic.Uint64
 	noRoute, tableFull                       atomic.Uint64
+	missed                                   atomic.Uint64
 	flows                                    [verdicts][entries][reasons]atomic.Uint64
 	decisionTime, establishTime, verdictTime histogram
 }

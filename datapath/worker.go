@@ -70,6 +70,9 @@ type worker struct {
 	steps       bool     // records with steps
 	counters    counters
 
+	batch  sync.Mutex // held while a batch is decided and written
+	lastID uint32     // of the packet received last; they are numbered from 1
+
 	kernelMu sync.Mutex
 	kernel   nfqueue.Counters // of the queue, as they were last read
 
@@ -111,6 +114,7 @@ func (w *worker) run() error {
 // packet without one would wait in the kernel for ever.
 func (w *worker) process(n int) (err error) {
 	received := time.Now()
+	w.noteGaps(n)
 	for i := range n {
 		w.verdicts[i] = nfqueue.Verdict{ID: w.packets[i].ID, Mark: w.packets[i].Mark}
 		w.jobs[i] = job{entry: -1}
@@ -122,6 +126,8 @@ func (w *worker) process(n int) (err error) {
 		}
 	}()
 
+	w.batch.Lock()
+	defer w.batch.Unlock()
 	table := w.table.Load()
 	for i := range n {
 		w.decide(table, i)
@@ -149,6 +155,14 @@ func (w *worker) process(n int) (err error) {
 		}
 	}
 	return nil
+}
+
+// finishBatch returns when everything that was decided by an earlier table is done. It is
+// for other goroutines than the worker's own.
+func (w *worker) finishBatch() {
+	w.batch.Lock()
+	//lint:ignore SA2001 nothing is to be done, but waited for
+	w.batch.Unlock()
 }
 
 // decide sets the verdict of packet i and asks for a connection entry if it is to be
@@ -245,6 +259,21 @@ func (w *worker) countFailure(j *job) {
 		c.noRoute.Add(1)
 	case conntrack.IsFull(w.results[j.entry].Err):
 		c.tableFull.Add(1)
+	}
+}
+
+// noteGaps counts the packets that got a number in the queue but did not fit into the
+// socket's buffer: they passed undecided, which the kernel does not count for a queue
+// that fails open.
+func (w *worker) noteGaps(n int) {
+	var missing uint32
+	for i := range n {
+		id := w.packets[i].ID
+		missing += id - w.lastID - 1
+		w.lastID = id
+	}
+	if missing > 0 {
+		w.counters.missed.Add(uint64(missing))
 	}
 }
 

@@ -335,3 +335,20 @@ func TestDropIsDropped(t *testing.T) {
 		t.Errorf("verdicts %+v, want %+v", h.queue.verdicts, want)
 	}
 }
+
+// TestGapsInTheNumbers: packets that the socket had no room for have a number, but never
+// arrive.
+func TestGapsInTheNumbers(t *testing.T) {
+	h := newHarness(t)
+	for _, ids := range [][]uint32{{1, 2, 3}, {6}, {7, 10}, {11}} {
+		for i, id := range ids {
+			h.packets[i] = syn(t, id, 0, "10.244.1.2:40000", "192.0.2.1:80")
+		}
+		if err := h.process(len(ids)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := h.counters.missed.Load(); n != 4 {
+		t.Errorf("%d packets missed, want 4", n)
+	}
+}

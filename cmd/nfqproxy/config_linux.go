@@ -3,12 +3,14 @@ package main
 import (
 	"errors"
 	"fmt"
-	"net"
+	"net/netip"
 	"os"
-	"runtime"
+	goruntime "runtime"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/nfqproxy/nfqproxy/control/proxyconfig"
 )
@@ -46,7 +48,7 @@ func (f *configFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "file that says how to reach the API server (default: as a pod of the cluster)")
 	flags.Float32Var(&f.qps, "kube-api-qps", d.QPS, "requests to the API server in a second")
 	flags.IntVar(&f.burst, "kube-api-burst", d.Burst, "and how many of them at once")
-	flags.StringVar(&f.contentType, "kube-api-content-type", d.ContentType, "how objects travel: protobuf or application/json")
+	flags.StringVar(&f.contentType, "kube-api-content-type", d.ContentType, "how objects travel: application/vnd.kubernetes.protobuf or application/json")
 	flags.DurationVar(&f.resync, "config-sync-period", d.ConfigSyncPeriod, "how often the cached objects are gone through again")
 	flags.DurationVar(&f.sync, "sync-period", d.SyncPeriod, "how often UDP flows are held against the table; twice as long may a change wait before /healthz fails")
 	flags.DurationVar(&f.minSync, "min-sync-period", d.MinSyncPeriod, "least time between two service tables; none is needed, for a table costs work in proportion to its change only")
@@ -97,6 +99,8 @@ func (f *configFlags) load(manifestsOnly bool) (cfg proxyconfig.Config, oomScore
 			return cfg, nil, nil, fmt.Errorf("the host has no name (%w): give --hostname-override", err)
 		}
 	}
+	// As the kubelet and kube-proxy make a host's name the Node's.
+	cfg.Node.Name = strings.ToLower(strings.TrimSpace(cfg.Node.Name))
 	return cfg, oomScore, warnings, nil
 }
 
@@ -135,9 +139,29 @@ func (f *configFlags) overlay(cfg *proxyconfig.Config) {
 
 // check says what is wrong with values that flags may have set.
 func check(cfg *proxyconfig.Config) error {
-	for name, a := range map[string]string{"healthz-bind-address": cfg.HealthzBindAddress, "metrics-bind-address": cfg.MetricsBindAddress} {
-		if _, err := net.ResolveTCPAddr("tcp", a); a != "" && err != nil {
-			return fmt.Errorf("--%s %q: want IP:port, or nothing: %w", name, a, err)
+	for _, a := range []struct{ flag, address string }{
+		{"--healthz-bind-address", cfg.HealthzBindAddress}, {"--metrics-bind-address", cfg.MetricsBindAddress},
+	} {
+		if _, err := netip.ParseAddrPort(a.address); a.address != "" && err != nil {
+			return fmt.Errorf("%s %q: want IP:port such as 0.0.0.0:10256, or nothing", a.flag, a.address)
+		}
+	}
+	c := &cfg.Conntrack
+	for _, n := range []struct {
+		flag  string
+		value int64
+	}{
+		{"--kube-api-burst", int64(cfg.Burst)},
+		{"--conntrack-max-per-core", int64(c.MaxPerCore)},
+		{"--conntrack-min", int64(c.Min)},
+		{"--conntrack-tcp-timeout-established", int64(c.TCPEstablishedTimeout)},
+		{"--conntrack-tcp-timeout-close-wait", int64(c.TCPCloseWaitTimeout)},
+		{"--conntrack-udp-timeout", int64(c.UDPTimeout)},
+		{"--conntrack-udp-timeout-stream", int64(c.UDPStreamTimeout)},
+		{"-v", int64(cfg.Verbosity)},
+	} {
+		if n.value < 0 {
+			return fmt.Errorf("%s: want 0 or more", n.flag)
 		}
 	}
 	switch {
@@ -149,9 +173,11 @@ func check(cfg *proxyconfig.Config) error {
 		return fmt.Errorf("--oom-score-adj %d: want -1000 to 1000", cfg.OOMScoreAdj)
 	case cfg.LogFormat != "text" && cfg.LogFormat != "json":
 		return fmt.Errorf("--logging-format %q: want text or json", cfg.LogFormat)
+	case cfg.ContentType != runtime.ContentTypeProtobuf && cfg.ContentType != runtime.ContentTypeJSON:
+		return fmt.Errorf("--kube-api-content-type %q: want %s or %s", cfg.ContentType, runtime.ContentTypeProtobuf, runtime.ContentTypeJSON)
 	}
 	return nil
 }
 
 // defaultQueues is one for each core, within reason.
-func defaultQueues() uint16 { return uint16(min(runtime.NumCPU(), 8)) }
+func defaultQueues() uint16 { return uint16(min(goruntime.NumCPU(), 8)) }

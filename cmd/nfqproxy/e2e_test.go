@@ -46,6 +46,7 @@ type cluster struct {
 	*lab.Lab
 	t       *testing.T
 	objects string // the lab file: what the daemons watch
+	keep    int    // how many of the latest records are kept at least; 0: all
 
 	mu      sync.Mutex
 	arrived *sync.Cond
@@ -68,7 +69,6 @@ func newClusterWith(t *testing.T, arguments []string, options ...func(*lab.Spec)
 		t.Fatal(err)
 	}
 	c := &cluster{t: t, objects: filepath.Join(t.TempDir(), "lab.yaml")}
-	c.arrived = sync.NewCond(&c.mu)
 	if err := os.WriteFile(c.objects, data, 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -79,10 +79,20 @@ func newClusterWith(t *testing.T, arguments []string, options ...func(*lab.Spec)
 	for _, o := range options {
 		o(file.Spec)
 	}
-	c.Lab, err = lab.Up(t.Context(), file.Spec, lab.Options{Objects: file.ObjectPaths(), Env: []string{beCommand + "=1"}, Arguments: append([]string{"-v"}, arguments...)})
-	if err != nil {
+	c.up(file.Spec, lab.Options{Objects: file.ObjectPaths(), Arguments: append([]string{"-v"}, arguments...)})
+	return c
+}
+
+// up brings a lab up with this test binary for daemons, and down at the end of the test.
+func (c *cluster) up(spec *lab.Spec, options lab.Options) {
+	t := c.t
+	t.Helper()
+	options.Env = append(options.Env, beCommand+"=1")
+	var err error
+	if c.Lab, err = lab.Up(t.Context(), spec, options); err != nil {
 		t.Fatal(err)
 	}
+	c.arrived = sync.NewCond(&c.mu)
 	events := c.Subscribe(1 << 16)
 	done := make(chan struct{})
 	go func() {
@@ -105,7 +115,6 @@ func newClusterWith(t *testing.T, arguments []string, options ...func(*lab.Spec)
 			t.Logf("daemons:\n%s", strings.Join(c.logs, "\n"))
 		}
 	})
-	return c
 }
 
 func (c *cluster) note(e lab.Event) {
@@ -114,6 +123,9 @@ func (c *cluster) note(e lab.Event) {
 	switch {
 	case e.Record != nil:
 		c.records = append(c.records, e.Record)
+		if c.keep > 0 && len(c.records) > 2*c.keep {
+			c.records = slices.Delete(c.records, 0, c.keep)
+		}
 	case e.Died != nil:
 		c.t.Errorf("unexpected end: %v", e.Died)
 	default:

@@ -7,7 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
@@ -23,6 +23,7 @@ type runFlags struct {
 	master        string
 	firstQueue    uint16
 	queues        uint16
+	busyPoll      time.Duration
 	seed          uint64
 	flowLog       string
 	flowLogSteps  bool
@@ -58,6 +59,7 @@ last good state stays in force. CAP_NET_ADMIN is needed.`,
 	flags.BoolVar(&f.takeover, "takeover", false, "remove what kube-proxy left in the kernel (chains KUBE-*, tables kube-proxy) once our own rules are in place")
 	flags.Uint16Var(&f.firstQueue, "queue-num", 100, "number of the first netfilter queue")
 	flags.Uint16Var(&f.queues, "queues", defaultQueues(), "how many netfilter queues; packets spread over them by CPU")
+	flags.DurationVar(&f.busyPoll, "busy-poll", 0, "how long each queue's worker asks for the next packet before it sleeps, when packets come fast: new flows wait less, for more CPU time; 50us is a good start (default: it sleeps at once)")
 	flags.Uint64Var(&f.seed, "seed", 0, "makes the choices reproducible: the same flows in the same order get the same endpoints (default: random)")
 	flags.StringVar(&f.flowLog, "flow-log", "", "write one line of JSON for each decided flow to this file; - for standard output")
 	flags.BoolVar(&f.flowLogSteps, "flow-log-steps", false, "with the walk through kube-proxy's chains in each line")
@@ -72,30 +74,34 @@ last good state stays in force. CAP_NET_ADMIN is needed.`,
 // run checks the flags and serves.
 func (f *runFlags) run(ctx context.Context, stdout, stderr io.Writer, seeded bool) (err error) {
 	cfg, oomScore, warnings, err := f.config.load(len(f.objects) > 0)
+	if err == nil {
+		err = f.check()
+	}
 	if err != nil {
 		return err
 	}
+	log := newLogger(stderr, cfg.LogFormat, cfg.Verbosity)
+	warn := func() {
+		for _, w := range warnings {
+			log.Warn("--config " + f.config.file + ": " + w)
+		}
+	}
 	if f.writeConfigTo != "" {
 		text, err := cfg.Marshal()
+		if err == nil {
+			err = os.WriteFile(f.writeConfigTo, text, 0o644)
+		}
 		if err != nil {
 			return fmt.Errorf("--write-config-to: %w", err)
 		}
-		return wrap("--write-config-to", os.WriteFile(f.writeConfigTo, text, 0o644))
+		warn()
+		return nil
 	}
-	if f.queues == 0 || int(f.firstQueue)+int(f.queues) > 1<<16 {
-		return fmt.Errorf("--queues %d from --queue-num %d: there must be at least one queue, and none above 65535", f.queues, f.firstQueue)
+	p := &proxy{cfg: cfg, flags: f, log: log, oomScore: oomScore}
+	if err := p.connect(); err != nil {
+		return err
 	}
-	log := newLogger(stderr, cfg.LogFormat, cfg.Verbosity)
-	for _, w := range warnings {
-		log.Warn("--config "+f.config.file+": "+w, "honoured", false)
-	}
-	if oomScore != nil {
-		if err := os.WriteFile("/proc/self/oom_score_adj", []byte(strconv.Itoa(*oomScore)), 0); err != nil {
-			log.Warn("cannot set oom_score_adj: the kernel may end this process when memory runs out", "error", err)
-		}
-	}
-	p := &proxy{cfg: cfg, flags: f, log: log}
-	p.engineConfig = datapath.Config{FirstQueue: f.firstQueue, Queues: f.queues, Steps: f.flowLogSteps, KeepRules: f.keepRules, Log: log}
+	p.engineConfig = datapath.Config{FirstQueue: f.firstQueue, Queues: f.queues, BusyPoll: f.busyPoll, Steps: f.flowLogSteps, KeepRules: f.keepRules, Log: log}
 	if seeded {
 		p.engineConfig.Seed = &f.seed
 	}
@@ -115,7 +121,25 @@ func (f *runFlags) run(ctx context.Context, stdout, stderr io.Writer, seeded boo
 		defer func() { err = errors.Join(err, wrap("--flow-log", flowLog.Close())) }()
 		p.engineConfig.Sink = flowLog
 	}
+	warn()
 	return p.serve(ctx)
+}
+
+// check says what is wrong with flags that no configuration file has.
+func (f *runFlags) check() error {
+	if f.queues == 0 || int(f.firstQueue)+int(f.queues) > 1<<16 {
+		return fmt.Errorf("--queues %d from --queue-num %d: there must be at least one queue, and none above 65535", f.queues, f.firstQueue)
+	}
+	if f.busyPoll < 0 || f.busyPoll > time.Millisecond {
+		return fmt.Errorf("--busy-poll %s: want 0 to 1ms", f.busyPoll)
+	}
+	if f.flowLogSteps && f.flowLog == "" {
+		return errors.New("--flow-log-steps: there is no flow log: give --flow-log, too")
+	}
+	if len(f.objects) > 0 && (f.config.kubeconfig != "" || f.master != "") {
+		return errors.New("--objects stands for an API server: give it, or --kubeconfig and --master")
+	}
+	return nil
 }
 
 // newLogger makes the log of ours and, for what client-go has to say, klog's.

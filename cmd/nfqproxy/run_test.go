@@ -41,6 +41,11 @@ func command(t *testing.T, ns *netns.Namespace, prepare func(*exec.Cmd), args ..
 // clear message and exit code 1.
 func TestRunRefusesNonsense(t *testing.T) {
 	netns.Require(t)
+	ns, err := netns.New("node")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.Close()
 	dir := t.TempDir()
 	file := func(name, content string) string {
 		name = filepath.Join(dir, name)
@@ -56,7 +61,7 @@ func TestRunRefusesNonsense(t *testing.T) {
 		args []string
 		want []string // parts of the message
 	}{
-		{"no objects", nil, []string{`required flag(s) "objects" not set`}},
+		{"nowhere to get objects from", nil, []string{"this is no pod of a cluster: give --kubeconfig, or --objects"}},
 		{"unknown flag", []string{"--objects", good, "--object", "x"}, []string{"unknown flag: --object"}},
 		{"an argument", []string{"--objects", good, "extra"}, []string{"unknown command"}},
 		{"bad prefix", []string{"--objects", good, "--cluster-cidr", "10.244.0.0"}, []string{"--cluster-cidr", `"10.244.0.0" is not a prefix`}},
@@ -69,7 +74,7 @@ func TestRunRefusesNonsense(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			code, stdout, stderr := command(t, nil, nil, append([]string{"run"}, tt.args...)...)
+			code, stdout, stderr := command(t, ns, nil, append([]string{"run"}, tt.args...)...)
 			if code != 1 || stdout != "" {
 				t.Errorf("exit code %d, stdout %q; want 1 and nothing", code, stdout)
 			}
@@ -81,8 +86,17 @@ func TestRunRefusesNonsense(t *testing.T) {
 			if strings.Count(stderr, "nfqproxy: ") != 1 {
 				t.Errorf("not one message: %q", stderr)
 			}
-			if tables, err := listTables(); err != nil || len(tables) > 0 {
-				t.Errorf("tables %v are left, error %v", tables, err)
+			if err := ns.Do(func() error {
+				tables, err := listTables()
+				if len(tables) > 0 {
+					t.Errorf("tables %v are left", tables)
+				}
+				return err
+			}); err != nil {
+				t.Error(err)
+			}
+			if v, err := ns.Sysctl("net.ipv4.conf.all.route_localnet"); err != nil || v != "0" {
+				t.Errorf("route_localnet is %q, error %v", v, err)
 			}
 		})
 	}

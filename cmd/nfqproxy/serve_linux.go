@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"os"
+	"runtime/debug"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -31,6 +33,7 @@ type proxy struct {
 	cfg          proxyconfig.Config
 	flags        *runFlags
 	log          *slog.Logger
+	oomScore     *int // nil: left as it is
 	engineConfig datapath.Config
 
 	group    *errgroup.Group
@@ -47,22 +50,32 @@ type proxy struct {
 	takeover takeover
 }
 
+// gcPercent is how much garbage there may be for each 100 bytes in use. Most of what is
+// in use is the service table, of which little changes: half of Go's default costs hardly
+// any time and saves every node of a large cluster some ten MiB.
+const gcPercent = 50
+
 // serve runs until the context ends or a part fails.
 func (p *proxy) serve(ctx context.Context) (err error) {
-	p.group, p.ctx = errgroup.WithContext(ctx)
-	if err := p.connect(); err != nil {
-		return err
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
 	}
-	defer p.events.Close()
+	p.group, p.ctx = errgroup.WithContext(ctx)
+	p.metrics = metrics.New(version)
+	p.health = health.NewProxy(health.ProxyConfig{
+		Timeout: 2 * p.cfg.SyncPeriod, Families: []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}, Answered: p.metrics.Answered,
+	})
+	if p.client != nil {
+		if p.events, err = apiserver.NewRecorder(p.ctx, p.client, p.cfg.Node.Name); err != nil {
+			return err
+		}
+		defer p.events.Close()
+	}
 	// The most likely thing to be missing.
 	if _, err := datapath.Preflight(); err != nil {
-		p.events.NodeNow("KernelFeatureMissing", err.Error())
-		return err
-	}
-	if err := p.takeover.look(p.flags.takeover, p.log); err != nil {
-		return err
-	}
-	if err := p.tune(); err != nil {
+		if err := p.events.NodeNow("KernelFeatureMissing", err.Error()); err != nil {
+			p.log.Debug("no event could be written of what is missing", "error", err)
+		}
 		return err
 	}
 	if p.host, err = hostnet.Open(); err != nil {
@@ -87,12 +100,8 @@ func (p *proxy) serve(ctx context.Context) (err error) {
 	return p.group.Wait()
 }
 
-// connect prepares what the API server is needed for, and the metrics.
-func (p *proxy) connect() error {
-	p.metrics = metrics.New(version)
-	p.health = health.NewProxy(health.ProxyConfig{
-		Timeout: 2 * p.cfg.SyncPeriod, Families: []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}, Answered: p.metrics.Answered,
-	})
+// connect makes the client of the API server, if there is to be one. It reads files only.
+func (p *proxy) connect() (err error) {
 	if len(p.flags.objects) > 0 {
 		return nil
 	}
@@ -100,33 +109,8 @@ func (p *proxy) connect() error {
 		Kubeconfig: p.cfg.Kubeconfig, Master: p.flags.master, QPS: p.cfg.QPS, Burst: p.cfg.Burst,
 		ContentType: p.cfg.ContentType, AcceptContentTypes: p.cfg.AcceptContentTypes, UserAgent: "nfqproxy/" + version,
 	}
-	var err error
-	if p.client, err = c.Connect(p.log); err != nil {
-		return err
-	}
-	p.events, err = apiserver.NewRecorder(p.ctx, p.client, p.cfg.Node.Name)
+	p.client, err = c.Connect(p.log)
 	return err
-}
-
-// hostSysctls is where the host's /proc/sys/net is mounted for a container that is not
-// privileged (see deploy/kubernetes).
-const hostSysctls = "/host"
-
-// tune sets the kernel's connection tracking as configured, and what node ports on
-// loopback addresses need.
-func (p *proxy) tune() error {
-	files := proxyconfig.KernelFiles{Host: hostSysctls}
-	changes, err := p.cfg.Conntrack.Apply(files, proxyconfig.Cores())
-	for _, c := range changes {
-		p.log.Info("set " + c)
-	}
-	if err != nil {
-		p.log.Warn("connection tracking is not set up as configured", "error", err)
-	}
-	if p.cfg.Node.LocalhostNodePorts {
-		return proxyconfig.EnsureRouteLocalnet(files)
-	}
-	return nil
 }
 
 // listen serves one of our own addresses, if it is wanted.
@@ -143,11 +127,10 @@ func (p *proxy) objects() control.Source {
 	if p.client == nil {
 		return control.Manifests(p.flags.objects...)
 	}
-	p.health.WaitingFor("the API server")
 	return apiserver.New(apiserver.Config{
 		Client: p.client, Node: p.cfg.Node.Name,
 		NeedNodeIPs: len(p.cfg.Node.IPs) == 0, NeedPodCIDRs: p.cfg.Node.Mode == control.NodeCIDR,
-		Pods: p.flags.podNames, ResyncPeriod: p.cfg.ConfigSyncPeriod, NodeChanged: p.health.SetNode, Logger: p.log,
+		Pods: p.flags.podNames, ResyncPeriod: p.cfg.ConfigSyncPeriod, NodeChanged: p.health.SetNode, Waiting: p.health.WaitingFor, Logger: p.log,
 	})
 }
 
@@ -169,6 +152,8 @@ func (p *proxy) publish(t *decision.Table) {
 			<-p.ctx.Done()
 			return
 		}
+		// To read all objects took memory that is not needed any more.
+		p.group.Go(func() error { debug.FreeOSMemory(); return nil })
 	} else {
 		p.engine.Apply(t)
 		p.udp.SetTable(t)
@@ -181,8 +166,11 @@ func (p *proxy) publish(t *decision.Table) {
 
 // begin opens the datapath.
 func (p *proxy) begin(t *decision.Table) error {
-	p.engineConfig.Alert = p.alert
-	var err error
+	err := p.takeover.look(p.flags.takeover, p.log)
+	if err != nil {
+		return err
+	}
+	p.engineConfig.Alert, p.engineConfig.Prepare = p.alert, p.tune
 	p.udp, err = reconcile.Open(reconcile.Config{Interval: p.cfg.SyncPeriod, Observe: p.reconciled})
 	if err != nil {
 		return err

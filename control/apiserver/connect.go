@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"sync/atomic"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -31,7 +30,8 @@ type Connection struct {
 const protobuf, json = "application/vnd.kubernetes.protobuf", "application/json"
 
 // Connect makes a client. It does not wait for the API server: whether that can be
-// reached is logged, each time it changes.
+// reached is logged, each time it changes. While it cannot, requests that read wait,
+// and are sent again every few seconds until their context ends.
 func (c *Connection) Connect(log *slog.Logger) (kubernetes.Interface, error) {
 	config, err := c.load()
 	if err != nil {
@@ -71,38 +71,22 @@ func (c *Connection) load() (*rest.Config, error) {
 		&clientcmd.ClientConfigLoadingRules{ExplicitPath: c.Kubeconfig},
 		&clientcmd.ConfigOverrides{ClusterInfo: clientcmdapi.Cluster{Server: c.Master}},
 	).ClientConfig()
+	where := "kubeconfig " + c.Kubeconfig
+	if c.Kubeconfig == "" {
+		where = "API server " + c.Master
+	}
+	switch {
+	case clientcmd.IsEmptyConfig(err):
+		return nil, fmt.Errorf("%s: no API server is named: want clusters, users, contexts and current-context", where)
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", where, err)
+	}
+	url, _, err := rest.DefaultServerUrlFor(config)
 	if err != nil {
-		return nil, fmt.Errorf("--kubeconfig %s: %w", c.Kubeconfig, err)
+		return nil, fmt.Errorf("%s: %w", where, err)
+	}
+	if url.Scheme != "https" && url.Scheme != "http" {
+		return nil, fmt.Errorf("%s: server %q: want https://HOST:PORT", where, config.Host)
 	}
 	return config, nil
-}
-
-// reachable notices whether the API server answers.
-type reachable struct {
-	next   http.RoundTripper
-	log    *slog.Logger
-	server string
-	away   atomic.Bool
-}
-
-// RoundTrip is that of http.RoundTripper.
-func (r *reachable) RoundTrip(request *http.Request) (*http.Response, error) {
-	response, err := r.next.RoundTrip(request)
-	switch {
-	case err == nil && response.StatusCode < http.StatusInternalServerError:
-		if r.away.CompareAndSwap(true, false) {
-			r.log.Info("the API server answers again", "server", r.server)
-		}
-		if response.StatusCode == http.StatusForbidden || response.StatusCode == http.StatusUnauthorized {
-			r.log.Error("the API server refuses: check the ClusterRole", "request", request.Method+" "+request.URL.Path, "status", response.Status)
-		}
-	case request.Context().Err() == nil && r.away.CompareAndSwap(false, true):
-		if err == nil {
-			err = errors.New(response.Status)
-			r.log.Warn("the API server cannot answer; the last table stays in force", "server", r.server, "error", err)
-			return response, nil
-		}
-		r.log.Warn("the API server does not answer; the last table stays in force", "server", r.server, "error", err)
-	}
-	return response, err
 }

@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -53,7 +54,7 @@ func (r *Recorder) Node(warning bool, reason, text string) {
 	if warning {
 		kind = corev1.EventTypeWarning
 	}
-	r.recorder.Eventf(r.node, nil, kind, reason, action, "%s", text)
+	r.recorder.Eventf(r.node, nil, kind, reason, action, "%s", limited(text))
 }
 
 // Service warns of a Service.
@@ -62,31 +63,39 @@ func (r *Recorder) Service(namespace, name, reason, text string) {
 		return
 	}
 	regarding := &corev1.ObjectReference{APIVersion: "v1", Kind: "Service", Namespace: namespace, Name: name}
-	r.recorder.Eventf(regarding, r.node, corev1.EventTypeWarning, reason, action, "%s", text)
+	r.recorder.Eventf(regarding, r.node, corev1.EventTypeWarning, reason, action, "%s", limited(text))
 }
 
 // NodeNow warns of the node before the process ends: it waits until that is written, at
 // most some seconds.
-func (r *Recorder) NodeNow(reason, text string) {
+func (r *Recorder) NodeNow(reason, text string) error {
 	if r == nil {
-		return
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
 	now := metav1.NowMicro()
-	// The log has it, too, if this fails.
-	_, _ = r.client.EventsV1().Events(metav1.NamespaceDefault).Create(ctx, &eventsv1.Event{
-		ObjectMeta:          metav1.ObjectMeta{GenerateName: r.node.Name + ".", Namespace: metav1.NamespaceDefault},
+	_, err := r.client.EventsV1().Events(metav1.NamespaceDefault).Create(ctx, &eventsv1.Event{
+		ObjectMeta:          metav1.ObjectMeta{GenerateName: r.node.Name + "-", Namespace: metav1.NamespaceDefault},
 		EventTime:           now,
 		ReportingController: component, ReportingInstance: component + "-" + r.node.Name,
-		Action: action, Reason: reason, Type: corev1.EventTypeWarning, Regarding: *r.node, Note: text[:min(len(text), maxNote)],
+		Action: action, Reason: reason, Type: corev1.EventTypeWarning, Regarding: *r.node, Note: limited(text),
 	}, metav1.CreateOptions{})
+	return err
 }
 
 const (
 	action  = "Proxy"
-	maxNote = 1024 // of events.k8s.io/v1
+	maxNote = 1024 // bytes; the API server refuses longer ones
 )
+
+// limited is as much of a text as a note may hold.
+func limited(text string) string {
+	if len(text) <= maxNote {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxNote-len("…")], "") + "…"
+}
 
 // Close lets go of the Recorder; what is on its way is written first.
 func (r *Recorder) Close() {

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
@@ -42,14 +41,18 @@ type Config struct {
 	// waits: at most 30 s for addresses, after which the node goes without, and at most
 	// 5 minutes for pod CIDRs, after which Run fails. kube-proxy does the same.
 	NeedNodeIPs, NeedPodCIDRs bool
-	// Pods has all Pods watched, for their names: a lot on a large cluster.
+	// Pods has all Pods watched, for their names: a lot on a large cluster. No update waits
+	// for them, nor for the right to see them.
 	Pods bool
 	// ResyncPeriod is how often the cache is gone through again; 0: every 15 minutes.
 	ResyncPeriod time.Duration
 	// NodeChanged is told of the own Node object, at first and whenever it changes;
 	// nil if nobody wants to know. It must not block.
 	NodeChanged func(*corev1.Node)
-	Logger      *slog.Logger
+	// Waiting is told what the first update waits for, in words that follow "waiting
+	// for"; nil if nobody wants to know.
+	Waiting func(what string)
+	Logger  *slog.Logger
 }
 
 // Source is a [control.Source]. Once it has all objects, an API server that goes away
@@ -69,11 +72,14 @@ func New(config Config) *Source {
 	if config.ResyncPeriod == 0 {
 		config.ResyncPeriod = defaultResyncPeriod
 	}
+	if config.Waiting == nil {
+		config.Waiting = func(string) {}
+	}
 	return &Source{config: config, changed: make(chan struct{}, 1)}
 }
 
 // Run is that of [control.Source]. Nothing is published before all kinds of objects
-// are there.
+// are there, Pods aside.
 func (s *Source) Run(ctx context.Context, publish func(control.Update, error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var factories []informers.SharedInformerFactory
@@ -83,6 +89,7 @@ func (s *Source) Run(ctx context.Context, publish func(control.Update, error)) e
 			f.Shutdown()
 		}
 	}()
+	s.config.Waiting("the API server")
 	var synced []cache.InformerSynced
 	watch := func(labels, fields string, informerOf func(informers.SharedInformerFactory) cache.SharedIndexInformer) error {
 		f := s.factory(labels, fields)
@@ -107,6 +114,7 @@ func (s *Source) Run(ctx context.Context, publish func(control.Update, error)) e
 			return f.Core().V1().Nodes().Informer()
 		})
 	}
+	needed := synced
 	if err == nil && s.config.Pods {
 		err = watch("", "spec.hostNetwork=false", func(f informers.SharedInformerFactory) cache.SharedIndexInformer {
 			return f.Core().V1().Pods().Informer()
@@ -115,12 +123,13 @@ func (s *Source) Run(ctx context.Context, publish func(control.Update, error)) e
 	if err != nil {
 		return fmt.Errorf("watch the API server: %w", err)
 	}
-	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
+	if !cache.WaitForCacheSync(ctx.Done(), needed...) {
 		return nil // stopped
 	}
 	if err := s.waitForNode(ctx); err != nil || ctx.Err() != nil {
 		return err
 	}
+	s.config.Waiting("the first service table")
 	first := s.take()
 	first.All = true
 	publish(first, nil)
@@ -182,7 +191,7 @@ func (s *Source) note(o any, gone bool) {
 	switch o := o.(type) {
 	case *corev1.Service:
 		note(&u.Services, nameOf(o), o, gone)
-	case *discoveryv1.EndpointSlice:
+	case *control.EndpointSlice:
 		note(&u.EndpointSlices, nameOf(o), o, gone)
 	case *corev1.Pod:
 		note(&u.Pods, nameOf(o), o, gone)
@@ -253,6 +262,7 @@ func hasAddress(n *corev1.Node) bool {
 func hasPodCIDR(n *corev1.Node) bool { return n.Spec.PodCIDR != "" || len(n.Spec.PodCIDRs) > 0 }
 
 func (s *Source) waitUntil(ctx context.Context, timeout time.Duration, what string, enough func(*corev1.Node) bool) bool {
+	s.config.Waiting(what + " in the Node object " + s.config.Node)
 	deadline := time.NewTimer(timeout)
 	defer deadline.Stop()
 	report := time.NewTicker(waitingForNodeReport)

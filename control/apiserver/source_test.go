@@ -4,10 +4,9 @@ import (
 	"context"
 	"io"
 	"log/slog"
-	"net/http"
-	"net/http/httptest"
 	"reflect"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,6 +15,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/nfqproxy/nfqproxy/control"
@@ -117,6 +117,8 @@ func TestWaitsForTheNode(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				tt.config.Client, tt.config.Node, tt.config.Logger = fake.NewClientset(), "worker", quiet
+				var waiting atomic.Value
+				tt.config.Waiting = func(what string) { waiting.Store(what) }
 				s := New(tt.config)
 				ctx, cancel := context.WithCancel(t.Context())
 				began := time.Now()
@@ -133,6 +135,14 @@ func TestWaitsForTheNode(t *testing.T) {
 					time.Sleep(tt.after)
 					if _, err := s.config.Client.CoreV1().Nodes().Create(ctx, tt.appears, metav1.CreateOptions{}); err != nil {
 						t.Fatal(err)
+					}
+				}
+				// A moment before the end of the wait it says for what.
+				if tt.published > 0 && tt.appears == nil {
+					time.Sleep(tt.published - time.Millisecond)
+					synctest.Wait()
+					if want := "addresses in the Node object worker"; waiting.Load() != want {
+						t.Errorf("says it waits for %q, want %q", waiting.Load(), want)
 					}
 				}
 				time.Sleep(6 * time.Minute)
@@ -173,59 +183,32 @@ func TestTrim(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := &discoveryv1.EndpointSlice{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "default", Name: "web-x", ResourceVersion: "7", UID: "u",
-			Labels:      map[string]string{discoveryv1.LabelServiceName: "web"},
-			Annotations: map[string]string{corev1.EndpointsLastChangeTriggerTime: "2024-04-17T12:00:00Z"},
-		},
-		AddressType: discoveryv1.AddressTypeIPv4,
-		Ports:       []discoveryv1.EndpointPort{{Name: new("p"), Port: new(int32(80))}},
-		Endpoints: []discoveryv1.Endpoint{{
-			Addresses: []string{"10.0.0.1"}, Conditions: discoveryv1.EndpointConditions{Ready: new(true), Terminating: new(false)}, NodeName: &name,
-			TargetRef: &corev1.ObjectReference{Kind: "Pod", Namespace: "default", Name: "web-0"},
-			Hints:     &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: "a"}}},
-		}},
-	}
+	want := control.NewEndpointSlice(full)
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	if a, b := nodeNames.get("n"), nodeNames.get("n"); a != b {
-		t.Error("a name is held twice")
+	// client-go trims what comes by way of a list once more.
+	if again, err := trim(got); err != nil || again != got {
+		t.Errorf("trimmed again: %+v, %v", again, err)
+	}
+	if meta := (metav1.ObjectMeta{Namespace: "default", Name: "web-x", ResourceVersion: "7"}); !reflect.DeepEqual(want.ObjectMeta, meta) {
+		t.Errorf("metadata %+v, want %+v", want.ObjectMeta, meta)
 	}
 }
 
-// Whether the API server answers is said once each time it changes.
-func TestReachable(t *testing.T) {
-	status := http.StatusOK
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
-	defer server.Close()
-	var log strings.Builder
-	r := &reachable{next: http.DefaultTransport, log: slog.New(slog.NewTextHandler(&log, nil)), server: "s"}
-	ask := func(url string) {
-		request, _ := http.NewRequest(http.MethodGet, url, nil)
-		if response, err := r.RoundTrip(request); err == nil {
-			response.Body.Close()
-		}
+func TestTrimService(t *testing.T) {
+	full := service("web", "7")
+	full.Labels = map[string]string{"app": "web"}
+	full.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m"}}
+	full.Spec.Selector = map[string]string{"app": "web"}
+	full.Spec.Ports = []corev1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80, NodePort: 30080, TargetPort: intstr.FromString("web"), AppProtocol: new("http")}}
+	got, err := trim(full)
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, step := range []struct {
-		status int
-		url    string
-		want   string // in the log; empty: nothing
-	}{
-		{http.StatusOK, server.URL, ""},
-		{http.StatusOK, "http://127.0.0.1:1", "does not answer; the last table stays in force"},
-		{http.StatusOK, "http://127.0.0.1:1", ""},
-		{http.StatusOK, server.URL, "answers again"},
-		{http.StatusServiceUnavailable, server.URL, "cannot answer"},
-		{http.StatusOK, server.URL, "answers again"},
-		{http.StatusForbidden, server.URL + "/api/v1/services", "check the ClusterRole\" request=\"GET /api/v1/services\""},
-	} {
-		log.Reset()
-		status = step.status
-		ask(step.url)
-		if got := log.String(); step.want == "" && got != "" || !strings.Contains(got, step.want) || strings.Count(got, "\n") > 1 {
-			t.Errorf("%s, status %d: logged %q, want %q", step.url, step.status, got, step.want)
-		}
+	want := service("web", "7")
+	want.Spec.Ports = []corev1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80, NodePort: 30080}}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
 	}
 }

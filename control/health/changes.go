@@ -1,6 +1,7 @@
 package health
 
 import (
+	"maps"
 	"net/netip"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -13,11 +14,20 @@ import (
 func Changes(t, since *decision.Table) map[types.NamespacedName]*Service {
 	changes := make(map[types.NamespacedName]*Service)
 	t.ChangedServices(since, func(name decision.ServiceName, before, after []*decision.ServicePort) {
-		if service := serviceOf(after); service != nil || serviceOf(before) != nil {
+		// Among the Services there may be some that are the same as before.
+		if old, service := serviceOf(before), serviceOf(after); !old.equal(service) {
 			changes[types.NamespacedName(name)] = service
 		}
 	})
 	return changes
+}
+
+// equal tells whether load balancers are told the same.
+func (s *Service) equal(other *Service) bool {
+	if s == nil || other == nil {
+		return s == other
+	}
+	return s.Port == other.Port && maps.Equal(s.LocalEndpoints, other.LocalEndpoints)
 }
 
 // serviceOf sums up the service ports of a Service; nil: load balancers may not ask

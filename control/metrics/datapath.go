@@ -30,11 +30,12 @@ var (
 	descFailures     = desc("conntrack_failures_total", "Connection entries that could not be made.", "reason")
 	descQueuePackets = desc("queue_packets_total", "Packets received from the queue.", "queue")
 	descQueueWaiting = desc("queue_waiting_packets", "Packets in the kernel that have no verdict yet.", "queue")
-	descQueueDropped = desc("queue_dropped_packets_total", "Packets that did not fit into the queue (queue_full) or into its socket's buffer (user_dropped) and were dropped. A queue that fails open lets them pass undecided, which the kernel does not count: see nfqproxy_queue_waiting_packets.", "queue", "reason")
+	descUndecided    = desc("undecided_packets_total", "Packets that found no room in the queues, or their sockets' buffers, and passed undecided.")
+	descQueueOverrun = desc("queue_overrun_packets_total", "Of those: packets that did not fit into the buffer of this queue's socket.", "queue")
 	descQueueRefused = desc("queue_refused_verdicts_total", "Verdicts for packets that the kernel had flushed.", "queue")
 	descLostRecords  = desc("flow_records_lost_total", "Flow records that a slow reader missed.")
 	descReinstalled  = desc("rules_reinstalled_total", "Times that somebody had removed the kernel rules and they were installed again.")
-	datapathDescs    = []*prometheus.Desc{descFlows, descUndecodable, descDecision, descEstablish, descVerdict, descEntries, descFailures, descQueuePackets, descQueueWaiting, descQueueDropped, descQueueRefused, descLostRecords, descReinstalled}
+	datapathDescs    = []*prometheus.Desc{descFlows, descUndecodable, descDecision, descEstablish, descVerdict, descEntries, descFailures, descQueuePackets, descQueueWaiting, descUndecided, descQueueOverrun, descQueueRefused, descLostRecords, descReinstalled}
 )
 
 // alwaysThere are the flows whose counters exist from the start: a rate misses a first flow
@@ -95,10 +96,10 @@ func (c datapathCollector) Collect(to chan<- prometheus.Metric) {
 		number := strconv.Itoa(int(q.Number))
 		counter(descQueuePackets, q.Packets, number)
 		to <- prometheus.MustNewConstMetric(descQueueWaiting, prometheus.GaugeValue, float64(q.Waiting), number)
-		counter(descQueueDropped, q.Full, number, "queue_full")
-		counter(descQueueDropped, q.UserDropped, number, "user_dropped")
+		counter(descQueueOverrun, q.Overrun, number)
 		counter(descQueueRefused, q.Refused, number)
 	}
+	counter(descUndecided, s.Undecided)
 	counter(descLostRecords, s.LostRecords)
 	counter(descReinstalled, s.Reinstalled)
 }

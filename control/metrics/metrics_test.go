@@ -50,10 +50,10 @@ func exampleTable() *decision.Table {
 
 func exampleStats() datapath.Stats {
 	s := datapath.Stats{
-		Undecodable: 3, Created: 4, Kept: 5, Replaced: 6, Failed: 12, NoRoute: 7, TableFull: 2, LostRecords: 8, Reinstalled: 1,
+		Undecodable: 3, Created: 4, Kept: 5, Replaced: 6, Failed: 12, NoRoute: 7, TableFull: 2, LostRecords: 8, Undecided: 99, Reinstalled: 1,
 		Queues: []datapath.QueueStats{
-			{Number: 100, Packets: 11, Waiting: 12, Full: 13, UserDropped: 14, Refused: 15},
-			{Number: 101, Packets: 21, Waiting: 22, Full: 23, UserDropped: 24, Refused: 25},
+			{Number: 100, Packets: 11, Waiting: 12, Overrun: 13, Refused: 15},
+			{Number: 101, Packets: 21, Waiting: 22, Overrun: 23, Refused: 25},
 		},
 		DecisionTime:  datapath.Histogram{Sum: 5 * time.Second},
 		EstablishTime: datapath.Histogram{Sum: 6 * time.Second},

@@ -55,8 +55,8 @@ func (c Conntrack) Max(cores int) int {
 // more meant it. And unlike kube-proxy's caller, ours should take an error for a warning: a
 // container that is not privileged cannot write there.
 //
-// Call it before datapath.Open, which looks at the UDP timeouts, and after
-// datapath.Preflight, which has connection tracking loaded.
+// Call it from datapath.Config.Prepare: connection tracking is loaded then, and nobody has
+// looked at the UDP timeouts yet.
 func (c Conntrack) Apply(files Files, cores int) (changes []string, err error) {
 	a := applier{files: files}
 	if most := c.Max(cores); most > 0 && a.set(maxFile, most, true) {
@@ -97,7 +97,7 @@ func (a *applier) set(path string, value int, raise bool) bool {
 	case errors.Is(err, fs.ErrNotExist):
 		err = fmt.Errorf("%s: want %d, but there is no %s: the module nf_conntrack is not loaded, or this kernel has no such setting", name, value, path)
 	case err != nil:
-		err = fmt.Errorf("%s: %w", name, err)
+		err = fmt.Errorf("%s: want %d, but it cannot be read: %w; see to it on the node: %s", name, value, err, path)
 	case old == value, raise && old > value:
 		return true
 	default:

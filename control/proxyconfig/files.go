@@ -53,7 +53,7 @@ const routeLocalnet = "/proc/sys/net/ipv4/conf/all/route_localnet"
 
 // EnsureRouteLocalnet sets the sysctl that node ports on 127.0.0.1 need
 // (Config.Node.LocalhostNodePorts), as kube-proxy does in mode iptables. Without it the
-// kernel takes the replies for martians. Call it before datapath.Open.
+// kernel takes the replies for martians. Call it before the rules are there (datapath.Config.Prepare).
 func EnsureRouteLocalnet(files Files) error {
 	if now, err := files.Read(routeLocalnet); err == nil && now == 1 {
 		return nil

@@ -31,6 +31,7 @@ func TestKubeadm(t *testing.T) {
 
 	want.Node.ClusterCIDRs = prefixes("10.244.0.0/16", "fd00:10:244::/56")
 	want.Conntrack = Conntrack{Min: 128 * 1024}
+	want.MinSyncPeriod = time.Second
 	loads(t, "testdata/kind.conf", want)
 }
 
@@ -166,7 +167,7 @@ nftables: {masqueradeAll: true, masqueradeBit: 2, syncPeriod: 12s, minSyncPeriod
 ipvs: {syncPeriod: 13s}
 `
 	for mode, change := range map[string]func(*Config){
-		"iptables": func(c *Config) { c.Node.MasqueradeMark, c.SyncPeriod = 2, 11*time.Second },
+		"iptables": func(c *Config) { c.Node.MasqueradeMark, c.SyncPeriod, c.MinSyncPeriod = 2, 11*time.Second, time.Second },
 		"nftables": func(c *Config) {
 			c.Node.MasqueradeMark, c.Node.MasqueradeAll, c.SyncPeriod, c.MinSyncPeriod = 4, true, 12*time.Second, 2*time.Second
 			c.Node.LocalhostNodePorts, c.Node.PrimaryNodePorts = false, true

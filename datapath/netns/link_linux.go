@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -86,7 +87,28 @@ func (n *Namespace) AddAddress(name string, p netip.Prefix) error {
 	if err := n.links.AddrAdd(l, a); err != nil {
 		return fmt.Errorf("address %s on %s in %s: %w", p, name, n.name, err)
 	}
+	if p.Addr().Is6() {
+		return n.awaitLocal(p.Addr(), name)
+	}
 	return nil
+}
+
+// awaitLocal waits until packets to an IPv6 address are delivered here. Even without
+// duplicate address detection the kernel leaves that to a work queue (addrconf.c,
+// addrconf_dad_work), which takes its time when the machine is busy.
+func (n *Namespace) awaitLocal(a netip.Addr, name string) error {
+	local := &netlink.Route{Table: unix.RT_TABLE_LOCAL, Dst: ipNet(netip.PrefixFrom(a, a.BitLen()))}
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(200 * time.Microsecond) {
+		routes, err := n.links.RouteListFiltered(netlink.FAMILY_V6, local, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_DST)
+		switch {
+		case err != nil:
+			return fmt.Errorf("address %s on %s in %s: read routes: %w", a, name, n.name, err)
+		case len(routes) > 0:
+			return nil
+		case time.Now().After(deadline):
+			return fmt.Errorf("address %s on %s in %s: the kernel does not put it into force", a, name, n.name)
+		}
+	}
 }
 
 // Route is a way to a destination.

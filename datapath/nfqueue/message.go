@@ -17,6 +17,7 @@ const (
 	nlaTypeMask = 0x3fff
 	nlmsgError  = 2      // NLMSG_ERROR
 	flagRequest = 1      // NLM_F_REQUEST
+	flagAck     = 4      // NLM_F_ACK
 	subsysQueue = 3 << 8 // NFNL_SUBSYS_QUEUE
 	msgPacket   = subsysQueue + 0
 	msgVerdict  = subsysQueue + 1
@@ -61,18 +62,26 @@ type Verdict struct {
 
 var errShort = errors.New("nfqueue: message from the kernel is cut short")
 
-// parse reads one netlink datagram: a packet, or the refusal of a verdict.
-func parse(b []byte) (p Packet, refusal syscall.Errno, err error) {
+// answer is what the kernel says of a message it was sent.
+type answer struct {
+	errno syscall.Errno // 0: it is done as asked
+}
+
+// Error makes an answer a possible outcome of parse.
+func (a answer) Error() string { return "nfqueue: the kernel answers: " + a.errno.Error() }
+
+// parse reads one netlink datagram: a packet. The error is an answer if it is one.
+func parse(b []byte) (p Packet, err error) {
 	if len(b) < nlmsgHdrLen+nfgenmsgLen {
-		return p, 0, errShort
+		return p, errShort
 	}
 	n := int(binary.NativeEndian.Uint32(b))
 	switch binary.NativeEndian.Uint16(b[4:]) {
 	case nlmsgError:
-		return p, syscall.Errno(-int32(binary.NativeEndian.Uint32(b[nlmsgHdrLen:]))), nil
+		return p, answer{syscall.Errno(-int32(binary.NativeEndian.Uint32(b[nlmsgHdrLen:])))}
 	case msgPacket:
 	default:
-		return p, 0, errors.New("nfqueue: unexpected type of message from the kernel")
+		return p, errors.New("nfqueue: unexpected type of message from the kernel")
 	}
 	if n > len(b) {
 		n = len(b) // the rest of a payload did not fit into the buffer
@@ -81,7 +90,7 @@ func parse(b []byte) (p Packet, refusal syscall.Errno, err error) {
 	for b = b[nlmsgHdrLen+nfgenmsgLen : max(n, nlmsgHdrLen+nfgenmsgLen)]; len(b) >= nlaHdrLen; {
 		l := int(binary.NativeEndian.Uint16(b))
 		if l < nlaHdrLen {
-			return p, 0, errShort
+			return p, errShort
 		}
 		typ := binary.NativeEndian.Uint16(b[2:]) & nlaTypeMask
 		v := b[nlaHdrLen:max(min(l, len(b)), nlaHdrLen)]
@@ -98,9 +107,18 @@ func parse(b []byte) (p Packet, refusal syscall.Errno, err error) {
 		b = b[min((l+3)&^3, len(b)):]
 	}
 	if !hasID {
-		return p, 0, errShort
+		return p, errShort
 	}
-	return p, 0, nil
+	return p, nil
+}
+
+// appendProbe writes a message that changes nothing and to which the kernel answers: a
+// verdict for packet 0. There is none, for the kernel counts packets from 1.
+func appendProbe(b []byte, queue uint16) []byte {
+	n := len(b)
+	b = appendVerdict(b, queue, Verdict{})
+	binary.NativeEndian.PutUint16(b[n+6:], flagRequest|flagAck)
+	return b
 }
 
 // appendVerdict writes NFQNL_MSG_VERDICT without NLM_F_ACK.

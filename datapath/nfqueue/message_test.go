@@ -44,16 +44,16 @@ func packetMessage(t testing.TB) []byte {
 func TestParsePacket(t *testing.T) {
 	skipBigEndian(t)
 	b := packetMessage(t)
-	p, refusal, err := parse(b)
-	if err != nil || refusal != 0 {
-		t.Fatal(refusal, err)
+	p, err := parse(b)
+	if err != nil {
+		t.Fatal(err)
 	}
 	if p.ID != 7 || p.Hook != Output || p.Mark != 0x4010 || len(p.Payload) != 31 || !bytes.HasSuffix(p.Payload, []byte("abc")) {
 		t.Errorf("parsed %+v", p)
 	}
 	// Cut anywhere, it must not panic, and never make up an id.
 	for n := range b {
-		if p, _, err := parse(b[:n]); err == nil && p.ID != 7 {
+		if p, err := parse(b[:n]); err == nil && p.ID != 7 {
 			t.Errorf("cut at %d: id %d", n, p.ID)
 		}
 	}
@@ -61,9 +61,9 @@ func TestParsePacket(t *testing.T) {
 
 func TestParseRefusal(t *testing.T) {
 	skipBigEndian(t)
-	_, refusal, err := parse(fromHex(t, "24000000 0200 0000 00000000 00000000", "feffffff", "2c000000 0103 0100 07000000 00000000"))
-	if err != nil || refusal != syscall.ENOENT {
-		t.Errorf("refusal %v, error %v; want ENOENT", refusal, err)
+	_, err := parse(fromHex(t, "24000000 0200 0000 00000000 00000000", "feffffff", "2c000000 0103 0100 07000000 00000000"))
+	if err != (answer{syscall.ENOENT}) {
+		t.Errorf("error %v; want the answer ENOENT", err)
 	}
 }
 
@@ -88,7 +88,7 @@ func TestVerdictMessage(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add(packetMessage(f))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if p, _, err := parse(b); err == nil && len(p.Payload) > len(b) {
+		if p, err := parse(b); err == nil && len(p.Payload) > len(b) {
 			t.Errorf("payload of %d bytes in %d", len(p.Payload), len(b))
 		}
 	})
@@ -114,7 +114,7 @@ func BenchmarkParse(b *testing.B) {
 	m := packetMessage(b)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, _, err := parse(m); err != nil {
+		if _, err := parse(m); err != nil {
 			b.Fatal(err)
 		}
 	}

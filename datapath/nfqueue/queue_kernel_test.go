@@ -21,6 +21,7 @@ func TestMain(m *testing.M) { netns.Main(m) }
 type host struct {
 	*netns.Namespace
 	queue *nfqueue.Queue
+	rules *ruleset.Ruleset
 }
 
 func newHost(t *testing.T) *host {
@@ -43,7 +44,7 @@ func newHost(t *testing.T) *host {
 		if h.queue, err = nfqueue.Open(100, nfqueue.Config{MaxLen: 128, CopyRange: 64, ReadBuffer: 1 << 20}); err != nil {
 			return err
 		}
-		_, err = ruleset.Install(ruleset.Spec{
+		h.rules, err = ruleset.Install(ruleset.Spec{
 			FirstQueue: 100, Queues: 1, RejectMark: 0x8000, MasqueradeMark: 0x4000, ConnMark: 0x2000,
 			SeenTimeout: 20 * time.Second, SeenSize: 1024, Native: native,
 		})
@@ -197,5 +198,43 @@ func TestCloseEndsReceive(t *testing.T) {
 		return err
 	}); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestFullQueueLetsPass: what does not fit passes undecided. The rules count it, the
+// queue does not.
+func TestFullQueueLetsPass(t *testing.T) {
+	h := newHost(t)
+	_, to := h.udp(t)
+	const n, room = 200, 128
+	for range n { // each a flow of its own: one that passed is not queued again
+		if err := h.Do(func() error {
+			from, err := net.Dial("udp", to.LocalAddr().String())
+			if err != nil {
+				return err
+			}
+			_, err = from.Write([]byte("x"))
+			return errors.Join(err, from.Close())
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := make([]byte, 16)
+	_ = to.SetReadDeadline(time.Now().Add(5 * time.Second))
+	for i := range n - room {
+		if _, err := to.Read(b); err != nil {
+			t.Fatalf("after %d datagrams: %v", i, err)
+		}
+	}
+	queued, err := h.rules.Queued()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := h.queue.Counters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if queued != n || c.Sequence != room || c.Waiting != room {
+		t.Errorf("%d packets sent to the queue, %d entered, %d wait; want %d, %d, %d", queued, c.Sequence, c.Waiting, n, room, room)
 	}
 }

@@ -129,6 +129,25 @@ func (r *Ruleset) Reinstall() error {
 	return err
 }
 
+// Queued counts the packets that were sent to the queues since the ruleset was
+// installed last, those included that found no room and passed undecided: the kernel does
+// not count these anywhere else (nfnetlink_queue.c, __nfqnl_enqueue_packet).
+func (r *Ruleset) Queued() (uint64, error) {
+	rules, err := r.conn.GetRules(r.table, &nftables.Chain{Name: "new_flows"})
+	if err != nil {
+		return 0, fmt.Errorf("read the counters of nftables table inet %s: %w", TableName, err)
+	}
+	var n uint64
+	for _, rl := range rules {
+		for _, e := range rl.Exprs {
+			if c, ok := e.(*expr.Counter); ok {
+				n += c.Packets
+			}
+		}
+	}
+	return n, nil
+}
+
 // Lost gives a channel that is closed when somebody else removed the table, or may
 // have.
 func (r *Ruleset) Lost() <-chan struct{} { return r.watch.lost }

@@ -218,20 +218,21 @@ func (spec *Spec) localnet() []rule {
 }
 
 // newFlows sends the first packet of each flow to the queues. Established TCP,
-// nearly all packets of a busy node, is through after the first rule.
+// nearly all packets of a busy node, is through after the first rule. The counters tell
+// of packets that the queues had no room for: see [Ruleset.Queued].
 func (spec *Spec) newFlows(s *sets) []rule {
 	q := queue(spec.FirstQueue, spec.Queues, spec.Native)
 	return []rule{
 		{l4proto(tcp), tcpSyn(false), accept()},
-		{l4proto(tcp), q},
+		{l4proto(tcp), counter(), q},
 		{ipv4.is(), l4proto(udp), ipv4.flowKey().in(s.seen4), ipv4.flowKey().refreshed(s.seen4), accept()},
 		{ipv6.is(), l4proto(udp), ipv6.flowKey().in(s.seen6), ipv6.flowKey().refreshed(s.seen6), accept()},
 		// Multicast and broadcast have no services, and conntrack no lasting entry.
 		{ipv4.is(), ipv4.daddrIn("224.0.0.0/4", []byte{0xf0}, []byte{0xe0}), accept()},
 		{ipv4.is(), ipv4.daddrIn("255.255.255.255", []byte{255, 255, 255, 255}, []byte{255, 255, 255, 255}), accept()},
 		{ipv6.is(), ipv6.daddrIn("ff00::/8", []byte{0xff}, []byte{0xff}), accept()},
-		{l4proto(udp), q},
-		{l4proto(sctp), sctpInit(), q},
+		{l4proto(udp), counter(), q},
+		{l4proto(sctp), sctpInit(), counter(), q},
 	}
 }
 

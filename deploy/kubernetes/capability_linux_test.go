@@ -2,11 +2,15 @@ package kubernetes
 
 import (
 	"bytes"
+	"context"
+	"io"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 
@@ -28,8 +32,8 @@ ports: [{port: 8080, protocol: TCP}]
 endpoints: [{addresses: [10.244.0.2]}]
 `
 
-// TestCapabilities: the daemon starts with the capabilities of the manifest and no other,
-// and with fewer it does not.
+// TestCapabilities: the static program serves connections with the capabilities of the
+// manifest and no other, removes its rules, and with fewer does not start.
 func TestCapabilities(t *testing.T) {
 	netns.Require(t)
 	netns.RequireTool(t, "setpriv")
@@ -45,14 +49,10 @@ func TestCapabilities(t *testing.T) {
 	}
 	added := read[appsv1.DaemonSet](t, "base/daemonset.yaml").Spec.Template.Spec.Containers[0].SecurityContext.Capabilities.Add
 	start := func(capabilities []string) string {
-		ns, err := netns.New("node")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer ns.Close()
+		ns := newNode(t)
 		set := strings.Join(append([]string{"-all"}, capabilities...), ",")
 		cmd := exec.Command("setpriv", "--bounding-set="+set, "--inh-caps="+set, "--no-new-privs",
-			binary, "run", "--objects", file, "--hostname-override", "node", "--queues", "1", "--ready-fd", "3")
+			binary, "run", "--keep-rules-on-exit", "--takeover", "--objects", file, "--hostname-override", "node", "--queues", "1", "--ready-fd", "3")
 		ready, theirs, err := os.Pipe()
 		if err != nil {
 			t.Fatal(err)
@@ -67,8 +67,22 @@ func TestCapabilities(t *testing.T) {
 		}
 		said := make([]byte, len("ready\n"))
 		n, _ := ready.Read(said) // 0 if the daemon ends before
+		if n > 0 {
+			ask(t, ns)
+		}
 		_ = cmd.Process.Signal(os.Interrupt)
 		_ = cmd.Wait()
+		if n > 0 {
+			cleanup := exec.Command("setpriv", "--bounding-set="+set, "--inh-caps="+set, "--no-new-privs", binary, "cleanup")
+			var out bytes.Buffer
+			cleanup.Stdout, cleanup.Stderr = &out, &out
+			if err := ns.Start(cleanup); err != nil {
+				t.Fatal(err)
+			}
+			if err := cleanup.Wait(); err != nil || out.String() != "removed nftables table inet nfqproxy\n" {
+				t.Errorf("cleanup: %v: %s", err, &out)
+			}
+		}
 		return string(said[:n]) + log.String()
 	}
 	var names []string
@@ -83,5 +97,62 @@ func TestCapabilities(t *testing.T) {
 		if got := start(without); strings.HasPrefix(got, "ready\n") || !strings.Contains(got, string(c)) {
 			t.Errorf("without %s: %s", c, got)
 		}
+	}
+}
+
+// newNode makes a node with a pod beside it, which is the endpoint of objects.
+func newNode(t *testing.T) *netns.Namespace {
+	node, err := netns.New("node")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = node.Close() })
+	pod, err := netns.New("pod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = pod.Close() })
+	l, err := pod.Listen(t.Context(), netip.MustParseAddrPort("0.0.0.0:8080"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.WriteString(c, "the endpoint")
+			_ = c.Close()
+		}
+	}()
+	for _, err := range []error{
+		node.AddVeth("pod", pod, "eth0"),
+		node.AddAddress("pod", netip.MustParsePrefix("10.244.0.1/24")),
+		pod.AddAddress("eth0", netip.MustParsePrefix("10.244.0.2/24")),
+		// A way for service addresses, whoever is there.
+		node.AddRoute(netns.Route{Destination: netip.MustParsePrefix("0.0.0.0/0"), Via: netip.MustParseAddr("10.244.0.2"), Link: "pod"}),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return node
+}
+
+// ask connects to the service.
+func ask(t *testing.T, node *netns.Namespace) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	c, err := node.Dial(ctx, "tcp", netip.AddrPort{}, netip.MustParseAddrPort("10.96.0.1:80"))
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer c.Close()
+	if text, err := io.ReadAll(c); err != nil || string(text) != "the endpoint" {
+		t.Errorf("the service says %q, %v", text, err)
 	}
 }

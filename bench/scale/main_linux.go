@@ -1,0 +1,183 @@
+// Command scale measures how nfqproxy bears a large cluster: the time from its start
+// until it serves, its memory and CPU time, and the time from a change at the API server
+// to the first flow that obeys it. Everything runs in network namespaces of this
+// process; "make bench-scale" runs it.
+//
+// The API server and etcd are real, on the same machine; nodes and pods are objects only.
+// Each Service has one EndpointSlice. The latency of a change is honest in that it ends
+// with a packet: while the slice changes, connections from fresh ports are tried at the
+// Service all the time, and the flow log tells which was the first to be given one of the
+// new endpoints, and when its packet was let go.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nfqproxy/nfqproxy/datapath/netns"
+)
+
+// options are the flags.
+type options struct {
+	proxy     string
+	services  counts
+	endpoints int
+	starts    int
+	idle      time.Duration
+	changes   int
+	bursts    int
+	burst     int
+	interval  time.Duration
+	csv       string
+	profile   string
+}
+
+// counts is a list of numbers, with commas between them.
+type counts []int
+
+func (c *counts) String() string {
+	return strings.Trim(strings.ReplaceAll(fmt.Sprint([]int(*c)), " ", ","), "[]")
+}
+
+func (c *counts) Set(text string) error {
+	*c = nil
+	for _, s := range strings.Split(text, ",") {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 1 {
+			return fmt.Errorf("%q: want numbers of Services, with commas between them", text)
+		}
+		*c = append(*c, n)
+	}
+	return nil
+}
+
+func main() {
+	o := options{services: counts{10, 10_000}}
+	flag.StringVar(&o.proxy, "proxy", "bin/nfqproxy", "the program to measure")
+	flag.Var(&o.services, "services", "how many Services, for one run after the other")
+	flag.IntVar(&o.endpoints, "endpoints", 10, "how many endpoints each Service has")
+	flag.IntVar(&o.starts, "starts", 5, "how often to start the proxy; medians are given")
+	flag.DurationVar(&o.idle, "idle", time.Minute, "how long to wait before memory is looked at for the second time")
+	flag.IntVar(&o.changes, "changes", 60, "how many slices to change, one after the other")
+	flag.IntVar(&o.bursts, "bursts", 3, "how often to change many slices at once")
+	flag.IntVar(&o.burst, "burst", 1000, "how many at once, and at most all")
+	flag.DurationVar(&o.interval, "interval", 500*time.Microsecond, "between two connections that are tried, which is the resolution of latencies")
+	flag.StringVar(&o.csv, "csv", "", "also write the results to this file, as CSV")
+	flag.StringVar(&o.profile, "profile", "", "write profiles of the proxy to this directory; figures are not comparable then")
+	flag.Parse()
+	code, err := netns.Isolation{Main: func([]*os.File) int {
+		ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
+		defer stop()
+		if err := o.run(ctx); err != nil {
+			fmt.Fprintln(os.Stderr, "scale:", err)
+			return 1
+		}
+		return 0
+	}}.Run()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "scale:", err)
+	}
+	os.Exit(code)
+}
+
+// run measures at each size and reports.
+func (o *options) run(ctx context.Context) error {
+	var results []*result
+	for _, n := range o.services {
+		r, err := o.measure(ctx, n)
+		if err != nil {
+			return fmt.Errorf("%d Services: %w", n, err)
+		}
+		results = append(results, r)
+	}
+	if err := writeTable(os.Stdout, results); err != nil {
+		return err
+	}
+	if o.csv == "" {
+		return nil
+	}
+	f, err := os.Create(o.csv)
+	if err != nil {
+		return err
+	}
+	if err := writeCSV(f, results); err != nil {
+		_ = f.Close()
+		return err
+	}
+	return f.Close()
+}
+
+// measure does all measurements with so many Services.
+func (o *options) measure(ctx context.Context, n int) (*result, error) {
+	say("starting a control plane")
+	w, err := newWorld(ctx, o.endpoints)
+	if err != nil {
+		return nil, err
+	}
+	defer w.close()
+	began := time.Now()
+	if err := w.load(ctx, n); err != nil {
+		return nil, err
+	}
+	say("made %d Services with %d endpoints each in %.1f s", n, o.endpoints, time.Since(began).Seconds())
+	r := &result{services: n, endpoints: o.endpoints}
+	for i := range o.starts {
+		d, err := w.start(ctx, o)
+		if err != nil {
+			return nil, err
+		}
+		r.add(d.atReady)
+		say("start %d: ready after %.2f s, CPU %.2f s, RSS %.1f MiB, at most %.1f MiB", i+1, d.atReady.after.Seconds(), d.atReady.cpu.Seconds(), mib(d.atReady.rss), mib(d.atReady.peak))
+		if i == o.starts-1 {
+			err = o.measureLast(ctx, w, d, r)
+		}
+		if err := d.stop(err); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// measureLast goes on with the last of the started proxies.
+func (o *options) measureLast(ctx context.Context, w *world, d *daemon, r *result) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(o.idle):
+	}
+	var err error
+	if r.idle, err = d.usage(); err != nil {
+		return err
+	}
+	say("after %s: RSS %.1f MiB", o.idle, mib(r.idle.rss))
+	p := &probe{world: w, daemon: d, interval: o.interval}
+	for range o.changes {
+		c, err := p.change(ctx)
+		if err != nil {
+			return err
+		}
+		r.changes = append(r.changes, c)
+	}
+	for range o.bursts {
+		b, err := p.burst(ctx, min(o.burst, r.services))
+		if err != nil {
+			return err
+		}
+		say("burst of %d: API %.2f s, obeyed %.1f ms after the last answer, %d tables", b.slices, b.api.Seconds(), ms(b.obeyed), b.tables)
+		r.bursts = append(r.bursts, b)
+	}
+	if r.end, err = d.usage(); err != nil {
+		return err
+	}
+	return d.writeHeap(o.profile, "end")
+}
+
+func say(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }

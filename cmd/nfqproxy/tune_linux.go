@@ -1,0 +1,52 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"strconv"
+
+	"github.com/nfqproxy/nfqproxy/control/proxyconfig"
+)
+
+// hostSysctls is where the host's /proc/sys/net is mounted for a container that is not
+// privileged (see deploy/kubernetes).
+const hostSysctls = "/host"
+
+// tune sets the kernel's connection tracking as configured, what node ports on loopback
+// addresses need, and how willingly the kernel ends this process. It is called when
+// nothing else can go wrong that the configuration is to blame for.
+func (p *proxy) tune() error {
+	p.tuneOOM()
+	files := proxyconfig.KernelFiles{Host: hostSysctls}
+	changes, err := p.cfg.Conntrack.Apply(files, proxyconfig.Cores())
+	for _, c := range changes {
+		p.log.Info("set " + c)
+	}
+	if err != nil {
+		p.log.Warn("connection tracking is not set up as configured", "error", err)
+	}
+	if p.cfg.Node.LocalhostNodePorts {
+		return proxyconfig.EnsureRouteLocalnet(files)
+	}
+	return nil
+}
+
+// tuneOOM sets oom_score_adj. To lower it takes CAP_SYS_RESOURCE, which a container had
+// better not have: there the kubelet has lowered it already for a pod that is critical.
+func (p *proxy) tuneOOM() {
+	const file = "/proc/self/oom_score_adj"
+	if p.oomScore == nil {
+		return
+	}
+	err := os.WriteFile(file, []byte(strconv.Itoa(*p.oomScore)), 0)
+	if err == nil {
+		return
+	}
+	text, _ := os.ReadFile(file)
+	is, unreadable := strconv.Atoi(string(bytes.TrimSpace(text)))
+	if unreadable == nil && is < 0 {
+		p.log.Debug("oom_score_adj stays what it is", "is", is, "wanted", *p.oomScore, "error", err)
+		return
+	}
+	p.log.Warn("cannot set oom_score_adj: the kernel may end this process when memory runs out", "is", is, "wanted", *p.oomScore, "error", err)
+}

@@ -1,0 +1,216 @@
+package conntrack
+
+import (
+	"fmt"
+	"slices"
+	"syscall"
+)
+
+// claim is what becomes of one entry whose tuple is taken.
+type claim struct {
+	entry    *Entry
+	result   *Result
+	existing State
+	err      error // of the look-up
+	later    bool  // to be looked up again, when the other claims of the batch are settled
+	deleted  syscall.Errno
+	created  syscall.Errno
+	outcome  Outcome // if it can be created now; Failed: it is not to be
+}
+
+// step is one message about a claim.
+type step struct {
+	claim int32
+	verb  verb
+}
+
+// verb is what a step does to the entry of its claim.
+type verb uint8
+
+const (
+	creates verb = iota
+	deletes
+	extends
+)
+
+// endingTimeout is how many seconds a kept entry has to live on its own. One that ended
+// between the look at it and the packet's arrival there would leave the packet
+// untranslated.
+const endingTimeout = 2
+
+// settle handles the creations whose tuples are taken: those at t.taken. As with
+// creations, what takes one system call for one of them takes one for all; with short
+// connections from few clients most tuples are taken, by connections that are over.
+func (t *Table) settle(entries []Entry, results []Result) {
+	for len(t.taken) > 0 {
+		t.claims = t.claims[:0]
+		var locks uint64
+		for _, i := range t.taken {
+			c := claim{entry: &entries[i], result: &results[i], err: syscall.ENODATA}
+			// The second of two packets of one flow finds what the first has made.
+			c.later = slices.ContainsFunc(t.claims, func(d claim) bool { return d.entry.Tuple == c.entry.Tuple && d.entry.Zone == c.entry.Zone })
+			t.claims = append(t.claims, c)
+			locks |= t.locks.bit(c.entry.Tuple)
+		}
+		t.locks.lock(locks)
+		t.lookUpClaims()
+		t.replace()
+		t.locks.unlock(locks)
+		t.taken = keepLater(t.taken, t.claims)
+	}
+}
+
+func keepLater(taken []int, claims []claim) []int {
+	kept := taken[:0]
+	for k, i := range taken {
+		if claims[k].later {
+			kept = append(kept, i)
+		}
+	}
+	return kept
+}
+
+// lookUpClaims finds the connections that have the tuples.
+func (t *Table) lookUpClaims() {
+	t.first = t.seq + 1
+	t.buf = t.buf[:0]
+	for k := range t.claims {
+		t.seq++
+		t.buf = appendGet(t.buf, t.seq, t.claims[k].entry.Tuple, t.claims[k].entry.Zone)
+	}
+	if err := t.transport.exchange(t.buf, (*lookups)(t)); err != nil {
+		for k := range t.claims {
+			t.claims[k].err = err
+		}
+	}
+}
+
+// lookups takes the answers to lookUpClaims.
+type lookups Table
+
+func (t *lookups) receive(seq uint32, typ uint16, body []byte) {
+	k := seq - t.first
+	if k >= uint32(len(t.claims)) {
+		return
+	}
+	switch c := &t.claims[k]; {
+	case typ != nlmsgError:
+		c.existing, c.err = parseState(body)
+	case parseErrno(body) != 0:
+		c.err = parseErrno(body)
+	}
+}
+
+// replace creates the entries whose tuples are free by now or may be taken from the
+// connections that have them, and says what became of all claims.
+func (t *Table) replace() {
+	t.first = t.seq + 1
+	t.buf, t.steps = t.buf[:0], t.steps[:0]
+	add := func(k int, v verb) {
+		t.seq++
+		t.steps = append(t.steps, step{int32(k), v})
+	}
+	for k := range t.claims {
+		c := &t.claims[k]
+		switch {
+		case c.later:
+			continue
+		case IsNotFound(c.err):
+			c.outcome = Created // the old connection has ended in the meantime
+		case c.err != nil:
+			*c.result = Result{Err: &OpError{"get", c.entry.Tuple, c.err}}
+			continue
+		case !supersedes(c.entry, &c.existing):
+			*c.result = Result{Outcome: Kept, Existing: c.existing}
+			if c.existing.Timeout < endingTimeout && c.existing.Original == c.entry.Tuple {
+				add(k, extends)
+				t.buf = appendExtend(t.buf, t.seq, c.entry.Tuple, c.entry.Zone)
+			}
+			continue
+		default:
+			c.outcome = Replaced
+			add(k, deletes)
+			t.buf = appendDelete(t.buf, t.seq, c.existing.Original, c.entry.Zone, c.existing.ID)
+		}
+		add(k, creates)
+		t.buf = appendCreate(t.buf, t.seq, c.entry)
+	}
+	if len(t.steps) == 0 {
+		return
+	}
+	err := t.transport.exchange(t.buf, (*replacements)(t))
+	for k := range t.claims {
+		if c := &t.claims[k]; c.outcome != Failed {
+			*c.result = t.outcome(c, err)
+		}
+	}
+}
+
+// replacements takes the answers to replace.
+type replacements Table
+
+func (t *replacements) receive(seq uint32, typ uint16, body []byte) {
+	i := seq - t.first
+	if typ != nlmsgError || i >= uint32(len(t.steps)) {
+		return
+	}
+	c, errno := &t.claims[t.steps[i].claim], parseErrno(body)
+	switch t.steps[i].verb {
+	case creates:
+		c.created = errno
+	case deletes:
+		c.deleted = errno
+	case extends:
+		c.later = errno == syscall.ENOENT // it ended just now: the tuple is free
+	}
+}
+
+// outcome says what became of a claim that was to be created.
+func (t *Table) outcome(c *claim, err error) Result {
+	tuple := c.entry.Tuple
+	switch {
+	case err != nil:
+		return Result{Err: &OpError{"create", tuple, err}}
+	case c.deleted != 0 && c.deleted != syscall.ENOENT:
+		return Result{Err: &OpError{"delete", tuple, c.deleted}}
+	case c.created == 0:
+		return Result{Outcome: c.outcome}
+	case c.created != syscall.EEXIST:
+		return Result{Err: &OpError{"create", tuple, c.created}}
+	}
+	// Either another worker was faster, or it is the reply tuple that is taken: then
+	// there is no entry of this one, and no port left to make another of.
+	if existing, err := t.Lookup(tuple, c.entry.Zone); err == nil {
+		return Result{Outcome: Kept, Existing: existing}
+	}
+	return Result{Err: &OpError{"create", tuple, fmt.Errorf("%w: no source port is free for the way to %s", c.created, c.entry.Destination)}}
+}
+
+// supersedes says whether a new connection may take the place of an existing one
+// that has the same tuple. The first packet of the new one says SYN, INIT, or is a
+// datagram.
+func supersedes(e *Entry, existing *State) bool {
+	if existing.Original != e.Tuple {
+		return false // the packet belongs to the reply direction of that connection
+	}
+	// An endpoint may have the service's own address and port: host network, node port.
+	untranslated := existing.Status&StatusDestinationNAT == 0 && e.Destination.IsValid() && e.Destination != e.Tuple.Destination
+	switch e.Tuple.Protocol {
+	case protoTCP:
+		switch existing.TCP {
+		case TCPTimeWait, TCPClose, TCPLastAck:
+			// The client uses its port again. Left alone, the kernel would drop this
+			// entry and track the new connection untranslated (tcp_conntracks[],
+			// sTW and sCL with a SYN).
+			return true
+		case TCPSynSent:
+			return untranslated // began while nobody decided, and nobody answered
+		}
+		return false
+	case protoSCTP:
+		return existing.SCTP == SCTPClosed || untranslated
+	}
+	// A datagram to a service address is only ever untranslated because nobody
+	// decided it; for UDP there is no connection to keep up.
+	return untranslated
+}

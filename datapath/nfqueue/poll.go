@@ -1,0 +1,20 @@
+package nfqueue
+
+import "time"
+
+// busyPoll decides how long to ask for packets before going to sleep.
+type busyPoll struct {
+	max   time.Duration
+	quick bool // the last wait was no longer than max
+	since time.Time
+}
+
+// begin begins a wait.
+func (b *busyPoll) begin(now time.Time) { b.since = now }
+
+// on says whether to ask once more. Where the packet before was long in coming, the next
+// one is expected to be, too: so after a burst at most max is spent for nothing.
+func (b *busyPoll) on(now time.Time) bool { return b.quick && now.Sub(b.since) < b.max }
+
+// end ends a wait, with a packet.
+func (b *busyPoll) end(now time.Time) { b.quick = now.Sub(b.since) <= b.max }

@@ -1,0 +1,211 @@
+package kubernetes
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/nfqproxy/nfqproxy/bench/cluster"
+	"github.com/nfqproxy/nfqproxy/datapath/netns"
+)
+
+// withPodNames is an overlay of somebody's own with everything in it.
+const withPodNames = `apiVersion: kustomize.config.k8s.io/v1beta1
+kind: Kustomization
+resources: [../kubeadm]
+components: [../../components/pod-names]
+images: [{name: nfqproxy, newName: registry.example/nfqproxy, newTag: v1}]
+`
+
+// server is a cluster with a Node and with kube-proxy as kubeadm installs it, as far as
+// it matters here.
+type server struct {
+	*testing.T
+	*cluster.Cluster
+	dir string // the repository's root, for commands
+}
+
+func newServer(t *testing.T) server {
+	netns.Require(t)
+	cluster.Require(t)
+	netns.RequireTool(t, "bash")
+	c, err := cluster.Start(t.Context(), cluster.Config{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	s := server{T: t, Cluster: c, dir: t.TempDir()}
+	if err := os.CopyFS(filepath.Join(s.dir, "deploy", "kubernetes"), os.DirFS(".")); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// shell runs a command line as a reader of README.md would.
+func (s server) shell(line string) string {
+	s.Helper()
+	kubectl, err := cluster.Binary(cluster.Kubectl)
+	if err != nil {
+		s.Fatal(err)
+	}
+	cmd := exec.CommandContext(s.Context(), "bash", "-e", "-o", "pipefail", "-c", line)
+	cmd.Dir = s.dir
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+s.Kubeconfig(), "HOME="+s.dir, "PATH="+filepath.Dir(kubectl)+":"+os.Getenv("PATH"))
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		s.Fatalf("%s: %v\n%s", line, err, &errs)
+	}
+	if errs.Len() > 0 {
+		s.Errorf("%s: warns: %s", line, &errs)
+	}
+	return out.String()
+}
+
+// TestServerTakesManifests: whatever kustomize builds here is taken without a complaint, and
+// so are the pods that the DaemonSet makes of it.
+func TestServerTakesManifests(t *testing.T) {
+	s := newServer(t)
+	own := filepath.Join(s.dir, "deploy", "kubernetes", "overlays", "own")
+	if err := os.Mkdir(own, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(own, "kustomization.yaml"), []byte(withPodNames), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	const dryRun = " --dry-run=server --validate=strict"
+	for _, tt := range []struct {
+		dir, config, image string
+		pull               corev1.PullPolicy
+		objects            int
+	}{
+		{"base", "nfqproxy", "nfqproxy:dev", corev1.PullIfNotPresent, 5},
+		{"overlays/kubeadm", "kube-proxy", "nfqproxy:dev", corev1.PullIfNotPresent, 4},
+		{"overlays/kind", "kube-proxy", "nfqproxy:dev", corev1.PullNever, 4},
+		{"overlays/own", "kube-proxy", "registry.example/nfqproxy:v1", corev1.PullIfNotPresent, 6},
+	} {
+		out := s.shell("kubectl create -k deploy/kubernetes/" + tt.dir + dryRun)
+		if n := strings.Count(out, "\n"); n != tt.objects {
+			t.Errorf("%s: %d objects, want %d:\n%s", tt.dir, n, tt.objects, out)
+		}
+		daemon := new(appsv1.DaemonSet)
+		for document := range strings.SplitSeq(s.shell("kubectl kustomize deploy/kubernetes/"+tt.dir), "\n---\n") {
+			if strings.Contains(document, "kind: DaemonSet") {
+				if err := yaml.UnmarshalStrict([]byte(document), daemon); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		pod := &corev1.Pod{ObjectMeta: daemon.Spec.Template.ObjectMeta, Spec: daemon.Spec.Template.Spec}
+		pod.GenerateName = "nfqproxy-"
+		c := pod.Spec.Containers[0]
+		if len(pod.Spec.Containers) != 1 || pod.Spec.Volumes[0].ConfigMap.Name != tt.config || c.Image != tt.image || c.ImagePullPolicy != tt.pull {
+			t.Errorf("%s: the pod is %+v", tt.dir, pod.Spec)
+		}
+		options := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict}
+		if _, err := s.Client().CoreV1().Pods("kube-system").Create(t.Context(), pod, options); err != nil {
+			t.Errorf("%s: %v", tt.dir, err)
+		}
+	}
+	s.shell("sed s/NODE/worker/ deploy/kubernetes/cleanup/pod.yaml | kubectl create -f -" + dryRun)
+}
+
+// elsewhere are commands that want more than an API server.
+var elsewhere = regexp.MustCompile(`^(docker|kind) |rollout status|\blogs\b`)
+
+// TestReadme runs the commands of README.md in their order, from a cluster with kube-proxy
+// and back to it.
+func TestReadme(t *testing.T) {
+	s := newServer(t)
+	ctx, client := t.Context(), s.Client()
+	if _, err := client.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	kubeProxy := read[appsv1.DaemonSet](t, "base/daemonset.yaml")
+	kubeProxy.Name, kubeProxy.Spec.Template.Spec.NodeSelector = "kube-proxy", map[string]string{"kubernetes.io/os": "linux"}
+	if _, err := client.AppsV1().DaemonSets("kube-system").Create(ctx, kubeProxy, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	// Which proxy the node has, and whether both DaemonSets go by that.
+	state := func() string {
+		node, err := client.CoreV1().Nodes().Get(ctx, "worker", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sets, err := client.AppsV1().DaemonSets("kube-system").List(ctx, metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		label := node.Labels["service-proxy"]
+		text := "label " + label
+		for _, d := range sets.Items {
+			if want, ok := d.Spec.Template.Spec.NodeSelector["service-proxy"]; !ok || want == label {
+				text += ", " + d.Name
+			}
+		}
+		return text
+	}
+	want := map[string]string{
+		"Once": "label kube-proxy, kube-proxy", "Over": "label nfqproxy, nfqproxy",
+		"Back": "label kube-proxy, kube-proxy", "Off the cluster": "label , kube-proxy",
+	}
+	run := 0
+	for _, part := range commands(t) {
+		for _, line := range part.lines {
+			if !elsewhere.MatchString(line) {
+				s.shell(strings.NewReplacer("NODE --", "worker --", "name-of-the-node", "worker").Replace(line))
+				run++
+			}
+		}
+		if got := state(); got != want[part.title] && part.title != "" {
+			t.Errorf("after %q: %s, want %s", part.title, got, want[part.title])
+		}
+		delete(want, part.title)
+	}
+	if len(want) > 0 || run != 9 {
+		t.Errorf("%d commands were run, not seen: %v", run, want)
+	}
+}
+
+type part struct {
+	title string // in bold, before the commands
+	lines []string
+}
+
+// commands are the indented lines of README.md.
+func commands(t *testing.T) (parts []part) {
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts = append(parts, part{})
+	title := regexp.MustCompile(`^\*\*([^*]+)\*\*`)
+	continued := false
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimRight(line, "\n")
+		p := &parts[len(parts)-1]
+		if strings.HasPrefix(line, "#") {
+			parts = append(parts, part{})
+		} else if m := title.FindStringSubmatch(line); m != nil {
+			parts = append(parts, part{title: m[1]})
+		} else if command, ok := strings.CutPrefix(line, "    "); ok {
+			if continued {
+				p.lines[len(p.lines)-1] += command
+			} else {
+				p.lines = append(p.lines, command)
+			}
+			last := &p.lines[len(p.lines)-1]
+			*last, continued = strings.CutSuffix(*last, `\`)
+		}
+	}
+	return parts
+}
