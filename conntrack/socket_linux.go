@@ -2,13 +2,13 @@ package conntrack
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
-	"os"
 	"syscall"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/nfqproxy/nfqproxy/conntrack/netlinkio"
 )
 
 // Open opens the connection tracking table of the calling thread's network
@@ -34,7 +34,7 @@ func Open(locks *Locks) (*Table, error) {
 type socket struct {
 	conn *netlink.Conn
 	raw  syscall.RawConn
-	buf  []byte // for one datagram from the kernel
+	in   *netlinkio.Buffers
 
 	// An exchange in the making, and the function that makes it: one for all, because a
 	// closure would be allocated each time.
@@ -44,14 +44,15 @@ type socket struct {
 	act func(fd uintptr)
 }
 
+// answers is how many answers are read at once.
+const answers = 8
+
 func newSocket(conn *netlink.Conn, raw syscall.RawConn) *socket {
-	s := &socket{conn: conn, raw: raw, buf: make([]byte, 8192)}
+	s := &socket{conn: conn, raw: raw, in: netlinkio.NewBuffers(answers, 8192)}
 	s.act = func(fd uintptr) {
-		if _, err := unix.Write(int(fd), s.req); err != nil {
-			s.err = os.NewSyscallError("write", err)
-			return
+		if s.err = netlinkio.Write(fd, s.req); s.err == nil {
+			s.err = s.receive(fd, s.to)
 		}
-		s.err = s.receive(int(fd), s.to)
 	}
 	return s
 }
@@ -72,28 +73,27 @@ func (s *socket) exchange(req []byte, to receiver) error {
 // receive reads what the kernel had to say. The requests have been processed when
 // write returned, so whatever there is, is there now. (The parts of a dump follow each
 // other: reading one makes the kernel write the next, see netlink_recvmsg.)
-func (s *socket) receive(fd int, to receiver) error {
+func (s *socket) receive(fd uintptr, to receiver) error {
 	interrupted := false
-	for {
-		n, err := unix.Read(fd, s.buf)
-		switch {
-		case errors.Is(err, unix.EAGAIN) && interrupted:
-			return ErrInterrupted
-		case errors.Is(err, unix.EAGAIN):
-			return nil
-		case errors.Is(err, unix.EINTR):
-			continue
-		case err != nil:
-			return os.NewSyscallError("read", err)
+	for n := answers; n == answers; {
+		var err error
+		if n, err = s.in.Poll(fd, answers); err != nil {
+			return err
 		}
-		for b := s.buf[:n]; len(b) >= nlmsgHdrLen; {
-			l := int(binary.NativeEndian.Uint32(b))
-			if l < nlmsgHdrLen || l > len(b) {
-				return errShort
+		for i := range n {
+			for b := s.in.Datagram(i); len(b) >= nlmsgHdrLen; {
+				l := int(binary.NativeEndian.Uint32(b))
+				if l < nlmsgHdrLen || l > len(b) {
+					return errShort
+				}
+				interrupted = interrupted || binary.NativeEndian.Uint16(b[6:])&flagDumpIntr != 0
+				to.receive(binary.NativeEndian.Uint32(b[8:]), binary.NativeEndian.Uint16(b[4:]), b[nlmsgHdrLen:l])
+				b = b[min((l+3)&^3, len(b)):]
 			}
-			interrupted = interrupted || binary.NativeEndian.Uint16(b[6:])&flagDumpIntr != 0
-			to.receive(binary.NativeEndian.Uint32(b[8:]), binary.NativeEndian.Uint16(b[4:]), b[nlmsgHdrLen:l])
-			b = b[min((l+3)&^3, len(b)):]
 		}
 	}
+	if interrupted {
+		return ErrInterrupted
+	}
+	return nil
 }

@@ -113,6 +113,10 @@ type Table struct {
 	taken     []int   // the entries of a batch whose tuple is taken, by position
 	claims    []claim // one for each of them
 	steps     []step  // messages about them, in the order they were sent
+	// mostlyTaken: most tuples of the last batch were taken, and so will be those of the
+	// next one. findings are what has the tuples then, by position.
+	mostlyTaken bool
+	findings    []finding
 }
 
 // Locks keeps the Tables of one namespace from settling the same tuple at the same
@@ -155,13 +159,25 @@ func (t *Table) Establish(entries []Entry, results []Result) {
 }
 
 func (t *Table) establish(entries []Entry, results []Result) {
-	if err := t.create(entries); err != nil {
-		for i := range entries {
-			results[i] = Result{Err: &OpError{"create", entries[i].Tuple, err}}
-		}
-		return
-	}
 	t.taken = t.taken[:0]
+	if t.mostlyTaken {
+		t.anticipate(entries, results)
+	} else if err := t.create(entries); err != nil {
+		failAll(entries, results, err)
+	} else {
+		t.sort(entries, results)
+	}
+	t.settle(entries, results)
+}
+
+func failAll(entries []Entry, results []Result, err error) {
+	for i := range entries {
+		results[i] = Result{Err: &OpError{"create", entries[i].Tuple, err}}
+	}
+}
+
+// sort puts the entries in t.errnos down as created or failed, or in t.taken.
+func (t *Table) sort(entries []Entry, results []Result) {
 	for i, errno := range t.errnos {
 		switch errno {
 		case 0:
@@ -172,9 +188,7 @@ func (t *Table) establish(entries []Entry, results []Result) {
 			results[i] = Result{Err: &OpError{"create", entries[i].Tuple, errno}}
 		}
 	}
-	if len(t.taken) > 0 {
-		t.settle(entries, results)
-	}
+	t.mostlyTaken = 2*len(t.taken) > len(entries)
 }
 
 // create sends the creations and leaves their results in t.errnos.

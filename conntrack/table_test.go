@@ -327,3 +327,50 @@ func TestEstablishBatchOfAllKinds(t *testing.T) {
 		t.Errorf("the same tuple twice: %+v", results[:3])
 	}
 }
+
+// TestEstablishAnticipates: after a batch of mostly taken tuples the next ones are looked
+// up at once, which takes one exchange less, until a batch has mostly free ones.
+func TestEstablishAnticipates(t *testing.T) {
+	c := &counting{Fake: NewFake()}
+	table := &Table{transport: c, locks: new(Locks)}
+	at := func(i int) Entry { return service(protoTCP, fmt.Sprintf("10.244.1.2:%d", 40000+i)) }
+	over := func(from, to int) {
+		for i := from; i < to; i++ {
+			establishOne(c.Fake.Table(), at(i))
+			c.Change(at(i).Tuple, func(old *State) { old.TCP = TCPTimeWait })
+		}
+	}
+	over(0, 5)
+	over(10, 12)
+	c.Change(at(11).Tuple, func(old *State) { old.TCP = TCPEstablished })
+	for _, step := range []struct {
+		what      string
+		entries   []int
+		want      []Outcome
+		exchanges int
+	}{
+		{"mostly taken", []int{0, 1, 2}, []Outcome{Replaced, Replaced, Replaced}, 3},
+		{"of all kinds", []int{3, 20, 10, 11, 10, 20}, []Outcome{Replaced, Created, Replaced, Kept, Kept, Kept}, 3},
+		{"mostly free", []int{30, 31, 4}, []Outcome{Created, Created, Replaced}, 2},
+		{"free, not anticipated", []int{40, 41}, []Outcome{Created, Created}, 1},
+	} {
+		var entries []Entry
+		for _, i := range step.entries {
+			e := at(i)
+			e.Destination = netip.MustParseAddrPort("10.244.0.99:99")
+			entries = append(entries, e)
+		}
+		results := make([]Result, len(entries))
+		c.exchanges = 0
+		table.Establish(entries, results)
+		for i, r := range results {
+			s, ok := c.Get(entries[i].Tuple)
+			if moved := s.Endpoint() == entries[i].Destination; r.Outcome != step.want[i] || !ok || moved == (step.entries[i] == 11) {
+				t.Errorf("%s: entry %d: %v (%v), leads to %v; want %v", step.what, i, r.Outcome, r.Err, s.Endpoint(), step.want[i])
+			}
+		}
+		if c.exchanges != step.exchanges {
+			t.Errorf("%s: %d exchanges, want %d", step.what, c.exchanges, step.exchanges)
+		}
+	}
+}

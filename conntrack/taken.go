@@ -8,14 +8,13 @@ import (
 
 // claim is what becomes of one entry whose tuple is taken.
 type claim struct {
-	entry    *Entry
-	result   *Result
-	existing State
-	err      error // of the look-up
-	later    bool  // to be looked up again, when the other claims of the batch are settled
-	deleted  syscall.Errno
-	created  syscall.Errno
-	outcome  Outcome // if it can be created now; Failed: it is not to be
+	entry  *Entry
+	result *Result
+	finding
+	later   bool // to be looked up again, when the other claims of the batch are settled
+	deleted syscall.Errno
+	created syscall.Errno
+	outcome Outcome // if it can be created now; Failed: it is not to be
 }
 
 // step is one message about a claim.
@@ -46,17 +45,86 @@ func (t *Table) settle(entries []Entry, results []Result) {
 		t.claims = t.claims[:0]
 		var locks uint64
 		for _, i := range t.taken {
-			c := claim{entry: &entries[i], result: &results[i], err: syscall.ENODATA}
-			// The second of two packets of one flow finds what the first has made.
-			c.later = slices.ContainsFunc(t.claims, func(d claim) bool { return d.entry.Tuple == c.entry.Tuple && d.entry.Zone == c.entry.Zone })
-			t.claims = append(t.claims, c)
-			locks |= t.locks.bit(c.entry.Tuple)
+			t.claim(&entries[i], &results[i])
+			locks |= t.locks.bit(entries[i].Tuple)
 		}
 		t.locks.lock(locks)
 		t.lookUpClaims()
 		t.replace()
 		t.locks.unlock(locks)
 		t.taken = keepLater(t.taken, t.claims)
+	}
+}
+
+// claim adds an entry whose tuple is taken to the claims.
+func (t *Table) claim(entry *Entry, result *Result) *claim {
+	c := claim{entry: entry, result: result, finding: finding{err: syscall.ENODATA}}
+	// The second of two packets of one flow finds what the first has made.
+	c.later = slices.ContainsFunc(t.claims, func(d claim) bool { return d.entry.Tuple == entry.Tuple && d.entry.Zone == entry.Zone })
+	t.claims = append(t.claims, c)
+	return &t.claims[len(t.claims)-1]
+}
+
+// anticipate is the first round of settle where most tuples are expected to be taken:
+// with each creation it asks who has the tuple. That saves a round trip for those that
+// are, and costs the others a look-up. It leaves in t.taken what a second round is for.
+func (t *Table) anticipate(entries []Entry, results []Result) {
+	var locks uint64
+	for i := range entries {
+		locks |= t.locks.bit(entries[i].Tuple)
+	}
+	t.locks.lock(locks)
+	defer t.locks.unlock(locks)
+
+	t.first = t.seq + 1
+	t.buf, t.errnos, t.findings = t.buf[:0], t.errnos[:0], t.findings[:0]
+	for i := range entries {
+		t.seq++
+		t.buf = appendGet(t.buf, t.seq, entries[i].Tuple, entries[i].Zone)
+		t.seq++
+		t.buf = appendCreate(t.buf, t.seq, &entries[i])
+		t.errnos, t.findings = append(t.errnos, 0), append(t.findings, finding{err: syscall.ENODATA})
+	}
+	if err := t.transport.exchange(t.buf, (*anticipations)(t)); err != nil {
+		failAll(entries, results, err)
+		return
+	}
+	t.sort(entries, results)
+	t.claims = t.claims[:0]
+	for _, i := range t.taken {
+		c := t.claim(&entries[i], &results[i])
+		c.finding = t.findings[i]
+	}
+	t.replace()
+	t.taken = keepLater(t.taken, t.claims)
+}
+
+// finding is the answer to a look-up.
+type finding struct {
+	state State
+	err   error
+}
+
+// anticipations takes the answers to anticipate: by turns of a look-up and a creation.
+type anticipations Table
+
+func (t *anticipations) receive(seq uint32, typ uint16, body []byte) {
+	i := (seq - t.first) / 2
+	switch create := (seq-t.first)%2 == 1; {
+	case i >= uint32(len(t.findings)):
+	case create && typ == nlmsgError:
+		t.errnos[i] = parseErrno(body)
+	case !create:
+		t.findings[i].take(typ, body)
+	}
+}
+
+// take reads an answer.
+func (f *finding) take(typ uint16, body []byte) {
+	if typ != nlmsgError {
+		f.state, f.err = parseState(body)
+	} else if errno := parseErrno(body); errno != 0 {
+		f.err = errno
 	}
 }
 
@@ -93,12 +161,7 @@ func (t *lookups) receive(seq uint32, typ uint16, body []byte) {
 	if k >= uint32(len(t.claims)) {
 		return
 	}
-	switch c := &t.claims[k]; {
-	case typ != nlmsgError:
-		c.existing, c.err = parseState(body)
-	case parseErrno(body) != 0:
-		c.err = parseErrno(body)
-	}
+	t.claims[k].take(typ, body)
 }
 
 // replace creates the entries whose tuples are free by now or may be taken from the
@@ -120,9 +183,9 @@ func (t *Table) replace() {
 		case c.err != nil:
 			*c.result = Result{Err: &OpError{"get", c.entry.Tuple, c.err}}
 			continue
-		case !supersedes(c.entry, &c.existing):
-			*c.result = Result{Outcome: Kept, Existing: c.existing}
-			if c.existing.Timeout < endingTimeout && c.existing.Original == c.entry.Tuple {
+		case !supersedes(c.entry, &c.state):
+			*c.result = Result{Outcome: Kept, Existing: c.state}
+			if c.state.Timeout < endingTimeout && c.state.Original == c.entry.Tuple {
 				add(k, extends)
 				t.buf = appendExtend(t.buf, t.seq, c.entry.Tuple, c.entry.Zone)
 			}
@@ -130,7 +193,7 @@ func (t *Table) replace() {
 		default:
 			c.outcome = Replaced
 			add(k, deletes)
-			t.buf = appendDelete(t.buf, t.seq, c.existing.Original, c.entry.Zone, c.existing.ID)
+			t.buf = appendDelete(t.buf, t.seq, c.state.Original, c.entry.Zone, c.state.ID)
 		}
 		add(k, creates)
 		t.buf = appendCreate(t.buf, t.seq, c.entry)

@@ -24,7 +24,7 @@ func describe(p *plan) string {
 	item("machine", "%d CPUs (%s), %s of memory", runtime.NumCPU(), cpuModel(), strings.Join(strings.Fields(firstLine("/proc/meminfo"))[1:], " "))
 	item("kernel", "%s", release())
 	item("Go", "%s", runtime.Version())
-	item("nfqproxy", "%s", version(p.nfqproxy, "--version"))
+	item("nfqproxy", "%s", version(p.nfqproxy[0], "--version"))
 	if path, err := cluster.Binary(cluster.KubeProxy); err == nil {
 		item("kube-proxy", "%s", version(path, "--version"))
 	}

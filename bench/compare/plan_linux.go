@@ -3,6 +3,7 @@ package main
 import (
 	"flag"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,9 +17,10 @@ type plan struct {
 	stream   time.Duration // measured at the first size only
 	changes  int           // of EndpointSlices in one visit
 	timeouts []timeouts
+	loads    string        // part of the names of the only loads to measure
 	only     []string      // contestants; empty: all
 	out      string        // directory
-	nfqproxy string        // program
+	nfqproxy []string      // programs
 	floor    string        // directory of the C programs
 	patience time.Duration // with a proxy until it serves
 	profile  time.Duration // 0: no profile
@@ -41,13 +43,14 @@ func parsePlan(args []string) (*plan, error) {
 	quick := flags.Bool("quick", false, "about two minutes: one round, 1 and 1,000 services, short timeouts only")
 	sizes := flags.String("services", "", "numbers of services, ascending (default 1,1000,10000)")
 	only := flags.String("only", "", "contestants, by name (default: all)")
+	flags.StringVar(&p.loads, "loads", "", "measure nothing but the loads whose names contain this, such as \"16 workers, short\"")
 	flags.IntVar(&p.rounds, "rounds", 0, "visits to each contestant at each number of services (default 3)")
 	flags.DurationVar(&p.time, "time", 0, "of each load (default 2s)")
 	flags.DurationVar(&p.stream, "stream", 0, "of the established connection (default 10s)")
 	flags.IntVar(&p.changes, "changes", 0, "of EndpointSlices in a visit (default 6)")
 	flags.DurationVar(&p.patience, "patience", 5*time.Minute, "with a proxy until it serves; one that takes longer is not measured at that number of services")
 	flags.StringVar(&p.out, "out", "bench/results", "directory for results.csv and results.md")
-	flags.StringVar(&p.nfqproxy, "nfqproxy", "bin/nfqproxy", "the program")
+	nfqproxy := flags.String("nfqproxy", "bin/nfqproxy", "the program; further ones, after commas, are contestants by their file names")
 	flags.StringVar(&p.floor, "floor", "bench/floor/bin", "directory of the C programs")
 	flags.DurationVar(&p.profile, "profile", 0, "with one contestant: its load of 16 workers lasts so long, with a CPU profile from its port 10249, and nothing else is measured")
 	if err := flags.Parse(args); err != nil {
@@ -73,6 +76,7 @@ func parsePlan(args []string) (*plan, error) {
 			p.sizes = append(p.sizes, n)
 		}
 	}
+	p.nfqproxy = strings.Split(*nfqproxy, ",")
 	if *only != "" {
 		p.only = strings.Split(*only, ",")
 	}
@@ -111,5 +115,6 @@ func (p *plan) workloads() (all []workload) {
 	for _, t := range p.timeouts {
 		all = append(all, workload{false, 1, t}, workload{false, 16, t})
 	}
-	return append(all, workload{true, 1, shortTimeouts}, workload{true, 16, shortTimeouts})
+	all = append(all, workload{true, 1, shortTimeouts}, workload{true, 16, shortTimeouts})
+	return slices.DeleteFunc(all, func(w workload) bool { return !strings.Contains(w.id(), p.loads) })
 }

@@ -56,6 +56,9 @@ func (b *bench) visit(ctx context.Context, c *contestant, round int) (err error)
 			return fmt.Errorf("%s: %w", w.id(), err)
 		}
 	}
+	if b.loads != "" {
+		return nil
+	}
 	if c.start == nil || c.proxy {
 		if err := v.streamOnce(); err != nil {
 			return err

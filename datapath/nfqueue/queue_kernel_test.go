@@ -213,8 +213,9 @@ func TestFullQueueLetsPass(t *testing.T) {
 			if err != nil {
 				return err
 			}
+			t.Cleanup(func() { _ = from.Close() }) // and no port comes twice
 			_, err = from.Write([]byte("x"))
-			return errors.Join(err, from.Close())
+			return err
 		}); err != nil {
 			t.Fatal(err)
 		}

@@ -10,11 +10,12 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
-	"unsafe"
 
 	library "github.com/florianl/go-nfqueue/v2"
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/nfqproxy/nfqproxy/conntrack/netlinkio"
 )
 
 // Config says how a queue is to be bound.
@@ -40,9 +41,7 @@ type Queue struct {
 	lib     *library.Nfqueue
 	raw     syscall.RawConn
 	unpark  context.CancelFunc
-	buffers [][]byte     // one for each packet of a batch
-	headers []header     // that point to them
-	vectors []unix.Iovec // likewise
+	in      *netlinkio.Buffers // one for each packet of a batch
 	out     []byte
 	proc    *os.File // the kernel's counters
 	refused atomic.Uint64
@@ -95,15 +94,8 @@ func (q *Queue) bind(cfg Config) error {
 	if q.raw, err = q.lib.Con.SyscallConn(); err != nil {
 		return fmt.Errorf("queue %d: %w", q.number, err)
 	}
-	q.buffers, q.headers, q.vectors = make([][]byte, maxBatch), make([]header, maxBatch), make([]unix.Iovec, maxBatch)
-	for i := range maxBatch {
-		// Netlink header and attributes take less than 256 bytes besides the payload.
-		q.buffers[i] = make([]byte, cfg.CopyRange+256)
-		q.vectors[i].Base = &q.buffers[i][0]
-		q.vectors[i].SetLen(len(q.buffers[i]))
-		q.headers[i].msg.Iov = &q.vectors[i]
-		q.headers[i].msg.SetIovlen(1)
-	}
+	// Netlink header and attributes take less than 256 bytes besides the payload.
+	q.in = netlinkio.NewBuffers(maxBatch, int(cfg.CopyRange)+256)
 	if err := q.register(); err != nil {
 		return fmt.Errorf("queue %d: %w", q.number, q.explain(err))
 	}
@@ -169,9 +161,6 @@ func (q *Queue) Number() uint16 { return q.number }
 // It waits within the system call, not in Go's poller: that saves a second system
 // call and a change of goroutines for each batch.
 func (q *Queue) Receive(packets []Packet) (n int, err error) {
-	if len(packets) > maxBatch {
-		packets = packets[:maxBatch]
-	}
 	q.receiving.Lock()
 	defer q.receiving.Unlock()
 	if e := q.raw.Control(func(fd uintptr) {
@@ -190,35 +179,27 @@ func (q *Queue) Receive(packets []Packet) (n int, err error) {
 // wait waits for datagrams, and gives the packets in them.
 func (q *Queue) wait(fd uintptr, packets []Packet) (n int, err error) {
 	if q.poll.max == 0 {
-		return q.receive(fd, packets, unix.MSG_WAITFORONE)
+		n, err = q.in.Wait(fd, len(packets))
+		return q.parse(n, packets, err)
 	}
 	q.poll.begin(time.Now())
 	for q.poll.on(time.Now()) && !q.closed.Load() {
-		if n, err = q.receive(fd, packets, unix.MSG_DONTWAIT); n > 0 || err != nil {
+		if n, err = q.in.Poll(fd, len(packets)); n > 0 || err != nil {
 			break
 		}
 	}
 	if n == 0 && err == nil {
-		n, err = q.receive(fd, packets, unix.MSG_WAITFORONE)
+		n, err = q.in.Wait(fd, len(packets))
 	}
 	q.poll.end(time.Now())
-	return n, err
+	return q.parse(n, packets, err)
 }
 
-// receive takes the datagrams that are there, and gives the packets in them. With
-// MSG_WAITFORONE it waits until there is one.
-func (q *Queue) receive(fd uintptr, packets []Packet, flags int) (n int, err error) {
-	// (The kernel does not touch what it is not given back, so nothing is to be set anew.)
-	got, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(&q.headers[0])), uintptr(len(packets)), uintptr(flags), 0, 0)
-	switch {
-	case errno == unix.EINTR || errno == unix.EAGAIN:
-		return 0, nil
-	case errno != 0:
-		return 0, os.NewSyscallError("recvmmsg", errno)
-	}
-	for i := range int(got) {
-		p, err := parse(q.buffers[i][:q.headers[i].len])
-		switch err.(type) {
+// parse gives the packets in the datagrams that were received.
+func (q *Queue) parse(datagrams int, packets []Packet, err error) (n int, _ error) {
+	for i := range datagrams {
+		p, e := parse(q.in.Datagram(i))
+		switch e.(type) {
 		case answer:
 			if !q.closed.Load() {
 				// ENOENT: the packet was flushed, because some base chain of the
@@ -229,16 +210,10 @@ func (q *Queue) receive(fd uintptr, packets []Packet, flags int) (n int, err err
 			packets[n] = p
 			n++
 		default:
-			return n, err
+			return n, e
 		}
 	}
-	return n, nil
-}
-
-// header is struct mmsghdr.
-type header struct {
-	msg unix.Msghdr
-	len uint32
+	return n, err
 }
 
 // Send gives verdicts in order, all in one system call.
@@ -248,13 +223,7 @@ func (q *Queue) Send(verdicts []Verdict) error {
 		q.out = appendVerdict(q.out, q.number, v)
 	}
 	var err error
-	if e := q.raw.Control(func(fd uintptr) {
-		for {
-			if _, err = unix.Write(int(fd), q.out); !errors.Is(err, unix.EINTR) {
-				return
-			}
-		}
-	}); e != nil {
+	if e := q.raw.Control(func(fd uintptr) { err = netlinkio.Write(fd, q.out) }); e != nil {
 		err = e
 	}
 	if err != nil {
@@ -277,7 +246,7 @@ func (q *Queue) Counters() (Counters, error) {
 func (q *Queue) Close() error {
 	q.closed.Store(true)
 	// The answer wakes Receive.
-	_ = q.raw.Control(func(fd uintptr) { _, _ = unix.Write(int(fd), appendProbe(nil, q.number)) })
+	_ = q.raw.Control(func(fd uintptr) { _ = netlinkio.Write(fd, appendProbe(nil, q.number)) })
 	q.receiving.Lock()
 	defer q.receiving.Unlock()
 	// From here on nobody waits in a system call. The library's goroutine, let go, may
