@@ -3,7 +3,6 @@ package conntrack
 import (
 	"encoding/binary"
 	"fmt"
-	"syscall"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -22,62 +21,37 @@ func Open(locks *Locks) (*Table, error) {
 	// Refusals need not quote the message they refuse. Older kernels than 4.2 quote
 	// anyway, which does no harm.
 	_ = conn.SetOption(netlink.CapAcknowledge, true)
-	raw, err := conn.SyscallConn()
+	own, err := netlinkio.Take(conn)
 	if err != nil {
-		_ = conn.Close()
-		return nil, fmt.Errorf("conntrack: netlink socket: %w", err)
+		return nil, fmt.Errorf("conntrack: %w", err)
 	}
-	return &Table{transport: newSocket(conn, raw), locks: locks}, nil
+	return &Table{transport: &socket{own, netlinkio.NewBuffers(answers, 8192)}, locks: locks}, nil
 }
 
 // socket is the transport to the kernel.
 type socket struct {
-	conn *netlink.Conn
-	raw  syscall.RawConn
-	in   *netlinkio.Buffers
-
-	// An exchange in the making, and the function that makes it: one for all, because a
-	// closure would be allocated each time.
-	req []byte
-	to  receiver
-	err error
-	act func(fd uintptr)
+	*netlinkio.Socket
+	in *netlinkio.Buffers
 }
 
 // answers is how many answers are read at once.
 const answers = 8
 
-func newSocket(conn *netlink.Conn, raw syscall.RawConn) *socket {
-	s := &socket{conn: conn, raw: raw, in: netlinkio.NewBuffers(answers, 8192)}
-	s.act = func(fd uintptr) {
-		if s.err = netlinkio.Write(fd, s.req); s.err == nil {
-			s.err = s.receive(fd, s.to)
-		}
-	}
-	return s
-}
-
-func (s *socket) Close() error { return s.conn.Close() }
-
 func (s *socket) exchange(req []byte, to receiver) error {
-	s.req, s.to = req, to
-	e := s.raw.Control(s.act)
-	err := s.err
-	s.req, s.to, s.err = nil, nil, nil
-	if e != nil {
-		return e
+	if err := s.Write(req); err != nil {
+		return err
 	}
-	return err
+	return s.receive(to)
 }
 
 // receive reads what the kernel had to say. The requests have been processed when
 // write returned, so whatever there is, is there now. (The parts of a dump follow each
 // other: reading one makes the kernel write the next, see netlink_recvmsg.)
-func (s *socket) receive(fd uintptr, to receiver) error {
+func (s *socket) receive(to receiver) error {
 	interrupted := false
 	for n := answers; n == answers; {
 		var err error
-		if n, err = s.in.Poll(fd, answers); err != nil {
+		if n, err = s.Poll(s.in, answers); err != nil {
 			return err
 		}
 		for i := range n {

@@ -98,13 +98,13 @@ type job struct {
 func (w *worker) run() error {
 	for {
 		n, err := w.queue.Receive(w.packets[:])
+		if err == nil {
+			err = w.process(n)
+		}
 		switch {
 		case errors.Is(err, os.ErrClosed):
 			return nil
 		case err != nil:
-			return err
-		}
-		if err := w.process(n); err != nil {
 			return err
 		}
 	}

@@ -1,35 +1,92 @@
 // Package netlinkio writes to netlink sockets and reads from them with as few and as
-// cheap system calls as there are. Go-netlink's sockets are opened and configured by
-// package netlink; this is for the few places that run for every new flow.
+// cheap system calls as there are. Sockets are opened and configured by package netlink;
+// this is for the few that are used for every new flow.
 //
-// All but [Buffers.Wait] go past Go's scheduler (RawSyscall). A system call that it is
-// told of and that takes more than 20 µs loses its processor to whoever else wants one,
-// and has to queue for another when it ends (runtime/proc.go, retake): with verdicts,
-// which carry their packets all the way through the network stack, that is most of them,
-// and costs more than what this program does itself. What is not told of keeps a
-// stop-the-world waiting: so nothing here may sleep, or take more than a millisecond
+// Two things of Go's runtime stay out of the way. Its poller wakes a thread for every
+// datagram that arrives at a socket it knows, though nobody waits there: so it is made
+// to forget the socket ([Take]). And of system calls its scheduler is not told
+// (RawSyscall), except for [Socket.Wait]: one that it is told of and that takes more than
+// 20 µs loses its processor to whoever else wants one, and has to queue for another when
+// it ends (runtime/proc.go, retake). With verdicts, which carry their packets all the way
+// through the network stack, that is most of them. What the scheduler is not told of
+// keeps a stop-the-world waiting: so none of it sleeps, or takes more than a millisecond
 // or so.
 package netlinkio
 
 import (
+	"errors"
+	"fmt"
 	"os"
+	"sync"
 	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
+// Socket is a netlink socket that Go's poller does not know. Any goroutine may use it,
+// and close it meanwhile.
+type Socket struct {
+	fd uintptr
+	// use is held by whoever uses fd: the number must not become another file's.
+	use    sync.RWMutex
+	closed bool
+}
+
+// Conn is the part of a netlink.Conn that matters here.
+type Conn interface {
+	SyscallConn() (syscall.RawConn, error)
+	Close() error
+}
+
+// Take takes the socket from a connection, with everything that is set or bound, and
+// closes the connection, whatever happens. If that makes some other goroutine fail that
+// receives from it: so it should.
+func Take(conn Conn) (*Socket, error) {
+	fd := -1
+	raw, err := conn.SyscallConn()
+	if err == nil {
+		e := raw.Control(func(old uintptr) { fd, err = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0) })
+		err = errors.Join(err, e)
+	}
+	if err == nil {
+		err = unix.SetNonblock(fd, false) // for Wait
+	}
+	// The poller knows the old descriptor only, and forgets it now.
+	if err = errors.Join(err, conn.Close()); err != nil {
+		if fd >= 0 {
+			_ = unix.Close(fd)
+		}
+		return nil, fmt.Errorf("take over netlink socket: %w", err)
+	}
+	return &Socket{fd: uintptr(fd)}, nil
+}
+
+// Close closes the socket. It waits for what others do with it: they have to see to it
+// that no [Socket.Wait] waits for ever.
+func (s *Socket) Close() error {
+	s.use.Lock()
+	defer s.use.Unlock()
+	if s.closed {
+		return os.ErrClosed
+	}
+	s.closed = true
+	return os.NewSyscallError("close", unix.Close(int(s.fd)))
+}
+
 // Write writes one datagram. Netlink is synchronous: what it asks for has been done, and
-// the answers are there, when Write returns. The error is an *os.SyscallError.
-func Write(fd uintptr, datagram []byte) error {
+// the answers are there, when Write returns. The error is [os.ErrClosed] or an
+// *os.SyscallError.
+func (s *Socket) Write(datagram []byte) error {
+	s.use.RLock()
+	defer s.use.RUnlock()
+	if s.closed {
+		return os.ErrClosed
+	}
 	for {
-		_, _, errno := syscall.RawSyscall(unix.SYS_WRITE, fd, uintptr(unsafe.Pointer(unsafe.SliceData(datagram))), uintptr(len(datagram)))
-		switch errno {
-		case 0:
-			return nil
-		case unix.EINTR:
-		default:
-			return os.NewSyscallError("write", errno)
+		_, _, errno := syscall.RawSyscall(unix.SYS_WRITE, s.fd, uintptr(unsafe.Pointer(unsafe.SliceData(datagram))), uintptr(len(datagram)))
+		if errno != unix.EINTR {
+			return sysError("write", errno)
 		}
 	}
 }
@@ -64,30 +121,52 @@ func NewBuffers(count, size int) *Buffers {
 func (b *Buffers) Datagram(i int) []byte { return b.memory[i][:b.headers[i].len] }
 
 // Poll receives the datagrams that are there, at most as many as there are buffers and at
-// most limit. If it gives fewer, there are no more. The error is an *os.SyscallError.
-func (b *Buffers) Poll(fd uintptr, limit int) (n int, err error) {
+// most limit. If it gives fewer, there are no more. Errors are those of Write.
+func (s *Socket) Poll(into *Buffers, limit int) (n int, err error) {
+	s.use.RLock()
+	defer s.use.RUnlock()
+	if s.closed {
+		return 0, os.ErrClosed
+	}
 	for {
 		// The kernel does not touch what it is not given back, so nothing is to be set anew.
-		n, _, errno := syscall.RawSyscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(&b.headers[0])), uintptr(min(limit, len(b.headers))), unix.MSG_DONTWAIT, 0, 0)
-		if errno != unix.EINTR {
-			return result(n, errno)
+		n, _, errno := syscall.RawSyscall6(unix.SYS_RECVMMSG, s.fd, uintptr(unsafe.Pointer(&into.headers[0])), uintptr(into.room(limit)), unix.MSG_DONTWAIT, 0, 0)
+		switch errno {
+		case 0:
+			return int(n), nil
+		case unix.EAGAIN:
+			return 0, nil
+		case unix.EINTR:
+		default:
+			return 0, sysError("recvmmsg", errno)
 		}
 	}
 }
 
-// Wait is Poll, but where there is no datagram it waits for one, in a blocking socket. It
-// gives none if something interrupts it.
-func (b *Buffers) Wait(fd uintptr, limit int) (n int, err error) {
-	r, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(&b.headers[0])), uintptr(min(limit, len(b.headers))), unix.MSG_WAITFORONE, 0, 0)
-	return result(r, errno)
-}
-
-func result(n uintptr, errno syscall.Errno) (int, error) {
+// Wait is Poll, but where there is no datagram it waits for one. It gives none if
+// something interrupts it.
+func (s *Socket) Wait(into *Buffers, limit int) (n int, err error) {
+	s.use.RLock()
+	defer s.use.RUnlock()
+	if s.closed {
+		return 0, os.ErrClosed
+	}
+	r, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, s.fd, uintptr(unsafe.Pointer(&into.headers[0])), uintptr(into.room(limit)), unix.MSG_WAITFORONE, 0, 0)
 	switch errno {
 	case 0:
-		return int(n), nil
-	case unix.EAGAIN, unix.EINTR:
+		return int(r), nil
+	case unix.EINTR:
 		return 0, nil
 	}
-	return 0, os.NewSyscallError("recvmmsg", errno)
+	return 0, sysError("recvmmsg", errno)
+}
+
+func (b *Buffers) room(limit int) int { return min(limit, len(b.headers)) }
+
+// sysError is os.NewSyscallError without an allocation where there is no error.
+func sysError(call string, errno syscall.Errno) error {
+	if errno == 0 {
+		return nil
+	}
+	return os.NewSyscallError(call, errno)
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -38,17 +37,13 @@ type Config struct {
 // goroutine each; Close by any.
 type Queue struct {
 	number  uint16
-	lib     *library.Nfqueue
-	raw     syscall.RawConn
-	unpark  context.CancelFunc
+	socket  *netlinkio.Socket
 	in      *netlinkio.Buffers // one for each packet of a batch
 	out     []byte
 	proc    *os.File // the kernel's counters
 	refused atomic.Uint64
 	closed  atomic.Bool
 	poll    busyPoll
-	// receiving is held by Receive: Close has to wait for its end.
-	receiving sync.Mutex
 }
 
 // maxBatch is how many packets one Receive returns at most.
@@ -72,74 +67,57 @@ func Open(number uint16, cfg Config) (*Queue, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("queue %d: %w (CONFIG_NETFILTER_NETLINK_QUEUE, and /proc has to be mounted)", number, err), lib.Close())
 	}
-	q := &Queue{number: number, lib: lib, proc: proc, poll: busyPoll{max: cfg.BusyPoll}}
-	if err := q.bind(cfg); err != nil {
-		return nil, errors.Join(err, proc.Close(), lib.Close())
+	q := &Queue{
+		number: number, proc: proc, poll: busyPoll{max: cfg.BusyPoll},
+		// Netlink header and attributes take less than 256 bytes besides the payload.
+		in: netlinkio.NewBuffers(maxBatch, int(cfg.CopyRange)+256),
+	}
+	if err := q.bind(lib, cfg); err != nil {
+		return nil, errors.Join(fmt.Errorf("queue %d: %w", number, err), proc.Close())
 	}
 	return q, nil
 }
 
-func (q *Queue) bind(cfg Config) error {
+// bind has the library bind the queue, and then takes the socket from it.
+func (q *Queue) bind(lib *library.Nfqueue, cfg Config) error {
+	err := q.register(lib, cfg)
+	if err != nil {
+		return errors.Join(err, lib.Close())
+	}
+	q.socket, err = netlinkio.Take(taken{lib})
+	return err
+}
+
+func (q *Queue) register(lib *library.Nfqueue, cfg Config) error {
 	// An overrun must not end the reader: what did not fit counts as dropped by the
 	// kernel, see [ReadCounters].
-	if err := q.lib.SetOption(netlink.NoENOBUFS, true); err != nil {
-		return fmt.Errorf("queue %d: set NETLINK_NO_ENOBUFS: %w", q.number, err)
+	if err := lib.SetOption(netlink.NoENOBUFS, true); err != nil {
+		return fmt.Errorf("set NETLINK_NO_ENOBUFS: %w", err)
 	}
-	if err := q.lib.Con.SetReadBuffer(cfg.ReadBuffer); err != nil {
-		return fmt.Errorf("queue %d: set receive buffer: %w", q.number, err)
+	if err := lib.Con.SetReadBuffer(cfg.ReadBuffer); err != nil {
+		return fmt.Errorf("set receive buffer: %w", err)
 	}
 	// Refusals of verdicts need not quote the verdict. Older kernels than 4.2 quote anyway.
-	_ = q.lib.SetOption(netlink.CapAcknowledge, true)
-	var err error
-	if q.raw, err = q.lib.Con.SyscallConn(); err != nil {
-		return fmt.Errorf("queue %d: %w", q.number, err)
+	_ = lib.SetOption(netlink.CapAcknowledge, true)
+	stray := func(a library.Attribute) int {
+		// Somebody else's rule sends packets here. Let them pass.
+		if a.PacketID != nil {
+			_ = lib.SetVerdict(*a.PacketID, library.NfAccept)
+		}
+		return 0
 	}
-	// Netlink header and attributes take less than 256 bytes besides the payload.
-	q.in = netlinkio.NewBuffers(maxBatch, int(cfg.CopyRange)+256)
-	if err := q.register(); err != nil {
-		return fmt.Errorf("queue %d: %w", q.number, q.explain(err))
+	end := func(error) int { return 1 }
+	if err := lib.RegisterWithErrorFunc(context.Background(), stray, end); err != nil {
+		return q.explain(err)
 	}
 	return nil
 }
 
-// register has the library bind the queue and then parks the library's own
-// receiving goroutine: an expired deadline makes it ask its error function, which
-// does not return before Close. From then on the socket is ours.
-func (q *Queue) register() error {
-	ctx, cancel := context.WithCancel(context.Background())
-	q.unpark = cancel
-	parked := make(chan struct{})
-	stray := func(a library.Attribute) int {
-		// Somebody else's rule sends packets here. Let them pass.
-		if a.PacketID != nil {
-			_ = q.lib.SetVerdict(*a.PacketID, library.NfAccept)
-		}
-		return 0
-	}
-	park := func(error) int {
-		close(parked)
-		<-ctx.Done()
-		return 1
-	}
-	// The library's context must not end before ours: its end wakes the parked goroutine.
-	if err := q.lib.RegisterWithErrorFunc(ctx, stray, park); err != nil {
-		cancel()
-		return err
-	}
-	if err := q.lib.Con.SetReadDeadline(time.Unix(1, 0)); err != nil {
-		cancel()
-		return err
-	}
-	<-parked
-	if err := q.lib.Con.SetReadDeadline(time.Time{}); err != nil {
-		return err
-	}
-	var err error
-	if e := q.raw.Control(func(fd uintptr) { err = unix.SetNonblock(int(fd), false) }); e != nil {
-		err = e
-	}
-	return err
-}
+// taken is the library's connection while it is taken from the library. Closing the
+// library ends its receiving goroutine, which then has no socket to unbind the queue with.
+type taken struct{ *library.Nfqueue }
+
+func (t taken) SyscallConn() (syscall.RawConn, error) { return t.Con.SyscallConn() }
 
 // explain tells what an error of binding means.
 func (q *Queue) explain(err error) error {
@@ -161,13 +139,10 @@ func (q *Queue) Number() uint16 { return q.number }
 // It waits within the system call, not in Go's poller: that saves a second system
 // call and a change of goroutines for each batch.
 func (q *Queue) Receive(packets []Packet) (n int, err error) {
-	q.receiving.Lock()
-	defer q.receiving.Unlock()
-	if e := q.raw.Control(func(fd uintptr) {
-		for n == 0 && err == nil && !q.closed.Load() {
-			n, err = q.wait(fd, packets)
-		}
-	}); e != nil || q.closed.Load() {
+	for n == 0 && err == nil && !q.closed.Load() {
+		n, err = q.wait(packets)
+	}
+	if q.closed.Load() {
 		return 0, os.ErrClosed // a batch that came with the end is lost with the queue
 	}
 	if err != nil {
@@ -177,19 +152,19 @@ func (q *Queue) Receive(packets []Packet) (n int, err error) {
 }
 
 // wait waits for datagrams, and gives the packets in them.
-func (q *Queue) wait(fd uintptr, packets []Packet) (n int, err error) {
+func (q *Queue) wait(packets []Packet) (n int, err error) {
 	if q.poll.max == 0 {
-		n, err = q.in.Wait(fd, len(packets))
+		n, err = q.socket.Wait(q.in, len(packets))
 		return q.parse(n, packets, err)
 	}
 	q.poll.begin(time.Now())
 	for q.poll.on(time.Now()) && !q.closed.Load() {
-		if n, err = q.in.Poll(fd, len(packets)); n > 0 || err != nil {
+		if n, err = q.socket.Poll(q.in, len(packets)); n > 0 || err != nil {
 			break
 		}
 	}
 	if n == 0 && err == nil {
-		n, err = q.in.Wait(fd, len(packets))
+		n, err = q.socket.Wait(q.in, len(packets))
 	}
 	q.poll.end(time.Now())
 	return q.parse(n, packets, err)
@@ -222,11 +197,7 @@ func (q *Queue) Send(verdicts []Verdict) error {
 	for _, v := range verdicts {
 		q.out = appendVerdict(q.out, q.number, v)
 	}
-	var err error
-	if e := q.raw.Control(func(fd uintptr) { err = netlinkio.Write(fd, q.out) }); e != nil {
-		err = e
-	}
-	if err != nil {
+	if err := q.socket.Write(q.out); err != nil {
 		return fmt.Errorf("queue %d: send verdicts: %w", q.number, err)
 	}
 	return nil
@@ -246,13 +217,6 @@ func (q *Queue) Counters() (Counters, error) {
 func (q *Queue) Close() error {
 	q.closed.Store(true)
 	// The answer wakes Receive.
-	_ = q.raw.Control(func(fd uintptr) { _ = netlinkio.Write(fd, appendProbe(nil, q.number)) })
-	q.receiving.Lock()
-	defer q.receiving.Unlock()
-	// From here on nobody waits in a system call. The library's goroutine, let go, may
-	// fail to unbind politely at this deadline: closing the socket unbinds in any case.
-	_ = q.raw.Control(func(fd uintptr) { _ = unix.SetNonblock(int(fd), true) })
-	_ = q.lib.Con.SetReadDeadline(time.Unix(1, 0))
-	q.unpark()
-	return errors.Join(q.lib.Close(), q.proc.Close())
+	_ = q.socket.Write(appendProbe(nil, q.number))
+	return errors.Join(q.socket.Close(), q.proc.Close())
 }

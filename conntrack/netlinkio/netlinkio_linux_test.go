@@ -1,0 +1,136 @@
+package netlinkio
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// request asks for the links of the namespace: any user may. The answers take more than
+// one datagram, the last of which says so.
+func request() []byte {
+	b := make([]byte, unix.SizeofNlMsghdr+unix.SizeofIfInfomsg)
+	binary.NativeEndian.PutUint32(b, uint32(len(b)))
+	binary.NativeEndian.PutUint16(b[4:], unix.RTM_GETLINK)
+	binary.NativeEndian.PutUint16(b[6:], unix.NLM_F_REQUEST|unix.NLM_F_DUMP)
+	return b
+}
+
+func take(t *testing.T) (*Socket, *netlink.Conn) {
+	t.Helper()
+	conn, err := netlink.Dial(unix.NETLINK_ROUTE, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Take(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s, conn
+}
+
+func TestSocket(t *testing.T) {
+	s, conn := take(t)
+	if _, err := conn.Receive(); err == nil {
+		t.Error("the connection can still be used")
+	}
+	in := NewBuffers(3, 1<<16)
+	if n, err := s.Poll(in, 3); n != 0 || err != nil {
+		t.Errorf("nothing was asked for: %d datagrams, %v", n, err)
+	}
+	if err := s.Write(request()); err != nil {
+		t.Fatal(err)
+	}
+	n, err := s.Wait(in, 1)
+	if err != nil || n != 1 {
+		t.Fatalf("%d datagrams, %v; want 1, the limit", n, err)
+	}
+	if typ := binary.NativeEndian.Uint16(in.Datagram(0)[4:]); typ != unix.RTM_NEWLINK {
+		t.Errorf("answer of type %d, want a link", typ)
+	}
+	last := in.Datagram(0)
+	for n = 3; n == 3; {
+		if n, err = s.Poll(in, 100); err != nil {
+			t.Fatal(err)
+		}
+		if n > 0 {
+			last = in.Datagram(n - 1)
+		}
+	}
+	if typ := binary.NativeEndian.Uint16(last[4:]); typ != unix.NLMSG_DONE {
+		t.Errorf("the last datagram has type %d, want the end", typ)
+	}
+	if err := s.Write(nil); err == nil {
+		t.Error("an empty datagram was accepted")
+	}
+}
+
+func TestClosedSocket(t *testing.T) {
+	s, _ := take(t)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	in := NewBuffers(1, 1)
+	_, polled := s.Poll(in, 1)
+	_, waited := s.Wait(in, 1)
+	for what, err := range map[string]error{"Write": s.Write(request()), "Poll": polled, "Wait": waited, "Close": s.Close()} {
+		if !errors.Is(err, os.ErrClosed) {
+			t.Errorf("%s: %v, want os.ErrClosed", what, err)
+		}
+	}
+}
+
+// TestPollerForgets: no epoll instance of this process has the socket.
+func TestPollerForgets(t *testing.T) {
+	conn, err := netlink.Dial(unix.NETLINK_ROUTE, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var before unix.Stat_t
+	if err := raw.Control(func(fd uintptr) { err = unix.Fstat(int(fd), &before) }); err != nil {
+		t.Fatal(err)
+	}
+	if !watched(t, before.Ino) {
+		t.Fatal("the poller does not know a new connection: the test sees nothing")
+	}
+	s, err := Take(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var after unix.Stat_t
+	if err := unix.Fstat(int(s.fd), &after); err != nil || after.Ino != before.Ino {
+		t.Fatalf("another socket: inode %d, was %d (%v)", after.Ino, before.Ino, err)
+	}
+	if watched(t, after.Ino) {
+		t.Error("the poller still knows the socket")
+	}
+}
+
+// watched says whether a file is in one of the process's epoll instances.
+func watched(t *testing.T, inode uint64) bool {
+	t.Helper()
+	files, err := filepath.Glob("/proc/self/fdinfo/*")
+	if err != nil || len(files) == 0 {
+		t.Skip("no /proc")
+	}
+	for _, f := range files {
+		text, _ := os.ReadFile(f) // it may be closed by now
+		if strings.Contains(string(text), "tfd:") && strings.Contains(string(text), fmt.Sprintf("ino:%x ", inode)) {
+			return true
+		}
+	}
+	return false
+}
