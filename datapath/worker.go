@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -94,9 +95,19 @@ type job struct {
 	err      error // why no entry was asked for though one was needed
 }
 
+// yieldAfter is how long a worker keeps its processor. Go's scheduler takes it away after
+// 10 ms, and is on the alert for some milliseconds after: its monitor then wakes up every
+// 20 µs and more, which costs as much as the decisions (runtime/proc.go, sysmon and retake).
+const yieldAfter = 5 * time.Millisecond
+
 // run serves the queue until it is closed.
 func (w *worker) run() error {
+	yielded := time.Now()
 	for {
+		if now := time.Now(); now.Sub(yielded) > yieldAfter {
+			runtime.Gosched()
+			yielded = now
+		}
 		n, err := w.queue.Receive(w.packets[:])
 		if err == nil {
 			err = w.process(n)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"runtime"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -122,7 +123,17 @@ func (f *runFlags) run(ctx context.Context, stdout, stderr io.Writer, seeded boo
 		p.engineConfig.Sink = flowLog
 	}
 	warn()
+	leaveProcessors(int(f.queues))
 	return p.serve(ctx)
+}
+
+// leaveProcessors sees to it that the queues' workers, which Go's scheduler takes for busy
+// while they wait for packets, leave it processors for all else, whatever the number of
+// CPUs. The environment's GOMAXPROCS wins.
+func leaveProcessors(queues int) {
+	if os.Getenv("GOMAXPROCS") == "" && runtime.GOMAXPROCS(0) < queues+2 {
+		runtime.GOMAXPROCS(queues + 2)
+	}
 }
 
 // check says what is wrong with flags that no configuration file has.
