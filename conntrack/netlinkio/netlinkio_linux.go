@@ -49,11 +49,14 @@ func Take(conn Conn) (*Socket, error) {
 		e := raw.Control(func(old uintptr) { fd, err = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0) })
 		err = errors.Join(err, e)
 	}
-	if err == nil {
-		err = unix.SetNonblock(fd, false) // for Wait
-	}
 	// The poller knows the old descriptor only, and forgets it now.
-	if err = errors.Join(err, conn.Close()); err != nil {
+	err = errors.Join(err, conn.Close())
+	if err == nil {
+		// For Wait. Both descriptors are of one open file: not before nobody can be about
+		// to receive from the old one and sleep there, for which Close would wait for ever.
+		err = unix.SetNonblock(fd, false)
+	}
+	if err != nil {
 		if fd >= 0 {
 			_ = unix.Close(fd)
 		}

@@ -73,6 +73,35 @@ func TestSocket(t *testing.T) {
 	}
 }
 
+// A goroutine that receives from the connection meanwhile, as go-nfqueue's, gets an error
+// wherever it is just then.
+func TestTakeFromReceiver(t *testing.T) {
+	for range 2000 {
+		conn, err := netlink.Dial(unix.NETLINK_ROUTE, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		received := make(chan error, 1)
+		begun := make(chan struct{})
+		go func() {
+			close(begun)
+			_, err := conn.Receive()
+			received <- err
+		}()
+		<-begun
+		s, err := Take(conn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if <-received == nil {
+			t.Fatal("a message was received that nobody sent")
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestClosedSocket(t *testing.T) {
 	s, _ := take(t)
 	if err := s.Close(); err != nil {
