@@ -25,6 +25,9 @@ type Config struct {
 	// BusyPoll is how long a worker asks for packets before it goes to sleep; see
 	// [nfqueue.Config].
 	BusyPoll time.Duration
+	// OnlyServices has the kernel pass what is not for a service: it costs less, and there
+	// are no records of it. Otherwise all new flows are queued.
+	OnlyServices bool
 	// Seed makes the draws reproducible: flows that arrive in the same order get
 	// the same endpoints. nil: the draws are random.
 	Seed *uint64
@@ -96,7 +99,7 @@ func Open(cfg Config, host *hostnet.Host, table *decision.Table) (_ *Engine, err
 	}
 	// The rules come last: there is somebody at every queue by then.
 	e.rules, err = ruleset.Install(ruleset.Spec{
-		FirstQueue: cfg.FirstQueue, Queues: cfg.Queues,
+		FirstQueue: cfg.FirstQueue, Queues: cfg.Queues, OnlyServices: cfg.OnlyServices,
 		RejectMark: defaultMarks.Reject, MasqueradeMark: table.Node().Mark(), ConnMark: defaultMarks.Connection,
 		LocalhostNodePorts: table.Node().LocalhostNodePorts,
 		SeenTimeout:        seenTimeout(), SeenSize: seenSize, Native: native,

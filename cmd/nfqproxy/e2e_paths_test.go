@@ -12,8 +12,9 @@ import (
 
 // TestPaths sends TCP and UDP by every way there is to a service and holds what
 // the server saw against what the daemon says it did.
-func TestPaths(t *testing.T) {
-	c := newCluster(t)
+func TestPaths(t *testing.T) { inEachScope(t, testPaths) }
+
+func testPaths(t *testing.T, c *cluster) {
 	families(t, func(t *testing.T, at func(v4, v6 string, port int) string) {
 		const anyWeb = "default/web-1 default/web-2 default/web-3"
 		web := func(port int) string { return at("10.96.0.20", "fd00:10:96::20", port) }
@@ -68,8 +69,9 @@ func TestPaths(t *testing.T) {
 	})
 }
 
-func TestNoEndpointsIsRefusedAtOnce(t *testing.T) {
-	c := newCluster(t)
+func TestNoEndpointsIsRefusedAtOnce(t *testing.T) { inEachScope(t, testNoEndpointsIsRefusedAtOnce) }
+
+func testNoEndpointsIsRefusedAtOnce(t *testing.T, c *cluster) {
 	families(t, func(t *testing.T, at func(v4, v6 string, port int) string) {
 		c.t = t
 		vip := func(port int) string { return at("10.96.0.40", "fd00:10:96::40", port) }
@@ -115,9 +117,33 @@ func TestOtherTrafficPasses(t *testing.T) {
 	})
 }
 
+// TestScopeServices: what is for no service passes the queues by.
+func TestScopeServices(t *testing.T) {
+	c := newClusterWith(t, []string{"--scope", "services"})
+	families(t, func(t *testing.T, at func(v4, v6 string, port int) string) {
+		c.t = t
+		for network, port := range map[string]int{"tcp": 8080, "udp": 5353} {
+			for _, from := range []string{"shell", "node-a"} {
+				conn := c.dial(from, network, anyPort, at("10.244.1.2", "fd00:10:244:1::2", port))
+				if a := c.ask(conn); a.Pod != "default/web-2" || a.Client != conn.LocalAddr().String() {
+					t.Errorf("%s: answered by %+v", network, a)
+				}
+			}
+		}
+	})
+	c.t = t
+	for _, from := range []string{"shell", "node-a"} {
+		c.sync(from)
+	}
+	if n := c.count(func(r *flow.Record) bool { return r.Verdict == "accept" }); n > 0 {
+		t.Errorf("%d flows that were for no service were queued", n)
+	}
+}
+
 // TestRepliesAreNotQueued: no record ever starts at an endpoint that only answers.
-func TestRepliesAreNotQueued(t *testing.T) {
-	c := newCluster(t)
+func TestRepliesAreNotQueued(t *testing.T) { inEachScope(t, testRepliesAreNotQueued) }
+
+func testRepliesAreNotQueued(t *testing.T, c *cluster) {
 	for range 20 {
 		for _, from := range []string{"shell", "node-a", "solo"} {
 			c.ask(c.dial(from, "tcp", anyPort, "10.96.0.20:80"))

@@ -16,8 +16,9 @@ import (
 )
 
 // TestRulesRemovedByOthers: after "nft flush ruleset" the daemon notices and is back.
-func TestRulesRemovedByOthers(t *testing.T) {
-	c := newCluster(t)
+func TestRulesRemovedByOthers(t *testing.T) { inEachScope(t, testRulesRemovedByOthers) }
+
+func testRulesRemovedByOthers(t *testing.T, c *cluster) {
 	for i := range 2 {
 		c.ask(c.dial("shell", "tcp", anyPort, "10.96.0.20:80"))
 		if err := c.host("node-a").Do(func() error {

@@ -61,8 +61,9 @@ func (c *cluster) rawSCTP(host, at string) net.PacketConn {
 }
 
 // TestSCTP sends an INIT by each way to a service, and the endpoint's INIT ACK back.
-func TestSCTP(t *testing.T) {
-	c := newCluster(t)
+func TestSCTP(t *testing.T) { inEachScope(t, testSCTP) }
+
+func testSCTP(t *testing.T, c *cluster) {
 	families(t, func(t *testing.T, at func(v4, v6 string, port int) string) {
 		for i, tt := range []struct {
 			name, from, fromAddr string

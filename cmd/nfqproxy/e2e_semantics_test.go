@@ -51,8 +51,9 @@ func TestExternalPolicyLocal(t *testing.T) {
 
 // TestLoadBalancer: external and load balancer IPs lead to the service; only the
 // latter are for the allowed sources alone.
-func TestLoadBalancer(t *testing.T) {
-	c := newCluster(t)
+func TestLoadBalancer(t *testing.T) { inEachScope(t, testLoadBalancer) }
+
+func testLoadBalancer(t *testing.T, c *cluster) {
 	for _, r := range []netns.Route{
 		{Destination: netip.MustParsePrefix("203.0.113.10/32"), Via: netip.MustParseAddr("172.21.0.3"), Link: "eth0"},
 		{Destination: netip.MustParsePrefix("198.51.100.7/32"), Via: netip.MustParseAddr("172.21.0.3"), Link: "eth0"},
@@ -137,8 +138,9 @@ func TestAffinity(t *testing.T) {
 }
 
 // TestLocalhostNodePort: the node reaches node ports on 127.0.0.1.
-func TestLocalhostNodePort(t *testing.T) {
-	c := newCluster(t)
+func TestLocalhostNodePort(t *testing.T) { inEachScope(t, testLocalhostNodePort) }
+
+func testLocalhostNodePort(t *testing.T, c *cluster) {
 	conn := c.dial("node-a", "tcp", anyPort, "127.0.0.1:30090")
 	if a := c.ask(conn); a.Pod != "default/solo" || hostOf(a.Client) != "10.244.0.1" {
 		t.Errorf("answered by %+v", a)

@@ -154,8 +154,9 @@ func (c *cluster) inject(host string, conn net.Conn, tcp *layers.TCP) {
 
 // TestFlushedTCPIsReset: after conntrack -F a connection ends at once instead of
 // hanging, and a new one works.
-func TestFlushedTCPIsReset(t *testing.T) {
-	c := newCluster(t)
+func TestFlushedTCPIsReset(t *testing.T) { inEachScope(t, testFlushedTCPIsReset) }
+
+func testFlushedTCPIsReset(t *testing.T, c *cluster) {
 	families(t, func(t *testing.T, at func(v4, v6 string, port int) string) {
 		c.t = t
 		for from, to := range map[string]string{
@@ -292,8 +293,9 @@ func TestDaemonStops(t *testing.T) {
 
 // TestChangesApply: an edited manifest applies to new connections at once; a
 // faulty one is told and changes nothing.
-func TestChangesApply(t *testing.T) {
-	c := newCluster(t)
+func TestChangesApply(t *testing.T) { inEachScope(t, testChangesApply) }
+
+func testChangesApply(t *testing.T, c *cluster) {
 	open := c.dial("shell", "tcp", anyPort, "10.96.0.30:80")
 	c.edit(func(s string) string { return strings.ReplaceAll(s, `["10.244.0.4"]`, `["10.244.1.2"]`) })
 	if a := c.ask(c.dial("shell", "tcp", anyPort, "10.96.0.30:80")); a.Pod != "default/web-2" {

@@ -83,6 +83,13 @@ func newClusterWith(t *testing.T, arguments []string, options ...func(*lab.Spec)
 	return c
 }
 
+// inEachScope runs a test with each value of --scope.
+func inEachScope(t *testing.T, test func(*testing.T, *cluster)) {
+	for _, scope := range []string{"all", "services"} {
+		t.Run(scope, func(t *testing.T) { test(t, newClusterWith(t, []string{"--scope", scope})) })
+	}
+}
+
 // up brings a lab up with this test binary for daemons, and down at the end of the test.
 func (c *cluster) up(spec *lab.Spec, options lab.Options) {
 	t := c.t
@@ -208,15 +215,15 @@ func (c *cluster) ping(host, to string) {
 }
 
 // sync waits until a flow made now has its record: so have all flows made before it
-// from the same host.
+// from the same host. It goes to a service, whose flows have one in each scope.
 func (c *cluster) sync(host string) {
 	c.t.Helper()
-	conn := c.dial(host, "udp", anyPort, "172.21.0.1:9")
+	conn := c.dial(host, "udp", anyPort, "10.96.0.40:53")
 	defer conn.Close()
 	if _, err := conn.Write([]byte("sync")); err != nil {
 		c.t.Fatal(err)
 	}
-	c.record("accept", "UDP", conn.LocalAddr(), conn.RemoteAddr())
+	c.record("reject", "UDP", conn.LocalAddr(), conn.RemoteAddr())
 }
 
 // count counts records so far.

@@ -18,7 +18,10 @@ import (
 // TestDatagramsAtOnceGetOneEndpoint: resolvers send the A and the AAAA query from
 // one socket without waiting. Both are queued; both must go to one endpoint.
 func TestDatagramsAtOnceGetOneEndpoint(t *testing.T) {
-	c := newCluster(t)
+	inEachScope(t, testDatagramsAtOnceGetOneEndpoint)
+}
+
+func testDatagramsAtOnceGetOneEndpoint(t *testing.T, c *cluster) {
 	pods := make(map[string]int)
 	for i := range 100 {
 		conn := c.dial("shell", "udp", anyPort, "10.96.0.20:53")
@@ -58,8 +61,9 @@ func (c *cluster) sink(pod, at string) net.PacketConn {
 
 // TestOneWayUDPIsQueuedOnce: log shippers and the like never get an answer. Still
 // only their first datagram goes to user space.
-func TestOneWayUDPIsQueuedOnce(t *testing.T) {
-	c := newCluster(t)
+func TestOneWayUDPIsQueuedOnce(t *testing.T) { inEachScope(t, testOneWayUDPIsQueuedOnce) }
+
+func testOneWayUDPIsQueuedOnce(t *testing.T, c *cluster) {
 	// The solo pod's echo port, taken over by a service port that leads to a sink.
 	c.edit(func(s string) string {
 		return strings.ReplaceAll(s, "port: 5353, protocol: UDP}\n- {name: sctp", "port: 5454, protocol: UDP}\n- {name: sctp")
@@ -109,8 +113,9 @@ func (c *cluster) flush(node string) {
 }
 
 // TestFlushedUDPGoesOn: after conntrack -F an exchange loses at most one datagram.
-func TestFlushedUDPGoesOn(t *testing.T) {
-	c := newCluster(t)
+func TestFlushedUDPGoesOn(t *testing.T) { inEachScope(t, testFlushedUDPGoesOn) }
+
+func testFlushedUDPGoesOn(t *testing.T, c *cluster) {
 	families(t, func(t *testing.T, at func(v4, v6 string, port int) string) {
 		c.t = t
 		for from, to := range map[string]string{

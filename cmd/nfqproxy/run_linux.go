@@ -24,6 +24,7 @@ type runFlags struct {
 	master        string
 	firstQueue    uint16
 	queues        uint16
+	scope         string
 	busyPoll      time.Duration
 	seed          uint64
 	flowLog       string
@@ -34,6 +35,9 @@ type runFlags struct {
 	writeConfigTo string
 	readyFD       int
 }
+
+// Values of --scope.
+const scopeAll, scopeServices = "all", "services"
 
 func newRunCommand() *cobra.Command {
 	var f runFlags
@@ -60,6 +64,7 @@ last good state stays in force. CAP_NET_ADMIN is needed.`,
 	flags.BoolVar(&f.takeover, "takeover", false, "remove what kube-proxy left in the kernel (chains KUBE-*, tables kube-proxy) once our own rules are in place")
 	flags.Uint16Var(&f.firstQueue, "queue-num", 100, "number of the first netfilter queue")
 	flags.Uint16Var(&f.queues, "queues", defaultQueues(), "how many netfilter queues; packets spread over them by CPU")
+	flags.StringVar(&f.scope, "scope", scopeAll, `whose new flows are queued: "all", or "services": the kernel passes what is not for a service, for which there are no records then`)
 	flags.DurationVar(&f.busyPoll, "busy-poll", 0, "how long each queue's worker asks for the next packet before it sleeps, when packets come fast: new flows wait less, for more CPU time; 50us is a good start (default: it sleeps at once)")
 	flags.Uint64Var(&f.seed, "seed", 0, "makes the choices reproducible: the same flows in the same order get the same endpoints (default: random)")
 	flags.StringVar(&f.flowLog, "flow-log", "", "write one line of JSON for each decided flow to this file; - for standard output")
@@ -102,7 +107,7 @@ func (f *runFlags) run(ctx context.Context, stdout, stderr io.Writer, seeded boo
 	if err := p.connect(); err != nil {
 		return err
 	}
-	p.engineConfig = datapath.Config{FirstQueue: f.firstQueue, Queues: f.queues, BusyPoll: f.busyPoll, Steps: f.flowLogSteps, KeepRules: f.keepRules, Log: log}
+	p.engineConfig = datapath.Config{FirstQueue: f.firstQueue, Queues: f.queues, OnlyServices: f.scope == scopeServices, BusyPoll: f.busyPoll, Steps: f.flowLogSteps, KeepRules: f.keepRules, Log: log}
 	if seeded {
 		p.engineConfig.Seed = &f.seed
 	}
@@ -140,6 +145,9 @@ func leaveProcessors(queues int) {
 func (f *runFlags) check() error {
 	if f.queues == 0 || int(f.firstQueue)+int(f.queues) > 1<<16 {
 		return fmt.Errorf("--queues %d from --queue-num %d: there must be at least one queue, and none above 65535", f.queues, f.firstQueue)
+	}
+	if f.scope != scopeAll && f.scope != scopeServices {
+		return fmt.Errorf("--scope %q: want %q or %q", f.scope, scopeAll, scopeServices)
 	}
 	if f.busyPoll < 0 || f.busyPoll > time.Millisecond {
 		return fmt.Errorf("--busy-poll %s: want 0 to 1ms", f.busyPoll)

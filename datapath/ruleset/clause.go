@@ -177,6 +177,27 @@ func (f family) destinationKey(proto string) keyed {
 	}
 }
 
+// serviceKey is destinationKey for all protocols in one.
+func (f family) serviceKey() keyed {
+	w := f.words()
+	return keyed{
+		f.name + " daddr . meta l4proto . th dport",
+		[]expr.Any{
+			payload(network, f.dst, f.addrLen, key),
+			&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: key + w},
+			payload(transport, 2, 2, key+w+1),
+		},
+	}
+}
+
+// servicePortKey is serviceKey without the address.
+func servicePortKey() keyed {
+	return keyed{"meta l4proto . th dport", []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: key},
+		payload(transport, 2, 2, key+1),
+	}}
+}
+
 func (f family) daddrKey() keyed {
 	return keyed{f.name + " daddr", []expr.Any{payload(network, f.dst, f.addrLen, key)}}
 }

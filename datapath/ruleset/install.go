@@ -186,15 +186,22 @@ func (r *Ruleset) Follow(t *decision.Table) error {
 	diff := make(difference)
 	t.ChangedAddresses(r.followed, func(at netip.AddrPort, p decision.Protocol, before, after *decision.ServicePort) {
 		// A field of a concatenation is filled up to whole registers.
-		key := addrBytes(at.Addr()) + portBytes(at.Port()) + "\x00\x00"
-		diff.note(r.sets.service[serviceSet{familyOf(at.Addr()).nfproto, byte(p)}], key, translates(before), translates(after))
+		f, addr, port := familyOf(at.Addr()), addrBytes(at.Addr()), portBytes(at.Port())+"\x00\x00"
+		diff.note(r.sets.service[serviceSet{f.nfproto, byte(p)}], addr+port, translates(before), translates(after))
+		diff.note(r.sets.scope(f), addr+string([]byte{byte(p), 0, 0, 0})+port, before != nil, after != nil)
 	})
 	t.ChangedNodePorts(r.followed, func(port uint16, p decision.Protocol, f decision.Family, before, after *decision.ServicePort) {
 		// The families share a set.
 		other := decision.IPv4 + decision.IPv6 - f
+		var otherBefore *decision.ServicePort
+		if r.followed != nil {
+			otherBefore = r.followed.NodePortOwner(port, p, other)
+		}
+		otherAfter := t.NodePortOwner(port, p, other)
 		diff.note(r.sets.nodePort[byte(p)], portBytes(port),
-			translates(before) || r.followed != nil && translates(r.followed.NodePortOwner(port, p, other)),
-			translates(after) || translates(t.NodePortOwner(port, p, other)))
+			translates(before) || translates(otherBefore), translates(after) || translates(otherAfter))
+		diff.note(r.sets.scopePort, string([]byte{byte(p), 0, 0, 0})+portBytes(port)+"\x00\x00",
+			before != nil || otherBefore != nil, after != nil || otherAfter != nil)
 	})
 	var had []netip.Addr
 	if r.followed != nil {
@@ -202,11 +209,7 @@ func (r *Ruleset) Follow(t *decision.Table) error {
 	}
 	has := t.NodePortAddresses()
 	for _, a := range slices.Concat(had, has) {
-		set := r.sets.nodePortAddr4
-		if familyOf(a) == ipv6 {
-			set = r.sets.nodePortAddr6
-		}
-		diff.note(set, addrBytes(a), slices.Contains(had, a), slices.Contains(has, a))
+		diff.note(r.sets.nodeAddr(familyOf(a)), addrBytes(a), slices.Contains(had, a), slices.Contains(has, a))
 	}
 	for s, keys := range diff {
 		if err := r.change(s, keys); err != nil {

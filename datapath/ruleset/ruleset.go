@@ -8,6 +8,7 @@ package ruleset
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,6 +32,9 @@ type Spec struct {
 	MasqueradeMark uint32
 	// ConnMark is the bit of the connection mark that our entries carry.
 	ConnMark uint32
+	// OnlyServices has only packets to service addresses and node ports queued, by sets
+	// that follow the table; otherwise the first packet of every flow is.
+	OnlyServices bool
 	// LocalhostNodePorts: packets from the node to node ports on IPv4 loopback
 	// addresses are queued, and loopback addresses are closed to all others, as
 	// kube-proxy's KUBE-FIREWALL does: route_localnet would open them.
@@ -65,6 +69,9 @@ type sets struct {
 	// nodePortAddr4, nodePortAddr6 and nodePort together hold the node's side.
 	nodePortAddr4, nodePortAddr6 *set
 	nodePort                     map[byte]*set // by protocol
+	// scope4, scope6 and scopePort hold, for all protocols, what service ports own, with
+	// endpoints or without; nil if everything is queued.
+	scope4, scope6, scopePort *set
 }
 
 type serviceSet struct {
@@ -72,12 +79,32 @@ type serviceSet struct {
 }
 
 func (s *sets) all() []*set {
-	return []*set{
+	all := []*set{
 		s.seen4, s.seen6,
 		s.service[serviceSet{ipv4.nfproto, tcp}], s.service[serviceSet{ipv4.nfproto, udp}],
 		s.service[serviceSet{ipv6.nfproto, tcp}], s.service[serviceSet{ipv6.nfproto, udp}],
 		s.nodePortAddr4, s.nodePortAddr6, s.nodePort[tcp], s.nodePort[udp],
 	}
+	if s.scope4 != nil {
+		all = append(all, s.scope4, s.scope6, s.scopePort)
+	}
+	return all
+}
+
+// scope is the set of the service addresses of a family.
+func (s *sets) scope(f family) *set {
+	if f == ipv6 {
+		return s.scope6
+	}
+	return s.scope4
+}
+
+// nodeAddr is the set of the addresses of a family that have node ports.
+func (s *sets) nodeAddr(f family) *set {
+	if f == ipv6 {
+		return s.nodePortAddr6
+	}
+	return s.nodePortAddr4
 }
 
 func newSets(table *nftables.Table, spec *Spec) *sets {
@@ -100,7 +127,7 @@ func newSets(table *nftables.Table, spec *Spec) *sets {
 		return s
 	}
 	ip4, ip6, port := nftables.TypeIPAddr, nftables.TypeIP6Addr, nftables.TypeInetService
-	return &sets{
+	all := &sets{
 		seen4: seen("seen4", ip4),
 		seen6: seen("seen6", ip6),
 		service: map[serviceSet]*set{
@@ -113,6 +140,12 @@ func newSets(table *nftables.Table, spec *Spec) *sets {
 		nodePortAddr6: make1("nodeport_addr6", ip6),
 		nodePort:      map[byte]*set{tcp: make1("nodeport_tcp", port), udp: make1("nodeport_udp", port)},
 	}
+	if spec.OnlyServices {
+		proto := nftables.TypeInetProto
+		all.scope4, all.scope6 = make1("scope4", ip4, proto, port), make1("scope6", ip6, proto, port)
+		all.scopePort = make1("scope_port", proto, port)
+	}
+	return all
 }
 
 // chain is a chain of the table; a base chain if it has a hook.
@@ -150,9 +183,18 @@ func (spec *Spec) chains(s *sets) []chain {
 	pre, in, out, post := nftables.ChainHookPrerouting, nftables.ChainHookInput, nftables.ChainHookOutput, nftables.ChainHookPostrouting
 	rejectMarked := rule{packetMark(spec.RejectMark, true), counter(), rejectPortUnreachable()}
 	slipped := rule{ctStateNew(), translated(false), connMark(spec.ConnMark, false), jump("slipped")}
-	learn := func(chain string) rule { return rule{l4proto(udp), ctStateTracked(), jump(chain)} }
-	return []chain{
-		{name: "new_flows", rules: spec.newFlows(s)},
+	learn := func(chain string) rule {
+		if spec.OnlyServices {
+			// Flows that have no entry of ours are queued again where they are in scope.
+			return rule{l4proto(udp), ctStateTracked(), connMark(spec.ConnMark, true), jump(chain)}
+		}
+		return rule{l4proto(udp), ctStateTracked(), jump(chain)}
+	}
+	queue, scope := "new_flows", []chain(nil)
+	if spec.OnlyServices {
+		queue, scope = "scope", []chain{{name: "scope", rules: scopeRules(s)}}
+	}
+	return slices.Concat([]chain{{name: "new_flows", rules: spec.newFlows(s)}}, scope, []chain{
 		{name: "learn", rules: []rule{
 			{ipv4.is(), ipv4.flowKey().notIn(s.seen4), ipv4.flowKey().refreshed(s.seen4)},
 			{ipv6.is(), ipv6.flowKey().notIn(s.seen6), ipv6.flowKey().refreshed(s.seen6)},
@@ -164,8 +206,8 @@ func (spec *Spec) chains(s *sets) []chain {
 		{name: "slipped", rules: slippedRules(s)},
 
 		// Before conntrack (-200).
-		base("queue_prerouting", "prerouting", pre, priorityRaw, rule{onLoopback(), accept()}, rule{jump("new_flows")}),
-		base("queue_output", "output", out, priorityRaw, spec.queueOutput(s)...),
+		base("queue_prerouting", "prerouting", pre, priorityRaw, rule{onLoopback(), accept()}, rule{jump(queue)}),
+		base("queue_output", "output", out, priorityRaw, spec.queueOutput(s, queue)...),
 		base("reject_prerouting", "prerouting", pre, priorityRaw+1, rejectMarked),
 		base("reject_output", "output", out, priorityRaw+1, rejectMarked),
 
@@ -189,11 +231,22 @@ func (spec *Spec) chains(s *sets) []chain {
 
 		base("slipped_prerouting", "prerouting", pre, priorityDNAT+1, slipped),
 		base("slipped_output", "output", out, priorityDNAT+1, slipped),
-	}
+	})
 }
 
-// queueOutput leads packets made on the node to the queues.
-func (spec *Spec) queueOutput(s *sets) []rule {
+// scopeRules let go what is not for a service.
+func scopeRules(s *sets) []rule {
+	rules := []rule{{l4proto(tcp), tcpSyn(false), accept()}}
+	for _, f := range []family{ipv4, ipv6} {
+		rules = append(rules,
+			rule{f.is(), f.serviceKey().in(s.scope(f)), jump("new_flows")},
+			rule{f.is(), f.daddrKey().in(s.nodeAddr(f)), servicePortKey().in(s.scopePort), jump("new_flows")})
+	}
+	return rules
+}
+
+// queueOutput leads packets made on the node to the queues by way of a chain.
+func (spec *Spec) queueOutput(s *sets, queue string) []rule {
 	var rules []rule
 	if spec.LocalhostNodePorts {
 		rules = append(rules,
@@ -205,7 +258,7 @@ func (spec *Spec) queueOutput(s *sets) []rule {
 	return append(rules,
 		rule{ipv4.is(), toLoopback(), accept()},
 		rule{ipv6.is(), ipv6.daddrIn("::1", fullMask, loopback6), accept()},
-		rule{jump("new_flows")})
+		rule{jump(queue)})
 }
 
 // localnet closes loopback addresses to packets that come from elsewhere and are not
@@ -243,9 +296,9 @@ func (spec *Spec) newFlows(s *sets) []rule {
 func slippedRules(s *sets) []rule {
 	var rules []rule
 	for _, f := range []family{ipv4, ipv6} {
-		seen, nodeAddr := s.seen4, s.nodePortAddr4
+		seen, nodeAddr := s.seen4, s.nodeAddr(f)
 		if f == ipv6 {
-			seen, nodeAddr = s.seen6, s.nodePortAddr6
+			seen = s.seen6
 		}
 		forUDP := [][]clause{
 			{f.destinationKey("udp").in(s.service[serviceSet{f.nfproto, udp}])},

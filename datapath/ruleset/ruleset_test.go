@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -31,9 +32,20 @@ func spec() Spec {
 	}
 }
 
+// onlyServices is the spec that leaves all but services alone.
+func onlyServices() Spec {
+	s := spec()
+	s.OnlyServices = true
+	return s
+}
+
 func TestText(t *testing.T) {
-	const file = "testdata/ruleset.nft"
-	got := spec().String()
+	t.Run("all", func(t *testing.T) { testText(t, spec(), "testdata/ruleset.nft") })
+	t.Run("services", func(t *testing.T) { testText(t, onlyServices(), "testdata/services.nft") })
+}
+
+func testText(t *testing.T, spec Spec, file string) {
+	got := spec.String()
 	if *update {
 		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
 			t.Fatal(err)
@@ -62,9 +74,8 @@ func inNamespace(t *testing.T, f func() error) {
 	}
 }
 
-// install installs the ruleset as the kernel can have it.
-func install() (*Ruleset, error) {
-	s := spec()
+// install installs a ruleset as the kernel can have it.
+func install(s Spec) (*Ruleset, error) {
 	var err error
 	if s.Native, err = Probe(); err != nil {
 		return nil, err
@@ -98,19 +109,23 @@ func kernelRules(t *testing.T) (chains, rules int) {
 }
 
 func TestInstallAndRemove(t *testing.T) {
+	t.Run("all", func(t *testing.T) { testInstallAndRemove(t, spec()) })
+	t.Run("services", func(t *testing.T) { testInstallAndRemove(t, onlyServices()) })
+}
+
+func testInstallAndRemove(t *testing.T, want Spec) {
 	inNamespace(t, func() error {
-		want := spec()
 		wantChains, wantRules := 0, 0
 		for _, c := range want.chains(newSets(&nftables.Table{}, &want)) {
 			wantChains++
 			wantRules += len(c.rules)
 		}
-		first, err := install()
+		first, err := install(want)
 		if err != nil {
 			return err
 		}
 		// A second run finds the rest of the first one and replaces it.
-		r, err := install()
+		r, err := install(want)
 		if err != nil {
 			return err
 		}
@@ -169,7 +184,7 @@ func elements(t *testing.T, r *Ruleset) map[string]int {
 
 func TestSetsFollowTheTable(t *testing.T) {
 	inNamespace(t, func() error {
-		r, err := install()
+		r, err := install(onlyServices())
 		if err != nil {
 			return err
 		}
@@ -184,6 +199,7 @@ func TestSetsFollowTheTable(t *testing.T) {
 				"seen4": 0, "seen6": 0,
 				"service4_tcp": n, "service4_udp": n, "service6_tcp": n, "service6_udp": n,
 				"nodeport_addr4": 2, "nodeport_addr6": 1, "nodeport_tcp": n, "nodeport_udp": n,
+				"scope4": 3 * n, "scope6": 3 * n, "scope_port": 3 * n,
 			}
 			if got := elements(t, r); fmt.Sprint(got) != fmt.Sprint(want) {
 				t.Errorf("with %d services: elements %v, want %v", n, got, want)
@@ -196,11 +212,43 @@ func TestSetsFollowTheTable(t *testing.T) {
 	})
 }
 
+// A service port without endpoints is queued, to be refused; its node port is shared with
+// one that has some.
+func TestSetsOfServicesWithoutEndpoints(t *testing.T) {
+	inNamespace(t, func() error {
+		r, err := install(onlyServices())
+		if err != nil {
+			return err
+		}
+		all := services(1)
+		for _, s := range all {
+			s.HasEndpoints = s.Family == decision.IPv6
+		}
+		follow := func(services []*decision.ServicePort, want map[string]int) {
+			t.Helper()
+			if err := r.Follow(decision.NewTable(1, time.Time{}, decision.Node{}, services)); err != nil {
+				t.Fatal(err)
+			}
+			got := elements(t, r)
+			for name, n := range want {
+				if got[name] != n {
+					t.Errorf("set %s has %d elements, want %d", name, got[name], n)
+				}
+			}
+		}
+		follow(all, map[string]int{"service4_tcp": 0, "service6_tcp": 1, "nodeport_tcp": 1, "scope4": 3, "scope6": 3, "scope_port": 3})
+		only4 := slices.DeleteFunc(slices.Clone(all), func(s *decision.ServicePort) bool { return s.Family == decision.IPv6 })
+		follow(only4, map[string]int{"service4_tcp": 0, "service6_tcp": 0, "nodeport_tcp": 0, "scope4": 3, "scope6": 0, "scope_port": 3})
+		follow(nil, map[string]int{"scope4": 0, "scope6": 0, "scope_port": 0})
+		return r.Remove()
+	})
+}
+
 // TestNftReadsIt has nft, a stranger to our encoding, list the ruleset.
 func TestNftReadsIt(t *testing.T) {
 	netns.RequireTool(t, "nft")
 	inNamespace(t, func() error {
-		r, err := install()
+		r, err := install(onlyServices())
 		if err != nil {
 			return err
 		}
@@ -213,7 +261,8 @@ func TestNftReadsIt(t *testing.T) {
 			t.Fatalf("nft: %v\n%s", err, out)
 		}
 		for _, want := range []string{
-			"10.96.0.0 . 80", "fd96:: . 80", "elements = { 30000 }",
+			"10.96.0.0 . 80", "fd96:: . 80", "10.96.0.0 . tcp . 80", "fd96:: . sctp . 80", "udp . 30000",
+			"ip daddr . meta l4proto . th dport @scope4 jump new_flows", "elements = { 30000 }",
 			"ip saddr . ip daddr . udp sport . udp dport @seen4 update @seen4",
 			"reject with tcp reset", "type nat hook postrouting",
 		} {

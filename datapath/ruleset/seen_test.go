@@ -58,7 +58,7 @@ func TestForget(t *testing.T) {
 
 func testForget(t *testing.T, remove int) {
 	inNamespace(t, func() error {
-		r, err := install()
+		r, err := install(spec())
 		if err != nil {
 			return err
 		}
@@ -104,7 +104,7 @@ func testForget(t *testing.T, remove int) {
 			t.Errorf("without a ruleset: %v", err)
 		}
 		// Somebody installs it again: the same socket goes on.
-		if r, err = install(); err != nil {
+		if r, err = install(spec()); err != nil {
 			return err
 		}
 		remember(t, r, flows(1000, 2))
@@ -125,7 +125,7 @@ func BenchmarkForget(b *testing.B) {
 			defer ns.Close()
 			var seen *Seen
 			if err := ns.Do(func() (err error) {
-				if _, err = install(); err == nil {
+				if _, err = install(spec()); err == nil {
 					seen, err = OpenSeen()
 				}
 				return err
