@@ -53,13 +53,15 @@ func (p *plan) contestants() ([]contestant, error) {
 	}
 	all := []contestant{
 		{name: "direct", what: "clients address the endpoints; no rules, no connection tracking", direct: true},
-		p.nfqproxyAs("nfqproxy", p.nfqproxy[0]),
+		p.nfqproxyAs("nfqproxy", p.nfqproxy[0], "this program"),
+		p.nfqproxyAs("nfqproxy-busy", p.nfqproxy[0], "this program with --busy-poll 50us", "--busy-poll=50us"),
+		p.nfqproxyAs("nfqproxy-scope", p.nfqproxy[0], "this program with --scope services", "--scope=services"),
 		{name: "iptables-nft", what: "kube-proxy, iptables mode, iptables' nf_tables back end", proxy: true, start: kubeProxy("iptables", nft), missing: missing("xtables-nft-multi"), rules: []string{"xtables-nft-multi", "iptables-nft-save"}},
 		{name: "iptables-legacy", what: "kube-proxy, iptables mode, iptables' legacy back end", proxy: true, start: kubeProxy("iptables", legacy), missing: missing("xtables-legacy-multi"), rules: []string{"xtables-legacy-multi", "iptables-legacy-save"}},
 		{name: "nftables", what: "kube-proxy, nftables mode", proxy: true, start: kubeProxy("nftables", nft), missing: missing("nft"), rules: []string{"nft", "-a", "list", "ruleset"}},
 	}
 	for _, program := range p.nfqproxy[1:] {
-		all = append(all, p.nfqproxyAs(filepath.Base(program), program))
+		all = append(all, p.nfqproxyAs(filepath.Base(program), program, program))
 	}
 	for _, queues := range []int{1, 2} {
 		suffix := fmt.Sprintf("-%dq", queues)
@@ -91,14 +93,14 @@ func (p *plan) missingFloor(program string) string {
 	return ""
 }
 
-func (p *plan) nfqproxyAs(name, program string) contestant {
+func (p *plan) nfqproxyAs(name, program, what string, options ...string) contestant {
 	return contestant{
-		name: name, what: "this program", proxy: true, missing: missing(program), rules: []string{"nft", "-a", "list", "ruleset"},
-		start: func(t *topology, o *objects) (*process, error) { return p.startNfqproxy(program, t, o) },
+		name: name, what: what, proxy: true, missing: missing(program), rules: []string{"nft", "-a", "list", "ruleset"},
+		start: func(t *topology, o *objects) (*process, error) { return p.startNfqproxy(program, t, o, options...) },
 	}
 }
 
-func (p *plan) startNfqproxy(program string, t *topology, o *objects) (*process, error) {
+func (p *plan) startNfqproxy(program string, t *topology, o *objects, options ...string) (*process, error) {
 	args := []string{
 		"run", "--kubeconfig=" + o.kubeconfig, "--hostname-override=" + nodeName, "--cluster-cidr=" + clusterRange.String(),
 		"--conntrack-max-per-core=0", "--conntrack-min=0", "--conntrack-tcp-timeout-established=0", "--conntrack-tcp-timeout-close-wait=0",
@@ -106,7 +108,7 @@ func (p *plan) startNfqproxy(program string, t *topology, o *objects) (*process,
 	if p.profile > 0 {
 		args = append(args, "--profiling")
 	}
-	return startProcess(t.node, exec.Command(program, args...))
+	return startProcess(t.node, exec.Command(program, append(args, options...)...))
 }
 
 // kubeProxy is kube-proxy with the tools in a directory before all others.
