@@ -89,6 +89,7 @@ func Open(cfg Config, host *hostnet.Host, table *decision.Table) (_ *Engine, err
 		}
 		w.router, w.table, w.affinity = host.NewCache(), &e.table, e.bound
 		w.marks, w.sink, w.steps = defaultMarks, cfg.Sink, cfg.Steps
+		w.onStart = func() { stayWithQueue(int(i), int(cfg.Queues)) }
 		e.workers = append(e.workers, w)
 	}
 	setRand(e.workers, cfg.Seed)

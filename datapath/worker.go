@@ -69,6 +69,7 @@ type worker struct {
 	marks       Marks
 	sink        FlowSink // nil: no records
 	steps       bool     // records with steps
+	onStart     func()   // called first by the goroutine that runs it; may be nil
 	counters    counters
 
 	batch  sync.Mutex // held while a batch is decided and written
@@ -102,6 +103,9 @@ const yieldAfter = 5 * time.Millisecond
 
 // run serves the queue until it is closed.
 func (w *worker) run() error {
+	if w.onStart != nil {
+		w.onStart()
+	}
 	yielded := time.Now()
 	for {
 		if now := time.Now(); now.Sub(yielded) > yieldAfter {
