@@ -89,7 +89,10 @@ func Open(cfg Config, host *hostnet.Host, table *decision.Table) (_ *Engine, err
 		}
 		w.router, w.table, w.affinity = host.NewCache(), &e.table, e.bound
 		w.marks, w.sink, w.steps = defaultMarks, cfg.Sink, cfg.Steps
-		w.onStart = func() { stayWithQueue(int(i), int(cfg.Queues)) }
+		// One that polls would be in the senders' way there.
+		if cfg.BusyPoll == 0 {
+			w.onStart = func() { stayWithQueue(int(i), int(cfg.Queues)) }
+		}
 		e.workers = append(e.workers, w)
 	}
 	setRand(e.workers, cfg.Seed)
