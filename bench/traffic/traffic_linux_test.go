@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"errors"
 	"net/netip"
 	"sync"
 	"testing"
@@ -78,6 +79,28 @@ func TestFailuresAreCounted(t *testing.T) {
 	r, err := l.Run(func() {}, func() {})
 	if err == nil || r.Failed != 14 || r.Failure == "" {
 		t.Errorf("%+v, %v: want 14 failures and an error", r, err)
+	}
+}
+
+// TestAskGivesUp asks somebody who is silent. The runtime sends signals meanwhile.
+func TestAskGivesUp(t *testing.T) {
+	netns.Require(t)
+	n, err := netns.New("silent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	// Nobody has the address asked for, which the kernel says after three seconds.
+	if err := errors.Join(n.AddVeth("a", n, "b"), n.AddAddress("a", netip.MustParsePrefix("192.0.2.1/24"))); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	err = n.Do(func() error {
+		_, err := Ask(netip.MustParseAddrPort("192.0.2.2:80"), 100*time.Millisecond)
+		return err
+	})
+	if took := time.Since(began); err == nil || took < 100*time.Millisecond || took > time.Second {
+		t.Errorf("%v after %v; want an error after 100ms", err, took)
 	}
 }
 
