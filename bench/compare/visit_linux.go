@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"net/url"
+	"slices"
 	"sync"
 	"time"
 
@@ -243,12 +245,20 @@ func (v *visit) load(w workload) error {
 	v.record(w.id(), "p99.9", "µs", float64(r.P999)/1e3)
 	v.record(w.id(), "process", "µs", micros(used.process)/n)
 	v.record(w.id(), "machine", "µs", micros(used.machine)/n)
-	v.record(w.id(), "failed", "", float64(r.Failed))
+	v.recordFailures(w.id(), r.Failures)
 	v.record(w.id(), "retransmitted", "", float64(r.Retransmitted))
-	if r.Failed > 0 {
-		v.note("%s: %d connections failed: %s", w.id(), r.Failed, r.Failure)
-	}
 	return nil
+}
+
+// recordFailures keeps how many connections failed, and of which kind they were.
+func (v *visit) recordFailures(measure string, kinds map[string]int) {
+	n := 0
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+		v.note("%s: %d connections failed: %s", measure, kinds[kind], kind)
+		v.record(measure, failedBy+kind, "", float64(kinds[kind]))
+		n += kinds[kind]
+	}
+	v.record(measure, "failed", "", float64(n))
 }
 
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }

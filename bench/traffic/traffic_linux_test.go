@@ -56,7 +56,7 @@ func TestTraffic(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.Connections != 120 || r.Failed != 0 || calls != "began ended" {
+		if r.Connections != 120 || len(r.Failures) != 0 || calls != "began ended" {
 			t.Errorf("udp %v: %+v, calls %q: want 120 connections and no failure", udp, r, calls)
 		}
 		if r.P50 == 0 || r.P50 > r.P99 || r.P99 > r.P999 || r.P999 > r.Max {
@@ -77,8 +77,8 @@ func TestFailuresAreCounted(t *testing.T) {
 		To: Targets{First: netip.MustParseAddrPort("127.0.0.1:9"), Count: 1}, Time: time.Hour, Limit: 7,
 	}
 	r, err := l.Run(func() {}, func() {})
-	if err == nil || r.Failed != 14 || r.Failure == "" {
-		t.Errorf("%+v, %v: want 14 failures and an error", r, err)
+	if err == nil || len(r.Failures) != 1 || r.Failures["connect: connection refused"] != 14 {
+		t.Errorf("%+v, %v: want 14 refusals and an error", r, err)
 	}
 }
 
