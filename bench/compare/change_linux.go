@@ -67,8 +67,8 @@ func (v *visit) change(ctx context.Context, i, which int) (took time.Duration, e
 		return 0, err
 	}
 	start := time.Now()
-	failed := 0
-	defer func() { v.record("change", "failed", "", float64(failed)) }()
+	failures := map[string]int{}
+	defer func() { v.recordFailures("change", failures) }()
 	// The first one may be chance where all were ready before.
 	for obeyed := 0; obeyed < 20; {
 		who, err := v.ask(to, time.Second)
@@ -76,8 +76,7 @@ func (v *visit) change(ctx context.Context, i, which int) (took time.Duration, e
 		switch {
 		case err != nil:
 			// All endpoints live all the time.
-			failed++
-			v.note("while endpoints of %s changed: %v", to, err)
+			failures[err.Error()]++
 		case !ready.answers(i, who):
 			obeyed = 0
 		default:

@@ -11,6 +11,9 @@ const ours = "nfqproxy"
 // gaveUp is the quantity of a sample that tells of a start that took too long.
 const gaveUp = "gave up after"
 
+// failedBy begins the quantity that counts failed connections of one kind.
+const failedBy = "failed: "
+
 // column is a column of a table: a quantity, or the ratio of ours to the row's.
 type column struct {
 	title, quantity string
@@ -119,7 +122,7 @@ func (s *samples) writeLosses(out *strings.Builder) {
 			none = false
 			fmt.Fprintf(out, "- %d services, %s: did not serve within %.0f s, and was given up\n", v.services, v.contestant, v.value)
 		}
-		if (v.quantity == "failed" || v.quantity == "retransmitted") && v.value > 0 {
+		if (strings.HasPrefix(v.quantity, failedBy) || v.quantity == "retransmitted") && v.value > 0 {
 			none = false
 			fmt.Fprintf(out, "- %d services, %s, %s, round %d: %.0f %s\n", v.services, v.contestant, v.measure, v.round+1, v.value, v.quantity)
 		}

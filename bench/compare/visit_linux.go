@@ -5,8 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"net/url"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/bench/traffic"
@@ -130,26 +133,68 @@ func (v *visit) awaitService(ctx context.Context) error {
 	const probes = 8
 	t := v.target(false)
 	deadline := time.Now().Add(v.patience)
+	var attempts sync.WaitGroup // those that nobody waits for any more included
+	defer attempts.Wait()
+	var answered time.Time
 	for i := range uint32(probes) {
 		to := t.At(uint32(uint64(t.Count-1) * uint64(i) / (probes - 1)))
-		for {
-			_, err := v.ask(to, 100*time.Millisecond)
-			if err == nil {
-				break
-			}
-			if time.Now().After(deadline) || ctx.Err() != nil {
-				return errors.Join(fmt.Errorf("%w within %v: %s: %w", errNotServing, v.patience, to, err), ctx.Err())
-			}
-			time.Sleep(time.Millisecond)
+		var err error
+		if answered, err = v.firstAnswer(ctx, &attempts, to, deadline); err != nil {
+			return errors.Join(fmt.Errorf("%w within %v: %s: %w", errNotServing, v.patience, to, err), ctx.Err())
 		}
 	}
 	if v.contestant.proxy {
-		v.record("start", "until it serves", "s", time.Since(v.process.began).Seconds())
+		v.record("start", "until it serves", "s", answered.Sub(v.process.began).Seconds())
 	}
 	return nil
 }
 
-// ask makes one connection from the client; each step may take as long as limit.
+// A connection whose SYN came too early would be served only when TCP sends it again, a
+// second later. So there is a new attempt every few milliseconds, which is how exact a
+// start is known, and attempts overlap: on a busy machine an answer may take longer.
+const (
+	attemptPeriod   = 3 * time.Millisecond
+	attemptPatience = 100 * time.Millisecond
+)
+
+// firstAnswer gives the time when an endpoint first answered.
+func (v *visit) firstAnswer(ctx context.Context, attempts *sync.WaitGroup, to netip.AddrPort, deadline time.Time) (time.Time, error) {
+	type answer struct {
+		at  time.Time
+		err error
+	}
+	answers := make(chan answer)
+	over, stop := context.WithCancel(ctx)
+	defer stop()
+	attempt := func() {
+		_, err := v.ask(to, attemptPatience)
+		select {
+		case answers <- answer{time.Now(), err}:
+		case <-over.Done():
+		}
+	}
+	tick := time.NewTicker(attemptPeriod)
+	defer tick.Stop()
+	attempts.Go(attempt)
+	for err := errors.New("no answer"); ; {
+		select {
+		case a := <-answers:
+			if a.err == nil {
+				return a.at, nil
+			}
+			err = a.err
+		case <-tick.C:
+			attempts.Go(attempt)
+		case <-over.Done():
+			return time.Time{}, err
+		}
+		if time.Now().After(deadline) {
+			return time.Time{}, err
+		}
+	}
+}
+
+// ask makes one connection from the client, which may take as long as limit.
 func (v *visit) ask(to netip.AddrPort, limit time.Duration) (who byte, err error) {
 	err = v.client.Do(func() error {
 		who, err = traffic.Ask(to, limit)
@@ -200,12 +245,20 @@ func (v *visit) load(w workload) error {
 	v.record(w.id(), "p99.9", "µs", float64(r.P999)/1e3)
 	v.record(w.id(), "process", "µs", micros(used.process)/n)
 	v.record(w.id(), "machine", "µs", micros(used.machine)/n)
-	v.record(w.id(), "failed", "", float64(r.Failed))
+	v.recordFailures(w.id(), r.Failures)
 	v.record(w.id(), "retransmitted", "", float64(r.Retransmitted))
-	if r.Failed > 0 {
-		v.note("%s: %d connections failed: %s", w.id(), r.Failed, r.Failure)
-	}
 	return nil
+}
+
+// recordFailures keeps how many connections failed, and of which kind they were.
+func (v *visit) recordFailures(measure string, kinds map[string]int) {
+	n := 0
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+		v.note("%s: %d connections failed: %s", measure, kinds[kind], kind)
+		v.record(measure, failedBy+kind, "", float64(kinds[kind]))
+		n += kinds[kind]
+	}
+	v.record(measure, "failed", "", float64(n))
 }
 
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }

@@ -1,7 +1,6 @@
 package traffic
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
 	"runtime"
@@ -58,8 +57,9 @@ func Advance(a netip.Addr, n uint32) netip.Addr {
 type Result struct {
 	Connections int     // that were answered, in Seconds
 	Seconds     float64 // measured
-	Failed      int     // connections of which a step failed, warm-up included
-	Failure     string  // the first of them
+	// Failures counts connections of which a step failed, warm-up included, by step and
+	// error ("read: connection reset by peer").
+	Failures map[string]int
 	// Latency of the connect for TCP, of request and reply for UDP, in nanoseconds.
 	P50, P99, P999, Max uint32
 	// Retransmitted counts connects that took 0.9 s and more: the first packet was lost.
@@ -68,13 +68,22 @@ type Result struct {
 
 // worker is one thread of a load.
 type worker struct {
-	load    *Load
-	from    unix.RawSockaddrInet4
-	port    int
-	samples []uint32
-	failed  int
-	failure error
-	byte1   [1]byte
+	load     *Load
+	from     unix.RawSockaddrInet4
+	port     int
+	samples  []uint32
+	failures failures
+	byte1    [1]byte
+}
+
+// failures are counts by what went wrong.
+type failures map[string]int
+
+func (f failures) total() (n int) {
+	for _, count := range f {
+		n += count
+	}
+	return n
 }
 
 // Run makes the connections from the network namespace of the calling thread, in which
@@ -85,7 +94,7 @@ func (l *Load) Run(began, ended func()) (Result, error) {
 	for i := range workers {
 		workers[i] = &worker{
 			load: l, from: sockaddr4(netip.AddrPortFrom(Advance(l.From, uint32(i)), 0)),
-			samples: make([]uint32, 0, l.Limit),
+			samples: make([]uint32, 0, l.Limit), failures: failures{},
 		}
 	}
 	l.each(workers, func(w *worker) { w.run(l.WarmUp, time.Now().Add(time.Hour)) })
@@ -99,17 +108,16 @@ func (l *Load) Run(began, ended func()) (Result, error) {
 	took := time.Since(start)
 	ended()
 
-	r := Result{Seconds: took.Seconds()}
+	r := Result{Seconds: took.Seconds(), Failures: map[string]int{}}
 	var all []uint32
 	for _, w := range workers {
 		all = append(all, w.samples...)
-		r.Failed += w.failed
-		if w.failure != nil && r.Failure == "" {
-			r.Failure = w.failure.Error()
+		for what, n := range w.failures {
+			r.Failures[what] += n
 		}
 	}
 	if len(all) == 0 {
-		return r, fmt.Errorf("no connection was answered: %s", r.Failure)
+		return r, fmt.Errorf("no connection was answered: %v", r.Failures)
 	}
 	slices.Sort(all)
 	r.Connections = len(all)
@@ -143,9 +151,8 @@ func (w *worker) run(limit int, end time.Time) {
 		w.port = (w.port + 1) % w.load.Ports
 		took, err := w.once(&to)
 		if err != nil {
-			w.failed++
-			w.failure = cmp.Or(w.failure, err)
-			if w.failed > 100 {
+			w.failures[err.Error()]++
+			if w.failures.total() > 100 {
 				return // it will not become better
 			}
 			continue

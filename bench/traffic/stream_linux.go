@@ -46,28 +46,3 @@ func Stream(to netip.AddrPort, d time.Duration, began, ended func()) (float64, e
 	ended()
 	return float64(sent) / took.Seconds(), nil
 }
-
-// Ask makes one connection and gives the last byte of the address that answered. It may
-// be called in any process; each step may take as long as limit.
-func Ask(to netip.AddrPort, limit time.Duration) (byte, error) {
-	fd, errno := socket(unix.SOCK_STREAM)
-	if errno != 0 {
-		return 0, explain("socket", errno)
-	}
-	defer closeFD(fd)
-	if errno := setPatience(fd, limit); errno != 0 {
-		return 0, explain("setsockopt", errno)
-	}
-	a := sockaddr4(to)
-	if errno := connect(fd, &a); errno != 0 {
-		return 0, explain("connect", errno)
-	}
-	b := []byte{sayWho}
-	if _, errno := write(fd, b); errno != 0 {
-		return 0, explain("write", errno)
-	}
-	if n, errno := read(fd, b); errno != 0 || n != 1 {
-		return 0, explain("read", errno)
-	}
-	return b[0], nil
-}

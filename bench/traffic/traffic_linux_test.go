@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"errors"
 	"net/netip"
 	"sync"
 	"testing"
@@ -55,7 +56,7 @@ func TestTraffic(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.Connections != 120 || r.Failed != 0 || calls != "began ended" {
+		if r.Connections != 120 || len(r.Failures) != 0 || calls != "began ended" {
 			t.Errorf("udp %v: %+v, calls %q: want 120 connections and no failure", udp, r, calls)
 		}
 		if r.P50 == 0 || r.P50 > r.P99 || r.P99 > r.P999 || r.P999 > r.Max {
@@ -76,8 +77,30 @@ func TestFailuresAreCounted(t *testing.T) {
 		To: Targets{First: netip.MustParseAddrPort("127.0.0.1:9"), Count: 1}, Time: time.Hour, Limit: 7,
 	}
 	r, err := l.Run(func() {}, func() {})
-	if err == nil || r.Failed != 14 || r.Failure == "" {
-		t.Errorf("%+v, %v: want 14 failures and an error", r, err)
+	if err == nil || len(r.Failures) != 1 || r.Failures["connect: connection refused"] != 14 {
+		t.Errorf("%+v, %v: want 14 refusals and an error", r, err)
+	}
+}
+
+// TestAskGivesUp asks somebody who is silent. The runtime sends signals meanwhile.
+func TestAskGivesUp(t *testing.T) {
+	netns.Require(t)
+	n, err := netns.New("silent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	// Nobody has the address asked for, which the kernel says after three seconds.
+	if err := errors.Join(n.AddVeth("a", n, "b"), n.AddAddress("a", netip.MustParsePrefix("192.0.2.1/24"))); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	err = n.Do(func() error {
+		_, err := Ask(netip.MustParseAddrPort("192.0.2.2:80"), 100*time.Millisecond)
+		return err
+	})
+	if took := time.Since(began); err == nil || took < 100*time.Millisecond || took > time.Second {
+		t.Errorf("%v after %v; want an error after 100ms", err, took)
 	}
 }
 

@@ -1,8 +1,10 @@
 package netns
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
@@ -37,12 +39,23 @@ func (n *Namespace) AddVeth(name string, peer *Namespace, peerName string) error
 	return errors.Join(n.SetUp(name), peer.SetUp(peerName))
 }
 
-// AddBridge makes a bridge and brings it up.
+// AddBridge makes a bridge and brings it up. It keeps its hardware address: one that was
+// not given any takes the lowest of its ports', which changes as they come and go, also
+// when a namespace at the other end is cleaned up some time after its Close. Who knew the
+// old address then sends into the void until the neighbour entry is doubted, half a
+// minute later (br_stp_recalculate_bridge_id in net/bridge/br_stp_if.c).
 func (n *Namespace) AddBridge(name string) error {
-	if err := n.links.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name}}); err != nil {
+	if err := n.links.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name, HardwareAddr: randomHardwareAddr()}}); err != nil {
 		return fmt.Errorf("bridge %s in %s: %w", name, n.name, err)
 	}
 	return n.SetUp(name)
+}
+
+// randomHardwareAddr is a locally administered unicast address.
+func randomHardwareAddr() net.HardwareAddr {
+	a := binary.BigEndian.AppendUint64(nil, rand.Uint64())[:6]
+	a[0] = a[0]&^1 | 2
+	return a
 }
 
 // SetBridge makes the device a port of the bridge.

@@ -132,6 +132,24 @@ func TestPathBetweenNamespaces(t *testing.T) {
 }
 
 // The router knows the way to b for itself, not for a.
+// Neighbours remember a bridge's hardware address for half a minute.
+func TestBridgeKeepsItsAddress(t *testing.T) {
+	n := newNamespace(t, "a")
+	do(t, n.AddBridge("br0"))
+	address := func() string {
+		l, err := n.link("br0")
+		do(t, err)
+		return l.Attrs().HardwareAddr.String()
+	}
+	first := address()
+	for _, port := range []string{"b", "c", "d", "e"} {
+		do(t, n.AddVeth(port, n, port+"-end"), n.SetBridge(port, "br0"))
+		if now := address(); now != first {
+			t.Fatalf("with port %s the bridge's address is %s, was %s", port, now, first)
+		}
+	}
+}
+
 func TestOwnTable(t *testing.T) {
 	a, router, b := newNamespace(t, "a"), newNamespace(t, "router"), newNamespace(t, "b")
 	prefix := netip.MustParsePrefix
