@@ -196,7 +196,7 @@ func (c *apiCluster) await(what string, try func(context.Context) error) {
 }
 
 // must ends the test at the first error.
-func (c *apiCluster) must(errs ...error) {
+func (c *cluster) must(errs ...error) {
 	c.t.Helper()
 	if err := errors.Join(errs...); err != nil {
 		c.t.Fatal(err)
@@ -204,7 +204,7 @@ func (c *apiCluster) must(errs ...error) {
 }
 
 // addressOf is a lab host's address of a family.
-func (c *apiCluster) addressOf(host string, f decision.Family) netip.Addr {
+func (c *cluster) addressOf(host string, f decision.Family) netip.Addr {
 	c.t.Helper()
 	s := c.Spec()
 	var addresses []netip.Addr

@@ -19,12 +19,12 @@ import (
 const healthPort, metricsPort = 10256, 10249
 
 // tryGet asks the daemon of a node from the node itself.
-func (c *apiCluster) tryGet(node string, port int, path string) (code int, body string, err error) {
+func (c *cluster) tryGet(node string, port int, path string) (code int, body string, err error) {
 	code, _, body, err = c.fetch(node, fmt.Sprintf("http://127.0.0.1:%d%s", port, path))
 	return code, body, err
 }
 
-func (c *apiCluster) get(node string, port int, path string) (code int, body string) {
+func (c *cluster) get(node string, port int, path string) (code int, body string) {
 	c.t.Helper()
 	code, body, err := c.tryGet(node, port, path)
 	c.must(err)
@@ -32,7 +32,7 @@ func (c *apiCluster) get(node string, port int, path string) (code int, body str
 }
 
 // fetch gets a page from a lab host.
-func (c *apiCluster) fetch(host, url string) (code int, header http.Header, body string, err error) {
+func (c *cluster) fetch(host, url string) (code int, header http.Header, body string, err error) {
 	c.t.Helper()
 	client := http.Client{Timeout: patience, Transport: &http.Transport{
 		DisableKeepAlives: true,
@@ -88,7 +88,7 @@ func (c *apiCluster) testMetrics() {
 }
 
 // metric reads one sample.
-func (c *apiCluster) metric(node, name string) float64 {
+func (c *cluster) metric(node, name string) float64 {
 	c.t.Helper()
 	code, body := c.get(node, metricsPort, "/metrics")
 	for s := bufio.NewScanner(strings.NewReader(body)); s.Scan(); {

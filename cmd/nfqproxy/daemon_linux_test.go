@@ -65,7 +65,7 @@ func (n *siteNode) start(cmd *exec.Cmd) *daemon {
 func (n *siteNode) nfqproxy(args ...string) *daemon {
 	n.Helper()
 	cmd := exec.Command("/proc/self/exe", append([]string{"run", "--ready-fd", "3", "--queues", "1"}, args...)...)
-	cmd.Env = append(os.Environ(), beCommand+"=1")
+	cmd.Env = append(os.Environ(), commandEnv...)
 	ready, theirs, err := os.Pipe()
 	if err != nil {
 		n.Fatal(err)
