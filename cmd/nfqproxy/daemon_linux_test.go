@@ -54,6 +54,9 @@ func (n *siteNode) start(cmd *exec.Cmd) *daemon {
 	n.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
+		if strings.Contains(d.text(), "WARNING: DATA RACE") {
+			n.Errorf("%s: the race detector ended it", cmd.Args)
+		}
 		if n.Failed() {
 			n.Logf("%s:\n%s", cmd.Args, d.text())
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -145,28 +146,34 @@ func (s *soakService) write(dir string, list []condition) error {
 
 // soakChurn changes the services until it is stopped.
 type soakChurn struct {
-	changes int // valid after stop
-	done    chan struct{}
-	ended   chan error
 	c       *soakCluster
+	cancel  context.CancelFunc
+	ended   chan struct{} // what follows is valid when it is closed
+	changes int
+	err     error
 }
 
 // churnInterval is longer than the daemons wait for more changes: each one counts.
 const churnInterval = 150 * time.Millisecond
 
 func (c *soakCluster) startChurn() *soakChurn {
-	churn := &soakChurn{c: c, done: make(chan struct{}), ended: make(chan error, 1)}
-	go func() { churn.ended <- churn.run() }()
+	ctx, cancel := context.WithCancel(context.Background())
+	churn := &soakChurn{c: c, cancel: cancel, ended: make(chan struct{})}
+	c.t.Cleanup(churn.end)
+	go func() {
+		defer close(churn.ended)
+		churn.err = churn.run(ctx)
+	}()
 	return churn
 }
 
-func (churn *soakChurn) run() error {
+func (churn *soakChurn) run(ctx context.Context) error {
 	c, r := churn.c, rand.New(rand.NewPCG(1, 1))
 	tick := time.NewTicker(churnInterval)
 	defer tick.Stop()
 	for there := true; ; churn.changes++ {
 		select {
-		case <-churn.done:
+		case <-ctx.Done():
 			return c.flapping.write(c.objects, c.flapping.allReady())
 		case <-tick.C:
 		}
@@ -186,8 +193,15 @@ func (churn *soakChurn) run() error {
 	}
 }
 
+func (churn *soakChurn) end() {
+	churn.cancel()
+	<-churn.ended
+}
+
 // stop ends it with all services there.
 func (churn *soakChurn) stop() {
-	close(churn.done)
-	churn.c.must(<-churn.ended)
+	churn.c.t.Helper()
+	churn.end()
+	churn.c.must(churn.err)
+	churn.c.t.Logf("%d changes", churn.changes)
 }

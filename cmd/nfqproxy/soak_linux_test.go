@@ -20,9 +20,9 @@ var soakTime = flag.Duration("soak", 0, "how long TestSoak lasts; by default som
 // What a daemon may use more at the end of a soak than after a third of it. A hundred
 // bytes kept for each flow are more than either after five minutes.
 const (
-	maxHeapGrowth     = 2 << 20 // bytes in use after a garbage collection
-	maxResidentGrowth = 8 << 20 // bytes, which the kernel and Go's allocator lag behind with
-	maxMoreGoroutines = 5       // one that serves a request, for example
+	maxHeapGrowth     = 4 << 20  // bytes in use after a garbage collection
+	maxResidentGrowth = 16 << 20 // bytes, which the kernel and Go's allocator lag behind with
+	maxMoreGoroutines = 5        // one that serves a request, for example
 )
 
 // TestSoak has clients connect all the time, from everywhere, while endpoints and services
@@ -39,8 +39,6 @@ func TestSoak(t *testing.T) {
 	end := c.usage()
 	churn.stop()
 	l.stop()
-	t.Logf("%d changes", churn.changes)
-
 	for i, now := range end {
 		before := warm[i]
 		flows := now.flows() - before.flows()

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -83,7 +84,7 @@ func (l *soakLoad) start(host, network string, ports int, to []netip.AddrPort) {
 	if network == "udp" {
 		made = &l.udp
 	}
-	l.client(host, network, ports, to, patience, made, func(err error) { l.fail(err) })
+	l.client(host, network, ports, to, patience, made, l.fail)
 }
 
 // startTrying starts a client whose connections may be refused, or get no answer.
@@ -91,7 +92,7 @@ func (l *soakLoad) startTrying(host, network string, to []netip.AddrPort) {
 	l.client(host, network, freshPorts, to, 300*time.Millisecond, &l.flapping, func(error) {})
 }
 
-func (l *soakLoad) client(host, network string, ports int, to []netip.AddrPort, patience time.Duration, made *atomic.Int64, fail func(error)) {
+func (l *soakLoad) client(host, network string, ports int, to []netip.AddrPort, within time.Duration, made *atomic.Int64, fail func(error)) {
 	ns, first := l.c.host(host), l.nextPort
 	l.nextPort += uint16(ports)
 	own := netip.IPv4Unspecified()
@@ -107,7 +108,7 @@ func (l *soakLoad) client(host, network string, ports int, to []netip.AddrPort, 
 		if err := ns.Do(func() error {
 			for i := 0; !l.stopped.Load(); i++ {
 				began, target := time.Now(), to[i%len(to)]
-				a, err := exchange(netip.AddrPortFrom(own, first+uint16(i%ports)), target, began.Add(patience))
+				a, err := exchange(netip.AddrPortFrom(own, first+uint16(i%ports)), target, began.Add(within))
 				if err == nil && a.Pod == "" {
 					err = fmt.Errorf("answered by %s, which is no pod", a.Who())
 				}
@@ -185,7 +186,7 @@ func (l *soakLoad) askUDP(from, to netip.AddrPort, deadline time.Time) (lab.Answ
 		}
 		for {
 			n, err := conn.Read(b)
-			if errors.Is(err, context.DeadlineExceeded) || isTimeout(err) {
+			if errors.Is(err, os.ErrDeadlineExceeded) {
 				if until.Equal(deadline) {
 					return lab.Answer{}, err
 				}
@@ -201,11 +202,6 @@ func (l *soakLoad) askUDP(from, to netip.AddrPort, deadline time.Time) (lab.Answ
 			}
 		}
 	}
-}
-
-func isTimeout(err error) bool {
-	var e net.Error
-	return errors.As(err, &e) && e.Timeout()
 }
 
 func (l *soakLoad) fail(err error) {
