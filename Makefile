@@ -8,7 +8,7 @@ FUZZTIME    ?= 3s
 # The race detector needs a C compiler; the program itself never does.
 RACE := $(shell $(GO) env CGO_ENABLED | grep -q 1 && command -v gcc >/dev/null 2>&1 && echo -race)
 
-.PHONY: build demo peers bench-peers test lint bench bench-quick bench-micro bench-scale floor fuzz clean
+.PHONY: build demo peers bench-peers test soak lint bench bench-quick bench-micro bench-scale floor fuzz clean
 
 # A static binary that needs no other program at run time.
 build:
@@ -42,6 +42,12 @@ test:
 	NFQPROXY_SKIPPED=$$skipped $(GO) test $(RACE) -count=1 ./... || exit 1; \
 	$(MAKE) --no-print-directory fuzz || exit 1; \
 	if [ -s "$$skipped" ]; then echo "Skipped for want of something:"; sort -u "$$skipped"; fi
+
+# Connections all the time while endpoints and services come and go: none may fail, and the
+# daemons may not grow. "make test" does some seconds of it, with the race detector.
+SOAK ?= 5m
+soak:
+	$(GO) test -count=1 -timeout 24h -v -run '^TestSoak$$' ./cmd/nfqproxy -soak $(SOAK)
 
 fuzz:
 	@for p in $$($(GO) list ./...); do \

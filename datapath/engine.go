@@ -27,7 +27,7 @@ type Marks struct {
 type rules interface {
 	Follow(*decision.Table) error
 	Lost() <-chan struct{}
-	Reinstall() error
+	Restore() (reinstalled bool, err error)
 	Queued() (uint64, error)
 	StopQueueing() error
 	Remove() error
@@ -140,12 +140,13 @@ func (e *Engine) Run(ctx context.Context) error {
 			e.applied = a.table
 			close(a.done)
 		case <-e.rules.Lost():
-			// Until now whatever came passed undecided.
+			// If they are, whatever came until now passed undecided.
 			arrived := e.enqueued()
-			if err = e.rules.Reinstall(); err == nil {
-				err = e.rules.Follow(e.applied)
+			reinstalled := false
+			if reinstalled, err = e.rules.Restore(); err != nil || !reinstalled {
+				break
 			}
-			if err == nil {
+			if err = e.rules.Follow(e.applied); err == nil {
 				e.reinstalled.Add(1)
 				lost.restart(arrived)
 				e.log.Warn("somebody removed the kernel rules (nft flush ruleset?); installed the kernel rules again")

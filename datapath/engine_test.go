@@ -38,7 +38,7 @@ type lostRules struct {
 
 func (r *lostRules) Follow(t *decision.Table) error { r.following <- t; return nil }
 func (r *lostRules) Lost() <-chan struct{}          { return r.lost }
-func (*lostRules) Reinstall() error                 { return nil }
+func (*lostRules) Restore() (bool, error)           { return true, nil }
 func (*lostRules) Queued() (uint64, error)          { return 0, nil }
 func (*lostRules) StopQueueing() error              { return nil }
 func (*lostRules) Remove() error                    { return nil }

@@ -204,7 +204,7 @@ func (c *cluster) must(errs ...error) {
 }
 
 // addressOf is a lab host's address of a family.
-func (c *apiCluster) addressOf(host string, f decision.Family) netip.Addr {
+func (c *cluster) addressOf(host string, f decision.Family) netip.Addr {
 	c.t.Helper()
 	s := c.Spec()
 	var addresses []netip.Addr

@@ -54,6 +54,9 @@ func (n *siteNode) start(cmd *exec.Cmd) *daemon {
 	n.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
+		if strings.Contains(d.text(), "WARNING: DATA RACE") {
+			n.Errorf("%s: the race detector ended it", cmd.Args)
+		}
 		if n.Failed() {
 			n.Logf("%s:\n%s", cmd.Args, d.text())
 		}
@@ -65,7 +68,7 @@ func (n *siteNode) start(cmd *exec.Cmd) *daemon {
 func (n *siteNode) nfqproxy(args ...string) *daemon {
 	n.Helper()
 	cmd := exec.Command("/proc/self/exe", append([]string{"run", "--ready-fd", "3", "--queues", "1"}, args...)...)
-	cmd.Env = append(os.Environ(), beCommand+"=1")
+	cmd.Env = append(os.Environ(), commandEnv...)
 	ready, theirs, err := os.Pipe()
 	if err != nil {
 		n.Fatal(err)

@@ -88,7 +88,7 @@ func TestFlowLogReaderGoesAway(t *testing.T) {
 	}
 	var messages bytes.Buffer
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "run", "--objects", c.objects, "--flow-log", "-", "--ready-fd", "3")
-	cmd.Env = append(os.Environ(), beCommand+"=1")
+	cmd.Env = append(os.Environ(), commandEnv...)
 	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = writer, &messages, []*os.File{readyEnd}
 	if err := c.host("node-a").Start(cmd); err != nil {
 		t.Fatal(err)

@@ -27,6 +27,11 @@ import (
 // test binary.
 const beCommand = "NFQPROXY_TEST_BE_COMMAND"
 
+// commandEnv is the environment of that command, besides the test's own. Where the test is
+// built with the race detector, so is the command, and a data race ends it: a report that
+// is only logged fails nothing where the process is killed or fails anyway.
+var commandEnv = []string{beCommand + "=1", "GORACE=halt_on_error=1"}
+
 func TestMain(m *testing.M) {
 	if os.Getenv(beCommand) != "" {
 		main()
@@ -94,7 +99,7 @@ func inEachScope(t *testing.T, test func(*testing.T, *cluster)) {
 func (c *cluster) up(spec *lab.Spec, options lab.Options) {
 	t := c.t
 	t.Helper()
-	options.Env = append(options.Env, beCommand+"=1")
+	options.Env = append(options.Env, commandEnv...)
 	var err error
 	if c.Lab, err = lab.Up(t.Context(), spec, options); err != nil {
 		t.Fatal(err)

@@ -18,7 +18,7 @@ import (
 func labCommand(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe", append([]string{"lab"}, args...)...)
-	cmd.Env = append(os.Environ(), beCommand+"=1")
+	cmd.Env = append(os.Environ(), commandEnv...)
 	var o, e bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &o, &e
 	err := cmd.Run()

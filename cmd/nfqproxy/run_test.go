@@ -21,7 +21,7 @@ func command(t *testing.T, ns *netns.Namespace, prepare func(*exec.Cmd), args ..
 	t.Helper()
 	var out, errOut bytes.Buffer
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", args...)
-	cmd.Env = append(os.Environ(), beCommand+"=1")
+	cmd.Env = append(os.Environ(), commandEnv...)
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	if prepare != nil {
 		prepare(cmd)

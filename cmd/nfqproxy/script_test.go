@@ -41,7 +41,7 @@ func TestScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv(beCommand, "1")
 			// Else the race detector lets every command sleep for a second at its end.
-			env.Setenv("GORACE", "atexit_sleep_ms=0")
+			env.Setenv("GORACE", "halt_on_error=1 atexit_sleep_ms=0")
 			env.Setenv("PATH", bin+string(filepath.ListSeparator)+env.Getenv("PATH"))
 			return os.WriteFile(filepath.Join(env.WorkDir, "cluster.yaml"), cluster, 0o644)
 		},

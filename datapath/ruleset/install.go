@@ -109,24 +109,45 @@ func Install(spec Spec) (*Ruleset, error) {
 	if err := r.install(); err != nil {
 		return nil, errors.Join(err, conn.CloseLasting())
 	}
-	// Our own removal of an earlier run's table is past by now.
-	if r.watch, err = watchTable(TableName); err != nil {
+	if _, err := r.Restore(); err != nil {
 		return nil, errors.Join(err, r.Remove())
 	}
 	return r, nil
 }
 
-// Reinstall loads the ruleset again after it was lost, with empty sets.
-func (r *Ruleset) Reinstall() error {
-	if err := r.watch.Close(); err != nil {
-		return err
+// Restore is for when [Ruleset.Lost] has spoken. If the table is gone, it loads the ruleset
+// again, with empty sets, and says so; if it is there after all, it stays untouched: to
+// load it would cost packets that wait in the queues.
+func (r *Ruleset) Restore() (reinstalled bool, err error) {
+	for {
+		if r.watch != nil {
+			if err := r.watch.Close(); err != nil {
+				return reinstalled, err
+			}
+			r.watch = nil
+		}
+		// Watched first and looked at then, so that no removal falls between; and watched
+		// anew, so that our own removals of what was there before are past.
+		if r.watch, err = watchTable(TableName); err != nil {
+			return reinstalled, err
+		}
+		if there, err := r.there(); there || err != nil {
+			return reinstalled, err
+		}
+		if err := r.install(); err != nil {
+			return reinstalled, err
+		}
+		reinstalled = true
 	}
-	if err := r.install(); err != nil {
-		return err
+}
+
+// there says whether the table is in the kernel.
+func (r *Ruleset) there() (bool, error) {
+	tables, err := r.conn.ListTablesOfFamily(r.table.Family)
+	if err != nil {
+		return false, fmt.Errorf("look for nftables table inet %s: %w", TableName, err)
 	}
-	var err error
-	r.watch, err = watchTable(TableName)
-	return err
+	return slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == TableName }), nil
 }
 
 // Queued counts the packets that were sent to the queues since the ruleset was

@@ -37,7 +37,8 @@ func (w *watch) run(name string) {
 	for {
 		msgs, err := w.conn.Receive()
 		if err != nil {
-			// Closed, or events were lost: then installing once more does no harm.
+			// Closed, or events were lost (ENOBUFS): our own changes of large sets are
+			// events, too, and come faster than a busy machine reads them.
 			if !w.closed.Load() {
 				close(w.lost)
 			}
