@@ -131,7 +131,6 @@ func TestPathBetweenNamespaces(t *testing.T) {
 	}
 }
 
-// The router knows the way to b for itself, not for a.
 // Neighbours remember a bridge's hardware address for half a minute.
 func TestBridgeKeepsItsAddress(t *testing.T) {
 	n := newNamespace(t, "a")
@@ -150,6 +149,7 @@ func TestBridgeKeepsItsAddress(t *testing.T) {
 	}
 }
 
+// The router knows the way to b for itself, not for a.
 func TestOwnTable(t *testing.T) {
 	a, router, b := newNamespace(t, "a"), newNamespace(t, "router"), newNamespace(t, "b")
 	prefix := netip.MustParsePrefix

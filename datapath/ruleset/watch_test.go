@@ -11,7 +11,7 @@ import (
 // is not, it stays as it is, with all that is in it; and it is watched on.
 func TestLostEvents(t *testing.T) {
 	inNamespace(t, func() error {
-		r, err := install()
+		r, err := install(spec())
 		if err != nil {
 			return err
 		}
