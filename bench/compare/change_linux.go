@@ -61,7 +61,7 @@ func (v *visit) changed() []int {
 
 // change has one half of a service's endpoints ready and waits until connections obey.
 func (v *visit) change(ctx context.Context, i, which int) (took time.Duration, err error) {
-	ready := half(which)
+	ready := v.objects.half(which)
 	to := v.target(false).At(uint32(i))
 	if err := v.objects.setReady(ctx, i, ready); err != nil {
 		return 0, err

@@ -144,7 +144,7 @@ func (p *plan) startFloor(program string, queues int, variant ...string) func(*t
 	return func(t *topology, _ *objects) (*process, error) {
 		args := append([]string{fmt.Sprint(firstQueue), fmt.Sprint(queues)}, variant...)
 		if len(variant) > 0 {
-			args = append(args, firstService.String(), firstEndpoint.String(), fmt.Sprint(endpointsEach), fmt.Sprint(echoPort))
+			args = append(args, firstService.String(), firstEndpoint.String(), fmt.Sprint(maxEndpoints), fmt.Sprint(echoPort))
 		}
 		process, err := startProcess(t.node, exec.Command(filepath.Join(p.floor, program), args...))
 		if err != nil {

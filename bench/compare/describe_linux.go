@@ -31,7 +31,7 @@ func describe(p *plan) string {
 	item("iptables", "%s; %s", version("xtables-nft-multi", "iptables", "--version"), version("xtables-legacy-multi", "iptables", "--version"))
 	item("nft", "%s", version("nft", "--version"))
 	item("connection tracking", "nf_conntrack_max %s", firstLine("/proc/sys/net/netfilter/nf_conntrack_max"))
-	item("objects", "services with %d endpoints each, all of which answer; connections go to all of them in turn; one service in %d has a UDP port, too", endpointsEach, udpEvery)
+	item("objects", "services with %d endpoints each, all of which answer; connections go to all of them in turn; one service in %d has a UDP port, too", p.endpoints, udpEvery)
 	for _, t := range p.timeouts {
 		item(t.name, "nf_conntrack_tcp_timeout_time_wait %d s, _close %d s", t.timeWait, t.close)
 	}

@@ -21,20 +21,20 @@ import (
 )
 
 // Service i has the address firstService+i and its endpoints those from
-// firstEndpoint+i*endpointsEach on. One in udpEvery has a UDP port beside its TCP port.
+// firstEndpoint+i*maxEndpoints on. One in udpEvery has a UDP port beside its TCP port.
 var (
 	firstService  = traffic.Advance(serviceRange.Addr(), 256) // leaves room for the API server's own
 	firstEndpoint = traffic.Advance(podRange.Addr(), 256)
 )
 
 const (
-	servicePort   = 80
-	endpointsEach = 10
-	udpEvery      = 16
-	maxServices   = 50000
-	account       = "node-proxy"
-	nodeName      = "bench"
-	namespace     = metav1.NamespaceDefault
+	servicePort  = 80
+	maxEndpoints = 10 // of a service
+	udpEvery     = 16
+	maxServices  = 50000
+	account      = "node-proxy"
+	nodeName     = "bench"
+	namespace    = metav1.NamespaceDefault
 )
 
 // objects are the Services and EndpointSlices in the API server.
@@ -42,17 +42,18 @@ type objects struct {
 	cluster    *cluster.Cluster
 	kubeconfig string
 	count      int // of services
+	endpoints  int // of each: even, so that there are halves
 }
 
 // startCluster starts the control plane and makes the node and its account.
-func startCluster(ctx context.Context, in *netns.Namespace) (*objects, error) {
+func startCluster(ctx context.Context, in *netns.Namespace, endpoints int) (*objects, error) {
 	c, err := cluster.Start(ctx, cluster.Config{
 		Namespace: in, Addresses: []netip.Addr{controlAddress.Addr()}, ServiceCIDRs: []netip.Prefix{serviceRange},
 	})
 	if err != nil {
 		return nil, err
 	}
-	o := &objects{cluster: c}
+	o := &objects{cluster: c, endpoints: endpoints}
 	if err := o.prepare(ctx, c.Client()); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
@@ -90,7 +91,7 @@ func (o *objects) grow(ctx context.Context, n int) error {
 				if _, err := client.CoreV1().Services(namespace).Create(ctx, service(i), metav1.CreateOptions{}); err != nil {
 					return err
 				}
-				if _, err := client.DiscoveryV1().EndpointSlices(namespace).Create(ctx, slice(i, everyEndpoint), metav1.CreateOptions{}); err != nil {
+				if _, err := client.DiscoveryV1().EndpointSlices(namespace).Create(ctx, o.slice(i, everyEndpoint), metav1.CreateOptions{}); err != nil {
 					return err
 				}
 			}
@@ -104,7 +105,7 @@ func (o *objects) grow(ctx context.Context, n int) error {
 
 // setReady changes which endpoints of a service are ready.
 func (o *objects) setReady(ctx context.Context, i int, ready readiness) error {
-	_, err := o.cluster.Client().DiscoveryV1().EndpointSlices(namespace).Update(ctx, slice(i, ready), metav1.UpdateOptions{})
+	_, err := o.cluster.Client().DiscoveryV1().EndpointSlices(namespace).Update(ctx, o.slice(i, ready), metav1.UpdateOptions{})
 	return err
 }
 
@@ -135,13 +136,13 @@ type readiness func(endpoint int) bool
 func everyEndpoint(int) bool { return true }
 
 // half is the first (0) or second (1) half of the endpoints.
-func half(which int) readiness {
-	return func(endpoint int) bool { return endpoint/(endpointsEach/2) == which }
+func (o *objects) half(which int) readiness {
+	return func(endpoint int) bool { return endpoint/(o.endpoints/2) == which }
 }
 
 // answers says whether an answer came from a ready endpoint of service i.
 func (r readiness) answers(i int, who byte) bool {
-	for j := range endpointsEach {
+	for j := range maxEndpoints {
 		if r(j) && endpoint(i, j).As4()[3] == who {
 			return true
 		}
@@ -150,10 +151,10 @@ func (r readiness) answers(i int, who byte) bool {
 }
 
 func endpoint(i, j int) netip.Addr {
-	return traffic.Advance(firstEndpoint, uint32(i*endpointsEach+j))
+	return traffic.Advance(firstEndpoint, uint32(i*maxEndpoints+j))
 }
 
-func slice(i int, ready readiness) *discoveryv1.EndpointSlice {
+func (o *objects) slice(i int, ready readiness) *discoveryv1.EndpointSlice {
 	port := func(name string, p corev1.Protocol) discoveryv1.EndpointPort {
 		number := int32(echoPort)
 		return discoveryv1.EndpointPort{Name: &name, Protocol: &p, Port: &number}
@@ -166,7 +167,7 @@ func slice(i int, ready readiness) *discoveryv1.EndpointSlice {
 	if hasUDP(i) {
 		s.Ports = append(s.Ports, port("udp", corev1.ProtocolUDP))
 	}
-	for j := range endpointsEach {
+	for j := range o.endpoints {
 		r := ready(j)
 		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{
 			Addresses:  []string{endpoint(i, j).String()},

@@ -11,19 +11,20 @@ import (
 
 // plan says what is measured, and how long.
 type plan struct {
-	sizes    []int // numbers of services
-	rounds   int   // visits to each contestant at each size
-	time     time.Duration
-	stream   time.Duration // measured at the first size only
-	changes  int           // of EndpointSlices in one visit
-	timeouts []timeouts
-	loads    string        // part of the names of the only loads to measure
-	only     []string      // contestants; empty: all
-	out      string        // directory
-	nfqproxy []string      // programs
-	floor    string        // directory of the C programs
-	patience time.Duration // with a proxy until it serves
-	profile  time.Duration // 0: no profile
+	sizes     []int // numbers of services
+	endpoints int   // of each service: even, at most maxEndpoints
+	rounds    int   // visits to each contestant at each size
+	time      time.Duration
+	stream    time.Duration // measured at the first size only
+	changes   int           // of EndpointSlices in one visit
+	timeouts  []timeouts
+	loads     string        // part of the names of the only loads to measure
+	only      []string      // contestants; empty: all
+	out       string        // directory
+	nfqproxy  []string      // programs
+	floor     string        // directory of the C programs
+	patience  time.Duration // with a proxy until it serves
+	profile   time.Duration // 0: no profile
 }
 
 // timeouts are conntrack's, in seconds, for TCP connections that are over.
@@ -42,6 +43,7 @@ func parsePlan(args []string) (*plan, error) {
 	flags := flag.NewFlagSet("compare", flag.ContinueOnError)
 	quick := flags.Bool("quick", false, "about two minutes: one round, 1 and 1,000 services, short timeouts only")
 	sizes := flags.String("services", "", "numbers of services, ascending (default 1,1000,10000)")
+	flags.IntVar(&p.endpoints, "endpoints", maxEndpoints, fmt.Sprintf("of each service: 2 to %d, even", maxEndpoints))
 	only := flags.String("only", "", "contestants, by name (default: all)")
 	flags.StringVar(&p.loads, "loads", "", "measure nothing but the loads whose names contain this, such as \"16 workers, short\"")
 	flags.IntVar(&p.rounds, "rounds", 0, "visits to each contestant at each number of services (default 3)")
@@ -79,6 +81,9 @@ func parsePlan(args []string) (*plan, error) {
 	p.nfqproxy = strings.Split(*nfqproxy, ",")
 	if *only != "" {
 		p.only = strings.Split(*only, ",")
+	}
+	if p.endpoints < 2 || p.endpoints > maxEndpoints || p.endpoints%2 != 0 {
+		return nil, fmt.Errorf("-endpoints %d: want an even number from 2 to %d", p.endpoints, maxEndpoints)
 	}
 	if p.rounds < 1 || p.time <= 0 || p.stream <= 0 || p.changes < 0 {
 		return nil, fmt.Errorf("-rounds, -time, -stream, -changes: want more than 0")

@@ -95,12 +95,13 @@ func TestRuleLines(t *testing.T) {
 }
 
 func TestReadiness(t *testing.T) {
+	o := &objects{endpoints: maxEndpoints}
 	// Addresses of service 24's endpoints go from 240 to 249, those of service 25 wrap.
 	for _, i := range []int{0, 24, 25} {
-		for j := range endpointsEach {
+		for j := range maxEndpoints {
 			who := endpoint(i, j).As4()[3]
 			for which := range 2 {
-				if got, want := half(which).answers(i, who), j/5 == which; got != want {
+				if got, want := o.half(which).answers(i, who), j/5 == which; got != want {
 					t.Errorf("service %d, endpoint %d: answers for half %d: %v", i, j, which, got)
 				}
 			}
@@ -109,7 +110,7 @@ func TestReadiness(t *testing.T) {
 			}
 		}
 	}
-	if last := endpoint(maxServices-1, endpointsEach-1); !podRange.Contains(last) {
+	if last := endpoint(maxServices-1, maxEndpoints-1); !podRange.Contains(last) {
 		t.Errorf("the last endpoint, %s, is outside of %s", last, podRange)
 	}
 }
@@ -122,7 +123,7 @@ func TestPlan(t *testing.T) {
 	if p, err := parsePlan(nil); err != nil || len(p.sizes) != 3 || len(p.workloads()) != 6 {
 		t.Errorf("%+v, %v", p, err)
 	}
-	for _, args := range [][]string{{"-services", "0"}, {"-services", "7,7"}, {"-services", "x"}, {"-rounds", "-1"}} {
+	for _, args := range [][]string{{"-services", "0"}, {"-endpoints", "3"}, {"-endpoints", "12"}, {"-services", "7,7"}, {"-services", "x"}, {"-rounds", "-1"}} {
 		if _, err := parsePlan(args); err == nil {
 			t.Errorf("%v was taken", args)
 		}

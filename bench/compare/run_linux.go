@@ -44,7 +44,7 @@ func (p *plan) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.control.Close()) }()
-	if b.objects, err = startCluster(ctx, b.control); err != nil {
+	if b.objects, err = startCluster(ctx, b.control, p.endpoints); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.objects.cluster.Close()) }()
@@ -64,7 +64,7 @@ func (p *plan) run(ctx context.Context) (err error) {
 // visitAll visits all contestants at each number of services.
 func (b *bench) visitAll(ctx context.Context, contestants []contestant) error {
 	for _, n := range b.sizes {
-		b.note("making %d services with %d endpoints each", n, endpointsEach)
+		b.note("making %d services with %d endpoints each", n, b.endpoints)
 		if err := b.objects.grow(ctx, n); err != nil {
 			return err
 		}

@@ -86,7 +86,7 @@ func (v *visit) target(udp bool) traffic.Targets {
 		t.Count, t.Step = (n+udpEvery-1)/udpEvery, udpEvery
 	}
 	if v.contestant.direct {
-		t = traffic.Targets{First: netip.AddrPortFrom(firstEndpoint, echoPort), Count: n * endpointsEach, Step: 1}
+		t = traffic.Targets{First: netip.AddrPortFrom(firstEndpoint, echoPort), Count: n * maxEndpoints, Step: 1}
 	}
 	return t
 }
