@@ -90,7 +90,7 @@ func (s *Source) Run(ctx context.Context, publish func(control.Update, error)) e
 		}
 	}()
 	s.config.Waiting("the API server")
-	var synced []cache.InformerSynced
+	var synced []cache.DoneChecker
 	watch := func(labels, fields string, informerOf func(informers.SharedInformerFactory) cache.SharedIndexInformer) error {
 		f := s.factory(labels, fields)
 		synced1, err := s.watch(ctx, informerOf(f))
@@ -123,7 +123,8 @@ func (s *Source) Run(ctx context.Context, publish func(control.Update, error)) e
 	if err != nil {
 		return fmt.Errorf("watch the API server: %w", err)
 	}
-	if !cache.WaitForCacheSync(ctx.Done(), needed...) {
+	// To ask whether they are there (WaitForCacheSync) would be done every 100 ms only.
+	if !cache.WaitFor(ctx, "", needed...) {
 		return nil // stopped
 	}
 	if err := s.waitForNode(ctx); err != nil || ctx.Err() != nil {
@@ -151,9 +152,9 @@ func (s *Source) factory(labels, fields string) informers.SharedInformerFactory 
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector, o.FieldSelector = labels, fields }))
 }
 
-// watch has everything the informer hears of noted. The function it gives says whether
-// that includes all objects there were at first.
-func (s *Source) watch(ctx context.Context, informer cache.SharedIndexInformer) (cache.InformerSynced, error) {
+// watch has everything the informer hears of noted. What it gives is done when that
+// includes all objects there were at first.
+func (s *Source) watch(ctx context.Context, informer cache.SharedIndexInformer) (cache.DoneChecker, error) {
 	err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
 		if ctx.Err() == nil {
 			s.config.Logger.Debug("cannot list or watch", "error", err)
@@ -180,7 +181,7 @@ func (s *Source) watch(ctx context.Context, informer cache.SharedIndexInformer) 
 	if err != nil {
 		return nil, err
 	}
-	return registration.HasSynced, nil
+	return registration.HasSyncedChecker(), nil
 }
 
 // note keeps a change until it is taken. Of several of one object the last counts.

@@ -48,6 +48,7 @@ func TestChangesGather(t *testing.T) {
 		updates, proceed := make(chan control.Update), make(chan bool)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
+		began := time.Now()
 		go func() {
 			ended <- s.Run(ctx, func(u control.Update, err error) {
 				if err != nil {
@@ -60,6 +61,9 @@ func TestChangesGather(t *testing.T) {
 		first := <-updates
 		if !first.All || len(first.Services) != 1 || len(first.EndpointSlices) != 1 || len(first.Nodes) != 1 {
 			t.Errorf("first update: %+v", first)
+		}
+		if took := time.Since(began); took != 0 {
+			t.Errorf("the first update waited for %s, though all objects were there", took)
 		}
 		must := func(err error) {
 			t.Helper()
