@@ -121,6 +121,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	var err error
 	var full tableWatch
 	var lost overflow
+	var received uint64 // when lost was looked at last
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for err == nil && ctx.Err() == nil {
@@ -128,7 +129,11 @@ func (e *Engine) Run(ctx context.Context) error {
 		case <-ctx.Done():
 		case now := <-tick.C:
 			e.raise(full.look(now, e.tableFull()))
-			if queued, e1 := e.rules.Queued(); e1 == nil { // else the rules are lost: see below
+			// Whenever a queue was full, packets were received after that.
+			if n := e.received(); n == received {
+				break
+			} else if queued, e1 := e.rules.Queued(); e1 == nil { // else the rules are lost: see below
+				received = n
 				e.unqueued.Store(lost.look(queued, e.enqueued()))
 			}
 		case a := <-e.apply:
@@ -171,6 +176,14 @@ func (e *Engine) raise(a *Alert) {
 	if e.alert != nil {
 		e.alert(*a)
 	}
+}
+
+// received counts the packets that came out of the queues.
+func (e *Engine) received() (n uint64) {
+	for _, w := range e.workers {
+		n += w.counters.packets.Load()
+	}
+	return n
 }
 
 // enqueued counts the packets that found room in the queues.

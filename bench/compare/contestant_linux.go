@@ -54,7 +54,7 @@ func (p *plan) contestants() ([]contestant, error) {
 	all := []contestant{
 		{name: "direct", what: "clients address the endpoints; no rules, no connection tracking", direct: true},
 		p.nfqproxyAs("nfqproxy", p.nfqproxy[0], "this program"),
-		p.nfqproxyAs("nfqproxy-busy", p.nfqproxy[0], "this program with --busy-poll 50us", "--busy-poll=50us"),
+		p.nfqproxyAs("nfqproxy-busy", p.nfqproxy[0], "this program with --busy-poll 100us", "--busy-poll=100us"),
 		p.nfqproxyAs("nfqproxy-scope", p.nfqproxy[0], "this program with --scope services", "--scope=services"),
 		{name: "iptables-nft", what: "kube-proxy, iptables mode, iptables' nf_tables back end", proxy: true, start: kubeProxy("iptables", nft), missing: missing("xtables-nft-multi"), rules: []string{"xtables-nft-multi", "iptables-nft-save"}},
 		{name: "iptables-legacy", what: "kube-proxy, iptables mode, iptables' legacy back end", proxy: true, start: kubeProxy("iptables", legacy), missing: missing("xtables-legacy-multi"), rules: []string{"xtables-legacy-multi", "iptables-legacy-save"}},

@@ -45,7 +45,7 @@ func parsePlan(args []string) (*plan, error) {
 	sizes := flags.String("services", "", "numbers of services, ascending (default 1,1000,10000)")
 	flags.IntVar(&p.endpoints, "endpoints", maxEndpoints, fmt.Sprintf("of each service: 2 to %d, even", maxEndpoints))
 	only := flags.String("only", "", "contestants, by name (default: all)")
-	flags.StringVar(&p.loads, "loads", "", "measure nothing but the loads whose names contain this, such as \"16 workers, short\"")
+	flags.StringVar(&p.loads, "loads", "", "measure nothing but starts and the loads whose names contain this, such as \"16 workers, short\", \"stream\" or \"changes\"")
 	flags.IntVar(&p.rounds, "rounds", 0, "visits to each contestant at each number of services (default 3)")
 	flags.DurationVar(&p.time, "time", 0, "of each load (default 2s)")
 	flags.DurationVar(&p.stream, "stream", 0, "of the established connection (default 10s)")

@@ -1,16 +1,17 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// tick is the unit of CPU times in /proc (USER_HZ, which is 100 everywhere).
+// tick is the unit of CPU times in /proc/stat (USER_HZ, which is 100 everywhere).
 const tick = 10 * time.Millisecond
 
 // usage is CPU time up to now.
@@ -28,17 +29,15 @@ func usageOf(pid int) (u usage, err error) {
 	if u.machine, err = machineTime(); err != nil || pid == 0 {
 		return u, err
 	}
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return u, err
+	// The process's CPU clock (clock_getcpuclockid(3); CPUCLOCK_SCHED in the kernel's
+	// posix-timers.h): /proc/PID/stat has 10 ms for the unit.
+	const cpuClockSched = 2
+	var t unix.Timespec
+	if err := unix.ClockGettime(^int32(pid)<<3|cpuClockSched, &t); err != nil {
+		return u, fmt.Errorf("CPU clock of process %d: %w", pid, err)
 	}
-	// The name, in parentheses, may have spaces; the state follows, then ten fields.
-	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
-	if len(fields) < 13 {
-		return u, fmt.Errorf("/proc/%d/stat: %d fields", pid, len(fields))
-	}
-	u.process, err = ticks(fields[11], fields[12])
-	return u, err
+	u.process = time.Duration(t.Nano())
+	return u, nil
 }
 
 // machineTime sums up what /proc/stat says of user, nice, system, irq and softirq.

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -59,15 +60,12 @@ func (b *bench) visit(ctx context.Context, c *contestant, round int) (err error)
 			return fmt.Errorf("%s: %w", w.id(), err)
 		}
 	}
-	if b.loads != "" {
-		return nil
-	}
-	if c.start == nil || c.proxy {
+	if (c.start == nil || c.proxy) && strings.Contains("stream", b.loads) {
 		if err := v.streamOnce(); err != nil {
 			return err
 		}
 	}
-	if c.proxy {
+	if c.proxy && strings.Contains("changes", b.loads) {
 		return v.followChanges(ctx)
 	}
 	return nil

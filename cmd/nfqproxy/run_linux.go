@@ -65,7 +65,7 @@ last good state stays in force. CAP_NET_ADMIN is needed.`,
 	flags.Uint16Var(&f.firstQueue, "queue-num", 100, "number of the first netfilter queue")
 	flags.Uint16Var(&f.queues, "queues", defaultQueues(), "how many netfilter queues; packets spread over them by CPU")
 	flags.StringVar(&f.scope, "scope", scopeAll, `whose new flows are queued: "all", or "services": the kernel passes what is not for a service, for which there are no records then`)
-	flags.DurationVar(&f.busyPoll, "busy-poll", 0, "how long each queue's worker asks for the next packet before it sleeps, when packets come fast: new flows wait less, for more CPU time; 50us is a good start (default: it sleeps at once)")
+	flags.DurationVar(&f.busyPoll, "busy-poll", 0, "how long each queue's worker asks for the next packet before it sleeps, when packets come fast: new flows wait less, for more CPU time; 100us is a good start (default: it sleeps at once)")
 	flags.Uint64Var(&f.seed, "seed", 0, "makes the choices reproducible: the same flows in the same order get the same endpoints (default: random)")
 	flags.StringVar(&f.flowLog, "flow-log", "", "write one line of JSON for each decided flow to this file; - for standard output")
 	flags.BoolVar(&f.flowLogSteps, "flow-log-steps", false, "with the walk through kube-proxy's chains in each line")

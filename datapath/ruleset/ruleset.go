@@ -181,6 +181,7 @@ func (spec *Spec) chains(s *sets) []chain {
 		return chain{name, nftables.ChainTypeNAT, hook, hookName, priority, nil}
 	}
 	pre, in, out, post := nftables.ChainHookPrerouting, nftables.ChainHookInput, nftables.ChainHookOutput, nftables.ChainHookPostrouting
+	afterSYN := rule{l4proto(tcp), tcpSyn(false), accept()}
 	rejectMarked := rule{packetMark(spec.RejectMark, true), counter(), rejectPortUnreachable()}
 	slipped := rule{ctStateNew(), translated(false), connMark(spec.ConnMark, false), jump("slipped")}
 	learn := func(chain string) rule {
@@ -205,9 +206,10 @@ func (spec *Spec) chains(s *sets) []chain {
 		}},
 		{name: "slipped", rules: slippedRules(s)},
 
-		// Before conntrack (-200).
-		base("queue_prerouting", "prerouting", pre, priorityRaw, rule{onLoopback(), accept()}, rule{jump(queue)}),
-		base("queue_output", "output", out, priorityRaw, spec.queueOutput(s, queue)...),
+		// Before conntrack (-200). Of established TCP, nearly all packets of a busy node,
+		// only the first rule is seen.
+		base("queue_prerouting", "prerouting", pre, priorityRaw, afterSYN, rule{onLoopback(), accept()}, rule{jump(queue)}),
+		base("queue_output", "output", out, priorityRaw, append([]rule{afterSYN}, spec.queueOutput(s, queue)...)...),
 		base("reject_prerouting", "prerouting", pre, priorityRaw+1, rejectMarked),
 		base("reject_output", "output", out, priorityRaw+1, rejectMarked),
 
@@ -236,7 +238,7 @@ func (spec *Spec) chains(s *sets) []chain {
 
 // scopeRules let go what is not for a service.
 func scopeRules(s *sets) []rule {
-	rules := []rule{{l4proto(tcp), tcpSyn(false), accept()}}
+	var rules []rule
 	for _, f := range []family{ipv4, ipv6} {
 		rules = append(rules,
 			rule{f.is(), f.serviceKey().in(s.scope(f)), jump("new_flows")},
@@ -270,13 +272,11 @@ func (spec *Spec) localnet() []rule {
 	return []rule{{ipv4.is(), toLoopback(), notFromLoopback(), ctStateUnknown(), translated(false), counter(), drop()}}
 }
 
-// newFlows sends the first packet of each flow to the queues. Established TCP,
-// nearly all packets of a busy node, is through after the first rule. The counters tell
-// of packets that the queues had no room for: see [Ruleset.Queued].
+// newFlows sends the first packet of each flow to the queues. The counters tell of packets
+// that the queues had no room for: see [Ruleset.Queued].
 func (spec *Spec) newFlows(s *sets) []rule {
 	q := queue(spec.FirstQueue, spec.Queues, spec.Native)
 	return []rule{
-		{l4proto(tcp), tcpSyn(false), accept()},
 		{l4proto(tcp), counter(), q},
 		{ipv4.is(), l4proto(udp), ipv4.flowKey().in(s.seen4), ipv4.flowKey().refreshed(s.seen4), accept()},
 		{ipv6.is(), l4proto(udp), ipv6.flowKey().in(s.seen6), ipv6.flowKey().refreshed(s.seen6), accept()},
