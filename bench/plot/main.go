@@ -9,6 +9,7 @@ import (
 	"encoding/csv"
 	"errors"
 	"fmt"
+	"image/color"
 	"math"
 	"os"
 	"slices"
@@ -16,7 +17,6 @@ import (
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/plotutil"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgsvg"
@@ -44,6 +44,24 @@ var panels = []panel{
 	{"From an EndpointSlice change to the first connection that obeys (median)", "ms", "change", "until obeyed"},
 }
 
+// look is how a contestant is drawn.
+type look struct {
+	name   string
+	color  color.RGBA
+	width  vg.Length
+	dashes []vg.Length
+}
+
+// looks are those that are drawn, if they were measured: variants would hide one another.
+var looks = []look{
+	{"nfqproxy", color.RGBA{0xc0, 0x20, 0x20, 0xff}, 2.2, nil},
+	{"accept-2q", color.RGBA{0x60, 0x60, 0x60, 0xff}, 1, []vg.Length{4, 3}},
+	{"iptables-legacy", color.RGBA{0xe0, 0x8a, 0x00, 0xff}, 1.4, nil},
+	{"iptables-nft", color.RGBA{0x8a, 0x4f, 0xb0, 0xff}, 1.4, nil},
+	{"nftables", color.RGBA{0x1b, 0x7f, 0x5c, 0xff}, 1.4, nil},
+	{"direct", color.RGBA{0x30, 0x60, 0xc0, 0xff}, 1, []vg.Length{1, 3}},
+}
+
 func run(in, out string) error {
 	s, err := read(in)
 	if err != nil {
@@ -51,7 +69,7 @@ func run(in, out string) error {
 	}
 	const width, height = 18 * vg.Centimeter, 11 * vg.Centimeter
 	canvas := vgsvg.New(width, height*vg.Length(len(panels)))
-	tiles := draw.Tiles{Rows: len(panels), Cols: 1, PadY: vg.Centimeter / 2, PadX: 0}
+	tiles := draw.Tiles{Rows: len(panels), Cols: 1, PadY: vg.Centimeter, PadTop: vg.Centimeter / 4, PadBottom: vg.Centimeter / 4, PadLeft: vg.Centimeter / 4, PadRight: vg.Centimeter}
 	for row, p := range panels {
 		diagram, err := s.draw(p)
 		if err != nil {
@@ -70,7 +88,6 @@ func run(in, out string) error {
 // series are values by measure and quantity, contestant and number of services.
 type series struct {
 	values map[[3]string]map[float64][]float64
-	names  []string // of contestants, in order of appearance
 }
 
 func read(path string) (*series, error) {
@@ -93,16 +110,12 @@ func read(path string) (*series, error) {
 		if err := errors.Join(err1, err2); err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
-		if !slices.Contains(s.names, r[1]) {
-			s.names = append(s.names, r[1])
-		}
 		key := [3]string{r[2], r[3], r[1]}
 		if s.values[key] == nil {
 			s.values[key] = make(map[float64][]float64)
 		}
 		s.values[key][services] = append(s.values[key][services], value)
 	}
-	slices.Sort(s.names)
 	return s, nil
 }
 
@@ -113,11 +126,13 @@ func (s *series) draw(p panel) (*plot.Plot, error) {
 	diagram.X.Scale, diagram.Y.Scale = plot.LogScale{}, plot.LogScale{}
 	diagram.X.Tick.Marker, diagram.Y.Tick.Marker = plot.LogTicks{Prec: -1}, plot.LogTicks{Prec: -1}
 	diagram.Legend.Top, diagram.Legend.Left = true, true
+	diagram.Title.TextStyle.Font.Size, diagram.Legend.TextStyle.Font.Size = 11, 9
+	diagram.Title.Padding, diagram.Legend.Padding = 6, 3
 	diagram.Add(plotter.NewGrid())
 	least, most := math.Inf(1), math.Inf(-1)
-	for i, name := range s.names {
+	for _, l := range looks {
 		var points plotter.XYs
-		for services, values := range s.values[[3]string{p.measure, p.quantity, name}] {
+		for services, values := range s.values[[3]string{p.measure, p.quantity, l.name}] {
 			slices.Sort(values)
 			n := len(values)
 			y := (values[(n-1)/2] + values[n/2]) / 2
@@ -134,16 +149,19 @@ func (s *series) draw(p panel) (*plot.Plot, error) {
 		if err != nil {
 			return nil, err
 		}
-		line.Color, line.Dashes = plotutil.Color(i), plotutil.Dashes(i)
-		dots.Color, dots.Shape = plotutil.Color(i), plotutil.Shape(i)
+		line.Color, line.Width, line.Dashes = l.color, l.width, l.dashes
+		dots.Color, dots.Shape = l.color, draw.CircleGlyph{}
 		diagram.Add(line, dots)
-		diagram.Legend.Add(name, line, dots)
+		diagram.Legend.Add(l.name, line)
 	}
 	if least > most {
 		return nil, errors.New("nothing was measured")
 	}
-	// Whole decades, with room for the legend above.
-	diagram.Y.Min, diagram.Y.Max = math.Pow(10, math.Floor(math.Log10(least))), math.Pow(10, math.Ceil(math.Log10(most))+1)
+	// Whole decades; the legend needs half of one above all lines.
+	diagram.Y.Min, diagram.Y.Max = math.Pow(10, math.Floor(math.Log10(least))), math.Pow(10, math.Ceil(math.Log10(most)))
+	if most > diagram.Y.Max/3 {
+		diagram.Y.Max *= 10
+	}
 	diagram.X.Min, diagram.X.Max = 0.8, max(diagram.X.Max, 10)*1.25
 	return diagram, nil
 }
