@@ -130,9 +130,11 @@ func (e *Engine) Run(ctx context.Context) error {
 		case now := <-tick.C:
 			e.raise(full.look(now, e.tableFull()))
 			// Whenever a queue was full, packets were received after that.
-			if n := e.received(); n == received {
+			n := e.received()
+			if n == received {
 				break
-			} else if queued, e1 := e.rules.Queued(); e1 == nil { // else the rules are lost: see below
+			}
+			if queued, e1 := e.rules.Queued(); e1 == nil { // else the rules are lost: see below
 				received = n
 				e.unqueued.Store(lost.look(queued, e.enqueued()))
 			}
