@@ -17,6 +17,7 @@ import (
 	ct "github.com/ti-mo/conntrack"
 	"golang.org/x/sys/unix"
 
+	"github.com/nfqproxy/nfqproxy/datapath/netns"
 	"github.com/nfqproxy/nfqproxy/datapath/nfqueue"
 )
 
@@ -187,7 +188,7 @@ func (c *cluster) fill(node string) (empty func()) {
 		c.t.Fatal(err)
 	}
 	if limit == 0 || limit > most {
-		c.t.Skipf("net.netfilter.nf_conntrack_max is %d; filling the table takes one of at most %d", limit, most)
+		netns.Missing(c.t, fmt.Sprintf("net.netfilter.nf_conntrack_max of at most %d, to fill the table: it is %d", most, limit))
 	}
 	c.must(c.host(node).Do(func() error {
 		conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)

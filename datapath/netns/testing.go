@@ -62,7 +62,7 @@ func isFuzzWorker(args []string) bool {
 func Require(t T) {
 	t.Helper()
 	if !tests.isolated {
-		missing(t, fmt.Sprintf("no isolation: %v", tests.unavailable))
+		Missing(t, fmt.Sprintf("no isolation: %v", tests.unavailable))
 	}
 }
 
@@ -71,11 +71,12 @@ func Require(t T) {
 func RequireTool(t T, name string) {
 	t.Helper()
 	if _, err := exec.LookPath(name); err != nil {
-		missing(t, err.Error())
+		Missing(t, err.Error())
 	}
 }
 
-func missing(t T, why string) {
+// Missing ends a test for which something else is missing; see [Require].
+func Missing(t T, why string) {
 	t.Helper()
 	if os.Getenv("CI") == "true" {
 		t.Fatalf("%s (CI=true: not skipped)", why)
