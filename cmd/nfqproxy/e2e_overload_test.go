@@ -21,16 +21,6 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/nfqueue"
 )
 
-// until asks again and again until it is so.
-func (c *cluster) until(what string, so func() bool) {
-	c.t.Helper()
-	for deadline := time.Now().Add(patience); !so(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			c.t.Fatalf("waited in vain for %s", what)
-		}
-	}
-}
-
 // signal sends a signal to a node's daemon.
 func (c *cluster) signal(node string, s syscall.Signal) {
 	c.t.Helper()
@@ -125,8 +115,8 @@ func TestOverload(t *testing.T) {
 	if r := <-connected; r.err != nil || !strings.HasPrefix(r.pod, "default/web-") {
 		t.Errorf("the connection that was opened meanwhile was answered by %q, %v", r.pod, r.err)
 	}
-	c.until("the queues to run dry", func() bool { return c.waiting("node-a") == 0 })
-	c.until("the packets that found no room to be counted", func() bool { return c.metric("node-a", "nfqproxy_undecided_packets_total") > 0 })
+	eventually(t, patience, "the queues to run dry", func() bool { return c.waiting("node-a") == 0 })
+	eventually(t, patience, "the packets that found no room to be counted", func() bool { return c.metric("node-a", "nfqproxy_undecided_packets_total") > 0 })
 	if a := c.ask(c.dial("shell", "udp", anyPort, "10.96.0.20:53")); !strings.HasPrefix(a.Pod, "default/web-") {
 		t.Errorf("afterwards answered by %q", a.Pod)
 	}

@@ -46,6 +46,16 @@ var anyPort netip.AddrPort
 // test waits that long.
 const patience = 10 * time.Second
 
+// eventually asks again and again until it is so.
+func eventually(t testing.TB, within time.Duration, what string, so func() bool) {
+	t.Helper()
+	for end := time.Now().Add(within); !so(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waited %s in vain for %s", within, what)
+		}
+	}
+}
+
 // cluster is the lab of testdata/e2e.yaml with real daemons.
 type cluster struct {
 	*lab.Lab

@@ -216,11 +216,7 @@ func (n *siteNode) kubeconfig(account string) string {
 
 func (n *siteNode) await(what string, is func() bool) {
 	n.Helper()
-	for end := time.Now().Add(2 * patience); !is(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			n.Fatalf("waited %v for %s", 2*patience, what)
-		}
-	}
+	eventually(n, 2*patience, what, is)
 }
 
 // tables are the nftables tables of the node.
