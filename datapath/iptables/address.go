@@ -1,0 +1,135 @@
+package iptables
+
+import (
+	"encoding/hex"
+	"net"
+	"strings"
+)
+
+// Addrtype is "-m addrtype": what the routing tables say an address is.
+type Addrtype struct {
+	Source, Destination Condition[AddrTypes]
+	// LimitIn and LimitOut ask the routes of the packet's input or output device only;
+	// not both.
+	LimitIn, LimitOut bool
+}
+
+// AddrTypes is a set of types of addresses.
+type AddrTypes uint16
+
+// The types: bit n is RTN_... n of rtnetlink.h (xt_addrtype.h).
+const (
+	AddrUnspec      AddrTypes = 1 << iota // RTN_UNSPEC
+	AddrUnicast                           // RTN_UNICAST
+	AddrLocal                             // RTN_LOCAL: one of the host's own
+	AddrBroadcast                         // RTN_BROADCAST
+	AddrAnycast                           // RTN_ANYCAST
+	AddrMulticast                         // RTN_MULTICAST
+	AddrBlackhole                         // RTN_BLACKHOLE
+	AddrUnreachable                       // RTN_UNREACHABLE
+	AddrProhibit                          // RTN_PROHIBIT
+	AddrThrow                             // RTN_THROW
+	AddrNAT                               // RTN_NAT
+	AddrXResolve                          // RTN_XRESOLVE
+)
+
+var addrTypeNames = bitNames{
+	{uint32(AddrUnspec), "UNSPEC"}, {uint32(AddrUnicast), "UNICAST"}, {uint32(AddrLocal), "LOCAL"},
+	{uint32(AddrBroadcast), "BROADCAST"}, {uint32(AddrAnycast), "ANYCAST"}, {uint32(AddrMulticast), "MULTICAST"},
+	{uint32(AddrBlackhole), "BLACKHOLE"}, {uint32(AddrUnreachable), "UNREACHABLE"}, {uint32(AddrProhibit), "PROHIBIT"},
+	{uint32(AddrThrow), "THROW"}, {uint32(AddrNAT), "NAT"}, {uint32(AddrXResolve), "XRESOLVE"},
+}
+
+// String is "UNICAST,LOCAL".
+func (t AddrTypes) String() string { return addrTypeNames.text(uint32(t)) }
+
+var addrtypeModule = &module{
+	name: "addrtype",
+	shapes: map[string]shape{
+		"--src-type": notOne, "--dst-type": notOne, "--limit-iface-in": flag, "--limit-iface-out": flag,
+	},
+	build: func(s *section) Match {
+		types := someOf[AddrTypes]("a list of address types", addrTypeNames)
+		m := Addrtype{
+			Source: condition(s, "--src-type", types), Destination: condition(s, "--dst-type", types),
+			LimitIn: s.has("--limit-iface-in"), LimitOut: s.has("--limit-iface-out"),
+		}
+		if !m.Source.Given && !m.Destination.Given {
+			s.fail(s.name, "addrtype without its option", "--src-type or --dst-type")
+		}
+		s.atMostOne("--limit-iface-in", "--limit-iface-out")
+		return m
+	},
+}
+
+// Module is "addrtype".
+func (Addrtype) Module() string { return "addrtype" }
+func (m Addrtype) write(w *words) {
+	writeCondition(w, "--src-type", m.Source, AddrTypes.String)
+	writeCondition(w, "--dst-type", m.Destination, AddrTypes.String)
+	w.flag(m.LimitIn, "--limit-iface-in")
+	w.flag(m.LimitOut, "--limit-iface-out")
+}
+
+// IPRange is "-m iprange".
+type IPRange struct{ Source, Destination Condition[AddrRange] }
+
+var iprangeModule = &module{
+	name:   "iprange",
+	shapes: map[string]shape{"--src-range": notOne, "--dst-range": notOne},
+	build: func(s *section) Match {
+		addresses := kind[AddrRange]{"a range of " + s.family.String() + " addresses", "first-last", func(t string) (AddrRange, bool) {
+			return parseAddrRange(s.family, t)
+		}}
+		m := IPRange{condition(s, "--src-range", addresses), condition(s, "--dst-range", addresses)}
+		if !m.Source.Given && !m.Destination.Given {
+			s.fail(s.name, "iprange without its option", "--src-range or --dst-range")
+		}
+		return m
+	},
+}
+
+// Module is "iprange".
+func (IPRange) Module() string { return "iprange" }
+func (m IPRange) write(w *words) {
+	writeCondition(w, "--src-range", m.Source, AddrRange.String)
+	writeCondition(w, "--dst-range", m.Destination, AddrRange.String)
+}
+
+// MACAddress is an Ethernet address.
+type MACAddress [6]byte
+
+// String is "00:11:22:aa:bb:cc".
+func (a MACAddress) String() string { return net.HardwareAddr(a[:]).String() }
+
+func parseMAC(text string) (MACAddress, bool) {
+	a := MACAddress{}
+	if len(text) != 17 || strings.Count(text, ":") != 5 {
+		return a, false
+	}
+	raw, err := hex.DecodeString(strings.ReplaceAll(text, ":", ""))
+	return MACAddress(append(raw, make([]byte, 6)...)[:6]), err == nil && len(raw) == 6
+}
+
+// MAC is "-m mac": the source address of an Ethernet frame. Packets that came in no
+// frame do not match, negated or not (xt_mac.c).
+type MAC struct {
+	Address MACAddress
+	Negated bool
+}
+
+var macModule = &module{
+	name:   "mac",
+	shapes: map[string]shape{"--mac-source": notOne},
+	build: func(s *section) Match {
+		o := s.oneOf("--mac-source")
+		if len(o.values) == 0 {
+			return MAC{}
+		}
+		return MAC{value(s, o.values[0], kind[MACAddress]{"an Ethernet address", "six bytes like 00:11:22:aa:bb:cc", parseMAC}), o.negated}
+	},
+}
+
+// Module is "mac".
+func (MAC) Module() string   { return "mac" }
+func (m MAC) write(w *words) { w.option(m.Negated, "--mac-source", m.Address.String()) }

@@ -1,0 +1,159 @@
+package iptables
+
+// Conntrack is "-m conntrack" (xt_conntrack.c, conntrack_mt). A packet without an entry
+// passes none of the tests but that of State.
+type Conntrack struct {
+	State               Condition[States]
+	Protocol            Condition[uint8]   // IANA number, of the original direction
+	OriginalSource      Condition[Network] // as the first packet had it
+	OriginalDestination Condition[Network]
+	// ReplySource is the address that answers come from, so that of the endpoint after
+	// DNAT; ReplyDestination is where they go.
+	ReplySource, ReplyDestination               Condition[Network]
+	OriginalSourcePort, OriginalDestinationPort Condition[PortRange]
+	ReplySourcePort, ReplyDestinationPort       Condition[PortRange]
+	Status                                      Condition[CtStatus]
+	Expire                                      Condition[Range[uint32]] // seconds that the entry still lives
+	Direction                                   Condition[Direction]
+}
+
+// States are the states of --ctstate and --state.
+type States uint16
+
+// The states, with the bits of xt_conntrack.h. SNAT and DNAT are no states of
+// conntrack: they say that the source or destination of the connection is translated.
+const (
+	StateInvalid     States = 1 << 0 // XT_CONNTRACK_STATE_INVALID
+	StateEstablished States = 1 << 1 // XT_CONNTRACK_STATE_BIT(IP_CT_ESTABLISHED)
+	StateRelated     States = 1 << 2 // XT_CONNTRACK_STATE_BIT(IP_CT_RELATED)
+	StateNew         States = 1 << 3 // XT_CONNTRACK_STATE_BIT(IP_CT_NEW)
+	StateSNAT        States = 1 << 6 // XT_CONNTRACK_STATE_SNAT
+	StateDNAT        States = 1 << 7 // XT_CONNTRACK_STATE_DNAT
+	StateUntracked   States = 1 << 8 // XT_CONNTRACK_STATE_UNTRACKED
+)
+
+var stateNames = bitNames{
+	{uint32(StateInvalid), "INVALID"}, {uint32(StateNew), "NEW"}, {uint32(StateRelated), "RELATED"},
+	{uint32(StateEstablished), "ESTABLISHED"}, {uint32(StateUntracked), "UNTRACKED"},
+	{uint32(StateSNAT), "SNAT"}, {uint32(StateDNAT), "DNAT"},
+}
+
+// String is "NEW,RELATED".
+func (s States) String() string { return stateNames.text(uint32(s)) }
+
+// CtStatus are bits of enum ip_conntrack_status (nf_conntrack_common.h); 0 is NONE,
+// which an entry without any of these bits passes.
+type CtStatus uint8
+
+// The bits.
+const (
+	StatusExpected  CtStatus = 1 << 0 // IPS_EXPECTED
+	StatusSeenReply CtStatus = 1 << 1 // IPS_SEEN_REPLY
+	StatusAssured   CtStatus = 1 << 2 // IPS_ASSURED
+	StatusConfirmed CtStatus = 1 << 3 // IPS_CONFIRMED
+)
+
+var statusNames = bitNames{
+	{uint32(StatusExpected), "EXPECTED"}, {uint32(StatusSeenReply), "SEEN_REPLY"},
+	{uint32(StatusAssured), "ASSURED"}, {uint32(StatusConfirmed), "CONFIRMED"},
+}
+
+// String is "EXPECTED,ASSURED", or "NONE".
+func (s CtStatus) String() string {
+	if s == 0 {
+		return "NONE"
+	}
+	return statusNames.text(uint32(s))
+}
+
+// Direction is that of a packet in its connection: enum ip_conntrack_dir.
+type Direction uint8
+
+// The directions.
+const (
+	Original Direction = iota // IP_CT_DIR_ORIGINAL
+	Reply                     // IP_CT_DIR_REPLY
+)
+
+var directionNames = []string{"ORIGINAL", "REPLY"}
+
+func (d Direction) String() string { return nameOf(directionNames, d) }
+
+var conntrackModule = &module{
+	name: "conntrack",
+	shapes: map[string]shape{
+		"--ctstate": notOne, "--ctproto": notOne, "--ctorigsrc": notOne, "--ctorigdst": notOne, "--ctreplsrc": notOne,
+		"--ctrepldst": notOne, "--ctorigsrcport": notOne, "--ctorigdstport": notOne, "--ctreplsrcport": notOne,
+		"--ctrepldstport": notOne, "--ctstatus": notOne, "--ctexpire": notOne, "--ctdir": one,
+	},
+	build: func(s *section) Match {
+		if len(s.options) == 0 {
+			s.fail(s.name, "conntrack without an option", "one of --ctstate, --ctstatus, ...")
+		}
+		status := someOf[CtStatus]("a list of conntrack statuses", statusNames)
+		return Conntrack{
+			State:                   condition(s, "--ctstate", someOf[States]("a list of conntrack states", stateNames)),
+			Protocol:                condition(s, "--ctproto", aProtocol),
+			OriginalSource:          condition(s, "--ctorigsrc", s.network()),
+			OriginalDestination:     condition(s, "--ctorigdst", s.network()),
+			ReplySource:             condition(s, "--ctreplsrc", s.network()),
+			ReplyDestination:        condition(s, "--ctrepldst", s.network()),
+			OriginalSourcePort:      condition(s, "--ctorigsrcport", aPort),
+			OriginalDestinationPort: condition(s, "--ctorigdstport", aPort),
+			ReplySourcePort:         condition(s, "--ctreplsrcport", aPort),
+			ReplyDestinationPort:    condition(s, "--ctrepldstport", aPort),
+			Status: condition(s, "--ctstatus", kind[CtStatus]{status.what, "NONE or " + status.want, func(t string) (CtStatus, bool) {
+				if t == "NONE" {
+					return 0, true
+				}
+				return status.parse(t)
+			}}),
+			Expire: condition(s, "--ctexpire", kind[Range[uint32]]{"a time", "seconds, or first:last", func(t string) (Range[uint32], bool) {
+				return parseRange[uint32](t, ":")
+			}}),
+			Direction: condition(s, "--ctdir", kind[Direction]{"a direction", "ORIGINAL or REPLY", func(t string) (Direction, bool) {
+				return Direction(map[string]uint8{"REPLY": 1}[t]), t == "ORIGINAL" || t == "REPLY"
+			}}),
+		}
+	},
+}
+
+// Module is "conntrack".
+func (Conntrack) Module() string { return "conntrack" }
+func (m Conntrack) write(w *words) {
+	writeCondition(w, "--ctstate", m.State, States.String)
+	writeCondition(w, "--ctproto", m.Protocol, decimal)
+	writeCondition(w, "--ctorigsrc", m.OriginalSource, Network.hostText)
+	writeCondition(w, "--ctorigdst", m.OriginalDestination, Network.hostText)
+	writeCondition(w, "--ctreplsrc", m.ReplySource, Network.hostText)
+	writeCondition(w, "--ctrepldst", m.ReplyDestination, Network.hostText)
+	writeCondition(w, "--ctorigsrcport", m.OriginalSourcePort, PortRange.String)
+	writeCondition(w, "--ctorigdstport", m.OriginalDestinationPort, PortRange.String)
+	writeCondition(w, "--ctreplsrcport", m.ReplySourcePort, PortRange.String)
+	writeCondition(w, "--ctrepldstport", m.ReplyDestinationPort, PortRange.String)
+	writeCondition(w, "--ctstatus", m.Status, CtStatus.String)
+	writeCondition(w, "--ctexpire", m.Expire, Range[uint32].String)
+	writeCondition(w, "--ctdir", m.Direction, Direction.String)
+}
+
+// State is "-m state", the older spelling of --ctstate, without SNAT and DNAT.
+type State struct {
+	States  States
+	Negated bool
+}
+
+var stateModule = &module{
+	name:   "state",
+	shapes: map[string]shape{"--state": notOne},
+	build: func(s *section) Match {
+		o := s.oneOf("--state")
+		if len(o.values) == 0 {
+			return State{}
+		}
+		return State{value(s, o.values[0], someOf[States]("a list of states", stateNames[:5])), o.negated}
+	},
+}
+
+// Module is "state".
+func (State) Module() string   { return "state" }
+func (m State) write(w *words) { w.option(m.Negated, "--state", m.States.String()) }

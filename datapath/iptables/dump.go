@@ -1,0 +1,250 @@
+// Package iptables is the text of iptables-save and ip6tables-save, and of the ipset
+// save file that goes with it: [Parse] reads a dump into tables, chains and rules with
+// typed matches and targets, and [Dump.WriteTo] prints it again. What the rules do to
+// a packet is not decided here.
+package iptables
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// Dump is what one run of iptables-save printed.
+type Dump struct {
+	// Family is the family of all addresses in the dump; never FamilyUnknown after Parse.
+	Family Family
+	Tables []*Table
+	// After are the comment and blank lines behind the last COMMIT, without line ends.
+	After []string
+}
+
+// Table is everything between "*nat" and its COMMIT.
+type Table struct {
+	// Before are the comment and blank lines in front, without line ends.
+	Before []string
+	Name   string
+	Line   int // counts from 1; 0: was not read from a file
+	// Chains are those that were declared. Some writers leave the built-in ones out,
+	// which exist all the same: see [Table.Has].
+	Chains []*Chain
+	// Rules are those of all chains, in the order of the file. Only the order of the
+	// rules of one chain has a meaning.
+	Rules []*Rule
+	// After are the comment and blank lines before COMMIT.
+	After []string
+}
+
+// Chain is the declaration ":INPUT ACCEPT [12:3456]".
+type Chain struct {
+	Before   []string // comment and blank lines in front
+	Name     string
+	Line     int       // counts from 1; 0: was not read from a file
+	Policy   Policy    // PolicyNone for chains that are not built in
+	Counters *Counters // nil: not told
+}
+
+// Counters are how many packets a rule, or a chain's policy, met.
+type Counters struct {
+	Packets, Bytes uint64
+}
+
+func (c Counters) String() string { return fmt.Sprintf("[%d:%d]", c.Packets, c.Bytes) }
+
+// Policy is what happens to a packet at the end of a built-in chain.
+type Policy uint8
+
+// The policies; the kernel knows no others (ip_tables.c, check_underflow).
+const (
+	PolicyNone Policy = iota // "-"
+	PolicyAccept
+	PolicyDrop
+)
+
+func (p Policy) String() string {
+	switch p {
+	case PolicyAccept:
+		return "ACCEPT"
+	case PolicyDrop:
+		return "DROP"
+	}
+	return "-"
+}
+
+// Rule is one line "-A chain ...".
+type Rule struct {
+	Before   []string // comment and blank lines in front
+	Line     int      // counts from 1; 0: was not read from a file
+	Chain    string
+	Counters *Counters // nil: dumped without -c
+	// Args is what follows "-A chain". Whoever changes a rule changes this, for it is
+	// what is printed; [Tokens] makes it out of matches and a target.
+	Args []Token
+	// Matches are in the order of the text. All have to agree for the rule to match;
+	// those with a side effect (limit, recent, statistic) are asked only if all those
+	// before them did, except that the kernel asks the generic ones first.
+	Matches []Match
+	// Target is nil for a rule that only counts.
+	Target Target
+}
+
+// String is the rule's line without counters.
+func (r *Rule) String() string {
+	var b strings.Builder
+	b.WriteString("-A ")
+	b.WriteString(r.Chain)
+	for _, t := range r.Args {
+		b.WriteByte(' ')
+		b.WriteString(t.String())
+	}
+	return b.String()
+}
+
+// builtin are the tables with their built-in chains, in the order in which
+// iptables-save prints them (iptable_*.c, valid_hooks).
+var builtin = []struct {
+	table  string
+	chains []string
+}{
+	{"raw", []string{"PREROUTING", "OUTPUT"}},
+	{"mangle", []string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}},
+	{"nat", []string{"PREROUTING", "INPUT", "OUTPUT", "POSTROUTING"}},
+	{"filter", []string{"INPUT", "FORWARD", "OUTPUT"}},
+	{"security", []string{"INPUT", "FORWARD", "OUTPUT"}},
+}
+
+// TableNames are the tables of the kernel.
+func TableNames() []string {
+	var names []string
+	for _, b := range builtin {
+		names = append(names, b.table)
+	}
+	return names
+}
+
+// BuiltinChains are the chains that the table's hooks begin in; none if there is no
+// such table.
+func BuiltinChains(table string) []string {
+	for _, b := range builtin {
+		if b.table == table {
+			return slices.Clone(b.chains)
+		}
+	}
+	return nil
+}
+
+// Builtin says whether it is a built-in chain of the table.
+func Builtin(table, chain string) bool {
+	for _, b := range builtin {
+		if b.table == table {
+			return slices.Contains(b.chains, chain)
+		}
+	}
+	return false
+}
+
+// Table is the table of that name, or nil.
+func (d *Dump) Table(name string) *Table {
+	for _, t := range d.Tables {
+		if t.Name == name {
+			return t
+		}
+	}
+	return nil
+}
+
+// Chain is the declaration of a chain, or nil.
+func (t *Table) Chain(name string) *Chain {
+	for _, c := range t.Chains {
+		if c.Name == name {
+			return c
+		}
+	}
+	return nil
+}
+
+// Has says whether there is such a chain: declared, or built in.
+func (t *Table) Has(chain string) bool {
+	return Builtin(t.Name, chain) || t.Chain(chain) != nil
+}
+
+// ByChain gives the rules of each chain that has any, in order. It goes through the
+// whole table: keep the answer.
+func (t *Table) ByChain() map[string][]*Rule {
+	rules := make(map[string][]*Rule)
+	for _, r := range t.Rules {
+		rules[r.Chain] = append(rules[r.Chain], r)
+	}
+	return rules
+}
+
+// String is the text that WriteTo writes; what cannot be written is left out.
+func (d *Dump) String() string {
+	var b bytes.Buffer
+	_, _ = d.WriteTo(&b)
+	return b.String()
+}
+
+// WriteTo prints the dump. A dump that iptables-save wrote comes out as it was, byte
+// for byte; others with one space between words, quotes as iptables-save sets them, and
+// the chains of a table in front of its rules. It is an error if a word or comment
+// contains a line end, for which the format has no way of writing.
+func (d *Dump) WriteTo(w io.Writer) (int64, error) {
+	p := printer{}
+	for _, t := range d.Tables {
+		p.lines(t.Before)
+		p.line("*", t.Name)
+		for _, c := range t.Chains {
+			p.lines(c.Before)
+			if c.Counters == nil {
+				p.line(":", c.Name, " ", c.Policy.String())
+			} else {
+				p.line(":", c.Name, " ", c.Policy.String(), " ", c.Counters.String())
+			}
+		}
+		for _, r := range t.Rules {
+			p.lines(r.Before)
+			if r.Counters == nil {
+				p.line(r.String())
+			} else {
+				p.line(r.Counters.String(), " ", r.String())
+			}
+		}
+		p.lines(t.After)
+		p.line("COMMIT")
+	}
+	p.lines(d.After)
+	n, err := w.Write(p.text)
+	if err != nil {
+		return int64(n), err
+	}
+	return int64(n), p.err
+}
+
+type printer struct {
+	text []byte
+	err  error
+}
+
+func (p *printer) lines(lines []string) {
+	for _, l := range lines {
+		p.line(l)
+	}
+}
+
+func (p *printer) line(parts ...string) {
+	begin := len(p.text)
+	for _, s := range parts {
+		p.text = append(p.text, s...)
+	}
+	if line := p.text[begin:]; bytes.ContainsAny(line, "\n\x00") {
+		if p.err == nil {
+			p.err = fmt.Errorf("a line end inside a line cannot be written: %q", line)
+		}
+		p.text = p.text[:begin]
+		return
+	}
+	p.text = append(p.text, '\n')
+}

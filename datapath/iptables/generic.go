@@ -1,0 +1,175 @@
+package iptables
+
+import (
+	"strconv"
+	"strings"
+)
+
+// Source is "-s network".
+type Source struct {
+	Network Network
+	Negated bool
+}
+
+// Module is empty: the match is a generic one.
+func (Source) Module() string   { return "" }
+func (m Source) write(w *words) { w.option(m.Negated, "-s", m.Network.String()) }
+
+// Destination is "-d network".
+type Destination struct {
+	Network Network
+	Negated bool
+}
+
+// Module is empty: the match is a generic one.
+func (Destination) Module() string   { return "" }
+func (m Destination) write(w *words) { w.option(m.Negated, "-d", m.Network.String()) }
+
+// Interface is the name of a network device.
+type Interface struct {
+	Name string // without the "+"; at most 15 bytes
+	// Wildcard is set for "eth+": all devices whose name begins with Name.
+	Wildcard bool
+}
+
+// Matches says whether a device of that name is meant. A packet that has no such
+// device, like the input of a locally generated one, has the name "" (x_tables.h,
+// ifname_compare_aligned).
+func (i Interface) Matches(name string) bool {
+	if i.Wildcard {
+		return strings.HasPrefix(name, i.Name)
+	}
+	return name == i.Name
+}
+
+func (i Interface) String() string {
+	if i.Wildcard {
+		return i.Name + "+"
+	}
+	return i.Name
+}
+
+var aDevice = kind[Interface]{"the name of a device", "at most 15 characters", func(s string) (Interface, bool) {
+	if s == "" || len(s) > 15 {
+		return Interface{}, false
+	}
+	name, wildcard := strings.CutSuffix(s, "+")
+	return Interface{name, wildcard}, true
+}}
+
+// InInterface is "-i device".
+type InInterface struct {
+	Interface Interface
+	Negated   bool
+}
+
+// Module is empty: the match is a generic one.
+func (InInterface) Module() string   { return "" }
+func (m InInterface) write(w *words) { w.option(m.Negated, "-i", m.Interface.String()) }
+
+// OutInterface is "-o device".
+type OutInterface struct {
+	Interface Interface
+	Negated   bool
+}
+
+// Module is empty: the match is a generic one.
+func (OutInterface) Module() string   { return "" }
+func (m OutInterface) write(w *words) { w.option(m.Negated, "-o", m.Interface.String()) }
+
+// Protocol is "-p protocol".
+type Protocol struct {
+	Number  uint8 // IANA number; 0 is every protocol
+	Negated bool
+}
+
+// Module is empty: the match is a generic one.
+func (Protocol) Module() string   { return "" }
+func (m Protocol) write(w *words) { w.option(m.Negated, "-p", protocolName(m.Number)) }
+
+// Fragment is "-f": the second and later fragments of an IPv4 packet.
+type Fragment struct{ Negated bool }
+
+// Module is empty: the match is a generic one.
+func (Fragment) Module() string   { return "" }
+func (m Fragment) write(w *words) { w.option(m.Negated, "-f") }
+
+// protocols are the names that iptables-save prints and reads: its own list
+// (xtables_chain_protos), and what /etc/protocols has on most hosts. Where one number
+// has several names, the first is printed.
+var protocols = []struct {
+	name   string
+	number uint8
+}{
+	{"all", 0}, {"icmp", 1}, {"igmp", 2}, {"ipencap", 4}, {"tcp", 6}, {"egp", 8}, {"igp", 9}, {"udp", 17},
+	{"dccp", 33}, {"ipv6", 41}, {"ipv6-route", 43}, {"ipv6-frag", 44}, {"rsvp", 46}, {"gre", 47}, {"esp", 50},
+	{"ah", 51}, {"ipv6-icmp", 58}, {"icmpv6", 58}, {"ipv6-nonxt", 59}, {"ipv6-opts", 60}, {"eigrp", 88},
+	{"ospf", 89}, {"ipip", 94}, {"etherip", 97}, {"encap", 98}, {"pim", 103}, {"ipcomp", 108}, {"vrrp", 112},
+	{"l2tp", 115}, {"isis", 124}, {"sctp", 132}, {"fc", 133}, {"mobility-header", 135}, {"ipv6-mh", 135},
+	{"mh", 135}, {"udplite", 136}, {"mpls-in-ip", 137}, {"hip", 139}, {"shim6", 140}, {"wesp", 141}, {"rohc", 142},
+}
+
+// IANA numbers of the protocols that have a module.
+const (
+	protoICMP    = 1
+	protoTCP     = 6
+	protoUDP     = 17
+	protoDCCP    = 33
+	protoICMPv6  = 58
+	protoSCTP    = 132
+	protoUDPLite = 136
+)
+
+func protocolName(number uint8) string {
+	for _, p := range protocols {
+		if p.number == number {
+			return p.name
+		}
+	}
+	return strconv.Itoa(int(number))
+}
+
+func parseProtocol(text string) (uint8, bool) {
+	if n, ok := number[uint8](text); ok {
+		return n, true
+	}
+	for _, p := range protocols {
+		if strings.EqualFold(p.name, text) {
+			return p.number, true
+		}
+	}
+	return 0, false
+}
+
+var aProtocol = kind[uint8]{"a protocol", "tcp, udp, icmp, ... or 0 to 255", parseProtocol}
+
+// buildGeneric makes the matches that need no module, in the order of iptables-save.
+func (s *section) buildGeneric() []Match {
+	var matches []Match
+	if o, ok := s.find("-s"); ok {
+		matches = append(matches, Source{value(s, o.values[0], s.network()), o.negated})
+	}
+	if o, ok := s.find("-d"); ok {
+		matches = append(matches, Destination{value(s, o.values[0], s.network()), o.negated})
+	}
+	if o, ok := s.find("-i"); ok {
+		matches = append(matches, InInterface{value(s, o.values[0], aDevice), o.negated})
+	}
+	if o, ok := s.find("-o"); ok {
+		matches = append(matches, OutInterface{value(s, o.values[0], aDevice), o.negated})
+	}
+	if o, ok := s.find("-p"); ok {
+		p := Protocol{Number: value(s, o.values[0], aProtocol), Negated: o.negated}
+		if p.Number == 0 && p.Negated {
+			s.fail(o.values[0], "a rule for no protocol never matches", "a protocol, or no !")
+		}
+		matches = append(matches, p)
+	}
+	if o, ok := s.find("-f"); ok {
+		if s.family == IPv6 {
+			s.fail(o.name, "-f is not for IPv6", "-m frag")
+		}
+		matches = append(matches, Fragment{o.negated})
+	}
+	return matches
+}

@@ -1,0 +1,152 @@
+package iptables
+
+import "strings"
+
+// Hashlimit is "-m hashlimit": a token bucket for each source, destination or both. A
+// rate in bytes ("512kb/s") is kept in Bytes only.
+type Hashlimit struct {
+	Above bool // match what is over the rate (--hashlimit-above), else what is within it
+	// Negated is "! --hashlimit-upto", the same as Above.
+	Negated bool
+	// Rate is valid iff Bytes is empty.
+	Rate  Rate
+	Bytes string
+	// Burst is the size of a bucket in packets; 5 where the text does not say. For a
+	// rate in bytes it is BytesBurst as written, with its unit.
+	Burst      uint32
+	BytesBurst string
+	Mode       HashMode
+	Name       string // of the table in /proc/net/ipt_hashlimit
+	// SourceBits and DestinationBits are the lengths of the prefixes that share a bucket.
+	SourceBits, DestinationBits uint8
+	// The sizes and times of the table (ms) are 0 where the text does not say.
+	HTableSize, HTableMax, HTableGCInterval, HTableExpire uint32
+	// RateMatch and RateInterval (seconds): ask only whether the rate is kept.
+	RateMatch    bool
+	RateInterval uint32
+}
+
+// HashMode is what a bucket is kept for (xt_hashlimit.h).
+type HashMode uint8
+
+// The modes; 0: all packets share one bucket.
+const (
+	HashDestination     HashMode = 1 << iota // XT_HASHLIMIT_HASH_DIP
+	HashDestinationPort                      // XT_HASHLIMIT_HASH_DPT
+	HashSource                               // XT_HASHLIMIT_HASH_SIP
+	HashSourcePort                           // XT_HASHLIMIT_HASH_SPT
+)
+
+var hashModeNames = bitNames{
+	{uint32(HashSource), "srcip"}, {uint32(HashSourcePort), "srcport"},
+	{uint32(HashDestination), "dstip"}, {uint32(HashDestinationPort), "dstport"},
+}
+
+// String is "srcip,dstport".
+func (m HashMode) String() string { return hashModeNames.text(uint32(m)) }
+
+var hashlimitModule = &module{
+	name: "hashlimit",
+	shapes: map[string]shape{
+		"--hashlimit": notOne.named("--hashlimit-upto"), "--hashlimit-upto": notOne, "--hashlimit-above": notOne,
+		"--hashlimit-burst": one, "--hashlimit-mode": one, "--hashlimit-name": one, "--hashlimit-srcmask": one,
+		"--hashlimit-dstmask": one, "--hashlimit-htable-size": one, "--hashlimit-htable-max": one,
+		"--hashlimit-htable-gcinterval": one, "--hashlimit-htable-expire": one,
+		"--hashlimit-rate-match": flag, "--hashlimit-rate-interval": one,
+	},
+	build: buildHashlimit,
+}
+
+func buildHashlimit(s *section) Match {
+	prefix := kind[uint8]{"the length of a prefix", "0 to " + decimal(uint8(s.family.bits())), func(t string) (uint8, bool) {
+		n, ok := number[uint8](t)
+		return n, ok && int(n) <= s.family.bits()
+	}}
+	m := Hashlimit{
+		Mode:             optional(s, "--hashlimit-mode", someOf[HashMode]("a mode", hashModeNames), 0),
+		Name:             optional(s, "--hashlimit-name", shortText(255), ""),
+		SourceBits:       optional(s, "--hashlimit-srcmask", prefix, uint8(s.family.bits())),
+		DestinationBits:  optional(s, "--hashlimit-dstmask", prefix, uint8(s.family.bits())),
+		HTableSize:       optional(s, "--hashlimit-htable-size", anyUint32, 0),
+		HTableMax:        optional(s, "--hashlimit-htable-max", anyUint32, 0),
+		HTableGCInterval: optional(s, "--hashlimit-htable-gcinterval", anyUint32, 0),
+		HTableExpire:     optional(s, "--hashlimit-htable-expire", anyUint32, 0),
+		RateMatch:        s.has("--hashlimit-rate-match"),
+		RateInterval:     optional(s, "--hashlimit-rate-interval", anyUint32, 0),
+	}
+	if m.Name == "" {
+		s.fail(s.name, "hashlimit without its option", "--hashlimit-name")
+	}
+	o := s.oneOf("--hashlimit-upto", "--hashlimit-above")
+	if len(o.values) == 0 {
+		return m
+	}
+	m.Above, m.Negated = o.name.Text == "--hashlimit-above", o.negated
+	if text := o.values[0].Text; strings.HasSuffix(text, "b/s") {
+		m.Bytes = value(s, o.values[0], aByteRate)
+		m.BytesBurst = optional(s, "--hashlimit-burst", kind[string]{"a burst", "bytes, with kb or mb", func(t string) (string, bool) {
+			return t, byteCount(t)
+		}}, "")
+		return m
+	}
+	m.Rate = value(s, o.values[0], aRate)
+	m.Burst = optional(s, "--hashlimit-burst", kind[uint32]{"a burst", "1 to 1000000", func(t string) (uint32, bool) {
+		n, ok := number[uint32](t)
+		return n, ok && 1 <= n && n <= 1000000
+	}}, 5)
+	return m
+}
+
+var aByteRate = kind[string]{"a rate in bytes", "bytes with b/s, kb/s or mb/s", func(s string) (string, bool) {
+	return s, byteCount(strings.TrimSuffix(s, "/s"))
+}}
+
+func byteCount(text string) bool {
+	_, ok := number[uint32](strings.TrimRight(text, "kmb"))
+	return ok
+}
+
+// Module is "hashlimit".
+func (Hashlimit) Module() string { return "hashlimit" }
+func (m Hashlimit) write(w *words) {
+	rate, burst := m.Bytes, m.BytesBurst
+	if rate == "" {
+		rate, burst = m.Rate.String(), decimal(m.Burst)
+	}
+	name := "--hashlimit-upto"
+	if m.Above {
+		name = "--hashlimit-above"
+	}
+	w.option(m.Negated, name, rate)
+	if burst != "" {
+		w.bare("--hashlimit-burst", burst)
+	}
+	if m.Mode != 0 {
+		w.bare("--hashlimit-mode", m.Mode.String())
+	}
+	w.bare("--hashlimit-name", m.Name)
+	for _, o := range []struct {
+		name  string
+		value uint32
+	}{
+		{"--hashlimit-htable-size", m.HTableSize}, {"--hashlimit-htable-max", m.HTableMax},
+		{"--hashlimit-htable-gcinterval", m.HTableGCInterval}, {"--hashlimit-htable-expire", m.HTableExpire},
+	} {
+		if o.value != 0 {
+			w.bare(o.name, decimal(o.value))
+		}
+	}
+	// The family is not known here: a prefix of 32 or 128 bits is a whole address.
+	for _, o := range []struct {
+		name string
+		bits uint8
+	}{{"--hashlimit-srcmask", m.SourceBits}, {"--hashlimit-dstmask", m.DestinationBits}} {
+		if o.bits != 32 && o.bits != 128 {
+			w.bare(o.name, decimal(o.bits))
+		}
+	}
+	w.flag(m.RateMatch, "--hashlimit-rate-match")
+	if m.RateInterval != 0 {
+		w.bare("--hashlimit-rate-interval", decimal(m.RateInterval))
+	}
+}

@@ -1,0 +1,134 @@
+package iptables
+
+import "strings"
+
+// ICMP is "-m icmp".
+type ICMP struct {
+	Type    ICMPType
+	Negated bool
+}
+
+// ICMP6 is "-m icmp6".
+type ICMP6 struct {
+	Type    ICMPType
+	Negated bool
+}
+
+// ICMPType is a type of ICMP or ICMPv6 message.
+type ICMPType struct {
+	// Any is set for "any", where the other fields have no meaning. It is a word of
+	// ICMP only.
+	Any  bool
+	Type uint8
+	// Code counts iff it is given.
+	Code Condition[uint8]
+}
+
+// String is "any", "type" or "type/code", in numbers.
+func (t ICMPType) String() string {
+	switch {
+	case t.Any:
+		return "any"
+	case t.Code.Given:
+		return decimal(t.Type) + "/" + decimal(t.Code.Value)
+	}
+	return decimal(t.Type)
+}
+
+// Matches says whether a message of that type and code is meant.
+func (t ICMPType) Matches(typ, code uint8) bool {
+	return t.Any || t.Type == typ && (!t.Code.Given || t.Code.Value == code)
+}
+
+func icmpOf(typ uint8) ICMPType { return ICMPType{Type: typ} }
+
+func icmpCode(typ, code uint8) ICMPType {
+	return ICMPType{Type: typ, Code: Condition[uint8]{Given: true, Value: code}}
+}
+
+// icmpNames are those of libxt_icmp.h.
+var icmpNames = map[string]ICMPType{
+	"any": {Any: true}, "echo-reply": icmpOf(0), "pong": icmpOf(0),
+	"destination-unreachable": icmpOf(3), "network-unreachable": icmpCode(3, 0), "host-unreachable": icmpCode(3, 1),
+	"protocol-unreachable": icmpCode(3, 2), "port-unreachable": icmpCode(3, 3), "fragmentation-needed": icmpCode(3, 4),
+	"source-route-failed": icmpCode(3, 5), "network-unknown": icmpCode(3, 6), "host-unknown": icmpCode(3, 7),
+	"network-prohibited": icmpCode(3, 9), "host-prohibited": icmpCode(3, 10),
+	"TOS-network-unreachable": icmpCode(3, 11), "TOS-host-unreachable": icmpCode(3, 12),
+	"communication-prohibited": icmpCode(3, 13), "host-precedence-violation": icmpCode(3, 14),
+	"precedence-cutoff": icmpCode(3, 15), "source-quench": icmpOf(4),
+	"redirect": icmpOf(5), "network-redirect": icmpCode(5, 0), "host-redirect": icmpCode(5, 1),
+	"TOS-network-redirect": icmpCode(5, 2), "TOS-host-redirect": icmpCode(5, 3),
+	"echo-request": icmpOf(8), "ping": icmpOf(8), "router-advertisement": icmpOf(9), "router-solicitation": icmpOf(10),
+	"time-exceeded": icmpOf(11), "ttl-exceeded": icmpOf(11), "ttl-zero-during-transit": icmpCode(11, 0),
+	"ttl-zero-during-reassembly": icmpCode(11, 1), "parameter-problem": icmpOf(12), "ip-header-bad": icmpCode(12, 0),
+	"required-option-missing": icmpCode(12, 1), "timestamp-request": icmpOf(13), "timestamp-reply": icmpOf(14),
+	"address-mask-request": icmpOf(17), "address-mask-reply": icmpOf(18),
+}
+
+// icmp6Names are those of libxt_icmp.h.
+var icmp6Names = map[string]ICMPType{
+	"destination-unreachable": icmpOf(1), "no-route": icmpCode(1, 0), "communication-prohibited": icmpCode(1, 1),
+	"beyond-scope": icmpCode(1, 2), "address-unreachable": icmpCode(1, 3), "port-unreachable": icmpCode(1, 4),
+	"failed-policy": icmpCode(1, 5), "reject-route": icmpCode(1, 6), "packet-too-big": icmpOf(2),
+	"time-exceeded": icmpOf(3), "ttl-exceeded": icmpOf(3), "ttl-zero-during-transit": icmpCode(3, 0),
+	"ttl-zero-during-reassembly": icmpCode(3, 1), "parameter-problem": icmpOf(4), "bad-header": icmpCode(4, 0),
+	"unknown-header-type": icmpCode(4, 1), "unknown-option": icmpCode(4, 2),
+	"echo-request": icmpOf(128), "ping": icmpOf(128), "echo-reply": icmpOf(129), "pong": icmpOf(129),
+	"mld-listener-query": icmpOf(130), "mld-listener-report": icmpOf(131), "mld-listener-done": icmpOf(132),
+	"mld-listener-reduction": icmpOf(132), "router-solicitation": icmpOf(133), "router-advertisement": icmpOf(134),
+	"neighbour-solicitation": icmpOf(135), "neighbor-solicitation": icmpOf(135),
+	"neighbour-advertisement": icmpOf(136), "neighbor-advertisement": icmpOf(136), "redirect": icmpOf(137),
+}
+
+func anICMPType(names map[string]ICMPType) kind[ICMPType] {
+	return kind[ICMPType]{"an ICMP type", "type, type/code, or a name like echo-request", func(s string) (ICMPType, bool) {
+		if t, ok := names[s]; ok {
+			return t, true
+		}
+		typ, code, two := strings.Cut(s, "/")
+		n, ok := number[uint8](typ)
+		if !two {
+			// 255 is how the kernel stores "any" (ip_tables.h users, icmp_match).
+			if _, any := names["any"]; any && n == 255 {
+				return ICMPType{Any: true}, ok
+			}
+			return icmpOf(n), ok
+		}
+		c, ok2 := number[uint8](code)
+		return icmpCode(n, c), ok && ok2
+	}}
+}
+
+var icmpModule = &module{
+	name: "icmp", family: IPv4, implied: protoICMP,
+	shapes: map[string]shape{"--icmp-type": notOne},
+	build: func(s *section) Match {
+		s.needs(s.name, "-m icmp", protoICMP)
+		o := s.oneOf("--icmp-type")
+		if len(o.values) == 0 {
+			return ICMP{}
+		}
+		return ICMP{value(s, o.values[0], anICMPType(icmpNames)), o.negated}
+	},
+}
+
+var icmp6Module = &module{
+	name: "icmp6", family: IPv6, implied: protoICMPv6,
+	shapes: map[string]shape{"--icmpv6-type": notOne},
+	build: func(s *section) Match {
+		s.needs(s.name, "-m icmp6", protoICMPv6)
+		o := s.oneOf("--icmpv6-type")
+		if len(o.values) == 0 {
+			return ICMP6{}
+		}
+		return ICMP6{value(s, o.values[0], anICMPType(icmp6Names)), o.negated}
+	},
+}
+
+// Module is "icmp".
+func (ICMP) Module() string   { return "icmp" }
+func (m ICMP) write(w *words) { w.option(m.Negated, "--icmp-type", m.Type.String()) }
+
+// Module is "icmp6".
+func (ICMP6) Module() string   { return "icmp6" }
+func (m ICMP6) write(w *words) { w.option(m.Negated, "--icmpv6-type", m.Type.String()) }

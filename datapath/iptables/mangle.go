@@ -1,0 +1,159 @@
+package iptables
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+)
+
+// Checksum is "-j CHECKSUM --checksum-fill": the checksum that a device would have
+// filled in is.
+type Checksum struct{}
+
+var checksumTarget = &extension{
+	name: "CHECKSUM", shapes: map[string]shape{"--checksum-fill": flag},
+	build: func(s *section) Target { s.oneOf("--checksum-fill"); return Checksum{} },
+}
+
+// Name is "CHECKSUM".
+func (Checksum) Name() string     { return "CHECKSUM" }
+func (t Checksum) write(w *words) { w.bare("--checksum-fill") }
+
+// TCPMSS is "-j TCPMSS": the maximum segment size that a SYN offers is lowered.
+type TCPMSS struct {
+	ClampToPMTU bool   // to the path MTU less the headers
+	MSS         uint16 // valid iff ClampToPMTU is not set
+}
+
+var tcpmssTarget = &extension{
+	name: "TCPMSS", shapes: map[string]shape{"--set-mss": one, "--clamp-mss-to-pmtu": flag},
+	build: func(s *section) Target {
+		s.needs(s.name, "TCPMSS", protoTCP)
+		o := s.oneOf("--set-mss", "--clamp-mss-to-pmtu")
+		if len(o.values) == 0 {
+			return TCPMSS{ClampToPMTU: true}
+		}
+		return TCPMSS{MSS: value(s, o.values[0], anyUint16)}
+	},
+}
+
+// Name is "TCPMSS".
+func (TCPMSS) Name() string { return "TCPMSS" }
+func (t TCPMSS) write(w *words) {
+	if t.ClampToPMTU {
+		w.bare("--clamp-mss-to-pmtu")
+	} else {
+		w.bare("--set-mss", decimal(t.MSS))
+	}
+}
+
+// TProxy is "-j TPROXY": the packet goes to a local socket unchanged.
+type TProxy struct {
+	Port uint16     // 0: the packet's own destination port
+	Addr netip.Addr // unspecified: the address of the input device
+	// Mark is set as by [SetMark]: mark &^ Mask ^ Value.
+	Mark MaskedValue
+}
+
+var tproxyTarget = &extension{
+	name: "TPROXY", shapes: map[string]shape{"--on-port": one, "--on-ip": one, "--tproxy-mark": one},
+	build: func(s *section) Target {
+		s.needs(s.name, "TPROXY", protoTCP, protoUDP)
+		s.oneOf("--on-port")
+		unspecified := netip.IPv4Unspecified()
+		if s.family == IPv6 {
+			unspecified = netip.IPv6Unspecified()
+		}
+		return TProxy{
+			optional(s, "--on-port", anyUint16, 0), optional(s, "--on-ip", s.address(), unspecified),
+			optional(s, "--tproxy-mark", aMark, MaskedValue{}),
+		}
+	},
+}
+
+// Name is "TPROXY".
+func (TProxy) Name() string { return "TPROXY" }
+func (t TProxy) write(w *words) {
+	w.bare("--on-port", decimal(t.Port), "--on-ip", t.Addr.String(), "--tproxy-mark", t.Mark.Full())
+}
+
+// SetTOS is "-j TOS": tos = tos &^ Mask ^ Value, of the whole byte.
+type SetTOS struct{ Value, Mask uint8 }
+
+var setTOSTarget = &extension{
+	name: "TOS", shapes: map[string]shape{"--set-tos": one},
+	build: func(s *section) Target {
+		o := s.oneOf("--set-tos")
+		if len(o.values) == 0 {
+			return SetTOS{}
+		}
+		return value(s, o.values[0], kind[SetTOS]{"a type of service", "value or value/mask, of 8 bits", func(t string) (SetTOS, bool) {
+			v, mask, two := strings.Cut(t, "/")
+			n, ok := number[uint8](v)
+			if !two {
+				return SetTOS{n, 0xff}, ok
+			}
+			m, ok2 := number[uint8](mask)
+			return SetTOS{n, m}, ok && ok2
+		}})
+	},
+}
+
+// Name is "TOS".
+func (SetTOS) Name() string     { return "TOS" }
+func (t SetTOS) write(w *words) { w.bare("--set-tos", fmt.Sprintf("0x%02x/0x%02x", t.Value, t.Mask)) }
+
+// SetDSCP is "-j DSCP": the upper six bits of the type of service.
+type SetDSCP struct{ DSCP uint8 } // 0 to 63
+
+// dscpClasses are those of dscp_helper.c.
+var dscpClasses = map[string]uint8{
+	"CS0": 0, "CS1": 8, "CS2": 16, "CS3": 24, "CS4": 32, "CS5": 40, "CS6": 48, "CS7": 56, "BE": 0,
+	"AF11": 10, "AF12": 12, "AF13": 14, "AF21": 18, "AF22": 20, "AF23": 22,
+	"AF31": 26, "AF32": 28, "AF33": 30, "AF41": 34, "AF42": 36, "AF43": 38, "EF": 46,
+}
+
+var setDSCPTarget = &extension{
+	name: "DSCP", shapes: map[string]shape{"--set-dscp": one, "--set-dscp-class": one},
+	build: func(s *section) Target {
+		o := s.oneOf("--set-dscp", "--set-dscp-class")
+		if len(o.values) == 0 {
+			return SetDSCP{}
+		}
+		return SetDSCP{value(s, o.values[0], kind[uint8]{"a DSCP", "0 to 63, or with --set-dscp-class a class", func(t string) (uint8, bool) {
+			if o.name.Text == "--set-dscp-class" {
+				n, ok := dscpClasses[strings.ToUpper(t)]
+				return n, ok
+			}
+			n, ok := number[uint8](t)
+			return n, ok && n < 64
+		}})}
+	},
+}
+
+// Name is "DSCP".
+func (SetDSCP) Name() string     { return "DSCP" }
+func (t SetDSCP) write(w *words) { w.bare("--set-dscp", fmt.Sprintf("0x%02x", t.DSCP)) }
+
+// Classify is "-j CLASSIFY": skb->priority, a class of the traffic control.
+type Classify struct{ Major, Minor uint16 }
+
+var classifyTarget = &extension{
+	name: "CLASSIFY", shapes: map[string]shape{"--set-class": one},
+	build: func(s *section) Target {
+		o := s.oneOf("--set-class")
+		if len(o.values) == 0 {
+			return Classify{}
+		}
+		return value(s, o.values[0], kind[Classify]{"a class", "major:minor, both hexadecimal", func(t string) (Classify, bool) {
+			major, minor, two := strings.Cut(t, ":")
+			a, ok := number[uint16]("0x" + major)
+			b, ok2 := number[uint16]("0x" + minor)
+			return Classify{a, b}, two && ok && ok2
+		}})
+	},
+}
+
+// Name is "CLASSIFY".
+func (Classify) Name() string     { return "CLASSIFY" }
+func (t Classify) write(w *words) { w.bare("--set-class", fmt.Sprintf("%04x:%04x", t.Major, t.Minor)) }

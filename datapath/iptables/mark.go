@@ -1,0 +1,173 @@
+package iptables
+
+// Mark is "-m mark": the packet's mark.
+type Mark struct {
+	Mark    MaskedValue
+	Negated bool
+}
+
+// Connmark is "-m connmark": the mark of the packet's connection. A packet without one
+// does not match, negated or not (xt_connmark.c, connmark_mt).
+type Connmark struct {
+	Mark    MaskedValue
+	Negated bool
+}
+
+var markShapes = map[string]shape{"--mark": notOne}
+
+func (s *section) mark() (m MaskedValue, negated bool) {
+	o := s.oneOf("--mark")
+	if len(o.values) == 0 {
+		return m, false
+	}
+	return value(s, o.values[0], aMark), o.negated
+}
+
+var markModule = &module{name: "mark", shapes: markShapes, build: func(s *section) Match {
+	m, negated := s.mark()
+	return Mark{m, negated}
+}}
+
+var connmarkModule = &module{name: "connmark", shapes: markShapes, build: func(s *section) Match {
+	m, negated := s.mark()
+	return Connmark{m, negated}
+}}
+
+// Module is "mark".
+func (Mark) Module() string   { return "mark" }
+func (m Mark) write(w *words) { w.option(m.Negated, "--mark", m.Mark.String()) }
+
+// Module is "connmark".
+func (Connmark) Module() string   { return "connmark" }
+func (m Connmark) write(w *words) { w.option(m.Negated, "--mark", m.Mark.String()) }
+
+// SetMark is "-j MARK": mark = mark &^ Mask ^ Value (xt_mark.c, mark_tg). --set-mark,
+// --and-mark, --or-mark and --xor-mark are only other spellings.
+type SetMark struct{ Mark MaskedValue }
+
+// Apply is the mark afterwards.
+func (t SetMark) Apply(mark uint32) uint32 { return mark&^t.Mark.Mask ^ t.Mark.Value }
+
+var markOptions = []string{"--set-xmark", "--set-mark", "--and-mark", "--or-mark", "--xor-mark"}
+
+var setMarkShapes = map[string]shape{"--set-xmark": one, "--set-mark": one, "--and-mark": one, "--or-mark": one, "--xor-mark": one}
+
+// xmark reads any of markOptions as what --set-xmark would say (libxt_MARK.c,
+// mark_tg_parse).
+func (s *section) xmark(o option) MaskedValue {
+	if len(o.values) == 0 {
+		return MaskedValue{}
+	}
+	switch o.name.Text {
+	case "--set-xmark":
+		return value(s, o.values[0], aMark)
+	case "--set-mark":
+		m := value(s, o.values[0], aMark)
+		return MaskedValue{m.Value, m.Value | m.Mask}
+	}
+	bits := value(s, o.values[0], anyUint32)
+	switch o.name.Text {
+	case "--and-mark":
+		return MaskedValue{0, ^bits}
+	case "--or-mark":
+		return MaskedValue{bits, bits}
+	}
+	return MaskedValue{bits, 0}
+}
+
+var setMarkTarget = &extension{
+	name:   "MARK",
+	shapes: setMarkShapes,
+	build:  func(s *section) Target { return SetMark{s.xmark(s.oneOf(markOptions...))} },
+}
+
+// Name is "MARK".
+func (SetMark) Name() string     { return "MARK" }
+func (t SetMark) write(w *words) { w.bare("--set-xmark", t.Mark.Full()) }
+
+// SetConnmark is "-j CONNMARK" (xt_connmark.c, connmark_tg).
+type SetConnmark struct {
+	Mode ConnmarkMode
+	// Mark is valid iff Mode is ConnmarkSet, and as in [SetMark].
+	Mark MaskedValue
+	// PacketMask and ConnectionMask (--nfmask, --ctmask) are valid otherwise: of the
+	// mark that is copied only the bits of its own mask are, and they replace those of
+	// the other mask by xor.
+	PacketMask, ConnectionMask uint32
+	// Shift is by how many bits the mark is moved to the left, negative to the right,
+	// -31 to 31 (revision 2, Linux 4.18).
+	Shift int8
+}
+
+// ConnmarkMode is what SetConnmark does (xt_connmark.h).
+type ConnmarkMode uint8
+
+// The modes.
+const (
+	ConnmarkSet     ConnmarkMode = iota // XT_CONNMARK_SET
+	ConnmarkSave                        // XT_CONNMARK_SAVE: the packet's mark to the connection
+	ConnmarkRestore                     // XT_CONNMARK_RESTORE: the connection's mark to the packet
+)
+
+func (m ConnmarkMode) String() string {
+	return nameOf([]string{"--set-xmark", "--save-mark", "--restore-mark"}, m)
+}
+
+var setConnmarkTarget = &extension{
+	name: "CONNMARK",
+	shapes: with(setMarkShapes, map[string]shape{
+		"--save-mark": flag, "--restore-mark": flag, "--nfmask": one, "--ctmask": one, "--mask": one,
+		"--left-shift-mark": one, "--right-shift-mark": one,
+	}),
+	build: func(s *section) Target {
+		t := SetConnmark{}
+		o := s.oneOf(append([]string{"--save-mark", "--restore-mark"}, markOptions...)...)
+		switch o.name.Text {
+		case "--save-mark":
+			t.Mode = ConnmarkSave
+		case "--restore-mark":
+			t.Mode = ConnmarkRestore
+		default:
+			t.Mark = s.xmark(o)
+		}
+		for _, name := range []string{"--mask", "--nfmask", "--ctmask"} {
+			if m, ok := s.find(name); ok && t.Mode == ConnmarkSet {
+				s.fail(m.name, name+" without --save-mark or --restore-mark", "one of them, or no mask")
+			}
+		}
+		if t.Mode != ConnmarkSet {
+			mask := optional(s, "--mask", anyUint32, ^uint32(0))
+			t.PacketMask = optional(s, "--nfmask", anyUint32, mask)
+			t.ConnectionMask = optional(s, "--ctmask", anyUint32, mask)
+		}
+		if shift, ok := s.atMostOne("--left-shift-mark", "--right-shift-mark"); ok {
+			n := value(s, shift.values[0], kind[uint8]{"a number of bits", "0 to 31", func(text string) (uint8, bool) {
+				n, ok := number[uint8](text)
+				return n, ok && n < 32
+			}})
+			if t.Shift = int8(n); shift.name.Text == "--right-shift-mark" {
+				t.Shift = -t.Shift
+			}
+		}
+		return t
+	},
+}
+
+// Name is "CONNMARK".
+func (SetConnmark) Name() string { return "CONNMARK" }
+func (t SetConnmark) write(w *words) {
+	w.bare(t.Mode.String())
+	if t.Mode == ConnmarkSet {
+		w.bare(t.Mark.Full())
+	} else {
+		w.bare("--nfmask", hexText(t.PacketMask), "--ctmask", hexText(t.ConnectionMask))
+	}
+	switch {
+	case t.Shift > 0:
+		w.bare("--left-shift-mark", decimal(uint8(t.Shift)))
+	case t.Shift < 0:
+		w.bare("--right-shift-mark", decimal(uint8(-t.Shift)))
+	}
+}
+
+func hexText(n uint32) string { return MaskedValue{n, ^uint32(0)}.String() }

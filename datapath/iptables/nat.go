@@ -1,0 +1,237 @@
+package iptables
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+)
+
+// NATRange is what an address and port are translated to (nf_nat.h, nf_nat_range2).
+type NATRange struct {
+	// First and Last are the zero Addr where only the port changes.
+	First, Last netip.Addr
+	// FirstPort and LastPort are 0 where no port is given: then the kernel keeps it if
+	// it can. A port of 0 is never given.
+	FirstPort, LastPort uint16
+	// BasePort is that of "80-90/1000": the port goes by its distance from it
+	// (NF_NAT_RANGE_PROTO_OFFSET, Linux 4.18); 0: not given.
+	BasePort uint16
+	// Random chooses the port by a hash (--random), RandomFully really at random.
+	Random, RandomFully bool
+	// Persistent gives a client the same address for all its destinations.
+	Persistent bool
+}
+
+// String is what iptables-save prints behind --to-destination: "10.0.0.1:80",
+// "[fd00::1]:80", "10.0.0.1-10.0.0.9:80-90".
+func (r NATRange) String() string {
+	text := ""
+	if r.First.IsValid() {
+		text = r.First.String()
+		if r.First != r.Last {
+			text += "-" + r.Last.String()
+		}
+	}
+	if r.FirstPort == 0 {
+		return text
+	}
+	if r.First.Is6() {
+		text = "[" + text + "]"
+	}
+	return text + ":" + r.portText()
+}
+
+func (r NATRange) portText() string {
+	text := Range[uint16]{r.FirstPort, r.LastPort}.text("-")
+	if r.BasePort != 0 {
+		text += "/" + decimal(r.BasePort)
+	}
+	return text
+}
+
+// parsePorts reads "80", "80-90" and "80-90/1000".
+func (r *NATRange) parsePorts(text string) bool {
+	ports, base, based := strings.Cut(text, "/")
+	p, ok := parseRange[uint16](ports, "-")
+	if !ok || p.First == 0 || strings.HasSuffix(ports, "-") {
+		return false
+	}
+	r.FirstPort, r.LastPort = p.First, p.Last
+	if based {
+		r.BasePort, ok = number[uint16](base)
+		ok = ok && r.BasePort != 0
+	}
+	return ok
+}
+
+// parseNATRange reads what String prints.
+func parseNATRange(f Family, text string) (NATRange, bool) {
+	r := NATRange{}
+	addrs, ports := text, ""
+	if inner, ok := strings.CutPrefix(text, "["); ok {
+		if addrs, ports, ok = strings.Cut(inner, "]"); !ok {
+			return r, false
+		}
+		if ports == "" {
+			ports = ":" // brackets without a port are fine
+		} else if ports == ":" {
+			return r, false
+		}
+	} else if i := strings.IndexByte(text, ':'); i >= 0 && f == IPv4 {
+		if addrs, ports = text[:i], text[i:]; ports == ":" {
+			return r, false
+		}
+	}
+	if len(ports) > 1 && (ports[0] != ':' || !r.parsePorts(ports[1:])) {
+		return r, false
+	}
+	if addrs == "" {
+		return r, r.FirstPort != 0
+	}
+	a, ok := parseAddrRange(f, addrs)
+	r.First, r.Last = a.First, a.Last
+	return r, ok
+}
+
+var natProtocols = []uint8{protoTCP, protoUDP, protoSCTP, protoDCCP, protoICMP}
+
+// natRange reads the target's option "name" and the flags.
+func (s *section) natRange(name string) NATRange {
+	want := "address[-address][:port[-port]]"
+	if s.family == IPv6 {
+		want = "address[-address], or [address[-address]]:port[-port]"
+	}
+	r := NATRange{}
+	if o := s.oneOf(name); len(o.values) > 0 {
+		r = value(s, o.values[0], kind[NATRange]{"an " + s.family.String() + " address to translate to", want, func(t string) (NATRange, bool) {
+			return parseNATRange(s.family, t)
+		}})
+		if r.FirstPort != 0 {
+			s.needs(o.values[0], "a port", natProtocols...)
+		}
+	}
+	s.natFlags(&r)
+	return r
+}
+
+// natPorts reads "--to-ports".
+func (s *section) natPorts() NATRange {
+	r := optional(s, "--to-ports", kind[NATRange]{"a range of ports", "port or first-last, 1 to 65535", func(t string) (NATRange, bool) {
+		var r NATRange
+		ok := r.parsePorts(t)
+		return r, ok && r.BasePort == 0
+	}}, NATRange{})
+	if o, ok := s.find("--to-ports"); ok {
+		s.needs(o.values[0], "a port", natProtocols...)
+	}
+	s.natFlags(&r)
+	return r
+}
+
+func (s *section) natFlags(r *NATRange) {
+	r.Random, r.RandomFully, r.Persistent = s.has("--random"), s.has("--random-fully"), s.has("--persistent")
+}
+
+func (r NATRange) writeFlags(w *words) {
+	w.flag(r.Random, "--random")
+	w.flag(r.RandomFully, "--random-fully")
+	w.flag(r.Persistent, "--persistent")
+}
+
+func (r NATRange) writePorts(w *words) {
+	if r.FirstPort != 0 {
+		w.bare("--to-ports", r.portText())
+	}
+	r.writeFlags(w)
+}
+
+// DNAT is "-j DNAT".
+type DNAT struct{ To NATRange }
+
+var dnatTarget = &extension{
+	name:   "DNAT",
+	shapes: map[string]shape{"--to-destination": one, "--random": flag, "--random-fully": flag, "--persistent": flag},
+	build:  func(s *section) Target { return DNAT{s.natRange("--to-destination")} },
+}
+
+// Name is "DNAT".
+func (DNAT) Name() string { return "DNAT" }
+func (t DNAT) write(w *words) {
+	w.bare("--to-destination", t.To.String())
+	t.To.writeFlags(w)
+}
+
+// SNAT is "-j SNAT".
+type SNAT struct{ To NATRange }
+
+var snatTarget = &extension{
+	name:   "SNAT",
+	shapes: map[string]shape{"--to-source": one, "--random": flag, "--random-fully": flag, "--persistent": flag},
+	build: func(s *section) Target {
+		t := SNAT{s.natRange("--to-source")}
+		if t.To.BasePort != 0 {
+			o, _ := s.find("--to-source")
+			s.fail(o.values[0], "a base port for SNAT", "address[-address][:port[-port]]")
+		}
+		return t
+	},
+}
+
+// Name is "SNAT".
+func (SNAT) Name() string { return "SNAT" }
+func (t SNAT) write(w *words) {
+	w.bare("--to-source", t.To.String())
+	t.To.writeFlags(w)
+}
+
+// Masquerade is "-j MASQUERADE": SNAT to the address of the output device. To has no
+// addresses.
+type Masquerade struct{ To NATRange }
+
+var masqueradeTarget = &extension{
+	name:   "MASQUERADE",
+	shapes: map[string]shape{"--to-ports": one, "--random": flag, "--random-fully": flag},
+	build:  func(s *section) Target { return Masquerade{s.natPorts()} },
+}
+
+// Name is "MASQUERADE".
+func (Masquerade) Name() string     { return "MASQUERADE" }
+func (t Masquerade) write(w *words) { t.To.writePorts(w) }
+
+// Redirect is "-j REDIRECT": DNAT to the host itself. To has no addresses.
+type Redirect struct{ To NATRange }
+
+var redirectTarget = &extension{
+	name:   "REDIRECT",
+	shapes: map[string]shape{"--to-ports": one, "--random": flag},
+	build:  func(s *section) Target { return Redirect{s.natPorts()} },
+}
+
+// Name is "REDIRECT".
+func (Redirect) Name() string     { return "REDIRECT" }
+func (t Redirect) write(w *words) { t.To.writePorts(w) }
+
+// Netmap is "-j NETMAP": the bits of the address that the prefix has are replaced by
+// its own; of the destination, or at POSTROUTING of the source.
+type Netmap struct{ To netip.Prefix }
+
+var netmapTarget = &extension{
+	name:   "NETMAP",
+	shapes: map[string]shape{"--to": one},
+	build: func(s *section) Target {
+		o := s.oneOf("--to")
+		if len(o.values) == 0 {
+			return Netmap{}
+		}
+		n := value(s, o.values[0], s.network())
+		p, ok := n.Prefix()
+		if !ok && s.err == nil {
+			s.fail(o.values[0], fmt.Sprintf("%.60q is not a prefix", o.values[0].Text), "address/length")
+		}
+		return Netmap{p}
+	},
+}
+
+// Name is "NETMAP".
+func (Netmap) Name() string     { return "NETMAP" }
+func (t Netmap) write(w *words) { w.bare("--to", t.To.String()) }

@@ -1,0 +1,65 @@
+package iptables
+
+// Owner is "-m owner": whose socket sent a packet (xt_owner.c). Without a socket all
+// tests but SocketExists are false, and true if negated.
+type Owner struct {
+	SocketExists Condition[bool]
+	UID, GID     Condition[Range[uint32]]
+	// SupplementaryGroups: GID is looked for among them, too.
+	SupplementaryGroups bool
+}
+
+var anID = kind[Range[uint32]]{"the number of a user or group", "a number, or first-last", func(s string) (Range[uint32], bool) {
+	return parseRange[uint32](s, "-")
+}}
+
+var ownerModule = &module{
+	name: "owner",
+	shapes: map[string]shape{
+		"--uid-owner": notOne, "--gid-owner": notOne, "--socket-exists": notFlag, "--suppl-groups": flag,
+	},
+	build: func(s *section) Match {
+		m := Owner{
+			SocketExists: flagCondition(s, "--socket-exists"),
+			UID:          condition(s, "--uid-owner", anID), GID: condition(s, "--gid-owner", anID),
+			SupplementaryGroups: s.has("--suppl-groups"),
+		}
+		if !m.SocketExists.Given && !m.UID.Given && !m.GID.Given {
+			s.fail(s.name, "owner without its option", "--uid-owner, --gid-owner or --socket-exists")
+		}
+		return m
+	},
+}
+
+// Module is "owner".
+func (Owner) Module() string { return "owner" }
+func (m Owner) write(w *words) {
+	writeFlag(w, "--socket-exists", m.SocketExists)
+	ids := func(r Range[uint32]) string { return r.text("-") }
+	writeCondition(w, "--uid-owner", m.UID, ids)
+	writeCondition(w, "--gid-owner", m.GID, ids)
+	w.flag(m.SupplementaryGroups, "--suppl-groups")
+}
+
+// Socket is "-m socket": whether the host has a socket for the packet (xt_socket.c).
+type Socket struct {
+	Transparent   bool // only one with IP_TRANSPARENT
+	NoWildcard    bool // also one that listens on all addresses
+	RestoreSkmark bool // set the packet's mark to the socket's
+}
+
+var socketModule = &module{
+	name:   "socket",
+	shapes: map[string]shape{"--transparent": flag, "--nowildcard": flag, "--restore-skmark": flag},
+	build: func(s *section) Match {
+		return Socket{s.has("--transparent"), s.has("--nowildcard"), s.has("--restore-skmark")}
+	},
+}
+
+// Module is "socket".
+func (Socket) Module() string { return "socket" }
+func (m Socket) write(w *words) {
+	w.flag(m.Transparent, "--transparent")
+	w.flag(m.NoWildcard, "--nowildcard")
+	w.flag(m.RestoreSkmark, "--restore-skmark")
+}

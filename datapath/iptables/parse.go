@@ -1,0 +1,267 @@
+package iptables
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+)
+
+// Options are what a dump may not tell by itself.
+type Options struct {
+	// Family is used where neither the header of iptables-save nor any address tells;
+	// FamilyUnknown: then IPv4.
+	Family Family
+}
+
+// Parse reads a dump. An error is that of r, or joins all faults of the text: see
+// [Errors]. A match or target that is not known is none: see [UnknownMatch].
+func Parse(r io.Reader, options Options) (*Dump, error) {
+	text, err := io.ReadAll(r)
+	if err != nil {
+		return nil, err
+	}
+	p := reader{dump: &Dump{}}
+	p.read(string(text))
+	p.settleFamily(options.Family)
+	for _, t := range p.dump.Tables {
+		p.typeRules(t)
+	}
+	if err := p.errors.err(); err != nil {
+		return nil, err
+	}
+	return p.dump, nil
+}
+
+// reader goes through the lines of a dump.
+type reader struct {
+	dump    *Dump
+	table   *Table // nil: outside of any
+	number  int    // of the line, from 1
+	before  []string
+	family  Family // by the header
+	addrs   Family // by the first address
+	errors  errorList
+	chains  map[string]*Chain // of the table
+	columns map[*Rule]int     // of a rule's chain
+}
+
+func (p *reader) fail(column int, problem, want string) {
+	p.errors.add(p.number, &Error{Column: column, Problem: problem, Want: want})
+}
+
+func (p *reader) read(text string) {
+	p.columns = make(map[*Rule]int)
+	for line := range strings.Lines(text) {
+		p.number++
+		line = strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r")
+		begin := 0
+		for begin < len(line) && blank(line[begin]) {
+			begin++
+		}
+		if i := strings.IndexByte(line, 0); i >= 0 {
+			p.fail(i+1, "a NUL byte", "text")
+			continue
+		}
+		p.line(line, begin)
+	}
+	if p.table != nil {
+		p.number++
+		p.fail(1, fmt.Sprintf("the file ends inside table %s", p.table.Name), "COMMIT")
+		p.table.After = p.take()
+	}
+	p.dump.After = p.take()
+}
+
+// line reads one line, whose first byte that is no space is at line[begin].
+func (p *reader) line(line string, begin int) {
+	content := strings.TrimRight(line[begin:], " \t\r")
+	if content == "" || content[0] == '#' {
+		if p.family == FamilyUnknown && content != "" {
+			p.family = familyOfHeader(content)
+		}
+		p.before = append(p.before, line)
+		return
+	}
+	column := begin + 1
+	switch {
+	case content[0] == '*':
+		p.begin(content, column)
+	case content[0] == ':':
+		p.chain(content, column)
+	case content == "COMMIT":
+		if p.table == nil {
+			p.fail(column, "COMMIT outside of a table", `"*table" or a comment`)
+			return
+		}
+		p.table.After, p.table = p.take(), nil
+	case content[0] == '-', content[0] == '[':
+		p.rule(content, column)
+	case p.table == nil:
+		p.fail(column, fmt.Sprintf("unknown line %.40q", content), `"*table" or a comment`)
+	default:
+		p.fail(column, fmt.Sprintf("unknown line %.40q", content), `":chain", "-A chain", COMMIT or a comment`)
+	}
+}
+
+func (p *reader) take() []string {
+	lines := p.before
+	p.before = nil
+	return lines
+}
+
+func (p *reader) begin(content string, column int) {
+	name := content[1:]
+	if p.table != nil {
+		p.fail(column, fmt.Sprintf("table %.40s begins inside table %s", name, p.table.Name), "COMMIT")
+	}
+	// An unknown table is read all the same, for the faults in it.
+	if BuiltinChains(name) == nil {
+		p.fail(column+1, fmt.Sprintf("unknown table %.40q", name), strings.Join(TableNames(), ", "))
+	} else if old := p.dump.Table(name); old != nil {
+		p.fail(column+1, fmt.Sprintf("table %s is there already, at line %d", name, old.Line), "each table once, and one family in a file")
+	}
+	p.table = &Table{Before: p.take(), Name: name, Line: p.number}
+	p.chains = make(map[string]*Chain)
+	p.dump.Tables = append(p.dump.Tables, p.table)
+}
+
+// maxChainName is the longest name of a chain: XT_EXTENSION_MAXNAMELEN less the NUL.
+const maxChainName = 28
+
+// chain reads ":name policy [packets:bytes]".
+func (p *reader) chain(content string, column int) {
+	if p.table == nil {
+		p.fail(column, "a chain outside of a table", `"*table" before it`)
+		return
+	}
+	words, _ := split(strings.ReplaceAll(content, `"`, "\x00"), column)
+	name := words[0].Text[1:]
+	switch old := p.chains[name]; {
+	case strings.Contains(content, `"`) || name == "" || strings.ContainsAny(name[:1], "-!"):
+		p.fail(column+1, fmt.Sprintf("%.40q cannot be the name of a chain", name), "a name")
+		return
+	case len(name) > maxChainName && !Builtin(p.table.Name, name):
+		p.fail(column+1, fmt.Sprintf("the chain's name %.40q is too long", name), fmt.Sprintf("at most %d characters", maxChainName))
+		return
+	case old != nil:
+		p.fail(column+1, fmt.Sprintf("chain %s is declared already, at line %d", name, old.Line), "each chain once")
+		return
+	}
+	c := &Chain{Before: p.take(), Name: name, Line: p.number}
+	p.chains[name] = c
+	p.table.Chains = append(p.table.Chains, c)
+	if len(words) < 2 {
+		p.fail(column+len(content), "the chain's policy is missing", "ACCEPT, DROP or -")
+		return
+	}
+	switch policy := words[1]; policy.Text {
+	case "-":
+	case "ACCEPT":
+		c.Policy = PolicyAccept
+	case "DROP":
+		c.Policy = PolicyDrop
+	default:
+		p.fail(policy.Column, fmt.Sprintf("unknown policy %.40q", policy.Text), "ACCEPT, DROP or -")
+		return
+	}
+	if c.Policy != PolicyNone && !Builtin(p.table.Name, name) {
+		p.fail(words[1].Column, fmt.Sprintf("chain %s of table %s is not built in and has no policy", name, p.table.Name), "-")
+		return
+	}
+	if len(words) > 2 {
+		if c.Counters = parseCounters(words[2].Text); c.Counters == nil {
+			p.fail(words[2].Column, fmt.Sprintf("%.40q are no counters", words[2].Text), "[packets:bytes]")
+			return
+		}
+	}
+	if len(words) > 3 {
+		p.fail(words[3].Column, fmt.Sprintf("%.40q behind the counters", words[3].Text), "the end of the line")
+	}
+}
+
+func parseCounters(text string) *Counters {
+	inner, ok := strings.CutPrefix(text, "[")
+	inner, closed := strings.CutSuffix(inner, "]")
+	packets, bytes, colon := strings.Cut(inner, ":")
+	if !ok || !closed || !colon {
+		return nil
+	}
+	p, err1 := strconv.ParseUint(packets, 10, 64)
+	b, err2 := strconv.ParseUint(bytes, 10, 64)
+	if err1 != nil || err2 != nil {
+		return nil
+	}
+	return &Counters{p, b}
+}
+
+// rule reads "[packets:bytes] -A chain words...".
+func (p *reader) rule(content string, column int) {
+	if p.table == nil {
+		p.fail(column, "a rule outside of a table", `"*table" before it`)
+		return
+	}
+	words, e := split(content, column)
+	if e != nil {
+		p.errors.add(p.number, e)
+		return
+	}
+	r := &Rule{Line: p.number}
+	if strings.HasPrefix(words[0].Text, "[") {
+		if r.Counters = parseCounters(words[0].Text); r.Counters == nil || words[0].Quoted {
+			p.fail(column, fmt.Sprintf("%.40q are no counters", words[0].Text), "[packets:bytes]")
+			return
+		}
+		words = words[1:]
+	}
+	end := column + len(content)
+	switch {
+	case len(words) == 0:
+		p.fail(end, "no rule behind the counters", "-A")
+		return
+	case !words[0].is("-A", "--append"):
+		p.fail(words[0].Column, fmt.Sprintf("command %.40q", words[0].Text), "-A, the only one that iptables-save writes")
+		return
+	case len(words) == 1:
+		p.fail(end, "-A without a chain", "its name")
+		return
+	}
+	// A chain's name is printed as it is: one that would need quotes cannot have been
+	// declared.
+	r.Before, r.Chain, r.Args = p.take(), words[1].Text, words[2:]
+	p.columns[r] = words[1].Column
+	p.table.Rules = append(p.table.Rules, r)
+	if p.addrs == FamilyUnknown {
+		p.addrs = familyOfRule(r.Args)
+	}
+}
+
+// settleFamily chooses the family: by the header, or else by the first address, or
+// else by what the caller says.
+func (p *reader) settleFamily(given Family) {
+	for _, f := range []Family{p.family, p.addrs, given, IPv4} {
+		if f != FamilyUnknown {
+			p.dump.Family = f
+			return
+		}
+	}
+}
+
+// typeRules gives the rules of a table their matches and targets.
+func (p *reader) typeRules(t *Table) {
+	declared := make(map[string]bool)
+	for _, c := range t.Chains {
+		declared[c.Name] = true
+	}
+	for _, r := range t.Rules {
+		if !declared[r.Chain] && !Builtin(t.Name, r.Chain) {
+			p.errors.add(r.Line, &Error{
+				Column:  p.columns[r],
+				Problem: fmt.Sprintf("table %s has no chain %.40q", t.Name, r.Chain),
+				Want:    fmt.Sprintf("a line \":%.40s - [0:0]\" in the table", r.Chain),
+			})
+		}
+		a := analysis{family: p.dump.Family, table: t.Name, declared: declared}
+		p.errors.add(r.Line, a.analyse(r))
+	}
+}

@@ -1,0 +1,178 @@
+package iptables
+
+import (
+	"strings"
+)
+
+// NFQueue is "-j NFQUEUE": the packet goes to a program.
+type NFQueue struct {
+	// Queues are the queues that flows are spread over; --queue-num is a range of one.
+	Queues    Range[uint16]
+	Bypass    bool // accept the packet if no program listens
+	CPUFanout bool // choose the queue by the CPU instead of the flow
+}
+
+var nfqueueTarget = &extension{
+	name:   "NFQUEUE",
+	shapes: map[string]shape{"--queue-num": one, "--queue-balance": one, "--queue-bypass": flag, "--queue-cpu-fanout": flag},
+	build: func(s *section) Target {
+		t := NFQueue{Bypass: s.has("--queue-bypass"), CPUFanout: s.has("--queue-cpu-fanout")}
+		o, ok := s.atMostOne("--queue-num", "--queue-balance")
+		switch {
+		case ok && o.name.Text == "--queue-num":
+			n := value(s, o.values[0], anyUint16)
+			t.Queues = Range[uint16]{n, n}
+		case ok:
+			t.Queues = value(s, o.values[0], kind[Range[uint16]]{"a range of queues", "first:last", func(text string) (Range[uint16], bool) {
+				r, ok := parseRange[uint16](text, ":")
+				return r, ok && r.First < r.Last && !strings.HasPrefix(text, ":") && !strings.HasSuffix(text, ":")
+			}})
+		}
+		if f, ok := s.find("--queue-cpu-fanout"); ok && t.Queues.First == t.Queues.Last {
+			s.fail(f.name, "--queue-cpu-fanout for one queue", "--queue-balance")
+		}
+		return t
+	},
+}
+
+// Name is "NFQUEUE".
+func (NFQueue) Name() string { return "NFQUEUE" }
+func (t NFQueue) write(w *words) {
+	if t.Queues.First == t.Queues.Last {
+		w.bare("--queue-num", decimal(t.Queues.First))
+	} else {
+		w.bare("--queue-balance", t.Queues.String())
+	}
+	w.flag(t.Bypass, "--queue-bypass")
+	w.flag(t.CPUFanout, "--queue-cpu-fanout")
+}
+
+// Log is "-j LOG".
+type Log struct {
+	Prefix string
+	Level  uint8 // of syslog, 0 to 7; 4 (warning) where the text does not say
+	// What is logged besides: xt_LOG.h, XT_LOG_...
+	TCPSequence, TCPOptions, IPOptions, UID, MACDecode bool
+}
+
+var logLevels = map[string]uint8{
+	"emerg": 0, "panic": 0, "alert": 1, "crit": 2, "error": 3, "err": 3, "warning": 4, "warn": 4, "notice": 5,
+	"info": 6, "debug": 7,
+}
+
+var logTarget = &extension{
+	name: "LOG",
+	shapes: map[string]shape{
+		"--log-prefix": one, "--log-level": one, "--log-tcp-sequence": flag, "--log-tcp-options": flag,
+		"--log-ip-options": flag, "--log-uid": flag, "--log-macdecode": flag,
+	},
+	build: func(s *section) Target {
+		return Log{
+			Prefix: optional(s, "--log-prefix", shortText(29), ""),
+			Level: optional(s, "--log-level", kind[uint8]{"a level", "0 to 7, or a name like debug", func(t string) (uint8, bool) {
+				if n, ok := logLevels[t]; ok {
+					return n, true
+				}
+				n, ok := number[uint8](t)
+				return n, ok && n < 8
+			}}, 4),
+			TCPSequence: s.has("--log-tcp-sequence"), TCPOptions: s.has("--log-tcp-options"),
+			IPOptions: s.has("--log-ip-options"), UID: s.has("--log-uid"), MACDecode: s.has("--log-macdecode"),
+		}
+	},
+}
+
+// Name is "LOG".
+func (Log) Name() string { return "LOG" }
+func (t Log) write(w *words) {
+	if t.Prefix != "" {
+		w.text("--log-prefix", t.Prefix)
+	}
+	if t.Level != 4 {
+		w.bare("--log-level", decimal(t.Level))
+	}
+	w.flag(t.TCPSequence, "--log-tcp-sequence")
+	w.flag(t.TCPOptions, "--log-tcp-options")
+	w.flag(t.IPOptions, "--log-ip-options")
+	w.flag(t.UID, "--log-uid")
+	w.flag(t.MACDecode, "--log-macdecode")
+}
+
+// NFLog is "-j NFLOG": a copy of the packet goes to a program.
+type NFLog struct {
+	Prefix string
+	Group  uint16
+	// Range is the number of bytes that was asked for by --nflog-range, which the
+	// kernel never obeyed; Size the same by --nflog-size, which it does (Linux 4.10).
+	// 0: not given.
+	Range, Size uint32
+	Threshold   uint16 // packets that are sent together; 1 where the text does not say
+}
+
+var nflogTarget = &extension{
+	name: "NFLOG",
+	shapes: map[string]shape{
+		"--nflog-prefix": one, "--nflog-group": one, "--nflog-range": one, "--nflog-size": one, "--nflog-threshold": one,
+	},
+	build: func(s *section) Target {
+		s.atMostOne("--nflog-range", "--nflog-size")
+		return NFLog{
+			Prefix: optional(s, "--nflog-prefix", shortText(63), ""), Group: optional(s, "--nflog-group", anyUint16, 0),
+			Range: optional(s, "--nflog-range", anyUint32, 0), Size: optional(s, "--nflog-size", anyUint32, 0),
+			Threshold: optional(s, "--nflog-threshold", kind[uint16]{"a number of packets", "1 to 65535", func(t string) (uint16, bool) {
+				n, ok := number[uint16](t)
+				return n, ok && n > 0
+			}}, 1),
+		}
+	},
+}
+
+// Name is "NFLOG".
+func (NFLog) Name() string { return "NFLOG" }
+func (t NFLog) write(w *words) {
+	if t.Prefix != "" {
+		w.text("--nflog-prefix", t.Prefix)
+	}
+	if t.Group != 0 {
+		w.bare("--nflog-group", decimal(t.Group))
+	}
+	if t.Range != 0 {
+		w.bare("--nflog-range", decimal(t.Range))
+	}
+	if t.Size != 0 {
+		w.bare("--nflog-size", decimal(t.Size))
+	}
+	if t.Threshold != 1 {
+		w.bare("--nflog-threshold", decimal(t.Threshold))
+	}
+}
+
+// Audit is "-j AUDIT": a line in the audit log.
+type Audit struct{ Type AuditType }
+
+// AuditType is what the line says was done (xt_AUDIT.h).
+type AuditType uint8
+
+// The types.
+const (
+	AuditAccept AuditType = iota
+	AuditDrop
+	AuditReject
+)
+
+var auditNames = []string{"accept", "drop", "reject"}
+
+func (t AuditType) String() string { return nameOf(auditNames, t) }
+
+var auditTarget = &extension{
+	name:   "AUDIT",
+	shapes: map[string]shape{"--type": one},
+	build: func(s *section) Target {
+		s.oneOf("--type")
+		return Audit{optional(s, "--type", oneName[AuditType]("a type", auditNames), 0)}
+	},
+}
+
+// Name is "AUDIT".
+func (Audit) Name() string     { return "AUDIT" }
+func (t Audit) write(w *words) { w.bare("--type", t.Type.String()) }

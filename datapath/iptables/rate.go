@@ -1,0 +1,170 @@
+package iptables
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Statistic is "-m statistic".
+type Statistic struct {
+	// Nth is set for "--mode nth": of Every packets that come to the rule, the one
+	// that Packet others went before matches. Every is at least 1, Packet less.
+	Nth           bool
+	Every, Packet uint32
+	// Probability is valid for "--mode random", in 1/2^31: 0 to 1<<31. The kernel
+	// compares 31 random bits with it (xt_statistic.c, statistic_mt).
+	Probability uint32
+	Negated     bool
+}
+
+// ProbabilityOne is a Probability of 1.
+const ProbabilityOne = 1 << 31
+
+var aProbability = kind[uint32]{"a probability", "0 to 1", func(s string) (uint32, bool) {
+	p, err := strconv.ParseFloat(s, 64)
+	if err != nil || !(p >= 0 && p <= 1) || strings.ContainsAny(s, "_xXpP") {
+		return 0, false
+	}
+	return uint32(math.Round(p * ProbabilityOne)), true // lround, as libxt_statistic.c
+}}
+
+var statisticModule = &module{
+	name: "statistic",
+	shapes: map[string]shape{
+		"--mode": one, "--probability": notOne, "--every": notOne, "--packet": one,
+	},
+	build: func(s *section) Match {
+		mode, ok := s.find("--mode")
+		m := Statistic{}
+		if !ok {
+			s.fail(s.name, "statistic without its option", "--mode random or --mode nth")
+			return m
+		}
+		needed, foreign := "--probability", []string{"--every", "--packet"}
+		switch mode.values[0].Text {
+		case "random":
+		case "nth":
+			m.Nth, needed, foreign = true, "--every", []string{"--probability"}
+		default:
+			s.fail(mode.values[0], fmt.Sprintf("%.40q is not a mode", mode.values[0].Text), "random or nth")
+			return m
+		}
+		for _, name := range foreign {
+			if o, ok := s.find(name); ok {
+				s.fail(o.name, fmt.Sprintf("%s with --mode %s", name, mode.values[0].Text), needed)
+			}
+		}
+		o := s.oneOf(needed)
+		m.Negated = o.negated
+		if len(o.values) == 0 {
+			return m
+		}
+		if !m.Nth {
+			m.Probability = value(s, o.values[0], aProbability)
+			return m
+		}
+		m.Every = value(s, o.values[0], kind[uint32]{"a number of packets", "1 or more", func(t string) (uint32, bool) {
+			n, ok := number[uint32](t)
+			return n, ok && n > 0
+		}})
+		if m.Packet = optional(s, "--packet", anyUint32, 0); m.Packet >= m.Every {
+			s.fail(s.name, fmt.Sprintf("packet %d of %d", m.Packet, m.Every), fmt.Sprintf("--packet 0 to %d", int64(m.Every)-1))
+		}
+		return m
+	},
+}
+
+// Module is "statistic".
+func (Statistic) Module() string { return "statistic" }
+func (m Statistic) write(w *words) {
+	if m.Nth {
+		w.bare("--mode", "nth")
+		w.option(m.Negated, "--every", decimal(m.Every), "--packet", decimal(m.Packet))
+		return
+	}
+	w.bare("--mode", "random")
+	w.option(m.Negated, "--probability", fmt.Sprintf("%.11f", float64(m.Probability)/ProbabilityOne))
+}
+
+// Rate is a number of packets in a time.
+type Rate struct {
+	// Interval is the time for one packet in 1/10000 s, at least 1 (XT_LIMIT_SCALE). The
+	// kernel has no fractions: "300/sec" is 33, which iptables-save prints as 303/sec.
+	Interval uint32
+}
+
+// rateUnits are the units in 1/10000 s (libxt_limit.c).
+var rateUnits = []struct {
+	name  string
+	units uint32
+}{{"day", 864000000}, {"hour", 36000000}, {"min", 600000}, {"sec", 10000}}
+
+// String is "5/min", in the largest unit that comes near enough (libxt_limit.c,
+// print_rate).
+func (r Rate) String() string {
+	if r.Interval == 0 {
+		return "0/sec"
+	}
+	best := rateUnits[0]
+	for _, u := range rateUnits[1:] {
+		if r.Interval > u.units || u.units/r.Interval < u.units%r.Interval {
+			break
+		}
+		best = u
+	}
+	return fmt.Sprintf("%d/%s", best.units/r.Interval, best.name)
+}
+
+var aRate = kind[Rate]{"a rate", "packets/sec, /min, /hour or /day, at most 10000/sec", func(s string) (Rate, bool) {
+	count, unit, named := strings.Cut(s, "/")
+	units := uint32(10000)
+	if named {
+		if units = 0; unit != "" {
+			for _, u := range []struct {
+				name  string
+				units uint32
+			}{{"second", 10000}, {"minute", 600000}, {"hour", 36000000}, {"day", 864000000}} {
+				if len(unit) <= len(u.name) && strings.EqualFold(unit, u.name[:len(unit)]) {
+					units = u.units
+				}
+			}
+		}
+	}
+	n, ok := number[uint32](count)
+	if !ok || n == 0 || n > units {
+		return Rate{}, false
+	}
+	return Rate{units / n}, true
+}}
+
+// Limit is "-m limit": a token bucket that all packets of the rule share.
+type Limit struct {
+	Rate Rate
+	// Burst is the size of the bucket in packets; 5 where the text does not say.
+	Burst uint32
+}
+
+var aBurst = kind[uint32]{"a burst", "1 to 10000", func(s string) (uint32, bool) {
+	n, ok := number[uint32](s)
+	return n, ok && 1 <= n && n <= 10000
+}}
+
+var limitModule = &module{
+	name:   "limit",
+	shapes: map[string]shape{"--limit": one, "--limit-burst": one},
+	build: func(s *section) Match {
+		// libxt_limit.c: "3/hour" is the default.
+		return Limit{optional(s, "--limit", aRate, Rate{12000000}), optional(s, "--limit-burst", aBurst, 5)}
+	},
+}
+
+// Module is "limit".
+func (Limit) Module() string { return "limit" }
+func (m Limit) write(w *words) {
+	w.bare("--limit", m.Rate.String())
+	if m.Burst != 5 {
+		w.bare("--limit-burst", decimal(m.Burst))
+	}
+}

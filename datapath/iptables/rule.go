@@ -1,0 +1,368 @@
+package iptables
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Match is one condition of a rule: one of the structs of this package with a method
+// Module.
+type Match interface {
+	// Module is what stands behind -m; "" for the generic ones (-s, -d, -i, -o, -p, -f).
+	Module() string
+	write(*words)
+}
+
+// Target is what a rule does: one of the structs of this package with a method Name.
+type Target interface {
+	// Name is what stands behind -j or -g.
+	Name() string
+	write(*words)
+}
+
+// Tokens are the words of a rule as iptables-save prints them; target may be nil. The
+// generic matches have to come first, in the order -s, -d, -i, -o, -p, -f, if the
+// text is to be that of iptables-save.
+func Tokens(matches []Match, target Target) []Token {
+	w := words{}
+	for _, m := range matches {
+		if m.Module() != "" {
+			w.bare("-m", m.Module())
+		}
+		m.write(&w)
+	}
+	if target != nil {
+		if g, ok := target.(Goto); ok {
+			w.bare("-g", g.Chain)
+		} else {
+			w.bare("-j", target.Name())
+		}
+		target.write(&w)
+	}
+	return w.tokens
+}
+
+// words collects the text of matches and targets.
+type words struct{ tokens []Token }
+
+func (w *words) bare(text ...string) {
+	for _, t := range text {
+		w.tokens = append(w.tokens, Word(t))
+	}
+}
+
+func (w *words) option(negated bool, name string, values ...string) {
+	if negated {
+		w.bare("!")
+	}
+	w.bare(name)
+	w.bare(values...)
+}
+
+// flag is an option without a value, written where it is set.
+func (w *words) flag(set bool, name string) {
+	if set {
+		w.bare(name)
+	}
+}
+
+func (w *words) text(name, value string) {
+	w.bare(name)
+	w.tokens = append(w.tokens, Text(value))
+}
+
+// shape is what an option of a module looks like.
+type shape struct {
+	values    int
+	negatable bool
+	as        string // the name it has in iptables-save's output, if this is another
+}
+
+var (
+	flag    = shape{}
+	notFlag = shape{negatable: true}
+	one     = shape{values: 1}
+	notOne  = shape{values: 1, negatable: true}
+	notTwo  = shape{values: 2, negatable: true}
+)
+
+func (s shape) named(name string) shape {
+	s.as = name
+	return s
+}
+
+// option is one option as it stands in a rule.
+type option struct {
+	name    Token // its Text is the name that iptables-save prints
+	negated bool
+	values  []Token
+}
+
+// analysis finds the matches and the target of one rule.
+type analysis struct {
+	family   Family
+	table    string
+	declared map[string]bool // the table's chains
+
+	args     []Token
+	at       int
+	sections []*section // in the order of the text
+	current  *section   // that which unknown options belong to; nil: none
+	generic  section
+	jump     option
+	err      *Error
+}
+
+func (a *analysis) fail(t Token, problem, want string) *Error {
+	return &Error{Column: t.Column, Problem: problem, Want: want}
+}
+
+// genericShapes are the options that need no module (xshared.c, and iptables.c).
+var genericShapes = map[string]shape{
+	"-s": notOne, "--source": notOne.named("-s"), "--src": notOne.named("-s"),
+	"-d": notOne, "--destination": notOne.named("-d"), "--dst": notOne.named("-d"),
+	"-i": notOne, "--in-interface": notOne.named("-i"),
+	"-o": notOne, "--out-interface": notOne.named("-o"),
+	"-p": notOne, "--protocol": notOne.named("-p"), "--proto": notOne.named("-p"),
+	"-f": notFlag, "--fragment": notFlag.named("-f"),
+	"-m": one, "--match": one.named("-m"),
+	"-j": one, "--jump": one.named("-j"),
+	"-g": one, "--goto": one.named("-g"),
+}
+
+// analyse fills in r.Matches and r.Target.
+func (a *analysis) analyse(r *Rule) *Error {
+	a.args = r.Args
+	a.generic = section{family: a.family}
+	for a.at < len(a.args) {
+		if e := a.next(); e != nil {
+			return e
+		}
+	}
+	return a.build(r)
+}
+
+// next reads one option.
+func (a *analysis) next() *Error {
+	first, negated := a.args[a.at], false
+	if first.is("!") && a.at+1 < len(a.args) {
+		negated = true
+		a.at++
+	}
+	name := a.args[a.at]
+	shape, owner := a.owner(name)
+	if owner == nil {
+		if a.current != nil && a.current.module == nil && a.current.target == nil {
+			a.keepUnknown(first)
+			return nil
+		}
+		return a.stray(name)
+	}
+	if negated && !shape.negatable {
+		return a.fail(first, fmt.Sprintf("%s cannot be negated", name.Text), "no ! in front of it")
+	}
+	o := option{name: name, negated: negated}
+	if shape.as != "" {
+		o.name.Text = shape.as
+	}
+	a.at++
+	if len(a.args)-a.at < shape.values {
+		return a.fail(name, fmt.Sprintf("%s at the end of the rule", name.Text), fmt.Sprintf("%d values behind it", shape.values))
+	}
+	o.values = a.args[a.at : a.at+shape.values]
+	a.at += shape.values
+	if owner == &a.generic {
+		switch o.name.Text {
+		case "-m":
+			return a.load(o)
+		case "-j", "-g":
+			return a.loadTarget(o)
+		}
+	}
+	if _, twice := owner.find(o.name.Text); twice {
+		return a.fail(name, fmt.Sprintf("%s is given a second time", name.Text), "each option once")
+	}
+	owner.options = append(owner.options, o)
+	return nil
+}
+
+// owner is the part of the rule that an option belongs to, nil if there is none: of the
+// modules loaded so far the last that knows the name, as with iptables, or else the
+// protocol's own module, which "-p tcp --dport 80" loads (xshared.c, load_proto).
+func (a *analysis) owner(name Token) (shape, *section) {
+	if name.Quoted {
+		return shape{}, nil
+	}
+	if s, ok := genericShapes[name.Text]; ok {
+		return s, &a.generic
+	}
+	if a.current != nil && a.current.unknown() {
+		return shape{}, nil
+	}
+	for _, s := range slices.Backward(a.sections) {
+		if s.unknown() {
+			continue
+		}
+		if shape, ok := s.shapes()[name.Text]; ok {
+			return shape, s
+		}
+	}
+	p, ok := a.generic.find("-p")
+	if !ok || p.negated {
+		return shape{}, nil
+	}
+	number, _ := parseProtocol(p.values[0].Text)
+	for _, m := range modules {
+		if m.implied != 0 && m.implied == number && m.allows(a.family) {
+			if shape, ok := m.shapes[name.Text]; ok && !a.loaded(m) {
+				a.add(&section{family: a.family, name: Token{Text: m.name, Column: name.Column}, module: m})
+				return shape, a.current
+			}
+		}
+	}
+	return shape{}, nil
+}
+
+func (a *analysis) loaded(m *module) bool {
+	return slices.ContainsFunc(a.sections, func(s *section) bool { return s.module == m })
+}
+
+func (a *analysis) add(s *section) {
+	a.sections = append(a.sections, s)
+	a.current = s
+}
+
+func (a *analysis) load(o option) *Error {
+	name := o.values[0]
+	s := &section{family: a.family, name: name}
+	if m, ok := modules[name.Text]; ok {
+		if !m.allows(a.family) {
+			return a.fail(name, fmt.Sprintf("module %s is not for %s", name.Text, a.family), m.family.String()+" rules, or another module")
+		}
+		s.module = m
+	}
+	a.add(s)
+	return nil
+}
+
+// loadTarget takes -j or -g.
+func (a *analysis) loadTarget(o option) *Error {
+	name := o.values[0]
+	if a.jump.name.Text != "" {
+		return a.fail(o.name, "a second target", "one -j or -g")
+	}
+	a.jump = o
+	missing := a.fail(name, fmt.Sprintf("table %s has no chain %.40q", a.table, name.Text), fmt.Sprintf("a chain of the table, declared by \":%.40s - [0:0]\"", name.Text))
+	s := &section{family: a.family, name: name, isTarget: true}
+	switch t, ok := targets[name.Text]; {
+	case Builtin(a.table, name.Text):
+		return a.fail(name, fmt.Sprintf("%s is a built-in chain, which no rule can jump to", name.Text), "a chain of your own, or a target")
+	case a.declared[name.Text]:
+		s.target = chainTarget
+		if o.name.Text == "-g" {
+			s.target = gotoTarget
+		}
+	case o.name.Text == "-g":
+		return missing
+	case ok:
+		if !t.allows(a.family) {
+			return a.fail(name, fmt.Sprintf("target %s is not for %s", name.Text, a.family), t.family.String()+" rules, or another target")
+		}
+		s.target = t
+	// A word that is no target's name and has no options can only be a chain.
+	case !otherTargets[name.Text] && (a.at == len(a.args) || !strings.HasPrefix(a.args[a.at].Text, "--")):
+		return missing
+	}
+	a.add(s)
+	return nil
+}
+
+// keepUnknown gives a word to the unknown module or target that it stands behind; first
+// is the "!" in front of it, or the word itself.
+func (a *analysis) keepUnknown(first Token) {
+	if first != a.args[a.at] {
+		a.current.kept = append(a.current.kept, first)
+	}
+	a.current.kept = append(a.current.kept, a.args[a.at])
+	a.at++
+}
+
+// stray is the fault of a word that nothing knows.
+func (a *analysis) stray(name Token) *Error {
+	if name.Quoted || !strings.HasPrefix(name.Text, "-") {
+		return a.fail(name, fmt.Sprintf("a stray word %.40q", name.Text), "an option")
+	}
+	var owners []string
+	for _, m := range modules {
+		if _, ok := m.shapes[name.Text]; ok && m.allows(a.family) {
+			owners = append(owners, "-m "+m.name)
+		}
+	}
+	for _, t := range targets {
+		if _, ok := t.shapes[name.Text]; ok && t.allows(a.family) {
+			owners = append(owners, "-j "+t.name)
+		}
+	}
+	slices.Sort(owners)
+	switch {
+	case len(owners) > 0:
+		return a.fail(name, fmt.Sprintf("option %s of a module that was not loaded", name.Text), strings.Join(owners, " or ")+" before it")
+	case a.current != nil:
+		return a.fail(name, fmt.Sprintf("%s has no option %.40s", a.current.name.Text, name.Text), "one of "+strings.Join(a.current.known(), ", "))
+	}
+	return a.fail(name, fmt.Sprintf("unknown option %.40s", name.Text), "an option of iptables, or -m in front of it")
+}
+
+// build makes matches and target, once all options are known.
+func (a *analysis) build(r *Rule) *Error {
+	matches := a.generic.buildGeneric()
+	if a.generic.err != nil {
+		return a.generic.err
+	}
+	for _, m := range matches {
+		if p, ok := m.(Protocol); ok {
+			a.generic.protocol = p
+		}
+	}
+	// Most rules have a match for each section but the last, the target's.
+	r.Matches = slices.Grow(matches, len(a.sections))
+	for _, s := range a.sections {
+		s.protocol = a.generic.protocol
+		switch {
+		case s.isTarget && s.target == nil:
+			r.Target = UnknownTarget{Target: s.name.Text, Args: s.kept}
+		case s.isTarget:
+			r.Target = s.target.build(s)
+		case s.module == nil:
+			r.Matches = append(r.Matches, UnknownMatch{Match: s.name.Text, Args: s.kept})
+		default:
+			r.Matches = append(r.Matches, s.module.build(s))
+		}
+		if s.err != nil {
+			return s.err
+		}
+	}
+	return nil
+}
+
+// UnknownMatch is a match whose module this package does not know.
+type UnknownMatch struct {
+	Match string
+	// Args are the words up to the next -m, -j, -g or generic option.
+	Args []Token
+}
+
+// Module is the name behind -m.
+func (m UnknownMatch) Module() string { return m.Match }
+func (m UnknownMatch) write(w *words) { w.tokens = append(w.tokens, m.Args...) }
+
+// UnknownTarget is a target that this package does not know.
+type UnknownTarget struct {
+	Target string
+	Args   []Token // up to the next -m or generic option
+}
+
+// Name is the name behind -j.
+func (t UnknownTarget) Name() string   { return t.Target }
+func (t UnknownTarget) write(w *words) { w.tokens = append(w.tokens, t.Args...) }

@@ -1,0 +1,170 @@
+package iptables
+
+import (
+	"math/bits"
+	"slices"
+	"strings"
+)
+
+// SCTP is "-m sctp".
+type SCTP struct {
+	Source, Destination Ports
+	Chunks              Condition[ChunkTest]
+}
+
+// ChunkTest compares the chunks of a packet with a set of types.
+type ChunkTest struct {
+	Mode ChunkMode
+	// Types is sorted by Type, each one once; nil is the empty set (NONE). ALL is all
+	// 256.
+	Types []ChunkType
+}
+
+// ChunkMode is what the packet's chunks have to be (xt_sctp.h).
+type ChunkMode uint8
+
+// The modes.
+const (
+	ChunksAny  ChunkMode = iota // SCTP_CHUNK_MATCH_ANY: one of the packet's chunks is in the set
+	ChunksAll                   // SCTP_CHUNK_MATCH_ALL: each type of the set is in the packet
+	ChunksOnly                  // SCTP_CHUNK_MATCH_ONLY: all of the packet's chunks are in the set
+)
+
+var chunkModes = []string{"any", "all", "only"}
+
+func (m ChunkMode) String() string { return nameOf(chunkModes, m) }
+
+// ChunkType is a type of chunk, perhaps with flags: a chunk is meant where
+// flags&FlagMask == Flags.
+type ChunkType struct {
+	Type, FlagMask, Flags uint8
+}
+
+// chunkNames are in the order of libxt_sctp.c; flags are the letters of bit 7 to bit 0.
+var chunkNames = []struct {
+	name   string
+	number uint8
+	flags  string
+}{
+	{"DATA", 0, "----IUBE"}, {"INIT", 1, ""}, {"INIT_ACK", 2, ""}, {"SACK", 3, ""}, {"HEARTBEAT", 4, ""},
+	{"HEARTBEAT_ACK", 5, ""}, {"ABORT", 6, "-------T"}, {"SHUTDOWN", 7, ""}, {"SHUTDOWN_ACK", 8, ""},
+	{"ERROR", 9, ""}, {"COOKIE_ECHO", 10, ""}, {"COOKIE_ACK", 11, ""}, {"ECN_ECNE", 12, ""}, {"ECN_CWR", 13, ""},
+	{"SHUTDOWN_COMPLETE", 14, "-------T"}, {"I_DATA", 64, "----IUBE"}, {"RE_CONFIG", 130, ""}, {"PAD", 132, ""},
+	{"ASCONF", 193, ""}, {"ASCONF_ACK", 128, ""}, {"FORWARD_TSN", 192, ""}, {"I_FORWARD_TSN", 194, ""},
+}
+
+var sctpModule = &module{
+	name:    "sctp",
+	implied: protoSCTP,
+	shapes:  with(portShapes, map[string]shape{"--chunk-types": notTwo}),
+	build: func(s *section) Match {
+		s.needs(s.name, "-m sctp", protoSCTP)
+		m := SCTP{Source: s.ports("--sport"), Destination: s.ports("--dport")}
+		if o, ok := s.find("--chunk-types"); ok {
+			m.Chunks = Condition[ChunkTest]{true, o.negated, ChunkTest{
+				Mode: value(s, o.values[0], kind[ChunkMode]{"a mode", "all, any or only", func(t string) (ChunkMode, bool) {
+					i := slices.Index(chunkModes, strings.ToLower(t))
+					return ChunkMode(max(i, 0)), i >= 0
+				}}),
+				Types: value(s, o.values[1], kind[[]ChunkType]{"a list of chunk types", "ALL, NONE or types like INIT,DATA:UBe", parseChunks}),
+			}}
+		}
+		return m
+	},
+}
+
+func parseChunks(text string) ([]ChunkType, bool) {
+	switch strings.ToUpper(text) {
+	case "ALL":
+		all := make([]ChunkType, 256)
+		for i := range all {
+			all[i].Type = uint8(i)
+		}
+		return all, true
+	case "NONE":
+		return nil, true
+	}
+	var types []ChunkType
+	for word := range strings.SplitSeq(text, ",") {
+		name, flags, _ := strings.Cut(word, ":")
+		i := slices.IndexFunc(chunkNames, func(c struct {
+			name   string
+			number uint8
+			flags  string
+		}) bool {
+			return strings.EqualFold(c.name, name)
+		})
+		if i < 0 {
+			return nil, false
+		}
+		t := ChunkType{Type: chunkNames[i].number}
+		for _, letter := range []byte(flags) {
+			at := strings.IndexByte(chunkNames[i].flags, letter&^0x20)
+			if letter == '-' || at < 0 {
+				return nil, false
+			}
+			bit := uint8(1) << (7 - at)
+			if t.FlagMask |= bit; letter&0x20 == 0 {
+				t.Flags |= bit // a capital: has to be set
+			}
+		}
+		if slices.ContainsFunc(types, func(o ChunkType) bool { return o.Type == t.Type }) {
+			return nil, false
+		}
+		types = append(types, t)
+	}
+	slices.SortFunc(types, func(a, b ChunkType) int { return int(a.Type) - int(b.Type) })
+	return types, true
+}
+
+// String is "INIT", or "DATA:UBe" with the flags that count.
+func (t ChunkType) String() string {
+	for _, c := range chunkNames {
+		if c.number != t.Type {
+			continue
+		}
+		if t.FlagMask == 0 || c.flags == "" {
+			return c.name
+		}
+		text := []byte(c.name + ":")
+		for mask := t.FlagMask; mask != 0; {
+			at := bits.LeadingZeros8(mask)
+			bit := uint8(0x80) >> at
+			mask &^= bit
+			if t.Flags&bit != 0 {
+				text = append(text, c.flags[at])
+			} else {
+				text = append(text, c.flags[at]|0x20)
+			}
+		}
+		return string(text)
+	}
+	return decimal(t.Type)
+}
+
+// String is "any INIT,DATA".
+func (c ChunkTest) String() string { return c.Mode.String() + " " + c.typesText() }
+
+func (c ChunkTest) typesText() string {
+	switch len(c.Types) {
+	case 0:
+		return "NONE"
+	case 256:
+		return "ALL"
+	}
+	var names []string
+	for _, t := range c.Types {
+		names = append(names, t.String())
+	}
+	return strings.Join(names, ",")
+}
+
+// Module is "sctp".
+func (SCTP) Module() string { return "sctp" }
+func (m SCTP) write(w *words) {
+	m.Source.write(w, "--sport")
+	m.Destination.write(w, "--dport")
+	if m.Chunks.Given {
+		w.option(m.Chunks.Negated, "--chunk-types", m.Chunks.Value.Mode.String(), m.Chunks.Value.typesText())
+	}
+}

@@ -1,0 +1,189 @@
+package iptables
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// module is a match that this package knows.
+type module struct {
+	name   string
+	family Family // FamilyUnknown: for both
+	shapes map[string]shape
+	// implied is the protocol whose "-p" alone loads the module; 0: none.
+	implied uint8
+	build   func(*section) Match
+}
+
+func (m *module) allows(f Family) bool { return m.family == FamilyUnknown || m.family == f }
+
+// extension is a target that this package knows.
+type extension struct {
+	name   string
+	family Family // FamilyUnknown: for both
+	shapes map[string]shape
+	build  func(*section) Target
+}
+
+func (e *extension) allows(f Family) bool { return e.family == FamilyUnknown || e.family == f }
+
+// section is a match or target with its options. The methods that read a value keep
+// the first fault; builders need not look at it.
+type section struct {
+	family   Family
+	name     Token
+	isTarget bool
+	module   *module    // nil: unknown, or a target
+	target   *extension // nil: unknown, or a match
+	options  []option
+	kept     []Token // of an unknown one
+	protocol Protocol
+	err      *Error
+}
+
+func (s *section) unknown() bool { return s.module == nil && s.target == nil }
+
+func (s *section) shapes() map[string]shape {
+	switch {
+	case s.module != nil:
+		return s.module.shapes
+	case s.target != nil:
+		return s.target.shapes
+	}
+	return nil
+}
+
+// known are the options that the section may have, by the names of iptables-save.
+func (s *section) known() []string {
+	var names []string
+	for name, shape := range s.shapes() {
+		if shape.as == "" {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	if len(names) == 0 {
+		return []string{"none"}
+	}
+	return names
+}
+
+func (s *section) fail(t Token, problem, want string) {
+	if s.err == nil {
+		s.err = &Error{Column: t.Column, Problem: problem, Want: want}
+	}
+}
+
+func (s *section) find(name string) (option, bool) {
+	for _, o := range s.options {
+		if o.name.Text == name {
+			return o, true
+		}
+	}
+	return option{}, false
+}
+
+func (s *section) has(name string) bool {
+	_, ok := s.find(name)
+	return ok
+}
+
+// oneOf gives the one of these options that is there; it is a fault if none or
+// several are.
+func (s *section) oneOf(names ...string) option {
+	o, ok := s.atMostOne(names...)
+	if !ok && s.err == nil {
+		s.fail(s.name, fmt.Sprintf("%s without its option", s.name.Text), strings.Join(names, " or "))
+	}
+	return o
+}
+
+// atMostOne is like oneOf where none is no fault.
+func (s *section) atMostOne(names ...string) (found option, ok bool) {
+	for _, o := range s.options {
+		if !slices.Contains(names, o.name.Text) {
+			continue
+		}
+		if ok {
+			s.fail(o.name, fmt.Sprintf("%s together with %s", o.name.Text, found.name.Text), "one of "+strings.Join(names, ", "))
+			return found, false
+		}
+		found, ok = o, true
+	}
+	return found, ok
+}
+
+// needs is a fault if the rule is not one for one of these protocols, without which
+// the kernel does not load it.
+func (s *section) needs(t Token, what string, protocols ...uint8) {
+	if s.protocol.Number != 0 && !s.protocol.Negated && slices.Contains(protocols, s.protocol.Number) {
+		return
+	}
+	var names []string
+	for _, p := range protocols {
+		names = append(names, "-p "+protocolName(p))
+	}
+	s.fail(t, fmt.Sprintf("%s in a rule that is not for the protocol", what), strings.Join(names, " or "))
+}
+
+// Condition is a test that an option may ask for.
+type Condition[T any] struct {
+	// Given says whether the option is there; the others are valid iff it is.
+	Given   bool
+	Negated bool // "!" stands in front of it
+	Value   T
+}
+
+// kind is a sort of value: how it is read, and what to say of one that is bad.
+type kind[T any] struct {
+	what  string // "a port"
+	want  string
+	parse func(string) (T, bool)
+}
+
+// value reads one value; the zero value if it is bad.
+func value[T any](s *section, t Token, k kind[T]) T {
+	v, ok := k.parse(t.Text)
+	if !ok {
+		s.fail(t, fmt.Sprintf("%.60q is not %s", t.Text, k.what), k.want)
+	}
+	return v
+}
+
+// optional reads the option's value, or gives otherwise if the option is not there.
+func optional[T any](s *section, name string, k kind[T], otherwise T) T {
+	if o, ok := s.find(name); ok {
+		return value(s, o.values[0], k)
+	}
+	return otherwise
+}
+
+// condition reads an option with a value that may be negated.
+func condition[T any](s *section, name string, k kind[T]) Condition[T] {
+	o, ok := s.find(name)
+	if !ok {
+		return Condition[T]{}
+	}
+	return Condition[T]{Given: true, Negated: o.negated, Value: value(s, o.values[0], k)}
+}
+
+// flagCondition reads an option without a value that may be negated; Value is true iff
+// it is given and not negated.
+func flagCondition(s *section, name string) Condition[bool] {
+	o, ok := s.find(name)
+	return Condition[bool]{Given: ok, Negated: o.negated, Value: ok && !o.negated}
+}
+
+// writeCondition prints an option if it is there.
+func writeCondition[T any](w *words, name string, c Condition[T], text func(T) string) {
+	if c.Given {
+		w.option(c.Negated, name, text(c.Value))
+	}
+}
+
+func writeFlag(w *words, name string, c Condition[bool]) {
+	if c.Given {
+		w.option(c.Negated, name)
+	}
+}

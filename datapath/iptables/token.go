@@ -1,0 +1,122 @@
+package iptables
+
+import "strings"
+
+// Token is one word of a rule.
+type Token struct {
+	// Text is the word without quotes and escapes.
+	Text string
+	// Quoted is set for a word that stands in double quotes, the only ones that
+	// iptables-restore knows (xshared.c, add_param_to_argv).
+	Quoted bool
+	// Column is where the word begins, in bytes from 1; 0: was not read from a file.
+	Column int
+}
+
+// plain are the characters that need no quotes (xtables.c, xtables_save_string).
+func plain(c byte) bool {
+	return c == '_' || c == '-' || '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
+}
+
+// Word is a token for an option, a number or an address, which iptables-save prints
+// without quotes.
+func Word(text string) Token { return Token{Text: text} }
+
+// Text is a token for free text (a comment, a prefix), quoted where iptables-save
+// quotes it: unless it is made of letters, digits, "_" and "-" only.
+func Text(text string) Token {
+	for i := range len(text) {
+		if !plain(text[i]) {
+			return Token{Text: text, Quoted: true}
+		}
+	}
+	return Token{Text: text, Quoted: text == ""}
+}
+
+// String is how the word is printed. One that cannot stand without quotes gets them.
+func (t Token) String() string {
+	if !t.Quoted && t.Text != "" && !strings.ContainsAny(t.Text, " \t\"\r") {
+		return t.Text
+	}
+	if !strings.ContainsAny(t.Text, `"\'`) {
+		return `"` + t.Text + `"`
+	}
+	var b strings.Builder
+	b.WriteByte('"')
+	for i := range len(t.Text) {
+		switch c := t.Text[i]; c {
+		case '"', '\\', '\'':
+			b.WriteByte('\\')
+			b.WriteByte(c)
+		default:
+			b.WriteByte(c)
+		}
+	}
+	b.WriteByte('"')
+	return b.String()
+}
+
+// is says whether the word is one of these, which in quotes it is not: a comment "-j"
+// is no jump.
+func (t Token) is(words ...string) bool {
+	if t.Quoted {
+		return false
+	}
+	for _, w := range words {
+		if t.Text == w {
+			return true
+		}
+	}
+	return false
+}
+
+// split cuts a line into words, as iptables-restore does: a quote that closes ends the
+// word, a quote may open in the middle of one, a backslash means something only
+// inside quotes. column is that of the line's first byte.
+func split(line string, column int) ([]Token, *Error) {
+	tokens := make([]Token, 0, 1+strings.Count(line, " "))
+	for i := 0; i < len(line); {
+		if blank(line[i]) {
+			i++
+			continue
+		}
+		begin := i
+		for i < len(line) && !blank(line[i]) && line[i] != '"' {
+			i++
+		}
+		if i == len(line) || blank(line[i]) {
+			tokens = append(tokens, Token{Text: line[begin:i], Column: column + begin})
+			continue
+		}
+		text, end, ok := unquote(line, i)
+		if !ok {
+			return nil, &Error{Column: column + i, Problem: "a quote is opened and never closed", Want: `another "`}
+		}
+		tokens = append(tokens, Token{Text: line[begin:i] + text, Quoted: true, Column: column + begin})
+		i = end
+	}
+	return tokens, nil
+}
+
+func blank(c byte) bool { return c == ' ' || c == '\t' || c == '\r' }
+
+// unquote reads what is in the quotes that open at line[i]; end is behind them.
+func unquote(line string, i int) (text string, end int, ok bool) {
+	i++
+	if n := strings.IndexAny(line[i:], `"\`); n >= 0 && line[i+n] == '"' {
+		return line[i : i+n], i + n + 1, true
+	}
+	var b strings.Builder
+	for ; i < len(line); i++ {
+		switch line[i] {
+		case '"':
+			return b.String(), i + 1, true
+		case '\\':
+			if i++; i == len(line) {
+				return "", 0, false
+			}
+		}
+		b.WriteByte(line[i])
+	}
+	return "", 0, false
+}

@@ -1,0 +1,225 @@
+package iptables
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Ports is a test of one port. Without the option it is that which every port passes:
+// 0 to 65535, not negated (libxt_tcp.c, tcp_init).
+type Ports struct {
+	Range   PortRange
+	Negated bool
+}
+
+var portShapes = map[string]shape{
+	"--sport": notOne, "--source-port": notOne.named("--sport"),
+	"--dport": notOne, "--destination-port": notOne.named("--dport"),
+}
+
+// with adds to a module's options those of another.
+func with(shapes map[string]shape, more map[string]shape) map[string]shape {
+	all := make(map[string]shape, len(shapes)+len(more))
+	for name, s := range shapes {
+		all[name] = s
+	}
+	for name, s := range more {
+		all[name] = s
+	}
+	return all
+}
+
+func (s *section) ports(name string) Ports {
+	o, ok := s.find(name)
+	if !ok {
+		return Ports{Range: anyPort}
+	}
+	return Ports{value(s, o.values[0], aPort), o.negated}
+}
+
+func (p Ports) write(w *words, name string) {
+	if p.Negated || p.Range != anyPort {
+		w.option(p.Negated, name, p.Range.String())
+	}
+}
+
+// TCP is "-m tcp". The kernel drops a packet whose header is cut short, and does not
+// match later fragments (xt_tcpudp.c, tcp_mt).
+type TCP struct {
+	Source, Destination Ports
+	// Option is the number of a TCP option that has to be there.
+	Option Condition[uint8]
+	// Flags are compared with Flags.Compare among Flags.Mask.
+	Flags Condition[FlagTest]
+}
+
+// FlagTest is true where flags&Mask == Compare.
+type FlagTest struct{ Mask, Compare TCPFlags }
+
+// TCPFlags are the flags byte of a TCP header.
+type TCPFlags uint8
+
+// The flags.
+const (
+	FIN TCPFlags = 1 << iota
+	SYN
+	RST
+	PSH
+	ACK
+	URG
+)
+
+var tcpFlagNames = bitNames{
+	{uint32(FIN), "FIN"}, {uint32(SYN), "SYN"}, {uint32(RST), "RST"},
+	{uint32(PSH), "PSH"}, {uint32(ACK), "ACK"}, {uint32(URG), "URG"},
+}
+
+// String is "SYN,ACK", or "NONE".
+func (f TCPFlags) String() string {
+	if f == 0 {
+		return "NONE"
+	}
+	return tcpFlagNames.text(uint32(f))
+}
+
+var someTCPFlags = kind[TCPFlags]{"a list of TCP flags", "ALL, NONE or " + tcpFlagNames.want(), func(s string) (TCPFlags, bool) {
+	switch strings.ToUpper(s) {
+	case "ALL":
+		return FIN | SYN | RST | PSH | ACK | URG, true
+	case "NONE":
+		return 0, true
+	}
+	set, ok := tcpFlagNames.parse(s)
+	return TCPFlags(set), ok
+}}
+
+var tcpModule = &module{
+	name:    "tcp",
+	implied: protoTCP,
+	shapes: with(portShapes, map[string]shape{
+		"--tcp-flags": notTwo, "--syn": notFlag, "--tcp-option": notOne,
+	}),
+	build: func(s *section) Match {
+		s.needs(s.name, "-m tcp", protoTCP)
+		m := TCP{Source: s.ports("--sport"), Destination: s.ports("--dport")}
+		m.Option = condition(s, "--tcp-option", kind[uint8]{"a TCP option", "1 to 255", func(t string) (uint8, bool) {
+			n, ok := number[uint8](t)
+			return n, ok && n > 0
+		}})
+		switch o, ok := s.atMostOne("--tcp-flags", "--syn"); {
+		case ok && len(o.values) == 2:
+			m.Flags = Condition[FlagTest]{true, o.negated, FlagTest{value(s, o.values[0], someTCPFlags), value(s, o.values[1], someTCPFlags)}}
+		case ok:
+			m.Flags = Condition[FlagTest]{true, o.negated, FlagTest{FIN | SYN | RST | ACK, SYN}}
+		}
+		return m
+	},
+}
+
+// Module is "tcp".
+func (TCP) Module() string { return "tcp" }
+func (m TCP) write(w *words) {
+	m.Source.write(w, "--sport")
+	m.Destination.write(w, "--dport")
+	writeCondition(w, "--tcp-option", m.Option, decimal)
+	if m.Flags.Given {
+		w.option(m.Flags.Negated, "--tcp-flags", m.Flags.Value.Mask.String(), m.Flags.Value.Compare.String())
+	}
+}
+
+// decimal prints a number.
+func decimal[T uint8 | uint16 | uint32 | uint64](n T) string { return fmt.Sprint(n) }
+
+// UDP is "-m udp"; see [TCP] for fragments.
+type UDP struct{ Source, Destination Ports }
+
+var udpModule = &module{
+	name:    "udp",
+	implied: protoUDP,
+	shapes:  portShapes,
+	build: func(s *section) Match {
+		s.needs(s.name, "-m udp", protoUDP)
+		return UDP{s.ports("--sport"), s.ports("--dport")}
+	},
+}
+
+// Module is "udp".
+func (UDP) Module() string { return "udp" }
+func (m UDP) write(w *words) {
+	m.Source.write(w, "--sport")
+	m.Destination.write(w, "--dport")
+}
+
+// Multiport is "-m multiport".
+type Multiport struct {
+	// Side tells which of the ports is looked up in the list.
+	Side    MultiportSide
+	Ports   []PortRange // at most 15, a range counts as two
+	Negated bool
+}
+
+// MultiportSide is enum xt_multiport_flags (xt_multiport.h).
+type MultiportSide uint8
+
+// The sides.
+const (
+	SourcePorts      MultiportSide = iota // XT_MULTIPORT_SOURCE
+	DestinationPorts                      // XT_MULTIPORT_DESTINATION
+	EitherPorts                           // XT_MULTIPORT_EITHER
+)
+
+func (s MultiportSide) String() string {
+	return nameOf([]string{"--sports", "--dports", "--ports"}, s)
+}
+
+var portList = kind[[]PortRange]{"a list of ports", "at most 15 ports, a range first:last counts as two", func(s string) ([]PortRange, bool) {
+	var list []PortRange
+	count := 0
+	for word := range strings.SplitSeq(s, ",") {
+		count++
+		if strings.Contains(word, ":") {
+			count++
+		}
+		r, ok := parseRange[uint16](word, ":")
+		if !ok {
+			return nil, false
+		}
+		list = append(list, r)
+	}
+	return list, count <= 15 // XT_MULTI_PORTS
+}}
+
+var multiportModule = &module{
+	name: "multiport",
+	shapes: map[string]shape{
+		"--sports": notOne, "--source-ports": notOne.named("--sports"),
+		"--dports": notOne, "--destination-ports": notOne.named("--dports"),
+		"--ports": notOne,
+	},
+	build: func(s *section) Match {
+		s.needs(s.name, "-m multiport", protoTCP, protoUDP, protoUDPLite, protoSCTP, protoDCCP)
+		o := s.oneOf("--sports", "--dports", "--ports")
+		m := Multiport{Negated: o.negated}
+		if len(o.values) == 0 {
+			return m
+		}
+		m.Ports = value(s, o.values[0], portList)
+		switch o.name.Text {
+		case "--dports":
+			m.Side = DestinationPorts
+		case "--ports":
+			m.Side = EitherPorts
+		}
+		return m
+	},
+}
+
+// Module is "multiport".
+func (Multiport) Module() string { return "multiport" }
+func (m Multiport) write(w *words) {
+	var list []string
+	for _, p := range m.Ports {
+		list = append(list, p.String())
+	}
+	w.option(m.Negated, m.Side.String(), strings.Join(list, ","))
+}

@@ -1,0 +1,302 @@
+package iptables
+
+import (
+	"fmt"
+	"math/bits"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// number reads what strtoul with base 0 reads (xtables_strtoul): decimal, 0x17, 017.
+func number[T uint8 | uint16 | uint32 | uint64](text string) (T, bool) {
+	base, digits := 10, text
+	if rest, ok := strings.CutPrefix(strings.ToLower(text), "0x"); ok {
+		base, digits = 16, rest
+	} else if len(text) > 1 && text[0] == '0' {
+		base, digits = 8, text[1:]
+	}
+	v, err := strconv.ParseUint(digits, base, 64)
+	return T(v), err == nil && uint64(T(v)) == v
+}
+
+// Range is a range of numbers, both ends included.
+type Range[T uint16 | uint32] struct{ First, Last T }
+
+// Contains says whether a number is in the range.
+func (r Range[T]) Contains(n T) bool { return r.First <= n && n <= r.Last }
+
+// text is "first:last" with the separator given, or one number.
+func (r Range[T]) text(separator string) string {
+	if r.First == r.Last {
+		return strconv.FormatUint(uint64(r.First), 10)
+	}
+	return strconv.FormatUint(uint64(r.First), 10) + separator + strconv.FormatUint(uint64(r.Last), 10)
+}
+
+// String is "first:last", or one number.
+func (r Range[T]) String() string { return r.text(":") }
+
+// PortRange is a range of transport ports in host byte order.
+type PortRange = Range[uint16]
+
+// anyPort is what is not written: a test that every port passes.
+var anyPort = PortRange{0, 65535}
+
+// parseRange reads "first:last", "first:", ":last" and "number".
+func parseRange[T uint16 | uint32](text, separator string) (Range[T], bool) {
+	first, last, two := strings.Cut(text, separator)
+	if !two {
+		n, ok := number[T](first)
+		return Range[T]{n, n}, ok
+	}
+	r := Range[T]{0, ^T(0)}
+	ok1, ok2 := true, true
+	if first != "" {
+		r.First, ok1 = number[T](first)
+	}
+	if last != "" {
+		r.Last, ok2 = number[T](last)
+	}
+	return r, ok1 && ok2 && r.First <= r.Last
+}
+
+var (
+	aPort = kind[PortRange]{"a port", "0 to 65535, or first:last", func(s string) (PortRange, bool) {
+		return parseRange[uint16](s, ":")
+	}}
+	anyUint16 = kind[uint16]{"a number of 16 bits", "0 to 65535", number[uint16]}
+	anyUint32 = kind[uint32]{"a number of 32 bits", "0 to 4294967295", number[uint32]}
+	anyUint64 = kind[uint64]{"a number of 64 bits", "a number", number[uint64]}
+)
+
+// MaskedValue is a number of which only some bits count.
+type MaskedValue struct{ Value, Mask uint32 }
+
+// Equals says whether v agrees with the value where the mask is set. Bits of the value
+// outside the mask make it never true (xt_mark.c, mark_mt).
+func (m MaskedValue) Equals(v uint32) bool { return v&m.Mask == m.Value }
+
+// Full is value/mask, as written even where the mask is all ones.
+func (m MaskedValue) Full() string { return fmt.Sprintf("0x%x/0x%x", m.Value, m.Mask) }
+
+// String leaves out a mask of all ones.
+func (m MaskedValue) String() string {
+	if m.Mask == ^uint32(0) {
+		return fmt.Sprintf("0x%x", m.Value)
+	}
+	return m.Full()
+}
+
+var aMark = kind[MaskedValue]{"a mark", "value or value/mask, of 32 bits", func(s string) (MaskedValue, bool) {
+	value, mask, masked := strings.Cut(s, "/")
+	v, ok := number[uint32](value)
+	if !masked {
+		return MaskedValue{v, ^uint32(0)}, ok
+	}
+	m, ok2 := number[uint32](mask)
+	return MaskedValue{v, m}, ok && ok2
+}}
+
+// Network is an address with a mask, which need not be a prefix.
+type Network struct {
+	// Addr has no bits outside of Mask; both are of the dump's family.
+	Addr, Mask netip.Addr
+}
+
+// Contains says whether an address agrees with the network where the mask is set.
+func (n Network) Contains(a netip.Addr) bool {
+	return a.BitLen() == n.Addr.BitLen() && masked(a, n.Mask) == n.Addr
+}
+
+// Prefix is the network as a prefix, if its mask is one.
+func (n Network) Prefix() (netip.Prefix, bool) {
+	length, ok := prefixLength(n.Mask)
+	if !ok {
+		return netip.Prefix{}, false
+	}
+	return netip.PrefixFrom(n.Addr, length), true
+}
+
+// String is address/length, or address/mask where the mask is no prefix.
+func (n Network) String() string {
+	if p, ok := n.Prefix(); ok {
+		return p.String()
+	}
+	return n.Addr.String() + "/" + n.Mask.String()
+}
+
+// hostText leaves out the mask of a single address.
+func (n Network) hostText() string {
+	if p, ok := n.Prefix(); ok && p.IsSingleIP() {
+		return n.Addr.String()
+	}
+	return n.String()
+}
+
+func prefixLength(mask netip.Addr) (int, bool) {
+	if !mask.IsValid() {
+		return 0, false
+	}
+	length, ended := 0, false
+	for _, b := range mask.AsSlice() {
+		ones := bits.LeadingZeros8(^b)
+		if ended && b != 0 || bits.OnesCount8(b) != ones {
+			return 0, false
+		}
+		length += ones
+		ended = ended || ones < 8
+	}
+	return length, true
+}
+
+// maskOf is the mask of a prefix's length.
+func maskOf(f Family, length int) netip.Addr {
+	if f == IPv6 {
+		a := [16]byte{}
+		for i := range a {
+			a[i] = ^byte(0) << (8 - min(8, max(0, length-8*i)))
+		}
+		return netip.AddrFrom16(a)
+	}
+	a := [4]byte{}
+	for i := range a {
+		a[i] = ^byte(0) << (8 - min(8, max(0, length-8*i)))
+	}
+	return netip.AddrFrom4(a)
+}
+
+func masked(a, mask netip.Addr) netip.Addr {
+	if a.Is4() && mask.Is4() {
+		x, m := a.As4(), mask.As4()
+		for i := range x {
+			x[i] &= m[i]
+		}
+		return netip.AddrFrom4(x)
+	}
+	x, m := a.As16(), mask.As16()
+	for i := range x {
+		x[i] &= m[i]
+	}
+	return netip.AddrFrom16(x)
+}
+
+func parseAddr(f Family, text string) (netip.Addr, bool) {
+	a, err := netip.ParseAddr(text)
+	return a, err == nil && f.has(a)
+}
+
+func parseNetwork(f Family, text string) (Network, bool) {
+	addr, mask, two := strings.Cut(text, "/")
+	a, ok := parseAddr(f, addr)
+	if !ok {
+		return Network{}, false
+	}
+	m := maskOf(f, f.bits())
+	if two {
+		if length, ok := number[uint8](mask); ok && int(length) <= f.bits() {
+			m = maskOf(f, int(length))
+		} else if m, ok = parseAddr(f, mask); !ok {
+			return Network{}, false
+		}
+	}
+	return Network{masked(a, m), m}, true
+}
+
+func (s *section) network() kind[Network] {
+	return kind[Network]{"an " + s.family.String() + " network", "address, address/length or address/mask", func(t string) (Network, bool) {
+		return parseNetwork(s.family, t)
+	}}
+}
+
+func (s *section) address() kind[netip.Addr] {
+	return kind[netip.Addr]{"an " + s.family.String() + " address", "an address", func(t string) (netip.Addr, bool) {
+		return parseAddr(s.family, t)
+	}}
+}
+
+// AddrRange is a range of addresses of one family, both ends included.
+type AddrRange struct{ First, Last netip.Addr }
+
+// Contains says whether an address is in the range.
+func (r AddrRange) Contains(a netip.Addr) bool {
+	return a.BitLen() == r.First.BitLen() && r.First.Compare(a) <= 0 && a.Compare(r.Last) <= 0
+}
+
+// String is "first-last".
+func (r AddrRange) String() string { return r.First.String() + "-" + r.Last.String() }
+
+func parseAddrRange(f Family, text string) (AddrRange, bool) {
+	first, last, two := strings.Cut(text, "-")
+	a, ok := parseAddr(f, first)
+	if !two {
+		return AddrRange{a, a}, ok
+	}
+	b, ok2 := parseAddr(f, last)
+	return AddrRange{a, b}, ok && ok2 && a.Compare(b) <= 0
+}
+
+// nameOf gives the name at the number's place, or the number.
+func nameOf[T ~uint8](names []string, n T) string {
+	if int(n) < len(names) && names[n] != "" {
+		return names[n]
+	}
+	return strconv.Itoa(int(n))
+}
+
+// bitNames are the names of the bits of a set, in the order of iptables-save.
+type bitNames []struct {
+	bit  uint32
+	name string
+}
+
+func (b bitNames) text(set uint32) string {
+	var names []string
+	for _, n := range b {
+		if set&n.bit != 0 {
+			names = append(names, n.name)
+		}
+	}
+	return strings.Join(names, ",")
+}
+
+func (b bitNames) want() string {
+	var names []string
+	for _, n := range b {
+		names = append(names, n.name)
+	}
+	return "some of " + strings.Join(names, ",")
+}
+
+func (b bitNames) parse(text string) (uint32, bool) {
+	set := uint32(0)
+	for word := range strings.SplitSeq(text, ",") {
+		bit := uint32(0)
+		for _, n := range b {
+			if strings.EqualFold(n.name, word) {
+				bit = n.bit
+			}
+		}
+		if bit == 0 {
+			return 0, false
+		}
+		set |= bit
+	}
+	return set, true
+}
+
+// someOf reads a list of named bits.
+func someOf[T ~uint8 | ~uint16 | ~uint32](what string, names bitNames) kind[T] {
+	return kind[T]{what, names.want(), func(s string) (T, bool) {
+		set, ok := names.parse(s)
+		return T(set), ok
+	}}
+}
+
+// shortText reads text of at most limit bytes, the size of the kernel's field less
+// its NUL.
+func shortText(limit int) kind[string] {
+	return kind[string]{"text that the kernel keeps", fmt.Sprintf("at most %d bytes", limit), func(s string) (string, bool) {
+		return s, len(s) <= limit
+	}}
+}

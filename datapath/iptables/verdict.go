@@ -1,0 +1,110 @@
+package iptables
+
+// Verdict is a target that needs no module.
+type Verdict uint8
+
+// The verdicts.
+const (
+	Accept Verdict = iota // NF_ACCEPT: no other rule of the table is asked
+	Drop                  // NF_DROP
+	Return                // XT_RETURN: on behind the rule that jumped here, or the policy
+)
+
+// Name is ACCEPT, DROP or RETURN.
+func (v Verdict) Name() string { return nameOf([]string{"ACCEPT", "DROP", "RETURN"}, v) }
+
+// String is the name.
+func (v Verdict) String() string { return v.Name() }
+func (Verdict) write(*words)     {}
+
+func verdictTarget(name string, v Verdict) *extension {
+	return &extension{name: name, build: func(*section) Target { return v }}
+}
+
+// Jump is "-j chain": the chain's rules are asked, and then those behind this one.
+type Jump struct{ Chain string }
+
+// Goto is "-g chain": as Jump, but the end of the chain goes on behind the rule that
+// jumped to this one's chain.
+type Goto struct{ Chain string }
+
+// Name is the chain's.
+func (t Jump) Name() string { return t.Chain }
+func (Jump) write(*words)   {}
+
+// Name is the chain's.
+func (t Goto) Name() string { return t.Chain }
+func (Goto) write(*words)   {}
+
+var (
+	chainTarget = &extension{build: func(s *section) Target { return Jump{s.name.Text} }}
+	gotoTarget  = &extension{build: func(s *section) Target { return Goto{s.name.Text} }}
+)
+
+// Trace is "-j TRACE": the kernel tells of every rule that the packet meets from here.
+type Trace struct{}
+
+var traceTarget = &extension{name: "TRACE", build: func(*section) Target { return Trace{} }}
+
+// Name is "TRACE".
+func (Trace) Name() string { return "TRACE" }
+func (Trace) write(*words) {}
+
+// Reject is "-j REJECT".
+type Reject struct{ With RejectWith }
+
+// RejectWith is the answer that a rejected packet gets, by the name that iptables-save
+// prints: those that begin with "icmp-" are for IPv4, those with "icmp6-" for IPv6.
+type RejectWith string
+
+// TCPReset answers with a TCP segment (ipt_reject.h, IPT_TCP_RESET).
+const TCPReset RejectWith = "tcp-reset"
+
+// rejectNames gives to each name, long or short, the long one, and the family
+// (libipt_REJECT.c, libip6t_REJECT.c).
+var rejectNames = map[Family]map[string]RejectWith{
+	IPv4: {
+		"icmp-net-unreachable": "icmp-net-unreachable", "net-unreach": "icmp-net-unreachable",
+		"icmp-host-unreachable": "icmp-host-unreachable", "host-unreach": "icmp-host-unreachable",
+		"icmp-proto-unreachable": "icmp-proto-unreachable", "proto-unreach": "icmp-proto-unreachable",
+		"icmp-port-unreachable": "icmp-port-unreachable", "port-unreach": "icmp-port-unreachable",
+		"icmp-net-prohibited": "icmp-net-prohibited", "net-prohib": "icmp-net-prohibited",
+		"icmp-host-prohibited": "icmp-host-prohibited", "host-prohib": "icmp-host-prohibited",
+		"icmp-admin-prohibited": "icmp-admin-prohibited", "admin-prohib": "icmp-admin-prohibited",
+		"tcp-reset": TCPReset, "tcp-rst": TCPReset,
+	},
+	IPv6: {
+		"icmp6-no-route": "icmp6-no-route", "no-route": "icmp6-no-route",
+		"icmp6-adm-prohibited": "icmp6-adm-prohibited", "adm-prohibited": "icmp6-adm-prohibited",
+		"icmp6-addr-unreachable": "icmp6-addr-unreachable", "addr-unreach": "icmp6-addr-unreachable",
+		"icmp6-port-unreachable": "icmp6-port-unreachable", "port-unreach": "icmp6-port-unreachable",
+		"icmp6-policy-fail": "icmp6-policy-fail", "policy-fail": "icmp6-policy-fail",
+		"icmp6-reject-route": "icmp6-reject-route", "reject-route": "icmp6-reject-route",
+		"tcp-reset": TCPReset,
+	},
+}
+
+var rejectTarget = &extension{
+	name:   "REJECT",
+	shapes: map[string]shape{"--reject-with": one},
+	build: func(s *section) Target {
+		otherwise := RejectWith("icmp-port-unreachable")
+		want := "icmp-port-unreachable, icmp-host-prohibited, ..., tcp-reset"
+		if s.family == IPv6 {
+			otherwise = "icmp6-port-unreachable"
+			want = "icmp6-port-unreachable, icmp6-adm-prohibited, ..., tcp-reset"
+		}
+		t := Reject{optional(s, "--reject-with", kind[RejectWith]{"an answer of " + s.family.String(), want, func(text string) (RejectWith, bool) {
+			with, ok := rejectNames[s.family][text]
+			return with, ok
+		}}, otherwise)}
+		if o, ok := s.find("--reject-with"); ok && t.With == TCPReset {
+			s.needs(o.values[0], "tcp-reset", protoTCP)
+		}
+		return t
+	},
+}
+
+// Name is "REJECT".
+func (Reject) Name() string     { return "REJECT" }
+func (t Reject) write(w *words) { w.bare("--reject-with", string(t.With)) }
