@@ -19,6 +19,9 @@ type Dump struct {
 	Tables []*Table
 	// After are the comment and blank lines behind the last COMMIT, without line ends.
 	After []string
+	// Unterminated is set for a file whose last line has no line end: it was copied by
+	// hand.
+	Unterminated bool
 }
 
 // Table is everything between "*nat" and its COMMIT.
@@ -216,6 +219,9 @@ func (d *Dump) WriteTo(w io.Writer) (int64, error) {
 		p.line("COMMIT")
 	}
 	p.lines(d.After)
+	if d.Unterminated {
+		p.text = bytes.TrimSuffix(p.text, []byte("\n"))
+	}
 	n, err := w.Write(p.text)
 	if err != nil {
 		return int64(n), err

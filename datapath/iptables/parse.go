@@ -71,6 +71,7 @@ func (p *reader) read(text string) {
 		p.table.After = p.take()
 	}
 	p.dump.After = p.take()
+	p.dump.Unterminated = text != "" && !strings.HasSuffix(text, "\n")
 }
 
 // line reads one line, whose first byte that is no space is at line[begin].

@@ -1,0 +1,103 @@
+package iptables
+
+import (
+	"net/netip"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+const ipsetSave = `create blocked hash:ip family inet hashsize 1024 maxelem 65536 timeout 300
+add blocked 192.0.2.1 timeout 17
+add blocked 192.0.2.4-192.0.2.9 comment "by hand, \"twice\""
+create nets hash:net family inet6 hashsize 1024 maxelem 65536 bucketsize 12 initval 0x9c2ba0e4
+add nets fd00::/64
+add nets fd00::5 nomatch
+create endpoints hash:ip,port family inet hashsize 1024 maxelem 65536
+add endpoints 10.0.0.1,tcp:80
+add endpoints 10.0.0.1,udp:53-54 packets 3 bytes 5
+add endpoints 10.0.0.1,icmp:8/0
+create netport hash:net,port family inet
+add netport 10.0.0.0/8,sctp:9
+create loop hash:ip,port,ip family inet hashsize 1024 maxelem 65536
+add loop 10.0.0.1,tcp:80,10.0.0.1
+create sources hash:ip,port,net family inet hashsize 1024 maxelem 65536
+add sources 10.0.0.1,80,10.0.0.0/8
+create macs hash:mac hashsize 1024 maxelem 65536
+add macs 00:11:22:AA:BB:CC
+create ports bitmap:port range 0-65535
+add ports 30080
+create hosts bitmap:ip range 10.0.0.0/24
+add hosts 10.0.0.7
+create all list:set size 8
+add all blocked
+`
+
+func TestParseSets(t *testing.T) {
+	sets, err := ParseSets(strings.NewReader(ipsetSave))
+	if err != nil {
+		t.Fatal(err)
+	}
+	prefix, addr := netip.MustParsePrefix, netip.MustParseAddr
+	seventeen := uint32(17)
+	want := map[string][]Element{
+		"blocked": {
+			{Line: 2, Network: prefix("192.0.2.1/32"), Timeout: &seventeen},
+			{Line: 3, Range: AddrRange{addr("192.0.2.4"), addr("192.0.2.9")}, Comment: `by hand, "twice"`},
+		},
+		"nets": {{Line: 5, Network: prefix("fd00::/64")}, {Line: 6, Network: prefix("fd00::5/128"), Nomatch: true}},
+		"endpoints": {
+			{Line: 8, Network: prefix("10.0.0.1/32"), Protocol: 6, Ports: PortRange{80, 80}},
+			{Line: 9, Network: prefix("10.0.0.1/32"), Protocol: 17, Ports: PortRange{53, 54}, Options: []Token{
+				{"packets", false, 35}, {"3", false, 43}, {"bytes", false, 45}, {"5", false, 51},
+			}},
+			{Line: 10, Network: prefix("10.0.0.1/32"), Protocol: 1, Ports: PortRange{0x800, 0x800}},
+		},
+		"netport": {{Line: 12, Network: prefix("10.0.0.0/8"), Protocol: 132, Ports: PortRange{9, 9}}},
+		"loop":    {{Line: 14, Network: prefix("10.0.0.1/32"), Protocol: 6, Ports: PortRange{80, 80}, Second: prefix("10.0.0.1/32")}},
+		"sources": {{Line: 16, Network: prefix("10.0.0.1/32"), Protocol: 6, Ports: PortRange{80, 80}, Second: prefix("10.0.0.0/8")}},
+		"macs":    {{Line: 18, MAC: MACAddress{0, 0x11, 0x22, 0xaa, 0xbb, 0xcc}}},
+		"ports":   {{Line: 20, Ports: PortRange{30080, 30080}}},
+		"hosts":   {{Line: 22, Network: prefix("10.0.0.7/32")}},
+		"all":     {{Line: 24, Member: "blocked"}},
+	}
+	for name, elements := range want {
+		if got := sets[name].Elements; !reflect.DeepEqual(got, elements) {
+			t.Errorf("%s: %+v\nwant %+v", name, got, elements)
+		}
+	}
+	if len(sets) != len(want) {
+		t.Errorf("%d sets", len(sets))
+	}
+	if s := sets["blocked"]; s.Timeout == nil || *s.Timeout != 300 || s.Family != IPv4 || s.Line != 1 {
+		t.Errorf("%+v", s)
+	}
+	if s := sets["hosts"]; s.First != addr("10.0.0.0") || s.Last != addr("10.0.0.255") {
+		t.Errorf("%+v", s)
+	}
+	if s := sets["ports"]; s.FirstPort != 0 || s.LastPort != 65535 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestParseSetsErrors(t *testing.T) {
+	for text, want := range map[string]string{
+		"create a hash:what\n":                           "line 1, column 10: unknown type of set",
+		"add a 10.0.0.1\n":                               `line 1, column 5: there is no set "a"`,
+		"create a hash:ip\nadd a fd00::1\n":              `line 2, column 7: "fd00::1" is not an IPv4 address`,
+		"create a hash:ip,port\nadd a 10.0.0.1,tcp:x\n":  `line 2, column 20: "x" is not a port`,
+		"create a hash:ip,port\nadd a 10.0.0.1\n":        "line 2, column 7: \"10.0.0.1\" is not an element of a set of type hash:ip,port: want 2 parts",
+		"create a hash:ip\ncreate a hash:ip\n":           "line 2, column 8: set a is there already",
+		"create a list:set\nadd a b\n":                   `line 2, column 1: there is no set "b"`,
+		"create a hash:ip\nflush a now\n":                "line 2, column 1: unknown command",
+		"create a\n":                                     "line 1, column 1: unknown line",
+		"create a hash:mac\nadd a 00-11\n":               `line 2, column 7: "00-11" is not an Ethernet address`,
+		"create a bitmap:port range 5-3\n":               `line 1, column 28: "5-3" is not a range of ports`,
+		"create a hash:ip timeout x\n":                   `line 1, column 26: "x" is not a number`,
+		"create a hash:ip\nadd a 10.0.0.1 comment \"x\n": "line 2, column 24: a quote is opened and never closed",
+	} {
+		if _, err := ParseSets(strings.NewReader(text)); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%q: %v\nwant %s", text, err, want)
+		}
+	}
+}
