@@ -120,7 +120,10 @@ func ParseSets(r io.Reader) (map[string]*Set, error) {
 			}
 		}
 	}
-	return sets, errs.err()
+	if err := errs.err(); err != nil {
+		return nil, err
+	}
+	return sets, nil
 }
 
 // createSet reads "create name type options".

@@ -49,7 +49,7 @@ func TestParseSets(t *testing.T) {
 		"endpoints": {
 			{Line: 8, Network: prefix("10.0.0.1/32"), Protocol: 6, Ports: PortRange{80, 80}},
 			{Line: 9, Network: prefix("10.0.0.1/32"), Protocol: 17, Ports: PortRange{53, 54}, Options: []Token{
-				{"packets", false, 35}, {"3", false, 43}, {"bytes", false, 45}, {"5", false, 51},
+				{"packets", false, 34}, {"3", false, 42}, {"bytes", false, 44}, {"5", false, 50},
 			}},
 			{Line: 10, Network: prefix("10.0.0.1/32"), Protocol: 1, Ports: PortRange{0x800, 0x800}},
 		},
