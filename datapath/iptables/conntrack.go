@@ -1,7 +1,7 @@
 package iptables
 
-// Conntrack is "-m conntrack" (xt_conntrack.c, conntrack_mt). A packet without an entry
-// passes none of the tests but that of State.
+// Conntrack is "-m conntrack" (xt_conntrack.c, conntrack_mt). For a packet without an
+// entry only State is asked, and the rule does not match if it is not given.
 type Conntrack struct {
 	State               Condition[States]
 	Protocol            Condition[uint8]   // IANA number, of the original direction

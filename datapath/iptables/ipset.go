@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"slices"
 	"strings"
 )
 
@@ -12,7 +11,8 @@ import (
 type Set struct {
 	Name string
 	Line int // of "create", from 1
-	// Type is the name of the type: "hash:ip,port".
+	// Type is the name of the type: "hash:ip,port". That of a type which is not known
+	// is no fault, but its elements have only their text.
 	Type   string
 	Family Family // of hash types: IPv4 where the text does not say
 	// Timeout is that of elements added without one, in seconds; nil: they stay.
@@ -28,7 +28,8 @@ type Set struct {
 
 // Element is a member of a set. Which fields are valid goes by the set's type.
 type Element struct {
-	Line int // from 1
+	Line int    // from 1
+	Text string // the element as it is written; all there is for types not known
 	// Network is the first address or network, of hash:ip and hash:net and those that
 	// begin so. A single address is a prefix of full length. An added range of
 	// addresses is in Range instead.
@@ -130,20 +131,14 @@ func ParseSets(r io.Reader) (map[string]*Set, error) {
 func createSet(words []Token, line int) (*Set, *Error) {
 	name, typ, rest := words[1], words[2], words[3:]
 	s := &Set{Name: name.Text, Line: line, Type: typ.Text, Options: rest}
-	parts, ok := setTypes[s.Type]
-	if !ok {
-		var types []string
-		for t := range setTypes {
-			types = append(types, t)
-		}
-		slices.Sort(types)
-		return nil, &Error{Column: typ.Column, Problem: fmt.Sprintf("unknown type of set %.40q", s.Type), Want: strings.Join(types, ", ")}
+	if !strings.Contains(s.Type, ":") {
+		return nil, &Error{Column: typ.Column, Problem: fmt.Sprintf("%.40q is not a type of set", s.Type), Want: "hash:ip, bitmap:port, list:set or the like"}
 	}
 	if name.Text == "" || len(name.Text) > 31 { // IPSET_MAXNAMELEN
 		return nil, &Error{Column: name.Column, Problem: fmt.Sprintf("%.40q cannot be the name of a set", name.Text), Want: "1 to 31 characters"}
 	}
 	// Bitmaps are for IPv4 only; the other types without addresses have no family.
-	if parts[0] == "ip" || parts[0] == "net" {
+	if parts := setTypes[s.Type]; len(parts) > 0 && (parts[0] == "ip" || parts[0] == "net") {
 		s.Family = IPv4
 	}
 	in := section{family: s.Family}
@@ -198,9 +193,13 @@ func (n Network) last() netip.Addr {
 
 // element reads what stands behind "add set".
 func (s *Set) element(words []Token) (Element, *Error) {
-	e := Element{}
+	e := Element{Text: words[0].Text}
 	in := section{family: s.Family}
-	sorts := setTypes[s.Type]
+	sorts, known := setTypes[s.Type]
+	if !known {
+		e.options(&in, words[1:])
+		return e, in.err
+	}
 	parts := strings.Split(words[0].Text, ",")
 	if len(parts) != len(sorts) {
 		in.fail(words[0], fmt.Sprintf("%.60q is not an element of a set of type %s", words[0].Text, s.Type), fmt.Sprintf("%d parts", len(sorts)))

@@ -62,7 +62,14 @@ func TestParseSets(t *testing.T) {
 		"all":     {{Line: 24, Member: "blocked"}},
 	}
 	for name, elements := range want {
-		if got := sets[name].Elements; !reflect.DeepEqual(got, elements) {
+		got := sets[name].Elements
+		for i := range got {
+			if got[i].Text == "" {
+				t.Errorf("%s: an element without its text", name)
+			}
+			got[i].Text = ""
+		}
+		if !reflect.DeepEqual(got, elements) {
 			t.Errorf("%s: %+v\nwant %+v", name, got, elements)
 		}
 	}
@@ -82,7 +89,7 @@ func TestParseSets(t *testing.T) {
 
 func TestParseSetsErrors(t *testing.T) {
 	for text, want := range map[string]string{
-		"create a hash:what\n":                           "line 1, column 10: unknown type of set",
+		"create a what\n":                                `line 1, column 10: "what" is not a type of set`,
 		"add a 10.0.0.1\n":                               `line 1, column 5: there is no set "a"`,
 		"create a hash:ip\nadd a fd00::1\n":              `line 2, column 7: "fd00::1" is not an IPv4 address`,
 		"create a hash:ip,port\nadd a 10.0.0.1,tcp:x\n":  `line 2, column 20: "x" is not a port`,
@@ -99,5 +106,16 @@ func TestParseSetsErrors(t *testing.T) {
 		if _, err := ParseSets(strings.NewReader(text)); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%q: %v\nwant %s", text, err, want)
 		}
+	}
+}
+
+// TestUnknownSetType is kept as text.
+func TestUnknownSetType(t *testing.T) {
+	sets, err := ParseSets(strings.NewReader("create a hash:ip,mark family inet\nadd a 10.0.0.1,0x5 timeout 3\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := sets["a"].Elements; len(e) != 1 || e[0].Text != "10.0.0.1,0x5" || e[0].Timeout == nil {
+		t.Errorf("%+v", e)
 	}
 }

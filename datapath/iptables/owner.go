@@ -1,7 +1,7 @@
 package iptables
 
-// Owner is "-m owner": whose socket sent a packet (xt_owner.c). Without a socket all
-// tests but SocketExists are false, and true if negated.
+// Owner is "-m owner": whose socket sent a packet (xt_owner.c). A packet
+// without a socket matches iff all tests that are given are negated.
 type Owner struct {
 	SocketExists Condition[bool]
 	UID, GID     Condition[Range[uint32]]

@@ -61,7 +61,7 @@ var recentModule = &module{
 		s.atMostOne("--rsource", "--rdest")
 		if m.Mode == RecentSet || m.Mode == RecentRemove {
 			for _, name := range []string{"--seconds", "--hitcount", "--reap", "--rttl"} {
-				if bad, ok := s.find(name); ok && (name != "--rttl" || m.Mode == RecentRemove) {
+				if bad, ok := s.find(name); ok {
 					s.fail(bad.name, fmt.Sprintf("%s with %s", name, m.Mode), "--rcheck or --update")
 				}
 			}

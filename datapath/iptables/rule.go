@@ -111,7 +111,6 @@ type analysis struct {
 	current  *section   // that which unknown options belong to; nil: none
 	generic  section
 	jump     option
-	err      *Error
 }
 
 func (a *analysis) fail(t Token, problem, want string) *Error {

@@ -1,0 +1,131 @@
+package iptables
+
+import (
+	"net/netip"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// TestTyped has the values that rules become. That they print as the same text is
+// tested for all of them with what iptables-save wrote: see TestDumpsUnchanged.
+func TestTyped(t *testing.T) {
+	addr, prefix := netip.MustParseAddr, netip.MustParsePrefix
+	network := func(a, m string) Network { return Network{addr(a), addr(m)} }
+	yes := func(n bool) Condition[bool] { return Condition[bool]{true, n, !n} }
+	every := Ports{Range: anyPort}
+	tcp := Protocol{Number: 6}
+	for _, c := range []struct {
+		rule    string
+		matches []Match
+		target  Target
+	}{
+		{"", nil, nil},
+		{"-s 10.1.0.0/255.0.255.0 ! -d 1.2.3.4/24 -i eth+ ! -o lo ! -p udp ! -f -g own", []Match{
+			Source{network("10.0.0.0", "255.0.255.0"), false}, Destination{network("1.2.3.0", "255.255.255.0"), true},
+			InInterface{Interface{"eth", true}, false}, OutInterface{Interface{"lo", false}, true}, Protocol{17, true}, Fragment{true},
+		}, Goto{"own"}},
+		{"-p tcp --dport 80 --syn -j own", []Match{tcp, TCP{
+			Source: every, Destination: Ports{PortRange{80, 80}, false},
+			Flags: Condition[FlagTest]{true, false, FlagTest{FIN | SYN | RST | ACK, SYN}},
+		}}, Jump{"own"}},
+		{"-p tcp -m tcp ! --sport :1023 --tcp-option 5 ! --tcp-flags ALL NONE", []Match{tcp, TCP{
+			Source: Ports{PortRange{0, 1023}, true}, Destination: every, Option: Condition[uint8]{true, false, 5},
+			Flags: Condition[FlagTest]{true, true, FlagTest{FIN | SYN | RST | PSH | ACK | URG, 0}},
+		}}, nil},
+		{"-p sctp -m sctp --chunk-types all INIT,DATA:UBe", []Match{Protocol{Number: 132}, SCTP{every, every, Condition[ChunkTest]{
+			true, false, ChunkTest{ChunksAll, []ChunkType{{0, 7, 6}, {Type: 1}}},
+		}}}, nil},
+		{"-p icmp -m icmp ! --icmp-type fragmentation-needed", []Match{Protocol{Number: 1}, ICMP{icmpCode(3, 4), true}}, nil},
+		{"-p tcp -m multiport ! --dports 80,443,8000:8080", []Match{tcp, Multiport{
+			DestinationPorts, []PortRange{{80, 80}, {443, 443}, {8000, 8080}}, true,
+		}}, nil},
+		{"-m conntrack --ctstate NEW,DNAT ! --ctorigdst 10.0.0.1 --ctstatus NONE --ctexpire 5: --ctdir REPLY", []Match{Conntrack{
+			State: Condition[States]{true, false, StateNew | StateDNAT}, OriginalDestination: Condition[Network]{true, true, network("10.0.0.1", "255.255.255.255")},
+			Status: Condition[CtStatus]{true, false, 0}, Expire: Condition[Range[uint32]]{true, false, Range[uint32]{5, 1<<32 - 1}},
+			Direction: Condition[Direction]{true, false, Reply},
+		}}, nil},
+		{"-m state ! --state RELATED,ESTABLISHED", []Match{State{StateRelated | StateEstablished, true}}, nil},
+		{"-m mark ! --mark 0x4000/0x4000 -m connmark --mark 010 -j MARK --set-mark 1/3", []Match{
+			Mark{MaskedValue{0x4000, 0x4000}, true}, Connmark{MaskedValue{8, ^uint32(0)}, false},
+		}, SetMark{MaskedValue{1, 3}}},
+		{"-j MARK --and-mark 0xff", nil, SetMark{MaskedValue{0, 0xffffff00}}},
+		{"-j MARK --or-mark 0xff", nil, SetMark{MaskedValue{0xff, 0xff}}},
+		{"-j MARK --xor-mark 0xff", nil, SetMark{MaskedValue{0xff, 0}}},
+		{"-j CONNMARK --restore-mark --mask 0xf", nil, SetConnmark{Mode: ConnmarkRestore, PacketMask: 0xf, ConnectionMask: 0xf}},
+		{"-j CONNMARK --set-xmark 0x1/0x1 --right-shift-mark 3", nil, SetConnmark{Mark: MaskedValue{1, 1}, Shift: -3}},
+		{"-m addrtype --src-type LOCAL,UNICAST ! --dst-type LOCAL --limit-iface-in", []Match{Addrtype{
+			Source: Condition[AddrTypes]{true, false, AddrLocal | AddrUnicast}, Destination: Condition[AddrTypes]{true, true, AddrLocal}, LimitIn: true,
+		}}, nil},
+		{"-m statistic --mode random --probability 0.50000000000", []Match{Statistic{Probability: 1 << 30}}, nil},
+		{"-m statistic --mode nth ! --every 3 --packet 2", []Match{Statistic{Nth: true, Every: 3, Packet: 2, Negated: true}}, nil},
+		{"-m recent ! --update --seconds 10 --hitcount 3 --name ssh --mask 255.255.255.0 --rdest", []Match{Recent{
+			Mode: RecentUpdate, Negated: true, Seconds: 10, HitCount: 3, Name: "ssh", Mask: addr("255.255.255.0"), Destination: true,
+		}}, nil},
+		{"-m set ! --match-set blocked src,dst --return-nomatch ! --update-counters --packets-gt 5 ! --bytes-eq 6", []Match{SetMatch{
+			Set: "blocked", Directions: []SetDirection{SetSource, SetDestination}, Negated: true, ReturnNomatch: true,
+			KeepCounters: true, Packets: CounterTest{CompareGreater, 5}, Bytes: CounterTest{CompareNotEqual, 6},
+		}}, nil},
+		{"-m physdev --physdev-in veth+ ! --physdev-is-bridged", []Match{Physdev{
+			In: Condition[Interface]{true, false, Interface{"veth", true}}, IsBridged: yes(true),
+		}}, nil},
+		{"-m rpfilter --loose --invert", []Match{Rpfilter{Loose: true, Invert: true}}, nil},
+		{"-m limit --limit 5/minute --limit-burst 7", []Match{Limit{Rate{120000}, 7}}, nil},
+		{"-m hashlimit --hashlimit-upto 10/sec --hashlimit-mode srcip,dstport --hashlimit-name x --hashlimit-srcmask 24", []Match{Hashlimit{
+			Rate: Rate{1000}, Burst: 5, Mode: HashSource | HashDestinationPort, Name: "x", SourceBits: 24, DestinationBits: 32,
+		}}, nil},
+		{"-m owner ! --uid-owner 0-99 --socket-exists", []Match{Owner{
+			UID: Condition[Range[uint32]]{true, true, Range[uint32]{0, 99}}, SocketExists: yes(false),
+		}}, nil},
+		{"-m mac ! --mac-source 00:11:22:AA:BB:CC", []Match{MAC{MACAddress{0, 0x11, 0x22, 0xaa, 0xbb, 0xcc}, true}}, nil},
+		{"-m iprange ! --src-range 1.2.3.4-1.2.3.9", []Match{IPRange{Source: Condition[AddrRange]{true, true, AddrRange{addr("1.2.3.4"), addr("1.2.3.9")}}}}, nil},
+		{"-m length --length :99", []Match{Length{Range[uint16]{0, 99}, false}}, nil},
+		{"-m socket --transparent --nowildcard --restore-skmark", []Match{Socket{true, true, true}}, nil},
+		{"-m pkttype ! --pkt-type multicast", []Match{PacketType{LinkMulticast, true}}, nil},
+		{"-j REJECT", nil, Reject{"icmp-port-unreachable"}},
+		{`-j LOG --log-prefix "a b" --log-level debug --log-uid`, nil, Log{Prefix: "a b", Level: 7, UID: true}},
+		{"-p tcp -j DNAT --to-destination 1.2.3.4-1.2.3.9:80-90/100 --persistent", []Match{tcp}, DNAT{NATRange{
+			First: addr("1.2.3.4"), Last: addr("1.2.3.9"), FirstPort: 80, LastPort: 90, BasePort: 100, Persistent: true,
+		}}},
+		{"-j SNAT --to-source 1.2.3.4 --random-fully", nil, SNAT{NATRange{First: addr("1.2.3.4"), Last: addr("1.2.3.4"), RandomFully: true}}},
+		{"-p udp -j MASQUERADE --to-ports 1-5 --random", []Match{Protocol{Number: 17}}, Masquerade{NATRange{FirstPort: 1, LastPort: 5, Random: true}}},
+		{"-p tcp -j REDIRECT --to-ports 80", []Match{tcp}, Redirect{NATRange{FirstPort: 80, LastPort: 80}}},
+		{"-j NETMAP --to 10.0.0.0/8", nil, Netmap{prefix("10.0.0.0/8")}},
+		{"-j CT --zone-orig mark --helper ftp", nil, CT{Helper: "ftp", Zone: CtZone{Given: true, FromMark: true, Original: true}}},
+		{"-j NFQUEUE --queue-balance 1:5 --queue-bypass", nil, NFQueue{Queues: Range[uint16]{1, 5}, Bypass: true}},
+		{"-p tcp -j TPROXY --on-port 50080 --tproxy-mark 0x1/0x1", []Match{tcp}, TProxy{50080, addr("0.0.0.0"), MaskedValue{1, 1}}},
+		{"-j NFLOG --nflog-group 3 --nflog-size 10", nil, NFLog{Group: 3, Size: 10, Threshold: 1}},
+		{"-m u32 ! --u32 0x0=0x1 -s 1.2.3.4 -j TEE --gateway 1.2.3.4", []Match{
+			Source{network("1.2.3.4", "255.255.255.255"), false},
+			UnknownMatch{"u32", []Token{{"!", false, 17}, {"--u32", false, 19}, {"0x0=0x1", false, 25}}},
+		}, UnknownTarget{"TEE", []Token{{"--gateway", false, 51}, {"1.2.3.4", false, 61}}}},
+		{`-m comment --comment "-j" -j own`, []Match{Comment{"-j"}}, Jump{"own"}},
+	} {
+		text := "*mangle\n:own - [0:0]\n" + strings.TrimSpace("-A INPUT "+c.rule) + "\nCOMMIT\n"
+		d, err := Parse(strings.NewReader(text), Options{})
+		if err != nil {
+			t.Errorf("%s: %v", c.rule, err)
+			continue
+		}
+		r := d.Tables[0].Rules[0]
+		if len(r.Matches) != len(c.matches) || len(c.matches) > 0 && !reflect.DeepEqual(r.Matches, c.matches) || !reflect.DeepEqual(r.Target, c.target) {
+			t.Errorf("%s:\n got %#v, %#v\nwant %#v, %#v", c.rule, r.Matches, r.Target, c.matches, c.target)
+		}
+		if d.String() != text {
+			t.Errorf("printed %s", d)
+		}
+	}
+}
+
+// TestTokens prints rules that a program made.
+func TestTokens(t *testing.T) {
+	r := Rule{Chain: "INPUT", Args: Tokens([]Match{Comment{`it's "so" \`}, Comment{"plain_text-1"}, Comment{""}}, Log{Prefix: "a/b", Level: 4})}
+	want := `-A INPUT -m comment --comment "it\'s \"so\" \\" -m comment --comment plain_text-1 -m comment --comment "" -j LOG --log-prefix "a/b"`
+	if r.String() != want {
+		t.Errorf("got  %s\nwant %s", &r, want)
+	}
+	d := Dump{Tables: []*Table{{Name: "nat", Rules: []*Rule{{Chain: "INPUT", Args: []Token{Word("a\nb")}}}}}}
+	if _, err := d.WriteTo(&strings.Builder{}); err == nil {
+		t.Error("a line end in a word was written")
+	}
+}
