@@ -54,7 +54,7 @@ func (p *reader) read(text string) {
 	p.columns = make(map[*Rule]int)
 	for line := range strings.Lines(text) {
 		p.number++
-		line = strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r")
+		line = strings.TrimRight(line, "\r\n")
 		begin := 0
 		for begin < len(line) && blank(line[begin]) {
 			begin++

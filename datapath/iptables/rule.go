@@ -193,10 +193,15 @@ func (a *analysis) owner(name Token) (shape, *section) {
 	if name.Quoted {
 		return shape{}, nil
 	}
+	unknown := a.current != nil && a.current.unknown()
 	if s, ok := genericShapes[name.Text]; ok {
-		return s, &a.generic
+		// iptables-save prints the short names, and modules have options with the long
+		// ones: -m policy --proto esp.
+		if !unknown || !strings.HasPrefix(name.Text, "--") || name.is("--match", "--jump", "--goto") {
+			return s, &a.generic
+		}
 	}
-	if a.current != nil && a.current.unknown() {
+	if unknown {
 		return shape{}, nil
 	}
 	for _, s := range slices.Backward(a.sections) {
@@ -348,7 +353,8 @@ func (a *analysis) build(r *Rule) *Error {
 // UnknownMatch is a match whose module this package does not know.
 type UnknownMatch struct {
 	Match string
-	// Args are the words up to the next -m, -j, -g or generic option.
+	// Args are the words up to the next -m, -j, -g or generic option, of which only
+	// the short names (-p, not --protocol) count.
 	Args []Token
 }
 

@@ -99,6 +99,11 @@ func TestTyped(t *testing.T) {
 			Source{network("1.2.3.4", "255.255.255.255"), false},
 			UnknownMatch{"u32", []Token{{"!", false, 17}, {"--u32", false, 19}, {"0x0=0x1", false, 25}}},
 		}, UnknownTarget{"TEE", []Token{{"--gateway", false, 51}, {"1.2.3.4", false, 61}}}},
+		{"-m policy --dir in --pol ipsec --proto esp -p tcp", []Match{
+			tcp, UnknownMatch{"policy", []Token{
+				{"--dir", false, 20}, {"in", false, 26}, {"--pol", false, 29}, {"ipsec", false, 35}, {"--proto", false, 41}, {"esp", false, 49},
+			}},
+		}, nil},
 		{`-m comment --comment "-j" -j own`, []Match{Comment{"-j"}}, Jump{"own"}},
 	} {
 		text := "*mangle\n:own - [0:0]\n" + strings.TrimSpace("-A INPUT "+c.rule) + "\nCOMMIT\n"
