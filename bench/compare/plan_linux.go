@@ -38,10 +38,13 @@ var (
 	defaultTimeouts = timeouts{"default timeouts", 120, 10}
 )
 
+// quickContestants are one of each kind.
+var quickContestants = []string{"direct", "nfqproxy", "iptables-nft", "nftables", "accept-2q", "translate-2q"}
+
 func parsePlan(args []string) (*plan, error) {
 	p := &plan{timeouts: []timeouts{shortTimeouts, defaultTimeouts}}
 	flags := flag.NewFlagSet("compare", flag.ContinueOnError)
-	quick := flags.Bool("quick", false, "about two minutes: one round, 1 and 1,000 services, short timeouts only")
+	quick := flags.Bool("quick", false, "about two minutes: one round, 1 and 1,000 services, short timeouts only, and if -only is not given "+strings.Join(quickContestants, ","))
 	sizes := flags.String("services", "", "numbers of services, ascending (default 1,1000,10000)")
 	flags.IntVar(&p.endpoints, "endpoints", maxEndpoints, fmt.Sprintf("of each service: 2 to %d, even", maxEndpoints))
 	only := flags.String("only", "", "contestants, by name (default: all)")
@@ -62,6 +65,7 @@ func parsePlan(args []string) (*plan, error) {
 	if *quick {
 		d = plan{sizes: []int{1, 1000}, rounds: 1, time: 500 * time.Millisecond, stream: 2 * time.Second, changes: 3}
 		p.timeouts = p.timeouts[:1]
+		p.only = quickContestants
 	}
 	p.sizes = d.sizes
 	setDefault(&p.rounds, d.rounds)
