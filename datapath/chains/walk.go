@@ -6,34 +6,14 @@ import (
 	"slices"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/steps"
 )
-
-// Outcome is what a rule did to the packet.
-type Outcome string
-
-// The outcomes of a rule.
-const (
-	Passed  Outcome = "no-match" // the rule did not match
-	Jumped  Outcome = "jump"     // matched: the walk goes on in the rule's target chain
-	Marked  Outcome = "mark"     // matched: the packet carries the masquerade mark from here on
-	Applied Outcome = "match"    // matched: the rule's target did what it says
-)
-
-// Step is one rule the packet met on the walk that kube-proxy's chains would
-// have led it.
-type Step struct {
-	Table   Table   `json:"table"` // nat or filter
-	Chain   string  `json:"chain"`
-	Rule    string  `json:"rule"` // as iptables-save prints it, without "-A chain"
-	Outcome Outcome `json:"outcome"`
-	Text    string  `json:"text"` // one plain sentence
-}
 
 // Walk leads the packet through kube-proxy's rules and tells of each that it meets.
 // Rules in the fixed chains that did not match, other services' above all, are left
 // out. t and p have to be those the decision was made from. Of the decision only
 // what was chance or memory is used: the draw, and whom affinity bound.
-func Walk(t *decision.Table, p *decision.Packet, d *decision.Decision) []Step {
+func Walk(t *decision.Table, p *decision.Packet, d *decision.Decision) []steps.Step {
 	w := newWalker(t, p, d, remembered{d})
 	w.walk()
 	return w.steps
@@ -51,7 +31,7 @@ func (r remembered) Bound(_ *decision.ServicePort, endpoint netip.AddrPort, _ ne
 type walker struct {
 	state
 	rules   map[Table]map[string][]Rule
-	steps   []Step
+	steps   []steps.Step
 	verdict decision.Verdict
 	snat    bool
 }
@@ -77,7 +57,10 @@ func newWalker(t *decision.Table, p *decision.Packet, d *decision.Decision, a de
 func (w *walker) walk() {
 	w.hooks()
 	if len(w.steps) == 0 {
-		w.steps = append(w.steps, Step{NAT, Services, "", Passed, fmt.Sprintf("no service has %s/%s", w.Destination, w.Protocol)})
+		w.steps = append(w.steps, steps.Step{
+			Table: string(NAT), Chain: Services, Outcome: steps.Passed,
+			Text: fmt.Sprintf("no service has %s/%s", w.Destination, w.Protocol),
+		})
 	}
 }
 
@@ -115,8 +98,10 @@ func (w *walker) postrouting() {
 		return
 	}
 	if w.marked {
-		w.steps = append(w.steps, Step{NAT, Postrouting, "", Passed,
-			fmt.Sprintf("%s is this node: the packet is delivered here and does not pass POSTROUTING, so its source stays", w.dst.Addr())})
+		w.steps = append(w.steps, steps.Step{
+			Table: string(NAT), Chain: Postrouting, Outcome: steps.Passed,
+			Text: fmt.Sprintf("%s is this node: the packet is delivered here and does not pass POSTROUTING, so its source stays", w.dst.Addr()),
+		})
 	}
 }
 
@@ -173,15 +158,17 @@ func (w *walker) tell(r *Rule, matched bool) {
 	if r.say == nil || !matched && crowded {
 		return
 	}
-	o := Passed
+	o := steps.Passed
 	switch {
 	case !matched:
 	case r.target.kind == jump && r.target.arg == MarkMasq:
-		o = Marked
+		o = steps.Marked
 	case r.target.kind == jump:
-		o = Jumped
+		o = steps.Jumped
 	default:
-		o = Applied
+		o = steps.Applied
 	}
-	w.steps = append(w.steps, Step{r.Table, r.Chain, r.String(), o, r.say(&w.state, matched)})
+	w.steps = append(w.steps, steps.Step{
+		Table: string(r.Table), Chain: r.Chain, Rule: r.String(), Outcome: o, Text: r.say(&w.state, matched),
+	})
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/steps"
 )
 
 // drawn is a Rand that remembers what it gave.
@@ -67,9 +68,9 @@ func TestWalkAgreesWithDecide(t *testing.T) {
 	}
 }
 
-func text(steps []Step) string {
+func text(walk []steps.Step) string {
 	var b strings.Builder
-	for _, s := range steps {
+	for _, s := range walk {
 		fmt.Fprintf(&b, "%s: %s -A %s %s\n    %s\n", s.Outcome, s.Table, s.Chain, s.Rule, s.Text)
 	}
 	return b.String()
@@ -108,17 +109,17 @@ func TestSentences(t *testing.T) {
 		for range 20 {
 			p := w.packet()
 			d := decision.Decide(w.table, p, w.Rand, w.bound)
-			steps := Walk(w.table, p, &d)
-			if len(steps) == 0 {
+			walk := Walk(w.table, p, &d)
+			if len(walk) == 0 {
 				t.Fatalf("no steps for %+v", *p)
 			}
-			for _, s := range steps {
+			for _, s := range walk {
 				if s.Text == "" || strings.Contains(s.Text, "%!") || strings.Contains(s.Rule, "%!") {
 					t.Fatalf("step %+v", s)
 				}
 			}
-			if slices.ContainsFunc(steps, func(s Step) bool { return s.Outcome == Applied && strings.Contains(s.Rule, "-j DNAT") }) != (d.Verdict == decision.DNAT) {
-				t.Fatalf("verdict %s, steps\n%s", d.Verdict, text(steps))
+			if slices.ContainsFunc(walk, func(s steps.Step) bool { return s.Outcome == steps.Applied && strings.Contains(s.Rule, "-j DNAT") }) != (d.Verdict == decision.DNAT) {
+				t.Fatalf("verdict %s, steps\n%s", d.Verdict, text(walk))
 			}
 		}
 	}

@@ -7,8 +7,8 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/nfqproxy/nfqproxy/datapath/chains"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/steps"
 )
 
 // Version is the version of the schema. It grows when a field changes its meaning
@@ -69,7 +69,7 @@ type Record struct {
 	// outdated: tables are made when something changes.
 	TableAge float64 `json:"tableAge,omitempty"`
 
-	Steps []chains.Step `json:"steps,omitempty"` // where asked for
+	Steps []steps.Step `json:"steps,omitempty"` // where asked for
 	// Hint is what might help who asked; in simulations only.
 	Hint string `json:"hint,omitempty"`
 	// Reply is the way of the answer, where asked for; in simulations only.

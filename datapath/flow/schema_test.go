@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nfqproxy/nfqproxy/datapath/chains"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/steps"
 )
 
 // section gives what SCHEMA.md has below a heading, up to the next of its rank.
@@ -32,7 +32,7 @@ func TestSchemaNamesEveryField(t *testing.T) {
 	schema := string(b)
 	for heading, typ := range map[string]reflect.Type{
 		"Record": reflect.TypeFor[flow.Record](), "Candidate": reflect.TypeFor[flow.Candidate](), "Excluded": reflect.TypeFor[flow.Excluded](),
-		"Step": reflect.TypeFor[chains.Step](), "Reply": reflect.TypeFor[flow.Reply](),
+		"Step": reflect.TypeFor[steps.Step](), "Reply": reflect.TypeFor[flow.Reply](),
 	} {
 		var documented []string
 		text, _, _ := strings.Cut(section(t, schema, heading), "\n### ")

@@ -8,8 +8,8 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/nfqproxy/nfqproxy/datapath/chains"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/steps"
 )
 
 // Style says how records are rendered as text. The zero value is valid.
@@ -140,16 +140,16 @@ func (s Style) walk(r *Record, indent string, rules bool) string {
 		last = step.Chain
 		mark, color := "->", green
 		switch step.Outcome {
-		case chains.Passed:
+		case steps.Passed:
 			mark, color = " .", dim
-		case chains.Marked:
+		case steps.Marked:
 			mark, color = " *", yellow
 		}
 		text := step.Text
 		if p := probability(step.Rule); p != "" {
 			text = p + ": " + text
 		}
-		if step.Outcome == chains.Passed {
+		if step.Outcome == steps.Passed {
 			text = s.paint(dim, text)
 		}
 		fmt.Fprintf(&b, "%s%-*s %s %s\n", indent, width, name, s.paint(color, mark), text)

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nfqproxy/nfqproxy/datapath/chains"
+	"github.com/nfqproxy/nfqproxy/datapath/steps"
 )
 
 // balanced is a record of a choice between two endpoints.
@@ -69,11 +69,11 @@ func TestColor(t *testing.T) {
 }
 
 func TestWalk(t *testing.T) {
-	r := &Record{Steps: []chains.Step{
-		{Chain: "KUBE-SERVICES", Rule: "-d 10.96.0.10/32 -j KUBE-SVC-X", Outcome: chains.Jumped, Text: "the ClusterIP"},
-		{Chain: "KUBE-SVC-X", Rule: "! -s 10.244.0.0/16 -j KUBE-MARK-MASQ", Outcome: chains.Marked, Text: "outside"},
-		{Chain: "KUBE-SVC-X", Rule: "-m statistic --mode random --probability 0.50000000000 -j KUBE-SEP-Y", Outcome: chains.Passed, Text: "draw 0.7"},
-		{Chain: "KUBE-SEP-Z", Rule: "-j DNAT", Outcome: chains.Applied, Text: "translated"},
+	r := &Record{Steps: []steps.Step{
+		{Chain: "KUBE-SERVICES", Rule: "-d 10.96.0.10/32 -j KUBE-SVC-X", Outcome: steps.Jumped, Text: "the ClusterIP"},
+		{Chain: "KUBE-SVC-X", Rule: "! -s 10.244.0.0/16 -j KUBE-MARK-MASQ", Outcome: steps.Marked, Text: "outside"},
+		{Chain: "KUBE-SVC-X", Rule: "-m statistic --mode random --probability 0.50000000000 -j KUBE-SEP-Y", Outcome: steps.Passed, Text: "draw 0.7"},
+		{Chain: "KUBE-SEP-Z", Rule: "-j DNAT", Outcome: steps.Applied, Text: "translated"},
 	}}
 	const want = `  KUBE-SERVICES -> the ClusterIP
   KUBE-SVC-X     * outside
