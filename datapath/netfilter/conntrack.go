@@ -1,0 +1,203 @@
+package netfilter
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/nfqproxy/nfqproxy/datapath/iptables"
+)
+
+// Tuple is one direction of a connection (struct nf_conntrack_tuple).
+type Tuple struct {
+	Protocol uint8
+	// Source and Destination have the ports of protocols with ports. For ICMP the
+	// source's is the id, and the destination's type*256 + code.
+	Source, Destination netip.AddrPort
+}
+
+// tupleOf is the tuple of a packet.
+func tupleOf(p *Packet) Tuple {
+	t := Tuple{p.Protocol, p.Source, p.Destination}
+	switch {
+	case p.Protocol == protoICMP || p.Protocol == protoICMPv6:
+		t.Source = netip.AddrPortFrom(p.Source.Addr(), p.ICMPID)
+		t.Destination = netip.AddrPortFrom(p.Destination.Addr(), uint16(p.ICMPType)<<8|uint16(p.ICMPCode))
+	case !hasPorts(p.Protocol):
+		t.Source = netip.AddrPortFrom(p.Source.Addr(), 0)
+		t.Destination = netip.AddrPortFrom(p.Destination.Addr(), 0)
+	}
+	return t
+}
+
+// inverse is the tuple of the answer (nf_ct_invert_tuple).
+func (t Tuple) inverse() Tuple {
+	if t.Protocol != protoICMP && t.Protocol != protoICMPv6 {
+		return Tuple{t.Protocol, t.Destination, t.Source}
+	}
+	answer := icmpAnswer(t.Protocol, uint8(t.Destination.Port()>>8))
+	return Tuple{t.Protocol,
+		netip.AddrPortFrom(t.Destination.Addr(), t.Source.Port()),
+		netip.AddrPortFrom(t.Source.Addr(), uint16(answer)<<8|t.Destination.Port()&0xff)}
+}
+
+// icmpAnswers are the types of messages that answer each other, of those that may begin
+// or continue a connection (invmap of nf_conntrack_proto_icmp.c and ..._icmpv6.c).
+var icmpAnswers = map[uint8][][2]uint8{
+	protoICMP:   {{8, 0}, {13, 14}, {15, 16}, {17, 18}},
+	protoICMPv6: {{128, 129}, {139, 140}},
+}
+
+func icmpAnswer(protocol, typ uint8) uint8 {
+	for _, pair := range icmpAnswers[protocol] {
+		switch typ {
+		case pair[0]:
+			return pair[1]
+		case pair[1]:
+			return pair[0]
+		}
+	}
+	return typ
+}
+
+// Entry is an entry of the connection table.
+type Entry struct {
+	Original, Reply Tuple
+	Zone            uint16
+	Mark            uint32
+	// SNAT and DNAT: the source or destination is translated (IPS_SRC_NAT, IPS_DST_NAT).
+	SNAT, DNAT bool
+	SeenReply  bool
+	Assured    bool
+	// Confirmed: its first packet got through, and it is in the table.
+	Confirmed bool
+	// SourcePorts and DestinationPorts are given where the kernel chooses the port it
+	// translates to; that of Reply is then one of them.
+	SourcePorts, DestinationPorts *iptables.PortRange
+
+	sourceDone, destinationDone bool // IPS_SRC_NAT_DONE, IPS_DST_NAT_DONE
+}
+
+// Tracking is what connection tracking thinks of a packet (enum ip_conntrack_info).
+type Tracking uint8
+
+// The states of a packet.
+const (
+	TrackingInvalid     Tracking = iota // without an entry, and not by anybody's wish
+	TrackingUntracked                   // by a rule, or as neighbour discovery
+	TrackingNew                         // its connection has seen no answer
+	TrackingEstablished                 // of a connection that has seen packets in both directions
+)
+
+var trackingNames = []string{"INVALID", "UNTRACKED", "NEW", "ESTABLISHED"}
+
+func (t Tracking) String() string { return trackingNames[t] }
+
+// bit is that of --ctstate.
+func (t Tracking) bit() iptables.States {
+	return [...]iptables.States{iptables.StateInvalid, iptables.StateUntracked, iptables.StateNew, iptables.StateEstablished}[t]
+}
+
+// connection is a direction of an entry.
+type connection struct {
+	entry *Entry
+	reply bool
+}
+
+type tupleKey struct {
+	Tuple
+	zone uint16
+}
+
+// State is what packets leave behind in the kernel. The zero value is that of a host
+// that has just come up. It is not safe for concurrent use.
+type State struct {
+	// Now is the time in seconds since the host came up, which limits and recent lists
+	// look at. Whoever sends packets lets it go on.
+	Now float64
+
+	table    map[tupleKey]connection
+	sources  map[sourceKey]netip.AddrPort
+	recent   map[string][]*recentEntry
+	counters map[*iptables.Rule]uint32 // of statistic, mode nth
+	buckets  map[bucketKey]*bucket
+}
+
+// track is nf_conntrack_in: it finds the packet's connection or begins one.
+func (s *State) track(p *Packet, zone uint16) (c connection, t Tracking) {
+	if p.Protocol == protoICMPv6 && p.ICMPType >= 130 && p.ICMPType <= 136 {
+		return connection{}, TrackingUntracked // neighbour discovery (noct_valid_new)
+	}
+	if p.Protocol == protoTCP && !validFlags(p.Flags) {
+		return connection{}, TrackingInvalid
+	}
+	tuple := tupleOf(p)
+	if c, ok := s.table[tupleKey{tuple, zone}]; ok {
+		if c.reply {
+			c.entry.SeenReply = true
+			if p.Protocol != protoICMP && p.Protocol != protoICMPv6 {
+				c.entry.Assured = c.entry.Assured || p.Protocol == protoTCP && p.Flags&iptables.SYN == 0
+			}
+		}
+		if c.entry.SeenReply {
+			return c, TrackingEstablished
+		}
+		return c, TrackingNew
+	}
+	if !mayBegin(p) {
+		return connection{}, TrackingInvalid
+	}
+	e := &Entry{Original: tuple, Reply: tuple.inverse(), Zone: zone}
+	return connection{entry: e}, TrackingNew
+}
+
+// confirm puts the entry of a packet that got through into the table.
+func (s *State) confirm(c connection) {
+	if c.entry == nil || c.entry.Confirmed {
+		return
+	}
+	if s.table == nil {
+		s.table = make(map[tupleKey]connection)
+	}
+	c.entry.Confirmed = true
+	s.table[tupleKey{c.entry.Original, c.entry.Zone}] = connection{c.entry, false}
+	s.table[tupleKey{c.entry.Reply, c.entry.Zone}] = connection{c.entry, true}
+}
+
+// used says whether another connection has the tuple for its answers
+// (nf_nat_used_tuple).
+func (s *State) used(reply Tuple, e *Entry) bool {
+	c, ok := s.table[tupleKey{reply, e.Zone}]
+	return ok && c.entry != e
+}
+
+// validFlags says whether TCP flags may stand together (tcp_valid_flags of
+// nf_conntrack_proto_tcp.c).
+func validFlags(f iptables.TCPFlags) bool {
+	switch f &^ iptables.PSH {
+	case iptables.SYN, iptables.SYN | iptables.URG, iptables.SYN | iptables.ACK, iptables.RST, iptables.RST | iptables.ACK,
+		iptables.FIN | iptables.ACK, iptables.FIN | iptables.ACK | iptables.URG, iptables.ACK, iptables.ACK | iptables.URG:
+		return true
+	}
+	return false
+}
+
+// mayBegin says whether the packet can be a connection's first.
+func mayBegin(p *Packet) bool {
+	switch p.Protocol {
+	case protoTCP:
+		// From no state only SYN and, as tcp_loose is on, ACK lead anywhere
+		// (tcp_conntracks[0][...][sNO]).
+		return p.Flags&(iptables.RST|iptables.FIN) == 0 && (p.Flags&iptables.SYN == 0 || p.Flags&iptables.ACK == 0)
+	case protoICMP, protoICMPv6:
+		return slices.ContainsFunc(icmpAnswers[p.Protocol], func(pair [2]uint8) bool { return pair[0] == p.ICMPType })
+	case protoSCTP:
+		return len(p.Chunks) == 0 || p.Chunks[0].Type == sctpInit || p.Chunks[0].Type == sctpHeartbeat
+	}
+	return true
+}
+
+// Types of SCTP chunks (RFC 9260).
+const (
+	sctpInit      = 1
+	sctpHeartbeat = 4
+)

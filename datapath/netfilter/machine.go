@@ -1,0 +1,199 @@
+package netfilter
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/nfqproxy/nfqproxy/datapath/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/steps"
+)
+
+// Assumption is what to make of a match, or target, whose effect cannot be told.
+type Assumption uint8
+
+// The assumptions.
+const (
+	AssumeNothing Assumption = iota // the walk ends there
+	AssumeMatch                     // it agrees; a target that is not known does nothing more
+	AssumeNoMatch                   // it does not agree; a rule with a target that is not known is passed by
+)
+
+// Options say how a machine works.
+type Options struct {
+	Assume Assumption
+	// AllRules tells of every rule that did not match by itself, in place of how many
+	// there were in a row.
+	AllRules bool
+	// FreshCounters: the rules have just been loaded, so that the counters of -m
+	// statistic --mode nth are known. On a host that has been running nobody knows
+	// where they stand, and they draw.
+	FreshCounters bool
+}
+
+// Machine is the rules of one family on a host. It is immutable and safe for concurrent
+// use.
+type Machine struct {
+	family  iptables.Family
+	partial bool // a listing
+	chains  [tables]map[string]*chain
+	sets    map[string]*iptables.Set
+	network *network
+	options Options
+}
+
+// New makes a machine. sets may be nil; it, the dump and the host are kept, and must not
+// change any more. The error names the line of a rule that iptables-restore would not load, either.
+func New(d *iptables.Dump, sets map[string]*iptables.Set, h *Host, o Options) (*Machine, error) {
+	m := &Machine{family: d.Family, sets: sets, network: newNetwork(h, d.Family), options: o}
+	var faults []error
+	for _, t := range d.Tables {
+		if err := m.compile(t, m.partial); err != nil {
+			faults = append(faults, err)
+		}
+	}
+	return m, errors.Join(faults...)
+}
+
+// Verdict is what became of a packet.
+type Verdict uint8
+
+// The verdicts.
+const (
+	Sent      Verdict = iota // left the host by Result.Out
+	Delivered                // reached the host's own sockets
+	Dropped
+	Rejected // refused, with the answer Result.With
+	Queued   // waits for a program
+	Stopped  // what the walk came to is not known: see Result.Unknown
+	Returned // a single chain was walked to its end: see Machine.Start
+)
+
+var verdictNames = []string{"sent", "delivered", "dropped", "rejected", "queued", "unknown", "returned"}
+
+func (v Verdict) String() string { return verdictNames[v] }
+
+// Result is a packet's way.
+type Result struct {
+	// Probability is that of the choices on the way; 1 if there were none.
+	Probability float64
+	// Forks are the positions in Steps of those where the kernel drew.
+	Forks []int
+	Steps []steps.Step
+	// Path are the rules that matched, in order.
+	Path    []*iptables.Rule
+	Verdict Verdict
+	// By is the rule that gave the verdict; nil: no rule did. Why is then, or for a
+	// verdict that routing gave, one sentence.
+	By  *iptables.Rule
+	Why string
+	// With is the answer to a Rejected packet.
+	With iptables.RejectWith
+	// Packet is the packet as it was in the end, and Out the device it left by.
+	Packet Packet
+	Out    string
+	// Entry is its connection's entry; nil if it has none. It belongs to the State.
+	Entry    *Entry
+	Reply    bool // the packet is of the direction of answers
+	Tracking Tracking
+	// Unknown is the match that could not be told; valid iff Verdict is Stopped, and
+	// nil if it is By's target that is not known, or a chain that is missing.
+	Unknown iptables.Match
+	// Assumptions are what was taken for granted on the way, one sentence each.
+	Assumptions []string
+}
+
+// Explore follows all ways of a packet, the likeliest branch of each fork not
+// necessarily first: in the order of the rules. begin makes the state that each way starts with; nil: that
+// of a host that has just come up. At most limit ways are followed; rest is the
+// probability of the others.
+func (m *Machine) Explore(p Packet, begin func() *State, limit int) (ways []Way, rest float64) {
+	var s script
+	rest = 1
+	for {
+		state := &State{}
+		if begin != nil {
+			state = begin()
+		}
+		r := m.walk(p, state, &s)
+		r.Probability = s.probability()
+		rest -= r.Probability
+		ways = append(ways, Way{r, state})
+		if !s.next() {
+			return ways, 0
+		}
+		if len(ways) >= limit {
+			return ways, rest
+		}
+	}
+}
+
+// Way is one of the ways a packet may go, and what it leaves behind.
+type Way struct {
+	*Result
+	State *State
+}
+
+// Send leads one packet, and draws where there is a choice. The state changes.
+func (m *Machine) Send(p Packet, s *State, r Rand) *Result {
+	return m.walk(p, s, drawing{r})
+}
+
+// Answer is the packet that answers the one of a result: from whom it reached, to whom
+// it says it is from. It comes in where the other one left, or is made on the host.
+// ok is false if nobody got the packet.
+func (r *Result) Answer() (p Packet, ok bool) {
+	if r.Verdict != Sent && r.Verdict != Delivered {
+		return Packet{}, false
+	}
+	p = Packet{
+		Protocol: r.Packet.Protocol, Source: r.Packet.Destination, Destination: r.Packet.Source,
+		ICMPID: r.Packet.ICMPID, Length: r.Packet.Length, TTL: 64,
+	}
+	switch {
+	case p.Protocol == protoTCP:
+		p.Flags = iptables.SYN | iptables.ACK
+	case hasICMP(p.Protocol):
+		p.ICMPType = icmpAnswer(p.Protocol, r.Packet.ICMPType)
+	case p.Protocol == protoSCTP:
+		p.Chunks = []iptables.ChunkType{{Type: 2}} // INIT ACK
+	}
+	if r.Verdict == Delivered {
+		p.Local, p.Owner = true, &Owner{}
+	} else {
+		p.InInterface = r.Out
+	}
+	return p, true
+}
+
+// begin checks a packet and makes its walk.
+func (m *Machine) begin(p Packet, s *State, c chooser) *walk {
+	w := &walk{machine: m, state: s, chooser: c, packet: p, result: &Result{Probability: 1}}
+	if !p.Local {
+		w.in = p.InInterface
+	}
+	return w
+}
+
+// walk leads a packet from its beginning.
+func (m *Machine) walk(p Packet, s *State, c chooser) *Result {
+	w := m.begin(p, s, c)
+	w.run()
+	r := w.result
+	r.Packet, r.Entry, r.Reply, r.Tracking = w.packet, w.entry, w.reply, w.tracking
+	if r.Verdict == Sent {
+		r.Out = w.out
+	}
+	return r
+}
+
+// Check says what is wrong with a packet, for this machine.
+func (m *Machine) Check(p *Packet) error {
+	is4 := m.family != iptables.IPv6
+	for _, a := range []netip.Addr{p.Source.Addr(), p.Destination.Addr()} {
+		if a.Is4() != is4 {
+			return fmt.Errorf("%s is not an %s address, but the rules are of %s", a, m.family, m.family)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,76 @@
+package netfilter
+
+import (
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/nfqproxy/nfqproxy/datapath/iptables"
+)
+
+// load makes a machine of a dump in iptables' testdata.
+func load(t testing.TB, name string, h *Host) *Machine {
+	t.Helper()
+	f, err := os.Open("../iptables/testdata/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	d, err := iptables.Parse(f, iptables.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := New(d, nil, h, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// worker is the first worker of the kind cluster.
+func worker() *Host {
+	return &Host{
+		Interfaces: []Interface{
+			{Name: "lo", Addresses: []Address{{Prefix: netip.MustParsePrefix("127.0.0.1/8"), Narrow: true}}},
+			{Name: "eth0", Addresses: []Address{{Prefix: netip.MustParsePrefix("172.20.0.2/16")}}},
+			{Name: "veth1", Addresses: []Address{{Prefix: netip.MustParsePrefix("10.244.1.1/32")}}},
+		},
+		Routes: []Route{
+			{Destination: netip.MustParsePrefix("10.244.1.2/32"), Interface: "veth1"},
+			{Destination: netip.MustParsePrefix("10.244.0.0/24"), Interface: "eth0", Via: netip.MustParseAddr("172.20.0.4")},
+			{Destination: netip.MustParsePrefix("10.244.2.0/24"), Interface: "eth0", Via: netip.MustParseAddr("172.20.0.3")},
+			{Destination: netip.MustParsePrefix("0.0.0.0/0"), Interface: "eth0", Via: netip.MustParseAddr("172.20.0.1")},
+		},
+		RouteLocalnet: true,
+	}
+}
+
+func packet(protocol uint8, from, to, in string) Packet {
+	p := Packet{Protocol: protocol, Source: netip.MustParseAddrPort(from), Destination: netip.MustParseAddrPort(to), InInterface: in, Local: in == "", TTL: 64, Length: 60}
+	if protocol == protoTCP {
+		p.Flags = iptables.SYN
+	}
+	return p
+}
+
+func story(ways []Way) string {
+	var b strings.Builder
+	for _, w := range ways {
+		for _, s := range w.Steps {
+			b.WriteString(strings.Join([]string{s.Hook, s.Table, s.Chain, string(s.Outcome), s.Text}, "|") + "\n")
+		}
+		b.WriteString(w.Verdict.String() + " " + w.Packet.String() + " by " + w.Out + " " + w.Why + "\n\n")
+	}
+	return b.String()
+}
+
+func TestTry(t *testing.T) {
+	m := load(t, "kind-1.29-worker1-after.rules", worker())
+	ways, rest := m.Explore(packet(protoUDP, "10.244.1.2:40000", "10.96.0.10:53", "veth1"), nil, 100)
+	t.Log(rest, "\n"+story(ways))
+	ways, _ = m.Explore(packet(protoTCP, "192.0.2.10:40000", "172.20.0.2:30080", "eth0"), nil, 100)
+	t.Log("\n" + story(ways))
+	a, _ := ways[1].Answer()
+	t.Log("\n" + story([]Way{{m.Send(a, ways[1].State, nil), nil}}))
+}

@@ -1,0 +1,108 @@
+package netfilter
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+
+	"github.com/nfqproxy/nfqproxy/datapath/iptables"
+)
+
+// Protocols that have fields of their own, by their IANA numbers.
+const (
+	protoICMP   = 1
+	protoTCP    = 6
+	protoUDP    = 17
+	protoICMPv6 = 58
+	protoSCTP   = 132
+)
+
+// Packet is a packet, unfragmented: connection tracking puts fragments together before
+// any rule sees them (nf_defrag_ipv4.c).
+type Packet struct {
+	Protocol uint8 // IANA number
+	// Source and Destination have ports with TCP, UDP, UDP-Lite, SCTP and DCCP only. The
+	// unspecified source of a Local packet stands for the one the host chooses.
+	Source, Destination netip.AddrPort
+	// Local: made on the host itself.
+	Local bool
+	// InInterface is the device it came in by; empty if Local.
+	InInterface string
+
+	ICMPType, ICMPCode uint8             // valid iff ICMP or ICMPv6
+	ICMPID             uint16            // of an echo or one of the older queries
+	Flags              iptables.TCPFlags // valid iff TCP; SYN in the first packet
+	TCPOptions         []uint8           // kinds
+	Chunks             []iptables.ChunkType
+
+	Length uint16 // with the IP header, in bytes
+	TOS    uint8
+	TTL    uint8
+	Mark   uint32 // of the packet, not of its connection
+
+	// Owner is whose socket sent it; nil: none did.
+	Owner *Owner
+	// MAC is the source address of the frame it came in; nil: in no Ethernet frame.
+	MAC  *iptables.MACAddress
+	Link iptables.LinkType
+	// PhysIn and PhysOut are the ports of a bridge, of a packet that br_netfilter shows.
+	PhysIn, PhysOut string
+	Bridged         bool
+}
+
+// Owner is the user of a socket.
+type Owner struct {
+	UID, GID uint32
+	Groups   []uint32 // supplementary
+}
+
+// hasPorts says whether packets of the protocol have ports where [netip.AddrPort] has
+// them.
+func hasPorts(protocol uint8) bool {
+	switch protocol {
+	case protoTCP, protoUDP, protoSCTP, 33, 136: // DCCP, UDP-Lite
+		return true
+	}
+	return false
+}
+
+func (p *Packet) is4() bool { return p.Destination.Addr().Is4() }
+
+// ProtocolName is the name of a protocol as people write it.
+func ProtocolName(n uint8) string {
+	switch n {
+	case protoICMP:
+		return "ICMP"
+	case protoTCP:
+		return "TCP"
+	case protoUDP:
+		return "UDP"
+	case protoICMPv6:
+		return "ICMPv6"
+	case protoSCTP:
+		return "SCTP"
+	case 33:
+		return "DCCP"
+	case 136:
+		return "UDP-Lite"
+	}
+	return "protocol " + strconv.Itoa(int(n))
+}
+
+// String is "TCP 10.244.1.9:40000 -> 10.96.0.1:443".
+func (p *Packet) String() string {
+	return fmt.Sprintf("%s %s -> %s", ProtocolName(p.Protocol), p.SourceText(), p.DestinationText())
+}
+
+// SourceText is the source, with the port if the protocol has ports.
+func (p *Packet) SourceText() string { return addressText(p.Protocol, p.Source) }
+
+// DestinationText is the destination, with the port if the protocol has ports.
+func (p *Packet) DestinationText() string { return addressText(p.Protocol, p.Destination) }
+
+func addressText(protocol uint8, a netip.AddrPort) string {
+	if hasPorts(protocol) {
+		return a.String()
+	}
+	return a.Addr().String()
+}

@@ -1,0 +1,180 @@
+package netfilter
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/nfqproxy/nfqproxy/datapath/iptables"
+)
+
+// routeInput is ip_route_input_slow (net/ipv4/route.c): where a packet goes that came in.
+// false: nowhere.
+func (w *walk) routeInput() bool {
+	n, from, to := w.machine.network, w.packet.Source.Addr(), w.packet.Destination.Addr()
+	if w.in != loopbackName {
+		switch {
+		case from.Is4() && (from.IsMulticast() || n.isBroadcast(from)):
+			return w.end(Dropped, nil, fmt.Sprintf("routing: %s cannot be a source", from))
+		case from.IsLoopback() && !n.RouteLocalnet, !from.IsLoopback() && n.isLocal(from):
+			return w.end(Dropped, nil, fmt.Sprintf("routing: %s is an address of this host, so nothing from outside can come from it", from))
+		case to.IsLoopback() && !n.RouteLocalnet:
+			return w.end(Dropped, nil, fmt.Sprintf("routing: %s is not for packets from outside, while route_localnet is 0", to))
+		}
+	}
+	if to.IsMulticast() {
+		if to != netip.AddrFrom4([4]byte{224, 0, 0, 1}) && to != netip.IPv6LinkLocalAllNodes() {
+			return w.end(Dropped, nil, fmt.Sprintf("routing: nobody here has joined the group %s", to))
+		}
+		w.route = Route{Type: Local}
+		return true
+	}
+	w.route = n.route(to)
+	w.tellRoute()
+	switch w.route.Type {
+	case Local, Broadcast:
+		return true
+	case Unicast:
+		if n.NoForwarding {
+			return w.end(Dropped, nil, "routing: the host does not forward packets")
+		}
+		return true
+	}
+	return w.noWay()
+}
+
+// routeOutput is ip_route_output_key (net/ipv4/route.c): where a packet goes that was
+// made here. false: nowhere.
+func (w *walk) routeOutput() bool {
+	n, from := w.machine.network, w.packet.Source.Addr()
+	w.route = n.route(w.packet.Destination.Addr())
+	w.tellRoute()
+	switch w.route.Type {
+	case Local, Broadcast:
+		return true
+	case Unicast:
+		if from.IsLoopback() && !n.RouteLocalnet {
+			return w.end(Dropped, nil, fmt.Sprintf("routing: %s cannot leave the host, while route_localnet is 0", from))
+		}
+		return true
+	}
+	return w.noWay()
+}
+
+// noWay ends the walk of a packet that has no route.
+func (w *walk) noWay() bool {
+	to := w.packet.Destination.Addr()
+	with, why := iptables.RejectWith("icmp-net-unreachable"), fmt.Sprintf("routing: there is no route to %s", to)
+	if to.Is6() {
+		with = "icmp6-no-route"
+	}
+	switch w.route.Type {
+	case Blackhole:
+		return w.end(Dropped, nil, fmt.Sprintf("routing: the route to %s is a black hole", w.route.Destination))
+	case Unreachable:
+		with, why = "icmp-host-unreachable", fmt.Sprintf("routing: %s is unreachable", w.route.Destination)
+		if to.Is6() {
+			with = "icmp6-addr-unreachable"
+		}
+	case Prohibit:
+		with, why = "icmp-admin-prohibited", fmt.Sprintf("routing: %s is prohibited", w.route.Destination)
+		if to.Is6() {
+			with = "icmp6-adm-prohibited"
+		}
+	}
+	w.result.With = with
+	return w.end(Rejected, nil, why)
+}
+
+// addrtype is addrtype_mt_v1 (xt_addrtype.c).
+func (w *walk) addrtype(m iptables.Addrtype) bool {
+	device := ""
+	switch {
+	case m.LimitIn:
+		device = w.in
+	case m.LimitOut:
+		device = w.out
+	}
+	test := func(c iptables.Condition[iptables.AddrTypes], a netip.Addr) bool {
+		return !c.Given || w.machine.network.isType(a, device, c.Value) != c.Negated
+	}
+	return test(m.Source, w.packet.Source.Addr()) && test(m.Destination, w.packet.Destination.Addr())
+}
+
+// isType says whether the address is of one of the types.
+func (n *network) isType(a netip.Addr, device string, types iptables.AddrTypes) bool {
+	if a.Is4() {
+		return types&n.type4(a, device) != 0
+	}
+	return n.isType6(a, device, types)
+}
+
+// type4 is inet_addr_type and inet_dev_addr_type (net/ipv4/fib_frontend.c), which look at
+// the local table only.
+func (n *network) type4(a netip.Addr, device string) iptables.AddrTypes {
+	first := a.As4()[0]
+	switch {
+	case first == 0 || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return iptables.AddrBroadcast
+	case a.IsMulticast():
+		return iptables.AddrMulticast
+	}
+	if n.loopback.Contains(a) {
+		if device == "" || device == loopbackName {
+			return iptables.AddrLocal
+		}
+		return iptables.AddrUnicast
+	}
+	if on, ok := n.local[a]; ok && (device == "" || device == on) {
+		return iptables.AddrLocal
+	}
+	if on, ok := n.broadcast[a]; ok && (device == "" || device == on) {
+		return iptables.AddrBroadcast
+	}
+	return iptables.AddrUnicast
+}
+
+// isType6 is match_type6 (xt_addrtype.c).
+func (n *network) isType6(a netip.Addr, device string, types iptables.AddrTypes) bool {
+	switch {
+	case types&iptables.AddrMulticast != 0 && !a.IsMulticast(),
+		types&iptables.AddrUnicast != 0 && (a.IsMulticast() || a.IsUnspecified()),
+		types&iptables.AddrUnspec != 0 && !a.IsUnspecified():
+		return false
+	}
+	if types&(iptables.AddrAnycast|iptables.AddrLocal|iptables.AddrUnreachable) == 0 {
+		return true
+	}
+	var found iptables.AddrTypes
+	on, own := n.local[a]
+	if own && (device == "" || device == on) || n.loopback.Contains(a) && (device == "" || device == loopbackName) {
+		found |= iptables.AddrLocal
+	}
+	switch r := n.route(a); {
+	case r.Type == NoRoute || r.Type >= Blackhole, device != "" && r.Type == Unicast && r.Interface != device:
+		found |= iptables.AddrUnreachable
+	}
+	return types&found != 0
+}
+
+// rpfilter is rpfilter_mt (ipt_rpfilter.c): whether an answer would leave by the device
+// that the packet came in by.
+func (w *walk) rpfilter(m iptables.Rpfilter) bool {
+	n, from := w.machine.network, w.packet.Source.Addr()
+	if w.in == loopbackName {
+		return true
+	}
+	if d := w.packet.Destination.Addr(); from.IsUnspecified() && (d.IsMulticast() || n.isBroadcast(d)) {
+		return true
+	}
+	if from.Is6() && from.IsUnspecified() {
+		return true
+	}
+	r := n.route(from)
+	if r.Type == Local && m.AcceptLocal {
+		return true
+	}
+	if r.Type != Unicast {
+		return false
+	}
+	return m.Loose || r.Interface == w.in
+}

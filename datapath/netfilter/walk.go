@@ -1,0 +1,288 @@
+package netfilter
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/nfqproxy/nfqproxy/datapath/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/steps"
+)
+
+// walk is a packet on its way.
+type walk struct {
+	machine *Machine
+	state   *State
+	chooser chooser
+	result  *Result
+
+	packet Packet
+	// in and out are the devices as the rules of the hook see them.
+	in, out string
+	hook    Hook
+	route   Route
+
+	connection
+	tracking Tracking
+	zone     uint16
+	tracked  bool // connection tracking has seen the packet, or was told not to
+
+	chance float64  // of the rule that is asked now; 0: it did not draw
+	passed []passed // rules that did not match, and are not told of yet
+	quiet  bool     // only the outcome is wanted
+}
+
+// end stops the walk with a verdict. The first one stays.
+func (w *walk) end(v Verdict, by *iptables.Rule, why string) bool {
+	w.result.Verdict, w.result.By, w.result.Why = v, by, why
+	return false
+}
+
+// run leads the packet through the hooks. One for the host itself that was made on it
+// comes in again by lo, with its connection's entry (loopback_xmit).
+func (w *walk) run() {
+	if w.packet.Local {
+		if !w.outgoing() {
+			return
+		}
+		if w.out != loopbackName {
+			w.end(Sent, nil, "")
+			return
+		}
+		w.in = loopbackName
+	}
+	w.incoming()
+}
+
+// incoming is ip_rcv and what follows.
+func (w *walk) incoming() {
+	w.out = ""
+	if !w.visit(Prerouting, raw) || !w.track() || !w.visit(Prerouting, mangle) || !w.visitNAT(Prerouting) {
+		return
+	}
+	if !w.routeInput() {
+		return
+	}
+	if w.route.Type == Local || w.route.Type == Broadcast {
+		if w.visit(Input, mangle) && w.visit(Input, filter) && w.visit(Input, security) && w.visitNAT(Input) {
+			w.confirm()
+			w.end(Delivered, nil, "")
+		}
+		return
+	}
+	w.out = w.route.Interface
+	if w.visit(Forward, mangle) && w.visit(Forward, filter) && w.visit(Forward, security) && w.postrouting() {
+		w.end(Sent, nil, "")
+	}
+}
+
+// outgoing is ip_local_out and what follows. false: the walk has ended.
+func (w *walk) outgoing() bool {
+	n := w.machine.network
+	if w.packet.Source.Addr().IsUnspecified() {
+		source := n.localSource(w.packet.Destination.Addr())
+		if !source.IsValid() {
+			return w.end(Dropped, nil, fmt.Sprintf("the host has no address to ask %s from", w.packet.Destination.Addr()))
+		}
+		w.packet.Source = netip.AddrPortFrom(source, w.packet.Source.Port())
+	}
+	if !w.routeOutput() {
+		return false
+	}
+	// The device that rules of OUTPUT see is that of this first look-up, whatever the
+	// nat table does to the destination: nf_hook_state is made once for the hook.
+	w.out = w.route.Interface
+	before := w.packet
+	if !w.visit(Output, raw) || !w.track() || !w.visit(Output, mangle) {
+		return false
+	}
+	if w.packet.Mark != before.Mark || w.packet.TOS != before.TOS { // ipt_mangle_out
+		if !w.routeOutput() {
+			return false
+		}
+	}
+	translated := w.packet.Destination
+	if !w.visitNAT(Output) {
+		return false
+	}
+	if w.packet.Destination != translated && !w.routeOutput() { // nf_nat_ipv4_local_fn
+		return false
+	}
+	if !w.visit(Output, filter) || !w.visit(Output, security) {
+		return false
+	}
+	w.out = w.route.Interface
+	return w.postrouting()
+}
+
+// postrouting is for all that leaves the host, also by lo.
+func (w *walk) postrouting() bool {
+	if !w.visit(Postrouting, mangle) || !w.visitNAT(Postrouting) {
+		return false
+	}
+	w.confirm()
+	return true
+}
+
+func (w *walk) confirm() {
+	if w.tracking == TrackingNew {
+		w.state.confirm(w.connection)
+	}
+}
+
+// track is connection tracking's turn at PREROUTING and OUTPUT.
+func (w *walk) track() bool {
+	if w.tracked { // came by lo with its entry, or is not to be tracked
+		return true
+	}
+	w.tracked = true
+	w.connection, w.tracking = w.state.track(&w.packet, w.zone)
+	w.tellTracked()
+	return true
+}
+
+// visit leads the packet through a table at a hook. false: the walk has ended.
+func (w *walk) visit(h Hook, t table) bool {
+	w.hook = h
+	c := w.machine.chains[t][h.String()]
+	if c == nil || len(c.rules) == 0 && c.policy != iptables.PolicyDrop {
+		return true
+	}
+	return w.chain(c, 0) != ended
+}
+
+// visitNAT is nf_nat_inet_fn: the rules are looked at once for each side of a
+// connection, and every packet of it gets what they decided.
+func (w *walk) visitNAT(h Hook) bool {
+	w.hook = h
+	if w.entry == nil {
+		return true
+	}
+	s := sideOf(h)
+	if w.tracking == TrackingNew && !w.entry.done(s) {
+		if !w.visit(h, nat) {
+			return false
+		}
+		if !w.entry.done(s) {
+			w.bind(s, iptables.NATRange{}, netip.Addr{}, netip.Addr{})
+		}
+		w.translate(s)
+		return true
+	}
+	if w.translate(s) {
+		w.tellTranslated(s)
+	}
+	return true
+}
+
+// flow is how the walk through a chain ended.
+type flow uint8
+
+const (
+	fellThrough flow = iota // it goes on behind the rule that jumped here
+	accepted                // no more rules of the table
+	ended                   // the verdict is in the result
+)
+
+// chain goes through the rules of a chain.
+func (w *walk) chain(c *chain, depth int) flow {
+	for i := range c.rules {
+		r := &c.rules[i]
+		w.chance = 0
+		t, failed := w.agrees(r)
+		if t == no && w.chance == 0 {
+			w.pass(i, failed)
+			continue
+		}
+		w.tellPassed(c)
+		if w.chance != 0 {
+			w.fork()
+		}
+		switch t {
+		case cannotTell:
+			return w.stop(c, r, failed)
+		case no:
+			w.tellRule(c, r, steps.Passed)
+			continue
+		}
+		f, leave := w.apply(c, r, depth)
+		if !leave {
+			continue
+		}
+		if f == fellThrough && c.builtin {
+			return w.policy(c)
+		}
+		return f
+	}
+	w.tellPassed(c)
+	if !c.builtin {
+		return fellThrough
+	}
+	return w.policy(c)
+}
+
+// policy ends a built-in chain.
+func (w *walk) policy(c *chain) flow {
+	w.tellPolicy(c)
+	if c.policy == iptables.PolicyDrop {
+		w.end(Dropped, nil, fmt.Sprintf("the policy of chain %s in table %s is DROP", c.name, c.table))
+		return ended
+	}
+	return accepted
+}
+
+// agrees asks all matches of a rule, up to the first that does not agree, which is
+// returned.
+func (w *walk) agrees(r *rule) (truth, iptables.Match) {
+	for _, m := range r.matches {
+		t := w.matches(r, m)
+		if t == cannotTell {
+			t = w.assume(r, m)
+		}
+		if t != yes {
+			return t, m
+		}
+	}
+	return yes, nil
+}
+
+// assume is the truth of a match that cannot be told.
+func (w *walk) assume(r *rule, m iptables.Match) truth {
+	switch w.machine.options.Assume {
+	case AssumeMatch:
+		w.grant("line %d: that %s matches", r.Line, describe(m))
+		return yes
+	case AssumeNoMatch:
+		w.grant("line %d: that %s does not match", r.Line, describe(m))
+		return no
+	}
+	return cannotTell
+}
+
+// grant notes what is taken for granted.
+func (w *walk) grant(format string, args ...any) {
+	if text := fmt.Sprintf(format, args...); !slices.Contains(w.result.Assumptions, text) {
+		w.result.Assumptions = append(w.result.Assumptions, text)
+	}
+}
+
+// stop ends the walk at a rule of which it cannot be told whether it matches, or what it
+// does; then failed is nil.
+func (w *walk) stop(c *chain, r *rule, failed iptables.Match) flow {
+	w.tellRule(c, r, steps.Unknown)
+	why := ""
+	switch {
+	case failed != nil:
+		why = fmt.Sprintf("line %d: %s is not simulated", r.Line, describe(failed))
+		if s, ok := failed.(iptables.SetMatch); ok && w.machine.sets[s.Set] == nil {
+			why = fmt.Sprintf("line %d: what is in the ipset %s is not known", r.Line, s.Set)
+		}
+	case r.jump == nil && isJump(r):
+		why = fmt.Sprintf("line %d: chain %s is not in the listing", r.Line, r.Target.Name())
+	default:
+		why = fmt.Sprintf("line %d: target %s is not simulated", r.Line, r.Target.Name())
+	}
+	w.end(Stopped, r.Rule, why)
+	w.result.Unknown = failed
+	return ended
+}
