@@ -172,10 +172,10 @@ func (n *network) route(to netip.Addr) Route {
 const loopbackName = "lo"
 
 // device finds an interface by its name.
-func (n *network) device(name string) *Interface {
-	for i := range n.Interfaces {
-		if n.Interfaces[i].Name == name {
-			return &n.Interfaces[i]
+func (h *Host) device(name string) *Interface {
+	for i := range h.Interfaces {
+		if h.Interfaces[i].Name == name {
+			return &h.Interfaces[i]
 		}
 	}
 	return nil
