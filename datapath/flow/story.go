@@ -52,17 +52,17 @@ func (s Style) Story(r *Record, rules bool) string {
 func (s Style) verdict(r *Record) string {
 	switch r.Verdict {
 	case decision.DNAT.String():
-		text := s.paint(green, r.Endpoint)
+		text := s.Paint(Green, r.Endpoint)
 		if r.Pod != "" {
 			text += ", pod " + r.Pod
 		}
 		return text + s.how(r) + branches[r.Branch]
 	case decision.Accept.String():
-		return s.paint(dim, "passes untouched") + ": " + reasons[r.Reason]
+		return s.Paint(Dim, "passes untouched") + ": " + reasons[r.Reason]
 	case decision.Reject.String():
-		return s.paint(red, "refused") + ": " + reasons[r.Reason]
+		return s.Paint(Red, "refused") + ": " + reasons[r.Reason]
 	}
-	return s.paint(red, "dropped") + ": " + reasons[r.Reason]
+	return s.Paint(Red, "dropped") + ": " + reasons[r.Reason]
 }
 
 // how tells, after the endpoint, how it was found.
@@ -110,7 +110,7 @@ var marks = map[string]string{
 func (s Style) source(r *Record) string {
 	switch {
 	case r.Masquerade:
-		return s.paint(yellow, "masqueraded") + " as an address of this node: " + marks[r.MasqueradeReason]
+		return s.Paint(Yellow, "masqueraded") + " as an address of this node: " + marks[r.MasqueradeReason]
 	case r.MasqueradeReason != "":
 		return "stays as it is: marked for masquerading, but delivered on this node, short of POSTROUTING"
 	}

@@ -25,20 +25,23 @@ func StyleFor(w io.Writer) Style {
 	return Style{Color: ok && term.IsTerminal(int(f.Fd())) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
 }
 
-// Colours, few and calm; what is not about a service is dim.
+// Color is a colour of text: an SGR parameter (ECMA-48).
+type Color string
+
+// The colours, few and calm. What does not matter much is dim.
 const (
-	dim    = "2"
-	red    = "31"
-	green  = "32"
-	yellow = "33"
+	Dim    Color = "2"
+	Red    Color = "31"
+	Green  Color = "32"
+	Yellow Color = "33"
 )
 
-// paint gives the text in a colour (an SGR parameter), if the style has colours.
-func (s Style) paint(color, text string) string {
+// Paint gives the text in a colour, if the style has colours.
+func (s Style) Paint(c Color, text string) string {
 	if !s.Color || text == "" {
 		return text
 	}
-	return "\x1b[" + color + "m" + text + "\x1b[0m"
+	return "\x1b[" + string(c) + "m" + text + "\x1b[0m"
 }
 
 // Line renders a record as one line, without a newline at its end:
@@ -57,7 +60,7 @@ func (s Style) Line(r *Record) string {
 	fmt.Fprintf(&b, "%s %s -> %s  ", r.Protocol, r.Source, r.Destination)
 	b.WriteString(s.Outcome(r))
 	if r.Service == "" {
-		return s.paint(dim, b.String())
+		return s.Paint(Dim, b.String())
 	}
 	return b.String()
 }
@@ -70,15 +73,15 @@ func (s Style) Outcome(r *Record) string {
 	var b strings.Builder
 	b.WriteString(r.Service + "  ")
 	if r.Verdict != decision.DNAT.String() {
-		b.WriteString("=> " + s.paint(red, r.Verdict) + ": " + strings.ReplaceAll(r.Reason, "-", " "))
+		b.WriteString("=> " + s.Paint(Red, r.Verdict) + ": " + strings.ReplaceAll(r.Reason, "-", " "))
 		return b.String()
 	}
-	b.WriteString("=> " + s.paint(green, r.Endpoint) + r.choice() + "  masq: " + s.masquerade(r))
+	b.WriteString("=> " + s.Paint(Green, r.Endpoint) + r.choice() + "  masq: " + s.masquerade(r))
 	switch r.Conntrack {
 	case "kept", "replaced":
-		b.WriteString("  " + s.paint(dim, r.Conntrack))
+		b.WriteString("  " + s.Paint(Dim, r.Conntrack))
 	case "failed":
-		b.WriteString("  " + s.paint(red, "failed: "+r.Error))
+		b.WriteString("  " + s.Paint(Red, "failed: "+r.Error))
 	}
 	return b.String()
 }
@@ -116,7 +119,7 @@ func (s Style) masquerade(r *Record) string {
 	if text == "" {
 		text = "yes"
 	}
-	return s.paint(yellow, text)
+	return s.Paint(Yellow, text)
 }
 
 // Walk renders the steps of a record, one line each: the chain, what its rule did
@@ -138,23 +141,23 @@ func (s Style) walk(r *Record, indent string, rules bool) string {
 			name = ""
 		}
 		last = step.Chain
-		mark, color := "->", green
+		mark, color := "->", Green
 		switch step.Outcome {
 		case steps.Passed:
-			mark, color = " .", dim
+			mark, color = " .", Dim
 		case steps.Marked:
-			mark, color = " *", yellow
+			mark, color = " *", Yellow
 		}
 		text := step.Text
 		if p := probability(step.Rule); p != "" {
 			text = p + ": " + text
 		}
 		if step.Outcome == steps.Passed {
-			text = s.paint(dim, text)
+			text = s.Paint(Dim, text)
 		}
-		fmt.Fprintf(&b, "%s%-*s %s %s\n", indent, width, name, s.paint(color, mark), text)
+		fmt.Fprintf(&b, "%s%-*s %s %s\n", indent, width, name, s.Paint(color, mark), text)
 		if rules && step.Rule != "" {
-			fmt.Fprintf(&b, "%s%-*s    %s\n", indent, width, "", s.paint(dim, step.Rule))
+			fmt.Fprintf(&b, "%s%-*s    %s\n", indent, width, "", s.Paint(Dim, step.Rule))
 		}
 	}
 	return b.String()

@@ -2,6 +2,7 @@ package iptables
 
 import (
 	"encoding/hex"
+	"fmt"
 	"net"
 	"strings"
 )
@@ -101,6 +102,15 @@ type MACAddress [6]byte
 
 // String is "00:11:22:aa:bb:cc".
 func (a MACAddress) String() string { return net.HardwareAddr(a[:]).String() }
+
+// ParseMAC reads what [MACAddress.String] gives, in either case.
+func ParseMAC(text string) (MACAddress, error) {
+	a, ok := parseMAC(text)
+	if !ok {
+		return a, fmt.Errorf("%q is no Ethernet address; want one like 00:11:22:aa:bb:cc", text)
+	}
+	return a, nil
+}
 
 func parseMAC(text string) (MACAddress, bool) {
 	a := MACAddress{}

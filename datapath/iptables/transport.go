@@ -82,6 +82,15 @@ func (f TCPFlags) String() string {
 	return tcpFlagNames.text(uint32(f))
 }
 
+// ParseTCPFlags reads a list of flags, like "SYN,ACK", ALL or NONE.
+func ParseTCPFlags(text string) (TCPFlags, error) {
+	f, ok := someTCPFlags.parse(strings.ToUpper(text))
+	if !ok {
+		return 0, fmt.Errorf("%q is no %s; want %s", text, strings.TrimPrefix(someTCPFlags.what, "a "), someTCPFlags.want)
+	}
+	return f, nil
+}
+
 var someTCPFlags = kind[TCPFlags]{"a list of TCP flags", "ALL, NONE or " + tcpFlagNames.want(), func(s string) (TCPFlags, bool) {
 	switch strings.ToUpper(s) {
 	case "ALL":

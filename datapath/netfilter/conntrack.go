@@ -22,7 +22,7 @@ func tupleOf(p *Packet) Tuple {
 	case p.Protocol == protoICMP || p.Protocol == protoICMPv6:
 		t.Source = netip.AddrPortFrom(p.Source.Addr(), p.ICMPID)
 		t.Destination = netip.AddrPortFrom(p.Destination.Addr(), uint16(p.ICMPType)<<8|uint16(p.ICMPCode))
-	case !hasPorts(p.Protocol):
+	case !HasPorts(p.Protocol):
 		t.Source = netip.AddrPortFrom(p.Source.Addr(), 0)
 		t.Destination = netip.AddrPortFrom(p.Destination.Addr(), 0)
 	}

@@ -12,10 +12,10 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/iptables"
 )
 
-// ReadHost adds to the host what a file tells: the output of `ip -j addr`, of `ip -j
+// Read adds to the host what a file tells: the output of `ip -j addr`, of `ip -j
 // route` or `ip -6 -j route`, or several of them one after the other. Other fields of
 // that output are passed by.
-func (h *Host) ReadHost(r io.Reader) error {
+func (h *Host) Read(r io.Reader) error {
 	decoder := json.NewDecoder(r)
 	for n := 1; ; n++ {
 		var list []json.RawMessage

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/steps"
@@ -108,6 +109,12 @@ type Result struct {
 // of a host that has just come up. At most limit ways are followed; rest is the
 // probability of the others.
 func (m *Machine) Explore(p Packet, begin func() *State, limit int) (ways []Way, rest float64) {
+	return m.ExploreFrom(nil, p, begin, limit)
+}
+
+// ExploreFrom is Explore for a walk that begins in a chain, as the first packet of a
+// connection, and ends with it. A nil start is the beginning of all.
+func (m *Machine) ExploreFrom(start *Start, p Packet, begin func() *State, limit int) (ways []Way, rest float64) {
 	var s script
 	rest = 1
 	for {
@@ -115,7 +122,7 @@ func (m *Machine) Explore(p Packet, begin func() *State, limit int) (ways []Way,
 		if begin != nil {
 			state = begin()
 		}
-		r := m.walk(p, state, &s)
+		r := m.walk(start, p, state, &s)
 		r.Probability = s.probability()
 		rest -= r.Probability
 		ways = append(ways, Way{r, state})
@@ -136,7 +143,12 @@ type Way struct {
 
 // Send leads one packet, and draws where there is a choice. The state changes.
 func (m *Machine) Send(p Packet, s *State, r Rand) *Result {
-	return m.walk(p, s, drawing{r})
+	return m.walk(nil, p, s, drawing{r})
+}
+
+// SendFrom is Send for a walk that begins in a chain: see ExploreFrom.
+func (m *Machine) SendFrom(start *Start, p Packet, s *State, r Rand) Way {
+	return Way{m.walk(start, p, s, drawing{r}), s}
 }
 
 // Answer is the packet that answers the one of a result: from whom it reached, to whom
@@ -166,25 +178,83 @@ func (r *Result) Answer() (p Packet, ok bool) {
 	return p, true
 }
 
-// begin checks a packet and makes its walk.
-func (m *Machine) begin(p Packet, s *State, c chooser) *walk {
-	w := &walk{machine: m, state: s, chooser: c, packet: p, result: &Result{Probability: 1}}
+// walk leads a packet from its beginning, or through one chain.
+func (m *Machine) walk(start *Start, p Packet, s *State, c chooser) *Result {
+	r := &Result{Probability: 1}
+	w := &walk{machine: m, state: s, chooser: c, packet: p, result: r}
 	if !p.Local {
 		w.in = p.InInterface
 	}
-	return w
-}
-
-// walk leads a packet from its beginning.
-func (m *Machine) walk(p Packet, s *State, c chooser) *Result {
-	w := m.begin(p, s, c)
-	w.run()
-	r := w.result
+	if start == nil {
+		w.run()
+	} else {
+		w.single(start)
+	}
 	r.Packet, r.Entry, r.Reply, r.Tracking = w.packet, w.entry, w.reply, w.tracking
 	if r.Verdict == Sent {
 		r.Out = w.out
 	}
 	return r
+}
+
+// Start is a chain that a walk may start in, instead of at a hook.
+type Start struct {
+	chain *chain
+	hook  Hook
+}
+
+// Find finds the chain that is named "KUBE-SERVICES" or, where several tables have one
+// of that name, "nat/KUBE-SERVICES". For rules that look at it the hook is the first
+// from which the chain can be reached by a packet that is made here (local) or comes in.
+func (m *Machine) Find(name string, local bool) (*Start, error) {
+	var found []*chain
+	table, plain, qualified := strings.Cut(name, "/")
+	if !qualified {
+		plain = name
+	}
+	for i, chains := range m.chains {
+		if c := chains[plain]; c != nil && (!qualified || table == tableNames[i]) && (c.line != 0 || len(c.rules) > 0) {
+			found = append(found, c)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return nil, fmt.Errorf("there is no chain %s among the rules", name)
+	case 1:
+		return &Start{found[0], m.hookOf(found[0], local)}, nil
+	}
+	var names []string
+	for _, c := range found {
+		names = append(names, c.table.String()+"/"+c.name)
+	}
+	return nil, fmt.Errorf("several tables have a chain %s: say %s", name, strings.Join(names, " or "))
+}
+
+// hookOf is a hook from which the chain is reached.
+func (m *Machine) hookOf(c *chain, local bool) Hook {
+	order := []Hook{Prerouting, Input, Forward, Postrouting, Output}
+	if local {
+		order = []Hook{Output, Postrouting, Input, Prerouting, Forward}
+	}
+	for _, h := range order {
+		if b := m.chains[c.table][h.String()]; b != nil && reaches(b, c, make(map[*chain]bool)) {
+			return h
+		}
+	}
+	return order[0] // nothing leads there, or the listing does not show it
+}
+
+func reaches(from, to *chain, seen map[*chain]bool) bool {
+	if from == to {
+		return true
+	}
+	seen[from] = true
+	for _, r := range from.rules {
+		if r.jump != nil && !seen[r.jump] && reaches(r.jump, to, seen) {
+			return true
+		}
+	}
+	return false
 }
 
 // Check says what is wrong with a packet, for this machine.

@@ -107,7 +107,7 @@ func (w *walk) unique(s side, t Tuple, r iptables.NATRange, first, last netip.Ad
 		}
 		return changed
 	}
-	ported := hasPorts(t.Protocol) || s == sourceSide && hasICMP(t.Protocol)
+	ported := HasPorts(t.Protocol) || s == sourceSide && hasICMP(t.Protocol)
 	if !ported {
 		return with(port), nil
 	}

@@ -56,9 +56,9 @@ type Owner struct {
 	Groups   []uint32 // supplementary
 }
 
-// hasPorts says whether packets of the protocol have ports where [netip.AddrPort] has
+// HasPorts says whether packets of the protocol have ports where [netip.AddrPort] has
 // them.
-func hasPorts(protocol uint8) bool {
+func HasPorts(protocol uint8) bool {
 	switch protocol {
 	case protoTCP, protoUDP, protoSCTP, 33, 136: // DCCP, UDP-Lite
 		return true
@@ -101,7 +101,7 @@ func (p *Packet) SourceText() string { return addressText(p.Protocol, p.Source) 
 func (p *Packet) DestinationText() string { return addressText(p.Protocol, p.Destination) }
 
 func addressText(protocol uint8, a netip.AddrPort) string {
-	if hasPorts(protocol) {
+	if HasPorts(protocol) {
 		return a.String()
 	}
 	return a.Addr().String()

@@ -87,7 +87,7 @@ func (w *walk) inElement(e *iptables.Element, dimensions []string, directions []
 			if hasICMP(p.Protocol) {
 				port = uint16(p.ICMPType)<<8 | uint16(p.ICMPCode)
 			}
-			matches = (e.Protocol == p.Protocol || len(dimensions) == 1 && hasPorts(p.Protocol)) && e.Ports.Contains(port)
+			matches = (e.Protocol == p.Protocol || len(dimensions) == 1 && HasPorts(p.Protocol)) && e.Ports.Contains(port)
 		case "mac":
 			matches = w.frame() && *p.MAC == e.MAC
 		case "iface":

@@ -102,7 +102,7 @@ func (w *walk) tellNAT(c *chain, r *rule, s side) {
 
 // natText is what an address becomes, with the port if that is known.
 func natText(protocol uint8, addr, full string, ports *iptables.PortRange) string {
-	if ports == nil || !hasPorts(protocol) {
+	if ports == nil || !HasPorts(protocol) {
 		return full
 	}
 	return fmt.Sprintf("%s, with a port of %d to %d that the kernel chooses", addr, ports.First, ports.Last)
@@ -210,6 +210,17 @@ func comment(r *rule) string {
 	return ""
 }
 
+// because tells, behind what becomes of a packet, which of the rule's matches make the
+// difference: those for one protocol or port say less than where it comes from or goes.
+func (w *walk) because(r *rule) string {
+	for _, m := range r.matches {
+		if text := w.why(m); text != "" {
+			return ": " + text
+		}
+	}
+	return ""
+}
+
 // does tells what a rule that matched does.
 func (w *walk) does(r *rule) string {
 	text := ""
@@ -217,16 +228,13 @@ func (w *walk) does(r *rule) string {
 	case nil:
 		text = "is counted"
 	case iptables.Jump, iptables.Goto:
-		if text = comment(r); text != "" {
-			return text
-		}
-		return "on to " + t.Name()
+		text = "to " + t.Name()
 	case iptables.Verdict:
 		text = map[iptables.Verdict]string{
-			iptables.Accept: "accepted: no other rule of this table is asked", iptables.Drop: "dropped", iptables.Return: "back",
-		}[t]
+			iptables.Accept: "accepted, no other rule of this table is asked", iptables.Drop: "dropped", iptables.Return: "back",
+		}[t] + w.because(r)
 	case iptables.Reject:
-		text = "refused with " + string(t.With)
+		text = "refused with " + string(t.With) + w.because(r)
 	case iptables.SetMark:
 		text = "the mark is " + hex(w.packet.Mark) + " from here on"
 	case iptables.SetConnmark:

@@ -54,6 +54,29 @@ func (w *walk) run() {
 	w.incoming()
 }
 
+// single leads the packet through one chain.
+func (w *walk) single(start *Start) {
+	w.hook = start.hook
+	n := w.machine.network
+	if w.packet.Source.Addr().IsUnspecified() {
+		w.packet.Source = netip.AddrPortFrom(n.localSource(w.packet.Destination.Addr()), w.packet.Source.Port())
+	}
+	w.route = n.route(w.packet.Destination.Addr())
+	if start.hook != Prerouting && start.hook != Input {
+		w.out = w.route.Interface
+	}
+	w.track()
+	switch w.chain(start.chain, 0) {
+	case fellThrough:
+		w.end(Returned, nil, fmt.Sprintf("it comes to the end of chain %s, and goes on behind the rule that jumped there", start.chain.name))
+	case accepted:
+		w.end(Returned, nil, fmt.Sprintf("it is done with table %s", start.chain.table))
+	}
+	if w.entry != nil {
+		w.translate(sideOf(start.hook))
+	}
+}
+
 // incoming is ip_rcv and what follows.
 func (w *walk) incoming() {
 	w.out = ""
@@ -145,6 +168,9 @@ func (w *walk) track() bool {
 func (w *walk) visit(h Hook, t table) bool {
 	w.hook = h
 	c := w.machine.chains[t][h.String()]
+	if w.machine.partial && c != nil && c.line == 0 && t != security {
+		w.grant("that chain %s of table %s, which is not in the listing, does nothing", c.name, c.table)
+	}
 	if c == nil || len(c.rules) == 0 && c.policy != iptables.PolicyDrop {
 		return true
 	}

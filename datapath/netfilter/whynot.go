@@ -71,6 +71,30 @@ func (w *walk) whyNot(m iptables.Match) string {
 	return describe(m) + " does not match"
 }
 
+// why tells in one sentence why a match agrees with the packet; empty if that says little.
+func (w *walk) why(m iptables.Match) string {
+	p := &w.packet
+	switch m := m.(type) {
+	case iptables.Source:
+		return inNetwork("the source", p.Source.Addr(), m.Network, !m.Negated)
+	case iptables.Destination:
+		return inNetwork("the destination", p.Destination.Addr(), m.Network, !m.Negated)
+	case iptables.InInterface:
+		return device("comes in by", w.in, m.Interface, !m.Negated)
+	case iptables.OutInterface:
+		return device("goes out by", w.out, m.Interface, !m.Negated)
+	case iptables.Conntrack:
+		if m.State.Given {
+			return "its state is " + w.stateBits().String()
+		}
+	case iptables.State:
+		return "its state is " + w.tracking.String()
+	case iptables.Mark:
+		return "the mark is " + hex(p.Mark)
+	}
+	return ""
+}
+
 func inNetwork(what string, a netip.Addr, n iptables.Network, negated bool) string {
 	if p, ok := n.Prefix(); ok && p.IsSingleIP() {
 		return isNot(fmt.Sprintf("%s is %s", what, a), p.Addr().String(), negated)

@@ -1,0 +1,298 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/netfilter"
+	"github.com/nfqproxy/nfqproxy/datapath/trace"
+)
+
+// traceFlags are the flags of nfqproxy trace.
+type traceFlags struct {
+	rules      string
+	sets       string
+	host       hostFlags
+	packet     packetFlags
+	start      string
+	assume     string
+	seed       uint64
+	reply      bool
+	allRules   bool
+	printRules bool
+	output     string
+}
+
+func newTraceCommand() *cobra.Command {
+	var f traceFlags
+	cmd := &cobra.Command{
+		Use:   "trace --rules FILE --protocol P --source A[:PORT] --destination A[:PORT]",
+		Short: "Lead a packet through the rules of an iptables dump",
+		Long: `Lead a packet through the rules of a host, as iptables-save or ip6tables-save printed
+them, in the kernel's order: tables, connection tracking, routing and translation.
+Where a rule draws, every way is followed, with its probability.
+
+Listings (iptables -L) are taken, too, as far as they tell something. What rules do
+not tell - addresses, routes, devices - comes from flags, from files with the output of
+"ip -j addr" and "ip -j route", or is guessed from the rules, which the answer says.`,
+		Example: `  iptables-save > node.rules
+  nfqproxy trace --rules node.rules --protocol udp --source 10.244.1.2 --destination 10.96.0.10:53
+  nfqproxy trace --rules node.rules --protocol tcp --source 192.0.2.10 --destination 172.20.0.2:30080 --reply
+  nfqproxy trace --rules nat.listing --start KUBE-SERVICES --protocol tcp --source 10.244.1.2 --destination 10.96.0.1:443`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.run(cmd.Flags(), cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&f.rules, "rules", "", "what iptables-save, ip6tables-save or iptables -L printed; - for standard input")
+	flags.StringVar(&f.sets, "sets", "", "what ipset save printed, for rules with -m set")
+	f.packet.add(flags)
+	flags.BoolVar(&f.reply, "reply", false, "also tell the way of the answer back")
+	flags.StringVar(&f.start, "start", "", "begin in this chain: NAME or TABLE/NAME")
+	f.host.add(flags)
+	flags.StringVar(&f.assume, "assume", "", "match or no-match: go on at rules that are not understood")
+	flags.Uint64Var(&f.seed, "seed", 0, "draw one way, reproducibly (default: follow all ways)")
+	flags.BoolVar(&f.allRules, "all-rules", false, "tell of each rule that does not match")
+	flags.BoolVar(&f.printRules, "print-rules", false, "with the text: the rules as iptables-save prints them")
+	flags.StringVarP(&f.output, "output", "o", "text", "text or json")
+	return cmd
+}
+
+func (f *traceFlags) run(given *pflag.FlagSet, stdin io.Reader, stdout, stderr io.Writer) error {
+	if f.rules == "" {
+		return errors.New("whose rules? give --rules FILE, with what iptables-save printed")
+	}
+	if f.output != "text" && f.output != "json" {
+		return fmt.Errorf("--output %q: want text or json", f.output)
+	}
+	assume, ok := map[string]netfilter.Assumption{"": netfilter.AssumeNothing, "match": netfilter.AssumeMatch, "no-match": netfilter.AssumeNoMatch}[f.assume]
+	if !ok {
+		return fmt.Errorf("--assume %q: want match or no-match", f.assume)
+	}
+	p, err := f.packet.packet(given)
+	if err != nil {
+		return err
+	}
+	family := iptables.IPv4
+	if p.Destination.Addr().Is6() {
+		family = iptables.IPv6
+	}
+	d, err := readRules(f.rules, family, stdin)
+	if err != nil {
+		return err
+	}
+	sets, err := readSets(f.sets)
+	if err != nil {
+		return err
+	}
+	known, err := f.host.load()
+	if err != nil {
+		return err
+	}
+	host, guesses := netfilter.GuessHost(d, known, &p)
+	m, err := netfilter.New(d, sets, host, netfilter.Options{Assume: assume, AllRules: f.allRules})
+	if err != nil {
+		return fmt.Errorf("--rules %s: %w", f.rules, err)
+	}
+	q := &trace.Question{Rules: f.rules, Packet: p, Start: f.start, Reply: f.reply, Notes: guesses}
+	if given.Changed("seed") {
+		q.Rand = rand.New(rand.NewPCG(f.seed, 0))
+	}
+	t, err := trace.Ask(m, q)
+	if err != nil {
+		return err
+	}
+	if f.output == "json" {
+		enc := json.NewEncoder(stdout)
+		enc.SetEscapeHTML(false)
+		return enc.Encode(t)
+	}
+	_, err = io.WriteString(stdout, trace.Text{Style: flow.StyleFor(stdout), Rules: f.printRules}.Render(t))
+	return err
+}
+
+// readSets reads a file of ipset save; none if there is no name.
+func readSets(name string) (map[string]*iptables.Set, error) {
+	if name == "" {
+		return nil, nil
+	}
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("--sets: %w", err)
+	}
+	defer file.Close()
+	sets, err := iptables.ParseSets(file)
+	if err != nil {
+		return nil, fmt.Errorf("--sets %s: %w", name, err)
+	}
+	return sets, nil
+}
+
+// packetFlags are a packet of a trace.
+type packetFlags struct {
+	protocol, source, destination string
+	inInterface                   string
+	local                         bool
+	mark                          string
+	tcpFlags                      string
+	icmpType                      string
+	uid, gid                      uint32
+	mac                           string
+	length                        uint16
+	tos                           uint8
+}
+
+func (f *packetFlags) add(flags *pflag.FlagSet) {
+	flags.StringVar(&f.protocol, "protocol", "", "tcp, udp, sctp, icmp, icmpv6, or a number")
+	flags.StringVar(&f.source, "source", "", "where the packet comes from; the port may be left out")
+	flags.StringVar(&f.destination, "destination", "", "where it goes")
+	flags.StringVar(&f.inInterface, "in-interface", "", "the device it comes in by (default: guessed from its source)")
+	flags.BoolVar(&f.local, "local", false, "the packet is made on the host itself; the source may be left out")
+	flags.StringVar(&f.tcpFlags, "tcp-flags", "SYN", "of TCP: SYN, or a list like ACK,FIN")
+	flags.StringVar(&f.icmpType, "icmp-type", "", "of ICMP: TYPE or TYPE/CODE, in numbers (default: echo request)")
+	flags.StringVar(&f.mark, "mark", "0", "the packet's mark")
+	flags.Uint32Var(&f.uid, "uid", 0, "with --local: the user who sends it")
+	flags.Uint32Var(&f.gid, "gid", 0, "with --local: that user's group")
+	flags.StringVar(&f.mac, "mac", "", "the source address of its Ethernet frame")
+	flags.Uint16Var(&f.length, "length", 60, "of the packet with its IP header, in bytes")
+	flags.Uint8Var(&f.tos, "tos", 0, "its type of service")
+}
+
+// askingPort is the source port of questions that do not name one.
+const askingPort = 40000
+
+func (f *packetFlags) packet(given *pflag.FlagSet) (netfilter.Packet, error) {
+	var missing []string
+	for _, name := range []string{"protocol", "source", "destination"} {
+		if !given.Changed(name) && (name != "source" || !f.local) {
+			missing = append(missing, "--"+name)
+		}
+	}
+	if len(missing) > 0 {
+		return netfilter.Packet{}, fmt.Errorf("%s missing: a packet has --protocol, --source (unless --local) and --destination", strings.Join(missing, " and "))
+	}
+	if f.local && f.inInterface != "" {
+		return netfilter.Packet{}, errors.New("--local and --in-interface: a packet is made on the host, or comes in by a device")
+	}
+	p := netfilter.Packet{Local: f.local, InInterface: f.inInterface, Length: f.length, TOS: f.tos, TTL: 64}
+	var err error
+	if p.Protocol, err = parseProtocol(f.protocol); err != nil {
+		return p, err
+	}
+	portNeeded := netfilter.HasPorts(p.Protocol)
+	if p.Destination, err = parseEnd("--destination", f.destination, portNeeded, 0); err != nil {
+		return p, err
+	}
+	if f.source == "" {
+		p.Source = netip.AddrPortFrom(unspecified(p.Destination.Addr()), 0)
+		if portNeeded {
+			p.Source = netip.AddrPortFrom(p.Source.Addr(), askingPort)
+		}
+	} else if p.Source, err = parseEnd("--source", f.source, portNeeded, askingPort); err != nil {
+		return p, err
+	}
+	if p.Source.Addr().Is4() != p.Destination.Addr().Is4() {
+		return p, fmt.Errorf("--source %s and --destination %s are of different address families", f.source, f.destination)
+	}
+	mark, err := strconv.ParseUint(f.mark, 0, 32)
+	if err != nil {
+		return p, fmt.Errorf("--mark %q: want a number, like 0x4000", f.mark)
+	}
+	p.Mark = uint32(mark)
+	if f.local {
+		p.Owner = &netfilter.Owner{UID: f.uid, GID: f.gid}
+	}
+	if f.mac != "" {
+		m, err := iptables.ParseMAC(f.mac)
+		if err != nil {
+			return p, fmt.Errorf("--mac: %w", err)
+		}
+		p.MAC = &m
+	}
+	return p, f.layer4(&p)
+}
+
+// layer4 fills in what only one protocol has.
+func (f *packetFlags) layer4(p *netfilter.Packet) error {
+	switch p.Protocol {
+	case 6:
+		flags, err := iptables.ParseTCPFlags(f.tcpFlags)
+		if err != nil {
+			return fmt.Errorf("--tcp-flags: %w", err)
+		}
+		p.Flags = flags
+	case 132:
+		p.Chunks = []iptables.ChunkType{{Type: 1}} // INIT
+	case 1, 58:
+		p.ICMPType = map[uint8]uint8{1: 8, 58: 128}[p.Protocol]
+		p.ICMPID = 1
+		if f.icmpType == "" {
+			return nil
+		}
+		typ, code, _ := strings.Cut(f.icmpType, "/")
+		t, err1 := strconv.ParseUint(typ, 10, 8)
+		c, err2 := strconv.ParseUint("0"+code, 10, 8)
+		if err1 != nil || err2 != nil {
+			return fmt.Errorf("--icmp-type %q: want TYPE or TYPE/CODE in numbers, like 3/4", f.icmpType)
+		}
+		p.ICMPType, p.ICMPCode = uint8(t), uint8(c)
+	}
+	return nil
+}
+
+func parseProtocol(text string) (uint8, error) {
+	names := map[string]uint8{"icmp": 1, "tcp": 6, "udp": 17, "icmpv6": 58, "ipv6-icmp": 58, "sctp": 132, "dccp": 33, "udplite": 136}
+	if n, ok := names[strings.ToLower(text)]; ok {
+		return n, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 8)
+	if err != nil {
+		return 0, fmt.Errorf("--protocol %q: want tcp, udp, sctp, icmp, icmpv6, or a number", text)
+	}
+	return uint8(n), nil
+}
+
+// parseEnd reads an address, with a port if the protocol has ports; without one it is
+// the one given, unless that is 0.
+func parseEnd(flag, text string, ported bool, port uint16) (netip.AddrPort, error) {
+	if a, err := netip.ParseAddr(strings.Trim(text, "[]")); err == nil {
+		if !ported {
+			return netip.AddrPortFrom(a.Unmap(), 0), nil
+		}
+		if port == 0 {
+			return netip.AddrPort{}, fmt.Errorf("%s %s: a port is missing: %s", flag, text, netip.AddrPortFrom(a, 80))
+		}
+		return netip.AddrPortFrom(a.Unmap(), port), nil
+	}
+	a, err := netip.ParseAddrPort(text)
+	switch {
+	case err != nil && ported:
+		return a, fmt.Errorf("%s %q: want an address and a port, like 10.96.0.10:53 or [fd00::10]:53", flag, text)
+	case err != nil:
+		return a, fmt.Errorf("%s %q: want an address", flag, text)
+	case !ported:
+		return a, fmt.Errorf("%s %s: the protocol has no ports; say %s", flag, text, a.Addr())
+	}
+	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()), nil
+}
+
+func unspecified(like netip.Addr) netip.Addr {
+	if like.Is4() {
+		return netip.IPv4Unspecified()
+	}
+	return netip.IPv6Unspecified()
+}

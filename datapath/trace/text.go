@@ -1,0 +1,242 @@
+package trace
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/steps"
+)
+
+// Text says how traces are rendered as text. The zero value is valid.
+type Text struct {
+	flow.Style
+	Rules bool // print the rules as iptables-save does, too
+}
+
+// Render renders a trace. It ends with a newline.
+func (x Text) Render(t *Trace) string {
+	var b strings.Builder
+	b.WriteString(t.question() + "\n\n")
+	if len(t.Notes) > 0 {
+		b.WriteString("  guessed, as the rules do not tell it (--host, --address and --route do):\n")
+		for _, n := range t.Notes {
+			b.WriteString("  - " + n + "\n")
+		}
+		b.WriteString("\n")
+	}
+	if len(t.Ways) == 1 {
+		b.WriteString("  " + x.outcome(&t.Ways[0]) + "\n")
+		x.details(&b, &t.Ways[0], "  ")
+		x.walk(&b, t.Ways[0].Steps)
+		x.reply(&b, &t.Ways[0], nil)
+		return b.String()
+	}
+	fmt.Fprintf(&b, "  %d ways, by chance:\n", len(t.Ways))
+	for i := range t.Ways {
+		fmt.Fprintf(&b, "  %-6s %s\n", chance(t.Ways[i].Probability), x.outcome(&t.Ways[i]))
+	}
+	if t.Untold > 0 {
+		fmt.Fprintf(&b, "  %-6s others, that are not told\n", chance(t.Untold))
+	}
+	shared := slices.MinFunc(t.Ways, func(a, b Way) int { return a.fork - b.fork }).fork
+	b.WriteString("\n")
+	x.walk(&b, t.Ways[0].Steps[:shared])
+	for i := range t.Ways {
+		w := &t.Ways[i]
+		fmt.Fprintf(&b, "\n  %s %s\n", x.Paint(flow.Green, fmt.Sprintf("way %d of %d, %s:", i+1, len(t.Ways), chance(w.Probability))), x.outcome(w))
+		x.details(&b, w, "  ")
+		var first *Way
+		if i > 0 {
+			first = &t.Ways[0]
+			x.walkBeside(&b, w.Steps[shared:], first.Steps[shared:])
+		} else {
+			x.walk(&b, w.Steps[shared:])
+		}
+		x.reply(&b, w, first)
+	}
+	return b.String()
+}
+
+// question is the packet, and how it comes.
+func (t *Trace) question() string {
+	how := "made on the host itself"
+	if !t.Local {
+		how = "coming in by " + t.InInterface
+	}
+	if t.Start != "" {
+		how += ", from chain " + t.Start + " on"
+	}
+	return fmt.Sprintf("%s %s -> %s, %s", t.Protocol, t.Source, t.Destination, how)
+}
+
+// outcome is what becomes of the packet, in one line.
+func (x Text) outcome(w *Way) string {
+	by := ""
+	if w.Line > 0 {
+		by = fmt.Sprintf(" by line %d", w.Line)
+	}
+	because := ""
+	if w.Why != "" {
+		because = ": " + w.Why
+	}
+	switch w.Verdict {
+	case "sent":
+		return x.Paint(flow.Green, "sent") + fmt.Sprintf(" by %s: %s -> %s", w.Out, w.from(), w.to())
+	case "delivered":
+		return x.Paint(flow.Green, "delivered") + fmt.Sprintf(" on the host itself: %s -> %s", w.from(), w.to())
+	case "rejected":
+		return x.Paint(flow.Red, "refused") + fmt.Sprintf(" with %s", w.With) + by + because
+	case "dropped":
+		return x.Paint(flow.Red, "dropped") + by + because
+	case "queued":
+		return x.Paint(flow.Yellow, "queued") + by + ": what becomes of it a program decides"
+	case "returned":
+		return fmt.Sprintf("%s -> %s, mark %s", w.from(), w.to(), w.Mark) + because
+	}
+	return x.Paint(flow.Yellow, "not known") + because
+}
+
+// from is the source in the end.
+func (w *Way) from() string {
+	if w.answer || w.Conntrack == nil || w.Conntrack.SourcePorts == nil {
+		return w.Source
+	}
+	return chosen(w.Source, w.Conntrack.SourcePorts)
+}
+
+func (w *Way) to() string {
+	if w.answer || w.Conntrack == nil || w.Conntrack.DestinationPorts == nil {
+		return w.Destination
+	}
+	return chosen(w.Destination, w.Conntrack.DestinationPorts)
+}
+
+// chosen is an address whose port the kernel chooses; for ICMP it is the id, which is not
+// shown.
+func chosen(a string, ports *[2]uint16) string {
+	colon := strings.LastIndexByte(a, ':')
+	if _, err := strconv.Atoi(a[colon+1:]); err != nil || colon < 0 || strings.Count(a, ":") > 1 && a[0] != '[' {
+		return a
+	}
+	return fmt.Sprintf("%s (port %d-%d)", a[:colon], ports[0], ports[1])
+}
+
+// details are the connection's entry and the assumptions.
+func (x Text) details(b *strings.Builder, w *Way, indent string) {
+	if c := w.Conntrack; c != nil && (w.Verdict == "sent" || w.Verdict == "delivered" || w.Verdict == "returned") {
+		fmt.Fprintf(b, "%sentry  %s -> %s, answers %s -> %s", indent, c.Original.Source, c.Original.Destination, c.Reply.Source, c.Reply.Destination)
+		if c.Mark != "0x0" {
+			fmt.Fprintf(b, ", mark %s", c.Mark)
+		}
+		b.WriteString("\n")
+	}
+	for _, a := range w.Assumptions {
+		fmt.Fprintf(b, "%staken for granted: %s\n", indent, a)
+	}
+}
+
+// walkBeside is walk for a way of which the end may be that of the first one, but for
+// addresses.
+func (x Text) walkBeside(b *strings.Builder, walk, first []steps.Step) {
+	tail := sameTail(walk, first)
+	if tail < 2 {
+		tail = 0
+	}
+	x.walk(b, walk[:len(walk)-tail])
+	switch {
+	case tail == len(walk) && tail > 0:
+		fmt.Fprintf(b, "    %s\n", x.Paint(flow.Dim, "the same steps as in way 1"))
+	case tail > 0:
+		fmt.Fprintf(b, "    %s\n", x.Paint(flow.Dim, fmt.Sprintf("and then the same %d steps as in way 1", tail)))
+	}
+}
+
+// reply is the way of the answer; first is the way that was told before, if any.
+func (x Text) reply(b *strings.Builder, w, first *Way) {
+	if w.Reply == nil {
+		return
+	}
+	fmt.Fprintf(b, "\n  the answer: %s\n", x.outcome(w.Reply))
+	for _, a := range w.Reply.Assumptions {
+		fmt.Fprintf(b, "  taken for granted: %s\n", a)
+	}
+	if first != nil && first.Reply != nil {
+		x.walkBeside(b, w.Reply.Steps, first.Reply.Steps)
+		return
+	}
+	x.walk(b, w.Reply.Steps)
+}
+
+// sameTail is how many steps at the end are those of the other way, but for addresses.
+func sameTail(a, b []steps.Step) int {
+	n := 0
+	for n < len(a) && n < len(b) {
+		s, o := a[len(a)-1-n], b[len(b)-1-n]
+		if s.Line != o.Line || s.Chain != o.Chain || s.Hook != o.Hook || s.Outcome != o.Outcome {
+			break
+		}
+		n++
+	}
+	return n
+}
+
+// walk renders steps under a heading for each hook and table: line, chain and what the
+// rule did. A chain is named once for all its rules in a row.
+func (x Text) walk(b *strings.Builder, walk []steps.Step) {
+	chains, lines := 0, 0
+	for _, s := range walk {
+		chains, lines = max(chains, len(s.Chain)), max(lines, len(strconv.Itoa(s.Line)))
+	}
+	place, chain := "", ""
+	for _, s := range walk {
+		if p := strings.TrimSpace(s.Hook + " " + s.Table); p != place {
+			place, chain = p, ""
+			heading := s.Hook
+			if s.Table != "" {
+				heading += ", table " + s.Table
+			}
+			b.WriteString("  " + x.Paint(flow.Dim, heading) + "\n")
+		}
+		if s.Table == "" {
+			fmt.Fprintf(b, "    %s\n", s.Text)
+			continue
+		}
+		name := s.Chain
+		if name == chain {
+			name = ""
+		}
+		chain = s.Chain
+		line := ""
+		if s.Line > 0 {
+			line = strconv.Itoa(s.Line)
+		}
+		sign, color := "->", flow.Green
+		switch s.Outcome {
+		case steps.Passed:
+			sign, color = " .", flow.Dim
+		case steps.Marked:
+			sign, color = " *", flow.Yellow
+		case steps.Unknown:
+			sign, color = " ?", flow.Yellow
+		case steps.Policy:
+			sign, color = " =", flow.Dim
+		}
+		text := s.Text
+		if s.Chance > 0 {
+			text = "p " + chance(s.Chance) + ": " + text
+		}
+		if s.Outcome == steps.Passed || s.Outcome == steps.Policy {
+			text = x.Paint(flow.Dim, text)
+		}
+		fmt.Fprintf(b, "    %s  %-*s %s %s\n", x.Paint(flow.Dim, fmt.Sprintf("%*s", lines, line)), chains, name, x.Paint(color, sign), text)
+		if x.Rules && s.Rule != "" {
+			fmt.Fprintf(b, "    %*s  %-*s    %s\n", lines, "", chains, "", x.Paint(flow.Dim, s.Rule))
+		}
+	}
+}
+
+// chance is a probability with as many digits as tell something.
+func chance(p float64) string { return strconv.FormatFloat(p, 'g', 3, 64) }
