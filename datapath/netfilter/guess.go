@@ -56,9 +56,11 @@ func (g *guesser) guess(addressesKnown bool) {
 	if !addressesKnown {
 		g.bridges()
 	}
-	g.uplink = g.uplinkName()
 	if !g.told {
 		g.podRoute()
+	}
+	g.uplink = g.uplinkName()
+	if !g.told {
 		g.defaultRoute()
 	}
 	if !addressesKnown {
@@ -108,48 +110,83 @@ func isTo(r *iptables.Rule, chain string) bool {
 	return name == chain
 }
 
-// bridges finds networks behind devices: "-s 192.168.122.0/24 -i virbr0", or "-s
-// 172.17.0.0/16 ! -o docker0 -j MASQUERADE".
+// bridges finds networks behind devices: "-s 192.168.122.0/24 -i virbr0", "-s
+// 172.17.0.0/16 ! -o docker0 -j MASQUERADE" or "-d 172.25.11.0/24 -o eth1". The host has
+// the address that a rule gives as a source there, or the first one.
 func (g *guesser) bridges() {
 	for _, r := range g.rulesOf("nat", "filter") {
-		var network netip.Prefix
-		name := ""
-		_, masquerades := r.Target.(iptables.Masquerade)
-		for _, m := range r.Matches {
-			switch m := m.(type) {
-			case iptables.Source:
-				if p, ok := m.Network.Prefix(); ok && !m.Negated {
-					network = p
-				}
-			case iptables.Destination:
-				if p, ok := m.Network.Prefix(); ok && !m.Negated && !network.IsValid() {
-					network = p
-				}
-			case iptables.InInterface:
-				if !m.Negated && !m.Interface.Wildcard {
-					name = m.Interface.Name
-				}
-			case iptables.OutInterface:
-				if m.Negated == masquerades && !m.Interface.Wildcard {
-					name = m.Interface.Name
-				}
-			}
-		}
-		if name == "" || name == loopbackName || !network.IsValid() || network.Bits() < 8 || network.IsSingleIP() || network.Addr().IsMulticast() || g.host.device(name) != nil {
+		name, network := behind(r)
+		if name == "" || name == loopbackName || network.Bits() < 8 || network.IsSingleIP() ||
+			network.Addr().IsMulticast() || g.host.device(name) != nil {
 			continue
 		}
-		gateway := network.Addr().Next()
-		g.host.AddAddress(name, netip.PrefixFrom(gateway, network.Bits()))
-		g.say(gateway, "%s has the address %s and leads to %s: see line %d", name, gateway, network, r.Line)
+		own := network.Addr().Next()
+		if t, ok := r.Target.(iptables.SNAT); ok && t.To.First == t.To.Last && network.Contains(t.To.First) {
+			own = t.To.First
+		}
+		g.host.AddAddress(name, netip.PrefixFrom(own, network.Bits()))
+		g.say(own, "%s has the address %s and leads to %s: see line %d", name, own, network, r.Line)
 	}
 	for _, r := range g.rulesOf("filter", "mangle", "nat", "raw") {
 		for _, m := range r.Matches {
-			i, ok := m.(iptables.InInterface)
-			if ok && !i.Interface.Wildcard && i.Interface.Name != "" && g.host.device(i.Interface.Name) == nil {
-				g.host.Interfaces = append(g.host.Interfaces, Interface{Name: i.Interface.Name})
+			name := ""
+			switch m := m.(type) {
+			case iptables.InInterface:
+				name = exact(m.Interface)
+			case iptables.OutInterface:
+				name = exact(m.Interface)
+			}
+			if name != "" && g.host.device(name) == nil {
+				g.host.Interfaces = append(g.host.Interfaces, Interface{Name: name})
 			}
 		}
 	}
+}
+
+// exact is the name of a device; empty if it is a wildcard.
+func exact(i iptables.Interface) string {
+	if i.Wildcard {
+		return ""
+	}
+	return i.Name
+}
+
+// behind is the device that a rule suggests to lead to a network; empty if to none.
+func behind(r *iptables.Rule) (device string, network netip.Prefix) {
+	var source, destination netip.Prefix
+	var in, out, notOut string
+	for _, m := range r.Matches {
+		switch m := m.(type) {
+		case iptables.Source:
+			if p, ok := m.Network.Prefix(); ok && !m.Negated {
+				source = p
+			}
+		case iptables.Destination:
+			if p, ok := m.Network.Prefix(); ok && !m.Negated {
+				destination = p
+			}
+		case iptables.InInterface:
+			if !m.Negated {
+				in = exact(m.Interface)
+			}
+		case iptables.OutInterface:
+			if m.Negated {
+				notOut = exact(m.Interface)
+			} else {
+				out = exact(m.Interface)
+			}
+		}
+	}
+	_, masquerades := r.Target.(iptables.Masquerade)
+	switch {
+	case in != "" && source.IsValid():
+		return in, source
+	case out != "" && destination.IsValid():
+		return out, destination
+	case notOut != "" && source.IsValid() && masquerades:
+		return notOut, source
+	}
+	return "", netip.Prefix{}
 }
 
 // uplinkName is the device that leads elsewhere.
@@ -163,9 +200,16 @@ func (g *guesser) uplinkName() string {
 	if p.InInterface != "" && !g.near(p.Source.Addr()) {
 		return p.InInterface
 	}
+	for _, r := range g.rulesOf("nat") {
+		if _, ok := r.Target.(iptables.Masquerade); ok && len(r.Matches) == 1 {
+			if o, ok := r.Matches[0].(iptables.OutInterface); ok && !o.Negated && exact(o.Interface) != "" {
+				return o.Interface.Name // "-o eth0 -j MASQUERADE"
+			}
+		}
+	}
 	for _, i := range g.host.Interfaces {
 		for _, prefix := range []string{"eth", "en", "bond", "wlan"} {
-			if strings.HasPrefix(i.Name, prefix) {
+			if strings.HasPrefix(i.Name, prefix) && len(i.Addresses) == 0 {
 				return i.Name
 			}
 		}
@@ -183,20 +227,68 @@ func (g *guesser) near(a netip.Addr) bool {
 	})
 }
 
+// ownPods is the part of the pods' network that is on this host, as flannel's rule
+// "! -s 10.244.0.0/16 -d 10.244.0.0/24 -j RETURN" tells it; line 0: none does.
+func (g *guesser) ownPods() (own netip.Prefix, line int) {
+	for _, r := range g.rulesOf("nat") {
+		if v, ok := r.Target.(iptables.Verdict); !ok || v != iptables.Return {
+			continue
+		}
+		outside := false
+		own = netip.Prefix{}
+		for _, m := range r.Matches {
+			switch m := m.(type) {
+			case iptables.Source:
+				p, ok := m.Network.Prefix()
+				outside = ok && m.Negated && p == g.pods
+			case iptables.Destination:
+				if p, ok := m.Network.Prefix(); ok && !m.Negated {
+					own = p
+				}
+			}
+		}
+		if outside && own.IsValid() && own != g.pods && g.pods.Contains(own.Addr()) {
+			return own, r.Line
+		}
+	}
+	return netip.Prefix{}, 0
+}
+
 // podRoute says where the pods are.
 func (g *guesser) podRoute() {
 	if !g.pods.IsValid() || g.routed(g.pods.Addr()) {
 		return
 	}
-	name := "cni0"
-	if p := g.packet; p.InInterface != "" && g.pods.Contains(p.Source.Addr()) {
-		name = p.InInterface
+	if own, line := g.ownPods(); line > 0 {
+		gateway := own.Addr().Next()
+		g.host.AddAddress("cni0", netip.PrefixFrom(gateway, own.Bits()))
+		g.route(g.pods, "flannel.1")
+		g.host.AddAddress("flannel.1", netip.PrefixFrom(own.Addr(), own.Addr().BitLen()))
+		g.say(netip.Addr{}, "cni0 leads to the pods of this host, %s (see line %d), and flannel.1 to those of others", own, line)
+		g.say(own.Addr(), "flannel.1 has the address %s, as flannel gives it", own.Addr())
+		return
 	}
-	g.host.Routes = append(g.host.Routes, Route{Destination: g.pods, Interface: name})
-	if g.host.device(name) == nil {
-		g.host.Interfaces = append(g.host.Interfaces, Interface{Name: name})
+	name, gateway := "cni0", g.pods.Addr().Next()
+	if p := g.packet; g.pods.Contains(p.Source.Addr()) {
+		if p.InInterface != "" {
+			name = p.InInterface
+		}
+		if near, err := p.Source.Addr().Prefix(p.Source.Addr().BitLen() - 8); err == nil {
+			gateway = near.Addr().Next()
+		}
 	}
+	g.route(g.pods, name)
 	g.say(netip.Addr{}, "the pods' network %s is behind %s, all of it", g.pods, name)
+	g.host.AddAddress(name, netip.PrefixFrom(gateway, gateway.BitLen()))
+	g.say(gateway, "%s has the address %s", name, gateway)
+}
+
+// route adds a route by a device, which is made if there is none of that name.
+func (g *guesser) route(to netip.Prefix, device string) {
+	g.host.Routes = append(g.host.Routes, Route{Destination: to, Interface: device})
+	if g.host.device(device) == nil {
+		g.host.Interfaces = append(g.host.Interfaces, Interface{Name: device})
+	}
 }
 
 // routed says whether there is a route already.
@@ -209,10 +301,7 @@ func (g *guesser) defaultRoute() {
 	if !g.is4 {
 		everything = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 	}
-	g.host.Routes = append(g.host.Routes, Route{Destination: everything, Interface: g.uplink})
-	if g.host.device(g.uplink) == nil {
-		g.host.Interfaces = append(g.host.Interfaces, Interface{Name: g.uplink})
-	}
+	g.route(everything, g.uplink)
 	g.say(netip.Addr{}, "all other addresses are behind %s", g.uplink)
 }
 

@@ -102,6 +102,7 @@ func (w *walk) incoming() {
 // outgoing is ip_local_out and what follows. false: the walk has ended.
 func (w *walk) outgoing() bool {
 	n := w.machine.network
+	w.hook = Output
 	if w.packet.Source.Addr().IsUnspecified() {
 		source := n.localSource(w.packet.Destination.Addr())
 		if !source.IsValid() {

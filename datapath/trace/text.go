@@ -69,7 +69,11 @@ func (t *Trace) question() string {
 	if t.Start != "" {
 		how += ", from chain " + t.Start + " on"
 	}
-	return fmt.Sprintf("%s %s -> %s, %s", t.Protocol, t.Source, t.Destination, how)
+	from := t.Source
+	if from == "" {
+		from = "from the host"
+	}
+	return fmt.Sprintf("%s %s -> %s, %s", t.Protocol, from, t.Destination, how)
 }
 
 // outcome is what becomes of the packet, in one line.

@@ -21,7 +21,7 @@ type Trace struct {
 	Version     int      `json:"version"`
 	Rules       string   `json:"rules"`
 	Protocol    string   `json:"protocol"`
-	Source      string   `json:"source"`
+	Source      string   `json:"source"` // empty: an address that the host chooses
 	Destination string   `json:"destination"`
 	InInterface string   `json:"inInterface,omitempty"`
 	Local       bool     `json:"local"`
@@ -96,6 +96,9 @@ func Ask(m *netfilter.Machine, q *Question) (*Trace, error) {
 		Version: Version, Rules: q.Rules, Protocol: netfilter.ProtocolName(p.Protocol),
 		Source: p.SourceText(), Destination: p.DestinationText(), InInterface: p.InInterface, Local: p.Local, Start: q.Start,
 		Notes: []string{},
+	}
+	if p.Source.Addr().IsUnspecified() {
+		t.Source = ""
 	}
 	var start *netfilter.Start
 	if q.Start != "" {
