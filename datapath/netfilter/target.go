@@ -214,6 +214,10 @@ func (w *walk) tproxy(c *chain, r *rule, t iptables.TProxy) (flow, bool) {
 
 // nat gives the connection its translation on the side of the hook.
 func (w *walk) nat(c *chain, r *rule) (flow, bool) {
+	if w.judging {
+		w.judged = r.Rule
+		return accepted, true
+	}
 	s := sideOf(w.hook)
 	var to iptables.NATRange
 	var first, last netip.Addr

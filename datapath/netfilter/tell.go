@@ -78,10 +78,6 @@ func (w *walk) tellRule(c *chain, r *rule, o steps.Outcome) {
 
 // tellNAT tells of a rule that has given the connection a translation.
 func (w *walk) tellNAT(c *chain, r *rule, s side) {
-	if w.quiet {
-		w.result.By = r.Rule
-		return
-	}
 	w.tellRule(c, r, steps.Applied)
 	told := &w.result.Steps[len(w.result.Steps)-1]
 	t := w.entry.Reply.inverse()

@@ -30,6 +30,9 @@ type walk struct {
 	chance float64  // of the rule that is asked now; 0: it did not draw
 	passed []passed // rules that did not match, and are not told of yet
 	quiet  bool     // only the outcome is wanted
+
+	judging bool           // for a Judge: nothing is remembered, nor drawn
+	judged  *iptables.Rule // the rule that would translate
 }
 
 // end stops the walk with a verdict. The first one stays.
@@ -262,7 +265,10 @@ func (w *walk) policy(c *chain) flow {
 // returned.
 func (w *walk) agrees(r *rule) (truth, iptables.Match) {
 	for _, m := range r.matches {
-		t := w.matches(r, m)
+		t := cannotTell
+		if !w.judging || !w.remembers(m) {
+			t = w.matches(r, m)
+		}
 		if t == cannotTell {
 			t = w.assume(r, m)
 		}
@@ -296,6 +302,10 @@ func (w *walk) grant(format string, args ...any) {
 // stop ends the walk at a rule of which it cannot be told whether it matches, or what it
 // does; then failed is nil.
 func (w *walk) stop(c *chain, r *rule, failed iptables.Match) flow {
+	if w.quiet {
+		w.end(Stopped, r.Rule, "")
+		return ended
+	}
 	w.tellRule(c, r, steps.Unknown)
 	why := ""
 	switch {

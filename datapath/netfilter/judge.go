@@ -1,0 +1,104 @@
+package netfilter
+
+import (
+	"net/netip"
+
+	"github.com/nfqproxy/nfqproxy/datapath/iptables"
+)
+
+// Judge asks machines what their rules of nat POSTROUTING would do to the first packets
+// of connections whose destinations somebody else has translated. It has no memory and
+// draws nothing: rules that depend on either, or on the sockets of the host, cannot be
+// told. It allocates nothing, and is not safe for concurrent use. The zero value is valid.
+type Judge struct {
+	walk   walk
+	result Result
+	entry  Entry
+	state  State
+}
+
+// Translated is the first packet of such a connection, as it comes to POSTROUTING.
+type Translated struct {
+	Packet // with the destination that it goes to
+	// Asked is the destination that it was sent to.
+	Asked netip.AddrPort
+	// Out is the device that it leaves by.
+	Out string
+}
+
+// Judgement is the answer of a Judge.
+type Judgement struct {
+	// Rule is the one that translates the source, or the one that cannot be told; nil:
+	// the source stays as it is.
+	Rule *iptables.Rule
+	// CannotTell: what follows Rule is not known.
+	CannotTell bool
+	// Masquerade: the source becomes an address of Out, as MASQUERADE chooses it; else, with a
+	// Rule, it becomes Source.
+	Masquerade bool
+	Source     netip.Addr
+	// Ports are those that the source port is to be one of; 0 to 0: any.
+	Ports iptables.PortRange
+}
+
+// Ask asks one machine.
+func (j *Judge) Ask(m *Machine, p *Translated) Judgement {
+	c := m.chains[nat][Postrouting.String()]
+	if c == nil || len(c.rules) == 0 {
+		return Judgement{}
+	}
+	j.entry = Entry{Original: tupleOf(&p.Packet), DNAT: p.Asked != p.Destination, destinationDone: true}
+	j.entry.Reply = j.entry.Original.inverse()
+	j.entry.Original.Destination = p.Asked
+	j.result = Result{}
+	passed := j.walk.passed[:0]
+	j.walk = walk{
+		machine: m, state: &j.state, result: &j.result, packet: p.Packet, in: p.InInterface, out: p.Out, hook: Postrouting,
+		connection: connection{entry: &j.entry}, tracking: TrackingNew, tracked: true, passed: passed,
+		quiet: true, judging: true,
+	}
+	w := &j.walk
+	if w.chain(c, 0) == ended {
+		return Judgement{Rule: j.result.By, CannotTell: j.result.Verdict == Stopped}
+	}
+	r := w.judged
+	if r == nil {
+		return Judgement{}
+	}
+	return w.judgement(r)
+}
+
+// judgement is what the rule that translates the source makes of it.
+func (w *walk) judgement(r *iptables.Rule) Judgement {
+	j := Judgement{Rule: r}
+	switch t := r.Target.(type) {
+	case iptables.Masquerade:
+		j.Masquerade = true
+		j.Ports = iptables.PortRange{First: t.To.FirstPort, Last: t.To.LastPort}
+	case iptables.SNAT:
+		j.Source = w.packet.Source.Addr()
+		if t.To.First.IsValid() {
+			j.Source = w.choose(sourceSide, w.entry.Reply.inverse(), t.To, t.To.First, t.To.Last)
+		}
+		j.Ports = iptables.PortRange{First: t.To.FirstPort, Last: t.To.LastPort}
+	case iptables.Netmap:
+		j.Source = netmap(t.To, w.packet.Source.Addr())
+	default:
+		j.CannotTell = true
+	}
+	return j
+}
+
+// remembers says whether a match depends on what a Judge does not have: memory, chance,
+// or the sockets of the host.
+func (w *walk) remembers(m iptables.Match) bool {
+	switch m := m.(type) {
+	case iptables.Statistic:
+		return m.Nth || m.Probability > 0 && m.Probability < iptables.ProbabilityOne
+	case iptables.Recent, iptables.Limit, iptables.Hashlimit, iptables.Socket:
+		return true
+	case iptables.Owner:
+		return w.packet.Local
+	}
+	return false
+}
