@@ -57,6 +57,9 @@ type Entry struct {
 	// chosen by the kernel where it is not, as MASQUERADE does (nf_nat_core.c,
 	// get_unique_tuple).
 	SourceAddr netip.Addr
+	// SourcePorts, if SourceAddr is given, are first and last of the ports that the
+	// source port is to be one of; zeroes: any.
+	SourcePorts [2]uint16
 }
 
 // State is what the kernel knows of an existing connection.

@@ -87,10 +87,10 @@ func appendCreate(b []byte, seq uint32, e *Entry) []byte {
 	b = appendUint32(b, ctaMark, e.Mark)
 	b = appendZone(b, e.Zone)
 	if e.Destination.IsValid() {
-		b = appendNAT(b, ctaNATDst, e.Destination.Addr(), e.Destination.Port())
+		b = appendNAT(b, ctaNATDst, e.Destination.Addr(), [2]uint16{e.Destination.Port(), e.Destination.Port()})
 	}
 	if e.SourceAddr.IsValid() {
-		b = appendNAT(b, ctaNATSrc, e.SourceAddr, 0)
+		b = appendNAT(b, ctaNATSrc, e.SourceAddr, e.SourcePorts)
 	}
 	return endMessage(b, start)
 }
@@ -243,16 +243,16 @@ func appendTuple(b []byte, typ uint16, t Tuple) []byte {
 	return endAttr(b, tuple)
 }
 
-// appendNAT writes a range of one address and, unless port is 0, one port.
-func appendNAT(b []byte, typ uint16, a netip.Addr, port uint16) []byte {
+// appendNAT writes a range of one address and, unless they are 0, of ports.
+func appendNAT(b []byte, typ uint16, a netip.Addr, ports [2]uint16) []byte {
 	b, nat := beginAttr(b, typ)
 	b = appendAddr(b, ctaNATv4MinIP, ctaNATv6MinIP, a)
 	b = appendAddr(b, ctaNATv4MaxIP, ctaNATv6MaxIP, a)
-	if port != 0 {
+	if ports != [2]uint16{} {
 		var proto attr
 		b, proto = beginAttr(b, ctaNATProto)
-		b = appendUint16(b, ctaProtonatMin, port)
-		b = appendUint16(b, ctaProtonatMax, port)
+		b = appendUint16(b, ctaProtonatMin, ports[0])
+		b = appendUint16(b, ctaProtonatMax, ports[1])
 		b = endAttr(b, proto)
 	}
 	return endAttr(b, nat)

@@ -98,6 +98,34 @@ func TestKernelTakesEntries(t *testing.T) {
 	}
 }
 
+// TestKernelObeysSourcePorts: a port within the range stays, another one is moved into it.
+func TestKernelObeysSourcePorts(t *testing.T) {
+	table := open(t)
+	for _, tt := range []struct {
+		source string
+		stays  bool
+	}{{"10.244.1.9:5005", true}, {"10.244.1.9:40000", false}, {"[fd44::9]:40000", false}} {
+		e := entry(6, tt.source, "10.96.0.10:53", "10.244.0.2:80", "172.20.0.2")
+		if e.Tuple.Source.Addr().Is6() {
+			e = entry(6, tt.source, "[fd96::a]:53", "[fd44::2]:80", "fd44::1")
+		}
+		e.SourcePorts = [2]uint16{5000, 5010}
+		var r [1]conntrack.Result
+		table.Establish([]conntrack.Entry{e}, r[:])
+		if r[0].Outcome != conntrack.Created {
+			t.Fatalf("%s: outcome %v: %v", tt.source, r[0].Outcome, r[0].Err)
+		}
+		s, err := table.Lookup(e.Tuple, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		port := s.Reply.Destination.Port()
+		if port < 5000 || port > 5010 || tt.stays != (port == e.Tuple.Source.Port()) || s.Reply.Destination.Addr() != e.SourceAddr {
+			t.Errorf("%s became %s", tt.source, s.Reply.Destination)
+		}
+	}
+}
+
 // TestKernelFindsAFreePort: two clients with the same source port, masqueraded to
 // one address and sent to one endpoint, must not collide.
 func TestKernelFindsAFreePort(t *testing.T) {

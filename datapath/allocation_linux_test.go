@@ -14,6 +14,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/hostnet"
+	"github.com/nfqproxy/nfqproxy/datapath/masquerade"
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
 )
 
@@ -42,6 +43,7 @@ func TestFlowsDoNotAllocate(t *testing.T) {
 		{"TCP translated, IPv6", unix.SOCK_STREAM, "[fd96::1]:80", warmUp + flows, created},
 		{"TCP masqueraded", unix.SOCK_STREAM, "10.244.1.1:30080", warmUp + flows, created},
 		{"TCP masqueraded, IPv6", unix.SOCK_STREAM, "[fd44:1::1]:30080", warmUp + flows, created},
+		{"TCP masqueraded by the host's rules", unix.SOCK_STREAM, "10.96.0.2:80", warmUp + flows, created},
 		{"TCP with affinity", unix.SOCK_STREAM, "10.96.0.3:80", warmUp + flows, created},
 		{"TCP sent again", unix.SOCK_STREAM, "10.96.0.2:80", few, func(s *Stats) uint64 { return s.Kept }},
 		{"TCP from a port used before", unix.SOCK_STREAM, "10.96.0.1:80", few, func(s *Stats) uint64 { return s.Replaced }},
@@ -153,7 +155,9 @@ func newAllocationNode(t *testing.T) *allocationNode {
 			return err
 		}
 		t.Cleanup(func() { _ = host.Close() })
-		n.engine, err = Open(Config{FirstQueue: 100, Queues: 1, Log: slog.New(slog.NewTextHandler(io.Discard, nil))}, host, table)
+		log := slog.New(slog.NewTextHandler(io.Discard, nil))
+		hostRules := masquerade.Follow(hostSource("*nat\n-A POSTROUTING -d 10.244.66.0/24 -m addrtype ! --dst-type LOCAL -j MASQUERADE\nCOMMIT\n"), log)
+		n.engine, err = Open(Config{FirstQueue: 100, Queues: 1, HostRules: hostRules, Log: log}, host, table)
 		return err
 	}))
 	w := n.engine.workers[0]

@@ -14,6 +14,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/affinity"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/hostnet"
+	"github.com/nfqproxy/nfqproxy/datapath/masquerade"
 	"github.com/nfqproxy/nfqproxy/datapath/nfqueue"
 	"github.com/nfqproxy/nfqproxy/datapath/ruleset"
 )
@@ -38,6 +39,9 @@ type Config struct {
 	// KeepRules leaves the kernel rules in place at the end, as a crash would:
 	// established flows are translated on, new ones to services wait for the next start.
 	KeepRules bool
+	// HostRules are the host's own nat rules, which translated flows are to obey though they
+	// never meet them. nil: they do not count. The engine does not run it.
+	HostRules *masquerade.Follower
 	// Prepare is called when everything else is at hand: no other datapath is there, the
 	// queues are ours, and no rule is. Whatever it changes on the node may count on that,
 	// and its error is Open's. It may be nil.
@@ -88,7 +92,7 @@ func Open(cfg Config, host *hostnet.Host, table *decision.Table) (_ *Engine, err
 			return nil, err
 		}
 		w.router, w.table, w.affinity = host.NewCache(), &e.table, e.bound
-		w.marks, w.sink, w.steps = defaultMarks, cfg.Sink, cfg.Steps
+		w.marks, w.sink, w.steps, w.hostRules = defaultMarks, cfg.Sink, cfg.Steps, cfg.HostRules
 		// One that polls would be in the senders' way there.
 		if cfg.BusyPoll == 0 {
 			w.onStart = func() { stayWithQueue(int(i), int(cfg.Queues)) }

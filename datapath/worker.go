@@ -15,6 +15,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/chains"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/masquerade"
 	"github.com/nfqproxy/nfqproxy/datapath/nfqueue"
 )
 
@@ -32,9 +34,10 @@ type (
 		Establish([]conntrack.Entry, []conntrack.Result)
 		Close() error
 	}
-	// router knows masquerade addresses; see [hostnet.Cache].
+	// router knows the ways to destinations; see [hostnet.Cache].
 	router interface {
 		MasqueradeSource(dst netip.Addr) (netip.Addr, error)
+		OutInterface(dst netip.Addr) (string, error)
 		InterfaceName(index uint32) string
 	}
 	// affinities knows which clients are bound; see [affinity.Table].
@@ -69,8 +72,11 @@ type worker struct {
 	marks       Marks
 	sink        FlowSink // nil: no records
 	steps       bool     // records with steps
-	onStart     func()   // called first by the goroutine that runs it; may be nil
-	counters    counters
+	// hostRules are the host's own nat rules; nil: they do not count.
+	hostRules *masquerade.Follower
+	asker     masquerade.Asker
+	onStart   func() // called first by the goroutine that runs it; may be nil
+	counters  counters
 
 	batch  sync.Mutex // held while a batch is decided and written
 	lastID uint32     // of the packet received last; they are numbered from 1
@@ -91,8 +97,10 @@ type worker struct {
 type job struct {
 	packet   decision.Packet
 	decision decision.Decision
-	decided  bool  // packet and decision are valid
-	entry    int   // index into entries and results; -1: none
+	decided  bool // packet and decision are valid
+	entry    int  // index into entries and results; -1: none
+	// hostRule is the host's own rule that has the source masqueraded; nil: none does.
+	hostRule *iptables.Rule
 	err      error // why no entry was asked for though one was needed
 }
 
@@ -217,9 +225,43 @@ func (w *worker) decide(table *decision.Table, i int) {
 				return
 			}
 		}
+		if !j.decision.Masquerade && (j.packet.Local || !table.IsLocal(e.Destination.Addr())) {
+			w.askHost(p, j, &e)
+		}
 		j.entry = len(w.entries)
 		w.entries = append(w.entries, e)
 	}
+}
+
+// askHost has the entry do to the source what the host's own rules would have done:
+// they never see the flow, for the entry binds both sides of its translation. Only flows
+// that pass POSTROUTING are theirs.
+func (w *worker) askHost(p *nfqueue.Packet, j *job, e *conntrack.Entry) {
+	rules := w.hostRules.Rules()
+	if !rules.Any(decision.FamilyOf(e.Destination.Addr())) {
+		return
+	}
+	out, err := w.router.OutInterface(e.Destination.Addr())
+	if err != nil {
+		return // the packet will not leave, either
+	}
+	if !j.packet.Local && j.packet.InInterface == "" {
+		j.packet.InInterface = w.router.InterfaceName(p.InInterface)
+	}
+	a := w.asker.Ask(rules, &j.packet, e.Destination, out, p.Mark)
+	switch {
+	case a.Unjudged != "":
+		w.hostRules.Unjudged(a)
+		return
+	case a.Rule == nil:
+		return
+	case a.Masquerade:
+		if a.Source, err = w.router.MasqueradeSource(e.Destination.Addr()); err != nil {
+			return
+		}
+	}
+	j.hostRule = a.Rule
+	e.SourceAddr, e.SourcePorts = a.Source, [2]uint16{a.Ports.First, a.Ports.Last}
 }
 
 // bind notes the new flows of services with affinity.
@@ -321,6 +363,9 @@ func (w *worker) record(table *decision.Table, i int, now time.Time) *flow.Recor
 	}
 	if j.decision.Verdict != decision.DNAT {
 		return r
+	}
+	if j.hostRule != nil {
+		r.SetHostMasquerade(j.hostRule.String())
 	}
 	r.Conntrack = w.outcome(j).String()
 	if j.entry < 0 {

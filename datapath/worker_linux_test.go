@@ -55,6 +55,13 @@ func (fakeRouter) MasqueradeSource(dst netip.Addr) (netip.Addr, error) {
 	return netip.MustParseAddr("172.20.0.2"), nil
 }
 
+func (fakeRouter) OutInterface(dst netip.Addr) (string, error) {
+	if netip.MustParsePrefix("10.244.66.0/24").Contains(dst) {
+		return "", errors.New("no route")
+	}
+	return "eth0", nil
+}
+
 func (fakeRouter) InterfaceName(index uint32) string { return fmt.Sprint("veth", index) }
 
 // records collects flow records.

@@ -7,12 +7,17 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net/netip"
 	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/masquerade"
+	"github.com/nfqproxy/nfqproxy/datapath/netfilter"
 	"github.com/nfqproxy/nfqproxy/datapath/simulate"
 )
 
@@ -25,6 +30,8 @@ type explainFlags struct {
 	output  string
 	reply   bool
 	rules   bool
+	// hostRules is a dump of the host's own rules.
+	hostRules string
 }
 
 func newExplainCommand() *cobra.Command {
@@ -68,6 +75,7 @@ With --packets each line is answered as it comes; the first that is faulty ends 
 	flags.Uint64Var(&f.seed, "seed", 0, "makes the draws reproducible (default: random)")
 	flags.BoolVar(&f.reply, "follow-reply", false, "also tell the way of the answer back")
 	flags.BoolVar(&f.rules, "rules", false, "with the text: the rules as iptables-save prints them")
+	flags.StringVar(&f.hostRules, "host-rules", "", "what iptables-save printed on the node: its own masquerade rules then count, as they do for the daemon")
 	flags.StringVarP(&f.output, "output", "o", "text", "text or json: one object on one line for each packet")
 	return cmd
 }
@@ -117,6 +125,11 @@ func (f *explainFlags) run(stdin io.Reader, stdout, stderr io.Writer, seeded boo
 		flags:     f, out: out, style: flow.StyleFor(stdout),
 	}
 	e.simulator.FollowReply = f.reply
+	if f.hostRules != "" {
+		if e.simulator.HostRules, err = hostRules(f.hostRules, table); err != nil {
+			return err
+		}
+	}
 	if f.packets == "" {
 		err = e.explain(f.packet)
 	} else {
@@ -189,4 +202,24 @@ func (a answering) Read(p []byte) (int, error) {
 		return 0, err
 	}
 	return a.Reader.Read(p)
+}
+
+// hostRules reads the host's own nat rules. What they do not tell of the host is guessed,
+// but for its addresses, which are the node's.
+func hostRules(name string, t *decision.Table) (*masquerade.Rules, error) {
+	d, err := readRules(name, iptables.IPv4, nil)
+	if err != nil {
+		return nil, fmt.Errorf("--host-rules: %w", err)
+	}
+	known := &netfilter.Host{}
+	for _, a := range t.Node().Addresses {
+		known.AddAddress("eth0", netip.PrefixFrom(a, a.BitLen()))
+	}
+	anything := netfilter.Packet{Source: netip.AddrPortFrom(netip.IPv4Unspecified(), 0), Destination: netip.AddrPortFrom(netip.IPv4Unspecified(), 0), Local: true}
+	host, _ := netfilter.GuessHost(d, known, &anything)
+	r, err := masquerade.Compile([]masquerade.Table{{Name: name, Dump: d}}, host)
+	if err != nil {
+		return nil, fmt.Errorf("--host-rules %s: %w", name, err)
+	}
+	return r, nil
 }

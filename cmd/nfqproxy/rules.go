@@ -17,14 +17,14 @@ func readRules(name string, family iptables.Family, stdin io.Reader) (*iptables.
 	} else {
 		file, err := os.Open(name)
 		if err != nil {
-			return nil, fmt.Errorf("--rules: %w", err)
+			return nil, err
 		}
 		defer file.Close()
 		in = file
 	}
 	d, err := iptables.Parse(in, iptables.Options{Family: family})
 	if err != nil {
-		return nil, fmt.Errorf("--rules %s: %w", name, err)
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return d, nil
 }

@@ -93,7 +93,7 @@ func (f *traceFlags) run(given *pflag.FlagSet, stdin io.Reader, stdout, stderr i
 	}
 	d, err := readRules(f.rules, family, stdin)
 	if err != nil {
-		return err
+		return fmt.Errorf("--rules: %w", err)
 	}
 	sets, err := readSets(f.sets)
 	if err != nil {

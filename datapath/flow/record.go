@@ -15,6 +15,10 @@ import (
 // or goes away; new fields do not change it.
 const Version = 1
 
+// HostMasquerade is the reason of a flow that no rule of kube-proxy's would have
+// masqueraded, but one of the host's own.
+const HostMasquerade = "host-masquerade"
+
 // Record is one decided flow.
 type Record struct {
 	Version int `json:"version"`
@@ -52,6 +56,9 @@ type Record struct {
 	// MasqueradeReason says why the packet carries the masquerade mark. It may do so
 	// without being masqueraded: delivered on the node itself.
 	MasqueradeReason string `json:"masqueradeReason"`
+	// MasqueradeRule is the host's own rule that asks for it, as iptables-save prints it;
+	// present iff MasqueradeReason is HostMasquerade.
+	MasqueradeRule string `json:"masqueradeRule,omitempty"`
 
 	// Conntrack is what became of the kernel's connection entry; absent in simulations
 	// and where none was wanted: created, kept (an earlier packet's decision
@@ -167,6 +174,11 @@ func (r *Record) addEndpoints(d *decision.Decision) {
 	}
 }
 
+// SetHostMasquerade says that the host's own rule has the source rewritten.
+func (r *Record) SetHostMasquerade(rule string) {
+	r.Masquerade, r.MasqueradeReason, r.MasqueradeRule = true, HostMasquerade, rule
+}
+
 // SetKept turns the record into one of a packet whose tuple was decided before:
 // the flow goes where the kernel's entry says, whatever was drawn now.
 func (r *Record) SetKept(endpoint netip.AddrPort, masqueraded bool) {
@@ -175,6 +187,6 @@ func (r *Record) SetKept(endpoint netip.AddrPort, masqueraded bool) {
 		r.Endpoint, r.Pod, r.Draw, r.Steps = endpoint.String(), "", nil, nil
 	}
 	if r.Masquerade != masqueraded {
-		r.Masquerade, r.MasqueradeReason, r.MasqueradeAddress = masqueraded, "", ""
+		r.Masquerade, r.MasqueradeReason, r.MasqueradeRule, r.MasqueradeAddress = masqueraded, "", "", ""
 	}
 }

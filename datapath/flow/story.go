@@ -105,12 +105,17 @@ var marks = map[string]string{
 	decision.MarkExternal.String(): "the endpoint may be on any node, and the answer has to come back through this one",
 	decision.MarkLocal.String():    "it is this node's, and the answer has to come back here",
 	decision.MarkHairpin.String():  "the endpoint would answer itself, past the translation",
+	HostMasquerade:                 "a rule of the host's own asks for it",
 }
 
 func (s Style) source(r *Record) string {
 	switch {
 	case r.Masquerade:
-		return s.Paint(Yellow, "masqueraded") + " as an address of this node: " + marks[r.MasqueradeReason]
+		text := s.Paint(Yellow, "masqueraded") + " as an address of this node: " + marks[r.MasqueradeReason]
+		if r.MasqueradeRule != "" {
+			text += "\n            " + s.Paint(Dim, r.MasqueradeRule)
+		}
+		return text
 	case r.MasqueradeReason != "":
 		return "stays as it is: marked for masquerading, but delivered on this node, short of POSTROUTING"
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/netip"
 	"sync/atomic"
+
+	"github.com/nfqproxy/nfqproxy/datapath/netfilter"
 )
 
 // Host follows the addresses and routes of one network namespace. It is safe for
@@ -66,6 +68,24 @@ func (h *Host) Addresses() ([]netip.Addr, error) {
 		}
 	}
 	return addrs, nil
+}
+
+// Describe gives the node's interfaces and their addresses, as far as rules ask for them
+// (addrtype). It has no routes.
+func (h *Host) Describe() (*netfilter.Host, error) {
+	all, err := h.kernel.addresses()
+	if err != nil {
+		return nil, fmt.Errorf("list the node's addresses: %w", err)
+	}
+	d := &netfilter.Host{}
+	for _, a := range all {
+		name, err := h.kernel.linkName(a.link)
+		if err != nil {
+			continue // gone in between: Watch tells of it
+		}
+		d.AddAddress(name, netip.PrefixFrom(a.addr, a.subnet.Bits()))
+	}
+	return d, nil
 }
 
 // Watch calls changed with the node's addresses, at once and after each change,
@@ -153,6 +173,7 @@ type Cache struct {
 	host    *Host
 	changes uint64 // up to which the answers are good
 	sources map[netip.Addr]netip.Addr
+	devices map[netip.Addr]string
 	names   map[uint32]string
 }
 
@@ -162,7 +183,7 @@ const maxCached = 1 << 17
 
 // NewCache makes an empty cache.
 func (h *Host) NewCache() *Cache {
-	return &Cache{host: h, sources: make(map[netip.Addr]netip.Addr), names: make(map[uint32]string)}
+	return &Cache{host: h, sources: make(map[netip.Addr]netip.Addr), devices: make(map[netip.Addr]string), names: make(map[uint32]string)}
 }
 
 // MasqueradeSource is [Host.MasqueradeSource]. Errors are not remembered.
@@ -176,6 +197,25 @@ func (c *Cache) MasqueradeSource(dst netip.Addr) (netip.Addr, error) {
 		c.sources[dst] = a
 	}
 	return a, err
+}
+
+// OutInterface names the interface by which a packet for the destination leaves this
+// node; "lo" for the node's own addresses. Errors are not remembered.
+func (c *Cache) OutInterface(dst netip.Addr) (string, error) {
+	c.refresh()
+	if name, ok := c.devices[dst]; ok {
+		return name, nil
+	}
+	r, err := c.host.kernel.route(dst)
+	if err != nil {
+		return "", fmt.Errorf("way to %s: %w", dst, err)
+	}
+	name := c.InterfaceName(uint32(r.link))
+	if name == "" {
+		return "", fmt.Errorf("way to %s: the interface with index %d is gone", dst, r.link)
+	}
+	c.devices[dst] = name
+	return name, nil
 }
 
 // InterfaceName names an interface by its index; empty if there is none.
@@ -194,8 +234,9 @@ func (c *Cache) InterfaceName(index uint32) string {
 // refresh forgets what may have changed. It comes before asking: a change in between
 // makes the answer an old one.
 func (c *Cache) refresh() {
-	if now := c.host.changes.Load(); now != c.changes || len(c.sources) >= maxCached {
+	if now := c.host.changes.Load(); now != c.changes || len(c.sources) >= maxCached || len(c.devices) >= maxCached {
 		clear(c.sources)
+		clear(c.devices)
 		clear(c.names)
 		c.changes = now
 	}

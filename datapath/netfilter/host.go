@@ -3,7 +3,6 @@ package netfilter
 import (
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/iptables"
 )
@@ -247,11 +246,14 @@ func (n *network) socket(protocol uint8, to netip.AddrPort) *Socket {
 	return any
 }
 
-// names lists the interfaces, for messages.
-func (h *Host) names() string {
-	var names []string
+// Has says whether the address is one of the host's interfaces.
+func (h *Host) Has(a netip.Addr) bool {
 	for _, i := range h.Interfaces {
-		names = append(names, i.Name)
+		for _, own := range i.Addresses {
+			if own.Prefix.Addr() == a {
+				return true
+			}
+		}
 	}
-	return strings.Join(names, ", ")
+	return false
 }

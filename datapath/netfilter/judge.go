@@ -68,6 +68,27 @@ func (j *Judge) Ask(m *Machine, p *Translated) Judgement {
 	return w.judgement(r)
 }
 
+// Translates says whether a chain of the nat table that the hook leads to has a rule that
+// translates, or of which that cannot be told.
+func (m *Machine) Translates(h Hook) bool {
+	c := m.chains[nat][h.String()]
+	return c != nil && translates(c, make(map[*chain]bool))
+}
+
+func translates(c *chain, seen map[*chain]bool) bool {
+	seen[c] = true
+	for _, r := range c.rules {
+		switch r.Target.(type) {
+		case iptables.SNAT, iptables.DNAT, iptables.Masquerade, iptables.Redirect, iptables.Netmap, iptables.UnknownTarget:
+			return true
+		}
+		if r.jump != nil && !seen[r.jump] && translates(r.jump, seen) {
+			return true
+		}
+	}
+	return false
+}
+
 // judgement is what the rule that translates the source makes of it.
 func (w *walk) judgement(r *iptables.Rule) Judgement {
 	j := Judgement{Rule: r}

@@ -197,6 +197,9 @@ func (m *Machine) walk(start *Start, p Packet, s *State, c chooser) *Result {
 	return r
 }
 
+// Route finds the way to an address.
+func (m *Machine) Route(to netip.Addr) Route { return m.network.route(to) }
+
 // Start is a chain that a walk may start in, instead of at a hook.
 type Start struct {
 	chain *chain

@@ -3,6 +3,7 @@ package simulate
 
 import (
 	"net/netip"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -11,6 +12,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/chains"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/masquerade"
+	"github.com/nfqproxy/nfqproxy/datapath/steps"
 )
 
 // Simulator decides packets one after the other, as a node would: clients stay
@@ -18,10 +21,13 @@ import (
 type Simulator struct {
 	// FollowReply adds the way of the answer to the records.
 	FollowReply bool
+	// HostRules are the host's own nat rules; nil: they do not count.
+	HostRules *masquerade.Rules
 
 	table    *decision.Table
 	rand     decision.Rand
 	affinity *affinity.Table
+	asker    masquerade.Asker
 
 	// What hints are made of.
 	nodes    []*corev1.Node
@@ -73,6 +79,7 @@ func (s *Simulator) Decide(p *decision.Packet) *flow.Record {
 	r := flow.New(s.table, p, &d)
 	r.Steps = chains.Walk(s.table, p, &d)
 	r.Hint = s.hint(p, &d)
+	s.askHost(p, &d, r)
 	if s.FollowReply {
 		r.Reply = s.reply(p, &d)
 	}
@@ -80,4 +87,33 @@ func (s *Simulator) Decide(p *decision.Packet) *flow.Record {
 		s.affinity.Bind(d.ServicePort, d.Endpoint(), p.Source.Addr())
 	}
 	return r
+}
+
+// askHost tells what the host's own rules do to the source of a flow that passes
+// POSTROUTING and that no rule of kube-proxy's masquerades.
+func (s *Simulator) askHost(p *decision.Packet, d *decision.Decision, r *flow.Record) {
+	if d.Verdict != decision.DNAT || d.Masquerade || !p.Local && s.table.IsLocal(d.Endpoint().Addr()) {
+		return
+	}
+	endpoint := d.Endpoint()
+	if !s.HostRules.Any(decision.FamilyOf(endpoint.Addr())) {
+		return
+	}
+	a := s.asker.Ask(s.HostRules, p, endpoint, s.HostRules.Out(endpoint.Addr()), 0)
+	step := steps.Step{Table: "nat"}
+	switch {
+	case a.Rule == nil:
+		return
+	case a.Unjudged != "":
+		step.Outcome, step.Text = steps.Unknown, "a rule of the host's own, of which it cannot be told what it does: "+a.Unjudged
+	case a.Masquerade:
+		step.Outcome, step.Text = steps.Applied, "a rule of the host's own: the source becomes an address of this node"
+	default:
+		step.Outcome, step.Text = steps.Applied, "a rule of the host's own: the source becomes "+a.Source.String()
+	}
+	step.Chain, step.Line, step.Rule = a.Rule.Chain, a.Rule.Line, strings.TrimPrefix(a.Rule.String(), "-A "+a.Rule.Chain+" ")
+	r.Steps = append(r.Steps, step)
+	if a.Unjudged == "" {
+		r.SetHostMasquerade(a.Rule.String())
+	}
 }

@@ -1,0 +1,98 @@
+package datapath
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/datapath/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/masquerade"
+	"github.com/nfqproxy/nfqproxy/datapath/netfilter"
+	"github.com/nfqproxy/nfqproxy/datapath/nfqueue"
+)
+
+// hostSource is a host with rules that stay as they are.
+type hostSource string
+
+func (s hostSource) Tables() ([]masquerade.Table, error) {
+	d, err := iptables.Parse(strings.NewReader(string(s)), iptables.Options{})
+	return []masquerade.Table{{Name: "nat", Dump: d}}, err
+}
+
+func (hostSource) Host() (*netfilter.Host, error) {
+	h := &netfilter.Host{}
+	h.AddAddress("eth0", netip.MustParsePrefix("172.20.0.2/16"))
+	return h, nil
+}
+
+func (hostSource) Watch(ctx context.Context, _ func()) error {
+	<-ctx.Done()
+	return nil
+}
+
+// TestWorkerAsksTheHostsRules: what we translate and do not masquerade ourselves gets the
+// source that the host's own rules would have given it, and says so.
+func TestWorkerAsksTheHostsRules(t *testing.T) {
+	const rules = `*nat
+-A POSTROUTING -s 10.244.1.8/32 -m time --timestart 10:00 -j MASQUERADE
+-A POSTROUTING -s 10.244.1.7/32 -j SNAT --to-source 203.0.113.1
+-A POSTROUTING -s 10.244.1.6/32 -p tcp -j SNAT --to-source 172.20.0.2:1000-2000
+-A POSTROUTING -d 10.244.0.2/32 ! -s 10.244.0.0/16 -j RETURN
+-A POSTROUTING -s 10.244.1.9/32 -o eth0 -m comment --comment "as kind has it" -j MASQUERADE --random-fully
+COMMIT
+`
+	var log bytes.Buffer
+	h := newHarness(t)
+	h.hostRules = masquerade.Follow(hostSource(rules), slog.New(slog.NewTextHandler(&log, nil)))
+	h.queue.batches = [][]nfqueue.Packet{{
+		syn(t, 1, 0, "10.244.1.9:1000", "10.96.0.10:53"),
+		syn(t, 2, 0, "10.244.1.5:1000", "10.96.0.10:53"),
+		syn(t, 3, 0, "10.244.1.6:1000", "10.96.0.10:53"),
+		syn(t, 4, 0, "10.244.1.7:1000", "10.96.0.10:53"),
+		syn(t, 5, 0, "10.244.1.8:1000", "10.96.0.10:53"),
+		syn(t, 6, 0, "10.244.1.8:1001", "10.96.0.10:53"),
+		syn(t, 7, 0, "172.20.0.9:1000", "172.20.0.2:30053"), // masqueraded by kube-proxy's rules first
+		syn(t, 8, 0, "10.244.1.9:1000", "8.8.8.8:53"),       // not translated: the kernel asks the rules itself
+	}, {
+		syn(t, 9, 0, "10.244.1.9:1000", "10.96.0.10:53"), // again: the entry stays
+	}}
+	if err := h.run(); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, r := range h.records {
+		got = append(got, fmt.Sprintf("%s>%s %v %s %s %q %s", r.Source, r.Endpoint, r.Masquerade, r.MasqueradeReason, r.MasqueradeAddress, r.MasqueradeRule, r.Conntrack))
+	}
+	want := []string{
+		`10.244.1.9:1000>10.244.0.2:8080 true host-masquerade 172.20.0.2 "-A POSTROUTING -s 10.244.1.9/32 -o eth0 -m comment --comment \"as kind has it\" -j MASQUERADE --random-fully" created`,
+		`10.244.1.5:1000>10.244.0.2:8080 false   "" created`,
+		`10.244.1.6:1000>10.244.0.2:8080 true host-masquerade 172.20.0.2 "-A POSTROUTING -s 10.244.1.6/32 -p tcp -j SNAT --to-source 172.20.0.2:1000-2000" created`,
+		`10.244.1.7:1000>10.244.0.2:8080 false   "" created`,
+		`10.244.1.8:1000>10.244.0.2:8080 false   "" created`,
+		`10.244.1.8:1001>10.244.0.2:8080 false   "" created`,
+		`172.20.0.9:1000>10.244.0.2:8080 true external 172.20.0.2 "" created`,
+		`10.244.1.9:1000> false   "" `,
+		`10.244.1.9:1000>10.244.0.2:8080 true host-masquerade 172.20.0.2 "-A POSTROUTING -s 10.244.1.9/32 -o eth0 -m comment --comment \"as kind has it\" -j MASQUERADE --random-fully" kept`,
+	}
+	if g, w := strings.Join(got, "\n"), strings.Join(want, "\n"); g != w {
+		t.Errorf("records\n%s\nwant\n%s", g, w)
+	}
+	for source, reply := range map[string]string{
+		"10.244.1.9:1000": "172.20.0.2:1000", "10.244.1.5:1000": "10.244.1.5:1000", "10.244.1.7:1000": "10.244.1.7:1000",
+	} {
+		s, ok := h.kernel.Get(conntrack.Tuple{Source: netip.MustParseAddrPort(source), Destination: netip.MustParseAddrPort("10.96.0.10:53"), Protocol: 6})
+		if !ok || s.Reply.Destination.String() != reply {
+			t.Errorf("the entry of %s answers to %s, want %s", source, s.Reply.Destination, reply)
+		}
+	}
+	for _, rule := range []string{"-m time", "--to-source 203.0.113.1"} {
+		if n := strings.Count(log.String(), rule); n != 1 {
+			t.Errorf("the rule with %s was named %d times, want once:\n%s", rule, n, log.String())
+		}
+	}
+}
