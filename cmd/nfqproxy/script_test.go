@@ -15,7 +15,8 @@ import (
 var update = flag.Bool("update", false, "write the output that scripts compare with anew")
 
 // TestScripts runs the commands as the README shows them: testdata/script/*.txtar, each
-// beside the cluster that the stories of package flow are about.
+// beside the cluster that the stories of package flow are about, and the dumps of package
+// iptables.
 //
 // nfqproxy is this test binary, told so by the environment as in all tests here:
 // testscript's own way, a main for each command, would come between netns.Main and
@@ -43,7 +44,10 @@ func TestScripts(t *testing.T) {
 			// Else the race detector lets every command sleep for a second at its end.
 			env.Setenv("GORACE", "halt_on_error=1 atexit_sleep_ms=0")
 			env.Setenv("PATH", bin+string(filepath.ListSeparator)+env.Getenv("PATH"))
-			return os.WriteFile(filepath.Join(env.WorkDir, "cluster.yaml"), cluster, 0o644)
+			if err := os.WriteFile(filepath.Join(env.WorkDir, "cluster.yaml"), cluster, 0o644); err != nil {
+				return err
+			}
+			return os.CopyFS(filepath.Join(env.WorkDir, "dumps"), os.DirFS("../../datapath/iptables/testdata"))
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"refused": refused},
 	})

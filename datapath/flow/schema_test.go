@@ -10,6 +10,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/steps"
+	"github.com/nfqproxy/nfqproxy/datapath/trace"
 )
 
 // section gives what SCHEMA.md has below a heading, up to the next of its rank.
@@ -33,6 +34,7 @@ func TestSchemaNamesEveryField(t *testing.T) {
 	for heading, typ := range map[string]reflect.Type{
 		"Record": reflect.TypeFor[flow.Record](), "Candidate": reflect.TypeFor[flow.Candidate](), "Excluded": reflect.TypeFor[flow.Excluded](),
 		"Step": reflect.TypeFor[steps.Step](), "Reply": reflect.TypeFor[flow.Reply](),
+		"Trace": reflect.TypeFor[trace.Trace](), "Way": reflect.TypeFor[trace.Way](), "Conntrack": reflect.TypeFor[trace.Conntrack](),
 	} {
 		var documented []string
 		text, _, _ := strings.Cut(section(t, schema, heading), "\n### ")
@@ -44,6 +46,9 @@ func TestSchemaNamesEveryField(t *testing.T) {
 		}
 		var fields []string
 		for i := range typ.NumField() {
+			if !typ.Field(i).IsExported() {
+				continue
+			}
 			name, options, _ := strings.Cut(typ.Field(i).Tag.Get("json"), ",")
 			fields = append(fields, name)
 			for line := range strings.Lines(text) {

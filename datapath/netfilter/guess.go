@@ -268,19 +268,17 @@ func (g *guesser) podRoute() {
 		g.say(own.Addr(), "flannel.1 has the address %s, as flannel gives it", own.Addr())
 		return
 	}
-	name, gateway := "cni0", g.pods.Addr().Next()
-	if p := g.packet; g.pods.Contains(p.Source.Addr()) {
-		if p.InInterface != "" {
-			name = p.InInterface
-		}
-		if near, err := p.Source.Addr().Prefix(p.Source.Addr().BitLen() - 8); err == nil {
-			gateway = near.Addr().Next()
-		}
+	p, name := g.packet, "cni0"
+	if p.InInterface != "" && g.pods.Contains(p.Source.Addr()) {
+		name = p.InInterface
 	}
 	g.route(g.pods, name)
 	g.say(netip.Addr{}, "the pods' network %s is behind %s, all of it", g.pods, name)
-	g.host.AddAddress(name, netip.PrefixFrom(gateway, gateway.BitLen()))
-	g.say(gateway, "%s has the address %s", name, gateway)
+	if near, err := p.Source.Addr().Prefix(p.Source.Addr().BitLen() - 8); err == nil && g.pods.Contains(p.Source.Addr()) {
+		gateway := near.Addr().Next()
+		g.host.AddAddress(name, netip.PrefixFrom(gateway, gateway.BitLen()))
+		g.say(gateway, "%s has the address %s, as the pod's gateway", name, gateway)
+	}
 }
 
 // route adds a route by a device, which is made if there is none of that name.

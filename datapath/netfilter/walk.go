@@ -73,7 +73,7 @@ func (w *walk) single(start *Start) {
 	case fellThrough:
 		w.end(Returned, nil, fmt.Sprintf("it comes to the end of chain %s, and goes on behind the rule that jumped there", start.chain.name))
 	case accepted:
-		w.end(Returned, nil, fmt.Sprintf("it is done with table %s", start.chain.table))
+		w.end(Returned, nil, fmt.Sprintf("what follows table %s is left out", start.chain.table))
 	}
 	if w.entry != nil {
 		w.translate(sideOf(start.hook))
@@ -92,7 +92,7 @@ func (w *walk) incoming() {
 	if w.route.Type == Local || w.route.Type == Broadcast {
 		if w.visit(Input, mangle) && w.visit(Input, filter) && w.visit(Input, security) && w.visitNAT(Input) {
 			w.confirm()
-			w.end(Delivered, nil, "")
+			w.end(Delivered, nil, w.nobody())
 		}
 		return
 	}
@@ -100,6 +100,21 @@ func (w *walk) incoming() {
 	if w.visit(Forward, mangle) && w.visit(Forward, filter) && w.visit(Forward, security) && w.postrouting() {
 		w.end(Sent, nil, "")
 	}
+}
+
+// nobody tells what becomes of a packet for the host itself if no program waits for it,
+// which rules do not tell.
+func (w *walk) nobody() string {
+	if w.reply || w.machine.network.socket(w.packet.Protocol, w.packet.Destination) != nil {
+		return ""
+	}
+	switch {
+	case w.packet.Protocol == protoTCP && w.packet.Flags&iptables.RST == 0:
+		return "refused with a reset, unless a program listens there"
+	case w.packet.Protocol == protoUDP:
+		return "refused with port unreachable, unless a program listens there"
+	}
+	return ""
 }
 
 // outgoing is ip_local_out and what follows. false: the walk has ended.

@@ -9,11 +9,12 @@ import (
 )
 
 // reply tells the way of the answer to a decided flow, back through the node's
-// connection tracking.
-func (s *Simulator) reply(p *decision.Packet, d *decision.Decision) *flow.Reply {
+// connection tracking. masqueraded says whether its source is rewritten, by whatever
+// rule.
+func (s *Simulator) reply(p *decision.Packet, d *decision.Decision, masqueraded bool) *flow.Reply {
 	switch d.Verdict {
 	case decision.DNAT:
-		return s.translated(p, d)
+		return s.translated(p, d, masqueraded)
 	case decision.Reject:
 		return &flow.Reply{Steps: []string{
 			fmt.Sprintf("the node answers %s with ICMP port unreachable: the client sees \"connection refused\" at once", p.Source),
@@ -29,11 +30,11 @@ func (s *Simulator) reply(p *decision.Packet, d *decision.Decision) *flow.Reply 
 }
 
 // translated is the way back of a flow with an entry in connection tracking.
-func (s *Simulator) translated(p *decision.Packet, d *decision.Decision) *flow.Reply {
+func (s *Simulator) translated(p *decision.Packet, d *decision.Decision, masqueraded bool) *flow.Reply {
 	endpoint := d.Endpoint()
 	reply := &flow.Reply{Source: endpoint.String(), Destination: p.Source.String(), SeenSource: p.Destination.String(), SeenDestination: p.Source.String()}
 	whom := reply.Destination
-	if d.Masquerade {
+	if masqueraded {
 		reply.Destination, whom = "", "an address of this node"
 		if node := s.table.Node().IP(decision.FamilyOf(p.Source.Addr())); node.IsValid() {
 			// Which address depends on the node's routes, and the port on what is free
@@ -44,9 +45,9 @@ func (s *Simulator) translated(p *decision.Packet, d *decision.Decision) *flow.R
 	}
 	say := func(format string, args ...any) { reply.Steps = append(reply.Steps, fmt.Sprintf(format, args...)) }
 	say("the endpoint answers whom it saw: %s -> %s", endpoint, whom)
-	say("%s", s.backHere(p, d))
+	say("%s", s.backHere(p, d, masqueraded))
 	say("connection tracking finds the flow's entry; no rule is looked at any more")
-	if d.Masquerade {
+	if masqueraded {
 		say("un-SNAT: the destination becomes %s again", p.Source)
 	}
 	say("un-DNAT: the source becomes %s again", p.Destination)
@@ -55,11 +56,11 @@ func (s *Simulator) translated(p *decision.Packet, d *decision.Decision) *flow.R
 }
 
 // backHere says why the answer comes by this node, where alone it can be translated back.
-func (s *Simulator) backHere(p *decision.Packet, d *decision.Decision) string {
+func (s *Simulator) backHere(p *decision.Packet, d *decision.Decision, masqueraded bool) string {
 	src, node := p.Source.Addr(), s.table.Node()
 	pod := node.Detector.Implemented(decision.FamilyOf(src)) && node.Detector.IsLocal(p)
 	switch {
-	case d.Masquerade:
+	case masqueraded:
 		return "so it comes back here, on whatever node the endpoint is"
 	case p.Local || s.table.IsLocal(src):
 		return "that is this node itself, so it comes back here"

@@ -81,7 +81,7 @@ func (s *Simulator) Decide(p *decision.Packet) *flow.Record {
 	r.Hint = s.hint(p, &d)
 	s.askHost(p, &d, r)
 	if s.FollowReply {
-		r.Reply = s.reply(p, &d)
+		r.Reply = s.reply(p, &d, r.Masquerade)
 	}
 	if d.Verdict == decision.DNAT && d.ServicePort.AffinitySeconds > 0 {
 		s.affinity.Bind(d.ServicePort, d.Endpoint(), p.Source.Addr())

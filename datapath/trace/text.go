@@ -90,7 +90,7 @@ func (x Text) outcome(w *Way) string {
 	case "sent":
 		return x.Paint(flow.Green, "sent") + fmt.Sprintf(" by %s: %s -> %s", w.Out, w.from(), w.to())
 	case "delivered":
-		return x.Paint(flow.Green, "delivered") + fmt.Sprintf(" on the host itself: %s -> %s", w.from(), w.to())
+		return x.Paint(flow.Green, "delivered") + fmt.Sprintf(" on the host itself: %s -> %s", w.from(), w.to()) + strings.Replace(because, ": ", "; ", 1)
 	case "rejected":
 		return x.Paint(flow.Red, "refused") + fmt.Sprintf(" with %s", w.With) + by + because
 	case "dropped":
