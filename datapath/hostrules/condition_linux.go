@@ -57,6 +57,9 @@ func (t *translator) compare(l *load, in interval, negated bool) answer {
 	case size != l.size:
 		return unknownAnswer
 	}
+	if !in.single() && isZero(in.first) && isZero(xored(in.last, bytes.Repeat([]byte{0xff}, size))) {
+		return truth(!negated) // it is every value
+	}
 	if l.xor != nil { // (x & mask) ^ xor == v is x & mask == v ^ xor
 		if !in.single() {
 			return unknownAnswer

@@ -44,6 +44,7 @@ func (t *translator) masquerade(a attributes) iptables.Target {
 	if !ok {
 		return unknownTarget("masq")
 	}
+	to.Persistent = false // means nothing where there is one address, and iptables has no word for it
 	return iptables.Masquerade{To: to}
 }
 
@@ -52,6 +53,7 @@ func (t *translator) redirect(a attributes) iptables.Target {
 	if !ok {
 		return unknownTarget("redir")
 	}
+	to.Persistent = false // likewise
 	return iptables.Redirect{To: to}
 }
 

@@ -144,12 +144,14 @@ func (n node) asSaved(b Backend, f iptables.Family, undecoded ...string) {
 			if g.String() != w.String() {
 				n.Errorf("read  %s\nsaved %s", g, w)
 			}
-			if diff := cmp.Diff(typed(w), typed(g), cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); diff != "" {
+			if diff := cmp.Diff(typed(w), typed(g), sameValues); diff != "" {
 				n.Errorf("%s: saved (-), read (+)\n%s", w, diff)
 			}
 		}
 	}
 }
+
+var sameValues = cmp.Options{cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})}
 
 // typed is the meaning of a rule, without its text.
 func typed(r *iptables.Rule) []any {

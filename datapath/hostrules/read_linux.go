@@ -48,15 +48,20 @@ func (r *Rules) readLegacy() error {
 
 // readLegacyTable gives nil if there is no such table.
 func readLegacyTable(f iptables.Family) (*iptables.Table, error) {
+	t, err := loadedLegacyTable(f)
+	if t == nil || err != nil {
+		return nil, err
+	}
+	return t.Rules(xtables.SetNames)
+}
+
+// loadedLegacyTable gives nil if there is no such table.
+func loadedLegacyTable(f iptables.Family) (*xtables.Table, error) {
 	names, err := xtables.Names(f)
 	if err != nil || !slices.Contains(names, natTable) {
 		return nil, err
 	}
-	t, err := xtables.Read(f, natTable)
-	if err != nil {
-		return nil, err
-	}
-	return t.Rules(xtables.SetNames)
+	return xtables.Read(f, natTable)
 }
 
 // readNFT reads nftables' tables that translate at postrouting.

@@ -54,13 +54,10 @@ const (
 	elementCatchall   = 2  // NFT_SET_ELEM_CATCHALL
 )
 
-// finish makes intervals out of beginnings and ends, which is how sets with intervals of
-// one part have them.
+// finish sorts the elements, whose order is that of a hash table, and makes intervals out
+// of beginnings and ends, which is how sets with intervals of one part have them.
 func (s *set) finish() {
 	const concatenated = 0x80 // NFT_SET_CONCAT
-	if s.flags&unix.NFT_SET_INTERVAL == 0 || s.flags&concatenated != 0 || s.broken {
-		return
-	}
 	marks := s.elements
 	slices.SortStableFunc(marks, func(a, b element) int {
 		ends := func(e element) int {
@@ -71,6 +68,9 @@ func (s *set) finish() {
 		}
 		return cmp.Or(bytes.Compare(a.in.first, b.in.first), cmp.Compare(ends(a), ends(b)))
 	})
+	if s.flags&unix.NFT_SET_INTERVAL == 0 || s.flags&concatenated != 0 || s.broken {
+		return
+	}
 	s.elements = nil
 	for i, e := range marks {
 		switch {

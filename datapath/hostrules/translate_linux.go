@@ -74,11 +74,13 @@ type rule struct {
 // that are made for it; none for a rule that no packet of the family meets.
 func (t *translator) translate(r *rule) []*iptables.Rule {
 	t.registers, t.branches, t.segments, t.ended, t.opaque = registers{}, [][]condition{nil}, nil, false, false
-	for _, e := range r.expressions {
-		if t.ended || len(t.branches) == 0 {
-			break
+	for list := r.expressions; len(list) > 0 && !t.ended && len(t.branches) > 0; list = list[1:] {
+		name, data := list[0].text(unix.NFTA_EXPR_NAME), list[0].nested(unix.NFTA_EXPR_DATA)
+		if len(list) > 1 && name == "cmp" && list[1].text(unix.NFTA_EXPR_NAME) == "cmp" && t.between(data, list[1].nested(unix.NFTA_EXPR_DATA)) {
+			list = list[1:]
+			continue
 		}
-		t.expression(e.text(unix.NFTA_EXPR_NAME), e.nested(unix.NFTA_EXPR_DATA))
+		t.expression(name, data)
 	}
 	if len(t.segments) == 0 { // it only counts
 		t.effect(nil)
@@ -110,6 +112,8 @@ func (t *translator) expression(name string, a attributes) {
 		t.fib(a)
 	case "bitwise":
 		t.bitwise(a)
+	case "byteorder":
+		t.byteorder(a)
 	case "immediate":
 		t.immediate(a)
 	case "cmp":
@@ -272,6 +276,16 @@ func (t *translator) bitwise(a attributes) {
 	t.registers.put(dreg, &changed)
 }
 
+// byteorder comes before the comparison of a number by size, for which iptables mostly has
+// no match.
+func (t *translator) byteorder(a attributes) {
+	if l := t.known(a.u32(unix.NFTA_BYTEORDER_SREG), "byteorder"); l != nil && !t.opaque {
+		t.unknown("%s", l)
+	}
+	t.registers.put(a.u32(unix.NFTA_BYTEORDER_DREG), nil)
+	t.opaque = true
+}
+
 func (t *translator) immediate(a attributes) {
 	data := a.nested(unix.NFTA_IMMEDIATE_DATA)
 	if a.u32(unix.NFTA_IMMEDIATE_DREG) == verdictRegister {
@@ -314,8 +328,8 @@ func (t *translator) cmp(a attributes) {
 		t.test(l, exactly(data), op == unix.NFT_CMP_NEQ)
 		return
 	}
-	if l.kind == loadMeta || l.kind == loadFib || l.kind == loadCt && l.size == 4 && l.key == unix.NFT_CT_MARK {
-		t.unknown("%s", l) // a number in the order of the machine
+	if inMachineOrder(l) {
+		t.unknown("%s", l)
 		return
 	}
 	switch op {
@@ -332,6 +346,26 @@ func (t *translator) cmp(a attributes) {
 	}
 }
 
+// between takes two comparisons that are one, as nft writes "80-90": at least this and at
+// most that.
+func (t *translator) between(low, high attributes) bool {
+	register := low.u32(unix.NFTA_CMP_SREG)
+	l := t.registers.get(register)
+	first, last := low.nested(unix.NFTA_CMP_DATA)[unix.NFTA_DATA_VALUE], high.nested(unix.NFTA_CMP_DATA)[unix.NFTA_DATA_VALUE]
+	if l == nil || inMachineOrder(l) || register != high.u32(unix.NFTA_CMP_SREG) || len(first) != l.size ||
+		low.u32(unix.NFTA_CMP_OP) != unix.NFT_CMP_GTE || high.u32(unix.NFTA_CMP_OP) != unix.NFT_CMP_LTE {
+		return false
+	}
+	t.test(l, interval{first, last}, false)
+	return true
+}
+
+// inMachineOrder says whether the load may be a number whose bytes are not in the order in
+// which they are compared.
+func inMachineOrder(l *load) bool {
+	return l.kind == loadMeta || l.kind == loadFib || l.kind == loadCt && (l.key == unix.NFT_CT_MARK || l.key == unix.NFT_CT_STATE || l.key == unix.NFT_CT_STATUS)
+}
+
 func isDevice(l *load) bool {
 	return l.kind == loadMeta && (l.key == unix.NFT_META_IIFNAME || l.key == unix.NFT_META_OIFNAME)
 }
@@ -339,6 +373,10 @@ func isDevice(l *load) bool {
 func (t *translator) inRange(a attributes) {
 	l := t.known(a.u32(unix.NFTA_RANGE_SREG), "range")
 	if l == nil {
+		return
+	}
+	if inMachineOrder(l) {
+		t.unknown("%s", l)
 		return
 	}
 	in := interval{a.nested(unix.NFTA_RANGE_FROM_DATA)[unix.NFTA_DATA_VALUE], a.nested(unix.NFTA_RANGE_TO_DATA)[unix.NFTA_DATA_VALUE]}

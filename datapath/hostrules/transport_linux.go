@@ -113,7 +113,7 @@ func (h *header) add(c *transportTest) bool {
 	return false
 }
 
-// addPort narrows a range down, or adds another match.
+// addPort takes the first test of each port; others become matches of their own.
 func (h *header) addPort(c *transportTest) bool {
 	if len(c.in) != 1 {
 		return h.addMultiport(c)
@@ -122,16 +122,10 @@ func (h *header) addPort(c *transportTest) bool {
 	if c.offset == 2 {
 		at = &h.destination
 	}
-	r := portRange(c.in[0])
-	switch {
-	case *at == anyPort:
-		*at = iptables.Ports{Range: r, Negated: c.negated}
-	// "80-90" may be two comparisons.
-	case !at.Negated && !c.negated && max(at.Range.First, r.First) <= min(at.Range.Last, r.Last):
-		at.Range = iptables.PortRange{First: max(at.Range.First, r.First), Last: min(at.Range.Last, r.Last)}
-	default:
+	if *at != anyPort {
 		return h.addMultiport(c)
 	}
+	*at = iptables.Ports{Range: portRange(c.in[0]), Negated: c.negated}
 	h.plain = true
 	return true
 }

@@ -119,11 +119,16 @@ func (e *Entry) SetVerdict(f iptables.Family, verdict uint32) {
 	byteOrder.PutUint32(e.Raw[int(target)+extensionHeader:], verdict)
 }
 
-// clearCounters zeroes what the kernel counts in the raw bytes of an entry: the last
-// field of its header.
-func (e *Entry) clearCounters(f iptables.Family) {
-	header := layoutOf(f).header
-	clear(e.Raw[header-counterSize : header])
+// Fingerprint is what two tables have in common iff their rules are the same: all bytes of
+// the entries but for what the kernel counts in them, the last field of each header.
+func (t *Table) Fingerprint() []byte {
+	header := layoutOf(t.Family).header
+	bytes := make([]byte, 0, t.Size)
+	for _, e := range t.Entries {
+		bytes = append(bytes, e.Raw[:header-counterSize]...)
+		bytes = append(bytes, e.Raw[header:]...)
+	}
+	return bytes
 }
 
 func cString(b []byte) string {

@@ -191,9 +191,9 @@ func log(r reader) (iptables.Target, bool) {
 	}, level < 8
 }
 
-// nflog reads struct xt_nflog_info.
+// nflog reads struct xt_nflog_info, in which a threshold of 0 is the default.
 func nflog(r reader) (iptables.Target, bool) {
-	t := iptables.NFLog{Prefix: r.text(12, 64), Group: r.u16(4), Threshold: r.u16(6)}
+	t := iptables.NFLog{Prefix: r.text(12, 64), Group: r.u16(4), Threshold: max(1, r.u16(6))}
 	if r.u16(8)&1 != 0 { // XT_NFLOG_F_COPY_LEN
 		t.Size = r.u32(0)
 	} else {
