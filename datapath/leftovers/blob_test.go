@@ -5,22 +5,35 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/nfqproxy/nfqproxy/datapath/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/xtables"
 )
+
+const targetHeader = 32 // sizeof(struct xt_entry_target)
+
+// entryLayout gives sizeof the entry and the offset of target_offset.
+func entryLayout(f family) (header, targetOffset int) {
+	if f == ipv4 {
+		return 112, 88
+	}
+	return 168, 140
+}
 
 // rawEntry is an entry with a target of so many bytes, and some bytes for its match.
 func rawEntry(f family, name string, match byte, data []byte) []byte {
-	l := f.layout()
-	e := make([]byte, l.header)
+	header, targetOffset := entryLayout(f)
+	e := make([]byte, header)
 	for range match {
 		e = append(e, bytes.Repeat([]byte{match}, 8)...)
 	}
-	byteOrder.PutUint16(e[l.targetOffset:], uint16(len(e)))
+	byteOrder.PutUint16(e[targetOffset:], uint16(len(e)))
 	target := make([]byte, targetHeader+(len(data)+7)&^7)
 	byteOrder.PutUint16(target, uint16(len(target)))
 	copy(target[2:], name)
 	copy(target[targetHeader:], data)
 	e = append(e, target...)
-	byteOrder.PutUint16(e[l.targetOffset+2:], uint16(len(e)))
+	byteOrder.PutUint16(e[targetOffset+2:], uint16(len(e)))
 	return e
 }
 
@@ -38,14 +51,14 @@ func sample(f family) *blob {
 	verdict := func(match byte, v int32) {
 		data := make([]byte, 4)
 		byteOrder.PutUint32(data, uint32(v))
-		raw = append(raw, rawEntry(f, standardTarget, match, data))
+		raw = append(raw, rawEntry(f, xtables.StandardTarget, match, data))
 	}
 	jump := func(match byte, to int) {
 		places = append(places, place{len(raw), to})
 		verdict(match, 0)
 	}
 	head := func(name string) {
-		raw = append(raw, rawEntry(f, errorTarget, 0, append([]byte(name), make([]byte, 30-len(name))...)))
+		raw = append(raw, rawEntry(f, xtables.ErrorTarget, 0, append([]byte(name), make([]byte, 30-len(name))...)))
 	}
 	jump(1, 1)     // 0: on to the next
 	jump(2, 5)     // 1: KUBE-SERVICES
@@ -68,12 +81,12 @@ func sample(f family) *blob {
 		offsets[i] = offsets[i-1] + uint32(len(raw[i-1]))
 	}
 	for _, p := range places {
-		e := entry{raw: raw[p.entry]}
-		e.setVerdict(f, offsets[p.to])
+		e := xtables.Entry{Raw: raw[p.entry]}
+		e.SetVerdict(f.iptables(), offsets[p.to])
 	}
-	b := &blob{family: f, name: "filter", validHooks: 1 << 1}
-	b.hookEntry[1], b.underflow[1] = 0, offsets[3]
-	if err := b.parseEntries(slices.Concat(raw...)); err != nil {
+	b := &blob{f, xtables.Table{Family: f.iptables(), Name: "filter", ValidHooks: 1 << 1}}
+	b.HookEntry[1], b.Underflow[1] = 0, offsets[3]
+	if err := b.ParseEntries(slices.Concat(raw...)); err != nil {
 		panic(err)
 	}
 	return b
@@ -82,7 +95,7 @@ func sample(f family) *blob {
 // describe tells the chains with their rules' matches and targets.
 func describe(t *testing.T, b *blob) string {
 	t.Helper()
-	spans, err := b.spans()
+	spans, err := b.Spans()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,10 +105,11 @@ func describe(t *testing.T, b *blob) string {
 	}
 	var lines []string
 	for _, s := range spans {
-		line := s.name + ":"
-		for i, r := range chains.chains[s.name].rules {
-			e := b.entries[s.first+i]
-			match := e.raw[b.family.layout().header]
+		line := s.Name + ":"
+		for i, r := range chains.chains[s.Name].rules {
+			e := b.Entries[s.First+i]
+			header, _ := entryLayout(b.family)
+			match := e.Raw[header]
 			line += " " + string(rune('0'+match)) + strings.Join(append([]string{""}, r.targets...), ">")
 		}
 		lines = append(lines, line)
@@ -123,8 +137,8 @@ func TestWithout(t *testing.T) {
 			t.Errorf("%s: the old table has changed", f)
 		}
 		// As the kernel would give it back.
-		again := &blob{family: f, name: b.name, validHooks: next.validHooks, hookEntry: next.hookEntry, underflow: next.underflow}
-		if err := again.parseEntries(slices.Concat(raws(next)...)); err != nil {
+		again := &blob{f, xtables.Table{Family: b.Family, Name: b.Name, ValidHooks: next.ValidHooks, HookEntry: next.HookEntry, Underflow: next.Underflow}}
+		if err := again.ParseEntries(slices.Concat(raws(next)...)); err != nil {
 			t.Fatal(err)
 		}
 		if got, want := describe(t, again), "INPUT: 1 3>admin; admin: 5>later; later:"; got != want {
@@ -133,16 +147,16 @@ func TestWithout(t *testing.T) {
 		if want := []int{0, 2, 3, 7, 8, 9, 12, 13, 14}; !slices.Equal(from, want) {
 			t.Errorf("%s: entries are from %v, want %v", f, from, want)
 		}
-		if again.size != next.size {
-			t.Errorf("%s: size %d, want %d", f, next.size, again.size)
+		if again.Size != next.Size {
+			t.Errorf("%s: size %d, want %d", f, next.Size, again.Size)
 		}
 	}
 }
 
 func raws(b *blob) [][]byte {
 	var all [][]byte
-	for _, e := range b.entries {
-		all = append(all, e.raw)
+	for _, e := range b.Entries {
+		all = append(all, e.Raw)
 	}
 	return all
 }
@@ -159,15 +173,15 @@ func TestWithoutRefuses(t *testing.T) {
 func FuzzBlob(f *testing.F) {
 	for _, family := range families {
 		b := sample(family)
-		f.Add(slices.Concat(raws(b)...), family == ipv6, b.hookEntry[1], b.underflow[1])
+		f.Add(slices.Concat(raws(b)...), family == ipv6, b.HookEntry[1], b.Underflow[1])
 	}
 	f.Fuzz(func(t *testing.T, data []byte, six bool, first, last uint32) {
-		b := &blob{family: ipv4, name: "filter", validHooks: 1 << 1}
+		b := &blob{ipv4, xtables.Table{Family: iptables.IPv4, Name: "filter", ValidHooks: 1 << 1}}
 		if six {
-			b.family = ipv6
+			b.family, b.Family = ipv6, iptables.IPv6
 		}
-		b.hookEntry[1], b.underflow[1] = first, last
-		if b.parseEntries(data) != nil {
+		b.HookEntry[1], b.Underflow[1] = first, last
+		if b.ParseEntries(data) != nil {
 			return
 		}
 		chains, err := b.table()
@@ -176,7 +190,7 @@ func FuzzBlob(f *testing.F) {
 		}
 		r, _ := chains.plan()
 		next, from, err := b.without(r)
-		if err == nil && len(next.entries) != len(from) {
+		if err == nil && len(next.Entries) != len(from) {
 			t.Error("entries are lost")
 		}
 	})

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
+	"github.com/nfqproxy/nfqproxy/datapath/xtables"
 )
 
 func TestMain(m *testing.M) { netns.Main(m) }
@@ -228,7 +229,7 @@ func TestNothing(t *testing.T) {
 	names := ""
 	if err := n.ns.Do(func() error {
 		for _, f := range families {
-			tables, err := legacyTables(f)
+			tables, err := xtables.Names(f.iptables())
 			if err != nil {
 				return err
 			}

@@ -1,8 +1,6 @@
 package leftovers
 
 import (
-	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -12,31 +10,29 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nfqproxy/nfqproxy/datapath/xtables"
 )
 
 // Socket options of ip_tables and, with the same numbers, ip6_tables.
 const (
 	soSetReplace  = 64 // IPT_SO_SET_REPLACE
 	soAddCounters = 65 // IPT_SO_SET_ADD_COUNTERS
-	soGetInfo     = 64 // IPT_SO_GET_INFO
-	soGetEntries  = 65 // IPT_SO_GET_ENTRIES
 )
 
 // Sizes of the structs around the entries, on machines of 64 bits.
 const (
 	tableNameSize = 32 // XT_TABLE_MAXNAMELEN
-	infoSize      = 84 // struct ipt_getinfo
-	entriesAt     = 40 // offset of entrytable in struct ipt_get_entries, of counters in struct xt_counters_info
+	countersAt    = 40 // offset of counters in struct xt_counters_info
+	counterSize   = 16 // sizeof(struct xt_counters)
 	replaceSize   = 96 // struct ipt_replace
 )
-
-var errWordSize = errors.New("rules of iptables' legacy back end can be changed on machines of 64 bits only: run kube-proxy --cleanup")
 
 // findLegacy looks at the tables of the legacy back end. To ask for a table makes the
 // kernel load it, so only those that are there are asked for.
 func (l *Leftovers) findLegacy() error {
 	for _, f := range families {
-		names, err := legacyTables(f)
+		names, err := xtables.Names(f.iptables())
 		if err != nil {
 			return err
 		}
@@ -58,94 +54,16 @@ func (l *Leftovers) findLegacy() error {
 	return nil
 }
 
-// legacyTables lists the tables that are loaded in this namespace.
-func legacyTables(f family) ([]string, error) {
-	path := "/proc/thread-self/net/ip_tables_names"
-	if f == ipv6 {
-		path = "/proc/thread-self/net/ip6_tables_names"
-	}
-	data, err := os.ReadFile(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil // the module is not loaded
-	}
-	var names []string
-	lines := bufio.NewScanner(bytes.NewReader(data))
-	for lines.Scan() {
-		names = append(names, lines.Text())
-	}
-	return names, err
-}
-
-// tableSocket is a socket by which the kernel is asked about its tables. Any Internet
-// socket will do.
-type tableSocket struct {
-	fd    int
-	level uintptr
-}
-
-func openTableSocket(f family) (tableSocket, error) {
-	if unsafe.Sizeof(uintptr(0)) != 8 {
-		return tableSocket{}, errWordSize
-	}
-	domain, level := unix.AF_INET, uintptr(unix.SOL_IP)
-	if f == ipv6 {
-		domain, level = unix.AF_INET6, unix.SOL_IPV6
-	}
-	fd, err := unix.Socket(domain, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	return tableSocket{fd, level}, os.NewSyscallError("socket", err)
-}
-
-func (s tableSocket) close() { _ = unix.Close(s.fd) }
-
-func (s tableSocket) get(option uintptr, buf []byte) error {
-	size := uint32(len(buf))
-	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(s.fd), s.level, option, uintptr(unsafe.Pointer(&buf[0])), uintptr(unsafe.Pointer(&size)), 0)
-	return result("getsockopt", errno)
-}
-
-func (s tableSocket) set(option uintptr, buf []byte) error {
-	_, _, errno := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(s.fd), s.level, option, uintptr(unsafe.Pointer(&buf[0])), uintptr(len(buf)), 0)
-	return result("setsockopt", errno)
-}
-
-func result(call string, errno unix.Errno) error {
-	if errno == 0 {
-		return nil
-	}
-	return os.NewSyscallError(call, errno)
-}
-
-// readBlob reads a table. It is read again where it grows or shrinks in between.
+// readBlob reads a table.
 func readBlob(f family, name string) (*blob, error) {
-	s, err := openTableSocket(f)
-	if err != nil {
+	t, err := xtables.Read(f.iptables(), name)
+	switch {
+	case errors.Is(err, xtables.ErrChanged):
+		return nil, errChanged
+	case err != nil:
 		return nil, err
 	}
-	defer s.close()
-	for range maxAttempts {
-		info := make([]byte, infoSize)
-		copy(info[:tableNameSize-1], name)
-		if err := s.get(soGetInfo, info); err != nil {
-			return nil, err
-		}
-		b := &blob{family: f, name: name, validHooks: byteOrder.Uint32(info[32:])}
-		for h := range hooks {
-			b.hookEntry[h] = byteOrder.Uint32(info[36+4*h:])
-			b.underflow[h] = byteOrder.Uint32(info[56+4*h:])
-		}
-		size := byteOrder.Uint32(info[80:])
-		buf := make([]byte, entriesAt+int(size))
-		copy(buf[:tableNameSize-1], name)
-		byteOrder.PutUint32(buf[tableNameSize:], size)
-		switch err := s.get(soGetEntries, buf); {
-		case errors.Is(err, unix.EAGAIN):
-			continue
-		case err != nil:
-			return nil, err
-		}
-		return b, b.parseEntries(buf[entriesAt:])
-	}
-	return nil, errChanged
+	return &blob{f, *t}, nil
 }
 
 // removeLegacy replaces the table by one without what is to be removed, and gives the
@@ -173,24 +91,24 @@ func (r *removal) removeLegacy() error {
 	if err != nil {
 		return err
 	}
-	s, err := openTableSocket(r.table.family)
+	s, err := xtables.Open(r.table.family.iptables())
 	if err != nil {
 		return err
 	}
-	defer s.close()
+	defer s.Close()
 
-	counters := make([]byte, len(old.entries)*counterSize)
+	counters := make([]byte, len(old.Entries)*counterSize)
 	var pinner runtime.Pinner // the kernel gets the address within another buffer
 	defer pinner.Unpin()
 	pinner.Pin(&counters[0])
-	err = s.set(soSetReplace, next.replace(len(old.entries), uint64(uintptr(unsafe.Pointer(&counters[0])))))
+	err = s.Set(soSetReplace, next.replace(len(old.Entries), uint64(uintptr(unsafe.Pointer(&counters[0])))))
 	if errors.Is(err, unix.EAGAIN) {
 		return errors.Join(errChanged, err)
 	}
 	if err != nil {
 		return err
 	}
-	if err := s.set(soAddCounters, next.counters(counters, from)); err != nil {
+	if err := s.Set(soAddCounters, next.counters(counters, from)); err != nil {
 		return fmt.Errorf("the rules are removed, but the counters of the others begin at zero: %w", err)
 	}
 	return nil
@@ -199,19 +117,19 @@ func (r *removal) removeLegacy() error {
 // replace is a struct ipt_replace with the entries. The kernel checks count, the number
 // of entries it has, and writes their counters to an address of this process.
 func (b *blob) replace(count int, counters uint64) []byte {
-	buf := make([]byte, replaceSize, replaceSize+int(b.size))
-	copy(buf[:tableNameSize-1], b.name)
-	byteOrder.PutUint32(buf[32:], b.validHooks)
-	byteOrder.PutUint32(buf[36:], uint32(len(b.entries)))
-	byteOrder.PutUint32(buf[40:], b.size)
-	for h := range hooks {
-		byteOrder.PutUint32(buf[44+4*h:], b.hookEntry[h])
-		byteOrder.PutUint32(buf[64+4*h:], b.underflow[h])
+	buf := make([]byte, replaceSize, replaceSize+int(b.Size))
+	copy(buf[:tableNameSize-1], b.Name)
+	byteOrder.PutUint32(buf[32:], b.ValidHooks)
+	byteOrder.PutUint32(buf[36:], uint32(len(b.Entries)))
+	byteOrder.PutUint32(buf[40:], b.Size)
+	for h := range xtables.Hooks {
+		byteOrder.PutUint32(buf[44+4*h:], b.HookEntry[h])
+		byteOrder.PutUint32(buf[64+4*h:], b.Underflow[h])
 	}
 	byteOrder.PutUint32(buf[84:], uint32(count))
 	byteOrder.PutUint64(buf[88:], counters)
-	for _, e := range b.entries {
-		buf = append(buf, e.raw...)
+	for _, e := range b.Entries {
+		buf = append(buf, e.Raw...)
 	}
 	return buf
 }
@@ -219,8 +137,8 @@ func (b *blob) replace(count int, counters uint64) []byte {
 // counters is a struct xt_counters_info with the counters of old entries, by the index
 // each entry had.
 func (b *blob) counters(old []byte, from []int) []byte {
-	buf := make([]byte, entriesAt, entriesAt+len(from)*counterSize)
-	copy(buf[:tableNameSize-1], b.name)
+	buf := make([]byte, countersAt, countersAt+len(from)*counterSize)
+	copy(buf[:tableNameSize-1], b.Name)
 	byteOrder.PutUint32(buf[tableNameSize:], uint32(len(from)))
 	for _, i := range from {
 		buf = append(buf, old[i*counterSize:(i+1)*counterSize]...)

@@ -1,6 +1,10 @@
 package leftovers
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/iptables"
+)
 
 // family is an address family as iptables knows them.
 type family uint8
@@ -17,6 +21,13 @@ func (f family) String() string {
 		return "IPv4"
 	}
 	return "IPv6"
+}
+
+func (f family) iptables() iptables.Family {
+	if f == ipv4 {
+		return iptables.IPv4
+	}
+	return iptables.IPv6
 }
 
 // nft is nftables' word for the family.

@@ -3,10 +3,11 @@ package leftovers
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	nftables "github.com/nfqproxy/nfqproxy/datapath/nft"
 )
 
 // findNFT looks at nftables: kube-proxy's own tables, and those of iptables' nft back
@@ -89,8 +90,7 @@ func (t *table) readRules() error {
 	for _, c := range t.chains {
 		c.rules = nil
 	}
-	filter := netlink.NewAttributeEncoder()
-	filter.String(unix.NFTA_RULE_TABLE, t.name)
+	filter := func(e *netlink.AttributeEncoder) { e.String(unix.NFTA_RULE_TABLE, t.name) }
 	return dump(t.family, unix.NFT_MSG_GETRULE, filter, func(ad *netlink.AttributeDecoder) {
 		var in, name string
 		var r rule
@@ -154,55 +154,11 @@ func descend(ad *netlink.AttributeDecoder, path []uint16, found func(string)) {
 	})
 }
 
-// dump asks for all objects of a kind and hands their attributes over. A dump during
-// which the rules changed is begun again.
-func dump(f family, kind int, filter *netlink.AttributeEncoder, each func(*netlink.AttributeDecoder)) error {
-	data := header(f)
-	if filter != nil {
-		attrs, err := filter.Encode()
-		if err != nil {
-			return err
-		}
-		data = append(data, attrs...)
+// dump asks for all objects of a kind and hands their attributes over.
+func dump(f family, kind int, filter func(*netlink.AttributeEncoder), each func(*netlink.AttributeDecoder)) error {
+	err := nftables.Dump(f.nfproto(), kind, filter, func(_ uint8, ad *netlink.AttributeDecoder) { each(ad) })
+	if errors.Is(err, nftables.ErrChanged) {
+		return errChanged
 	}
-	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	var messages []netlink.Message
-	for range maxAttempts {
-		messages, err = conn.Execute(netlink.Message{
-			Header: netlink.Header{Type: messageType(kind), Flags: netlink.Request | netlink.Dump},
-			Data:   data,
-		})
-		switch {
-		case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EINVAL):
-			return nil // no such table, or a kernel without nftables
-		case err != nil:
-			return err
-		}
-		if !slices.ContainsFunc(messages, func(m netlink.Message) bool { return m.Header.Flags&netlink.DumpInterrupted != 0 }) {
-			break
-		}
-		err = errChanged
-	}
-	if err != nil {
-		return err
-	}
-	for _, m := range messages {
-		if len(m.Data) < len(header(f)) {
-			return errors.New("a message of the kernel is too short")
-		}
-		ad, err := netlink.NewAttributeDecoder(m.Data[len(header(f)):])
-		if err != nil {
-			return err
-		}
-		ad.ByteOrder = nftByteOrder
-		each(ad)
-		if err := ad.Err(); err != nil {
-			return err
-		}
-	}
-	return nil
+	return err
 }

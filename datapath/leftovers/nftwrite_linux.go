@@ -1,28 +1,21 @@
 package leftovers
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	nftables "github.com/nfqproxy/nfqproxy/datapath/nft"
 )
 
-// nftByteOrder is that of numbers in nftables' attributes.
-var nftByteOrder = binary.BigEndian
-
-func messageType(kind int) netlink.HeaderType {
-	return netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | kind)
-}
-
-// header is a struct nfgenmsg (linux/netfilter/nfnetlink.h).
-func header(f family) []byte {
-	protocol := byte(unix.NFPROTO_IPV4)
+// nfproto is the kernel's number of the family.
+func (f family) nfproto() uint8 {
 	if f == ipv6 {
-		protocol = unix.NFPROTO_IPV6
+		return unix.NFPROTO_IPV6
 	}
-	return []byte{protocol, unix.NFNETLINK_V0, 0, 0}
+	return unix.NFPROTO_IPV4
 }
 
 // transaction collects messages that the kernel carries out all together or not at all.
@@ -34,13 +27,13 @@ type transaction struct {
 
 func (t *transaction) add(kind int, attributes func(*netlink.AttributeEncoder)) {
 	encoder := netlink.NewAttributeEncoder()
-	encoder.ByteOrder = nftByteOrder
+	encoder.ByteOrder = nftables.ByteOrder
 	attributes(encoder)
 	data, err := encoder.Encode()
 	t.err = errors.Join(t.err, err)
 	t.messages = append(t.messages, netlink.Message{
-		Header: netlink.Header{Type: messageType(kind), Flags: netlink.Request},
-		Data:   append(header(t.family), data...),
+		Header: netlink.Header{Type: nftables.MessageType(kind), Flags: netlink.Request},
+		Data:   append(nftables.Header(t.family.nfproto()), data...),
 	})
 }
 

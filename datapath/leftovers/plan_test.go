@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/nfqproxy/nfqproxy/datapath/iptables"
 )
 
 // TestOwned: names are kube-proxy's by table.
@@ -37,7 +39,7 @@ func tableOf(name, text string) *table {
 		if !ok {
 			continue
 		}
-		c := &chain{base: slices.Contains(hookNames[:], chainName)}
+		c := &chain{base: slices.Contains(iptables.BuiltinChains("mangle"), chainName)}
 		for target := range strings.FieldsSeq(targets) {
 			id++
 			r := rule{id: id}

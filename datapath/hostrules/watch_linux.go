@@ -1,0 +1,215 @@
+package hostrules
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"sync/atomic"
+	"time"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/nfqproxy/nfqproxy/datapath/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/nft"
+	"github.com/nfqproxy/nfqproxy/datapath/xtables"
+)
+
+const (
+	// pollInterval is how often iptables-legacy's rules are looked at, of whose changes the
+	// kernel tells nobody.
+	pollInterval = 5 * time.Second
+	// quiet is how long nothing has to change before it is told that something did: programs
+	// make their rules one by one.
+	quiet = 100 * time.Millisecond
+	// patience is how long that may take.
+	patience = time.Second
+)
+
+// Watch calls changed whenever the rules that [Read] reads may have changed, in the calling
+// thread's network namespace, until the context ends; then its error is nil. The
+// first call comes as soon as nothing can be missed any more: what is read in it or later
+// is not out of date unseen. Several changes in short order are one call. changed is called
+// in the calling goroutine, which may have locked its thread to the namespace.
+//
+// nftables' changes are told by the kernel (other tables' than nfqproxy's own, which
+// change all the time); legacy ones are seen within some seconds. Names that come and go
+// without a rule, those of ipsets and of devices by their index, are not seen. It needs
+// CAP_NET_ADMIN.
+func Watch(ctx context.Context, changed func()) error {
+	l, err := listen()
+	if err != nil {
+		return fmt.Errorf("watch the host's nat rules: %w", err)
+	}
+	defer l.close()
+	ticker := time.NewTicker(pollInterval)
+	defer ticker.Stop()
+	w := watcher{events: l.events, failed: l.failed, ticks: ticker.C, poll: (&legacyPoll{seed: maphash.MakeSeed()}).changed, after: time.After, changed: changed}
+	if err := w.run(ctx); err != nil {
+		return fmt.Errorf("watch the host's nat rules: %w", err)
+	}
+	return nil
+}
+
+// watcher decides when to call changed.
+type watcher struct {
+	events <-chan struct{} // something of nftables may have changed
+	failed <-chan error    // no more events will come
+	ticks  <-chan time.Time
+	// poll says whether the legacy rules differ from those of the call before.
+	poll    func() (bool, error)
+	after   func(time.Duration) <-chan time.Time
+	changed func()
+}
+
+func (w *watcher) run(ctx context.Context) error {
+	if _, err := w.poll(); err != nil {
+		return err
+	}
+	w.changed()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-w.failed:
+			return err
+		case <-w.events:
+			if !w.settle(ctx) {
+				return nil
+			}
+			w.changed()
+		case <-w.ticks:
+			differs, err := w.poll()
+			if err != nil {
+				return err
+			}
+			if differs {
+				w.changed()
+			}
+		}
+	}
+}
+
+// settle waits until no more events come; false: the context has ended.
+func (w *watcher) settle(ctx context.Context) bool {
+	last := w.after(patience)
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-last:
+			return true
+		case <-w.after(quiet):
+			return true
+		case <-w.events:
+		}
+	}
+}
+
+// legacyPoll remembers the legacy rules by a hash, without their counters.
+type legacyPoll struct {
+	seed maphash.Seed
+	last uint64
+}
+
+func (p *legacyPoll) changed() (bool, error) {
+	var h maphash.Hash
+	h.SetSeed(p.seed)
+	for _, f := range families {
+		raw, err := readLegacyBytes(f)
+		if errors.Is(err, xtables.ErrChanged) {
+			return true, nil
+		}
+		if err != nil {
+			return false, fmt.Errorf("iptables (legacy), %s, table %s: %w", f, natTable, err)
+		}
+		_ = h.WriteByte(byte(f))
+		_, _ = h.Write(raw)
+	}
+	now := h.Sum64()
+	differs := now != p.last
+	p.last = now
+	return differs, nil
+}
+
+// readLegacyBytes gives the table's rules without their counters; none if there is no table.
+func readLegacyBytes(f iptables.Family) ([]byte, error) {
+	t, err := loadedLegacyTable(f)
+	if t == nil || err != nil {
+		return nil, err
+	}
+	return t.Fingerprint(), nil
+}
+
+// listener hears of nftables' changes.
+type listener struct {
+	conn   *netlink.Conn
+	events chan struct{} // holds one
+	failed chan error
+	closed atomic.Bool
+	done   chan struct{} // closed when nobody listens any more
+}
+
+func listen() (*listener, error) {
+	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
+	if err != nil {
+		return nil, fmt.Errorf("nftables: %w", err)
+	}
+	if err := conn.JoinGroup(unix.NFNLGRP_NFTABLES); err != nil {
+		return nil, errors.Join(fmt.Errorf("nftables: %w", err), conn.Close())
+	}
+	l := &listener{conn: conn, events: make(chan struct{}, 1), failed: make(chan error, 1), done: make(chan struct{})}
+	go l.run()
+	return l, nil
+}
+
+func (l *listener) run() {
+	defer close(l.done)
+	for {
+		messages, err := l.conn.Receive()
+		switch {
+		case l.closed.Load():
+			return
+		case errors.Is(err, unix.ENOBUFS):
+			l.notify() // what was lost may have been somebody else's change
+		case err != nil:
+			l.failed <- fmt.Errorf("nftables: %w", err)
+			return
+		}
+		for _, m := range messages {
+			if concerns(m) {
+				l.notify()
+			}
+		}
+	}
+}
+
+// notify leaves one event for whoever looks next.
+func (l *listener) notify() {
+	select {
+	case l.events <- struct{}{}:
+	default:
+	}
+}
+
+// concerns says whether a message tells of a change of somebody else's tables. It names the
+// table in its first attribute, whatever it is about.
+func concerns(m netlink.Message) bool {
+	if m.Header.Type>>8 != unix.NFNL_SUBSYS_NFTABLES || m.Header.Type == nft.MessageType(unix.NFT_MSG_NEWGEN) {
+		return false // every transaction ends with its generation
+	}
+	family, ad, err := nft.Body(m)
+	if err != nil {
+		return true
+	}
+	return !isOwn(family, collect(ad).text(unix.NFTA_TABLE_NAME))
+}
+
+func (l *listener) close() {
+	l.closed.Store(true)
+	// Wakes Receive; to close under it would be a race for the file descriptor.
+	_ = l.conn.SetReadDeadline(time.Unix(1, 0))
+	<-l.done
+	_ = l.conn.Close()
+}

@@ -1,0 +1,98 @@
+package nft
+
+import (
+	"encoding/binary"
+	"errors"
+	"slices"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// ByteOrder is that of numbers in nftables' attributes.
+var ByteOrder = binary.BigEndian
+
+// ErrChanged says that the rules changed over and over while they were read.
+var ErrChanged = errors.New("the rules change faster than they can be read")
+
+// maxAttempts is how often a dump is begun again during which the rules changed.
+const maxAttempts = 5
+
+// headerSize is sizeof(struct nfgenmsg).
+const headerSize = 4
+
+// Header is a struct nfgenmsg (linux/netfilter/nfnetlink.h) for a family (NFPROTO_...).
+func Header(family uint8) []byte { return []byte{family, unix.NFNETLINK_V0, 0, 0} }
+
+// MessageType is the type of a message of a kind (NFT_MSG_...).
+func MessageType(kind int) netlink.HeaderType {
+	return netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | kind)
+}
+
+// Body takes a message of nftables apart: its family and its attributes.
+func Body(m netlink.Message) (family uint8, attributes *netlink.AttributeDecoder, err error) {
+	if len(m.Data) < headerSize {
+		return 0, nil, errors.New("a message of the kernel is too short")
+	}
+	attributes, err = netlink.NewAttributeDecoder(m.Data[headerSize:])
+	if err != nil {
+		return 0, nil, err
+	}
+	attributes.ByteOrder = ByteOrder
+	return m.Data[0], attributes, nil
+}
+
+// Dump asks for all objects of a kind (NFT_MSG_GET...), of a family or with
+// NFPROTO_UNSPEC of all, in the calling thread's network namespace, and hands them over
+// one by one. The filter, which may be nil, is not known to all kernels: look at what
+// comes. A dump during which the rules changed is begun again before anything is handed
+// over. It needs CAP_NET_ADMIN. It is no error if there is no such table, or no nftables.
+func Dump(family uint8, kind int, filter func(*netlink.AttributeEncoder), each func(family uint8, attributes *netlink.AttributeDecoder)) error {
+	data := Header(family)
+	if filter != nil {
+		encoder := netlink.NewAttributeEncoder()
+		encoder.ByteOrder = ByteOrder
+		filter(encoder)
+		attributes, err := encoder.Encode()
+		if err != nil {
+			return err
+		}
+		data = append(data, attributes...)
+	}
+	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	var messages []netlink.Message
+	for range maxAttempts {
+		messages, err = conn.Execute(netlink.Message{
+			Header: netlink.Header{Type: MessageType(kind), Flags: netlink.Request | netlink.Dump},
+			Data:   data,
+		})
+		switch {
+		case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EINVAL):
+			return nil
+		case err != nil:
+			return err
+		}
+		if !slices.ContainsFunc(messages, func(m netlink.Message) bool { return m.Header.Flags&netlink.DumpInterrupted != 0 }) {
+			break
+		}
+		err = ErrChanged
+	}
+	if err != nil {
+		return err
+	}
+	for _, m := range messages {
+		family, attributes, err := Body(m)
+		if err != nil {
+			return err
+		}
+		each(family, attributes)
+		if err := attributes.Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,127 @@
+package xtables
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"os"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nfqproxy/nfqproxy/datapath/iptables"
+)
+
+// Socket options of ip_tables and, with the same numbers, ip6_tables.
+const (
+	soGetInfo    = 64 // IPT_SO_GET_INFO
+	soGetEntries = 65 // IPT_SO_GET_ENTRIES
+)
+
+// Sizes of the structs around the entries, on machines of 64 bits.
+const (
+	tableNameSize = 32 // XT_TABLE_MAXNAMELEN
+	infoSize      = 84 // struct ipt_getinfo
+	entriesAt     = 40 // offset of entrytable in struct ipt_get_entries
+)
+
+// maxAttempts is how often a table is read again that grows or shrinks while it is read.
+const maxAttempts = 5
+
+// ErrChanged says that a table changed over and over while it was read.
+var ErrChanged = errors.New("the rules change faster than they can be read")
+
+// Names lists the tables that are loaded in the calling thread's network namespace. To
+// ask for a table by [Read] makes the kernel load it; this does not.
+func Names(f iptables.Family) ([]string, error) {
+	path := "/proc/thread-self/net/ip_tables_names"
+	if f == iptables.IPv6 {
+		path = "/proc/thread-self/net/ip6_tables_names"
+	}
+	data, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil // the module is not loaded
+	}
+	var names []string
+	lines := bufio.NewScanner(bytes.NewReader(data))
+	for lines.Scan() {
+		names = append(names, lines.Text())
+	}
+	return names, err
+}
+
+// Socket is a socket by which the kernel is asked about its tables, those of the network
+// namespace in which it was opened. Any Internet socket will do.
+type Socket struct {
+	fd    int
+	level uintptr
+}
+
+// Open opens a socket in the calling thread's network namespace.
+func Open(f iptables.Family) (Socket, error) {
+	if unsafe.Sizeof(uintptr(0)) != 8 {
+		return Socket{}, errors.New("rules of iptables' legacy back end are read on machines of 64 bits only")
+	}
+	domain, level := unix.AF_INET, uintptr(unix.SOL_IP)
+	if f == iptables.IPv6 {
+		domain, level = unix.AF_INET6, unix.SOL_IPV6
+	}
+	fd, err := unix.Socket(domain, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	return Socket{fd, level}, os.NewSyscallError("socket", err)
+}
+
+// Close closes the socket.
+func (s Socket) Close() { _ = unix.Close(s.fd) }
+
+// Get is getsockopt; buf is what the kernel reads and writes.
+func (s Socket) Get(option uintptr, buf []byte) error {
+	size := uint32(len(buf))
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(s.fd), s.level, option, uintptr(unsafe.Pointer(&buf[0])), uintptr(unsafe.Pointer(&size)), 0)
+	return result("getsockopt", errno)
+}
+
+// Set is setsockopt.
+func (s Socket) Set(option uintptr, buf []byte) error {
+	_, _, errno := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(s.fd), s.level, option, uintptr(unsafe.Pointer(&buf[0])), uintptr(len(buf)), 0)
+	return result("setsockopt", errno)
+}
+
+func result(call string, errno unix.Errno) error {
+	if errno == 0 {
+		return nil
+	}
+	return os.NewSyscallError(call, errno)
+}
+
+// Read reads a table of the calling thread's network namespace. It needs CAP_NET_ADMIN.
+func Read(f iptables.Family, name string) (*Table, error) {
+	s, err := Open(f)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	for range maxAttempts {
+		info := make([]byte, infoSize)
+		copy(info[:tableNameSize-1], name)
+		if err := s.Get(soGetInfo, info); err != nil {
+			return nil, err
+		}
+		t := &Table{Family: f, Name: name, ValidHooks: byteOrder.Uint32(info[32:])}
+		for h := range Hooks {
+			t.HookEntry[h] = byteOrder.Uint32(info[36+4*h:])
+			t.Underflow[h] = byteOrder.Uint32(info[56+4*h:])
+		}
+		size := byteOrder.Uint32(info[80:])
+		buf := make([]byte, entriesAt+int(size))
+		copy(buf[:tableNameSize-1], name)
+		byteOrder.PutUint32(buf[tableNameSize:], size)
+		switch err := s.Get(soGetEntries, buf); {
+		case errors.Is(err, unix.EAGAIN):
+			continue
+		case err != nil:
+			return nil, err
+		}
+		return t, t.ParseEntries(buf[entriesAt:])
+	}
+	return nil, ErrChanged
+}

@@ -1,0 +1,189 @@
+// Package xtables is iptables' rules as the kernel keeps them in its structs: the tables
+// of the legacy back end as a whole ([Read]), and the matches and targets in them
+// ([DecodeMatch], [DecodeTarget]), which iptables' nft back end has too, inside of its
+// expressions "match" and "target".
+//
+// The layouts are those of the kernel's headers for user space (linux/netfilter/x_tables.h,
+// xt_*.h, linux/netfilter_ipv4/ip_tables.h, linux/netfilter_ipv6/ip6_tables.h) on machines
+// of 64 bits. No length or offset that comes from outside is trusted.
+package xtables
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/nfqproxy/nfqproxy/datapath/iptables"
+)
+
+const (
+	// Hooks is NF_INET_NUMHOOKS.
+	Hooks = 5
+	// StandardTarget is the name of the target with a verdict: accept, drop, return, jump
+	// or on to the next rule. ErrorTarget heads a chain, or ends the table.
+	StandardTarget, ErrorTarget = "", "ERROR"
+
+	extensionHeader = 32 // sizeof(struct xt_entry_target), and xt_entry_match
+	counterSize     = 16 // sizeof(struct xt_counters)
+)
+
+// layout is what differs between the families.
+type layout struct {
+	header       int // sizeof the entry without matches and target
+	targetOffset int // offset of target_offset, which next_offset follows
+}
+
+func layoutOf(f iptables.Family) layout {
+	if f == iptables.IPv6 {
+		return layout{header: 168, targetOffset: 140}
+	}
+	return layout{header: 112, targetOffset: 88}
+}
+
+var hookNames = [Hooks]string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}
+
+// byteOrder is the machine's.
+var byteOrder = binary.NativeEndian
+
+// Table is a table of the legacy back end as the kernel gives and takes it: entries one
+// after the other, each a rule. Chains are ranges of entries; places are offsets into the
+// whole.
+type Table struct {
+	Family iptables.Family
+	Name   string
+	// ValidHooks has a bit for each hook that the table has a base chain for.
+	ValidHooks uint32
+	// HookEntry and Underflow are the places of the first and the last entry (the
+	// policy) of each base chain.
+	HookEntry, Underflow [Hooks]uint32
+	Entries              []Entry
+	Size                 uint32 // of all entries, in bytes
+}
+
+// Entry is one rule or chain head.
+type Entry struct {
+	Offset  uint32
+	Raw     []byte // with next_offset its length
+	Target  string // the name of the target
+	Verdict int32  // valid iff Target is StandardTarget
+	Head    string // the chain's name, valid iff Target is ErrorTarget
+}
+
+// Jump is the offset that the entry goes to, if it goes anywhere. A rule without a
+// target goes to the one after it.
+func (e *Entry) Jump() (uint32, bool) {
+	return uint32(e.Verdict), e.Target == StandardTarget && e.Verdict >= 0
+}
+
+// ParseEntries takes the memory apart and sets Entries and Size.
+func (t *Table) ParseEntries(data []byte) error {
+	l := layoutOf(t.Family)
+	t.Entries, t.Size = nil, uint32(len(data))
+	for offset := 0; offset < len(data); {
+		rest := data[offset:]
+		bad := func() error { return fmt.Errorf("the entry at %d is malformed", offset) }
+		if len(rest) < l.header {
+			return bad()
+		}
+		target := int(byteOrder.Uint16(rest[l.targetOffset:]))
+		next := int(byteOrder.Uint16(rest[l.targetOffset+2:]))
+		if target < l.header || next < target+extensionHeader || next > len(rest) || next%8 != 0 {
+			return bad()
+		}
+		e := Entry{Offset: uint32(offset), Raw: rest[:next:next]}
+		data := e.Raw[target:]
+		// u16 size, 29 bytes of name, u8 revision; then the target's own data.
+		e.Target = cString(data[2 : 2+29])
+		switch e.Target {
+		case StandardTarget:
+			if len(data) < extensionHeader+4 {
+				return bad()
+			}
+			e.Verdict = int32(byteOrder.Uint32(data[extensionHeader:]))
+		case ErrorTarget:
+			e.Head = cString(data[extensionHeader:])
+		}
+		t.Entries = append(t.Entries, e)
+		offset += next
+	}
+	if n := len(t.Entries); n == 0 || t.Entries[n-1].Target != ErrorTarget {
+		return errors.New("the table has no end")
+	}
+	return nil
+}
+
+// SetVerdict changes the raw bytes.
+func (e *Entry) SetVerdict(f iptables.Family, verdict uint32) {
+	target := byteOrder.Uint16(e.Raw[layoutOf(f).targetOffset:])
+	byteOrder.PutUint32(e.Raw[int(target)+extensionHeader:], verdict)
+}
+
+// Fingerprint is what two tables have in common iff their rules are the same: all bytes of
+// the entries but for what the kernel counts in them, the last field of each header.
+func (t *Table) Fingerprint() []byte {
+	header := layoutOf(t.Family).header
+	bytes := make([]byte, 0, t.Size)
+	for _, e := range t.Entries {
+		bytes = append(bytes, e.Raw[:header-counterSize]...)
+		bytes = append(bytes, e.Raw[header:]...)
+	}
+	return bytes
+}
+
+func cString(b []byte) string {
+	if i := bytes.IndexByte(b, 0); i >= 0 {
+		b = b[:i]
+	}
+	return string(b)
+}
+
+// Span is a chain's range of entries, by index: from its first rule up to End. Its last
+// entry is the policy of a base chain, or the return at the end of another.
+type Span struct {
+	Name       string
+	Base       bool
+	First, End int
+}
+
+// Spans finds the chains.
+func (t *Table) Spans() ([]Span, error) {
+	index := make(map[uint32]int, len(t.Entries))
+	for i := range t.Entries {
+		index[t.Entries[i].Offset] = i
+	}
+	var spans []Span
+	for h := range Hooks {
+		if t.ValidHooks&(1<<h) == 0 {
+			continue
+		}
+		first, ok1 := index[t.HookEntry[h]]
+		last, ok2 := index[t.Underflow[h]]
+		if !ok1 || !ok2 || last < first {
+			return nil, fmt.Errorf("base chain %s is malformed", hookNames[h])
+		}
+		spans = append(spans, Span{hookNames[h], true, first, last + 1})
+	}
+	for i := 0; i < len(t.Entries)-1; i++ {
+		if t.Entries[i].Target != ErrorTarget {
+			continue
+		}
+		end := i + 1
+		for t.Entries[end].Target != ErrorTarget {
+			end++ // the last entry is one
+		}
+		spans = append(spans, Span{t.Entries[i].Head, false, i + 1, end})
+	}
+	return spans, nil
+}
+
+// Starts gives the names of the chains by the places that jumps to them go to.
+func (t *Table) Starts(spans []Span) map[uint32]string {
+	starts := make(map[uint32]string)
+	for _, s := range spans {
+		if !s.Base && s.First < s.End {
+			starts[t.Entries[s.First].Offset] = s.Name
+		}
+	}
+	return starts
+}
