@@ -25,6 +25,7 @@ type runFlags struct {
 	firstQueue    uint16
 	queues        uint16
 	scope         string
+	hostMasq      string
 	busyPoll      time.Duration
 	seed          uint64
 	flowLog       string
@@ -38,6 +39,9 @@ type runFlags struct {
 
 // Values of --scope.
 const scopeAll, scopeServices = "all", "services"
+
+// Values of --host-masquerade.
+const hostMasqueradeAuto, hostMasqueradeOff = "auto", "off"
 
 func newRunCommand() *cobra.Command {
 	var f runFlags
@@ -65,6 +69,7 @@ last good state stays in force. CAP_NET_ADMIN is needed.`,
 	flags.Uint16Var(&f.firstQueue, "queue-num", 100, "number of the first netfilter queue")
 	flags.Uint16Var(&f.queues, "queues", defaultQueues(), "how many netfilter queues; packets spread over them by CPU")
 	flags.StringVar(&f.scope, "scope", scopeAll, `whose new flows are queued: "all", or "services": the kernel passes what is not for a service, for which there are no records then`)
+	flags.StringVar(&f.hostMasq, "host-masquerade", hostMasqueradeAuto, `whether flows that are translated obey the node's own masquerade rules (nat POSTROUTING: the CNI plugin's, ip-masq-agent's, Docker's), which never see them: "auto" or "off"`)
 	flags.DurationVar(&f.busyPoll, "busy-poll", 0, "how long each queue's worker asks for the next packet before it sleeps, when packets come fast: new flows wait less, for more CPU time; 100us is a good start (default: it sleeps at once)")
 	flags.Uint64Var(&f.seed, "seed", 0, "makes the choices reproducible: the same flows in the same order get the same endpoints (default: random)")
 	flags.StringVar(&f.flowLog, "flow-log", "", "write one line of JSON for each decided flow to this file; - for standard output")
@@ -148,6 +153,9 @@ func (f *runFlags) check() error {
 	}
 	if f.scope != scopeAll && f.scope != scopeServices {
 		return fmt.Errorf("--scope %q: want %q or %q", f.scope, scopeAll, scopeServices)
+	}
+	if f.hostMasq != hostMasqueradeAuto && f.hostMasq != hostMasqueradeOff {
+		return fmt.Errorf("--host-masquerade %q: want %q or %q", f.hostMasq, hostMasqueradeAuto, hostMasqueradeOff)
 	}
 	if f.busyPoll < 0 || f.busyPoll > time.Millisecond {
 		return fmt.Errorf("--busy-poll %s: want 0 to 1ms", f.busyPoll)

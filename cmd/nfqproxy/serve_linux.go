@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -24,6 +25,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/hostnet"
+	"github.com/nfqproxy/nfqproxy/datapath/masquerade"
 	"github.com/nfqproxy/nfqproxy/datapath/reconcile"
 )
 
@@ -36,18 +38,20 @@ type proxy struct {
 	oomScore     *int // nil: left as it is
 	engineConfig datapath.Config
 
-	group    *errgroup.Group
-	ctx      context.Context
-	client   kubernetes.Interface // nil: the objects come from manifests
-	events   *apiserver.Recorder  // nil, likewise
-	host     *hostnet.Host
-	metrics  *metrics.Metrics
-	health   *health.Proxy
-	checks   *health.ServiceServer
-	engine   *datapath.Engine // nil before the first table
-	udp      *reconcile.Reconciler
-	table    *decision.Table // in force
-	takeover takeover
+	group   *errgroup.Group
+	ctx     context.Context
+	client  kubernetes.Interface // nil: the objects come from manifests
+	events  *apiserver.Recorder  // nil, likewise
+	host    *hostnet.Host
+	metrics *metrics.Metrics
+	health  *health.Proxy
+	checks  *health.ServiceServer
+	engine  *datapath.Engine // nil before the first table
+	udp     *reconcile.Reconciler
+	table   *decision.Table // in force
+	// hostRules are the node's own masquerade rules; nil: they do not count.
+	hostRules *masquerade.Follower
+	takeover  takeover
 }
 
 // gcPercent is how much garbage there may be for each 100 bytes in use. Most of what is
@@ -155,6 +159,9 @@ func (p *proxy) publish(t *decision.Table) {
 		// To read all objects took memory that is not needed any more.
 		p.group.Go(func() error { debug.FreeOSMemory(); return nil })
 	} else {
+		if !slices.Equal(t.Node().Addresses, p.table.Node().Addresses) {
+			p.hostRules.Refresh()
+		}
 		p.engine.Apply(t)
 		p.udp.SetTable(t)
 		p.log.Debug("new service table", "generation", t.Generation(), "services", t.ServiceCount())
@@ -171,6 +178,10 @@ func (p *proxy) begin(t *decision.Table) error {
 		return err
 	}
 	p.engineConfig.Alert, p.engineConfig.Prepare = p.alert, p.tune
+	if p.flags.hostMasq == hostMasqueradeAuto {
+		p.hostRules = masquerade.Follow(masquerade.Kernel(p.host), p.log)
+		p.engineConfig.HostRules = p.hostRules
+	}
 	p.udp, err = reconcile.Open(reconcile.Config{Interval: p.cfg.SyncPeriod, Observe: p.reconciled})
 	if err != nil {
 		return err
@@ -186,6 +197,7 @@ func (p *proxy) begin(t *decision.Table) error {
 		p.log.Info("stopped", "flows", engine.Stats())
 		return err
 	})
+	p.group.Go(func() error { return p.hostRules.Run(p.ctx) })
 	p.udp.SetTable(t)
 	p.group.Go(func() error {
 		p.udp.Loop(p.ctx)

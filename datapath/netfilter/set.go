@@ -32,6 +32,13 @@ func (w *walk) inSet(s *iptables.Set, directions []iptables.SetDirection, return
 		return cannotTell
 	}
 	dimensions := strings.Split(spec, ",")
+	for _, d := range dimensions {
+		switch d {
+		case "ip", "net", "port", "mac", "iface", "set":
+		default: // like hash:ip,mark
+			return cannotTell
+		}
+	}
 	if dimensions[0] != "set" && len(directions) < len(dimensions) {
 		return no // the kernel refuses such rules, or finds nothing
 	}
@@ -51,11 +58,7 @@ func (w *walk) inSet(s *iptables.Set, directions []iptables.SetDirection, return
 			}
 			continue
 		}
-		bits, is := w.inElement(e, dimensions, directions)
-		if is == cannotTell {
-			return cannotTell
-		}
-		if is == yes && bits > longest {
+		if bits, is := w.inElement(e, dimensions, directions); is && bits > longest {
 			longest, found = bits, truthOf(!e.Nomatch || returnNomatch)
 		}
 	}
@@ -64,7 +67,7 @@ func (w *walk) inSet(s *iptables.Set, directions []iptables.SetDirection, return
 
 // inElement compares the packet with an element in each dimension. bits is how narrow
 // the element is.
-func (w *walk) inElement(e *iptables.Element, dimensions []string, directions []iptables.SetDirection) (bits int, is truth) {
+func (w *walk) inElement(e *iptables.Element, dimensions []string, directions []iptables.SetDirection) (bits int, is bool) {
 	p, addresses := &w.packet, 0
 	for i, dimension := range dimensions {
 		own, device := p.Source, w.in
@@ -92,12 +95,10 @@ func (w *walk) inElement(e *iptables.Element, dimensions []string, directions []
 			matches = w.frame() && *p.MAC == e.MAC
 		case "iface":
 			matches = device != "" && device == strings.TrimPrefix(e.Interface, "physdev:")
-		default: // a type that is not known, like hash:ip,mark
-			return 0, cannotTell
 		}
 		if !matches {
-			return 0, no
+			return 0, false
 		}
 	}
-	return bits, yes
+	return bits, true
 }

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/nfqproxy/nfqproxy/datapath/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/lab"
+)
+
+// outsideService has one endpoint outside of the cluster, and one is a pod of another node.
+const outsideService = `
+---
+apiVersion: v1
+kind: Service
+metadata: {name: elsewhere, namespace: default}
+spec:
+  type: NodePort
+  clusterIP: 10.96.0.90
+  clusterIPs: [10.96.0.90, "fd00:10:96::90"]
+  ports:
+  - {name: http, port: 80, protocol: TCP, nodePort: 30190}
+  - {name: echo, port: 53, protocol: UDP, nodePort: 30190}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: elsewhere-ipv4, namespace: default, labels: {kubernetes.io/service-name: elsewhere}}
+addressType: IPv4
+ports:
+- {name: http, port: 8080, protocol: TCP}
+- {name: echo, port: 5353, protocol: UDP}
+endpoints:
+- addresses: ["172.21.0.100"]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: elsewhere-ipv6, namespace: default, labels: {kubernetes.io/service-name: elsewhere}}
+addressType: IPv6
+ports:
+- {name: http, port: 8080, protocol: TCP}
+- {name: echo, port: 5353, protocol: UDP}
+endpoints:
+- addresses: ["fd00:172:21::100"]
+`
+
+// hostMasquerades are rules as CNI plugins write them; %s is the pods' network, and the
+// second one that of the node's own pods.
+var hostMasquerades = map[string]string{
+	"kind": `*nat
+:KIND-MASQ-AGENT - [0:0]
+-A POSTROUTING -m addrtype ! --dst-type LOCAL -m comment --comment "kind-masq-agent: ensure nat POSTROUTING directs all non-LOCAL destination traffic to our custom KIND-MASQ-AGENT chain" -j KIND-MASQ-AGENT
+-A KIND-MASQ-AGENT -d %[1]s -m comment --comment "kind-masq-agent: local traffic is not subject to MASQUERADE" -j RETURN
+-A KIND-MASQ-AGENT -m comment --comment "kind-masq-agent: outbound traffic is subject to MASQUERADE (must be last in chain)" -j MASQUERADE
+COMMIT
+`,
+	"flannel": `*nat
+-A POSTROUTING -s %[1]s -d %[1]s -m comment --comment "flanneld masq" -j RETURN
+-A POSTROUTING -s %[1]s ! -d %[3]s -m comment --comment "flanneld masq" -j MASQUERADE --random-fully
+-A POSTROUTING ! -s %[1]s -d %[2]s -m comment --comment "flanneld masq" -j RETURN
+-A POSTROUTING ! -s %[1]s -d %[1]s -m comment --comment "flanneld masq" -j MASQUERADE --random-fully
+COMMIT
+`,
+}
+
+// TestHostMasquerade: a flow that is translated leaves with the source that the node's own
+// rules give to one that is not, whichever back end of iptables they are in.
+func TestHostMasquerade(t *testing.T) {
+	for _, tool := range []string{"iptables", "ip6tables"} {
+		for _, backend := range []string{"nft", "legacy"} {
+			netns.RequireTool(t, tool+"-"+backend+"-restore")
+		}
+	}
+	c := newClusterWith(t, nil, func(s *lab.Spec) {
+		// Who answers pods is not to need the masquerade: then its absence is seen, too.
+		s.Clients[0].RoutesToPods = true
+		s.Clients[0].Ports = []lab.Port{{Port: 8080, Protocol: 6}, {Port: 5353, Protocol: 17}}
+	})
+	c.edit(func(text string) string { return text + outsideService })
+	for _, backend := range []string{"nft", "legacy"} {
+		for name, rules := range hostMasquerades {
+			t.Run(name+", "+backend, func(t *testing.T) { c.t = t; c.hostMasquerade(t, backend, rules) })
+		}
+	}
+}
+
+// TestHostMasqueradeOff: with --host-masquerade=off the node's rules do not count.
+func TestHostMasqueradeOff(t *testing.T) {
+	netns.RequireTool(t, "iptables-nft-restore")
+	c := newClusterWith(t, []string{"--host-masquerade=off"}, func(s *lab.Spec) {
+		s.Clients[0].RoutesToPods = true
+		s.Clients[0].Ports = []lab.Port{{Port: 8080, Protocol: 6}}
+	})
+	c.edit(func(text string) string { return text + outsideService })
+	c.load("node-a", "iptables-nft-restore", fmt.Sprintf(hostMasquerades["kind"], "10.244.0.0/16"))
+	conn := c.dial("shell", "tcp", anyPort, "10.96.0.90:80")
+	if a := c.ask(conn); a.Client != conn.LocalAddr().String() {
+		t.Errorf("the server saw %s, want the pod's own address %s", a.Client, conn.LocalAddr())
+	}
+}
+
+// load runs one of iptables' programs on a node.
+func (c *cluster) load(node, program, rules string) {
+	c.t.Helper()
+	if err := c.host(node).Do(func() error {
+		cmd := exec.Command(program)
+		cmd.Stdin = strings.NewReader(rules)
+		// The lock file of the legacy back end is one for all namespaces.
+		cmd.Env = append(cmd.Environ(), "XTABLES_LOCKFILE="+c.objects+".lock")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%s: %w: %s", program, err, out)
+		}
+		return nil
+	}); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// hostMasquerade compares, for rules on node-a, what a server outside sees of flows that
+// are translated and of flows that are not.
+func (c *cluster) hostMasquerade(t *testing.T, backend, rules string) {
+	v4 := fmt.Sprintf(rules, "10.244.0.0/16", "10.244.0.0/24", "224.0.0.0/4")
+	v6 := fmt.Sprintf(rules, "fd00:10:244::/56", "fd00:10:244::/64", "ff00::/8")
+	c.load("node-a", "iptables-"+backend+"-restore", v4)
+	c.load("node-a", "ip6tables-"+backend+"-restore", v6)
+	families(t, func(t *testing.T, at func(v4, v6 string, port int) string) {
+		c.t = t
+		elsewhere := at("10.96.0.90", "fd00:10:96::90", 80)
+		// The daemon hears of the rules some time after they were made.
+		eventually(t, patience, "the rules to count", func() bool { return c.masqueraded("shell", elsewhere) })
+		for _, tt := range []struct {
+			name, from          string
+			network             string
+			translated, natural string
+		}{
+			{"pod to elsewhere", "shell", "tcp", elsewhere, at("172.21.0.100", "fd00:172:21::100", 8080)},
+			{"pod to elsewhere", "shell", "udp", at("10.96.0.90", "fd00:10:96::90", 53), at("172.21.0.100", "fd00:172:21::100", 5353)},
+			{"pod to elsewhere by node port", "shell", "tcp", at("172.21.0.2", "fd00:172:21::2", 30190), at("172.21.0.100", "fd00:172:21::100", 8080)},
+			{"pod to a pod of this node", "shell", "tcp", at("10.96.0.30", "fd00:10:96::30", 80), at("10.244.0.4", "fd00:10:244::4", 8080)},
+			{"pod to a pod of this node", "shell", "udp", at("10.96.0.30", "fd00:10:96::30", 53), at("10.244.0.4", "fd00:10:244::4", 5353)},
+			{"node to elsewhere", "node-a", "tcp", elsewhere, at("172.21.0.100", "fd00:172:21::100", 8080)},
+		} {
+			t.Run(tt.name+" "+tt.network, func(t *testing.T) {
+				c.t = t
+				natural := hostOf(c.ask(c.dial(tt.from, tt.network, anyPort, tt.natural)).Client)
+				conn := c.dial(tt.from, tt.network, anyPort, tt.translated)
+				seen := hostOf(c.ask(conn).Client)
+				if seen != natural {
+					t.Errorf("the server saw %s, and without translation %s", seen, natural)
+				}
+				own := hostOf(conn.LocalAddr().String())
+				r := c.record("dnat", strings.ToUpper(tt.network), conn.LocalAddr(), conn.RemoteAddr())
+				if byHost := r.MasqueradeReason == "host-masquerade"; seen != own && !r.Masquerade || byHost != strings.Contains(r.MasqueradeRule, "MASQUERADE") {
+					t.Errorf("the server saw %s of %s, and the record says masqueraded %v for %s by %q", seen, own, r.Masquerade, r.MasqueradeReason, r.MasqueradeRule)
+				}
+			})
+		}
+		c.t = t
+	})
+	c.t = t
+	c.load("node-a", "iptables-"+backend+"-restore", "*nat\nCOMMIT\n")
+	c.load("node-a", "ip6tables-"+backend+"-restore", "*nat\nCOMMIT\n")
+	for _, to := range []string{"10.96.0.90:80", "[fd00:10:96::90]:80"} {
+		eventually(t, patience, "the rules not to count any more", func() bool { return !c.masqueraded("shell", to) })
+	}
+}
+
+// masqueraded says whether the node's own rules masquerade a connection that is made now.
+func (c *cluster) masqueraded(from, to string) bool {
+	c.t.Helper()
+	conn := c.dial(from, "tcp", anyPort, to)
+	defer conn.Close()
+	return c.record("dnat", "TCP", conn.LocalAddr(), conn.RemoteAddr()).MasqueradeReason == "host-masquerade"
+}
