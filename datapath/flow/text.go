@@ -141,13 +141,7 @@ func (s Style) walk(r *Record, indent string, rules bool) string {
 			name = ""
 		}
 		last = step.Chain
-		mark, color := "->", Green
-		switch step.Outcome {
-		case steps.Passed:
-			mark, color = " .", Dim
-		case steps.Marked:
-			mark, color = " *", Yellow
-		}
+		mark := s.Sign(step.Outcome)
 		text := step.Text
 		if p := probability(step.Rule); p != "" {
 			text = p + ": " + text
@@ -155,12 +149,27 @@ func (s Style) walk(r *Record, indent string, rules bool) string {
 		if step.Outcome == steps.Passed {
 			text = s.Paint(Dim, text)
 		}
-		fmt.Fprintf(&b, "%s%-*s %s %s\n", indent, width, name, s.Paint(color, mark), text)
+		fmt.Fprintf(&b, "%s%-*s %s %s\n", indent, width, name, mark, text)
 		if rules && step.Rule != "" {
 			fmt.Fprintf(&b, "%s%-*s    %s\n", indent, width, "", s.Paint(Dim, step.Rule))
 		}
 	}
 	return b.String()
+}
+
+// Sign is how an outcome is drawn: two characters in front of what is told of it.
+func (s Style) Sign(o steps.Outcome) string {
+	switch o {
+	case steps.Passed:
+		return s.Paint(Dim, " .")
+	case steps.Marked:
+		return s.Paint(Yellow, " *")
+	case steps.Unknown:
+		return s.Paint(Yellow, " ?")
+	case steps.Policy:
+		return s.Paint(Dim, " =")
+	}
+	return s.Paint(Green, "->")
 }
 
 // probability finds the argument of a statistic match: "p 0.50".

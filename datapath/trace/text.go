@@ -217,17 +217,6 @@ func (x Text) walk(b *strings.Builder, walk []steps.Step) {
 		if s.Line > 0 {
 			line = strconv.Itoa(s.Line)
 		}
-		sign, color := "->", flow.Green
-		switch s.Outcome {
-		case steps.Passed:
-			sign, color = " .", flow.Dim
-		case steps.Marked:
-			sign, color = " *", flow.Yellow
-		case steps.Unknown:
-			sign, color = " ?", flow.Yellow
-		case steps.Policy:
-			sign, color = " =", flow.Dim
-		}
 		text := s.Text
 		if s.Chance > 0 {
 			text = "p " + chance(s.Chance) + ": " + text
@@ -235,7 +224,7 @@ func (x Text) walk(b *strings.Builder, walk []steps.Step) {
 		if s.Outcome == steps.Passed || s.Outcome == steps.Policy {
 			text = x.Paint(flow.Dim, text)
 		}
-		fmt.Fprintf(b, "    %s  %-*s %s %s\n", x.Paint(flow.Dim, fmt.Sprintf("%*s", lines, line)), chains, name, x.Paint(color, sign), text)
+		fmt.Fprintf(b, "    %s  %-*s %s %s\n", x.Paint(flow.Dim, fmt.Sprintf("%*s", lines, line)), chains, name, x.Sign(s.Outcome), text)
 		if x.Rules && s.Rule != "" {
 			fmt.Fprintf(b, "    %*s  %-*s    %s\n", lines, "", chains, "", x.Paint(flow.Dim, s.Rule))
 		}
