@@ -89,8 +89,8 @@ type Proxy struct {
 	// LocalhostNodePorts: node ports are open on 127.0.0.1, too. Always set for IPv6,
 	// whose rules do not tell.
 	LocalhostNodePorts bool `json:"localhostNodePorts"`
-	// NodePortAddresses are the node's addresses that node ports are restricted to, without
-	// loopback ones; none: they are open on all.
+	// NodePortAddresses are the node's addresses that node ports are restricted to; none:
+	// they are open on all.
 	NodePortAddresses []netip.Addr `json:"nodePortAddresses,omitempty"`
 }
 

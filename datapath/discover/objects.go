@@ -32,7 +32,7 @@ const DefaultNodeName = "node"
 // NewObjects makes objects of what the rules of one node tell, of one family or both.
 // nodeName may be empty.
 func NewObjects(nodeName string, nodes ...*Node) *Objects {
-	m := &maker{objects: &Objects{}, nodeName: cmp.Or(nodeName, DefaultNodeName), services: make(map[decision.ServiceName]*corev1.Service)}
+	m := &maker{objects: &Objects{}, nodeName: cmp.Or(nodeName, DefaultNodeName)}
 	m.node(nodeName != "", nodes)
 	ports := make(map[decision.ServiceName][]*Service)
 	var names []decision.ServiceName
@@ -77,18 +77,15 @@ func Config(nodeName string, nodes ...*Node) control.NodeConfig {
 		for _, a := range p.NodePortAddresses {
 			c.NodePortAddresses = append(c.NodePortAddresses, netip.PrefixFrom(a, a.BitLen()))
 		}
-		if len(p.NodePortAddresses) > 0 && n.Family == decision.IPv4 && p.LocalhostNodePorts {
-			c.NodePortAddresses = append(c.NodePortAddresses, netip.MustParsePrefix("127.0.0.1/32"))
-		}
 	}
 	return c
 }
 
 // maker is what NewObjects knows on its way.
 type maker struct {
-	objects  *Objects
-	nodeName string
-	services map[decision.ServiceName]*corev1.Service
+	objects   *Objects
+	nodeName  string
+	addresses []netip.Addr // of the node, as far as they are known
 }
 
 func (m *maker) note(format string, args ...any) {
@@ -105,7 +102,10 @@ func (m *maker) node(named bool, nodes []*Node) {
 			needed = true
 		}
 		for _, a := range n.Proxy.NodePortAddresses {
-			o.Status.Addresses = append(o.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a.String()})
+			if !a.IsLoopback() {
+				m.addresses = append(m.addresses, a)
+				o.Status.Addresses = append(o.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a.String()})
+			}
 			needed = true
 		}
 		for _, s := range n.Services {
@@ -179,13 +179,13 @@ func (m *maker) service(name decision.ServiceName, ports []*Service) {
 		spec.Type = laterType(spec.Type, corev1.ServiceType(s.Type()))
 	}
 	for _, s := range ports {
-		if s.External() {
+		if s.External() || s.HealthCheckNodePort != 0 {
 			spec.ExternalTrafficPolicy = cmp.Or(spec.ExternalTrafficPolicy, corev1.ServiceExternalTrafficPolicyCluster)
 			if s.ExternalPolicy == decision.Local {
 				spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
 			}
 		}
-		if s.NodeAllowed { // the node's own address is not known, but this does the same
+		if s.NodeAllowed && !m.nodeWithin(s) { // this does the same
 			for _, ip := range s.LoadBalancerIPs {
 				ranges = include(ranges, netip.PrefixFrom(ip, ip.BitLen()))
 			}
@@ -201,6 +201,13 @@ func (m *maker) service(name decision.ServiceName, ports []*Service) {
 		spec.LoadBalancerSourceRanges = append(spec.LoadBalancerSourceRanges, p.String())
 	}
 	m.objects.Services = append(m.objects.Services, o)
+}
+
+// nodeWithin says whether the node's address is known to be within the source ranges.
+func (m *maker) nodeWithin(s *Service) bool {
+	return slices.ContainsFunc(s.SourceRanges, func(p netip.Prefix) bool {
+		return slices.ContainsFunc(m.addresses, p.Contains)
+	})
 }
 
 // laterType is the type that has more: ClusterIP, NodePort, LoadBalancer.

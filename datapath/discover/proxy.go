@@ -159,10 +159,9 @@ func (r *reader) nodePortAddresses() {
 		jumps++
 		a, restricted := rule.destination.host()
 		switch {
-		case restricted && a.IsLoopback():
-			loopback = true
 		case restricted:
 			p.NodePortAddresses = append(p.NodePortAddresses, a)
+			loopback = loopback || a.IsLoopback()
 		case r.node.Family == decision.IPv4 && rule.destination.not && rule.destination.Addr().IsLoopback():
 			p.LocalhostNodePorts = false
 		}
