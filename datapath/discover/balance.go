@@ -258,7 +258,7 @@ func (r *reader) endpoint(s *Service, chain string) *endpoint {
 }
 
 // settleLocality says of endpoints where they are, as far as some service of policy Local
-// shows it.
+// shows it, or the prefix of the node's pods.
 func (r *reader) settleLocality() {
 	where := make(map[netip.Addr]Locality)
 	for _, s := range r.node.Services {
@@ -275,7 +275,19 @@ func (r *reader) settleLocality() {
 	}
 	for _, s := range r.node.Services {
 		for i := range s.Endpoints {
-			s.Endpoints[i].Locality = where[s.Endpoints[i].AddrPort.Addr()]
+			a := s.Endpoints[i].AddrPort.Addr()
+			s.Endpoints[i].Locality = cmp.Or(where[a], r.node.Proxy.locality(a))
 		}
 	}
+}
+
+// locality tells by the prefixes of pods where one is.
+func (p *Proxy) locality(a netip.Addr) Locality {
+	switch {
+	case !p.NodePodCIDR.IsValid() || !p.PodCIDR.Contains(a):
+		return LocalityUnknown
+	case p.NodePodCIDR.Contains(a):
+		return OnThisNode
+	}
+	return OnAnotherNode
 }

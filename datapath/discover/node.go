@@ -146,7 +146,7 @@ type Endpoint struct {
 // Locality is where an endpoint is.
 type Locality string
 
-// The localities. A node's rules tell them only if some service has policy Local.
+// The localities. Rules tell them if some service has policy Local, or by NodePodCIDR.
 const (
 	LocalityUnknown Locality = ""
 	OnThisNode      Locality = "here"

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/nfqproxy/nfqproxy/control"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -218,7 +219,10 @@ func laterType(a, b corev1.ServiceType) corev1.ServiceType {
 
 // port adds a port of one family, which may be there from the other.
 func (m *maker) port(spec *corev1.ServiceSpec, s *Service) {
-	p := corev1.ServicePort{Name: s.Name.Port, Protocol: corev1.Protocol(s.Protocol.String()), Port: int32(s.Port), NodePort: int32(s.NodePort)}
+	p := corev1.ServicePort{Name: s.Name.Port, Protocol: corev1.Protocol(s.Protocol.String()), Port: int32(s.Port), NodePort: int32(s.NodePort), TargetPort: intstr.FromInt32(int32(s.Port))}
+	if len(s.Endpoints) > 0 && s.Endpoints[0].AddrPort.IsValid() {
+		p.TargetPort = intstr.FromInt32(int32(s.Endpoints[0].AddrPort.Port()))
+	}
 	for i := range spec.Ports {
 		have := &spec.Ports[i]
 		if have.Name != p.Name || have.Protocol != p.Protocol {

@@ -24,9 +24,9 @@ func Read(d *iptables.Dump) *Node {
 	for _, s := range r.node.Services {
 		r.follow(s)
 	}
+	r.proxy()
 	r.settleLocality()
 	r.settleLoadBalancerIPs()
-	r.proxy()
 	r.check(d)
 	slices.SortStableFunc(r.node.Services, compareServices)
 	return r.node

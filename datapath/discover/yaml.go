@@ -48,15 +48,19 @@ func document(object any) ([]byte, error) {
 	if err := json.Unmarshal(text, &fields); err != nil {
 		return nil, err
 	}
+	if status, ok := fields["status"].(map[string]any); ok {
+		delete(status, "daemonEndpoints") // a Node's, with a port of 0
+	}
 	prune(fields)
 	return yaml.Marshal(fields)
 }
 
-// prune takes out what is null or an empty object, and says whether nothing is left.
+// prune takes out what is null, an empty text or an empty object, and says whether nothing
+// is left.
 func prune(fields map[string]any) bool {
 	for name, value := range fields {
 		inner, isObject := value.(map[string]any)
-		if value == nil || isObject && prune(inner) {
+		if value == nil || value == "" || isObject && prune(inner) {
 			delete(fields, name)
 		}
 	}
