@@ -12,11 +12,12 @@ import (
 )
 
 // check looks for what is inconsistent in all that was read.
-func (r *reader) check(d *iptables.Dump) {
-	missing := r.checkTold()
-	if !r.nat.has(chains.Services) {
-		r.noServices(d)
+func (r *reader) check() {
+	if why, is := r.otherMode(); is {
+		r.problem(why)
+		return
 	}
+	missing := r.checkTold()
 	if !missing {
 		r.checkReferences()
 	}
@@ -60,29 +61,26 @@ func (r *reader) checkTold() bool {
 	case n > 0:
 		r.gap(fmt.Sprintf("%d chains are not in the file: %s", n, strings.Join(missing, ", ")), lines...)
 	}
-	if r.nat.has(chains.Services) && !r.filter.has(chains.Services) {
+	if !r.filter.has(chains.Services) {
 		r.gap("the file has no chain KUBE-SERVICES of table filter: services without endpoints cannot be seen")
 	}
 	return len(missing) > 0
 }
 
-// noServices says why there are none.
-func (r *reader) noServices(d *iptables.Dump) {
-	var others []string
-	for _, t := range d.Tables {
-		for _, rule := range t.Rules {
-			for _, m := range rule.Matches {
-				if set, ok := m.(iptables.SetMatch); ok && strings.HasPrefix(set.Set, "KUBE-") {
-					others = append(others, set.Set)
-				}
+// otherMode says why there are no services, if kube-proxy did not write rules in iptables
+// mode.
+func (r *reader) otherMode() (why string, is bool) {
+	for _, rule := range r.nat.rules[chains.Services] {
+		for _, m := range rule.Matches {
+			if set, ok := m.(iptables.SetMatch); ok && strings.HasPrefix(set.Set, "KUBE-") {
+				return fmt.Sprintf("kube-proxy wrote these rules in IPVS mode (they ask for the ipset %s): its services are not in iptables' rules; see ipvsadm -Ln", set.Set), true
 			}
 		}
 	}
-	if len(others) > 0 {
-		r.problem(fmt.Sprintf("kube-proxy wrote these rules in IPVS mode (they ask for the ipset %s): its services are not in iptables' rules; see ipvsadm -Ln", others[0]))
-		return
+	if !r.nat.has(chains.Services) {
+		return "table nat has no chain KUBE-SERVICES: kube-proxy did not write rules in iptables mode on this node, or the file does not have them", true
 	}
-	r.problem("table nat has no chain KUBE-SERVICES: kube-proxy did not write rules in iptables mode on this node, or the file does not have them")
+	return "", false
 }
 
 // checkReferences finds chains that no rule jumps to.
@@ -306,7 +304,6 @@ func (r *reader) checkNodePortJump() {
 	jump := func(rule *rule) bool { return rule.jump == chains.NodePorts }
 	first := slices.IndexFunc(rules, jump)
 	switch {
-	case !r.nat.has(chains.Services):
 	case first < 0:
 		r.problem("KUBE-SERVICES of nat does not end with a jump to KUBE-NODEPORTS: no node port is served", r.nat.declared[chains.Services])
 	case !jump(rules[len(rules)-1]):

@@ -139,7 +139,7 @@ func (m *maker) settle(s *Service) (*Service, bool) {
 		Name:      "service-" + strings.NewReplacer(".", "-", ":", "-").Replace(s.ClusterIP.StringExpanded()),
 		Port:      fmt.Sprintf("%s-%d", s.Protocol.Lower(), s.Port),
 	}
-	m.note("%s/%d has no name in its comments and is called %s: its chains get other names", s.Title(), s.Port, named.Name)
+	m.note("%s (%s) has no name in its comments and is called %s: its chains get other names", s.Title(), s.Protocol, named.Name)
 	return &named, true
 }
 

@@ -1,8 +1,10 @@
 package discover
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/chains"
@@ -68,6 +70,8 @@ func (r *reader) proxy() {
 	p.Version = r.version(old)
 	p.MasqueradeAll = len(r.masqueraded) > 0
 	if len(r.detectors) > 0 {
+		// What most rules say is right.
+		slices.SortStableFunc(r.detectors, func(a, b detection) int { return cmp.Compare(len(b.lines), len(a.lines)) })
 		switch d := r.detectors[0]; {
 		case d.podCIDR.IsValid():
 			p.PodCIDR = d.podCIDR
@@ -78,7 +82,7 @@ func (r *reader) proxy() {
 		}
 	}
 	for _, d := range r.detectors[min(1, len(r.detectors)):] {
-		r.problem(fmt.Sprintf("pods are told from others by %s, but elsewhere by %s (line %d)", d.how, r.detectors[0].how, r.detectors[0].lines[0]), d.lines...)
+		r.problem(fmt.Sprintf("pods are told from others by %s, but most often by %s", d.how, r.detectors[0].how), d.lines...)
 	}
 	for _, rule := range r.nat.rules[chains.MarkMasq] {
 		if m, ok := rule.Target.(iptables.SetMark); ok {

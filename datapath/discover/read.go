@@ -27,7 +27,7 @@ func Read(d *iptables.Dump) *Node {
 	r.proxy()
 	r.settleLocality()
 	r.settleLoadBalancerIPs()
-	r.check(d)
+	r.check()
 	slices.SortStableFunc(r.node.Services, compareServices)
 	return r.node
 }
