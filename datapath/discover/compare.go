@@ -166,17 +166,12 @@ func compareService(was, is *Service) []Detail {
 	value(d, "cluster IP", was.ClusterIP, is.ClusterIP)
 	value(d, "port", was.Port, is.Port)
 	value(d, "node port", was.NodePort, is.NodePort)
-	set(d, "external IP", was.ExternalIPs, is.ExternalIPs)
-	set(d, "load balancer IP", was.LoadBalancerIPs, is.LoadBalancerIPs)
-	set(d, "source range", was.SourceRanges, is.SourceRanges)
-	value(d, "source range of the node itself", allowed(was), allowed(is))
-	if was.InternalPolicy != is.InternalPolicy {
-		d.add(Changed, "internal traffic policy %s -> %s", was.InternalPolicy, is.InternalPolicy)
+	if was.Refused || is.Refused {
+		// The rules of one that is refused show no policies, and all addresses alike.
+		set(d, "external IP", was.addresses(), is.addresses())
+	} else {
+		compareShown(d, was, is)
 	}
-	if was.ExternalPolicy != is.ExternalPolicy {
-		d.add(Changed, "external traffic policy %s -> %s", was.ExternalPolicy, is.ExternalPolicy)
-	}
-	value(d, "session affinity by client IP, seconds", was.AffinitySeconds, is.AffinitySeconds)
 	value(d, "health check node port", was.HealthCheckNodePort, is.HealthCheckNodePort)
 	switch {
 	case is.Refused && !was.Refused:
@@ -192,6 +187,24 @@ func compareService(was, is *Service) []Detail {
 	}
 	compareEndpoints(d, was.Endpoints, is.Endpoints)
 	return *d
+}
+
+// addresses are those for traffic from outside, load balancer IPs last.
+func (s *Service) addresses() []netip.Addr { return slices.Concat(s.ExternalIPs, s.LoadBalancerIPs) }
+
+// compareShown compares what rules show of a service with endpoints only.
+func compareShown(d *details, was, is *Service) {
+	set(d, "external IP", was.ExternalIPs, is.ExternalIPs)
+	set(d, "load balancer IP", was.LoadBalancerIPs, is.LoadBalancerIPs)
+	set(d, "source range", was.SourceRanges, is.SourceRanges)
+	value(d, "source range of the node itself", allowed(was), allowed(is))
+	if was.InternalPolicy != is.InternalPolicy {
+		d.add(Changed, "internal traffic policy %s -> %s", was.InternalPolicy, is.InternalPolicy)
+	}
+	if was.ExternalPolicy != is.ExternalPolicy && was.External() && is.External() {
+		d.add(Changed, "external traffic policy %s -> %s", was.ExternalPolicy, is.ExternalPolicy)
+	}
+	value(d, "session affinity", was.affinity(), is.affinity())
 }
 
 func allowed(s *Service) string {
@@ -280,16 +293,22 @@ func shareText(share float64) string {
 	return percent(share)
 }
 
+// compareProxies compares what both dumps show.
 func compareProxies(was, is *Proxy) []Detail {
 	d := &details{}
-	value(d, "kube-proxy", was.Version, is.Version)
-	value(d, "pods' addresses", prefixText(was.PodCIDR), prefixText(is.PodCIDR))
-	value(d, "pods' bridge", was.Bridge, is.Bridge)
-	value(d, "prefix of pods' interfaces", was.InterfacePrefix, is.InterfacePrefix)
-	value(d, "masquerade mark", fmt.Sprintf("%#x", was.MasqueradeMark), fmt.Sprintf("%#x", is.MasqueradeMark))
-	if was.MasqueradeAll != is.MasqueradeAll {
+	if was.Version != "" && is.Version != "" {
+		value(d, "kube-proxy", was.Version, is.Version)
+	}
+	if was.balances && is.balances && was.MasqueradeAll != is.MasqueradeAll {
 		d.add(Changed, "masquerade all ClusterIP flows: %t -> %t", was.MasqueradeAll, is.MasqueradeAll)
 	}
+	// Where all is masqueraded, nobody needs to tell pods from others.
+	if was.balances && is.balances && !was.MasqueradeAll && !is.MasqueradeAll {
+		value(d, "pods' addresses", prefixText(was.PodCIDR), prefixText(is.PodCIDR))
+		value(d, "pods' bridge", was.Bridge, is.Bridge)
+		value(d, "prefix of pods' interfaces", was.InterfacePrefix, is.InterfacePrefix)
+	}
+	value(d, "masquerade mark", fmt.Sprintf("%#x", was.MasqueradeMark), fmt.Sprintf("%#x", is.MasqueradeMark))
 	if was.LocalhostNodePorts != is.LocalhostNodePorts {
 		d.add(Changed, "node ports on 127.0.0.1: %t -> %t", was.LocalhostNodePorts, is.LocalhostNodePorts)
 	}
@@ -362,7 +381,7 @@ func (k *knowledge) toldRule(n *Node, r *iptables.Rule, c *iptables.ChainDiff) b
 		return was.ClusterIP != is.ClusterIP || was.Port != is.Port || was.InternalPolicy != is.InternalPolicy ||
 			(was.balanced[was.InternalPolicy] == nil) != (is.balanced[is.InternalPolicy] == nil)
 	case strings.HasPrefix(r.Chain, endpointPrefix):
-		return c.Before == nil || c.After == nil
+		return c.Before == nil || c.After == nil || change.Before.AffinitySeconds != change.After.AffinitySeconds && r.Target.Name() == "DNAT"
 	}
 	return true
 }

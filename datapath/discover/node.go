@@ -92,6 +92,10 @@ type Proxy struct {
 	// NodePortAddresses are the node's addresses that node ports are restricted to; none:
 	// they are open on all.
 	NodePortAddresses []netip.Addr `json:"nodePortAddresses,omitempty"`
+
+	// balances is set if there is a service with endpoints, which has a rule that tells how
+	// pods are told from others and whether all flows are masqueraded, if there is one.
+	balances bool
 }
 
 // Service is one port of one Service in one address family.

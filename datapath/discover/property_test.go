@@ -18,7 +18,7 @@ import (
 
 // services compares services by what they say.
 var services = cmp.Options{
-	cmpopts.IgnoreUnexported(discover.Service{}),
+	cmpopts.IgnoreUnexported(discover.Service{}, discover.Proxy{}),
 	cmpopts.EquateEmpty(), cmpopts.EquateApprox(0, 1e-8),
 	cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
 	cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b }),

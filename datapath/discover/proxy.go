@@ -68,6 +68,10 @@ func (r *reader) proxy() {
 	old := r.oldMasquerade()
 	p := &r.node.Proxy
 	p.Version = r.version(old)
+	p.balances = slices.ContainsFunc(r.node.Services, func(s *Service) bool {
+		b := s.balanced[s.InternalPolicy]
+		return b != nil && len(b.shares) > 0 && s.ClusterIP.IsValid()
+	})
 	p.MasqueradeAll = len(r.masqueraded) > 0
 	if len(r.detectors) > 0 {
 		// What most rules say is right.

@@ -24,7 +24,7 @@ func WriteTable(w io.Writer, wide bool, nodes ...*Node) error {
 		for _, s := range n.Services {
 			columns := []string{
 				orNone(s.Name.Namespace), orNone(strings.TrimSuffix(s.Name.Name+":"+s.Name.Port, ":")), s.Type(),
-				orNone(addrText(s.ClusterIP)), orNone(joined(append(s.ExternalIPs[:len(s.ExternalIPs):len(s.ExternalIPs)], s.LoadBalancerIPs...))),
+				orNone(addrText(s.ClusterIP)), orNone(joined(s.addresses())),
 				s.ports(), s.endpoints(wide),
 			}
 			if wide {
@@ -215,15 +215,29 @@ func (t *printer) service(c *ServiceChange) {
 	case Changed:
 		t.details("      ", c.Details)
 	case Added:
-		for _, d := range compareService(&Service{}, s) {
-			if d.Text != "cluster IP "+s.ClusterIP.String() && d.Text != fmt.Sprintf("port %d", s.Port) && !strings.HasPrefix(d.Text, "endpoint ") {
-				t.line("      %s", d.Text)
-			}
+		for _, p := range s.properties() {
+			t.line("      %s", p)
 		}
-		if len(s.Endpoints) > 0 {
-			t.line("      endpoints %s", s.endpoints(true))
+		t.line("      endpoints %s", s.endpoints(true))
+	}
+}
+
+// properties are what the service has besides its ClusterIP and endpoints.
+func (s *Service) properties() (all []string) {
+	add := func(has bool, format string, args ...any) {
+		if has {
+			all = append(all, fmt.Sprintf(format, args...))
 		}
 	}
+	add(s.NodePort != 0, "node port %d", s.NodePort)
+	add(len(s.ExternalIPs) > 0, "external IP %s", joined(s.ExternalIPs))
+	add(len(s.LoadBalancerIPs) > 0, "load balancer IP %s", joined(s.LoadBalancerIPs))
+	add(len(s.SourceRanges) > 0, "source ranges %s", joined(s.SourceRanges))
+	add(s.InternalPolicy == decision.Local, "internal traffic policy Local")
+	add(s.ExternalPolicy == decision.Local, "external traffic policy Local")
+	add(s.AffinitySeconds != 0, "session affinity %s", s.affinity())
+	add(s.HealthCheckNodePort != 0, "health check node port %d", s.HealthCheckNodePort)
+	return all
 }
 
 func (t *printer) details(indent string, all []Detail) {

@@ -171,7 +171,7 @@ func (c *cluster) slice(s *corev1.Service, f decision.Family) {
 }
 
 // render gives the rules of the table as iptables-save prints them.
-func render(t *testing.T, table *decision.Table, f decision.Family) string {
+func render(t testing.TB, table *decision.Table, f decision.Family) string {
 	t.Helper()
 	var b bytes.Buffer
 	if err := chains.Render(&b, chains.Rules(table, f)); err != nil {
