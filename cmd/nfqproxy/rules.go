@@ -26,7 +26,7 @@ func readRules(stdin io.Reader, path string, family iptables.Family) (*iptables.
 	faults := iptables.Errors(err)
 	switch {
 	case len(faults) > 1:
-		return nil, fmt.Errorf("%s: %w (and %d more faults)", name, faults[0], len(faults)-1)
+		return nil, fmt.Errorf("%s: %w (and %d more)", name, faults[0], len(faults)-1)
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", name, withoutPath(err))
 	case len(dump.Tables) == 0:

@@ -99,7 +99,7 @@ func (f *servicesFlags) writeTable(w io.Writer, nodes []*discover.Node) error {
 			title = rulesName(f.rules[i]) + ": "
 		}
 		fmt.Fprintf(w, "\n%s%s\n", title, &n.Proxy)
-		writeFindings(w, "Not in the file:", n.Gaps)
+		writeFindings(w, "Not told:", n.Gaps)
 		if len(n.Problems) == 1 {
 			writeFindings(w, "1 problem:", n.Problems)
 		} else {
@@ -147,8 +147,7 @@ func (f *servicesFlags) writeYAML(w io.Writer, nodes []*discover.Node) error {
 	for _, path := range f.rules {
 		names = append(names, rulesName(path))
 	}
-	fmt.Fprintf(w, "# Read from %s by nfqproxy services. The rules are written again, and a lab of the node\n", strings.Join(names, " and "))
-	fmt.Fprintln(w, "# is brought up, by")
+	fmt.Fprintf(w, "# Read from %s by nfqproxy services. This writes the rules again:\n", strings.Join(names, " and "))
 	for _, n := range nodes {
 		family := ""
 		if n.Family == decision.IPv6 {
@@ -156,7 +155,7 @@ func (f *servicesFlags) writeYAML(w io.Writer, nodes []*discover.Node) error {
 		}
 		fmt.Fprintf(w, "#   nfqproxy render --objects FILE%s%s\n", tableArgs(&config), family)
 	}
-	fmt.Fprintf(w, "#   nfqproxy lab up --objects FILE%s\n", clusterArgs(&config))
+	fmt.Fprintf(w, "# and this brings up a lab of the node:\n#   nfqproxy lab up --objects FILE%s\n", clusterArgs(&config))
 	for i, n := range nodes {
 		for _, p := range append(append([]discover.Finding{}, n.Gaps...), n.Problems...) {
 			fmt.Fprintf(w, "# %s: %s.\n", names[i], p)

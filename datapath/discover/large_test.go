@@ -23,7 +23,7 @@ func largeTable(n int) *decision.Table {
 			ClusterIP: byte3(11, i+1), Port: 80, HasEndpoints: true, Usable: [2][]uint32{{0, 1, 2}},
 		}
 		for k := range 3 {
-			s.Endpoints = append(s.Endpoints, decision.Endpoint{AddrPort: netip.AddrPortFrom(byte3(10, 4*i+k), 8080)})
+			s.Endpoints = append(s.Endpoints, decision.Endpoint{AddrPort: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), byte(k + 1)}), 8080)})
 		}
 		services = append(services, s)
 	}
