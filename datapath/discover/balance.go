@@ -88,6 +88,7 @@ func (r *reader) follow(s *Service) {
 
 // external reads KUBE-EXT or the head of KUBE-XLB.
 func (r *reader) external(s *Service, chain string) {
+	masquerades := false
 	for _, rule := range r.nat.rules[chain] {
 		kind, _, _ := serviceChain(rule.jump)
 		switch {
@@ -99,6 +100,10 @@ func (r *reader) external(s *Service, chain string) {
 		if rule.jump == chains.MarkMasq && (rule.unconditional() || rule.fromNode) || kind != "" {
 			r.owns(s, rule)
 		}
+		masquerades = masquerades || rule.jump == chains.MarkMasq
+	}
+	if len(r.nat.rules[chain]) > 0 && !masquerades {
+		r.problem(fmt.Sprintf("%s of %s masquerades nothing: replies from endpoints on other nodes do not come back here", chain, s.Title()), r.nat.declared[chain])
 	}
 }
 

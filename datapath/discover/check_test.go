@@ -130,6 +130,9 @@ func TestProblems(t *testing.T) {
 		{"no masquerade", []edit{{"-A KUBE-POSTROUTING -m comment --comment \"kubernetes service traffic requiring SNAT\" -j MASQUERADE --random-fully\n", ""}}, []string{
 			"line 56: KUBE-POSTROUTING has no MASQUERADE: replies to what should be masqueraded get lost",
 		}},
+		{"no masquerade from outside", []edit{{"-A KUBE-EXT-OL4YPD43MBS7WVHD -m comment --comment \"masquerade traffic for default/my-nginx-service external destinations\" -j KUBE-MARK-MASQ\n", ""}}, []string{
+			"line 52: KUBE-EXT-OL4YPD43MBS7WVHD of default/my-nginx-service masquerades nothing: replies from endpoints on other nodes do not come back here",
+		}},
 		{"no mark", []edit{{"-A KUBE-MARK-MASQ -j MARK --set-xmark 0x4000/0x4000\n", ""}}, []string{
 			"line 54: KUBE-MARK-MASQ sets no mark: nothing is masqueraded",
 		}},

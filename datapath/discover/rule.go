@@ -35,12 +35,6 @@ func (n network) host() (netip.Addr, bool) {
 	return n.Addr(), n.IsValid() && n.IsSingleIP() && !n.not
 }
 
-// is says whether it is just that address.
-func (n network) is(a netip.Addr) bool {
-	h, ok := n.host()
-	return ok && h == a
-}
-
 // unconditional says whether the rule is for every packet that comes to it.
 func (r *rule) unconditional() bool {
 	return !r.source.IsValid() && !r.destination.IsValid() && r.in == nil && r.protocol == 0 && r.port == 0 &&
