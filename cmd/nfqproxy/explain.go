@@ -126,7 +126,7 @@ func (f *explainFlags) run(stdin io.Reader, stdout, stderr io.Writer, seeded boo
 	}
 	e.simulator.FollowReply = f.reply
 	if f.hostRules != "" {
-		if e.simulator.HostRules, err = hostRules(f.hostRules, table); err != nil {
+		if e.simulator.HostRules, err = hostRules(stdin, f.hostRules, table); err != nil {
 			return err
 		}
 	}
@@ -206,8 +206,8 @@ func (a answering) Read(p []byte) (int, error) {
 
 // hostRules reads the host's own nat rules. What they do not tell of the host is guessed,
 // but for its addresses, which are the node's.
-func hostRules(name string, t *decision.Table) (*masquerade.Rules, error) {
-	d, err := readRules(name, iptables.IPv4, nil)
+func hostRules(stdin io.Reader, name string, t *decision.Table) (*masquerade.Rules, error) {
+	d, err := readRules(stdin, name, iptables.IPv4)
 	if err != nil {
 		return nil, fmt.Errorf("--host-rules: %w", err)
 	}

@@ -57,6 +57,10 @@ translation into the kernel's connection table, where the flow stays from then o
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newRunCommand(), newExplainCommand(), newRenderCommand(), newTraceCommand(), newLabCommand(), newCleanupCommand())
+	root.AddCommand(
+		newRunCommand(), newCleanupCommand(), newLabCommand(),
+		newExplainCommand(), newRenderCommand(),
+		newTraceCommand(), newServicesCommand(), newDiffCommand(),
+	)
 	return root
 }

@@ -1,30 +1,52 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 
 	"github.com/nfqproxy/nfqproxy/datapath/iptables"
 )
 
-// readRules reads a file of rules; - is standard input. family is what they are of if
-// they do not tell.
-func readRules(name string, family iptables.Family, stdin io.Reader) (*iptables.Dump, error) {
-	in := stdin
-	if name == "-" {
-		name = "standard input"
-	} else {
-		file, err := os.Open(name)
+// readRules reads a dump of iptables-save from a file, or for "-" from standard input. The
+// family is used where the text does not tell it. Errors name the file.
+func readRules(stdin io.Reader, path string, family iptables.Family) (*iptables.Dump, error) {
+	in, name := stdin, rulesName(path)
+	if path != "-" {
+		file, err := os.Open(path)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%s: %w", name, withoutPath(err))
 		}
 		defer file.Close()
 		in = file
 	}
-	d, err := iptables.Parse(in, iptables.Options{Family: family})
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+	dump, err := iptables.Parse(in, iptables.Options{Family: family})
+	faults := iptables.Errors(err)
+	switch {
+	case len(faults) > 1:
+		return nil, fmt.Errorf("%s: %w (and %d more)", name, faults[0], len(faults)-1)
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", name, withoutPath(err))
+	case len(dump.Tables) == 0:
+		return nil, fmt.Errorf("%s: there are no rules: want what iptables-save prints", name)
 	}
-	return d, nil
+	return dump, nil
+}
+
+// rulesName is how messages call the file.
+func rulesName(path string) string {
+	if path == "-" {
+		return "standard input"
+	}
+	return path
+}
+
+// withoutPath takes the name of the file out of an error that has it.
+func withoutPath(err error) error {
+	if e := (*fs.PathError)(nil); errors.As(err, &e) {
+		return e.Err
+	}
+	return err
 }

@@ -15,7 +15,7 @@ import (
 var update = flag.Bool("update", false, "write the output that scripts compare with anew")
 
 // TestScripts runs the commands as the README shows them: testdata/script/*.txtar, each
-// beside the cluster that the stories of package flow are about, and the dumps of package
+// beside the cluster that the stories of package flow are about, and dumps/, those of package
 // iptables.
 //
 // nfqproxy is this test binary, told so by the environment as in all tests here:
@@ -28,6 +28,10 @@ func TestScripts(t *testing.T) {
 	}
 	bin := t.TempDir()
 	if err := os.Symlink(self, filepath.Join(bin, "nfqproxy")); err != nil {
+		t.Fatal(err)
+	}
+	dumps, err := filepath.Abs("../../datapath/iptables/testdata")
+	if err != nil {
 		t.Fatal(err)
 	}
 	cluster, err := os.ReadFile("../../datapath/flow/testdata/cluster.yaml")
@@ -47,28 +51,30 @@ func TestScripts(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(env.WorkDir, "cluster.yaml"), cluster, 0o644); err != nil {
 				return err
 			}
-			return os.CopyFS(filepath.Join(env.WorkDir, "dumps"), os.DirFS("../../datapath/iptables/testdata"))
+			return os.Symlink(dumps, filepath.Join(env.WorkDir, "dumps"))
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"refused": refused},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"refused": refused(1), "troubled": refused(exitTrouble)},
 	})
 }
 
 // refused runs nfqproxy with nonsense: it has to say so in one message on one line and
-// nothing on stdout, with exit code 1. "stdin" goes before, "stderr" after it.
-func refused(ts *testscript.TestScript, neg bool, args []string) {
-	if neg {
-		ts.Fatalf("! refused is just exec")
-	}
-	err := ts.Exec("nfqproxy", args...)
-	var exit *exec.ExitError
-	if !errors.As(err, &exit) || exit.ExitCode() != 1 {
-		ts.Fatalf("want exit code 1, have %v", err)
-	}
-	if out := ts.ReadFile("stdout"); out != "" {
-		ts.Fatalf("on stdout: %q", out)
-	}
-	message := ts.ReadFile("stderr")
-	if !strings.HasPrefix(message, "nfqproxy: ") || strings.Count(message, "\n") != 1 || strings.Count(message, "nfqproxy: ") != 1 {
-		ts.Fatalf("not one message on one line: %q", message)
+// nothing on stdout, with the exit code. "stdin" goes before, "stderr" after it.
+func refused(code int) func(*testscript.TestScript, bool, []string) {
+	return func(ts *testscript.TestScript, neg bool, args []string) {
+		if neg {
+			ts.Fatalf("! in front of it is just exec")
+		}
+		err := ts.Exec("nfqproxy", args...)
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != code {
+			ts.Fatalf("want exit code %d, have %v", code, err)
+		}
+		if out := ts.ReadFile("stdout"); out != "" {
+			ts.Fatalf("on stdout: %q", out)
+		}
+		message := ts.ReadFile("stderr")
+		if !strings.HasPrefix(message, "nfqproxy: ") || strings.Count(message, "\n") != 1 || strings.Count(message, "nfqproxy: ") != 1 {
+			ts.Fatalf("not one message on one line: %q", message)
+		}
 	}
 }

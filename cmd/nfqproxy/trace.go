@@ -91,7 +91,7 @@ func (f *traceFlags) run(given *pflag.FlagSet, stdin io.Reader, stdout, stderr i
 	if p.Destination.Addr().Is6() {
 		family = iptables.IPv6
 	}
-	d, err := readRules(f.rules, family, stdin)
+	d, err := readRules(stdin, f.rules, family)
 	if err != nil {
 		return fmt.Errorf("--rules: %w", err)
 	}

@@ -2,6 +2,7 @@ package chains_test
 
 import (
 	"bytes"
+	"errors"
 	"math/rand/v2"
 	"net/netip"
 	"os"
@@ -18,6 +19,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/datapath/chains"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/discover"
+	"github.com/nfqproxy/nfqproxy/datapath/iptables"
 )
 
 // published is a node whose rules were published, and the objects of its cluster.
@@ -207,42 +210,79 @@ func inOrder(lines []string) map[string][]string {
 // dumps is what the dumps have.
 func TestPublishedNodesWordForWord(t *testing.T) {
 	for _, n := range nodes {
+		t.Run(n.rules, func(t *testing.T) { n.compare(t, n.table(t)) })
+	}
+}
+
+// TestPublishedNodesThereAndBack: so is what is rendered for the objects that are read out
+// of the dumps, which are whole here, with the rules of others.
+func TestPublishedNodesThereAndBack(t *testing.T) {
+	for _, n := range nodes {
 		t.Run(n.rules, func(t *testing.T) {
-			var b bytes.Buffer
-			if err := chains.Render(&b, chains.Rules(n.table(t), decision.IPv4)); err != nil {
+			file, err := os.Open(filepath.Join("../iptables/testdata", n.rules+".rules"))
+			if err != nil {
 				t.Fatal(err)
 			}
-			want, got := n.dump(t), n.asThen(t, dump(b.String()))
-			for _, line := range want {
-				if !slices.Contains(got, line) {
-					t.Errorf("not rendered: %s", line)
-				}
+			defer file.Close()
+			rules, err := iptables.Parse(file, iptables.Options{})
+			if err != nil {
+				t.Fatal(err)
 			}
-			for _, line := range got {
-				if !slices.Contains(want, line) {
-					t.Errorf("not in the dump: %s", line)
-				}
+			node := discover.Read(rules)
+			path := filepath.Join(t.TempDir(), "objects.yaml")
+			var b bytes.Buffer
+			if err := errors.Join(discover.NewObjects("", node).WriteYAML(&b), os.WriteFile(path, b.Bytes(), 0o600)); err != nil {
+				t.Fatal(err)
 			}
-			if len(got) != len(want) {
-				t.Errorf("%d lines, the dump has %d: some come twice", len(got), len(want))
+			objects, err := manifest.Load([]string{path})
+			if err != nil {
+				t.Fatalf("%v\nin\n%s", err, b.String())
 			}
-			rendered := inOrder(got)
-			for chain, rules := range inOrder(want) {
-				switch chain {
-				case "nat KUBE-SERVICES", "nat KUBE-NODEPORTS", "filter KUBE-SERVICES", "filter KUBE-NODEPORTS":
-					// kube-proxy ranges over a map. Only the jump to the node ports has its place.
-					if last := rules[len(rules)-1]; rendered[chain][len(rules)-1] != last && strings.Contains(last, "must be the last rule") {
-						t.Errorf("%s ends with %s", chain, rendered[chain][len(rules)-1])
-					}
-				case "filter KUBE-FIREWALL":
-					// Of the rules of 1.22 the kubelet wrote the first; the order has no effect.
-				default:
-					if !slices.Equal(rendered[chain], rules) {
-						t.Errorf("%s in the order\n %s\nwant\n %s", chain, strings.Join(rendered[chain], "\n "), strings.Join(rules, "\n "))
-					}
-				}
+			table, warnings := control.Table(objects, discover.Config("", node))
+			if len(warnings) > 0 {
+				t.Fatalf("warnings: %q", warnings)
 			}
+			n.compare(t, table)
 		})
+	}
+}
+
+// compare renders the table, and compares the rules with those of the dump.
+func (n *published) compare(t *testing.T, table *decision.Table) {
+	t.Helper()
+	var b bytes.Buffer
+	if err := chains.Render(&b, chains.Rules(table, decision.IPv4)); err != nil {
+		t.Fatal(err)
+	}
+	want, got := n.dump(t), n.asThen(t, dump(b.String()))
+	for _, line := range want {
+		if !slices.Contains(got, line) {
+			t.Errorf("not rendered: %s", line)
+		}
+	}
+	for _, line := range got {
+		if !slices.Contains(want, line) {
+			t.Errorf("not in the dump: %s", line)
+		}
+	}
+	if len(got) != len(want) {
+		t.Errorf("%d lines, the dump has %d: some come twice", len(got), len(want))
+	}
+	rendered := inOrder(got)
+	for chain, rules := range inOrder(want) {
+		switch chain {
+		case "nat KUBE-SERVICES", "nat KUBE-NODEPORTS", "filter KUBE-SERVICES", "filter KUBE-NODEPORTS":
+			// kube-proxy ranges over a map. Only the jump to the node ports has its place.
+			if last := rules[len(rules)-1]; rendered[chain][len(rules)-1] != last && strings.Contains(last, "must be the last rule") {
+				t.Errorf("%s ends with %s", chain, rendered[chain][len(rules)-1])
+			}
+		case "filter KUBE-FIREWALL":
+			// Of the rules of 1.22 the kubelet wrote the first; the order has no effect.
+		default:
+			if !slices.Equal(rendered[chain], rules) {
+				t.Errorf("%s in the order\n %s\nwant\n %s", chain, strings.Join(rendered[chain], "\n "), strings.Join(rules, "\n "))
+			}
+		}
 	}
 }
 

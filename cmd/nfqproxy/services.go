@@ -1,0 +1,209 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/bits"
+	"net/netip"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nfqproxy/nfqproxy/control"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/discover"
+	"github.com/nfqproxy/nfqproxy/datapath/iptables"
+)
+
+// servicesFlags are the flags of nfqproxy services.
+type servicesFlags struct {
+	rules    []string
+	nodeName string
+	output   string
+}
+
+func newServicesCommand() *cobra.Command {
+	var f servicesFlags
+	cmd := &cobra.Command{
+		Use:   "services --rules FILE [--rules FILE]",
+		Short: "Read the services back out of kube-proxy's iptables rules",
+		Long: `Read the services back out of the rules that kube-proxy wrote on a node, as iptables-save
+prints them: addresses and ports, policies, endpoints with the share of flows that each
+one gets, how the proxy is configured, and what is inconsistent in the rules.
+
+With -o yaml they are Kubernetes objects that the same rules would be written for: a
+comment on top says how to render them, or bring up a lab of the node. A dump of
+iptables-save and one of ip6tables-save together give Services of two families.
+
+The exit code is 0 even if the rules have problems.`,
+		Example: `  iptables-save | nfqproxy services --rules -
+  nfqproxy services --rules node.rules --rules node.rules6 -o yaml > objects.yaml`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.run(cmd.InOrStdin(), cmd.OutOrStdout())
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringArrayVar(&f.rules, "rules", nil, "what iptables-save or ip6tables-save printed, - for standard input; one of each family")
+	flags.StringVar(&f.nodeName, "node-name", "", "with -o yaml: name of the node that the rules are of")
+	flags.StringVarP(&f.output, "output", "o", "", "wide: more columns; json; yaml: Kubernetes objects (default: a table)")
+	_ = cmd.MarkFlagRequired("rules")
+	return cmd
+}
+
+func (f *servicesFlags) run(stdin io.Reader, stdout io.Writer) error {
+	write, ok := map[string]func(io.Writer, []*discover.Node) error{
+		"": f.writeTable, "wide": f.writeTable, "json": f.writeJSON, "yaml": f.writeYAML,
+	}[f.output]
+	if !ok {
+		return fmt.Errorf("--output %q: want wide, json or yaml", f.output)
+	}
+	nodes, err := f.read(stdin)
+	if err != nil {
+		return err
+	}
+	out := bufio.NewWriter(stdout)
+	return errors.Join(write(out, nodes), out.Flush())
+}
+
+// read reads all files.
+func (f *servicesFlags) read(stdin io.Reader) ([]*discover.Node, error) {
+	var nodes []*discover.Node
+	of := make(map[decision.Family]string)
+	for _, path := range f.rules {
+		dump, err := readRules(stdin, path, iptables.FamilyUnknown)
+		if err != nil {
+			return nil, fmt.Errorf("--rules: %w", err)
+		}
+		n := discover.Read(dump)
+		if other, ok := of[n.Family]; ok {
+			return nil, fmt.Errorf("--rules: %s and %s are both %s: give one dump of each family", other, rulesName(path), n.Family)
+		}
+		of[n.Family] = rulesName(path)
+		nodes = append(nodes, n)
+	}
+	return nodes, nil
+}
+
+func (f *servicesFlags) writeTable(w io.Writer, nodes []*discover.Node) error {
+	if err := discover.WriteTable(w, f.output == "wide", nodes...); err != nil {
+		return err
+	}
+	for i, n := range nodes {
+		title := ""
+		if len(nodes) > 1 {
+			title = rulesName(f.rules[i]) + ": "
+		}
+		fmt.Fprintf(w, "\n%s%s\n", title, &n.Proxy)
+		writeFindings(w, "Not told:", n.Gaps)
+		if len(n.Problems) == 1 {
+			writeFindings(w, "1 problem:", n.Problems)
+		} else {
+			writeFindings(w, fmt.Sprintf("%d problems:", len(n.Problems)), n.Problems)
+		}
+	}
+	return nil
+}
+
+func writeFindings(w io.Writer, title string, findings []discover.Finding) {
+	if len(findings) > 0 {
+		fmt.Fprintln(w, title)
+	}
+	for _, p := range findings {
+		fmt.Fprintf(w, "  %s\n", p)
+	}
+}
+
+func (f *servicesFlags) writeJSON(w io.Writer, nodes []*discover.Node) error {
+	type dump struct {
+		File string         `json:"file"`
+		Node *discover.Node `json:"node"`
+	}
+	all := struct {
+		Version int    `json:"version"`
+		Dumps   []dump `json:"dumps"`
+	}{Version: 1}
+	for i, n := range nodes {
+		all.Dumps = append(all.Dumps, dump{rulesName(f.rules[i]), n})
+	}
+	return writeIndented(w, all)
+}
+
+func writeIndented(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false) // "->" is to stay readable
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
+func (f *servicesFlags) writeYAML(w io.Writer, nodes []*discover.Node) error {
+	objects := discover.NewObjects(f.nodeName, nodes...)
+	config := discover.Config(f.nodeName, nodes...)
+	var names []string
+	for _, path := range f.rules {
+		names = append(names, rulesName(path))
+	}
+	fmt.Fprintf(w, "# Read from %s by nfqproxy services. This writes the rules again:\n", strings.Join(names, " and "))
+	for _, n := range nodes {
+		family := ""
+		if n.Family == decision.IPv6 {
+			family = " --family ipv6"
+		}
+		fmt.Fprintf(w, "#   nfqproxy render --objects FILE%s%s\n", tableArgs(&config), family)
+	}
+	fmt.Fprintf(w, "# and this brings up a lab of the node:\n#   nfqproxy lab up --objects FILE%s\n", clusterArgs(&config))
+	for i, n := range nodes {
+		for _, p := range append(append([]discover.Finding{}, n.Gaps...), n.Problems...) {
+			fmt.Fprintf(w, "# %s: %s.\n", names[i], p)
+		}
+	}
+	for _, note := range objects.Notes {
+		fmt.Fprintf(w, "# %s.\n", note)
+	}
+	return objects.WriteYAML(w)
+}
+
+// clusterArgs are the flags that tell of the cluster.
+func clusterArgs(c *control.NodeConfig) string {
+	if len(c.ClusterCIDRs) == 0 {
+		return ""
+	}
+	return " --cluster-cidr " + prefixList(c.ClusterCIDRs)
+}
+
+// tableArgs are the flags of nodeFlags that give the configuration. The Node object tells
+// the rest.
+func tableArgs(c *control.NodeConfig) string {
+	args := clusterArgs(c)
+	switch c.Mode {
+	case control.BridgeInterface:
+		args += fmt.Sprintf(" --detect-local-mode %s --pod-bridge-interface %s", c.Mode, c.Bridge)
+	case control.InterfaceNamePrefix:
+		args += fmt.Sprintf(" --detect-local-mode %s --pod-interface-name-prefix %s", c.Mode, c.InterfacePrefix)
+	}
+	if len(c.NodePortAddresses) > 0 {
+		args += " --nodeport-addresses " + prefixList(c.NodePortAddresses)
+	}
+	if !c.LocalhostNodePorts {
+		args += " --localhost-nodeports=false"
+	}
+	if c.MasqueradeAll {
+		args += " --masquerade-all"
+	}
+	if m := c.MasqueradeMark; m != decision.DefaultMasqueradeMark && bits.OnesCount32(m) == 1 {
+		args += fmt.Sprintf(" --masquerade-bit %d", bits.TrailingZeros32(m))
+	}
+	return args
+}
+
+func prefixList(prefixes []netip.Prefix) string {
+	var words []string
+	for _, p := range prefixes {
+		words = append(words, p.String())
+	}
+	return strings.Join(words, ",")
+}

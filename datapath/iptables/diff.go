@@ -1,0 +1,196 @@
+package iptables
+
+import (
+	"slices"
+	"strings"
+)
+
+// TableDiff is what differs in one table.
+type TableDiff struct {
+	Name string
+	// Added and Removed: only one dump has the table. Then all of it is among Chains.
+	Added, Removed bool
+	Chains         []ChainDiff // those that differ, in the order of the second dump
+}
+
+// ChainDiff is what differs in one chain.
+type ChainDiff struct {
+	Name string
+	// Before and After are the chain's declarations, nil where it has none: it is added
+	// or removed if just one is nil. For a built-in chain that was not declared both are.
+	Before, After *Chain
+	Rules         []RuleDiff // in order, those that are gone in front of what took their place
+}
+
+// PolicyChanged says whether the chain is in both dumps with different policies.
+func (c *ChainDiff) PolicyChanged() bool {
+	return c.Before != nil && c.After != nil && c.Before.Policy != c.After.Policy
+}
+
+// RuleDiff is one rule that differs.
+type RuleDiff struct {
+	Before *Rule // nil: the rule is added
+	After  *Rule // nil: it is removed; if neither is nil, it stands in another place among the others
+}
+
+// Moved says whether the rule is in both dumps, in another order.
+func (r *RuleDiff) Moved() bool { return r.Before != nil && r.After != nil }
+
+// Diff tells what is different between two dumps: tables, chains and their policies, and
+// rules with their order. Counters, comment lines, the order of chains and the spelling of
+// quotes and spaces do not count. It takes n log n time.
+func Diff(before, after *Dump) []TableDiff {
+	var diffs []TableDiff
+	for _, a := range after.Tables {
+		d := diffTables(before.Table(a.Name), a)
+		if d.Added || len(d.Chains) > 0 {
+			diffs = append(diffs, d)
+		}
+	}
+	for _, b := range before.Tables {
+		if after.Table(b.Name) == nil {
+			diffs = append(diffs, diffTables(b, nil))
+		}
+	}
+	return diffs
+}
+
+// diffTables compares two tables of one name, of which one may be nil.
+func diffTables(before, after *Table) TableDiff {
+	d := TableDiff{Added: before == nil, Removed: after == nil}
+	if d.Added {
+		before = &Table{Name: after.Name}
+	}
+	if d.Removed {
+		after = &Table{Name: before.Name}
+	}
+	d.Name = after.Name
+	declared := func(t *Table) map[string]*Chain {
+		chains := make(map[string]*Chain, len(t.Chains))
+		for _, c := range t.Chains {
+			chains[c.Name] = c
+		}
+		return chains
+	}
+	beforeChains, afterChains := declared(before), declared(after)
+	beforeRules, afterRules := before.ByChain(), after.ByChain()
+	for _, name := range chainNames(after, before) {
+		c := ChainDiff{
+			Name: name, Before: beforeChains[name], After: afterChains[name],
+			Rules: diffRules(beforeRules[name], afterRules[name]),
+		}
+		if len(c.Rules) > 0 || (c.Before == nil) != (c.After == nil) && !Builtin(d.Name, name) || c.PolicyChanged() {
+			d.Chains = append(d.Chains, c)
+		}
+	}
+	return d
+}
+
+// chainNames are the chains of the tables, each once.
+func chainNames(tables ...*Table) []string {
+	var names []string
+	seen := make(map[string]bool)
+	add := func(name string) {
+		if !seen[name] {
+			seen[name] = true
+			names = append(names, name)
+		}
+	}
+	for _, t := range tables {
+		for _, c := range t.Chains {
+			add(c.Name)
+		}
+		for _, r := range t.Rules {
+			add(r.Chain)
+		}
+	}
+	return names
+}
+
+// diffRules compares the rules of a chain: each is paired with one of the same words, of
+// several the first with the first, and as many pairs as possible are left where they are.
+func diffRules(before, after []*Rule) []RuleDiff {
+	places := make(map[string][]int)
+	for i, r := range before {
+		k := spelling(r)
+		places[k] = append(places[k], i)
+	}
+	partner := make([]int, len(after)) // of a rule of after its place in before; -1: none
+	gone := make([]bool, len(before))
+	for i := range gone {
+		gone[i] = true
+	}
+	for i, r := range after {
+		partner[i] = -1
+		if k := spelling(r); len(places[k]) > 0 {
+			partner[i], places[k] = places[k][0], places[k][1:]
+			gone[partner[i]] = false
+		}
+	}
+	stays := increasing(partner)
+	var diffs []RuleDiff
+	next := 0 // of before
+	removeUntil := func(end int) {
+		for ; next < end; next++ {
+			if gone[next] {
+				diffs = append(diffs, RuleDiff{Before: before[next]})
+			}
+		}
+	}
+	for i, r := range after {
+		switch {
+		case partner[i] < 0:
+			// What it took the place of goes in front.
+			for end := next; end < len(before) && gone[end]; end++ {
+				removeUntil(end + 1)
+			}
+			diffs = append(diffs, RuleDiff{After: r})
+		case stays[i]:
+			removeUntil(partner[i])
+			next = max(next, partner[i]+1)
+		default:
+			diffs = append(diffs, RuleDiff{before[partner[i]], r})
+		}
+	}
+	removeUntil(len(before))
+	return diffs
+}
+
+// spelling is the rule's words as one text.
+func spelling(r *Rule) string {
+	var b strings.Builder
+	for _, t := range r.Args {
+		b.WriteString(t.Text)
+		b.WriteByte(0) // which no word has
+	}
+	return b.String()
+}
+
+// increasing marks a longest subsequence of rising numbers; negative ones are no part of
+// any.
+func increasing(numbers []int) []bool {
+	var ends []int // of the subsequence of each length, the place of the least end
+	previous := make([]int, len(numbers))
+	for i, n := range numbers {
+		if n < 0 {
+			continue
+		}
+		length, _ := slices.BinarySearchFunc(ends, n, func(end, n int) int { return numbers[end] - n })
+		previous[i] = -1
+		if length > 0 {
+			previous[i] = ends[length-1]
+		}
+		if length == len(ends) {
+			ends = append(ends, i)
+		} else {
+			ends[length] = i
+		}
+	}
+	marked := make([]bool, len(numbers))
+	if len(ends) > 0 {
+		for i := ends[len(ends)-1]; i >= 0; i = previous[i] {
+			marked[i] = true
+		}
+	}
+	return marked
+}
