@@ -38,7 +38,6 @@ func matching(m iptables.Match) answer { return answer{conditions: []condition{{
 
 var (
 	unknownAnswer = answer{unknown: true}
-	always        = answer{}
 	never         = answer{never: true}
 )
 
