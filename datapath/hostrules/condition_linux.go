@@ -38,7 +38,6 @@ func matching(m iptables.Match) answer { return answer{conditions: []condition{{
 
 var (
 	unknownAnswer = answer{unknown: true}
-	always        = answer{}
 	never         = answer{never: true}
 )
 
@@ -76,6 +75,9 @@ func (t *translator) compare(l *load, in interval, negated bool) answer {
 	}
 	switch l.kind {
 	case loadPayload:
+		if at := t.fieldEnd(l); at > 0 && in.single() && !negated {
+			return t.comparePayload(l.part(0, at), exactly(in.first[:at]), false).and(t.compare(l.part(at, l.size), exactly(in.first[at:]), false))
+		}
 		return t.comparePayload(l, in, negated)
 	case loadMeta:
 		return t.compareMeta(l, in, negated)
@@ -85,6 +87,39 @@ func (t *translator) compare(l *load, in interval, negated bool) answer {
 		return compareFib(l, in, negated)
 	}
 	return unknownAnswer
+}
+
+// and is what it means that both are true.
+func (a answer) and(b answer) answer {
+	return answer{slices.Concat(a.conditions, b.conditions), a.never || b.never, a.unknown || b.unknown}
+}
+
+// fieldEnd is where, within a load of neighbouring fields, the first of them ends: nft
+// compares addresses or ports side by side at once. 0: it is one field.
+func (t *translator) fieldEnd(l *load) int {
+	ends := map[uint32][]int{unix.NFT_PAYLOAD_TRANSPORT_HEADER: {2}, unix.NFT_PAYLOAD_NETWORK_HEADER: {12, 16}}[l.key]
+	switch {
+	case l.key == unix.NFT_PAYLOAD_NETWORK_HEADER && t.family == iptables.IPv6:
+		ends = []int{8, 24}
+	case l.key == unix.NFT_PAYLOAD_TRANSPORT_HEADER && l.size != 4:
+		return 0 // two ports, and nothing else
+	}
+	for _, end := range ends {
+		if l.offset < end && end < l.offset+l.size {
+			return end - l.offset
+		}
+	}
+	return 0
+}
+
+// part are some bytes of a load whose xor has been dealt with.
+func (l *load) part(from, to int) *load {
+	p := *l
+	p.offset, p.size, p.xor = l.offset+from, to-from, nil
+	if l.mask != nil {
+		p.mask = l.mask[from:to]
+	}
+	return &p
 }
 
 func xored(a, b []byte) []byte {

@@ -96,19 +96,29 @@ func (r *Rules) Of(f iptables.Family) []*Table {
 	return tables
 }
 
-// OrderUnknown says that the order of some tables of a family is not known. The kernel
-// asks tables of the same priority in the reverse order of their making. Of nftables
-// tables that can be told; whether the legacy one is older than them, the kernel does not
-// tell. It is listed behind them, as on a host where it was there first.
+// OrderUnknown says that the order of some tables of a family is not known, and may
+// matter. The kernel asks tables of the same priority in the reverse order of their making.
+// Of nftables tables that can be told; whether the legacy one is older than them, the kernel
+// does not tell. It is listed behind them, as on a host where it was there first.
 func (r *Rules) OrderUnknown(f iptables.Family) bool {
 	tables := r.Of(f)
 	for _, t := range tables {
-		if t.Backend == Legacy && slices.ContainsFunc(tables, func(o *Table) bool { return o.Backend != Legacy && o.Priority == t.Priority }) {
+		if t.Backend == Legacy && t.hasRules() && slices.ContainsFunc(tables, func(o *Table) bool {
+			return o.Backend != Legacy && o.Priority == t.Priority && o.hasRules()
+		}) {
 			return true
 		}
 	}
 	return false
 }
+
+// hasRules says whether a packet that leaves meets any rule.
+func (t *Table) hasRules() bool {
+	return slices.ContainsFunc(t.Nat().Rules, func(r *iptables.Rule) bool { return r.Chain == postrouting })
+}
+
+// postrouting is the built-in chain that packets meet when they leave.
+const postrouting = "POSTROUTING"
 
 // sort puts the tables into the kernel's order.
 func (r *Rules) sort() {

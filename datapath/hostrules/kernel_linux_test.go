@@ -104,6 +104,13 @@ func TestBothBackEnds(t *testing.T) {
 			n.Errorf("%s: the order is known", f)
 		}
 	}
+	n.mustRun("*nat\nCOMMIT\n", tool(Legacy, iptables.IPv4, "restore"))
+	n.mustRun("*nat\nCOMMIT\n", tool(NFT, iptables.IPv6, "restore"))
+	for _, f := range families {
+		if r := n.read(); r.OrderUnknown(f) {
+			n.Errorf("%s: the order of a table without rules matters", f)
+		}
+	}
 }
 
 // TestNothing: where there are no rules none are read, and nothing is loaded.

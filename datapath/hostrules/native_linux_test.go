@@ -56,7 +56,7 @@ func text(t *testing.T, f iptables.Family, table *iptables.Table) string {
 }
 
 // ruleChain is the name of a chain that is made for a rule, by its handle.
-var ruleChain = regexp.MustCompile(`rule-[0-9]+`)
+var ruleChain = regexp.MustCompile(`rule-[0-9]+(-[0-9]+)?`)
 
 // TestNativeRules translates rules one by one, for both families.
 func TestNativeRules(t *testing.T) {
@@ -108,6 +108,10 @@ func TestNativeRules(t *testing.T) {
 		{`oif "lo" return`, "-o lo -j RETURN", "same"},
 		{"oif 4711 return", `-m nft "meta oif" -j RETURN`, "same"},
 
+		{"ip saddr 192.0.2.1 ip daddr 192.0.2.2 return", "-s 192.0.2.1/32 -d 192.0.2.2/32 -j RETURN", ""},
+		{"ip saddr 192.0.2.1 ip daddr 198.51.0.0/16 return", "-s 192.0.2.1/32 -d 198.51.0.0/16 -j RETURN", ""},
+		{"ip6 saddr fd00::1 ip6 daddr fd00::/64 return", "", "-s fd00::1/128 -d fd00::/64 -j RETURN"},
+		{"tcp sport 90 tcp dport 80 return", "-p tcp -m tcp --sport 90 --dport 80 -j RETURN", "same"},
 		{"tcp dport 80 return", "-p tcp -m tcp --dport 80 -j RETURN", "same"},
 		{"udp sport 1000-2000 udp dport != 53 return", "-p udp -m udp --sport 1000:2000 ! --dport 53 -j RETURN", "same"},
 		{"tcp dport >= 1024 return", "-p tcp -m tcp --dport 1024:65535 -j RETURN", "same"},
@@ -166,6 +170,12 @@ func TestNativeRules(t *testing.T) {
 		{"numgen random mod 100 < 30 accept", "-m nft numgen -j ACCEPT", "same"},
 		{`log prefix "x" level info masquerade`, "-j rule-H; -A rule-H -j LOG --log-prefix x --log-level 6; -A rule-H -j MASQUERADE", "same"},
 		{"log group 3", "-j NFLOG --nflog-group 3", "same"},
+		{"add @timed { ip saddr }", "-m nft dynset -j nft dynset", ""},
+		{"log prefix x add @timed { ip saddr }", "-j rule-H; -A rule-H -j LOG --log-prefix x; -A rule-H -m nft dynset -j nft dynset", "-j LOG --log-prefix x"},
+		{"log prefix x tcp dport 80 log prefix y tcp sport 90 drop",
+			"-j rule-H; -A rule-H -j LOG --log-prefix x; -A rule-H -p tcp -j rule-H; -A rule-H -j LOG --log-prefix y; -A rule-H -m nft \"payload transport 0:2\" -m nft \"payload transport 2:2\" -j DROP", "same"},
+		{"meta mark { 1, 2 } log prefix x meta mark set 2", `-m nft "several values and a change" -j nft rule`, "same"},
+		{"oifname { a, b } log prefix x drop", "-o a -j rule-H; -A POSTROUTING -o b -j rule-H; -A rule-H -j LOG --log-prefix x; -A rule-H -j DROP", "same"},
 		{"jump aux", "-j aux; -A aux -j ACCEPT", "same"},
 		{"goto aux", "-g aux; -A aux -j ACCEPT", "same"},
 		{"meta mark set 1 jump aux", "-j rule-H; -A rule-H -j MARK --set-xmark 0x1/0xffffffff; -A rule-H -j aux; -A aux -j ACCEPT", "same"},

@@ -16,6 +16,7 @@ type set struct {
 	// registers.
 	keySize  int
 	elements []element
+	ranges   bool // elements have their ends with them
 	// broken is set if an element could not be read.
 	broken bool
 }
@@ -36,7 +37,7 @@ func (s *set) add(a attributes) {
 	key := a.nested(unix.NFTA_SET_ELEM_KEY)[unix.NFTA_DATA_VALUE]
 	e.in = exactly(key)
 	if a.has(nftaSetElemKeyEnd) {
-		e.in.last = a.nested(nftaSetElemKeyEnd)[unix.NFTA_DATA_VALUE]
+		e.in.last, s.ranges = a.nested(nftaSetElemKeyEnd)[unix.NFTA_DATA_VALUE], true
 	}
 	if d := a.nested(unix.NFTA_SET_ELEM_DATA); d.has(unix.NFTA_DATA_VERDICT) {
 		e.verdict = d.nested(unix.NFTA_DATA_VERDICT)
@@ -55,9 +56,8 @@ const (
 )
 
 // finish sorts the elements, whose order is that of a hash table, and makes intervals out
-// of beginnings and ends, which is how sets with intervals of one part have them.
+// of beginnings and ends, which is how sets with intervals of one part (nft_set_rbtree.c) have them.
 func (s *set) finish() {
-	const concatenated = 0x80 // NFT_SET_CONCAT
 	marks := s.elements
 	slices.SortStableFunc(marks, func(a, b element) int {
 		ends := func(e element) int {
@@ -68,7 +68,7 @@ func (s *set) finish() {
 		}
 		return cmp.Or(bytes.Compare(a.in.first, b.in.first), cmp.Compare(ends(a), ends(b)))
 	})
-	if s.flags&unix.NFT_SET_INTERVAL == 0 || s.flags&concatenated != 0 || s.broken {
+	if s.flags&unix.NFT_SET_INTERVAL == 0 || s.ranges || s.broken {
 		return
 	}
 	s.elements = nil

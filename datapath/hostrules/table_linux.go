@@ -136,9 +136,6 @@ func (t *nftTable) whole(f iptables.Family, k *kernel) *iptables.Table {
 	return out
 }
 
-// postrouting is what a base chain is called in the dump.
-const postrouting = "POSTROUTING"
-
 // from is the chain with those that are reached from it.
 func (t *nftTable) from(base *nftChain, f iptables.Family, k *kernel) *iptables.Table {
 	tr := &translator{family: f, kernel: k, names: map[string]string{base.name: postrouting}}

@@ -1,9 +1,6 @@
 package hostrules
 
 import (
-	"fmt"
-	"slices"
-
 	"golang.org/x/sys/unix"
 
 	"github.com/nfqproxy/nfqproxy/datapath/iptables"
@@ -32,17 +29,10 @@ type translator struct {
 	branches [][]condition
 	segments []segment
 	ended    bool // the rule goes on for no packet
-	// opaque is set once something is in a register that is not known.
+	// opaque is set once something is in a register that is not known; a match says so then.
 	opaque bool
-}
-
-// segment is what a rule does at one point.
-type segment struct{ lines []line }
-
-// line is one rule of iptables; the target is nil if it does nothing.
-type line struct {
-	conditions []condition
-	target     iptables.Target
+	// unseen names an expression behind the last segment that may do something.
+	unseen string
 }
 
 // maxBranches bounds how many rules of iptables one rule of nftables may become.
@@ -73,7 +63,7 @@ type rule struct {
 // translate gives the rules, those of the rule's own chain and those of the chains
 // that are made for it; none for a rule that no packet of the family meets.
 func (t *translator) translate(r *rule) []*iptables.Rule {
-	t.registers, t.branches, t.segments, t.ended, t.opaque = registers{}, [][]condition{nil}, nil, false, false
+	*t = translator{family: t.family, kernel: t.kernel, names: t.names, branches: [][]condition{nil}}
 	for list := r.expressions; len(list) > 0 && !t.ended && len(t.branches) > 0; list = list[1:] {
 		name, data := list[0].text(unix.NFTA_EXPR_NAME), list[0].nested(unix.NFTA_EXPR_DATA)
 		if len(list) > 1 && name == "cmp" && list[1].text(unix.NFTA_EXPR_NAME) == "cmp" && t.between(data, list[1].nested(unix.NFTA_EXPR_DATA)) {
@@ -82,7 +72,10 @@ func (t *translator) translate(r *rule) []*iptables.Rule {
 		}
 		t.expression(name, data)
 	}
-	if len(t.segments) == 0 { // it only counts
+	switch {
+	case t.unseen != "":
+		t.effect(unknownTarget("%s", t.unseen))
+	case len(t.segments) == 0: // it only counts
 		t.effect(nil)
 	}
 	a := assembly{family: t.family, handle: r.handle, comment: r.comment}
@@ -96,7 +89,7 @@ func (t *translator) expression(name string, a attributes) {
 	case "counter", "last":
 	case "objref":
 		if a.u32(unix.NFTA_OBJREF_IMM_TYPE) != unix.NFT_OBJECT_COUNTER {
-			t.unknown("objref %s", a.text(unix.NFTA_OBJREF_IMM_NAME))
+			t.strange("objref")
 		}
 	case "match":
 		t.and(xtables.DecodeMatch(t.family, extension(a, unix.NFTA_MATCH_NAME, unix.NFTA_MATCH_REV, unix.NFTA_MATCH_INFO), t.kernel.ipset))
@@ -139,9 +132,23 @@ func (t *translator) expression(name string, a attributes) {
 			t.finish(target)
 		}
 	default:
-		// It may fill registers, or end the rule, or do something.
-		t.unknown("%s", name)
-		t.registers, t.opaque = registers{}, true
+		t.strange(name)
+		t.registers, t.opaque = registers{}, true // which it may have filled
+	}
+}
+
+// harmless are expressions that are not known but do nothing to a packet: they load
+// something, or match.
+var harmless = map[string]bool{
+	"numgen": true, "hash": true, "rt": true, "socket": true, "osf": true, "tunnel": true, "xfrm": true, "quota": true, "connlimit": true,
+}
+
+// strange takes an expression that is not known: a match, say, and perhaps what the rule
+// is for.
+func (t *translator) strange(name string) {
+	t.unknown("%s", name)
+	if !harmless[name] {
+		t.unseen = name
 	}
 }
 
@@ -170,7 +177,13 @@ func (t *translator) effect(target iptables.Target) {
 	if len(s.lines) > 0 {
 		t.segments = append(t.segments, s)
 	}
-	t.branches = [][]condition{nil}
+	t.branches, t.unseen = [][]condition{nil}, ""
+	// What was loaded before may have been changed by it.
+	for i, l := range t.registers {
+		if l != nil && l.kind != loadData {
+			t.registers[i] = nil
+		}
+	}
 }
 
 // finish is like effect for what the rule ends with.
@@ -296,206 +309,4 @@ func (t *translator) immediate(a attributes) {
 	}
 	v := data[unix.NFTA_DATA_VALUE]
 	t.registers.put(a.u32(unix.NFTA_IMMEDIATE_DREG), &load{kind: loadData, size: len(v), data: v})
-}
-
-// known gives what is in a register. If that is not known, the rule is one that cannot be
-// judged; it says so, unless it did already where the unknown began.
-func (t *translator) known(register uint32, expression string) *load {
-	l := t.registers.get(register)
-	if l == nil && !t.opaque {
-		t.unknown("%s", expression)
-	}
-	return l
-}
-
-func (t *translator) cmp(a attributes) {
-	data := a.nested(unix.NFTA_CMP_DATA)[unix.NFTA_DATA_VALUE]
-	l := t.known(a.u32(unix.NFTA_CMP_SREG), "cmp")
-	if l == nil {
-		return
-	}
-	if 0 < len(data) && len(data) < l.size && l.mask == nil && l.xor == nil && !isDevice(l) {
-		// Only so many bytes are compared.
-		short := *l
-		short.mask = append(slices.Repeat([]byte{0xff}, len(data)), make([]byte, l.size-len(data))...)
-		data = append(slices.Clone(data), make([]byte, l.size-len(data))...)
-		l = &short
-	}
-	lowest, highest := make([]byte, len(data)), slices.Repeat([]byte{0xff}, len(data))
-	op := a.u32(unix.NFTA_CMP_OP)
-	switch op {
-	case unix.NFT_CMP_EQ, unix.NFT_CMP_NEQ:
-		t.test(l, exactly(data), op == unix.NFT_CMP_NEQ)
-		return
-	}
-	if inMachineOrder(l) {
-		t.unknown("%s", l)
-		return
-	}
-	switch op {
-	case unix.NFT_CMP_LT:
-		t.test(l, interval{data, highest}, true)
-	case unix.NFT_CMP_LTE:
-		t.test(l, interval{lowest, data}, false)
-	case unix.NFT_CMP_GT:
-		t.test(l, interval{lowest, data}, true)
-	case unix.NFT_CMP_GTE:
-		t.test(l, interval{data, highest}, false)
-	default:
-		t.unknown("cmp")
-	}
-}
-
-// between takes two comparisons that are one, as nft writes "80-90": at least this and at
-// most that.
-func (t *translator) between(low, high attributes) bool {
-	register := low.u32(unix.NFTA_CMP_SREG)
-	l := t.registers.get(register)
-	first, last := low.nested(unix.NFTA_CMP_DATA)[unix.NFTA_DATA_VALUE], high.nested(unix.NFTA_CMP_DATA)[unix.NFTA_DATA_VALUE]
-	if l == nil || inMachineOrder(l) || register != high.u32(unix.NFTA_CMP_SREG) || len(first) != l.size ||
-		low.u32(unix.NFTA_CMP_OP) != unix.NFT_CMP_GTE || high.u32(unix.NFTA_CMP_OP) != unix.NFT_CMP_LTE {
-		return false
-	}
-	t.test(l, interval{first, last}, false)
-	return true
-}
-
-// inMachineOrder says whether the load may be a number whose bytes are not in the order in
-// which they are compared.
-func inMachineOrder(l *load) bool {
-	return l.kind == loadMeta || l.kind == loadFib || l.kind == loadCt && (l.key == unix.NFT_CT_MARK || l.key == unix.NFT_CT_STATE || l.key == unix.NFT_CT_STATUS)
-}
-
-func isDevice(l *load) bool {
-	return l.kind == loadMeta && (l.key == unix.NFT_META_IIFNAME || l.key == unix.NFT_META_OIFNAME)
-}
-
-func (t *translator) inRange(a attributes) {
-	l := t.known(a.u32(unix.NFTA_RANGE_SREG), "range")
-	if l == nil {
-		return
-	}
-	if inMachineOrder(l) {
-		t.unknown("%s", l)
-		return
-	}
-	in := interval{a.nested(unix.NFTA_RANGE_FROM_DATA)[unix.NFTA_DATA_VALUE], a.nested(unix.NFTA_RANGE_TO_DATA)[unix.NFTA_DATA_VALUE]}
-	t.test(l, in, a.u32(unix.NFTA_RANGE_OP) == unix.NFT_RANGE_NEQ)
-}
-
-// test adds a comparison to all branches.
-func (t *translator) test(l *load, in interval, negated bool) {
-	switch answer := t.compare(l, in, negated); {
-	case answer.unknown:
-		t.unknown("%s", l)
-	case answer.never:
-		t.branches = nil
-	default:
-		t.andAll(answer.conditions)
-	}
-}
-
-// assembly puts segments together as rules.
-type assembly struct {
-	family  iptables.Family
-	handle  uint64
-	comment string
-	chains  int // that were made
-	rules   []*iptables.Rule
-}
-
-// add adds one rule to a chain.
-func (a *assembly) add(chain string, conditions []condition, target iptables.Target) {
-	matches := resolve(a.family, conditions)
-	if a.comment != "" {
-		matches = append(matches, iptables.Comment{Text: a.comment})
-	}
-	a.rules = append(a.rules, &iptables.Rule{Chain: chain, Matches: matches, Target: target, Args: iptables.Tokens(matches, target)})
-}
-
-// assemble adds the rules of segments to a chain. iptables has one target for a rule: what
-// follows goes into a chain of its own. A RETURN there would return to the
-// rule behind this one, unless the chain is gone to; then its end would not.
-func (a *assembly) assemble(chain string, segments []segment) {
-	if len(segments) == 0 {
-		return
-	}
-	first := segments[0]
-	if a.repeats(first) {
-		// The same packet could meet two of the rules.
-		a.add(chain, []condition{{match: unknownMatch("several values and a change")}}, unknownTarget("rule"))
-		return
-	}
-	if len(segments) == 1 {
-		for _, l := range first.lines {
-			a.add(chain, l.conditions, l.target)
-		}
-		return
-	}
-	a.chains++
-	inner := fmt.Sprintf("rule-%d", a.handle)
-	if a.chains > 1 {
-		inner = fmt.Sprintf("rule-%d-%d", a.handle, a.chains)
-	}
-	var to iptables.Target = iptables.Jump{Chain: inner}
-	rest := segments[1:]
-	if last := rest[len(rest)-1]; leaves(last) {
-		if slices.ContainsFunc(rest, func(s segment) bool { return len(s.lines) != 1 || len(s.lines[0].conditions) > 0 }) {
-			rest = append(slices.Clone(rest[:len(rest)-1]), segment{[]line{{nil, unknownTarget("return behind a match behind a change")}}})
-		} else {
-			to = iptables.Goto{Chain: inner}
-		}
-	}
-	for _, l := range first.lines {
-		a.add(chain, l.conditions, to)
-	}
-	a.comment = ""
-	a.add(inner, nil, first.lines[0].target)
-	for len(rest) > 1 && len(rest[0].lines) == 1 && len(rest[0].lines[0].conditions) == 0 {
-		a.add(inner, nil, rest[0].lines[0].target)
-		rest = rest[1:]
-	}
-	a.assemble(inner, rest)
-}
-
-// leaves says whether a segment may leave the chain: by RETURN, or by GOTO.
-func leaves(s segment) bool {
-	return slices.ContainsFunc(s.lines, func(l line) bool {
-		_, goes := l.target.(iptables.Goto)
-		return goes || l.target == iptables.Return
-	})
-}
-
-// repeats says whether a packet may meet several lines of a segment: it meets one,
-// unless that changes what the others look at, or they count.
-func (a *assembly) repeats(s segment) bool {
-	if len(s.lines) < 2 {
-		return false
-	}
-	for _, l := range s.lines {
-		for _, c := range l.conditions {
-			if c.transport != nil {
-				continue
-			}
-			if counts(c.match) {
-				return true
-			}
-			switch c.match.(type) {
-			case iptables.Mark, iptables.Connmark:
-				if !terminal(l.target) {
-					return true
-				}
-			}
-		}
-	}
-	return false
-}
-
-// terminal says whether no rule of the chain is asked behind the target.
-func terminal(t iptables.Target) bool {
-	switch t.(type) {
-	case iptables.Verdict, iptables.Goto, iptables.SNAT, iptables.DNAT, iptables.Masquerade, iptables.Redirect, iptables.Netmap:
-		return true
-	}
-	return false
 }

@@ -1,6 +1,7 @@
 package xtables
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 
@@ -85,8 +86,11 @@ func DecodeMatch(f iptables.Family, x Extension, set SetName) iptables.Match {
 	if m, ok := decode(matches, f, x, set); ok {
 		return m
 	}
-	return iptables.UnknownMatch{Match: x.Name, Args: notDecoded(x)}
+	return iptables.UnknownMatch{Match: cmp.Or(x.Name, nameless), Args: notDecoded(x)}
 }
+
+// nameless stands for an empty name, which would make a generic match.
+const nameless = "nameless"
 
 // notDecoded stands where the options would.
 func notDecoded(x Extension) []iptables.Token {

@@ -1,6 +1,7 @@
 package xtables
 
 import (
+	"cmp"
 	"math/bits"
 	"net/netip"
 
@@ -14,7 +15,7 @@ func DecodeTarget(f iptables.Family, x Extension) iptables.Target {
 	if t, ok := decode(targets, f, x, nil); ok {
 		return t
 	}
-	return iptables.UnknownTarget{Target: x.Name, Args: notDecoded(x)}
+	return iptables.UnknownTarget{Target: cmp.Or(x.Name, nameless), Args: notDecoded(x)}
 }
 
 // targets are the modules that are known.

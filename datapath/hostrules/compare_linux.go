@@ -1,0 +1,104 @@
+package hostrules
+
+import (
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// known gives what is in a register. If that is not known, the rule is one that cannot be
+// judged; it says so, unless it did already where the unknown began.
+func (t *translator) known(register uint32, expression string) *load {
+	l := t.registers.get(register)
+	if l == nil && !t.opaque {
+		t.unknown("%s", expression)
+	}
+	return l
+}
+
+func (t *translator) cmp(a attributes) {
+	data := a.nested(unix.NFTA_CMP_DATA)[unix.NFTA_DATA_VALUE]
+	l := t.known(a.u32(unix.NFTA_CMP_SREG), "cmp")
+	if l == nil {
+		return
+	}
+	if 0 < len(data) && len(data) < l.size && l.mask == nil && l.xor == nil && !isDevice(l) {
+		// Only so many bytes are compared.
+		short := *l
+		short.mask = append(slices.Repeat([]byte{0xff}, len(data)), make([]byte, l.size-len(data))...)
+		data = append(slices.Clone(data), make([]byte, l.size-len(data))...)
+		l = &short
+	}
+	lowest, highest := make([]byte, len(data)), slices.Repeat([]byte{0xff}, len(data))
+	op := a.u32(unix.NFTA_CMP_OP)
+	switch op {
+	case unix.NFT_CMP_EQ, unix.NFT_CMP_NEQ:
+		t.test(l, exactly(data), op == unix.NFT_CMP_NEQ)
+		return
+	}
+	if inMachineOrder(l) {
+		t.unknown("%s", l)
+		return
+	}
+	switch op {
+	case unix.NFT_CMP_LT:
+		t.test(l, interval{data, highest}, true)
+	case unix.NFT_CMP_LTE:
+		t.test(l, interval{lowest, data}, false)
+	case unix.NFT_CMP_GT:
+		t.test(l, interval{lowest, data}, true)
+	case unix.NFT_CMP_GTE:
+		t.test(l, interval{data, highest}, false)
+	default:
+		t.unknown("cmp")
+	}
+}
+
+// between takes two comparisons that are one, as nft writes "80-90": at least this and at
+// most that.
+func (t *translator) between(low, high attributes) bool {
+	register := low.u32(unix.NFTA_CMP_SREG)
+	l := t.registers.get(register)
+	first, last := low.nested(unix.NFTA_CMP_DATA)[unix.NFTA_DATA_VALUE], high.nested(unix.NFTA_CMP_DATA)[unix.NFTA_DATA_VALUE]
+	if l == nil || inMachineOrder(l) || register != high.u32(unix.NFTA_CMP_SREG) || len(first) != l.size ||
+		low.u32(unix.NFTA_CMP_OP) != unix.NFT_CMP_GTE || high.u32(unix.NFTA_CMP_OP) != unix.NFT_CMP_LTE {
+		return false
+	}
+	t.test(l, interval{first, last}, false)
+	return true
+}
+
+// inMachineOrder says whether the load may be a number whose bytes are not in the order in
+// which they are compared.
+func inMachineOrder(l *load) bool {
+	return l.kind == loadMeta || l.kind == loadFib || l.kind == loadCt && (l.key == unix.NFT_CT_MARK || l.key == unix.NFT_CT_STATE || l.key == unix.NFT_CT_STATUS)
+}
+
+func isDevice(l *load) bool {
+	return l.kind == loadMeta && (l.key == unix.NFT_META_IIFNAME || l.key == unix.NFT_META_OIFNAME)
+}
+
+func (t *translator) inRange(a attributes) {
+	l := t.known(a.u32(unix.NFTA_RANGE_SREG), "range")
+	if l == nil {
+		return
+	}
+	if inMachineOrder(l) {
+		t.unknown("%s", l)
+		return
+	}
+	in := interval{a.nested(unix.NFTA_RANGE_FROM_DATA)[unix.NFTA_DATA_VALUE], a.nested(unix.NFTA_RANGE_TO_DATA)[unix.NFTA_DATA_VALUE]}
+	t.test(l, in, a.u32(unix.NFTA_RANGE_OP) == unix.NFT_RANGE_NEQ)
+}
+
+// test adds a comparison to all branches.
+func (t *translator) test(l *load, in interval, negated bool) {
+	switch answer := t.compare(l, in, negated); {
+	case answer.unknown:
+		t.unknown("%s", l)
+	case answer.never:
+		t.branches = nil
+	default:
+		t.andAll(answer.conditions)
+	}
+}
