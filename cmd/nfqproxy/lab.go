@@ -8,8 +8,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
 	"github.com/nfqproxy/nfqproxy/deploy/labs"
@@ -69,11 +71,19 @@ apply while the lab runs.`,
 	flags.BoolVar(&o.All, "all", false, "show flows that are for no service, too")
 	flags.BoolVar(&o.Walk, "walk", false, "show the walk through kube-proxy's chains below each decision")
 	flags.BoolVar(&o.Logs, "logs", false, "show the logs of the nodes' daemons, too")
+	hairpin := hairpinFlag(flags)
+	cmd.PreRun = func(*cobra.Command, []string) { o.NoHairpinMasquerade = !*hairpin }
 	return cmd
 }
 
+// hairpinFlag is nfqproxy run's own, for all nodes of a lab.
+func hairpinFlag(flags *pflag.FlagSet) *bool {
+	return flags.Bool("masquerade-hairpin", true, "masquerade what pods send to themselves; false shows what breaks without")
+}
+
 func newLabDemoCommand() *cobra.Command {
-	return &cobra.Command{
+	var o lab.RunOptions
+	cmd := &cobra.Command{
 		Use:   "demo [FILE|NAME]",
 		Short: "Bring a lab up, show requests and what became of them, and take it down",
 		Long: `Bring a lab up (by default the built-in lab kind), make real requests in it, and
@@ -82,13 +92,16 @@ code is not 0 if anything was not as it should be.`,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: builtInLabs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o := lab.RunOptions{Lab: "kind", Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr()}
+			o.Lab, o.Stdout, o.Stderr = "kind", cmd.OutOrStdout(), cmd.ErrOrStderr()
 			if len(args) > 0 {
 				o.Lab = args[0]
 			}
 			return exitWith(lab.RunDemo(o))
 		},
 	}
+	hairpin := hairpinFlag(cmd.Flags())
+	cmd.PreRun = func(*cobra.Command, []string) { o.NoHairpinMasquerade = !*hairpin }
+	return cmd
 }
 
 // labFlag is the flag of commands that speak to a running lab.
@@ -213,6 +226,7 @@ func newLabListCommand() *cobra.Command {
 		Short: "List the built-in labs",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			t := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 			for _, name := range labs.Names() {
 				data, err := labs.File(name)
 				if err != nil {
@@ -221,9 +235,9 @@ func newLabListCommand() *cobra.Command {
 				// The first line says what it is, up to a colon.
 				comment, _, _ := strings.Cut(strings.TrimPrefix(string(data), "# "), "\n")
 				comment, _, _ = strings.Cut(comment, ":")
-				fmt.Fprintf(cmd.OutOrStdout(), "%-12s%s\n", name, comment)
+				fmt.Fprintf(t, "%s\t%s\n", name, strings.TrimSuffix(comment, "."))
 			}
-			return nil
+			return t.Flush()
 		},
 	}
 }

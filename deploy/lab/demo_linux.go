@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -142,6 +143,9 @@ func (d *demo) hairpin(ctx context.Context) error {
 	}
 	pod := d.spec.podAt(svc.UsableEndpoints(decision.Cluster)[0].AddrPort.Addr())
 	to := netip.AddrPortFrom(svc.ClusterIP, svc.Port)
+	if d.spec.Proxy.NoHairpinMasquerade {
+		return d.brokenHairpin(ctx, svc, pod, to)
+	}
 	d.scene("A pod asks its own Service and meets itself")
 	for try := 1; try <= hairpinTries; try++ {
 		x, err := d.observer.get(ctx, pod.FullName(), pod.Node, to)
@@ -158,6 +162,46 @@ func (d *demo) hairpin(ctx context.Context) error {
 		d.common(x, svc)
 		d.check(x.record.MasqueradeReason == decision.MarkHairpin.String() && addrOf(x.answer.Client) == x.record.MasqueradeAddress,
 			"the pod saw %s instead of itself: without, it would answer itself, past the translation", x.record.MasqueradeAddress)
+		return nil
+	}
+	return fmt.Errorf("in %d attempts %s never met itself", hairpinTries, pod.FullName())
+}
+
+// hairpinPatience is how long a pod waits for an answer that cannot come. One that can
+// comes in less than a millisecond.
+const hairpinPatience = time.Second
+
+// brokenHairpin shows what becomes of a pod that meets itself and is not masqueraded.
+func (d *demo) brokenHairpin(ctx context.Context, svc *decision.ServicePort, pod *Pod, to netip.AddrPort) error {
+	d.scene("A pod asks its own Service, meets itself, and nobody masquerades it")
+	for try := 1; try <= hairpinTries; try++ {
+		tctx, cancel := context.WithTimeout(ctx, hairpinPatience)
+		x, err := d.observer.get(tctx, pod.FullName(), pod.Node, to)
+		cancel()
+		if err == nil {
+			_ = x.Close() // it met another pod, or should not have been answered: see the decision
+			if x.answer.Pod != pod.FullName() {
+				continue
+			}
+			return fmt.Errorf("%s met itself and was answered, without being masqueraded", pod.FullName())
+		}
+		r, err := d.observer.record(ctx, func(r *flow.Record) bool {
+			return r.Node == pod.Node && r.Destination == to.String() && r.Pod == pod.FullName() && slices.Contains(pod.Addresses, addrPort(r.Source).Addr())
+		})
+		if err != nil {
+			return err
+		}
+		d.row("request", "%s on %s: GET http://%s/ (met itself at attempt %d)", pod.FullName(), pod.Node, to, try)
+		d.row("answer", "none within %s", hairpinPatience)
+		d.decision(r)
+		f, err := entry(d.lab.topology.hosts[pod.Node], decision.TCP, addrPort(r.Source), to)
+		if err != nil {
+			return err
+		}
+		d.conntrack(&exchange{flow: f})
+		d.check(r.Endpoint == svc.UsableEndpoints(decision.Cluster)[0].AddrPort.String() && !r.Masquerade, "it was sent to itself, and its source stayed: masqueradeHairpin is off")
+		d.check(f.TupleReply.IP.DestinationAddress == addrPort(r.Endpoint).Addr() && f.CountersReply.Packets == 0,
+			"the answer would go from the pod to itself: it would never pass %s, where it is translated", pod.Node)
 		return nil
 	}
 	return fmt.Errorf("in %d attempts %s never met itself", hairpinTries, pod.FullName())

@@ -10,4 +10,6 @@ type RunOptions struct {
 	All    bool // up: show flows that are for no service, too
 	Walk   bool // up: show the walk through the chains below each decision
 	Logs   bool // up: show the daemons' logs
+	// NoHairpinMasquerade stands above the lab's own setting: see [Proxy].
+	NoHairpinMasquerade bool
 }

@@ -79,8 +79,11 @@ type Client struct {
 
 // Proxy are options of the nodes' daemons.
 type Proxy struct {
-	Seed              *uint64 // nil: choices differ from run to run
-	Queues            uint16  // 0: as many as the daemon finds right
-	MasqueradeAll     bool
-	NodePortAddresses []netip.Prefix
+	Seed          *uint64 // nil: choices differ from run to run
+	Queues        uint16  // 0: as many as the daemon finds right
+	MasqueradeAll bool
+	// NoHairpinMasquerade breaks the flows of pods to themselves, to show what
+	// masquerading them is for: "masqueradeHairpin: false" in the file.
+	NoHairpinMasquerade bool
+	NodePortAddresses   []netip.Prefix
 }

@@ -35,6 +35,9 @@ func runIsolated(o RunOptions, public bool, f show) (int, error) {
 	if err != nil {
 		return 1, err
 	}
+	if o.NoHairpinMasquerade {
+		file.Spec.Proxy.NoHairpinMasquerade = true
+	}
 	return netns.Isolation{
 		Prepare: func() ([]*os.File, error) {
 			if !public {
