@@ -79,6 +79,8 @@ func TestParseErrors(t *testing.T) {
 		{"no YAML", "metadata: {name: small}", "metadata: {", []string{"lab.yaml: "}},
 		{"duplicate key", "kind: Lab", "kind: Lab\nkind: Lab", []string{"lab.yaml: ", `key "kind" already set`}},
 		{"no name", "{name: small}", "{}", []string{"metadata.name: missing"}},
+		{"node's name", "name: node-b, a", "name: node..b, a", []string{`nodes[1].name: "node..b" is not a name: want at most 253 lower case letters, digits, hyphens and dots`}},
+		{"client's name", "name: outside", "name: out.side", []string{`clients[0].name: "out.side" is not a name: want at most 63`}},
 		{"bad name", "{name: small}", "{name: Small Lab}", []string{`metadata.name: "Small Lab" is not a name`}},
 		{"name is a number", "{name: small}", "{name: 7}", []string{"metadata.name: want text, have 7"}},
 		{"bad address", "[192.0.2.2]", "[192.0.2.256]", []string{`nodes[0].addresses[0]: "192.0.2.256" is not an IP address`}},

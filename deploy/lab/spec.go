@@ -51,8 +51,11 @@ type Port struct {
 type Node struct {
 	Name      string
 	Addresses []netip.Addr
-	PodCIDRs  []netip.Prefix // the first address of each is the pods' gateway
-	Ports     []Port         // served on the node's own addresses
+	// PodCIDRs are where its pods are: one prefix of each family at most, of which the
+	// first address is the pods' gateway, and any number of single addresses, whose
+	// gateway is the node's own address.
+	PodCIDRs []netip.Prefix
+	Ports    []Port // served on the node's own addresses
 }
 
 // Pod is a network namespace behind a node. Its addresses are in the node's pod

@@ -242,7 +242,12 @@ func (t *topology) buildPod(p *Pod, node *Node, n *netns.Namespace, device strin
 // gatewayOf gives the gateway of a pod's address.
 func (n *Node) gatewayOf(pod netip.Addr) (netip.Addr, error) {
 	for _, c := range n.PodCIDRs {
-		if c.Contains(pod) {
+		switch {
+		case !c.Contains(pod):
+		case c.IsSingleIP():
+			own, _ := address(n.Addresses, decision.FamilyOf(pod)) // there is one: see validation
+			return own, nil
+		default:
 			return gateway(c), nil
 		}
 	}
