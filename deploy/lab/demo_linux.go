@@ -52,10 +52,11 @@ func demonstrate(ctx context.Context, l *Lab, services []*decision.ServicePort, 
 	return d.summary()
 }
 
-// find gives the service port that suits best and a pod to ask it from.
+// find gives the service port that suits best and a pod to ask it from. Any of its
+// endpoints has to do for any pod.
 func (d *demo) find(suits func(*decision.ServicePort) bool) (*decision.ServicePort, *Pod) {
 	svc := d.spec.best(d.services, func(s *decision.ServicePort) bool {
-		return d.spec.served(s) && suits(s) && d.spec.asker(s) != nil
+		return s.InternalPolicy == decision.Cluster && d.spec.served(s) && suits(s) && d.spec.asker(s) != nil
 	})
 	if svc == nil {
 		return nil, nil
@@ -81,7 +82,7 @@ func (d *demo) clusterIP(ctx context.Context) error {
 	defer x.Close()
 	d.exchange(x)
 	d.common(x, svc)
-	d.check(x.answer.Client == x.source.String(), "the server saw the pod's own address: nothing was masqueraded")
+	d.checkSource(x)
 	return nil
 }
 
@@ -100,19 +101,31 @@ func (d *demo) udp(ctx context.Context) error {
 	defer x.Close()
 	d.exchange(x)
 	d.common(x, svc)
-	d.check(x.answer.Client == x.source.String(), "the server saw the pod's own address: nothing was masqueraded")
+	d.checkSource(x)
 	return nil
+}
+
+// checkSource checks whom the server of a pod's request saw.
+func (d *demo) checkSource(x *exchange) {
+	if d.spec.Proxy.MasqueradeAll {
+		d.check(addrOf(x.answer.Client) == x.record.MasqueradeAddress, "the server saw %s, an address of the node: masqueradeAll is set", x.record.MasqueradeAddress)
+		return
+	}
+	d.check(x.answer.Client == x.source.String(), "the server saw the pod's own address: nothing was masqueraded")
 }
 
 func (d *demo) nodePort(ctx context.Context) error {
 	svc := d.spec.best(d.services, func(s *decision.ServicePort) bool {
-		return isTCP(s) && s.NodePort != 0 && d.spec.served(s) && d.spec.outsider(s.Family) != nil
+		return isTCP(s) && s.NodePort != 0 && s.ExternalPolicy == decision.Cluster && d.spec.served(s) && d.spec.outsider(s.Family) != nil
 	})
 	if svc == nil {
 		return nil
 	}
 	client := d.spec.outsider(svc.Family)
 	node, at := d.spec.doorFor(svc)
+	if node == nil {
+		return nil
+	}
 	to := netip.AddrPortFrom(at, svc.NodePort)
 	d.scene("Someone outside asks at a node port")
 	d.row("request", "%s: GET http://%s/ (node %s)", client.Name, to, node.Name)
@@ -137,7 +150,9 @@ func (d *demo) nodePort(ctx context.Context) error {
 const hairpinTries = 64
 
 func (d *demo) hairpin(ctx context.Context) error {
-	svc := d.spec.best(d.services, func(s *decision.ServicePort) bool { return isTCP(s) && d.spec.served(s) })
+	svc := d.spec.best(d.services, func(s *decision.ServicePort) bool {
+		return isTCP(s) && s.InternalPolicy == decision.Cluster && s.AffinitySeconds == 0 && d.spec.served(s)
+	})
 	if svc == nil {
 		return nil
 	}
@@ -160,7 +175,7 @@ func (d *demo) hairpin(ctx context.Context) error {
 		d.row("request", "%s on %s: GET http://%s/ (met itself at attempt %d)", pod.FullName(), pod.Node, to, try)
 		d.exchange(x)
 		d.common(x, svc)
-		d.check(x.record.MasqueradeReason == decision.MarkHairpin.String() && addrOf(x.answer.Client) == x.record.MasqueradeAddress,
+		d.check(x.record.Masquerade && addrOf(x.answer.Client) == x.record.MasqueradeAddress,
 			"the pod saw %s instead of itself: without, it would answer itself, past the translation", x.record.MasqueradeAddress)
 		return nil
 	}

@@ -421,8 +421,9 @@ func (d *derivation) newName(base string) string {
 }
 
 // placePods finds a node for each pod that names none: the one whose pods are in the same
-// network, or else one that is made up.
+// network, or else one that is made up, in the order of the pods' addresses.
 func (d *derivation) placePods() error {
+	slices.SortFunc(d.nodes, func(a, b *derivedNode) int { return strings.Compare(a.Name, b.Name) })
 	here := make(map[netip.Prefix]string) // the node of the pods around
 	for _, p := range d.pods {
 		for _, a := range p.Addresses {
@@ -431,7 +432,8 @@ func (d *derivation) placePods() error {
 			}
 		}
 	}
-	for _, p := range d.pods {
+	pods := slices.SortedFunc(slices.Values(d.pods), func(a, b *derivedPod) int { return a.Addresses[0].Compare(b.Addresses[0]) })
+	for _, p := range pods {
 		if p.Node == "" {
 			p.Node = d.nodeFor(p, here)
 		}

@@ -222,8 +222,8 @@ func (d *derivation) makeCIDRs(f decision.Family, blocks []netip.Prefix) error {
 func (d *derivation) checkClusterCIDRs() error {
 	for _, f := range families {
 		if given, ok := cidr(d.options.ClusterCIDRs, f); ok {
-			if a, h := d.stranger(given); h != nil {
-				return fmt.Errorf("--cluster-cidr %s: %s is in it and no pod's: the lab tells pods from others by their addresses", given, describeHost(h, a))
+			if other := d.stranger(given, nil); other != "" {
+				return fmt.Errorf("--cluster-cidr %s: %s is in it: the lab tells pods from others by their addresses", given, other)
 			}
 			d.use(given)
 			continue
@@ -239,8 +239,8 @@ func (d *derivation) checkClusterCIDRs() error {
 		if !cover.IsValid() {
 			continue
 		}
-		if a, h := d.stranger(cover); h != nil {
-			d.guess("no cluster CIDR for %s: the least that has all pods, %s, also has %s; nothing is masqueraded for coming from outside of the cluster", f, cover, describeHost(h, a))
+		if other := d.stranger(cover, d.services); other != "" {
+			d.guess("no cluster CIDR for %s: the least that has all pods, %s, also has %s; nothing is masqueraded for coming from outside of the cluster", f, cover, other)
 			continue
 		}
 		d.guess("cluster CIDR %s: the least that has all pods; --cluster-cidr says otherwise", cover)
@@ -250,24 +250,28 @@ func (d *derivation) checkClusterCIDRs() error {
 	return nil
 }
 
-// stranger finds who has the least of the addresses in a prefix that are no pod's.
-func (d *derivation) stranger(p netip.Prefix) (least netip.Addr, found host) {
-	for a, h := range d.at {
-		if _, isPod := h.(*derivedPod); !isPod && p.Contains(a) && (found == nil || a.Less(least)) {
-			least, found = a, h
+// stranger tells of the least of the addresses in a prefix that are another host's, or of
+// one of the services; empty: there is none.
+func (d *derivation) stranger(p netip.Prefix, services []*decision.ServicePort) string {
+	var least netip.Addr
+	found := ""
+	see := func(a netip.Addr, format string, args ...any) {
+		if p.Contains(a) && (found == "" || a.Less(least)) {
+			least, found = a, fmt.Sprintf("the address %s of ", a)+fmt.Sprintf(format, args...)
 		}
 	}
-	return least, found
-}
-
-func describeHost(h host, a netip.Addr) string {
-	switch h := h.(type) {
-	case *derivedNode:
-		return fmt.Sprintf("the address %s of node %s", a, h.Name)
-	case *derivedMachine:
-		return fmt.Sprintf("the address %s of an endpoint of Service %s", a, h.service)
+	for a, h := range d.at {
+		switch h := h.(type) {
+		case *derivedNode:
+			see(a, "node %s", h.Name)
+		case *derivedMachine:
+			see(a, "an endpoint of Service %s that is no pod's", h.service)
+		}
 	}
-	return a.String()
+	for _, s := range services {
+		see(s.ClusterIP, "Service %s", s.Name.Service())
+	}
+	return found
 }
 
 // covering is the least prefix that has both; p may be the zero Prefix.

@@ -100,14 +100,14 @@ func (s *Spec) outsider(f decision.Family) *Client {
 }
 
 // doorFor finds a node to ask a node port at: rather one that has none of the pods
-// behind it.
+// behind it. The address is the zero one where node ports are open on none.
 func (s *Spec) doorFor(svc *decision.ServicePort) (*Node, netip.Addr) {
 	var found *Node
 	var at netip.Addr
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
 		a, ok := address(n.Addresses, svc.Family)
-		if !ok {
+		if !ok || !s.Proxy.opensNodePorts(a) {
 			continue
 		}
 		has := slices.ContainsFunc(svc.UsableEndpoints(decision.Cluster), func(e decision.Endpoint) bool {
@@ -120,6 +120,18 @@ func (s *Spec) doorFor(svc *decision.ServicePort) (*Node, netip.Addr) {
 		found, at = n, a
 	}
 	return found, at
+}
+
+// opensNodePorts says whether node ports are open on a node's address.
+func (p *Proxy) opensNodePorts(a netip.Addr) bool {
+	restricted := false
+	for _, c := range p.NodePortAddresses {
+		if c.Contains(a) {
+			return true
+		}
+		restricted = restricted || decision.FamilyOf(c.Addr()) == decision.FamilyOf(a)
+	}
+	return !restricted
 }
 
 // writeMap shows what a lab consists of.
@@ -169,8 +181,9 @@ func suggestions(s *Spec, services []*decision.ServicePort) []string {
 	}
 	if svc := s.best(services, func(svc *decision.ServicePort) bool { return tcp(svc) && svc.NodePort != 0 }); svc != nil {
 		if c := s.outsider(svc.Family); c != nil {
-			_, at := s.doorFor(svc)
-			lines = append(lines, fmt.Sprintf("nfqproxy lab exec %s -- curl -s http://%s/", c.Name, netip.AddrPortFrom(at, svc.NodePort)))
+			if _, at := s.doorFor(svc); at.IsValid() {
+				lines = append(lines, fmt.Sprintf("nfqproxy lab exec %s -- curl -s http://%s/", c.Name, netip.AddrPortFrom(at, svc.NodePort)))
+			}
 		}
 	}
 	return append(lines, fmt.Sprintf("nfqproxy lab exec %s -- conntrack -L", s.Nodes[0].Name))
