@@ -96,7 +96,7 @@ func TestLabUsage(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"up"}, "accepts 1 arg(s)"},
+		{[]string{"up", "a", "b"}, "accepts at most 1 arg(s)"},
 		{[]string{"up", "no-such-lab"}, "built-in labs: dual-stack, flannel, grafana-31577, kind, kube-dns-hairpin, nodeport-30007"},
 		{[]string{"exec", "shell"}, "want a host and a command"},
 		{[]string{"status", "-o", "xml"}, "want text or json"},

@@ -310,10 +310,13 @@ func (d *derivation) takeEndpoints() error {
 	for _, s := range d.services {
 		d.namesPods = d.namesPods || slices.ContainsFunc(s.Endpoints, func(e decision.Endpoint) bool { return e.Pod != "" })
 	}
-	found := false
+	for _, n := range d.options.Namespaces {
+		if !slices.ContainsFunc(d.services, func(s *decision.ServicePort) bool { return s.Name.Namespace == n }) {
+			return fmt.Errorf("there is no Service in namespace %q", n)
+		}
+	}
 	for _, s := range d.services {
 		wanted := d.wanted(s.Name.Namespace)
-		found = found || wanted
 		silent := false
 		for i := range s.Endpoints {
 			e := &s.Endpoints[i]
@@ -333,9 +336,6 @@ func (d *derivation) takeEndpoints() error {
 		if silent && wanted {
 			d.guess("Service %s: nobody answers on its SCTP endpoints: the lab's servers speak TCP and UDP", s.Name)
 		}
-	}
-	if !found {
-		return fmt.Errorf("there is no Service in namespace %s", strings.Join(d.options.Namespaces, ", "))
 	}
 	return nil
 }
@@ -496,7 +496,7 @@ func (d *derivation) leaveOut() error {
 		}
 	}
 	if made > 0 {
-		d.guess("%d pods have the names of their Services with numbers, as the objects name none", made)
+		d.guess("%d of the pods: the name is that of the Service and a number, as the objects do not name them", made)
 	}
 	const choose = "choose what matters with --namespace"
 	// Besides these there are a pod on each node and a client.

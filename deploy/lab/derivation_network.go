@@ -68,7 +68,7 @@ func (d *derivation) free(candidates []netip.Prefix) (netip.Prefix, error) {
 			return p, nil
 		}
 	}
-	return netip.Prefix{}, fmt.Errorf("no network is left to make up addresses in: the objects have addresses in all from %s to %s", candidates[0], candidates[len(candidates)-1])
+	return netip.Prefix{}, fmt.Errorf("no network is left to make up addresses in: the objects or --cluster-cidr have all from %s to %s", candidates[0], candidates[len(candidates)-1])
 }
 
 // freeAddress takes the first address of a prefix, from one on, that nothing has; but for

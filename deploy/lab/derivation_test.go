@@ -176,7 +176,7 @@ func TestDerive(t *testing.T) {
 			},
 			guesses: []string{
 				"node node-1: made up, for the pods in 10.244.1.0/24", "node node-2: made up, for the pods in 10.244.2.0/24", "node node-1: its pods are in 10.244.1.0/24", "node node-2: its pods are in",
-				"2 pods have the names of their Services", "client kubernetes-1 is the endpoint 172.20.0.4", "client outside",
+				"2 of the pods: the name is that of the Service", "client kubernetes-1 is the endpoint 172.20.0.4", "client outside",
 				"node node-1: its IPv4 address 198.51.100.2 is made up", "node node-2: its IPv4 address 198.51.100.3 is made up", "shell-1 shell-2",
 			},
 		},
@@ -322,7 +322,7 @@ func TestDeriveErrors(t *testing.T) {
 		want    string
 	}{
 		{"nothing", nodeObject("node-a", "172.20.0.2", ""), DeriveOptions{}, "there are no Services among the objects"},
-		{"no such namespace", web, DeriveOptions{Namespaces: []string{"shup"}}, "there is no Service in namespace shup"},
+		{"no such namespace", web, DeriveOptions{Namespaces: []string{"shop", "shup"}}, `there is no Service in namespace "shup"`},
 		{"an address of two nodes", web + nodeObject("node-a", "172.20.0.2", "") + nodeObject("node-b", "172.20.0.2", ""), DeriveOptions{}, "Node node-b: its address 172.20.0.2 is that of Node node-a, too"},
 		{
 			"an address of two pods", web + podObject("shop", "a", "node-a", "10.244.0.2", "") + podObject("shop", "b", "node-a", "10.244.0.2", ""), DeriveOptions{},
