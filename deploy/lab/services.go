@@ -166,7 +166,11 @@ func writeMap(w io.Writer, s *Spec, services []*decision.ServicePort) error {
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\n", svc.Name, at, strings.Join(endpoints, ", "))
 	}
-	return t.Flush()
+	if err := t.Flush(); err != nil || !s.Proxy.NoHairpinMasquerade {
+		return err
+	}
+	_, err := fmt.Fprintln(w, "\nHairpins are not masqueraded here: a pod that is sent to itself gets no answer.")
+	return err
 }
 
 // suggestions are commands to try in another terminal, with the lab's own names

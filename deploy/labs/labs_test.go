@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -78,6 +79,26 @@ func TestChainsAreThoseOfTheListings(t *testing.T) {
 			if !slices.Contains(got, name) {
 				t.Errorf("lab %s has no chain %s, only\n %s", lab, name, strings.Join(got, "\n "))
 			}
+		}
+	}
+}
+
+// TestReadme: it names every lab, and chains that one of them has.
+func TestReadme(t *testing.T) {
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := []string{"KUBE-SVC-ABCD1234EFGH5678"} // which its author made up
+	for _, lab := range labs.Names() {
+		if !strings.Contains(string(text), "| ["+lab+"]("+lab+".yaml) |") {
+			t.Errorf("the table does not have lab %s", lab)
+		}
+		known = append(known, chains(t, lab)...)
+	}
+	for _, name := range regexp.MustCompile(`KUBE-(SVC|SEP|EXT)-[A-Z0-9]+`).FindAllString(string(text), -1) {
+		if !slices.Contains(known, name) {
+			t.Errorf("no lab has the chain %s", name)
 		}
 	}
 }
