@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
 	"github.com/nfqproxy/nfqproxy/deploy/labs"
 )
@@ -59,6 +60,7 @@ type labFlags struct {
 	objects      []string
 	clusterCIDRs []string
 	namespaces   []string
+	services     []string
 	hairpin      bool
 }
 
@@ -66,7 +68,8 @@ type labFlags struct {
 func (f *labFlags) addObjects(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.objects, "objects", nil, "make the lab of Kubernetes objects alone: file or directory with Services, EndpointSlices, Nodes and Pods (YAML or JSON); may be repeated")
 	flags.StringSliceVar(&f.clusterCIDRs, "cluster-cidr", nil, "with --objects: prefixes of all pods, one of each family (default: the least that has those there are)")
-	flags.StringSliceVar(&f.namespaces, "namespace", nil, "with --objects: only what the Services and Pods of these namespaces need (default: all)")
+	flags.StringSliceVar(&f.namespaces, "namespace", nil, "with --objects: only the Pods and Services of these namespaces, and what they need (default: all)")
+	flags.StringSliceVar(&f.services, "service", nil, "with --objects: only these Services, NAMESPACE/NAME, and what they need (default: all)")
 }
 
 // add adds all flags that change what a lab is.
@@ -81,8 +84,8 @@ func (f *labFlags) options(args []string) (o lab.RunOptions, err error) {
 	switch {
 	case len(f.objects) > 0 && len(args) > 0:
 		return o, fmt.Errorf("%s and --objects: give a lab, or objects to make one of", args[0])
-	case len(f.objects) == 0 && (len(f.clusterCIDRs) > 0 || len(f.namespaces) > 0):
-		return o, errors.New("--cluster-cidr and --namespace are for labs made of --objects; a lab file says such things itself")
+	case len(f.objects) == 0 && len(f.clusterCIDRs)+len(f.namespaces)+len(f.services) > 0:
+		return o, errors.New("--cluster-cidr, --namespace and --service are for labs made of --objects; a lab file says such things itself")
 	case len(args) > 0:
 		o.Lab = args[0]
 	}
@@ -94,6 +97,13 @@ func (f *labFlags) options(args []string) (o lab.RunOptions, err error) {
 // derive is how the objects are to be understood.
 func (f *labFlags) derive() (o lab.DeriveOptions, err error) {
 	o.Namespaces = f.namespaces
+	for _, s := range f.services {
+		namespace, name, ok := strings.Cut(s, "/")
+		if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
+			return o, fmt.Errorf("--service %q: want NAMESPACE/NAME", s)
+		}
+		o.Services = append(o.Services, decision.ServiceName{Namespace: namespace, Name: name})
+	}
 	if o.ClusterCIDRs, err = parsePrefixes("--cluster-cidr", f.clusterCIDRs); err != nil {
 		return o, err
 	}

@@ -24,9 +24,10 @@ type DeriveOptions struct {
 	// without one it is the least prefix that has all pods, as far as that tells pods
 	// from others.
 	ClusterCIDRs []netip.Prefix
-	// Namespaces are those whose Services' endpoints and whose Pods are in the lab; none:
-	// all.
+	// Namespaces are those of which all Pods and all Services' endpoints are in the lab,
+	// Services those of which the endpoints are; without either it has everything.
 	Namespaces []string
+	Services   []decision.ServiceName
 }
 
 // Derive makes a lab of Kubernetes objects alone: the nodes, pods and machines that they
@@ -85,7 +86,7 @@ type guess struct {
 // host is a node, a pod or a machine.
 type host interface {
 	serve(Port)
-	choose() // as one of the chosen namespaces has to do with it
+	choose() // to be in the lab
 }
 
 type derivedNode struct {
@@ -129,9 +130,12 @@ func (d *derivation) guessNode(n *derivedNode, format string, args ...any) {
 	d.guesses = append(d.guesses, guess{n, fmt.Sprintf("node %s: ", n.Name) + fmt.Sprintf(format, args...)})
 }
 
-// wanted says whether a namespace was chosen.
-func (d *derivation) wanted(namespace string) bool {
-	return len(d.options.Namespaces) == 0 || slices.Contains(d.options.Namespaces, namespace)
+// choosy says whether not everything is to be in the lab.
+func (o *DeriveOptions) choosy() bool { return len(o.Namespaces)+len(o.Services) > 0 }
+
+// wants says whether all of a namespace is to be in the lab.
+func (o *DeriveOptions) wants(namespace string) bool {
+	return !o.choosy() || slices.Contains(o.Namespaces, namespace)
 }
 
 // parseAddr reads an address of an object, which is right: see package manifest. The zero
@@ -240,7 +244,7 @@ func (d *derivation) takePods(objects []*corev1.Pod) error {
 			d.addPod(p)
 			h = p
 		}
-		if d.wanted(cmp.Or(o.Namespace, "default")) {
+		if d.options.wants(cmp.Or(o.Namespace, "default")) {
 			h.choose()
 		}
 		for i := range o.Spec.Containers {
@@ -315,8 +319,13 @@ func (d *derivation) takeEndpoints() error {
 			return fmt.Errorf("there is no Service in namespace %q", n)
 		}
 	}
+	for _, n := range d.options.Services {
+		if !slices.ContainsFunc(d.services, func(s *decision.ServicePort) bool { return s.Name.Service() == n }) {
+			return fmt.Errorf("there is no Service %s", n)
+		}
+	}
 	for _, s := range d.services {
-		wanted := d.wanted(s.Name.Namespace)
+		wanted := d.options.wants(s.Name.Namespace) || slices.Contains(d.options.Services, s.Name.Service())
 		silent := false
 		for i := range s.Endpoints {
 			e := &s.Endpoints[i]
@@ -472,9 +481,9 @@ func (d *derivation) makeNode(why string) *derivedNode {
 	return n
 }
 
-// leaveOut keeps only what has to do with the namespaces that were chosen.
+// leaveOut keeps only what was chosen.
 func (d *derivation) leaveOut() error {
-	if len(d.options.Namespaces) > 0 {
+	if d.options.choosy() {
 		before := len(d.nodes) + len(d.pods) + len(d.machines)
 		d.pods = slices.DeleteFunc(d.pods, func(p *derivedPod) bool { return !p.chosen })
 		d.machines = slices.DeleteFunc(d.machines, func(m *derivedMachine) bool { return !m.chosen })
@@ -486,7 +495,7 @@ func (d *derivation) leaveOut() error {
 		}
 		d.nodes = slices.DeleteFunc(d.nodes, func(n *derivedNode) bool { return !n.chosen })
 		if n := before - len(d.nodes) - len(d.pods) - len(d.machines); n > 0 {
-			d.guess("%d nodes, pods and machines of other namespaces are left out: their Services are there, but nobody is at their endpoints", n)
+			d.guess("%d nodes, pods and machines are left out: Services that were not chosen are there, but nobody is at their endpoints", n)
 		}
 	}
 	made := 0
@@ -498,7 +507,7 @@ func (d *derivation) leaveOut() error {
 	if made > 0 {
 		d.guess("%d of the pods: the name is that of the Service and a number, as the objects do not name them", made)
 	}
-	const choose = "choose what matters with --namespace"
+	const choose = "choose what matters with --namespace or --service"
 	// Besides these there are a pod on each node and a client.
 	if n := len(d.nodes); n > maxNodes {
 		return fmt.Errorf("the objects have %d nodes, and a lab at most %d: %s", n, maxNodes, choose)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
@@ -426,7 +425,7 @@ func (d *derivation) addHosts() error {
 		shells = append(shells, p.Name)
 	}
 	if len(shells) > 0 {
-		d.guess("pods to ask from are made up, one on each node: %s", strings.Join(shells, " "))
+		d.guess("pods to ask from are made up, one on each node: %s", some(shells))
 	}
 	return nil
 }

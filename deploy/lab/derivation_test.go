@@ -150,7 +150,7 @@ func TestDerive(t *testing.T) {
 					{Name: "outside", Addresses: addrs("192.0.2.10")},
 				},
 			},
-			guesses: []string{"cluster CIDR 10.244.0.0/23", "client database-1 is the endpoint 203.0.113.7 of Service shop/database", "client outside at 192.0.2.10", "shell-1 shell-2"},
+			guesses: []string{"cluster CIDR 10.244.0.0/23", "client database-1 is the endpoint 203.0.113.7 of Service shop/database", "client outside at 192.0.2.10", "shell-1, shell-2"},
 		},
 		{
 			name:    "services alone, as rules tell of them",
@@ -177,7 +177,7 @@ func TestDerive(t *testing.T) {
 			guesses: []string{
 				"node node-1: made up, for the pods in 10.244.1.0/24", "node node-2: made up, for the pods in 10.244.2.0/24", "node node-1: its pods are in 10.244.1.0/24", "node node-2: its pods are in",
 				"2 of the pods: the name is that of the Service", "client kubernetes-1 is the endpoint 172.20.0.4", "client outside",
-				"node node-1: its IPv4 address 198.51.100.2 is made up", "node node-2: its IPv4 address 198.51.100.3 is made up", "shell-1 shell-2",
+				"node node-1: its IPv4 address 198.51.100.2 is made up", "node node-2: its IPv4 address 198.51.100.3 is made up", "shell-1, shell-2",
 			},
 		},
 		{
@@ -199,7 +199,7 @@ func TestDerive(t *testing.T) {
 				},
 				Clients: []Client{{Name: "outside", Addresses: addrs("192.0.2.10")}},
 			},
-			guesses: []string{"no cluster CIDR for IPv4: the least that has all pods, 10.0.1.0/29, also has the address 10.0.1.5 of node node-a", "client outside", "shell-1 shell-2"},
+			guesses: []string{"no cluster CIDR for IPv4: the least that has all pods, 10.0.1.0/29, also has the address 10.0.1.5 of node node-a", "client outside", "shell-1, shell-2"},
 		},
 		{
 			name: "pods that do not keep to the nodes' pod CIDRs",
@@ -222,7 +222,7 @@ func TestDerive(t *testing.T) {
 				},
 				Clients: []Client{{Name: "outside", Addresses: addrs("192.0.2.10")}},
 			},
-			guesses: []string{"node node-a: its pod CIDR 10.244.0.0/24 has addresses of others", "no cluster CIDR for IPv4", "client outside", "shell-1 shell-2"},
+			guesses: []string{"node node-a: its pod CIDR 10.244.0.0/24 has addresses of others", "no cluster CIDR for IPv4", "client outside", "shell-1, shell-2"},
 		},
 		{
 			name: "one namespace of several",
@@ -242,7 +242,28 @@ func TestDerive(t *testing.T) {
 				},
 				Clients: []Client{{Name: "outside", Addresses: addrs("192.0.2.10")}},
 			},
-			guesses: []string{"3 nodes, pods and machines of other namespaces are left out", "client outside", "one on each node: shell"},
+			guesses: []string{"3 nodes, pods and machines are left out", "client outside", "one on each node: shell"},
+		},
+		{
+			name: "one service of several",
+			objects: podObject("shop", "idle", "node-b", "10.244.1.7", "") + web + sliceObject("shop", "web", 80, "10.244.1.2 node-b web-1", "10.244.2.2 node-c web-2") +
+				serviceObject("shop", "other", "10.96.0.30", 80) + sliceObject("shop", "other", 80, "10.244.0.2 node-a other-1", "10.244.2.2 node-c web-2"),
+			options: DeriveOptions{Services: []decision.ServiceName{{Namespace: "shop", Name: "other"}}, ClusterCIDRs: prefixes("10.244.0.0/16")},
+			want: Spec{
+				ClusterCIDRs: prefixes("10.244.0.0/16"),
+				Networks:     networks("192.0.2.0/24 192.0.2.1", "198.51.100.0/24 198.51.100.1"),
+				Nodes: []Node{
+					{Name: "node-a", Addresses: addrs("198.51.100.2"), PodCIDRs: prefixes("10.244.0.0/24")},
+					{Name: "node-c", Addresses: addrs("198.51.100.3"), PodCIDRs: prefixes("10.244.2.0/24")},
+				},
+				Pods: []Pod{
+					{Name: "other-1", Namespace: "shop", Node: "node-a", Addresses: addrs("10.244.0.2"), Ports: tcp(80)},
+					{Name: "web-2", Namespace: "shop", Node: "node-c", Addresses: addrs("10.244.2.2"), Ports: tcp(80)},
+					{Name: "shell-1", Namespace: "default", Node: "node-a", Addresses: addrs("10.244.0.3")},
+					{Name: "shell-2", Namespace: "default", Node: "node-c", Addresses: addrs("10.244.2.3")},
+				},
+				Clients: []Client{{Name: "outside", Addresses: addrs("192.0.2.10")}},
+			},
 		},
 		{
 			name:    "made-up networks avoid those in use",
@@ -323,6 +344,7 @@ func TestDeriveErrors(t *testing.T) {
 	}{
 		{"nothing", nodeObject("node-a", "172.20.0.2", ""), DeriveOptions{}, "there are no Services among the objects"},
 		{"no such namespace", web, DeriveOptions{Namespaces: []string{"shop", "shup"}}, `there is no Service in namespace "shup"`},
+		{"no such service", web, DeriveOptions{Services: []decision.ServiceName{{Namespace: "shop", Name: "wbe"}}}, "there is no Service shop/wbe"},
 		{"an address of two nodes", web + nodeObject("node-a", "172.20.0.2", "") + nodeObject("node-b", "172.20.0.2", ""), DeriveOptions{}, "Node node-b: its address 172.20.0.2 is that of Node node-a, too"},
 		{
 			"an address of two pods", web + podObject("shop", "a", "node-a", "10.244.0.2", "") + podObject("shop", "b", "node-a", "10.244.0.2", ""), DeriveOptions{},
@@ -346,7 +368,7 @@ func TestDeriveErrors(t *testing.T) {
 		},
 		{
 			"too many nodes", web + many(maxNodes+1, func(i int) string { return nodeObject(fmt.Sprint("node-", i), fmt.Sprint("172.20.0.", i+1), "") }), DeriveOptions{},
-			"the objects have 65 nodes, and a lab at most 64: choose what matters with --namespace",
+			"the objects have 65 nodes, and a lab at most 64: choose what matters with --namespace or --service",
 		},
 		{
 			"too many pods", web + many(maxHosts, func(i int) string {

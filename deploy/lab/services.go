@@ -122,6 +122,15 @@ func (s *Spec) doorFor(svc *decision.ServicePort) (*Node, netip.Addr) {
 	return found, at
 }
 
+// some joins the first of many.
+func some(list []string) string {
+	const most = 5
+	if n := len(list) - most; n > 1 {
+		return fmt.Sprintf("%s and %d more", strings.Join(list[:most], ", "), n)
+	}
+	return strings.Join(list, ", ")
+}
+
 // opensNodePorts says whether node ports are open on a node's address.
 func (p *Proxy) opensNodePorts(a netip.Addr) bool {
 	restricted := false
@@ -146,7 +155,7 @@ func writeMap(w io.Writer, s *Spec, services []*decision.ServicePort) error {
 				pods = append(pods, s.Pods[j].Name+" "+texts(s.Pods[j].Addresses))
 			}
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\n", n.Name, texts(n.Addresses), strings.Join(pods, ", "))
+		fmt.Fprintf(t, "%s\t%s\t%s\n", n.Name, texts(n.Addresses), some(pods))
 	}
 	for i := range s.Clients {
 		fmt.Fprintf(t, "%s\t%s\t(outside)\n", s.Clients[i].Name, texts(s.Clients[i].Addresses))
@@ -164,7 +173,7 @@ func writeMap(w io.Writer, s *Spec, services []*decision.ServicePort) error {
 		if len(endpoints) == 0 {
 			endpoints = []string{"none"}
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\n", svc.Name, at, strings.Join(endpoints, ", "))
+		fmt.Fprintf(t, "%s\t%s\t%s\n", svc.Name, at, some(endpoints))
 	}
 	if err := t.Flush(); err != nil || !s.Proxy.NoHairpinMasquerade {
 		return err

@@ -253,6 +253,3 @@ func (n *Node) gatewayOf(pod netip.Addr) (netip.Addr, error) {
 	}
 	return netip.Addr{}, fmt.Errorf("pod address %s is not in the podCIDRs of node %s", pod, n.Name)
 }
-
-// single is the prefix of one address.
-func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }

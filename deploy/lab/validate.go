@@ -270,6 +270,9 @@ func (v *validation) clusterHas(path string, c netip.Prefix) {
 // gateway is the first address of a pod CIDR, as the CNI plug-ins have it.
 func gateway(c netip.Prefix) netip.Addr { return c.Addr().Next() }
 
+// single is the prefix of one address.
+func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+
 // address finds the address of a family.
 func address(addresses []netip.Addr, f decision.Family) (netip.Addr, bool) {
 	for _, a := range addresses {
