@@ -159,6 +159,27 @@ func TestDerive(t *testing.T) {
 			},
 		},
 		{
+			name:    "a node without room for pods, and a pod of its name",
+			objects: web + nodeObject("node-a", "172.20.0.2", "10.244.0.0/16") + nodeObject("node-b", "172.20.0.3", "") + podObject("shop", "node-c", "node-a", "10.244.0.7", "") + podObject("shop", "idle", "node-c", "10.245.0.7", ""),
+			want: Spec{
+				ClusterCIDRs: prefixes("10.244.0.0/15"),
+				Networks:     networks("172.20.0.0/24 172.20.0.1", "192.0.2.0/24 192.0.2.1", "198.51.100.0/24 198.51.100.1"),
+				Nodes: []Node{
+					{Name: "node-a", Addresses: addrs("172.20.0.2"), PodCIDRs: prefixes("10.244.0.0/16")},
+					{Name: "node-b", Addresses: addrs("172.20.0.3")},
+					{Name: "node-c", Addresses: addrs("198.51.100.2"), PodCIDRs: prefixes("10.245.0.0/24")},
+				},
+				Pods: []Pod{
+					{Name: "idle", Namespace: "shop", Node: "node-c", Addresses: addrs("10.245.0.7"), Ports: []Port{{80, decision.TCP}, {90, decision.UDP}}},
+					{Name: "node-c", Namespace: "shop", Node: "node-a", Addresses: addrs("10.244.0.7"), Ports: []Port{{80, decision.TCP}, {90, decision.UDP}}},
+					{Name: "shell-1", Namespace: "default", Node: "node-a", Addresses: addrs("10.244.0.2")},
+					{Name: "shell-2", Namespace: "default", Node: "node-c", Addresses: addrs("10.245.0.2")},
+				},
+				Clients: []Client{{Name: "outside", Addresses: addrs("192.0.2.10")}},
+			},
+			guesses: []string{"cluster CIDR", "client outside", "node node-b: there is no room for a pod to ask from", "node node-c: its pods", "node node-c: its IPv4", "shell-1, shell-2"},
+		},
+		{
 			name:    "an endpoint without a node beside one with",
 			objects: web + sliceObject("shop", "web", 80, "10.244.1.2 node-b", "10.244.1.3"),
 			want: Spec{
