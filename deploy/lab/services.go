@@ -189,7 +189,11 @@ func suggestions(s *Spec, services []*decision.ServicePort) []string {
 	tcp := func(svc *decision.ServicePort) bool { return svc.Protocol == decision.TCP && s.served(svc) }
 	if svc := s.best(services, tcp); svc != nil {
 		if p := s.asker(svc); p != nil {
-			lines = append(lines, fmt.Sprintf("nfqproxy lab exec %s -- curl -s http://%s/", p.Name, netip.AddrPortFrom(svc.ClusterIP, svc.Port)))
+			name := p.Name
+			if _, err := s.Resolve(name); err != nil {
+				name = p.FullName() // of several of that name
+			}
+			lines = append(lines, fmt.Sprintf("nfqproxy lab exec %s -- curl -s http://%s/", name, netip.AddrPortFrom(svc.ClusterIP, svc.Port)))
 		}
 	}
 	if svc := s.best(services, func(svc *decision.ServicePort) bool { return tcp(svc) && svc.NodePort != 0 }); svc != nil {

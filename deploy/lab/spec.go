@@ -2,7 +2,8 @@
 // outside hosts with real routes between them, servers in the pods, and a daemon
 // of this program on each node. Everything is in memory and ends with the process.
 //
-// [Load] reads a lab file into a [Spec]; [Up] brings it up in a process that is
+// [Load] reads a lab file into a [Spec], [FromObjects] makes one of Kubernetes objects
+// alone; [Up] brings it up in a process that is
 // isolated already (see package netns). The commands of "nfqproxy lab" are
 // [RunUp], [RunDemo], [Exec], [StatusOf] and [Down].
 package lab
