@@ -51,6 +51,9 @@ type NodeConfig struct {
 	LocalhostNodePorts bool
 	// MasqueradeAll masquerades every ClusterIP flow.
 	MasqueradeAll bool
+	// NoHairpinMasquerade breaks the flows of endpoints to themselves, for teaching: see
+	// [decision.Node].
+	NoHairpinMasquerade bool
 	// MasqueradeMark is the packet mark's bit; 0: kube-proxy's default.
 	MasqueradeMark uint32
 }
@@ -122,14 +125,15 @@ func (c *NodeConfig) Validate() error {
 // the addresses the node has at present.
 func (c *NodeConfig) node(object *corev1.Node, addresses []netip.Addr) decision.Node {
 	n := decision.Node{
-		Name:               c.Name,
-		Zone:               c.zone(object),
-		IPs:                c.ips(object),
-		Addresses:          localAddresses(addresses),
-		NodePortAddresses:  c.NodePortAddresses,
-		LocalhostNodePorts: c.LocalhostNodePorts,
-		MasqueradeAll:      c.MasqueradeAll,
-		MasqueradeMark:     c.MasqueradeMark,
+		Name:                c.Name,
+		Zone:                c.zone(object),
+		IPs:                 c.ips(object),
+		Addresses:           localAddresses(addresses),
+		NodePortAddresses:   c.NodePortAddresses,
+		LocalhostNodePorts:  c.LocalhostNodePorts,
+		MasqueradeAll:       c.MasqueradeAll,
+		NoHairpinMasquerade: c.NoHairpinMasquerade,
+		MasqueradeMark:      c.MasqueradeMark,
 	}
 	if c.PrimaryNodePorts {
 		n.NodePortAddresses = nil

@@ -122,11 +122,11 @@ func TestLocalAddresses(t *testing.T) {
 func TestNodeOfTheTable(t *testing.T) {
 	config := NodeConfig{
 		Name: "worker", Zone: "a", IPs: addrs("172.20.0.2"), ClusterCIDRs: prefixes("10.244.0.0/16"), NodePortAddresses: prefixes("172.20.0.0/16"),
-		LocalhostNodePorts: true, MasqueradeAll: true, MasqueradeMark: 1 << 15,
+		LocalhostNodePorts: true, MasqueradeAll: true, NoHairpinMasquerade: true, MasqueradeMark: 1 << 15,
 	}
 	want := decision.Node{
 		Name: "worker", Zone: "a", IPs: config.IPs, Addresses: addrs("172.20.0.2", "172.20.0.3"), NodePortAddresses: config.NodePortAddresses,
-		LocalhostNodePorts: true, MasqueradeAll: true, MasqueradeMark: 1 << 15, Detector: decision.Detector{CIDRs: config.ClusterCIDRs},
+		LocalhostNodePorts: true, MasqueradeAll: true, NoHairpinMasquerade: true, MasqueradeMark: 1 << 15, Detector: decision.Detector{CIDRs: config.ClusterCIDRs},
 	}
 	if got := config.node(nil, addrs("172.20.0.3", "172.20.0.2", "127.0.0.1")); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)

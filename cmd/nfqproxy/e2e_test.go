@@ -56,7 +56,7 @@ func eventually(t testing.TB, within time.Duration, what string, so func() bool)
 	}
 }
 
-// cluster is the lab of testdata/e2e.yaml with real daemons.
+// cluster is a lab with real daemons, usually that of testdata/e2e.yaml.
 type cluster struct {
 	*lab.Lab
 	t       *testing.T
@@ -78,7 +78,6 @@ func newCluster(t *testing.T, options ...func(*lab.Spec)) *cluster {
 // newClusterWith gives the daemons further arguments.
 func newClusterWith(t *testing.T, arguments []string, options ...func(*lab.Spec)) *cluster {
 	t.Helper()
-	netns.Require(t)
 	data, err := os.ReadFile("testdata/e2e.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -87,9 +86,16 @@ func newClusterWith(t *testing.T, arguments []string, options ...func(*lab.Spec)
 	if err := os.WriteFile(c.objects, data, 0o644); err != nil {
 		t.Fatal(err)
 	}
+	return c.upFile(arguments, options...)
+}
+
+// upFile brings the lab up that is in the file c.objects.
+func (c *cluster) upFile(arguments []string, options ...func(*lab.Spec)) *cluster {
+	c.t.Helper()
+	netns.Require(c.t)
 	file, err := lab.Load(c.objects)
 	if err != nil {
-		t.Fatal(err)
+		c.t.Fatal(err)
 	}
 	for _, o := range options {
 		o(file.Spec)

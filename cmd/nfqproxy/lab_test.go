@@ -38,7 +38,7 @@ func TestLabDemo(t *testing.T) {
 			if code != 0 || stderr != "" || strings.Contains(stdout, "✗") || !strings.Contains(stdout, "checks passed") {
 				t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
 			}
-			const slide = 110 // columns
+			const slide = 115 // columns
 			for line := range strings.Lines(stdout) {
 				if n := utf8.RuneCountInString(line) - 1; n > slide && name != "dual-stack" {
 					t.Errorf("%d columns: %s", n, line)
@@ -48,9 +48,24 @@ func TestLabDemo(t *testing.T) {
 	}
 }
 
+// Without masquerading hairpins the demo shows that a pod that meets itself gets no
+// answer, and that all else goes on.
+func TestLabDemoWithoutHairpinMasquerade(t *testing.T) {
+	netns.Require(t)
+	stdout, stderr, code := labCommand(t, "demo", "kube-dns-hairpin", "--masquerade-hairpin=false")
+	if code != 0 || stderr != "" || strings.Contains(stdout, "✗") || !strings.Contains(stdout, "checks passed") {
+		t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
+	}
+	for _, want := range []string{"nobody masquerades it", "none within 1s", "✓ it was sent to itself, and its source stayed"} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("no %q in\n%s", want, stdout)
+		}
+	}
+}
+
 func TestLabList(t *testing.T) {
 	stdout, _, code := labCommand(t, "list")
-	if code != 0 || !strings.Contains(stdout, "kind        A KinD 1.29 cluster") || strings.Count(stdout, "\n") != len(labs.Names()) {
+	if code != 0 || !strings.Contains(stdout, "kind              A KinD 1.29 cluster of three nodes\n") || strings.Count(stdout, "\n") != len(labs.Names()) {
 		t.Errorf("exit code %d: %s", code, stdout)
 	}
 }
@@ -71,7 +86,7 @@ func TestLabInit(t *testing.T) {
 	if _, stderr, code := labCommand(t, "init", "kind", dir); code != 1 || !strings.Contains(stderr, "exists") {
 		t.Errorf("a second time: exit code %d: %s", code, stderr)
 	}
-	if _, stderr, code := labCommand(t, "init", "nothing", dir); code != 1 || !strings.Contains(stderr, "dual-stack, flannel, kind") {
+	if _, stderr, code := labCommand(t, "init", "nothing", dir); code != 1 || !strings.Contains(stderr, "dual-stack, flannel, grafana-31577, kind, kube-dns-hairpin, nodeport-30007") {
 		t.Errorf("no such lab: exit code %d: %s", code, stderr)
 	}
 }
@@ -81,8 +96,8 @@ func TestLabUsage(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"up"}, "accepts 1 arg(s)"},
-		{[]string{"up", "no-such-lab"}, "built-in labs: dual-stack, flannel, kind"},
+		{[]string{"up", "a", "b"}, "accepts at most 1 arg(s)"},
+		{[]string{"up", "no-such-lab"}, "built-in labs: dual-stack, flannel, grafana-31577, kind, kube-dns-hairpin, nodeport-30007"},
 		{[]string{"exec", "shell"}, "want a host and a command"},
 		{[]string{"status", "-o", "xml"}, "want text or json"},
 		{[]string{"status", "--lab", "no-such-lab"}, "lab no-such-lab is not running"},

@@ -25,6 +25,7 @@ type nodeFlags struct {
 	nodePortAddresses []string
 	localhost         bool
 	masqueradeAll     bool
+	masqueradeHairpin bool
 	masqueradeBit     uint
 }
 
@@ -39,6 +40,7 @@ func (f *nodeFlags) add(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&f.nodePortAddresses, "nodeport-addresses", nil, "prefixes of the node's addresses that serve node ports, or \"primary\" (default: all)")
 	flags.BoolVar(&f.localhost, "localhost-nodeports", true, "serve node ports on 127.0.0.1, too")
 	flags.BoolVar(&f.masqueradeAll, "masquerade-all", false, "masquerade all ClusterIP traffic")
+	flags.BoolVar(&f.masqueradeHairpin, "masquerade-hairpin", true, "masquerade what an endpoint sends to itself; false is for teaching: it shows what breaks without")
 	flags.UintVar(&f.masqueradeBit, "masquerade-bit", 14, "bit of the packet mark that says masquerade")
 }
 
@@ -60,6 +62,9 @@ func (f *nodeFlags) apply(c *control.NodeConfig) error {
 	}
 	if given("masquerade-all") {
 		c.MasqueradeAll = f.masqueradeAll
+	}
+	if given("masquerade-hairpin") {
+		c.NoHairpinMasquerade = !f.masqueradeHairpin
 	}
 	if given("node-ip") {
 		c.IPs = nil

@@ -79,6 +79,7 @@ last good state stays in force. CAP_NET_ADMIN is needed.`,
 	flags.StringVar(&f.writeConfigTo, "write-config-to", "", "write the configuration, as file and flags make it, to this file in the form of kube-proxy's, and end")
 	flags.IntVar(&f.readyFD, "ready-fd", -1, `write "ready" to this file descriptor when new flows are served`)
 	_ = flags.MarkHidden("ready-fd")
+	_ = flags.MarkHidden("masquerade-hairpin") // of no use but in a lab
 	return cmd
 }
 
@@ -133,6 +134,9 @@ func (f *runFlags) run(ctx context.Context, stdout, stderr io.Writer, seeded boo
 		p.engineConfig.Sink = flowLog
 	}
 	warn()
+	if cfg.Node.NoHairpinMasquerade {
+		log.Warn("--masquerade-hairpin=false, which is for teaching: endpoints that are sent to themselves get no answer")
+	}
 	leaveProcessors(int(f.queues))
 	return p.serve(ctx)
 }

@@ -35,6 +35,9 @@ func (y tally) add(w *world, p *decision.Packet, d *decision.Decision, position 
 	} else {
 		y["not masqueraded mark "+d.Mark.String()]++
 	}
+	if d.Mark == decision.NotMarked && d.Endpoint().Addr() == p.Source.Addr() {
+		y["hairpin left as it is"]++
+	}
 	if w.table.IsLocal(d.Endpoint().Addr()) {
 		y["dnat to the node itself"]++
 	}
@@ -101,6 +104,7 @@ var least = []struct {
 	}},
 	{10, []string{"endpoint 1 of 4", "endpoint 2 of 4", "endpoint 3 of 4", "endpoint 4 of 4"}},
 	{5, []string{
+		"hairpin left as it is",
 		"IPv4 drop/foreign-localnet", "dnat node port restricted true", "drop entry cluster-ip", "drop entry external-ip", "drop entry node-port",
 		"bound to one of several, entry cluster-ip", "bound to one of several, entry external-ip", "bound to one of several, entry load-balancer-ip", "bound to one of several, entry node-port",
 		"not masqueraded mark source-outside-cluster", "not masqueraded mark masquerade-all",

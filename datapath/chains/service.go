@@ -287,8 +287,10 @@ func (w *writer) balance(s *decision.ServicePort, policy decision.Policy) {
 // endpoint writes KUBE-SEP.
 func (w *writer) endpoint(s *decision.ServicePort, ep netip.AddrPort) {
 	chain, c := s.EndpointChain(ep), w.endpointComment(s.Name.String())
-	w.add(NAT, chain, jumpTo(MarkMasq), either("%s reaches itself: masquerade, or it would answer itself directly", "%s is not the endpoint "+ep.Addr().String()+" itself"),
-		append([]match{source{prefix: hostPrefix(ep.Addr())}}, c...)...)
+	if !w.t.Node().NoHairpinMasquerade {
+		w.add(NAT, chain, jumpTo(MarkMasq), either("%s reaches itself: masquerade, or it would answer itself directly", "%s is not the endpoint "+ep.Addr().String()+" itself"),
+			append([]match{source{prefix: hostPrefix(ep.Addr())}}, c...)...)
+	}
 	m := append([]match{protocol(s.Protocol)}, c...)
 	if s.AffinitySeconds > 0 {
 		m = append(m, recent{s, ep, true})

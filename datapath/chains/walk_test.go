@@ -52,6 +52,9 @@ func TestWalkAgreesWithDecide(t *testing.T) {
 				seen["entry "+d.Entry.String()]++
 				seen["branch "+d.Branch.String()]++
 				seen["mark "+d.Mark.String()]++
+				if d.Verdict == decision.DNAT && d.Endpoint().Addr() == p.Source.Addr() && d.Mark == decision.NotMarked {
+					seen["hairpin left as it is"]++
+				}
 			}
 		}
 	}
@@ -60,7 +63,7 @@ func TestWalkAgreesWithDecide(t *testing.T) {
 		"accept/not-a-service", "dnat/balanced", "dnat/affinity", "reject/no-endpoints", "drop/no-local-endpoints", "drop/source-not-allowed", "drop/foreign-localnet", "accept/not-filtered",
 		"entry cluster-ip", "entry external-ip", "entry load-balancer-ip", "entry node-port",
 		"branch internal-policy", "branch external-policy", "branch pod-short-circuit", "branch node-short-circuit",
-		"mark masquerade-all", "mark source-outside-cluster", "mark external", "mark local-source", "mark hairpin",
+		"mark masquerade-all", "mark source-outside-cluster", "mark external", "mark local-source", "mark hairpin", "hairpin left as it is",
 	} {
 		if seen[what] < worlds/50 {
 			t.Errorf("%s came up only %d times", what, seen[what])

@@ -84,6 +84,8 @@ func newWorld(seed uint64, family decision.Family) *world {
 		Addresses:          []netip.Addr{w.addr(netNode, 9), w.addr(netNode, 1), w.addr(netNode, 7), w.addr(netVIP, 1)},
 		LocalhostNodePorts: w.coin(2),
 		MasqueradeAll:      w.coin(6),
+		// By the seed, so that each back end of iptables meets it.
+		NoHairpinMasquerade: seed%5 == 4,
 	}
 	if w.coin(3) {
 		node.MasqueradeMark = 1 << w.IntN(32)

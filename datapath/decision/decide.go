@@ -157,7 +157,7 @@ func (w *walk) balance(b Branch, policy Policy) {
 func (w *walk) choose(i uint32, why Reason) {
 	w.d.Verdict, w.d.Reason, w.d.Index = DNAT, why, i
 	ep := w.d.Endpoint().Addr()
-	if ep == w.p.Source.Addr() {
+	if ep == w.p.Source.Addr() && !w.t.node.NoHairpinMasquerade {
 		w.mark(MarkHairpin)
 	}
 	// A packet from elsewhere for an endpoint on the node itself is delivered by

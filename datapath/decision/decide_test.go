@@ -80,6 +80,22 @@ func TestMasqueradeAll(t *testing.T) {
 	}
 }
 
+func TestNoHairpinMasquerade(t *testing.T) {
+	for _, off := range []bool{false, true} {
+		node := cluster()
+		node.NoHairpinMasquerade = off
+		tb := table(t, node, port("default/web", TCP, "10.96.0.1:80", 30080, "10.244.1.2:80"))
+		d := Decide(tb, packet(TCP, "10.244.1.2:1", "10.96.0.1:80"), nil, nil)
+		if d.Verdict != DNAT || d.Masquerade == off || (d.Mark == MarkHairpin) == off {
+			t.Errorf("NoHairpinMasquerade %t: %s, mark %q, masquerade %t", off, d.Verdict, d.Mark, d.Masquerade)
+		}
+		// Other reasons to masquerade stay.
+		if d := Decide(tb, packet(TCP, "10.244.1.2:1", "172.20.0.2:30080"), nil, nil); d.Mark != MarkExternal || !d.Masquerade {
+			t.Errorf("NoHairpinMasquerade %t, by the node port: mark %q, masquerade %t", off, d.Mark, d.Masquerade)
+		}
+	}
+}
+
 func TestNoLocalDetectorNotMarked(t *testing.T) {
 	node := cluster()
 	node.Detector.CIDRs = node.Detector.CIDRs[:1] // IPv4 only

@@ -28,6 +28,10 @@ type Node struct {
 	Detector Detector
 	// MasqueradeAll masquerades every ClusterIP flow.
 	MasqueradeAll bool
+	// NoHairpinMasquerade leaves the source of what an endpoint sends to itself as it
+	// is, which breaks such flows. kube-proxy has no such setting: it is for showing
+	// what the rule is there for.
+	NoHairpinMasquerade bool
 	// MasqueradeMark is the packet mark's bit; 0 means kube-proxy's default, 0x4000.
 	MasqueradeMark uint32
 }

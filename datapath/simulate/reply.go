@@ -32,6 +32,9 @@ func (s *Simulator) reply(p *decision.Packet, d *decision.Decision, masqueraded 
 // translated is the way back of a flow with an entry in connection tracking.
 func (s *Simulator) translated(p *decision.Packet, d *decision.Decision, masqueraded bool) *flow.Reply {
 	endpoint := d.Endpoint()
+	if endpoint.Addr() == p.Source.Addr() && !d.Masquerade && !p.Local {
+		return unanswered(p, endpoint)
+	}
 	reply := &flow.Reply{Source: endpoint.String(), Destination: p.Source.String(), SeenSource: p.Destination.String(), SeenDestination: p.Source.String()}
 	whom := reply.Destination
 	if masqueraded {
@@ -53,6 +56,19 @@ func (s *Simulator) translated(p *decision.Packet, d *decision.Decision, masquer
 	say("un-DNAT: the source becomes %s again", p.Destination)
 	say("the client gets the answer from the address it asked, and never learns of %s", endpoint)
 	return reply
+}
+
+// unanswered is what becomes of a pod that was sent to itself without masquerading.
+func unanswered(p *decision.Packet, endpoint netip.AddrPort) *flow.Reply {
+	arrival := fmt.Sprintf("the pod gets its own packet back from the network, with its own address as the source: %s -> %s", p.Source, endpoint)
+	if p.Source.Addr().Is4() {
+		arrival += "; Linux takes that for a forgery and drops it, unless the sysctl accept_local says otherwise"
+	}
+	return &flow.Reply{Steps: []string{
+		arrival,
+		fmt.Sprintf("accepted, it would be answered within the pod, by %s, past this node's connection tracking and its translation", endpoint),
+		fmt.Sprintf("the client asked %s and waits for its answer: it never comes", p.Destination),
+	}}
 }
 
 // backHere says why the answer comes by this node, where alone it can be translated back.

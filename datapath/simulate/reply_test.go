@@ -13,6 +13,8 @@ func TestReply(t *testing.T) {
 	nodeA := control.NodeConfig{Name: "node-a", ClusterCIDRs: pods, LocalhostNodePorts: true}
 	nodeB := control.NodeConfig{Name: "node-b", ClusterCIDRs: pods}
 	noDetector := control.NodeConfig{Name: "node-b"}
+	unmasked := nodeA
+	unmasked.NoHairpinMasquerade = true
 	tests := []struct {
 		name     string
 		node     control.NodeConfig
@@ -44,6 +46,12 @@ func TestReply(t *testing.T) {
 			flow.Reply{Source: "10.244.1.2:8080", Destination: "172.20.0.2:40000", SeenSource: "10.96.0.60:443", SeenDestination: "10.244.1.2:40000"},
 			[]string{"this node", "un-SNAT: the destination becomes 10.244.1.2:40000 again", "un-DNAT"},
 			nil,
+		},
+		{
+			"hairpin, not masqueraded", unmasked, Question{Source: "pod/default/web-1", Destination: "10.96.0.60:443"},
+			flow.Reply{},
+			[]string{"10.244.1.2:40000 -> 10.244.1.2:8080; Linux takes that for a forgery", "answered within the pod", "it never comes"},
+			[]string{"un-DNAT"},
 		},
 		{
 			"masqueraded, the node's address unknown", control.NodeConfig{ClusterCIDRs: pods}, Question{Source: "192.0.2.1", Destination: "198.51.100.7:443"},

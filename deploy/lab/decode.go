@@ -194,9 +194,14 @@ func (d *decoder) proxy(into *Proxy) func(string, any) {
 	return func(path string, v any) {
 		d.object(path, v, fields{
 			// 2^53: up to where a number is the same in every reader of YAML and JSON.
-			"seed":              d.integer(0, 1<<53, func(n uint64) { into.Seed = &n }),
-			"queues":            d.integer(1, 256, func(n uint64) { into.Queues = uint16(n) }),
-			"masqueradeAll":     d.boolean(&into.MasqueradeAll),
+			"seed":          d.integer(0, 1<<53, func(n uint64) { into.Seed = &n }),
+			"queues":        d.integer(1, 256, func(n uint64) { into.Queues = uint16(n) }),
+			"masqueradeAll": d.boolean(&into.MasqueradeAll),
+			"masqueradeHairpin": func(path string, v any) {
+				masquerade := true
+				d.boolean(&masquerade)(path, v)
+				into.NoHairpinMasquerade = !masquerade
+			},
 			"nodePortAddresses": list(&into.NodePortAddresses, d.prefix, d),
 		})
 	}

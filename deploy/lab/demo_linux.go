@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -51,10 +52,11 @@ func demonstrate(ctx context.Context, l *Lab, services []*decision.ServicePort, 
 	return d.summary()
 }
 
-// find gives the service port that suits best and a pod to ask it from.
+// find gives the service port that suits best and a pod to ask it from. Any of its
+// endpoints has to do for any pod.
 func (d *demo) find(suits func(*decision.ServicePort) bool) (*decision.ServicePort, *Pod) {
 	svc := d.spec.best(d.services, func(s *decision.ServicePort) bool {
-		return d.spec.served(s) && suits(s) && d.spec.asker(s) != nil
+		return s.InternalPolicy == decision.Cluster && d.spec.served(s) && suits(s) && d.spec.asker(s) != nil
 	})
 	if svc == nil {
 		return nil, nil
@@ -80,7 +82,7 @@ func (d *demo) clusterIP(ctx context.Context) error {
 	defer x.Close()
 	d.exchange(x)
 	d.common(x, svc)
-	d.check(x.answer.Client == x.source.String(), "the server saw the pod's own address: nothing was masqueraded")
+	d.checkSource(x)
 	return nil
 }
 
@@ -99,19 +101,31 @@ func (d *demo) udp(ctx context.Context) error {
 	defer x.Close()
 	d.exchange(x)
 	d.common(x, svc)
-	d.check(x.answer.Client == x.source.String(), "the server saw the pod's own address: nothing was masqueraded")
+	d.checkSource(x)
 	return nil
+}
+
+// checkSource checks whom the server of a pod's request saw.
+func (d *demo) checkSource(x *exchange) {
+	if d.spec.Proxy.MasqueradeAll {
+		d.check(addrOf(x.answer.Client) == x.record.MasqueradeAddress, "the server saw %s, an address of the node: masqueradeAll is set", x.record.MasqueradeAddress)
+		return
+	}
+	d.check(x.answer.Client == x.source.String(), "the server saw the pod's own address: nothing was masqueraded")
 }
 
 func (d *demo) nodePort(ctx context.Context) error {
 	svc := d.spec.best(d.services, func(s *decision.ServicePort) bool {
-		return isTCP(s) && s.NodePort != 0 && d.spec.served(s) && d.spec.outsider(s.Family) != nil
+		return isTCP(s) && s.NodePort != 0 && s.ExternalPolicy == decision.Cluster && d.spec.served(s) && d.spec.outsider(s.Family) != nil
 	})
 	if svc == nil {
 		return nil
 	}
 	client := d.spec.outsider(svc.Family)
 	node, at := d.spec.doorFor(svc)
+	if node == nil {
+		return nil
+	}
 	to := netip.AddrPortFrom(at, svc.NodePort)
 	d.scene("Someone outside asks at a node port")
 	d.row("request", "%s: GET http://%s/ (node %s)", client.Name, to, node.Name)
@@ -136,12 +150,17 @@ func (d *demo) nodePort(ctx context.Context) error {
 const hairpinTries = 64
 
 func (d *demo) hairpin(ctx context.Context) error {
-	svc := d.spec.best(d.services, func(s *decision.ServicePort) bool { return isTCP(s) && d.spec.served(s) })
+	svc := d.spec.best(d.services, func(s *decision.ServicePort) bool {
+		return isTCP(s) && s.InternalPolicy == decision.Cluster && s.AffinitySeconds == 0 && d.spec.served(s)
+	})
 	if svc == nil {
 		return nil
 	}
 	pod := d.spec.podAt(svc.UsableEndpoints(decision.Cluster)[0].AddrPort.Addr())
 	to := netip.AddrPortFrom(svc.ClusterIP, svc.Port)
+	if d.spec.Proxy.NoHairpinMasquerade {
+		return d.brokenHairpin(ctx, svc, pod, to)
+	}
 	d.scene("A pod asks its own Service and meets itself")
 	for try := 1; try <= hairpinTries; try++ {
 		x, err := d.observer.get(ctx, pod.FullName(), pod.Node, to)
@@ -156,8 +175,48 @@ func (d *demo) hairpin(ctx context.Context) error {
 		d.row("request", "%s on %s: GET http://%s/ (met itself at attempt %d)", pod.FullName(), pod.Node, to, try)
 		d.exchange(x)
 		d.common(x, svc)
-		d.check(x.record.MasqueradeReason == decision.MarkHairpin.String() && addrOf(x.answer.Client) == x.record.MasqueradeAddress,
+		d.check(x.record.Masquerade && addrOf(x.answer.Client) == x.record.MasqueradeAddress,
 			"the pod saw %s instead of itself: without, it would answer itself, past the translation", x.record.MasqueradeAddress)
+		return nil
+	}
+	return fmt.Errorf("in %d attempts %s never met itself", hairpinTries, pod.FullName())
+}
+
+// hairpinPatience is how long a pod waits for an answer that cannot come. One that can
+// comes in less than a millisecond.
+const hairpinPatience = time.Second
+
+// brokenHairpin shows what becomes of a pod that meets itself and is not masqueraded.
+func (d *demo) brokenHairpin(ctx context.Context, svc *decision.ServicePort, pod *Pod, to netip.AddrPort) error {
+	d.scene("A pod asks its own Service, meets itself, and nobody masquerades it")
+	for try := 1; try <= hairpinTries; try++ {
+		tctx, cancel := context.WithTimeout(ctx, hairpinPatience)
+		x, err := d.observer.get(tctx, pod.FullName(), pod.Node, to)
+		cancel()
+		if err == nil {
+			_ = x.Close() // it met another pod, or should not have been answered: see the decision
+			if x.answer.Pod != pod.FullName() {
+				continue
+			}
+			return fmt.Errorf("%s met itself and was answered, without being masqueraded", pod.FullName())
+		}
+		r, err := d.observer.record(ctx, func(r *flow.Record) bool {
+			return r.Node == pod.Node && r.Destination == to.String() && r.Endpoint != "" && d.chosen(r) == pod.FullName() && slices.Contains(pod.Addresses, addrPort(r.Source).Addr())
+		})
+		if err != nil {
+			return err
+		}
+		d.row("request", "%s on %s: GET http://%s/ (met itself at attempt %d)", pod.FullName(), pod.Node, to, try)
+		d.row("answer", "none within %s", hairpinPatience)
+		d.decision(r)
+		f, err := entry(d.lab.topology.hosts[pod.Node], decision.TCP, addrPort(r.Source), to)
+		if err != nil {
+			return err
+		}
+		d.conntrack(&exchange{flow: f})
+		d.check(r.Endpoint == svc.UsableEndpoints(decision.Cluster)[0].AddrPort.String() && !r.Masquerade, "it was sent to itself, and its source stayed: masqueradeHairpin is off")
+		d.check(f.TupleReply.IP.DestinationAddress == addrPort(r.Endpoint).Addr() && f.CountersReply.Packets == 0,
+			"the answer would go from the pod to itself: it would never pass %s, where it is translated", pod.Node)
 		return nil
 	}
 	return fmt.Errorf("in %d attempts %s never met itself", hairpinTries, pod.FullName())
@@ -216,7 +275,7 @@ func (d *demo) offload(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.row("answer", "%.1f MB from %s in %s", float64(n)/1e6, x.record.Pod, took.Round(time.Millisecond))
+	d.row("answer", "%.1f MB from %s in %s", float64(n)/1e6, d.chosen(x.record), took.Round(time.Millisecond))
 	d.conntrack(x)
 	packets := x.flow.CountersOrig.Packets + x.flow.CountersReply.Packets
 	d.row("packets", "%6d entered the queue (id_sequence in /proc/net/netfilter/nfnetlink_queue)", after-before)
@@ -256,11 +315,20 @@ func (d *demo) conntrack(x *exchange) {
 	}
 }
 
+// chosen is the pod that a decision chose, by its address: the objects need not name it.
+func (d *demo) chosen(r *flow.Record) string {
+	if p := d.spec.podAt(addrPort(r.Endpoint).Addr()); p != nil {
+		return p.FullName()
+	}
+	return ""
+}
+
 // common checks what holds for every flow to a service.
 func (d *demo) common(x *exchange, svc *decision.ServicePort) {
 	r := x.record
-	d.check(r.Service == svc.Name.String() && x.answer.Pod == r.Pod && x.answer.Local == r.Endpoint,
-		"who answered is who was chosen: %s at %s", r.Pod, r.Endpoint)
+	chosen := d.chosen(r)
+	d.check(r.Service == svc.Name.String() && x.answer.Pod == chosen && x.answer.Local == r.Endpoint,
+		"who answered is who was chosen: %s at %s", chosen, r.Endpoint)
 	d.check(translated(&x.flow) == addrPort(r.Endpoint) && r.Conntrack == "created",
 		"the kernel's entry translates %s to %s", r.Destination, r.Endpoint)
 }

@@ -156,6 +156,9 @@ func (l *Lab) command(n *Node) *exec.Cmd {
 	if p.MasqueradeAll {
 		args = append(args, "--masquerade-all")
 	}
+	if p.NoHairpinMasquerade {
+		args = append(args, "--masquerade-hairpin=false")
+	}
 	if len(p.NodePortAddresses) > 0 {
 		args = append(args, "--nodeport-addresses", joinPrefixes(p.NodePortAddresses))
 	}

@@ -26,7 +26,7 @@ func next(t *testing.T, s *Subscription, want func(Event) bool) Event {
 func TestDaemons(t *testing.T) {
 	l, err := upWith(t, "kind", "well", func(s *Spec, o *Options) {
 		seed := uint64(7)
-		s.Proxy = Proxy{Seed: &seed, Queues: 2, MasqueradeAll: true, NodePortAddresses: []netip.Prefix{netip.MustParsePrefix("172.20.0.0/16")}}
+		s.Proxy = Proxy{Seed: &seed, Queues: 2, MasqueradeAll: true, NoHairpinMasquerade: true, NodePortAddresses: []netip.Prefix{netip.MustParsePrefix("172.20.0.0/16")}}
 		o.NoDaemons = true
 		o.Arguments = []string{"-v"}
 	})
@@ -43,7 +43,7 @@ func TestDaemons(t *testing.T) {
 		t.Fatal(err)
 	}
 	const want = "run --hostname-override kind-worker --flow-log - --flow-log-steps --ready-fd 3 --cluster-cidr 10.244.0.0/16 " +
-		"--objects /the/lab.yaml --objects /more --queues 2 --seed 7 --masquerade-all --nodeport-addresses 172.20.0.0/16 -v"
+		"--objects /the/lab.yaml --objects /more --queues 2 --seed 7 --masquerade-all --masquerade-hairpin=false --nodeport-addresses 172.20.0.0/16 -v"
 	if e := next(t, s, func(e Event) bool { return e.Record != nil }); e.Record.Service != want || e.Node != node {
 		t.Errorf("command line on %s\ngot  %s\nwant %s", e.Node, e.Record.Service, want)
 	}

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/deploy/labs"
 )
 
@@ -47,6 +49,8 @@ type File struct {
 	Path string
 	Data []byte
 	Spec *Spec
+	// Guesses are what was guessed of a lab that was made of objects: see [Derive].
+	Guesses []string
 }
 
 // Load reads a lab: a file, or a built-in lab by its name.
@@ -86,6 +90,58 @@ func Load(nameOrPath string) (*File, error) {
 		return nil, err
 	}
 	return &File{Path: path, Data: data, Spec: spec}, nil
+}
+
+// FromObjects makes a lab of the Kubernetes objects in files and directories alone, in no
+// file yet. Its name, unless o says one, is that of the first path. It names the paths
+// relative to the directory that its file will be in; empty: absolutely.
+func FromObjects(paths []string, dir string, o DeriveOptions) (*File, error) {
+	objects, err := manifest.Load(paths)
+	if err != nil {
+		return nil, err
+	}
+	if o.Name == "" {
+		o.Name = nameFor(paths[0])
+	}
+	spec, guesses, err := Derive(objects, o)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", strings.Join(paths, ", "), err)
+	}
+	for _, p := range paths {
+		absolute, err := filepath.Abs(p)
+		if err == nil && dir != "" {
+			var base string
+			if base, err = filepath.Abs(dir); err == nil {
+				absolute, err = filepath.Rel(base, absolute)
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+		spec.Objects = append(spec.Objects, absolute)
+	}
+	comment := append([]string{"A lab made of Kubernetes objects. What they do not say was guessed:"}, guesses...)
+	f := &File{Data: spec.Marshal(comment), Guesses: guesses}
+	// What is written is what is read: as from any other file.
+	if f.Spec, err = Parse("lab of "+strings.Join(paths, ", "), f.Data); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+var notInName = regexp.MustCompile(`[^a-z0-9]+`)
+
+// nameFor makes a lab's name of that of a file or directory.
+func nameFor(path string) string {
+	if absolute, err := filepath.Abs(path); err == nil {
+		path = absolute
+	}
+	base := strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
+	name := notInName.ReplaceAllString(strings.ToLower(base), "-")
+	if name = strings.Trim(name[:min(len(name), 63)], "-"); name == "" {
+		return "objects"
+	}
+	return name
 }
 
 // ObjectPaths are the files and directories with the lab's Kubernetes objects:

@@ -31,7 +31,7 @@ pods:
 - {name: shell, node: node-b, addresses: [10.244.1.2]}
 clients:
 - {name: outside, addresses: [192.0.2.10], ports: [{port: 443}], routesToPods: true}
-proxy: {seed: 7, queues: 2, masqueradeAll: true, nodePortAddresses: [192.0.2.0/24]}
+proxy: {seed: 7, queues: 2, masqueradeAll: true, masqueradeHairpin: false, nodePortAddresses: [192.0.2.0/24]}
 objects: [more]
 ---
 this: is not read here
@@ -53,7 +53,7 @@ func TestParse(t *testing.T) {
 			{Name: "shell", Namespace: "default", Node: "node-b", Addresses: []netip.Addr{addr("10.244.1.2")}},
 		},
 		Clients: []Client{{Name: "outside", Addresses: []netip.Addr{addr("192.0.2.10")}, Ports: []Port{{443, decision.TCP}}, RoutesToPods: true}},
-		Proxy:   Proxy{Seed: &seed, Queues: 2, MasqueradeAll: true, NodePortAddresses: []netip.Prefix{prefix("192.0.2.0/24")}},
+		Proxy:   Proxy{Seed: &seed, Queues: 2, MasqueradeAll: true, NoHairpinMasquerade: true, NodePortAddresses: []netip.Prefix{prefix("192.0.2.0/24")}},
 		Objects: []string{"more"},
 	}
 	got, err := Parse("small.yaml", []byte(small))
@@ -79,6 +79,8 @@ func TestParseErrors(t *testing.T) {
 		{"no YAML", "metadata: {name: small}", "metadata: {", []string{"lab.yaml: "}},
 		{"duplicate key", "kind: Lab", "kind: Lab\nkind: Lab", []string{"lab.yaml: ", `key "kind" already set`}},
 		{"no name", "{name: small}", "{}", []string{"metadata.name: missing"}},
+		{"node's name", "name: node-b, a", "name: node..b, a", []string{`nodes[1].name: "node..b" is not a name: want at most 253 lower case letters, digits, hyphens and dots`}},
+		{"client's name", "name: outside", "name: out.side", []string{`clients[0].name: "out.side" is not a name: want at most 63`}},
 		{"bad name", "{name: small}", "{name: Small Lab}", []string{`metadata.name: "Small Lab" is not a name`}},
 		{"name is a number", "{name: small}", "{name: 7}", []string{"metadata.name: want text, have 7"}},
 		{"bad address", "[192.0.2.2]", "[192.0.2.256]", []string{`nodes[0].addresses[0]: "192.0.2.256" is not an IP address`}},
@@ -120,6 +122,7 @@ func TestParseErrors(t *testing.T) {
 		{"seed", "seed: 7", "seed: -7", []string{"proxy.seed: want a whole number"}},
 		{"queues", "queues: 2", "queues: 0", []string{"proxy.queues: want a whole number"}},
 		{"boolean", "masqueradeAll: true", "masqueradeAll: maybe", []string{`proxy.masqueradeAll: want true or false, have text "maybe"`}},
+		{"hairpin", "masqueradeHairpin: false", "masqueradeHairpin: 0", []string{"proxy.masqueradeHairpin: want true or false, have 0"}},
 		{"empty object", "objects: [more]", `objects: [""]`, []string{"objects[0]: missing"}},
 		{"several", "[192.0.2.2]", "[x]\n  x: 1", []string{"lab.yaml: "}},
 	} {
@@ -164,7 +167,7 @@ func TestLoad(t *testing.T) {
 	if d := cmp.Diff([]string{path, filepath.Join(dir, "more")}, f.ObjectPaths()); d != "" {
 		t.Error(d)
 	}
-	if _, err := Load("no-such-lab"); err == nil || !strings.Contains(err.Error(), "built-in labs: dual-stack, flannel, kind") {
+	if _, err := Load("no-such-lab"); err == nil || !strings.Contains(err.Error(), "built-in labs: dual-stack, flannel, grafana-31577, kind, kube-dns-hairpin, nodeport-30007") {
 		t.Errorf("no such lab: %v", err)
 	}
 	if _, err := Load("./no-such-lab"); !errors.Is(err, os.ErrNotExist) {

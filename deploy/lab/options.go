@@ -1,13 +1,42 @@
 package lab
 
-import "io"
+import (
+	"fmt"
+	"io"
+)
 
 // RunOptions are what [RunUp] and [RunDemo] need.
 type RunOptions struct {
-	Lab    string // a file, or the name of a built-in lab
-	Stdout io.Writer
-	Stderr io.Writer
-	All    bool // up: show flows that are for no service, too
-	Walk   bool // up: show the walk through the chains below each decision
-	Logs   bool // up: show the daemons' logs
+	Lab string // a file, or the name of a built-in lab; not looked at with Objects
+	// Objects are files and directories with Kubernetes objects to make the lab of; Derive
+	// says of them what they do not.
+	Objects []string
+	Derive  DeriveOptions
+	Stdout  io.Writer
+	Stderr  io.Writer
+	All     bool // up: show flows that are for no service, too
+	Walk    bool // up: show the walk through the chains below each decision
+	Logs    bool // up: show the daemons' logs
+	// NoHairpinMasquerade stands above the lab's own setting: see [Proxy].
+	NoHairpinMasquerade bool
+}
+
+// load finds the lab or makes it.
+func (o *RunOptions) load() (*File, error) {
+	if len(o.Objects) > 0 {
+		return FromObjects(o.Objects, "", o.Derive)
+	}
+	return Load(o.Lab)
+}
+
+// writeGuesses says what was guessed of a lab that was made of objects.
+func writeGuesses(w io.Writer, f *File) {
+	if len(f.Guesses) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "Lab %s is made of objects. What they do not say is guessed:\n", f.Spec.Name)
+	for _, g := range f.Guesses {
+		fmt.Fprintln(w, "  "+g)
+	}
+	fmt.Fprintln(w)
 }

@@ -100,14 +100,14 @@ func (s *Spec) outsider(f decision.Family) *Client {
 }
 
 // doorFor finds a node to ask a node port at: rather one that has none of the pods
-// behind it.
+// behind it. The address is the zero one where node ports are open on none.
 func (s *Spec) doorFor(svc *decision.ServicePort) (*Node, netip.Addr) {
 	var found *Node
 	var at netip.Addr
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
 		a, ok := address(n.Addresses, svc.Family)
-		if !ok {
+		if !ok || !s.Proxy.opensNodePorts(a) {
 			continue
 		}
 		has := slices.ContainsFunc(svc.UsableEndpoints(decision.Cluster), func(e decision.Endpoint) bool {
@@ -122,6 +122,27 @@ func (s *Spec) doorFor(svc *decision.ServicePort) (*Node, netip.Addr) {
 	return found, at
 }
 
+// some joins the first of many.
+func some(list []string) string {
+	const most = 5
+	if n := len(list) - most; n > 1 {
+		return fmt.Sprintf("%s and %d more", strings.Join(list[:most], ", "), n)
+	}
+	return strings.Join(list, ", ")
+}
+
+// opensNodePorts says whether node ports are open on a node's address.
+func (p *Proxy) opensNodePorts(a netip.Addr) bool {
+	restricted := false
+	for _, c := range p.NodePortAddresses {
+		if c.Contains(a) {
+			return true
+		}
+		restricted = restricted || decision.FamilyOf(c.Addr()) == decision.FamilyOf(a)
+	}
+	return !restricted
+}
+
 // writeMap shows what a lab consists of.
 func writeMap(w io.Writer, s *Spec, services []*decision.ServicePort) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -134,7 +155,7 @@ func writeMap(w io.Writer, s *Spec, services []*decision.ServicePort) error {
 				pods = append(pods, s.Pods[j].Name+" "+texts(s.Pods[j].Addresses))
 			}
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\n", n.Name, texts(n.Addresses), strings.Join(pods, ", "))
+		fmt.Fprintf(t, "%s\t%s\t%s\n", n.Name, texts(n.Addresses), some(pods))
 	}
 	for i := range s.Clients {
 		fmt.Fprintf(t, "%s\t%s\t(outside)\n", s.Clients[i].Name, texts(s.Clients[i].Addresses))
@@ -152,9 +173,13 @@ func writeMap(w io.Writer, s *Spec, services []*decision.ServicePort) error {
 		if len(endpoints) == 0 {
 			endpoints = []string{"none"}
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\n", svc.Name, at, strings.Join(endpoints, ", "))
+		fmt.Fprintf(t, "%s\t%s\t%s\n", svc.Name, at, some(endpoints))
 	}
-	return t.Flush()
+	if err := t.Flush(); err != nil || !s.Proxy.NoHairpinMasquerade {
+		return err
+	}
+	_, err := fmt.Fprintln(w, "\nHairpins are not masqueraded here: a pod that is sent to itself gets no answer.")
+	return err
 }
 
 // suggestions are commands to try in another terminal, with the lab's own names
@@ -164,13 +189,18 @@ func suggestions(s *Spec, services []*decision.ServicePort) []string {
 	tcp := func(svc *decision.ServicePort) bool { return svc.Protocol == decision.TCP && s.served(svc) }
 	if svc := s.best(services, tcp); svc != nil {
 		if p := s.asker(svc); p != nil {
-			lines = append(lines, fmt.Sprintf("nfqproxy lab exec %s -- curl -s http://%s/", p.Name, netip.AddrPortFrom(svc.ClusterIP, svc.Port)))
+			name := p.Name
+			if _, err := s.Resolve(name); err != nil {
+				name = p.FullName() // of several of that name
+			}
+			lines = append(lines, fmt.Sprintf("nfqproxy lab exec %s -- curl -s http://%s/", name, netip.AddrPortFrom(svc.ClusterIP, svc.Port)))
 		}
 	}
 	if svc := s.best(services, func(svc *decision.ServicePort) bool { return tcp(svc) && svc.NodePort != 0 }); svc != nil {
 		if c := s.outsider(svc.Family); c != nil {
-			_, at := s.doorFor(svc)
-			lines = append(lines, fmt.Sprintf("nfqproxy lab exec %s -- curl -s http://%s/", c.Name, netip.AddrPortFrom(at, svc.NodePort)))
+			if _, at := s.doorFor(svc); at.IsValid() {
+				lines = append(lines, fmt.Sprintf("nfqproxy lab exec %s -- curl -s http://%s/", c.Name, netip.AddrPortFrom(at, svc.NodePort)))
+			}
 		}
 	}
 	return append(lines, fmt.Sprintf("nfqproxy lab exec %s -- conntrack -L", s.Nodes[0].Name))

@@ -2,7 +2,8 @@
 // outside hosts with real routes between them, servers in the pods, and a daemon
 // of this program on each node. Everything is in memory and ends with the process.
 //
-// [Load] reads a lab file into a [Spec]; [Up] brings it up in a process that is
+// [Load] reads a lab file into a [Spec], [FromObjects] makes one of Kubernetes objects
+// alone; [Up] brings it up in a process that is
 // isolated already (see package netns). The commands of "nfqproxy lab" are
 // [RunUp], [RunDemo], [Exec], [StatusOf] and [Down].
 package lab
@@ -51,8 +52,11 @@ type Port struct {
 type Node struct {
 	Name      string
 	Addresses []netip.Addr
-	PodCIDRs  []netip.Prefix // the first address of each is the pods' gateway
-	Ports     []Port         // served on the node's own addresses
+	// PodCIDRs are where its pods are: one prefix of each family at most, of which the
+	// first address is the pods' gateway, and any number of single addresses, whose
+	// gateway is the node's own address.
+	PodCIDRs []netip.Prefix
+	Ports    []Port // served on the node's own addresses
 }
 
 // Pod is a network namespace behind a node. Its addresses are in the node's pod
@@ -79,8 +83,11 @@ type Client struct {
 
 // Proxy are options of the nodes' daemons.
 type Proxy struct {
-	Seed              *uint64 // nil: choices differ from run to run
-	Queues            uint16  // 0: as many as the daemon finds right
-	MasqueradeAll     bool
-	NodePortAddresses []netip.Prefix
+	Seed          *uint64 // nil: choices differ from run to run
+	Queues        uint16  // 0: as many as the daemon finds right
+	MasqueradeAll bool
+	// NoHairpinMasquerade breaks the flows of pods to themselves, to show what
+	// masquerading them is for: "masqueradeHairpin: false" in the file.
+	NoHairpinMasquerade bool
+	NodePortAddresses   []netip.Prefix
 }

@@ -242,12 +242,14 @@ func (t *topology) buildPod(p *Pod, node *Node, n *netns.Namespace, device strin
 // gatewayOf gives the gateway of a pod's address.
 func (n *Node) gatewayOf(pod netip.Addr) (netip.Addr, error) {
 	for _, c := range n.PodCIDRs {
-		if c.Contains(pod) {
+		switch {
+		case !c.Contains(pod):
+		case c.IsSingleIP():
+			own, _ := address(n.Addresses, decision.FamilyOf(pod)) // there is one: see validation
+			return own, nil
+		default:
 			return gateway(c), nil
 		}
 	}
 	return netip.Addr{}, fmt.Errorf("pod address %s is not in the podCIDRs of node %s", pod, n.Name)
 }
-
-// single is the prefix of one address.
-func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }

@@ -36,52 +36,42 @@ func ask(ctx context.Context, l *Lab, from, network string, to netip.AddrPort) (
 	return a, err
 }
 
-// place is a server of a lab.
-type place struct {
-	who      string
-	pod      bool
-	at       netip.AddrPort
-	protocol decision.Protocol
-}
-
-func places(s *Spec) []place {
-	var all []place
-	add := func(who string, pod bool, addresses []netip.Addr, ports []Port) {
-		for _, a := range addresses {
-			for _, p := range ports {
-				all = append(all, place{who, pod, netip.AddrPortFrom(a, p.Port), p.Protocol})
-			}
-		}
-	}
-	for i := range s.Nodes {
-		add(s.Nodes[i].Name, false, s.Nodes[i].Addresses, s.Nodes[i].Ports)
-	}
-	for i := range s.Pods {
-		add(s.Pods[i].FullName(), true, s.Pods[i].Addresses, s.Pods[i].Ports)
-	}
-	for i := range s.Clients {
-		add(s.Clients[i].Name, false, s.Clients[i].Addresses, s.Clients[i].Ports)
-	}
-	return all
-}
-
 // Every pod and node reaches every server as itself, without any proxy; clients
 // reach nodes and other clients, and pods only with routes.
 func TestTopology(t *testing.T) {
+	specs := map[string]*Spec{
+		"pods in the nodes' network": derived(t, nodeObject("node-a", "10.0.1.5", "")+nodeObject("node-b", "10.0.1.6", "")+
+			web+sliceObject("shop", "web", 80, "10.0.1.1 node-a web-1", "10.0.1.2 node-b web-2", "10.0.1.7 node-a web-3")),
+		"single addresses, IPv6": derived(t, nodeObject("node-a", "fd00:1::5", "")+nodeObject("node-b", "fd00:1::6", "")+
+			serviceObject("shop", "web", "fd00:96::20", 80)+sliceObject("shop", "web", 80, "fd00:1::7 node-a web-1", "fd00:1::8 node-b web-2")),
+		"rules": derived(t, web+sliceObject("shop", "web", 8080, "10.244.2.2", "10.244.1.2")+
+			serviceObject("default", "kubernetes", "10.96.0.1", 443)+sliceObject("default", "kubernetes", 6443, "172.20.0.4")),
+	}
 	for _, name := range labs.Names() {
+		f, err := Load(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		specs[name] = f.Spec
+	}
+	for name, s := range specs {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // an ICMP error that finds the socket busy costs a second
-			l := mustUp(t, name, "")
-			s := l.Spec()
-			check := func(from string, addresses []netip.Addr, ownPods netip.Prefix) {
+			l, err := upWith(t, "kind", "", func(into *Spec, _ *Options) { *into = *s })
+			if err != nil {
+				t.Fatal(err)
+			}
+			check := func(from string, addresses []netip.Addr, node *Node) {
 				for _, p := range places(s) {
 					source, ok := address(addresses, decision.FamilyOf(p.at.Addr()))
 					if !ok || from == p.who {
 						continue
 					}
 					// A node asks its own pods from their gateway.
-					if ownPods.Contains(p.at.Addr()) {
-						source = gateway(ownPods)
+					if node != nil {
+						if g, err := node.gatewayOf(p.at.Addr()); err == nil {
+							source = g
+						}
 					}
 					a, err := ask(t.Context(), l, from, p.protocol.Lower(), p.at)
 					if err != nil {
@@ -95,15 +85,15 @@ func TestTopology(t *testing.T) {
 				}
 			}
 			for i := range s.Pods {
-				check(s.Pods[i].FullName(), s.Pods[i].Addresses, netip.Prefix{})
+				check(s.Pods[i].FullName(), s.Pods[i].Addresses, nil)
 			}
 			for i := range s.Nodes {
-				check(s.Nodes[i].Name, s.Nodes[i].Addresses, s.Nodes[i].PodCIDRs[0])
+				check(s.Nodes[i].Name, s.Nodes[i].Addresses, &s.Nodes[i])
 			}
 			for i := range s.Clients {
 				c := &s.Clients[i]
 				if c.RoutesToPods {
-					check(c.Name, c.Addresses, netip.Prefix{})
+					check(c.Name, c.Addresses, nil)
 					continue
 				}
 				for _, p := range places(s) {

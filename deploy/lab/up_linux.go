@@ -31,9 +31,12 @@ func RunDemo(o RunOptions) (int, error) { return runIsolated(o, false, demonstra
 // runIsolated calls f inside, with a lab that is up. One that is public can be
 // found by its name, and there is no other of that name.
 func runIsolated(o RunOptions, public bool, f show) (int, error) {
-	file, err := Load(o.Lab)
+	file, err := o.load()
 	if err != nil {
 		return 1, err
+	}
+	if o.NoHairpinMasquerade {
+		file.Spec.Proxy.NoHairpinMasquerade = true
 	}
 	return netns.Isolation{
 		Prepare: func() ([]*os.File, error) {
@@ -63,6 +66,7 @@ type show func(context.Context, *Lab, []*decision.ServicePort, RunOptions) error
 func inside(file *File, inherited []*os.File, o RunOptions, f show) (err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 	defer stop()
+	writeGuesses(o.Stdout, file)
 	if err := materialize(file); err != nil {
 		return err
 	}

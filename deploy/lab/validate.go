@@ -48,14 +48,22 @@ func (v *validation) fail(path, format string, args ...any) {
 	v.problems = append(v.problems, Problem{Field: path, Text: fmt.Sprintf(format, args...)})
 }
 
-var label = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
+var (
+	label     = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
+	subdomain = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
+)
 
-// label checks a name in the way Kubernetes does (RFC 1123).
+// isLabel says whether a name is one for labs, clients and namespaces, isHostName
+// whether it is one for nodes and pods: both as in Kubernetes (RFC 1123).
+func isLabel(name string) bool    { return len(name) <= 63 && label.MatchString(name) }
+func isHostName(name string) bool { return len(name) <= 253 && subdomain.MatchString(name) }
+
+// label checks the name of a lab, client or namespace.
 func (v *validation) label(path, name string) bool {
 	switch {
 	case name == "":
 		v.fail(path, "missing")
-	case len(name) > 63 || !label.MatchString(name):
+	case !isLabel(name):
 		v.fail(path, "%q is not a name: want at most 63 lower case letters, digits and hyphens", name)
 	default:
 		return true
@@ -63,11 +71,20 @@ func (v *validation) label(path, name string) bool {
 	return false
 }
 
-// host checks a name that has to be the only one of its kind.
-func (v *validation) host(path, name, full string) {
-	if !v.label(path, name) {
-		return
+// hostName checks the name of a node or pod, the only one of its kind.
+func (v *validation) hostName(path, name, full string) {
+	switch {
+	case name == "":
+		v.fail(path, "missing")
+	case !isHostName(name):
+		v.fail(path, "%q is not a name: want at most 253 lower case letters, digits, hyphens and dots", name)
+	default:
+		v.own(path, full)
 	}
+}
+
+// own makes a name the property of a path.
+func (v *validation) own(path, full string) {
 	if other, ok := v.names[full]; ok {
 		v.fail(path, "%q is already the name of %s", full, other)
 		return
@@ -196,17 +213,17 @@ func (v *validation) nodesAndTheirCIDRs() {
 	for i := range v.spec.Nodes {
 		n := &v.spec.Nodes[i]
 		path := fmt.Sprintf("nodes[%d]", i)
-		v.host(path+".name", n.Name, n.Name)
+		v.hostName(path+".name", n.Name, n.Name)
 		v.addresses(path+".addresses", n.Addresses, v.inNetwork)
 		v.ports(path+".ports", n.Ports)
 		families := make(map[decision.Family]bool)
 		for j, c := range n.PodCIDRs {
 			p := fmt.Sprintf("%s.podCIDRs[%d]", path, j)
 			f := decision.FamilyOf(c.Addr())
-			if families[f] {
-				v.fail(p, "%s is a second %s CIDR; a node has one", c, f)
+			if families[f] && !c.IsSingleIP() {
+				v.fail(p, "%s is a second %s CIDR; a node has one, besides single addresses", c, f)
 			}
-			families[f] = true
+			families[f] = families[f] || !c.IsSingleIP()
 			if _, ok := address(n.Addresses, f); !ok {
 				v.fail(p, "%s: the node has no %s address, so others have no way to its pods", c, f)
 			}
@@ -215,11 +232,13 @@ func (v *validation) nodesAndTheirCIDRs() {
 			}
 			earlier = append(earlier, c)
 			v.clusterHas(p, c)
-			if c.Addr().BitLen()-c.Bits() < 2 {
+			switch {
+			case c.IsSingleIP(): // the node is its gateway
+			case c.Addr().BitLen()-c.Bits() < 2:
 				v.fail(p, "%s has no room for a gateway and pods", c)
-				continue
+			default:
+				v.take(p, gateway(c))
 			}
-			v.take(p, gateway(c))
 		}
 		v.nodes[n.Name] = n
 	}
@@ -228,7 +247,8 @@ func (v *validation) nodesAndTheirCIDRs() {
 // clusterHas checks a pod CIDR against networks and cluster CIDRs.
 func (v *validation) clusterHas(path string, c netip.Prefix) {
 	for _, n := range v.spec.Networks {
-		if n.CIDR.Overlaps(c) {
+		// The way to a single address is found before that to its network.
+		if n.CIDR.Overlaps(c) && !c.IsSingleIP() {
 			v.fail(path, "%s overlaps with network %s", c, n.CIDR)
 		}
 	}
@@ -250,6 +270,9 @@ func (v *validation) clusterHas(path string, c netip.Prefix) {
 // gateway is the first address of a pod CIDR, as the CNI plug-ins have it.
 func gateway(c netip.Prefix) netip.Addr { return c.Addr().Next() }
 
+// single is the prefix of one address.
+func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+
 // address finds the address of a family.
 func address(addresses []netip.Addr, f decision.Family) (netip.Addr, bool) {
 	for _, a := range addresses {
@@ -268,7 +291,7 @@ func (v *validation) pods() {
 		p := &v.spec.Pods[i]
 		path := fmt.Sprintf("pods[%d]", i)
 		if v.label(path+".namespace", p.Namespace) {
-			v.host(path+".name", p.Name, p.FullName())
+			v.hostName(path+".name", p.Name, p.FullName())
 		}
 		v.ports(path+".ports", p.Ports)
 		node, ok := v.nodes[p.Node]
@@ -282,7 +305,7 @@ func (v *validation) pods() {
 		}
 		v.addresses(path+".addresses", p.Addresses, func(a netip.Addr) error {
 			for _, c := range node.PodCIDRs {
-				if c.Contains(a) && a != c.Addr() {
+				if c.Contains(a) && (a != c.Addr() || c.IsSingleIP()) {
 					return nil
 				}
 			}
@@ -294,7 +317,9 @@ func (v *validation) pods() {
 func (v *validation) clients() {
 	for i, c := range v.spec.Clients {
 		path := fmt.Sprintf("clients[%d]", i)
-		v.host(path+".name", c.Name, c.Name)
+		if v.label(path+".name", c.Name) {
+			v.own(path+".name", c.Name)
+		}
 		v.addresses(path+".addresses", c.Addresses, v.inNetwork)
 		v.ports(path+".ports", c.Ports)
 	}

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/nfqproxy/nfqproxy/datapath/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/lab"
+	"github.com/nfqproxy/nfqproxy/deploy/labs"
+)
+
+// objectsOf writes the Kubernetes objects of a built-in lab to a file.
+func objectsOf(t *testing.T, name string) string {
+	t.Helper()
+	data, err := labs.File(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, objects, ok := strings.Cut(string(data), "\n---\n")
+	if !ok {
+		t.Fatalf("lab %s has one document", name)
+	}
+	path := filepath.Join(t.TempDir(), name+".yaml")
+	if err := os.WriteFile(path, []byte(objects), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// named are the lines of the built-in labs that say which pods endpoints are and where.
+var named = regexp.MustCompile(`(?m)^  (nodeName|targetRef): .*\n`)
+
+// The demo of a lab that is made of a built-in lab's objects alone ends as well as that
+// lab's own, also where they are as poor as those that rules tell of.
+func TestLabDemoOfObjects(t *testing.T) {
+	netns.Require(t)
+	demo := func(t *testing.T, path string) {
+		t.Helper()
+		stdout, stderr, code := labCommand(t, "demo", "--objects", path)
+		if code != 0 || stderr != "" || strings.Contains(stdout, "✗") || !strings.Contains(stdout, "checks passed") || !strings.Contains(stdout, " is made of objects") {
+			t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
+		}
+		for _, scene := range []string{"A pod asks a Service", "A pod asks its own Service and meets itself"} {
+			if !strings.Contains(stdout, scene) {
+				t.Errorf("there is no scene %q", scene)
+			}
+		}
+	}
+	for _, name := range labs.Names() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			demo(t, objectsOf(t, name))
+		})
+		t.Run(name+" unnamed", func(t *testing.T) {
+			t.Parallel()
+			path := objectsOf(t, name)
+			poor := named.ReplaceAllString(mustRead(t, path), "")
+			if err := os.WriteFile(path, []byte(poor), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			demo(t, path)
+		})
+	}
+}
+
+// TestLabOfObjects: a change of the objects applies while the lab runs.
+func TestLabOfObjects(t *testing.T) {
+	netns.Require(t)
+	path := objectsOf(t, "kind")
+	file, err := lab.FromObjects([]string{path}, "", lab.DeriveOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &cluster{t: t}
+	c.up(file.Spec, lab.Options{Objects: file.Spec.Objects, Arguments: []string{"-v"}})
+	const service = "10.96.118.136:80"
+	a := c.ask(c.dial("shell-1", "tcp", anyPort, service))
+	if !strings.HasPrefix(a.Pod, "default/my-nginx-") {
+		t.Errorf("%+v answered", a)
+	}
+	change := []byte(strings.ReplaceAll(mustRead(t, path), "10.96.118.136", "10.96.118.137"))
+	if err := os.WriteFile(path+".new", change, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, patience, "the new address to be served", func() bool {
+		conn, err := c.tryDial("shell-1", "tcp", anyPort, "10.96.118.137:80")
+		return err == nil && conn.Close() == nil
+	})
+}

@@ -1,0 +1,195 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/nfqproxy/nfqproxy/control"
+	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// DeriveOptions say what Kubernetes objects alone do not.
+type DeriveOptions struct {
+	// Name is the lab's.
+	Name string
+	// ClusterCIDRs are where pods are, at most one prefix of each family. Of a family
+	// without one it is the least prefix that has all pods, as far as that tells pods
+	// from others.
+	ClusterCIDRs []netip.Prefix
+	// Namespaces are those of which all Pods and all Services' endpoints are in the lab,
+	// Services those of which the endpoints are; without either it has everything.
+	Namespaces []string
+	Services   []decision.ServiceName
+}
+
+// Derive makes a lab of Kubernetes objects alone: the nodes, pods and machines that they
+// tell of, a pod on each node to ask from, and a client outside. What the objects leave
+// open is guessed, with addresses that none of them has; each guess is one line. Of the
+// Spec, Objects is left to the caller. Derive is pure.
+func Derive(objects *manifest.Objects, o DeriveOptions) (*Spec, []string, error) {
+	services, _ := control.Build(objects, control.NodeConfig{})
+	d := &derivation{
+		options: o, services: services, spec: &Spec{Name: o.Name, ClusterCIDRs: slices.Clone(o.ClusterCIDRs)},
+		byName: make(map[string]*derivedNode), byPod: make(map[string]*derivedPod), at: make(map[netip.Addr]host), names: map[string]bool{fabricName: true},
+	}
+	for _, step := range []func() error{
+		func() error { return d.takeNodes(objects.Nodes) },
+		func() error { return d.takePods(objects.Pods) },
+		d.takeEndpoints, d.placePods, d.assignCIDRs, d.checkClusterCIDRs, d.leaveOut, d.assignNetworks, d.addHosts, d.finish,
+	} {
+		if err := step(); err != nil {
+			return nil, nil, err
+		}
+	}
+	var guesses []string
+	for _, g := range d.guesses {
+		if g.node == nil || slices.Contains(d.nodes, g.node) { // it may have been left out
+			guesses = append(guesses, g.text)
+		}
+	}
+	return d.spec, guesses, nil
+}
+
+// derivation is the state of Derive.
+type derivation struct {
+	options  DeriveOptions
+	services []*decision.ServicePort
+	spec     *Spec
+	guesses  []guess
+
+	nodes    []*derivedNode
+	pods     []*derivedPod
+	machines []*derivedMachine
+	byName   map[string]*derivedNode // nodes
+	byPod    map[string]*derivedPod  // by full name
+	at       map[netip.Addr]host     // nodes, pods and machines
+	names    map[string]bool         // of nodes, clients and pods, these without a namespace
+	used     []netip.Prefix          // nothing that is made up may overlap with these
+	// namesPods: the objects say of endpoints which pods they are, if they are.
+	namesPods bool
+}
+
+// guess is something that the objects do not say.
+type guess struct {
+	node *derivedNode // that it is about; nil: not about one
+	text string
+}
+
+// host is a node, a pod or a machine.
+type host interface {
+	serve(Port)
+	choose() // to be in the lab
+}
+
+type derivedNode struct {
+	Node
+	declared []netip.Prefix // the pod CIDRs of its object
+	chosen   bool
+}
+
+type derivedPod struct {
+	Pod
+	madeUp bool // its name is
+	chosen bool
+}
+
+// derivedMachine is an endpoint that is neither a pod's nor a node's.
+type derivedMachine struct {
+	Client
+	service string // whose endpoint it is
+	chosen  bool
+}
+
+func (n *derivedNode) serve(p Port)    { n.Ports = withPort(n.Ports, p) }
+func (p *derivedPod) serve(port Port)  { p.Ports = withPort(p.Ports, port) }
+func (m *derivedMachine) serve(p Port) { m.Ports = withPort(m.Ports, p) }
+func (n *derivedNode) choose()         { n.chosen = true }
+func (p *derivedPod) choose()          { p.chosen = true }
+func (m *derivedMachine) choose()      { m.chosen = true }
+
+func withPort(ports []Port, p Port) []Port {
+	if slices.Contains(ports, p) || p.Protocol != decision.TCP && p.Protocol != decision.UDP {
+		return ports
+	}
+	return append(ports, p)
+}
+
+func (d *derivation) guess(format string, args ...any) {
+	d.guesses = append(d.guesses, guess{nil, fmt.Sprintf(format, args...)})
+}
+
+func (d *derivation) guessNode(n *derivedNode, format string, args ...any) {
+	d.guesses = append(d.guesses, guess{n, fmt.Sprintf("node %s: ", n.Name) + fmt.Sprintf(format, args...)})
+}
+
+// choosy says whether not everything is to be in the lab.
+func (o *DeriveOptions) choosy() bool { return len(o.Namespaces)+len(o.Services) > 0 }
+
+// wants says whether all of a namespace is to be in the lab.
+func (o *DeriveOptions) wants(namespace string) bool {
+	return !o.choosy() || slices.Contains(o.Namespaces, namespace)
+}
+
+// leaveOut keeps only what was chosen.
+func (d *derivation) leaveOut() error {
+	if d.options.choosy() {
+		before := len(d.nodes) + len(d.pods) + len(d.machines)
+		d.pods = slices.DeleteFunc(d.pods, func(p *derivedPod) bool { return !p.chosen })
+		d.machines = slices.DeleteFunc(d.machines, func(m *derivedMachine) bool { return !m.chosen })
+		for _, p := range d.pods {
+			d.byName[p.Node].choose()
+		}
+		if !slices.ContainsFunc(d.nodes, func(n *derivedNode) bool { return n.chosen }) {
+			d.nodes[0].choose()
+		}
+		d.nodes = slices.DeleteFunc(d.nodes, func(n *derivedNode) bool { return !n.chosen })
+		if n := before - len(d.nodes) - len(d.pods) - len(d.machines); n > 0 {
+			d.guess("%d nodes, pods and machines are left out: Services that were not chosen are there, but nobody is at their endpoints", n)
+		}
+	}
+	made := 0
+	for _, p := range d.pods {
+		if p.madeUp {
+			made++
+		}
+	}
+	if made > 0 {
+		d.guess("%d of the pods: the name is that of the Service and a number, as the objects do not name them", made)
+	}
+	const choose = "choose what matters with --namespace or --service"
+	// Besides these there are a pod on each node and a client.
+	if n := len(d.nodes); n > maxNodes {
+		return fmt.Errorf("the objects have %d nodes, and a lab at most %d: %s", n, maxNodes, choose)
+	}
+	if n, most := len(d.pods)+len(d.machines), maxHosts-len(d.nodes)-1; n > most {
+		return fmt.Errorf("the objects have %d pods and other endpoints, and a lab of %d nodes has room for %d: %s", n, len(d.nodes), most, choose)
+	}
+	return nil
+}
+
+// finish puts everything into the spec.
+func (d *derivation) finish() error {
+	check := func(what string, ports []Port) error {
+		if len(ports) > maxPorts {
+			return fmt.Errorf("%s serves %d ports, and a host of a lab at most %d", what, len(ports), maxPorts)
+		}
+		return nil
+	}
+	var errs []error
+	for _, n := range d.nodes {
+		errs = append(errs, check("node "+n.Name, n.Ports))
+		d.spec.Nodes = append(d.spec.Nodes, n.Node)
+	}
+	for _, p := range d.pods {
+		errs = append(errs, check("pod "+p.FullName(), p.Ports))
+		d.spec.Pods = append(d.spec.Pods, p.Pod)
+	}
+	for _, m := range d.machines {
+		errs = append(errs, check("the endpoint of Service "+m.service, m.Ports))
+		d.spec.Clients = append(d.spec.Clients, m.Client)
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,187 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// takeEndpoints makes hosts of what is behind the services, where Nodes and Pods have
+// not told of them.
+func (d *derivation) takeEndpoints() error {
+	if len(d.services) == 0 {
+		return errors.New("there are no Services among the objects: a lab needs some, with their EndpointSlices; kubectl get svc,endpointslices,nodes,pods -A -o yaml prints all")
+	}
+	for _, s := range d.services {
+		d.namesPods = d.namesPods || slices.ContainsFunc(s.Endpoints, func(e decision.Endpoint) bool { return e.Pod != "" })
+	}
+	for _, n := range d.options.Namespaces {
+		if !slices.ContainsFunc(d.services, func(s *decision.ServicePort) bool { return s.Name.Namespace == n }) {
+			return fmt.Errorf("there is no Service in namespace %q", n)
+		}
+	}
+	for _, n := range d.options.Services {
+		if !slices.ContainsFunc(d.services, func(s *decision.ServicePort) bool { return s.Name.Service() == n }) {
+			return fmt.Errorf("there is no Service %s", n)
+		}
+	}
+	for _, s := range d.services {
+		wanted := d.options.wants(s.Name.Namespace) || slices.Contains(d.options.Services, s.Name.Service())
+		silent := false
+		for i := range s.Endpoints {
+			e := &s.Endpoints[i]
+			h, err := d.endpointHost(s, e)
+			if err != nil {
+				return fmt.Errorf("endpoint %s of Service %s: %w", e.AddrPort, s.Name.Service(), err)
+			}
+			if h == nil {
+				continue
+			}
+			h.serve(Port{e.AddrPort.Port(), s.Protocol})
+			silent = silent || s.Protocol == decision.SCTP
+			if wanted {
+				h.choose()
+			}
+		}
+		if silent && wanted {
+			d.guess("Service %s: nobody answers on its SCTP endpoints: the lab's servers speak TCP and UDP", s.Name)
+		}
+	}
+	return nil
+}
+
+// apiServer is the Service whose endpoints are never pods.
+var apiServer = decision.ServiceName{Namespace: "default", Name: "kubernetes"}
+
+// endpointHost finds the host an endpoint is at, or makes it; nil: none has such an
+// address.
+func (d *derivation) endpointHost(s *decision.ServicePort, e *decision.Endpoint) (host, error) {
+	a := e.AddrPort.Addr()
+	if !parseAddr(a.String()).IsValid() {
+		return nil, nil
+	}
+	if h := d.at[a]; h != nil {
+		return h, nil
+	}
+	var n *derivedNode
+	if e.NodeName != "" {
+		var err error
+		if n, err = d.node(e.NodeName, "its nodeName"); err != nil {
+			return nil, err
+		}
+	}
+	if d.isPod(s, e) {
+		return d.podFor(s, e)
+	}
+	if n != nil {
+		if _, ok := address(n.Addresses, decision.FamilyOf(a)); !ok {
+			d.guessNode(n, "its address is %s, which an endpoint of Service %s on it has", a, s.Name.Service())
+			d.addAddress(n, a)
+			return n, nil
+		}
+	}
+	name := d.newName(s.Name.Name)
+	m := &derivedMachine{Client: Client{Name: name, Addresses: []netip.Addr{a}, RoutesToPods: true}, service: s.Name.Service().String()}
+	d.machines = append(d.machines, m)
+	d.at[a] = m
+	return m, nil
+}
+
+// isPod guesses whether an endpoint that no object tells of is a pod.
+func (d *derivation) isPod(s *decision.ServicePort, e *decision.Endpoint) bool {
+	a := e.AddrPort.Addr()
+	if c, ok := cidr(d.options.ClusterCIDRs, decision.FamilyOf(a)); ok {
+		return c.Contains(a)
+	}
+	return e.Pod != "" || !d.namesPods && s.Name.Service() != apiServer
+}
+
+// podFor makes the pod of an endpoint, or gives one in the other family its address.
+func (d *derivation) podFor(s *decision.ServicePort, e *decision.Endpoint) (host, error) {
+	a := e.AddrPort.Addr()
+	p := d.byPod[e.Pod]
+	if p != nil {
+		if _, ok := address(p.Addresses, decision.FamilyOf(a)); ok {
+			p = nil // a Pod of that name has been there before, with another address
+		}
+	}
+	if p == nil {
+		namespace, name, ok := strings.Cut(e.Pod, "/")
+		if !ok || d.byPod[e.Pod] != nil || !isHostName(name) || !isLabel(namespace) {
+			namespace, name = s.Name.Namespace, d.newName(s.Name.Name)
+		}
+		if !isLabel(namespace) || !isHostName(name) {
+			return nil, fmt.Errorf("a pod of a lab cannot be named %s/%s", namespace, name)
+		}
+		p = &derivedPod{Pod: Pod{Name: name, Namespace: namespace, Node: e.NodeName}, madeUp: e.Pod != namespace+"/"+name}
+		d.addPod(p)
+	}
+	return p, d.addPodAddress(p, a, "pod "+p.FullName())
+}
+
+// newName makes a name that nothing has: that of a Service, and a number.
+func (d *derivation) newName(base string) string {
+	base = base[:min(len(base), 56)] // of 63
+	for i := 1; ; i++ {
+		if name := fmt.Sprintf("%s-%d", base, i); !d.names[name] {
+			d.names[name] = true
+			return name
+		}
+	}
+}
+
+// placePods finds a node for each pod that names none: the one whose pods are in the same
+// network, or else one that is made up, in the order of the pods' addresses.
+func (d *derivation) placePods() error {
+	slices.SortFunc(d.nodes, func(a, b *derivedNode) int { return strings.Compare(a.Name, b.Name) })
+	here := make(map[netip.Prefix]string) // the node of the pods around
+	for _, p := range d.pods {
+		for _, a := range p.Addresses {
+			if p.Node != "" {
+				here[around(a)] = p.Node
+			}
+		}
+	}
+	pods := slices.SortedFunc(slices.Values(d.pods), func(a, b *derivedPod) int { return a.Addresses[0].Compare(b.Addresses[0]) })
+	for _, p := range pods {
+		if p.Node == "" {
+			p.Node = d.nodeFor(p, here)
+		}
+		for _, a := range p.Addresses {
+			here[around(a)] = p.Node
+		}
+	}
+	if len(d.nodes) == 0 {
+		d.makeNode("as the objects tell of none")
+	}
+	return nil
+}
+
+func (d *derivation) nodeFor(p *derivedPod, here map[netip.Prefix]string) string {
+	for _, a := range p.Addresses {
+		for _, n := range d.nodes {
+			if c, ok := cidr(n.declared, decision.FamilyOf(a)); ok && c.Contains(a) {
+				return n.Name
+			}
+		}
+	}
+	for _, a := range p.Addresses {
+		if node, ok := here[around(a)]; ok {
+			return node
+		}
+	}
+	return d.makeNode(fmt.Sprintf("for the pods in %s, which name no node", around(p.Addresses[0]))).Name
+}
+
+// makeNode makes a node up.
+func (d *derivation) makeNode(why string) *derivedNode {
+	n := &derivedNode{Node: Node{Name: d.newName("node")}}
+	d.byName[n.Name] = n
+	d.nodes = append(d.nodes, n)
+	d.guessNode(n, "made up, %s", why)
+	return n
+}
