@@ -57,6 +57,6 @@ translation into the kernel's connection table, where the flow stays from then o
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newRunCommand(), newExplainCommand(), newRenderCommand(), newLabCommand(), newCleanupCommand())
+	root.AddCommand(newRunCommand(), newExplainCommand(), newReplayCommand(), newRenderCommand(), newLabCommand(), newCleanupCommand())
 	return root
 }

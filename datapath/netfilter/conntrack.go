@@ -163,6 +163,16 @@ func (s *State) confirm(c connection) {
 	s.table[tupleKey{c.entry.Reply, c.entry.Zone}] = connection{c.entry, true}
 }
 
+// Forget ends the connections that began with the tuple, in whatever zone, as their
+// timeout would: the next packet begins another.
+func (s *State) Forget(original Tuple) {
+	for key, c := range s.table {
+		if c.entry.Original == original {
+			delete(s.table, key)
+		}
+	}
+}
+
 // used says whether another connection has the tuple for its answers
 // (nf_nat_used_tuple).
 func (s *State) used(reply Tuple, e *Entry) bool {
