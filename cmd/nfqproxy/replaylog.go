@@ -48,4 +48,3 @@ func (f *replayFlags) replayLog(name string, in io.Reader, out *bufio.Writer, st
 	}
 	return nil
 }
-

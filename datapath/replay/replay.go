@@ -82,7 +82,7 @@ func New(d Decider) *Replay {
 func (r *Replay) Summary() *Summary { return &r.summary }
 
 // Run replays a capture to its end. decided gets the record of each new flow; out, if it
-// is not nil, the capture with its packets as they are after the replay, without those
+// is not nil, the capture; with Translate its packets are as they are behind the node, without those
 // that did not get through.
 func (r *Replay) Run(c *Capture, out io.Writer, decided func(*flow.Record) error) error {
 	for {
@@ -98,6 +98,7 @@ func (r *Replay) Run(c *Capture, out io.Writer, decided func(*flow.Record) error
 			if keep, err = r.packet(b, decided); err != nil {
 				return fmt.Errorf("packet %d: %w", b.Number, err)
 			}
+			keep = keep || !r.Translate
 		}
 		switch {
 		case out == nil:
