@@ -74,7 +74,7 @@ one of the objects, by their generation, can be left out with --generation.`,
 	f.table.addOptional(flags)
 	flags.StringArrayVar(&f.rules, "rules", nil, "a dump of iptables-save or ip6tables-save to decide by, in place of --objects; one of each family")
 	flags.StringSliceVar(&f.addresses, "address", nil, "with --rules: addresses of the node with the length of their network, such as 172.20.0.2/16")
-	flags.StringVarP(&f.output, "output", "o", "text", "text: a line for each flow; json: its record, as in the flow log; pcap: the capture as its packets would leave the node")
+	flags.StringVarP(&f.output, "output", "o", "text", "text: a line for each flow, its time in UTC; json: its record, as in the flow log; pcap: the capture as its packets would leave the node")
 	flags.StringVar(&f.write, "write", "", "file to write to (default: standard output)")
 	flags.BoolVar(&f.steps, "steps", false, "with json: records with the walk through the rules")
 	flags.Uint64Var(&f.seed, "seed", 0, "makes the draws reproducible (default: random)")
@@ -173,7 +173,7 @@ func (f *replayFlags) replayCapture(name string, in io.Reader, out *output, buff
 		enc.SetEscapeHTML(false) // "->" in rules is to stay readable
 		tell = func(r *flow.Record) error { return enc.Encode(r) }
 	default:
-		style := flow.StyleFor(out)
+		style := flow.StyleFor(out.Writer)
 		tell = func(r *flow.Record) error {
 			_, err := fmt.Fprintln(buffered, style.Line(r))
 			return err

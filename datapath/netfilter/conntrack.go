@@ -163,11 +163,11 @@ func (s *State) confirm(c connection) {
 	s.table[tupleKey{c.entry.Reply, c.entry.Zone}] = connection{c.entry, true}
 }
 
-// Forget ends the connections that began with the tuple, in whatever zone, as their
-// timeout would: the next packet begins another.
-func (s *State) Forget(original Tuple) {
-	for key, c := range s.table {
-		if c.entry.Original == original {
+// Forget ends a connection, as its timeout would: the next packet begins another.
+func (s *State) Forget(e *Entry) {
+	for _, t := range []Tuple{e.Original, e.Reply} {
+		key := tupleKey{t, e.Zone}
+		if s.table[key].entry == e {
 			delete(s.table, key)
 		}
 	}

@@ -43,8 +43,8 @@ const (
 	protoICMPv6 = 58
 )
 
-// decode reads an IP packet. err is errNotIP, errCut, errFragment, errNoPorts or nil; with the
-// latter three but errCut everything but tuple is valid, too.
+// decode reads an IP packet. err is errNotIP, errCut, errFragment, errNoPorts or nil. With
+// errFragment and errNoPorts, all but the tuple is valid.
 func decode(b []byte) (p packet, err error) {
 	if len(b) == 0 {
 		return p, errCut
@@ -233,12 +233,8 @@ func (p *packet) headerLength() int {
 	return 8
 }
 
-// fragmentKey is that of a fragment; ok is false for packets that are none.
-func (p *packet) fragmentKey() (key fragmentKey, ok bool) {
-	if !p.fragment {
-		return key, false
-	}
-	key.source, key.destination = pairOf(p)
-	key.protocol, key.id = p.protocol, p.id
-	return key, true
+// fragmentKey is that of a fragment.
+func (p *packet) fragmentKey() fragmentKey {
+	source, destination := pairOf(p)
+	return fragmentKey{source, destination, p.protocol, p.id}
 }

@@ -53,7 +53,7 @@ type Replay struct {
 	decider   Decider
 	flows     *tracker
 	copies    *copies
-	fragments map[fragmentKey]direction
+	fragments map[fragmentKey]firstFragment
 	summary   Summary
 }
 
@@ -64,10 +64,23 @@ type fragmentKey struct {
 	id                  uint32
 }
 
+// firstFragment is what the first fragment of a packet tells of the others.
+type firstFragment struct {
+	direction
+	when time.Time
+}
+
+// Fragments belong together for as long as the kernel would wait for the rest
+// (net.ipv4.ipfrag_time). How many packets are remembered is bounded.
+const (
+	fragmentTimeout = 30 * time.Second
+	maxFragmented   = 1 << 16
+)
+
 // New makes a replay with nothing replayed yet.
 func New(d Decider) *Replay {
 	r := &Replay{
-		decider: d, flows: newTracker(), copies: newCopies(), fragments: make(map[fragmentKey]direction),
+		decider: d, flows: newTracker(), copies: newCopies(), fragments: make(map[fragmentKey]firstFragment),
 		summary: Summary{Verdicts: make(map[string]int), Services: make(map[string]int)},
 	}
 	r.flows.forget = func(f *trackedFlow) {
@@ -124,7 +137,7 @@ func (r *Replay) packet(b *Block, decided func(*flow.Record) error) (keep bool, 
 	case nil:
 	case errFragment:
 		r.summary.Fragments++
-		return r.laterFragment(&p), nil
+		return r.laterFragment(&p, b.Time), nil
 	case errNoPorts:
 		r.summary.OtherProtocols++
 		return r.icmpError(&p, b.Time), nil
@@ -165,9 +178,10 @@ func (r *Replay) packet(b *Block, decided func(*flow.Record) error) (keep bool, 
 	f.note(&p, as, b.Time)
 	if p.fragment {
 		r.summary.Fragments++
-		if key, ok := p.fragmentKey(); ok {
-			r.fragments[key] = direction{f, as}
+		if len(r.fragments) >= maxFragmented {
+			clear(r.fragments)
 		}
+		r.fragments[p.fragmentKey()] = firstFragment{direction{f, as}, b.Time}
 	}
 	if r.Translate && !f.gone() {
 		p.rewrite(f.through(as))
@@ -227,15 +241,14 @@ func (r *Replay) icmpError(p *packet, now time.Time) (keep bool) {
 }
 
 // laterFragment translates a fragment without ports.
-func (r *Replay) laterFragment(p *packet) (keep bool) {
-	key, ok := p.fragmentKey()
-	d := r.fragments[key]
-	if !ok || d.flow == nil {
+func (r *Replay) laterFragment(p *packet, now time.Time) (keep bool) {
+	first, ok := r.fragments[p.fragmentKey()]
+	if !ok || now.Sub(first.when) > fragmentTimeout {
 		return true
 	}
-	if r.Translate && !d.flow.gone() {
-		to := d.flow.through(d.form)
+	if r.Translate && !first.flow.gone() {
+		to := first.flow.through(first.form)
 		p.setAddresses(to.Source.Addr(), to.Destination.Addr())
 	}
-	return !d.flow.gone()
+	return !first.flow.gone()
 }

@@ -33,15 +33,16 @@ type Rules struct {
 // byRules decides by the rules of dumps.
 type byRules struct {
 	Rules
-	rand   netfilter.Rand
-	states map[decision.Family]*netfilter.State
-	begun  time.Time // the time of the first packet
+	rand    netfilter.Rand
+	states  map[decision.Family]*netfilter.State
+	entries map[Tuple]*netfilter.Entry // of flows that have not ended, by their original tuple
+	begun   time.Time                  // the time of the first packet
 }
 
 // ByRules makes a decider that sends the first packet of each flow through rules. Packets
 // behind the first are not sent: what rules count or limit by packets goes by flows.
 func ByRules(rules Rules, r netfilter.Rand) Decider {
-	d := &byRules{Rules: rules, rand: r, states: make(map[decision.Family]*netfilter.State)}
+	d := &byRules{Rules: rules, rand: r, states: make(map[decision.Family]*netfilter.State), entries: make(map[Tuple]*netfilter.Entry)}
 	for family := range rules.Machines {
 		d.states[family] = &netfilter.State{}
 	}
@@ -98,6 +99,7 @@ func (d *byRules) Decide(f *First) (Decision, error) {
 		return result, nil
 	}
 	if e := way.Entry; e != nil {
+		d.entries[f.Tuple] = e
 		result.Translated.Source, result.Translated.Destination = e.Reply.Destination, e.Reply.Source
 		if e.DNAT {
 			r.Verdict, r.Endpoint = decision.DNAT.String(), e.Reply.Source.String()
@@ -110,13 +112,14 @@ func (d *byRules) Decide(f *First) (Decision, error) {
 }
 
 func (d *byRules) Forget(original Tuple) {
-	if s := d.states[decision.FamilyOf(original.Destination.Addr())]; s != nil {
-		s.Forget(netfilter.Tuple{Protocol: uint8(original.Protocol), Source: original.Source, Destination: original.Destination})
+	if e := d.entries[original]; e != nil {
+		d.states[decision.FamilyOf(original.Destination.Addr())].Forget(e)
+		delete(d.entries, original)
 	}
 }
 
-// entries are what kube-proxy's comments say of the way to a service port.
-var entries = map[string]decision.Entry{
+// commented are what kube-proxy's comments say of the way to a service port.
+var commented = map[string]decision.Entry{
 	"cluster IP": decision.EntryClusterIP, "external IP": decision.EntryExternalIP, "loadbalancer IP": decision.EntryLoadBalancer,
 }
 
@@ -140,7 +143,7 @@ func serviceOf(path []*iptables.Rule) (service, entry string) {
 			if r.Chain == "KUBE-NODEPORTS" {
 				return name, decision.EntryNodePort.String()
 			}
-			if e, ok := entries[rest]; ok {
+			if e, ok := commented[rest]; ok {
 				return name, e.String()
 			}
 			return name, ""
