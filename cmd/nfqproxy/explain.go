@@ -215,8 +215,7 @@ func hostRules(stdin io.Reader, name string, t *decision.Table) (*masquerade.Rul
 	for _, a := range t.Node().Addresses {
 		known.AddAddress("eth0", netip.PrefixFrom(a, a.BitLen()))
 	}
-	anything := netfilter.Packet{Source: netip.AddrPortFrom(netip.IPv4Unspecified(), 0), Destination: netip.AddrPortFrom(netip.IPv4Unspecified(), 0), Local: true}
-	host, _ := netfilter.GuessHost(d, known, &anything)
+	host, _ := netfilter.GuessHost(d, known, nil)
 	r, err := masquerade.Compile([]masquerade.Table{{Name: name, Dump: d}}, host)
 	if err != nil {
 		return nil, fmt.Errorf("--host-rules %s: %w", name, err)

@@ -60,7 +60,7 @@ translation into the kernel's connection table, where the flow stays from then o
 	root.AddCommand(
 		newRunCommand(), newCleanupCommand(), newLabCommand(),
 		newExplainCommand(), newRenderCommand(),
-		newTraceCommand(), newServicesCommand(), newDiffCommand(),
+		newTraceCommand(), newServicesCommand(), newDiffCommand(), newReplayCommand(),
 	)
 	return root
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"flag"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/nfqproxy/nfqproxy/datapath/replay/capturetest"
 )
 
 var update = flag.Bool("update", false, "write the output that scripts compare with anew")
@@ -53,8 +56,34 @@ func TestScripts(t *testing.T) {
 			}
 			return os.Symlink(dumps, filepath.Join(env.WorkDir, "dumps"))
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"refused": refused(1), "troubled": refused(exitTrouble)},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"refused": refused(1), "troubled": refused(exitTrouble), "capture": capture, "packets": packets,
+		},
 	})
+}
+
+// capture writes a capture of packets that a file tells of in the language of package
+// capturetest: capture packets.txt capture.pcap [FORMAT...].
+func capture(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: capture TEXT CAPTURE [FORMAT...]")
+	}
+	format, err := capturetest.ParseFormat(args[2:])
+	ts.Check(err)
+	b, err := capturetest.Write(format, ts.ReadFile(args[0]))
+	ts.Check(err)
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), b, 0o644))
+}
+
+// packets prints those of a capture, a line each, as gopacket reads them.
+func packets(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: packets CAPTURE")
+	}
+	text, err := capturetest.Tell([]byte(ts.ReadFile(args[0])))
+	ts.Check(err)
+	_, err = io.WriteString(ts.Stdout(), text)
+	ts.Check(err)
 }
 
 // refused runs nfqproxy with nonsense: it has to say so in one message on one line and

@@ -24,10 +24,15 @@ type tableFlags struct {
 }
 
 func (f *tableFlags) add(cmd *cobra.Command, flags *pflag.FlagSet) {
+	f.addOptional(flags)
+	_ = cmd.MarkFlagRequired("objects")
+}
+
+// addOptional is add for commands that can do without --objects.
+func (f *tableFlags) addOptional(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.objects, "objects", nil, "file or directory with Services, EndpointSlices, Nodes and Pods (YAML or JSON); may be repeated")
 	flags.StringVar(&f.name, "node-name", "", "name of the node to look from (default: the Node object's, if there is just one)")
 	f.node.add(flags)
-	_ = cmd.MarkFlagRequired("objects")
 }
 
 // load makes the table. Warnings go to stderr.

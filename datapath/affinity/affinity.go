@@ -46,7 +46,11 @@ type binding struct {
 const maxClients = 1 << 20
 
 // New makes an empty table.
-func New() *Table { return newTable(time.Now, maxClients) }
+func New() *Table { return NewAt(time.Now) }
+
+// NewAt makes an empty table that takes the time from now: that of a capture, say. now is
+// called by all who use the table.
+func NewAt(now func() time.Time) *Table { return newTable(now, maxClients) }
 
 func newTable(now func() time.Time, limit int) *Table {
 	return &Table{now: now, max: limit, bindings: make(map[key][]binding)}

@@ -67,11 +67,13 @@ func (s Style) Line(r *Record) string {
 
 // Outcome renders the second half of Line: what became of the flow.
 func (s Style) Outcome(r *Record) string {
-	if r.Service == "" {
+	if r.Service == "" && (r.Verdict == decision.Accept.String() || r.Verdict == "") {
 		return "not for a service"
 	}
 	var b strings.Builder
-	b.WriteString(r.Service + "  ")
+	if r.Service != "" { // by a dump's rules, others than services are dropped, too
+		b.WriteString(r.Service + "  ")
+	}
 	if r.Verdict != decision.DNAT.String() {
 		b.WriteString("=> " + s.Paint(Red, r.Verdict) + ": " + strings.ReplaceAll(r.Reason, "-", " "))
 		return b.String()

@@ -163,6 +163,16 @@ func (s *State) confirm(c connection) {
 	s.table[tupleKey{c.entry.Reply, c.entry.Zone}] = connection{c.entry, true}
 }
 
+// Forget ends a connection, as its timeout would: the next packet begins another.
+func (s *State) Forget(e *Entry) {
+	for _, t := range []Tuple{e.Original, e.Reply} {
+		key := tupleKey{t, e.Zone}
+		if s.table[key].entry == e {
+			delete(s.table, key)
+		}
+	}
+}
+
 // used says whether another connection has the tuple for its answers
 // (nf_nat_used_tuple).
 func (s *State) used(reply Tuple, e *Entry) bool {

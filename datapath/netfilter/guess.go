@@ -20,8 +20,12 @@ type Guess struct {
 // GuessHost completes what is known of a host by what the rules and a packet suggest:
 // interfaces and their networks, where pods are, the host's own addresses, and, if it is
 // not told, the device that the packet comes in by, which is set in p. What is known is not
-// contradicted, and not changed: the answer is another Host.
+// contradicted, and not changed: the answer is another Host. p may be nil: there will be
+// many packets, see [Machine.Place].
 func GuessHost(d *iptables.Dump, known *Host, p *Packet) (*Host, []Guess) {
+	if p == nil {
+		p = &Packet{Local: true}
+	}
 	h := *known
 	h.Interfaces, h.Routes = slices.Clone(known.Interfaces), slices.Clone(known.Routes)
 	g := &guesser{dump: d, host: &h, packet: p, is4: d.Family != iptables.IPv6, told: len(known.Routes) > 0}

@@ -200,6 +200,18 @@ func (m *Machine) walk(start *Start, p Packet, s *State, c chooser) *Result {
 // Route finds the way to an address.
 func (m *Machine) Route(to netip.Addr) Route { return m.network.route(to) }
 
+// Place says where a packet comes from, by its source: made here if that is the host's
+// own; else by the device that it says, or, if there is none of that name, by the one that
+// leads to its source.
+func (m *Machine) Place(p *Packet) {
+	from := p.Source.Addr()
+	if m.network.isLocal(from) {
+		p.Local, p.InInterface = true, ""
+	} else if m.network.device(p.InInterface) == nil {
+		p.InInterface = m.network.route(from).Interface
+	}
+}
+
 // Start is a chain that a walk may start in, instead of at a hook.
 type Start struct {
 	chain *chain

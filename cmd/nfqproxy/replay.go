@@ -1,0 +1,256 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/replay"
+)
+
+// replayFlags are the flags of nfqproxy replay.
+type replayFlags struct {
+	table      tableFlags
+	rules      []string
+	host       hostFlags
+	output     string
+	write      string
+	steps      bool
+	seed       uint64
+	generation uint64
+	given      func(flag string) bool
+}
+
+func newReplayCommand() *cobra.Command {
+	var f replayFlags
+	cmd := &cobra.Command{
+		Use:   "replay FILE (--objects PATH | --rules FILE)",
+		Short: "Decide the flows of a capture, or of a flow log, again",
+		Long: `Decide again what happened before.
+
+FILE is a capture (pcap or pcapng, - for standard input): every new flow in it is decided
+as the daemon would have decided it on this node, by the objects, or as the rules of an
+iptables-save dump decide it. What is new is what it is for the daemon: a TCP SYN, an SCTP
+INIT, a UDP datagram of a flow that connection tracking would not know. Time is the
+capture's. Packets from the node's addresses count as made on the node itself. Packets that
+were captured more than once, as on "any", count once, also where they were seen a second
+time behind a translation. With -o pcap the packets come out as they would leave the node.
+
+Or FILE is a flow log: its records are decided again, with their draws, and whatever comes
+out otherwise is told, a line for each difference: LINE FLOW: FIELD: RECORDED, now NOW. The
+exit code is 1 then. Only records of the node are looked at; those of other tables than the
+one of the objects, by their generation, can be left out with --generation.`,
+		Example: `  nfqproxy replay capture.pcap --objects cluster.yaml --node-name node-a --cluster-cidr 10.244.0.0/16
+  tcpdump -i any -w - | nfqproxy replay - --objects cluster.yaml -o json
+  nfqproxy replay capture.pcapng --objects cluster.yaml -o pcap --write translated.pcapng
+  nfqproxy replay capture.pcap --rules iptables-save.txt --address 172.20.0.2/16
+  nfqproxy replay flows.jsonl --objects cluster.yaml --node-name node-a`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return fmt.Errorf("replay takes one FILE, a capture or a flow log, or - for standard input; there are %d", len(args))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f.given = cmd.Flags().Changed
+			if err := f.check(); err != nil {
+				return err
+			}
+			return f.run(args[0], cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	f.table.addOptional(flags)
+	flags.StringArrayVar(&f.rules, "rules", nil, "a dump of iptables-save or ip6tables-save to decide by, in place of --objects; one of each family")
+	flags.StringVarP(&f.output, "output", "o", "text", "text: a line for each flow, its time in UTC; json: its record, as in the flow log; pcap: the capture as its packets would leave the node")
+	flags.StringVar(&f.write, "write", "", "file to write to (default: standard output)")
+	flags.BoolVar(&f.steps, "steps", false, "with json: records with the walk through the rules")
+	flags.Uint64Var(&f.seed, "seed", 0, "makes the draws reproducible (default: random)")
+	f.host.add(flags)
+	flags.Uint64Var(&f.generation, "generation", 0, "of a flow log: only the records of this generation of the service table (default: all)")
+	return cmd
+}
+
+// check says what is wrong with the flags.
+func (f *replayFlags) check() error {
+	switch {
+	case f.given("objects") && f.given("rules"):
+		return errors.New("--objects and --rules: give one of them, what is to decide")
+	case !f.given("objects") && !f.given("rules"):
+		return errors.New("what is to decide? give --objects with Services and EndpointSlices, or --rules with a dump of iptables-save")
+	case f.given("address") && !f.given("rules"):
+		return errors.New("--address goes with --rules; with --objects the node's addresses are those of its Node object, or --node-ip")
+	}
+	switch f.output {
+	case "text", "json", "pcap":
+		return nil
+	}
+	return fmt.Errorf("--output %q: want text, json or pcap", f.output)
+}
+
+func (f *replayFlags) run(name string, stdin io.Reader, stdout, stderr io.Writer) error {
+	in := stdin
+	if name == "-" {
+		if slices.Contains(f.rules, "-") {
+			return errors.New("--rules - and FILE -: both cannot come from standard input")
+		}
+		name = "standard input"
+	} else {
+		file, err := os.Open(name)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		in = file
+	}
+	out, err := createOutput(f.write, stdout)
+	if err != nil {
+		return err
+	}
+	defer out.discard()
+	buffered := bufio.NewWriter(out)
+	input := bufio.NewReader(answering{in, buffered})
+	if replay.IsFlowLog(peek(input)) {
+		err = f.replayLog(name, input, buffered, stderr)
+	} else {
+		err = f.replayCapture(name, input, stdin, out, buffered, stderr)
+	}
+	var differences exitCode
+	if err != nil && !errors.As(err, &differences) {
+		return err
+	}
+	if failed := buffered.Flush(); failed != nil {
+		return failed
+	}
+	if failed := out.keep(); failed != nil {
+		return failed
+	}
+	return err
+}
+
+// peek gives the first bytes of a file behind white space.
+func peek(in *bufio.Reader) []byte {
+	const enough = 512
+	b, _ := in.Peek(1)
+	if len(b) == 0 || !bytes.ContainsAny(b, " \t\r\n{") {
+		return b
+	}
+	b, _ = in.Peek(enough)
+	return b
+}
+
+func (f *replayFlags) replayCapture(name string, in, stdin io.Reader, out *output, buffered *bufio.Writer, stderr io.Writer) error {
+	if f.given("generation") {
+		return fmt.Errorf("--generation is for flow logs, and %s is none", name)
+	}
+	if f.output == "pcap" && out.terminal() {
+		return errors.New("-o pcap is not for terminals: give --write FILE, or direct the output to a file or program")
+	}
+	capture, err := replay.NewCapture(in)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	decider, err := f.decider(stdin, stderr)
+	if err != nil {
+		return err
+	}
+	r := replay.New(decider)
+	var packets io.Writer
+	tell := func(*flow.Record) error { return nil }
+	switch f.output {
+	case "pcap":
+		r.Translate, packets = true, buffered
+	case "json":
+		enc := json.NewEncoder(buffered)
+		enc.SetEscapeHTML(false) // "->" in rules is to stay readable
+		tell = func(r *flow.Record) error { return enc.Encode(r) }
+	default:
+		style := flow.StyleFor(out.Writer)
+		tell = func(r *flow.Record) error {
+			_, err := fmt.Fprintln(buffered, style.Line(r))
+			return err
+		}
+	}
+	if err := r.Run(capture, packets, tell); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	_, err = r.Summary().WriteTo(stderr)
+	return err
+}
+
+// decider makes what decides the flows.
+func (f *replayFlags) decider(stdin io.Reader, stderr io.Writer) (replay.Decider, error) {
+	seed := f.seed
+	if !f.given("seed") {
+		seed = rand.Uint64()
+	}
+	draws := rand.New(rand.NewPCG(seed, 0))
+	if f.given("rules") {
+		return f.ruleDecider(stdin, stderr, draws)
+	}
+	table, _, err := f.table.load(stderr)
+	if err != nil {
+		return nil, err
+	}
+	return replay.ByTable(table, draws, f.steps), nil
+}
+
+// output is standard output, or a file that has its name only once it is complete.
+type output struct {
+	io.Writer
+	file *os.File // nil: standard output
+	name string
+}
+
+func createOutput(name string, stdout io.Writer) (*output, error) {
+	if name == "" {
+		return &output{Writer: stdout}, nil
+	}
+	// Beside the file: a name is given only within a file system.
+	file, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*")
+	if err != nil {
+		return nil, fmt.Errorf("--write %s: %w", name, err)
+	}
+	return &output{file, file, name}, nil
+}
+
+func (o *output) terminal() bool {
+	f, ok := o.Writer.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// keep gives a complete file its name.
+func (o *output) keep() error {
+	if o.file == nil {
+		return nil
+	}
+	err := errors.Join(o.file.Chmod(0o644), o.file.Close())
+	if err == nil {
+		err = os.Rename(o.file.Name(), o.name)
+	}
+	if err != nil {
+		return fmt.Errorf("--write %s: %w", o.name, err)
+	}
+	o.file = nil
+	return nil
+}
+
+// discard removes the file, if it was not kept.
+func (o *output) discard() {
+	if o.file != nil {
+		_ = o.file.Close()
+		_ = os.Remove(o.file.Name())
+	}
+}

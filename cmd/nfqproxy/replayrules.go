@@ -1,0 +1,50 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/netfilter"
+	"github.com/nfqproxy/nfqproxy/datapath/replay"
+)
+
+// ruleDecider makes a decider of the dumps that --rules names. What is guessed of the host
+// goes to stderr.
+func (f *replayFlags) ruleDecider(stdin io.Reader, stderr io.Writer, draws *rand.Rand) (replay.Decider, error) {
+	for _, flag := range []string{"node-name", "node-ip"} {
+		if f.given(flag) {
+			return nil, fmt.Errorf("--%s goes with --objects; with --rules give the node's addresses by --address", flag)
+		}
+	}
+	known, err := f.host.load()
+	if err != nil {
+		return nil, err
+	}
+	rules := replay.Rules{Machines: make(map[decision.Family]*netfilter.Machine), Steps: f.steps}
+	var guessed []netfilter.Guess
+	for _, name := range f.rules {
+		dump, err := readRules(stdin, name, iptables.FamilyUnknown)
+		if err != nil {
+			return nil, fmt.Errorf("--rules: %w", err)
+		}
+		family := decision.IPv4
+		if dump.Family == iptables.IPv6 {
+			family = decision.IPv6
+		}
+		if rules.Machines[family] != nil {
+			return nil, fmt.Errorf("--rules %s: there are rules of %s already: give one dump of each family", name, family)
+		}
+		host, guesses := netfilter.GuessHost(dump, known, nil)
+		guessed = append(guessed, guesses...)
+		if rules.Machines[family], err = netfilter.New(dump, nil, host, netfilter.Options{}); err != nil {
+			return nil, fmt.Errorf("--rules %s: %w", name, err)
+		}
+	}
+	for _, g := range guessed {
+		fmt.Fprintln(stderr, "nfqproxy: guessed:", g.Text)
+	}
+	return replay.ByRules(rules, draws), nil
+}
