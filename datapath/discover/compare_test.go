@@ -90,7 +90,7 @@ func TestCompareEdits(t *testing.T) {
 		{"affinity", []edit{{first, strings.Replace(first, " -m statistic --mode random --probability 0.50000000000 -j KUBE-SEP-ULMINKU752SDK7IQ", balanced, 1) + "\n" + first}},
 			head + "+ session affinity ClientIP 10800s\n"},
 		{"the order of services", []edit{{portal + "\n", ""}, {dns, portal + "\n" + dns}},
-			"No difference, except for the order of 1 rules of services, which has no effect (--all shows it).\n"},
+			"No difference, except for the order of services' rules (1 moved), which has no effect (--all shows it).\n"},
 		{"a masquerade that the services do not tell", []edit{{masquerade + "\n", ""}},
 			"Table nat\n    KUBE-SVC-OL4YPD43MBS7WVHD\n      - 125  " + masquerade + "\n"},
 		{"so beside a change of the service", []edit{{masquerade + "\n", ""}, {nodePort, strings.Replace(nodePort, "30080", "30081", 1)}},
