@@ -90,7 +90,7 @@ func TestCompareEdits(t *testing.T) {
 		{"affinity", []edit{{first, strings.Replace(first, " -m statistic --mode random --probability 0.50000000000 -j KUBE-SEP-ULMINKU752SDK7IQ", balanced, 1) + "\n" + first}},
 			head + "+ session affinity ClientIP 10800s\n"},
 		{"the order of services", []edit{{portal + "\n", ""}, {dns, portal + "\n" + dns}},
-			"No difference, except for the order of 1 rules of services, which has no effect (--all shows it).\n"},
+			"No difference, except for the order of services' rules (1 moved), which has no effect (--all shows it).\n"},
 		{"a masquerade that the services do not tell", []edit{{masquerade + "\n", ""}},
 			"Table nat\n    KUBE-SVC-OL4YPD43MBS7WVHD\n      - 125  " + masquerade + "\n"},
 		{"so beside a change of the service", []edit{{masquerade + "\n", ""}, {nodePort, strings.Replace(nodePort, "30080", "30081", 1)}},
@@ -163,5 +163,38 @@ func TestCompareServices(t *testing.T) {
 		if !seen[want] {
 			t.Errorf("%q never came up", want)
 		}
+	}
+}
+
+// TestCompareRefused: of a service that loses its endpoints, nothing is told that its rules
+// only do not show any more.
+func TestCompareRefused(t *testing.T) {
+	c := newCluster(0)
+	c.objects.Services, c.objects.EndpointSlices = nil, nil
+	c.config = control.NodeConfig{Name: "node-1"}
+	for c.objects.Services == nil || c.objects.Services[0].Spec.SessionAffinity != "ClientIP" || *c.objects.Services[0].Spec.InternalTrafficPolicy != "Local" ||
+		len(c.objects.Services[0].Spec.Ports) != 1 || len(c.objects.Services[0].Spec.ClusterIPs) != 2 || len(c.objects.EndpointSlices) == 0 || len(c.objects.EndpointSlices[0].Ports) == 0 || c.objects.EndpointSlices[0].AddressType != "IPv4" {
+		c.objects.Services, c.objects.EndpointSlices = nil, nil
+		c.service(0)
+	}
+	before, _ := control.Table(c.objects, c.config)
+	c.objects.EndpointSlices = nil
+	after, _ := control.Table(c.objects, c.config)
+	comparison, _ := compared(t, render(t, before, decision.IPv4), render(t, after, decision.IPv4), false)
+	if len(comparison.Services) != 1 || len(comparison.Tables) > 0 {
+		t.Fatalf("services %+v, tables %+v", comparison.Services, comparison.Tables)
+	}
+	refused := 0
+	for _, d := range comparison.Services[0].Details {
+		switch {
+		case d.Text == "refused: it has no endpoints any more":
+			refused++
+		case strings.HasPrefix(d.Text, "endpoint "), d.Text == "no longer dropped under policy Local":
+		default:
+			t.Errorf("told: %+v", d)
+		}
+	}
+	if refused != 1 {
+		t.Errorf("%+v", comparison.Services[0].Details)
 	}
 }

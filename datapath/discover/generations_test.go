@@ -91,6 +91,19 @@ func TestOldGenerations(t *testing.T) {
 			base(func(s *discover.Service) {
 				s.NodePort, s.ExternalPolicy, s.HealthCheckNodePort, s.Endpoints = 30080, decision.Local, 32000, localised
 			}), "1.21 to 1.23"},
+		{"1.22: policy Local without endpoints here", "",
+			`-A KUBE-SERVICES ` + portal + `KUBE-SVC-` + h + `
+-A KUBE-SVC-` + h + ` ! -s 10.244.0.0/16 ` + portal + `KUBE-MARK-MASQ
+-A KUBE-NODEPORTS -p tcp -m comment --comment "default/web:http" -m tcp --dport 30080 -j KUBE-XLB-` + h + `
+-A KUBE-XLB-` + h + ` -m comment --comment "masquerade LOCAL traffic for default/web:http LB IP" -m addrtype --src-type LOCAL -j KUBE-MARK-MASQ
+-A KUBE-XLB-` + h + ` -m comment --comment "default/web:http has no local endpoints" -j KUBE-MARK-DROP
+-A KUBE-MARK-DROP -j MARK --set-xmark 0x8000/0x8000
+` + spread,
+			base(func(s *discover.Service) {
+				s.NodePort, s.ExternalPolicy, s.Endpoints = 30080, decision.Local, []discover.Endpoint{
+					{Chain: a, AddrPort: here, Share: 0.5, Locality: discover.OnAnotherNode}, {Chain: b, AddrPort: there, Share: 0.5, Locality: discover.OnAnotherNode},
+				}
+			}), "1.21 to 1.23"},
 		{"1.22: source ranges, the others marked to be dropped", "",
 			`-A KUBE-SERVICES ` + portal + `KUBE-SVC-` + h + `
 -A KUBE-SVC-` + h + ` ! -s 10.244.0.0/16 ` + portal + `KUBE-MARK-MASQ

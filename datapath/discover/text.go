@@ -172,7 +172,7 @@ func (c *Comparison) WriteText(w io.Writer) error {
 	}
 	switch {
 	case c.Reordered > 0 && c.Same():
-		t.line("No difference, except for the order of %d rules of services, which has no effect (--all shows it).", c.Reordered)
+		t.line("No difference, except for the order of services' rules (%d moved), which has no effect (--all shows it).", c.Reordered)
 	case c.Same():
 		t.line("No difference.")
 	}
