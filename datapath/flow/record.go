@@ -22,7 +22,8 @@ const HostMasquerade = "host-masquerade"
 // Record is one decided flow.
 type Record struct {
 	Version int `json:"version"`
-	// Time is when the decision was made; absent in simulations.
+	// Time is when the decision was made or, in a replay, when the packet was captured;
+	// absent in simulations.
 	Time *time.Time `json:"time,omitempty"`
 	Node string     `json:"node,omitempty"`
 	// Queue is the number of the netfilter queue the packet came by; absent in simulations.
@@ -66,7 +67,7 @@ type Record struct {
 	// the same addresses and ports) or failed.
 	Conntrack string `json:"conntrack,omitempty"`
 	// MasqueradeAddress is the source address asked for; present iff the flow was
-	// masqueraded by a live daemon.
+	// masqueraded by a live daemon, or by the rules of a dump.
 	MasqueradeAddress string `json:"masqueradeAddress,omitempty"`
 	// Error says why the flow could not be set up, where conntrack is failed.
 	Error string `json:"error,omitempty"`
