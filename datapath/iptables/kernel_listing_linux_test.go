@@ -106,15 +106,6 @@ func listAndCompare(t *testing.T, backend, family, file string) {
 	}
 }
 
-// columnT does with lines what column -t does, but for the widths of the columns.
-func columnT(text string) string {
-	var b strings.Builder
-	for line := range strings.Lines(text) {
-		b.WriteString(strings.Join(strings.Fields(line), "   ") + "\n")
-	}
-	return b.String()
-}
-
 // compareListing compares all chains and rules.
 func compareListing(t *testing.T, form listingForm, got, want *Dump) {
 	t.Helper()

@@ -36,42 +36,54 @@ func isListCommand(words []Token) bool {
 	return ok
 }
 
-// parseListCommand finds such a command in a line, whatever stands in front of it: a
-// prompt, sudo, kubectl exec.
+// parseListCommand finds the first such command of a line, whatever stands in front of
+// it: a prompt, sudo, kubectl exec.
 func parseListCommand(words []Token) (listCommand, bool) {
-	i := slices.IndexFunc(words, func(w Token) bool { return listPrograms[program(w)] != FamilyUnknown })
-	if i < 0 {
+	found := slices.IndexFunc(words, func(w Token) bool { return listPrograms[program(w)] != FamilyUnknown })
+	if found < 0 {
 		return listCommand{}, false
 	}
-	c := listCommand{family: listPrograms[program(words[i])], column: words[i].Column}
-	lists := false
-	for i++; i < len(words); i++ {
-		w := words[i]
+	c := listCommand{family: listPrograms[program(words[found])], column: words[found].Column}
+	words = words[found+1:]
+	lists, ended := false, false
+	take := func() Token {
+		w := words[0]
+		words = words[1:]
+		if i := strings.IndexAny(w.Text, "|;&>"); i >= 0 {
+			w.Text, ended = w.Text[:i], true
+		}
+		return w
+	}
+	for len(words) > 0 && !ended {
+		w := take()
 		long, value, assigned := strings.Cut(w.Text, "=")
+		valueAt := len(long) + 1
 		switch {
-		case strings.ContainsAny(w.Text, "|;&>"):
-			return c, lists
 		case long == "--list":
 			lists = true
-		case long == "--table" && assigned:
-			c.table = Token{Text: value, Column: w.Column + len("--table=")}
-		case long == "--table" && i+1 < len(words):
-			i++
-			c.table = words[i]
-		case strings.HasPrefix(w.Text, "--"), !strings.HasPrefix(w.Text, "-"):
-		default:
-			list, table := cluster(w.Text)
+		case long == "--table":
+		case strings.HasPrefix(w.Text, "-") && !strings.HasPrefix(w.Text, "--"):
+			list, at := cluster(w.Text)
 			lists = lists || list
-			switch {
-			case table == len(w.Text) && i+1 < len(words):
-				i++
-				c.table = words[i]
-			case table > 0:
-				c.table = Token{Text: w.Text[table:], Column: w.Column + table}
+			if at == 0 {
+				continue
 			}
+			value, assigned, valueAt = w.Text[at:], at < len(w.Text), at
+		default:
+			continue
+		}
+		switch {
+		case long == "--list":
+		case assigned:
+			c.table = Token{Text: value, Column: w.Column + valueAt}
+		case len(words) > 0 && !ended:
+			c.table = take()
 		}
 	}
-	return c, lists
+	if !lists {
+		return parseListCommand(words)
+	}
+	return c, true
 }
 
 func program(w Token) string { return path.Base(strings.TrimLeft(w.Text, "#$`")) }
@@ -90,8 +102,12 @@ func cluster(text string) (list bool, table int) {
 	return false, 0
 }
 
-// isPrompt tells a line of a terminal: "root@node:~# exit", "[root@node ~]$", "$ ls".
+// isPrompt tells a line of a terminal: "root@node:~# exit", "[root@node ~]$", "$ ls",
+// "[sudo] password for me:".
 func isPrompt(words []Token) bool {
+	if words[0].Text == "[sudo]" {
+		return true
+	}
 	for i, w := range words {
 		// Only the prompts in brackets have a second word.
 		if i > 0 && !strings.HasPrefix(words[0].Text, "[") || i > 1 {

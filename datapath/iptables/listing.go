@@ -243,25 +243,48 @@ func (l *lister) startChain(words []Token) {
 	l.endOfChain()
 	name := words[1]
 	c := &listedChain{Chain: Chain{Name: name.Text, Line: l.number}, column: name.Column}
+	l.chain = c
 	if !l.header(c, words[2:]) {
 		l.fail(words[2].Column, fmt.Sprintf("%.60q behind the name of chain %.40s", joined(words[2:]), name.Text),
 			`"(2 references)", "(policy ACCEPT)" or "(policy ACCEPT 5 packets, 300 bytes)"`)
+		return
 	}
 	if fault := chainNameFault(name.Text); fault != "" {
 		l.fail(name.Column, fault, "the name of a chain")
 	}
-	l.chain = c
-	p := l.part(name.Text)
+	p := l.part(c)
 	p.chains, p.names[name.Text] = append(p.chains, c), true
 }
 
-// part is the one that the chain belongs to. Where no command line tells the table, a
-// chain that comes a second time begins another.
-func (l *lister) part(chain string) *part {
-	if n := len(l.parts); n == 0 || l.parts[n-1].table == "" && l.parts[n-1].names[chain] {
+// part is the one that the chain belongs to. Where no command line tells the table,
+// another begins with a chain that comes a second time, and with one that cannot be of
+// the table whose built-in chains are all there already.
+func (l *lister) part(c *listedChain) *part {
+	if n := len(l.parts); n == 0 || l.parts[n-1].table == "" && l.parts[n-1].endsBefore(c) {
 		l.parts = append(l.parts, newPart(listCommand{}))
 	}
 	return l.parts[len(l.parts)-1]
+}
+
+func (p *part) endsBefore(c *listedChain) bool {
+	if p.names[c.Name] {
+		return true
+	}
+	// Only the filter table's built-in chains can be told before the others' begin.
+	filter := BuiltinChains("filter")
+	slices.Sort(filter)
+	return c.Policy != PolicyNone && !Builtin("filter", c.Name) && slices.Equal(p.builtins(), filter)
+}
+
+// builtins are the built-in chains, sorted: those with a policy.
+func (p *part) builtins() (names []string) {
+	for _, c := range p.chains {
+		if c.Policy != PolicyNone {
+			names = append(names, c.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 func newPart(c listCommand) *part {

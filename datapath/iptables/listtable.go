@@ -74,6 +74,9 @@ func (l *lister) addRule(t *Table, c *listedChain, row *row) {
 		l.errors.add(row.line, e)
 		return
 	}
+	if w.untold != nil {
+		r.Target = *w.untold
+	}
 	r.Args = Tokens(r.Matches, r.Target)
 }
 
@@ -176,18 +179,14 @@ var chainsOf = []struct{ prefix, table string }{
 
 // guess gives the table and by what it is told.
 func (p *part) guess() (table, why string) {
-	var builtins []string // those with a policy, which only built-in chains have
 	for _, c := range p.chains {
-		if c.Policy != PolicyNone {
-			builtins = append(builtins, c.Name)
-		}
 		for _, r := range c.rows {
 			if table := onlyIn[r.target.Text]; table != "" {
 				return table, fmt.Sprintf("the only one that may have the target %s (line %d)", r.target.Text, r.line)
 			}
 		}
 	}
-	slices.Sort(builtins)
+	builtins := p.builtins()
 	order := []string{"filter", "nat", "mangle", "raw"}
 	for _, table := range order {
 		all := BuiltinChains(table)

@@ -58,15 +58,7 @@ func transport(module string) phrase {
 			} else if t, ok := w.behind("option="); ok {
 				not, number := cutNot(t)
 				w.emit(not, "--tcp-option", number)
-			} else if w.word("tcpflags:") {
-				if t, ok := w.next(); !ok || !w.flags(t) {
-					return false
-				}
-			} else if t, ok := w.behind("flags:"); ok {
-				if !w.flags(t) {
-					return false
-				}
-			} else if module != "sctp" || !w.try(w.chunks) {
+			} else if !w.try(w.tcpFlags) && (module != "sctp" || !w.try(w.chunks)) {
 				return !negated
 			}
 		}
@@ -111,6 +103,18 @@ func (w *wording) portNumbers(t Token, separators string) (Token, bool) {
 		text += rest[end : end+1]
 		rest = rest[end+1:]
 	}
+}
+
+// tcpFlags reads "flags:0x17/0x02" or "tcpflags: FIN,SYN/SYN".
+func (w *wording) tcpFlags() bool {
+	t, ok := w.behind("flags:")
+	if !ok {
+		if !w.word("tcpflags:") {
+			return false
+		}
+		t, _ = w.next()
+	}
+	return w.flags(t)
 }
 
 // flags emits "0x17/0x02" or "FIN,SYN/SYN".

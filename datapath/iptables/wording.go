@@ -20,6 +20,8 @@ type wording struct {
 	jumpOption string // -j or -g
 	// jumped is set when the target was emitted, which its text does.
 	jumped bool
+	// untold is the target where its text is not printed; else nil.
+	untold *UnknownTarget
 	// names is set if names stood where -n has numbers.
 	names bool
 	// notes are what this rule's text does not tell, by kind.
@@ -139,6 +141,11 @@ func (w *wording) match() bool {
 		if !ok {
 			return false
 		}
+		// The kernel's module is newer than iptables.
+		if first.Text != w.row.target.Text && w.word("[unsupported", "revision]") {
+			w.unknownName(first.Text+" [unsupported revision]", negated, Token{Text: "match", Column: first.Column})
+			return true
+		}
 		p, known := matchPhrases[first.Text]
 		return known && p(w, negated)
 	})
@@ -146,6 +153,9 @@ func (w *wording) match() bool {
 
 // target reads the text of the target, which is the last of a row.
 func (w *wording) target() bool {
+	if w.try(w.untoldTarget) {
+		return true
+	}
 	p, known := targetPhrases[w.row.target.Text]
 	if !known {
 		return w.unknownTarget()
@@ -154,6 +164,22 @@ func (w *wording) target() bool {
 		w.jump()
 		return p(w, false) && w.at == len(w.words)
 	})
+}
+
+// untoldTarget reads "DNAT [unsupported revision]", of a kernel that is newer than
+// iptables, and "[40 bytes of unknown target data]", where iptables lacks the module.
+func (w *wording) untoldTarget() bool {
+	begin, name := w.at, w.row.target.Text
+	if name == "" {
+		return false
+	}
+	if !w.word(name, "[unsupported", "revision]") {
+		if _, ok := w.next(); !ok || !w.word("bytes", "of", "unknown", "target", "data]") {
+			return false
+		}
+	}
+	w.untold, w.jumped = &UnknownTarget{Target: name, Args: []Token{Text(joined(w.words[begin:w.at]))}}, true
+	return w.at == len(w.words)
 }
 
 // unknownTarget reads the text of a target that this package does not know: it begins
