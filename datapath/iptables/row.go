@@ -112,7 +112,7 @@ func (c *columns) row(words []Token) (*row, *Error) {
 			*counter.value, r.rounded = n, r.rounded || rounded
 		}
 	}
-	if hasTarget(words) {
+	if len(words) > 0 && hasTarget(words) {
 		r.target, words = words[0], words[1:]
 	}
 	var e *Error
