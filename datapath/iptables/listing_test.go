@@ -218,6 +218,7 @@ func TestListingTable(t *testing.T) {
 		{forward + rule, "filter:FORWARD IPv4", "taken for filter, the most usual one"},
 		{forward + post, "mangle:FORWARD,POSTROUTING IPv4", "taken for mangle, the most usual one"},
 		{input + forward + output + pre + input + output + post, "filter:INPUT,FORWARD,OUTPUT nat:PREROUTING,INPUT,OUTPUT,POSTROUTING IPv4", ""},
+		{own + "DNAT all -- 0.0.0.0/0 0.0.0.0/0 to:1.2.3.4\n" + own + "CT all -- 0.0.0.0/0 0.0.0.0/0 NOTRACK\n", "nat:own raw:own IPv4", "the target CT (line 6)"},
 		{own + "ACCEPT all -- anywhere fd00::/8\n", "filter:own IPv6", ""},
 		{own + "ACCEPT ipv6-icmp anywhere anywhere\n", "filter:own IPv6", ""},
 		{own + "REJECT all anywhere anywhere reject-with icmp6-no-route\n", "filter:own IPv6", ""},
@@ -242,6 +243,35 @@ func TestListingTable(t *testing.T) {
 		notes := strings.Join(notesOf(d), "\n")
 		if !strings.Contains(notes, c.note) || strings.Contains(c.text, "tables") == strings.Contains(notes, "no command line") {
 			t.Errorf("%s\nnotes %s\nwant %s", c.text, notes, c.note)
+		}
+	}
+}
+
+// TestListingNotes are those that a rule's own text is the reason of.
+func TestListingNotes(t *testing.T) {
+	for text, want := range map[string]string{
+		"own all -- 0.0.0.0/0 0.0.0.0/0 statistic mode random probability 0.333330":      "line 3: probabilities are rounded to 6 digits",
+		"own all -- 0.0.0.0/0 0.0.0.0/0 limit: above 10/sec burst 5 mode srcip":          "line 3: names of hashlimit tables are not listed",
+		"own all -- 0.0.0.0/0 0.0.0.0/0 owner UID match nobody":                          "line 3: users and groups are told by names",
+		"own all -- node1.example !node2.example/24":                                     "line 3: host names like node2.example are not told as addresses",
+		"own all -- localhost anywhere":                                                  "line 3: listed without -n",
+		"own all -- 0.0.0.0/0 0.0.0.0/0 statistic mode random probability 0.33333333349": "",
+	} {
+		d := readListing(t, "Chain own (1 references)\ntarget prot opt source destination\n"+text+"\n")
+		notes := strings.Join(notesOf(d), "\n")
+		for _, kind := range []string{"probabilities", "hashlimit", "users", "host names"} {
+			if strings.Contains(notes, kind) != strings.Contains(want, kind) {
+				t.Errorf("%s: note about %s in\n%s", text, kind, notes)
+			}
+		}
+		if !strings.Contains(notes, want) {
+			t.Errorf("%s:\n%s\nwant %s", text, notes, want)
+		}
+	}
+	d := readListing(t, "Chain own (1 references)\ntarget prot opt source destination\nown all -- node1.example !node2.example/24\nown all -- localhost !anywhere\n")
+	for i, want := range []string{`-A own -m "host name node1.example" source -m "host name node2.example" ! destination -j own`, "-A own -s 127.0.0.1/32 ! -d 0.0.0.0/0 -j own"} {
+		if got := d.Tables[0].Rules[i].String(); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
 		}
 	}
 }
