@@ -1,7 +1,8 @@
 // Package iptables is the text of iptables-save and ip6tables-save, and of the ipset
 // save file that goes with it: [Parse] reads a dump into tables, chains and rules with
-// typed matches and targets, and [Dump.WriteTo] prints it again. What the rules do to
-// a packet is not decided here.
+// typed matches and targets, and [Dump.WriteTo] prints it again. [ParseListing] makes
+// the same of what iptables -L printed, and [Read] of either. What the rules do to a
+// packet is not decided here.
 package iptables
 
 import (
@@ -12,7 +13,7 @@ import (
 	"strings"
 )
 
-// Dump is what one run of iptables-save printed.
+// Dump is what one run of iptables-save printed, or would have.
 type Dump struct {
 	// Family is the family of all addresses in the dump; never FamilyUnknown after Parse.
 	Family Family
@@ -22,6 +23,8 @@ type Dump struct {
 	// Unterminated is set for a file whose last line has no line end: it was copied by
 	// hand.
 	Unterminated bool
+	// Listing tells what is not known, for a dump made by ParseListing; else nil.
+	Listing *Listing
 }
 
 // Table is everything between "*nat" and its COMMIT.

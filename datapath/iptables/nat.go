@@ -77,7 +77,7 @@ func parseNATRange(f Family, text string) (NATRange, bool) {
 		} else if ports == ":" {
 			return r, false
 		}
-	} else if i := strings.IndexByte(text, ':'); i >= 0 && f == IPv4 {
+	} else if i := strings.IndexByte(text, ':'); i >= 0 && (f == IPv4 || i == 0 && !strings.HasPrefix(text, "::")) {
 		if addrs, ports = text[:i], text[i:]; ports == ":" {
 			return r, false
 		}

@@ -47,6 +47,7 @@ func TestErrors(t *testing.T) {
 		{rule("-i a-device-too-long"), `line 3, column 13: "a-device-too-long" is not the name of a device`},
 		{rule("-p nothing"), `line 3, column 13: "nothing" is not a protocol`},
 		{rule("--dport 80"), "line 3, column 10: option --dport of a module that was not loaded: want -m sctp or -m tcp or -m udp before it"},
+		{rule(`-m "" x`), "line 3, column 13: -m without a module: want its name"},
 		{rule("--never"), "line 3, column 10: unknown option --never"},
 		{rule("stray"), `line 3, column 10: a stray word "stray"`},
 		{rule("-m tcp --dport 80"), "line 3, column 13: -m tcp in a rule that is not for the protocol: want -p tcp"},

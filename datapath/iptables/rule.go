@@ -239,6 +239,9 @@ func (a *analysis) add(s *section) {
 
 func (a *analysis) load(o option) *Error {
 	name := o.values[0]
+	if name.Text == "" {
+		return a.fail(name, "-m without a module", "its name")
+	}
 	s := &section{family: a.family, name: name}
 	if m, ok := modules[name.Text]; ok {
 		if !m.allows(a.family) {

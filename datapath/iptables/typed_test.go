@@ -122,6 +122,18 @@ func TestTyped(t *testing.T) {
 	}
 }
 
+// TestPortOnlyIPv6 reads what ip6tables-save 1.8.9 prints for "--to-destination []:80".
+func TestPortOnlyIPv6(t *testing.T) {
+	for text, want := range map[string]NATRange{
+		":80":  {FirstPort: 80, LastPort: 80},
+		"::80": {First: netip.MustParseAddr("::80"), Last: netip.MustParseAddr("::80")},
+	} {
+		if r, ok := parseNATRange(IPv6, text); !ok || r != want || r.String() != text {
+			t.Errorf("%s: %+v, %v, printed %s", text, r, ok, r)
+		}
+	}
+}
+
 // TestTokens prints rules that a program made.
 func TestTokens(t *testing.T) {
 	r := Rule{Chain: "INPUT", Args: Tokens([]Match{Comment{`it's "so" \`}, Comment{"plain_text-1"}, Comment{""}}, Log{Prefix: "a/b", Level: 4})}

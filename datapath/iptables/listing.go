@@ -1,0 +1,341 @@
+package iptables
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// Listing is what a dump made of the output of iptables -L does not tell.
+type Listing struct {
+	// Incomplete has one note for each kind of missing information, in the order of
+	// their lines.
+	Incomplete []Note
+}
+
+// Note is one sentence.
+type Note struct {
+	Line int // where this is seen first, from 1; 0: it is about the whole file
+	Text string
+}
+
+func (n Note) String() string {
+	if n.Line == 0 {
+		return n.Text
+	}
+	return fmt.Sprintf("line %d: %s", n.Line, n.Text)
+}
+
+// Lists says whether the rules of a chain are known. A dump of iptables-save has those
+// of all chains of its tables; a listing only those of the chains that were asked for.
+func (d *Dump) Lists(table, chain string) bool {
+	t := d.Table(table)
+	if t == nil {
+		return d.Listing == nil && Builtin(table, chain)
+	}
+	return t.Chain(chain) != nil || d.Listing == nil && t.Has(chain)
+}
+
+// Read reads rules in whichever form they are: a dump of iptables-save, see [Parse], or
+// listings of iptables -L, see [ParseListing].
+func Read(r io.Reader, options Options) (*Dump, error) {
+	text, err := io.ReadAll(r)
+	if err != nil {
+		return nil, err
+	}
+	if isListing(string(text)) {
+		return ParseListing(bytes.NewReader(text), options)
+	}
+	return Parse(bytes.NewReader(text), options)
+}
+
+// isListing looks for the first line that only one of the two forms has.
+func isListing(text string) bool {
+	for line := range strings.Lines(text) {
+		words := fields(line)
+		switch {
+		case len(words) == 0:
+		case isChainLine(words), isListCommand(words):
+			return true
+		case strings.ContainsRune("*:-", rune(words[0].Text[0])), words[0].Text == "COMMIT":
+			return false
+		}
+	}
+	return false
+}
+
+// ParseListing reads what iptables -L or ip6tables -L printed, of version 1.4 or newer
+// and either back end, with or without -n, -v, -x and --line-numbers, also through
+// column -t: one listing or several of one family. Comments, prompts and command lines
+// may stand in front of each. The table is that of the last command line, such as
+// "# iptables -t nat -L KUBE-SERVICES -n"; without one it is guessed.
+//
+// The dump is what iptables-save would have printed, as far as the listing tells:
+// what it does not is in [Dump.Listing]. A chain that was not listed is not declared,
+// even if rules jump to it: see [Dump.Lists]. What cannot be read for certain is an
+// [UnknownMatch]: text of modules that this package does not know, under its first
+// word; names of hosts and users, and rare ones of ports; and the end of a line that was
+// cut off. Runs of spaces in comments are one space. An error is as that of [Parse].
+func ParseListing(r io.Reader, options Options) (*Dump, error) {
+	text, err := io.ReadAll(r)
+	if err != nil {
+		return nil, err
+	}
+	l := lister{dump: &Dump{Listing: &Listing{}}, noted: make(map[string]bool)}
+	l.read(string(text))
+	l.settleFamily(options.Family)
+	l.guessTables()
+	for _, p := range l.parts {
+		l.addPart(p)
+	}
+	l.noteUnlisted()
+	if err := l.errors.err(); err != nil {
+		return nil, err
+	}
+	notes := l.dump.Listing.Incomplete
+	slices.SortStableFunc(notes, func(a, b Note) int { return cmp.Compare(a.Line, b.Line) })
+	return l.dump, nil
+}
+
+// lister goes through the lines of a listing.
+type lister struct {
+	dump    *Dump
+	number  int // of the line, from 1
+	parts   []*part
+	chain   *listedChain // the last one; nil: none yet
+	command listCommand  // the last one
+	errors  errorList
+	noted   map[string]bool // kinds of notes
+}
+
+// part is a run of chains of one table.
+type part struct {
+	command listCommand // the zero value: none
+	table   string      // empty: not known yet
+	chains  []*listedChain
+	names   map[string]bool // of the chains
+}
+
+// listedChain is a chain as it was listed.
+type listedChain struct {
+	Chain
+	column  int      // of its name
+	columns *columns // nil: their names are yet to come
+	broken  bool     // their names were not what they have to be
+	rows    []*row
+}
+
+func (l *lister) fail(column int, problem, want string) {
+	l.errors.add(l.number, &Error{Column: column, Problem: problem, Want: want})
+}
+
+// note keeps the first of its kind.
+func (l *lister) note(kind string, line int, format string, args ...any) {
+	if !l.noted[kind] {
+		l.noted[kind] = true
+		l.dump.Listing.Incomplete = append(l.dump.Listing.Incomplete, Note{line, fmt.Sprintf(format, args...)})
+	}
+}
+
+func (l *lister) read(text string) {
+	for line := range strings.Lines(text) {
+		l.number++
+		line = strings.TrimRight(line, "\r\n")
+		if i := strings.IndexByte(line, 0); i >= 0 {
+			l.fail(i+1, "a NUL byte", "text")
+			continue
+		}
+		if words := fields(line); len(words) > 0 {
+			l.line(words)
+		}
+	}
+	if l.chain == nil && len(l.errors) == 0 {
+		l.number = max(l.number, 1)
+		l.fail(1, "the file ends without any chain", `"Chain NAME (...)", as iptables -L prints it`)
+	}
+	l.endOfChain()
+}
+
+func (l *lister) line(words []Token) {
+	var r *row
+	var fault *Error
+	if l.chain != nil && l.chain.columns != nil {
+		r, fault = l.chain.columns.row(words)
+	}
+	command, isCommand := parseListCommand(words)
+	switch {
+	case words[0].Text[0] == '#' && !isCommand:
+	case isChainLine(words):
+		l.startChain(words)
+	case r != nil && words[0].Text[0] != '#':
+		l.addRow(r)
+	case isCommand:
+		l.startCommand(command)
+	case l.chain != nil && l.chain.columns == nil:
+		l.startRows(words)
+	case isPrompt(words), l.chain != nil && l.chain.broken:
+	case fault != nil:
+		l.errors.add(l.number, fault)
+	default:
+		l.fail(words[0].Column, fmt.Sprintf("unknown line %.40q", words[0].Text),
+			`"Chain NAME (...)", a command line like "$ iptables -t nat -L", or "#" in front of a comment`)
+	}
+}
+
+const wantColumns = `the names of the columns: "target prot opt source destination"`
+
+// startRows reads the names of the columns.
+func (l *lister) startRows(words []Token) {
+	c, ok := parseColumns(words)
+	if !ok {
+		l.fail(words[0].Column, fmt.Sprintf("%.40q below the line of chain %s", words[0].Text, l.chain.Name), wantColumns)
+	}
+	l.chain.columns, l.chain.broken = &c, !ok
+}
+
+// addRow takes a line that is a rule.
+func (l *lister) addRow(r *row) {
+	r.line = l.number
+	l.chain.rows = append(l.chain.rows, r)
+	l.noteRounded(r.rounded)
+	if !l.chain.columns.interfaces {
+		l.note("interfaces", l.number, "listed without -v, so interfaces are not told: a rule with -i or -o, "+
+			"like \"-i lo -j ACCEPT\", looks as if it were for every interface")
+	}
+}
+
+func (l *lister) noteRounded(rounded bool) {
+	if rounded {
+		l.note("counters", l.number, "counters are rounded (K is 1000, M a million): list with -x to see all digits")
+	}
+}
+
+func (l *lister) startCommand(c listCommand) {
+	if c.table.Text != "" && BuiltinChains(c.table.Text) == nil {
+		l.fail(c.table.Column, fmt.Sprintf("unknown table %.40q", c.table.Text), strings.Join(TableNames(), ", "))
+	}
+	if f := l.command.family; f != FamilyUnknown && f != c.family {
+		l.fail(c.column, fmt.Sprintf("a listing of %s behind one of %s", c.family, f), "one family in a file")
+	}
+	c.line = l.number
+	l.endOfChain()
+	l.command, l.chain = c, nil
+	l.parts = append(l.parts, newPart(c))
+}
+
+// endOfChain complains of one whose columns never came.
+func (l *lister) endOfChain() {
+	if l.chain != nil && l.chain.columns == nil {
+		l.errors.add(l.chain.Line, &Error{Column: l.chain.column, Problem: fmt.Sprintf("nothing below the line of chain %s", l.chain.Name), Want: wantColumns})
+	}
+}
+
+func isChainLine(words []Token) bool {
+	return len(words) > 2 && words[0].Text == "Chain" && strings.HasPrefix(words[2].Text, "(")
+}
+
+// startChain reads "Chain NAME (2 references)" and "Chain NAME (policy ACCEPT 5
+// packets, 300 bytes)".
+func (l *lister) startChain(words []Token) {
+	l.endOfChain()
+	name := words[1]
+	c := &listedChain{Chain: Chain{Name: name.Text, Line: l.number}, column: name.Column}
+	l.chain = c
+	if !l.header(c, words[2:]) {
+		l.fail(words[2].Column, fmt.Sprintf("%.60q behind the name of chain %.40s", joined(words[2:]), name.Text),
+			`"(2 references)", "(policy ACCEPT)" or "(policy ACCEPT 5 packets, 300 bytes)"`)
+		return
+	}
+	if fault := chainNameFault(name.Text); fault != "" {
+		l.fail(name.Column, fault, "the name of a chain")
+	}
+	p := l.part(c)
+	p.chains, p.names[name.Text] = append(p.chains, c), true
+}
+
+// part is the one that the chain belongs to. Where no command line tells the table,
+// another begins with a chain that comes a second time, and with one that cannot be of
+// the table whose built-in chains are all there already.
+func (l *lister) part(c *listedChain) *part {
+	if n := len(l.parts); n == 0 || l.parts[n-1].table == "" && l.parts[n-1].endsBefore(c) {
+		l.parts = append(l.parts, newPart(listCommand{}))
+	}
+	return l.parts[len(l.parts)-1]
+}
+
+func (p *part) endsBefore(c *listedChain) bool {
+	if p.names[c.Name] {
+		return true
+	}
+	// Only the filter table's built-in chains can be told before the others' begin.
+	filter := BuiltinChains("filter")
+	slices.Sort(filter)
+	return c.Policy != PolicyNone && !Builtin("filter", c.Name) && slices.Equal(p.builtins(), filter)
+}
+
+// builtins are the built-in chains, sorted: those with a policy.
+func (p *part) builtins() (names []string) {
+	for _, c := range p.chains {
+		if c.Policy != PolicyNone {
+			names = append(names, c.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+func newPart(c listCommand) *part {
+	return &part{command: c, table: c.tableName(), names: make(map[string]bool)}
+}
+
+// header reads what stands in brackets behind a chain's name.
+func (l *lister) header(c *listedChain, words []Token) bool {
+	inner, opened := strings.CutPrefix(joined(words), "(")
+	inner, closed := strings.CutSuffix(inner, ")")
+	w := strings.Fields(inner)
+	if !opened || !closed || len(w) < 2 {
+		return false
+	}
+	if w[0] != "policy" {
+		_, ok := number[uint32](w[0])
+		return ok && len(w) == 2 && w[1] == "references"
+	}
+	switch w[1] {
+	case "ACCEPT":
+		c.Policy = PolicyAccept
+	case "DROP":
+		c.Policy = PolicyDrop
+	default:
+		return false
+	}
+	if len(w) == 2 {
+		return true
+	}
+	if len(w) != 6 || w[3] != "packets," || w[5] != "bytes" {
+		return false
+	}
+	packets, rounded1, ok1 := parseCount(w[2])
+	bytes, rounded2, ok2 := parseCount(w[4])
+	c.Counters = &Counters{packets, bytes}
+	l.noteRounded(rounded1 || rounded2)
+	return ok1 && ok2
+}
+
+// settleFamily chooses the family: by a command line, or else by the first address, or
+// else by what the caller says.
+func (l *lister) settleFamily(given Family) {
+	found := l.command.family
+	for _, p := range l.parts {
+		for _, c := range p.chains {
+			for _, r := range c.rows {
+				if found == FamilyUnknown {
+					found = r.family()
+				}
+			}
+		}
+	}
+	l.dump.Family = cmp.Or(found, given, IPv4)
+}

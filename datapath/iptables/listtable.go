@@ -1,0 +1,223 @@
+package iptables
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// addPart puts the chains and rules of a part into their table.
+func (l *lister) addPart(p *part) {
+	if len(p.chains) == 0 || BuiltinChains(p.table) == nil {
+		return
+	}
+	t := l.dump.Table(p.table)
+	if t == nil {
+		t = &Table{Name: p.table, Line: p.chains[0].Line}
+		l.dump.Tables = append(l.dump.Tables, t)
+	}
+	for _, c := range p.chains {
+		l.number = c.Line
+		if old := t.Chain(c.Name); old != nil {
+			l.fail(c.column, fmt.Sprintf("chain %s of table %s is listed already, at line %d", c.Name, t.Name, old.Line),
+				`each chain once; if it is another table's, a line like "# iptables -t filter -L" above it`)
+			continue
+		}
+		switch builtin := Builtin(t.Name, c.Name); {
+		case builtin && c.Policy == PolicyNone:
+			l.fail(c.column, fmt.Sprintf("the built-in chain %s of table %s has no policy", c.Name, t.Name), `"(policy ACCEPT)" behind its name`)
+		case !builtin && c.Policy != PolicyNone:
+			l.fail(c.column, fmt.Sprintf("chain %s has a policy, but table %s has no such built-in chain", c.Name, t.Name), p.otherTable())
+		}
+		t.Chains = append(t.Chains, &c.Chain)
+		for _, row := range c.rows {
+			l.addRule(t, c, row)
+		}
+	}
+}
+
+// otherTable says what to do about a chain that the part's table does not have.
+func (p *part) otherTable() string {
+	if p.command.line == 0 {
+		return `a line like "# iptables -t mangle -L" above the listing`
+	}
+	return fmt.Sprintf("the command line of this listing above it; that in line %d is for table %s", p.command.line, p.table)
+}
+
+func (l *lister) addRule(t *Table, c *listedChain, row *row) {
+	w := wording{family: l.dump.Family, row: row}
+	args, e := w.translate()
+	l.errors.add(row.line, e)
+	r := &Rule{Line: row.line, Chain: c.Name, Counters: row.counters}
+	t.Rules = append(t.Rules, r)
+	if w.names {
+		l.note("names", row.line, "listed without -n: names of services and networks are taken for the usual numbers (http is 80)")
+	}
+	for kind, text := range w.notes {
+		l.note(kind, row.line, "%s", text)
+	}
+	r.Args = args
+	declared := map[string]bool{}
+	if chain := row.target.Text; chain != "" && targets[chain] == nil && !otherTargets[chain] {
+		if fault := chainNameFault(chain); fault != "" {
+			l.errors.add(row.line, &Error{Column: row.target.Column, Problem: fault, Want: "a target or a chain"})
+			return
+		}
+		declared[chain] = true
+	}
+	// Chains of the name of a target exist: iptables takes the chain for it then.
+	if chain := row.target.Text; l.listed(t.Name, chain) {
+		declared[chain] = true
+	}
+	a := analysis{family: l.dump.Family, table: t.Name, declared: declared}
+	if e := a.analyse(r); e != nil {
+		l.errors.add(row.line, e)
+		return
+	}
+	if w.untold != nil {
+		r.Target = *w.untold
+	}
+	r.Args = Tokens(r.Matches, r.Target)
+}
+
+// listed says whether any part lists a chain of the table.
+func (l *lister) listed(table, chain string) bool {
+	return slices.ContainsFunc(l.parts, func(p *part) bool { return p.table == table && p.names[chain] })
+}
+
+// chainNameFault says why a chain cannot have that name; empty: it can.
+func chainNameFault(name string) string {
+	switch {
+	case len(name) > maxChainName:
+		return fmt.Sprintf("the chain's name %.40q is too long: it has %d of at most %d characters", name, len(name), maxChainName)
+	case strings.Contains(name, `"`), strings.ContainsAny(name[:1], "-!"):
+		return fmt.Sprintf("%.40q cannot be the name of a chain", name)
+	}
+	return ""
+}
+
+// noteUnlisted says what was left out: chains, built-in ones, whole tables.
+func (l *lister) noteUnlisted() {
+	missing := TableNames()
+	for _, t := range l.dump.Tables {
+		missing = slices.DeleteFunc(missing, func(name string) bool { return name == t.Name })
+		builtins := BuiltinChains(t.Name)
+		var jumped []string
+		line := 0
+		for _, c := range t.Chains {
+			builtins = slices.DeleteFunc(builtins, func(name string) bool { return name == c.Name })
+		}
+		seen := make(map[string]bool)
+		for _, r := range t.Rules {
+			if chain, ok := jumpedTo(r.Target); ok && !seen[chain] && !l.listed(t.Name, chain) {
+				seen[chain] = true
+				jumped = append(jumped, chain)
+				if line == 0 {
+					line = r.Line
+				}
+			}
+		}
+		if len(jumped) > 0 {
+			l.note("jumps "+t.Name, line, "table %s: rules jump to chains that are not listed: %s", t.Name, some(jumped))
+		}
+		if len(builtins) > 0 {
+			l.note("builtin "+t.Name, t.Line, "table %s: built-in chains are not listed: %s", t.Name, some(builtins))
+		}
+	}
+	if len(missing) > 0 {
+		l.note("tables", 0, "tables are not listed: %s", some(missing))
+	}
+}
+
+func jumpedTo(t Target) (string, bool) {
+	switch t := t.(type) {
+	case Jump:
+		return t.Chain, true
+	case Goto:
+		return t.Chain, true
+	}
+	return "", false
+}
+
+// some are the first names of a list, and how many there are besides.
+func some(names []string) string {
+	const most = 8
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+}
+
+// guessTables finds the tables of those parts that no command line stands above.
+func (l *lister) guessTables() {
+	for _, p := range l.parts {
+		if p.table == "" && len(p.chains) > 0 {
+			why := ""
+			p.table, why = p.guess()
+			line := p.chains[0].Line
+			l.note(fmt.Sprintf("table %d", line), line,
+				"no command line tells the table: it is taken for %s, %s; if it is not, put a line like \"# iptables -t mangle -L\" above it", p.table, why)
+		}
+	}
+}
+
+// onlyIn are targets that the kernel loads in one table only (their .table).
+var onlyIn = map[string]string{
+	"DNAT": "nat", "SNAT": "nat", "MASQUERADE": "nat", "REDIRECT": "nat", "NETMAP": "nat", "REJECT": "filter",
+	"CT": "raw", "NOTRACK": "raw", "TPROXY": "mangle", "TOS": "mangle", "DSCP": "mangle", "TTL": "mangle",
+	"HL": "mangle", "ECN": "mangle", "CHECKSUM": "mangle",
+}
+
+// chainsOf are beginnings of names of chains that kube-proxy and Docker make in one
+// table only.
+var chainsOf = []struct{ prefix, table string }{
+	{"KUBE-SVC-", "nat"}, {"KUBE-SVL-", "nat"}, {"KUBE-SEP-", "nat"}, {"KUBE-EXT-", "nat"}, {"KUBE-XLB-", "nat"},
+	{"KUBE-FW-", "nat"}, {"KUBE-MARK-", "nat"}, {"KUBE-POSTROUTING", "nat"},
+	{"KUBE-EXTERNAL-SERVICES", "filter"}, {"KUBE-FORWARD", "filter"}, {"KUBE-FIREWALL", "filter"},
+	{"KUBE-PROXY-FIREWALL", "filter"}, {"DOCKER-USER", "filter"}, {"DOCKER-ISOLATION-", "filter"},
+}
+
+// guess gives the table and by what it is told.
+func (p *part) guess() (table, why string) {
+	for _, c := range p.chains {
+		for _, r := range c.rows {
+			if table := onlyIn[r.target.Text]; table != "" {
+				return table, fmt.Sprintf("the only one that may have the target %s (line %d)", r.target.Text, r.line)
+			}
+		}
+	}
+	builtins := p.builtins()
+	order := []string{"filter", "nat", "mangle", "raw"}
+	for _, table := range order {
+		all := BuiltinChains(table)
+		slices.Sort(all)
+		if slices.Equal(all, builtins) {
+			return table, "the one with the built-in chains " + strings.Join(builtins, ", ")
+		}
+	}
+	for _, c := range p.chains {
+		if table, ok := tableOfChain(c.Name); ok {
+			return table, "the one where chain " + c.Name + " is usual"
+		}
+		for _, r := range c.rows {
+			if table, ok := tableOfChain(r.target.Text); ok {
+				return table, "the one where chain " + r.target.Text + " is usual"
+			}
+		}
+	}
+	for _, table := range order {
+		if !slices.ContainsFunc(builtins, func(name string) bool { return !Builtin(table, name) }) {
+			return table, "the most usual one"
+		}
+	}
+	return order[0], "the most usual one"
+}
+
+func tableOfChain(name string) (string, bool) {
+	for _, c := range chainsOf {
+		if strings.HasPrefix(name, c.prefix) {
+			return c.table, true
+		}
+	}
+	return "", false
+}

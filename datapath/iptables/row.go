@@ -1,0 +1,225 @@
+package iptables
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// fields cuts a line into words, with their columns. A space that does not break, as
+// web pages have them, is a space.
+func fields(line string) []Token {
+	line = strings.ReplaceAll(line, "\u00a0", "  ") // as many bytes, for the columns
+	var words []Token
+	for i := 0; i < len(line); {
+		if blank(line[i]) || line[i] == '\n' {
+			i++
+			continue
+		}
+		begin := i
+		for i < len(line) && !blank(line[i]) && line[i] != '\n' {
+			i++
+		}
+		words = append(words, Token{Text: line[begin:i], Column: begin + 1})
+	}
+	return words
+}
+
+// joined is the text of words with one space between them.
+func joined(words []Token) string {
+	texts := make([]string, len(words))
+	for i, w := range words {
+		texts[i] = w.Text
+	}
+	return strings.Join(texts, " ")
+}
+
+// columns are those that a listing has besides target, prot, opt, source and
+// destination.
+type columns struct {
+	number     bool // num: --line-numbers
+	counters   bool // pkts, bytes: -v
+	interfaces bool // in, out: -v
+}
+
+// parseColumns reads the line below "Chain ...".
+func parseColumns(words []Token) (columns, bool) {
+	c, rest := columns{}, words
+	take := func(names ...string) bool {
+		if len(rest) < len(names) || joined(rest[:len(names)]) != strings.Join(names, " ") {
+			return false
+		}
+		rest = rest[len(names):]
+		return true
+	}
+	c.number = take("num")
+	c.counters = take("pkts", "bytes")
+	ok := take("target", "prot", "opt")
+	c.interfaces = take("in", "out")
+	return c, ok && take("source", "destination") && len(rest) == 0
+}
+
+// row is the line of a rule.
+type row struct {
+	line     int
+	counters *Counters
+	rounded  bool  // the counters are
+	target   Token // the zero value: none
+	fragment Token // "-f", "!f", or the zero value
+	// These have their "!" in front.
+	protocol, in, out, source, destination Token
+	rest                                   []Token
+}
+
+// row reads a rule's columns. Where one is empty, its place is found by what the words
+// can be, since column -t moves them.
+func (c *columns) row(words []Token) (*row, *Error) {
+	r, end := &row{}, words[len(words)-1]
+	words = slices.Clone(words)
+	// "! 10.0.0.0/8" is a word less.
+	take := func(what string, want string) (Token, *Error) {
+		if len(words) > 1 && words[0].Text == "!" {
+			words[1] = Token{Text: "!" + words[1].Text, Column: words[0].Column}
+			words = words[1:]
+		}
+		if len(words) == 0 {
+			return Token{}, &Error{Column: end.Column + len(end.Text), Problem: "the line ends before the " + what, Want: want}
+		}
+		w := words[0]
+		words = words[1:]
+		return w, nil
+	}
+	if c.number {
+		w, e := take("number of the rule", "a number")
+		if _, ok := number[uint32](w.Text); e == nil && !ok {
+			return nil, &Error{Column: w.Column, Problem: fmt.Sprintf("%.40q in column num", w.Text), Want: "the number of the rule"}
+		}
+	}
+	if c.counters {
+		r.counters = &Counters{}
+		for _, counter := range []struct {
+			name  string
+			value *uint64
+		}{{"pkts", &r.counters.Packets}, {"bytes", &r.counters.Bytes}} {
+			w, e := take(counter.name, "a number, perhaps with K, M, G, T or P")
+			if e != nil {
+				return nil, e
+			}
+			n, rounded, ok := parseCount(w.Text)
+			if !ok {
+				return nil, &Error{Column: w.Column, Problem: fmt.Sprintf("%.40q in column %s", w.Text, counter.name), Want: "a number, perhaps with K, M, G, T or P"}
+			}
+			*counter.value, r.rounded = n, r.rounded || rounded
+		}
+	}
+	if len(words) > 0 && hasTarget(words) {
+		r.target, words = words[0], words[1:]
+	}
+	var e *Error
+	if r.protocol, e = take("protocol", "all, tcp, udp, ..."); e != nil {
+		return nil, e
+	}
+	if text := strings.TrimPrefix(r.protocol.Text, "!"); !isProtocol(text) {
+		return nil, &Error{Column: r.protocol.Column, Problem: fmt.Sprintf("%.40q in column prot", text), Want: "a protocol: all, tcp, udp, ... or 0 to 255"}
+	}
+	if len(words) > 0 && isOpt(words[0].Text) {
+		if strings.HasSuffix(words[0].Text, "f") {
+			r.fragment = words[0]
+		}
+		words = words[1:]
+	}
+	if c.interfaces {
+		if r.in, e = take("input interface", "a name, or * for any"); e != nil {
+			return nil, e
+		}
+		if r.out, e = take("output interface", "a name, or * for any"); e != nil {
+			return nil, e
+		}
+	}
+	if r.source, e = take("source", "an address or network, 0.0.0.0/0 for any"); e != nil {
+		return nil, e
+	}
+	if r.destination, e = take("destination", "an address or network, 0.0.0.0/0 for any"); e != nil {
+		return nil, e
+	}
+	r.rest = words
+	return r, nil
+}
+
+// hasTarget says whether the words begin with a target, or else with the protocol. What
+// is behind the protocol is column opt, but for ip6tables before 1.8.9, which left it
+// empty.
+func hasTarget(words []Token) bool {
+	at := func(i int) string {
+		if i < len(words) {
+			return words[i].Text
+		}
+		return ""
+	}
+	protocol := 0
+	if at(0) == "!" {
+		return false
+	}
+	if at(1) == "!" {
+		protocol++ // "target ! tcp"
+	}
+	switch {
+	case isOpt(at(1)):
+		return false
+	case isOpt(at(2 + protocol)):
+		return true
+	}
+	return !isProtocol(strings.TrimPrefix(at(0), "!")) || isProtocol(strings.TrimPrefix(at(1+protocol), "!"))
+}
+
+func isProtocol(text string) bool {
+	_, ok := parseProtocol(text)
+	return ok
+}
+
+// isOpt knows the words of column opt, and what typesetters make of "--".
+func isOpt(text string) bool {
+	return slices.Contains([]string{"--", "-f", "!f", "\u2013", "\u2014"}, text)
+}
+
+// parseCount reads "1801K" (xtables_print_num).
+func parseCount(text string) (n uint64, rounded, ok bool) {
+	unit := uint64(1)
+	if i := strings.IndexAny(text, "KMGTP"); i > 0 && i == len(text)-1 {
+		for range strings.IndexByte("KMGTP", text[i]) + 1 {
+			unit *= 1000
+		}
+		text, rounded = text[:i], true
+	}
+	n, ok = number[uint64](text)
+	if ok && n > ^uint64(0)/unit {
+		return 0, false, false
+	}
+	return n * unit, rounded, ok
+}
+
+// family tells the family by the row's addresses and by names that only one has.
+func (r *row) family() Family {
+	for _, w := range []Token{r.source, r.destination} {
+		if f := familyOfAddress(strings.TrimPrefix(w.Text, "!")); f != FamilyUnknown {
+			return f
+		}
+	}
+	if n, _ := parseProtocol(strings.TrimPrefix(r.protocol.Text, "!")); n == protoICMPv6 {
+		return IPv6
+	}
+	for _, w := range r.rest {
+		to, translates := strings.CutPrefix(w.Text, "to:")
+		switch {
+		case translates && familyOfAddress(to) != FamilyUnknown:
+			return familyOfAddress(to)
+		case w.Text == "icmp", w.Text == "icmptype", strings.HasPrefix(w.Text, "icmp-"):
+			return IPv4
+		case strings.HasPrefix(w.Text, "icmp6-"):
+			return IPv6
+		case w.Text == "/*":
+			return FamilyUnknown // what a comment says does not count
+		}
+	}
+	return FamilyUnknown
+}
