@@ -10,7 +10,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/iptables"
 )
 
-// readRules reads a dump of iptables-save from a file, or for "-" from standard input. The
+// readRules reads a dump of iptables-save, or listings of iptables -L, from a file, or for "-" from standard input. The
 // family is used where the text does not tell it. Errors name the file.
 func readRules(stdin io.Reader, path string, family iptables.Family) (*iptables.Dump, error) {
 	in, name := stdin, rulesName(path)
@@ -22,7 +22,7 @@ func readRules(stdin io.Reader, path string, family iptables.Family) (*iptables.
 		defer file.Close()
 		in = file
 	}
-	dump, err := iptables.Parse(in, iptables.Options{Family: family})
+	dump, err := iptables.Read(in, iptables.Options{Family: family})
 	faults := iptables.Errors(err)
 	switch {
 	case len(faults) > 1:

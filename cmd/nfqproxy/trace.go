@@ -108,7 +108,7 @@ func (f *traceFlags) run(given *pflag.FlagSet, stdin io.Reader, stdout, stderr i
 	if err != nil {
 		return fmt.Errorf("--rules %s: %w", f.rules, err)
 	}
-	q := &trace.Question{Rules: f.rules, Packet: p, Start: f.start, Reply: f.reply, Notes: guesses}
+	q := &trace.Question{Rules: f.rules, Packet: p, Start: f.start, Reply: f.reply, Notes: guesses, Listing: d.Listing}
 	if given.Changed("seed") {
 		q.Rand = rand.New(rand.NewPCG(f.seed, 0))
 	}

@@ -46,7 +46,7 @@ type Machine struct {
 // New makes a machine. sets may be nil; it, the dump and the host are kept, and must not
 // change any more. The error names the line of a rule that iptables-restore would not load, either.
 func New(d *iptables.Dump, sets map[string]*iptables.Set, h *Host, o Options) (*Machine, error) {
-	m := &Machine{family: d.Family, sets: sets, network: newNetwork(h, d.Family), options: o}
+	m := &Machine{family: d.Family, partial: d.Listing != nil, sets: sets, network: newNetwork(h, d.Family), options: o}
 	var faults []error
 	for _, t := range d.Tables {
 		if err := m.compile(t, m.partial); err != nil {

@@ -20,13 +20,8 @@ type Text struct {
 func (x Text) Render(t *Trace) string {
 	var b strings.Builder
 	b.WriteString(t.question() + "\n\n")
-	if len(t.Notes) > 0 {
-		b.WriteString("  guessed, as the rules do not tell it (--host, --address and --route do):\n")
-		for _, n := range t.Notes {
-			b.WriteString("  - " + n + "\n")
-		}
-		b.WriteString("\n")
-	}
+	list(&b, "the listing does not tell everything (iptables-save does):", t.Incomplete)
+	list(&b, "guessed, as the rules do not tell it (--host, --address and --route do):", t.Notes)
 	if len(t.Ways) == 1 {
 		b.WriteString("  " + x.outcome(&t.Ways[0]) + "\n")
 		x.details(&b, &t.Ways[0], "  ")
@@ -58,6 +53,18 @@ func (x Text) Render(t *Trace) string {
 		x.reply(&b, w, first)
 	}
 	return b.String()
+}
+
+// list writes lines below a heading; nothing if there are none.
+func list(b *strings.Builder, heading string, lines []string) {
+	if len(lines) == 0 {
+		return
+	}
+	b.WriteString("  " + heading + "\n")
+	for _, l := range lines {
+		b.WriteString("  - " + l + "\n")
+	}
+	b.WriteString("\n")
 }
 
 // question is the packet, and how it comes.

@@ -18,16 +18,18 @@ const Version = 1
 
 // Trace is the answer to one question. SCHEMA.md describes it.
 type Trace struct {
-	Version     int      `json:"version"`
-	Rules       string   `json:"rules"`
-	Protocol    string   `json:"protocol"`
-	Source      string   `json:"source"` // empty: an address that the host chooses
-	Destination string   `json:"destination"`
-	InInterface string   `json:"inInterface,omitempty"`
-	Local       bool     `json:"local"`
-	Start       string   `json:"start,omitempty"`
-	Notes       []string `json:"notes"`
-	Ways        []Way    `json:"ways"`
+	Version     int    `json:"version"`
+	Rules       string `json:"rules"`
+	Protocol    string `json:"protocol"`
+	Source      string `json:"source"` // empty: an address that the host chooses
+	Destination string `json:"destination"`
+	InInterface string `json:"inInterface,omitempty"`
+	Local       bool   `json:"local"`
+	Start       string `json:"start,omitempty"`
+	// Incomplete is what a listing does not tell that a dump would.
+	Incomplete []string `json:"incomplete,omitempty"`
+	Notes      []string `json:"notes"`
+	Ways       []Way    `json:"ways"`
 	// Untold is the probability of ways that are left out, because there are too many.
 	Untold float64 `json:"untold,omitempty"`
 }
@@ -81,6 +83,8 @@ type Question struct {
 	Rand   netfilter.Rand // draws; nil: all ways are followed
 	Limit  int            // of ways; 0: DefaultLimit
 	Notes  []netfilter.Guess
+	// Listing is that of the rules, if they are of a listing.
+	Listing *iptables.Listing
 }
 
 // DefaultLimit is how many ways are followed.
@@ -99,6 +103,11 @@ func Ask(m *netfilter.Machine, q *Question) (*Trace, error) {
 	}
 	if p.Source.Addr().IsUnspecified() {
 		t.Source = ""
+	}
+	if q.Listing != nil {
+		for _, n := range q.Listing.Incomplete {
+			t.Incomplete = append(t.Incomplete, n.String())
+		}
 	}
 	var start *netfilter.Start
 	if q.Start != "" {
