@@ -76,6 +76,29 @@ func TestDumps(t *testing.T) {
 	}
 }
 
+// TestGenericEdges: what is in the header of a legacy entry.
+func TestGenericEdges(t *testing.T) {
+	forEach(t, func(n node, b Backend, f iptables.Family) {
+		network := "10.0.0.0/8"
+		if f == iptables.IPv6 {
+			network = "fd00::/8"
+		}
+		n.mustRun(fmt.Sprintf(`*nat
+:a - [0:0]
+:b - [0:0]
+-A PREROUTING -i fifteen-chars-x ! -p tcp -g a
+-A POSTROUTING -o fifteen-chars-+ -j a
+-A POSTROUTING ! -o e+ -g b
+-A POSTROUTING ! -s %[1]s -d %[1]s
+-A OUTPUT -p 253 -j RETURN
+-A a -g b
+-A b -p udp -m udp ! --sport 1:2 -j ACCEPT
+COMMIT
+`, network), tool(b, f, "restore"))
+		n.asSaved(b, f)
+	})
+}
+
 // TestBothBackEnds: a host that changed its back end has both, in both families.
 func TestBothBackEnds(t *testing.T) {
 	n := newNode(t)

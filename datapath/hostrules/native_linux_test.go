@@ -10,6 +10,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
+	"github.com/nfqproxy/nfqproxy/datapath/ruleset"
 )
 
 // native has nft load a ruleset, and gives the table of that base chain.
@@ -81,6 +82,9 @@ func TestNativeRules(t *testing.T) {
 		{"ip saddr 10.0.0.0/8 return", "-s 10.0.0.0/8 -j RETURN", ""},
 		{"ip saddr 10.0.0.0/12 ip daddr != 10.1.2.3 accept", "-s 10.0.0.0/12 ! -d 10.1.2.3/32 -j ACCEPT", ""},
 		{"ip saddr & 255.0.255.0 == 10.0.3.0 drop", "-s 10.0.3.0/255.0.255.0 -j DROP", ""},
+		{"ip saddr & 255.0.0.0 == 10.1.0.0 return", "", ""},
+		{"ip saddr & 255.0.0.0 != 10.1.0.0 return", "-j RETURN", ""},
+		{"tcp dport 0-65535 return", "-p tcp -j RETURN", "same"},
 		{"ip daddr 10.0.0.1-10.0.0.7 return", "-m iprange --dst-range 10.0.0.1-10.0.0.7 -j RETURN", ""},
 		{"ip saddr != 10.0.0.0-10.0.0.7 return", "! -s 10.0.0.0/29 -j RETURN", ""},
 		{"ip daddr { 10.0.0.0/8, 192.0.2.1, 203.0.113.4-203.0.113.6 } return",
@@ -216,5 +220,25 @@ func TestNativeRules(t *testing.T) {
 				n.mustRun("flush ruleset\n", "nft", "-f", "-")
 			}
 		})
+	}
+}
+
+// TestNotOthers: nfqproxy's own table, one whose hooks are not there, and chains that do not
+// translate what leaves are left out.
+func TestNotOthers(t *testing.T) {
+	netns.RequireTool(t, "nft")
+	n := newNode(t)
+	n.mustRun(fmt.Sprintf(`
+table inet %s { chain p { type nat hook postrouting priority srcnat; masquerade; }; }
+table ip dormant { flags dormant; chain p { type nat hook postrouting priority srcnat; masquerade; }; }
+table ip filter { chain p { type filter hook postrouting priority srcnat; accept; }; chain i { type nat hook input priority 100; }; }
+table ip %[1]s { chain p { type nat hook postrouting priority srcnat - 3; ip saddr @s masquerade; }; set s { type ipv4_addr; elements = { 192.0.2.1 }; }; }
+`, ruleset.TableName), "nft", "-f", "-")
+	tables := n.read().Tables
+	if len(tables) != 1 {
+		t.Fatalf("read %v", tables)
+	}
+	if got, want := tables[0].String(), "nftables chain ip nfqproxy p, for IPv4"; got != want || tables[0].Priority != 97 {
+		t.Errorf("read %s with priority %d, want %s", got, tables[0].Priority, want)
 	}
 }
