@@ -104,10 +104,12 @@ func (x Text) outcome(w *Way) string {
 		return x.Paint(flow.Red, "dropped") + by + because
 	case "queued":
 		return x.Paint(flow.Yellow, "queued") + by + ": what becomes of it a program decides"
+	case "answered":
+		return w.Why
 	case "returned":
 		return fmt.Sprintf("%s -> %s, mark %s", w.from(), w.to(), w.Mark) + because
 	}
-	return x.Paint(flow.Yellow, "not known") + because
+	return x.Paint(flow.Yellow, "not known") + because + "; --assume goes on"
 }
 
 // from is the source in the end.

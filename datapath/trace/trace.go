@@ -212,7 +212,7 @@ func reply(m *netfilter.Machine, w netfilter.Way) *Way {
 	}
 	if !p.Local && p.Source.Addr() == p.Destination.Addr() {
 		return &Way{
-			Probability: 1, Verdict: netfilter.Stopped.String(), Source: p.SourceText(), Destination: p.DestinationText(), Mark: "0x0",
+			Probability: 1, Verdict: "answered", Source: p.SourceText(), Destination: p.DestinationText(), Mark: "0x0",
 			Why:         fmt.Sprintf("%s got a packet from its own address and answers itself: the answer does not come back here, and nothing is translated back", p.Source.Addr()),
 			Assumptions: []string{}, Steps: []steps.Step{}, fork: -1,
 		}
