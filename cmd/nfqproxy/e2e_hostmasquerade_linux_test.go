@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os/exec"
 	"strings"
 	"testing"
 
@@ -100,19 +99,10 @@ func TestHostMasqueradeOff(t *testing.T) {
 	}
 }
 
-// load runs one of iptables' programs on a node.
+// load has a node's rules replaced by one of iptables' programs.
 func (c *cluster) load(node, program, rules string) {
 	c.t.Helper()
-	if err := c.host(node).Do(func() error {
-		cmd := exec.Command(program)
-		cmd.Stdin = strings.NewReader(rules)
-		// The lock file of the legacy back end is one for all namespaces.
-		cmd.Env = append(cmd.Environ(), "XTABLES_LOCKFILE="+c.objects+".lock")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("%s: %w: %s", program, err, out)
-		}
-		return nil
-	}); err != nil {
+	if _, err := c.host(node).Run(rules, program); err != nil {
 		c.t.Fatal(err)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,20 +13,6 @@ import (
 )
 
 func TestMain(m *testing.M) { netns.Main(m) }
-
-// run runs a program in the namespace and gives what it prints.
-func run(n *netns.Namespace, input, name string, args ...string) (string, error) {
-	cmd := exec.Command(name, args...)
-	var out, errs bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &out, &errs
-	if err := n.Start(cmd); err != nil {
-		return "", err
-	}
-	if err := cmd.Wait(); err != nil {
-		return "", fmt.Errorf("%s: %w: %s", name, err, errs.String())
-	}
-	return out.String(), nil
-}
 
 // TestKernelSavesTheSame has iptables load rules that were made of their typed values,
 // in the spelling of this package, and save them again: what it prints is
@@ -49,7 +34,7 @@ func TestKernelSavesTheSame(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer n.Close()
-				if _, err := run(n, "*nat\nCOMMIT\n", program+"-restore"); err != nil {
+				if _, err := n.Run("*nat\nCOMMIT\n", program+"-restore"); err != nil {
 					netns.Missing(t, fmt.Sprintf("%s: %v", program, err))
 				}
 				d := parseFile(t, fmt.Sprintf("every-%s-%s.rules", backend, family))
@@ -60,11 +45,11 @@ func TestKernelSavesTheSame(t *testing.T) {
 					rules += len(table.Rules)
 				}
 				t.Logf("%d rules, without %d that the kernel does not load:\n%s", rules, len(missing), strings.Join(missing, "\n"))
-				if _, err := run(n, d.String(), program+"-restore"); err != nil {
+				if _, err := n.Run(d.String(), program+"-restore"); err != nil {
 					t.Fatal(err)
 				}
 				for _, args := range [][]string{nil, {"-c"}} {
-					text, err := run(n, "", program+"-save", args...)
+					text, err := n.Run("", program+"-save", args...)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -101,10 +86,10 @@ func TestKernelLoadsDumps(t *testing.T) {
 		}
 		d := parseFile(t, filepath.Base(file))
 		madeOfTypes(d)
-		if _, err := run(n, d.String(), "iptables-nft-restore"); err != nil {
+		if _, err := n.Run(d.String(), "iptables-nft-restore"); err != nil {
 			t.Fatalf("%s: %v", file, err)
 		}
-		text, err := run(n, "", "iptables-nft-save")
+		text, err := n.Run("", "iptables-nft-save")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -146,7 +131,7 @@ func dropUnsupported(n *netns.Namespace, d *Dump, program string) (missing []str
 	for _, table := range d.Tables {
 		table.Rules = slices.DeleteFunc(table.Rules, func(r *Rule) bool {
 			one := &Dump{Tables: []*Table{{Name: table.Name, Chains: table.Chains, Rules: []*Rule{r}}}}
-			_, err := run(n, one.String(), program+"-restore")
+			_, err := n.Run(one.String(), program+"-restore")
 			if err != nil {
 				missing = append(missing, err.Error()+": "+r.String())
 			}

@@ -71,7 +71,7 @@ func listAndCompare(t *testing.T, backend, family, file string) {
 		t.Fatal(err)
 	}
 	defer n.Close()
-	if _, err := run(n, "*nat\nCOMMIT\n", program+"-restore"); err != nil {
+	if _, err := n.Run("*nat\nCOMMIT\n", program+"-restore"); err != nil {
 		netns.Missing(t, fmt.Sprintf("%s: %v", program, err))
 	}
 	loaded := parseFile(t, file)
@@ -81,14 +81,14 @@ func listAndCompare(t *testing.T, backend, family, file string) {
 			t.Logf("without %d rules that the kernel does not load:\n%s", len(missing), strings.Join(missing, "\n"))
 		}
 	}
-	if _, err := run(n, loaded.String(), program+"-restore"); err != nil {
+	if _, err := n.Run(loaded.String(), program+"-restore"); err != nil {
 		t.Fatal(err)
 	}
 	for _, form := range listingForms {
 		var text strings.Builder
 		for _, table := range loaded.Tables {
 			args := append([]string{"-t", table.Name}, form.args...)
-			listed, err := run(n, "", program, args...)
+			listed, err := n.Run("", program, args...)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"net/netip"
-	"os/exec"
 	"regexp"
 	"strings"
 	"testing"
@@ -34,16 +33,7 @@ func newNode(t *testing.T) node {
 
 func (n node) run(input, name string, args ...string) (string, error) {
 	n.Helper()
-	cmd := exec.Command(name, args...)
-	var out, errs bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &out, &errs
-	if err := n.ns.Start(cmd); err != nil {
-		return "", err
-	}
-	if err := cmd.Wait(); err != nil {
-		return "", fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, errs.String())
-	}
-	return out.String(), nil
+	return n.ns.Run(input, name, args...)
 }
 
 func (n node) mustRun(input, name string, args ...string) string {

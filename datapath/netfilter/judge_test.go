@@ -80,3 +80,20 @@ func TestJudge(t *testing.T) {
 		})
 	}
 }
+
+// BenchmarkJudge is what a translated flow costs more, on nodes of kind and of flannel.
+func BenchmarkJudge(b *testing.B) {
+	for _, name := range []string{"kind-1.29-worker1-after.rules", "kubeadm-1.22-flannel-node1.rules"} {
+		b.Run(name, func(b *testing.B) {
+			m := load(b, name, worker())
+			p := translated("10.244.1.2:4000", "10.96.0.1:443", "172.20.0.4:6443", "eth0")
+			var j Judge
+			b.ReportAllocs()
+			for b.Loop() {
+				if j.Ask(m, p).Rule == nil {
+					b.Fatal("no rule")
+				}
+			}
+		})
+	}
+}

@@ -1,6 +1,7 @@
 package netns
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strings"
 	"sync"
 
 	"github.com/vishvananda/netlink"
@@ -122,6 +124,21 @@ func (n *Namespace) Start(cmd *exec.Cmd) error {
 		})
 	}()
 	return <-result
+}
+
+// Run runs a program in the namespace, with the input for its standard input, and gives
+// what it prints. The error has what it says on standard error.
+func (n *Namespace) Run(input, name string, args ...string) (string, error) {
+	cmd := exec.Command(name, args...)
+	var out, errs bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &out, &errs
+	if err := n.Start(cmd); err != nil {
+		return "", err
+	}
+	if err := cmd.Wait(); err != nil {
+		return "", fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, errs.String())
+	}
+	return out.String(), nil
 }
 
 func (n *Namespace) start(cmd *exec.Cmd) error {
