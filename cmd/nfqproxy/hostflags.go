@@ -21,7 +21,7 @@ type hostFlags struct {
 }
 
 func (f *hostFlags) add(flags *pflag.FlagSet) {
-	flags.StringArrayVar(&f.files, "host", nil, "what the host has: the output of `ip -j addr` and of `ip -j route`, in one file or several")
+	flags.StringArrayVar(&f.files, "host", nil, "file with what the host has: the output of \"ip -j addr\", of \"ip -j route\", or both; may be repeated")
 	flags.StringArrayVar(&f.addresses, "address", nil, "an address of the host: [DEVICE=]ADDRESS[/LENGTH], for example eth0=172.20.0.2/16; as often as needed")
 	flags.StringArrayVar(&f.routes, "route", nil, "a route of the host: NETWORK=DEVICE[,GATEWAY], for example 10.244.2.0/24=eth0,172.20.0.3; as often as needed")
 	flags.BoolVar(&f.noForwarding, "no-forwarding", false, "the host does not forward packets")
