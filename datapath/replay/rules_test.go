@@ -141,3 +141,24 @@ func TestRuleRecord(t *testing.T) {
 		t.Errorf("%d steps, candidates %v, excluded %v", len(r.Steps), r.Candidates, r.Excluded)
 	}
 }
+
+// TestPlace: made on the host, by the interface of the capture, or by another.
+func TestPlace(t *testing.T) {
+	host := &netfilter.Host{Interfaces: []netfilter.Interface{
+		{Name: "eth0", Addresses: []netfilter.Address{{Prefix: netip.MustParsePrefix("172.20.0.2/16")}}}, {Name: "veth1"},
+	}}
+	place := LocalTo(host, "eth0")
+	for _, tt := range []struct {
+		source, captured string
+		local            bool
+		in               string
+	}{
+		{"172.20.0.2:1", "eth0", true, ""}, {"127.0.0.1:1", "", true, ""},
+		{"10.244.1.9:1", "veth1", false, "veth1"}, {"10.244.1.9:1", "any", false, "eth0"}, {"10.244.1.9:1", "", false, "eth0"},
+	} {
+		p := netfilter.Packet{Source: netip.MustParseAddrPort(tt.source), InInterface: tt.captured}
+		if place(&p); p.Local != tt.local || p.InInterface != tt.in {
+			t.Errorf("%+v: local %v, in by %q", tt, p.Local, p.InInterface)
+		}
+	}
+}
