@@ -7,6 +7,8 @@ import (
 	"os"
 	"strings"
 
+	"github.com/spf13/pflag"
+
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/netfilter"
@@ -15,10 +17,8 @@ import (
 
 // ruleDecider makes a decider of the dumps that --rules names.
 func (f *replayFlags) ruleDecider(draws *rand.Rand) (replay.Decider, error) {
-	for _, flag := range []string{"node-name", "node-ip"} {
-		if f.given(flag) {
-			return nil, fmt.Errorf("--%s goes with --objects; with --rules give the node's addresses by --address", flag)
-		}
+	if err := f.checkRules(); err != nil {
+		return nil, err
 	}
 	host, place, err := replayHost(f.addresses)
 	if err != nil {
@@ -44,6 +44,19 @@ func (f *replayFlags) ruleDecider(draws *rand.Rand) (replay.Decider, error) {
 		rules.Machines[family] = machine
 	}
 	return replay.ByRules(rules, draws), nil
+}
+
+// checkRules says which flag tells of the node what the rules of a dump tell by themselves.
+func (f *replayFlags) checkRules() (err error) {
+	var of tableFlags
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	of.addOptional(flags)
+	flags.VisitAll(func(flag *pflag.Flag) {
+		if err == nil && f.given(flag.Name) {
+			err = fmt.Errorf("--%s goes with --objects; with --rules all is in the dump but the node's addresses: give these by --address", flag.Name)
+		}
+	})
+	return err
 }
 
 func readDump(name string) (*iptables.Dump, error) {

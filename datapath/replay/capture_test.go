@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"flag"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -270,5 +272,24 @@ func TestSimplePacket(t *testing.T) {
 	// Of a packet longer than the snap length, as much is there as that says: 65535.
 	if _, err := readAll(slices.Concat(ng, simple(70000, make([]byte, 65535)))); err != nil {
 		t.Error(err)
+	}
+}
+
+var update = flag.Bool("update", false, "write the sample capture anew")
+
+// TestSample: the capture that the README shows is made of the text beside it.
+func TestSample(t *testing.T) {
+	text, err := os.ReadFile("testdata/node-a.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := captured(t, "pcap", string(text))
+	if *update {
+		if err := os.WriteFile("testdata/node-a.pcap", want, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if have, err := os.ReadFile("testdata/node-a.pcap"); err != nil || !bytes.Equal(have, want) {
+		t.Errorf("testdata/node-a.pcap is not what testdata/node-a.txt says (%v): run this test with -update", err)
 	}
 }
