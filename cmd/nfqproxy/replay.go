@@ -90,8 +90,14 @@ func (f *replayFlags) check() error {
 		return errors.New("--objects and --rules: give one of them, what is to decide")
 	case !f.given("objects") && !f.given("rules"):
 		return errors.New("what is to decide? give --objects with Services and EndpointSlices, or --rules with a dump of iptables-save")
-	case f.given("address") && !f.given("rules"):
-		return errors.New("--address goes with --rules; with --objects the node's addresses are those of its Node object, or --node-ip")
+	}
+	var table tableFlags
+	var host hostFlags
+	if flag := firstGiven(f.given, table.addOptional); flag != "" && f.given("rules") {
+		return fmt.Errorf("--%s goes with --objects; with --rules all is in the dump but the node's addresses: give these by --address", flag)
+	}
+	if flag := firstGiven(f.given, host.add); flag != "" && f.given("objects") {
+		return fmt.Errorf("--%s goes with --rules; with --objects the node is what its Node object says, or --node-ip", flag)
 	}
 	switch f.output {
 	case "text", "json", "pcap":

@@ -5,6 +5,8 @@ import (
 	"io"
 	"math/rand/v2"
 
+	"github.com/spf13/pflag"
+
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/netfilter"
@@ -14,11 +16,6 @@ import (
 // ruleDecider makes a decider of the dumps that --rules names. What is guessed of the host
 // goes to stderr.
 func (f *replayFlags) ruleDecider(stdin io.Reader, stderr io.Writer, draws *rand.Rand) (replay.Decider, error) {
-	for _, flag := range []string{"node-name", "node-ip"} {
-		if f.given(flag) {
-			return nil, fmt.Errorf("--%s goes with --objects; with --rules give the node's addresses by --address", flag)
-		}
-	}
 	known, err := f.host.load()
 	if err != nil {
 		return nil, err
@@ -47,4 +44,16 @@ func (f *replayFlags) ruleDecider(stdin io.Reader, stderr io.Writer, draws *rand
 		fmt.Fprintln(stderr, "nfqproxy: guessed:", g.Text)
 	}
 	return replay.ByRules(rules, draws), nil
+}
+
+// firstGiven is the first of the flags that was given; empty: none of them.
+func firstGiven(given func(flag string) bool, add func(*pflag.FlagSet)) (name string) {
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	add(flags)
+	flags.VisitAll(func(flag *pflag.Flag) {
+		if name == "" && given(flag.Name) {
+			name = flag.Name
+		}
+	})
+	return name
 }

@@ -65,12 +65,20 @@ func story(ways []Way) string {
 	return b.String()
 }
 
-func TestTry(t *testing.T) {
-	m := load(t, "kind-1.29-worker1-after.rules", worker())
-	ways, rest := m.Explore(packet(protoUDP, "10.244.1.2:40000", "10.96.0.10:53", "veth1"), nil, 100)
-	t.Log(rest, "\n"+story(ways))
-	ways, _ = m.Explore(packet(protoTCP, "192.0.2.10:40000", "172.20.0.2:30080", "eth0"), nil, 100)
-	t.Log("\n" + story(ways))
-	a, _ := ways[1].Answer()
-	t.Log("\n" + story([]Way{{m.Send(a, ways[1].State, nil), nil}}))
+// TestPlace: made on the host, by the device of the capture, or by the way to its source.
+func TestPlace(t *testing.T) {
+	m := parse(t, worker(), Options{}, "*nat", "COMMIT")
+	for _, tt := range []struct {
+		source, captured string
+		local            bool
+		in               string
+	}{
+		{"172.20.0.2:1", "eth0", true, ""}, {"127.0.0.1:1", "", true, ""},
+		{"10.244.1.9:1", "veth1", false, "veth1"}, {"10.244.2.9:1", "any", false, "eth0"}, {"10.244.1.2:1", "", false, "veth1"},
+	} {
+		p := Packet{Source: netip.MustParseAddrPort(tt.source), InInterface: tt.captured}
+		if m.Place(&p); p.Local != tt.local || p.InInterface != tt.in {
+			t.Errorf("%+v: local %v, in by %q", tt, p.Local, p.InInterface)
+		}
+	}
 }

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"flag"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -230,5 +232,64 @@ func TestTags(t *testing.T) {
 	for _, format := range []string{"pcap", "pcap cooked", "pcap cooked2"} {
 		lines, _ := run(t, New(ByTable(cluster(t, nil), draws(), false)), captured(t, format, "0 TCP 10.244.1.9:40000 > 10.96.0.20:80 SYN vlan=42"))
 		wantLines(t, lines, "0s TCP 10.244.1.9:40000 -> 10.96.0.20:80  default/web:http")
+	}
+}
+
+// TestSections: capture files of pcapng may be put one behind the other, each with its
+// own interfaces.
+func TestSections(t *testing.T) {
+	both := slices.Concat(captured(t, "pcapng", "0 TCP 10.244.1.9:1 > 10.96.0.20:80 SYN"), captured(t, "pcapng raw", "1 TCP 10.244.1.9:2 > 10.96.0.20:80 SYN"))
+	lines, _ := run(t, New(ByTable(cluster(t, nil), draws(), false)), both)
+	wantLines(t, lines, "0s TCP 10.244.1.9:1 -> 10.96.0.20:80", "1s TCP 10.244.1.9:2 -> 10.96.0.20:80")
+}
+
+// TestSimplePacket: a block without time stamp and captured length.
+func TestSimplePacket(t *testing.T) {
+	ng := captured(t, "pcapng raw", conversation)
+	blocks, err := readAll(ng)
+	if err != nil {
+		t.Fatal(err)
+	}
+	frame := blocks[3].Frame
+	simple := func(original uint32, data []byte) []byte {
+		length := uint32(16 + (len(data)+3)&^3)
+		b := binary.LittleEndian.AppendUint32(nil, blockSimple)
+		b = binary.LittleEndian.AppendUint32(b, length)
+		b = binary.LittleEndian.AppendUint32(b, original)
+		b = append(b, data...)
+		b = append(b, make([]byte, int(length)-4-len(b))...)
+		return binary.LittleEndian.AppendUint32(b, length)
+	}
+	whole := slices.Concat(ng, simple(uint32(len(frame)), frame))
+	blocks, err = readAll(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last, before := blocks[len(blocks)-1], blocks[len(blocks)-2]
+	if !bytes.Equal(last.Frame, frame) || !last.Time.Equal(before.Time) || last.Interface != "eth0" || last.Number != 5 {
+		t.Errorf("%+v, want the frame %x", last, frame)
+	}
+	// Of a packet longer than the snap length, as much is there as that says: 65535.
+	if _, err := readAll(slices.Concat(ng, simple(70000, make([]byte, 65535)))); err != nil {
+		t.Error(err)
+	}
+}
+
+var update = flag.Bool("update", false, "write the sample capture anew")
+
+// TestSample: the capture that the README shows is made of the text beside it.
+func TestSample(t *testing.T) {
+	text, err := os.ReadFile("testdata/node-a.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := captured(t, "pcap", string(text))
+	if *update {
+		if err := os.WriteFile("testdata/node-a.pcap", want, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if have, err := os.ReadFile("testdata/node-a.pcap"); err != nil || !bytes.Equal(have, want) {
+		t.Errorf("testdata/node-a.pcap is not what testdata/node-a.txt says (%v): run this test with -update", err)
 	}
 }

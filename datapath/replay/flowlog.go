@@ -214,8 +214,8 @@ func (l *Log) decide(r *flow.Record, p *decision.Packet) *flow.Record {
 			l.affinity.Bind(s, endpoint, c.addr)
 			d = decision.Decide(l.table, p, recorded{r}, l.affinity)
 		}
-		// As the daemon binds: not by what is kept or failed.
-		if err == nil && (r.Conntrack == "created" || r.Conntrack == "replaced") {
+		// As the daemon binds: not by what was kept or failed. Records of simulations say nothing.
+		if err == nil && r.Conntrack != "kept" && r.Conntrack != "failed" {
 			l.pending = append(l.pending, binding{s, endpoint, c.addr})
 		}
 		l.known[c] = true

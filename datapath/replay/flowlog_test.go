@@ -144,6 +144,7 @@ func TestLogDifferences(t *testing.T) {
 			prefix + "masquerade: true, now false", prefix + "masqueradeReason: hairpin, now none",
 		}},
 		{"bound by an earlier record, until it times out", record(0, nil) + record(600*time.Second, bound) + record(1200*time.Second, bound), nil},
+		{"bound by the record of a simulation", record(0, func(r *flow.Record) { r.Conntrack = "" }) + record(time.Second, bound), nil},
 		{"bound for too long", record(0, nil) + record(601*time.Second, bound),
 			[]string{"line 2: TCP 10.244.1.9:40000 -> 10.96.0.50:80: reason: affinity, now balanced", "line 2: TCP 10.244.1.9:40000 -> 10.96.0.50:80: endpoint: 10.244.2.3:8080, now 10.244.1.2:8080",
 				"line 2: TCP 10.244.1.9:40000 -> 10.96.0.50:80: candidates: 10.244.2.3:8080, now 10.244.1.2:8080 10.244.2.2:8080 10.244.2.3:8080"}},

@@ -192,7 +192,7 @@ func (r *Replay) packet(b *Block, decided func(*flow.Record) error) (keep bool, 
 // begin decides a new flow.
 func (r *Replay) begin(p *packet, b *Block, decided func(*flow.Record) error) (*trackedFlow, error) {
 	f := &trackedFlow{original: p.tuple, translated: p.tuple, begun: b.Time, last: b.Time}
-	if first := r.copies.original(p); first != nil && first.original != p.tuple && first.record.Verdict == decision.DNAT.String() {
+	if first := r.copies.original(p); first != nil {
 		f.copied, f.record = true, first.record
 		r.summary.Copies++
 		r.flows.add(f)

@@ -78,6 +78,11 @@ func TestNewFlows(t *testing.T) {
 122  UDP 10.244.1.9:40000 > 10.96.0.20:53
 243  UDP 10.244.1.9:40000 > 10.96.0.20:53`,
 			[]string{"0s UDP", "4m3s UDP"}, nil},
+		{"answered at once only, after 30", `
+0    UDP 10.244.1.9:40000 > 10.96.0.20:53
+1    UDP 10.96.0.20:53 > 10.244.1.9:40000
+31.1 UDP 10.244.1.9:40000 > 10.96.0.20:53`,
+			[]string{"0s UDP", "31.1s UDP"}, nil},
 		{"SCTP", `
 0    SCTP 10.244.1.9:40000 > 10.96.0.20:99 INIT
 1    SCTP 10.96.0.20:99 > 10.244.1.9:40000 INIT-ACK
@@ -121,6 +126,27 @@ func TestNewFlows(t *testing.T) {
 0.005  UDP 10.244.2.2:5353 > 10.244.1.9:40000 payload=answer`,
 			[]string{"0s TCP", "3ms TCP 10.244.1.9:41000 -> 10.244.2.2:8080  not for a service", "3ms UDP"},
 			func(s *Summary) bool { return s.Copies == 3 }},
+		{"masqueraded by somebody, not for a service", `
+0      TCP 10.244.1.9:40000 > 192.0.2.1:80 SYN id=7 seq=5
+0.001  TCP 172.20.0.2:31000 > 192.0.2.1:80 SYN id=7 seq=5
+0.002  TCP 172.20.0.2:31000 > 192.0.2.1:80 SYN id=8 seq=5`,
+			[]string{"0s TCP 10.244.1.9:40000 -> 192.0.2.1:80  not for a service"}, func(s *Summary) bool { return s.Copies == 1 }},
+		{"packets of one identification, but not the same", `
+0      UDP 10.244.1.9:40000 > 10.96.0.20:53 id=9 payload=one
+0.001  UDP 10.244.1.9:40000 > 10.244.2.2:53 id=9 payload=two
+0.002  TCP 10.244.1.9:1 > 10.96.0.20:80 SYN id=9 seq=1
+0.003  TCP 10.244.1.9:2 > 10.96.0.20:80 SYN id=9 seq=2`,
+			[]string{"0s UDP", "1ms UDP", "2ms TCP", "3ms TCP"}, func(s *Summary) bool { return s.Copies == 0 }},
+		{"a copy of a SYN behind its reset is no new SYN", `
+0      TCP 10.244.1.9:40000 > 10.96.0.80:80 SYN id=1
+0.001  TCP 10.96.0.80:80 > 10.244.1.9:40000 RST ACK
+0.002  TCP 10.244.1.9:40000 > 10.96.0.80:80 SYN id=1 ttl=63
+0.003  TCP 10.244.1.9:40000 > 10.96.0.80:80 SYN id=2`,
+			[]string{"0s TCP", "3ms TCP"}, func(s *Summary) bool { return s.Duplicates == 1 }},
+		{"the same again, later", `
+0      TCP 10.244.1.9:40000 > 10.96.0.20:80 SYN
+0.006  TCP 10.244.1.9:40000 > 10.96.0.20:80 SYN`,
+			[]string{"0s TCP"}, func(s *Summary) bool { return s.Duplicates == 0 && s.SentAgain == 1 }},
 		{"a resolver that asks two servers at once is no translation", `
 0      UDP 10.244.1.9:40000 > 10.96.0.20:53 payload=query
 0.001  UDP 10.244.1.9:40000 > 10.244.2.9:53 payload=query`,
@@ -140,6 +166,17 @@ func TestNewFlows(t *testing.T) {
 				t.Errorf("summary %+v", *s)
 			}
 		})
+	}
+}
+
+// TestLocal: from an address of the node means made there.
+func TestLocal(t *testing.T) {
+	d := ByTable(cluster(t, nil), draws(), true)
+	for source, local := range map[string]bool{"172.20.0.2:1": true, "127.0.0.1:1": true, "172.20.0.3:1": false} {
+		got, err := d.Decide(&First{Tuple: Tuple{decision.TCP, netip.MustParseAddrPort(source), netip.MustParseAddrPort("10.96.0.20:80")}})
+		if err != nil || got.Record.Local != local || len(got.Record.Steps) == 0 {
+			t.Errorf("from %s: %+v, %v", source, got.Record, err)
+		}
 	}
 }
 

@@ -236,15 +236,61 @@ func TestPartialChecksums(t *testing.T) {
 	}
 }
 
+// TestSCTPChecksum: it covers all of the packet, and stays where not all is there.
+func TestSCTPChecksum(t *testing.T) {
+	frame := captured(t, "pcap", "0 SCTP 192.0.2.10:40000 > 10.96.0.20:99 INIT payload=1234")[24+16:]
+	cut := bytes.Clone(frame[:len(frame)-6]) // also what fills the frame up
+	to := Tuple{decision.SCTP, netip.MustParseAddrPort("172.20.0.2:1024"), netip.MustParseAddrPort("10.244.1.2:9999")}
+	for _, b := range [][]byte{frame, cut} {
+		p, err := decode(b[14:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.rewrite(to)
+	}
+	if line, err := tell(frame); err != nil || line != "SCTP 172.20.0.2:1024 > 10.244.1.2:9999" {
+		t.Errorf("%s, %v", line, err)
+	}
+	original := captured(t, "pcap", "0 SCTP 192.0.2.10:40000 > 10.96.0.20:99 INIT payload=1234")[24+16:]
+	if !bytes.Equal(cut[42:46], original[42:46]) || bytes.Equal(cut[34:38], original[34:38]) {
+		t.Errorf("cut: %x, before %x", cut[34:46], original[34:46])
+	}
+}
+
+// TestZeroChecksum: a datagram whose checksum comes out as 0 says 0xffff (RFC 768).
+func TestZeroChecksum(t *testing.T) {
+	frame := captured(t, "pcap raw", "0 UDP 192.0.2.10:40000 > 10.96.0.20:80 payload=xx")[24+16:]
+	to := Tuple{decision.UDP, netip.MustParseAddrPort("172.20.0.2:1024"), netip.MustParseAddrPort("10.244.1.2:8080")}
+	found := false
+	for v := range 1 << 16 {
+		b := bytes.Clone(frame)
+		b[28], b[29] = byte(v>>8), byte(v)
+		p, err := decode(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.rewrite(to)
+		if b[26]|b[27] == 0 {
+			t.Fatalf("payload %x: the checksum is 0", v)
+		}
+		found = found || b[26]&b[27] == 0xff
+	}
+	if !found {
+		t.Error("no payload gives 0xffff")
+	}
+}
+
 // TestFragments: later ones follow the first.
 func TestFragments(t *testing.T) {
 	first := captured(t, "pcap raw", "0 UDP 192.0.2.10:40000 > 172.20.0.2:30053 id=9 payload=01234567")
 	second := bytes.Clone(first[24:])
 	first[24+16+6] |= 0x20            // more to come
 	second[16+6], second[16+7] = 0, 2 // from byte 16 on
-	other := bytes.Clone(second)      // of another packet
-	other[16+5] = 10                  // id
-	capture := bytes.Join([][]byte{first, second, other}, nil)
+	late := bytes.Clone(second)
+	late[0] += 31
+	other := bytes.Clone(second) // of another packet
+	other[16+5] = 10             // id
+	capture := bytes.Join([][]byte{first, second, other, late}, nil)
 	r := New(ByTable(cluster(t, nil), draws(), false))
 	r.Translate = true
 	lines, out := run(t, r, capture)
@@ -253,7 +299,7 @@ func TestFragments(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []string{"", "172.20.0.2 10.244.1.2", "172.20.0.2 10.244.1.2", "192.0.2.10 172.20.0.2"} {
+	for i, want := range []string{"", "172.20.0.2 10.244.1.2", "172.20.0.2 10.244.1.2", "192.0.2.10 172.20.0.2", "192.0.2.10 172.20.0.2"} {
 		if i == 0 {
 			continue
 		}
@@ -263,7 +309,7 @@ func TestFragments(t *testing.T) {
 			t.Errorf("packet %d: %s, want %s", i, got, want)
 		}
 	}
-	if r.Summary().Fragments != 3 {
+	if r.Summary().Fragments != 4 {
 		t.Errorf("%d fragments", r.Summary().Fragments)
 	}
 }
