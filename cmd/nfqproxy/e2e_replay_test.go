@@ -1,15 +1,19 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/netns"
 )
 
 // TestReplayLog: what real daemons decided is decided the same again, and without an endpoint
@@ -73,6 +77,93 @@ func TestReplayLog(t *testing.T) {
 	code, differences, summary := replayLogOf(t, name, before+after)
 	if code != 1 || differences != want.String() || differences == "" {
 		t.Errorf("exit code %d, differences\n%s\nwant\n%s\n%s", code, differences, want.String(), summary)
+	}
+}
+
+// TestReplayCapture: of a capture on all interfaces of a node, where each packet is seen on both
+// sides of its translation, the same flows are decided as by the daemon while it was taken.
+// (What the node itself sends is seen behind the translation only.)
+func TestReplayCapture(t *testing.T) {
+	c := newCluster(t)
+	name := filepath.Join(t.TempDir(), "any.pcap")
+	stop := c.tcpdump("node-a", name)
+	for range 5 {
+		c.ask(c.dial("shell", "tcp", anyPort, "10.96.0.20:80"))
+		c.ask(c.dial("shell", "tcp", anyPort, "[fd00:10:96::60]:80"))
+		c.ask(c.dial("outside", "tcp", anyPort, "172.21.0.2:30080"))
+		c.ask(c.dial("shell", "udp", anyPort, "10.96.0.20:53"))
+		c.ask(c.dial("shell", "udp", anyPort, "172.21.0.2:30110"))
+	}
+	c.sync("shell")
+	// Packets are written in their order, and the last one says so.
+	eventually(t, patience, "tcpdump to write the last packet", func() bool { return strings.Contains(mustRead(t, name), "sync") })
+	stop()
+
+	var out, stderr bytes.Buffer
+	if code := run(t.Context(), []string{
+		"replay", name, "--objects", c.objects, "--node-name", "node-a", "--node-ip", "172.21.0.2,fd00:172:21::2", "--cluster-cidr", "10.244.0.0/16,fd00:10:244::/56", "-o", "json",
+	}, nil, &out, &stderr); code != 0 {
+		t.Fatal(stderr.String())
+	}
+	// Which endpoint it was depends on draws; all else does not.
+	tell := func(r *flow.Record) string {
+		return fmt.Sprint(r.Protocol, r.Source, r.Destination, r.Verdict, r.Reason, r.Service, r.Entry, r.Branch, r.Masquerade, r.MasqueradeReason, r.Local)
+	}
+	replayed := make(map[string]bool)
+	for d := json.NewDecoder(&out); d.More(); {
+		var r flow.Record
+		if err := d.Decode(&r); err != nil {
+			t.Fatal(err)
+		}
+		if r.Service != "" {
+			replayed[tell(&r)] = true
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	live := 0
+	for _, r := range c.records {
+		if r.Node != "node-a" || r.Service == "" {
+			continue
+		}
+		live++
+		if !replayed[tell(r)] {
+			t.Errorf("not so in the replay: %s", tell(r))
+		}
+	}
+	if live != 26 || len(replayed) != live {
+		t.Errorf("%d flows to services live, %d in the replay\n%s", live, len(replayed), stderr.String())
+	}
+}
+
+// tcpdump captures on all interfaces of a host until stop is called.
+func (c *cluster) tcpdump(host, name string) (stop func()) {
+	c.t.Helper()
+	program, err := exec.LookPath("tcpdump")
+	if err != nil {
+		netns.Missing(c.t, "tcpdump is not installed")
+	}
+	// Short packets, so that many have room until they are read.
+	cmd := exec.CommandContext(c.t.Context(), program, "-i", "any", "-n", "-U", "--immediate-mode", "-s", "256", "-B", "8192", "-Z", "root", "-w", name)
+	said, err := cmd.StderrPipe()
+	if err == nil {
+		err = c.host(host).Do(cmd.Start)
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	lines := bufio.NewScanner(said)
+	for lines.Scan() && !strings.Contains(lines.Text(), "listening on") {
+	}
+	return func() {
+		c.t.Helper()
+		if err := cmd.Process.Signal(os.Interrupt); err != nil { // it writes out what it has
+			c.t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, said)
+		if err := cmd.Wait(); err != nil {
+			c.t.Fatal(err)
+		}
 	}
 }
 

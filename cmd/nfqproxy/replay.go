@@ -43,7 +43,8 @@ FILE is a capture (pcap or pcapng, - for standard input): every new flow in it i
 as the daemon would have decided it on this node, by the objects, or as the rules of an
 iptables-save dump decide it. What is new is what it is for the daemon: a TCP SYN, an SCTP
 INIT, a UDP datagram of a flow that connection tracking would not know. Time is the
-capture's. Packets from the node's addresses count as made on the node itself. Packets that
+capture's. Packets from the node's addresses count as made on the node itself; they leave
+it translated already, so that a capture on the node does not show what they asked. Packets that
 were captured more than once, as on "any", count once, also where they were seen a second
 time behind a translation. With -o pcap the packets come out as they would leave the node.
 
