@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -62,6 +63,33 @@ func TestLabDemoOfObjects(t *testing.T) {
 				t.Fatal(err)
 			}
 			demo(t, path)
+		})
+	}
+}
+
+// TestLabOfRealNodes: what services reads out of the rules of a real node comes up as a
+// lab, and everything in it works.
+func TestLabOfRealNodes(t *testing.T) {
+	netns.Require(t)
+	for _, name := range []string{"kind-1.29-worker1-after.rules", "kubeadm-1.22-flannel-node1.rules", "nodeport-30007.listing", "kube-dns-hairpin.listing"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var objects, stderr bytes.Buffer
+			if code := run(t.Context(), []string{"services", "--rules", "../../datapath/iptables/testdata/" + name, "-o", "yaml"}, nil, &objects, &stderr); code != 0 {
+				t.Fatalf("services: exit code %d: %s", code, &stderr)
+			}
+			// The comment on top says how to bring it up.
+			args := []string{"demo", "--objects", filepath.Join(t.TempDir(), "objects.yaml")}
+			if cidr := regexp.MustCompile(`lab up .*--cluster-cidr (\S+)`).FindStringSubmatch(objects.String()); cidr != nil {
+				args = append(args, "--cluster-cidr", cidr[1])
+			}
+			if err := os.WriteFile(args[2], objects.Bytes(), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			stdout, errors, code := labCommand(t, args...)
+			if code != 0 || errors != "" || strings.Contains(stdout, "✗") || !strings.Contains(stdout, "checks passed") {
+				t.Errorf("exit code %d\n%s%s", code, stdout, errors)
+			}
 		})
 	}
 }
