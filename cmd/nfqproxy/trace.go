@@ -30,6 +30,7 @@ type traceFlags struct {
 	assume     string
 	seed       uint64
 	reply      bool
+	later      bool
 	allRules   bool
 	printRules bool
 	output     string
@@ -62,6 +63,7 @@ not tell - addresses, routes, devices - comes from flags, from files with the ou
 	flags.StringVar(&f.sets, "sets", "", "what ipset save printed, for rules with -m set")
 	f.packet.add(flags)
 	flags.BoolVar(&f.reply, "reply", false, "also tell the way of the answer back")
+	flags.BoolVar(&f.later, "later", false, "also tell the way of the answer, and then that of the asker's next packet")
 	flags.StringVar(&f.start, "start", "", "begin in this chain: NAME or TABLE/NAME")
 	f.host.add(flags)
 	flags.StringVar(&f.assume, "assume", "", "match or no-match: go on at rules that are not understood")
@@ -108,7 +110,7 @@ func (f *traceFlags) run(given *pflag.FlagSet, stdin io.Reader, stdout, stderr i
 	if err != nil {
 		return fmt.Errorf("--rules %s: %w", f.rules, err)
 	}
-	q := &trace.Question{Rules: f.rules, Packet: p, Start: f.start, Reply: f.reply, Notes: guesses, Listing: d.Listing}
+	q := &trace.Question{Rules: f.rules, Packet: p, Start: f.start, Reply: f.reply, Later: f.later, Notes: guesses, Listing: d.Listing}
 	if given.Changed("seed") {
 		q.Rand = rand.New(rand.NewPCG(f.seed, 0))
 	}

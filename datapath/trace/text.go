@@ -167,20 +167,30 @@ func (x Text) walkBeside(b *strings.Builder, walk, first []steps.Step) {
 	}
 }
 
-// reply is the way of the answer; first is the way that was told before, if any.
+// reply is the way of the answer, and of the next packet; first is the way that was told
+// before, if any.
 func (x Text) reply(b *strings.Builder, w, first *Way) {
-	if w.Reply == nil {
+	if first == nil {
+		first = &Way{}
+	}
+	x.behind(b, "the answer", w.Reply, first.Reply)
+	x.behind(b, "the next packet", w.Later, first.Later)
+}
+
+// behind tells of a packet that comes after the first one.
+func (x Text) behind(b *strings.Builder, what string, w, first *Way) {
+	if w == nil {
 		return
 	}
-	fmt.Fprintf(b, "\n  the answer: %s\n", x.outcome(w.Reply))
-	for _, a := range w.Reply.Assumptions {
+	fmt.Fprintf(b, "\n  %s: %s\n", what, x.outcome(w))
+	for _, a := range w.Assumptions {
 		fmt.Fprintf(b, "  taken for granted: %s\n", a)
 	}
-	if first != nil && first.Reply != nil {
-		x.walkBeside(b, w.Reply.Steps, first.Reply.Steps)
+	if first == nil {
+		x.walk(b, w.Steps)
 		return
 	}
-	x.walk(b, w.Reply.Steps)
+	x.walkBeside(b, w.Steps, first.Steps)
 }
 
 // sameTail is how many steps at the end are those of the other way, but for addresses.

@@ -49,8 +49,9 @@ type Way struct {
 	Assumptions []string     `json:"assumptions"`
 	Steps       []steps.Step `json:"steps"`
 	Reply       *Way         `json:"reply,omitempty"`
+	Later       *Way         `json:"later,omitempty"` // the asker's next packet, behind the answer
 
-	answer bool // it is that of an answer
+	answer bool // it is that of an answer, or of a packet behind it
 	fork   int  // the position in Steps of the first choice; -1: there was none
 }
 
@@ -80,6 +81,7 @@ type Question struct {
 	Packet netfilter.Packet
 	Start  string         // a chain; empty: the packet's whole way
 	Reply  bool           // follow the answer, too
+	Later  bool           // and then the next packet of who asked
 	Rand   netfilter.Rand // draws; nil: all ways are followed
 	Limit  int            // of ways; 0: DefaultLimit
 	Notes  []netfilter.Guess
@@ -128,8 +130,11 @@ func Ask(m *netfilter.Machine, q *Question) (*Trace, error) {
 	}
 	for _, w := range ways {
 		told := tell(w.Result)
-		if q.Reply {
+		if q.Reply || q.Later {
 			told.Reply = reply(m, w)
+		}
+		if q.Later && told.Reply != nil {
+			told.Later = later(m, p, w)
 		}
 		t.Ways = append(t.Ways, *told)
 	}
@@ -222,6 +227,19 @@ func reply(m *netfilter.Machine, w netfilter.Way) *Way {
 	if !p.Local {
 		told.Assumptions = append(told.Assumptions, fmt.Sprintf("that %s sends its answer to this host", p.Source.Addr()))
 	}
+	return told
+}
+
+// later follows another packet like the first one, now that the connection is known.
+func later(m *netfilter.Machine, p netfilter.Packet, w netfilter.Way) *Way {
+	if p.Flags == iptables.SYN {
+		p.Flags = iptables.ACK
+	}
+	if p.Source.Addr().IsUnspecified() && w.Entry != nil {
+		p.Source = w.Entry.Original.Source
+	}
+	told := tell(m.Send(p, w.State, first{}))
+	told.answer = true
 	return told
 }
 
