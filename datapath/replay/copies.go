@@ -8,17 +8,35 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// copyWindow is how long after a packet another one like it is taken for the same packet,
-// captured at a further interface on its way through the node. Retransmissions are later:
-// TCP waits for 200 ms and more, SCTP and most users of UDP for a second.
-const copyWindow = 5 * time.Millisecond
+// How long after a packet another one like it is taken for the same packet, captured at a
+// further interface on its way through the node.
+const (
+	// Retransmissions are later: TCP waits for 200 ms and more, SCTP and most users of
+	// UDP for a second.
+	againWindow = 5 * time.Millisecond
+	// Behind a translation it may have waited for whoever decided it.
+	translatedWindow = 100 * time.Millisecond
+)
 
 // copies remembers the packets of the last milliseconds by their contents: a capture on
 // "any" has each packet once for every interface it passed.
 type copies struct {
 	seed  maphash.Seed
-	seen  map[uint64]*trackedFlow // flow: what a first packet began; else nil
-	queue []sighting              // the oldest first
+	whole recent // all packets
+	first recent // those that may begin a flow, without what a translation changes
+}
+
+func newCopies() *copies {
+	return &copies{
+		maphash.MakeSeed(), recent{span: againWindow, seen: make(map[uint64]bool)}, recent{span: translatedWindow, seen: make(map[uint64]bool)},
+	}
+}
+
+// recent is a set of hashes that forgets.
+type recent struct {
+	span  time.Duration
+	seen  map[uint64]bool
+	queue []sighting // the oldest first
 }
 
 type sighting struct {
@@ -26,23 +44,26 @@ type sighting struct {
 	hash uint64
 }
 
-func newCopies() *copies {
-	return &copies{seed: maphash.MakeSeed(), seen: make(map[uint64]*trackedFlow)}
-}
-
-// age forgets what is too old to be the same packet.
-func (c *copies) age(now time.Time) {
+// has says whether the hash was noted within the span.
+func (r *recent) has(hash uint64, now time.Time) bool {
 	n := 0
-	for n < len(c.queue) && now.Sub(c.queue[n].when) > copyWindow {
-		delete(c.seen, c.queue[n].hash)
+	for n < len(r.queue) && now.Sub(r.queue[n].when) > r.span {
+		delete(r.seen, r.queue[n].hash)
 		n++
 	}
-	c.queue = c.queue[n:]
+	r.queue = r.queue[n:]
+	return r.seen[hash]
+}
+
+func (r *recent) note(hash uint64, now time.Time) {
+	if !r.seen[hash] {
+		r.seen[hash] = true
+		r.queue = append(r.queue, sighting{now, hash})
+	}
 }
 
 // again says whether the packet was just seen: everything but its TTL is the same.
 func (c *copies) again(p *packet, now time.Time) bool {
-	c.age(now)
 	var h maphash.Hash
 	h.SetSeed(c.seed)
 	if p.is4() {
@@ -53,35 +74,25 @@ func (c *copies) again(p *packet, now time.Time) bool {
 		_, _ = h.Write(p.data[:7])
 		_, _ = h.Write(p.data[8:])
 	}
-	if _, ok := c.seen[h.Sum64()]; ok {
+	if c.whole.has(h.Sum64(), now) {
 		return true
 	}
-	c.note(h.Sum64(), nil, now)
+	c.whole.note(h.Sum64(), now)
 	return false
 }
 
-// begun notes the first packet of a flow, before it is translated.
-func (c *copies) begun(p *packet, f *trackedFlow, now time.Time) {
+// asked notes a packet that may begin a flow, before it is translated.
+func (c *copies) asked(p *packet, now time.Time) {
 	if hash, ok := c.contents(p); ok {
-		c.note(hash, f, now)
+		c.first.note(hash, now)
 	}
 }
 
-// original is the flow that just began with the same packet, but for addresses and ports:
-// a proxy translated it while the capture was taken. nil: none.
-func (c *copies) original(p *packet) *trackedFlow {
+// translated says whether the packet is one that was just seen, but for addresses and
+// ports: a proxy translated it while the capture was taken.
+func (c *copies) translated(p *packet, now time.Time) bool {
 	hash, ok := c.contents(p)
-	if !ok {
-		return nil
-	}
-	return c.seen[hash]
-}
-
-func (c *copies) note(hash uint64, f *trackedFlow, now time.Time) {
-	if _, ok := c.seen[hash]; !ok {
-		c.queue = append(c.queue, sighting{now, hash})
-	}
-	c.seen[hash] = f
+	return ok && c.first.has(hash, now)
 }
 
 // contents is a hash of what no translation changes. ok is false for what different

@@ -156,8 +156,11 @@ func (r *Replay) packet(b *Block, decided func(*flow.Record) error) (keep bool, 
 	f, as := r.flows.find(p.tuple, b.Time)
 	switch {
 	case f != nil && !(f.over && p.begins() && !again):
-		if !again && as == asked && p.begins() && p.tuple.Protocol != decision.UDP {
-			r.summary.SentAgain++
+		if !again && as == asked && p.begins() && !f.copied {
+			r.copies.asked(&p, b.Time)
+			if p.tuple.Protocol != decision.UDP {
+				r.summary.SentAgain++
+			}
 		}
 	case !p.begins():
 		if p.cut && len(p.transport()) < p.headerLength() {
@@ -192,8 +195,8 @@ func (r *Replay) packet(b *Block, decided func(*flow.Record) error) (keep bool, 
 // begin decides a new flow.
 func (r *Replay) begin(p *packet, b *Block, decided func(*flow.Record) error) (*trackedFlow, error) {
 	f := &trackedFlow{original: p.tuple, translated: p.tuple, begun: b.Time, last: b.Time}
-	if first := r.copies.original(p); first != nil {
-		f.copied, f.record = true, first.record
+	if r.copies.translated(p, b.Time) {
+		f.copied = true
 		r.summary.Copies++
 		r.flows.add(f)
 		return f, nil
@@ -214,7 +217,7 @@ func (r *Replay) begin(p *packet, b *Block, decided func(*flow.Record) error) (*
 	}
 	f.record, f.translated = d.Record, r.flows.unique(d.Translated, p.tuple)
 	r.flows.add(f)
-	r.copies.begun(p, f, b.Time)
+	r.copies.asked(p, b.Time)
 	r.summary.decided(d.Record)
 	return f, decided(d.Record)
 }

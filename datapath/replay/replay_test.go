@@ -126,6 +126,15 @@ func TestNewFlows(t *testing.T) {
 0.005  UDP 10.244.2.2:5353 > 10.244.1.9:40000 payload=answer`,
 			[]string{"0s TCP", "3ms TCP 10.244.1.9:41000 -> 10.244.2.2:8080  not for a service", "3ms UDP"},
 			func(s *Summary) bool { return s.Copies == 3 }},
+		{"behind a translation a while later, and only by what was sent again", `
+0      TCP 10.244.1.9:40000 > 10.96.0.20:80 SYN id=7 seq=5
+1      TCP 10.244.1.9:40000 > 10.96.0.20:80 SYN id=8 seq=5
+1.09   TCP 10.244.1.9:40000 > 10.244.2.2:8080 SYN id=8 seq=5
+1.5    TCP 10.244.1.9:40000 > 10.244.2.2:8080 SYN id=20 seq=5
+2      TCP 10.244.1.9:40001 > 10.96.0.20:80 SYN id=9 seq=6
+2.11   TCP 10.244.1.9:40001 > 10.244.2.2:8080 SYN id=9 seq=6`,
+			[]string{"0s TCP", "2s TCP", "2.11s TCP 10.244.1.9:40001 -> 10.244.2.2:8080  not for a service"},
+			func(s *Summary) bool { return s.Copies == 1 && s.SentAgain == 1 }},
 		{"masqueraded by somebody, not for a service", `
 0      TCP 10.244.1.9:40000 > 192.0.2.1:80 SYN id=7 seq=5
 0.001  TCP 172.20.0.2:31000 > 192.0.2.1:80 SYN id=7 seq=5

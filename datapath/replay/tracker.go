@@ -10,9 +10,9 @@ import (
 
 // trackedFlow is a flow that was decided, and what connection tracking would know of it.
 type trackedFlow struct {
-	original   Tuple // as its first packet had it
-	translated Tuple // as it goes on: equal to original where nothing is translated
-	record     *flow.Record
+	original   Tuple        // as its first packet had it
+	translated Tuple        // as it goes on: equal to original where nothing is translated
+	record     *flow.Record // nil iff copied
 	// copied: not decided, but a packet seen again behind a translation that somebody
 	// made while the capture was taken.
 	copied bool
