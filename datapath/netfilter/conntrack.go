@@ -75,6 +75,8 @@ type Entry struct {
 	SourcePorts, DestinationPorts *iptables.PortRange
 
 	sourceDone, destinationDone bool // IPS_SRC_NAT_DONE, IPS_DST_NAT_DONE
+	tcp                         tcpConnection
+	streams                     float64 // State.Now from which on UDP is a stream
 }
 
 // Tracking is what connection tracking thinks of a packet (enum ip_conntrack_info).
@@ -116,7 +118,7 @@ type State struct {
 	Now float64
 
 	table    map[tupleKey]connection
-	sources  map[sourceKey]netip.AddrPort
+	sources  map[sourceKey][]*Entry // those in the table, by the source they had; the latest is the last
 	recent   map[string][]*recentEntry
 	counters map[*iptables.Rule]uint32 // of statistic, mode nth
 	buckets  map[bucketKey]*bucket
@@ -131,23 +133,60 @@ func (s *State) track(p *Packet, zone uint16) (c connection, t Tracking) {
 		return connection{}, TrackingInvalid
 	}
 	tuple := tupleOf(p)
-	if c, ok := s.table[tupleKey{tuple, zone}]; ok {
-		if c.reply {
-			c.entry.SeenReply = true
-			if p.Protocol != protoICMP && p.Protocol != protoICMPv6 {
-				c.entry.Assured = c.entry.Assured || p.Protocol == protoTCP && p.Flags&iptables.SYN == 0
-			}
+	c, ok := s.table[tupleKey{tuple, zone}]
+	if ok {
+		switch s.advance(c, p) {
+		case invalid:
+			return connection{}, TrackingInvalid
+		case goesOn:
+			return c, c.sees()
+		case ends:
+			s.forget(c.entry)
+			return c, c.sees()
 		}
-		if c.entry.SeenReply {
-			return c, TrackingEstablished
-		}
-		return c, TrackingNew
+		s.forget(c.entry) // the packet begins it anew
 	}
 	if !mayBegin(p) {
 		return connection{}, TrackingInvalid
 	}
-	e := &Entry{Original: tuple, Reply: tuple.inverse(), Zone: zone}
+	e := &Entry{Original: tuple, Reply: tuple.inverse(), Zone: zone, streams: s.Now + streamAfter}
+	if p.Protocol == protoTCP {
+		e.tcp.last = kindOf(p.Flags)
+		e.tcp.state = tcpTransitions[0][e.tcp.last][tcpNone]
+	}
 	return connection{entry: e}, TrackingNew
+}
+
+// streamAfter is the time in seconds after which UDP that is answered is a stream
+// (nf_conntrack_proto_udp.c).
+const streamAfter = 2
+
+// advance is the turn of the protocol's own tracker.
+func (s *State) advance(c connection, p *Packet) fate {
+	switch p.Protocol {
+	case protoTCP:
+		return c.entry.advance(p.Flags, c.reply)
+	case protoUDP, protoUDPLite:
+		c.entry.Assured = c.entry.Assured || c.entry.SeenReply && s.Now > c.entry.streams
+	}
+	return goesOn
+}
+
+// sees is the state of a packet of a connection that is known.
+func (c connection) sees() Tracking {
+	c.entry.SeenReply = c.entry.SeenReply || c.reply
+	if c.entry.SeenReply {
+		return TrackingEstablished
+	}
+	return TrackingNew
+}
+
+// forget takes an entry out of the table.
+func (s *State) forget(e *Entry) {
+	delete(s.table, tupleKey{e.Original, e.Zone})
+	delete(s.table, tupleKey{e.Reply, e.Zone})
+	k := e.sourceKey()
+	s.sources[k] = slices.DeleteFunc(s.sources[k], func(other *Entry) bool { return other == e })
 }
 
 // confirm puts the entry of a packet that got through into the table.
@@ -156,9 +195,11 @@ func (s *State) confirm(c connection) {
 		return
 	}
 	if s.table == nil {
-		s.table = make(map[tupleKey]connection)
+		s.table, s.sources = make(map[tupleKey]connection), make(map[sourceKey][]*Entry)
 	}
 	c.entry.Confirmed = true
+	k := c.entry.sourceKey()
+	s.sources[k] = append(s.sources[k], c.entry)
 	s.table[tupleKey{c.entry.Original, c.entry.Zone}] = connection{c.entry, false}
 	s.table[tupleKey{c.entry.Reply, c.entry.Zone}] = connection{c.entry, true}
 }
@@ -185,9 +226,7 @@ func validFlags(f iptables.TCPFlags) bool {
 func mayBegin(p *Packet) bool {
 	switch p.Protocol {
 	case protoTCP:
-		// From no state only SYN and, as tcp_loose is on, ACK lead anywhere
-		// (tcp_conntracks[0][...][sNO]).
-		return p.Flags&(iptables.RST|iptables.FIN) == 0 && (p.Flags&iptables.SYN == 0 || p.Flags&iptables.ACK == 0)
+		return tcpTransitions[0][kindOf(p.Flags)][tcpNone] != tcpInvalid
 	case protoICMP, protoICMPv6:
 		return slices.ContainsFunc(icmpAnswers[p.Protocol], func(pair [2]uint8) bool { return pair[0] == p.ICMPType })
 	case protoSCTP:

@@ -180,7 +180,7 @@ func (t *trial) compareTable() error {
 // clone is a copy that has nothing in common with the state.
 func (s *State) clone() *State {
 	c := &State{
-		Now: s.Now, table: make(map[tupleKey]connection), sources: maps.Clone(s.sources),
+		Now: s.Now, table: make(map[tupleKey]connection), sources: make(map[sourceKey][]*Entry),
 		recent: make(map[string][]*recentEntry), counters: maps.Clone(s.counters), buckets: make(map[bucketKey]*bucket),
 	}
 	entries := make(map[*Entry]*Entry)
@@ -190,6 +190,11 @@ func (s *State) clone() *State {
 			entries[v.entry] = &e
 		}
 		c.table[k] = connection{entries[v.entry], v.reply}
+	}
+	for k, list := range s.sources {
+		for _, e := range list {
+			c.sources[k] = append(c.sources[k], entries[e])
+		}
 	}
 	for name, list := range s.recent {
 		for _, e := range list {

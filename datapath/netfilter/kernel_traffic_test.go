@@ -120,7 +120,10 @@ var oddFlags = []iptables.TCPFlags{
 
 // finish gives the packet what goes with its protocol and its way in.
 func (g *traffic) finish(p Packet, later bool) Packet {
-	p.Flags, p.Chunks, p.ICMPType, p.ICMPCode = 0, nil, 0, 0
+	p.Flags, p.TCPOptions, p.Chunks, p.ICMPType, p.ICMPCode = 0, nil, nil, 0, 0
+	if !hasICMP(p.Protocol) {
+		p.ICMPID = 0
+	}
 	switch {
 	case p.Protocol == protoTCP:
 		p.Flags = iptables.SYN
@@ -153,7 +156,7 @@ func (g *traffic) finish(p Packet, later bool) Packet {
 func (g *traffic) link(p Packet) Packet {
 	if !p.Local {
 		mac := pick(g.Rand, neighbours)
-		p.MAC, p.Link = &mac, iptables.LinkUnicast
+		p.MAC, p.Link, p.Mark, p.Owner = &mac, iptables.LinkUnicast, 0, nil
 	}
 	p.Length = uint16(len(encode(&p, false)))
 	return p

@@ -219,10 +219,10 @@ func (e *Entry) expires() uint32 {
 	switch {
 	case !e.Confirmed:
 		return 0
-	case e.Original.Protocol == protoTCP && e.SeenReply:
-		return 432000
+	case e.Original.Protocol == protoTCP && e.tcp.state == tcpEstablished && !e.SeenReply:
+		return 300
 	case e.Original.Protocol == protoTCP:
-		return 120
+		return tcpTimeouts[e.tcp.state]
 	case e.Original.Protocol == protoUDP && e.Assured:
 		return 120
 	case e.Original.Protocol == protoUDP || hasICMP(e.Original.Protocol):
