@@ -3,6 +3,7 @@
 package netfilter
 
 import (
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -112,6 +113,57 @@ func TestKernelAgreesAboutDumps(t *testing.T) {
 				s.traffic.host = s.host
 				n.experiment(t, b, d, 1, 300, &s.traffic, seen)
 			})
+		}
+	}
+	seen.log(t)
+}
+
+var (
+	firstSeed = flag.Uint64("judge.seed", 0, "the first set of rules of TestKernelAgreesAboutGeneratedRules")
+	keepGoing = flag.Int("judge.keep-going", 0, "after how many disagreements more TestKernelAgreesAboutGeneratedRules ends")
+	sets      = flag.Uint64("judge.sets", 320, "how many sets of rules TestKernelAgreesAboutGeneratedRules makes")
+)
+
+// packetsPerSet is how many packets go through a set of rules.
+const packetsPerSet = 40
+
+var variants = []variant{{}, {routeLocalnet: true}, {noDefault: true}, {noForwarding: true}}
+
+// TestKernelAgreesAboutGeneratedRules does the same with rules that are made up. A
+// disagreement is found again by -judge.seed with its number and -judge.sets 1.
+func TestKernelAgreesAboutGeneratedRules(t *testing.T) {
+	netns.Require(t)
+	for _, b := range backends {
+		netns.RequireTool(t, program(b, true))
+	}
+	seen := make(tally)
+	nodes := make(map[uint64]*kernelNode)
+	for seed := *firstSeed; seed < *firstSeed+*sets; seed++ {
+		// The seed says everything: variant, back end, family.
+		v := variants[[]int{0, 0, 1, 2, 1, 0, 2, 3}[seed/4%8]]
+		b, is4 := backends[seed%2], seed/2%2 == 0
+		// A node for each back end, as they do not go together.
+		key := seed/4%8*2 + seed%2
+		n := nodes[key]
+		if n == nil {
+			n = newKernelNode(t, newHost(v))
+			nodes[key] = n
+		}
+		w := newWorld(n.host, is4)
+		ok := t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			d := w.generated(t, seed)
+			defer func() {
+				if t.Failed() {
+					t.Logf("%s, %+v, IPv4 %v, the rules:\n%s", b, v, is4, numbered(d.String()))
+				}
+			}()
+			n.experiment(t, b, d, seed, packetsPerSet, &w.traffic, seen)
+		})
+		if !ok && *keepGoing <= 0 {
+			return
+		}
+		if !ok {
+			*keepGoing--
 		}
 	}
 	seen.log(t)

@@ -50,7 +50,7 @@ func (g *traffic) next() (p Packet, answer bool) {
 		e := g.sent[max(0, len(g.sent)-1-g.IntN(8))]
 		switch n := g.IntN(100); {
 		case n < 30:
-			if p, ok := g.answer(e); ok {
+			if p, ok := g.answer(e); ok && g.comparable(&p) {
 				return p, !e.answer
 			}
 		case n < 45:
@@ -63,7 +63,9 @@ func (g *traffic) next() (p Packet, answer bool) {
 			} else {
 				p.Destination = e.packet.Destination
 			}
-			return g.finish(p, false), false
+			if p = g.finish(p, false); g.comparable(&p) {
+				return p, false
+			}
 		}
 	}
 	return g.fresh(), false
@@ -76,8 +78,25 @@ func (g *traffic) note(p Packet, answer bool, w *Way) {
 
 var protocols = []uint8{protoTCP, protoTCP, protoTCP, protoTCP, protoUDP, protoUDP, protoUDP, protoICMP, protoSCTP}
 
+// comparable says whether the simulator has a say about the packet: of what the host sends to all
+// neighbours copies come back, and a raw socket sends from a loopback address what no
+// other could.
+func (g *traffic) comparable(p *Packet) bool {
+	to := p.Destination.Addr()
+	n := newNetwork(g.host, map[bool]iptables.Family{true: iptables.IPv4, false: iptables.IPv6}[g.is4])
+	return !p.Local || !to.IsMulticast() && !n.isBroadcast(to) && (!p.Source.Addr().IsLoopback() || n.isLocal(to))
+}
+
 // fresh is a packet like the first of a connection.
 func (g *traffic) fresh() Packet {
+	for {
+		if p := g.any(); g.comparable(&p) {
+			return p
+		}
+	}
+}
+
+func (g *traffic) any() Packet {
 	p := Packet{Protocol: pick(g.Rand, protocols), TTL: 64}
 	if p.Protocol == protoICMP && !g.is4 {
 		p.Protocol = protoICMPv6

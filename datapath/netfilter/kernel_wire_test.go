@@ -156,6 +156,9 @@ func decode(b []byte) (p Packet, ok bool) {
 	return p, true
 }
 
+// hopByHop is the next header of multicast listener reports, which nobody asked for.
+const hopByHop = 0
+
 // captured is a packet on the wire of a device.
 type captured struct {
 	device string
@@ -179,7 +182,7 @@ func (n *kernelNode) capture() (seen []captured, err error) {
 		if size < ethernetHeader {
 			continue
 		}
-		if p, ok := decode(buffer[ethernetHeader:size]); ok {
+		if p, ok := decode(buffer[ethernetHeader:size]); ok && p.Protocol != hopByHop {
 			seen = append(seen, captured{n.outerDevice[from.(*unix.SockaddrLinklayer).Ifindex], p})
 		}
 	}

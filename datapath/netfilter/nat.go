@@ -36,7 +36,7 @@ func (w *walk) bind(s side, r iptables.NATRange, first, last netip.Addr) {
 	// What the connection looks like with the translation of the other side.
 	current := e.Reply.inverse()
 	t, ports := w.unique(s, current, r, first, last)
-	if t != current {
+	if t != current || ports != nil { // what the kernel chooses is something else, but once in many
 		e.Reply = t.inverse()
 		if s == sourceSide {
 			e.SNAT, e.SourcePorts = true, ports
