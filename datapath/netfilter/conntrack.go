@@ -15,6 +15,12 @@ type Tuple struct {
 	Source, Destination netip.AddrPort
 }
 
+// String is "TCP 10.0.0.1:80 -> 10.0.0.2:40000".
+func (t Tuple) String() string {
+	p := Packet{Protocol: t.Protocol, Source: t.Source, Destination: t.Destination}
+	return p.String()
+}
+
 // tupleOf is the tuple of a packet.
 func tupleOf(p *Packet) Tuple {
 	t := Tuple{p.Protocol, p.Source, p.Destination}
@@ -189,10 +195,15 @@ func (s *State) forget(e *Entry) {
 	s.sources[k] = slices.DeleteFunc(s.sources[k], func(other *Entry) bool { return other == e })
 }
 
-// confirm puts the entry of a packet that got through into the table.
-func (s *State) confirm(c connection) {
+// confirm puts the entry of a packet that got through into the table; false: another
+// entry is in the way (__nf_conntrack_confirm).
+func (s *State) confirm(c connection) bool {
 	if c.entry == nil || c.entry.Confirmed {
-		return
+		return true
+	}
+	original, reply := tupleKey{c.entry.Original, c.entry.Zone}, tupleKey{c.entry.Reply, c.entry.Zone}
+	if s.table[original].entry != nil || s.table[reply].entry != nil {
+		return false
 	}
 	if s.table == nil {
 		s.table, s.sources = make(map[tupleKey]connection), make(map[sourceKey][]*Entry)
@@ -200,8 +211,9 @@ func (s *State) confirm(c connection) {
 	c.entry.Confirmed = true
 	k := c.entry.sourceKey()
 	s.sources[k] = append(s.sources[k], c.entry)
-	s.table[tupleKey{c.entry.Original, c.entry.Zone}] = connection{c.entry, false}
-	s.table[tupleKey{c.entry.Reply, c.entry.Zone}] = connection{c.entry, true}
+	s.table[original] = connection{c.entry, false}
+	s.table[reply] = connection{c.entry, true}
+	return true
 }
 
 // used says whether another connection has the tuple for its answers

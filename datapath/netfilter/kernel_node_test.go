@@ -123,7 +123,7 @@ func (n *kernelNode) configure(t testing.TB) {
 			check(t, h.LinkSetARPOff(l))
 			check(t, h.LinkSetHardwareAddr(l, nodeMAC))
 		}
-		for _, a := range i.Addresses {
+		for _, a := range inKernelOrder(i.Addresses) {
 			if !a.Prefix.Addr().IsLoopback() {
 				check(t, h.AddrAdd(l, kernelAddress(a)))
 			}
@@ -134,6 +134,22 @@ func (n *kernelNode) configure(t testing.TB) {
 			t.Fatalf("route %+v: %v", r, err)
 		}
 	}
+}
+
+// inKernelOrder is the order in which addresses are added: of IPv6 the kernel lists the
+// latest first (ipv6_link_dev_addr).
+func inKernelOrder(addresses []Address) (order []Address) {
+	for _, a := range addresses {
+		if a.Prefix.Addr().Is4() {
+			order = append(order, a)
+		}
+	}
+	for _, a := range slices.Backward(addresses) {
+		if a.Prefix.Addr().Is6() {
+			order = append(order, a)
+		}
+	}
+	return order
 }
 
 func kernelAddress(a Address) *netlink.Addr {

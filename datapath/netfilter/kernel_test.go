@@ -151,7 +151,7 @@ func TestKernelAgreesAboutGeneratedRules(t *testing.T) {
 		}
 		w := newWorld(n.host, is4)
 		ok := t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			d := w.generated(t, seed)
+			d := w.generated(t, b, seed)
 			defer func() {
 				if t.Failed() {
 					t.Logf("%s, %+v, IPv4 %v, the rules:\n%s", b, v, is4, numbered(d.String()))

@@ -161,11 +161,11 @@ func (t *trial) differs(w Way, p *Packet, o *observation) error {
 	case len(o.wire) > 0:
 		return errors.New("a packet on the wire")
 	}
-	return refused(w, p, o)
+	return t.refused(w, p, o)
 }
 
 // refused compares how a packet was refused.
-func refused(w Way, p *Packet, o *observation) error {
+func (t *trial) refused(w Way, p *Packet, o *observation) error {
 	if w.Verdict != Rejected || w.By == nil && p.Local {
 		want := errnos[w.With]
 		switch {
@@ -176,7 +176,7 @@ func refused(w Way, p *Packet, o *observation) error {
 		}
 		return nil
 	}
-	if len(o.answers) == 0 && silent(w) {
+	if len(o.answers) == 0 && t.silent(w) {
 		return nil
 	}
 	if len(o.answers) != 1 {
@@ -194,11 +194,16 @@ func refused(w Way, p *Packet, o *observation) error {
 	return nil
 }
 
-// silent says whether the kernel may not be able to refuse a packet: it answers no
-// resets (nf_reject_ipv4.c), and nobody who is not one host (icmp_send).
-func silent(w Way) bool {
+// silent says whether the kernel cannot refuse a packet: it answers no resets
+// (nf_reject_ipv4.c), nobody who is not one host (icmp_send), and nobody it has no way to.
+// Of missing routes it tells each host of IPv4 but a few times (ip_error).
+func (t *trial) silent(w Way) bool {
 	p := &w.Packet
-	return w.With == iptables.TCPReset && p.Flags&iptables.RST != 0 || p.Link != iptables.LinkUnicast
+	back := t.machine.network.route(p.Source.Addr()).Type
+	if p.is4() && (w.By == nil || p.Destination.Addr().IsLoopback() && back != Local) {
+		return true
+	}
+	return w.With == iptables.TCPReset && p.Flags&iptables.RST != 0 || p.Link != iptables.LinkUnicast || back != Unicast && back != Local
 }
 
 // onWire compares with what came out of the devices.

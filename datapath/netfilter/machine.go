@@ -36,10 +36,12 @@ type Options struct {
 type Machine struct {
 	family  iptables.Family
 	partial bool // a listing
-	chains  [tables]map[string]*chain
-	sets    map[string]*iptables.Set
-	network *network
-	options Options
+	// nftables: the rules are of the nf_tables back end of iptables.
+	nftables bool
+	chains   [tables]map[string]*chain
+	sets     map[string]*iptables.Set
+	network  *network
+	options  Options
 }
 
 // New makes a machine. sets may be nil; it, the dump and the host are kept, and must not
@@ -48,6 +50,7 @@ func New(d *iptables.Dump, sets map[string]*iptables.Set, h *Host, o Options) (*
 	m := &Machine{family: d.Family, sets: sets, network: newNetwork(h, d.Family), options: o}
 	var faults []error
 	for _, t := range d.Tables {
+		m.nftables = m.nftables || ofNFTables(t)
 		if err := m.compile(t, m.partial); err != nil {
 			faults = append(faults, err)
 		}

@@ -99,17 +99,23 @@ func (w *walk) unique(s side, t Tuple, r iptables.NATRange, first, last netip.Ad
 		addr = w.choose(s, t, r, first, last)
 	}
 	port := own.Port()
+	if hasICMP(t.Protocol) {
+		port = t.Source.Port()
+	}
 	with := func(port uint16) Tuple {
 		changed := t
-		if s == sourceSide {
+		switch {
+		case s == destinationSide && hasICMP(t.Protocol): // the id is the same in both directions
+			changed.Source = netip.AddrPortFrom(t.Source.Addr(), port)
+			changed.Destination = netip.AddrPortFrom(addr, t.Destination.Port())
+		case s == sourceSide:
 			changed.Source = netip.AddrPortFrom(addr, port)
-		} else {
+		default:
 			changed.Destination = netip.AddrPortFrom(addr, port)
 		}
 		return changed
 	}
-	ported := hasPorts(t.Protocol) || s == sourceSide && hasICMP(t.Protocol)
-	if !ported {
+	if !hasPorts(t.Protocol) && !hasICMP(t.Protocol) {
 		return with(port), nil
 	}
 	given := r.FirstPort != 0 || r.LastPort != 0
@@ -122,7 +128,7 @@ func (w *walk) unique(s side, t Tuple, r iptables.NATRange, first, last netip.Ad
 	case !given && free(with(port)):
 		return with(port), nil
 	}
-	if s == destinationSide && !given {
+	if s == destinationSide && !given && hasPorts(t.Protocol) {
 		return with(port), nil // the port of a destination is changed only where a rule asks for it
 	}
 	ports := portsFor(t.Protocol, port)

@@ -11,11 +11,15 @@ import (
 // false: nowhere.
 func (w *walk) routeInput() bool {
 	n, from, to := w.machine.network, w.packet.Source.Addr(), w.packet.Destination.Addr()
-	if w.in != loopbackName {
+	if w.in != loopbackName && from.Is4() {
+		_, own := n.local[from]
+		zero := netip.PrefixFrom(netip.IPv4Unspecified(), 8)
 		switch {
-		case from.Is4() && (from.IsMulticast() || n.isBroadcast(from)):
+		case from.IsMulticast(), from == allOnes, zero.Contains(from):
 			return w.end(Dropped, nil, fmt.Sprintf("routing: %s cannot be a source", from))
-		case from.IsLoopback() && !n.RouteLocalnet, !from.IsLoopback() && n.isLocal(from):
+		case zero.Contains(to):
+			return w.end(Dropped, nil, fmt.Sprintf("routing: %s cannot be a destination", to))
+		case own, from.IsLoopback() && !n.RouteLocalnet: // fib_validate_source, without accept_local
 			return w.end(Dropped, nil, fmt.Sprintf("routing: %s is an address of this host, so nothing from outside can come from it", from))
 		case to.IsLoopback() && !n.RouteLocalnet:
 			return w.end(Dropped, nil, fmt.Sprintf("routing: %s is not for packets from outside, while route_localnet is 0", to))
@@ -29,17 +33,17 @@ func (w *walk) routeInput() bool {
 		return true
 	}
 	w.route = n.route(to)
+	if to.Is6() && to.IsLoopback() && w.in != loopbackName {
+		w.route = n.routeBy(w.in, to) // rt6_need_strict (net/ipv6/route.c): lo is another device
+	}
 	w.tellRoute()
-	switch w.route.Type {
-	case Local, Broadcast:
-		return true
-	case Unicast:
-		if n.NoForwarding {
-			return w.end(Dropped, nil, "routing: the host does not forward packets")
-		}
+	if w.route.Type == Local || w.route.Type == Broadcast {
 		return true
 	}
-	return w.noWay()
+	if n.NoForwarding && (to.Is4() || w.route.Type == Unicast) { // ip_error, ip6_pkt_drop
+		return w.end(Dropped, nil, "routing: the host does not forward packets")
+	}
+	return w.route.Type == Unicast || w.noWay()
 }
 
 // routeOutput is ip_route_output_key (net/ipv4/route.c): where a packet goes that was
@@ -73,7 +77,10 @@ func (w *walk) noWay() bool {
 	case Unreachable:
 		with, why = "icmp-host-unreachable", fmt.Sprintf("routing: %s is unreachable", w.route.Destination)
 		if to.Is6() {
-			with = "icmp6-addr-unreachable"
+			with = "icmp6-no-route" // ip6_rt_init_dst_reject tells no difference
+			if w.packet.Local {
+				with = "icmp6-addr-unreachable"
+			}
 		}
 	case Prohibit:
 		with, why = "icmp-admin-prohibited", fmt.Sprintf("routing: %s is prohibited", w.route.Destination)
@@ -146,11 +153,18 @@ func (n *network) isType6(a netip.Addr, device string, types iptables.AddrTypes)
 	}
 	var found iptables.AddrTypes
 	on, own := n.local[a]
-	if own && (device == "" || device == on) || n.loopback.Contains(a) && (device == "" || device == loopbackName) {
+	if n.loopback.Contains(a) {
+		on, own = loopbackName, true
+	}
+	local := own && (device == "" || device == on)
+	if local {
 		found |= iptables.AddrLocal
 	}
-	switch r := n.route(a); {
-	case r.Type == NoRoute || r.Type >= Blackhole, device != "" && r.Type == Unicast && r.Interface != device:
+	r := n.route(a)
+	if device != "" && !local {
+		r = n.routeBy(device, a)
+	}
+	if r.Type >= Blackhole {
 		found |= iptables.AddrUnreachable
 	}
 	return types&found != 0

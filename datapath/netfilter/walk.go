@@ -57,6 +57,9 @@ func (w *walk) run() {
 // incoming is ip_rcv and what follows.
 func (w *walk) incoming() {
 	w.out = ""
+	if !w.acceptable() {
+		return
+	}
 	if !w.visit(Prerouting, raw) || !w.track() || !w.visit(Prerouting, mangle) || !w.visitNAT(Prerouting) {
 		return
 	}
@@ -64,8 +67,7 @@ func (w *walk) incoming() {
 		return
 	}
 	if w.route.Type == Local || w.route.Type == Broadcast {
-		if w.visit(Input, mangle) && w.visit(Input, filter) && w.visit(Input, security) && w.visitNAT(Input) {
-			w.confirm()
+		if w.visit(Input, mangle) && w.visit(Input, filter) && w.inputEnd() && w.confirm() {
 			w.end(Delivered, nil, "")
 		}
 		return
@@ -74,6 +76,30 @@ func (w *walk) incoming() {
 	if w.visit(Forward, mangle) && w.visit(Forward, filter) && w.visit(Forward, security) && w.postrouting() {
 		w.end(Sent, nil, "")
 	}
+}
+
+// inputEnd is for the tables security and nat of INPUT. The nf_tables back end of
+// iptables has its chains of security behind those of nat (priority 150, iptables/nft.c);
+// the kernel's own tables stand the other way round (NF_IP_PRI_SECURITY, 50).
+func (w *walk) inputEnd() bool {
+	if w.machine.nftables {
+		return w.visitNAT(Input) && w.visit(Input, security)
+	}
+	return w.visit(Input, security) && w.visitNAT(Input)
+}
+
+// acceptable is what ip6_rcv_core asks before any rule (net/ipv6/ip6_input.c).
+func (w *walk) acceptable() bool {
+	from, to := w.packet.Source.Addr(), w.packet.Destination.Addr()
+	switch {
+	case to.Is4() || w.in == loopbackName:
+		return true
+	case from.IsMulticast():
+		return w.end(Dropped, nil, fmt.Sprintf("%s cannot be a source", from))
+	case from.IsLoopback() || to.IsLoopback():
+		return w.end(Dropped, nil, "from outside nothing comes from ::1 or goes there")
+	}
+	return true
 }
 
 // outgoing is ip_local_out and what follows. false: the walk has ended.
@@ -117,17 +143,16 @@ func (w *walk) outgoing() bool {
 
 // postrouting is for all that leaves the host, also by lo.
 func (w *walk) postrouting() bool {
-	if !w.visit(Postrouting, mangle) || !w.visitNAT(Postrouting) {
-		return false
-	}
-	w.confirm()
-	return true
+	return w.visit(Postrouting, mangle) && w.visitNAT(Postrouting) && w.confirm()
 }
 
-func (w *walk) confirm() {
-	if w.tracking == TrackingNew {
-		w.state.confirm(w.connection)
+// confirm is nf_confirm: the first packet of a connection puts its entry into the table,
+// unless another one is there with one of its tuples.
+func (w *walk) confirm() bool {
+	if w.tracking == TrackingNew && !w.state.confirm(w.connection) {
+		return w.end(Dropped, nil, fmt.Sprintf("connection tracking: another connection has %s too", w.entry.Reply))
 	}
+	return true
 }
 
 // track is connection tracking's turn at PREROUTING and OUTPUT.
