@@ -77,7 +77,7 @@ type Entry struct {
 	// Confirmed: its first packet got through, and it is in the table.
 	Confirmed bool
 	// SourcePorts and DestinationPorts are given where the kernel chooses the port it
-	// translates to; that of Reply is then one of them.
+	// translates to; that of Reply is then one of them. For ICMP SourcePorts are ids.
 	SourcePorts, DestinationPorts *iptables.PortRange
 
 	sourceDone, destinationDone bool // IPS_SRC_NAT_DONE, IPS_DST_NAT_DONE
@@ -123,11 +123,15 @@ type State struct {
 	// look at. Whoever sends packets lets it go on.
 	Now float64
 
-	table    map[tupleKey]connection
-	sources  map[sourceKey][]*Entry // those in the table, by the source they had; the latest is the last
-	recent   map[string][]*recentEntry
-	counters map[*iptables.Rule]uint32 // of statistic, mode nth
-	buckets  map[bucketKey]*bucket
+	// The ports that the kernel chose for the next packet, where it may choose; 0: not known.
+	chosenSource, chosenDestination uint16
+
+	table     map[tupleKey]connection
+	sources   map[sourceKey][]*Entry // those in the table, by the source they had; the latest is the last
+	templates map[*iptables.Rule]*Entry
+	recent    map[string][]*recentEntry
+	counters  map[*iptables.Rule]uint32 // of statistic, mode nth
+	buckets   map[bucketKey]*bucket
 }
 
 // track is nf_conntrack_in: it finds the packet's connection or begins one.
@@ -161,6 +165,24 @@ func (s *State) track(p *Packet, zone uint16) (c connection, t Tracking) {
 		e.tcp.state = tcpTransitions[0][e.tcp.last][tcpNone]
 	}
 	return connection{entry: e}, TrackingNew
+}
+
+// template is the entry that packets get by a rule with -j CT (nf_ct_tmpl_alloc): without
+// addresses, and one for all of them.
+func (s *State) template(r *iptables.Rule, is4 bool) *Entry {
+	if s.templates == nil {
+		s.templates = make(map[*iptables.Rule]*Entry)
+	}
+	e := s.templates[r]
+	if e == nil {
+		none := netip.AddrPortFrom(netip.IPv6Unspecified(), 0)
+		if is4 {
+			none = netip.AddrPortFrom(netip.IPv4Unspecified(), 0)
+		}
+		e = &Entry{Original: Tuple{0, none, none}, Reply: Tuple{0, none, none}, Confirmed: true}
+		s.templates[r] = e
+	}
+	return e
 }
 
 // streamAfter is the time in seconds after which UDP that is answered is a stream

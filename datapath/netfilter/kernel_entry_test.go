@@ -13,6 +13,8 @@ import (
 	"github.com/mdlayher/netlink"
 	"github.com/ti-mo/conntrack"
 	"golang.org/x/sys/unix"
+
+	"github.com/nfqproxy/nfqproxy/datapath/iptables"
 )
 
 // kernelEntry is what an entry and the kernel's have in common.
@@ -21,6 +23,10 @@ type kernelEntry struct {
 	zone                         uint16
 	mark                         uint32
 	snat, dnat, replied, assured bool
+}
+
+func (e kernelEntry) String() string {
+	return fmt.Sprintf("%s, answers %s, zone %d, mark %#x, SNAT %v, DNAT %v, replied %v, assured %v", e.original, e.reply, e.zone, e.mark, e.snat, e.dnat, e.replied, e.assured)
 }
 
 func entryOf(e *Entry) kernelEntry {
@@ -110,12 +116,7 @@ func (n *kernelNode) get(t Tuple, zone uint16) (kernelEntry, error) {
 		Header: netlink.Header{Type: unix.NFNL_SUBSYS_CTNETLINK<<8 | messageGet, Flags: netlink.Request},
 		Data:   append([]byte{family, 0, 0, 0}, attributes...),
 	}
-	request.Header.Length = uint32(unix.NLMSG_HDRLEN + len(request.Data))
-	b, err := request.MarshalBinary()
-	if err != nil {
-		return kernelEntry{}, err
-	}
-	if err := unix.Send(n.asking, b, 0); err != nil {
+	if err := ask(n.asking, request); err != nil {
 		return kernelEntry{}, err
 	}
 	var entry kernelEntry
@@ -146,10 +147,10 @@ func (t *trial) compareEntry(w Way) error {
 	case err != nil:
 		return fmt.Errorf("asking for an entry: %w", err)
 	case !w.Entry.Confirmed:
-		return fmt.Errorf("the connection's entry: the kernel has %+v", got)
+		return fmt.Errorf("the connection's entry: the kernel has %v", got)
 	}
 	if want := entryOf(w.Entry); got != want {
-		return fmt.Errorf("the connection's entry: the kernel has\n  %+v, want\n  %+v", got, want)
+		return fmt.Errorf("the connection's entry: the kernel has\n  %v, want\n  %v", got, want)
 	}
 	return nil
 }
@@ -172,7 +173,7 @@ func (t *trial) compareTable() error {
 		}
 	}
 	if !maps.Equal(got, want) {
-		return fmt.Errorf("the connection table: the kernel has\n  %+v, want\n  %+v", got, want)
+		return fmt.Errorf("the connection table: the kernel has\n  %v, want\n  %v", got, want)
 	}
 	return nil
 }
@@ -182,6 +183,7 @@ func (s *State) clone() *State {
 	c := &State{
 		Now: s.Now, table: make(map[tupleKey]connection), sources: make(map[sourceKey][]*Entry),
 		recent: make(map[string][]*recentEntry), counters: maps.Clone(s.counters), buckets: make(map[bucketKey]*bucket),
+		templates: make(map[*iptables.Rule]*Entry),
 	}
 	entries := make(map[*Entry]*Entry)
 	for k, v := range s.table {
@@ -202,6 +204,10 @@ func (s *State) clone() *State {
 			copied.stamps = slices.Clone(e.stamps)
 			c.recent[name] = append(c.recent[name], &copied)
 		}
+	}
+	for r, e := range s.templates {
+		copied := *e
+		c.templates[r] = &copied
 	}
 	for k, b := range s.buckets {
 		copied := *b

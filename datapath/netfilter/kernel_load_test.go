@@ -55,19 +55,21 @@ func (n *kernelNode) load(t testing.TB, backend string, d *iptables.Dump, y tall
 			tr.byLine[r.Line] = r
 		}
 	}
-	if backend == "nft" {
-		handles, err := n.handles(is4)
-		check(t, err)
-		tr.rules = make(map[ruleKey]*iptables.Rule)
-		for _, table := range d.Tables {
-			for chain, rules := range table.ByChain() {
-				have := handles[[2]string{table.Name, chain}]
-				if len(have) != len(rules) {
-					t.Fatalf("chain %s of table %s: the kernel has %d rules, want %d", chain, table.Name, len(have), len(rules))
+	handles, err := n.handles(is4)
+	check(t, err)
+	tr.rules = make(map[ruleKey]*iptables.Rule)
+	for _, table := range d.Tables {
+		for chain, rules := range table.ByChain() {
+			have := handles[[2]string{table.Name, chain}]
+			if backend == "nft" && len(have) != len(rules) {
+				t.Fatalf("chain %s of table %s: the kernel has %d rules, want %d", chain, table.Name, len(have), len(rules))
+			}
+			for i, r := range rules {
+				handle := uint64(i + 1)
+				if backend == "nft" {
+					handle = have[i]
 				}
-				for i, r := range rules {
-					tr.rules[ruleKey{table.Name, chain, have[i]}] = r
-				}
+				tr.rules[ruleKey{table.Name, chain, handle}] = r
 			}
 		}
 	}

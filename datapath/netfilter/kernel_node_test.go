@@ -33,6 +33,7 @@ type kernelNode struct {
 	outerDevice   map[int]string
 	wire, gate    int // packet sockets: outside, for all devices; in the node, for markers
 	trace         int // netlink socket for the node's trace
+	log           int // netlink socket for what the legacy back end traces
 	raw           map[rawKey]int
 	entries       *conntrack.Conn
 	asking        int // netlink socket, for single entries
@@ -100,6 +101,8 @@ func (n *kernelNode) configure(t testing.TB) {
 		{n.node, "net.ipv4.conf.default.rp_filter", "0"},
 		// No addresses but those of the Host.
 		{n.node, "net.ipv6.conf.default.addr_gen_mode", "1"},
+		{n.node, "net.netfilter.nf_log.2", "nfnetlink_log"},
+		{n.node, "net.netfilter.nf_log.10", "nfnetlink_log"},
 		{n.node, "net.ipv4.icmp_ratemask", "0"},
 		{n.node, "net.ipv6.icmp.ratemask", "0"},
 	} {
@@ -110,7 +113,6 @@ func (n *kernelNode) configure(t testing.TB) {
 			check(t, n.node.AddVeth(i.Name, n.outside, "to-"+i.Name))
 		}
 	}
-	// Sequence numbers of the packets are roughly right.
 	h, err := netlink.NewHandleAt(vnetns.NsHandle(n.node.FD()), unix.NETLINK_ROUTE)
 	check(t, err)
 	defer h.Close()

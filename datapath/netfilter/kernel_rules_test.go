@@ -163,7 +163,18 @@ func (m *ruleMaker) icmp() string {
 }
 
 func (m *ruleMaker) network() string { return pick(m.Rand, m.networks) }
-func (m *ruleMaker) port() int       { return int(pick(m.Rand, m.ports)) }
+
+// prefix is a network whose mask is a prefix: of others in -m conntrack iptables forgets
+// the mask.
+func (m *ruleMaker) prefix() string {
+	for {
+		if n := m.network(); strings.Count(n, ".") < 6 && !strings.Contains(n, "/:") {
+			return n
+		}
+	}
+}
+
+func (m *ruleMaker) port() int { return int(pick(m.Rand, m.ports)) }
 func (m *ruleMaker) ports2() string {
 	p := m.port()
 	if m.percent(50) {
@@ -283,7 +294,7 @@ func (m *ruleMaker) conntrack() string {
 		"--ctstate " + pick(m.Rand, []string{"NEW", "NEW", "ESTABLISHED", "RELATED,ESTABLISHED", "INVALID", "DNAT", "SNAT", "UNTRACKED", "RELATED,ESTABLISHED,DNAT"}),
 		"--ctstate NEW",
 		"--ctproto " + pick(m.Rand, []string{"6", "17"}),
-		"--ctorigdst " + m.network(), "--ctorigsrc " + m.network(), "--ctreplsrc " + m.network(), "--ctrepldst " + m.network(),
+		"--ctorigdst " + m.prefix(), "--ctorigsrc " + m.prefix(), "--ctreplsrc " + m.prefix(), "--ctrepldst " + m.prefix(),
 		"--ctorigdstport " + m.ports2(), "--ctreplsrcport " + m.ports2(), "--ctorigsrcport 40000:40001",
 		"--ctstatus " + pick(m.Rand, []string{"NONE", "SEEN_REPLY", "ASSURED", "CONFIRMED", "SEEN_REPLY,ASSURED"}),
 	}

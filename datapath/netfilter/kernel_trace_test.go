@@ -140,10 +140,70 @@ func decodeEvent(b []byte) (e event, err error) {
 	return e, ad.Err()
 }
 
-// ruleKey names a rule for nftables.
+// prefixes gives the lines that the legacy back end logs of packets that are traced, in
+// order: "TRACE: filter:INPUT:rule:3 ". Of LOG and the like there are others.
+func (n *kernelNode) prefixes() (lines []string, err error) {
+	err = drain(n.log, func(m netlink.Message) error {
+		if len(m.Data) < nfgenmsg || m.Header.Type != unix.NFNL_SUBSYS_ULOG<<8|ulogPacket {
+			return nil
+		}
+		ad, err := netlink.NewAttributeDecoder(m.Data[nfgenmsg:])
+		if err != nil {
+			return err
+		}
+		for ad.Next() {
+			if ad.Type() == ulogPrefix {
+				lines = append(lines, ad.String())
+			}
+		}
+		return ad.Err()
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading the log: %w", err)
+	}
+	return lines, nil
+}
+
+// logSocket listens to what the node logs.
+func logSocket() (int, error) {
+	fd, err := netfilterSocket(0)
+	if err != nil {
+		return -1, err
+	}
+	e := netlink.NewAttributeEncoder()
+	e.Bytes(1, []byte{1})                // NFULA_CFG_CMD: NFULNL_CFG_CMD_BIND
+	e.Bytes(2, []byte{0, 0, 0, 0, 1, 0}) // NFULA_CFG_MODE: NFULNL_COPY_META
+	e.Bytes(5, []byte{0, 0, 0, 1})       // NFULA_CFG_QTHRESH: each message by itself
+	attributes, err := e.Encode()
+	if err != nil {
+		return -1, err
+	}
+	return fd, ask(fd, netlink.Message{
+		Header: netlink.Header{Type: unix.NFNL_SUBSYS_ULOG<<8 | 1, Flags: netlink.Request}, // NFULNL_MSG_CONFIG
+		Data:   append([]byte{unix.AF_UNSPEC, 0, 0, 0}, attributes...),                     // group 0
+	})
+}
+
+// Of nfnetlink_log.h.
+const (
+	ulogPacket = 0  // NFULNL_MSG_PACKET
+	ulogPrefix = 10 // NFULA_PREFIX
+)
+
+// ask sends a message.
+func ask(fd int, m netlink.Message) error {
+	m.Header.Length = uint32(unix.NLMSG_HDRLEN + len(m.Data))
+	b, err := m.MarshalBinary()
+	if err != nil {
+		return err
+	}
+	return unix.Send(fd, b, 0)
+}
+
+// ruleKey names a rule in the kernel.
 type ruleKey struct {
 	table, chain string
-	handle       uint64
+	handle       uint64 // of nftables; with the legacy back end the number in the chain, from 1
 }
 
 // handles gives the rules of a family that the kernel has, in the order of each chain.

@@ -5,8 +5,8 @@ package netfilter
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -21,7 +21,7 @@ type trial struct {
 	machine *Machine
 	state   *State
 	is4     bool
-	rules   map[ruleKey]*iptables.Rule // by what the trace calls them; nil: it does not
+	rules   map[ruleKey]*iptables.Rule // by what the trace calls them
 	byLine  map[int]*iptables.Rule
 	tally   tally
 }
@@ -71,7 +71,40 @@ func (t *trial) observe(p *Packet, answer bool) (o observation, err error) {
 	if o.events, err = t.node.events(); err != nil {
 		return o, err
 	}
+	lines, err := t.node.prefixes()
+	if err != nil {
+		return o, err
+	}
+	if err := t.readLog(&o, lines); err != nil {
+		return o, err
+	}
 	return o, t.read(&o)
+}
+
+// readLog makes sense of the legacy back end's trace. It calls every verdict without a
+// condition the chain's end ("return", "policy"; get_chainname_rulenum, ip_tables.c); the
+// real end is one behind the last rule.
+func (t *trial) readLog(o *observation, lines []string) error {
+	for _, line := range lines {
+		text, ok := strings.CutPrefix(line, "TRACE: ")
+		fields := strings.Split(strings.TrimSpace(text), ":")
+		if !ok || len(fields) != 4 {
+			continue
+		}
+		number, err := strconv.ParseUint(fields[3], 10, 64)
+		if err != nil {
+			return fmt.Errorf("the trace says %q: %w", line, err)
+		}
+		r := t.rules[ruleKey{fields[0], fields[1], number}]
+		switch {
+		case r == nil && fields[2] == "rule":
+			return fmt.Errorf("the trace names a rule that is not known: %q", line)
+		case r == nil:
+			continue
+		}
+		o.path = append(o.path, r)
+	}
+	return nil
 }
 
 // read makes sense of the trace.
@@ -83,7 +116,7 @@ func (t *trial) read(o *observation) error {
 		switch {
 		case e.table != watchTable:
 			// The end of a chain is told of as a rule, too.
-			if e.kind != traceTypeRule || e.handle == 0 || t.rules == nil {
+			if e.kind != traceTypeRule || e.handle == 0 {
 				continue
 			}
 			r := t.rules[ruleKey{e.table, e.chain, e.handle}]
@@ -137,7 +170,7 @@ var errnos = map[iptables.RejectWith]error{
 
 // differs says in what a way and an observation differ; nil: they do not.
 func (t *trial) differs(w Way, p *Packet, o *observation) error {
-	if t.rules != nil && !slices.Equal(w.Path, o.path) {
+	if !slices.Equal(w.Path, o.path) {
 		return errors.New("the rules that matched")
 	}
 	switch w.Verdict {
@@ -203,6 +236,9 @@ func (t *trial) silent(w Way) bool {
 	if p.is4() && (w.By == nil || p.Destination.Addr().IsLoopback() && back != Local) {
 		return true
 	}
+	if t.machine.network.isBroadcast(p.Destination.Addr()) || p.Destination.Addr().IsMulticast() {
+		return true
+	}
 	return w.With == iptables.TCPReset && p.Flags&iptables.RST != 0 || p.Link != iptables.LinkUnicast || back != Unicast && back != Local
 }
 
@@ -222,18 +258,9 @@ func (t *trial) onWire(w Way, o *observation) error {
 	return samePacket(w, &seen)
 }
 
-// samePacket compares a packet as it was in the end. Where the kernel chose a port, it
-// is one of those that the entry tells.
+// samePacket compares a packet as it was in the end.
 func samePacket(w Way, seen *Packet) error {
 	want := w.Packet
-	if w.Entry != nil && !w.Reply {
-		if port, ok := chosen(w.Entry.SourcePorts, sourcePort(seen)); ok {
-			setSourcePort(&want, port)
-		}
-		if port, ok := chosen(w.Entry.DestinationPorts, seen.Destination.Port()); ok {
-			want.Destination = netip.AddrPortFrom(want.Destination.Addr(), port)
-		}
-	}
 	switch {
 	case want.Source != seen.Source, want.Destination != seen.Destination, want.ICMPID != seen.ICMPID:
 		return fmt.Errorf("the addresses: %s id %d", seen, seen.ICMPID)
@@ -245,10 +272,6 @@ func samePacket(w Way, seen *Packet) error {
 	return nil
 }
 
-func chosen(r *iptables.PortRange, port uint16) (uint16, bool) {
-	return port, r != nil && r.Contains(port)
-}
-
 func sourcePort(p *Packet) uint16 {
 	if hasICMP(p.Protocol) {
 		return p.ICMPID
@@ -256,34 +279,14 @@ func sourcePort(p *Packet) uint16 {
 	return p.Source.Port()
 }
 
-func setSourcePort(p *Packet, port uint16) {
-	if hasICMP(p.Protocol) {
-		p.ICMPID = port
-		return
+// chosenBy are the ports that the packet had in the end, as far as the kernel tells.
+func chosenBy(o *observation) (source, destination uint16) {
+	for _, e := range slices.Backward(o.events) {
+		if p, ok := decode(e.packet); ok && e.chain != madeChain {
+			return sourcePort(&p), p.Destination.Port()
+		}
 	}
-	p.Source = netip.AddrPortFrom(p.Source.Addr(), port)
-}
-
-// adopt has the entry of a way take the ports that the kernel chose.
-func adopt(w Way, seen *Packet) {
-	e := w.Entry
-	if e == nil || w.Reply || e.SourcePorts == nil && e.DestinationPorts == nil {
-		return
-	}
-	before := e.Reply
-	t := e.Reply.inverse()
-	if port, ok := chosen(e.SourcePorts, sourcePort(seen)); ok {
-		t.Source = netip.AddrPortFrom(t.Source.Addr(), port)
-	}
-	if port, ok := chosen(e.DestinationPorts, seen.Destination.Port()); ok {
-		t.Destination = netip.AddrPortFrom(t.Destination.Addr(), port)
-	}
-	e.Reply = t.inverse()
-	e.SourcePorts, e.DestinationPorts = nil, nil
-	if e.Confirmed {
-		delete(w.State.table, tupleKey{before, e.Zone})
-		w.State.table[tupleKey{e.Reply, e.Zone}] = connection{e, true}
-	}
+	return 0, 0
 }
 
 // try sends a packet and judges. The error tells the whole story of a disagreement.
@@ -292,7 +295,11 @@ func (t *trial) try(p *Packet, answer bool) (*Way, error) {
 	if err != nil {
 		return nil, err
 	}
-	ways, rest := t.machine.Explore(*p, t.state.clone, maxWays)
+	ways, rest := t.machine.Explore(*p, func() *State {
+		s := t.state.clone()
+		s.chosenSource, s.chosenDestination = chosenBy(&o)
+		return s
+	}, maxWays)
 	if rest > 0 {
 		return nil, fmt.Errorf("more than %d ways for %s", maxWays, p)
 	}
@@ -305,13 +312,10 @@ func (t *trial) try(p *Packet, answer bool) (*Way, error) {
 		}
 		agreeing = append(agreeing, w)
 	}
-	if len(agreeing) == 0 || t.rules != nil && len(agreeing) > 1 {
+	if len(agreeing) != 1 {
 		return nil, fmt.Errorf("%d of %d ways are the kernel's, for %s\n%s\n%s", len(agreeing), len(ways), describePacket(p), o, &story)
 	}
 	w := agreeing[0]
-	if w.Verdict == Sent || w.Verdict == Delivered {
-		adopt(w, &o.packet)
-	}
 	if err := t.compareEntry(w); err != nil {
 		return nil, fmt.Errorf("%w, for %s\n%s\nThe simulator says\n%s", err, describePacket(p), o, tell(w))
 	}

@@ -183,7 +183,10 @@ func (m *Machine) walk(p Packet, s *State, c chooser) *Result {
 	w := m.begin(p, s, c)
 	w.run()
 	r := w.result
-	r.Packet, r.Entry, r.Reply, r.Tracking = w.packet, w.entry, w.reply, w.tracking
+	r.Packet, r.Reply, r.Tracking = w.packet, w.reply, w.tracking
+	if w.tracked { // else it is a template
+		r.Entry = w.entry
+	}
 	if r.Verdict == Sent {
 		r.Out = w.out
 	}

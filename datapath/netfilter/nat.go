@@ -39,9 +39,16 @@ func (w *walk) bind(s side, r iptables.NATRange, first, last netip.Addr) {
 	if t != current || ports != nil { // what the kernel chooses is something else, but once in many
 		e.Reply = t.inverse()
 		if s == sourceSide {
-			e.SNAT, e.SourcePorts = true, ports
+			e.SNAT = true
 		} else {
-			e.DNAT, e.DestinationPorts = true, ports
+			e.DNAT = true
+		}
+		switch {
+		case ports == nil:
+		case s == sourceSide || hasICMP(t.Protocol):
+			e.SourcePorts = ports
+		default:
+			e.DestinationPorts = ports
 		}
 	}
 	if s == sourceSide {
@@ -147,6 +154,9 @@ func (w *walk) unique(s side, t Tuple, r iptables.NATRange, first, last netip.Ad
 		}
 		return with(ports.First), nil
 	}
+	if told := w.state.chosen(s, t.Protocol); ports.Contains(told) && told != 0 {
+		return with(told), &ports
+	}
 	// The kernel begins at random and takes the first that is free.
 	if !ports.Contains(port) || !free(with(port)) {
 		port = ports.First
@@ -158,6 +168,14 @@ func (w *walk) unique(s side, t Tuple, r iptables.NATRange, first, last netip.Ad
 		}
 	}
 	return with(port), &ports
+}
+
+// chosen is the port that the kernel is known to have chosen; 0: it is not.
+func (s *State) chosen(side side, protocol uint8) uint16 {
+	if side == sourceSide || hasICMP(protocol) {
+		return s.chosenSource
+	}
+	return s.chosenDestination
 }
 
 // within is nf_in_range (nf_nat_core.c).

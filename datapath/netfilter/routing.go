@@ -12,15 +12,14 @@ import (
 func (w *walk) routeInput() bool {
 	n, from, to := w.machine.network, w.packet.Source.Addr(), w.packet.Destination.Addr()
 	if w.in != loopbackName && from.Is4() {
-		_, own := n.local[from]
 		zero := netip.PrefixFrom(netip.IPv4Unspecified(), 8)
 		switch {
 		case from.IsMulticast(), from == allOnes, zero.Contains(from):
 			return w.end(Dropped, nil, fmt.Sprintf("routing: %s cannot be a source", from))
 		case zero.Contains(to):
 			return w.end(Dropped, nil, fmt.Sprintf("routing: %s cannot be a destination", to))
-		case own, from.IsLoopback() && !n.RouteLocalnet: // fib_validate_source, without accept_local
-			return w.end(Dropped, nil, fmt.Sprintf("routing: %s is an address of this host, so nothing from outside can come from it", from))
+		case from.IsLoopback() && !n.RouteLocalnet:
+			return w.foreign(from)
 		case to.IsLoopback() && !n.RouteLocalnet:
 			return w.end(Dropped, nil, fmt.Sprintf("routing: %s is not for packets from outside, while route_localnet is 0", to))
 		}
@@ -37,13 +36,44 @@ func (w *walk) routeInput() bool {
 		w.route = n.routeBy(w.in, to) // rt6_need_strict (net/ipv6/route.c): lo is another device
 	}
 	w.tellRoute()
-	if w.route.Type == Local || w.route.Type == Broadcast {
+	switch w.route.Type {
+	case Local, Broadcast:
+		return n.comesFrom(from, w.in, "") || w.foreign(from)
+	case Unicast:
+	default:
+		if n.NoForwarding && to.Is4() { // ip_error; ip6_pkt_drop does not ask
+			break
+		}
+		return w.noWay()
+	}
+	switch {
+	case n.NoForwarding:
+		return w.end(Dropped, nil, "routing: the host does not forward packets")
+	case w.assigned: // ip_forward, ip6_forward
+		return w.end(Dropped, nil, "routing: TPROXY gave the packet to a socket of this host, but the way leads on; the host lacks a rule of routing by the packet's mark")
+	}
+	return n.comesFrom(from, w.in, w.route.Interface) || w.foreign(from)
+}
+
+// comesFrom is fib_validate_source (net/ipv4/fib_frontend.c) without rp_filter and
+// accept_local: whether a packet from the address may come in by the device, on its way
+// out by the other one.
+func (n *network) comesFrom(from netip.Addr, in, out string) bool {
+	if from.Is6() || in == loopbackName {
 		return true
 	}
-	if n.NoForwarding && (to.Is4() || w.route.Type == Unicast) { // ip_error, ip6_pkt_drop
-		return w.end(Dropped, nil, "routing: the host does not forward packets")
+	if _, own := n.local[from]; own {
+		return false
 	}
-	return w.route.Type == Unicast || w.noWay()
+	// As send_redirects is on, a packet that goes back where it came from is looked at
+	// more closely.
+	back := n.route(from).Type
+	return in != out || back != Local && back != Broadcast
+}
+
+// foreign drops a packet whose source is not where it comes from.
+func (w *walk) foreign(from netip.Addr) bool {
+	return w.end(Dropped, nil, fmt.Sprintf("routing: %s is an address of this host, so nothing from outside can come from it", from))
 }
 
 // routeOutput is ip_route_output_key (net/ipv4/route.c): where a packet goes that was

@@ -43,16 +43,16 @@ func (w *walk) apply(c *chain, r *rule, depth int) (f flow, leave bool) {
 	case iptables.UnknownTarget:
 		return w.unknown(c, r)
 	}
-	outcome := w.change(r.Target)
+	outcome := w.change(r)
 	w.tellRule(c, r, outcome)
 	return 0, false
 }
 
 // change does what targets do to a packet that goes on to the next rule.
-func (w *walk) change(target iptables.Target) steps.Outcome {
+func (w *walk) change(r *rule) steps.Outcome {
 	p := &w.packet
 	mark := p.Mark
-	switch t := target.(type) {
+	switch t := r.Target.(type) {
 	case iptables.SetMark:
 		p.Mark = t.Apply(p.Mark)
 	case iptables.SetConnmark:
@@ -64,7 +64,7 @@ func (w *walk) change(target iptables.Target) steps.Outcome {
 	case iptables.Notrack:
 		w.untrack()
 	case iptables.CT:
-		w.ct(t)
+		w.ct(r, t)
 	}
 	// LOG, NFLOG, AUDIT, TRACE and CLASSIFY leave the packet as it is, CHECKSUM and
 	// TCPMSS change what no rule looks at.
@@ -99,19 +99,23 @@ func (w *walk) connmark(t iptables.SetConnmark) {
 	}
 }
 
-// untrack is notrack_tg and xt_ct_tg (xt_CT.c): they do nothing to a packet that
-// connection tracking has seen.
+// untrack is notrack_tg (xt_CT.c): it does nothing to a packet that connection tracking
+// has seen, or that has a template.
 func (w *walk) untrack() {
-	if !w.tracked {
+	if !w.tracked && w.entry == nil {
 		w.tracked, w.tracking = true, TrackingUntracked
 	}
 }
 
-func (w *walk) ct(t iptables.CT) {
+// ct is xt_ct_target (xt_CT.c): until connection tracking sees the packet it has the
+// rule's template for an entry.
+func (w *walk) ct(r *rule, t iptables.CT) {
 	switch {
-	case w.tracked:
 	case t.NoTrack:
 		w.untrack()
+		return
+	case w.tracked || w.entry != nil:
+		return
 	case t.Zone.Given && t.Zone.FromMark:
 		w.zone = uint16(w.packet.Mark)
 	case t.Zone.Given:
@@ -120,6 +124,7 @@ func (w *walk) ct(t iptables.CT) {
 		}
 		w.zone = t.Zone.Zone
 	}
+	w.entry, w.tracking = w.state.template(r.Rule, w.packet.Destination.Addr().Is4()), TrackingNew
 }
 
 // markMasq is the chain of kube-proxy's that marks for masquerading, which listings
@@ -207,7 +212,7 @@ func (w *walk) tproxy(c *chain, r *rule, t iptables.TProxy) (flow, bool) {
 		w.end(Dropped, r.Rule, "no transparent socket listens at "+to.String())
 		return ended, true
 	}
-	w.packet.Mark = w.packet.Mark&^t.Mark.Mask ^ t.Mark.Value
+	w.packet.Mark, w.assigned = w.packet.Mark&^t.Mark.Mask^t.Mark.Value, true
 	w.tellRule(c, r, steps.Applied)
 	return accepted, true
 }

@@ -25,6 +25,7 @@ type walk struct {
 	connection
 	tracking Tracking
 	zone     uint16
+	assigned bool // to a socket, by TPROXY
 	tracked  bool // connection tracking has seen the packet, or was told not to
 
 	chance float64  // of the rule that is asked now; 0: it did not draw
@@ -160,7 +161,7 @@ func (w *walk) track() bool {
 	if w.tracked { // came by lo with its entry, or is not to be tracked
 		return true
 	}
-	w.tracked = true
+	w.tracked = true // a template is forgotten here
 	w.connection, w.tracking = w.state.track(&w.packet, w.zone)
 	w.tellTracked()
 	return true
