@@ -130,7 +130,7 @@ type State struct {
 	sources   map[sourceKey][]*Entry // those in the table, by the source they had; the latest is the last
 	templates map[*iptables.Rule]*Entry
 	recent    map[string][]*recentEntry
-	counters  map[*iptables.Rule]uint32 // of statistic, mode nth
+	counters  map[matchKey]uint32 // of statistic, mode nth
 	buckets   map[bucketKey]*bucket
 }
 

@@ -172,10 +172,18 @@ func (t *trial) compareTable() error {
 			want[k] = entryOf(c.entry)
 		}
 	}
-	if !maps.Equal(got, want) {
-		return fmt.Errorf("the connection table: the kernel has\n  %v, want\n  %v", got, want)
+	var faults []error
+	for k, e := range got {
+		if want[k] != e {
+			faults = append(faults, fmt.Errorf("the connection table: the kernel has\n  %v, want\n  %v", e, want[k]))
+		}
 	}
-	return nil
+	for k, e := range want {
+		if _, ok := got[k]; !ok {
+			faults = append(faults, fmt.Errorf("the connection table: the kernel has not\n  %v", e))
+		}
+	}
+	return errors.Join(faults...)
 }
 
 // clone is a copy that has nothing in common with the state.

@@ -130,8 +130,12 @@ func (m *ruleMaker) rule(b *strings.Builder, c chainPlan, chains []string) {
 	case m.percent(8):
 		words = append(words, "! -p tcp")
 	}
+	drawn := false
 	for range m.IntN(2) + m.IntN(2)*m.IntN(2) {
-		words = append(words, m.match(c, protocol))
+		text := m.match(c, protocol)
+		if random := strings.Contains(text, "--mode random"); !random || !drawn {
+			words, drawn = append(words, text), drawn || random
+		}
 	}
 	// Whoever draws comes last, so that the trace tells what was drawn.
 	slices.SortStableFunc(words, func(a, b string) int {

@@ -34,7 +34,6 @@ type traffic struct {
 // exchange is a packet that was sent, and what became of it.
 type exchange struct {
 	packet Packet
-	answer bool
 	way    *Way
 }
 
@@ -45,16 +44,16 @@ func (g *traffic) percent(n int) bool { return g.IntN(100) < n }
 
 // next makes up a packet: of a new connection, the answer to one that was sent, another
 // of the same connection, or one that takes its addresses.
-func (g *traffic) next() (p Packet, answer bool) {
+func (g *traffic) next() Packet {
 	if len(g.sent) > 0 {
 		e := g.sent[max(0, len(g.sent)-1-g.IntN(8))]
 		switch n := g.IntN(100); {
 		case n < 30:
 			if p, ok := g.answer(e); ok && g.comparable(&p) {
-				return p, !e.answer
+				return p
 			}
 		case n < 45:
-			return g.again(e.packet, e.answer), e.answer
+			return g.again(e.packet)
 		case n < 55:
 			p := g.fresh()
 			p.Protocol, p.Source, p.Destination = e.packet.Protocol, netip.AddrPortFrom(p.Source.Addr(), e.packet.Source.Port()), netip.AddrPortFrom(p.Destination.Addr(), e.packet.Destination.Port())
@@ -64,17 +63,15 @@ func (g *traffic) next() (p Packet, answer bool) {
 				p.Destination = e.packet.Destination
 			}
 			if p = g.finish(p, false); g.comparable(&p) {
-				return p, false
+				return p
 			}
 		}
 	}
-	return g.fresh(), false
+	return g.fresh()
 }
 
 // note keeps a packet for the ones to come.
-func (g *traffic) note(p Packet, answer bool, w *Way) {
-	g.sent = append(g.sent, exchange{p, answer, w})
-}
+func (g *traffic) note(p Packet, w *Way) { g.sent = append(g.sent, exchange{p, w}) }
 
 var protocols = []uint8{protoTCP, protoTCP, protoTCP, protoTCP, protoUDP, protoUDP, protoUDP, protoICMP, protoSCTP}
 
@@ -182,7 +179,7 @@ func (g *traffic) link(p Packet) Packet {
 }
 
 // again is another packet of the same direction.
-func (g *traffic) again(p Packet, answer bool) Packet {
+func (g *traffic) again(p Packet) Packet {
 	if p.Protocol == protoTCP && g.percent(70) {
 		p.Flags, p.TCPOptions = iptables.ACK, nil
 		if g.percent(20) {
@@ -200,7 +197,7 @@ func (g *traffic) answer(e exchange) (p Packet, ok bool) {
 	if p.Local {
 		p.Owner = g.owner()
 	}
-	if p.Protocol == protoTCP && e.packet.Flags&iptables.SYN == 0 || e.answer {
+	if p.Protocol == protoTCP && (e.packet.Flags&iptables.SYN == 0 || e.way.Reply) {
 		p.Flags = iptables.ACK
 	}
 	if p.Protocol != protoTCP {

@@ -39,8 +39,8 @@ type observation struct {
 }
 
 // observe sends a packet and looks what becomes of it.
-func (t *trial) observe(p *Packet, answer bool) (o observation, err error) {
-	b := encode(p, answer)
+func (t *trial) observe(p *Packet) (o observation, err error) {
+	b := encode(p, t.isAnswer(p))
 	if p.Local {
 		if o.told, err = t.node.sendLocal(p, b); err != nil {
 			return o, fmt.Errorf("sending %s: %w", p, err)
@@ -79,6 +79,18 @@ func (t *trial) observe(p *Packet, answer bool) (o observation, err error) {
 		return o, err
 	}
 	return o, t.read(&o)
+}
+
+// isAnswer says whether the packet is one of the second direction of a connection: its
+// sequence numbers have to be right. Its zone is not known yet.
+func (t *trial) isAnswer(p *Packet) bool {
+	tuple := tupleOf(p)
+	for k, c := range t.state.table {
+		if k.Tuple == tuple {
+			return c.reply
+		}
+	}
+	return false
 }
 
 // readLog makes sense of the legacy back end's trace. It calls every verdict without a
@@ -290,8 +302,8 @@ func chosenBy(o *observation) (source, destination uint16) {
 }
 
 // try sends a packet and judges. The error tells the whole story of a disagreement.
-func (t *trial) try(p *Packet, answer bool) (*Way, error) {
-	o, err := t.observe(p, answer)
+func (t *trial) try(p *Packet) (*Way, error) {
+	o, err := t.observe(p)
 	if err != nil {
 		return nil, err
 	}

@@ -25,7 +25,7 @@ func truthOf(b bool) truth {
 
 // matches asks one match about the packet. The cases are in the order of the kernel's
 // files: ip_tables.c first, then xt_*.c.
-func (w *walk) matches(r *rule, m iptables.Match) truth {
+func (w *walk) matches(m iptables.Match) truth {
 	p := &w.packet
 	switch m := m.(type) {
 	case iptables.Source:
@@ -66,7 +66,7 @@ func (w *walk) matches(r *rule, m iptables.Match) truth {
 	case iptables.Addrtype:
 		return truthOf(w.addrtype(m))
 	case iptables.Statistic:
-		return truthOf(w.statistic(r, m))
+		return truthOf(w.statistic(m))
 	case iptables.Recent:
 		return truthOf(w.recent(m))
 	case iptables.SetMatch:
@@ -76,7 +76,7 @@ func (w *walk) matches(r *rule, m iptables.Match) truth {
 	case iptables.Rpfilter:
 		return truthOf(w.rpfilter(m) != m.Invert)
 	case iptables.Limit:
-		return truthOf(w.limit(r, m))
+		return truthOf(w.limit(m))
 	case iptables.Hashlimit:
 		return w.hashlimit(m)
 	case iptables.Owner:
@@ -234,9 +234,9 @@ func (e *Entry) expires() uint32 {
 func hasICMP(protocol uint8) bool { return protocol == protoICMP || protocol == protoICMPv6 }
 
 // statistic is statistic_mt (xt_statistic.c).
-func (w *walk) statistic(r *rule, m iptables.Statistic) bool {
+func (w *walk) statistic(m iptables.Statistic) bool {
 	if m.Nth {
-		return w.nth(r, m) != m.Negated
+		return w.nth(m) != m.Negated
 	}
 	switch m.Probability {
 	case 0:
@@ -253,14 +253,14 @@ func (w *walk) statistic(r *rule, m iptables.Statistic) bool {
 
 // nth is a counter's turn. Where it stands is not in a dump, so the first packet of a
 // host that has been running may have any.
-func (w *walk) nth(r *rule, m iptables.Statistic) bool {
+func (w *walk) nth(m iptables.Statistic) bool {
 	if m.Every <= 1 {
 		return true
 	}
 	if w.state.counters == nil {
-		w.state.counters = make(map[*iptables.Rule]uint32)
+		w.state.counters = make(map[matchKey]uint32)
 	}
-	count, known := w.state.counters[r.Rule]
+	count, known := w.state.counters[w.asked]
 	if !known {
 		if !w.machine.options.FreshCounters {
 			return w.draw(1 / float64(m.Every))
@@ -268,7 +268,7 @@ func (w *walk) nth(r *rule, m iptables.Statistic) bool {
 		count = m.Every - m.Packet - 1
 	}
 	count = (count + 1) % m.Every
-	w.state.counters[r.Rule] = count
+	w.state.counters[w.asked] = count
 	return count == 0
 }
 

@@ -2,6 +2,7 @@ package netfilter
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/nfqproxy/nfqproxy/datapath/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/steps"
@@ -61,17 +62,30 @@ func (w *walk) change(r *rule) steps.Outcome {
 		p.TOS = p.TOS&^t.Mask ^ t.Value
 	case iptables.SetDSCP:
 		p.TOS = p.TOS&3 | t.DSCP<<2
+	case iptables.TCPMSS:
+		w.offerSegmentSize()
 	case iptables.Notrack:
 		w.untrack()
 	case iptables.CT:
 		w.ct(r, t)
 	}
-	// LOG, NFLOG, AUDIT, TRACE and CLASSIFY leave the packet as it is, CHECKSUM and
-	// TCPMSS change what no rule looks at.
+	// LOG, NFLOG, AUDIT, TRACE and CLASSIFY leave the packet as it is, CHECKSUM changes
+	// what no rule looks at.
 	if p.Mark != mark {
 		return steps.Marked
 	}
 	return steps.Applied
+}
+
+// offerSegmentSize is tcpmss_mangle_packet (xt_TCPMSS.c): a SYN that does not say how
+// large segments may be does so afterwards.
+func (w *walk) offerSegmentSize() {
+	const kind, length = 2, 4
+	p := &w.packet
+	if p.Protocol == protoTCP && !slices.Contains(p.TCPOptions, kind) {
+		p.TCPOptions = append(slices.Clip(p.TCPOptions), kind)
+		p.Length += length
+	}
 }
 
 // connmark is connmark_tg_shift (xt_connmark.c).
@@ -117,7 +131,7 @@ func (w *walk) ct(r *rule, t iptables.CT) {
 	case w.tracked || w.entry != nil:
 		return
 	case t.Zone.Given && t.Zone.FromMark:
-		w.zone = uint16(w.packet.Mark)
+		w.zoneMark = true
 	case t.Zone.Given:
 		if t.Zone.Original != t.Zone.Reply {
 			w.grant("that the zone %d counts in both directions", t.Zone.Zone)

@@ -25,9 +25,11 @@ type walk struct {
 	connection
 	tracking Tracking
 	zone     uint16
+	zoneMark bool // the zone is the packet's mark, when connection tracking sees it
 	assigned bool // to a socket, by TPROXY
 	tracked  bool // connection tracking has seen the packet, or was told not to
 
+	asked  matchKey // the match that is asked now
 	chance float64  // of the rule that is asked now; 0: it did not draw
 	passed []passed // rules that did not match, and are not told of yet
 	quiet  bool     // only the outcome is wanted
@@ -161,6 +163,9 @@ func (w *walk) track() bool {
 	if w.tracked { // came by lo with its entry, or is not to be tracked
 		return true
 	}
+	if w.zoneMark {
+		w.zone = uint16(w.packet.Mark)
+	}
 	w.tracked = true // a template is forgotten here
 	w.connection, w.tracking = w.state.track(&w.packet, w.zone)
 	w.tellTracked()
@@ -260,8 +265,9 @@ func (w *walk) policy(c *chain) flow {
 // agrees asks all matches of a rule, up to the first that does not agree, which is
 // returned.
 func (w *walk) agrees(r *rule) (truth, iptables.Match) {
-	for _, m := range r.matches {
-		t := w.matches(r, m)
+	for i, m := range r.matches {
+		w.asked = matchKey{r.Rule, i}
+		t := w.matches(m)
 		if t == cannotTell {
 			t = w.assume(r, m)
 		}
