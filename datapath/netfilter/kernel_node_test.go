@@ -37,6 +37,7 @@ type kernelNode struct {
 	raw           map[rawKey]int
 	entries       *conntrack.Conn
 	asking        int // netlink socket, for single entries
+	queue         int // netlink socket of the program at the netfilter queue; -1: there is none
 }
 
 // rawKey is a socket for packets made on the node.
@@ -61,7 +62,7 @@ func check(t testing.TB, err error) {
 
 func newKernelNode(t testing.TB, h *Host) *kernelNode {
 	t.Helper()
-	n := &kernelNode{host: h, index: map[string]int{}, outer: map[string]int{}, device: map[uint32]string{1: loopbackName}, outerDevice: map[int]string{}, raw: map[rawKey]int{}}
+	n := &kernelNode{host: h, index: map[string]int{}, outer: map[string]int{}, device: map[uint32]string{1: loopbackName}, outerDevice: map[int]string{}, raw: map[rawKey]int{}, queue: -1}
 	for _, s := range []struct {
 		ns   **netns.Namespace
 		name string
@@ -103,6 +104,9 @@ func (n *kernelNode) configure(t testing.TB) {
 		{n.node, "net.ipv6.conf.default.addr_gen_mode", "1"},
 		{n.node, "net.netfilter.nf_log.2", "nfnetlink_log"},
 		{n.node, "net.netfilter.nf_log.10", "nfnetlink_log"},
+		// The simulator knows no sequence numbers.
+		{n.node, "net.netfilter.nf_conntrack_tcp_be_liberal", "1"},
+		{n.node, "net.netfilter.nf_conntrack_tcp_ignore_invalid_rst", "1"},
 		{n.node, "net.ipv4.icmp_ratemask", "0"},
 		{n.node, "net.ipv6.icmp.ratemask", "0"},
 	} {

@@ -133,7 +133,7 @@ func (m *ruleMaker) rule(b *strings.Builder, c chainPlan, chains []string) {
 	drawn := false
 	for range m.IntN(2) + m.IntN(2)*m.IntN(2) {
 		text := m.match(c, protocol)
-		if random := strings.Contains(text, "--mode random"); !random || !drawn {
+		if random := strings.Contains(text, "-m statistic"); !random || !drawn {
 			words, drawn = append(words, text), drawn || random
 		}
 	}

@@ -51,6 +51,9 @@ func (n *kernelNode) openSockets(t testing.TB) {
 	n.gate = open(n.node, "packet socket in the node", func() (int, error) { return packetSocket(markerType, n.index["eth0"]) })
 	n.trace = open(n.node, "trace", func() (int, error) { return netfilterSocket(unix.NFNLGRP_NFTRACE) })
 	n.log = open(n.node, "log", logSocket)
+	if !n.host.NoQueueListeners {
+		n.queue = open(n.node, "netfilter queue", queueSocket)
+	}
 	for _, is4 := range []bool{true, false} {
 		for _, owner := range owners {
 			n.raw[rawKey{is4, owner}] = open(n.node, "raw socket", func() (int, error) { return rawSocket(is4, owner) })

@@ -28,7 +28,14 @@ type traffic struct {
 	own          []netip.Addr
 	destinations []netip.Addr
 	ports        []uint16
+	services     []service // asked more often
 	sent         []exchange
+}
+
+// service is where a rule waits for packets.
+type service struct {
+	protocol uint8
+	address  string
 }
 
 // exchange is a packet that was sent, and what became of it.
@@ -117,6 +124,10 @@ func (g *traffic) any() Packet {
 	}
 	sport := []uint16{40000, 40001, 40002, 500, 1000}[g.IntN(5)]
 	p.Source, p.Destination = netip.AddrPortFrom(source, sport), netip.AddrPortFrom(pick(g.Rand, g.destinations), pick(g.Rand, g.ports))
+	if len(g.services) > 0 && g.percent(60) {
+		s := pick(g.Rand, g.services)
+		p.Protocol, p.Destination = s.protocol, netip.MustParseAddrPort(s.address)
+	}
 	if g.percent(10) {
 		p.TOS = 0x10
 	}

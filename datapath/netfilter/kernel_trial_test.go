@@ -33,7 +33,8 @@ type observation struct {
 	packet  Packet // with its mark; valid iff Sent or Delivered
 	path    []*iptables.Rule
 	answers []Packet // ICMP errors and resets that the kernel made
-	told    error    // what the sender on the node was told
+	queued  int
+	told    error // what the sender on the node was told
 	wire    []captured
 	events  []event
 }
@@ -63,6 +64,9 @@ func (t *trial) observe(p *Packet) (o observation, err error) {
 		}
 	}
 	if err := t.node.barrier(); err != nil {
+		return o, err
+	}
+	if o.queued, err = t.node.dropQueued(); err != nil {
 		return o, err
 	}
 	if o.wire, err = t.node.capture(); err != nil {
@@ -184,6 +188,9 @@ var errnos = map[iptables.RejectWith]error{
 func (t *trial) differs(w Way, p *Packet, o *observation) error {
 	if !slices.Equal(w.Path, o.path) {
 		return errors.New("the rules that matched")
+	}
+	if (w.Verdict == Queued) != (o.queued == 1) || o.queued > 1 {
+		return errors.New("the number of packets in the queue")
 	}
 	switch w.Verdict {
 	case Sent, Delivered:

@@ -20,7 +20,7 @@ type world struct {
 }
 
 // variant is a way that a host may be set up.
-type variant struct{ routeLocalnet, noDefault, noForwarding bool }
+type variant struct{ routeLocalnet, noDefault, noForwarding, queue bool }
 
 func newHost(v variant) *Host {
 	h := &Host{
@@ -43,7 +43,7 @@ func newHost(v variant) *Host {
 			{Destination: netip.MustParsePrefix("2001:db8:51:2::/64"), Type: Unreachable},
 			{Destination: netip.MustParsePrefix("2001:db8:51:3::/64"), Type: Prohibit},
 		},
-		RouteLocalnet: v.routeLocalnet, NoForwarding: v.noForwarding, NoQueueListeners: true,
+		RouteLocalnet: v.routeLocalnet, NoForwarding: v.noForwarding, NoQueueListeners: !v.queue,
 		Sockets: []Socket{
 			{Protocol: protoTCP, Address: netip.MustParseAddrPort("0.0.0.0:8080")},
 			{Protocol: protoTCP, Address: netip.MustParseAddrPort("[::]:8080")},
