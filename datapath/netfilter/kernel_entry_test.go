@@ -139,14 +139,15 @@ func (t *trial) compareEntry(w Way) error {
 		return nil
 	}
 	got, err := t.node.get(w.Entry.Original, w.Entry.Zone)
+	there := w.State.table[tupleKey{w.Entry.Original, w.Entry.Zone}].entry == w.Entry
 	switch {
-	case errors.Is(err, unix.ENOENT) && !w.Entry.Confirmed:
+	case errors.Is(err, unix.ENOENT) && !there:
 		return nil
 	case errors.Is(err, unix.ENOENT):
 		return errors.New("the connection's entry: the kernel has none")
 	case err != nil:
 		return fmt.Errorf("asking for an entry: %w", err)
-	case !w.Entry.Confirmed:
+	case !there:
 		return fmt.Errorf("the connection's entry: the kernel has %v", got)
 	}
 	if want := entryOf(w.Entry); got != want {

@@ -227,7 +227,7 @@ func (m *ruleMaker) match(c chainPlan, protocol string) string {
 }
 
 func (m *ruleMaker) tryMatch(c chainPlan, protocol string) string {
-	switch m.IntN(25) {
+	switch m.IntN(28) {
 	case 0:
 		return `-m comment --comment "a comment"`
 	case 1, 2:
@@ -284,7 +284,7 @@ func (m *ruleMaker) tryMatch(c chainPlan, protocol string) string {
 		return "-m iprange " + m.not() + pick(m.Rand, []string{"--src-range ", "--dst-range "}) + pick(m.Rand, m.ranges)
 	case 22:
 		return "-m length " + m.not() + "--length " + pick(m.Rand, []string{"0:40", "41:65535", "32:60", "44"})
-	case 23:
+	case 23, 24, 25, 26:
 		if !c.only("PREROUTING", "INPUT") || c.table != "mangle" {
 			return ""
 		}

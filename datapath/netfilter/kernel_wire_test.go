@@ -79,7 +79,9 @@ func encodeTransport(p *Packet, answer bool) []byte {
 			sequence++
 		}
 		binary.BigEndian.PutUint32(b[4:], sequence)
-		if p.Flags&iptables.ACK != 0 {
+		// A reset acknowledges nothing, as the other side may have said nothing yet: for
+		// resets windows count even where nf_conntrack_tcp_be_liberal is set.
+		if p.Flags&(iptables.ACK|iptables.RST) == iptables.ACK {
 			binary.BigEndian.PutUint32(b[8:], other+1)
 		}
 		binary.BigEndian.PutUint16(b[14:], 0x7fff) // window

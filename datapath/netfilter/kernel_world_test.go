@@ -47,6 +47,10 @@ func newHost(v variant) *Host {
 		Sockets: []Socket{
 			{Protocol: protoTCP, Address: netip.MustParseAddrPort("0.0.0.0:8080")},
 			{Protocol: protoTCP, Address: netip.MustParseAddrPort("[::]:8080")},
+			{Protocol: protoTCP, Address: netip.MustParseAddrPort("192.0.2.2:80")},
+			{Protocol: protoTCP, Address: netip.MustParseAddrPort("[2001:db8:2::2]:80")},
+			{Protocol: protoUDP, Address: netip.MustParseAddrPort("0.0.0.0:30080")},
+			{Protocol: protoUDP, Address: netip.MustParseAddrPort("[::]:80")},
 			{Protocol: protoUDP, Address: netip.MustParseAddrPort("192.0.2.1:53")},
 			{Protocol: protoUDP, Address: netip.MustParseAddrPort("[2001:db8:2::1]:53")},
 			{Protocol: protoTCP, Address: netip.MustParseAddrPort("0.0.0.0:50080"), Transparent: true},
@@ -66,7 +70,7 @@ func newWorld(h *Host, is4 bool) *world {
 		w.traffic = traffic{
 			sources: map[string][]netip.Addr{
 				"eth0":  addrs("203.0.113.10", "203.0.113.11", "192.0.2.77", "8.8.8.8", "192.0.2.1", "127.0.0.1", "127.0.0.5", "10.244.1.2"),
-				"veth1": addrs("10.244.1.2"), "veth2": addrs("10.244.1.3"), "docker0": addrs("172.17.0.5", "172.17.0.6"), "cni0": addrs("10.244.3.2", "192.0.2.255"),
+				"veth1": addrs("10.244.1.2"), "veth2": addrs("10.244.1.3"), "docker0": addrs("172.17.0.5", "172.17.0.6"), "cni0": addrs("10.244.3.2"),
 			},
 			own: addrs("192.0.2.1", "192.0.2.2", "10.244.1.1", "172.17.0.1", "127.0.0.1", "203.0.113.77"),
 			destinations: addrs("10.96.0.10", "10.96.0.10", "192.0.2.1", "192.0.2.2", "10.244.1.1", "127.0.0.1", "127.0.0.5", "10.244.1.2", "10.244.1.3", "172.17.0.5",

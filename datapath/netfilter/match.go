@@ -354,7 +354,10 @@ func (w *walk) linkType() iptables.LinkType {
 
 // hasSocket is socket_mt (xt_socket.c).
 func (w *walk) hasSocket(m iptables.Socket) bool {
-	s := w.machine.network.socket(w.packet.Protocol, w.packet.Destination)
+	s := w.assigned
+	if s == nil {
+		s = w.machine.network.socket(w.packet.Protocol, w.packet.Destination)
+	}
 	if s == nil || !m.NoWildcard && s.Address.Addr().IsUnspecified() {
 		return false
 	}

@@ -33,6 +33,9 @@ func (e *Entry) done(s side) bool {
 // The zero range is none: the addresses stay, unless the tuple of the answers is taken.
 func (w *walk) bind(s side, r iptables.NATRange, first, last netip.Addr) {
 	e := w.entry
+	if e.Confirmed {
+		return // it is too late
+	}
 	// What the connection looks like with the translation of the other side.
 	current := e.Reply.inverse()
 	t, ports := w.unique(s, current, r, first, last)

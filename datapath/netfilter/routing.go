@@ -49,7 +49,7 @@ func (w *walk) routeInput() bool {
 	switch {
 	case n.NoForwarding:
 		return w.end(Dropped, nil, "routing: the host does not forward packets")
-	case w.assigned: // ip_forward, ip6_forward
+	case w.assigned != nil: // ip_forward, ip6_forward
 		return w.end(Dropped, nil, "routing: TPROXY gave the packet to a socket of this host, but the way leads on; the host lacks a rule of routing by the packet's mark")
 	}
 	return n.comesFrom(from, w.in, w.route.Interface) || w.foreign(from)

@@ -34,6 +34,9 @@ func (w *walk) apply(c *chain, r *rule, depth int) (f flow, leave bool) {
 		w.tellRule(c, r, steps.Applied)
 		w.end(Rejected, r.Rule, "")
 		w.result.With = t.With
+		if t.With == iptables.TCPReset && w.entry != nil && w.packet.Flags&iptables.RST == 0 {
+			w.entry.tcp.state = tcpClosed // nf_ct_set_closing
+		}
 		return ended, true
 	case iptables.NFQueue:
 		return w.queue(c, r, t)
@@ -195,6 +198,7 @@ func (w *walk) queue(c *chain, r *rule, t iptables.NFQueue) (flow, bool) {
 	w.tellRule(c, r, steps.Applied)
 	if w.machine.network.NoQueueListeners {
 		if t.Bypass {
+			w.bypassed = true
 			return accepted, true
 		}
 		w.end(Dropped, r.Rule, "no program listens at the queue")
@@ -221,12 +225,13 @@ func (w *walk) tproxy(c *chain, r *rule, t iptables.TProxy) (flow, bool) {
 	if to.Port() == 0 {
 		to = netip.AddrPortFrom(to.Addr(), w.packet.Destination.Port())
 	}
-	if s := w.machine.network.socket(w.packet.Protocol, to); s == nil || !s.Transparent {
+	listener := w.machine.network.socket(w.packet.Protocol, to)
+	if listener == nil || !listener.Transparent {
 		w.tellRule(c, r, steps.Applied)
 		w.end(Dropped, r.Rule, "no transparent socket listens at "+to.String())
 		return ended, true
 	}
-	w.packet.Mark, w.assigned = w.packet.Mark&^t.Mark.Mask^t.Mark.Value, true
+	w.packet.Mark, w.assigned = w.packet.Mark&^t.Mark.Mask^t.Mark.Value, listener
 	w.tellRule(c, r, steps.Applied)
 	return accepted, true
 }

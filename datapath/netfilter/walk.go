@@ -25,9 +25,10 @@ type walk struct {
 	connection
 	tracking Tracking
 	zone     uint16
-	zoneMark bool // the zone is the packet's mark, when connection tracking sees it
-	assigned bool // to a socket, by TPROXY
-	tracked  bool // connection tracking has seen the packet, or was told not to
+	zoneMark bool    // the zone is the packet's mark, when connection tracking sees it
+	assigned *Socket // by TPROXY
+	bypassed bool    // the last table ended with a queue at which no program listens
+	tracked  bool    // connection tracking has seen the packet, or was told not to
 
 	asked  matchKey // the match that is asked now
 	chance float64  // of the rule that is asked now; 0: it did not draw
@@ -53,6 +54,9 @@ func (w *walk) run() {
 			return
 		}
 		w.in = loopbackName
+		if w.tracking == TrackingInvalid { // it has no entry, and is looked at again
+			w.tracked, w.zone, w.zoneMark = false, 0, false
+		}
 	}
 	w.incoming()
 }
@@ -191,8 +195,12 @@ func (w *walk) visitNAT(h Hook) bool {
 	}
 	s := sideOf(h)
 	if w.tracking == TrackingNew && !w.entry.done(s) {
+		w.bypassed = false
 		if !w.visit(h, nat) {
 			return false
+		}
+		if w.bypassed { // the hook has ended with NF_QUEUE, not NF_ACCEPT
+			return true
 		}
 		if !w.entry.done(s) {
 			w.bind(s, iptables.NATRange{}, netip.Addr{}, netip.Addr{})
