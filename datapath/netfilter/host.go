@@ -214,6 +214,9 @@ func (n *network) source6(r Route, to netip.Addr) (best netip.Addr) {
 			if !addr.Is6() || a.Narrow && addr != to {
 				continue
 			}
+			if d.Name != r.Interface && (to.IsLoopback() || to.IsLinkLocalUnicast() || to.IsMulticast()) {
+				continue
+			}
 			score := min(commonBits(addr, to), a.Prefix.Bits())
 			if addr.IsPrivate() == to.IsPrivate() {
 				score += 1000

@@ -88,7 +88,7 @@ var protocols = []uint8{protoTCP, protoTCP, protoTCP, protoTCP, protoUDP, protoU
 func (g *traffic) comparable(p *Packet) bool {
 	to := p.Destination.Addr()
 	n := newNetwork(g.host, map[bool]iptables.Family{true: iptables.IPv4, false: iptables.IPv6}[g.is4])
-	return !p.Local || !to.IsMulticast() && !n.isBroadcast(to) && (!p.Source.Addr().IsLoopback() || n.isLocal(to))
+	return !p.Local || !to.IsMulticast() && !n.isBroadcast(to) && !n.isBroadcast(p.Source.Addr()) && (!p.Source.Addr().IsLoopback() || n.isLocal(to))
 }
 
 // fresh is a packet like the first of a connection.

@@ -157,6 +157,7 @@ func (t *trial) read(o *observation) error {
 
 const (
 	icmpUnreachable  = 3 // ICMP_DEST_UNREACH
+	icmpRedirect     = 5 // ICMP_REDIRECT
 	icmp6Unreachable = 1 // ICMPV6_DEST_UNREACH
 )
 
@@ -247,7 +248,7 @@ func (t *trial) refused(w Way, p *Packet, o *observation) error {
 }
 
 // silent says whether the kernel cannot refuse a packet: it answers no resets
-// (nf_reject_ipv4.c), nobody who is not one host (icmp_send), and nobody it has no way to.
+// (nf_reject_ipv4.c) and no ICMP errors, nobody who is not one host (icmp_send), and nobody it has no way to.
 // Of missing routes it tells each host of IPv4 but a few times (ip_error).
 func (t *trial) silent(w Way) bool {
 	p := &w.Packet
@@ -258,7 +259,7 @@ func (t *trial) silent(w Way) bool {
 	if t.machine.network.isBroadcast(p.Destination.Addr()) || p.Destination.Addr().IsMulticast() {
 		return true
 	}
-	return w.With == iptables.TCPReset && p.Flags&iptables.RST != 0 || p.Link != iptables.LinkUnicast || back != Unicast && back != Local
+	return p.Protocol == protoICMP && p.ICMPType == icmpRedirect || w.With == iptables.TCPReset && p.Flags&iptables.RST != 0 || p.Link != iptables.LinkUnicast || back != Unicast && back != Local
 }
 
 // onWire compares with what came out of the devices.

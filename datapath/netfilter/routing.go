@@ -11,7 +11,10 @@ import (
 // false: nowhere.
 func (w *walk) routeInput() bool {
 	n, from, to := w.machine.network, w.packet.Source.Addr(), w.packet.Destination.Addr()
-	if w.in != loopbackName && from.Is4() {
+	if to == w.routed { // ip_rcv_finish: the route of a packet that was made here still holds
+		return true
+	}
+	if from.Is4() {
 		zero := netip.PrefixFrom(netip.IPv4Unspecified(), 8)
 		switch {
 		case from.IsMulticast(), from == allOnes, zero.Contains(from):
@@ -59,7 +62,7 @@ func (w *walk) routeInput() bool {
 // accept_local: whether a packet from the address may come in by the device, on its way
 // out by the other one.
 func (n *network) comesFrom(from netip.Addr, in, out string) bool {
-	if from.Is6() || in == loopbackName {
+	if from.Is6() {
 		return true
 	}
 	if _, own := n.local[from]; own {
@@ -86,7 +89,7 @@ func (w *walk) routeOutput() bool {
 	case Local, Broadcast:
 		return true
 	case Unicast:
-		if from.IsLoopback() && !n.RouteLocalnet {
+		if from.Is4() && from.IsLoopback() && !n.RouteLocalnet {
 			return w.end(Dropped, nil, fmt.Sprintf("routing: %s cannot leave the host, while route_localnet is 0", from))
 		}
 		return true
@@ -215,7 +218,11 @@ func (w *walk) rpfilter(m iptables.Rpfilter) bool {
 	}
 	r := n.route(from)
 	if r.Type == Local && m.AcceptLocal {
-		return true
+		on, own := n.local[from]
+		if !own {
+			on = loopbackName
+		}
+		return from.Is6() || m.Loose || on == w.in
 	}
 	if r.Type != Unicast {
 		return false

@@ -21,6 +21,7 @@ type walk struct {
 	in, out string
 	hook    Hook
 	route   Route
+	routed  netip.Addr // the destination of a packet that came in by lo with its route
 
 	connection
 	tracking Tracking
@@ -53,7 +54,7 @@ func (w *walk) run() {
 			w.end(Sent, nil, "")
 			return
 		}
-		w.in = loopbackName
+		w.in, w.routed = loopbackName, w.packet.Destination.Addr()
 		if w.tracking == TrackingInvalid { // it has no entry, and is looked at again
 			w.tracked, w.zone, w.zoneMark = false, 0, false
 		}
