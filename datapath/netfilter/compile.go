@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/iptables"
 )
@@ -98,6 +99,14 @@ func (m *Machine) compile(t *iptables.Table, partial bool) error {
 		c.rules = append(c.rules, compiled)
 	}
 	return checkLoops(chains)
+}
+
+// ofNFTables says whether the header above a table is that of iptables-save with its
+// nf_tables back end.
+func ofNFTables(t *iptables.Table) bool {
+	return slices.ContainsFunc(t.Before, func(line string) bool {
+		return strings.Contains(line, "(nf_tables)")
+	})
 }
 
 // target is the chain that a rule jumps or goes to; empty: to none.

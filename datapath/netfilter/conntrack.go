@@ -15,6 +15,12 @@ type Tuple struct {
 	Source, Destination netip.AddrPort
 }
 
+// String is "TCP 10.0.0.1:80 -> 10.0.0.2:40000".
+func (t Tuple) String() string {
+	p := Packet{Protocol: t.Protocol, Source: t.Source, Destination: t.Destination}
+	return p.String()
+}
+
 // tupleOf is the tuple of a packet.
 func tupleOf(p *Packet) Tuple {
 	t := Tuple{p.Protocol, p.Source, p.Destination}
@@ -71,10 +77,12 @@ type Entry struct {
 	// Confirmed: its first packet got through, and it is in the table.
 	Confirmed bool
 	// SourcePorts and DestinationPorts are given where the kernel chooses the port it
-	// translates to; that of Reply is then one of them.
+	// translates to; that of Reply is then one of them. For ICMP SourcePorts are ids.
 	SourcePorts, DestinationPorts *iptables.PortRange
 
 	sourceDone, destinationDone bool // IPS_SRC_NAT_DONE, IPS_DST_NAT_DONE
+	tcp                         tcpConnection
+	streams                     float64 // State.Now from which on UDP is a stream
 }
 
 // Tracking is what connection tracking thinks of a packet (enum ip_conntrack_info).
@@ -115,11 +123,15 @@ type State struct {
 	// look at. Whoever sends packets lets it go on.
 	Now float64
 
-	table    map[tupleKey]connection
-	sources  map[sourceKey]netip.AddrPort
-	recent   map[string][]*recentEntry
-	counters map[*iptables.Rule]uint32 // of statistic, mode nth
-	buckets  map[bucketKey]*bucket
+	// The ports that the kernel chose for the next packet, where it may choose; 0: not known.
+	chosenSource, chosenDestination uint16
+
+	table     map[tupleKey]connection
+	sources   map[sourceKey][]*Entry // those in the table, by the source they had; the latest is the last
+	templates map[*iptables.Rule]*Entry
+	recent    map[string][]*recentEntry
+	counters  map[matchKey]uint32 // of statistic, mode nth
+	buckets   map[bucketKey]*bucket
 }
 
 // track is nf_conntrack_in: it finds the packet's connection or begins one.
@@ -131,36 +143,99 @@ func (s *State) track(p *Packet, zone uint16) (c connection, t Tracking) {
 		return connection{}, TrackingInvalid
 	}
 	tuple := tupleOf(p)
-	if c, ok := s.table[tupleKey{tuple, zone}]; ok {
-		if c.reply {
-			c.entry.SeenReply = true
-			if p.Protocol != protoICMP && p.Protocol != protoICMPv6 {
-				c.entry.Assured = c.entry.Assured || p.Protocol == protoTCP && p.Flags&iptables.SYN == 0
-			}
+	c, ok := s.table[tupleKey{tuple, zone}]
+	if ok {
+		switch s.advance(c, p) {
+		case invalid:
+			return connection{}, TrackingInvalid
+		case goesOn:
+			return c, c.sees()
+		case ends:
+			s.forget(c.entry)
+			return c, c.sees()
 		}
-		if c.entry.SeenReply {
-			return c, TrackingEstablished
-		}
-		return c, TrackingNew
+		s.forget(c.entry) // the packet begins it anew
 	}
 	if !mayBegin(p) {
 		return connection{}, TrackingInvalid
 	}
-	e := &Entry{Original: tuple, Reply: tuple.inverse(), Zone: zone}
+	e := &Entry{Original: tuple, Reply: tuple.inverse(), Zone: zone, streams: s.Now + streamAfter}
+	if p.Protocol == protoTCP {
+		e.tcp.last = kindOf(p.Flags)
+		e.tcp.state = tcpTransitions[0][e.tcp.last][tcpNone]
+	}
 	return connection{entry: e}, TrackingNew
 }
 
-// confirm puts the entry of a packet that got through into the table.
-func (s *State) confirm(c connection) {
+// template is the entry that packets get by a rule with -j CT (nf_ct_tmpl_alloc): without
+// addresses, and one for all of them.
+func (s *State) template(r *iptables.Rule, is4 bool) *Entry {
+	if s.templates == nil {
+		s.templates = make(map[*iptables.Rule]*Entry)
+	}
+	e := s.templates[r]
+	if e == nil {
+		none := netip.AddrPortFrom(netip.IPv6Unspecified(), 0)
+		if is4 {
+			none = netip.AddrPortFrom(netip.IPv4Unspecified(), 0)
+		}
+		e = &Entry{Original: Tuple{0, none, none}, Reply: Tuple{0, none, none}, Confirmed: true}
+		s.templates[r] = e
+	}
+	return e
+}
+
+// streamAfter is the time in seconds after which UDP that is answered is a stream
+// (nf_conntrack_proto_udp.c).
+const streamAfter = 2
+
+// advance is the turn of the protocol's own tracker.
+func (s *State) advance(c connection, p *Packet) fate {
+	switch p.Protocol {
+	case protoTCP:
+		return c.entry.advance(p.Flags, c.reply)
+	case protoUDP, protoUDPLite:
+		c.entry.Assured = c.entry.Assured || c.entry.SeenReply && s.Now > c.entry.streams
+	}
+	return goesOn
+}
+
+// sees is the state of a packet of a connection that is known.
+func (c connection) sees() Tracking {
+	c.entry.SeenReply = c.entry.SeenReply || c.reply
+	if c.entry.SeenReply {
+		return TrackingEstablished
+	}
+	return TrackingNew
+}
+
+// forget takes an entry out of the table.
+func (s *State) forget(e *Entry) {
+	delete(s.table, tupleKey{e.Original, e.Zone})
+	delete(s.table, tupleKey{e.Reply, e.Zone})
+	k := e.sourceKey()
+	s.sources[k] = slices.DeleteFunc(s.sources[k], func(other *Entry) bool { return other == e })
+}
+
+// confirm puts the entry of a packet that got through into the table; false: another
+// entry is in the way (__nf_conntrack_confirm).
+func (s *State) confirm(c connection) bool {
 	if c.entry == nil || c.entry.Confirmed {
-		return
+		return true
+	}
+	original, reply := tupleKey{c.entry.Original, c.entry.Zone}, tupleKey{c.entry.Reply, c.entry.Zone}
+	if s.table[original].entry != nil || s.table[reply].entry != nil {
+		return false
 	}
 	if s.table == nil {
-		s.table = make(map[tupleKey]connection)
+		s.table, s.sources = make(map[tupleKey]connection), make(map[sourceKey][]*Entry)
 	}
 	c.entry.Confirmed = true
-	s.table[tupleKey{c.entry.Original, c.entry.Zone}] = connection{c.entry, false}
-	s.table[tupleKey{c.entry.Reply, c.entry.Zone}] = connection{c.entry, true}
+	k := c.entry.sourceKey()
+	s.sources[k] = append(s.sources[k], c.entry)
+	s.table[original] = connection{c.entry, false}
+	s.table[reply] = connection{c.entry, true}
+	return true
 }
 
 // Forget ends a connection, as its timeout would: the next packet begins another.
@@ -195,9 +270,7 @@ func validFlags(f iptables.TCPFlags) bool {
 func mayBegin(p *Packet) bool {
 	switch p.Protocol {
 	case protoTCP:
-		// From no state only SYN and, as tcp_loose is on, ACK lead anywhere
-		// (tcp_conntracks[0][...][sNO]).
-		return p.Flags&(iptables.RST|iptables.FIN) == 0 && (p.Flags&iptables.SYN == 0 || p.Flags&iptables.ACK == 0)
+		return tcpTransitions[0][kindOf(p.Flags)][tcpNone] != tcpInvalid
 	case protoICMP, protoICMPv6:
 		return slices.ContainsFunc(icmpAnswers[p.Protocol], func(pair [2]uint8) bool { return pair[0] == p.ICMPType })
 	case protoSCTP:

@@ -1,6 +1,7 @@
 package netfilter
 
 import (
+	"math/bits"
 	"net/netip"
 	"slices"
 
@@ -149,8 +150,11 @@ func (n *network) isBroadcast(a netip.Addr) bool {
 	if _, ok := n.broadcast[a]; ok {
 		return true
 	}
-	return a == netip.AddrFrom4([4]byte{255, 255, 255, 255})
+	return a == allOnes
 }
+
+// allOnes is the broadcast address of whatever network the packet is in (RFC 919).
+var allOnes = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 
 // route finds the way to an address: fib_lookup of the local table, then of the main one.
 func (n *network) route(to netip.Addr) Route {
@@ -162,6 +166,16 @@ func (n *network) route(to netip.Addr) Route {
 	}
 	for _, r := range n.routes {
 		if r.Destination.Contains(to) {
+			return r
+		}
+	}
+	return Route{Destination: netip.PrefixFrom(to, to.BitLen()), Type: NoRoute}
+}
+
+// routeBy finds the way to an address by one device only.
+func (n *network) routeBy(device string, to netip.Addr) Route {
+	for _, r := range n.routes {
+		if r.Interface == device && r.Destination.Contains(to) {
 			return r
 		}
 	}
@@ -180,10 +194,61 @@ func (h *Host) device(name string) *Interface {
 	return nil
 }
 
-// source is the address that packets by the route get: for IPv4 the first primary address
+// source is the address that packets by the route get, of the zero Addr if there is none.
+func (n *network) source(r Route, to netip.Addr) netip.Addr {
+	if to.Is4() {
+		return n.source4(r, to)
+	}
+	return n.source6(r, to)
+}
+
+// source6 is ipv6_dev_get_saddr (net/ipv6/addrconf.c), as far as rules 5, 6 and 8 of RFC
+// 6724 go: an address of the device, of the same kind (global, unique local) as the
+// destination, and of these the one that has most of it in common.
+func (n *network) source6(r Route, to netip.Addr) (best netip.Addr) {
+	most := -1
+	for _, d := range n.Interfaces {
+		for _, a := range d.Addresses {
+			addr := a.Prefix.Addr()
+			if !addr.Is6() || a.Narrow && addr != to {
+				continue
+			}
+			if d.Name != r.Interface && (to.IsLoopback() || to.IsLinkLocalUnicast() || to.IsMulticast()) {
+				continue
+			}
+			score := min(commonBits(addr, to), a.Prefix.Bits())
+			if addr.IsPrivate() == to.IsPrivate() {
+				score += 1000
+			}
+			if d.Name == r.Interface {
+				score += 2000
+			}
+			if addr == to {
+				score += 4000 // rule 1
+			}
+			if score > most {
+				best, most = addr, score
+			}
+		}
+	}
+	return best
+}
+
+// commonBits is how many bits two addresses of IPv6 begin with together.
+func commonBits(a, b netip.Addr) int {
+	x, y := a.As16(), b.As16()
+	for i := range x {
+		if x[i] != y[i] {
+			return 8*i + bits.LeadingZeros8(x[i]^y[i])
+		}
+	}
+	return 128
+}
+
+// source4 is, for IPv4, the first primary address
 // of the interface in the next hop's network, else its first one, else any of the host's
 // (inet_select_addr, net/ipv4/devinet.c). The zero Addr: there is none.
-func (n *network) source(r Route, to netip.Addr) netip.Addr {
+func (n *network) source4(r Route, to netip.Addr) netip.Addr {
 	next := to
 	if r.Via.Is4() == to.Is4() && r.Via.IsValid() {
 		next = r.Via

@@ -37,10 +37,12 @@ type Options struct {
 type Machine struct {
 	family  iptables.Family
 	partial bool // a listing
-	chains  [tables]map[string]*chain
-	sets    map[string]*iptables.Set
-	network *network
-	options Options
+	// nftables: the rules are of the nf_tables back end of iptables.
+	nftables bool
+	chains   [tables]map[string]*chain
+	sets     map[string]*iptables.Set
+	network  *network
+	options  Options
 }
 
 // New makes a machine. sets may be nil; it, the dump and the host are kept, and must not
@@ -49,6 +51,7 @@ func New(d *iptables.Dump, sets map[string]*iptables.Set, h *Host, o Options) (*
 	m := &Machine{family: d.Family, partial: d.Listing != nil, sets: sets, network: newNetwork(h, d.Family), options: o}
 	var faults []error
 	for _, t := range d.Tables {
+		m.nftables = m.nftables || ofNFTables(t)
 		if err := m.compile(t, m.partial); err != nil {
 			faults = append(faults, err)
 		}
@@ -190,7 +193,10 @@ func (m *Machine) walk(start *Start, p Packet, s *State, c chooser) *Result {
 	} else {
 		w.single(start)
 	}
-	r.Packet, r.Entry, r.Reply, r.Tracking = w.packet, w.entry, w.reply, w.tracking
+	r.Packet, r.Reply, r.Tracking = w.packet, w.reply, w.tracking
+	if w.tracked { // else it is a template
+		r.Entry = w.entry
+	}
 	if r.Verdict == Sent {
 		r.Out = w.out
 	}

@@ -25,7 +25,7 @@ func truthOf(b bool) truth {
 
 // matches asks one match about the packet. The cases are in the order of the kernel's
 // files: ip_tables.c first, then xt_*.c.
-func (w *walk) matches(r *rule, m iptables.Match) truth {
+func (w *walk) matches(m iptables.Match) truth {
 	p := &w.packet
 	switch m := m.(type) {
 	case iptables.Source:
@@ -66,7 +66,7 @@ func (w *walk) matches(r *rule, m iptables.Match) truth {
 	case iptables.Addrtype:
 		return truthOf(w.addrtype(m))
 	case iptables.Statistic:
-		return truthOf(w.statistic(r, m))
+		return truthOf(w.statistic(m))
 	case iptables.Recent:
 		return truthOf(w.recent(m))
 	case iptables.SetMatch:
@@ -76,7 +76,7 @@ func (w *walk) matches(r *rule, m iptables.Match) truth {
 	case iptables.Rpfilter:
 		return truthOf(w.rpfilter(m) != m.Invert)
 	case iptables.Limit:
-		return truthOf(w.limit(r, m))
+		return truthOf(w.limit(m))
 	case iptables.Hashlimit:
 		return w.hashlimit(m)
 	case iptables.Owner:
@@ -219,10 +219,10 @@ func (e *Entry) expires() uint32 {
 	switch {
 	case !e.Confirmed:
 		return 0
-	case e.Original.Protocol == protoTCP && e.SeenReply:
-		return 432000
+	case e.Original.Protocol == protoTCP && e.tcp.state == tcpEstablished && !e.SeenReply:
+		return 300
 	case e.Original.Protocol == protoTCP:
-		return 120
+		return tcpTimeouts[e.tcp.state]
 	case e.Original.Protocol == protoUDP && e.Assured:
 		return 120
 	case e.Original.Protocol == protoUDP || hasICMP(e.Original.Protocol):
@@ -234,9 +234,9 @@ func (e *Entry) expires() uint32 {
 func hasICMP(protocol uint8) bool { return protocol == protoICMP || protocol == protoICMPv6 }
 
 // statistic is statistic_mt (xt_statistic.c).
-func (w *walk) statistic(r *rule, m iptables.Statistic) bool {
+func (w *walk) statistic(m iptables.Statistic) bool {
 	if m.Nth {
-		return w.nth(r, m) != m.Negated
+		return w.nth(m) != m.Negated
 	}
 	switch m.Probability {
 	case 0:
@@ -253,14 +253,14 @@ func (w *walk) statistic(r *rule, m iptables.Statistic) bool {
 
 // nth is a counter's turn. Where it stands is not in a dump, so the first packet of a
 // host that has been running may have any.
-func (w *walk) nth(r *rule, m iptables.Statistic) bool {
+func (w *walk) nth(m iptables.Statistic) bool {
 	if m.Every <= 1 {
 		return true
 	}
 	if w.state.counters == nil {
-		w.state.counters = make(map[*iptables.Rule]uint32)
+		w.state.counters = make(map[matchKey]uint32)
 	}
-	count, known := w.state.counters[r.Rule]
+	count, known := w.state.counters[w.asked]
 	if !known {
 		if !w.machine.options.FreshCounters {
 			return w.draw(1 / float64(m.Every))
@@ -268,7 +268,7 @@ func (w *walk) nth(r *rule, m iptables.Statistic) bool {
 		count = m.Every - m.Packet - 1
 	}
 	count = (count + 1) % m.Every
-	w.state.counters[r.Rule] = count
+	w.state.counters[w.asked] = count
 	return count == 0
 }
 
@@ -354,7 +354,10 @@ func (w *walk) linkType() iptables.LinkType {
 
 // hasSocket is socket_mt (xt_socket.c).
 func (w *walk) hasSocket(m iptables.Socket) bool {
-	s := w.machine.network.socket(w.packet.Protocol, w.packet.Destination)
+	s := w.assigned
+	if s == nil {
+		s = w.machine.network.socket(w.packet.Protocol, w.packet.Destination)
+	}
 	if s == nil || !m.NoWildcard && s.Address.Addr().IsUnspecified() {
 		return false
 	}

@@ -86,10 +86,16 @@ func masked(a, mask netip.Addr) netip.Addr {
 	return a
 }
 
-// bucketKey names a token bucket: that of a rule with -m limit, or one of a list of -m
+// matchKey names a match of a rule: of some a rule may have several.
+type matchKey struct {
+	rule  *iptables.Rule
+	index int // among the rule's matches as they are asked
+}
+
+// bucketKey names a token bucket: that of a match of -m limit, or one of a list of -m
 // hashlimit.
 type bucketKey struct {
-	rule                *iptables.Rule
+	match               matchKey
 	name                string
 	source, destination netip.AddrPort
 }
@@ -121,8 +127,8 @@ func (w *walk) take(key bucketKey, rate iptables.Rate, burst uint32) bool {
 	return true
 }
 
-func (w *walk) limit(r *rule, m iptables.Limit) bool {
-	return w.take(bucketKey{rule: r.Rule}, m.Rate, m.Burst)
+func (w *walk) limit(m iptables.Limit) bool {
+	return w.take(bucketKey{match: w.asked}, m.Rate, m.Burst)
 }
 
 // hashlimit is hashlimit_mt_common (xt_hashlimit.c). Rates in bytes are not simulated.

@@ -33,20 +33,29 @@ func (e *Entry) done(s side) bool {
 // The zero range is none: the addresses stay, unless the tuple of the answers is taken.
 func (w *walk) bind(s side, r iptables.NATRange, first, last netip.Addr) {
 	e := w.entry
+	if e.Confirmed {
+		return // it is too late
+	}
 	// What the connection looks like with the translation of the other side.
 	current := e.Reply.inverse()
 	t, ports := w.unique(s, current, r, first, last)
-	if t != current {
+	if t != current || ports != nil { // what the kernel chooses is something else, but once in many
 		e.Reply = t.inverse()
 		if s == sourceSide {
-			e.SNAT, e.SourcePorts = true, ports
+			e.SNAT = true
 		} else {
-			e.DNAT, e.DestinationPorts = true, ports
+			e.DNAT = true
+		}
+		switch {
+		case ports == nil:
+		case s == sourceSide || hasICMP(t.Protocol):
+			e.SourcePorts = ports
+		default:
+			e.DestinationPorts = ports
 		}
 	}
 	if s == sourceSide {
 		e.sourceDone = true
-		w.state.remember(e)
 	} else {
 		e.destinationDone = true
 	}
@@ -58,36 +67,38 @@ type sourceKey struct {
 	zone     uint16
 }
 
-// remember notes which source a connection's source was translated to.
-func (s *State) remember(e *Entry) {
-	if s.sources == nil {
-		s.sources = make(map[sourceKey]netip.AddrPort)
-	}
-	s.sources[sourceKey{e.Original.Protocol, e.Original.Source, e.Zone}] = e.Reply.inverse().Source
+func (e *Entry) sourceKey() sourceKey {
+	return sourceKey{e.Original.Protocol, e.Original.Source, e.Zone}
 }
 
-// mapped is the source that another connection from the same source was translated to
-// (find_appropriate_src, nf_nat_core.c).
-func (s *State) mapped(t Tuple, zone uint16) (netip.AddrPort, bool) {
-	a, ok := s.sources[sourceKey{t.Protocol, t.Source, zone}]
-	return a, ok
+// mapped is the source that another connection from the same source was translated to:
+// the latest that is in the range (find_appropriate_src, nf_nat_core.c).
+func (s *State) mapped(t Tuple, zone uint16, r iptables.NATRange, first, last netip.Addr) (netip.AddrPort, bool) {
+	list := s.sources[sourceKey{t.Protocol, t.Source, zone}]
+	for i := len(list) - 1; i >= 0; i-- {
+		if a := list[i].Reply.inverse().Source; within(a, r, first, last) {
+			return a, true
+		}
+	}
+	return netip.AddrPort{}, false
 }
 
 // unique is get_unique_tuple (nf_nat_core.c): an address of the range, and a port that
 // no other connection has. ports is given where the kernel chooses among several.
 func (w *walk) unique(s side, t Tuple, r iptables.NATRange, first, last netip.Addr) (Tuple, *iptables.PortRange) {
 	free := func(t Tuple) bool { return !w.state.used(t.inverse(), w.entry) }
+	random := r.Random || r.RandomFully // NF_NAT_RANGE_PROTO_RANDOM_ALL
 	own := t.Source
 	if s == destinationSide {
 		own = t.Destination
-	} else if !r.RandomFully {
+	} else if !random {
 		// A source that is within the range stays, and one that other connections have
 		// been given a source for gets that again.
 		if within(t.Source, r, first, last) {
 			if free(t) {
 				return t, nil
 			}
-		} else if again, ok := w.state.mapped(t, w.entry.Zone); ok && within(again, r, first, last) {
+		} else if again, ok := w.state.mapped(t, w.entry.Zone, r, first, last); ok {
 			if t := (Tuple{t.Protocol, again, t.Destination}); free(t) {
 				return t, nil
 			}
@@ -98,31 +109,36 @@ func (w *walk) unique(s side, t Tuple, r iptables.NATRange, first, last netip.Ad
 		addr = w.choose(s, t, r, first, last)
 	}
 	port := own.Port()
+	if hasICMP(t.Protocol) {
+		port = t.Source.Port()
+	}
 	with := func(port uint16) Tuple {
 		changed := t
-		if s == sourceSide {
+		switch {
+		case s == destinationSide && hasICMP(t.Protocol): // the id is the same in both directions
+			changed.Source = netip.AddrPortFrom(t.Source.Addr(), port)
+			changed.Destination = netip.AddrPortFrom(addr, t.Destination.Port())
+		case s == sourceSide:
 			changed.Source = netip.AddrPortFrom(addr, port)
-		} else {
+		default:
 			changed.Destination = netip.AddrPortFrom(addr, port)
 		}
 		return changed
 	}
-	ported := HasPorts(t.Protocol) || s == sourceSide && hasICMP(t.Protocol)
-	if !ported {
+	if !HasPorts(t.Protocol) && !hasICMP(t.Protocol) {
 		return with(port), nil
 	}
 	given := r.FirstPort != 0 || r.LastPort != 0
-	if !r.RandomFully {
-		switch {
-		case given && r.FirstPort == r.LastPort:
-			return with(r.FirstPort), nil
-		case given && r.FirstPort <= port && port <= r.LastPort && !r.Random && free(with(port)):
-			return with(port), nil
-		case !given && !r.Random && free(with(port)):
-			return with(port), nil
-		}
+	switch {
+	case given && r.FirstPort == r.LastPort:
+		return with(r.FirstPort), nil
+	case random:
+	case given && r.BasePort == 0 && r.FirstPort <= port && port <= r.LastPort && free(with(port)):
+		return with(port), nil
+	case !given && free(with(port)):
+		return with(port), nil
 	}
-	if s == destinationSide && !given {
+	if s == destinationSide && !given && HasPorts(t.Protocol) {
 		return with(port), nil // the port of a destination is changed only where a rule asks for it
 	}
 	ports := portsFor(t.Protocol, port)
@@ -133,13 +149,16 @@ func (w *walk) unique(s side, t Tuple, r iptables.NATRange, first, last netip.Ad
 	case s == destinationSide && r.BasePort != 0:
 		size := uint32(ports.Last) - uint32(ports.First) + 1
 		return with(uint16(uint32(ports.First) + uint32(port-r.BasePort)%size)), nil
-	case s == destinationSide && !r.RandomFully && !r.Random:
+	case s == destinationSide && !random:
 		for p := uint32(ports.First); p <= uint32(ports.Last); p++ {
 			if free(with(uint16(p))) {
 				return with(uint16(p)), nil
 			}
 		}
 		return with(ports.First), nil
+	}
+	if told := w.state.chosen(s, t.Protocol); ports.Contains(told) && told != 0 {
+		return with(told), &ports
 	}
 	// The kernel begins at random and takes the first that is free.
 	if !ports.Contains(port) || !free(with(port)) {
@@ -152,6 +171,14 @@ func (w *walk) unique(s side, t Tuple, r iptables.NATRange, first, last netip.Ad
 		}
 	}
 	return with(port), &ports
+}
+
+// chosen is the port that the kernel is known to have chosen; 0: it is not.
+func (s *State) chosen(side side, protocol uint8) uint16 {
+	if side == sourceSide || hasICMP(protocol) {
+		return s.chosenSource
+	}
+	return s.chosenDestination
 }
 
 // within is nf_in_range (nf_nat_core.c).

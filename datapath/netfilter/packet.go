@@ -10,11 +10,12 @@ import (
 
 // Protocols that have fields of their own, by their IANA numbers.
 const (
-	protoICMP   = 1
-	protoTCP    = 6
-	protoUDP    = 17
-	protoICMPv6 = 58
-	protoSCTP   = 132
+	protoICMP    = 1
+	protoTCP     = 6
+	protoUDP     = 17
+	protoICMPv6  = 58
+	protoSCTP    = 132
+	protoUDPLite = 136
 )
 
 // Packet is a packet, unfragmented: connection tracking puts fragments together before

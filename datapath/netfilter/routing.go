@@ -11,12 +11,18 @@ import (
 // false: nowhere.
 func (w *walk) routeInput() bool {
 	n, from, to := w.machine.network, w.packet.Source.Addr(), w.packet.Destination.Addr()
-	if w.in != loopbackName {
+	if to == w.routed { // ip_rcv_finish: the route of a packet that was made here still holds
+		return true
+	}
+	if from.Is4() {
+		zero := netip.PrefixFrom(netip.IPv4Unspecified(), 8)
 		switch {
-		case from.Is4() && (from.IsMulticast() || n.isBroadcast(from)):
+		case from.IsMulticast(), from == allOnes, zero.Contains(from):
 			return w.end(Dropped, nil, fmt.Sprintf("routing: %s cannot be a source", from))
-		case from.IsLoopback() && !n.RouteLocalnet, !from.IsLoopback() && n.isLocal(from):
-			return w.end(Dropped, nil, fmt.Sprintf("routing: %s is an address of this host, so nothing from outside can come from it", from))
+		case zero.Contains(to):
+			return w.end(Dropped, nil, fmt.Sprintf("routing: %s cannot be a destination", to))
+		case from.IsLoopback() && !n.RouteLocalnet:
+			return w.foreign(from)
 		case to.IsLoopback() && !n.RouteLocalnet:
 			return w.end(Dropped, nil, fmt.Sprintf("routing: %s is not for packets from outside, while route_localnet is 0", to))
 		}
@@ -29,17 +35,48 @@ func (w *walk) routeInput() bool {
 		return true
 	}
 	w.route = n.route(to)
+	if to.Is6() && to.IsLoopback() && w.in != loopbackName {
+		w.route = n.routeBy(w.in, to) // rt6_need_strict (net/ipv6/route.c): lo is another device
+	}
 	w.tellRoute()
 	switch w.route.Type {
 	case Local, Broadcast:
-		return true
+		return n.comesFrom(from, w.in, "") || w.foreign(from)
 	case Unicast:
-		if n.NoForwarding {
-			return w.end(Dropped, nil, "routing: the host does not forward packets")
+	default:
+		if n.NoForwarding && to.Is4() { // ip_error; ip6_pkt_drop does not ask
+			break
 		}
+		return w.noWay()
+	}
+	switch {
+	case n.NoForwarding:
+		return w.end(Dropped, nil, "routing: the host does not forward packets")
+	case w.assigned != nil: // ip_forward, ip6_forward
+		return w.end(Dropped, nil, "routing: TPROXY gave the packet to a socket of this host, but the way leads on; the host lacks a rule of routing by the packet's mark")
+	}
+	return n.comesFrom(from, w.in, w.route.Interface) || w.foreign(from)
+}
+
+// comesFrom is fib_validate_source (net/ipv4/fib_frontend.c) without rp_filter and
+// accept_local: whether a packet from the address may come in by the device, on its way
+// out by the other one.
+func (n *network) comesFrom(from netip.Addr, in, out string) bool {
+	if from.Is6() {
 		return true
 	}
-	return w.noWay()
+	if _, own := n.local[from]; own {
+		return false
+	}
+	// As send_redirects is on, a packet that goes back where it came from is looked at
+	// more closely.
+	back := n.route(from).Type
+	return in != out || back != Local && back != Broadcast
+}
+
+// foreign drops a packet whose source is not where it comes from.
+func (w *walk) foreign(from netip.Addr) bool {
+	return w.end(Dropped, nil, fmt.Sprintf("routing: %s is an address of this host, so nothing from outside can come from it", from))
 }
 
 // routeOutput is ip_route_output_key (net/ipv4/route.c): where a packet goes that was
@@ -52,7 +89,7 @@ func (w *walk) routeOutput() bool {
 	case Local, Broadcast:
 		return true
 	case Unicast:
-		if from.IsLoopback() && !n.RouteLocalnet {
+		if from.Is4() && from.IsLoopback() && !n.RouteLocalnet {
 			return w.end(Dropped, nil, fmt.Sprintf("routing: %s cannot leave the host, while route_localnet is 0", from))
 		}
 		return true
@@ -73,7 +110,10 @@ func (w *walk) noWay() bool {
 	case Unreachable:
 		with, why = "icmp-host-unreachable", fmt.Sprintf("routing: %s is unreachable", w.route.Destination)
 		if to.Is6() {
-			with = "icmp6-addr-unreachable"
+			with = "icmp6-no-route" // ip6_rt_init_dst_reject tells no difference
+			if w.packet.Local {
+				with = "icmp6-addr-unreachable"
+			}
 		}
 	case Prohibit:
 		with, why = "icmp-admin-prohibited", fmt.Sprintf("routing: %s is prohibited", w.route.Destination)
@@ -146,11 +186,18 @@ func (n *network) isType6(a netip.Addr, device string, types iptables.AddrTypes)
 	}
 	var found iptables.AddrTypes
 	on, own := n.local[a]
-	if own && (device == "" || device == on) || n.loopback.Contains(a) && (device == "" || device == loopbackName) {
+	if n.loopback.Contains(a) {
+		on, own = loopbackName, true
+	}
+	local := own && (device == "" || device == on)
+	if local {
 		found |= iptables.AddrLocal
 	}
-	switch r := n.route(a); {
-	case r.Type == NoRoute || r.Type >= Blackhole, device != "" && r.Type == Unicast && r.Interface != device:
+	r := n.route(a)
+	if device != "" && !local {
+		r = n.routeBy(device, a)
+	}
+	if r.Type >= Blackhole {
 		found |= iptables.AddrUnreachable
 	}
 	return types&found != 0
@@ -171,7 +218,11 @@ func (w *walk) rpfilter(m iptables.Rpfilter) bool {
 	}
 	r := n.route(from)
 	if r.Type == Local && m.AcceptLocal {
-		return true
+		on, own := n.local[from]
+		if !own {
+			on = loopbackName
+		}
+		return from.Is6() || m.Loose || on == w.in
 	}
 	if r.Type != Unicast {
 		return false

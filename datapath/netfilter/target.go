@@ -2,6 +2,7 @@ package netfilter
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/nfqproxy/nfqproxy/datapath/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/steps"
@@ -33,6 +34,9 @@ func (w *walk) apply(c *chain, r *rule, depth int) (f flow, leave bool) {
 		w.tellRule(c, r, steps.Applied)
 		w.end(Rejected, r.Rule, "")
 		w.result.With = t.With
+		if t.With == iptables.TCPReset && w.entry != nil && w.packet.Flags&iptables.RST == 0 {
+			w.entry.tcp.state = tcpClosed // nf_ct_set_closing
+		}
 		return ended, true
 	case iptables.NFQueue:
 		return w.queue(c, r, t)
@@ -43,16 +47,16 @@ func (w *walk) apply(c *chain, r *rule, depth int) (f flow, leave bool) {
 	case iptables.UnknownTarget:
 		return w.unknown(c, r)
 	}
-	outcome := w.change(r.Target)
+	outcome := w.change(r)
 	w.tellRule(c, r, outcome)
 	return 0, false
 }
 
 // change does what targets do to a packet that goes on to the next rule.
-func (w *walk) change(target iptables.Target) steps.Outcome {
+func (w *walk) change(r *rule) steps.Outcome {
 	p := &w.packet
 	mark := p.Mark
-	switch t := target.(type) {
+	switch t := r.Target.(type) {
 	case iptables.SetMark:
 		p.Mark = t.Apply(p.Mark)
 	case iptables.SetConnmark:
@@ -61,17 +65,30 @@ func (w *walk) change(target iptables.Target) steps.Outcome {
 		p.TOS = p.TOS&^t.Mask ^ t.Value
 	case iptables.SetDSCP:
 		p.TOS = p.TOS&3 | t.DSCP<<2
+	case iptables.TCPMSS:
+		w.offerSegmentSize()
 	case iptables.Notrack:
 		w.untrack()
 	case iptables.CT:
-		w.ct(t)
+		w.ct(r, t)
 	}
-	// LOG, NFLOG, AUDIT, TRACE and CLASSIFY leave the packet as it is, CHECKSUM and
-	// TCPMSS change what no rule looks at.
+	// LOG, NFLOG, AUDIT, TRACE and CLASSIFY leave the packet as it is, CHECKSUM changes
+	// what no rule looks at.
 	if p.Mark != mark {
 		return steps.Marked
 	}
 	return steps.Applied
+}
+
+// offerSegmentSize is tcpmss_mangle_packet (xt_TCPMSS.c): a SYN that does not say how
+// large segments may be does so afterwards.
+func (w *walk) offerSegmentSize() {
+	const kind, length = 2, 4
+	p := &w.packet
+	if p.Protocol == protoTCP && !slices.Contains(p.TCPOptions, kind) {
+		p.TCPOptions = append(slices.Clip(p.TCPOptions), kind)
+		p.Length += length
+	}
 }
 
 // connmark is connmark_tg_shift (xt_connmark.c).
@@ -99,27 +116,32 @@ func (w *walk) connmark(t iptables.SetConnmark) {
 	}
 }
 
-// untrack is notrack_tg and xt_ct_tg (xt_CT.c): they do nothing to a packet that
-// connection tracking has seen.
+// untrack is notrack_tg (xt_CT.c): it does nothing to a packet that connection tracking
+// has seen, or that has a template.
 func (w *walk) untrack() {
-	if !w.tracked {
+	if !w.tracked && w.entry == nil {
 		w.tracked, w.tracking = true, TrackingUntracked
 	}
 }
 
-func (w *walk) ct(t iptables.CT) {
+// ct is xt_ct_target (xt_CT.c): until connection tracking sees the packet it has the
+// rule's template for an entry.
+func (w *walk) ct(r *rule, t iptables.CT) {
 	switch {
-	case w.tracked:
 	case t.NoTrack:
 		w.untrack()
+		return
+	case w.tracked || w.entry != nil:
+		return
 	case t.Zone.Given && t.Zone.FromMark:
-		w.zone = uint16(w.packet.Mark)
+		w.zoneMark = true
 	case t.Zone.Given:
 		if t.Zone.Original != t.Zone.Reply {
 			w.grant("that the zone %d counts in both directions", t.Zone.Zone)
 		}
 		w.zone = t.Zone.Zone
 	}
+	w.entry, w.tracking = w.state.template(r.Rule, w.packet.Destination.Addr().Is4()), TrackingNew
 }
 
 // markMasq is the chain of kube-proxy's that marks for masquerading, which listings
@@ -176,6 +198,7 @@ func (w *walk) queue(c *chain, r *rule, t iptables.NFQueue) (flow, bool) {
 	w.tellRule(c, r, steps.Applied)
 	if w.machine.network.NoQueueListeners {
 		if t.Bypass {
+			w.bypassed = true
 			return accepted, true
 		}
 		w.end(Dropped, r.Rule, "no program listens at the queue")
@@ -202,12 +225,13 @@ func (w *walk) tproxy(c *chain, r *rule, t iptables.TProxy) (flow, bool) {
 	if to.Port() == 0 {
 		to = netip.AddrPortFrom(to.Addr(), w.packet.Destination.Port())
 	}
-	if s := w.machine.network.socket(w.packet.Protocol, to); s == nil || !s.Transparent {
+	listener := w.machine.network.socket(w.packet.Protocol, to)
+	if listener == nil || !listener.Transparent {
 		w.tellRule(c, r, steps.Applied)
 		w.end(Dropped, r.Rule, "no transparent socket listens at "+to.String())
 		return ended, true
 	}
-	w.packet.Mark = w.packet.Mark&^t.Mark.Mask ^ t.Mark.Value
+	w.packet.Mark, w.assigned = w.packet.Mark&^t.Mark.Mask^t.Mark.Value, listener
 	w.tellRule(c, r, steps.Applied)
 	return accepted, true
 }

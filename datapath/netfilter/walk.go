@@ -21,12 +21,17 @@ type walk struct {
 	in, out string
 	hook    Hook
 	route   Route
+	routed  netip.Addr // the destination of a packet that came in by lo with its route
 
 	connection
 	tracking Tracking
 	zone     uint16
-	tracked  bool // connection tracking has seen the packet, or was told not to
+	zoneMark bool    // the zone is the packet's mark, when connection tracking sees it
+	assigned *Socket // by TPROXY
+	bypassed bool    // the last table ended with a queue at which no program listens
+	tracked  bool    // connection tracking has seen the packet, or was told not to
 
+	asked  matchKey // the match that is asked now
 	chance float64  // of the rule that is asked now; 0: it did not draw
 	passed []passed // rules that did not match, and are not told of yet
 	quiet  bool     // only the outcome is wanted
@@ -52,7 +57,10 @@ func (w *walk) run() {
 			w.end(Sent, nil, "")
 			return
 		}
-		w.in = loopbackName
+		w.in, w.routed = loopbackName, w.packet.Destination.Addr()
+		if w.tracking == TrackingInvalid { // it has no entry, and is looked at again
+			w.tracked, w.zone, w.zoneMark = false, 0, false
+		}
 	}
 	w.incoming()
 }
@@ -83,6 +91,9 @@ func (w *walk) single(start *Start) {
 // incoming is ip_rcv and what follows.
 func (w *walk) incoming() {
 	w.out = ""
+	if !w.acceptable() {
+		return
+	}
 	if !w.visit(Prerouting, raw) || !w.track() || !w.visit(Prerouting, mangle) || !w.visitNAT(Prerouting) {
 		return
 	}
@@ -90,8 +101,7 @@ func (w *walk) incoming() {
 		return
 	}
 	if w.route.Type == Local || w.route.Type == Broadcast {
-		if w.visit(Input, mangle) && w.visit(Input, filter) && w.visit(Input, security) && w.visitNAT(Input) {
-			w.confirm()
+		if w.visit(Input, mangle) && w.visit(Input, filter) && w.inputEnd() && w.confirm() {
 			w.end(Delivered, nil, w.nobody())
 		}
 		return
@@ -115,6 +125,30 @@ func (w *walk) nobody() string {
 		return "refused with port unreachable, unless a program listens there"
 	}
 	return ""
+}
+
+// inputEnd is for the tables security and nat of INPUT. The nf_tables back end of
+// iptables has its chains of security behind those of nat (priority 150, iptables/nft.c);
+// the kernel's own tables stand the other way round (NF_IP_PRI_SECURITY, 50).
+func (w *walk) inputEnd() bool {
+	if w.machine.nftables {
+		return w.visitNAT(Input) && w.visit(Input, security)
+	}
+	return w.visit(Input, security) && w.visitNAT(Input)
+}
+
+// acceptable is what ip6_rcv_core asks before any rule (net/ipv6/ip6_input.c).
+func (w *walk) acceptable() bool {
+	from, to := w.packet.Source.Addr(), w.packet.Destination.Addr()
+	switch {
+	case to.Is4() || w.in == loopbackName:
+		return true
+	case from.IsMulticast():
+		return w.end(Dropped, nil, fmt.Sprintf("%s cannot be a source", from))
+	case from.IsLoopback() || to.IsLoopback():
+		return w.end(Dropped, nil, "from outside nothing comes from ::1 or goes there")
+	}
+	return true
 }
 
 // outgoing is ip_local_out and what follows. false: the walk has ended.
@@ -159,17 +193,16 @@ func (w *walk) outgoing() bool {
 
 // postrouting is for all that leaves the host, also by lo.
 func (w *walk) postrouting() bool {
-	if !w.visit(Postrouting, mangle) || !w.visitNAT(Postrouting) {
-		return false
-	}
-	w.confirm()
-	return true
+	return w.visit(Postrouting, mangle) && w.visitNAT(Postrouting) && w.confirm()
 }
 
-func (w *walk) confirm() {
-	if w.tracking == TrackingNew {
-		w.state.confirm(w.connection)
+// confirm is nf_confirm: the first packet of a connection puts its entry into the table,
+// unless another one is there with one of its tuples.
+func (w *walk) confirm() bool {
+	if w.tracking == TrackingNew && !w.state.confirm(w.connection) {
+		return w.end(Dropped, nil, fmt.Sprintf("connection tracking: another connection has %s too", w.entry.Reply))
 	}
+	return true
 }
 
 // track is connection tracking's turn at PREROUTING and OUTPUT.
@@ -177,7 +210,10 @@ func (w *walk) track() bool {
 	if w.tracked { // came by lo with its entry, or is not to be tracked
 		return true
 	}
-	w.tracked = true
+	if w.zoneMark {
+		w.zone = uint16(w.packet.Mark)
+	}
+	w.tracked = true // a template is forgotten here
 	w.connection, w.tracking = w.state.track(&w.packet, w.zone)
 	w.tellTracked()
 	return true
@@ -205,8 +241,12 @@ func (w *walk) visitNAT(h Hook) bool {
 	}
 	s := sideOf(h)
 	if w.tracking == TrackingNew && !w.entry.done(s) {
+		w.bypassed = false
 		if !w.visit(h, nat) {
 			return false
+		}
+		if w.bypassed { // the hook has ended with NF_QUEUE, not NF_ACCEPT
+			return true
 		}
 		if !w.entry.done(s) {
 			w.bind(s, iptables.NATRange{}, netip.Addr{}, netip.Addr{})
@@ -279,10 +319,11 @@ func (w *walk) policy(c *chain) flow {
 // agrees asks all matches of a rule, up to the first that does not agree, which is
 // returned.
 func (w *walk) agrees(r *rule) (truth, iptables.Match) {
-	for _, m := range r.matches {
+	for i, m := range r.matches {
+		w.asked = matchKey{r.Rule, i}
 		t := cannotTell
 		if !w.judging || !w.remembers(m) {
-			t = w.matches(r, m)
+			t = w.matches(m)
 		}
 		if t == cannotTell {
 			t = w.assume(r, m)
