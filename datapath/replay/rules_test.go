@@ -55,7 +55,7 @@ func TestByRules(t *testing.T) {
 	wantLines(t, lines,
 		"0s UDP 10.244.1.9:40000 -> 10.96.0.10:53  kube-system/kube-dns:dns  => 10.244.0.2:53  masq: -",
 		"1s TCP 192.0.2.10:40000 -> 172.20.0.2:30080  default/my-nginx-service  => 10.244.2.2:80  masq: 172.20.0.2",
-		"2s TCP 172.20.0.2:40000 -> 10.96.0.1:443  default/kubernetes:https  => 172.20.0.4:6443  masq: -",
+		"2s TCP 172.20.0.2:40000 -> 10.96.0.1:443  default/kubernetes:https  => 172.20.0.4:6443  masq: 172.20.0.2",
 		"3s TCP 10.244.1.9:40000 -> 192.0.2.1:80  not for a service",
 		"4s TCP [fd00::1]:40000 -> [fd00::2]:80  not for a service")
 	blocks, err := readAll(out)
