@@ -216,3 +216,8 @@ func (g *traffic) answer(e exchange) (p Packet, ok bool) {
 	}
 	return g.link(p), true
 }
+
+func withChunk(p Packet, typ uint8) Packet {
+	p.Chunks = []iptables.ChunkType{{Type: typ}}
+	return p
+}
