@@ -233,6 +233,11 @@ func (n *kernelNode) watch() error {
 	// Only what a socket of a program sent has a user.
 	rule(made, slices.Concat([]expr.Any{&expr.Meta{Key: expr.MetaKeySKUID, Register: 1}}, traced, []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}})...)
 	rule(made, slices.Concat(traced, []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}})...)
+	// Here the trace of the legacy back end, which tells of rules only, shows which port
+	// the kernel chose for a destination.
+	behindNAT := nftables.ChainPriorityRef(*nftables.ChainPriorityNATDest + 1)
+	chain("came-translated", nftables.ChainHookPrerouting, behindNAT)
+	chain("made-translated", nftables.ChainHookOutput, behindNAT)
 	chain(sentChain, nftables.ChainHookPostrouting, nftables.ChainPriorityLast)
 	rule(chain(deliveredChain, nftables.ChainHookInput, nftables.ChainPriorityLast), &expr.Verdict{Kind: expr.VerdictDrop})
 	return c.Flush()

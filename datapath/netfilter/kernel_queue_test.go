@@ -13,7 +13,7 @@ import (
 // Of nfnetlink_queue.h.
 const (
 	queueNumber  = 5 // as the rules say
-	queuePacket  = unix.NFNL_SUBSYS_QUEUE<<8 | 0
+	queuePacket  = unix.NFNL_SUBSYS_QUEUE << 8
 	queueVerdict = unix.NFNL_SUBSYS_QUEUE<<8 | 1
 	queueConfig  = unix.NFNL_SUBSYS_QUEUE<<8 | 2
 )

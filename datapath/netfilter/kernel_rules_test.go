@@ -43,7 +43,7 @@ func (w *world) generated(t testing.TB, backend string, seed uint64) *iptables.D
 	return d
 }
 
-// madeChain is a chain that is being made up.
+// chainPlan is a chain that is being made up.
 type chainPlan struct {
 	table string
 	name  string
@@ -325,19 +325,14 @@ func (m *ruleMaker) addrtype(c chainPlan) string {
 }
 
 func (m *ruleMaker) recent() string {
-	mask := pick(m.Rand, []string{"255.255.255.255", "255.255.255.0"})
-	if !m.is4 {
-		mask = pick(m.Rand, []string{"ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "ffff:ffff:ffff:ffff::"})
-	}
 	// A list keeps the mask of the rule that makes it.
 	n := m.IntN(2)
-	if n == 0 {
-		mask = map[bool]string{true: "255.255.255.255", false: "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"}[m.is4]
-	} else {
-		mask = map[bool]string{true: "255.255.255.0", false: "ffff:ffff:ffff:ffff::"}[m.is4]
+	masks := []string{"ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "ffff:ffff:ffff:ffff::"}
+	if m.is4 {
+		masks = []string{"255.255.255.255", "255.255.255.0"}
 	}
-	mode := pick(m.Rand, []string{"--set", "--set", "--rcheck", "--rcheck --seconds 3600 --hitcount 2", "--update --seconds 3600", "--update --hitcount 3", "--remove", "--rcheck --rttl"})
-	return fmt.Sprintf("-m recent %s%s --name r%d-%d --mask %s %s", m.not(), mode, m.number, n, mask, pick(m.Rand, []string{"--rsource", "--rsource", "--rdest"}))
+	mode := pick(m.Rand, []string{"--set", "--set", "--rcheck", "--rcheck --seconds 3600 --hitcount 2", "--update --seconds 3600", "--update --hitcount 2", "--update --hitcount 3", "--rcheck --hitcount 2", "--rcheck --hitcount 3", "--remove", "--rcheck --rttl"})
+	return fmt.Sprintf("-m recent %s%s --name r%d-%d --mask %s %s", m.not(), mode, m.number, n, masks[n], pick(m.Rand, []string{"--rsource", "--rsource", "--rdest"}))
 }
 
 // target is the target of a rule, with -j or -g. protocol is changed to one that the
@@ -443,6 +438,9 @@ func (m *ruleMaker) reject(protocol *string) string {
 }
 
 func (m *ruleMaker) natTarget(c chainPlan, protocol *string) string {
+	if m.percent(6) {
+		return "-j NFQUEUE --queue-num 5 --queue-bypass"
+	}
 	random := pick(m.Rand, []string{"", "", "", " --random", " --random-fully"})
 	ported := m.percent(50)
 	if ported {
@@ -456,12 +454,7 @@ func (m *ruleMaker) natTarget(c chainPlan, protocol *string) string {
 		if m.is4 {
 			return address + ":" + port
 		}
-		return "[" + strings.ReplaceAll(address, "-", "]-[") + "]:" + port
-	}
-	if !m.is4 && ported { // "[a]-[b]:port" is written "[a-b]:port"
-		to = func(address string) string {
-			return "[" + address + "]:" + pick(m.Rand, []string{"8080", "80", "9000-9010", "40000-40002"})
-		}
+		return "[" + address + "]:" + port
 	}
 	switch {
 	case c.only("PREROUTING", "OUTPUT"):

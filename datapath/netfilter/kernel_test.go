@@ -193,6 +193,9 @@ func (n *kernelNode) experiment(t testing.TB, backend string, d *iptables.Dump, 
 	check(t, onOneCPU(func() error {
 		for i := range packets {
 			p := g.next()
+			if p.Protocol == protoSCTP && !tr.isAnswer(&p) {
+				p = g.link(withChunk(p, sctpInit)) // the tag of an INIT ACK would be wrong
+			}
 			w, err := tr.try(&p)
 			if err != nil {
 				return fmt.Errorf("packet %d: %w", i, err)

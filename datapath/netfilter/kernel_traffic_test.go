@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
-	"slices"
 
 	"github.com/nfqproxy/nfqproxy/datapath/iptables"
 )
@@ -113,13 +112,7 @@ func (g *traffic) any() Packet {
 			p.Mark = uint32(g.IntN(8))
 		}
 	} else {
-		devices := slices.DeleteFunc(g.host.Interfaces[:len(g.host.Interfaces):len(g.host.Interfaces)], func(Interface) bool { return false })
-		for {
-			p.InInterface = pick(g.Rand, devices).Name
-			if p.InInterface != loopbackName {
-				break
-			}
-		}
+		p.InInterface = pick(g.Rand, g.host.Interfaces[1:]).Name // the first is lo
 		source = pick(g.Rand, g.sources[p.InInterface])
 	}
 	sport := []uint16{40000, 40001, 40002, 500, 1000}[g.IntN(5)]
@@ -129,7 +122,7 @@ func (g *traffic) any() Packet {
 		p.Protocol, p.Destination = s.protocol, netip.MustParseAddrPort(s.address)
 	}
 	if g.percent(10) {
-		p.TOS = 0x10
+		p.TOS = pick(g.Rand, []uint8{0x10, 0x02, 0x13})
 	}
 	return g.finish(p, false)
 }
@@ -215,4 +208,9 @@ func (g *traffic) answer(e exchange) (p Packet, ok bool) {
 		p.Flags = 0
 	}
 	return g.link(p), true
+}
+
+func withChunk(p Packet, typ uint8) Packet {
+	p.Chunks = []iptables.ChunkType{{Type: typ}}
+	return p
 }

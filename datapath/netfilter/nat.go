@@ -39,7 +39,9 @@ func (w *walk) bind(s side, r iptables.NATRange, first, last netip.Addr) {
 	// What the connection looks like with the translation of the other side.
 	current := e.Reply.inverse()
 	t, ports := w.unique(s, current, r, first, last)
-	if t != current || ports != nil { // what the kernel chooses is something else, but once in many
+	// What the kernel will choose is hardly ever what was there before.
+	unknown := ports != nil && w.state.chosen(s, t.Protocol) == 0
+	if t != current || unknown {
 		e.Reply = t.inverse()
 		if s == sourceSide {
 			e.SNAT = true
