@@ -274,7 +274,11 @@ func (m *ruleMaker) tryMatch(c chainPlan, protocol string) string {
 		if !c.only("OUTPUT", "POSTROUTING") {
 			return ""
 		}
-		return "-m owner " + m.not() + pick(m.Rand, []string{"--uid-owner 0", "--uid-owner 1000", "--gid-owner 1000", "--socket-exists", "--uid-owner 0-999"})
+		options := []string{"--uid-owner 0", "--gid-owner 0", "--socket-exists"}
+		if len(owners) > 1 {
+			options = append(options, "--uid-owner 1000", "--gid-owner 1000", "--uid-owner 0-999")
+		}
+		return "-m owner " + m.not() + pick(m.Rand, options)
 	case 20:
 		if !c.only("PREROUTING", "INPUT", "FORWARD") {
 			return ""
@@ -353,7 +357,7 @@ func (m *ruleMaker) target(c chainPlan, chains []string, protocol *string) strin
 
 func (m *ruleMaker) tryTarget(c chainPlan, protocol *string) string {
 	in := func(tables ...string) bool { return slices.Contains(tables, c.table) }
-	switch m.IntN(24) {
+	switch m.IntN(27) {
 	case 0:
 		return "-j ACCEPT"
 	case 1:
@@ -374,8 +378,8 @@ func (m *ruleMaker) tryTarget(c chainPlan, protocol *string) string {
 			"--set-xmark 0x1/0x1", "--set-xmark 0x2/0xffffffff", "--save-mark --nfmask 0xffffffff --ctmask 0xffffffff",
 			"--restore-mark --nfmask 0xffffffff --ctmask 0xffffffff", "--restore-mark --nfmask 0xf --ctmask 0x3",
 		})
-	case 11, 12, 13:
-		if !in("filter", "security") || !c.only("INPUT", "FORWARD", "OUTPUT") || c.table != "filter" {
+	case 11, 12, 13, 23, 24, 25:
+		if !in("filter") || !c.only("INPUT", "FORWARD", "OUTPUT") {
 			return ""
 		}
 		return m.reject(protocol)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"testing"
 
 	"github.com/ti-mo/conntrack"
@@ -15,9 +16,22 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
 )
 
-// owners are the users that packets from the node may be of, as far as this process may
-// have sockets of theirs.
-var owners = []uint32{0, 1000}
+// otherUser is a user and a group that is not root's.
+const otherUser = 1000
+
+// owners are the users that packets from the node may be of. The namespace of an
+// ordinary user has one only, and does not load rules about others.
+var owners = func() []uint32 {
+	var first, outside, length int
+	text, err := os.ReadFile("/proc/self/uid_map")
+	if err == nil {
+		_, err = fmt.Sscan(string(text), &first, &outside, &length)
+	}
+	if err != nil || length <= otherUser {
+		return []uint32{0}
+	}
+	return []uint32{0, otherUser}
+}()
 
 // openSockets opens the sockets that packets are sent by and seen at, and those that the
 // Host has.

@@ -111,7 +111,12 @@ var required = map[int][]string{
 	20: {
 		"verdict queued", "target DNAT", "target SNAT", "target MASQUERADE", "target REDIRECT", "target NETMAP", "target REJECT", "target CHECKSUM", "target TCPMSS",
 		"target CT", "target NOTRACK", "target NFQUEUE", "target TPROXY", "target TOS", "target DSCP",
-		"refused tcp-reset", "refused icmp-port-unreachable", "refused icmp6-port-unreachable",
+		"refused tcp-reset",
+	},
+	2: {
+		"refused icmp-net-unreachable", "refused icmp-host-unreachable", "refused icmp-proto-unreachable", "refused icmp-port-unreachable",
+		"refused icmp-net-prohibited", "refused icmp-host-prohibited", "refused icmp-admin-prohibited",
+		"refused icmp6-no-route", "refused icmp6-adm-prohibited", "refused icmp6-addr-unreachable", "refused icmp6-port-unreachable",
 	},
 }
 
