@@ -30,7 +30,7 @@ func (hostSource) Host() (*netfilter.Host, error) {
 	return h, nil
 }
 
-func (hostSource) Watch(ctx context.Context, _ func()) error {
+func (hostSource) Watch(ctx context.Context, _ func() error) error {
 	<-ctx.Done()
 	return nil
 }
