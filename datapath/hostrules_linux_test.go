@@ -90,6 +90,11 @@ COMMIT
 			t.Errorf("the entry of %s answers to %s, want %s", source, s.Reply.Destination, reply)
 		}
 	}
+	var s Stats
+	h.counters.addTo(&s)
+	if s.HostMasqueraded != 2 || s.HostUnjudged != 3 {
+		t.Errorf("%d flows counted as masqueraded by the host's rules, %d as unjudged; want 2 and 3", s.HostMasqueraded, s.HostUnjudged)
+	}
 	for _, rule := range []string{"-m time", "--to-source 203.0.113.1"} {
 		if n := strings.Count(log.String(), rule); n != 1 {
 			t.Errorf("the rule with %s was named %d times, want once:\n%s", rule, n, log.String())
