@@ -20,7 +20,7 @@ const (
 // (nf_nat_used_tuple_harder). Otherwise ports would be used up by what was closed in the
 // last two minutes.
 func (t *Table) reclaim(e *Entry) bool {
-	if e.Tuple.Protocol != protoTCP || !e.SourceAddr.IsValid() {
+	if e.Tuple.Protocol != protoTCP || !e.SourceAddr.IsValid() || e.SourcePorts[0] > e.SourcePorts[1] {
 		return false
 	}
 	held := make([]finding, lookedAt)
