@@ -2,8 +2,10 @@ package main
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
@@ -100,6 +102,52 @@ func TestHostMasqueradeOff(t *testing.T) {
 	if a := c.ask(conn); a.Client != conn.LocalAddr().String() {
 		t.Errorf("the server saw %s, want the pod's own address %s", a.Client, conn.LocalAddr())
 	}
+}
+
+// TestHostMasqueradeAddress: a rule for an address that the node does not have yet counts
+// when it has it. A conversation keeps the address though the rule is gone, as with
+// kube-proxy, and loses it with the address.
+func TestHostMasqueradeAddress(t *testing.T) {
+	netns.RequireTool(t, "iptables-nft-restore")
+	netns.RequireTool(t, "ip")
+	const address, service = "172.21.0.8", "10.96.0.90:53"
+	c := newClusterWith(t, nil, func(s *lab.Spec) {
+		s.Clients[0].RoutesToPods = true
+		s.Clients[0].Ports = []lab.Port{{Port: 8080, Protocol: 6}, {Port: 5353, Protocol: 17}}
+	})
+	c.edit(func(text string) string { return text + outsideService })
+	seen := func() string { return hostOf(c.ask(c.dial("shell", "udp", anyPort, service)).Client) }
+	c.load("node-a", "iptables-nft-restore", "*nat\n-A POSTROUTING -s 10.244.0.9/32 -d 172.21.0.100/32 -j SNAT --to-source "+address+"\nCOMMIT\n")
+	eventually(t, patience, "the counter of unjudged flows", func() bool {
+		return seen() == "10.244.0.9" && c.metric("node-a", "nfqproxy_host_unjudged_flows_total") > 0
+	})
+	c.logged(address + " is no address of this host")
+	if err := c.host("node-a").AddAddress("eth0", netip.MustParsePrefix(address+"/16")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, patience, "the rule to count", func() bool { return seen() == address })
+	if c.metric("node-a", "nfqproxy_host_masqueraded_flows_total") == 0 {
+		t.Error("no flow is counted as masqueraded by the host")
+	}
+	old := c.dial("shell", "udp", anyPort, service)
+	if a := hostOf(c.ask(old).Client); a != address {
+		t.Errorf("the server saw %s, want %s", a, address)
+	}
+	c.load("node-a", "iptables-nft-restore", "*nat\nCOMMIT\n")
+	eventually(t, patience, "the rule not to count any more", func() bool { return seen() == "10.244.0.9" })
+	if a := hostOf(c.ask(old).Client); a != address {
+		t.Errorf("without the rule the server saw %s of a conversation that goes on, want %s", a, address)
+	}
+	if _, err := c.host("node-a").Run("", "ip", "addr", "del", address+"/16", "dev", "eth0"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, patience, "the conversation to go on without the address", func() bool {
+		if err := old.SetDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
+			t.Fatal(err)
+		}
+		a, err := ask(old)
+		return err == nil && a.Client == old.LocalAddr().String()
+	})
 }
 
 // load has a node's rules replaced by one of iptables' programs.
