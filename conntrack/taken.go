@@ -242,9 +242,12 @@ func (t *Table) outcome(c *claim, err error) Result {
 		return Result{Err: &OpError{"create", tuple, c.created}}
 	}
 	// Either another worker was faster, or it is the reply tuple that is taken: then
-	// there is no entry of this one, and no port left to make another of.
+	// there is no entry of this one, and no port free to make another of.
 	if existing, err := t.Lookup(tuple, c.entry.Zone); err == nil {
 		return Result{Outcome: Kept, Existing: existing}
+	}
+	if t.reclaim(c.entry) {
+		return Result{Outcome: c.outcome}
 	}
 	return Result{Err: &OpError{"create", tuple, fmt.Errorf("%w: no source port is free for the way to %s", c.created, c.entry.Destination)}}
 }

@@ -30,7 +30,7 @@ func (hostSource) Host() (*netfilter.Host, error) {
 	return h, nil
 }
 
-func (hostSource) Watch(ctx context.Context, _ func()) error {
+func (hostSource) Watch(ctx context.Context, _ func() error) error {
 	<-ctx.Done()
 	return nil
 }
@@ -89,6 +89,11 @@ COMMIT
 		if !ok || s.Reply.Destination.String() != reply {
 			t.Errorf("the entry of %s answers to %s, want %s", source, s.Reply.Destination, reply)
 		}
+	}
+	var s Stats
+	h.counters.addTo(&s)
+	if s.HostMasqueraded != 2 || s.HostUnjudged != 3 {
+		t.Errorf("%d flows counted as masqueraded by the host's rules, %d as unjudged; want 2 and 3", s.HostMasqueraded, s.HostUnjudged)
 	}
 	for _, rule := range []string{"-m time", "--to-source 203.0.113.1"} {
 		if n := strings.Count(log.String(), rule); n != 1 {

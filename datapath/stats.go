@@ -18,12 +18,16 @@ type Stats struct {
 	Dropped     uint64 // discarded
 	Flows       Flows  // all but the undecodable ones, by decision
 
-	Created   uint64 // connection entries made
-	Kept      uint64 // packets whose tuple had a live connection
-	Replaced  uint64 // entries made in the place of a finished connection's
-	Failed    uint64 // entries that could not be made
-	NoRoute   uint64 // of Failed: no masquerade address, because nothing leads to the endpoint
-	TableFull uint64 // of Failed: the connection table takes no more entries
+	Created  uint64 // connection entries made
+	Kept     uint64 // packets whose tuple had a live connection
+	Replaced uint64 // entries made in the place of a finished connection's
+	Failed   uint64 // entries that could not be made
+	// HostMasqueraded are the entries made whose source a rule of the host's own has
+	// translated, HostUnjudged those whose source stays because it cannot be told what a rule
+	// of the host's own would have done.
+	HostMasqueraded, HostUnjudged uint64
+	NoRoute                       uint64 // of Failed: no masquerade address, because nothing leads to the endpoint
+	TableFull                     uint64 // of Failed: the connection table takes no more entries
 
 	RefusedVerdicts uint64 // verdicts for packets the kernel had flushed
 	// Undecided are the packets that found no room: those that did not fit into a full
@@ -111,6 +115,7 @@ type counters struct {
 	packets, undecodable, translated         atomic.Uint64
 	created, kept, replaced, failed          atomic.Uint64
 	noRoute, tableFull                       atomic.Uint64
+	hostMasqueraded, hostUnjudged            atomic.Uint64
 	missed                                   atomic.Uint64
 	flows                                    [verdicts][entries][reasons]atomic.Uint64
 	decisionTime, establishTime, verdictTime histogram
@@ -143,6 +148,8 @@ func (c *counters) addTo(s *Stats) {
 	s.NoRoute += c.noRoute.Load()
 	s.TableFull += c.tableFull.Load()
 	s.Failed += c.failed.Load()
+	s.HostMasqueraded += c.hostMasqueraded.Load()
+	s.HostUnjudged += c.hostUnjudged.Load()
 	c.decisionTime.addTo(&s.DecisionTime)
 	c.establishTime.addTo(&s.EstablishTime)
 	c.verdictTime.addTo(&s.VerdictTime)

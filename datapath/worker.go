@@ -100,8 +100,9 @@ type job struct {
 	decided  bool // packet and decision are valid
 	entry    int  // index into entries and results; -1: none
 	// hostRule is the host's own rule that has the source masqueraded; nil: none does.
-	hostRule *iptables.Rule
-	err      error // why no entry was asked for though one was needed
+	hostRule     *iptables.Rule
+	hostUnjudged bool  // it cannot be told what the host's own rules would have done
+	err          error // why no entry was asked for though one was needed
 }
 
 // yieldAfter is how long a worker keeps its processor. Go's scheduler takes it away after
@@ -251,6 +252,7 @@ func (w *worker) askHost(p *nfqueue.Packet, j *job, e *conntrack.Entry) {
 	a := w.asker.Ask(rules, &j.packet, e.Destination, out, p.Mark)
 	switch {
 	case a.Unjudged != "":
+		j.hostUnjudged = true
 		w.hostRules.Unjudged(a)
 		return
 	case a.Rule == nil:
@@ -298,10 +300,12 @@ func (w *worker) count(n int) {
 			continue
 		case conntrack.Created:
 			c.created.Add(1)
+			w.countHost(j)
 		case conntrack.Kept:
 			c.kept.Add(1)
 		case conntrack.Replaced:
 			c.replaced.Add(1)
+			w.countHost(j)
 		}
 		c.translated.Add(1)
 	}
@@ -316,6 +320,16 @@ func (w *worker) countFailure(j *job) {
 		c.noRoute.Add(1)
 	case conntrack.IsFull(w.results[j.entry].Err):
 		c.tableFull.Add(1)
+	}
+}
+
+// countHost counts what the host's own rules mean to a new entry.
+func (w *worker) countHost(j *job) {
+	if j.hostRule != nil {
+		w.counters.hostMasqueraded.Add(1)
+	}
+	if j.hostUnjudged {
+		w.counters.hostUnjudged.Add(1)
 	}
 }
 

@@ -2,14 +2,16 @@ package main
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
 )
 
-// outsideService has one endpoint outside of the cluster, and one is a pod of another node.
+// outsideService has an endpoint outside of the cluster, which does not listen at one port.
 const outsideService = `
 ---
 apiVersion: v1
@@ -22,6 +24,7 @@ spec:
   ports:
   - {name: http, port: 80, protocol: TCP, nodePort: 30190}
   - {name: echo, port: 53, protocol: UDP, nodePort: 30190}
+  - {name: nobody, port: 99, protocol: UDP, nodePort: 30192}
 ---
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
@@ -30,6 +33,7 @@ addressType: IPv4
 ports:
 - {name: http, port: 8080, protocol: TCP}
 - {name: echo, port: 5353, protocol: UDP}
+- {name: nobody, port: 9999, protocol: UDP}
 endpoints:
 - addresses: ["172.21.0.100"]
 ---
@@ -40,6 +44,7 @@ addressType: IPv6
 ports:
 - {name: http, port: 8080, protocol: TCP}
 - {name: echo, port: 5353, protocol: UDP}
+- {name: nobody, port: 9999, protocol: UDP}
 endpoints:
 - addresses: ["fd00:172:21::100"]
 `
@@ -99,6 +104,52 @@ func TestHostMasqueradeOff(t *testing.T) {
 	}
 }
 
+// TestHostMasqueradeAddress: a rule for an address that the node does not have yet counts
+// when it has it. A conversation keeps the address though the rule is gone, as with
+// kube-proxy, and loses it with the address.
+func TestHostMasqueradeAddress(t *testing.T) {
+	netns.RequireTool(t, "iptables-nft-restore")
+	netns.RequireTool(t, "ip")
+	const address, service = "172.21.0.8", "10.96.0.90:53"
+	c := newClusterWith(t, nil, func(s *lab.Spec) {
+		s.Clients[0].RoutesToPods = true
+		s.Clients[0].Ports = []lab.Port{{Port: 8080, Protocol: 6}, {Port: 5353, Protocol: 17}}
+	})
+	c.edit(func(text string) string { return text + outsideService })
+	seen := func() string { return hostOf(c.ask(c.dial("shell", "udp", anyPort, service)).Client) }
+	c.load("node-a", "iptables-nft-restore", "*nat\n-A POSTROUTING -s 10.244.0.9/32 -d 172.21.0.100/32 -j SNAT --to-source "+address+"\nCOMMIT\n")
+	eventually(t, patience, "the counter of unjudged flows", func() bool {
+		return seen() == "10.244.0.9" && c.metric("node-a", "nfqproxy_host_unjudged_flows_total") > 0
+	})
+	c.logged(address + " is no address of this host")
+	if err := c.host("node-a").AddAddress("eth0", netip.MustParsePrefix(address+"/16")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, patience, "the rule to count", func() bool { return seen() == address })
+	if c.metric("node-a", "nfqproxy_host_masqueraded_flows_total") == 0 {
+		t.Error("no flow is counted as masqueraded by the host")
+	}
+	old := c.dial("shell", "udp", anyPort, service)
+	if a := hostOf(c.ask(old).Client); a != address {
+		t.Errorf("the server saw %s, want %s", a, address)
+	}
+	c.load("node-a", "iptables-nft-restore", "*nat\nCOMMIT\n")
+	eventually(t, patience, "the rule not to count any more", func() bool { return seen() == "10.244.0.9" })
+	if a := hostOf(c.ask(old).Client); a != address {
+		t.Errorf("without the rule the server saw %s of a conversation that goes on, want %s", a, address)
+	}
+	if _, err := c.host("node-a").Run("", "ip", "addr", "del", address+"/16", "dev", "eth0"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, patience, "the conversation to go on without the address", func() bool {
+		if err := old.SetDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
+			t.Fatal(err)
+		}
+		a, err := ask(old)
+		return err == nil && a.Client == old.LocalAddr().String()
+	})
+}
+
 // load has a node's rules replaced by one of iptables' programs.
 func (c *cluster) load(node, program, rules string) {
 	c.t.Helper()
@@ -140,10 +191,16 @@ func (c *cluster) hostMasquerade(t *testing.T, backend, rules string) {
 					t.Errorf("the server saw %s, and without translation %s", seen, natural)
 				}
 				own := hostOf(conn.LocalAddr().String())
-				r := c.record("dnat", strings.ToUpper(tt.network), conn.LocalAddr(), conn.RemoteAddr())
-				if byHost := r.MasqueradeReason == "host-masquerade"; seen != own && !r.Masquerade || byHost != strings.Contains(r.MasqueradeRule, "MASQUERADE") {
-					t.Errorf("the server saw %s of %s, and the record says masqueraded %v for %s by %q", seen, own, r.Masquerade, r.MasqueradeReason, r.MasqueradeRule)
-				}
+				// An earlier connection may have had the same ports.
+				wait(c, "a record of that", func() (struct{}, bool) {
+					for _, r := range c.records {
+						if r.Source == conn.LocalAddr().String() && r.Destination == conn.RemoteAddr().String() && r.Masquerade == (seen != own) &&
+							(r.MasqueradeReason == "host-masquerade") == strings.Contains(r.MasqueradeRule, "MASQUERADE") {
+							return struct{}{}, true
+						}
+					}
+					return struct{}{}, false
+				})
 			})
 		}
 		c.t = t
@@ -156,10 +213,10 @@ func (c *cluster) hostMasquerade(t *testing.T, backend, rules string) {
 	}
 }
 
-// masqueraded says whether the node's own rules masquerade a connection that is made now.
+// masqueraded says whether the source of a connection that is made now is translated.
 func (c *cluster) masqueraded(from, to string) bool {
 	c.t.Helper()
 	conn := c.dial(from, "tcp", anyPort, to)
 	defer conn.Close()
-	return c.record("dnat", "TCP", conn.LocalAddr(), conn.RemoteAddr()).MasqueradeReason == "host-masquerade"
+	return c.ask(conn).Client != conn.LocalAddr().String()
 }

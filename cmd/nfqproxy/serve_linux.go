@@ -160,7 +160,7 @@ func (p *proxy) publish(t *decision.Table) {
 		p.group.Go(func() error { debug.FreeOSMemory(); return nil })
 	} else {
 		if !slices.Equal(t.Node().Addresses, p.table.Node().Addresses) {
-			p.hostRules.Refresh()
+			p.hostRules.HostChanged()
 		}
 		p.engine.Apply(t)
 		p.udp.SetTable(t)
@@ -197,7 +197,7 @@ func (p *proxy) begin(t *decision.Table) error {
 		p.log.Info("stopped", "flows", engine.Stats())
 		return err
 	})
-	p.group.Go(func() error { return p.hostRules.Run(p.ctx) })
+	p.group.Go(func() error { p.hostRules.Run(p.ctx); return nil })
 	p.udp.SetTable(t)
 	p.group.Go(func() error {
 		p.udp.Loop(p.ctx)

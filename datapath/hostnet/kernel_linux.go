@@ -41,8 +41,18 @@ func (k *rtnetlink) close() error {
 	return err
 }
 
+// maxAttempts is how often addresses are listed again that change meanwhile.
+const maxAttempts = 10
+
 func (k *rtnetlink) addresses() ([]address, error) {
 	list, err := k.handle.AddrList(nil, netlink.FAMILY_ALL)
+	// A listing during which addresses changed is begun again.
+	for range maxAttempts {
+		if !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+		list, err = k.handle.AddrList(nil, netlink.FAMILY_ALL)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -13,4 +13,4 @@ var errLinux = errors.New("the host's nat rules: only Linux has any")
 func Read() (*Rules, error) { return nil, errLinux }
 
 // Watch fails: only Linux has such rules.
-func Watch(context.Context, func()) error { return errLinux }
+func Watch(context.Context, func() error) error { return errLinux }

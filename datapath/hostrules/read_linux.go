@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"reflect"
 	"slices"
 
 	"github.com/mdlayher/netlink"
@@ -15,9 +16,9 @@ import (
 )
 
 // Read reads the rules of the calling thread's network namespace. nfqproxy's own are not
-// among them. It needs CAP_NET_ADMIN; without it, and where a table as a whole makes no
-// sense, it fails. Rules that change while it reads may be torn: [Watch] tells of the
-// change, and so of the need to read again.
+// among them. Each back end's rules are read as they were at one moment. It needs
+// CAP_NET_ADMIN; without it, where a table as a whole makes no sense, and where the rules
+// change all the time ([nft.ErrChanged], [xtables.ErrChanged]), it fails.
 func Read() (*Rules, error) {
 	r := new(Rules)
 	if err := errors.Join(r.readLegacy(), r.readNFT()); err != nil {
@@ -64,22 +65,52 @@ func loadedLegacyTable(f iptables.Family) (*xtables.Table, error) {
 	return xtables.Read(f, natTable)
 }
 
-// readNFT reads nftables' tables that translate at postrouting.
+// maxAttempts is how often nftables is read again that changed meanwhile.
+const maxAttempts = 10
+
+// readNFT reads nftables' tables that translate at postrouting. It takes several dumps,
+// which have to be of one generation: a rule may jump to a chain that was made between them.
+// Where the generations follow too closely, it is most often other tables that change, and
+// reading twice gives the same.
 func (r *Rules) readNFT() error {
-	tables, err := nftTables()
+	before, err := nft.Generation()
 	if err != nil {
 		return fmt.Errorf("nftables: %w", err)
 	}
-	for _, t := range tables {
+	var last []*Table
+	for range maxAttempts {
+		tables, err := readNFTTables()
+		after, e := nft.Generation()
+		switch {
+		case e != nil:
+			return fmt.Errorf("nftables: %w", e)
+		case err == nil && (after == before || last != nil && reflect.DeepEqual(tables, last)):
+			r.Tables = append(r.Tables, tables...)
+			return nil
+		case after == before:
+			return err
+		}
+		before, last = after, tables
+	}
+	return fmt.Errorf("nftables: %w", nft.ErrChanged)
+}
+
+func readNFTTables() ([]*Table, error) {
+	all, err := nftTables()
+	if err != nil {
+		return nil, fmt.Errorf("nftables: %w", err)
+	}
+	var tables []*Table
+	for _, t := range all {
 		if !t.translates() || isOwn(t.family, t.name) {
 			continue
 		}
 		if err := t.readContents(); err != nil {
-			return fmt.Errorf("nftables table %s: %w", t, err)
+			return nil, fmt.Errorf("nftables table %s: %w", t, err)
 		}
-		r.Tables = append(r.Tables, t.tables(&kernel{sets: t.sets, ipset: xtables.SetNames, device: deviceName})...)
+		tables = append(tables, t.tables(&kernel{sets: t.sets, ipset: xtables.SetNames, device: deviceName})...)
 	}
-	return nil
+	return tables, nil
 }
 
 // deviceName is that of a device of the calling thread's network namespace.
@@ -95,7 +126,7 @@ func deviceName(index uint32) (string, bool) {
 // sets.
 func nftTables() ([]*nftTable, error) {
 	var tables []*nftTable
-	err := nft.Dump(unix.NFPROTO_UNSPEC, unix.NFT_MSG_GETTABLE, nil, func(family uint8, ad *netlink.AttributeDecoder) {
+	err := nft.DumpOnce(unix.NFPROTO_UNSPEC, unix.NFT_MSG_GETTABLE, nil, func(family uint8, ad *netlink.AttributeDecoder) {
 		a := collect(ad)
 		tables = append(tables, &nftTable{
 			family: family, name: a.text(unix.NFTA_TABLE_NAME), handle: a.u64(nftaTableHandle),
@@ -105,7 +136,7 @@ func nftTables() ([]*nftTable, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = nft.Dump(unix.NFPROTO_UNSPEC, unix.NFT_MSG_GETCHAIN, nil, func(family uint8, ad *netlink.AttributeDecoder) {
+	err = nft.DumpOnce(unix.NFPROTO_UNSPEC, unix.NFT_MSG_GETCHAIN, nil, func(family uint8, ad *netlink.AttributeDecoder) {
 		a := collect(ad)
 		hook := a.nested(unix.NFTA_CHAIN_HOOK)
 		c := &nftChain{
@@ -122,14 +153,13 @@ func nftTables() ([]*nftTable, error) {
 	return tables, err
 }
 
-// readContents reads the table's sets and rules. A set is read before the rules that use
-// it, and what changes in between is torn.
+// readContents reads the table's sets and rules.
 func (t *nftTable) readContents() error {
 	t.rules, t.sets = nil, make(map[string]*set)
 	ofTable := func(attribute uint16) func(*netlink.AttributeEncoder) {
 		return func(e *netlink.AttributeEncoder) { e.String(attribute, t.name) }
 	}
-	err := nft.Dump(t.family, unix.NFT_MSG_GETSET, ofTable(unix.NFTA_SET_TABLE), func(_ uint8, ad *netlink.AttributeDecoder) {
+	err := nft.DumpOnce(t.family, unix.NFT_MSG_GETSET, ofTable(unix.NFTA_SET_TABLE), func(_ uint8, ad *netlink.AttributeDecoder) {
 		if a := collect(ad); a.text(unix.NFTA_SET_TABLE) == t.name {
 			name := a.text(unix.NFTA_SET_NAME)
 			t.sets[name] = &set{name: name, flags: a.u32(unix.NFTA_SET_FLAGS), keySize: bounded(a.u32(unix.NFTA_SET_KEY_LEN))}
@@ -143,7 +173,7 @@ func (t *nftTable) readContents() error {
 			return fmt.Errorf("set %s: %w", s.name, err)
 		}
 	}
-	err = nft.Dump(t.family, unix.NFT_MSG_GETRULE, ofTable(unix.NFTA_RULE_TABLE), func(_ uint8, ad *netlink.AttributeDecoder) {
+	err = nft.DumpOnce(t.family, unix.NFT_MSG_GETRULE, ofTable(unix.NFTA_RULE_TABLE), func(_ uint8, ad *netlink.AttributeDecoder) {
 		if a := collect(ad); a.text(unix.NFTA_RULE_TABLE) == t.name {
 			t.rules = append(t.rules, &rule{
 				table: t.name, chain: a.text(unix.NFTA_RULE_CHAIN), handle: a.u64(unix.NFTA_RULE_HANDLE),
@@ -162,7 +192,7 @@ func (t *nftTable) readElements(s *set) error {
 		e.String(unix.NFTA_SET_ELEM_LIST_TABLE, t.name)
 		e.String(unix.NFTA_SET_ELEM_LIST_SET, s.name)
 	}
-	err := nft.Dump(t.family, unix.NFT_MSG_GETSETELEM, filter, func(_ uint8, ad *netlink.AttributeDecoder) {
+	err := nft.DumpOnce(t.family, unix.NFT_MSG_GETSETELEM, filter, func(_ uint8, ad *netlink.AttributeDecoder) {
 		for _, e := range elements(collect(ad)[unix.NFTA_SET_ELEM_LIST_ELEMENTS]) {
 			s.add(e)
 		}

@@ -13,7 +13,6 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/nft"
-	"github.com/nfqproxy/nfqproxy/datapath/xtables"
 )
 
 const (
@@ -30,14 +29,15 @@ const (
 // Watch calls changed whenever the rules that [Read] reads may have changed, in the calling
 // thread's network namespace, until the context ends; then its error is nil. The
 // first call comes as soon as nothing can be missed any more: what is read in it or later
-// is not out of date unseen. Several changes in short order are one call. changed is called
-// in the calling goroutine, which may have locked its thread to the namespace.
+// is not out of date unseen. Several changes in short order are one call; one that fails is
+// repeated some seconds later. changed is called in the calling goroutine, which may have
+// locked its thread to the namespace.
 //
 // nftables' changes are told by the kernel (other tables' than nfqproxy's own, which
 // change all the time); legacy ones are seen within some seconds. Names that come and go
 // without a rule, those of ipsets and of devices by their index, are not seen. It needs
-// CAP_NET_ADMIN.
-func Watch(ctx context.Context, changed func()) error {
+// CAP_NET_ADMIN. An error means that changes can no longer be heard of.
+func Watch(ctx context.Context, changed func() error) error {
 	l, err := listen()
 	if err != nil {
 		return fmt.Errorf("watch the host's nat rules: %w", err)
@@ -58,16 +58,14 @@ type watcher struct {
 	failed <-chan error    // no more events will come
 	ticks  <-chan time.Time
 	// poll says whether the legacy rules differ from those of the call before.
-	poll    func() (bool, error)
+	poll    func() bool
 	after   func(time.Duration) <-chan time.Time
-	changed func()
+	changed func() error
 }
 
 func (w *watcher) run(ctx context.Context) error {
-	if _, err := w.poll(); err != nil {
-		return err
-	}
-	w.changed()
+	w.poll()
+	failed := w.changed() != nil
 	for {
 		select {
 		case <-ctx.Done():
@@ -78,14 +76,10 @@ func (w *watcher) run(ctx context.Context) error {
 			if !w.settle(ctx) {
 				return nil
 			}
-			w.changed()
+			failed = w.changed() != nil
 		case <-w.ticks:
-			differs, err := w.poll()
-			if err != nil {
-				return err
-			}
-			if differs {
-				w.changed()
+			if w.poll() || failed {
+				failed = w.changed() != nil
 			}
 		}
 	}
@@ -113,16 +107,15 @@ type legacyPoll struct {
 	last uint64
 }
 
-func (p *legacyPoll) changed() (bool, error) {
+// changed says whether the rules differ from those of the call before. Of rules that cannot
+// be read that cannot be told: whoever reads them then will say why.
+func (p *legacyPoll) changed() bool {
 	var h maphash.Hash
 	h.SetSeed(p.seed)
 	for _, f := range families {
 		raw, err := readLegacyBytes(f)
-		if errors.Is(err, xtables.ErrChanged) {
-			return true, nil
-		}
 		if err != nil {
-			return false, fmt.Errorf("iptables (legacy), %s, table %s: %w", f, natTable, err)
+			return true
 		}
 		_ = h.WriteByte(byte(f))
 		_, _ = h.Write(raw)
@@ -130,7 +123,7 @@ func (p *legacyPoll) changed() (bool, error) {
 	now := h.Sum64()
 	differs := now != p.last
 	p.last = now
-	return differs, nil
+	return differs
 }
 
 // readLegacyBytes gives the table's rules without their counters; none if there is no table.

@@ -23,16 +23,11 @@ type rig struct {
 	events  chan struct{}
 	failed  chan error
 	ticks   chan time.Time
-	polls   chan pollAnswer
+	polls   chan bool // the answers
 	waits   chan wait
-	changed chan struct{}
+	changed chan error // the answers
 	ended   chan error
 	end     context.CancelFunc
-}
-
-type pollAnswer struct {
-	differs bool
-	err     error
 }
 
 type wait struct {
@@ -43,23 +38,23 @@ type wait struct {
 func newRig(t *testing.T) *rig {
 	r := &rig{
 		t: t, events: make(chan struct{}), failed: make(chan error), ticks: make(chan time.Time),
-		polls: make(chan pollAnswer), waits: make(chan wait), changed: make(chan struct{}), ended: make(chan error, 1),
+		polls: make(chan bool), waits: make(chan wait), changed: make(chan error), ended: make(chan error, 1),
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	r.end = cancel
 	w := watcher{
 		events: r.events, failed: r.failed, ticks: r.ticks,
-		poll: func() (bool, error) { a := <-r.polls; return a.differs, a.err },
+		poll: func() bool { return <-r.polls },
 		after: func(d time.Duration) <-chan time.Time {
 			over := make(chan time.Time, 1)
 			r.waits <- wait{d, over}
 			return over
 		},
-		changed: func() { r.changed <- struct{}{} },
+		changed: func() error { return <-r.changed },
 	}
 	go func() { r.ended <- w.run(ctx) }()
-	r.polls <- pollAnswer{differs: true}
-	<-r.changed // the first
+	r.polls <- true
+	r.changed <- nil // the first
 	return r
 }
 
@@ -81,7 +76,7 @@ func TestWatcherSettles(t *testing.T) {
 	r.events <- struct{}{}
 	second := r.wait(quiet)
 	second.over <- time.Time{}
-	<-r.changed
+	r.changed <- nil
 
 	r.events <- struct{}{}
 	long := r.wait(patience)
@@ -89,7 +84,7 @@ func TestWatcherSettles(t *testing.T) {
 	r.events <- struct{}{}
 	r.wait(quiet)
 	long.over <- time.Time{}
-	<-r.changed
+	r.changed <- nil
 
 	r.events <- struct{}{}
 	r.wait(patience)
@@ -104,14 +99,36 @@ func TestWatcherSettles(t *testing.T) {
 func TestWatcherPolls(t *testing.T) {
 	r := newRig(t)
 	r.ticks <- time.Time{}
-	r.polls <- pollAnswer{differs: false}
+	r.polls <- false
 	r.ticks <- time.Time{} // taken only if there was no call
-	r.polls <- pollAnswer{differs: true}
-	<-r.changed
+	r.polls <- true
+	r.changed <- nil
 	r.ticks <- time.Time{}
-	cause := errors.New("cause")
-	r.polls <- pollAnswer{err: cause}
-	if err := <-r.ended; !errors.Is(err, cause) {
+	r.polls <- false
+	r.end()
+	if err := <-r.ended; err != nil {
+		t.Errorf("ended with %v", err)
+	}
+}
+
+// TestWatcherRepeats: a call that fails is repeated with each tick until one does not.
+func TestWatcherRepeats(t *testing.T) {
+	r := newRig(t)
+	r.events <- struct{}{}
+	r.wait(patience)
+	r.wait(quiet).over <- time.Time{}
+	r.changed <- errors.New("cause")
+	for _, err := range []error{errors.New("again"), nil} {
+		r.ticks <- time.Time{}
+		r.polls <- false
+		r.changed <- err
+	}
+	r.ticks <- time.Time{}
+	r.polls <- false
+	r.ticks <- time.Time{} // taken only if there was no call
+	r.polls <- false
+	r.end()
+	if err := <-r.ended; err != nil {
 		t.Errorf("ended with %v", err)
 	}
 }
@@ -136,7 +153,7 @@ func TestLegacyPoll(t *testing.T) {
 			poll := func(want bool, when string) {
 				t.Helper()
 				var differs bool
-				if err := n.ns.Do(func() (err error) { differs, err = p.changed(); return err }); err != nil {
+				if err := n.ns.Do(func() error { differs = p.changed(); return nil }); err != nil {
 					t.Fatal(err)
 				}
 				if differs != want {
@@ -232,14 +249,15 @@ func TestWatch(t *testing.T) {
 	reads, ended := make(chan []*Table, 100), make(chan error, 1)
 	go func() {
 		ended <- n.ns.Do(func() error {
-			return Watch(ctx, func() {
+			return Watch(ctx, func() error {
 				r, err := Read()
 				if err != nil {
 					t.Error(err)
 					cancel()
-					return
+					return err
 				}
 				reads <- r.Tables
+				return nil
 			})
 		})
 	}()

@@ -34,7 +34,7 @@ func (k kernel) Tables() ([]Table, error) {
 	return tables, errors.Join(faults...)
 }
 
-func (k kernel) Watch(ctx context.Context, changed func()) error {
+func (k kernel) Watch(ctx context.Context, changed func() error) error {
 	return hostrules.Watch(ctx, changed)
 }
 

@@ -108,6 +108,8 @@ func (a *Asker) Ask(r *Rules, p *decision.Packet, endpoint netip.AddrPort, out s
 			continue
 		case j.CannotTell:
 			return Answer{Rule: j.Rule, Table: m.name, Unjudged: "what it asks for is not known here"}
+		case !j.Masquerade && !j.Source.IsValid():
+			return Answer{Rule: j.Rule, Table: m.name, Unjudged: "it stops the packet, which is not done here"}
 		case !j.Masquerade && !r.host.Has(j.Source):
 			return Answer{Rule: j.Rule, Table: m.name, Unjudged: fmt.Sprintf("%s is no address of this host, so that entries with it would not be recognised as ours", j.Source)}
 		}

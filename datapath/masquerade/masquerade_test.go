@@ -1,10 +1,6 @@
 package masquerade
 
 import (
-	"bytes"
-	"context"
-	"errors"
-	"log/slog"
 	"net/netip"
 	"strings"
 	"testing"
@@ -78,45 +74,5 @@ func TestCompile(t *testing.T) {
 	}
 	if (*Rules)(nil).Any(decision.IPv4) {
 		t.Error("no rules are some")
-	}
-}
-
-// source is a host whose rules a test changes.
-type source struct {
-	tables  []Table
-	err     error
-	hostErr error
-}
-
-func (s *source) Tables() ([]Table, error)                      { return s.tables, s.err }
-func (s *source) Watch(_ context.Context, changed func()) error { changed(); return nil }
-func (s *source) Host() (*netfilter.Host, error)                { return host(), s.hostErr }
-
-// TestFollower: it has the rules as they are, keeps the last ones that could be read, and
-// says what is wrong once.
-func TestFollower(t *testing.T) {
-	var log bytes.Buffer
-	s := &source{tables: []Table{table(t, "nat", "-A POSTROUTING -j MASQUERADE")}}
-	f := Follow(s, slog.New(slog.NewTextHandler(&log, nil)))
-	if !f.Rules().Any(decision.IPv4) {
-		t.Fatal("no rules at first")
-	}
-	s.hostErr = errors.New("no addresses")
-	f.Refresh()
-	f.Refresh()
-	if !f.Rules().Any(decision.IPv4) || strings.Count(log.String(), "no addresses") != 1 {
-		t.Errorf("rules are lost, or the fault is not told once:\n%s", &log)
-	}
-	s.hostErr, s.tables, s.err = nil, nil, errors.New("half of it")
-	if err := f.Run(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if f.Rules().Any(decision.IPv4) || !strings.Contains(log.String(), "half of it") {
-		t.Errorf("a change is not followed:\n%s", &log)
-	}
-	var none *Follower
-	none.Refresh()
-	if none.Rules().Any(decision.IPv4) || none.Run(t.Context()) != nil {
-		t.Error("no follower follows")
 	}
 }

@@ -7,9 +7,10 @@ import (
 )
 
 // Judge asks machines what their rules of nat POSTROUTING would do to the first packets
-// of connections whose destinations somebody else has translated. It has no memory and
-// draws nothing: rules that depend on either, or on the sockets of the host, cannot be
-// told. It allocates nothing, and is not safe for concurrent use. The zero value is valid.
+// of connections whose destinations somebody else has translated. It has no memory, draws
+// nothing, and knows of a packet what [Translated] says: rules that depend on more, or on
+// the sockets of the host, cannot be told. It allocates nothing, and is not safe for
+// concurrent use. The zero value is valid.
 type Judge struct {
 	walk   walk
 	result Result
@@ -17,7 +18,8 @@ type Judge struct {
 	state  State
 }
 
-// Translated is the first packet of such a connection, as it comes to POSTROUTING.
+// Translated is the first packet of such a connection, as it comes to POSTROUTING. What it
+// says of length, TCP options, chunks, frame and bridge ports does not count.
 type Translated struct {
 	Packet // with the destination that it goes to
 	// Asked is the destination that it was sent to.
@@ -31,7 +33,8 @@ type Judgement struct {
 	// Rule is the one that translates the source, or the one that cannot be told; nil:
 	// the source stays as it is.
 	Rule *iptables.Rule
-	// CannotTell: what follows Rule is not known.
+	// CannotTell: what follows Rule is not known. With neither this nor a translation, Rule
+	// stops the packet.
 	CannotTell bool
 	// Masquerade: the source becomes an address of Out, as MASQUERADE chooses it; else, with a
 	// Rule, it becomes Source.
@@ -98,7 +101,8 @@ func (w *walk) judgement(r *iptables.Rule) Judgement {
 		j.Ports = iptables.PortRange{First: t.To.FirstPort, Last: t.To.LastPort}
 	case iptables.SNAT:
 		j.Source = w.packet.Source.Addr()
-		if t.To.First.IsValid() {
+		// A source that is within the range stays (get_unique_tuple).
+		if t.To.First.IsValid() && (t.To.RandomFully || !within(w.packet.Source, t.To, t.To.First, t.To.Last)) {
 			j.Source = w.choose(sourceSide, w.entry.Reply.inverse(), t.To, t.To.First, t.To.Last)
 		}
 		j.Ports = iptables.PortRange{First: t.To.FirstPort, Last: t.To.LastPort}
@@ -110,14 +114,22 @@ func (w *walk) judgement(r *iptables.Rule) Judgement {
 	return j
 }
 
-// remembers says whether a match depends on what a Judge does not have: memory, chance,
-// or the sockets of the host.
-func (w *walk) remembers(m iptables.Match) bool {
+// asksForMore says whether a match depends on what a Judge does not have: memory, chance,
+// the sockets of the host, and much of the packet.
+func (w *walk) asksForMore(m iptables.Match) bool {
 	switch m := m.(type) {
 	case iptables.Statistic:
 		return m.Nth || m.Probability > 0 && m.Probability < iptables.ProbabilityOne
 	case iptables.Recent, iptables.Limit, iptables.Hashlimit, iptables.Socket:
 		return true
+	case iptables.Length:
+		return true
+	case iptables.TCP:
+		return m.Option.Given
+	case iptables.SCTP:
+		return m.Chunks.Given
+	case iptables.MAC, iptables.Physdev:
+		return !w.packet.Local
 	case iptables.Owner:
 		return w.packet.Local
 	}

@@ -37,7 +37,17 @@ func TestJudge(t *testing.T) {
 		"-A POSTROUTING -d 10.4.0.0/16 -m time --timestart 10:00 -j MASQUERADE",
 		"-A POSTROUTING -d 10.5.0.0/16 -o eth0 -j MASQUERADE",
 		"-A POSTROUTING -d 10.6.0.0/16 -j NETMAP --to 198.51.100.0/24",
+		"-A POSTROUTING -d 10.7.0.0/16 -j SNAT --to-source 10.244.1.1-10.244.1.6",
+		"-A POSTROUTING -d 10.8.0.0/16 -j SNAT --to-source 10.244.1.2-10.244.1.7 --random-fully",
+		"-A POSTROUTING -d 10.9.0.0/16 -p tcp -j SNAT --to-source 10.244.1.2:5000-6000",
+		"-A POSTROUTING -d 10.10.0.0/16 -m time --timestart 10:00 -m mark --mark 0x1 -j MASQUERADE",
+		"-A POSTROUTING -d 10.11.0.0/16 -m length --length 0:100 -j MASQUERADE",
+		"-A POSTROUTING -d 10.12.0.0/16 -p tcp -m tcp --tcp-option 2 -j MASQUERADE",
+		"-A POSTROUTING -d 10.13.0.0/16 -m physdev ! --physdev-is-bridged -j MASQUERADE",
+		"-A POSTROUTING -d 10.14.0.0/16 -p sctp -m sctp --chunk-types any INIT -j MASQUERADE",
 		"COMMIT")
+	association := translated("10.244.1.2:4000", "10.96.0.1:443", "10.14.0.1:80", "eth0")
+	association.Protocol = protoSCTP
 	for _, tt := range []struct {
 		name string
 		m    *Machine
@@ -62,6 +72,15 @@ func TestJudge(t *testing.T) {
 		{"device", own, translated("10.244.1.2:4000", "10.96.0.1:443", "10.5.0.1:80", "eth0"), Judgement{Masquerade: true}, 6},
 		{"another device", own, translated("10.244.1.2:4000", "10.96.0.1:443", "10.5.0.1:80", "eth1"), Judgement{}, 0},
 		{"NETMAP", own, translated("10.244.1.2:4000", "10.96.0.1:443", "10.6.0.1:80", "eth0"), Judgement{Source: netip.MustParseAddr("198.51.100.2")}, 7},
+		{"a source within the range", own, translated("10.244.1.2:4000", "10.96.0.1:443", "10.7.0.1:80", "eth0"), Judgement{Source: netip.MustParseAddr("10.244.1.2")}, 8},
+		{"a source within the range, at random", own, translated("10.244.1.2:4000", "10.96.0.1:443", "10.8.0.1:80", "eth0"), Judgement{Source: netip.MustParseAddr("10.244.1.3")}, 9},
+		{"a port without the range", own, translated("10.244.1.2:4000", "10.96.0.1:443", "10.9.0.1:80", "eth0"),
+			Judgement{Source: netip.MustParseAddr("10.244.1.2"), Ports: iptables.PortRange{First: 5000, Last: 6000}}, 10},
+		{"unknown, but another match says no", own, translated("10.244.1.2:4000", "10.96.0.1:443", "10.10.0.1:80", "eth0"), Judgement{}, 0},
+		{"length", own, translated("10.244.1.2:4000", "10.96.0.1:443", "10.11.0.1:80", "eth0"), Judgement{CannotTell: true}, 12},
+		{"TCP option", own, translated("10.244.1.2:4000", "10.96.0.1:443", "10.12.0.1:80", "eth0"), Judgement{CannotTell: true}, 13},
+		{"bridge", own, translated("10.244.1.2:4000", "10.96.0.1:443", "10.13.0.1:80", "eth0"), Judgement{CannotTell: true}, 14},
+		{"chunks", own, association, Judgement{CannotTell: true}, 15},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var j Judge

@@ -319,12 +319,12 @@ func (w *walk) policy(c *chain) flow {
 // agrees asks all matches of a rule, up to the first that does not agree, which is
 // returned.
 func (w *walk) agrees(r *rule) (truth, iptables.Match) {
+	if w.judging {
+		return w.judges(r)
+	}
 	for i, m := range r.matches {
 		w.asked = matchKey{r.Rule, i}
-		t := cannotTell
-		if !w.judging || !w.remembers(m) {
-			t = w.matches(m)
-		}
+		t := w.matches(m)
 		if t == cannotTell {
 			t = w.assume(r, m)
 		}
@@ -333,6 +333,25 @@ func (w *walk) agrees(r *rule) (truth, iptables.Match) {
 		}
 	}
 	return yes, nil
+}
+
+// judges is agrees for a Judge, whose matches change nothing: behind one that cannot be
+// told, another may say that the rule does not match.
+func (w *walk) judges(r *rule) (t truth, failed iptables.Match) {
+	t = yes
+	for _, m := range r.matches {
+		told := cannotTell
+		if !w.asksForMore(m) {
+			told = w.matches(m)
+		}
+		switch {
+		case told == no:
+			return no, m
+		case told == cannotTell && t == yes:
+			t, failed = cannotTell, m
+		}
+	}
+	return t, failed
 }
 
 // assume is the truth of a match that cannot be told.

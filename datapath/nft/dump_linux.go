@@ -42,12 +42,69 @@ func Body(m netlink.Message) (family uint8, attributes *netlink.AttributeDecoder
 	return m.Data[0], attributes, nil
 }
 
+// Generation numbers the rules of the calling thread's network namespace: each transaction
+// makes another one. What was read by several dumps belongs together if the generation
+// is the same before and after. It is 0 where there is no nftables.
+func Generation() (uint32, error) {
+	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close()
+	messages, err := conn.Execute(netlink.Message{
+		Header: netlink.Header{Type: MessageType(unix.NFT_MSG_GETGEN), Flags: netlink.Request},
+		Data:   Header(unix.NFPROTO_UNSPEC),
+	})
+	switch {
+	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EINVAL):
+		return 0, nil
+	case err != nil:
+		return 0, err
+	}
+	for _, m := range messages {
+		_, attributes, err := Body(m)
+		if err != nil {
+			return 0, err
+		}
+		for attributes.Next() {
+			if attributes.Type() == unix.NFTA_GEN_ID {
+				return attributes.Uint32(), attributes.Err()
+			}
+		}
+	}
+	return 0, errors.New("the kernel does not tell the generation of its rules")
+}
+
 // Dump asks for all objects of a kind (NFT_MSG_GET...), of a family or with
 // NFPROTO_UNSPEC of all, in the calling thread's network namespace, and hands them over
 // one by one. The filter, which may be nil, is not known to all kernels: look at what
 // comes. A dump during which the rules changed is begun again before anything is handed
 // over. It needs CAP_NET_ADMIN. It is no error if there is no such table, or no nftables.
 func Dump(family uint8, kind int, filter func(*netlink.AttributeEncoder), each func(family uint8, attributes *netlink.AttributeDecoder)) error {
+	for range maxAttempts {
+		messages, err := dump(family, kind, filter)
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(messages, func(m netlink.Message) bool { return m.Header.Flags&netlink.DumpInterrupted != 0 }) {
+			return handOver(messages, each)
+		}
+	}
+	return ErrChanged
+}
+
+// DumpOnce is Dump for those who see by the [Generation] whether the rules changed: then
+// some of what is handed over may be older than the rest, be there twice, or be missing.
+func DumpOnce(family uint8, kind int, filter func(*netlink.AttributeEncoder), each func(family uint8, attributes *netlink.AttributeDecoder)) error {
+	messages, err := dump(family, kind, filter)
+	if err != nil {
+		return err
+	}
+	return handOver(messages, each)
+}
+
+// dump gives the kernel's answers; none if there is nothing that could be dumped.
+func dump(family uint8, kind int, filter func(*netlink.AttributeEncoder)) ([]netlink.Message, error) {
 	data := Header(family)
 	if filter != nil {
 		encoder := netlink.NewAttributeEncoder()
@@ -55,35 +112,26 @@ func Dump(family uint8, kind int, filter func(*netlink.AttributeEncoder), each f
 		filter(encoder)
 		attributes, err := encoder.Encode()
 		if err != nil {
-			return err
+			return nil, err
 		}
 		data = append(data, attributes...)
 	}
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer conn.Close()
-	var messages []netlink.Message
-	for range maxAttempts {
-		messages, err = conn.Execute(netlink.Message{
-			Header: netlink.Header{Type: MessageType(kind), Flags: netlink.Request | netlink.Dump},
-			Data:   data,
-		})
-		switch {
-		case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EINVAL):
-			return nil
-		case err != nil:
-			return err
-		}
-		if !slices.ContainsFunc(messages, func(m netlink.Message) bool { return m.Header.Flags&netlink.DumpInterrupted != 0 }) {
-			break
-		}
-		err = ErrChanged
+	messages, err := conn.Execute(netlink.Message{
+		Header: netlink.Header{Type: MessageType(kind), Flags: netlink.Request | netlink.Dump},
+		Data:   data,
+	})
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL) {
+		return nil, nil
 	}
-	if err != nil {
-		return err
-	}
+	return messages, err
+}
+
+func handOver(messages []netlink.Message, each func(family uint8, attributes *netlink.AttributeDecoder)) error {
 	for _, m := range messages {
 		family, attributes, err := Body(m)
 		if err != nil {

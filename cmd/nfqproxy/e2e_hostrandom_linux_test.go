@@ -1,0 +1,262 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/nfqproxy/nfqproxy/datapath/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/lab"
+)
+
+// edgeService has a pod of node-a under policy Local, and a port where nobody listens.
+const edgeService = outsideService + `
+---
+apiVersion: v1
+kind: Service
+metadata: {name: edge, namespace: default}
+spec:
+  type: NodePort
+  externalTrafficPolicy: Local
+  clusterIP: 10.96.0.91
+  clusterIPs: [10.96.0.91, "fd00:10:96::91"]
+  ports:
+  - {name: http, port: 80, protocol: TCP, nodePort: 30191}
+  - {name: echo, port: 53, protocol: UDP, nodePort: 30191}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: edge-ipv4, namespace: default, labels: {kubernetes.io/service-name: edge}}
+addressType: IPv4
+ports:
+- {name: http, port: 8080, protocol: TCP}
+- {name: echo, port: 5353, protocol: UDP}
+endpoints:
+- {addresses: ["10.244.0.4"], nodeName: node-a}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: edge-ipv6, namespace: default, labels: {kubernetes.io/service-name: edge}}
+addressType: IPv6
+ports:
+- {name: http, port: 8080, protocol: TCP}
+- {name: echo, port: 5353, protocol: UDP}
+endpoints:
+- {addresses: ["fd00:10:244::4"], nodeName: node-a}
+`
+
+// TestRandomHostRules: whatever the node's own rules are, the server sees a flow that is
+// translated come from where one comes from that is sent to it directly.
+func TestRandomHostRules(t *testing.T) {
+	for _, tool := range []string{"iptables-nft-restore", "ip6tables-nft-restore", "iptables-legacy-restore", "ip6tables-legacy-restore"} {
+		netns.RequireTool(t, tool)
+	}
+	c := newClusterWith(t, nil, func(s *lab.Spec) {
+		s.Clients[0].RoutesToPods = true
+		s.Clients[0].Ports = []lab.Port{{Port: 8080, Protocol: 6}, {Port: 5353, Protocol: 17}}
+	})
+	for _, w := range []hostWords{words4, words6} {
+		for _, a := range w.own {
+			if err := c.host("node-a").AddAddress("eth0", netip.PrefixFrom(netip.MustParseAddr(a), w.bits)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	c.edit(func(text string) string { return text + edgeService })
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	r := &randomRules{cluster: c, rng: rng, tally: make(map[bool]int), port: 20000}
+	for round := range 80 {
+		backend := "nft"
+		if round%40 == 39 {
+			backend = "legacy" // whose changes are seen some seconds later
+		}
+		r.round(t, backend, round)
+		if t.Failed() {
+			break
+		}
+	}
+	t.Logf("sources that the rules translated: %d, left alone: %d", r.tally[true], r.tally[false])
+	if r.tally[true] < 50 || r.tally[false] < 50 {
+		t.Error("too few of a kind to tell anything")
+	}
+}
+
+type randomRules struct {
+	*cluster
+	rng *rand.Rand
+	// tally counts flows by whether their source was changed.
+	tally map[bool]int
+	// port is the next client's. No two have the same: the kernel gives the source that a
+	// connection from the same port was translated to again (find_appropriate_src).
+	port uint16
+}
+
+// round loads rules of one back end, and compares.
+func (c *randomRules) round(t *testing.T, backend string, round int) {
+	words := []hostWords{words4, words6}
+	var texts [2]string
+	for i, w := range words {
+		texts[i] = w.rules(c.rng, round)
+		for _, b := range []string{"nft", "legacy"} {
+			text := texts[i]
+			if b != backend {
+				text = "*nat\nCOMMIT\n"
+			}
+			c.load("node-a", w.program+"-"+b+"-restore", text)
+		}
+	}
+	families(t, func(t *testing.T, at func(v4, v6 string, port int) string) {
+		c.t = t
+		i := 0
+		if strings.HasPrefix(at("0.0.0.0", "::", 1), "[") {
+			i = 1
+		}
+		c.awaitRules(fmt.Sprintf("round %d", round), at("10.96.0.90", "fd00:10:96::90", 99))
+		for _, tt := range []struct{ name, from, service, pod string }{
+			{"pod to elsewhere", "shell", at("10.96.0.90", "fd00:10:96::90", 0), at("172.21.0.100", "fd00:172:21::100", 0)},
+			{"pod to a pod here", "shell", at("10.96.0.30", "fd00:10:96::30", 0), at("10.244.0.4", "fd00:10:244::4", 0)},
+			{"pod to a pod there", "shell", at("10.96.0.50", "fd00:10:96::50", 0), at("10.244.1.2", "fd00:10:244:1::2", 0)},
+			{"outside to a pod here, policy Local", "outside", "", at("10.244.0.4", "fd00:10:244::4", 0)},
+		} {
+			for _, network := range []string{"tcp", "udp"} {
+				servicePort, podPort := uint16(80), uint16(8080)
+				if network == "udp" {
+					servicePort, podPort = 53, 5353
+				}
+				translated := at("172.21.0.2", "fd00:172:21::2", 30191)
+				if tt.service != "" {
+					translated = netip.AddrPortFrom(netip.MustParseAddr(tt.service), servicePort).String()
+				}
+				natural, _ := c.seenFrom(tt.from, network, netip.AddrPortFrom(netip.MustParseAddr(tt.pod), podPort).String())
+				seen, changed := c.seenFrom(tt.from, network, translated)
+				c.tally[changed]++
+				if seen != natural {
+					t.Errorf("%s, %s: the server saw %s, and %s without translation; rules of %s:\n%s", tt.name, network, seen, natural, backend, texts[i])
+				}
+			}
+		}
+	})
+	c.t = t
+}
+
+// awaitRules waits until the daemon of node-a has rules with the comment, which are for
+// a service's port where nobody answers.
+func (c *randomRules) awaitRules(comment, to string) {
+	c.t.Helper()
+	eventually(c.t, patience, "the rules of "+comment, func() bool {
+		conn := c.dial("shell", "udp", anyPort, to)
+		defer conn.Close()
+		if _, err := conn.Write([]byte("now?")); err != nil {
+			c.t.Fatal(err)
+		}
+		return strings.Contains(c.record("dnat", "UDP", conn.LocalAddr(), conn.RemoteAddr()).MasqueradeRule, `"`+comment+`"`)
+	})
+}
+
+// seenFrom is the source that the server sees, with "low" for ports that only rules choose,
+// and whether it is another than the client's own.
+func (c *randomRules) seenFrom(from, network, to string) (source string, changed bool) {
+	c.t.Helper()
+	unspecified := netip.IPv4Unspecified()
+	if strings.HasPrefix(to, "[") {
+		unspecified = netip.IPv6Unspecified()
+	}
+	c.port++
+	conn := c.dial(from, network, netip.AddrPortFrom(unspecified, c.port), to)
+	defer conn.Close()
+	a := c.ask(conn)
+	client := netip.MustParseAddrPort(a.Client)
+	ports := ""
+	if client.Port() < 1024 {
+		ports = " low"
+	}
+	return client.Addr().String() + ports, a.Client != conn.LocalAddr().String()
+}
+
+// hostWords are what rules of one family are made of.
+type hostWords struct {
+	program string
+	own     []string // further addresses of node-a
+	bits    int
+	matches []string
+	targets []string
+	first   string // is never given to a flow that is compared
+}
+
+var words4 = hostWords{
+	program: "iptables", own: []string{"172.21.0.8", "172.21.0.9", "172.21.0.10", "172.21.0.11"}, bits: 16,
+	matches: append([]string{
+		"-s 10.244.0.0/16", "! -s 10.244.0.0/16", "-d 10.244.0.0/16", "! -d 10.244.0.0/24", "! -d 10.244.0.0/16", "-s 10.244.0.9/32",
+		"! -s 10.244.0.9/32", "-d 172.21.0.0/16", "! -d 224.0.0.0/4", "-m iprange --dst-range 10.244.0.3-10.244.0.200", "-m iprange ! --src-range 10.244.0.0-10.244.0.8",
+		"-m conntrack --ctreplsrc 10.244.0.0/24", "-m conntrack --ctorigsrc 10.244.0.0/24", "-m addrtype ! --dst-type BROADCAST",
+	}, matchesOfBoth...),
+	targets: append([]string{"-j SNAT --to-source 172.21.0.8", "-j SNAT --to-source 172.21.0.8-172.21.0.11", "-j SNAT --to-source 172.21.0.8-172.21.0.11 --persistent",
+		"-j SNAT --to-source 172.21.0.9 --random-fully", "-j NETMAP --to 172.21.0.8/30", "-p tcp -j SNAT --to-source 172.21.0.10:700-799"}, targetsOfBoth...),
+	first: "-A POSTROUTING -s 10.244.0.9/32 -d 172.21.0.100/32 -p udp --dport 9999",
+}
+
+var words6 = hostWords{
+	program: "ip6tables", own: []string{"fd00:172:21::8", "fd00:172:21::9", "fd00:172:21::a", "fd00:172:21::b"}, bits: 64,
+	matches: append([]string{
+		"-s fd00:10:244::/56", "! -s fd00:10:244::/56", "-d fd00:10:244::/56", "! -d fd00:10:244::/64", "! -d fd00:10:244::/56", "-s fd00:10:244::9/128",
+		"-d fd00:172:21::/64", "! -d ff00::/8", "-m iprange --dst-range fd00:10:244::3-fd00:10:244::ff", "-m conntrack --ctreplsrc fd00:10:244::/64",
+	}, matchesOfBoth...),
+	targets: append([]string{"-j SNAT --to-source fd00:172:21::8", "-j SNAT --to-source fd00:172:21::8-fd00:172:21::b", "-j SNAT --to-source fd00:172:21::8-fd00:172:21::b --persistent",
+		"-j NETMAP --to fd00:172:21::8/126", "-p tcp -j SNAT --to-source [fd00:172:21::a]:700-799"}, targetsOfBoth...),
+	first: "-A POSTROUTING -s fd00:10:244::9/128 -d fd00:172:21::100/128 -p udp --dport 9999",
+}
+
+var matchesOfBoth = []string{
+	"-o eth0", "! -o eth0", "-o solo+", "-p tcp", "-p udp", "! -p tcp", "-p tcp -m tcp --dport 8080", "-p udp -m udp ! --dport 5353", "-p tcp -m tcp --sport 1024:65535",
+	"-p tcp -m multiport --dports 80,8080", "-p udp -m multiport --ports 53,5000:5400", "-p tcp -m tcp --tcp-flags SYN,ACK SYN", "-m addrtype ! --dst-type LOCAL",
+	"-m addrtype --src-type LOCAL", "-m addrtype --dst-type UNICAST", "-m addrtype ! --dst-type LOCAL --limit-iface-out", "-m conntrack --ctstate NEW",
+	"-m conntrack ! --ctstate NEW", "-m conntrack --ctstate SNAT", "-m conntrack --ctproto 17", "-m conntrack --ctdir ORIGINAL", "-m state --state NEW", "-m mark --mark 0x0",
+	"-m mark ! --mark 0x4000/0x4000", "-m mark --mark 0x10/0x10", "-m connmark ! --mark 0x1", "-m pkttype --pkt-type unicast", "-m comment --comment said", "",
+}
+
+var targetsOfBoth = []string{
+	"-j MASQUERADE", "-j MASQUERADE", "-j MASQUERADE --random-fully", "-p udp -j MASQUERADE --to-ports 700-799", "-j RETURN", "-j RETURN", "-j ACCEPT",
+	"-j MARK --set-xmark 0x10/0x10", "-j MARK --set-xmark 0x4000/0x0",
+}
+
+// rules makes a table nat. Jumps lead to later chains only.
+func (w *hostWords) rules(rng *rand.Rand, round int) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "*nat\n:ONE - [0:0]\n:TWO - [0:0]\n%s -m comment --comment \"round %d\" -j MASQUERADE\n", w.first, round)
+	chains := []string{"POSTROUTING", "ONE", "TWO"}
+	for i, chain := range chains {
+		for range 1 + rng.IntN(4) {
+			target := w.targets[rng.IntN(len(w.targets))]
+			if later := chains[i+1:]; len(later) > 0 && rng.IntN(3) == 0 {
+				target = []string{"-j ", "-g "}[rng.IntN(2)] + later[rng.IntN(len(later))]
+			}
+			rule := []string{"-A " + chain}
+			protocol := strings.Contains(target, "-p ")
+			for range 1 + rng.IntN(2) {
+				// A protocol is given once.
+				if m := w.matches[rng.IntN(len(w.matches))]; m != "" && !(protocol && strings.Contains(m, "-p ")) && !overlaps(rule, m) {
+					protocol = protocol || strings.Contains(m, "-p ")
+					rule = append(rule, m)
+				}
+			}
+			fmt.Fprintln(&b, strings.Join(append(rule, target), " "))
+		}
+	}
+	return b.String() + "COMMIT\n"
+}
+
+// overlaps says whether a rule has an option already that m has.
+func overlaps(rule []string, m string) bool {
+	for _, r := range rule {
+		for _, option := range []string{"-s ", "-d ", "-o "} {
+			if strings.HasPrefix(strings.TrimPrefix(r, "! "), option) && strings.HasPrefix(strings.TrimPrefix(m, "! "), option) {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,116 @@
+package conntrack
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"syscall"
+)
+
+const (
+	// lookedAt is how many source ports are looked at when none is free
+	// (NF_NAT_HARDER_THRESH in nf_nat_core.c).
+	lookedAt = 32
+	// reclaims is how many of them are tried to be had.
+	reclaims = 4
+)
+
+// reclaim makes an entry for which the kernel finds no free source port, with a port whose
+// connection is over. The kernel does that by itself for a packet's connection, but not
+// for one that is made over netlink: it looks at the state of the new one
+// (nf_nat_used_tuple_harder). Otherwise ports would be used up by what was closed in the
+// last two minutes.
+func (t *Table) reclaim(e *Entry) bool {
+	if e.Tuple.Protocol != protoTCP || !e.SourceAddr.IsValid() || e.SourcePorts[0] > e.SourcePorts[1] {
+		return false
+	}
+	held := make([]finding, lookedAt)
+	ports := make([]uint16, lookedAt)
+	e.candidates(ports)
+	t.first = t.seq + 1
+	t.buf = t.buf[:0]
+	for i := range held {
+		held[i].err = syscall.ENODATA
+		t.seq++
+		t.buf = appendGet(t.buf, t.seq, e.replyWith(ports[i]), e.Zone)
+	}
+	first := t.first
+	if t.transport.exchange(t.buf, receiverFunc(func(seq uint32, typ uint16, body []byte) {
+		if i := seq - first; i < lookedAt {
+			held[i].take(typ, body)
+		}
+	})) != nil {
+		return false
+	}
+	tries := 0
+	for i := range held {
+		s := &held[i].state
+		free := IsNotFound(held[i].err)
+		over := held[i].err == nil && s.Reply == e.replyWith(ports[i]) && s.Masqueraded() && (s.TCP == TCPTimeWait || s.TCP == TCPClose)
+		if !free && !over {
+			continue
+		}
+		if t.createWith(e, ports[i], s, over) {
+			return true
+		}
+		if tries++; tries == reclaims {
+			break
+		}
+	}
+	return false
+}
+
+// createWith makes the entry with a source port, in the place of the old connection if
+// there is one to be deleted.
+func (t *Table) createWith(e *Entry, port uint16, old *State, remove bool) (created bool) {
+	t.buf = t.buf[:0]
+	if remove {
+		t.seq++
+		t.buf = appendDelete(t.buf, t.seq, old.Original, e.Zone, old.ID)
+	}
+	with := *e
+	with.SourcePorts = [2]uint16{port, port}
+	t.seq++
+	t.buf = appendCreate(t.buf, t.seq, &with)
+	creation := t.seq
+	created = true
+	err := t.transport.exchange(t.buf, receiverFunc(func(seq uint32, typ uint16, body []byte) {
+		if seq == creation && typ == nlmsgError {
+			created = parseErrno(body) == 0
+		}
+	}))
+	return err == nil && created
+}
+
+// candidates fills in the source ports that are looked at: the client's own and those that
+// follow, or any where that one is not to be used.
+func (e *Entry) candidates(ports []uint16) {
+	own, first, last := int(e.Tuple.Source.Port()), int(e.SourcePorts[0]), int(e.SourcePorts[1])
+	if e.SourcePorts == [2]uint16{} {
+		// Reserved ports stay reserved (nf_nat_l4proto_unique_tuple).
+		switch {
+		case own < 512:
+			first, last = 1, 511
+		case own < 1024:
+			first, last = 600, 1023
+		default:
+			first, last = 1024, 65535
+		}
+	}
+	size := last - first + 1
+	from := own - first
+	if from < 0 || from >= size {
+		from = rand.IntN(size)
+	}
+	for i := range ports {
+		ports[i] = uint16(first + (from+i)%size)
+	}
+}
+
+// replyWith is the tuple of the answers if the source port becomes port.
+func (e *Entry) replyWith(port uint16) Tuple {
+	from := e.Destination
+	if !from.IsValid() {
+		from = e.Tuple.Destination
+	}
+	return Tuple{Source: from, Destination: netip.AddrPortFrom(e.SourceAddr, port), Protocol: e.Tuple.Protocol}
+}
