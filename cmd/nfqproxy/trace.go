@@ -257,15 +257,11 @@ func (f *packetFlags) layer4(p *netfilter.Packet) error {
 }
 
 func parseProtocol(text string) (uint8, error) {
-	names := map[string]uint8{"icmp": 1, "tcp": 6, "udp": 17, "icmpv6": 58, "ipv6-icmp": 58, "sctp": 132, "dccp": 33, "udplite": 136}
-	if n, ok := names[strings.ToLower(text)]; ok {
-		return n, nil
+	n, ok := iptables.ParseProtocol(text)
+	if !ok || n == 0 {
+		return 0, fmt.Errorf("--protocol %q: want tcp, udp, sctp, icmp, icmpv6, another name of /etc/protocols, or a number", text)
 	}
-	n, err := strconv.ParseUint(text, 10, 8)
-	if err != nil {
-		return 0, fmt.Errorf("--protocol %q: want tcp, udp, sctp, icmp, icmpv6, or a number", text)
-	}
-	return uint8(n), nil
+	return n, nil
 }
 
 // parseEnd reads an address, with a port if the protocol has ports; without one it is
