@@ -40,7 +40,7 @@ func TestGuessHost(t *testing.T) {
 			"eth1", "eth0", "192.0.2.1", []string{"192.168.1.0/24 is behind eth1, the only other device that the rules name", "all other addresses are behind eth0"}},
 		{"a server behind a router", "198.51.100.9:1", "192.168.1.20:53", "", router, "eth0", "eth1", "198.51.100.9", nil},
 		{"a router's own address", "192.168.1.50:1", "192.168.1.254:53", "", router, "eth1", "", "192.168.1.50", []string{"192.168.1.254 is the host's own address there"}},
-		{"a router asks a server", "0.0.0.0:1", "192.168.1.77:53", "made here", router, "", "eth1", "192.168.1.1", nil},
+		{"a router asks a server", "0.0.0.0:1", "192.168.5.77:53", "made here", router, "", "eth1", "192.168.5.1", nil},
 		{"to the world from a device that nothing tells of", "10.0.45.101:1", "1.1.1.1:53", "", []string{
 			"*nat", "-A POSTROUTING ! -d 10.0.0.0/16 -j SNAT --to-source 10.0.31.7", "COMMIT",
 		}, "eth0", "eth0", "10.0.31.7", []string{"10.0.31.7 is an address of this host: see line 2"}},

@@ -51,8 +51,9 @@ type Way struct {
 	Reply       *Way         `json:"reply,omitempty"`
 	Later       *Way         `json:"later,omitempty"` // the asker's next packet, behind the answer
 
-	answer bool // it is that of an answer, or of a packet behind it
-	fork   int  // the position in Steps of the first choice; -1: there was none
+	answer     bool // it is that of an answer, or of a packet behind it
+	fork       int  // the position in Steps of the first choice; -1: there was none
+	unknownSet bool // it ends at a rule that asks for an ipset
 }
 
 // Conntrack is the connection's entry.
@@ -173,6 +174,7 @@ func tell(r *netfilter.Result) *Way {
 	if w.Steps == nil {
 		w.Steps = []steps.Step{}
 	}
+	_, w.unknownSet = r.Unknown.(iptables.SetMatch)
 	if len(r.Forks) > 0 {
 		w.fork = r.Forks[0]
 	}
