@@ -49,6 +49,7 @@ func TestTyped(t *testing.T) {
 			Status: Condition[CtStatus]{true, false, 0}, Expire: Condition[Range[uint32]]{true, false, Range[uint32]{5, 1<<32 - 1}},
 			Direction: Condition[Direction]{true, false, Reply},
 		}}, nil},
+		{"-m nfacct --nfacct-name  localhost_nps_accepted_pkts", []Match{Accounting{"localhost_nps_accepted_pkts"}}, nil},
 		{"-m state ! --state RELATED,ESTABLISHED", []Match{State{StateRelated | StateEstablished, true}}, nil},
 		{"-m mark ! --mark 0x4000/0x4000 -m connmark --mark 010 -j MARK --set-mark 1/3", []Match{
 			Mark{MaskedValue{0x4000, 0x4000}, true}, Connmark{MaskedValue{8, ^uint32(0)}, false},

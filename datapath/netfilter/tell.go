@@ -189,11 +189,7 @@ func hex(mark uint32) string { return fmt.Sprintf("%#x", mark) }
 
 // ruleText is a rule without "-A chain".
 func ruleText(r *iptables.Rule) string {
-	words := make([]string, len(r.Args))
-	for i, t := range r.Args {
-		words[i] = t.String()
-	}
-	return strings.Join(words, " ")
+	return strings.TrimPrefix(strings.TrimPrefix(r.String(), "-A "+r.Chain), " ")
 }
 
 // describe is a match as iptables-save prints it.

@@ -36,6 +36,7 @@ func TestTell(t *testing.T) {
 		{"-A INPUT -m recent --update --name knocked", "10.244.1.2 is seen again on the list knocked"},
 		{"-A INPUT -m recent ! --rcheck --name knocked -j DROP", "10.244.1.2 is on the list knocked"},
 		{"-A INPUT -m recent --remove --name knocked", "10.244.1.2 is taken off the list knocked"},
+		{"-A INPUT -m nfacct --nfacct-name  localhost_nps_accepted_pkts -s 10.244.1.2/32 -j RETURN", "back: the source is 10.244.1.2"},
 		{"-A PREROUTING -j CT --notrack", "connection tracking is to leave it alone"},
 		{"-A PREROUTING -j CT --zone 7", "its connection is of zone 7"},
 		{"-A PREROUTING -j CT --helper tftp", "its connection gets the helper tftp"},
