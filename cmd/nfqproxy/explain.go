@@ -8,7 +8,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/netip"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -173,7 +172,7 @@ func (e *explainer) explainAll(name string, stdin io.Reader) error {
 	if name == "-" {
 		name = "standard input"
 	} else {
-		file, err := os.Open(name)
+		file, err := openFile(name)
 		if err != nil {
 			return fmt.Errorf("--packets: %w", err)
 		}

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"net/netip"
-	"os"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -32,7 +31,7 @@ func (f *hostFlags) add(flags *pflag.FlagSet) {
 func (f *hostFlags) load() (*netfilter.Host, error) {
 	h := &netfilter.Host{NoForwarding: f.noForwarding, RouteLocalnet: f.routeLocalnet}
 	for _, name := range f.files {
-		file, err := os.Open(name)
+		file, err := openFile(name)
 		if err != nil {
 			return nil, fmt.Errorf("--host: %w", err)
 		}

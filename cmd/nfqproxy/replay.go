@@ -115,7 +115,7 @@ func (f *replayFlags) run(name string, stdin io.Reader, stdout, stderr io.Writer
 		}
 		name = "standard input"
 	} else {
-		file, err := os.Open(name)
+		file, err := openFile(name)
 		if err != nil {
 			return err
 		}

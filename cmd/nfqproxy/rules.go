@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 
+	"github.com/spf13/cobra"
+
 	"github.com/nfqproxy/nfqproxy/datapath/iptables"
 )
 
@@ -15,9 +17,9 @@ import (
 func readRules(stdin io.Reader, path string, family iptables.Family) (*iptables.Dump, error) {
 	in, name := stdin, rulesName(path)
 	if path != "-" {
-		file, err := os.Open(path)
+		file, err := openFile(path)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, withoutPath(err))
+			return nil, err
 		}
 		defer file.Close()
 		in = file
@@ -33,6 +35,27 @@ func readRules(stdin io.Reader, path string, family iptables.Family) (*iptables.
 		return nil, fmt.Errorf("%s: there are no rules: want what iptables-save prints", name)
 	}
 	return dump, nil
+}
+
+// rulesByFlag refuses arguments, which are most likely files of rules.
+func rulesByFlag(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("%s takes no argument %q: rules go with --rules FILE", cmd.CommandPath(), args[0])
+	}
+	return nil
+}
+
+// openFile opens a file to read from. An error names it.
+func openFile(name string) (*os.File, error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, withoutPath(err))
+	}
+	if info, err := file.Stat(); err == nil && info.IsDir() {
+		_ = file.Close()
+		return nil, fmt.Errorf("%s: is a directory: want a file", name)
+	}
+	return file, nil
 }
 
 // rulesName is how messages call the file.

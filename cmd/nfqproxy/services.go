@@ -41,7 +41,7 @@ iptables-save and one of ip6tables-save together give Services of two families.
 The exit code is 0 even if the rules have problems.`,
 		Example: `  iptables-save | nfqproxy services --rules -
   nfqproxy services --rules node.rules --rules node.rules6 -o yaml > objects.yaml`,
-		Args: cobra.NoArgs,
+		Args: rulesByFlag,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.run(cmd.InOrStdin(), cmd.OutOrStdout())
 		},

@@ -7,7 +7,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/netip"
-	"os"
 	"strconv"
 	"strings"
 
@@ -52,7 +51,7 @@ not tell - addresses, routes, devices - comes from flags, from files with the ou
   nfqproxy trace --rules node.rules --protocol udp --source 10.244.1.2 --destination 10.96.0.10:53
   nfqproxy trace --rules node.rules --protocol tcp --source 192.0.2.10 --destination 172.20.0.2:30080 --reply
   nfqproxy trace --rules nat.listing --start KUBE-SERVICES --protocol tcp --source 10.244.1.2 --destination 10.96.0.1:443`,
-		Args: cobra.NoArgs,
+		Args: rulesByFlag,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.run(cmd.Flags(), cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
@@ -132,7 +131,7 @@ func readSets(name string) (map[string]*iptables.Set, error) {
 	if name == "" {
 		return nil, nil
 	}
-	file, err := os.Open(name)
+	file, err := openFile(name)
 	if err != nil {
 		return nil, fmt.Errorf("--sets: %w", err)
 	}
@@ -187,6 +186,9 @@ func (f *packetFlags) packet(given *pflag.FlagSet) (netfilter.Packet, error) {
 	if len(missing) > 0 {
 		return netfilter.Packet{}, fmt.Errorf("%s missing: a packet has --protocol, --source (unless --local) and --destination", strings.Join(missing, " and "))
 	}
+	if !f.local && (given.Changed("uid") || given.Changed("gid")) {
+		return netfilter.Packet{}, errors.New("--uid and --gid tell who on the host sends the packet: they go with --local")
+	}
 	if f.local && f.inInterface != "" {
 		return netfilter.Packet{}, errors.New("--local and --in-interface: a packet is made on the host, or comes in by a device")
 	}
@@ -209,6 +211,9 @@ func (f *packetFlags) packet(given *pflag.FlagSet) (netfilter.Packet, error) {
 	}
 	if p.Source.Addr().Is4() != p.Destination.Addr().Is4() {
 		return p, fmt.Errorf("--source %s and --destination %s are of different address families", f.source, f.destination)
+	}
+	if is6 := p.Destination.Addr().Is6(); p.Protocol == 1 && is6 || p.Protocol == 58 && !is6 {
+		return p, fmt.Errorf("--protocol %s and --destination %s: ICMP is of IPv4, ICMPv6 of IPv6", f.protocol, f.destination)
 	}
 	mark, err := strconv.ParseUint(f.mark, 0, 32)
 	if err != nil {
@@ -257,39 +262,42 @@ func (f *packetFlags) layer4(p *netfilter.Packet) error {
 }
 
 func parseProtocol(text string) (uint8, error) {
-	names := map[string]uint8{"icmp": 1, "tcp": 6, "udp": 17, "icmpv6": 58, "ipv6-icmp": 58, "sctp": 132, "dccp": 33, "udplite": 136}
-	if n, ok := names[strings.ToLower(text)]; ok {
-		return n, nil
+	n, ok := iptables.ParseProtocol(text)
+	if !ok || n == 0 {
+		return 0, fmt.Errorf("--protocol %q: want tcp, udp, sctp, icmp, icmpv6, another name of /etc/protocols, or a number", text)
 	}
-	n, err := strconv.ParseUint(text, 10, 8)
-	if err != nil {
-		return 0, fmt.Errorf("--protocol %q: want tcp, udp, sctp, icmp, icmpv6, or a number", text)
-	}
-	return uint8(n), nil
+	return n, nil
 }
 
 // parseEnd reads an address, with a port if the protocol has ports; without one it is
 // the one given, unless that is 0.
 func parseEnd(flag, text string, ported bool, port uint16) (netip.AddrPort, error) {
-	if a, err := netip.ParseAddr(strings.Trim(text, "[]")); err == nil {
-		if !ported {
-			return netip.AddrPortFrom(a.Unmap(), 0), nil
-		}
-		if port == 0 {
-			return netip.AddrPort{}, fmt.Errorf("%s %s: a port is missing: %s", flag, text, netip.AddrPortFrom(a, 80))
-		}
-		return netip.AddrPortFrom(a.Unmap(), port), nil
+	alone := text
+	if strings.HasPrefix(text, "[") && strings.HasSuffix(text, "]") {
+		alone = text[1 : len(text)-1]
 	}
-	a, err := netip.ParseAddrPort(text)
+	a, err := netip.ParseAddr(alone)
+	end := netip.AddrPortFrom(a, port)
+	bare := err == nil
+	if !bare {
+		end, err = netip.ParseAddrPort(text)
+	}
+	a = end.Addr()
 	switch {
 	case err != nil && ported:
-		return a, fmt.Errorf("%s %q: want an address and a port, like 10.96.0.10:53 or [fd00::10]:53", flag, text)
+		return end, fmt.Errorf("%s %q: want an address and a port, like 10.96.0.10:53 or [fd00::10]:53", flag, text)
 	case err != nil:
-		return a, fmt.Errorf("%s %q: want an address", flag, text)
+		return end, fmt.Errorf("%s %q: want an address", flag, text)
+	case a.Zone() != "":
+		return end, fmt.Errorf("%s %s: rules see no zones: say %s, and the device with --in-interface or --route", flag, text, a.WithZone(""))
+	case bare && ported && port == 0:
+		return end, fmt.Errorf("%s %s: a port is missing: %s", flag, text, netip.AddrPortFrom(a, 80))
+	case !bare && !ported:
+		return end, fmt.Errorf("%s %s: the protocol has no ports; say %s", flag, text, a)
 	case !ported:
-		return a, fmt.Errorf("%s %s: the protocol has no ports; say %s", flag, text, a.Addr())
+		return netip.AddrPortFrom(a.Unmap(), 0), nil
 	}
-	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()), nil
+	return netip.AddrPortFrom(a.Unmap(), end.Port()), nil
 }
 
 func unspecified(like netip.Addr) netip.Addr {

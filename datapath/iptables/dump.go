@@ -104,6 +104,9 @@ func (r *Rule) String() string {
 	for _, t := range r.Args {
 		b.WriteByte(' ')
 		b.WriteString(t.String())
+		if !t.Quoted && t.Text == accountingName {
+			b.WriteByte(' ') // iptables-save prints two (nfacct_print_name, libxt_nfacct.c)
+		}
 	}
 	return b.String()
 }

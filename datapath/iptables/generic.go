@@ -95,18 +95,23 @@ func (Fragment) Module() string   { return "" }
 func (m Fragment) write(w *words) { w.option(m.Negated, "-f") }
 
 // protocols are the names that iptables-save prints and reads: its own list
-// (xtables_chain_protos), and what /etc/protocols has on most hosts. Where one number
-// has several names, the first is printed.
+// (xtables_chain_protos), and what /etc/protocols of the common distributions has. Where
+// one number has several names, the first is printed.
 var protocols = []struct {
 	name   string
 	number uint8
 }{
-	{"all", 0}, {"icmp", 1}, {"igmp", 2}, {"ipencap", 4}, {"tcp", 6}, {"egp", 8}, {"igp", 9}, {"udp", 17},
-	{"dccp", 33}, {"ipv6", 41}, {"ipv6-route", 43}, {"ipv6-frag", 44}, {"rsvp", 46}, {"gre", 47}, {"esp", 50},
-	{"ah", 51}, {"ipv6-icmp", 58}, {"icmpv6", 58}, {"ipv6-nonxt", 59}, {"ipv6-opts", 60}, {"eigrp", 88},
-	{"ospf", 89}, {"ipip", 94}, {"etherip", 97}, {"encap", 98}, {"pim", 103}, {"ipcomp", 108}, {"vrrp", 112},
-	{"l2tp", 115}, {"isis", 124}, {"sctp", 132}, {"fc", 133}, {"mobility-header", 135}, {"ipv6-mh", 135},
-	{"mh", 135}, {"udplite", 136}, {"mpls-in-ip", 137}, {"hip", 139}, {"shim6", 140}, {"wesp", 141}, {"rohc", 142},
+	{"all", 0}, {"ip", 0}, {"hopopt", 0}, {"icmp", 1}, {"igmp", 2}, {"ggp", 3}, {"ipencap", 4}, {"ipv4", 4},
+	{"st", 5}, {"tcp", 6}, {"cbt", 7}, {"egp", 8}, {"igp", 9}, {"pup", 12}, {"udp", 17}, {"hmp", 20},
+	{"xns-idp", 22}, {"rdp", 27}, {"iso-tp4", 29}, {"dccp", 33}, {"idpr", 35}, {"xtp", 36}, {"ddp", 37},
+	{"idpr-cmtp", 38}, {"ipv6", 41}, {"sdrp", 42}, {"ipv6-route", 43}, {"ipv6-frag", 44}, {"idrp", 45},
+	{"rsvp", 46}, {"gre", 47}, {"dsr", 48}, {"bna", 49}, {"esp", 50}, {"ipv6-crypt", 50}, {"ah", 51},
+	{"ipv6-auth", 51}, {"narp", 54}, {"mobile", 55}, {"skip", 57}, {"ipv6-icmp", 58}, {"icmpv6", 58},
+	{"ipv6-nonxt", 59}, {"ipv6-opts", 60}, {"rspf", 73}, {"vmtp", 81}, {"eigrp", 88}, {"ospf", 89},
+	{"ospfigp", 89}, {"ax.25", 93}, {"ipip", 94}, {"etherip", 97}, {"encap", 98}, {"pim", 103}, {"ipcomp", 108},
+	{"vrrp", 112}, {"carp", 112}, {"pgm", 113}, {"l2tp", 115}, {"isis", 124}, {"sctp", 132}, {"fc", 133},
+	{"mobility-header", 135}, {"ipv6-mh", 135}, {"mh", 135}, {"udplite", 136}, {"mpls-in-ip", 137},
+	{"manet", 138}, {"hip", 139}, {"shim6", 140}, {"wesp", 141}, {"rohc", 142}, {"ethernet", 143},
 }
 
 // IANA numbers of the protocols that have a module.
@@ -129,7 +134,9 @@ func protocolName(number uint8) string {
 	return strconv.Itoa(int(number))
 }
 
-func parseProtocol(text string) (uint8, bool) {
+// ParseProtocol reads a number of a protocol, or a name as iptables takes it. ok is false
+// if it is neither.
+func ParseProtocol(text string) (n uint8, ok bool) {
 	if n, ok := number[uint8](text); ok {
 		return n, true
 	}
@@ -141,7 +148,7 @@ func parseProtocol(text string) (uint8, bool) {
 	return 0, false
 }
 
-var aProtocol = kind[uint8]{"a protocol", "tcp, udp, icmp, ... or 0 to 255", parseProtocol}
+var aProtocol = kind[uint8]{"a protocol", "tcp, udp, icmp, ... or 0 to 255", ParseProtocol}
 
 // buildGeneric makes the matches that need no module, in the order of iptables-save.
 func (s *section) buildGeneric() []Match {

@@ -46,6 +46,9 @@ func Read(r io.Reader, options Options) (*Dump, error) {
 	if err != nil {
 		return nil, err
 	}
+	if text, err = utf8Text(text); err != nil {
+		return nil, err
+	}
 	if isListing(string(text)) {
 		return ParseListing(bytes.NewReader(text), options)
 	}

@@ -20,7 +20,7 @@ func init() {
 		"recent:": recentPhrase, "match-set": setPhrase, "PHYSDEV": physdevPhrase, "rpfilter": flagsPhrase("rpfilter", "--"),
 		"socket": flagsPhrase("socket", ""), "limit:": limitPhrase, "owner": ownerPhrase, "MAC": macPhrase,
 		"source": iprangePhrase("--src-range"), "destination": iprangePhrase("--dst-range"),
-		"length": lengthPhrase, "PKTTYPE": pkttypePhrase,
+		"length": lengthPhrase, "PKTTYPE": pkttypePhrase, "nfacct-name": accountingPhrase,
 	}
 	for name := range conntrackModule.shapes {
 		matchPhrases[strings.TrimPrefix(name, "--")] = conntrackPhrase
@@ -310,6 +310,11 @@ func iprangePhrase(option string) phrase {
 func lengthPhrase(w *wording, negated bool) bool {
 	w.load("length")
 	return !negated && w.notValue("--length")
+}
+
+func accountingPhrase(w *wording, negated bool) bool {
+	w.load("nfacct")
+	return !negated && w.value(accountingName)
 }
 
 func pkttypePhrase(w *wording, negated bool) bool {

@@ -5,7 +5,7 @@ var modules = byName([]*module{
 	commentModule, tcpModule, udpModule, sctpModule, icmpModule, icmp6Module, multiportModule,
 	conntrackModule, stateModule, markModule, connmarkModule, addrtypeModule, statisticModule,
 	recentModule, setModule, physdevModule, rpfilterModule, limitModule, hashlimitModule, ownerModule,
-	macModule, iprangeModule, lengthModule, socketModule, pkttypeModule,
+	macModule, iprangeModule, lengthModule, socketModule, pkttypeModule, nfacctModule,
 }, func(m *module) string { return m.name })
 
 // targets are the targets that this package knows, by the name behind -j.

@@ -173,7 +173,7 @@ func hasTarget(words []Token) bool {
 }
 
 func isProtocol(text string) bool {
-	_, ok := parseProtocol(text)
+	_, ok := ParseProtocol(text)
 	return ok
 }
 
@@ -205,7 +205,7 @@ func (r *row) family() Family {
 			return f
 		}
 	}
-	if n, _ := parseProtocol(strings.TrimPrefix(r.protocol.Text, "!")); n == protoICMPv6 {
+	if n, _ := ParseProtocol(strings.TrimPrefix(r.protocol.Text, "!")); n == protoICMPv6 {
 		return IPv6
 	}
 	for _, w := range r.rest {

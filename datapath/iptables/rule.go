@@ -216,7 +216,7 @@ func (a *analysis) owner(name Token) (shape, *section) {
 	if !ok || p.negated {
 		return shape{}, nil
 	}
-	number, _ := parseProtocol(p.values[0].Text)
+	number, _ := ParseProtocol(p.values[0].Text)
 	for _, m := range modules {
 		if m.implied != 0 && m.implied == number && m.allows(a.family) {
 			if shape, ok := m.shapes[name.Text]; ok && !a.loaded(m) {

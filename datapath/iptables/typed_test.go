@@ -25,6 +25,10 @@ func TestTyped(t *testing.T) {
 			Source{network("10.0.0.0", "255.0.255.0"), false}, Destination{network("1.2.3.0", "255.255.255.0"), true},
 			InInterface{Interface{"eth", true}, false}, OutInterface{Interface{"lo", false}, true}, Protocol{17, true}, Fragment{true},
 		}, Goto{"own"}},
+		// What Calico's "-p 4" is called by Debian, and by Red Hat and Alpine.
+		{"-p ipencap -j DROP", []Match{Protocol{Number: 4}}, Drop},
+		{"-p ipv4 -j DROP", []Match{Protocol{Number: 4}}, Drop},
+		{"-p ospfigp", []Match{Protocol{Number: 89}}, nil},
 		{"-p tcp --dport 80 --syn -j own", []Match{tcp, TCP{
 			Source: every, Destination: Ports{PortRange{80, 80}, false},
 			Flags: Condition[FlagTest]{true, false, FlagTest{FIN | SYN | RST | ACK, SYN}},
@@ -45,6 +49,7 @@ func TestTyped(t *testing.T) {
 			Status: Condition[CtStatus]{true, false, 0}, Expire: Condition[Range[uint32]]{true, false, Range[uint32]{5, 1<<32 - 1}},
 			Direction: Condition[Direction]{true, false, Reply},
 		}}, nil},
+		{"-m nfacct --nfacct-name  localhost_nps_accepted_pkts", []Match{Accounting{"localhost_nps_accepted_pkts"}}, nil},
 		{"-m state ! --state RELATED,ESTABLISHED", []Match{State{StateRelated | StateEstablished, true}}, nil},
 		{"-m mark ! --mark 0x4000/0x4000 -m connmark --mark 010 -j MARK --set-mark 1/3", []Match{
 			Mark{MaskedValue{0x4000, 0x4000}, true}, Connmark{MaskedValue{8, ^uint32(0)}, false},

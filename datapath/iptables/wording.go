@@ -62,7 +62,7 @@ func (w *wording) generic() {
 	w.device("-i", w.row.in)
 	w.device("-o", w.row.out)
 	negated, protocol := cutNot(w.row.protocol)
-	if n, _ := parseProtocol(protocol.Text); n != 0 || negated {
+	if n, _ := ParseProtocol(protocol.Text); n != 0 || negated {
 		w.emit(negated, "-p", protocol)
 	}
 	if f := w.row.fragment; f.Text != "" {

@@ -83,6 +83,7 @@ var wordings = []struct {
 	{"own all --", "MAC !00:11:22:AA:BB:CC", "-m mac ! --mac-source 00:11:22:aa:bb:cc -j own"},
 	{"own all --", "destination IP range ! 1.2.3.4-1.2.3.9", "-m iprange ! --dst-range 1.2.3.4-1.2.3.9 -j own"},
 	{"own all --", "length !5:10", "-m length ! --length 5:10 -j own"},
+	{"own all --", "nfacct-name  localhost_nps_accepted_pkts", "-m nfacct --nfacct-name  localhost_nps_accepted_pkts -j own"},
 	{"own all --", "PKTTYPE != multicast", "-m pkttype ! --pkt-type multicast -j own"},
 
 	{"own all --", `STRING match "length 5" ALGO name bm TO 65535`, `-m STRING match "length 5" ALGO name bm TO 65535 -j own`},

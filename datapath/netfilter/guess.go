@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/iptables"
 )
@@ -12,9 +11,9 @@ import (
 // Guess is something that a dump does not tell and that was made up.
 type Guess struct {
 	Text string // one sentence
-	// Address, if valid, is the one made up; if no packet has it the guess does not
-	// matter.
-	Address netip.Addr
+	// About, if valid, is the network that it is about: for packets that have no address
+	// of it the guess does not matter.
+	About netip.Prefix
 }
 
 // GuessHost completes what is known of a host by what the rules and a packet suggest:
@@ -28,25 +27,30 @@ func GuessHost(d *iptables.Dump, known *Host, p *Packet) (*Host, []Guess) {
 	}
 	h := *known
 	h.Interfaces, h.Routes = slices.Clone(known.Interfaces), slices.Clone(known.Routes)
-	g := &guesser{dump: d, host: &h, packet: p, is4: d.Family != iptables.IPv6, told: len(known.Routes) > 0}
+	g := &guesser{host: &h, packet: p, family: d.Family, told: len(known.Routes) > 0, hints: hintsOf(d)}
 	g.guess(len(known.Interfaces) > 0)
 	return g.host, g.guesses
 }
 
 type guesser struct {
-	dump    *iptables.Dump
 	host    *Host
 	packet  *Packet
-	is4     bool
+	family  iptables.Family
 	told    bool // the routes are known
+	hints   []hint
 	guesses []Guess
 	pods    netip.Prefix
 	uplink  string
+	gateway bool // the rules hide networks behind addresses of the uplink
 }
 
-func (g *guesser) say(a netip.Addr, format string, args ...any) {
-	g.guesses = append(g.guesses, Guess{fmt.Sprintf(format, args...), a})
+// say notes a guess about a network; the zero prefix: about every packet.
+func (g *guesser) say(about netip.Prefix, format string, args ...any) {
+	g.guesses = append(g.guesses, Guess{fmt.Sprintf(format, args...), about})
 }
+
+// alone is the network that has one address.
+func alone(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
 func (g *guesser) guess(addressesKnown bool) {
 	if g.host.device(loopbackName) == nil {
@@ -64,6 +68,9 @@ func (g *guesser) guess(addressesKnown bool) {
 		g.podRoute()
 	}
 	g.uplink = g.uplinkName()
+	if !addressesKnown && !g.told {
+		g.hidden()
+	}
 	if !g.told {
 		g.defaultRoute()
 	}
@@ -71,188 +78,57 @@ func (g *guesser) guess(addressesKnown bool) {
 		g.addresses()
 	}
 	g.inInterface()
+	if to := g.packet.Destination.Addr(); to.IsMulticast() && !g.packet.Local {
+		g.host.Groups = append(slices.Clip(g.host.Groups), to)
+		g.say(alone(to), "a program on this host has joined the group %s", to)
+	}
 }
 
 // kubeProxy says whether the rules are kube-proxy's.
 func (g *guesser) kubeProxy() bool {
-	t := g.dump.Table("nat")
-	return t != nil && (t.Has(servicesChain) || t.Has("KUBE-MARK-MASQ"))
+	return slices.ContainsFunc(g.hints, func(h hint) bool {
+		return h.table == "nat" && (h.Chain == servicesChain || isTo(h.Rule, servicesChain) || isTo(h.Rule, markMasq))
+	})
 }
 
 const servicesChain = "KUBE-SERVICES"
-
-// rulesOf are those of the nat and filter tables.
-func (g *guesser) rulesOf(names ...string) []*iptables.Rule {
-	var rules []*iptables.Rule
-	for _, name := range names {
-		if t := g.dump.Table(name); t != nil {
-			rules = append(rules, t.Rules...)
-		}
-	}
-	return rules
-}
-
-// findPods finds the pods' network: kube-proxy marks what does not come from it.
-func (g *guesser) findPods() {
-	for _, r := range g.rulesOf("nat") {
-		if !isTo(r, markMasq) {
-			continue
-		}
-		for _, m := range r.Matches {
-			if s, ok := m.(iptables.Source); ok && s.Negated {
-				if p, ok := s.Network.Prefix(); ok {
-					g.pods = p
-					return
-				}
-			}
-		}
-	}
-}
 
 func isTo(r *iptables.Rule, chain string) bool {
 	name, _ := target(r)
 	return name == chain
 }
 
-// bridges finds networks behind devices: "-s 192.168.122.0/24 -i virbr0", "-s
-// 172.17.0.0/16 ! -o docker0 -j MASQUERADE" or "-d 172.25.11.0/24 -o eth1". The host has
-// the address that a rule gives as a source there, or the first one.
-func (g *guesser) bridges() {
-	for _, r := range g.rulesOf("nat", "filter") {
-		name, network := behind(r)
-		if name == "" || name == loopbackName || network.Bits() < 8 || network.IsSingleIP() ||
-			network.Addr().IsMulticast() || g.host.device(name) != nil {
-			continue
-		}
-		own := network.Addr().Next()
-		if t, ok := r.Target.(iptables.SNAT); ok && t.To.First == t.To.Last && network.Contains(t.To.First) {
-			own = t.To.First
-		}
-		g.host.AddAddress(name, netip.PrefixFrom(own, network.Bits()))
-		g.say(own, "%s has the address %s and leads to %s: see line %d", name, own, network, r.Line)
-	}
-	for _, r := range g.rulesOf("filter", "mangle", "nat", "raw") {
-		for _, m := range r.Matches {
-			name := ""
-			switch m := m.(type) {
-			case iptables.InInterface:
-				name = exact(m.Interface)
-			case iptables.OutInterface:
-				name = exact(m.Interface)
-			}
-			if name != "" && g.host.device(name) == nil {
-				g.host.Interfaces = append(g.host.Interfaces, Interface{Name: name})
-			}
+// findPods finds the pods' network: kube-proxy marks what does not come from it.
+func (g *guesser) findPods() {
+	for _, h := range g.hints {
+		if h.table == "nat" && h.notSource.IsValid() && isTo(h.Rule, markMasq) {
+			g.pods = h.notSource
+			return
 		}
 	}
-}
-
-// exact is the name of a device; empty if it is a wildcard.
-func exact(i iptables.Interface) string {
-	if i.Wildcard {
-		return ""
-	}
-	return i.Name
-}
-
-// behind is the device that a rule suggests to lead to a network; empty if to none.
-func behind(r *iptables.Rule) (device string, network netip.Prefix) {
-	var source, destination netip.Prefix
-	var in, out, notOut string
-	for _, m := range r.Matches {
-		switch m := m.(type) {
-		case iptables.Source:
-			if p, ok := m.Network.Prefix(); ok && !m.Negated {
-				source = p
-			}
-		case iptables.Destination:
-			if p, ok := m.Network.Prefix(); ok && !m.Negated {
-				destination = p
-			}
-		case iptables.InInterface:
-			if !m.Negated {
-				in = exact(m.Interface)
-			}
-		case iptables.OutInterface:
-			if m.Negated {
-				notOut = exact(m.Interface)
-			} else {
-				out = exact(m.Interface)
-			}
-		}
-	}
-	_, masquerades := r.Target.(iptables.Masquerade)
-	switch {
-	case in != "" && source.IsValid():
-		return in, source
-	case out != "" && destination.IsValid():
-		return out, destination
-	case notOut != "" && source.IsValid() && masquerades:
-		return notOut, source
-	}
-	return "", netip.Prefix{}
-}
-
-// uplinkName is the device that leads elsewhere.
-func (g *guesser) uplinkName() string {
-	for _, r := range g.host.Routes {
-		if r.Destination.Bits() == 0 && r.Destination.Addr().Is4() == g.is4 {
-			return r.Interface
-		}
-	}
-	p := g.packet
-	if p.InInterface != "" && !g.near(p.Source.Addr()) {
-		return p.InInterface
-	}
-	for _, r := range g.rulesOf("nat") {
-		if _, ok := r.Target.(iptables.Masquerade); ok && len(r.Matches) == 1 {
-			if o, ok := r.Matches[0].(iptables.OutInterface); ok && !o.Negated && exact(o.Interface) != "" {
-				return o.Interface.Name // "-o eth0 -j MASQUERADE"
-			}
-		}
-	}
-	for _, i := range g.host.Interfaces {
-		for _, prefix := range []string{"eth", "en", "bond", "wlan"} {
-			if strings.HasPrefix(i.Name, prefix) && len(i.Addresses) == 0 {
-				return i.Name
-			}
-		}
-	}
-	return "eth0"
 }
 
 // near says whether the address is a pod's, or behind a device that has its network.
 func (g *guesser) near(a netip.Addr) bool {
-	if g.pods.IsValid() && g.pods.Contains(a) {
-		return true
-	}
-	return slices.ContainsFunc(newNetwork(g.host, g.dump.Family).routes, func(r Route) bool {
-		return r.Destination.Bits() > 0 && r.Destination.Contains(a)
+	return g.pods.IsValid() && g.pods.Contains(a) || a.IsValid() && g.leads(alone(a))
+}
+
+// leads says whether there is a way to a whole network, other than the default route.
+func (g *guesser) leads(to netip.Prefix) bool {
+	return slices.ContainsFunc(newNetwork(g.host, g.family).routes, func(r Route) bool {
+		return r.Destination.Bits() > 0 && r.Destination.Bits() <= to.Bits() && r.Destination.Contains(to.Addr())
 	})
 }
 
 // ownPods is the part of the pods' network that is on this host, as flannel's rule
 // "! -s 10.244.0.0/16 -d 10.244.0.0/24 -j RETURN" tells it; line 0: none does.
 func (g *guesser) ownPods() (own netip.Prefix, line int) {
-	for _, r := range g.rulesOf("nat") {
-		if v, ok := r.Target.(iptables.Verdict); !ok || v != iptables.Return {
+	for _, h := range g.hints {
+		if h.table != "nat" || h.Target != iptables.Return || h.notSource != g.pods {
 			continue
 		}
-		outside := false
-		own = netip.Prefix{}
-		for _, m := range r.Matches {
-			switch m := m.(type) {
-			case iptables.Source:
-				p, ok := m.Network.Prefix()
-				outside = ok && m.Negated && p == g.pods
-			case iptables.Destination:
-				if p, ok := m.Network.Prefix(); ok && !m.Negated {
-					own = p
-				}
-			}
-		}
-		if outside && own.IsValid() && own != g.pods && g.pods.Contains(own.Addr()) {
-			return own, r.Line
+		if own := h.destination; own.IsValid() && own != g.pods && g.pods.Contains(own.Addr()) {
+			return own, h.Line
 		}
 	}
 	return netip.Prefix{}, 0
@@ -268,8 +144,8 @@ func (g *guesser) podRoute() {
 		g.host.AddAddress("cni0", netip.PrefixFrom(gateway, own.Bits()))
 		g.route(g.pods, "flannel.1")
 		g.host.AddAddress("flannel.1", netip.PrefixFrom(own.Addr(), own.Addr().BitLen()))
-		g.say(netip.Addr{}, "cni0 leads to the pods of this host, %s (see line %d), and flannel.1 to those of others", own, line)
-		g.say(own.Addr(), "flannel.1 has the address %s, as flannel gives it", own.Addr())
+		g.say(netip.Prefix{}, "cni0 leads to the pods of this host, %s (see line %d), and flannel.1 to those of others", own, line)
+		g.say(alone(own.Addr()), "flannel.1 has the address %s, as flannel gives it", own.Addr())
 		return
 	}
 	p, name := g.packet, "cni0"
@@ -277,11 +153,11 @@ func (g *guesser) podRoute() {
 		name = p.InInterface
 	}
 	g.route(g.pods, name)
-	g.say(netip.Addr{}, "the pods' network %s is behind %s, all of it", g.pods, name)
+	g.say(netip.Prefix{}, "the pods' network %s is behind %s, all of it", g.pods, name)
 	if near, err := p.Source.Addr().Prefix(p.Source.Addr().BitLen() - 8); err == nil && g.pods.Contains(p.Source.Addr()) {
 		gateway := near.Addr().Next()
 		g.host.AddAddress(name, netip.PrefixFrom(gateway, gateway.BitLen()))
-		g.say(gateway, "%s has the address %s, as the pod's gateway", name, gateway)
+		g.say(alone(gateway), "%s has the address %s, as the pod's gateway", name, gateway)
 	}
 }
 
@@ -295,72 +171,85 @@ func (g *guesser) route(to netip.Prefix, device string) {
 
 // routed says whether there is a route already.
 func (g *guesser) routed(a netip.Addr) bool {
-	return newNetwork(g.host, g.dump.Family).route(a).Type != NoRoute
+	return newNetwork(g.host, g.family).route(a).Type != NoRoute
 }
 
 func (g *guesser) defaultRoute() {
 	everything := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
-	if !g.is4 {
+	if g.family == iptables.IPv6 {
 		everything = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 	}
 	g.route(everything, g.uplink)
-	g.say(netip.Addr{}, "all other addresses are behind %s", g.uplink)
+	g.say(netip.Prefix{}, "all other addresses are behind %s", g.uplink)
 }
 
 // addresses makes up the host's own.
 func (g *guesser) addresses() {
-	var own netip.Addr
+	found := false
 	add := func(a netip.Addr, format string, args ...any) {
-		if newNetwork(g.host, g.dump.Family).isLocal(a) {
+		if newNetwork(g.host, g.family).isLocal(a) {
 			return
 		}
-		if !own.IsValid() {
-			own = a
-		}
-		g.host.AddAddress(g.uplink, netip.PrefixFrom(a, a.BitLen()))
-		g.say(a, format, args...)
+		found = true
+		g.host.AddAddress(g.uplink, alone(a))
+		g.say(alone(a), format, args...)
 	}
 	p := g.packet
 	from, to := p.Source.Addr(), p.Destination.Addr()
 	if p.Local && from.IsValid() && !from.IsUnspecified() && !from.IsLoopback() {
 		add(from, "%s is an address of this host, as the packet is made here", from)
 	}
-	named := g.named()
-	if !p.Local && !g.near(from) && !g.near(to) && !to.IsMulticast() && !to.IsLoopback() && !named[to] {
+	if g.meant(from, to) {
 		add(to, "%s is an address of this host, or a packet from %s would not come here", to, from)
 	}
-	for _, r := range g.rulesOf("nat") {
-		if _, ok := r.Target.(iptables.DNAT); !ok || r.Chain != Prerouting.String() {
-			continue
+	for _, h := range g.hints {
+		if a := h.hides(g.uplink); a.IsValid() && !g.near(a) {
+			add(a, "%s is an address of this host: see line %d", a, h.Line)
 		}
-		for _, m := range r.Matches {
-			if d, ok := m.(iptables.Destination); ok && !d.Negated {
-				if n, ok := d.Network.Prefix(); ok && n.IsSingleIP() {
-					add(n.Addr(), "%s is an address of this host: see line %d", n.Addr(), r.Line)
-				}
-			}
+		if a, ok := h.asked(); ok && h.table == "nat" && h.hooks.has(Prerouting) && h.targets("DNAT") {
+			add(a, "%s is an address of this host: see line %d", a, h.Line)
 		}
 	}
-	if own.IsValid() {
+	for _, h := range g.hints {
+		a, ok := h.asked()
+		if from := h.source; h.in == loopbackName && from.IsValid() && from.IsSingleIP() {
+			a, ok = from.Addr(), true
+		} else if h.hooks != only(Input) {
+			continue
+		}
+		if ok && !g.near(a) && !newNetwork(g.host, g.family).isLocal(a) {
+			g.host.AddAddress(loopbackName, alone(a))
+			g.say(alone(a), "%s is an address of this host: see line %d", a, h.Line)
+		}
+	}
+	if found {
 		return
 	}
 	stand := netip.MustParseAddr("192.0.2.1")
-	if !g.is4 {
+	if g.family == iptables.IPv6 {
 		stand = netip.MustParseAddr("2001:db8::1")
 	}
 	add(stand, "%s stands for the host's own address, which the rules do not tell", stand)
 }
 
+// meant says whether a packet from outside is most likely for the host itself: neither
+// has its source or destination a place behind the host, nor is the destination one that
+// rules translate, nor is the packet one from a private network to the world.
+func (g *guesser) meant(from, to netip.Addr) bool {
+	switch {
+	case g.packet.Local, !to.IsValid(), g.near(from), g.near(to), g.named()[to],
+		to.IsMulticast(), to.IsLoopback(), to == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return false
+	}
+	return !g.gateway || !private(from) || private(to)
+}
+
 // named are the single addresses that rules of the nat table ask for as a destination.
 func (g *guesser) named() map[netip.Addr]bool {
 	named := make(map[netip.Addr]bool)
-	for _, r := range g.rulesOf("nat") {
-		for _, m := range r.Matches {
-			if d, ok := m.(iptables.Destination); ok && !d.Negated {
-				if n, ok := d.Network.Prefix(); ok && n.IsSingleIP() {
-					named[n.Addr()] = true
-				}
-			}
+	for _, h := range g.hints {
+		if a, ok := h.asked(); ok && h.table == "nat" {
+			named[a] = true
 		}
 	}
 	return named
@@ -372,10 +261,10 @@ func (g *guesser) inInterface() {
 	if p.Local || p.InInterface != "" {
 		return
 	}
-	r := newNetwork(g.host, g.dump.Family).route(p.Source.Addr())
+	r := newNetwork(g.host, g.family).route(p.Source.Addr())
 	p.InInterface = r.Interface
 	if r.Type != Unicast {
 		p.InInterface = g.uplink
 	}
-	g.say(netip.Addr{}, "the packet comes in by %s, which is the way to %s", p.InInterface, p.Source.Addr())
+	g.say(netip.Prefix{}, "the packet comes in by %s, which is the way to %s", p.InInterface, p.Source.Addr())
 }

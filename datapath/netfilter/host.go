@@ -16,6 +16,8 @@ type Host struct {
 	// (connected networks, local and broadcast addresses) need not be among them.
 	Routes  []Route
 	Sockets []Socket
+	// Groups are the multicast groups that programs have joined, besides that of all hosts.
+	Groups []netip.Addr
 	// NoForwarding: net.ipv4.ip_forward, or the same for IPv6, is 0.
 	NoForwarding bool
 	// RouteLocalnet: net.ipv4.conf.all.route_localnet is 1, as kube-proxy sets it.

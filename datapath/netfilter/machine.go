@@ -156,9 +156,10 @@ func (m *Machine) SendFrom(start *Start, p Packet, s *State, r Rand) Way {
 
 // Answer is the packet that answers the one of a result: from whom it reached, to whom
 // it says it is from. It comes in where the other one left, or is made on the host.
-// ok is false if nobody got the packet.
+// ok is false if nobody got the packet, or if it went to many.
 func (r *Result) Answer() (p Packet, ok bool) {
-	if r.Verdict != Sent && r.Verdict != Delivered {
+	to := r.Packet.Destination.Addr()
+	if r.Verdict != Sent && r.Verdict != Delivered || to.IsMulticast() || to == allOnes {
 		return Packet{}, false
 	}
 	p = Packet{

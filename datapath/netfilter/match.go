@@ -91,9 +91,18 @@ func (w *walk) matches(m iptables.Match) truth {
 		return truthOf(w.hasSocket(m))
 	case iptables.PacketType:
 		return truthOf((w.linkType() == m.Type) != m.Negated)
+	case iptables.Accounting:
+		if !slices.Contains(kubeProxyCounters, m.Counter) {
+			w.grant("that the counter %s of -m nfacct has no quota", m.Counter)
+		}
+		return yes
 	}
 	return cannotTell // an UnknownMatch
 }
+
+// kubeProxyCounters are those that kube-proxy makes, which have no quota
+// (pkg/proxy/metrics/metrics.go).
+var kubeProxyCounters = []string{"ct_state_invalid_dropped_pkts", "localhost_nps_accepted_pkts"}
 
 func portTest(t iptables.Ports, a netip.AddrPort) bool {
 	return t.Range.Contains(a.Port()) != t.Negated

@@ -20,11 +20,7 @@ const maxStamps = 20
 
 // recent is recent_mt (xt_recent.c).
 func (w *walk) recent(m iptables.Recent) bool {
-	addr := w.packet.Source.Addr()
-	if m.Destination {
-		addr = w.packet.Destination.Addr()
-	}
-	addr = masked(addr, m.Mask)
+	addr := w.recentAddress(m)
 	if w.state.recent == nil {
 		w.state.recent = make(map[string][]*recentEntry)
 	}
@@ -58,6 +54,15 @@ func (w *walk) recent(m iptables.Recent) bool {
 		}
 	}
 	return found != m.Negated
+}
+
+// recentAddress is the one that a list has, or gets.
+func (w *walk) recentAddress(m iptables.Recent) netip.Addr {
+	addr := w.packet.Source.Addr()
+	if m.Destination {
+		addr = w.packet.Destination.Addr()
+	}
+	return masked(addr, m.Mask)
 }
 
 // seen says whether the address was seen often enough and lately enough.

@@ -69,23 +69,15 @@ func HasPorts(protocol uint8) bool {
 
 func (p *Packet) is4() bool { return p.Destination.Addr().Is4() }
 
+var protocolNames = map[uint8]string{
+	protoICMP: "ICMP", 2: "IGMP", 4: "IP in IP", protoTCP: "TCP", protoUDP: "UDP", 33: "DCCP", 41: "IPv6 in IP", 47: "GRE",
+	50: "ESP", 51: "AH", protoICMPv6: "ICMPv6", 89: "OSPF", 103: "PIM", 112: "VRRP", protoSCTP: "SCTP", 136: "UDP-Lite",
+}
+
 // ProtocolName is the name of a protocol as people write it.
 func ProtocolName(n uint8) string {
-	switch n {
-	case protoICMP:
-		return "ICMP"
-	case protoTCP:
-		return "TCP"
-	case protoUDP:
-		return "UDP"
-	case protoICMPv6:
-		return "ICMPv6"
-	case protoSCTP:
-		return "SCTP"
-	case 33:
-		return "DCCP"
-	case 136:
-		return "UDP-Lite"
+	if name, ok := protocolNames[n]; ok {
+		return name
 	}
 	return "protocol " + strconv.Itoa(int(n))
 }

@@ -3,6 +3,7 @@ package netfilter
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/nfqproxy/nfqproxy/datapath/iptables"
 )
@@ -17,7 +18,7 @@ func (w *walk) routeInput() bool {
 	if from.Is4() {
 		zero := netip.PrefixFrom(netip.IPv4Unspecified(), 8)
 		switch {
-		case from.IsMulticast(), from == allOnes, zero.Contains(from):
+		case from.IsMulticast(), from == allOnes, zero.Contains(from) && to != allOnes && !to.IsLinkLocalMulticast(): // DHCP and IGMP
 			return w.end(Dropped, nil, fmt.Sprintf("routing: %s cannot be a source", from))
 		case zero.Contains(to):
 			return w.end(Dropped, nil, fmt.Sprintf("routing: %s cannot be a destination", to))
@@ -28,7 +29,7 @@ func (w *walk) routeInput() bool {
 		}
 	}
 	if to.IsMulticast() {
-		if to != netip.AddrFrom4([4]byte{224, 0, 0, 1}) && to != netip.IPv6LinkLocalAllNodes() {
+		if to != netip.AddrFrom4([4]byte{224, 0, 0, 1}) && to != netip.IPv6LinkLocalAllNodes() && !slices.Contains(n.Groups, to) {
 			return w.end(Dropped, nil, fmt.Sprintf("routing: nobody here has joined the group %s", to))
 		}
 		w.route = Route{Type: Local}

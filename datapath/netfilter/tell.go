@@ -76,6 +76,15 @@ func (w *walk) tellRule(c *chain, r *rule, o steps.Outcome) {
 	w.add(s)
 }
 
+// tellUnknown tells of a rule of which it cannot be told whether it matches.
+func (w *walk) tellUnknown(c *chain, r *rule, text string) {
+	if w.quiet {
+		return
+	}
+	w.tellRule(c, r, steps.Unknown)
+	w.result.Steps[len(w.result.Steps)-1].Text = "it cannot be told whether this rule matches" + text
+}
+
 // tellNAT tells of a rule that has given the connection a translation.
 func (w *walk) tellNAT(c *chain, r *rule, s side) {
 	w.tellRule(c, r, steps.Applied)
@@ -180,11 +189,7 @@ func hex(mark uint32) string { return fmt.Sprintf("%#x", mark) }
 
 // ruleText is a rule without "-A chain".
 func ruleText(r *iptables.Rule) string {
-	words := make([]string, len(r.Args))
-	for i, t := range r.Args {
-		words[i] = t.String()
-	}
-	return strings.Join(words, " ")
+	return strings.TrimPrefix(strings.TrimPrefix(r.String(), "-A "+r.Chain), " ")
 }
 
 // describe is a match as iptables-save prints it.
@@ -222,7 +227,7 @@ func (w *walk) does(r *rule) string {
 	text := ""
 	switch t := r.Target.(type) {
 	case nil:
-		text = "is counted"
+		text = w.without(r)
 	case iptables.Jump, iptables.Goto:
 		text = "to " + t.Name()
 	case iptables.Verdict:
@@ -245,7 +250,18 @@ func (w *walk) does(r *rule) string {
 	case iptables.NFQueue:
 		text = "waits in a netfilter queue for a program"
 	case iptables.Notrack:
-		text = "connection tracking is to leave it alone"
+		text = untracked
+	case iptables.CT:
+		switch {
+		case t.NoTrack:
+			text = untracked
+		case t.Zone.Given && !t.Zone.FromMark:
+			text = fmt.Sprintf("its connection is of zone %d", t.Zone.Zone)
+		case t.Helper != "":
+			text = "its connection gets the helper " + t.Helper
+		default:
+			text = "CT is applied"
+		}
 	case iptables.Log, iptables.NFLog, iptables.Audit, iptables.Trace:
 		text = "is logged"
 	default:
@@ -255,4 +271,19 @@ func (w *walk) does(r *rule) string {
 		text += " (" + c + ")"
 	}
 	return text
+}
+
+const untracked = "connection tracking is to leave it alone"
+
+// without tells what a rule without a target does.
+func (w *walk) without(r *rule) string {
+	for _, m := range r.matches {
+		if m, ok := m.(iptables.Recent); ok && m.Mode != iptables.RecentCheck {
+			text := map[iptables.RecentMode]string{
+				iptables.RecentSet: "is put on", iptables.RecentUpdate: "is seen again on", iptables.RecentRemove: "is taken off",
+			}[m.Mode]
+			return fmt.Sprintf("%s %s the list %s", w.recentAddress(m), text, m.Name)
+		}
+	}
+	return "is counted"
 }

@@ -115,7 +115,7 @@ func (w *walk) incoming() {
 // nobody tells what becomes of a packet for the host itself if no program waits for it,
 // which rules do not tell.
 func (w *walk) nobody() string {
-	if w.reply || w.machine.network.socket(w.packet.Protocol, w.packet.Destination) != nil {
+	if w.reply || w.route.Type == Broadcast || w.packet.Destination.Addr().IsMulticast() || w.machine.network.socket(w.packet.Protocol, w.packet.Destination) != nil {
 		return ""
 	}
 	switch {
@@ -285,6 +285,10 @@ func (w *walk) chain(c *chain, depth int) flow {
 		}
 		switch t {
 		case cannotTell:
+			if harmless(r) {
+				w.tellUnknown(c, r, ", which makes no difference")
+				continue
+			}
 			return w.stop(c, r, failed)
 		case no:
 			w.tellRule(c, r, steps.Passed)
@@ -314,6 +318,23 @@ func (w *walk) policy(c *chain) flow {
 		return ended
 	}
 	return accepted
+}
+
+// harmless says whether it makes no difference if the rule matches: it neither ends a
+// packet nor changes what other rules see, nor do its matches remember the packet for them.
+func harmless(r *rule) bool {
+	switch r.Target.(type) {
+	case nil, iptables.Log, iptables.NFLog, iptables.Audit, iptables.Trace, iptables.Checksum, iptables.TCPMSS:
+	default:
+		return false
+	}
+	return !slices.ContainsFunc(r.matches, func(m iptables.Match) bool {
+		switch m.(type) {
+		case iptables.Recent, iptables.Hashlimit:
+			return true
+		}
+		return false
+	})
 }
 
 // agrees asks all matches of a rule, up to the first that does not agree, which is
@@ -381,7 +402,11 @@ func (w *walk) stop(c *chain, r *rule, failed iptables.Match) flow {
 		w.end(Stopped, r.Rule, "")
 		return ended
 	}
-	w.tellRule(c, r, steps.Unknown)
+	if failed != nil {
+		w.tellUnknown(c, r, "")
+	} else {
+		w.tellRule(c, r, steps.Unknown)
+	}
 	why := ""
 	switch {
 	case failed != nil:

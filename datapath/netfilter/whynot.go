@@ -3,6 +3,7 @@ package netfilter
 import (
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/iptables"
@@ -67,8 +68,94 @@ func (w *walk) whyNot(m iptables.Match) string {
 		if p.Owner == nil {
 			return "no program on this host sent it"
 		}
+		if c := m.UID; c.Given && c.Value.Contains(p.Owner.UID) == c.Negated {
+			return isNot(fmt.Sprintf("its user is %d", p.Owner.UID), idText(c.Value), c.Negated)
+		}
+		if c := m.GID; c.Given {
+			return isNot(fmt.Sprintf("its group is %d", p.Owner.GID), idText(c.Value), c.Negated)
+		}
+	case iptables.Multiport:
+		return wrongPorts(m, p)
+	case iptables.Recent:
+		return w.notRecent(m)
+	case iptables.SetMatch:
+		verb := "is not"
+		if m.Negated {
+			verb = "is"
+		}
+		return fmt.Sprintf("%s %s in the ipset %s", w.asElement(m), verb, m.Set)
+	case iptables.Rpfilter:
+		if r := w.machine.network.route(p.Source.Addr()); r.Type == Unicast {
+			back := fmt.Sprintf("the way back to %s is by %s", p.Source.Addr(), r.Interface)
+			if m.Invert {
+				return back + ", as it came"
+			}
+			return back + ", not by " + w.in
+		}
 	}
 	return describe(m) + " does not match"
+}
+
+// notRecent tells why -m recent does not match.
+func (w *walk) notRecent(m iptables.Recent) string {
+	a := w.recentAddress(m)
+	if m.Negated {
+		return fmt.Sprintf("%s is on the list %s", a, m.Name)
+	}
+	for _, e := range w.state.recent[m.Name] {
+		if e.addr != a {
+			continue
+		}
+		text := fmt.Sprintf("%s is on the list %s, but was not seen", a, m.Name)
+		if m.HitCount > 1 {
+			text += fmt.Sprintf(" %d times", m.HitCount)
+		}
+		if m.Seconds > 0 {
+			text += fmt.Sprintf(" in the last %d s", m.Seconds)
+		}
+		return text
+	}
+	return fmt.Sprintf("%s is not on the list %s", a, m.Name)
+}
+
+// asElement is what -m set looks up.
+func (w *walk) asElement(m iptables.SetMatch) string {
+	var parts []string
+	for i, d := range m.Directions {
+		what := w.packet.Source
+		if d == iptables.SetDestination {
+			what = w.packet.Destination
+		}
+		if i == 0 && len(m.Directions) == 1 {
+			return what.Addr().String()
+		}
+		parts = append(parts, d.String())
+	}
+	return fmt.Sprintf("%s -> %s, as %s,", w.packet.SourceText(), w.packet.DestinationText(), strings.Join(parts, ","))
+}
+
+// wrongPorts tells why -m multiport does not match.
+func wrongPorts(m iptables.Multiport, p *Packet) string {
+	var list []string
+	for _, r := range m.Ports {
+		list = append(list, r.String())
+	}
+	wanted := strings.Join(list, " or ")
+	switch m.Side {
+	case iptables.SourcePorts:
+		return isNot(fmt.Sprintf("the source port is %d", p.Source.Port()), wanted, m.Negated)
+	case iptables.DestinationPorts:
+		return isNot(fmt.Sprintf("the destination port is %d", p.Destination.Port()), wanted, m.Negated)
+	}
+	return isNot(fmt.Sprintf("the ports are %d and %d", p.Source.Port(), p.Destination.Port()), wanted, m.Negated)
+}
+
+// idText is a range of users or groups.
+func idText(r iptables.Range[uint32]) string {
+	if r.First == r.Last {
+		return strconv.FormatUint(uint64(r.First), 10)
+	}
+	return fmt.Sprintf("%d to %d", r.First, r.Last)
 }
 
 // why tells in one sentence why a match agrees with the packet; empty if that says little.

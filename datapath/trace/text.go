@@ -109,6 +109,9 @@ func (x Text) outcome(w *Way) string {
 	case "returned":
 		return fmt.Sprintf("%s -> %s, mark %s", w.from(), w.to(), w.Mark) + because
 	}
+	if w.unknownSet {
+		return x.Paint(flow.Yellow, "not known") + because + "; --sets tells it, --assume goes on without"
+	}
 	return x.Paint(flow.Yellow, "not known") + because + "; --assume goes on"
 }
 

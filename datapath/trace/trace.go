@@ -51,8 +51,9 @@ type Way struct {
 	Reply       *Way         `json:"reply,omitempty"`
 	Later       *Way         `json:"later,omitempty"` // the asker's next packet, behind the answer
 
-	answer bool // it is that of an answer, or of a packet behind it
-	fork   int  // the position in Steps of the first choice; -1: there was none
+	answer     bool // it is that of an answer, or of a packet behind it
+	fork       int  // the position in Steps of the first choice; -1: there was none
+	unknownSet bool // it ends at a rule that asks for an ipset
 }
 
 // Conntrack is the connection's entry.
@@ -103,7 +104,7 @@ func Ask(m *netfilter.Machine, q *Question) (*Trace, error) {
 		Source: p.SourceText(), Destination: p.DestinationText(), InInterface: p.InInterface, Local: p.Local, Start: q.Start,
 		Notes: []string{},
 	}
-	if p.Source.Addr().IsUnspecified() {
+	if p.Local && p.Source.Addr().IsUnspecified() {
 		t.Source = ""
 	}
 	if q.Listing != nil {
@@ -139,21 +140,21 @@ func Ask(m *netfilter.Machine, q *Question) (*Trace, error) {
 		t.Ways = append(t.Ways, *told)
 	}
 	for _, n := range q.Notes {
-		if !n.Address.IsValid() || occurs(ways, n.Address) {
+		if !n.About.IsValid() || occurs(ways, n.About) {
 			t.Notes = append(t.Notes, n.Text)
 		}
 	}
 	return t, nil
 }
 
-// occurs says whether the address has anything to do with the packet's ways.
-func occurs(ways []netfilter.Way, a netip.Addr) bool {
+// occurs says whether an address of the network has anything to do with the packet's ways.
+func occurs(ways []netfilter.Way, network netip.Prefix) bool {
 	return slices.ContainsFunc(ways, func(w netfilter.Way) bool {
 		in := []netip.AddrPort{w.Packet.Source, w.Packet.Destination}
 		if w.Entry != nil {
 			in = append(in, w.Entry.Original.Source, w.Entry.Original.Destination, w.Entry.Reply.Source, w.Entry.Reply.Destination)
 		}
-		return slices.ContainsFunc(in, func(p netip.AddrPort) bool { return p.Addr() == a })
+		return slices.ContainsFunc(in, func(p netip.AddrPort) bool { return network.Contains(p.Addr()) })
 	})
 }
 
@@ -173,6 +174,7 @@ func tell(r *netfilter.Result) *Way {
 	if w.Steps == nil {
 		w.Steps = []steps.Step{}
 	}
+	_, w.unknownSet = r.Unknown.(iptables.SetMatch)
 	if len(r.Forks) > 0 {
 		w.fork = r.Forks[0]
 	}

@@ -1,0 +1,24 @@
+package iptables
+
+// Accounting is "-m nfacct": a counter outside of the rule, as kube-proxy has for packets
+// to node ports on 127.0.0.1. It always matches, unless the counter has a quota, which
+// rules do not tell (xt_nfacct.c).
+type Accounting struct{ Counter string }
+
+const accountingName = "--nfacct-name"
+
+var nfacctModule = &module{
+	name:   "nfacct",
+	shapes: map[string]shape{accountingName: one},
+	build: func(s *section) Match {
+		o := s.oneOf(accountingName)
+		if len(o.values) == 0 {
+			return Accounting{}
+		}
+		return Accounting{value(s, o.values[0], shortText(31))} // NFACCT_NAME_MAX
+	},
+}
+
+// Module is "nfacct".
+func (Accounting) Module() string   { return "nfacct" }
+func (m Accounting) write(w *words) { w.bare(accountingName, m.Counter) }
