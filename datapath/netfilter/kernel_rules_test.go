@@ -90,7 +90,19 @@ func (m *ruleMaker) table(b *strings.Builder, table string) {
 			m.rule(b, c, targets)
 		}
 	}
+	if table == "raw" && m.percent(20) {
+		m.countSeen(b)
+	}
 	b.WriteString("COMMIT\n")
+}
+
+// countSeen has rules that count how often a source was seen: not by every packet, and
+// renewed by some only.
+func (m *ruleMaker) countSeen(b *strings.Builder) {
+	mask := map[bool]string{true: "255.255.255.255", false: "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"}[m.is4]
+	for _, what := range []string{"-m recent --update --hitcount 3", "-m statistic --mode nth --every 3 --packet 0 -m recent --set"} {
+		fmt.Fprintf(b, "-A PREROUTING %s --name r%d-0 --mask %s --rsource\n", what, m.number, mask)
+	}
 }
 
 func subset(a, of []string) bool {

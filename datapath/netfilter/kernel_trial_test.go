@@ -219,7 +219,8 @@ func (t *trial) differs(w Way, p *Packet, o *observation) error {
 
 // refused compares how a packet was refused.
 func (t *trial) refused(w Way, p *Packet, o *observation) error {
-	if w.Verdict != Rejected || w.By == nil && p.Local {
+	toSender := p.Local && w.Steps[len(w.Steps)-1].Hook == Output.String()
+	if w.Verdict != Rejected || w.By == nil && toSender {
 		want := errnos[w.With]
 		switch {
 		case len(o.answers) > 0:

@@ -112,7 +112,7 @@ func (w *walk) noWay() bool {
 		with, why = "icmp-host-unreachable", fmt.Sprintf("routing: %s is unreachable", w.route.Destination)
 		if to.Is6() {
 			with = "icmp6-no-route" // ip6_rt_init_dst_reject tells no difference
-			if w.packet.Local {
+			if w.in == "" {         // its sender is told
 				with = "icmp6-addr-unreachable"
 			}
 		}

@@ -302,9 +302,21 @@ func (w *walk) redirectAddress() netip.Addr {
 		return netip.Addr{}
 	}
 	for _, a := range d.Addresses {
-		if a.Prefix.Addr().Is4() == w.packet.is4() && !(a.Prefix.Addr().Is6() && a.Narrow) {
-			return a.Prefix.Addr()
+		if addr := a.Prefix.Addr(); addr.Is4() == w.packet.is4() && (addr.Is4() || sameScope(w.packet.Source.Addr(), addr)) {
+			return addr
 		}
 	}
 	return netip.Addr{}
+}
+
+// sameScope is nf_nat_redirect_ipv6_usable: who has a global address is sent to any, the
+// others to one that they can reach.
+func sameScope(from, to netip.Addr) bool {
+	switch {
+	case from.IsLoopback():
+		return to.IsLoopback()
+	case from.IsLinkLocalUnicast():
+		return to.IsLinkLocalUnicast()
+	}
+	return true
 }
