@@ -3,7 +3,6 @@ package netfilter
 import (
 	"net/netip"
 	"os"
-	"strings"
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/datapath/iptables"
@@ -52,17 +51,6 @@ func packet(protocol uint8, from, to, in string) Packet {
 		p.Flags = iptables.SYN
 	}
 	return p
-}
-
-func story(ways []Way) string {
-	var b strings.Builder
-	for _, w := range ways {
-		for _, s := range w.Steps {
-			b.WriteString(strings.Join([]string{s.Hook, s.Table, s.Chain, string(s.Outcome), s.Text}, "|") + "\n")
-		}
-		b.WriteString(w.Verdict.String() + " " + w.Packet.String() + " by " + w.Out + " " + w.Why + "\n\n")
-	}
-	return b.String()
 }
 
 // TestPlace: made on the host, by the device of the capture, or by the way to its source.
