@@ -78,7 +78,7 @@ func (g *guesser) guess(addressesKnown bool) {
 		g.addresses()
 	}
 	g.inInterface()
-	if to := g.packet.Destination.Addr(); to.IsMulticast() && !g.packet.Local {
+	if to := g.packet.Destination.Addr(); to.IsMulticast() && !g.packet.Local && !allHosts(to) {
 		g.host.Groups = append(slices.Clip(g.host.Groups), to)
 		g.say(alone(to), "a program on this host has joined the group %s", to)
 	}
@@ -201,6 +201,9 @@ func (g *guesser) addresses() {
 	}
 	if g.meant(from, to) {
 		add(to, "%s is an address of this host, or a packet from %s would not come here", to, from)
+	}
+	if i := slices.IndexFunc(g.hints, func(h hint) bool { return h.serves(p) }); i >= 0 && private(to) && !g.near(to) && !g.named()[to] {
+		add(to, "%s is an address of this host, as line %d is for its port %d", to, g.hints[i].Line, p.Destination.Port())
 	}
 	for _, h := range g.hints {
 		if a := h.hides(g.uplink); a.IsValid() && !g.near(a) {

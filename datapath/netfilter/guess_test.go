@@ -50,6 +50,19 @@ func TestGuessHost(t *testing.T) {
 		{"an address that only the host's own packets have", "10.5.0.9:1", "169.254.20.10:53", "", []string{
 			"*filter", "-A INPUT -s 10.5.0.0/24 -i br0 -j ACCEPT", "-A INPUT -d 169.254.20.10/32 -j ACCEPT", "COMMIT",
 		}, "br0", "", "10.5.0.9", []string{"169.254.20.10 is an address of this host: see line 3"}},
+		{"a port that the host publishes, asked by a container", "172.17.0.2:1", "192.168.1.10:8080", "", []string{
+			"*nat", ":DOCKER - [0:0]", "-A PREROUTING -m addrtype --dst-type LOCAL -j DOCKER", "-A POSTROUTING -s 172.17.0.0/16 ! -o docker0 -j MASQUERADE",
+			"-A DOCKER ! -i docker0 -p udp -m udp --dport 8080 -j DNAT --to-destination 172.17.0.3:80", "COMMIT",
+		}, "docker0", "", "172.17.0.2", []string{"192.168.1.10 is an address of this host, as line 5 is for its port 8080"}},
+		{"another port, asked by a container", "172.17.0.2:1", "192.168.1.10:80", "", []string{
+			"*nat", ":DOCKER - [0:0]", "-A PREROUTING -m addrtype --dst-type LOCAL -j DOCKER", "-A POSTROUTING -s 172.17.0.0/16 ! -o docker0 -j MASQUERADE",
+			"-A DOCKER ! -i docker0 -p udp -m udp --dport 8080 -j DNAT --to-destination 172.17.0.3:80", "COMMIT",
+		}, "docker0", "eth0", "192.0.2.1", nil},
+		{"a node port, asked by a pod", "10.244.1.9:1", "172.20.0.2:30053", "", []string{
+			"*nat", ":KUBE-SERVICES - [0:0]", ":KUBE-NODEPORTS - [0:0]", ":KUBE-MARK-MASQ - [0:0]", "-A PREROUTING -j KUBE-SERVICES",
+			"-A KUBE-SERVICES ! -s 10.244.0.0/16 -d 10.96.0.10/32 -j KUBE-MARK-MASQ", "-A KUBE-SERVICES -m addrtype --dst-type LOCAL -j KUBE-NODEPORTS",
+			"-A KUBE-NODEPORTS -p udp -m udp --dport 30053 -j DNAT --to-destination 10.244.2.2:53", "COMMIT",
+		}, "cni0", "cni0", "10.244.1.9", []string{"172.20.0.2 is an address of this host, as line 8 is for its port 30053"}},
 		{"broadcast", "192.168.1.9:68", "255.255.255.255:67", "", nil, "eth0", "", "192.168.1.9", nil},
 		{"DHCP's first question", "0.0.0.0:68", "255.255.255.255:67", "eth1", []string{
 			"*nat", "-A POSTROUTING -s 10.0.0.0/24 -o eth0 -j MASQUERADE", "COMMIT",
