@@ -72,8 +72,10 @@ func (g *guesser) guess(addressesKnown bool) {
 		g.hidden()
 	}
 	if !g.told {
+		g.behindIn()
 		g.defaultRoute()
 	}
+	g.proxies()
 	if !addressesKnown {
 		g.addresses()
 	}

@@ -15,7 +15,6 @@ type hint struct {
 	notIn, notOut       string // the devices that packets do not come in by, or go out by
 	source, destination netip.Prefix
 	notSource           netip.Prefix
-	fromHere            bool // -m addrtype --src-type LOCAL
 	protocol            uint8
 	ports               []iptables.PortRange // that the rule is for as a destination; none: it does not say
 }
@@ -129,10 +128,8 @@ func hintOf(table string, r *iptables.Rule) hint {
 		case iptables.OutInterface:
 			set(m.Negated, &h.out, &h.notOut, exact(m.Interface))
 		case iptables.Addrtype:
-			is := func(c iptables.Condition[iptables.AddrTypes]) bool {
-				return c.Given && !c.Negated && c.Value == iptables.AddrLocal
-			}
-			h.fromHere, h.here = h.fromHere || is(m.Source), h.here || is(m.Destination)
+			c := m.Destination
+			h.here = h.here || c.Given && !c.Negated && c.Value == iptables.AddrLocal
 		case iptables.Protocol:
 			if !m.Negated {
 				h.protocol = m.Number
@@ -206,12 +203,18 @@ func (h *hint) behind() (device string, network netip.Prefix) {
 }
 
 // hidesBehind is the device at which the rule hides other hosts behind the host's
-// address; empty if at none.
+// address, whatever they ask; empty if at none.
 func (h *hint) hidesBehind() string {
-	if h.table == "nat" && !h.fromHere && !h.destination.IsValid() && (h.targets("MASQUERADE") || h.targets("SNAT") || h.targets("NETMAP")) {
-		return h.out
+	if h.table != "nat" || h.destination.IsValid() || h.notSource.IsValid() || h.source.Addr().IsLoopback() ||
+		!h.targets("MASQUERADE") && !h.targets("SNAT") && !h.targets("NETMAP") {
+		return ""
 	}
-	return ""
+	for _, m := range h.Matches {
+		if !slices.Contains([]string{"", "comment", "tcp", "udp", "policy"}, m.Module()) {
+			return ""
+		}
+	}
+	return h.out
 }
 
 // hides is the address that the rule hides others behind at a device, or at all devices;

@@ -36,6 +36,9 @@ func (w *walk) routeInput() bool {
 		return true
 	}
 	w.route = n.route(to)
+	if slices.ContainsFunc(n.LocalMarks, func(m iptables.MaskedValue) bool { return m.Equals(w.packet.Mark) }) {
+		w.route = Route{Destination: alone(to), Type: Local, Interface: loopbackName}
+	}
 	if to.Is6() && to.IsLoopback() && w.in != loopbackName {
 		w.route = n.routeBy(w.in, to) // rt6_need_strict (net/ipv6/route.c): lo is another device
 	}
