@@ -27,7 +27,7 @@ func GuessHost(d *iptables.Dump, known *Host, p *Packet) (*Host, []Guess) {
 	}
 	h := *known
 	h.Interfaces, h.Routes = slices.Clone(known.Interfaces), slices.Clone(known.Routes)
-	g := &guesser{host: &h, packet: p, family: d.Family, told: len(known.Routes) > 0, hints: hintsOf(d)}
+	g := &guesser{host: &h, packet: p, family: d.Family, told: len(known.Routes) > 0, hints: hintsOf(d), inside: make(map[string]bool)}
 	g.guess(len(known.Interfaces) > 0)
 	return g.host, g.guesses
 }
@@ -41,7 +41,8 @@ type guesser struct {
 	guesses []Guess
 	pods    netip.Prefix
 	uplink  string
-	gateway bool // the rules hide networks behind addresses of the uplink
+	inside  map[string]bool // devices that lead to a network of their own
+	gateway bool            // the rules hide networks behind addresses of the uplink
 }
 
 // say notes a guess about a network; the zero prefix: about every packet.

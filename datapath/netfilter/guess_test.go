@@ -150,8 +150,18 @@ func TestGuessHostAnyRules(t *testing.T) {
 				p.InInterface = ""
 			}
 			told := p.InInterface != ""
-			host, _ := GuessHost(d, &Host{}, &p)
-			if !p.Local && !told && host.device(p.InInterface) == nil {
+			known := &Host{}
+			if r.IntN(3) == 0 {
+				known.AddAddress("eth0", netip.MustParsePrefix("192.168.1.10/24"))
+			}
+			if r.IntN(3) == 0 {
+				known.Routes = []Route{{Destination: netip.MustParsePrefix("0.0.0.0/0"), Interface: "eth0"}}
+			}
+			if r.IntN(10) == 0 {
+				GuessHost(d, known, nil)
+			}
+			host, _ := GuessHost(d, known, &p)
+			if !p.Local && !told && len(known.Routes) == 0 && host.device(p.InInterface) == nil {
 				t.Errorf("%s: %s comes in by %q, which the host does not have", name, &p, p.InInterface)
 			}
 			m, err := New(d, nil, host, Options{Assume: Assumption(r.IntN(3))})

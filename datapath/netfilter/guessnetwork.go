@@ -22,6 +22,7 @@ func (g *guesser) bridges() {
 		}
 		own := g.ownIn(network)
 		g.host.AddAddress(name, netip.PrefixFrom(own, network.Bits()))
+		g.inside[name] = true
 		g.say(network, "%s has the address %s and leads to %s: see line %d", name, own, network, h.Line)
 	}
 	for _, h := range g.hints {
@@ -63,8 +64,9 @@ func (g *guesser) uplinkName() string {
 	}
 	hiding := ""
 	for _, h := range g.hints {
-		if name := h.hidesBehind(); name != "" && name != loopbackName && len(g.host.device(name).Addresses) == 0 {
-			hiding, g.gateway = name, true // "-o eth0 -j MASQUERADE"
+		name := h.hidesBehind() // "-o eth0 -j MASQUERADE"
+		if name != "" && name != loopbackName && !g.inside[name] {
+			hiding, g.gateway = name, true
 			break
 		}
 	}
