@@ -8,11 +8,12 @@ import (
 )
 
 // TestDumpsUnchanged reads what real nodes, and iptables-save 1.8.9 with every match
-// and target that it could load, wrote: the text comes back as it was, and the typed
-// rules say the same as the text.
+// and target that it could load, wrote, and the rules of hosts of many kinds: the text
+// comes back as it was, and the typed rules say the same as the text.
 func TestDumpsUnchanged(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.rules")
-	if err != nil || len(files) < 9 {
+	hosts, _ := filepath.Glob("testdata/hosts/*.rules")
+	if files = append(files, hosts...); err != nil || len(files) < 28 {
 		t.Fatalf("%v, %v", files, err)
 	}
 	for _, file := range files {

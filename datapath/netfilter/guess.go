@@ -27,7 +27,7 @@ func GuessHost(d *iptables.Dump, known *Host, p *Packet) (*Host, []Guess) {
 	}
 	h := *known
 	h.Interfaces, h.Routes = slices.Clone(known.Interfaces), slices.Clone(known.Routes)
-	g := &guesser{host: &h, packet: p, family: d.Family, told: len(known.Routes) > 0, hints: hintsOf(d)}
+	g := &guesser{host: &h, packet: p, family: d.Family, told: len(known.Routes) > 0, hints: hintsOf(d), inside: make(map[string]bool)}
 	g.guess(len(known.Interfaces) > 0)
 	return g.host, g.guesses
 }
@@ -41,7 +41,8 @@ type guesser struct {
 	guesses []Guess
 	pods    netip.Prefix
 	uplink  string
-	gateway bool // the rules hide networks behind addresses of the uplink
+	inside  map[string]bool // devices that lead to a network of their own
+	gateway bool            // the rules hide networks behind addresses of the uplink
 }
 
 // say notes a guess about a network; the zero prefix: about every packet.
@@ -72,13 +73,15 @@ func (g *guesser) guess(addressesKnown bool) {
 		g.hidden()
 	}
 	if !g.told {
+		g.behindIn()
 		g.defaultRoute()
 	}
+	g.proxies()
 	if !addressesKnown {
 		g.addresses()
 	}
 	g.inInterface()
-	if to := g.packet.Destination.Addr(); to.IsMulticast() && !g.packet.Local {
+	if to := g.packet.Destination.Addr(); to.IsMulticast() && !g.packet.Local && !allHosts(to) {
 		g.host.Groups = append(slices.Clip(g.host.Groups), to)
 		g.say(alone(to), "a program on this host has joined the group %s", to)
 	}
@@ -201,6 +204,9 @@ func (g *guesser) addresses() {
 	}
 	if g.meant(from, to) {
 		add(to, "%s is an address of this host, or a packet from %s would not come here", to, from)
+	}
+	if i := slices.IndexFunc(g.hints, func(h hint) bool { return h.serves(p) }); i >= 0 && private(to) && !g.near(to) && !g.named()[to] {
+		add(to, "%s is an address of this host, as line %d is for its port %d", to, g.hints[i].Line, p.Destination.Port())
 	}
 	for _, h := range g.hints {
 		if a := h.hides(g.uplink); a.IsValid() && !g.near(a) {

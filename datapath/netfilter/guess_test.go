@@ -1,7 +1,11 @@
 package netfilter
 
 import (
+	"bytes"
+	"math/rand/v2"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -50,6 +54,29 @@ func TestGuessHost(t *testing.T) {
 		{"an address that only the host's own packets have", "10.5.0.9:1", "169.254.20.10:53", "", []string{
 			"*filter", "-A INPUT -s 10.5.0.0/24 -i br0 -j ACCEPT", "-A INPUT -d 169.254.20.10/32 -j ACCEPT", "COMMIT",
 		}, "br0", "", "10.5.0.9", []string{"169.254.20.10 is an address of this host: see line 3"}},
+		{"a port that the host publishes, asked by a container", "172.17.0.2:1", "192.168.1.10:8080", "", []string{
+			"*nat", ":DOCKER - [0:0]", "-A PREROUTING -m addrtype --dst-type LOCAL -j DOCKER", "-A POSTROUTING -s 172.17.0.0/16 ! -o docker0 -j MASQUERADE",
+			"-A DOCKER ! -i docker0 -p udp -m udp --dport 8080 -j DNAT --to-destination 172.17.0.3:80", "COMMIT",
+		}, "docker0", "", "172.17.0.2", []string{"192.168.1.10 is an address of this host, as line 5 is for its port 8080"}},
+		{"another port, asked by a container", "172.17.0.2:1", "192.168.1.10:80", "", []string{
+			"*nat", ":DOCKER - [0:0]", "-A PREROUTING -m addrtype --dst-type LOCAL -j DOCKER", "-A POSTROUTING -s 172.17.0.0/16 ! -o docker0 -j MASQUERADE",
+			"-A DOCKER ! -i docker0 -p udp -m udp --dport 8080 -j DNAT --to-destination 172.17.0.3:80", "COMMIT",
+		}, "docker0", "eth0", "192.0.2.1", nil},
+		{"a node port, asked by a pod", "10.244.1.9:1", "172.20.0.2:30053", "", []string{
+			"*nat", ":KUBE-SERVICES - [0:0]", ":KUBE-NODEPORTS - [0:0]", ":KUBE-MARK-MASQ - [0:0]", "-A PREROUTING -j KUBE-SERVICES",
+			"-A KUBE-SERVICES ! -s 10.244.0.0/16 -d 10.96.0.10/32 -j KUBE-MARK-MASQ", "-A KUBE-SERVICES -m addrtype --dst-type LOCAL -j KUBE-NODEPORTS",
+			"-A KUBE-NODEPORTS -p udp -m udp --dport 30053 -j DNAT --to-destination 10.244.2.2:53", "COMMIT",
+		}, "cni0", "cni0", "10.244.1.9", []string{"172.20.0.2 is an address of this host, as line 8 is for its port 30053"}},
+		{"the device that is told", "10.0.1.77:1", "1.1.1.1:53", "lxc123", []string{
+			"*nat", "-A POSTROUTING -s 10.0.1.0/24 ! -o cilium_+ -j MASQUERADE",
+			"-A POSTROUTING ! -s 10.0.1.0/24 -o cilium_host -j SNAT --to-source 10.0.1.33", "-A POSTROUTING -o cilium_net -m mark --mark 0x1 -j MASQUERADE", "COMMIT",
+		}, "lxc123", "eth0", "192.0.2.1", []string{"10.0.1.77 is behind lxc123, as the packet comes in by it"}},
+		{"others behind a tunnel", "10.8.0.2:1", "10.8.0.3:53", "", []string{
+			"*nat", "-A POSTROUTING -s 10.8.0.0/24 -o enp1s0 -j MASQUERADE", "COMMIT", "*filter", "-A FORWARD -i wg0 -j ACCEPT", "COMMIT",
+		}, "wg0", "wg0", "10.8.0.2", []string{"10.8.0.0/24 is behind wg0, as line 2 hides it behind enp1s0"}},
+		{"a transparent proxy", "10.0.1.77:1", "1.1.1.1:53", "", []string{
+			"*mangle", "-A PREROUTING -p udp -j TPROXY --on-port 10812 --on-ip 127.0.0.1 --tproxy-mark 0x200/0xffffffff", "COMMIT",
+		}, "eth0", "", "10.0.1.77", []string{"a program listens at 127.0.0.1:10812, and what has the mark 0x200 is routed to this host, as TPROXY needs it: see line 2"}},
 		{"broadcast", "192.168.1.9:68", "255.255.255.255:67", "", nil, "eth0", "", "192.168.1.9", nil},
 		{"DHCP's first question", "0.0.0.0:68", "255.255.255.255:67", "eth1", []string{
 			"*nat", "-A POSTROUTING -s 10.0.0.0/24 -o eth0 -j MASQUERADE", "COMMIT",
@@ -83,6 +110,71 @@ func TestGuessHost(t *testing.T) {
 		for _, want := range c.guesses {
 			if !strings.Contains(told, want+"\n") {
 				t.Errorf("%s: not guessed: %s; but\n%s", c.name, want, told)
+			}
+		}
+	}
+}
+
+// TestGuessHostAnyRules: whatever is asked of whatever host, there is an answer, and what
+// was guessed holds: the packet comes in by a device of the host, unless it was told.
+func TestGuessHostAnyRules(t *testing.T) {
+	files, err := filepath.Glob("../iptables/testdata/*.rules")
+	if err != nil {
+		t.Fatal(err)
+	}
+	hosts, err := filepath.Glob("../iptables/testdata/hosts/*.rules")
+	if err != nil || len(files) < 5 || len(hosts) < 10 {
+		t.Fatal("where are the dumps?", err)
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, name := range append(files, hosts...) {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := iptables.Parse(bytes.NewReader(text), iptables.Options{})
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		addresses := []string{"10.244.1.2", "192.168.1.50", "192.168.122.7", "172.17.0.2", "1.1.1.1", "203.0.113.5", "100.90.1.2", "127.0.0.1", "0.0.0.0", "255.255.255.255", "224.0.0.251"}
+		if d.Family == iptables.IPv6 {
+			addresses = []string{"fd00:10:244:1::2", "2001:db8::5", "fe80::1", "::1", "::", "ff02::1", "ff05::2"}
+		}
+		any := func() netip.AddrPort {
+			return netip.AddrPortFrom(netip.MustParseAddr(addresses[r.IntN(len(addresses))]), []uint16{53, 80, 443, 8080, 30080}[r.IntN(5)])
+		}
+		for range 200 {
+			p := packet([]uint8{protoTCP, protoUDP}[r.IntN(2)], any().String(), any().String(), []string{"", "eth0", "cali1"}[r.IntN(3)])
+			p.Local = r.IntN(4) == 0
+			if p.Local {
+				p.InInterface = ""
+			}
+			told := p.InInterface != ""
+			known := &Host{}
+			if r.IntN(3) == 0 {
+				known.AddAddress("eth0", netip.MustParsePrefix("192.168.1.10/24"))
+			}
+			if r.IntN(3) == 0 {
+				known.Routes = []Route{{Destination: netip.MustParsePrefix("0.0.0.0/0"), Interface: "eth0"}}
+			}
+			if r.IntN(10) == 0 {
+				GuessHost(d, known, nil)
+			}
+			host, _ := GuessHost(d, known, &p)
+			if !p.Local && !told && len(known.Routes) == 0 && host.device(p.InInterface) == nil {
+				t.Errorf("%s: %s comes in by %q, which the host does not have", name, &p, p.InInterface)
+			}
+			m, err := New(d, nil, host, Options{Assume: Assumption(r.IntN(3))})
+			if err != nil {
+				t.Fatal(name, err)
+			}
+			ways, rest := m.Explore(p, nil, 50)
+			sum := rest
+			for _, w := range ways {
+				sum += w.Probability
+			}
+			if sum < 0.999 || sum > 1.001 {
+				t.Errorf("%s: %s: the ways have the probability %v", name, &p, sum)
 			}
 		}
 	}

@@ -22,6 +22,7 @@ func (g *guesser) bridges() {
 		}
 		own := g.ownIn(network)
 		g.host.AddAddress(name, netip.PrefixFrom(own, network.Bits()))
+		g.inside[name] = true
 		g.say(network, "%s has the address %s and leads to %s: see line %d", name, own, network, h.Line)
 	}
 	for _, h := range g.hints {
@@ -63,13 +64,14 @@ func (g *guesser) uplinkName() string {
 	}
 	hiding := ""
 	for _, h := range g.hints {
-		if name := h.hidesBehind(); name != "" && name != loopbackName && len(g.host.device(name).Addresses) == 0 {
-			hiding, g.gateway = name, true // "-o eth0 -j MASQUERADE"
+		name := h.hidesBehind() // "-o eth0 -j MASQUERADE"
+		if name != "" && name != loopbackName && !g.inside[name] {
+			hiding, g.gateway = name, true
 			break
 		}
 	}
 	switch {
-	case in != "" && (hiding == "" || !private(from)):
+	case in != "" && (!private(from) || hiding == "" && private(g.packet.Destination.Addr())):
 		return in
 	case hiding != "":
 		return hiding
@@ -130,7 +132,7 @@ func (g *guesser) members() []netip.Addr {
 // lan adds a network behind a device, with a sentence about it.
 func (g *guesser) lan(network netip.Prefix, device, format string, args ...any) {
 	own := g.ownIn(network)
-	if to := g.packet.Destination.Addr(); !g.packet.Local && network.Contains(to) && network.Contains(g.packet.Source.Addr()) {
+	if to := g.packet.Destination.Addr(); !g.packet.Local && network.Contains(to) && network.Contains(g.packet.Source.Addr()) && !tunnel(device) {
 		own = to // others there are not asked by way of this host
 	}
 	g.host.AddAddress(device, netip.PrefixFrom(own, network.Bits()))
@@ -156,4 +158,48 @@ func (g *guesser) inner() string {
 		return names[0]
 	}
 	return ""
+}
+
+// tunnel says whether hosts behind a device of that name reach each other by way of this
+// host only.
+func tunnel(device string) bool {
+	return slices.ContainsFunc([]string{"wg", "tun", "tap", "ppp", "tailscale"}, func(prefix string) bool { return strings.HasPrefix(device, prefix) })
+}
+
+// behindIn puts the packet's source behind the device that it is said to come in by.
+func (g *guesser) behindIn() {
+	in, from := g.packet.InInterface, g.packet.Source.Addr()
+	if in == "" || in == g.uplink || !from.IsValid() || from.IsUnspecified() || g.near(from) {
+		return
+	}
+	g.route(alone(from), in)
+	g.say(netip.Prefix{}, "%s is behind %s, as the packet comes in by it", from, in)
+}
+
+// proxies finds programs that TPROXY gives packets to. Rules of routing by the mark are
+// what brings the packets there.
+func (g *guesser) proxies() {
+	for _, h := range g.hints {
+		t, ok := h.Target.(iptables.TProxy)
+		if !ok || t.Port == 0 {
+			continue
+		}
+		address := t.Addr
+		if !address.IsValid() {
+			address = netip.IPv4Unspecified()
+			if g.family == iptables.IPv6 {
+				address = netip.IPv6Unspecified()
+			}
+		}
+		s := Socket{Protocol: h.protocol, Address: netip.AddrPortFrom(address, t.Port), Transparent: true}
+		if !slices.Contains(g.host.Sockets, s) {
+			g.host.Sockets = append(slices.Clip(g.host.Sockets), s)
+		}
+		if t.Mark.Value != 0 && !slices.Contains(g.host.LocalMarks, t.Mark) {
+			g.host.LocalMarks = append(slices.Clip(g.host.LocalMarks), t.Mark)
+		}
+		if h.protocol == g.packet.Protocol {
+			g.say(alone(g.packet.Destination.Addr()), "a program listens at %s, and what has the mark %s is routed to this host, as TPROXY needs it: see line %d", s.Address, maskText(t.Mark), h.Line)
+		}
+	}
 }

@@ -2,6 +2,7 @@ package netfilter
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/nfqproxy/nfqproxy/datapath/iptables"
 )
@@ -14,13 +15,15 @@ type hint struct {
 	notIn, notOut       string // the devices that packets do not come in by, or go out by
 	source, destination netip.Prefix
 	notSource           netip.Prefix
-	fromHere            bool // -m addrtype --src-type LOCAL
+	protocol            uint8
+	ports               []iptables.PortRange // that the rule is for as a destination; none: it does not say
 }
 
 // approach is what leads to a rule: the devices that all packets there come in by and go
 // out by, as far as they are given in full, and the hooks.
 type approach struct {
 	in, out string
+	here    bool // they are for the host itself: -m addrtype --dst-type LOCAL
 	hooks   hooks
 }
 
@@ -29,6 +32,8 @@ type hooks uint8
 
 func only(h Hook) hooks         { return 1 << h }
 func (s hooks) has(h Hook) bool { return s&only(h) != 0 }
+
+// and is what leads to a rule by either of two ways.
 func (a approach) and(b approach) approach {
 	if a.hooks == 0 {
 		return b
@@ -39,6 +44,7 @@ func (a approach) and(b approach) approach {
 	if a.out != b.out {
 		a.out = ""
 	}
+	a.here = a.here && b.here
 	a.hooks |= b.hooks
 	return a
 }
@@ -92,6 +98,7 @@ func (h *hint) within(chain approach) approach {
 	if h.out != "" {
 		chain.out = h.out
 	}
+	chain.here = chain.here || h.here
 	return chain
 }
 
@@ -121,10 +128,38 @@ func hintOf(table string, r *iptables.Rule) hint {
 		case iptables.OutInterface:
 			set(m.Negated, &h.out, &h.notOut, exact(m.Interface))
 		case iptables.Addrtype:
-			h.fromHere = h.fromHere || m.Source.Given && !m.Source.Negated && m.Source.Value == iptables.AddrLocal
+			c := m.Destination
+			h.here = h.here || c.Given && !c.Negated && c.Value == iptables.AddrLocal
+		case iptables.Protocol:
+			if !m.Negated {
+				h.protocol = m.Number
+			}
+		case iptables.TCP:
+			h.limitPorts(m.Destination)
+		case iptables.UDP:
+			h.limitPorts(m.Destination)
+		case iptables.SCTP:
+			h.limitPorts(m.Destination)
+		case iptables.Multiport:
+			if !m.Negated && m.Side == iptables.DestinationPorts {
+				h.ports = m.Ports
+			}
 		}
 	}
 	return h
+}
+
+// limitPorts notes ports that are less than all.
+func (h *hint) limitPorts(p iptables.Ports) {
+	if !p.Negated && (p.Range.First > 0 || p.Range.Last < 65535) {
+		h.ports = []iptables.PortRange{p.Range}
+	}
+}
+
+// serves says whether the rule is for just this port of the host itself.
+func (h *hint) serves(p *Packet) bool {
+	return h.here && h.table == "nat" && h.protocol == p.Protocol && !h.destination.IsValid() &&
+		slices.ContainsFunc(h.ports, func(r iptables.PortRange) bool { return r.Contains(p.Destination.Port()) })
 }
 
 // exact is the name of a device; empty if it is a wildcard.
@@ -168,12 +203,18 @@ func (h *hint) behind() (device string, network netip.Prefix) {
 }
 
 // hidesBehind is the device at which the rule hides other hosts behind the host's
-// address; empty if at none.
+// address, whatever they ask; empty if at none.
 func (h *hint) hidesBehind() string {
-	if h.table == "nat" && !h.fromHere && !h.destination.IsValid() && (h.targets("MASQUERADE") || h.targets("SNAT") || h.targets("NETMAP")) {
-		return h.out
+	if h.table != "nat" || h.destination.IsValid() || h.notSource.IsValid() || h.source.Addr().IsLoopback() ||
+		!h.targets("MASQUERADE") && !h.targets("SNAT") && !h.targets("NETMAP") {
+		return ""
 	}
-	return ""
+	for _, m := range h.Matches {
+		if !slices.Contains([]string{"", "comment", "tcp", "udp", "policy"}, m.Module()) {
+			return ""
+		}
+	}
+	return h.out
 }
 
 // hides is the address that the rule hides others behind at a device, or at all devices;

@@ -16,6 +16,9 @@ type Host struct {
 	// (connected networks, local and broadcast addresses) need not be among them.
 	Routes  []Route
 	Sockets []Socket
+	// LocalMarks are the marks that rules of routing deliver packets by on the host itself,
+	// wherever they go: "ip rule add fwmark M lookup T", where T has "local default dev lo".
+	LocalMarks []iptables.MaskedValue
 	// Groups are the multicast groups that programs have joined, besides that of all hosts.
 	Groups []netip.Addr
 	// NoForwarding: net.ipv4.ip_forward, or the same for IPv6, is 0.

@@ -284,7 +284,11 @@ func (m *Machine) Check(p *Packet) error {
 	is4 := m.family != iptables.IPv6
 	for _, a := range []netip.Addr{p.Source.Addr(), p.Destination.Addr()} {
 		if a.Is4() != is4 {
-			return fmt.Errorf("%s is not an %s address, but the rules are of %s", a, m.family, m.family)
+			other, program := iptables.IPv6, "ip6tables-save"
+			if a.Is4() {
+				other, program = iptables.IPv4, "iptables-save"
+			}
+			return fmt.Errorf("%s is not an %s address, but the rules are of %s: %s prints those of %s", a, m.family, m.family, program, other)
 		}
 	}
 	return nil

@@ -29,13 +29,16 @@ func (w *walk) routeInput() bool {
 		}
 	}
 	if to.IsMulticast() {
-		if to != netip.AddrFrom4([4]byte{224, 0, 0, 1}) && to != netip.IPv6LinkLocalAllNodes() && !slices.Contains(n.Groups, to) {
+		if !allHosts(to) && !slices.Contains(n.Groups, to) {
 			return w.end(Dropped, nil, fmt.Sprintf("routing: nobody here has joined the group %s", to))
 		}
 		w.route = Route{Type: Local}
 		return true
 	}
 	w.route = n.route(to)
+	if slices.ContainsFunc(n.LocalMarks, func(m iptables.MaskedValue) bool { return m.Equals(w.packet.Mark) }) {
+		w.route = Route{Destination: alone(to), Type: Local, Interface: loopbackName}
+	}
 	if to.Is6() && to.IsLoopback() && w.in != loopbackName {
 		w.route = n.routeBy(w.in, to) // rt6_need_strict (net/ipv6/route.c): lo is another device
 	}
@@ -57,6 +60,11 @@ func (w *walk) routeInput() bool {
 		return w.end(Dropped, nil, "routing: TPROXY gave the packet to a socket of this host, but the way leads on; the host lacks a rule of routing by the packet's mark")
 	}
 	return n.comesFrom(from, w.in, w.route.Interface) || w.foreign(from)
+}
+
+// allHosts says whether it is the group that every host is in.
+func allHosts(a netip.Addr) bool {
+	return a == netip.AddrFrom4([4]byte{224, 0, 0, 1}) || a == netip.IPv6LinkLocalAllNodes()
 }
 
 // comesFrom is fib_validate_source (net/ipv4/fib_frontend.c) without rp_filter and

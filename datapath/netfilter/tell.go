@@ -134,6 +134,9 @@ func (w *walk) tellRoute() {
 	switch r.Type {
 	case Local:
 		text = fmt.Sprintf("%s is an address of this host", to)
+		if !w.machine.network.isLocal(to) {
+			text = fmt.Sprintf("%s is routed to this host by the mark %s", to, hex(w.packet.Mark))
+		}
 	case Broadcast:
 		text = fmt.Sprintf("%s is a broadcast address", to)
 	case Unicast:
@@ -247,6 +250,8 @@ func (w *walk) does(r *rule) string {
 		default:
 			text = "the connection's mark is " + hex(w.entry.Mark) + " from here on"
 		}
+	case iptables.TProxy:
+		text = "goes to a transparent socket of this host"
 	case iptables.NFQueue:
 		text = "waits in a netfilter queue for a program"
 	case iptables.Notrack:

@@ -115,7 +115,7 @@ func (w *walk) incoming() {
 // nobody tells what becomes of a packet for the host itself if no program waits for it,
 // which rules do not tell.
 func (w *walk) nobody() string {
-	if w.reply || w.route.Type == Broadcast || w.packet.Destination.Addr().IsMulticast() || w.machine.network.socket(w.packet.Protocol, w.packet.Destination) != nil {
+	if w.reply || w.assigned != nil || w.route.Type == Broadcast || w.packet.Destination.Addr().IsMulticast() || w.machine.network.socket(w.packet.Protocol, w.packet.Destination) != nil {
 		return ""
 	}
 	switch {

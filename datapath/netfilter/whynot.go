@@ -84,6 +84,8 @@ func (w *walk) whyNot(m iptables.Match) string {
 			verb = "is"
 		}
 		return fmt.Sprintf("%s %s in the ipset %s", w.asElement(m), verb, m.Set)
+	case iptables.Socket:
+		return "no socket that is known of is for it"
 	case iptables.Rpfilter:
 		if r := w.machine.network.route(p.Source.Addr()); r.Type == Unicast {
 			back := fmt.Sprintf("the way back to %s is by %s", p.Source.Addr(), r.Interface)
