@@ -50,7 +50,7 @@ endpoints:
 // TestRandomHostRules: whatever the node's own rules are, the server sees a flow that is
 // translated come from where one comes from that is sent to it directly.
 func TestRandomHostRules(t *testing.T) {
-	for _, tool := range []string{"iptables-nft-restore", "ip6tables-nft-restore", "iptables-legacy-restore", "ip6tables-legacy-restore"} {
+	for _, tool := range []string{"nft", "iptables-nft-restore", "ip6tables-nft-restore", "iptables-legacy-restore", "ip6tables-legacy-restore"} {
 		netns.RequireTool(t, tool)
 	}
 	c := newClusterWith(t, nil, func(s *lab.Spec) {
@@ -70,7 +70,7 @@ func TestRandomHostRules(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	r := &randomRules{cluster: c, rng: rng, tally: make(map[bool]int), port: 20000}
 	for round := range 80 {
-		backend := "nft"
+		backend := []string{"nft", "native"}[round%2]
 		if round%40 == 39 {
 			backend = "legacy" // whose changes are seen some seconds later
 		}
@@ -97,24 +97,29 @@ type randomRules struct {
 
 // round loads rules of one back end, and compares.
 func (c *randomRules) round(t *testing.T, backend string, round int) {
-	words := []hostWords{words4, words6}
-	var texts [2]string
-	for i, w := range words {
-		texts[i] = w.rules(c.rng, round)
+	texts := make(map[string]string) // by program
+	for _, w := range []hostWords{words4, words6} {
 		for _, b := range []string{"nft", "legacy"} {
-			text := texts[i]
-			if b != backend {
-				text = "*nat\nCOMMIT\n"
+			program, text := w.program+"-"+b+"-restore", "*nat\nCOMMIT\n"
+			if b == backend {
+				text = w.rules(c.rng, round)
+				texts[program] = text
 			}
-			c.load("node-a", w.program+"-"+b+"-restore", text)
+			c.load("node-a", program, text)
 		}
+	}
+	const without = "add table inet cni\ndelete table inet cni\n"
+	if backend == "native" {
+		eventually(t, patience, "rules that can be loaded", func() bool {
+			texts["nft"] = without + nativeRules(c.rng, round)
+			_, err := c.host("node-a").Run(texts["nft"], "nft", "-f", "-")
+			return err == nil
+		})
+	} else if _, err := c.host("node-a").Run(without, "nft", "-f", "-"); err != nil {
+		t.Fatal(err)
 	}
 	families(t, func(t *testing.T, at func(v4, v6 string, port int) string) {
 		c.t = t
-		i := 0
-		if strings.HasPrefix(at("0.0.0.0", "::", 1), "[") {
-			i = 1
-		}
 		c.awaitRules(fmt.Sprintf("round %d", round), at("10.96.0.90", "fd00:10:96::90", 99))
 		for _, tt := range []struct{ name, from, service, pod string }{
 			{"pod to elsewhere", "shell", at("10.96.0.90", "fd00:10:96::90", 0), at("172.21.0.100", "fd00:172:21::100", 0)},
@@ -135,7 +140,7 @@ func (c *randomRules) round(t *testing.T, backend string, round int) {
 				seen, changed := c.seenFrom(tt.from, network, translated)
 				c.tally[changed]++
 				if seen != natural {
-					t.Errorf("%s, %s: the server saw %s, and %s without translation; rules of %s:\n%s", tt.name, network, seen, natural, backend, texts[i])
+					t.Errorf("%s, %s: the server saw %s, and %s without translation; rules:\n%s", tt.name, network, seen, natural, texts)
 				}
 			}
 		}
@@ -196,7 +201,7 @@ var words4 = hostWords{
 	}, matchesOfBoth...),
 	targets: append([]string{"-j SNAT --to-source 172.21.0.8", "-j SNAT --to-source 172.21.0.8-172.21.0.11", "-j SNAT --to-source 172.21.0.8-172.21.0.11 --persistent",
 		"-j SNAT --to-source 172.21.0.9 --random-fully", "-j NETMAP --to 172.21.0.8/30", "-p tcp -j SNAT --to-source 172.21.0.10:700-799"}, targetsOfBoth...),
-	first: "-A POSTROUTING -s 10.244.0.9/32 -d 172.21.0.100/32 -p udp --dport 9999",
+	first: "-s 10.244.0.9/32 -d 172.21.0.100/32 -p udp --dport 9999",
 }
 
 var words6 = hostWords{
@@ -207,7 +212,7 @@ var words6 = hostWords{
 	}, matchesOfBoth...),
 	targets: append([]string{"-j SNAT --to-source fd00:172:21::8", "-j SNAT --to-source fd00:172:21::8-fd00:172:21::b", "-j SNAT --to-source fd00:172:21::8-fd00:172:21::b --persistent",
 		"-j NETMAP --to fd00:172:21::8/126", "-p tcp -j SNAT --to-source [fd00:172:21::a]:700-799"}, targetsOfBoth...),
-	first: "-A POSTROUTING -s fd00:10:244::9/128 -d fd00:172:21::100/128 -p udp --dport 9999",
+	first: "-s fd00:10:244::9/128 -d fd00:172:21::100/128 -p udp --dport 9999",
 }
 
 var matchesOfBoth = []string{
@@ -226,7 +231,7 @@ var targetsOfBoth = []string{
 // rules makes a table nat. Jumps lead to later chains only.
 func (w *hostWords) rules(rng *rand.Rand, round int) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "*nat\n:ONE - [0:0]\n:TWO - [0:0]\n%s -m comment --comment \"round %d\" -j MASQUERADE\n", w.first, round)
+	fmt.Fprintf(&b, "*nat\n:ONE - [0:0]\n:TWO - [0:0]\n-A POSTROUTING %s -m comment --comment \"round %d\" -j MASQUERADE\n", w.first, round)
 	chains := []string{"POSTROUTING", "ONE", "TWO"}
 	for i, chain := range chains {
 		for range 1 + rng.IntN(4) {
@@ -259,4 +264,55 @@ func overlaps(rule []string, m string) bool {
 		}
 	}
 	return false
+}
+
+// nativeMatches and nativeTargets are what rules of nftables are made of.
+var (
+	nativeMatches = []string{
+		"ip saddr 10.244.0.0/16", "ip saddr != 10.244.0.0/16", "ip daddr 10.244.0.0/24", "ip daddr != 10.244.0.0/16", "ip daddr { 10.244.0.0/24, 172.21.0.64/26 }",
+		"ip daddr @pods4", "ip daddr != @pods4", "ip6 saddr fd00:10:244::/56", "ip6 saddr != fd00:10:244::/56", "ip6 daddr != fd00:10:244::/64", "ip6 daddr @pods6",
+		"ip6 daddr { fd00:10:244::4, fd00:172:21::/64 }", "ip daddr . tcp dport { 10.244.0.4 . 8080, 172.21.0.100 . 80 }", "ip saddr 10.244.0.2-10.244.0.9",
+		"oifname eth0", "oifname != eth0", "oif eth0", "oifname \"so*\"", "iifname != lo", "iifname eth0", "meta l4proto tcp", "meta l4proto != udp", "meta l4proto { tcp, sctp }",
+		"meta nfproto ipv4", "tcp dport 8080", "udp dport != 5353", "tcp dport { 80, 8080 }", "tcp sport 1024-65535", "tcp flags syn / syn,ack", "fib daddr type != local",
+		"fib saddr type local", "fib daddr type unicast", "ct state new", "ct state != new", "ct direction original", "ct mark != 1", "meta mark 0", "meta mark & 0x10 == 0x10", "mark and 0x4000 != 0x4000",
+		"ip protocol tcp", "meta pkttype host", "",
+	}
+	nativeTargets = []string{
+		"masquerade", "masquerade", "masquerade random,fully-random", "meta l4proto tcp masquerade to :700-799", "return", "return", "accept", "meta mark set 0x10", "meta mark set mark or 0x10",
+		"snat ip to 172.21.0.8", "snat ip to 172.21.0.8-172.21.0.11", "snat ip to 172.21.0.8-172.21.0.11 persistent", "meta l4proto tcp snat ip to 172.21.0.10:700-799", "snat ip6 to fd00:172:21::9",
+		"snat ip6 to fd00:172:21::8-fd00:172:21::b",
+	}
+)
+
+// nativeRules makes a table of nftables. Jumps lead to later chains only. Not all that it
+// makes can be loaded: a rule may ask for things of both families.
+func nativeRules(rng *rand.Rand, round int) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, `table inet cni {
+set pods4 { type ipv4_addr; flags interval; elements = { 10.244.0.0/24, 10.244.9.0/24 }; }
+set pods6 { type ipv6_addr; flags interval; elements = { fd00:10:244::/64 }; }
+chain two {}
+chain one {}
+chain postrouting {
+type nat hook postrouting priority srcnat;
+ip saddr 10.244.0.9 ip daddr 172.21.0.100 udp dport 9999 masquerade comment "round %[1]d"
+ip6 saddr fd00:10:244::9 ip6 daddr fd00:172:21::100 udp dport 9999 masquerade comment "round %[1]d"
+}
+}
+`, round)
+	chains := []string{"postrouting", "one", "two"}
+	for i, chain := range chains {
+		for range 1 + rng.IntN(4) {
+			target := nativeTargets[rng.IntN(len(nativeTargets))]
+			if later := chains[i+1:]; len(later) > 0 && rng.IntN(3) == 0 {
+				target = []string{"jump ", "goto "}[rng.IntN(2)] + later[rng.IntN(len(later))]
+			}
+			matches := nativeMatches[rng.IntN(len(nativeMatches))]
+			if rng.IntN(3) == 0 {
+				matches += " " + nativeMatches[rng.IntN(len(nativeMatches))]
+			}
+			fmt.Fprintf(&b, "add rule inet cni %s %s %s\n", chain, matches, target)
+		}
+	}
+	return b.String()
 }

@@ -160,14 +160,17 @@ func TestFollowerWatchesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &fakeSource{t: t, rules: nothing, address: "172.20.0.2/16", watches: []error{errors.New("socket broke"), errors.New("socket broke"), nil}}
 		f, log := newFollower(s)
+		s.reading = func() {
+			if s.watched == 4 { // changed while nobody watched
+				s.rules = masquerades
+			}
+		}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
 			f.Run(ctx)
 		}()
-		synctest.Wait()
-		s.rules = masquerades
 		time.Sleep(3 * retryAfter)
 		synctest.Wait()
 		if s.watched != 4 || !answer(f, "172.20.0.9:80").Masquerade {
