@@ -1,6 +1,7 @@
 package main
 
 import (
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -47,6 +48,8 @@ endpoints:
 - {addresses: ["fd00:10:244::4"], nodeName: node-a}
 `
 
+var hostRulesSeed = flag.Uint64("hostrules.seed", 1, "of the rules that TestRandomHostRules makes")
+
 // TestRandomHostRules: whatever the node's own rules are, the server sees a flow that is
 // translated come from where one comes from that is sent to it directly.
 func TestRandomHostRules(t *testing.T) {
@@ -65,13 +68,12 @@ func TestRandomHostRules(t *testing.T) {
 		}
 	}
 	c.edit(func(text string) string { return text + edgeService })
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0))
+	rng := rand.New(rand.NewPCG(*hostRulesSeed, 0))
 	r := &randomRules{cluster: c, rng: rng, tally: make(map[bool]int), port: 20000}
-	for round := range 80 {
+	const rounds = 80
+	for round := range rounds {
 		backend := []string{"nft", "native"}[round%2]
-		if round%40 == 39 {
+		if round >= rounds-2 {
 			backend = "legacy" // whose changes are seen some seconds later
 		}
 		r.round(t, backend, round)
@@ -79,8 +81,8 @@ func TestRandomHostRules(t *testing.T) {
 			break
 		}
 	}
-	t.Logf("sources that the rules translated: %d, left alone: %d", r.tally[true], r.tally[false])
-	if r.tally[true] < 50 || r.tally[false] < 50 {
+	t.Logf("sources that the rules translated: %d, left alone: %d; could not be told: %d", r.tally[true], r.tally[false], r.untold)
+	if flows := r.tally[true] + r.tally[false]; r.tally[true] < 50 || r.tally[false] < 50 || r.untold > flows/10 {
 		t.Error("too few of a kind to tell anything")
 	}
 }
@@ -88,8 +90,10 @@ func TestRandomHostRules(t *testing.T) {
 type randomRules struct {
 	*cluster
 	rng *rand.Rand
-	// tally counts flows by whether their source was changed.
-	tally map[bool]int
+	// tally counts flows by whether their source was changed, untold those of which the
+	// daemon says that it cannot tell what rules would have done.
+	tally  map[bool]int
+	untold int
 	// port is the next client's. No two have the same: the kernel gives the source that a
 	// connection from the same port was translated to again (find_appropriate_src).
 	port uint16
@@ -97,26 +101,28 @@ type randomRules struct {
 
 // round loads rules of one back end, and compares.
 func (c *randomRules) round(t *testing.T, backend string, round int) {
-	texts := make(map[string]string) // by program
-	for _, w := range []hostWords{words4, words6} {
-		for _, b := range []string{"nft", "legacy"} {
-			program, text := w.program+"-"+b+"-restore", "*nat\nCOMMIT\n"
-			if b == backend {
-				text = w.rules(c.rng, round)
-				texts[program] = text
-			}
-			c.load("node-a", program, text)
-		}
-	}
+	// What was there goes first: when the new rules count, nothing else does.
 	const without = "add table inet cni\ndelete table inet cni\n"
+	if _, err := c.host("node-a").Run(without, "nft", "-f", "-"); err != nil {
+		t.Fatal(err)
+	}
+	words := []hostWords{words4, words6}
+	for _, w := range words {
+		c.load("node-a", w.program+"-nft-restore", "*nat\nCOMMIT\n")
+	}
+	texts := make(map[string]string) // by program
 	if backend == "native" {
 		eventually(t, patience, "rules that can be loaded", func() bool {
 			texts["nft"] = without + nativeRules(c.rng, round)
 			_, err := c.host("node-a").Run(texts["nft"], "nft", "-f", "-")
 			return err == nil
 		})
-	} else if _, err := c.host("node-a").Run(without, "nft", "-f", "-"); err != nil {
-		t.Fatal(err)
+	} else {
+		for _, w := range words {
+			program := w.program + "-" + backend + "-restore"
+			texts[program] = w.rules(c.rng, round)
+			c.load("node-a", program, texts[program])
+		}
 	}
 	families(t, func(t *testing.T, at func(v4, v6 string, port int) string) {
 		c.t = t
@@ -139,7 +145,11 @@ func (c *randomRules) round(t *testing.T, backend string, round int) {
 				natural, _ := c.seenFrom(tt.from, network, netip.AddrPortFrom(netip.MustParseAddr(tt.pod), podPort).String())
 				seen, changed := c.seenFrom(tt.from, network, translated)
 				c.tally[changed]++
-				if seen != natural {
+				switch {
+				case seen == natural:
+				case !changed && c.unjudged(tt.from, network, translated):
+					c.untold++
+				default:
 					t.Errorf("%s, %s: the server saw %s, and %s without translation; rules:\n%s", tt.name, network, seen, natural, texts)
 				}
 			}
@@ -160,6 +170,15 @@ func (c *randomRules) awaitRules(comment, to string) {
 		}
 		return strings.Contains(c.record("dnat", "UDP", conn.LocalAddr(), conn.RemoteAddr()).MasqueradeRule, `"`+comment+`"`)
 	})
+}
+
+// unjudged says whether the daemon cannot tell what rules would do to such a flow.
+func (c *randomRules) unjudged(from, network, to string) bool {
+	c.t.Helper()
+	const counter = "nfqproxy_host_unjudged_flows_total"
+	before := c.metric("node-a", counter)
+	c.seenFrom(from, network, to)
+	return c.metric("node-a", counter) > before
 }
 
 // seenFrom is the source that the server sees, with "low" for ports that only rules choose,

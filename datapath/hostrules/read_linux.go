@@ -101,6 +101,7 @@ func readNFTTables() ([]*Table, error) {
 		return nil, fmt.Errorf("nftables: %w", err)
 	}
 	var tables []*Table
+	device := deviceNames()
 	for _, t := range all {
 		if !t.translates() || isOwn(t.family, t.name) {
 			continue
@@ -108,18 +109,25 @@ func readNFTTables() ([]*Table, error) {
 		if err := t.readContents(); err != nil {
 			return nil, fmt.Errorf("nftables table %s: %w", t, err)
 		}
-		tables = append(tables, t.tables(&kernel{sets: t.sets, ipset: xtables.SetNames, device: deviceName})...)
+		tables = append(tables, t.tables(&kernel{sets: t.sets, ipset: xtables.SetNames, device: device})...)
 	}
 	return tables, nil
 }
 
-// deviceName is that of a device of the calling thread's network namespace.
-func deviceName(index uint32) (string, bool) {
-	d, err := net.InterfaceByIndex(int(index))
-	if err != nil {
-		return "", false
+// deviceNames asks for devices of the calling thread's network namespace by their index,
+// once for each: an answer may cost a listing of all.
+func deviceNames() func(index uint32) (string, bool) {
+	names := make(map[uint32]string) // empty: there is no such device
+	return func(index uint32) (string, bool) {
+		name, known := names[index]
+		if !known {
+			if d, err := net.InterfaceByIndex(int(index)); err == nil {
+				name = d.Name
+			}
+			names[index] = name
+		}
+		return name, name != ""
 	}
-	return d.Name, true
 }
 
 // nftTables lists the tables of all families, with their chains but without rules and

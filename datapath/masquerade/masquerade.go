@@ -2,6 +2,12 @@
 // ip-masq-agent's, Docker's - would have done to the source of a flow whose destination we
 // translate. They never see such a flow, because our connection entry binds both sides
 // of the translation.
+//
+// Some things are not known when the entry is made. Marks are those that the packet has
+// before connection tracking: what rules of mangle or filter set later is not seen. The
+// device is that of the route for packets made here: rules of routing that ask for a
+// packet's source or mark are not obeyed. What is in ipsets is not read. A port is taken
+// at random only if the client's own is not free or not within the range, --random or not.
 package masquerade
 
 import (
@@ -110,6 +116,8 @@ func (a *Asker) Ask(r *Rules, p *decision.Packet, endpoint netip.AddrPort, out s
 			return Answer{Rule: j.Rule, Table: m.name, Unjudged: "what it asks for is not known here"}
 		case !j.Masquerade && !j.Source.IsValid():
 			return Answer{Rule: j.Rule, Table: m.name, Unjudged: "it stops the packet, which is not done here"}
+		case !j.Masquerade && j.Source == p.Source.Addr() && (j.Ports == iptables.PortRange{} || j.Ports.Contains(p.Source.Port())):
+			return Answer{} // within the range already
 		case !j.Masquerade && !r.host.Has(j.Source):
 			return Answer{Rule: j.Rule, Table: m.name, Unjudged: fmt.Sprintf("%s is no address of this host, so that entries with it would not be recognised as ours", j.Source)}
 		}
