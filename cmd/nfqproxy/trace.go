@@ -46,7 +46,8 @@ Where a rule draws, every way is followed, with its probability.
 
 Listings (iptables -L) are taken, too, as far as they tell something. What rules do
 not tell - addresses, routes, devices - comes from flags, from files with the output of
-"ip -j addr" and "ip -j route", or is guessed from the rules, which the answer says.`,
+"ip -j addr" and "ip -j route", or is guessed from the rules, which the answer says.
+Rules of routing (ip rule) and rp_filter are not followed.`,
 		Example: `  iptables-save > node.rules
   nfqproxy trace --rules node.rules --protocol udp --source 10.244.1.2 --destination 10.96.0.10:53
   nfqproxy trace --rules node.rules --protocol tcp --source 192.0.2.10 --destination 172.20.0.2:30080 --reply
@@ -104,6 +105,9 @@ func (f *traceFlags) run(given *pflag.FlagSet, stdin io.Reader, stdout, stderr i
 	if err != nil {
 		return err
 	}
+	if err := f.knownDevice(known); err != nil {
+		return err
+	}
 	host, guesses := netfilter.GuessHost(d, known, &p)
 	m, err := netfilter.New(d, sets, host, netfilter.Options{Assume: assume, AllRules: f.allRules})
 	if err != nil {
@@ -124,6 +128,22 @@ func (f *traceFlags) run(given *pflag.FlagSet, stdin io.Reader, stdout, stderr i
 	}
 	_, err = io.WriteString(stdout, trace.Text{Style: flow.StyleFor(stdout), Rules: f.printRules}.Render(t))
 	return err
+}
+
+// knownDevice refuses a device that --host does not tell of, which is a slip most likely.
+func (f *traceFlags) knownDevice(known *netfilter.Host) error {
+	in := f.packet.inInterface
+	if in == "" || len(f.host.files) == 0 || len(known.Interfaces) == 0 {
+		return nil
+	}
+	var names []string
+	for _, i := range known.Interfaces {
+		if i.Name == in {
+			return nil
+		}
+		names = append(names, i.Name)
+	}
+	return fmt.Errorf("--in-interface %s: the host has %s, by --host", in, strings.Join(names, ", "))
 }
 
 // readSets reads a file of ipset save; none if there is no name.

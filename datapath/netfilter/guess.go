@@ -117,8 +117,10 @@ func (g *guesser) near(a netip.Addr) bool {
 }
 
 // leads says whether there is a way to a whole network, other than the default route.
-func (g *guesser) leads(to netip.Prefix) bool {
-	return slices.ContainsFunc(newNetwork(g.host, g.family).routes, func(r Route) bool {
+func (g *guesser) leads(to netip.Prefix) bool { return newNetwork(g.host, g.family).leads(to) }
+
+func (n *network) leads(to netip.Prefix) bool {
+	return slices.ContainsFunc(n.routes, func(r Route) bool {
 		return r.Destination.Bits() > 0 && r.Destination.Bits() <= to.Bits() && r.Destination.Contains(to.Addr())
 	})
 }
@@ -188,14 +190,21 @@ func (g *guesser) defaultRoute() {
 
 // addresses makes up the host's own.
 func (g *guesser) addresses() {
-	found := false
-	add := func(a netip.Addr, format string, args ...any) {
-		if newNetwork(g.host, g.family).isLocal(a) {
+	found, before := false, newNetwork(g.host, g.family) // made once: there may be many rules
+	give := func(device string, a netip.Addr, format string, args ...any) {
+		if before.isLocal(a) {
 			return
 		}
-		found = true
-		g.host.AddAddress(g.uplink, alone(a))
+		before.local[a] = device
+		g.host.AddAddress(device, alone(a))
 		g.say(alone(a), format, args...)
+	}
+	add := func(a netip.Addr, format string, args ...any) {
+		found = found || !before.isLocal(a)
+		give(g.uplink, a, format, args...)
+	}
+	near := func(a netip.Addr) bool {
+		return g.pods.IsValid() && g.pods.Contains(a) || before.leads(alone(a))
 	}
 	p := g.packet
 	from, to := p.Source.Addr(), p.Destination.Addr()
@@ -209,7 +218,7 @@ func (g *guesser) addresses() {
 		add(to, "%s is an address of this host, as line %d is for its port %d", to, g.hints[i].Line, p.Destination.Port())
 	}
 	for _, h := range g.hints {
-		if a := h.hides(g.uplink); a.IsValid() && !g.near(a) {
+		if a := h.hides(g.uplink); a.IsValid() && !near(a) {
 			add(a, "%s is an address of this host: see line %d", a, h.Line)
 		}
 		if a, ok := h.asked(); ok && h.table == "nat" && h.hooks.has(Prerouting) && h.targets("DNAT") {
@@ -223,9 +232,8 @@ func (g *guesser) addresses() {
 		} else if h.hooks != only(Input) {
 			continue
 		}
-		if ok && !g.near(a) && !newNetwork(g.host, g.family).isLocal(a) {
-			g.host.AddAddress(loopbackName, alone(a))
-			g.say(alone(a), "%s is an address of this host: see line %d", a, h.Line)
+		if ok && !near(a) {
+			give(loopbackName, a, "%s is an address of this host: see line %d", a, h.Line)
 		}
 	}
 	if found {

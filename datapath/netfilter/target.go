@@ -91,6 +91,23 @@ func (w *walk) offerSegmentSize() {
 	}
 }
 
+// harmless says whether it makes no difference if the rule matches: it neither ends a
+// packet nor changes what other rules see, nor do its matches remember the packet for them.
+func harmless(r *rule) bool {
+	switch r.Target.(type) {
+	case nil, iptables.Log, iptables.NFLog, iptables.Audit, iptables.Trace, iptables.Checksum, iptables.TCPMSS:
+	default:
+		return false
+	}
+	return !slices.ContainsFunc(r.matches, func(m iptables.Match) bool {
+		switch m.(type) {
+		case iptables.Recent, iptables.Hashlimit:
+			return true
+		}
+		return false
+	})
+}
+
 // connmark is connmark_tg_shift (xt_connmark.c).
 func (w *walk) connmark(t iptables.SetConnmark) {
 	if w.entry == nil {

@@ -320,23 +320,6 @@ func (w *walk) policy(c *chain) flow {
 	return accepted
 }
 
-// harmless says whether it makes no difference if the rule matches: it neither ends a
-// packet nor changes what other rules see, nor do its matches remember the packet for them.
-func harmless(r *rule) bool {
-	switch r.Target.(type) {
-	case nil, iptables.Log, iptables.NFLog, iptables.Audit, iptables.Trace, iptables.Checksum, iptables.TCPMSS:
-	default:
-		return false
-	}
-	return !slices.ContainsFunc(r.matches, func(m iptables.Match) bool {
-		switch m.(type) {
-		case iptables.Recent, iptables.Hashlimit:
-			return true
-		}
-		return false
-	})
-}
-
 // agrees asks all matches of a rule, up to the first that does not agree, which is
 // returned.
 func (w *walk) agrees(r *rule) (truth, iptables.Match) {
