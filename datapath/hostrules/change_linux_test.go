@@ -2,12 +2,14 @@ package hostrules
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/datapath/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
+	"github.com/nfqproxy/nfqproxy/datapath/nft"
 )
 
 // TestReadWhileRulesChange: what is read is one of the rule sets that were there, though
@@ -29,8 +31,15 @@ func TestReadWhileRulesChange(t *testing.T) {
 	}
 	n.mustRun(ruleset(1), "nft", "-f", "-")
 	text := func() string {
+		var r *Rules
+		// On a slow machine they may change faster than they can be read.
+		for err := error(nft.ErrChanged); errors.Is(err, nft.ErrChanged); {
+			if err = n.ns.Do(func() (err error) { r, err = Read(); return err }); err != nil && !errors.Is(err, nft.ErrChanged) {
+				t.Fatal(err)
+			}
+		}
 		var b strings.Builder
-		for _, table := range n.read().Of(iptables.IPv4) {
+		for _, table := range r.Of(iptables.IPv4) {
 			b.WriteString(table.Dump.String())
 		}
 		return b.String()
