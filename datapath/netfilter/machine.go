@@ -70,7 +70,7 @@ const (
 	Rejected // refused, with the answer Result.With
 	Queued   // waits for a program
 	Stopped  // what the walk came to is not known: see Result.Unknown
-	Returned // a single chain was walked to its end: see Machine.Start
+	Returned // a single chain was walked to its end: see Machine.Find
 )
 
 var verdictNames = []string{"sent", "delivered", "dropped", "rejected", "queued", "unknown", "returned"}
