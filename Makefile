@@ -3,7 +3,7 @@
 GO          ?= go
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 STATICCHECK ?= honnef.co/go/tools/cmd/staticcheck@v0.8.2
-FUZZTIME    ?= 3s
+FUZZTIME    ?= 2s
 
 # The race detector needs a C compiler; the program itself never does.
 RACE := $(shell $(GO) env CGO_ENABLED | grep -q 1 && command -v gcc >/dev/null 2>&1 && echo -race)

@@ -70,7 +70,7 @@ func TestRandomHostRules(t *testing.T) {
 	c.edit(func(text string) string { return text + edgeService })
 	rng := rand.New(rand.NewPCG(*hostRulesSeed, 0))
 	r := &randomRules{cluster: c, rng: rng, tally: make(map[bool]int), port: 20000}
-	const rounds = 80
+	const rounds = 50
 	for round := range rounds {
 		backend := []string{"nft", "native"}[round%2]
 		if round >= rounds-2 {

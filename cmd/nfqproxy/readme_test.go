@@ -33,7 +33,7 @@ func TestREADME(t *testing.T) {
 	for _, c := range commands {
 		cmd := exec.Command("bash", "-c", strings.ReplaceAll(c[1], "./bin/nfqproxy", program))
 		cmd.Dir = "../.."
-		cmd.Env = append(os.Environ(), commandEnv...)
+		cmd.Env = append(os.Environ(), beCommand+"=1", "GORACE=halt_on_error=1 atexit_sleep_ms=0")
 		out, err := cmd.Output() // diff ends with 1 where there are differences
 		want, _, cut := strings.Cut(c[2], "\n...\n")
 		if got := string(out); got != want && !(cut && strings.HasPrefix(got, want)) {
