@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"runtime"
 	"testing"
 
 	"github.com/google/nftables"
@@ -242,26 +241,6 @@ func (n *kernelNode) barrier(w *world) (seen []captured, err error) {
 			seen = append(seen, c)
 		}
 	}
-}
-
-// onOneCPU calls f on a thread that stays on one CPU; see barrier.
-func onOneCPU(f func() error) error {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	var before, one unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &before); err != nil {
-		return err
-	}
-	for cpu := range len(before) * 64 {
-		if before.IsSet(cpu) {
-			one.Set(cpu)
-			break
-		}
-	}
-	if err := unix.SchedSetaffinity(0, &one); err != nil {
-		return err
-	}
-	return errors.Join(f(), unix.SchedSetaffinity(0, &before))
 }
 
 // flows are the node's conntrack entries. Those of packets that were dropped or

@@ -81,7 +81,7 @@ func TestKernelAgreesWithDecide(t *testing.T) {
 				n.load(t, b, w)
 				e := &experiment{world: w, node: n, memory: affinity.New(), seen: seen}
 				e.generate(packets)
-				check(t, onOneCPU(e.perform))
+				check(t, netns.OnOneCPU(e.perform))
 				e.judge(t)
 			}
 			seen["back end "+string(b)]++
@@ -282,7 +282,7 @@ func TestKernelDrawsEvenly(t *testing.T) {
 				Source: netip.AddrPortFrom(w.addr(netPod, 400), 0), Destination: netip.AddrPortFrom(s.ClusterIP, s.Port),
 			})
 		}
-		check(t, onOneCPU(e.perform))
+		check(t, netns.OnOneCPU(e.perform))
 		e.judge(t)
 	}
 	const expected = float64(batches*packets) / endpoints

@@ -3,11 +3,9 @@
 package netfilter
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
-	"runtime"
 	"slices"
 	"testing"
 
@@ -276,24 +274,4 @@ const markerType = 0x88b5
 // transmit sends a frame to the device from outside.
 func (n *kernelNode) transmit(device string, frame []byte) error {
 	return unix.Sendto(n.wire, frame, 0, &unix.SockaddrLinklayer{Ifindex: n.outer[device]})
-}
-
-// onOneCPU calls f on a thread that stays on one CPU; see barrier.
-func onOneCPU(f func() error) error {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	var before, one unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &before); err != nil {
-		return err
-	}
-	for cpu := range len(before) * 64 {
-		if before.IsSet(cpu) {
-			one.Set(cpu)
-			break
-		}
-	}
-	if err := unix.SchedSetaffinity(0, &one); err != nil {
-		return err
-	}
-	return errors.Join(f(), unix.SchedSetaffinity(0, &before))
 }

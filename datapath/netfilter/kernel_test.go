@@ -190,7 +190,7 @@ func (n *kernelNode) experiment(t testing.TB, backend string, d *iptables.Dump, 
 	t.Helper()
 	tr := n.load(t, backend, d, seen)
 	g.Rand, g.sent = rand.New(rand.NewPCG(seed, 1)), nil
-	check(t, onOneCPU(func() error {
+	check(t, netns.OnOneCPU(func() error {
 		for i := range packets {
 			p := g.next()
 			if p.Protocol == protoSCTP && !tr.isAnswer(&p) {
