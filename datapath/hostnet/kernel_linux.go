@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
+	"sync"
 
 	mdl "github.com/mdlayher/netlink"
 	"github.com/vishvananda/netlink"
@@ -31,27 +33,47 @@ func Open() (*Host, error) {
 }
 
 type rtnetlink struct {
-	handle *netlink.Handle
 	events *mdl.Conn
+
+	mu     sync.RWMutex // held for writing while the handle is closed
+	handle *netlink.Handle
+	closed bool
 }
 
 func (k *rtnetlink) close() error {
 	err := k.events.Close()
-	k.handle.Close()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.closed {
+		k.closed = true
+		k.handle.Close()
+	}
 	return err
+}
+
+// ask calls f with the handle, which several may use at once, but nobody while it is
+// closed; after that the library would open a socket in whatever namespace it is called.
+func ask[T any](k *rtnetlink, f func(*netlink.Handle) (T, error)) (answer T, err error) {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	if k.closed {
+		return answer, os.ErrClosed
+	}
+	return f(k.handle)
 }
 
 // maxAttempts is how often addresses are listed again that change meanwhile.
 const maxAttempts = 10
 
 func (k *rtnetlink) addresses() ([]address, error) {
-	list, err := k.handle.AddrList(nil, netlink.FAMILY_ALL)
+	listing := func(h *netlink.Handle) ([]netlink.Addr, error) { return h.AddrList(nil, netlink.FAMILY_ALL) }
+	list, err := ask(k, listing)
 	// A listing during which addresses changed is begun again.
 	for range maxAttempts {
 		if !errors.Is(err, netlink.ErrDumpInterrupted) {
 			break
 		}
-		list, err = k.handle.AddrList(nil, netlink.FAMILY_ALL)
+		list, err = ask(k, listing)
 	}
 	if err != nil {
 		return nil, err
@@ -94,7 +116,7 @@ func prefix(n *net.IPNet) netip.Prefix {
 }
 
 func (k *rtnetlink) route(dst netip.Addr) (route, error) {
-	list, err := k.handle.RouteGet(dst.AsSlice())
+	list, err := ask(k, func(h *netlink.Handle) ([]netlink.Route, error) { return h.RouteGet(dst.AsSlice()) })
 	if err != nil {
 		return route{}, fmt.Errorf("look up the route: %w", err)
 	}
@@ -112,7 +134,7 @@ func (k *rtnetlink) route(dst netip.Addr) (route, error) {
 }
 
 func (k *rtnetlink) linkName(index int) (string, error) {
-	link, err := k.handle.LinkByIndex(index)
+	link, err := ask(k, func(h *netlink.Handle) (netlink.Link, error) { return h.LinkByIndex(index) })
 	if err != nil {
 		return "", err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -119,6 +120,9 @@ func (f *Follower) read() error {
 
 func (f *Follower) readHost() error {
 	host, err := f.source.Host()
+	if errors.Is(err, os.ErrClosed) {
+		return err // all ends
+	}
 	if err != nil {
 		f.once("the host's addresses cannot be read; until they can, its nat rules are asked with those that were read last", "error", err.Error())
 		return err
