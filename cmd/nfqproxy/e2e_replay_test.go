@@ -143,6 +143,9 @@ func (c *cluster) tcpdump(host, name string) (stop func()) {
 	if err != nil {
 		netns.Missing(c.t, "tcpdump is not installed")
 	}
+	if b, err := os.ReadFile("/proc/self/setgroups"); err == nil && strings.TrimSpace(string(b)) == "deny" {
+		netns.Missing(c.t, "tcpdump sets its groups, which an ordinary user's namespace does not let it")
+	}
 	// Short packets, so that many have room until they are read.
 	cmd := exec.CommandContext(c.t.Context(), program, "-i", "any", "-n", "-U", "--immediate-mode", "-s", "256", "-B", "8192", "-Z", "root", "-w", name)
 	said, err := cmd.StderrPipe()

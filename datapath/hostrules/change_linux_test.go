@@ -68,13 +68,19 @@ func TestReadWhileRulesChange(t *testing.T) {
 func TestReadWhileOthersChange(t *testing.T) {
 	netns.RequireTool(t, "nft")
 	n := newNode(t)
-	var b strings.Builder
-	b.WriteString("table ip nat {\nchain POSTROUTING { type nat hook postrouting priority srcnat;\n")
-	const rules = 5000 // longer to read than a change takes
-	for i := range rules {
-		fmt.Fprintf(&b, "ip daddr 10.0.%d.%d masquerade\n", i/256, i%256)
+	n.mustRun("table ip nat {\nchain POSTROUTING { type nat hook postrouting priority srcnat; }\n}\n", "nft", "-f", "-")
+	const (
+		rules = 5000 // longer to read than a change takes
+		// An ordinary user's socket does not take more at once.
+		portion = 500
+	)
+	for i := 0; i < rules; i += portion {
+		var b strings.Builder
+		for k := i; k < i+portion; k++ {
+			fmt.Fprintf(&b, "add rule ip nat POSTROUTING ip daddr 10.0.%d.%d masquerade\n", k/256, k%256)
+		}
+		n.mustRun(b.String(), "nft", "-f", "-")
 	}
-	n.mustRun(b.String()+"}\n}\n", "nft", "-f", "-")
 	stop := n.keepLoading(func(int) string { return "add table ip other\ndelete table ip other\n" })
 	for range 5 {
 		if got := len(n.read().Of(iptables.IPv4)[0].Nat().Rules); got != rules {
