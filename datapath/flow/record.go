@@ -22,6 +22,10 @@ const HostMasquerade = "host-masquerade"
 // Record is one decided flow.
 type Record struct {
 	Version int `json:"version"`
+	// ID names the flow in all records of its life, on all nodes; absent in simulations.
+	ID string `json:"id,omitempty"`
+	// Event is what the record is about; in streams only.
+	Event Event `json:"event,omitempty"`
 	// Time is when the decision was made or, in a replay, when the packet was captured;
 	// absent in simulations.
 	Time *time.Time `json:"time,omitempty"`
@@ -37,6 +41,10 @@ type Record struct {
 	Local       bool   `json:"local"`       // generated on the node itself
 	// SourcePod is the namespace/name of the pod that has the source address, where known.
 	SourcePod string `json:"sourcePod,omitempty"`
+	// SourceNode is the node that the source is on, or that it is; SourceHost a machine
+	// outside of the cluster that has the source address. Each where known.
+	SourceNode string `json:"sourceNode,omitempty"`
+	SourceHost string `json:"sourceHost,omitempty"`
 
 	Service string `json:"service"`         // namespace/name:port; empty: for none
 	Entry   string `json:"entry,omitempty"` // see decision.Entry
@@ -46,6 +54,8 @@ type Record struct {
 	Policy   string `json:"policy,omitempty"`
 	Endpoint string `json:"endpoint"`      // ip:port; empty unless verdict is dnat
 	Pod      string `json:"pod,omitempty"` // namespace/name behind the endpoint, where known
+	// EndpointNode is the node that the endpoint is on, where known.
+	EndpointNode string `json:"endpointNode,omitempty"`
 
 	// Candidates are the endpoints it could have got; their probabilities add up to
 	// 1. A client bound by affinity could have got one. Excluded are the others.
@@ -76,6 +86,11 @@ type Record struct {
 	// TableAge is how old that table was, in seconds; absent in simulations. Old is not
 	// outdated: tables are made when something changes.
 	TableAge float64 `json:"tableAge,omitempty"`
+
+	// Stages, Life and Held are known by the flow API only; Held is of flows that were.
+	Stages *Stages `json:"stages,omitempty"`
+	Life   *Life   `json:"life,omitempty"`
+	Held   *Hold   `json:"held,omitempty"`
 
 	Steps []steps.Step `json:"steps,omitempty"` // where asked for
 	// Hint is what might help who asked; in simulations only.

@@ -34,6 +34,8 @@ func TestSchemaNamesEveryField(t *testing.T) {
 	for heading, typ := range map[string]reflect.Type{
 		"Record": reflect.TypeFor[flow.Record](), "Candidate": reflect.TypeFor[flow.Candidate](), "Excluded": reflect.TypeFor[flow.Excluded](),
 		"Step": reflect.TypeFor[steps.Step](), "Reply": reflect.TypeFor[flow.Reply](),
+		"Stages": reflect.TypeFor[flow.Stages](), "Life": reflect.TypeFor[flow.Life](), "Count": reflect.TypeFor[flow.Count](),
+		"Moment": reflect.TypeFor[flow.Moment](), "Hold": reflect.TypeFor[flow.Hold](),
 		"Trace": reflect.TypeFor[trace.Trace](), "Way": reflect.TypeFor[trace.Way](), "Conntrack": reflect.TypeFor[trace.Conntrack](),
 	} {
 		var documented []string
