@@ -32,10 +32,8 @@ type Config struct {
 	// Seed makes the draws reproducible: flows that arrive in the same order get
 	// the same endpoints. nil: the draws are random.
 	Seed *uint64
-	// Sink gets a record of every decided flow. nil: none are made.
+	// Sink is told of every decided flow. It may be nil.
 	Sink FlowSink
-	// Steps adds the walk through kube-proxy's chains to the records.
-	Steps bool
 	// KeepRules leaves the kernel rules in place at the end, as a crash would:
 	// established flows are translated on, new ones to services wait for the next start.
 	KeepRules bool
@@ -92,7 +90,7 @@ func Open(cfg Config, host *hostnet.Host, table *decision.Table) (_ *Engine, err
 			return nil, err
 		}
 		w.router, w.table, w.affinity = host.NewCache(), &e.table, e.bound
-		w.marks, w.sink, w.steps, w.hostRules = defaultMarks, cfg.Sink, cfg.Steps, cfg.HostRules
+		w.marks, w.sink, w.hostRules = defaultMarks, cfg.Sink, cfg.HostRules
 		// One that polls would be in the senders' way there.
 		if cfg.BusyPoll == 0 {
 			w.onStart = func() { stayWithQueue(int(i), int(cfg.Queues)) }

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
-	"github.com/nfqproxy/nfqproxy/datapath/chains"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/iptables"
@@ -47,10 +46,10 @@ type (
 	}
 )
 
-// FlowSink takes the records of decided flows. Flow is called by all workers and
-// must not block; Lost counts the records it had no room for.
+// FlowSink takes decided flows. Flows is called by all workers, with those of a batch: it
+// must not block, nor keep the slice. Lost counts the flows it had no room for.
 type FlowSink interface {
-	Flow(*flow.Record)
+	Flows([]flow.Flow)
 	Lost() uint64
 }
 
@@ -70,8 +69,7 @@ type worker struct {
 	rand        decision.Rand
 	table       *atomic.Pointer[decision.Table]
 	marks       Marks
-	sink        FlowSink // nil: no records
-	steps       bool     // records with steps
+	sink        FlowSink // nil: nobody is told of flows
 	// hostRules are the host's own nat rules; nil: they do not count.
 	hostRules *masquerade.Follower
 	asker     masquerade.Asker
@@ -91,6 +89,7 @@ type worker struct {
 	jobs     [batchSize]job
 	entries  []conntrack.Entry
 	results  [batchSize]conntrack.Result
+	decided  []flow.Flow // for the sink
 }
 
 // job is the work for one packet.
@@ -172,11 +171,7 @@ func (w *worker) process(n int) (err error) {
 	}
 	w.counters.verdictTime.observe(now.Sub(received), uint64(n))
 	if w.sink != nil {
-		for i := range n {
-			if w.jobs[i].decided {
-				w.sink.Flow(w.record(table, i, now))
-			}
-		}
+		w.tell(table, n, batch{received, decided, established, now})
 	}
 	return nil
 }
@@ -366,35 +361,44 @@ func (w *worker) outcome(j *job) conntrack.Outcome {
 	return w.results[j.entry].Outcome
 }
 
-// record tells the flow of packet i.
-func (w *worker) record(table *decision.Table, i int, now time.Time) *flow.Record {
-	j := &w.jobs[i]
-	r := flow.New(table, &j.packet, &j.decision)
-	r.Time, r.Queue = &now, &w.number
-	r.TableAge = now.Sub(table.Built()).Seconds()
-	if w.steps {
-		r.Steps = chains.Walk(table, &j.packet, &j.decision)
+// batch is when the stages of a batch ended.
+type batch struct{ received, decided, established, accepted time.Time }
+
+// tell tells the sink of the batch's flows.
+func (w *worker) tell(table *decision.Table, n int, at batch) {
+	w.decided = w.decided[:0]
+	for i := range n {
+		j := &w.jobs[i]
+		if !j.decided {
+			continue
+		}
+		w.decided = append(w.decided, flow.Flow{
+			Packet: j.packet, Decision: j.decision, Table: table, Node: table.Node(), TableAge: at.accepted.Sub(table.Built()),
+			Queue: w.number, Time: at.accepted,
+			Waited: -1, Deciding: at.decided.Sub(at.received), Writing: at.established.Sub(at.decided), Accepting: at.accepted.Sub(at.established),
+		})
+		if j.decision.Verdict == decision.DNAT {
+			w.tellEntry(&w.decided[len(w.decided)-1], j)
+		}
 	}
-	if j.decision.Verdict != decision.DNAT {
-		return r
-	}
+	w.sink.Flows(w.decided)
+}
+
+// tellEntry adds what became of the connection entry.
+func (w *worker) tellEntry(d *flow.Flow, j *job) {
 	if j.hostRule != nil {
-		r.SetHostMasquerade(j.hostRule.String())
+		d.HostRule = j.hostRule
 	}
-	r.Conntrack = w.outcome(j).String()
+	d.Outcome = w.outcome(j)
 	if j.entry < 0 {
-		r.Error = j.err.Error()
-		return r
+		d.Err = j.err
+		return
 	}
-	result := &w.results[j.entry]
-	if a := w.entries[j.entry].SourceAddr; a.IsValid() {
-		r.MasqueradeAddress = a.String()
-	}
-	switch result.Outcome {
+	d.SourceAddr = w.entries[j.entry].SourceAddr
+	switch result := &w.results[j.entry]; result.Outcome {
 	case conntrack.Failed:
-		r.Error = result.Err.Error()
+		d.Err = result.Err
 	case conntrack.Kept:
-		r.SetKept(result.Existing.Endpoint(), result.Existing.Masqueraded())
+		d.Existing, d.ExistingMasqueraded = result.Existing.Endpoint(), result.Existing.Masqueraded()
 	}
-	return r
 }

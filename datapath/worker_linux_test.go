@@ -67,8 +67,13 @@ func (fakeRouter) InterfaceName(index uint32) string { return fmt.Sprint("veth",
 // records collects flow records.
 type records []*flow.Record
 
-func (r *records) Flow(rec *flow.Record) { *r = append(*r, rec) }
-func (*records) Lost() uint64            { return 0 }
+func (r *records) Flows(flows []flow.Flow) {
+	for i := range flows {
+		d := flows[i]
+		*r = append(*r, d.Record())
+	}
+}
+func (*records) Lost() uint64 { return 0 }
 
 func servicePort(name, clusterIP string, nodePort uint16, endpoints ...string) *decision.ServicePort {
 	ns, n, _ := strings.Cut(name, "/")
@@ -179,7 +184,6 @@ func TestWorkerVerdicts(t *testing.T) {
 
 func TestWorkerRecords(t *testing.T) {
 	h := newHarness(t)
-	h.steps = true
 	h.queue.batches = [][]nfqueue.Packet{{
 		syn(t, 1, 0, "172.20.0.9:1000", "172.20.0.2:30053"),
 		syn(t, 2, 0, "172.20.0.9:1000", "172.20.0.2:30066"),
@@ -193,7 +197,7 @@ func TestWorkerRecords(t *testing.T) {
 	}
 	var got []string
 	for _, r := range h.records {
-		if r.Time == nil || r.Queue == nil || *r.Queue != 100 || r.Node != "worker1" || r.Generation != 3 || len(r.Steps) == 0 {
+		if r.Time == nil || r.Queue == nil || *r.Queue != 100 || r.Node != "worker1" || r.Generation != 3 || r.Stages == nil {
 			b, _ := json.Marshal(r)
 			t.Errorf("incomplete record %s", b)
 		}

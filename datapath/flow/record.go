@@ -126,9 +126,13 @@ type Excluded struct {
 // New makes the record of a decision, without steps and without what only a live
 // daemon knows. t and p have to be those the decision was made from.
 func New(t *decision.Table, p *decision.Packet, d *decision.Decision) *Record {
+	return newRecord(t.Node().Name, p, d)
+}
+
+func newRecord(node string, p *decision.Packet, d *decision.Decision) *Record {
 	r := &Record{
 		Version:     Version,
-		Node:        t.Node().Name,
+		Node:        node,
 		Verdict:     d.Verdict.String(),
 		Reason:      d.Reason.String(),
 		Protocol:    p.Protocol.String(),
@@ -151,7 +155,8 @@ func New(t *decision.Table, p *decision.Packet, d *decision.Decision) *Record {
 	if d.Verdict != decision.DNAT {
 		return r
 	}
-	r.Endpoint, r.Pod = d.Endpoint().String(), s.Endpoints[d.Index].Pod
+	e := &s.Endpoints[d.Index]
+	r.Endpoint, r.Pod, r.EndpointNode = e.AddrPort.String(), e.Pod, e.NodeName
 	if d.Drawn {
 		draw := d.Draw
 		r.Draw = &draw
@@ -200,7 +205,7 @@ func (r *Record) SetHostMasquerade(rule string) {
 func (r *Record) SetKept(endpoint netip.AddrPort, masqueraded bool) {
 	r.Conntrack = "kept"
 	if endpoint.String() != r.Endpoint {
-		r.Endpoint, r.Pod, r.Draw, r.Steps = endpoint.String(), "", nil, nil
+		r.Endpoint, r.Pod, r.EndpointNode, r.Draw, r.Steps = endpoint.String(), "", "", nil, nil
 	}
 	if r.Masquerade != masqueraded {
 		r.Masquerade, r.MasqueradeReason, r.MasqueradeRule, r.MasqueradeAddress = masqueraded, "", "", ""
