@@ -1,0 +1,283 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/conntrack"
+)
+
+// Events are what happens to the kernel's connections; see [conntrack.Watcher].
+type Events interface {
+	Receive([]conntrack.Event) (int, error)
+	EndsOnly(bool) error
+	Close() error
+}
+
+// Connections are the kernel's connections; see [conntrack.Table].
+type Connections interface {
+	Lookup(conntrack.Tuple, uint16) (conntrack.State, error)
+	Dump(conntrack.Filter, func(*conntrack.State)) error
+}
+
+// Kernel is where a journal learns what becomes of flows.
+type Kernel struct {
+	Events      Events
+	Connections Connections
+	// Lifetime is for how long the kernel keeps an entry in a state without a packet.
+	Lifetime func(*conntrack.State) time.Duration
+	// DetailRate is how many new flows a second may come for their lives to be told step by
+	// step; beyond, the kernel tells of their ends only, which costs it much less. 0: 4,000.
+	DetailRate float64
+}
+
+// follower keeps a journal informed.
+type follower struct {
+	*Journal
+	Kernel
+	// looking is held while Connections is used.
+	looking sync.Mutex
+}
+
+// Follow has the journal learn from the kernel until the context ends; then it closes the
+// events. An error means that it can no longer be told: what is known of flows then stays
+// as it is, and is marked as incomplete.
+func (j *Journal) Follow(ctx context.Context, k Kernel) error {
+	if k.DetailRate == 0 {
+		k.DetailRate = 4000
+	}
+	f := &follower{Journal: j, Kernel: k}
+	j.setFollowing(true, "", k.Lifetime)
+	stop := context.AfterFunc(ctx, func() { _ = k.Events.Close() })
+	defer stop()
+	ctx, cancel := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() { f.watch(ctx) })
+	err := f.receive(ctx)
+	cancel()
+	watching.Wait()
+	if errors.Is(err, os.ErrClosed) {
+		err = nil
+	}
+	why := "the daemon is stopping"
+	if err != nil {
+		why = err.Error()
+	}
+	j.setFollowing(false, why, nil)
+	return err
+}
+
+func (j *Journal) setFollowing(following bool, why string, lifetime func(*conntrack.State) time.Duration) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	k := &j.kernel
+	k.following, k.why, k.endsOnly, k.stale = following, why, false, false
+	if k.lifetime = lifetime; lifetime == nil {
+		k.lifetime = func(*conntrack.State) time.Duration { return 0 }
+	}
+	if !following {
+		j.markIncomplete()
+	}
+}
+
+// markIncomplete says of all flows that are not over that something of them may be missed.
+func (j *Journal) markIncomplete() {
+	for n := j.flows.oldest; n < j.flows.next; n++ {
+		if e := j.flows.at(n); !e.life.over {
+			e.life.incomplete = true
+		}
+	}
+}
+
+// receive takes over events until there can be no more.
+func (f *follower) receive(ctx context.Context) error {
+	events := make([]conntrack.Event, 256)
+	for ctx.Err() == nil {
+		n, err := f.Events.Receive(events)
+		f.countEnds(events[:n])
+		f.apply(events[:n], time.Now())
+		switch {
+		case errors.Is(err, conntrack.ErrOverrun):
+			f.lostEvents()
+		case err != nil:
+			return err
+		}
+		if n < len(events) {
+			// All that there was. What comes meanwhile is taken over at once.
+			select {
+			case <-ctx.Done():
+			case <-time.After(gather):
+			}
+		}
+	}
+	return os.ErrClosed
+}
+
+// maxLookups is how many connections are asked for their counts at a time.
+const maxLookups = 16
+
+// countEnds adds to the events of connections that have just been closed what went through
+// them: the kernel tells of it by itself only when it forgets them, which is two minutes
+// later. When there are many that has to do.
+func (f *follower) countEnds(events []conntrack.Event) {
+	if !f.looking.TryLock() {
+		return
+	}
+	defer f.looking.Unlock()
+	for i, lookups := 0, 0; i < len(events) && lookups < maxLookups; i++ {
+		ev := &events[i]
+		if ev.Kind != conntrack.Updated || stateOf(&ev.State, established).order() < closed.order() {
+			continue
+		}
+		lookups++
+		s, err := f.Connections.Lookup(ev.State.Original, ev.State.Zone)
+		if err == nil && s.ID == ev.State.ID && s.Reply == ev.State.Reply && s.TCP == ev.State.TCP {
+			ev.State.HasCounters, ev.State.Sent, ev.State.Received, ev.State.Start = s.HasCounters, s.Sent, s.Received, s.Start
+		}
+	}
+}
+
+// lostEvents notes that the kernel could not tell everything.
+func (f *follower) lostEvents() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.kernel.overruns++
+	f.kernel.stale = true
+	f.markIncomplete()
+}
+
+// How watch goes on.
+const (
+	watchInterval = 250 * time.Millisecond
+	// calm is for how long there have to be few flows before all events are asked for again.
+	calm = 2 * time.Second
+	// rest is between two passes over the connection table.
+	rest = 5 * time.Second
+)
+
+// watch asks for fewer events when there are too many flows, and looks at the connection
+// table when events were lost.
+func (f *follower) watch(ctx context.Context) {
+	tick := time.NewTicker(watchInterval)
+	defer tick.Stop()
+	before, last := f.told(), time.Now()
+	var busy, resynced time.Time
+	for {
+		var now time.Time
+		select {
+		case <-ctx.Done():
+			return
+		case now = <-tick.C:
+		}
+		told := f.told()
+		rate := float64(told-before) / now.Sub(last).Seconds()
+		before, last = told, now
+		if rate > f.DetailRate/2 {
+			busy = now
+		}
+		switch ends := f.endsOnly(); {
+		case !ends && rate > f.DetailRate:
+			f.setEndsOnly(true)
+		case ends && now.Sub(busy) > calm:
+			f.setEndsOnly(false)
+		case !ends && f.stale() && now.Sub(busy) > calm && now.Sub(resynced) > rest:
+			f.resync()
+			resynced = time.Now()
+		}
+	}
+}
+
+// told is how many flows were told of so far.
+func (j *Journal) told() uint64 {
+	j.mu.RLock()
+	defer j.mu.RUnlock()
+	return j.flows.next
+}
+
+func (j *Journal) endsOnly() bool {
+	j.mu.RLock()
+	defer j.mu.RUnlock()
+	return j.kernel.endsOnly
+}
+
+func (j *Journal) stale() bool {
+	j.mu.RLock()
+	defer j.mu.RUnlock()
+	return j.kernel.stale
+}
+
+func (f *follower) setEndsOnly(ends bool) {
+	if err := f.Events.EndsOnly(ends); err != nil {
+		return // the events are closed
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.kernel.endsOnly = ends
+	if ends {
+		f.markIncomplete()
+	} else {
+		f.kernel.stale = true
+	}
+}
+
+// resync looks at all connections to make up for events that were lost.
+func (f *follower) resync() {
+	f.looking.Lock()
+	defer f.looking.Unlock()
+	f.mu.Lock()
+	f.kernel.stale = false // what is lost from here on is for the next time
+	f.kernel.resyncs++
+	pass := f.kernel.resyncs
+	f.mu.Unlock()
+	began := time.Now()
+	states := make([]conntrack.Event, 0, 256)
+	flush := func() {
+		f.found(states, pass)
+		states = states[:0]
+	}
+	whole := true
+	for _, v6 := range []bool{false, true} {
+		err := f.Connections.Dump(conntrack.Filter{IPv6: v6}, func(s *conntrack.State) {
+			if states = append(states, conntrack.Event{State: *s}); len(states) == cap(states) {
+				flush()
+			}
+		})
+		whole = whole && err == nil
+	}
+	flush()
+	if whole {
+		f.missing(began, pass)
+	}
+}
+
+// found takes over states of connections that are there.
+func (j *Journal) found(states []conntrack.Event, pass uint64) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	now := time.Now().UnixNano()
+	for i := range states {
+		if number, e := j.find(&states[i]); e != nil {
+			e.seen = pass
+			j.update(number, e, &states[i].State, now)
+		}
+	}
+	j.announce()
+}
+
+// missing ends the flows that are not there any more, though nobody told of their end.
+func (j *Journal) missing(began time.Time, pass uint64) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	now := time.Now().UnixNano()
+	for n := j.flows.oldest; n < j.flows.next; n++ {
+		e := j.flows.at(n)
+		if !e.life.over && e.seen != pass && e.flow.Time.Before(began) {
+			e.life.incomplete = true
+			j.over(n, e, now)
+		}
+	}
+	j.announce()
+}

@@ -1,0 +1,323 @@
+// Package journal remembers the newest flows of a node and what becomes of them: it takes
+// decided flows from the datapath's workers and events from the kernel's connection
+// tracking, and lets any number of readers follow, none of whom anybody waits for.
+//
+// What it holds is bounded: see [Config].
+package journal
+
+import (
+	"cmp"
+	"context"
+	"math/rand/v2"
+	"net/netip"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+)
+
+// Config says how much a journal remembers.
+type Config struct {
+	// Flows is how many flows are remembered; 0: 16,384. One takes about 0.8 KiB, with
+	// four events; memory is taken as flows come.
+	Flows int
+	// ServiceBytes bounds the service ports of the past, of which flows need the endpoints
+	// they could have got; 0: 16 MiB. Beyond it older flows are forgotten.
+	ServiceBytes int
+}
+
+// intakeSize is how many flows wait to be taken over at most: about 3 MiB, twice. They are
+// taken over every few milliseconds.
+const intakeSize = 8192
+
+// gather is how long the journal waits for more flows before it takes them over: what
+// costs a wake-up is then paid once for many.
+const gather = 5 * time.Millisecond
+
+// Journal is the memory of one node's flows. It is safe for concurrent use.
+type Journal struct {
+	prefix  string // of flow IDs
+	started time.Time
+
+	intake struct {
+		mu      sync.Mutex
+		flows   []flow.Flow
+		offered chan struct{} // holds something if there are flows
+	}
+	lost atomic.Uint64
+
+	mu     sync.RWMutex // guards what follows
+	spare  []flow.Flow  // becomes the intake's next slice
+	flows  ring[entry]
+	notes  ring[note]
+	newest map[key]uint64 // the newest flow of each tuple
+	nodes  nodes
+	ports  retained
+	// waited is up to which flow all have had their time to be answered.
+	waited uint64
+	// open counts flows that are not over, forgotten those that were not when they made
+	// room for others.
+	open      int
+	forgotten uint64
+	services  tallies
+	kernel    kernelView
+	// changed is closed and made anew when there are notes.
+	changed chan struct{}
+}
+
+// key is the tuple of a flow's first packet.
+type key struct {
+	source, destination [16]byte
+	ports               [2]uint16
+	protocol            uint8
+}
+
+func keyOf(protocol uint8, source, destination netip.AddrPort) key {
+	return key{source.Addr().As16(), destination.Addr().As16(), [2]uint16{source.Port(), destination.Port()}, protocol}
+}
+
+// New makes an empty journal. [Journal.Run] has to run for anything to get into it.
+func New(c Config) *Journal {
+	capacity := cmp.Or(c.Flows, 16384)
+	j := &Journal{
+		prefix: strconv.FormatUint(rand.Uint64N(1<<30)|1<<30, 32), started: time.Now(),
+		flows: newRing[entry](capacity), notes: newRing[note](4 * capacity),
+		newest: make(map[key]uint64), ports: retained{limit: cmp.Or(c.ServiceBytes, 16<<20)},
+		services: newTallies(), changed: make(chan struct{}), waited: 1,
+		kernel: kernelView{why: "nobody asked for the kernel's events", announced: 1},
+	}
+	j.intake.offered = make(chan struct{}, 1)
+	return j
+}
+
+// Flows takes decided flows, which it copies. It never waits for anything but another call;
+// what there is no room for is lost, and counted. It is the datapath's FlowSink.
+func (j *Journal) Flows(flows []flow.Flow) {
+	in := &j.intake
+	in.mu.Lock()
+	n := min(len(flows), intakeSize-len(in.flows))
+	in.flows = append(in.flows, flows[:n]...)
+	first := n > 0 && len(in.flows) == n
+	in.mu.Unlock()
+	if n < len(flows) {
+		j.lost.Add(uint64(len(flows) - n))
+	}
+	if first {
+		select {
+		case j.intake.offered <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Lost is how many flows there was no room for.
+func (j *Journal) Lost() uint64 { return j.lost.Load() }
+
+// Started is when the journal was made.
+func (j *Journal) Started() time.Time { return j.started }
+
+// Run takes flows over until the context ends, and then what is left.
+func (j *Journal) Run(ctx context.Context) {
+	tick := time.NewTicker(250 * time.Millisecond)
+	defer tick.Stop()
+	pause := time.NewTimer(0)
+	<-pause.C
+	for {
+		select {
+		case <-ctx.Done():
+			j.take(time.Now())
+			return
+		case now := <-tick.C:
+			j.take(now)
+		case <-j.intake.offered:
+			// The first of a burst is taken at once: who asks for one flow sees it
+			// without delay.
+			j.take(time.Now())
+			pause.Reset(gather)
+			select {
+			case <-pause.C:
+			case <-ctx.Done():
+			}
+		}
+	}
+}
+
+// take takes over what the workers told, and looks who was not answered.
+func (j *Journal) take(now time.Time) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.takeLocked()
+	j.kernel.retry(j, now)
+	j.lookForUnanswered(now)
+	j.announce()
+}
+
+// takeLocked is the first part of take.
+func (j *Journal) takeLocked() {
+	j.intake.mu.Lock()
+	flows := j.intake.flows
+	j.intake.flows = j.spare[:0]
+	j.intake.mu.Unlock()
+	for i := range flows {
+		j.insert(&flows[i])
+	}
+	clear(flows) // their tables must not be kept
+	j.spare = flows
+}
+
+// announce wakes the readers that wait.
+func (j *Journal) announce() {
+	if j.notes.next != j.kernel.announced {
+		j.kernel.announced = j.notes.next
+		close(j.changed)
+		j.changed = make(chan struct{})
+	}
+}
+
+// insert takes over one flow: a new one, or one that is known and came again.
+func (j *Journal) insert(f *flow.Flow) {
+	k := keyOf(uint8(f.Packet.Protocol), f.Packet.Source, f.Packet.Destination)
+	previous := j.newest[k]
+	if e := j.flows.at(previous); e != nil && e.repeatedBy(f) {
+		e.life.repeated++
+		j.note(previous, e, repeated, f.Time.UnixNano())
+		return
+	}
+	if j.flows.full() {
+		j.forget()
+	}
+	e, number := j.flows.add()
+	*e = entry{flow: *f, key: k, previous: previous}
+	e.flow.Table, e.flow.Node = nil, j.nodes.keep(f.Node)
+	e.life = newLife(f)
+	e.inherited = f.Entry() && f.Outcome == conntrack.Kept
+	e.life.incomplete = !e.life.over && (e.inherited || !j.kernel.complete())
+	e.tally(j)
+	if s := f.Decision.ServicePort; s != nil {
+		for j.ports.add(s); j.ports.full() && j.flows.len() > 1; {
+			j.forget()
+		}
+	}
+	if !e.life.over {
+		j.open++
+	}
+	j.newest[k] = number
+	j.note(number, e, e.life.state, f.Time.UnixNano())
+}
+
+// forget makes room by leaving the oldest flow out.
+func (j *Journal) forget() {
+	number := j.flows.oldest
+	e := j.flows.at(number)
+	if !e.life.over {
+		j.open--
+		j.forgotten++
+		e.count(func(c *counts) { c.open-- })
+	}
+	if j.newest[e.key] == number {
+		delete(j.newest, e.key)
+	}
+	if s := e.flow.Decision.ServicePort; s != nil {
+		j.ports.remove(s)
+	}
+	j.flows.drop()
+}
+
+// note tells the readers that something happened to a flow.
+func (j *Journal) note(number uint64, e *entry, what event, at int64) {
+	e.remember(what, at)
+	if j.notes.full() {
+		j.notes.drop()
+	}
+	n, _ := j.notes.add()
+	*n = note{number, what, at, e.life}
+}
+
+// lookForUnanswered notes the flows whose answer takes too long. It looks at each flow
+// once. While the kernel does not tell of answers nothing can be said.
+func (j *Journal) lookForUnanswered(now time.Time) {
+	j.waited = max(j.waited, j.flows.oldest)
+	for ; j.waited < j.flows.next; j.waited++ {
+		e := j.flows.at(j.waited)
+		if now.Sub(e.flow.Time) < flow.UnansweredAfter {
+			return
+		}
+		if e.life.state == decided && !e.life.over && j.kernel.complete() && !e.life.incomplete {
+			j.change(j.waited, e, unanswered, now.UnixNano())
+		}
+	}
+}
+
+// change puts a flow into another state.
+func (j *Journal) change(number uint64, e *entry, s event, at int64) {
+	e.countState(e.life.state, s)
+	e.life.state, e.life.since = s, at
+	j.note(number, e, s, at)
+}
+
+// ID names the flow of a number.
+func (j *Journal) ID(number uint64) string {
+	return j.prefix + "-" + strconv.FormatUint(number, 10)
+}
+
+// number is the inverse of ID; 0: it is none of this journal's.
+func (j *Journal) number(id string) uint64 {
+	prefix, digits, ok := strings.Cut(id, "-")
+	if !ok || prefix != j.prefix {
+		return 0
+	}
+	n, err := strconv.ParseUint(digits, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// nodes keeps one copy of a node for all flows that were decided while it was the same.
+type nodes struct {
+	from *decision.Node // the one that copy is of; its table is not kept for long
+	copy *decision.Node
+}
+
+func (n *nodes) keep(node *decision.Node) *decision.Node {
+	if n.from != node {
+		n.from = node
+		if n.copy == nil || !reflect.DeepEqual(n.copy, node) {
+			c := *node
+			n.copy = &c
+		}
+	}
+	return n.copy
+}
+
+// retained counts which service ports flows hold on to, and about how large they are.
+type retained struct {
+	limit, bytes int
+	uses         map[*decision.ServicePort]int
+}
+
+func sizeOf(s *decision.ServicePort) int { return 512 + 128*len(s.Endpoints) }
+
+func (r *retained) add(s *decision.ServicePort) {
+	if r.uses == nil {
+		r.uses = make(map[*decision.ServicePort]int)
+	}
+	if r.uses[s]++; r.uses[s] == 1 {
+		r.bytes += sizeOf(s)
+	}
+}
+
+func (r *retained) remove(s *decision.ServicePort) {
+	if r.uses[s]--; r.uses[s] == 0 {
+		delete(r.uses, s)
+		r.bytes -= sizeOf(s)
+	}
+}
+
+func (r *retained) full() bool { return r.bytes > r.limit }

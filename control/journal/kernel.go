@@ -1,0 +1,188 @@
+package journal
+
+import (
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// kernelView is what the journal knows of how well it is told by the kernel.
+type kernelView struct {
+	following bool // somebody tells
+	why       string
+	endsOnly  bool
+	// stale: events were lost, and the table was not read since.
+	stale             bool
+	events            uint64
+	overruns, resyncs uint64
+	announced         uint64 // note number up to which readers were woken
+	// lifetime is for how long the kernel keeps an entry in that state without a packet. One
+	// that went away sooner was removed by somebody.
+	lifetime func(*conntrack.State) time.Duration
+	// orphans are events that came before their flow was told of: a reply may be quicker
+	// than the worker.
+	orphans []orphan
+}
+
+// orphan is an event without a flow.
+type orphan struct {
+	event conntrack.Event
+	until time.Time // then it is given up: it is of a connection that no worker decided
+}
+
+// maxOrphans bounds them; events of connections that are not ours are the most of them.
+const maxOrphans = 4096
+
+// patience is how long an event waits for its flow.
+const patience = 50 * time.Millisecond
+
+// complete says whether all events are told of.
+func (k *kernelView) complete() bool { return k.following && !k.endsOnly && !k.stale }
+
+// apply takes over what the kernel told.
+func (j *Journal) apply(events []conntrack.Event, now time.Time) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.takeLocked()
+	j.kernel.retry(j, now)
+	j.kernel.events += uint64(len(events))
+	for i := range events {
+		if !j.applyEvent(&events[i], now) && len(j.kernel.orphans) < maxOrphans {
+			j.kernel.orphans = append(j.kernel.orphans, orphan{events[i], now.Add(patience)})
+		}
+	}
+	j.announce()
+}
+
+// retry applies the events that waited for their flows, in their order.
+func (k *kernelView) retry(j *Journal, now time.Time) {
+	left := k.orphans[:0]
+	for i := range k.orphans {
+		o := &k.orphans[i]
+		if !j.applyEvent(&o.event, now) && now.Before(o.until) {
+			left = append(left, *o)
+		}
+	}
+	k.orphans = left
+}
+
+// applyEvent takes over one event. It gives false if no flow is known that it can be of.
+func (j *Journal) applyEvent(ev *conntrack.Event, now time.Time) bool {
+	number, e := j.find(ev)
+	if e == nil {
+		return false
+	}
+	at := now.UnixNano()
+	if !ev.At.IsZero() {
+		at = ev.At.UnixNano()
+	}
+	if ev.Kind == conntrack.Destroyed {
+		j.end(number, e, &ev.State, at)
+		return true
+	}
+	return j.update(number, e, &ev.State, at)
+}
+
+// find finds the flow that the event is of: that which has its tuple or, if the event is
+// older than that, one that had it before.
+func (j *Journal) find(ev *conntrack.Event) (uint64, *entry) {
+	t := &ev.State.Original
+	number := j.newest[keyOf(t.Protocol, t.Source, t.Destination)]
+	e := j.flows.at(number)
+	for e != nil && e.begunAfter(ev) {
+		number = e.previous
+		e = j.flows.at(number)
+	}
+	if e == nil || e.life.over {
+		return 0, nil
+	}
+	return number, e
+}
+
+// begunAfter says whether the event is older than the flow.
+func (e *entry) begunAfter(ev *conntrack.Event) bool {
+	switch {
+	case e.inherited:
+		return false
+	case !ev.State.Start.IsZero():
+		return ev.State.Start.UnixNano() < e.begun()
+	case !ev.At.IsZero():
+		return ev.At.UnixNano() < e.begun()
+	}
+	return false
+}
+
+// update takes over the state of a connection that goes on. It gives false if the state
+// is none that the flow can get into from its own: then it is another connection's.
+func (j *Journal) update(number uint64, e *entry, s *conntrack.State, at int64) bool {
+	l := &e.life
+	next := stateOf(s, l.state)
+	if next.order() < l.state.order() {
+		return false
+	}
+	e.take(s, at)
+	if l.answered = l.answered || s.Status&conntrack.StatusSeenReply != 0; next != l.state {
+		j.change(number, e, next, at)
+	}
+	return true
+}
+
+// take takes over what a state says besides where the connection is.
+func (e *entry) take(s *conntrack.State, at int64) {
+	l := &e.life
+	e.seenSource = s.Reply.Destination
+	l.kernelState = uint8(s.TCP)
+	if s.Original.Protocol == uint8(decision.SCTP) {
+		l.kernelState = uint8(s.SCTP)
+	}
+	if s.HasCounters {
+		l.counted, l.countedAt, l.sent, l.received = true, at, s.Sent, s.Received
+	}
+	if !s.Start.IsZero() {
+		l.start = s.Start.UnixNano()
+	}
+}
+
+// end takes over the last state of a connection.
+func (j *Journal) end(number uint64, e *entry, s *conntrack.State, at int64) {
+	l := &e.life
+	before := l.state
+	l.answered = l.answered || s.Status&conntrack.StatusSeenReply != 0
+	last := stateOf(s, before)
+	if last.order() < before.order() {
+		last = before
+	}
+	e.take(s, at)
+	if !s.Stop.IsZero() {
+		l.end = s.Stop.UnixNano()
+	} else {
+		l.end = at
+	}
+	switch last.order() {
+	case 0:
+		last = unanswered
+	case 1, 2, 3:
+		last = expired
+	}
+	if last != before && l.duration(&e.flow) < j.kernel.lifetime(s) && (last == expired || last == unanswered) {
+		last = removed
+	}
+	e.countState(before, last)
+	if last != before {
+		l.state, l.since = last, at
+	}
+	j.over(number, e, at)
+}
+
+// over notes that nothing more will come.
+func (j *Journal) over(number uint64, e *entry, at int64) {
+	e.life.over = true
+	j.open--
+	e.count(func(c *counts) {
+		c.open--
+		c.sent += e.life.sent.Bytes
+		c.received += e.life.received.Bytes
+	})
+	j.note(number, e, gone, at)
+}

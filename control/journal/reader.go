@@ -1,0 +1,212 @@
+package journal
+
+import (
+	"context"
+	"net/netip"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/datapath/chains"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+)
+
+// Entry is a flow at an event, or as it is.
+type Entry struct {
+	Number uint64 // of the flow: grows from one to the next
+	Flow   flow.Flow
+	Event  flow.Event // empty: it is as it is
+
+	id         string
+	life       life
+	seenSource netip.AddrPort
+	history    []flow.Moment
+}
+
+// Match says whether a reader wants a flow at an event (empty: as it is), in that state.
+// The flow is only valid during the call. It must not use the journal.
+type Match func(f *flow.Flow, s flow.State, e flow.Event) bool
+
+// Reader follows a journal: it reads one event after the other. It belongs to one
+// goroutine.
+type Reader struct {
+	journal *Journal
+	next    uint64 // number of the note to be read
+	lost    uint64
+}
+
+// NewReader makes a reader of what happens from here on.
+func (j *Journal) NewReader() *Reader {
+	j.mu.RLock()
+	defer j.mu.RUnlock()
+	return &Reader{j, j.notes.next, j.Lost()}
+}
+
+// Since has the reader begin with the first event of a flow that was decided at that time
+// or later, as far as it is known.
+func (r *Reader) Since(t time.Time) {
+	j := r.journal
+	j.mu.RLock()
+	defer j.mu.RUnlock()
+	for r.next > j.notes.oldest {
+		n := j.notes.at(r.next - 1)
+		if n.at < t.UnixNano() {
+			return
+		}
+		r.next--
+	}
+}
+
+// readAtOnce bounds how many events are looked at while the journal is kept from changing.
+const readAtOnce = 1024
+
+// Read reads events that match, without waiting for any: n of them, and how many events it
+// missed because it was too slow. It has seen all that there are if n is less than the
+// room for them.
+func (r *Reader) Read(into []Entry, match Match) (n int, missed uint64) {
+	for more := true; more && n < len(into); {
+		var k int
+		var m uint64
+		k, m, more = r.read(into[n:], match)
+		n, missed = n+k, missed+m
+	}
+	return n, missed
+}
+
+func (r *Reader) read(into []Entry, match Match) (n int, missed uint64, more bool) {
+	j := r.journal
+	j.mu.RLock()
+	defer j.mu.RUnlock()
+	if r.next < j.notes.oldest {
+		missed = j.notes.oldest - r.next
+		r.next = j.notes.oldest
+	}
+	for range readAtOnce {
+		note := j.notes.at(r.next)
+		if note == nil || n == len(into) {
+			return n, missed, false
+		}
+		r.next++
+		e := j.flows.at(note.flow)
+		if e == nil {
+			missed++ // the flow made room for others
+			continue
+		}
+		if match(&e.flow, eventNames[note.life.state], eventNames[note.event]) {
+			j.fill(&into[n], note.flow, e)
+			into[n].Event, into[n].life = eventNames[note.event], note.life
+			n++
+		}
+	}
+	return n, missed, true
+}
+
+// Lost is how many flows the journal had no room for since it was last asked.
+func (r *Reader) Lost() uint64 {
+	now := r.journal.Lost()
+	lost := now - r.lost
+	r.lost = now
+	return lost
+}
+
+// Wait returns when there is something to read, or the context ends.
+func (r *Reader) Wait(ctx context.Context) {
+	j := r.journal
+	j.mu.RLock()
+	changed, there := j.changed, r.next < j.notes.next
+	j.mu.RUnlock()
+	if there {
+		return
+	}
+	select {
+	case <-changed:
+	case <-ctx.Done():
+	}
+}
+
+// fill copies a flow as it is.
+func (j *Journal) fill(to *Entry, number uint64, e *entry) {
+	*to = Entry{Number: number, Flow: e.flow, id: j.ID(number), life: e.life, seenSource: e.seenSource}
+}
+
+// Last gives the newest flows that match, at most limit, as they are; oldest first. Those
+// decided before since are left out.
+func (j *Journal) Last(limit int, since time.Time, match Match) []Entry {
+	j.mu.RLock()
+	defer j.mu.RUnlock()
+	var found []Entry
+	for n := j.flows.next - 1; n >= j.flows.oldest && len(found) < limit; n-- {
+		e := j.flows.at(n)
+		if e.flow.Time.Before(since) {
+			break
+		}
+		if match(&e.flow, eventNames[e.life.state], "") {
+			found = append(found, Entry{})
+			j.fill(&found[len(found)-1], n, e)
+		}
+	}
+	for i, k := 0, len(found)-1; i < k; i, k = i+1, k-1 {
+		found[i], found[k] = found[k], found[i]
+	}
+	return found
+}
+
+// Find gives a flow with its history.
+func (j *Journal) Find(id string) (Entry, bool) {
+	j.mu.RLock()
+	defer j.mu.RUnlock()
+	number := j.number(id)
+	e := j.flows.at(number)
+	if e == nil {
+		return Entry{}, false
+	}
+	var found Entry
+	j.fill(&found, number, e)
+	for _, m := range e.history[:e.happened] {
+		found.history = append(found.history, flow.Moment{Event: eventNames[m.event], Time: time.Unix(0, m.at)})
+	}
+	return found, true
+}
+
+// Over says whether nothing more will come.
+func (e *Entry) Over() bool { return e.life.over }
+
+// Names knows whose an address is.
+type Names interface {
+	// Owner names the pod that has the address, and the node that the address is on, or the
+	// machine outside of the cluster. What is not known is empty.
+	Owner(netip.Addr) Owner
+}
+
+// Owner is who has an address.
+type Owner struct{ Pod, Node, Host string }
+
+// Record makes a record, with names and, if wanted, steps.
+func (e *Entry) Record(names Names, withSteps bool) *flow.Record {
+	f := &e.Flow
+	r := f.Record()
+	r.ID, r.Event = e.id, e.Event
+	r.Life = e.life.record(f, e.seenSource)
+	r.Life.History = e.history
+	if names != nil {
+		o := names.Owner(f.Packet.Source.Addr())
+		r.SourcePod, r.SourceNode, r.SourceHost = o.Pod, o.Node, o.Host
+		if a := f.Decision; r.EndpointNode == "" && a.Verdict == decision.DNAT {
+			r.EndpointNode = names.Owner(a.Endpoint().Addr()).Node
+		}
+	}
+	if withSteps && (!f.Entry() || r.Endpoint == f.Decision.Endpoint().String()) {
+		r.Steps = chains.Walk(paper(f), &f.Packet, &f.Decision)
+	}
+	return r
+}
+
+// paper is a table that the flow would be decided by in the same way: the journal does not
+// keep the tables of the past, but of each flow the service port that it was for. (What it
+// cannot show are the other Services that claim the same address, and lose.)
+func paper(f *flow.Flow) *decision.Table {
+	var ports []*decision.ServicePort
+	if s := f.Decision.ServicePort; s != nil {
+		ports = append(ports, s)
+	}
+	return decision.NewTable(f.Decision.Generation, f.Time.Add(-f.TableAge), *f.Node, ports)
+}

@@ -1,0 +1,193 @@
+package journal
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// counts count flows; see [observe.Flows] for what they mean.
+type counts struct {
+	total, drawn, affinity, rejected, dropped, failed uint64
+	unanswered, refused, reset, open                  uint64
+	sent, received                                    uint64
+}
+
+// tallies count the flows of every service port.
+type tallies struct {
+	ports map[portKey]*tally
+}
+
+// portKey names a service port in one family.
+type portKey struct {
+	name   decision.ServicePortName
+	family decision.Family
+}
+
+// tally are the counts of one service port.
+type tally struct {
+	counts
+	refusals  map[decision.Reason]uint64
+	endpoints map[netip.AddrPort]*endpointTally
+	// What the draws since the endpoints last changed are compared with: fit is the service
+	// port they were made from, or one with the same endpoints.
+	fit   *decision.ServicePort
+	since time.Time
+	// generation is that of the table of fit.
+	generation uint64
+	draws      [2]uint64 // by policy
+}
+
+// endpointTally are the counts of one endpoint.
+type endpointTally struct {
+	counts
+	pod, node string
+	draws     [2]uint64 // by policy, since tally.since
+}
+
+// maxEndpoints is how many endpoints that are none any more a service port may have.
+const maxEndpoints = 1000
+
+func newTallies() tallies { return tallies{make(map[portKey]*tally)} }
+
+// tally counts a new flow.
+func (e *entry) tally(j *Journal) {
+	d := &e.flow.Decision
+	s := d.ServicePort
+	if s == nil {
+		return
+	}
+	k := portKey{s.Name, s.Family}
+	t := j.services.ports[k]
+	if t == nil {
+		t = &tally{refusals: make(map[decision.Reason]uint64), endpoints: make(map[netip.AddrPort]*endpointTally)}
+		j.services.ports[k] = t
+	}
+	t.follow(s, d.Generation, e.flow.Time)
+	e.service = t
+	if d.Verdict == decision.DNAT {
+		e.endpoint = t.endpoint(&s.Endpoints[d.Index])
+	}
+	e.count(func(c *counts) { c.begin(e) })
+	switch {
+	case d.Verdict == decision.Reject || d.Verdict == decision.Drop:
+		t.refusals[d.Reason]++
+	case d.Verdict == decision.DNAT && d.Reason == decision.Balanced && d.Generation >= t.generation:
+		t.draws[d.Policy]++
+		e.endpoint.draws[d.Policy]++
+	}
+}
+
+// count changes the counts of the flow's service port and endpoint.
+func (e *entry) count(change func(*counts)) {
+	if e.service != nil {
+		change(&e.service.counts)
+	}
+	if e.endpoint != nil {
+		change(&e.endpoint.counts)
+	}
+}
+
+func (c *counts) begin(e *entry) {
+	c.total++
+	d := &e.flow.Decision
+	switch {
+	case e.life.state == rejected:
+		c.rejected++
+	case e.life.state == dropped:
+		c.dropped++
+	case e.life.state == failed:
+		c.failed++
+	case d.Verdict == decision.DNAT && d.Reason == decision.Bound:
+		c.affinity++
+	case d.Verdict == decision.DNAT:
+		c.drawn++
+	}
+	if !e.life.over {
+		c.open++
+	}
+}
+
+// countState counts a change of state.
+func (e *entry) countState(from, to event) {
+	if from == to {
+		return
+	}
+	e.count(func(c *counts) {
+		if from == unanswered {
+			c.unanswered--
+		}
+		switch to {
+		case unanswered:
+			c.unanswered++
+		case refused:
+			c.refused++
+		case reset:
+			c.reset++
+		}
+	})
+}
+
+// follow begins to compare anew when other endpoints can be drawn.
+func (t *tally) follow(s *decision.ServicePort, generation uint64, now time.Time) {
+	if t.fit == s || generation < t.generation {
+		return
+	}
+	if t.fit == nil || !sameChoice(t.fit, s) {
+		t.since, t.draws, t.generation = now, [2]uint64{}, generation
+		for _, e := range t.endpoints {
+			e.draws = [2]uint64{}
+		}
+	}
+	t.fit = s
+}
+
+// sameChoice says whether the same endpoints can be drawn.
+func sameChoice(a, b *decision.ServicePort) bool {
+	for _, p := range []decision.Policy{decision.Cluster, decision.Local} {
+		if !slices.EqualFunc(a.Usable[p], b.Usable[p], func(i, k uint32) bool { return a.Endpoints[i].AddrPort == b.Endpoints[k].AddrPort }) {
+			return false
+		}
+	}
+	return true
+}
+
+// endpoint finds the counts of an endpoint or begins them.
+func (t *tally) endpoint(e *decision.Endpoint) *endpointTally {
+	c := t.endpoints[e.AddrPort]
+	if c == nil {
+		c = &endpointTally{}
+		t.endpoints[e.AddrPort] = c
+	}
+	c.pod, c.node = e.Pod, e.NodeName
+	return c
+}
+
+// Prune forgets the counts of services that the table has no more and, of services with
+// many, those of endpoints that are none any more.
+func (j *Journal) Prune(t *decision.Table) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for k, c := range j.services.ports {
+		i := slices.IndexFunc(t.Service(k.name.Service()), func(s *decision.ServicePort) bool { return s.Name == k.name && s.Family == k.family })
+		if i < 0 {
+			delete(j.services.ports, k)
+			continue
+		}
+		s := t.Service(k.name.Service())[i]
+		if len(c.endpoints) <= maxEndpoints {
+			continue
+		}
+		present := make(map[netip.AddrPort]bool, len(s.Endpoints))
+		for _, e := range s.Endpoints {
+			present[e.AddrPort] = true
+		}
+		for a := range c.endpoints {
+			if !present[a] && len(c.endpoints) > maxEndpoints {
+				delete(c.endpoints, a)
+			}
+		}
+	}
+}
