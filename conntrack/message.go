@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/netip"
 	"syscall"
+	"time"
 )
 
 // Netlink and ctnetlink constants, with the names of linux/netlink.h,
@@ -39,6 +40,15 @@ const (
 	ctaNATDst     = 13
 	ctaZone       = 18
 	ctaFilter     = 25
+
+	ctaCountersOrig    = 9
+	ctaCountersReply   = 10
+	ctaTimestamp       = 20
+	ctaTimestampEvent  = 27
+	ctaCountersPackets = 1
+	ctaCountersBytes   = 2
+	ctaTimestampStart  = 1
+	ctaTimestampStop   = 2
 
 	ctaTupleIP       = 1
 	ctaTupleProto    = 2
@@ -285,11 +295,16 @@ func attributes(b []byte, f func(typ uint16, value []byte) error) error {
 // parseState reads the attributes of an entry as the kernel reports it: the
 // message without its netlink header.
 func parseState(b []byte) (State, error) {
-	var s State
+	s, _, err := parseStateAt(b)
+	return s, err
+}
+
+// parseStateAt is parseState for an event, which may tell when it happened.
+func parseStateAt(b []byte) (s State, at time.Time, err error) {
 	if len(b) < nfgenmsgLen {
-		return s, errShort
+		return s, at, errShort
 	}
-	err := attributes(b[nfgenmsgLen:], func(typ uint16, v []byte) (err error) {
+	err = attributes(b[nfgenmsgLen:], func(typ uint16, v []byte) (err error) {
 		switch typ {
 		case ctaTupleOrig:
 			s.Original, err = parseTuple(v)
@@ -312,10 +327,54 @@ func parseState(b []byte) (State, error) {
 			s.Zone = binary.BigEndian.Uint16(v)
 		case ctaProtoinfo:
 			err = s.parseProtoinfo(v)
+		case ctaCountersOrig:
+			s.HasCounters = true
+			s.Sent, err = parseCounters(v)
+		case ctaCountersReply:
+			s.HasCounters = true
+			s.Received, err = parseCounters(v)
+		case ctaTimestamp:
+			err = s.parseTimes(v)
+		case ctaTimestampEvent:
+			at, err = parseTime(v)
 		}
 		return err
 	})
-	return s, err
+	return s, at, err
+}
+
+func parseCounters(b []byte) (c Counters, err error) {
+	err = attributes(b, func(typ uint16, v []byte) (err error) {
+		switch typ {
+		case ctaCountersPackets:
+			c.Packets, err = parseUint64(v)
+		case ctaCountersBytes:
+			c.Bytes, err = parseUint64(v)
+		}
+		return err
+	})
+	return c, err
+}
+
+func (s *State) parseTimes(b []byte) error {
+	return attributes(b, func(typ uint16, v []byte) (err error) {
+		switch typ {
+		case ctaTimestampStart:
+			s.Start, err = parseTime(v)
+		case ctaTimestampStop:
+			s.Stop, err = parseTime(v)
+		}
+		return err
+	})
+}
+
+// parseTime reads nanoseconds since 1970; 0 is no time.
+func parseTime(b []byte) (time.Time, error) {
+	ns, err := parseUint64(b)
+	if err != nil || ns == 0 {
+		return time.Time{}, err
+	}
+	return time.Unix(0, int64(ns)), nil
 }
 
 func (s *State) parseProtoinfo(b []byte) error {
@@ -372,6 +431,13 @@ func parseUint32(b []byte) (uint32, error) {
 		return 0, errShort
 	}
 	return binary.BigEndian.Uint32(b), nil
+}
+
+func parseUint64(b []byte) (uint64, error) {
+	if len(b) < 8 {
+		return 0, errShort
+	}
+	return binary.BigEndian.Uint64(b), nil
 }
 
 // parseErrno reads the body of an NLMSG_ERROR; 0 is an acknowledgement.

@@ -94,6 +94,21 @@ func (s *Socket) Write(datagram []byte) error {
 	}
 }
 
+// SetMember joins or leaves a multicast group. To leave one that it is not in does nothing.
+// Errors are those of Write.
+func (s *Socket) SetMember(group int, member bool) error {
+	s.use.RLock()
+	defer s.use.RUnlock()
+	if s.closed {
+		return os.ErrClosed
+	}
+	option := unix.NETLINK_DROP_MEMBERSHIP
+	if member {
+		option = unix.NETLINK_ADD_MEMBERSHIP
+	}
+	return os.NewSyscallError("setsockopt", unix.SetsockoptInt(int(s.fd), unix.SOL_NETLINK, option, group))
+}
+
 // Buffers receive datagrams, several with one system call. They belong to one goroutine.
 type Buffers struct {
 	memory  [][]byte

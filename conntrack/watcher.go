@@ -1,0 +1,121 @@
+package conntrack
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+)
+
+// Watcher receives the events of one network namespace's connection tracking table.
+// Receive is for one goroutine; EndsOnly and Close may be called by any, also while it
+// waits.
+type Watcher struct {
+	source events
+	count  int    // datagrams that were received at once
+	next   int    // of those, the one to be read
+	rest   []byte // of the one before
+	// overrun: events were lost, which has not been told yet. drained: the last read found
+	// less than there was room for.
+	overrun, drained bool
+}
+
+// events is where a Watcher's events come from: the kernel or a [Fake].
+type events interface {
+	// receive gives the number of datagrams that are there, at most maxEvents. With wait it
+	// waits until there are some, but may give none. ENOBUFS: some were lost.
+	receive(wait bool) (n int, err error)
+	// datagram gives one of those; it is valid until the next receive.
+	datagram(i int) []byte
+	// watchUpdates asks for updates to be told, too.
+	watchUpdates(on bool) error
+	Close() error
+}
+
+// Receive waits until there are events and gives those that are there, up to the length of
+// the slice and at most 256 at once. Events of other protocols than TCP, UDP and SCTP are
+// left out.
+//
+// After [Watcher.Close] the error is [os.ErrClosed]. After any other error reading can go
+// on, and the first n events are valid with it. [ErrOverrun] comes when everything was
+// given that happened before events were lost: whatever was missed has happened by then,
+// and shows in a dump that begins afterwards.
+func (w *Watcher) Receive(events []Event) (n int, err error) {
+	for n == 0 && len(events) > 0 {
+		if w.next == w.count && len(w.rest) == 0 {
+			if w.overrun && w.drained {
+				w.overrun = false
+				return 0, ErrOverrun
+			}
+			if err := w.fill(); err != nil {
+				return 0, err
+			}
+		}
+		if n, err = w.read(events); err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// fill reads datagrams. After an overrun the kernel adds nothing to the queue until it is
+// empty, and does not say again that something was lost (NETLINK_S_CONGESTED, see
+// netlink_overrun in af_netlink.c): so it is emptied first.
+func (w *Watcher) fill() (err error) {
+	w.next = 0
+	w.count, err = w.source.receive(!w.overrun)
+	w.drained = w.count < maxEvents
+	switch {
+	case errors.Is(err, syscall.ENOBUFS):
+		w.overrun, w.drained = true, false
+		return nil
+	case err != nil && !errors.Is(err, os.ErrClosed):
+		return fmt.Errorf("conntrack: receive events: %w", err)
+	}
+	return err
+}
+
+// read reads the messages of the datagrams, as many as there is room for.
+func (w *Watcher) read(events []Event) (n int, err error) {
+	for n < len(events) {
+		if len(w.rest) < nlmsgHdrLen {
+			w.rest = nil
+			if w.next == w.count {
+				return n, nil
+			}
+			w.rest = w.source.datagram(w.next)
+			w.next++
+			continue
+		}
+		l := int(binary.NativeEndian.Uint32(w.rest))
+		if l < nlmsgHdrLen || l > len(w.rest) {
+			w.rest = nil
+			return n, errShort
+		}
+		b := w.rest[:l]
+		w.rest = w.rest[min((l+3)&^3, len(w.rest)):]
+		ok, err := parseEvent(b, &events[n])
+		if err != nil {
+			return n, err
+		}
+		if ok {
+			n++
+		}
+	}
+	return n, nil
+}
+
+// EndsOnly(true) has the kernel tell of ends only, until EndsOnly(false). Where nobody
+// listens to updates it does not make such messages at all (ctnetlink_conntrack_event,
+// nfnetlink_has_listeners), which is most of what watching costs. Updates that wait to be
+// received are given all the same.
+func (w *Watcher) EndsOnly(on bool) error {
+	if err := w.source.watchUpdates(!on); err != nil {
+		return fmt.Errorf("conntrack: choose events: %w", err)
+	}
+	return nil
+}
+
+// Close ends the watch. A Receive that waits returns.
+func (w *Watcher) Close() error { return w.source.Close() }

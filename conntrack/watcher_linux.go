@@ -1,0 +1,119 @@
+package conntrack
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"sync/atomic"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/nfqproxy/nfqproxy/conntrack/netlinkio"
+)
+
+// Multicast groups of linux/netfilter/nfnetlink.h.
+const (
+	groupUpdate  = 2 // NFNLGRP_CONNTRACK_UPDATE
+	groupDestroy = 3 // NFNLGRP_CONNTRACK_DESTROY
+)
+
+// WatchConfig says how events are to be received.
+type WatchConfig struct {
+	// Buffer is how many bytes of events may wait to be received; for the kernel an event
+	// is about a kilobyte. Without CAP_NET_ADMIN over the machine it grants at most
+	// net.core.rmem_max.
+	Buffer int
+}
+
+// Watch begins to receive the events of the calling thread's network namespace: all that
+// happen after it has returned. It needs CAP_NET_ADMIN in the user namespace that owns it.
+func Watch(cfg WatchConfig) (*Watcher, error) {
+	if err := eventsEnabled(os.ReadFile); err != nil {
+		return nil, fmt.Errorf("conntrack: %w", err)
+	}
+	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
+	if err != nil {
+		return nil, fmt.Errorf("conntrack: open netlink socket for events: %w", err)
+	}
+	if err := conn.SetReadBuffer(cfg.Buffer); err != nil {
+		return nil, errors.Join(fmt.Errorf("conntrack: set receive buffer for events to %d bytes: %w", cfg.Buffer, err), conn.Close())
+	}
+	own, err := netlinkio.Take(conn)
+	if err != nil {
+		return nil, fmt.Errorf("conntrack: %w", err)
+	}
+	k := &kernelEvents{Socket: own, in: netlinkio.NewBuffers(maxEvents, maxEventLen)}
+	for _, group := range []int{groupDestroy, groupUpdate} {
+		if err := k.SetMember(group, true); err != nil {
+			if errors.Is(err, unix.EPERM) {
+				err = fmt.Errorf("%w (CAP_NET_ADMIN is needed)", err)
+			}
+			return nil, errors.Join(fmt.Errorf("conntrack: listen to events (group %d): %w", group, err), own.Close())
+		}
+	}
+	return &Watcher{source: k}, nil
+}
+
+const (
+	eventsSetting = "/proc/sys/net/netfilter/nf_conntrack_events"
+	// acctSetting is there in every kernel that shows its settings.
+	acctSetting = "/proc/sys/net/netfilter/nf_conntrack_acct"
+)
+
+// eventsEnabled says what keeps the kernel from making events.
+func eventsEnabled(readFile func(string) ([]byte, error)) error {
+	text, err := readFile(eventsSetting)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("see whether the kernel makes events: %w", err)
+	}
+	if err == nil && strings.TrimSpace(string(text)) == "0" {
+		return errors.New("events of connections are switched off: set net.netfilter.nf_conntrack_events to 2 (sysctl -w net.netfilter.nf_conntrack_events=2)")
+	}
+	if err != nil {
+		// Before Linux 5.7 user namespaces did not show it, nor the other one.
+		if _, err := readFile(acctSetting); err == nil {
+			return fmt.Errorf("this kernel makes no events of connections (there is no %s): it needs CONFIG_NF_CONNTRACK_EVENTS", eventsSetting)
+		}
+	}
+	return nil
+}
+
+// kernelEvents are the events of the kernel. The socket is not known to Go's poller, which
+// would wake a thread for each event, also while nobody wants them yet.
+type kernelEvents struct {
+	*netlinkio.Socket
+	in     *netlinkio.Buffers
+	closed atomic.Bool
+}
+
+func (k *kernelEvents) receive(wait bool) (n int, err error) {
+	if wait && !k.closed.Load() {
+		n, err = k.Wait(k.in, maxEvents)
+	} else {
+		n, err = k.Poll(k.in, maxEvents)
+	}
+	if k.closed.Load() {
+		return 0, os.ErrClosed
+	}
+	return n, err
+}
+
+func (k *kernelEvents) datagram(i int) []byte { return k.in.Datagram(i) }
+
+func (k *kernelEvents) watchUpdates(on bool) error { return k.SetMember(groupUpdate, on) }
+
+// Close has the kernel answer something, which wakes a receive that waits. (If there is
+// no room for the answer, nothing waits.)
+func (k *kernelEvents) Close() error {
+	k.closed.Store(true)
+	b := make([]byte, nlmsgHdrLen)
+	binary.NativeEndian.PutUint32(b, nlmsgHdrLen)
+	binary.NativeEndian.PutUint16(b[4:], unix.NLMSG_NOOP)
+	binary.NativeEndian.PutUint16(b[6:], flagRequest|unix.NLM_F_ACK)
+	_ = k.Write(b)
+	return k.Socket.Close()
+}
