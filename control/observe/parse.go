@@ -154,20 +154,21 @@ func parseProtocol(s string) (decision.Protocol, error) {
 // parseAddress reads ADDRESS, PREFIX or ADDRESS:PORT. Flows have no zones, and no
 // IPv4-mapped addresses.
 func parseAddress(s string) (AddressPattern, error) {
-	wanted := errors.New("want an ADDRESS, a PREFIX such as 10.244.0.0/16, ADDRESS:PORT or [IPV6]:PORT")
-	var prefix netip.Prefix
+	var a netip.Addr
+	var bits int
 	var port uint16
 	if ap, err := netip.ParseAddrPort(s); err == nil {
-		if ap.Port() == 0 {
+		a, bits, port = ap.Addr(), ap.Addr().BitLen(), ap.Port()
+		if port == 0 {
 			return AddressPattern{}, errors.New("there is no port 0: leave the port out for any")
 		}
-		prefix, port = netip.PrefixFrom(ap.Addr(), ap.Addr().BitLen()), ap.Port()
-	} else if a, err := netip.ParseAddr(s); err == nil {
-		prefix = netip.PrefixFrom(a, a.BitLen())
-	} else if prefix, err = netip.ParsePrefix(s); err != nil {
-		return AddressPattern{}, wanted
+	} else if a, err = netip.ParseAddr(s); err == nil {
+		bits = a.BitLen()
+	} else if prefix, err := netip.ParsePrefix(s); err == nil {
+		a, bits = prefix.Addr(), prefix.Bits()
+	} else {
+		return AddressPattern{}, errors.New("want an ADDRESS, a PREFIX such as 10.244.0.0/16, ADDRESS:PORT or [IPV6]:PORT")
 	}
-	a, bits := prefix.Addr(), prefix.Bits()
 	switch {
 	case a.Zone() != "":
 		return AddressPattern{}, errors.New("leave out the zone, %" + a.Zone() + ": flows have none")
