@@ -1,0 +1,144 @@
+package observe
+
+import (
+	"net/http"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+)
+
+// All, as a [Filter]'s Limit, is all flows that are known.
+const All = -1
+
+// DefaultLimit is how many flows are given where a query that does not follow says nothing.
+const DefaultLimit = 100
+
+// MaxHoldSeconds and DefaultHoldSeconds bound a hold, see [HoldQuery].
+const (
+	MaxHoldSeconds     = 600
+	DefaultHoldSeconds = 60
+)
+
+// Filter is a [FlowQuery] that was checked, with typed values. A flow has to match one
+// value of each list; an empty list matches all.
+type Filter struct {
+	Follow, Steps bool
+
+	Services                         []ServicePattern
+	Namespaces                       []string
+	Pods                             []PodPattern
+	Nodes                            []string
+	Sources, Destinations, Endpoints []AddressPattern
+	Ports                            []uint16 // none is 0
+	Protocols                        []decision.Protocol
+	Verdicts                         []decision.Verdict
+	Reasons                          []string // as records have them
+	States                           []flow.State
+	Events                           []flow.Event // empty unless Follow
+
+	// Since is the time before which no flow was decided; the zero time: any.
+	Since time.Time
+	// Limit is how many flows at most: of the newest or, following, of those that come
+	// first; 0: none of these; [All]: all.
+	Limit int
+}
+
+// ServicePattern stands for service ports. Empty fields match all.
+type ServicePattern struct {
+	Namespace, Name, Port string
+}
+
+// PodPattern stands for pods. An empty namespace matches all.
+type PodPattern struct {
+	Namespace, Name string
+}
+
+// AddressPattern stands for addresses with ports.
+type AddressPattern struct {
+	Prefix netip.Prefix // no IPv4-mapped one, and masked
+	Port   uint16       // 0: any
+}
+
+// ServiceFilter is a [ServiceQuery] that was checked, as [Filter] is.
+type ServiceFilter struct {
+	Services   []ServicePattern
+	Namespaces []string
+	Active     bool
+}
+
+// Parse checks the query. Times that are given as so long ago count from now. The error is
+// an [*Error]; of several it is that of the first field.
+func (q FlowQuery) Parse(now time.Time) (*Filter, error) {
+	var p parser
+	f := &Filter{
+		Follow:       q.Follow,
+		Steps:        q.Steps,
+		Services:     list(&p, "service", q.Service, parseService),
+		Namespaces:   list(&p, "namespace", q.Namespace, parseNamespace),
+		Pods:         list(&p, "pod", q.Pod, parsePod),
+		Nodes:        list(&p, "node", q.Node, parseNode),
+		Sources:      list(&p, "source", q.Source, parseAddress),
+		Destinations: list(&p, "destination", q.Destination, parseAddress),
+		Endpoints:    list(&p, "endpoint", q.Endpoint, parseAddress),
+		Ports:        list(&p, "port", q.Port, parsePort),
+		Protocols:    list(&p, "protocol", q.Protocol, parseProtocol),
+		Verdicts:     list(&p, "verdict", q.Verdict, oneOf(verdicts, decision.Verdict.String)),
+		Reasons:      list(&p, "reason", q.Reason, oneOf(reasons(), text)),
+		States:       list(&p, "state", q.State, oneOf(states, text)),
+		Events:       list(&p, "event", q.Event, oneOf(events, text)),
+	}
+	if q.Event != "" && !q.Follow {
+		p.fail("event", "event %q: only streams have events: ask with follow, or for a state", q.Event)
+	}
+	f.Since = p.since(q.Since, now)
+	f.Limit = p.limit(q)
+	return f, p.error()
+}
+
+// Parse checks the query, as [FlowQuery.Parse] does.
+func (q ServiceQuery) Parse() (*ServiceFilter, error) {
+	var p parser
+	f := &ServiceFilter{
+		Services:   list(&p, "service", q.Service, parseService),
+		Namespaces: list(&p, "namespace", q.Namespace, parseNamespace),
+		Active:     q.Active,
+	}
+	return f, p.error()
+}
+
+// Parse checks the query, as [FlowQuery.Parse] does, and gives how long to wait and to hold.
+// The filter follows, and none of the flows that were before matches.
+func (q HoldQuery) Parse() (*Filter, time.Duration, error) {
+	f, err := q.Flow.Parse()
+	if err != nil {
+		return nil, 0, err
+	}
+	switch {
+	case q.Seconds < 0 || q.Seconds > MaxHoldSeconds:
+		return nil, 0, &Error{http.StatusBadRequest, "seconds", "seconds " + strconv.Itoa(q.Seconds) + ": want 1 to " + strconv.Itoa(MaxHoldSeconds)}
+	case q.Seconds == 0:
+		q.Seconds = DefaultHoldSeconds
+	}
+	return f, time.Duration(q.Seconds) * time.Second, nil
+}
+
+// Parse checks the filter, as [HoldQuery.Parse] does. Fields of errors are named as in a
+// HoldQuery: flow.protocol.
+func (h HoldFilter) Parse() (*Filter, error) {
+	if h == (HoldFilter{}) {
+		return nil, &Error{http.StatusBadRequest, "flow", "flow says of no flow which: give service, namespace, pod, node, source, destination, port or protocol"}
+	}
+	q := FlowQuery{
+		Follow:  true,
+		Service: h.Service, Namespace: h.Namespace, Pod: h.Pod, Node: h.Node,
+		Source: h.Source, Destination: h.Destination, Port: h.Port, Protocol: h.Protocol,
+	}
+	f, err := q.Parse(time.Time{}) // now does not count without Since
+	if e, ok := err.(*Error); ok {
+		e.Field = "flow." + e.Field
+	}
+	return f, err
+}

@@ -1,0 +1,218 @@
+package observe
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+)
+
+// What lists of codes may hold.
+var (
+	verdicts = []decision.Verdict{decision.Accept, decision.DNAT, decision.Reject, decision.Drop}
+	states   = []flow.State{
+		flow.Decided, flow.Answered, flow.Established, flow.Closing, flow.Closed, flow.Reset, flow.Refused,
+		flow.Unanswered, flow.Expired, flow.Removed, flow.Rejected, flow.Dropped, flow.Failed,
+	}
+	events = append(append([]flow.Event(nil), states...), flow.Repeated, flow.Gone, flow.Held, flow.Stepped)
+)
+
+func reasons() []string {
+	var list []string
+	for r := decision.NotAService; r <= decision.NotFiltered; r++ {
+		list = append(list, r.String())
+	}
+	return list
+}
+
+func text[T ~string](s T) string { return string(s) }
+
+// parser keeps the first error.
+type parser struct{ err *Error }
+
+func (p *parser) fail(field, format string, a ...any) {
+	if p.err == nil {
+		p.err = &Error{http.StatusBadRequest, field, fmt.Sprintf(format, a...)}
+	}
+}
+
+// error gives the error as one that is nil if there is none.
+func (p *parser) error() error {
+	if p.err == nil {
+		return nil
+	}
+	return p.err
+}
+
+// list reads values that are separated by commas. The errors of parse say what is wanted.
+func list[T any](p *parser, field, text string, parse func(string) (T, error)) []T {
+	if text == "" {
+		return nil
+	}
+	var l []T
+	for s := range strings.SplitSeq(text, ",") {
+		s = strings.TrimSpace(s)
+		v, err := parse(s)
+		switch {
+		case s == "":
+			p.fail(field, "%s %q: a value is empty: want values with commas between them", field, text)
+			return nil
+		case err != nil:
+			p.fail(field, "%s %q: %v", field, s, err)
+			return nil
+		}
+		l = append(l, v)
+	}
+	return l
+}
+
+// oneOf reads a value by its name.
+func oneOf[T any](values []T, name func(T) string) func(string) (T, error) {
+	return func(s string) (T, error) {
+		var names []string
+		for _, v := range values {
+			if name(v) == s {
+				return v, nil
+			}
+			names = append(names, name(v))
+		}
+		last := len(names) - 1
+		var none T
+		return none, fmt.Errorf("want %s or %s", strings.Join(names[:last], ", "), names[last])
+	}
+}
+
+// isName tells whether s has but characters that names of Kubernetes objects have.
+func isName(s string) bool {
+	return s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-.") == "" && s[0] != '-' && s[0] != '.'
+}
+
+const nameWanted = "of lower-case letters, digits, - and ."
+
+func parseNamespace(s string) (string, error) {
+	if !isName(s) {
+		return "", errors.New("want a namespace's name, " + nameWanted)
+	}
+	return s, nil
+}
+
+func parseNode(s string) (string, error) {
+	if !isName(s) {
+		return "", errors.New("want a node's name, " + nameWanted)
+	}
+	return s, nil
+}
+
+func parsePod(s string) (PodPattern, error) {
+	namespace, name, ok := strings.Cut(s, "/")
+	if !ok {
+		namespace, name = "", s
+	}
+	if !isName(name) || ok && !isName(namespace) {
+		return PodPattern{}, errors.New("want NAME or NAMESPACE/NAME, " + nameWanted)
+	}
+	return PodPattern{namespace, name}, nil
+}
+
+func parseService(s string) (ServicePattern, error) {
+	rest, port, hasPort := strings.Cut(s, ":")
+	namespace, name, ok := strings.Cut(rest, "/")
+	if !ok {
+		namespace, name = "", rest
+	}
+	switch {
+	case !isName(name) || ok && !isName(namespace) || hasPort && (!ok || !isName(port)):
+		return ServicePattern{}, errors.New("want NAME, NAMESPACE/NAME or NAMESPACE/NAME:PORT, " + nameWanted)
+	case hasPort && strings.Trim(port, "0123456789") == "": // such names are not valid
+		return ServicePattern{}, fmt.Errorf("want the port's name behind the colon: ask for its number with port %s", port)
+	}
+	return ServicePattern{namespace, name, port}, nil
+}
+
+func parsePort(s string) (uint16, error) {
+	n, err := strconv.ParseUint(s, 10, 16)
+	if err != nil || n == 0 || s[0] == '+' {
+		return 0, errors.New("want a number from 1 to 65535")
+	}
+	return uint16(n), nil
+}
+
+func parseProtocol(s string) (decision.Protocol, error) {
+	p, err := decision.ParseProtocol(s)
+	if err != nil {
+		return 0, errors.New("want TCP, UDP or SCTP")
+	}
+	return p, nil
+}
+
+// parseAddress reads ADDRESS, PREFIX or ADDRESS:PORT. Flows have no zones, and no
+// IPv4-mapped addresses.
+func parseAddress(s string) (AddressPattern, error) {
+	var a netip.Addr
+	var bits int
+	var port uint16
+	if ap, err := netip.ParseAddrPort(s); err == nil {
+		a, bits, port = ap.Addr(), ap.Addr().BitLen(), ap.Port()
+		if port == 0 {
+			return AddressPattern{}, errors.New("there is no port 0: leave the port out for any")
+		}
+	} else if a, err = netip.ParseAddr(s); err == nil {
+		bits = a.BitLen()
+	} else if prefix, err := netip.ParsePrefix(s); err == nil {
+		a, bits = prefix.Addr(), prefix.Bits()
+	} else {
+		return AddressPattern{}, errors.New("want an ADDRESS, a PREFIX such as 10.244.0.0/16, ADDRESS:PORT or [IPV6]:PORT")
+	}
+	switch {
+	case a.Zone() != "":
+		return AddressPattern{}, errors.New("leave out the zone, %" + a.Zone() + ": flows have none")
+	case a.Is4In6() && bits < 96:
+		return AddressPattern{}, errors.New("write it as an IPv4 prefix")
+	case a.Is4In6():
+		a, bits = a.Unmap(), bits-96
+	}
+	return AddressPattern{netip.PrefixFrom(a, bits).Masked(), port}, nil
+}
+
+// since reads a time, or how long ago it was.
+func (p *parser) since(s string, now time.Time) time.Time {
+	if s == "" {
+		return time.Time{}
+	}
+	if t, err := time.Parse(time.RFC3339Nano, s); err == nil {
+		return t
+	}
+	ago, err := time.ParseDuration(s)
+	if err != nil || ago < 0 {
+		p.fail("since", "since %q: want how long ago, such as 5m or 1h30m, or a time such as 2026-01-02T15:04:05Z", s)
+		return time.Time{}
+	}
+	return now.Add(-ago)
+}
+
+func (p *parser) limit(q FlowQuery) int {
+	switch q.Limit {
+	case "0":
+		return All
+	case "":
+		switch {
+		case !q.Follow:
+			return DefaultLimit
+		case q.Since != "":
+			return All
+		}
+		return 0
+	}
+	n, err := strconv.ParseUint(q.Limit, 10, 31)
+	if err != nil || n == 0 || q.Limit[0] == '+' {
+		p.fail("limit", "limit %q: want a number; 0 is all that are known", q.Limit)
+		return 0
+	}
+	return int(n)
+}
