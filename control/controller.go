@@ -98,7 +98,7 @@ type Controller struct {
 	// What follows belongs to the goroutine of Run.
 
 	builder   *builder
-	pods      *PodNames
+	owners    *Owners
 	loaded    bool         // there were objects
 	failing   bool         // the last load was an error
 	addresses []netip.Addr // valid iff located
@@ -125,7 +125,7 @@ func newController(config Config, now func() time.Time) (*Controller, error) {
 	if config.Progress == nil {
 		config.Progress = noProgress{}
 	}
-	return &Controller{config: config, now: now, builder: newBuilder(config.Node), pods: new(PodNames)}, nil
+	return &Controller{config: config, now: now, builder: newBuilder(config.Node), owners: new(Owners)}, nil
 }
 
 // Run runs both sources and publishes tables, their generations counted from 1,
@@ -199,8 +199,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 }
 
-// PodNames gives the names of the pods that the source of objects tells of.
-func (c *Controller) PodNames() *PodNames { return c.pods }
+// Owners gives whose addresses are, as far as the source of objects tells.
+func (c *Controller) Owners() *Owners { return c.owners }
 
 // send hands over a value unless the controller is stopping.
 func send[T any](ctx context.Context, to chan<- T, value T) {
@@ -240,7 +240,7 @@ func (c *Controller) load(u Update, err error) error {
 		}
 		c.loaded, c.failing = true, false
 		c.note(u)
-		c.pods.update(u)
+		c.owners.update(u)
 		c.builder.apply(u)
 		return nil
 	case !c.loaded:

@@ -14,7 +14,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/nfqproxy/nfqproxy/datapath"
-	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
 // runFlags are the flags of nfqproxy run.
@@ -30,6 +29,7 @@ type runFlags struct {
 	seed          uint64
 	flowLog       string
 	flowLogSteps  bool
+	flowAPI       flowAPIFlags
 	podNames      bool
 	keepRules     bool
 	takeover      bool
@@ -74,6 +74,7 @@ last good state stays in force. CAP_NET_ADMIN is needed.`,
 	flags.Uint64Var(&f.seed, "seed", 0, "makes the choices reproducible: the same flows in the same order get the same endpoints (default: random)")
 	flags.StringVar(&f.flowLog, "flow-log", "", "write one line of JSON for each decided flow to this file; - for standard output")
 	flags.BoolVar(&f.flowLogSteps, "flow-log-steps", false, "with the walk through kube-proxy's chains in each line")
+	f.flowAPI.add(flags)
 	flags.BoolVar(&f.podNames, "pod-names", false, "watch all Pods of the cluster, so that records name the pods that flows come from (with --objects: always)")
 	flags.BoolVar(&f.keepRules, "keep-rules-on-exit", false, "leave the kernel rules in place: established flows are translated on, new ones to services wait for the next start")
 	flags.StringVar(&f.writeConfigTo, "write-config-to", "", "write the configuration, as file and flags make it, to this file in the form of kube-proxy's, and end")
@@ -113,25 +114,15 @@ func (f *runFlags) run(ctx context.Context, stdout, stderr io.Writer, seeded boo
 	if err := p.connect(); err != nil {
 		return err
 	}
-	p.engineConfig = datapath.Config{FirstQueue: f.firstQueue, Queues: f.queues, OnlyServices: f.scope == scopeServices, BusyPoll: f.busyPoll, Steps: f.flowLogSteps, KeepRules: f.keepRules, Log: log}
+	p.engineConfig = datapath.Config{FirstQueue: f.firstQueue, Queues: f.queues, OnlyServices: f.scope == scopeServices, BusyPoll: f.busyPoll, KeepRules: f.keepRules, Log: log}
 	if seeded {
 		p.engineConfig.Seed = &f.seed
 	}
-	if f.flowLog != "" {
-		w := stdout
-		if f.flowLog != "-" {
-			file, err := os.OpenFile(f.flowLog, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
-			if err != nil {
-				return fmt.Errorf("--flow-log: %w", err)
-			}
-			defer file.Close()
-			w = file
+	if f.wantsFlows() {
+		defer func() { err = errors.Join(err, p.closeFlows()) }()
+		if err := p.watchFlows(stdout); err != nil {
+			return err
 		}
-		flowLog := flow.NewLog(w, func(err error) {
-			log.Warn("the flow log cannot be written; no more records from here on", "error", err)
-		})
-		defer func() { err = errors.Join(err, wrap("--flow-log", flowLog.Close())) }()
-		p.engineConfig.Sink = flowLog
 	}
 	warn()
 	if cfg.Node.NoHairpinMasquerade {
@@ -170,7 +161,7 @@ func (f *runFlags) check() error {
 	if len(f.objects) > 0 && (f.config.kubeconfig != "" || f.master != "") {
 		return errors.New("--objects stands for an API server: give it, or --kubeconfig and --master")
 	}
-	return nil
+	return f.flowAPI.check()
 }
 
 // newLogger makes the log of ours and, for what client-go has to say, klog's.

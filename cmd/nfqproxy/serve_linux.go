@@ -23,7 +23,6 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/proxyconfig"
 	"github.com/nfqproxy/nfqproxy/datapath"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/hostnet"
 	"github.com/nfqproxy/nfqproxy/datapath/masquerade"
 	"github.com/nfqproxy/nfqproxy/datapath/reconcile"
@@ -49,6 +48,7 @@ type proxy struct {
 	engine  *datapath.Engine // nil before the first table
 	udp     *reconcile.Reconciler
 	table   *decision.Table // in force
+	flows   *flowView       // nil: nobody wants to see them
 	// hostRules are the node's own masquerade rules; nil: they do not count.
 	hostRules *masquerade.Follower
 	takeover  takeover
@@ -93,9 +93,7 @@ func (p *proxy) serve(ctx context.Context) (err error) {
 	if err != nil {
 		return errors.Join(err, p.host.Close())
 	}
-	if p.engineConfig.Sink != nil {
-		p.engineConfig.Sink = naming{p.engineConfig.Sink, controller.PodNames()}
-	}
+	p.owners = controller.Owners()
 	p.checks = health.NewServiceServer(health.ServiceServerConfig{Healthy: p.health.Healthy, Report: p.checkFailed, Log: p.log})
 	defer p.checks.Close()
 	p.listen("health", p.cfg.HealthzBindAddress, p.health.Handler())
@@ -265,17 +263,4 @@ func (p progress) Updated(s control.Sync) {
 	p.metrics.Applied(metrics.Sync{
 		Table: s.Table, Duration: time.Since(s.Began), Services: s.Services, EndpointSlices: s.EndpointSlices, Triggers: s.Triggers,
 	})
-}
-
-// naming adds to records what only the control plane knows.
-type naming struct {
-	datapath.FlowSink
-	pods *control.PodNames
-}
-
-func (n naming) Flow(r *flow.Record) {
-	if a, err := netip.ParseAddrPort(r.Source); err == nil {
-		r.SourcePod = n.pods.Name(a.Addr())
-	}
-	n.FlowSink.Flow(r)
 }

@@ -24,7 +24,7 @@ func trim(o any) (any, error) {
 		o.Status = corev1.NodeStatus{Addresses: o.Status.Addresses}
 	case *corev1.Pod:
 		trimMeta(&o.ObjectMeta)
-		o.Spec = corev1.PodSpec{HostNetwork: o.Spec.HostNetwork}
+		o.Spec = corev1.PodSpec{HostNetwork: o.Spec.HostNetwork, NodeName: o.Spec.NodeName}
 		o.Status = corev1.PodStatus{Phase: o.Status.Phase, PodIP: o.Status.PodIP, PodIPs: o.Status.PodIPs}
 	}
 	return o, nil // whatever else: what was trimmed before, or a DeletedFinalStateUnknown, which holds such

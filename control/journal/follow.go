@@ -27,8 +27,6 @@ type Connections interface {
 type Kernel struct {
 	Events      Events
 	Connections Connections
-	// Lifetime is for how long the kernel keeps an entry in a state without a packet.
-	Lifetime func(*conntrack.State) time.Duration
 	// DetailRate is how many new flows a second may come for their lives to be told step by
 	// step; beyond, the kernel tells of their ends only, which costs it much less. 0: 4,000.
 	DetailRate float64
@@ -50,7 +48,7 @@ func (j *Journal) Follow(ctx context.Context, k Kernel) error {
 		k.DetailRate = 4000
 	}
 	f := &follower{Journal: j, Kernel: k}
-	j.setFollowing(true, "", k.Lifetime)
+	j.setFollowing(true, "")
 	stop := context.AfterFunc(ctx, func() { _ = k.Events.Close() })
 	defer stop()
 	ctx, cancel := context.WithCancel(ctx)
@@ -66,18 +64,15 @@ func (j *Journal) Follow(ctx context.Context, k Kernel) error {
 	if err != nil {
 		why = err.Error()
 	}
-	j.setFollowing(false, why, nil)
+	j.setFollowing(false, why)
 	return err
 }
 
-func (j *Journal) setFollowing(following bool, why string, lifetime func(*conntrack.State) time.Duration) {
+func (j *Journal) setFollowing(following bool, why string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	k := &j.kernel
 	k.following, k.why, k.endsOnly, k.stale = following, why, false, false
-	if k.lifetime = lifetime; lifetime == nil {
-		k.lifetime = func(*conntrack.State) time.Duration { return 0 }
-	}
 	if !following {
 		j.markIncomplete()
 	}

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
-	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
 // kernelView is what the journal knows of how well it is told by the kernel.
@@ -17,9 +16,6 @@ type kernelView struct {
 	events            uint64
 	overruns, resyncs uint64
 	announced         uint64 // note number up to which readers were woken
-	// lifetime is for how long the kernel keeps an entry in that state without a packet. One
-	// that went away sooner was removed by somebody.
-	lifetime func(*conntrack.State) time.Duration
 	// orphans are events that came before their flow was told of: a reply may be quicker
 	// than the worker.
 	orphans []orphan
@@ -78,7 +74,7 @@ func (j *Journal) applyEvent(ev *conntrack.Event, now time.Time) bool {
 		at = ev.At.UnixNano()
 	}
 	if ev.Kind == conntrack.Destroyed {
-		j.end(number, e, &ev.State, at)
+		j.end(number, e, ev, at)
 		return true
 	}
 	return j.update(number, e, &ev.State, at)
@@ -132,9 +128,8 @@ func (j *Journal) update(number uint64, e *entry, s *conntrack.State, at int64) 
 func (e *entry) take(s *conntrack.State, at int64) {
 	l := &e.life
 	e.seenSource = s.Reply.Destination
-	l.kernelState = uint8(s.TCP)
-	if s.Original.Protocol == uint8(decision.SCTP) {
-		l.kernelState = uint8(s.SCTP)
+	if k := uint8(s.TCP) | uint8(s.SCTP); k != 0 { // of one protocol; not every event tells it
+		l.kernelState = k
 	}
 	if s.HasCounters {
 		l.counted, l.countedAt, l.sent, l.received = true, at, s.Sent, s.Received
@@ -145,8 +140,8 @@ func (e *entry) take(s *conntrack.State, at int64) {
 }
 
 // end takes over the last state of a connection.
-func (j *Journal) end(number uint64, e *entry, s *conntrack.State, at int64) {
-	l := &e.life
+func (j *Journal) end(number uint64, e *entry, ev *conntrack.Event, at int64) {
+	l, s := &e.life, &ev.State
 	before := l.state
 	l.answered = l.answered || s.Status&conntrack.StatusSeenReply != 0
 	last := stateOf(s, before)
@@ -154,19 +149,18 @@ func (j *Journal) end(number uint64, e *entry, s *conntrack.State, at int64) {
 		last = before
 	}
 	e.take(s, at)
-	if !s.Stop.IsZero() {
+	if l.end = at; !s.Stop.IsZero() {
 		l.end = s.Stop.UnixNano()
-	} else {
-		l.end = at
 	}
-	switch last.order() {
-	case 0:
-		last = unanswered
-	case 1, 2, 3:
-		last = expired
-	}
-	if last != before && l.duration(&e.flow) < j.kernel.lifetime(s) && (last == expired || last == unanswered) {
+	early := ev.PortID != 0 || s.Timeout > 0
+	switch {
+	case last.order() >= closed.order(): // whose entry may be taken away by the next one's
+	case early:
 		last = removed
+	case l.answered:
+		last = expired
+	default:
+		last = unanswered
 	}
 	e.countState(before, last)
 	if last != before {

@@ -167,7 +167,7 @@ func sctpState(s conntrack.SCTPState, before event, replied bool) event {
 	switch s {
 	case conntrack.SCTPEstablished:
 		return established
-	case conntrack.SCTPShutdownSent, conntrack.SCTPShutdownReceived, conntrack.SCTPShutdownAckSent:
+	case conntrack.SCTPShutdownSent, conntrack.SCTPShutdownRecd, conntrack.SCTPShutdownAckSent:
 		return closing
 	case conntrack.SCTPClosed:
 		if before == closing || before == closed {

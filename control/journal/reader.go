@@ -3,8 +3,10 @@ package journal
 import (
 	"context"
 	"net/netip"
+	"slices"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/datapath/chains"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
@@ -17,14 +19,15 @@ type Entry struct {
 	Event  flow.Event // empty: it is as it is
 
 	id         string
+	at         time.Time // of the event
 	life       life
 	seenSource netip.AddrPort
 	history    []flow.Moment
 }
 
-// Match says whether a reader wants a flow at an event (empty: as it is), in that state.
-// The flow is only valid during the call. It must not use the journal.
-type Match func(f *flow.Flow, s flow.State, e flow.Event) bool
+// Match says whether a reader wants the flow of a number at an event (empty: as it is), in
+// that state. The flow is only valid during the call, which must not use the journal.
+type Match func(number uint64, f *flow.Flow, s flow.State, e flow.Event) bool
 
 // Reader follows a journal: it reads one event after the other. It belongs to one
 // goroutine.
@@ -38,23 +41,10 @@ type Reader struct {
 func (j *Journal) NewReader() *Reader {
 	j.mu.RLock()
 	defer j.mu.RUnlock()
-	return &Reader{j, j.notes.next, j.Lost()}
+	return j.newReader()
 }
 
-// Since has the reader begin with the first event of a flow that was decided at that time
-// or later, as far as it is known.
-func (r *Reader) Since(t time.Time) {
-	j := r.journal
-	j.mu.RLock()
-	defer j.mu.RUnlock()
-	for r.next > j.notes.oldest {
-		n := j.notes.at(r.next - 1)
-		if n.at < t.UnixNano() {
-			return
-		}
-		r.next--
-	}
-}
+func (j *Journal) newReader() *Reader { return &Reader{j, j.notes.next, j.Lost()} }
 
 // readAtOnce bounds how many events are looked at while the journal is kept from changing.
 const readAtOnce = 1024
@@ -91,9 +81,9 @@ func (r *Reader) read(into []Entry, match Match) (n int, missed uint64, more boo
 			missed++ // the flow made room for others
 			continue
 		}
-		if match(&e.flow, eventNames[note.life.state], eventNames[note.event]) {
+		if match(note.flow, &e.flow, eventNames[note.life.state], eventNames[note.event]) {
 			j.fill(&into[n], note.flow, e)
-			into[n].Event, into[n].life = eventNames[note.event], note.life
+			into[n].Event, into[n].at, into[n].life = eventNames[note.event], time.Unix(0, note.at), note.life
 			n++
 		}
 	}
@@ -128,9 +118,9 @@ func (j *Journal) fill(to *Entry, number uint64, e *entry) {
 	*to = Entry{Number: number, Flow: e.flow, id: j.ID(number), life: e.life, seenSource: e.seenSource}
 }
 
-// Last gives the newest flows that match, at most limit, as they are; oldest first. Those
-// decided before since are left out.
-func (j *Journal) Last(limit int, since time.Time, match Match) []Entry {
+// Last gives the newest flows that match, at most limit, as they are, oldest first; and a
+// reader of all that happens from then on. Flows decided before since are left out.
+func (j *Journal) Last(limit int, since time.Time, match Match) ([]Entry, *Reader) {
 	j.mu.RLock()
 	defer j.mu.RUnlock()
 	var found []Entry
@@ -139,15 +129,13 @@ func (j *Journal) Last(limit int, since time.Time, match Match) []Entry {
 		if e.flow.Time.Before(since) {
 			break
 		}
-		if match(&e.flow, eventNames[e.life.state], "") {
+		if match(n, &e.flow, eventNames[e.life.state], "") {
 			found = append(found, Entry{})
 			j.fill(&found[len(found)-1], n, e)
 		}
 	}
-	for i, k := 0, len(found)-1; i < k; i, k = i+1, k-1 {
-		found[i], found[k] = found[k], found[i]
-	}
-	return found
+	slices.Reverse(found)
+	return found, j.newReader()
 }
 
 // Find gives a flow with its history.
@@ -165,6 +153,13 @@ func (j *Journal) Find(id string) (Entry, bool) {
 		found.history = append(found.history, flow.Moment{Event: eventNames[m.event], Time: time.Unix(0, m.at)})
 	}
 	return found, true
+}
+
+// Count takes over what the kernel has counted by now.
+func (e *Entry) Count(s *conntrack.State, now time.Time) {
+	if l := &e.life; s.HasCounters {
+		l.counted, l.countedAt, l.sent, l.received = true, now.UnixNano(), s.Sent, s.Received
+	}
 }
 
 // Over says whether nothing more will come.
@@ -185,16 +180,23 @@ func (e *Entry) Record(names Names, withSteps bool) *flow.Record {
 	f := &e.Flow
 	r := f.Record()
 	r.ID, r.Event = e.id, e.Event
+	if e.Event == flow.Repeated {
+		r.Time = &e.at
+		if f.Entry() {
+			r.Conntrack = conntrack.Kept.String()
+		}
+	}
 	r.Life = e.life.record(f, e.seenSource)
 	r.Life.History = e.history
 	if names != nil {
 		o := names.Owner(f.Packet.Source.Addr())
 		r.SourcePod, r.SourceNode, r.SourceHost = o.Pod, o.Node, o.Host
-		if a := f.Decision; r.EndpointNode == "" && a.Verdict == decision.DNAT {
-			r.EndpointNode = names.Owner(a.Endpoint().Addr()).Node
+		if to := f.Endpoint(); to.IsValid() && r.Pod+r.EndpointNode == "" {
+			o := names.Owner(to.Addr())
+			r.Pod, r.EndpointNode = o.Pod, o.Node
 		}
 	}
-	if withSteps && (!f.Entry() || r.Endpoint == f.Decision.Endpoint().String()) {
+	if withSteps && (f.Decision.Verdict != decision.DNAT || f.Endpoint() == f.Decision.Endpoint()) {
 		r.Steps = chains.Walk(paper(f), &f.Packet, &f.Decision)
 	}
 	return r

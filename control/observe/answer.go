@@ -2,6 +2,8 @@ package observe
 
 import (
 	"net/netip"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -166,6 +168,13 @@ type Topology struct {
 	Lab string `json:"lab,omitempty"`
 	// CanHold: flows can be held here, see [Observer.Holder].
 	CanHold bool `json:"canHold"`
+}
+
+// Sort brings nodes, pods and hosts in the order of their names.
+func (t *Topology) Sort() {
+	slices.SortFunc(t.Nodes, func(a, b TopologyNode) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(t.Pods, func(a, b TopologyPod) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(t.Hosts, func(a, b TopologyHost) int { return strings.Compare(a.Name, b.Name) })
 }
 
 // TopologyNode is a node of the cluster.

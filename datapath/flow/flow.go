@@ -46,6 +46,17 @@ func (d *Flow) Entry() bool {
 	return d.Decision.Verdict == decision.DNAT && d.Outcome != conntrack.Failed
 }
 
+// Endpoint is where the flow goes; invalid: to none.
+func (d *Flow) Endpoint() netip.AddrPort {
+	switch {
+	case d.Decision.Verdict != decision.DNAT:
+		return netip.AddrPort{}
+	case d.Outcome == conntrack.Kept:
+		return d.Existing
+	}
+	return d.Decision.Endpoint()
+}
+
 // Record makes the record of it, without steps and without names but those of its endpoint.
 func (d *Flow) Record() *Record {
 	r := newRecord(d.Node.Name, &d.Packet, &d.Decision)

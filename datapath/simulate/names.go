@@ -34,6 +34,9 @@ func NamesOf(t *decision.Table, pods []*corev1.Pod) *Names {
 	return n
 }
 
+// AddPod adds a pod by its namespace/name.
+func (n *Names) AddPod(name string, addresses []netip.Addr) { n.pods[name] = addresses }
+
 func podAddresses(p *corev1.Pod) (addrs []netip.Addr) {
 	for _, ip := range append([]corev1.PodIP{{IP: p.Status.PodIP}}, p.Status.PodIPs...) {
 		if a, err := netip.ParseAddr(ip.IP); err == nil && !slices.Contains(addrs, a.Unmap()) {

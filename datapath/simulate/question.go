@@ -82,19 +82,18 @@ func parse(line []byte) (Question, error) {
 	return Question{}, fmt.Errorf(`want an object such as {"protocol":"tcp","source":"10.244.1.9","destination":"10.96.0.1:443"}: %s`, why)
 }
 
-// Packet makes a packet of the question. The error says what is wrong, and with
-// which part.
+// Packet makes a packet of the question. The error is a [*FieldError].
 func (n *Names) Packet(q Question) (decision.Packet, error) {
 	p := decision.Packet{Local: q.Local, InInterface: q.InInterface}
 	if q.Protocol == "" {
-		return p, errors.New("protocol is missing: tcp, udp or sctp")
+		return p, &FieldError{"protocol", errors.New("protocol is missing: tcp, udp or sctp")}
 	}
 	var err error
 	if p.Protocol, err = decision.ParseProtocol(q.Protocol); err != nil {
-		return p, err
+		return p, &FieldError{"protocol", err}
 	}
 	if q.Local && q.InInterface != "" {
-		return p, fmt.Errorf("a packet that is made on the node comes in by no interface, not by %s", q.InInterface)
+		return p, &FieldError{"inInterface", fmt.Errorf("a packet that is made on the node comes in by no interface, not by %s", q.InInterface)}
 	}
 	destination, err := n.resolve(q.Destination, p.Protocol)
 	if err == nil && destination.port == 0 {
@@ -112,15 +111,27 @@ func (n *Names) Packet(q Question) (decision.Packet, error) {
 	}
 	var ok bool
 	if p.Source, p.Destination, ok = pair(source, destination); !ok {
-		return p, fmt.Errorf("source %q is %s and destination %q is %s: a packet has one address family",
-			q.Source, decision.FamilyOf(source.addrs[0]), q.Destination, decision.FamilyOf(destination.addrs[0]))
+		return p, &FieldError{"destination", fmt.Errorf("source %q is %s and destination %q is %s: a packet has one address family",
+			q.Source, decision.FamilyOf(source.addrs[0]), q.Destination, decision.FamilyOf(destination.addrs[0]))}
 	}
 	return p, nil
 }
 
+// FieldError says which part of a question is wrong.
+type FieldError struct {
+	Field string // as in JSON
+	Err   error
+}
+
+// Error is Err's text, which names the field.
+func (e *FieldError) Error() string { return e.Err.Error() }
+
+// Unwrap gives Err.
+func (e *FieldError) Unwrap() error { return e.Err }
+
 func at(field, value string, err error) error {
 	if value == "" {
-		return fmt.Errorf("%s is missing", field)
+		return &FieldError{field, fmt.Errorf("%s is missing", field)}
 	}
-	return fmt.Errorf("%s %q: %w", field, value, err)
+	return &FieldError{field, fmt.Errorf("%s %q: %w", field, value, err)}
 }

@@ -1,0 +1,109 @@
+package journal
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"sync/atomic"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+)
+
+// LogConfig says what a log is like.
+type LogConfig struct {
+	Names Names // of the sources of flows; it may be nil
+	Steps bool  // with the walk through kube-proxy's chains
+	// Failed is called once, if writing fails; what comes later is lost.
+	Failed func(error)
+}
+
+// Log writes a record for each decision of a journal, as JSON lines. What the writer
+// cannot take before the journal forgets it is counted and left out.
+type Log struct {
+	config LogConfig
+	reader *Reader
+	lost   atomic.Uint64
+	stop   context.CancelFunc
+	done   chan struct{}
+	err    error // of writing; valid after done
+}
+
+// closePatience is how long Close waits for a writer that takes nothing.
+const closePatience = 2 * time.Second
+
+// NewLog starts a log of what is decided from here on.
+func (j *Journal) NewLog(w io.Writer, c LogConfig) *Log {
+	ctx, stop := context.WithCancel(context.Background())
+	l := &Log{config: c, reader: j.NewReader(), stop: stop, done: make(chan struct{})}
+	go l.write(ctx, w)
+	return l
+}
+
+// Lost is how many records were left out.
+func (l *Log) Lost() uint64 { return l.lost.Load() }
+
+// Close writes what the journal has until now and returns the first error of writing. A
+// writer that takes nothing any more is left behind after a while.
+func (l *Log) Close() error {
+	l.stop()
+	select {
+	case <-l.done:
+		return l.err
+	case <-time.After(closePatience):
+		return fmt.Errorf("the reader takes no more: %d records are lost, and those that it was not given yet", l.Lost())
+	}
+}
+
+// write encodes record by record and flushes whenever none is waiting, so that a reader
+// sees each at once.
+func (l *Log) write(ctx context.Context, w io.Writer) {
+	defer close(l.done)
+	b := bufio.NewWriter(w)
+	enc := json.NewEncoder(b)
+	enc.SetEscapeHTML(false) // "->" in rules is to stay readable
+	entries := make([]Entry, 64)
+	for stopping := false; !stopping; {
+		l.reader.Wait(ctx)
+		stopping = ctx.Err() != nil // one last time, then
+		for n := len(entries); n == len(entries); {
+			var missed uint64
+			n, missed = l.reader.Read(entries, decisions)
+			l.lost.Add(missed)
+			l.encode(enc, entries[:n])
+		}
+		if l.err == nil {
+			l.fail(b.Flush())
+		}
+	}
+}
+
+func (l *Log) encode(enc *json.Encoder, entries []Entry) {
+	for i := range entries {
+		if l.err != nil {
+			l.lost.Add(1)
+			continue
+		}
+		r := entries[i].Record(l.config.Names, l.config.Steps)
+		r.Life = nil // it has hardly begun
+		l.fail(enc.Encode(r))
+	}
+}
+
+func (l *Log) fail(err error) {
+	if err != nil {
+		l.err = err
+		l.config.Failed(err)
+	}
+}
+
+// decisions matches the events that are decisions of a worker.
+func decisions(_ uint64, _ *flow.Flow, _ flow.State, e flow.Event) bool {
+	switch e {
+	case flow.Decided, flow.Rejected, flow.Dropped, flow.Failed, flow.Repeated:
+		return true
+	}
+	return false
+}

@@ -1,0 +1,113 @@
+package control
+
+import (
+	"net/netip"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Owners knows which pod or node has which address. The zero value knows none. It is safe
+// for concurrent use.
+type Owners struct {
+	mu        sync.RWMutex
+	pods      map[netip.Addr]types.NamespacedName
+	places    map[types.NamespacedName]place
+	nodes     map[netip.Addr]string
+	addresses map[string][]netip.Addr // of nodes
+}
+
+// place is where a pod is.
+type place struct {
+	node      string
+	addresses []netip.Addr
+}
+
+// Owner names the pod that has the address, as namespace/name, and the node that the pod is
+// on or that has the address itself. What is not known is empty.
+func (o *Owners) Owner(a netip.Addr) (pod, node string) {
+	a = a.Unmap()
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	if name, ok := o.pods[a]; ok {
+		return name.String(), o.places[name].node
+	}
+	return "", o.nodes[a]
+}
+
+// Pods calls each for every pod that is known, in no order.
+func (o *Owners) Pods(each func(name, node string, addresses []netip.Addr)) {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	for name, p := range o.places {
+		each(name.String(), p.node, p.addresses)
+	}
+}
+
+// Nodes calls each for every node that is known, in no order.
+func (o *Owners) Nodes(each func(name string, addresses []netip.Addr)) {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	for name, addresses := range o.addresses {
+		each(name, addresses)
+	}
+}
+
+// update takes an update's pods and nodes over. Pods in the node's own network, whose
+// address is not theirs alone, and those that have ended are left out.
+func (o *Owners) update(u Update) {
+	if len(u.Pods)+len(u.Nodes) == 0 && !u.All {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if u.All || o.pods == nil {
+		o.pods, o.places = make(map[netip.Addr]types.NamespacedName), make(map[types.NamespacedName]place)
+		o.nodes, o.addresses = make(map[netip.Addr]string), make(map[string][]netip.Addr)
+	}
+	for name, pod := range u.Pods {
+		o.updatePod(name, pod)
+	}
+	for name, node := range u.Nodes {
+		forget(o.nodes, o.addresses[name], name)
+		delete(o.addresses, name)
+		if node == nil {
+			continue
+		}
+		o.addresses[name] = nil
+		for _, a := range node.Status.Addresses {
+			// Those of other types are names.
+			if ip, err := netip.ParseAddr(a.Address); err == nil {
+				o.nodes[ip.Unmap()] = name
+				o.addresses[name] = append(o.addresses[name], ip.Unmap())
+			}
+		}
+	}
+}
+
+func (o *Owners) updatePod(name types.NamespacedName, pod *corev1.Pod) {
+	forget(o.pods, o.places[name].addresses, name)
+	delete(o.places, name)
+	if pod == nil || pod.Spec.HostNetwork || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		return
+	}
+	p := place{node: pod.Spec.NodeName}
+	for _, ip := range append([]corev1.PodIP{{IP: pod.Status.PodIP}}, pod.Status.PodIPs...) {
+		if a, err := parseAddr(ip.IP); err == nil && !slices.Contains(p.addresses, a.Unmap()) {
+			o.pods[a.Unmap()] = name
+			p.addresses = append(p.addresses, a.Unmap())
+		}
+	}
+	o.places[name] = p
+}
+
+// forget takes addresses away from their owner. Another one may have got them by now.
+func forget[T comparable](owners map[netip.Addr]T, addresses []netip.Addr, owner T) {
+	for _, a := range addresses {
+		if owners[a] == owner {
+			delete(owners, a)
+		}
+	}
+}

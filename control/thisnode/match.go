@@ -1,0 +1,84 @@
+package thisnode
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+)
+
+// match makes a function of a filter that says whether a flow at an event (empty: as it
+// is) passes.
+func (n *Node) match(f *observe.Filter) func(*flow.Flow, flow.State, flow.Event) bool {
+	return func(fl *flow.Flow, s flow.State, e flow.Event) bool {
+		return n.matchNode(f) && matchPacket(f, &fl.Packet) && matchDecision(f, fl) && n.matchPods(f, fl) &&
+			any(f.States, func(x flow.State) bool { return x == s }) &&
+			(e == "" || any(f.Events, func(x flow.Event) bool { return x == e })) &&
+			!fl.Time.Before(f.Since)
+	}
+}
+
+// any says whether one of the list holds; an empty list holds always.
+func any[T comparable](list []T, holds func(T) bool) bool {
+	return len(list) == 0 || slices.ContainsFunc(list, holds)
+}
+
+func (n *Node) matchNode(f *observe.Filter) bool {
+	return len(f.Nodes) == 0 || slices.Contains(f.Nodes, n.config.Name)
+}
+
+func matchPacket(f *observe.Filter, p *decision.Packet) bool {
+	return any(f.Protocols, func(x decision.Protocol) bool { return x == p.Protocol }) &&
+		any(f.Ports, func(x uint16) bool { return x == p.Destination.Port() }) &&
+		any(f.Sources, func(x observe.AddressPattern) bool { return matchAddress(x, p.Source) }) &&
+		any(f.Destinations, func(x observe.AddressPattern) bool { return matchAddress(x, p.Destination) })
+}
+
+func matchAddress(x observe.AddressPattern, a netip.AddrPort) bool {
+	return x.Prefix.Contains(a.Addr().Unmap()) && (x.Port == 0 || x.Port == a.Port())
+}
+
+func matchDecision(f *observe.Filter, fl *flow.Flow) bool {
+	d := &fl.Decision
+	if !any(f.Verdicts, func(x decision.Verdict) bool { return x == d.Verdict }) ||
+		!any(f.Reasons, func(x string) bool { return x == d.Reason.String() }) {
+		return false
+	}
+	if len(f.Endpoints) > 0 {
+		to := fl.Endpoint()
+		if !to.IsValid() || !any(f.Endpoints, func(x observe.AddressPattern) bool { return matchAddress(x, to) }) {
+			return false
+		}
+	}
+	return len(f.Services) == 0 || d.ServicePort != nil && any(f.Services, func(x observe.ServicePattern) bool { return matchService(x, d.ServicePort.Name) })
+}
+
+func matchService(x observe.ServicePattern, name decision.ServicePortName) bool {
+	return (x.Namespace == "" || x.Namespace == name.Namespace) && (x.Name == "" || x.Name == name.Name) && (x.Port == "" || x.Port == name.Port)
+}
+
+// matchPods looks at the names of the pods, and at namespaces.
+func (n *Node) matchPods(f *observe.Filter, fl *flow.Flow) bool {
+	if len(f.Pods) == 0 && len(f.Namespaces) == 0 {
+		return true
+	}
+	var pods [2]string
+	pods[0], _ = n.config.Owners.Owner(fl.Packet.Source.Addr())
+	d := &fl.Decision
+	if d.Verdict == decision.DNAT && fl.Endpoint() == d.Endpoint() {
+		pods[1] = d.ServicePort.Endpoints[d.Index].Pod
+	}
+	of := func(namespace string) bool {
+		return d.ServicePort != nil && d.ServicePort.Name.Namespace == namespace ||
+			strings.HasPrefix(pods[0], namespace+"/") || strings.HasPrefix(pods[1], namespace+"/")
+	}
+	return any(f.Namespaces, of) && any(f.Pods, func(x observe.PodPattern) bool { return matchPod(x, pods[0]) || matchPod(x, pods[1]) })
+}
+
+func matchPod(x observe.PodPattern, pod string) bool {
+	namespace, name, ok := strings.Cut(pod, "/")
+	return ok && name == x.Name && (x.Namespace == "" || x.Namespace == namespace)
+}
