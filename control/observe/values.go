@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -28,6 +29,20 @@ func ServiceQueryOf(v url.Values) (ServiceQuery, error) { return queryOf[Service
 func NoValues(v url.Values) error {
 	_, err := queryOf[struct{}](v)
 	return err
+}
+
+// AfterOf reads the parameter of the flow API that asks for a hold's next generation, as
+// [FlowQueryOf] does; 0: none is given.
+func AfterOf(v url.Values) (uint64, error) {
+	q, err := queryOf[struct{ After string }](v)
+	if err != nil || q.After == "" {
+		return 0, err
+	}
+	n, err := strconv.ParseUint(q.After, 10, 64)
+	if err != nil {
+		return 0, badParameter("after", "after %q: want the generation of the hold that is known", q.After)
+	}
+	return n, nil
 }
 
 // parameter is the name of a query's field in the flow API.
