@@ -142,3 +142,21 @@ func (h HoldFilter) Parse() (*Filter, error) {
 	}
 	return f, err
 }
+
+// Check tells whether the action is known, and has an endpoint iff it needs one. The error
+// is an [*Error].
+func (a Act) Check() error {
+	switch a.Action {
+	case ActStep, ActBack, ActRelease, ActDrop:
+		if a.Endpoint != "" {
+			return &Error{http.StatusBadRequest, "endpoint", "endpoint: only the action choose has one"}
+		}
+		return nil
+	case ActChoose:
+		if a.Endpoint == "" {
+			return &Error{http.StatusBadRequest, "endpoint", "endpoint is missing: want one of the record's candidates"}
+		}
+		return nil
+	}
+	return &Error{http.StatusBadRequest, "action", "action " + strconv.Quote(a.Action) + ": want step, back, choose, release or drop"}
+}

@@ -54,6 +54,8 @@ const (
 	MissedSampled = "sampled"
 	// MissedLost: the node had no room for them; nobody will ever see them.
 	MissedLost = "lost"
+	// MissedUnreachable: the node cannot be asked; how many are missing is not known (0).
+	MissedUnreachable = "unreachable"
 )
 
 // Question is a packet, and where it is to be explained.

@@ -1,0 +1,236 @@
+package observe
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+)
+
+// Client asks a flow API. It is an [Observer], and a [Holder].
+type Client struct {
+	server string // as it was given
+	base   *url.URL
+	token  string
+	http   *http.Client
+	// silence is how long a stream may give no sign of life.
+	silence time.Duration
+}
+
+var _ interface {
+	Observer
+	Holder
+} = (*Client)(nil)
+
+// ClientOptions are what a server may ask for.
+type ClientOptions struct {
+	// Token is sent with each request; empty: none. It is not sent in the clear to another
+	// machine.
+	Token string
+	// CAFile has the certificates, in PEM, that the server's has to be signed by one of;
+	// empty: the system's.
+	CAFile string
+}
+
+// connectTimeout is how long a connection may take until the server can be asked.
+const connectTimeout = 10 * time.Second
+
+// longestAnswer is how long an answer that is no stream may be, in bytes.
+const longestAnswer = 256 << 20
+
+// NewClient makes a client of the server at HOST:PORT, http://HOST:PORT, https://HOST:PORT or
+// unix:/PATH. It does not connect yet.
+func NewClient(server string, o ClientOptions) (*Client, error) {
+	dialer := &net.Dialer{Timeout: connectTimeout}
+	transport := &http.Transport{
+		Proxy: http.ProxyFromEnvironment, DialContext: dialer.DialContext,
+		TLSHandshakeTimeout: connectTimeout, IdleConnTimeout: time.Minute,
+	}
+	c := &Client{server: server, token: o.Token, silence: 3 * KeepAliveSeconds * time.Second}
+	c.http = &http.Client{Transport: transport, CheckRedirect: func(r *http.Request, _ []*http.Request) error {
+		return fmt.Errorf("it leads to %s, which the flow API does not do", r.URL.Redacted())
+	}}
+	wrong := fmt.Errorf("server %q: want HOST:PORT, http://HOST:PORT, https://HOST:PORT or unix:/PATH", server)
+	if path, ok := strings.CutPrefix(server, "unix:"); ok {
+		if !filepath.IsAbs(path) {
+			return nil, wrong
+		}
+		c.base = &url.URL{Scheme: "http", Host: "localhost", Path: "/"}
+		transport.Proxy = nil
+		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return dialer.DialContext(ctx, "unix", path)
+		}
+		return c, nil
+	}
+	if !strings.Contains(server, "://") {
+		server = "http://" + server
+	}
+	u, err := url.Parse(server)
+	switch {
+	case err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https":
+		return nil, wrong
+	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
+		return nil, fmt.Errorf("server %q: leave out what is not the address", u.Redacted())
+	case u.Scheme == "http" && o.Token != "" && !isLoopback(u.Hostname()):
+		return nil, fmt.Errorf("server %q: a token is not sent in the clear to another machine: take https://, or an address of this machine that leads there (kubectl port-forward)", c.server)
+	}
+	c.base = u.JoinPath("/")
+	if o.CAFile != "" {
+		if transport.TLSClientConfig, err = trust(o.CAFile); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+func isLoopback(host string) bool {
+	a, err := netip.ParseAddr(host)
+	return err == nil && a.Unmap().IsLoopback() || strings.EqualFold(host, "localhost")
+}
+
+// trust gives a TLS configuration that trusts the certificates of the file.
+func trust(file string) (*tls.Config, error) {
+	pem, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("the certificates that the server's has to be signed by: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s has no certificate in PEM form (-----BEGIN CERTIFICATE-----)", file)
+	}
+	return &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, nil
+}
+
+// request asks; the caller closes the answer's body. Each element of the path is escaped.
+func (c *Client) request(ctx context.Context, method string, path []string, query url.Values, body any) (*http.Response, error) {
+	u := *c.base
+	for _, element := range path {
+		if element == "" || element == "." || element == ".." { // no names of anything
+			return nil, &Error{Status: http.StatusNotFound, Message: fmt.Sprintf("there is no %q", element)}
+		}
+	}
+	escaped := make([]string, len(path))
+	for i, element := range path {
+		escaped[i] = url.PathEscape(element)
+	}
+	u = *u.JoinPath(append([]string{"v1"}, escaped...)...)
+	u.RawQuery = query.Encode()
+	var reader io.Reader
+	if body != nil {
+		b, err := json.Marshal(body)
+		if err != nil {
+			return nil, fmt.Errorf("the question cannot be written as JSON: %w", err)
+		}
+		reader = bytes.NewReader(b)
+	}
+	r, err := http.NewRequestWithContext(ctx, method, u.String(), reader)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.server, err)
+	}
+	r.Header.Set("Accept", "application/x-ndjson, application/json")
+	if body != nil {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	if c.token != "" {
+		r.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	answer, err := c.http.Do(r)
+	if err != nil {
+		return nil, c.explain(ctx, err)
+	}
+	if answer.StatusCode/100 != 2 {
+		defer answer.Body.Close()
+		return nil, c.refusal(answer)
+	}
+	return answer, nil
+}
+
+// explain says what to do where the server cannot be asked.
+func (c *Client) explain(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	var inRequest *url.Error
+	if errors.As(err, &inRequest) { // its text repeats the address
+		err = inRequest.Err
+	}
+	var unknown x509.UnknownAuthorityError
+	var record tls.RecordHeaderError
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("%s: nobody listens there: is nfqproxy running with --flow-api? On another machine: does kubectl port-forward lead there? (%w)", c.server, err)
+	case errors.Is(err, syscall.ENOENT):
+		return fmt.Errorf("%s: there is no such socket: is nfqproxy running with --flow-api %s? (%w)", c.server, c.server, err)
+	case errors.Is(err, syscall.EACCES):
+		return fmt.Errorf("%s: it may not be used: it takes its owner or a user of its group (%w)", c.server, err)
+	case errors.As(err, &unknown):
+		return fmt.Errorf("%s: nobody who is trusted here signed its certificate: name the file of the authority that did (%w)", c.server, err)
+	case errors.As(err, &record):
+		return fmt.Errorf("%s: it speaks no TLS: try http:// (%w)", c.server, err)
+	}
+	return fmt.Errorf("%s: %w", c.server, err)
+}
+
+// refusal makes an error of an answer that is one.
+func (c *Client) refusal(answer *http.Response) error {
+	b, _ := io.ReadAll(io.LimitReader(answer.Body, 64<<10))
+	var e Error
+	if kind, _, _ := mime.ParseMediaType(answer.Header.Get("Content-Type")); kind != "application/json" || json.Unmarshal(b, &e) != nil || e.Message == "" {
+		text, _, _ := strings.Cut(strings.TrimSpace(string(b)), "\n")
+		if strings.Contains(text, "HTTP request to an HTTPS server") { // net/http's own answer
+			return fmt.Errorf("%s: it speaks TLS: try https://", c.server)
+		}
+		return fmt.Errorf("%s: this does not look like a flow API: it answers %s", c.server, answer.Status)
+	}
+	if e.Status = answer.StatusCode; e.Status >= 500 {
+		return fmt.Errorf("%s: %s", c.server, e.Message)
+	}
+	return &e
+}
+
+// ask gets an answer in JSON.
+func (c *Client) ask(ctx context.Context, method string, path []string, query url.Values, body, answer any) error {
+	r, err := c.request(ctx, method, path, query, body)
+	if err != nil {
+		return err
+	}
+	defer r.Body.Close()
+	if answer == nil {
+		return nil
+	}
+	b, err := io.ReadAll(io.LimitReader(r.Body, longestAnswer))
+	if err != nil {
+		return c.explain(ctx, fmt.Errorf("the answer was cut off: %w", err))
+	}
+	if err := json.Unmarshal(b, answer); err != nil {
+		return fmt.Errorf("%s: this does not look like a flow API: %w", c.server, err)
+	}
+	if r, ok := answer.(*flow.Record); ok {
+		return c.checkVersion(r.Version)
+	}
+	return nil
+}
+
+// checkVersion refuses records in which fields mean something else.
+func (c *Client) checkVersion(version int) error {
+	if version == flow.Version {
+		return nil
+	}
+	return fmt.Errorf("%s: its records are of version %d, and this program reads version %d: take an nfqproxy of the server's version", c.server, version, flow.Version)
+}

@@ -1,0 +1,107 @@
+package observe
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+)
+
+// errSilent ends a stream that nobody seems to write any more.
+var errSilent = errors.New("no sign of life came from it for too long")
+
+// Flows asks for flows. A stream that ends before its time is an error.
+func (c *Client) Flows(ctx context.Context, q FlowQuery, each func(Item) error) error {
+	asked := ctx
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	answer, err := c.request(ctx, http.MethodGet, []string{"flows"}, q.Values(), nil)
+	if err == nil {
+		defer answer.Body.Close()
+		body := io.Reader(answer.Body)
+		if q.Follow {
+			silent := time.AfterFunc(c.silence, func() { cancel(errSilent) })
+			defer silent.Stop()
+			body = &signs{body, silent, c.silence}
+		}
+		err = c.items(ctx, body, q.Follow, each)
+	}
+	if q.Follow && asked.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// signs notes that something came, were it only a sign of life.
+type signs struct {
+	io.Reader
+	silent  *time.Timer
+	silence time.Duration
+}
+
+func (s *signs) Read(b []byte) (int, error) {
+	n, err := s.Reader.Read(b)
+	if n > 0 {
+		s.silent.Reset(s.silence)
+	}
+	return n, err
+}
+
+// items reads lines until their end.
+func (c *Client) items(ctx context.Context, body io.Reader, endless bool, each func(Item) error) error {
+	lines := json.NewDecoder(body)
+	for {
+		var line json.RawMessage
+		err := lines.Decode(&line)
+		switch {
+		case err == io.EOF && !endless:
+			return nil
+		case err == io.EOF:
+			return fmt.Errorf("%s: the stream ended: nfqproxy stopped there, or somebody between cut it off", c.server)
+		case errors.Is(err, io.ErrUnexpectedEOF):
+			return c.explain(ctx, errors.New("the stream was cut off: nfqproxy stopped there, or the reader was too slow"))
+		case err != nil:
+			return c.explain(ctx, fmt.Errorf("the stream cannot be read: %w", err))
+		}
+		item, err := c.item(line)
+		if err == nil {
+			err = each(item)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// item reads a line, which is a record unless its event says otherwise.
+func (c *Client) item(line []byte) (Item, error) {
+	var kind struct {
+		Version int    `json:"version"`
+		Event   string `json:"event"`
+	}
+	err := json.Unmarshal(line, &kind)
+	if err == nil {
+		if err := c.checkVersion(kind.Version); err != nil {
+			return Item{}, err
+		}
+	}
+	if err == nil && kind.Event == EventMissed {
+		var m MissedLine
+		if err = json.Unmarshal(line, &m); err == nil {
+			return Item{Missed: &m.Missed}, nil
+		}
+	}
+	r := new(flow.Record)
+	if err == nil {
+		err = json.Unmarshal(line, r)
+	}
+	if err != nil {
+		return Item{}, fmt.Errorf("%s: a line is no record of a flow: %w", c.server, err)
+	}
+	return Item{Record: r}, nil
+}

@@ -1,0 +1,102 @@
+package observe
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Values gives the query as parameters of the flow API: those that are set.
+func (q FlowQuery) Values() url.Values { return values(q) }
+
+// Values gives the query as parameters of the flow API: those that are set.
+func (q ServiceQuery) Values() url.Values { return values(q) }
+
+// FlowQueryOf reads parameters of the flow API. Each is known and given once; follow and
+// steps without a value mean true. What is in the texts only [FlowQuery.Parse] looks at.
+// The error is an [*Error].
+func FlowQueryOf(v url.Values) (FlowQuery, error) { return queryOf[FlowQuery](v) }
+
+// ServiceQueryOf reads parameters of the flow API, as [FlowQueryOf] does.
+func ServiceQueryOf(v url.Values) (ServiceQuery, error) { return queryOf[ServiceQuery](v) }
+
+// NoValues refuses parameters where there are none.
+func NoValues(v url.Values) error {
+	_, err := queryOf[struct{}](v)
+	return err
+}
+
+// AfterOf reads the parameter of the flow API that asks for a hold's next generation, as
+// [FlowQueryOf] does; 0: none is given.
+func AfterOf(v url.Values) (uint64, error) {
+	q, err := queryOf[struct{ After string }](v)
+	if err != nil || q.After == "" {
+		return 0, err
+	}
+	n, err := strconv.ParseUint(q.After, 10, 64)
+	if err != nil {
+		return 0, badParameter("after", "after %q: want the generation of the hold that is known", q.After)
+	}
+	return n, nil
+}
+
+// parameter is the name of a query's field in the flow API.
+func parameter(f reflect.StructField) string { return strings.ToLower(f.Name) }
+
+// values and queryOf know the two kinds of fields that queries have: bool and string.
+func values(q any) url.Values {
+	v := make(url.Values)
+	r := reflect.ValueOf(q)
+	for i := range r.NumField() {
+		switch name, f := parameter(r.Type().Field(i)), r.Field(i); {
+		case f.IsZero():
+		case f.Kind() == reflect.Bool:
+			v.Set(name, "true")
+		default:
+			v.Set(name, f.String())
+		}
+	}
+	return v
+}
+
+func queryOf[Q any](v url.Values) (Q, error) {
+	var q, none Q
+	r := reflect.ValueOf(&q).Elem()
+	var known []string
+	for i := range r.NumField() {
+		known = append(known, parameter(r.Type().Field(i)))
+	}
+	for _, name := range slices.Sorted(maps.Keys(v)) {
+		i := slices.Index(known, name)
+		switch {
+		case i < 0 && len(known) == 0:
+			return none, badParameter(name, "parameter %q: there are no parameters here", name)
+		case i < 0:
+			return none, badParameter(name, "parameter %q: want %s", name, strings.Join(known, ", "))
+		case len(v[name]) > 1:
+			return none, badParameter(name, "%s is given %d times: give it once, a list with commas", name, len(v[name]))
+		}
+		text := v.Get(name)
+		if f := r.Field(i); f.Kind() == reflect.String {
+			f.SetString(text)
+			continue
+		}
+		switch text {
+		case "", "true":
+			r.Field(i).SetBool(true)
+		case "false":
+		default:
+			return none, badParameter(name, "%s %q: want true or false", name, text)
+		}
+	}
+	return q, nil
+}
+
+func badParameter(name, format string, a ...any) error {
+	return &Error{http.StatusBadRequest, name, fmt.Sprintf(format, a...)}
+}
