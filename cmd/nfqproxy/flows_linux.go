@@ -3,14 +3,18 @@ package main
 import (
 	"context"
 	"errors"
-	"io"
+	"fmt"
 	"os"
+	"strings"
 	"sync"
 
 	"github.com/spf13/pflag"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/control"
+	"github.com/nfqproxy/nfqproxy/control/flowapi"
 	"github.com/nfqproxy/nfqproxy/control/journal"
+	"github.com/nfqproxy/nfqproxy/control/proxyconfig"
 	"github.com/nfqproxy/nfqproxy/control/thisnode"
 	"github.com/nfqproxy/nfqproxy/datapath"
 	"github.com/nfqproxy/nfqproxy/datapath/masquerade"
@@ -41,16 +45,35 @@ func (f *flowAPIFlags) check() error {
 	return nil
 }
 
-// flowView is what is known of this node's flows, and who is told: nobody, the flow log,
-// the flow API's readers.
+// token reads the token; empty: there is none.
+func (f *flowAPIFlags) token() (string, error) {
+	if f.tokenFile == "" {
+		return "", nil
+	}
+	b, err := os.ReadFile(f.tokenFile)
+	if err != nil {
+		return "", wrap("--flow-api-token-file", err)
+	}
+	token := strings.TrimSpace(string(b))
+	if len(token) < 16 {
+		return "", fmt.Errorf("--flow-api-token-file %s: want a token of 16 characters or more", f.tokenFile)
+	}
+	return token, nil
+}
+
+// wantsFlows says whether anybody wants to see flows.
+func (f *runFlags) wantsFlows() bool { return f.flowLog != "" || f.flowAPI.address != "" }
+
+// flowView is what is known of this node's flows, and who is told: the flow log, the flow
+// API's readers.
 type flowView struct {
 	*journal.Journal
-	log   *journal.Log     // nil: there is none
-	file  *os.File         // the log's; nil: it is not ours to close
-	table *conntrack.Table // of the kernel; nil: it cannot be asked
-	ctx   context.Context  // of what goes on
-	stop  context.CancelFunc
-	done  sync.WaitGroup
+	node *thisnode.Node
+	log  *journal.Log // nil: there is none
+	file *os.File     // the log's; nil: it is not ours to close
+	ctx  context.Context
+	stop context.CancelFunc
+	done sync.WaitGroup
 }
 
 // Lost counts the flows that there was no room for, and those the log did not take.
@@ -62,49 +85,104 @@ func (v *flowView) Lost() uint64 {
 	return n
 }
 
-// wantsFlows says whether anybody wants to see flows.
-func (f *runFlags) wantsFlows() bool { return f.flowLog != "" || f.flowAPI.address != "" }
-
-// watchFlows begins to remember flows. closeFlows has to follow.
-func (p *proxy) watchFlows(stdout io.Writer) error {
-	f := p.flags
-	v := &flowView{Journal: journal.New(journal.Config{Flows: f.flowAPI.buffer})}
+// watchFlows begins to remember flows, and to serve them. closeFlows has to follow.
+func (p *proxy) watchFlows(owners *control.Owners) error {
+	v := &flowView{Journal: journal.New(journal.Config{Flows: p.flags.flowAPI.buffer})}
 	v.ctx, v.stop = context.WithCancel(context.Background())
+	v.node = thisnode.New(thisnode.Config{
+		Name: p.cfg.Node.Name, Version: version, Journal: v.Journal, Owners: owners,
+		Table: p.inForce.Load, Stats: p.stats, HostRules: p.hostRulesInForce,
+	})
 	p.flows, p.engineConfig.Sink = v, v
 	v.done.Go(func() { v.Run(v.ctx) })
+	if err := p.openFlowLog(); err != nil {
+		return err
+	}
+	return p.serveFlows()
+}
+
+// stats are the datapath's; nil before it runs.
+func (p *proxy) stats() *datapath.Stats {
+	e := p.running.Load()
+	if e == nil {
+		return nil
+	}
+	s := e.Stats()
+	return &s
+}
+
+// hostRulesInForce are the node's own masquerade rules; nil: they do not count.
+func (p *proxy) hostRulesInForce() *masquerade.Rules {
+	if p.running.Load() == nil {
+		return nil
+	}
+	return p.hostRules.Rules()
+}
+
+func (p *proxy) openFlowLog() (err error) {
+	f, v := p.flags, p.flows
 	if f.flowLog == "" {
 		return nil
 	}
-	w := stdout
+	w := p.stdout
 	if f.flowLog != "-" {
-		var err error
 		if v.file, err = os.OpenFile(f.flowLog, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640); err != nil {
 			return wrap("--flow-log", err)
 		}
 		w = v.file
 	}
-	v.log = v.NewLog(w, journal.LogConfig{Names: p.node, Steps: f.flowLogSteps, Failed: func(err error) {
+	v.log = v.NewLog(w, journal.LogConfig{Names: v.node, Steps: f.flowLogSteps, Failed: func(err error) {
 		p.log.Warn("the flow log cannot be written; no more records from here on", "error", err)
 	}})
+	return nil
+}
+
+// serveFlows serves the flow API, if it is wanted.
+func (p *proxy) serveFlows() error {
+	f := &p.flags.flowAPI
+	if f.address == "" {
+		return nil
+	}
+	token, err := f.token()
+	if err != nil {
+		return err
+	}
+	l, err := flowapi.Listen(flowapi.Address{Address: f.address, CertFile: f.tlsCert, KeyFile: f.tlsKey, HasToken: token != ""})
+	if err != nil {
+		return err
+	}
+	p.group.Go(func() error {
+		return flowapi.Serve(p.ctx, l, flowapi.Config{Observer: p.flows.node, Token: token, Log: p.log})
+	})
 	return nil
 }
 
 // followKernel has the journal learn what becomes of flows. Without the kernel's events they
 // are seen all the same, but not their lives.
 func (p *proxy) followKernel() {
-	v := p.flows
+	changes, err := proxyconfig.FlowAccounting(proxyconfig.KernelFiles{Host: hostSysctls})
+	for _, c := range changes {
+		p.log.Info("set " + c)
+	}
+	if err != nil {
+		p.log.Warn("the kernel does not tell the flow API all that it could", "error", err)
+	}
 	events, err := conntrack.Watch(conntrack.WatchConfig{})
+	var connections *conntrack.Table
 	if err == nil {
-		if v.table, err = conntrack.Open(new(conntrack.Locks)); err != nil {
+		if connections, err = conntrack.Open(new(conntrack.Locks)); err != nil {
 			err = errors.Join(err, events.Close())
 		}
 	}
 	if err != nil {
 		p.log.Warn("what becomes of flows after their decision cannot be told", "error", err)
+		p.flows.NotFollowed(err.Error())
 		return
 	}
+	v := p.flows
 	v.done.Go(func() {
-		if err := v.Follow(v.ctx, journal.Kernel{Events: events, Connections: v.table}); err != nil {
+		err := v.Follow(v.ctx, journal.Kernel{Events: events, Connections: connections})
+		if err = errors.Join(err, connections.Close()); err != nil {
 			p.log.Error("what becomes of flows after their decision can no longer be told", "error", err)
 		}
 	})
@@ -120,9 +198,6 @@ func (p *proxy) closeFlows() (err error) {
 	}
 	if v.file != nil {
 		err = errors.Join(err, v.file.Close())
-	}
-	if v.table != nil {
-		err = errors.Join(err, v.table.Close())
 	}
 	return err
 }

@@ -110,19 +110,13 @@ func (f *runFlags) run(ctx context.Context, stdout, stderr io.Writer, seeded boo
 		warn()
 		return nil
 	}
-	p := &proxy{cfg: cfg, flags: f, log: log, oomScore: oomScore}
+	p := &proxy{cfg: cfg, flags: f, log: log, oomScore: oomScore, stdout: stdout}
 	if err := p.connect(); err != nil {
 		return err
 	}
 	p.engineConfig = datapath.Config{FirstQueue: f.firstQueue, Queues: f.queues, OnlyServices: f.scope == scopeServices, BusyPoll: f.busyPoll, KeepRules: f.keepRules, Log: log}
 	if seeded {
 		p.engineConfig.Seed = &f.seed
-	}
-	if f.wantsFlows() {
-		defer func() { err = errors.Join(err, p.closeFlows()) }()
-		if err := p.watchFlows(stdout); err != nil {
-			return err
-		}
 	}
 	warn()
 	if cfg.Node.NoHairpinMasquerade {

@@ -3,12 +3,14 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/netip"
 	"os"
 	"runtime/debug"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -34,6 +36,7 @@ type proxy struct {
 	cfg          proxyconfig.Config
 	flags        *runFlags
 	log          *slog.Logger
+	stdout       io.Writer
 	oomScore     *int // nil: left as it is
 	engineConfig datapath.Config
 
@@ -49,6 +52,9 @@ type proxy struct {
 	udp     *reconcile.Reconciler
 	table   *decision.Table // in force
 	flows   *flowView       // nil: nobody wants to see them
+	// inForce and running are table and engine, for any goroutine.
+	inForce atomic.Pointer[decision.Table]
+	running atomic.Pointer[datapath.Engine]
 	// hostRules are the node's own masquerade rules; nil: they do not count.
 	hostRules *masquerade.Follower
 	takeover  takeover
@@ -93,7 +99,12 @@ func (p *proxy) serve(ctx context.Context) (err error) {
 	if err != nil {
 		return errors.Join(err, p.host.Close())
 	}
-	p.owners = controller.Owners()
+	if p.flags.wantsFlows() {
+		defer func() { err = errors.Join(err, p.closeFlows()) }()
+		if err := p.watchFlows(controller.Owners()); err != nil {
+			return errors.Join(err, p.host.Close())
+		}
+	}
 	p.checks = health.NewServiceServer(health.ServiceServerConfig{Healthy: p.health.Healthy, Report: p.checkFailed, Log: p.log})
 	defer p.checks.Close()
 	p.listen("health", p.cfg.HealthzBindAddress, p.health.Handler())
@@ -167,6 +178,10 @@ func (p *proxy) publish(t *decision.Table) {
 	p.checks.SetAddresses(health.ListenAddresses(t))
 	p.checks.Update(health.Changes(t, p.table))
 	p.table = t
+	p.inForce.Store(t)
+	if p.flows != nil {
+		p.flows.SetTable(t)
+	}
 }
 
 // begin opens the datapath.
@@ -184,11 +199,15 @@ func (p *proxy) begin(t *decision.Table) error {
 	if err != nil {
 		return err
 	}
+	if p.flags.flowAPI.address != "" {
+		p.followKernel()
+	}
 	engine, err := datapath.Open(p.engineConfig, p.host, t)
 	if err != nil {
 		return errors.Join(err, p.udp.Close())
 	}
 	p.engine = engine
+	p.running.Store(engine)
 	p.metrics.ReadStats(engine.Stats)
 	p.group.Go(func() error {
 		err := engine.Run(p.ctx)

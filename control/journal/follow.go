@@ -49,6 +49,7 @@ func (j *Journal) Follow(ctx context.Context, k Kernel) error {
 	}
 	f := &follower{Journal: j, Kernel: k}
 	j.setFollowing(true, "")
+	j.follower.Store(f)
 	stop := context.AfterFunc(ctx, func() { _ = k.Events.Close() })
 	defer stop()
 	ctx, cancel := context.WithCancel(ctx)
@@ -57,6 +58,9 @@ func (j *Journal) Follow(ctx context.Context, k Kernel) error {
 	err := f.receive(ctx)
 	cancel()
 	watching.Wait()
+	f.looking.Lock()
+	j.follower.Store(nil)
+	f.looking.Unlock()
 	if errors.Is(err, os.ErrClosed) {
 		err = nil
 	}
@@ -66,6 +70,28 @@ func (j *Journal) Follow(ctx context.Context, k Kernel) error {
 	}
 	j.setFollowing(false, why)
 	return err
+}
+
+// NotFollowed notes why the kernel tells nothing.
+func (j *Journal) NotFollowed(why string) { j.setFollowing(false, why) }
+
+// Refresh adds to a flow that is not over what the kernel has counted by now.
+func (j *Journal) Refresh(e *Entry) {
+	f := j.follower.Load()
+	if f == nil || e.life.over {
+		return
+	}
+	f.looking.Lock()
+	defer f.looking.Unlock()
+	if j.follower.Load() != f {
+		return // it has stopped meanwhile
+	}
+	p := &e.Flow.Packet
+	s, err := f.Connections.Lookup(conntrack.Tuple{Source: p.Source, Destination: p.Destination, Protocol: uint8(p.Protocol)}, 0)
+	if err == nil && s.Original.Source == p.Source && s.HasCounters {
+		l := &e.life
+		l.counted, l.countedAt, l.sent, l.received = true, time.Now().UnixNano(), s.Sent, s.Received
+	}
 }
 
 func (j *Journal) setFollowing(following bool, why string) {

@@ -50,7 +50,8 @@ type Journal struct {
 		flows   []flow.Flow
 		offered chan struct{} // holds something if there are flows
 	}
-	lost atomic.Uint64
+	lost     atomic.Uint64
+	follower atomic.Pointer[follower] // nil: the kernel cannot be asked
 
 	mu     sync.RWMutex // guards what follows
 	spare  []flow.Flow  // becomes the intake's next slice
@@ -66,6 +67,8 @@ type Journal struct {
 	open      int
 	forgotten uint64
 	services  tallies
+	table     *decision.Table // in force, until services was pruned by it
+	pruned    time.Time
 	kernel    kernelView
 	// changed is closed and made anew when there are notes.
 	changed chan struct{}
@@ -155,6 +158,7 @@ func (j *Journal) take(now time.Time) {
 	j.takeLocked()
 	j.kernel.retry(j, now)
 	j.lookForUnanswered(now)
+	j.prune(now)
 	j.announce()
 }
 

@@ -155,16 +155,6 @@ func (j *Journal) Find(id string) (Entry, bool) {
 	return found, true
 }
 
-// Count takes over what the kernel has counted by now.
-func (e *Entry) Count(s *conntrack.State, now time.Time) {
-	if l := &e.life; s.HasCounters {
-		l.counted, l.countedAt, l.sent, l.received = true, now.UnixNano(), s.Sent, s.Received
-	}
-}
-
-// Over says whether nothing more will come.
-func (e *Entry) Over() bool { return e.life.over }
-
 // Names knows whose an address is.
 type Names interface {
 	// Owner names the pod that has the address, and the node that the address is on, or the

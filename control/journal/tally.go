@@ -165,11 +165,25 @@ func (t *tally) endpoint(e *decision.Endpoint) *endpointTally {
 	return c
 }
 
-// Prune forgets the counts of services that the table has no more and, of services with
-// many, those of endpoints that are none any more.
-func (j *Journal) Prune(t *decision.Table) {
+// pruneInterval is how often tables are looked at for services that have gone.
+const pruneInterval = 10 * time.Second
+
+// SetTable tells the journal of a new table: it forgets the counts of services that are
+// gone and, of services with many, those of endpoints that are none any more. It does so
+// now and then, so that many changes cost little; the last table is not missed for long.
+func (j *Journal) SetTable(t *decision.Table) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	j.table = t
+}
+
+// prune does what SetTable says.
+func (j *Journal) prune(now time.Time) {
+	t := j.table
+	if t == nil || now.Sub(j.pruned) < pruneInterval {
+		return
+	}
+	j.table, j.pruned = nil, now
 	for k, c := range j.services.ports {
 		i := slices.IndexFunc(t.Service(k.name.Service()), func(s *decision.ServicePort) bool { return s.Name == k.name && s.Family == k.family })
 		if i < 0 {

@@ -9,11 +9,8 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
-	"sync"
 	"sync/atomic"
-	"time"
 
-	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/control/journal"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath"
@@ -42,11 +39,6 @@ type Config struct {
 	Stats func() *datapath.Stats
 	// HostRules are the host's own nat rules; it may be nil, and give nil.
 	HostRules func() *masquerade.Rules
-	// Lookup asks the kernel for a connection. It may be called by one goroutine at a time,
-	// and may be nil.
-	Lookup func(conntrack.Tuple, uint16) (conntrack.State, error)
-	// Accounting and Timestamps say whether the kernel counts bytes and notes times.
-	Accounting, Timestamps bool
 	// Holder holds flows; nil: they cannot be held.
 	Holder observe.Holder
 	// Records is how many records a second all readers get together at most; 0: 5,000. Of
@@ -59,7 +51,6 @@ type Node struct {
 	config  Config
 	readers atomic.Int64
 	missed  atomic.Uint64
-	asking  sync.Mutex // held while Lookup is asked
 }
 
 var _ observe.Observer = (*Node)(nil)
@@ -87,21 +78,8 @@ func (n *Node) Flow(_ context.Context, id string) (*flow.Record, error) {
 	if !ok {
 		return nil, &observe.Error{Status: http.StatusNotFound, Field: "id", Message: "no flow " + id + " is known: it was never seen here, or has made room for newer ones"}
 	}
-	if !e.Over() && n.config.Lookup != nil {
-		n.look(&e)
-	}
+	n.config.Journal.Refresh(&e)
 	return e.Record(n, true), nil
-}
-
-// look adds the kernel's counts of a connection that goes on.
-func (n *Node) look(e *journal.Entry) {
-	p := &e.Flow.Packet
-	n.asking.Lock()
-	defer n.asking.Unlock()
-	s, err := n.config.Lookup(conntrack.Tuple{Source: p.Source, Destination: p.Destination, Protocol: uint8(p.Protocol)}, 0)
-	if err == nil && s.Original.Source == p.Source {
-		e.Count(&s, time.Now())
-	}
 }
 
 // Explain decides a packet on paper.
@@ -167,7 +145,6 @@ func (n *Node) Stats(context.Context) ([]observe.Stats, error) {
 		Verdicts: make(map[string]uint64), Reasons: make(map[string]uint64), Entries: make(map[string]uint64),
 		Known: j.Known(), Readers: int(n.readers.Load()), Missed: n.missed.Load(), Kernel: j.Kernel(),
 	}
-	s.Kernel.Accounting, s.Kernel.Timestamps = n.config.Accounting, n.config.Timestamps
 	if d := n.config.Stats(); d != nil {
 		s.Packets, s.Undecodable, s.Undecided = d.Packets, d.Undecodable, d.Undecided
 		for c, k := range d.Flows.All() {

@@ -1,0 +1,454 @@
+package journal
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+)
+
+// web is a service port with two endpoints.
+func web() *decision.ServicePort {
+	return &decision.ServicePort{
+		Name: decision.ServicePortName{Namespace: "default", Name: "web"}, Protocol: decision.TCP, Family: decision.IPv4,
+		ClusterIP: netip.MustParseAddr("10.96.0.10"), Port: 80,
+		Endpoints: []decision.Endpoint{
+			{AddrPort: netip.MustParseAddrPort("10.244.0.2:8080"), Pod: "default/web-1", NodeName: "a"},
+			{AddrPort: netip.MustParseAddrPort("10.244.0.3:8080"), Pod: "default/web-2", NodeName: "b"},
+		},
+		Usable: [2][]uint32{{0, 1}, nil}, HasEndpoints: true,
+	}
+}
+
+var (
+	start  = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	client = netip.MustParseAddrPort("10.244.1.9:40000")
+	node   = decision.Node{Name: "a"}
+)
+
+// bench is a journal at a time of its own.
+type bench struct {
+	*Journal
+	t      *testing.T
+	now    time.Time
+	port   *decision.ServicePort
+	table  *decision.Table
+	reader *Reader
+}
+
+func newBench(t *testing.T, c Config) *bench {
+	b := &bench{Journal: New(c), t: t, now: start, port: web()}
+	b.table = decision.NewTable(1, start, node, []*decision.ServicePort{b.port})
+	b.setFollowing(true, "")
+	b.reader = b.NewReader()
+	return b
+}
+
+// decide tells of a flow that was decided a moment ago.
+func (b *bench) decide(source netip.AddrPort, change func(*flow.Flow)) {
+	b.now = b.now.Add(time.Millisecond)
+	f := flow.Flow{
+		Packet:   decision.Packet{Protocol: decision.TCP, Source: source, Destination: netip.MustParseAddrPort("10.96.0.10:80")},
+		Decision: decision.Decision{Verdict: decision.DNAT, Reason: decision.Balanced, Entry: decision.EntryClusterIP, Branch: decision.BranchInternal, ServicePort: b.port, Draw: 0.3, Drawn: true, Generation: 1},
+		Table:    b.table, Node: b.table.Node(), Time: b.now, Waited: -1, Accepting: 10 * time.Microsecond, Outcome: conntrack.Created,
+	}
+	if change != nil {
+		change(&f)
+	}
+	b.Flows([]flow.Flow{f})
+	b.take(b.now)
+}
+
+// event tells what the kernel says of the flow from a source.
+func (b *bench) event(source netip.AddrPort, kind conntrack.EventKind, change func(*conntrack.Event)) {
+	b.now = b.now.Add(time.Millisecond)
+	ev := conntrack.Event{Kind: kind, State: conntrack.State{
+		Original: conntrack.Tuple{Source: source, Destination: netip.MustParseAddrPort("10.96.0.10:80"), Protocol: 6},
+		Reply:    conntrack.Tuple{Source: netip.MustParseAddrPort("10.244.0.2:8080"), Destination: source, Protocol: 6},
+	}}
+	change(&ev)
+	b.apply([]conntrack.Event{ev}, b.now)
+}
+
+func (b *bench) tcp(s conntrack.TCPState, status conntrack.Status) {
+	b.event(client, conntrack.Updated, func(e *conntrack.Event) { e.State.TCP, e.State.Status = s, status })
+}
+
+// told gives what a reader was told since it was last asked: event, and the state then.
+func (b *bench) told() string {
+	entries := make([]Entry, 64)
+	n, missed := b.reader.Read(entries, all)
+	var words []string
+	if missed > 0 {
+		words = append(words, fmt.Sprintf("(%d missed)", missed))
+	}
+	for i := range n {
+		r := entries[i].Record(nil, false)
+		w := string(r.Event)
+		if string(r.Life.State) != w {
+			w += "/" + string(r.Life.State)
+		}
+		if r.Life.Over {
+			w += "."
+		}
+		words = append(words, w)
+	}
+	return strings.Join(words, " ")
+}
+
+func all(uint64, *flow.Flow, flow.State, flow.Event) bool { return true }
+
+func (b *bench) expect(want string) {
+	b.t.Helper()
+	if got := b.told(); got != want {
+		b.t.Errorf("told\n  %s\nwant\n  %s", got, want)
+	}
+}
+
+const replied = conntrack.StatusSeenReply
+
+// TestLives: which events make which states.
+func TestLives(t *testing.T) {
+	destroyed := func(s conntrack.TCPState, status conntrack.Status, change func(*conntrack.Event)) func(*bench) {
+		return func(b *bench) {
+			b.event(client, conntrack.Destroyed, func(e *conntrack.Event) {
+				e.State.TCP, e.State.Status = s, status
+				if change != nil {
+					change(e)
+				}
+			})
+		}
+	}
+	tcp := func(s conntrack.TCPState, status conntrack.Status) func(*bench) {
+		return func(b *bench) { b.tcp(s, status) }
+	}
+	wait := func(d time.Duration) func(*bench) {
+		return func(b *bench) { b.now = b.now.Add(d); b.take(b.now) }
+	}
+	asUDP := func(status conntrack.Status, kind conntrack.EventKind, timeout uint32) func(*bench) {
+		return func(b *bench) {
+			b.event(client, kind, func(e *conntrack.Event) {
+				e.State.Original.Protocol, e.State.Reply.Protocol, e.State.Status, e.State.Timeout = 17, 17, status, timeout
+			})
+		}
+	}
+	udp := func(f *flow.Flow) { f.Packet.Protocol = decision.UDP }
+	for _, tt := range []struct {
+		name   string
+		change func(*flow.Flow)
+		events []func(*bench)
+		want   string
+	}{
+		{"closed", nil, []func(*bench){tcp(conntrack.TCPSynSent, 0), tcp(conntrack.TCPSynRecv, replied), tcp(conntrack.TCPEstablished, replied), tcp(0, replied|conntrack.StatusAssured),
+			tcp(conntrack.TCPFinWait, replied), tcp(conntrack.TCPLastAck, replied), tcp(conntrack.TCPTimeWait, replied), destroyed(conntrack.TCPTimeWait, replied, nil)},
+			"decided answered established closing closed gone/closed."},
+		{"reset", nil, []func(*bench){tcp(conntrack.TCPSynRecv, replied), tcp(conntrack.TCPEstablished, replied), tcp(conntrack.TCPClose, replied), destroyed(conntrack.TCPClose, replied, nil)},
+			"decided answered established reset gone/reset."},
+		{"refused", nil, []func(*bench){tcp(conntrack.TCPSynSent, 0), tcp(conntrack.TCPClose, replied), destroyed(conntrack.TCPClose, replied, nil)},
+			"decided refused gone/refused."},
+		{"given up by the client", nil, []func(*bench){tcp(conntrack.TCPSynSent, 0), tcp(conntrack.TCPClose, 0)}, "decided reset"},
+		{"never answered", nil, []func(*bench){wait(4 * time.Second), destroyed(conntrack.TCPSynSent, 0, nil)}, "decided unanswered gone/unanswered."},
+		{"answered late", nil, []func(*bench){wait(4 * time.Second), tcp(conntrack.TCPSynRecv, replied)}, "decided unanswered answered"},
+		{"not waited for twice", nil, []func(*bench){wait(2 * time.Second), wait(2 * time.Second), wait(2 * time.Second)}, "decided unanswered"},
+		{"timed out", nil, []func(*bench){tcp(conntrack.TCPEstablished, replied), destroyed(conntrack.TCPEstablished, replied, nil)}, "decided established gone/expired."},
+		{"removed", nil, []func(*bench){tcp(conntrack.TCPEstablished, replied), destroyed(conntrack.TCPEstablished, replied, func(e *conntrack.Event) { e.State.Timeout = 432000 })}, "decided established gone/removed."},
+		{"removed by somebody at the last moment", nil, []func(*bench){tcp(conntrack.TCPEstablished, replied), destroyed(conntrack.TCPEstablished, replied, func(e *conntrack.Event) { e.PortID = 7 })}, "decided established gone/removed."},
+		{"closed, and replaced by the next", nil, []func(*bench){tcp(conntrack.TCPTimeWait, replied), destroyed(conntrack.TCPTimeWait, replied, func(e *conntrack.Event) { e.PortID, e.State.Timeout = 7, 100 })}, "decided closed gone/closed."},
+		{"UDP answered", udp, []func(*bench){asUDP(replied, conntrack.Updated, 30), asUDP(replied, conntrack.Destroyed, 0)}, "decided answered gone/expired."},
+		{"UDP to and fro", udp, []func(*bench){asUDP(replied, conntrack.Updated, 30), asUDP(replied|conntrack.StatusAssured, conntrack.Updated, 120), asUDP(replied|conntrack.StatusAssured, conntrack.Destroyed, 0)}, "decided answered established gone/expired."},
+		{"UDP unanswered", udp, []func(*bench){asUDP(0, conntrack.Destroyed, 0)}, "decided gone/unanswered."},
+		{"UDP removed", udp, []func(*bench){asUDP(0, conntrack.Destroyed, 12)}, "decided gone/removed."},
+		{"rejected", func(f *flow.Flow) { f.Decision.Verdict, f.Decision.Reason = decision.Reject, decision.NoEndpoints }, []func(*bench){wait(4 * time.Second)}, "rejected."},
+		{"dropped", func(f *flow.Flow) { f.Decision.Verdict, f.Decision.Reason = decision.Drop, decision.NoLocalEndpoints }, []func(*bench){wait(4 * time.Second)}, "dropped."},
+		{"failed", func(f *flow.Flow) { f.Outcome = conntrack.Failed }, []func(*bench){wait(4 * time.Second)}, "failed."},
+		{"for no service", func(f *flow.Flow) { f.Decision = decision.Decision{Generation: 1} }, []func(*bench){tcp(conntrack.TCPSynRecv, replied)}, "decided answered"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := newBench(t, Config{})
+			b.t = t
+			b.decide(client, tt.change)
+			for _, e := range tt.events {
+				e(b)
+			}
+			b.expect(tt.want)
+		})
+	}
+}
+
+// TestRepeated: a first packet that comes again is no new flow.
+func TestRepeated(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		first  func(*flow.Flow)
+		again  func(*flow.Flow)
+		want   string
+		number int
+	}{
+		{"kept", nil, func(f *flow.Flow) { f.Outcome = conntrack.Kept; f.Existing = f.Decision.Endpoint() }, "decided repeated/decided", 1},
+		{"replaced", nil, func(f *flow.Flow) { f.Outcome = conntrack.Replaced }, "decided decided", 2},
+		{"kept, of before", func(f *flow.Flow) { f.Outcome = conntrack.Kept; f.Existing = f.Decision.Endpoint() }, nil, "decided decided", 2},
+		{"dropped", func(f *flow.Flow) { f.Decision.Verdict = decision.Drop }, func(f *flow.Flow) { f.Decision.Verdict = decision.Drop }, "dropped. repeated/dropped.", 1},
+		{"dropped long ago", func(f *flow.Flow) { f.Decision.Verdict = decision.Drop }, func(f *flow.Flow) { f.Decision.Verdict, f.Time = decision.Drop, f.Time.Add(time.Hour) }, "dropped. dropped.", 2},
+		{"no service", func(f *flow.Flow) { f.Decision = decision.Decision{} }, func(f *flow.Flow) { f.Decision = decision.Decision{} }, "decided repeated/decided", 1},
+		{"another verdict", func(f *flow.Flow) { f.Decision.Verdict = decision.Reject }, nil, "rejected. decided", 2},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := newBench(t, Config{})
+			b.decide(client, tt.first)
+			b.decide(client, tt.again)
+			b.expect(tt.want)
+			if n := b.Known().Flows; n != tt.number {
+				t.Errorf("%d flows, want %d", n, tt.number)
+			}
+		})
+	}
+}
+
+// TestSamePort: the events of a connection whose addresses and ports another one has taken
+// over are told of the right one.
+func TestSamePort(t *testing.T) {
+	b := newBench(t, Config{})
+	b.decide(client, nil)
+	began := b.now
+	b.tcp(conntrack.TCPTimeWait, replied)
+	b.now = b.now.Add(time.Minute)
+	b.decide(client, func(f *flow.Flow) { f.Outcome = conntrack.Replaced })
+	second := b.now
+	b.event(client, conntrack.Destroyed, func(e *conntrack.Event) {
+		e.State.TCP, e.State.Status, e.State.Start, e.State.Stop = conntrack.TCPTimeWait, replied, began, second
+		e.State.HasCounters, e.State.Sent = true, conntrack.Counters{Packets: 5, Bytes: 500}
+	})
+	b.tcp(conntrack.TCPSynRecv, replied)
+	b.expect("decided closed decided gone/closed. answered")
+	flows, _ := b.Last(10, time.Time{}, all)
+	if len(flows) != 2 || flows[0].life.sent.Bytes != 500 || !flows[0].life.over || flows[1].life.over || flows[1].life.counted {
+		t.Errorf("flows %+v", flows)
+	}
+	// Behind the end of the first, and before the second was told of, its events wait.
+	b = newBench(t, Config{})
+	b.decide(client, nil)
+	b.tcp(conntrack.TCPTimeWait, replied)
+	b.event(client, conntrack.Destroyed, func(e *conntrack.Event) { e.State.TCP, e.State.Status = conntrack.TCPTimeWait, replied })
+	b.tcp(conntrack.TCPSynRecv, replied)
+	b.expect("decided closed gone/closed.")
+	b.decide(client, nil)
+	b.expect("decided answered")
+}
+
+// TestEventBeforeDecision: the kernel may be quicker than the worker that tells.
+func TestEventBeforeDecision(t *testing.T) {
+	b := newBench(t, Config{})
+	b.tcp(conntrack.TCPSynRecv, replied)
+	b.decide(client, nil)
+	b.expect("decided answered")
+	// What is nobody's is given up.
+	b.tcp(conntrack.TCPSynRecv, replied)
+	b.event(netip.MustParseAddrPort("10.0.0.1:1"), conntrack.Destroyed, func(*conntrack.Event) {})
+	b.now = b.now.Add(time.Second)
+	b.take(b.now)
+	if n := len(b.kernel.orphans); n != 0 {
+		t.Errorf("%d events wait for ever", n)
+	}
+}
+
+// TestReplyAfterUpdateWithoutState: events that tell no state of TCP change none.
+func TestCountsAndDuration(t *testing.T) {
+	b := newBench(t, Config{})
+	b.decide(client, nil)
+	began := b.now
+	b.tcp(conntrack.TCPEstablished, replied)
+	b.tcp(0, replied|conntrack.StatusAssured)
+	b.event(client, conntrack.Destroyed, func(e *conntrack.Event) {
+		e.State.TCP, e.State.Status, e.State.Start, e.State.Stop = conntrack.TCPTimeWait, replied, began, began.Add(90*time.Second)
+		e.State.HasCounters, e.State.Sent, e.State.Received = true, conntrack.Counters{Packets: 5, Bytes: 500}, conntrack.Counters{Packets: 4, Bytes: 4000}
+		e.State.Reply.Destination = netip.MustParseAddrPort("172.20.0.2:1234")
+	})
+	flows, _ := b.Last(1, time.Time{}, all)
+	e, ok := b.Find(flows[0].id)
+	if !ok {
+		t.Fatal("the flow cannot be found by its ID")
+	}
+	l := e.Record(nil, true).Life
+	if l.State != flow.Closed || !l.Answered || !l.Over || l.KernelState != "TIME_WAIT" || l.SeenSource != "172.20.0.2:1234" || l.Duration != 90 ||
+		l.Sent == nil || *l.Sent != (flow.Count{Packets: 5, Bytes: 500}) || *l.Received != (flow.Count{Packets: 4, Bytes: 4000}) || l.Incomplete {
+		t.Errorf("life %+v", l)
+	}
+	var history []string
+	for _, m := range l.History {
+		history = append(history, string(m.Event))
+	}
+	if got := strings.Join(history, " "); got != "decided established gone" {
+		t.Errorf("history %s", got)
+	}
+	if _, ok := b.Find("other-1"); ok {
+		t.Error("found the flow of another journal")
+	}
+}
+
+// TestSteps: a flow's walk is made of what the journal kept of its table.
+func TestSteps(t *testing.T) {
+	b := newBench(t, Config{})
+	b.decide(client, nil)
+	flows, _ := b.Last(1, time.Time{}, all)
+	r := flows[0].Record(nil, true)
+	var chain []string
+	for _, s := range r.Steps {
+		chain = append(chain, s.Chain)
+	}
+	if !slices.Contains(chain, "KUBE-SERVICES") || !slices.ContainsFunc(chain, func(c string) bool { return strings.HasPrefix(c, "KUBE-SEP-") }) {
+		t.Errorf("steps %v", chain)
+	}
+	if flows[0].Flow.Table != nil {
+		t.Error("the journal keeps the table")
+	}
+}
+
+// TestBounds: what is remembered does not exceed what it may, and who reads too late is
+// told how much was missed.
+func TestBounds(t *testing.T) {
+	b := newBench(t, Config{Flows: pieceSize})
+	const flows = 5 * pieceSize
+	source := func(i int) netip.AddrPort {
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 1000)
+	}
+	for i := range flows {
+		b.decide(source(i), nil)
+	}
+	k := b.Known()
+	if k.Flows != pieceSize || k.Open != pieceSize || k.Forgotten != flows-pieceSize || len(b.newest) != pieceSize {
+		t.Errorf("known %+v, tuples %d", k, len(b.newest))
+	}
+	if c, _ := b.Counts(b.port); c.Flows.Total != flows || c.Flows.Open != pieceSize {
+		t.Errorf("counts %+v", c.Flows)
+	}
+	n, missed := b.reader.Read(make([]Entry, 2*flows), all)
+	if n != pieceSize || missed != flows-pieceSize {
+		t.Errorf("read %d, missed %d", n, missed)
+	}
+	if got, _ := b.Last(1, time.Time{}, all); got[0].Flow.Packet.Source != source(flows-1) {
+		t.Errorf("the last flow is from %s", got[0].Flow.Packet.Source)
+	}
+	if got, _ := b.Last(10, b.now.Add(-1500*time.Microsecond), all); len(got) != 2 {
+		t.Errorf("%d flows since a moment ago, want 2", len(got))
+	}
+}
+
+// TestServicePortsAreBounded: flows that hold on to many versions of large services make
+// room early.
+func TestServicePortsAreBounded(t *testing.T) {
+	b := newBench(t, Config{ServiceBytes: 100_000})
+	for i := range 1000 {
+		b.port = web()
+		for range 100 {
+			b.port.Endpoints = append(b.port.Endpoints, b.port.Endpoints[0])
+		}
+		b.decide(netip.AddrPortFrom(client.Addr(), uint16(1000+i)), nil)
+	}
+	if n := b.Known().Flows; n < 2 || n > 10 || len(b.ports.uses) != n {
+		t.Errorf("%d flows hold %d service ports", n, len(b.ports.uses))
+	}
+}
+
+// TestIntakeIsBounded: workers do not wait, and what has no room is counted.
+func TestIntakeIsBounded(t *testing.T) {
+	j := New(Config{})
+	batch := make([]flow.Flow, 1000)
+	for range 10 {
+		j.Flows(batch)
+	}
+	if j.Lost() != 10_000-intakeSize {
+		t.Errorf("%d lost", j.Lost())
+	}
+}
+
+// TestLostEvents: after events were lost lives are incomplete, and the connection table
+// makes up for what it can.
+func TestLostEvents(t *testing.T) {
+	b := newBench(t, Config{})
+	other := netip.AddrPortFrom(client.Addr(), 40001)
+	b.decide(client, nil)
+	b.decide(other, nil)
+	b.told()
+	f := &follower{Journal: b.Journal, Kernel: Kernel{Connections: dump{{
+		Original: conntrack.Tuple{Source: client, Destination: netip.MustParseAddrPort("10.96.0.10:80"), Protocol: 6},
+		TCP:      conntrack.TCPEstablished, Status: replied,
+	}}}}
+	f.lostEvents()
+	b.now = b.now.Add(10 * time.Second)
+	b.take(b.now)
+	b.expect("") // whether they were answered is not known
+	f.resync()
+	b.expect("established gone/decided.")
+	flows, _ := b.Last(2, time.Time{}, all)
+	for _, e := range flows {
+		if !e.life.incomplete {
+			t.Errorf("flow %s does not say that something was missed", e.Flow.Packet.Source)
+		}
+	}
+	if k := b.Kernel(); k.Overruns != 1 || k.Resyncs != 1 {
+		t.Errorf("kernel %+v", k)
+	}
+}
+
+// dump is a connection table with these entries.
+type dump []conntrack.State
+
+func (dump) Lookup(conntrack.Tuple, uint16) (conntrack.State, error) { return conntrack.State{}, nil }
+func (d dump) Dump(f conntrack.Filter, each func(*conntrack.State)) error {
+	for i := range d {
+		if !f.IPv6 {
+			each(&d[i])
+		}
+	}
+	return nil
+}
+
+// TestDraws: the draws are counted by endpoint, anew when other endpoints can be drawn.
+func TestDraws(t *testing.T) {
+	b := newBench(t, Config{})
+	port := uint16(1000)
+	draw := func(index uint32, generation uint64) {
+		port++
+		b.decide(netip.AddrPortFrom(client.Addr(), port), func(f *flow.Flow) { f.Decision.Index, f.Decision.Generation = index, generation })
+	}
+	expect := func(what string, draws uint64, first uint64) {
+		t.Helper()
+		c, _ := b.Counts(b.port)
+		if c.Draws[0] != draws || c.Endpoints[b.port.Endpoints[0].AddrPort].Draws[0] != first {
+			t.Errorf("%s: %d draws, %d of the first endpoint, want %d and %d", what, c.Draws[0], c.Endpoints[b.port.Endpoints[0].AddrPort].Draws[0], draws, first)
+		}
+	}
+	draw(0, 1)
+	draw(1, 1)
+	draw(1, 1)
+	expect("at first", 3, 1)
+	old := b.port
+	b.port = web() // another version with the same endpoints
+	draw(0, 2)
+	expect("same endpoints", 4, 2)
+	b.port = web()
+	b.port.Usable[0] = []uint32{0}
+	expect("before the first flow to others", 0, 0)
+	draw(0, 3)
+	expect("other endpoints", 1, 1)
+	now := b.port
+	b.port = old
+	draw(0, 2) // by the table of before, but told of later
+	b.port = now
+	expect("a late one", 1, 1)
+	if c, _ := b.Counts(b.port); c.Flows.Total != 6 || c.Flows.Drawn != 6 || c.Endpoints[b.port.Endpoints[0].AddrPort].Flows.Total != 4 {
+		t.Errorf("counts %+v", c)
+	}
+	b.SetTable(decision.NewTable(4, start, node, nil))
+	b.now = b.now.Add(time.Minute)
+	b.take(b.now)
+	if _, ok := b.Counts(b.port); ok {
+		t.Error("the counts of a service that is gone are still there")
+	}
+}
