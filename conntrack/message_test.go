@@ -13,7 +13,7 @@ import (
 )
 
 // golden joins commented hex lines into bytes.
-func golden(t *testing.T, lines ...string) []byte {
+func golden(t testing.TB, lines ...string) []byte {
 	t.Helper()
 	var s strings.Builder
 	for _, l := range lines {
@@ -34,7 +34,7 @@ func compare(t *testing.T, got, want []byte) {
 	}
 }
 
-func skipBigEndian(t *testing.T) {
+func skipBigEndian(t testing.TB) {
 	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
 		t.Skip("golden bytes are those of a little-endian machine")
 	}
