@@ -61,8 +61,8 @@ var ErrOverrun = errors.New("connection tracking events were lost, for they came
 // maxEvents is how many events one Receive gives at most.
 const maxEvents = 256
 
-// maxEventLen is more than an event's message has: 376 bytes with everything the kernel
-// usually puts in for IPv6 (of 32-bit marks, labels and all).
+// maxEventLen is more than an event's message has: 308 bytes tell the end of a TCP connection
+// over IPv6; labels and a security context may come on top.
 const maxEventLen = 1024
 
 // parseEvent reads one message of the kernel. It says no if that is no event, or one of a
@@ -82,7 +82,7 @@ func parseEvent(b []byte, e *Event) (bool, error) {
 		return false, err
 	}
 	if e.Kind == Destroyed {
-		e.At = e.State.Stop // the kernel's is that of the last update
+		e.At = e.State.Stop // what timed out may have waited long for its event
 	}
 	switch e.State.Original.Protocol {
 	case protoTCP, protoUDP, protoSCTP:

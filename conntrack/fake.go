@@ -18,10 +18,11 @@ type Fake struct {
 	// Interrupt is how many of the next dumps end with [ErrInterrupted], half done.
 	Interrupt int
 
-	mu      sync.Mutex
-	entries map[fakeKey]*State // by both directions
-	nextID  uint32
-	locks   Locks
+	mu       sync.Mutex
+	entries  map[fakeKey]*State // by both directions
+	nextID   uint32
+	locks    Locks
+	watchers []*fakeEvents
 }
 
 type fakeKey struct {
@@ -60,11 +61,33 @@ func (f *Fake) Get(t Tuple) (State, bool) {
 func (f *Fake) Change(t Tuple, change func(*State)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	s := f.mustHave(t)
+	before := *s
+	change(s)
+	f.tellUpdate(&before, s)
+}
+
+// End removes the connection that has the tuple, as time or a packet would, and panics if
+// there is none.
+func (f *Fake) End(t Tuple) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.remove(f.mustHave(t), 0)
+}
+
+func (f *Fake) mustHave(t Tuple) *State {
 	s := f.entries[fakeKey{t, 0}]
 	if s == nil {
 		panic("conntrack: fake has no entry " + t.String())
 	}
-	change(s)
+	return s
+}
+
+// remove removes a connection for whoever has the netlink port.
+func (f *Fake) remove(s *State, port uint32) {
+	delete(f.entries, fakeKey{s.Original, s.Zone})
+	delete(f.entries, fakeKey{s.Reply, s.Zone})
+	f.tellEnd(s, port)
 }
 
 // exchange processes the messages as nfnetlink does: in order, with an answer only
@@ -117,6 +140,7 @@ func (f *Fake) handle(typ, flags uint16, body []byte) (answer []byte, errno sysc
 				return nil, syscall.ENOENT
 			}
 			existing.Timeout = s.Timeout
+			f.tellExtension(existing)
 			return nil, 0
 		}
 		return nil, f.create(s, zone, nat)
@@ -132,8 +156,7 @@ func (f *Fake) handle(typ, flags uint16, body []byte) (answer []byte, errno sysc
 		if existing == nil || existing.ID != s.ID {
 			return nil, syscall.ENOENT
 		}
-		delete(f.entries, fakeKey{existing.Original, zone})
-		delete(f.entries, fakeKey{existing.Reply, zone})
+		f.remove(existing, fakePort)
 		return nil, 0
 	}
 	return nil, syscall.EOPNOTSUPP
@@ -199,13 +222,22 @@ func (f *Fake) create(s State, zone uint16, nat fakeNAT) syscall.Errno {
 // appendState writes an entry as the kernel reports it.
 func appendState(b []byte, s *State) []byte {
 	b = append(b, 0, 0, 0, 0) // struct nfgenmsg
+	b = appendIdentity(b, s)
+	b = appendUint32(b, ctaTimeout, s.Timeout)
+	b = appendProtoinfo(b, s)
+	return appendCounts(b, s)
+}
+
+func appendIdentity(b []byte, s *State) []byte {
 	b = appendTuple(b, ctaTupleOrig, s.Original)
 	b = appendTuple(b, ctaTupleReply, s.Reply)
 	b = appendUint32(b, ctaStatus, uint32(s.Status))
-	b = appendUint32(b, ctaTimeout, s.Timeout)
 	b = appendUint32(b, ctaMark, s.Mark)
 	b = appendUint32(b, ctaID, s.ID)
-	b = appendZone(b, s.Zone)
+	return appendZone(b, s.Zone)
+}
+
+func appendProtoinfo(b []byte, s *State) []byte {
 	b, info := beginAttr(b, ctaProtoinfo)
 	if s.Original.Protocol == protoSCTP {
 		var sctp attr
@@ -217,6 +249,34 @@ func appendState(b []byte, s *State) []byte {
 		b = endAttr(appendAttr(b, ctaTCPState, []byte{byte(s.TCP)}), tcp)
 	}
 	return endAttr(b, info)
+}
+
+// appendCounts writes the counters and the times, as far as they are known.
+func appendCounts(b []byte, s *State) []byte {
+	if s.HasCounters {
+		b = appendCounters(b, ctaCountersOrig, s.Sent)
+		b = appendCounters(b, ctaCountersReply, s.Received)
+	}
+	if !s.Start.IsZero() {
+		var times attr
+		b, times = beginAttr(b, ctaTimestamp)
+		b = appendUint64(b, ctaTimestampStart, uint64(s.Start.UnixNano()))
+		if !s.Stop.IsZero() {
+			b = appendUint64(b, ctaTimestampStop, uint64(s.Stop.UnixNano()))
+		}
+		b = endAttr(b, times)
+	}
+	return b
+}
+
+func appendCounters(b []byte, typ uint16, c Counters) []byte {
+	b, counters := beginAttr(b, typ)
+	b = appendUint64(b, ctaCountersPackets, c.Packets)
+	return endAttr(appendUint64(b, ctaCountersBytes, c.Bytes), counters)
+}
+
+func appendUint64(b []byte, typ uint16, v uint64) []byte {
+	return appendAttr(b, typ, binary.BigEndian.AppendUint64(nil, v))
 }
 
 // parseNAT reads a range of one address and at most one port.

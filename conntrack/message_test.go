@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	ct "github.com/ti-mo/conntrack"
 
@@ -13,7 +14,7 @@ import (
 )
 
 // golden joins commented hex lines into bytes.
-func golden(t *testing.T, lines ...string) []byte {
+func golden(t testing.TB, lines ...string) []byte {
 	t.Helper()
 	var s strings.Builder
 	for _, l := range lines {
@@ -34,7 +35,7 @@ func compare(t *testing.T, got, want []byte) {
 	}
 }
 
-func skipBigEndian(t *testing.T) {
+func skipBigEndian(t testing.TB) {
 	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
 		t.Skip("golden bytes are those of a little-endian machine")
 	}
@@ -149,6 +150,15 @@ func FuzzStateRoundTrip(f *testing.F) {
 		} else {
 			want.TCP = TCPState(state)
 		}
+		if n%2 == 0 {
+			want.HasCounters, want.Sent, want.Received = true, Counters{uint64(n), uint64(n) << 32}, Counters{Bytes: uint64(sport)}
+		}
+		if dport > 0 {
+			want.Start = time.Unix(int64(dport), int64(sport))
+			if state > 0 {
+				want.Stop = want.Start.Add(time.Duration(state))
+			}
+		}
 		got, err := parseState(appendState(nil, &want))
 		if err != nil || got != want {
 			t.Errorf("%+v came back as %+v, error %v", want, got, err)
@@ -159,5 +169,8 @@ func FuzzStateRoundTrip(f *testing.F) {
 func FuzzParseState(f *testing.F) {
 	f.Add(appendState(nil, &State{Original: tuple(protoTCP, "10.0.0.1:1", "10.0.0.2:2"), Reply: tuple(protoTCP, "10.0.0.2:2", "10.0.0.1:1")}))
 	f.Add([]byte{2, 0, 0, 0, 3, 0, 1, 0})
+	for _, m := range eventMessages(f) {
+		f.Add(m.message[nlmsgHdrLen:])
+	}
 	f.Fuzz(func(t *testing.T, b []byte) { _, _ = parseState(b) })
 }

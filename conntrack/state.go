@@ -86,7 +86,7 @@ type SCTPState uint8
 // The states of an SCTP association.
 const (
 	SCTPNone            SCTPState = iota // SCTP_CONNTRACK_NONE: created, no packet seen yet
-	SCTPClosed                           // SCTP_CONNTRACK_CLOSED
+	SCTPClosed                           // SCTP_CONNTRACK_CLOSED: after its end and, since Linux 5.12, before INIT ACK
 	SCTPCookieWait                       // SCTP_CONNTRACK_COOKIE_WAIT
 	SCTPCookieEchoed                     // SCTP_CONNTRACK_COOKIE_ECHOED
 	SCTPEstablished                      // SCTP_CONNTRACK_ESTABLISHED

@@ -23,9 +23,9 @@ const (
 
 // WatchConfig says how events are to be received.
 type WatchConfig struct {
-	// Buffer is how many bytes of events may wait to be received; for the kernel an event
-	// is about a kilobyte. Without CAP_NET_ADMIN over the machine it grants at most
-	// net.core.rmem_max.
+	// Buffer is how many bytes may wait to be received (SO_RCVBUF); an event takes about
+	// 640 of them. Without CAP_NET_ADMIN over the whole machine the kernel grants at most
+	// net.core.rmem_max, and says nothing.
 	Buffer int
 }
 
