@@ -9,6 +9,7 @@ import (
 	"mime"
 	"net/http"
 	"reflect"
+	"strings"
 	"time"
 
 	strict "sigs.k8s.io/json"
@@ -57,7 +58,8 @@ func decode(b []byte, v any) error {
 	case errors.As(err, &kind) && kind.Field == "":
 		return badBody("", "the body is a JSON %s: want an object", kind.Value)
 	case errors.As(err, &kind):
-		return badBody(kind.Field, "%s is a JSON %s: want %s", kind.Field, kind.Value, wanted(kind.Type.Kind()))
+		field := strings.TrimPrefix(kind.Field, "Question.") // embedded, which JSON does not know
+		return badBody(field, "%s is a JSON %s: want %s", field, kind.Value, wanted(kind.Type.Kind()))
 	case err != nil:
 		return badBody("", "the body is no JSON object: %v", err)
 	case len(unwanted) == 0:
@@ -79,6 +81,8 @@ func wanted(k reflect.Kind) string {
 		return "true or false"
 	case reflect.Struct:
 		return "an object"
+	case reflect.Uint64:
+		return "a whole number, not below 0"
 	}
 	return "a whole number"
 }

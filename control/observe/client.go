@@ -51,6 +51,9 @@ type ClientOptions struct {
 // connectTimeout is how long a connection may take until the server can be asked.
 const connectTimeout = 10 * time.Second
 
+// silence is how long a server may give no sign of life: longer than [PollSeconds].
+const silence = 3 * KeepAliveSeconds * time.Second
+
 // longestAnswer is how long an answer that is no stream may be, in bytes.
 const longestAnswer = 256 << 20
 
@@ -60,9 +63,9 @@ func NewClient(server string, o ClientOptions) (*Client, error) {
 	dialer := &net.Dialer{Timeout: connectTimeout}
 	transport := &http.Transport{
 		Proxy: http.ProxyFromEnvironment, DialContext: dialer.DialContext,
-		TLSHandshakeTimeout: connectTimeout, IdleConnTimeout: time.Minute,
+		TLSHandshakeTimeout: connectTimeout, IdleConnTimeout: time.Minute, ResponseHeaderTimeout: silence,
 	}
-	c := &Client{server: server, token: o.Token, silence: 3 * KeepAliveSeconds * time.Second}
+	c := &Client{server: server, token: o.Token, silence: silence}
 	c.http = &http.Client{Transport: transport, CheckRedirect: func(r *http.Request, _ []*http.Request) error {
 		return fmt.Errorf("it leads to %s, which the flow API does not do", r.URL.Redacted())
 	}}
@@ -163,8 +166,11 @@ func (c *Client) request(ctx context.Context, method string, path []string, quer
 
 // explain says what to do where the server cannot be asked.
 func (c *Client) explain(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
+	switch cause := context.Cause(ctx); {
+	case cause == errSilent:
+		return fmt.Errorf("%s: %w", c.server, cause)
+	case cause != nil:
+		return cause
 	}
 	var inRequest *url.Error
 	if errors.As(err, &inRequest) { // its text repeats the address

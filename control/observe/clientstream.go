@@ -27,7 +27,7 @@ func (c *Client) Flows(ctx context.Context, q FlowQuery, each func(Item) error) 
 		if q.Follow {
 			silent := time.AfterFunc(c.silence, func() { cancel(errSilent) })
 			defer silent.Stop()
-			body = &signs{body, silent, c.silence}
+			body = &watched{body, silent, c.silence}
 		}
 		err = c.items(ctx, body, q.Follow, each)
 	}
@@ -37,19 +37,18 @@ func (c *Client) Flows(ctx context.Context, q FlowQuery, each func(Item) error) 
 	return err
 }
 
-// signs notes that something came, were it only a sign of life.
-type signs struct {
+// watched ends the stream if a read takes too long. What the reader of records does
+// meanwhile does not count.
+type watched struct {
 	io.Reader
 	silent  *time.Timer
 	silence time.Duration
 }
 
-func (s *signs) Read(b []byte) (int, error) {
-	n, err := s.Reader.Read(b)
-	if n > 0 {
-		s.silent.Reset(s.silence)
-	}
-	return n, err
+func (w *watched) Read(b []byte) (int, error) {
+	w.silent.Reset(w.silence)
+	defer w.silent.Stop()
+	return w.Reader.Read(b)
 }
 
 // items reads lines until their end.
