@@ -157,6 +157,9 @@ func (p *proxy) serveFlows() error {
 	return nil
 }
 
+// eventBuffer is how many bytes of events may wait: some 13,000 of them.
+const eventBuffer = 8 << 20
+
 // followKernel has the journal learn what becomes of flows. Without the kernel's events they
 // are seen all the same, but not their lives.
 func (p *proxy) followKernel() {
@@ -167,7 +170,7 @@ func (p *proxy) followKernel() {
 	if err != nil {
 		p.log.Warn("the kernel does not tell the flow API all that it could", "error", err)
 	}
-	events, err := conntrack.Watch(conntrack.WatchConfig{})
+	events, err := conntrack.Watch(conntrack.WatchConfig{Buffer: eventBuffer})
 	var connections *conntrack.Table
 	if err == nil {
 		if connections, err = conntrack.Open(new(conntrack.Locks)); err != nil {

@@ -152,6 +152,8 @@ func TestLives(t *testing.T) {
 			"decided answered established reset gone/reset."},
 		{"refused", nil, []func(*bench){tcp(conntrack.TCPSynSent, 0), tcp(conntrack.TCPClose, replied), destroyed(conntrack.TCPClose, replied, nil)},
 			"decided refused gone/refused."},
+		{"refused, and forgotten at once", nil, []func(*bench){destroyed(conntrack.TCPClose, 0, func(e *conntrack.Event) { e.State.HasCounters, e.State.Received.Packets = true, 1 })},
+			"decided refused gone/refused."},
 		{"given up by the client", nil, []func(*bench){tcp(conntrack.TCPSynSent, 0), tcp(conntrack.TCPClose, 0)}, "decided reset"},
 		{"never answered", nil, []func(*bench){wait(4 * time.Second), destroyed(conntrack.TCPSynSent, 0, nil)}, "decided unanswered gone/unanswered."},
 		{"answered late", nil, []func(*bench){wait(4 * time.Second), tcp(conntrack.TCPSynRecv, replied)}, "decided unanswered answered"},
@@ -283,7 +285,7 @@ func TestCountsAndDuration(t *testing.T) {
 	for _, m := range l.History {
 		history = append(history, string(m.Event))
 	}
-	if got := strings.Join(history, " "); got != "decided established gone" {
+	if got := strings.Join(history, " "); got != "decided established closed gone" {
 		t.Errorf("history %s", got)
 	}
 	if _, ok := b.Find("other-1"); ok {

@@ -118,7 +118,7 @@ func (j *Journal) update(number uint64, e *entry, s *conntrack.State, at int64) 
 		return false
 	}
 	e.take(s, at)
-	if l.answered = l.answered || s.Status&conntrack.StatusSeenReply != 0; next != l.state {
+	if l.answered = l.answered || answeredBy(s); next != l.state {
 		j.change(number, e, next, at)
 	}
 	return true
@@ -143,7 +143,7 @@ func (e *entry) take(s *conntrack.State, at int64) {
 func (j *Journal) end(number uint64, e *entry, ev *conntrack.Event, at int64) {
 	l, s := &e.life, &ev.State
 	before := l.state
-	l.answered = l.answered || s.Status&conntrack.StatusSeenReply != 0
+	l.answered = l.answered || answeredBy(s)
 	last := stateOf(s, before)
 	if last.order() < before.order() {
 		last = before
@@ -162,8 +162,13 @@ func (j *Journal) end(number uint64, e *entry, ev *conntrack.Event, at int64) {
 	default:
 		last = unanswered
 	}
-	e.countState(before, last)
-	if last != before {
+	switch {
+	case last == before:
+	case last.order() >= closed.order() && last != expired && last != removed:
+		// The kernel told of the end only, as of a connection that was refused.
+		j.change(number, e, last, at)
+	default:
+		e.countState(before, last)
 		l.state, l.since = last, at
 	}
 	j.over(number, e, at)

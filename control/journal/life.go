@@ -125,10 +125,16 @@ func (e *entry) remember(what event, at int64) {
 	e.happened = uint8(i + 1)
 }
 
+// answeredBy says whether packets came back. One that is the answer to TCP's first packet
+// and ends the connection at once only shows in the counts (nf_conntrack_tcp_packet).
+func answeredBy(s *conntrack.State) bool {
+	return s.Status&conntrack.StatusSeenReply != 0 || s.HasCounters && s.Received.Packets > 0
+}
+
 // stateOf gives the state that the kernel's state of a connection stands for, coming from
 // the one before.
 func stateOf(s *conntrack.State, before event) event {
-	replied := s.Status&conntrack.StatusSeenReply != 0
+	replied := answeredBy(s)
 	switch decision.Protocol(s.Original.Protocol) {
 	case decision.TCP:
 		return tcpState(s.TCP, before, replied)

@@ -39,7 +39,9 @@ type Lab struct {
 	topology *topology
 	servers  []*server
 	daemons  map[string]*daemon
-	hub      hub
+	// dir is where the daemons' flow APIs are; token is what they want to see.
+	dir, token string
+	hub        hub
 	close    sync.Once
 	closeErr error
 }
@@ -60,7 +62,9 @@ func Up(ctx context.Context, spec *Spec, options Options) (*Lab, error) {
 	if l.topology, err = newTopology(spec); err != nil {
 		return nil, fmt.Errorf("lab %s: %w", spec.Name, err)
 	}
-	err = l.serve(ctx)
+	if err = l.makeDir(); err == nil {
+		err = l.serve(ctx)
+	}
 	for i := range spec.Nodes {
 		n := &spec.Nodes[i]
 		l.daemons[n.Name] = &daemon{node: n.Name, ns: l.topology.hosts[n.Name], hub: &l.hub, start: func() *exec.Cmd { return l.command(n) }}
@@ -139,7 +143,8 @@ func (l *Lab) startDaemons(ctx context.Context) error {
 // command is the command line of a node's daemon. Its third file, after the
 // standard ones, is the one it tells readiness by.
 func (l *Lab) command(n *Node) *exec.Cmd {
-	args := []string{"run", "--hostname-override", n.Name, "--flow-log", "-", "--flow-log-steps", "--ready-fd", "3"}
+	args := []string{"run", "--hostname-override", n.Name, "--flow-log", "-", "--flow-log-steps", "--ready-fd", "3",
+		"--flow-api", "unix:" + l.socket(n.Name), "--flow-api-token-file", l.tokenFile()}
 	if len(l.spec.ClusterCIDRs) > 0 {
 		args = append(args, "--cluster-cidr", joinPrefixes(l.spec.ClusterCIDRs))
 	}
@@ -267,7 +272,7 @@ func (l *Lab) Close() error {
 			s.Close()
 		}
 		l.hub.close()
-		l.closeErr = errors.Join(append(errs, l.topology.Close())...)
+		l.closeErr = errors.Join(append(errs, l.topology.Close(), os.RemoveAll(l.dir))...)
 	})
 	return l.closeErr
 }
