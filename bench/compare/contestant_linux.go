@@ -30,6 +30,9 @@ type contestant struct {
 	missing string
 	// start starts its process in the node's namespace; nil: there is none.
 	start func(*topology, *objects) (*process, error)
+	// readers follow all flows by its flow API; stalled ones ask for them, and then take
+	// nothing.
+	readers, stalled int
 	// rules is the command that lists its kernel rules; nil: not counted.
 	rules []string
 }
@@ -56,6 +59,9 @@ func (p *plan) contestants() ([]contestant, error) {
 		p.nfqproxyAs("nfqproxy", p.nfqproxy[0], "this program"),
 		p.nfqproxyAs("nfqproxy-busy", p.nfqproxy[0], "this program with --busy-poll 100us", "--busy-poll=100us"),
 		p.nfqproxyAs("nfqproxy-scope", p.nfqproxy[0], "this program with --scope services", "--scope=services"),
+		p.nfqproxyAs("nfqproxy-unseen", p.nfqproxy[0], `this program with --flow-api "": nobody sees flows`, "--flow-api="),
+		p.nfqproxyAs("nfqproxy-followed", p.nfqproxy[0], "this program, with two readers that follow all flows").readBy(2, 0),
+		p.nfqproxyAs("nfqproxy-stalled", p.nfqproxy[0], "this program, with a reader that follows all flows and stops reading").readBy(0, 1),
 		{name: "iptables-nft", what: "kube-proxy, iptables mode, iptables' nf_tables back end", proxy: true, start: kubeProxy("iptables", nft), missing: missing("xtables-nft-multi"), rules: []string{"xtables-nft-multi", "iptables-nft-save"}},
 		{name: "iptables-legacy", what: "kube-proxy, iptables mode, iptables' legacy back end", proxy: true, start: kubeProxy("iptables", legacy), missing: missing("xtables-legacy-multi"), rules: []string{"xtables-legacy-multi", "iptables-legacy-save"}},
 		{name: "nftables", what: "kube-proxy, nftables mode", proxy: true, start: kubeProxy("nftables", nft), missing: missing("nft"), rules: []string{"nft", "-a", "list", "ruleset"}},
@@ -98,6 +104,12 @@ func (p *plan) nfqproxyAs(name, program, what string, options ...string) contest
 		name: name, what: what, proxy: true, missing: missing(program), rules: []string{"nft", "-a", "list", "ruleset"},
 		start: func(t *topology, o *objects) (*process, error) { return p.startNfqproxy(program, t, o, options...) },
 	}
+}
+
+// readBy adds readers of the flow API.
+func (c contestant) readBy(readers, stalled int) contestant {
+	c.readers, c.stalled = readers, stalled
+	return c
 }
 
 func (p *plan) startNfqproxy(program string, t *topology, o *objects, options ...string) (*process, error) {

@@ -49,6 +49,11 @@ func (b *bench) visit(ctx context.Context, c *contestant, round int) (err error)
 	if err := v.awaitService(ctx); err != nil {
 		return err
 	}
+	readers, err := v.followFlows(ctx)
+	if err != nil {
+		return err
+	}
+	defer readers.close()
 	if b.profile > 0 {
 		return v.takeProfile(ctx)
 	}
