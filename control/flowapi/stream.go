@@ -160,7 +160,7 @@ func (o *streamWriter) copy(items <-chan []byte, alive *time.Timer, keepAlive []
 			}
 		}
 		if !more {
-			return nil
+			return o.flush() // what came counts, however it ends
 		}
 		o.begin()
 		o.setWriteDeadline(o.w)

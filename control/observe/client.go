@@ -88,7 +88,10 @@ func NewClient(server string, o ClientOptions) (*Client, error) {
 	switch {
 	case err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https":
 		return nil, wrong
-	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
+	case u.Fragment != "": // as the address of the web page has it
+		u.Fragment, u.RawFragment = "", ""
+		return nil, fmt.Errorf("server %q: leave out what is not the address: the token is given by itself", u.Redacted())
+	case u.User != nil || u.RawQuery != "":
 		return nil, fmt.Errorf("server %q: leave out what is not the address", u.Redacted())
 	case u.Scheme == "http" && o.Token != "" && !isLoopback(u.Hostname()):
 		return nil, fmt.Errorf("server %q: a token is not sent in the clear to another machine: take https://, or an address of this machine that leads there (kubectl port-forward)", c.server)
@@ -177,7 +180,6 @@ func (c *Client) explain(ctx context.Context, err error) error {
 		err = inRequest.Err
 	}
 	var unknown x509.UnknownAuthorityError
-	var record tls.RecordHeaderError
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("%s: nobody listens there: is nfqproxy running with --flow-api? On another machine: does kubectl port-forward lead there? (%w)", c.server, err)
@@ -187,7 +189,7 @@ func (c *Client) explain(ctx context.Context, err error) error {
 		return fmt.Errorf("%s: it may not be used: it takes its owner or a user of its group (%w)", c.server, err)
 	case errors.As(err, &unknown):
 		return fmt.Errorf("%s: nobody who is trusted here signed its certificate: name the file of the authority that did (%w)", c.server, err)
-	case errors.As(err, &record):
+	case errors.Is(err, http.ErrSchemeMismatch):
 		return fmt.Errorf("%s: it speaks no TLS: try http:// (%w)", c.server, err)
 	}
 	return fmt.Errorf("%s: %w", c.server, err)

@@ -112,12 +112,18 @@ func (f *Fake) Asked() []any {
 	return append([]any(nil), f.asked...)
 }
 
+// AwaitAsked waits until the question was asked, and tells whether it was.
+func (f *Fake) AwaitAsked(ctx context.Context, question any) bool {
+	return f.await(ctx, func() bool { return slices.Contains(f.asked, question) })
+}
+
 // ask notes the question.
-func (f *Fake) ask(question any) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.asked = append(f.asked, question)
-	return f.err
+func (f *Fake) ask(question any) (err error) {
+	f.change(func() {
+		f.asked = append(f.asked, question)
+		err = f.err
+	})
+	return err
 }
 
 // Flows gives List, unless it is to follow without Since or Limit, and then what is published.
