@@ -1,0 +1,65 @@
+// The flow API (see control/observe). Errors are the API's own, with the field to blame.
+
+export class ApiError extends Error {
+  constructor(status, message, field) {
+    super(message);
+    this.status = status;
+    this.field = field ?? '';
+  }
+}
+
+export function token() {
+  try { return sessionStorage.getItem('nfqproxy.token') ?? ''; } catch { return ''; }
+}
+
+export function setToken(value) {
+  try { sessionStorage.setItem('nfqproxy.token', value); } catch { /* asked again next time */ }
+}
+
+async function call(method, path, body, signal) {
+  const headers = { Accept: 'application/json' };
+  if (body !== undefined) headers['Content-Type'] = 'application/json';
+  if (method !== 'GET' && token()) headers.Authorization = `Bearer ${token()}`;
+  let response;
+  try {
+    response = await fetch(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body), signal });
+  } catch (e) {
+    if (e.name === 'AbortError') throw e;
+    throw new ApiError(0, 'The server cannot be reached. Is it still running?');
+  }
+  if (response.status === 204) return null;
+  const text = await response.text();
+  let answer = null;
+  try { answer = JSON.parse(text); } catch { /* told below */ }
+  if (!response.ok) throw new ApiError(response.status, answer?.error ?? `The server says ${response.status}: ${text.slice(0, 200)}`, answer?.field);
+  if (answer === null) throw new ApiError(response.status, `The server's answer to ${path} is not JSON`);
+  return answer;
+}
+
+export const get = (path, signal) => call('GET', path, undefined, signal);
+export const post = (path, body, signal) => call('POST', path, body, signal);
+export const remove = (path) => call('DELETE', path);
+
+/** poll asks again and again, a time after each answer, until the signal ends it. */
+export async function poll(path, milliseconds, signal, answered, failed) {
+  while (!signal.aborted) {
+    try {
+      answered(await get(path, signal));
+    } catch (e) {
+      if (signal.aborted) return;
+      failed(e);
+    }
+    await new Promise((resolve) => {
+      const timer = setTimeout(resolve, milliseconds);
+      signal.addEventListener('abort', () => { clearTimeout(timer); resolve(); }, { once: true });
+    });
+  }
+}
+
+let known = null;
+
+/** topology is asked for once, and again after an error. */
+export function topology() {
+  known ??= get('/v1/topology').catch((e) => { known = null; throw e; });
+  return known;
+}

@@ -1,0 +1,100 @@
+// The page: which view is shown, by the address behind #, and what keys do everywhere.
+
+import { setToken, token, topology } from './api.js';
+import { h, icon, replace } from './dom.js';
+import { ExplainView } from './explain.js';
+import { FlowView } from './flow.js';
+import { FlowsView } from './flows.js';
+import { HoldView } from './hold.js';
+import { MapView } from './map.js';
+import { ServiceView } from './service.js';
+import { ServicesView } from './services.js';
+import { stream } from './stream.js';
+import { link } from './filter.js';
+import { switches, toggleSize, toggleTheme } from './theme.js';
+import { showHelp } from './help.js';
+
+const views = [
+  { name: 'flows', title: 'Flows', key: 'f' }, { name: 'services', title: 'Services', key: 's' }, { name: 'map', title: 'Map', key: 'm' },
+  { name: 'explain', title: 'Explain', key: 'e' }, { name: 'hold', title: 'Hold', key: 'h' },
+];
+const makers = { flows: FlowsView, flow: FlowView, services: ServicesView, service: ServiceView, map: MapView, explain: ExplainView, hold: HoldView };
+
+const main = document.getElementById('main');
+let current = null;
+let before = null; // the first of two keys
+
+function parse(hash) {
+  const [path, query = ''] = hash.replace(/^#\/?/, '').split(/\?(.*)/s);
+  let parts = [];
+  try { parts = path.split('/').filter(Boolean).map(decodeURIComponent); } catch { /* no address of this page */ }
+  const view = views.some((v) => v.name === parts[0]) ? parts[0] : 'flows';
+  return { view, path: parts, query: new URLSearchParams(query) };
+}
+
+function makerOf({ view, path }) {
+  if (view === 'flows' && path.length > 1) return 'flow';
+  if (view === 'services' && path.length > 2) return 'service';
+  return view;
+}
+
+function show() {
+  const handed = /^#token=(.+)$/.exec(location.hash); // to a page that is open already; else see boot.js
+  if (handed) {
+    setToken(decodeURIComponent(handed[1]));
+    history.replaceState(null, '', '#/flows');
+  }
+  const route = parse(location.hash);
+  const maker = makerOf(route);
+  if (!(current?.maker === maker && current.view.update?.(route))) {
+    current?.view.leave?.();
+    const view = new makers[maker](route);
+    current = { maker, view };
+    replace(main, view.element);
+    scrollTo(0, 0);
+    main.focus({ preventScroll: true });
+  }
+  document.title = `${current.view.title} · nfqproxy`;
+  for (const a of document.querySelectorAll('#nav a')) {
+    const is = a.dataset.view === route.view;
+    if (is) a.setAttribute('aria-current', 'page');
+    else a.removeAttribute('aria-current');
+  }
+}
+
+/** go shows a view; flows and map keep the filters. */
+function go(name) {
+  location.hash = name === 'flows' ? link(new URLSearchParams(stream.filters ?? '')) : `#/${name}`;
+}
+
+function navigation() {
+  replace(document.getElementById('nav'), views.map((v) => h('a', { href: `#/${v.name}`, 'data-view': v.name, title: `g ${v.key}`, onclick: (e) => { if (!e.ctrlKey && !e.metaKey && !e.shiftKey) { e.preventDefault(); go(v.name); } } }, icon(v.name), h('span', null, v.title))));
+  replace(document.getElementById('switches'), switches(), h('button', { type: 'button', class: 'switch', id: 'keys', 'aria-label': 'Keyboard shortcuts', title: 'Keyboard shortcuts (?)', onclick: showHelp }, icon('keys')));
+}
+
+const everywhere = { '?': showHelp, t: toggleTheme, l: toggleSize };
+
+function key(e) {
+  if (e.ctrlKey || e.metaKey || e.altKey || document.querySelector('dialog[open]')) return;
+  const typing = e.target.closest?.('input:not([type=checkbox]), select, textarea');
+  if (typing && e.key !== 'Escape') return;
+  if (typing) { e.target.blur(); return; }
+  if (e.key === 'Enter' && e.target.closest?.('a, button, summary, [role=button]')) return; // its own
+  const go2 = before === 'g' ? views.find((v) => v.key === e.key) : null;
+  before = before === 'g' ? null : e.key;
+  const action = go2 ? () => go(go2.name) : current?.view.keys?.[e.key] ?? everywhere[e.key];
+  if (!action || action() === false) return;
+  before = null;
+  e.preventDefault();
+}
+
+navigation();
+addEventListener('hashchange', show);
+addEventListener('keydown', key);
+show();
+
+topology().then((t) => {
+  document.getElementById('place').textContent = t.lab ? `lab ${t.lab}` : t.nodes.length === 1 ? t.nodes[0].name : `${t.nodes.length} nodes`;
+  document.querySelector('#nav a[data-view=hold]').hidden = !t.canHold;
+  document.documentElement.dataset.token = token() ? 'yes' : 'no';
+}).catch(() => { /* the view that needs it says so */ });

@@ -1,0 +1,15 @@
+// What has to happen before the first paint: the colours that were chosen, and the token out
+// of the address, before anybody can copy it from there.
+(() => {
+  const root = document.documentElement;
+  for (const name of ['theme', 'size']) {
+    let value = null;
+    try { value = localStorage.getItem(`nfqproxy.${name}`); } catch { /* no storage: the defaults */ }
+    if (value) root.dataset[name] = value;
+  }
+  const token = /^#token=(.+)$/.exec(location.hash);
+  if (token) {
+    try { sessionStorage.setItem('nfqproxy.token', decodeURIComponent(token[1])); } catch { /* reads do without */ }
+    history.replaceState(null, '', `${location.pathname}${location.search}#/flows`);
+  }
+})();

@@ -1,0 +1,100 @@
+// Filters: what the page's address, the API's query and the chips of the filter bar all say.
+
+import { host, port, split } from './format.js';
+
+/** fields are those of GET /v1/flows that have a chip, with what they are about. */
+export const fields = {
+  service: 'NAME, NAMESPACE/NAME or NAMESPACE/NAME:PORT',
+  namespace: "of the service or of either pod",
+  pod: "the source's or the endpoint's",
+  node: 'where it was decided',
+  source: 'address or prefix, before translation',
+  destination: 'address or prefix, before translation',
+  endpoint: 'address or prefix, after translation',
+  port: 'destination port, before translation',
+  protocol: 'TCP, UDP or SCTP',
+  verdict: 'dnat, accept, reject or drop',
+  reason: 'why',
+  state: 'where it is in its life',
+};
+
+/** filtersOf takes the filters out of a query; all else is not theirs. */
+export function filtersOf(query) {
+  const filters = new URLSearchParams();
+  for (const field of Object.keys(fields)) {
+    const value = query.get(field);
+    if (value) filters.set(field, value);
+  }
+  return filters;
+}
+
+/** withFilter gives the filters with one more value; several of one field are a list. */
+export function withFilter(filters, field, value) {
+  const next = new URLSearchParams(filters);
+  const values = (next.get(field) ?? '').split(',').filter(Boolean);
+  if (!values.includes(value)) values.push(value);
+  next.set(field, values.join(','));
+  return next;
+}
+
+export function withoutFilter(filters, field, value) {
+  const next = new URLSearchParams(filters);
+  const values = (next.get(field) ?? '').split(',').filter((v) => v && v !== value);
+  if (values.length > 0) next.set(field, values.join(','));
+  else next.delete(field);
+  return next;
+}
+
+/** link is where the flows of these filters are shown. */
+export const link = (filters) => `#/flows${filters.size > 0 ? `?${filters}` : ''}`;
+
+/** Seen are the values that the flows had: what can be suggested. */
+export class Seen {
+  constructor() { this.values = Object.fromEntries(Object.keys(fields).map((f) => [f, new Map()])); }
+
+  note(field, value) {
+    const values = this.values[field];
+    if (!value) return;
+    const count = values.get(value) ?? 0;
+    values.delete(value);
+    values.set(value, count + 1);
+    if (values.size > 300) values.delete(values.keys().next().value);
+  }
+
+  record(r) {
+    this.note('service', r.service);
+    for (const name of [r.service, r.pod, r.sourcePod]) if (name) this.note('namespace', split(name)[0]);
+    this.note('pod', r.pod);
+    this.note('pod', r.sourcePod);
+    this.note('node', r.node);
+    this.note('source', host(r.source));
+    this.note('destination', host(r.destination));
+    this.note('endpoint', r.endpoint);
+    this.note('port', port(r.destination));
+    this.note('protocol', r.protocol);
+    this.note('verdict', r.verdict);
+    this.note('reason', r.reason);
+    if (r.life) this.note('state', r.life.state);
+  }
+
+  /** suggest gives at most eight {field, value} for what was typed; a value is empty for a field's name. */
+  suggest(text) {
+    const typed = text.trim().toLowerCase();
+    const colon = typed.indexOf(':');
+    const field = colon > 0 && fields[typed.slice(0, colon)] ? typed.slice(0, colon) : '';
+    const among = field ? [field] : Object.keys(fields);
+    const want = field ? typed.slice(colon + 1) : typed;
+    const found = [];
+    if (!field) for (const f of among) if (f.startsWith(typed)) found.push({ field: f, value: '', rank: typed ? 1 : 0 });
+    if (field || typed) {
+      for (const f of among) {
+        for (const [value, count] of this.values[f]) {
+          const at = value.toLowerCase().indexOf(want);
+          if (at < 0) continue;
+          found.push({ field: f, value, rank: (at === 0 ? 1e6 : /[/\-:.]/.test(value[at - 1]) ? 1e5 : 10) + Math.min(count, 9e4) });
+        }
+      }
+    }
+    return found.sort((a, b) => b.rank - a.rank).slice(0, typed ? 8 : 12);
+  }
+}

@@ -1,0 +1,61 @@
+// The view of one flow: its picture and its life, followed until it is over.
+
+import { get } from './api.js';
+import { h, icon, replace } from './dom.js';
+import { aside } from './life.js';
+import { Picture } from './picture.js';
+import { link } from './filter.js';
+import { stream } from './stream.js';
+import { sentence, state, tone } from './words.js';
+
+const AGAIN = 1500; // milliseconds between two looks at a flow that is not over
+const AFTER = 30; // looks at a flow that does not end, after which it is looked at less often
+
+export class FlowView {
+  constructor(route) {
+    this.id = route.path[1];
+    this.title = `Flow ${this.id}`;
+    this.abort = new AbortController();
+    this.picture = new Picture();
+    this.side = h('aside', { class: 'side', 'aria-label': 'Life and record' });
+    this.head = h('div', { class: 'headline' }, h('h1', { id: 'title' }, 'Flow'));
+    this.element = h('section', { class: 'detail', 'aria-labelledby': 'title' },
+      h('a', { class: 'back-link', href: this.list() }, icon('back'), 'Flows', h('kbd', { 'aria-hidden': 'true' }, 'Esc')),
+      this.head, h('div', { class: 'columns' }, this.picture.element, this.side));
+    this.looks = 0;
+    this.load();
+  }
+
+  list() { return link(new URLSearchParams(stream.filters ?? '')); }
+
+  keys = { Escape: () => { location.hash = this.list(); } };
+
+  leave() {
+    this.abort.abort();
+    clearTimeout(this.timer);
+    this.picture.leave();
+  }
+
+  async load() {
+    try {
+      const r = await get(`/v1/flows/${encodeURIComponent(this.id)}`, this.abort.signal);
+      const text = JSON.stringify(r);
+      if (text !== this.text) this.show(r);
+      this.text = text;
+      if (r.life && !r.life.over) this.timer = setTimeout(() => this.load(), ++this.looks < AFTER ? AGAIN : 10 * AGAIN);
+    } catch (e) {
+      if (this.abort.signal.aborted) return;
+      if (this.text && e.status === 0) { this.timer = setTimeout(() => this.load(), 10 * AGAIN); return; }
+      if (!this.text) replace(this.head, h('h1', { id: 'title' }, 'This flow is not known'), h('p', { class: 'problem', role: 'alert' }, e.message), h('p', { class: 'hint' }, 'A node remembers only so many flows, newer ones first.'));
+    }
+  }
+
+  show(r) {
+    const name = state(r);
+    replace(this.head, h('h1', { id: 'title' }, sentence(r)), h('span', { class: 'pill', 'data-tone': tone(name) }, name), h('span', { class: 'address' }, this.id));
+    const top = this.side.querySelector('details')?.open;
+    this.picture.show(r);
+    replace(this.side, aside(r));
+    if (top) this.side.querySelector('details').open = true;
+  }
+}

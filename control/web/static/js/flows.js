@@ -1,0 +1,165 @@
+// The view of flows as they happen.
+
+import { h, icon, replace, setText } from './dom.js';
+import { FilterBar } from './filterbar.js';
+import { Seen, filtersOf, link, withFilter } from './filter.js';
+import { number, plural, rate } from './format.js';
+import { Row, columns } from './row.js';
+import { Spark } from './spark.js';
+import { stream } from './stream.js';
+import { missed } from './words.js';
+
+const SHOWN = 200; // rows in the table
+const TOLD = 30000; // milliseconds for which missed records are told of
+
+const seen = new Seen();
+stream.listen(({ fresh }) => { for (const r of fresh) seen.record(r); });
+
+function figure(label, title, spark) {
+  const value = h('span', { class: 'number' }, '0');
+  return { value, spark, element: h('div', { class: 'figure', title }, h('div', null, value, h('span', { class: 'label' }, label)), spark?.element) };
+}
+
+export class FlowsView {
+  title = 'Flows';
+
+  constructor(route) {
+    this.rows = new Map(); // of the table, newest first
+    this.bar = new FilterBar(seen, (filters) => { location.hash = link(filters); });
+    this.figures = {
+      flows: figure('flows/s', 'new flows in a second, the mean of the last three', new Spark()),
+      unanswered: figure('unanswered', 'in the last minute', new Spark()),
+      refused: figure('refused', 'refused, rejected, dropped, reset or failed in the last minute', new Spark()),
+    };
+    for (const [name, f] of Object.entries(this.figures)) f.element.dataset.figure = name;
+    this.pause = h('button', { type: 'button', class: 'button', id: 'pause', 'aria-pressed': 'false', onclick: () => this.setPaused(!this.paused) });
+    this.notice = h('p', { class: 'notice', id: 'notice', role: 'status', hidden: true });
+    this.body = h('tbody', { id: 'rows' });
+    this.empty = h('div', { class: 'empty', hidden: true });
+    this.element = h('section', { class: 'flows', 'aria-labelledby': 'title' },
+      h('h1', { class: 'unseen', id: 'title' }, 'Flows'),
+      h('div', { class: 'toolbar' }, this.bar.element, this.pause),
+      h('div', { class: 'figures' }, Object.values(this.figures).map((f) => f.element), this.notice),
+      h('div', { class: 'tablebox' },
+        h('table', { class: 'table', onclick: (e) => this.click(e) },
+          h('caption', { class: 'unseen' }, 'Flows, newest first'),
+          h('thead', null, h('tr', null, columns.map(([name, title]) => h('th', { class: name, scope: 'col' }, title)))),
+          this.body),
+        this.empty));
+    this.setPaused(false);
+    this.update(route);
+    this.unlisten = stream.listen(() => this.draw());
+    this.draw();
+  }
+
+  /** update shows another address of the same view. */
+  update(route) {
+    const filters = filtersOf(route.query);
+    this.filters = filters;
+    this.bar.show(filters);
+    if (stream.filters !== filters.toString()) this.clear();
+    stream.open(filters);
+    return true;
+  }
+
+  leave() { this.unlisten(); }
+
+  keys = {
+    j: () => this.move(1), ArrowDown: () => this.move(1),
+    k: () => this.move(-1), ArrowUp: () => this.move(-1),
+    Enter: () => { if (!this.selected) return false; location.hash = `#/flows/${encodeURIComponent(this.selected)}`; return true; },
+    '/': () => this.bar.input.focus(),
+    p: () => this.setPaused(!this.paused),
+    Escape: () => this.select(''),
+  };
+
+  clear() {
+    this.rows.clear();
+    this.selected = '';
+    this.body.replaceChildren();
+  }
+
+  setPaused(is) {
+    this.paused = is;
+    this.since = stream.rates.now();
+    this.pause.setAttribute('aria-pressed', String(is));
+    replace(this.pause, icon(is ? 'play' : 'hold'), h('span', null, is ? 'Resume' : 'Pause'), h('kbd', { 'aria-hidden': 'true' }, 'p'));
+    this.body.classList.toggle('paused', is);
+    if (!is) { this.select(''); this.draw(); }
+  }
+
+  move(by) {
+    if (!this.paused) this.setPaused(true); // rows that run away cannot be read
+    const ids = [...this.body.children].map((tr) => tr.dataset.id);
+    if (ids.length === 0) return;
+    const at = ids.indexOf(this.selected);
+    this.select(ids[Math.min(ids.length - 1, Math.max(0, at + (at < 0 ? 1 : by)))]);
+  }
+
+  select(id) {
+    this.rows.get(this.selected)?.select(false);
+    if (this.selected && !id) document.getElementById('main').focus({ preventScroll: true });
+    this.selected = id;
+    this.rows.get(id)?.select(true);
+  }
+
+  click(e) {
+    const value = e.target.closest('.value');
+    if (value) {
+      location.hash = link(withFilter(this.filters, value.dataset.field, value.dataset.value));
+      return;
+    }
+    const row = e.target.closest('tr[data-id]');
+    if (row && !e.target.closest('a')) location.hash = `#/flows/${encodeURIComponent(row.dataset.id)}`;
+  }
+
+  draw() {
+    const { rates } = stream;
+    setText(this.figures.flows.value, rate(rates.perSecond()));
+    setText(this.figures.unanswered.value, number(rates.sum('unanswered')));
+    setText(this.figures.refused.value, number(rates.sum('refused')));
+    for (const [kind, f] of Object.entries(this.figures)) {
+      f.spark.draw(rates.series(kind));
+      f.element.classList.toggle('some', kind !== 'flows' && f.value.textContent !== '0');
+    }
+    this.drawNotice();
+    this.bar.fail(stream.error);
+    if (!this.paused) this.drawRows();
+    else for (const [id, row] of this.rows) { const r = stream.rows.get(id); if (r) row.update(r); }
+    const nothing = this.rows.size === 0;
+    this.empty.hidden = !nothing;
+    if (nothing) setText(this.empty, this.filters.size > 0 ? 'No flow matches the filters so far. It will show up here when one does.' : stream.connected ? 'No flows yet. Ask a service something, and it shows up here.' : 'Connecting …');
+  }
+
+  drawNotice() {
+    const notes = [];
+    if (stream.sample > 1) notes.push(`Showing 1 of ${stream.sample} flows, counting all.`);
+    const m = stream.missed;
+    if (m && performance.now() - m.at < TOLD) notes.push(`${plural(m.count, 'record')} missed: ${missed[m.why] ?? m.why}. The counts are too low by as many.`);
+    if (this.paused) notes.push('Paused. Counting goes on.');
+    const text = notes.join(' ');
+    this.notice.hidden = !text;
+    setText(this.notice, text);
+  }
+
+  /** drawRows brings the table to the newest rows of the stream. */
+  drawRows() {
+    const newest = [...stream.rows.values()].slice(-SHOWN);
+    const keep = new Set(newest.map((r) => r.id));
+    for (const [id, row] of this.rows) {
+      if (keep.has(id)) continue;
+      row.element.remove();
+      this.rows.delete(id);
+    }
+    const fresh = document.createDocumentFragment();
+    for (const r of newest.reverse()) {
+      const row = this.rows.get(r.id);
+      if (row) { row.update(r); continue; }
+      const made = new Row(r);
+      this.rows.set(r.id, made);
+      fresh.append(made.element);
+    }
+    this.body.prepend(fresh);
+  }
+}
+

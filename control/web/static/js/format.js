@@ -1,0 +1,51 @@
+// Numbers, times and names, as they are shown.
+
+const units = ['B', 'kB', 'MB', 'GB', 'TB'];
+
+/** bytes gives 1487 as 1.5 kB. */
+export function bytes(n) {
+  let unit = 0;
+  for (; n >= 999.5 && unit < units.length - 1; unit++) n /= 1000;
+  return `${unit === 0 || n >= 99.5 ? Math.round(n) : n.toPrecision(2)} ${units[unit]}`;
+}
+
+/** seconds gives a time span in the unit that suits it. */
+export function seconds(x) {
+  if (x === undefined || x === null) return '';
+  if (x < 1e-6) return `${Math.round(x * 1e9)} ns`;
+  if (x < 1e-3) return `${(x * 1e6).toPrecision(2)} µs`.replace(/(\.\d*?)0+ /, '$1 ').replace('. ', ' ');
+  if (x < 0.9995) return `${Math.round(x * 1e3)} ms`;
+  if (x < 59.5) return `${x.toFixed(x < 9.95 ? 1 : 0)} s`;
+  if (x < 3600) return `${Math.floor(x / 60)} min ${Math.round(x % 60)} s`;
+  return `${Math.floor(x / 3600)} h ${Math.round((x % 3600) / 60)} min`;
+}
+
+/** clock gives a time of the day, with its milliseconds. */
+export function clock(time) {
+  const t = new Date(time);
+  const two = (n, width = 2) => String(n).padStart(width, '0');
+  return `${two(t.getHours())}:${two(t.getMinutes())}:${two(t.getSeconds())}.${two(t.getMilliseconds(), 3)}`;
+}
+
+export const number = (n) => Math.round(n).toLocaleString('en');
+
+/** rate gives flows per second. */
+export const rate = (x) => (x >= 10 || x === 0 ? number(x) : x.toFixed(1));
+
+export const percent = (x) => `${x >= 0.0995 || x === 0 ? Math.round(x * 100) : (x * 100).toFixed(1)}%`;
+
+export const plural = (n, one, many = `${one}s`) => `${number(n)} ${n === 1 ? one : many}`;
+
+/** host takes the port off 10.0.0.1:80 and [fd00::1]:80. */
+export const host = (address) => address.replace(/:\d+$/, '').replace(/^\[|\]$/g, '');
+
+export const port = (address) => /:(\d+)$/.exec(address)?.[1] ?? '';
+
+/** split parts a namespace/name. */
+export function split(name) {
+  const at = name.indexOf('/');
+  return at < 0 ? ['', name] : [name.slice(0, at), name.slice(at + 1)];
+}
+
+/** who names the source of a record: pod, machine, node or address. */
+export const who = (r) => r.sourcePod || r.sourceHost || (r.local && r.sourceNode) || host(r.source);

@@ -1,0 +1,18 @@
+// The list of shortcuts.
+
+import { h, icon, replace } from './dom.js';
+
+const shortcuts = [
+  ['Everywhere', [['g f', 'flows'], ['g s', 'services'], ['g m', 'map'], ['g e', 'explain'], ['g h', 'hold'], ['t', 'dark or light'], ['l', 'large letters'], ['?', 'this list'], ['Esc', 'close, or back']]],
+  ['Flows', [['/', 'filter'], ['j  k', 'next and previous flow (pauses)'], ['Enter', 'open the flow'], ['Tab', 'its values: Enter filters by one'], ['p', 'pause and resume']]],
+  ['A held flow', [['s', 'step'], ['b', 'back'], ['r', 'let it go'], ['d', 'drop it']]],
+];
+
+export function showHelp() {
+  const dialog = document.getElementById('help');
+  replace(dialog, h('header', null, h('h2', { id: 'help-title' }, 'Keyboard shortcuts'), h('button', { type: 'button', class: 'switch', 'aria-label': 'Close', onclick: () => dialog.close() }, icon('close'))),
+    h('div', { class: 'shortcuts' }, shortcuts.map(([title, list]) => h('section', null, h('h3', null, title),
+      h('dl', null, list.map(([keys, what]) => [h('dt', null, keys.split(/ +/).map((k) => h('kbd', null, k))), h('dd', null, what)]))))));
+  dialog.onclick = (e) => { if (e.target === dialog) dialog.close(); };
+  dialog.showModal();
+}

@@ -1,0 +1,201 @@
+// The view that holds a flow at the queue and leads it through the chains step by step.
+
+import { get, post, remove, setToken, token, topology } from './api.js';
+import { announce, h, icon, replace, setText } from './dom.js';
+import { fields } from './filter.js';
+import { percent, plural } from './format.js';
+import { Picture } from './picture.js';
+import { blame, field } from './suggest.js';
+import { sentence } from './words.js';
+
+const filterFields = ['service', 'pod', 'namespace', 'node', 'source', 'destination', 'port', 'protocol'];
+
+const outcomes = {
+  released: 'It went on as decided.', chosen: 'It went on to the endpoint that you chose.', dropped: 'It was dropped.',
+  cancelled: 'The hold was cancelled; its flow, if there was one, went on as decided.', expired: 'Time was up: it went on by itself, or no flow came.',
+};
+
+export class HoldView {
+  title = 'Hold';
+
+  constructor(route) {
+    this.abort = new AbortController();
+    this.picture = new Picture('The held packet’s way');
+    this.content = h('div', { class: 'hold-content' });
+    this.element = h('section', { class: 'hold', 'aria-labelledby': 'title' }, this.content, this.picture.element);
+    this.picture.element.hidden = true;
+    this.route = route;
+    this.start();
+  }
+
+  leave() {
+    this.abort.abort();
+    clearInterval(this.clock);
+    this.picture.leave();
+  }
+
+  async start() {
+    try {
+      const t = await topology();
+      if (!t.canHold) { this.say('Flows cannot be held here', 'The server does not allow it. A lab does: nfqproxy lab.'); return; }
+      if (!token()) { this.askToken(); return; }
+      const { holds } = await get('/v1/holds', this.abort.signal);
+      const mine = holds.find((x) => x.state !== 'done');
+      if (mine) this.follow(mine);
+      else this.arm();
+    } catch (e) {
+      if (!this.abort.signal.aborted) this.say('Flows cannot be held now', e.message);
+    }
+  }
+
+  say(title, text) {
+    replace(this.content, h('div', { class: 'headline' }, h('h1', { id: 'title' }, title)), h('p', { class: 'problem', role: 'alert' }, text));
+  }
+
+  askToken(wrong = '') {
+    const input = h('input', { type: 'password', autocomplete: 'off' });
+    replace(this.content, h('form', { class: 'form narrow', onsubmit: (e) => { e.preventDefault(); setToken(input.value.trim()); this.start(); } },
+      h('h1', { id: 'title' }, 'Hold a flow'), h('p', { class: 'hint' }, 'Holding flows changes what happens, so it needs the token that the server was started with. It stays in this tab.'),
+      field('token', 'Token', input), wrong && h('p', { class: 'problem', role: 'alert' }, wrong), h('button', { type: 'submit', class: 'button primary' }, 'Go on')));
+    input.focus();
+  }
+
+  /** arm shows the form that says which flow is to be held. */
+  arm() {
+    this.hold = null;
+    clearInterval(this.clock);
+    this.picture.element.hidden = true;
+    const inputs = Object.fromEntries(filterFields.map((name) => [name, h('input', { type: 'text', autocomplete: 'off', spellcheck: 'false', placeholder: name === 'service' ? 'NAMESPACE/NAME' : 'any', value: this.route.query.get(name) ?? '', list: name === 'service' ? 'held-services' : null })]));
+    const seconds = h('select', null, [30, 60, 120, 300, 600].map((n) => h('option', { value: n, selected: n === 60 }, `${n} s`)));
+    const services = h('datalist', { id: 'held-services' });
+    const form = h('form', { class: 'form', novalidate: true, onsubmit: async (e) => {
+      e.preventDefault();
+      const flow = Object.fromEntries(filterFields.map((name) => [name, inputs[name].value.trim()]).filter(([, value]) => value));
+      try {
+        const hold = await post('/v1/holds', { flow, seconds: Number(seconds.value) }, this.abort.signal);
+        this.follow(hold);
+      } catch (error) {
+        this.refused(error, form);
+      }
+    } },
+    h('p', { class: 'hint' }, 'The next new flow that matches stops at the queue, before anything happened to it. You lead it on, rule by rule.'),
+    h('div', { class: 'grid-fields' }, filterFields.map((name) => field(name, name[0].toUpperCase() + name.slice(1), inputs[name], fields[name])), field('seconds', 'Hold for at most', seconds, 'then it goes on by itself')),
+    h('p', { class: 'wrong all', role: 'alert', hidden: true }), h('button', { type: 'submit', class: 'button primary' }, icon('hold'), 'Hold the next flow'), services);
+    replace(this.content, h('div', { class: 'headline' }, h('h1', { id: 'title' }, 'Hold a flow')), form);
+    get('/v1/services', this.abort.signal).then((a) => replace(services, [...new Set(a.services.map((sv) => `${sv.namespace}/${sv.name}`))].map((value) => h('option', { value })))).catch(() => { /* no suggestions, then */ });
+    inputs.service.focus({ preventScroll: true });
+  }
+
+  refused(error, form) {
+    if (this.abort.signal.aborted) return;
+    if (error.status === 401) { setToken(''); this.askToken(error.message); return; }
+    const known = filterFields.includes(error.field) || error.field === 'seconds';
+    if (form) blame(form, { field: known ? error.field : '', message: error.message });
+    else if (this.problem) { this.problem.hidden = false; setText(this.problem, error.message); }
+  }
+
+  /** follow shows a hold until it is done, each time it changes. */
+  async follow(hold) {
+    this.build();
+    this.show(hold);
+    while (this.hold === hold && hold.state !== 'done' && !this.abort.signal.aborted) {
+      try {
+        const next = await get(`/v1/holds/${encodeURIComponent(hold.id)}?after=${hold.generation}`, this.abort.signal);
+        if (this.hold?.id !== hold.id) return;
+        if (next.generation > this.hold.generation) this.show(next);
+        hold = this.hold;
+      } catch (e) {
+        if (this.abort.signal.aborted) return;
+        this.refused(e);
+        if (e.status === 404) return;
+        await new Promise((resolve) => setTimeout(resolve, 1000));
+        if (this.hold?.id !== hold.id) return;
+        hold = this.hold;
+      }
+    }
+  }
+
+  /** build makes what a hold is shown with. */
+  build() {
+    const button = (id, label, key, props) => h('button', { type: 'button', class: 'button', id: `hold-${id}`, ...props }, label, key && h('kbd', { 'aria-hidden': 'true' }, key));
+    this.heading = h('h1', { id: 'title' });
+    this.countdown = h('span', { class: 'countdown' }, h('span', { class: 'ring' }), h('span', { class: 'left' }));
+    this.problem = h('p', { class: 'problem', role: 'alert', hidden: true });
+    this.about = h('p', { class: 'hint', role: 'status' });
+    this.choices = h('select', { id: 'hold-choose', 'aria-label': 'Choose another endpoint', onchange: () => this.act({ action: 'choose', endpoint: this.choices.value }) });
+    this.bar = h('div', { class: 'actions', role: 'toolbar', 'aria-label': 'What to do with the held flow' },
+      button('step', 'Step', 's', { onclick: () => this.act({ action: 'step' }), class: 'button primary' }), button('back', 'Back', 'b', { onclick: () => this.act({ action: 'back' }) }),
+      h('label', { class: 'choose' }, h('span', null, 'Endpoint'), this.choices),
+      button('release', 'Let go', 'r', { onclick: () => this.act({ action: 'release' }) }), button('drop', 'Drop', 'd', { class: 'button danger', onclick: () => this.act({ action: 'drop' }) }));
+    this.cancel = button('cancel', 'Cancel', '', { onclick: () => this.end() });
+    this.again = button('again', 'Hold another', '', { class: 'button primary', onclick: () => this.arm() });
+    replace(this.content, h('div', { class: 'headline' }, this.heading, this.countdown), this.about, this.problem, this.bar, this.cancel, this.again);
+    clearInterval(this.clock);
+    this.clock = setInterval(() => this.tick(), 250);
+  }
+
+  show(hold) {
+    const arrived = this.hold?.state !== 'holding' && hold.state === 'holding';
+    this.hold = hold;
+    const r = hold.record;
+    const { state } = hold;
+    this.problem.hidden = true;
+    this.element.dataset.state = state;
+    const steps = r?.steps?.length ?? 0;
+    setText(this.heading, state === 'waiting' ? 'Waiting for a flow' : r ? sentence(r).replace(' was led ', state === 'holding' ? ' is to be led ' : ' was led ') : 'No flow was held');
+    const asked = Object.entries(hold.query.flow).filter(([, v]) => v).map(([k, v]) => `${k} ${v}`).join(', ');
+    setText(this.about, state === 'waiting' ? `The next new flow with ${asked} will be held.` : state === 'done' ? outcomes[hold.outcome] ?? hold.outcome : hold.step >= steps ? 'All rules are behind it. One more step, and it goes on its way.' : `Step ${hold.step} of ${steps}. About to happen: ${r.steps[hold.step].text}.${hold.retransmissions ? ` Its sender tried ${plural(hold.retransmissions, 'more time')} meanwhile.` : ''}`);
+    this.bar.hidden = state !== 'holding';
+    this.cancel.hidden = state !== 'waiting';
+    this.again.hidden = state !== 'done';
+    document.getElementById('hold-back')?.toggleAttribute('disabled', hold.step === 0);
+    if (r) this.showChoices(r);
+    this.picture.element.hidden = !r;
+    if (r) this.picture.show(r, state === 'holding' ? hold.step : undefined);
+    this.tick();
+    if (arrived) { announce('A flow is held'); document.getElementById('hold-step')?.focus(); }
+    if (state === 'holding') this.picture.element.querySelector('.next')?.scrollIntoView({ block: 'nearest' });
+  }
+
+  showChoices(r) {
+    const several = r.candidates.length > 1;
+    this.choices.closest('label').hidden = !several;
+    replace(this.choices, r.candidates.map((c) => h('option', { value: c.endpoint, selected: c.endpoint === r.endpoint }, `${c.endpoint} (${percent(c.probability)})`)));
+  }
+
+  tick() {
+    const { hold } = this;
+    const left = hold?.expires ? Math.max(0, (Date.parse(hold.expires) - Date.now()) / 1000) : 0;
+    this.countdown.hidden = !hold?.expires;
+    this.countdown.style.setProperty('--left', Math.min(1, left / (hold?.query.seconds || 60)));
+    setText(this.countdown.lastChild, `${Math.ceil(left)} s`);
+    this.countdown.title = 'until it goes on by itself';
+  }
+
+  async act(what) {
+    if (this.busy || this.hold?.state !== 'holding') return;
+    this.busy = true;
+    try {
+      const next = await post(`/v1/holds/${encodeURIComponent(this.hold.id)}/act`, what, this.abort.signal);
+      if (next.generation > this.hold.generation) this.show(next);
+    } catch (e) {
+      this.refused(e);
+    } finally {
+      this.busy = false;
+    }
+  }
+
+  async end() {
+    try {
+      await remove(`/v1/holds/${encodeURIComponent(this.hold.id)}`);
+      this.arm();
+    } catch (e) {
+      this.refused(e);
+    }
+  }
+
+  keys = {
+    s: () => this.act({ action: 'step' }), b: () => this.act({ action: 'back' }),
+    r: () => this.act({ action: 'release' }), d: () => this.act({ action: 'drop' }),
+  };
+}

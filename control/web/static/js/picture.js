@@ -1,0 +1,247 @@
+// A flow's way as a picture, laid out here: the packet, the chains it goes through, the
+// translation, the connection entry, the endpoint, and the way back.
+
+import { h, replace, s } from './dom.js';
+import { bytes, number } from './format.js';
+import { ChainBox } from './chainbox.js';
+import { block, cut, fonts, text, width } from './letters.js';
+import { chains, end, entry, packet, translation, wayBack } from './walk.js';
+
+const GAP = 26, PAD = 12, INDENT = 22, LANE = 236, WIDE = 720;
+
+const shapes = {
+  pod: 'M0 -7l6 3.500v7L0 7l-6-3.500v-7zM-6 -3.500L0 0l6-3.500M0 0v7', service: 'M-6 0a6 6 0 1 0 12 0a6 6 0 1 0-12 0M-2 0a2 2 0 1 0 4 0a2 2 0 1 0-4 0',
+  host: 'M-6 -5h12v8h-12zM-3 6h6', node: 'M-6 -6h12v5h-12zM-6 1h12v5h-12zM-3.500 -3.500h.01M-3.500 3.500h.01', address: 'M-6 0h12M0 -6v12M-4 -4a6 6 0 0 0 8 8',
+};
+
+/** Picture draws a record into its element, again whenever the room changes. */
+export class Picture {
+  constructor(label = 'The way of the packet') {
+    this.open = new Set(); // rules whose text is shown
+    this.element = h('div', { class: 'picture', role: 'group', 'aria-label': label });
+    this.observer = new ResizeObserver(() => this.draw());
+    this.observer.observe(this.element);
+  }
+
+  /** show shows a record; taken is how many of its steps it has taken, if it is held. */
+  show(record, taken) {
+    this.record = record;
+    this.taken = taken;
+    this.drawn = '';
+    this.draw();
+  }
+
+  leave() { this.observer.disconnect(); }
+
+  toggle(key) {
+    if (!this.open.delete(key)) this.open.add(key);
+    this.drawn = '';
+    this.draw();
+    this.element.querySelector(`[data-key="${key}"]`)?.focus();
+  }
+
+  draw() {
+    const room = this.element.clientWidth;
+    if (!this.record || room === 0) return;
+    const scale = parseFloat(getComputedStyle(document.documentElement).fontSize) / 14;
+    const key = `${room} ${scale}`;
+    if (key === this.drawn) return; // what observes the size would go on for ever
+    this.drawn = key;
+    this.layOut(room / scale);
+    const { total } = this;
+    replace(this.element, s('svg', { viewBox: `0 0 ${room / scale} ${total}`, width: room, height: total * scale, class: this.taken === undefined ? 'way' : 'way held' }, this.lines, this.boxes));
+  }
+
+  layOut(room) {
+    const r = this.record;
+    const back = wayBack(r);
+    this.lines = s('g', { class: 'lines', 'aria-hidden': 'true' });
+    this.boxes = s('g', null);
+    this.wide = room >= WIDE;
+    this.main = this.wide && back.length > 0 ? room - LANE - 44 : room - 1;
+    this.at = 1;
+    this.from = null; // where the way goes on from
+    const first = this.packet(packet(r));
+    this.chains(chains(r, this.taken));
+    const over = this.taken !== undefined && this.taken < (r.steps ?? []).length;
+    const marked = (element) => { if (over) element.classList.add('ahead'); return element; };
+    const t = translation(r);
+    if (t) {
+      marked(this.tuples(t));
+      const e = entry(r);
+      marked(this.entry(e));
+      if (!e.failed) marked(this.endpoint(r));
+    } else marked(this.stop(end(r)));
+    const bottom = this.at;
+    if (back.length > 0) this.back(back, first, this.endBox, bottom, room, over);
+    this.total = Math.max(this.at, bottom) + 2;
+  }
+
+  box(x, y, room, height, name, props) {
+    const g = s('g', { class: `card ${name}`, ...props }, s('rect', { class: 'box', x, y, width: room, height, rx: 8 }));
+    this.boxes.append(g);
+    return g;
+  }
+
+  /** link draws the way to (x, y) from where it goes on. */
+  link(x, y) {
+    if (this.from) {
+      const { from } = this;
+      const d = Math.abs(from.x - x) < 1 ? `M${from.x} ${from.y}V${y - 5}` : `M${from.x} ${from.y}V${y - 18}Q${from.x} ${y - 12} ${from.x + 6 * Math.sign(x - from.x)} ${y - 12}H${x - 6 * Math.sign(x - from.x)}Q${x} ${y - 12} ${x} ${y - 5}`;
+      this.lines.append(s('path', { class: 'way-line', d }), s('path', { class: 'way-head', d: `M${x - 4} ${y - 7}L${x} ${y - 1}L${x + 4} ${y - 7}Z` }));
+    }
+  }
+
+  party(g, x, y, room, p, lines) {
+    g.append(s('path', { class: `glyph ${p.kind}`, d: shapes[p.kind], transform: `translate(${x + 8} ${y + 10})` }));
+    g.append(text(x + 24, y + 10, cut(p.name, room - 24, 'title'), 'title', '', { 'data-name': p.name }));
+    lines.forEach(([what, font], i) => g.append(text(x + 24, y + 28 + i * 17, cut(what, room - 24, font), font, 'dim')));
+  }
+
+  packet({ from, to }) {
+    const { main } = this, r = this.record;
+    const beside = main > 520;
+    const half = beside ? (main - 2 * PAD - 70) / 2 : main - 2 * PAD;
+    const height = beside ? 68 : 138;
+    const g = this.box(0.5, this.at, main, height, 'packet', { role: 'group', 'aria-label': `${r.protocol} packet from ${from.name} ${from.address} to ${to.name} ${to.address}` });
+    this.party(g, PAD, this.at + 10, half, from, [[from.address, 'code'], [from.node ? `pod on ${from.node}` : r.local ? 'made on the node itself' : from.kind === 'host' ? 'outside of the cluster' : '', 'small']].filter(([w]) => w));
+    const x = beside ? PAD + half + 70 : PAD, y = beside ? this.at : this.at + 70;
+    this.party(g, x, y + 10, half, to, [[to.address, 'code'], [to.by, 'small']]);
+    if (beside) {
+      const mid = PAD + half + 30;
+      g.append(text(mid, this.at + 20, r.protocol, 'label', 'accent', { 'text-anchor': 'middle' }), s('path', { class: 'arrow', d: `M${mid - 24} ${this.at + 32}H${mid + 22}M${mid + 16} ${this.at + 26}l6 6-6 6` }));
+    } else g.append(text(main - PAD, this.at + 68, `${r.protocol} ↓`, 'label', 'accent', { 'text-anchor': 'end' }));
+    this.from = { x: PAD + 8.5, y: this.at + height };
+    const box = { y: this.at, height };
+    this.at += height + GAP;
+    return box;
+  }
+
+  chains(list) {
+    const r = this.record;
+    let depth = 0, hook = '', before = null;
+    for (const chain of list) {
+      if (chain.hook !== hook) {
+        this.hook(chain.hook, hook === '' && !r.local ? r.node ? `on ${r.node}${r.queue !== undefined ? `, queue ${r.queue}` : ''}` : '' : r.local && hook === '' ? `made on ${r.node || 'the node'}` : '');
+        depth = 0;
+      } else if (before?.outcome === 'jump') depth++;
+      hook = chain.hook;
+      const x = 0.5 + Math.min(depth, this.wide ? 4 : 2) * (this.wide ? INDENT : 10);
+      const b = new ChainBox(chain, { x, y: this.at, room: this.main - x, record: r, open: this.open, taken: this.taken, toggle: (key) => this.toggle(key) });
+      this.link(x + PAD + 8, this.at);
+      this.boxes.append(b.element);
+      before = b.last;
+      this.from = { x: x + PAD + 8, y: this.at + b.height };
+      this.at += b.height + GAP;
+    }
+  }
+
+  hook(name, where) {
+    const label = [name, where].filter(Boolean).join('  ·  ');
+    const wide = width(label, 'label') + 22;
+    this.link(PAD + 8.5, this.at);
+    this.boxes.append(s('g', { class: 'hook' }, s('rect', { x: 0.5, y: this.at, width: wide, height: 22, rx: 11 }), text(11.5, this.at + 11, label, 'label')));
+    this.from = { x: PAD + 8.5, y: this.at + 22 };
+    this.at += 22 + GAP - 6;
+  }
+
+  tuples(t) {
+    const { main } = this;
+    const columns = main > 520 ? [PAD + 70, PAD + 70 + (main - 2 * PAD - 70) / 2] : null;
+    const note = t.masquerade ? block(PAD, 0, t.masquerade, main - 2 * PAD, 'small', 'accent') : null;
+    const rows = columns ? 2 : 4;
+    const height = 34 + rows * 20 + 8 + (note ? note.height + 4 : 0);
+    const g = this.next(height, 'tuple', 'Translation', `translation: ${t.before.source} to ${t.before.destination} becomes ${t.after.source} to ${t.after.destination}`);
+    const y = g.y + 34;
+    const changed = (a, b) => (a === b ? '' : 'changed');
+    const cells = [['before', t.before, false], ['after', t.after, true]];
+    cells.forEach(([name, tuple, after], i) => {
+      const row = y + (columns ? i * 20 : i * 40) + 10;
+      g.append(text(PAD, row, name, 'small', 'dim'));
+      const show = (value, other, x, line, arrow) => g.append(text(x, line, arrow + value, 'code', after ? changed(value, other) : changed(value, other) && 'was'));
+      show(tuple.source, after ? t.before.source : t.after.source, columns ? columns[0] : PAD + 56, row, '');
+      show(tuple.destination, after ? t.before.destination : t.after.destination, columns ? columns[1] : PAD + 56, columns ? row : row + 20, '→ ');
+    });
+    if (note) { note.element.setAttribute('transform', `translate(0 ${y + rows * 20 + 2})`); g.append(note.element); }
+    return g;
+  }
+
+  /** next adds a card at the end of the way. */
+  next(height, name, title, label) {
+    const y = this.at;
+    this.link(PAD + 8.5, y);
+    const g = this.box(0.5, y, this.main, height, name, { role: 'group', 'aria-label': label });
+    if (title) g.append(text(PAD, y + 18, title, 'title'));
+    g.y = y;
+    this.endBox = { y, height };
+    this.from = { x: PAD + 8.5, y: y + height };
+    this.at = y + height + GAP;
+    return g;
+  }
+
+  entry(e) {
+    const { main } = this;
+    const count = (what, c) => (c ? `${what} ${number(c.packets)} packets, ${bytes(c.bytes)}` : '');
+    const lines = [[`original  ${e.original}`, 'code'], [`reply     ${e.reply}`, 'code']];
+    const last = [e.state, count('sent', e.sent), count('received', e.received)].filter(Boolean).join('  ·  ');
+    if (last) lines.push([last, 'small']);
+    if (e.failed) lines.push([e.failed, 'small']);
+    const g = this.next(34 + lines.length * 19 + 6, `entry${e.failed ? ' bad' : ''}`, 'Connection entry', `connection entry: original ${e.original}, reply ${e.reply}`);
+    const used = width('Connection entry', 'title') + PAD + 10;
+    g.append(text(used, g.y + 18, cut(e.title, main - used - PAD, 'small'), 'small', 'dim'));
+    lines.forEach(([what, font], i) => g.append(text(PAD, g.y + 42 + i * 19, cut(what, main - 2 * PAD, font), font, font === 'small' ? 'dim' : '', { 'xml:space': 'preserve' })));
+    return g;
+  }
+
+  endpoint(r) {
+    const g = this.next(r.endpointNode ? 72 : 56, 'endpoint', '', `endpoint ${r.pod || r.endpoint}`);
+    this.party(g, PAD, g.y + 10, this.main - 2 * PAD, { name: r.pod || r.endpoint, kind: 'pod' }, [[r.endpoint, 'code'], [r.endpointNode ? `on ${r.endpointNode}${r.endpointNode === r.node ? ', the node that decided' : ''}` : '', 'small']].filter(([w]) => w));
+    return g;
+  }
+
+  stop(e) {
+    const words = block(PAD, 0, e.text, this.main - 2 * PAD, 'body', 'dim');
+    const g = this.next(36 + words.height + 8, `stop ${e.tone}`, e.title, e.title);
+    words.element.setAttribute('transform', `translate(0 ${g.y + 32})`);
+    g.append(words.element);
+    return g;
+  }
+
+  /** back draws the way back: a lane on the right that leads up or, where it is narrow, a list below. */
+  back(steps, first, last, bottom, room, over) {
+    const beside = this.wide;
+    const x = beside ? this.main + 44 : 0.5;
+    const wide = (beside ? LANE : this.main) - 1;
+    const texts = steps.map((what) => block(0, 0, what, wide - 2 * PAD - 22, 'small'));
+    const heights = texts.map((t) => t.height + 14);
+    const lane = s('g', { class: `back${over ? ' ahead' : ''}`, role: 'group', 'aria-label': 'The way back' });
+    this.boxes.append(lane);
+    const put = (i, y) => {
+      const g = s('g', { transform: `translate(${x} ${y})` }, s('rect', { class: 'box', width: wide, height: heights[i], rx: 8 }), s('circle', { class: 'number', cx: PAD + 6, cy: heights[i] / 2, r: 8 }), text(PAD + 6, heights[i] / 2, String(i + 1), 'label', '', { 'text-anchor': 'middle' }));
+      texts[i].element.setAttribute('transform', `translate(${PAD + 22} 7)`);
+      g.append(texts[i].element);
+      lane.append(g);
+    };
+    const needed = heights.reduce((sum, one) => sum + one + 14, 30);
+    if (beside) {
+      const top = first.y + first.height + 14;
+      const low = Math.max(last.y + last.height / 2, top + needed);
+      const spare = Math.min(60, (low - top - needed) / (steps.length + 1));
+      let y = low - 16 - spare;
+      const mid = x + wide / 2;
+      this.lines.append(
+        s('path', { class: 'back-line', d: `M${this.main + 1} ${last.y + last.height / 2}H${mid - 6}Q${mid} ${last.y + last.height / 2} ${mid} ${last.y + last.height / 2 - 6}V${first.y + first.height / 2 + 6}Q${mid} ${first.y + first.height / 2} ${mid - 6} ${first.y + first.height / 2}H${this.main + 8}` }),
+        s('path', { class: 'back-head', d: `M${this.main + 8} ${first.y + first.height / 2 - 4}L${this.main + 2} ${first.y + first.height / 2}L${this.main + 8} ${first.y + first.height / 2 + 4}Z` }));
+      steps.forEach((_, i) => { y -= heights[i]; put(i, y); y -= 14 + spare; });
+      const title = 'THE WAY BACK';
+      lane.append(text(x + wide, first.y + first.height / 2 - 12, title, 'label', 'dim', { 'text-anchor': 'end' }));
+      this.at = Math.max(this.at, low + 10);
+      return;
+    }
+    let y = bottom + 4;
+    lane.append(text(PAD, y + 4, 'THE WAY BACK', 'label', 'dim'));
+    y += fonts.label.line + 6;
+    steps.forEach((_, i) => { put(i, y); y += heights[i] + 8; });
+    this.at = y;
+  }
+}

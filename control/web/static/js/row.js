@@ -1,0 +1,82 @@
+// A flow in one line. Its element is made once; later events change what is different.
+
+import { h, setText } from './dom.js';
+import { bytes, clock, host, port, seconds, split } from './format.js';
+import { reasons, state, tone } from './words.js';
+
+/** columns of the table: the class of a cell, and its title. */
+export const columns = [
+  ['time', 'Time'], ['state', 'State'], ['source', 'Source'], ['asked', 'Asked for'], ['got', 'Endpoint'],
+  ['protocol', 'Protocol'], ['node', 'Node'], ['bytes', 'Bytes'], ['duration', 'Duration'],
+];
+
+// value is something to filter by. Reached by mouse, and by Tab in the row that is selected.
+const value = (field, text, shown, title) => h('button', { type: 'button', class: 'value', tabindex: '-1', 'data-field': field, 'data-value': text, title: title ?? `${field} ${text}` }, shown ?? text);
+
+/** named shows a namespace/name with its namespace in the background. */
+export function named(name) {
+  const [namespace, rest] = split(name);
+  return namespace ? [h('span', { class: 'ns' }, `${namespace}/`), rest] : rest;
+}
+
+const address = (text) => h('span', { class: 'address' }, text);
+
+function source(r) {
+  if (r.sourcePod) return [value('pod', r.sourcePod, named(r.sourcePod)), address(r.source)];
+  return [value('source', host(r.source), r.sourceHost || (r.local && r.sourceNode) || host(r.source)), address(r.sourceHost || r.local ? r.source : `:${port(r.source)}`)];
+}
+
+function asked(r) {
+  if (!r.service) return [value('destination', host(r.destination)), address(`:${port(r.destination)}`)];
+  return [value('service', r.service, named(r.service)), address(r.destination)];
+}
+
+function got(r) {
+  if (r.verdict !== 'dnat') return [value('reason', r.reason, reasons[r.reason] ?? r.reason, r.reason)];
+  if (r.pod) return [value('pod', r.pod, named(r.pod)), address(r.endpoint)];
+  return [value('endpoint', r.endpoint)];
+}
+
+export class Row {
+  constructor(r) {
+    this.id = r.id;
+    const cell = (name, ...children) => h('td', { class: name }, ...children);
+    this.pill = h('button', { type: 'button', tabindex: '-1', class: 'pill value', 'data-field': 'state' });
+    this.bytes = cell('bytes');
+    this.duration = cell('duration');
+    this.element = h('tr', { 'data-id': r.id, tabindex: '-1' },
+      cell('time', h('a', { href: `#/flows/${encodeURIComponent(r.id)}`, tabindex: '-1', title: r.time }, clock(r.time))),
+      cell('state', this.pill),
+      cell('source', source(r)), cell('asked', asked(r)), cell('got', got(r)),
+      cell('protocol', value('protocol', r.protocol)), cell('node', value('node', r.node)),
+      this.bytes, this.duration);
+    this.update(r);
+  }
+
+  update(r) {
+    if (r === this.record) return;
+    this.record = r;
+    const name = state(r);
+    if (this.state !== name) {
+      this.state = name;
+      setText(this.pill, name);
+      this.pill.dataset.value = r.verdict === 'accept' ? 'accept' : name;
+      this.pill.dataset.field = r.verdict === 'accept' ? 'verdict' : 'state';
+      this.pill.dataset.tone = tone(name);
+      this.element.dataset.tone = tone(name);
+    }
+    const life = r.life;
+    const sum = life?.sent ? life.sent.bytes + (life.received?.bytes ?? 0) : 0;
+    setText(this.bytes, sum ? bytes(sum) : '');
+    setText(this.duration, life?.duration ? seconds(life.duration) : '');
+  }
+
+  /** select makes the row the one that the keyboard is at. */
+  select(is) {
+    this.element.tabIndex = is ? 0 : -1;
+    this.element.classList.toggle('selected', is);
+    for (const x of this.element.querySelectorAll('.value, a')) x.tabIndex = is ? 0 : -1;
+    if (is) this.element.focus({ preventScroll: true });
+    if (is) this.element.scrollIntoView({ block: 'nearest' });
+  }
+}

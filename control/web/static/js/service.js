@@ -1,0 +1,74 @@
+// The view of one service: each of its ports, with what its endpoints should get and did.
+
+import { poll } from './api.js';
+import { h, icon, replace } from './dom.js';
+import { number, percent, rate } from './format.js';
+import { link } from './filter.js';
+import { named } from './row.js';
+import { EVERY, Speeds, refusedOf } from './services.js';
+import { exclusions, fit, reasons } from './words.js';
+
+function figure(label, value, toneName, href) {
+  const inner = [h('span', { class: 'number' }, value), h('span', { class: 'label' }, label)];
+  return h(href ? 'a' : 'div', { class: 'figure', href, 'data-tone': toneName }, h('div', null, inner));
+}
+
+export class ServiceView {
+  constructor(route) {
+    [, this.namespace, this.name] = route.path;
+    this.title = `${this.namespace}/${this.name}`;
+    this.abort = new AbortController();
+    this.speeds = new Speeds();
+    this.ports = h('div', { class: 'ports' }, h('p', { class: 'hint' }, 'Asking …'));
+    this.element = h('section', { class: 'service', 'aria-labelledby': 'title' },
+      h('a', { class: 'back-link', href: '#/services' }, icon('back'), 'Services', h('kbd', { 'aria-hidden': 'true' }, 'Esc')),
+      h('div', { class: 'headline' }, h('h1', { id: 'title' }, named(this.title)),
+        h('a', { class: 'button', href: this.flows() }, icon('flows'), 'Its flows')),
+      this.ports);
+    poll(`/v1/services?service=${encodeURIComponent(this.title)}`, EVERY, this.abort.signal, (answer) => this.draw(answer), (e) => this.fail(e.message));
+  }
+
+  flows(more = {}) { return link(new URLSearchParams({ service: this.title, ...more })); }
+
+  keys = { Escape: () => { location.hash = '#/services'; } };
+
+  leave() { this.abort.abort(); }
+
+  fail(text) { replace(this.ports, h('p', { class: 'problem', role: 'alert' }, text)); }
+
+  draw(answer) {
+    const mine = answer.services.filter((sv) => sv.namespace === this.namespace && sv.name === this.name);
+    if (mine.length === 0) { this.fail(`There is no service ${this.title}, or none that nodes translate for.`); return; }
+    this.speeds.take(mine);
+    replace(this.ports, mine.map((sv) => this.port(sv)));
+  }
+
+  port(sv) {
+    const verdict = fit(sv);
+    const where = [`${sv.clusterIP}:${sv.port}`, sv.nodePort && `node port ${sv.nodePort}`, ...(sv.loadBalancerIPs ?? []).map((ip) => `load balancer ${ip}`), ...(sv.externalIPs ?? []).map((ip) => `external ${ip}`)].filter(Boolean);
+    const policies = [`internal policy ${sv.internalPolicy}`, (sv.nodePort || sv.loadBalancerIPs || sv.externalIPs) && `external policy ${sv.externalPolicy}`, sv.affinitySeconds && `affinity for ${sv.affinitySeconds} s`].filter(Boolean);
+    return h('article', { class: 'card-box port', 'data-service': sv.service },
+      h('header', null, h('h2', null, sv.portName || 'port', ' ', h('span', { class: 'hint' }, `${sv.protocol}, ${sv.family}`)), h('p', { class: 'hint' }, [...where, ...policies].join('  ·  '))),
+      h('div', { class: 'figures' },
+        figure('flows/s', rate(this.speeds.of(sv))), figure('flows', number(sv.flows.total)), figure('open', number(sv.flows.open)),
+        figure('unanswered', number(sv.flows.unanswered), sv.flows.unanswered > 0 ? 'warn' : null, this.flows({ state: 'unanswered' })),
+        figure('refused', number(refusedOf(sv)), refusedOf(sv) > 0 ? 'bad' : null, this.flows({ state: 'refused,rejected,dropped,failed' }))),
+      sv.refused && h('ul', { class: 'refusals' }, Object.entries(sv.refused).map(([why, n]) => h('li', null, h('b', null, number(n)), ` ${reasons[why] ?? why}`))),
+      sv.endpoints.length > 0 ? [h('p', { class: 'fit-sentence', 'data-tone': verdict.tone }, `The draws ${verdict.text.startsWith('spread') ? verdict.text : `cannot be judged: ${verdict.text}`}${sv.fit && verdict.tone !== 'pass' ? ` (χ² = ${sv.fit.chiSquare.toFixed(2)} with ${sv.fit.degreesOfFreedom} degrees of freedom, ${number(sv.fit.draws)} draws)` : ''}`),
+        this.endpoints(sv)] : h('p', { class: 'problem' }, 'It has no endpoints: every packet to it is refused.'));
+  }
+
+  endpoints(sv) {
+    const most = Math.max(...sv.endpoints.map((e) => Math.max(e.expected, e.observed)), 0.01);
+    const bar = (name, share) => h('span', { class: `pair ${name}`, vars: { '--share': share / most } }, h('span', { class: 'amount' }, percent(share)));
+    return h('table', { class: 'table endpoints-table' },
+      h('thead', null, h('tr', null, ['Endpoint', 'Node', 'Expected and observed share', 'Flows/s', 'Flows', 'Unanswered', 'Refused'].map((t, i) => h('th', { scope: 'col', class: i > 2 ? 'count' : '' }, t)))),
+      h('tbody', null, sv.endpoints.map((e) => h('tr', { class: e.excluded || e.removed ? 'excluded' : '' },
+        h('td', { class: 'name' }, h('a', { href: this.flows({ endpoint: e.endpoint }) }, e.pod ? named(e.pod) : e.endpoint), h('span', { class: 'address' }, e.pod ? e.endpoint : '')),
+        h('td', null, e.node ?? ''),
+        h('td', { class: 'pairs' }, e.removed ? h('span', { class: 'why' }, 'no endpoint any more') : e.excluded ? h('span', { class: 'why' }, exclusions[e.excluded] ?? e.excluded) : [bar('expected', e.expected), bar('observed', e.observed)]),
+        h('td', { class: 'count' }, rate(this.speeds.of(sv, e))), h('td', { class: 'count' }, number(e.flows.total)),
+        h('td', { class: 'count', 'data-tone': e.flows.unanswered > 0 ? 'warn' : null }, number(e.flows.unanswered)),
+        h('td', { class: 'count', 'data-tone': refusedOf(e) > 0 ? 'bad' : null }, number(refusedOf(e)))))));
+  }
+}

@@ -1,0 +1,23 @@
+// A sparkline: the last minute, one point for each second.
+
+import { s } from './dom.js';
+
+const WIDTH = 116, HEIGHT = 26;
+
+export class Spark {
+  constructor() {
+    this.area = s('path', { class: 'area' });
+    this.line = s('path', { class: 'line' });
+    this.element = s('svg', { class: 'spark', viewBox: `0 0 ${WIDTH} ${HEIGHT}`, 'aria-hidden': 'true', preserveAspectRatio: 'none' }, this.area, this.line);
+  }
+
+  draw(values) {
+    const most = Math.max(1, ...values);
+    const point = (v, i) => `${(i * WIDTH / (values.length - 1)).toFixed(1)} ${(HEIGHT - 1 - v / most * (HEIGHT - 3)).toFixed(1)}`;
+    const d = `M${values.map(point).join('L')}`;
+    if (d === this.drawn) return;
+    this.drawn = d;
+    this.line.setAttribute('d', d);
+    this.area.setAttribute('d', `${d}L${WIDTH} ${HEIGHT}L0 ${HEIGHT}Z`);
+  }
+}

@@ -1,0 +1,154 @@
+// The stream of flows: one connection, whatever views show it. It counts all flows and keeps
+// the newest as rows, of which there are never more than ROWS.
+
+import { get } from './api.js';
+import { Rates } from './rates.js';
+
+const ROWS = 400; // kept
+const BEFORE = 200; // asked for of the past
+const CALM = 200; // flows in a second, above which only some become rows
+const DRAW = 100; // milliseconds from one drawing to the next, at least
+const REMEMBERED = 20000; // ids, so that each flow counts once
+const STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000];
+
+const bad = new Set(['refused', 'rejected', 'dropped', 'failed', 'reset']);
+
+function hash(id) {
+  let x = 2166136261;
+  for (let i = 0; i < id.length; i++) x = Math.imul(x ^ id.charCodeAt(i), 16777619);
+  x ^= x >>> 15;
+  return Math.imul(x, 0x2c1b3c6d) >>> 1;
+}
+
+class Stream {
+  constructor() {
+    this.rows = new Map(); // the last record of each flow, by id, oldest first
+    this.rates = new Rates();
+    this.listeners = new Set();
+    this.fresh = []; // first records of flows since the last drawing
+    this.filters = null; // as a query; null: never opened
+    this.reset();
+  }
+
+  reset() {
+    this.rows.clear();
+    this.rates.clear();
+    this.fresh.length = 0;
+    this.seen = [new Set(), new Set()];
+    this.sample = 1; // one of so many flows becomes a row
+    this.missed = null; // {count, why, at}
+    this.error = '';
+    this.connected = false;
+  }
+
+  /** listen calls back with the stream whenever there is something to draw, ten times a second at most. */
+  listen(listener) {
+    this.listeners.add(listener);
+    return () => this.listeners.delete(listener);
+  }
+
+  /** open follows the flows of these filters; nothing changes if it does already. */
+  open(filters) {
+    const query = filters.toString();
+    if (query === this.filters && (this.source || this.retry)) return;
+    this.close();
+    if (query !== this.filters) this.reset();
+    this.filters = query;
+    this.connect();
+    this.changed();
+  }
+
+  connect() {
+    this.retry = 0;
+    const source = new EventSource(`/v1/flows?follow=true&limit=${BEFORE}${this.filters && `&${this.filters}`}`);
+    this.source = source;
+    source.addEventListener('open', () => { this.connected = true; this.error = ''; this.changed(); });
+    source.addEventListener('flow', (e) => this.take(e.data));
+    source.addEventListener('missed', (e) => this.miss(e.data));
+    source.addEventListener('error', () => {
+      if (source !== this.source) return;
+      this.connected = false;
+      if (source.readyState === EventSource.CLOSED) this.ask();
+      else this.error = 'The connection broke. Trying again …';
+      this.changed();
+    });
+  }
+
+  /** ask finds out why there is no stream: a stream itself cannot say. */
+  async ask() {
+    this.close();
+    const filters = this.filters;
+    try {
+      await get(`/v1/flows?limit=1${filters && `&${filters}`}`);
+      this.error = 'The connection broke. Trying again …';
+    } catch (e) {
+      // An answer of one line is JSON, of none is not: neither is an error of the server's.
+      this.error = e.status >= 200 && e.status < 300 ? 'The connection broke. Trying again …' : e.message;
+      if (e.status >= 400 && e.status < 500) { this.changed(); return; } // asking again would not help
+    }
+    if (filters !== this.filters || this.source) return;
+    this.retry = setTimeout(() => this.connect(), 2000);
+    this.changed();
+  }
+
+  close() {
+    this.source?.close();
+    clearTimeout(this.retry);
+    this.source = null;
+    this.retry = 0;
+    this.connected = false;
+  }
+
+  isNew(id) {
+    if (this.seen[0].has(id) || this.seen[1].has(id)) return false;
+    if (this.seen[0].size >= REMEMBERED) this.seen = [new Set(), this.seen[0]];
+    this.seen[0].add(id);
+    return true;
+  }
+
+  take(data) {
+    const r = JSON.parse(data);
+    const first = this.isNew(r.id);
+    const state = r.life?.state;
+    if (first) this.rates.add('flows', Date.parse(r.time));
+    if (first || r.event === state) {
+      const since = Date.parse(r.life?.since ?? r.time);
+      if (state === 'unanswered') this.rates.add('unanswered', since);
+      else if (bad.has(state)) this.rates.add('refused', since);
+    }
+    if (this.rows.has(r.id)) this.rows.set(r.id, r);
+    else if (first && hash(r.id) % this.sample === 0) this.keep(r);
+    this.changed();
+  }
+
+  keep(r) {
+    this.rows.set(r.id, r);
+    this.fresh.push(r);
+    if (this.fresh.length > ROWS) this.fresh.shift();
+    if (this.rows.size > ROWS) this.rows.delete(this.rows.keys().next().value);
+  }
+
+  miss(data) {
+    const m = JSON.parse(data);
+    this.missed = { count: (this.missed?.count ?? 0) + m.missed, why: m.why, at: performance.now() };
+    this.changed();
+  }
+
+  changed() {
+    if (this.timer) return;
+    const wait = Math.max(0, DRAW - (performance.now() - (this.drawn ?? -DRAW)));
+    this.timer = setTimeout(() => requestAnimationFrame(() => this.draw()), wait);
+  }
+
+  draw() {
+    this.timer = 0;
+    this.drawn = performance.now();
+    const peak = this.rates.peak();
+    this.sample = STEPS.find((n) => peak / n <= CALM) ?? STEPS.at(-1);
+    for (const listener of this.listeners) listener(this);
+    this.fresh.length = 0;
+  }
+}
+
+/** stream is the only one. */
+export const stream = new Stream();

@@ -1,0 +1,40 @@
+// Colours and size: the system's, until somebody chooses; the choice is remembered.
+
+import { h, icon, replace } from './dom.js';
+
+const root = document.documentElement;
+const dark = matchMedia('(prefers-color-scheme: dark)');
+
+function remember(name, value) {
+  root.dataset[name] = value;
+  try { localStorage.setItem(`nfqproxy.${name}`, value); } catch { /* for as long as the page is open, then */ }
+}
+
+const theme = () => root.dataset.theme ?? (dark.matches ? 'dark' : 'light');
+
+export function toggleTheme() { remember('theme', theme() === 'dark' ? 'light' : 'dark'); }
+
+export function toggleSize() {
+  remember('size', root.dataset.size === 'large' ? 'normal' : 'large');
+  dispatchEvent(new Event('resize')); // pictures are laid out for a size of letters
+}
+
+/** switches makes the two buttons. */
+export function switches() {
+  const colours = h('button', { type: 'button', class: 'switch', id: 'theme' });
+  const size = h('button', { type: 'button', class: 'switch', id: 'size', title: 'Large, for projectors (shortcut l)' }, icon('large'));
+  const show = () => {
+    const other = theme() === 'dark' ? 'light' : 'dark';
+    replace(colours, icon(other === 'dark' ? 'moon' : 'sun'));
+    colours.setAttribute('aria-label', `Use ${other} colours`);
+    colours.title = `Use ${other} colours (shortcut t)`;
+    size.setAttribute('aria-label', 'Large letters');
+    size.setAttribute('aria-pressed', String(root.dataset.size === 'large'));
+  };
+  colours.addEventListener('click', toggleTheme);
+  size.addEventListener('click', toggleSize);
+  dark.addEventListener('change', show);
+  new MutationObserver(show).observe(root, { attributes: true, attributeFilter: ['data-theme', 'data-size'] });
+  show();
+  return [size, colours];
+}

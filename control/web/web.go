@@ -1,0 +1,95 @@
+// Package web is the web page of the flow API: flows as they happen, the way of each one
+// through kube-proxy's chains, services, a map, explanations, and holds. It is made of plain files that
+// are part of the program; everything the page knows, it asks of the API (see package observe)
+// that serves it.
+package web
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"path"
+	"strings"
+	"time"
+)
+
+//go:embed static
+var files embed.FS
+
+// policy is the page's Content-Security-Policy: nothing from elsewhere and nothing inline, so
+// that a name from the cluster can do no harm even where the page would fail to quote it.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; " +
+	"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+// types are by extension, and do not depend on the machine's own list (package mime).
+var types = map[string]string{
+	".html": "text/html; charset=utf-8",
+	".css":  "text/css; charset=utf-8",
+	".js":   "text/javascript; charset=utf-8",
+	".svg":  "image/svg+xml",
+}
+
+// asset is a file as it is served.
+type asset struct {
+	name, contentType, etag string
+	content                 []byte
+}
+
+// Handler serves the page at / and its files beside it. It has to be mounted at the root of
+// the server whose /v1 is the API. All other paths are not found. It is safe for concurrent use.
+func Handler() http.Handler {
+	assets := load()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		a, ok := assets[r.URL.Path]
+		if !ok {
+			http.Error(w, fmt.Sprintf("%s: no such page; the only one is at /", r.URL.Path), http.StatusNotFound)
+			return
+		}
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			w.Header().Set("Allow", "GET, HEAD")
+			http.Error(w, fmt.Sprintf("%s of %s: it can only be read (GET)", r.Method, r.URL.Path), http.StatusMethodNotAllowed)
+			return
+		}
+		h := w.Header()
+		h.Set("Content-Security-Policy", policy)
+		h.Set("Content-Type", a.contentType)
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Referrer-Policy", "no-referrer")
+		// Asked for again each time, and sent only if another program serves it now.
+		h.Set("Cache-Control", "no-cache")
+		h.Set("ETag", a.etag)
+		http.ServeContent(w, r, a.name, time.Time{}, bytes.NewReader(a.content))
+	})
+}
+
+// load reads the files, by the paths they are served at. They are part of the program: a fault
+// is one of the program, which the tests find.
+func load() map[string]*asset {
+	assets := make(map[string]*asset)
+	err := fs.WalkDir(files, "static", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		content, err := files.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		a := &asset{
+			name: path.Base(name), contentType: types[path.Ext(name)], content: content,
+			etag: fmt.Sprintf(`"%x"`, sha256.Sum256(content)),
+		}
+		if a.contentType == "" {
+			return fmt.Errorf("%s: no content type is known for %q", name, path.Ext(name))
+		}
+		assets[strings.TrimPrefix(name, "static")] = a
+		return nil
+	})
+	if err != nil {
+		panic(fmt.Sprintf("package web is built wrongly: %v", err))
+	}
+	assets["/"] = assets["/index.html"]
+	return assets
+}
