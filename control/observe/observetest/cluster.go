@@ -39,11 +39,12 @@ type Cluster struct {
 	readers  map[chan observe.Item]bool
 	queries  []observe.FlowQuery
 	holder   *Holder
+	joined   chan struct{} // one for each that followed
 }
 
 // New makes the cluster.
 func New() *Cluster {
-	c := &Cluster{readers: make(map[chan observe.Item]bool), services: services(), stats: stats()}
+	c := &Cluster{readers: make(map[chan observe.Item]bool), services: services(), stats: stats(), joined: make(chan struct{}, 1000)}
 	for d := json.NewDecoder(bytes.NewReader(flows)); ; {
 		r := new(flow.Record)
 		if err := d.Decode(r); err == io.EOF {
@@ -100,6 +101,16 @@ func (c *Cluster) Emit(item observe.Item) {
 	}
 }
 
+// AwaitReader waits until one more than before follows.
+func (c *Cluster) AwaitReader(ctx context.Context) error {
+	select {
+	case <-c.joined:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // Readers says how many follow.
 func (c *Cluster) Readers() int {
 	c.mu.Lock()
@@ -118,6 +129,7 @@ func (c *Cluster) Flows(ctx context.Context, q observe.FlowQuery, each func(obse
 	items := make(chan observe.Item)
 	if q.Follow && err == nil {
 		c.readers[items] = true
+		c.joined <- struct{}{}
 	}
 	c.mu.Unlock()
 	if err != nil {
@@ -219,14 +231,14 @@ func within(list, value string) bool {
 
 // checkQuery refuses what has few words.
 func checkQuery(q observe.FlowQuery) error {
-	for field, values := range map[string]struct{ have, want string }{
-		"protocol": {strings.ToUpper(q.Protocol), "TCP, UDP, SCTP"},
-		"verdict":  {q.Verdict, "accept, dnat, reject, drop"},
+	for _, p := range []struct{ field, have, want string }{
+		{"protocol", q.Protocol, "TCP, UDP or SCTP"},
+		{"verdict", q.Verdict, "accept, dnat, reject or drop"},
 	} {
-		for v := range strings.SplitSeq(values.have, ",") {
-			if v != "" && !slices.Contains(strings.Split(values.want, ", "), v) {
-				i := strings.LastIndex(values.want, ", ")
-				return &observe.Error{Status: 400, Field: field, Message: fmt.Sprintf("%s %q: want %s or %s", field, v, values.want[:i], values.want[i+2:])}
+		words := strings.FieldsFunc(strings.ToLower(p.want), func(c rune) bool { return c == ',' || c == ' ' })
+		for v := range strings.SplitSeq(p.have, ",") {
+			if v != "" && !slices.Contains(words, strings.ToLower(v)) {
+				return &observe.Error{Status: 400, Field: p.field, Message: fmt.Sprintf("%s %q: want %s", p.field, v, p.want)}
 			}
 		}
 	}
