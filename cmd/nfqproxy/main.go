@@ -16,20 +16,26 @@ import (
 // version is set by the linker; see the Makefile.
 var version = "unknown"
 
-func main() {
+func main() { os.Exit(runProcess(connect)) }
+
+// runProcess executes the command line of this process; see [run].
+func runProcess(connect connector) int {
 	// A reader of the flow log or of the messages that goes away must not take the
 	// proxy with it.
 	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	return execute(ctx, newRootCommand(connect), os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 }
 
 // run executes one command line and gives the exit code: 0, 1 after an error
 // message on stderr, or that of a command it was to run.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	root := newRootCommand()
+	return execute(ctx, newRootCommand(connect), args, stdin, stdout, stderr)
+}
+
+func execute(ctx context.Context, root *cobra.Command, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetIn(stdin)
 	root.SetOut(stdout)
@@ -46,7 +52,8 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	return 1
 }
 
-func newRootCommand() *cobra.Command {
+// newRootCommand makes the command. Those that ask a flow API get there by connect.
+func newRootCommand(connect connector) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "nfqproxy",
 		Short: "A Kubernetes service proxy whose every decision can be seen",
@@ -59,6 +66,7 @@ translation into the kernel's connection table, where the flow stays from then o
 	}
 	root.AddCommand(
 		newRunCommand(), newCleanupCommand(), newLabCommand(),
+		newFlowsCommand(connect), newStepCommand(connect),
 		newExplainCommand(), newRenderCommand(),
 		newTraceCommand(), newServicesCommand(), newDiffCommand(), newReplayCommand(),
 	)

@@ -1,0 +1,284 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/nfqproxy/nfqproxy/control/flowlist"
+	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+)
+
+// flowsFlags are the flags of nfqproxy flows.
+type flowsFlags struct {
+	server    serverFlags
+	query     observe.FlowQuery
+	last      string
+	output    string
+	noHeaders bool
+	utc       bool
+	zone      string
+}
+
+func newFlowsCommand(connect connector) *cobra.Command {
+	var f flowsFlags
+	cmd := &cobra.Command{
+		Use:   "flows [ID]",
+		Short: "Show the flows that were decided, and what became of them",
+		Long: `Show the flows that were decided, and what became of them: a line for each, the newest
+last, or with --follow a line for each event from now on. Given an id, tell that flow's
+story.
+
+All filters that are given must hold. Where a filter is a list, values are separated
+by commas, and one of them must hold.
+
+-o wide adds columns; STAGES is how long the first packet waited, then until it was
+decided, until its connection entry was written and until it was let go. -o json and
+-o jsonl write records as datapath/flow/SCHEMA.md describes them, and
+custom-columns has kubectl's syntax.`,
+		Example: `  nfqproxy flows --follow --service default/web
+  nfqproxy flows --state refused,unanswered --since 5m
+  nfqproxy flows -o custom-columns=ID:.id,TO:.endpoint,STATE:.life.state
+  nfqproxy flows $(nfqproxy flows -o name --limit 1)`,
+		Args: cobra.MaximumNArgs(1),
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return unlessClosed(cmd.Context(), f.run(cmd, connect, args, listener{cmd.OutOrStdout()}))
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	q := &f.query
+	flags.BoolVarP(&q.Follow, "follow", "f", false, "show events as they happen, until interrupted")
+	f.addFilters(cmd)
+	flags.StringVar(&q.Since, "since", "", "no flows that were decided earlier: how long ago (5m), or a time (RFC 3339); with --follow, what happened since then comes first")
+	flags.StringVar(&q.Limit, "limit", "", "only so many of the newest; 0: all that are known (default 100); with --follow: how many from before come first")
+	flags.StringVar(&f.last, "last", "", "the same as --limit")
+	flags.StringVarP(&f.output, "output", "o", "", strings.Join(flowlist.Formats(), ", ")+" (default: a table)")
+	flags.BoolVar(&q.Steps, "tree", false, "show the walk through kube-proxy's chains below each line; in JSON: as steps")
+	flags.BoolVar(&f.noHeaders, "no-headers", false, "leave out the names of the columns")
+	flags.BoolVar(&f.utc, "utc", false, "times in UTC, and not in the local time zone; JSON keeps the times it got")
+	flags.StringVar(&f.zone, "time-zone", "", "times in this zone: Europe/Vienna, for example")
+	f.server.add(cmd)
+	_ = cmd.RegisterFlagCompletionFunc("output", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		var names []string
+		for _, name := range flowlist.Formats() {
+			before, argument, _ := strings.Cut(name, "=")
+			if argument != "" {
+				before += "="
+			}
+			names = append(names, before)
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	})
+	return cmd
+}
+
+func (f *flowsFlags) addFilters(cmd *cobra.Command) {
+	flags, q := cmd.Flags(), &f.query
+	flags.StringVar(&q.Service, "service", "", "NAME, NAMESPACE/NAME or NAMESPACE/NAME:PORT; a list")
+	flags.StringVarP(&q.Namespace, "namespace", "n", "", "of the service, or of the source's or the endpoint's pod; a list")
+	flags.StringVar(&q.Pod, "pod", "", "NAME or NAMESPACE/NAME of the source's or the endpoint's pod; a list")
+	flags.StringVar(&q.Node, "node", "", "where it was decided; a list")
+	flags.StringVar(&q.Source, "source", "", "ADDRESS, PREFIX or ADDRESS:PORT ([IPV6]:PORT); a list")
+	flags.StringVar(&q.Destination, "destination", "", "likewise, as it was asked for, before translation; a list")
+	flags.StringVar(&q.Endpoint, "endpoint", "", "likewise, after translation; a list")
+	flags.StringVar(&q.Port, "port", "", "the destination's, before translation; a list")
+	flags.StringVar(&q.Protocol, "protocol", "", "tcp, udp or sctp; a list")
+	flags.StringVar(&q.Verdict, "verdict", "", strings.Join(verdicts, ", ")+"; a list")
+	flags.StringVar(&q.Reason, "reason", "", "of the verdict, "+strings.Join(reasons(), ", ")+"; a list")
+	flags.StringVar(&q.State, "state", "", strings.Join(flowlist.States(), ", ")+"; a list")
+	flags.StringVar(&q.Event, "event", "", "with --follow: a state, repeated, gone, held or stepped; a list")
+	completeList(cmd, "protocol", protocols)
+	completeList(cmd, "verdict", verdicts)
+	completeList(cmd, "reason", reasons())
+	completeList(cmd, "state", flowlist.States())
+	completeList(cmd, "event", flowlist.Events())
+}
+
+var (
+	protocols = []string{"tcp", "udp", "sctp"}
+	verdicts  = []string{decision.Accept.String(), decision.DNAT.String(), decision.Reject.String(), decision.Drop.String()}
+)
+
+// reasons are all for verdicts.
+func reasons() []string {
+	var all []string
+	for r := decision.Reason(0); r.String() != "unknown"; r++ {
+		all = append(all, r.String())
+	}
+	return all
+}
+
+func (f *flowsFlags) run(cmd *cobra.Command, connect connector, args []string, stdout io.Writer) error {
+	if err := f.check(cmd.Flags(), args); err != nil {
+		return err
+	}
+	style, err := f.server.style(flow.StyleFor(cmd.OutOrStdout()))
+	if err != nil {
+		return err
+	}
+	o := flowlist.Options{Style: style, Follow: f.query.Follow, NoHeaders: f.noHeaders, Tree: f.query.Steps}
+	if o.Zone, err = f.location(); err != nil {
+		return err
+	}
+	p, err := flowlist.New(stdout, f.output, o)
+	if err != nil {
+		return fmt.Errorf("--output %w", err)
+	}
+	observer, err := f.server.observer(connect)
+	if err != nil {
+		return err
+	}
+	if len(args) == 1 {
+		return f.tell(cmd.Context(), stdout, observer, args[0], p, o)
+	}
+	return blameFlag(cmd.Flags(), f.list(cmd.Context(), observer, p, cmd.ErrOrStderr()))
+}
+
+// check finds flags that contradict each other.
+func (f *flowsFlags) check(flags *pflag.FlagSet, args []string) error {
+	if len(args) == 1 {
+		// A flow is told whole: these are about how.
+		how := []string{"output", "no-headers", "tree", "utc", "time-zone", "server", "token-file", "color"}
+		var err error
+		flags.Visit(func(flag *pflag.Flag) {
+			if err == nil && !slices.Contains(how, flag.Name) {
+				err = fmt.Errorf("%s and --%s: give one flow's id, or say which flows by flags", args[0], flag.Name)
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	switch {
+	case flags.Changed("last") && flags.Changed("limit"):
+		return errors.New("--last and --limit: they are the same, give one of them")
+	case flags.Changed("last"):
+		f.query.Limit = f.last
+	}
+	if f.query.Event != "" && !f.query.Follow {
+		return errors.New("--event: only streams have events: give --follow, too, or ask for a --state")
+	}
+	return nil
+}
+
+// location is the zone of times; nil: the local one.
+func (f *flowsFlags) location() (*time.Location, error) {
+	switch {
+	case f.utc && f.zone != "":
+		return nil, errors.New("--utc and --time-zone: give one of them")
+	case f.utc:
+		return time.UTC, nil
+	case f.zone == "":
+		return nil, nil
+	}
+	zone, err := time.LoadLocation(f.zone)
+	if err != nil {
+		return nil, fmt.Errorf("--time-zone %q: want the name of a zone, for example Europe/Vienna, Local or UTC: %w", f.zone, err)
+	}
+	return zone, nil
+}
+
+// tell tells one flow's story.
+func (f *flowsFlags) tell(ctx context.Context, stdout io.Writer, observer observe.Observer, id string, p flowlist.Printer, o flowlist.Options) error {
+	r, err := observer.Flow(ctx, id)
+	if err != nil {
+		return err
+	}
+	if f.output == "" {
+		_, err := io.WriteString(stdout, flowlist.Story(r, o, false))
+		return err
+	}
+	return errors.Join(p.Print(r), p.Close())
+}
+
+// breath is how long a stream has to be quiet before what came is written, so that records
+// that come together are looked at together.
+const breath = 50 * time.Millisecond
+
+// list writes flows until there are no more or, following, until the context ends.
+func (f *flowsFlags) list(ctx context.Context, observer observe.Observer, p flowlist.Printer, stderr io.Writer) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	items, end := make(chan observe.Item, 64), make(chan error, 1)
+	go func() {
+		defer close(items)
+		end <- observer.Flows(ctx, f.query, func(item observe.Item) error {
+			select {
+			case items <- item:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+	}()
+	var quiet <-chan time.Time
+	for printed := 0; ; {
+		select {
+		case <-quiet:
+			if err := p.Flush(); err != nil {
+				return err
+			}
+			quiet = nil
+		case item, open := <-items:
+			switch {
+			case !open:
+				return f.finish(<-end, printed, p, stderr)
+			case item.Missed != nil:
+				fmt.Fprintln(stderr, missedInWords(item.Missed))
+			default:
+				if err := p.Print(item.Record); err != nil {
+					return err
+				}
+				printed++
+				if f.query.Follow {
+					quiet = time.After(breath)
+				}
+			}
+		}
+	}
+}
+
+// finish ends a list that the observer ended with err.
+func (f *flowsFlags) finish(err error, printed int, p flowlist.Printer, stderr io.Writer) error {
+	if err != nil {
+		return errors.Join(err, p.Flush())
+	}
+	if printed == 0 && !f.query.Follow && (f.output == "" || f.output == "wide") {
+		fmt.Fprintln(stderr, "There are no such flows.")
+	}
+	return p.Close()
+}
+
+// missedInWords tells that records are missing.
+func missedInWords(m *observe.Missed) string {
+	why := map[string]string{
+		observe.MissedSlow:    "this reader was too slow",
+		observe.MissedSampled: "there are more than are given out in a second",
+		observe.MissedLost:    "the node had no room for them",
+	}[m.Why]
+	if why == "" {
+		why = m.Why
+	}
+	node := ""
+	if m.Node != "" {
+		node = m.Node + ": "
+	}
+	records := "records are"
+	if m.Missed == 1 {
+		records = "record is"
+	}
+	return fmt.Sprintf("%s%d %s missing here: %s", node, m.Missed, records, why)
+}

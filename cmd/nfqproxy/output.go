@@ -1,0 +1,31 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"syscall"
+)
+
+// listener is a standard output whose reader may go away.
+type listener struct{ io.Writer }
+
+// errUnread says that nobody reads the output any more.
+var errUnread = errors.New("standard output is closed")
+
+func (l listener) Write(b []byte) (int, error) {
+	n, err := l.Writer.Write(b)
+	if errors.Is(err, syscall.EPIPE) {
+		err = errUnread
+	}
+	return n, err
+}
+
+// unlessClosed leaves out errors that are none for who asked: nobody reads on, or it was
+// interrupted.
+func unlessClosed(ctx context.Context, err error) error {
+	if errors.Is(err, errUnread) || ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return nil
+	}
+	return err
+}

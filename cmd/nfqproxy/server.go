@@ -1,0 +1,119 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+)
+
+// localServer is the flow API of this machine's daemon.
+const localServer = "http://127.0.0.1:10253"
+
+// connector makes an observer of the flow API at server, an URL, unix:PATH or HOST:PORT.
+// An empty token is none.
+type connector func(server, token string) (observe.Observer, error)
+
+// connect is the connector of the program.
+func connect(server, _ string) (observe.Observer, error) {
+	return nil, fmt.Errorf("%s: this build has no client of the flow API", server)
+}
+
+// defaultServer gives the flow API of a lab that this user runs; an empty server: there is
+// none.
+func defaultServer() (server, token string, err error) { return "", "", nil }
+
+// serverFlags say which flow API is asked.
+type serverFlags struct {
+	server    string
+	tokenFile string
+	color     string
+}
+
+func (f *serverFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.server, "server", "", "the flow API: URL, unix:PATH or HOST:PORT (default: your running lab's, else "+localServer+")")
+	flags.StringVar(&f.tokenFile, "token-file", "", "file with the token that the server wants")
+	flags.StringVar(&f.color, "color", "auto", "auto (on terminals, and without NO_COLOR), always or never")
+	complete(cmd, "color", colors)
+}
+
+var colors = []string{"auto", "always", "never"}
+
+// style is how text looks on an output that has the style of its own.
+func (f *serverFlags) style(own flow.Style) (flow.Style, error) {
+	switch f.color {
+	case "auto":
+	case "always":
+		own.Color = true
+	case "never":
+		own.Color = false
+	default:
+		return own, fmt.Errorf("--color %q: want auto, always or never", f.color)
+	}
+	return own, nil
+}
+
+// observer is what the flags say is to be asked.
+func (f *serverFlags) observer(connect connector) (observe.Observer, error) {
+	server, token := f.server, ""
+	if server == "" {
+		var err error
+		if server, token, err = defaultServer(); err != nil {
+			return nil, err
+		}
+	}
+	if f.tokenFile != "" {
+		b, err := os.ReadFile(f.tokenFile)
+		if err != nil {
+			return nil, fmt.Errorf("--token-file: %w", err)
+		}
+		if token = strings.TrimSpace(string(b)); token == "" || strings.ContainsAny(token, "\r\n") {
+			return nil, fmt.Errorf("--token-file %s: want a file with the token on one line", f.tokenFile)
+		}
+	}
+	return connect(cmp.Or(server, localServer), token)
+}
+
+// blameFlag names the flag that an asker's fault is about, where it is about one.
+func blameFlag(flags *pflag.FlagSet, err error) error {
+	var fault *observe.Error
+	if !errors.As(err, &fault) {
+		return err
+	}
+	// Fields of what is sent as JSON come with what they are in: flow.protocol.
+	name := fault.Field[strings.LastIndexByte(fault.Field, '.')+1:]
+	if name == "" || flags.Lookup(name) == nil {
+		return err
+	}
+	for _, start := range []string{fault.Field, name} {
+		if rest, ok := strings.CutPrefix(fault.Message, start+" "); ok {
+			return fmt.Errorf("--%s %s", name, rest)
+		}
+	}
+	return fmt.Errorf("--%s: %s", name, fault.Message)
+}
+
+// complete has the shell complete a flag's value.
+func complete(cmd *cobra.Command, flag string, values []string) {
+	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// completeList has the shell complete the last of a flag's values, which commas separate.
+func completeList(cmd *cobra.Command, flag string, values []string) {
+	_ = cmd.RegisterFlagCompletionFunc(flag, func(_ *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
+		before := begun[:strings.LastIndexByte(begun, ',')+1]
+		var all []string
+		for _, v := range values {
+			all = append(all, before+v)
+		}
+		return all, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	})
+}

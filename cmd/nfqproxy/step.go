@@ -1,0 +1,123 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/stepper"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+)
+
+// stepFlags are the flags of nfqproxy step.
+type stepFlags struct {
+	server serverFlags
+	query  observe.HoldQuery
+}
+
+func newStepCommand(connect connector) *cobra.Command {
+	var f stepFlags
+	cmd := &cobra.Command{
+		Use:   "step FILTER...",
+		Short: "Hold the next flow at the queue, and lead it through the chains step by step",
+		Long: `Hold the next new flow that matches at the queue, show the walk it is about to take
+through kube-proxy's chains, and lead it there step by step; then tell what became of
+it. All filters that are given must hold. Nobody but the flow waits meanwhile.
+
+At a terminal these are typed, with enter; otherwise they are read as lines from
+standard input, and at its end the flow is let go:
+
+  n, or nothing   the next step; behind the last one the flow goes on its way
+  b               one step back
+  c N             choose candidate N instead of the one that was drawn
+  g, q            let it go, as it is decided
+  d               drop it`,
+		Example: `  nfqproxy step --service default/web
+  printf 'n\nn\nc 2\ng\n' | nfqproxy step --service default/web --seconds 10`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return unlessClosed(cmd.Context(), blameFlag(cmd.Flags(), f.run(cmd, connect)))
+		},
+	}
+	flags, q := cmd.Flags(), &f.query.Flow
+	flags.SortFlags = false
+	flags.StringVar(&q.Service, "service", "", "NAME, NAMESPACE/NAME or NAMESPACE/NAME:PORT; a list, separated by commas")
+	flags.StringVarP(&q.Namespace, "namespace", "n", "", "of the service, or of the source's or the endpoint's pod; a list")
+	flags.StringVar(&q.Pod, "pod", "", "NAME or NAMESPACE/NAME of the source's or the endpoint's pod; a list")
+	flags.StringVar(&q.Node, "node", "", "where it is decided; a list")
+	flags.StringVar(&q.Source, "source", "", "ADDRESS, PREFIX or ADDRESS:PORT ([IPV6]:PORT); a list")
+	flags.StringVar(&q.Destination, "destination", "", "likewise, as it is asked for, before translation; a list")
+	flags.StringVar(&q.Port, "port", "", "the destination's, before translation; a list")
+	flags.StringVar(&q.Protocol, "protocol", "", "tcp, udp or sctp; a list")
+	flags.IntVar(&f.query.Seconds, "seconds", 60, "how long to wait for a flow, and then to hold it, each; at most 600")
+	f.server.add(cmd)
+	completeList(cmd, "protocol", protocols)
+	return cmd
+}
+
+func (f *stepFlags) run(cmd *cobra.Command, connect connector) error {
+	if f.query.Flow == (observe.HoldFilter{}) {
+		return errors.New("which flow? give at least one of --service, --namespace, --pod, --node, --source, --destination, --port and --protocol")
+	}
+	if f.query.Seconds < 1 || f.query.Seconds > 600 {
+		return errors.New("--seconds: want a number from 1 to 600")
+	}
+	style, err := f.server.style(flow.StyleFor(cmd.OutOrStdout()))
+	if err != nil {
+		return err
+	}
+	observer, err := f.server.observer(connect)
+	if err != nil {
+		return err
+	}
+	s := stepper.Session{
+		Observer: observer, Query: f.query, Lines: lines(cmd.Context(), cmd.InOrStdin()),
+		Screen: stepper.Screen{W: listener{cmd.OutOrStdout()}, Style: style, Messages: cmd.ErrOrStderr()},
+	}
+	s.Screen.Width = width(cmd.OutOrStdout())
+	s.Screen.Prompt = s.Screen.Width != nil && terminal(cmd.InOrStdin())
+	return s.Run(cmd.Context())
+}
+
+// terminal tells whether somebody types the input.
+func terminal(in io.Reader) bool {
+	f, ok := in.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// width gives the width of an output that is a terminal; nil: it is none.
+func width(out io.Writer) func() int {
+	f, ok := out.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return nil
+	}
+	return func() int {
+		columns, _, err := term.GetSize(int(f.Fd()))
+		if err != nil {
+			return 0
+		}
+		return columns
+	}
+}
+
+// lines gives the lines of an input, until it or the context ends.
+func lines(ctx context.Context, in io.Reader) <-chan string {
+	c := make(chan string)
+	go func() {
+		defer close(c)
+		for s := bufio.NewScanner(in); s.Scan(); {
+			select {
+			case c <- s.Text():
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return c
+}

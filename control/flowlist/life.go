@@ -1,0 +1,193 @@
+package flowlist
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+)
+
+// events are those there are, with words and a colour.
+var events = []struct {
+	event flow.Event
+	color flow.Color
+	words string
+}{
+	{flow.Decided, "", "it has its verdict; no answer was seen yet"},
+	{flow.Answered, "", "a packet came back"},
+	{flow.Established, flow.Green, "both sides talk"},
+	{flow.Closing, "", "one side has no more to send"},
+	{flow.Closed, flow.Dim, "both sides said that they have no more to send"},
+	{flow.Reset, flow.Red, "one side broke it off"},
+	{flow.Refused, flow.Red, "who was asked answered the first packet with a refusal"},
+	{flow.Unanswered, flow.Yellow, "no packet came back"},
+	{flow.Expired, flow.Dim, "nothing came for so long that the kernel forgot it"},
+	{flow.Removed, flow.Yellow, "somebody took its entry out of the connection table before its time"},
+	{flow.Rejected, flow.Red, "it never was one: refused by the verdict"},
+	{flow.Dropped, flow.Red, "it never was one: dropped by the verdict"},
+	{flow.Failed, flow.Red, "it never was one: no connection entry could be made"},
+	{flow.Repeated, flow.Yellow, "its first packet came again, and was decided again"},
+	{flow.Gone, flow.Dim, "the kernel's entry is gone; the counts are final"},
+	{flow.Held, flow.Yellow, "somebody holds it at the queue"},
+	{flow.Stepped, flow.Yellow, "somebody let it go a step on"},
+}
+
+// States are the states that a flow can have.
+func States() []string { return Events()[:len(events)-4] }
+
+// Events are the events that a stream can tell of: the states, and four more.
+func Events() []string {
+	var names []string
+	for _, e := range events {
+		names = append(names, string(e.event))
+	}
+	return names
+}
+
+// InWords tells what a state or an event means; empty: it is of a later version.
+func InWords(e flow.Event) string {
+	for _, known := range events {
+		if known.event == e {
+			return known.words
+		}
+	}
+	return ""
+}
+
+// StateColor is the colour of a state or an event; empty: it has none.
+func StateColor(e flow.Event) flow.Color {
+	for _, known := range events {
+		if known.event == e {
+			return known.color
+		}
+	}
+	return ""
+}
+
+// Story tells one flow: what was decided and why, and what became of it. rules adds the
+// rules as iptables-save prints them. It ends with a newline.
+func Story(r *flow.Record, o Options, rules bool) string {
+	var b strings.Builder
+	b.WriteString(o.Style.Story(r, rules))
+	line := func(what, format string, args ...any) {
+		fmt.Fprintf(&b, "  %-9s %s\n", what, fmt.Sprintf(format, args...))
+	}
+	b.WriteString("\n")
+	if r.ID != "" {
+		line("id", "%s", r.ID)
+	}
+	if r.Time != nil {
+		line("decided", "%s", r.Time.In(o.zone()).Format("2006-01-02 15:04:05.000 MST"))
+	}
+	if r.Stages != nil {
+		line("stages", "%s", stagesInWords(r.Stages))
+	}
+	if h := r.Held; h != nil {
+		line("held", "for %s, then %s (hold %s)", Duration(Seconds(h.Seconds)), h.Action, h.ID)
+	}
+	if l := r.Life; l != nil {
+		b.WriteString(life(r, l, o, line))
+	}
+	return b.String()
+}
+
+// stagesInWords tells how long the packet spent where.
+func stagesInWords(s *flow.Stages) string {
+	var words []string
+	add := func(what string, seconds float64) {
+		if seconds > 0 {
+			words = append(words, what+" "+Duration(Seconds(seconds)))
+		}
+	}
+	if s.Waited != nil {
+		add("waited for", *s.Waited)
+	}
+	add("decided in", s.Decided)
+	add("entry written in", s.Written)
+	add("let go in", s.Accepted)
+	return strings.Join(words, ", ")
+}
+
+// life tells what became of a flow: lines first, then gives the timeline.
+func life(r *flow.Record, l *flow.Life, o Options, line func(what, format string, args ...any)) string {
+	state := paint(o.Style, StateColor(l.State), string(l.State))
+	if words := InWords(l.State); words != "" {
+		state += ": " + words
+	}
+	if l.KernelState != "" {
+		state += " (" + l.KernelState + ")"
+	}
+	line("state", "%s", state)
+	if l.SeenSource != "" {
+		line("seen", "by the endpoint as %s", l.SeenSource)
+	}
+	if l.Sent != nil && l.Received != nil {
+		until := ""
+		if !l.Over && l.CountedAt != nil {
+			until = ", counted at " + l.CountedAt.In(o.zone()).Format("15:04:05.000")
+		}
+		line("sent", "%s%s", count(l.Sent), until)
+		line("received", "%s", count(l.Received))
+	}
+	if l.Repeated > 0 {
+		line("repeated", "%s", times(l.Repeated))
+	}
+	if l.Incomplete {
+		line("note", "events of the kernel were lost or not asked for: states may be missing")
+	}
+	return Timeline(r, o.Style, "  ")
+}
+
+// Timeline renders the history of a flow's life, with times since the decision. Each line
+// starts with indent and ends with a newline; it is empty where no history is known.
+func Timeline(r *flow.Record, s flow.Style, indent string) string {
+	if r.Life == nil || len(r.Life.History) == 0 {
+		return ""
+	}
+	start := r.Life.History[0].Time
+	if r.Time != nil {
+		start = *r.Time
+	}
+	var b strings.Builder
+	b.WriteString("\n")
+	for _, m := range r.Life.History {
+		fmt.Fprintf(&b, "%s%8s  %s\n", indent, since(m.Time.Sub(start)), paint(s, StateColor(m.Event), string(m.Event)))
+	}
+	return b.String()
+}
+
+// since tells a time after the decision. The kernel's clock may tell of things a little
+// before it.
+func since(d time.Duration) string {
+	switch {
+	case d == 0:
+		return "0"
+	case d < 0:
+		return Duration(d)
+	}
+	return "+" + Duration(d)
+}
+
+func count(c *flow.Count) string {
+	packets := "packets"
+	if c.Packets == 1 {
+		packets = "packet"
+	}
+	return fmt.Sprintf("%d %s, %s", c.Packets, packets, Bytes(c.Bytes))
+}
+
+func times(n uint32) string {
+	if n == 1 {
+		return "its first packet came once more"
+	}
+	return fmt.Sprintf("its first packet came %d times more", n)
+}
+
+// paint is Style.Paint for a colour that may be none.
+func paint(s flow.Style, c flow.Color, text string) string {
+	if c == "" {
+		return text
+	}
+	return s.Paint(c, text)
+}

@@ -1,0 +1,120 @@
+package flowlist
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"unicode"
+
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+)
+
+// screenful is how many rows are looked at before the columns get their widths.
+const screenful = 500
+
+// column is a column of a table.
+type column struct {
+	name  string
+	least int // the width that is usual, for streams, where little is known at the start
+	value func(r *flow.Record) cell
+}
+
+// cell is a column's value.
+type cell struct {
+	text  string
+	color flow.Color // empty: none
+}
+
+// table writes a line for each record. The columns are as wide as their widest cell so far:
+// they grow, but never shrink, so that a stream's lines stay below each other.
+type table struct {
+	w       io.Writer
+	columns []column
+	o       Options
+	widths  []int
+	waiting []*row // not written yet
+	begun   bool   // the headers are written
+}
+
+type row struct {
+	cells []cell
+	below string
+}
+
+func newTable(w io.Writer, columns []column, o Options) Printer {
+	t := &table{w: w, columns: columns, o: o, widths: make([]int, len(columns))}
+	for i, c := range columns {
+		if !o.NoHeaders {
+			t.widths[i] = ansi.StringWidth(c.name)
+		}
+		if o.Follow {
+			t.widths[i] = max(t.widths[i], c.least)
+		}
+	}
+	return t
+}
+
+func (t *table) Print(r *flow.Record) error {
+	line := &row{}
+	for i, c := range t.columns {
+		cell := c.value(r)
+		cell.text = strings.Map(printable, cell.text)
+		if cell.text == "" {
+			cell.text = "-"
+		}
+		line.cells = append(line.cells, cell)
+		t.widths[i] = max(t.widths[i], ansi.StringWidth(cell.text))
+	}
+	if t.o.Tree {
+		line.below = t.o.Style.Walk(r, "    ")
+	}
+	t.waiting = append(t.waiting, line)
+	if len(t.waiting) >= screenful || t.begun && !t.o.Follow {
+		return t.Flush()
+	}
+	return nil
+}
+
+// printable replaces what could steer a terminal.
+func printable(c rune) rune {
+	if unicode.IsPrint(c) {
+		return c
+	}
+	return unicode.ReplacementChar
+}
+
+func (t *table) Flush() error {
+	if len(t.waiting) == 0 {
+		return nil
+	}
+	var b strings.Builder
+	if !t.begun && !t.o.NoHeaders {
+		headers := &row{}
+		for _, c := range t.columns {
+			headers.cells = append(headers.cells, cell{text: c.name})
+		}
+		t.write(&b, headers)
+	}
+	t.begun = true
+	for _, r := range t.waiting {
+		t.write(&b, r)
+	}
+	t.waiting = t.waiting[:0]
+	_, err := io.WriteString(t.w, b.String())
+	return err
+}
+
+// write renders a row: the last column is not padded.
+func (t *table) write(b *strings.Builder, r *row) {
+	for i, c := range r.cells {
+		b.WriteString(paint(t.o.Style, c.color, c.text))
+		if i < len(r.cells)-1 {
+			fmt.Fprintf(b, "%*s", t.widths[i]-ansi.StringWidth(c.text)+3, "")
+		}
+	}
+	b.WriteString("\n" + r.below)
+}
+
+func (t *table) Close() error { return t.Flush() }
