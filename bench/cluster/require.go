@@ -17,6 +17,7 @@ const (
 	KubeProxy         = "kube-proxy"
 	Kubectl           = "kubectl"
 	Hubble            = "hubble"
+	PromQL            = "promql"
 )
 
 // Require ends a test that needs the programs of this package where they are not
