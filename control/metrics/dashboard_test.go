@@ -21,7 +21,10 @@ type dashboard struct {
 	SchemaVersion int
 	Panels        []panel
 	Templating    struct {
-		List []struct{ Name, Type, Definition string }
+		List []struct {
+			Name, Type, Definition string
+			Query                  any
+		}
 	}
 }
 
