@@ -21,7 +21,7 @@ demo: build
 # etcd, the Kubernetes control plane and kube-proxy, which end-to-end tests and benchmarks
 # run against (see bench/peers). Without them such tests are skipped.
 PEERS := bench/peers/bin
-peers bench-peers: $(PEERS)/.built
+peers bench-peers: $(PEERS)/.built $(PEERS)/hubble $(PEERS)/promql
 
 # Programs built from the module proxy do not know their version; they need it.
 $(PEERS)/.built: bench/peers/go.mod bench/peers/go.sum
@@ -34,6 +34,24 @@ $(PEERS)/.built: bench/peers/go.mod bench/peers/go.sum
 		k8s.io/kubernetes/cmd/kube-proxy k8s.io/kubernetes/cmd/kubectl && \
 	$(GO) build -trimpath -o bin/etcd -ldflags '-s -w' go.etcd.io/etcd/server/v3
 	@touch $@
+
+# Cilium's hubble command, out of a copy of its module. On Linux package monitor/api has files
+# for the agent, which pull all of it in; the command is built as on other systems, without.
+$(PEERS)/hubble: bench/peers/hubble/go.mod bench/peers/hubble/go.sum
+	@mkdir -p $(PEERS)
+	cd bench/peers/hubble && $(GO) mod download github.com/cilium/cilium && \
+	source=$$($(GO) list -m -f '{{.Dir}}' github.com/cilium/cilium) && \
+	version=$$($(GO) list -m -f '{{.Version}}' github.com/cilium/cilium) && \
+	copy=$$(mktemp -d) && trap 'rm -rf "$$copy"' EXIT && \
+	cp -r "$$source"/go.mod "$$source"/go.sum "$$source"/api "$$source"/hubble "$$source"/pkg "$$copy" && \
+	chmod -R u+w "$$copy" && rm "$$copy"/pkg/monitor/api/*_linux.go && \
+	out=$$(cd ../bin && pwd)/hubble && cd "$$copy" && \
+	CGO_ENABLED=0 $(GO) build -trimpath -o "$$out" -ldflags "-s -w -X github.com/cilium/cilium/hubble/pkg.Version=$$version" ./hubble
+
+# Prometheus' parser of expressions.
+$(PEERS)/promql: bench/peers/promql/go.mod bench/peers/promql/go.sum bench/peers/promql/main.go
+	@mkdir -p $(PEERS)
+	cd bench/peers/promql && CGO_ENABLED=0 $(GO) build -trimpath -o ../bin/promql -ldflags '-s -w' .
 
 # Unit, kernel and end-to-end tests, and a short run of every fuzz target. Tests that
 # miss something on this machine are listed at the end; with CI=true they fail.

@@ -16,6 +16,8 @@ const (
 	ControllerManager = "kube-controller-manager"
 	KubeProxy         = "kube-proxy"
 	Kubectl           = "kubectl"
+	Hubble            = "hubble"
+	PromQL            = "promql"
 )
 
 // Require ends a test that needs the programs of this package where they are not
@@ -24,13 +26,20 @@ const (
 func Require(t netns.T) {
 	t.Helper()
 	for _, name := range []string{Etcd, APIServer, ControllerManager, KubeProxy, Kubectl} {
-		path, err := Binary(name)
-		if err != nil {
-			t.Fatalf("%v", err)
-			return
-		}
-		netns.RequireTool(advisor{t}, path)
+		RequireProgram(t, name)
 	}
+}
+
+// RequireProgram does the same for one program, and gives its path.
+func RequireProgram(t netns.T, name string) string {
+	t.Helper()
+	path, err := Binary(name)
+	if err != nil {
+		t.Fatalf("%v", err)
+		return ""
+	}
+	netns.RequireTool(advisor{t}, path)
+	return path
 }
 
 // advisor adds what to do to the reason of a skip or failure.

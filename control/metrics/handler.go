@@ -27,6 +27,7 @@ func (m *Metrics) Handler(config HandlerConfig) http.Handler {
 	mux.Handle("/metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
 		EnableOpenMetrics: true,
 		ErrorLog:          slog.NewLogLogger(config.Log.Handler(), slog.LevelWarn),
+		ErrorHandling:     promhttp.ContinueOnError, // the metrics that are there are served
 	}))
 	mux.HandleFunc("/proxyMode", text(ProxyMode))
 	mux.HandleFunc("/healthz", text("ok"))

@@ -22,6 +22,7 @@ type Metrics struct {
 	proxy    *proxy
 	table    atomic.Pointer[decision.Table]
 	stats    atomic.Pointer[func() datapath.Stats]
+	flows    atomic.Pointer[flowSource]
 }
 
 // New makes the metrics of a program of the version.
@@ -38,6 +39,8 @@ func New(version string) *Metrics {
 		info,
 		tableCollector{&m.table},
 		datapathCollector{&m.stats},
+		flowCollector{&m.flows},
+		serviceCollector{&m.flows},
 	)
 	m.registry.MustRegister(m.proxy.collectors()...)
 	return m

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
@@ -70,6 +71,7 @@ func exampleStats() datapath.Stats {
 func example() *Metrics {
 	m := New("v1.2.3")
 	m.ReadStats(exampleStats)
+	m.ReadFlows(exampleObserver(), exampleServices())
 	m.Queued(3, 5)
 	time.Sleep(time.Second)
 	m.Applied(Sync{
@@ -145,6 +147,7 @@ func TestExposition(t *testing.T) {
 func TestLint(t *testing.T) {
 	m := New("v1.2.3")
 	m.ReadStats(exampleStats)
+	m.ReadFlows(exampleObserver(), exampleServices())
 	m.Applied(Sync{Table: exampleTable()})
 	problems, err := testutil.GatherAndLint(m.registry)
 	if err != nil {
@@ -157,11 +160,15 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// TestSameMetricsFromTheStart: what is there with a table and a datapath does not depend on
-// whether anything happened yet.
+// TestSameMetricsFromTheStart: what is there with a table, a datapath and an observer does
+// not depend on whether anything happened yet, but for how draws spread.
 func TestSameMetricsFromTheStart(t *testing.T) {
 	idle := New("v1.2.3")
 	idle.ReadStats(func() datapath.Stats { return datapath.Stats{} })
+	idle.ReadFlows(fakeObserver{
+		stats:    make([]observe.Stats, 1),
+		services: []observe.Service{{Namespace: "shop", Fit: &observe.Fit{}, Endpoints: []observe.Endpoint{{}}}},
+	}, exampleServices())
 	idle.Applied(Sync{Table: exampleTable()})
 	synctest.Test(t, func(t *testing.T) {
 		names := func(m *Metrics) []string {
@@ -206,6 +213,7 @@ func TestConcurrently(t *testing.T) {
 		group.Go(func() {
 			for range 20 {
 				m.ReadStats(exampleStats)
+				m.ReadFlows(exampleObserver(), exampleServices())
 				m.Queued(1, 1)
 				m.Applied(Sync{Table: table, Services: 1, EndpointSlices: 1})
 				m.Reconciled(decision.IPv4, time.Millisecond, 1)

@@ -1,0 +1,8 @@
+// Where the hubble command comes from, which nfqproxy's Hubble export is tested with. It is
+// built within its own module ("make peers"): with its requirements, not with those of the
+// Kubernetes programs next door.
+module github.com/nfqproxy/nfqproxy/bench/peers/hubble
+
+go 1.26.0
+
+require github.com/cilium/cilium v1.20.2
