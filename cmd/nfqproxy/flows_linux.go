@@ -14,8 +14,10 @@ import (
 	"github.com/nfqproxy/nfqproxy/control"
 	"github.com/nfqproxy/nfqproxy/control/flowapi"
 	"github.com/nfqproxy/nfqproxy/control/journal"
+	"github.com/nfqproxy/nfqproxy/control/metrics"
 	"github.com/nfqproxy/nfqproxy/control/proxyconfig"
 	"github.com/nfqproxy/nfqproxy/control/thisnode"
+	"github.com/nfqproxy/nfqproxy/control/web"
 	"github.com/nfqproxy/nfqproxy/datapath"
 	"github.com/nfqproxy/nfqproxy/datapath/masquerade"
 )
@@ -27,6 +29,10 @@ type flowAPIFlags struct {
 	tlsCert   string
 	tlsKey    string
 	buffer    int
+	// serviceMetrics are which services have metrics of their own, in at most metricsLimit
+	// time series.
+	serviceMetrics string
+	metricsLimit   int
 }
 
 func (f *flowAPIFlags) add(flags *pflag.FlagSet) {
@@ -34,15 +40,24 @@ func (f *flowAPIFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.tokenFile, "flow-api-token-file", "", "file with the token that the flow API wants to see for whatever changes something and, off loopback addresses, for everything")
 	flags.StringVar(&f.tlsCert, "flow-api-tls-cert", "", "file with the flow API's certificate")
 	flags.StringVar(&f.tlsKey, "flow-api-tls-key", "", "file with the certificate's key")
+	flags.StringVar(&f.serviceMetrics, "service-metrics", "", `export metrics of these services and their endpoints: NAMESPACE/NAME with * for any text, separated by commas: "shop/*,default/web" (default: of none)`)
+	flags.IntVar(&f.metricsLimit, "service-metrics-limit", metrics.DefaultServiceLimit, "how many time series these are at most")
 	flags.IntVar(&f.buffer, "flow-buffer", 16384, "how many flows are remembered for the flow API; one takes about 1 KiB")
 }
 
 // check says what is wrong with them.
 func (f *flowAPIFlags) check() error {
 	if f.buffer < 1024 || f.buffer > 1<<20 {
-		return errors.New("--flow-buffer: want 1024 to 1048576 flows")
+		return fmt.Errorf("--flow-buffer %d: want 1024 to 1048576 flows", f.buffer)
 	}
-	return nil
+	if f.metricsLimit < 1 {
+		return fmt.Errorf("--service-metrics-limit %d: want 1 or more", f.metricsLimit)
+	}
+	if f.serviceMetrics != "" && f.address == "" {
+		return errors.New("--service-metrics come from what the flow API knows: they need --flow-api")
+	}
+	_, err := metrics.ParseServicePatterns(f.serviceMetrics)
+	return wrap("--service-metrics", err)
 }
 
 // token reads the token; empty: there is none.
@@ -94,6 +109,13 @@ func (p *proxy) watchFlows(owners *control.Owners) error {
 		Table: p.inForce.Load, Stats: p.stats, HostRules: p.hostRulesInForce,
 	})
 	p.flows, p.engineConfig.Sink = v, v
+	services, err := metrics.ParseServicePatterns(p.flags.flowAPI.serviceMetrics)
+	if err != nil {
+		return err
+	}
+	if p.flags.flowAPI.address != "" {
+		p.metrics.ReadFlows(v.node, metrics.ServiceMetrics{Services: services, Limit: p.flags.flowAPI.metricsLimit})
+	}
 	v.done.Go(func() { v.Run(v.ctx) })
 	if err := p.openFlowLog(); err != nil {
 		return err
@@ -152,7 +174,7 @@ func (p *proxy) serveFlows() error {
 		return err
 	}
 	p.group.Go(func() error {
-		return flowapi.Serve(p.ctx, l, flowapi.Config{Observer: p.flows.node, Token: token, Log: p.log})
+		return flowapi.Serve(p.ctx, l, flowapi.Config{Observer: p.flows.node, Page: web.Handler(), Token: token, Log: p.log})
 	})
 	return nil
 }

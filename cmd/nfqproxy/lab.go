@@ -120,6 +120,7 @@ func (f *labFlags) derive() (o lab.DeriveOptions, err error) {
 func newLabUpCommand() *cobra.Command {
 	var f labFlags
 	var all, walk, logs bool
+	var page string
 	cmd := &cobra.Command{
 		Use:   "up FILE|NAME | --objects PATH...",
 		Short: "Bring a lab up and show decisions as they are made, until interrupted",
@@ -141,7 +142,7 @@ start. Changes of the Kubernetes objects in the files apply while the lab runs.`
 			if err != nil {
 				return err
 			}
-			o.Stdout, o.Stderr, o.All, o.Walk, o.Logs = cmd.OutOrStdout(), cmd.ErrOrStderr(), all, walk, logs
+			o.Stdout, o.Stderr, o.All, o.Walk, o.Logs, o.Page = cmd.OutOrStdout(), cmd.ErrOrStderr(), all, walk, logs, page
 			return exitWith(lab.RunUp(o))
 		},
 	}
@@ -149,6 +150,7 @@ start. Changes of the Kubernetes objects in the files apply while the lab runs.`
 	flags.BoolVar(&all, "all", false, "show flows that are for no service, too")
 	flags.BoolVar(&walk, "walk", false, "show the walk through kube-proxy's chains below each decision")
 	flags.BoolVar(&logs, "logs", false, "show the logs of the nodes' daemons, too")
+	flags.StringVar(&page, "page", "", "loopback address and port of the web page (default "+lab.DefaultPage+" or, where that is taken, any port)")
 	f.add(flags)
 	return cmd
 }

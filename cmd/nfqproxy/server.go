@@ -12,6 +12,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/deploy/lab"
 )
 
 // localServer is the flow API of this machine's daemon.
@@ -22,13 +23,22 @@ const localServer = "http://127.0.0.1:10253"
 type connector func(server, token string) (observe.Observer, error)
 
 // connect is the connector of the program.
-func connect(server, _ string) (observe.Observer, error) {
-	return nil, fmt.Errorf("%s: this build has no client of the flow API", server)
+func connect(server, token string) (observe.Observer, error) {
+	return observe.NewClient(server, observe.ClientOptions{Token: token})
 }
 
 // defaultServer gives the flow API of a lab that this user runs; an empty server: there is
 // none.
-func defaultServer() (server, token string, err error) { return "", "", nil }
+func defaultServer() (server, token string, err error) {
+	s, err := lab.StatusOf("")
+	if n, ok := errors.AsType[*lab.NotRunningError](err); ok && len(n.Running) == 0 {
+		return "", "", nil
+	}
+	if err != nil {
+		return "", "", err
+	}
+	return s.FlowAPI.URL, s.FlowAPI.Token, nil
+}
 
 // serverFlags say which flow API is asked.
 type serverFlags struct {

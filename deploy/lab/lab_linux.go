@@ -33,6 +33,9 @@ type Options struct {
 
 // Lab is a running lab. Its methods may be called concurrently.
 type Lab struct {
+	// FlowAPI is set by who serves it, before anybody asks for the status.
+	FlowAPI FlowAPIStatus
+
 	spec     *Spec
 	options  Options
 	started  time.Time
@@ -42,8 +45,8 @@ type Lab struct {
 	// dir is where the daemons' flow APIs are; token is what they want to see.
 	dir, token string
 	hub        hub
-	close    sync.Once
-	closeErr error
+	close      sync.Once
+	closeErr   error
 }
 
 // How long a daemon may take. Both are far more than one needs; who waits that

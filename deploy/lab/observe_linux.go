@@ -1,13 +1,40 @@
 package lab
 
 import (
+	"cmp"
+	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
+	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"syscall"
 
+	"golang.org/x/sync/errgroup"
+
+	"github.com/nfqproxy/nfqproxy/control/flowapi"
 	"github.com/nfqproxy/nfqproxy/control/observe"
+	webpage "github.com/nfqproxy/nfqproxy/control/web"
 )
+
+// listenPage opens the address of the page, which is outside of the lab.
+func listenPage(address string) (*os.File, error) {
+	l, err := flowapi.Listen(flowapi.Address{Address: cmp.Or(address, DefaultPage), HasToken: true})
+	if address == "" && errors.Is(err, syscall.EADDRINUSE) {
+		l, err = flowapi.Listen(flowapi.Address{Address: "127.0.0.1:0", HasToken: true})
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer l.Close() // the file is a duplicate
+	t, ok := l.(*net.TCPListener)
+	if !ok {
+		return nil, fmt.Errorf("--page %s: want a loopback address and a port", address)
+	}
+	return t.File()
+}
 
 // makeDir makes the directory of the daemons' sockets, and the token that they share.
 func (l *Lab) makeDir() (err error) {
@@ -37,4 +64,83 @@ func (l *Lab) NodeObserver(node string) (*observe.Client, error) {
 		return nil, err
 	}
 	return observe.NewClient("unix:"+l.socket(node), observe.ClientOptions{Token: l.token})
+}
+
+// serveFlows serves the flow API of all nodes together, and its page, until the context
+// ends.
+func (l *Lab) serveFlows(ctx context.Context, group *errgroup.Group, listener net.Listener) error {
+	var members []observe.Member
+	for i := range l.spec.Nodes {
+		name := l.spec.Nodes[i].Name
+		o, err := l.NodeObserver(name)
+		if err != nil {
+			return err
+		}
+		members = append(members, observe.Member{Name: name, Observer: o})
+	}
+	fleet, err := observe.NewFleet(members, observe.FleetOptions{Names: l.spec.names()})
+	if err != nil {
+		return err
+	}
+	l.FlowAPI = FlowAPIStatus{URL: "http://" + listener.Addr().String(), Token: l.token}
+	group.Go(func() error {
+		defer fleet.Close()
+		return flowapi.Serve(ctx, listener, flowapi.Config{Observer: &mapped{fleet, l.spec}, Page: webpage.Handler(), Token: l.token})
+	})
+	return nil
+}
+
+// mapped is a fleet that knows the lab's map.
+type mapped struct {
+	*observe.Fleet
+	spec *Spec
+}
+
+// Topology gives the lab's map, of which its nodes know parts.
+func (m *mapped) Topology(context.Context) (*observe.Topology, error) {
+	t := &observe.Topology{Lab: m.spec.Name, CanHold: m.Holder() != nil, Hosts: []observe.TopologyHost{}, Pods: []observe.TopologyPod{}}
+	for i := range m.spec.Nodes {
+		n := &m.spec.Nodes[i]
+		t.Nodes = append(t.Nodes, observe.TopologyNode{Name: n.Name, Addresses: n.Addresses, PodCIDRs: n.PodCIDRs, Observed: true})
+	}
+	for i := range m.spec.Pods {
+		p := &m.spec.Pods[i]
+		t.Pods = append(t.Pods, observe.TopologyPod{Name: p.FullName(), Node: p.Node, Addresses: p.Addresses})
+	}
+	for i := range m.spec.Clients {
+		c := &m.spec.Clients[i]
+		t.Hosts = append(t.Hosts, observe.TopologyHost{Name: c.Name, Addresses: c.Addresses})
+	}
+	t.Sort()
+	return t, nil
+}
+
+// names gives a function that names who has an address.
+func (s *Spec) names() func(netip.Addr) (pod, node, host string) {
+	type owner struct{ pod, node, host string }
+	owners := make(map[netip.Addr]owner)
+	for i := range s.Nodes {
+		for _, a := range s.Nodes[i].Addresses {
+			owners[a] = owner{node: s.Nodes[i].Name}
+		}
+		for _, p := range s.Nodes[i].PodCIDRs {
+			if !p.IsSingleIP() {
+				owners[p.Addr().Next()] = owner{node: s.Nodes[i].Name} // the pods' gateway
+			}
+		}
+	}
+	for i := range s.Pods {
+		for _, a := range s.Pods[i].Addresses {
+			owners[a] = owner{pod: s.Pods[i].FullName(), node: s.Pods[i].Node}
+		}
+	}
+	for i := range s.Clients {
+		for _, a := range s.Clients[i].Addresses {
+			owners[a] = owner{host: s.Clients[i].Name}
+		}
+	}
+	return func(a netip.Addr) (pod, node, host string) {
+		o := owners[a.Unmap()]
+		return o.pod, o.node, o.host
+	}
 }

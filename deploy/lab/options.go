@@ -5,6 +5,9 @@ import (
 	"io"
 )
 
+// DefaultPage is where a lab's page is, if nothing else is said.
+const DefaultPage = "127.0.0.1:10253"
+
 // RunOptions are what [RunUp] and [RunDemo] need.
 type RunOptions struct {
 	Lab string // a file, or the name of a built-in lab; not looked at with Objects
@@ -12,11 +15,14 @@ type RunOptions struct {
 	// says of them what they do not.
 	Objects []string
 	Derive  DeriveOptions
-	Stdout  io.Writer
-	Stderr  io.Writer
-	All     bool // up: show flows that are for no service, too
-	Walk    bool // up: show the walk through the chains below each decision
-	Logs    bool // up: show the daemons' logs
+	// Page is where the web page and the flow API of all nodes are served: a loopback address
+	// and a port; empty: [DefaultPage] or, where that is taken, any port.
+	Page   string
+	Stdout io.Writer
+	Stderr io.Writer
+	All    bool // up: show flows that are for no service, too
+	Walk   bool // up: show the walk through the chains below each decision
+	Logs   bool // up: show the daemons' logs
 	// NoHairpinMasquerade stands above the lab's own setting: see [Proxy].
 	NoHairpinMasquerade bool
 }

@@ -17,7 +17,7 @@ import (
 
 // Status is what the lab is at.
 func (l *Lab) Status() *Status {
-	s := &Status{Name: l.spec.Name, Started: l.started}
+	s := &Status{Name: l.spec.Name, Started: l.started, FlowAPI: l.FlowAPI}
 	for i := range l.spec.Nodes {
 		n := &l.spec.Nodes[i]
 		state, pid, err := l.daemons[n.Name].state()

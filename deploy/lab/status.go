@@ -16,7 +16,18 @@ type Status struct {
 	Nodes   []NodeStatus `json:"nodes"`
 	Pods    []HostStatus `json:"pods"`
 	Clients []HostStatus `json:"clients"`
+	// FlowAPI is where its flows can be seen, and its page; empty where it serves none.
+	FlowAPI FlowAPIStatus `json:"flowAPI"`
 }
+
+// FlowAPIStatus is where the flow API of all nodes is.
+type FlowAPIStatus struct {
+	URL   string `json:"url"`   // http://127.0.0.1:10253
+	Token string `json:"token"` // for what changes something
+}
+
+// Page is the address of the web page, with the token in it.
+func (s FlowAPIStatus) Page() string { return s.URL + "/#token=" + s.Token }
 
 // NodeStatus is what a node is at.
 type NodeStatus struct {
@@ -56,6 +67,9 @@ func (s *Status) WriteText(w io.Writer) error {
 		for _, c := range s.Clients {
 			fmt.Fprintf(t, "%s\t%s\n", c.Name, texts(c.Addresses))
 		}
+	}
+	if s.FlowAPI.URL != "" {
+		fmt.Fprintf(t, "\nflows: %s\n", s.FlowAPI.Page())
 	}
 	if err := t.Flush(); err != nil {
 		return err

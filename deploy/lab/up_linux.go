@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"path/filepath"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -47,7 +48,11 @@ func runIsolated(o RunOptions, public bool, f show) (int, error) {
 			if err != nil {
 				return nil, err
 			}
-			return []*os.File{l}, nil
+			p, err := listenPage(o.Page)
+			if err != nil {
+				return nil, errors.Join(err, l.Close())
+			}
+			return []*os.File{l, p}, nil
 		},
 		Main: func(inherited []*os.File) int {
 			if err := inside(file, inherited, o, f); err != nil {
@@ -80,19 +85,27 @@ func inside(file *File, inherited []*os.File, o RunOptions, f show) (err error) 
 	}
 	defer func() { err = errors.Join(err, lab.Close()) }()
 
+	if len(inherited) == 0 {
+		return f(ctx, lab, services, o)
+	}
+	serving, cancel := context.WithCancel(ctx)
+	var served errgroup.Group
+	defer func() {
+		cancel()
+		err = errors.Join(err, served.Wait())
+	}()
+	var listeners []net.Listener
 	for _, socket := range inherited {
 		l, err := net.FileListener(socket)
 		if err := errors.Join(err, socket.Close()); err != nil {
 			return err
 		}
-		controlled := make(chan error, 1)
-		serving, cancel := context.WithCancel(ctx)
-		go func() { controlled <- lab.serveControl(serving, l.(*net.UnixListener), stop) }()
-		defer func() {
-			cancel()
-			err = errors.Join(err, <-controlled)
-		}()
+		listeners = append(listeners, l)
 	}
+	if err := lab.serveFlows(serving, &served, listeners[1]); err != nil {
+		return err
+	}
+	served.Go(func() error { return lab.serveControl(serving, listeners[0].(*net.UnixListener), stop) })
 	return f(ctx, lab, services, o)
 }
 
@@ -126,6 +139,7 @@ func up(ctx context.Context, l *Lab, services []*decision.ServicePort, o RunOpti
 	if err := writeMap(w, s, services); err != nil {
 		return err
 	}
+	fmt.Fprintf(w, "\nSee its flows in a browser: %s\n", l.FlowAPI.Page())
 	fmt.Fprintln(w, "\nTry, in another terminal:")
 	for _, line := range suggestions(s, services) {
 		fmt.Fprintln(w, "  "+line)
