@@ -169,17 +169,10 @@ func (c *cluster) sysctl(host, name, value string) {
 // it comes across them.
 func (c *cluster) sweep(host string) {
 	c.t.Helper()
-	if err := c.host(host).Do(func() error {
-		conn, err := ct.Dial(nil)
-		if err != nil {
-			return err
-		}
-		defer conn.Close()
-		_, err = conn.Dump(nil)
+	c.conntrack(host, func(conn *ct.Conn) error {
+		_, err := conn.Dump(nil)
 		return err
-	}); err != nil {
-		c.t.Fatal(err)
-	}
+	})
 }
 
 // TestFlowLives: whatever becomes of a connection, each event of its life is told once, in
