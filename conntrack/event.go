@@ -48,10 +48,11 @@ type Event struct {
 	// none (0). It has no counters and no times.
 	//
 	// Destroyed has the counters and the times, and since Linux 5.10 the last state of TCP
-	// or SCTP and the Timeout, if any was left: then the entry was removed before its time,
-	// be it by a request (see PortID) or by the kernel, as when the table is full. The
-	// kernel removes what timed out when it comes across it, which may be a minute and more
-	// later; Stop is when it timed out.
+	// or SCTP and the Timeout. If any of that is left, the entry was removed before its
+	// time: by a request (see PortID), or by the kernel, as when the table is full or a TCP
+	// connection was refused: whose SYN was answered with nothing but a RST ends in state
+	// CLOSE at once. What timed out the kernel removes when it comes across it, which may be
+	// a minute and more later; Stop is when it timed out.
 	State State
 }
 

@@ -2,401 +2,33 @@ package conntrack_test
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"net"
 	"net/netip"
 	"os"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/google/nftables"
-	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
 )
 
-// patience is more than anything here takes.
-const patience = 20 * time.Second
-
-// watched is a host whose connections are watched, between a client and a server.
-type watched struct {
-	t                    *testing.T
-	client, host, server *netns.Namespace
-	table                *conntrack.Table
-	watcher              *conntrack.Watcher
-	events               map[conntrack.Tuple][]conntrack.Event // that were received
-}
-
-const (
-	clientV4, serverV4, serviceV4 = "10.244.1.9", "10.244.2.2", "10.96.0.10"
-	clientV6, serverV6, serviceV6 = "fd44:1::9", "fd44:2::2", "fd96::a"
-	// nobodyV4 is routed to the server, which drops what is for it.
-	nobodyV4 = "10.244.2.99"
-)
-
-// watch makes a host and watches it, with so many bytes of buffer.
-func watch(t *testing.T, buffer int) *watched {
-	t.Helper()
-	netns.Require(t)
-	w := &watched{t: t, events: make(map[conntrack.Tuple][]conntrack.Event)}
-	for name, ns := range map[string]**netns.Namespace{"client": &w.client, "host": &w.host, "server": &w.server} {
-		n, err := netns.New(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = n.Close() })
-		*ns = n
-	}
-	for _, setting := range [][2]string{
-		{"net.ipv4.ip_forward", "1"}, {"net.ipv6.conf.all.forwarding", "1"},
-		{"net.netfilter.nf_conntrack_acct", "1"}, {"net.netfilter.nf_conntrack_timestamp", "1"},
-		{"net.netfilter.nf_conntrack_tcp_timeout_syn_sent", "1"}, {"net.netfilter.nf_conntrack_tcp_timeout_time_wait", "1"},
-		{"net.netfilter.nf_conntrack_tcp_timeout_close", "1"}, {"net.netfilter.nf_conntrack_udp_timeout", "1"},
-		{"net.netfilter.nf_conntrack_udp_timeout_stream", "1"}, {"net.netfilter.nf_conntrack_sctp_timeout_closed", "1"},
-	} {
-		if err := w.host.SetSysctl(setting[0], setting[1]); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for i, end := range []*netns.Namespace{w.client, w.server} {
-		link := fmt.Sprintf("veth%d", i)
-		if err := w.host.AddVeth(link, end, "eth0"); err != nil {
-			t.Fatal(err)
-		}
-		for _, p := range [][3]string{
-			{"10.244.1.1/24", clientV4 + "/24", "0.0.0.0/0"}, {"fd44:1::1/64", clientV6 + "/64", "::/0"},
-			{"10.244.2.1/24", serverV4 + "/24", "0.0.0.0/0"}, {"fd44:2::1/64", serverV6 + "/64", "::/0"},
-		}[2*i : 2*i+2] {
-			at := netip.MustParsePrefix(p[0])
-			if err := errors.Join(w.host.AddAddress(link, at), end.AddAddress("eth0", netip.MustParsePrefix(p[1])),
-				end.AddRoute(netns.Route{Destination: netip.MustParsePrefix(p[2]), Via: at.Addr(), Link: "eth0"})); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	if err := w.host.Do(func() (err error) {
-		if err = addNATHooks(); err != nil {
-			return err
-		}
-		if w.table, err = conntrack.Open(new(conntrack.Locks)); err != nil {
-			return err
-		}
-		w.watcher, err = conntrack.Watch(conntrack.WatchConfig{Buffer: buffer})
-		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = w.table.Close(); _ = w.watcher.Close() })
-	return w
-}
-
-// addNATHooks makes chains for their hooks: they translate what has an entry. The rule has
-// connections tracked.
-func addNATHooks() error {
-	c, err := nftables.New()
-	if err != nil {
-		return err
-	}
-	table := c.AddTable(&nftables.Table{Name: "t", Family: nftables.TableFamilyINet})
-	pre := c.AddChain(&nftables.Chain{Name: "pre", Table: table, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityNATDest})
-	c.AddChain(&nftables.Chain{Name: "post", Table: table, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource})
-	c.AddRule(&nftables.Rule{Table: table, Chain: pre, Exprs: []expr.Any{&expr.Ct{Key: expr.CtKeySTATE, Register: 1}}})
-	return c.Flush()
-}
-
-// establish makes an entry of a flow from the client to the service, or fails the test.
-func (w *watched) establish(e conntrack.Entry) conntrack.Outcome {
-	w.t.Helper()
-	var r [1]conntrack.Result
-	if w.table.Establish([]conntrack.Entry{e}, r[:]); r[0].Err != nil {
-		w.t.Fatal(r[0].Err)
-	}
-	return r[0].Outcome
-}
-
-// lookup finds an entry that is there.
-func (w *watched) lookup(t conntrack.Tuple) conntrack.State {
-	w.t.Helper()
-	s, err := w.table.Lookup(t, 0)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return s
-}
-
-// remove removes an entry that is there.
-func (w *watched) remove(t conntrack.Tuple) {
-	w.t.Helper()
-	var errs [1]error
-	if w.table.Delete([]conntrack.State{w.lookup(t)}, errs[:]); errs[0] != nil {
-		w.t.Fatal(errs[0])
-	}
-}
-
-// until receives events until the last one of the tuple is described like this, and gives
-// all of the tuple.
-func (w *watched) until(t conntrack.Tuple, last string) []conntrack.Event {
-	w.t.Helper()
-	giveUp := time.AfterFunc(patience, func() { _ = w.watcher.Close() })
-	defer giveUp.Stop()
-	for into := make([]conntrack.Event, 8); ; {
-		if have := w.events[t]; len(have) > 0 && describe(&have[len(have)-1]) == last {
-			return have
-		}
-		n, err := w.watcher.Receive(into)
-		if err != nil {
-			w.t.Fatalf("waiting for %q of %v, after %q: %v", last, t, describeAll(w.events[t]), err)
-		}
-		for _, e := range into[:n] {
-			w.events[e.State.Original] = append(w.events[e.State.Original], e)
-		}
-	}
-}
-
-// describe gives what an event says: its kind if it is the end, the states, whether there
-// was time left, and whether somebody asked for it.
-func describe(e *conntrack.Event) string {
-	var words []string
-	add := func(is bool, word string) {
-		if is {
-			words = append(words, word)
-		}
-	}
-	end := e.Kind == conntrack.Destroyed
-	add(end, "DESTROY")
-	add(e.State.Original.Protocol == 6, e.State.TCP.String())
-	add(e.State.Original.Protocol == 132, e.State.SCTP.String())
-	add(e.State.Status&conntrack.StatusSeenReply != 0, "replied")
-	add(e.State.Status&conntrack.StatusAssured != 0, "assured")
-	add(end && e.State.Timeout > 0, "early")
-	add(e.PortID != 0, "asked")
-	return strings.Join(words, " ")
-}
-
-func describeAll(events []conntrack.Event) string {
-	var all []string
-	for i := range events {
-		all = append(all, describe(&events[i]))
-	}
-	return strings.Join(all, ", ")
-}
-
-// dial connects the client over TCP, to a server that listens or to nobody.
-func (w *watched) dial(e conntrack.Entry) (client, server *net.TCPConn) {
-	w.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	l, err := w.server.Listen(ctx, e.Destination)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	defer l.Close()
-	c, err := w.client.Dial(ctx, "tcp", e.Tuple.Source, e.Tuple.Destination)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	s, err := l.Accept()
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	w.t.Cleanup(func() { _ = c.Close(); _ = s.Close() })
-	return c.(*net.TCPConn), s.(*net.TCPConn)
-}
-
-// closeTCP has one end say that it has no more to send, and then, when that was
-// acknowledged, the other.
-func (w *watched) closeTCP(t conntrack.Tuple, first, second *net.TCPConn) {
-	w.t.Helper()
-	if err := first.CloseWrite(); err != nil {
-		w.t.Fatal(err)
-	}
-	w.until(t, "CLOSE_WAIT replied assured")
-	if err := second.Close(); err != nil {
-		w.t.Fatal(err)
-	}
-}
-
-// conversations are those of TestKernelEvents, and what is told of them.
-var conversations = []struct {
-	name  string
-	proto uint8
-	// nobody: the flow goes to an address that nothing answers from.
-	nobody bool
-	talk   func(w *watched, e conntrack.Entry)
-	want   string
-	// unanswered: no packet comes back.
-	unanswered bool
-}{
-	{"tcp closed by the client", 6, false, func(w *watched, e conntrack.Entry) {
-		c, s := w.dial(e)
-		w.closeTCP(e.Tuple, c, s)
-	}, "SYN_SENT, SYN_RECV replied, ESTABLISHED replied assured, FIN_WAIT replied assured, CLOSE_WAIT replied assured, " +
-		"LAST_ACK replied assured, TIME_WAIT replied assured, DESTROY TIME_WAIT replied assured", false},
-	{"tcp closed by the server", 6, false, func(w *watched, e conntrack.Entry) {
-		c, s := w.dial(e)
-		w.closeTCP(e.Tuple, s, c)
-	}, "SYN_SENT, SYN_RECV replied, ESTABLISHED replied assured, FIN_WAIT replied assured, CLOSE_WAIT replied assured, " +
-		"LAST_ACK replied assured, TIME_WAIT replied assured, DESTROY TIME_WAIT replied assured", false},
-	{"tcp reset", 6, false, func(w *watched, e conntrack.Entry) {
-		c, _ := w.dial(e)
-		if err := errors.Join(c.SetLinger(0), c.Close()); err != nil {
-			w.t.Fatal(err)
-		}
-	}, "SYN_SENT, SYN_RECV replied, ESTABLISHED replied assured, CLOSE replied assured, DESTROY CLOSE replied assured", false},
-	{"tcp refused", 6, false, func(w *watched, e conntrack.Entry) {
-		_, err := w.client.Dial(context.Background(), "tcp", e.Tuple.Source, e.Tuple.Destination)
-		if !errors.Is(err, syscall.ECONNREFUSED) {
-			w.t.Fatalf("connected where nobody listens: %v", err)
-		}
-	}, "SYN_SENT, DESTROY CLOSE early", false},
-	{"tcp unanswered", 6, true, func(w *watched, e conntrack.Entry) {
-		ctx, cancel := context.WithCancel(context.Background())
-		connected := make(chan error)
-		go func() {
-			_, err := w.client.Dial(ctx, "tcp", e.Tuple.Source, e.Tuple.Destination)
-			connected <- err
-		}()
-		w.until(e.Tuple, "SYN_SENT")
-		cancel()
-		if <-connected == nil {
-			w.t.Fatal("connected to nobody")
-		}
-	}, "SYN_SENT, DESTROY SYN_SENT", true},
-	{"udp answered", 17, false, func(w *watched, e conntrack.Entry) {
-		c, s := w.udp(e)
-		w.ask(c, s)
-	}, "replied, DESTROY replied", false},
-	{"udp to and fro", 17, false, func(w *watched, e conntrack.Entry) {
-		c, s := w.udp(e)
-		// Until the kernel takes it for a stream (nf_conntrack_udp_packet).
-		for begin := time.Now(); w.lookup(e.Tuple).Status&conntrack.StatusAssured == 0; time.Sleep(100 * time.Millisecond) {
-			w.ask(c, s)
-			if time.Since(begin) > patience {
-				w.t.Fatal("not assured")
-			}
-		}
-	}, "replied, replied assured, DESTROY replied assured", false},
-	{"udp unanswered", 17, false, func(w *watched, e conntrack.Entry) {
-		c, _ := w.udp(e)
-		if _, err := c.Write([]byte("hello")); err != nil {
-			w.t.Fatal(err)
-		}
-	}, "DESTROY", true},
-	{"sctp shut down", 132, false, func(w *watched, e conntrack.Entry) {
-		w.sctp(e, 1, 2, 10, 11, 7, 8, 14) // INIT, INIT ACK, COOKIE ECHO, COOKIE ACK, SHUTDOWN, SHUTDOWN ACK, SHUTDOWN COMPLETE
-	}, "CLOSED, COOKIE_WAIT replied, COOKIE_ECHOED replied, ESTABLISHED replied assured, SHUTDOWN_SENT replied assured, " +
-		"SHUTDOWN_ACK_SENT replied assured, CLOSED replied assured, DESTROY CLOSED replied assured", false},
-	{"sctp aborted", 132, false, func(w *watched, e conntrack.Entry) {
-		w.sctp(e, 1, 6) // INIT, ABORT
-	}, "CLOSED, NONE replied, DESTROY CLOSED replied", false},
-}
-
-// sctp sends and receives packets with one chunk each, by turns of client and server, and
-// begins with the client. They are made by hand: the kernel need not have SCTP sockets.
-func (w *watched) sctp(e conntrack.Entry, chunks ...sctpChunk) {
-	w.t.Helper()
-	open := func(ns *netns.Namespace, at netip.Addr) net.PacketConn {
-		network := "ip4:132"
-		if at.Is6() {
-			network = "ip6:132"
-		}
-		var c net.PacketConn
-		if err := ns.Do(func() (err error) { c, err = net.ListenPacket(network, at.String()); return err }); err != nil {
-			w.t.Fatal(err)
-		}
-		_ = c.SetDeadline(time.Now().Add(patience))
-		w.t.Cleanup(func() { _ = c.Close() })
-		return c
-	}
-	from, to := open(w.client, e.Tuple.Source.Addr()), open(w.server, e.Destination.Addr())
-	packet := sctpPacket{source: e.Tuple.Source.Port(), destination: e.Tuple.Destination.Port()}
-	var peer net.Addr = &net.IPAddr{IP: e.Tuple.Destination.Addr().AsSlice()}
-	b := make([]byte, 1500)
-	for _, packet.chunk = range chunks {
-		if _, err := from.WriteTo(packet.bytes(), peer); err != nil {
-			w.t.Fatal(err)
-		}
-		n, sender, err := to.ReadFrom(b)
-		if err != nil || n < 13 || b[12] != byte(packet.chunk) {
-			w.t.Fatalf("%d bytes instead of a packet with chunk %d: %v", n, packet.chunk, err)
-		}
-		// The answer.
-		from, to, peer = to, from, sender
-		packet.source, packet.destination = binary.BigEndian.Uint16(b[2:]), binary.BigEndian.Uint16(b)
-	}
-}
-
-// sctpChunk is a type of RFC 9260, section 3.2.
-type sctpChunk byte
-
-// sctpPacket is a packet of RFC 9260, section 3.
-type sctpPacket struct {
-	source, destination uint16
-	chunk               sctpChunk
-}
-
-// bytes gives all tags the same value.
-func (p sctpPacket) bytes() []byte {
-	const tag = 0x1234
-	b := make([]byte, 12+20)
-	binary.BigEndian.PutUint16(b, p.source)
-	binary.BigEndian.PutUint16(b[2:], p.destination)
-	if p.chunk != 1 { // INIT has the tag 0 in the header
-		binary.BigEndian.PutUint32(b[4:], tag)
-	}
-	b[12] = byte(p.chunk)
-	binary.BigEndian.PutUint16(b[14:], 20)
-	binary.BigEndian.PutUint32(b[16:], tag) // of INIT and INIT ACK
-	binary.LittleEndian.PutUint32(b[8:], crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)))
-	return b
-}
-
-// udp opens the client's and the server's socket.
-func (w *watched) udp(e conntrack.Entry) (client net.Conn, server net.PacketConn) {
-	w.t.Helper()
-	server, err := w.server.ListenPacket(context.Background(), e.Destination)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	client, err = w.client.Dial(context.Background(), "udp", e.Tuple.Source, e.Tuple.Destination)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	w.t.Cleanup(func() { _ = client.Close(); _ = server.Close() })
-	return client, server
-}
-
-// ask has a datagram sent, and one sent back.
-func (w *watched) ask(client net.Conn, server net.PacketConn) {
-	w.t.Helper()
-	b := make([]byte, 16)
-	_ = client.SetDeadline(time.Now().Add(patience))
-	_ = server.SetDeadline(time.Now().Add(patience))
-	_, err := client.Write([]byte("hello"))
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	_, from, err := server.ReadFrom(b)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	if _, err = server.WriteTo(b[:3], from); err != nil {
-		w.t.Fatal(err)
-	}
-	if _, err = client.Read(b); err != nil {
-		w.t.Fatal(err)
-	}
-}
-
 // TestKernelEvents: what is told of connections whose entries were made by us.
 func TestKernelEvents(t *testing.T) {
 	w := watch(t, 1<<20)
+	for name, seconds := range map[string]string{
+		// Two, so that there is a whole one left of a connection that is refused at once.
+		"tcp_timeout_syn_sent":  "2",
+		"tcp_timeout_time_wait": "1", "tcp_timeout_close": "1", "udp_timeout": "1", "udp_timeout_stream": "1", "sctp_timeout_closed": "1",
+	} {
+		w.set("netfilter.nf_conntrack_"+name, seconds)
+	}
 	begin := time.Now()
 	var entries []conntrack.Entry
 	for _, at := range [][3]string{{clientV4, serviceV4, serverV4}, {clientV6, serviceV6, serverV6}} {
@@ -429,7 +61,7 @@ func TestKernelEvents(t *testing.T) {
 			}
 			checkEvents(t, events, e, begin)
 			last := &events[len(events)-1].State
-			if last.Sent.Packets == 0 || last.Sent.Bytes < 20*last.Sent.Packets || c.unanswered != (last.Received == conntrack.Counters{}) {
+			if last.Sent.Packets == 0 || last.Sent.Bytes < 20*last.Sent.Packets || c.nobody != (last.Received == conntrack.Counters{}) {
 				t.Errorf("sent %+v, received %+v", last.Sent, last.Received)
 			}
 		})
@@ -494,11 +126,8 @@ func TestKernelCounts(t *testing.T) {
 // TestKernelCountsNothing: what is switched off is not told.
 func TestKernelCountsNothing(t *testing.T) {
 	w := watch(t, 1<<20)
-	for _, setting := range []string{"net.netfilter.nf_conntrack_acct", "net.netfilter.nf_conntrack_timestamp"} {
-		if err := w.host.SetSysctl(setting, "0"); err != nil {
-			t.Fatal(err)
-		}
-	}
+	w.set("netfilter.nf_conntrack_acct", "0")
+	w.set("netfilter.nf_conntrack_timestamp", "0")
 	e := entry(17, clientV4+":40000", serviceV4+":53", serverV4+":5353", "")
 	w.establish(e)
 	c, s := w.udp(e)
@@ -569,6 +198,7 @@ func TestKernelEndsOnly(t *testing.T) {
 // names the port that asked for it.
 func TestKernelExtensionIsTold(t *testing.T) {
 	w := watch(t, 1<<20)
+	w.set("netfilter.nf_conntrack_udp_timeout", "1")
 	e := entry(17, clientV4+":40000", serviceV4+":53", serverV4+":5353", "")
 	w.establish(e)
 	c, s := w.udp(e)
@@ -622,11 +252,14 @@ func TestKernelOverrun(t *testing.T) {
 // TestKernelCloseEndsReceive: also while it waits.
 func TestKernelCloseEndsReceive(t *testing.T) {
 	w := watch(t, 1<<20)
-	received := make(chan error)
+	received, thread := make(chan error), make(chan int)
 	go func() {
+		runtime.LockOSThread()
+		thread <- unix.Gettid()
 		_, err := w.watcher.Receive(make([]conntrack.Event, 1))
 		received <- err
 	}()
+	awaitCall(t, <-thread, unix.SYS_RECVMMSG)
 	if err := w.watcher.EndsOnly(true); err != nil {
 		t.Error(err)
 	}
@@ -648,13 +281,28 @@ func TestKernelCloseEndsReceive(t *testing.T) {
 	}
 }
 
+// awaitCall returns when the thread sleeps in the system call.
+func awaitCall(t *testing.T, thread, call int) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/syscall", thread))
+		if err != nil {
+			netns.Missing(t, err.Error())
+		}
+		if strings.HasPrefix(string(text), fmt.Sprint(call, " ")) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the thread does not sleep in system call %d: %s", call, text)
+		}
+	}
+}
+
 // TestKernelEventsSwitchedOff: Watch says so, and what to do.
 func TestKernelEventsSwitchedOff(t *testing.T) {
 	w := watch(t, 1<<20)
 	for value, ok := range map[string]bool{"0": false, "1": true, "2": true} {
-		if err := w.host.SetSysctl("net.netfilter.nf_conntrack_events", value); err != nil {
-			t.Fatal(err)
-		}
+		w.set("netfilter.nf_conntrack_events", value)
 		err := w.host.Do(func() error {
 			watcher, err := conntrack.Watch(conntrack.WatchConfig{Buffer: 1 << 16})
 			if err == nil {

@@ -95,3 +95,27 @@ func TestKernelFilesOfHost(t *testing.T) {
 		t.Errorf("without the host's: %v", err)
 	}
 }
+
+// TestFlowAccountingInKernel switches it on in a namespace, once.
+func TestFlowAccountingInKernel(t *testing.T) {
+	netns.Require(t)
+	ns, err := netns.New("node")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.Close()
+	if err := errors.Join(ns.SetSysctl("net.netfilter.nf_conntrack_acct", "0"), ns.SetSysctl("net.netfilter.nf_conntrack_timestamp", "0")); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []int{2, 0} {
+		var changes []string
+		if err := ns.Do(func() (err error) { changes, err = FlowAccounting(KernelFiles{}); return err }); err != nil || len(changes) != want {
+			t.Errorf("changes %q, error %v; want %d changes", changes, err, want)
+		}
+		for _, name := range []string{"acct", "timestamp"} {
+			if v, err := ns.Sysctl("net.netfilter.nf_conntrack_" + name); err != nil || v != "1" {
+				t.Errorf("nf_conntrack_%s is %q, error %v", name, v, err)
+			}
+		}
+	}
+}
