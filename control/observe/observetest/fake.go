@@ -117,6 +117,11 @@ func (f *Fake) AwaitAsked(ctx context.Context, question any) bool {
 	return f.await(ctx, func() bool { return slices.Contains(f.asked, question) })
 }
 
+// AwaitQuestions waits until so many questions were asked at least, and tells whether they were.
+func (f *Fake) AwaitQuestions(ctx context.Context, n int) bool {
+	return f.await(ctx, func() bool { return len(f.asked) >= n })
+}
+
 // ask notes the question.
 func (f *Fake) ask(question any) (err error) {
 	f.change(func() {
