@@ -74,7 +74,8 @@ func (f *Fake) await(ctx context.Context, condition func() bool) bool {
 	}
 }
 
-// Fail makes every question from here on end with the error; nil: none does.
+// Fail makes every question end with the error, those for a hold that wait at this time,
+// too; nil: none does.
 func (f *Fake) Fail(err error) { f.change(func() { f.err = err }) }
 
 // Break ends all streams with the error; nil: as if there was no more.
