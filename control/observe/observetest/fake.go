@@ -74,7 +74,8 @@ func (f *Fake) await(ctx context.Context, condition func() bool) bool {
 	}
 }
 
-// Fail makes every question from here on end with the error; nil: none does.
+// Fail makes every question end with the error, those for a hold that wait at this time,
+// too; nil: none does.
 func (f *Fake) Fail(err error) { f.change(func() { f.err = err }) }
 
 // Break ends all streams with the error; nil: as if there was no more.
@@ -115,6 +116,11 @@ func (f *Fake) Asked() []any {
 // AwaitAsked waits until the question was asked, and tells whether it was.
 func (f *Fake) AwaitAsked(ctx context.Context, question any) bool {
 	return f.await(ctx, func() bool { return slices.Contains(f.asked, question) })
+}
+
+// AwaitQuestions waits until so many questions were asked at least, and tells whether they were.
+func (f *Fake) AwaitQuestions(ctx context.Context, n int) bool {
+	return f.await(ctx, func() bool { return len(f.asked) >= n })
 }
 
 // ask notes the question.

@@ -107,7 +107,10 @@ func (f *Fake) Get(ctx context.Context, id string, after uint64) (*observe.Hold,
 	var err error
 	look := func() bool {
 		h, missing := f.find(id)
-		if err = missing; err == nil {
+		if err = f.err; err == nil {
+			err = missing
+		}
+		if err == nil {
 			copied = h.Hold
 		}
 		return err != nil || after == 0 || h.Generation > after
@@ -166,3 +169,6 @@ func (f *Fake) Cancel(_ context.Context, id string) error {
 	})
 	return err
 }
+
+// Forget makes the node know no holds, as after a restart.
+func (f *Fake) Forget() { f.change(func() { f.holds = nil }) }

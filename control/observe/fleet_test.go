@@ -1,0 +1,392 @@
+package observe_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/observe/observetest"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+)
+
+// newFleet makes a fleet of so many fake nodes: node-a, node-b, ...
+func newFleet(t *testing.T, n int, o observe.FleetOptions) (*observe.Fleet, []*observetest.Fake) {
+	t.Helper()
+	var fakes []*observetest.Fake
+	var members []observe.Member
+	for i := range n {
+		name := fmt.Sprintf("node-%c", 'a'+i)
+		fakes = append(fakes, observetest.New(name))
+		members = append(members, observe.Member{Name: name, Observer: fakes[i]})
+	}
+	f, err := observe.NewFleet(members, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.SetRetry(time.Millisecond)
+	t.Cleanup(f.Close)
+	return f, fakes
+}
+
+// at is a record of a flow that was decided so many seconds after now.
+func at(id string, seconds int) observe.Item {
+	when := now.Add(time.Duration(seconds) * time.Second)
+	i := record(id)
+	i.Record.Time = &when
+	return i
+}
+
+func TestNewFleetErrors(t *testing.T) {
+	if _, err := observe.NewFleet(nil, observe.FleetOptions{}); err == nil || err.Error() != "a fleet of no nodes: want one or more" {
+		t.Error(err)
+	}
+	if _, err := observe.NewFleet([]observe.Member{{Name: "a"}, {Name: "a"}}, observe.FleetOptions{}); err == nil || err.Error() != `two nodes are called "a": want another name for each` {
+		t.Error(err)
+	}
+}
+
+func ids(t *testing.T, o observe.Observer, q observe.FlowQuery) (list []string) {
+	t.Helper()
+	if err := o.Flows(t.Context(), q, func(i observe.Item) error {
+		if i.Missed != nil {
+			list = append(list, fmt.Sprintf("%s misses %d: %s", i.Missed.Node, i.Missed.Missed, i.Missed.Why))
+		} else {
+			list = append(list, i.Record.ID)
+		}
+		return nil
+	}); err != nil {
+		t.Errorf("%+v: %v", q, err)
+	}
+	return list
+}
+
+func TestFleetLists(t *testing.T) {
+	f, fakes := newFleet(t, 3, observe.FleetOptions{})
+	fakes[0].List = []observe.Item{at("1", 1), at("4", 4)}
+	fakes[1].List = []observe.Item{{Missed: &observe.Missed{Node: "node-b", Missed: 9, Why: observe.MissedLost}}, at("2", 2), at("5", 5)}
+	fakes[2].List = []observe.Item{at("3", 3)}
+	const missed = "node-b misses 9: lost"
+	for _, tt := range []struct {
+		query observe.FlowQuery
+		want  []string
+	}{
+		{observe.FlowQuery{}, []string{missed, "1", "2", "3", "4", "5"}},
+		{observe.FlowQuery{Limit: "0"}, []string{missed, "1", "2", "3", "4", "5"}},
+		{observe.FlowQuery{Limit: "2"}, []string{missed, "4", "5"}},
+		{observe.FlowQuery{Node: "node-c,node-a,node-c"}, []string{"1", "3", "4"}},
+	} {
+		if diff := cmp.Diff(tt.want, ids(t, f, tt.query)); diff != "" {
+			t.Errorf("%+v: -want +got:\n%s", tt.query, diff)
+		}
+	}
+	fakes[0].Fail(errors.New("on fire"))
+	if diff := cmp.Diff([]string{"node-a misses 0: unreachable", missed, "2", "3", "5"}, ids(t, f, observe.FlowQuery{})); diff != "" {
+		t.Errorf("one cannot be asked: -want +got:\n%s", diff)
+	}
+	enough := errors.New("enough")
+	if err := f.Flows(t.Context(), observe.FlowQuery{}, func(observe.Item) error { return enough }); err != enough {
+		t.Errorf("error %v", err)
+	}
+	for want, q := range map[string]observe.FlowQuery{
+		`node "x": there is none of this name: want node-a, node-b, node-c`: {Node: "node-a,x"},
+		`port "x": want a number from 1 to 65535`:                           {Port: "x", Follow: true},
+	} {
+		var e *observe.Error
+		if err := f.Flows(t.Context(), q, nil); !errors.As(err, &e) || e.Status != 400 || e.Message != want {
+			t.Errorf("error %v, want %s", err, want)
+		}
+	}
+	fakes[1].Fail(&observe.Error{Status: 400, Field: "x", Message: "x is wrong"})
+	var e *observe.Error
+	if err := f.Flows(t.Context(), observe.FlowQuery{}, nil); !errors.As(err, &e) || e.Field != "x" {
+		t.Errorf("the asker's fault: %v", err)
+	}
+	for _, fake := range fakes {
+		fake.Fail(errors.New("on fire"))
+	}
+	if err := f.Flows(t.Context(), observe.FlowQuery{}, nil); err == nil || err.Error() != "node node-a: on fire\nnode node-b: on fire\nnode node-c: on fire" {
+		t.Errorf("none can be asked: %v", err)
+	}
+}
+
+// TestFleetFollows: a node that breaks off is told once, asked again, and does not disturb
+// the others; what was before comes once.
+func TestFleetFollows(t *testing.T) {
+	f, fakes := newFleet(t, 2, observe.FleetOptions{})
+	fakes[0].List = []observe.Item{record("old")}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	got, ended := make(chan observe.Item), make(chan error, 1)
+	go func() {
+		ended <- f.Flows(ctx, observe.FlowQuery{Follow: true, Since: "1h"}, func(i observe.Item) error { got <- i; return nil })
+	}()
+	expect := func(want observe.Item) {
+		t.Helper()
+		if diff := cmp.Diff(want, <-got); diff != "" {
+			t.Errorf("-want +got:\n%s", diff)
+		}
+	}
+	expect(record("old"))
+	ready := func() {
+		t.Helper()
+		for _, fake := range fakes {
+			if !fake.AwaitReaders(ctx, 1) {
+				t.Fatal("nobody follows")
+			}
+		}
+	}
+	ready()
+	fakes[0].Publish(record("1"))
+	expect(record("1"))
+	for range 3 { // its stream ends, and it cannot be asked for a while
+		fakes[0].Fail(errors.New("starting"))
+		fakes[0].Break(nil)
+		expect(observe.Item{Missed: &observe.Missed{Node: "node-a", Why: observe.MissedUnreachable}})
+		fakes[1].Publish(record("2"))
+		expect(record("2"))
+		asked := len(fakes[0].Asked())
+		if !fakes[0].AwaitQuestions(ctx, asked+2) {
+			t.Fatal("not asked again")
+		}
+		fakes[0].Fail(nil)
+		ready()
+		fakes[0].Publish(record("3"))
+		expect(record("3"))
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("the context ended: %v", err)
+	}
+	for _, q := range fakes[0].Asked()[1:] {
+		if q != (observe.FlowQuery{Follow: true}) {
+			t.Errorf("asked again with %+v", q)
+		}
+	}
+
+	// each's error and the asker's fault end it.
+	enough := errors.New("enough")
+	if err := f.Flows(t.Context(), observe.FlowQuery{Follow: true, Since: "1h"}, func(observe.Item) error { return enough }); err != enough {
+		t.Errorf("error %v", err)
+	}
+	fakes[1].Fail(&observe.Error{Status: 403, Message: "no"})
+	var e *observe.Error
+	if err := f.Flows(t.Context(), observe.FlowQuery{Follow: true}, nil); !errors.As(err, &e) || e.Status != 403 {
+		t.Errorf("error %v", err)
+	}
+	for _, fake := range fakes {
+		if !fake.AwaitReaders(t.Context(), 0) {
+			t.Error("a node is still followed")
+		}
+	}
+}
+
+// TestFleetBearsFullNodes: that a node has too many readers at the moment is nobody's fault.
+func TestFleetBearsFullNodes(t *testing.T) {
+	f, fakes := newFleet(t, 1, observe.FleetOptions{})
+	fakes[0].Fail(&observe.Error{Status: 429, Message: "full"})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- f.Flows(ctx, observe.FlowQuery{Follow: true}, func(observe.Item) error { return nil })
+	}()
+	if !fakes[0].AwaitQuestions(ctx, 3) {
+		t.Error("not asked again")
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestFleetFlow(t *testing.T) {
+	f, fakes := newFleet(t, 2, observe.FleetOptions{})
+	fakes[1].List = []observe.Item{record("1")}
+	if r, err := f.Flow(t.Context(), "1"); err != nil || r.ID != "1" {
+		t.Errorf("%+v, %v", r, err)
+	}
+	var e *observe.Error
+	if _, err := f.Flow(t.Context(), "2"); !errors.As(err, &e) || e.Status != 404 || e.Message != `no flow "2" is known: nodes remember a limited number` {
+		t.Errorf("error %v", err)
+	}
+	fakes[0].Fail(errors.New("on fire"))
+	if r, err := f.Flow(t.Context(), "1"); err != nil || r.ID != "1" {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if _, err := f.Flow(t.Context(), "2"); err == nil || err.Error() != `flow "2" is known at no node that could be asked: node node-a: on fire` {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestFleetNames: names that are known are not replaced, and the nodes' own records not
+// changed.
+func TestFleetNames(t *testing.T) {
+	f, fakes := newFleet(t, 1, observe.FleetOptions{Names: func(a netip.Addr) (pod, node, host string) {
+		switch a.String() {
+		case "10.0.0.1":
+			return "default/client", "node-x", ""
+		case "192.0.2.1":
+			return "", "", "outside"
+		}
+		return "", "", ""
+	}})
+	items := []observe.Item{
+		{Record: &flow.Record{Version: 1, Source: "10.0.0.1:5", Endpoint: "10.0.0.1:80"}},
+		{Record: &flow.Record{Version: 1, Source: "10.0.0.1:5", SourcePod: "default/known", Endpoint: "10.0.0.9:80"}},
+		{Record: &flow.Record{Version: 1, Source: "192.0.2.1:5"}},
+	}
+	fakes[0].List = append([]observe.Item(nil), items...)
+	var got []flow.Record
+	if err := f.Flows(t.Context(), observe.FlowQuery{}, func(i observe.Item) error { got = append(got, *i.Record); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	want := []flow.Record{*items[0].Record, *items[1].Record, *items[2].Record}
+	want[0].SourcePod, want[0].SourceNode, want[0].Pod, want[0].EndpointNode = "default/client", "node-x", "default/client", "node-x"
+	want[1].SourceNode = "node-x"
+	want[2].SourceHost = "outside"
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if items[0].Record.SourcePod != "" {
+		t.Error("the node's record was changed")
+	}
+}
+
+func TestFleetTablesAndStats(t *testing.T) {
+	f, fakes := newFleet(t, 2, observe.FleetOptions{})
+	fakes[0].TableAnswer, fakes[1].TableAnswer = observe.Table{Node: "node-a"}, observe.Table{Node: "node-b"}
+	fakes[0].StatsAnswer, fakes[1].StatsAnswer = observe.Stats{Node: "node-a"}, observe.Stats{Node: "node-b"}
+	tables, err := f.Tables(t.Context())
+	if diff := cmp.Diff([]observe.Table{{Node: "node-a"}, {Node: "node-b"}}, tables); err != nil || diff != "" {
+		t.Errorf("%v, -want +got:\n%s", err, diff)
+	}
+	fakes[0].Fail(errors.New("on fire"))
+	stats, err := f.Stats(t.Context())
+	if diff := cmp.Diff([]observe.Stats{{Node: "node-b"}}, stats); err != nil || diff != "" {
+		t.Errorf("%v, -want +got:\n%s", err, diff)
+	}
+	fakes[1].Fail(errors.New("on fire"))
+	if _, err := f.Stats(t.Context()); err == nil {
+		t.Error("no node answered, and there is no error")
+	}
+}
+
+func TestFleetExplains(t *testing.T) {
+	f, fakes := newFleet(t, 2, observe.FleetOptions{})
+	fakes[1].ExplainAnswer = flow.Record{Version: 1, Node: "node-b"}
+	if r, err := f.Explain(t.Context(), observe.Question{Node: "node-b"}); err != nil || r.Node != "node-b" {
+		t.Errorf("%+v, %v", r, err)
+	}
+	for node, want := range map[string]string{
+		"":  "node is missing: each decides for itself: want one of node-a, node-b",
+		"x": `node "x": there is none of this name: want node-a, node-b`,
+	} {
+		var e *observe.Error
+		if _, err := f.Explain(t.Context(), observe.Question{Node: node}); !errors.As(err, &e) || e.Status != 400 || e.Field != "node" || e.Message != want {
+			t.Errorf("error %v, want %s", err, want)
+		}
+	}
+	one, _ := newFleet(t, 1, observe.FleetOptions{})
+	if _, err := one.Explain(t.Context(), observe.Question{}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestFleetTopology(t *testing.T) {
+	f, fakes := newFleet(t, 3, observe.FleetOptions{})
+	address := netip.MustParseAddr
+	fakes[0].TopologyAnswer = observe.Topology{
+		Nodes: []observe.TopologyNode{{Name: "node-b", Addresses: []netip.Addr{address("10.0.0.2")}}, {Name: "node-a", Observed: true}},
+		Pods:  []observe.TopologyPod{{Name: "default/b", Addresses: []netip.Addr{address("10.1.0.1")}}},
+		Lab:   "lab", CanHold: true,
+	}
+	fakes[1].TopologyAnswer = observe.Topology{
+		Nodes: []observe.TopologyNode{{Name: "node-b", Observed: true, Addresses: []netip.Addr{address("10.0.0.2"), address("fd00::2")}, PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}}},
+		Pods:  []observe.TopologyPod{{Name: "default/b", Node: "node-b", Addresses: []netip.Addr{address("10.1.0.1")}}, {Name: "default/a"}},
+		Hosts: []observe.TopologyHost{{Name: "outside", Addresses: []netip.Addr{address("192.0.2.1")}}},
+	}
+	fakes[2].Fail(errors.New("on fire"))
+	none := []netip.Addr{}
+	want := &observe.Topology{
+		Nodes: []observe.TopologyNode{
+			{Name: "node-a", Addresses: none, Observed: true},
+			{Name: "node-b", Addresses: []netip.Addr{address("10.0.0.2"), address("fd00::2")}, PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}, Observed: true},
+			{Name: "node-c", Addresses: none},
+		},
+		Pods:  []observe.TopologyPod{{Name: "default/a"}, {Name: "default/b", Node: "node-b", Addresses: []netip.Addr{address("10.1.0.1")}}},
+		Hosts: []observe.TopologyHost{{Name: "outside", Addresses: []netip.Addr{address("192.0.2.1")}}},
+		Lab:   "lab", CanHold: true,
+	}
+	same := cmp.Options{cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
+		cmp.Transformer("empty", func(l []netip.Prefix) string { return fmt.Sprint(l) })}
+	got, err := f.Topology(t.Context())
+	if diff := cmp.Diff(want, got, same); err != nil || diff != "" {
+		t.Errorf("%v, -want +got:\n%s", err, diff)
+	}
+	for _, fake := range fakes {
+		fake.NoHolds = true
+	}
+	if got, err := f.Topology(t.Context()); err != nil || got.CanHold {
+		t.Errorf("no node can hold flows: %+v, %v", got, err)
+	}
+}
+
+func TestFleetServices(t *testing.T) {
+	f, fakes := newFleet(t, 3, observe.FleetOptions{})
+	early, late := now, now.Add(time.Hour)
+	web := func(flows observe.Flows, refused map[string]uint64, fit *observe.Fit, endpoints ...observe.Endpoint) observe.Service {
+		return observe.Service{Service: "default/web:http", Namespace: "default", Name: "web", PortName: "http", Family: "IPv4", Flows: flows, Refused: refused, Fit: fit, Endpoints: endpoints}
+	}
+	fakes[0].ServicesAnswer = observe.Services{Nodes: []string{"node-a"}, Lost: 1, Services: []observe.Service{
+		web(observe.Flows{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, nil,
+			&observe.Fit{Since: late, Draws: 30, ChiSquare: 2.5, DegreesOfFreedom: 1, PValue: 0.1},
+			observe.Endpoint{Endpoint: "10.0.0.2:80", Pod: "default/two", Local: true, Flows: observe.Flows{Total: 10}, Expected: 0.5, Observed: 0.4},
+			observe.Endpoint{Endpoint: "10.0.0.3:80", Excluded: "other-zone", Expected: 0.5, Observed: 0.6},
+			observe.Endpoint{Endpoint: "10.0.0.4:80", Removed: true, Flows: observe.Flows{Total: 2}},
+		),
+		{Service: "default/other", Namespace: "default", Name: "other", Family: "IPv6"},
+	}}
+	fakes[1].ServicesAnswer = observe.Services{Nodes: []string{"node-b"}, Lost: 2, Services: []observe.Service{
+		web(observe.Flows{10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 110, 120}, map[string]uint64{"no-endpoints": 3},
+			&observe.Fit{Since: early, Draws: 90, ChiSquare: 1.341, DegreesOfFreedom: 1, PValue: 0.2},
+			observe.Endpoint{Endpoint: "10.0.0.1:80", Expected: 0.5, Observed: 0.5},
+			observe.Endpoint{Endpoint: "10.0.0.2:80", Node: "node-x", Flows: observe.Flows{Total: 5}, Expected: 0.5, Observed: 0.5},
+			observe.Endpoint{Endpoint: "10.0.0.3:80"},
+			observe.Endpoint{Endpoint: "10.0.0.4:80", Excluded: "not-ready"},
+		),
+		{Service: "default/other", Namespace: "default", Name: "other", Family: "IPv4"},
+		{Service: "another/web", Namespace: "another", Name: "web", Family: "IPv4"},
+	}}
+	fakes[2].ServicesAnswer = observe.Services{Nodes: []string{"node-c"}, Services: []observe.Service{
+		web(observe.Flows{}, map[string]uint64{"no-endpoints": 2, "source-not-allowed": 1}, nil),
+	}}
+	for range 2 { // the nodes' own answers are not changed
+		got, err := f.Services(t.Context(), observe.ServiceQuery{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := &observe.Services{Nodes: []string{"node-a", "node-b", "node-c"}, Lost: 3, Services: []observe.Service{
+			{Service: "another/web", Namespace: "another", Name: "web", Family: "IPv4", Endpoints: []observe.Endpoint{}},
+			{Service: "default/other", Namespace: "default", Name: "other", Family: "IPv4", Endpoints: []observe.Endpoint{}},
+			{Service: "default/other", Namespace: "default", Name: "other", Family: "IPv6", Endpoints: []observe.Endpoint{}},
+			web(observe.Flows{11, 22, 33, 44, 55, 66, 77, 88, 99, 110, 121, 132}, map[string]uint64{"no-endpoints": 5, "source-not-allowed": 1},
+				&observe.Fit{Since: early, Draws: 120, ChiSquare: 3.841, DegreesOfFreedom: 2, PValue: math.Exp(-3.841 / 2)}, // which it is for two
+				observe.Endpoint{Endpoint: "10.0.0.1:80", Expected: 0.375, Observed: 0.375},
+				observe.Endpoint{Endpoint: "10.0.0.2:80", Pod: "default/two", Node: "node-x", Local: true, Flows: observe.Flows{Total: 15}, Expected: 0.5, Observed: 0.475},
+				observe.Endpoint{Endpoint: "10.0.0.3:80", Expected: 0.125, Observed: 0.15},
+				observe.Endpoint{Endpoint: "10.0.0.4:80", Excluded: "not-ready", Flows: observe.Flows{Total: 2}},
+			),
+		}}
+		near := cmp.Comparer(func(a, b float64) bool { return math.Abs(a-b) < 1e-9 })
+		if diff := cmp.Diff(want, got, near); diff != "" {
+			t.Errorf("-want +got:\n%s", diff)
+		}
+	}
+}

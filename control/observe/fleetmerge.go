@@ -1,0 +1,192 @@
+package observe
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+)
+
+// mergeServices adds up what nodes say of services. What is not counted is as the first
+// node that knows the service says.
+func mergeServices(list []*Services) *Services {
+	sum := &Services{Nodes: []string{}, Services: []Service{}}
+	type key struct{ service, family string }
+	at := make(map[key]int)
+	for _, node := range list {
+		sum.Nodes = append(sum.Nodes, node.Nodes...)
+		sum.Lost += node.Lost
+		for _, s := range node.Services {
+			i, known := at[key{s.Service, s.Family}]
+			if known {
+				sum.Services[i].add(&s)
+				continue
+			}
+			at[key{s.Service, s.Family}] = len(sum.Services)
+			sum.Services = append(sum.Services, s.clone())
+		}
+	}
+	slices.SortFunc(sum.Services, func(a, b Service) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.PortName, b.PortName), cmp.Compare(a.Family, b.Family))
+	})
+	return sum
+}
+
+// clone copies what add changes.
+func (s *Service) clone() Service {
+	c := *s
+	c.Refused = maps.Clone(s.Refused)
+	c.Endpoints = append([]Endpoint{}, s.Endpoints...)
+	if s.Fit != nil {
+		fit := *s.Fit
+		c.Fit = &fit
+	}
+	return c
+}
+
+// add adds what another node says of the service.
+func (s *Service) add(o *Service) {
+	s.Flows.add(&o.Flows)
+	if s.Refused == nil && len(o.Refused) > 0 {
+		s.Refused = make(map[string]uint64)
+	}
+	for reason, n := range o.Refused {
+		s.Refused[reason] += n
+	}
+	s.addEndpoints(o)
+	switch {
+	case o.Fit == nil:
+	case s.Fit == nil:
+		fit := *o.Fit
+		s.Fit = &fit
+	default:
+		s.Fit.add(o.Fit)
+	}
+}
+
+// addEndpoints adds up endpoints. Shares count by the draws they are of: it is to be called
+// before the fits are added up.
+func (s *Service) addEndpoints(o *Service) {
+	mine, others := s.Fit.draws(), o.Fit.draws()
+	all := max(mine+others, 1)
+	for i := range s.Endpoints {
+		s.Endpoints[i].Expected *= mine / all
+		s.Endpoints[i].Observed *= mine / all
+	}
+	at := make(map[string]int)
+	for i := range s.Endpoints {
+		at[s.Endpoints[i].Endpoint] = i
+	}
+	for _, e := range o.Endpoints {
+		e.Expected *= others / all
+		e.Observed *= others / all
+		if i, known := at[e.Endpoint]; known {
+			s.Endpoints[i].add(&e)
+			continue
+		}
+		s.Endpoints = append(s.Endpoints, e)
+	}
+	slices.SortStableFunc(s.Endpoints, func(a, b Endpoint) int { return cmp.Compare(a.Endpoint, b.Endpoint) })
+}
+
+func (f *Fit) draws() float64 {
+	if f == nil {
+		return 0
+	}
+	return float64(f.Draws)
+}
+
+// add adds what another node says of the endpoint: it gets new flows if it does so from one
+// of the nodes, and went away if no node has it.
+func (e *Endpoint) add(o *Endpoint) {
+	e.Pod, e.Node = cmp.Or(e.Pod, o.Pod), cmp.Or(e.Node, o.Node)
+	e.Local = e.Local || o.Local
+	switch {
+	case e.Removed && !o.Removed, e.Removed == o.Removed && o.Excluded == "":
+		e.Excluded = o.Excluded
+	}
+	e.Removed = e.Removed && o.Removed
+	e.Flows.add(&o.Flows)
+	e.Expected += o.Expected
+	e.Observed += o.Observed
+}
+
+func (f *Flows) add(o *Flows) {
+	f.Total += o.Total
+	f.Drawn += o.Drawn
+	f.Affinity += o.Affinity
+	f.Rejected += o.Rejected
+	f.Dropped += o.Dropped
+	f.Failed += o.Failed
+	f.Unanswered += o.Unanswered
+	f.Refused += o.Refused
+	f.Reset += o.Reset
+	f.Open += o.Open
+	f.BytesSent += o.BytesSent
+	f.BytesReceived += o.BytesReceived
+}
+
+// add adds up two tests of draws that are independent of each other: so the sum of the
+// values is distributed with the sum of the degrees of freedom.
+func (f *Fit) add(o *Fit) {
+	if o.Since.Before(f.Since) {
+		f.Since = o.Since
+	}
+	f.Draws += o.Draws
+	f.ChiSquare += o.ChiSquare
+	f.DegreesOfFreedom += o.DegreesOfFreedom
+	f.PValue = PValue(f.ChiSquare, f.DegreesOfFreedom)
+}
+
+// mergeTopologies puts together what several know. Lists are sorted by name.
+func mergeTopologies(list []*Topology) *Topology {
+	t := &Topology{}
+	var nodes []TopologyNode
+	var pods []TopologyPod
+	var hosts []TopologyHost
+	for _, o := range list {
+		nodes, pods, hosts = append(nodes, o.Nodes...), append(pods, o.Pods...), append(hosts, o.Hosts...)
+		t.Lab = cmp.Or(t.Lab, o.Lab)
+		t.CanHold = t.CanHold || o.CanHold
+	}
+	t.Nodes = merge(nodes, func(n TopologyNode) string { return n.Name }, func(n *TopologyNode, o TopologyNode) {
+		n.Addresses, n.PodCIDRs = union(n.Addresses, o.Addresses), union(n.PodCIDRs, o.PodCIDRs)
+		n.Observed = n.Observed || o.Observed
+	})
+	t.Pods = merge(pods, func(p TopologyPod) string { return p.Name }, func(p *TopologyPod, o TopologyPod) {
+		p.Node, p.Addresses = cmp.Or(p.Node, o.Node), union(p.Addresses, o.Addresses)
+	})
+	t.Hosts = merge(hosts, func(h TopologyHost) string { return h.Name }, func(h *TopologyHost, o TopologyHost) {
+		h.Addresses = union(h.Addresses, o.Addresses)
+	})
+	for i := range t.Nodes { // never null in JSON
+		t.Nodes[i].Addresses = union(t.Nodes[i].Addresses, nil)
+	}
+	return t
+}
+
+// merge puts together those that have the same name.
+func merge[T any](list []T, name func(T) string, add func(*T, T)) []T {
+	merged := []T{}
+	at := make(map[string]int)
+	for _, o := range list {
+		if i, known := at[name(o)]; known {
+			add(&merged[i], o)
+			continue
+		}
+		at[name(o)] = len(merged)
+		merged = append(merged, o)
+	}
+	slices.SortFunc(merged, func(a, b T) int { return cmp.Compare(name(a), name(b)) })
+	return merged
+}
+
+// union gives what is in one of the lists, each once, and changes neither.
+func union[T comparable](a, b []T) []T {
+	u := []T{}
+	for _, v := range slices.Concat(a, b) {
+		if !slices.Contains(u, v) {
+			u = append(u, v)
+		}
+	}
+	return u
+}

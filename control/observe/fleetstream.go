@@ -1,0 +1,159 @@
+package observe
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Flows lists the nodes' flows in the order of their decisions, after what is missing, or
+// follows them in the order they arrive in; Limit then counts for each node. A node that
+// cannot be asked any more is told as missed ([MissedUnreachable]), and asked again.
+func (f *Fleet) Flows(ctx context.Context, q FlowQuery, each func(Item) error) error {
+	filter, err := q.Parse(time.Now())
+	if err != nil {
+		return err
+	}
+	members, err := f.named(filter.Nodes)
+	if err != nil {
+		return err
+	}
+	if q.Follow {
+		return f.follow(ctx, members, q, each)
+	}
+	return f.list(ctx, members, q, filter.Limit, each)
+}
+
+func (f *Fleet) list(ctx context.Context, members []Member, q FlowQuery, limit int, each func(Item) error) error {
+	replies := askAll(members, func(m Member) (items []Item, err error) {
+		err = m.Observer.Flows(ctx, q, func(i Item) error {
+			items = append(items, f.decorateItem(m.Name, i))
+			return nil
+		})
+		return items, err
+	})
+	good, err := answered(f, replies)
+	if err != nil {
+		return err
+	}
+	var missed, records []Item
+	for _, r := range replies {
+		if r.err != nil {
+			missed = append(missed, unreachable(r.Member))
+		}
+	}
+	for _, r := range good {
+		for _, i := range r.answer {
+			if i.Missed != nil {
+				missed = append(missed, i)
+			} else {
+				records = append(records, i)
+			}
+		}
+	}
+	slices.SortStableFunc(records, func(a, b Item) int { return decided(a).Compare(decided(b)) })
+	if limit != All && len(records) > limit {
+		records = records[len(records)-limit:]
+	}
+	for _, i := range append(missed, records...) {
+		if err := each(i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// decided is when the flow was.
+func decided(i Item) time.Time {
+	if i.Record.Time == nil {
+		return time.Time{}
+	}
+	return *i.Record.Time
+}
+
+func unreachable(m Member) Item {
+	return Item{Missed: &Missed{Node: m.Name, Why: MissedUnreachable}}
+}
+
+func (f *Fleet) decorateItem(node string, i Item) Item {
+	if i.Record != nil {
+		i.Record = f.decorate(node, i.Record)
+	}
+	return i
+}
+
+func (f *Fleet) follow(ctx context.Context, members []Member, q FlowQuery, each func(Item) error) error {
+	following, cancel := context.WithCancel(ctx)
+	items, faults := make(chan Item), make(chan error)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	for _, m := range members {
+		running.Go(func() {
+			if err := f.followOne(following, m, q, items); err != nil {
+				select {
+				case faults <- err:
+				case <-following.Done():
+				}
+			}
+		})
+	}
+	for {
+		select {
+		case i := <-items:
+			if err := each(i); err != nil {
+				return err
+			}
+		case err := <-faults:
+			return err
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// followOne follows a node's flows until the context ends, however often that takes asking
+// anew. The error is the asker's fault.
+func (f *Fleet) followOne(ctx context.Context, m Member, q FlowQuery, items chan<- Item) error {
+	give := func(i Item) error {
+		select {
+		case items <- i:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	wait, told := f.retry, false
+	for {
+		err := m.Observer.Flows(ctx, q, func(i Item) error {
+			q.Since, q.Limit = "", "" // what was before came already
+			wait, told = f.retry, false
+			return give(f.decorateItem(m.Name, i))
+		})
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err == nil {
+			err = errors.New("its stream ended")
+		}
+		var e *Error
+		if errors.As(err, &e) && e.Status != http.StatusTooManyRequests {
+			return e
+		}
+		f.Log.Warn("the flows of a node cannot be followed; trying again", "node", m.Name, "in", wait, "error", err)
+		if !told {
+			if told = true; give(unreachable(m)) != nil {
+				return nil
+			}
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil
+		}
+		wait = min(2*wait, longestRetry)
+	}
+}
