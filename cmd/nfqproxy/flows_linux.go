@@ -206,11 +206,19 @@ func (p *proxy) followKernel() {
 	}
 	v := p.flows
 	v.done.Go(func() {
-		err := v.Follow(v.ctx, journal.Kernel{Events: events, Connections: connections})
+		err := v.Follow(v.ctx, journal.Kernel{
+			Events: events, Connections: connections, Accounting: isOn("nf_conntrack_acct"), Timestamps: isOn("nf_conntrack_timestamp"),
+		})
 		if err = errors.Join(err, connections.Close()); err != nil {
 			p.log.Error("what becomes of flows after their decision can no longer be told", "error", err)
 		}
 	})
+}
+
+// isOn says whether a switch of connection tracking is on.
+func isOn(name string) bool {
+	text, err := os.ReadFile("/proc/sys/net/netfilter/" + name)
+	return err == nil && strings.TrimSpace(string(text)) == "1"
 }
 
 // closeFlows ends what watchFlows and followKernel began, when no flow comes any more.

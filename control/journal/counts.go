@@ -71,10 +71,10 @@ func (j *Journal) Known() observe.Known {
 	return observe.Known{Flows: j.flows.len(), Capacity: int(j.flows.capacity()), Open: j.open, Lost: j.Lost(), Forgotten: j.forgotten}
 }
 
-// Kernel says how well the kernel tells of flows; not of its accounting.
+// Kernel says how well the kernel tells of flows.
 func (j *Journal) Kernel() observe.Kernel {
 	j.mu.RLock()
 	defer j.mu.RUnlock()
 	k := &j.kernel
-	return observe.Kernel{Following: k.following, Why: k.why, Events: k.events, Overruns: k.overruns, Resyncs: k.resyncs, EndsOnly: k.endsOnly}
+	return observe.Kernel{Following: k.following, Why: k.why, Events: k.events, Overruns: k.overruns, Resyncs: k.resyncs, EndsOnly: k.endsOnly, Accounting: k.accounting, Timestamps: k.timestamps}
 }

@@ -27,6 +27,8 @@ type Connections interface {
 type Kernel struct {
 	Events      Events
 	Connections Connections
+	// Accounting and Timestamps say whether the kernel counts bytes and notes times.
+	Accounting, Timestamps bool
 	// DetailRate is how many new flows a second may come for their lives to be told step by
 	// step; beyond, the kernel tells of their ends only, which costs it much less. 0: 4,000.
 	DetailRate float64
@@ -49,6 +51,7 @@ func (j *Journal) Follow(ctx context.Context, k Kernel) error {
 	}
 	f := &follower{Journal: j, Kernel: k}
 	j.setFollowing(true, "")
+	j.setAccounting(k.Accounting, k.Timestamps)
 	j.follower.Store(f)
 	stop := context.AfterFunc(ctx, func() { _ = k.Events.Close() })
 	defer stop()
@@ -102,6 +105,12 @@ func (j *Journal) setFollowing(following bool, why string) {
 	if !following {
 		j.markIncomplete()
 	}
+}
+
+func (j *Journal) setAccounting(accounting, timestamps bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.kernel.accounting, j.kernel.timestamps = accounting, timestamps
 }
 
 // markIncomplete says of all flows that are not over that something of them may be missed.

@@ -11,6 +11,8 @@ type kernelView struct {
 	following bool // somebody tells
 	why       string
 	endsOnly  bool
+	// accounting and timestamps: the kernel counts bytes, and notes times.
+	accounting, timestamps bool
 	// stale: events were lost, and the table was not read since.
 	stale             bool
 	events            uint64
