@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/nfqproxy/nfqproxy/bench/traffic"
 )
@@ -39,7 +40,7 @@ func (v *visit) takeProfile(ctx context.Context) error {
 
 // fetchProfile writes a CPU profile, two thirds as long as the load, to nfqproxy.pprof.
 func (v *visit) fetchProfile(ctx context.Context) error {
-	if v.contestant.name != "nfqproxy" {
+	if !strings.HasPrefix(v.contestant.name, "nfqproxy") {
 		return nil
 	}
 	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
