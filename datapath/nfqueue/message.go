@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"syscall"
+	"time"
 )
 
 // Constants with the names of linux/netfilter/nfnetlink_queue.h and linux/netlink.h.
@@ -25,6 +26,7 @@ const (
 	nfqaPacketHdr  = 1
 	nfqaVerdictHdr = 2
 	nfqaMark       = 3
+	nfqaTimestamp  = 4
 	nfqaInDev      = 5 // NFQA_IFINDEX_INDEV
 	nfqaPayload    = 10
 
@@ -48,6 +50,11 @@ type Packet struct {
 	Mark uint32 // the packet's mark
 	// InInterface is the index of the interface it came in by; 0: made on this host.
 	InInterface uint32
+	// Arrived is when it arrived at this host, by the wall clock, in microseconds. Zero: not
+	// known, as of packets made here, and of all where nobody wants packets stamped (see
+	// [StampPackets]). What comes from another network namespace of the same machine by a
+	// virtual device arrives anew.
+	Arrived time.Time
 	// Payload starts with the IP header and ends with the packet or at the copy
 	// range. It is valid until the next Receive.
 	Payload []byte
@@ -101,6 +108,8 @@ func parse(b []byte) (p Packet, err error) {
 			p.Mark = binary.BigEndian.Uint32(v)
 		case typ == nfqaInDev && len(v) >= 4:
 			p.InInterface = binary.BigEndian.Uint32(v)
+		case typ == nfqaTimestamp && len(v) >= 16: // struct nfqnl_msg_packet_timestamp
+			p.Arrived = time.Unix(int64(binary.BigEndian.Uint64(v)), int64(binary.BigEndian.Uint64(v[8:]))*1000)
 		case typ == nfqaPayload:
 			p.Payload = v
 		}

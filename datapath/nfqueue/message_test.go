@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	library "github.com/florianl/go-nfqueue/v2"
 )
@@ -59,6 +60,40 @@ func TestParsePacket(t *testing.T) {
 	}
 }
 
+// stampedMessage is what Linux sends for a UDP datagram that arrived by veth0 while
+// packets were stamped.
+func stampedMessage(t testing.TB) []byte {
+	return fromHex(t,
+		"79000000 0003 0000 00000000 00000000 02 00 0064",
+		"0b00 0100 00000001 0800 00 00",                  // id 1, IP, prerouting
+		"0800 0500 01000110",                             // NFQA_IFINDEX_INDEV
+		"1000 0900 0006 0000 06ee4371a7bf 0000",          // NFQA_HWADDR
+		"1400 0400 000000006b01c17f 000000000008da99",    // NFQA_TIMESTAMP
+		"0800 0e00 00000001 2500 0a00 45000021810940004", // NFQA_SKB_INFO, NFQA_PAYLOAD
+		"0116558c6336402c63364019fb60035000d548968656c6c6f",
+	)
+}
+
+func TestParseArrived(t *testing.T) {
+	skipBigEndian(t)
+	b := stampedMessage(t)
+	p, err := parse(b)
+	if want := time.Unix(0x6b01c17f, 0x8da99*1000); err != nil || p.Arrived != want || p.InInterface != 0x1000110 || p.Hook != Prerouting {
+		t.Errorf("parsed %+v, error %v; want one that arrived at %v", p, err, want)
+	}
+	if n := testing.AllocsPerRun(100, func() { p, err = parse(b) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	if p, err := parse(packetMessage(t)); err != nil || !p.Arrived.IsZero() {
+		t.Errorf("a packet without a stamp arrived at %v, error %v", p.Arrived, err)
+	}
+	const length = 20 + 12 + 8 + 16 // of NFQA_TIMESTAMP
+	b[length] = 19
+	if p, err := parse(b); err == nil && !p.Arrived.IsZero() {
+		t.Errorf("from a stamp of 15 bytes: %v", p.Arrived)
+	}
+}
+
 func TestParseRefusal(t *testing.T) {
 	skipBigEndian(t)
 	_, err := parse(fromHex(t, "24000000 0200 0000 00000000 00000000", "feffffff", "2c000000 0103 0100 07000000 00000000"))
@@ -87,6 +122,7 @@ func TestVerdictMessage(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	f.Add(packetMessage(f))
+	f.Add(stampedMessage(f))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if p, err := parse(b); err == nil && len(p.Payload) > len(b) {
 			t.Errorf("payload of %d bytes in %d", len(p.Payload), len(b))

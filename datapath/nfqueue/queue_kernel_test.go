@@ -1,6 +1,7 @@
 package nfqueue_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -237,5 +238,73 @@ func TestFullQueueLetsPass(t *testing.T) {
 	}
 	if queued != n || c.Sequence != room || c.Waiting != room {
 		t.Errorf("%d packets sent to the queue, %d entered, %d wait; want %d, %d, %d", queued, c.Sequence, c.Waiting, n, room, room)
+	}
+}
+
+// TestArrived: a packet that comes from elsewhere says when it arrived; one that is made on
+// the host does not.
+func TestArrived(t *testing.T) {
+	h := newHost(t)
+	stamps, err := nfqueue.StampPackets()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = stamps.Close() })
+	client, err := netns.New("client")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	host := netip.MustParseAddr("198.51.100.1")
+	if err := errors.Join(h.AddVeth("veth0", client, "eth0"), h.AddAddress("veth0", netip.PrefixFrom(host, 24)),
+		client.AddAddress("eth0", netip.MustParsePrefix("198.51.100.2/24"))); err != nil {
+		t.Fatal(err)
+	}
+	arrived := func(send func(), hook nfqueue.Hook) (before, at, after time.Time) {
+		t.Helper()
+		before = time.Now().Truncate(time.Microsecond)
+		send()
+		p := h.receive(t)
+		if len(p) != 1 || p[0].Hook != hook {
+			t.Fatalf("received %+v, want a packet at hook %d", p, hook)
+		}
+		if err := h.queue.Send([]nfqueue.Verdict{{ID: p[0].ID, Drop: true}}); err != nil {
+			t.Fatal(err)
+		}
+		return before, p[0].Arrived, time.Now()
+	}
+	for name, send := range map[string]func(){
+		"udp": func() {
+			c, err := client.Dial(t.Context(), "udp", netip.AddrPort{}, netip.AddrPortFrom(host, 53))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			if _, err := c.Write([]byte("hello")); err != nil {
+				t.Fatal(err)
+			}
+		},
+		// Its packets bear the time they were to be sent at, which is not meant.
+		"tcp": func() {
+			ctx, cancel := context.WithCancel(t.Context())
+			t.Cleanup(cancel)
+			go func() { _, _ = client.Dial(ctx, "tcp", netip.AddrPort{}, netip.AddrPortFrom(host, 53)) }()
+		},
+	} {
+		// The kernel begins some moments later.
+		for deadline := time.Now().Add(20 * time.Second); ; {
+			before, at, after := arrived(send, nfqueue.Prerouting)
+			if at.IsZero() && time.Now().Before(deadline) {
+				continue
+			}
+			if at.Before(before) || at.After(after) {
+				t.Errorf("%s: arrived at %v, not between %v and %v", name, at, before, after)
+			}
+			break
+		}
+	}
+	from, _ := h.udp(t)
+	if _, at, _ := arrived(func() { _, _ = from.Write([]byte("hello")) }, nfqueue.Output); !at.IsZero() {
+		t.Errorf("a packet made here arrived at %v", at)
 	}
 }
