@@ -218,7 +218,9 @@ func TestErrors(t *testing.T) {
 
 // TestOwnFaults are told and logged.
 func TestOwnFaults(t *testing.T) {
-	w := newWorld(t, Config{}, patience)
+	slow := patience
+	slow.firstSign = patient
+	w := newWorld(t, Config{}, slow)
 	w.fake.Fail(errors.New("the table is on fire"))
 	for _, path := range []string{"/v1/flows", "/v1/flows?follow", "/v1/flows/a", "/v1/services", "/v1/table", "/v1/stats", "/v1/topology"} {
 		r := w.do(t, "GET", path, "")
