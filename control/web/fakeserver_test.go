@@ -71,7 +71,7 @@ func (f *fake) handler() http.Handler {
 	return mux
 }
 
-// serveFlows follows the flows as server-sent events: all that the page asks for.
+// serveFlows gives the flows as lines or, following, as server-sent events.
 func (f *fake) serveFlows(w http.ResponseWriter, r *http.Request) {
 	p := r.URL.Query()
 	q := observe.FlowQuery{
@@ -84,6 +84,14 @@ func (f *fake) serveFlows(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	limit, _ := strconv.Atoi(p.Get("limit"))
+	if p.Get("follow") != "true" {
+		_, known, leave := f.follow(q, limit)
+		leave()
+		for _, record := range known {
+			answer(w, http.StatusOK, record)
+		}
+		return
+	}
 	follower, before, leave := f.follow(q, limit)
 	defer leave()
 	w.Header().Set("Content-Type", "text/event-stream")
@@ -193,8 +201,10 @@ func (f *fake) writing(do func(http.ResponseWriter, *http.Request) (any, error))
 }
 
 func answer(w http.ResponseWriter, status int, what any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
+	if w.Header().Get("Content-Type") == "" {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+	}
 	_ = json.NewEncoder(w).Encode(what) // who asked may be gone
 }
 

@@ -39,7 +39,7 @@ export class ChainBox {
     this.frame = s('rect', { class: 'box', x, y, width: room, rx: 8 });
     this.element = s('g', { class: 'chain', 'data-chain': chain.chain, role: 'group', 'aria-label': `chain ${chain.chain}, table ${chain.table}` }, this.frame);
     let at = y + 8;
-    const place = [chain.table, chain.hook].filter(Boolean).join(' · ');
+    const place = chain.table;
     const wide = width(place, 'label');
     this.element.append(text(x + PAD, at + 9, cut(chain.chain || place || 'kernel', room - 2 * PAD - wide - 12, 'code'), 'code', 'name'));
     if (chain.chain) this.element.append(text(x + room - PAD, at + 9, place, 'label', 'dim', { 'text-anchor': 'end' }));
@@ -74,8 +74,8 @@ export class ChainBox {
     this.element.append(row.element);
     let at = y + row.height;
     if (next) {
-      this.element.append(text(this.x + PAD + ICON, at + 4, 'ABOUT TO HAPPEN', 'label', 'accent'));
-      at += 16;
+      this.element.append(text(this.x + PAD + ICON, at + 10, 'ABOUT TO HAPPEN', 'label', 'accent'));
+      at += 22;
     }
     if (isOpen) at += this.addText(step.rule, at);
     if (rule.draws) {

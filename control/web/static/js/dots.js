@@ -1,20 +1,42 @@
-// The dots of the map: each is a flow on its way. Whoever does not want motion gets the last
-// ways as lines.
+// The dots of the map: each is a flow on its way. The ways that flows took lately are faint
+// lines; whoever does not want motion gets the lines only.
 
 import { s } from './dom.js';
 
 const ALIVE = 90; // dots at once
-const SPEED = 0.55; // units of the picture in a millisecond
-const LINES = 14;
+const SPEED = 0.42; // units of the picture in a millisecond
+const LINES = 60; // ways that are shown, the latest
 
 export const still = matchMedia('(prefers-reduced-motion: reduce)');
 
 const tones = { dnat: 'good', accept: 'pass', reject: 'bad', drop: 'bad' };
 
+/** Leg is a curve from one place to the next, upright at both ends. */
+class Leg {
+  constructor(a, b) {
+    const bend = Math.sign(b.y - a.y || 1) * Math.max(14, Math.abs(b.y - a.y) * 0.45);
+    this.points = [a, { x: a.x, y: a.y + bend }, { x: b.x, y: b.y - bend }, b];
+    this.length = Math.hypot(b.x - a.x, b.y - a.y) * 1.08 + 1;
+  }
+
+  at(t) {
+    const u = 1 - t, [a, b, c, d] = this.points;
+    const mix = (k) => u * u * u * a[k] + 3 * u * u * t * b[k] + 3 * u * t * t * c[k] + t * t * t * d[k];
+    return { x: mix('x'), y: mix('y') };
+  }
+
+  get path() {
+    const [a, b, c, d] = this.points.map((p) => `${p.x.toFixed(1)} ${p.y.toFixed(1)}`);
+    return `M${a}C${b} ${c} ${d}`;
+  }
+}
+
 export class Dots {
   constructor() {
+    this.trails = s('g', { class: 'trails', 'aria-hidden': 'true' });
     this.element = s('g', { class: 'dots', 'aria-hidden': 'true' });
     this.dots = [];
+    this.lines = new Map(); // by what they look like, the latest last
     this.left = 0; // flows that got none
     this.made = 0;
   }
@@ -22,20 +44,28 @@ export class Dots {
   /** add sends a flow on its way, unless there are enough. */
   add(points, verdict) {
     const tone = tones[verdict] ?? 'warn';
-    if (still.matches) {
-      this.element.append(s('path', { class: `trail ${tone}`, d: `M${points.map((p) => `${p.x} ${p.y}`).join('L')}` }));
-      while (this.element.childElementCount > LINES) this.element.firstChild.remove();
-      this.made++;
-      return;
-    }
+    const legs = points.slice(1).map((p, i) => new Leg(points[i], p));
+    for (const leg of legs) this.line(leg.path, tone);
+    if (still.matches) { this.made++; return; }
     if (this.dots.length >= ALIVE) { this.left++; return; }
     this.made++;
-    const lengths = points.slice(1).map((p, i) => Math.hypot(p.x - points[i].x, p.y - points[i].y));
-    const element = s('circle', { class: `dot ${tone}`, r: tone === 'bad' ? 5 : 4 });
+    const element = s('circle', { class: `dot ${tone}`, r: tone === 'bad' ? 5.5 : 4.5, cx: points[0].x, cy: points[0].y });
     this.element.append(element);
     // Somewhere within the next moment: flows come in batches, and would move as one.
-    this.dots.push({ element, points, lengths, sum: lengths.reduce((a, b) => a + b, 0), start: performance.now() + Math.random() * 120, tone });
+    this.dots.push({ element, legs, sum: legs.reduce((a, leg) => a + leg.length, 0), start: performance.now() + Math.random() * 120 });
     if (!this.frame) this.frame = requestAnimationFrame((now) => this.step(now));
+  }
+
+  line(path, tone) {
+    const key = `${tone} ${path}`;
+    const line = this.lines.get(key) ?? s('path', { class: `trail ${tone}`, d: path });
+    this.lines.delete(key);
+    this.lines.set(key, line);
+    if (!line.parentNode) this.trails.append(line);
+    if (this.lines.size <= LINES) return;
+    const [oldest, element] = this.lines.entries().next().value;
+    element.remove();
+    this.lines.delete(oldest);
   }
 
   step(now) {
@@ -47,15 +77,14 @@ export class Dots {
   /** move says whether the dot is still on its way. */
   move(dot, now) {
     const gone = Math.max(0, now - dot.start) * SPEED;
-    if (gone >= dot.sum + 120) { dot.element.remove(); return false; }
+    if (gone >= dot.sum + 100) { dot.element.remove(); return false; }
     let rest = Math.min(gone, dot.sum), i = 0;
-    while (i < dot.lengths.length - 1 && rest > dot.lengths[i]) rest -= dot.lengths[i++];
-    const t = dot.lengths[i] ? rest / dot.lengths[i] : 1;
-    const smooth = t * t * (3 - 2 * t);
-    const a = dot.points[i], b = dot.points[i + 1];
-    dot.element.setAttribute('cx', a.x + (b.x - a.x) * smooth);
-    dot.element.setAttribute('cy', a.y + (b.y - a.y) * smooth);
-    if (gone > dot.sum) dot.element.setAttribute('opacity', 1 - (gone - dot.sum) / 120);
+    while (i < dot.legs.length - 1 && rest > dot.legs[i].length) rest -= dot.legs[i++].length;
+    const t = Math.min(1, rest / dot.legs[i].length);
+    const { x, y } = dot.legs[i].at(t * t * (3 - 2 * t));
+    dot.element.setAttribute('cx', x);
+    dot.element.setAttribute('cy', y);
+    if (gone > dot.sum) dot.element.setAttribute('opacity', 1 - (gone - dot.sum) / 100);
     return true;
   }
 
@@ -63,6 +92,8 @@ export class Dots {
     cancelAnimationFrame(this.frame);
     this.frame = 0;
     this.dots = [];
+    this.lines.clear();
     this.element.replaceChildren();
+    this.trails.replaceChildren();
   }
 }

@@ -34,7 +34,7 @@ export class ExplainView {
     this.invitation = h('div', { class: 'empty' }, icon('explain'), h('p', null, 'Ask about a packet: where it would go, by which rules, and why not elsewhere.'), h('p', { class: 'hint' }, 'Nothing is sent. The node’s service table and kube-proxy’s rules on paper answer.'));
     this.element = h('section', { class: 'explain', 'aria-labelledby': 'title' },
       h('div', { class: 'ask' }, h('h1', { id: 'title' }, 'What would happen to …'), this.form), h('div', { class: 'told' }, this.invitation, this.result));
-    places(this).then((t) => {
+    places({ sources: this.sources, destinations: this.destinations, nodes: this.node }).then((t) => {
       if (t.nodes.length > 1) this.node.options[0].textContent = 'choose one';
       this.update(route);
     }).catch((e) => blame(this.form, { field: '', message: e.message }));

@@ -46,10 +46,9 @@ export class FlowsView {
           h('thead', null, h('tr', null, columns.map(([name, title]) => h('th', { class: name, scope: 'col' }, title)))),
           this.body),
         this.empty));
-    this.setPaused(false);
     this.update(route);
+    this.setPaused(false);
     this.unlisten = stream.listen(() => this.draw());
-    this.draw();
   }
 
   /** update shows another address of the same view. */

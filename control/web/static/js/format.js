@@ -12,8 +12,8 @@ export function bytes(n) {
 /** seconds gives a time span in the unit that suits it. */
 export function seconds(x) {
   if (x === undefined || x === null) return '';
-  if (x < 1e-6) return `${Math.round(x * 1e9)} ns`;
-  if (x < 1e-3) return `${(x * 1e6).toPrecision(2)} µs`.replace(/(\.\d*?)0+ /, '$1 ').replace('. ', ' ');
+  if (x < 0.9995e-6) return `${Math.round(x * 1e9)} ns`;
+  if (x < 0.9995e-3) return `${(x * 1e6).toFixed(x < 9.95e-6 ? 1 : 0)} µs`;
   if (x < 0.9995) return `${Math.round(x * 1e3)} ms`;
   if (x < 59.5) return `${x.toFixed(x < 9.95 ? 1 : 0)} s`;
   if (x < 3600) return `${Math.floor(x / 60)} min ${Math.round(x % 60)} s`;
@@ -29,8 +29,8 @@ export function clock(time) {
 
 export const number = (n) => Math.round(n).toLocaleString('en');
 
-/** rate gives flows per second. */
-export const rate = (x) => (x >= 10 || x === 0 ? number(x) : x.toFixed(1));
+/** rate gives flows per second; a dash where they are not known yet. */
+export const rate = (x) => (x === undefined ? '–' : x >= 10 || x === 0 ? number(x) : x.toFixed(1));
 
 export const percent = (x) => `${x >= 0.0995 || x === 0 ? Math.round(x * 100) : (x * 100).toFixed(1)}%`;
 

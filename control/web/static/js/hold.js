@@ -25,6 +25,7 @@ export class HoldView {
     this.element = h('section', { class: 'hold', 'aria-labelledby': 'title' }, this.content, this.picture.element);
     this.picture.element.hidden = true;
     this.route = route;
+    this.acts = Promise.resolve();
     this.start();
   }
 
@@ -172,16 +173,18 @@ export class HoldView {
     this.countdown.title = 'until it goes on by itself';
   }
 
-  async act(what) {
-    if (this.busy || this.hold?.state !== 'holding') return;
-    this.busy = true;
+  /** act does one thing after the other, however fast they are asked for. */
+  act(what) {
+    this.acts = this.acts.then(() => this.actNow(what));
+  }
+
+  async actNow(what) {
+    if (this.hold?.state !== 'holding') return;
     try {
       const next = await post(`/v1/holds/${encodeURIComponent(this.hold.id)}/act`, what, this.abort.signal);
       if (next.generation > this.hold.generation) this.show(next);
     } catch (e) {
       this.refused(e);
-    } finally {
-      this.busy = false;
     }
   }
 

@@ -11,7 +11,7 @@ export const fonts = {
   body: { size: 13, line: 18, weight: 400, face: '--sans' },
   small: { size: 11.5, line: 16, weight: 400, face: '--sans' },
   code: { size: 12, line: 17, weight: 400, face: '--mono' },
-  label: { size: 10.5, line: 14, weight: 600, face: '--sans' },
+  label: { size: 10.5, line: 14, weight: 600, face: '--sans', spacing: 0.3 },
 };
 
 /** width measures a text in units of the picture. */
@@ -19,7 +19,7 @@ export function width(text, font) {
   const f = fonts[font];
   faces[f.face] ??= getComputedStyle(document.documentElement).getPropertyValue(f.face);
   context.font = `${f.weight} ${f.size}px ${faces[f.face]}`;
-  return context.measureText(text).width;
+  return context.measureText(text).width + (f.spacing ?? 0) * text.length;
 }
 
 /** wrap breaks a text into lines: at spaces, or else anywhere. */

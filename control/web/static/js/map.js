@@ -4,6 +4,7 @@ import { poll, topology } from './api.js';
 import { h, replace, s, setText } from './dom.js';
 import { Dots, still } from './dots.js';
 import { link } from './filter.js';
+import { glyph } from './glyphs.js';
 import { rate } from './format.js';
 import { cut, text, width } from './letters.js';
 import { Places, plan } from './mapplan.js';
@@ -62,13 +63,13 @@ export class MapView {
     const scale = parseFloat(getComputedStyle(document.documentElement).fontSize) / 14;
     if (!this.services || room === 0 || this.drawn === `${room} ${scale}`) return;
     this.drawn = `${room} ${scale}`;
-    const { spots, labels, height, nodes } = plan(this.topology, this.services, room / scale, (label) => width(label, 'body'));
+    const { spots, labels, height, nodes } = plan(this.topology, this.services, { room: room / scale, least: (innerHeight - this.picture.getBoundingClientRect().top - scrollY - 24) / scale }, (label) => width(label, 'body'));
     this.places = new Places(spots);
     this.rates = new Map();
     this.dots.clear();
     replace(this.picture, s('svg', { viewBox: `0 0 ${room / scale} ${height}`, width: room, height: height * scale, role: 'group', 'aria-label': 'Machines outside, services, and nodes with their pods' },
       labels.map((l) => text(8, l.y, l.text, 'label', 'dim')),
-      nodes.map((n) => this.node(n)), spots.filter((p) => p.kind !== 'node').map((p) => this.chip(p)), this.dots.element));
+      nodes.map((n) => this.node(n)), this.dots.trails, spots.filter((p) => p.kind !== 'node').map((p) => this.chip(p)), this.dots.element));
     this.tell();
   }
 
@@ -89,13 +90,13 @@ export class MapView {
     const speed = p.kind === 'service' ? text(p.x + p.width - 12, p.y + p.height / 2, '', 'small', 'dim', { 'text-anchor': 'end' }) : null;
     if (speed) this.rates.set(p.name, speed);
     return this.linkTo(p, s('rect', { x: p.x, y: p.y, width: p.width, height: p.height, rx: p.kind === 'pod' ? 6 : 15 }),
-      s('circle', { class: 'bullet', cx: p.x + 16, cy: p.y + p.height / 2, r: 4 }),
-      text(p.x + 28, p.y + p.height / 2, cut(p.label, p.width - 36 - (speed ? 40 : 0), 'body'), 'body'), speed);
+      glyph(p.kind, p.x + 18, p.y + p.height / 2),
+      text(p.x + 32, p.y + p.height / 2, cut(p.label, p.width - 40 - (speed ? 40 : 0), 'body'), 'body'), speed);
   }
 
   tell() {
     const by = new Map();
-    for (const sv of this.services ?? []) by.set(`${sv.namespace}/${sv.name}`, (by.get(`${sv.namespace}/${sv.name}`) ?? 0) + this.speeds.of(sv));
+    for (const sv of this.services ?? []) by.set(`${sv.namespace}/${sv.name}`, (by.get(`${sv.namespace}/${sv.name}`) ?? 0) + (this.speeds.of(sv) ?? 0));
     for (const [name, element] of this.rates ?? []) setText(element, by.get(name) > 0 ? `${rate(by.get(name))}/s` : '');
   }
 

@@ -28,18 +28,19 @@ function flowing(chips, room, y) {
 
 const chip = (kind, name, label, width, more) => ({ kind, name, label, width, height: CHIP, x: 0, y: 0, ...more });
 
-/** plan lays the map out for a width; measure gives the width of a label. */
-export function plan(topology, services, room, measure) {
+/** plan lays the map out for a width and a height, which it fills if there is less to show;
+ * measure gives the width of a label. */
+export function plan(topology, services, { room, least }, measure) {
   const spots = [];
   let y = 6;
   const labels = [];
-  const hosts = topology.hosts.map((x) => chip('host', x.name, x.name, measure(x.name) + 44, { filter: ['source', x.addresses.join(',')] }));
-  hosts.push(chip('elsewhere', '', 'elsewhere', measure('elsewhere') + 44, {}));
+  const hosts = topology.hosts.map((x) => chip('host', x.name, x.name, measure(x.name) + 48, { filter: ['source', x.addresses.join(',')] }));
+  hosts.push(chip('elsewhere', '', 'elsewhere', measure('elsewhere') + 48, {}));
   labels.push({ text: 'OUTSIDE', y: y + 8 });
   y = flowing(hosts, room, y + 20) + 34;
   labels.push({ text: 'SERVICES', y: y + 8 });
   const shown = [...services].sort((a, b) => b.flows.total - a.flows.total).slice(0, SERVICES);
-  const chips = [...new Set(shown.map((sv) => `${sv.namespace}/${sv.name}`))].sort().map((name) => chip('service', name, name, Math.max(100, measure(name) + 80), { filter: ['service', name] }));
+  const chips = [...new Set(shown.map((sv) => `${sv.namespace}/${sv.name}`))].sort().map((name) => chip('service', name, name, Math.max(100, measure(name) + 84), { filter: ['service', name] }));
   y = flowing(chips, room, y + 20) + 46;
   spots.push(...hosts, ...chips);
   const nodes = [];
@@ -60,7 +61,16 @@ export function plan(topology, services, room, measure) {
     spots.push(...inside);
   });
   spots.push(...nodes);
-  return { spots, labels, height: top + tallest + 8, nodes };
+  const height = top + tallest + 8;
+  spread(spots, labels, Math.max(0, Math.min(280, least - height)));
+  return { spots, labels, height: Math.max(height, Math.min(least, height + 280)), nodes };
+}
+
+/** spread gives the rows more room: a half of what is to spare above the services, a half below. */
+function spread(spots, labels, spare) {
+  const shift = { host: 0, elsewhere: 0, service: spare / 2, node: spare, pod: spare };
+  for (const p of spots) p.y += shift[p.kind];
+  labels[1].y += spare / 2;
 }
 
 /** Places finds spots by what records call them. */
@@ -71,7 +81,8 @@ export class Places {
 
   find(kind, name) { return this.byKey.get(`${kind} ${name}`); }
 
-  static middle(p) { return { x: p.x + p.width / 2, y: p.y + p.height / 2 }; }
+  /** middle is where dots come and go; of pods it is their sign, so that names stay readable. */
+  static middle(p) { return { x: p.x + (p.kind === 'pod' ? 18 : p.width / 2), y: p.y + p.height / 2 }; }
 
   /** way is where a flow's dot goes: source, the door of the node that decides, service, endpoint. */
   way(r) {

@@ -3,16 +3,12 @@
 
 import { h, replace, s } from './dom.js';
 import { bytes, number } from './format.js';
+import { glyph } from './glyphs.js';
 import { ChainBox } from './chainbox.js';
 import { block, cut, fonts, text, width } from './letters.js';
 import { chains, end, entry, packet, translation, wayBack } from './walk.js';
 
 const GAP = 26, PAD = 12, INDENT = 22, LANE = 236, WIDE = 720;
-
-const shapes = {
-  pod: 'M0 -7l6 3.500v7L0 7l-6-3.500v-7zM-6 -3.500L0 0l6-3.500M0 0v7', service: 'M-6 0a6 6 0 1 0 12 0a6 6 0 1 0-12 0M-2 0a2 2 0 1 0 4 0a2 2 0 1 0-4 0',
-  host: 'M-6 -5h12v8h-12zM-3 6h6', node: 'M-6 -6h12v5h-12zM-6 1h12v5h-12zM-3.500 -3.500h.01M-3.500 3.500h.01', address: 'M-6 0h12M0 -6v12M-4 -4a6 6 0 0 0 8 8',
-};
 
 /** Picture draws a record into its element, again whenever the room changes. */
 export class Picture {
@@ -55,10 +51,11 @@ export class Picture {
   layOut(room) {
     const r = this.record;
     const back = wayBack(r);
+    this.toneOfBack = back.tone;
     this.lines = s('g', { class: 'lines', 'aria-hidden': 'true' });
     this.boxes = s('g', null);
     this.wide = room >= WIDE;
-    this.main = this.wide && back.length > 0 ? room - LANE - 44 : room - 1;
+    this.main = this.wide && back.steps.length > 0 ? room - LANE - 44 : room - 1;
     this.at = 1;
     this.from = null; // where the way goes on from
     const first = this.packet(packet(r));
@@ -73,7 +70,7 @@ export class Picture {
       if (!e.failed) marked(this.endpoint(r));
     } else marked(this.stop(end(r)));
     const bottom = this.at;
-    if (back.length > 0) this.back(back, first, this.endBox, bottom, room, over);
+    if (back.steps.length > 0) this.back(back.steps, first, this.endBox, bottom, room, over);
     this.total = Math.max(this.at, bottom) + 2;
   }
 
@@ -93,7 +90,7 @@ export class Picture {
   }
 
   party(g, x, y, room, p, lines) {
-    g.append(s('path', { class: `glyph ${p.kind}`, d: shapes[p.kind], transform: `translate(${x + 8} ${y + 10})` }));
+    g.append(glyph(p.kind, x + 8, y + 10));
     g.append(text(x + 24, y + 10, cut(p.name, room - 24, 'title'), 'title', '', { 'data-name': p.name }));
     lines.forEach(([what, font], i) => g.append(text(x + 24, y + 28 + i * 17, cut(what, room - 24, font), font, 'dim')));
   }
@@ -214,7 +211,7 @@ export class Picture {
     const wide = (beside ? LANE : this.main) - 1;
     const texts = steps.map((what) => block(0, 0, what, wide - 2 * PAD - 22, 'small'));
     const heights = texts.map((t) => t.height + 14);
-    const lane = s('g', { class: `back${over ? ' ahead' : ''}`, role: 'group', 'aria-label': 'The way back' });
+    const lane = s('g', { class: `back ${this.toneOfBack}${over ? ' ahead' : ''}`, role: 'group', 'aria-label': 'The way back' });
     this.boxes.append(lane);
     const put = (i, y) => {
       const g = s('g', { transform: `translate(${x} ${y})` }, s('rect', { class: 'box', width: wide, height: heights[i], rx: 8 }), s('circle', { class: 'number', cx: PAD + 6, cy: heights[i] / 2, r: 8 }), text(PAD + 6, heights[i] / 2, String(i + 1), 'label', '', { 'text-anchor': 'middle' }));
@@ -226,12 +223,12 @@ export class Picture {
     if (beside) {
       const top = first.y + first.height + 14;
       const low = Math.max(last.y + last.height / 2, top + needed);
-      const spare = Math.min(60, (low - top - needed) / (steps.length + 1));
+      const spare = (low - top - needed) / (steps.length + 1);
       let y = low - 16 - spare;
       const mid = x + wide / 2;
       this.lines.append(
-        s('path', { class: 'back-line', d: `M${this.main + 1} ${last.y + last.height / 2}H${mid - 6}Q${mid} ${last.y + last.height / 2} ${mid} ${last.y + last.height / 2 - 6}V${first.y + first.height / 2 + 6}Q${mid} ${first.y + first.height / 2} ${mid - 6} ${first.y + first.height / 2}H${this.main + 8}` }),
-        s('path', { class: 'back-head', d: `M${this.main + 8} ${first.y + first.height / 2 - 4}L${this.main + 2} ${first.y + first.height / 2}L${this.main + 8} ${first.y + first.height / 2 + 4}Z` }));
+        s('path', { class: `back-line ${this.toneOfBack}${over ? ' ahead' : ''}`, d: `M${this.main + 1} ${last.y + last.height / 2}H${mid - 6}Q${mid} ${last.y + last.height / 2} ${mid} ${last.y + last.height / 2 - 6}V${first.y + first.height / 2 + 6}Q${mid} ${first.y + first.height / 2} ${mid - 6} ${first.y + first.height / 2}H${this.main + 8}` }),
+        s('path', { class: `back-head ${this.toneOfBack}${over ? ' ahead' : ''}`, d: `M${this.main + 8} ${first.y + first.height / 2 - 4}L${this.main + 2} ${first.y + first.height / 2}L${this.main + 8} ${first.y + first.height / 2 + 4}Z` }));
       steps.forEach((_, i) => { y -= heights[i]; put(i, y); y -= 14 + spare; });
       const title = 'THE WAY BACK';
       lane.append(text(x + wide, first.y + first.height / 2 - 12, title, 'label', 'dim', { 'text-anchor': 'end' }));

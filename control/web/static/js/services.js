@@ -8,7 +8,7 @@ import { fit } from './words.js';
 
 export const EVERY = 2000; // milliseconds between two questions
 
-/** Speeds turns counts into rates, from one answer to the next. */
+/** Speeds turns counts into rates, from one answer to the next: undefined until the second. */
 export class Speeds {
   constructor() { this.before = new Map(); this.speeds = new Map(); }
 
@@ -23,7 +23,7 @@ export class Speeds {
     }
   }
 
-  of(service, endpoint) { return this.speeds.get(keyOf(service, endpoint)) ?? 0; }
+  of(service, endpoint) { return this.speeds.get(keyOf(service, endpoint)); }
 }
 
 const keyOf = (service, endpoint) => `${service.service} ${service.family} ${service.protocol} ${endpoint?.endpoint ?? ''}`;
@@ -43,7 +43,7 @@ const count = (n, toneName) => h('td', { class: 'count', 'data-tone': n > 0 ? to
 const columns = [['name', 'Service'], ['rate', 'Flows/s'], ['total', 'Flows'], ['open', 'Open'], ['share', 'Spread over endpoints'], ['fit', 'As chance would?'], ['unanswered', 'Unanswered'], ['refused', 'Refused']];
 
 const keys = {
-  name: (sv) => sv.service, rate: (sv, speeds) => -speeds.of(sv), total: (sv) => -sv.flows.total, open: (sv) => -sv.flows.open,
+  name: (sv) => sv.service, rate: (sv, speeds) => -(speeds.of(sv) ?? 0), total: (sv) => -sv.flows.total, open: (sv) => -sv.flows.open,
   fit: (sv) => sv.fit?.pValue ?? 2, unanswered: (sv) => -sv.flows.unanswered, refused: (sv) => -refusedOf(sv),
 };
 

@@ -1,0 +1,61 @@
+package web_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+)
+
+// TestScreenshots makes the screenshots, if -web.screenshots says where to.
+func TestScreenshots(t *testing.T) {
+	if *screenshots == "" {
+		t.Skip("no -web.screenshots")
+	}
+	f := newFake(t, newWorld(t, 7), 12)
+	for _, screen := range []struct {
+		name, theme, size string
+		width, height     int64
+		scale             float64
+	}{
+		{"dark", "dark", "normal", 1440, 900, 1},
+		{"light", "light", "normal", 1440, 900, 1},
+		{"phone", "dark", "normal", 390, 844, 2},
+		{"projector", "light", "large", 1920, 1080, 1},
+	} {
+		t.Run(screen.name, func(t *testing.T) {
+			p := open(t, f, "#token="+token)
+			p.run(emulation.SetDeviceMetricsOverride(screen.width, screen.height, screen.scale, screen.width < 500),
+				chromedp.Evaluate(fmt.Sprintf("localStorage.setItem('nfqproxy.theme', %q); localStorage.setItem('nfqproxy.size', %q)", screen.theme, screen.size), nil), chromedp.Reload())
+			shoot := func(view string) { p.shoot(filepath.Join(*screenshots, view+"-"+screen.name+".png")) }
+			p.waitFor("flows", "document.querySelectorAll('#rows tr').length > 40")
+			shoot("flows")
+			id := value[string](p, "[...document.querySelectorAll('#rows tr')].filter(tr => tr.textContent.includes('frontend') && tr.querySelector('.address').textContent.startsWith('192.') && tr.querySelector('.pill').textContent === 'closed')[0]?.dataset.id ?? document.querySelector('#rows tr').dataset.id")
+			p.goTo("#/flows/" + id)
+			p.waitFor("a picture", "!!document.querySelector('.picture svg')")
+			shoot("flow")
+			p.goTo("#/services")
+			p.waitFor("rates", "[...document.querySelectorAll('#services .rate')].some(x => x.textContent !== '0')")
+			shoot("services")
+			p.goTo("#/services/shop/cart")
+			p.waitFor("bars", "document.querySelectorAll('.pair').length > 2")
+			shoot("service")
+			p.goTo("#/map")
+			p.waitFor("dots", "document.querySelectorAll('.dot').length > 6")
+			shoot("map")
+			p.goTo("#/explain?protocol=TCP&node=node-c&source=198.51.100.23&destination=172.20.0.4:30443")
+			p.waitFor("an answer", "!!document.querySelector('.explain .picture svg')")
+			shoot("explain")
+			p.goTo("#/hold?service=shop/cart")
+			p.click(".hold .button.primary")
+			p.waitFor("a held flow", "!!document.querySelector('.hold .picture svg')")
+			p.press("s", "s")
+			p.waitFor("two steps", "document.querySelector('.hold [role=status]').textContent.startsWith('Step 2')")
+			shoot("hold")
+			p.press("r")
+			p.waitFor("it went on", "!!document.querySelector('#hold-again:not([hidden])')")
+		})
+	}
+}
