@@ -25,7 +25,7 @@ func connectMadeUp(server, token string) (observe.Observer, error) {
 	if token == "print" {
 		fmt.Fprintf(os.Stderr, "asked %s with token %s\n", server, token)
 	}
-	c := observetest.New()
+	c := observetest.NewCluster()
 	go func() {
 		_ = c.Holder().(*observetest.Holder).Catch(context.Background(), c.Records()[1])
 	}()
@@ -35,7 +35,7 @@ func connectMadeUp(server, token string) (observe.Observer, error) {
 // TestFollow: each event is a line as it happens; what is missing is said; an interrupt ends
 // it without an error.
 func TestFollow(t *testing.T) {
-	c := observetest.New()
+	c := observetest.NewCluster()
 	ctx, interrupt := context.WithCancel(t.Context())
 	stdin, stdout, stderr := strings.NewReader(""), newPipe(), new(bytes.Buffer)
 	code := make(chan int)
@@ -130,12 +130,12 @@ func TestNobodyReads(t *testing.T) {
 		}
 		r.Close()
 		var stderr bytes.Buffer
-		root := newRootCommand(func(string, string) (observe.Observer, error) { return observetest.New(), nil })
+		root := newRootCommand(func(string, string) (observe.Observer, error) { return observetest.NewCluster(), nil })
 		if code := execute(t.Context(), root, args, strings.NewReader(""), w, &stderr); code != 0 || stderr.Len() > 0 {
 			t.Errorf("%q: exit code %d, %s", args, code, &stderr)
 		}
 		w.Close()
-		root = newRootCommand(func(string, string) (observe.Observer, error) { return observetest.New(), nil })
+		root = newRootCommand(func(string, string) (observe.Observer, error) { return observetest.NewCluster(), nil })
 		if code := execute(t.Context(), root, args, strings.NewReader(""), w, &stderr); code != 1 || stderr.Len() == 0 {
 			t.Errorf("%q to a closed file: exit code %d, %q", args, code, &stderr)
 		}
@@ -144,7 +144,7 @@ func TestNobodyReads(t *testing.T) {
 
 // TestFiltersArePassedOn: each flag gets where it belongs.
 func TestFiltersArePassedOn(t *testing.T) {
-	c := observetest.New()
+	c := observetest.NewCluster()
 	root := newRootCommand(func(string, string) (observe.Observer, error) { return c, nil })
 	args := strings.Fields("flows --service s --namespace ns --pod p --node n --source 10.0.0.1 --destination 10.0.0.2 --endpoint 10.0.0.3 " +
 		"--port 80 --protocol tcp --verdict dnat --reason balanced --state closed --since 5m --last 7 --tree")

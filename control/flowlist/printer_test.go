@@ -63,7 +63,7 @@ func print(t *testing.T, format string, o flowlist.Options, records ...*flow.Rec
 
 // TestLists: the lists of a flow of each kind, read and found good.
 func TestLists(t *testing.T) {
-	records := observetest.New().Records()
+	records := observetest.NewCluster().Records()
 	tests := []struct {
 		name   string
 		format string
@@ -94,7 +94,7 @@ func TestLists(t *testing.T) {
 
 // TestJSON: what is written is what was given.
 func TestJSON(t *testing.T) {
-	records := observetest.New().Records()
+	records := observetest.NewCluster().Records()
 	var list struct{ Flows []*flow.Record }
 	if err := json.Unmarshal([]byte(print(t, "json", options(), records...)), &list); err != nil {
 		t.Fatal(err)
@@ -142,7 +142,7 @@ func TestStream(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	given := observetest.New().Records()[0]
+	given := observetest.NewCluster().Records()[0]
 	for i, e := range given.Life.History {
 		r, life := *given, *given.Life
 		r.Event, r.Life = e.Event, &life
@@ -204,7 +204,7 @@ func TestScreenful(t *testing.T) {
 
 // TestStories: one flow of each kind.
 func TestStories(t *testing.T) {
-	for _, r := range observetest.New().Records() {
+	for _, r := range observetest.NewCluster().Records() {
 		golden(t, r.ID+".txt", flowlist.Story(r, options(), false))
 	}
 }
@@ -307,7 +307,7 @@ func TestQuantities(t *testing.T) {
 func FuzzCustomColumns(f *testing.F) {
 	f.Add("ID:.id")
 	f.Add("A:.candidates[?(@.probability>0.1)].endpoint,B:..endpoint")
-	records := observetest.New().Records()
+	records := observetest.NewCluster().Records()
 	f.Fuzz(func(t *testing.T, spec string) {
 		var out bytes.Buffer
 		p, err := flowlist.New(&out, "custom-columns="+spec, options())

@@ -22,7 +22,7 @@ type session struct {
 }
 
 func newSession(lines ...string) *session {
-	s := &session{cluster: observetest.New()}
+	s := &session{cluster: observetest.NewCluster()}
 	s.holder = s.cluster.Holder().(*observetest.Holder)
 	said := make(chan string, len(lines))
 	for _, l := range lines {

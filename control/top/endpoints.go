@@ -18,19 +18,18 @@ func (v endpointsView) name() string { name, _, _ := strings.Cut(v.service, " ")
 var endpointColumns = []column{
 	{name: "ENDPOINT"},
 	{name: "FLOWS/S", right: true},
-	{name: "TOTAL", right: true, least: 6, drop: 1},
+	{name: "TOTAL", right: true, least: 6, rank: 2},
 	{name: "EXPECTED", right: true},
 	{name: "OBSERVED", right: true},
-	{name: "SHARE", least: shareWidth, drop: 3},
-	{name: "NO ANSWER", right: true, drop: 4},
-	{name: "REFUSED", right: true, drop: 5},
-	{name: "RESET", right: true, drop: 7},
-	{name: "OPEN", right: true, drop: 6},
-	{name: "NODE", drop: 8},
-	{name: "NOTE", drop: 2},
+	{name: "SHARE", least: shareWidth, rank: 1}, // or why it has none
+	{name: "NO ANSWER", right: true, rank: 3},
+	{name: "REFUSED", right: true, rank: 4},
+	{name: "RESET", right: true, rank: 6},
+	{name: "OPEN", right: true, rank: 5},
+	{name: "NODE", rank: 7},
 }
 
-const shareWidth = 16
+const shareWidth = 14
 
 func (v endpointsView) content(m *Model, p *page) content {
 	c := content{empty: "It has no endpoints.", orders: []string{"as in kube-proxy's chains", "flows/s", "total"}}
@@ -147,26 +146,26 @@ func (m *Model) fit(s *observe.Service) cell {
 }
 
 func (m *Model) endpointCells(s *observe.Service, e *observe.Endpoint) []cell {
-	name, note, color := e.Endpoint, "", flow.Color("")
+	name, color := e.Endpoint, flow.Color("")
 	if e.Pod != "" {
 		name = e.Pod + " " + e.Endpoint
 	}
-	switch {
-	case e.Removed:
-		note, color = "removed", flow.Dim
-	case e.Excluded != "":
-		note, color = strings.ReplaceAll(e.Excluded, "-", " "), flow.Dim
-	}
-	expected, observed, bar := "-", "-", ""
+	expected, observed, bar := "-", "-", cell{}
 	if s.Fit != nil && (e.Expected > 0 || e.Observed > 0) {
 		expected, observed = percent(e.Expected), percent(e.Observed)
-		bar = share(e.Observed, e.Expected, shareWidth)
+		bar.text = share(e.Observed, e.Expected, shareWidth)
+	}
+	switch {
+	case e.Removed:
+		bar, color = cell{"removed", flow.Yellow}, flow.Dim
+	case e.Excluded != "":
+		bar, color = cell{strings.ReplaceAll(e.Excluded, "-", " "), flow.Yellow}, flow.Dim
 	}
 	return []cell{
 		{name, color}, {text: m.rateText(endpointKey(s, e))}, {text: fmt.Sprint(e.Flows.Total)},
-		{text: expected}, {text: observed}, {text: bar},
+		{text: expected}, {text: observed}, bar,
 		alarm(e.Flows.Unanswered, flow.Yellow), alarm(refused(&e.Flows), flow.Red), alarm(e.Flows.Reset, flow.Red),
-		{text: fmt.Sprint(e.Flows.Open)}, {text: e.Node}, {note, flow.Yellow},
+		{text: fmt.Sprint(e.Flows.Open)}, {text: e.Node},
 	}
 }
 

@@ -42,13 +42,13 @@ func (v *flowsView) take(r *flow.Record) {
 
 var flowColumns = []column{
 	{name: "SOURCE", least: leastFirst},
-	{name: "TIME", least: 12, drop: 1},
-	{name: "PROTO", drop: 4},
+	{name: "TIME", least: 12, rank: 1},
+	{name: "PROTO", rank: 4},
 	{name: "ENDPOINT", least: 14},
 	{name: "STATE", least: 11},
-	{name: "SENT", right: true, least: 6, drop: 3},
-	{name: "RECEIVED", right: true, drop: 2},
-	{name: "NODE", drop: 5},
+	{name: "SENT", right: true, least: 6, rank: 3},
+	{name: "RECEIVED", right: true, rank: 2},
+	{name: "NODE", rank: 5},
 }
 
 func (v *flowsView) content(m *Model, p *page) content {

@@ -124,16 +124,13 @@ func (m *Model) enter() tea.Cmd {
 
 // openFlows shows the flows of the service that the page, or the cursor, is about.
 func (m *Model) openFlows() tea.Cmd {
-	p := m.page()
-	v, ok := p.view.(endpointsView)
-	if !ok {
-		c := p.content(m, p)
-		if _, list := p.view.(servicesView); !list || len(c.rows) == 0 {
-			return nil
-		}
-		v = endpointsView{c.rows[p.position(c.rows)].key}
+	if _, ok := m.page().view.(servicesView); ok {
+		m.enter()
 	}
-	return m.open(&flowsView{service: v.name()})
+	if v, ok := m.page().view.(endpointsView); ok {
+		return m.open(&flowsView{service: v.name()})
+	}
+	return nil
 }
 
 // move moves the cursor, or the text.

@@ -28,7 +28,7 @@ type screen struct {
 }
 
 func newScreen(t *testing.T, width, height int) *screen {
-	s := &screen{t: t, cluster: observetest.New(), now: observetest.Now}
+	s := &screen{t: t, cluster: observetest.NewCluster(), now: observetest.Now}
 	s.Model = New(t.Context(), s.cluster, Options{Zone: time.UTC, Now: func() time.Time { return s.now }})
 	s.read = func(*stream) tea.Cmd { return nil } // see receive
 	s.send(tea.WindowSizeMsg{Width: width, Height: height})
@@ -241,7 +241,7 @@ func TestTrouble(t *testing.T) {
 
 // TestNeverConnected: there is something to see without any answer, too.
 func TestNeverConnected(t *testing.T) {
-	s := &screen{t: t, cluster: observetest.New(), now: observetest.Now}
+	s := &screen{t: t, cluster: observetest.NewCluster(), now: observetest.Now}
 	s.Model = New(t.Context(), s.cluster, Options{Zone: time.UTC, Now: func() time.Time { return s.now }})
 	s.check("waiting")
 	s.cluster.Fail(errors.New("connection refused"))
@@ -310,7 +310,7 @@ func TestStream(t *testing.T) {
 		t.Errorf("what came in the pause is lost:\n%s", after)
 	}
 	items := s.stream.items
-	s.press("esc", "esc")
+	s.press("esc")
 	for range items { // until it is closed
 	}
 }

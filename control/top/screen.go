@@ -148,7 +148,7 @@ func (m *Model) above(c content) []string {
 	var lines []string
 	for _, a := range c.above {
 		for line := range strings.SplitSeq(ansi.Wrap(a.text, m.width, ""), "\n") {
-			lines = append(lines, m.paintCell(cell{line, a.color}))
+			lines = append(lines, m.paintCell(cell{strings.TrimRight(line, " "), a.color}))
 		}
 	}
 	return lines[:max(0, min(len(lines), m.height-len(m.top())-2-leastRows))]
@@ -172,14 +172,14 @@ func (m *Model) roomFor(c content) int {
 func (m *Model) bottom() string {
 	p := m.page()
 	c := p.content(m, p)
-	text := "enter: into it  esc: back  f: flows  /: filter  s: sort  p: pause  ?: help  q: quit"
+	text := "q quit  ? help  enter in  esc back  / filter  s sort  p pause  f flows"
 	switch {
 	case m.help:
-		text = "any key: back"
+		text = "any key goes back"
 	case m.typing:
-		text = "type what to look for, then enter; esc: all"
+		text = "type what to look for, then enter; esc shows all"
 	case c.head == "":
-		text = "esc: back  ↑↓: scroll  p: pause  ?: help  q: quit"
+		text = "q quit  ? help  ↑↓ scroll  esc back  p pause"
 	}
 	if n := len(c.rows); n > m.roomFor(c) && !m.help {
 		last := min(n, p.offset+m.roomFor(c))

@@ -17,13 +17,13 @@ func (servicesView) name() string { return "services" }
 var serviceColumns = []column{
 	{name: "SERVICE"},
 	{name: "FLOWS/S", right: true},
-	{name: "TOTAL", right: true, least: 6, drop: 2},
-	{name: "OPEN", right: true, least: 5, drop: 4},
-	{name: "SPREAD", least: spreadWidth, drop: 1},
+	{name: "TOTAL", right: true, least: 6, rank: 2},
+	{name: "OPEN", right: true, least: 5, rank: 4},
+	{name: "SPREAD", least: spreadWidth, rank: 1},
 	{name: "NO ANSWER", right: true},
 	{name: "REFUSED", right: true},
-	{name: "RESET", right: true, drop: 3},
-	{name: "WHY", least: 16, drop: 5},
+	{name: "RESET", right: true, rank: 3},
+	{name: "WHY", least: 16, rank: 5},
 }
 
 const spreadWidth = 10

@@ -77,7 +77,7 @@ func hang(line string, width int) []string {
 	rest := strings.TrimLeft(line[len(first):], " ")
 	lines := []string{first}
 	for part := range strings.SplitSeq(ansi.Wrap(rest, max(1, width-indent), ""), "\n") {
-		lines = append(lines, strings.Repeat(" ", indent)+part)
+		lines = append(lines, strings.Repeat(" ", indent)+strings.TrimRight(part, " "))
 	}
 	return lines
 }

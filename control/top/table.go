@@ -1,6 +1,7 @@
 package top
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/charmbracelet/x/ansi"
@@ -13,9 +14,8 @@ type column struct {
 	name  string
 	right bool
 	least int
-	// drop says when the column is left out for want of room: those with the highest
-	// numbers first, those with 0 never.
-	drop int
+	// rank says which columns get room first; those with 0 are always there.
+	rank int
 }
 
 // cell is a value, without escape sequences.
@@ -55,32 +55,32 @@ func (m *Model) layout(width int, columns []column, cells [][]cell) (head string
 	return head, lines
 }
 
-// fit says which columns have room, and gives the first one what they leave, or what it needs.
+// fit says which columns have room, the most important first, and gives the first one what
+// they leave, or what it needs.
 func fit(width int, columns []column, widths []int) []bool {
+	first := min(widths[0], leastFirst)
+	rest := width - first
 	shown := make([]bool, len(columns))
-	rest := width - min(widths[0], leastFirst)
+	order := make([]int, len(columns))
 	for i := range columns {
-		shown[i] = true
-		if i > 0 {
-			rest -= widths[i] + 2
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return columns[a].rank - columns[b].rank })
+	for _, i := range order {
+		switch needs := widths[i] + gap; {
+		case i == 0:
+			shown[i] = true
+		case columns[i].rank == 0 || needs <= rest:
+			shown[i] = true
+			rest -= needs
 		}
 	}
-	for rest < 0 {
-		victim := 0
-		for i, c := range columns {
-			if shown[i] && c.drop > columns[victim].drop {
-				victim = i
-			}
-		}
-		if victim == 0 {
-			break
-		}
-		shown[victim] = false
-		rest += widths[victim] + 2
-	}
-	widths[0] = max(1, min(widths[0], min(widths[0], leastFirst)+rest))
+	widths[0] = max(1, min(widths[0], first+rest))
 	return shown
 }
+
+// gap is between columns.
+const gap = 2
 
 // line renders one line.
 func (m *Model) line(columns []column, widths []int, shown []bool, cells []cell) string {
@@ -90,7 +90,7 @@ func (m *Model) line(columns []column, widths []int, shown []bool, cells []cell)
 			continue
 		}
 		if i > 0 {
-			b.WriteString("  ")
+			b.WriteString(strings.Repeat(" ", gap))
 		}
 		text := ansi.Truncate(strings.Map(printable, c.text), widths[i], "…")
 		padding := strings.Repeat(" ", widths[i]-ansi.StringWidth(text))

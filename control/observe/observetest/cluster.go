@@ -1,5 +1,3 @@
-// Package observetest has an observer of a small made-up cluster, for tests of what shows
-// flows.
 package observetest
 
 import (
@@ -42,8 +40,8 @@ type Cluster struct {
 	joined   chan struct{} // one for each that followed
 }
 
-// New makes the cluster.
-func New() *Cluster {
+// NewCluster makes the cluster.
+func NewCluster() *Cluster {
 	c := &Cluster{readers: make(map[chan observe.Item]bool), services: services(), stats: stats(), joined: make(chan struct{}, 1000)}
 	for d := json.NewDecoder(bytes.NewReader(flows)); ; {
 		r := new(flow.Record)
