@@ -1,0 +1,189 @@
+package top
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+)
+
+// cursorWidth is the room for the cursor, in front of rows.
+const cursorWidth = 2
+
+// View implements [tea.Model]: exactly as many lines as the terminal has, none wider than it.
+func (m *Model) View() string {
+	lines := m.top()
+	if m.help {
+		lines = append(lines, "")
+		for _, k := range keys {
+			lines = append(lines, fmt.Sprintf("  %-8s  %s", k.key, k.what))
+		}
+	} else {
+		lines = append(lines, m.body()...)
+	}
+	for len(lines) < m.height-1 {
+		lines = append(lines, "")
+	}
+	lines = append(lines[:max(0, m.height-1)], m.bottom())
+	for i, line := range lines {
+		lines[i] = ansi.Truncate(line, m.width, "…")
+	}
+	return strings.Join(lines, "\n")
+}
+
+// top are the lines that each page has.
+func (m *Model) top() []string {
+	title := "nfqproxy top"
+	if s := m.seen; s != nil {
+		open := 0
+		for _, node := range s.stats {
+			open += node.Known.Open
+		}
+		title += fmt.Sprintf("  %s  %s  %s flows/s, %d open", m.at(s.at), nodesInWords(s.services.Nodes), m.rateText(decidedKey), open)
+	}
+	if m.paused {
+		title += "  " + m.paint(flow.Yellow, "paused")
+	}
+	return append([]string{title, m.trail()}, m.troubles()...)
+}
+
+func nodesInWords(nodes []string) string {
+	if len(nodes) == 1 {
+		return nodes[0]
+	}
+	return fmt.Sprintf("%d nodes", len(nodes))
+}
+
+// trail tells where we are.
+func (m *Model) trail() string {
+	var names []string
+	for _, p := range m.pages {
+		names = append(names, p.name())
+	}
+	text := strings.Join(names, " > ")
+	p := m.page()
+	if orders := p.content(m, p).orders; p.sort > 0 && p.sort < len(orders) {
+		text += "  by " + orders[p.sort]
+	}
+	switch {
+	case m.typing:
+		text += "  /" + p.filter + "_"
+	case p.filter != "":
+		text += "  only with " + fmt.Sprintf("%q", p.filter)
+	}
+	return m.paint(flow.Dim, text)
+}
+
+// troubles tell why what is shown may be wrong.
+func (m *Model) troubles() []string {
+	var all []string
+	if m.trouble != nil {
+		all = append(all, m.paint(flow.Red, fmt.Sprintf("no answer since %s, asking again each second: %s", m.at(m.troubleSince), m.trouble)))
+	}
+	if m.seen == nil {
+		return all
+	}
+	if n := m.seen.services.Lost; n > 0 {
+		all = append(all, m.paint(flow.Yellow, fmt.Sprintf("%d flows are in no count: a node had no room for their records", n)))
+	}
+	for _, node := range m.seen.stats {
+		if !node.Kernel.Following {
+			all = append(all, m.paint(flow.Yellow, fmt.Sprintf("%s: what becomes of flows is not known: %s", node.Node, node.Kernel.Why)))
+		}
+	}
+	return all
+}
+
+// body is the page, with the part of its rows that there is room for.
+func (m *Model) body() []string {
+	p := m.page()
+	c := p.content(m, p)
+	lines := m.above(c)
+	room := m.roomFor(c)
+	if c.head != "" {
+		lines = append(lines, strings.Repeat(" ", cursorWidth)+c.head)
+	}
+	if len(c.rows) == 0 {
+		empty := c.empty
+		if p.filter != "" {
+			empty = fmt.Sprintf("Nothing has %q in it: esc shows all.", p.filter)
+		}
+		return append(lines, "", strings.Repeat(" ", cursorWidth)+empty)
+	}
+	if c.head == "" {
+		p.offset = max(0, min(p.offset, len(c.rows)-room))
+		for _, r := range c.rows[p.offset:min(len(c.rows), p.offset+room)] {
+			lines = append(lines, r.text)
+		}
+		return lines
+	}
+	p.index = p.position(c.rows)
+	p.offset = max(min(p.offset, p.index), p.index-room+1, 0)
+	p.offset = max(0, min(p.offset, len(c.rows)-room))
+	for i := p.offset; i < min(len(c.rows), p.offset+room); i++ {
+		lines = append(lines, m.selectable(c.rows[i].text, i == p.index))
+	}
+	return lines
+}
+
+// selectable renders a row, with the cursor if it is there.
+func (m *Model) selectable(text string, chosen bool) string {
+	switch {
+	case !chosen:
+		return strings.Repeat(" ", cursorWidth) + text
+	case m.options.Style.Color:
+		text = "> " + ansi.Strip(text)
+		return "\x1b[7m" + text + strings.Repeat(" ", max(0, m.width-ansi.StringWidth(text))) + "\x1b[0m"
+	}
+	return "> " + text
+}
+
+// leastRows is how many rows there is always room for, on a screen of a sensible size.
+const leastRows = 4
+
+// above are the lines that stay, wrapped; those there is no room for are left out.
+func (m *Model) above(c content) []string {
+	var lines []string
+	for _, a := range c.above {
+		for line := range strings.SplitSeq(ansi.Wrap(a.text, m.width, ""), "\n") {
+			lines = append(lines, m.paintCell(cell{strings.TrimRight(line, " "), a.color}))
+		}
+	}
+	return lines[:max(0, min(len(lines), m.height-len(m.top())-2-leastRows))]
+}
+
+// room is how many rows, or lines, of the page can be seen.
+func (m *Model) room() int {
+	p := m.page()
+	return m.roomFor(p.content(m, p))
+}
+
+func (m *Model) roomFor(c content) int {
+	room := m.height - len(m.top()) - len(m.above(c)) - 1
+	if c.head != "" {
+		room--
+	}
+	return max(1, room)
+}
+
+// bottom is the last line: what can be typed, and where in the list we are.
+func (m *Model) bottom() string {
+	p := m.page()
+	c := p.content(m, p)
+	text := "q quit  ? help  enter in  esc back  / filter  s sort  p pause  f flows"
+	switch {
+	case m.help:
+		text = "any key goes back"
+	case m.typing:
+		text = "type what to look for, then enter; esc shows all"
+	case c.head == "":
+		text = "q quit  ? help  ↑↓ scroll  esc back  p pause"
+	}
+	if n := len(c.rows); n > m.roomFor(c) && !m.help {
+		last := min(n, p.offset+m.roomFor(c))
+		text = fmt.Sprintf("%d-%d of %d  ", p.offset+1, last, n) + text
+	}
+	return m.paint(flow.Dim, text)
+}
