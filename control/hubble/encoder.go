@@ -9,11 +9,31 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
+// Lines makes a stream of items into Hubble's objects. The zero value is ready for use, but
+// not for concurrent use.
+type Lines struct {
+	last *Time // of what was there last: about then is when something is missing
+}
+
+// Of gives the objects of the next item.
+func (l *Lines) Of(i observe.Item) ([]Response, error) {
+	if i.Missed != nil {
+		lost := Lost(i.Missed)
+		lost.Time = l.last
+		return []Response{lost}, nil
+	}
+	list, err := Flows(i.Record)
+	if err == nil {
+		l.last = list[len(list)-1].Time
+	}
+	return list, err
+}
+
 // Encoder writes a stream of items as Hubble's JSON lines. It is not safe for concurrent
 // use.
 type Encoder struct {
-	json *json.Encoder
-	last *Time // of what was written last: about then is when something is missing
+	json  *json.Encoder
+	lines Lines
 }
 
 // NewEncoder makes an encoder that writes to w.
@@ -26,28 +46,11 @@ func NewEncoder(w io.Writer) *Encoder {
 // Encode writes the lines of an item. It has the signature that [observe.Observer.Flows]
 // wants.
 func (e *Encoder) Encode(i observe.Item) error {
-	responses := []Response{}
-	if i.Missed != nil {
-		l := Lost(i.Missed)
-		l.Time = e.last
-		responses = append(responses, l)
+	list, err := e.lines.Of(i)
+	for k := 0; k < len(list) && err == nil; k++ {
+		err = e.json.Encode(&list[k])
 	}
-	if i.Record != nil {
-		flows, err := Flows(i.Record)
-		if err != nil {
-			return err
-		}
-		responses = append(responses, flows...)
-	}
-	for _, r := range responses {
-		if err := e.json.Encode(r); err != nil {
-			return err
-		}
-		if r.Time != nil {
-			e.last = r.Time
-		}
-	}
-	return nil
+	return err
 }
 
 // uuid names one object of Hubble's: the same one whenever it is asked for. It is empty
