@@ -44,8 +44,8 @@ type Stats struct {
 	// connection table, answers included; batches without entries do not count.
 	EstablishTime Histogram
 	// VerdictTime is how long a packet took from its receipt to its verdict, counted
-	// once for each packet. How long it had waited in the kernel before is not known:
-	// NFQA_TIMESTAMP is the time stamp of the packet, which is normally off.
+	// once for each packet. How long it had waited in the kernel before is told of single
+	// flows only: see flow.Stages.
 	VerdictTime Histogram
 }
 

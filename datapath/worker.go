@@ -375,13 +375,22 @@ func (w *worker) tell(table *decision.Table, n int, at batch) {
 		w.decided = append(w.decided, flow.Flow{
 			Packet: j.packet, Decision: j.decision, Table: table, Node: table.Node(), TableAge: at.accepted.Sub(table.Built()),
 			Queue: w.number, Time: at.accepted,
-			Waited: -1, Deciding: at.decided.Sub(at.received), Writing: at.established.Sub(at.decided), Accepting: at.accepted.Sub(at.established),
+			Waited: waited(w.packets[i].Arrived, at.received), Deciding: at.decided.Sub(at.received), Writing: at.established.Sub(at.decided), Accepting: at.accepted.Sub(at.established),
 		})
 		if j.decision.Verdict == decision.DNAT {
 			w.tellEntry(&w.decided[len(w.decided)-1], j)
 		}
 	}
 	w.sink.Flows(w.decided)
+}
+
+// waited is how long a packet had waited that arrived when the kernel noted; negative: the
+// kernel noted nothing. (Its clock counts in microseconds.)
+func waited(arrived, received time.Time) time.Duration {
+	if arrived.IsZero() {
+		return -1
+	}
+	return max(0, received.Sub(arrived))
 }
 
 // tellEntry adds what became of the connection entry.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"sync"
@@ -20,6 +21,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/web"
 	"github.com/nfqproxy/nfqproxy/datapath"
 	"github.com/nfqproxy/nfqproxy/datapath/masquerade"
+	"github.com/nfqproxy/nfqproxy/datapath/nfqueue"
 )
 
 // flowAPIFlags are the flags of the flow API.
@@ -86,6 +88,8 @@ type flowView struct {
 	node *thisnode.Node
 	log  *journal.Log // nil: there is none
 	file *os.File     // the log's; nil: it is not ours to close
+	// stamping has the kernel note when packets arrive; nil: it does not.
+	stamping io.Closer
 	ctx  context.Context
 	stop context.CancelFunc
 	done sync.WaitGroup
@@ -205,6 +209,9 @@ func (p *proxy) followKernel() {
 		return
 	}
 	v := p.flows
+	if v.stamping, err = nfqueue.StampPackets(); err != nil {
+		p.log.Warn("how long packets wait in the queue cannot be told", "error", err)
+	}
 	v.done.Go(func() {
 		err := v.Follow(v.ctx, journal.Kernel{
 			Events: events, Connections: connections, Accounting: isOn("nf_conntrack_acct"), Timestamps: isOn("nf_conntrack_timestamp"),
@@ -231,6 +238,9 @@ func (p *proxy) closeFlows() (err error) {
 	}
 	if v.file != nil {
 		err = errors.Join(err, v.file.Close())
+	}
+	if v.stamping != nil {
+		err = errors.Join(err, v.stamping.Close())
 	}
 	return err
 }
