@@ -8,12 +8,15 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"syscall"
+	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/control"
 	"github.com/nfqproxy/nfqproxy/control/flowapi"
+	"github.com/nfqproxy/nfqproxy/control/health"
 	"github.com/nfqproxy/nfqproxy/control/journal"
 	"github.com/nfqproxy/nfqproxy/control/metrics"
 	"github.com/nfqproxy/nfqproxy/control/proxyconfig"
@@ -163,7 +166,8 @@ func (p *proxy) openFlowLog() (err error) {
 	return nil
 }
 
-// serveFlows serves the flow API, if it is wanted.
+// serveFlows serves the flow API, if it is wanted. An address that is taken keeps nobody
+// from serving flows: it is tried again, as those of health and metrics are.
 func (p *proxy) serveFlows() error {
 	f := &p.flags.flowAPI
 	if f.address == "" {
@@ -173,11 +177,20 @@ func (p *proxy) serveFlows() error {
 	if err != nil {
 		return err
 	}
-	l, err := flowapi.Listen(flowapi.Address{Address: f.address, CertFile: f.tlsCert, KeyFile: f.tlsKey, HasToken: token != ""})
-	if err != nil {
+	address := flowapi.Address{Address: f.address, CertFile: f.tlsCert, KeyFile: f.tlsKey, HasToken: token != ""}
+	l, err := flowapi.Listen(address)
+	if _, refused := errors.AsType[syscall.Errno](err); err != nil && (!refused || p.cfg.BindAddressHardFail) {
 		return err
 	}
 	p.group.Go(func() error {
+		for ; err != nil; l, err = flowapi.Listen(address) {
+			p.log.Error("cannot serve the flow API; trying again", "in", health.RebindInterval, "error", err)
+			select {
+			case <-p.ctx.Done():
+				return nil
+			case <-time.After(health.RebindInterval):
+			}
+		}
 		return flowapi.Serve(p.ctx, l, flowapi.Config{Observer: p.flows.node, Page: web.Handler(), Token: token, Log: p.log})
 	})
 	return nil
