@@ -93,9 +93,9 @@ type flowView struct {
 	file *os.File     // the log's; nil: it is not ours to close
 	// stamping has the kernel note when packets arrive; nil: it does not.
 	stamping io.Closer
-	ctx  context.Context
-	stop context.CancelFunc
-	done sync.WaitGroup
+	ctx      context.Context
+	stop     context.CancelFunc
+	done     sync.WaitGroup
 }
 
 // Lost counts the flows that there was no room for, and those the log did not take.
