@@ -169,6 +169,25 @@ func TestKernelReplacedEntry(t *testing.T) {
 	}
 }
 
+// TestKernelKeepsRepeatedINIT: an INIT that comes again, because it was not answered yet, does
+// not take the place of the association that it began.
+func TestKernelKeepsRepeatedINIT(t *testing.T) {
+	w := watch(t, 1<<20)
+	e := entry(132, clientV4+":40000", serviceV4+":99", serverV4+":9999", "")
+	w.establish(e)
+	w.sctp(e, 1) // INIT
+	e.Destination = netip.MustParseAddrPort(serverV4 + ":9998")
+	if o := w.establish(e); o != conntrack.Kept {
+		t.Errorf("an INIT that is sent again: %v, want kept", o)
+	}
+	e.Tuple.Source = netip.MustParseAddrPort(clientV4 + ":40001")
+	w.establish(e)
+	w.sctp(e, 1, 6) // INIT, ABORT
+	if o := w.establish(e); o != conntrack.Replaced {
+		t.Errorf("an INIT after an ABORT: %v, want replaced", o)
+	}
+}
+
 // TestKernelEndsOnly: updates are not told, until they are wanted again; not even for entries
 // made meanwhile.
 func TestKernelEndsOnly(t *testing.T) {
