@@ -1,5 +1,5 @@
 // Package conntrack makes connections in the kernel's connection tracking table,
-// with the address translation they are to have.
+// with the address translation they are to have, and tells what becomes of them.
 //
 // An entry created for a packet that still waits in a netfilter queue before
 // conntrack (priority raw) is found by conntrack when the packet goes on: it is in

@@ -30,7 +30,8 @@ func (k EventKind) String() string {
 
 // Event is something that happened to an entry, however the entry was made. Nothing is
 // told of an entry that was made while net.netfilter.nf_conntrack_events was 0, or was 2,
-// the default, while nobody watched in that network namespace.
+// the default since Linux 5.19, while nobody watched in any network namespace
+// (nf_ct_ecache_ext_add in nf_conntrack_ecache.c).
 type Event struct {
 	Kind EventKind
 	// At is when it happened, by the wall clock. Of Updated the kernel tells it since Linux

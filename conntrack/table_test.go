@@ -63,8 +63,9 @@ func TestEstablishOnTakenTuple(t *testing.T) {
 		{"udp: second datagram", protoUDP, func(*State) {}, Kept},
 		{"udp: flow with replies", protoUDP, func(s *State) { s.Status |= StatusSeenReply | StatusAssured }, Kept},
 		{"udp: flow that nobody decided", protoUDP, func(s *State) { s.Status &^= dnat }, Replaced},
-		{"sctp: retransmitted INIT", protoSCTP, func(s *State) { s.SCTP = 2 }, Kept},
-		{"sctp: port used again", protoSCTP, func(s *State) { s.SCTP = SCTPClosed }, Replaced},
+		{"sctp: retransmitted INIT", protoSCTP, func(s *State) { s.SCTP = SCTPClosed }, Kept},
+		{"sctp: retransmitted INIT, before Linux 5.12", protoSCTP, func(s *State) { s.SCTP = SCTPCookieWait }, Kept},
+		{"sctp: port used again", protoSCTP, func(s *State) { s.SCTP, s.Status = SCTPClosed, s.Status|StatusSeenReply }, Replaced},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -274,7 +274,9 @@ func supersedes(e *Entry, existing *State) bool {
 		}
 		return false
 	case protoSCTP:
-		return existing.SCTP == SCTPClosed || untranslated
+		// It is closed also between an INIT and the answer (sctp_conntracks[], sCL).
+		over := existing.SCTP == SCTPClosed && existing.Status&StatusSeenReply != 0
+		return over || untranslated
 	}
 	// A datagram to a service address is only ever untranslated because nobody
 	// decided it; for UDP there is no connection to keep up.

@@ -169,6 +169,25 @@ func TestKernelReplacedEntry(t *testing.T) {
 	}
 }
 
+// TestKernelKeepsRepeatedINIT: an INIT that comes again, because it was not answered yet, does
+// not take the place of the association that it began.
+func TestKernelKeepsRepeatedINIT(t *testing.T) {
+	w := watch(t, 1<<20)
+	e := entry(132, clientV4+":40000", serviceV4+":99", serverV4+":9999", "")
+	w.establish(e)
+	w.sctp(e, 1) // INIT
+	e.Destination = netip.MustParseAddrPort(serverV4 + ":9998")
+	if o := w.establish(e); o != conntrack.Kept {
+		t.Errorf("an INIT that is sent again: %v, want kept", o)
+	}
+	e.Tuple.Source = netip.MustParseAddrPort(clientV4 + ":40001")
+	w.establish(e)
+	w.sctp(e, 1, 6) // INIT, ABORT
+	if o := w.establish(e); o != conntrack.Replaced {
+		t.Errorf("an INIT after an ABORT: %v, want replaced", o)
+	}
+}
+
 // TestKernelEndsOnly: updates are not told, until they are wanted again; not even for entries
 // made meanwhile.
 func TestKernelEndsOnly(t *testing.T) {
@@ -207,6 +226,26 @@ func TestKernelExtensionIsTold(t *testing.T) {
 		t.Fatalf("outcome %v", o)
 	}
 	w.until(e.Tuple, "replied asked")
+}
+
+// TestKernelEarlierEntries: with nf_conntrack_events=1 the kernel tells also of entries that
+// were made while nobody watched. (With 2 that depends on who else watches on this machine.)
+func TestKernelEarlierEntries(t *testing.T) {
+	w := watch(t, 1<<20)
+	w.set("netfilter.nf_conntrack_events", "1")
+	if err := w.watcher.Close(); err != nil {
+		t.Fatal(err)
+	}
+	e := entry(17, clientV4+":40000", serviceV4+":53", serverV4+":5353", "")
+	w.establish(e)
+	if err := w.host.Do(func() (err error) {
+		w.watcher, err = conntrack.Watch(conntrack.WatchConfig{Buffer: 1 << 20})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	w.remove(e.Tuple)
+	w.until(e.Tuple, "DESTROY early asked")
 }
 
 // TestKernelOverrun: that events were lost is said when all that came before were given;
@@ -314,4 +353,54 @@ func TestKernelEventsSwitchedOff(t *testing.T) {
 			t.Errorf("nf_conntrack_events=%s: %v", value, err)
 		}
 	}
+}
+
+// BenchmarkKernelReceive: how long it takes to receive an end, when many wait.
+func BenchmarkKernelReceive(b *testing.B) {
+	ns, err := netns.New("bench")
+	if err != nil {
+		b.Skip(err)
+	}
+	defer ns.Close()
+	var table *conntrack.Table
+	var watcher *conntrack.Watcher
+	if err := errors.Join(ns.SetSysctl("net.netfilter.nf_conntrack_acct", "1"), ns.SetSysctl("net.netfilter.nf_conntrack_timestamp", "1"), ns.Do(func() (err error) {
+		if table, err = conntrack.Open(new(conntrack.Locks)); err != nil {
+			return err
+		}
+		watcher, err = conntrack.Watch(conntrack.WatchConfig{Buffer: 8 << 20})
+		return err
+	})); err != nil {
+		b.Fatal(err)
+	}
+	defer table.Close()
+	defer watcher.Close()
+	const waiting = 4096
+	entries, results := make([]conntrack.Entry, waiting), make([]conntrack.Result, waiting)
+	for i := range entries {
+		entries[i] = entry(17, fmt.Sprintf("10.244.1.9:%d", 10000+i), "10.96.0.10:53", "10.244.0.2:5353", "")
+	}
+	states, errs := make([]conntrack.State, 0, waiting), make([]error, waiting)
+	events := make([]conntrack.Event, 256)
+	received := 0
+	b.ReportAllocs()
+	for b.Loop() {
+		b.StopTimer()
+		table.Establish(entries, results)
+		states = states[:0]
+		if err := table.Dump(conntrack.Filter{}, func(s *conntrack.State) { states = append(states, *s) }); err != nil {
+			b.Fatal(err)
+		}
+		table.Delete(states, errs[:len(states)])
+		b.StartTimer()
+		for left := len(states); left > 0; {
+			n, err := watcher.Receive(events)
+			if err != nil {
+				b.Fatal(err)
+			}
+			left -= n
+			received += n
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(received), "ns/event")
 }

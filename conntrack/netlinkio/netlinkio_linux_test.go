@@ -110,7 +110,7 @@ func TestClosedSocket(t *testing.T) {
 	in := NewBuffers(1, 1)
 	_, polled := s.Poll(in, 1)
 	_, waited := s.Wait(in, 1)
-	for what, err := range map[string]error{"Write": s.Write(request()), "Poll": polled, "Wait": waited, "Close": s.Close()} {
+	for what, err := range map[string]error{"Write": s.Write(request()), "SetMember": s.SetMember(1, true), "Poll": polled, "Wait": waited, "Close": s.Close()} {
 		if !errors.Is(err, os.ErrClosed) {
 			t.Errorf("%s: %v, want os.ErrClosed", what, err)
 		}
