@@ -25,8 +25,7 @@ type flowsFlags struct {
 	last      string
 	output    string
 	noHeaders bool
-	utc       bool
-	zone      string
+	zone      zoneFlags
 }
 
 func newFlowsCommand(connect connector) *cobra.Command {
@@ -43,8 +42,8 @@ by commas, and one of them must hold.
 
 -o wide adds columns; STAGES is how long the first packet waited, then until it was
 decided, until its connection entry was written and until it was let go. -o json and
--o jsonl write records as datapath/flow/SCHEMA.md describes them, and
-custom-columns has kubectl's syntax.`,
+-o jsonl write records as datapath/flow/SCHEMA.md describes them, with the times as they
+came; custom-columns has kubectl's syntax.`,
 		Example: `  nfqproxy flows --follow --service default/web
   nfqproxy flows --state refused,unanswered --since 5m
   nfqproxy flows -o custom-columns=ID:.id,TO:.endpoint,STATE:.life.state
@@ -68,8 +67,7 @@ custom-columns has kubectl's syntax.`,
 	flags.StringVarP(&f.output, "output", "o", "", strings.Join(flowlist.Formats(), ", ")+" (default: a table)")
 	flags.BoolVar(&q.Steps, "tree", false, "show the walk through kube-proxy's chains below each line; in JSON: as steps")
 	flags.BoolVar(&f.noHeaders, "no-headers", false, "leave out the names of the columns")
-	flags.BoolVar(&f.utc, "utc", false, "times in UTC, and not in the local time zone; JSON keeps the times it got")
-	flags.StringVar(&f.zone, "time-zone", "", "times in this zone: Europe/Vienna, for example")
+	f.zone.add(flags)
 	f.server.add(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("output", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		var names []string
@@ -130,7 +128,7 @@ func (f *flowsFlags) run(cmd *cobra.Command, connect connector, args []string, s
 		return err
 	}
 	o := flowlist.Options{Style: style, Follow: f.query.Follow, NoHeaders: f.noHeaders, Tree: f.query.Steps}
-	if o.Zone, err = f.location(); err != nil {
+	if o.Zone, err = f.zone.location(); err != nil {
 		return err
 	}
 	p, err := flowlist.New(stdout, f.output, o)
@@ -172,23 +170,6 @@ func (f *flowsFlags) check(flags *pflag.FlagSet, args []string) error {
 		return errors.New("--event: only streams have events: give --follow, too, or ask for a --state")
 	}
 	return nil
-}
-
-// location is the zone of times; nil: the local one.
-func (f *flowsFlags) location() (*time.Location, error) {
-	switch {
-	case f.utc && f.zone != "":
-		return nil, errors.New("--utc and --time-zone: give one of them")
-	case f.utc:
-		return time.UTC, nil
-	case f.zone == "":
-		return nil, nil
-	}
-	zone, err := time.LoadLocation(f.zone)
-	if err != nil {
-		return nil, fmt.Errorf("--time-zone %q: want the name of a zone, for example Europe/Vienna, Local or UTC: %w", f.zone, err)
-	}
-	return zone, nil
 }
 
 // tell tells one flow's story.

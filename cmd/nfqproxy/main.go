@@ -66,7 +66,7 @@ translation into the kernel's connection table, where the flow stays from then o
 	}
 	root.AddCommand(
 		newRunCommand(), newCleanupCommand(), newLabCommand(),
-		newFlowsCommand(connect), newStepCommand(connect),
+		newFlowsCommand(connect), newTopCommand(connect), newStepCommand(connect),
 		newExplainCommand(), newRenderCommand(),
 		newTraceCommand(), newServicesCommand(), newDiffCommand(), newReplayCommand(),
 	)

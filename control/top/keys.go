@@ -3,7 +3,7 @@ package top
 import (
 	"unicode/utf8"
 
-	tea "github.com/charmbracelet/bubbletea"
+	tea "charm.land/bubbletea/v2"
 )
 
 // keys are what can be typed, for the help.
@@ -20,7 +20,7 @@ var keys = []struct{ key, what string }{
 }
 
 // key does what a key says.
-func (m *Model) key(k tea.KeyMsg) tea.Cmd {
+func (m *Model) key(k tea.KeyPressMsg) tea.Cmd {
 	name := k.String()
 	switch {
 	case name == "ctrl+c":
@@ -40,7 +40,7 @@ func (m *Model) key(k tea.KeyMsg) tea.Cmd {
 		return tea.Quit
 	case "?":
 		m.help = true
-	case "p", " ":
+	case "p", "space":
 		m.paused = !m.paused
 		return m.refresh()
 	case "/":
@@ -67,7 +67,7 @@ func (m *Model) key(k tea.KeyMsg) tea.Cmd {
 
 // scroll moves by a key.
 func (m *Model) scroll(name string) {
-	page := max(1, m.room()-1)
+	page := max(1, m.room(m.page().content(m, m.page()))-1)
 	switch name {
 	case "up", "k":
 		m.move(-1)
@@ -85,18 +85,18 @@ func (m *Model) scroll(name string) {
 }
 
 // wheel moves by the mouse.
-func (m *Model) wheel(msg tea.MouseMsg) {
+func (m *Model) wheel(msg tea.MouseWheelMsg) {
 	switch msg.Button {
-	case tea.MouseButtonWheelUp:
+	case tea.MouseWheelUp:
 		m.move(-3)
-	case tea.MouseButtonWheelDown:
+	case tea.MouseWheelDown:
 		m.move(3)
 	}
 }
 
-func (m *Model) typeFilter(k tea.KeyMsg) {
+func (m *Model) typeFilter(k tea.KeyPressMsg) {
 	p := m.page()
-	switch k.Type {
+	switch k.Code {
 	case tea.KeyEnter:
 		m.typing = false
 	case tea.KeyEsc:
@@ -104,8 +104,8 @@ func (m *Model) typeFilter(k tea.KeyMsg) {
 	case tea.KeyBackspace:
 		_, n := utf8.DecodeLastRuneInString(p.filter)
 		p.filter = p.filter[:len(p.filter)-n]
-	case tea.KeyRunes, tea.KeySpace:
-		p.filter += string(k.Runes)
+	default:
+		p.filter += k.Text
 	}
 }
 
@@ -138,7 +138,7 @@ func (m *Model) move(by int) {
 	p := m.page()
 	c := p.content(m, p)
 	if c.head == "" {
-		p.offset = max(0, min(len(c.rows)-m.room(), p.offset+by))
+		p.offset = max(0, min(len(c.rows)-m.room(c), p.offset+by))
 		return
 	}
 	if len(c.rows) == 0 {

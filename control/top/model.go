@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	tea "github.com/charmbracelet/bubbletea"
+	tea "charm.land/bubbletea/v2"
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
@@ -114,9 +114,13 @@ func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		}
 	case streamMsg:
 		return m, m.takeFlows(msg)
-	case tea.KeyMsg:
+	case tea.KeyPressMsg:
 		return m, m.key(msg)
-	case tea.MouseMsg:
+	case tea.PasteMsg:
+		if m.typing {
+			m.page().filter += msg.Content
+		}
+	case tea.MouseWheelMsg:
 		m.wheel(msg)
 	}
 	return m, nil

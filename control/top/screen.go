@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
@@ -12,29 +13,41 @@ import (
 // cursorWidth is the room for the cursor, in front of rows.
 const cursorWidth = 2
 
-// View implements [tea.Model]: exactly as many lines as the terminal has, none wider than it.
-func (m *Model) View() string {
-	lines := m.top()
+// View implements [tea.Model].
+func (m *Model) View() tea.View {
+	v := tea.NewView(m.text())
+	v.AltScreen, v.MouseMode = true, tea.MouseModeCellMotion
+	return v
+}
+
+// text is what the screen shows: exactly as many lines as the terminal has, none wider than it.
+func (m *Model) text() string {
+	p := m.page()
+	c := p.content(m, p)
+	lines := m.top(c)
 	if m.help {
 		lines = append(lines, "")
 		for _, k := range keys {
 			lines = append(lines, fmt.Sprintf("  %-8s  %s", k.key, k.what))
 		}
 	} else {
-		lines = append(lines, m.body()...)
+		lines = append(lines, m.body(c)...)
 	}
 	for len(lines) < m.height-1 {
 		lines = append(lines, "")
 	}
-	lines = append(lines[:max(0, m.height-1)], m.bottom())
+	lines = append(lines[:max(0, m.height-1)], m.bottom(c))
 	for i, line := range lines {
 		lines[i] = ansi.Truncate(line, m.width, "…")
 	}
 	return strings.Join(lines, "\n")
 }
 
-// top are the lines that each page has.
-func (m *Model) top() []string {
+// titles is how many lines each page has on top, besides troubles.
+const titles = 2
+
+// top are those lines.
+func (m *Model) top(c content) []string {
 	title := "nfqproxy top"
 	if s := m.seen; s != nil {
 		open := 0
@@ -46,7 +59,7 @@ func (m *Model) top() []string {
 	if m.paused {
 		title += "  " + m.paint(flow.Yellow, "paused")
 	}
-	return append([]string{title, m.trail()}, m.troubles()...)
+	return append([]string{title, m.trail(c)}, m.troubles()...)
 }
 
 func nodesInWords(nodes []string) string {
@@ -57,15 +70,15 @@ func nodesInWords(nodes []string) string {
 }
 
 // trail tells where we are.
-func (m *Model) trail() string {
+func (m *Model) trail(c content) string {
 	var names []string
 	for _, p := range m.pages {
 		names = append(names, p.name())
 	}
 	text := strings.Join(names, " > ")
 	p := m.page()
-	if orders := p.content(m, p).orders; p.sort > 0 && p.sort < len(orders) {
-		text += "  by " + orders[p.sort]
+	if p.sort > 0 && p.sort < len(c.orders) {
+		text += "  by " + c.orders[p.sort]
 	}
 	switch {
 	case m.typing:
@@ -97,11 +110,10 @@ func (m *Model) troubles() []string {
 }
 
 // body is the page, with the part of its rows that there is room for.
-func (m *Model) body() []string {
+func (m *Model) body(c content) []string {
 	p := m.page()
-	c := p.content(m, p)
 	lines := m.above(c)
-	room := m.roomFor(c)
+	room := m.room(c)
 	if c.head != "" {
 		lines = append(lines, strings.Repeat(" ", cursorWidth)+c.head)
 	}
@@ -151,17 +163,12 @@ func (m *Model) above(c content) []string {
 			lines = append(lines, m.paintCell(cell{strings.TrimRight(line, " "), a.color}))
 		}
 	}
-	return lines[:max(0, min(len(lines), m.height-len(m.top())-2-leastRows))]
+	return lines[:max(0, min(len(lines), m.height-titles-len(m.troubles())-2-leastRows))]
 }
 
-// room is how many rows, or lines, of the page can be seen.
-func (m *Model) room() int {
-	p := m.page()
-	return m.roomFor(p.content(m, p))
-}
-
-func (m *Model) roomFor(c content) int {
-	room := m.height - len(m.top()) - len(m.above(c)) - 1
+// room is how many rows, or lines, of a page can be seen.
+func (m *Model) room(c content) int {
+	room := m.height - titles - len(m.troubles()) - len(m.above(c)) - 1
 	if c.head != "" {
 		room--
 	}
@@ -169,9 +176,7 @@ func (m *Model) roomFor(c content) int {
 }
 
 // bottom is the last line: what can be typed, and where in the list we are.
-func (m *Model) bottom() string {
-	p := m.page()
-	c := p.content(m, p)
+func (m *Model) bottom(c content) string {
 	text := "q quit  ? help  enter in  esc back  / filter  s sort  p pause  f flows"
 	switch {
 	case m.help:
@@ -181,9 +186,9 @@ func (m *Model) bottom() string {
 	case c.head == "":
 		text = "q quit  ? help  ↑↓ scroll  esc back  p pause"
 	}
-	if n := len(c.rows); n > m.roomFor(c) && !m.help {
-		last := min(n, p.offset+m.roomFor(c))
-		text = fmt.Sprintf("%d-%d of %d  ", p.offset+1, last, n) + text
+	if n := len(c.rows); n > m.room(c) && !m.help {
+		last := min(n, m.page().offset+m.room(c))
+		text = fmt.Sprintf("%d-%d of %d  ", m.page().offset+1, last, n) + text
 	}
 	return m.paint(flow.Dim, text)
 }

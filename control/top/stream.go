@@ -3,7 +3,7 @@ package top
 import (
 	"context"
 
-	tea "github.com/charmbracelet/bubbletea"
+	tea "charm.land/bubbletea/v2"
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
 )

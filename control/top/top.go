@@ -8,7 +8,7 @@ import (
 	"io"
 	"time"
 
-	tea "github.com/charmbracelet/bubbletea"
+	tea "charm.land/bubbletea/v2"
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
@@ -30,8 +30,7 @@ func Run(ctx context.Context, o observe.Observer, terminal io.Reader, screen io.
 	ctx, stop := context.WithCancel(ctx)
 	defer stop() // the streams
 	p := tea.NewProgram(New(ctx, o, options),
-		tea.WithContext(ctx), tea.WithInput(terminal), tea.WithOutput(screen),
-		tea.WithAltScreen(), tea.WithMouseCellMotion(), tea.WithoutSignalHandler())
+		tea.WithContext(ctx), tea.WithInput(terminal), tea.WithOutput(screen), tea.WithoutSignalHandler())
 	_, err := p.Run()
 	if ctx.Err() != nil && errors.Is(err, tea.ErrProgramKilled) {
 		return nil
