@@ -112,7 +112,7 @@ func newHarness(t testing.TB) *harness {
 	current.Store(table)
 	h.worker = &worker{
 		number: 100, queue: h.queue, connections: h.kernel.Table(), router: fakeRouter{},
-		rand: rand.New(rand.NewPCG(1, 1)), table: &current, affinity: affinity.New(), marks: defaultMarks, sink: &h.records,
+		rand: rand.New(rand.NewPCG(1, 1)), table: &current, affinity: affinity.New(), marks: defaultMarks, sink: &h.records, counters: new(counters),
 	}
 	return h
 }
