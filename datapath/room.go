@@ -173,7 +173,7 @@ func (r *room) empty() {
 	}
 	r.mu.Unlock()
 	for _, h := range rest { // the gate forgot them
-		h.LetGo(h.flow.Decision, flow.Hold{Seconds: time.Since(h.flow.Time).Seconds(), Action: "cancelled"})
+		h.LetGo(h.flow.Decision, flow.Hold{Seconds: time.Since(h.flow.Time).Seconds(), Action: flow.HoldCancelled})
 	}
 	r.leaving.Wait()
 }
