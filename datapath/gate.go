@@ -9,14 +9,14 @@ import (
 // without a verdict, while everything else goes on. All workers call it at once, for each
 // batch or each flow: it must not block.
 type Gate interface {
-	// Armed says whether Hold might want a flow. It is asked once for each batch.
+	// Armed says whether Take might take a flow. It is asked once for each batch.
 	Armed() bool
-	// Hold is asked about each flow that is decided while the gate is armed. Whoever wants
-	// one has to let it go sooner or later; not before Hold has returned.
-	Hold(HeldFlow) bool
+	// Take is asked about each flow that is decided while the gate is armed. One that it
+	// takes waits until it is let go; not by Take itself.
+	Take(HeldFlow) bool
 	// Repeated tells of another packet of a flow that is held. It was dropped.
 	Repeated(HeldFlow)
-	// Close lets all flows go as they were decided, and wants no more. The engine calls it
+	// Close lets all flows go as they were decided, and takes no more. The engine calls it
 	// when it stops.
 	Close()
 }

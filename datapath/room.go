@@ -76,7 +76,7 @@ func (r *room) hold(w *worker, table *decision.Table, i int) bool {
 		room: r, worker: w, packet: w.packets[i],
 	}
 	h.packet.Payload = nil // the next batch's
-	if !r.gate.Armed() || !r.gate.Hold(h) {
+	if !r.gate.Armed() || !r.gate.Take(h) {
 		return false
 	}
 	r.mu.Lock()
