@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -25,6 +26,7 @@ import (
 // fakeQueue hands out prepared batches and keeps verdicts.
 type fakeQueue struct {
 	batches  [][]nfqueue.Packet
+	mu       sync.Mutex
 	verdicts []nfqueue.Verdict
 	sendErr  error
 }
@@ -39,6 +41,8 @@ func (q *fakeQueue) Receive(p []nfqueue.Packet) (int, error) {
 }
 
 func (q *fakeQueue) Send(v []nfqueue.Verdict) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	q.verdicts = append(q.verdicts, v...)
 	return q.sendErr
 }
