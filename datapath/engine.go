@@ -42,6 +42,7 @@ type Engine struct {
 	ended   chan struct{} // Run is past taking applications
 	rules   rules
 	workers []*worker
+	room    *room // nil: flows cannot be held
 	bound   *affinity.Table
 	sink    FlowSink
 	log     *slog.Logger
@@ -146,6 +147,7 @@ func (e *Engine) Run(ctx context.Context) error {
 			}
 			e.applied = a.table
 			close(a.done)
+		case err = <-e.room.failures():
 		case <-e.rules.Lost():
 			// If they are, whatever came until now passed undecided.
 			arrived := e.enqueued()
@@ -163,9 +165,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	close(e.ended)
 	err = errors.Join(err, e.stop())
 	running.Wait()
-	for _, w := range e.workers {
-		err = errors.Join(err, w.connections.Close())
-	}
+	err = errors.Join(err, e.closeConnections())
 	return errors.Join(append(errs, err, e.lock.Close())...)
 }
 
@@ -204,8 +204,21 @@ func (e *Engine) tableFull() (n uint64) {
 	return n
 }
 
-// stop removes the rules, unless they are to stay, and ends the workers.
+// closeConnections closes what entries were written with.
+func (e *Engine) closeConnections() (err error) {
+	for _, w := range e.workers {
+		err = errors.Join(err, w.connections.Close())
+	}
+	if e.room != nil {
+		err = errors.Join(err, e.room.usher.connections.Close())
+	}
+	return err
+}
+
+// stop lets go what is held, removes the rules, unless they are to stay, and ends the
+// workers.
 func (e *Engine) stop() error {
+	e.room.empty()
 	var err error
 	if e.keepRules {
 		err = e.rules.Close()

@@ -52,7 +52,7 @@ func TestEngineStats(t *testing.T) {
 	r := &lostRules{lost: make(chan struct{}), following: make(chan *decision.Table)}
 	e := &Engine{apply: make(chan application), ended: make(chan struct{}), rules: r, bound: affinity.New(), log: slog.New(slog.DiscardHandler), lock: noLock{}}
 	for i, c := range []nfqueue.Counters{{Refused: 3}, {Refused: 30}} {
-		w := &worker{number: uint16(100 + i), queue: &idleQueue{counters: c, closed: make(chan struct{})}, connections: conntrack.NewFake().Table(), table: &atomic.Pointer[decision.Table]{}}
+		w := &worker{number: uint16(100 + i), queue: &idleQueue{counters: c, closed: make(chan struct{})}, connections: conntrack.NewFake().Table(), table: &atomic.Pointer[decision.Table]{}, counters: new(counters)}
 		w.counters.packets.Add(uint64(5 + i))
 		w.counters.missed.Add(uint64(3 + i))
 		e.workers = append(e.workers, w)
@@ -107,7 +107,7 @@ func TestApplyWaitsForBatches(t *testing.T) {
 	old, next := &decision.Table{}, &decision.Table{}
 	e.table.Store(old)
 	c := &slowConnections{began: make(chan struct{}), table: &e.table, old: old}
-	w := &worker{queue: &idleQueue{}, connections: c, table: &e.table}
+	w := &worker{queue: &idleQueue{}, connections: c, table: &e.table, counters: new(counters)}
 	e.workers = []*worker{w}
 	processed := make(chan error, 1)
 	go func() { processed <- w.process(0) }()

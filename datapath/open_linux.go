@@ -34,6 +34,8 @@ type Config struct {
 	Seed *uint64
 	// Sink is told of every decided flow. It may be nil.
 	Sink FlowSink
+	// Gate picks flows that are to be held. It may be nil.
+	Gate Gate
 	// KeepRules leaves the kernel rules in place at the end, as a crash would:
 	// established flows are translated on, new ones to services wait for the next start.
 	KeepRules bool
@@ -80,17 +82,25 @@ func Open(cfg Config, host *hostnet.Host, table *decision.Table) (_ *Engine, err
 		if err != nil {
 			err = errors.Join(err, e.lock.Close())
 			for _, w := range e.workers {
-				err = errors.Join(err, w.queue.Close(), w.connections.Close())
+				err = errors.Join(err, w.queue.Close())
 			}
+			err = errors.Join(err, e.closeConnections())
 		}
 	}()
+	if cfg.Gate != nil {
+		c, err := conntrack.Open(&locks)
+		if err != nil {
+			return nil, err
+		}
+		e.room = newRoom(cfg.Gate, &worker{connections: c, router: host.NewCache()}, cfg.Sink)
+	}
 	for i := range cfg.Queues {
 		w, err := openWorker(cfg.FirstQueue+i, cfg.BusyPoll, &locks)
 		if err != nil {
 			return nil, err
 		}
 		w.router, w.table, w.affinity = host.NewCache(), &e.table, e.bound
-		w.marks, w.sink, w.hostRules = defaultMarks, cfg.Sink, cfg.HostRules
+		w.marks, w.sink, w.hostRules, w.room = defaultMarks, cfg.Sink, cfg.HostRules, e.room
 		// One that polls would be in the senders' way there.
 		if cfg.BusyPoll == 0 {
 			w.onStart = func() { stayWithQueue(int(i), int(cfg.Queues)) }
@@ -134,7 +144,7 @@ func openWorker(number uint16, busyPoll time.Duration, locks *conntrack.Locks) (
 	if err != nil {
 		return nil, errors.Join(err, q.Close())
 	}
-	return &worker{number: number, queue: q, connections: c}, nil
+	return &worker{number: number, queue: q, connections: c, counters: new(counters)}, nil
 }
 
 // setRand gives each worker its own randomness or, with a seed, all of them one

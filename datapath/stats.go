@@ -10,8 +10,9 @@ import (
 
 // Stats count what happened to packets since the start.
 type Stats struct {
-	Packets     uint64 // received from the queues
+	Packets     uint64 // received from the queues; those that are held count when they are let go
 	Undecodable uint64 // passed untouched because they could not be read
+	HeldBack    uint64 // discarded undecided because their flow was held, and they came again
 	NoService   uint64 // passed untouched because they are for no service
 	Translated  uint64 // for a service, with an entry in the connection table
 	Rejected    uint64 // refused
@@ -77,7 +78,7 @@ func (s Stats) LogValue() slog.Value {
 const (
 	verdicts = int(decision.Drop) + 1
 	entries  = int(decision.EntryNodePort) + 1
-	reasons  = int(decision.NotFiltered) + 1
+	reasons  = int(decision.DroppedByHand) + 1
 )
 
 // FlowClass is what flows are counted by.
@@ -110,9 +111,10 @@ func (f *Flows) All() iter.Seq2[FlowClass, uint64] {
 	}
 }
 
-// counters are the Stats of one worker: its goroutine writes, any may read.
+// counters are the Stats of one worker. Any goroutine may read them.
 type counters struct {
 	packets, undecodable, translated         atomic.Uint64
+	heldBack                                 atomic.Uint64
 	created, kept, replaced, failed          atomic.Uint64
 	noRoute, tableFull                       atomic.Uint64
 	hostMasqueraded, hostUnjudged            atomic.Uint64
@@ -124,6 +126,7 @@ type counters struct {
 func (c *counters) addTo(s *Stats) {
 	s.Packets += c.packets.Load()
 	s.Undecodable += c.undecodable.Load()
+	s.HeldBack += c.heldBack.Load()
 	s.Translated += c.translated.Load()
 	for v := range c.flows {
 		for e := range c.flows[v] {

@@ -74,7 +74,8 @@ type worker struct {
 	hostRules *masquerade.Follower
 	asker     masquerade.Asker
 	onStart   func() // called first by the goroutine that runs it; may be nil
-	counters  counters
+	counters  *counters
+	room      *room // nil: nobody holds flows
 
 	batch  sync.Mutex // held while a batch is decided and written
 	lastID uint32     // of the packet received last; they are numbered from 1
@@ -89,20 +90,32 @@ type worker struct {
 	jobs     [batchSize]job
 	entries  []conntrack.Entry
 	results  [batchSize]conntrack.Result
+	held     int         // how many packets get no verdict, because their flows are held
 	decided  []flow.Flow // for the sink
 }
 
 // job is the work for one packet.
 type job struct {
-	packet   decision.Packet
-	decision decision.Decision
-	decided  bool // packet and decision are valid
-	entry    int  // index into entries and results; -1: none
+	state    jobState
+	packet   decision.Packet   // valid unless jobUndecodable
+	decision decision.Decision // valid iff jobDecided or jobHeld
+	entry    int               // index into entries and results; -1: none
 	// hostRule is the host's own rule that has the source masqueraded; nil: none does.
 	hostRule     *iptables.Rule
-	hostUnjudged bool  // it cannot be told what the host's own rules would have done
-	err          error // why no entry was asked for though one was needed
+	hostUnjudged bool       // it cannot be told what the host's own rules would have done
+	err          error      // why no entry was asked for though one was needed
+	told         *flow.Hold // what somebody did who held the flow; nil: nobody held it
 }
+
+// jobState is what was found out about a packet.
+type jobState uint8
+
+const (
+	jobUndecodable jobState = iota
+	jobDecided
+	jobHeld     // decided, and to wait for its verdict
+	jobRepeated // of a flow that is held: not decided
+)
 
 // yieldAfter is how long a worker keeps its processor. Go's scheduler takes it away after
 // 10 ms, and is on the alert for some milliseconds after: its monitor then wakes up every
@@ -133,47 +146,80 @@ func (w *worker) run() error {
 	}
 }
 
-// process handles n packets. However it ends, each of them gets a verdict: a
-// packet without one would wait in the kernel for ever.
+// process handles n packets. However it ends, each of them gets a verdict, unless somebody
+// holds it: a packet without one would wait in the kernel for ever.
 func (w *worker) process(n int) (err error) {
 	received := time.Now()
 	w.noteGaps(n)
 	for i := range n {
-		w.verdicts[i] = nfqueue.Verdict{ID: w.packets[i].ID, Mark: w.packets[i].Mark}
-		w.jobs[i] = job{entry: -1}
+		w.begin(i)
 	}
-	w.entries = w.entries[:0]
-	defer func() {
-		if p := recover(); p != nil {
-			err = errors.Join(fmt.Errorf("queue %d: panic: %v\n%s", w.number, p, debug.Stack()), w.queue.Send(w.verdicts[:n]))
-		}
-	}()
+	w.entries, w.held = w.entries[:0], 0
+	defer w.rescue(n, &err)
 
 	w.batch.Lock()
 	defer w.batch.Unlock()
 	table := w.table.Load()
+	holding := w.room.busy()
 	for i := range n {
-		w.decide(table, i)
+		w.decide(table, i, holding)
 	}
+	return w.finish(table, n, received)
+}
+
+// begin prepares packet i: if nothing else is found out, it passes.
+func (w *worker) begin(i int) {
+	w.verdicts[i] = nfqueue.Verdict{ID: w.packets[i].ID, Mark: w.packets[i].Mark}
+	w.jobs[i] = job{entry: -1}
+}
+
+// rescue makes an error of a panic, and gives the verdicts of the n packets. It has to be
+// deferred.
+func (w *worker) rescue(n int, err *error) {
+	if p := recover(); p != nil {
+		*err = errors.Join(fmt.Errorf("queue %d: panic: %v\n%s", w.number, p, debug.Stack()), w.send(n))
+	}
+}
+
+// finish writes the entries of n decided packets, gives the verdicts, and tells of them.
+func (w *worker) finish(table *decision.Table, n int, received time.Time) error {
 	decided := time.Now()
 	w.connections.Establish(w.entries, w.results[:len(w.entries)])
 	established := time.Now()
 	// Bound before the verdicts: the client's next flow may come right behind.
 	w.bind(n)
-	if err := w.queue.Send(w.verdicts[:n]); err != nil {
+	if err := w.send(n); err != nil {
 		return err
 	}
 	now := time.Now()
 	w.count(n)
-	w.counters.decisionTime.observe(decided.Sub(received)/time.Duration(max(n, 1)), uint64(n))
+	done := n - w.held
+	w.counters.decisionTime.observe(decided.Sub(received)/time.Duration(max(n, 1)), uint64(done))
 	if len(w.entries) > 0 {
 		w.counters.establishTime.observe(established.Sub(decided), 1)
 	}
-	w.counters.verdictTime.observe(now.Sub(received), uint64(n))
+	w.counters.verdictTime.observe(now.Sub(received), uint64(done))
 	if w.sink != nil {
 		w.tell(table, n, batch{received, decided, established, now})
 	}
 	return nil
+}
+
+// send gives the verdicts of n packets, but of those that are held.
+func (w *worker) send(n int) error {
+	due := w.verdicts[:n]
+	if w.held > 0 {
+		due = due[:0]
+		for i := range n {
+			if w.jobs[i].state != jobHeld {
+				due = append(due, w.verdicts[i])
+			}
+		}
+		if len(due) == 0 {
+			return nil
+		}
+	}
+	return w.queue.Send(due)
 }
 
 // finishBatch returns when everything that was decided by an earlier table is done. It is
@@ -184,12 +230,16 @@ func (w *worker) finishBatch() {
 	w.batch.Unlock()
 }
 
-// decide sets the verdict of packet i and asks for a connection entry if it is to be
-// translated.
-func (w *worker) decide(table *decision.Table, i int) {
-	p, v, j := &w.packets[i], &w.verdicts[i], &w.jobs[i]
+// decide decides packet i, and has the decision carried out unless somebody wants to hold
+// the flow.
+func (w *worker) decide(table *decision.Table, i int, holding bool) {
+	p, j := &w.packets[i], &w.jobs[i]
 	var err error
 	if j.packet, err = decode(p.Payload); err != nil {
+		return
+	}
+	if holding && w.room.repeated(&j.packet) {
+		j.state, w.verdicts[i].Drop = jobRepeated, true
 		return
 	}
 	j.packet.Local = p.Hook == nfqueue.Output
@@ -197,20 +247,26 @@ func (w *worker) decide(table *decision.Table, i int) {
 		j.packet.InInterface = w.router.InterfaceName(p.InInterface)
 	}
 	j.decision = decision.Decide(table, &j.packet, w.rand, w.affinity)
-	j.decided = true
+	j.state = jobDecided
+	if holding && w.room.hold(w, table, i) {
+		j.state = jobHeld
+		w.held++
+		return
+	}
+	w.carryOut(table, i)
+}
+
+// carryOut sets the verdict of packet i as it was decided, and asks for a connection entry
+// if it is to be translated.
+func (w *worker) carryOut(table *decision.Table, i int) {
+	p, v, j := &w.packets[i], &w.verdicts[i], &w.jobs[i]
 	switch j.decision.Verdict {
 	case decision.Reject:
 		v.Mark |= w.marks.Reject
 	case decision.Drop:
 		v.Drop = true
 	case decision.DNAT:
-		e := conntrack.Entry{
-			Tuple: conntrack.Tuple{
-				Source: j.packet.Source, Destination: j.packet.Destination, Protocol: uint8(j.packet.Protocol),
-			},
-			Mark:        w.marks.Connection,
-			Destination: j.decision.Endpoint(),
-		}
+		e := conntrack.Entry{Tuple: tupleOf(&j.packet), Mark: w.marks.Connection, Destination: j.decision.Endpoint()}
 		if j.decision.Mark != decision.NotMarked {
 			v.Mark |= table.Node().Mark()
 		}
@@ -227,6 +283,10 @@ func (w *worker) decide(table *decision.Table, i int) {
 		j.entry = len(w.entries)
 		w.entries = append(w.entries, e)
 	}
+}
+
+func tupleOf(p *decision.Packet) conntrack.Tuple {
+	return conntrack.Tuple{Source: p.Source, Destination: p.Destination, Protocol: uint8(p.Protocol)}
 }
 
 // askHost has the entry do to the source what the host's own rules would have done:
@@ -265,66 +325,12 @@ func (w *worker) askHost(p *nfqueue.Packet, j *job, e *conntrack.Entry) {
 func (w *worker) bind(n int) {
 	for i := range n {
 		j := &w.jobs[i]
-		if !j.decided || j.decision.Verdict != decision.DNAT || j.decision.ServicePort.AffinitySeconds == 0 {
+		if j.state != jobDecided || j.decision.Verdict != decision.DNAT || j.decision.ServicePort.AffinitySeconds == 0 {
 			continue
 		}
 		if o := w.outcome(j); o == conntrack.Created || o == conntrack.Replaced {
 			w.affinity.Bind(j.decision.ServicePort, j.decision.Endpoint(), j.packet.Source.Addr())
 		}
-	}
-}
-
-// count adds the batch to the counters.
-func (w *worker) count(n int) {
-	c := &w.counters
-	c.packets.Add(uint64(n))
-	for i := range n {
-		j := &w.jobs[i]
-		if !j.decided {
-			c.undecodable.Add(1)
-			continue
-		}
-		d := &j.decision
-		c.flows[d.Verdict][d.Entry][d.Reason].Add(1)
-		if d.Verdict != decision.DNAT {
-			continue
-		}
-		switch w.outcome(j) {
-		case conntrack.Failed:
-			w.countFailure(j)
-			continue
-		case conntrack.Created:
-			c.created.Add(1)
-			w.countHost(j)
-		case conntrack.Kept:
-			c.kept.Add(1)
-		case conntrack.Replaced:
-			c.replaced.Add(1)
-			w.countHost(j)
-		}
-		c.translated.Add(1)
-	}
-}
-
-// countFailure counts a flow that has no connection entry, and why.
-func (w *worker) countFailure(j *job) {
-	c := &w.counters
-	c.failed.Add(1)
-	switch {
-	case j.entry < 0:
-		c.noRoute.Add(1)
-	case conntrack.IsFull(w.results[j.entry].Err):
-		c.tableFull.Add(1)
-	}
-}
-
-// countHost counts what the host's own rules mean to a new entry.
-func (w *worker) countHost(j *job) {
-	if j.hostRule != nil {
-		w.counters.hostMasqueraded.Add(1)
-	}
-	if j.hostUnjudged {
-		w.counters.hostUnjudged.Add(1)
 	}
 }
 
@@ -359,55 +365,4 @@ func (w *worker) outcome(j *job) conntrack.Outcome {
 		return conntrack.Failed
 	}
 	return w.results[j.entry].Outcome
-}
-
-// batch is when the stages of a batch ended.
-type batch struct{ received, decided, established, accepted time.Time }
-
-// tell tells the sink of the batch's flows.
-func (w *worker) tell(table *decision.Table, n int, at batch) {
-	w.decided = w.decided[:0]
-	for i := range n {
-		j := &w.jobs[i]
-		if !j.decided {
-			continue
-		}
-		w.decided = append(w.decided, flow.Flow{
-			Packet: j.packet, Decision: j.decision, Table: table, Node: table.Node(), TableAge: at.accepted.Sub(table.Built()),
-			Queue: w.number, Time: at.accepted,
-			Waited: waited(w.packets[i].Arrived, at.received), Deciding: at.decided.Sub(at.received), Writing: at.established.Sub(at.decided), Accepting: at.accepted.Sub(at.established),
-		})
-		if j.decision.Verdict == decision.DNAT {
-			w.tellEntry(&w.decided[len(w.decided)-1], j)
-		}
-	}
-	w.sink.Flows(w.decided)
-}
-
-// waited is how long a packet had waited that arrived when the kernel noted; negative: the
-// kernel noted nothing. (Its clock counts in microseconds.)
-func waited(arrived, received time.Time) time.Duration {
-	if arrived.IsZero() {
-		return -1
-	}
-	return max(0, received.Sub(arrived))
-}
-
-// tellEntry adds what became of the connection entry.
-func (w *worker) tellEntry(d *flow.Flow, j *job) {
-	if j.hostRule != nil {
-		d.HostRule = j.hostRule
-	}
-	d.Outcome = w.outcome(j)
-	if j.entry < 0 {
-		d.Err = j.err
-		return
-	}
-	d.SourceAddr = w.entries[j.entry].SourceAddr
-	switch result := &w.results[j.entry]; result.Outcome {
-	case conntrack.Failed:
-		d.Err = result.Err
-	case conntrack.Kept:
-		d.Existing, d.ExistingMasqueraded = result.Existing.Endpoint(), result.Existing.Masqueraded()
-	}
 }

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -25,6 +26,7 @@ import (
 // fakeQueue hands out prepared batches and keeps verdicts.
 type fakeQueue struct {
 	batches  [][]nfqueue.Packet
+	mu       sync.Mutex
 	verdicts []nfqueue.Verdict
 	sendErr  error
 }
@@ -39,6 +41,8 @@ func (q *fakeQueue) Receive(p []nfqueue.Packet) (int, error) {
 }
 
 func (q *fakeQueue) Send(v []nfqueue.Verdict) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	q.verdicts = append(q.verdicts, v...)
 	return q.sendErr
 }
@@ -112,7 +116,7 @@ func newHarness(t testing.TB) *harness {
 	current.Store(table)
 	h.worker = &worker{
 		number: 100, queue: h.queue, connections: h.kernel.Table(), router: fakeRouter{},
-		rand: rand.New(rand.NewPCG(1, 1)), table: &current, affinity: affinity.New(), marks: defaultMarks, sink: &h.records,
+		rand: rand.New(rand.NewPCG(1, 1)), table: &current, affinity: affinity.New(), marks: defaultMarks, sink: &h.records, counters: new(counters),
 	}
 	return h
 }

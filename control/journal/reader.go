@@ -178,18 +178,32 @@ func (e *Entry) Record(names Names, withSteps bool) *flow.Record {
 	}
 	r.Life = e.life.record(f, e.seenSource)
 	r.Life.History = e.history
-	if names != nil {
-		o := names.Owner(f.Packet.Source.Addr())
-		r.SourcePod, r.SourceNode, r.SourceHost = o.Pod, o.Node, o.Host
-		if to := f.Endpoint(); to.IsValid() && r.Pod+r.EndpointNode == "" {
-			o := names.Owner(to.Addr())
-			r.Pod, r.EndpointNode = o.Pod, o.Node
-		}
-	}
-	if withSteps && (f.Decision.Verdict != decision.DNAT || f.Endpoint() == f.Decision.Endpoint()) {
+	AddNames(r, f, names)
+	if withSteps && HasSteps(f) {
 		r.Steps = chains.Walk(paper(f), &f.Packet, &f.Decision)
 	}
 	return r
+}
+
+// AddNames adds the names of a flow's source and endpoint to its record, as far as they
+// are missing. names may be nil.
+func AddNames(r *flow.Record, f *flow.Flow, names Names) {
+	if names == nil {
+		return
+	}
+	o := names.Owner(f.Packet.Source.Addr())
+	r.SourcePod, r.SourceNode, r.SourceHost = o.Pod, o.Node, o.Host
+	if to := f.Endpoint(); to.IsValid() && r.Pod+r.EndpointNode == "" {
+		o := names.Owner(to.Addr())
+		r.Pod, r.EndpointNode = o.Pod, o.Node
+	}
+}
+
+// HasSteps says whether the walk through the chains leads where the flow went: not if
+// the kernel's entry led elsewhere, nor if somebody dropped it.
+func HasSteps(f *flow.Flow) bool {
+	d := &f.Decision
+	return d.Reason != decision.DroppedByHand && (d.Verdict != decision.DNAT || f.Endpoint() == d.Endpoint())
 }
 
 // paper is a table that the flow would be decided by in the same way: the journal does not

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
 // counts count flows; see [observe.Flows] for what they mean.
@@ -74,6 +75,7 @@ func (e *entry) tally(j *Journal) {
 	switch {
 	case d.Verdict == decision.Reject || d.Verdict == decision.Drop:
 		t.refusals[d.Reason]++
+	case e.flow.Held != nil && e.flow.Held.Action == flow.HoldChosen: // that was no chance
 	case d.Verdict == decision.DNAT && d.Reason == decision.Balanced && d.Generation >= t.generation:
 		t.draws[d.Policy]++
 		e.endpoint.draws[d.Policy]++

@@ -25,7 +25,7 @@ var (
 
 func reasons() []string {
 	var list []string
-	for r := decision.NotAService; r <= decision.NotFiltered; r++ {
+	for r := decision.NotAService; r <= decision.DroppedByHand; r++ {
 		list = append(list, r.String())
 	}
 	return list

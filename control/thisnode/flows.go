@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/control/journal"
+	"github.com/nfqproxy/nfqproxy/control/match"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
@@ -31,10 +32,10 @@ func (n *Node) Flows(ctx context.Context, q observe.FlowQuery, each func(observe
 	if limit == observe.All {
 		limit = math.MaxInt
 	}
-	match := n.match(f)
+	matches := match.Node{Name: n.config.Name, Names: n}.Flows(f)
 	// As they are, they are at no event.
 	asTheyAre, reader := n.config.Journal.Last(limit, f.Since, func(number uint64, fl *flow.Flow, s flow.State, _ flow.Event) bool {
-		return match(fl, s, "")
+		return matches(fl, s, "")
 	})
 	for i := range asTheyAre {
 		if err := each(observe.Item{Record: asTheyAre[i].Record(n, f.Steps)}); err != nil {
@@ -47,7 +48,7 @@ func (n *Node) Flows(ctx context.Context, q observe.FlowQuery, each func(observe
 	n.readers.Add(1)
 	defer n.readers.Add(-1)
 	s := &stream{Node: n, reader: reader, each: each, steps: f.Steps, told: time.Now()}
-	return s.follow(ctx, match)
+	return s.follow(ctx, matches)
 }
 
 // stream serves one reader.
@@ -66,9 +67,9 @@ type stream struct {
 }
 
 // follow gives what happens until the context ends.
-func (s *stream) follow(ctx context.Context, match func(*flow.Flow, flow.State, flow.Event) bool) error {
+func (s *stream) follow(ctx context.Context, matches func(*flow.Flow, flow.State, flow.Event) bool) error {
 	picked := func(number uint64, f *flow.Flow, state flow.State, e flow.Event) bool {
-		if !match(f, state, e) {
+		if !matches(f, state, e) {
 			return false
 		}
 		if hash(number)&s.mask != 0 {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/nfqproxy/nfqproxy/control/journal"
+	"github.com/nfqproxy/nfqproxy/control/match"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
@@ -22,8 +23,7 @@ func (n *Node) Services(_ context.Context, q observe.ServiceQuery) (*observe.Ser
 	}
 	answer := &observe.Services{Nodes: []string{n.config.Name}, Services: []observe.Service{}, Lost: n.config.Journal.Lost()}
 	for _, s := range t.Services() {
-		if !any(f.Services, func(x observe.ServicePattern) bool { return matchService(x, s.Name) }) ||
-			!any(f.Namespaces, func(x string) bool { return x == s.Name.Namespace }) {
+		if !match.Service(f, s.Name) {
 			continue
 		}
 		counts, had := n.config.Journal.Counts(s)

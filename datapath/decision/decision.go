@@ -137,6 +137,7 @@ const (
 	SourceNotAllowed               // Drop: not in the load balancer's source ranges
 	ForeignLocalnet                // Drop: to a loopback address, but not from one
 	NotFiltered                    // Accept: it would be refused or dropped, but not on this way through the node
+	DroppedByHand                  // Drop: somebody held it at the queue and dropped it; never decided by [Decide]
 )
 
 // String gives the reason as the flow record writes it.
@@ -158,6 +159,8 @@ func (r Reason) String() string {
 		return "foreign-localnet"
 	case NotFiltered:
 		return "not-filtered"
+	case DroppedByHand:
+		return "dropped-by-hand"
 	}
 	return "unknown"
 }

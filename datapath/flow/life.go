@@ -111,7 +111,15 @@ type Stages struct {
 type Hold struct {
 	ID      string  `json:"id"`
 	Seconds float64 `json:"seconds"` // how long it was held
-	// Action is how it ended: released, chosen (another endpoint than was drawn), dropped,
-	// cancelled, or expired (nobody let it go in time).
+	// Action is how it ended: see the constants.
 	Action string `json:"action"`
 }
+
+// How holds end.
+const (
+	HoldReleased  = "released"
+	HoldChosen    = "chosen" // with another endpoint than was drawn
+	HoldDropped   = "dropped"
+	HoldCancelled = "cancelled"
+	HoldExpired   = "expired" // nobody let it go in time
+)

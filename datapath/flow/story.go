@@ -89,6 +89,7 @@ var reasons = map[string]string{
 	decision.SourceNotAllowed.String(): "the source is not within the service's loadBalancerSourceRanges",
 	decision.ForeignLocalnet.String():  "loopback addresses are only for packets from loopback addresses",
 	decision.NotFiltered.String():      "no endpoint can take it, but kube-proxy's filter rules are not on this packet's way",
+	decision.DroppedByHand.String():    "somebody held it at the queue and dropped it",
 }
 
 // branches tells, after the endpoint, which endpoints were to choose from if that is

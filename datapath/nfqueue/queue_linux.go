@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -33,12 +34,13 @@ type Config struct {
 	BusyPoll time.Duration
 }
 
-// Queue is a bound netfilter queue. Receive and Send may be called by one
-// goroutine each; Close by any.
+// Queue is a bound netfilter queue. Receive may be called by one goroutine; the rest by
+// any.
 type Queue struct {
 	number  uint16
 	socket  *netlinkio.Socket
 	in      *netlinkio.Buffers // one for each packet of a batch
+	outMu   sync.Mutex
 	out     []byte
 	proc    *os.File // the kernel's counters
 	refused atomic.Uint64
@@ -193,6 +195,8 @@ func (q *Queue) parse(datagrams int, packets []Packet, err error) (n int, _ erro
 
 // Send gives verdicts in order, all in one system call.
 func (q *Queue) Send(verdicts []Verdict) error {
+	q.outMu.Lock()
+	defer q.outMu.Unlock()
 	q.out = q.out[:0]
 	for _, v := range verdicts {
 		q.out = appendVerdict(q.out, q.number, v)

@@ -1,20 +1,28 @@
-package thisnode
+// Package match says which flows of a node pass the filter of a question.
+package match
 
 import (
 	"net/netip"
 	"slices"
 	"strings"
 
+	"github.com/nfqproxy/nfqproxy/control/journal"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// match makes a function of a filter that says whether a flow at an event (empty: as it
-// is) passes.
-func (n *Node) match(f *observe.Filter) func(*flow.Flow, flow.State, flow.Event) bool {
+// Node is the node whose flows are looked at.
+type Node struct {
+	Name  string
+	Names journal.Names // of the sources; nil: they are not known
+}
+
+// Flows makes a function of a filter that says whether a flow at an event (empty: as it
+// is) passes. It is safe for concurrent use.
+func (n Node) Flows(f *observe.Filter) func(*flow.Flow, flow.State, flow.Event) bool {
 	return func(fl *flow.Flow, s flow.State, e flow.Event) bool {
-		return n.matchNode(f) && matchPacket(f, &fl.Packet) && matchDecision(f, fl) && n.matchPods(f, fl) &&
+		return n.Passes(f) && matchPacket(f, &fl.Packet) && matchDecision(f, fl) && n.matchPods(f, fl) &&
 			any(f.States, func(x flow.State) bool { return x == s }) &&
 			(e == "" || any(f.Events, func(x flow.Event) bool { return x == e })) &&
 			!fl.Time.Before(f.Since)
@@ -26,8 +34,15 @@ func any[T comparable](list []T, holds func(T) bool) bool {
 	return len(list) == 0 || slices.ContainsFunc(list, holds)
 }
 
-func (n *Node) matchNode(f *observe.Filter) bool {
-	return len(f.Nodes) == 0 || slices.Contains(f.Nodes, n.config.Name)
+// Passes says whether any flow of the node can pass.
+func (n Node) Passes(f *observe.Filter) bool {
+	return len(f.Nodes) == 0 || slices.Contains(f.Nodes, n.Name)
+}
+
+// Service says whether a service port passes.
+func Service(f *observe.ServiceFilter, name decision.ServicePortName) bool {
+	return any(f.Services, func(x observe.ServicePattern) bool { return matchService(x, name) }) &&
+		any(f.Namespaces, func(x string) bool { return x == name.Namespace })
 }
 
 func matchPacket(f *observe.Filter, p *decision.Packet) bool {
@@ -61,12 +76,14 @@ func matchService(x observe.ServicePattern, name decision.ServicePortName) bool 
 }
 
 // matchPods looks at the names of the pods, and at namespaces.
-func (n *Node) matchPods(f *observe.Filter, fl *flow.Flow) bool {
+func (n Node) matchPods(f *observe.Filter, fl *flow.Flow) bool {
 	if len(f.Pods) == 0 && len(f.Namespaces) == 0 {
 		return true
 	}
 	var pods [2]string
-	pods[0], _ = n.config.Owners.Owner(fl.Packet.Source.Addr())
+	if n.Names != nil {
+		pods[0] = n.Names.Owner(fl.Packet.Source.Addr()).Pod
+	}
 	d := &fl.Decision
 	if d.Verdict == decision.DNAT && fl.Endpoint() == d.Endpoint() {
 		pods[1] = d.ServicePort.Endpoints[d.Index].Pod

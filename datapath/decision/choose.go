@@ -1,0 +1,26 @@
+package decision
+
+// Choose decides the packet as before, by the same table, but with another draw: one in
+// the middle of the share of the endpoint at position i of ServicePort.Endpoints. It fails
+// if the flow could not have got that endpoint. One that affinity binds could only have
+// got the one it got.
+func Choose(t *Table, p *Packet, d *Decision, i uint32) (_ Decision, ok bool) {
+	switch {
+	case d.Verdict != DNAT:
+		return Decision{}, false
+	case d.Reason == Bound:
+		return *d, i == d.Index
+	}
+	usable := d.ServicePort.Usable[d.Policy]
+	for k, u := range usable {
+		if u == i {
+			return Decide(t, p, loaded((float64(k)+0.5)/float64(len(usable))), nil), true
+		}
+	}
+	return Decision{}, false
+}
+
+// loaded is a die that always shows the same.
+type loaded float64
+
+func (l loaded) Float64() float64 { return float64(l) }

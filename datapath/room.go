@@ -1,0 +1,187 @@
+package datapath
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/nfqueue"
+)
+
+// room is where the flows of all workers wait that a [Gate] holds.
+type room struct {
+	gate   Gate
+	count  atomic.Int32 // of flows that wait
+	failed chan error   // takes the first error of letting one go
+
+	mu      sync.Mutex // not held while the gate or the kernel is asked
+	waiting map[conntrack.Tuple]*heldFlow
+	closed  bool
+	leaving sync.WaitGroup // those that are being let go
+
+	// usher does for one flow what the worker would have done whose queue it came by.
+	usherMu sync.Mutex
+	usher   *worker
+	sink    FlowSink
+	gone    flow.Flow // the last one let go
+}
+
+// newRoom makes a room. The usher needs but what workers do not share with each other:
+// connections and a router.
+func newRoom(gate Gate, usher *worker, sink FlowSink) *room {
+	r := &room{gate: gate, failed: make(chan error, 1), waiting: make(map[conntrack.Tuple]*heldFlow), usher: usher, sink: sink}
+	usher.sink = r
+	return r
+}
+
+// heldFlow is a flow that waits, or has done so.
+type heldFlow struct {
+	flow   flow.Flow
+	room   *room
+	worker *worker // whose queue its packet waits in
+	packet nfqueue.Packet
+	left   bool // guarded by room.mu
+}
+
+// Flow is [HeldFlow]'s.
+func (h *heldFlow) Flow() *flow.Flow { return &h.flow }
+
+// busy says whether packets concern the room at all.
+func (r *room) busy() bool { return r != nil && (r.count.Load() > 0 || r.gate.Armed()) }
+
+// repeated says whether the packet is another one of a flow that waits.
+func (r *room) repeated(p *decision.Packet) bool {
+	r.mu.Lock()
+	h := r.waiting[tupleOf(p)]
+	r.mu.Unlock()
+	if h == nil {
+		return false
+	}
+	r.gate.Repeated(h)
+	return true
+}
+
+// hold says whether the flow of the worker's packet i has to wait.
+func (r *room) hold(w *worker, table *decision.Table, i int) bool {
+	now := time.Now()
+	j := &w.jobs[i]
+	h := &heldFlow{
+		flow: flow.Flow{
+			Packet: j.packet, Decision: j.decision, Table: table, Node: table.Node(), TableAge: now.Sub(table.Built()),
+			Queue: w.number, Time: now, Waited: -1,
+		},
+		room: r, worker: w, packet: w.packets[i],
+	}
+	h.packet.Payload = nil // the next batch's
+	if !r.gate.Armed() || !r.gate.Take(h) {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case h.left: // the gate was quick: it has its verdict
+	case r.closed:
+		h.left = true
+		return false
+	default:
+		r.waiting[tupleOf(&j.packet)] = h
+		r.count.Add(1)
+	}
+	return true
+}
+
+// LetGo is [HeldFlow]'s.
+func (h *heldFlow) LetGo(d decision.Decision, told flow.Hold) *flow.Flow {
+	r := h.room
+	if !r.leave(h) {
+		return nil
+	}
+	defer r.leaving.Done()
+	r.usherMu.Lock()
+	defer r.usherMu.Unlock()
+	r.gone = h.flow
+	r.gone.Decision, r.gone.Held = d, &told
+	if err := r.usher.letGo(h, d, &told); err != nil {
+		r.gone.Err = err
+		select {
+		case r.failed <- err:
+		default:
+		}
+	}
+	gone := r.gone
+	r.gone = flow.Flow{} // its table must not be kept
+	return &gone
+}
+
+// leave notes that a flow is being let go. It says whether it had been waiting until now.
+func (r *room) leave(h *heldFlow) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if h.left {
+		return false
+	}
+	h.left = true
+	if tuple := tupleOf(&h.flow.Packet); r.waiting[tuple] == h {
+		delete(r.waiting, tuple)
+		r.count.Add(-1)
+	}
+	r.leaving.Add(1)
+	return true
+}
+
+// letGo gives the verdict for a packet that waits in another worker's queue, and does all
+// that goes with it.
+func (w *worker) letGo(h *heldFlow, d decision.Decision, told *flow.Hold) (err error) {
+	received := time.Now()
+	from := h.worker
+	w.number, w.queue, w.counters = from.number, from.queue, from.counters
+	w.marks, w.affinity, w.hostRules = from.marks, from.affinity, from.hostRules
+	w.packets[0] = h.packet
+	w.begin(0)
+	w.jobs[0].state, w.jobs[0].packet, w.jobs[0].decision, w.jobs[0].told = jobDecided, h.flow.Packet, d, told
+	w.entries = w.entries[:0]
+	defer w.rescue(1, &err)
+	w.carryOut(h.flow.Table, 0)
+	return w.finish(h.flow.Table, 1, received)
+}
+
+// Flows is the usher's sink.
+func (r *room) Flows(flows []flow.Flow) {
+	r.gone = flows[0]
+	if r.sink != nil {
+		r.sink.Flows(flows)
+	}
+}
+
+// Lost is the usher's sink, too. The real one counts for all.
+func (r *room) Lost() uint64 { return 0 }
+
+// empty lets all flows go; none waits from then on.
+func (r *room) empty() {
+	if r == nil {
+		return
+	}
+	r.gate.Close()
+	r.mu.Lock()
+	r.closed = true
+	var rest []*heldFlow
+	for _, h := range r.waiting {
+		rest = append(rest, h)
+	}
+	r.mu.Unlock()
+	for _, h := range rest { // the gate forgot them
+		h.LetGo(h.flow.Decision, flow.Hold{Seconds: time.Since(h.flow.Time).Seconds(), Action: flow.HoldCancelled})
+	}
+	r.leaving.Wait()
+}
+
+// failures gives the errors of letting flows go.
+func (r *room) failures() <-chan error {
+	if r == nil {
+		return nil
+	}
+	return r.failed
+}
