@@ -71,7 +71,7 @@ func (r *room) hold(w *worker, table *decision.Table, i int) bool {
 	h := &heldFlow{
 		flow: flow.Flow{
 			Packet: j.packet, Decision: j.decision, Table: table, Node: table.Node(), TableAge: now.Sub(table.Built()),
-			Queue: w.number, Time: now, Waited: -1,
+			Queue: w.number, Time: now, Waited: waited(w.packets[i].Arrived, now),
 		},
 		room: r, worker: w, packet: w.packets[i],
 	}

@@ -150,7 +150,7 @@ func TestErrors(t *testing.T) {
 		{"GET", "/v1/flows/none", "", nil, observe.Error{Status: 404, Message: `no flow "none" is known at node node-a`}},
 		{"GET", "/v1/flows/none?steps", "", nil, observe.Error{Status: 400, Field: "steps", Message: `parameter "steps": there are no parameters here`}},
 		{"GET", "/v1/services?activ=true", "", nil, observe.Error{Status: 400, Field: "activ", Message: `parameter "activ": want service, namespace, active`}},
-		{"GET", "/v1/services?namespace=A", "", nil, observe.Error{Status: 400, Field: "namespace", Message: `namespace "A": want a namespace's name, of lower-case letters, digits, - and .`}},
+		{"GET", "/v1/services?namespace=A", "", nil, observe.Error{Status: 400, Field: "namespace", Message: `namespace "A": want a namespace's name, of lower-case letters, digits, . and -`}},
 		{"GET", "/v1/table?x=1", "", nil, observe.Error{Status: 400, Field: "x", Message: `parameter "x": there are no parameters here`}},
 		{"GET", "/v1/stats?x=1", "", nil, observe.Error{Status: 400, Field: "x", Message: `parameter "x": there are no parameters here`}},
 		{"GET", "/v1/topology?x=1", "", nil, observe.Error{Status: 400, Field: "x", Message: `parameter "x": there are no parameters here`}},

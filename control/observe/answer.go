@@ -66,7 +66,7 @@ type Endpoint struct {
 	Endpoint string `json:"endpoint"` // address and port
 	Pod      string `json:"pod,omitempty"`
 	Node     string `json:"node,omitempty"`
-	Local    bool   `json:"local"` // on the node that was asked
+	Local    bool   `json:"local"` // on a node that was asked
 	// Excluded says why it gets no new flows under the policy that counts for the
 	// ClusterIP, as records say it; empty: it does.
 	Excluded string `json:"excluded,omitempty"`

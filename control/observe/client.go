@@ -62,7 +62,7 @@ const longestAnswer = 256 << 20
 func NewClient(server string, o ClientOptions) (*Client, error) {
 	dialer := &net.Dialer{Timeout: connectTimeout}
 	transport := &http.Transport{
-		Proxy: http.ProxyFromEnvironment, DialContext: dialer.DialContext,
+		Proxy: http.ProxyFromEnvironment, DialContext: dialer.DialContext, DisableCompression: true,
 		TLSHandshakeTimeout: connectTimeout, IdleConnTimeout: time.Minute, ResponseHeaderTimeout: silence,
 	}
 	c := &Client{server: server, token: o.Token, silence: silence}

@@ -71,7 +71,7 @@ func TestParseFlowQuery(t *testing.T) {
 }
 
 func TestParseFlowQueryErrors(t *testing.T) {
-	const names = ", of lower-case letters, digits, - and ."
+	const names = ", of lower-case letters, digits, . and -"
 	const address = "want an ADDRESS, a PREFIX such as 10.244.0.0/16, ADDRESS:PORT or [IPV6]:PORT"
 	tests := []struct {
 		query          observe.FlowQuery

@@ -93,7 +93,7 @@ func isName(s string) bool {
 	return s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-.") == "" && s[0] != '-' && s[0] != '.'
 }
 
-const nameWanted = "of lower-case letters, digits, - and ."
+const nameWanted = "of lower-case letters, digits, . and -"
 
 func parseNamespace(s string) (string, error) {
 	if !isName(s) {
