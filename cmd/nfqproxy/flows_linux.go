@@ -17,6 +17,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control"
 	"github.com/nfqproxy/nfqproxy/control/flowapi"
 	"github.com/nfqproxy/nfqproxy/control/health"
+	"github.com/nfqproxy/nfqproxy/control/hold"
 	"github.com/nfqproxy/nfqproxy/control/journal"
 	"github.com/nfqproxy/nfqproxy/control/metrics"
 	"github.com/nfqproxy/nfqproxy/control/proxyconfig"
@@ -33,6 +34,7 @@ type flowAPIFlags struct {
 	tokenFile string
 	tlsCert   string
 	tlsKey    string
+	holds     bool
 	buffer    int
 	// serviceMetrics are which services have metrics of their own, in at most metricsLimit
 	// time series.
@@ -43,6 +45,7 @@ type flowAPIFlags struct {
 func (f *flowAPIFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.address, "flow-api", "127.0.0.1:10253", `serve the flow API and the web page here: ADDRESS:PORT, or unix:PATH; off loopback addresses only with TLS and a token; "": nowhere`)
 	flags.StringVar(&f.tokenFile, "flow-api-token-file", "", "file with the token that the flow API wants to see for whatever changes something and, off loopback addresses, for everything")
+	flags.BoolVar(&f.holds, "flow-api-holds", false, "let who has the token hold new flows at the queue and lead them on step by step: for labs")
 	flags.StringVar(&f.tlsCert, "flow-api-tls-cert", "", "file with the flow API's certificate")
 	flags.StringVar(&f.tlsKey, "flow-api-tls-key", "", "file with the certificate's key")
 	flags.StringVar(&f.serviceMetrics, "service-metrics", "", `export metrics of these services and their endpoints: NAMESPACE/NAME with * for any text, separated by commas: "shop/*,default/web" (default: of none)`)
@@ -57,6 +60,9 @@ func (f *flowAPIFlags) check() error {
 	}
 	if f.metricsLimit < 1 {
 		return fmt.Errorf("--service-metrics-limit %d: want 1 or more", f.metricsLimit)
+	}
+	if f.holds && (f.address == "" || f.tokenFile == "") {
+		return errors.New("--flow-api-holds needs --flow-api and --flow-api-token-file")
 	}
 	if f.serviceMetrics != "" && f.address == "" {
 		return errors.New("--service-metrics come from what the flow API knows: they need --flow-api")
@@ -111,10 +117,15 @@ func (v *flowView) Lost() uint64 {
 func (p *proxy) watchFlows(owners *control.Owners) error {
 	v := &flowView{Journal: journal.New(journal.Config{Flows: p.flags.flowAPI.buffer})}
 	v.ctx, v.stop = context.WithCancel(context.Background())
-	v.node = thisnode.New(thisnode.Config{
+	c := thisnode.Config{
 		Name: p.cfg.Node.Name, Version: version, Journal: v.Journal, Owners: owners,
 		Table: p.inForce.Load, Stats: p.stats, HostRules: p.hostRulesInForce,
-	})
+	}
+	if p.flags.flowAPI.holds {
+		holder := hold.New(hold.Config{Node: p.cfg.Node.Name, Names: thisnode.Names(owners)})
+		c.Holder, p.engineConfig.Gate = holder, holder
+	}
+	v.node = thisnode.New(c)
 	p.flows, p.engineConfig.Sink = v, v
 	services, err := metrics.ParseServicePatterns(p.flags.flowAPI.serviceMetrics)
 	if err != nil {

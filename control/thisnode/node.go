@@ -63,11 +63,19 @@ func New(c Config) *Node {
 	return &Node{config: c}
 }
 
+// Names makes names of flows out of owners.
+func Names(o Owners) journal.Names { return names{o} }
+
+type names struct{ Owners }
+
 // Owner is [journal.Names]'s.
-func (n *Node) Owner(a netip.Addr) journal.Owner {
-	pod, node := n.config.Owners.Owner(a)
+func (n names) Owner(a netip.Addr) journal.Owner {
+	pod, node := n.Owners.Owner(a)
 	return journal.Owner{Pod: pod, Node: node}
 }
+
+// Owner is [journal.Names]'s.
+func (n *Node) Owner(a netip.Addr) journal.Owner { return names{n.config.Owners}.Owner(a) }
 
 // Holder is [observe.Observer]'s.
 func (n *Node) Holder() observe.Holder { return n.config.Holder }

@@ -147,7 +147,7 @@ func (l *Lab) startDaemons(ctx context.Context) error {
 // standard ones, is the one it tells readiness by.
 func (l *Lab) command(n *Node) *exec.Cmd {
 	args := []string{"run", "--hostname-override", n.Name, "--flow-log", "-", "--flow-log-steps", "--ready-fd", "3",
-		"--flow-api", "unix:" + l.socket(n.Name), "--flow-api-token-file", l.tokenFile()}
+		"--flow-api", "unix:" + l.socket(n.Name), "--flow-api-token-file", l.tokenFile(), "--flow-api-holds"}
 	if len(l.spec.ClusterCIDRs) > 0 {
 		args = append(args, "--cluster-cidr", joinPrefixes(l.spec.ClusterCIDRs))
 	}
