@@ -144,6 +144,18 @@ func TestParseEventDoesNotAllocate(t *testing.T) {
 	}
 }
 
+func TestParseTime(t *testing.T) {
+	if at, err := parseTime(make([]byte, 8)); !at.IsZero() || err != nil {
+		t.Errorf("0 is %v, error %v; want no time", at, err)
+	}
+	if at, err := parseTime([]byte{0, 0, 0, 0, 0x3b, 0x9a, 0xca, 0}); at != time.Unix(1, 0) || err != nil {
+		t.Errorf("a billion nanoseconds are %v, error %v", at, err)
+	}
+	if _, err := parseTime(make([]byte, 7)); err == nil {
+		t.Error("seven bytes are a time")
+	}
+}
+
 func TestStateNames(t *testing.T) {
 	for got, want := range map[string]string{
 		TCPSynSent.String(): "SYN_SENT", TCPSynSent2.String(): "SYN_SENT2", TCPState(10).String(): "10",
