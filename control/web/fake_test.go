@@ -112,9 +112,16 @@ func (f *fake) known(r *flow.Record, life []flow.State, now time.Time) {
 		delete(f.flows, f.order[0])
 		f.order = f.order[1:]
 	}
-	f.count(r, func(c *observe.Flows) { c.Total++; c.Drawn += one(r.Reason == "balanced"); c.Affinity += one(r.Reason == "affinity") })
+	f.count(r, func(c *observe.Flows) {
+		c.Total++
+		c.Drawn += one(r.Reason == "balanced")
+		c.Affinity += one(r.Reason == "affinity")
+	})
 	if r.Verdict == "reject" || r.Verdict == "drop" {
-		f.count(r, func(c *observe.Flows) { c.Rejected += one(r.Verdict == "reject"); c.Dropped += one(r.Verdict == "drop") })
+		f.count(r, func(c *observe.Flows) {
+			c.Rejected += one(r.Verdict == "reject")
+			c.Dropped += one(r.Verdict == "drop")
+		})
 		if f.refused[r.Service] == nil {
 			f.refused[r.Service] = make(map[string]uint64)
 		}

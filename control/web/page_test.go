@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
@@ -308,6 +309,32 @@ func TestKeyboard(t *testing.T) {
 	// Whatever can be pressed can be reached and has a name.
 	if nameless := value[[]string](p, `[...document.querySelectorAll('a, button, input, select')].filter(x => !x.hidden && !(x.getAttribute('aria-label') || x.textContent.trim() || x.labels?.length)).map(x => x.outerHTML)`); len(nameless) > 0 {
 		t.Errorf("without a name: %s", strings.Join(nameless, "\n"))
+	}
+}
+
+// TestPhone looks at all views on a narrow screen.
+func TestPhone(t *testing.T) {
+	f := newFake(t, newWorld(t, 14), 40)
+	p := open(t, f, "#token="+token)
+	p.run(emulation.SetDeviceMetricsOverride(390, 844, 1, true))
+	r := f.wait(p, func(r *flow.Record) bool { return r.Draw != nil && r.Masquerade })
+	for hash, there := range map[string]string{
+		"#/flows":              "#rows tr",
+		"#/flows/" + r.ID:      ".picture svg",
+		"#/services":           "#services tr",
+		"#/services/shop/cart": ".pair",
+		"#/map":                ".map-picture svg",
+		"#/explain?protocol=TCP&node=node-a&source=10.244.1.9&destination=10.96.10.2:80": ".explain .picture svg",
+		"#/hold": "#field-service",
+	} {
+		p.goTo(hash)
+		p.waitFor(hash, fmt.Sprintf("!!document.querySelector(%s)", quote(there)))
+		if wide := value[int](p, "document.documentElement.scrollWidth"); wide > 390 {
+			t.Errorf("%s is %d wide", hash, wide)
+		}
+		if !value[bool](p, "(r => r.bottom <= innerHeight && r.top > innerHeight - 80)(document.getElementById('nav').getBoundingClientRect())") {
+			t.Errorf("%s: the navigation is not at the bottom", hash)
+		}
 	}
 }
 
