@@ -229,7 +229,12 @@ func (f *fake) miss(m observe.Missed) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for r := range f.readers {
-		r.items <- observe.Item{Missed: &m}
+		r.missed += m.Missed
+		select {
+		case r.items <- observe.Item{Missed: &m}:
+			r.missed -= m.Missed
+		default: // told with the next flow, as slow
+		}
 	}
 }
 
@@ -245,7 +250,7 @@ func inStream(r *flow.Record, e flow.Event) *flow.Record {
 func (f *fake) follow(q observe.FlowQuery, limit int) (r *reader, before []*flow.Record, leave func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	r = &reader{query: q, items: make(chan observe.Item, 20000)}
+	r = &reader{query: q, items: make(chan observe.Item, 2000)}
 	f.readers[r] = true
 	for _, id := range slices.Backward(f.order) {
 		if len(before) == limit {

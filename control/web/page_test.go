@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
@@ -311,24 +312,50 @@ func TestKeyboard(t *testing.T) {
 	}
 }
 
+// TestPhone looks at all views on a narrow screen.
+func TestPhone(t *testing.T) {
+	f := newFake(t, newWorld(t, 14), 40)
+	p := open(t, f, "#token="+token)
+	p.run(emulation.SetDeviceMetricsOverride(390, 844, 1, true))
+	r := f.wait(p, func(r *flow.Record) bool { return r.Draw != nil && r.Masquerade })
+	for hash, there := range map[string]string{
+		"#/flows":              "#rows tr",
+		"#/flows/" + r.ID:      ".picture svg",
+		"#/services":           "#services tr",
+		"#/services/shop/cart": ".pair",
+		"#/map":                ".map-picture svg",
+		"#/explain?protocol=TCP&node=node-a&source=10.244.1.9&destination=10.96.10.2:80": ".explain .picture svg",
+		"#/hold": "#field-service",
+	} {
+		p.goTo(hash)
+		p.waitFor(hash, fmt.Sprintf("!!document.querySelector(%s)", quote(there)))
+		if wide := value[int](p, "document.documentElement.scrollWidth"); wide > 390 {
+			t.Errorf("%s is %d wide", hash, wide)
+		}
+		if !value[bool](p, "(r => r.bottom <= innerHeight && r.top > innerHeight - 80)(document.getElementById('nav').getBoundingClientRect())") {
+			t.Errorf("%s: the navigation is not at the bottom", hash)
+		}
+	}
+}
+
 // TestManyFlows has more flows than anybody can read.
 func TestManyFlows(t *testing.T) {
 	f := newFake(t, newWorld(t, 11), 1000)
 	p := open(t, f, "")
-	p.waitFor("it says that it samples", "/Showing 1 of (5|10) flows, counting all/.test(document.getElementById('notice').textContent)")
-	p.waitFor("it counts all", "Number(document.querySelector('[data-figure=flows] .number').textContent.replace(',', '')) > 700")
-	for range 8 {
+	p.waitFor("it says that it samples", "/Showing 1 of (5|10|20) flows, counting all/.test(document.getElementById('notice').textContent)")
+	p.waitFor("it counts all", "Number(document.querySelector('[data-figure=flows] .number').textContent.replace(',', '')) > 400")
+	for range 4 {
 		if n := value[int](p, rows); n > 200 {
 			t.Fatalf("%d rows", n)
 		}
 		p.waitFor("drawing goes on", fmt.Sprintf("document.querySelector('#rows tr').dataset.id !== %q", value[string](p, "document.querySelector('#rows tr').dataset.id")))
 	}
-	f.miss(observe.Missed{Node: "node-a", Missed: 1234, Why: observe.MissedSampled})
-	p.waitFor("it tells what it missed", "document.getElementById('notice').textContent.includes('1,234 records missed: there are more than the API gives out')")
 	p.press("j")
 	p.waitFor("it stays usable", "document.activeElement.matches('#rows tr')")
 	f.setRate(20)
 	p.press("p")
+	f.miss(observe.Missed{Node: "node-a", Missed: 1234, Why: observe.MissedSampled})
+	p.waitFor("it tells what it missed", "document.getElementById('notice').textContent.includes('records missed: there are more than the API gives out')")
 	p.waitFor("it shows all again", "!document.getElementById('notice').textContent.includes('Showing')")
 }
 

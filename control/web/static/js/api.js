@@ -1,5 +1,7 @@
 // The flow API (see control/observe). Errors are the API's own, with the field to blame.
 
+import { host } from './format.js';
+
 export class ApiError extends Error {
   constructor(status, message, field) {
     super(message);
@@ -16,6 +18,10 @@ export function setToken(value) {
   try { sessionStorage.setItem('nfqproxy.token', value); } catch { /* asked again next time */ }
 }
 
+// lists may be null in JSON: Go writes an empty one so.
+const lists = new Set(['nodes', 'pods', 'hosts', 'services', 'holds', 'endpoints', 'candidates', 'excluded', 'addresses', 'steps']);
+const revive = (key, value) => (value === null && lists.has(key) ? [] : value);
+
 async function call(method, path, body, signal) {
   const headers = { Accept: 'application/json' };
   if (body !== undefined) headers['Content-Type'] = 'application/json';
@@ -30,7 +36,7 @@ async function call(method, path, body, signal) {
   if (response.status === 204) return null;
   const text = await response.text();
   let answer = null;
-  try { answer = JSON.parse(text); } catch { /* told below */ }
+  try { answer = JSON.parse(text, revive); } catch { /* told below */ }
   if (!response.ok) throw new ApiError(response.status, answer?.error ?? `The server says ${response.status}: ${text.slice(0, 200)}`, answer?.field);
   if (answer === null) throw new ApiError(response.status, `The server's answer to ${path} is not JSON`);
   return answer;
@@ -57,9 +63,16 @@ export async function poll(path, milliseconds, signal, answered, failed) {
 }
 
 let known = null;
+const pods = new Map(); // names, by address
 
 /** topology is asked for once, and again after an error. */
 export function topology() {
-  known ??= get('/v1/topology').catch((e) => { known = null; throw e; });
+  known ??= get('/v1/topology').then((t) => {
+    for (const p of t.pods) for (const a of p.addresses) pods.set(a, p.name);
+    return t;
+  }).catch((e) => { known = null; throw e; });
   return known;
 }
+
+/** podAt names the pod of an endpoint, if the topology is known and tells; else ''. */
+export const podAt = (endpoint) => pods.get(host(endpoint)) ?? '';

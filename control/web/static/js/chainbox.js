@@ -1,13 +1,14 @@
 // One chain of the picture: its name, and a row for each rule that the packet met.
 
+import { podAt } from './api.js';
 import { s } from './dom.js';
-import { percent } from './format.js';
+import { percent, split } from './format.js';
 import { block, cut, fonts, text, width } from './letters.js';
 import { shares } from './walk.js';
 
 const PAD = 12, ICON = 26;
 
-const glyphs = { jump: 'M-3 -3l3 3-3 3M-4.500 0h4', mark: 'M0 -3.500v7M-3 -1h6M-3 1.500h6', match: 'M-3.500 0l2.500 2.500 4.500-5', 'no-match': 'M-2 0h4', policy: 'M-3 0h6M0 -3v6', route: 'M-3 3l6-6M0 -3h3v3', track: 'M-3 -1.500h6M-3 1.500h6', unknown: 'M-1 -2a1.500 1.500 0 1 1 2 1.500c-.7.3-1 .7-1 1.300M0 3h.01' };
+const glyphs = { jump: 'M-3 -3l3 3-3 3M-4.500 0h4', mark: 'M0 -3.500v7M-3 -1h6M-3 1.500h6', match: 'M-3.500 0l2.500 2.500 4.500-5', 'no-match': 'M-2 0h4', policy: 'M-3 0h6M0 -3v6', route: 'M-3 3l6-6M0 -3h3v3', track: 'M-3 -1.500h6M-3 1.500h6', refuse: 'M-2.800 -2.800l5.600 5.600M2.800 -2.800l-5.600 5.600', unknown: 'M-1 -2a1.500 1.500 0 1 1 2 1.500c-.7.3-1 .7-1 1.300M0 3h.01' };
 
 /** mark is the round sign before a rule. */
 const mark = (x, y, outcome) => s('g', { class: `mark of-${outcome}`, transform: `translate(${x} ${y})` }, s('circle', { r: 8 }), s('path', { d: glyphs[outcome] ?? glyphs.unknown }));
@@ -18,8 +19,9 @@ function drawBar(x, y, room, r) {
   for (const share of shares(r)) {
     const from = x + share.from * room, wide = (share.to - share.from) * room;
     bar.append(s('rect', { x: from + 0.75, y: y + 14, width: Math.max(0.5, wide - 1.5), height: 20, rx: 3, class: share.taken ? 'share taken' : 'share' }));
-    const label = `${share.endpoint} · ${percent(share.to - share.from)}`;
-    const shown = width(label, 'small') < wide - 12 ? label : width(share.endpoint, 'small') < wide - 12 ? share.endpoint : wide > 60 ? cut(share.endpoint, wide - 12, 'small') : '';
+    const name = split(podAt(share.endpoint))[1] || share.endpoint;
+    const label = `${name} · ${percent(share.to - share.from)}`;
+    const shown = width(label, 'small') < wide - 14 ? label : wide > 60 ? cut(name, wide - 14, 'small') : '';
     if (shown) bar.append(text(from + 7, y + 24, shown, 'small', share.taken ? 'on' : 'dim'));
   }
   const at = x + r.draw * room;
@@ -66,7 +68,8 @@ export class ChainBox {
     const key = `rule ${rule.index}`;
     const isOpen = this.open.has(key) && step.rule;
     const dim = step.outcome === 'no-match';
-    const row = this.row(key, y, step.text, isOpen, step.outcome, dim ? 'dim' : '', step.rule);
+    const refuses = step.outcome === 'match' && /-j (DROP|REJECT)\b/.test(step.rule);
+    const row = this.row(key, y, step.text, isOpen, refuses ? 'refuse' : step.outcome, dim ? 'dim' : '', step.rule);
     row.element.dataset.index = rule.index;
     const next = this.taken === rule.index;
     if (next) row.element.classList.add('next');

@@ -1,6 +1,6 @@
 // The view of one flow: its picture and its life, followed until it is over.
 
-import { get } from './api.js';
+import { get, topology } from './api.js';
 import { h, icon, replace } from './dom.js';
 import { aside } from './life.js';
 import { Picture } from './picture.js';
@@ -38,7 +38,8 @@ export class FlowView {
 
   async load() {
     try {
-      const r = await get(`/v1/flows/${encodeURIComponent(this.id)}`, this.abort.signal);
+      // Names of endpoints come from the topology; without it, they are addresses.
+      const [r] = await Promise.all([get(`/v1/flows/${encodeURIComponent(this.id)}`, this.abort.signal), topology().catch(() => null)]);
       const text = JSON.stringify(r);
       if (text !== this.text) this.show(r);
       this.text = text;

@@ -3,7 +3,7 @@
 import { h, icon, replace, setText } from './dom.js';
 import { FilterBar } from './filterbar.js';
 import { Seen, filtersOf, link, withFilter } from './filter.js';
-import { number, plural, rate } from './format.js';
+import { number, plural, rate, seconds } from './format.js';
 import { Row, columns } from './row.js';
 import { Spark } from './spark.js';
 import { stream } from './stream.js';
@@ -133,6 +133,7 @@ export class FlowsView {
   drawNotice() {
     const notes = [];
     if (stream.sample > 1) notes.push(`Showing 1 of ${stream.sample} flows, counting all.`);
+    if (stream.rates.late > 0) notes.push(`This page is ${seconds(stream.rates.late / 1000)} behind: there is more than this browser can take.`);
     const m = stream.missed;
     if (m && performance.now() - m.at < TOLD) notes.push(`${plural(m.count, 'record')} missed: ${missed[m.why] ?? m.why}. The counts are too low by as many.`);
     if (this.paused) notes.push('Paused. Counting goes on.');

@@ -1,6 +1,7 @@
 // What stands beside a flow's picture: its life, where the packet spent its time, the
 // endpoints, and the record itself.
 
+import { podAt } from './api.js';
 import { announce, h, icon, replace } from './dom.js';
 import { bytes, clock, number, percent, plural, seconds } from './format.js';
 import { branches, entries, events, masquerades, reasons, tone } from './words.js';
@@ -45,7 +46,7 @@ export function candidates(r) {
   const could = r.candidates.length;
   return card(could > 0 ? `Endpoints: 1 of ${could}` : 'Endpoints: none usable',
     h('ul', { class: 'endpoints' }, list.map((e) => h('li', { class: e.taken ? 'taken' : e.why ? 'excluded' : '' },
-      h('span', { class: 'name' }, e.endpoint),
+      h('span', { class: 'name', title: e.endpoint }, podAt(e.endpoint) || e.endpoint),
       e.why ? h('span', { class: 'why' }, e.why) : [h('span', { class: 'meter', vars: { '--share': e.chance } }), h('span', { class: 'amount' }, percent(e.chance))],
       e.taken && h('span', { class: 'unseen' }, 'taken')))));
 }

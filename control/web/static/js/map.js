@@ -83,6 +83,7 @@ export class MapView {
     return this.linkTo(n, s('rect', { x: n.x, y: n.y, width: n.width, height: n.height, rx: 10 }),
       s('rect', { class: 'door', x: n.x + n.width / 2 - 13, y: n.y - 4, width: 26, height: 8, rx: 4 }),
       text(n.x + 14, n.y + 24, cut(n.label, n.width / 2, 'title'), 'title'), text(n.x + n.width - 14, n.y + 24, n.address, 'small', 'dim', { 'text-anchor': 'end' }),
+      n.observed ? null : text(n.x + 14, n.y + 40, 'its flows cannot be seen here', 'small', 'dim'),
       n.more > 0 ? text(n.x + 14, n.y + n.height - 14, `and ${n.more} more pods`, 'small', 'dim') : null);
   }
 

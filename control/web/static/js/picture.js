@@ -50,7 +50,7 @@ export class Picture {
 
   layOut(room) {
     const r = this.record;
-    const back = wayBack(r);
+    const back = wayBack(r, this.taken !== undefined);
     this.toneOfBack = back.tone;
     this.lines = s('g', { class: 'lines', 'aria-hidden': 'true' });
     this.boxes = s('g', null);
@@ -134,7 +134,7 @@ export class Picture {
   }
 
   hook(name, where) {
-    const label = [name, where].filter(Boolean).join('  ·  ');
+    const label = [name, where].filter(Boolean).join(' · ');
     const wide = width(label, 'label') + 22;
     this.link(PAD + 8.5, this.at);
     this.boxes.append(s('g', { class: 'hook' }, s('rect', { x: 0.5, y: this.at, width: wide, height: 22, rx: 11 }), text(11.5, this.at + 11, label, 'label')));

@@ -10,6 +10,7 @@ export class Rates {
     this.ring = Array.from({ length: SECONDS }, () => ({ second: -1, flows: 0, unanswered: 0, refused: 0 }));
     this.ahead = -Infinity; // how much the server's clock is ahead of performance.now(), in ms
     this.first = Infinity; // the first second that was told of
+    this.late = 0; // how long ago happened what comes in now, in ms: a page may be too slow
   }
 
   /** add counts one of a kind at a time in milliseconds. */
@@ -23,9 +24,12 @@ export class Rates {
     slot[kind]++;
   }
 
-  /** now is the present second. */
+  /** age is how long ago a time was, in ms. */
+  age(time) { return performance.now() + this.ahead - time; }
+
+  /** now is the present second: the one that is told of, on a page that is late. */
   now() {
-    return this.ahead === -Infinity ? 0 : Math.floor((performance.now() + this.ahead) / 1000);
+    return this.ahead === -Infinity ? 0 : Math.floor((performance.now() + this.ahead - this.late) / 1000);
   }
 
   at(second, kind) {

@@ -38,7 +38,7 @@ export function spread(sv) {
     used.map((e, i) => h('span', { vars: { '--share': e.observed, '--i': i % 6 }, title: `${e.pod || e.endpoint}: ${(e.observed * 100).toFixed(1)}%` })));
 }
 
-const count = (n, toneName) => h('td', { class: 'count', 'data-tone': n > 0 ? toneName : null }, n > 0 ? number(n) : h('span', { class: 'none' }, '0'));
+const count = (label, n, toneName) => h('td', { class: 'count', 'data-label': label, 'data-tone': n > 0 ? toneName : null }, n > 0 ? number(n) : h('span', { class: 'none' }, '0'));
 
 const columns = [['name', 'Service'], ['rate', 'Flows/s'], ['total', 'Flows'], ['open', 'Open'], ['share', 'Spread over endpoints'], ['fit', 'As chance would?'], ['unanswered', 'Unanswered'], ['refused', 'Refused']];
 
@@ -93,9 +93,9 @@ export class ServicesView {
     const verdict = fit(sv);
     return h('tr', { 'data-service': sv.service },
       h('td', { class: 'name' }, h('a', { href: serviceLink(sv), 'data-key': keyOf(sv) }, named(sv.service)), h('span', { class: 'address' }, `${sv.clusterIP}:${sv.port} ${sv.protocol}`)),
-      h('td', { class: 'count rate' }, rate(this.speeds.of(sv))), h('td', { class: 'count' }, number(sv.flows.total)), h('td', { class: 'count' }, number(sv.flows.open)),
+      h('td', { class: 'count rate', 'data-label': 'flows/s' }, rate(this.speeds.of(sv))), h('td', { class: 'count', 'data-label': 'flows' }, number(sv.flows.total)), h('td', { class: 'count open' }, number(sv.flows.open)),
       h('td', { class: 'share' }, spread(sv)),
       h('td', { class: 'fit' }, sv.fit ? h('span', { class: 'pill', 'data-tone': verdict.tone, title: verdict.text }, verdict.tone === 'pass' ? 'too few' : `p ${sv.fit.pValue < 0.001 ? '< 0.001' : sv.fit.pValue.toFixed(2)}`) : h('span', { class: 'none' }, '–')),
-      count(sv.flows.unanswered, 'warn'), count(refusedOf(sv), 'bad'));
+      count('unanswered', sv.flows.unanswered, 'warn'), count('refused', refusedOf(sv), 'bad'));
   }
 }

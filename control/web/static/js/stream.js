@@ -7,6 +7,9 @@ import { Rates } from './rates.js';
 const ROWS = 400; // kept
 const BEFORE = 200; // asked for of the past
 const CALM = 200; // flows in a second, above which only some become rows
+const BUSY = 100; // rows in a second then, at most
+const HEART = 1000; // milliseconds after which counts are drawn again, although nothing came
+const LATE = 2000; // milliseconds; a page that is not so much behind is not late
 const DRAW = 100; // milliseconds from one drawing to the next, at least
 const REMEMBERED = 20000; // ids, so that each flow counts once
 const STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000];
@@ -28,6 +31,7 @@ class Stream {
     this.fresh = []; // first records of flows since the last drawing
     this.filters = null; // as a query; null: never opened
     this.reset();
+    setInterval(() => { if (this.source) this.changed(); }, HEART);
   }
 
   reset() {
@@ -39,6 +43,7 @@ class Stream {
     this.missed = null; // {count, why, at}
     this.error = '';
     this.connected = false;
+    this.age = Infinity; // of the youngest flow that came since the last drawing
   }
 
   /** listen calls back with the stream whenever there is something to draw, ten times a second at most. */
@@ -110,7 +115,11 @@ class Stream {
     const r = JSON.parse(data);
     const first = this.isNew(r.id);
     const state = r.life?.state;
-    if (first) this.rates.add('flows', Date.parse(r.time));
+    if (first) {
+      const time = Date.parse(r.time);
+      this.rates.add('flows', time);
+      this.age = Math.min(this.age, this.rates.age(time));
+    }
     if (first || r.event === state) {
       const since = Date.parse(r.life?.since ?? r.time);
       if (state === 'unanswered') this.rates.add('unanswered', since);
@@ -143,8 +152,10 @@ class Stream {
   draw() {
     this.timer = 0;
     this.drawn = performance.now();
+    this.rates.late = this.age === Infinity || this.age < LATE ? 0 : this.age;
+    this.age = Infinity;
     const peak = this.rates.peak();
-    this.sample = STEPS.find((n) => peak / n <= CALM) ?? STEPS.at(-1);
+    this.sample = peak <= CALM ? 1 : STEPS.find((n) => peak / n <= BUSY) ?? STEPS.at(-1);
     for (const listener of this.listeners) listener(this);
     this.fresh.length = 0;
   }

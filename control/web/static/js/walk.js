@@ -118,11 +118,12 @@ export function end(r) {
 }
 
 /** wayBack is the answer's: one sentence for each station, and bad or warn as tone if it does
- * not come, or says no. Without an endpoint there is none: the end tells what the client sees. */
-export function wayBack(r) {
+ * not come, or says no. Without an endpoint there is none: the end tells what the client sees.
+ * Of a flow that is held, it is the one that an answer would take. */
+export function wayBack(r, held) {
   if (r.verdict !== 'dnat' || r.conntrack === 'failed') return { steps: [], tone: 'good' };
   if (r.reply) return { steps: r.reply.steps, tone: r.reply.source ? 'good' : 'bad' };
-  if (r.life && !r.life.answered && r.life.state !== 'refused') return { steps: [r.life.state === 'unanswered' || r.life.over ? 'no packet came back' : 'no packet came back yet'], tone: 'warn' };
+  if (!held && r.life && !r.life.answered && r.life.state !== 'refused') return { steps: [r.life.state === 'unanswered' || r.life.over ? 'no packet came back' : 'no packet came back yet'], tone: 'warn' };
   const refused = r.life?.state === 'refused';
   const back = [`the endpoint ${refused ? 'refuses, and says so to' : 'answers'} whom it saw: ${r.endpoint} → ${seenSource(r)}`, "connection tracking finds the flow's entry; no rule is looked at any more"];
   if (r.masquerade) back.push(`un-SNAT: the destination becomes ${r.source} again`);

@@ -50,7 +50,7 @@ export const branches = {
 };
 
 export const events = {
-  decided: 'decided; no answer yet',
+  decided: 'it got its verdict',
   answered: 'a packet came back',
   established: 'handshake done',
   closing: 'one side has no more to send',
