@@ -219,7 +219,7 @@ func (c *conversation) flow(t *time.Time, p packet, from, to netip.AddrPort) *Fl
 		Time: timestamp(t), NodeName: r.Node, Type: "L3_L4", Direction: direction(r),
 		IP: &IP{Source: from.Addr().String(), Destination: to.Addr().String(), Version: "IPv6"},
 	}
-	if to.Addr().Unmap().Is4() {
+	if to.Addr().Is4() {
 		f.IP.Version = "IPv4"
 	}
 	ports := &Ports{Source: from.Port(), Destination: to.Port()}
@@ -234,10 +234,8 @@ func (c *conversation) clientEndpoint() (*Endpoint, []string) {
 	switch {
 	case r.SourcePod != "":
 		return pod(r.SourcePod), nil
-	case r.Local:
+	case r.Local, r.SourceNode != "" && r.SourceNode == r.Node:
 		return &Endpoint{Identity: host, Labels: []string{"reserved:host"}}, names(r.Node)
-	case r.SourceNode != "" && r.SourceNode == r.Node:
-		return &Endpoint{Identity: host, Labels: []string{"reserved:host"}}, names(r.SourceNode)
 	case r.SourceNode != "":
 		return &Endpoint{Identity: remoteNode, Labels: []string{"reserved:remote-node"}}, names(r.SourceNode)
 	case r.SourceHost != "":

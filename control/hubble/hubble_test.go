@@ -132,7 +132,7 @@ func TestHubbleFilters(t *testing.T) {
 		{[]string{"--protocol", "sctp"}, 2, "SCTP"},
 		{[]string{"--tcp-flags", "SYN,ACK"}, 1, "SYN, ACK"},
 		{[]string{"--type", "drop"}, 6, " DROPPED "},
-		{[]string{"--identity", "host"}, 5, "(host)"},
+		{[]string{"--identity", "host"}, 6, "(host)"},
 		{[]string{"--ipv6"}, 5, "fd00:10"},
 		{[]string{"--drop-reason-desc", "SERVICE_BACKEND_NOT_FOUND"}, 2, "Service backend not found"},
 		{[]string{"--port", "30030"}, 1, "no-local-endpoints"},
