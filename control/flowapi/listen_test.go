@@ -233,6 +233,50 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
+// begun is an observer that has begun a list when the server stops.
+type begun struct {
+	*observetest.Fake
+	listing chan struct{}
+}
+
+func (b *begun) Flows(ctx context.Context, _ observe.FlowQuery, each func(observe.Item) error) error {
+	err := each(record("1"))
+	close(b.listing)
+	<-ctx.Done()
+	return err
+}
+
+// TestShutdownOfLists: half a list does not look like a whole one.
+func TestShutdownOfLists(t *testing.T) {
+	l, err := Listen(Address{Address: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	b := &begun{observetest.New("node-a"), make(chan struct{})}
+	ended := make(chan error, 1)
+	go func() { ended <- Serve(ctx, l, Config{Observer: b}) }()
+	go func() {
+		<-b.listing
+		cancel()
+	}()
+	r, err := http.Get("http://" + l.Addr().String() + "/v1/flows")
+	if err == nil { // or it was cut off before its head
+		_, err = io.ReadAll(r.Body)
+		r.Body.Close()
+		if r.StatusCode != http.StatusOK {
+			err = io.ErrUnexpectedEOF
+		}
+	}
+	if err == nil {
+		t.Error("it looks like a whole list")
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
 // TestServeEnds with the listener's error.
 func TestServeEnds(t *testing.T) {
 	l, err := Listen(Address{Address: "127.0.0.1:0"})
