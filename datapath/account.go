@@ -80,8 +80,8 @@ func (w *worker) tell(table *decision.Table, n int, at batch) {
 			continue
 		}
 		w.decided = append(w.decided, flow.Flow{
-			Packet: j.packet, Decision: j.decision, Table: table, Node: table.Node(), TableAge: at.accepted.Sub(table.Built()),
-			Queue: w.number, Time: at.accepted,
+			Packet: j.packet, Decision: j.decision, Table: table, Node: table.Node(), TableAge: at.decided.Sub(table.Built()),
+			Queue: w.number, Time: at.decided,
 			Waited: waited(w.packets[i].Arrived, at.received), Deciding: at.decided.Sub(at.received), Writing: at.established.Sub(at.decided), Accepting: at.accepted.Sub(at.established),
 			Held: j.told,
 		})

@@ -114,8 +114,7 @@ func (e *entry) repeatedBy(f *flow.Flow) bool {
 
 // begun is when the batch that the flow was decided in began: its entry is no older.
 func (e *entry) begun() int64 {
-	f := &e.flow
-	return f.Time.Add(-f.Deciding - f.Writing - f.Accepting).UnixNano()
+	return e.flow.Time.Add(-e.flow.Deciding).UnixNano()
 }
 
 // remember adds to the history. Of more than it holds the last one is the newest.

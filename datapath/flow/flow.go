@@ -21,7 +21,7 @@ type Flow struct {
 	Node     *decision.Node
 	TableAge time.Duration
 	Queue    uint16
-	Time     time.Time // when its verdict was with the kernel
+	Time     time.Time // when it was decided
 
 	// Waited, Deciding, Writing and Accepting are the [Stages]; Waited is negative if it is
 	// not known.
