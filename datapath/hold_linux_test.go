@@ -127,6 +127,9 @@ func TestHeldFlowWaits(t *testing.T) {
 	if s.Packets != 5 || s.HeldBack != 1 || s.Undecodable != 1 || s.Created != 3 || s.Rejected != 0 || s.VerdictTime.Total() != 5 {
 		t.Errorf("stats while three are held: %+v", s)
 	}
+	if g.held[1001].(*heldFlow).packet.Payload != nil {
+		t.Error("the queue's buffer is kept")
+	}
 	f := g.held[1001].Flow()
 	if f.Decision.Endpoint().String() != "10.244.0.2:8080" || f.Queue != 100 || f.Time.IsZero() || f.Table != h.table.Load() || f.Held != nil {
 		t.Errorf("held flow %+v", f)
@@ -197,8 +200,9 @@ func TestOtherDecisionIsCarriedOut(t *testing.T) {
 		return g.held[port].LetGo(d, flow.Hold{Action: flow.HoldChosen})
 	}
 	// Newer tables do not matter to what was decided.
-	h.table.Store(decision.NewTable(5, table.Built(), *table.Node(), nil))
-	if f := letGo(1000, 1); f.HostRule == nil || f.SourceAddr.String() != "172.20.0.2" || f.Decision.Generation != 4 {
+	newer := decision.Node{Name: "worker1", Addresses: []netip.Addr{netip.MustParseAddr("10.244.0.3")}, MasqueradeMark: 0x10000}
+	h.table.Store(decision.NewTable(5, table.Built(), newer, nil))
+	if f := letGo(1000, 1); f.HostRule == nil || f.SourceAddr.String() != "172.20.0.2" || f.Decision.Generation != 4 || f.Table != table {
 		t.Errorf("to the endpoint that the host's rules masquerade: %+v", f)
 	}
 	if f := letGo(1001, 2); f.HostRule != nil || f.Decision.Mark != decision.MarkHairpin || f.SourceAddr.String() != "172.20.0.2" {
