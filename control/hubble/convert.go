@@ -43,16 +43,21 @@ func Flows(r *flow.Record) ([]Response, error) {
 	return responses, nil
 }
 
-// Lost says that flows are missing. When that was is not known.
-func Lost(m *observe.Missed) Response {
-	lost := &LostEvents{Lost: m.Missed}
+// Missing says that flows are missing. When that was is not known.
+func Missing(m *observe.Missed) Response {
+	r := Response{NodeName: m.Node}
+	if m.Missed == 0 { // not known how many: the node cannot be asked
+		r.NodeStatus = &NodeStatus{Change: "NODE_UNAVAILABLE", Nodes: []string{m.Node}, Message: m.Why}
+		return r
+	}
+	r.LostEvents = &LostEvents{Lost: m.Missed}
 	switch m.Why {
 	case observe.MissedSlow:
-		lost.Source = "HUBBLE_RING_BUFFER"
+		r.LostEvents.Source = "HUBBLE_RING_BUFFER"
 	case observe.MissedLost:
-		lost.Source = "OBSERVER_EVENTS_QUEUE"
+		r.LostEvents.Source = "OBSERVER_EVENTS_QUEUE"
 	}
-	return Response{LostEvents: lost, NodeName: m.Node}
+	return r
 }
 
 // isDecision says whether an event is the decision itself, rather than what came of it.
@@ -133,8 +138,6 @@ func (c *conversation) decision(t *time.Time) []*Flow {
 	switch {
 	case r.Verdict == decision.Reject.String() || r.Verdict == decision.Drop.String():
 		return []*Flow{drop(notYet, dropReason(r.Reason), r.Reason)}
-	case state(r) == flow.Dropped || state(r) == flow.Rejected: // by who held it
-		return []*Flow{drop(notYet, PolicyDenied, "held, and not let go")}
 	case r.Conntrack == "failed":
 		return []*Flow{drop(notYet, ConntrackFailed, r.Error)}
 	case r.Verdict == decision.Accept.String():

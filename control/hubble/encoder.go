@@ -18,9 +18,9 @@ type Lines struct {
 // Of gives the objects of the next item.
 func (l *Lines) Of(i observe.Item) ([]Response, error) {
 	if i.Missed != nil {
-		lost := Lost(i.Missed)
-		lost.Time = l.last
-		return []Response{lost}, nil
+		missing := Missing(i.Missed)
+		missing.Time = l.last
+		return []Response{missing}, nil
 	}
 	list, err := Flows(i.Record)
 	if err == nil {

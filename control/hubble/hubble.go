@@ -20,6 +20,8 @@
 //	unanswered, expired,    TRACED, client to endpoint, no packet; the summary says what
 //	removed, gone           happened
 //	held, stepped           TRACED, client to destination, no packet
+//	missed                  lost_events; node_status, NODE_UNAVAILABLE, if it is not
+//	                        known how many: the node cannot be asked
 //
 // A record that is about no event becomes its decision and the state that the flow is in.
 //
@@ -31,9 +33,10 @@ import (
 	"time"
 )
 
-// Response is one line: a flow, or that some are missing.
+// Response is one line: a flow, or why some are missing.
 type Response struct {
 	Flow       *Flow       `json:"flow,omitempty"`
+	NodeStatus *NodeStatus `json:"node_status,omitempty"`
 	LostEvents *LostEvents `json:"lost_events,omitempty"`
 	NodeName   string      `json:"node_name,omitempty"`
 	Time       *Time       `json:"time,omitempty"`
@@ -168,6 +171,13 @@ type Endpoint struct {
 type ServiceName struct {
 	Name      string `json:"name"`
 	Namespace string `json:"namespace"`
+}
+
+// NodeStatus is relay.NodeStatusEvent.
+type NodeStatus struct {
+	Change  string   `json:"state_change"`
+	Nodes   []string `json:"node_names"`
+	Message string   `json:"message,omitempty"`
 }
 
 // LostEvents is flow.LostEvent.

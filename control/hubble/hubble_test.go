@@ -46,13 +46,16 @@ func export(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder
 	e := NewEncoder(&b)
-	missed := []string{observe.MissedSlow, observe.MissedSampled, observe.MissedLost}
+	missed := []observe.Missed{
+		{Node: "node-a", Missed: 10, Why: observe.MissedSlow}, {Node: "node-a", Missed: 11, Why: observe.MissedSampled},
+		{Node: "node-a", Missed: 12, Why: observe.MissedLost},
+	}
 	for i, r := range records(t) {
 		if err := e.Encode(observe.Item{Record: r}); err != nil {
 			t.Fatal(err)
 		}
 		if i < len(missed) {
-			if err := e.Encode(observe.Item{Missed: &observe.Missed{Node: "node-a", Missed: uint64(10 + i), Why: missed[i]}}); err != nil {
+			if err := e.Encode(observe.Item{Missed: &missed[i]}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -78,20 +81,42 @@ func compareGolden(t *testing.T, name, got string) {
 
 func TestEncode(t *testing.T) { compareGolden(t, "testdata/hubble.jsonl", export(t)) }
 
-// observeWith runs "hubble observe" on the export. It parses strictly at first: a field or a
-// name that it does not know is a message on standard error.
-func observeWith(t *testing.T, args ...string) string {
+// runHubble runs "hubble observe" on lines of JSON.
+func runHubble(t *testing.T, input string, args ...string) (shown, complaints string) {
 	t.Helper()
 	c := exec.Command(cluster.RequireProgram(t, cluster.Hubble), append([]string{"observe", "--input-file", "-"}, args...)...)
 	c.Env = []string{"HOME=" + t.TempDir()} // no configuration of who runs the test
-	c.Stdin = strings.NewReader(export(t))
-	var complaints strings.Builder
-	c.Stderr = &complaints
-	out, err := c.Output()
-	if err != nil || complaints.Len() > 0 {
-		t.Fatalf("%v: %v\n%s", c.Args, err, &complaints)
+	c.Stdin = strings.NewReader(input)
+	var stdout, stderr strings.Builder
+	c.Stdout, c.Stderr = &stdout, &stderr
+	if err := c.Run(); err != nil {
+		t.Fatalf("%v: %v\n%s", c.Args, err, &stderr)
 	}
-	return string(out)
+	return stdout.String(), stderr.String()
+}
+
+// observeWith gives what hubble shows of the export. It parses strictly at first: a field or
+// a name that it does not know is a complaint.
+func observeWith(t *testing.T, args ...string) string {
+	t.Helper()
+	shown, complaints := runHubble(t, export(t), args...)
+	if complaints != "" {
+		t.Fatalf("%v: %s", args, complaints)
+	}
+	return shown
+}
+
+// TestHubbleHearsOfNodes: that one cannot be asked is said on standard error.
+func TestHubbleHearsOfNodes(t *testing.T) {
+	var b strings.Builder
+	if err := NewEncoder(&b).Encode(observe.Item{Missed: &observe.Missed{Node: "node-c", Why: "unreachable"}}); err != nil {
+		t.Fatal(err)
+	}
+	for format, want := range map[string]string{"jsonpb": b.String(), "compact": "N/A [node-c]: 1 nodes are unavailable: node-c\n"} {
+		if shown, said := runHubble(t, b.String(), "-o", format); shown != "" || said != want {
+			t.Errorf("-o %s: %s%s\nwant %s", format, shown, said, want)
+		}
+	}
 }
 
 // TestHubbleReadsIt: the real command takes the export and shows what is meant.

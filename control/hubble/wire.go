@@ -13,6 +13,12 @@ func (r *Response) AppendProto(b []byte) []byte {
 	if r.Flow != nil {
 		m.message(1, r.Flow.proto())
 	}
+	if n := r.NodeStatus; n != nil {
+		status := message{}.with(1, Number(n.Change))
+		status.texts(2, n.Nodes)
+		status.text(3, n.Message)
+		m.message(2, status)
+	}
 	if r.LostEvents != nil {
 		m.message(3, r.LostEvents.proto())
 	}
@@ -115,6 +121,7 @@ var numbers = map[string]uint64{
 	"SOCK_XLATE_POINT_PRE_DIRECTION_FWD": 1, "SOCK_XLATE_POINT_POST_DIRECTION_FWD": 2, // SocketTranslationPoint
 	"INIT": 1, "INIT_ACK": 2, "SHUTDOWN": 3, "SHUTDOWN_COMPLETE": 5, "ABORT": 6, // SCTPChunkType
 	"OBSERVER_EVENTS_QUEUE": 2, "HUBBLE_RING_BUFFER": 3, // LostEventSource
+	"NODE_UNAVAILABLE": 2, // relay.NodeState
 }
 
 // Number is that of an enum's name; the empty name is 0.

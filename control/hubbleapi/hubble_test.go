@@ -178,6 +178,11 @@ func TestHubbleObservesLosses(t *testing.T) {
 	if got := lines(run(t, "", "observe", "--last", "2", "--server", address)); len(got) != 3 {
 		t.Errorf("the last two flows and what is missing: %q", got)
 	}
+	unreachable := newObserver(t)
+	unreachable.items = []observe.Item{{Missed: &observe.Missed{Node: "node-c", Why: "unreachable"}}}
+	if out, err := command(t, "observe", "--server", serve(t, unreachable)).CombinedOutput(); err != nil || string(out) != "N/A [node-c]: 1 nodes are unavailable: node-c\n" {
+		t.Errorf("of a node that cannot be asked: %v, %s", err, out)
+	}
 	want := "Nov 21 10:00:00.100 EVENTS LOST: HUBBLE_RING_BUFFER CPU(0) 300\n"
 	if got := run(t, "", "observe", "--verdict", "DROPPED", "--server", address); got != want {
 		t.Errorf("%s\nwant %s", got, want)

@@ -4,7 +4,8 @@
 // become.
 //
 // It is gRPC without its library: over HTTP/2 without TLS, by package net/http. Who needs TLS
-// puts something in front that has it.
+// puts something in front that has it. It asks nobody who they are, as a node's Hubble does
+// not: whoever reaches it sees all flows.
 package hubbleapi
 
 import (
