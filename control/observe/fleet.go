@@ -167,6 +167,9 @@ func answered[T any](f *Fleet, replies []reply[T]) ([]reply[T], error) {
 // note logs when a node cannot be asked any more, and when it can again: pages ask all the
 // time.
 func (f *Fleet) note(node string, err error) {
+	if errors.Is(err, errNoHolds) { // it was asked, and said so
+		err = nil
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch lost := f.lost[node]; {
