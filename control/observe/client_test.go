@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"io"
 	"log"
 	"net"
@@ -199,6 +200,25 @@ func TestClientHolds(t *testing.T) {
 	}
 	if _, err := c.Get(ctx, "..", 0); !errors.As(err, &e) || e.Status != 404 {
 		t.Errorf("error %v", err)
+	}
+}
+
+// TestClientPolls: a server that lets nobody wait for long is asked again.
+func TestClientPolls(t *testing.T) {
+	var asked []string
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.URL.String())
+		generation := 5
+		if len(asked) == 3 {
+			generation = 6
+		}
+		fmt.Fprintf(w, `{"id":"1","generation":%d}`, generation)
+	}))
+	defer s.Close()
+	h, err := newClient(t, s.URL, observe.ClientOptions{}).Get(t.Context(), "1", 5)
+	const again = "/v1/holds/1?after=5"
+	if diff := cmp.Diff([]string{again, again, again}, asked); err != nil || h.Generation != 6 || diff != "" {
+		t.Errorf("%+v, %v, -want +asked:\n%s", h, err, diff)
 	}
 }
 

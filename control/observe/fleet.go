@@ -16,8 +16,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// Fleet is the Observer of several nodes. A node that cannot be asked is logged and left
-// out of answers; it is an error if none can be.
+// Fleet is the Observer of several nodes. A node that cannot be asked is logged once and
+// left out of answers; it is an error if none can be. Its methods are safe for concurrent use.
 type Fleet struct {
 	members []Member
 	FleetOptions
@@ -25,6 +25,9 @@ type Fleet struct {
 	// long each time, up to longestRetry.
 	retry time.Duration
 	holds fleetHolds
+
+	mu   sync.Mutex
+	lost map[string]bool // nodes that could not be asked the last time
 }
 
 var _ Observer = (*Fleet)(nil)
@@ -65,7 +68,7 @@ func NewFleet(members []Member, o FleetOptions) (*Fleet, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	f := &Fleet{members: slices.Clone(members), FleetOptions: o, retry: firstRetry}
+	f := &Fleet{members: slices.Clone(members), FleetOptions: o, retry: firstRetry, lost: make(map[string]bool)}
 	f.holds.fleet = f
 	f.holds.watching, f.holds.stop = context.WithCancel(context.Background())
 	f.holds.changed = make(chan struct{})
@@ -152,13 +155,30 @@ func answered[T any](f *Fleet, replies []reply[T]) ([]reply[T], error) {
 		}
 		good = append(good, r)
 	}
+	for _, r := range replies {
+		f.note(r.Name, r.err)
+	}
 	if len(good) == 0 {
 		return nil, errors.Join(errs...)
 	}
-	for _, err := range errs {
-		f.Log.Warn("a node is left out of an answer", "error", err)
-	}
 	return good, nil
+}
+
+// note logs when a node cannot be asked any more, and when it can again: pages ask all the
+// time.
+func (f *Fleet) note(node string, err error) {
+	if errors.Is(err, errNoHolds) { // it was asked, and said so
+		err = nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch lost := f.lost[node]; {
+	case err != nil && !lost:
+		f.Log.Warn("a node cannot be asked, and is left out of answers", "node", node, "error", err)
+	case err == nil && lost:
+		f.Log.Info("a node can be asked again", "node", node)
+	}
+	f.lost[node] = err != nil
 }
 
 // Flow asks all nodes.

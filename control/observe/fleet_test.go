@@ -1,11 +1,14 @@
 package observe_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -387,6 +390,35 @@ func TestFleetServices(t *testing.T) {
 		near := cmp.Comparer(func(a, b float64) bool { return math.Abs(a-b) < 1e-9 })
 		if diff := cmp.Diff(want, got, near); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
+		}
+	}
+}
+
+// TestFleetLogs: a node that cannot be asked is logged once, not with each answer.
+func TestFleetLogs(t *testing.T) {
+	var log bytes.Buffer
+	f, fakes := newFleet(t, 2, observe.FleetOptions{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	for range 2 {
+		fakes[1].Fail(errors.New("on fire"))
+		for range 3 {
+			if _, err := f.Stats(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		fakes[1].Fail(nil)
+		for range 3 {
+			if _, err := f.Tables(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for text, want := range map[string]int{
+		`msg="a node cannot be asked, and is left out of answers" node=node-b error="on fire"`: 2,
+		`msg="a node can be asked again" node=node-b`:                                          2,
+		"msg=": 4,
+	} {
+		if n := strings.Count(log.String(), text); n != want {
+			t.Errorf("%s: %d times, want %d:\n%s", text, n, want, &log)
 		}
 	}
 }

@@ -16,6 +16,8 @@ import (
 // rememberedHolds is how many holds that are done are remembered.
 const rememberedHolds = 100
 
+var errNoHolds = errors.New("flows cannot be held there")
+
 // fleetHolds is the [Holder] of a fleet. A hold of it is one on each of some nodes, until
 // one of them gets a flow: that one counts, and the others are cancelled.
 type fleetHolds struct {
@@ -65,10 +67,14 @@ func (h *fleetHolds) Hold(ctx context.Context, q HoldQuery) (*Hold, error) {
 	replies := askAll(members, func(m Member) (armed, error) {
 		holder := m.Observer.Holder()
 		if holder == nil {
-			return armed{}, errors.New("flows cannot be held there")
+			return armed{}, errNoHolds
 		}
 		hold, err := holder.Hold(ctx, q)
-		if err != nil {
+		var e *Error
+		switch {
+		case errors.As(err, &e) && e.Status == http.StatusNotFound: // a remote node that has no Holder
+			return armed{}, errNoHolds
+		case err != nil:
 			return armed{}, err
 		}
 		return armed{&part{Member: m, holder: holder, id: hold.ID}, hold}, nil
@@ -77,6 +83,9 @@ func (h *fleetHolds) Hold(ctx context.Context, q HoldQuery) (*Hold, error) {
 	if err == nil && len(filter.Nodes) > 0 && len(good) < len(members) {
 		i := slices.IndexFunc(replies, func(r reply[armed]) bool { return r.err != nil })
 		err = fmt.Errorf("node %s: %w", replies[i].Name, replies[i].err)
+	}
+	if errors.Is(err, errNoHolds) && len(good) == 0 {
+		err = &Error{Status: http.StatusNotFound, Message: err.Error()}
 	}
 	if err != nil {
 		for _, r := range replies {

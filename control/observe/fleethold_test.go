@@ -212,6 +212,19 @@ func TestFleetHoldRefused(t *testing.T) {
 	if !fakes[2].AwaitOutcome(ctx, "cancelled", "") {
 		t.Error("a node that is not named was asked")
 	}
+	fakes[0].Fail(&observe.Error{Status: 404, Message: "flows cannot be held here"}) // as a remote node says it
+	if _, err := f.Holder().Hold(ctx, holdWeb); err != nil {
+		t.Error(err)
+	}
+	fakes[2].NoHolds = true
+	const none = "node node-a: flows cannot be held there\nnode node-b: flows cannot be held there\nnode node-c: flows cannot be held there"
+	fakes[1].NoHolds = false
+	holder := f.Holder()
+	fakes[1].NoHolds = true
+	if _, err := holder.Hold(ctx, holdWeb); !errors.As(err, &e) || e.Status != 404 || e.Message != none {
+		t.Errorf("error %v", err)
+	}
+	fakes[0].Fail(nil)
 	for want, q := range map[string]observe.HoldQuery{
 		"flow":      {},
 		"flow.node": {Flow: observe.HoldFilter{Node: "x"}},

@@ -1,44 +1,46 @@
 package observe
 
 import (
+	"context"
 	"errors"
+	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
+
+// pipe is a server that answers with what is written into it, and nothing more.
+type pipe struct{ io.Reader }
+
+func (p pipe) RoundTrip(r *http.Request) (*http.Response, error) {
+	reader, writer := io.Pipe()
+	context.AfterFunc(r.Context(), func() { writer.CloseWithError(r.Context().Err()) })
+	go func() { _, _ = io.Copy(writer, p) }() // and then stays open
+	return &http.Response{StatusCode: http.StatusOK, Body: reader}, nil
+}
 
 // TestSilence: a stream that nobody writes any more does not last for ever, but its reader
 // may take as long as it likes over a record.
 func TestSilence(t *testing.T) {
-	next := make(chan struct{})
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		for range 2 {
-			_, _ = w.Write([]byte(`{"version":1}` + "\n"))
-			_ = http.NewResponseController(w).Flush()
-			select {
-			case <-next:
-			case <-r.Context().Done():
-			}
+	synctest.Test(t, func(t *testing.T) {
+		c, err := NewClient("localhost:1", ClientOptions{})
+		if err != nil {
+			t.Fatal(err)
 		}
-		<-r.Context().Done()
-	}))
-	defer s.Close()
-	c, err := NewClient(s.URL, ClientOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.silence = 50 * time.Millisecond
-	n := 0
-	err = c.Flows(t.Context(), FlowQuery{Follow: true}, func(Item) error {
-		if n++; n == 1 {
-			time.Sleep(3 * c.silence) // the time does not count, however long it is
-			close(next)
+		c.http.Transport = pipe{strings.NewReader(strings.Repeat(`{"version":1}`+"\n", 2))}
+		n, start := 0, time.Now()
+		err = c.Flows(t.Context(), FlowQuery{Follow: true}, func(Item) error {
+			n++
+			time.Sleep(time.Hour) // of the bubble's clock
+			return nil
+		})
+		if n != 2 || !errors.Is(err, errSilent) || !strings.HasPrefix(err.Error(), "localhost:1: ") {
+			t.Errorf("error %v after %d records", err, n)
 		}
-		return nil
+		if took := time.Since(start); took != 2*time.Hour+silence {
+			t.Errorf("it took %v, want two hours and %v", took, silence)
+		}
 	})
-	if n != 2 || !errors.Is(err, errSilent) || !strings.HasPrefix(err.Error(), s.URL+": ") {
-		t.Errorf("error %v after %d records", err, n)
-	}
 }

@@ -1,0 +1,37 @@
+package flowapi
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestReadToken(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "token")
+	const one = ": want one token on one line, of printable ASCII characters without spaces"
+	const long = " characters: want at least 16, as openssl rand -hex 32 makes them"
+	for content, want := range map[string]string{ // the token, or the error behind the file's name
+		"0123456789abcdef":                   "0123456789abcdef",
+		" 0123456789ab+/==\r\n":              "0123456789ab+/==",
+		"0123456789abcde\n":                  ": the token has 15" + long,
+		"":                                   ": the token has 0" + long,
+		"0123456789abcdef 0123456789abcdef":  one,
+		"0123456789abcdef\n0123456789abcdef": one,
+		"0123456789abcdefé":                  one,
+	} {
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got, err := ReadToken(file)
+		if err != nil {
+			want, got = "--flow-api-token-file "+file+want, err.Error()
+		}
+		if got != want {
+			t.Errorf("%q: got %s, want %s", content, got, want)
+		}
+	}
+	missing := file + ".none"
+	if _, err := ReadToken(missing); err == nil || err.Error() != "--flow-api-token-file: open "+missing+": no such file or directory" {
+		t.Errorf("error %v", err)
+	}
+}
