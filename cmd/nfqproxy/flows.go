@@ -46,6 +46,7 @@ decided, until its connection entry was written and until it was let go. -o json
 came; custom-columns has kubectl's syntax.`,
 		Example: `  nfqproxy flows --follow --service default/web
   nfqproxy flows --state refused,unanswered --since 5m
+  nfqproxy flows --verdict dnat,reject,drop             # without those for no service
   nfqproxy flows -o custom-columns=ID:.id,TO:.endpoint,STATE:.life.state
   nfqproxy flows $(nfqproxy flows -o name --limit 1)`,
 		Args: cobra.MaximumNArgs(1),

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"strings"
 
@@ -92,11 +93,15 @@ func (f *serverFlags) observer(connect connector) (observe.Observer, error) {
 	return connect(cmp.Or(server, localServer), token)
 }
 
-// blameFlag names the flag that an asker's fault is about, where it is about one.
+// blameFlag names the flag that an asker's fault is about, where it is about one, or that
+// would help.
 func blameFlag(flags *pflag.FlagSet, err error) error {
 	var fault *observe.Error
 	if !errors.As(err, &fault) {
 		return err
+	}
+	if fault.Status == http.StatusUnauthorized {
+		return fmt.Errorf("%w (nfqproxy takes it from --token-file)", err)
 	}
 	// Fields of what is sent as JSON come with what they are in: flow.protocol.
 	name := fault.Field[strings.LastIndexByte(fault.Field, '.')+1:]

@@ -149,15 +149,18 @@ func moment(t *time.Time, zone *time.Location, now time.Time) string {
 // duration is how long it lived; of one that lives, until now or until the event.
 func duration(r *flow.Record, o Options) string {
 	l := r.Life
-	switch {
-	case l == nil, State(r) == flow.Rejected, State(r) == flow.Dropped, State(r) == flow.Failed:
+	if l == nil {
 		return ""
-	case l.Over || r.Time == nil:
-		return Duration(Seconds(l.Duration))
-	case o.Follow:
-		return Duration(EventTime(r).Sub(*r.Time))
 	}
-	return Duration(o.now().Sub(*r.Time))
+	switch l.State {
+	case flow.Rejected, flow.Dropped, flow.Failed:
+		return ""
+	case flow.Decided, flow.Answered, flow.Established, flow.Closing, flow.Unanswered:
+		if !l.Over && !o.Follow && r.Time != nil {
+			return Duration(max(0, o.now().Sub(*r.Time)))
+		}
+	}
+	return Duration(Seconds(l.Duration))
 }
 
 func bytes(r *flow.Record, way func(*flow.Life) *flow.Count) string {

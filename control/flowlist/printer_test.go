@@ -148,6 +148,7 @@ func TestStream(t *testing.T) {
 		r.Event, r.Life = e.Event, &life
 		if e.Event != flow.Gone {
 			life.State, life.Since, life.Over = e.Event, e.Time, false
+			life.Duration = e.Time.Sub(*given.Time).Seconds()
 			life.Sent, life.Received, life.CountedAt = nil, nil, nil
 		}
 		if i == 2 {

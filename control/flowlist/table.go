@@ -61,6 +61,9 @@ func (t *table) Print(r *flow.Record) error {
 	for i, c := range t.columns {
 		cell := c.value(r)
 		cell.text = strings.Map(printable, cell.text)
+		if r.Service == "" && cell.color == "" {
+			cell.color = flow.Dim // for no service
+		}
 		if cell.text == "" {
 			cell.text = "-"
 		}
