@@ -33,7 +33,7 @@ type Options struct {
 
 // Lab is a running lab. Its methods may be called concurrently.
 type Lab struct {
-	// FlowAPI is set by who serves it, before anybody asks for the status.
+	// FlowAPI is set by OpenFlows, before which nobody must ask for the status.
 	FlowAPI FlowAPIStatus
 
 	spec     *Spec

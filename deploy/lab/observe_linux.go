@@ -12,8 +12,6 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/nfqproxy/nfqproxy/control/flowapi"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	webpage "github.com/nfqproxy/nfqproxy/control/web"
@@ -66,28 +64,27 @@ func (l *Lab) NodeObserver(node string) (*observe.Client, error) {
 	return observe.NewClient("unix:"+l.socket(node), observe.ClientOptions{Token: l.token})
 }
 
-// serveFlows serves the flow API of all nodes together, and its page, until the context
-// ends.
-func (l *Lab) serveFlows(ctx context.Context, group *errgroup.Group, listener net.Listener) error {
+// OpenFlows prepares to serve the flow API of all nodes together, and its page, at a
+// listener. serve does so until the context ends, and has to be called.
+func (l *Lab) OpenFlows(listener net.Listener) (serve func(context.Context) error, err error) {
 	var members []observe.Member
 	for i := range l.spec.Nodes {
 		name := l.spec.Nodes[i].Name
 		o, err := l.NodeObserver(name)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		members = append(members, observe.Member{Name: name, Observer: o})
 	}
 	fleet, err := observe.NewFleet(members, observe.FleetOptions{Names: l.spec.names()})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	l.FlowAPI = FlowAPIStatus{URL: "http://" + listener.Addr().String(), Token: l.token}
-	group.Go(func() error {
+	return func(ctx context.Context) error {
 		defer fleet.Close()
 		return flowapi.Serve(ctx, listener, flowapi.Config{Observer: &mapped{fleet, l.spec}, Page: webpage.Handler(), Token: l.token})
-	})
-	return nil
+	}, nil
 }
 
 // mapped is a fleet that knows the lab's map.

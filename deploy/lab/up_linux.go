@@ -102,9 +102,11 @@ func inside(file *File, inherited []*os.File, o RunOptions, f show) (err error) 
 		}
 		listeners = append(listeners, l)
 	}
-	if err := lab.serveFlows(serving, &served, listeners[1]); err != nil {
+	serveFlows, err := lab.OpenFlows(listeners[1])
+	if err != nil {
 		return err
 	}
+	served.Go(func() error { return serveFlows(serving) })
 	served.Go(func() error { return lab.serveControl(serving, listeners[0].(*net.UnixListener), stop) })
 	return f(ctx, lab, services, o)
 }
