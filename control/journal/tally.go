@@ -76,7 +76,6 @@ func (e *entry) tally(j *Journal) {
 	case d.Verdict == decision.Reject || d.Verdict == decision.Drop:
 		t.refusals[d.Reason]++
 	case e.flow.Held != nil && e.flow.Held.Action == flow.HoldChosen: // that was no chance
-	case e.flow.Held != nil && e.flow.Held.Action == "chosen": // by somebody, and not by lot
 	case d.Verdict == decision.DNAT && d.Reason == decision.Balanced && d.Generation >= t.generation:
 		t.draws[d.Policy]++
 		e.endpoint.draws[d.Policy]++
