@@ -53,9 +53,9 @@ type worldNode struct {
 
 // traffic is something that somebody asks again and again.
 type traffic struct {
-	weight                                int
-	node, protocol, from, to, destination string
-	life                                  []flow.State // after "decided"
+	weight                   int
+	node, protocol, from, to string
+	life                     []flow.State // after "decided"
 }
 
 var (

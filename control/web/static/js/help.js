@@ -4,7 +4,7 @@ import { h, icon, replace } from './dom.js';
 
 const shortcuts = [
   ['Everywhere', [['g f', 'flows'], ['g s', 'services'], ['g m', 'map'], ['g e', 'explain'], ['g h', 'hold'], ['t', 'dark or light'], ['l', 'large letters'], ['?', 'this list'], ['Esc', 'close, or back']]],
-  ['Flows', [['/', 'filter'], ['j  k', 'next and previous flow (pauses)'], ['Enter', 'open the flow'], ['Tab', 'its values: Enter filters by one'], ['p', 'pause and resume']]],
+  ['Flows', [['/', 'filter (and find services)'], ['j  k', 'next and previous flow (pauses)'], ['Enter', 'open the flow'], ['Tab', 'its values: Enter filters by one'], ['p', 'pause and resume']]],
   ['A held flow', [['s', 'step'], ['b', 'back'], ['r', 'let it go'], ['d', 'drop it']]],
 ];
 

@@ -2,11 +2,12 @@
 
 import { poll } from './api.js';
 import { h, replace } from './dom.js';
-import { number, rate } from './format.js';
+import { number, plural, rate } from './format.js';
 import { named } from './row.js';
 import { fit } from './words.js';
 
 export const EVERY = 2000; // milliseconds between two questions
+const SHOWN = 200; // rows; more would take longer to draw than they are shown
 
 /** Speeds turns counts into rates, from one answer to the next: undefined until the second. */
 export class Speeds {
@@ -60,15 +61,16 @@ export class ServicesView {
     this.status = h('p', { class: 'hint', role: 'status' }, 'Asking …');
     this.heads = columns.map(([name, title]) => h('th', { class: name, scope: 'col' }, keys[name]
       ? h('button', { type: 'button', class: 'sort', onclick: () => { this.order = name; this.draw(); } }, title) : title));
+    this.find = h('input', { type: 'search', class: 'find', 'aria-label': 'Find services', placeholder: 'Find …', autocomplete: 'off', spellcheck: 'false', oninput: () => this.draw() });
     this.element = h('section', { class: 'services', 'aria-labelledby': 'title' },
-      h('div', { class: 'headline' }, h('h1', { id: 'title' }, 'Services'), this.status),
+      h('div', { class: 'headline' }, h('h1', { id: 'title' }, 'Services'), this.status, this.find),
       h('div', { class: 'tablebox' }, h('table', { class: 'table' }, h('thead', null, h('tr', null, this.heads)), this.body)));
     poll('/v1/services', EVERY, this.abort.signal, (answer) => { this.answer = answer; this.speeds.take(answer.services); this.draw(); }, (e) => { this.status.textContent = e.message; });
   }
 
   leave() { this.abort.abort(); }
 
-  keys = { j: () => this.move(1), k: () => this.move(-1), ArrowDown: () => this.move(1), ArrowUp: () => this.move(-1) };
+  keys = { '/': () => this.find.focus(), j: () => this.move(1), k: () => this.move(-1), ArrowDown: () => this.move(1), ArrowUp: () => this.move(-1) };
 
   move(by) {
     const links = [...this.body.querySelectorAll('a')];
@@ -81,11 +83,13 @@ export class ServicesView {
     const { services, nodes, lost } = this.answer;
     const key = keys[this.order];
     const of = (sv) => key(sv, this.speeds);
-    const sorted = [...services].sort((a, b) => (of(a) < of(b) ? -1 : of(a) > of(b) ? 1 : a.service < b.service ? -1 : 1));
+    const wanted = this.find.value.trim().toLowerCase();
+    const found = services.filter((sv) => sv.service.toLowerCase().includes(wanted) || sv.clusterIP.startsWith(wanted));
+    const sorted = found.sort((a, b) => (of(a) < of(b) ? -1 : of(a) > of(b) ? 1 : a.service < b.service ? -1 : 1));
     columns.forEach(([name], i) => this.heads[i].setAttribute('aria-sort', name === this.order ? (name === 'name' || name === 'fit' ? 'ascending' : 'descending') : 'none'));
-    this.status.textContent = `${services.length} service ports, summed over ${nodes.length === 1 ? nodes[0] || 'one node' : `${nodes.length} nodes`}${lost ? `; ${number(lost)} flows were lost and are not counted` : ''}`;
+    this.status.textContent = `${found.length > SHOWN ? `the first ${SHOWN} of ` : ''}${plural(found.length, 'service port')}, summed over ${nodes.length === 1 ? nodes[0] || 'one node' : `${nodes.length} nodes`}${lost ? `; ${number(lost)} flows were lost and are not counted` : ''}`;
     const focused = this.body.contains(document.activeElement) ? document.activeElement.getAttribute('href') + document.activeElement.dataset.key : null;
-    replace(this.body, sorted.map((sv) => this.row(sv)));
+    replace(this.body, sorted.slice(0, SHOWN).map((sv) => this.row(sv)));
     if (focused) [...this.body.querySelectorAll('a')].find((a) => a.getAttribute('href') + a.dataset.key === focused)?.focus();
   }
 
