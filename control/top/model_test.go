@@ -318,6 +318,22 @@ func TestStream(t *testing.T) {
 	}
 }
 
+// TestStaleStream: what still comes for a list that was left does not come into another one.
+func TestStaleStream(t *testing.T) {
+	s := newScreen(t, 80, 24)
+	s.press("end", "f")
+	left := s.stream
+	s.press("esc", "esc", "home", "f")
+	if s.stream == left {
+		t.Fatal("the stream is the old one")
+	}
+	s.send(streamMsg{from: left, items: []observe.Item{{Record: s.cluster.Records()[0]}}})
+	s.send(streamMsg{from: left, ended: true, err: errors.New("left")})
+	if got := s.text(); !strings.Contains(got, "No flows yet.") || strings.Contains(got, "no answer") {
+		t.Errorf("got\n%s", got)
+	}
+}
+
 // TestStreamBreaks: it is asked for again, and what was shown stays.
 func TestStreamBreaks(t *testing.T) {
 	s := newScreen(t, 80, 24)
