@@ -86,6 +86,9 @@ func TestCommands(t *testing.T) {
 			if h.Outcome != tt.outcome || h.Step != tt.step || h.Record.Endpoint != tt.to {
 				t.Errorf("%s after %d steps to %s; want %s after %d to %s", h.Outcome, h.Step, h.Record.Endpoint, tt.outcome, tt.step, tt.to)
 			}
+			if chosen := strings.Contains(s.screen.String(), "c 1  10.244.1.2:8080  <- chosen"); chosen != (tt.outcome == "chosen") {
+				t.Errorf("the choice shown: %v\n%s", chosen, &s.screen)
+			}
 			if got := s.messages.String(); got != tt.message {
 				t.Errorf("messages %q, want %q", got, tt.message)
 			}
