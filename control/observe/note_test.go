@@ -1,0 +1,24 @@
+package observe
+
+import (
+	"testing"
+
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+)
+
+// TestNote: an answer that was overtaken by a later one does not count.
+func TestNote(t *testing.T) {
+	f, err := NewFleet([]Member{{Name: "node-a"}}, FleetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	p := &part{Member: f.members[0]}
+	h := &fleetHold{parts: []*part{p}}
+	for _, generation := range []uint64{5, 4, 5} {
+		f.holds.note(h, p, &Hold{Generation: generation, State: HoldHolding, Step: int(generation), Record: new(flow.Record)})
+		if h.hold.Step != 5 || h.hold.Generation != 1 {
+			t.Errorf("after generation %d: %+v", generation, h.hold)
+		}
+	}
+}
