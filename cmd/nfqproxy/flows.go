@@ -98,7 +98,7 @@ func (f *flowsFlags) addFilters(cmd *cobra.Command) {
 	flags.StringVar(&q.Verdict, "verdict", "", strings.Join(verdicts, ", ")+"; a list")
 	flags.StringVar(&q.Reason, "reason", "", "of the verdict, "+strings.Join(reasons(), ", ")+"; a list")
 	flags.StringVar(&q.State, "state", "", strings.Join(flowlist.States(), ", ")+"; a list")
-	flags.StringVar(&q.Event, "event", "", "with --follow: a state, repeated, gone, held or stepped; a list")
+	flags.StringVar(&q.Event, "event", "", "with --follow: a state, repeated or gone; a list")
 	completeList(cmd, "protocol", protocols)
 	completeList(cmd, "verdict", verdicts)
 	completeList(cmd, "reason", reasons())

@@ -29,14 +29,12 @@ var events = []struct {
 	{flow.Failed, flow.Red, "it never was one: no connection entry could be made"},
 	{flow.Repeated, flow.Yellow, "its first packet came again, and was decided again"},
 	{flow.Gone, flow.Dim, "the kernel's entry is gone; the counts are final"},
-	{flow.Held, flow.Yellow, "somebody holds it at the queue"},
-	{flow.Stepped, flow.Yellow, "somebody let it go a step on"},
 }
 
 // States are the states that a flow can have.
-func States() []string { return Events()[:len(events)-4] }
+func States() []string { return Events()[:len(events)-2] }
 
-// Events are the events that a stream can tell of: the states, and four more.
+// Events are the events that a stream can tell of: the states, and two more.
 func Events() []string {
 	var names []string
 	for _, e := range events {

@@ -164,15 +164,11 @@ func (c *conversation) event(e flow.Event) *Flow {
 	p, happened := packets[e]
 	switch {
 	case !happened:
-		to := c.server
-		if e == flow.Held || e == flow.Stepped {
-			to = c.destination
-		}
 		text, ok := notices[e]
 		if !ok {
 			text = string(e)
 		}
-		return notice(c.sent(t, packet{}, to), text)
+		return notice(c.sent(t, packet{}, c.server), text)
 	case p.reply:
 		return forward(c.received(t, p), p.reason)
 	}

@@ -19,7 +19,6 @@
 //	closed, reset           for it is not known who sent the packet
 //	unanswered, expired,    TRACED, client to endpoint, no packet; the summary says what
 //	removed, gone           happened
-//	held, stepped           TRACED, client to destination, no packet
 //	missed                  lost_events; node_status, NODE_UNAVAILABLE, if it is not
 //	                        known how many: the node cannot be asked
 //

@@ -40,8 +40,6 @@ var notices = map[flow.Event]string{
 	flow.Expired:    "expired: nothing came for long",
 	flow.Removed:    "its connection entry was removed",
 	flow.Gone:       "its connection entry is gone",
-	flow.Held:       "held at the queue",
-	flow.Stepped:    "held at the queue, a step further",
 }
 
 // layer4 gives the protocol's part of a flow with such a packet, and the summary as

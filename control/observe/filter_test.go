@@ -83,7 +83,7 @@ func TestParseFlowQueryErrors(t *testing.T) {
 		{observe.FlowQuery{Verdict: "DNAT"}, "verdict", `verdict "DNAT": want accept, dnat, reject or drop`},
 		{observe.FlowQuery{Reason: "unknown"}, "reason", `reason "unknown": want not-a-service, balanced, affinity, no-endpoints, no-local-endpoints, source-not-allowed, foreign-localnet, not-filtered or dropped-by-hand`},
 		{observe.FlowQuery{State: "gone"}, "state", `state "gone": want decided, answered, established, closing, closed, reset, refused, unanswered, expired, removed, rejected, dropped or failed`},
-		{observe.FlowQuery{Event: "new", Follow: true}, "event", `event "new": want decided, answered, established, closing, closed, reset, refused, unanswered, expired, removed, rejected, dropped, failed, repeated, gone, held or stepped`},
+		{observe.FlowQuery{Event: "new", Follow: true}, "event", `event "new": want decided, answered, established, closing, closed, reset, refused, unanswered, expired, removed, rejected, dropped, failed, repeated or gone`},
 		{observe.FlowQuery{Event: "gone"}, "event", `event "gone": only streams have events: ask with follow, or for a state`},
 		{observe.FlowQuery{Service: "web:http"}, "service", `service "web:http": want NAME, NAMESPACE/NAME or NAMESPACE/NAME:PORT` + names},
 		{observe.FlowQuery{Service: "default/web:"}, "service", `service "default/web:": want NAME, NAMESPACE/NAME or NAMESPACE/NAME:PORT` + names},

@@ -20,7 +20,7 @@ var (
 		flow.Decided, flow.Answered, flow.Established, flow.Closing, flow.Closed, flow.Reset, flow.Refused,
 		flow.Unanswered, flow.Expired, flow.Removed, flow.Rejected, flow.Dropped, flow.Failed,
 	}
-	events = append(append([]flow.Event(nil), states...), flow.Repeated, flow.Gone, flow.Held, flow.Stepped)
+	events = append(append([]flow.Event(nil), states...), flow.Repeated, flow.Gone)
 )
 
 func reasons() []string {

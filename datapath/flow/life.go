@@ -47,9 +47,6 @@ const (
 	Repeated Event = "repeated"
 	// Gone: the kernel's entry is gone; the counts are final.
 	Gone Event = "gone"
-	// Held, Stepped: somebody holds it at the queue ([Hold]), and went a step on.
-	Held    Event = "held"
-	Stepped Event = "stepped"
 )
 
 // Life is what became of a flow after its decision, as the kernel's connection tracking

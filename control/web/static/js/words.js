@@ -66,7 +66,6 @@ export const events = {
   repeated: 'the first packet came again',
   gone: "the kernel's entry is gone",
   held: 'held at the queue',
-  stepped: 'went a step on',
 };
 
 export const missed = {
