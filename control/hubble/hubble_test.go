@@ -154,15 +154,15 @@ func TestHubbleFilters(t *testing.T) {
 		{[]string{"--to-service", "kube-system/kube-dns"}, 5, "kube-system/"},
 		{[]string{"--from-service", "kube-system/kube-dns"}, 1, "kube-system/coredns-1:53"},
 		{[]string{"--from-pod", "default/shell", "--to-pod", "default/web-2"}, 8, "default/web-2:8080"},
-		{[]string{"--protocol", "sctp"}, 2, "SCTP"},
+		{[]string{"--protocol", "sctp"}, 5, "SCTP"},
 		{[]string{"--tcp-flags", "SYN,ACK"}, 1, "SYN, ACK"},
 		{[]string{"--type", "drop"}, 6, " DROPPED "},
 		{[]string{"--identity", "host"}, 6, "(host)"},
 		{[]string{"--ipv6"}, 5, "fd00:10"},
 		{[]string{"--drop-reason-desc", "SERVICE_BACKEND_NOT_FOUND"}, 2, "Service backend not found"},
 		{[]string{"--port", "30030"}, 1, "no-local-endpoints"},
-		{[]string{"--traffic-direction", "ingress"}, 7, ""},
-		{[]string{"--node-name", "node-a"}, 36, ""},
+		{[]string{"--traffic-direction", "ingress"}, 10, ""},
+		{[]string{"--node-name", "node-a"}, 39, ""},
 		{[]string{"--since", "2026-11-21T10:00:30Z", "--until", "2026-11-21T10:00:31Z"}, 2, "192.0.2.80:443"},
 	} {
 		ip := "--ip-translation=" + map[bool]string{true: "false", false: "true"}[c.args[0] == "--ipv6"]
