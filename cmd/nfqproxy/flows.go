@@ -219,7 +219,9 @@ func (f *flowsFlags) list(ctx context.Context, observer observe.Observer, p flow
 			case !open:
 				return f.finish(<-end, printed, p, stderr)
 			case item.Missed != nil:
-				fmt.Fprintln(stderr, missedInWords(item.Missed))
+				if err := printMissed(item.Missed, p, stderr); err != nil {
+					return err
+				}
 			default:
 				if err := p.Print(item.Record); err != nil {
 					return err
@@ -244,8 +246,20 @@ func (f *flowsFlags) finish(err error, printed int, p flowlist.Printer, stderr i
 	return p.Close()
 }
 
+// printMissed says that records are missing: in the list itself, where its format can.
+func printMissed(m *observe.Missed, p flowlist.Printer, stderr io.Writer) error {
+	if p, ok := p.(flowlist.MissedPrinter); ok {
+		return p.PrintMissed(m)
+	}
+	_, err := fmt.Fprintln(stderr, missedInWords(m))
+	return err
+}
+
 // missedInWords tells that records are missing.
 func missedInWords(m *observe.Missed) string {
+	if m.Why == observe.MissedUnreachable {
+		return "node " + m.Node + " cannot be asked: its records are missing from here on"
+	}
 	why := map[string]string{
 		observe.MissedSlow:    "this reader was too slow",
 		observe.MissedSampled: "there are more than are given out in a second",

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/netip"
 	"os"
 	"strings"
 	"sync"
@@ -18,6 +20,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/flowapi"
 	"github.com/nfqproxy/nfqproxy/control/health"
 	"github.com/nfqproxy/nfqproxy/control/hold"
+	"github.com/nfqproxy/nfqproxy/control/hubbleapi"
 	"github.com/nfqproxy/nfqproxy/control/journal"
 	"github.com/nfqproxy/nfqproxy/control/metrics"
 	"github.com/nfqproxy/nfqproxy/control/proxyconfig"
@@ -35,6 +38,7 @@ type flowAPIFlags struct {
 	tlsCert   string
 	tlsKey    string
 	holds     bool
+	hubble    string
 	buffer    int
 	// serviceMetrics are which services have metrics of their own, in at most metricsLimit
 	// time series.
@@ -48,6 +52,7 @@ func (f *flowAPIFlags) add(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.holds, "flow-api-holds", false, "let who has the token hold new flows at the queue and lead them on step by step: for labs")
 	flags.StringVar(&f.tlsCert, "flow-api-tls-cert", "", "file with the flow API's certificate")
 	flags.StringVar(&f.tlsKey, "flow-api-tls-key", "", "file with the certificate's key")
+	flags.StringVar(&f.hubble, "hubble-bind-address", "", "speak the API of Cilium's Hubble here, for hubble observe --server and others: ADDRESS:PORT, of a loopback address, for it asks nobody who they are (default: nowhere)")
 	flags.StringVar(&f.serviceMetrics, "service-metrics", "", `export metrics of these services and their endpoints: NAMESPACE/NAME with * for any text, separated by commas: "shop/*,default/web" (default: of none)`)
 	flags.IntVar(&f.metricsLimit, "service-metrics-limit", metrics.DefaultServiceLimit, "how many time series these are at most")
 	flags.IntVar(&f.buffer, "flow-buffer", 16384, "how many flows are remembered for the flow API; one takes about 1 KiB")
@@ -60,6 +65,12 @@ func (f *flowAPIFlags) check() error {
 	}
 	if f.metricsLimit < 1 {
 		return fmt.Errorf("--service-metrics-limit %d: want 1 or more", f.metricsLimit)
+	}
+	if a, err := netip.ParseAddrPort(f.hubble); f.hubble != "" && (err != nil || !a.Addr().IsLoopback()) {
+		return fmt.Errorf("--hubble-bind-address %q: want a loopback address and a port, such as 127.0.0.1:4245", f.hubble)
+	}
+	if f.hubble != "" && f.address == "" {
+		return errors.New("--hubble-bind-address tells of what the flow API knows: it needs --flow-api")
 	}
 	if f.holds && (f.address == "" || f.tokenFile == "") {
 		return errors.New("--flow-api-holds needs --flow-api and --flow-api-token-file")
@@ -138,7 +149,32 @@ func (p *proxy) watchFlows(owners *control.Owners) error {
 	if err := p.openFlowLog(); err != nil {
 		return err
 	}
+	if p.flags.flowAPI.hubble != "" {
+		p.group.Go(func() error { return p.serveHubble() })
+	}
 	return p.serveFlows()
+}
+
+// serveHubble speaks Hubble's API, as soon as its address is free.
+func (p *proxy) serveHubble() error {
+	for {
+		var listen net.ListenConfig
+		l, err := listen.Listen(p.ctx, "tcp", p.flags.flowAPI.hubble)
+		switch {
+		case err == nil:
+			return hubbleapi.Serve(p.ctx, l, p.flows.node)
+		case p.ctx.Err() != nil:
+			return nil
+		case p.cfg.BindAddressHardFail:
+			return wrap("--hubble-bind-address", err)
+		}
+		p.log.Error("cannot serve Hubble's API; trying again", "in", health.RebindInterval, "error", err)
+		select {
+		case <-p.ctx.Done():
+			return nil
+		case <-time.After(health.RebindInterval):
+		}
+	}
 }
 
 // stats are the datapath's; nil before it runs.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
@@ -20,6 +21,12 @@ type Printer interface {
 	Flush() error
 	// Close writes what was kept, and the end of the list.
 	Close() error
+}
+
+// MissedPrinter is a Printer whose format can say that records are missing.
+type MissedPrinter interface {
+	Printer
+	PrintMissed(*observe.Missed) error
 }
 
 // Options say how lists look. The zero value is valid.
@@ -69,6 +76,7 @@ var formats = []format{
 	{name: "json", make: newJSON},
 	{name: "jsonl", make: newJSONLines},
 	{name: "name", make: newNames},
+	{name: "hubble", make: newHubble},
 	{name: "custom-columns", argument: "NAME:.path,...", make: func(w io.Writer, spec string, o Options) (Printer, error) {
 		columns, err := customColumns(spec)
 		if err != nil {

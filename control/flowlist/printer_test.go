@@ -222,7 +222,7 @@ func TestNoEscapes(t *testing.T) {
 
 func TestFormatsRefused(t *testing.T) {
 	tests := []struct{ format, want string }{
-		{"yaml", `"yaml": want wide, json, jsonl, name or custom-columns=NAME:.path,...`},
+		{"yaml", `"yaml": want wide, json, jsonl, name, hubble or custom-columns=NAME:.path,...`},
 		{"=x", `"": want wide`},
 		{"json=x", `"json=x": json takes nothing behind a =`},
 		{"custom-columns", `"custom-columns": want custom-columns=NAME:.path,...`},

@@ -162,7 +162,7 @@ func TestHubbleFilters(t *testing.T) {
 		{[]string{"--drop-reason-desc", "SERVICE_BACKEND_NOT_FOUND"}, 2, "Service backend not found"},
 		{[]string{"--port", "30030"}, 1, "no-local-endpoints"},
 		{[]string{"--traffic-direction", "ingress"}, 10, ""},
-		{[]string{"--node-name", "node-a"}, 39, ""},
+		{[]string{"--node-name", "node-a"}, 38, ""},
 		{[]string{"--since", "2026-11-21T10:00:30Z", "--until", "2026-11-21T10:00:31Z"}, 2, "192.0.2.80:443"},
 	} {
 		ip := "--ip-translation=" + map[bool]string{true: "false", false: "true"}[c.args[0] == "--ipv6"]
