@@ -369,31 +369,6 @@ func TestExpiry(t *testing.T) {
 	})
 }
 
-// slowOwners takes a while to tell.
-type slowOwners struct{ owners }
-
-func (s slowOwners) Owner(a netip.Addr) journal.Owner {
-	time.Sleep(2 * time.Second)
-	return s.owners.Owner(a)
-}
-
-// TestExpiryWhileSomebodyActs: what comes too late is told so.
-func TestExpiryWhileSomebodyActs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := New(Config{Node: "node-a", Names: slowOwners{}}) // so the record takes longer than the hold
-		defer h.Close()
-		id := ask(t, h, "web", 1).ID
-		f := arrive(1, toWeb)
-		h.Take(f)
-		_, err := h.Act(t.Context(), id, observe.Act{Action: observe.ActDrop})
-		refused(t, err, 409, "", id, "is over")
-		synctest.Wait()
-		if want := "expired after 1s: dnat " + drawnEndpoint; f.went() != want {
-			t.Errorf("went %s, want %s", f.went(), want)
-		}
-	})
-}
-
 func TestCancel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHolder()
