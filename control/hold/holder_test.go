@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -193,6 +194,10 @@ func TestOnlyFlowsThatMatchAreTaken(t *testing.T) {
 		if r.SourcePod != "shop/client" || r.Service != "shop/web:http" || r.Endpoint != drawnEndpoint || r.Conntrack != "" || *r.Queue != 100 || r.Generation != 7 || len(r.Steps) < 3 || r.Held != nil {
 			t.Errorf("record %+v", r)
 		}
+		r.SourcePod = "changed by its reader"
+		if again := get(t, h, asked.ID).Record; again.SourcePod != "shop/client" {
+			t.Error("readers share one record")
+		}
 		// By the pod it comes from, which only the names tell.
 		if _, err := h.Hold(t.Context(), observe.HoldQuery{Flow: observe.HoldFilter{Pod: "shop/client"}}); err != nil || !h.Take(arrive(4, toNone)) {
 			t.Errorf("did not take the pod's flow (%v)", err)
@@ -227,6 +232,9 @@ func TestSteps(t *testing.T) {
 		}
 		if r := got.Record; r.Conntrack != "created" || r.Held == nil || *r.Held != (flow.Hold{ID: id, Seconds: 3, Action: "released"}) || len(r.Steps) != steps || got.Step != steps || r.SourcePod == "" {
 			t.Errorf("record of what went: %+v", r)
+		}
+		if w := h.holds[0]; w.flow.Table != nil || w.drawn.ServicePort != nil {
+			t.Error("the table of a flow that has gone is kept")
 		}
 		_, err = h.Act(t.Context(), id, observe.Act{Action: observe.ActStep})
 		refused(t, err, 409, "", id, "is over (released)")
@@ -264,7 +272,7 @@ func TestChoose(t *testing.T) {
 		if want := "chosen after 0s: dnat 10.244.0.4:8080"; f.went() != want {
 			t.Errorf("went %s, want %s", f.went(), want)
 		}
-		if got := get(t, h, id); got.Outcome != "chosen" || got.Record.Endpoint != "10.244.0.4:8080" {
+		if got := get(t, h, id); got.Outcome != "chosen" || got.Record.Endpoint != "10.244.0.4:8080" || got.Step != len(got.Record.Steps) {
 			t.Errorf("done: %+v", got)
 		}
 	})
@@ -338,6 +346,7 @@ func TestExpiry(t *testing.T) {
 		time.Sleep(9 * time.Second)
 		f := arrive(1, toWeb)
 		h.Take(f)
+		drawn := get(t, h, held.ID).Record.Steps
 		act(t, h, held.ID, observe.ActChoose, "10.244.0.2:8080")
 		time.Sleep(9 * time.Second) // the one that waits expires
 		synctest.Wait()
@@ -354,7 +363,7 @@ func TestExpiry(t *testing.T) {
 		if want := "expired after 10s: dnat " + drawnEndpoint; f.went() != want {
 			t.Errorf("went %s, want %s", f.went(), want)
 		}
-		if got := get(t, h, held.ID); got.State != observe.HoldDone || got.Outcome != "expired" || got.Record.Endpoint != drawnEndpoint || *got.Record.Draw != 0.4 || got.Record.Held.Action != "expired" {
+		if got := get(t, h, held.ID); got.State != observe.HoldDone || got.Outcome != "expired" || got.Record.Endpoint != drawnEndpoint || *got.Record.Draw != 0.4 || got.Record.Held.Action != "expired" || !slices.Equal(got.Record.Steps, drawn) {
 			t.Errorf("held too long: %+v, %+v", got, got.Record)
 		}
 	})

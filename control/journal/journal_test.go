@@ -454,3 +454,26 @@ func TestDraws(t *testing.T) {
 		t.Error("the counts of a service that is gone are still there")
 	}
 }
+
+// TestHeldFlows: a choice is no draw, and what somebody dropped never went where the
+// chains lead.
+func TestHeldFlows(t *testing.T) {
+	b := newBench(t, Config{})
+	b.decide(client, nil)
+	b.decide(netip.AddrPortFrom(client.Addr(), 2), func(f *flow.Flow) { f.Held = &flow.Hold{Action: flow.HoldReleased} })
+	b.decide(netip.AddrPortFrom(client.Addr(), 3), func(f *flow.Flow) { f.Held = &flow.Hold{Action: flow.HoldChosen} })
+	b.decide(netip.AddrPortFrom(client.Addr(), 4), func(f *flow.Flow) {
+		f.Held = &flow.Hold{Action: flow.HoldDropped}
+		f.Decision.Verdict, f.Decision.Reason = decision.Drop, decision.DroppedByHand
+	})
+	c, _ := b.Counts(b.port)
+	if c.Draws[decision.Cluster] != 2 || c.Flows.Total != 4 || c.Flows.Dropped != 1 || c.Refused["dropped-by-hand"] != 1 {
+		t.Errorf("counts %+v, want two draws, and one dropped", c)
+	}
+	flows, _ := b.Last(10, time.Time{}, all)
+	for i, want := range []bool{true, true, true, false} {
+		if r := flows[i].Record(nil, true); len(r.Steps) > 0 != want {
+			t.Errorf("%s (%s): %d steps", r.Source, r.Reason, len(r.Steps))
+		}
+	}
+}

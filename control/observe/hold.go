@@ -71,7 +71,8 @@ type Hold struct {
 	Step int `json:"step"`
 	// Retransmissions counts further packets of the flow, which are dropped meanwhile.
 	Retransmissions int `json:"retransmissions"`
-	// Outcome is how it ended: released, chosen, dropped, expired or cancelled; empty: it has not.
+	// Outcome is how it ended: released, chosen, dropped, expired or cancelled; empty: it has
+	// not. What expired or was cancelled went where it was drawn, whatever had been chosen.
 	Outcome string `json:"outcome,omitempty"`
 }
 
@@ -92,6 +93,6 @@ const (
 	ActChoose = "choose"
 	// ActRelease lets the flow go, as it is decided.
 	ActRelease = "release"
-	// ActDrop drops it.
+	// ActDrop drops its packet. If the client sends it again, as TCP does, it is decided anew.
 	ActDrop = "drop"
 )
