@@ -202,9 +202,10 @@ func (j *Journal) insert(f *flow.Flow) {
 	e.life = newLife(f)
 	e.inherited = f.Entry() && f.Outcome == conntrack.Kept
 	e.life.incomplete = !e.life.over && (e.inherited || !j.kernel.complete())
-	e.tally(j)
 	if s := f.Decision.ServicePort; s != nil {
-		for j.ports.add(s); j.ports.full() && j.flows.len() > 1; {
+		e.port = j.ports.use(s, &j.services)
+		e.tally()
+		for j.ports.full() && j.flows.len() > 1 {
 			j.forget()
 		}
 	}
@@ -227,8 +228,8 @@ func (j *Journal) forget() {
 	if j.newest[e.key] == number {
 		delete(j.newest, e.key)
 	}
-	if s := e.flow.Decision.ServicePort; s != nil {
-		j.ports.remove(s)
+	if e.port != nil {
+		j.ports.release(e.port)
 	}
 	j.flows.drop()
 }
@@ -300,27 +301,43 @@ func (n *nodes) keep(node *decision.Node) *decision.Node {
 	return n.copy
 }
 
-// retained counts which service ports flows hold on to, and about how large they are.
+// retained are the service ports that flows hold on to.
 type retained struct {
-	limit, bytes int
-	uses         map[*decision.ServicePort]int
+	limit, bytes int // about how large they may be, and are
+	ports        map[*decision.ServicePort]*usedPort
 }
 
-func sizeOf(s *decision.ServicePort) int { return 512 + 128*len(s.Endpoints) }
+// usedPort is a service port, as it was in one or more tables, that flows hold on to.
+type usedPort struct {
+	port  *decision.ServicePort
+	flows int
+	tally *tally
+	// endpoints are the tally's, by the endpoints' position in the port; nil: it had no flow.
+	endpoints []*endpointTally
+}
 
-func (r *retained) add(s *decision.ServicePort) {
-	if r.uses == nil {
-		r.uses = make(map[*decision.ServicePort]int)
-	}
-	if r.uses[s]++; r.uses[s] == 1 {
+func sizeOf(s *decision.ServicePort) int { return 512 + 136*len(s.Endpoints) }
+
+// use notes that one more flow holds on to the service port.
+func (r *retained) use(s *decision.ServicePort, t *tallies) *usedPort {
+	u := r.ports[s]
+	if u == nil {
+		if r.ports == nil {
+			r.ports = make(map[*decision.ServicePort]*usedPort)
+		}
+		u = &usedPort{port: s, tally: t.of(s), endpoints: make([]*endpointTally, len(s.Endpoints))}
+		r.ports[s] = u
 		r.bytes += sizeOf(s)
 	}
+	u.flows++
+	return u
 }
 
-func (r *retained) remove(s *decision.ServicePort) {
-	if r.uses[s]--; r.uses[s] == 0 {
-		delete(r.uses, s)
-		r.bytes -= sizeOf(s)
+// release notes that a flow does no more.
+func (r *retained) release(u *usedPort) {
+	if u.flows--; u.flows == 0 {
+		delete(r.ports, u.port)
+		r.bytes -= sizeOf(u.port)
 	}
 }
 

@@ -352,8 +352,8 @@ func TestServicePortsAreBounded(t *testing.T) {
 		}
 		b.decide(netip.AddrPortFrom(client.Addr(), uint16(1000+i)), nil)
 	}
-	if n := b.Known().Flows; n < 2 || n > 10 || len(b.ports.uses) != n {
-		t.Errorf("%d flows hold %d service ports", n, len(b.ports.uses))
+	if n := b.Known().Flows; n < 2 || n > 10 || len(b.ports.ports) != n {
+		t.Errorf("%d flows hold %d service ports", n, len(b.ports.ports))
 	}
 }
 

@@ -46,11 +46,17 @@ func (j *Journal) apply(events []conntrack.Event, now time.Time) {
 	j.kernel.retry(j, now)
 	j.kernel.events += uint64(len(events))
 	for i := range events {
-		if !j.applyEvent(&events[i], now) && len(j.kernel.orphans) < maxOrphans {
+		if !j.applyEvent(&events[i], now) && len(j.kernel.orphans) < maxOrphans && mayBeNew(&events[i], now) {
 			j.kernel.orphans = append(j.kernel.orphans, orphan{events[i], now.Add(patience)})
 		}
 	}
 	j.announce()
+}
+
+// mayBeNew says whether a flow may still be told of that the event is of. The entries of
+// most connections that are not known began long ago.
+func mayBeNew(ev *conntrack.Event, now time.Time) bool {
+	return ev.State.Start.IsZero() || now.Sub(ev.State.Start) < patience
 }
 
 // retry applies the events that waited for their flows, in their order.

@@ -50,9 +50,9 @@ type entry struct {
 	// seenSource is what the endpoint sees as the source; valid once the kernel told.
 	seenSource netip.AddrPort
 	history    [8]moment
-	happened   uint8 // how many of them
-	service    *tally
-	endpoint   *endpointTally
+	happened   uint8          // how many of them
+	port       *usedPort      // nil: it is for no service
+	endpoint   *endpointTally // nil: it goes to none
 }
 
 // life is a [flow.Life] without pointers. Times are nanoseconds since 1970; 0: not known.

@@ -53,23 +53,27 @@ const maxEndpoints = 1000
 
 func newTallies() tallies { return tallies{make(map[portKey]*tally)} }
 
-// tally counts a new flow.
-func (e *entry) tally(j *Journal) {
-	d := &e.flow.Decision
-	s := d.ServicePort
-	if s == nil {
-		return
-	}
+// of gives the counts of a service port.
+func (t *tallies) of(s *decision.ServicePort) *tally {
 	k := portKey{s.Name, s.Family}
-	t := j.services.ports[k]
-	if t == nil {
-		t = &tally{refusals: make(map[decision.Reason]uint64), endpoints: make(map[netip.AddrPort]*endpointTally)}
-		j.services.ports[k] = t
+	c := t.ports[k]
+	if c == nil {
+		c = &tally{refusals: make(map[decision.Reason]uint64), endpoints: make(map[netip.AddrPort]*endpointTally)}
+		t.ports[k] = c
 	}
-	t.follow(s, d.Generation, e.flow.Time)
-	e.service = t
+	return c
+}
+
+// tally counts a new flow, which is for a service.
+func (e *entry) tally() {
+	d, t := &e.flow.Decision, e.port.tally
+	t.follow(d.ServicePort, d.Generation, e.flow.Time)
 	if d.Verdict == decision.DNAT {
-		e.endpoint = t.endpoint(&s.Endpoints[d.Index])
+		e.endpoint = e.port.endpoints[d.Index]
+		if e.endpoint == nil {
+			e.endpoint = t.endpoint(&d.ServicePort.Endpoints[d.Index])
+			e.port.endpoints[d.Index] = e.endpoint
+		}
 	}
 	e.count(func(c *counts) { c.begin(e) })
 	switch {
@@ -84,8 +88,8 @@ func (e *entry) tally(j *Journal) {
 
 // count changes the counts of the flow's service port and endpoint.
 func (e *entry) count(change func(*counts)) {
-	if e.service != nil {
-		change(&e.service.counts)
+	if e.port != nil {
+		change(&e.port.tally.counts)
 	}
 	if e.endpoint != nil {
 		change(&e.endpoint.counts)
