@@ -14,7 +14,7 @@ const fakePort = 4711
 // may wait as the buffer says. The fake tells of what [Fake.Change], [Fake.End] and Tables
 // do, and of times only what is in the state; see [Event] for what the kernel tells.
 func (f *Fake) Watch(buffer int) *Watcher {
-	e := &fakeEvents{fake: f, room: buffer, updates: true}
+	e := &fakeEvents{fake: f, room: buffer, listens: true}
 	e.some.L = &f.mu
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -29,7 +29,7 @@ type fakeEvents struct {
 	room    int
 	waiting [][]byte
 	given   [][]byte // by the last receive
-	updates bool
+	listens bool
 	// congested: some did not fit, and until all that wait are received nothing does, as in
 	// netlink_overrun (af_netlink.c). failed: that is to be told.
 	congested, failed bool
@@ -57,13 +57,13 @@ func (e *fakeEvents) receive(wait bool) (n int, err error) {
 
 func (e *fakeEvents) datagram(i int) []byte { return e.given[i] }
 
-func (e *fakeEvents) watchUpdates(on bool) error {
+func (e *fakeEvents) listen(on bool) error {
 	e.fake.mu.Lock()
 	defer e.fake.mu.Unlock()
 	if e.closed {
 		return os.ErrClosed
 	}
-	e.updates = on
+	e.listens = on
 	return nil
 }
 
@@ -114,7 +114,7 @@ func (f *Fake) tell(b []byte) {
 	b = endMessage(b, 0)
 	for _, e := range f.watchers {
 		switch {
-		case e.closed || !e.updates && binary.NativeEndian.Uint16(b[4:]) != msgCTDelete:
+		case e.closed || !e.listens:
 			continue
 		case e.congested:
 		case len(e.waiting) >= e.room:

@@ -9,7 +9,7 @@ import (
 )
 
 // Watcher receives the events of one network namespace's connection tracking table.
-// Receive is for one goroutine; EndsOnly and Close may be called by any, also while it
+// Receive is for one goroutine; Pause and Close may be called by any, also while it
 // waits.
 type Watcher struct {
 	source events
@@ -28,8 +28,8 @@ type events interface {
 	receive(wait bool) (n int, err error)
 	// datagram gives one of those; it is valid until the next receive.
 	datagram(i int) []byte
-	// watchUpdates asks for updates to be told, too.
-	watchUpdates(on bool) error
+	// listen says whether anything is to be told.
+	listen(on bool) error
 	Close() error
 }
 
@@ -106,13 +106,13 @@ func (w *Watcher) read(events []Event) (n int, err error) {
 	return n, nil
 }
 
-// EndsOnly(true) has the kernel tell of ends only, until EndsOnly(false). Where nobody
-// listens to updates it does not make such messages at all (ctnetlink_conntrack_event,
-// nfnetlink_has_listeners), which is most of what watching costs. Updates that wait to be
-// received are given all the same.
-func (w *Watcher) EndsOnly(on bool) error {
-	if err := w.source.watchUpdates(!on); err != nil {
-		return fmt.Errorf("conntrack: choose events: %w", err)
+// Pause(true) has the kernel tell nothing, until Pause(false). Where nobody listens it does
+// not make such messages at all (ctnetlink_conntrack_event, nfnetlink_has_listeners), which
+// is most of what watching costs. Events that wait to be received are given all the same. Of
+// entries that are made during a pause nothing may be told later, either: see [Event].
+func (w *Watcher) Pause(on bool) error {
+	if err := w.source.listen(!on); err != nil {
+		return fmt.Errorf("conntrack: pause events: %w", err)
 	}
 	return nil
 }

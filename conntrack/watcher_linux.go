@@ -104,7 +104,9 @@ func (k *kernelEvents) receive(wait bool) (n int, err error) {
 
 func (k *kernelEvents) datagram(i int) []byte { return k.in.Datagram(i) }
 
-func (k *kernelEvents) watchUpdates(on bool) error { return k.SetMember(groupUpdate, on) }
+func (k *kernelEvents) listen(on bool) error {
+	return errors.Join(k.SetMember(groupDestroy, on), k.SetMember(groupUpdate, on))
+}
 
 // Close has the kernel answer something, which wakes a receive that waits. (If there is
 // no room for the answer, nothing waits.)

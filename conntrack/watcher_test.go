@@ -50,7 +50,7 @@ func TestWatchFake(t *testing.T) {
 		establishOne(table, e)
 		to(TCPSynSent)
 		f.End(e.Tuple)
-		if err := w.EndsOnly(true); err != nil {
+		if err := w.Pause(true); err != nil {
 			t.Fatal(err)
 		}
 		establishOne(table, e)
@@ -58,7 +58,7 @@ func TestWatchFake(t *testing.T) {
 		f.End(e.Tuple)
 		f.watchers[0].failed = true // to end with
 		events, err := receiveAll(t, w, at)
-		const want = "UPDATE SYN_SENT 0, UPDATE SYN_RECV 0, UPDATE NONE 0, UPDATE TIME_WAIT 0, DESTROY TIME_WAIT 4711, UPDATE SYN_SENT 0, DESTROY SYN_SENT 0, DESTROY SYN_SENT 0"
+		const want = "UPDATE SYN_SENT 0, UPDATE SYN_RECV 0, UPDATE NONE 0, UPDATE TIME_WAIT 0, DESTROY TIME_WAIT 4711, UPDATE SYN_SENT 0, DESTROY SYN_SENT 0"
 		if got := kinds(events); got != want || !errors.Is(err, ErrOverrun) {
 			t.Fatalf("%d at a time: told %s, error %v; want %s", at, got, err, want)
 		}
@@ -105,8 +105,8 @@ func TestWatchCloses(t *testing.T) {
 	if err := <-received; !errors.Is(err, os.ErrClosed) {
 		t.Errorf("error %v, want os.ErrClosed", err)
 	}
-	if err := w.EndsOnly(true); !errors.Is(err, os.ErrClosed) {
-		t.Errorf("EndsOnly: %v", err)
+	if err := w.Pause(true); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("Pause: %v", err)
 	}
 }
 
@@ -125,7 +125,7 @@ func (s *scriptedEvents) receive(bool) (int, error) {
 	return len(s.given), nil
 }
 func (s *scriptedEvents) datagram(i int) []byte   { return s.given[i] }
-func (s *scriptedEvents) watchUpdates(bool) error { return s.err }
+func (s *scriptedEvents) listen(bool) error { return s.err }
 func (s *scriptedEvents) Close() error            { return nil }
 
 // TestWatchOddDatagrams: several messages in one datagram, and what is no event, or none
@@ -169,8 +169,8 @@ func TestWatchOddDatagrams(t *testing.T) {
 	if n, err := w.Receive(nil); n != 0 || err != nil {
 		t.Errorf("no room for events: %d, %v", n, err)
 	}
-	if err := w.EndsOnly(true); !errors.Is(err, syscall.EIO) || !strings.Contains(err.Error(), "choose events") {
-		t.Errorf("EndsOnly: %v", err)
+	if err := w.Pause(true); !errors.Is(err, syscall.EIO) || !strings.Contains(err.Error(), "pause events") {
+		t.Errorf("Pause: %v", err)
 	}
 }
 

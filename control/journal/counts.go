@@ -76,5 +76,5 @@ func (j *Journal) Kernel() observe.Kernel {
 	j.mu.RLock()
 	defer j.mu.RUnlock()
 	k := &j.kernel
-	return observe.Kernel{Following: k.following, Why: k.why, Events: k.events, Overruns: k.overruns, Resyncs: k.resyncs, EndsOnly: k.endsOnly, Accounting: k.accounting, Timestamps: k.timestamps}
+	return observe.Kernel{Following: k.following, Why: k.why, Events: k.events, Overruns: k.overruns, Resyncs: k.resyncs, Paused: k.paused, Accounting: k.accounting, Timestamps: k.timestamps}
 }

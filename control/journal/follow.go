@@ -13,7 +13,7 @@ import (
 // Events are what happens to the kernel's connections; see [conntrack.Watcher].
 type Events interface {
 	Receive([]conntrack.Event) (int, error)
-	EndsOnly(bool) error
+	Pause(bool) error
 	Close() error
 }
 
@@ -29,8 +29,9 @@ type Kernel struct {
 	Connections Connections
 	// Accounting and Timestamps say whether the kernel counts bytes and notes times.
 	Accounting, Timestamps bool
-	// DetailRate is how many new flows a second may come for their lives to be told step by
-	// step; beyond, the kernel tells of their ends only, which costs it much less. 0: 4,000.
+	// DetailRate is how many new flows a second may come for their lives to be followed;
+	// beyond, the kernel is not asked until it is calm again: what it would tell costs as much
+	// as a tenth of the connections. 0: 4,000.
 	DetailRate float64
 }
 
@@ -101,7 +102,7 @@ func (j *Journal) setFollowing(following bool, why string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	k := &j.kernel
-	k.following, k.why, k.endsOnly, k.stale = following, why, false, false
+	k.following, k.why, k.paused, k.stale = following, why, false, false
 	if !following {
 		j.markIncomplete()
 	}
@@ -208,12 +209,13 @@ func (f *follower) watch(ctx context.Context) {
 		if rate > f.DetailRate/2 {
 			busy = now
 		}
-		switch ends := f.endsOnly(); {
-		case !ends && rate > f.DetailRate:
-			f.setEndsOnly(true)
-		case ends && now.Sub(busy) > calm:
-			f.setEndsOnly(false)
-		case !ends && f.stale() && now.Sub(busy) > calm && now.Sub(resynced) > rest:
+		switch paused := f.Busy(); {
+		case !paused && rate > f.DetailRate:
+			f.setPaused(true)
+		case paused && now.Sub(busy) > calm:
+			f.setPaused(false)
+		case !paused && f.stale() && now.Sub(busy) > calm && now.Sub(resynced) > rest,
+			!paused && f.blind() && now.Sub(resynced) > 6*rest:
 			f.resync()
 			resynced = time.Now()
 		}
@@ -227,10 +229,24 @@ func (j *Journal) told() uint64 {
 	return j.flows.next
 }
 
-func (j *Journal) endsOnly() bool {
+// Busy says whether there are so many flows that the kernel is not asked about them.
+func (j *Journal) Busy() bool {
 	j.mu.RLock()
 	defer j.mu.RUnlock()
-	return j.kernel.endsOnly
+	return j.kernel.paused
+}
+
+// blind says whether flows are open of which the kernel may never tell, because they began
+// while it was not asked.
+func (j *Journal) blind() bool {
+	j.mu.RLock()
+	defer j.mu.RUnlock()
+	for n := j.flows.oldest; n < min(j.kernel.blindTo, j.flows.next); n++ {
+		if !j.flows.at(n).life.over {
+			return true
+		}
+	}
+	return false
 }
 
 func (j *Journal) stale() bool {
@@ -239,17 +255,18 @@ func (j *Journal) stale() bool {
 	return j.kernel.stale
 }
 
-func (f *follower) setEndsOnly(ends bool) {
-	if err := f.Events.EndsOnly(ends); err != nil {
+func (f *follower) setPaused(pause bool) {
+	if err := f.Events.Pause(pause); err != nil {
 		return // the events are closed
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.kernel.endsOnly = ends
-	if ends {
+	f.kernel.paused = pause
+	if pause {
 		f.markIncomplete()
 	} else {
 		f.kernel.stale = true
+		f.kernel.blindTo = f.flows.next
 	}
 }
 

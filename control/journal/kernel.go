@@ -10,7 +10,9 @@ import (
 type kernelView struct {
 	following bool // somebody tells
 	why       string
-	endsOnly  bool
+	paused    bool
+	// blindTo is the number of the first flow that began after the last pause.
+	blindTo uint64
 	// accounting and timestamps: the kernel counts bytes, and notes times.
 	accounting, timestamps bool
 	// stale: events were lost, and the table was not read since.
@@ -36,7 +38,7 @@ const maxOrphans = 4096
 const patience = 50 * time.Millisecond
 
 // complete says whether all events are told of.
-func (k *kernelView) complete() bool { return k.following && !k.endsOnly && !k.stale }
+func (k *kernelView) complete() bool { return k.following && !k.paused && !k.stale }
 
 // apply takes over what the kernel told.
 func (j *Journal) apply(events []conntrack.Event, now time.Time) {

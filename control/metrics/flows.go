@@ -58,8 +58,8 @@ var (
 	descEvents       = desc("conntrack_events_total", "Events of connections that the kernel sent.")
 	descOverruns     = desc("conntrack_event_overruns_total", "Times that the kernel lost such events, because they came too fast.")
 	descResyncs      = desc("conntrack_event_resyncs_total", "Passes over the connection table that made up for lost events.")
-	descEndsOnly     = desc("conntrack_events_of_ends_only", "1 if so many flows are new that the kernel is only asked for their ends.")
-	flowDescs        = []*prometheus.Desc{descReaders, descMissed, descKnown, descCapacity, descForgotten, descUnremembered, descFollowing, descEvents, descOverruns, descResyncs, descEndsOnly}
+	descPaused       = desc("conntrack_events_paused", "1 if so many flows are new that the kernel is not asked what becomes of them.")
+	flowDescs        = []*prometheus.Desc{descReaders, descMissed, descKnown, descCapacity, descForgotten, descUnremembered, descFollowing, descEvents, descOverruns, descResyncs, descPaused}
 )
 
 // Describe is [prometheus.Collector]'s.
@@ -103,7 +103,7 @@ func (c flowCollector) Collect(to chan<- prometheus.Metric) {
 	counter(descEvents, s.Kernel.Events)
 	counter(descOverruns, s.Kernel.Overruns)
 	counter(descResyncs, s.Kernel.Resyncs)
-	gauge(descEndsOnly, one(s.Kernel.EndsOnly))
+	gauge(descPaused, one(s.Kernel.Paused))
 }
 
 func one(is bool) int {

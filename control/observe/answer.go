@@ -149,9 +149,9 @@ type Kernel struct {
 	Events   uint64 `json:"events"`
 	Overruns uint64 `json:"overruns"`
 	Resyncs  uint64 `json:"resyncs"`
-	// EndsOnly: so many flows are new that only their ends are asked for (see [flow.Life],
+	// Paused: so many flows are new that the kernel is not asked about them (see [flow.Life],
 	// Incomplete).
-	EndsOnly bool `json:"endsOnly"`
+	Paused bool `json:"paused"`
 	// Accounting and Timestamps say whether the kernel counts bytes and notes times;
 	// both are switched on at the start.
 	Accounting bool `json:"accounting"`

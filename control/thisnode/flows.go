@@ -13,7 +13,7 @@ import (
 )
 
 // How a reader is served: at most so many records in each window, which leaves the
-// processors to the datapath however much happens.
+// processors to the datapath however much happens; of more, all records of some flows.
 const (
 	window = 100 * time.Millisecond
 	// few is how many records a window has at least, whatever the number of readers.
@@ -93,7 +93,7 @@ func (s *stream) follow(ctx context.Context, matches func(*flow.Flow, flow.State
 			s.relax(given)
 			began, given = now, 0
 		}
-		room := max(few, int(float64(s.config.Records)*window.Seconds())/int(max(1, s.readers.Load())))
+		room := s.room()
 		k, missed := s.reader.Read(entries[:min(len(entries), room-given)], picked)
 		s.slow += missed
 		for i := range k {
@@ -116,10 +116,18 @@ func (s *stream) follow(ctx context.Context, matches func(*flow.Flow, flow.State
 	}
 }
 
+// room is how many records a window has for each reader: when the datapath is busy, a fifth.
+func (s *stream) room() int {
+	all := float64(s.config.Records) * window.Seconds()
+	if s.config.Journal.Busy() {
+		all /= 5
+	}
+	return max(few, int(all)/int(max(1, s.readers.Load())))
+}
+
 // relax picks more flows again when there has been room to spare for a while.
 func (s *stream) relax(given int) {
-	room := int(float64(s.config.Records)*window.Seconds()) / int(max(1, s.readers.Load()))
-	if given*4 > room {
+	if given*4 > s.room() {
 		s.quiet = 0
 		return
 	}

@@ -41,8 +41,9 @@ type Config struct {
 	HostRules func() *masquerade.Rules
 	// Holder holds flows; nil: they cannot be held.
 	Holder observe.Holder
-	// Records is how many records a second all readers get together at most; 0: 5,000. Of
-	// more each reader gets those of some flows, and is told.
+	// Records is how many records a second all readers get together at most, or a fifth of
+	// that while the journal is busy; 0: 5,000. Of more each reader gets those of some flows,
+	// and is told.
 	Records int
 }
 
