@@ -2,7 +2,9 @@ package flowapi
 
 import (
 	"context"
+	"fmt"
 	"net/http"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -89,6 +91,14 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, q observe.FlowQu
 	items, end := make(chan []byte, waiting), make(chan error, 1)
 	go func() {
 		defer close(items)
+		// This goroutine is not net/http's, which would do so: a fault in what is seen of
+		// flows must not end the program that serves them.
+		defer func() {
+			if p := recover(); p != nil {
+				s.Log.Error("a stream of flows ends with a panic", "panic", p, "stack", string(debug.Stack()))
+				end <- fmt.Errorf("internal error: %v", p)
+			}
+		}()
 		end <- s.Observer.Flows(ctx, q, func(i observe.Item) error {
 			b, err := f.encode(i)
 			if err != nil {

@@ -81,7 +81,8 @@ func (s *stream) follow(ctx context.Context, matches func(*flow.Flow, flow.State
 	tick := time.NewTicker(tellMissed)
 	defer tick.Stop()
 	entries := make([]journal.Entry, 256)
-	began, given := time.Now(), 0
+	// Of this window: what there is room for does not change within one.
+	began, room, given := time.Now(), s.room(), 0
 	for {
 		wait, cancel := context.WithTimeout(ctx, tellMissed)
 		s.reader.Wait(wait)
@@ -91,9 +92,8 @@ func (s *stream) follow(ctx context.Context, matches func(*flow.Flow, flow.State
 		}
 		if now := time.Now(); now.Sub(began) > window {
 			s.relax(given)
-			began, given = now, 0
+			began, room, given = now, s.room(), 0
 		}
-		room := s.room()
 		k, missed := s.reader.Read(entries[:min(len(entries), room-given)], picked)
 		s.slow += missed
 		for i := range k {

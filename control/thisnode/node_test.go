@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -176,14 +177,28 @@ func TestStream(t *testing.T) {
 		flows   int
 		records int // a second
 		stall   bool
+		busy    bool
 		why     []string
 	}{
-		{"as fast as it comes", 10_000, 1 << 30, false, nil},
-		{"sampled", 100_000, 1000, false, []string{observe.MissedSampled}},
-		{"stalled", 100_000, 1 << 30, true, []string{observe.MissedSlow}},
+		{"as fast as it comes", 10_000, 1 << 30, false, false, nil},
+		{"sampled", 100_000, 1000, false, false, []string{observe.MissedSampled}},
+		{"busy", 100_000, 10_000, false, true, []string{observe.MissedSampled}},
+		{"stalled", 100_000, 1 << 30, true, false, []string{observe.MissedSlow}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := newBench(t, tt.records)
+			if tt.busy {
+				following, stop := context.WithCancel(t.Context())
+				events := &noEvents{closed: make(chan struct{})}
+				followed := make(chan error, 1)
+				go func() { followed <- b.journal.Follow(following, journal.Kernel{Events: events, DetailRate: 1}) }()
+				defer func() {
+					stop()
+					if err := <-followed; err != nil {
+						t.Error(err)
+					}
+				}()
+			}
 			var given, missed atomic.Uint64
 			why := make(map[string]bool)
 			ctx, cancel := context.WithCancel(t.Context())
@@ -211,6 +226,9 @@ func TestStream(t *testing.T) {
 				f.Packet.Source = netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 7)
 				f.Time = time.Now()
 				b.journal.Flows([]flow.Flow{f})
+				if tt.busy && i == tt.flows/2 {
+					await(t, "the journal to be busy", b.journal.Busy)
+				}
 				if i%4000 == 0 { // the journal keeps up
 					told := b.journal.Known().Forgotten + uint64(b.journal.Known().Flows)
 					await(t, "the journal", func() bool {
@@ -242,6 +260,13 @@ func TestStream(t *testing.T) {
 		})
 	}
 }
+
+// noEvents is a kernel that tells nothing.
+type noEvents struct{ closed chan struct{} }
+
+func (e *noEvents) Receive([]conntrack.Event) (int, error) { <-e.closed; return 0, os.ErrClosed }
+func (e *noEvents) Pause(bool) error                       { return nil }
+func (e *noEvents) Close() error                           { close(e.closed); return nil }
 
 func await(t *testing.T, what string, so func() bool) {
 	t.Helper()

@@ -1,230 +1,36 @@
 package web_test
 
 import (
-	"context"
-	"encoding/json"
 	"flag"
-	"fmt"
 	"net/http/httptest"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"slices"
-	"strings"
-	"sync"
 	"testing"
-	"time"
 
-	"github.com/chromedp/cdproto/input"
-	"github.com/chromedp/cdproto/log"
-	"github.com/chromedp/cdproto/runtime"
-	"github.com/chromedp/chromedp"
-	"github.com/chromedp/chromedp/kb"
-
-	"github.com/nfqproxy/nfqproxy/datapath/netns"
+	"github.com/nfqproxy/nfqproxy/control/web/webtest"
 )
 
 var screenshots = flag.String("web.screenshots", "", "make screenshots of the page and put them into this directory")
 
-// browser is one for all tests; each gets a tab of its own.
-var browser struct {
-	once  sync.Once
-	ctx   context.Context
-	err   error
-	close func()
-}
-
 func TestMain(m *testing.M) {
 	flag.Parse()
 	code := m.Run()
-	if browser.close != nil {
-		browser.close()
-	}
+	webtest.Close()
 	os.Exit(code)
 }
 
-// chromium finds a browser of the kind that chromedp can lead.
-func chromium(t testing.TB) string {
-	t.Helper()
-	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "headless-shell"} {
-		if path, err := exec.LookPath(name); err == nil {
-			return path
-		}
-	}
-	netns.Missing(t, "chromium is not installed")
-	return ""
-}
-
-func startBrowser(path string) {
-	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(path),
-		chromedp.NoSandbox, chromedp.DisableGPU, chromedp.Flag("disable-background-networking", true),
-		chromedp.Flag("force-color-profile", "srgb"), chromedp.Flag("hide-scrollbars", true), chromedp.WindowSize(1440, 900))
-	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
-	// What goes wrong, a command's error says; the rest is about events that chromedp does not know.
-	ctx, cancel := chromedp.NewContext(allocator, chromedp.WithErrorf(func(string, ...any) {}))
-	browser.ctx, browser.close = ctx, func() { cancel(); stop() }
-	browser.err = chromedp.Run(ctx)
-}
-
-// page is the page in a tab.
+// page is the page of a fake, in a tab of a browser.
 type page struct {
-	testing.TB
-	ctx  context.Context
+	*webtest.Page
 	base string
-	mu   sync.Mutex
-	// complaints are what the browser wrote to the console, and exceptions.
-	complaints []string
-	// refusals are answers with an error that the test means to get.
-	refusals int
 }
 
-// open shows the page of a fake in a tab of its own, at an address behind #. Nothing may be
-// written to the console until the test ends.
+// open shows the page of a fake, at an address behind #.
 func open(t testing.TB, f *fake, at string) *page {
 	t.Helper()
-	path := chromium(t)
-	browser.once.Do(func() { startBrowser(path) })
-	if browser.err != nil {
-		t.Fatalf("%s does not start: %v", path, browser.err)
-	}
 	server := httptest.NewServer(f.handler())
-	ctx, cancel := chromedp.NewContext(browser.ctx)
-	ctx, timeout := context.WithTimeout(ctx, 40*time.Second)
-	p := &page{TB: t, ctx: ctx, base: server.URL}
-	chromedp.ListenTarget(ctx, p.hear)
 	t.Cleanup(func() {
-		if t.Failed() {
-			p.shoot(filepath.Join(t.TempDir(), "failed.png"))
-		}
-		timeout()
-		cancel()
 		server.CloseClientConnections()
 		server.Close()
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if len(p.complaints) > 0 {
-			t.Errorf("the browser complains:\n%s", strings.Join(p.complaints, "\n"))
-		}
 	})
-	p.run(chromedp.Navigate(p.base + "/" + at))
-	return p
-}
-
-// hear notes what should not be.
-func (p *page) hear(event any) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch e := event.(type) {
-	case *runtime.EventExceptionThrown:
-		p.complaints = append(p.complaints, e.ExceptionDetails.Error())
-	case *runtime.EventConsoleAPICalled:
-		p.complaints = append(p.complaints, fmt.Sprintf("console.%s: %s", e.Type, e.Args[0].Value))
-	case *log.EventEntryAdded:
-		if e.Entry.Source == log.SourceNetwork && p.refusals > 0 {
-			p.refusals--
-			return
-		}
-		if e.Entry.Level == log.LevelError || e.Entry.Level == log.LevelWarning || e.Entry.Source == log.SourceSecurity {
-			p.complaints = append(p.complaints, fmt.Sprintf("%s: %s (%s)", e.Entry.Source, e.Entry.Text, e.Entry.URL))
-		}
-	}
-}
-
-// expectRefusals allows the next so many answers to be errors, which browsers write to the
-// console.
-func (p *page) expectRefusals(n int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.refusals += n
-}
-
-func (p *page) run(actions ...chromedp.Action) {
-	p.Helper()
-	if err := chromedp.Run(p.ctx, actions...); err != nil {
-		p.Fatal(err)
-	}
-}
-
-// waitFor waits until the JavaScript expression is true.
-func (p *page) waitFor(what, expression string) {
-	p.Helper()
-	// What is not there yet is not true yet.
-	poll := fmt.Sprintf("(() => { try { return %s } catch { return false } })()", expression)
-	err := chromedp.Run(p.ctx, chromedp.Poll(poll, nil, chromedp.WithPollingTimeout(15*time.Second), chromedp.WithPollingInterval(50*time.Millisecond)))
-	if err != nil {
-		var text string
-		_ = chromedp.Run(p.ctx, chromedp.Evaluate("location.hash + '\\n' + document.body.innerText", &text))
-		p.Fatalf("%s: %v\n  not true: %s\nthe page:\n%.3000s", what, err, expression, text)
-	}
-}
-
-// value gives what an expression has.
-func value[T any](p *page, expression string) (v T) {
-	p.Helper()
-	p.run(chromedp.Evaluate(expression, &v))
-	return v
-}
-
-// goTo shows another view.
-func (p *page) goTo(hash string) {
-	p.Helper()
-	p.run(chromedp.Evaluate("location.hash = "+quote(hash), nil))
-}
-
-// press presses keys, one after the other: "g", "s" or kb.Enter.
-func (p *page) press(keys ...string) {
-	p.Helper()
-	for _, k := range keys {
-		for _, r := range k {
-			p.key(r)
-		}
-	}
-}
-
-// key presses one key as a keyboard does: the character comes with the key, and does not come
-// if the page takes the key for a shortcut. (chromedp's own KeyEvent sends it in any case.)
-func (p *page) key(r rune) {
-	p.Helper()
-	events := kb.Encode(r)
-	for _, e := range events {
-		if e.Type == input.KeyChar {
-			events[0].Type, events[0].Text, events[0].UnmodifiedText = input.KeyDown, e.Text, e.UnmodifiedText
-		}
-	}
-	p.run(events[0], events[len(events)-1])
-}
-
-// enter types into a field, in the place of what is there.
-func (p *page) enter(selector, text string) {
-	p.Helper()
-	p.run(chromedp.Evaluate(fmt.Sprintf("document.querySelector(%s).focus(); document.querySelector(%[1]s).select?.()", quote(selector)), nil),
-		chromedp.KeyEvent(kb.Backspace), chromedp.KeyEvent(text))
-}
-
-func (p *page) click(selector string) {
-	p.Helper()
-	p.waitFor(selector+" is there", fmt.Sprintf("!!document.querySelector(%s)", quote(selector)))
-	p.run(chromedp.Click(selector, chromedp.ByQuery))
-}
-
-// shoot makes a picture of what is to be seen.
-func (p *page) shoot(path string) {
-	p.Helper()
-	var png []byte
-	if err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot(&png)); err != nil {
-		p.Logf("no screenshot: %v", err)
-		return
-	}
-	if err := os.WriteFile(path, png, 0o644); err != nil {
-		p.Error(err)
-	}
-}
-
-// quote makes a JavaScript string.
-func quote(s string) string {
-	b, err := json.Marshal(s)
-	if err != nil {
-		panic(err) // strings can always be written
-	}
-	return string(b)
+	return &page{webtest.Open(t, server.URL+"/"+at), server.URL}
 }

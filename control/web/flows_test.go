@@ -9,6 +9,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/web/webtest"
 )
 
 // rows is how many flows the table shows.
@@ -17,29 +18,29 @@ const rows = "document.querySelectorAll('#rows tr').length"
 func TestFlowsAppear(t *testing.T) {
 	f := newFake(t, newWorld(t, 1), 30)
 	p := open(t, f, "")
-	p.waitFor("flows", rows+" > 20")
-	p.waitFor("lives go on", "[...document.querySelectorAll('#rows .pill')].some(x => x.textContent === 'closed')")
-	p.waitFor("bytes are counted", "[...document.querySelectorAll('#rows .bytes')].some(x => x.textContent.endsWith('kB'))")
-	p.waitFor("refused flows say why", "document.getElementById('rows').textContent.includes('no usable endpoint anywhere')")
-	p.waitFor("a rate", "Number(document.querySelector('[data-figure=flows] .number').textContent) > 10")
-	if ids := value[[]string](p, "[...document.querySelectorAll('#rows tr')].map(tr => tr.dataset.id)"); len(ids) != len(set(ids)) {
+	p.WaitFor("flows", rows+" > 20")
+	p.WaitFor("lives go on", "[...document.querySelectorAll('#rows .pill')].some(x => x.textContent === 'closed')")
+	p.WaitFor("bytes are counted", "[...document.querySelectorAll('#rows .bytes')].some(x => x.textContent.endsWith('kB'))")
+	p.WaitFor("refused flows say why", "document.getElementById('rows').textContent.includes('no usable endpoint anywhere')")
+	p.WaitFor("a rate", "Number(document.querySelector('[data-figure=flows] .number').textContent) > 10")
+	if ids := webtest.Value[[]string](p.Page, "[...document.querySelectorAll('#rows tr')].map(tr => tr.dataset.id)"); len(ids) != len(set(ids)) {
 		t.Error("a flow has several rows")
 	}
-	times := value[[]string](p, "[...document.querySelectorAll('#rows .time')].map(td => td.textContent)")
+	times := webtest.Value[[]string](p.Page, "[...document.querySelectorAll('#rows .time')].map(td => td.textContent)")
 	for i := 1; i < len(times); i++ {
 		if times[i-1] < times[i] {
 			t.Fatalf("row %d is of %s and row %d of %s: want the newest on top", i-1, times[i-1], i, times[i])
 		}
 	}
-	p.press("p")
-	before := value[string](p, "document.querySelector('#rows tr').dataset.id")
-	p.waitFor("it says that it pauses", "document.getElementById('notice').textContent.startsWith('Paused')")
-	p.waitFor("counting goes on", "Number(document.querySelector('[data-figure=flows] .number').textContent) > 10")
-	if after := value[string](p, "document.querySelector('#rows tr').dataset.id"); after != before {
+	p.Press("p")
+	before := webtest.Value[string](p.Page, "document.querySelector('#rows tr').dataset.id")
+	p.WaitFor("it says that it pauses", "document.getElementById('notice').textContent.startsWith('Paused')")
+	p.WaitFor("counting goes on", "Number(document.querySelector('[data-figure=flows] .number').textContent) > 10")
+	if after := webtest.Value[string](p.Page, "document.querySelector('#rows tr').dataset.id"); after != before {
 		t.Errorf("paused, the first row changed from %s to %s", before, after)
 	}
-	p.press("p")
-	p.waitFor("new rows", fmt.Sprintf("document.querySelector('#rows tr').dataset.id !== %q", before))
+	p.Press("p")
+	p.WaitFor("new rows", fmt.Sprintf("document.querySelector('#rows tr').dataset.id !== %q", before))
 }
 
 func set(list []string) map[string]bool {
@@ -55,61 +56,61 @@ func TestFilters(t *testing.T) {
 	p := open(t, f, "#/flows?service=shop/cart")
 	only := func(column, text string) {
 		t.Helper()
-		p.waitFor("flows of "+text, fmt.Sprintf("%s > 2 && [...document.querySelectorAll('#rows .%s')].every(td => td.textContent.includes(%s))", rows, column, quote(text)))
+		p.WaitFor("flows of "+text, fmt.Sprintf("%s > 2 && [...document.querySelectorAll('#rows .%s')].every(td => td.textContent.includes(%s))", rows, column, webtest.Quote(text)))
 	}
 	only("asked", "shop/cart:http")
 	// A click on a value filters by it, too.
-	p.click("#rows .source .value")
-	p.waitFor("two filters in the address", "location.hash.includes('service=shop%2Fcart') && location.hash.includes('pod=')")
-	p.click(".chip:last-child button")
-	p.waitFor("one filter", "document.querySelectorAll('.chip').length === 1")
-	p.click(".chip button")
-	p.waitFor("all flows", "location.hash === '#/flows' && document.getElementById('rows').textContent.includes('kube-dns')")
+	p.Click("#rows .source .value")
+	p.WaitFor("two filters in the address", "location.hash.includes('service=shop%2Fcart') && location.hash.includes('pod=')")
+	p.Click(".chip:last-child button")
+	p.WaitFor("one filter", "document.querySelectorAll('.chip').length === 1")
+	p.Click(".chip button")
+	p.WaitFor("all flows", "location.hash === '#/flows' && document.getElementById('rows').textContent.includes('kube-dns')")
 
 	// By keyboard: what was seen is suggested.
-	p.press("/", "U", "D", "P")
-	p.waitFor("a suggestion", "document.querySelector('#suggestions li .of')?.textContent === 'UDP'")
-	p.press(kb.ArrowDown, kb.Enter)
+	p.Press("/", "U", "D", "P")
+	p.WaitFor("a suggestion", "document.querySelector('#suggestions li .of')?.textContent === 'UDP'")
+	p.Press(kb.ArrowDown, kb.Enter)
 	only("protocol", "UDP")
-	p.press(kb.Backspace)
-	p.waitFor("no filter", "document.querySelectorAll('.chip').length === 0")
+	p.Press(kb.Backspace)
+	p.WaitFor("no filter", "document.querySelectorAll('.chip').length === 0")
 
 	// The API's refusal is shown.
-	p.expectRefusals(2)
-	p.enter("#filter", "protocol:tpc")
-	p.press(kb.Enter)
-	p.waitFor("the error", `document.querySelector('.filterbar .problem').textContent === 'protocol "tpc": want TCP, UDP or SCTP'`)
+	p.ExpectRefusals(2)
+	p.Enter("#filter", "protocol:tpc")
+	p.Press(kb.Enter)
+	p.WaitFor("the error", `document.querySelector('.filterbar .problem').textContent === 'protocol "tpc": want TCP, UDP or SCTP'`)
 }
 
 // TestManyFlows has more flows than anybody can read.
 func TestManyFlows(t *testing.T) {
 	f := newFake(t, newWorld(t, 11), 1000)
 	p := open(t, f, "")
-	p.waitFor("it says that it samples", "/Showing 1 of (5|10|20) flows, counting all/.test(document.getElementById('notice').textContent)")
-	p.waitFor("it counts all", "Number(document.querySelector('[data-figure=flows] .number').textContent.replace(',', '')) > 400")
+	p.WaitFor("it says that it samples", "/Showing 1 of (5|10|20) flows, counting all/.test(document.getElementById('notice').textContent)")
+	p.WaitFor("it counts all", "Number(document.querySelector('[data-figure=flows] .number').textContent.replace(',', '')) > 400")
 	for range 4 {
-		if n := value[int](p, rows); n > 200 {
+		if n := webtest.Value[int](p.Page, rows); n > 200 {
 			t.Fatalf("%d rows", n)
 		}
-		p.waitFor("drawing goes on", fmt.Sprintf("document.querySelector('#rows tr').dataset.id !== %q", value[string](p, "document.querySelector('#rows tr').dataset.id")))
+		p.WaitFor("drawing goes on", fmt.Sprintf("document.querySelector('#rows tr').dataset.id !== %q", webtest.Value[string](p.Page, "document.querySelector('#rows tr').dataset.id")))
 	}
-	p.press("j")
-	p.waitFor("it stays usable", "document.activeElement.matches('#rows tr')")
+	p.Press("j")
+	p.WaitFor("it stays usable", "document.activeElement.matches('#rows tr')")
 	f.setRate(20)
-	p.press("p")
+	p.Press("p")
 	f.miss(observe.Missed{Node: "node-a", Missed: 1234, Why: observe.MissedSampled})
-	p.waitFor("it tells what it missed", "document.getElementById('notice').textContent.includes('records missed: there are more than the API gives out')")
-	p.waitFor("it shows all again", "!document.getElementById('notice').textContent.includes('Showing')")
+	p.WaitFor("it tells what it missed", "document.getElementById('notice').textContent.includes('records missed: there are more than the API gives out')")
+	p.WaitFor("it shows all again", "!document.getElementById('notice').textContent.includes('Showing')")
 }
 
 // TestMemoryIsBounded gives the page's parts more than they keep.
 func TestMemoryIsBounded(t *testing.T) {
 	f := newFake(t, newWorld(t, 15), 20)
 	p := open(t, f, "")
-	p.waitFor("flows", rows+" > 2")
+	p.WaitFor("flows", rows+" > 2")
 	type sizes struct{ Rows, Seen, Dots, Lines, Suggestions int }
 	var s sizes
-	p.run(chromedp.Evaluate(`(async () => {
+	p.Run(chromedp.Evaluate(`(async () => {
 		const { stream } = await import('/js/stream.js');
 		const { Dots } = await import('/js/dots.js');
 		const { Seen } = await import('/js/filter.js');

@@ -2,6 +2,7 @@ package web_test
 
 import (
 	"fmt"
+	"github.com/nfqproxy/nfqproxy/control/web/webtest"
 	"path/filepath"
 	"testing"
 
@@ -27,35 +28,35 @@ func TestScreenshots(t *testing.T) {
 	} {
 		t.Run(screen.name, func(t *testing.T) {
 			p := open(t, f, "#token="+token)
-			p.run(emulation.SetDeviceMetricsOverride(screen.width, screen.height, screen.scale, screen.width < 500),
+			p.Run(emulation.SetDeviceMetricsOverride(screen.width, screen.height, screen.scale, screen.width < 500),
 				chromedp.Evaluate(fmt.Sprintf("localStorage.setItem('nfqproxy.theme', %q); localStorage.setItem('nfqproxy.size', %q)", screen.theme, screen.size), nil), chromedp.Reload())
-			shoot := func(view string) { p.shoot(filepath.Join(*screenshots, view+"-"+screen.name+".png")) }
-			p.waitFor("flows", "document.querySelectorAll('#rows tr').length > 40")
+			shoot := func(view string) { p.Shoot(filepath.Join(*screenshots, view+"-"+screen.name+".png")) }
+			p.WaitFor("flows", "document.querySelectorAll('#rows tr').length > 40")
 			shoot("flows")
-			id := value[string](p, "[...document.querySelectorAll('#rows tr')].filter(tr => tr.textContent.includes('frontend') && tr.querySelector('.address').textContent.startsWith('192.') && tr.querySelector('.pill').textContent === 'closed')[0]?.dataset.id ?? document.querySelector('#rows tr').dataset.id")
-			p.goTo("#/flows/" + id)
-			p.waitFor("a picture", "!!document.querySelector('.picture svg')")
+			id := webtest.Value[string](p.Page, "[...document.querySelectorAll('#rows tr')].filter(tr => tr.textContent.includes('frontend') && tr.querySelector('.address').textContent.startsWith('192.') && tr.querySelector('.pill').textContent === 'closed')[0]?.dataset.id ?? document.querySelector('#rows tr').dataset.id")
+			p.GoTo("#/flows/" + id)
+			p.WaitFor("a picture", "!!document.querySelector('.picture svg')")
 			shoot("flow")
-			p.goTo("#/services")
-			p.waitFor("rates", "[...document.querySelectorAll('#services .rate')].some(x => x.textContent !== '0')")
+			p.GoTo("#/services")
+			p.WaitFor("rates", "[...document.querySelectorAll('#services .rate')].some(x => x.textContent !== '0')")
 			shoot("services")
-			p.goTo("#/services/shop/cart")
-			p.waitFor("bars", "document.querySelectorAll('.pair').length > 2")
+			p.GoTo("#/services/shop/cart")
+			p.WaitFor("bars", "document.querySelectorAll('.pair').length > 2")
 			shoot("service")
-			p.goTo("#/map")
-			p.waitFor("dots", "document.querySelectorAll('.dot').length > 6")
+			p.GoTo("#/map")
+			p.WaitFor("dots", "document.querySelectorAll('.dot').length > 6")
 			shoot("map")
-			p.goTo("#/explain?protocol=TCP&node=node-c&source=198.51.100.23&destination=172.20.0.4:30443")
-			p.waitFor("an answer", "!!document.querySelector('.explain .picture svg')")
+			p.GoTo("#/explain?protocol=TCP&node=node-c&source=198.51.100.23&destination=172.20.0.4:30443")
+			p.WaitFor("an answer", "!!document.querySelector('.explain .picture svg')")
 			shoot("explain")
-			p.goTo("#/hold?service=shop/cart")
-			p.click(".hold .button.primary")
-			p.waitFor("a held flow", "!!document.querySelector('.hold .picture svg')")
-			p.press("s", "s")
-			p.waitFor("two steps", "document.querySelector('.hold [role=status]').textContent.startsWith('Step 2')")
+			p.GoTo("#/hold?service=shop/cart")
+			p.Click(".hold .button.primary")
+			p.WaitFor("a held flow", "!!document.querySelector('.hold .picture svg')")
+			p.Press("s", "s")
+			p.WaitFor("two steps", "document.querySelector('.hold [role=status]').textContent.startsWith('Step 2')")
 			shoot("hold")
-			p.press("r")
-			p.waitFor("it went on", "!!document.querySelector('#hold-again:not([hidden])')")
+			p.Press("r")
+			p.WaitFor("it went on", "!!document.querySelector('#hold-again:not([hidden])')")
 		})
 	}
 }

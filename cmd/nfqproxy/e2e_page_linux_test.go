@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+
+	"github.com/nfqproxy/nfqproxy/control/web/webtest"
+)
+
+// openPage serves the web page of the lab and opens it in a browser, which is inside the
+// namespaces of the test.
+func (c *cluster) openPage() *webtest.Page {
+	c.t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	serve, err := c.OpenFlows(listener)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- serve(ctx) }()
+	c.t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			c.t.Errorf("serving the page: %v", err)
+		}
+	})
+	c.t.Cleanup(webtest.Close)
+	return webtest.Open(c.t, c.FlowAPI.Page())
+}
+
+// TestPageOfALab: what happens in a lab is to be seen in a browser, as it happens; and who
+// holds a flow there leads a real connection.
+func TestPageOfALab(t *testing.T) {
+	c := newCluster(t)
+	p := c.openPage()
+	p.WaitFor("the list", "!!document.querySelector('#rows')")
+
+	conn := c.dial("outside", "tcp", anyPort, "172.21.0.2:30080")
+	answer := c.ask(conn)
+	r := c.record("dnat", "TCP", conn.LocalAddr(), conn.RemoteAddr())
+	row := fmt.Sprintf("[...document.querySelectorAll('#rows tr')].find(x => x.dataset.id === %s)", webtest.Quote(r.ID))
+	p.WaitFor("the flow", row+"?.textContent.includes('default/web') && "+row+".textContent.includes("+webtest.Quote(answer.Pod)+")")
+	_ = conn.Close()
+	p.WaitFor("its end", row+".textContent.includes('closed')")
+
+	p.GoTo("#/flows/" + r.ID)
+	texts := "[...document.querySelectorAll('.picture text')].map(x => x.textContent).join('\\n')"
+	for _, s := range r.Steps {
+		p.WaitFor("chain "+s.Chain, fmt.Sprintf("%s.includes(%s)", texts, webtest.Quote(s.Chain)))
+	}
+	p.WaitFor("the rule that chose the endpoint", fmt.Sprintf("%s.includes(%s)", texts, webtest.Quote("the destination becomes "+r.Endpoint)))
+
+	// Held, sent to another endpoint than was drawn, and let go.
+	p.Press("g", "h")
+	p.WaitFor("the form", "document.activeElement.id === 'field-service'")
+	p.Enter("#field-service", "default/web")
+	p.Press("\r")
+	p.WaitFor("a hold that waits", "document.querySelector('.hold').dataset.state === 'waiting'")
+	answered := make(chan string, 1)
+	go func() {
+		conn, err := c.host("outside").Dial(t.Context(), "tcp", anyPort, netip.MustParseAddrPort("172.21.0.2:30080"))
+		if err != nil {
+			answered <- err.Error()
+			return
+		}
+		defer conn.Close()
+		a, err := ask(conn)
+		if err != nil {
+			answered <- err.Error()
+			return
+		}
+		answered <- a.Local
+	}()
+	p.WaitFor("a held flow", "document.querySelector('.hold').dataset.state === 'holding'")
+	select {
+	case a := <-answered:
+		t.Fatalf("the connection was answered at %s while it was held", a)
+	default:
+	}
+	p.Press("s", "s")
+	other := webtest.Value[string](p, "[...document.querySelectorAll('#hold-choose option')].find(o => !o.selected).value")
+	p.Run(chromedp.Evaluate(fmt.Sprintf("const c = document.getElementById('hold-choose'); c.value = %q; c.dispatchEvent(new Event('change'))", other), nil))
+	p.WaitFor("the steps lead to "+other, fmt.Sprintf("%s.includes(%s)", texts, webtest.Quote("the destination becomes "+other)))
+	p.Press("r")
+	p.WaitFor("it went on", "document.querySelector('.hold').dataset.state === 'done'")
+	if got := <-answered; got != other {
+		t.Errorf("answered at %s, want the chosen %s", got, other)
+	}
+}
