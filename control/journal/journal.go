@@ -24,7 +24,7 @@ import (
 
 // Config says how much a journal remembers.
 type Config struct {
-	// Flows is how many flows are remembered; 0: 16,384. One takes about 0.8 KiB, with
+	// Flows is how many flows are remembered; 0: 16,384. One takes about 1.1 KiB, with
 	// four events; memory is taken as flows come.
 	Flows int
 	// ServiceBytes bounds the service ports of the past, of which flows need the endpoints

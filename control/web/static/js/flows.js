@@ -10,6 +10,7 @@ import { stream } from './stream.js';
 import { missed } from './words.js';
 
 const SHOWN = 200; // rows in the table
+const SERVICES = 'dnat,reject,drop'; // the verdicts of what is for a service
 const TOLD = 30000; // milliseconds for which missed records are told of
 
 const seen = new Seen();
@@ -33,12 +34,13 @@ export class FlowsView {
     };
     for (const [name, f] of Object.entries(this.figures)) f.element.dataset.figure = name;
     this.pause = h('button', { type: 'button', class: 'button', id: 'pause', 'aria-pressed': 'false', onclick: () => this.setPaused(!this.paused) });
+    this.services = h('button', { type: 'button', class: 'button', id: 'services-only', title: 'Leave out what is for no service and passes untouched', onclick: () => this.toggleServices() }, 'Services only');
     this.notice = h('p', { class: 'notice', id: 'notice', role: 'status', hidden: true });
     this.body = h('tbody', { id: 'rows' });
     this.empty = h('div', { class: 'empty', hidden: true });
     this.element = h('section', { class: 'flows', 'aria-labelledby': 'title' },
       h('h1', { class: 'unseen', id: 'title' }, 'Flows'),
-      h('div', { class: 'toolbar' }, this.bar.element, this.pause),
+      h('div', { class: 'toolbar' }, this.bar.element, this.services, this.pause),
       h('div', { class: 'figures' }, Object.values(this.figures).map((f) => f.element), this.notice),
       h('div', { class: 'tablebox' },
         h('table', { class: 'table', onclick: (e) => this.click(e) },
@@ -56,12 +58,20 @@ export class FlowsView {
     const filters = filtersOf(route.query);
     this.filters = filters;
     this.bar.show(filters);
+    this.services.setAttribute('aria-pressed', String(filters.get('verdict') === SERVICES));
     if (stream.filters !== filters.toString()) this.clear();
     stream.open(filters);
     return true;
   }
 
   leave() { this.unlisten(); }
+
+  toggleServices() {
+    const filters = new URLSearchParams(this.filters);
+    if (filters.get('verdict') === SERVICES) filters.delete('verdict');
+    else filters.set('verdict', SERVICES);
+    location.hash = link(filters);
+  }
 
   keys = {
     j: () => this.move(1), ArrowDown: () => this.move(1),

@@ -48,4 +48,4 @@ export function split(name) {
 }
 
 /** who names the source of a record: pod, machine, node or address. */
-export const who = (r) => r.sourcePod || r.sourceHost || (r.local && r.sourceNode) || host(r.source);
+export const who = (r) => r.sourcePod || r.sourceHost || r.sourceNode || host(r.source);

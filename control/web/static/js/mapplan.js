@@ -90,8 +90,9 @@ export class Places {
     const node = this.find('node', r.node);
     if (!node) return null;
     const door = { x: node.x + node.width / 2, y: node.y };
-    const source = (r.sourcePod && this.find('pod', r.sourcePod)) || (r.local && node) || (r.sourceHost && this.find('host', r.sourceHost)) || this.find('elsewhere', '');
-    const points = [source === node ? door : middle(source), door];
+    const source = (r.sourcePod && this.find('pod', r.sourcePod)) || (r.local && node) || (r.sourceNode && this.find('node', r.sourceNode)) || (r.sourceHost && this.find('host', r.sourceHost)) || this.find('elsewhere', '');
+    const start = source.kind === 'node' ? { x: source.x + source.width / 2, y: source.y } : middle(source);
+    const points = [start, door];
     const service = r.service && this.find('service', r.service.replace(/:[^:/]*$/, ''));
     if (service) points.push(middle(service));
     if (r.verdict === 'dnat') {

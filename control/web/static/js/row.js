@@ -23,7 +23,7 @@ const address = (text) => h('span', { class: 'address' }, text);
 
 function source(r) {
   if (r.sourcePod) return [value('pod', r.sourcePod, named(r.sourcePod)), address(r.source)];
-  return [value('source', host(r.source), r.sourceHost || (r.local && r.sourceNode) || host(r.source)), address(r.sourceHost || r.local ? r.source : `:${port(r.source)}`)];
+  return [value('source', host(r.source), r.sourceHost || r.sourceNode || host(r.source)), address(r.sourceHost || r.sourceNode || r.local ? r.source : `:${port(r.source)}`)];
 }
 
 function asked(r) {

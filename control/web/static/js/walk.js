@@ -65,7 +65,7 @@ export function shares(r) {
 /** packet says who sends it, and to what. */
 export function packet(r) {
   return {
-    from: { name: who(r), kind: r.sourcePod ? 'pod' : r.local ? 'node' : r.sourceHost ? 'host' : 'address', address: r.source, node: r.sourcePod ? r.sourceNode : '' },
+    from: { name: who(r), kind: r.sourcePod ? 'pod' : r.local || r.sourceNode ? 'node' : r.sourceHost ? 'host' : 'address', address: r.source, node: r.sourcePod ? r.sourceNode : '' },
     to: { name: r.service || host(r.destination), kind: r.service ? 'service' : 'address', address: r.destination, by: r.entry ? entries[r.entry] ?? r.entry : 'no service has this address' },
   };
 }
