@@ -124,9 +124,9 @@ func (s *scriptedEvents) receive(bool) (int, error) {
 	s.given, s.batches = s.batches[0], s.batches[1:]
 	return len(s.given), nil
 }
-func (s *scriptedEvents) datagram(i int) []byte   { return s.given[i] }
-func (s *scriptedEvents) listen(bool) error { return s.err }
-func (s *scriptedEvents) Close() error            { return nil }
+func (s *scriptedEvents) datagram(i int) []byte { return s.given[i] }
+func (s *scriptedEvents) listen(bool) error     { return s.err }
+func (s *scriptedEvents) Close() error          { return nil }
 
 // TestWatchOddDatagrams: several messages in one datagram, and what is no event, or none
 // that can be read.
