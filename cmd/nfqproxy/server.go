@@ -31,14 +31,8 @@ func connect(server, token string) (observe.Observer, error) {
 // defaultServer gives the flow API of a lab that this user runs; an empty server: there is
 // none.
 func defaultServer() (server, token string, err error) {
-	s, err := lab.StatusOf("")
-	if n, ok := errors.AsType[*lab.NotRunningError](err); ok && len(n.Running) == 0 {
-		return "", "", nil
-	}
-	if err != nil {
-		return "", "", err
-	}
-	return s.FlowAPI.URL, s.FlowAPI.Token, nil
+	s, err := lab.FlowAPIOf()
+	return s.URL, s.Token, err
 }
 
 // serverFlags say which flow API is asked.

@@ -25,3 +25,6 @@ func StatusOf(labName string) (*Status, error) { return nil, errOtherSystem }
 
 // Down needs Linux.
 func Down(labName string) error { return errOtherSystem }
+
+// FlowAPIOf gives the flow API of this user's running lab: none runs here.
+func FlowAPIOf() (FlowAPIStatus, error) { return FlowAPIStatus{}, nil }

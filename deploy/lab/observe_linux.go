@@ -141,3 +141,16 @@ func (s *Spec) names() func(netip.Addr) (pod, node, host string) {
 		return o.pod, o.node, o.host
 	}
 }
+
+// FlowAPIOf gives the flow API of this user's running lab; an empty one: none is running. It
+// is an error if several are.
+func FlowAPIOf() (FlowAPIStatus, error) {
+	s, err := StatusOf("")
+	if n, ok := errors.AsType[*NotRunningError](err); ok && len(n.Running) == 0 {
+		return FlowAPIStatus{}, nil
+	}
+	if err != nil {
+		return FlowAPIStatus{}, err
+	}
+	return s.FlowAPI, nil
+}
