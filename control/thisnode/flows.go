@@ -78,8 +78,6 @@ func (s *stream) follow(ctx context.Context, matches func(*flow.Flow, flow.State
 		}
 		return true
 	}
-	tick := time.NewTicker(tellMissed)
-	defer tick.Stop()
 	entries := make([]journal.Entry, 256)
 	// Of this window: what there is room for does not change within one.
 	began, room, given := time.Now(), s.room(), 0
