@@ -57,7 +57,7 @@ $(PEERS)/promql: bench/peers/promql/go.mod bench/peers/promql/go.sum bench/peers
 # miss something on this machine are listed at the end; with CI=true they fail.
 test:
 	@skipped=$$(mktemp); trap 'rm -f "$$skipped"' EXIT; \
-	NFQPROXY_SKIPPED=$$skipped $(GO) test $(RACE) -count=1 ./... || exit 1; \
+	NFQPROXY_SKIPPED=$$skipped $(GO) test $(RACE) -count=1 -timeout 30m ./... || exit 1; \
 	$(MAKE) --no-print-directory fuzz || exit 1; \
 	if [ -s "$$skipped" ]; then echo "Skipped for want of something:"; sort -u "$$skipped"; fi
 
