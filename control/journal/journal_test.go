@@ -447,6 +447,13 @@ func TestDraws(t *testing.T) {
 	if c, _ := b.Counts(b.port); c.Flows.Total != 6 || c.Flows.Drawn != 6 || c.Endpoints[b.port.Endpoints[0].AddrPort].Flows.Total != 4 {
 		t.Errorf("counts %+v", c)
 	}
+	// A table that is older than the flows says nothing of what is gone.
+	b.SetTable(decision.NewTable(2, start, node, nil))
+	b.now = b.now.Add(time.Minute)
+	b.take(b.now)
+	if c, ok := b.Counts(b.port); !ok || c.Flows.Total != 6 {
+		t.Errorf("by an old table the counts are gone: %+v", c)
+	}
 	b.SetTable(decision.NewTable(4, start, node, nil))
 	b.now = b.now.Add(time.Minute)
 	b.take(b.now)

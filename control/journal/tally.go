@@ -39,6 +39,8 @@ type tally struct {
 	// generation is that of the table of fit.
 	generation uint64
 	draws      [2]uint64 // by policy
+	// latest is the generation of the newest table that a flow was decided by.
+	latest uint64
 }
 
 // endpointTally are the counts of one endpoint.
@@ -68,6 +70,7 @@ func (t *tallies) of(s *decision.ServicePort) *tally {
 func (e *entry) tally() {
 	d, t := &e.flow.Decision, e.port.tally
 	t.follow(d.ServicePort, d.Generation, e.flow.Time)
+	t.latest = max(t.latest, d.Generation)
 	if d.Verdict == decision.DNAT {
 		e.endpoint = e.port.endpoints[d.Index]
 		if e.endpoint == nil {
@@ -191,6 +194,9 @@ func (j *Journal) prune(now time.Time) {
 	}
 	j.table, j.pruned = nil, now
 	for k, c := range j.services.ports {
+		if c.latest > t.Generation() {
+			continue // flows were decided by a table that the journal is yet to be told of
+		}
 		i := slices.IndexFunc(t.Service(k.name.Service()), func(s *decision.ServicePort) bool { return s.Name == k.name && s.Family == k.family })
 		if i < 0 {
 			delete(j.services.ports, k)
