@@ -243,7 +243,7 @@ func (p *proxy) serveFlows() error {
 	return nil
 }
 
-// eventBuffer is how many bytes of events may wait: some 13,000 of them.
+// eventBuffer is how many bytes of events may wait.
 const eventBuffer = 8 << 20
 
 // followKernel has the journal learn what becomes of flows. Without the kernel's events they

@@ -47,14 +47,12 @@ func Bytes(n uint64) string {
 	if n < 1000 {
 		return fmt.Sprintf("%dB", n)
 	}
-	f := float64(n)
-	for _, unit := range "kMGTPE" {
+	const units = "kMGTPE"
+	f, unit := float64(n)/1000, 0
+	for ; f >= 999.5 && unit < len(units)-1; unit++ {
 		f /= 1000
-		if f < 999.5 || unit == 'E' {
-			return digits(f) + string(unit) + "B"
-		}
 	}
-	panic("unreachable")
+	return digits(f) + units[unit:unit+1] + "B"
 }
 
 // digits gives three digits of a number below 1000, and no zeros behind the point.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -338,6 +339,15 @@ func TestBounds(t *testing.T) {
 	}
 	if got, _ := b.Last(10, b.now.Add(-1500*time.Microsecond), all); len(got) != 2 {
 		t.Errorf("%d flows since a moment ago, want 2", len(got))
+	}
+}
+
+// TestMemory: a journal of the default size takes what the README says.
+func TestMemory(t *testing.T) {
+	j := New(Config{})
+	bytes := uintptr(j.flows.capacity())*unsafe.Sizeof(entry{}) + uintptr(j.notes.capacity())*unsafe.Sizeof(note{})
+	if mib := float64(bytes) / (1 << 20); mib < 16 || mib > 17.5 {
+		t.Errorf("flows and events take %.1f MiB, the README says 17", mib)
 	}
 }
 
