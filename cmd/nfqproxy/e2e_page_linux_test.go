@@ -10,6 +10,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/nfqproxy/nfqproxy/control/web/webtest"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
 // openPage serves the web page of the lab and opens it in a browser, which is inside the
@@ -44,11 +45,16 @@ func TestPageOfALab(t *testing.T) {
 	p := c.openPage()
 	p.WaitFor("the list", "!!document.querySelector('#rows')")
 
-	conn := c.dial("outside", "tcp", anyPort, "172.21.0.2:30080")
-	answer := c.ask(conn)
-	r := c.record("dnat", "TCP", conn.LocalAddr(), conn.RemoteAddr())
-	row := fmt.Sprintf("[...document.querySelectorAll('#rows tr')].find(x => x.dataset.id === %s)", webtest.Quote(r.ID))
-	p.WaitFor("the flow", row+"?.textContent.includes('default/web') && "+row+".textContent.includes("+webtest.Quote(answer.Pod)+")")
+	var conn net.Conn
+	var r *flow.Record
+	var row string
+	for _, node := range []string{"172.21.0.3", "172.21.0.2"} { // each node's flows are there
+		conn = c.dial("outside", "tcp", anyPort, node+":30080")
+		answer := c.ask(conn)
+		r = c.record("dnat", "TCP", conn.LocalAddr(), conn.RemoteAddr())
+		row = fmt.Sprintf("[...document.querySelectorAll('#rows tr')].find(x => x.dataset.id === %s)", webtest.Quote(r.ID))
+		p.WaitFor("the flow", row+"?.textContent.includes('default/web') && "+row+".textContent.includes("+webtest.Quote(answer.Pod)+") && "+row+".textContent.includes('outside')")
+	}
 	_ = conn.Close()
 	p.WaitFor("its end", row+".textContent.includes('closed')")
 
