@@ -196,6 +196,9 @@ func TestHold(t *testing.T) {
 	p.Press("b")
 	status("Step 1 of ")
 	// Another endpoint than was drawn.
+	if name := webtest.Value[string](p.Page, "document.getElementById('hold-choose').selectedOptions[0].textContent"); !strings.HasPrefix(name, "shop/") {
+		t.Errorf("the endpoint that was drawn is called %s, want its pod", name)
+	}
 	other := webtest.Value[string](p.Page, "[...document.querySelectorAll('#hold-choose option')].find(o => !o.selected).value")
 	p.Run(chromedp.Evaluate(fmt.Sprintf("const c = document.getElementById('hold-choose'); c.value = %q; c.dispatchEvent(new Event('change'))", other), nil))
 	p.WaitFor("the steps lead to "+other, fmt.Sprintf("[...document.querySelectorAll('.picture text')].some(x => x.textContent === 'the destination becomes ' + %q)", other))

@@ -2,12 +2,13 @@ package web_test
 
 import (
 	"fmt"
-	"github.com/nfqproxy/nfqproxy/control/web/webtest"
 	"path/filepath"
 	"testing"
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
+
+	"github.com/nfqproxy/nfqproxy/control/web/webtest"
 )
 
 // TestScreenshots makes the screenshots, if -web.screenshots says where to.
@@ -15,7 +16,6 @@ func TestScreenshots(t *testing.T) {
 	if *screenshots == "" {
 		t.Skip("no -web.screenshots")
 	}
-	f := newFake(t, newWorld(t, 7), 12)
 	for _, screen := range []struct {
 		name, theme, size string
 		width, height     int64
@@ -27,7 +27,7 @@ func TestScreenshots(t *testing.T) {
 		{"projector", "light", "large", 1920, 1080, 1},
 	} {
 		t.Run(screen.name, func(t *testing.T) {
-			p := open(t, f, "#token="+token)
+			p := open(t, newFake(t, newWorld(t, 7), 12), "#token="+token)
 			p.Run(emulation.SetDeviceMetricsOverride(screen.width, screen.height, screen.scale, screen.width < 500),
 				chromedp.Evaluate(fmt.Sprintf("localStorage.setItem('nfqproxy.theme', %q); localStorage.setItem('nfqproxy.size', %q)", screen.theme, screen.size), nil), chromedp.Reload())
 			shoot := func(view string) { p.Shoot(filepath.Join(*screenshots, view+"-"+screen.name+".png")) }
@@ -38,7 +38,7 @@ func TestScreenshots(t *testing.T) {
 			p.WaitFor("a picture", "!!document.querySelector('.picture svg')")
 			shoot("flow")
 			p.GoTo("#/services")
-			p.WaitFor("rates", "[...document.querySelectorAll('#services .rate')].some(x => x.textContent !== '0')")
+			p.WaitFor("rates", "[...document.querySelectorAll('#services .rate')].some(x => /[1-9]/.test(x.textContent))")
 			shoot("services")
 			p.GoTo("#/services/shop/cart")
 			p.WaitFor("bars", "document.querySelectorAll('.pair').length > 2")

@@ -221,9 +221,9 @@ func (w *writer) external(s *decision.ServicePort) {
 			w.add(NAT, chain, jumpTo(s.ServiceChain()), either("%s is a pod's: to it the external policy does not apply", "%s is no pod's"),
 				pod{d, s.Family, false}, comment("pod traffic for "+name+" external destinations"))
 		}
-		w.add(NAT, chain, jumpTo(MarkMasq), either("%s is this node itself: masquerade", "%s is not this node"),
+		w.add(NAT, chain, jumpTo(MarkMasq), either("%s is this node itself: masquerade", "%s is not this node: no masquerade"),
 			comment("masquerade LOCAL traffic for "+name+" external destinations"), addrtype{source: true})
-		w.add(NAT, chain, jumpTo(s.ServiceChain()), either("%s is this node itself: to it the external policy does not apply", "%s is not this node"),
+		w.add(NAT, chain, jumpTo(s.ServiceChain()), either("%s is this node itself: to it the external policy does not apply", "%s is not this node: to it the external policy applies"),
 			comment("route LOCAL traffic for "+name+" external destinations"), addrtype{source: true})
 	}
 	if !lacksExternal(s) {

@@ -154,22 +154,21 @@ export class FlowsView {
 
   /** drawRows brings the table to the newest rows of the stream. */
   drawRows() {
-    const newest = [...stream.rows.values()].slice(-SHOWN);
+    const newest = stream.newest(SHOWN);
     const keep = new Set(newest.map((r) => r.id));
     for (const [id, row] of this.rows) {
       if (keep.has(id)) continue;
       row.element.remove();
       this.rows.delete(id);
     }
-    const fresh = document.createDocumentFragment();
-    for (const r of newest.reverse()) {
-      const row = this.rows.get(r.id);
-      if (row) { row.update(r); continue; }
-      const made = new Row(r);
-      this.rows.set(r.id, made);
-      fresh.append(made.element);
+    let next = this.body.firstElementChild;
+    for (const r of newest) {
+      let row = this.rows.get(r.id);
+      if (row) row.update(r);
+      else this.rows.set(r.id, row = new Row(r));
+      if (row.element === next) next = next.nextElementSibling;
+      else this.body.insertBefore(row.element, next);
     }
-    this.body.prepend(fresh);
   }
 }
 

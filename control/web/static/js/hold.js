@@ -1,6 +1,6 @@
 // The view that holds a flow at the queue and leads it through the chains step by step.
 
-import { get, post, remove, setToken, token, topology } from './api.js';
+import { get, podAt, post, remove, setToken, token, topology } from './api.js';
 import { announce, h, icon, replace, setText } from './dom.js';
 import { fields } from './filter.js';
 import { percent, plural } from './format.js';
@@ -161,7 +161,7 @@ export class HoldView {
   showChoices(r) {
     const several = r.candidates.length > 1;
     this.choices.closest('label').hidden = !several;
-    replace(this.choices, r.candidates.map((c) => h('option', { value: c.endpoint, selected: c.endpoint === r.endpoint }, `${c.endpoint} (${percent(c.probability)})`)));
+    replace(this.choices, r.candidates.map((c) => h('option', { value: c.endpoint, selected: c.endpoint === r.endpoint }, `${podAt(c.endpoint) || c.endpoint} (${percent(c.probability)})`)));
   }
 
   tick() {

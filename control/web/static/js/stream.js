@@ -113,12 +113,12 @@ class Stream {
 
   take(data) {
     const r = JSON.parse(data);
+    r.at = Date.parse(r.time) + (r.held?.seconds ?? 0) * 1000; // when it went on
     const first = this.isNew(r.id);
     const state = r.life?.state;
     if (first) {
-      const time = Date.parse(r.time);
-      this.rates.add('flows', time);
-      this.age = Math.min(this.age, this.rates.age(time));
+      this.rates.add('flows', r.at);
+      this.age = Math.min(this.age, this.rates.age(r.at));
     }
     if (first || r.event === state) {
       const since = Date.parse(r.life?.since ?? r.time);
@@ -128,6 +128,11 @@ class Stream {
     if (this.rows.has(r.id)) this.rows.set(r.id, r);
     else if (first && hash(r.id) % this.sample === 0) this.keep(r);
     this.changed();
+  }
+
+  /** newest gives the last records of the newest flows, newest first: of several nodes they do not come in order. */
+  newest(count) {
+    return [...this.rows.values()].reverse().sort((a, b) => b.at - a.at).slice(0, count);
   }
 
   keep(r) {
