@@ -23,6 +23,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 var (
 	descFlows        = desc("flows_total", "Flows decided: first packets, those sent again included. The entry is the kind of address they were for.", "verdict", "entry", "reason")
 	descUndecodable  = desc("undecodable_packets_total", "Packets that passed untouched because they could not be read.")
+	descHeldBack     = desc("held_back_packets_total", "Packets dropped undecided because they came again while their flow was held: see the flow API.")
 	descDecision     = desc("decision_duration_seconds", "Time to decide one flow: the mean of its batch.")
 	descEstablish    = desc("conntrack_write_duration_seconds", "Time to write the entries of one batch of flows into the connection table.")
 	descVerdict      = desc("verdict_duration_seconds", "Time from a packet's receipt to its verdict. The time it waited in the kernel before is not known.")
@@ -37,7 +38,7 @@ var (
 	descQueueRefused = desc("queue_refused_verdicts_total", "Verdicts for packets that the kernel had flushed.", "queue")
 	descLostRecords  = desc("flow_records_lost_total", "Flow records that a slow reader missed.")
 	descReinstalled  = desc("rules_reinstalled_total", "Times that somebody had removed the kernel rules and they were installed again.")
-	datapathDescs    = []*prometheus.Desc{descFlows, descUndecodable, descDecision, descEstablish, descVerdict, descEntries, descFailures, descHostMasq, descHostUnjudged, descQueuePackets, descQueueWaiting, descUndecided, descQueueOverrun, descQueueRefused, descLostRecords, descReinstalled}
+	datapathDescs    = []*prometheus.Desc{descFlows, descUndecodable, descHeldBack, descDecision, descEstablish, descVerdict, descEntries, descFailures, descHostMasq, descHostUnjudged, descQueuePackets, descQueueWaiting, descUndecided, descQueueOverrun, descQueueRefused, descLostRecords, descReinstalled}
 )
 
 // alwaysThere are the flows whose counters exist from the start: a rate misses a first flow
@@ -84,6 +85,7 @@ func (c datapathCollector) Collect(to chan<- prometheus.Metric) {
 		flows(c, n)
 	}
 	counter(descUndecodable, s.Undecodable)
+	counter(descHeldBack, s.HeldBack)
 	to <- histogram(descDecision, &s.DecisionTime)
 	to <- histogram(descEstablish, &s.EstablishTime)
 	to <- histogram(descVerdict, &s.VerdictTime)
