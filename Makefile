@@ -22,7 +22,7 @@ demo: build
 # etcd, the Kubernetes control plane and kube-proxy, which end-to-end tests and benchmarks
 # run against (see bench/peers). Without them such tests are skipped.
 PEERS := bench/peers/bin
-peers bench-peers: $(PEERS)/.built $(PEERS)/hubble $(PEERS)/promql
+peers bench-peers: $(PEERS)/.built $(PEERS)/portforward $(PEERS)/hubble $(PEERS)/promql
 
 # Programs built from the module proxy do not know their version; they need it.
 $(PEERS)/.built: bench/peers/go.mod bench/peers/go.sum
@@ -35,6 +35,11 @@ $(PEERS)/.built: bench/peers/go.mod bench/peers/go.sum
 		k8s.io/kubernetes/cmd/kube-proxy k8s.io/kubernetes/cmd/kubectl && \
 	$(GO) build -trimpath -o bin/etcd -ldflags '-s -w' go.etcd.io/etcd/server/v3
 	@touch $@
+
+# The part of a kubelet that kubectl port-forward needs.
+$(PEERS)/portforward: bench/peers/go.mod bench/peers/go.sum bench/peers/portforward/main.go
+	@mkdir -p $(PEERS)
+	cd bench/peers && CGO_ENABLED=0 $(GO) build -trimpath -o bin/portforward -ldflags '-s -w' ./portforward
 
 # Cilium's hubble command, out of a copy of its module. On Linux package monitor/api has files
 # for the agent, which pull all of it in; the command is built as on other systems, without.

@@ -17,6 +17,7 @@ const (
 	KubeProxy         = "kube-proxy"
 	Kubectl           = "kubectl"
 	Hubble            = "hubble"
+	PortForward       = "portforward"
 	PromQL            = "promql"
 )
 

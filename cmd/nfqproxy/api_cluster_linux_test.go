@@ -54,6 +54,8 @@ func newAPICluster(t *testing.T) *apiCluster {
 		"-v", "--kubeconfig", kubeconfig, "--detect-local-mode", "NodeCIDR", "--nodeport-addresses", "primary",
 		// These are the machine's.
 		"--conntrack-max-per-core=0", "--conntrack-min=0", "--oom-score-adj=0",
+		// As where no lab says otherwise.
+		"--flow-api=127.0.0.1:10253", "--flow-api-holds=false", "--flow-api-token-file=",
 	}})
 	c.control, err = controlplane.Start(t.Context(), controlplane.Config{
 		Dir: t.TempDir(), Namespace: c.host("control"), Addresses: []netip.Addr{controlAddress},

@@ -23,6 +23,7 @@ func TestAPIServer(t *testing.T) {
 	c.run(t, "service with another cluster IP", c.testNewClusterIP)
 	c.run(t, "metrics", c.testMetrics)
 	c.run(t, "health check node port", c.testHealthCheckNodePort)
+	c.run(t, "flows by kubectl port-forward", c.testPortForward)
 	c.run(t, "node about to be deleted", c.testNodeEligibility)
 	c.run(t, "zone of the node", c.testZone)
 	c.run(t, "addresses of the node", c.testNodeIPs)
