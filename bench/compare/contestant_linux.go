@@ -37,9 +37,6 @@ type contestant struct {
 	rules []string
 }
 
-// unseen has nfqproxy do no more than others do.
-const unseen = "--flow-api="
-
 // As nfqproxy installs them.
 const (
 	firstQueue  = 100
@@ -59,18 +56,18 @@ func (p *plan) contestants() ([]contestant, error) {
 	}
 	all := []contestant{
 		{name: "direct", what: "clients address the endpoints; no rules, no connection tracking", direct: true},
-		p.nfqproxyAs("nfqproxy", p.nfqproxy[0], `this program with --flow-api "": it does what the others do, and nobody sees flows`, unseen),
-		p.nfqproxyAs("nfqproxy-busy", p.nfqproxy[0], "nfqproxy with --busy-poll 100us", unseen, "--busy-poll=100us"),
-		p.nfqproxyAs("nfqproxy-scope", p.nfqproxy[0], "nfqproxy with --scope services", unseen, "--scope=services"),
-		p.nfqproxyAs("nfqproxy-seen", p.nfqproxy[0], "this program as it is: it remembers flows and follows their lives"),
-		p.nfqproxyAs("nfqproxy-followed", p.nfqproxy[0], "nfqproxy-seen, with two readers that follow all flows").readBy(2, 0),
-		p.nfqproxyAs("nfqproxy-stalled", p.nfqproxy[0], "nfqproxy-seen, with a reader that follows all flows and takes none").readBy(0, 1),
+		p.nfqproxyAs("nfqproxy", p.nfqproxy[0], "this program as it starts by default: it remembers flows and follows their lives"),
+		p.nfqproxyAs("nfqproxy-followed", p.nfqproxy[0], "nfqproxy, with two readers that follow all flows").readBy(2, 0),
+		p.nfqproxyAs("nfqproxy-stalled", p.nfqproxy[0], "nfqproxy, with a reader that follows all flows and takes none").readBy(0, 1),
+		p.nfqproxyAs("nfqproxy-unseen", p.nfqproxy[0], `nfqproxy with --flow-api "": nobody sees flows, as nobody sees the others'`, "--flow-api="),
+		p.nfqproxyAs("nfqproxy-busy", p.nfqproxy[0], "nfqproxy with --busy-poll 100us", "--busy-poll=100us"),
+		p.nfqproxyAs("nfqproxy-scope", p.nfqproxy[0], "nfqproxy with --scope services", "--scope=services"),
 		{name: "iptables-nft", what: "kube-proxy, iptables mode, iptables' nf_tables back end", proxy: true, start: kubeProxy("iptables", nft), missing: missing("xtables-nft-multi"), rules: []string{"xtables-nft-multi", "iptables-nft-save"}},
 		{name: "iptables-legacy", what: "kube-proxy, iptables mode, iptables' legacy back end", proxy: true, start: kubeProxy("iptables", legacy), missing: missing("xtables-legacy-multi"), rules: []string{"xtables-legacy-multi", "iptables-legacy-save"}},
 		{name: "nftables", what: "kube-proxy, nftables mode", proxy: true, start: kubeProxy("nftables", nft), missing: missing("nft"), rules: []string{"nft", "-a", "list", "ruleset"}},
 	}
 	for _, program := range p.nfqproxy[1:] {
-		all = append(all, p.nfqproxyAs(filepath.Base(program), program, program, unseen))
+		all = append(all, p.nfqproxyAs(filepath.Base(program), program, program))
 	}
 	for _, queues := range []int{1, 2} {
 		suffix := fmt.Sprintf("-%dq", queues)
