@@ -65,7 +65,12 @@ func (f *fake) expire(now time.Time) {
 func (f *fake) end(h *observe.Hold, outcome string) {
 	h.State, h.Outcome, h.Expires = observe.HoldDone, outcome, nil
 	if h.Record != nil && outcome != "dropped" {
-		f.known(h.Record, tcpLife, time.Now())
+		now := time.Now()
+		r, life := *h.Record, *h.Record.Life
+		life.Since, life.History = now, []flow.Moment{{Event: life.State, Time: now}}
+		r.Time, r.Life = &now, &life
+		h.Record = &r
+		f.known(h.Record, tcpLife, now)
 	}
 	f.change(h)
 }

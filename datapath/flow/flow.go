@@ -21,7 +21,7 @@ type Flow struct {
 	Node     *decision.Node
 	TableAge time.Duration
 	Queue    uint16
-	Time     time.Time // when it was decided
+	Time     time.Time // when it was decided; if it was held, when it went on
 
 	// Waited, Deciding, Writing and Accepting are the [Stages]; Waited is negative if it is
 	// not known.

@@ -26,7 +26,7 @@ type Record struct {
 	ID string `json:"id,omitempty"`
 	// Event is what the record is about; in streams only.
 	Event Event `json:"event,omitempty"`
-	// Time is when the decision was made or, in a replay, when the packet was captured;
+	// Time is when the decision was made, a held flow went on or, in a replay, the packet was captured;
 	// absent in simulations.
 	Time *time.Time `json:"time,omitempty"`
 	Node string     `json:"node,omitempty"`

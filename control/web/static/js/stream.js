@@ -113,7 +113,7 @@ class Stream {
 
   take(data) {
     const r = JSON.parse(data);
-    r.at = Date.parse(r.time) + (r.held?.seconds ?? 0) * 1000; // when it went on
+    r.at = Date.parse(r.time);
     const first = this.isNew(r.id);
     const state = r.life?.state;
     if (first) {
