@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nfqproxy/nfqproxy/datapath/discover"
+	"github.com/nfqproxy/nfqproxy/control/discover"
 	"github.com/nfqproxy/nfqproxy/datapath/iptables"
 )
 

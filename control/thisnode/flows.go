@@ -102,9 +102,15 @@ func (s *stream) follow(ctx context.Context, matches func(*flow.Flow, flow.State
 		if err := s.tell(); err != nil {
 			return err
 		}
-		if given += k; given >= room {
+		given += k
+		full := given >= room
+		if full {
 			// Too much for this window: fewer flows from now on.
 			s.mask, s.quiet = s.mask<<1|1, 0
+		}
+		// While the datapath is busy, being woken for a few records each time costs more of it
+		// than the records.
+		if full || s.config.Journal.Busy() {
 			select {
 			case <-ctx.Done():
 				return nil

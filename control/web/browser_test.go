@@ -21,7 +21,8 @@ func TestMain(m *testing.M) {
 // page is the page of a fake, in a tab of a browser.
 type page struct {
 	*webtest.Page
-	base string
+	base   string
+	server *httptest.Server
 }
 
 // open shows the page of a fake, at an address behind #.
@@ -32,5 +33,5 @@ func open(t testing.TB, f *fake, at string) *page {
 		server.CloseClientConnections()
 		server.Close()
 	})
-	return &page{webtest.Open(t, server.URL+"/"+at), server.URL}
+	return &page{webtest.Open(t, server.URL+"/"+at), server.URL, server}
 }

@@ -246,18 +246,19 @@ func inStream(r *flow.Record, e flow.Event) *flow.Record {
 	return &c
 }
 
-// follow registers a reader; leave ends it. before are the newest flows, oldest first.
-func (f *fake) follow(q observe.FlowQuery, limit int) (r *reader, before []*flow.Record, leave func()) {
+// follow registers a reader; leave ends it. before are the newest flows as they are, oldest
+// first, none older than since.
+func (f *fake) follow(q observe.FlowQuery, limit int, since time.Time) (r *reader, before []*flow.Record, leave func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	r = &reader{query: q, items: make(chan observe.Item, 2000)}
 	f.readers[r] = true
 	for _, id := range slices.Backward(f.order) {
-		if len(before) == limit {
+		if len(before) == limit || f.flows[id].Time.Before(since) {
 			break
 		}
 		if matches(&q, f.flows[id]) {
-			before = append(before, inStream(f.flows[id], f.flows[id].Life.State))
+			before = append(before, inStream(f.flows[id], ""))
 		}
 	}
 	slices.Reverse(before)

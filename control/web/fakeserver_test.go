@@ -83,16 +83,20 @@ func (f *fake) serveFlows(w http.ResponseWriter, r *http.Request) {
 		refuse(w, &observe.Error{Status: http.StatusBadRequest, Field: "protocol", Message: fmt.Sprintf("protocol %q: want TCP, UDP or SCTP", q.Protocol)})
 		return
 	}
-	limit, _ := strconv.Atoi(p.Get("limit"))
+	since, _ := time.Parse(time.RFC3339, p.Get("since"))
+	limit, err := strconv.Atoi(p.Get("limit"))
+	if err != nil && p.Has("since") {
+		limit = -1 // all
+	}
 	if p.Get("follow") != "true" {
-		_, known, leave := f.follow(q, limit)
+		_, known, leave := f.follow(q, limit, since)
 		leave()
 		for _, record := range known {
 			answer(w, http.StatusOK, record)
 		}
 		return
 	}
-	follower, before, leave := f.follow(q, limit)
+	follower, before, leave := f.follow(q, limit, since)
 	defer leave()
 	w.Header().Set("Content-Type", "text/event-stream")
 	var b bytes.Buffer

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/web/webtest"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
 // rows is how many flows the table shows.
@@ -53,13 +54,11 @@ func TestOrder(t *testing.T) {
 	come := func(id string, ago time.Duration) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		r, _ := f.world.next()
-		f.world.live(r, id, now.Add(-ago))
-		f.known(r, nil, now)
+		f.come(id, now.Add(-ago))
 	}
 	shows := func(order string) {
 		t.Helper()
-		p.WaitFor("the order "+order, fmt.Sprintf("[...document.querySelectorAll('#rows tr')].map(tr => tr.dataset.id).join(' ') === %q", order))
+		p.WaitFor("the order "+order, list+fmt.Sprintf(".join(' ') === %q", order))
 	}
 	come("b", 100*time.Millisecond)
 	shows("b")
@@ -69,6 +68,48 @@ func TestOrder(t *testing.T) {
 	shows("d b a")
 	come("c", 50*time.Millisecond)
 	shows("d c b a")
+}
+
+// list is the flows that the table shows, from the top.
+const list = "[...document.querySelectorAll('#rows tr')].map(tr => tr.dataset.id)"
+
+// come makes a flow that begins at a time, and goes on no further. The fake is locked.
+func (f *fake) come(id string, at time.Time) {
+	r, _ := f.world.next()
+	f.world.live(r, id, at)
+	f.known(r, nil, at)
+}
+
+// TestReconnect: after a break all that happened meanwhile is there, however much it was,
+// and a daemon that was started anew does not leave what it no longer knows.
+func TestReconnect(t *testing.T) {
+	f := newFake(t, newWorld(t, 9), 0)
+	p := open(t, f, "")
+	p.WaitFor("the stream", "document.querySelector('.flows .empty').textContent.startsWith('No flows yet')")
+	f.mu.Lock()
+	f.come("before", time.Now())
+	f.mu.Unlock()
+	p.WaitFor("a flow", list+"[0] === 'before'")
+
+	p.ExpectRefusals(1)
+	f.mu.Lock() // until it is unlocked, there is no answer
+	p.server.CloseClientConnections()
+	for i := range 300 { // more than a page asks for at first
+		id := fmt.Sprint("meanwhile-", i)
+		f.come(id, time.Now())
+		f.happen(f.flows[id], flow.Unanswered, time.Now())
+	}
+	f.mu.Unlock()
+	p.WaitFor("the newest", list+"[0] === 'meanwhile-299'")
+	p.WaitFor("each of them counts", "document.querySelector('[data-figure=unanswered] .number').textContent === '300'")
+
+	p.ExpectRefusals(1)
+	f.mu.Lock()
+	p.server.CloseClientConnections()
+	f.order, f.flows = nil, make(map[string]*flow.Record)
+	f.come("anew", time.Now())
+	f.mu.Unlock()
+	p.WaitFor("nothing but the new one", list+".join(' ') === 'anew'")
 }
 
 func set(list []string) map[string]bool {

@@ -62,11 +62,13 @@ export async function poll(path, milliseconds, signal, answered, failed) {
   }
 }
 
-let known = null;
+const RENEW = 60000; // milliseconds after which a pod that is not known may be a new one
+let known = null, asked = 0;
 const pods = new Map(); // names, by address
 
-/** topology is asked for once, and again after an error. */
+/** topology is asked for once, and again after an error or when there are new pods. */
 export function topology() {
+  if (!known) asked = performance.now();
   known ??= get('/v1/topology').then((t) => {
     for (const p of t.pods) for (const a of p.addresses) pods.set(a, p.name);
     return t;
@@ -75,4 +77,11 @@ export function topology() {
 }
 
 /** podAt names the pod of an endpoint, if the topology is known and tells; else ''. */
-export const podAt = (endpoint) => pods.get(host(endpoint)) ?? '';
+export function podAt(endpoint) {
+  const name = pods.get(host(endpoint));
+  if (name === undefined && known && performance.now() - asked > RENEW) {
+    known = null;
+    topology().catch(() => { /* later, then */ });
+  }
+  return name ?? '';
+}

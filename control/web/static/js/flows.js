@@ -25,7 +25,7 @@ export class FlowsView {
   title = 'Flows';
 
   constructor(route) {
-    this.rows = new Map(); // of the table, newest first
+    this.rows = new Map(); // of the table, by ID
     this.bar = new FilterBar(seen, (filters) => { location.hash = link(filters); });
     this.figures = {
       flows: figure('flows/s', 'new flows in a second, the mean of the last three', new Spark()),

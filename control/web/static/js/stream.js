@@ -12,6 +12,7 @@ const HEART = 1000; // milliseconds after which counts are drawn again, although
 const LATE = 2000; // milliseconds; a page that is not so much behind is not late
 const DRAW = 100; // milliseconds from one drawing to the next, at least
 const REMEMBERED = 20000; // ids, so that each flow counts once
+const AGAIN = 2000; // milliseconds from the end of a connection to the next
 const STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000];
 
 const bad = new Set(['refused', 'rejected', 'dropped', 'failed', 'reset']);
@@ -65,21 +66,22 @@ class Stream {
 
   connect() {
     this.retry = 0;
-    const source = new EventSource(`/v1/flows?follow=true&limit=${BEFORE}${this.filters && `&${this.filters}`}`);
+    const oldest = this.newest(ROWS).at(-1);
+    const past = oldest ? `since=${new Date(oldest.at).toISOString()}` : `limit=${BEFORE}`;
+    const source = new EventSource(`/v1/flows?follow=true&${past}${this.filters && `&${this.filters}`}`);
     this.source = source;
-    source.addEventListener('open', () => { this.connected = true; this.error = ''; this.changed(); });
-    source.addEventListener('flow', (e) => this.take(e.data));
-    source.addEventListener('missed', (e) => this.miss(e.data));
-    source.addEventListener('error', () => {
-      if (source !== this.source) return;
-      this.connected = false;
-      if (source.readyState === EventSource.CLOSED) this.ask();
-      else this.error = 'The connection broke. Trying again …';
+    source.addEventListener('open', () => {
+      this.connected = true;
+      this.error = '';
+      this.rows.clear(); // what is still known of them comes first
       this.changed();
     });
+    source.addEventListener('flow', (e) => this.take(e.data));
+    source.addEventListener('missed', (e) => this.miss(e.data));
+    source.addEventListener('error', () => { if (source === this.source) this.ask(); });
   }
 
-  /** ask finds out why there is no stream: a stream itself cannot say. */
+  /** ask finds out why there is no stream, which itself cannot say, and has it try again. */
   async ask() {
     this.close();
     const filters = this.filters;
@@ -89,10 +91,10 @@ class Stream {
     } catch (e) {
       // An answer of one line is JSON, of none is not: neither is an error of the server's.
       this.error = e.status >= 200 && e.status < 300 ? 'The connection broke. Trying again …' : e.message;
-      if (e.status >= 400 && e.status < 500) { this.changed(); return; } // asking again would not help
+      if (e.status >= 400 && e.status < 500 && e.status !== 429) { this.changed(); return; } // asking again would not help
     }
     if (filters !== this.filters || this.source) return;
-    this.retry = setTimeout(() => this.connect(), 2000);
+    this.retry = setTimeout(() => this.connect(), AGAIN);
     this.changed();
   }
 
@@ -125,8 +127,12 @@ class Stream {
       if (state === 'unanswered') this.rates.add('unanswered', since);
       else if (bad.has(state)) this.rates.add('refused', since);
     }
+    const told = !r.event; // as it is, of the past: after a break not for the first time
+    const picked = hash(r.id) % this.sample === 0;
     if (this.rows.has(r.id)) this.rows.set(r.id, r);
-    else if (first && hash(r.id) % this.sample === 0) this.keep(r);
+    else if ((first || told) && picked) this.keep(r);
+    if (first && picked) this.fresh.push(r);
+    if (this.fresh.length > ROWS) this.fresh.shift();
     this.changed();
   }
 
@@ -137,8 +143,6 @@ class Stream {
 
   keep(r) {
     this.rows.set(r.id, r);
-    this.fresh.push(r);
-    if (this.fresh.length > ROWS) this.fresh.shift();
     if (this.rows.size > ROWS) this.rows.delete(this.rows.keys().next().value);
   }
 

@@ -7,14 +7,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nfqproxy/nfqproxy/control/discover"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/discover"
 )
 
 // text is a published dump.
 func text(t testing.TB, name string) string {
 	t.Helper()
-	b, err := os.ReadFile("../iptables/testdata/" + name + ".rules")
+	b, err := os.ReadFile("../../datapath/iptables/testdata/" + name + ".rules")
 	if err != nil {
 		t.Fatal(err)
 	}

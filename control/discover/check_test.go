@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nfqproxy/nfqproxy/control/discover"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/discover"
 	"github.com/nfqproxy/nfqproxy/datapath/iptables"
 )
 

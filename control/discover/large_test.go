@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/control/discover"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/discover"
 )
 
 // largeTable is a table of n services with three endpoints each: so many that rules about

@@ -6,9 +6,9 @@ import (
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/control"
+	"github.com/nfqproxy/nfqproxy/control/discover"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/discover"
 	"github.com/nfqproxy/nfqproxy/datapath/iptables"
 )
 
