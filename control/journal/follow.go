@@ -194,16 +194,23 @@ const (
 func (f *follower) watch(ctx context.Context) {
 	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
-	before, last := f.told(), time.Now()
+	most := uint64(f.DetailRate * watchInterval.Seconds()) // in one interval
+	before, last := f.told(most), time.Now()
 	var busy, resynced time.Time
 	for {
 		var now time.Time
 		select {
 		case <-ctx.Done():
 			return
+		case <-f.kernel.rush: // at once: until the interval is over, much more would come
+			busy = time.Now()
+			if !f.Busy() {
+				f.setPaused(true)
+			}
+			continue
 		case now = <-tick.C:
 		}
-		told := f.told()
+		told := f.told(most)
 		rate := float64(told-before) / now.Sub(last).Seconds()
 		before, last = told, now
 		if rate > f.DetailRate/2 {
@@ -222,10 +229,11 @@ func (f *follower) watch(ctx context.Context) {
 	}
 }
 
-// told is how many flows were told of so far.
-func (j *Journal) told() uint64 {
-	j.mu.RLock()
-	defer j.mu.RUnlock()
+// told is how many flows were told of so far. After most further ones there is a rush.
+func (j *Journal) told(most uint64) uint64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.kernel.rushAt = j.flows.next + most
 	return j.flows.next
 }
 

@@ -27,7 +27,7 @@ type Config struct {
 	// Flows is how many flows are remembered; 0: 16,384. One takes about 1.1 KiB, with
 	// four events; memory is taken as flows come.
 	Flows int
-	// ServiceBytes bounds the service ports of the past, of which flows need the endpoints
+	// ServiceBytes bounds the service ports of past tables, of which flows need the endpoints
 	// they could have got; 0: 16 MiB. Beyond it older flows are forgotten.
 	ServiceBytes int
 }
@@ -93,7 +93,7 @@ func New(c Config) *Journal {
 		flows: newRing[entry](capacity), notes: newRing[note](4 * capacity),
 		newest: make(map[key]uint64), ports: retained{limit: cmp.Or(c.ServiceBytes, 16<<20)},
 		services: newTallies(), changed: make(chan struct{}), waited: 1,
-		kernel: kernelView{why: "nobody asked for the kernel's events", announced: 1},
+		kernel: kernelView{why: "nobody asked for the kernel's events", announced: 1, rush: make(chan struct{}, 1)},
 	}
 	j.intake.offered = make(chan struct{}, 1)
 	return j
@@ -173,6 +173,7 @@ func (j *Journal) takeLocked() {
 	}
 	clear(flows) // their tables must not be kept
 	j.spare = flows
+	j.kernel.lookForRush(j.flows.next)
 }
 
 // announce wakes the readers that wait.
@@ -301,10 +302,11 @@ func (n *nodes) keep(node *decision.Node) *decision.Node {
 	return n.copy
 }
 
-// retained are the service ports that flows hold on to.
+// retained are the service ports that flows hold on to. Those of the table in force are there
+// anyhow: so there may be as much of them as it has, besides the limit.
 type retained struct {
-	limit, bytes int // about how large they may be, and are
-	ports        map[*decision.ServicePort]*usedPort
+	limit, inForce, bytes int // about
+	ports                 map[*decision.ServicePort]*usedPort
 }
 
 // usedPort is a service port, as it was in one or more tables, that flows hold on to.
@@ -316,7 +318,7 @@ type usedPort struct {
 	endpoints []*endpointTally
 }
 
-func sizeOf(s *decision.ServicePort) int { return 512 + 136*len(s.Endpoints) }
+func size(servicePorts, endpoints int) int { return 512*servicePorts + 136*endpoints }
 
 // use notes that one more flow holds on to the service port.
 func (r *retained) use(s *decision.ServicePort, t *tallies) *usedPort {
@@ -327,7 +329,7 @@ func (r *retained) use(s *decision.ServicePort, t *tallies) *usedPort {
 		}
 		u = &usedPort{port: s, tally: t.of(s), endpoints: make([]*endpointTally, len(s.Endpoints))}
 		r.ports[s] = u
-		r.bytes += sizeOf(s)
+		r.bytes += size(1, len(s.Endpoints))
 	}
 	u.flows++
 	return u
@@ -337,8 +339,17 @@ func (r *retained) use(s *decision.ServicePort, t *tallies) *usedPort {
 func (r *retained) release(u *usedPort) {
 	if u.flows--; u.flows == 0 {
 		delete(r.ports, u.port)
-		r.bytes -= sizeOf(u.port)
+		r.bytes -= size(1, len(u.port.Endpoints))
 	}
 }
 
-func (r *retained) full() bool { return r.bytes > r.limit }
+// follow notes which table is in force.
+func (r *retained) follow(t *decision.Table) {
+	r.inForce = 0
+	for _, f := range []decision.Family{decision.IPv4, decision.IPv6} {
+		c := t.Counts(f)
+		r.inForce += size(c.ServicePorts, c.Endpoints)
+	}
+}
+
+func (r *retained) full() bool { return r.bytes > r.limit+r.inForce }

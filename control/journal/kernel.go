@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"math"
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
@@ -11,6 +12,9 @@ type kernelView struct {
 	following bool // somebody tells
 	why       string
 	paused    bool
+	// rush holds something when the flow numbered rushAt was told of.
+	rush   chan struct{}
+	rushAt uint64
 	// blindTo is the number of the first flow that began after the last pause.
 	blindTo uint64
 	// accounting and timestamps: the kernel counts bytes, and notes times.
@@ -36,6 +40,17 @@ const maxOrphans = 4096
 
 // patience is how long an event waits for its flow.
 const patience = 50 * time.Millisecond
+
+// lookForRush tells of a rush, once.
+func (k *kernelView) lookForRush(next uint64) {
+	if next >= k.rushAt && k.rushAt > 0 {
+		k.rushAt = math.MaxUint64
+		select {
+		case k.rush <- struct{}{}:
+		default:
+		}
+	}
+}
 
 // complete says whether all events are told of.
 func (k *kernelView) complete() bool { return k.following && !k.paused && !k.stale }

@@ -184,6 +184,7 @@ func (j *Journal) SetTable(t *decision.Table) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.table = t
+	j.ports.follow(t)
 }
 
 // prune does what SetTable says.
