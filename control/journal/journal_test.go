@@ -367,6 +367,30 @@ func TestServicePortsAreBounded(t *testing.T) {
 	}
 }
 
+// TestServicePortsInForce: those of the table in force are in memory anyhow.
+func TestServicePortsInForce(t *testing.T) {
+	b := newBench(t, Config{ServiceBytes: 1})
+	var ports []*decision.ServicePort
+	for i := range 50 {
+		s := web()
+		s.Name.Name, s.ClusterIP = fmt.Sprint("web-", i), netip.AddrFrom4([4]byte{10, 96, 1, byte(i)})
+		ports = append(ports, s)
+	}
+	b.SetTable(decision.NewTable(1, start, node, ports))
+	for i, s := range ports {
+		b.port = s
+		b.decide(netip.AddrPortFrom(client.Addr(), uint16(1000+i)), nil)
+	}
+	if n := b.Known().Flows; n != len(ports) {
+		t.Errorf("%d flows are remembered, want one for each of %d service ports", n, len(ports))
+	}
+	b.SetTable(decision.NewTable(2, start, node, nil))
+	b.decide(netip.AddrPortFrom(client.Addr(), 2000), nil)
+	if n := b.Known().Flows; n != 1 {
+		t.Errorf("%d flows hold service ports of the past, for which there is no room", n)
+	}
+}
+
 // TestIntakeIsBounded: workers do not wait, and what has no room is counted.
 func TestIntakeIsBounded(t *testing.T) {
 	j := New(Config{})
