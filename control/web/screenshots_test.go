@@ -32,6 +32,7 @@ func TestScreenshots(t *testing.T) {
 				chromedp.Evaluate(fmt.Sprintf("localStorage.setItem('nfqproxy.theme', %q); localStorage.setItem('nfqproxy.size', %q)", screen.theme, screen.size), nil), chromedp.Reload())
 			shoot := func(view string) { p.Shoot(filepath.Join(*screenshots, view+"-"+screen.name+".png")) }
 			p.WaitFor("flows", "document.querySelectorAll('#rows tr').length > 40")
+			p.WaitFor("one that was refused", "[...document.querySelectorAll('#rows tr')].slice(2, 14).some(tr => /dropped|rejected|refused/.test(tr.querySelector('.pill').textContent))")
 			shoot("flows")
 			id := webtest.Value[string](p.Page, "[...document.querySelectorAll('#rows tr')].filter(tr => tr.textContent.includes('frontend') && tr.querySelector('.address').textContent.startsWith('192.') && tr.querySelector('.pill').textContent === 'closed')[0]?.dataset.id ?? document.querySelector('#rows tr').dataset.id")
 			p.GoTo("#/flows/" + id)
