@@ -195,7 +195,7 @@ func (f *follower) watch(ctx context.Context) {
 	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
 	most := uint64(f.DetailRate * watchInterval.Seconds()) // in one interval
-	before, last := f.told(most), time.Now()
+	before, last := f.beginInterval(most), time.Now()
 	var busy, resynced time.Time
 	for {
 		var now time.Time
@@ -210,7 +210,7 @@ func (f *follower) watch(ctx context.Context) {
 			continue
 		case now = <-tick.C:
 		}
-		told := f.told(most)
+		told := f.beginInterval(most)
 		rate := float64(told-before) / now.Sub(last).Seconds()
 		before, last = told, now
 		if rate > f.DetailRate/2 {
@@ -229,8 +229,9 @@ func (f *follower) watch(ctx context.Context) {
 	}
 }
 
-// told is how many flows were told of so far. After most further ones there is a rush.
-func (j *Journal) told(most uint64) uint64 {
+// beginInterval gives how many flows were told of so far. After most further ones there is
+// a rush, unless another interval begins before.
+func (j *Journal) beginInterval(most uint64) (told uint64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.kernel.rushAt = j.flows.next + most

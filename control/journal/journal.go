@@ -27,8 +27,9 @@ type Config struct {
 	// Flows is how many flows are remembered; 0: 16,384. One takes about 1.1 KiB, with
 	// four events; memory is taken as flows come.
 	Flows int
-	// ServiceBytes bounds the service ports of past tables, of which flows need the endpoints
-	// they could have got; 0: 16 MiB. Beyond it older flows are forgotten.
+	// ServiceBytes is how much larger than those of the table in force the service ports may
+	// be of which flows need the endpoints they could have got; 0: 16 MiB. Beyond it older
+	// flows are forgotten.
 	ServiceBytes int
 }
 
@@ -305,7 +306,7 @@ func (n *nodes) keep(node *decision.Node) *decision.Node {
 // retained are the service ports that flows hold on to. Those of the table in force are there
 // anyhow: so there may be as much of them as it has, besides the limit.
 type retained struct {
-	limit, inForce, bytes int // about
+	limit, inForce, bytes int // inForce is the size of the table's, bytes that of ports: about
 	ports                 map[*decision.ServicePort]*usedPort
 }
 
