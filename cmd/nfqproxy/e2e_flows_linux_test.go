@@ -21,6 +21,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/netns"
 )
 
 // observe gives the flow API of a node's daemon.
@@ -239,6 +240,17 @@ endpoints:
 		state  flow.State
 		over   bool // the kernel forgets it soon
 	}{
+		{"curl", 30090, func() net.Addr {
+			out, err := c.host("outside").Run("", "curl", "-sS", "-o", "/dev/null", "-w", "%{local_ip}:%{local_port} %{size_download}", "http://172.21.0.2:30090/download?bytes=100000")
+			if err != nil {
+				t.Fatal(err)
+			}
+			from, size, _ := strings.Cut(out, " ")
+			if size != "100000" {
+				t.Fatalf("curl says %q", out)
+			}
+			return net.TCPAddrFromAddrPort(netip.MustParseAddrPort(from))
+		}, "decided answered established closing closed gone", flow.Closed, true},
 		{"TCP closed by the client", 30090, tcp("172.21.0.2:30090", get), "decided answered established closing closed gone", flow.Closed, true},
 		{"TCP closed by the server", 30090, tcp("172.21.0.2:30090", func(conn net.Conn) {
 			c.ask(conn)
@@ -279,6 +291,9 @@ endpoints:
 		}, "decided gone", flow.Unanswered, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			if tt.name == "curl" {
+				netns.RequireTool(t, "curl")
+			}
 			n := c.countPort("outside", tt.port)
 			from := tt.talk()
 			eventually(t, 3*patience, "the flow's last event", func() bool {
