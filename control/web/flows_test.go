@@ -94,6 +94,14 @@ func TestReconnect(t *testing.T) {
 	p.ExpectRefusals(1)
 	f.mu.Lock() // until it is unlocked, there is no answer
 	p.server.CloseClientConnections()
+	f.readers = make(map[*reader]bool) // whom that was meant for is gone
+	f.happen(f.flows["before"], flow.Answered, time.Now())
+	f.mu.Unlock()
+	p.WaitFor("how it went on", list+".join(' ') === 'before' && document.querySelector('#rows .pill').textContent === 'answered'")
+
+	p.ExpectRefusals(1)
+	f.mu.Lock()
+	p.server.CloseClientConnections()
 	for i := range 300 { // more than a page asks for at first
 		id := fmt.Sprint("meanwhile-", i)
 		f.come(id, time.Now())
