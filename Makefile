@@ -90,7 +90,7 @@ lint:
 	GOOS=darwin $(GO) build -o /dev/null ./cmd/nfqproxy
 
 # nfqproxy beside kube-proxy and the queue's floor (see bench/README.md): all of it takes
-# about an hour, bench-quick two minutes. BENCHFLAGS goes to bench/compare.
+# an hour for each ten contestants, bench-quick two minutes. BENCHFLAGS goes to bench/compare.
 RESULTS := bench/results
 bench: build peers floor
 	$(GO) run ./bench/compare -out $(RESULTS) $(BENCHFLAGS)

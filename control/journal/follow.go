@@ -229,12 +229,12 @@ func (f *follower) watch(ctx context.Context) {
 	}
 }
 
-// beginInterval gives how many flows were told of so far. After most further ones there is
-// a rush, unless another interval begins before.
+// beginInterval gives how many flows were told of so far. With more than most further ones
+// there is a rush, unless another interval begins before.
 func (j *Journal) beginInterval(most uint64) (told uint64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.kernel.rushAt = j.flows.next + most
+	j.kernel.rushAt = j.flows.next + most + 1
 	return j.flows.next
 }
 

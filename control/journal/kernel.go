@@ -12,7 +12,8 @@ type kernelView struct {
 	following bool // somebody tells
 	why       string
 	paused    bool
-	// rush holds something when the flow numbered rushAt was told of.
+	// rush holds something when the number of the next flow has come to rushAt; 0: nobody
+	// wants to know.
 	rush   chan struct{}
 	rushAt uint64
 	// blindTo is the number of the first flow that began after the last pause.
