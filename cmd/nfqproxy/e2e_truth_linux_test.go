@@ -177,14 +177,14 @@ endpoints:
 	if err != nil {
 		t.Fatal(err)
 	}
-	// An ordinary user's daemon may not have the buffer that takes as many ends at once as
-	// there are here; then it says what it does not know.
-	lost := stats[0].Kernel.Overruns > 0
+	// On a machine that is too busy events are lost, or not asked for; then the daemon reads
+	// the connection table, and says of which flows it may have missed something.
+	missed := stats[0].Kernel.Resyncs > 0
 	for from, r := range records {
 		e, l := entries[from], r.Life
 		switch {
-		case l.Incomplete && !lost:
-			t.Errorf("the record of %s is incomplete, and no event was lost", from)
+		case l.Incomplete && !missed:
+			t.Errorf("the record of %s is incomplete, and nothing was missed", from)
 		case l.Incomplete && l.Sent == nil && l.Received == nil: // the rest of it has to be true
 			l.Sent = &flow.Count{Packets: e.CountersOrig.Packets, Bytes: e.CountersOrig.Bytes}
 			l.Received = &flow.Count{Packets: e.CountersReply.Packets, Bytes: e.CountersReply.Bytes}
