@@ -159,15 +159,20 @@ func (n *Namespace) start(cmd *exec.Cmd) error {
 	return cmd.Start()
 }
 
-// enter moves the calling thread.
+// enter moves the calling thread. The file cannot be closed meanwhile: its number might
+// then already be another's.
 func (n *Namespace) enter() error {
-	select {
-	case <-n.closed:
-		return fmt.Errorf("namespace %s: %w", n.name, os.ErrClosed)
-	default:
+	raw, err := n.file.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("namespace %s: %w", n.name, err)
 	}
-	if err := unix.Setns(n.FD(), unix.CLONE_NEWNET); err != nil {
-		return fmt.Errorf("namespace %s: %w", n.name, os.NewSyscallError("setns", err))
+	if raw.Control(func(fd uintptr) {
+		err = os.NewSyscallError("setns", unix.Setns(int(fd), unix.CLONE_NEWNET))
+	}) != nil {
+		err = os.ErrClosed // all that can be wrong
+	}
+	if err != nil {
+		return fmt.Errorf("namespace %s: %w", n.name, err)
 	}
 	return nil
 }

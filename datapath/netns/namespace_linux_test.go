@@ -68,6 +68,39 @@ func TestClosed(t *testing.T) {
 	}
 }
 
+// TestCloseMeanwhile: who enters while the namespace is closed is inside, or is told.
+func TestCloseMeanwhile(t *testing.T) {
+	Require(t)
+	for range 20 {
+		n, err := New("a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var entering sync.WaitGroup
+		entered := make(chan struct{}, 1)
+		for range 4 {
+			entering.Go(func() {
+				var err error
+				for err == nil {
+					err = n.Do(func() error { return nil })
+					select {
+					case entered <- struct{}{}:
+					default:
+					}
+				}
+				if !errors.Is(err, os.ErrClosed) {
+					t.Error(err)
+				}
+			})
+		}
+		<-entered
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+		entering.Wait()
+	}
+}
+
 // a - router - b, in both families; the router's side towards b is a bridge.
 func TestPathBetweenNamespaces(t *testing.T) {
 	a, router, b := newNamespace(t, "a"), newNamespace(t, "router"), newNamespace(t, "b")

@@ -1,12 +1,14 @@
 package nfqueue_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -280,8 +282,8 @@ func TestArrived(t *testing.T) {
 		}
 		return !at.IsZero()
 	}
-	send := func(network string) error {
-		c, err := client.Dial(t.Context(), network, netip.AddrPort{}, netip.AddrPortFrom(host, 53))
+	send := func(ctx context.Context, network string) error {
+		c, err := client.Dial(ctx, network, netip.AddrPort{}, netip.AddrPortFrom(host, 53))
 		if err != nil {
 			return err
 		}
@@ -290,15 +292,22 @@ func TestArrived(t *testing.T) {
 		return err
 	}
 	// The kernel begins some moments later.
-	for deadline := time.Now().Add(20 * time.Second); !arrived(nfqueue.Prerouting, func() error { return send("udp") }); {
+	for deadline := time.Now().Add(20 * time.Second); !arrived(nfqueue.Prerouting, func() error { return send(t.Context(), "udp") }); {
 		if time.Now().After(deadline) {
 			t.Fatal("packets are not stamped")
 		}
 	}
 	// TCP's packets bear the time they were to be sent at, which is not meant.
-	if !arrived(nfqueue.Prerouting, func() error { go func() { _ = send("tcp") }(); return nil }) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var connecting sync.WaitGroup
+	if !arrived(nfqueue.Prerouting, func() error {
+		connecting.Go(func() { _ = send(ctx, "tcp") }) // its SYN is dropped
+		return nil
+	}) {
 		t.Error("a SYN has no stamp")
 	}
+	cancel()
+	connecting.Wait()
 	from, _ := h.udp(t)
 	if arrived(nfqueue.Output, func() error { _, err := from.Write([]byte("hello")); return err }) {
 		t.Error("a packet made here has a stamp")
