@@ -61,6 +61,10 @@ func startBrowser(path string) {
 	browser.err = chromedp.Run(ctx)
 }
 
+// patience is how long a test may take, and longer than any does on a busy machine; a
+// condition may take a third of it.
+const patience = 3 * time.Minute
+
 // Page is a page in a tab. It belongs to one goroutine.
 type Page struct {
 	testing.TB
@@ -81,10 +85,10 @@ func Open(t testing.TB, url string) *Page {
 	if browser.err != nil {
 		t.Fatalf("%s does not start: %v", path, browser.err)
 	}
-	ctx, cancel := chromedp.NewContext(browser.ctx)
-	ctx, timeout := context.WithTimeout(ctx, 40*time.Second)
+	tab, cancel := chromedp.NewContext(browser.ctx)
+	ctx, timeout := context.WithTimeout(tab, patience)
 	p := &Page{TB: t, ctx: ctx}
-	chromedp.ListenTarget(ctx, p.hear)
+	chromedp.ListenTarget(tab, p.hear)
 	t.Cleanup(func() {
 		if t.Failed() {
 			p.Shoot(filepath.Join(t.TempDir(), "failed.png"))
@@ -97,6 +101,11 @@ func Open(t testing.TB, url string) *Page {
 			t.Errorf("the browser complains:\n%s", strings.Join(p.complaints, "\n"))
 		}
 	})
+	// The context of the first Run is the one with which chromedp stops taking the tab's
+	// messages; if the tab still is there then, those hold up all other tabs'.
+	if err := chromedp.Run(tab); err != nil {
+		t.Fatal(err)
+	}
 	p.Run(chromedp.Navigate(url))
 	return p
 }
@@ -151,7 +160,7 @@ func (p *Page) WaitFor(what, expression string) {
 	p.Helper()
 	// What is not there yet is not true yet.
 	poll := fmt.Sprintf("(() => { try { return %s } catch { return false } })()", expression)
-	err := chromedp.Run(p.ctx, chromedp.Poll(poll, nil, chromedp.WithPollingTimeout(15*time.Second), chromedp.WithPollingInterval(50*time.Millisecond)))
+	err := chromedp.Run(p.ctx, chromedp.Poll(poll, nil, chromedp.WithPollingTimeout(patience/3), chromedp.WithPollingInterval(50*time.Millisecond)))
 	if err != nil {
 		var text string
 		_ = chromedp.Run(p.ctx, chromedp.Evaluate("location.hash + '\\n' + document.body.innerText", &text))
