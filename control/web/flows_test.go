@@ -180,6 +180,30 @@ func TestManyFlows(t *testing.T) {
 	p.WaitFor("it shows all again", "!document.getElementById('notice').textContent.includes('Showing')")
 }
 
+// TestSlowDrawing: a browser that draws slowly draws rarely, so that time is left for all else.
+func TestSlowDrawing(t *testing.T) {
+	f := newFake(t, newWorld(t, 11), 100)
+	p := open(t, f, "")
+	p.WaitFor("flows", rows+" > 2")
+	p.Run(chromedp.Evaluate(`(async () => {
+		const { stream } = await import('/js/stream.js');
+		window.pauses = [];
+		let end;
+		stream.listen(() => {
+			const begin = performance.now();
+			if (end) pauses.push(begin - end);
+			do { end = performance.now(); } while (end - begin < 100);
+		});
+	})()`, nil))
+	p.WaitFor("some drawings", "pauses.length >= 5")
+	// The first may have been under way.
+	for _, pause := range webtest.Value[[]float64](p.Page, "pauses.slice(1)") {
+		if pause < 300 {
+			t.Errorf("after 100 ms of drawing a pause of %.0f ms", pause)
+		}
+	}
+}
+
 // TestMemoryIsBounded gives the page's parts more than they keep.
 func TestMemoryIsBounded(t *testing.T) {
 	f := newFake(t, newWorld(t, 15), 20)

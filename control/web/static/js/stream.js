@@ -11,6 +11,7 @@ const BUSY = 100; // rows in a second then, at most
 const HEART = 1000; // milliseconds after which counts are drawn again, although nothing came
 const LATE = 2000; // milliseconds; a page that is not so much behind is not late
 const DRAW = 100; // milliseconds from one drawing to the next, at least
+const SHARE = 4; // and so many times as long as a drawing takes: the rest of the time is for all else
 const REMEMBERED = 20000; // ids, so that each flow counts once
 const AGAIN = 2000; // milliseconds from the end of a connection to the next
 const STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000];
@@ -33,6 +34,10 @@ class Stream {
     this.filters = null; // as a query; null: never opened
     this.reset();
     setInterval(() => { if (this.source) this.changed(); }, HEART);
+    // A message of its own comes after the browser has laid out and painted.
+    this.painted = new MessageChannel();
+    this.painted.port1.onmessage = () => { this.pause = SHARE * (performance.now() - this.drawn); };
+    this.pause = 0;
   }
 
   reset() {
@@ -47,7 +52,7 @@ class Stream {
     this.age = Infinity; // of the youngest flow that came since the last drawing
   }
 
-  /** listen calls back with the stream whenever there is something to draw, ten times a second at most. */
+  /** listen calls back with the stream whenever there is something to draw, ten times a second at most, and more rarely where drawing takes long. */
   listen(listener) {
     this.listeners.add(listener);
     return () => this.listeners.delete(listener);
@@ -154,7 +159,7 @@ class Stream {
 
   changed() {
     if (this.timer) return;
-    const wait = Math.max(0, DRAW - (performance.now() - (this.drawn ?? -DRAW)));
+    const wait = Math.max(0, Math.max(DRAW, this.pause) - (performance.now() - (this.drawn ?? -DRAW)));
     this.timer = setTimeout(() => requestAnimationFrame(() => this.draw()), wait);
   }
 
@@ -167,6 +172,7 @@ class Stream {
     this.sample = peak <= CALM ? 1 : STEPS.find((n) => peak / n <= BUSY) ?? STEPS.at(-1);
     for (const listener of this.listeners) listener(this);
     this.fresh.length = 0;
+    this.painted.port2.postMessage(null);
   }
 }
 
