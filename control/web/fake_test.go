@@ -2,6 +2,7 @@ package web_test
 
 import (
 	"container/heap"
+	"context"
 	"fmt"
 	"maps"
 	"math"
@@ -224,16 +225,15 @@ func (f *fake) publish(r *flow.Record, e flow.Event) {
 	}
 }
 
-// miss has all readers miss records.
-func (f *fake) miss(m observe.Missed) {
+// miss has all readers miss records. One that is behind is waited for.
+func (f *fake) miss(ctx context.Context, m observe.Missed) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	for r := range f.readers {
-		r.missed += m.Missed
+	readers := slices.Collect(maps.Keys(f.readers))
+	f.mu.Unlock()
+	for _, r := range readers {
 		select {
 		case r.items <- observe.Item{Missed: &m}:
-			r.missed -= m.Missed
-		default: // told with the next flow, as slow
+		case <-ctx.Done():
 		}
 	}
 }

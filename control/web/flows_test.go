@@ -175,7 +175,7 @@ func TestManyFlows(t *testing.T) {
 	p.WaitFor("it stays usable", "document.activeElement.matches('#rows tr')")
 	f.setRate(20)
 	p.Press("p")
-	f.miss(observe.Missed{Node: "node-a", Missed: 1234, Why: observe.MissedSampled})
+	f.miss(t.Context(), observe.Missed{Node: "node-a", Missed: 1234, Why: observe.MissedSampled})
 	p.WaitFor("it tells what it missed", "document.getElementById('notice').textContent.includes('records missed: there are more than the API gives out')")
 	p.WaitFor("it shows all again", "!document.getElementById('notice').textContent.includes('Showing')")
 }
