@@ -144,8 +144,9 @@ export class FlowsView {
     const notes = [];
     if (stream.sample > 1) notes.push(`Showing 1 of ${stream.sample} flows, counting all.`);
     if (stream.rates.late > 0) notes.push(`This page is ${seconds(stream.rates.late / 1000)} behind: there is more than this browser can take.`);
-    const m = stream.missed;
-    if (m && performance.now() - m.at < TOLD) notes.push(`${plural(m.count, 'record')} missed: ${missed[m.why] ?? m.why}. The counts are too low by as many.`);
+    const lately = [...stream.missed].filter(([, m]) => performance.now() - m.at < TOLD);
+    for (const [why, m] of lately) notes.push(`${plural(m.count, 'record')} missed: ${missed[why] ?? why}.`);
+    if (lately.length > 0) notes.push('The counts are too low by as many.');
     if (this.paused) notes.push('Paused. Counting goes on.');
     const text = notes.join(' ');
     this.notice.hidden = !text;

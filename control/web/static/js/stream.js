@@ -46,7 +46,7 @@ class Stream {
     this.fresh.length = 0;
     this.seen = [new Set(), new Set()];
     this.sample = 1; // one of so many flows becomes a row
-    this.missed = null; // {count, why, at}
+    this.missed = new Map(); // {count, at}, by why
     this.error = '';
     this.connected = false;
     this.age = Infinity; // of the youngest flow that came since the last drawing
@@ -153,7 +153,7 @@ class Stream {
 
   miss(data) {
     const m = JSON.parse(data);
-    this.missed = { count: (this.missed?.count ?? 0) + m.missed, why: m.why, at: performance.now() };
+    this.missed.set(m.why, { count: (this.missed.get(m.why)?.count ?? 0) + m.missed, at: performance.now() });
     this.changed();
   }
 
