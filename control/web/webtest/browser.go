@@ -16,6 +16,7 @@ import (
 
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
@@ -89,11 +90,26 @@ func Open(t testing.TB, url string) *Page {
 	ctx, timeout := context.WithTimeout(tab, patience)
 	p := &Page{TB: t, ctx: ctx}
 	chromedp.ListenTarget(tab, p.hear)
+	// The context of the first Run is the one with which chromedp stops taking the tab's
+	// messages; if the tab still is there then, those hold up all other tabs'. It also
+	// asks tabs to tell of every event of every stream, which nobody wants to know.
+	if err := chromedp.Run(tab, network.Disable()); err != nil {
+		timeout()
+		cancel()
+		t.Fatalf("no tab for %s: %v", url, err)
+	}
 	t.Cleanup(func() {
 		if t.Failed() {
 			p.Shoot(filepath.Join(t.TempDir(), "failed.png"))
 		}
+		// A tab that goes while it has much to tell holds up all others, for good; one that
+		// shows nothing has told everything.
 		timeout()
+		leaving, stop := context.WithTimeout(tab, patience/3)
+		if err := chromedp.Run(leaving, chromedp.Navigate("about:blank")); err != nil {
+			t.Errorf("the page cannot be left: %v", err)
+		}
+		stop()
 		cancel()
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -101,11 +117,6 @@ func Open(t testing.TB, url string) *Page {
 			t.Errorf("the browser complains:\n%s", strings.Join(p.complaints, "\n"))
 		}
 	})
-	// The context of the first Run is the one with which chromedp stops taking the tab's
-	// messages; if the tab still is there then, those hold up all other tabs'.
-	if err := chromedp.Run(tab); err != nil {
-		t.Fatal(err)
-	}
 	p.Run(chromedp.Navigate(url))
 	return p
 }
