@@ -38,11 +38,13 @@ func testPaths(t *testing.T, c *cluster) {
 			{"hairpin", "solo", solo(80), solo(53), "default/solo", gatewayA, "hairpin"},
 			{"hairpin by node port", "solo", at("172.21.0.2", "fd00:172:21::2", 30090), at("172.21.0.2", "fd00:172:21::2", 30090), "default/solo", gatewayA, "external"},
 		}
+		port := 20000 // below those that the kernel gives: two clients masqueraded alike never share one
 		for _, tt := range tests {
 			for network, to := range map[string]string{"tcp": tt.tcp, "udp": tt.udp} {
 				t.Run(tt.name+" "+network, func(t *testing.T) {
 					c.t = t
-					conn := c.dial(tt.from, network, anyPort, to)
+					port++
+					conn := c.dial(tt.from, network, netip.MustParseAddrPort(at("0.0.0.0", "::", port)), to)
 					a := c.ask(conn)
 					r := c.record("dnat", strings.ToUpper(network), conn.LocalAddr(), conn.RemoteAddr())
 					if !strings.Contains(tt.answeredBy, a.Pod) || a.Pod == "" {
