@@ -176,7 +176,11 @@ func TestManyFlows(t *testing.T) {
 	f.setRate(20)
 	p.Press("p")
 	f.miss(t.Context(), observe.Missed{Node: "node-a", Missed: 1234, Why: observe.MissedSampled})
-	p.WaitFor("it tells what it missed", "document.getElementById('notice').textContent.includes('records missed: there are more than the API gives out')")
+	f.miss(t.Context(), observe.Missed{Node: "node-a", Missed: 56, Why: observe.MissedLost})
+	f.miss(t.Context(), observe.Missed{Node: "node-b", Why: observe.MissedUnreachable})
+	for _, told := range []string{"1,234 records missed: there are more than the API gives out.", "56 records missed: the node had no room for them.", "Records missed: a node cannot be asked."} {
+		p.WaitFor("it tells what it missed", fmt.Sprintf("document.getElementById('notice').textContent.includes(%q)", told))
+	}
 	p.WaitFor("it shows all again", "!document.getElementById('notice').textContent.includes('Showing')")
 }
 

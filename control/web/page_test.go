@@ -275,6 +275,9 @@ func TestPhone(t *testing.T) {
 		if !webtest.Value[bool](p.Page, "(r => r.bottom <= innerHeight && r.top > innerHeight - 80)(document.getElementById('nav').getBoundingClientRect())") {
 			t.Errorf("%s: the navigation is not at the bottom", hash)
 		}
+		if hash == "#/flows" && !webtest.Value[bool](p.Page, "[...document.querySelectorAll('#rows tr')].every(tr => getComputedStyle(tr).borderBottomWidth === '1px')") {
+			t.Error("a flow's card is not closed below")
+		}
 	}
 }
 

@@ -145,7 +145,7 @@ export class FlowsView {
     if (stream.sample > 1) notes.push(`Showing 1 of ${stream.sample} flows, counting all.`);
     if (stream.rates.late > 0) notes.push(`This page is ${seconds(stream.rates.late / 1000)} behind: there is more than this browser can take.`);
     const lately = [...stream.missed].filter(([, m]) => performance.now() - m.at < TOLD);
-    for (const [why, m] of lately) notes.push(`${plural(m.count, 'record')} missed: ${missed[why] ?? why}.`);
+    for (const [why, m] of lately) notes.push(`${m.count > 0 ? plural(m.count, 'record') : 'Records'} missed: ${missed[why] ?? why}.`); // 0: nobody knows how many
     if (lately.length > 0) notes.push('The counts are too low by as many.');
     if (this.paused) notes.push('Paused. Counting goes on.');
     const text = notes.join(' ');

@@ -12,6 +12,7 @@ const HEART = 1000; // milliseconds after which counts are drawn again, although
 const LATE = 2000; // milliseconds; a page that is not so much behind is not late
 const DRAW = 100; // milliseconds from one drawing to the next, at least
 const SHARE = 4; // and so many times as long as a drawing takes: the rest of the time is for all else
+const PAUSE = 2000; // milliseconds, but no longer: a computer that slept meanwhile did not draw all night
 const REMEMBERED = 20000; // ids, so that each flow counts once
 const AGAIN = 2000; // milliseconds from the end of a connection to the next
 const STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000];
@@ -36,7 +37,7 @@ class Stream {
     setInterval(() => { if (this.source) this.changed(); }, HEART);
     // A message of its own comes after the browser has laid out and painted.
     this.painted = new MessageChannel();
-    this.painted.port1.onmessage = () => { this.pause = SHARE * (performance.now() - this.drawn); };
+    this.painted.port1.onmessage = () => { this.pause = Math.min(PAUSE, SHARE * (performance.now() - this.drawn)); };
     this.pause = 0;
   }
 

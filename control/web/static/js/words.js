@@ -72,6 +72,7 @@ export const missed = {
   'slow-reader': 'this page read too slowly',
   sampled: 'there are more than the API gives out',
   lost: 'the node had no room for them',
+  unreachable: 'a node cannot be asked',
 };
 
 const verdicts = { accept: 'passed', reject: 'rejected', drop: 'dropped' };
