@@ -43,6 +43,9 @@ func (w *worker) count(n int) {
 			w.countHost(j)
 		}
 		c.translated.Add(1)
+		if j.packet.Destination.Addr().IsLoopback() {
+			c.localhostNodePorts.Add(1)
+		}
 	}
 }
 

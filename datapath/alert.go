@@ -38,6 +38,19 @@ func (w *tableWatch) look(now time.Time, refused uint64) *Alert {
 	return nil
 }
 
+// growth sums up a counter that begins again at 0 now and then.
+type growth struct{ total, last uint64 }
+
+// look is given what the counter shows, and gives the sum.
+func (g *growth) look(shows uint64) uint64 {
+	if shows < g.last {
+		g.last = 0
+	}
+	g.total += shows - g.last
+	g.last = shows
+	return g.total
+}
+
 // overflow counts the packets that were sent to the queues and found no room there: the
 // difference of what the rules count and what the queues do.
 type overflow struct {

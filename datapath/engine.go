@@ -15,11 +15,12 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/affinity"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/ruleset"
 )
 
-// Marks are the bits of packet and connection marks that are ours.
+// Marks are the packet and connection marks that are ours.
 type Marks struct {
-	Reject     uint32 // packet mark: the packet is to be refused by a rule
+	Reject     uint32 // packet mark, as a whole: the packet is to be refused by a rule
 	Connection uint32 // connection mark of our entries
 }
 
@@ -28,9 +29,16 @@ type rules interface {
 	Follow(*decision.Table) error
 	Lost() <-chan struct{}
 	Restore() (reinstalled bool, err error)
-	Queued() (uint64, error)
+	Counters() (ruleset.Counters, error)
 	StopQueueing() error
+	LeaveEstablished() error
 	Remove() error
+	Close() error
+}
+
+// flows knows the connections of the namespace; see [conntrack.Table].
+type flows interface {
+	HasTranslated(mark uint32) (bool, error)
 	Close() error
 }
 
@@ -41,6 +49,7 @@ type Engine struct {
 	apply   chan application
 	ended   chan struct{} // Run is past taking applications
 	rules   rules
+	flows   flows
 	workers []*worker
 	room    *room // nil: flows cannot be held
 	bound   *affinity.Table
@@ -48,9 +57,9 @@ type Engine struct {
 	log     *slog.Logger
 	lock    io.Closer // held as long as this is the namespace's only datapath
 	// reinstalled counts how often the rules were gone, unqueued the packets that did not
-	// fit into the queues.
-	reinstalled, unqueued atomic.Uint64
-	alert                 func(Alert)
+	// fit into the queues, invalid those that were dropped because they are invalid.
+	reinstalled, unqueued, invalid atomic.Uint64
+	alert                          func(Alert)
 	// keepRules leaves the rules in place at the end.
 	keepRules bool
 }
@@ -82,6 +91,9 @@ func (e *Engine) Apply(t *decision.Table) {
 	}
 }
 
+// FirstQueue is the number of the first queue; the others follow.
+func (e *Engine) FirstQueue() uint16 { return e.workers[0].number }
+
 // Stats sums up the counters of all workers.
 func (e *Engine) Stats() Stats {
 	var s Stats
@@ -98,6 +110,7 @@ func (e *Engine) Stats() Stats {
 	}
 	s.Undecided += e.unqueued.Load()
 	s.Reinstalled = e.reinstalled.Load()
+	s.InvalidDropped = e.invalid.Load()
 	if e.sink != nil {
 		s.LostRecords = e.sink.Lost()
 	}
@@ -107,6 +120,7 @@ func (e *Engine) Stats() Stats {
 // Run serves until the context ends or something fails, and takes everything
 // away that Open had set up, in the order in which no packet is lost: first no more
 // are queued, then those that wait are decided, then the rules go, then the queues.
+// Rules that connections need which are translated stay, until [Cleanup] or the next Open.
 func (e *Engine) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -122,7 +136,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	var err error
 	var full tableWatch
 	var lost overflow
-	var received uint64 // when lost was looked at last
+	var invalid growth
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for err == nil && ctx.Err() == nil {
@@ -130,14 +144,9 @@ func (e *Engine) Run(ctx context.Context) error {
 		case <-ctx.Done():
 		case now := <-tick.C:
 			e.raise(full.look(now, e.tableFull()))
-			// Whenever a queue was full, packets were received after that.
-			n := e.received()
-			if n == received {
-				break
-			}
-			if queued, e1 := e.rules.Queued(); e1 == nil { // else the rules are lost: see below
-				received = n
-				e.unqueued.Store(lost.look(queued, e.enqueued()))
+			if counters, e1 := e.rules.Counters(); e1 == nil { // else the rules are lost: see below
+				e.unqueued.Store(lost.look(counters.Queued, e.enqueued()))
+				e.invalid.Store(invalid.look(counters.InvalidDropped))
 			}
 		case a := <-e.apply:
 			e.bound.Retain(a.table, e.applied)
@@ -212,6 +221,9 @@ func (e *Engine) closeConnections() (err error) {
 	if e.room != nil {
 		err = errors.Join(err, e.room.usher.connections.Close())
 	}
+	if e.flows != nil {
+		err = errors.Join(err, e.flows.Close())
+	}
 	return err
 }
 
@@ -226,13 +238,28 @@ func (e *Engine) stop() error {
 		if err = e.rules.StopQueueing(); err == nil {
 			e.drain()
 		}
-		err = errors.Join(err, e.rules.Remove())
+		err = errors.Join(err, e.removeRules())
 	}
 	for _, w := range e.workers {
 		w.queueCounters() // the last chance
 		err = errors.Join(err, w.queue.Close())
 	}
 	return err
+}
+
+// removeRules removes the rules but for what translated connections need.
+func (e *Engine) removeRules() error {
+	needed, err := e.flows.HasTranslated(defaultMarks.Connection)
+	if err != nil {
+		// Better a few rules too many than connections that break.
+		e.log.Warn("cannot read the connection table; leaving the rules that translate established connections (nfqproxy cleanup removes them)", "error", err)
+		needed = true
+	}
+	if !needed {
+		return e.rules.Remove()
+	}
+	e.log.Info("leaving the rules that translate established connections; nfqproxy cleanup removes them")
+	return e.rules.LeaveEstablished()
 }
 
 // drain waits until no packet waits in the queues. It gives up after maxDrain: what is

@@ -16,6 +16,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/affinity"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/nfqueue"
+	"github.com/nfqproxy/nfqproxy/datapath/ruleset"
 )
 
 // idleQueue has counters, but no packets.
@@ -36,13 +37,14 @@ type lostRules struct {
 	following chan *decision.Table
 }
 
-func (r *lostRules) Follow(t *decision.Table) error { r.following <- t; return nil }
-func (r *lostRules) Lost() <-chan struct{}          { return r.lost }
-func (*lostRules) Restore() (bool, error)           { return true, nil }
-func (*lostRules) Queued() (uint64, error)          { return 0, nil }
-func (*lostRules) StopQueueing() error              { return nil }
-func (*lostRules) Remove() error                    { return nil }
-func (*lostRules) Close() error                     { return nil }
+func (r *lostRules) Follow(t *decision.Table) error    { r.following <- t; return nil }
+func (r *lostRules) Lost() <-chan struct{}             { return r.lost }
+func (*lostRules) Restore() (bool, error)              { return true, nil }
+func (*lostRules) Counters() (ruleset.Counters, error) { return ruleset.Counters{}, nil }
+func (*lostRules) LeaveEstablished() error             { return nil }
+func (*lostRules) StopQueueing() error                 { return nil }
+func (*lostRules) Remove() error                       { return nil }
+func (*lostRules) Close() error                        { return nil }
 
 type noLock struct{}
 
@@ -50,7 +52,7 @@ func (noLock) Close() error { return nil }
 
 func TestEngineStats(t *testing.T) {
 	r := &lostRules{lost: make(chan struct{}), following: make(chan *decision.Table)}
-	e := &Engine{apply: make(chan application), ended: make(chan struct{}), rules: r, bound: affinity.New(), log: slog.New(slog.DiscardHandler), lock: noLock{}}
+	e := &Engine{apply: make(chan application), ended: make(chan struct{}), rules: r, bound: affinity.New(), log: slog.New(slog.DiscardHandler), lock: noLock{}, flows: conntrack.NewFake().Table()}
 	for i, c := range []nfqueue.Counters{{Refused: 3}, {Refused: 30}} {
 		w := &worker{number: uint16(100 + i), queue: &idleQueue{counters: c, closed: make(chan struct{})}, connections: conntrack.NewFake().Table(), table: &atomic.Pointer[decision.Table]{}, counters: new(counters)}
 		w.counters.packets.Add(uint64(5 + i))

@@ -1,47 +1,56 @@
 package datapath
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"syscall"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 
-	"golang.org/x/sys/unix"
+	"github.com/nfqproxy/nfqproxy/datapath/nfqueue"
 )
 
+// lockQueue is a netfilter queue that no rule leads to.
+const lockQueue = 65535
+
 // lockNamespace makes sure that this is the only datapath of the calling thread's
-// network namespace: two would replace and remove each other's rules. The lock is an
-// abstract unix socket, whose name belongs to the network namespace and is free
-// again when the process is gone, however it ended.
+// network namespace: two would replace and remove each other's rules. The lock is a bound
+// netfilter queue: the kernel lets one socket have it, of a process with CAP_NET_ADMIN, and
+// frees it when the process is gone, however it ended.
 func lockNamespace() (io.Closer, error) {
-	const name = "@nfqproxy-datapath"
-	l, err := net.Listen("unix", name)
-	if !errors.Is(err, syscall.EADDRINUSE) {
-		if err != nil {
-			return nil, fmt.Errorf("lock the network namespace: %w", err)
-		}
-		return l, nil
+	q, err := nfqueue.Open(lockQueue, nfqueue.Config{MaxLen: 1, CopyRange: 20, ReadBuffer: 4096})
+	var taken *nfqueue.TakenError
+	switch {
+	case errors.As(err, &taken):
+		return nil, fmt.Errorf("another nfqproxy%s serves this network namespace: stop it first", holder(taken.PortID))
+	case err != nil:
+		return nil, fmt.Errorf("lock the network namespace: %w", err)
 	}
-	return nil, fmt.Errorf("another nfqproxy%s serves this network namespace: stop it first", holder(name))
+	return q, nil
 }
 
-// holder names the process that holds the lock, as far as it can be told.
-func holder(name string) string {
-	c, err := net.Dial("unix", name)
+// holder names the process that has a netlink socket, as far as /proc shows it.
+func holder(portID uint32) string {
+	table, err := os.ReadFile("/proc/thread-self/net/netlink")
 	if err != nil {
 		return ""
 	}
-	defer c.Close()
-	raw, err := c.(*net.UnixConn).SyscallConn()
-	if err != nil {
-		return ""
-	}
-	text := ""
-	_ = raw.Control(func(fd uintptr) {
-		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil && cred.Pid > 0 {
-			text = fmt.Sprintf(" (process %d)", cred.Pid)
+	for line := range bytes.Lines(table) {
+		// sk, protocol, port ID, ..., inode (af_netlink.c, netlink_native_seq_show)
+		const netfilter = "12"
+		f := strings.Fields(string(line))
+		if len(f) < 10 || f[1] != netfilter || f[2] != strconv.FormatUint(uint64(portID), 10) {
+			continue
 		}
-	})
-	return text
+		links, _ := filepath.Glob("/proc/[0-9]*/fd/*")
+		for _, l := range links {
+			if to, err := os.Readlink(l); err == nil && to == "socket:["+f[9]+"]" {
+				return fmt.Sprintf(" (process %s)", strings.Split(l, "/")[2])
+			}
+		}
+	}
+	return ""
 }

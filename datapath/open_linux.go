@@ -23,6 +23,9 @@ import (
 type Config struct {
 	FirstQueue uint16 // number of the first netfilter queue
 	Queues     uint16 // how many; at least 1
+	// OtherQueues allows queues from a higher number on where another program is bound to
+	// one of these.
+	OtherQueues bool
 	// BusyPoll is how long a worker asks for packets before it goes to sleep; see
 	// [nfqueue.Config].
 	BusyPoll time.Duration
@@ -51,9 +54,9 @@ type Config struct {
 	Log   *slog.Logger
 }
 
-// defaultMarks are the bit the kubelet once used for packets to be dropped, and ours
-// for connections. The masquerade bit is the node's: see decision.Node.
-var defaultMarks = Marks{Reject: 0x8000, Connection: conntrack.DefaultMark}
+// defaultMarks are a value that no flag of other software adds up to, and our bit for
+// connections. The masquerade bit is the node's: see decision.Node.
+var defaultMarks = Marks{Reject: 0x6e667172, Connection: conntrack.DefaultMark}
 
 // Sizes of the queues. A waiting packet costs the kernel about a kilobyte.
 const (
@@ -87,6 +90,9 @@ func Open(cfg Config, host *hostnet.Host, table *decision.Table) (_ *Engine, err
 			err = errors.Join(err, e.closeConnections())
 		}
 	}()
+	if err := e.openFlows(&locks); err != nil {
+		return nil, err
+	}
 	if cfg.Gate != nil {
 		c, err := conntrack.Open(&locks)
 		if err != nil {
@@ -94,18 +100,16 @@ func Open(cfg Config, host *hostnet.Host, table *decision.Table) (_ *Engine, err
 		}
 		e.room = newRoom(cfg.Gate, &worker{connections: c, router: host.NewCache()}, cfg.Sink)
 	}
-	for i := range cfg.Queues {
-		w, err := openWorker(cfg.FirstQueue+i, cfg.BusyPoll, &locks)
-		if err != nil {
-			return nil, err
-		}
+	if e.workers, err = openWorkers(cfg, &locks); err != nil {
+		return nil, err
+	}
+	for i, w := range e.workers {
 		w.router, w.table, w.affinity = host.NewCache(), &e.table, e.bound
 		w.marks, w.sink, w.hostRules, w.room = defaultMarks, cfg.Sink, cfg.HostRules, e.room
 		// One that polls would be in the senders' way there.
 		if cfg.BusyPoll == 0 {
-			w.onStart = func() { stayWithQueue(int(i), int(cfg.Queues)) }
+			w.onStart = func() { stayWithQueue(i, int(cfg.Queues)) }
 		}
-		e.workers = append(e.workers, w)
 	}
 	setRand(e.workers, cfg.Seed)
 	if cfg.Prepare != nil {
@@ -115,8 +119,8 @@ func Open(cfg Config, host *hostnet.Host, table *decision.Table) (_ *Engine, err
 	}
 	// The rules come last: there is somebody at every queue by then.
 	e.rules, err = ruleset.Install(ruleset.Spec{
-		FirstQueue: cfg.FirstQueue, Queues: cfg.Queues, OnlyServices: cfg.OnlyServices,
-		RejectMark: defaultMarks.Reject, MasqueradeMark: table.Node().Mark(), ConnMark: defaultMarks.Connection,
+		FirstQueue: e.FirstQueue(), Queues: cfg.Queues, OnlyServices: cfg.OnlyServices,
+		TCPLiberal: tcpLiberal(), RejectMark: defaultMarks.Reject, MasqueradeMark: table.Node().Mark(), ConnMark: defaultMarks.Connection,
 		LocalhostNodePorts: table.Node().LocalhostNodePorts,
 		SeenTimeout:        seenTimeout(), SeenSize: seenSize, Native: native,
 	})
@@ -133,6 +137,45 @@ func Open(cfg Config, host *hostnet.Host, table *decision.Table) (_ *Engine, err
 	e.table.Store(table)
 	e.applied = table
 	return e, nil
+}
+
+func (e *Engine) openFlows(locks *conntrack.Locks) error {
+	t, err := conntrack.Open(locks)
+	if err == nil { // else the interface would hold a nil pointer
+		e.flows = t
+	}
+	return err
+}
+
+// openWorkers binds the queues.
+func openWorkers(cfg Config, locks *conntrack.Locks) (workers []*worker, err error) {
+	for first := cfg.FirstQueue; ; {
+		if workers, err = openWorkersFrom(first, cfg, locks); err == nil {
+			if first != cfg.FirstQueue {
+				cfg.Log.Warn("another program is bound to a queue of ours; using others", "queue", cfg.FirstQueue, "instead", first, "queues", cfg.Queues)
+			}
+			return workers, nil
+		}
+		var taken *nfqueue.TakenError
+		if !cfg.OtherQueues || !errors.As(err, &taken) || int(taken.Number)+int(cfg.Queues) >= lockQueue {
+			return nil, err
+		}
+		first = taken.Number + 1
+	}
+}
+
+func openWorkersFrom(first uint16, cfg Config, locks *conntrack.Locks) (workers []*worker, err error) {
+	for i := range cfg.Queues {
+		w, err := openWorker(first+i, cfg.BusyPoll, locks)
+		if err != nil {
+			for _, w := range workers {
+				err = errors.Join(err, w.queue.Close(), w.connections.Close())
+			}
+			return nil, err
+		}
+		workers = append(workers, w)
+	}
+	return workers, nil
 }
 
 func openWorker(number uint16, busyPoll time.Duration, locks *conntrack.Locks) (*worker, error) {
@@ -173,16 +216,29 @@ func (r *lockedRand) Float64() float64 {
 	return r.rand.Float64()
 }
 
+// tcpLiberal says whether conntrack takes packets out of the window for valid: kube-proxy has
+// no rule about invalid ones then (pkg/proxy/iptables/proxier.go, conntrackTCPLiberal).
+func tcpLiberal() bool {
+	n, ok := conntrackSysctl("nf_conntrack_tcp_be_liberal")
+	return ok && n != 0
+}
+
+// conntrackSysctl reads a number of net.netfilter.
+func conntrackSysctl(name string) (n int, ok bool) {
+	b, err := os.ReadFile("/proc/sys/net/netfilter/" + name)
+	if err != nil {
+		return 0, false
+	}
+	n, err = strconv.Atoi(strings.TrimSpace(string(b)))
+	return n, err == nil
+}
+
 // seenTimeout is two thirds of the time conntrack keeps a UDP flow, with or without
 // replies, and at most 20 s: the flow is queued again before its entry is gone.
 func seenTimeout() time.Duration {
 	shortest := 20 * time.Second
 	for _, name := range []string{"nf_conntrack_udp_timeout", "nf_conntrack_udp_timeout_stream"} {
-		b, err := os.ReadFile("/proc/sys/net/netfilter/" + name)
-		if err != nil {
-			continue
-		}
-		if seconds, err := strconv.Atoi(strings.TrimSpace(string(b))); err == nil && seconds > 0 {
+		if seconds, ok := conntrackSysctl(name); ok && seconds > 0 {
 			shortest = min(shortest, time.Duration(seconds)*time.Second*2/3)
 		}
 	}

@@ -33,10 +33,16 @@ type Stats struct {
 	RefusedVerdicts uint64 // verdicts for packets the kernel had flushed
 	// Undecided are the packets that found no room: those that did not fit into a full
 	// queue, as of the last second, and the Overrun of all queues. They passed undecided.
-	Undecided   uint64
-	LostRecords uint64 // flow records that a slow reader missed
-	Reinstalled uint64 // times that the kernel rules had been removed by somebody and were installed again
-	Queues      []QueueStats
+	Undecided uint64
+	// InvalidDropped are the packets that were to be forwarded and dropped because conntrack
+	// calls them invalid, as of the last second.
+	InvalidDropped uint64
+	// LocalhostNodePorts are the translated first packets of flows to node ports at loopback
+	// addresses.
+	LocalhostNodePorts uint64
+	LostRecords        uint64 // flow records that a slow reader missed
+	Reinstalled        uint64 // times that the kernel rules had been removed by somebody and were installed again
+	Queues             []QueueStats
 
 	// DecisionTime is how long the decision of one packet took: the mean of its batch,
 	// counted once for each packet.
@@ -118,7 +124,7 @@ type counters struct {
 	created, kept, replaced, failed          atomic.Uint64
 	noRoute, tableFull                       atomic.Uint64
 	hostMasqueraded, hostUnjudged            atomic.Uint64
-	missed                                   atomic.Uint64
+	missed, localhostNodePorts               atomic.Uint64
 	flows                                    [verdicts][entries][reasons]atomic.Uint64
 	decisionTime, establishTime, verdictTime histogram
 }
@@ -144,6 +150,7 @@ func (c *counters) addTo(s *Stats) {
 			}
 		}
 	}
+	s.LocalhostNodePorts += c.localhostNodePorts.Load()
 	s.Created += c.created.Load()
 	s.Kept += c.kept.Load()
 	s.Replaced += c.replaced.Load()

@@ -262,7 +262,7 @@ func (w *worker) carryOut(table *decision.Table, i int) {
 	p, v, j := &w.packets[i], &w.verdicts[i], &w.jobs[i]
 	switch j.decision.Verdict {
 	case decision.Reject:
-		v.Mark |= w.marks.Reject
+		v.Mark = w.marks.Reject // a value, not a flag
 	case decision.Drop:
 		v.Drop = true
 	case decision.DNAT:

@@ -171,7 +171,7 @@ func (p *plan) startFloor(program string, queues int, variant ...string) func(*t
 				return err
 			}
 			rules, err := ruleset.Install(ruleset.Spec{
-				FirstQueue: firstQueue, Queues: uint16(queues), RejectMark: 0x8000, MasqueradeMark: 0x4000, ConnMark: 0x2000,
+				FirstQueue: firstQueue, Queues: uint16(queues), RejectMark: 0x6e667172, MasqueradeMark: 0x4000, ConnMark: 0x2000,
 				LocalhostNodePorts: true, SeenTimeout: seenTimeout, SeenSize: seenSize, Native: native,
 			})
 			if err != nil {

@@ -35,7 +35,13 @@ type runFlags struct {
 	takeover      bool
 	writeConfigTo string
 	readyFD       int
+
+	seeded      bool // --seed was given
+	otherQueues bool // --queue-num was not given
 }
+
+// maxQueue is the highest queue number; the one above locks the network namespace.
+const maxQueue = 65534
 
 // Values of --scope.
 const scopeAll, scopeServices = "all", "services"
@@ -57,7 +63,8 @@ last good state stays in force. CAP_NET_ADMIN is needed.`,
   nfqproxy run --objects ./manifests --cluster-cidr 10.244.0.0/16 --flow-log -`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), cmd.Flags().Changed("seed"))
+			f.seeded, f.otherQueues = cmd.Flags().Changed("seed"), !cmd.Flags().Changed("queue-num")
+			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	flags := cmd.Flags()
@@ -66,7 +73,7 @@ last good state stays in force. CAP_NET_ADMIN is needed.`,
 	f.config.add(flags)
 	flags.StringVar(&f.master, "master", "", "URL of the API server, instead of the kubeconfig's")
 	flags.BoolVar(&f.takeover, "takeover", false, "remove what kube-proxy left in the kernel (chains KUBE-*, tables kube-proxy) once our own rules are in place")
-	flags.Uint16Var(&f.firstQueue, "queue-num", 100, "number of the first netfilter queue")
+	flags.Uint16Var(&f.firstQueue, "queue-num", 100, "number of the first netfilter queue (default: 100, or the next that are free)")
 	flags.Uint16Var(&f.queues, "queues", defaultQueues(), "how many netfilter queues; packets spread over them by CPU")
 	flags.StringVar(&f.scope, "scope", scopeAll, `whose new flows are queued: "all", or "services": the kernel passes what is not for a service, for which there are no records then`)
 	flags.StringVar(&f.hostMasq, "host-masquerade", hostMasqueradeAuto, `whether flows that are translated obey the node's own masquerade rules (nat POSTROUTING: the CNI plugin's, ip-masq-agent's, Docker's), which never see them: "auto" or "off"`)
@@ -85,7 +92,7 @@ last good state stays in force. CAP_NET_ADMIN is needed.`,
 }
 
 // run checks the flags and serves.
-func (f *runFlags) run(ctx context.Context, stdout, stderr io.Writer, seeded bool) (err error) {
+func (f *runFlags) run(ctx context.Context, stdout, stderr io.Writer) (err error) {
 	cfg, oomScore, warnings, err := f.config.load(len(f.objects) > 0)
 	if err == nil {
 		err = f.check()
@@ -114,8 +121,8 @@ func (f *runFlags) run(ctx context.Context, stdout, stderr io.Writer, seeded boo
 	if err := p.connect(); err != nil {
 		return err
 	}
-	p.engineConfig = datapath.Config{FirstQueue: f.firstQueue, Queues: f.queues, OnlyServices: f.scope == scopeServices, BusyPoll: f.busyPoll, KeepRules: f.keepRules, Log: log}
-	if seeded {
+	p.engineConfig = datapath.Config{FirstQueue: f.firstQueue, Queues: f.queues, OtherQueues: f.otherQueues, OnlyServices: f.scope == scopeServices, BusyPoll: f.busyPoll, KeepRules: f.keepRules, Log: log}
+	if f.seeded {
 		p.engineConfig.Seed = &f.seed
 	}
 	warn()
@@ -137,8 +144,8 @@ func leaveProcessors(queues int) {
 
 // check says what is wrong with flags that no configuration file has.
 func (f *runFlags) check() error {
-	if f.queues == 0 || int(f.firstQueue)+int(f.queues) > 1<<16 {
-		return fmt.Errorf("--queues %d from --queue-num %d: there must be at least one queue, and none above 65535", f.queues, f.firstQueue)
+	if f.queues == 0 || int(f.firstQueue)+int(f.queues) > maxQueue+1 {
+		return fmt.Errorf("--queues %d from --queue-num %d: there must be at least one queue, and none above %d", f.queues, f.firstQueue, maxQueue)
 	}
 	if f.scope != scopeAll && f.scope != scopeServices {
 		return fmt.Errorf("--scope %q: want %q or %q", f.scope, scopeAll, scopeServices)

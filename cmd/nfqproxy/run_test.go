@@ -67,7 +67,7 @@ func TestRunRefusesNonsense(t *testing.T) {
 		{"bad prefix", []string{"--objects", good, "--cluster-cidr", "10.244.0.0"}, []string{"--cluster-cidr", `"10.244.0.0" is not a prefix`}},
 		{"bad node port prefix", []string{"--objects", good, "--nodeport-addresses", "eth0"}, []string{"--nodeport-addresses", `"eth0"`}},
 		{"no queues", []string{"--objects", good, "--queues", "0"}, []string{"--queues 0"}},
-		{"queues beyond the last", []string{"--objects", good, "--queue-num", "65535", "--queues", "2"}, []string{"--queue-num 65535", "none above 65535"}},
+		{"queues beyond the last", []string{"--objects", good, "--queue-num", "65534", "--queues", "2"}, []string{"--queue-num 65534", "none above 65534"}},
 		{"no such file", []string{"--objects", filepath.Join(dir, "none.yaml")}, []string{"none.yaml", "no such file"}},
 		{"faulty manifest", []string{"--objects", bad}, []string{"bad.yaml", "document 1", "Service default/web", "spec.ports[0].port", "800000"}},
 		{"flow log in no directory", []string{"--objects", good, "--flow-log", filepath.Join(dir, "no", "flow.log")}, []string{"--flow-log", "no such file"}},

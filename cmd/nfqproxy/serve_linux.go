@@ -223,7 +223,7 @@ func (p *proxy) begin(t *decision.Table) error {
 	if err := p.takeover.finish(p.log); err != nil {
 		p.log.Error("what kube-proxy left could not be removed; flows are decided by us all the same", "error", err)
 	}
-	p.log.Info("serving", "node", p.cfg.Node.Name, "services", t.ServiceCount(), "queue", p.engineConfig.FirstQueue, "queues", p.engineConfig.Queues)
+	p.log.Info("serving", "node", p.cfg.Node.Name, "services", t.ServiceCount(), "queue", engine.FirstQueue(), "queues", p.engineConfig.Queues)
 	p.events.Node(false, "Starting", "nfqproxy "+version+" serves")
 	if err := p.flags.ready(); err != nil {
 		p.log.Warn("cannot tell that the proxy is ready", "error", err)

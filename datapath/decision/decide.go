@@ -183,7 +183,7 @@ func (w *walk) filter() {
 	if s == nil {
 		// The rules about node ports without endpoints hold on every address of the node,
 		// whether node ports are open on it or not.
-		if s = t.byNodePort(p); s == nil || !t.IsLocal(p.Destination.Addr()) || w.externalRefusal(s) == 0 {
+		if s = t.byNodePort(p); s == nil || !t.IsLocal(p.Destination.Addr()) || s.ExternalRefusal() == 0 {
 			return
 		}
 		d.ServicePort, d.Entry = s, EntryNodePort
@@ -210,7 +210,7 @@ func (w *walk) filter() {
 			d.Reason = NoLocalEndpoints
 		}
 	default:
-		d.Reason = w.externalRefusal(s)
+		d.Reason = s.ExternalRefusal()
 		d.Verdict = Drop
 		if d.Reason == NoEndpoints {
 			d.Verdict = Reject
@@ -229,23 +229,11 @@ func (w *walk) refuseNodePort() {
 	if s == nil {
 		return
 	}
-	if why := w.externalRefusal(s); why != 0 {
+	if why := s.ExternalRefusal(); why != 0 {
 		w.d.ServicePort, w.d.Entry, w.d.Branch, w.d.Reason = s, EntryNodePort, BranchNone, why
 		w.d.Verdict = Drop
 		if why == NoEndpoints {
 			w.d.Verdict = Reject
 		}
 	}
-}
-
-// externalRefusal says why external traffic to the service port is refused by the
-// filter table; 0 if it is not.
-func (w *walk) externalRefusal(s *ServicePort) Reason {
-	switch {
-	case !s.HasEndpoints:
-		return NoEndpoints
-	case s.ExternalPolicy == Local && len(s.Usable[Local]) == 0:
-		return NoLocalEndpoints
-	}
-	return 0
 }

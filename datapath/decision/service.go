@@ -243,3 +243,15 @@ func (e Exclusion) String() string {
 	}
 	return "unknown"
 }
+
+// ExternalRefusal says why the filter table refuses external traffic to the service port, at
+// node ports on every local address; 0 if it does not.
+func (s *ServicePort) ExternalRefusal() Reason {
+	switch {
+	case !s.HasEndpoints:
+		return NoEndpoints
+	case s.ExternalPolicy == Local && len(s.Usable[Local]) == 0:
+		return NoLocalEndpoints
+	}
+	return 0
+}

@@ -47,7 +47,7 @@ func newHost(t *testing.T) *host {
 			return err
 		}
 		h.rules, err = ruleset.Install(ruleset.Spec{
-			FirstQueue: 100, Queues: 1, RejectMark: 0x8000, MasqueradeMark: 0x4000, ConnMark: 0x2000,
+			FirstQueue: 100, Queues: 1, RejectMark: 0x6e667172, MasqueradeMark: 0x4000, ConnMark: 0x2000,
 			SeenTimeout: 20 * time.Second, SeenSize: 1024, Native: native,
 		})
 		return err
@@ -229,7 +229,7 @@ func TestFullQueueLetsPass(t *testing.T) {
 			t.Fatalf("after %d datagrams: %v", i, err)
 		}
 	}
-	queued, err := h.rules.Queued()
+	rules, err := h.rules.Counters()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,8 +237,8 @@ func TestFullQueueLetsPass(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if queued != n || c.Sequence != room || c.Waiting != room {
-		t.Errorf("%d packets sent to the queue, %d entered, %d wait; want %d, %d, %d", queued, c.Sequence, c.Waiting, n, room, room)
+	if rules.Queued != n || c.Sequence != room || c.Waiting != room {
+		t.Errorf("%d packets sent to the queue, %d entered, %d wait; want %d, %d, %d", rules.Queued, c.Sequence, c.Waiting, n, room, room)
 	}
 }
 

@@ -121,13 +121,28 @@ type taken struct{ *library.Nfqueue }
 
 func (t taken) SyscallConn() (syscall.RawConn, error) { return t.Con.SyscallConn() }
 
-// explain tells what an error of binding means.
+// TakenError is the error of binding a queue that another socket is bound to.
+type TakenError struct {
+	Number uint16
+	PortID uint32 // netlink port ID of that socket; usually the process ID
+	Err    error  // the kernel's
+}
+
+// Error names the holder and the remedy.
+func (e *TakenError) Error() string {
+	return fmt.Sprintf("is taken by netlink port id %d (usually the process id): stop that process or choose another --queue-num: %v", e.PortID, e.Err)
+}
+
+// Unwrap gives the kernel's error.
+func (e *TakenError) Unwrap() error { return e.Err }
+
+// explain gives what an error of binding means.
 func (q *Queue) explain(err error) error {
 	if !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EBUSY) {
 		return err
 	}
 	if c, e := ReadCounters(q.number); e == nil {
-		return fmt.Errorf("is taken by netlink port id %d (usually the process id): stop that process or choose another --queue-num: %w", c.PortID, err)
+		return &TakenError{q.number, c.PortID, err}
 	}
 	return fmt.Errorf("may not be bound: CAP_NET_ADMIN is needed: %w", err)
 }

@@ -169,15 +169,7 @@ func (f family) replyKey() keyed {
 	}
 }
 
-// destinationKey is the packet's destination address and port.
-func (f family) destinationKey(proto string) keyed {
-	return keyed{
-		fmt.Sprintf("%s daddr . %s dport", f.name, proto),
-		[]expr.Any{payload(network, f.dst, f.addrLen, key), payload(transport, 2, 2, key+f.words())},
-	}
-}
-
-// serviceKey is destinationKey for all protocols in one.
+// serviceKey is the packet's destination address, protocol and destination port.
 func (f family) serviceKey() keyed {
 	w := f.words()
 	return keyed{
@@ -200,10 +192,6 @@ func servicePortKey() keyed {
 
 func (f family) daddrKey() keyed {
 	return keyed{f.name + " daddr", []expr.Any{payload(network, f.dst, f.addrLen, key)}}
-}
-
-func dportKey(proto string) keyed {
-	return keyed{proto + " dport", []expr.Any{payload(transport, 2, 2, key)}}
 }
 
 // in matches if the set holds the key.
@@ -268,17 +256,36 @@ func translated(set bool) clause {
 	return c
 }
 
-func ctStateNew() clause {
-	c := bits("ct state", &expr.Ct{Key: expr.CtKeySTATE, Register: reg}, expr.CtStateBitNEW, true)
-	c.text = "ct state new"
+// ctState matches, or does not match, packets in any of the states that bits stands for;
+// names has them in nft's language. Before conntrack has seen a packet it is untracked, if a
+// rule said so, or invalid.
+func ctState(names string, states uint32, match bool) clause {
+	c := bits("ct state", &expr.Ct{Key: expr.CtKeySTATE, Register: reg}, states, match)
+	c.text = "ct state " + names
+	if !match {
+		c.text = "ct state != " + names
+	}
 	return c
 }
 
-// ctStateTracked matches packets of connections, be they new or not.
-func ctStateTracked() clause {
-	c := bits("ct state", &expr.Ct{Key: expr.CtKeySTATE, Register: reg}, expr.CtStateBitNEW|expr.CtStateBitESTABLISHED, true)
-	c.text = "ct state new,established"
-	return c
+// tracked matches packets of connections, be they new or not.
+func tracked() clause {
+	return ctState("new,established", expr.CtStateBitNEW|expr.CtStateBitESTABLISHED, true)
+}
+
+// packetMarkIs matches packets with exactly this mark.
+func packetMarkIs(mark uint32) clause {
+	return clause{fmt.Sprintf("meta mark 0x%x", mark), []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: reg},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: reg, Data: host32(mark)},
+	}}
+}
+
+func setPacketMark(mark uint32) clause {
+	return clause{fmt.Sprintf("meta mark set 0x%x", mark), []expr.Any{
+		&expr.Immediate{Register: reg, Data: host32(mark)},
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: reg, SourceRegister: true},
+	}}
 }
 
 // clearPacketMark clears the bits of the packet's mark.
@@ -298,14 +305,6 @@ func notFromLoopback() clause {
 		payload(network, ipv4.src, 1, reg),
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: reg, Data: []byte{127}},
 	}}
-}
-
-// ctStateUnknown matches packets of no connection that has been answered, nor of one
-// related to such.
-func ctStateUnknown() clause {
-	c := bits("ct state", &expr.Ct{Key: expr.CtKeySTATE, Register: reg}, expr.CtStateBitESTABLISHED|expr.CtStateBitRELATED, false)
-	c.text = "ct state != established,related"
-	return c
 }
 
 func counter() clause { return clause{"counter", []expr.Any{&expr.Counter{}}} }

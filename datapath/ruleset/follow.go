@@ -18,32 +18,25 @@ import (
 func (r *Ruleset) Follow(t *decision.Table) error {
 	diff := make(difference)
 	t.ChangedAddresses(r.followed, func(at netip.AddrPort, p decision.Protocol, before, after *decision.ServicePort) {
-		// A field of a concatenation is filled up to whole registers.
-		f, addr, port := familyOf(at.Addr()), addrBytes(at.Addr()), portBytes(at.Port())+"\x00\x00"
-		diff.note(r.sets.service[serviceSet{f.nfproto, byte(p)}], addr+port, translates(before), translates(after))
-		diff.note(r.sets.scope(f), addr+string([]byte{byte(p), 0, 0, 0})+port, before != nil, after != nil)
+		f := familyOf(at.Addr())
+		sets, key := r.sets.of(f), addrBytes(at.Addr())+protoPortBytes(p, at.Port())
+		diff.note(sets.service, key, translates(before), translates(after))
+		diff.note(sets.scope, key, before != nil, after != nil)
 	})
 	t.ChangedNodePorts(r.followed, func(port uint16, p decision.Protocol, f decision.Family, before, after *decision.ServicePort) {
-		// The families share a set.
-		other := decision.IPv4 + decision.IPv6 - f
-		var otherBefore *decision.ServicePort
-		if r.followed != nil {
-			otherBefore = r.followed.NodePortOwner(port, p, other)
+		sets, key := &r.sets.ipv4, protoPortBytes(p, port)
+		if f == decision.IPv6 {
+			sets = &r.sets.ipv6
 		}
-		otherAfter := t.NodePortOwner(port, p, other)
-		diff.note(r.sets.nodePort[byte(p)], portBytes(port),
-			translates(before) || translates(otherBefore), translates(after) || translates(otherAfter))
-		diff.note(r.sets.scopePort, string([]byte{byte(p), 0, 0, 0})+portBytes(port)+"\x00\x00",
-			before != nil || otherBefore != nil, after != nil || otherAfter != nil)
+		diff.note(sets.nodePort, key, translates(before), translates(after))
+		diff.note(sets.refusedPort, key, refused(before), refused(after))
 	})
-	var had []netip.Addr
+	var had, hadLocal []netip.Addr
 	if r.followed != nil {
-		had = r.followed.NodePortAddresses()
+		had, hadLocal = r.followed.NodePortAddresses(), r.followed.Node().Addresses
 	}
-	has := t.NodePortAddresses()
-	for _, a := range slices.Concat(had, has) {
-		diff.note(r.sets.nodeAddr(familyOf(a)), addrBytes(a), slices.Contains(had, a), slices.Contains(has, a))
-	}
+	r.noteAddresses(diff, func(f *familySets) *set { return f.nodePortAddr }, had, t.NodePortAddresses())
+	r.noteAddresses(diff, func(f *familySets) *set { return f.local }, hadLocal, t.Node().Addresses)
 	for s, keys := range diff {
 		if err := r.change(s, keys); err != nil {
 			return fmt.Errorf("nftables set %s: %w", s.name, err)
@@ -52,6 +45,18 @@ func (r *Ruleset) Follow(t *decision.Table) error {
 	r.followed = t
 	return nil
 }
+
+// noteAddresses notes the addresses that come into one of the sets of their family, and
+// those that go.
+func (r *Ruleset) noteAddresses(diff difference, of func(*familySets) *set, had, has []netip.Addr) {
+	for _, a := range slices.Concat(had, has) {
+		diff.note(of(r.sets.of(familyOf(a))), addrBytes(a), slices.Contains(had, a), slices.Contains(has, a))
+	}
+}
+
+// refused says whether the node port of a service port is refused at every address of the
+// node. nil is no service port.
+func refused(s *decision.ServicePort) bool { return s != nil && s.ExternalRefusal() != 0 }
 
 // translates says whether flows to the service port are ever translated; if not, what
 // is not refused may pass. nil is no service port.
@@ -107,6 +112,12 @@ func familyOf(a netip.Addr) family {
 }
 
 func addrBytes(a netip.Addr) string { return string(a.Unmap().AsSlice()) }
+
+// protoPortBytes are protocol and port as fields of a concatenation, each filled up to a
+// whole register.
+func protoPortBytes(p decision.Protocol, port uint16) string {
+	return string([]byte{byte(p), 0, 0, 0}) + portBytes(port) + "\x00\x00"
+}
 
 // portBytes is a port in network byte order.
 func portBytes(p uint16) string { return string(binary.BigEndian.AppendUint16(nil, p)) }

@@ -60,7 +60,7 @@ func Probe() (native bool, err error) {
 		feature, option string
 		clause          clause
 	}{
-		{"match on connection tracking", "CONFIG_NF_CONNTRACK, CONFIG_NFT_CT", ctStateNew()},
+		{"match on connection tracking", "CONFIG_NF_CONNTRACK, CONFIG_NFT_CT", ctState("new", expr.CtStateBitNEW, true)},
 		{"connection marks", "CONFIG_NF_CONNTRACK_MARK", connMark(1, true)},
 		{"reject in inet tables", "CONFIG_NFT_REJECT, CONFIG_NFT_REJECT_INET", rejectPortUnreachable()},
 	} {
@@ -148,13 +148,32 @@ func (r *Ruleset) there() (bool, error) {
 	return slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == TableName }), nil
 }
 
-// Queued counts the packets that were sent to the queues since the ruleset was
-// installed last, those included that found no room and passed undecided: the kernel does
-// not count these anywhere else (nfnetlink_queue.c, __nfqnl_enqueue_packet).
-func (r *Ruleset) Queued() (uint64, error) {
-	rules, err := r.conn.GetRules(r.table, &nftables.Chain{Name: "new_flows"})
+// Counters count packets since the ruleset was installed last.
+type Counters struct {
+	// Queued were sent to the queues, those included that did not fit and passed
+	// undecided: the kernel does not count these anywhere else (nfnetlink_queue.c,
+	// __nfqnl_enqueue_packet).
+	Queued uint64
+	// InvalidDropped were to be forwarded, and invalid to conntrack.
+	InvalidDropped uint64
+}
+
+// Counters reads the counters of the rules.
+func (r *Ruleset) Counters() (c Counters, err error) {
+	if c.Queued, err = r.count("new_flows"); err == nil && !r.spec.TCPLiberal {
+		c.InvalidDropped, err = r.count(forwardChain)
+	}
 	if err != nil {
-		return 0, fmt.Errorf("read the counters of nftables table inet %s: %w", TableName, err)
+		return Counters{}, fmt.Errorf("read the counters of nftables table inet %s: %w", TableName, err)
+	}
+	return c, nil
+}
+
+// count sums up the counters of a chain's rules.
+func (r *Ruleset) count(chain string) (uint64, error) {
+	rules, err := r.conn.GetRules(r.table, &nftables.Chain{Name: chain})
+	if err != nil {
+		return 0, err
 	}
 	var n uint64
 	for _, rl := range rules {
@@ -182,20 +201,25 @@ func (r *Ruleset) install() error {
 			return fmt.Errorf("set %s: %w", s.name, err)
 		}
 	}
-	for _, c := range spec.chains(r.sets) {
-		nc := &nftables.Chain{Name: c.name, Table: table, Type: c.kind, Hooknum: c.hook}
-		if c.hook != nil {
-			nc.Priority = nftables.ChainPriorityRef(c.priority)
-		}
-		conn.AddChain(nc)
-		for _, rl := range c.rules {
-			conn.AddRule(&nftables.Rule{Table: table, Chain: nc, Exprs: rl.exprs()})
-		}
-	}
+	r.addChains(spec.chains(r.sets))
 	if err := conn.Flush(); err != nil {
 		return fmt.Errorf("install nftables table inet %s: %w", TableName, err)
 	}
 	return nil
+}
+
+// addChains puts chains with their rules into the open transaction.
+func (r *Ruleset) addChains(chains []chain) {
+	for _, c := range chains {
+		nc := &nftables.Chain{Name: c.name, Table: r.table, Type: c.kind, Hooknum: c.hook}
+		if c.hook != nil {
+			nc.Priority = nftables.ChainPriorityRef(c.priority)
+		}
+		r.conn.AddChain(nc)
+		for _, rl := range c.rules {
+			r.conn.AddRule(&nftables.Rule{Table: r.table, Chain: nc, Exprs: rl.exprs()})
+		}
+	}
 }
 
 // StopQueueing lets new flows pass undecided from now on: the first step of an

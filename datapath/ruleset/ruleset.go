@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
 )
 
 // TableName is the name of our table, of family inet.
@@ -23,8 +24,9 @@ type Spec struct {
 	// FirstQueue and Queues: packets go to queues FirstQueue...FirstQueue+Queues-1,
 	// by the CPU that handles them.
 	FirstQueue, Queues uint16
-	// RejectMark is a bit of the packet mark: a verdict with it has the packet
-	// refused with ICMP port unreachable.
+	// RejectMark is a packet mark, compared as a whole: a verdict with it has the packet
+	// refused with ICMP port unreachable. It is no flag, as other software uses any bit of
+	// the mark (wg-quick's 51820 has 0x8000, the bit that kubelet once used).
 	RejectMark uint32
 	// MasqueradeMark is the bit of the packet mark that says "masquerade". It is
 	// cleared when the packet leaves, as kube-proxy's KUBE-POSTROUTING does, so
@@ -35,6 +37,11 @@ type Spec struct {
 	// OnlyServices has only packets to service addresses and node ports queued, by sets
 	// that follow the table; otherwise the first packet of every flow is.
 	OnlyServices bool
+	// TCPLiberal forwards packets that conntrack calls invalid, as kube-proxy does where
+	// net.netfilter.nf_conntrack_tcp_be_liberal is set. Otherwise they are dropped
+	// (kubernetes#74839): one out of the window, forwarded untranslated, would have the
+	// client reset the connection.
+	TCPLiberal bool
 	// LocalhostNodePorts: packets from the node to node ports on IPv4 loopback
 	// addresses are queued, and loopback addresses are closed to all others, as
 	// kube-proxy's KUBE-FIREWALL does: route_localnet would open them.
@@ -61,91 +68,72 @@ type set struct {
 func (s *set) id() uint32 { return s.nft.ID }
 
 // sets are all sets of the table.
-type sets struct {
-	// seen4 and seen6 hold the tuples of UDP flows whose packets need no decision.
-	seen4, seen6 *set
-	// service holds the service addresses with ports, for each family and protocol.
-	service map[serviceSet]*set
-	// nodePortAddr4, nodePortAddr6 and nodePort together hold the node's side.
-	nodePortAddr4, nodePortAddr6 *set
-	nodePort                     map[byte]*set // by protocol
-	// scope4, scope6 and scopePort hold, for all protocols, what service ports own, with
-	// endpoints or without; nil if everything is queued.
-	scope4, scope6, scopePort *set
+type sets struct{ ipv4, ipv6 familySets }
+
+// familySets are those of one address family.
+type familySets struct {
+	// seen holds the tuples of UDP flows whose packets need no decision.
+	seen *set
+	// service holds address, protocol and port of the services that have endpoints, and
+	// nodePort protocol and port of their node ports, which are open at nodePortAddr.
+	service, nodePort, nodePortAddr *set
+	// refusedPort holds protocol and port of the node ports that are refused at every local
+	// address, loopback ones included.
+	refusedPort *set
+	// scope holds address, protocol and port of all services, with endpoints or without, and
+	// local the node's addresses; nil if everything is queued.
+	scope, local *set
 }
 
-type serviceSet struct {
-	nfproto, proto byte
-}
-
-func (s *sets) all() []*set {
-	all := []*set{
-		s.seen4, s.seen6,
-		s.service[serviceSet{ipv4.nfproto, tcp}], s.service[serviceSet{ipv4.nfproto, udp}],
-		s.service[serviceSet{ipv6.nfproto, tcp}], s.service[serviceSet{ipv6.nfproto, udp}],
-		s.nodePortAddr4, s.nodePortAddr6, s.nodePort[tcp], s.nodePort[udp],
-	}
-	if s.scope4 != nil {
-		all = append(all, s.scope4, s.scope6, s.scopePort)
+func (s *familySets) all() []*set {
+	all := []*set{s.seen, s.service, s.nodePort, s.nodePortAddr, s.refusedPort}
+	if s.scope != nil {
+		all = append(all, s.scope, s.local)
 	}
 	return all
 }
 
-// scope is the set of the service addresses of a family.
-func (s *sets) scope(f family) *set {
-	if f == ipv6 {
-		return s.scope6
-	}
-	return s.scope4
-}
+func (s *sets) all() []*set { return append(s.ipv4.all(), s.ipv6.all()...) }
 
-// nodeAddr is the set of the addresses of a family that have node ports.
-func (s *sets) nodeAddr(f family) *set {
+// of gives the sets of a family.
+func (s *sets) of(f family) *familySets {
 	if f == ipv6 {
-		return s.nodePortAddr6
+		return &s.ipv6
 	}
-	return s.nodePortAddr4
+	return &s.ipv4
 }
 
 func newSets(table *nftables.Table, spec *Spec) *sets {
 	id := uint32(0)
-	make1 := func(name string, types ...nftables.SetDatatype) *set {
-		id++
-		t := types[0]
-		if len(types) > 1 {
-			t = nftables.MustConcatSetType(types...)
+	proto, port := nftables.TypeInetProto, nftables.TypeInetService
+	ofFamily := func(suffix string, addr nftables.SetDatatype) familySets {
+		make1 := func(name string, types ...nftables.SetDatatype) *set {
+			id++
+			t := types[0]
+			if len(types) > 1 {
+				t = nftables.MustConcatSetType(types...)
+			}
+			name += suffix
+			return &set{
+				name: name, declaration: "type " + t.Name,
+				nft: &nftables.Set{Table: table, ID: id, Name: name, KeyType: t},
+			}
 		}
-		return &set{
-			name: name, declaration: "type " + t.Name,
-			nft: &nftables.Set{Table: table, ID: id, Name: name, KeyType: t},
+		f := familySets{
+			seen:         make1("seen", addr, addr, port, port),
+			service:      make1("service", addr, proto, port),
+			nodePort:     make1("nodeport", proto, port),
+			nodePortAddr: make1("nodeport_addr", addr),
+			refusedPort:  make1("refused_port", proto, port),
 		}
+		f.seen.nft.Dynamic, f.seen.nft.HasTimeout, f.seen.nft.Timeout, f.seen.nft.Size = true, true, spec.SeenTimeout, spec.SeenSize
+		f.seen.declaration += fmt.Sprintf("; flags dynamic,timeout; timeout %s; size %d", spec.SeenTimeout, spec.SeenSize)
+		if spec.OnlyServices {
+			f.scope, f.local = make1("scope", addr, proto, port), make1("local", addr)
+		}
+		return f
 	}
-	seen := func(name string, addr nftables.SetDatatype) *set {
-		s := make1(name, addr, addr, nftables.TypeInetService, nftables.TypeInetService)
-		s.nft.Dynamic, s.nft.HasTimeout, s.nft.Timeout, s.nft.Size = true, true, spec.SeenTimeout, spec.SeenSize
-		s.declaration += fmt.Sprintf("; flags dynamic,timeout; timeout %s; size %d", spec.SeenTimeout, spec.SeenSize)
-		return s
-	}
-	ip4, ip6, port := nftables.TypeIPAddr, nftables.TypeIP6Addr, nftables.TypeInetService
-	all := &sets{
-		seen4: seen("seen4", ip4),
-		seen6: seen("seen6", ip6),
-		service: map[serviceSet]*set{
-			{ipv4.nfproto, tcp}: make1("service4_tcp", ip4, port),
-			{ipv4.nfproto, udp}: make1("service4_udp", ip4, port),
-			{ipv6.nfproto, tcp}: make1("service6_tcp", ip6, port),
-			{ipv6.nfproto, udp}: make1("service6_udp", ip6, port),
-		},
-		nodePortAddr4: make1("nodeport_addr4", ip4),
-		nodePortAddr6: make1("nodeport_addr6", ip6),
-		nodePort:      map[byte]*set{tcp: make1("nodeport_tcp", port), udp: make1("nodeport_udp", port)},
-	}
-	if spec.OnlyServices {
-		proto := nftables.TypeInetProto
-		all.scope4, all.scope6 = make1("scope4", ip4, proto, port), make1("scope6", ip6, proto, port)
-		all.scopePort = make1("scope_port", proto, port)
-	}
-	return all
+	return &sets{ipv4: ofFamily("4", nftables.TypeIPAddr), ipv6: ofFamily("6", nftables.TypeIP6Addr)}
 }
 
 // chain is a chain of the table; a base chain if it has a hook.
@@ -165,7 +153,9 @@ var (
 
 // Priorities, by the names nft gives them.
 const (
-	priorityRaw    = -300
+	// priorityQueue is behind raw (-300), so that whatever the host's own rules drop there or
+	// exempt from connection tracking (NOTRACK) is not decided, and before conntrack (-200).
+	priorityQueue  = -250
 	priorityDNAT   = -100
 	priorityFilter = 0
 	prioritySNAT   = 100
@@ -177,19 +167,19 @@ func (spec *Spec) chains(s *sets) []chain {
 	base := func(name, hookName string, hook *nftables.ChainHook, priority nftables.ChainPriority, rules ...rule) chain {
 		return chain{name, nftables.ChainTypeFilter, hook, hookName, priority, rules}
 	}
-	nat := func(name, hookName string, hook *nftables.ChainHook, priority nftables.ChainPriority) chain {
-		return chain{name, nftables.ChainTypeNAT, hook, hookName, priority, nil}
-	}
 	pre, in, out, post := nftables.ChainHookPrerouting, nftables.ChainHookInput, nftables.ChainHookOutput, nftables.ChainHookPostrouting
 	afterSYN := rule{l4proto(tcp), tcpSyn(false), accept()}
-	rejectMarked := rule{packetMark(spec.RejectMark, true), counter(), rejectPortUnreachable()}
-	slipped := rule{ctStateNew(), translated(false), connMark(spec.ConnMark, false), jump("slipped")}
+	// Flows that conntrack does not follow cannot be translated.
+	untracked := rule{ctState("untracked", expr.CtStateBitUNTRACKED, true), accept()}
+	// The mark is no one's any more: the refusal might go by it (net.ipv4.fwmark_reflect).
+	rejectMarked := rule{packetMarkIs(spec.RejectMark), counter(), setPacketMark(0), rejectPortUnreachable()}
+	slipped := rule{ctState("new", expr.CtStateBitNEW, true), translated(false), connMark(spec.ConnMark, false), jump("slipped")}
 	learn := func(chain string) rule {
 		if spec.OnlyServices {
 			// Flows that have no entry of ours are queued again where they are in scope.
-			return rule{l4proto(udp), ctStateTracked(), connMark(spec.ConnMark, true), jump(chain)}
+			return rule{l4proto(udp), tracked(), connMark(spec.ConnMark, true), jump(chain)}
 		}
-		return rule{l4proto(udp), ctStateTracked(), jump(chain)}
+		return rule{l4proto(udp), tracked(), jump(chain)}
 	}
 	queue, scope := "new_flows", []chain(nil)
 	if spec.OnlyServices {
@@ -197,27 +187,21 @@ func (spec *Spec) chains(s *sets) []chain {
 	}
 	return slices.Concat([]chain{{name: "new_flows", rules: spec.newFlows(s)}}, scope, []chain{
 		{name: "learn", rules: []rule{
-			{ipv4.is(), ipv4.flowKey().notIn(s.seen4), ipv4.flowKey().refreshed(s.seen4)},
-			{ipv6.is(), ipv6.flowKey().notIn(s.seen6), ipv6.flowKey().refreshed(s.seen6)},
+			{ipv4.is(), ipv4.flowKey().notIn(s.ipv4.seen), ipv4.flowKey().refreshed(s.ipv4.seen)},
+			{ipv6.is(), ipv6.flowKey().notIn(s.ipv6.seen), ipv6.flowKey().refreshed(s.ipv6.seen)},
 		}},
 		{name: "learn_reply", rules: []rule{
-			{ipv4.is(), ipv4.replyKey().notIn(s.seen4), ipv4.replyKey().refreshed(s.seen4)},
-			{ipv6.is(), ipv6.replyKey().notIn(s.seen6), ipv6.replyKey().refreshed(s.seen6)},
+			{ipv4.is(), ipv4.replyKey().notIn(s.ipv4.seen), ipv4.replyKey().refreshed(s.ipv4.seen)},
+			{ipv6.is(), ipv6.replyKey().notIn(s.ipv6.seen), ipv6.replyKey().refreshed(s.ipv6.seen)},
 		}},
 		{name: "slipped", rules: slippedRules(s)},
 
 		// Before conntrack (-200). Of established TCP, nearly all packets of a busy node,
 		// only the first rule is seen.
-		base("queue_prerouting", "prerouting", pre, priorityRaw, afterSYN, rule{onLoopback(), accept()}, rule{jump(queue)}),
-		base("queue_output", "output", out, priorityRaw, append([]rule{afterSYN}, spec.queueOutput(s, queue)...)...),
-		base("reject_prerouting", "prerouting", pre, priorityRaw+1, rejectMarked),
-		base("reject_output", "output", out, priorityRaw+1, rejectMarked),
-
-		// Translation needs a nat chain at each of these hooks, even an empty one.
-		nat("nat_prerouting", "prerouting", pre, priorityDNAT),
-		nat("nat_output", "output", out, priorityDNAT),
-		nat("nat_input", "input", in, prioritySNAT),
-		nat("nat_postrouting", "postrouting", post, prioritySNAT),
+		base("queue_prerouting", "prerouting", pre, priorityQueue, afterSYN, untracked, rule{onLoopback(), accept()}, rule{jump(queue)}),
+		base("queue_output", "output", out, priorityQueue, append([]rule{afterSYN, untracked}, spec.queueOutput(s, queue)...)...),
+		base("reject_prerouting", "prerouting", pre, priorityQueue+1, rejectMarked),
+		base("reject_output", "output", out, priorityQueue+1, rejectMarked),
 
 		// A UDP flow that conntrack knows by now needs no decision, nor do its replies; also
 		// not one that was idle for so long that it had to be queued again:
@@ -233,33 +217,61 @@ func (spec *Spec) chains(s *sets) []chain {
 
 		base("slipped_prerouting", "prerouting", pre, priorityDNAT+1, slipped),
 		base("slipped_output", "output", out, priorityDNAT+1, slipped),
-	})
+	}, spec.established())
 }
+
+// established are the chains that the kernel needs to go on translating flows that were
+// decided, whether or not more are.
+func (spec *Spec) established() []chain {
+	nat := func(name, hookName string, hook *nftables.ChainHook, priority nftables.ChainPriority) chain {
+		return chain{name, nftables.ChainTypeNAT, hook, hookName, priority, nil}
+	}
+	// Connection tracking is on as long as a rule makes use of it: this one is.
+	forward := []rule{{ctState("invalid", expr.CtStateBitINVALID, true), counter(), drop()}}
+	if spec.TCPLiberal {
+		forward = []rule{{ctState("invalid", expr.CtStateBitINVALID, true), counter()}}
+	}
+	return []chain{
+		// Translation needs a nat chain at each of these hooks, even an empty one.
+		nat("nat_prerouting", "prerouting", nftables.ChainHookPrerouting, priorityDNAT),
+		nat("nat_output", "output", nftables.ChainHookOutput, priorityDNAT),
+		nat("nat_input", "input", nftables.ChainHookInput, prioritySNAT),
+		nat("nat_postrouting", "postrouting", nftables.ChainHookPostrouting, prioritySNAT),
+		{forwardChain, nftables.ChainTypeFilter, nftables.ChainHookForward, "forward", priorityFilter, forward},
+	}
+}
+
+// forwardChain has the counter of invalid packets; see [Ruleset.Counters].
+const forwardChain = "forward"
 
 // scopeRules let go what is not for a service.
 func scopeRules(s *sets) []rule {
 	var rules []rule
 	for _, f := range []family{ipv4, ipv6} {
+		of := s.of(f)
 		rules = append(rules,
-			rule{f.is(), f.serviceKey().in(s.scope(f)), jump("new_flows")},
-			rule{f.is(), f.daddrKey().in(s.nodeAddr(f)), servicePortKey().in(s.scopePort), jump("new_flows")})
+			rule{f.is(), f.serviceKey().in(of.scope), jump("new_flows")},
+			rule{f.is(), f.daddrKey().in(of.nodePortAddr), servicePortKey().in(of.nodePort), jump("new_flows")},
+			rule{f.is(), f.daddrKey().in(of.local), servicePortKey().in(of.refusedPort), jump("new_flows")})
 	}
 	return rules
 }
 
 // queueOutput leads packets made on the node to the queues by way of a chain.
 func (spec *Spec) queueOutput(s *sets, queue string) []rule {
+	to4, to6 := []clause{ipv4.is(), toLoopback()}, []clause{ipv6.is(), ipv6.daddrIn("::1", fullMask, loopback6)}
+	loopback := func(to []clause, rest ...clause) rule { return slices.Concat(rule(to), rest) }
 	var rules []rule
 	if spec.LocalhostNodePorts {
-		rules = append(rules,
-			rule{ipv4.is(), toLoopback(), l4proto(tcp), dportKey("tcp").in(s.nodePort[tcp]), jump("new_flows")},
-			rule{ipv4.is(), toLoopback(), l4proto(udp), dportKey("udp").in(s.nodePort[udp]), jump("new_flows")})
+		rules = append(rules, loopback(to4, servicePortKey().in(s.ipv4.nodePort), jump("new_flows")))
 	}
-	// What the node says to itself on loopback addresses is no service's, and must not
+	// Else, what the node sends to itself on loopback addresses is no service's, and must not
 	// depend on the daemon.
 	return append(rules,
-		rule{ipv4.is(), toLoopback(), accept()},
-		rule{ipv6.is(), ipv6.daddrIn("::1", fullMask, loopback6), accept()},
+		loopback(to4, servicePortKey().in(s.ipv4.refusedPort), jump("new_flows")),
+		loopback(to4, accept()),
+		loopback(to6, servicePortKey().in(s.ipv6.refusedPort), jump("new_flows")),
+		loopback(to6, accept()),
 		rule{jump(queue)})
 }
 
@@ -269,7 +281,7 @@ func (spec *Spec) localnet() []rule {
 	if !spec.LocalhostNodePorts {
 		return nil
 	}
-	return []rule{{ipv4.is(), toLoopback(), notFromLoopback(), ctStateUnknown(), translated(false), counter(), drop()}}
+	return []rule{{ipv4.is(), toLoopback(), notFromLoopback(), ctState("established,related", expr.CtStateBitESTABLISHED|expr.CtStateBitRELATED, false), translated(false), counter(), drop()}}
 }
 
 // newFlows sends the first packet of each flow to the queues. The counters tell of packets
@@ -278,8 +290,8 @@ func (spec *Spec) newFlows(s *sets) []rule {
 	q := queue(spec.FirstQueue, spec.Queues, spec.Native)
 	return []rule{
 		{l4proto(tcp), counter(), q},
-		{ipv4.is(), l4proto(udp), ipv4.flowKey().in(s.seen4), ipv4.flowKey().refreshed(s.seen4), accept()},
-		{ipv6.is(), l4proto(udp), ipv6.flowKey().in(s.seen6), ipv6.flowKey().refreshed(s.seen6), accept()},
+		{ipv4.is(), l4proto(udp), ipv4.flowKey().in(s.ipv4.seen), ipv4.flowKey().refreshed(s.ipv4.seen), accept()},
+		{ipv6.is(), l4proto(udp), ipv6.flowKey().in(s.ipv6.seen), ipv6.flowKey().refreshed(s.ipv6.seen), accept()},
 		// Multicast and broadcast have no services, and conntrack no lasting entry.
 		{ipv4.is(), ipv4.daddrIn("224.0.0.0/4", []byte{0xf0}, []byte{0xe0}), accept()},
 		{ipv4.is(), ipv4.daddrIn("255.255.255.255", []byte{255, 255, 255, 255}, []byte{255, 255, 255, 255}), accept()},
@@ -289,34 +301,23 @@ func (spec *Spec) newFlows(s *sets) []rule {
 	}
 }
 
-// slippedRules take care of packets to a service address that nobody decided: the
+// slippedRules take care of packets to a service address that were not decided: the
 // entry of their flow vanished, or they passed while no daemon listened. UDP is
-// forgotten, so that the next datagram is queued; a new TCP connection is left to
-// its retransmission; one in the middle is reset rather than left to hang.
+// forgotten, so that the next datagram is queued; a new TCP connection or SCTP
+// association is left to its retransmission; a TCP connection in the middle is reset rather
+// than left to hang.
 func slippedRules(s *sets) []rule {
 	var rules []rule
 	for _, f := range []family{ipv4, ipv6} {
-		seen, nodeAddr := s.seen4, s.nodeAddr(f)
-		if f == ipv6 {
-			seen = s.seen6
-		}
-		forUDP := [][]clause{
-			{f.destinationKey("udp").in(s.service[serviceSet{f.nfproto, udp}])},
-			{f.daddrKey().in(nodeAddr), dportKey("udp").in(s.nodePort[udp])},
-		}
-		forTCP := [][]clause{
-			{f.destinationKey("tcp").in(s.service[serviceSet{f.nfproto, tcp}])},
-			{f.daddrKey().in(nodeAddr), dportKey("tcp").in(s.nodePort[tcp])},
-		}
-		for _, to := range forUDP {
-			r := append(rule{f.is(), l4proto(udp)}, to...)
-			rules = append(rules, append(r, f.flowKey().deleted(seen), counter(), drop()))
-		}
-		for _, to := range forTCP {
-			r := append(rule{f.is(), l4proto(tcp)}, to...)
-			rules = append(rules,
-				append(r[:len(r):len(r)], tcpSyn(true), counter(), drop()),
-				append(r[:len(r):len(r)], counter(), rejectReset()))
+		of := s.of(f)
+		for _, to := range [][]clause{
+			{f.is(), f.serviceKey().in(of.service)},
+			{f.is(), f.daddrKey().in(of.nodePortAddr), servicePortKey().in(of.nodePort)},
+		} {
+			slipped := func(rest ...clause) { rules = append(rules, slices.Concat(rule(to), rest)) }
+			slipped(l4proto(udp), f.flowKey().deleted(of.seen), counter(), drop())
+			slipped(l4proto(tcp), tcpSyn(false), counter(), rejectReset())
+			slipped(counter(), drop())
 		}
 	}
 	return rules

@@ -27,7 +27,7 @@ var update = flag.Bool("update", false, "write testdata anew")
 
 func spec() Spec {
 	return Spec{
-		FirstQueue: 100, Queues: 2, RejectMark: 0x8000, MasqueradeMark: 0x4000, ConnMark: 0x2000,
+		FirstQueue: 100, Queues: 2, RejectMark: 0x6e667172, MasqueradeMark: 0x4000, ConnMark: 0x2000,
 		LocalhostNodePorts: true, SeenTimeout: 20 * time.Second, SeenSize: 65536,
 	}
 }
@@ -138,6 +138,19 @@ func testInstallAndRemove(t *testing.T, want Spec) {
 		if c, n := kernelRules(t); c != wantChains || n != wantRules-len(want.newFlows(r.sets)) {
 			t.Errorf("after StopQueueing: %d chains with %d rules; only the rules that queue should be gone", c, n)
 		}
+		if err := r.LeaveEstablished(); err != nil {
+			return err
+		}
+		if c, n := kernelRules(t); c != len(want.established()) || n != 1 {
+			t.Errorf("for established flows: %d chains with %d rules, want %d with one", c, n, len(want.established()))
+		}
+		// The next run replaces that, too.
+		if r, err = install(want); err != nil {
+			return err
+		}
+		if c, n := kernelRules(t); c != wantChains || n != wantRules {
+			t.Errorf("installed again: %d chains with %d rules, want %d with %d", c, n, wantChains, wantRules)
+		}
 		if err := r.Remove(); err != nil {
 			return err
 		}
@@ -197,9 +210,9 @@ func TestSetsFollowTheTable(t *testing.T) {
 			}
 			want := map[string]int{
 				"seen4": 0, "seen6": 0,
-				"service4_tcp": n, "service4_udp": n, "service6_tcp": n, "service6_udp": n,
-				"nodeport_addr4": 2, "nodeport_addr6": 1, "nodeport_tcp": n, "nodeport_udp": n,
-				"scope4": 3 * n, "scope6": 3 * n, "scope_port": 3 * n,
+				"service4": 3 * n, "service6": 3 * n, "scope4": 3 * n, "scope6": 3 * n,
+				"nodeport_addr4": 2, "nodeport_addr6": 1, "local4": 2, "local6": 1,
+				"nodeport4": 3 * n, "nodeport6": 3 * n, "refused_port4": 0, "refused_port6": 0,
 			}
 			if got := elements(t, r); fmt.Sprint(got) != fmt.Sprint(want) {
 				t.Errorf("with %d services: elements %v, want %v", n, got, want)
@@ -212,8 +225,8 @@ func TestSetsFollowTheTable(t *testing.T) {
 	})
 }
 
-// A service port without endpoints is queued, to be refused; its node port is shared with
-// one that has some.
+// A service port without endpoints is queued, to be refused; that of the other family, with
+// the same node port, is another one.
 func TestSetsOfServicesWithoutEndpoints(t *testing.T) {
 	inNamespace(t, func() error {
 		r, err := install(onlyServices())
@@ -236,10 +249,10 @@ func TestSetsOfServicesWithoutEndpoints(t *testing.T) {
 				}
 			}
 		}
-		follow(all, map[string]int{"service4_tcp": 0, "service6_tcp": 1, "nodeport_tcp": 1, "scope4": 3, "scope6": 3, "scope_port": 3})
+		follow(all, map[string]int{"service4": 0, "service6": 3, "nodeport4": 0, "nodeport6": 3, "refused_port4": 3, "refused_port6": 0, "scope4": 3, "scope6": 3})
 		only4 := slices.DeleteFunc(slices.Clone(all), func(s *decision.ServicePort) bool { return s.Family == decision.IPv6 })
-		follow(only4, map[string]int{"service4_tcp": 0, "service6_tcp": 0, "nodeport_tcp": 0, "scope4": 3, "scope6": 0, "scope_port": 3})
-		follow(nil, map[string]int{"scope4": 0, "scope6": 0, "scope_port": 0})
+		follow(only4, map[string]int{"service6": 0, "nodeport6": 0, "refused_port4": 3, "scope4": 3, "scope6": 0})
+		follow(nil, map[string]int{"refused_port4": 0, "scope4": 0, "scope6": 0})
 		return r.Remove()
 	})
 }
@@ -261,8 +274,8 @@ func TestNftReadsIt(t *testing.T) {
 			t.Fatalf("nft: %v\n%s", err, out)
 		}
 		for _, want := range []string{
-			"10.96.0.0 . 80", "fd96:: . 80", "10.96.0.0 . tcp . 80", "fd96:: . sctp . 80", "udp . 30000",
-			"ip daddr . meta l4proto . th dport @scope4 jump new_flows", "elements = { 30000 }",
+			"10.96.0.0 . tcp . 80", "fd96:: . sctp . 80", "udp . 30000",
+			"ip daddr . meta l4proto . th dport @scope4 jump new_flows", "meta mark 0x6e667172", "ct state untracked accept",
 			"ip saddr . ip daddr . udp sport . udp dport @seen4 update @seen4",
 			"reject with tcp reset", "type nat hook postrouting",
 		} {

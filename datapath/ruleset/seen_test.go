@@ -31,9 +31,9 @@ func remember(t *testing.T, r *Ruleset, tuples []conntrack.Tuple) {
 	t.Helper()
 	elements := make(map[*set][]nftables.SetElement)
 	for _, tp := range tuples {
-		s, pad := r.sets.seen4, "\x00\x00"
+		s, pad := r.sets.ipv4.seen, "\x00\x00"
 		if tp.Source.Addr().Is6() {
-			s = r.sets.seen6
+			s = r.sets.ipv6.seen
 		}
 		key := addrBytes(tp.Source.Addr()) + addrBytes(tp.Destination.Addr()) + portBytes(tp.Source.Port()) + pad + portBytes(tp.Destination.Port()) + pad
 		elements[s] = append(elements[s], nftables.SetElement{Key: []byte(key)})
@@ -92,8 +92,8 @@ func testForget(t *testing.T, remove int) {
 			}
 		}
 		if got := fmt.Sprint(elements(t, r)); got != fmt.Sprint(map[string]int{
-			"seen4": 0, "seen6": 0, "service4_tcp": 0, "service4_udp": 0, "service6_tcp": 0, "service6_udp": 0,
-			"nodeport_addr4": 0, "nodeport_addr6": 0, "nodeport_tcp": 0, "nodeport_udp": 0,
+			"seen4": 0, "seen6": 0, "service4": 0, "service6": 0, "nodeport4": 0, "nodeport6": 0,
+			"nodeport_addr4": 0, "nodeport_addr6": 0, "refused_port4": 0, "refused_port6": 0,
 		}) {
 			t.Error("elements are left:", got)
 		}

@@ -39,7 +39,7 @@ func TestLostEvents(t *testing.T) {
 			if reinstalled, err := r.Restore(); reinstalled || err != nil {
 				t.Fatalf("round %d: the table is there: reinstalled %t, %v", round, reinstalled, err)
 			}
-			if n, err := r.conn.GetSetElements(r.sets.seen4.nft); len(n) != 1 || err != nil {
+			if n, err := r.conn.GetSetElements(r.sets.ipv4.seen.nft); len(n) != 1 || err != nil {
 				t.Fatalf("round %d: %d elements in the set, %v; want 1", round, len(n), err)
 			}
 		}
