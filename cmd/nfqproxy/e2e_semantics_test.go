@@ -54,16 +54,7 @@ func TestExternalPolicyLocal(t *testing.T) {
 func TestLoadBalancer(t *testing.T) { inEachScope(t, testLoadBalancer) }
 
 func testLoadBalancer(t *testing.T, c *cluster) {
-	for _, r := range []netns.Route{
-		{Destination: netip.MustParsePrefix("203.0.113.10/32"), Via: netip.MustParseAddr("172.21.0.3"), Link: "eth0"},
-		{Destination: netip.MustParsePrefix("198.51.100.7/32"), Via: netip.MustParseAddr("172.21.0.3"), Link: "eth0"},
-		{Destination: netip.MustParsePrefix("2001:db8:8::8/128"), Via: netip.MustParseAddr("fd00:172:21::3"), Link: "eth0"},
-		{Destination: netip.MustParsePrefix("2001:db8:7::7/128"), Via: netip.MustParseAddr("fd00:172:21::3"), Link: "eth0"},
-	} {
-		if err := c.host("outside").AddRoute(r); err != nil {
-			t.Fatal(err)
-		}
-	}
+	c.routeVIPs("outside", "172.21.0.3", "fd00:172:21::3")
 	families(t, func(t *testing.T, at func(v4, v6 string, port int) string) {
 		c.t = t
 		lb, external := at("203.0.113.10", "2001:db8:8::8", 80), at("198.51.100.7", "2001:db8:7::7", 80)
@@ -86,6 +77,18 @@ func testLoadBalancer(t *testing.T, c *cluster) {
 			t.Errorf("dropped for %s", r.Reason)
 		}
 	})
+}
+
+// routeVIPs leads a client's packets to external and load balancer IPs by way of a node.
+func (c *cluster) routeVIPs(client, via4, via6 string) {
+	c.t.Helper()
+	for to, via := range map[string]string{
+		"203.0.113.10/32": via4, "198.51.100.7/32": via4, "2001:db8:8::8/128": via6, "2001:db8:7::7/128": via6,
+	} {
+		if err := c.host(client).AddRoute(netns.Route{Destination: netip.MustParsePrefix(to), Via: netip.MustParseAddr(via), Link: "eth0"}); err != nil {
+			c.t.Fatal(err)
+		}
+	}
 }
 
 // TestAffinity: a client stays with its endpoint, by whatever address of the service
