@@ -264,11 +264,14 @@ func TestDaemonDies(t *testing.T) {
 	}
 }
 
-// TestDaemonStops: after SIGTERM nothing of ours is left in the node's kernel, and
-// what is for no service passes.
+// TestDaemonStops: after SIGTERM nothing of ours is left in the node's kernel, where no
+// connection needs it, and what is for no service passes.
 func TestDaemonStops(t *testing.T) {
 	c := newCluster(t)
-	c.ask(c.dial("shell", "tcp", anyPort, "10.96.0.20:80"))
+	conn := c.dial("shell", "tcp", anyPort, "10.96.0.20:80")
+	c.ask(conn)
+	_ = conn.Close()
+	eventually(t, patience, "the end of the connection in the connection table", func() bool { return !c.hasTranslated("node-a") })
 	if err := c.StopDaemon(t.Context(), "node-a"); err != nil {
 		t.Fatal(err)
 	}
@@ -288,6 +291,69 @@ func TestDaemonStops(t *testing.T) {
 		return err
 	}); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// hasTranslated says whether a connection by way of a node is translated.
+func (c *cluster) hasTranslated(node string) (found bool) {
+	c.t.Helper()
+	if err := c.host(node).Do(func() error {
+		table, err := conntrack.Open(new(conntrack.Locks))
+		if err != nil {
+			return err
+		}
+		defer table.Close()
+		found, err = table.HasTranslated(conntrack.DefaultMark)
+		return err
+	}); err != nil {
+		c.t.Fatal(err)
+	}
+	return found
+}
+
+// TestStopKeepsConnections: after SIGTERM translated connections go on, also where no other
+// rule of the node has the kernel track and translate; new ones meet no rule of ours.
+// "nfqproxy cleanup" and the next start remove what was left for them.
+func TestStopKeepsConnections(t *testing.T) {
+	c := newCluster(t)
+	download := c.dial("shell", "tcp", anyPort, "10.96.0.30:80")
+	stream := c.dial("outside", "tcp", anyPort, "172.21.0.2:30090")
+	datagrams := c.dial("shell", "udp", anyPort, "10.96.0.30:53")
+	c.ask(datagrams)
+	if err := c.StopDaemon(t.Context(), "node-a"); err != nil {
+		t.Fatal(err)
+	}
+	for name, conn := range map[string]net.Conn{"ClusterIP": download, "node port": stream, "UDP": datagrams} {
+		if a, err := ask(conn); err != nil || a.Pod != "default/solo" {
+			t.Errorf("%s: answered by %q, error %v", name, a.Pod, err)
+		}
+	}
+	if got := c.outcome("outside", "tcp", "172.21.0.2:30090", becomesRefused); got != becomesRefused {
+		t.Errorf("a new connection to the node port: %s, want %s", got, becomesRefused)
+	}
+	tables := func() (names []string) {
+		if err := c.host("node-a").Do(func() (err error) { names, err = listTables(); return err }); err != nil {
+			t.Fatal(err)
+		}
+		return names
+	}
+	if got := tables(); len(got) != 1 {
+		t.Fatalf("nftables tables %v, want the one for established connections", got)
+	}
+	if err := c.StartDaemon(t.Context(), "node-a"); err != nil {
+		t.Fatal(err)
+	}
+	if a := c.ask(datagrams); a.Pod != "default/solo" {
+		t.Errorf("after the next start answered by %+v", a)
+	}
+	if err := c.StopDaemon(t.Context(), "node-a"); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, stderr := command(t, c.host("node-a"), nil, "cleanup"); code != 0 {
+		t.Errorf("cleanup: %s", stderr)
+	}
+	if got := tables(); len(got) != 0 {
+		t.Errorf("after cleanup: nftables tables %v", got)
 	}
 }
 

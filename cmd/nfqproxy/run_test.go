@@ -154,3 +154,48 @@ func TestICMPIsNotQueued(t *testing.T) {
 		t.Errorf("%d packets were queued", after-before)
 	}
 }
+
+// TestTakenQueue: where another program is bound to a queue, the daemon takes those behind it
+// and says so, unless --queue-num says which.
+func TestTakenQueue(t *testing.T) {
+	c := newCluster(t)
+	const first = 100 // the lab's daemons choose it as any daemon does
+	if err := c.StopDaemon(t.Context(), "node-a"); err != nil {
+		t.Fatal(err)
+	}
+	var other *nfqueue.Queue
+	if err := c.host("node-a").Do(func() (err error) {
+		other, err = nfqueue.Open(first+1, nfqueue.Config{MaxLen: 1, CopyRange: 20, ReadBuffer: 4096})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	code, _, stderr := command(t, c.host("node-a"), nil, "run", "--objects", c.objects, "--queue-num", "100", "--queues", "2")
+	if code != 1 || !strings.Contains(stderr, "queue 101: is taken by netlink port id") || !strings.Contains(stderr, "--queue-num") {
+		t.Errorf("with --queue-num: exit code %d, message %q", code, stderr)
+	}
+	if err := c.StartDaemon(t.Context(), "node-a"); err != nil {
+		t.Fatal(err)
+	}
+	c.logged("another program is bound to a queue of ours; using others")
+	if a := c.ask(c.dial("shell", "tcp", anyPort, "10.96.0.30:80")); a.Pod != "default/solo" {
+		t.Errorf("answered by %+v", a)
+	}
+	if err := c.host("node-a").Do(func() error {
+		var queued uint32
+		for q := range uint16(2) {
+			counters, err := nfqueue.ReadCounters(first + 2 + q)
+			if err != nil {
+				return err
+			}
+			queued += uint32(counters.Sequence)
+		}
+		if queued == 0 {
+			t.Errorf("no packet came by queues %d and %d", first+2, first+3)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
