@@ -97,6 +97,29 @@ func testNoEndpointsIsRefusedAtOnce(t *testing.T, c *cluster) {
 	})
 }
 
+// TestRefusedAtUnlistedAddresses: a node port without endpoints is refused at every address of
+// the node, also at those that --nodeport-addresses closes; one with endpoints is not open
+// there (kube-proxy's KUBE-EXTERNAL-SERVICES has no condition on the address).
+func TestRefusedAtUnlistedAddresses(t *testing.T) {
+	for _, scope := range []string{"all", "services"} {
+		t.Run(scope, func(t *testing.T) {
+			c := newClusterWith(t, []string{"--scope", scope, "--nodeport-addresses", "192.0.2.0/24,2001:db8::/64"})
+			c.listenEverywhere("node-a", 30090, 30100)
+			families(t, func(t *testing.T, at func(v4, v6 string, port int) string) {
+				c.t = t
+				nodePort := func(port int) string { return at("172.21.0.2", "fd00:172:21::2", port) }
+				if got := c.outcome("outside", "tcp", nodePort(30100), becomesRefused); got != becomesRefused {
+					t.Errorf("without endpoints: %s, want %s", got, becomesRefused)
+				}
+				want := theNode + " sees " + at("172.21.0.100", "fd00:172:21::100", 0)
+				if got := c.outcome("outside", "tcp", nodePort(30090), want); got != want {
+					t.Errorf("with endpoints: %s, want %s", got, want)
+				}
+			})
+		})
+	}
+}
+
 // TestOtherTrafficPasses: what is for no service goes its way untouched.
 func TestOtherTrafficPasses(t *testing.T) {
 	c := newCluster(t)

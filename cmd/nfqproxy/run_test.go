@@ -183,13 +183,13 @@ func TestTakenQueue(t *testing.T) {
 		t.Errorf("answered by %+v", a)
 	}
 	if err := c.host("node-a").Do(func() error {
-		var queued uint32
+		var queued uint64
 		for q := range uint16(2) {
 			counters, err := nfqueue.ReadCounters(first + 2 + q)
 			if err != nil {
 				return err
 			}
-			queued += uint32(counters.Sequence)
+			queued += counters.Sequence
 		}
 		if queued == 0 {
 			t.Errorf("no packet came by queues %d and %d", first+2, first+3)
