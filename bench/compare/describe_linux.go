@@ -21,7 +21,7 @@ func describe(p *plan) string {
 	}
 	out.WriteString("# nfqproxy beside kube-proxy and the queue's floor\n\n")
 	item("when", "%s; load average before: %s", time.Now().UTC().Format(time.DateTime), firstFields("/proc/loadavg", 3))
-	item("machine", "%d CPUs (%s), %s of memory", runtime.NumCPU(), cpuModel(), strings.Join(strings.Fields(firstLine("/proc/meminfo"))[1:], " "))
+	item("machine", "%d CPUs (%s, %s), %s of memory", runtime.NumCPU(), cpuModel(), lastLevelCache(), strings.Join(strings.Fields(firstLine("/proc/meminfo"))[1:], " "))
 	item("kernel", "%s", release())
 	item("Go", "%s", runtime.Version())
 	item("nfqproxy", "%s", version(p.nfqproxy[0], "--version"))
@@ -78,4 +78,16 @@ func cpuModel() string {
 		}
 	}
 	return runtime.GOARCH
+}
+
+// lastLevelCache says how large the first CPU's largest cache is. What kube-proxy's iptables
+// mode costs with many services depends on it.
+func lastLevelCache() string {
+	for index := 4; index >= 0; index-- { // in the order of levels
+		size, err := os.ReadFile(fmt.Sprintf("/sys/devices/system/cpu/cpu0/cache/index%d/size", index))
+		if err == nil {
+			return "last-level cache " + strings.TrimSpace(string(size)) + "B"
+		}
+	}
+	return "last-level cache unknown"
 }
