@@ -6,7 +6,6 @@ package datapath
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"sync"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/affinity"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/nft"
 )
 
 // Marks are the bits of packet and connection marks that are ours.
@@ -26,8 +26,8 @@ type Marks struct {
 // rules is the static ruleset; see [ruleset.Ruleset].
 type rules interface {
 	Follow(*decision.Table) error
-	Lost() <-chan struct{}
-	Restore() (reinstalled bool, err error)
+	Changed() <-chan struct{}
+	Audit(*decision.Table) (nft.Repair, error)
 	Queued() (uint64, error)
 	StopQueueing() error
 	Remove() error
@@ -36,21 +36,20 @@ type rules interface {
 
 // Engine is the running datapath of one node.
 type Engine struct {
-	table   atomic.Pointer[decision.Table]
-	applied *decision.Table // what everything else shows; belongs to Run
-	apply   chan application
-	ended   chan struct{} // Run is past taking applications
-	rules   rules
-	workers []*worker
-	room    *room // nil: flows cannot be held
-	bound   *affinity.Table
-	sink    FlowSink
-	log     *slog.Logger
-	lock    io.Closer // held as long as this is the namespace's only datapath
-	// reinstalled counts how often the rules were gone, unqueued the packets that did not
-	// fit into the queues.
-	reinstalled, unqueued atomic.Uint64
-	alert                 func(Alert)
+	table    atomic.Pointer[decision.Table]
+	applied  *decision.Table // what everything else shows; belongs to Run
+	apply    chan application
+	ended    chan struct{} // Run is past taking applications
+	rules    rules
+	workers  []*worker
+	room     *room // nil: flows cannot be held
+	bound    *affinity.Table
+	sink     FlowSink
+	log      *slog.Logger
+	lock     io.Closer     // held as long as this is the namespace's only datapath
+	unqueued atomic.Uint64 // packets that did not fit into the queues
+	keeper   ruleKeeper
+	alert    func(Alert)
 	// keepRules leaves the rules in place at the end.
 	keepRules bool
 }
@@ -97,7 +96,7 @@ func (e *Engine) Stats() Stats {
 		})
 	}
 	s.Undecided += e.unqueued.Load()
-	s.Reinstalled = e.reinstalled.Load()
+	s.Reinstalled, s.Repaired = e.keeper.reinstalled.Load(), e.keeper.repaired.Load()
 	if e.sink != nil {
 		s.LostRecords = e.sink.Lost()
 	}
@@ -125,11 +124,26 @@ func (e *Engine) Run(ctx context.Context) error {
 	var received uint64 // when lost was looked at last
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
+	var waiting *application // the latest one, while the rules do not follow it
+	audit := func() {
+		e.audit(&lost)
+		if waiting != nil && e.Fault() == "" {
+			close(waiting.done)
+			waiting = nil
+		}
+	}
 	for err == nil && ctx.Err() == nil {
+		apply := e.apply
+		if waiting != nil {
+			apply = nil
+		}
 		select {
 		case <-ctx.Done():
 		case now := <-tick.C:
 			e.raise(full.look(now, e.tableFull()))
+			if e.keeper.due(now) {
+				audit()
+			}
 			// Whenever a queue was full, packets were received after that.
 			n := e.received()
 			if n == received {
@@ -139,27 +153,19 @@ func (e *Engine) Run(ctx context.Context) error {
 				received = n
 				e.unqueued.Store(lost.look(queued, e.enqueued()))
 			}
-		case a := <-e.apply:
+		case a := <-apply:
 			e.bound.Retain(a.table, e.applied)
-			if err = e.rules.Follow(a.table); err != nil {
-				err = fmt.Errorf("follow service table: %w", err)
+			e.applied, waiting = a.table, &a
+			if e1 := e.rules.Follow(a.table); e1 != nil {
+				e.log.Debug("the kernel rules do not follow the service table", "error", e1)
+				audit()
 				break
 			}
-			e.applied = a.table
 			close(a.done)
+			waiting = nil
 		case err = <-e.room.failures():
-		case <-e.rules.Lost():
-			// If they are, whatever came until now passed undecided.
-			arrived := e.enqueued()
-			reinstalled := false
-			if reinstalled, err = e.rules.Restore(); err != nil || !reinstalled {
-				break
-			}
-			if err = e.rules.Follow(e.applied); err == nil {
-				e.reinstalled.Add(1)
-				lost.restart(arrived)
-				e.log.Warn("somebody removed the kernel rules (nft flush ruleset?); installed the kernel rules again")
-			}
+		case <-e.rules.Changed():
+			audit()
 		}
 	}
 	close(e.ended)

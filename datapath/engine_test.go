@@ -16,6 +16,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/affinity"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/nfqueue"
+	"github.com/nfqproxy/nfqproxy/datapath/nft"
 )
 
 // idleQueue has counters, but no packets.
@@ -37,12 +38,15 @@ type lostRules struct {
 }
 
 func (r *lostRules) Follow(t *decision.Table) error { r.following <- t; return nil }
-func (r *lostRules) Lost() <-chan struct{}          { return r.lost }
-func (*lostRules) Restore() (bool, error)           { return true, nil }
-func (*lostRules) Queued() (uint64, error)          { return 0, nil }
-func (*lostRules) StopQueueing() error              { return nil }
-func (*lostRules) Remove() error                    { return nil }
-func (*lostRules) Close() error                     { return nil }
+func (r *lostRules) Changed() <-chan struct{}       { return r.lost }
+func (r *lostRules) Audit(t *decision.Table) (nft.Repair, error) {
+	r.following <- t
+	return nft.Repair{Found: []string{"the table is missing"}, Reinstalled: true, Recounted: true}, nil
+}
+func (*lostRules) Queued() (uint64, error) { return 0, nil }
+func (*lostRules) StopQueueing() error     { return nil }
+func (*lostRules) Remove() error           { return nil }
+func (*lostRules) Close() error            { return nil }
 
 type noLock struct{}
 

@@ -3,7 +3,6 @@ package ruleset
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"net/netip"
 	"slices"
 
@@ -14,8 +13,17 @@ import (
 
 // Follow brings the sets of service addresses into line with the table. The time it
 // takes depends on what differs from the table of the last call. After an error the sets
-// may show either table.
+// may show either table, until [Ruleset.Audit].
 func (r *Ruleset) Follow(t *decision.Table) error {
+	if err := r.changeAll(r.difference(t)); err != nil {
+		return errors.Join(err, r.connect()) // whose answers to this may still come
+	}
+	r.followed = t
+	return nil
+}
+
+// difference is what the table changes in the sets.
+func (r *Ruleset) difference(t *decision.Table) difference {
 	diff := make(difference)
 	t.ChangedAddresses(r.followed, func(at netip.AddrPort, p decision.Protocol, before, after *decision.ServicePort) {
 		// A field of a concatenation is filled up to whole registers.
@@ -44,13 +52,7 @@ func (r *Ruleset) Follow(t *decision.Table) error {
 	for _, a := range slices.Concat(had, has) {
 		diff.note(r.sets.nodeAddr(familyOf(a)), addrBytes(a), slices.Contains(had, a), slices.Contains(has, a))
 	}
-	for s, keys := range diff {
-		if err := r.change(s, keys); err != nil {
-			return fmt.Errorf("nftables set %s: %w", s.name, err)
-		}
-	}
-	r.followed = t
-	return nil
+	return diff
 }
 
 // translates says whether flows to the service port are ever translated; if not, what
