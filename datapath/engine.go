@@ -6,7 +6,6 @@ package datapath
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"sync"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/affinity"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/nft"
 	"github.com/nfqproxy/nfqproxy/datapath/ruleset"
 )
 
@@ -27,8 +27,8 @@ type Marks struct {
 // rules is the static ruleset; see [ruleset.Ruleset].
 type rules interface {
 	Follow(*decision.Table) error
-	Lost() <-chan struct{}
-	Restore() (reinstalled bool, err error)
+	Changed() <-chan struct{}
+	Audit(*decision.Table) (nft.Repair, error)
 	Counters() (ruleset.Counters, error)
 	StopQueueing() error
 	LeaveEstablished() error
@@ -56,10 +56,11 @@ type Engine struct {
 	sink    FlowSink
 	log     *slog.Logger
 	lock    io.Closer // held as long as this is the namespace's only datapath
-	// reinstalled counts how often the rules were gone, unqueued the packets that did not
-	// fit into the queues, invalid those that were dropped because they are invalid.
-	reinstalled, unqueued, invalid atomic.Uint64
-	alert                          func(Alert)
+	// unqueued counts the packets that did not fit into the queues, invalid those that were
+	// dropped because they are invalid.
+	unqueued, invalid atomic.Uint64
+	keeper            ruleKeeper
+	alert             func(Alert)
 	// keepRules leaves the rules in place at the end.
 	keepRules bool
 }
@@ -109,7 +110,7 @@ func (e *Engine) Stats() Stats {
 		})
 	}
 	s.Undecided += e.unqueued.Load()
-	s.Reinstalled = e.reinstalled.Load()
+	s.Reinstalled, s.Repaired = e.keeper.reinstalled.Load(), e.keeper.repaired.Load()
 	s.InvalidDropped = e.invalid.Load()
 	if e.sink != nil {
 		s.LostRecords = e.sink.Lost()
@@ -139,36 +140,43 @@ func (e *Engine) Run(ctx context.Context) error {
 	var invalid growth
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
+	var waiting *application // the latest one, while the rules do not follow it
+	audit := func() {
+		e.audit(&lost)
+		if waiting != nil && e.Fault() == "" {
+			close(waiting.done)
+			waiting = nil
+		}
+	}
 	for err == nil && ctx.Err() == nil {
+		apply := e.apply
+		if waiting != nil {
+			apply = nil
+		}
 		select {
 		case <-ctx.Done():
 		case now := <-tick.C:
 			e.raise(full.look(now, e.tableFull()))
-			if counters, e1 := e.rules.Counters(); e1 == nil { // else the rules are lost: see below
+			if e.keeper.due(now) {
+				audit()
+			}
+			if counters, e1 := e.rules.Counters(); e1 == nil { // else the rules are at fault: see audit
 				e.unqueued.Store(lost.look(counters.Queued, e.enqueued()))
 				e.invalid.Store(invalid.look(counters.InvalidDropped))
 			}
-		case a := <-e.apply:
+		case a := <-apply:
 			e.bound.Retain(a.table, e.applied)
-			if err = e.rules.Follow(a.table); err != nil {
-				err = fmt.Errorf("follow service table: %w", err)
+			e.applied, waiting = a.table, &a
+			if e1 := e.rules.Follow(a.table); e1 != nil {
+				e.log.Debug("the kernel rules do not follow the service table", "error", e1)
+				audit()
 				break
 			}
-			e.applied = a.table
 			close(a.done)
+			waiting = nil
 		case err = <-e.room.failures():
-		case <-e.rules.Lost():
-			// If they are, whatever came until now passed undecided.
-			arrived := e.enqueued()
-			reinstalled := false
-			if reinstalled, err = e.rules.Restore(); err != nil || !reinstalled {
-				break
-			}
-			if err = e.rules.Follow(e.applied); err == nil {
-				e.reinstalled.Add(1)
-				lost.restart(arrived)
-				e.log.Warn("somebody removed the kernel rules (nft flush ruleset?); installed the kernel rules again")
-			}
+		case <-e.rules.Changed():
+			audit()
 		}
 	}
 	close(e.ended)

@@ -16,6 +16,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/affinity"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/nfqueue"
+	"github.com/nfqproxy/nfqproxy/datapath/nft"
 	"github.com/nfqproxy/nfqproxy/datapath/ruleset"
 )
 
@@ -37,9 +38,12 @@ type lostRules struct {
 	following chan *decision.Table
 }
 
-func (r *lostRules) Follow(t *decision.Table) error    { r.following <- t; return nil }
-func (r *lostRules) Lost() <-chan struct{}             { return r.lost }
-func (*lostRules) Restore() (bool, error)              { return true, nil }
+func (r *lostRules) Follow(t *decision.Table) error { r.following <- t; return nil }
+func (r *lostRules) Changed() <-chan struct{}       { return r.lost }
+func (r *lostRules) Audit(t *decision.Table) (nft.Repair, error) {
+	r.following <- t
+	return nft.Repair{Found: []string{"the table is missing"}, Reinstalled: true, Recounted: true}, nil
+}
 func (*lostRules) Counters() (ruleset.Counters, error) { return ruleset.Counters{}, nil }
 func (*lostRules) LeaveEstablished() error             { return nil }
 func (*lostRules) StopQueueing() error                 { return nil }

@@ -41,8 +41,10 @@ type Stats struct {
 	// addresses.
 	LocalhostNodePorts uint64
 	LostRecords        uint64 // flow records that a slow reader missed
-	Reinstalled        uint64 // times that the kernel rules had been removed by somebody and were installed again
-	Queues             []QueueStats
+	// Reinstalled counts how often another program had removed the kernel rules and they were
+	// installed again, Repaired how often it had changed some and these were repaired.
+	Reinstalled, Repaired uint64
+	Queues                []QueueStats
 
 	// DecisionTime is how long the decision of one packet took: the mean of its batch,
 	// counted once for each packet.
@@ -77,6 +79,7 @@ func (s Stats) LogValue() slog.Value {
 		slog.Uint64("replaced", s.Replaced), slog.Uint64("failed", s.Failed),
 		slog.Uint64("refusedVerdicts", s.RefusedVerdicts), slog.Uint64("undecided", s.Undecided),
 		slog.Uint64("lostRecords", s.LostRecords), slog.Uint64("reinstalled", s.Reinstalled),
+		slog.Uint64("repaired", s.Repaired),
 	)
 }
 

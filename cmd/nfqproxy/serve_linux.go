@@ -74,6 +74,7 @@ func (p *proxy) serve(ctx context.Context) (err error) {
 	p.metrics = metrics.New(version)
 	p.health = health.NewProxy(health.ProxyConfig{
 		Timeout: 2 * p.cfg.SyncPeriod, Families: []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}, Answered: p.metrics.Answered,
+		Fault: p.fault,
 	})
 	if p.client != nil {
 		if p.events, err = apiserver.NewRecorder(p.ctx, p.client, p.cfg.Node.Name); err != nil {
@@ -229,6 +230,14 @@ func (p *proxy) begin(t *decision.Table) error {
 		p.log.Warn("cannot tell that the proxy is ready", "error", err)
 	}
 	return nil
+}
+
+// fault describes what is wrong with the kernel's rules.
+func (p *proxy) fault() string {
+	if e := p.running.Load(); e != nil {
+		return e.Fault()
+	}
+	return ""
 }
 
 // reconciled tells of a pass over the UDP flows.

@@ -16,6 +16,8 @@ type answer struct {
 	NodeEligible *bool                            `json:"nodeEligible,omitempty"`
 	Healthy      bool                             `json:"healthy"`
 	Status       map[corev1.IPFamily]familyStatus `json:"status,omitempty"`
+	// Fault is ours: what is wrong with the rules in the kernel.
+	Fault string `json:"fault,omitempty"`
 }
 
 // familyStatus is that of one address family (kube-proxy: ProxierHealth).
@@ -47,7 +49,7 @@ func (p *Proxy) Handler() http.Handler {
 }
 
 func (p *Proxy) answer(s *state) *answer {
-	a := &answer{LastUpdated: s.updated, CurrentTime: s.now, Healthy: s.healthy}
+	a := &answer{LastUpdated: s.updated, CurrentTime: s.now, Healthy: s.healthy, Fault: s.fault}
 	if !s.updated.IsZero() {
 		a.Status = make(map[corev1.IPFamily]familyStatus, len(p.config.Families))
 		for _, f := range p.config.Families {

@@ -28,6 +28,10 @@ type ProxyConfig struct {
 	// Answered is told of each answer to /healthz and /livez; nil: nobody is. It may be
 	// called by several goroutines at once.
 	Answered func(path string, code int)
+	// Fault describes what is wrong with the rules in the kernel, or is empty: with a fault
+	// the proxy is unhealthy. nil: there never is one. It may be called by several
+	// goroutines at once.
+	Fault func() string
 }
 
 // Proxy knows whether the proxy works: whether each change came into force in time. It
@@ -113,8 +117,8 @@ func Eligible(node *corev1.Node) bool {
 	return true
 }
 
-// Healthy says whether no change has waited for too long. While the first table is
-// not in force, the proxy is starting, which is healthy.
+// Healthy says whether no change has waited for too long and the kernel's rules are without
+// fault. While the first table is not in force, the proxy is starting, which is healthy.
 func (p *Proxy) Healthy() bool { return p.state().healthy }
 
 // state is what the answers are made of.
@@ -122,6 +126,7 @@ type state struct {
 	now, updated      time.Time
 	healthy, eligible bool
 	waiting           string // valid iff updated is zero
+	fault             string // of the kernel's rules; empty: none
 }
 
 func (p *Proxy) state() state {
@@ -132,5 +137,9 @@ func (p *Proxy) state() state {
 	if !p.updated.IsZero() && (late(p.queued) || late(p.taken)) {
 		s.healthy = false
 	}
+	if p.config.Fault != nil {
+		s.fault = p.config.Fault()
+	}
+	s.healthy = s.healthy && s.fault == ""
 	return s
 }

@@ -183,3 +183,27 @@ func TestProxyConcurrently(t *testing.T) {
 	group.Wait()
 	expect(t, p, "in the end", "200 200 200")
 }
+
+// TestFault: while the kernel's rules are at fault, the proxy is unhealthy and says why.
+func TestFault(t *testing.T) {
+	fault := ""
+	p := NewProxy(ProxyConfig{Fault: func() string { return fault }})
+	p.Updated()
+	expect(t, p, "no fault", "200 200 200")
+	fault = "chain new_flows has other rules"
+	expect(t, p, "a fault", "503 503 200")
+	if p.Healthy() {
+		t.Error("health check node ports are told that the proxy is healthy")
+	}
+	for path, want := range map[string]string{"/healthz": fault, "/livez": fault} {
+		var body struct {
+			Healthy bool
+			Fault   string
+		}
+		if err := json.NewDecoder(get(p, path).Body).Decode(&body); err != nil || body.Healthy || body.Fault != want {
+			t.Errorf("%s: %+v, %v", path, body, err)
+		}
+	}
+	fault = ""
+	expect(t, p, "repaired", "200 200 200")
+}

@@ -38,7 +38,8 @@ var (
 	descQueueRefused = desc("queue_refused_verdicts_total", "Verdicts for packets that the kernel had flushed.", "queue")
 	descLostRecords  = desc("flow_records_lost_total", "Flow records that a slow reader missed.")
 	descReinstalled  = desc("rules_reinstalled_total", "Times that somebody had removed the kernel rules and they were installed again.")
-	datapathDescs    = []*prometheus.Desc{descFlows, descUndecodable, descHeldBack, descDecision, descEstablish, descVerdict, descEntries, descFailures, descHostMasq, descHostUnjudged, descQueuePackets, descQueueWaiting, descUndecided, descQueueOverrun, descQueueRefused, descLostRecords, descReinstalled}
+	descRepaired     = desc("rules_repaired_total", "Times that another program had changed some of the kernel rules and they were repaired in place.")
+	datapathDescs    = []*prometheus.Desc{descFlows, descUndecodable, descHeldBack, descDecision, descEstablish, descVerdict, descEntries, descFailures, descHostMasq, descHostUnjudged, descQueuePackets, descQueueWaiting, descUndecided, descQueueOverrun, descQueueRefused, descLostRecords, descReinstalled, descRepaired}
 )
 
 // alwaysThere are the flows whose counters exist from the start: a rate misses a first flow
@@ -108,6 +109,7 @@ func (c datapathCollector) Collect(to chan<- prometheus.Metric) {
 	counter(descUndecided, s.Undecided)
 	counter(descLostRecords, s.LostRecords)
 	counter(descReinstalled, s.Reinstalled)
+	counter(descRepaired, s.Repaired)
 }
 
 func histogram(d *prometheus.Desc, h *datapath.Histogram) prometheus.Metric {

@@ -2,10 +2,8 @@ package hostrules
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"hash/maphash"
-	"sync/atomic"
 	"time"
 
 	"github.com/mdlayher/netlink"
@@ -38,14 +36,14 @@ const (
 // without a rule, those of ipsets and of devices by their index, are not seen. It needs
 // CAP_NET_ADMIN. An error means that changes can no longer be heard of.
 func Watch(ctx context.Context, changed func() error) error {
-	l, err := listen()
+	events, err := nft.NewWatch(concerns)
 	if err != nil {
 		return fmt.Errorf("watch the host's nat rules: %w", err)
 	}
-	defer l.close()
+	defer events.Close() //nolint:errcheck // nothing was written
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
-	w := watcher{events: l.events, failed: l.failed, ticks: ticker.C, poll: (&legacyPoll{seed: maphash.MakeSeed()}).changed, after: time.After, changed: changed}
+	w := watcher{events: events.Changed(), failed: events.Failed(), ticks: ticker.C, poll: (&legacyPoll{seed: maphash.MakeSeed()}).changed, after: time.After, changed: changed}
 	if err := w.run(ctx); err != nil {
 		return fmt.Errorf("watch the host's nat rules: %w", err)
 	}
@@ -135,57 +133,6 @@ func readLegacyBytes(f iptables.Family) ([]byte, error) {
 	return t.Fingerprint(), nil
 }
 
-// listener hears of nftables' changes.
-type listener struct {
-	conn   *netlink.Conn
-	events chan struct{} // holds one
-	failed chan error
-	closed atomic.Bool
-	done   chan struct{} // closed when nobody listens any more
-}
-
-func listen() (*listener, error) {
-	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
-	if err != nil {
-		return nil, fmt.Errorf("nftables: %w", err)
-	}
-	if err := conn.JoinGroup(unix.NFNLGRP_NFTABLES); err != nil {
-		return nil, errors.Join(fmt.Errorf("nftables: %w", err), conn.Close())
-	}
-	l := &listener{conn: conn, events: make(chan struct{}, 1), failed: make(chan error, 1), done: make(chan struct{})}
-	go l.run()
-	return l, nil
-}
-
-func (l *listener) run() {
-	defer close(l.done)
-	for {
-		messages, err := l.conn.Receive()
-		switch {
-		case l.closed.Load():
-			return
-		case errors.Is(err, unix.ENOBUFS):
-			l.notify() // what was lost may have been somebody else's change
-		case err != nil:
-			l.failed <- fmt.Errorf("nftables: %w", err)
-			return
-		}
-		for _, m := range messages {
-			if concerns(m) {
-				l.notify()
-			}
-		}
-	}
-}
-
-// notify leaves one event for whoever looks next.
-func (l *listener) notify() {
-	select {
-	case l.events <- struct{}{}:
-	default:
-	}
-}
-
 // concerns says whether a message tells of a change of somebody else's tables. It names the
 // table in its first attribute, whatever it is about.
 func concerns(m netlink.Message) bool {
@@ -197,12 +144,4 @@ func concerns(m netlink.Message) bool {
 		return true
 	}
 	return !isOwn(family, collect(ad).text(unix.NFTA_TABLE_NAME))
-}
-
-func (l *listener) close() {
-	l.closed.Store(true)
-	// Wakes Receive; to close under it would be a race for the file descriptor.
-	_ = l.conn.SetReadDeadline(time.Unix(1, 0))
-	<-l.done
-	_ = l.conn.Close()
 }

@@ -2,6 +2,7 @@ package leftovers
 
 import (
 	"bytes"
+	"encoding/binary"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +12,9 @@ import (
 )
 
 const targetHeader = 32 // sizeof(struct xt_entry_target)
+
+// byteOrder is the machine's.
+var byteOrder = binary.NativeEndian
 
 // entryLayout gives sizeof the entry and the offset of target_offset.
 func entryLayout(f family) (header, targetOffset int) {
@@ -129,7 +133,11 @@ func TestWithout(t *testing.T) {
 			t.Fatal(err)
 		}
 		r, _ := chains.plan()
-		next, from, err := b.without(r)
+		draft, err := b.without(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		next, from, err := draft.Table()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -138,7 +146,7 @@ func TestWithout(t *testing.T) {
 		}
 		// As the kernel would give it back.
 		again := &blob{f, xtables.Table{Family: b.Family, Name: b.Name, ValidHooks: next.ValidHooks, HookEntry: next.HookEntry, Underflow: next.Underflow}}
-		if err := again.ParseEntries(slices.Concat(raws(next)...)); err != nil {
+		if err := again.ParseEntries(slices.Concat(raws(&blob{f, *next})...)); err != nil {
 			t.Fatal(err)
 		}
 		if got, want := describe(t, again), "INPUT: 1 3>admin; admin: 5>later; later:"; got != want {
@@ -164,7 +172,11 @@ func raws(b *blob) [][]byte {
 // TestWithoutRefuses: a chain that is still used is not cut out.
 func TestWithoutRefuses(t *testing.T) {
 	b := sample(ipv4)
-	if _, _, err := b.without(&removal{chains: []string{"later"}}); err == nil || !strings.Contains(err.Error(), "goes to") {
+	draft, err := b.without(&removal{chains: []string{"later"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := draft.Table(); err == nil || !strings.Contains(err.Error(), "jumps to chain later") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -189,8 +201,11 @@ func FuzzBlob(f *testing.F) {
 			return
 		}
 		r, _ := chains.plan()
-		next, from, err := b.without(r)
-		if err == nil && len(next.Entries) != len(from) {
+		draft, err := b.without(r)
+		if err != nil {
+			return
+		}
+		if next, from, err := draft.Table(); err == nil && len(next.Entries) != len(from) {
 			t.Error("entries are lost")
 		}
 	})

@@ -12,9 +12,6 @@ import (
 // ByteOrder is that of numbers in nftables' attributes.
 var ByteOrder = binary.BigEndian
 
-// ErrChanged says that the rules changed over and over while they were read.
-var ErrChanged = errors.New("the rules change faster than they can be read")
-
 // maxAttempts is how often a dump is begun again during which the rules changed.
 const maxAttempts = 5
 

@@ -3,7 +3,6 @@ package ruleset
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"net/netip"
 	"slices"
 
@@ -14,8 +13,17 @@ import (
 
 // Follow brings the sets of service addresses into line with the table. The time it
 // takes depends on what differs from the table of the last call. After an error the sets
-// may show either table.
+// may show either table, until [Ruleset.Audit].
 func (r *Ruleset) Follow(t *decision.Table) error {
+	if err := r.changeAll(r.difference(t)); err != nil {
+		return errors.Join(err, r.connect()) // whose answers to this may still come
+	}
+	r.followed = t
+	return nil
+}
+
+// difference is what the table changes in the sets.
+func (r *Ruleset) difference(t *decision.Table) difference {
 	diff := make(difference)
 	t.ChangedAddresses(r.followed, func(at netip.AddrPort, p decision.Protocol, before, after *decision.ServicePort) {
 		f := familyOf(at.Addr())
@@ -37,13 +45,7 @@ func (r *Ruleset) Follow(t *decision.Table) error {
 	}
 	r.noteAddresses(diff, func(f *familySets) *set { return f.nodePortAddr }, had, t.NodePortAddresses())
 	r.noteAddresses(diff, func(f *familySets) *set { return f.local }, hadLocal, t.Node().Addresses)
-	for s, keys := range diff {
-		if err := r.change(s, keys); err != nil {
-			return fmt.Errorf("nftables set %s: %w", s.name, err)
-		}
-	}
-	r.followed = t
-	return nil
+	return diff
 }
 
 // noteAddresses notes the addresses that come into one of the sets of their family, and

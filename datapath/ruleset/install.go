@@ -3,10 +3,10 @@ package ruleset
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
+	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -21,7 +21,12 @@ type Ruleset struct {
 	sets     *sets
 	watch    *watch
 	followed *decision.Table // what the sets show; nil: they are empty
+	loaded   *state          // what the kernel made of the ruleset
+	audited  uint32          // the generation of the last audit that found no difference; 0: none
 }
+
+// queueingChain is the chain that has the counters of [Ruleset.Queued].
+const queueingChain = "new_flows"
 
 // FeatureError says that the kernel lacks something the ruleset needs.
 type FeatureError struct {
@@ -99,53 +104,48 @@ func tryChain(conn *nftables.Conn, chain *nftables.Chain, exprs []expr.Any) erro
 // wait in any queue of the namespace are lost if there was such a rest, as always
 // when a base chain goes; they are sent again by their senders.
 func Install(spec Spec) (*Ruleset, error) {
-	conn, err := nftables.New(nftables.AsLasting())
+	r := &Ruleset{spec: spec, table: &nftables.Table{Name: TableName, Family: nftables.TableFamilyINet}}
+	r.sets = newSets(r.table, &spec)
+	var err error
+	// Watched first, so that no change is missed.
+	if r.watch, err = watchTable(r.sets); err != nil {
+		return nil, err
+	}
+	if err = r.connect(); err == nil {
+		err = r.install()
+	}
 	if err != nil {
-		return nil, fmt.Errorf("open nftables: %w", err)
-	}
-	r := &Ruleset{spec: spec, conn: conn, table: &nftables.Table{Name: TableName, Family: nftables.TableFamilyINet}}
-	if err := r.install(); err != nil {
-		return nil, errors.Join(err, conn.CloseLasting())
-	}
-	if _, err := r.Restore(); err != nil {
-		return nil, errors.Join(err, r.Remove())
+		return nil, errors.Join(err, r.Close())
 	}
 	return r, nil
 }
 
-// Restore is for when [Ruleset.Lost] has spoken. If the table is gone, it loads the ruleset
-// again, with empty sets, and says so; if it is there after all, it stays untouched: to
-// load it would cost packets that wait in the queues.
-func (r *Ruleset) Restore() (reinstalled bool, err error) {
-	for {
-		if r.watch != nil {
-			if err := r.watch.Close(); err != nil {
-				return reinstalled, err
-			}
-			r.watch = nil
-		}
-		// Watched first and looked at then, so that no removal falls between; and watched
-		// anew, so that our own removals of what was there before are past.
-		if r.watch, err = watchTable(TableName); err != nil {
-			return reinstalled, err
-		}
-		if there, err := r.there(); there || err != nil {
-			return reinstalled, err
-		}
-		if err := r.install(); err != nil {
-			return reinstalled, err
-		}
-		reinstalled = true
+// connect opens the connection by which we change the rules, if need be anew.
+func (r *Ruleset) connect() error {
+	if r.conn != nil {
+		_ = r.conn.CloseLasting() // everything it was for is done, or has failed
 	}
+	var err error
+	if r.conn, err = nftables.New(nftables.AsLasting(), nftables.WithSockOptions(r.watch.ignore)); err != nil {
+		return fmt.Errorf("open nftables: %w", err)
+	}
+	return nil
 }
 
-// there says whether the table is in the kernel.
-func (r *Ruleset) there() (bool, error) {
-	tables, err := r.conn.ListTablesOfFamily(r.table.Family)
+// ignore has the watch ignore what the connection changes.
+func (w *watch) ignore(conn *netlink.Conn) error {
+	raw, err := conn.SyscallConn()
 	if err != nil {
-		return false, fmt.Errorf("look for nftables table inet %s: %w", TableName, err)
+		return err
 	}
-	return slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == TableName }), nil
+	var address unix.Sockaddr
+	if e := raw.Control(func(fd uintptr) { address, err = unix.Getsockname(int(fd)) }); e != nil || err != nil {
+		return errors.Join(e, err)
+	}
+	if a, ok := address.(*unix.SockaddrNetlink); ok {
+		w.self.Store(a.Pid)
+	}
+	return nil
 }
 
 // Counters count packets since the ruleset was installed last.
@@ -160,7 +160,7 @@ type Counters struct {
 
 // Counters reads the counters of the rules.
 func (r *Ruleset) Counters() (c Counters, err error) {
-	if c.Queued, err = r.count("new_flows"); err == nil && !r.spec.TCPLiberal {
+	if c.Queued, err = r.count(queueingChain); err == nil && !r.spec.TCPLiberal {
 		c.InvalidDropped, err = r.count(forwardChain)
 	}
 	if err != nil {
@@ -186,13 +186,36 @@ func (r *Ruleset) count(chain string) (uint64, error) {
 	return n, nil
 }
 
-// Lost gives a channel that is closed when somebody else removed the table, or may
-// have.
-func (r *Ruleset) Lost() <-chan struct{} { return r.watch.lost }
+// Changed has a value when another program changed our table, or may have:
+// [Ruleset.Audit] finds out.
+func (r *Ruleset) Changed() <-chan struct{} { return r.watch.Changed() }
 
+// maxInstalls is how often the table is loaded again that another program changes at once.
+const maxInstalls = 5
+
+// install loads the table and, the first time, reads what the kernel made of it.
 func (r *Ruleset) install() error {
+	for range maxInstalls {
+		if err := r.load(); err != nil || r.loaded != nil {
+			return err
+		}
+		is, err := readState()
+		if err != nil {
+			return fmt.Errorf("read nftables table inet %s: %w", TableName, err)
+		}
+		// Rules that another program exchanges within this millisecond, one for one, would
+		// be taken for ours.
+		if is.matches(r.spec.chains(r.sets), r.sets.all()) {
+			r.loaded = is
+			return nil
+		}
+	}
+	return fmt.Errorf("nftables table inet %s is changed by another program as soon as it is loaded", TableName)
+}
+
+func (r *Ruleset) load() error {
 	conn, table, spec := r.conn, r.table, &r.spec
-	r.sets, r.followed = newSets(table, spec), nil
+	r.followed, r.audited = nil, 0
 	conn.AddTable(table) // so that there is one to delete
 	conn.DelTable(table)
 	conn.AddTable(table)
@@ -211,14 +234,22 @@ func (r *Ruleset) install() error {
 // addChains puts chains with their rules into the open transaction.
 func (r *Ruleset) addChains(chains []chain) {
 	for _, c := range chains {
-		nc := &nftables.Chain{Name: c.name, Table: r.table, Type: c.kind, Hooknum: c.hook}
-		if c.hook != nil {
-			nc.Priority = nftables.ChainPriorityRef(c.priority)
-		}
-		r.conn.AddChain(nc)
-		for _, rl := range c.rules {
-			r.conn.AddRule(&nftables.Rule{Table: r.table, Chain: nc, Exprs: rl.exprs()})
-		}
+		r.addChain(c)
+		r.addRules(c)
+	}
+}
+
+func (r *Ruleset) addChain(c chain) {
+	nc := &nftables.Chain{Name: c.name, Table: r.table, Type: c.kind, Hooknum: c.hook}
+	if c.hook != nil {
+		nc.Priority = nftables.ChainPriorityRef(c.priority)
+	}
+	r.conn.AddChain(nc)
+}
+
+func (r *Ruleset) addRules(c chain) {
+	for _, rl := range c.rules {
+		r.conn.AddRule(&nftables.Rule{Table: r.table, Chain: &nftables.Chain{Name: c.name, Table: r.table}, Exprs: rl.exprs()})
 	}
 }
 
@@ -226,7 +257,7 @@ func (r *Ruleset) addChains(chains []chain) {
 // orderly end, after which the queues run dry. Base chains stay, so no waiting packet is
 // lost.
 func (r *Ruleset) StopQueueing() error {
-	r.conn.FlushChain(&nftables.Chain{Name: "new_flows", Table: r.table})
+	r.conn.FlushChain(&nftables.Chain{Name: queueingChain, Table: r.table})
 	if err := r.conn.Flush(); err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("stop queueing in nftables table inet %s: %w", TableName, err)
 	}
@@ -266,9 +297,9 @@ func Cleanup() (removed bool, err error) {
 
 // Close leaves the table in the kernel.
 func (r *Ruleset) Close() error {
-	var err error
-	if r.watch != nil {
-		err = r.watch.Close()
+	err := r.watch.Close()
+	if r.conn != nil {
+		err = errors.Join(err, r.conn.CloseLasting())
 	}
-	return errors.Join(err, r.conn.CloseLasting())
+	return err
 }

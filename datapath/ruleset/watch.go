@@ -1,82 +1,62 @@
 package ruleset
 
 import (
-	"encoding/binary"
-	"fmt"
 	"sync/atomic"
-	"time"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/nfqproxy/nfqproxy/datapath/nft"
 )
 
-// watch waits for somebody to remove a table.
+// watch finds out that others change our table.
 type watch struct {
-	conn   *netlink.Conn
-	lost   chan struct{} // closed when the table is gone, or may be
-	closed atomic.Bool
-	done   chan struct{} // closed when nobody waits any more
+	*nft.Watch
+	// self is the netlink port of our own connection, whose changes do not count.
+	self atomic.Uint32
+	// dynamic are the sets whose elements the kernel's rules add, and package reconcile removes.
+	dynamic map[string]bool
 }
 
-// watchTable watches a table of family inet in the calling thread's network namespace.
-func watchTable(name string) (*watch, error) {
-	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
-	if err == nil {
-		err = conn.JoinGroup(unix.NFNLGRP_NFTABLES)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("watch nftables: %w", err)
-	}
-	w := &watch{conn: conn, lost: make(chan struct{}), done: make(chan struct{})}
-	go w.run(name)
-	return w, nil
-}
-
-func (w *watch) run(name string) {
-	defer close(w.done)
-	for {
-		msgs, err := w.conn.Receive()
-		if err != nil {
-			// Closed, or events were lost (ENOBUFS): our own changes of large sets are
-			// events, too, and come faster than a busy machine reads them.
-			if !w.closed.Load() {
-				close(w.lost)
-			}
-			return
-		}
-		for _, m := range msgs {
-			if removes(m, name) {
-				close(w.lost)
-				return
-			}
+// watchTable watches our table in the calling thread's network namespace.
+func watchTable(s *sets) (*watch, error) {
+	w := &watch{dynamic: make(map[string]bool)}
+	for _, set := range s.all() {
+		if set.nft.Dynamic {
+			w.dynamic[set.name] = true
 		}
 	}
+	var err error
+	w.Watch, err = nft.NewWatch(w.concerns)
+	return w, err
 }
 
-// removes says whether a message tells of the removal of the table.
-func removes(m netlink.Message, name string) bool {
-	const nfgenmsgLen = 4
-	if m.Header.Type != unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_DELTABLE || len(m.Data) < nfgenmsgLen || m.Data[0] != unix.NFPROTO_INET {
+// concerns reports whether a message is about a change of our table by others. A message has
+// the port of the connection that the change came by (nf_tables_api.c, nft_ctx).
+func (w *watch) concerns(m netlink.Message) bool {
+	if m.Header.Type>>8 != unix.NFNL_SUBSYS_NFTABLES || m.Header.Type == nft.MessageType(unix.NFT_MSG_NEWGEN) || m.Header.PID == w.self.Load() {
 		return false
 	}
-	ad, err := netlink.NewAttributeDecoder(m.Data[nfgenmsgLen:])
+	family, ad, err := nft.Body(m)
 	if err != nil {
+		return true
+	}
+	if family != unix.NFPROTO_INET {
 		return false
 	}
-	ad.ByteOrder = binary.BigEndian
+	elements := m.Header.Type == nft.MessageType(unix.NFT_MSG_NEWSETELEM) || m.Header.Type == nft.MessageType(unix.NFT_MSG_DELSETELEM)
 	for ad.Next() {
-		if ad.Type() == unix.NFTA_TABLE_NAME && ad.String() == name {
-			return true
+		switch {
+		case ad.Type() == unix.NFTA_TABLE_NAME: // of whatever kind: the first attribute is the table's name
+			if ad.String() != TableName {
+				return false
+			}
+			if !elements {
+				return true
+			}
+		case elements && ad.Type() == unix.NFTA_SET_ELEM_LIST_SET:
+			return !w.dynamic[ad.String()]
 		}
 	}
 	return false
-}
-
-// Close ends the watch.
-func (w *watch) Close() error {
-	w.closed.Store(true)
-	// Wakes Receive; closing under it would be a race for the file descriptor.
-	_ = w.conn.SetReadDeadline(time.Unix(1, 0))
-	<-w.done
-	return w.conn.Close()
 }

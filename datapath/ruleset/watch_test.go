@@ -4,10 +4,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/nftables"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// TestLostEvents: where more happens than the watch hears of, the table may be gone. If it
+// TestLostEvents: where more happens than the watch can receive, the table may be damaged. If it
 // is not, it stays as it is, with all that is in it; and it is watched on.
 func TestLostEvents(t *testing.T) {
 	inNamespace(t, func() error {
@@ -21,12 +21,13 @@ func TestLostEvents(t *testing.T) {
 			return err
 		}
 		defer seen.Close() //nolint:errcheck // likewise
+		table := decision.NewTable(1, time.Time{}, decision.Node{}, nil)
 		remember(t, r, flows(1000, 1))
+		if err := r.watch.SetReadBuffer(1); err != nil {
+			return err
+		}
 		for round := range 2 {
-			if err := r.watch.conn.SetReadBuffer(1); err != nil {
-				return err
-			}
-			for end := time.Now().Add(10 * time.Second); !isLost(r); {
+			for end := time.Now().Add(10 * time.Second); !isChanged(r); {
 				if time.Now().After(end) {
 					t.Fatal("no event was lost")
 				}
@@ -36,35 +37,23 @@ func TestLostEvents(t *testing.T) {
 					return err
 				}
 			}
-			if reinstalled, err := r.Restore(); reinstalled || err != nil {
-				t.Fatalf("round %d: the table is there: reinstalled %t, %v", round, reinstalled, err)
+			if done, err := r.Audit(table); !done.None() || err != nil {
+				t.Fatalf("round %d: the table is undamaged: %+v, %v", round, done, err)
 			}
 			if n, err := r.conn.GetSetElements(r.sets.ipv4.seen.nft); len(n) != 1 || err != nil {
 				t.Fatalf("round %d: %d elements in the set, %v; want 1", round, len(n), err)
 			}
 		}
-
-		r.conn.DelTable(&nftables.Table{Name: TableName, Family: nftables.TableFamilyINet})
-		if err := r.conn.Flush(); err != nil {
-			return err
-		}
-		<-r.Lost()
-		if reinstalled, err := r.Restore(); !reinstalled || err != nil {
-			t.Errorf("the table is gone: reinstalled %t, %v", reinstalled, err)
-		}
-		if chains, _ := kernelRules(t); chains == 0 {
-			t.Error("and not there again")
-		}
-		if isLost(r) {
-			t.Error("our own installation is taken for a loss")
-		}
+		r.watch.SetReadBuffer(1 << 18) //nolint:errcheck // as good as it gets
+		changeRules(t, "delete table inet nfqproxy")
+		repairs(t, r, table)
 		return nil
 	})
 }
 
-func isLost(r *Ruleset) bool {
+func isChanged(r *Ruleset) bool {
 	select {
-	case <-r.Lost():
+	case <-r.Changed():
 		return true
 	default:
 		return false

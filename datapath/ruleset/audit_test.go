@@ -1,0 +1,301 @@
+package ruleset
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/netns"
+	"github.com/nfqproxy/nfqproxy/datapath/nft"
+)
+
+// changeRules runs nft in the calling thread's network namespace.
+func changeRules(t *testing.T, script string) {
+	t.Helper()
+	cmd := exec.Command("nft", "-f", "-")
+	cmd.Stdin = strings.NewReader(script)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("nft: %v\n%s%s", err, script, out)
+	}
+}
+
+// repairs waits until the damage is an event, and for an audit that finds nothing any more.
+func repairs(t *testing.T, r *Ruleset, table *decision.Table) nft.Repair {
+	t.Helper()
+	var all nft.Repair
+	for deadline := time.After(20 * time.Second); all.None(); {
+		select {
+		case <-r.Changed():
+		case <-deadline:
+			t.Fatal("no event of the damage")
+		}
+		done, err := r.Audit(table)
+		if err != nil {
+			t.Fatalf("%v (found %q)", err, done.Found)
+		}
+		all.Find(done.Found)
+		all.Reinstalled = all.Reinstalled || done.Reinstalled
+		all.Recounted = all.Recounted || done.Recounted
+	}
+	intact(t, r, table)
+	return all
+}
+
+// intact compares the kernel's table with a table in a namespace of its own, and the
+// elements with what they should be.
+func intact(t *testing.T, r *Ruleset, table *decision.Table) {
+	t.Helper()
+	is, err := readState()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !is.table {
+		t.Fatal("there is no table")
+	}
+	for name, c := range r.loaded.chains {
+		if got := is.chains[name]; got.definition != c.definition || !slices.Equal(got.rules, c.rules) {
+			t.Errorf("chain %s differs", name)
+		}
+	}
+	if len(is.chains) != len(r.loaded.chains) || !maps.Equal(is.sets, r.loaded.sets) {
+		t.Errorf("chains %v, sets %v", slices.Sorted(maps.Keys(is.chains)), is.sets)
+	}
+	should := (&Ruleset{sets: r.sets}).difference(table)
+	for _, s := range r.sets.all() {
+		if s.nft.Dynamic {
+			continue
+		}
+		if have, err := readElements(s.name); err != nil || !maps.Equal(have, should[s]) && len(have)+len(should[s]) > 0 {
+			t.Errorf("set %s has %d elements, %v; want %d", s.name, len(have), err, len(should[s]))
+		}
+	}
+}
+
+// chainHandles are what identifies chains as long as they stay.
+func chainHandles(t *testing.T) map[string]uint64 {
+	t.Helper()
+	handles := make(map[string]uint64)
+	err := nft.Dump(unix.NFPROTO_INET, unix.NFT_MSG_GETCHAIN, nil, func(_ uint8, ad *netlink.AttributeDecoder) {
+		var name string
+		var handle uint64
+		for ad.Next() {
+			switch ad.Type() {
+			case unix.NFTA_CHAIN_NAME:
+				name = ad.String()
+			case unix.NFTA_CHAIN_HANDLE:
+				handle = ad.Uint64()
+			}
+		}
+		handles[name] = handle
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return handles
+}
+
+var auditNode = decision.Node{Addresses: []netip.Addr{netip.MustParseAddr("172.20.0.2"), netip.MustParseAddr("fd20::2")}}
+
+// TestDamage: whatever another program does to the table is found and repaired; if it is
+// possible, with all chains in their places.
+func TestDamage(t *testing.T) {
+	netns.RequireTool(t, "nft")
+	for name, tt := range map[string]struct {
+		script    string
+		found     string // contained in what was found
+		reinstall bool
+		recounted bool
+	}{
+		"flush ruleset":                {"flush ruleset", "the table is missing or dormant", true, true},
+		"flush table":                  {"flush table inet nfqproxy", "chain queue_prerouting has other rules", false, true},
+		"flush chain":                  {"flush chain inet nfqproxy slipped", "chain slipped has other rules", false, false},
+		"flush chain that queues":      {"flush chain inet nfqproxy new_flows", "chain new_flows has other rules", false, true},
+		"rule of others":               {"insert rule inet nfqproxy learn_input drop", "chain learn_input has other rules", false, false},
+		"another rule instead":         {"flush chain inet nfqproxy reject_output\nadd rule inet nfqproxy reject_output meta mark & 0x8000 != 0 counter drop", "chain reject_output has other rules", false, false},
+		"delete elements":              {"delete element inet nfqproxy service4_tcp { 10.96.0.1 . 80 }\nflush set inet nfqproxy nodeport_udp", "set service4_tcp lacks 1 elements and has 0 others", false, false},
+		"add elements":                 {"add element inet nfqproxy service6_tcp { fd00::1 . 80, fd00::2 . 81 }", "set service6_tcp lacks 0 elements and has 2 others", false, false},
+		"delete a set":                 {"flush table inet nfqproxy\ndelete set inet nfqproxy nodeport_tcp", "set nodeport_tcp is missing", false, true},
+		"delete a chain":               {"flush table inet nfqproxy\ndelete chain inet nfqproxy slipped", "chain slipped is missing", false, true},
+		"delete a base chain":          {"delete chain inet nfqproxy nat_input", "chain nat_input is missing", false, false},
+		"chain of others":              {"add chain inet nfqproxy more { type filter hook prerouting priority 0; policy drop; }\nadd chain inet nfqproxy yet\nadd rule inet nfqproxy more jump yet", "chain more is not ours", false, false},
+		"policy":                       {"add chain inet nfqproxy learn_output { policy drop; }", "chain learn_output has another definition", true, true},
+		"dormant":                      {"add table inet nfqproxy { flags dormant; }", "the table is missing or dormant", true, true},
+		"delete table":                 {"delete table inet nfqproxy", "the table is missing or dormant", true, true},
+		"delete and another of its":    {"delete table inet nfqproxy\nadd table inet nfqproxy\nadd chain inet nfqproxy slipped { type filter hook input priority 0; }", "chain slipped has another definition", true, true},
+		"delete and reload the host's": {"flush ruleset\nadd table inet filter\nadd chain inet filter input { type filter hook input priority 0; }", "the table is missing or dormant", true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inNamespace(t, func() error {
+				r, err := install(onlyServices())
+				if err != nil {
+					return err
+				}
+				defer r.Remove() //nolint:errcheck // the namespace goes anyway
+				table := decision.NewTable(1, time.Time{}, auditNode, services(30))
+				if err := r.Follow(table); err != nil {
+					return err
+				}
+				if done, err := r.Audit(table); !done.None() || err != nil {
+					t.Fatalf("undamaged: %+v, %v", done, err)
+				}
+				before := chainHandles(t)
+				changeRules(t, tt.script)
+				done := repairs(t, r, table)
+				if !slices.Contains(done.Found, tt.found) || done.Reinstalled != tt.reinstall || done.Recounted != tt.recounted {
+					t.Errorf("repaired %+v, want %+v", done, tt)
+				}
+				for name, handle := range chainHandles(t) {
+					if old, ok := before[name]; !tt.reinstall && handle != old && ok && !slices.Contains(done.Found, "chain "+name+" is missing") {
+						t.Errorf("chain %s was made anew", name)
+					}
+				}
+				// The next difference counts from there.
+				next := decision.NewTable(2, time.Time{}, auditNode, services(7))
+				if err := r.Follow(next); err != nil {
+					t.Fatal(err)
+				}
+				intact(t, r, next)
+				return nil
+			})
+		})
+	}
+}
+
+// TestFollowFindsDamage: the sets are gone before the event of it was received. The audit
+// brings everything into line with the table that could not be followed.
+func TestFollowFindsDamage(t *testing.T) {
+	netns.RequireTool(t, "nft")
+	inNamespace(t, func() error {
+		r, err := install(spec())
+		if err != nil {
+			return err
+		}
+		defer r.Remove() //nolint:errcheck // the namespace goes anyway
+		for i, script := range []string{"flush ruleset", "delete table inet nfqproxy\nadd table inet nfqproxy", "delete element inet nfqproxy nodeport_tcp { 30000 }"} {
+			if err := r.Follow(decision.NewTable(1, time.Time{}, auditNode, services(5))); err != nil {
+				t.Fatal(err)
+			}
+			changeRules(t, script)
+			table := decision.NewTable(2, time.Time{}, auditNode, nil)
+			if err := r.Follow(table); err == nil {
+				t.Errorf("%d: no error of what was missing", i)
+			}
+			if done, err := r.Audit(table); done.None() || err != nil {
+				t.Fatalf("%d: %+v, %v", i, done, err)
+			}
+			intact(t, r, table)
+		}
+		return nil
+	})
+}
+
+// TestNoDamage: our own changes, those of package reconcile and those of other tables are no
+// damage, and most of them are not even looked at.
+func TestNoDamage(t *testing.T) {
+	netns.RequireTool(t, "nft")
+	inNamespace(t, func() error {
+		r, err := install(onlyServices())
+		if err != nil {
+			return err
+		}
+		defer r.Remove() //nolint:errcheck // the namespace goes anyway
+		seen, err := OpenSeen()
+		if err != nil {
+			return err
+		}
+		defer seen.Close() //nolint:errcheck // likewise
+		changeRules(t, "table ip others { set s { type ipv4_addr; }; chain c { }; }")
+		for i := range 60 {
+			table := decision.NewTable(uint64(i), time.Time{}, auditNode, services(i*37%50))
+			if err := r.Follow(table); err != nil {
+				t.Fatal(err)
+			}
+			remember(t, r, flows(1000, 20))
+			if err := seen.Forget(flows(1000, 10)); err != nil {
+				t.Fatal(err)
+			}
+			changeRules(t, fmt.Sprintf("add element ip others s { 192.0.2.%d }\nadd rule ip others c accept", i))
+			if isChanged(r) {
+				t.Errorf("round %d: our own changes are taken for those of others", i)
+			}
+			if done, err := r.Audit(table); !done.None() || err != nil {
+				t.Fatalf("round %d: repaired %+v, %v", i, done, err)
+			}
+			if r.audited == 0 {
+				t.Error("the generation is not remembered")
+			}
+		}
+		// remember adds elements by our own connection. As another program does it:
+		changeRules(t, "add element inet nfqproxy seen4 { 192.0.2.1 . 192.0.2.2 . 1 . 2 }\nadd rule inet nfqproxy learn_input drop")
+		done := repairs(t, r, decision.NewTable(99, time.Time{}, auditNode, services(59*37%50)))
+		if len(done.Found) != 1 {
+			t.Errorf("found %q", done.Found)
+		}
+		return nil
+	})
+}
+
+// TestFlushAndReload: another program flushes and reloads all rules over and over, as
+// Debian's nftables.service does when it restarts, while services change. What fails because
+// of that can be repaired, and in the end all is in place.
+func TestFlushAndReload(t *testing.T) {
+	netns.RequireTool(t, "nft")
+	netns.RequireTool(t, "sh")
+	inNamespace(t, func() error {
+		r, err := install(spec())
+		if err != nil {
+			return err
+		}
+		defer r.Remove() //nolint:errcheck // the namespace goes anyway
+		// Started by this thread, it runs in its namespace.
+		others := exec.Command("sh", "-ec", `i=0
+while [ $i -lt 40 ]; do
+	nft flush ruleset
+	printf 'flush ruleset\ntable inet filter { chain input { type filter hook input priority 0; }; }\n' | nft -f -
+	i=$((i+1))
+done`)
+		if err := others.Start(); err != nil {
+			return err
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- others.Wait() }()
+		var table *decision.Table
+		followed, failed := 0, 0
+		for i, over := 0, false; !over; i++ {
+			select {
+			case err := <-ended:
+				if err != nil {
+					t.Fatal(err)
+				}
+				over = true
+			default:
+			}
+			table = decision.NewTable(uint64(i), time.Time{}, auditNode, services(i%9))
+			if err := r.Follow(table); err == nil {
+				followed++
+			} else if _, err := r.Audit(table); err != nil {
+				failed++ // it is changed too often just now
+			}
+		}
+		t.Logf("%d tables followed, %d audits failed", followed, failed)
+		for end := time.Now().Add(20 * time.Second); ; {
+			_, err := r.Audit(table)
+			if err == nil && !isChanged(r) {
+				intact(t, r, table)
+				return nil
+			}
+			if time.Now().After(end) {
+				t.Fatalf("not repaired in the end: %v", err)
+			}
+		}
+	})
+}

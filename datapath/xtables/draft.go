@@ -1,0 +1,183 @@
+package xtables
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/iptables"
+)
+
+// Draft is a table that is being edited. What is not edited stays byte for byte as it was, but
+// for the places that rules and hooks refer to.
+type Draft struct {
+	old *Table
+	// Chains are the built-in chains in the order of their hooks, then the others.
+	Chains []*DraftChain
+}
+
+// DraftChain is one chain of a draft.
+type DraftChain struct {
+	Name  string
+	Base  bool
+	Rules []*DraftRule
+	// head names the chain and is nil for a base chain; end is the policy of a base chain
+	// or the return at the end of another.
+	head, end *DraftRule
+}
+
+// DraftRule is one rule of a draft.
+type DraftRule struct {
+	raw  []byte
+	old  int         // the index of the entry in the old table; -1: it is new
+	to   *DraftChain // where the rule jumps to; nil: nowhere
+	next bool        // the rule has no target: it goes on to the next one
+}
+
+// Target is the chain that the rule jumps to; nil if it does not.
+func (r *DraftRule) Target() *DraftChain { return r.to }
+
+// Old is the index of the rule's entry in the old table; -1: the rule is new.
+func (r *DraftRule) Old() int { return r.old }
+
+// Draft takes the table apart.
+func (t *Table) Draft() (*Draft, error) {
+	spans, err := t.Spans()
+	if err != nil {
+		return nil, err
+	}
+	d := &Draft{old: t}
+	starts := make(map[uint32]*DraftChain)
+	take := func(i int) *DraftRule { return &DraftRule{raw: bytes.Clone(t.Entries[i].Raw), old: i} }
+	for _, s := range spans {
+		if s.First >= s.End {
+			return nil, fmt.Errorf("chain %s has no end", s.Name)
+		}
+		c := &DraftChain{Name: s.Name, Base: s.Base, end: take(s.End - 1)}
+		if !s.Base {
+			c.head = take(s.First - 1)
+			starts[t.Entries[s.First].Offset] = c
+		}
+		for i := s.First; i < s.End-1; i++ {
+			c.Rules = append(c.Rules, take(i))
+		}
+		d.Chains = append(d.Chains, c)
+	}
+	for _, c := range d.Chains {
+		for _, r := range c.Rules {
+			e := &t.Entries[r.old]
+			to, jumps := e.Jump()
+			switch {
+			case !jumps:
+			case to == e.Offset+uint32(len(e.Raw)):
+				r.next = true
+			case starts[to] == nil:
+				return nil, fmt.Errorf("chain %s: a rule jumps to %d, where no chain begins", c.Name, to)
+			default:
+				r.to = starts[to]
+			}
+		}
+	}
+	return d, nil
+}
+
+// Chain gives a chain by its name; nil: there is none.
+func (d *Draft) Chain(name string) *DraftChain {
+	for _, c := range d.Chains {
+		if c.Name == name {
+			return c
+		}
+	}
+	return nil
+}
+
+// AddChain adds an empty chain where iptables would: by its name.
+func (d *Draft) AddChain(name string) (*DraftChain, error) {
+	head, err := entry(d.old.Family, nil, headTarget(name))
+	if err != nil {
+		return nil, err
+	}
+	end, err := entry(d.old.Family, nil, verdictTarget(verdictReturn))
+	if err != nil {
+		return nil, err
+	}
+	c := &DraftChain{Name: name, head: &DraftRule{raw: head, old: -1}, end: &DraftRule{raw: end, old: -1}}
+	at := slices.IndexFunc(d.Chains, func(o *DraftChain) bool { return !o.Base && strings.Compare(o.Name, name) > 0 })
+	if at < 0 {
+		at = len(d.Chains)
+	}
+	d.Chains = slices.Insert(d.Chains, at, c)
+	return c, nil
+}
+
+// DeleteChain deletes a chain with its rules. Rules that jump to it have to go, too.
+func (d *Draft) DeleteChain(c *DraftChain) {
+	d.Chains = slices.DeleteFunc(d.Chains, func(o *DraftChain) bool { return o == c })
+}
+
+// Accept makes a rule that accepts.
+func (d *Draft) Accept(matches ...iptables.Match) (*DraftRule, error) {
+	raw, err := entry(d.old.Family, matches, verdictTarget(verdictAccept))
+	return &DraftRule{raw: raw, old: -1}, err
+}
+
+// Jump makes a rule that jumps to a chain.
+func (d *Draft) Jump(to *DraftChain, matches ...iptables.Match) (*DraftRule, error) {
+	raw, err := entry(d.old.Family, matches, verdictTarget(0))
+	return &DraftRule{raw: raw, old: -1, to: to}, err
+}
+
+// Table puts the table together. from has for each entry the index that it had in the old
+// table; -1: it is new.
+func (d *Draft) Table() (next *Table, from []int, err error) {
+	t := d.old
+	next = &Table{Family: t.Family, Name: t.Name, ValidHooks: t.ValidHooks}
+	starts := make(map[*DraftChain]uint32)
+	var rules []*DraftRule
+	add := func(r *DraftRule) (offset uint32) {
+		offset = next.Size
+		next.Entries = append(next.Entries, Entry{Offset: offset, Raw: r.raw})
+		rules, from = append(rules, r), append(from, r.old)
+		next.Size += uint32(len(r.raw))
+		return offset
+	}
+	for _, c := range d.Chains {
+		if !c.Base {
+			add(c.head)
+		}
+		starts[c] = next.Size
+		for _, r := range c.Rules {
+			add(r)
+		}
+		end := add(c.end)
+		if h := slices.Index(hookNames[:], c.Name); c.Base {
+			next.HookEntry[h], next.Underflow[h] = starts[c], end
+		}
+	}
+	last := len(t.Entries) - 1
+	add(&DraftRule{raw: bytes.Clone(t.Entries[last].Raw), old: last})
+	for i, r := range rules {
+		e := &next.Entries[i]
+		switch place, known := starts[r.to]; {
+		case r.next:
+			e.SetVerdict(t.Family, e.Offset+uint32(len(e.Raw)))
+		case r.to != nil && !known:
+			return nil, nil, fmt.Errorf("a rule that stays jumps to chain %s, which does not", r.to.Name)
+		case r.to != nil:
+			e.SetVerdict(t.Family, place)
+		}
+	}
+	if next.Size > maxTableSize {
+		return nil, nil, errors.New("the table is too large")
+	}
+	blob := make([]byte, 0, next.Size)
+	for _, e := range next.Entries {
+		blob = append(blob, e.Raw...)
+	}
+	return next, from, next.ParseEntries(blob)
+}
+
+// maxTableSize keeps verdicts, which are signed, from overflowing.
+const maxTableSize = 1 << 30
