@@ -40,7 +40,7 @@ func testRulesDamagedByOthers(t *testing.T, c *cluster) {
 		"flush table inet nfqproxy",
 		"flush chain inet nfqproxy queue_prerouting",
 		"flush chain inet nfqproxy new_flows",
-		"flush set inet nfqproxy service4_tcp",
+		"flush set inet nfqproxy service4",
 		"add chain inet nfqproxy more { type filter hook prerouting priority 0; policy drop; }",
 		"delete chain inet nfqproxy nat_prerouting",
 	}

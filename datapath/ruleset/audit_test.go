@@ -121,9 +121,9 @@ func TestDamage(t *testing.T) {
 		"flush chain that queues":      {"flush chain inet nfqproxy new_flows", "chain new_flows has other rules", false, true},
 		"rule of others":               {"insert rule inet nfqproxy learn_input drop", "chain learn_input has other rules", false, false},
 		"another rule instead":         {"flush chain inet nfqproxy reject_output\nadd rule inet nfqproxy reject_output meta mark & 0x8000 != 0 counter drop", "chain reject_output has other rules", false, false},
-		"delete elements":              {"delete element inet nfqproxy service4_tcp { 10.96.0.1 . 80 }\nflush set inet nfqproxy nodeport_udp", "set service4_tcp lacks 1 elements and has 0 others", false, false},
-		"add elements":                 {"add element inet nfqproxy service6_tcp { fd00::1 . 80, fd00::2 . 81 }", "set service6_tcp lacks 0 elements and has 2 others", false, false},
-		"delete a set":                 {"flush table inet nfqproxy\ndelete set inet nfqproxy nodeport_tcp", "set nodeport_tcp is missing", false, true},
+		"delete elements":              {"delete element inet nfqproxy service4 { 10.96.0.1 . tcp . 80 }\nflush set inet nfqproxy nodeport4", "set service4 lacks 1 elements and has 0 others", false, false},
+		"add elements":                 {"add element inet nfqproxy service6 { fd00::1 . tcp . 80, fd00::2 . tcp . 81 }", "set service6 lacks 0 elements and has 2 others", false, false},
+		"delete a set":                 {"flush table inet nfqproxy\ndelete set inet nfqproxy nodeport4", "set nodeport4 is missing", false, true},
 		"delete a chain":               {"flush table inet nfqproxy\ndelete chain inet nfqproxy slipped", "chain slipped is missing", false, true},
 		"delete a base chain":          {"delete chain inet nfqproxy nat_input", "chain nat_input is missing", false, false},
 		"chain of others":              {"add chain inet nfqproxy more { type filter hook prerouting priority 0; policy drop; }\nadd chain inet nfqproxy yet\nadd rule inet nfqproxy more jump yet", "chain more is not ours", false, false},
@@ -180,7 +180,7 @@ func TestFollowFindsDamage(t *testing.T) {
 			return err
 		}
 		defer r.Remove() //nolint:errcheck // the namespace goes anyway
-		for i, script := range []string{"flush ruleset", "delete table inet nfqproxy\nadd table inet nfqproxy", "delete element inet nfqproxy nodeport_tcp { 30000 }"} {
+		for i, script := range []string{"flush ruleset", "delete table inet nfqproxy\nadd table inet nfqproxy", "delete element inet nfqproxy nodeport4 { tcp . 30000 }"} {
 			if err := r.Follow(decision.NewTable(1, time.Time{}, auditNode, services(5))); err != nil {
 				t.Fatal(err)
 			}
