@@ -27,7 +27,7 @@ type Stats struct {
 	// translated, HostUnjudged those whose source stays because it cannot be told what a rule
 	// of the host's own would have done.
 	HostMasqueraded, HostUnjudged uint64
-	NoRoute                       uint64 // of Failed: no masquerade address, because nothing leads to the endpoint
+	NoRoute                       uint64 // of Failed: no way to the endpoint was found, which the translation of the source depends on
 	TableFull                     uint64 // of Failed: the connection table takes no more entries
 
 	RefusedVerdicts uint64 // verdicts for packets the kernel had flushed
