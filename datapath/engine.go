@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/datapath/affinity"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
@@ -44,9 +45,11 @@ type Engine struct {
 	workers []*worker
 	room    *room // nil: flows cannot be held
 	bound   *affinity.Table
-	sink    FlowSink
-	log     *slog.Logger
-	lock    io.Closer // held as long as this is the namespace's only datapath
+	// unanswered makes room in a full connection table; nil: nothing does.
+	unanswered *conntrack.Unanswered
+	sink       FlowSink
+	log        *slog.Logger
+	lock       io.Closer // held as long as this is the namespace's only datapath
 	// reinstalled counts how often the rules were gone, unqueued the packets that did not
 	// fit into the queues.
 	reinstalled, unqueued atomic.Uint64
@@ -98,6 +101,9 @@ func (e *Engine) Stats() Stats {
 	}
 	s.Undecided += e.unqueued.Load()
 	s.Reinstalled = e.reinstalled.Load()
+	if e.unanswered != nil {
+		s.EvictedFull, s.EvictedCrowded = e.unanswered.Evicted()
+	}
 	if e.sink != nil {
 		s.LostRecords = e.sink.Lost()
 	}

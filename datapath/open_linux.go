@@ -87,15 +87,16 @@ func Open(cfg Config, host *hostnet.Host, table *decision.Table) (_ *Engine, err
 			err = errors.Join(err, e.closeConnections())
 		}
 	}()
+	e.unanswered = conntrack.NewUnanswered()
 	if cfg.Gate != nil {
-		c, err := conntrack.Open(&locks)
+		c, err := openConnections(&locks, e.unanswered)
 		if err != nil {
 			return nil, err
 		}
 		e.room = newRoom(cfg.Gate, &worker{connections: c, router: host.NewCache()}, cfg.Sink)
 	}
 	for i := range cfg.Queues {
-		w, err := openWorker(cfg.FirstQueue+i, cfg.BusyPoll, &locks)
+		w, err := openWorker(cfg.FirstQueue+i, cfg.BusyPoll, &locks, e.unanswered)
 		if err != nil {
 			return nil, err
 		}
@@ -108,6 +109,9 @@ func Open(cfg Config, host *hostnet.Host, table *decision.Table) (_ *Engine, err
 		e.workers = append(e.workers, w)
 	}
 	setRand(e.workers, cfg.Seed)
+	if err := rememberConnections(&locks, e.unanswered); err != nil {
+		e.log.Warn("cannot read which connections of an earlier run have no answer; they do not make room in a full table", "error", err)
+	}
 	if cfg.Prepare != nil {
 		if err := cfg.Prepare(); err != nil {
 			return nil, err
@@ -135,16 +139,36 @@ func Open(cfg Config, host *hostnet.Host, table *decision.Table) (_ *Engine, err
 	return e, nil
 }
 
-func openWorker(number uint16, busyPoll time.Duration, locks *conntrack.Locks) (*worker, error) {
+func openWorker(number uint16, busyPoll time.Duration, locks *conntrack.Locks, unanswered *conntrack.Unanswered) (*worker, error) {
 	q, err := nfqueue.Open(number, nfqueue.Config{MaxLen: queueMaxLen, CopyRange: copyRange, ReadBuffer: readBuffer, BusyPoll: busyPoll})
 	if err != nil {
 		return nil, err
 	}
-	c, err := conntrack.Open(locks)
+	c, err := openConnections(locks, unanswered)
 	if err != nil {
 		return nil, errors.Join(err, q.Close())
 	}
 	return &worker{number: number, queue: q, connections: c, counters: new(counters)}, nil
+}
+
+// openConnections opens the connection table so that a full one makes room.
+func openConnections(locks *conntrack.Locks, unanswered *conntrack.Unanswered) (*conntrack.Table, error) {
+	c, err := conntrack.Open(locks)
+	if err != nil {
+		return nil, err
+	}
+	c.MakeRoom(unanswered)
+	return c, nil
+}
+
+// rememberConnections has what an earlier run has left without an answer make room. Without
+// it these entries end by the kernel's timeouts only.
+func rememberConnections(locks *conntrack.Locks, unanswered *conntrack.Unanswered) error {
+	c, err := openConnections(locks, unanswered)
+	if err != nil {
+		return err
+	}
+	return errors.Join(c.RememberTable(defaultMarks.Connection), c.Close())
 }
 
 // setRand gives each worker its own randomness or, with a seed, all of them one
