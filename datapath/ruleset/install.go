@@ -15,12 +15,13 @@ import (
 // Ruleset is the installed ruleset of one network namespace. It is not safe for
 // concurrent use.
 type Ruleset struct {
-	spec     Spec
-	conn     *nftables.Conn
-	table    *nftables.Table
-	sets     *sets
-	watch    *watch
-	followed *decision.Table // what the sets show; nil: they are empty
+	spec        Spec
+	conn        *nftables.Conn
+	table       *nftables.Table
+	sets        *sets
+	watch       *watch
+	followed    *decision.Table // what the sets show; nil: they are empty
+	reversePath ReversePath     // likewise
 }
 
 // FeatureError says that the kernel lacks something the ruleset needs.
@@ -173,7 +174,7 @@ func (r *Ruleset) Lost() <-chan struct{} { return r.watch.lost }
 
 func (r *Ruleset) install() error {
 	conn, table, spec := r.conn, r.table, &r.spec
-	r.sets, r.followed = newSets(table, spec), nil
+	r.sets, r.followed, r.reversePath = newSets(table, spec), nil, ReversePath{}
 	conn.AddTable(table) // so that there is one to delete
 	conn.DelTable(table)
 	conn.AddTable(table)

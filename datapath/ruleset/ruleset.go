@@ -49,6 +49,9 @@ type Spec struct {
 	// Native says whether the kernel has nft's queue expression; otherwise the
 	// rule is xtables' NFQUEUE target. See [Probe].
 	Native bool
+	// ReversePath leaves alone what the kernel drops for its source, as the interfaces that
+	// [Ruleset.FollowReversePath] is given have it. See [ProbeReversePath].
+	ReversePath bool
 }
 
 // set is one set of the table.
@@ -72,6 +75,8 @@ type sets struct {
 	// scope4, scope6 and scopePort hold, for all protocols, what service ports own, with
 	// endpoints or without; nil if everything is queued.
 	scope4, scope6, scopePort *set
+	// rpStrict and rpLoose hold interfaces; nil without Spec.ReversePath.
+	rpStrict, rpLoose *set
 }
 
 type serviceSet struct {
@@ -87,6 +92,9 @@ func (s *sets) all() []*set {
 	}
 	if s.scope4 != nil {
 		all = append(all, s.scope4, s.scope6, s.scopePort)
+	}
+	if s.rpStrict != nil {
+		all = append(all, s.rpStrict, s.rpLoose)
 	}
 	return all
 }
@@ -145,6 +153,9 @@ func newSets(table *nftables.Table, spec *Spec) *sets {
 		all.scope4, all.scope6 = make1("scope4", ip4, proto, port), make1("scope6", ip6, proto, port)
 		all.scopePort = make1("scope_port", proto, port)
 	}
+	if spec.ReversePath {
+		all.rpStrict, all.rpLoose = reversePathSets(make1)
+	}
 	return all
 }
 
@@ -195,6 +206,11 @@ func (spec *Spec) chains(s *sets) []chain {
 	if spec.OnlyServices {
 		queue, scope = "scope", []chain{{name: "scope", rules: scopeRules(s)}}
 	}
+	fromElsewhere := []rule{afterSYN, {onLoopback(), accept()}}
+	if spec.ReversePath {
+		scope = append(scope, chain{name: "reverse_path", rules: spec.reversePathRules(s)})
+		fromElsewhere = append(fromElsewhere, rule{ipv4.is(), jump("reverse_path")})
+	}
 	return slices.Concat([]chain{{name: "new_flows", rules: spec.newFlows(s)}}, scope, []chain{
 		{name: "learn", rules: []rule{
 			{ipv4.is(), ipv4.flowKey().notIn(s.seen4), ipv4.flowKey().refreshed(s.seen4)},
@@ -208,7 +224,7 @@ func (spec *Spec) chains(s *sets) []chain {
 
 		// Before conntrack (-200). Of established TCP, nearly all packets of a busy node,
 		// only the first rule is seen.
-		base("queue_prerouting", "prerouting", pre, priorityRaw, afterSYN, rule{onLoopback(), accept()}, rule{jump(queue)}),
+		base("queue_prerouting", "prerouting", pre, priorityRaw, append(fromElsewhere, rule{jump(queue)})...),
 		base("queue_output", "output", out, priorityRaw, append([]rule{afterSYN}, spec.queueOutput(s, queue)...)...),
 		base("reject_prerouting", "prerouting", pre, priorityRaw+1, rejectMarked),
 		base("reject_output", "output", out, priorityRaw+1, rejectMarked),
