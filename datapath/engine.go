@@ -47,9 +47,11 @@ type Engine struct {
 	bound   *affinity.Table
 	// unanswered makes room in a full connection table; nil: nothing does.
 	unanswered *conntrack.Unanswered
-	sink       FlowSink
-	log        *slog.Logger
-	lock       io.Closer // held as long as this is the namespace's only datapath
+	// reversePath is nil if the kernel cannot judge the way back in rules.
+	reversePath *reversePath
+	sink        FlowSink
+	log         *slog.Logger
+	lock        io.Closer // held as long as this is the namespace's only datapath
 	// reinstalled counts how often the rules were gone, unqueued the packets that did not
 	// fit into the queues.
 	reinstalled, unqueued atomic.Uint64
@@ -154,6 +156,9 @@ func (e *Engine) Run(ctx context.Context) error {
 			e.applied = a.table
 			close(a.done)
 		case err = <-e.room.failures():
+		case err = <-e.reversePath.failing():
+		case p := <-e.reversePath.changing():
+			err = e.reversePath.apply(p)
 		case <-e.rules.Lost():
 			// If they are, whatever came until now passed undecided.
 			arrived := e.enqueued()
@@ -161,7 +166,7 @@ func (e *Engine) Run(ctx context.Context) error {
 			if reinstalled, err = e.rules.Restore(); err != nil || !reinstalled {
 				break
 			}
-			if err = e.rules.Follow(e.applied); err == nil {
+			if err = errors.Join(e.rules.Follow(e.applied), e.reversePath.restore()); err == nil {
 				e.reinstalled.Add(1)
 				lost.restart(arrived)
 				e.log.Warn("somebody removed the kernel rules (nft flush ruleset?); installed the kernel rules again")
@@ -225,14 +230,15 @@ func (e *Engine) closeConnections() (err error) {
 // workers.
 func (e *Engine) stop() error {
 	e.room.empty()
-	var err error
+	err := e.reversePath.close()
 	if e.keepRules {
-		err = e.rules.Close()
+		err = errors.Join(err, e.rules.Close())
 	} else {
-		if err = e.rules.StopQueueing(); err == nil {
+		e1 := e.rules.StopQueueing()
+		if e1 == nil {
 			e.drain()
 		}
-		err = errors.Join(err, e.rules.Remove())
+		err = errors.Join(err, e1, e.rules.Remove())
 	}
 	for _, w := range e.workers {
 		w.queueCounters() // the last chance

@@ -5,8 +5,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
+	"reflect"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,18 +19,20 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/datapath/hostnet"
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
 )
 
 // forged is a raw socket of the client, which sends first packets from forged sources.
 type forged struct {
-	t  *testing.T
-	fd int
+	t    *testing.T
+	fd   int
+	port uint16 // their source port
 }
 
 func newForged(t *testing.T, n *allocationNode) *forged {
 	t.Helper()
-	f := &forged{t: t}
+	f := &forged{t: t, port: 20000}
 	must(t, n.client.Do(func() (err error) {
 		f.fd, err = unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
 		return err
@@ -48,9 +52,9 @@ func source(n int) netip.Addr {
 func (f *forged) first(protocol uint8, from netip.Addr, to netip.AddrPort) {
 	f.t.Helper()
 	if protocol == unix.IPPROTO_TCP {
-		f.send(from, to, &layers.TCP{SrcPort: 40000, DstPort: layers.TCPPort(to.Port()), SYN: true, Window: 1024}, layers.IPProtocolTCP)
+		f.send(from, to, &layers.TCP{SrcPort: layers.TCPPort(f.port), DstPort: layers.TCPPort(to.Port()), SYN: true, Window: 1024}, layers.IPProtocolTCP)
 	} else {
-		f.send(from, to, &layers.UDP{SrcPort: 40000, DstPort: layers.UDPPort(to.Port())}, layers.IPProtocolUDP)
+		f.send(from, to, &layers.UDP{SrcPort: layers.UDPPort(f.port), DstPort: layers.UDPPort(to.Port())}, layers.IPProtocolUDP)
 	}
 }
 
@@ -193,5 +197,134 @@ func TestFullTableServes(t *testing.T) {
 				t.Errorf("%d entries in a table of %d", got, limit)
 			}
 		})
+	}
+}
+
+// setRPFilter sets what the node does with packets from its client's interface, and waits
+// until the rules have it. (There is no Run that would follow.)
+func (n *allocationNode) setRPFilter(t *testing.T, value string) {
+	t.Helper()
+	rp := n.engine.reversePath
+	if rp == nil {
+		netns.Missing(t, "look-up of routes in rules")
+	}
+	must(t, n.node.SetSysctl("net.ipv4.conf.client.rp_filter", value))
+	want := map[string]hostnet.ReversePath{"0": {}, "1": {Strict: []uint32{n.clientLink(t)}}, "2": {Loose: []uint32{n.clientLink(t)}}}[value]
+	for !reflect.DeepEqual(rp.now, want) {
+		select {
+		case p := <-rp.changing():
+			must(t, rp.apply(p))
+		case <-time.After(30 * time.Second):
+			t.Fatalf("waited for %+v, have %+v", want, rp.now)
+		}
+	}
+}
+
+// clientLink is the index of the node's interface to the client.
+func (n *allocationNode) clientLink(t *testing.T) (index uint32) {
+	t.Helper()
+	must(t, n.node.Do(func() error {
+		i, err := net.InterfaceByName("client")
+		if err == nil {
+			index = uint32(i.Index)
+		}
+		return err
+	}))
+	return index
+}
+
+// forwarded counts the packets that the node has forwarded.
+func (n *allocationNode) forwarded(t *testing.T) (packets int) {
+	t.Helper()
+	out, err := n.node.Run("", "nft", "list", "chain", "ip", "watch", "forward")
+	must(t, err)
+	_, count, ok := strings.Cut(out, "packets ")
+	if _, err := fmt.Sscan(count, &packets); !ok || err != nil {
+		t.Fatalf("no counter in %s: %v", out, err)
+	}
+	return packets
+}
+
+// TestReversePath: what rp_filter drops is not queued and leaves no entry; whatever the kernel
+// forwards has been queued, so that nothing is left undecided that goes on.
+func TestReversePath(t *testing.T) {
+	netns.RequireTool(t, "nft")
+	netns.RequireTool(t, "ip")
+	n, table := newWiredNode(t)
+	_, err := n.node.Run("table ip watch { chain forward { type filter hook forward priority 0; counter; }; }", "nft", "-f", "-")
+	must(t, err, n.node.SetSysctl("net.ipv4.conf.all.rp_filter", "0"), n.node.SetSysctl("net.ipv4.conf.pods.rp_filter", "0"), n.node.SetSysctl("net.ipv4.conf.lo.rp_filter", "0"))
+	run := func(ns *netns.Namespace, args ...string) {
+		t.Helper()
+		if out, err := ns.Run("", "ip", args...); err != nil {
+			t.Fatalf("ip %v: %v\n%s", args, err, out)
+		}
+	}
+	// Sources, and by which ways the node reaches them.
+	run(n.node, "route", "add", "203.0.113.0/26", "via", "10.244.1.2")
+	run(n.node, "route", "add", "203.0.113.64/26", "nexthop", "via", "10.244.1.2", "nexthop", "via", "10.244.0.2")
+	run(n.node, "route", "add", "blackhole", "203.0.113.128/26")
+	run(n.node, "route", "add", "unreachable", "203.0.113.192/26")
+	n.open(t, table)
+	f := newForged(t, n)
+	const all, strict, none = "012", "02", "0" // with which values of rp_filter it is queued
+	for _, source := range []struct{ address, queued string }{
+		{"10.244.1.2", all},
+		{"10.244.1.77", all},
+		{"203.0.113.1", all},
+		{"203.0.113.65", all}, // one of its ways leads back
+		{"10.244.0.2", strict},
+		{"10.244.66.1", strict},
+		{"198.18.0.1", none},
+		{"203.0.113.129", none},
+		{"203.0.113.193", none},
+		{"240.0.0.1", none},
+		{"10.244.1.1", all}, // the node's own: accept_local may allow it
+		{"127.0.0.1", ""},
+		{"0.0.0.1", none},
+		{"224.0.0.1", ""},
+	} {
+		from := netip.MustParseAddr(source.address)
+		for _, value := range []string{"0", "1", "2", "1"} {
+			n.setRPFilter(t, value)
+			for _, to := range []string{"10.244.0.2:9", "10.96.0.2:80"} {
+				for _, protocol := range []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP} {
+					received, forwarded := n.received(), n.forwarded(t)
+					f.port++ // datagrams of known flows are never queued
+					f.first(protocol, from, netip.MustParseAddrPort(to))
+					// It is decided, if at all, before this one, which is for a service without endpoints.
+					rejected := n.stats().Rejected
+					f.first(unix.IPPROTO_TCP, netip.MustParseAddr("10.244.1.3"), netip.MustParseAddrPort("10.96.0.4:80"))
+					await(t, "the packet behind", func() bool { return n.stats().Rejected > rejected })
+					queued, passed := n.received()-received == 2, n.forwarded(t) > forwarded
+					if want := strings.Contains(source.queued, value); queued != want {
+						t.Errorf("rp_filter %s, %d from %s to %s: queued %v, want %v", value, protocol, from, to, queued, want)
+					}
+					if passed && !queued {
+						t.Errorf("rp_filter %s, %d from %s to %s: the kernel forwards it undecided", value, protocol, from, to)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestForgedFloodLeavesNoEntries: with rp_filter on, packets from forged sources fill nothing.
+func TestForgedFloodLeavesNoEntries(t *testing.T) {
+	n, table := newWiredNode(t)
+	must(t, n.node.SetSysctl("net.ipv4.conf.all.rp_filter", "0"), n.node.SetSysctl("net.ipv4.conf.pods.rp_filter", "0"), n.node.SetSysctl("net.ipv4.conf.lo.rp_filter", "0"))
+	n.open(t, table)
+	n.setRPFilter(t, "1")
+	f := newForged(t, n)
+	before := n.received()
+	for i := range 5000 {
+		f.first([]uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP}[i%2], source(i), netip.MustParseAddrPort("10.96.0.1:80"))
+	}
+	n.connect(t, "10.96.0.1:80")
+	await(t, "the connection to be counted", func() bool { return n.received() > before })
+	if got := n.received() - before; got != 1 {
+		t.Errorf("%d packets were queued, want the connection's only", got)
+	}
+	if got := n.entries(t); got > 10 {
+		t.Errorf("%d entries", got)
 	}
 }

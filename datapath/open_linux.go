@@ -118,21 +118,29 @@ func Open(cfg Config, host *hostnet.Host, table *decision.Table) (_ *Engine, err
 		}
 	}
 	// The rules come last: there is somebody at every queue by then.
-	e.rules, err = ruleset.Install(ruleset.Spec{
+	noReversePath := ruleset.ProbeReversePath()
+	installed, err := ruleset.Install(ruleset.Spec{
 		FirstQueue: cfg.FirstQueue, Queues: cfg.Queues, OnlyServices: cfg.OnlyServices,
 		RejectMark: defaultMarks.Reject, MasqueradeMark: table.Node().Mark(), ConnMark: defaultMarks.Connection,
 		LocalhostNodePorts: table.Node().LocalhostNodePorts,
 		SeenTimeout:        seenTimeout(), SeenSize: seenSize, Native: native,
+		ReversePath: noReversePath == nil,
 	})
 	if err != nil {
 		return nil, err
 	}
-	if err := restoreAffinity(e.bound, table); err != nil {
+	e.rules = installed
+	if noReversePath != nil {
+		e.log.Warn("packets that rp_filter drops leave connection entries for a short time", "error", noReversePath)
+	} else if e.reversePath, err = watchReversePath(installed, e.log); err != nil {
 		return nil, errors.Join(err, e.rules.Remove())
+	}
+	if err := restoreAffinity(e.bound, table); err != nil {
+		return nil, errors.Join(err, e.reversePath.close(), e.rules.Remove())
 	}
 	// The sets are complete before anybody is told that this node serves.
 	if err := e.rules.Follow(table); err != nil {
-		return nil, errors.Join(err, e.rules.Remove())
+		return nil, errors.Join(err, e.reversePath.close(), e.rules.Remove())
 	}
 	e.table.Store(table)
 	e.applied = table
@@ -149,6 +157,23 @@ func openWorker(number uint16, busyPoll time.Duration, locks *conntrack.Locks, u
 		return nil, errors.Join(err, q.Close())
 	}
 	return &worker{number: number, queue: q, connections: c, counters: new(counters)}, nil
+}
+
+// watchReversePath has the rules follow the interfaces' rp_filter, which they show when it
+// returns.
+func watchReversePath(rules *ruleset.Ruleset, log *slog.Logger) (*reversePath, error) {
+	r := newReversePath(func(p hostnet.ReversePath) error {
+		return rules.FollowReversePath(ruleset.ReversePath{Strict: p.Strict, Loose: p.Loose})
+	}, log)
+	watch, err := hostnet.WatchReversePath(r.changed, r.fail)
+	if err != nil {
+		return nil, err
+	}
+	r.watch = watch
+	if err := r.apply(<-r.changes); err != nil {
+		return nil, errors.Join(err, watch.Close())
+	}
+	return r, nil
 }
 
 // openConnections opens the connection table so that a full one makes room.

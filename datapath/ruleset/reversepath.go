@@ -56,7 +56,6 @@ func reversePathSets(make1 func(name string, types ...nftables.SetDatatype) *set
 func (spec *Spec) reversePathRules(s *sets) []rule {
 	return []rule{
 		{ipv4.is(), l4proto(udp), ipv4.flowKey().in(s.seen4), ipv4.flowKey().refreshed(s.seen4), accept()},
-		{ipv4.is(), sourceIn("0.0.0.0/8", 0xff, 0), accept()},
 		{ipv4.is(), sourceIn("127.0.0.0/8", 0xff, 127), accept()},
 		{ipv4.is(), sourceIn("224.0.0.0/4", 0xf0, 224), accept()},
 		{interfaceIn(s.rpStrict), notDecrypted(), sourceNotLocal(), noWayBack(true), counter(), accept()},
