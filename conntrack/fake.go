@@ -102,6 +102,11 @@ func (f *Fake) exchange(req []byte, to receiver) error {
 		if typ == msgCTGet && binary.NativeEndian.Uint16(req[6:])&flagDump == flagDump {
 			return f.dump(req[nlmsgHdrLen:n], seq, reply) // takes the socket for itself
 		}
+		if typ == msgCTGetStats {
+			reply(seq, typ, f.stats())
+			req = req[n:]
+			continue
+		}
 		answer, errno := f.handle(typ, binary.NativeEndian.Uint16(req[6:]), req[nlmsgHdrLen:n])
 		switch {
 		case errno != 0:
@@ -112,6 +117,12 @@ func (f *Fake) exchange(req []byte, to receiver) error {
 		req = req[n:]
 	}
 	return nil
+}
+
+// stats says how full the table is.
+func (f *Fake) stats() []byte {
+	b := appendUint32(make([]byte, nfgenmsgLen), ctaStatsGlobalEntries, uint32(len(f.entries)/2))
+	return appendUint32(b, ctaStatsGlobalMaxEntries, uint32(f.Max))
 }
 
 func (f *Fake) handle(typ, flags uint16, body []byte) (answer []byte, errno syscall.Errno) {

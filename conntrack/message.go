@@ -26,6 +26,7 @@ const (
 	msgCTNew      = subsysCT + 0
 	msgCTGet      = subsysCT + 1
 	msgCTDelete   = subsysCT + 2
+	msgCTGetStats = subsysCT + 5
 	ctaTupleOrig  = 1
 	ctaTupleReply = 2
 	ctaStatus     = 3
@@ -37,6 +38,9 @@ const (
 	ctaNATDst     = 13
 	ctaZone       = 18
 	ctaFilter     = 25
+
+	ctaStatsGlobalEntries    = 1
+	ctaStatsGlobalMaxEntries = 2 // since Linux 4.18
 
 	ctaCountersOrig    = 9
 	ctaCountersReply   = 10
@@ -154,6 +158,12 @@ func appendDump(b []byte, seq uint32, f Filter) []byte {
 	// The one ctnetlink value in host order.
 	b = appendAttr(b, ctaFilterOrig, binary.NativeEndian.AppendUint32(nil, filterProtoNum))
 	return endMessage(endAttr(b, filter), start)
+}
+
+// appendGetStats writes IPCTNL_MSG_CT_GET_STATS: how full the table is.
+func appendGetStats(b []byte, seq uint32) []byte {
+	b, start := beginMessageOf(b, msgCTGetStats, flagRequest, seq, 0)
+	return endMessage(b, start)
 }
 
 // beginMessage writes both headers, all but the length.

@@ -117,6 +117,10 @@ type Table struct {
 	// next one. findings are what has the tuples then, by position.
 	mostlyTaken bool
 	findings    []finding
+	// For making room; nil: a full table refuses entries. See [Table.MakeRoom].
+	unanswered     *Unanswered
+	window         *window
+	entries, limit uint32 // how many entries the table has and may have, as the kernel said last
 }
 
 // Locks keeps the Tables of one namespace from settling the same tuple at the same
@@ -154,6 +158,9 @@ func (t *Table) Establish(entries []Entry, results []Result) {
 	for len(entries) > 0 {
 		n := min(len(entries), maxBatch)
 		t.establish(entries[:n], results[:n])
+		if t.unanswered != nil {
+			t.relieve(entries[:n], results[:n])
+		}
 		entries, results = entries[n:], results[n:]
 	}
 }

@@ -54,6 +54,7 @@ func (w *worker) countFailure(j *job) {
 	c := w.counters
 	c.failed.Add(1)
 	switch {
+	case j.unnamed != nil: // neither of the two
 	case j.entry < 0:
 		c.noRoute.Add(1)
 	case conntrack.IsFull(w.results[j.entry].Err):

@@ -89,12 +89,21 @@ func created(s *Stats) uint64 { return s.Created }
 // allocationNode is a node whose datapath decides what a client sends. It does not run as
 // an Engine: that allocates a little every second.
 type allocationNode struct {
-	client *netns.Namespace
-	engine *Engine
-	sent   uint64
+	client, node *netns.Namespace
+	engine       *Engine
+	sent         uint64
 }
 
 func newAllocationNode(t *testing.T) *allocationNode {
+	t.Helper()
+	n, table := newWiredNode(t)
+	n.open(t, table)
+	return n
+}
+
+// newWiredNode is a node that can reach a client and pods, but decides nothing, and the
+// services that it is to have.
+func newWiredNode(t *testing.T) (*allocationNode, *decision.Table) {
 	t.Helper()
 	netns.Require(t)
 	n := &allocationNode{}
@@ -105,6 +114,7 @@ func newAllocationNode(t *testing.T) *allocationNode {
 		must(t, err)
 		t.Cleanup(func() { _ = (*ns).Close() })
 	}
+	n.node = node
 	prefix := netip.MustParsePrefix
 	must(t, node.SetSysctl("net.ipv4.ip_forward", "1"), node.SetSysctl("net.ipv6.conf.all.forwarding", "1"),
 		pods.SetSysctl("net.ipv4.ip_forward", "0"), pods.SetSysctl("net.ipv6.conf.all.forwarding", "0"))
@@ -144,12 +154,17 @@ func newAllocationNode(t *testing.T) *allocationNode {
 		private := add(protocol, "private", "10.96.0.6:80", 0, "10.244.0.2:8080")
 		private.LoadBalancerIPs, private.SourceRanges = []netip.Addr{netip.MustParseAddr("10.96.0.5")}, []netip.Prefix{prefix("192.0.2.0/24")}
 	}
-	table := decision.NewTable(1, time.Now(), decision.Node{
+	return n, decision.NewTable(1, time.Now(), decision.Node{
 		Name:      "node",
 		Addresses: []netip.Addr{netip.MustParseAddr("10.244.1.1"), netip.MustParseAddr("fd44:1::1")},
 		Detector:  decision.Detector{CIDRs: []netip.Prefix{prefix("10.244.0.0/16"), prefix("fd44::/16")}},
 	}, all)
-	must(t, node.Do(func() error {
+}
+
+// open has the node decide.
+func (n *allocationNode) open(t *testing.T, table *decision.Table) {
+	t.Helper()
+	must(t, n.node.Do(func() error {
 		host, err := hostnet.Open()
 		if err != nil {
 			return err
@@ -164,7 +179,6 @@ func newAllocationNode(t *testing.T) *allocationNode {
 	done := make(chan error, 1)
 	go func() { done <- w.run() }()
 	t.Cleanup(func() { must(t, n.engine.stop(), <-done, w.connections.Close(), n.engine.lock.Close()) })
-	return n
 }
 
 func (n *allocationNode) stats() *Stats {

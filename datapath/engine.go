@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/datapath/affinity"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/nft"
@@ -53,9 +54,13 @@ type Engine struct {
 	workers []*worker
 	room    *room // nil: flows cannot be held
 	bound   *affinity.Table
-	sink    FlowSink
-	log     *slog.Logger
-	lock    io.Closer // held as long as this is the namespace's only datapath
+	// unanswered makes room in a full connection table; nil: nothing does.
+	unanswered *conntrack.Unanswered
+	// reversePath is nil if the kernel cannot judge the way back in rules.
+	reversePath *reversePath
+	sink        FlowSink
+	log         *slog.Logger
+	lock        io.Closer // held as long as this is the namespace's only datapath
 	// unqueued counts the packets that did not fit into the queues, invalid those that were
 	// dropped because they are invalid.
 	unqueued, invalid atomic.Uint64
@@ -112,6 +117,9 @@ func (e *Engine) Stats() Stats {
 	s.Undecided += e.unqueued.Load()
 	s.Reinstalled, s.Repaired = e.keeper.reinstalled.Load(), e.keeper.repaired.Load()
 	s.InvalidDropped = e.invalid.Load()
+	if e.unanswered != nil {
+		s.EvictedFull, s.EvictedCrowded = e.unanswered.Evicted()
+	}
 	if e.sink != nil {
 		s.LostRecords = e.sink.Lost()
 	}
@@ -175,6 +183,12 @@ func (e *Engine) Run(ctx context.Context) error {
 			close(a.done)
 			waiting = nil
 		case err = <-e.room.failures():
+		case err = <-e.reversePath.failing():
+		case p := <-e.reversePath.changing():
+			if e1 := e.reversePath.apply(p); e1 != nil {
+				e.log.Debug("the kernel rules do not follow the interfaces that validate sources", "error", e1)
+				audit()
+			}
 		case <-e.rules.Changed():
 			audit()
 		}
@@ -239,14 +253,15 @@ func (e *Engine) closeConnections() (err error) {
 // workers.
 func (e *Engine) stop() error {
 	e.room.empty()
-	var err error
+	err := e.reversePath.close()
 	if e.keepRules {
-		err = e.rules.Close()
+		err = errors.Join(err, e.rules.Close())
 	} else {
-		if err = e.rules.StopQueueing(); err == nil {
+		e1 := e.rules.StopQueueing()
+		if e1 == nil {
 			e.drain()
 		}
-		err = errors.Join(err, e.removeRules())
+		err = errors.Join(err, e1, e.removeRules())
 	}
 	for _, w := range e.workers {
 		w.queueCounters() // the last chance

@@ -8,8 +8,10 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/masquerade"
 	"github.com/nfqproxy/nfqproxy/datapath/netfilter"
@@ -99,5 +101,54 @@ COMMIT
 		if n := strings.Count(log.String(), rule); n != 1 {
 			t.Errorf("the rule with %s was named %d times, want once:\n%s", rule, n, log.String())
 		}
+	}
+}
+
+// TestWorkerWithoutAWayMakesNoEntry: what the host's own rules would have done to the source
+// depends on the way to the endpoint. Where it is not known, an entry would keep a source
+// that is wrong for as long as the flow lives: so there is none, and that is counted.
+func TestWorkerWithoutAWayMakesNoEntry(t *testing.T) {
+	h := newHarness(t)
+	h.hostRules = masquerade.Follow(hostSource("*nat\n-A POSTROUTING -s 10.244.1.0/24 -j MASQUERADE\nCOMMIT\n"), slog.New(slog.DiscardHandler))
+	h.queue.batches = [][]nfqueue.Packet{{syn(t, 1, 0, "10.244.1.9:1000", "10.96.0.12:53")}}
+	if err := h.run(); err != nil {
+		t.Fatal(err)
+	}
+	var s Stats
+	h.counters.addTo(&s)
+	if h.kernel.Len() != 0 || s.Failed != 1 || s.NoRoute != 1 {
+		t.Errorf("%d entries, %d counted as failed, %d as without a route; want 0, 1 and 1", h.kernel.Len(), s.Failed, s.NoRoute)
+	}
+	if len(h.records) != 1 || h.records[0].Error == "" {
+		t.Errorf("records %+v, want the error", h.records)
+	}
+}
+
+// TestWorkerDoesNotGuessLocality: with detection by interface, a flow whose interface has no
+// name is not taken for one from outside: it gets no entry, and its sender tries again. What
+// is for no service passes.
+func TestWorkerDoesNotGuessLocality(t *testing.T) {
+	h := newHarness(t)
+	node := *h.table.Load().Node()
+	node.Detector = decision.Detector{InterfacePrefix: "veth"}
+	h.table.Store(decision.NewTable(4, time.Time{}, node, []*decision.ServicePort{servicePort("default/web", "10.96.0.10:53", 0, "10.244.0.2:8080")}))
+	var batch []nfqueue.Packet
+	for i, to := range []string{"10.96.0.10:53", "8.8.8.8:53", "10.96.0.10:53"} {
+		p := syn(t, uint32(i+1), 0, fmt.Sprintf("10.244.1.9:%d", 1000+i), to)
+		p.InInterface = goneInterface
+		batch = append(batch, p)
+	}
+	batch[2].InInterface = 7
+	h.queue.batches = [][]nfqueue.Packet{batch}
+	if err := h.run(); err != nil {
+		t.Fatal(err)
+	}
+	var s Stats
+	h.counters.addTo(&s)
+	if s.Created != 1 || s.Failed != 1 || s.NoRoute != 0 || s.NoService != 1 || len(h.queue.verdicts) != 3 {
+		t.Errorf("stats %+v, %d verdicts", slog.AnyValue(s).Resolve(), len(h.queue.verdicts))
+	}
+	if e, ok := h.kernel.Get(tupleOf(&h.jobs[2].packet)); !ok || e.Masqueraded() {
+		t.Errorf("the pod's flow: %+v", e)
 	}
 }

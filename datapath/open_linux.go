@@ -93,14 +93,15 @@ func Open(cfg Config, host *hostnet.Host, table *decision.Table) (_ *Engine, err
 	if err := e.openFlows(&locks); err != nil {
 		return nil, err
 	}
+	e.unanswered = conntrack.NewUnanswered()
 	if cfg.Gate != nil {
-		c, err := conntrack.Open(&locks)
+		c, err := openConnections(&locks, e.unanswered)
 		if err != nil {
 			return nil, err
 		}
 		e.room = newRoom(cfg.Gate, &worker{connections: c, router: host.NewCache()}, cfg.Sink)
 	}
-	if e.workers, err = openWorkers(cfg, &locks); err != nil {
+	if e.workers, err = openWorkers(cfg, &locks, e.unanswered); err != nil {
 		return nil, err
 	}
 	for i, w := range e.workers {
@@ -112,27 +113,38 @@ func Open(cfg Config, host *hostnet.Host, table *decision.Table) (_ *Engine, err
 		}
 	}
 	setRand(e.workers, cfg.Seed)
+	if err := rememberConnections(&locks, e.unanswered); err != nil {
+		e.log.Warn("cannot read which connections of an earlier run have no answer; they do not make room in a full table", "error", err)
+	}
 	if cfg.Prepare != nil {
 		if err := cfg.Prepare(); err != nil {
 			return nil, err
 		}
 	}
 	// The rules come last: there is somebody at every queue by then.
-	e.rules, err = ruleset.Install(ruleset.Spec{
+	noReversePath := ruleset.ProbeReversePath()
+	installed, err := ruleset.Install(ruleset.Spec{
 		FirstQueue: e.FirstQueue(), Queues: cfg.Queues, OnlyServices: cfg.OnlyServices,
 		TCPLiberal: tcpLiberal(), RejectMark: defaultMarks.Reject, MasqueradeMark: table.Node().Mark(), ConnMark: defaultMarks.Connection,
 		LocalhostNodePorts: table.Node().LocalhostNodePorts,
 		SeenTimeout:        seenTimeout(), SeenSize: seenSize, Native: native,
+		ReversePath: noReversePath == nil,
 	})
 	if err != nil {
 		return nil, err
 	}
-	if err := restoreAffinity(e.bound, table); err != nil {
+	e.rules = installed
+	if noReversePath != nil {
+		e.log.Warn("packets that rp_filter drops leave connection entries for a short time", "error", noReversePath)
+	} else if e.reversePath, err = watchReversePath(installed, e.log); err != nil {
 		return nil, errors.Join(err, e.rules.Remove())
+	}
+	if err := restoreAffinity(e.bound, table); err != nil {
+		return nil, errors.Join(err, e.reversePath.close(), e.rules.Remove())
 	}
 	// The sets are complete before anybody is told that this node serves.
 	if err := e.rules.Follow(table); err != nil {
-		return nil, errors.Join(err, e.rules.Remove())
+		return nil, errors.Join(err, e.reversePath.close(), e.rules.Remove())
 	}
 	e.table.Store(table)
 	e.applied = table
@@ -148,9 +160,9 @@ func (e *Engine) openFlows(locks *conntrack.Locks) error {
 }
 
 // openWorkers binds the queues.
-func openWorkers(cfg Config, locks *conntrack.Locks) (workers []*worker, err error) {
+func openWorkers(cfg Config, locks *conntrack.Locks, unanswered *conntrack.Unanswered) (workers []*worker, err error) {
 	for first := cfg.FirstQueue; ; {
-		if workers, err = openWorkersFrom(first, cfg, locks); err == nil {
+		if workers, err = openWorkersFrom(first, cfg, locks, unanswered); err == nil {
 			if first != cfg.FirstQueue {
 				cfg.Log.Warn("another program is bound to a queue of ours; using others", "queue", cfg.FirstQueue, "instead", first, "queues", cfg.Queues)
 			}
@@ -164,9 +176,9 @@ func openWorkers(cfg Config, locks *conntrack.Locks) (workers []*worker, err err
 	}
 }
 
-func openWorkersFrom(first uint16, cfg Config, locks *conntrack.Locks) (workers []*worker, err error) {
+func openWorkersFrom(first uint16, cfg Config, locks *conntrack.Locks, unanswered *conntrack.Unanswered) (workers []*worker, err error) {
 	for i := range cfg.Queues {
-		w, err := openWorker(first+i, cfg.BusyPoll, locks)
+		w, err := openWorker(first+i, cfg.BusyPoll, locks, unanswered)
 		if err != nil {
 			for _, w := range workers {
 				err = errors.Join(err, w.queue.Close(), w.connections.Close())
@@ -178,16 +190,53 @@ func openWorkersFrom(first uint16, cfg Config, locks *conntrack.Locks) (workers 
 	return workers, nil
 }
 
-func openWorker(number uint16, busyPoll time.Duration, locks *conntrack.Locks) (*worker, error) {
+func openWorker(number uint16, busyPoll time.Duration, locks *conntrack.Locks, unanswered *conntrack.Unanswered) (*worker, error) {
 	q, err := nfqueue.Open(number, nfqueue.Config{MaxLen: queueMaxLen, CopyRange: copyRange, ReadBuffer: readBuffer, BusyPoll: busyPoll})
 	if err != nil {
 		return nil, err
 	}
-	c, err := conntrack.Open(locks)
+	c, err := openConnections(locks, unanswered)
 	if err != nil {
 		return nil, errors.Join(err, q.Close())
 	}
 	return &worker{number: number, queue: q, connections: c, counters: new(counters)}, nil
+}
+
+// watchReversePath has the rules follow the interfaces' rp_filter, which they show when it
+// returns.
+func watchReversePath(rules *ruleset.Ruleset, log *slog.Logger) (*reversePath, error) {
+	r := newReversePath(func(p hostnet.ReversePath) error {
+		return rules.FollowReversePath(ruleset.ReversePath{Strict: p.Strict, Loose: p.Loose})
+	}, log)
+	watch, err := hostnet.WatchReversePath(r.changed, r.fail)
+	if err != nil {
+		return nil, err
+	}
+	r.watch = watch
+	if err := r.apply(<-r.changes); err != nil {
+		return nil, errors.Join(err, watch.Close())
+	}
+	return r, nil
+}
+
+// openConnections opens the connection table so that a full one makes room.
+func openConnections(locks *conntrack.Locks, unanswered *conntrack.Unanswered) (*conntrack.Table, error) {
+	c, err := conntrack.Open(locks)
+	if err != nil {
+		return nil, err
+	}
+	c.MakeRoom(unanswered)
+	return c, nil
+}
+
+// rememberConnections has what an earlier run has left without an answer make room. Without
+// it these entries end by the kernel's timeouts only.
+func rememberConnections(locks *conntrack.Locks, unanswered *conntrack.Unanswered) error {
+	c, err := openConnections(locks, unanswered)
+	if err != nil {
+		return err
+	}
+	return errors.Join(c.RememberTable(defaultMarks.Connection), c.Close())
 }
 
 // setRand gives each worker its own randomness or, with a seed, all of them one

@@ -27,8 +27,11 @@ type Stats struct {
 	// translated, HostUnjudged those whose source stays because it cannot be told what a rule
 	// of the host's own would have done.
 	HostMasqueraded, HostUnjudged uint64
-	NoRoute                       uint64 // of Failed: no masquerade address, because nothing leads to the endpoint
+	NoRoute                       uint64 // of Failed: no way to the endpoint was found, which the translation of the source depends on
 	TableFull                     uint64 // of Failed: the connection table takes no more entries
+	// EvictedFull are our entries without an answer that made room in a full connection table,
+	// EvictedCrowded those that were removed early from one more than half full.
+	EvictedFull, EvictedCrowded uint64
 
 	RefusedVerdicts uint64 // verdicts for packets the kernel had flushed
 	// Undecided are the packets that found no room: those that did not fit into a full

@@ -37,7 +37,7 @@ type (
 	router interface {
 		MasqueradeSource(dst netip.Addr) (netip.Addr, error)
 		OutInterface(dst netip.Addr) (string, error)
-		InterfaceName(index uint32) string
+		InterfaceName(index uint32) (string, error)
 	}
 	// affinities knows which clients are bound; see [affinity.Table].
 	affinities interface {
@@ -103,6 +103,7 @@ type job struct {
 	// hostRule is the host's own rule that has the source masqueraded; nil: none does.
 	hostRule     *iptables.Rule
 	hostUnjudged bool       // it cannot be told what the host's own rules would have done
+	unnamed      error      // why it is not known whether the packet comes from a pod; nil: it is
 	err          error      // why no entry was asked for though one was needed
 	told         *flow.Hold // what somebody did who held the flow; nil: nobody held it
 }
@@ -244,11 +245,11 @@ func (w *worker) decide(table *decision.Table, i int, holding bool) {
 	}
 	j.packet.Local = p.Hook == nfqueue.Output
 	if d := &table.Node().Detector; d.Bridge != "" || d.InterfacePrefix != "" {
-		j.packet.InInterface = w.router.InterfaceName(p.InInterface)
+		j.packet.InInterface, j.unnamed = w.router.InterfaceName(p.InInterface)
 	}
 	j.decision = decision.Decide(table, &j.packet, w.rand, w.affinity)
 	j.state = jobDecided
-	if holding && w.room.hold(w, table, i) {
+	if holding && j.unnamed == nil && w.room.hold(w, table, i) {
 		j.state = jobHeld
 		w.held++
 		return
@@ -266,19 +267,24 @@ func (w *worker) carryOut(table *decision.Table, i int) {
 	case decision.Drop:
 		v.Drop = true
 	case decision.DNAT:
+		// Without an entry the packet goes on untranslated and is stopped by the rules for
+		// what slipped by; its sender tries again. An entry could not be mended later.
+		if j.err = j.unnamed; j.err != nil {
+			return
+		}
 		e := conntrack.Entry{Tuple: tupleOf(&j.packet), Mark: w.marks.Connection, Destination: j.decision.Endpoint()}
 		if j.decision.Mark != decision.NotMarked {
 			v.Mark |= table.Node().Mark()
 		}
 		if j.decision.Masquerade {
 			if e.SourceAddr, j.err = w.router.MasqueradeSource(e.Destination.Addr()); j.err != nil {
-				// Without an entry the packet goes on untranslated and is stopped
-				// by the rules for what slipped by; its sender tries again.
 				return
 			}
 		}
 		if !j.decision.Masquerade && (j.packet.Local || !table.IsLocal(e.Destination.Addr())) {
-			w.askHost(p, j, &e)
+			if j.err = w.askHost(p, j, &e); j.err != nil {
+				return
+			}
 		}
 		j.entry = len(w.entries)
 		w.entries = append(w.entries, e)
@@ -291,34 +297,37 @@ func tupleOf(p *decision.Packet) conntrack.Tuple {
 
 // askHost has the entry do to the source what the host's own rules would have done:
 // they never see the flow, for the entry binds both sides of its translation. Only flows
-// that pass POSTROUTING are theirs.
-func (w *worker) askHost(p *nfqueue.Packet, j *job, e *conntrack.Entry) {
+// that pass POSTROUTING are theirs. The error says why the rules could not be followed.
+func (w *worker) askHost(p *nfqueue.Packet, j *job, e *conntrack.Entry) error {
 	rules := w.hostRules.Rules()
 	if !rules.Any(decision.FamilyOf(e.Destination.Addr())) {
-		return
+		return nil
 	}
 	out, err := w.router.OutInterface(e.Destination.Addr())
 	if err != nil {
-		return // the packet will not leave, either
+		return err
 	}
 	if !j.packet.Local && j.packet.InInterface == "" {
-		j.packet.InInterface = w.router.InterfaceName(p.InInterface)
+		if j.packet.InInterface, err = w.router.InterfaceName(p.InInterface); err != nil {
+			return err
+		}
 	}
 	a := w.asker.Ask(rules, &j.packet, e.Destination, out, p.Mark)
 	switch {
 	case a.Unjudged != "":
 		j.hostUnjudged = true
 		w.hostRules.Unjudged(a)
-		return
+		return nil
 	case a.Rule == nil:
-		return
+		return nil
 	case a.Masquerade:
 		if a.Source, err = w.router.MasqueradeSource(e.Destination.Addr()); err != nil {
-			return
+			return err
 		}
 	}
 	j.hostRule = a.Rule
 	e.SourceAddr, e.SourcePorts = a.Source, [2]uint16{a.Ports.First, a.Ports.Last}
+	return nil
 }
 
 // bind notes the new flows of services with affinity.

@@ -66,7 +66,15 @@ func (fakeRouter) OutInterface(dst netip.Addr) (string, error) {
 	return "eth0", nil
 }
 
-func (fakeRouter) InterfaceName(index uint32) string { return fmt.Sprint("veth", index) }
+// goneInterface is the index of an interface that has no name.
+const goneInterface = 666
+
+func (fakeRouter) InterfaceName(index uint32) (string, error) {
+	if index == goneInterface {
+		return "", errors.New("no such interface")
+	}
+	return fmt.Sprint("veth", index), nil
+}
 
 // records collects flow records.
 type records []*flow.Record

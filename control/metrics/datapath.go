@@ -29,6 +29,7 @@ var (
 	descVerdict      = desc("verdict_duration_seconds", "Time from a packet's receipt to its verdict. The time it waited in the kernel before is not known.")
 	descEntries      = desc("conntrack_entries_total", "What became of the connection entries wanted: created, kept (the tuple has a live connection), replaced (it had a finished one) or failed.", "outcome")
 	descFailures     = desc("conntrack_failures_total", "Connection entries that could not be made.", "reason")
+	descEvictions    = desc("conntrack_evictions_total", "Connection entries without an answer that were removed: table_full, to make room for another; crowded, after 2 s while the table was more than half full.", "reason")
 	descHostMasq     = desc("host_masqueraded_flows_total", "Flows whose source a masquerade rule of the node's own has translated: of the entries created and replaced.")
 	descHostUnjudged = desc("host_unjudged_flows_total", "Flows whose source stays because it cannot be told what a rule of the node's own would have done to it: of the entries created and replaced. The log names the rule.")
 	descQueuePackets = desc("queue_packets_total", "Packets received from the queue.", "queue")
@@ -39,7 +40,7 @@ var (
 	descLostRecords  = desc("flow_records_lost_total", "Flow records that a slow reader missed.")
 	descReinstalled  = desc("rules_reinstalled_total", "Times that somebody had removed the kernel rules and they were installed again.")
 	descRepaired     = desc("rules_repaired_total", "Times that another program had changed some of the kernel rules and they were repaired in place.")
-	datapathDescs    = []*prometheus.Desc{descFlows, descUndecodable, descHeldBack, descDecision, descEstablish, descVerdict, descEntries, descFailures, descHostMasq, descHostUnjudged, descQueuePackets, descQueueWaiting, descUndecided, descQueueOverrun, descQueueRefused, descLostRecords, descReinstalled, descRepaired}
+	datapathDescs    = []*prometheus.Desc{descFlows, descUndecodable, descHeldBack, descDecision, descEstablish, descVerdict, descEntries, descFailures, descEvictions, descHostMasq, descHostUnjudged, descQueuePackets, descQueueWaiting, descUndecided, descQueueOverrun, descQueueRefused, descLostRecords, descReinstalled, descRepaired}
 )
 
 // alwaysThere are the flows whose counters exist from the start: a rate misses a first flow
@@ -97,6 +98,8 @@ func (c datapathCollector) Collect(to chan<- prometheus.Metric) {
 	counter(descFailures, s.NoRoute, "no_route")
 	counter(descFailures, s.TableFull, "table_full")
 	counter(descFailures, s.Failed-s.NoRoute-s.TableFull, "other")
+	counter(descEvictions, s.EvictedFull, "table_full")
+	counter(descEvictions, s.EvictedCrowded, "crowded")
 	counter(descHostMasq, s.HostMasqueraded)
 	counter(descHostUnjudged, s.HostUnjudged)
 	for _, q := range s.Queues {

@@ -3,9 +3,12 @@
 package hostnet
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"sync/atomic"
+	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/netfilter"
 )
@@ -25,7 +28,7 @@ type kernel interface {
 	addresses() ([]address, error)
 	// route looks the destination up as for a packet made on this host.
 	route(dst netip.Addr) (route, error)
-	// linkName names an interface.
+	// linkName names an interface. The error is errNoLink if there is none.
 	linkName(index int) (string, error)
 	// watch calls changed after every change of links, addresses and routes, and
 	// whenever changes may have been missed, until close. addresses is false if
@@ -49,6 +52,9 @@ type route struct {
 	gateway netip.Addr // invalid: the destination is on the link
 	source  netip.Addr // the kernel's choice for packets made here; used for IPv6 only
 }
+
+// errNoLink means that there is no such interface.
+var errNoLink = errors.New("there is no such interface")
 
 func newHost(k kernel) *Host { return &Host{kernel: k} }
 
@@ -80,8 +86,11 @@ func (h *Host) Describe() (*netfilter.Host, error) {
 	d := &netfilter.Host{}
 	for _, a := range all {
 		name, err := h.kernel.linkName(a.link)
+		if errors.Is(err, errNoLink) {
+			continue // gone in between: an event follows
+		}
 		if err != nil {
-			continue // gone in between: Watch tells of it
+			return nil, fmt.Errorf("name the interface with index %d: %w", a.link, err)
 		}
 		d.AddAddress(name, netip.PrefixFrom(a.addr, a.subnet.Bits()))
 	}
@@ -97,11 +106,25 @@ func (h *Host) Watch(changed func([]netip.Addr)) error {
 		if !addresses {
 			return
 		}
-		// A failed listing is as good as no change: the next event tries again.
-		if a, err := h.Addresses(); err == nil {
+		if a, err := h.listAgain(); err == nil {
 			changed(a)
 		}
 	})
+}
+
+// relistAfter is how long a failed listing waits for the next attempt.
+const relistAfter = 100 * time.Millisecond
+
+// listAgain lists the addresses, again and again if that fails: there may be no further event
+// for a long time. The error is [os.ErrClosed].
+func (h *Host) listAgain() ([]netip.Addr, error) {
+	for {
+		a, err := h.Addresses()
+		if err == nil || errors.Is(err, os.ErrClosed) {
+			return a, err
+		}
+		time.Sleep(relistAfter)
+	}
 }
 
 // MasqueradeSource is the source address the MASQUERADE target would give to a
@@ -210,25 +233,26 @@ func (c *Cache) OutInterface(dst netip.Addr) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("way to %s: %w", dst, err)
 	}
-	name := c.InterfaceName(uint32(r.link))
-	if name == "" {
-		return "", fmt.Errorf("way to %s: the interface with index %d is gone", dst, r.link)
+	name, err := c.InterfaceName(uint32(r.link))
+	if err != nil {
+		return "", fmt.Errorf("way to %s: %w", dst, err)
 	}
 	c.devices[dst] = name
 	return name, nil
 }
 
-// InterfaceName names an interface by its index; empty if there is none.
-func (c *Cache) InterfaceName(index uint32) string {
+// InterfaceName names an interface by its index. Errors are not remembered.
+func (c *Cache) InterfaceName(index uint32) (string, error) {
 	c.refresh()
-	name, ok := c.names[index]
-	if !ok {
-		if n, err := c.host.kernel.linkName(int(index)); err == nil {
-			name = n
-		}
-		c.names[index] = name
+	if name, ok := c.names[index]; ok {
+		return name, nil
 	}
-	return name
+	name, err := c.host.kernel.linkName(int(index))
+	if err != nil {
+		return "", fmt.Errorf("name the interface with index %d: %w", index, err)
+	}
+	c.names[index] = name
+	return name, nil
 }
 
 // refresh forgets what may have changed. It comes before asking: a change in between

@@ -9,14 +9,25 @@ import (
 
 // fakeKernel is a host with the addresses and routes it is given.
 type fakeKernel struct {
-	addrs   []address
-	routes  map[string]route
-	err     error
-	lookups int
-	events  []bool // what watch reports
+	addrs  []address
+	routes map[string]route
+	err    error
+	// failures: err is that of so many listings; 0: of all.
+	failures int
+	linkErr  error
+	lookups  int
+	events   []bool // what watch reports
 }
 
-func (k *fakeKernel) addresses() ([]address, error) { return k.addrs, k.err }
+func (k *fakeKernel) addresses() ([]address, error) {
+	err := k.err
+	if k.failures > 0 {
+		if k.failures--; k.failures == 0 {
+			k.err = nil
+		}
+	}
+	return k.addrs, err
+}
 func (k *fakeKernel) route(dst netip.Addr) (route, error) {
 	k.lookups++
 	r, ok := k.routes[dst.String()]
@@ -34,7 +45,7 @@ func (k *fakeKernel) watch(changed func(bool)) error {
 func (k *fakeKernel) close() error { return nil }
 func (k *fakeKernel) linkName(index int) (string, error) {
 	k.lookups++
-	return fmt.Sprint("veth", index), nil
+	return fmt.Sprint("veth", index), k.linkErr
 }
 
 // on makes an address of an interface from "addr/bits".
@@ -148,16 +159,67 @@ func TestInterfaceName(t *testing.T) {
 	k := &fakeKernel{events: []bool{true}}
 	h := newHost(k)
 	c := h.NewCache()
-	for range 3 {
-		if got := c.InterfaceName(7); got != "veth7" {
-			t.Errorf("interface 7 is %q", got)
+	named := func(want string) {
+		t.Helper()
+		if got, err := c.InterfaceName(7); err != nil || got != want {
+			t.Errorf("interface 7 is %q, error %v, want %q", got, err, want)
 		}
 	}
-	if k.lookups != 1 {
-		t.Errorf("%d look-ups, want 1", k.lookups)
+	k.linkErr = errors.New("no buffer space available")
+	if got, err := c.InterfaceName(7); err == nil {
+		t.Errorf("interface 7 is %q, though the look-up failed", got)
+	}
+	k.linkErr = nil
+	named("veth7") // without an event
+	named("veth7")
+	named("veth7")
+	if k.lookups != 2 {
+		t.Errorf("%d look-ups, want 2", k.lookups)
 	}
 	_ = h.Watch(func([]netip.Addr) {})
-	if c.InterfaceName(7); k.lookups != 2 {
-		t.Errorf("%d look-ups after a change, want 2", k.lookups)
+	if named("veth7"); k.lookups != 3 {
+		t.Errorf("%d look-ups after a change, want 3", k.lookups)
+	}
+}
+
+// TestOutInterfaceAsksAgain: neither a way that could not be found nor an interface that could
+// not be named is remembered.
+func TestOutInterfaceAsksAgain(t *testing.T) {
+	dst := netip.MustParseAddr("172.20.0.3")
+	k := &fakeKernel{routes: map[string]route{}, linkErr: errNoLink}
+	c := newHost(k).NewCache()
+	if got, err := c.OutInterface(dst); err == nil {
+		t.Errorf("without a route: %q", got)
+	}
+	k.routes[dst.String()] = route{link: 2}
+	if got, err := c.OutInterface(dst); !errors.Is(err, errNoLink) {
+		t.Errorf("without the interface: %q, error %v", got, err)
+	}
+	k.linkErr = nil
+	if got, err := c.OutInterface(dst); got != "veth2" {
+		t.Errorf("out by %q, error %v", got, err)
+	}
+}
+
+// TestDescribeLeavesOutWhatIsGone: an interface that is gone is left out, but one that could
+// not be named is an error, so that the host is described again.
+func TestDescribeLeavesOutWhatIsGone(t *testing.T) {
+	k := &fakeKernel{addrs: []address{on(2, "172.20.0.2/16")}, linkErr: errNoLink}
+	if _, err := newHost(k).Describe(); err != nil {
+		t.Errorf("the interface is gone: %v", err)
+	}
+	k.linkErr = errors.New("no buffer space available")
+	if d, err := newHost(k).Describe(); err == nil {
+		t.Errorf("the interface has no name: %+v", d)
+	}
+}
+
+// TestWatchListsAgain: a failed listing is repeated without another event.
+func TestWatchListsAgain(t *testing.T) {
+	k := &fakeKernel{addrs: []address{on(2, "172.20.0.2/16")}, err: errors.New("no buffer space available"), failures: 2, events: []bool{true}}
+	var got []string
+	_ = newHost(k).Watch(func(a []netip.Addr) { got = append(got, fmt.Sprint(a)) })
+	if want := "[[172.20.0.2]]"; fmt.Sprint(got) != want {
+		t.Errorf("reported %v, want %s", got, want)
 	}
 }

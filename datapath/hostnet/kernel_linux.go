@@ -135,6 +135,9 @@ func (k *rtnetlink) route(dst netip.Addr) (route, error) {
 
 func (k *rtnetlink) linkName(index int) (string, error) {
 	link, err := ask(k, func(h *netlink.Handle) (netlink.Link, error) { return h.LinkByIndex(index) })
+	if errors.As(err, new(netlink.LinkNotFoundError)) {
+		return "", errNoLink
+	}
 	if err != nil {
 		return "", err
 	}

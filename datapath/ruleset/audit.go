@@ -113,6 +113,7 @@ func (r *Ruleset) compare(t *decision.Table) (*damage, error) {
 		}
 	}
 	should := (&Ruleset{sets: r.sets}).difference(t)
+	r.sets.noteReversePath(should, ReversePath{}, r.reversePath)
 	for _, s := range r.sets.all() {
 		definition, there := is.sets[s.name]
 		switch {

@@ -15,14 +15,15 @@ import (
 // Ruleset is the installed ruleset of one network namespace. It is not safe for
 // concurrent use.
 type Ruleset struct {
-	spec     Spec
-	conn     *nftables.Conn
-	table    *nftables.Table
-	sets     *sets
-	watch    *watch
-	followed *decision.Table // what the sets show; nil: they are empty
-	loaded   *state          // what the kernel made of the ruleset
-	audited  uint32          // the generation of the last audit that found no difference; 0: none
+	spec        Spec
+	conn        *nftables.Conn
+	table       *nftables.Table
+	sets        *sets
+	watch       *watch
+	followed    *decision.Table // what the sets show; nil: they are empty
+	reversePath ReversePath     // what they are to show
+	loaded      *state          // what the kernel made of the ruleset
+	audited     uint32          // the generation of the last audit that found no difference; 0: none
 }
 
 // queueingChain is the chain that has the counters of [Ruleset.Queued].

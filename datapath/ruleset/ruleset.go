@@ -56,6 +56,9 @@ type Spec struct {
 	// Native says whether the kernel has nft's queue expression; otherwise the
 	// rule is xtables' NFQUEUE target. See [Probe].
 	Native bool
+	// ReversePath leaves alone what the kernel drops for its source, as the interfaces that
+	// [Ruleset.FollowReversePath] is given have it. See [ProbeReversePath].
+	ReversePath bool
 }
 
 // set is one set of the table.
@@ -68,7 +71,11 @@ type set struct {
 func (s *set) id() uint32 { return s.nft.ID }
 
 // sets are all sets of the table.
-type sets struct{ ipv4, ipv6 familySets }
+type sets struct {
+	ipv4, ipv6 familySets
+	// rpStrict and rpLoose hold interfaces; nil without Spec.ReversePath.
+	rpStrict, rpLoose *set
+}
 
 // familySets are those of one address family.
 type familySets struct {
@@ -93,7 +100,13 @@ func (s *familySets) all() []*set {
 	return all
 }
 
-func (s *sets) all() []*set { return append(s.ipv4.all(), s.ipv6.all()...) }
+func (s *sets) all() []*set {
+	all := append(s.ipv4.all(), s.ipv6.all()...)
+	if s.rpStrict != nil {
+		all = append(all, s.rpStrict, s.rpLoose)
+	}
+	return all
+}
 
 // of gives the sets of a family.
 func (s *sets) of(f family) *familySets {
@@ -106,34 +119,37 @@ func (s *sets) of(f family) *familySets {
 func newSets(table *nftables.Table, spec *Spec) *sets {
 	id := uint32(0)
 	proto, port := nftables.TypeInetProto, nftables.TypeInetService
-	ofFamily := func(suffix string, addr nftables.SetDatatype) familySets {
-		make1 := func(name string, types ...nftables.SetDatatype) *set {
-			id++
-			t := types[0]
-			if len(types) > 1 {
-				t = nftables.MustConcatSetType(types...)
-			}
-			name += suffix
-			return &set{
-				name: name, declaration: "type " + t.Name,
-				nft: &nftables.Set{Table: table, ID: id, Name: name, KeyType: t},
-			}
+	make1 := func(name string, types ...nftables.SetDatatype) *set {
+		id++
+		t := types[0]
+		if len(types) > 1 {
+			t = nftables.MustConcatSetType(types...)
 		}
+		return &set{
+			name: name, declaration: "type " + t.Name,
+			nft: &nftables.Set{Table: table, ID: id, Name: name, KeyType: t},
+		}
+	}
+	ofFamily := func(suffix string, addr nftables.SetDatatype) familySets {
 		f := familySets{
-			seen:         make1("seen", addr, addr, port, port),
-			service:      make1("service", addr, proto, port),
-			nodePort:     make1("nodeport", proto, port),
-			nodePortAddr: make1("nodeport_addr", addr),
-			refusedPort:  make1("refused_port", proto, port),
+			seen:         make1("seen"+suffix, addr, addr, port, port),
+			service:      make1("service"+suffix, addr, proto, port),
+			nodePort:     make1("nodeport"+suffix, proto, port),
+			nodePortAddr: make1("nodeport_addr"+suffix, addr),
+			refusedPort:  make1("refused_port"+suffix, proto, port),
 		}
 		f.seen.nft.Dynamic, f.seen.nft.HasTimeout, f.seen.nft.Timeout, f.seen.nft.Size = true, true, spec.SeenTimeout, spec.SeenSize
 		f.seen.declaration += fmt.Sprintf("; flags dynamic,timeout; timeout %s; size %d", spec.SeenTimeout, spec.SeenSize)
 		if spec.OnlyServices {
-			f.scope, f.local = make1("scope", addr, proto, port), make1("local", addr)
+			f.scope, f.local = make1("scope"+suffix, addr, proto, port), make1("local"+suffix, addr)
 		}
 		return f
 	}
-	return &sets{ipv4: ofFamily("4", nftables.TypeIPAddr), ipv6: ofFamily("6", nftables.TypeIP6Addr)}
+	all := &sets{ipv4: ofFamily("4", nftables.TypeIPAddr), ipv6: ofFamily("6", nftables.TypeIP6Addr)}
+	if spec.ReversePath {
+		all.rpStrict, all.rpLoose = make1("rp_strict", nftables.TypeIFIndex), make1("rp_loose", nftables.TypeIFIndex)
+	}
+	return all
 }
 
 // chain is a chain of the table; a base chain if it has a hook.
@@ -185,6 +201,11 @@ func (spec *Spec) chains(s *sets) []chain {
 	if spec.OnlyServices {
 		queue, scope = "scope", []chain{{name: "scope", rules: scopeRules(s)}}
 	}
+	fromElsewhere := []rule{afterSYN, untracked, {onLoopback(), accept()}}
+	if spec.ReversePath {
+		scope = append(scope, chain{name: "reverse_path", rules: spec.reversePathRules(s)})
+		fromElsewhere = append(fromElsewhere, rule{ipv4.is(), jump("reverse_path")})
+	}
 	return slices.Concat([]chain{{name: "new_flows", rules: spec.newFlows(s)}}, scope, []chain{
 		{name: "learn", rules: []rule{
 			{ipv4.is(), ipv4.flowKey().notIn(s.ipv4.seen), ipv4.flowKey().refreshed(s.ipv4.seen)},
@@ -198,7 +219,7 @@ func (spec *Spec) chains(s *sets) []chain {
 
 		// Before conntrack (-200). Of established TCP, nearly all packets of a busy node,
 		// only the first rule is seen.
-		base("queue_prerouting", "prerouting", pre, priorityQueue, afterSYN, untracked, rule{onLoopback(), accept()}, rule{jump(queue)}),
+		base("queue_prerouting", "prerouting", pre, priorityQueue, append(fromElsewhere, rule{jump(queue)})...),
 		base("queue_output", "output", out, priorityQueue, append([]rule{afterSYN, untracked}, spec.queueOutput(s, queue)...)...),
 		base("reject_prerouting", "prerouting", pre, priorityQueue+1, rejectMarked),
 		base("reject_output", "output", out, priorityQueue+1, rejectMarked),

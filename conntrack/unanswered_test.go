@@ -1,0 +1,237 @@
+package conntrack
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// clock is a time that tests set.
+type clock struct{ now time.Time }
+
+func (c *clock) Now() time.Time          { return c.now }
+func (c *clock) advance(d time.Duration) { c.now = c.now.Add(d) }
+
+// bounded is a fake table of a size that evicts entries, and the clock it goes by.
+func bounded(size, remembered int) (*Fake, *Table, *clock) {
+	f, c := NewFake(), &clock{time.Unix(1_800_000_000, 0)}
+	f.Max = size
+	table := f.Table()
+	table.MakeRoom(newUnanswered(remembered, c.Now))
+	return f, table, c
+}
+
+// client is the n-th of many sources.
+func client(n int) string { return fmt.Sprintf("10.%d.%d.%d:40000", 1+n>>16, n>>8&255, n&255) }
+
+// establishAll establishes an entry from each of the sources and fails if one is refused.
+func establishAll(t *testing.T, table *Table, entries ...Entry) {
+	t.Helper()
+	results := make([]Result, len(entries))
+	table.Establish(entries, results)
+	for i, r := range results {
+		if r.Outcome != Created {
+			t.Fatalf("%v: outcome %v, error %v", entries[i].Tuple, r.Outcome, r.Err)
+		}
+	}
+}
+
+// TestFullTableMakesRoom: in a full table a new entry takes the place of one that nobody
+// answered, the oldest first; an answered one stays while there is one without an answer, an
+// assured one for ever.
+func TestFullTableMakesRoom(t *testing.T) {
+	f, table, c := bounded(100, 1000)
+	entries := make([]Entry, 100)
+	for i := range entries {
+		entries[i] = service([]uint8{protoTCP, protoUDP}[i%2], client(i))
+	}
+	establishAll(t, table, entries...)
+	for i := range 40 {
+		f.Change(entries[i].Tuple, func(s *State) {
+			s.Status |= StatusSeenReply
+			if i < 20 {
+				s.Status |= StatusAssured
+			}
+		})
+	}
+	c.advance(youngest)
+	for i := range 60 / evictions * evictions {
+		establishAll(t, table, service(protoUDP, client(1000+i)))
+	}
+	for i, e := range entries[:40] {
+		if _, ok := f.Get(e.Tuple); !ok {
+			t.Errorf("entry %d was answered, and is gone while there were others without an answer", i)
+		}
+	}
+	// These are assured, and so those that are not come to an end, answered or not.
+	c.advance(youngest)
+	for i := range 80 {
+		e := service(protoUDP, client(2000+i))
+		establishAll(t, table, e)
+		f.Change(e.Tuple, func(s *State) { s.Status |= StatusSeenReply | StatusAssured })
+	}
+	for i, e := range entries {
+		if _, ok := f.Get(e.Tuple); ok != (i < 20) {
+			t.Errorf("entry %d is there: %v, want %v", i, ok, i < 20)
+		}
+	}
+	if full, _ := table.unanswered.Evicted(); full != 128 || f.Len() != 100 {
+		t.Errorf("%d evictions, %d entries", full, f.Len())
+	}
+}
+
+// TestFullTableOfOthers: what is not ours, assured or too young is no reason to remove
+// anything; the new entry is refused as before.
+func TestFullTableOfOthers(t *testing.T) {
+	f, table, c := bounded(10, 1000)
+	for i := range 9 {
+		establishAll(t, f.Table(), service(protoTCP, client(i)))
+	}
+	own := service(protoTCP, client(9))
+	establishAll(t, table, own)
+	refused := func(what string) {
+		t.Helper()
+		if r := establishOne(table, service(protoTCP, client(10))); r.Outcome != Failed || !IsFull(r.Err) || f.Len() != 10 {
+			t.Errorf("%s: outcome %v, error %v, %d entries", what, r.Outcome, r.Err, f.Len())
+		}
+	}
+	refused("young")
+	f.Change(own.Tuple, func(s *State) { s.Status |= StatusSeenReply | StatusAssured })
+	c.advance(time.Minute)
+	refused("assured")
+	refused("forgotten")
+}
+
+// TestReplacedTupleIsNotEvicted: the tuple of a remembered entry may have become another
+// connection's, in either direction.
+func TestReplacedTupleIsNotEvicted(t *testing.T) {
+	f, table, c := bounded(2, 1000)
+	own := service(protoTCP, "10.244.1.2:40000")
+	establishAll(t, table, own)
+	f.End(own.Tuple)
+	// A connection whose answers come with the tuple.
+	other := Entry{Tuple: own.Tuple.Inverse()}
+	establishAll(t, f.Table(), other, service(protoTCP, client(1)))
+	c.advance(time.Minute)
+	if r := establishOne(table, service(protoTCP, client(2))); !IsFull(r.Err) {
+		t.Errorf("outcome %v, error %v, want a full table", r.Outcome, r.Err)
+	}
+	if _, ok := f.Get(other.Tuple); !ok {
+		t.Error("another connection was removed")
+	}
+}
+
+// TestSourceWithMostMakesRoom: one source cannot push out the entries of others.
+func TestSourceWithMostMakesRoom(t *testing.T) {
+	f, table, c := bounded(60, 1000)
+	var few []Entry
+	for i := range 10 {
+		few = append(few, service(protoUDP, client(i)))
+	}
+	establishAll(t, table, few...)
+	many := func(i int) Entry { return service(protoUDP, fmt.Sprintf("10.244.1.9:%d", 1000+i)) }
+	for i := range 1000 {
+		establishAll(t, table, many(i))
+		c.advance(youngest / 16)
+	}
+	for _, e := range few {
+		if _, ok := f.Get(e.Tuple); !ok {
+			t.Errorf("%v was pushed out by another source", e.Tuple)
+		}
+	}
+}
+
+// TestCrowdedTableForgetsUnanswered: above half of the limit, TCP entries without an answer
+// go after two seconds; so the table never gets full. UDP entries and answered ones stay.
+func TestCrowdedTableForgetsUnanswered(t *testing.T) {
+	const size = 4000
+	f, table, c := bounded(size, 1<<16)
+	kept := []Entry{service(protoUDP, client(0)), service(protoTCP, client(1))}
+	establishAll(t, table, kept...)
+	f.Change(kept[1].Tuple, func(s *State) { s.Status |= StatusSeenReply })
+	for i := range 20_000 {
+		establishAll(t, table, service(protoTCP, client(2+i)))
+		c.advance(4 * time.Millisecond) // 250 a second
+		if i > 3*size/4 && f.Len() > size*3/4 {
+			t.Fatalf("after %d entries the table has %d", i, f.Len())
+		}
+	}
+	for _, e := range kept {
+		if _, ok := f.Get(e.Tuple); !ok {
+			t.Errorf("%v is gone", e.Tuple)
+		}
+	}
+	full, crowded := table.unanswered.Evicted()
+	if full > 0 || crowded == 0 {
+		t.Errorf("%d evicted from a full table, %d from a crowded one", full, crowded)
+	}
+}
+
+// TestUncrowdedTableIsLeftAlone: where there is room, the kernel's own timeouts count.
+func TestUncrowdedTableIsLeftAlone(t *testing.T) {
+	f, table, c := bounded(4000, 1<<16)
+	for i := range 1999 {
+		establishAll(t, table, service(protoTCP, client(i)))
+		c.advance(time.Second)
+	}
+	if f.Len() != 1999 {
+		t.Errorf("%d entries, want all 1999", f.Len())
+	}
+}
+
+// TestRememberTable: after a restart, what the last run left makes room.
+func TestRememberTable(t *testing.T) {
+	f, table, _ := bounded(100, 1000)
+	left := f.Table()
+	for i := range 100 {
+		e := service(protoTCP, client(i))
+		if i%2 == 0 {
+			e.Mark = 0 // others'
+		}
+		establishAll(t, left, e)
+	}
+	if err := table.RememberTable(DefaultMark); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 20 {
+		establishAll(t, table, service(protoTCP, client(1000+i)))
+	}
+	for i := range 100 {
+		if _, ok := f.Get(service(protoTCP, client(i)).Tuple); !ok && i%2 == 0 {
+			t.Errorf("entry %d of others was removed", i)
+		}
+	}
+}
+
+func TestUnansweredRingOverflows(t *testing.T) {
+	_, table, c := bounded(0, 8)
+	u := table.unanswered
+	for i := range 20 {
+		establishAll(t, table, service(protoTCP, client(i)))
+	}
+	c.advance(time.Second)
+	var into [32]written
+	if n := u.takeOldest(into[:5], 0); n != 5 || into[0].tuple() != service(protoTCP, client(12)).Tuple {
+		t.Errorf("%d taken, the first is %v", n, into[0].tuple())
+	}
+	if n := u.takeOldest(into[:], 0); n != 3 || into[2].tuple() != service(protoTCP, client(19)).Tuple {
+		t.Errorf("%d left, the last is %v", n, into[2].tuple())
+	}
+	if n := u.takeOldest(into[:], 0); n != 0 {
+		t.Errorf("%d in an empty ring", n)
+	}
+	six := tuple(protoUDP, "[fd44::2]:5", "[fd96::1]:53")
+	if w := writtenOf(six, 3, 0); w.tuple() != six || w.zone != 3 {
+		t.Errorf("%v became %v", six, w.tuple())
+	}
+}
+
+// TestRelieveDoesNotAllocate: new flows in a table with room make no garbage.
+func TestRelieveDoesNotAllocate(t *testing.T) {
+	_, table, _ := bounded(0, 1000)
+	entries := []Entry{service(protoTCP, client(1))}
+	results := []Result{{Outcome: Created}}
+	if n := testing.AllocsPerRun(100, func() { table.relieve(entries, results) }); n > 0 {
+		t.Errorf("%v allocations for a batch that found room", n)
+	}
+}

@@ -1,0 +1,330 @@
+package datapath
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"reflect"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/gopacket"
+	"github.com/google/gopacket/layers"
+	"golang.org/x/sys/unix"
+
+	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/datapath/hostnet"
+	"github.com/nfqproxy/nfqproxy/datapath/netns"
+)
+
+// forged is a raw socket of the client, which sends first packets from forged sources.
+type forged struct {
+	t    *testing.T
+	fd   int
+	port uint16 // their source port
+}
+
+func newForged(t *testing.T, n *allocationNode) *forged {
+	t.Helper()
+	f := &forged{t: t, port: 20000}
+	must(t, n.client.Do(func() (err error) {
+		f.fd, err = unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
+		return err
+	}))
+	t.Cleanup(func() { _ = unix.Close(f.fd) })
+	return f
+}
+
+// source is the n-th of the forged sources, from 198.18.0.0/15 (RFC 2544).
+func source(n int) netip.Addr {
+	var a [4]byte
+	binary.BigEndian.PutUint32(a[:], 198<<24|18<<16+uint32(n)%(1<<17))
+	return netip.AddrFrom4(a)
+}
+
+// first sends a SYN or a UDP datagram.
+func (f *forged) first(protocol uint8, from netip.Addr, to netip.AddrPort) {
+	f.t.Helper()
+	if protocol == unix.IPPROTO_TCP {
+		f.send(from, to, &layers.TCP{SrcPort: layers.TCPPort(f.port), DstPort: layers.TCPPort(to.Port()), SYN: true, Window: 1024}, layers.IPProtocolTCP)
+	} else {
+		f.send(from, to, &layers.UDP{SrcPort: layers.UDPPort(f.port), DstPort: layers.UDPPort(to.Port())}, layers.IPProtocolUDP)
+	}
+}
+
+// checksummed is a transport header.
+type checksummed interface {
+	gopacket.SerializableLayer
+	SetNetworkLayerForChecksum(gopacket.NetworkLayer) error
+}
+
+func (f *forged) send(from netip.Addr, to netip.AddrPort, transport checksummed, protocol layers.IPProtocol) {
+	f.t.Helper()
+	ip := &layers.IPv4{Version: 4, TTL: 64, Protocol: protocol, SrcIP: from.AsSlice(), DstIP: to.Addr().AsSlice()}
+	if err := transport.SetNetworkLayerForChecksum(ip); err != nil {
+		f.t.Fatal(err)
+	}
+	b := gopacket.NewSerializeBuffer()
+	if err := gopacket.SerializeLayers(b, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, ip, transport); err != nil {
+		f.t.Fatal(err)
+	}
+	if err := unix.Sendto(f.fd, b.Bytes(), 0, &unix.SockaddrInet4{Addr: to.Addr().As4()}); err != nil && !errors.Is(err, unix.ENOBUFS) {
+		f.t.Fatal(err)
+	}
+}
+
+// received counts the packets that the daemon was given.
+func (n *allocationNode) received() uint64 { return n.engine.workers[0].counters.packets.Load() }
+
+// await waits for a condition.
+func await(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !done(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waited for %s", what)
+		}
+	}
+}
+
+// connect opens a connection by way of a service.
+func (n *allocationNode) connect(t *testing.T, to string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	c, err := n.client.Dial(ctx, "tcp", netip.AddrPort{}, netip.MustParseAddrPort(to))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Close()
+}
+
+// entries counts the entries of the node's connection table, and limit is how many there may be.
+func (n *allocationNode) entries(t *testing.T) int { return n.conntrackFile(t, "nf_conntrack_count") }
+
+func (n *allocationNode) limit(t *testing.T) int {
+	const most = 1 << 19
+	limit := n.conntrackFile(t, "nf_conntrack_max")
+	if limit == 0 || limit > most {
+		netns.Missing(t, fmt.Sprintf("net.netfilter.nf_conntrack_max of at most %d, to fill the table: it is %d", most, limit))
+	}
+	return limit
+}
+
+func (n *allocationNode) conntrackFile(t *testing.T, name string) (v int) {
+	t.Helper()
+	must(t, n.node.Do(func() error {
+		b, err := os.ReadFile("/proc/sys/net/netfilter/" + name)
+		if err == nil {
+			v, err = strconv.Atoi(strings.TrimSpace(string(b)))
+		}
+		return err
+	}))
+	return v
+}
+
+// fill fills the connection table with entries of our own that nobody answered, as an earlier
+// run may have left them.
+func (n *allocationNode) fill(t *testing.T, protocol uint8) {
+	t.Helper()
+	limit := n.limit(t)
+	must(t, n.node.Do(func() error {
+		table, err := conntrack.Open(new(conntrack.Locks))
+		if err != nil {
+			return err
+		}
+		defer table.Close()
+		entries, results := make([]conntrack.Entry, 64), make([]conntrack.Result, 64)
+		for i := 0; i < limit; i += len(entries) {
+			for k := range entries {
+				from := netip.AddrPortFrom(source(i+k), uint16(20000+(i+k)>>17))
+				entries[k] = conntrack.Entry{
+					Tuple: conntrack.Tuple{Source: from, Destination: netip.MustParseAddrPort("10.96.0.2:80"), Protocol: protocol},
+					Mark:  conntrack.DefaultMark, Destination: netip.MustParseAddrPort("10.244.66.1:8080"),
+				}
+			}
+			table.Establish(entries, results)
+		}
+		return nil
+	}))
+	if got := n.entries(t); got < limit-100 {
+		t.Fatalf("%d entries in a table of %d", got, limit)
+	}
+}
+
+// TestFullTableServes: packets from forged sources go on filling a full connection table,
+// because they are dropped after their entries were written. Connections to services are made
+// all the same: not one of their first packets is refused.
+func TestFullTableServes(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		protocol uint8
+		evicted  func(Stats) uint64
+	}{
+		{"TCP", unix.IPPROTO_TCP, func(s Stats) uint64 { return s.EvictedCrowded }},
+		{"UDP", unix.IPPROTO_UDP, func(s Stats) uint64 { return s.EvictedFull }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			netns.RequireTool(t, "nft")
+			n, table := newWiredNode(t)
+			_, err := n.node.Run("table ip guard { chain forged { type filter hook prerouting priority mangle; ip saddr 198.18.0.0/15 drop; }; }", "nft", "-f", "-")
+			must(t, err)
+			n.fill(t, c.protocol)
+			n.open(t, table)
+			f := newForged(t, n)
+			const connections, each = 30, 50
+			for i := range connections {
+				before := n.received()
+				for k := range each {
+					f.first(c.protocol, source(i*each+k), netip.MustParseAddrPort("10.96.0.1:80"))
+				}
+				n.connect(t, "10.96.0.1:80")
+				await(t, "the packets to be decided", func() bool { return n.received() > before+each/2 })
+			}
+			s := n.engine.Stats()
+			if s.Failed > 0 {
+				t.Errorf("%d entries were refused of %d", s.Failed, s.Failed+s.Created)
+			}
+			if got := c.evicted(s); got < connections*each/2 {
+				t.Errorf("%d entries were removed for %d new ones", got, s.Created)
+			}
+			if got, limit := n.entries(t), n.limit(t); got > limit {
+				t.Errorf("%d entries in a table of %d", got, limit)
+			}
+		})
+	}
+}
+
+// setRPFilter sets what the node does with packets from its client's interface, and waits
+// until the rules have it. (There is no Run that would follow.)
+func (n *allocationNode) setRPFilter(t *testing.T, value string) {
+	t.Helper()
+	rp := n.engine.reversePath
+	if rp == nil {
+		netns.Missing(t, "look-up of routes in rules")
+	}
+	must(t, n.node.SetSysctl("net.ipv4.conf.client.rp_filter", value))
+	want := map[string]hostnet.ReversePath{"0": {}, "1": {Strict: []uint32{n.clientLink(t)}}, "2": {Loose: []uint32{n.clientLink(t)}}}[value]
+	for !reflect.DeepEqual(rp.now, want) {
+		select {
+		case p := <-rp.changing():
+			must(t, rp.apply(p))
+		case <-time.After(30 * time.Second):
+			t.Fatalf("waited for %+v, have %+v", want, rp.now)
+		}
+	}
+}
+
+// clientLink is the index of the node's interface to the client.
+func (n *allocationNode) clientLink(t *testing.T) (index uint32) {
+	t.Helper()
+	must(t, n.node.Do(func() error {
+		i, err := net.InterfaceByName("client")
+		if err == nil {
+			index = uint32(i.Index)
+		}
+		return err
+	}))
+	return index
+}
+
+// forwarded counts the packets that the node has forwarded.
+func (n *allocationNode) forwarded(t *testing.T) (packets int) {
+	t.Helper()
+	out, err := n.node.Run("", "nft", "list", "chain", "ip", "watch", "forward")
+	must(t, err)
+	_, count, ok := strings.Cut(out, "packets ")
+	if _, err := fmt.Sscan(count, &packets); !ok || err != nil {
+		t.Fatalf("no counter in %s: %v", out, err)
+	}
+	return packets
+}
+
+// TestReversePath: what rp_filter drops is not queued and leaves no entry; whatever the kernel
+// forwards has been queued, so that nothing is left undecided that goes on.
+func TestReversePath(t *testing.T) {
+	netns.RequireTool(t, "nft")
+	netns.RequireTool(t, "ip")
+	n, table := newWiredNode(t)
+	_, err := n.node.Run("table ip watch { chain forward { type filter hook forward priority 0; counter; }; }", "nft", "-f", "-")
+	must(t, err, n.node.SetSysctl("net.ipv4.conf.all.rp_filter", "0"), n.node.SetSysctl("net.ipv4.conf.pods.rp_filter", "0"), n.node.SetSysctl("net.ipv4.conf.lo.rp_filter", "0"))
+	run := func(ns *netns.Namespace, args ...string) {
+		t.Helper()
+		if out, err := ns.Run("", "ip", args...); err != nil {
+			t.Fatalf("ip %v: %v\n%s", args, err, out)
+		}
+	}
+	// Sources, and by which ways the node reaches them.
+	run(n.node, "route", "add", "203.0.113.0/26", "via", "10.244.1.2")
+	run(n.node, "route", "add", "203.0.113.64/26", "nexthop", "via", "10.244.1.2", "nexthop", "via", "10.244.0.2")
+	run(n.node, "route", "add", "blackhole", "203.0.113.128/26")
+	run(n.node, "route", "add", "unreachable", "203.0.113.192/26")
+	n.open(t, table)
+	f := newForged(t, n)
+	const all, strict, none = "012", "02", "0" // with which values of rp_filter it is queued
+	for _, source := range []struct{ address, queued string }{
+		{"10.244.1.2", all},
+		{"10.244.1.77", all},
+		{"203.0.113.1", all},
+		{"203.0.113.65", all}, // one of its ways leads back
+		{"10.244.0.2", strict},
+		{"10.244.66.1", strict},
+		{"198.18.0.1", none},
+		{"203.0.113.129", none},
+		{"203.0.113.193", none},
+		{"240.0.0.1", none},
+		{"10.244.1.1", all}, // the node's own: accept_local may allow it
+		{"127.0.0.1", ""},
+		{"0.0.0.1", none},
+		{"224.0.0.1", ""},
+	} {
+		from := netip.MustParseAddr(source.address)
+		for _, value := range []string{"0", "1", "2", "1"} {
+			n.setRPFilter(t, value)
+			for _, to := range []string{"10.244.0.2:9", "10.96.0.2:80"} {
+				for _, protocol := range []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP} {
+					received, forwarded := n.received(), n.forwarded(t)
+					f.port++ // datagrams of known flows are never queued
+					f.first(protocol, from, netip.MustParseAddrPort(to))
+					// It is decided, if at all, before this one, which is for a service without endpoints.
+					rejected := n.stats().Rejected
+					f.first(unix.IPPROTO_TCP, netip.MustParseAddr("10.244.1.3"), netip.MustParseAddrPort("10.96.0.4:80"))
+					await(t, "the packet behind", func() bool { return n.stats().Rejected > rejected })
+					queued, passed := n.received()-received == 2, n.forwarded(t) > forwarded
+					if want := strings.Contains(source.queued, value); queued != want {
+						t.Errorf("rp_filter %s, %d from %s to %s: queued %v, want %v", value, protocol, from, to, queued, want)
+					}
+					if passed && !queued {
+						t.Errorf("rp_filter %s, %d from %s to %s: the kernel forwards it undecided", value, protocol, from, to)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestForgedFloodLeavesNoEntries: with rp_filter on, packets from forged sources fill nothing.
+func TestForgedFloodLeavesNoEntries(t *testing.T) {
+	n, table := newWiredNode(t)
+	must(t, n.node.SetSysctl("net.ipv4.conf.all.rp_filter", "0"), n.node.SetSysctl("net.ipv4.conf.pods.rp_filter", "0"), n.node.SetSysctl("net.ipv4.conf.lo.rp_filter", "0"))
+	n.open(t, table)
+	n.setRPFilter(t, "1")
+	f := newForged(t, n)
+	before := n.received()
+	for i := range 5000 {
+		f.first([]uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP}[i%2], source(i), netip.MustParseAddrPort("10.96.0.1:80"))
+	}
+	n.connect(t, "10.96.0.1:80")
+	await(t, "the connection to be counted", func() bool { return n.received() > before })
+	if got := n.received() - before; got != 1 {
+		t.Errorf("%d packets were queued, want the connection's only", got)
+	}
+	if got := n.entries(t); got > 10 {
+		t.Errorf("%d entries", got)
+	}
+}

@@ -1,0 +1,206 @@
+package hostnet
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	mdl "github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Attributes of RTM_NEWNETCONF (linux/netconf.h).
+const (
+	netconfIndex          = 1 // NETCONFA_IFINDEX
+	netconfRPFilter       = 3 // NETCONFA_RP_FILTER
+	netconfIgnoreLinkDown = 6 // NETCONFA_IGNORE_ROUTES_WITH_LINKDOWN
+)
+
+// ReversePathWatch follows the settings of one network namespace.
+type ReversePathWatch struct {
+	events *mdl.Conn
+	query  *mdl.Conn
+	closed atomic.Bool
+	done   chan struct{}
+}
+
+// WatchReversePath calls changed with what is in force in the calling thread's network
+// namespace, before it returns, and then after each change until [ReversePathWatch.Close].
+// failed gets the error that ends it before.
+func WatchReversePath(changed func(ReversePath), failed func(error)) (_ *ReversePathWatch, err error) {
+	w := &ReversePathWatch{done: make(chan struct{})}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("follow rp_filter: %w", errors.Join(err, w.closeSockets()))
+		}
+	}()
+	if w.query, err = mdl.Dial(unix.NETLINK_ROUTE, nil); err != nil {
+		return nil, err
+	}
+	if w.events, err = mdl.Dial(unix.NETLINK_ROUTE, nil); err != nil {
+		return nil, err
+	}
+	for _, group := range []uint32{unix.RTNLGRP_IPV4_NETCONF, unix.RTNLGRP_IPV4_RULE} {
+		if err := w.events.JoinGroup(group); err != nil {
+			return nil, err
+		}
+	}
+	last, err := w.read()
+	if err != nil {
+		return nil, err
+	}
+	changed(last)
+	go func() {
+		defer close(w.done)
+		if err := w.follow(last, changed); err != nil && !w.closed.Load() {
+			failed(fmt.Errorf("follow rp_filter: %w", err))
+		}
+	}()
+	return w, nil
+}
+
+// follow reads everything anew after each event.
+func (w *ReversePathWatch) follow(last ReversePath, changed func(ReversePath)) error {
+	for !w.closed.Load() {
+		// ENOBUFS: events were lost, so something changed.
+		if _, err := w.events.Receive(); err != nil && !errors.Is(err, unix.ENOBUFS) {
+			return err
+		}
+		now, err := w.read()
+		if err != nil {
+			return err
+		}
+		if !now.equal(last) {
+			last = now
+			changed(now)
+		}
+	}
+	return nil
+}
+
+// Close ends it: changed is not called any more when Close returns.
+func (w *ReversePathWatch) Close() error {
+	w.closed.Store(true)
+	// Wakes Receive; closing under it would be a race for the file descriptor.
+	err := w.events.SetReadDeadline(time.Unix(1, 0))
+	<-w.done
+	return errors.Join(err, w.closeSockets())
+}
+
+func (w *ReversePathWatch) closeSockets() (err error) {
+	for _, c := range []*mdl.Conn{w.query, w.events} {
+		if c != nil {
+			err = errors.Join(err, c.Close())
+		}
+	}
+	return err
+}
+
+// read reads what is in force.
+func (w *ReversePathWatch) read() (ReversePath, error) {
+	confs, err := w.confs()
+	if err != nil {
+		return ReversePath{}, fmt.Errorf("read the interfaces' settings: %w", err)
+	}
+	selective, err := w.selective()
+	if err != nil {
+		return ReversePath{}, fmt.Errorf("read the routing rules: %w", err)
+	}
+	return reversePathOf(confs, selective), nil
+}
+
+// dump sends a request with a header that has only the family IPv4. A dump during which
+// something changed is begun again.
+func (w *ReversePathWatch) dump(typ mdl.HeaderType, headerLen int) ([]mdl.Message, error) {
+	header := make([]byte, headerLen)
+	header[0] = unix.AF_INET
+	for attempt := 1; ; attempt++ {
+		m, err := w.query.Execute(mdl.Message{Header: mdl.Header{Type: typ, Flags: mdl.Request | mdl.Dump}, Data: header})
+		interrupted := slices.ContainsFunc(m, func(m mdl.Message) bool { return m.Header.Flags&mdl.DumpInterrupted != 0 })
+		if err != nil || !interrupted || attempt == maxAttempts {
+			return m, err
+		}
+	}
+}
+
+func (w *ReversePathWatch) confs() ([]interfaceConf, error) {
+	const headerLen = 4 // struct netconfmsg, filled up
+	messages, err := w.dump(unix.RTM_GETNETCONF, headerLen)
+	if err != nil {
+		return nil, err
+	}
+	var confs []interfaceConf
+	for _, m := range messages {
+		if len(m.Data) < headerLen {
+			continue
+		}
+		c, err := parseNetconf(m.Data[headerLen:])
+		if err != nil {
+			return nil, err
+		}
+		confs = append(confs, c)
+	}
+	return confs, nil
+}
+
+func parseNetconf(b []byte) (c interfaceConf, err error) {
+	d, err := mdl.NewAttributeDecoder(b)
+	if err != nil {
+		return c, err
+	}
+	for d.Next() {
+		switch d.Type() {
+		case netconfIndex:
+			c.index = d.Int32()
+		case netconfRPFilter:
+			c.rpFilter = d.Int32()
+		case netconfIgnoreLinkDown:
+			c.ignoreLinkDown = d.Int32() != 0
+		}
+	}
+	return c, d.Err()
+}
+
+// selective reports whether a routing rule has a selector.
+func (w *ReversePathWatch) selective() (bool, error) {
+	const headerLen = 12 // struct fib_rule_hdr
+	messages, err := w.dump(unix.RTM_GETRULE, headerLen)
+	if err != nil {
+		return false, err
+	}
+	for _, m := range messages {
+		if len(m.Data) < headerLen || !plainRule(m.Data[:headerLen], m.Data[headerLen:]) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// plainRule reports whether a rule has all packets look into a table, be it another than
+// those that are there from the start.
+func plainRule(header, attributes []byte) bool {
+	// struct fib_rule_hdr: family, dst_len, src_len, tos, table, res1, res2, action, flags.
+	dst, src, tos, action, flags := header[1], header[2], header[3], header[7], binary.NativeEndian.Uint32(header[8:])
+	if dst != 0 || src != 0 || tos != 0 || action != unix.FR_ACT_TO_TBL || flags&unix.FIB_RULE_INVERT != 0 {
+		return false
+	}
+	d, err := mdl.NewAttributeDecoder(attributes)
+	if err != nil {
+		return false
+	}
+	for d.Next() {
+		switch d.Type() {
+		case unix.FRA_TABLE, unix.FRA_PRIORITY, unix.FRA_PROTOCOL, unix.FRA_PAD:
+		case unix.FRA_SUPPRESS_PREFIXLEN:
+			if d.Int32() != -1 { // which the kernel reports of rules that have none
+				return false
+			}
+		default:
+			return false
+		}
+	}
+	return d.Err() == nil
+}

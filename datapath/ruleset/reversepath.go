@@ -1,0 +1,133 @@
+package ruleset
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// ReversePath are the interfaces, by their indexes, whose IPv4 packets the kernel drops at
+// routing if no way leads back to the source (rp_filter). The first packets of such flows are
+// not queued: no connection entry is written for them.
+type ReversePath struct {
+	// Strict: packets pass if a best route to the source leads out by the same interface.
+	Strict []uint32
+	// Loose: packets pass if there is a route to the source at all.
+	Loose []uint32
+}
+
+// ProbeReversePath finds out whether the kernel can look up the way back to a packet's source
+// from within rules. The error names what it lacks. It works on the calling thread's network
+// namespace.
+func ProbeReversePath() error {
+	conn, err := nftables.New(nftables.AsLasting())
+	if err != nil {
+		return fmt.Errorf("open nftables: %w", err)
+	}
+	defer conn.CloseLasting() //nolint:errcheck // everything is said by Flush
+	chain := &nftables.Chain{Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRef(priorityQueue)}
+	exprs := rule{notDecrypted(), sourceNotLocal(), noWayBack(true), noWayBack(false), accept()}.exprs()
+	if err := tryChain(conn, chain, exprs); err != nil {
+		return &FeatureError{"look-up of routes in rules", "CONFIG_NFT_FIB_INET, CONFIG_NFT_FIB_IPV4 and CONFIG_XFRM", err}
+	}
+	return nil
+}
+
+// reversePathRules let packets go that the kernel drops after these rules: those that fail the
+// source validation of IPv4 (fib_validate_source in net/ipv4/fib_frontend.c), and those whose
+// source can be no host's (ip_route_input_slow in net/ipv4/route.c). A packet that the kernel
+// would accept must never match: it would pass undecided. So what the look-up from here
+// (nft_fib4_eval in net/ipv4/netfilter/nft_fib_ipv4.c) may see differently does not match:
+//   - packets out of an IPsec tunnel, which are not validated;
+//   - sources that are local addresses: accept_local may allow them;
+//   - where routing rules have selectors, the sets are empty: the way back may then depend on
+//     the translated destination and on the interface that the packet leaves by.
+//
+// UDP flows that need no decision go first: they are most packets here.
+func (spec *Spec) reversePathRules(s *sets) []rule {
+	return []rule{
+		{ipv4.is(), l4proto(udp), ipv4.flowKey().in(s.ipv4.seen), ipv4.flowKey().refreshed(s.ipv4.seen), accept()},
+		{ipv4.is(), sourceIn("127.0.0.0/8", 0xff, 127), accept()},
+		{ipv4.is(), sourceIn("224.0.0.0/4", 0xf0, 224), accept()},
+		{interfaceIn(s.rpStrict), notDecrypted(), sourceNotLocal(), noWayBack(true), counter(), accept()},
+		{interfaceIn(s.rpLoose), notDecrypted(), sourceNotLocal(), noWayBack(false), counter(), accept()},
+	}
+}
+
+// sourceIn matches sources in a prefix given by the bits of its first byte.
+func sourceIn(prefix string, mask, value byte) clause {
+	return clause{"ip saddr " + prefix, []expr.Any{
+		payload(network, ipv4.src, 1, reg),
+		&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: 1, Mask: []byte{mask}, Xor: []byte{0}},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: reg, Data: []byte{value}},
+	}}
+}
+
+func interfaceIn(s *set) clause {
+	return keyed{"iif", []expr.Any{&expr.Meta{Key: expr.MetaKeyIIF, Register: key}}}.in(s)
+}
+
+// metaSecpath is NFT_META_SECPATH (linux/netfilter/nf_tables.h).
+const metaSecpath expr.MetaKey = 25
+
+// notDecrypted matches packets that did not come out of an IPsec tunnel.
+func notDecrypted() clause {
+	return clause{"meta ipsec missing", []expr.Any{
+		&expr.Meta{Key: metaSecpath, Register: reg},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: reg, Data: []byte{0}},
+	}}
+}
+
+// sourceNotLocal matches packets whose source is no address of the node.
+func sourceNotLocal() clause {
+	return clause{"fib saddr type != local", []expr.Any{
+		&expr.Fib{Register: reg, FlagSADDR: true, ResultADDRTYPE: true},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: reg, Data: host32(unix.RTN_LOCAL)},
+	}}
+}
+
+// noWayBack matches packets to whose source no route leads or, if strict, none by the
+// interface that they came by.
+func noWayBack(strict bool) clause {
+	text := "fib saddr oif 0"
+	if strict {
+		text = "fib saddr . iif oif 0"
+	}
+	return clause{text, []expr.Any{
+		&expr.Fib{Register: reg, FlagSADDR: true, FlagIIF: strict, ResultOIF: true},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: reg, Data: host32(0)},
+	}}
+}
+
+// FollowReversePath brings the sets of interfaces into line. Without [Spec.ReversePath] it
+// does nothing. After an error the sets may show either, until [Ruleset.Audit].
+func (r *Ruleset) FollowReversePath(p ReversePath) error {
+	diff := make(difference)
+	r.sets.noteReversePath(diff, r.reversePath, p)
+	r.reversePath = p
+	if err := r.changeAll(diff); err != nil {
+		return errors.Join(err, r.connect()) // whose answers to this may still come
+	}
+	return nil
+}
+
+// noteReversePath notes the interfaces that come into the sets and those that go.
+func (s *sets) noteReversePath(diff difference, before, after ReversePath) {
+	note := func(s *set, before, after []uint32) {
+		for _, i := range slices.Concat(before, after) {
+			diff.note(s, interfaceKey(i), slices.Contains(before, i), slices.Contains(after, i))
+		}
+	}
+	note(s.rpStrict, before.Strict, after.Strict)
+	note(s.rpLoose, before.Loose, after.Loose)
+}
+
+// interfaceKey is an interface's index as rules have it: in the order of the host's bytes.
+func interfaceKey(index uint32) string {
+	return string(binary.NativeEndian.AppendUint32(nil, index))
+}
