@@ -146,7 +146,7 @@ func TestHeldFlowWaits(t *testing.T) {
 			t.Errorf("from port %d it went twice", port)
 		}
 	}
-	if got := fmt.Sprint(h.queue.verdicts); got != "[{2 false 16400} {3 false 32784} {5 false 16}]" {
+	if got := fmt.Sprint(h.queue.verdicts); got != "[{2 false 16400} {3 false 1852207474} {5 false 16}]" {
 		t.Errorf("verdicts of what was held: %s", got)
 	}
 	if e := h.entry("172.20.0.9:1001", "172.20.0.2:30053"); e != "10.244.0.2:8080 masqueraded=true" {
@@ -333,7 +333,7 @@ func TestFailureOfLettingGoEndsTheEngine(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := &Engine{
-		apply: make(chan application), ended: make(chan struct{}), bound: affinity.New(), log: slog.New(slog.DiscardHandler), lock: noLock{}, room: h.room,
+		apply: make(chan application), ended: make(chan struct{}), bound: affinity.New(), log: slog.New(slog.DiscardHandler), lock: noLock{}, room: h.room, flows: conntrack.NewFake().Table(),
 		rules: &lostRules{lost: make(chan struct{})}, // and no workers
 	}
 	ended := make(chan error, 1)

@@ -157,7 +157,7 @@ func TestWorkerVerdicts(t *testing.T) {
 	}
 	want := []nfqueue.Verdict{
 		{ID: 1, Mark: 0x10},
-		{ID: 2, Mark: 0x8010}, // to be refused
+		{ID: 2, Mark: defaultMarks.Reject}, // to be refused
 		{ID: 3, Mark: 0x10},
 		{ID: 4, Mark: 0x10},
 		{ID: 5, Mark: 0x4010}, // masqueraded
