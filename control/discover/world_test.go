@@ -174,7 +174,7 @@ func (c *cluster) slice(s *corev1.Service, f decision.Family) {
 func render(t testing.TB, table *decision.Table, f decision.Family) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := chains.Render(&b, chains.Rules(table, f)); err != nil {
+	if err := chains.Render(&b, chains.Rules(table, f, chains.Kernel{})); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()
