@@ -23,6 +23,7 @@ type Metrics struct {
 	table    atomic.Pointer[decision.Table]
 	stats    atomic.Pointer[func() datapath.Stats]
 	flows    atomic.Pointer[flowSource]
+	packets  atomic.Pointer[PacketCounts]
 }
 
 // New makes the metrics of a program of the version.
@@ -41,6 +42,7 @@ func New(version string) *Metrics {
 		datapathCollector{&m.stats},
 		flowCollector{&m.flows},
 		serviceCollector{&m.flows},
+		packetCollector{&m.packets},
 	)
 	m.registry.MustRegister(m.proxy.collectors()...)
 	return m

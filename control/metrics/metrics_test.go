@@ -71,6 +71,7 @@ func exampleStats() datapath.Stats {
 func example() *Metrics {
 	m := New("v1.2.3")
 	m.ReadStats(exampleStats)
+	m.ReadPackets(func() (uint64, uint64, error) { return 31, 32, nil })
 	m.ReadFlows(exampleObserver(), exampleServices())
 	m.Queued(3, 5)
 	time.Sleep(time.Second)
@@ -147,6 +148,7 @@ func TestExposition(t *testing.T) {
 func TestLint(t *testing.T) {
 	m := New("v1.2.3")
 	m.ReadStats(exampleStats)
+	m.ReadPackets(func() (uint64, uint64, error) { return 0, 0, nil })
 	m.ReadFlows(exampleObserver(), exampleServices())
 	m.Applied(Sync{Table: exampleTable()})
 	problems, err := testutil.GatherAndLint(m.registry)
@@ -165,6 +167,7 @@ func TestLint(t *testing.T) {
 func TestSameMetricsFromTheStart(t *testing.T) {
 	idle := New("v1.2.3")
 	idle.ReadStats(func() datapath.Stats { return datapath.Stats{} })
+	idle.ReadPackets(func() (uint64, uint64, error) { return 0, 0, nil })
 	idle.ReadFlows(fakeObserver{
 		stats:    make([]observe.Stats, 1),
 		services: []observe.Service{{Namespace: "shop", Fit: &observe.Fit{}, Endpoints: []observe.Endpoint{{}}}},
@@ -213,6 +216,7 @@ func TestConcurrently(t *testing.T) {
 		group.Go(func() {
 			for range 20 {
 				m.ReadStats(exampleStats)
+				m.ReadPackets(func() (uint64, uint64, error) { return 0, 0, nil })
 				m.ReadFlows(exampleObserver(), exampleServices())
 				m.Queued(1, 1)
 				m.Applied(Sync{Table: table, Services: 1, EndpointSlices: 1})
