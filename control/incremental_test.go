@@ -132,8 +132,10 @@ func sameTables(a, b *decision.Table) bool {
 		for k := range b.Services() {
 			x, y := a.Services()[i], b.Services()[i]
 			at := a.Services()[k].ClusterIP
-			if a.Owns(x, at) != b.Owns(y, at) || a.OwnsNodePort(x) != b.OwnsNodePort(y) {
-				return false
+			for _, e := range []decision.Entry{decision.EntryClusterIP, decision.EntryExternalIP, decision.EntryLoadBalancer, decision.EntryNodePort} {
+				if a.Rank(x, e, at) != b.Rank(y, e, at) {
+					return false
+				}
 			}
 		}
 	}

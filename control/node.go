@@ -47,7 +47,8 @@ type NodeConfig struct {
 	NodePortAddresses []netip.Prefix
 	// PrimaryNodePorts restricts node ports to IPs ("--nodeport-addresses primary").
 	PrimaryNodePorts bool
-	// LocalhostNodePorts opens node ports on 127.0.0.1, too.
+	// LocalhostNodePorts opens node ports on 127.0.0.1, too, unless NodePortAddresses or
+	// PrimaryNodePorts leave it out.
 	LocalhostNodePorts bool
 	// MasqueradeAll masquerades every ClusterIP flow.
 	MasqueradeAll bool
@@ -130,7 +131,6 @@ func (c *NodeConfig) node(object *corev1.Node, addresses []netip.Addr) decision.
 		IPs:                 c.ips(object),
 		Addresses:           localAddresses(addresses),
 		NodePortAddresses:   c.NodePortAddresses,
-		LocalhostNodePorts:  c.LocalhostNodePorts,
 		MasqueradeAll:       c.MasqueradeAll,
 		NoHairpinMasquerade: c.NoHairpinMasquerade,
 		MasqueradeMark:      c.MasqueradeMark,
@@ -143,6 +143,7 @@ func (c *NodeConfig) node(object *corev1.Node, addresses []netip.Addr) decision.
 			}
 		}
 	}
+	n.LocalhostNodePorts = c.LocalhostNodePorts && containLoopback(n.NodePortAddresses)
 	switch c.Mode {
 	case "", ClusterCIDR:
 		for _, p := range c.ClusterCIDRs {
@@ -158,6 +159,23 @@ func (c *NodeConfig) node(object *corev1.Node, addresses []netip.Addr) decision.
 		n.Detector.InterfacePrefix = c.InterfacePrefix
 	}
 	return n
+}
+
+// containLoopback says whether node port addresses contain IPv4 loopback ones: a prefix of
+// some of these, or one with 127.0.0.0 in it, or no IPv4 prefix at all (kube-proxy:
+// NodePortAddresses.ContainsIPv4Loopback).
+func containLoopback(prefixes []netip.Prefix) bool {
+	restricted := false
+	for _, p := range prefixes {
+		if decision.FamilyOf(p.Addr()) != decision.IPv4 {
+			continue
+		}
+		if p.Masked().Addr().IsLoopback() || p.Contains(netip.AddrFrom4([4]byte{127, 0, 0, 0})) {
+			return true
+		}
+		restricted = true
+	}
+	return !restricted
 }
 
 // zone is the node's zone, as far as it is known.

@@ -121,7 +121,7 @@ func TestLocalAddresses(t *testing.T) {
 
 func TestNodeOfTheTable(t *testing.T) {
 	config := NodeConfig{
-		Name: "worker", Zone: "a", IPs: addrs("172.20.0.2"), ClusterCIDRs: prefixes("10.244.0.0/16"), NodePortAddresses: prefixes("172.20.0.0/16"),
+		Name: "worker", Zone: "a", IPs: addrs("172.20.0.2"), ClusterCIDRs: prefixes("10.244.0.0/16"), NodePortAddresses: prefixes("172.20.0.0/16", "127.0.0.0/8"),
 		LocalhostNodePorts: true, MasqueradeAll: true, NoHairpinMasquerade: true, MasqueradeMark: 1 << 15,
 	}
 	want := decision.Node{
@@ -130,6 +130,43 @@ func TestNodeOfTheTable(t *testing.T) {
 	}
 	if got := config.node(nil, addrs("172.20.0.3", "172.20.0.2", "127.0.0.1")); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+// TestLocalhostNodePorts: node ports are open on IPv4 loopback addresses unless the node port
+// addresses leave these out, as in kube-proxy (ContainsIPv4Loopback).
+func TestLocalhostNodePorts(t *testing.T) {
+	tests := []struct {
+		name      string
+		flag      bool
+		addresses []netip.Prefix
+		primary   bool
+		object    *corev1.Node
+		want      bool
+	}{
+		{"all addresses", true, nil, false, nil, true},
+		{"the flag says no", false, nil, false, nil, false},
+		{"the flag says no, the addresses say yes", false, prefixes("127.0.0.0/8"), false, nil, false},
+		{"loopback among the addresses", true, prefixes("172.20.0.0/16", "127.0.0.0/8"), false, nil, true},
+		{"one loopback address", true, prefixes("127.0.0.1/32"), false, nil, true},
+		{"another loopback address", true, prefixes("127.9.9.9/32"), false, nil, true},
+		{"a part of loopback", true, prefixes("127.128.0.0/9"), false, nil, true},
+		{"more than loopback", true, prefixes("126.0.0.0/7"), false, nil, true},
+		{"every IPv4 address", true, prefixes("0.0.0.0/0"), false, nil, true},
+		{"IPv6 only, which says nothing of IPv4", true, prefixes("fd00::/8"), false, nil, true},
+		{"without loopback", true, prefixes("172.20.0.0/16"), false, nil, false},
+		{"primary", true, nil, true, withAddresses("InternalIP=172.20.0.2", "InternalIP=fd00::2"), false},
+		{"primary, of IPv6 only", true, nil, true, withAddresses("InternalIP=fd00::2"), true},
+		{"primary, not known", true, nil, true, nil, true},
+		{"primary, loopback, which means not known", true, nil, true, withAddresses("InternalIP=127.0.0.1"), true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			config := NodeConfig{Name: "a", LocalhostNodePorts: tt.flag, NodePortAddresses: tt.addresses, PrimaryNodePorts: tt.primary}
+			if got := config.node(tt.object, nil).LocalhostNodePorts; got != tt.want {
+				t.Errorf("got %t, want %t", got, tt.want)
+			}
+		})
 	}
 }
 

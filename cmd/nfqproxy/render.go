@@ -14,6 +14,7 @@ import (
 func newRenderCommand() *cobra.Command {
 	var table tableFlags
 	var family, service string
+	var kernel chains.Kernel
 	cmd := &cobra.Command{
 		Use:   "render --objects PATH",
 		Short: "Print the iptables rules kube-proxy would have written",
@@ -36,12 +37,12 @@ node, as iptables-save does. iptables-restore loads them (ip6tables-restore thos
 				fmt.Fprintln(cmd.ErrOrStderr(), "nfqproxy: warning: there are several Nodes and no --node-name, so no endpoint counts as local to traffic policy Local")
 			}
 			if service == "" {
-				return chains.Render(cmd.OutOrStdout(), chains.Rules(t, f))
+				return chains.Render(cmd.OutOrStdout(), chains.Rules(t, f, kernel))
 			}
 			var rules []chains.Rule
 			for _, s := range t.Services() {
 				if s.Family == f && s.Name.Namespace+"/"+s.Name.Name == service {
-					rules = append(rules, chains.ServiceRules(t, s)...)
+					rules = append(rules, chains.ServiceRules(t, s, kernel)...)
 				}
 			}
 			if len(rules) == 0 {
@@ -57,6 +58,8 @@ node, as iptables-save does. iptables-restore loads them (ip6tables-restore thos
 	table.add(cmd, flags)
 	flags.StringVar(&family, "family", "ipv4", "ipv4 or ipv6")
 	flags.StringVar(&service, "service", "", "only the rules of this service: NAMESPACE/NAME")
+	flags.BoolVar(&kernel.NFAcct, "nfacct", false, "with the rules that count in nfacct, which kube-proxy writes where the node's kernel has it")
+	flags.BoolVar(&kernel.TCPLiberal, "conntrack-tcp-be-liberal", false, "as on a node with net.netfilter.nf_conntrack_tcp_be_liberal=1: kube-proxy does not drop INVALID packets there")
 	return cmd
 }
 

@@ -191,7 +191,8 @@ func (p *proxy) begin(t *decision.Table) error {
 	if err != nil {
 		return err
 	}
-	p.engineConfig.Alert, p.engineConfig.Prepare = p.alert, p.tune
+	p.engineConfig.Alert = p.alert
+	p.engineConfig.Prepare = func() error { return p.tune(t.Node()) }
 	if p.flags.hostMasq == hostMasqueradeAuto {
 		p.hostRules = masquerade.Follow(masquerade.Kernel(p.host), p.log)
 		p.engineConfig.HostRules = p.hostRules

@@ -8,12 +8,14 @@ import (
 	"io"
 	"math/bits"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/nfqproxy/nfqproxy/control"
 	"github.com/nfqproxy/nfqproxy/control/discover"
+	"github.com/nfqproxy/nfqproxy/datapath/chains"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/iptables"
 )
@@ -100,6 +102,7 @@ func (f *servicesFlags) writeTable(w io.Writer, nodes []*discover.Node) error {
 		}
 		fmt.Fprintf(w, "\n%s%s\n", title, &n.Proxy)
 		writeFindings(w, "Not told:", n.Gaps)
+		writeFindings(w, "Claimed by several services:", n.Contested)
 		if len(n.Problems) == 1 {
 			writeFindings(w, "1 problem:", n.Problems)
 		} else {
@@ -153,11 +156,11 @@ func (f *servicesFlags) writeYAML(w io.Writer, nodes []*discover.Node) error {
 		if n.Family == decision.IPv6 {
 			family = " --family ipv6"
 		}
-		fmt.Fprintf(w, "#   nfqproxy render --objects FILE%s%s\n", tableArgs(&config), family)
+		fmt.Fprintf(w, "#   nfqproxy render --objects FILE%s%s%s\n", tableArgs(&config), kernelArgs(discover.Kernel(nodes...)), family)
 	}
 	fmt.Fprintf(w, "# and this brings up a lab of the node:\n#   nfqproxy lab up --objects FILE%s\n", clusterArgs(&config))
 	for i, n := range nodes {
-		for _, p := range append(append([]discover.Finding{}, n.Gaps...), n.Problems...) {
+		for _, p := range slices.Concat(n.Gaps, n.Contested, n.Problems) {
 			fmt.Fprintf(w, "# %s: %s.\n", names[i], p)
 		}
 	}
@@ -196,6 +199,17 @@ func tableArgs(c *control.NodeConfig) string {
 	}
 	if m := c.MasqueradeMark; m != decision.DefaultMasqueradeMark && bits.OnesCount32(m) == 1 {
 		args += fmt.Sprintf(" --masquerade-bit %d", bits.TrailingZeros32(m))
+	}
+	return args
+}
+
+// kernelArgs are the flags of render for the node's kernel.
+func kernelArgs(k chains.Kernel) (args string) {
+	if k.NFAcct {
+		args += " --nfacct"
+	}
+	if k.TCPLiberal {
+		args += " --conntrack-tcp-be-liberal"
 	}
 	return args
 }

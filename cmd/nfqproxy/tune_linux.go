@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/nfqproxy/nfqproxy/control/proxyconfig"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
 // hostSysctls is where the host's /proc/sys/net is mounted for a container that is not
@@ -14,8 +15,9 @@ const hostSysctls = "/host"
 
 // tune sets the kernel's connection tracking as configured, what node ports on loopback
 // addresses need, and how willingly the kernel ends this process. It is called when
-// nothing else can go wrong that the configuration is to blame for.
-func (p *proxy) tune() error {
+// nothing else can go wrong that the configuration is to blame for. node is that of the first
+// table: "primary" among the node port addresses is resolved there.
+func (p *proxy) tune(node *decision.Node) error {
 	p.tuneOOM()
 	files := proxyconfig.KernelFiles{Host: hostSysctls}
 	changes, err := p.cfg.Conntrack.Apply(files, proxyconfig.Cores())
@@ -25,7 +27,7 @@ func (p *proxy) tune() error {
 	if err != nil {
 		p.log.Warn("connection tracking is not set up as configured", "error", err)
 	}
-	if p.cfg.Node.LocalhostNodePorts {
+	if node.LocalhostNodePorts {
 		return proxyconfig.EnsureRouteLocalnet(files)
 	}
 	return nil

@@ -35,6 +35,7 @@ func (r *reader) check() {
 	}
 	slices.SortFunc(r.node.Problems, byLine)
 	slices.SortFunc(r.node.Gaps, byLine)
+	slices.SortFunc(r.node.Contested, byLine)
 }
 
 // checkTold notes what the file does not tell, and says whether chains are missing that
@@ -99,11 +100,25 @@ func (r *reader) checkReferences() {
 	}
 }
 
-// checkClaims finds addresses and node ports that have two rules.
+// checkClaims finds addresses and node ports that have two rules. kube-proxy writes one for
+// each service that claims an external address or a node port, and for each way of a service
+// to have an address.
 func (r *reader) checkClaims() {
+	type claimant struct {
+		service *Service
+		entry   decision.Entry
+	}
 	for at, rules := range r.claims {
 		if len(rules) < 2 {
 			continue
+		}
+		seen := make(map[claimant]bool)
+		clusterIPs := 0
+		for _, rule := range rules {
+			seen[claimant{r.node.owners[rule.Rule].service, rule.entry}] = true
+			if rule.entry == decision.EntryClusterIP {
+				clusterIPs++
+			}
 		}
 		var lines []int
 		var names []string
@@ -115,7 +130,15 @@ func (r *reader) checkClaims() {
 		if at.addr.IsValid() {
 			what = fmt.Sprintf("%s port %d", at.addr, at.port)
 		}
-		r.problem(fmt.Sprintf("%s (%s) has %d rules, of %s: only the first is reached", what, at.protocol, len(rules), strings.Join(names, " and ")), lines...)
+		switch {
+		case len(seen) < len(rules) || clusterIPs > 1:
+			r.problem(fmt.Sprintf("%s (%s) has %d rules, of %s: only the first is reached", what, at.protocol, len(rules), strings.Join(names, " and ")), lines...)
+		case len(names) > 1:
+			r.node.Contested = append(r.node.Contested, finding(fmt.Sprintf("%s (%s) is claimed by %s: the first chain that leads to an endpoint gets the flows", what, at.protocol, strings.Join(names, " and ")), lines))
+			for _, rule := range rules {
+				r.node.contests[rule.Rule] = names[0]
+			}
+		}
 	}
 }
 

@@ -313,6 +313,12 @@ func compareProxies(was, is *Proxy) []Detail {
 		d.add(Changed, "node ports on 127.0.0.1: %t -> %t", was.LocalhostNodePorts, is.LocalhostNodePorts)
 	}
 	set(d, "node ports on", was.NodePortAddresses, is.NodePortAddresses)
+	if was.NFAcct != is.NFAcct {
+		d.add(Changed, "nfacct counters: %t -> %t", was.NFAcct, is.NFAcct)
+	}
+	if was.PassesInvalid != is.PassesInvalid {
+		d.add(Changed, "INVALID packets pass: %t -> %t", was.PassesInvalid, is.PassesInvalid)
+	}
 	return *d
 }
 
@@ -322,6 +328,9 @@ func prefixText(p netip.Prefix) string {
 	}
 	return p.String()
 }
+
+// counting is what decides which rules there are that count in nfacct.
+func (p *Proxy) counting() [3]bool { return [3]bool{p.NFAcct, p.PassesInvalid, p.LocalhostNodePorts} }
 
 // knowledge is what the comparison of services has told.
 type knowledge struct {
@@ -354,6 +363,10 @@ func (k *knowledge) untold(t iptables.TableDiff) iptables.TableDiff {
 // effect on the services' rules in it.
 func (k *knowledge) reordered(table string, c *iptables.ChainDiff, r *iptables.RuleDiff) bool {
 	_, owned := k.is.owners[r.After]
+	// Of several services that claim the same, the first gets the flows.
+	if k.is.contests[r.After] != k.was.contests[r.Before] {
+		return false
+	}
 	switch c.Name {
 	case chains.Services, chains.NodePorts, chains.ExternalServices, chains.ProxyFirewall:
 		if owned {
@@ -372,6 +385,8 @@ func (k *knowledge) toldRule(n *Node, r *iptables.Rule, c *iptables.ChainDiff) b
 	}
 	change := k.changed[of.service]
 	switch {
+	case of.counts && k.was.Proxy.counting() != k.is.Proxy.counting():
+		return true
 	case change == nil:
 		return false
 	case change.Change() != Changed:

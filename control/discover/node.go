@@ -26,6 +26,9 @@ type Node struct {
 	Proxy    Proxy      `json:"proxy"`
 	// Problems are what is inconsistent in the rules, by their first line.
 	Problems []Finding `json:"problems"`
+	// Contested are addresses and node ports that several services claim: kube-proxy writes
+	// the rules of each.
+	Contested []Finding `json:"contested,omitempty"`
 	// Gaps are what the file does not tell: a listing often has a few chains only.
 	Gaps []Finding `json:"gaps"`
 
@@ -33,11 +36,16 @@ type Node struct {
 	owners map[*iptables.Rule]ownership
 	// chains are the services that the chains of nat are for.
 	chains map[string]*Service
+	// contests give the first service of what several claim, for each rule of theirs.
+	contests map[*iptables.Rule]string
 }
 
 // ownership is whom a rule of kube-proxy is about.
 type ownership struct {
-	service *Service
+	service *Service // nil: no service, but the proxy's configuration tells all
+	// counts is set for a rule that counts in nfacct, and for one that would if the kernel had
+	// it.
+	counts bool
 	// masquerade is set for the rule that decides which ClusterIP flows are
 	// masqueraded: the proxy's configuration more than a property of the service.
 	masquerade bool
@@ -92,6 +100,11 @@ type Proxy struct {
 	// NodePortAddresses are the node's addresses that node ports are restricted to; none:
 	// they are open on all.
 	NodePortAddresses []netip.Addr `json:"nodePortAddresses,omitempty"`
+	// NFAcct: rules count in nfacct, which kube-proxy found in the node's kernel.
+	NFAcct bool `json:"nfacct,omitempty"`
+	// PassesInvalid: KUBE-FORWARD does not drop INVALID packets. kube-proxy writes no such rule
+	// where nf_conntrack_tcp_be_liberal is set, and wrote none before 1.15.
+	PassesInvalid bool `json:"passesInvalid,omitempty"`
 
 	// balances is set if there is a service with endpoints, which has a rule that tells how
 	// pods are told from others and whether all flows are masqueraded, if there is one.

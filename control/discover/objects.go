@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/nfqproxy/nfqproxy/control"
+	"github.com/nfqproxy/nfqproxy/datapath/chains"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
@@ -72,7 +73,8 @@ func Config(nodeName string, nodes ...*Node) control.NodeConfig {
 		case p.InterfacePrefix != "":
 			c.Mode, c.InterfacePrefix = control.InterfaceNamePrefix, p.InterfacePrefix
 		}
-		c.LocalhostNodePorts = c.LocalhostNodePorts && p.LocalhostNodePorts
+		// Where node ports are restricted, their addresses tell.
+		c.LocalhostNodePorts = c.LocalhostNodePorts && (p.LocalhostNodePorts || len(p.NodePortAddresses) > 0)
 		c.MasqueradeAll = c.MasqueradeAll || p.MasqueradeAll
 		c.MasqueradeMark = cmp.Or(p.MasqueradeMark, c.MasqueradeMark)
 		for _, a := range p.NodePortAddresses {
@@ -80,6 +82,15 @@ func Config(nodeName string, nodes ...*Node) control.NodeConfig {
 		}
 	}
 	return c
+}
+
+// Kernel is that of the node that the rules were read from.
+func Kernel(nodes ...*Node) (k chains.Kernel) {
+	for _, n := range nodes {
+		k.NFAcct = k.NFAcct || n.Proxy.NFAcct
+		k.TCPLiberal = k.TCPLiberal || n.Proxy.PassesInvalid
+	}
+	return k
 }
 
 // maker is what NewObjects knows on its way.

@@ -54,10 +54,10 @@ func (r *reader) masqueradeRule(s *Service, rule *rule) {
 	switch {
 	case ok && ip == s.ClusterIP && outside:
 		r.detect(rule, rule.source, rule.in)
-		r.node.owners[rule.Rule] = ownership{s, true}
+		r.node.owners[rule.Rule] = ownership{service: s, masquerade: true}
 	case ok && ip == s.ClusterIP && !rule.source.IsValid() && rule.in == nil:
 		r.masqueraded = append(r.masqueraded, rule)
-		r.node.owners[rule.Rule] = ownership{s, true}
+		r.node.owners[rule.Rule] = ownership{service: s, masquerade: true}
 	case ok || !rule.destination.IsValid() && rule.port == s.NodePort:
 		r.owns(s, rule) // of an external IP or a node port, until 1.23
 	}
@@ -95,6 +95,21 @@ func (r *reader) proxy() {
 	}
 	r.nodePortAddresses()
 	r.nodePodCIDR()
+	r.invalid()
+}
+
+// invalid reads the rule that drops INVALID packets.
+func (r *reader) invalid() {
+	p := &r.node.Proxy
+	p.PassesInvalid = len(r.filter.rules[chains.Forward]) > 0
+	for _, rule := range r.filter.rules[chains.Forward] {
+		if rule.Target != iptables.Drop || !rule.invalid {
+			continue
+		}
+		p.PassesInvalid = false
+		p.NFAcct = p.NFAcct || rule.counter == chains.InvalidDropped
+		r.node.owners[rule.Rule] = ownership{counts: true}
+	}
 }
 
 // oldMasquerade reads the masquerade rules that were among the portals until 1.20, and
@@ -174,10 +189,8 @@ func (r *reader) nodePortAddresses() {
 			p.LocalhostNodePorts = false
 		}
 	}
-	if jumps > 0 && len(p.NodePortAddresses) > 0 && !loopback && r.node.Family == decision.IPv4 {
-		// The addresses do not tell; the guard of 127.0.0.0/8 is there if it is open. The
-		// kubelet may have made that, too.
-		p.LocalhostNodePorts = len(r.filter.rules[chains.Firewall]) > 0
+	if jumps > 0 && len(p.NodePortAddresses) > 0 && r.node.Family == decision.IPv4 {
+		p.LocalhostNodePorts = loopback
 	}
 }
 

@@ -106,7 +106,7 @@ func newReader(d *iptables.Dump) *reader {
 		family = decision.IPv6
 	}
 	return &reader{
-		node: &Node{Family: family, owners: make(map[*iptables.Rule]ownership), chains: make(map[string]*Service)},
+		node: &Node{Family: family, owners: make(map[*iptables.Rule]ownership), chains: make(map[string]*Service), contests: make(map[*iptables.Rule]string)},
 		nat:  newTable(d, "nat"), filter: newTable(d, "filter"),
 		byName: make(map[nameKey]*Service), bySuffix: make(map[string]*Service),
 		endpoints: make(map[string]*endpoint), claims: make(map[claim][]*rule),
@@ -189,13 +189,16 @@ func (r *reader) portals() {
 		s := r.service(name, suffix, rule.protocol)
 		switch {
 		case words == clusterIPWords || words == "" && (kind == servicePrefix || kind == localPrefix):
+			rule.entry = decision.EntryClusterIP
 			r.clusterIP(s, ip, rule)
 			if kind == localPrefix {
 				s.InternalPolicy = decision.Local
 			}
 		case words == loadBalancerWords || words == "" && kind == firewallPrefix:
+			rule.entry = decision.EntryLoadBalancer
 			s.LoadBalancerIPs = include(s.LoadBalancerIPs, ip)
 		default:
+			rule.entry = decision.EntryExternalIP
 			s.ExternalIPs = include(s.ExternalIPs, ip)
 		}
 		r.port(s, rule)
@@ -249,6 +252,13 @@ func (r *reader) nodePorts() {
 		s := r.service(rule.comment, suffix, rule.protocol)
 		r.nodePort(s, rule)
 		r.enter(s, rule.jump)
+		if rule.counter == chains.LocalhostAccepted && rule.plain() && !rule.source.IsValid() {
+			// The rule behind it does the same, without counting.
+			r.node.Proxy.NFAcct = true
+			r.node.owners[rule.Rule] = ownership{service: s, counts: true}
+			continue
+		}
+		rule.entry = decision.EntryNodePort
 		if rule.plain() && !rule.source.IsValid() && !rule.destination.IsValid() {
 			at := claim{netip.Addr{}, rule.port, rule.protocol}
 			r.claims[at] = append(r.claims[at], rule)

@@ -18,10 +18,14 @@ type rule struct {
 	comment             string
 	statistic           *iptables.Statistic
 	recent              *iptables.Recent
-	fromNode, toNode    bool // addrtype LOCAL
+	counter             string // in nfacct; empty: none
+	fromNode, toNode    bool   // addrtype LOCAL
+	invalid             bool   // conntrack state INVALID
 	// other is set if there are matches that are none of these.
 	other bool
 	jump  string // a chain; empty: the target is another one
+	// entry is the way to the service that the rule is for; valid iff it is among the claims.
+	entry decision.Entry
 }
 
 // network is a match of an address; the zero value is none.
@@ -86,6 +90,11 @@ func (r *rule) add(m iptables.Match) {
 		r.recent = &m
 	case iptables.Addrtype:
 		r.addrtype(m)
+	case iptables.Conntrack:
+		r.invalid = m.State.Given && !m.State.Negated && m.State.Value == iptables.StateInvalid
+		r.other = true
+	case iptables.Accounting:
+		r.counter = m.Counter
 	default:
 		r.other = true
 	}

@@ -146,7 +146,9 @@ func (p *Proxy) String() string {
 	add(p.NodePodCIDR.IsValid(), "those of this node %s", p.NodePodCIDR)
 	add(p.MasqueradeAll, "all ClusterIP flows are masqueraded")
 	add(p.MasqueradeMark != 0, "masquerade mark %#x", p.MasqueradeMark)
-	add(!p.LocalhostNodePorts, "no node ports on 127.0.0.1")
+	add(!p.LocalhostNodePorts && len(p.NodePortAddresses) == 0, "no node ports on 127.0.0.1")
+	add(p.NFAcct, "nfacct counters")
+	add(p.PassesInvalid, "INVALID packets pass")
 	add(len(p.NodePortAddresses) > 0, "node ports on %s only", joined(p.NodePortAddresses))
 	if len(facts) == 0 {
 		return text

@@ -28,6 +28,7 @@ type cluster struct {
 	*rand.Rand
 	objects *manifest.Objects
 	config  control.NodeConfig
+	kernel  chains.Kernel
 }
 
 // addr gives address i of a net, in either family.
@@ -46,6 +47,12 @@ const (
 	externalNet = 50
 	balancerNet = 51
 	clientNet   = 99
+)
+
+// What several services may claim.
+const (
+	sharedAddress  = 250
+	sharedNodePort = 29999
 )
 
 func prefix(f decision.Family, net int) netip.Prefix {
@@ -75,6 +82,7 @@ func newCluster(seed uint64) *cluster {
 		c.config.ClusterCIDRs = []netip.Prefix{prefix(decision.IPv4, podNet), prefix(decision.IPv6, podNet)}
 	}
 	c.config.PrimaryNodePorts = c.coin(4)
+	c.kernel = chains.Kernel{NFAcct: c.coin(2), TCPLiberal: c.coin(4)}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}}
 	for _, f := range families {
 		node.Status.Addresses = append(node.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: addr(f, nodeNet, 1)})
@@ -95,6 +103,9 @@ func (c *cluster) service(i int) {
 		spec.ClusterIPs = append(spec.ClusterIPs, addr(f, serviceNet, i+1))
 		if c.coin(4) {
 			spec.ExternalIPs = append(spec.ExternalIPs, addr(f, externalNet, i+1), addr(f, externalNet, i+100))
+		}
+		if c.coin(4) {
+			spec.ExternalIPs = append(spec.ExternalIPs, addr(f, externalNet, sharedAddress))
 		}
 		if spec.Type == corev1.ServiceTypeLoadBalancer && !c.coin(4) {
 			for n := range 1 + c.IntN(2) {
@@ -132,6 +143,9 @@ func (c *cluster) service(i int) {
 		}
 		if spec.Type != corev1.ServiceTypeClusterIP && !c.coin(5) {
 			p.NodePort = int32(30000 + 10*i + n)
+			if n == 0 && c.coin(4) {
+				p.NodePort = sharedNodePort
+			}
 		}
 		spec.Ports = append(spec.Ports, p)
 	}
@@ -173,8 +187,13 @@ func (c *cluster) slice(s *corev1.Service, f decision.Family) {
 // render gives the rules of the table as iptables-save prints them.
 func render(t testing.TB, table *decision.Table, f decision.Family) string {
 	t.Helper()
+	return renderFor(t, table, f, chains.Kernel{})
+}
+
+func renderFor(t testing.TB, table *decision.Table, f decision.Family, k chains.Kernel) string {
+	t.Helper()
 	var b bytes.Buffer
-	if err := chains.Render(&b, chains.Rules(table, f)); err != nil {
+	if err := chains.Render(&b, chains.Rules(table, f, k)); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()

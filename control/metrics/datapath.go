@@ -40,7 +40,14 @@ var (
 	descLostRecords  = desc("flow_records_lost_total", "Flow records that a slow reader missed.")
 	descReinstalled  = desc("rules_reinstalled_total", "Times that somebody had removed the kernel rules and they were installed again.")
 	descRepaired     = desc("rules_repaired_total", "Times that another program had changed some of the kernel rules and they were repaired in place.")
-	datapathDescs    = []*prometheus.Desc{descFlows, descUndecodable, descHeldBack, descDecision, descEstablish, descVerdict, descEntries, descFailures, descEvictions, descHostMasq, descHostUnjudged, descQueuePackets, descQueueWaiting, descUndecided, descQueueOverrun, descQueueRefused, descLostRecords, descReinstalled, descRepaired}
+	datapathDescs    = []*prometheus.Desc{descFlows, descUndecodable, descHeldBack, descDecision, descEstablish, descVerdict, descEntries, descFailures, descEvictions, descHostMasq, descHostUnjudged, descQueuePackets, descQueueWaiting, descUndecided, descQueueOverrun, descQueueRefused, descLostRecords, descReinstalled, descRepaired, descInvalidDropped, descLocalhostAccepted}
+
+	// kube-proxy has nfacct count the same packets, and exports the counters under these names
+	// (pkg/proxy/metrics: ...NFAcctCounter).
+	descInvalidDropped = prometheus.NewDesc("kubeproxy_iptables_ct_state_invalid_dropped_packets_total",
+		"Packets in conntrack state INVALID that were dropped instead of forwarded.", nil, nil)
+	descLocalhostAccepted = prometheus.NewDesc("kubeproxy_iptables_localhost_nodeports_accepted_packets_total",
+		"First packets of flows that went to an endpoint by a node port on 127.0.0.0/8.", nil, nil)
 )
 
 // alwaysThere are the flows whose counters exist from the start: a rate misses a first flow
@@ -113,6 +120,8 @@ func (c datapathCollector) Collect(to chan<- prometheus.Metric) {
 	counter(descLostRecords, s.LostRecords)
 	counter(descReinstalled, s.Reinstalled)
 	counter(descRepaired, s.Repaired)
+	counter(descInvalidDropped, s.InvalidDropped)
+	counter(descLocalhostAccepted, s.LocalhostNodePorts)
 }
 
 func histogram(d *prometheus.Desc, h *datapath.Histogram) prometheus.Metric {

@@ -10,7 +10,8 @@ import (
 )
 
 // ProxyMode is the answer to /proxyMode, where kube-proxy says iptables, ipvs or
-// nftables.
+// nftables. It is none of these: who reads "iptables" looks for iptables rules, and there are
+// none.
 const ProxyMode = "nfqueue"
 
 // HandlerConfig is the configuration of the handler.

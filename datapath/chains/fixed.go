@@ -31,22 +31,30 @@ func jumps(t *decision.Table, f decision.Family) []Rule {
 		rule(NAT, "OUTPUT", Services, portals),
 		rule(NAT, "POSTROUTING", Postrouting, "kubernetes postrouting rules"),
 	}
-	if f == decision.IPv4 && t.Node().LocalhostNodePorts {
-		rules = append(rules, rule(Filter, "INPUT", Firewall, ""), rule(Filter, "OUTPUT", Firewall, ""))
+	// For IPv4 the kubelet has made these jumps before kube-proxy comes and inserts its own in
+	// front of them; for IPv6 kube-proxy makes them, last of all.
+	firewalls := []Rule{rule(Filter, "INPUT", Firewall, ""), rule(Filter, "OUTPUT", Firewall, "")}
+	if f == decision.IPv6 {
+		return append(firewalls, rules...)
 	}
-	return rules
+	return append(rules, firewalls...)
 }
 
 // common are the rules that do not depend on services.
-func common(t *decision.Table, f decision.Family) []Rule {
+func common(t *decision.Table, f decision.Family, k Kernel) []Rule {
 	w := &writer{t: t}
 	mark := t.Node().Mark()
-	w.add(Filter, Forward, target{kind: verdict, arg: "DROP"}, nil, stateInvalid)
+	if !k.TCPLiberal {
+		invalid := []match{stateInvalid}
+		if k.NFAcct {
+			invalid = append(invalid, counter(InvalidDropped))
+		}
+		w.add(Filter, Forward, target{kind: verdict, arg: "DROP"}, nil, invalid...)
+	}
 	w.add(Filter, Forward, target{kind: verdict, arg: "ACCEPT"}, says("marked packets may be forwarded whatever other rules say"),
 		comment("kubernetes forwarding rules"), marked(mark, false))
 	w.add(Filter, Forward, target{kind: verdict, arg: "ACCEPT"}, nil, comment("kubernetes forwarding conntrack rule"), stateKnown)
 	if f == decision.IPv4 && t.Node().LocalhostNodePorts {
-		localnet := netip.MustParsePrefix("127.0.0.0/8")
 		w.add(Filter, Firewall, target{kind: verdict, arg: "DROP"}, says("loopback addresses are for loopback addresses: dropped"),
 			source{localnet, true}, destination{localnet, false}, comment("block incoming localnet connections"), stateForeign)
 	}
@@ -86,7 +94,7 @@ func (w *writer) nodePortJumps(f decision.Family) {
 	case f == decision.IPv6:
 		m = append(m, destination{netip.MustParsePrefix("::1/128"), true})
 	case !w.t.Node().LocalhostNodePorts:
-		m = append(m, destination{netip.MustParsePrefix("127.0.0.0/8"), true})
+		m = append(m, destination{localnet, true})
 	}
 	w.add(NAT, Services, jumpTo(NodePorts), say, m...)
 }

@@ -97,7 +97,7 @@ func mustRun(t *testing.T, n *netns.Namespace, input string, name string, args .
 func rendered(t *testing.T, table *decision.Table, f decision.Family) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := Render(&b, Rules(table, f)); err != nil {
+	if err := Render(&b, Rules(table, f, Kernel{})); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()

@@ -2,7 +2,6 @@ package chains
 
 import (
 	"bufio"
-	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -27,20 +26,11 @@ var fixedChains = map[Table][]string{
 
 // Rules are all rules for the table in one address family, in kube-proxy's order:
 // within a chain, the order in which they are looked at.
-func Rules(t *decision.Table, f decision.Family) []Rule {
-	w := newWriter(t, f)
+func Rules(t *decision.Table, f decision.Family, k Kernel) []Rule {
+	w := newWriter(t, f, k)
 	w.rules = jumps(t, f)
-	for _, s := range t.Services() {
-		if s.Family == f {
-			w.service(s)
-		}
-	}
-	// Where a packet is refused both for its address and for a node port, its address goes
-	// first, as in nat. (In kube-proxy it is up to the order of its map of services.)
-	slices.SortStableFunc(w.rules, func(a, b Rule) int {
-		return cmp.Compare(a.refusesNodePort(), b.refusesNodePort())
-	})
-	return append(w.rules, common(t, f)...)
+	w.services(slices.DeleteFunc(slices.Clone(t.Services()), func(s *decision.ServicePort) bool { return s.Family != f }))
+	return append(w.rules, common(t, f, k)...)
 }
 
 // refusesNodePort is 1 for a rule that refuses flows to a node port on whatever address
@@ -53,8 +43,8 @@ func (r *Rule) refusesNodePort() int {
 }
 
 // ServiceRules are the rules of one service port alone.
-func ServiceRules(t *decision.Table, s *decision.ServicePort) []Rule {
-	w := newWriter(t, s.Family)
+func ServiceRules(t *decision.Table, s *decision.ServicePort, k Kernel) []Rule {
+	w := newWriter(t, s.Family, k)
 	w.service(s)
 	return w.rules
 }

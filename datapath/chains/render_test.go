@@ -251,7 +251,7 @@ func TestPublishedNodesThereAndBack(t *testing.T) {
 func (n *published) compare(t *testing.T, table *decision.Table) {
 	t.Helper()
 	var b bytes.Buffer
-	if err := chains.Render(&b, chains.Rules(table, decision.IPv4)); err != nil {
+	if err := chains.Render(&b, chains.Rules(table, decision.IPv4, chains.Kernel{})); err != nil {
 		t.Fatal(err)
 	}
 	want, got := n.dump(t), n.asThen(t, dump(b.String()))

@@ -36,6 +36,26 @@ const (
 	Canary           = "KUBE-PROXY-CANARY" // empty; kube-proxy sees by it that its rules were flushed
 )
 
+// Kernel is what kube-proxy's rules depend on besides services and its configuration: what
+// it finds in the node's kernel when it starts.
+type Kernel struct {
+	// NFAcct: the kernel has named counters (CONFIG_NETFILTER_NETLINK_ACCT). Rules with them
+	// can be loaded once the counters [InvalidDropped] and [LocalhostAccepted] are there.
+	NFAcct bool
+	// TCPLiberal: net.netfilter.nf_conntrack_tcp_be_liberal is not 0. Packets that are out of
+	// their connection's window are not INVALID then, and kube-proxy drops nothing for being so.
+	TCPLiberal bool
+}
+
+// The counters of the rules that nfacct counts (pkg/proxy/metrics: ...NFAcctCounter).
+const (
+	InvalidDropped    = "ct_state_invalid_dropped_pkts" // packets dropped in KUBE-FORWARD
+	LocalhostAccepted = "localhost_nps_accepted_pkts"   // first packets to node ports on 127.0.0.0/8
+)
+
+// localnet are the IPv4 loopback addresses.
+var localnet = netip.MustParsePrefix("127.0.0.0/8")
+
 // Rule is one rule: its matches, and what it does. String prints it as iptables-save
 // does, without "-A chain".
 type Rule struct {
@@ -44,6 +64,9 @@ type Rule struct {
 
 	matches []match
 	target  target
+	// rank is that of the claim to the address or node port that the rule is for, see
+	// decision.Table.Rank.
+	rank int
 	// say tells in one plain sentence what the rule did; nil where the rule never
 	// appears in a walk.
 	say func(p *state, matched bool) string
@@ -269,6 +292,10 @@ var (
 	stateKnown   = fixed{"-m conntrack --ctstate RELATED,ESTABLISHED", never}
 	stateForeign = fixed{"-m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT", func(s *state) bool { return !s.dnat }}
 )
+
+// counter counts packets in nfacct, and matches them all. The second space is
+// iptables-save's (nfacct_print_name, libxt_nfacct.c).
+func counter(name string) match { return fixed{"-m nfacct --nfacct-name  " + name, always} }
 
 // marked is the masquerade mark being set, or not.
 func marked(mark uint32, inverted bool) match {

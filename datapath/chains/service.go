@@ -1,8 +1,10 @@
 package chains
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
@@ -10,8 +12,9 @@ import (
 // writer collects the rules of service ports, as kube-proxy's syncProxyRules
 // writes them.
 type writer struct {
-	t     *decision.Table
-	rules []Rule
+	t      *decision.Table
+	kernel Kernel
+	rules  []Rule
 	// large leaves out the comments of the rules about endpoints, as kube-proxy
 	// does in large clusters to save space.
 	large bool
@@ -21,8 +24,8 @@ type writer struct {
 // cluster if there are more (largeClusterEndpointsThreshold).
 const largeCluster = 1000
 
-func newWriter(t *decision.Table, f decision.Family) *writer {
-	return &writer{t: t, large: t.Counts(f).Endpoints > largeCluster}
+func newWriter(t *decision.Table, f decision.Family, k Kernel) *writer {
+	return &writer{t: t, kernel: k, large: t.Counts(f).Endpoints > largeCluster}
 }
 
 // endpointComment is the comment of a rule about an endpoint, if there is to be one.
@@ -53,16 +56,23 @@ func either(yes, no string) func(*state, bool) string {
 	}
 }
 
-// own gives those of the addresses that lead to the service port: of two that claim the same,
-// only one gets rules.
-func (w *writer) own(s *decision.ServicePort, addresses ...netip.Addr) []netip.Addr {
-	var own []netip.Addr
-	for _, a := range addresses {
-		if w.t.Owns(s, a) {
-			own = append(own, a)
-		}
+// services writes the rules of service ports. Where several claim the same address or node port,
+// each has its rules, in the order of the claims. A packet that could be refused both for its
+// address and for a node port is refused for its address, as in nat. (kube-proxy ranges over a
+// map: both orders are up to chance.)
+func (w *writer) services(services []*decision.ServicePort) {
+	for _, s := range services {
+		w.service(s)
 	}
-	return own
+	slices.SortStableFunc(w.rules, func(a, b Rule) int {
+		return cmp.Or(cmp.Compare(a.refusesNodePort(), b.refusesNodePort()), cmp.Compare(a.rank, b.rank))
+	})
+}
+
+// claim adds a rule for an address of the service port, or for its node port.
+func (w *writer) claim(s *decision.ServicePort, e decision.Entry, a netip.Addr, table Table, chain string, t target, say func(*state, bool) string, m ...match) {
+	w.add(table, chain, t, say, m...)
+	w.rules[len(w.rules)-1].rank = w.t.Rank(s, e, a)
 }
 
 // service writes all rules of one service port.
@@ -122,17 +132,14 @@ func at(s *decision.ServicePort, a netip.Addr, c comment, between ...match) []ma
 }
 
 func (w *writer) clusterIP(s *decision.ServicePort) {
-	if !w.t.Owns(s, s.ClusterIP) {
-		return
-	}
 	chain := s.PolicyChain(s.InternalPolicy)
 	c := comment(s.Name.String() + " cluster IP")
 	if len(s.Usable[s.InternalPolicy]) == 0 || !s.HasEndpoints {
 		t, c, say := refusal(s)
-		w.add(Filter, Services, t, say, at(s, s.ClusterIP, c)...)
+		w.claim(s, decision.EntryClusterIP, s.ClusterIP, Filter, Services, t, say, at(s, s.ClusterIP, c)...)
 		return
 	}
-	w.add(NAT, Services, jumpTo(chain), says("the destination is the ClusterIP of %s", s.Name), at(s, s.ClusterIP, c)...)
+	w.claim(s, decision.EntryClusterIP, s.ClusterIP, NAT, Services, jumpTo(chain), says("the destination is the ClusterIP of %s", s.Name), at(s, s.ClusterIP, c)...)
 	switch node := w.t.Node(); {
 	case node.MasqueradeAll:
 		w.add(NAT, chain, jumpTo(MarkMasq), either("--masquerade-all is set: %s is masqueraded", "this rule is for packets to the ClusterIP, not for %s's"), at(s, s.ClusterIP, c)...)
@@ -153,21 +160,21 @@ func (w *writer) clusterIP(s *decision.ServicePort) {
 }
 
 func (w *writer) externalIPs(s *decision.ServicePort) {
-	for _, ip := range w.own(s, s.ExternalIPs...) {
+	for _, ip := range s.ExternalIPs {
 		if s.HasEndpoints {
-			w.add(NAT, Services, jumpTo(s.ExternalChain()), says("the destination is an external IP of %s", s.Name),
+			w.claim(s, decision.EntryExternalIP, ip, NAT, Services, jumpTo(s.ExternalChain()), says("the destination is an external IP of %s", s.Name),
 				at(s, ip, comment(s.Name.String()+" external IP"))...)
 		}
-		w.refuseExternal(s, ip)
+		w.refuseExternal(s, decision.EntryExternalIP, ip)
 	}
 }
 
 // refuseExternal is the filter rule for an external destination without usable
 // endpoints.
-func (w *writer) refuseExternal(s *decision.ServicePort, ip netip.Addr) {
+func (w *writer) refuseExternal(s *decision.ServicePort, e decision.Entry, ip netip.Addr) {
 	if lacksExternal(s) {
 		t, c, say := refusal(s)
-		w.add(Filter, ExternalServices, t, say, at(s, ip, c)...)
+		w.claim(s, e, ip, Filter, ExternalServices, t, say, at(s, ip, c)...)
 	}
 }
 
@@ -177,36 +184,43 @@ func lacksExternal(s *decision.ServicePort) bool {
 }
 
 func (w *writer) loadBalancerIPs(s *decision.ServicePort) {
-	for _, ip := range w.own(s, s.LoadBalancerIPs...) {
+	for _, ip := range s.LoadBalancerIPs {
 		if s.HasEndpoints {
 			chain := s.ExternalChain()
 			if s.Restricted() {
 				chain = s.FirewallChain()
 			}
-			w.add(NAT, Services, jumpTo(chain), says("the destination is a load balancer IP of %s", s.Name),
+			w.claim(s, decision.EntryLoadBalancer, ip, NAT, Services, jumpTo(chain), says("the destination is a load balancer IP of %s", s.Name),
 				at(s, ip, comment(s.Name.String()+" loadbalancer IP"))...)
 		}
 		if s.Restricted() {
 			c := comment(fmt.Sprintf("%s traffic not accepted by %s", s.Name, s.FirewallChain()))
-			w.add(Filter, ProxyFirewall, target{kind: verdict, arg: "DROP"}, says("what the firewall chain let through was translated; this was not: dropped"), at(s, ip, c)...)
+			w.claim(s, decision.EntryLoadBalancer, ip, Filter, ProxyFirewall, target{kind: verdict, arg: "DROP"}, says("what the firewall chain let through was translated; this was not: dropped"), at(s, ip, c)...)
 		}
 	}
-	for _, ip := range w.own(s, s.LoadBalancerIPs...) {
-		w.refuseExternal(s, ip)
+	for _, ip := range s.LoadBalancerIPs {
+		w.refuseExternal(s, decision.EntryLoadBalancer, ip)
 	}
 }
 
 func (w *writer) nodePort(s *decision.ServicePort) {
-	if !w.t.OwnsNodePort(s) {
+	if s.NodePort == 0 {
 		return
 	}
+	claim := func(table Table, chain string, t target, say func(*state, bool) string, m ...match) {
+		w.claim(s, decision.EntryNodePort, netip.Addr{}, table, chain, t, say, m...)
+	}
 	if s.HasEndpoints {
-		w.add(NAT, NodePorts, jumpTo(s.ExternalChain()), says("%s port %d is the node port of %s", s.Protocol, s.NodePort, s.Name),
-			protocol(s.Protocol), comment(s.Name.String()), port{s.Protocol, s.NodePort})
+		say := says("%s port %d is the node port of %s", s.Protocol, s.NodePort, s.Name)
+		m := []match{protocol(s.Protocol), comment(s.Name.String()), port{s.Protocol, s.NodePort}}
+		if w.kernel.NFAcct && s.Family == decision.IPv4 && w.t.Node().LocalhostNodePorts {
+			claim(NAT, NodePorts, jumpTo(s.ExternalChain()), say, append(slices.Clone(m), destination{localnet, false}, counter(LocalhostAccepted))...)
+		}
+		claim(NAT, NodePorts, jumpTo(s.ExternalChain()), say, m...)
 	}
 	if lacksExternal(s) {
 		t, c, say := refusal(s)
-		w.add(Filter, ExternalServices, t, say, protocol(s.Protocol), c, addrtype{}, port{s.Protocol, s.NodePort})
+		claim(Filter, ExternalServices, t, say, protocol(s.Protocol), c, addrtype{}, port{s.Protocol, s.NodePort})
 	}
 }
 

@@ -42,12 +42,10 @@ func newWalker(t *decision.Table, p *decision.Packet, d *decision.Decision, a de
 		rules: map[Table]map[string][]Rule{Filter: {}, NAT: {}},
 	}
 	f := decision.FamilyOf(p.Destination.Addr())
-	rules := newWriter(t, f)
+	rules := newWriter(t, f, Kernel{})
 	rules.rules = jumps(t, f)
-	for _, s := range t.Candidates(p) {
-		rules.service(s)
-	}
-	for _, r := range append(rules.rules, common(t, f)...) {
+	rules.services(t.Candidates(p))
+	for _, r := range append(rules.rules, common(t, f, Kernel{})...) {
 		w.rules[r.Table][r.Chain] = append(w.rules[r.Table][r.Chain], r)
 	}
 	return w

@@ -41,15 +41,36 @@ type claim struct {
 	next    *claim
 }
 
-// compare orders claims by who goes first. ClusterIPs are the API server's to give out;
-// they go before what users write. Then the names decide: anything that does not
-// depend on which came earlier would do.
+// compare orders claims by who goes first. A service port without endpoints goes last:
+// kube-proxy translates nothing for it, and refuses what nothing else translates. Among
+// the others kube-proxy has no order, for it ranges over a map. Here ClusterIPs go before what
+// users write, since the API server gives them out, and then the names decide.
 func (c *claim) compare(d *claim) int {
 	return cmp.Or(
+		cmp.Compare(c.refusals(), d.refusals()),
 		cmp.Compare(min(c.entry, EntryClusterIP+1), min(d.entry, EntryClusterIP+1)),
 		c.service.Name.Service().Compare(d.service.Name.Service()),
 		cmp.Compare(c.order, d.order),
 		cmp.Compare(c.entry, d.entry))
+}
+
+// refusals is 1 for a claim that only refuses, else 0.
+func (c *claim) refusals() int {
+	if c.service.HasEndpoints {
+		return 0
+	}
+	return 1
+}
+
+// takesAll says whether every packet that comes to the claim in nat gets an endpoint, so that none
+// comes to the next one. Source ranges and policy Local may leave some alone.
+func (c *claim) takesAll() bool {
+	s := c.service
+	if c.entry == EntryClusterIP {
+		return s.HasEndpoints && len(s.Usable[s.InternalPolicy]) > 0
+	}
+	restricted := c.entry == EntryLoadBalancer && s.Restricted()
+	return s.HasEndpoints && !restricted && len(s.Usable[Cluster]) > 0 && len(s.Usable[s.ExternalPolicy]) > 0
 }
 
 // with gives the chain with one more claim in its place.

@@ -33,31 +33,29 @@ type walk struct {
 }
 
 // nat goes through KUBE-SERVICES. Where a service's chains end without choosing an
-// endpoint, the packet comes back and goes on to KUBE-NODEPORTS, the last rule.
+// endpoint, the packet comes back and goes on to the next rule with its address, and to
+// KUBE-NODEPORTS at the end.
 func (w *walk) nat() {
-	if tg := w.t.byAddress(w.p); tg != nil {
-		w.enter(tg.service, tg.entry)
-		if w.d.Verdict == DNAT {
+	for c := w.t.byAddress(w.p); c != nil; c = c.next {
+		if w.enter(c); w.d.Verdict == DNAT {
 			return
 		}
 	}
-	if s := w.t.byNodePort(w.p); s != nil && w.t.OpensNodePorts(w.p.Destination.Addr()) {
-		before := w.d
-		w.enter(s, EntryNodePort)
-		if w.d.Verdict != DNAT && before.ServicePort != nil {
-			// The filter rules of the address come first; the mark stays.
-			before.Mark = w.d.Mark
-			w.d = before
+	if c := w.t.byNodePort(w.p); c != nil && w.t.OpensNodePorts(w.p.Destination.Addr()) {
+		for ; c != nil && w.d.Verdict != DNAT; c = c.next {
+			w.enter(c)
 		}
 	}
 }
 
 // enter goes through the chains of one service port.
-func (w *walk) enter(s *ServicePort, e Entry) {
-	w.d.ServicePort, w.d.Entry = s, e
+func (w *walk) enter(c *claim) {
+	s, e := c.service, c.entry
+	w.d.ServicePort, w.d.Entry, w.d.Branch, w.d.Policy = s, e, BranchNone, Cluster
 	switch {
 	case !s.HasEndpoints: // no chains
 	case e == EntryClusterIP:
+		w.d.Branch, w.d.Policy = BranchInternal, s.InternalPolicy
 		if len(s.Usable[s.InternalPolicy]) > 0 {
 			w.markInternal()
 			w.balance(BranchInternal, s.InternalPolicy)
@@ -173,67 +171,82 @@ func (w *walk) mark(m Mark) {
 
 // filter goes through the filter table with a packet that was not translated.
 func (w *walk) filter() {
-	d, t, p := &w.d, w.t, w.p
-	s := d.ServicePort
+	t, p, dst := w.t, w.p, w.p.Destination.Addr()
 	// KUBE-FIREWALL: open node ports on loopback addresses must not open what listens there to others.
-	if dst := p.Destination.Addr(); p.Local && t.node.LocalhostNodePorts && dst.Is4() && dst.IsLoopback() && !p.Source.Addr().IsLoopback() {
-		d.Verdict, d.Reason = Drop, ForeignLocalnet
+	if p.Local && t.node.LocalhostNodePorts && dst.Is4() && dst.IsLoopback() && !p.Source.Addr().IsLoopback() {
+		w.d.Verdict, w.d.Reason = Drop, ForeignLocalnet
 		return
 	}
-	if s == nil {
-		// The rules about node ports without endpoints hold on every address of the node,
-		// whether node ports are open on it or not.
-		if s = t.byNodePort(p); s == nil || !t.IsLocal(p.Destination.Addr()) || s.ExternalRefusal() == 0 {
-			return
-		}
-		d.ServicePort, d.Entry = s, EntryNodePort
-	}
+	byAddress, local := t.byAddress(p), t.IsLocal(dst)
 	switch {
-	case d.Entry == EntryClusterIP:
-		if !s.HasEndpoints {
-			d.Verdict, d.Reason = Reject, NoEndpoints
-		} else {
-			d.Branch, d.Policy = BranchInternal, s.InternalPolicy
-			d.Verdict, d.Reason = Drop, NoLocalEndpoints
-		}
-		// KUBE-SERVICES is not looked at in INPUT.
-		if !p.Local && t.IsLocal(p.Destination.Addr()) {
-			d.Verdict, d.Reason = Accept, NotFiltered
-			w.refuseNodePort()
-		}
-	case d.Entry == EntryLoadBalancer && s.Restricted():
-		// All that came through the firewall chain was translated, or came to
-		// KUBE-EXT under policy Local without local endpoints: dropped by
-		// KUBE-PROXY-FIREWALL in any case.
-		d.Verdict, d.Reason = Drop, SourceNotAllowed
-		if d.Branch != BranchNone {
-			d.Reason = NoLocalEndpoints
-		}
+	case w.refuse(byAddress, proxyFirewall, true):
+	// KUBE-SERVICES is not looked at in INPUT.
+	case (p.Local || !local) && w.refuse(byAddress, services, true):
+	// KUBE-EXTERNAL-SERVICES is looked at in INPUT and FORWARD, not in OUTPUT.
+	case (!p.Local || local) && w.refuse(byAddress, externalServices, true):
+	// The rules about node ports without endpoints hold on every address of the node,
+	// whether node ports are open on it or not.
+	case local && w.refuse(t.byNodePort(p), externalServices, t.OpensNodePorts(dst)):
+	case byAddress != nil:
+		w.enter(byAddress)
+		w.d.Reason = NotFiltered
 	default:
-		d.Reason = s.ExternalRefusal()
-		d.Verdict = Drop
-		if d.Reason == NoEndpoints {
-			d.Verdict = Reject
-		}
-		// KUBE-EXTERNAL-SERVICES is looked at in INPUT and FORWARD, not in OUTPUT.
-		if p.Local && !t.IsLocal(p.Destination.Addr()) {
-			d.Verdict, d.Reason = Accept, NotFiltered
-		}
+		w.d = Decision{Generation: w.d.Generation}
 	}
 }
 
-// refuseNodePort refuses a packet to an address of the node whose port is a node port
-// without usable endpoints: INPUT looks at KUBE-EXTERNAL-SERVICES.
-func (w *walk) refuseNodePort() {
-	s := w.t.byNodePort(w.p)
-	if s == nil {
-		return
-	}
-	if why := s.ExternalRefusal(); why != 0 {
-		w.d.ServicePort, w.d.Entry, w.d.Branch, w.d.Reason = s, EntryNodePort, BranchNone, why
-		w.d.Verdict = Drop
+// refuse ends the walk if one of the claims has a rule in the chain that refuses the packet.
+// entered says whether the packet came to the claims in nat.
+func (w *walk) refuse(c *claim, in chain, entered bool) bool {
+	for ; c != nil; c = c.next {
+		why := w.refusal(c, in)
+		if why == 0 {
+			continue
+		}
+		if entered {
+			w.enter(c) // as before: nothing is chosen
+		} else {
+			w.d = Decision{ServicePort: c.service, Entry: c.entry, Mark: w.d.Mark, Generation: w.d.Generation}
+		}
+		w.d.Verdict, w.d.Reason = Drop, why
 		if why == NoEndpoints {
 			w.d.Verdict = Reject
 		}
+		return true
 	}
+	return false
+}
+
+// chain is a chain of the filter table that refuses packets.
+type chain uint8
+
+const (
+	proxyFirewall    chain = iota // KUBE-PROXY-FIREWALL
+	services                      // KUBE-SERVICES
+	externalServices              // KUBE-EXTERNAL-SERVICES
+)
+
+// refusal says why the claim's rule in the chain refuses the packet, which nothing translated;
+// 0: there is no such rule.
+func (w *walk) refusal(c *claim, in chain) Reason {
+	s := c.service
+	switch {
+	case in == proxyFirewall:
+		switch {
+		case c.entry != EntryLoadBalancer || !s.Restricted():
+			return 0
+		case w.allowed(s):
+			return NoLocalEndpoints // KUBE-EXT under policy Local let it through
+		}
+		return SourceNotAllowed
+	case (in == services) != (c.entry == EntryClusterIP):
+		return 0
+	case in == externalServices:
+		return s.ExternalRefusal()
+	case !s.HasEndpoints:
+		return NoEndpoints
+	case len(s.Usable[s.InternalPolicy]) == 0:
+		return NoLocalEndpoints
+	}
+	return 0
 }

@@ -22,7 +22,9 @@ type Node struct {
 	// prefixes. Without a prefix of an address's family there is no restriction.
 	NodePortAddresses []netip.Prefix
 	// LocalhostNodePorts opens node ports on IPv4 loopback addresses, too. On IPv6
-	// ones they never work.
+	// ones they never work. It is false where NodePortAddresses leave 127.0.0.0/8 out, as in
+	// kube-proxy (NewProxier): then there is no KUBE-FIREWALL rule, and route_localnet stays
+	// as it is.
 	LocalhostNodePorts bool
 	// Detector tells pods on this node, or of the cluster, from everyone else.
 	Detector Detector

@@ -251,42 +251,76 @@ func (t *Table) IsLocal(a netip.Addr) bool {
 	return ok || a.IsLoopback()
 }
 
-// Candidates are the service ports that have to do with the packet's destination: by
-// address, and by node port if the destination is the node's.
+// Candidates are the service ports that have to do with the packet's destination, each once:
+// by address, and by node port if the destination is the node's. Of several that claim the same,
+// those are left out that get no packet since one before them takes all.
 func (t *Table) Candidates(p *Packet) []*ServicePort {
 	var found []*ServicePort
-	if c := t.byAddress(p); c != nil {
-		found = append(found, c.service)
+	add := func(c *claim, translated bool) {
+		for ; c != nil; c = c.next {
+			if !slices.Contains(found, c.service) {
+				found = append(found, c.service)
+			}
+			if translated && c.takesAll() {
+				return
+			}
+		}
 	}
-	if s := t.byNodePort(p); s != nil && t.IsLocal(p.Destination.Addr()) && (len(found) == 0 || found[0] != s) {
-		found = append(found, s)
+	add(t.byAddress(p), true)
+	if dst := p.Destination.Addr(); t.IsLocal(dst) {
+		add(t.byNodePort(p), t.OpensNodePorts(dst))
 	}
 	return found
 }
 
-// Owns says whether the address, with the service port's port and protocol, leads to
-// it. It does not where another service port claims the same and comes first.
-func (t *Table) Owns(s *ServicePort, a netip.Addr) bool {
-	c, _ := t.addresses.Get(keyOf(a, s.Port, s.Protocol))
-	return c.owner() == s
+// claims gives the claims to an address with the service port's port and protocol or, with
+// EntryNodePort, to its node port.
+func (t *Table) claims(s *ServicePort, e Entry, a netip.Addr) (c *claim) {
+	if e == EntryNodePort {
+		c, _ = t.nodePorts.Get(portKey{s.NodePort, s.Protocol, s.Family})
+	} else {
+		c, _ = t.addresses.Get(keyOf(a, s.Port, s.Protocol))
+	}
+	return c
 }
 
-// OwnsNodePort is [Table.Owns] for the node port.
-func (t *Table) OwnsNodePort(s *ServicePort) bool {
-	return s.NodePort != 0 && t.NodePortOwner(s.NodePort, s.Protocol, s.Family) == s
+// Rank is how many claims to an address go before that of the service port, which is by the
+// entry; with EntryNodePort it is about the node port, and the address does not matter. It is 0
+// where nothing else claims the same. The first claim that translates a packet gets it.
+func (t *Table) Rank(s *ServicePort, e Entry, a netip.Addr) int {
+	rank := 0
+	for c := t.claims(s, e, a); c != nil && (c.service != s || c.entry != e); c = c.next {
+		rank++
+	}
+	return rank
 }
 
-// byAddress finds the claim of the service port that has the packet's destination as
-// one of its own addresses; nil: there is none.
+// Reached says whether packets to the address, or with EntryNodePort to the node port, come to the
+// service port. They do not where another service port claims the same, comes first and takes all.
+func (t *Table) Reached(s *ServicePort, e Entry, a netip.Addr) bool {
+	for c := t.claims(s, e, a); c != nil; c = c.next {
+		if c.service == s && c.entry == e {
+			return true
+		}
+		if c.takesAll() {
+			return false
+		}
+	}
+	return false
+}
+
+// byAddress gives the claims to the packet's destination as an address of a service port; nil:
+// there are none.
 func (t *Table) byAddress(p *Packet) *claim {
 	c, _ := t.addresses.Get(keyOf(p.Destination.Addr(), p.Destination.Port(), p.Protocol))
 	return c
 }
 
-// byNodePort finds the service port whose node port the packet's destination port
-// is, on whatever address.
-func (t *Table) byNodePort(p *Packet) *ServicePort {
-	return t.NodePortOwner(p.Destination.Port(), p.Protocol, FamilyOf(p.Destination.Addr()))
+// byNodePort gives the claims to the packet's destination port as a node port, on whatever
+// address.
+func (t *Table) byNodePort(p *Packet) *claim {
+	c, _ := t.nodePorts.Get(portKey{p.Destination.Port(), p.Protocol, FamilyOf(p.Destination.Addr())})
+	return c
 }
 
 // NodePortOwner is the service port that has the node port; nil: none.

@@ -186,7 +186,7 @@ func kubeProxy(t *testing.T, f family, services int) string {
 		family = decision.IPv6
 	}
 	var b bytes.Buffer
-	if err := chains.Render(&b, chains.Rules(table, family)); err != nil {
+	if err := chains.Render(&b, chains.Rules(table, family, chains.Kernel{})); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()

@@ -44,7 +44,7 @@ func largeDump(t testing.TB) string {
 	}
 	table := decision.NewTable(1, time.Time{}, node, services)
 	var b bytes.Buffer
-	if err := chains.Render(&b, chains.Rules(table, decision.IPv4)); err != nil {
+	if err := chains.Render(&b, chains.Rules(table, decision.IPv4, chains.Kernel{})); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()

@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -46,6 +47,19 @@ func newBackends(s *decision.ServicePort) *backends {
 	return b
 }
 
+// with joins the backends of another service port that claims the same frontend: what the first
+// of them leaves alone is for the next.
+func (b *backends) with(other *backends) *backends {
+	if b == nil || b == other {
+		return other
+	}
+	joint := &backends{b.hasEndpoints || other.hasEndpoints, maps.Clone(b.serving), b.anyServing || other.anyServing}
+	for endpoint, stay := range other.serving {
+		joint.serving[endpoint] = joint.serving[endpoint] || stay
+	}
+	return joint
+}
+
 // view is a table, seen by the UDP flows it is about.
 type view struct {
 	frontends
@@ -57,13 +71,22 @@ func newView(t *decision.Table) *view {
 	v := &view{frontends: newFrontends(), table: t}
 	for _, s := range ofUDP(t.Services()) {
 		b := newBackends(s)
-		for _, a := range slices.Concat([]netip.Addr{s.ClusterIP}, s.ExternalIPs, s.LoadBalancerIPs) {
-			if t.Owns(s, a) {
-				v.addresses[netip.AddrPortFrom(a.Unmap(), s.Port)] = b
+		address := func(e decision.Entry, a netip.Addr) {
+			if t.Reached(s, e, a) {
+				at := netip.AddrPortFrom(a.Unmap(), s.Port)
+				v.addresses[at] = v.addresses[at].with(b)
 			}
 		}
-		if t.OwnsNodePort(s) {
-			v.nodePorts[nodePort{s.Family, s.NodePort}] = b
+		address(decision.EntryClusterIP, s.ClusterIP)
+		for _, a := range s.ExternalIPs {
+			address(decision.EntryExternalIP, a)
+		}
+		for _, a := range s.LoadBalancerIPs {
+			address(decision.EntryLoadBalancer, a)
+		}
+		if s.NodePort != 0 && t.Reached(s, decision.EntryNodePort, netip.Addr{}) {
+			at := nodePort{s.Family, s.NodePort}
+			v.nodePorts[at] = v.nodePorts[at].with(b)
 		}
 	}
 	return v
@@ -94,11 +117,15 @@ func (v *view) judgesLike(t *decision.Table) bool {
 	return same
 }
 
-// sameFlows says whether two service ports have the same frontends and backends.
+// sameFlows says whether two service ports have the same frontends and backends, and leave
+// the same to others that claim these frontends.
 func sameFlows(a, b *decision.ServicePort) bool {
 	return a == b ||
 		a.Family == b.Family && a.ClusterIP == b.ClusterIP && a.Port == b.Port && a.NodePort == b.NodePort &&
-			a.HasEndpoints == b.HasEndpoints &&
+			a.HasEndpoints == b.HasEndpoints && a.Restricted() == b.Restricted() &&
+			a.InternalPolicy == b.InternalPolicy && a.ExternalPolicy == b.ExternalPolicy &&
+			(len(a.Usable[decision.Cluster]) > 0) == (len(b.Usable[decision.Cluster]) > 0) &&
+			(len(a.Usable[decision.Local]) > 0) == (len(b.Usable[decision.Local]) > 0) &&
 			slices.Equal(a.ExternalIPs, b.ExternalIPs) &&
 			slices.Equal(a.LoadBalancerIPs, b.LoadBalancerIPs) &&
 			slices.EqualFunc(a.Endpoints, b.Endpoints, func(a, b decision.Endpoint) bool {

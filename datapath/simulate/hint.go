@@ -164,7 +164,7 @@ func (s *Simulator) closed(a netip.Addr) string {
 	switch {
 	case a.Is6() && a.IsLoopback():
 		return "on IPv6 loopback addresses there are none"
-	case a.IsLoopback() && !s.table.Node().LocalhostNodePorts:
+	case a.IsLoopback() && !s.table.Node().LocalhostNodePorts && s.listed(a):
 		return "--localhost-nodeports=false closes them on loopback addresses"
 	case s.table.IsLocal(a):
 		return fmt.Sprintf("--nodeport-addresses leaves %s out", a)
@@ -175,6 +175,12 @@ func (s *Simulator) closed(a netip.Addr) string {
 		}
 	}
 	return fmt.Sprintf("%s is not known as an address of this node: give --node-ip or --node-name", a)
+}
+
+// listed says whether the node port addresses contain the address.
+func (s *Simulator) listed(a netip.Addr) bool {
+	return s.table.AllNodePortAddresses(decision.FamilyOf(a)) ||
+		slices.ContainsFunc(s.table.Node().NodePortAddresses, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 // portsOf lists the service ports with the address.

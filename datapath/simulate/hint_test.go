@@ -39,6 +39,7 @@ func TestHints(t *testing.T) {
 		{"node port of no node", nodeA, Question{Source: "192.0.2.1", Destination: "172.20.0.4:30080"}, "172.20.0.4 is not known as an address of this node: give --node-ip or --node-name"},
 		{"node port closed there", restricted, Question{Source: "192.0.2.1", Destination: "172.20.0.2:30080"}, "30080 is the node port of default/web:http, but --nodeport-addresses leaves 172.20.0.2 out."},
 		{"node port closed on loopback", closed, Question{Source: "127.0.0.1", Destination: "127.0.0.1:30080", Local: true}, "--localhost-nodeports=false closes them"},
+		{"node port addresses without loopback", restricted, Question{Source: "127.0.0.1", Destination: "127.0.0.1:30080", Local: true}, "but --nodeport-addresses leaves 127.0.0.1 out."},
 		{"node port on IPv6 loopback", nodeA, Question{Source: "::1", Destination: "[::1]:30080", Local: true}, "on IPv6 loopback addresses there are none"},
 		{"an endpoint", nodeA, Question{Source: "10.244.1.9", Destination: "10.244.1.2:8080"}, "10.244.1.2 is an endpoint of default/bank: asked by its own address, it gets the packet past all services."},
 		{"nothing near", nodeA, Question{Source: "10.244.1.9", Destination: "10.96.9.9:80"}, "service ports has the address 10.96.9.9."},
