@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/kubeaddr"
 )
 
 // Labels that take an object out of the proxy's hands by being there, whatever their
@@ -43,11 +44,10 @@ func clusterIPs(svc *corev1.Service) []netip.Addr {
 	var ips []netip.Addr
 	seen := make(map[decision.Family]bool)
 	for _, s := range texts {
-		a, err := parseAddr(s)
+		a, err := kubeaddr.Parse(s)
 		if err != nil || seen[decision.FamilyOf(a)] {
 			continue // None, none, or what no API server would have let pass
 		}
-		a = a.Unmap()
 		seen[decision.FamilyOf(a)] = true
 		ips = append(ips, a)
 	}

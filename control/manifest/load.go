@@ -3,7 +3,9 @@ package manifest
 import (
 	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,25 +20,25 @@ import (
 // Services, EndpointSlices (discovery.k8s.io/v1), Nodes and Pods are kept, other
 // kinds counted in Objects.Skipped. If anything is wrong, Load gives no objects
 // and an [Errors] with all of it. That there is nothing to read is no error.
-func Load(paths []string) (*Objects, error) {
-	return parseFiles(readFiles(paths))
+func Load(paths []string) (*Objects, error) { return load(&input{paths: paths}) }
+
+// LoadOnce is Load for what is not read again: "-" is standard input, and a path may be
+// that of a pipe.
+func LoadOnce(stdin io.Reader, paths []string) (*Objects, error) {
+	return load(&input{paths: paths, stdin: stdin})
 }
 
-func parseFiles(files []file) (*Objects, error) {
+func load(in *input) (*Objects, error) {
 	l := newLoader()
-	for _, f := range files {
-		if f.err != nil {
-			l.errs = append(l.errs, &Error{File: f.name, Item: -1, Err: f.err})
-			continue
-		}
-		l.file(f.name, f.data)
-	}
+	in.each(l.take)
 	return l.result()
 }
 
 // loadBytes is Load for one file that is in memory.
 func loadBytes(name string, data []byte) (*Objects, error) {
-	return parseFiles([]file{{name: name, data: data}})
+	l := newLoader()
+	l.take(file{name: name, data: data})
+	return l.result()
 }
 
 // typeName is what apiVersion and kind say.
@@ -79,10 +81,20 @@ type loader struct {
 	objects *Objects
 	defined map[string]place // by Error.Object
 	errs    Errors
+	// large is the size in bytes from which on the items of a List are parsed one by one.
+	large int
 }
 
 func newLoader() *loader {
-	return &loader{decoder: newDecoder(), objects: new(Objects), defined: make(map[string]place)}
+	return &loader{decoder: newDecoder(), objects: new(Objects), defined: make(map[string]place), large: largeList}
+}
+
+func (l *loader) take(f file) {
+	if f.err != nil {
+		l.errs = append(l.errs, &Error{File: f.name, Item: -1, Err: f.err})
+		return
+	}
+	l.file(f.name, f.data)
 }
 
 func (l *loader) result() (*Objects, error) {
@@ -99,7 +111,9 @@ func (l *loader) fail(at place, path string, err error) {
 
 func (l *loader) file(name string, data []byte) {
 	l.objects.Files = append(l.objects.Files, name)
-	for i, d := range parse(name, data) {
+	i := -1
+	for d := range parse(name, data, l.large) {
+		i++
 		at := place{file: name, document: i + 1, item: -1}
 		if d.err != nil {
 			l.fail(at, "", d.err)
@@ -111,6 +125,13 @@ func (l *loader) file(name string, data []byte) {
 
 // document takes a List apart; anything else is one object.
 func (l *loader) document(at place, d document) {
+	if d.list != nil {
+		if before := l.mark(); !l.list(at, &d) {
+			l.back(before, at)
+			l.document(at, d.list.whole())
+		}
+		return
+	}
 	t, m, ok := l.typeOf(at, d.value, typeName{})
 	if !ok {
 		return
@@ -122,15 +143,7 @@ func (l *loader) document(at place, d document) {
 	}
 
 	at.object = t.kind
-	var envelope struct {
-		metav1.TypeMeta `json:",inline"`
-		Metadata        metav1.ListMeta `json:"metadata"`
-	}
-	rest := maps.Clone(m)
-	delete(rest, "items")
-	for _, e := range l.decoder.decode(rest, &envelope) {
-		l.fail(at, e.path, e.err)
-	}
+	l.envelope(at, m)
 	items, ok := m["items"].([]any)
 	if !ok && m["items"] != nil {
 		l.fail(at, "items", fmt.Errorf("want a list, have %s", describe(m["items"])))
@@ -146,17 +159,76 @@ func (l *loader) document(at place, d document) {
 		duplicates[i] = append(duplicates[i], strings.TrimPrefix(rest, "."))
 	}
 	for i, item := range items {
-		itemAt := place{file: at.file, document: at.document, item: i}
-		t, m, ok := l.typeOf(itemAt, item, element)
-		if !ok {
-			continue
-		}
-		if _, nested := t.element(); nested {
-			l.fail(itemAt, "kind", fmt.Errorf("a %s within a List", t.kind))
-			continue
-		}
-		l.object(itemAt, t, m, duplicates[i])
+		l.item(place{file: at.file, document: at.document, item: i}, item, element, duplicates[i])
 	}
+}
+
+// envelope checks what a List says besides its items.
+func (l *loader) envelope(at place, m map[string]any) {
+	var envelope struct {
+		metav1.TypeMeta `json:",inline"`
+		Metadata        metav1.ListMeta `json:"metadata"`
+	}
+	rest := maps.Clone(m)
+	delete(rest, "items")
+	for _, e := range l.decoder.decode(rest, &envelope) {
+		l.fail(at, e.path, e.err)
+	}
+}
+
+func (l *loader) item(at place, item any, element typeName, duplicates []string) {
+	t, m, ok := l.typeOf(at, item, element)
+	if !ok {
+		return
+	}
+	if _, nested := t.element(); nested {
+		l.fail(at, "kind", fmt.Errorf("a %s within a List", t.kind))
+		return
+	}
+	l.object(at, t, m, duplicates)
+}
+
+// list takes a List apart whose items are parsed one by one. It fails where that is not
+// the same as to parse it as a whole.
+func (l *loader) list(at place, d *document) bool {
+	t, m, ok := l.typeOf(at, d.value, typeName{})
+	if !ok {
+		return false
+	}
+	element, ok := t.element()
+	if !ok || len(d.duplicates) > 0 {
+		return false
+	}
+	at.object = t.kind
+	l.envelope(at, m)
+	for i := range d.list.items {
+		item, ok := d.list.parse(d.list.items[i])
+		if !ok {
+			return false
+		}
+		l.item(place{file: at.file, document: at.document, item: i}, item, element, nil)
+	}
+	return true
+}
+
+// mark is what a loader had at a time.
+type mark struct {
+	objects Objects
+	errs    int
+}
+
+func (l *loader) mark() mark {
+	m := mark{*l.objects, len(l.errs)}
+	m.objects.Skipped = slices.Clone(l.objects.Skipped)
+	return m
+}
+
+// back makes the loader forget what it took since.
+func (l *loader) back(to mark, document place) {
+	maps.DeleteFunc(l.defined, func(_ string, at place) bool {
+		return at.file == document.file && at.document == document.document
+	})
+	*l.objects, l.errs = to.objects, l.errs[:to.errs]
 }
 
 var errTwice = errors.New("given twice")

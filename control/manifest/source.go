@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -29,7 +30,7 @@ type Source struct {
 
 // NewSource makes a source that runs once.
 func NewSource(paths ...string) *Source {
-	return &Source{paths: paths, reader: reader{paths: paths}}
+	return &Source{paths: paths, reader: reader{in: input{paths: paths}}}
 }
 
 // Run publishes what Load gives, at once and then after each change of names or
@@ -112,22 +113,34 @@ func (b *burst) end() { *b = burst{} }
 
 // reader reads files and remembers what it has read.
 type reader struct {
-	paths []string
-	last  digest
-	once  bool
+	in   input
+	last digest
+	once bool
 }
 
 // read is Load, and tells whether the files are others than those of the
 // previous call; if not, objects and error are both nil.
 func (r *reader) read() (objects *Objects, err error, changed bool) {
-	files := readFiles(r.paths)
-	d := sum(files)
-	if r.once && d == r.last {
+	if r.once && r.digest() == r.last {
 		return nil, nil, false
 	}
-	r.last, r.once = d, true
-	objects, err = parseFiles(files)
+	// Files are read a second time, and one by one: all of them at once may be more than
+	// fits into memory.
+	h, l := sha256.New(), newLoader()
+	r.in.each(func(f file) {
+		f.sum(h)
+		l.take(f)
+	})
+	r.last, r.once = digest(h.Sum(nil)), true
+	objects, err = l.result()
 	return objects, err, true
+}
+
+// digest reads all files, for their digest only.
+func (r *reader) digest() digest {
+	h := sha256.New()
+	r.in.each(func(f file) { f.sum(h) })
+	return digest(h.Sum(nil))
 }
 
 // watch adds watches for all the paths depend on and takes away those left over

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/kubeaddr"
 )
 
 // Names finds the addresses of pods and services.
@@ -39,8 +40,8 @@ func (n *Names) AddPod(name string, addresses []netip.Addr) { n.pods[name] = add
 
 func podAddresses(p *corev1.Pod) (addrs []netip.Addr) {
 	for _, ip := range append([]corev1.PodIP{{IP: p.Status.PodIP}}, p.Status.PodIPs...) {
-		if a, err := netip.ParseAddr(ip.IP); err == nil && !slices.Contains(addrs, a.Unmap()) {
-			addrs = append(addrs, a.Unmap())
+		if a, err := kubeaddr.Parse(ip.IP); err == nil && !slices.Contains(addrs, a) {
+			addrs = append(addrs, a)
 		}
 	}
 	return addrs

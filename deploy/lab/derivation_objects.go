@@ -7,16 +7,16 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	utilnet "k8s.io/utils/net"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/kubeaddr"
 )
 
 // parseAddr reads an address of an object, which is right: see package manifest. The zero
 // Addr stands for one that cannot be a host's.
 func parseAddr(s string) netip.Addr {
-	a, _ := netip.AddrFromSlice(utilnet.ParseIPSloppy(s))
-	if a = a.Unmap(); !a.IsValid() || a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() || a.IsLinkLocalUnicast() {
+	a, err := kubeaddr.Parse(s)
+	if err != nil || a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() || a.IsLinkLocalUnicast() {
 		return netip.Addr{}
 	}
 	return a
@@ -69,10 +69,8 @@ func (d *derivation) takeNodes(objects []*corev1.Node) error {
 			cidrs = []string{o.Spec.PodCIDR}
 		}
 		for _, s := range cidrs {
-			if _, c, err := utilnet.ParseCIDRSloppy(s); err == nil {
-				a, _ := netip.AddrFromSlice(c.IP)
-				bits, _ := c.Mask.Size()
-				n.declared = append(n.declared, netip.PrefixFrom(a.Unmap(), bits))
+			if c, err := kubeaddr.ParsePrefix(s); err == nil {
+				n.declared = append(n.declared, c)
 			}
 		}
 	}
