@@ -1,6 +1,7 @@
 package control
 
 import (
+	"fmt"
 	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,6 +28,23 @@ func ignored(svc *corev1.Service) bool {
 	}
 	_, other := svc.Labels[labelProxyName]
 	return other
+}
+
+// Unserved says why no packet can be sent to a Service, and what to do, if the Service has
+// nothing in the table. The text is empty for a Service that has.
+func Unserved(svc *corev1.Service) string {
+	_, other := svc.Labels[labelProxyName]
+	switch {
+	case svc.Spec.Type == corev1.ServiceTypeExternalName:
+		return "it is of type ExternalName: DNS answers with another name, and no service proxy has a part in it"
+	case svc.Spec.ClusterIP == corev1.ClusterIPNone:
+		return "it is headless (clusterIP: None): DNS answers with the addresses of its pods, and no service proxy has a part in it; ask for one of its pods, pod/" + svc.Namespace + "/NAME:PORT"
+	case other:
+		return fmt.Sprintf("its label %s leaves it to another proxy", labelProxyName)
+	case len(clusterIPs(svc)) == 0:
+		return "it has no clusterIP: no API server assigned one; set spec.clusterIP"
+	}
+	return ""
 }
 
 // hasNodePorts says whether the type of the Service gives it node ports.

@@ -48,9 +48,20 @@ type errSpecial struct{ what, want string }
 
 func (e errSpecial) Error() string { return "is " + e.what + ": want " + e.want }
 
-// each reads the files that the paths stand for, each once and one after the other.
-func (in *input) each(take func(file)) {
+// each reads the files that the paths stand for, each once and one after the other. What
+// take gives are paths of further ones.
+func (in *input) each(take func(file) []string) {
 	seen := make(map[string]bool)
+	paths := slices.Clone(in.paths)
+	keep := take
+	take = func(f file) []string {
+		for _, p := range keep(f) {
+			if !slices.Contains(paths, p) {
+				paths = append(paths, p)
+			}
+		}
+		return nil
+	}
 	add := func(name string, inDirectory bool) {
 		if clean := filepath.Clean(name); !seen[clean] {
 			seen[clean] = true
@@ -58,7 +69,8 @@ func (in *input) each(take func(file)) {
 			take(file{nameOf(name), data, err})
 		}
 	}
-	for _, p := range in.paths {
+	for i := 0; i < len(paths); i++ {
+		p := paths[i]
 		if p == standardInput {
 			add(p, false)
 			continue

@@ -18,7 +18,8 @@ import (
 // documents; a document is an object or a List of them.
 //
 // Services, EndpointSlices (discovery.k8s.io/v1), Nodes and Pods are kept, other
-// kinds counted in Objects.Skipped. If anything is wrong, Load gives no objects
+// kinds counted in Objects.Skipped. The nodes and pods of a lab (package deploy/lab) count
+// as Nodes and Pods, and the files that it names are read, too. If anything is wrong, Load gives no objects
 // and an [Errors] with all of it. That there is nothing to read is no error.
 func Load(paths []string) (*Objects, error) { return load(&input{paths: paths}) }
 
@@ -30,7 +31,10 @@ func LoadOnce(stdin io.Reader, paths []string) (*Objects, error) {
 
 func load(in *input) (*Objects, error) {
 	l := newLoader()
-	in.each(l.take)
+	in.each(func(f file) []string {
+		l.take(f)
+		return l.further
+	})
 	return l.result()
 }
 
@@ -83,6 +87,11 @@ type loader struct {
 	errs    Errors
 	// large is the size in bytes from which on the items of a List are parsed one by one.
 	large int
+
+	// What the lab file among the files says; labAt is nil if there is none.
+	labAt             *place
+	labNodes, labPods []labHost
+	further           []string // files that it names
 }
 
 func newLoader() *loader {
@@ -101,6 +110,7 @@ func (l *loader) result() (*Objects, error) {
 	if err := l.errs.orNil(); err != nil {
 		return nil, err
 	}
+	l.addLab()
 	l.objects.sort()
 	return l.objects, nil
 }
@@ -114,17 +124,16 @@ func (l *loader) file(name string, data []byte) {
 	i := -1
 	for d := range parse(name, data, l.large) {
 		i++
-		at := place{file: name, document: i + 1, item: -1}
-		if d.err != nil {
-			l.fail(at, "", d.err)
-			continue
-		}
-		l.document(at, d)
+		l.document(place{file: name, document: i + 1, item: -1}, d)
 	}
 }
 
 // document takes a List apart; anything else is one object.
 func (l *loader) document(at place, d document) {
+	if d.err != nil {
+		l.fail(at, "", d.err)
+		return
+	}
 	if d.list != nil {
 		if before := l.mark(); !l.list(at, &d) {
 			l.back(before, at)
@@ -228,6 +237,9 @@ func (l *loader) back(to mark, document place) {
 	maps.DeleteFunc(l.defined, func(_ string, at place) bool {
 		return at.file == document.file && at.document == document.document
 	})
+	if l.labAt != nil && l.labAt.file == document.file && l.labAt.document == document.document {
+		l.labAt, l.labNodes, l.labPods, l.further = nil, nil, nil, nil
+	}
 	*l.objects, l.errs = to.objects, l.errs[:to.errs]
 }
 
@@ -280,6 +292,9 @@ func (l *loader) object(at place, t typeName, m map[string]any, duplicates []str
 		if o, ok := add(l, at, t, m, duplicates, func(*corev1.Pod) {}, validatePod); ok {
 			l.objects.Pods = append(l.objects.Pods, o)
 		}
+	case labType:
+		at.object = "Lab"
+		l.lab(at, m, duplicates)
 	default:
 		l.objects.skip(t)
 	}

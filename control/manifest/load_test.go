@@ -149,7 +149,6 @@ func TestOtherKindsAreSkippedAndCounted(t *testing.T) {
 		"apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}\nwhatever: {x: 1, x: 2}\n",
 		webService,
 		"apiVersion: v1\nkind: Endpoints\nmetadata: {name: web}\n",
-		"apiVersion: nfqproxy.dev/v1alpha1\nkind: Lab\nnodes: 3\n",
 		"apiVersion: discovery.k8s.io/v1beta1\nkind: EndpointSlice\nmetadata: {name: old}\naddressType: IP\n",
 		"apiVersion: serving.knative.dev/v1\nkind: Service\nmetadata: {name: web}\n",
 		"apiVersion: v1\nkind: List\nitems: [{apiVersion: apps/v1, kind: Deployment}, {apiVersion: v1, kind: ConfigMap, data: {a: 1, a: 2}}]\n",
@@ -161,7 +160,6 @@ func TestOtherKindsAreSkippedAndCounted(t *testing.T) {
 		{"apps/v1", "DeploymentList", 1},
 		{"discovery.k8s.io/v1beta1", "EndpointSlice", 1},
 		{"v1", "Endpoints", 1},
-		{"nfqproxy.dev/v1alpha1", "Lab", 1},
 		{"serving.knative.dev/v1", "Service", 1},
 	}
 	if !reflect.DeepEqual(o.Skipped, want) {

@@ -25,6 +25,9 @@ type Objects struct {
 	Nodes          []*corev1.Node
 	Pods           []*corev1.Pod
 
+	// Lab is that of the lab file among the files; nil: there is none.
+	Lab *Lab
+
 	// Skipped counts the objects of other kinds, sorted by kind and apiVersion.
 	Skipped []Skipped
 	// Files are the files that were read, in the order they were read. None

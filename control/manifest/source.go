@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -47,19 +48,25 @@ func (s *Source) Run(ctx context.Context, publish func(*Objects, error)) error {
 
 	var relevant interest
 	reload := func() error {
-		// Watches come before the reading, so that no change falls between.
-		var err error
-		if relevant, err = watch(watcher, s.paths); err != nil {
-			return fmt.Errorf("watch manifests: %w", err)
+		// Watches come before the reading, so that no change falls between. Files that only
+		// the reading finds are read again.
+		for {
+			watched := slices.Concat(s.paths, s.reader.further)
+			var err error
+			if relevant, err = watch(watcher, watched); err != nil {
+				return fmt.Errorf("watch manifests: %w", err)
+			}
+			objects, err, changed := s.reader.read()
+			if changed {
+				publish(objects, err)
+			}
+			if s.reloaded != nil {
+				s.reloaded(changed)
+			}
+			if slices.Equal(watched, slices.Concat(s.paths, s.reader.further)) {
+				return nil
+			}
 		}
-		objects, err, changed := s.reader.read()
-		if changed {
-			publish(objects, err)
-		}
-		if s.reloaded != nil {
-			s.reloaded(changed)
-		}
-		return nil
 	}
 	if err := reload(); err != nil {
 		return err
@@ -116,6 +123,8 @@ type reader struct {
 	in   input
 	last digest
 	once bool
+	// further are the files that a lab file named when it was read.
+	further []string
 }
 
 // read is Load, and tells whether the files are others than those of the
@@ -127,10 +136,12 @@ func (r *reader) read() (objects *Objects, err error, changed bool) {
 	// Files are read a second time, and one by one: all of them at once may be more than
 	// fits into memory.
 	h, l := sha256.New(), newLoader()
-	r.in.each(func(f file) {
+	r.in.each(func(f file) []string {
 		f.sum(h)
 		l.take(f)
+		return l.further
 	})
+	r.further = l.further
 	r.last, r.once = digest(h.Sum(nil)), true
 	objects, err = l.result()
 	return objects, err, true
@@ -139,7 +150,10 @@ func (r *reader) read() (objects *Objects, err error, changed bool) {
 // digest reads all files, for their digest only.
 func (r *reader) digest() digest {
 	h := sha256.New()
-	r.in.each(func(f file) { f.sum(h) })
+	r.in.each(func(f file) []string {
+		f.sum(h)
+		return r.further
+	})
 	return digest(h.Sum(nil))
 }
 
