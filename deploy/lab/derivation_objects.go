@@ -104,7 +104,7 @@ func (d *derivation) takePods(objects []*corev1.Pod) error {
 			}
 			h = n
 		} else {
-			p := &derivedPod{Pod: Pod{Name: o.Name, Namespace: cmp.Or(o.Namespace, "default"), Node: o.Spec.NodeName}}
+			p := &derivedPod{known: true, Pod: Pod{Name: o.Name, Namespace: cmp.Or(o.Namespace, "default"), Node: o.Spec.NodeName}}
 			if !isHostName(p.Name) || !isLabel(p.Namespace) {
 				return fmt.Errorf("%s: that cannot be the name of a pod of a lab", what)
 			}
@@ -123,6 +123,9 @@ func (d *derivation) takePods(objects []*corev1.Pod) error {
 			for _, c := range o.Spec.Containers[i].Ports {
 				if protocol, err := decision.ParseProtocol(cmp.Or(string(c.Protocol), "TCP")); err == nil && c.ContainerPort > 0 && c.ContainerPort < 1<<16 {
 					h.serve(Port{uint16(c.ContainerPort), protocol})
+					if p, ok := h.(*derivedPod); ok {
+						p.declared = true
+					}
 				}
 			}
 		}
