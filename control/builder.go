@@ -24,6 +24,7 @@ type builder struct {
 	at     location
 	// spellings are warnings about addresses of Nodes and Pods, by the object.
 	spellings map[string]string
+	source    []string // warnings of the source of objects
 	// stale are the Services to be made again.
 	stale map[decision.ServiceName]bool
 }
@@ -54,6 +55,7 @@ func (b *builder) apply(u Update) {
 	if u.All {
 		b.complete(&u)
 		clear(b.spellings)
+		b.source = u.Warnings
 	}
 	for name, object := range u.Services {
 		k := decision.ServiceName(name)

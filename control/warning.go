@@ -78,6 +78,7 @@ func (b *builder) nodeWarnings() []string {
 	if node.PrimaryNodePorts && len(node.NodePortAddresses) == 0 && len(node.ips(object)) == 0 {
 		warnings = append(warnings, fmt.Sprintf("--nodeport-addresses primary: no address of node %q is known: node ports are open on all", node.Name))
 	}
+	warnings = append(warnings, b.source...)
 	for _, object := range slices.Sorted(maps.Keys(b.spellings)) {
 		warnings = append(warnings, b.spellings[object])
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -92,6 +93,40 @@ type loader struct {
 	labAt             *place
 	labNodes, labPods []labHost
 	further           []string // files that it names
+
+	unknown map[string]*unknownField // by kind and path, without indexes
+}
+
+// unknownField is a field of objects from an API server that was left out.
+type unknownField struct {
+	first   string // where it was
+	objects int
+}
+
+func (l *loader) leftOut(at place, kind, path string) {
+	key := kind + " " + index.ReplaceAllString(path, "[]")
+	if f, ok := l.unknown[key]; ok {
+		f.objects++
+		return
+	}
+	if l.unknown == nil {
+		l.unknown = make(map[string]*unknownField)
+	}
+	l.unknown[key] = &unknownField{fmt.Sprintf("%s: %s: %s", at, at.object, path), 1}
+}
+
+var index = regexp.MustCompile(`\[[0-9]+\]`)
+
+// warnings are about the unknown fields, sorted.
+func (l *loader) warnings() (all []string) {
+	for _, key := range slices.Sorted(maps.Keys(l.unknown)) {
+		more, f := "", l.unknown[key]
+		if f.objects > 1 {
+			more = fmt.Sprintf(" (and %d times more)", f.objects-1)
+		}
+		all = append(all, fmt.Sprintf("%s: unknown field, left out: the API server is newer than this program%s", f.first, more))
+	}
+	return all
 }
 
 func newLoader() *loader {
@@ -111,6 +146,7 @@ func (l *loader) result() (*Objects, error) {
 		return nil, err
 	}
 	l.addLab()
+	l.objects.Warnings = l.warnings()
 	l.objects.sort()
 	return l.objects, nil
 }
@@ -224,10 +260,14 @@ func (l *loader) list(at place, d *document) bool {
 type mark struct {
 	objects Objects
 	errs    int
+	unknown map[string]*unknownField
 }
 
 func (l *loader) mark() mark {
-	m := mark{*l.objects, len(l.errs)}
+	m := mark{*l.objects, len(l.errs), make(map[string]*unknownField)}
+	for key, f := range l.unknown {
+		m.unknown[key] = &unknownField{f.first, f.objects}
+	}
 	m.objects.Skipped = slices.Clone(l.objects.Skipped)
 	return m
 }
@@ -240,7 +280,7 @@ func (l *loader) back(to mark, document place) {
 	if l.labAt != nil && l.labAt.file == document.file && l.labAt.document == document.document {
 		l.labAt, l.labNodes, l.labPods, l.further = nil, nil, nil, nil
 	}
-	*l.objects, l.errs = to.objects, l.errs[:to.errs]
+	*l.objects, l.errs, l.unknown = to.objects, l.errs[:to.errs], to.unknown
 }
 
 var errTwice = errors.New("given twice")
@@ -329,6 +369,12 @@ func add[T any, P kind[T]](l *loader, at place, t typeName, m map[string]any, du
 		l.fail(at, path, errTwice)
 	}
 	for _, e := range errs {
+		// Who writes an object misspells fields; an API server, which gives each object its
+		// UID, is newer than this program.
+		if o.GetUID() != "" && e.err == errUnknown {
+			l.leftOut(at, t.kind, e.path)
+			continue
+		}
 		l.fail(at, e.path, e.err)
 	}
 	if len(l.errs) > before {

@@ -297,3 +297,33 @@ func TestManyErrorsAreCut(t *testing.T) {
 		t.Errorf("%d errors kept, want all 25", len(errs))
 	}
 }
+
+// TestFieldsOfANewerAPIServerAreLeftOut: what kubectl prints is taken as it is, but for
+// objects that were written by hand an unknown field is misspelt.
+func TestFieldsOfANewerAPIServerAreLeftOut(t *testing.T) {
+	const object = `apiVersion: v1
+kind: Service
+metadata: {name: %s, uid: 4c6f0a2e-0000-4000-8000-000000000001}
+spec: {clusterIP: 10.96.0.1, ports: [{port: 80, novelty: 1}], trafficNovelty: {a: b}}
+`
+	text := stream(fmt.Sprintf(object, "a"), fmt.Sprintf(object, "b"))
+	o, err := loadBytes("a.yaml", []byte(text))
+	if err != nil || len(o.Services) != 2 {
+		t.Fatalf("%+v, %v", o, err)
+	}
+	want := []string{
+		"a.yaml: document 1: Service default/a: spec.ports[0].novelty: unknown field, left out: the API server is newer than this program (and 1 times more)",
+		"a.yaml: document 1: Service default/a: spec.trafficNovelty: unknown field, left out: the API server is newer than this program (and 1 times more)",
+	}
+	if !slices.Equal(o.Warnings, want) {
+		t.Errorf("warnings %q, want %q", o.Warnings, want)
+	}
+	byHand := strings.Replace(fmt.Sprintf(object, "a"), ", uid: 4c6f0a2e-0000-4000-8000-000000000001", "", 1)
+	if _, err := loadBytes("a.yaml", []byte(byHand)); err == nil || !strings.Contains(err.Error(), "spec.trafficNovelty: unknown field") {
+		t.Errorf("by hand: %v", err)
+	}
+	misspelt := strings.Replace(text, "clusterIP", "clusterip", 1)
+	if _, err := loadBytes("a.yaml", []byte(misspelt)); err == nil || !strings.Contains(err.Error(), `spec.clusterip: unknown field, did you mean "clusterIP"?`) {
+		t.Errorf("misspelt: %v", err)
+	}
+}

@@ -25,6 +25,8 @@ type FilesStatus struct {
 	// NotApplied are changes that need a lab that comes up anew: of nodes, pods, clients and
 	// networks. Everything else in the files is in force.
 	NotApplied []string `json:"notApplied,omitempty"`
+	// Warnings are about objects that are in force but will hardly do what was meant.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // String has one line for each entry below what it means; empty: all is in force.
@@ -37,10 +39,9 @@ func (s FilesStatus) String() string {
 	}
 	write("NOT IN FORCE: the files have mistakes, so the last good state stays in force:", s.Problems)
 	write("NOT APPLIED: these changes need a lab that comes up anew (end it, and start it again):", s.NotApplied)
+	write("WARNING:", s.Warnings)
 	return b.String()
 }
-
-func (s FilesStatus) fine() bool { return len(s.Problems)+len(s.NotApplied) == 0 }
 
 const maxShown = 20 // lines of one kind
 
@@ -104,7 +105,9 @@ func (w *filesWatch) state(o *manifest.Objects, err error) (s FilesStatus) {
 	if len(problems) > 0 {
 		return FilesStatus{Problems: most(problems)}
 	}
-	s.NotApplied = most(append(w.file.Spec.changes(now.Spec), w.newlyUnanswered(o)...))
+	services, warnings := control.Build(o, control.NodeConfig{})
+	s.NotApplied = most(append(w.file.Spec.changes(now.Spec), w.newlyUnanswered(services)...))
+	s.Warnings = most(warnings)
 	return s
 }
 
@@ -174,8 +177,7 @@ func compare[T any](add func(string, ...any), kind string, from, to []T, name fu
 
 // newlyUnanswered finds endpoints that no host of the running lab has, but for those that
 // were so when it came up.
-func (w *filesWatch) newlyUnanswered(o *manifest.Objects) (lines []string) {
-	services, _ := control.Build(o, control.NodeConfig{})
+func (w *filesWatch) newlyUnanswered(services []*decision.ServicePort) (lines []string) {
 	first := w.unanswered == nil
 	if first {
 		w.unanswered = make(map[netip.AddrPort]bool)

@@ -71,6 +71,8 @@ func TestSavesAreJudged(t *testing.T) {
 		{"a pod less", "- {name: web, node", "# - {name: web, node", []string{"NOT APPLIED", "pod default/web is gone from the file"}},
 		{"an option of the proxies", "nodes:\n", "proxy: {masqueradeAll: true}\nnodes:\n", []string{"NOT APPLIED", "proxy: it is another one"}},
 		{"an endpoint of nobody", "[10.244.0.99]", "[10.244.0.98]", []string{"NOT APPLIED", "endpoint 10.244.0.98:80 of Service default/web: no host of the running lab has this address"}},
+		{"a node port that nothing assigns", "spec:\n", "spec:\n  type: NodePort\n", []string{"WARNING", "service default/web of type NodePort has no nodePort for port 80/TCP"}},
+		{"an old spelling", "clusterIP: 10.96.0.1", "clusterIP: 10.96.0.01", []string{"WARNING", `"10.96.0.01" is read as 10.96.0.1`}},
 		{"mended at last", "", "", nil},
 	} {
 		if !strings.Contains(watched, step.old) {
@@ -80,7 +82,7 @@ func TestSavesAreJudged(t *testing.T) {
 		for met := false; !met; {
 			select {
 			case s := <-states:
-				met = s.fine() == (len(step.want) == 0)
+				met = (s.String() == "") == (len(step.want) == 0)
 				for _, want := range step.want {
 					met = met && strings.Contains(s.String(), want)
 				}

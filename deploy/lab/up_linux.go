@@ -179,7 +179,7 @@ func up(ctx context.Context, l *Lab, services []*decision.ServicePort, o RunOpti
 
 func showEvent(w io.Writer, style flow.Style, e Event, o RunOptions) {
 	switch {
-	case e.Files != nil && e.Files.fine():
+	case e.Files != nil && e.Files.String() == "":
 		fmt.Fprintln(w, "\nThe files are in force again.")
 	case e.Files != nil:
 		fmt.Fprintf(w, "\n%s\n", e.Files)
