@@ -1,21 +1,24 @@
 package control
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 
-	utilnet "k8s.io/utils/net"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/kubeaddr"
 )
 
 // addressesOf gives the addresses of a family, each once.
 func addressesOf(f decision.Family, texts []string) []netip.Addr {
 	var addrs []netip.Addr
 	for _, s := range texts {
-		a, err := parseAddr(s)
-		if a = a.Unmap(); err == nil && decision.FamilyOf(a) == f && !slices.Contains(addrs, a) {
+		a, err := kubeaddr.Parse(s)
+		if err == nil && decision.FamilyOf(a) == f && !slices.Contains(addrs, a) {
 			addrs = append(addrs, a)
 		}
 	}
@@ -27,7 +30,7 @@ func addressesOf(f decision.Family, texts []string) []netip.Addr {
 func rangesOf(f decision.Family, texts []string) []netip.Prefix {
 	var prefixes []netip.Prefix
 	for _, s := range texts {
-		p, err := parsePrefix(strings.TrimSpace(s))
+		p, err := kubeaddr.ParsePrefix(strings.TrimSpace(s))
 		if err != nil || decision.FamilyOf(p.Addr()) != f {
 			continue
 		}
@@ -39,34 +42,59 @@ func rangesOf(f decision.Family, texts []string) []netip.Prefix {
 	return prefixes
 }
 
-// parsePrefix reads a prefix. As to Go's net package, and so to kube-proxy,
-// IPv4-mapped addresses are IPv4 to it.
-func parsePrefix(s string) (netip.Prefix, error) {
-	p, err := netip.ParsePrefix(s)
-	if err != nil {
-		// Zeros before a number of an IPv4 address mean nothing in Kubernetes.
-		_, n, sloppy := utilnet.ParseCIDRSloppy(s)
-		if sloppy != nil {
-			return netip.Prefix{}, err
-		}
-		a, _ := netip.AddrFromSlice(n.IP)
-		ones, _ := n.Mask.Size()
-		p = netip.PrefixFrom(a, ones)
+// serviceSpellings finds old spellings in a Service.
+func serviceSpellings(svc *corev1.Service) (r kubeaddr.Respelled) {
+	if len(svc.Spec.ClusterIPs) == 0 {
+		r.See("spec.clusterIP", svc.Spec.ClusterIP)
 	}
-	if p = p.Masked(); p.Addr().Is4In6() {
-		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+	see(&r, "spec.clusterIPs", svc.Spec.ClusterIPs)
+	see(&r, "spec.externalIPs", svc.Spec.ExternalIPs)
+	see(&r, "spec.loadBalancerSourceRanges", svc.Spec.LoadBalancerSourceRanges)
+	for i := range svc.Status.LoadBalancer.Ingress {
+		r.See(fmt.Sprintf("status.loadBalancer.ingress[%d].ip", i), svc.Status.LoadBalancer.Ingress[i].IP)
 	}
-	return p, nil
+	return r
 }
 
-// parseAddr reads an address, as leniently.
-func parseAddr(s string) (netip.Addr, error) {
-	a, err := netip.ParseAddr(s)
-	if err == nil {
-		return a, nil
+// sliceSpellings finds old spellings in an EndpointSlice, in the addresses that count.
+func sliceSpellings(s *discoveryv1.EndpointSlice) (r kubeaddr.Respelled) {
+	for i := range s.Endpoints {
+		if len(s.Endpoints[i].Addresses) > 0 && kubeaddr.Plain(s.Endpoints[i].Addresses[0]) != "" {
+			r.See(fmt.Sprintf("endpoints[%d].addresses[0]", i), s.Endpoints[i].Addresses[0])
+		}
 	}
-	if a, ok := netip.AddrFromSlice(utilnet.ParseIPSloppy(s)); ok {
-		return a.Unmap(), nil
+	return r
+}
+
+// nodeSpellings finds old spellings in a Node. Addresses of other types are names.
+func nodeSpellings(n *corev1.Node) (r kubeaddr.Respelled) {
+	if len(n.Spec.PodCIDRs) == 0 {
+		r.See("spec.podCIDR", n.Spec.PodCIDR)
 	}
-	return a, err
+	see(&r, "spec.podCIDRs", n.Spec.PodCIDRs)
+	for i, a := range n.Status.Addresses {
+		if a.Type == corev1.NodeInternalIP || a.Type == corev1.NodeExternalIP {
+			r.See(fmt.Sprintf("status.addresses[%d].address", i), a.Address)
+		}
+	}
+	return r
+}
+
+// podSpellings finds old spellings in a Pod.
+func podSpellings(p *corev1.Pod) (r kubeaddr.Respelled) {
+	if len(p.Status.PodIPs) == 0 {
+		r.See("status.podIP", p.Status.PodIP)
+	}
+	for i, ip := range p.Status.PodIPs {
+		if kubeaddr.Plain(ip.IP) != "" {
+			r.See(fmt.Sprintf("status.podIPs[%d].ip", i), ip.IP)
+		}
+	}
+	return r
+}
+
+func see(r *kubeaddr.Respelled, field string, texts []string) {
+	for i, s := range texts {
+		r.See(fmt.Sprintf("%s[%d]", field, i), s)
+	}
 }

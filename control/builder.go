@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/kubeaddr"
 )
 
 // builder holds the objects as they were last heard of, and what was made of them. A
@@ -21,6 +22,9 @@ type builder struct {
 	labels map[types.NamespacedName]decision.ServiceName
 	nodes  map[string]*corev1.Node
 	at     location
+	// spellings are warnings about addresses of Nodes and Pods, by the object.
+	spellings map[string]string
+	source    []string // warnings of the source of objects
 	// stale are the Services to be made again.
 	stale map[decision.ServiceName]bool
 }
@@ -36,12 +40,13 @@ type serviceState struct {
 
 func newBuilder(config NodeConfig) *builder {
 	return &builder{
-		config:   config,
-		services: make(map[decision.ServiceName]*serviceState),
-		labels:   make(map[types.NamespacedName]decision.ServiceName),
-		nodes:    make(map[string]*corev1.Node),
-		at:       location{node: config.Name, zone: config.Zone},
-		stale:    make(map[decision.ServiceName]bool),
+		config:    config,
+		services:  make(map[decision.ServiceName]*serviceState),
+		labels:    make(map[types.NamespacedName]decision.ServiceName),
+		nodes:     make(map[string]*corev1.Node),
+		spellings: make(map[string]string),
+		at:        location{node: config.Name, zone: config.Zone},
+		stale:     make(map[decision.ServiceName]bool),
 	}
 }
 
@@ -49,6 +54,8 @@ func newBuilder(config NodeConfig) *builder {
 func (b *builder) apply(u Update) {
 	if u.All {
 		b.complete(&u)
+		clear(b.spellings)
+		b.source = u.Warnings
 	}
 	for name, object := range u.Services {
 		k := decision.ServiceName(name)
@@ -62,8 +69,17 @@ func (b *builder) apply(u Update) {
 	for name, object := range u.Nodes {
 		if object == nil {
 			delete(b.nodes, name)
+			delete(b.spellings, "node "+name)
 		} else {
 			b.nodes[name] = object
+			b.spell("node "+name, nodeSpellings(object))
+		}
+	}
+	for name, object := range u.Pods {
+		if object == nil {
+			delete(b.spellings, "pod "+name.String())
+		} else {
+			b.spell("pod "+name.String(), podSpellings(object))
 		}
 	}
 	if at := (location{node: b.config.Name, zone: b.config.zone(b.node())}); at != b.at {
@@ -71,6 +87,15 @@ func (b *builder) apply(u Update) {
 		for k := range b.services {
 			b.stale[k] = true
 		}
+	}
+}
+
+// spell keeps what there is to warn of in the addresses of a Node or Pod.
+func (b *builder) spell(object string, r kubeaddr.Respelled) {
+	if w := r.Warning(object); w != "" {
+		b.spellings[object] = w
+	} else {
+		delete(b.spellings, object)
 	}
 }
 
@@ -157,6 +182,11 @@ func (b *builder) build() (changes []decision.Change, warnings []Warning) {
 		var all []string
 		if s.object != nil {
 			ports, all = servicePorts(s.object, s.slices, b.at), serviceWarnings(s.object)
+			for _, slice := range s.slices {
+				if slice.spelling != "" {
+					all = append(all, slice.spelling)
+				}
+			}
 		}
 		if len(ports)+len(s.ports) > 0 && !reflect.DeepEqual(ports, s.ports) {
 			changes = append(changes, decision.Change{Service: k, Ports: ports})

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"fmt"
 	"net/netip"
 	"time"
 	"unique"
@@ -10,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/kubeaddr"
 )
 
 // EndpointSlice is what the service table depends on of a Kubernetes EndpointSlice.
@@ -24,6 +26,7 @@ type EndpointSlice struct {
 	family    decision.Family // of its addresses; 0: they are no addresses
 	ports     []slicePort
 	endpoints []sliceEndpoint
+	spelling  string // a warning about the spelling of its addresses; mostly empty
 }
 
 // slicePort is a port that all endpoints of a slice have.
@@ -65,6 +68,7 @@ func NewEndpointSlice(s *discoveryv1.EndpointSlice) *EndpointSlice {
 			c.ports = append(c.ports, p)
 		}
 	}
+	c.spelling = sliceSpellings(s).Warning(fmt.Sprintf("endpointslice %s/%s", s.Namespace, s.Name))
 	c.endpoints = make([]sliceEndpoint, 0, len(s.Endpoints))
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
@@ -106,11 +110,11 @@ func addressOf(e *discoveryv1.Endpoint, family decision.Family) (netip.Addr, boo
 	if len(e.Addresses) == 0 {
 		return netip.Addr{}, false
 	}
-	a, err := parseAddr(e.Addresses[0])
+	a, err := kubeaddr.Parse(e.Addresses[0])
 	if err != nil || decision.FamilyOf(a) != family {
 		return netip.Addr{}, false
 	}
-	return a.Unmap(), true
+	return a, true
 }
 
 // podOf names the pod an endpoint stands for, if it is one.

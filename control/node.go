@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/kubeaddr"
 )
 
 // DetectLocalMode is how pods are told from others (kube-proxy's --detect-local-mode).
@@ -45,7 +46,8 @@ type NodeConfig struct {
 	// NodePortAddresses restrict node ports to the local addresses within these
 	// prefixes. A family without one is not restricted.
 	NodePortAddresses []netip.Prefix
-	// PrimaryNodePorts restricts node ports to IPs ("--nodeport-addresses primary").
+	// PrimaryNodePorts adds IPs to NodePortAddresses ("--nodeport-addresses primary").
+	// Since Kubernetes 1.37 the two may be combined.
 	PrimaryNodePorts bool
 	// LocalhostNodePorts opens node ports on 127.0.0.1, too, unless NodePortAddresses or
 	// PrimaryNodePorts leave it out.
@@ -116,9 +118,6 @@ func (c *NodeConfig) Validate() error {
 	default:
 		fail("mode %q: want %s, %s, %s or %s", c.Mode, ClusterCIDR, NodeCIDR, BridgeInterface, InterfaceNamePrefix)
 	}
-	if c.PrimaryNodePorts && len(c.NodePortAddresses) > 0 {
-		fail("nodePortAddresses: primary stands alone")
-	}
 	return errors.Join(errs...)
 }
 
@@ -136,7 +135,7 @@ func (c *NodeConfig) node(object *corev1.Node, addresses []netip.Addr) decision.
 		MasqueradeMark:      c.MasqueradeMark,
 	}
 	if c.PrimaryNodePorts {
-		n.NodePortAddresses = nil
+		n.NodePortAddresses = slices.Clone(c.NodePortAddresses)
 		for _, ip := range n.IPs {
 			if !ip.IsLoopback() { // which kube-proxy takes to mean: not known
 				n.NodePortAddresses = append(n.NodePortAddresses, netip.PrefixFrom(ip, ip.BitLen()))
@@ -195,12 +194,12 @@ func (c *NodeConfig) ips(object *corev1.Node) []netip.Addr {
 	ips := slices.Clone(c.IPs)
 	for _, kind := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
 		for _, a := range object.Status.Addresses {
-			ip, err := parseAddr(a.Address)
+			ip, err := kubeaddr.Parse(a.Address)
 			if err != nil || a.Type != kind {
 				continue
 			}
 			if f := decision.FamilyOf(ip); !slices.ContainsFunc(ips, func(a netip.Addr) bool { return decision.FamilyOf(a) == f }) {
-				ips = append(ips, ip.Unmap())
+				ips = append(ips, ip)
 			}
 		}
 	}
@@ -215,7 +214,7 @@ func podCIDRs(object *corev1.Node) []netip.Prefix {
 	}
 	var prefixes []netip.Prefix
 	for _, s := range texts {
-		if p, err := parsePrefix(s); err == nil {
+		if p, err := kubeaddr.ParsePrefix(s); err == nil {
 			prefixes = append(prefixes, p)
 		}
 	}

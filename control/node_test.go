@@ -82,9 +82,9 @@ func TestNodeConfigValidate(t *testing.T) {
 		{"a mode that is none", NodeConfig{Mode: "clusterCIDR"}, `mode "clusterCIDR": want ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix`},
 
 		{"primary node ports", NodeConfig{PrimaryNodePorts: true}, ""},
-		{"primary node ports beside others", NodeConfig{PrimaryNodePorts: true, NodePortAddresses: prefixes("172.20.0.0/16")}, "nodePortAddresses: primary stands alone"},
+		{"primary node ports beside others", NodeConfig{PrimaryNodePorts: true, NodePortAddresses: prefixes("172.20.0.0/16")}, ""},
 		{"all that is wrong", NodeConfig{Mode: "x", PrimaryNodePorts: true, NodePortAddresses: make([]netip.Prefix, 1)},
-			"nodePortAddresses[0]: not a prefix\n" + `mode "x": want ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix` + "\nnodePortAddresses: primary stands alone"},
+			"nodePortAddresses[0]: not a prefix\n" + `mode "x": want ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -239,6 +239,9 @@ func TestPrimaryNodePorts(t *testing.T) {
 		{"a family without one is not restricted", NodeConfig{PrimaryNodePorts: true}, withAddresses("InternalIP=172.20.0.2"), prefixes("172.20.0.2/32")},
 		{"a loopback one counts as not known", NodeConfig{PrimaryNodePorts: true, IPs: addrs("127.0.0.1", "fd00::2")}, nil, prefixes("fd00::2/128")},
 		{"none known", NodeConfig{PrimaryNodePorts: true}, nil, nil},
+		{"with prefixes (Kubernetes 1.37)", NodeConfig{PrimaryNodePorts: true, NodePortAddresses: prefixes("192.0.2.0/24")}, withAddresses("InternalIP=172.20.0.2", "InternalIP=fd00::2"),
+			prefixes("192.0.2.0/24", "172.20.0.2/32", "fd00::2/128")},
+		{"with prefixes, none known", NodeConfig{PrimaryNodePorts: true, NodePortAddresses: prefixes("192.0.2.0/24")}, nil, prefixes("192.0.2.0/24")},
 		{"not asked for", NodeConfig{NodePortAddresses: prefixes("10.0.0.0/8")}, withAddresses("InternalIP=172.20.0.2"), prefixes("10.0.0.0/8")},
 	}
 	for _, tt := range tests {

@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nfqproxy/nfqproxy/datapath/kubeaddr"
 )
 
 // Owners knows which pod or node has which address. The zero value knows none. It is safe
@@ -79,9 +81,9 @@ func (o *Owners) update(u Update) {
 		o.addresses[name] = nil
 		for _, a := range node.Status.Addresses {
 			// Those of other types are names.
-			if ip, err := netip.ParseAddr(a.Address); err == nil {
-				o.nodes[ip.Unmap()] = name
-				o.addresses[name] = append(o.addresses[name], ip.Unmap())
+			if ip, err := kubeaddr.Parse(a.Address); err == nil {
+				o.nodes[ip] = name
+				o.addresses[name] = append(o.addresses[name], ip)
 			}
 		}
 	}
@@ -95,9 +97,9 @@ func (o *Owners) updatePod(name types.NamespacedName, pod *corev1.Pod) {
 	}
 	p := place{node: pod.Spec.NodeName}
 	for _, ip := range append([]corev1.PodIP{{IP: pod.Status.PodIP}}, pod.Status.PodIPs...) {
-		if a, err := parseAddr(ip.IP); err == nil && !slices.Contains(p.addresses, a.Unmap()) {
-			o.pods[a.Unmap()] = name
-			p.addresses = append(p.addresses, a.Unmap())
+		if a, err := kubeaddr.Parse(ip.IP); err == nil && !slices.Contains(p.addresses, a) {
+			o.pods[a] = name
+			p.addresses = append(p.addresses, a)
 		}
 	}
 	o.places[name] = p

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/kubeaddr"
 )
 
 // Table makes the table of a node that is only on paper: its addresses are its own
@@ -22,7 +23,7 @@ func Table(objects *manifest.Objects, config NodeConfig) (*decision.Table, []str
 			if a.Type != corev1.NodeInternalIP && a.Type != corev1.NodeExternalIP {
 				continue
 			}
-			if ip, err := parseAddr(a.Address); err == nil {
+			if ip, err := kubeaddr.Parse(a.Address); err == nil {
 				addresses = append(addresses, ip)
 			}
 		}

@@ -1,11 +1,13 @@
 package control
 
 import (
+	"fmt"
 	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/kubeaddr"
 )
 
 // Labels that take an object out of the proxy's hands by being there, whatever their
@@ -28,6 +30,23 @@ func ignored(svc *corev1.Service) bool {
 	return other
 }
 
+// Unserved says why no packet can be sent to a Service, and what to do, if the Service has
+// nothing in the table. The text is empty for a Service that has.
+func Unserved(svc *corev1.Service) string {
+	_, other := svc.Labels[labelProxyName]
+	switch {
+	case svc.Spec.Type == corev1.ServiceTypeExternalName:
+		return "it is of type ExternalName: DNS answers with another name, and no service proxy has a part in it"
+	case svc.Spec.ClusterIP == corev1.ClusterIPNone:
+		return "it is headless (clusterIP: None): DNS answers with the addresses of its pods, and no service proxy has a part in it; ask for one of its pods, pod/" + svc.Namespace + "/NAME:PORT"
+	case other:
+		return fmt.Sprintf("its label %s leaves it to another proxy", labelProxyName)
+	case len(clusterIPs(svc)) == 0:
+		return "it has no clusterIP: no API server assigned one; set spec.clusterIP"
+	}
+	return ""
+}
+
 // hasNodePorts says whether the type of the Service gives it node ports.
 func hasNodePorts(svc *corev1.Service) bool {
 	return svc.Spec.Type == corev1.ServiceTypeNodePort || svc.Spec.Type == corev1.ServiceTypeLoadBalancer
@@ -43,11 +62,10 @@ func clusterIPs(svc *corev1.Service) []netip.Addr {
 	var ips []netip.Addr
 	seen := make(map[decision.Family]bool)
 	for _, s := range texts {
-		a, err := parseAddr(s)
+		a, err := kubeaddr.Parse(s)
 		if err != nil || seen[decision.FamilyOf(a)] {
 			continue // None, none, or what no API server would have let pass
 		}
-		a = a.Unmap()
 		seen[decision.FamilyOf(a)] = true
 		ips = append(ips, a)
 	}

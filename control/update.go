@@ -18,6 +18,8 @@ type Update struct {
 	EndpointSlices map[types.NamespacedName]*EndpointSlice
 	Nodes          map[string]*corev1.Node
 	Pods           map[types.NamespacedName]*corev1.Pod // for their names only
+	// Warnings are about the objects as a whole; valid iff All.
+	Warnings []string
 }
 
 // Source feeds a Controller with objects: [Manifests], or an API server.
@@ -49,6 +51,7 @@ func (f files) Run(ctx context.Context, publish func(Update, error)) error {
 func everything(o *manifest.Objects) Update {
 	u := Update{
 		All:            true,
+		Warnings:       o.Warnings,
 		Services:       make(map[types.NamespacedName]*corev1.Service, len(o.Services)),
 		EndpointSlices: make(map[types.NamespacedName]*EndpointSlice, len(o.EndpointSlices)),
 		Nodes:          make(map[string]*corev1.Node, len(o.Nodes)),

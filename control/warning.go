@@ -32,6 +32,9 @@ func serviceWarnings(svc *corev1.Service) []string {
 		return []string{fmt.Sprintf("service %s has no clusterIP: no API server assigned one, so it is left out; set spec.clusterIP", key)}
 	}
 	var warnings []string
+	if w := serviceSpellings(svc).Warning("service " + key.String()); w != "" {
+		warnings = append(warnings, w)
+	}
 	// A LoadBalancer may do without node ports.
 	if svc.Spec.Type == corev1.ServiceTypeNodePort {
 		for i, p := range svc.Spec.Ports {
@@ -72,8 +75,12 @@ func (b *builder) nodeWarnings() []string {
 			warnings = append(warnings, fmt.Sprintf("mode NodeCIDR: node %q has no podCIDRs: no packet counts as a pod's", node.Name))
 		}
 	}
-	if node.PrimaryNodePorts && len(node.ips(object)) == 0 {
+	if node.PrimaryNodePorts && len(node.NodePortAddresses) == 0 && len(node.ips(object)) == 0 {
 		warnings = append(warnings, fmt.Sprintf("--nodeport-addresses primary: no address of node %q is known: node ports are open on all", node.Name))
+	}
+	warnings = append(warnings, b.source...)
+	for _, object := range slices.Sorted(maps.Keys(b.spellings)) {
+		warnings = append(warnings, b.spellings[object])
 	}
 	return warnings
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nfqproxy/nfqproxy/control"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/iptables"
@@ -43,8 +44,9 @@ through kube-proxy's chains, every endpoint and why it was chosen or not. No roo
 and no kernel are needed; the objects are files.
 
 Sources and destinations are addresses, [IPv6] in brackets where a port follows, or
-names: pod/NAMESPACE/NAME[:PORT] where Pod objects are given, and
-service/NAMESPACE/NAME:PORT, by its port's number or name.
+names: NAMESPACE/NAME[:PORT] or pod/NAMESPACE/NAME[:PORT] of a pod, and
+service/NAMESPACE/NAME:PORT, by its port's number or name. Pods are known from Pod
+objects, from endpoints that name them, and from a lab's file.
 
 The answer is that of one node. Which endpoints are local, which zone counts and
 which addresses serve node ports depends on it: name it with --node-name.
@@ -81,6 +83,11 @@ With --packets each line is answered as it comes; the first that is faulty ends 
 
 // check says what is missing among the flags, or too much; given tells which were.
 func (f *explainFlags) check(given func(flag string) bool) error {
+	for _, other := range []struct{ flag, path string }{{"packets", f.packets}, {"host-rules", f.hostRules}} {
+		if other.path == "-" && f.table.readsStdin() {
+			return fmt.Errorf("--objects - and --%s -: standard input can be only one of them", other.flag)
+		}
+	}
 	packet := []string{"protocol", "source", "destination"}
 	if given("packets") {
 		for _, flag := range append(packet, "local", "in-interface") {
@@ -109,7 +116,7 @@ func (f *explainFlags) check(given func(flag string) bool) error {
 }
 
 func (f *explainFlags) run(stdin io.Reader, stdout, stderr io.Writer, seeded bool) error {
-	table, objects, err := f.table.load(stderr)
+	table, objects, err := f.table.load(stdin, stderr)
 	if err != nil {
 		return err
 	}
@@ -122,6 +129,11 @@ func (f *explainFlags) run(stdin io.Reader, stdout, stderr io.Writer, seeded boo
 		simulator: simulate.New(table, rand.New(rand.NewPCG(seed, 0)), simulate.Cluster{Nodes: objects.Nodes, EndpointSlices: objects.EndpointSlices}),
 		names:     simulate.NamesOf(table, objects.Pods),
 		flags:     f, out: out, style: flow.StyleFor(stdout),
+	}
+	for _, s := range objects.Services {
+		if why := control.Unserved(s); why != "" {
+			e.names.AddUnserved(s.Namespace+"/"+s.Name, why)
+		}
 	}
 	e.simulator.FollowReply = f.reply
 	if f.hostRules != "" {

@@ -4,12 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"github.com/spf13/pflag"
 
 	"github.com/nfqproxy/nfqproxy/control"
+	"github.com/nfqproxy/nfqproxy/control/proxyconfig"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/kubeaddr"
 )
 
 // nodeFlags are the flags that say what a node is like, with kube-proxy's names and
@@ -37,7 +38,7 @@ func (f *nodeFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.mode, "detect-local-mode", string(control.ClusterCIDR), "how pods are told from others: ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix")
 	flags.StringVar(&f.bridge, "pod-bridge-interface", "", "with BridgeInterface: the bridge that pods' packets come in by")
 	flags.StringVar(&f.interfacePrefix, "pod-interface-name-prefix", "", "with InterfaceNamePrefix: what the names of pods' interfaces begin with")
-	flags.StringSliceVar(&f.nodePortAddresses, "nodeport-addresses", nil, "prefixes of the node's addresses that serve node ports, or \"primary\" (default: all)")
+	flags.StringSliceVar(&f.nodePortAddresses, "nodeport-addresses", nil, "where node ports are served: prefixes of the node's addresses, \"primary\" (its own addresses), \"localhost\" or \"all\", in any combination (default: all)")
 	flags.BoolVar(&f.localhost, "localhost-nodeports", true, "serve node ports on 127.0.0.1, too")
 	flags.BoolVar(&f.masqueradeAll, "masquerade-all", false, "masquerade all ClusterIP traffic")
 	flags.BoolVar(&f.masqueradeHairpin, "masquerade-hairpin", true, "masquerade what an endpoint sends to itself; false is for teaching: it shows what breaks without")
@@ -69,11 +70,11 @@ func (f *nodeFlags) apply(c *control.NodeConfig) error {
 	if given("node-ip") {
 		c.IPs = nil
 		for _, s := range f.ips {
-			a, err := netip.ParseAddr(s)
-			if err != nil || a.Zone() != "" {
-				return fmt.Errorf("--node-ip: %q is not an address", s)
+			a, err := kubeaddr.Parse(s)
+			if err != nil {
+				return fmt.Errorf("--node-ip: %w", err)
 			}
-			c.IPs = append(c.IPs, a.Unmap())
+			c.IPs = append(c.IPs, a)
 		}
 		if f, ok := twice(c.IPs); ok {
 			return fmt.Errorf("--node-ip: %s address given twice: a node has one of each family", f)
@@ -122,19 +123,19 @@ func (f *nodeFlags) applyMode(c *control.NodeConfig) error {
 	return fmt.Errorf("--detect-local-mode %q: want %s, %s, %s or %s", c.Mode, control.ClusterCIDR, control.NodeCIDR, control.BridgeInterface, control.InterfaceNamePrefix)
 }
 
-func (f *nodeFlags) applyNodePorts(c *control.NodeConfig) (err error) {
+func (f *nodeFlags) applyNodePorts(c *control.NodeConfig) error {
 	if !f.set.Changed("nodeport-addresses") {
 		return nil
 	}
 	c.PrimaryNodePorts, c.NodePortAddresses = false, nil
-	if !slices.Contains(f.nodePortAddresses, "primary") {
-		c.NodePortAddresses, err = parsePrefixes("--nodeport-addresses", f.nodePortAddresses)
-		return err
+	for _, s := range f.nodePortAddresses {
+		primary, prefixes, ok := proxyconfig.NodePortAddresses(s)
+		if !ok {
+			return fmt.Errorf("--nodeport-addresses: %q is neither a prefix such as 172.20.0.0/16 nor primary, localhost or all", s)
+		}
+		c.PrimaryNodePorts = c.PrimaryNodePorts || primary
+		c.NodePortAddresses = append(c.NodePortAddresses, prefixes...)
 	}
-	if len(f.nodePortAddresses) > 1 {
-		return errors.New("--nodeport-addresses: primary stands alone")
-	}
-	c.PrimaryNodePorts = true
 	return nil
 }
 
@@ -153,14 +154,11 @@ func twice(addrs []netip.Addr) (decision.Family, bool) {
 func parsePrefixes(flag string, values []string) ([]netip.Prefix, error) {
 	var prefixes []netip.Prefix
 	for _, v := range values {
-		p, err := netip.ParsePrefix(v)
+		p, err := kubeaddr.ParsePrefix(v)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %q is not a prefix such as 10.244.0.0/16", flag, v)
 		}
-		if p.Addr().Is4In6() {
-			return nil, fmt.Errorf("%s: %q: write an IPv4 prefix as in 10.244.0.0/16", flag, v)
-		}
-		prefixes = append(prefixes, p.Masked())
+		prefixes = append(prefixes, p)
 	}
 	return prefixes, nil
 }

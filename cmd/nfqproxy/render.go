@@ -7,6 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nfqproxy/nfqproxy/control"
+	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/datapath/chains"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
@@ -29,7 +31,7 @@ node, as iptables-save does. iptables-restore loads them (ip6tables-restore thos
 			if !ok {
 				return fmt.Errorf("--family %q: want ipv4 or ipv6", family)
 			}
-			t, objects, err := table.load(cmd.ErrOrStderr())
+			t, objects, err := table.load(cmd.InOrStdin(), cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
@@ -46,7 +48,7 @@ node, as iptables-save does. iptables-restore loads them (ip6tables-restore thos
 				}
 			}
 			if len(rules) == 0 {
-				return noSuchService(t, f, service)
+				return noSuchService(t, objects, f, service)
 			}
 			// By table, each in its order.
 			slices.SortStableFunc(rules, func(a, b chains.Rule) int { return strings.Compare(string(a.Table), string(b.Table)) })
@@ -64,7 +66,12 @@ node, as iptables-save does. iptables-restore loads them (ip6tables-restore thos
 }
 
 // noSuchService says what there is instead.
-func noSuchService(t *decision.Table, f decision.Family, service string) error {
+func noSuchService(t *decision.Table, objects *manifest.Objects, f decision.Family, service string) error {
+	for _, s := range objects.Services {
+		if why := control.Unserved(s); why != "" && s.Namespace+"/"+s.Name == service {
+			return fmt.Errorf("--service %s: %s", service, why)
+		}
+	}
 	var names []string
 	for _, s := range t.Services() {
 		name := s.Name.Namespace + "/" + s.Name.Name

@@ -113,6 +113,9 @@ func (f *replayFlags) run(name string, stdin io.Reader, stdout, stderr io.Writer
 		if slices.Contains(f.rules, "-") {
 			return errors.New("--rules - and FILE -: both cannot come from standard input")
 		}
+		if f.table.readsStdin() {
+			return errors.New("--objects - and FILE -: both cannot come from standard input")
+		}
 		name = "standard input"
 	} else {
 		file, err := openFile(name)
@@ -130,7 +133,7 @@ func (f *replayFlags) run(name string, stdin io.Reader, stdout, stderr io.Writer
 	buffered := bufio.NewWriter(out)
 	input := bufio.NewReader(answering{in, buffered})
 	if replay.IsFlowLog(peek(input)) {
-		err = f.replayLog(name, input, buffered, stderr)
+		err = f.replayLog(name, input, stdin, buffered, stderr)
 	} else {
 		err = f.replayCapture(name, input, stdin, out, buffered, stderr)
 	}
@@ -207,7 +210,7 @@ func (f *replayFlags) decider(stdin io.Reader, stderr io.Writer) (replay.Decider
 	if f.given("rules") {
 		return f.ruleDecider(stdin, stderr, draws)
 	}
-	table, _, err := f.table.load(stderr)
+	table, _, err := f.table.load(stdin, stderr)
 	if err != nil {
 		return nil, err
 	}

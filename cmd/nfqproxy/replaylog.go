@@ -9,7 +9,7 @@ import (
 )
 
 // replayLog decides a flow log again. Differences are no failure, but make the exit code 1.
-func (f *replayFlags) replayLog(name string, in io.Reader, out *bufio.Writer, stderr io.Writer) error {
+func (f *replayFlags) replayLog(name string, in, stdin io.Reader, out *bufio.Writer, stderr io.Writer) error {
 	switch {
 	case f.given("rules"):
 		return fmt.Errorf("--rules: %s is a flow log, which is compared with --objects: a dump's draws are not the daemon's", name)
@@ -20,7 +20,7 @@ func (f *replayFlags) replayLog(name string, in io.Reader, out *bufio.Writer, st
 	case f.steps:
 		return fmt.Errorf("--steps: %s is a flow log, of which only differences are told", name)
 	}
-	table, _, err := f.table.load(stderr)
+	table, _, err := f.table.load(stdin, stderr)
 	if err != nil {
 		return err
 	}

@@ -30,14 +30,14 @@ func (f *tableFlags) add(cmd *cobra.Command, flags *pflag.FlagSet) {
 
 // addOptional is add for commands that can do without --objects.
 func (f *tableFlags) addOptional(flags *pflag.FlagSet) {
-	flags.StringArrayVar(&f.objects, "objects", nil, "file or directory with Services, EndpointSlices, Nodes and Pods (YAML or JSON); may be repeated")
+	flags.StringArrayVar(&f.objects, "objects", nil, "file or directory with Services, EndpointSlices, Nodes and Pods (YAML or JSON), or - for standard input; may be repeated")
 	flags.StringVar(&f.name, "node-name", "", "name of the node to look from (default: the Node object's, if there is just one)")
 	f.node.add(flags)
 }
 
 // load makes the table. Warnings go to stderr.
-func (f *tableFlags) load(stderr io.Writer) (*decision.Table, *manifest.Objects, error) {
-	objects, err := manifest.Load(f.objects)
+func (f *tableFlags) load(stdin io.Reader, stderr io.Writer) (*decision.Table, *manifest.Objects, error) {
+	objects, err := manifest.LoadOnce(stdin, f.objects)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -50,6 +50,10 @@ func (f *tableFlags) load(stderr io.Writer) (*decision.Table, *manifest.Objects,
 	}
 	config := proxyconfig.Default().Node
 	config.Name = name
+	if l := objects.Lab; l != nil {
+		config.ClusterCIDRs, config.NodePortAddresses = l.ClusterCIDRs, l.NodePortAddresses
+		config.MasqueradeAll, config.NoHairpinMasquerade = l.MasqueradeAll, l.NoHairpinMasquerade
+	}
 	if err := f.node.apply(&config); err != nil {
 		return nil, nil, err
 	}
@@ -59,6 +63,9 @@ func (f *tableFlags) load(stderr io.Writer) (*decision.Table, *manifest.Objects,
 	}
 	return table, objects, nil
 }
+
+// readsStdin says whether objects come from standard input.
+func (f *tableFlags) readsStdin() bool { return slices.Contains(f.objects, "-") }
 
 // nodeName is the node to look from. Names match exactly: to one that is misspelt
 // no endpoint would be local, and every answer would be that of another cluster.

@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -19,155 +20,201 @@ type fieldError struct {
 // decoders it goes on after an error and knows the index of a list's item, so
 // that one reading tells everything and each error says where.
 type decoder struct {
-	fields map[reflect.Type]map[string][]int // JSON names to reflect's index
+	types  map[reflect.Type]*structType
+	shared shared
 	errs   []fieldError
 }
 
-func newDecoder() *decoder {
-	return &decoder{fields: make(map[reflect.Type]map[string][]int)}
+// structType are the fields of a struct by their JSON names.
+type structType struct {
+	names []string         // sorted
+	index map[string][]int // reflect's
 }
+
+func newDecoder() *decoder { return &decoder{types: make(map[reflect.Type]*structType)} }
 
 // decode fills into, a pointer, and gives what is wrong, in the order of the
 // fields' names.
 func (d *decoder) decode(value, into any) []fieldError {
 	d.errs = nil
-	d.value("", value, reflect.ValueOf(into).Elem())
+	d.value(nil, value, reflect.ValueOf(into).Elem())
 	return d.errs
 }
 
-func (d *decoder) fail(path, format string, args ...any) {
-	d.errs = append(d.errs, fieldError{path, fmt.Errorf(format, args...)})
+func (d *decoder) fail(at *path, format string, args ...any) {
+	d.errs = append(d.errs, fieldError{at.String(), fmt.Errorf(format, args...)})
+}
+
+// path leads to a field. Most paths are never written, so none is a text until it is.
+type path struct {
+	parent *path // nil: the object itself
+	name   string
+	key    string // of a map, with its brackets; valid iff name is empty
+	index  int    // of a list; valid iff name and key are empty
+}
+
+// String writes a path as in "spec.ports[0].name".
+func (p *path) String() string {
+	switch {
+	case p == nil:
+		return ""
+	case p.name != "":
+		return join(p.parent.String(), p.name)
+	case p.key != "":
+		return p.parent.String() + p.key
+	}
+	return fmt.Sprintf("%s[%d]", p.parent.String(), p.index)
 }
 
 var unmarshaler = reflect.TypeFor[json.Unmarshaler]()
 
-func (d *decoder) value(path string, value any, into reflect.Value) {
+func (d *decoder) value(at *path, value any, into reflect.Value) {
 	if value == nil {
 		return // as in JSON: null leaves a field as it is
 	}
 	if into.Kind() == reflect.Pointer {
+		if p, ok := d.shared.pointer(value, into.Type().Elem()); ok {
+			into.Set(p)
+			return
+		}
 		into.Set(reflect.New(into.Type().Elem()))
-		d.value(path, value, into.Elem())
+		d.value(at, value, into.Elem())
 		return
 	}
 	// Times, quantities and int-or-strings know their own format.
 	if into.CanAddr() && into.Addr().Type().Implements(unmarshaler) {
-		d.unmarshal(path, value, into)
+		d.unmarshal(at, value, into)
 		return
 	}
 	switch into.Kind() {
 	case reflect.Struct:
-		d.structure(path, value, into)
+		d.structure(at, value, into)
 	case reflect.Slice:
-		d.list(path, value, into)
+		d.list(at, value, into)
 	case reflect.Map:
-		d.mapping(path, value, into)
+		d.mapping(at, value, into)
 	case reflect.String:
 		if s, ok := value.(string); ok {
-			into.SetString(s)
+			into.SetString(d.shared.text(s))
 			return
 		}
 		switch value.(type) {
 		case bool, int64, float64: // YAML takes 80, on and even n for these
-			d.fail(path, "want a string, have %v: quote it", value)
+			d.fail(at, "want a string, have %v: quote it", value)
 		default:
-			d.mismatch(path, "a string", value)
+			d.mismatch(at, "a string", value)
 		}
 	case reflect.Bool:
 		if b, ok := value.(bool); ok {
 			into.SetBool(b)
 			return
 		}
-		d.mismatch(path, "true or false", value)
+		d.mismatch(at, "true or false", value)
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
 		n, ok := value.(int64)
 		switch {
 		case !ok:
-			d.mismatch(path, "an integer", value)
+			d.mismatch(at, "an integer", value)
 		case into.OverflowInt(n):
-			d.fail(path, "%d is out of range", n)
+			d.fail(at, "%d is out of range", n)
 		default:
 			into.SetInt(n)
 		}
 	default:
 		// No kept kind has other types (floats, interfaces) today. If one
 		// gets some, JSON's own rules are good enough.
-		d.unmarshal(path, value, into)
+		d.unmarshal(at, value, into)
 	}
 }
 
-func (d *decoder) structure(path string, value any, into reflect.Value) {
+func (d *decoder) structure(at *path, value any, into reflect.Value) {
 	m, ok := value.(map[string]any)
 	if !ok {
-		d.mismatch(path, "an object", value)
+		d.mismatch(at, "an object", value)
 		return
 	}
-	fields := d.fieldsOf(into.Type())
-	for _, key := range slices.Sorted(maps.Keys(m)) {
-		index, ok := fields[key]
+	t, found := d.structType(into.Type()), 0
+	for _, name := range t.names {
+		if _, ok := m[name]; ok {
+			found++
+		}
+	}
+	names := t.names
+	if found < len(m) {
+		names = slices.Sorted(maps.Keys(m)) // some of them are unknown
+	}
+	for _, name := range names {
+		v, ok := m[name]
 		if !ok {
-			d.unknown(join(path, key), key, fields)
 			continue
 		}
-		d.value(join(path, key), m[key], into.FieldByIndex(index))
+		index, ok := t.index[name]
+		if !ok {
+			d.unknown(&path{parent: at, name: name}, name, t)
+			continue
+		}
+		d.value(&path{parent: at, name: name}, v, into.FieldByIndex(index))
 	}
 }
 
 // unknown reports an unknown field. Kubernetes' names are case sensitive, which
 // is the likeliest slip.
-func (d *decoder) unknown(path, key string, fields map[string][]int) {
-	for _, name := range slices.Sorted(maps.Keys(fields)) {
+func (d *decoder) unknown(at *path, key string, t *structType) {
+	for _, name := range t.names {
 		if strings.EqualFold(name, key) {
-			d.fail(path, "unknown field, did you mean %q?", name)
+			d.fail(at, "unknown field, did you mean %q?", name)
 			return
 		}
 	}
-	d.fail(path, "unknown field")
+	d.errs = append(d.errs, fieldError{at.String(), errUnknown})
 }
 
-func (d *decoder) list(path string, value any, into reflect.Value) {
+// errUnknown is a field that the types of this program do not have.
+var errUnknown = errors.New("unknown field")
+
+func (d *decoder) list(at *path, value any, into reflect.Value) {
 	if into.Type().Elem().Kind() == reflect.Uint8 {
-		d.unmarshal(path, value, into) // base64
+		d.unmarshal(at, value, into) // base64
 		return
 	}
 	l, ok := value.([]any)
 	if !ok {
-		d.mismatch(path, "a list", value)
+		d.mismatch(at, "a list", value)
 		return
 	}
 	into.Set(reflect.MakeSlice(into.Type(), len(l), len(l)))
 	for i, e := range l {
-		d.value(fmt.Sprintf("%s[%d]", path, i), e, into.Index(i))
+		d.value(&path{parent: at, index: i}, e, into.Index(i))
 	}
 }
 
-func (d *decoder) mapping(path string, value any, into reflect.Value) {
+func (d *decoder) mapping(at *path, value any, into reflect.Value) {
 	m, ok := value.(map[string]any)
 	if !ok {
-		d.mismatch(path, "an object", value)
+		d.mismatch(at, "an object", value)
 		return
 	}
 	t := into.Type()
 	into.Set(reflect.MakeMapWithSize(t, len(m)))
 	for _, key := range slices.Sorted(maps.Keys(m)) {
 		e := reflect.New(t.Elem()).Elem()
-		d.value(fmt.Sprintf("%s[%s]", path, key), m[key], e)
-		into.SetMapIndex(reflect.ValueOf(key).Convert(t.Key()), e)
+		d.value(&path{parent: at, key: "[" + key + "]"}, m[key], e)
+		into.SetMapIndex(reflect.ValueOf(d.shared.text(key)).Convert(t.Key()), e)
 	}
 }
 
-func (d *decoder) unmarshal(path string, value any, into reflect.Value) {
+func (d *decoder) unmarshal(at *path, value any, into reflect.Value) {
 	data, err := json.Marshal(value)
 	if err == nil {
 		err = json.Unmarshal(data, into.Addr().Interface())
 	}
 	if err != nil {
-		d.fail(path, "%w", err)
+		d.fail(at, "%w", err)
 	}
 }
 
-func (d *decoder) mismatch(path, want string, have any) {
-	d.fail(path, "want %s, have %s", want, describe(have))
+func (d *decoder) mismatch(at *path, want string, have any) {
+	d.fail(at, "want %s, have %s", want, describe(have))
 }
 
 // describe says what a value is, shortly.
@@ -188,11 +235,11 @@ func describe(v any) string {
 	return fmt.Sprint(v)
 }
 
-// fieldsOf gives the fields of a struct by their JSON names, those of embedded
-// structs ("inline") among them.
-func (d *decoder) fieldsOf(t reflect.Type) map[string][]int {
-	if f, ok := d.fields[t]; ok {
-		return f
+// structType gives the fields of a struct, those of embedded structs ("inline") among
+// them.
+func (d *decoder) structType(t reflect.Type) *structType {
+	if s, ok := d.types[t]; ok {
+		return s
 	}
 	fields := make(map[string][]int)
 	for i := range t.NumField() {
@@ -203,13 +250,14 @@ func (d *decoder) fieldsOf(t reflect.Type) map[string][]int {
 		case name != "":
 			fields[name] = f.Index
 		case f.Anonymous && f.Type.Kind() == reflect.Struct:
-			for inner, index := range d.fieldsOf(f.Type) {
+			for inner, index := range d.structType(f.Type).index {
 				fields[inner] = append(slices.Clone(f.Index), index...)
 			}
 		default:
 			fields[f.Name] = f.Index
 		}
 	}
-	d.fields[t] = fields
-	return fields
+	s := &structType{slices.Sorted(maps.Keys(fields)), fields}
+	d.types[t] = s
+	return s
 }

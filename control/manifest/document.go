@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -24,23 +26,29 @@ type document struct {
 	// ("items[0].spec.ports"); value has one of the two.
 	duplicates []string
 	err        error
+	// list is not nil if value lacks the items of a List, which are in here.
+	list *list
 }
 
-// parse takes a file apart. Documents that say nothing (comments, blank lines
-// between separators) are left out and not counted.
-func parse(name string, data []byte) []document {
+// parse takes a file apart, one document after the other. Documents that say nothing
+// (comments, blank lines between separators) are left out and not counted. The items of
+// Lists of at least so many bytes are left to be parsed one by one.
+func parse(name string, data []byte, large int) iter.Seq[document] {
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")) // the byte order mark of some editors
 	if bytes.HasPrefix(bytes.TrimLeft(data, " \t\r\n"), []byte("{")) {
+		if l, ok := splitJSON(data, large); ok {
+			return slices.Values([]document{l})
+		}
 		docs, err := parseJSON(data)
 		if err == nil || filepath.Ext(name) == ".json" {
 			if err != nil {
 				docs = append(docs, document{err: err})
 			}
-			return docs
+			return slices.Values(docs)
 		}
 		// YAML has braces too.
 	}
-	return parseYAML(data)
+	return parseYAML(data, large)
 }
 
 // parseJSON reads one JSON value after the other, as kubectl does.
@@ -67,30 +75,52 @@ func parseJSON(data []byte) ([]document, error) {
 		// and keeps integers.
 		strict, err := kjson.UnmarshalStrict(raw, &d.value)
 		d.err = err
-		for _, e := range strict {
-			path := e.Error()
-			if fe, ok := e.(kjson.FieldError); ok {
-				path = fe.FieldPath()
-			}
-			d.duplicates = append(d.duplicates, path)
-		}
+		d.duplicates = fieldPaths(strict)
 		docs = append(docs, d)
 	}
 }
 
+// fieldPaths are the paths of keys that are given twice.
+func fieldPaths(strict []error) (paths []string) {
+	for _, e := range strict {
+		path := e.Error()
+		if fe, ok := e.(kjson.FieldError); ok {
+			path = fe.FieldPath()
+		}
+		paths = append(paths, path)
+	}
+	return paths
+}
+
 // parseYAML splits a YAML stream at its markers and reads each document on its
 // own, so that an error in one does not hide the others.
-func parseYAML(data []byte) []document {
-	var docs []document
-	line, start := 1, 0 // line is that of data[start]
-	flush := func(end int) {
-		if d, ok := parseYAMLDocument(data[start:end], line); ok {
-			docs = append(docs, d)
+func parseYAML(data []byte, large int) iter.Seq[document] {
+	return func(yield func(document) bool) {
+		for text, line := range yamlDocuments(data) {
+			d, ok := splitYAML(text, line, large)
+			if !ok {
+				d, ok = parseYAMLDocument(text, line)
+			}
+			if ok && !yield(d) {
+				return
+			}
 		}
+	}
+}
+
+// yamlDocuments gives the text of each document, and the line of the file it begins in.
+func yamlDocuments(data []byte) iter.Seq2[[]byte, int] {
+	return func(yield func([]byte, int) bool) { splitDocuments(data, yield) }
+}
+
+func splitDocuments(data []byte, yield func([]byte, int) bool) {
+	line, start, more := 1, 0, true // line is that of data[start]
+	flush := func(end int) {
+		more = more && (start == end || yield(data[start:end], line))
 		line += bytes.Count(data[start:end], []byte("\n"))
 		start = end
 	}
-	for at := 0; at < len(data); {
+	for at := 0; at < len(data) && more; {
 		end := len(data)
 		if i := bytes.IndexByte(data[at:], '\n'); i >= 0 {
 			end = at + i + 1
@@ -105,7 +135,6 @@ func parseYAML(data []byte) []document {
 		at = end
 	}
 	flush(len(data))
-	return docs
 }
 
 // marker says which document marker a line is: "---", "..." or none. Both stand
@@ -143,7 +172,7 @@ func parseYAMLDocument(data []byte, line int) (document, bool) {
 		return document{}, false
 	}
 	// Aliases share memory here but not in what is made from them.
-	c := converter{budget: maxFileSize}
+	c := converter{budget: int64(len(data)) + maxExpanded}
 	d.value, d.err = c.convert(v)
 	if d.err != nil {
 		d.value = nil
@@ -200,6 +229,9 @@ func yamlError(err error, first int) error {
 	}))
 }
 
+// maxExpanded bounds what the aliases of a document add to it, in bytes.
+const maxExpanded = 64 << 20
+
 // converter makes what the YAML parser gives what JSON could have said.
 type converter struct {
 	budget int64 // bytes of text that may still come
@@ -249,7 +281,7 @@ func (c *converter) convert(v any) (any, error) {
 // parser itself only guards against aliases of aliases.)
 func (c *converter) spend(s string) error {
 	if c.budget -= int64(len(s)); c.budget < 0 {
-		return fmt.Errorf("aliases expand to more than %s", size(maxFileSize))
+		return fmt.Errorf("aliases add more than %s", size(maxExpanded))
 	}
 	return nil
 }

@@ -48,8 +48,6 @@ func TestInvalidEndpointSlices(t *testing.T) {
 			[]string{`endpoints[0].addresses[0]: "10.0.0.1" is not an IPv6 address`}},
 		{"IPv4 address dressed as IPv6", "addressType: IPv6\nendpoints: [{addresses: ['::ffff:10.0.0.1']}]",
 			[]string{`endpoints[0].addresses[0]: "::ffff:10.0.0.1" is not an IPv6 address`}},
-		{"leading zero", "addressType: IPv4\nendpoints: [{addresses: [10.0.0.1]}, {addresses: [010.0.0.1]}]",
-			[]string{`endpoints[1].addresses[0]: "010.0.0.1" is not an IPv4 address`}},
 		{"null", "addressType: IPv4\nendpoints: [{addresses: [null]}]", []string{`endpoints[0].addresses[0]: "" is not an IPv4 address`}},
 		{"addresses no flow can be sent to", "addressType: IPv4\nendpoints: [{addresses: [127.0.0.1]}, {addresses: [0.0.0.0]}, {addresses: [169.254.1.1]}, {addresses: [224.0.0.1]}]",
 			[]string{

@@ -4,17 +4,26 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
+	"time"
 )
 
-// maxFileSize bounds what one file may make this process hold, in bytes. The
-// objects of a cluster of some thousand pods are smaller.
-const maxFileSize = 64 << 20
+const (
+	// maxFileSize bounds what one file may make this process hold, in bytes: that is some
+	// 1.2 million endpoints as kubectl prints them.
+	maxFileSize = 512 << 20
+	// pipeSilence is how long a pipe may give nothing.
+	pipeSilence = 30 * time.Second
+	// standardInput is the path that stands for it.
+	standardInput = "-"
+)
 
 // file is a manifest file that was read, or that could not be.
 type file struct {
@@ -26,41 +35,76 @@ type file struct {
 // digest identifies a set of files, their names, contents and errors.
 type digest [sha256.Size]byte
 
-// readFiles reads all files the paths stand for, each once.
-func readFiles(paths []string) []file {
-	var files []file
+// input is where manifests are read from.
+type input struct {
+	paths []string
+	// stdin is standard input, for the path "-"; nil: the path is an error, as that of a
+	// pipe is, because the input is read more than once.
+	stdin io.Reader
+}
+
+// errSpecial says that a path leads to what is not read.
+type errSpecial struct{ what, want string }
+
+func (e errSpecial) Error() string { return "is " + e.what + ": want " + e.want }
+
+// each reads the files that the paths stand for, each once and one after the other. What
+// take gives are paths of further ones.
+func (in *input) each(take func(file) []string) {
 	seen := make(map[string]bool)
-	add := func(name string) {
+	paths := slices.Clone(in.paths)
+	keep := take
+	take = func(f file) []string {
+		for _, p := range keep(f) {
+			if !slices.Contains(paths, p) {
+				paths = append(paths, p)
+			}
+		}
+		return nil
+	}
+	add := func(name string, inDirectory bool) {
 		if clean := filepath.Clean(name); !seen[clean] {
 			seen[clean] = true
-			data, err := readFile(name, maxFileSize)
-			files = append(files, file{name, data, err})
+			data, err := in.read(name, inDirectory)
+			take(file{nameOf(name), data, err})
 		}
 	}
-	for _, p := range paths {
+	for i := 0; i < len(paths); i++ {
+		p := paths[i]
+		if p == standardInput {
+			add(p, false)
+			continue
+		}
 		info, err := os.Stat(p)
 		switch {
 		case err != nil:
-			files = append(files, file{name: p, err: plain(err)})
+			take(file{name: p, err: plain(err)})
 		case !info.IsDir():
-			add(p)
+			add(p, false)
 		default:
 			names, err := manifestsIn(p)
 			for _, n := range names {
-				add(n)
+				add(n, true)
 			}
 			if err != nil {
-				files = append(files, file{name: p, err: plain(err)})
+				take(file{name: p, err: plain(err)})
 			}
 		}
 	}
-	return files
+}
+
+// nameOf is how messages call a file.
+func nameOf(path string) string {
+	if path == standardInput {
+		return "standard input"
+	}
+	return path
 }
 
 // manifestsIn lists the manifest files of a directory, sorted by name. Symbolic
 // links are followed, for this is how Kubernetes mounts a ConfigMap; its
-// "..data" and other names that start with a dot are not manifests. A link that
-// leads nowhere is listed, so that reading it tells.
+// "..data" and other names that start with a dot are not manifests. Links that
+// lead nowhere, pipes and devices are listed, so that reading them tells.
 func manifestsIn(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -75,9 +119,7 @@ func manifestsIn(dir string) ([]string, error) {
 			continue
 		}
 		name := filepath.Join(dir, e.Name())
-		// Anything but a regular file (a subdirectory, a pipe that would block)
-		// is none of ours.
-		if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
+		if info, err := os.Stat(name); err == nil && info.IsDir() {
 			continue
 		}
 		names = append(names, name)
@@ -85,24 +127,98 @@ func manifestsIn(dir string) ([]string, error) {
 	return names, nil
 }
 
-// readFile reads a file of at most limit bytes.
-func readFile(name string, limit int64) ([]byte, error) {
-	f, err := os.Open(name)
+// read reads a file of at most maxFileSize bytes.
+func (in *input) read(name string, inDirectory bool) ([]byte, error) {
+	if name == standardInput {
+		if in.stdin == nil {
+			return nil, errors.New("it can be read only once: want a file")
+		}
+		return readAll(in.stdin, maxFileSize, pipeSilence)
+	}
+	pipes := in.stdin != nil && !inDirectory
+	return readFile(name, maxFileSize, pipes)
+}
+
+// readFile reads a file of at most limit bytes, or a pipe.
+func readFile(name string, limit int64, pipes bool) ([]byte, error) {
+	info, err := os.Stat(name)
+	if err != nil {
+		return nil, plain(err)
+	}
+	if err := special(info.Mode(), pipes); err != nil {
+		return nil, err // opening it may already wait, or do something
+	}
+	// Without O_NONBLOCK, opening a pipe waits for a writer.
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, plain(err)
 	}
 	defer f.Close() //nolint:errcheck // nothing was written
-	// One byte more than allowed tells too large from just right; the size that
-	// stat gives is no use for pipes or for files that grow.
-	data, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err != nil {
+	if info, err = f.Stat(); err != nil {
 		return nil, plain(err)
 	}
-	if int64(len(data)) > limit {
-		return nil, fmt.Errorf("larger than %s", size(limit))
+	if err := special(info.Mode(), pipes); err != nil {
+		return nil, err
+	}
+	if info.Mode().IsRegular() && info.Size() > limit {
+		return nil, errTooLarge(limit)
+	}
+	data, err := readAll(f, limit, pipeSilence)
+	if err == nil && len(data) == 0 && info.Mode()&fs.ModeNamedPipe != 0 {
+		return nil, errSpecial{"a pipe that nothing writes to", "a file, or - for standard input"}
+	}
+	return data, err
+}
+
+// special is the error about what is no file, nil for a file.
+func special(mode fs.FileMode, pipes bool) error {
+	switch {
+	case mode.IsRegular():
+		return nil
+	case mode.IsDir():
+		return errSpecial{"a directory", "a file"}
+	case mode&fs.ModeNamedPipe != 0 && pipes:
+		return nil
+	case mode&fs.ModeNamedPipe != 0:
+		return errSpecial{"a pipe, which can be read only once", "a file"}
+	case mode&fs.ModeSocket != 0:
+		return errSpecial{"a socket", "a file"}
+	}
+	return errSpecial{"a device", "a file"}
+}
+
+func errTooLarge(limit int64) error {
+	return fmt.Errorf("larger than %s: split it into several files", size(limit))
+}
+
+// readAll reads at most limit bytes. If the reader is a pipe that can be waited for, it
+// must not be silent for longer than the given time.
+func readAll(r io.Reader, limit int64, silence time.Duration) ([]byte, error) {
+	from := r
+	if p, ok := r.(interface{ SetReadDeadline(time.Time) error }); ok {
+		r = readerFunc(func(b []byte) (int, error) {
+			// It fails on what is never waited for, such as a file.
+			_ = p.SetReadDeadline(time.Now().Add(silence))
+			return from.Read(b)
+		})
+	}
+	// One byte more than allowed tells too large from just right; the size that
+	// stat gives is no use for pipes or for files that grow.
+	data, err := io.ReadAll(io.LimitReader(r, limit+1))
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, fmt.Errorf("nothing came for %s: what writes to this pipe?", silence)
+	case err != nil:
+		return nil, plain(err)
+	case int64(len(data)) > limit:
+		return nil, errTooLarge(limit)
 	}
 	return data, nil
 }
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
 
 // size writes a number of bytes for people.
 func size(n int64) string {
@@ -120,13 +236,9 @@ func plain(err error) error {
 	return err
 }
 
-// sum gives the digest of files.
-func sum(files []file) digest {
-	h := sha256.New()
-	for _, f := range files {
-		// Lengths keep ("a","bc") apart from ("ab","c").
-		fmt.Fprintf(h, "%d %q %d %q\n", len(f.name), f.name, len(f.data), fmt.Sprint(f.err))
-		h.Write(f.data)
-	}
-	return digest(h.Sum(nil))
+// sum adds a file to the digest of a set.
+func (f *file) sum(h hash.Hash) {
+	// Lengths keep ("a","bc") apart from ("ab","c").
+	fmt.Fprintf(h, "%d %q %d %q\n", len(f.name), f.name, len(f.data), fmt.Sprint(f.err))
+	h.Write(f.data)
 }

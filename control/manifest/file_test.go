@@ -135,10 +135,10 @@ func TestDuplicatesInTwoFilesNameBoth(t *testing.T) {
 
 func TestFileSizeIsBounded(t *testing.T) {
 	name := write(t, "0123456789", t.TempDir(), "a.yaml")
-	if data, err := readFile(name, 10); err != nil || string(data) != "0123456789" {
+	if data, err := readFile(name, 10, false); err != nil || string(data) != "0123456789" {
 		t.Errorf("at the limit: %q, %v", data, err)
 	}
-	if _, err := readFile(name, 9); err == nil || err.Error() != "larger than 9 bytes" {
+	if _, err := readFile(name, 9, false); err == nil || err.Error() != "larger than 9 bytes: split it into several files" {
 		t.Errorf("beyond the limit: %v", err)
 	}
 
@@ -150,7 +150,7 @@ func TestFileSizeIsBounded(t *testing.T) {
 	if err := errors.Join(f.Truncate(maxFileSize+1), f.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Load([]string{name}); err == nil || err.Error() != name+": larger than 64 MiB" {
+	if _, err := Load([]string{name}); err == nil || err.Error() != name+": larger than 512 MiB: split it into several files" {
 		t.Errorf("Load: %v", err)
 	}
 }

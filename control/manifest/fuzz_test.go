@@ -2,7 +2,12 @@ package manifest
 
 import (
 	"errors"
+	"slices"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nfqproxy/nfqproxy/datapath/kubeaddr"
 )
 
 // FuzzLoad looks for files that make the reader panic, or accept what it did not
@@ -24,6 +29,7 @@ func FuzzLoad(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for _, name := range []string{"f.yaml", "f.json"} {
 			o, err := loadBytes(name, data)
+			sameInParts(t, name, data, o, err)
 			if (o == nil) == (err == nil) {
 				t.Fatalf("objects %v and error %v", o, err)
 			}
@@ -57,9 +63,67 @@ func FuzzLoad(f *testing.F) {
 
 func parses(addresses []string) bool {
 	for _, a := range addresses {
-		if _, err := parseAddress(a); err != nil {
+		if _, err := kubeaddr.Parse(a); err != nil {
 			return false
 		}
 	}
 	return true
+}
+
+// sameInParts checks that Lists are understood in the same way if their items are parsed
+// one by one.
+func sameInParts(t *testing.T, name string, data []byte, whole *Objects, wholeErr error) {
+	t.Helper()
+	l := newLoader()
+	l.large = 0
+	l.take(file{name: name, data: data})
+	parts, err := l.result()
+	if diff := cmp.Diff(whole, parts); diff != "" {
+		t.Errorf("in parts: %s", diff)
+	}
+	if (err == nil) != (wholeErr == nil) || err != nil && err.Error() != wholeErr.Error() {
+		t.Errorf("error in parts: %v; as a whole: %v", err, wholeErr)
+	}
+}
+
+// FuzzDocuments looks for texts that are other values in parts.
+func FuzzDocuments(f *testing.F) {
+	for _, seed := range []string{
+		"items:\n- a: 1\n- b\n", "x: 1\nitems: # all\n- a\n", "items:\n  - a: \"b\n  - c\"\n", "items:\n- &a x\n- *a\n", "items:\n- |\n  - a\n- b\nkind: c\nitems:\n- d\n",
+		"items:\n-\n  a: 1\n- b\n", `{"items":[{"a":1},2,"x"],"b":null}`, `{"items":[1],"items":[2]}`, "items:\n- a\n# c\n  # d\n- b\n---\nitems:\n- c\n", "items:\n- a:\n  - b\n - c\n", "items:\n- a\n - b\n",
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		for _, name := range []string{"f.yaml", "f.json"} {
+			whole := slices.Collect(parse(name, data, len(data)+1))
+			parts := slices.Collect(parse(name, data, 0))
+			if len(whole) != len(parts) {
+				t.Fatalf("%d documents in parts, %d as a whole", len(parts), len(whole))
+			}
+			for i, d := range parts {
+				if m, ok := d.value.(map[string]any); d.list != nil {
+					if !ok {
+						continue // the loader falls back
+					}
+					var items []any
+					for _, text := range d.list.items {
+						v, ok := d.list.parse(text)
+						if !ok {
+							items = nil
+							break
+						}
+						items = append(items, v)
+					}
+					if items == nil || len(d.duplicates) > 0 {
+						continue
+					}
+					m["items"] = items
+				}
+				if diff := cmp.Diff(whole[i].value, d.value); diff != "" {
+					t.Errorf("document %d: %s", i, diff)
+				}
+			}
+		}
+	})
 }

@@ -3,7 +3,10 @@ package manifest
 import (
 	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"regexp"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,27 +19,31 @@ import (
 // documents; a document is an object or a List of them.
 //
 // Services, EndpointSlices (discovery.k8s.io/v1), Nodes and Pods are kept, other
-// kinds counted in Objects.Skipped. If anything is wrong, Load gives no objects
+// kinds counted in Objects.Skipped. The nodes and pods of a lab (package deploy/lab) count
+// as Nodes and Pods, and the files that it names are read, too. If anything is wrong, Load gives no objects
 // and an [Errors] with all of it. That there is nothing to read is no error.
-func Load(paths []string) (*Objects, error) {
-	return parseFiles(readFiles(paths))
+func Load(paths []string) (*Objects, error) { return load(&input{paths: paths}) }
+
+// LoadOnce is Load for what is not read again: "-" is standard input, and a path may be
+// that of a pipe.
+func LoadOnce(stdin io.Reader, paths []string) (*Objects, error) {
+	return load(&input{paths: paths, stdin: stdin})
 }
 
-func parseFiles(files []file) (*Objects, error) {
+func load(in *input) (*Objects, error) {
 	l := newLoader()
-	for _, f := range files {
-		if f.err != nil {
-			l.errs = append(l.errs, &Error{File: f.name, Item: -1, Err: f.err})
-			continue
-		}
-		l.file(f.name, f.data)
-	}
+	in.each(func(f file) []string {
+		l.take(f)
+		return l.further
+	})
 	return l.result()
 }
 
 // loadBytes is Load for one file that is in memory.
 func loadBytes(name string, data []byte) (*Objects, error) {
-	return parseFiles([]file{{name: name, data: data}})
+	l := newLoader()
+	l.take(file{name: name, data: data})
+	return l.result()
 }
 
 // typeName is what apiVersion and kind say.
@@ -79,16 +86,67 @@ type loader struct {
 	objects *Objects
 	defined map[string]place // by Error.Object
 	errs    Errors
+	// large is the size in bytes from which on the items of a List are parsed one by one.
+	large int
+
+	// What the lab file among the files says; labAt is nil if there is none.
+	labAt             *place
+	labNodes, labPods []labHost
+	further           []string // files that it names
+
+	unknown map[string]*unknownField // by kind and path, without indexes
+}
+
+// unknownField is a field of objects from an API server that was left out.
+type unknownField struct {
+	first   string // where it was
+	objects int
+}
+
+func (l *loader) leftOut(at place, kind, path string) {
+	key := kind + " " + index.ReplaceAllString(path, "[]")
+	if f, ok := l.unknown[key]; ok {
+		f.objects++
+		return
+	}
+	if l.unknown == nil {
+		l.unknown = make(map[string]*unknownField)
+	}
+	l.unknown[key] = &unknownField{fmt.Sprintf("%s: %s: %s", at, at.object, path), 1}
+}
+
+var index = regexp.MustCompile(`\[[0-9]+\]`)
+
+// warnings are about the unknown fields, sorted.
+func (l *loader) warnings() (all []string) {
+	for _, key := range slices.Sorted(maps.Keys(l.unknown)) {
+		more, f := "", l.unknown[key]
+		if f.objects > 1 {
+			more = fmt.Sprintf(" (and %d times more)", f.objects-1)
+		}
+		all = append(all, fmt.Sprintf("%s: unknown field, left out: the API server is newer than this program%s", f.first, more))
+	}
+	return all
 }
 
 func newLoader() *loader {
-	return &loader{decoder: newDecoder(), objects: new(Objects), defined: make(map[string]place)}
+	return &loader{decoder: newDecoder(), objects: new(Objects), defined: make(map[string]place), large: largeList}
+}
+
+func (l *loader) take(f file) {
+	if f.err != nil {
+		l.errs = append(l.errs, &Error{File: f.name, Item: -1, Err: f.err})
+		return
+	}
+	l.file(f.name, f.data)
 }
 
 func (l *loader) result() (*Objects, error) {
 	if err := l.errs.orNil(); err != nil {
 		return nil, err
 	}
+	l.addLab()
+	l.objects.Warnings = l.warnings()
 	l.objects.sort()
 	return l.objects, nil
 }
@@ -99,18 +157,26 @@ func (l *loader) fail(at place, path string, err error) {
 
 func (l *loader) file(name string, data []byte) {
 	l.objects.Files = append(l.objects.Files, name)
-	for i, d := range parse(name, data) {
-		at := place{file: name, document: i + 1, item: -1}
-		if d.err != nil {
-			l.fail(at, "", d.err)
-			continue
-		}
-		l.document(at, d)
+	i := -1
+	for d := range parse(name, data, l.large) {
+		i++
+		l.document(place{file: name, document: i + 1, item: -1}, d)
 	}
 }
 
 // document takes a List apart; anything else is one object.
 func (l *loader) document(at place, d document) {
+	if d.err != nil {
+		l.fail(at, "", d.err)
+		return
+	}
+	if d.list != nil {
+		if before := l.mark(); !l.list(at, &d) {
+			l.back(before, at)
+			l.document(at, d.list.whole())
+		}
+		return
+	}
 	t, m, ok := l.typeOf(at, d.value, typeName{})
 	if !ok {
 		return
@@ -122,15 +188,7 @@ func (l *loader) document(at place, d document) {
 	}
 
 	at.object = t.kind
-	var envelope struct {
-		metav1.TypeMeta `json:",inline"`
-		Metadata        metav1.ListMeta `json:"metadata"`
-	}
-	rest := maps.Clone(m)
-	delete(rest, "items")
-	for _, e := range l.decoder.decode(rest, &envelope) {
-		l.fail(at, e.path, e.err)
-	}
+	l.envelope(at, m)
 	items, ok := m["items"].([]any)
 	if !ok && m["items"] != nil {
 		l.fail(at, "items", fmt.Errorf("want a list, have %s", describe(m["items"])))
@@ -146,17 +204,83 @@ func (l *loader) document(at place, d document) {
 		duplicates[i] = append(duplicates[i], strings.TrimPrefix(rest, "."))
 	}
 	for i, item := range items {
-		itemAt := place{file: at.file, document: at.document, item: i}
-		t, m, ok := l.typeOf(itemAt, item, element)
-		if !ok {
-			continue
-		}
-		if _, nested := t.element(); nested {
-			l.fail(itemAt, "kind", fmt.Errorf("a %s within a List", t.kind))
-			continue
-		}
-		l.object(itemAt, t, m, duplicates[i])
+		l.item(place{file: at.file, document: at.document, item: i}, item, element, duplicates[i])
 	}
+}
+
+// envelope checks what a List says besides its items.
+func (l *loader) envelope(at place, m map[string]any) {
+	var envelope struct {
+		metav1.TypeMeta `json:",inline"`
+		Metadata        metav1.ListMeta `json:"metadata"`
+	}
+	rest := maps.Clone(m)
+	delete(rest, "items")
+	for _, e := range l.decoder.decode(rest, &envelope) {
+		l.fail(at, e.path, e.err)
+	}
+}
+
+func (l *loader) item(at place, item any, element typeName, duplicates []string) {
+	t, m, ok := l.typeOf(at, item, element)
+	if !ok {
+		return
+	}
+	if _, nested := t.element(); nested {
+		l.fail(at, "kind", fmt.Errorf("a %s within a List", t.kind))
+		return
+	}
+	l.object(at, t, m, duplicates)
+}
+
+// list takes a List apart whose items are parsed one by one. It fails where that is not
+// the same as to parse it as a whole.
+func (l *loader) list(at place, d *document) bool {
+	t, m, ok := l.typeOf(at, d.value, typeName{})
+	if !ok {
+		return false
+	}
+	element, ok := t.element()
+	if !ok || len(d.duplicates) > 0 {
+		return false
+	}
+	at.object = t.kind
+	l.envelope(at, m)
+	for i := range d.list.items {
+		item, ok := d.list.parse(d.list.items[i])
+		if !ok {
+			return false
+		}
+		l.item(place{file: at.file, document: at.document, item: i}, item, element, nil)
+	}
+	return true
+}
+
+// mark is what a loader had at a time.
+type mark struct {
+	objects Objects
+	errs    int
+	unknown map[string]*unknownField
+}
+
+func (l *loader) mark() mark {
+	m := mark{*l.objects, len(l.errs), make(map[string]*unknownField)}
+	for key, f := range l.unknown {
+		m.unknown[key] = &unknownField{f.first, f.objects}
+	}
+	m.objects.Skipped = slices.Clone(l.objects.Skipped)
+	return m
+}
+
+// back makes the loader forget what it took since.
+func (l *loader) back(to mark, document place) {
+	maps.DeleteFunc(l.defined, func(_ string, at place) bool {
+		return at.file == document.file && at.document == document.document
+	})
+	if l.labAt != nil && l.labAt.file == document.file && l.labAt.document == document.document {
+		l.labAt, l.labNodes, l.labPods, l.further = nil, nil, nil, nil
+	}
+	*l.objects, l.errs, l.unknown = to.objects, l.errs[:to.errs], to.unknown
 }
 
 var errTwice = errors.New("given twice")
@@ -208,6 +332,9 @@ func (l *loader) object(at place, t typeName, m map[string]any, duplicates []str
 		if o, ok := add(l, at, t, m, duplicates, func(*corev1.Pod) {}, validatePod); ok {
 			l.objects.Pods = append(l.objects.Pods, o)
 		}
+	case labType:
+		at.object = "Lab"
+		l.lab(at, m, duplicates)
 	default:
 		l.objects.skip(t)
 	}
@@ -242,6 +369,12 @@ func add[T any, P kind[T]](l *loader, at place, t typeName, m map[string]any, du
 		l.fail(at, path, errTwice)
 	}
 	for _, e := range errs {
+		// Who writes an object misspells fields; an API server, which gives each object its
+		// UID, is newer than this program.
+		if o.GetUID() != "" && e.err == errUnknown {
+			l.leftOut(at, t.kind, e.path)
+			continue
+		}
 		l.fail(at, e.path, e.err)
 	}
 	if len(l.errs) > before {

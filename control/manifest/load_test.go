@@ -149,7 +149,6 @@ func TestOtherKindsAreSkippedAndCounted(t *testing.T) {
 		"apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}\nwhatever: {x: 1, x: 2}\n",
 		webService,
 		"apiVersion: v1\nkind: Endpoints\nmetadata: {name: web}\n",
-		"apiVersion: nfqproxy.dev/v1alpha1\nkind: Lab\nnodes: 3\n",
 		"apiVersion: discovery.k8s.io/v1beta1\nkind: EndpointSlice\nmetadata: {name: old}\naddressType: IP\n",
 		"apiVersion: serving.knative.dev/v1\nkind: Service\nmetadata: {name: web}\n",
 		"apiVersion: v1\nkind: List\nitems: [{apiVersion: apps/v1, kind: Deployment}, {apiVersion: v1, kind: ConfigMap, data: {a: 1, a: 2}}]\n",
@@ -161,7 +160,6 @@ func TestOtherKindsAreSkippedAndCounted(t *testing.T) {
 		{"apps/v1", "DeploymentList", 1},
 		{"discovery.k8s.io/v1beta1", "EndpointSlice", 1},
 		{"v1", "Endpoints", 1},
-		{"nfqproxy.dev/v1alpha1", "Lab", 1},
 		{"serving.knative.dev/v1", "Service", 1},
 	}
 	if !reflect.DeepEqual(o.Skipped, want) {
@@ -297,5 +295,35 @@ func TestManyErrorsAreCut(t *testing.T) {
 	}
 	if errs := err.(Errors); len(errs) != 25 || len(errs.Unwrap()) != 25 {
 		t.Errorf("%d errors kept, want all 25", len(errs))
+	}
+}
+
+// TestFieldsOfANewerAPIServerAreLeftOut: what kubectl prints is taken as it is, but for
+// objects that were written by hand an unknown field is misspelt.
+func TestFieldsOfANewerAPIServerAreLeftOut(t *testing.T) {
+	const object = `apiVersion: v1
+kind: Service
+metadata: {name: %s, uid: 4c6f0a2e-0000-4000-8000-000000000001}
+spec: {clusterIP: 10.96.0.1, ports: [{port: 80, novelty: 1}], trafficNovelty: {a: b}}
+`
+	text := stream(fmt.Sprintf(object, "a"), fmt.Sprintf(object, "b"))
+	o, err := loadBytes("a.yaml", []byte(text))
+	if err != nil || len(o.Services) != 2 {
+		t.Fatalf("%+v, %v", o, err)
+	}
+	want := []string{
+		"a.yaml: document 1: Service default/a: spec.ports[0].novelty: unknown field, left out: the API server is newer than this program (and 1 times more)",
+		"a.yaml: document 1: Service default/a: spec.trafficNovelty: unknown field, left out: the API server is newer than this program (and 1 times more)",
+	}
+	if !slices.Equal(o.Warnings, want) {
+		t.Errorf("warnings %q, want %q", o.Warnings, want)
+	}
+	byHand := strings.Replace(fmt.Sprintf(object, "a"), ", uid: 4c6f0a2e-0000-4000-8000-000000000001", "", 1)
+	if _, err := loadBytes("a.yaml", []byte(byHand)); err == nil || !strings.Contains(err.Error(), "spec.trafficNovelty: unknown field") {
+		t.Errorf("by hand: %v", err)
+	}
+	misspelt := strings.Replace(text, "clusterIP", "clusterip", 1)
+	if _, err := loadBytes("a.yaml", []byte(misspelt)); err == nil || !strings.Contains(err.Error(), `spec.clusterip: unknown field, did you mean "clusterIP"?`) {
+		t.Errorf("misspelt: %v", err)
 	}
 }

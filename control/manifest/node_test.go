@@ -5,8 +5,8 @@ import "testing"
 func TestNodeAddresses(t *testing.T) {
 	mustLoad(t, "a.yaml", workerNode)
 	wantErrors(t, "a.yaml", "apiVersion: v1\nkind: Node\nmetadata: {name: a}\nspec: {podCIDR: 10.244.0.0, podCIDRs: [10.244.0.0/33]}\nstatus: {addresses: [{type: Hostname, address: a}, {type: InternalIP, address: a}, {type: ExternalIP, address: 192.0.2.256}]}\n",
-		`a.yaml: document 1: Node a: spec.podCIDR: "10.244.0.0" is not a CIDR prefix`,
-		`a.yaml: document 1: Node a: spec.podCIDRs[0]: "10.244.0.0/33" is not a CIDR prefix`,
+		`a.yaml: document 1: Node a: spec.podCIDR: "10.244.0.0" is not a CIDR`,
+		`a.yaml: document 1: Node a: spec.podCIDRs[0]: "10.244.0.0/33" is not a CIDR`,
 		`a.yaml: document 1: Node a: status.addresses[1].address: "a" is not an IP address`,
 		`a.yaml: document 1: Node a: status.addresses[2].address: "192.0.2.256" is not an IP address`)
 }

@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // Objects are the Kubernetes objects the service table is made from, with the
@@ -24,6 +25,13 @@ type Objects struct {
 	EndpointSlices []*discoveryv1.EndpointSlice
 	Nodes          []*corev1.Node
 	Pods           []*corev1.Pod
+
+	// Lab is that of the lab file among the files; nil: there is none.
+	Lab *Lab
+
+	// Warnings, one line each, are about fields that were left out: those that an API
+	// server knows and this program does not.
+	Warnings []string
 
 	// Skipped counts the objects of other kinds, sorted by kind and apiVersion.
 	Skipped []Skipped
@@ -49,6 +57,7 @@ func (o *Objects) Empty() bool {
 type named interface {
 	GetNamespace() string
 	GetName() string
+	GetUID() types.UID
 }
 
 func compareNames[T named](a, b T) int {

@@ -2,11 +2,12 @@ package manifest
 
 import (
 	"fmt"
-	"net/netip"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apivalidation "k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/nfqproxy/nfqproxy/datapath/kubeaddr"
 )
 
 // defaultService fills in what the API server would (pkg/apis/core/v1/defaults.go
@@ -132,8 +133,8 @@ func validateClusterIPs(spec *corev1.ServiceSpec, v *validation) {
 
 // sameAddress compares two addresses that need not be written in the same way.
 func sameAddress(a, b string) bool {
-	x, errX := netip.ParseAddr(a)
-	y, errY := netip.ParseAddr(b)
+	x, errX := kubeaddr.Parse(a)
+	y, errY := kubeaddr.Parse(b)
 	return errX == nil && errY == nil && x == y
 }
 

@@ -2,9 +2,11 @@ package manifest
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -29,7 +31,7 @@ type Source struct {
 
 // NewSource makes a source that runs once.
 func NewSource(paths ...string) *Source {
-	return &Source{paths: paths, reader: reader{paths: paths}}
+	return &Source{paths: paths, reader: reader{in: input{paths: paths}}}
 }
 
 // Run publishes what Load gives, at once and then after each change of names or
@@ -46,19 +48,25 @@ func (s *Source) Run(ctx context.Context, publish func(*Objects, error)) error {
 
 	var relevant interest
 	reload := func() error {
-		// Watches come before the reading, so that no change falls between.
-		var err error
-		if relevant, err = watch(watcher, s.paths); err != nil {
-			return fmt.Errorf("watch manifests: %w", err)
+		// Watches come before the reading, so that no change falls between. Files that only
+		// the reading finds are read again.
+		for {
+			watched := slices.Concat(s.paths, s.reader.further)
+			var err error
+			if relevant, err = watch(watcher, watched); err != nil {
+				return fmt.Errorf("watch manifests: %w", err)
+			}
+			objects, err, changed := s.reader.read()
+			if changed {
+				publish(objects, err)
+			}
+			if s.reloaded != nil {
+				s.reloaded(changed)
+			}
+			if slices.Equal(watched, slices.Concat(s.paths, s.reader.further)) {
+				return nil
+			}
 		}
-		objects, err, changed := s.reader.read()
-		if changed {
-			publish(objects, err)
-		}
-		if s.reloaded != nil {
-			s.reloaded(changed)
-		}
-		return nil
 	}
 	if err := reload(); err != nil {
 		return err
@@ -112,22 +120,41 @@ func (b *burst) end() { *b = burst{} }
 
 // reader reads files and remembers what it has read.
 type reader struct {
-	paths []string
-	last  digest
-	once  bool
+	in   input
+	last digest
+	once bool
+	// further are the files that a lab file named when it was read.
+	further []string
 }
 
 // read is Load, and tells whether the files are others than those of the
 // previous call; if not, objects and error are both nil.
 func (r *reader) read() (objects *Objects, err error, changed bool) {
-	files := readFiles(r.paths)
-	d := sum(files)
-	if r.once && d == r.last {
+	if r.once && r.digest() == r.last {
 		return nil, nil, false
 	}
-	r.last, r.once = d, true
-	objects, err = parseFiles(files)
+	// Files are read a second time, and one by one: all of them at once may be more than
+	// fits into memory.
+	h, l := sha256.New(), newLoader()
+	r.in.each(func(f file) []string {
+		f.sum(h)
+		l.take(f)
+		return l.further
+	})
+	r.further = l.further
+	r.last, r.once = digest(h.Sum(nil)), true
+	objects, err = l.result()
 	return objects, err, true
+}
+
+// digest reads all files, for their digest only.
+func (r *reader) digest() digest {
+	h := sha256.New()
+	r.in.each(func(f file) []string {
+		f.sum(h)
+		return r.further
+	})
+	return digest(h.Sum(nil))
 }
 
 // watch adds watches for all the paths depend on and takes away those left over

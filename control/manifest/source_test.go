@@ -321,7 +321,7 @@ func TestBurstEndsAfterQuietOrAtLast(t *testing.T) {
 func TestReaderTellsChanges(t *testing.T) {
 	dir := t.TempDir()
 	a := write(t, node("a"), dir, "a.yaml")
-	r := reader{paths: []string{dir}}
+	r := reader{in: input{paths: []string{dir}}}
 	steps := []struct {
 		name    string
 		do      func() error

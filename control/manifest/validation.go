@@ -1,7 +1,6 @@
 package manifest
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -9,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apivalidation "k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/nfqproxy/nfqproxy/datapath/kubeaddr"
 )
 
 // validation collects what is wrong with one object. It checks what would make
@@ -64,16 +65,16 @@ func (v *validation) port(path string, p int32) {
 
 // address checks an address of either family.
 func (v *validation) address(path, s string) (netip.Addr, bool) {
-	a, err := parseAddress(s)
+	a, err := kubeaddr.Parse(s)
 	if err != nil {
-		v.fail(path, "%q is not an IP address", s)
+		v.fail(path, "%w", err)
 	}
 	return a, err == nil
 }
 
 // addressOf checks an address of one family.
 func (v *validation) addressOf(path, s string, family corev1.IPFamily) (netip.Addr, bool) {
-	a, err := parseAddress(s)
+	a, err := kubeaddr.Parse(s)
 	if err != nil || familyOf(a) != family {
 		v.fail(path, "%q is not an %s address", s, family)
 		return netip.Addr{}, false
@@ -82,21 +83,9 @@ func (v *validation) addressOf(path, s string, family corev1.IPFamily) (netip.Ad
 }
 
 func (v *validation) prefix(path, s string) {
-	if _, err := netip.ParsePrefix(s); err != nil {
-		v.fail(path, "%q is not a CIDR prefix", s)
+	if _, err := kubeaddr.ParsePrefix(s); err != nil {
+		v.fail(path, "%w", err)
 	}
-}
-
-var errAddress = errors.New("not an IP address")
-
-// parseAddress is netip.ParseAddr (which rejects leading zeros) without the
-// forms that no Kubernetes address has: zones and IPv4 dressed up as IPv6.
-func parseAddress(s string) (netip.Addr, error) {
-	a, err := netip.ParseAddr(s)
-	if err != nil || a.Zone() != "" || a.Is4In6() {
-		return netip.Addr{}, errAddress
-	}
-	return a, nil
 }
 
 func familyOf(a netip.Addr) corev1.IPFamily {

@@ -61,7 +61,6 @@ func TestErrors(t *testing.T) {
 		"detectLocalMode: Guess":                        `f: detectLocalMode: "Guess": want ClusterCIDR, NodeCIDR`,
 		"detectLocalMode: BridgeInterface":              `f: detectLocal.bridgeInterface: detectLocalMode BridgeInterface needs the name`,
 		"detectLocalMode: InterfaceNamePrefix":          `f: detectLocal.interfaceNamePrefix: detectLocalMode InterfaceNamePrefix needs the prefix`,
-		"nodePortAddresses: [10.0.0.0/8, primary]":      `f: nodePortAddresses[1]: primary stands alone`,
 		"nodePortAddresses: [secondary]":                `f: nodePortAddresses[0]: "secondary": want a prefix`,
 		"nodePortAddresses: 10.0.0.0/8":                 `f: nodePortAddresses: string: want a list`,
 		"iptables: {masqueradeBit: 32}":                 `f: iptables.masqueradeBit: 32: want from 0 to 31`,

@@ -2,12 +2,13 @@ package proxyconfig
 
 import (
 	"net"
-	"net/netip"
 	"strconv"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/kube-proxy/config/v1alpha1"
+
+	"github.com/nfqproxy/nfqproxy/datapath/kubeaddr"
 )
 
 // Modes of kube-proxy on Linux.
@@ -29,7 +30,7 @@ const (
 func setDefaults(c *v1alpha1.KubeProxyConfiguration) {
 	orElse(&c.BindAddress, "0.0.0.0")
 	every, loopback := "0.0.0.0", "127.0.0.1"
-	if a, err := netip.ParseAddr(c.BindAddress); err != nil || !a.Unmap().Is4() {
+	if a, err := kubeaddr.Parse(c.BindAddress); err != nil || !a.Is4() {
 		every, loopback = "::", "::1"
 	}
 	c.HealthzBindAddress = withPort(c.HealthzBindAddress, every, healthzPort)
@@ -86,7 +87,7 @@ func withPort(address, host string, port int) string {
 	if address == "" {
 		return net.JoinHostPort(host, strconv.Itoa(port))
 	}
-	if a, err := netip.ParseAddr(address); err == nil {
+	if a, err := kubeaddr.Parse(address); err == nil {
 		return net.JoinHostPort(a.String(), strconv.Itoa(port))
 	}
 	return address

@@ -2,6 +2,7 @@ package proxyconfig
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/kubeaddr"
 )
 
 // Keywords of nodePortAddresses.
@@ -117,15 +119,15 @@ func (r *reader) hostname(s string) string {
 }
 
 func (r *reader) bindAddress(s string) []netip.Addr {
-	a, err := netip.ParseAddr(s)
+	a, err := kubeaddr.Parse(s)
 	switch {
-	case err != nil || a.Zone() != "":
+	case err != nil:
 		r.fail("bindAddress", "%q: want an IP address", s)
 		return nil
 	case a.IsUnspecified():
 		return nil
 	}
-	return []netip.Addr{a.Unmap()}
+	return []netip.Addr{a}
 }
 
 func (r *reader) clusterCIDRs(s string) []netip.Prefix {
@@ -148,39 +150,50 @@ func (r *reader) clusterCIDRs(s string) []netip.Prefix {
 
 func (r *reader) nodePortAddresses(texts []string) (primary bool, prefixes []netip.Prefix) {
 	for i, s := range texts {
-		switch s {
-		case keywordPrimary:
-			if len(texts) > 1 {
-				r.fail(fmt.Sprintf("nodePortAddresses[%d]", i), "%s stands alone", s)
-			}
-			primary = true
-		case keywordAll:
-			prefixes = append(prefixes, netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0"))
-		case keywordLocalhost:
-			prefixes = append(prefixes, netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128"))
-		default:
-			if p, ok := r.prefix(fmt.Sprintf("nodePortAddresses[%d]", i), s); ok {
-				prefixes = append(prefixes, p)
-			}
+		isPrimary, p, ok := NodePortAddresses(s)
+		if !ok {
+			r.fail(fmt.Sprintf("nodePortAddresses[%d]", i), "%q: want a prefix such as 172.20.0.0/16, %s, %s or %s", s, keywordPrimary, keywordLocalhost, keywordAll)
 		}
+		primary = primary || isPrimary
+		prefixes = append(prefixes, p...)
 	}
 	return primary, prefixes
 }
 
+// NodePortAddresses reads one value of kube-proxy's nodePortAddresses: a prefix or, as
+// since Kubernetes 1.37, a keyword, in any combination with others. Primary stands for the
+// node's own addresses, localhost for the loopback addresses, all for all of both families.
+func NodePortAddresses(s string) (primary bool, prefixes []netip.Prefix, ok bool) {
+	switch s {
+	case keywordPrimary:
+		return true, nil, true
+	case keywordAll:
+		return false, []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}, true
+	case keywordLocalhost:
+		return false, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}, true
+	}
+	p, err := kubeaddr.ParsePrefix(s)
+	return false, []netip.Prefix{p}, err == nil
+}
+
 func (r *reader) prefix(field, s string) (netip.Prefix, bool) {
-	p, err := netip.ParsePrefix(s)
-	if err != nil || p.Addr().Is4In6() {
+	p, err := kubeaddr.ParsePrefix(s)
+	if err != nil {
 		r.fail(field, "%q: want a prefix such as 10.244.0.0/16 or fd00:10:244::/56", s)
 		return p, false
 	}
-	return p.Masked(), true
+	return p, true
 }
 
 func (r *reader) hostPort(field, s string) string {
-	if a, err := netip.ParseAddrPort(s); err != nil || a.Port() == 0 {
+	host, port, err := net.SplitHostPort(s)
+	a, notAddress := kubeaddr.Parse(host)
+	n, notPort := strconv.ParseUint(port, 10, 16)
+	if err != nil || notAddress != nil || notPort != nil || n == 0 {
 		r.fail(field, "%q: want IP:port, as 0.0.0.0:%d or [::]:%d", s, healthzPort, healthzPort)
+		return s
 	}
-	return s
+	return netip.AddrPortFrom(a, uint16(n)).String()
 }
 
 // number is n, or least if that is out of range.

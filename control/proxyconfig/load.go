@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 
 	"go.yaml.in/yaml/v2"
 	"k8s.io/kube-proxy/config/v1alpha1"
@@ -24,11 +25,19 @@ const maxFileSize = 1 << 20
 
 // Load reads a file; see [Parse].
 func Load(path string) (Config, []string, error) {
-	file, err := os.Open(path)
+	// Without O_NONBLOCK, opening a pipe waits for a writer.
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return Config{}, nil, err
 	}
 	defer file.Close()
+	info, err := file.Stat()
+	switch {
+	case err != nil:
+		return Config{}, nil, err
+	case !info.Mode().IsRegular():
+		return Config{}, nil, fmt.Errorf("%s: is no regular file", path)
+	}
 	data, err := io.ReadAll(io.LimitReader(file, maxFileSize+1))
 	if err != nil {
 		return Config{}, nil, err

@@ -118,6 +118,16 @@ func TestFields(t *testing.T) {
 		{"detectLocalMode: NodeCIDR\nclusterCIDR: nonsense", func(c *Config) { c.Node.Mode = control.NodeCIDR }},
 		{"detectLocalMode: BridgeInterface\ndetectLocal: {bridgeInterface: cni0}", func(c *Config) { c.Node.Mode, c.Node.Bridge = control.BridgeInterface, "cni0" }},
 		{"detectLocalMode: InterfaceNamePrefix\ndetectLocal: {interfaceNamePrefix: veth}", func(c *Config) { c.Node.Mode, c.Node.InterfacePrefix = control.InterfaceNamePrefix, "veth" }},
+		{"nodePortAddresses: [10.0.0.0/8, primary, localhost]", func(c *Config) {
+			c.Node.PrimaryNodePorts, c.Node.NodePortAddresses = true, prefixes("10.0.0.0/8", "127.0.0.0/8", "::1/128")
+		}},
+		{"nodePortAddresses: [010.000.0.0/08]", func(c *Config) { c.Node.NodePortAddresses = prefixes("10.0.0.0/8") }},
+		{"clusterCIDR: 10.244.000.000/016", func(c *Config) { c.Node.ClusterCIDRs = prefixes("10.244.0.0/16") }},
+		{"clusterCIDR: '::ffff:10.244.0.0/112'", func(c *Config) { c.Node.ClusterCIDRs = prefixes("10.244.0.0/16") }},
+		{"bindAddress: 010.0.0.07", func(c *Config) { c.Node.IPs = []netip.Addr{netip.MustParseAddr("10.0.0.7")} }},
+		{"bindAddress: '::ffff:10.0.0.7'", func(c *Config) { c.Node.IPs = []netip.Addr{netip.MustParseAddr("10.0.0.7")} }},
+		{"healthzBindAddress: 127.000.000.001:10256", func(c *Config) { c.HealthzBindAddress = "127.0.0.1:10256" }},
+		{"metricsBindAddress: 127.000.000.001", func(c *Config) { c.MetricsBindAddress = "127.0.0.1:10249" }},
 		{"nodePortAddresses: [primary]", func(c *Config) { c.Node.PrimaryNodePorts = true }},
 		{"nodePortAddresses: [10.0.0.0/8, localhost]", func(c *Config) { c.Node.NodePortAddresses = prefixes("10.0.0.0/8", "127.0.0.0/8", "::1/128") }},
 		{"nodePortAddresses: [all]", func(c *Config) { c.Node.NodePortAddresses = prefixes("0.0.0.0/0", "::/0") }},

@@ -47,7 +47,7 @@ func (c Config) Marshal() ([]byte, error) {
 		object.NodePortAddresses = append(object.NodePortAddresses, p.String())
 	}
 	if n.PrimaryNodePorts {
-		object.NodePortAddresses = []string{keywordPrimary}
+		object.NodePortAddresses = append([]string{keywordPrimary}, object.NodePortAddresses...)
 	}
 	object.IPTables = v1alpha1.KubeProxyIPTablesConfiguration{
 		MasqueradeBit:      masqueradeBit(n),

@@ -376,6 +376,22 @@ func TestExplain(t *testing.T) {
 	}
 }
 
+// TestExplainKnowsTheTopologysPods: the page offers what is in the topology.
+func TestExplainKnowsTheTopologysPods(t *testing.T) {
+	b := newBench(t, 0)
+	top, err := b.Topology(t.Context())
+	if err != nil || len(top.Pods) == 0 {
+		t.Fatalf("%+v, %v", top, err)
+	}
+	for _, p := range top.Pods {
+		q := observe.Question{Question: simulate.Question{Protocol: "tcp", Source: "pod/" + p.Name, Destination: "service/default/web"}}
+		r, err := b.Explain(t.Context(), q)
+		if err != nil || netip.MustParseAddrPort(r.Source).Addr() != p.Addresses[0] {
+			t.Errorf("%s: %+v, %v", p.Name, r, err)
+		}
+	}
+}
+
 func TestTopology(t *testing.T) {
 	b := newBench(t, 0)
 	top, err := b.Topology(t.Context())

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/kubeaddr"
 )
 
 // Names finds the addresses of pods and services.
@@ -19,11 +20,13 @@ type Names struct {
 	// By namespace/name.
 	pods     map[string][]netip.Addr
 	services map[string][]*decision.ServicePort
+	// unserved are Services without an address, and why.
+	unserved map[string]string
 }
 
-// NamesOf knows the services of the table and the pods.
+// NamesOf knows the services of the table, the pods behind them and the pods.
 func NamesOf(t *decision.Table, pods []*corev1.Pod) *Names {
-	n := &Names{pods: make(map[string][]netip.Addr), services: make(map[string][]*decision.ServicePort)}
+	n := &Names{pods: make(map[string][]netip.Addr), services: make(map[string][]*decision.ServicePort), unserved: make(map[string]string)}
 	for _, s := range t.Services() {
 		name := s.Name.Namespace + "/" + s.Name.Name
 		n.services[name] = append(n.services[name], s)
@@ -37,10 +40,53 @@ func NamesOf(t *decision.Table, pods []*corev1.Pod) *Names {
 // AddPod adds a pod by its namespace/name.
 func (n *Names) AddPod(name string, addresses []netip.Addr) { n.pods[name] = addresses }
 
+// AddUnserved adds a Service, by its namespace/name, that has no address for packets to go
+// to, and why.
+func (n *Names) AddUnserved(name, why string) { n.unserved[name] = why }
+
+// podAddresses finds the addresses of a pod. One that no Pod object tells of may be behind
+// a service, whose endpoints name it.
+func (n *Names) podAddresses(name string) (addrs []netip.Addr, ok bool) {
+	if addrs, ok = n.pods[name]; ok {
+		return addrs, true
+	}
+	for _, ports := range n.services {
+		for _, sp := range ports {
+			for i := range sp.Endpoints {
+				if e := &sp.Endpoints[i]; e.Pod == name {
+					if a := e.AddrPort.Addr(); !slices.Contains(addrs, a) {
+						addrs = append(addrs, a)
+					}
+				}
+			}
+		}
+	}
+	slices.SortFunc(addrs, netip.Addr.Compare) // maps have no order
+	return addrs, len(addrs) > 0
+}
+
+// podNames are the names of all pods, sorted.
+func (n *Names) podNames() []string {
+	names := make(map[string]bool)
+	for name := range n.pods {
+		names[name] = true
+	}
+	for _, ports := range n.services {
+		for _, sp := range ports {
+			for i := range sp.Endpoints {
+				if name := sp.Endpoints[i].Pod; name != "" {
+					names[name] = true
+				}
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
 func podAddresses(p *corev1.Pod) (addrs []netip.Addr) {
 	for _, ip := range append([]corev1.PodIP{{IP: p.Status.PodIP}}, p.Status.PodIPs...) {
-		if a, err := netip.ParseAddr(ip.IP); err == nil && !slices.Contains(addrs, a.Unmap()) {
-			addrs = append(addrs, a.Unmap())
+		if a, err := kubeaddr.Parse(ip.IP); err == nil && !slices.Contains(addrs, a) {
+			addrs = append(addrs, a)
 		}
 	}
 	return addrs
@@ -70,10 +116,12 @@ func (n *Names) resolve(s string, proto decision.Protocol) (place, error) {
 	switch {
 	case !named:
 		return address(s)
-	case kind == "pod":
+	case kind == "pod" && strings.Contains(name, "/"):
 		return n.pod(name)
-	case kind == "service" || kind == "svc":
+	case (kind == "service" || kind == "svc") && strings.Contains(name, "/"):
 		return n.service(name, proto)
+	case !strings.Contains(name, "/"):
+		return n.podOrHint(s)
 	}
 	return place{}, errors.New("want an address, pod/NAMESPACE/NAME or service/NAMESPACE/NAME")
 }
@@ -116,6 +164,19 @@ func portNumber(s string) (uint16, error) {
 	return uint16(port), nil
 }
 
+// podOrHint reads NAMESPACE/NAME[:PORT], which is how flows are shown. Only pods may do
+// without their kind: the name of a pod and of a service can be the same.
+func (n *Names) podOrHint(s string) (place, error) {
+	name, _, _ := strings.Cut(s, ":")
+	if _, ok := n.podAddresses(name); ok {
+		return n.pod(s)
+	}
+	if _, ok := n.services[name]; ok || n.unserved[name] != "" {
+		return place{}, fmt.Errorf("there is no Pod of this name, but a Service: write service/%s", s)
+	}
+	return place{}, fmt.Errorf("want an address, pod/NAMESPACE/NAME or service/NAMESPACE/NAME%s", known("pods", n.podNames()))
+}
+
 // pod reads NAMESPACE/NAME[:PORT].
 func (n *Names) pod(s string) (p place, err error) {
 	name, port, hasPort := strings.Cut(s, ":")
@@ -125,9 +186,9 @@ func (n *Names) pod(s string) (p place, err error) {
 		}
 	}
 	var ok bool
-	switch p.addrs, ok = n.pods[name]; {
+	switch p.addrs, ok = n.podAddresses(name); {
 	case !ok:
-		return p, fmt.Errorf("there is no such Pod (NAMESPACE/NAME) among the objects%s", known("pods", slices.Sorted(maps.Keys(n.pods))))
+		return p, fmt.Errorf("there is no such Pod (NAMESPACE/NAME) among the objects%s", known("pods", n.podNames()))
 	case len(p.addrs) == 0:
 		return p, errors.New("this Pod has no address yet: its status.podIPs are empty")
 	}
@@ -148,7 +209,9 @@ func (n *Names) service(s string, proto decision.Protocol) (place, error) {
 			p.addrs, p.port = append(p.addrs, sp.ClusterIP), sp.Port
 		}
 	}
-	switch {
+	switch why := n.unserved[name]; {
+	case len(has) == 0 && why != "":
+		return p, errors.New(why)
 	case len(has) == 0:
 		return p, fmt.Errorf("there is no such Service (NAMESPACE/NAME) with a cluster IP among the objects%s", known("services", slices.Sorted(maps.Keys(n.services))))
 	case len(fit) == 0 && port == "":

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nfqproxy/nfqproxy/control"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -43,6 +44,8 @@ func TestPacket(t *testing.T) {
 		{"a host name", Question{Protocol: "tcp", Source: "10.0.0.1", Destination: "example.org:80"}, "", "", `"example.org" is not an address`},
 		{"an unclosed bracket", Question{Protocol: "tcp", Source: "10.0.0.1", Destination: "[fd00::1:80"}, "", "", "address"},
 		{"a zone", Question{Protocol: "tcp", Source: "fe80::1%eth0", Destination: "[fd00::2]:80"}, "", "", "zone"},
+		{"pod without its kind", Question{Protocol: "tcp", Source: "default/shell", Destination: "default/web-1:80"}, "10.244.1.9:40000", "10.244.1.2:80", ""},
+		{"service without its kind", Question{Protocol: "tcp", Source: "10.0.0.1", Destination: "default/web:http"}, "", "", "there is no Pod of this name, but a Service: write service/default/web:http"},
 		{"another kind", Question{Protocol: "tcp", Source: "node/a", Destination: "10.0.0.2:80"}, "", "", "want an address, pod/NAMESPACE/NAME or service/NAMESPACE/NAME"},
 		{"pod without namespace", Question{Protocol: "tcp", Source: "pod/shell", Destination: "10.0.0.2:80"}, "", "", "there are default/shell, default/web-1, default/web-2, default/web-3"},
 		{"pod with a bad port", Question{Protocol: "tcp", Source: "pod/default/shell:x", Destination: "10.0.0.2:80"}, "", "", `port "x"`},
@@ -81,7 +84,7 @@ func TestWhichPort(t *testing.T) {
 	if want := "which port? write service/default/web:PORT; there are http/80/TCP, dns/53/TCP"; err == nil || !strings.HasSuffix(err.Error(), want) {
 		t.Errorf("error %v, want %q", err, want)
 	}
-	_, err = NamesOf(table, nil).Packet(Question{Protocol: "tcp", Source: "pod/a/b", Destination: "10.0.0.1:80"})
+	_, err = NamesOf(decision.NewTable(1, time.Time{}, decision.Node{}, nil), nil).Packet(Question{Protocol: "tcp", Source: "pod/a/b", Destination: "10.0.0.1:80"})
 	if err == nil || !strings.HasSuffix(err.Error(), "; there are no pods") {
 		t.Errorf("error %v", err)
 	}
@@ -90,6 +93,30 @@ func TestWhichPort(t *testing.T) {
 	}
 	_, err = NamesOf(table, objects.Pods).Packet(Question{Protocol: "tcp", Source: "pod/default/shell", Destination: "10.0.0.1:80"})
 	if err == nil || !strings.Contains(err.Error(), "no address yet") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestPodsBehindServices: endpoints name pods, too.
+func TestPodsBehindServices(t *testing.T) {
+	objects := cluster(t)
+	table, _ := control.Table(objects, control.NodeConfig{})
+	n := NamesOf(table, nil)
+	p, err := n.Packet(Question{Protocol: "tcp", Source: "pod/default/web-1", Destination: "10.0.0.1:80"})
+	if err != nil || p.Source.String() != "10.244.1.2:40000" {
+		t.Errorf("%+v, %v", p, err)
+	}
+	p, err = n.Packet(Question{Protocol: "tcp", Source: "default/web-1:7", Destination: "[fd00::1]:80"})
+	if err != nil || p.Source.String() != "[fd00:10:244:1::2]:7" {
+		t.Errorf("%+v, %v", p, err)
+	}
+}
+
+func TestUnservedServices(t *testing.T) {
+	n := NamesOf(decision.NewTable(1, time.Time{}, decision.Node{}, nil), nil)
+	n.AddUnserved("default/db", "it is headless")
+	_, err := n.Packet(Question{Protocol: "tcp", Source: "10.0.0.1", Destination: "service/default/db:80"})
+	if err == nil || err.Error() != `destination "service/default/db:80": it is headless` {
 		t.Errorf("error %v", err)
 	}
 }

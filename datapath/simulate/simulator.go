@@ -12,6 +12,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/chains"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/kubeaddr"
 	"github.com/nfqproxy/nfqproxy/datapath/masquerade"
 	"github.com/nfqproxy/nfqproxy/datapath/steps"
 )
@@ -60,7 +61,7 @@ func New(table *decision.Table, r decision.Rand, c Cluster) *Simulator {
 			texts = []string{n.Spec.PodCIDR}
 		}
 		for _, text := range texts {
-			if p, err := netip.ParsePrefix(text); err == nil {
+			if p, err := kubeaddr.ParsePrefix(text); err == nil {
 				s.podCIDRs = append(s.podCIDRs, podCIDR{p, n.Name})
 			}
 		}

@@ -355,3 +355,31 @@ func TestNothingIsLeft(t *testing.T) {
 		})
 	}
 }
+
+// TestAFaultySaveIsShown saves a file that a running lab is made of.
+func TestAFaultySaveIsShown(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lab.yaml")
+	if err := os.WriteFile(path, []byte(watched), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, rest := startUp(t, path)
+	if err := os.WriteFile(path, []byte(strings.Replace(watched, "  - port: 80", "  - port: 0", 1)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	want := path + ":17: document 2: Service default/web: spec.ports[0].port: 0 is not a port number"
+	lines := bufio.NewScanner(rest)
+	shown := false
+	for !shown && lines.Scan() {
+		shown = strings.Contains(lines.Text(), want)
+	}
+	if !shown {
+		t.Errorf("lab up ended without %q", want)
+	}
+	stdout, stderr, code := output(t, command(t, "status", "watched"))
+	if code != 0 || !strings.Contains(stdout, want) || !strings.Contains(stdout, "the last good state stays in force") {
+		t.Errorf("status: %d, %s%s", code, stdout, stderr)
+	}
+	if _, stderr, code := output(t, command(t, "down", "watched")); code != 0 {
+		t.Error(stderr)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/kubeaddr"
 )
 
 // decoder turns what YAML can say into a Spec. It goes on after an error, so
@@ -105,15 +106,12 @@ func (d *decoder) addr(path string, v any, into *netip.Addr) {
 		d.fail(path, "want an IP address, have %s", describe(v))
 		return
 	}
-	a, err := netip.ParseAddr(s)
-	switch {
-	case err != nil:
-		d.fail(path, "%q is not an IP address", s)
-	case a.Is4In6() || a.Zone() != "":
-		d.fail(path, "%s: write it without zone, and an IPv4 address in the IPv4 form", s)
-	default:
-		*into = a
+	a, err := kubeaddr.Parse(s)
+	if err != nil {
+		d.fail(path, "%v", err)
+		return
 	}
+	*into = a
 }
 
 func (d *decoder) prefix(path string, v any, into *netip.Prefix) {
@@ -122,17 +120,17 @@ func (d *decoder) prefix(path string, v any, into *netip.Prefix) {
 		d.fail(path, "want a CIDR, have %s", describe(v))
 		return
 	}
-	p, err := netip.ParsePrefix(s)
-	switch {
-	case err != nil:
+	p, err := kubeaddr.ParsePrefix(s)
+	if err != nil {
 		d.fail(path, "%q is not a CIDR (address/bits)", s)
-	case p.Addr().Is4In6():
-		d.fail(path, "%s: write an IPv4 CIDR in the IPv4 form", s)
-	case p != p.Masked():
-		d.fail(path, "%s has bits of a host; the CIDR is %s", s, p.Masked())
-	default:
-		*into = p
+		return
 	}
+	address, _, _ := strings.Cut(s, "/")
+	if a, err := kubeaddr.Parse(address); err != nil || a != p.Addr() {
+		d.fail(path, "%s has bits of a host; the CIDR is %s", s, p)
+		return
+	}
+	*into = p
 }
 
 func (d *decoder) port(path string, v any, into *Port) {

@@ -93,7 +93,9 @@ type derivedNode struct {
 type derivedPod struct {
 	Pod
 	madeUp bool // its name is
-	chosen bool
+	// known: there is a Pod object; declared: its containers name the ports they listen on.
+	known, declared bool
+	chosen          bool
 }
 
 // derivedMachine is an endpoint that is neither a pod's nor a node's.

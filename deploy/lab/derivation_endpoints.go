@@ -29,9 +29,11 @@ func (d *derivation) takeEndpoints() error {
 			return fmt.Errorf("there is no Service %s", n)
 		}
 	}
+	undeclaring := make(map[*derivedPod]bool) // pods whose containers declare no ports, which get those of endpoints
 	for _, s := range d.services {
 		wanted := d.options.wants(s.Name.Namespace) || slices.Contains(d.options.Services, s.Name.Service())
 		silent := false
+		var undeclared []string
 		for i := range s.Endpoints {
 			e := &s.Endpoints[i]
 			h, err := d.endpointHost(s, e)
@@ -41,17 +43,47 @@ func (d *derivation) takeEndpoints() error {
 			if h == nil {
 				continue
 			}
-			h.serve(Port{e.AddrPort.Port(), s.Protocol})
+			port := Port{e.AddrPort.Port(), s.Protocol}
+			switch p, _ := h.(*derivedPod); {
+			case p == nil || !p.known || s.Protocol == decision.SCTP || slices.Contains(p.Ports, port):
+				h.serve(port)
+			case p.declared:
+				undeclared = append(undeclared, fmt.Sprintf("%s of pod %s, which declares %s", e.AddrPort, p.FullName(), portTexts(p.Ports)))
+			default:
+				undeclaring[p] = true
+				h.serve(port)
+			}
 			silent = silent || s.Protocol == decision.SCTP
 			if wanted {
 				h.choose()
 			}
 		}
+		if len(undeclared) > 0 && wanted {
+			d.guess("Service %s: nobody answers at ports that no container declares; is the targetPort right? %s", s.Name, some(undeclared))
+		}
 		if silent && wanted {
 			d.guess("Service %s: nobody answers on its SCTP endpoints: the lab's servers speak TCP and UDP", s.Name)
 		}
 	}
+	var names []string
+	for _, p := range d.pods {
+		if undeclaring[p] && (p.chosen || !d.options.choosy()) {
+			names = append(names, p.FullName())
+		}
+	}
+	if len(names) > 0 {
+		d.guess("these pods listen on the ports of the endpoints, as their containers declare none, also if a targetPort is wrong: %s", some(names))
+	}
 	return nil
+}
+
+// portTexts lists ports as in "80/TCP, 53/UDP".
+func portTexts(ports []Port) string {
+	texts := make([]string, len(ports))
+	for i, p := range ports {
+		texts[i] = fmt.Sprintf("%d/%s", p.Port, p.Protocol)
+	}
+	return some(texts)
 }
 
 // apiServer is the Service whose endpoints are never pods.

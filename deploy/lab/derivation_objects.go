@@ -7,16 +7,16 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	utilnet "k8s.io/utils/net"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/kubeaddr"
 )
 
 // parseAddr reads an address of an object, which is right: see package manifest. The zero
 // Addr stands for one that cannot be a host's.
 func parseAddr(s string) netip.Addr {
-	a, _ := netip.AddrFromSlice(utilnet.ParseIPSloppy(s))
-	if a = a.Unmap(); !a.IsValid() || a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() || a.IsLinkLocalUnicast() {
+	a, err := kubeaddr.Parse(s)
+	if err != nil || a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() || a.IsLinkLocalUnicast() {
 		return netip.Addr{}
 	}
 	return a
@@ -69,10 +69,8 @@ func (d *derivation) takeNodes(objects []*corev1.Node) error {
 			cidrs = []string{o.Spec.PodCIDR}
 		}
 		for _, s := range cidrs {
-			if _, c, err := utilnet.ParseCIDRSloppy(s); err == nil {
-				a, _ := netip.AddrFromSlice(c.IP)
-				bits, _ := c.Mask.Size()
-				n.declared = append(n.declared, netip.PrefixFrom(a.Unmap(), bits))
+			if c, err := kubeaddr.ParsePrefix(s); err == nil {
+				n.declared = append(n.declared, c)
 			}
 		}
 	}
@@ -106,7 +104,7 @@ func (d *derivation) takePods(objects []*corev1.Pod) error {
 			}
 			h = n
 		} else {
-			p := &derivedPod{Pod: Pod{Name: o.Name, Namespace: cmp.Or(o.Namespace, "default"), Node: o.Spec.NodeName}}
+			p := &derivedPod{known: true, Pod: Pod{Name: o.Name, Namespace: cmp.Or(o.Namespace, "default"), Node: o.Spec.NodeName}}
 			if !isHostName(p.Name) || !isLabel(p.Namespace) {
 				return fmt.Errorf("%s: that cannot be the name of a pod of a lab", what)
 			}
@@ -125,6 +123,9 @@ func (d *derivation) takePods(objects []*corev1.Pod) error {
 			for _, c := range o.Spec.Containers[i].Ports {
 				if protocol, err := decision.ParseProtocol(cmp.Or(string(c.Protocol), "TCP")); err == nil && c.ContainerPort > 0 && c.ContainerPort < 1<<16 {
 					h.serve(Port{uint16(c.ContainerPort), protocol})
+					if p, ok := h.(*derivedPod); ok {
+						p.declared = true
+					}
 				}
 			}
 		}

@@ -34,7 +34,7 @@ func TestDerive(t *testing.T) {
 					{Name: "node-b", Addresses: addrs("172.20.0.3"), PodCIDRs: prefixes("10.244.1.0/24"), Ports: []Port{{80, decision.TCP}, {90, decision.UDP}}},
 				},
 				Pods: []Pod{
-					{Name: "web-1", Namespace: "shop", Node: "node-b", Addresses: addrs("10.244.1.2"), Ports: []Port{{80, decision.TCP}, {90, decision.UDP}, {8080, decision.TCP}}},
+					{Name: "web-1", Namespace: "shop", Node: "node-b", Addresses: addrs("10.244.1.2"), Ports: []Port{{80, decision.TCP}, {90, decision.UDP}}},
 					{Name: "shell-1", Namespace: "default", Node: "ip-172-20-0-2.example", Addresses: addrs("10.244.0.2")},
 					{Name: "shell-2", Namespace: "default", Node: "node-b", Addresses: addrs("10.244.1.3")},
 				},
@@ -43,7 +43,8 @@ func TestDerive(t *testing.T) {
 					{Name: "outside", Addresses: addrs("192.0.2.10")},
 				},
 			},
-			guesses: []string{"cluster CIDR 10.244.0.0/23", "client database-1 is the endpoint 203.0.113.7 of Service shop/database", "client outside at 192.0.2.10", "shell-1, shell-2"},
+			guesses: []string{"Service shop/web: nobody answers at ports that no container declares; is the targetPort right? 10.244.1.2:8080 of pod shop/web-1, which declares 80/TCP, 90/UDP",
+				"cluster CIDR 10.244.0.0/23", "client database-1 is the endpoint 203.0.113.7 of Service shop/database", "client outside at 192.0.2.10", "shell-1, shell-2"},
 		},
 		{
 			name:    "services alone, as rules tell of them",
@@ -72,6 +73,22 @@ func TestDerive(t *testing.T) {
 				"2 of the pods: the name is that of the Service", "client kubernetes-1 is the endpoint 172.20.0.4", "client outside",
 				"node node-1: its IPv4 address 198.51.100.2 is made up", "node node-2: its IPv4 address 198.51.100.3 is made up", "shell-1, shell-2",
 			},
+		},
+		{
+			name: "a pod that declares no ports",
+			objects: nodeObject("node-a", "172.20.0.2", "10.244.1.0/24") + strings.Replace(podObject("shop", "web-1", "node-a", "10.244.1.2", ""), ", ports: [{containerPort: 80}, {containerPort: 90, protocol: UDP}, {containerPort: 99, protocol: SCTP}]", "", 1) +
+				web + sliceObject("shop", "web", 8080, "10.244.1.2 node-a web-1"),
+			want: Spec{
+				ClusterCIDRs: prefixes("10.244.1.0/24"),
+				Networks:     networks("172.20.0.0/24 172.20.0.1", "192.0.2.0/24 192.0.2.1"),
+				Nodes:        []Node{{Name: "node-a", Addresses: addrs("172.20.0.2"), PodCIDRs: prefixes("10.244.1.0/24")}},
+				Pods: []Pod{
+					{Name: "web-1", Namespace: "shop", Node: "node-a", Addresses: addrs("10.244.1.2"), Ports: tcp(8080)},
+					{Name: "shell", Namespace: "default", Node: "node-a", Addresses: addrs("10.244.1.3")},
+				},
+				Clients: []Client{{Name: "outside", Addresses: addrs("192.0.2.10")}},
+			},
+			guesses: []string{"these pods listen on the ports of the endpoints, as their containers declare none, also if a targetPort is wrong: shop/web-1", "cluster CIDR", "client outside", "shell"},
 		},
 		{
 			name: "pods in the nodes' network",

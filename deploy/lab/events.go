@@ -6,13 +6,14 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// Event is something that happened on a node. Exactly one of Record, Log and Died
-// is set.
+// Event is something that happened on a node, or to the files of the lab. Exactly one of
+// Record, Log, Died and Files is set.
 type Event struct {
-	Node   string
+	Node   string       // empty: Files is set
 	Record *flow.Record // the daemon decided
 	Log    string       // the daemon logged a line
 	Died   error        // the daemon ended unasked: a *DaemonError
+	Files  *FilesStatus // the state of the files changed
 }
 
 // Subscription receives events. One that does not keep up loses events, never

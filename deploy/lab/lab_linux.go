@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -45,6 +46,7 @@ type Lab struct {
 	// dir is where the daemons' flow APIs are; token is what they want to see.
 	dir, token string
 	hub        hub
+	files      atomic.Pointer[FilesStatus] // nil: all is in force
 	close      sync.Once
 	closeErr   error
 }

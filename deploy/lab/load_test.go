@@ -65,6 +65,22 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// TestOldSpellings holds what kube-proxy reads for the same addresses.
+func TestOldSpellings(t *testing.T) {
+	want, err := Parse("lab.yaml", []byte(small))
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := strings.NewReplacer("[192.0.2.2]", `["::ffff:192.0.2.2"]`, "[192.0.2.3]", "[192.000.002.003]", "[10.244.1.0/24]", "[10.244.001.000/024]").Replace(small)
+	got, err := Parse("lab.yaml", []byte(old))
+	if err != nil || old == small {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); d != "" {
+		t.Error(d)
+	}
+}
+
 func TestParseErrors(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
@@ -84,8 +100,8 @@ func TestParseErrors(t *testing.T) {
 		{"bad name", "{name: small}", "{name: Small Lab}", []string{`metadata.name: "Small Lab" is not a name`}},
 		{"name is a number", "{name: small}", "{name: 7}", []string{"metadata.name: want text, have 7"}},
 		{"bad address", "[192.0.2.2]", "[192.0.2.256]", []string{`nodes[0].addresses[0]: "192.0.2.256" is not an IP address`}},
-		{"mapped address", "[192.0.2.2]", `["::ffff:192.0.2.2"]`, []string{"nodes[0].addresses[0]: ", "IPv4 form"}},
-		{"zone", "[192.0.2.2]", `["fe80::1%eth0"]`, []string{"nodes[0].addresses[0]: ", "zone"}},
+		{"mapped host bits", "[10.244.1.0/24]", `["::ffff:10.244.1.7/120"]`, []string{"nodes[1].podCIDRs[0]: ::ffff:10.244.1.7/120 has bits of a host; the CIDR is 10.244.1.0/24"}},
+		{"zone", "[192.0.2.2]", `["fe80::1%eth0"]`, []string{`nodes[0].addresses[0]: "fe80::1%eth0" is not an IP address`}},
 		{"address no list", "addresses: [192.0.2.2]", "addresses: 192.0.2.2", []string{`nodes[0].addresses: want a list, have text "192.0.2.2"`}},
 		{"no address", "addresses: [192.0.2.2]", "addresses: []", []string{"nodes[0].addresses: missing"}},
 		{"unusable address", "[192.0.2.10]", "[127.0.0.1]", []string{"clients[0].addresses[0]: 127.0.0.1 is in none of the networks"}},

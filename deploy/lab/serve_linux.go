@@ -18,6 +18,9 @@ import (
 // Status is what the lab is at.
 func (l *Lab) Status() *Status {
 	s := &Status{Name: l.spec.Name, Started: l.started, FlowAPI: l.FlowAPI}
+	if files := l.files.Load(); files != nil {
+		s.Files = *files
+	}
 	for i := range l.spec.Nodes {
 		n := &l.spec.Nodes[i]
 		state, pid, err := l.daemons[n.Name].state()

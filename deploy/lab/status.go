@@ -18,6 +18,8 @@ type Status struct {
 	Clients []HostStatus `json:"clients"`
 	// FlowAPI is where its flows can be seen, and its page; empty where it serves none.
 	FlowAPI FlowAPIStatus `json:"flowAPI"`
+	// Files says what in the lab's files is not in force.
+	Files FilesStatus `json:"files"`
 }
 
 // FlowAPIStatus is where the flow API of all nodes is.
@@ -73,6 +75,11 @@ func (s *Status) WriteText(w io.Writer) error {
 	}
 	if err := t.Flush(); err != nil {
 		return err
+	}
+	if text := s.Files.String(); text != "" {
+		if _, err := fmt.Fprintf(w, "\n%s", text); err != nil {
+			return err
+		}
 	}
 	for _, n := range s.Nodes {
 		if n.Daemon.Error != "" {

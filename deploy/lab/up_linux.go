@@ -107,6 +107,16 @@ func inside(file *File, inherited []*os.File, o RunOptions, f show) (err error) 
 		return err
 	}
 	served.Go(func() error { return serveFlows(serving) })
+	served.Go(func() error {
+		report := func(s FilesStatus) {
+			lab.files.Store(&s)
+			lab.hub.publish(Event{Files: &s})
+		}
+		if err := watchFiles(serving, file, report); err != nil {
+			report(FilesStatus{Problems: []string{"changes of the files cannot be judged: " + err.Error()}})
+		}
+		return nil
+	})
 	served.Go(func() error { return lab.serveControl(serving, listeners[0].(*net.UnixListener), stop) })
 	return f(ctx, lab, services, o)
 }
@@ -169,6 +179,10 @@ func up(ctx context.Context, l *Lab, services []*decision.ServicePort, o RunOpti
 
 func showEvent(w io.Writer, style flow.Style, e Event, o RunOptions) {
 	switch {
+	case e.Files != nil && e.Files.String() == "":
+		fmt.Fprintln(w, "\nThe files are in force again.")
+	case e.Files != nil:
+		fmt.Fprintf(w, "\n%s\n", e.Files)
 	case e.Died != nil:
 		fmt.Fprintf(w, "%v\n", e.Died)
 	case e.Log != "":

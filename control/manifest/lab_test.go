@@ -1,0 +1,139 @@
+package manifest
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+)
+
+const labFile = `
+apiVersion: nfqproxy.dev/v1alpha1
+kind: Lab
+metadata: {name: small}
+clusterCIDRs: [10.244.0.0/16]
+networks: [{cidr: 172.20.0.0/16, gateway: 172.20.0.1}]
+nodes:
+- {name: n1, addresses: [172.20.0.2, "fd00:172::2"], podCIDRs: [10.244.1.0/24], ports: [{port: 6443}]}
+- {name: n2, addresses: [172.20.0.03]}
+pods:
+- {name: web-1, node: n1, addresses: [10.244.1.2], ports: [{port: 80, protocol: TCP}]}
+- {name: web-2, namespace: shop, node: n2, addresses: [10.244.2.2]}
+clients: [{name: outside, addresses: [172.20.0.9], routesToPods: true}]
+proxy: {masqueradeAll: true, masqueradeHairpin: false, nodePortAddresses: [172.20.0.0/16]}
+`
+
+func TestALabsHostsAreObjects(t *testing.T) {
+	o, err := loadBytes("lab.yaml", []byte(labFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := kept(o), []string{"Node /n1", "Node /n2", "Pod default/web-1", "Pod shop/web-2"}; !slices.Equal(got, want) {
+		t.Fatalf("kept %v, want %v", got, want)
+	}
+	if n := o.Nodes[0]; len(n.Status.Addresses) != 2 || n.Status.Addresses[1].Address != "fd00:172::2" || !slices.Equal(n.Spec.PodCIDRs, []string{"10.244.1.0/24"}) {
+		t.Errorf("node %+v", n)
+	}
+	if p := o.Pods[1]; p.Status.PodIP != "10.244.2.2" || p.Spec.NodeName != "n2" || len(p.Status.PodIPs) != 1 {
+		t.Errorf("pod %+v", p)
+	}
+	if l := o.Lab; l == nil || len(l.ClusterCIDRs) != 1 || len(l.NodePortAddresses) != 1 || !l.MasqueradeAll || !l.NoHairpinMasquerade {
+		t.Errorf("lab %+v", l)
+	}
+	if len(o.Skipped) > 0 {
+		t.Errorf("skipped %v", o.Skipped)
+	}
+}
+
+func TestObjectsGoBeforeALabs(t *testing.T) {
+	o, err := loadBytes("lab.yaml", []byte(stream(labFile, `
+apiVersion: v1
+kind: Node
+metadata: {name: n1, labels: {topology.kubernetes.io/zone: a}}
+spec: {podCIDR: 10.9.0.0/24}
+status: {addresses: [{type: ExternalIP, address: 192.0.2.1}]}
+`, `
+apiVersion: v1
+kind: Pod
+metadata: {name: web-1}
+status: {podIP: 10.244.1.99}
+`)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := o.Nodes[0]
+	var addresses []string
+	for _, a := range n.Status.Addresses {
+		addresses = append(addresses, a.Address)
+	}
+	if n.Labels["topology.kubernetes.io/zone"] != "a" || len(n.Spec.PodCIDRs) > 0 || !slices.Equal(addresses, []string{"192.0.2.1", "fd00:172::2"}) {
+		t.Errorf("node %+v", n)
+	}
+	if p := o.Pods[0]; p.Status.PodIP != "10.244.1.99" || len(p.Status.PodIPs) > 0 {
+		t.Errorf("pod %+v", p)
+	}
+}
+
+func TestAFaultyLab(t *testing.T) {
+	const head = "apiVersion: nfqproxy.dev/v1alpha1\nkind: Lab\n"
+	for text, want := range map[string]string{
+		"pods: [{name: a, adresses: [10.0.0.1]}]":    "lab.yaml: document 1: Lab: pods[0].adresses: unknown field",
+		"pods: [{name: a, addresses: [10.0.0.1/8]}]": `lab.yaml: document 1: Lab: pods[0].addresses[0]: "10.0.0.1/8" is not an IP address`,
+		"nodes: [{addresses: [10.0.0.1]}]":           "lab.yaml: document 1: Lab: nodes[0].name: missing",
+		"clusterCIDRs: [10.0.0.0]":                   `lab.yaml: document 1: Lab: clusterCIDRs[0]: "10.0.0.0" is not a CIDR`,
+		"---\n" + head:                               "lab.yaml: document 2: Lab: a second Lab: the first is in lab.yaml: document 1",
+	} {
+		if _, err := loadBytes("lab.yaml", []byte(head+text+"\n")); err == nil || err.Error() != want {
+			t.Errorf("%q: %v, want %s", text, err, want)
+		}
+	}
+}
+
+func TestTheFilesOfALabAreRead(t *testing.T) {
+	dir := t.TempDir()
+	write(t, node("b"), dir, "more", "b.yaml")
+	c := write(t, node("c"), t.TempDir(), "c.yaml")
+	lab := write(t, "apiVersion: nfqproxy.dev/v1alpha1\nkind: Lab\nobjects: [more, "+c+"]\n", dir, "lab.yaml")
+	o, err := Load([]string{lab})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{lab, filepath.Join(dir, "more", "b.yaml"), c}; !slices.Equal(o.Files, want) {
+		t.Errorf("read %v, want %v", o.Files, want)
+	}
+	if o, err := Load([]string{lab, c, filepath.Join(dir, "more")}); err != nil || len(o.Nodes) != 2 {
+		t.Errorf("given twice: %v", err)
+	}
+}
+
+// TestTheFilesOfALabAreWatched changes a file that only the lab's file names.
+func TestTheFilesOfALabAreWatched(t *testing.T) {
+	dir, elsewhere := t.TempDir(), t.TempDir()
+	more := write(t, node("b"), elsewhere, "b.yaml")
+	lab := write(t, "apiVersion: nfqproxy.dev/v1alpha1\nkind: Lab\nobjects: ["+more+"]\n", dir, "lab.yaml")
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	published := make(chan *Objects, 100)
+	ended := make(chan error, 1)
+	go func() { ended <- NewSource(lab).Run(ctx, func(o *Objects, _ error) { published <- o }) }()
+	for i, want := range []string{"b", "c"} {
+		if i > 0 {
+			write(t, node(want), elsewhere, "b.yaml")
+		}
+		for got := ""; got != want; {
+			select {
+			case o := <-published:
+				if o != nil && len(o.Nodes) == 1 {
+					got = o.Nodes[0].Name
+				}
+			case <-ctx.Done():
+				t.Fatalf("node %s does not come", want)
+			}
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}

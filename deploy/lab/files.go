@@ -1,0 +1,213 @@
+package lab
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/nfqproxy/nfqproxy/control"
+	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// FilesStatus is what became of the files of a lab since it came up. The zero value says
+// that all of them are in force.
+type FilesStatus struct {
+	// Problems are what is wrong in the files, as "FILE:LINE: what". The last good state
+	// stays in force.
+	Problems []string `json:"problems,omitempty"`
+	// NotApplied are changes that need a lab that comes up anew: of nodes, pods, clients and
+	// networks. Everything else in the files is in force.
+	NotApplied []string `json:"notApplied,omitempty"`
+	// Warnings are about objects that are in force but will hardly do what was meant.
+	Warnings []string `json:"warnings,omitempty"`
+}
+
+// String has one line for each entry below what it means; empty: all is in force.
+func (s FilesStatus) String() string {
+	var b strings.Builder
+	write := func(title string, lines []string) {
+		if len(lines) > 0 {
+			fmt.Fprintf(&b, "%s\n  %s\n", title, strings.Join(lines, "\n  "))
+		}
+	}
+	write("NOT IN FORCE: the files have mistakes, so the last good state stays in force:", s.Problems)
+	write("NOT APPLIED: these changes need a lab that comes up anew (end it, and start it again):", s.NotApplied)
+	write("WARNING:", s.Warnings)
+	return b.String()
+}
+
+const maxShown = 20 // lines of one kind
+
+// filesWatch compares the files with the lab that runs.
+type filesWatch struct {
+	file *File // as it was when the lab came up
+	// unanswered are the endpoints that no host of the lab had when it came up.
+	unanswered map[netip.AddrPort]bool
+}
+
+// watchFiles calls report whenever the state of the files changes, until the context ends.
+// The file must have a path.
+func watchFiles(ctx context.Context, file *File, report func(FilesStatus)) error {
+	// The running one may differ by flags.
+	spec, err := Parse(file.Path, file.Data)
+	if err != nil {
+		return err
+	}
+	w := &filesWatch{file: &File{Path: file.Path, Data: file.Data, Spec: spec}}
+	var last FilesStatus
+	return manifest.NewSource(file.ObjectPaths()...).Run(ctx, func(o *manifest.Objects, err error) {
+		s := w.state(o, err)
+		if !reflect.DeepEqual(s, last) {
+			report(s)
+		}
+		last = s
+	})
+}
+
+// state judges what was read; it is called for each change.
+func (w *filesWatch) state(o *manifest.Objects, err error) (s FilesStatus) {
+	now, faulty := Load(w.file.Path)
+	var problems []string
+	var objects manifest.Errors
+	if errors.As(err, &objects) {
+		for _, e := range objects {
+			if faulty == nil || e.File != w.file.Path || e.Document > 1 {
+				problems = append(problems, located(e.File, e.Line, strings.TrimPrefix(e.Error(), e.File+": ")))
+			}
+		}
+	} else if err != nil {
+		problems = append(problems, err.Error())
+	}
+	var wrong *Error
+	if errors.As(faulty, &wrong) {
+		for _, p := range wrong.Problems {
+			text := p.Text
+			if p.Field != "" {
+				text = p.Field + ": " + text
+			}
+			problems = append(problems, located(wrong.File, func(data []byte) int {
+				if p.Field == "" {
+					return 0
+				}
+				return manifest.LineOf(data, 1, p.Field)
+			}, text))
+		}
+	} else if faulty != nil {
+		problems = append(problems, faulty.Error())
+	}
+	if len(problems) > 0 {
+		return FilesStatus{Problems: most(problems)}
+	}
+	services, warnings := control.Build(o, control.NodeConfig{})
+	s.NotApplied = most(append(w.file.Spec.changes(now.Spec), w.newlyUnanswered(services)...))
+	s.Warnings = most(warnings)
+	return s
+}
+
+// located is a text with the file and, where it can be found, the line that it is about.
+func located(file string, line func([]byte) int, text string) string {
+	const readable = 8 << 20
+	if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() && info.Size() <= readable {
+		if data, err := os.ReadFile(file); err == nil {
+			if n := line(data); n > 0 {
+				return fmt.Sprintf("%s:%d: %s", file, n, text)
+			}
+		}
+	}
+	return file + ": " + text
+}
+
+// most gives the first lines of many.
+func most(lines []string) []string {
+	if n := len(lines) - maxShown; n > 0 {
+		return append(slices.Clone(lines[:maxShown]), fmt.Sprintf("and %d more", n))
+	}
+	return lines
+}
+
+// changes are the differences to another spec, which a running lab does not follow.
+func (s *Spec) changes(to *Spec) (all []string) {
+	add := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
+	compare(add, "node", s.Nodes, to.Nodes, func(n *Node) string { return n.Name })
+	compare(add, "pod", s.Pods, to.Pods, (*Pod).FullName)
+	compare(add, "client", s.Clients, to.Clients, func(c *Client) string { return c.Name })
+	for _, f := range []struct {
+		field  string
+		differ bool
+	}{
+		{"metadata.name", s.Name != to.Name}, {"networks", !reflect.DeepEqual(s.Networks, to.Networks)},
+		{"clusterCIDRs", !reflect.DeepEqual(s.ClusterCIDRs, to.ClusterCIDRs)}, {"proxy", !reflect.DeepEqual(s.Proxy, to.Proxy)},
+	} {
+		if f.differ {
+			add("%s: it is another one", f.field)
+		}
+	}
+	return all
+}
+
+// compare finds hosts that are new, changed or gone.
+func compare[T any](add func(string, ...any), kind string, from, to []T, name func(*T) string) {
+	before := make(map[string]*T)
+	for i := range from {
+		before[name(&from[i])] = &from[i]
+	}
+	for i := range to {
+		n := name(&to[i])
+		switch old, ok := before[n]; {
+		case !ok:
+			add("%s %s is new in the file: the running lab does not have it", kind, n)
+		case !reflect.DeepEqual(*old, to[i]):
+			add("%s %s is changed in the file: in the running lab it is as before", kind, n)
+		}
+		delete(before, n)
+	}
+	for i := range from {
+		if n := name(&from[i]); before[n] != nil {
+			add("%s %s is gone from the file: the running lab still has it", kind, n)
+		}
+	}
+}
+
+// newlyUnanswered finds endpoints that no host of the running lab has, but for those that
+// were so when it came up.
+func (w *filesWatch) newlyUnanswered(services []*decision.ServicePort) (lines []string) {
+	first := w.unanswered == nil
+	if first {
+		w.unanswered = make(map[netip.AddrPort]bool)
+	}
+	for _, svc := range services {
+		for _, e := range svc.UsableEndpoints(decision.Cluster) {
+			switch {
+			case w.file.Spec.has(e.AddrPort.Addr()) || w.unanswered[e.AddrPort]:
+			case first:
+				w.unanswered[e.AddrPort] = true
+			default:
+				lines = append(lines, fmt.Sprintf("endpoint %s of Service %s%s: no host of the running lab has this address, so nobody answers", e.AddrPort, svc.Name.Service(), of(e.Pod)))
+			}
+		}
+	}
+	slices.SortFunc(lines, cmp.Compare[string])
+	return slices.Compact(lines)
+}
+
+// of names the pod of an endpoint, if it is one.
+func of(pod string) string {
+	if pod == "" {
+		return ""
+	}
+	return ", pod " + pod
+}
+
+// has says whether a host of the lab has the address.
+func (s *Spec) has(a netip.Addr) bool {
+	return s.podAt(a) != nil ||
+		slices.ContainsFunc(s.Nodes, func(n Node) bool { return slices.Contains(n.Addresses, a) }) ||
+		slices.ContainsFunc(s.Clients, func(c Client) bool { return slices.Contains(c.Addresses, a) })
+}

@@ -1,0 +1,103 @@
+package lab
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+const watched = `apiVersion: nfqproxy.dev/v1alpha1
+kind: Lab
+metadata: {name: watched}
+clusterCIDRs: [10.244.0.0/16]
+networks: [{cidr: 192.0.2.0/24, gateway: 192.0.2.1}]
+nodes:
+- {name: node-a, addresses: [192.0.2.2], podCIDRs: [10.244.0.0/24]}
+pods:
+- {name: web, node: node-a, addresses: [10.244.0.2], ports: [{port: 80}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec:
+  clusterIP: 10.96.0.1
+  ports:
+  - port: 80
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: web, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+ports: [{port: 80}]
+endpoints: [{addresses: [10.244.0.2]}, {addresses: [10.244.0.99]}]
+`
+
+// TestSavesAreJudged saves a lab's file again and again, as an editor does, while the lab
+// runs.
+func TestSavesAreJudged(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lab.yaml")
+	save := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	save(watched)
+	file, err := Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file.Spec.Proxy.NoHairpinMasquerade = true // as a flag does
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	states := make(chan FilesStatus, 100)
+	ended := make(chan error, 1)
+	go func() { ended <- watchFiles(ctx, file, func(s FilesStatus) { states <- s }) }()
+	for _, step := range []struct {
+		name, old, new string
+		want           []string // parts of the text; none: all is in force
+	}{
+		{"a misspelt field of a Service", "  - port: 80", "  - prot: 80", []string{"NOT IN FORCE", path + ":17: document 2: Service default/web: spec.ports[0].prot: unknown field"}},
+		{"mended", "", "", nil},
+		{"no YAML", "spec:\n", "spec: [\n", []string{"NOT IN FORCE", path + ": document 2: line "}},
+		{"mended again", "", "", nil},
+		{"a misspelt field of the lab", "podCIDRs:", "podCIDR:", []string{"NOT IN FORCE", path + ":7: nodes[0].podCIDR: unknown field"}},
+		{"a pod on no node", "node: node-a", "node: node-b", []string{"NOT IN FORCE", path + `:9: pods[0].node: there is no node "node-b"`}},
+		{"a new pod", "---", "- {name: web-2, node: node-a, addresses: [10.244.0.3]}\n---", []string{"NOT APPLIED", "pod default/web-2 is new in the file: the running lab does not have it"}},
+		{"a port more", "[{port: 80}]}\n---", "[{port: 80}, {port: 81}]}\n---", []string{"NOT APPLIED", "pod default/web is changed in the file"}},
+		{"a pod less", "- {name: web, node", "# - {name: web, node", []string{"NOT APPLIED", "pod default/web is gone from the file"}},
+		{"an option of the proxies", "nodes:\n", "proxy: {masqueradeAll: true}\nnodes:\n", []string{"NOT APPLIED", "proxy: it is another one"}},
+		{"an endpoint of nobody", "[10.244.0.99]", "[10.244.0.98]", []string{"NOT APPLIED", "endpoint 10.244.0.98:80 of Service default/web: no host of the running lab has this address"}},
+		{"a node port that nothing assigns", "spec:\n", "spec:\n  type: NodePort\n", []string{"WARNING", "service default/web of type NodePort has no nodePort for port 80/TCP"}},
+		{"an old spelling", "clusterIP: 10.96.0.1", "clusterIP: 10.96.0.01", []string{"WARNING", `"10.96.0.01" is read as 10.96.0.1`}},
+		{"mended at last", "", "", nil},
+	} {
+		if !strings.Contains(watched, step.old) {
+			t.Fatalf("%s: there is no %q", step.name, step.old)
+		}
+		save(strings.Replace(watched, step.old, step.new, 1))
+		for met := false; !met; {
+			select {
+			case s := <-states:
+				met = (s.String() == "") == (len(step.want) == 0)
+				for _, want := range step.want {
+					met = met && strings.Contains(s.String(), want)
+				}
+				if !met {
+					t.Logf("%s: %s", step.name, s)
+				}
+			case err := <-ended:
+				t.Fatalf("%s: the watch ended: %v", step.name, err)
+			case <-ctx.Done():
+				t.Fatalf("%s: %q does not come", step.name, step.want)
+			}
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
