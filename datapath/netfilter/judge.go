@@ -16,6 +16,7 @@ type Judge struct {
 	result Result
 	entry  Entry
 	state  State
+	work   Work
 }
 
 // Translated is the first packet of such a connection, as it comes to POSTROUTING. What it
@@ -53,10 +54,10 @@ func (j *Judge) Ask(m *Machine, p *Translated) Judgement {
 	j.entry = Entry{Original: tupleOf(&p.Packet), DNAT: p.Asked != p.Destination, destinationDone: true}
 	j.entry.Reply = j.entry.Original.inverse()
 	j.entry.Original.Destination = p.Asked
-	j.result = Result{}
+	j.result, j.work = Result{}, Work{Visits: judgedVisits, Steps: 1}
 	passed := j.walk.passed[:0]
 	j.walk = walk{
-		machine: m, state: &j.state, result: &j.result, packet: p.Packet, in: p.InInterface, out: p.Out, hook: Postrouting,
+		machine: m, state: &j.state, result: &j.result, work: &j.work, packet: p.Packet, in: p.InInterface, out: p.Out, hook: Postrouting,
 		connection: connection{entry: &j.entry}, tracking: TrackingNew, tracked: true, passed: passed,
 		quiet: true, judging: true,
 	}

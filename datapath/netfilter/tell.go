@@ -35,8 +35,15 @@ func (w *walk) tellPassed(c *chain) {
 		})
 		return
 	}
-	for _, p := range w.passed {
+	for i, p := range w.passed {
 		r := &c.rules[p.index]
+		if w.work.Steps <= 0 {
+			w.add(steps.Step{
+				Table: c.table.String(), Chain: c.name, Line: r.Line, Outcome: steps.Passed, Count: len(w.passed) - i,
+				Text: fmt.Sprintf("%d rules do not match", len(w.passed)-i),
+			})
+			return
+		}
 		w.add(steps.Step{
 			Table: c.table.String(), Chain: c.name, Line: r.Line, Rule: ruleText(r.Rule), Outcome: steps.Passed, Text: w.whyNot(p.failed),
 		})
@@ -45,6 +52,7 @@ func (w *walk) tellPassed(c *chain) {
 
 func (w *walk) add(s steps.Step) {
 	s.Hook = w.hook.String()
+	w.work.Steps--
 	w.result.Steps = append(w.result.Steps, s)
 }
 

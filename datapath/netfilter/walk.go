@@ -15,6 +15,7 @@ type walk struct {
 	state   *State
 	chooser chooser
 	result  *Result
+	work    *Work
 
 	packet Packet
 	// in and out are the devices as the rules of the hook see them.
@@ -273,6 +274,10 @@ const (
 func (w *walk) chain(c *chain, depth int) flow {
 	for i := range c.rules {
 		r := &c.rules[i]
+		if limit := w.work.spent(); limit != "" {
+			return w.cutOff(c, r, limit)
+		}
+		w.work.Visits--
 		w.chance = 0
 		t, failed := w.agrees(r)
 		if t == no && w.chance == 0 {

@@ -32,6 +32,8 @@ type Trace struct {
 	Ways       []Way    `json:"ways"`
 	// Untold is the probability of ways that are left out, because there are too many.
 	Untold float64 `json:"untold,omitempty"`
+	// Cut is what was left out because it took too much, one sentence each.
+	Cut []string `json:"cut,omitempty"`
 }
 
 // Way is one way that the packet may go.
@@ -54,6 +56,7 @@ type Way struct {
 	answer     bool // it is that of an answer, or of a packet behind it
 	fork       int  // the position in Steps of the first choice; -1: there was none
 	unknownSet bool // it ends at a rule that asks for an ipset
+	cut        string
 }
 
 // Conntrack is the connection's entry.
@@ -123,21 +126,33 @@ func Ask(m *netfilter.Machine, q *Question) (*Trace, error) {
 	if limit == 0 {
 		limit = DefaultLimit
 	}
+	work := netfilter.NewWork()
 	var ways []netfilter.Way
 	if q.Rand != nil {
-		ways = []netfilter.Way{m.SendFrom(start, p, &netfilter.State{}, q.Rand)}
+		ways = []netfilter.Way{m.SendFrom(start, p, &netfilter.State{}, q.Rand, work)}
 	} else {
-		ways, t.Untold = m.ExploreFrom(start, p, nil, limit)
+		ways, t.Untold = m.ExploreFrom(start, p, nil, limit, work)
 	}
-	for _, w := range ways {
+	if t.Untold > 0 {
+		t.Cut = append(t.Cut, fmt.Sprintf("%d ways are followed; the others have the probability %s together", len(ways), chance(t.Untold)))
+	}
+	for i, w := range ways {
 		told := tell(w.Result)
 		if q.Reply || q.Later {
-			told.Reply = reply(m, w)
+			told.Reply = reply(m, w, work)
 		}
 		if q.Later && told.Reply != nil {
-			told.Later = later(m, p, w)
+			told.Later = later(m, p, w, work)
 		}
 		t.Ways = append(t.Ways, *told)
+		for _, c := range []struct {
+			what string
+			way  *Way
+		}{{"way", told}, {"the answer of way", told.Reply}, {"the next packet of way", told.Later}} {
+			if c.way != nil && c.way.cut != "" {
+				t.Cut = append(t.Cut, fmt.Sprintf("%s %d: %s", c.what, i+1, c.way.cut))
+			}
+		}
 	}
 	for _, n := range q.Notes {
 		if !n.About.IsValid() || occurs(ways, n.About) {
@@ -163,7 +178,7 @@ func tell(r *netfilter.Result) *Way {
 	w := &Way{
 		Probability: r.Probability, Verdict: r.Verdict.String(), Why: r.Why, With: string(r.With), Out: r.Out,
 		Source: r.Packet.SourceText(), Destination: r.Packet.DestinationText(), Mark: fmt.Sprintf("%#x", r.Packet.Mark),
-		Assumptions: r.Assumptions, Steps: r.Steps, fork: -1,
+		Assumptions: r.Assumptions, Steps: r.Steps, fork: -1, cut: r.Cut,
 	}
 	if r.By != nil {
 		w.Line = r.By.Line
@@ -212,7 +227,7 @@ func ports(r *iptables.PortRange) *[2]uint16 {
 }
 
 // reply follows the answer of a way; nil: nobody answers.
-func reply(m *netfilter.Machine, w netfilter.Way) *Way {
+func reply(m *netfilter.Machine, w netfilter.Way, work *netfilter.Work) *Way {
 	p, ok := w.Answer()
 	if !ok {
 		return nil
@@ -224,7 +239,7 @@ func reply(m *netfilter.Machine, w netfilter.Way) *Way {
 			Assumptions: []string{}, Steps: []steps.Step{}, fork: -1,
 		}
 	}
-	told := tell(m.Send(p, w.State, first{}))
+	told := tell(m.SendFrom(nil, p, w.State, first{}, work).Result)
 	told.answer = true
 	if !p.Local {
 		told.Assumptions = append(told.Assumptions, fmt.Sprintf("that %s sends its answer to this host", p.Source.Addr()))
@@ -233,14 +248,14 @@ func reply(m *netfilter.Machine, w netfilter.Way) *Way {
 }
 
 // later follows another packet like the first one, now that the connection is known.
-func later(m *netfilter.Machine, p netfilter.Packet, w netfilter.Way) *Way {
+func later(m *netfilter.Machine, p netfilter.Packet, w netfilter.Way, work *netfilter.Work) *Way {
 	if p.Flags == iptables.SYN {
 		p.Flags = iptables.ACK
 	}
 	if p.Source.Addr().IsUnspecified() && w.Entry != nil {
 		p.Source = w.Entry.Original.Source
 	}
-	told := tell(m.Send(p, w.State, first{}))
+	told := tell(m.SendFrom(nil, p, w.State, first{}, work).Result)
 	told.answer = true
 	return told
 }
