@@ -67,14 +67,15 @@ var policyModule = &module{
 			}
 			current.options = append(current.options, o)
 		}
-		if len(current.options) > 0 || len(m.Elements) > 0 {
-			finish()
+		without := len(current.options) == 0 && len(m.Elements) == 0
+		if !m.None || !without {
+			finish() // without options, one that every transformation agrees with
 		}
 		const most = 4 // XT_POLICY_MAX_ELEM
 		switch {
 		case m.None && (m.Strict || len(m.Elements) > 0):
 			s.fail(s.name, "--pol none with options of a policy", "--pol ipsec")
-		case m.Strict && len(m.Elements) == 0:
+		case m.Strict && without:
 			s.fail(s.name, "--strict without an element", "--reqid, --spi, --proto or --mode")
 		case len(m.Elements) > most:
 			s.fail(s.name, "too many elements of a policy", "at most 4")

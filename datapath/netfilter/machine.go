@@ -173,10 +173,12 @@ func (r *Result) Answer() (p Packet, ok bool) {
 	p = Packet{
 		Protocol: r.Packet.Protocol, Source: r.Packet.Destination, Destination: r.Packet.Source,
 		ICMPID: r.Packet.ICMPID, Length: r.Packet.Length, TTL: 64,
+		Supposed: FactMAC | FactOwner | FactLength | FactTOS | FactTTL | FactOptions,
 	}
 	switch {
 	case p.Protocol == protoTCP:
 		p.Flags = iptables.SYN | iptables.ACK
+		p.TCPOptions, p.MSS = r.Packet.TCPOptions, r.Packet.MSS
 	case hasICMP(p.Protocol):
 		p.ICMPType = icmpAnswer(p.Protocol, r.Packet.ICMPType)
 	case p.Protocol == protoSCTP:

@@ -275,6 +275,10 @@ func (w *walk) does(r *rule) string {
 		default:
 			text = "CT is applied"
 		}
+	case iptables.SetTTL:
+		text = fmt.Sprintf("the time to live is %d from here on", w.packet.TTL)
+	case iptables.SetHopLimit:
+		text = fmt.Sprintf("the hop limit is %d from here on", w.packet.TTL)
 	case iptables.Log, iptables.NFLog, iptables.Audit, iptables.Trace:
 		text = "is logged"
 	default:
