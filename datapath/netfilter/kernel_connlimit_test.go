@@ -54,9 +54,11 @@ func TestKernelAgreesAboutConnlimit(t *testing.T) {
 				send("203.0.113.11:40000", "10.244.1.2:80", iptables.SYN, 0xc)
 				send("203.0.113.11:40001", "10.244.1.3:53", iptables.SYN, 0x9)
 				send("203.0.113.11:40002", "10.244.1.3:53", iptables.SYN, 0x19)
-				send("203.0.113.10:40000", "10.244.1.2:80", iptables.RST, 0xd) // over after this one
-				time.Sleep(50 * time.Millisecond) // the kernel looks for such once a clock tick (nf_conncount.c)
-				send("203.0.113.10:40001", "10.244.1.2:80", iptables.SYN, 0x8)
+				send("192.0.2.77:40000", "10.244.1.3:53", iptables.SYN, 0xe)
+				send("192.0.2.77:40000", "10.244.1.3:53", iptables.RST, 0xe) // over after this one
+				// The kernel looks for such when a new one comes, once a clock tick (nf_conncount.c).
+				time.Sleep(50 * time.Millisecond)
+				send("192.0.2.77:40001", "10.244.1.3:53", iptables.SYN, 0xe)
 				return nil
 			}))
 		})
