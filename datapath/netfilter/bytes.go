@@ -10,8 +10,9 @@ import (
 
 // image is a packet from its IP header on, byte by byte, as far as it is known.
 type image struct {
-	bytes []byte
-	known []bool // of each byte
+	bytes   []byte
+	known   []bool // of each byte
+	payload int    // where it begins
 }
 
 // Lengths of headers.
@@ -24,7 +25,7 @@ const (
 
 // image is what rules see of the packet's bytes.
 func (p *Packet) image() image {
-	m := image{slices.Clone(p.Bytes), make([]bool, len(p.Bytes))}
+	m := image{bytes: slices.Clone(p.Bytes), known: make([]bool, len(p.Bytes))}
 	for i := range m.known {
 		m.known[i] = true
 	}
@@ -42,6 +43,34 @@ func (p *Packet) image() image {
 	}
 	m.transport(p, transport)
 	return m
+}
+
+// ReadTCPOptions sets TCPOptions and MSS to what Bytes say, as far as they go.
+func (p *Packet) ReadTCPOptions() {
+	p.TCPOptions = nil
+	at := lengthIPv6
+	if p.is4() && len(p.Bytes) > 0 {
+		at = int(p.Bytes[0]&0xf) * 4
+	}
+	if len(p.Bytes) < at+lengthTCP || !p.is4() && p.Bytes[6] != protoTCP {
+		return
+	}
+	end := min(len(p.Bytes), at+int(p.Bytes[at+12]>>4)*4)
+	for i := at + lengthTCP; i < end && p.Bytes[i] != 0; {
+		kind := p.Bytes[i]
+		if kind == 1 { // no operation
+			i++
+			continue
+		}
+		if i+1 >= end || p.Bytes[i+1] < 2 || i+int(p.Bytes[i+1]) > end {
+			return
+		}
+		if kind == tcpOptionMSS && p.Bytes[i+1] == 4 {
+			p.MSS = binary.BigEndian.Uint16(p.Bytes[i+2:])
+		}
+		p.TCPOptions = append(p.TCPOptions, kind)
+		i += int(p.Bytes[i+1])
+	}
 }
 
 // set writes bytes at an offset, and says whether they were others before.
@@ -134,6 +163,7 @@ func (m *image) transport(p *Packet, at int) {
 		}
 		m.forget(at+checksum, size)
 	}
+	m.payload = at + header
 	if p.Bytes == nil {
 		m.set(at+header, p.Payload[:max(0, min(len(p.Payload), len(m.bytes)-at-header))]...)
 	}
@@ -165,17 +195,22 @@ func (m *image) allKnown(from, to int) bool {
 }
 
 // contains is textsearch_find from one offset to another (skb_find_text, net/core/skbuff.c).
-func (m *image) contains(s *iptables.String) truth {
-	found := no
+// Where only fields of the headers that are not known could be the text, it is not there,
+// and hidden is set.
+func (m *image) contains(s *iptables.String) (found truth, hidden bool) {
 	for at := int(s.From); at+len(s.Pattern) <= min(s.Limit(), len(m.bytes)); at++ {
 		switch m.begins(at, s) {
 		case yes:
-			return yes
+			return yes, false
 		case cannotTell:
-			found = cannotTell
+			if end := at + len(s.Pattern); end > m.payload && !m.allKnown(max(at, m.payload), end) {
+				found = cannotTell
+			} else {
+				hidden = true
+			}
 		}
 	}
-	return found
+	return found, hidden
 }
 
 func (m *image) begins(at int, s *iptables.String) truth {

@@ -132,7 +132,11 @@ func (w *walk) matches(m iptables.Match) truth {
 		return w.time(m)
 	case iptables.String:
 		image := p.image()
-		return image.contains(&m).negatedIf(m.Negated)
+		found, hidden := image.contains(&m)
+		if hidden && found == no {
+			w.grant("that %q is not in the fields of its headers that are not known", m.Pattern)
+		}
+		return found.negatedIf(m.Negated)
 	case iptables.U32:
 		image := p.image()
 		return image.u32(m.Tests).negatedIf(m.Negated)

@@ -113,8 +113,8 @@ func (x Text) outcome(w *Way) string {
 	if w.cut != "" {
 		return x.Paint(flow.Yellow, "not known") + because
 	}
-	if w.unknownSet {
-		return x.Paint(flow.Yellow, "not known") + because + "; --sets tells it, --assume goes on without"
+	if w.flag != "" && !w.answer {
+		return x.Paint(flow.Yellow, "not known") + because + "; " + w.flag + " tells it, --assume goes on without"
 	}
 	return x.Paint(flow.Yellow, "not known") + because + "; --assume goes on"
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/netfilter"
@@ -53,10 +54,10 @@ type Way struct {
 	Reply       *Way         `json:"reply,omitempty"`
 	Later       *Way         `json:"later,omitempty"` // the asker's next packet, behind the answer
 
-	answer     bool // it is that of an answer, or of a packet behind it
-	fork       int  // the position in Steps of the first choice; -1: there was none
-	unknownSet bool // it ends at a rule that asks for an ipset
-	cut        string
+	answer bool   // it is that of an answer, or of a packet behind it
+	fork   int    // the position in Steps of the first choice; -1: there was none
+	flag   string // that gives what the way ends for want of; empty: none
+	cut    string
 }
 
 // Conntrack is the connection's entry.
@@ -89,6 +90,7 @@ type Question struct {
 	Rand   netfilter.Rand // draws; nil: all ways are followed
 	Limit  int            // of ways; 0: DefaultLimit
 	Notes  []netfilter.Guess
+	Time   time.Time // what time it is, for rules with -m time; zero: not known
 	// Listing is that of the rules, if they are of a listing.
 	Listing *iptables.Listing
 }
@@ -127,11 +129,12 @@ func Ask(m *netfilter.Machine, q *Question) (*Trace, error) {
 		limit = DefaultLimit
 	}
 	work := netfilter.NewWork()
+	begin := func() *netfilter.State { return &netfilter.State{Began: q.Time} }
 	var ways []netfilter.Way
 	if q.Rand != nil {
-		ways = []netfilter.Way{m.SendFrom(start, p, &netfilter.State{}, q.Rand, work)}
+		ways = []netfilter.Way{m.SendFrom(start, p, begin(), q.Rand, work)}
 	} else {
-		ways, t.Untold = m.ExploreFrom(start, p, nil, limit, work)
+		ways, t.Untold = m.ExploreFrom(start, p, begin, limit, work)
 	}
 	if t.Untold > 0 {
 		t.Cut = append(t.Cut, fmt.Sprintf("%d ways are followed; the others have the probability %s together", len(ways), chance(t.Untold)))
@@ -145,14 +148,7 @@ func Ask(m *netfilter.Machine, q *Question) (*Trace, error) {
 			told.Later = later(m, p, w, work)
 		}
 		t.Ways = append(t.Ways, *told)
-		for _, c := range []struct {
-			what string
-			way  *Way
-		}{{"way", told}, {"the answer of way", told.Reply}, {"the next packet of way", told.Later}} {
-			if c.way != nil && c.way.cut != "" {
-				t.Cut = append(t.Cut, fmt.Sprintf("%s %d: %s", c.what, i+1, c.way.cut))
-			}
-		}
+		t.noteCut(i+1, told)
 	}
 	for _, n := range q.Notes {
 		if !n.About.IsValid() || occurs(ways, n.About) {
@@ -160,6 +156,25 @@ func Ask(m *netfilter.Machine, q *Question) (*Trace, error) {
 		}
 	}
 	return t, nil
+}
+
+// mostCut bounds the sentences about ways that were cut off.
+const mostCut = 10
+
+// noteCut notes where a way, its answer and the packet behind it were cut off.
+func (t *Trace) noteCut(number int, w *Way) {
+	for _, c := range []struct {
+		what string
+		way  *Way
+	}{{"way", w}, {"the answer of way", w.Reply}, {"the next packet of way", w.Later}} {
+		switch {
+		case c.way == nil || c.way.cut == "":
+		case len(t.Cut) < mostCut:
+			t.Cut = append(t.Cut, fmt.Sprintf("%s %d: %s", c.what, number, c.way.cut))
+		case len(t.Cut) == mostCut:
+			t.Cut = append(t.Cut, "more packets are cut off, see their ways")
+		}
+	}
 }
 
 // occurs says whether an address of the network has anything to do with the packet's ways.
@@ -189,7 +204,14 @@ func tell(r *netfilter.Result) *Way {
 	if w.Steps == nil {
 		w.Steps = []steps.Step{}
 	}
-	_, w.unknownSet = r.Unknown.(iptables.SetMatch)
+	switch r.Unknown.(type) {
+	case iptables.SetMatch:
+		w.flag = "--sets"
+	case iptables.MAC:
+		w.flag = "--mac"
+	case iptables.String, iptables.U32:
+		w.flag = "--payload"
+	}
 	if len(r.Forks) > 0 {
 		w.fork = r.Forks[0]
 	}
