@@ -7,8 +7,10 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -26,6 +28,7 @@ type traceFlags struct {
 	host       hostFlags
 	packet     packetFlags
 	start      string
+	time       string
 	assume     string
 	seed       uint64
 	reply      bool
@@ -65,6 +68,7 @@ Rules of routing (ip rule) and rp_filter are not followed.`,
 	flags.BoolVar(&f.reply, "reply", false, "also tell the way of the answer back")
 	flags.BoolVar(&f.later, "later", false, "also tell the way of the answer, and then that of the asker's next packet")
 	flags.StringVar(&f.start, "start", "", "begin in this chain: NAME or TABLE/NAME")
+	flags.StringVar(&f.time, "time", "", "for rules with -m time: the time in UTC, like 2026-01-31T08:30:00 (default: now)")
 	f.host.add(flags)
 	flags.StringVar(&f.assume, "assume", "", "match or no-match: go on at rules that are not understood")
 	flags.Uint64Var(&f.seed, "seed", 0, "draw one way, reproducibly (default: follow all ways)")
@@ -86,6 +90,10 @@ func (f *traceFlags) run(given *pflag.FlagSet, stdin io.Reader, stdout, stderr i
 		return fmt.Errorf("--assume %q: want match or no-match", f.assume)
 	}
 	p, err := f.packet.packet(given)
+	if err != nil {
+		return err
+	}
+	when, err := parseTime(f.time)
 	if err != nil {
 		return err
 	}
@@ -113,7 +121,7 @@ func (f *traceFlags) run(given *pflag.FlagSet, stdin io.Reader, stdout, stderr i
 	if err != nil {
 		return fmt.Errorf("--rules %s: %w", f.rules, err)
 	}
-	q := &trace.Question{Rules: f.rules, Packet: p, Start: f.start, Reply: f.reply, Later: f.later, Notes: guesses, Listing: d.Listing}
+	q := &trace.Question{Rules: f.rules, Packet: p, Start: f.start, Reply: f.reply, Later: f.later, Notes: guesses, Listing: d.Listing, Time: when}
 	if given.Changed("seed") {
 		q.Rand = rand.New(rand.NewPCG(f.seed, 0))
 	}
@@ -128,6 +136,19 @@ func (f *traceFlags) run(given *pflag.FlagSet, stdin io.Reader, stdout, stderr i
 	}
 	_, err = io.WriteString(stdout, trace.Text{Style: flow.StyleFor(stdout), Rules: f.printRules}.Render(t))
 	return err
+}
+
+// parseTime reads a time in UTC; empty is now.
+func parseTime(text string) (time.Time, error) {
+	if text == "" {
+		return time.Now().UTC(), nil
+	}
+	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04:05", "2006-01-02 15:04"} {
+		if t, err := time.Parse(layout, text); err == nil {
+			return t.UTC(), nil
+		}
+	}
+	return time.Time{}, fmt.Errorf("--time %q: want a time like 2026-01-31T08:30:00, which is UTC", text)
 }
 
 // knownDevice refuses a device that --host does not tell of, which is a slip most likely.
@@ -174,7 +195,9 @@ type packetFlags struct {
 	uid, gid                      uint32
 	mac                           string
 	length                        uint16
-	tos                           uint8
+	tos, ttl                      uint8
+	mss                           uint16
+	payload                       string
 }
 
 func (f *packetFlags) add(flags *pflag.FlagSet) {
@@ -191,6 +214,9 @@ func (f *packetFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.mac, "mac", "", "the source address of its Ethernet frame")
 	flags.Uint16Var(&f.length, "length", 60, "of the packet with its IP header, in bytes")
 	flags.Uint8Var(&f.tos, "tos", 0, "its type of service")
+	flags.Uint8Var(&f.ttl, "ttl", 64, "its time to live, or hop limit")
+	flags.Uint16Var(&f.mss, "mss", 1460, "of a TCP SYN: the maximum segment size that it offers; 0: none")
+	flags.StringVar(&f.payload, "payload", "", "the text behind its headers, for rules with -m string or -m u32 (default: none with TCP, else not known)")
 }
 
 // askingPort is the source port of questions that do not name one.
@@ -212,7 +238,7 @@ func (f *packetFlags) packet(given *pflag.FlagSet) (netfilter.Packet, error) {
 	if f.local && f.inInterface != "" {
 		return netfilter.Packet{}, errors.New("--local and --in-interface: a packet is made on the host, or comes in by a device")
 	}
-	p := netfilter.Packet{Local: f.local, InInterface: f.inInterface, Length: f.length, TOS: f.tos, TTL: 64}
+	p := netfilter.Packet{Local: f.local, InInterface: f.inInterface, Length: f.length, TOS: f.tos, TTL: f.ttl}
 	var err error
 	if p.Protocol, err = parseProtocol(f.protocol); err != nil {
 		return p, err
@@ -250,7 +276,42 @@ func (f *packetFlags) packet(given *pflag.FlagSet) (netfilter.Packet, error) {
 		}
 		p.MAC = &m
 	}
+	f.suppose(&p, given)
 	return p, f.layer4(&p)
+}
+
+// suppose notes what of the packet no flag gave.
+func (f *packetFlags) suppose(p *netfilter.Packet, given *pflag.FlagSet) {
+	for _, s := range []struct {
+		fact  netfilter.Facts
+		flags []string
+	}{
+		{netfilter.FactMAC, []string{"mac"}}, {netfilter.FactOwner, []string{"uid", "gid"}}, {netfilter.FactTTL, []string{"ttl"}}, {netfilter.FactTOS, []string{"tos"}},
+		{netfilter.FactLength, []string{"length", "payload"}}, {netfilter.FactOptions, []string{"mss"}},
+	} {
+		if !slices.ContainsFunc(s.flags, given.Changed) {
+			p.Supposed |= s.fact
+		}
+	}
+	if f.payload == "" {
+		return
+	}
+	p.Payload = []byte(f.payload)
+	if !given.Changed("length") {
+		p.Length = uint16(min(0xffff, headerLength(p)+len(p.Payload)))
+	}
+}
+
+// headerLength is that of the packet's headers without options, in bytes.
+func headerLength(p *netfilter.Packet) int {
+	length := 20
+	if p.Destination.Addr().Is6() {
+		length = 40
+	}
+	if p.Protocol == 6 {
+		return length + 20
+	}
+	return length + 8
 }
 
 // layer4 fills in what only one protocol has.
@@ -262,6 +323,9 @@ func (f *packetFlags) layer4(p *netfilter.Packet) error {
 			return fmt.Errorf("--tcp-flags: %w", err)
 		}
 		p.Flags = flags
+		if flags == iptables.SYN && f.mss > 0 {
+			p.TCPOptions, p.MSS = []uint8{2, 4, 8, 3}, f.mss // as Linux sends them
+		}
 	case 132:
 		p.Chunks = []iptables.ChunkType{{Type: 1}} // INIT
 	case 1, 58:

@@ -1,6 +1,45 @@
 package iptables
 
-import "bytes"
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"io/fs"
+	"strings"
+)
+
+// Bounds of what is read. The memory that rules need is a multiple of their text, and a
+// pipe may never end. The kernel takes tables of at most 512 MiB (XT_MAX_TABLE_SIZE,
+// x_tables.c), in which a rule is at least twice as long as its text.
+const (
+	maxText  = 256 << 20 // bytes
+	maxLines = 4_000_000
+	// maxFaults is the number of faults after which a file is not read any further.
+	maxFaults = 1000
+)
+
+// readText reads a file as far as its first NUL, behind which there is no text.
+func readText(r io.Reader, limit int64) (string, error) {
+	var b strings.Builder
+	if f, ok := r.(interface{ Stat() (fs.FileInfo, error) }); ok {
+		if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
+			b.Grow(int(min(info.Size(), limit)))
+		}
+	}
+	chunk := make([]byte, 1<<18)
+	for {
+		n, err := r.Read(chunk)
+		b.Write(chunk[:n])
+		switch {
+		case int64(b.Len()) > limit:
+			return "", fmt.Errorf("the file is larger than %d MiB, the most that is read", limit>>20)
+		case err == io.EOF, err == nil && bytes.IndexByte(chunk[:n], 0) >= 0:
+			return b.String(), nil
+		case err != nil:
+			return "", err
+		}
+	}
+}
 
 // forms are how files begin that are no text in UTF-8.
 var forms = []struct{ begin, problem, want string }{
@@ -14,11 +53,11 @@ var forms = []struct{ begin, problem, want string }{
 
 // utf8Text is the text without the mark that editors put in front of UTF-8, or the fault of
 // a file that is no such text.
-func utf8Text(text []byte) ([]byte, error) {
+func utf8Text(text string) (string, error) {
 	for _, f := range forms {
-		if bytes.HasPrefix(text, []byte(f.begin)) {
-			return nil, &Error{Line: 1, Column: 1, Problem: f.problem, Want: f.want}
+		if strings.HasPrefix(text, f.begin) {
+			return "", &Error{Line: 1, Column: 1, Problem: f.problem, Want: f.want}
 		}
 	}
-	return bytes.TrimPrefix(text, []byte("\xef\xbb\xbf")), nil
+	return strings.TrimPrefix(text, "\xef\xbb\xbf"), nil
 }

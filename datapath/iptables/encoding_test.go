@@ -26,3 +26,48 @@ func TestReadEncodings(t *testing.T) {
 		}
 	}
 }
+
+// endless gives the same text for ever, and counts what was taken.
+type endless struct {
+	text string
+	read int
+}
+
+func (e *endless) Read(b []byte) (int, error) {
+	for n := 0; ; {
+		if n+len(e.text) > len(b) {
+			e.read += n
+			return n, nil
+		}
+		n += copy(b[n:], e.text)
+	}
+}
+
+// TestReadBounds: a pipe that never ends is not read for ever.
+func TestReadBounds(t *testing.T) {
+	const limit = 4 << 20
+	lines := &endless{text: "# a comment\n"}
+	if _, err := readText(lines, limit); err == nil || err.Error() != "the file is larger than 4 MiB, the most that is read" || lines.read > 2*limit {
+		t.Errorf("lines: %v after %d bytes", err, lines.read)
+	}
+	zeros := &endless{text: "\x00"}
+	if _, err := Read(zeros, Options{}); err == nil || !strings.Contains(err.Error(), "line 1, column 1: a NUL byte") || zeros.read > limit {
+		t.Errorf("NUL: %v after %d bytes", err, zeros.read)
+	}
+}
+
+// TestFaultsAreBounded: a large file of another kind is not read to its end.
+func TestFaultsAreBounded(t *testing.T) {
+	for name, text := range map[string]string{
+		"dump":    "*filter\n" + strings.Repeat("nonsense\n", 100*maxFaults),
+		"listing": "Chain INPUT (policy ACCEPT)\ntarget prot opt source destination\n" + strings.Repeat("nonsense\n", 100*maxFaults),
+	} {
+		_, err := Read(strings.NewReader(text), Options{})
+		if err == nil || !strings.HasSuffix(err.Error(), "and 989 more") && !strings.HasSuffix(err.Error(), "and 990 more") {
+			t.Errorf("%s: %.80v ... %v", name, err, err.Error()[max(0, len(err.Error())-30):])
+		}
+	}
+	if _, err := ParseSets(strings.NewReader(strings.Repeat("nonsense\n", 100*maxFaults))); err == nil || !strings.HasSuffix(err.Error(), "and 989 more") {
+		t.Errorf("sets: %v", err)
+	}
+}

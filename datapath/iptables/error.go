@@ -52,6 +52,17 @@ func (l *errorList) add(line int, e *Error) {
 	}
 }
 
+// stopReading is the fault for which a file is not read from this line on; nil: it is.
+func stopReading(line int, found errorList) *Error {
+	switch {
+	case line > maxLines:
+		return &Error{Column: 1, Problem: fmt.Sprintf("the file has more than %d lines, the most that is read", maxLines)}
+	case len(found) >= maxFaults:
+		return &Error{Column: 1, Problem: "the lines from here on are not read, after so many faults"}
+	}
+	return nil
+}
+
 func (l errorList) err() error {
 	if len(l) == 0 {
 		return nil

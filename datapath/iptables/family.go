@@ -61,9 +61,16 @@ func familyOfRule(args []Token) Family {
 		switch args[i].Text {
 		case "-m":
 			switch value {
-			case "icmp":
+			case "icmp", "ttl":
 				return IPv4
-			case "icmp6":
+			case "icmp6", "hl", "rt":
+				return IPv6
+			}
+		case "-j":
+			switch value {
+			case "TTL":
+				return IPv4
+			case "HL":
 				return IPv6
 			}
 		case "--reject-with":

@@ -63,7 +63,7 @@ var setTypes = map[string][]string{
 // ParseSets reads the text of `ipset save`. An error is that of r, or joins all faults
 // of the text: see [Errors].
 func ParseSets(r io.Reader) (map[string]*Set, error) {
-	text, err := io.ReadAll(r)
+	text, err := readText(r, maxText)
 	if err != nil {
 		return nil, err
 	}
@@ -71,8 +71,12 @@ func ParseSets(r io.Reader) (map[string]*Set, error) {
 	var errs errorList
 	number := 0
 	var members []*Set
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(text) {
 		number++
+		if stop := stopReading(number, errs); stop != nil {
+			errs.add(number, stop)
+			break
+		}
 		line = strings.TrimRight(line, " \t\r\n")
 		words, e := split(line, 1)
 		if e != nil {

@@ -171,6 +171,14 @@ func tellable(r *Rule, form listingForm) ([]Match, Target) {
 		case Hashlimit:
 			known.Name = ""
 			m = known
+		case Time:
+			if known.End.Value == latestTime { // what iptables-save prints of a time without an end
+				known.End = Condition[uint32]{}
+			}
+			m = known
+		case Quota:
+			known.Negated = false
+			m = known
 		case UnknownMatch:
 			m = UnknownMatch{} // its text is another
 		}

@@ -1,7 +1,6 @@
 package iptables
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"io"
@@ -42,17 +41,17 @@ func (d *Dump) Lists(table, chain string) bool {
 // Read reads rules in whichever form they are: a dump of iptables-save, see [Parse], or
 // listings of iptables -L, see [ParseListing].
 func Read(r io.Reader, options Options) (*Dump, error) {
-	text, err := io.ReadAll(r)
+	text, err := readText(r, maxText)
 	if err != nil {
 		return nil, err
 	}
 	if text, err = utf8Text(text); err != nil {
 		return nil, err
 	}
-	if isListing(string(text)) {
-		return ParseListing(bytes.NewReader(text), options)
+	if isListing(text) {
+		return parseListing(text, options)
 	}
-	return Parse(bytes.NewReader(text), options)
+	return parse(text, options)
 }
 
 // isListing looks for the first line that only one of the two forms has.
@@ -83,12 +82,19 @@ func isListing(text string) bool {
 // word; names of hosts and users, and rare ones of ports; and the end of a line that was
 // cut off. Runs of spaces in comments are one space. An error is as that of [Parse].
 func ParseListing(r io.Reader, options Options) (*Dump, error) {
-	text, err := io.ReadAll(r)
+	text, err := readText(r, maxText)
 	if err != nil {
 		return nil, err
 	}
-	l := lister{dump: &Dump{Listing: &Listing{}}, noted: make(map[string]bool)}
-	l.read(string(text))
+	return parseListing(text, options)
+}
+
+func parseListing(text string, options Options) (*Dump, error) {
+	l := lister{
+		dump: &Dump{Listing: &Listing{}}, noted: make(map[string]bool),
+		chains: make(map[tableChain]bool), declared: make(map[string]map[string]*Chain),
+	}
+	l.read(text)
 	l.settleFamily(options.Family)
 	l.guessTables()
 	for _, p := range l.parts {
@@ -112,7 +118,12 @@ type lister struct {
 	command listCommand  // the last one
 	errors  errorList
 	noted   map[string]bool // kinds of notes
+	// chains are those that any part lists, and declared those of each table so far.
+	chains   map[tableChain]bool
+	declared map[string]map[string]*Chain
 }
+
+type tableChain struct{ table, chain string }
 
 // part is a run of chains of one table.
 type part struct {
@@ -120,6 +131,7 @@ type part struct {
 	table   string      // empty: not known yet
 	chains  []*listedChain
 	names   map[string]bool // of the chains
+	builtin []string        // names of those with a policy, in order
 }
 
 // listedChain is a chain as it was listed.
@@ -146,6 +158,10 @@ func (l *lister) note(kind string, line int, format string, args ...any) {
 func (l *lister) read(text string) {
 	for line := range strings.Lines(text) {
 		l.number++
+		if stop := stopReading(l.number, l.errors); stop != nil {
+			l.errors.add(l.number, stop)
+			return
+		}
 		line = strings.TrimRight(line, "\r\n")
 		if i := strings.IndexByte(line, 0); i >= 0 {
 			l.fail(i+1, "a NUL byte", "text")
@@ -257,6 +273,9 @@ func (l *lister) startChain(words []Token) {
 	}
 	p := l.part(c)
 	p.chains, p.names[name.Text] = append(p.chains, c), true
+	if c.Policy != PolicyNone {
+		p.builtin = append(p.builtin, c.Name)
+	}
 }
 
 // part is the one that the chain belongs to. Where no command line tells the table,
@@ -276,19 +295,11 @@ func (p *part) endsBefore(c *listedChain) bool {
 	// Only the filter table's built-in chains can be told before the others' begin.
 	filter := BuiltinChains("filter")
 	slices.Sort(filter)
-	return c.Policy != PolicyNone && !Builtin("filter", c.Name) && slices.Equal(p.builtins(), filter)
+	return c.Policy != PolicyNone && !Builtin("filter", c.Name) && len(p.builtin) == len(filter) && slices.Equal(p.builtins(), filter)
 }
 
 // builtins are the built-in chains, sorted: those with a policy.
-func (p *part) builtins() (names []string) {
-	for _, c := range p.chains {
-		if c.Policy != PolicyNone {
-			names = append(names, c.Name)
-		}
-	}
-	slices.Sort(names)
-	return names
-}
+func (p *part) builtins() []string { return slices.Sorted(slices.Values(p.builtin)) }
 
 func newPart(c listCommand) *part {
 	return &part{command: c, table: c.tableName(), names: make(map[string]bool)}

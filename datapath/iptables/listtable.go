@@ -16,9 +16,14 @@ func (l *lister) addPart(p *part) {
 		t = &Table{Name: p.table, Line: p.chains[0].Line}
 		l.dump.Tables = append(l.dump.Tables, t)
 	}
+	declared := l.declared[p.table]
+	if declared == nil {
+		declared = make(map[string]*Chain)
+		l.declared[p.table] = declared
+	}
 	for _, c := range p.chains {
 		l.number = c.Line
-		if old := t.Chain(c.Name); old != nil {
+		if old := declared[c.Name]; old != nil {
 			l.fail(c.column, fmt.Sprintf("chain %s of table %s is listed already, at line %d", c.Name, t.Name, old.Line),
 				`each chain once; if it is another table's, a line like "# iptables -t filter -L" above it`)
 			continue
@@ -29,7 +34,7 @@ func (l *lister) addPart(p *part) {
 		case !builtin && c.Policy != PolicyNone:
 			l.fail(c.column, fmt.Sprintf("chain %s has a policy, but table %s has no such built-in chain", c.Name, t.Name), p.otherTable())
 		}
-		t.Chains = append(t.Chains, &c.Chain)
+		t.Chains, declared[c.Name] = append(t.Chains, &c.Chain), &c.Chain
 		for _, row := range c.rows {
 			l.addRule(t, c, row)
 		}
@@ -82,7 +87,7 @@ func (l *lister) addRule(t *Table, c *listedChain, row *row) {
 
 // listed says whether any part lists a chain of the table.
 func (l *lister) listed(table, chain string) bool {
-	return slices.ContainsFunc(l.parts, func(p *part) bool { return p.table == table && p.names[chain] })
+	return l.chains[tableChain{table, chain}]
 }
 
 // chainNameFault says why a chain cannot have that name; empty: it can.
@@ -148,7 +153,8 @@ func some(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 }
 
-// guessTables finds the tables of those parts that no command line stands above.
+// guessTables finds the tables of those parts that no command line stands above. Then it is
+// known which chains are listed.
 func (l *lister) guessTables() {
 	for _, p := range l.parts {
 		if p.table == "" && len(p.chains) > 0 {
@@ -157,6 +163,9 @@ func (l *lister) guessTables() {
 			line := p.chains[0].Line
 			l.note(fmt.Sprintf("table %d", line), line,
 				"no command line tells the table: it is taken for %s, %s; if it is not, put a line like \"# iptables -t mangle -L\" above it", p.table, why)
+		}
+		for name := range p.names {
+			l.chains[tableChain{p.table, name}] = true
 		}
 	}
 }

@@ -21,6 +21,10 @@ func init() {
 		"socket": flagsPhrase("socket", ""), "limit:": limitPhrase, "owner": ownerPhrase, "MAC": macPhrase,
 		"source": iprangePhrase("--src-range"), "destination": iprangePhrase("--dst-range"),
 		"length": lengthPhrase, "PKTTYPE": pkttypePhrase, "nfacct-name": accountingPhrase,
+		"TTL": hopPhrase("TTL", "ttl"), "HL": hopPhrase("HL", "hl"), "rt": rtPhrase, "tos": tosMatchPhrase,
+		"DSCP": matchedValue("dscp", "--dscp"), "tcpmss": matchedValue("tcpmss", "--mss"), "policy": policyPhrase,
+		"quota:": quotaPhrase, "#conn": connlimitPhrase, "helper": helperPhrase, "TIME": timePhrase,
+		"STRING": stringPhrase, "u32": u32Phrase,
 	}
 	for name := range conntrackModule.shapes {
 		matchPhrases[strings.TrimPrefix(name, "--")] = conntrackPhrase

@@ -17,12 +17,16 @@ type Options struct {
 // Parse reads a dump. An error is that of r, or joins all faults of the text: see
 // [Errors]. A match or target that is not known is none: see [UnknownMatch].
 func Parse(r io.Reader, options Options) (*Dump, error) {
-	text, err := io.ReadAll(r)
+	text, err := readText(r, maxText)
 	if err != nil {
 		return nil, err
 	}
+	return parse(text, options)
+}
+
+func parse(text string, options Options) (*Dump, error) {
 	p := reader{dump: &Dump{}}
-	p.read(string(text))
+	p.read(text)
 	p.settleFamily(options.Family)
 	for _, t := range p.dump.Tables {
 		p.typeRules(t)
@@ -43,7 +47,7 @@ type reader struct {
 	addrs   Family // by the first address
 	errors  errorList
 	chains  map[string]*Chain // of the table
-	columns map[*Rule]int     // of a rule's chain
+	columns []int             // of each rule's chain
 }
 
 func (p *reader) fail(column int, problem, want string) {
@@ -51,9 +55,12 @@ func (p *reader) fail(column int, problem, want string) {
 }
 
 func (p *reader) read(text string) {
-	p.columns = make(map[*Rule]int)
 	for line := range strings.Lines(text) {
 		p.number++
+		if stop := stopReading(p.number, p.errors); stop != nil {
+			p.errors.add(p.number, stop)
+			return
+		}
 		line = strings.TrimRight(line, "\r\n")
 		begin := 0
 		for begin < len(line) && blank(line[begin]) {
@@ -230,7 +237,7 @@ func (p *reader) rule(content string, column int) {
 	// A chain's name is printed as it is: one that would need quotes cannot have been
 	// declared.
 	r.Before, r.Chain, r.Args = p.take(), words[1].Text, words[2:]
-	p.columns[r] = words[1].Column
+	p.columns = append(p.columns, words[1].Column)
 	p.table.Rules = append(p.table.Rules, r)
 	if p.addrs == FamilyUnknown {
 		p.addrs = familyOfRule(r.Args)
@@ -254,10 +261,10 @@ func (p *reader) typeRules(t *Table) {
 	for _, c := range t.Chains {
 		declared[c.Name] = true
 	}
-	for _, r := range t.Rules {
+	for i, r := range t.Rules {
 		if !declared[r.Chain] && !Builtin(t.Name, r.Chain) {
 			p.errors.add(r.Line, &Error{
-				Column:  p.columns[r],
+				Column:  p.columns[i],
 				Problem: fmt.Sprintf("table %s has no chain %.40q", t.Name, r.Chain),
 				Want:    fmt.Sprintf("a line \":%.40s - [0:0]\" in the table", r.Chain),
 			})
@@ -265,4 +272,5 @@ func (p *reader) typeRules(t *Table) {
 		a := analysis{family: p.dump.Family, table: t.Name, declared: declared}
 		p.errors.add(r.Line, a.analyse(r))
 	}
+	p.columns = p.columns[len(t.Rules):]
 }

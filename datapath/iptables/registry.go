@@ -6,6 +6,8 @@ var modules = byName([]*module{
 	conntrackModule, stateModule, markModule, connmarkModule, addrtypeModule, statisticModule,
 	recentModule, setModule, physdevModule, rpfilterModule, limitModule, hashlimitModule, ownerModule,
 	macModule, iprangeModule, lengthModule, socketModule, pkttypeModule, nfacctModule,
+	ttlModule, hlModule, tosModule, dscpModule, segmentSizeModule, routingHeaderModule, policyModule, quotaModule,
+	connlimitModule, helperModule, timeModule, stringModule, u32Module,
 }, func(m *module) string { return m.name })
 
 // targets are the targets that this package knows, by the name behind -j.
@@ -14,15 +16,16 @@ var targets = byName([]*extension{
 	rejectTarget, logTarget, setMarkTarget, setConnmarkTarget, dnatTarget, snatTarget, masqueradeTarget,
 	redirectTarget, netmapTarget, checksumTarget, tcpmssTarget, ctTarget, notrackTarget, nfqueueTarget,
 	tproxyTarget, nflogTarget, setTOSTarget, setDSCPTarget, classifyTarget, auditTarget, traceTarget,
+	setTTLTarget, setHLTarget,
 }, func(t *extension) string { return t.name })
 
 // otherTargets are the names of targets that this package does not know but that exist
 // (iptables' extensions, and xtables-addons): no chains that are missing.
 var otherTargets = map[string]bool{
-	"CLUSTERIP": true, "CONNSECMARK": true, "DNPT": true, "ECN": true, "HL": true, "HMARK": true,
+	"CLUSTERIP": true, "CONNSECMARK": true, "DNPT": true, "ECN": true, "HMARK": true,
 	"IDLETIMER": true, "LED": true, "MIRROR": true, "QUEUE": true, "RATEEST": true, "SAME": true,
 	"SECMARK": true, "SET": true, "SNPT": true, "SYNPROXY": true, "TCPOPTSTRIP": true, "TEE": true,
-	"TTL": true, "ULOG": true,
+	"ULOG":    true,
 	"ACCOUNT": true, "CHAOS": true, "DELUDE": true, "DHCPMAC": true, "DNETMAP": true, "ECHO": true,
 	"IPMARK": true, "LOGMARK": true, "PROTO": true, "SYSRQ": true, "TARPIT": true,
 }

@@ -76,6 +76,7 @@ func (w *words) text(name, value string) {
 type shape struct {
 	values    int
 	negatable bool
+	repeats   bool   // it may come several times
 	as        string // the name it has in iptables-save's output, if this is another
 }
 
@@ -85,7 +86,15 @@ var (
 	one     = shape{values: 1}
 	notOne  = shape{values: 1, negatable: true}
 	notTwo  = shape{values: 2, negatable: true}
+
+	repeated = shape{repeats: true}
 )
+
+// again is the shape of an option that may come several times.
+func (s shape) again() shape {
+	s.repeats = true
+	return s
+}
 
 func (s shape) named(name string) shape {
 	s.as = name
@@ -179,7 +188,7 @@ func (a *analysis) next() *Error {
 			return a.loadTarget(o)
 		}
 	}
-	if _, twice := owner.find(o.name.Text); twice {
+	if _, twice := owner.find(o.name.Text); twice && !shape.repeats {
 		return a.fail(name, fmt.Sprintf("%s is given a second time", name.Text), "each option once")
 	}
 	owner.options = append(owner.options, o)
@@ -194,6 +203,12 @@ func (a *analysis) owner(name Token) (shape, *section) {
 		return shape{}, nil
 	}
 	unknown := a.current != nil && a.current.unknown()
+	// A module's own option comes before a long generic one: -m policy --proto esp.
+	if a.current != nil && strings.HasPrefix(name.Text, "--") {
+		if s, ok := a.current.shapes()[name.Text]; ok {
+			return s, a.current
+		}
+	}
 	if s, ok := genericShapes[name.Text]; ok {
 		// iptables-save prints the short names, and modules have options with the long
 		// ones: -m policy --proto esp.

@@ -17,6 +17,7 @@ func init() {
 		"MARK": setMarkPhrase, "CONNMARK": setConnmarkPhrase, "CT": ctPhrase, "CHECKSUM": checksumPhrase,
 		"TCPMSS": tcpmssPhrase, "TPROXY": tproxyPhrase, "TOS": tosPhrase, "DSCP": named("DSCP", "set", "--set-dscp"),
 		"CLASSIFY": named("CLASSIFY", "set", "--set-class"), "AUDIT": auditPhrase,
+		"TTL": setHopPhrase("TTL"), "HL": setHopPhrase("HL"),
 	}
 	for name := range targets {
 		if targetPhrases[name] == nil { // ACCEPT, DROP, RETURN, NOTRACK, TRACE print nothing

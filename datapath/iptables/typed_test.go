@@ -100,15 +100,43 @@ func TestTyped(t *testing.T) {
 		{"-j NFQUEUE --queue-balance 1:5 --queue-bypass", nil, NFQueue{Queues: Range[uint16]{1, 5}, Bypass: true}},
 		{"-p tcp -j TPROXY --on-port 50080 --tproxy-mark 0x1/0x1", []Match{tcp}, TProxy{50080, addr("0.0.0.0"), MaskedValue{1, 1}}},
 		{"-j NFLOG --nflog-group 3 --nflog-size 10", nil, NFLog{Group: 3, Size: 10, Threshold: 1}},
-		{"-m u32 ! --u32 0x0=0x1 -s 1.2.3.4 -j TEE --gateway 1.2.3.4", []Match{
+		{"-m bpf ! --u32 0x0=0x1 -s 1.2.3.4 -j TEE --gateway 1.2.3.4", []Match{
 			Source{network("1.2.3.4", "255.255.255.255"), false},
-			UnknownMatch{"u32", []Token{{"!", false, 17}, {"--u32", false, 19}, {"0x0=0x1", false, 25}}},
+			UnknownMatch{"bpf", []Token{{"!", false, 17}, {"--u32", false, 19}, {"0x0=0x1", false, 25}}},
 		}, UnknownTarget{"TEE", []Token{{"--gateway", false, 51}, {"1.2.3.4", false, 61}}}},
-		{"-m policy --dir in --pol ipsec --proto esp -p tcp", []Match{
-			tcp, UnknownMatch{"policy", []Token{
-				{"--dir", false, 20}, {"in", false, 26}, {"--pol", false, 29}, {"ipsec", false, 35}, {"--proto", false, 41}, {"esp", false, 49},
+		{"-m unheard --dir in --pol ipsec --proto esp -p tcp", []Match{
+			tcp, UnknownMatch{"unheard", []Token{
+				{"--dir", false, 21}, {"in", false, 27}, {"--pol", false, 30}, {"ipsec", false, 36}, {"--proto", false, 42}, {"esp", false, 50},
 			}},
 		}, nil},
+		{"-m ttl ! --ttl-eq 5 -j TTL --ttl-dec 2", []Match{TTL{CompareNotEqual, 5}}, SetTTL{HopDecrement, 2}},
+		{"-m ttl --ttl-lt 5 -j TTL --ttl-set 64", []Match{TTL{CompareLess, 5}}, SetTTL{HopSet, 64}},
+		{"-m tos --tos Minimize-Delay", []Match{TOS{0x10, 0x3f, false}}, nil},
+		{"-m tos ! --tos 0x08", []Match{TOS{0x08, 0xff, true}}, nil},
+		{"-m dscp --dscp-class AF11", []Match{DSCP{10, false}}, nil},
+		{"-m dscp ! --dscp 0x2e", []Match{DSCP{46, true}}, nil},
+		{"-p tcp -m tcpmss ! --mss 1:500", []Match{tcp, SegmentSize{Range[uint16]{1, 500}, true}}, nil},
+		{"-m quota ! --quota 5000000000", []Match{Quota{5000000000, true}}, nil},
+		{"-m connlimit ! --connlimit-above 3", []Match{Connlimit{3, true, 32, false}}, nil},
+		{"-m connlimit --connlimit-above 3 --connlimit-mask 24 --connlimit-daddr", []Match{Connlimit{3, false, 24, true}}, nil},
+		{`-m helper ! --helper ftp`, []Match{Helper{"ftp", true}}, nil},
+		{"-m time --timestart 22:00 --timestop 06:00 --weekdays Mon,Su ! --monthdays 1,31 --datestart 2020-1-2 --kerneltz --contiguous", []Match{Time{
+			Begin: Condition[uint32]{true, false, 1577923200}, From: 79200, To: 21600, WeekDays: 1<<1 | 1<<7, MonthDays: AllMonthDays &^ (1<<1 | 1<<31),
+			KernelZone: true, Contiguous: true,
+		}}, nil},
+		{`-m string ! --hex-string "a|0d 0a|b" --algo kmp --from 5 --to 20 --icase`, []Match{String{
+			"a\r\nb", "kmp", 5, Condition[uint16]{true, false, 20}, true, true,
+		}}, nil},
+		{`-m u32 ! --u32 "0>>22&0x3C@4>>8&0xff=1:3,5&&6&0xff=0x11"`, []Match{U32{[]U32Test{
+			{0, []U32Step{{U32Right, 22}, {U32And, 0x3c}, {U32At, 4}, {U32Right, 8}, {U32And, 0xff}}, []Range[uint32]{{1, 3}, {5, 5}}},
+			{6, []U32Step{{U32And, 0xff}}, []Range[uint32]{{17, 17}}},
+		}, true}}, nil},
+		{"-m policy --dir in --pol ipsec --proto esp -p tcp", []Match{tcp, IPsec{Elements: []IPsecElement{{Protocol: Condition[uint8]{true, false, 50}}}}}, nil},
+		{"-m policy --dir out --pol none", []Match{IPsec{Out: true, None: true}}, nil},
+		{"-m policy --dir in --pol ipsec --strict --spi 0x10 --mode tunnel --tunnel-src 1.2.3.0/24 --next ! --reqid 3", []Match{IPsec{Strict: true, Elements: []IPsecElement{
+			{SPI: Condition[uint32]{true, false, 16}, Tunnel: yes(false), Source: Condition[Network]{true, false, network("1.2.3.0", "255.255.255.0")}},
+			{RequestID: Condition[uint32]{true, true, 3}},
+		}}}, nil},
 		{`-m comment --comment "-j" -j own`, []Match{Comment{"-j"}}, Jump{"own"}},
 	} {
 		text := "*mangle\n:own - [0:0]\n" + strings.TrimSpace("-A INPUT "+c.rule) + "\nCOMMIT\n"
@@ -149,5 +177,66 @@ func TestTokens(t *testing.T) {
 	d := Dump{Tables: []*Table{{Name: "nat", Rules: []*Rule{{Chain: "INPUT", Args: []Token{Word("a\nb")}}}}}}
 	if _, err := d.WriteTo(&strings.Builder{}); err == nil {
 		t.Error("a line end in a word was written")
+	}
+}
+
+// TestTypedIPv6 is for the modules of IPv6 alone, by which a dump without addresses is known.
+func TestTypedIPv6(t *testing.T) {
+	for _, c := range []struct {
+		rule  string
+		match Match
+	}{
+		{"-m hl --hl-eq 255", HopLimit{CompareEqual, 255}},
+		{"-m rt --rt-type 0", RoutingHeader{Type: Condition[uint32]{true, false, 0}}},
+		{"-m rt ! --rt-type 2 --rt-segsleft 1:3 ! --rt-len 24 --rt-0-res --rt-0-addrs ::1,::2 --rt-0-not-strict", RoutingHeader{
+			Type: Condition[uint32]{true, true, 2}, SegmentsLeft: Condition[Range[uint32]]{true, false, Range[uint32]{1, 3}},
+			Length: Condition[uint32]{true, true, 24}, Reserved: true, NotStrict: true,
+			Addresses: []netip.Addr{netip.MustParseAddr("::1"), netip.MustParseAddr("::2")},
+		}},
+	} {
+		text := "*mangle\n-A INPUT " + c.rule + " -j HL --hl-inc 3\nCOMMIT\n"
+		d, err := Parse(strings.NewReader(text), Options{})
+		if err != nil {
+			t.Errorf("%s: %v", c.rule, err)
+			continue
+		}
+		r := d.Tables[0].Rules[0]
+		if d.Family != IPv6 || !reflect.DeepEqual(r.Matches, []Match{c.match}) || r.Target != (SetHopLimit{HopIncrement, 3}) {
+			t.Errorf("%s: got %s %#v, %#v", c.rule, d.Family, r.Matches, r.Target)
+		}
+		if text := (&Rule{Chain: "INPUT", Args: Tokens(r.Matches, r.Target)}).String(); text != "-A INPUT "+c.rule+" -j HL --hl-inc 3" {
+			t.Errorf("%s: printed as %s", c.rule, text)
+		}
+	}
+}
+
+// TestTypedFaults are what iptables-restore refuses.
+func TestTypedFaults(t *testing.T) {
+	for rule, want := range map[string]string{
+		"-m ttl":                           "ttl without its option",
+		"-m ttl --ttl-eq 256":              `"256" is not a number of 8 bits`,
+		"-m ttl ! --ttl-lt 5":              "--ttl-lt cannot be negated",
+		"-s 1.2.3.4 -m hl --hl-eq 5":       "module hl is not for IPv4",
+		"-m dscp --dscp 64":                `"64" is not a code point`,
+		"-m tcpmss --mss 5":                "-m tcpmss in a rule that is not for the protocol",
+		"-m connlimit --connlimit-mask 24": "connlimit without its option",
+		"-m connlimit --connlimit-above 5 --connlimit-mask 33": `"33" is not a prefix length`,
+		"-m policy --dir in":                                 "policy without its option",
+		"-m policy --dir in --pol none --reqid 5":            "--pol none with options of a policy",
+		"-m policy --dir in --pol ipsec --reqid 5 --reqid 6": "--reqid is given a second time",
+		"-m policy --dir in --pol ipsec --next":              "--next without --strict",
+		"-m time --timestart 25:00":                          `"25:00" is not a time of the day`,
+		"-m time --weekdays Mon,Xyz":                         "is not a list of days of the week",
+		"-m time --datestart 2040":                           `"2040" is not a date`,
+		"-m string --string x":                               "string without its option",
+		"-m string --algo bm --hex-string |0d":               "is not a text with hexadecimal digits",
+		"-m u32 --u32 0":                                     "is not a list of tests",
+		"-m u32 --u32 0<5=1":                                 "is not a list of tests",
+		"-j TTL --ttl-inc 0":                                 "a change by 0",
+	} {
+		_, err := Parse(strings.NewReader("*mangle\n-A INPUT "+rule+"\nCOMMIT\n"), Options{Family: IPv4})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want one with %q", rule, err, want)
+		}
 	}
 }

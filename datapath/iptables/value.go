@@ -65,6 +65,7 @@ var (
 	aPort = kind[PortRange]{"a port", "0 to 65535, or first:last", func(s string) (PortRange, bool) {
 		return parseRange[uint16](s, ":")
 	}}
+	anyUint8  = kind[uint8]{"a number of 8 bits", "0 to 255", number[uint8]}
 	anyUint16 = kind[uint16]{"a number of 16 bits", "0 to 65535", number[uint16]}
 	anyUint32 = kind[uint32]{"a number of 32 bits", "0 to 4294967295", number[uint32]}
 	anyUint64 = kind[uint64]{"a number of 64 bits", "a number", number[uint64]}

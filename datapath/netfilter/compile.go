@@ -98,7 +98,7 @@ func (m *Machine) compile(t *iptables.Table, partial bool) error {
 		}
 		c.rules = append(c.rules, compiled)
 	}
-	return checkLoops(chains)
+	return checkNesting(chains, slices.Sorted(maps.Keys(chains)))
 }
 
 // ofNFTables says whether the header above a table is that of iptables-save with its
@@ -137,39 +137,4 @@ func rank(m iptables.Match) int {
 		return 0
 	}
 	return 1
-}
-
-// checkLoops refuses chains that lead back to themselves, which the kernel does not
-// load (ELOOP).
-func checkLoops(chains map[string]*chain) error {
-	const (
-		onTheWay = 1
-		done     = 2
-	)
-	seen := make(map[*chain]int)
-	var visit func(c *chain) error
-	visit = func(c *chain) error {
-		seen[c] = onTheWay
-		for _, r := range c.rules {
-			switch {
-			case r.jump == nil || seen[r.jump] == done:
-			case seen[r.jump] == onTheWay:
-				return fmt.Errorf("line %d: the chains lead in a circle: %s comes back to %s", r.Line, c.name, r.jump.name)
-			default:
-				if err := visit(r.jump); err != nil {
-					return err
-				}
-			}
-		}
-		seen[c] = done
-		return nil
-	}
-	for _, name := range slices.Sorted(maps.Keys(chains)) {
-		if c := chains[name]; seen[c] == 0 {
-			if err := visit(c); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }

@@ -3,6 +3,7 @@ package netfilter
 import (
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/iptables"
 )
@@ -122,6 +123,8 @@ type State struct {
 	// Now is the time in seconds since the host came up, which limits and recent lists
 	// look at. Whoever sends packets lets it go on.
 	Now float64
+	// Began is what time it was when Now was 0, for -m time; zero: not known.
+	Began time.Time
 
 	// The ports that the kernel chose for the next packet, where it may choose; 0: not known.
 	chosenSource, chosenDestination uint16
@@ -130,8 +133,10 @@ type State struct {
 	sources   map[sourceKey][]*Entry // those in the table, by the source they had; the latest is the last
 	templates map[*iptables.Rule]*Entry
 	recent    map[string][]*recentEntry
-	counters  map[matchKey]uint32 // of statistic, mode nth
+	counters  map[matchKey]turn // of statistic, mode nth
 	buckets   map[bucketKey]*bucket
+	quotas    map[matchKey]uint64 // bytes that are left
+	counted   map[counted][]tupleKey
 }
 
 // track is nf_conntrack_in: it finds the packet's connection or begins one.

@@ -51,7 +51,11 @@ func (a approach) and(b approach) approach {
 
 // hintsOf takes all rules apart.
 func hintsOf(d *iptables.Dump) []hint {
-	var hints []hint
+	rules := 0
+	for _, t := range d.Tables {
+		rules += len(t.Rules)
+	}
+	hints := make([]hint, 0, rules)
 	for _, t := range d.Tables {
 		first := len(hints)
 		jumps := make(map[string][]int) // to each chain
@@ -65,15 +69,18 @@ func hintsOf(d *iptables.Dump) []hint {
 		for _, h := range []Hook{Prerouting, Input, Forward, Output, Postrouting} {
 			known[h.String()] = approach{hooks: only(h)}
 		}
-		var to func(chain string) approach
-		to = func(chain string) approach {
+		var to func(chain string, depth int) approach
+		to = func(chain string, depth int) approach {
 			if a, ok := known[chain]; ok {
 				return a
+			}
+			if depth > maxDepth {
+				return approach{} // New refuses such rules
 			}
 			known[chain] = approach{} // for chains that lead in a circle
 			var all approach
 			for _, i := range jumps[chain] {
-				if a := hints[i].within(to(hints[i].Chain)); a.hooks != 0 {
+				if a := hints[i].within(to(hints[i].Chain, depth+1)); a.hooks != 0 {
 					all = all.and(a)
 				}
 			}
@@ -81,7 +88,7 @@ func hintsOf(d *iptables.Dump) []hint {
 			return all
 		}
 		for i := first; i < len(hints); i++ {
-			to(hints[i].Chain)
+			to(hints[i].Chain, 0)
 		}
 		for i := first; i < len(hints); i++ {
 			hints[i].approach = hints[i].within(known[hints[i].Chain])

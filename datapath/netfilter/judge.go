@@ -16,6 +16,7 @@ type Judge struct {
 	result Result
 	entry  Entry
 	state  State
+	work   Work
 }
 
 // Translated is the first packet of such a connection, as it comes to POSTROUTING. What it
@@ -53,10 +54,10 @@ func (j *Judge) Ask(m *Machine, p *Translated) Judgement {
 	j.entry = Entry{Original: tupleOf(&p.Packet), DNAT: p.Asked != p.Destination, destinationDone: true}
 	j.entry.Reply = j.entry.Original.inverse()
 	j.entry.Original.Destination = p.Asked
-	j.result = Result{}
+	j.result, j.work = Result{}, Work{Visits: judgedVisits, Steps: 1}
 	passed := j.walk.passed[:0]
 	j.walk = walk{
-		machine: m, state: &j.state, result: &j.result, packet: p.Packet, in: p.InInterface, out: p.Out, hook: Postrouting,
+		machine: m, state: &j.state, result: &j.result, work: &j.work, packet: p.Packet, in: p.InInterface, out: p.Out, hook: Postrouting,
 		connection: connection{entry: &j.entry}, tracking: TrackingNew, tracked: true, passed: passed,
 		quiet: true, judging: true,
 	}
@@ -120,9 +121,11 @@ func (w *walk) asksForMore(m iptables.Match) bool {
 	switch m := m.(type) {
 	case iptables.Statistic:
 		return m.Nth || m.Probability > 0 && m.Probability < iptables.ProbabilityOne
-	case iptables.Recent, iptables.Limit, iptables.Hashlimit, iptables.Socket:
+	case iptables.Recent, iptables.Limit, iptables.Hashlimit, iptables.Socket, iptables.Connlimit, iptables.Quota:
 		return true
-	case iptables.Length:
+	case iptables.Length, iptables.TTL, iptables.HopLimit, iptables.TOS, iptables.DSCP, iptables.SegmentSize, iptables.String, iptables.U32:
+		return true
+	case iptables.Time, iptables.IPsec, iptables.RoutingHeader, iptables.Helper:
 		return true
 	case iptables.TCP:
 		return m.Option.Given

@@ -190,7 +190,7 @@ func (t *trial) compareTable() error {
 // clone is a copy that has nothing in common with the state.
 func (s *State) clone() *State {
 	c := &State{
-		Now: s.Now, table: make(map[tupleKey]connection), sources: make(map[sourceKey][]*Entry),
+		Now: s.Now, Began: s.Began, quotas: maps.Clone(s.quotas), counted: maps.Clone(s.counted), table: make(map[tupleKey]connection), sources: make(map[sourceKey][]*Entry),
 		recent: make(map[string][]*recentEntry), counters: maps.Clone(s.counters), buckets: make(map[bucketKey]*bucket),
 		templates: make(map[*iptables.Rule]*Entry),
 	}

@@ -142,11 +142,13 @@ func (m *ruleMaker) rule(b *strings.Builder, c chainPlan, chains []string) {
 	case m.percent(8):
 		words = append(words, "! -p tcp")
 	}
-	drawn := false
+	// One that draws, for the trace; one u32, as nftables does not list rules of more than 4 KiB.
+	alone := make(map[string]bool)
 	for range m.IntN(2) + m.IntN(2)*m.IntN(2) {
 		text := m.match(c, protocol)
-		if random := strings.Contains(text, "-m statistic"); !random || !drawn {
-			words, drawn = append(words, text), drawn || random
+		module := strings.Fields(text)[1]
+		if !alone[module] {
+			words, alone[module] = append(words, text), module == "statistic" || module == "u32"
 		}
 	}
 	// Whoever draws comes last, so that the trace tells what was drawn.
@@ -239,7 +241,7 @@ func (m *ruleMaker) match(c chainPlan, protocol string) string {
 }
 
 func (m *ruleMaker) tryMatch(c chainPlan, protocol string) string {
-	switch m.IntN(28) {
+	switch m.IntN(44) {
 	case 0:
 		return `-m comment --comment "a comment"`
 	case 1, 2:
@@ -305,6 +307,49 @@ func (m *ruleMaker) tryMatch(c chainPlan, protocol string) string {
 			return ""
 		}
 		return "-m socket" + pick(m.Rand, []string{"", " --nowildcard", " --transparent", " --transparent --nowildcard"})
+	case 27:
+		if m.is4 {
+			return "-m ttl " + pick(m.Rand, []string{"--ttl-eq 64", "! --ttl-eq 64", "--ttl-lt 5", "--ttl-gt 63", "--ttl-eq 1"})
+		}
+		return pick(m.Rand, []string{"-m hl --hl-eq 64", "-m hl ! --hl-eq 64", "-m hl --hl-lt 5", "-m hl --hl-gt 63", "-m rt --rt-type 0", "-m rt ! --rt-type 0 ! --rt-segsleft 0"})
+	case 28:
+		return "-m tos " + m.not() + "--tos " + pick(m.Rand, []string{"0x10/0xff", "0x00/0x3f", "0x02/0x02", "0x13/0x3f"})
+	case 29:
+		return "-m dscp " + m.not() + "--dscp " + pick(m.Rand, []string{"0x00", "0x04", "0x0a"})
+	case 30, 31:
+		if protocol != "tcp" {
+			return ""
+		}
+		return "-m tcpmss " + m.not() + "--mss " + pick(m.Rand, []string{"1:500", "1000", "536:1460"})
+	case 32:
+		if !c.only("PREROUTING", "INPUT", "FORWARD") {
+			return "-m helper " + m.not() + "--helper ftp"
+		}
+		return "-m policy --dir in --pol " + pick(m.Rand, []string{"none", "ipsec", "ipsec --proto esp"})
+	case 33:
+		return "-m quota " + m.not() + "--quota " + pick(m.Rand, []string{"0", "100", "150", "400"})
+	case 34, 35:
+		return "-m time " + pick(m.Rand, []string{
+			"--timestart 06:00:00 --timestop 18:00:00", "--timestart 18:00:01 --timestop 05:59:59", "--timestart 18:00:01 --timestop 05:59:59 --contiguous --weekdays Mon,Wed,Fri,Sun",
+			"--weekdays Mon,Tue,Wed", "! --weekdays Mon,Tue,Wed", "--monthdays 1,3,5,7,9,11,13,15,17,19,21,23,25,27,29,31", "! --monthdays 1,3,5,7,9,11,13,15,17,19,21,23,25,27,29,31",
+			"--datestart 2020-01-01T00:00:00", "--datestop 2020-01-01T00:00:00",
+		})
+	case 36, 37, 38:
+		// No shorter ones, which might be within a checksum that translation changed.
+		patterns := []string{`--string "GET /"`, `--string "get /" --icase`}
+		if protocol == "tcp" || protocol == "udp" {
+			patterns = append(patterns, `--hex-string "|9c400050|"`)
+		}
+		return "-m string " + m.not() + pick(m.Rand, patterns) + " --algo " + pick(m.Rand, []string{"bm", "kmp"}) + pick(m.Rand, []string{"", " --from 28", " --from 29", " --to 33", " --to 32", " --from 48", " --from 20 --to 24"})
+	case 39, 40, 41:
+		// No checksums, which translation changes.
+		tests := []string{"0x6&0xff=0x6", "0x4=0x1:0xffff", "0x0>>0x16&0x3c@0x0>>0x10=0x800,0x9c40:0x9c42", "0x8>>0x18=0x1:0x3f&&0x6&0xff=0x11"}
+		if !m.is4 {
+			tests = []string{"0x3&0xff=0x0:0x40", "0x28>>0x10=0x8000,0x9c40:0x9c42", "0x4&0xff=0x3f:0x40&&0x28>>0x10=0x9c40", "0x4>>0x10<<0x2@0x0=0x0:0xffffffff"}
+		}
+		return "-m u32 " + m.not() + `--u32 "` + pick(m.Rand, tests) + `"`
+	case 42:
+		return "-m helper " + m.not() + "--helper ftp"
 	}
 	return "-m pkttype " + m.not() + "--pkt-type " + pick(m.Rand, []string{"unicast", "broadcast", "multicast"})
 }
@@ -369,7 +414,7 @@ func (m *ruleMaker) target(c chainPlan, chains []string, protocol *string) strin
 
 func (m *ruleMaker) tryTarget(c chainPlan, protocol *string) string {
 	in := func(tables ...string) bool { return slices.Contains(tables, c.table) }
-	switch m.IntN(27) {
+	switch m.IntN(29) {
 	case 0:
 		return "-j ACCEPT"
 	case 1:
@@ -437,6 +482,14 @@ func (m *ruleMaker) tryTarget(c chainPlan, protocol *string) string {
 		return "-j CHECKSUM --checksum-fill"
 	case 22:
 		return "-j AUDIT --type accept"
+	case 27, 28:
+		if !in("mangle") {
+			return ""
+		}
+		if m.is4 {
+			return "-j TTL " + pick(m.Rand, []string{"--ttl-set 5", "--ttl-dec 60", "--ttl-inc 250", "--ttl-set 2"})
+		}
+		return "-j HL " + pick(m.Rand, []string{"--hl-set 5", "--hl-dec 60", "--hl-inc 250", "--hl-set 2"})
 	}
 	return " " // only counts
 }

@@ -110,7 +110,7 @@ var required = map[int][]string{
 	},
 	20: {
 		"verdict queued", "target DNAT", "target SNAT", "target MASQUERADE", "target REDIRECT", "target NETMAP", "target REJECT", "target CHECKSUM", "target TCPMSS",
-		"target CT", "target NOTRACK", "target NFQUEUE", "target TPROXY", "target TOS", "target DSCP",
+		"target CT", "target NOTRACK", "target NFQUEUE", "target TPROXY", "target TOS", "target DSCP", "target TTL", "target HL",
 		"refused tcp-reset",
 	},
 	2: {
@@ -124,11 +124,13 @@ var required = map[int][]string{
 var modules = []string{
 	"tcp", "udp", "sctp", "icmp", "icmp6", "multiport", "conntrack", "state", "mark", "connmark", "addrtype", "statistic", "recent", "physdev",
 	"rpfilter", "limit", "hashlimit", "owner", "mac", "iprange", "length", "socket", "pkttype",
+	"ttl", "hl", "tos", "dscp", "tcpmss", "policy", "quota", "time", "string", "u32", "helper",
 }
 
 // notCompared is what the simulator does and the kernel is not asked about.
 var notCompared = []string{
-	"ipsets (-m set), u32, and matches and targets that the simulator does not know",
+	"ipsets (-m set), and matches and targets that the simulator does not know",
+	"packets with routing headers (-m rt); -m connlimit while packets are refused, which the kernel counts for up to two clock ticks",
 	"rates over time: of limit and hashlimit the bursts are compared, of recent the counts",
 	"when entries of the connection table go by themselves",
 	"sequence numbers and windows of TCP, verification tags of SCTP: they are right in all packets",
@@ -149,6 +151,7 @@ func (y tally) require(t testing.TB) {
 			y.atLeast(t, n, what)
 		}
 	}
+	y.atLeast(t, 10, "match rt no") // packets with routing headers are not made
 	for _, m := range modules {
 		y.atLeast(t, 10, "match "+m+" yes")
 		y.atLeast(t, 10, "match "+m+" no")

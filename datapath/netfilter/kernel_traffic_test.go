@@ -101,6 +101,9 @@ func (g *traffic) fresh() Packet {
 
 func (g *traffic) any() Packet {
 	p := Packet{Protocol: pick(g.Rand, protocols), TTL: 64}
+	if g.percent(15) {
+		p.TTL = pick(g.Rand, []uint8{1, 2, 5, 255})
+	}
 	if p.Protocol == protoICMP && !g.is4 {
 		p.Protocol = protoICMPv6
 	}
@@ -151,7 +154,7 @@ func (g *traffic) finish(p Packet, later bool) Packet {
 			p.Flags = pick(g.Rand, oddFlags)
 		}
 		if p.Flags == iptables.SYN && g.percent(50) {
-			p.TCPOptions = []uint8{2}
+			p.TCPOptions, p.MSS = []uint8{2}, pick(g.Rand, []uint16{1460, 1000, 400})
 		}
 	case p.Protocol == protoUDP:
 	case p.Protocol == protoSCTP:
@@ -178,7 +181,7 @@ func (g *traffic) link(p Packet) Packet {
 		mac := pick(g.Rand, neighbours)
 		p.MAC, p.Link, p.Mark, p.Owner = &mac, iptables.LinkUnicast, 0, nil
 	}
-	p.Length = uint16(len(encode(&p, false)))
+	p.Length, p.Supposed = uint16(len(encode(&p, false))), 0
 	return p
 }
 

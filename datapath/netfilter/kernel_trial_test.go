@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -287,6 +288,8 @@ func samePacket(w Way, seen *Packet) error {
 		return fmt.Errorf("the addresses: %s id %d", seen, seen.ICMPID)
 	case want.TOS != seen.TOS:
 		return fmt.Errorf("the type of service: %#x, want %#x", seen.TOS, want.TOS)
+	case want.TTL != seen.TTL:
+		return fmt.Errorf("the time to live: %d, want %d", seen.TTL, want.TTL)
 	case want.Mark != seen.Mark:
 		return fmt.Errorf("the mark: %#x, want %#x", seen.Mark, want.Mark)
 	}
@@ -316,8 +319,12 @@ func (t *trial) try(p *Packet) (*Way, error) {
 	if err != nil {
 		return nil, err
 	}
-	ways, rest := t.machine.Explore(*p, func() *State {
+	asked := *p
+	asked.Bytes = encode(p, t.isAnswer(p))
+	began := time.Now()
+	ways, rest := t.machine.Explore(asked, func() *State {
 		s := t.state.clone()
+		s.Began = began
 		s.chosenSource, s.chosenDestination = chosenBy(&o)
 		return s
 	}, maxWays)

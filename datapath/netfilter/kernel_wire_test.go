@@ -68,7 +68,7 @@ func encodeTransport(p *Packet, answer bool) []byte {
 		const header = 20
 		b = make([]byte, header)
 		for _, kind := range p.TCPOptions {
-			b = append(b, kind, 4, 5, 0xb4) // all as long as that of the segment size
+			b = append(b, kind, 4, byte(p.MSS>>8), byte(p.MSS)) // all as long as that of the segment size
 		}
 		b[12], b[13] = byte(len(b)/4)<<4, byte(p.Flags)
 		sequence, other := uint32(clientSequence), uint32(serverSequence)
@@ -87,7 +87,7 @@ func encodeTransport(p *Packet, answer bool) []byte {
 		binary.BigEndian.PutUint16(b[14:], 0x7fff) // window
 	case protoUDP:
 		b = make([]byte, 8)
-		b = append(b, make([]byte, 4)...)
+		b = append(b, "GET /x"...)
 		binary.BigEndian.PutUint16(b[4:], uint16(len(b)))
 	case protoICMP, protoICMPv6:
 		b = make([]byte, 20)

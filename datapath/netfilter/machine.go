@@ -91,6 +91,9 @@ type Result struct {
 	// verdict that routing gave, one sentence.
 	By  *iptables.Rule
 	Why string
+	// Cut is why the walk was cut off, one sentence, where it took more than the [Work] it
+	// was given; Verdict is Stopped then. Empty: it was not.
+	Cut string
 	// With is the answer to a Rejected packet.
 	With iptables.RejectWith
 	// Packet is the packet as it was in the end, and Out the device it left by.
@@ -112,12 +115,13 @@ type Result struct {
 // of a host that has just come up. At most limit ways are followed; rest is the
 // probability of the others.
 func (m *Machine) Explore(p Packet, begin func() *State, limit int) (ways []Way, rest float64) {
-	return m.ExploreFrom(nil, p, begin, limit)
+	return m.ExploreFrom(nil, p, begin, limit, NewWork())
 }
 
 // ExploreFrom is Explore for a walk that begins in a chain, as the first packet of a
-// connection, and ends with it. A nil start is the beginning of all.
-func (m *Machine) ExploreFrom(start *Start, p Packet, begin func() *State, limit int) (ways []Way, rest float64) {
+// connection, and ends with it. A nil start is the beginning of all. No more work is spent
+// than is given: of the ways only the first one may be cut off, others are left out.
+func (m *Machine) ExploreFrom(start *Start, p Packet, begin func() *State, limit int, work *Work) (ways []Way, rest float64) {
 	var s script
 	rest = 1
 	for {
@@ -125,14 +129,17 @@ func (m *Machine) ExploreFrom(start *Start, p Packet, begin func() *State, limit
 		if begin != nil {
 			state = begin()
 		}
-		r := m.walk(start, p, state, &s)
+		r := m.walk(start, p, state, &s, work)
+		if r.Cut != "" && len(ways) > 0 {
+			return ways, rest
+		}
 		r.Probability = s.probability()
 		rest -= r.Probability
 		ways = append(ways, Way{r, state})
 		if !s.next() {
 			return ways, 0
 		}
-		if len(ways) >= limit {
+		if len(ways) >= limit || work.spent() != "" {
 			return ways, rest
 		}
 	}
@@ -146,12 +153,13 @@ type Way struct {
 
 // Send leads one packet, and draws where there is a choice. The state changes.
 func (m *Machine) Send(p Packet, s *State, r Rand) *Result {
-	return m.walk(nil, p, s, drawing{r})
+	return m.SendFrom(nil, p, s, r, NewWork()).Result
 }
 
-// SendFrom is Send for a walk that begins in a chain: see ExploreFrom.
-func (m *Machine) SendFrom(start *Start, p Packet, s *State, r Rand) Way {
-	return Way{m.walk(start, p, s, drawing{r}), s}
+// SendFrom is Send for a walk that begins in a chain, and spends no more work than is
+// given: see ExploreFrom.
+func (m *Machine) SendFrom(start *Start, p Packet, s *State, r Rand, work *Work) Way {
+	return Way{m.walk(start, p, s, drawing{r}, work), s}
 }
 
 // Answer is the packet that answers the one of a result: from whom it reached, to whom
@@ -165,10 +173,12 @@ func (r *Result) Answer() (p Packet, ok bool) {
 	p = Packet{
 		Protocol: r.Packet.Protocol, Source: r.Packet.Destination, Destination: r.Packet.Source,
 		ICMPID: r.Packet.ICMPID, Length: r.Packet.Length, TTL: 64,
+		Supposed: FactMAC | FactOwner | FactLength | FactTOS | FactTTL | FactOptions,
 	}
 	switch {
 	case p.Protocol == protoTCP:
 		p.Flags = iptables.SYN | iptables.ACK
+		p.TCPOptions, p.MSS = r.Packet.TCPOptions, r.Packet.MSS
 	case hasICMP(p.Protocol):
 		p.ICMPType = icmpAnswer(p.Protocol, r.Packet.ICMPType)
 	case p.Protocol == protoSCTP:
@@ -183,9 +193,9 @@ func (r *Result) Answer() (p Packet, ok bool) {
 }
 
 // walk leads a packet from its beginning, or through one chain.
-func (m *Machine) walk(start *Start, p Packet, s *State, c chooser) *Result {
+func (m *Machine) walk(start *Start, p Packet, s *State, c chooser, work *Work) *Result {
 	r := &Result{Probability: 1}
-	w := &walk{machine: m, state: s, chooser: c, packet: p, result: r}
+	w := &walk{machine: m, state: s, chooser: c, packet: p, result: r, work: work}
 	if !p.Local {
 		w.in = p.InInterface
 	}

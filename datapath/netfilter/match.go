@@ -23,10 +23,20 @@ func truthOf(b bool) truth {
 	return no
 }
 
+func (t truth) negatedIf(b bool) truth {
+	if b && t != cannotTell {
+		return yes - t
+	}
+	return t
+}
+
 // matches asks one match about the packet. The cases are in the order of the kernel's
 // files: ip_tables.c first, then xt_*.c.
 func (w *walk) matches(m iptables.Match) truth {
 	p := &w.packet
+	if p.Supposed != 0 && !w.suppose(m) {
+		return cannotTell
+	}
 	switch m := m.(type) {
 	case iptables.Source:
 		return truthOf(m.Network.Contains(p.Source.Addr()) != m.Negated)
@@ -96,6 +106,40 @@ func (w *walk) matches(m iptables.Match) truth {
 			w.grant("that the counter %s of -m nfacct has no quota", m.Counter)
 		}
 		return yes
+	case iptables.TTL:
+		return truthOf(m.Matches(p.TTL))
+	case iptables.HopLimit:
+		return truthOf(iptables.TTL(m).Matches(p.TTL))
+	case iptables.TOS:
+		return truthOf((p.TOS&m.Mask == m.Value) != m.Negated)
+	case iptables.DSCP:
+		return truthOf((p.TOS>>2 == m.DSCP) != m.Negated)
+	case iptables.SegmentSize:
+		return truthOf(segmentSize(m, p))
+	case iptables.RoutingHeader:
+		return no // there are no such headers: see Packet
+	case iptables.IPsec:
+		// match_policy_in, match_policy_out (xt_policy.c).
+		w.grant("that the packet has nothing to do with IPsec")
+		return truthOf(m.None)
+	case iptables.Quota:
+		return truthOf(w.quota(m))
+	case iptables.Connlimit:
+		return truthOf(w.connlimit(m))
+	case iptables.Helper:
+		return truthOf(m.Negated) // no connection belongs to another one: see Tracking
+	case iptables.Time:
+		return w.time(m)
+	case iptables.String:
+		image := p.image()
+		found, hidden := image.contains(&m)
+		if hidden && found == no {
+			w.grant("that %q is not in the fields of its headers that are not known", m.Pattern)
+		}
+		return found.negatedIf(m.Negated)
+	case iptables.U32:
+		image := p.image()
+		return image.u32(m.Tests).negatedIf(m.Negated)
 	}
 	return cannotTell // an UnknownMatch
 }
@@ -260,25 +304,37 @@ func (w *walk) statistic(m iptables.Statistic) bool {
 	return w.draw(p)
 }
 
+// turn is where a counter of -m statistic --mode nth stands.
+type turn struct {
+	known bool
+	count uint32 // valid iff known: that of the last packet
+	// missed is how many packets came since the first that was not its turn; valid iff not
+	// known. They exclude as many places.
+	missed uint32
+}
+
 // nth is a counter's turn. Where it stands is not in a dump, so the first packet of a
-// host that has been running may have any.
+// host that has been running may have any; from the one whose turn it is on it is known.
 func (w *walk) nth(m iptables.Statistic) bool {
 	if m.Every <= 1 {
 		return true
 	}
 	if w.state.counters == nil {
-		w.state.counters = make(map[matchKey]uint32)
+		w.state.counters = make(map[matchKey]turn)
 	}
-	count, known := w.state.counters[w.asked]
-	if !known {
-		if !w.machine.options.FreshCounters {
-			return w.draw(1 / float64(m.Every))
-		}
-		count = m.Every - m.Packet - 1
+	c, seen := w.state.counters[w.asked]
+	if !seen && w.machine.options.FreshCounters {
+		c = turn{known: true, count: m.Every - m.Packet - 1}
 	}
-	count = (count + 1) % m.Every
-	w.state.counters[w.asked] = count
-	return count == 0
+	if c.known {
+		c.count = (c.count + 1) % m.Every
+	} else if left := m.Every - c.missed; left == 1 || w.draw(1/float64(left)) {
+		c = turn{known: true}
+	} else {
+		c.missed++
+	}
+	w.state.counters[w.asked] = c
+	return c.known && c.count == 0
 }
 
 // draw decides with a probability, and notes it for the step.

@@ -25,6 +25,9 @@ func (w *walk) recent(m iptables.Recent) bool {
 		w.state.recent = make(map[string][]*recentEntry)
 	}
 	list, ttl := w.state.recent[m.Name], w.packet.TTL
+	if w.out != "" && !w.packet.Local {
+		ttl++ // as it was before it was forwarded
+	}
 	i := slices.IndexFunc(list, func(e *recentEntry) bool {
 		return e.addr == addr && (!m.TTL || e.ttl == 0 || e.ttl == ttl)
 	})

@@ -34,6 +34,7 @@ type Packet struct {
 	ICMPID             uint16            // of an echo or one of the older queries
 	Flags              iptables.TCPFlags // valid iff TCP; SYN in the first packet
 	TCPOptions         []uint8           // kinds
+	MSS                uint16            // valid iff the maximum segment size, 2, is among TCPOptions
 	Chunks             []iptables.ChunkType
 
 	Length uint16 // with the IP header, in bytes
@@ -49,6 +50,18 @@ type Packet struct {
 	// PhysIn and PhysOut are the ports of a bridge, of a packet that br_netfilter shows.
 	PhysIn, PhysOut string
 	Bridged         bool
+
+	// Bytes are those of the packet as it came, from its IP header on, perhaps cut short; nil:
+	// only what the other fields say is known. Where they contradict it, the fields hold.
+	Bytes []byte
+	// Payload is what is behind the transport header; valid iff Bytes is nil. nil: a TCP packet has
+	// none, of others it is not known.
+	Payload []byte
+	// Supposed are the fields that are made up: rules that look at them are named among
+	// [Result.Assumptions], or cannot be told.
+	Supposed Facts
+
+	remade bool // Bytes have been changed, but for the transport's checksum
 }
 
 // Owner is the user of a socket.

@@ -66,7 +66,11 @@ func (w *walk) change(r *rule) steps.Outcome {
 	case iptables.SetDSCP:
 		p.TOS = p.TOS&3 | t.DSCP<<2
 	case iptables.TCPMSS:
-		w.offerSegmentSize()
+		w.offerSegmentSize(t)
+	case iptables.SetTTL:
+		p.TTL = t.Apply(p.TTL)
+	case iptables.SetHopLimit:
+		p.TTL = iptables.SetTTL(t).Apply(p.TTL)
 	case iptables.Notrack:
 		w.untrack()
 	case iptables.CT:
@@ -80,14 +84,63 @@ func (w *walk) change(r *rule) steps.Outcome {
 	return steps.Applied
 }
 
-// offerSegmentSize is tcpmss_mangle_packet (xt_TCPMSS.c): a SYN that does not say how
-// large segments may be does so afterwards.
-func (w *walk) offerSegmentSize() {
-	const kind, length = 2, 4
+// offerSegmentSize is tcpmss_mangle_packet (xt_TCPMSS.c): a SYN that says how large segments
+// may be gets a lower number, never a higher one; one that does not say it does so
+// afterwards, with no more than every host takes (RFC 879, RFC 8200).
+func (w *walk) offerSegmentSize(t iptables.TCPMSS) {
+	const length = 4
 	p := &w.packet
-	if p.Protocol == protoTCP && !slices.Contains(p.TCPOptions, kind) {
-		p.TCPOptions = append(slices.Clip(p.TCPOptions), kind)
-		p.Length += length
+	if p.Protocol != protoTCP {
+		return
+	}
+	headers, least := uint16(lengthIPv4+lengthTCP), uint16(536) // TCP_MSS_DEFAULT
+	if !p.is4() {
+		headers, least = lengthIPv6+lengthTCP, 1220
+	}
+	size := t.MSS
+	if t.ClampToPMTU {
+		const mtu = 1500 // of Ethernet
+		w.grant("that the path's MTU is %d", mtu)
+		size = mtu - headers
+	}
+	if slices.Contains(p.TCPOptions, tcpOptionMSS) {
+		p.MSS = min(p.MSS, size)
+		p.writeSegmentSize(0)
+		return
+	}
+	p.TCPOptions, p.MSS = append([]uint8{tcpOptionMSS}, p.TCPOptions...), min(size, least)
+	p.Length += length
+	p.writeSegmentSize(length)
+}
+
+// writeSegmentSize changes Bytes to what MSS says, behind so many bytes for the option put in
+// front of the others.
+func (p *Packet) writeSegmentSize(room int) {
+	at := lengthIPv6
+	if p.is4() && len(p.Bytes) > 0 {
+		at = int(p.Bytes[0]&0xf) * 4
+	}
+	options := at + lengthTCP
+	if len(p.Bytes) < options || !p.is4() && p.Bytes[6] != protoTCP {
+		p.Bytes = nil
+		return
+	}
+	p.Bytes, p.remade = slices.Insert(slices.Clone(p.Bytes), options, make([]byte, room)...), true
+	if room > 0 {
+		p.Bytes[at+12] += byte(room/4) << 4
+		p.Bytes[options], p.Bytes[options+1] = tcpOptionMSS, byte(room)
+	}
+	end := min(len(p.Bytes), at+int(p.Bytes[at+12]>>4)*4)
+	for i := options; i+4 <= end && p.Bytes[i] != 0; {
+		switch {
+		case p.Bytes[i] == 1: // no operation
+			i++
+			continue
+		case p.Bytes[i] == tcpOptionMSS:
+			p.Bytes[i+2], p.Bytes[i+3] = byte(p.MSS>>8), byte(p.MSS)
+			return
+		}
+		i += max(2, int(p.Bytes[i+1]))
 	}
 }
 

@@ -35,8 +35,15 @@ func (w *walk) tellPassed(c *chain) {
 		})
 		return
 	}
-	for _, p := range w.passed {
+	for i, p := range w.passed {
 		r := &c.rules[p.index]
+		if w.work.Steps <= 0 {
+			w.add(steps.Step{
+				Table: c.table.String(), Chain: c.name, Line: r.Line, Outcome: steps.Passed, Count: len(w.passed) - i,
+				Text: fmt.Sprintf("%d rules do not match", len(w.passed)-i),
+			})
+			return
+		}
 		w.add(steps.Step{
 			Table: c.table.String(), Chain: c.name, Line: r.Line, Rule: ruleText(r.Rule), Outcome: steps.Passed, Text: w.whyNot(p.failed),
 		})
@@ -45,6 +52,7 @@ func (w *walk) tellPassed(c *chain) {
 
 func (w *walk) add(s steps.Step) {
 	s.Hook = w.hook.String()
+	w.work.Steps--
 	w.result.Steps = append(w.result.Steps, s)
 }
 
@@ -267,6 +275,10 @@ func (w *walk) does(r *rule) string {
 		default:
 			text = "CT is applied"
 		}
+	case iptables.SetTTL:
+		text = fmt.Sprintf("the time to live is %d from here on", w.packet.TTL)
+	case iptables.SetHopLimit:
+		text = fmt.Sprintf("the hop limit is %d from here on", w.packet.TTL)
 	case iptables.Log, iptables.NFLog, iptables.Audit, iptables.Trace:
 		text = "is logged"
 	default:

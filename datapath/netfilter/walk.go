@@ -15,6 +15,7 @@ type walk struct {
 	state   *State
 	chooser chooser
 	result  *Result
+	work    *Work
 
 	packet Packet
 	// in and out are the devices as the rules of the hook see them.
@@ -107,6 +108,12 @@ func (w *walk) incoming() {
 		return
 	}
 	w.out = w.route.Interface
+	// ip_forward, ip6_forward: both before the hook.
+	if w.packet.TTL <= 1 {
+		w.end(Dropped, nil, "its time to live ends here: the sender gets an ICMP error, time exceeded")
+		return
+	}
+	w.packet.TTL--
 	if w.visit(Forward, mangle) && w.visit(Forward, filter) && w.visit(Forward, security) && w.postrouting() {
 		w.end(Sent, nil, "")
 	}
@@ -172,7 +179,8 @@ func (w *walk) outgoing() bool {
 	if !w.visit(Output, raw) || !w.track() || !w.visit(Output, mangle) {
 		return false
 	}
-	if w.packet.Mark != before.Mark || w.packet.TOS != before.TOS { // ipt_mangle_out
+	// ipt_mangle_out, ip6t_mangle_out
+	if w.packet.Mark != before.Mark || w.packet.TOS != before.TOS || !w.packet.is4() && w.packet.TTL != before.TTL {
 		if !w.routeOutput() {
 			return false
 		}
@@ -273,6 +281,10 @@ const (
 func (w *walk) chain(c *chain, depth int) flow {
 	for i := range c.rules {
 		r := &c.rules[i]
+		if limit := w.work.spent(); limit != "" {
+			return w.cutOff(c, r, limit)
+		}
+		w.work.Visits--
 		w.chance = 0
 		t, failed := w.agrees(r)
 		if t == no && w.chance == 0 {
@@ -393,7 +405,7 @@ func (w *walk) stop(c *chain, r *rule, failed iptables.Match) flow {
 	why := ""
 	switch {
 	case failed != nil:
-		why = fmt.Sprintf("line %d: %s is not simulated", r.Line, describe(failed))
+		why = fmt.Sprintf("line %d: %s", r.Line, w.notTold(failed))
 		if s, ok := failed.(iptables.SetMatch); ok && w.machine.sets[s.Set] == nil {
 			why = fmt.Sprintf("line %d: what is in the ipset %s is not known", r.Line, s.Set)
 		}
@@ -405,4 +417,18 @@ func (w *walk) stop(c *chain, r *rule, failed iptables.Match) flow {
 	w.end(Stopped, r.Rule, why)
 	w.result.Unknown = failed
 	return ended
+}
+
+// notTold says why it cannot be told whether a match agrees.
+func (w *walk) notTold(m iptables.Match) string {
+	reason := "is not simulated"
+	switch m.(type) {
+	case iptables.MAC:
+		reason = "depends on the frame's source address, which is not known"
+	case iptables.String, iptables.U32:
+		reason = "depends on bytes of the packet that are not known"
+	case iptables.Time:
+		reason = "depends on the time, which is not known"
+	}
+	return describe(m) + " " + reason
 }

@@ -3,6 +3,7 @@ package netfilter
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -84,6 +85,49 @@ func (w *walk) whyNot(m iptables.Match) string {
 			verb = "is"
 		}
 		return fmt.Sprintf("%s %s in the ipset %s", w.asElement(m), verb, m.Set)
+	case iptables.TTL:
+		return w.notHops(m)
+	case iptables.HopLimit:
+		return w.notHops(iptables.TTL(m))
+	case iptables.TOS:
+		return isNot(fmt.Sprintf("the type of service is %#02x", p.TOS), fmt.Sprintf("%#02x/%#02x", m.Value, m.Mask), m.Negated)
+	case iptables.DSCP:
+		return isNot(fmt.Sprintf("the DSCP is %#02x", p.TOS>>2), fmt.Sprintf("%#02x", m.DSCP), m.Negated)
+	case iptables.SegmentSize:
+		if !slices.Contains(p.TCPOptions, tcpOptionMSS) {
+			return "it does not offer a segment size"
+		}
+		return isNot(fmt.Sprintf("the segment size that it offers is %d", p.MSS), m.Range.String(), m.Negated)
+	case iptables.RoutingHeader:
+		return "it has no routing header"
+	case iptables.IPsec:
+		return "it has nothing to do with IPsec"
+	case iptables.Quota:
+		if m.Negated {
+			return fmt.Sprintf("the quota of %d bytes is not used up", m.Bytes)
+		}
+		return fmt.Sprintf("the quota of %d bytes is used up", m.Bytes)
+	case iptables.Connlimit:
+		if m.UpTo {
+			return fmt.Sprintf("there are more than %d connections", m.Limit)
+		}
+		return fmt.Sprintf("there are no more than %d connections", m.Limit)
+	case iptables.Helper:
+		return "its connection belongs to no other one"
+	case iptables.Time:
+		return "it is " + w.now().Format("Monday, 2006-01-02 15:04:05 UTC")
+	case iptables.String:
+		if m.Negated {
+			return fmt.Sprintf("%q is in the packet", m.Pattern)
+		}
+		return fmt.Sprintf("%q is not in the packet", m.Pattern)
+	case iptables.MAC:
+		if !w.frame() {
+			return "it came in no Ethernet frame"
+		}
+		return isNot("the frame's source is "+p.MAC.String(), m.Address.String(), m.Negated)
+	case iptables.Length:
+		return isNot(fmt.Sprintf("the packet has %d bytes", p.Length), m.Range.String(), m.Negated)
 	case iptables.Socket:
 		return "no socket that is known of is for it"
 	case iptables.Rpfilter:
@@ -226,3 +270,21 @@ func wrongPort(source, destination iptables.Ports, p *Packet) string {
 func listText(list string) string { return strings.ReplaceAll(list, ",", " or ") }
 
 func maskText(v iptables.MaskedValue) string { return strings.ToLower(v.String()) }
+
+// notHops tells why -m ttl or -m hl does not match.
+func (w *walk) notHops(m iptables.TTL) string {
+	name := "the time to live is"
+	if !w.packet.is4() {
+		name = "the hop limit is"
+	}
+	fact := fmt.Sprintf("%s %d", name, w.packet.TTL)
+	switch m.Compare {
+	case iptables.CompareEqual:
+		return fmt.Sprintf("%s, not %d", fact, m.Value)
+	case iptables.CompareLess:
+		return fmt.Sprintf("%s, not less than %d", fact, m.Value)
+	case iptables.CompareGreater:
+		return fmt.Sprintf("%s, not more than %d", fact, m.Value)
+	}
+	return fact
+}

@@ -74,6 +74,20 @@ func (l LinkType) packetOf(frame []byte) ([]byte, error) {
 	return frame, nil
 }
 
+// sender is the Ethernet address that a frame came from; nil if it does not have one.
+func (l LinkType) sender(frame []byte) *[6]byte {
+	const ethernet = 1 // ARPHRD_ETHER
+	switch {
+	case l == linkEthernet && len(frame) >= 12:
+		return (*[6]byte)(frame[6:12])
+	case l == linkCooked && len(frame) >= 12 && binary.BigEndian.Uint16(frame[2:]) == ethernet && binary.BigEndian.Uint16(frame[4:]) == 6:
+		return (*[6]byte)(frame[6:12])
+	case l == linkCooked2 && len(frame) >= 18 && binary.BigEndian.Uint16(frame[8:]) == ethernet && frame[11] == 6:
+		return (*[6]byte)(frame[12:18])
+	}
+	return nil
+}
+
 // behindTags follows EtherTypes from the position of the first one.
 func behindTags(frame []byte, at int) ([]byte, error) {
 	for len(frame) >= at+2 {

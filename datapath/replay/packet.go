@@ -82,6 +82,17 @@ func (p *packet) transport() []byte { return p.data[p.at:] }
 
 func (p *packet) is4() bool { return p.data[0]>>4 == 4 }
 
+// length is that of the packet, of which not all may have been captured.
+func (p *packet) length() int {
+	total := 40
+	if p.is4() {
+		total = int(binary.BigEndian.Uint16(p.data[2:]))
+	} else {
+		total += int(binary.BigEndian.Uint16(p.data[4:]))
+	}
+	return max(total, len(p.data))
+}
+
 // limit takes off what follows the packet in its frame: Ethernet fills short frames up. A
 // length of 0 is that of a packet the network card was to cut in pieces.
 func (p *packet) limit(b []byte, length int) {

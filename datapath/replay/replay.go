@@ -25,6 +25,11 @@ type First struct {
 	Interface string // where it was captured; empty: not known
 	Length    int    // with the IP header, in bytes
 	TOS, TTL  uint8
+	// Data is the packet from its IP header on, as far as it was captured. It is valid during
+	// Decide only.
+	Data []byte
+	// Sender is the Ethernet address that its frame came from; nil: the capture does not tell.
+	Sender *[6]byte
 }
 
 // Decision is what became of a flow.
@@ -201,7 +206,7 @@ func (r *Replay) begin(p *packet, b *Block, decided func(*flow.Record) error) (*
 		r.flows.add(f)
 		return f, nil
 	}
-	first := &First{Tuple: p.tuple, Time: b.Time, Interface: b.Interface, Length: len(p.data)}
+	first := &First{Tuple: p.tuple, Time: b.Time, Interface: b.Interface, Length: p.length(), Data: p.data, Sender: b.Link.sender(b.Frame)}
 	if p.is4() {
 		first.TOS, first.TTL = p.data[1], p.data[8]
 	} else {

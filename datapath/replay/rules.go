@@ -34,8 +34,10 @@ type byRules struct {
 	begun   time.Time                  // the time of the first packet
 }
 
-// ByRules makes a decider that sends the first packet of each flow through rules. Packets
-// behind the first are not sent: what rules count or limit by packets goes by flows.
+// ByRules makes a decider that sends the first packet of each flow through rules, which
+// remember it: counters of -m statistic --mode nth, limits, lists and quotas go on from flow
+// to flow. Packets behind the first are not sent: what rules count or limit by packets goes by
+// flows. The time is that of the capture.
 func ByRules(rules Rules, r netfilter.Rand) Decider {
 	d := &byRules{Rules: rules, rand: r, states: make(map[decision.Family]*netfilter.State), entries: make(map[Tuple]*netfilter.Entry)}
 	for family := range rules.Machines {
@@ -59,21 +61,29 @@ func (d *byRules) Decide(f *First) (Decision, error) {
 	if d.begun.IsZero() {
 		d.begun = f.Time
 	}
+	state.Began = d.begun
 	state.Now = max(state.Now, f.Time.Sub(d.begun).Seconds())
 
 	p := netfilter.Packet{
 		Protocol: uint8(f.Protocol), Source: f.Source, Destination: f.Destination, InInterface: f.Interface,
-		Length: uint16(min(f.Length, 0xffff)), TOS: f.TOS, TTL: f.TTL,
+		Length: uint16(min(f.Length, 0xffff)), TOS: f.TOS, TTL: f.TTL, Bytes: f.Data,
+	}
+	if f.Sender == nil {
+		p.Supposed |= netfilter.FactMAC
+	} else {
+		p.MAC = (*iptables.MACAddress)(f.Sender)
 	}
 	switch f.Protocol {
 	case decision.TCP:
 		p.Flags = iptables.SYN
+		p.ReadTCPOptions()
 	case decision.SCTP:
 		p.Chunks = []iptables.ChunkType{{Type: chunkInit}}
 	}
 	machine.Place(&p)
 	if p.Local {
 		p.Owner = &netfilter.Owner{}
+		p.Supposed |= netfilter.FactOwner
 	}
 	r.Local = p.Local
 	way := machine.Send(p, state, d.rand)

@@ -5,6 +5,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
@@ -139,5 +140,80 @@ func TestRuleRecord(t *testing.T) {
 	}
 	if len(r.Steps) < 5 || r.Candidates == nil || r.Excluded == nil {
 		t.Errorf("%d steps, candidates %v, excluded %v", len(r.Steps), r.Candidates, r.Excluded)
+	}
+}
+
+// TestCountersGoOn: a counter of -m statistic goes on from flow to flow, so that of every two
+// flows one is dropped, whatever is drawn; and rules see the packet's own options and frame.
+func TestCountersGoOn(t *testing.T) {
+	const rules = `*filter
+:INPUT ACCEPT [0:0]
+:FORWARD ACCEPT [0:0]
+:OUTPUT ACCEPT [0:0]
+-A FORWARD -p tcp -m tcp --dport 23 -m statistic --mode nth --every 2 --packet 0 -j DROP
+COMMIT
+`
+	for range 20 {
+		d := worker(t, rules, false)
+		var dropped []bool
+		for i := range 8 {
+			got, err := d.Decide(&First{
+				Tuple: Tuple{decision.TCP, netip.AddrPortFrom(netip.MustParseAddr("192.0.2.10"), uint16(40000+i)), netip.MustParseAddrPort("192.0.2.99:23")}, TTL: 64, Length: 40,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			dropped = append(dropped, got.Record.Verdict == "drop")
+		}
+		for i := 2; i < len(dropped); i++ {
+			if dropped[i] == dropped[i-1] {
+				t.Fatalf("dropped %v, want every second one", dropped)
+			}
+		}
+	}
+}
+
+// TestRulesSeeThePacket: its frame, options, contents and time.
+func TestRulesSeeThePacket(t *testing.T) {
+	at := time.Date(2026, 1, 31, 10, 30, 0, 0, time.UTC) // a Saturday
+	data := []byte{
+		0x45, 0, 0, 44, 0, 1, 0, 0, 64, 6, 0, 0, 192, 0, 2, 10, 192, 0, 2, 99, // IPv4
+		0x9c, 0x40, 0, 23, 0xca, 0xfe, 0xba, 0xbe, 0, 0, 0, 0, 0x60, 2, 0x7f, 0xff, 0, 0, 0, 0, 2, 4, 0x05, 0x14, // TCP, a segment size of 1300
+	}
+	first := func() *First {
+		return &First{
+			Tuple: Tuple{decision.TCP, netip.MustParseAddrPort("192.0.2.10:40000"), netip.MustParseAddrPort("192.0.2.99:23")}, Time: at, TTL: 64, Length: 44, Data: data,
+			Sender: &[6]byte{2, 0, 0, 0, 0, 1},
+		}
+	}
+	for rule, want := range map[string]string{
+		"-m mac --mac-source 02:00:00:00:00:01":                "drop",
+		"-m mac --mac-source 02:00:00:00:00:02":                "accept",
+		"-p tcp -m tcpmss --mss 1300":                          "drop",
+		"-p tcp -m tcpmss --mss 1301:1400":                     "accept",
+		"-p tcp -m tcp --tcp-option 2":                         "drop",
+		"-m time --weekdays Sat --timestart 10:00:00":          "drop",
+		"-m time --weekdays Sun":                               "accept",
+		`-m string --hex-string "|cafebabe|" --algo bm`:        "drop",
+		`-m string ! --hex-string "|cafebabe|" --algo bm`:      "accept",
+		`-m u32 --u32 "0>>22&0x3C@4=0xcafebabe&&8>>24=0x3f"`:   "drop",
+		"-m ttl --ttl-eq 64":                                   "accept", // 63, as it is forwarded
+		"-m connbytes --connbytes 1":                           "unknown",
+		"-m ttl --ttl-eq 63 -m string --string Ab --algo kmp":  "accept",
+		"-m policy --dir in --pol none -m helper ! --helper x": "drop",
+	} {
+		got, err := worker(t, "*filter\n-A FORWARD "+rule+" -j DROP\nCOMMIT\n", false).Decide(first())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Record.Verdict != want {
+			t.Errorf("%s: %s, want %s", rule, got.Record.Verdict, want)
+		}
+	}
+	unknown := first()
+	unknown.Sender = nil
+	got, err := worker(t, "*filter\n-A FORWARD -m mac --mac-source 02:00:00:00:00:01 -j DROP\nCOMMIT\n", false).Decide(unknown)
+	if err != nil || got.Record.Verdict != "unknown" {
+		t.Errorf("without a frame: %s, %v", got.Record.Verdict, err)
 	}
 }

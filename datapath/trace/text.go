@@ -22,6 +22,7 @@ func (x Text) Render(t *Trace) string {
 	b.WriteString(t.question() + "\n\n")
 	list(&b, "the listing does not tell everything (iptables-save does):", t.Incomplete)
 	list(&b, "guessed, as the rules do not tell it (--host, --address and --route do):", t.Notes)
+	list(&b, "left out, because it takes too much:", t.Cut)
 	if len(t.Ways) == 1 {
 		b.WriteString("  " + x.outcome(&t.Ways[0]) + "\n")
 		x.details(&b, &t.Ways[0], "  ")
@@ -109,8 +110,11 @@ func (x Text) outcome(w *Way) string {
 	case "returned":
 		return fmt.Sprintf("%s -> %s, mark %s", w.from(), w.to(), w.Mark) + because
 	}
-	if w.unknownSet {
-		return x.Paint(flow.Yellow, "not known") + because + "; --sets tells it, --assume goes on without"
+	if w.cut != "" {
+		return x.Paint(flow.Yellow, "not known") + because
+	}
+	if w.flag != "" && !w.answer {
+		return x.Paint(flow.Yellow, "not known") + because + "; " + w.flag + " tells it, --assume goes on without"
 	}
 	return x.Paint(flow.Yellow, "not known") + because + "; --assume goes on"
 }

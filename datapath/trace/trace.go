@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/netfilter"
@@ -32,6 +33,8 @@ type Trace struct {
 	Ways       []Way    `json:"ways"`
 	// Untold is the probability of ways that are left out, because there are too many.
 	Untold float64 `json:"untold,omitempty"`
+	// Cut is what was left out because it took too much, one sentence each.
+	Cut []string `json:"cut,omitempty"`
 }
 
 // Way is one way that the packet may go.
@@ -51,9 +54,10 @@ type Way struct {
 	Reply       *Way         `json:"reply,omitempty"`
 	Later       *Way         `json:"later,omitempty"` // the asker's next packet, behind the answer
 
-	answer     bool // it is that of an answer, or of a packet behind it
-	fork       int  // the position in Steps of the first choice; -1: there was none
-	unknownSet bool // it ends at a rule that asks for an ipset
+	answer bool   // it is that of an answer, or of a packet behind it
+	fork   int    // the position in Steps of the first choice; -1: there was none
+	flag   string // that gives what the way ends for want of; empty: none
+	cut    string
 }
 
 // Conntrack is the connection's entry.
@@ -86,6 +90,7 @@ type Question struct {
 	Rand   netfilter.Rand // draws; nil: all ways are followed
 	Limit  int            // of ways; 0: DefaultLimit
 	Notes  []netfilter.Guess
+	Time   time.Time // what time it is, for rules with -m time; zero: not known
 	// Listing is that of the rules, if they are of a listing.
 	Listing *iptables.Listing
 }
@@ -123,21 +128,27 @@ func Ask(m *netfilter.Machine, q *Question) (*Trace, error) {
 	if limit == 0 {
 		limit = DefaultLimit
 	}
+	work := netfilter.NewWork()
+	begin := func() *netfilter.State { return &netfilter.State{Began: q.Time} }
 	var ways []netfilter.Way
 	if q.Rand != nil {
-		ways = []netfilter.Way{m.SendFrom(start, p, &netfilter.State{}, q.Rand)}
+		ways = []netfilter.Way{m.SendFrom(start, p, begin(), q.Rand, work)}
 	} else {
-		ways, t.Untold = m.ExploreFrom(start, p, nil, limit)
+		ways, t.Untold = m.ExploreFrom(start, p, begin, limit, work)
 	}
-	for _, w := range ways {
+	if t.Untold > 0 {
+		t.Cut = append(t.Cut, fmt.Sprintf("%d ways are followed; the others have the probability %s together", len(ways), chance(t.Untold)))
+	}
+	for i, w := range ways {
 		told := tell(w.Result)
 		if q.Reply || q.Later {
-			told.Reply = reply(m, w)
+			told.Reply = reply(m, w, work)
 		}
 		if q.Later && told.Reply != nil {
-			told.Later = later(m, p, w)
+			told.Later = later(m, p, w, work)
 		}
 		t.Ways = append(t.Ways, *told)
+		t.noteCut(i+1, told)
 	}
 	for _, n := range q.Notes {
 		if !n.About.IsValid() || occurs(ways, n.About) {
@@ -145,6 +156,25 @@ func Ask(m *netfilter.Machine, q *Question) (*Trace, error) {
 		}
 	}
 	return t, nil
+}
+
+// mostCut bounds the sentences about ways that were cut off.
+const mostCut = 10
+
+// noteCut notes where a way, its answer and the packet behind it were cut off.
+func (t *Trace) noteCut(number int, w *Way) {
+	for _, c := range []struct {
+		what string
+		way  *Way
+	}{{"way", w}, {"the answer of way", w.Reply}, {"the next packet of way", w.Later}} {
+		switch {
+		case c.way == nil || c.way.cut == "":
+		case len(t.Cut) < mostCut:
+			t.Cut = append(t.Cut, fmt.Sprintf("%s %d: %s", c.what, number, c.way.cut))
+		case len(t.Cut) == mostCut:
+			t.Cut = append(t.Cut, "more packets are cut off, see their ways")
+		}
+	}
 }
 
 // occurs says whether an address of the network has anything to do with the packet's ways.
@@ -163,7 +193,7 @@ func tell(r *netfilter.Result) *Way {
 	w := &Way{
 		Probability: r.Probability, Verdict: r.Verdict.String(), Why: r.Why, With: string(r.With), Out: r.Out,
 		Source: r.Packet.SourceText(), Destination: r.Packet.DestinationText(), Mark: fmt.Sprintf("%#x", r.Packet.Mark),
-		Assumptions: r.Assumptions, Steps: r.Steps, fork: -1,
+		Assumptions: r.Assumptions, Steps: r.Steps, fork: -1, cut: r.Cut,
 	}
 	if r.By != nil {
 		w.Line = r.By.Line
@@ -174,7 +204,14 @@ func tell(r *netfilter.Result) *Way {
 	if w.Steps == nil {
 		w.Steps = []steps.Step{}
 	}
-	_, w.unknownSet = r.Unknown.(iptables.SetMatch)
+	switch r.Unknown.(type) {
+	case iptables.SetMatch:
+		w.flag = "--sets"
+	case iptables.MAC:
+		w.flag = "--mac"
+	case iptables.String, iptables.U32:
+		w.flag = "--payload"
+	}
 	if len(r.Forks) > 0 {
 		w.fork = r.Forks[0]
 	}
@@ -212,7 +249,7 @@ func ports(r *iptables.PortRange) *[2]uint16 {
 }
 
 // reply follows the answer of a way; nil: nobody answers.
-func reply(m *netfilter.Machine, w netfilter.Way) *Way {
+func reply(m *netfilter.Machine, w netfilter.Way, work *netfilter.Work) *Way {
 	p, ok := w.Answer()
 	if !ok {
 		return nil
@@ -224,7 +261,7 @@ func reply(m *netfilter.Machine, w netfilter.Way) *Way {
 			Assumptions: []string{}, Steps: []steps.Step{}, fork: -1,
 		}
 	}
-	told := tell(m.Send(p, w.State, first{}))
+	told := tell(m.SendFrom(nil, p, w.State, first{}, work).Result)
 	told.answer = true
 	if !p.Local {
 		told.Assumptions = append(told.Assumptions, fmt.Sprintf("that %s sends its answer to this host", p.Source.Addr()))
@@ -233,14 +270,14 @@ func reply(m *netfilter.Machine, w netfilter.Way) *Way {
 }
 
 // later follows another packet like the first one, now that the connection is known.
-func later(m *netfilter.Machine, p netfilter.Packet, w netfilter.Way) *Way {
+func later(m *netfilter.Machine, p netfilter.Packet, w netfilter.Way, work *netfilter.Work) *Way {
 	if p.Flags == iptables.SYN {
 		p.Flags = iptables.ACK
 	}
 	if p.Source.Addr().IsUnspecified() && w.Entry != nil {
 		p.Source = w.Entry.Original.Source
 	}
-	told := tell(m.Send(p, w.State, first{}))
+	told := tell(m.SendFrom(nil, p, w.State, first{}, work).Result)
 	told.answer = true
 	return told
 }

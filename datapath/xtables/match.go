@@ -157,6 +157,29 @@ var matches = map[revision]decoder[iptables.Match]{
 		f := r.u8(0) // xt_rpfilter.h, XT_RPFILTER_...
 		return iptables.Rpfilter{Loose: f&1 != 0, ValidMark: f&2 != 0, AcceptLocal: f&4 != 0, Invert: f&8 != 0}, f < 16
 	}},
+	{"ttl", 0}: {2, func(r reader) (iptables.Match, bool) { m, ok := hop(r); return m, ok }},
+	{"hl", 0}:  {2, func(r reader) (iptables.Match, bool) { m, ok := hop(r); return iptables.HopLimit(m), ok }},
+	{"tos", 1}: {3, func(r reader) (iptables.Match, bool) {
+		return iptables.TOS{Mask: r.u8(0), Value: r.u8(1), Negated: r.u8(2) != 0}, true
+	}},
+	{"dscp", 0}: {2, func(r reader) (iptables.Match, bool) {
+		return iptables.DSCP{DSCP: r.u8(0), Negated: r.u8(1) != 0}, r.u8(0) < 64
+	}},
+	{"tcpmss", 0}: {5, func(r reader) (iptables.Match, bool) {
+		return iptables.SegmentSize{Range: iptables.Range[uint16]{First: r.u16(0), Last: r.u16(2)}, Negated: r.u8(4) != 0}, true
+	}},
+	{"rt", 0}:     {277, routingHeader},
+	{"policy", 0}: {308, ipsecPolicy},
+	{"quota", 0}: {16, func(r reader) (iptables.Match, bool) {
+		return iptables.Quota{Bytes: r.u64(8), Negated: r.u32(0)&1 != 0}, r.u32(0) < 2 // XT_QUOTA_INVERT
+	}},
+	{"connlimit", 1}: {24, connlimit},
+	{"time", 0}:      {22, timeOf},
+	{"string", 1}:    {150, text},
+	{"u32", 0}:       {1982, u32},
+	{"helper", 0}: {34, func(r reader) (iptables.Match, bool) {
+		return iptables.Helper{Name: r.text(4, 30), Negated: r.u32(0)&1 != 0}, true
+	}},
 	{"socket", 1}: {1, socket},
 	{"socket", 2}: {1, socket},
 	{"socket", 3}: {1, socket},

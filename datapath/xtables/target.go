@@ -50,6 +50,8 @@ var targets = map[revision]decoder[iptables.Target]{
 	{"CLASSIFY", 0}: {4, func(r reader) (iptables.Target, bool) {
 		return iptables.Classify{Major: uint16(r.u32(0) >> 16), Minor: uint16(r.u32(0))}, true
 	}},
+	{"TTL", 0}:   {2, func(r reader) (iptables.Target, bool) { t, ok := setHop(r); return t, ok }},
+	{"HL", 0}:    {2, func(r reader) (iptables.Target, bool) { t, ok := setHop(r); return iptables.SetHopLimit(t), ok }},
 	{"TRACE", 0}: {0, func(reader) (iptables.Target, bool) { return iptables.Trace{}, true }},
 }
 

@@ -1,0 +1,283 @@
+package iptables
+
+import (
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// String is "-m string": text in the packet, from its IP header on (xt_string.c).
+type String struct {
+	Pattern    string // 1 to 128 bytes
+	Algorithm  string // bm or kmp, which find the same
+	From       uint16
+	To         Condition[uint16] // where the text has to end; not given: 65535
+	IgnoreCase bool
+	Negated    bool
+}
+
+// Limit is where the text has to end.
+func (m *String) Limit() int {
+	if m.To.Given {
+		return int(m.To.Value)
+	}
+	return 65535
+}
+
+const longestPattern = 128 // XT_STRING_MAX_PATTERN_SIZE
+
+var aPattern = kind[string]{"a text to look for", "1 to 128 bytes", func(s string) (string, bool) {
+	return s, 0 < len(s) && len(s) <= longestPattern
+}}
+
+// aHexPattern reads text with bytes in hexadecimal between bars: "|0d 0a|x".
+var aHexPattern = kind[string]{"a text with hexadecimal digits", "text, with bytes like |0d 0a| in it", func(s string) (string, bool) {
+	var b strings.Builder
+	for i, part := range strings.Split(strings.ReplaceAll(s, `\|`, "\x00"), "|") {
+		part = strings.ReplaceAll(part, "\x00", "|")
+		if i%2 == 0 {
+			b.WriteString(part)
+			continue
+		}
+		raw, err := hex.DecodeString(strings.ReplaceAll(part, " ", ""))
+		if err != nil {
+			return "", false
+		}
+		b.Write(raw)
+	}
+	text, ok := aPattern.parse(b.String())
+	return text, ok && strings.Count(strings.ReplaceAll(s, `\|`, ""), "|")%2 == 0
+}}
+
+var stringModule = &module{
+	name: "string",
+	shapes: map[string]shape{
+		"--string": notOne, "--hex-string": notOne, "--algo": one, "--from": one, "--to": one, "--icase": flag,
+	},
+	build: func(s *section) Match {
+		m := String{From: optional(s, "--from", anyUint16, 0), To: condition(s, "--to", anyUint16), IgnoreCase: s.has("--icase")}
+		if o := s.oneOf("--algo"); len(o.values) > 0 {
+			m.Algorithm = value(s, o.values[0], kind[string]{"an algorithm", "bm or kmp", func(t string) (string, bool) { return t, t == "bm" || t == "kmp" }})
+		}
+		o := s.oneOf("--string", "--hex-string")
+		if len(o.values) == 0 {
+			return m
+		}
+		m.Negated = o.negated
+		pattern := aPattern
+		if o.name.Text == "--hex-string" {
+			pattern = aHexPattern
+		}
+		m.Pattern = value(s, o.values[0], pattern)
+		return m
+	},
+}
+
+// Module is "string".
+func (String) Module() string { return "string" }
+func (m String) write(w *words) {
+	option, text := "--string", m.Pattern
+	if !printable(text) {
+		option, text = "--hex-string", "|"+hex.EncodeToString([]byte(text))+"|"
+	}
+	w.option(m.Negated, option)
+	w.tokens = append(w.tokens, Token{Text: text, Quoted: true})
+	w.bare("--algo", m.Algorithm)
+	if m.From != 0 {
+		w.bare("--from", decimal(m.From))
+	}
+	writeCondition(w, "--to", m.To, decimal)
+	w.flag(m.IgnoreCase, "--icase")
+}
+
+// printable is what iptables-save prints as text (libxt_string.c, is_hex_string).
+func printable(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return !strings.HasSuffix(s, `\`)
+}
+
+// stringPhrase reads `STRING match  "foo bar" ALGO name bm FROM 5 TO 20 ICASE`. Text and
+// hexadecimal digits in bars look the same: they are taken for these.
+func stringPhrase(w *wording, negated bool) bool {
+	w.load("string")
+	if negated || !w.word("match") {
+		return false
+	}
+	not := w.word("!")
+	begin := w.at
+	for !w.word("ALGO", "name") {
+		if _, ok := w.next(); !ok {
+			return false
+		}
+	}
+	quoted, fault := split(joined(w.words[begin:w.at-2]), 0)
+	if fault != nil || len(quoted) != 1 || !quoted[0].Quoted {
+		return false
+	}
+	option, text := "--string", quoted[0].Text
+	if bytes, opened := strings.CutPrefix(text, "|"); opened && strings.HasSuffix(bytes, "|") {
+		if _, err := hex.DecodeString(strings.TrimSuffix(bytes, "|")); err == nil {
+			option = "--hex-string"
+		}
+	}
+	w.emit(not, option)
+	w.args = append(w.args, Token{Text: text, Quoted: true, Column: w.words[begin].Column})
+	ok := w.value("--algo")
+	for ok {
+		switch {
+		case w.word("FROM"):
+			ok = w.value("--from")
+		case w.word("TO"):
+			ok = w.value("--to")
+		case w.word("ICASE"):
+			w.emit(false, "--icase")
+		default:
+			return true
+		}
+	}
+	return false
+}
+
+// U32 is "-m u32": numbers computed from the packet's bytes, from its IP header on, all of
+// which have to be in the ranges given (xt_u32.c).
+type U32 struct {
+	Tests   []U32Test // at most 11
+	Negated bool
+}
+
+// U32Test is one number and the ranges that it has to be in one of.
+type U32Test struct {
+	// Start is the offset of the 32 bits that the number is at first.
+	Start  uint32
+	Steps  []U32Step // at most 10
+	Ranges []Range[uint32]
+}
+
+// U32Step computes the next number out of the one before.
+type U32Step struct {
+	Operator U32Operator
+	Number   uint32
+}
+
+// U32Operator is enum xt_u32_ops.
+type U32Operator uint8
+
+// The operators.
+const (
+	U32And   U32Operator = iota // bits that stay
+	U32Left                     // shifted to the left
+	U32Right                    // shifted to the right
+	U32At                       // the 32 bits at Number behind the number, which is added to what was added before
+)
+
+var u32Signs = []string{"&", "<<", ">>", "@"}
+
+const mostU32 = 10 // XT_U32_MAXSIZE; there may be one more of each
+
+var u32Tests = kind[[]U32Test]{"a list of tests", `tests like "0>>22&0x3C@0=0x1:0x5" with && between them`, func(s string) (tests []U32Test, ok bool) {
+	for text := range strings.SplitSeq(strings.ReplaceAll(s, " ", ""), "&&") {
+		t, ok := parseU32Test(text)
+		if !ok || len(t.Steps) > mostU32 || len(t.Ranges) > mostU32+1 {
+			return nil, false
+		}
+		tests = append(tests, t)
+	}
+	return tests, len(tests) <= mostU32+1
+}}
+
+func parseU32Test(text string) (t U32Test, ok bool) {
+	location, ranges, ok := strings.Cut(text, "=")
+	if !ok {
+		return t, false
+	}
+	// cut takes a number off, and the operator in front of what follows.
+	cut := func() (n uint32, operator U32Operator, more bool) {
+		end := strings.IndexAny(location, "&<>@")
+		digits := location
+		if more = end >= 0; more {
+			digits = location[:end]
+			for i, sign := range u32Signs {
+				if rest, found := strings.CutPrefix(location[end:], sign); found {
+					operator, location = U32Operator(i), rest
+					n, ok = number[uint32](digits)
+					return n, operator, ok
+				}
+			}
+			ok = false
+			return 0, 0, false
+		}
+		n, ok = number[uint32](digits)
+		return n, 0, false
+	}
+	var more bool
+	var operator U32Operator
+	if t.Start, operator, more = cut(); !ok {
+		return t, false
+	}
+	for more {
+		step := U32Step{Operator: operator}
+		if step.Number, operator, more = cut(); !ok {
+			return t, false
+		}
+		t.Steps = append(t.Steps, step)
+	}
+	for word := range strings.SplitSeq(ranges, ",") {
+		r, ok := parseRange[uint32](word, ":")
+		if !ok {
+			return t, false
+		}
+		t.Ranges = append(t.Ranges, r)
+	}
+	return t, true
+}
+
+var u32Module = &module{
+	name: "u32", shapes: map[string]shape{"--u32": notOne},
+	build: func(s *section) Match {
+		o := s.oneOf("--u32")
+		if len(o.values) == 0 {
+			return U32{}
+		}
+		return U32{value(s, o.values[0], u32Tests), o.negated}
+	},
+}
+
+// Module is "u32".
+func (U32) Module() string { return "u32" }
+func (m U32) write(w *words) {
+	number := func(n uint32) string { return "0x" + strconv.FormatUint(uint64(n), 16) }
+	var tests []string
+	for _, t := range m.Tests {
+		var b strings.Builder
+		b.WriteString(number(t.Start))
+		for _, step := range t.Steps {
+			fmt.Fprintf(&b, "%s%s", nameOf(u32Signs, step.Operator), number(step.Number))
+		}
+		for i, r := range t.Ranges {
+			b.WriteString([]string{"=", ","}[min(i, 1)] + number(r.First))
+			if r.First != r.Last {
+				b.WriteString(":" + number(r.Last))
+			}
+		}
+		tests = append(tests, b.String())
+	}
+	w.option(m.Negated, "--u32")
+	w.tokens = append(w.tokens, Token{Text: strings.Join(tests, "&&"), Quoted: true})
+}
+
+// u32Phrase reads `u32 ! "0x0=0x1"`.
+func u32Phrase(w *wording, negated bool) bool {
+	w.load("u32")
+	not := w.word("!")
+	t, ok := w.next()
+	text, opened := strings.CutPrefix(t.Text, `"`)
+	text, closed := strings.CutSuffix(text, `"`)
+	w.emit(not, "--u32")
+	w.args = append(w.args, Token{Text: text, Quoted: true, Column: t.Column})
+	return ok && opened && closed && !negated
+}

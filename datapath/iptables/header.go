@@ -1,0 +1,382 @@
+package iptables
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+)
+
+// TTL is "-m ttl": the time to live of an IPv4 packet.
+type TTL struct {
+	Compare Comparison // never CompareNone
+	Value   uint8
+}
+
+// Matches says whether a time to live is meant.
+func (m TTL) Matches(ttl uint8) bool {
+	switch m.Compare {
+	case CompareEqual:
+		return ttl == m.Value
+	case CompareNotEqual:
+		return ttl != m.Value
+	case CompareLess:
+		return ttl < m.Value
+	}
+	return ttl > m.Value
+}
+
+// HopLimit is "-m hl": the hop limit of an IPv6 packet.
+type HopLimit TTL
+
+var (
+	ttlModule = hopModule("ttl", IPv4, func(t TTL) Match { return t })
+	hlModule  = hopModule("hl", IPv6, func(t TTL) Match { return HopLimit(t) })
+)
+
+func hopModule(name string, f Family, of func(TTL) Match) *module {
+	eq, lt, gt := "--"+name+"-eq", "--"+name+"-lt", "--"+name+"-gt"
+	return &module{
+		name: name, family: f,
+		shapes: map[string]shape{eq: notOne, "--" + name: notOne.named(eq), lt: one, gt: one},
+		build: func(s *section) Match {
+			o := s.oneOf(eq, lt, gt)
+			if len(o.values) == 0 {
+				return of(TTL{})
+			}
+			t := TTL{CompareEqual, value(s, o.values[0], anyUint8)}
+			switch {
+			case o.name.Text == lt:
+				t.Compare = CompareLess
+			case o.name.Text == gt:
+				t.Compare = CompareGreater
+			case o.negated:
+				t.Compare = CompareNotEqual
+			}
+			return of(t)
+		},
+	}
+}
+
+// Module is "ttl".
+func (TTL) Module() string   { return "ttl" }
+func (m TTL) write(w *words) { m.writeAs(w, "ttl") }
+
+// Module is "hl".
+func (HopLimit) Module() string   { return "hl" }
+func (m HopLimit) write(w *words) { TTL(m).writeAs(w, "hl") }
+
+func (m TTL) writeAs(w *words, name string) {
+	option := map[Comparison]string{CompareLess: "-lt", CompareGreater: "-gt"}[m.Compare]
+	if option == "" {
+		option = "-eq"
+	}
+	w.option(m.Compare == CompareNotEqual, "--"+name+option, decimal(m.Value))
+}
+
+// HopChange is what a target does to the time to live or the hop limit.
+type HopChange uint8
+
+// The changes (ipt_TTL.h).
+const (
+	HopSet       HopChange = iota // IPT_TTL_SET
+	HopIncrement                  // IPT_TTL_INC
+	HopDecrement                  // IPT_TTL_DEC
+)
+
+var hopChangeNames = []string{"set", "inc", "dec"}
+
+// SetTTL is "-j TTL".
+type SetTTL struct {
+	Change HopChange
+	Value  uint8
+}
+
+// SetHopLimit is "-j HL".
+type SetHopLimit SetTTL
+
+// Apply is the number afterwards, which does not leave 0 to 255 (xt_HL.c).
+func (t SetTTL) Apply(n uint8) uint8 {
+	switch t.Change {
+	case HopIncrement:
+		return uint8(min(255, int(n)+int(t.Value)))
+	case HopDecrement:
+		return uint8(max(0, int(n)-int(t.Value)))
+	}
+	return t.Value
+}
+
+var (
+	setTTLTarget = hopTarget("TTL", IPv4, func(t SetTTL) Target { return t })
+	setHLTarget  = hopTarget("HL", IPv6, func(t SetTTL) Target { return SetHopLimit(t) })
+)
+
+func hopTarget(name string, f Family, of func(SetTTL) Target) *extension {
+	var options []string
+	shapes := make(map[string]shape)
+	for _, change := range hopChangeNames {
+		option := "--" + strings.ToLower(name) + "-" + change
+		options, shapes[option] = append(options, option), one
+	}
+	return &extension{name: name, family: f, shapes: shapes, build: func(s *section) Target {
+		o := s.oneOf(options...)
+		if len(o.values) == 0 {
+			return of(SetTTL{})
+		}
+		t := SetTTL{Value: value(s, o.values[0], anyUint8)}
+		for i, option := range options {
+			if option == o.name.Text {
+				t.Change = HopChange(i)
+			}
+		}
+		if t.Change != HopSet && t.Value == 0 {
+			s.fail(o.values[0], "a change by 0", "1 to 255")
+		}
+		return of(t)
+	}}
+}
+
+// Name is "TTL".
+func (SetTTL) Name() string     { return "TTL" }
+func (t SetTTL) write(w *words) { w.bare("--ttl-"+nameOf(hopChangeNames, t.Change), decimal(t.Value)) }
+
+// Name is "HL".
+func (SetHopLimit) Name() string { return "HL" }
+func (t SetHopLimit) write(w *words) {
+	w.bare("--hl-"+nameOf(hopChangeNames, t.Change), decimal(t.Value))
+}
+
+// TOS is "-m tos": tos&Mask == Value, of the whole byte (xt_dscp.c, tos_mt).
+type TOS struct {
+	Value, Mask uint8
+	Negated     bool
+}
+
+var aTOS = kind[TOS]{"a type of service", "value or value/mask, of 8 bits, or a name like Minimize-Delay", func(t string) (TOS, bool) {
+	if n, ok := tosNames[t]; ok {
+		return TOS{Value: n, Mask: 0x3f}, true
+	}
+	v, mask, two := strings.Cut(t, "/")
+	n, ok := number[uint8](v)
+	if !two {
+		return TOS{Value: n, Mask: 0xff}, ok
+	}
+	m, ok2 := number[uint8](mask)
+	return TOS{Value: n, Mask: m}, ok && ok2
+}}
+
+var tosModule = &module{
+	name: "tos", shapes: map[string]shape{"--tos": notOne},
+	build: func(s *section) Match {
+		o := s.oneOf("--tos")
+		if len(o.values) == 0 {
+			return TOS{}
+		}
+		m := value(s, o.values[0], aTOS)
+		m.Negated = o.negated
+		return m
+	},
+}
+
+// Module is "tos".
+func (TOS) Module() string { return "tos" }
+func (m TOS) write(w *words) {
+	w.option(m.Negated, "--tos", fmt.Sprintf("0x%02x/0x%02x", m.Value, m.Mask))
+}
+
+// DSCP is "-m dscp": the upper six bits of the type of service.
+type DSCP struct {
+	DSCP    uint8 // 0 to 63
+	Negated bool
+}
+
+var aDSCP = kind[uint8]{"a code point", "0 to 63", func(t string) (uint8, bool) {
+	n, ok := number[uint8](t)
+	return n, ok && n < 64
+}}
+
+var dscpModule = &module{
+	name: "dscp", shapes: map[string]shape{"--dscp": notOne, "--dscp-class": notOne},
+	build: func(s *section) Match {
+		o := s.oneOf("--dscp", "--dscp-class")
+		switch {
+		case len(o.values) == 0:
+			return DSCP{}
+		case o.name.Text == "--dscp":
+			return DSCP{value(s, o.values[0], aDSCP), o.negated}
+		}
+		return DSCP{value(s, o.values[0], kind[uint8]{"a class", "CS0 to CS7, AF11 to AF43, BE or EF", func(t string) (uint8, bool) {
+			n, ok := dscpClasses[strings.ToUpper(t)]
+			return n, ok
+		}}), o.negated}
+	},
+}
+
+// Module is "dscp".
+func (DSCP) Module() string   { return "dscp" }
+func (m DSCP) write(w *words) { w.option(m.Negated, "--dscp", fmt.Sprintf("0x%02x", m.DSCP)) }
+
+// SegmentSize is "-m tcpmss": the maximum segment size that a TCP packet offers. One
+// without the option agrees with a negated match only (xt_tcpmss.c).
+type SegmentSize struct {
+	Range   Range[uint16]
+	Negated bool
+}
+
+var segmentSizeModule = &module{
+	name: "tcpmss", shapes: map[string]shape{"--mss": notOne},
+	build: func(s *section) Match {
+		s.needs(s.name, "-m tcpmss", protoTCP)
+		o := s.oneOf("--mss")
+		if len(o.values) == 0 {
+			return SegmentSize{}
+		}
+		return SegmentSize{value(s, o.values[0], kind[Range[uint16]]{"a segment size", "0 to 65535, or first:last", aPort.parse}), o.negated}
+	},
+}
+
+// Module is "tcpmss".
+func (SegmentSize) Module() string   { return "tcpmss" }
+func (m SegmentSize) write(w *words) { w.option(m.Negated, "--mss", m.Range.String()) }
+
+// RoutingHeader is "-m rt": a routing header of IPv6. A packet that has none does not
+// agree, negated or not (ip6t_rt.c).
+type RoutingHeader struct {
+	Type         Condition[uint32]
+	SegmentsLeft Condition[Range[uint32]]
+	Length       Condition[uint32] // in bytes
+	Reserved     bool              // the reserved field counts, too
+	// Addresses are those that a header of type 0 has to have, in this order.
+	Addresses []netip.Addr
+	NotStrict bool // others may be among them
+}
+
+var routingHeaderModule = &module{
+	name: "rt", family: IPv6,
+	shapes: map[string]shape{
+		"--rt-type": notOne, "--rt-segsleft": notOne, "--rt-len": notOne, "--rt-0-res": flag, "--rt-0-addrs": one, "--rt-0-not-strict": flag,
+	},
+	build: func(s *section) Match {
+		m := RoutingHeader{
+			Type: condition(s, "--rt-type", anyUint32),
+			SegmentsLeft: condition(s, "--rt-segsleft", kind[Range[uint32]]{"a number of segments", "a number, or first:last", func(t string) (Range[uint32], bool) {
+				return parseRange[uint32](t, ":")
+			}}),
+			Length: condition(s, "--rt-len", anyUint32), Reserved: s.has("--rt-0-res"), NotStrict: s.has("--rt-0-not-strict"),
+		}
+		if o, ok := s.find("--rt-0-addrs"); ok {
+			const most = 16 // IP6T_RT_HOPS
+			m.Addresses = value(s, o.values[0], kind[[]netip.Addr]{"a list of IPv6 addresses", "at most 16 addresses", func(t string) (all []netip.Addr, ok bool) {
+				for text := range strings.SplitSeq(t, ",") {
+					a, ok := parseAddr(s.family, text)
+					if !ok {
+						return nil, false
+					}
+					all = append(all, a)
+				}
+				return all, len(all) <= most
+			}})
+		}
+		return m
+	},
+}
+
+// Module is "rt".
+func (RoutingHeader) Module() string { return "rt" }
+func (m RoutingHeader) write(w *words) {
+	writeCondition(w, "--rt-type", m.Type, decimal)
+	writeCondition(w, "--rt-segsleft", m.SegmentsLeft, Range[uint32].String)
+	writeCondition(w, "--rt-len", m.Length, decimal)
+	w.flag(m.Reserved, "--rt-0-res")
+	if len(m.Addresses) > 0 {
+		var list []string
+		for _, a := range m.Addresses {
+			list = append(list, a.String())
+		}
+		w.bare("--rt-0-addrs", strings.Join(list, ","))
+	}
+	w.flag(m.NotStrict, "--rt-0-not-strict")
+}
+
+// hopPhrase reads "TTL match TTL == 5" and "HL match HL != 5".
+func hopPhrase(name, module string) phrase {
+	return func(w *wording, negated bool) bool {
+		w.load(module)
+		if negated || !w.word("match", name) {
+			return false
+		}
+		sign, _ := w.next()
+		t, ok := w.next()
+		option, known := map[string]string{"==": "-eq", "!=": "-eq", "<": "-lt", ">": "-gt"}[sign.Text]
+		w.emit(sign.Text == "!=", "--"+module+option, t)
+		return ok && known
+	}
+}
+
+// setHopPhrase reads "TTL set to 5", "TTL increment by 5" and "TTL decrement by 5".
+func setHopPhrase(name string) phrase {
+	return func(w *wording, _ bool) bool {
+		option := "--" + strings.ToLower(name)
+		switch {
+		case w.word(name, "set", "to"):
+			return w.value(option + "-set")
+		case w.word(name, "increment", "by"):
+			return w.value(option + "-inc")
+		}
+		return w.word(name, "decrement", "by") && w.value(option+"-dec")
+	}
+}
+
+// tosMatchPhrase reads "tos match0x10/0xff", "tos match!0x08/0x3f" and "tos match! Minimize-Delay";
+// newer ones have the space.
+func tosMatchPhrase(w *wording, negated bool) bool {
+	w.load("tos")
+	t, ok := w.behind("match")
+	if ok && t.Text == "" {
+		t, ok = w.next()
+	}
+	not, t := cutNot(t)
+	if ok && not && t.Text == "" {
+		t, ok = w.next()
+	}
+	w.names = w.names || ok && strings.Contains(t.Text, "-")
+	w.emit(not, "--tos", t)
+	return ok && !negated
+}
+
+// matchedValue is for a module that prints its name, "match" and a value.
+func matchedValue(module, option string) phrase {
+	return func(w *wording, negated bool) bool {
+		w.load(module)
+		return !negated && w.word("match") && w.notValue(option)
+	}
+}
+
+// rtPhrase reads "rt type:!0 segslefts:1:3 length:24 reserved 0-addrs ::1,::2 0-not-strict".
+func rtPhrase(w *wording, negated bool) bool {
+	w.load("rt")
+	for {
+		found := false
+		for _, p := range []struct{ prefix, option string }{
+			{"type:", "--rt-type"}, {"segsleft:", "--rt-segsleft"}, {"segslefts:", "--rt-segsleft"}, {"length:", "--rt-len"},
+		} {
+			if t, ok := w.behind(p.prefix); ok {
+				not, t := cutNot(t)
+				w.emit(not, p.option, t)
+				found = true
+			}
+		}
+		switch {
+		case found:
+		case w.word("reserved"):
+			w.emit(false, "--rt-0-res")
+		case w.word("0-addrs"):
+			if !w.value("--rt-0-addrs") {
+				return false
+			}
+		case w.word("0-not-strict"):
+			w.emit(false, "--rt-0-not-strict")
+		default:
+			return !negated
+		}
+	}
+}

@@ -1,0 +1,102 @@
+package netfilter
+
+import (
+	"fmt"
+
+	"github.com/nfqproxy/nfqproxy/datapath/steps"
+)
+
+// Work is what may still be spent on following packets. Rules can be written so that one
+// packet meets exponentially many of them: chains that jump twice to the next chain. A
+// walk that has no work left ends there: see [Result.Cut]. It is not safe for concurrent
+// use.
+type Work struct {
+	Visits int // rules that are asked
+	Steps  int // steps that are kept
+}
+
+// NewWork is enough for a packet whose walk is told in full detail through a dump of
+// 200,000 rules, and for the 1,000 ways of a packet through one of 50,000 rules. Steps are
+// what needs memory: some 300 bytes each.
+func NewWork() *Work { return &Work{Visits: 50_000_000, Steps: 250_000} }
+
+// judgedVisits is how many rules a [Judge] asks about one packet.
+const judgedVisits = 1_000_000
+
+// maxDepth is how deep jumps may lead from chain to chain. Each level needs some of the
+// stack. The nf_tables back end has 16 (NFT_JUMP_STACK_SIZE, nf_tables_core.c), the legacy
+// one as many as there are chains (x_tables.c, xt_jumpstack_alloc).
+const maxDepth = 50_000
+
+// spent says what there is no more of; empty: nothing.
+func (w *Work) spent() string {
+	switch {
+	case w.Visits <= 0:
+		return "the limit of rules that are asked"
+	case w.Steps <= 0:
+		return "the limit of steps"
+	}
+	return ""
+}
+
+// cutOff ends a walk that has no work left, at a rule that it does not ask.
+func (w *walk) cutOff(c *chain, r *rule, limit string) flow {
+	why := fmt.Sprintf("the walk is cut off at line %d: %s is reached", r.Line, limit)
+	w.end(Stopped, r.Rule, why)
+	w.result.Cut = why
+	if !w.quiet {
+		w.passed = w.passed[:0]
+		w.add(steps.Step{Table: c.table.String(), Chain: c.name, Line: r.Line, Outcome: steps.Unknown, Text: "cut off: " + limit + " is reached"})
+	}
+	return ended
+}
+
+// checkNesting refuses chains that are nested too deep to be followed, and chains that lead
+// back to themselves, which the kernel does not load (ELOOP).
+func checkNesting(chains map[string]*chain, inOrder []string) error {
+	n := nesting{heights: make(map[*chain]int)}
+	for _, name := range inOrder {
+		if _, err := n.height(chains[name], 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// nesting knows how deep jumps lead from chains on.
+type nesting struct{ heights map[*chain]int }
+
+// onTheWay is the height of a chain that is being looked at.
+const onTheWay = -1
+
+func (n *nesting) height(c *chain, depth int) (int, error) {
+	if h, known := n.heights[c]; known {
+		return h, nil
+	}
+	n.heights[c] = onTheWay
+	height := 0
+	for _, r := range c.rules {
+		if r.jump == nil {
+			continue
+		}
+		if depth >= maxDepth {
+			return 0, tooDeep(&r)
+		}
+		h, err := n.height(r.jump, depth+1)
+		switch {
+		case err != nil:
+			return 0, err
+		case h == onTheWay:
+			return 0, fmt.Errorf("line %d: the chains lead in a circle: %s comes back to %s", r.Line, c.name, r.jump.name)
+		case h+1 > maxDepth:
+			return 0, tooDeep(&r)
+		}
+		height = max(height, h+1)
+	}
+	n.heights[c] = height
+	return height, nil
+}
+
+func tooDeep(r *rule) error {
+	return fmt.Errorf("line %d: chains are nested deeper than %d jumps: want fewer", r.Line, maxDepth)
+}
