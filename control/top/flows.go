@@ -84,7 +84,7 @@ func (m *Model) flowCells(r *flow.Record) []cell {
 	if l := r.Life; l != nil && l.Sent != nil && l.Received != nil {
 		sent, received = flowlist.Bytes(l.Sent.Bytes), flowlist.Bytes(l.Received.Bytes)
 	}
-	state := flowlist.State(r)
+	state := r.State()
 	return []cell{
 		{text: flowlist.Source(r)}, {at, flow.Dim}, {text: r.Protocol}, {text: flowlist.Endpoint(r)},
 		{string(state), flowlist.StateColor(state)}, {text: sent}, {text: received}, {text: r.Node},
