@@ -89,7 +89,7 @@ var meanings = []meaning{
 	{Unanswered, Notable, false, "no packet came back"},
 	{Expired, Good, true, "nothing came for so long that the kernel forgot it"},
 	{Removed, Notable, true, "its entry was taken out of the connection table before its time"},
-	{Rejected, Bad, true, "the verdict refused its packet: it reached no endpoint"},
+	{Rejected, Bad, true, "the verdict rejected its packet: it reached no endpoint"},
 	{Dropped, Bad, true, "the verdict dropped its packet: it reached no endpoint"},
 	{Failed, Bad, true, "no connection entry could be made: it reached no endpoint"},
 	{Repeated, Notable, false, "its first packet came again, and was decided again"},
