@@ -37,9 +37,10 @@ func newFlowsCommand(connect connector) *cobra.Command {
 last, or with --follow a line for each event from now on. Given an id, tell that flow's
 story.
 
-Flows that are for no service and pass untouched are left out; their number is printed to
-standard error. --all shows them, and so does a --verdict or --reason that names them. On a
-lab's nodes many of them are connections that another node translated already.
+Flows that are for no service and pass untouched are left out, and counted on standard
+error. --all shows them, and so does a --verdict or --reason that names them. In a lab most
+of them are connections that another node has already translated. The formats for programs,
+json, jsonl and hubble, leave nothing out.
 
 All filters that are given must hold. Where a filter is a list, values are separated
 by commas, and one of them must hold.
@@ -47,8 +48,7 @@ by commas, and one of them must hold.
 -o wide adds columns; STAGES is how long the first packet waited, then until it was
 decided, until its connection entry was written and until it was let go. -o json and
 -o jsonl write records as datapath/flow/SCHEMA.md describes them, with the times as they
-came; custom-columns has kubectl's syntax. All formats show the same flows: scripts that
-want those for no service, too, need --all.`,
+came; custom-columns has kubectl's syntax.`,
 		Example: `  nfqproxy flows --follow --service default/web
   nfqproxy flows --state refused,unanswered --since 5m
   nfqproxy flows --all                                  # with those for no service
@@ -187,9 +187,9 @@ func (f *flowsFlags) check(flags *pflag.FlagSet, args []string) error {
 		f.query.Limit = f.last
 	}
 	q := &f.query
-	// Where the flows are named by what those for no service have, or cannot have, they are
-	// left to that filter.
-	q.ServicesOnly = !f.all && q.Verdict == "" && q.Reason == "" && q.Service == "" && q.Endpoint == ""
+	// A filter that names flows for no service shows them, and with one that they cannot pass
+	// there are none to count.
+	q.ServicesOnly = !f.all && !flowlist.ForPrograms(f.output) && q.Verdict == "" && q.Reason == "" && q.Service == "" && q.Endpoint == ""
 	if f.query.Event != "" && !f.query.Follow {
 		return errors.New("--event: only streams have events: give --follow, too, or ask for a --state")
 	}
@@ -270,13 +270,14 @@ func (f *flowsFlags) finish(err error, printed int, leftOut uint64, p flowlist.P
 	if err != nil {
 		return errors.Join(err, p.Flush())
 	}
-	if leftOut > 0 {
-		defer func() { fmt.Fprintln(stderr, leftOutInWords(leftOut)) }()
-	}
 	if printed == 0 && !f.query.Follow && (f.output == "" || f.output == "wide") {
 		fmt.Fprintln(stderr, "There are no such flows.")
 	}
-	return p.Close()
+	err = p.Close()
+	if err == nil && leftOut > 0 {
+		fmt.Fprintln(stderr, leftOutInWords(leftOut))
+	}
+	return err
 }
 
 // leftOutInWords says how many flows a list does not show.
