@@ -49,7 +49,7 @@ func TestFlowsAppear(t *testing.T) {
 // TestOrder: records of several nodes do not come in order. The newest is on top.
 func TestOrder(t *testing.T) {
 	f := newFake(t, newWorld(t, 9), 0)
-	p := open(t, f, "")
+	p := open(t, f, "#/flows?all=true")
 	p.WaitFor("the stream", "document.querySelector('.flows .empty').textContent.startsWith('No flows yet')")
 	now := time.Now()
 	come := func(id string, ago time.Duration) {
@@ -85,7 +85,7 @@ func (f *fake) come(id string, at time.Time) {
 // and a daemon that was started anew does not leave what it no longer knows.
 func TestReconnect(t *testing.T) {
 	f := newFake(t, newWorld(t, 9), 0)
-	p := open(t, f, "")
+	p := open(t, f, "#/flows?all=true")
 	p.WaitFor("the stream", "document.querySelector('.flows .empty').textContent.startsWith('No flows yet')")
 	f.mu.Lock()
 	f.come("before", time.Now())
