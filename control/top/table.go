@@ -35,7 +35,7 @@ func (m *Model) paintCell(c cell) string {
 }
 
 // leastFlexible is the width that a flexible column gets before columns that may be left out;
-// the first one gets a third of the line, if it needs so much.
+// the first one gets a third of the line and others a quarter, if they need so much.
 const leastFlexible = 20
 
 // layout renders a list in a width: the line of the columns' names, and the rows.
@@ -68,7 +68,7 @@ func fit(width int, columns []column, widths []int) []bool {
 		if i == 0 {
 			widths[i] = min(widths[i], max(leastFlexible, width/3))
 		} else if c.flexible {
-			widths[i] = min(widths[i], leastFlexible)
+			widths[i] = min(widths[i], max(leastFlexible, width/4))
 		}
 		if shown[i] = i == 0 || c.rank == 0; shown[i] {
 			rest -= widths[i] + gap

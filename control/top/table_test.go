@@ -5,8 +5,30 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
+
+// TestTitle: the first line agrees with the services below it, and counts what is for no
+// service apart.
+func TestTitle(t *testing.T) {
+	m := New(t.Context(), nil, Options{Zone: time.UTC})
+	at := time.Unix(0, 0)
+	seen := func(total, open, others uint64) *snapshot {
+		at = at.Add(time.Second)
+		return newSnapshot(at, &observe.Services{Nodes: []string{"a"}, Services: []observe.Service{
+			{Service: "default/web", Flows: observe.Flows{Total: total, Open: open}}, {Service: "default/db", Flows: observe.Flows{Total: total, Open: 1}},
+		}}, []observe.Stats{{Known: observe.Known{Open: 999}, Kernel: observe.Kernel{Following: true}, Reasons: map[string]uint64{"not-a-service": others, "balanced": 2 * total}}})
+	}
+	m.before, m.seen = seen(10, 5, 100), seen(30, 4, 107)
+	if want, got := "nfqproxy top  00:00:02  a  40 flows/s, 5 open; for no service 7.0 flows/s", m.top(content{})[0]; got != want {
+		t.Errorf("title %q, want %q", got, want)
+	}
+	m.before, m.seen = m.seen, seen(30, 0, 107)
+	if want, got := "nfqproxy top  00:00:03  a  0 flows/s, 1 open", m.top(content{})[0]; got != want {
+		t.Errorf("title %q, want %q", got, want)
+	}
+}
 
 // TestColumnsTakeTheRoom: names are cut only where the line is too short for them, and never
 // so that a port is hidden.
