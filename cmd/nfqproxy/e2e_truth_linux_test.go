@@ -166,9 +166,16 @@ endpoints:
 	entries := c.connections("node-a")
 	c.flushConnections("node-a") // the kernel tells of every one, with its counts
 	eventually(t, 3*patience, "all flows to be over", func() bool {
-		s, err := node.Services(t.Context(), observe.ServiceQuery{Service: "default/noted"})
-		return err == nil && s.Services[0].Flows.Open == 0
+		for _, r := range list() {
+			if !r.Life.Over {
+				return false
+			}
+		}
+		return true
 	})
+	if s, err := node.Services(t.Context(), observe.ServiceQuery{Service: "default/noted"}); err != nil || s.Services[0].Flows.Open != 0 {
+		t.Errorf("all flows are over, and the service says %+v, %v", s, err)
+	}
 	records := list()
 	if len(records) != connections || len(entries) != connections || len(noted.entries) != connections {
 		t.Fatalf("%d records, %d entries of the kernel, %d clients seen by the pods: want %d each", len(records), len(entries), len(noted.entries), connections)

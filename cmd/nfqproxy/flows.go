@@ -14,7 +14,6 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/flowlist"
 	"github.com/nfqproxy/nfqproxy/control/observe"
-	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
@@ -23,6 +22,7 @@ type flowsFlags struct {
 	server    serverFlags
 	query     observe.FlowQuery
 	last      string
+	all       bool
 	output    string
 	noHeaders bool
 	zone      zoneFlags
@@ -37,6 +37,11 @@ func newFlowsCommand(connect connector) *cobra.Command {
 last, or with --follow a line for each event from now on. Given an id, tell that flow's
 story.
 
+Flows that are for no service and pass untouched are left out, and counted on standard
+error. --all shows them, and so does a --verdict or --reason that names them. In a lab most
+of them are connections that another node has already translated. The formats for programs,
+json, jsonl and hubble, leave nothing out.
+
 All filters that are given must hold. Where a filter is a list, values are separated
 by commas, and one of them must hold.
 
@@ -46,7 +51,8 @@ decided, until its connection entry was written and until it was let go. -o json
 came; custom-columns has kubectl's syntax.`,
 		Example: `  nfqproxy flows --follow --service default/web
   nfqproxy flows --state refused,unanswered --since 5m
-  nfqproxy flows --verdict dnat,reject,drop             # without those for no service
+  nfqproxy flows --all                                  # with those for no service
+  nfqproxy flows --verdict accept                       # only flows that pass untouched
   nfqproxy flows -o custom-columns=ID:.id,TO:.endpoint,STATE:.life.state
   nfqproxy flows $(nfqproxy flows -o name --limit 1)`,
 		Args: cobra.MaximumNArgs(1),
@@ -62,6 +68,7 @@ came; custom-columns has kubectl's syntax.`,
 	q := &f.query
 	flags.BoolVarP(&q.Follow, "follow", "f", false, "show events as they happen, until interrupted")
 	f.addFilters(cmd)
+	flags.BoolVarP(&f.all, "all", "A", false, "show flows that are for no service, too")
 	flags.StringVar(&q.Since, "since", "", "no flows that were decided earlier: how long ago (5m), or a time (RFC 3339); with --follow, what happened since then comes first")
 	flags.StringVar(&q.Limit, "limit", "", "only so many of the newest; 0: all that are known (default 100); with --follow: how many from before come first")
 	flags.StringVar(&f.last, "last", "", "the same as --limit")
@@ -96,26 +103,38 @@ func (f *flowsFlags) addFilters(cmd *cobra.Command) {
 	flags.StringVar(&q.Port, "port", "", "the destination's, before translation; a list")
 	flags.StringVar(&q.Protocol, "protocol", "", "tcp, udp or sctp; a list")
 	flags.StringVar(&q.Verdict, "verdict", "", strings.Join(verdicts, ", ")+"; a list")
-	flags.StringVar(&q.Reason, "reason", "", "of the verdict, "+strings.Join(reasons(), ", ")+"; a list")
-	flags.StringVar(&q.State, "state", "", strings.Join(flowlist.States(), ", ")+"; a list")
+	flags.StringVar(&q.Reason, "reason", "", "of the verdict, "+strings.Join(reasons, ", ")+"; a list")
+	flags.StringVar(&q.State, "state", "", strings.Join(states, ", ")+"; a list")
 	flags.StringVar(&q.Event, "event", "", "with --follow: a state, repeated or gone; a list")
 	completeList(cmd, "protocol", protocols)
 	completeList(cmd, "verdict", verdicts)
-	completeList(cmd, "reason", reasons())
-	completeList(cmd, "state", flowlist.States())
-	completeList(cmd, "event", flowlist.Events())
+	completeList(cmd, "reason", reasons)
+	completeList(cmd, "state", states)
+	completeList(cmd, "event", events)
 }
 
 var (
 	protocols = []string{"tcp", "udp", "sctp"}
-	verdicts  = []string{decision.Accept.String(), decision.DNAT.String(), decision.Reject.String(), decision.Drop.String()}
+	verdicts  = names(flow.Verdicts())
+	reasons   = names(flow.Reasons())
+	states    = codes(flow.States())
+	events    = codes(flow.Events())
 )
 
-// reasons are all for verdicts.
-func reasons() []string {
+// names are the codes of values, as records have them.
+func names[T fmt.Stringer](values []T) []string {
 	var all []string
-	for r := decision.Reason(0); r.String() != "unknown"; r++ {
-		all = append(all, r.String())
+	for _, v := range values {
+		all = append(all, v.String())
+	}
+	return all
+}
+
+// codes are those of states or events.
+func codes(states []flow.State) []string {
+	var all []string
+	for _, s := range states {
+		all = append(all, string(s))
 	}
 	return all
 }
@@ -167,6 +186,10 @@ func (f *flowsFlags) check(flags *pflag.FlagSet, args []string) error {
 	case flags.Changed("last"):
 		f.query.Limit = f.last
 	}
+	q := &f.query
+	// A filter that names flows for no service shows them, and with one that they cannot pass
+	// there are none to count.
+	q.ServicesOnly = !f.all && !flowlist.ForPrograms(f.output) && q.Verdict == "" && q.Reason == "" && q.Service == "" && q.Endpoint == ""
 	if f.query.Event != "" && !f.query.Follow {
 		return errors.New("--event: only streams have events: give --follow, too, or ask for a --state")
 	}
@@ -207,6 +230,7 @@ func (f *flowsFlags) list(ctx context.Context, observer observe.Observer, p flow
 		})
 	}()
 	var quiet <-chan time.Time
+	leftOut := uint64(0)
 	for printed := 0; ; {
 		select {
 		case <-quiet:
@@ -217,7 +241,12 @@ func (f *flowsFlags) list(ctx context.Context, observer observe.Observer, p flow
 		case item, open := <-items:
 			switch {
 			case !open:
-				return f.finish(<-end, printed, p, stderr)
+				return f.finish(<-end, printed, leftOut, p, stderr)
+			case item.Missed != nil && item.Missed.Why == observe.MissedLeftOut:
+				if leftOut == 0 && f.query.Follow {
+					fmt.Fprintln(stderr, "Flows for no service are left out (--all shows them).")
+				}
+				leftOut += item.Missed.Missed
 			case item.Missed != nil:
 				if err := printMissed(item.Missed, p, stderr); err != nil {
 					return err
@@ -235,15 +264,28 @@ func (f *flowsFlags) list(ctx context.Context, observer observe.Observer, p flow
 	}
 }
 
-// finish ends a list that the observer ended with err.
-func (f *flowsFlags) finish(err error, printed int, p flowlist.Printer, stderr io.Writer) error {
+// finish ends a list that the observer ended with err. What was left out is said last, below
+// what was printed.
+func (f *flowsFlags) finish(err error, printed int, leftOut uint64, p flowlist.Printer, stderr io.Writer) error {
 	if err != nil {
 		return errors.Join(err, p.Flush())
 	}
 	if printed == 0 && !f.query.Follow && (f.output == "" || f.output == "wide") {
 		fmt.Fprintln(stderr, "There are no such flows.")
 	}
-	return p.Close()
+	err = p.Close()
+	if err == nil && leftOut > 0 {
+		fmt.Fprintln(stderr, leftOutInWords(leftOut))
+	}
+	return err
+}
+
+// leftOutInWords says how many flows a list does not show.
+func leftOutInWords(flows uint64) string {
+	if flows == 1 {
+		return "1 flow for no service is left out (--all shows it)."
+	}
+	return fmt.Sprintf("%d flows for no service are left out (--all shows them).", flows)
 }
 
 // printMissed says that records are missing: in the list itself, where its format can.

@@ -80,6 +80,42 @@ func TestFollow(t *testing.T) {
 	}
 }
 
+// TestFollowSaysWhatIsLeftOut: at once, without its number, and with it at the end.
+func TestFollowSaysWhatIsLeftOut(t *testing.T) {
+	c := observetest.NewCluster()
+	ctx, interrupt := context.WithCancel(t.Context())
+	stdout, stderr := newPipe(), new(bytes.Buffer)
+	code := make(chan int)
+	go func() {
+		root := newRootCommand(func(string, string) (observe.Observer, error) { return c, nil })
+		defer stdout.Close()
+		code <- execute(ctx, root, []string{"flows", "-f"}, strings.NewReader(""), stdout, stderr)
+	}()
+	if err := c.AwaitReader(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []uint64{3, 4} {
+		c.Emit(observe.Item{Missed: &observe.Missed{Node: "node-a", Missed: n, Why: observe.MissedLeftOut}})
+	}
+	r := *c.Records()[0]
+	r.Event = flow.Closed
+	c.Emit(observe.Item{Record: &r})
+	if lines := bufio.NewScanner(stdout); !lines.Scan() || !lines.Scan() || !strings.Contains(lines.Text(), "  closed  ") {
+		t.Errorf("got %q", lines.Text())
+	}
+	interrupt()
+	if got := <-code; got != 0 {
+		t.Errorf("exit code %d", got)
+	}
+	want := "Flows for no service are left out (--all shows them).\n7 flows for no service are left out (--all shows them).\n"
+	if stderr.String() != want {
+		t.Errorf("stderr %q, want %q", stderr, want)
+	}
+	if got := c.Queries(); len(got) != 1 || !got[0].ServicesOnly {
+		t.Errorf("asked %+v, want services only", got)
+	}
+}
+
 // newPipe is a pipe whose writer does not wait for the reader.
 func newPipe() *pipe {
 	p := &pipe{}

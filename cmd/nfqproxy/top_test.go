@@ -89,7 +89,7 @@ func TestTopInTerminal(t *testing.T) {
 	p.press("x", "Left")
 	p.sees("> default/web:http")
 	p.tmux("resize-window", "-x", "60", "-y", "15")
-	p.sees("> default/web:http", "NO ANSWER")
+	p.sees("> default/web:http", "UNANSWERED")
 	p.press("/", "sticky", "Enter")
 	screen := p.sees("> default/sticky", `only with "sticky"`)
 	if strings.Contains(screen, "web:http") {

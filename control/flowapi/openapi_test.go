@@ -57,6 +57,47 @@ func TestDescribedRoutes(t *testing.T) {
 	}
 }
 
+// TestDescribedCodes: the lists of codes are Go's.
+func TestDescribedCodes(t *testing.T) {
+	schemas := loadDescription(t).Components.Schemas
+	record := schemas["Record"].Value.Properties
+	v := flow.Words()
+	var states, events, verdicts, reasons, exclusions []string
+	for _, s := range flow.States() {
+		states = append(states, string(s))
+	}
+	for _, e := range v.Events {
+		events = append(events, e.Code)
+	}
+	for _, d := range v.Verdicts {
+		verdicts = append(verdicts, d.Code)
+	}
+	for _, r := range flow.Reasons() {
+		reasons = append(reasons, r.String())
+	}
+	for _, e := range v.Exclusions {
+		exclusions = append(exclusions, e.Code)
+	}
+	missed := []string{observe.MissedSlow, observe.MissedSampled, observe.MissedLost, observe.MissedUnreachable, observe.MissedLeftOut}
+	for _, list := range []struct {
+		name      string
+		described *openapi3.SchemaRef
+		want      []string
+	}{
+		{"State", schemas["State"], states},
+		{"Event", schemas["Event"], events},
+		{"verdict", record["verdict"], verdicts},
+		{"reason", record["reason"], reasons},
+		{"Excluded.reason", schemas["Excluded"].Value.Properties["reason"], exclusions},
+		{"Missed.why", schemas["Missed"].Value.Properties["why"], missed},
+		{"MissedLine.why", schemas["MissedLine"].Value.Properties["why"], missed},
+	} {
+		if got, want := fmt.Sprint(list.described.Value.Enum), fmt.Sprint(list.want); got != want {
+			t.Errorf("%s: described are\n%s\nwant\n%s", list.name, got, want)
+		}
+	}
+}
+
 // TestDescribedFields: the schemas have every field of the Go types, of its kind, and no
 // others, and say which are always there.
 func TestDescribedFields(t *testing.T) {

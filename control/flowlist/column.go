@@ -28,7 +28,7 @@ func columnsFor(o Options, wide bool) []column {
 		plain("DESTINATION", 24, Destination),
 		column{"ENDPOINT", 24, endpoint},
 		column{"STATE", 11, func(r *flow.Record) cell {
-			s := State(r)
+			s := r.State()
 			return cell{string(s), StateColor(s)}
 		}},
 		plain("DURATION", 8, func(r *flow.Record) string { return duration(r, o) }),
@@ -57,7 +57,7 @@ func columnsFor(o Options, wide bool) []column {
 	)
 }
 
-// Source names who asked: the pod, the machine or the node where one is known, else the
+// Source names the source: the pod, the machine or the node where one is known, else the
 // address; with the port.
 func Source(r *flow.Record) string {
 	name := r.SourceNode
@@ -67,23 +67,24 @@ func Source(r *flow.Record) string {
 	case r.SourceHost != "":
 		name = r.SourceHost
 	}
-	i := strings.LastIndexByte(r.Source, ':')
+	return named(name, r.Source)
+}
+
+// Destination names what the packet was sent to: the service where it is one, else the
+// address; with the port that it was sent to, which of a node port is not the service's.
+func Destination(r *flow.Record) string { return named(r.Service, r.Destination) }
+
+// named gives an address with its port under a name, if it has one.
+func named(name, address string) string {
+	i := strings.LastIndexByte(address, ':')
 	if name == "" || i < 0 {
-		return r.Source
+		return address
 	}
-	return name + r.Source[i:]
+	return name + address[i:]
 }
 
-// Destination names what was asked for: the service where it is one, else the address.
-func Destination(r *flow.Record) string {
-	if r.Service != "" {
-		return r.Service
-	}
-	return r.Destination
-}
-
-// Endpoint names who got it: the pod where one is known, else the address; or says why
-// nobody did.
+// Endpoint names the endpoint: the pod where one is known, else the address, with the port; or
+// says why there is none.
 func Endpoint(r *flow.Record) string { return endpoint(r).text }
 
 func endpoint(r *flow.Record) cell {
@@ -92,33 +93,11 @@ func endpoint(r *flow.Record) cell {
 		if r.Conntrack == "failed" {
 			return cell{"failed: " + r.Error, flow.Red}
 		}
-		if r.Pod != "" {
-			return cell{r.Pod, flow.Green}
-		}
-		return cell{r.Endpoint, flow.Green}
+		return cell{named(r.Pod, r.Endpoint), flow.Green}
 	case decision.Accept.String():
 		return cell{"-", flow.Dim}
 	}
 	return cell{r.Verdict + ": " + strings.ReplaceAll(r.Reason, "-", " "), flow.Red}
-}
-
-// State is the flow's state, or what its verdict says of it where no life is known; empty for
-// what is for no service.
-func State(r *flow.Record) flow.State {
-	if r.Life != nil {
-		return r.Life.State
-	}
-	switch {
-	case r.Conntrack == "failed":
-		return flow.Failed
-	case r.Verdict == decision.Reject.String():
-		return flow.Rejected
-	case r.Verdict == decision.Drop.String():
-		return flow.Dropped
-	case r.Verdict == decision.DNAT.String():
-		return flow.Decided
-	}
-	return ""
 }
 
 // EventTime is when what the record is about happened; nil: it is not known.
@@ -152,13 +131,11 @@ func duration(r *flow.Record, o Options) string {
 	if l == nil {
 		return ""
 	}
-	switch l.State {
-	case flow.Rejected, flow.Dropped, flow.Failed:
+	switch {
+	case l.State.IsDecision() && l.State.Ended(): // it reached no endpoint
 		return ""
-	case flow.Decided, flow.Answered, flow.Established, flow.Closing, flow.Unanswered:
-		if !l.Over && !o.Follow && r.Time != nil {
-			return Duration(max(0, o.now().Sub(*r.Time)))
-		}
+	case l.Open() && !o.Follow && r.Time != nil:
+		return Duration(max(0, o.now().Sub(*r.Time)))
 	}
 	return Duration(Seconds(l.Duration))
 }

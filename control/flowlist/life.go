@@ -8,57 +8,17 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// events are those there are, with words and a colour.
-var events = []struct {
-	event flow.Event
-	color flow.Color
-	words string
-}{
-	{flow.Decided, "", "it has its verdict; no answer was seen yet"},
-	{flow.Answered, "", "a packet came back"},
-	{flow.Established, flow.Green, "both sides talk"},
-	{flow.Closing, "", "one side has no more to send"},
-	{flow.Closed, flow.Dim, "both sides said that they have no more to send"},
-	{flow.Reset, flow.Red, "one side broke it off"},
-	{flow.Refused, flow.Red, "who was asked answered the first packet with a refusal"},
-	{flow.Unanswered, flow.Yellow, "no packet came back"},
-	{flow.Expired, flow.Dim, "nothing came for so long that the kernel forgot it"},
-	{flow.Removed, flow.Yellow, "somebody took its entry out of the connection table before its time"},
-	{flow.Rejected, flow.Red, "it never was one: refused by the verdict"},
-	{flow.Dropped, flow.Red, "it never was one: dropped by the verdict"},
-	{flow.Failed, flow.Red, "it never was one: no connection entry could be made"},
-	{flow.Repeated, flow.Yellow, "its first packet came again, and was decided again"},
-	{flow.Gone, flow.Dim, "the kernel's entry is gone; the counts are final"},
-}
-
-// States are the states that a flow can have.
-func States() []string { return Events()[:len(events)-2] }
-
-// Events are the events that a stream can tell of: the states, and two more.
-func Events() []string {
-	var names []string
-	for _, e := range events {
-		names = append(names, string(e.event))
-	}
-	return names
-}
-
-// InWords tells what a state or an event means; empty: it is of a later version.
-func InWords(e flow.Event) string {
-	for _, known := range events {
-		if known.event == e {
-			return known.words
-		}
-	}
-	return ""
-}
-
 // StateColor is the colour of a state or an event; empty: it has none.
 func StateColor(e flow.Event) flow.Color {
-	for _, known := range events {
-		if known.event == e {
-			return known.color
-		}
+	switch tone := e.Tone(); {
+	case tone == flow.Bad:
+		return flow.Red
+	case tone == flow.Notable:
+		return flow.Yellow
+	case tone == flow.Neutral, e.Ended():
+		return flow.Dim
+	case tone == flow.Good:
+		return flow.Green
 	}
 	return ""
 }
@@ -110,7 +70,7 @@ func stagesInWords(s *flow.Stages) string {
 // life tells what became of a flow: lines first, then gives the timeline.
 func life(r *flow.Record, l *flow.Life, o Options, line func(what, format string, args ...any)) string {
 	state := paint(o.Style, StateColor(l.State), string(l.State))
-	if words := InWords(l.State); words != "" {
+	if words := l.State.Words(); words != "" {
 		state += ": " + words
 	}
 	if l.KernelState != "" {

@@ -62,6 +62,7 @@ func (o Options) zone() *time.Location {
 type format struct {
 	name     string
 	argument string // what it is, for people; empty: it takes none
+	programs bool   // see [ForPrograms]
 	make     func(w io.Writer, argument string, o Options) (Printer, error)
 }
 
@@ -73,10 +74,10 @@ var formats = []format{
 	{name: "wide", make: func(w io.Writer, _ string, o Options) (Printer, error) {
 		return newTable(w, columnsFor(o, true), o), nil
 	}},
-	{name: "json", make: newJSON},
-	{name: "jsonl", make: newJSONLines},
+	{name: "json", programs: true, make: newJSON},
+	{name: "jsonl", programs: true, make: newJSONLines},
 	{name: "name", make: newNames},
-	{name: "hubble", make: newHubble},
+	{name: "hubble", programs: true, make: newHubble},
 	{name: "custom-columns", argument: "NAME:.path,...", make: func(w io.Writer, spec string, o Options) (Printer, error) {
 		columns, err := customColumns(spec)
 		if err != nil {
@@ -112,6 +113,12 @@ func Formats() []string {
 		names = append(names, f.name)
 	}
 	return names
+}
+
+// ForPrograms says whether a format is for programs, which get all flows unless they name
+// some: a list for people may leave out what few want to see.
+func ForPrograms(name string) bool {
+	return slices.ContainsFunc(formats, func(f format) bool { return f.name == name && f.programs })
 }
 
 // alternatives joins words: "a, b or c".

@@ -269,14 +269,16 @@ type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, errFull }
 
-func TestEventsHaveWords(t *testing.T) {
-	for _, e := range flowlist.Events() {
-		if flowlist.InWords(flow.Event(e)) == "" {
-			t.Errorf("no words for %s", e)
+// TestStateColors: errors are red, what is worth a look is yellow, what has ended is dim.
+func TestStateColors(t *testing.T) {
+	for state, want := range map[flow.Event]flow.Color{
+		flow.Decided: "", flow.Answered: flow.Green, flow.Established: flow.Green, flow.Closed: flow.Dim, flow.Expired: flow.Dim,
+		flow.Reset: flow.Red, flow.Refused: flow.Red, flow.Rejected: flow.Red, flow.Unanswered: flow.Yellow, flow.Removed: flow.Yellow,
+		flow.Repeated: flow.Yellow, flow.Gone: flow.Dim, "melted": "",
+	} {
+		if got := flowlist.StateColor(state); got != want {
+			t.Errorf("%s: color %q, want %q", state, got, want)
 		}
-	}
-	if got := flowlist.States()[len(flowlist.States())-1]; got != string(flow.Failed) {
-		t.Errorf("the last state is %s", got)
 	}
 }
 

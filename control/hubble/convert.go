@@ -22,14 +22,14 @@ func Flows(r *flow.Record) ([]Response, error) {
 	switch r.Event {
 	case "":
 		flows = c.decision(r.Time)
-		if s := state(r); !isDecision(s) {
+		if s := state(r); !s.IsDecision() {
 			flows = append(flows, c.event(s))
 		}
 	case flow.Repeated:
 		flows = c.decision(c.eventTime())
 		flows = flows[len(flows)-1:] // without the translation, which is not made again
 	default:
-		if isDecision(r.Event) {
+		if r.Event.IsDecision() {
 			flows = c.decision(r.Time)
 		} else {
 			flows = []*Flow{c.event(r.Event)}
@@ -58,15 +58,6 @@ func Missing(m *observe.Missed) Response {
 		r.LostEvents.Source = "OBSERVER_EVENTS_QUEUE"
 	}
 	return r
-}
-
-// isDecision says whether an event is the decision itself, rather than what came of it.
-func isDecision(e flow.Event) bool {
-	switch e {
-	case flow.Decided, flow.Rejected, flow.Dropped, flow.Failed:
-		return true
-	}
-	return false
 }
 
 // state is the state of a record's flow. Without a life it is known that it was decided.

@@ -17,6 +17,9 @@ type Lines struct {
 
 // Of gives the objects of the next item.
 func (l *Lines) Of(i observe.Item) ([]Response, error) {
+	if i.Missed != nil && i.Missed.Why == observe.MissedLeftOut {
+		return nil, nil // nothing is lost
+	}
 	if i.Missed != nil {
 		missing := Missing(i.Missed)
 		missing.Time = l.last

@@ -195,7 +195,7 @@ func TestEveryEvent(t *testing.T) {
 	for _, e := range events {
 		event := flow.Event(e[1])
 		_, isPacket := packets[event]
-		if !isPacket && notices[event] == "" && !isDecision(event) && event != flow.Repeated {
+		if !isPacket && notices[event] == "" && !event.IsDecision() && event != flow.Repeated {
 			t.Errorf("nothing is said of event %s", event)
 		}
 		if !slices.ContainsFunc(records(t), func(r *flow.Record) bool { return r.Event == event }) {

@@ -63,8 +63,8 @@ type Journal struct {
 	ports  retained
 	// waited is up to which flow all have had their time to be answered.
 	waited uint64
-	// open counts flows that are not over, forgotten those that were not when they made
-	// room for others.
+	// open counts flows that may go on, forgotten those that were open when they made room
+	// for others.
 	open      int
 	forgotten uint64
 	services  tallies
@@ -211,7 +211,7 @@ func (j *Journal) insert(f *flow.Flow) {
 			j.forget()
 		}
 	}
-	if !e.life.over {
+	if e.life.open() {
 		j.open++
 	}
 	j.newest[k] = number
@@ -222,10 +222,9 @@ func (j *Journal) insert(f *flow.Flow) {
 func (j *Journal) forget() {
 	number := j.flows.oldest
 	e := j.flows.at(number)
-	if !e.life.over {
-		j.open--
+	if e.life.open() {
 		j.forgotten++
-		e.count(func(c *counts) { c.open-- })
+		j.notOpen(e)
 	}
 	if j.newest[e.key] == number {
 		delete(j.newest, e.key)
@@ -243,7 +242,7 @@ func (j *Journal) note(number uint64, e *entry, what event, at int64) {
 		j.notes.drop()
 	}
 	n, _ := j.notes.add()
-	*n = note{number, what, at, e.life}
+	*n = note{number, what, at, time.Now().UnixNano(), e.life}
 }
 
 // lookForUnanswered notes the flows whose answer takes too long. It looks at each flow
@@ -263,9 +262,24 @@ func (j *Journal) lookForUnanswered(now time.Time) {
 
 // change puts a flow into another state.
 func (j *Journal) change(number uint64, e *entry, s event, at int64) {
+	j.enter(e, s, at)
+	j.note(number, e, s, at)
+}
+
+// enter puts a flow into another state, about which readers need no event.
+func (j *Journal) enter(e *entry, s event, at int64) {
+	open := e.life.open()
 	e.countState(e.life.state, s)
 	e.life.state, e.life.since = s, at
-	j.note(number, e, s, at)
+	if open && !e.life.open() {
+		j.notOpen(e)
+	}
+}
+
+// notOpen counts a flow that was open and is not any more.
+func (j *Journal) notOpen(e *entry) {
+	j.open--
+	e.count(func(c *counts) { c.open-- })
 }
 
 // ID names the flow of a number.

@@ -180,7 +180,72 @@ func TestLives(t *testing.T) {
 				e(b)
 			}
 			b.expect(tt.want)
+			b.expectOpen()
 		})
+	}
+}
+
+// expectOpen recounts the flows that are open.
+func (b *bench) expectOpen() {
+	b.t.Helper()
+	flows, _ := b.Last(5000, time.Time{}, all)
+	open, ofService := 0, uint64(0)
+	for i := range flows {
+		if r := flows[i].Record(nil, false); r.Life.Open() {
+			open++
+			if r.Service != "" {
+				ofService++
+			}
+		}
+	}
+	if k := b.Known(); k.Open != open {
+		b.t.Errorf("%d flows are counted as open, want %d", k.Open, open)
+	}
+	if c, _ := b.Counts(b.port); c.Flows.Open != ofService {
+		b.t.Errorf("%d flows of the service are counted as open, want %d", c.Flows.Open, ofService)
+	}
+}
+
+// TestClosedIsNotOpen: a connection whose entry stays for TIME_WAIT is no open flow, nor one
+// that is forgotten too early.
+func TestClosedIsNotOpen(t *testing.T) {
+	b := newBench(t, Config{Flows: 1})
+	b.decide(client, nil)
+	if k := b.Known(); k.Open != 1 {
+		t.Errorf("%d flows are open, want 1", k.Open)
+	}
+	b.tcp(conntrack.TCPTimeWait, replied)
+	if c, _ := b.Counts(b.port); b.Known().Open != 0 || c.Flows.Open != 0 {
+		t.Errorf("closed, %d flows are open, %d of the service", b.Known().Open, c.Flows.Open)
+	}
+	for i := range uint16(pieceSize) { // forget it
+		b.decide(netip.AddrPortFrom(client.Addr(), 41000+i), nil)
+	}
+	if k := b.Known(); k.Open != pieceSize || k.Forgotten != 0 {
+		t.Errorf("known %+v, want nothing forgotten that was open", k)
+	}
+	b.expectOpen()
+}
+
+// TestNoted: an event says when it was noted, which may be long after it happened: the kernel
+// tells of the end of a flow that fell silent when it removes the entry.
+func TestNoted(t *testing.T) {
+	b := newBench(t, Config{})
+	before := time.Now()
+	b.decide(client, nil) // by a clock of the test's
+	b.event(client, conntrack.Destroyed, func(e *conntrack.Event) { e.At, e.State.Status = start.Add(time.Second), replied })
+	entries := make([]Entry, 8)
+	n, _ := b.reader.Read(entries, all)
+	if n != 2 {
+		t.Fatalf("%d events, want 2", n)
+	}
+	for _, e := range entries[:n] {
+		if e.Noted.Before(before) || e.Noted.After(time.Now()) {
+			t.Errorf("%s was noted at %s, want a time since %s", e.Event, e.Noted, before)
+		}
+	}
+	if got, _ := b.Last(1, time.Time{}, all); !got[0].Noted.IsZero() {
+		t.Error("a flow as it is has been noted")
 	}
 }
 

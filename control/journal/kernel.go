@@ -194,18 +194,18 @@ func (j *Journal) end(number uint64, e *entry, ev *conntrack.Event, at int64) {
 		// The kernel told of the end only, as of a connection that was refused.
 		j.change(number, e, last, at)
 	default:
-		e.countState(before, last)
-		l.state, l.since = last, at
+		j.enter(e, last, at)
 	}
 	j.over(number, e, at)
 }
 
 // over notes that nothing more will come.
 func (j *Journal) over(number uint64, e *entry, at int64) {
-	e.life.over = true
-	j.open--
+	open := e.life.open()
+	if e.life.over = true; open {
+		j.notOpen(e)
+	}
 	e.count(func(c *counts) {
-		c.open--
 		c.sent += e.life.sent.Bytes
 		c.received += e.life.received.Bytes
 	})

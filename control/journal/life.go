@@ -2,6 +2,7 @@ package journal
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
@@ -36,6 +37,17 @@ var eventNames = [...]flow.Event{
 	reset: flow.Reset, refused: flow.Refused, unanswered: flow.Unanswered, expired: flow.Expired, removed: flow.Removed,
 	rejected: flow.Rejected, dropped: flow.Dropped, failed: flow.Failed, repeated: flow.Repeated, gone: flow.Gone,
 }
+
+// endedStates are those that [flow.State.Ended] says have ended.
+var endedStates = func() (ended [len(eventNames)]bool) {
+	for e, name := range eventNames {
+		ended[e] = name.Ended()
+	}
+	return ended
+}()
+
+// eventOf is the inverse of eventNames.
+func eventOf(name flow.Event) event { return event(slices.Index(eventNames[:], name)) }
 
 // entry is one flow and what became of it.
 type entry struct {
@@ -75,21 +87,18 @@ type note struct {
 	flow  uint64
 	event event
 	at    int64
+	noted int64
 	life  life
 }
 
 func newLife(f *flow.Flow) life {
-	l := life{since: f.Time.UnixNano()}
-	switch {
-	case f.Decision.Verdict == decision.Reject:
-		l.state, l.over = rejected, true
-	case f.Decision.Verdict == decision.Drop:
-		l.state, l.over = dropped, true
-	case f.Decision.Verdict == decision.DNAT && f.Outcome == conntrack.Failed:
-		l.state, l.over = failed, true
-	}
+	l := life{state: eventOf(f.First()), since: f.Time.UnixNano()}
+	l.over = endedStates[l.state] // it never had an entry
 	return l
 }
+
+// open says what [flow.Life.Open] does.
+func (l *life) open() bool { return !l.over && !endedStates[l.state] }
 
 // coalesce is for how long the packets of a tuple that are refused or dropped count as
 // sent again: longer than TCP ever waits between two.

@@ -101,9 +101,5 @@ func (l *Log) fail(err error) {
 
 // decisions matches the events that are decisions of a worker.
 func decisions(_ uint64, _ *flow.Flow, _ flow.State, e flow.Event) bool {
-	switch e {
-	case flow.Decided, flow.Rejected, flow.Dropped, flow.Failed, flow.Repeated:
-		return true
-	}
-	return false
+	return e.IsDecision() || e == flow.Repeated
 }

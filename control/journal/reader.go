@@ -17,6 +17,8 @@ type Entry struct {
 	Number uint64 // of the flow: grows from one to the next
 	Flow   flow.Flow
 	Event  flow.Event // empty: it is as it is
+	// Noted is when the journal learned of the event; valid iff Event is not empty.
+	Noted time.Time
 
 	id         string
 	at         time.Time // of the event
@@ -84,6 +86,7 @@ func (r *Reader) read(into []Entry, match Match) (n int, missed uint64, more boo
 		if match(note.flow, &e.flow, eventNames[note.life.state], eventNames[note.event]) {
 			j.fill(&into[n], note.flow, e)
 			into[n].Event, into[n].at, into[n].life = eventNames[note.event], time.Unix(0, note.at), note.life
+			into[n].Noted = time.Unix(0, note.noted)
 			n++
 		}
 	}
@@ -171,7 +174,8 @@ func (e *Entry) Record(names Names, withSteps bool) *flow.Record {
 	r := f.Record()
 	r.ID, r.Event = e.id, e.Event
 	if e.Event == flow.Repeated {
-		r.Time = &e.at
+		at := e.at
+		r.Time = &at
 		if f.Entry() {
 			r.Conntrack = conntrack.Kept.String()
 		}

@@ -114,7 +114,7 @@ func (c *counts) begin(e *entry) {
 	case d.Verdict == decision.DNAT:
 		c.drawn++
 	}
-	if !e.life.over {
+	if e.life.open() {
 		c.open++
 	}
 }

@@ -19,7 +19,8 @@ type Node struct {
 }
 
 // Flows makes a function of a filter that says whether a flow at an event (empty: as it
-// is) passes. It is safe for concurrent use.
+// is) passes. It does not look at ServicesOnly: who gives flows counts what that leaves out.
+// It is safe for concurrent use.
 func (n Node) Flows(f *observe.Filter) func(*flow.Flow, flow.State, flow.Event) bool {
 	return func(fl *flow.Flow, s flow.State, e flow.Event) bool {
 		return n.Passes(f) && matchPacket(f, &fl.Packet) && matchDecision(f, fl) && n.matchPods(f, fl) &&

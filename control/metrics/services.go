@@ -29,8 +29,8 @@ func newCounted(prefix, of string, labels ...string) counted {
 		unanswered: desc(prefix+"unanswered_flows", "Flows "+of+" that ended without an answer, or have had none for three seconds. Less by one when a late answer comes.", labels...),
 		refused:    desc(prefix+"refused_flows_total", "Flows "+of+" that the endpoint answered with a RST or an ABORT.", labels...),
 		reset:      desc(prefix+"reset_flows_total", "Flows "+of+" that one side broke off with a RST or an ABORT.", labels...),
-		open:       desc(prefix+"open_flows", "Flows "+of+" that are not over, of those that are remembered.", labels...),
-		bytes:      desc(prefix+"bytes_total", "Bytes of the flows "+of+" that are over, with IP headers: sent by clients, or received.", with("direction")...),
+		open:       desc(prefix+"open_flows", "Flows "+of+" that are open: not ended, and with an entry in the kernel; of those that are remembered.", labels...),
+		bytes:      desc(prefix+"bytes_total", "Bytes of the flows "+of+" whose entry is gone from the kernel, with IP headers: sent by clients, or received.", with("direction")...),
 	}
 }
 

@@ -45,21 +45,25 @@ type Service struct {
 }
 
 // Flows count flows since the daemon's start. A first packet that came again does not count.
+// Counts with the name of a [flow.State] are of flows that came into that state.
 type Flows struct {
 	Total      uint64 `json:"total"`
-	Drawn      uint64 `json:"drawn"`    // by lot, or to the only one
-	Affinity   uint64 `json:"affinity"` // to where the client had been before
-	Rejected   uint64 `json:"rejected"`
-	Dropped    uint64 `json:"dropped"`
+	Drawn      uint64 `json:"drawn"`      // by lot, or to the only one
+	Affinity   uint64 `json:"affinity"`   // to where the client had been before
+	Rejected   uint64 `json:"rejected"`   // by the verdict, with an ICMP error
+	Dropped    uint64 `json:"dropped"`    // by the verdict
 	Failed     uint64 `json:"failed"`     // no connection entry could be made
 	Unanswered uint64 `json:"unanswered"` // ended without an answer, or have none yet for three seconds
-	Refused    uint64 `json:"refused"`    // by the endpoint, with a RST
+	Refused    uint64 `json:"refused"`    // by the endpoint, with a RST or an ABORT
 	Reset      uint64 `json:"reset"`
-	Open       uint64 `json:"open"` // not over yet, as far as they are still known
-	// BytesSent and BytesReceived are of those that are over.
+	Open       uint64 `json:"open"` // see [flow.Life.Open]; as far as they are still known
+	// BytesSent and BytesReceived are of those that are over: the kernel has no entry of them.
 	BytesSent     uint64 `json:"bytesSent"`
 	BytesReceived uint64 `json:"bytesReceived"`
 }
+
+// Errors counts the flows in states that are errors (see [flow.State.IsError]).
+func (f *Flows) Errors() uint64 { return f.Refused + f.Reset + f.Rejected + f.Dropped + f.Failed }
 
 // Endpoint is one endpoint of a service port.
 type Endpoint struct {
@@ -133,9 +137,9 @@ type Stats struct {
 type Known struct {
 	Flows    int    `json:"flows"`    // remembered now
 	Capacity int    `json:"capacity"` // at most
-	Open     int    `json:"open"`     // of Flows, those that are not over
+	Open     int    `json:"open"`     // of Flows; see [flow.Life.Open]
 	Lost     uint64 `json:"lost"`     // flows there was no room for
-	// Forgotten counts flows that made room for newer ones before they were over.
+	// Forgotten counts flows that were open when they made room for newer ones.
 	Forgotten uint64 `json:"forgotten"`
 }
 

@@ -26,6 +26,8 @@ const (
 // value of each list; an empty list matches all.
 type Filter struct {
 	Follow, Steps bool
+	// ServicesOnly leaves out the flows that [flow.Flow.NoService] is true of.
+	ServicesOnly bool
 
 	Services                         []ServicePattern
 	Namespaces                       []string
@@ -76,6 +78,7 @@ func (q FlowQuery) Parse(now time.Time) (*Filter, error) {
 	f := &Filter{
 		Follow:       q.Follow,
 		Steps:        q.Steps,
+		ServicesOnly: q.ServicesOnly,
 		Services:     list(&p, "service", q.Service, parseService),
 		Namespaces:   list(&p, "namespace", q.Namespace, parseNamespace),
 		Pods:         list(&p, "pod", q.Pod, parsePod),
@@ -85,10 +88,10 @@ func (q FlowQuery) Parse(now time.Time) (*Filter, error) {
 		Endpoints:    list(&p, "endpoint", q.Endpoint, parseAddress),
 		Ports:        list(&p, "port", q.Port, parsePort),
 		Protocols:    list(&p, "protocol", q.Protocol, parseProtocol),
-		Verdicts:     list(&p, "verdict", q.Verdict, oneOf(verdicts, decision.Verdict.String)),
-		Reasons:      list(&p, "reason", q.Reason, oneOf(reasons(), text)),
-		States:       list(&p, "state", q.State, oneOf(states, text)),
-		Events:       list(&p, "event", q.Event, oneOf(events, text)),
+		Verdicts:     list(&p, "verdict", q.Verdict, oneOf(flow.Verdicts(), decision.Verdict.String)),
+		Reasons:      list(&p, "reason", q.Reason, oneOf(texts(flow.Reasons()), text)),
+		States:       list(&p, "state", q.State, oneOf(flow.States(), text)),
+		Events:       list(&p, "event", q.Event, oneOf(flow.Events(), text)),
 	}
 	if q.Event != "" && !q.Follow {
 		p.fail("event", "event %q: only streams have events: ask with follow, or for a state", q.Event)

@@ -88,6 +88,21 @@ func TestFleetLists(t *testing.T) {
 			t.Errorf("%+v: -want +got:\n%s", tt.query, diff)
 		}
 	}
+	// What is left out counts where it is missing: not before the flows that are given.
+	left := func(n uint64) observe.Item {
+		return observe.Item{Missed: &observe.Missed{Node: "node-c", Missed: n, Why: observe.MissedLeftOut}}
+	}
+	fakes[2].List = []observe.Item{left(1), at("3", 3), left(2), at("6", 6), left(4)}
+	for limit, want := range map[string][]string{
+		"2": {missed, "5", "6", "node-c misses 4: left-out"},
+		"4": {missed, "3", "node-c misses 2: left-out", "4", "5", "6", "node-c misses 4: left-out"},
+		"0": {missed, "node-c misses 1: left-out", "1", "2", "3", "node-c misses 2: left-out", "4", "5", "6", "node-c misses 4: left-out"},
+	} {
+		if diff := cmp.Diff(want, ids(t, f, observe.FlowQuery{Limit: limit})); diff != "" {
+			t.Errorf("limit %s: -want +got:\n%s", limit, diff)
+		}
+	}
+	fakes[2].List = []observe.Item{at("3", 3)}
 	fakes[0].Fail(errors.New("on fire"))
 	if diff := cmp.Diff([]string{"node-a misses 0: unreachable", missed, "2", "3", "5"}, ids(t, f, observe.FlowQuery{})); diff != "" {
 		t.Errorf("one cannot be asked: -want +got:\n%s", diff)

@@ -39,31 +39,61 @@ func (f *Fleet) list(ctx context.Context, members []Member, q FlowQuery, limit i
 	if err != nil {
 		return err
 	}
-	var missed, records []Item
+	var missed []Item
+	var placed []placedItem
 	for _, r := range replies {
 		if r.err != nil {
 			missed = append(missed, unreachable(r.Member))
 		}
 	}
 	for _, r := range good {
+		var at time.Time // of the record before
 		for _, i := range r.answer {
-			if i.Missed != nil {
+			if i.Missed != nil && i.Missed.Why != MissedLeftOut {
 				missed = append(missed, i)
-			} else {
-				records = append(records, i)
+				continue
 			}
+			if i.Record != nil {
+				at = decided(i)
+			}
+			placed = append(placed, placedItem{i, at})
 		}
 	}
-	slices.SortStableFunc(records, func(a, b Item) int { return decided(a).Compare(decided(b)) })
-	if limit != All && len(records) > limit {
-		records = records[len(records)-limit:]
+	slices.SortStableFunc(placed, func(a, b placedItem) int { return a.at.Compare(b.at) })
+	if limit != All {
+		placed = newest(placed, limit)
 	}
-	for _, i := range append(missed, records...) {
+	for _, i := range missed {
 		if err := each(i); err != nil {
 			return err
 		}
 	}
+	for _, p := range placed {
+		if err := each(p.Item); err != nil {
+			return err
+		}
+	}
 	return nil
+}
+
+// placedItem is a record, or flows left out after the record decided at a time.
+type placedItem struct {
+	Item
+	at time.Time
+}
+
+// newest cuts a list to its last records, and what was left out among and after them.
+func newest(list []placedItem, records int) []placedItem {
+	for i, p := range slices.Backward(list) {
+		if p.Record == nil {
+			continue
+		}
+		if records == 0 {
+			return list[i+1:]
+		}
+		records--
+	}
+	return list
 }
 
 // decided is when the flow was.

@@ -56,6 +56,10 @@ const (
 	MissedLost = "lost"
 	// MissedUnreachable: the node cannot be asked; how many are missing is not known (0).
 	MissedUnreachable = "unreachable"
+	// MissedLeftOut: they are for no service, and were not wanted ([FlowQuery.ServicesOnly]).
+	// In a list each is a flow. Following, flows count when they are decided; with a filter of
+	// states or events, each record counts.
+	MissedLeftOut = "left-out"
 )
 
 // Question is a packet, and where it is to be explained.

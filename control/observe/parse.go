@@ -10,28 +10,18 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
-
-// What lists of codes may hold.
-var (
-	verdicts = []decision.Verdict{decision.Accept, decision.DNAT, decision.Reject, decision.Drop}
-	states   = []flow.State{
-		flow.Decided, flow.Answered, flow.Established, flow.Closing, flow.Closed, flow.Reset, flow.Refused,
-		flow.Unanswered, flow.Expired, flow.Removed, flow.Rejected, flow.Dropped, flow.Failed,
-	}
-	events = append(append([]flow.Event(nil), states...), flow.Repeated, flow.Gone)
-)
-
-func reasons() []string {
-	var list []string
-	for r := decision.NotAService; r <= decision.DroppedByHand; r++ {
-		list = append(list, r.String())
-	}
-	return list
-}
 
 func text[T ~string](s T) string { return string(s) }
+
+// texts gives the names of values.
+func texts[T fmt.Stringer](values []T) []string {
+	names := make([]string, len(values))
+	for i, v := range values {
+		names[i] = v.String()
+	}
+	return names
+}
 
 // parser keeps the first error.
 type parser struct{ err *Error }

@@ -25,6 +25,9 @@ type FlowQuery struct {
 	// Verdict, Reason and State are as records have them; lists. State is the flow's state
 	// at the time of the event.
 	Verdict, Reason, State string
+	// ServicesOnly leaves out the flows that are for no service and pass untouched (reason
+	// not-a-service), and gives their number: [MissedLeftOut].
+	ServicesOnly bool
 	// Event has only these events given, following; a list.
 	Event string
 	// Since is a time (RFC 3339) or how long ago (5m): no flows that were decided earlier.

@@ -186,7 +186,7 @@ func (s *Screen) Fate(r *flow.Record) error {
 	if r.Time != nil {
 		text += fmt.Sprintf(" %s after the decision", flowlist.Duration(r.Life.Since.Sub(*r.Time)))
 	}
-	if words := flowlist.InWords(r.Life.State); words != "" {
+	if words := r.Life.State.Words(); words != "" {
 		text += ": " + words
 	}
 	return s.print(fmt.Sprintf("It is %s.\nAll of it: nfqproxy flows %s\n", text, r.ID))

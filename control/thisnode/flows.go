@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"math/bits"
+	"slices"
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/control/journal"
@@ -33,13 +34,32 @@ func (n *Node) Flows(ctx context.Context, q observe.FlowQuery, each func(observe
 		limit = math.MaxInt
 	}
 	matches := match.Node{Name: n.config.Name, Names: n}.Flows(f)
-	// As they are, they are at no event.
-	asTheyAre, reader := n.config.Journal.Last(limit, f.Since, func(number uint64, fl *flow.Flow, s flow.State, _ flow.Event) bool {
-		return matches(fl, s, "")
+	// gaps[i] are the flows left out between the i-th newest that is given and the next newer
+	// one; the last are those before all. As they are, flows are at no event.
+	var gaps []uint64
+	gap := uint64(0)
+	asTheyAre, reader := n.config.Journal.Last(limit, f.Since, func(_ uint64, fl *flow.Flow, s flow.State, _ flow.Event) bool {
+		switch {
+		case !matches(fl, s, ""):
+			return false
+		case f.ServicesOnly && fl.NoService():
+			gap++
+			return false
+		}
+		gaps, gap = append(gaps, gap), 0
+		return true
 	})
-	for i := range asTheyAre {
-		if err := each(observe.Item{Record: asTheyAre[i].Record(n, f.Steps)}); err != nil {
-			return err
+	gaps = append(gaps, gap)
+	for i, gap := range slices.Backward(gaps) {
+		if gap > 0 {
+			if err := each(observe.Item{Missed: n.leftOut(gap)}); err != nil {
+				return err
+			}
+		}
+		if i > 0 {
+			if err := each(observe.Item{Record: asTheyAre[len(asTheyAre)-i].Record(n, f.Steps)}); err != nil {
+				return err
+			}
 		}
 	}
 	if !f.Follow {
@@ -47,8 +67,13 @@ func (n *Node) Flows(ctx context.Context, q observe.FlowQuery, each func(observe
 	}
 	n.readers.Add(1)
 	defer n.readers.Add(-1)
-	s := &stream{Node: n, reader: reader, each: each, steps: f.Steps, told: time.Now()}
+	s := &stream{Node: n, reader: reader, each: each, filter: f, told: time.Now()}
 	return s.follow(ctx, matches)
+}
+
+// leftOut says that so many flows are for no service, and were not wanted.
+func (n *Node) leftOut(flows uint64) *observe.Missed {
+	return &observe.Missed{Node: n.config.Name, Missed: flows, Why: observe.MissedLeftOut}
 }
 
 // stream serves one reader.
@@ -56,20 +81,26 @@ type stream struct {
 	*Node
 	reader *journal.Reader
 	each   func(observe.Item) error
-	steps  bool
+	filter *observe.Filter
 	// mask picks flows: those whose hash has none of its bits. It has more bits the more
 	// happens.
 	mask  uint64
 	quiet int // windows in a row in which there was room to spare
 	// What the reader has not been told of yet.
-	slow, sampled uint64
-	told          time.Time
+	slow, sampled, left uint64
+	told                time.Time
 }
 
 // follow gives what happens until the context ends.
 func (s *stream) follow(ctx context.Context, matches func(*flow.Flow, flow.State, flow.Event) bool) error {
 	picked := func(number uint64, f *flow.Flow, state flow.State, e flow.Event) bool {
 		if !matches(f, state, e) {
+			return false
+		}
+		if s.filter.ServicesOnly && f.NoService() {
+			if e.IsDecision() || len(s.filter.States)+len(s.filter.Events) > 0 {
+				s.left++
+			}
 			return false
 		}
 		if hash(number)&s.mask != 0 {
@@ -95,7 +126,9 @@ func (s *stream) follow(ctx context.Context, matches func(*flow.Flow, flow.State
 		k, missed := s.reader.Read(entries[:min(len(entries), room-given)], picked)
 		s.slow += missed
 		for i := range k {
-			if err := s.each(observe.Item{Record: entries[i].Record(s.Node, s.steps)}); err != nil {
+			r, noted := entries[i].Record(s.Node, s.filter.Steps), entries[i].Noted
+			r.Emitted = &noted
+			if err := s.each(observe.Item{Record: r}); err != nil {
 				return err
 			}
 		}
@@ -155,6 +188,10 @@ func (s *stream) tell() error {
 			}
 		}
 		s.slow, s.sampled = 0, 0
+		if left := s.left; left > 0 {
+			s.left = 0
+			return s.each(observe.Item{Missed: s.leftOut(left)})
+		}
 	}
 	return nil
 }

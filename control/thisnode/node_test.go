@@ -3,6 +3,7 @@ package thisnode
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"strings"
@@ -143,6 +144,84 @@ func TestListing(t *testing.T) {
 	err := b.Node.Flows(t.Context(), observe.FlowQuery{Verdict: "maybe"}, nil)
 	if e, ok := errors.AsType[*observe.Error](err); !ok || e.Field != "verdict" {
 		t.Errorf("error %v", err)
+	}
+}
+
+// TestServicesOnly: what is for no service is left out, and counted where it is missing.
+func TestServicesOnly(t *testing.T) {
+	b := newBench(t, 0)
+	other := func(source string) flow.Flow {
+		f := b.flow(source, 0)
+		f.Packet.Destination, f.Decision = netip.MustParseAddrPort("192.0.2.9:443"), decision.Decision{}
+		return f
+	}
+	unfiltered := b.flow("192.0.2.1:6", 0)
+	unfiltered.Decision.Verdict, unfiltered.Decision.Reason = decision.Accept, decision.NotFiltered
+	foreign := other("192.0.2.1:7")
+	foreign.Decision = decision.Decision{Verdict: decision.Drop, Reason: decision.ForeignLocalnet}
+	b.tell(t, other("10.0.0.1:1"), b.flow("192.0.2.1:2", 0), other("10.0.0.1:3"), other("10.0.0.1:4"), unfiltered, foreign, other("10.0.0.1:8"))
+	for _, tt := range []struct {
+		q    observe.FlowQuery
+		want string
+	}{
+		{observe.FlowQuery{ServicesOnly: true}, "(1) 192.0.2.1:2 (2) 192.0.2.1:6 192.0.2.1:7 (1)"},
+		{observe.FlowQuery{ServicesOnly: true, Limit: "2"}, "192.0.2.1:6 192.0.2.1:7 (1)"},
+		{observe.FlowQuery{ServicesOnly: true, Source: "10.0.0.1"}, "(4)"},
+		{observe.FlowQuery{ServicesOnly: true, Source: "10.0.0.1:4"}, "(1)"},
+		{observe.FlowQuery{Source: "10.0.0.1:4"}, "10.0.0.1:4"},
+	} {
+		var got []string
+		if err := b.Node.Flows(t.Context(), tt.q, func(i observe.Item) error {
+			if i.Record != nil {
+				got = append(got, i.Record.Source)
+			} else if got = append(got, fmt.Sprintf("(%d)", i.Missed.Missed)); i.Missed.Why != observe.MissedLeftOut {
+				t.Errorf("%+v: missed %+v", tt.q, i.Missed)
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(got, " "); got != tt.want {
+			t.Errorf("%+v: %s, want %s", tt.q, got, tt.want)
+		}
+	}
+
+	// Following, flows are counted, not their records.
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	leftOut := uint64(0)
+	var emitted []time.Time
+	following := make(chan struct{})
+	go func() {
+		<-following
+		again := other("10.0.0.1:8") // comes again, and is no new flow
+		b.journal.Flows([]flow.Flow{other("10.0.0.1:9"), again, b.flow("192.0.2.1:9", 0), other("10.0.0.1:10")})
+	}()
+	began := time.Now()
+	if err := b.Node.Flows(ctx, observe.FlowQuery{Follow: true, ServicesOnly: true, Limit: "1"}, func(i observe.Item) error {
+		switch {
+		case i.Missed != nil:
+			leftOut += i.Missed.Missed
+		case i.Record.Event == "":
+			if i.Record.Emitted != nil {
+				t.Error("a flow as it is was emitted at a time")
+			}
+			close(following)
+		default:
+			emitted = append(emitted, *i.Record.Emitted)
+		}
+		if leftOut == 3 && len(emitted) == 1 { // one before, two after
+			cancel()
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if leftOut != 3 || len(emitted) != 1 || emitted[0].Before(began) || emitted[0].After(time.Now()) {
+		t.Errorf("%d flows are left out, want 3; emitted at %s", leftOut, emitted)
+	}
+	if s := b.Node.missed.Load(); s != 0 {
+		t.Errorf("%d records count as missed", s)
 	}
 }
 

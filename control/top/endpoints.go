@@ -22,9 +22,10 @@ var endpointColumns = []column{
 	{name: "EXPECTED", right: true},
 	{name: "OBSERVED", right: true},
 	{name: "SHARE", least: shareWidth, rank: 1}, // or why it has none
-	{name: "NO ANSWER", right: true, rank: 3},
+	{name: "UNANSWERED", right: true, rank: 3},
 	{name: "REFUSED", right: true, rank: 4},
 	{name: "RESET", right: true, rank: 6},
+	{name: "FAILED", right: true, rank: 8},
 	{name: "OPEN", right: true, rank: 5},
 	{name: "NODE", rank: 7},
 }
@@ -105,7 +106,7 @@ func (m *Model) about(s *observe.Service) []cell {
 	counts += fmt.Sprintf("; %d open; of those over %s sent, %s received", f.Open, flowlist.Bytes(f.BytesSent), flowlist.Bytes(f.BytesReceived))
 	lines := []cell{{text: address}, {text: counts}}
 	if reasons := why(s); reasons != "" {
-		lines = append(lines, cell{"refused: " + reasons, flow.Red})
+		lines = append(lines, cell{"errors: " + reasons, flow.Red})
 	}
 	return append(lines, m.fit(s))
 }
@@ -164,7 +165,7 @@ func (m *Model) endpointCells(s *observe.Service, e *observe.Endpoint) []cell {
 	return []cell{
 		{name, color}, {text: m.rateText(endpointKey(s, e))}, {text: fmt.Sprint(e.Flows.Total)},
 		{text: expected}, {text: observed}, bar,
-		alarm(e.Flows.Unanswered, flow.Yellow), alarm(refused(&e.Flows), flow.Red), alarm(e.Flows.Reset, flow.Red),
+		alarm(e.Flows.Unanswered, flow.Yellow), alarm(e.Flows.Refused, flow.Red), alarm(e.Flows.Reset, flow.Red), alarm(e.Flows.Failed, flow.Red),
 		{text: fmt.Sprint(e.Flows.Open)}, {text: e.Node},
 	}
 }

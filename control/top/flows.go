@@ -41,10 +41,11 @@ func (v *flowsView) take(r *flow.Record) {
 }
 
 var flowColumns = []column{
-	{name: "SOURCE", least: leastFirst},
+	{name: "SOURCE"},
 	{name: "TIME", least: 12, rank: 1},
 	{name: "PROTO", rank: 4},
-	{name: "ENDPOINT", least: 14},
+	{name: "PORT", right: true, least: 5}, // that it was sent to: the service's, or a node port
+	{name: "ENDPOINT", least: 14, flexible: true},
 	{name: "STATE", least: 11},
 	{name: "SENT", right: true, least: 6, rank: 3},
 	{name: "RECEIVED", right: true, rank: 2},
@@ -84,12 +85,15 @@ func (m *Model) flowCells(r *flow.Record) []cell {
 	if l := r.Life; l != nil && l.Sent != nil && l.Received != nil {
 		sent, received = flowlist.Bytes(l.Sent.Bytes), flowlist.Bytes(l.Received.Bytes)
 	}
-	state := flowlist.State(r)
+	state := r.State()
 	return []cell{
-		{text: flowlist.Source(r)}, {at, flow.Dim}, {text: r.Protocol}, {text: flowlist.Endpoint(r)},
+		{text: flowlist.Source(r)}, {at, flow.Dim}, {text: r.Protocol}, {text: port(r.Destination)}, {text: flowlist.Endpoint(r)},
 		{string(state), flowlist.StateColor(state)}, {text: sent}, {text: received}, {text: r.Node},
 	}
 }
+
+// port is that of an address.
+func port(address string) string { return address[strings.LastIndexByte(address, ':')+1:] }
 
 func (v *flowsView) enter(_ *Model, key string) view {
 	if key == "" {

@@ -50,11 +50,14 @@ const titles = 2
 func (m *Model) top(c content) []string {
 	title := "nfqproxy top"
 	if s := m.seen; s != nil {
-		open := 0
-		for _, node := range s.stats {
-			open += node.Known.Open
+		open := uint64(0)
+		for i := range s.services.Services {
+			open += s.services.Services[i].Flows.Open
 		}
-		title += fmt.Sprintf("  %s  %s  %s flows/s, %d open", m.at(s.at), nodesInWords(s.services.Nodes), m.rateText(decidedKey), open)
+		title += fmt.Sprintf("  %s  %s  %s flows/s, %d open", m.at(s.at), nodesInWords(s.services.Nodes), perSecond(m.servicesRate()), open)
+		if rate, _ := m.rate(noServiceKey); rate > 0 {
+			title += fmt.Sprintf("; for no service %s flows/s", m.rateText(noServiceKey))
+		}
 	}
 	if m.paused {
 		title += "  " + m.paint(flow.Yellow, "paused")

@@ -20,9 +20,8 @@ var serviceColumns = []column{
 	{name: "TOTAL", right: true, least: 6, rank: 2},
 	{name: "OPEN", right: true, least: 5, rank: 4},
 	{name: "SPREAD", least: spreadWidth, rank: 1},
-	{name: "NO ANSWER", right: true},
-	{name: "REFUSED", right: true},
-	{name: "RESET", right: true, rank: 3},
+	{name: "UNANSWERED", right: true},
+	{name: "ERRORS", right: true},
 	{name: "WHY", least: 16, rank: 5},
 }
 
@@ -64,7 +63,7 @@ func (m *Model) ordered(sort int) []*observe.Service {
 		func(s *observe.Service) float64 { rate, _ := m.rate(serviceKey(s)); return rate },
 		func(s *observe.Service) float64 { return float64(s.Flows.Total) },
 		func(s *observe.Service) float64 {
-			return float64(s.Flows.Unanswered + refused(&s.Flows) + s.Flows.Reset)
+			return float64(s.Flows.Unanswered + s.Flows.Errors())
 		},
 	}[sort]
 	if by != nil {
@@ -72,9 +71,6 @@ func (m *Model) ordered(sort int) []*observe.Service {
 	}
 	return all
 }
-
-// refused counts the flows that somebody refused: the verdict, or the endpoint.
-func refused(f *observe.Flows) uint64 { return f.Refused + f.Rejected + f.Dropped + f.Failed }
 
 func (m *Model) serviceCells(s *observe.Service) []cell {
 	name := s.Service
@@ -88,8 +84,7 @@ func (m *Model) serviceCells(s *observe.Service) []cell {
 		{text: fmt.Sprint(s.Flows.Open)},
 		{text: spread(s, spreadWidth)},
 		alarm(s.Flows.Unanswered, flow.Yellow),
-		alarm(refused(&s.Flows), flow.Red),
-		alarm(s.Flows.Reset, flow.Red),
+		alarm(s.Flows.Errors(), flow.Red),
 		{text: why(s), color: flow.Dim},
 	}
 }
@@ -102,7 +97,8 @@ func alarm(n uint64, color flow.Color) cell {
 	return cell{text: fmt.Sprint(n), color: color}
 }
 
-// why tells the reasons of refused flows, the most frequent first: "7 no endpoints".
+// why gives what the errors are: the reasons of rejected and dropped flows, the most frequent
+// first, then the other states: "7 no endpoints, 2 refused".
 func why(s *observe.Service) string {
 	reasons := make([]string, 0, len(s.Refused))
 	for r := range s.Refused {
@@ -118,11 +114,13 @@ func why(s *observe.Service) string {
 	for _, r := range reasons {
 		words = append(words, fmt.Sprintf("%d %s", s.Refused[r], strings.ReplaceAll(r, "-", " ")))
 	}
-	if n := s.Flows.Refused; n > 0 {
-		words = append(words, fmt.Sprintf("%d by endpoints", n))
-	}
-	if n := s.Flows.Failed; n > 0 {
-		words = append(words, fmt.Sprintf("%d without an entry", n))
+	for _, other := range []struct {
+		state flow.State
+		flows uint64
+	}{{flow.Refused, s.Flows.Refused}, {flow.Reset, s.Flows.Reset}, {flow.Failed, s.Flows.Failed}} {
+		if other.flows > 0 {
+			words = append(words, fmt.Sprintf("%d %s", other.flows, other.state))
+		}
 	}
 	return strings.Join(words, ", ")
 }

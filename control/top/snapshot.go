@@ -8,6 +8,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
 // patience is how long a question may take.
@@ -34,8 +35,8 @@ func endpointKey(s *observe.Service, e *observe.Endpoint) string {
 	return serviceKey(s) + " " + e.Endpoint
 }
 
-// decidedKey is that of all flows that were decided.
-const decidedKey = ""
+// noServiceKey is that of the flows for no service.
+const noServiceKey = ""
 
 // ask gets a snapshot.
 func (m *Model) ask() tea.Cmd {
@@ -64,9 +65,7 @@ func newSnapshot(at time.Time, services *observe.Services, stats []observe.Stats
 		}
 	}
 	for _, node := range stats {
-		for _, n := range node.Verdicts {
-			s.flows[decidedKey] += n
-		}
+		s.flows[noServiceKey] += node.Reasons[decision.NotAService.String()]
 	}
 	return s
 }
@@ -86,9 +85,21 @@ func (m *Model) rate(key string) (float64, bool) {
 	return float64(now-before) / seconds, true
 }
 
-// rateText renders a rate.
-func (m *Model) rateText(key string) string {
-	rate, ok := m.rate(key)
+// servicesRate is that of all services which the last two snapshots have.
+func (m *Model) servicesRate() (sum float64, ok bool) {
+	for i := range m.seen.services.Services {
+		if rate, known := m.rate(serviceKey(&m.seen.services.Services[i])); known {
+			sum, ok = sum+rate, true
+		}
+	}
+	return sum, ok
+}
+
+// rateText renders the rate of a key.
+func (m *Model) rateText(key string) string { return perSecond(m.rate(key)) }
+
+// perSecond renders a rate; not ok: it is not known.
+func perSecond(rate float64, ok bool) string {
 	switch {
 	case !ok:
 		return "-"

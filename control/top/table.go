@@ -1,6 +1,7 @@
 package top
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 
@@ -9,11 +10,13 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// column is a column of a list. The first one takes the room that others leave.
+// column is a column of a list. The first one and those that are flexible take the room that
+// others leave.
 type column struct {
-	name  string
-	right bool
-	least int
+	name     string
+	right    bool
+	flexible bool
+	least    int
 	// rank says which columns get room first; those with 0 are always there.
 	rank int
 }
@@ -31,8 +34,9 @@ func (m *Model) paintCell(c cell) string {
 	return m.paint(c.color, c.text)
 }
 
-// leastFirst is the width that the first column should have.
-const leastFirst = 20
+// leastFlexible is the width that a flexible column gets before columns that may be left out;
+// the first one gets a third of the line and others a quarter, if they need so much.
+const leastFlexible = 20
 
 // layout renders a list in a width: the line of the columns' names, and the rows.
 func (m *Model) layout(width int, columns []column, cells [][]cell) (head string, lines []string) {
@@ -55,29 +59,63 @@ func (m *Model) layout(width int, columns []column, cells [][]cell) (head string
 	return head, lines
 }
 
-// fit says which columns have room, the most important first, and gives the first one what
-// they leave, or what it needs.
+// fit says which columns have room, the most important first, and shortens flexible ones as
+// far as needed: what others leave goes to the one that lacks most.
 func fit(width int, columns []column, widths []int) []bool {
-	first := min(widths[0], leastFirst)
-	rest := width - first
-	shown := make([]bool, len(columns))
+	shown, rest := make([]bool, len(columns)), width+gap
+	needs := slices.Clone(widths)
+	for i, c := range columns {
+		if i == 0 {
+			widths[i] = min(widths[i], max(leastFlexible, width/3))
+		} else if c.flexible {
+			widths[i] = min(widths[i], max(leastFlexible, width/4))
+		}
+		if shown[i] = i == 0 || c.rank == 0; shown[i] {
+			rest -= widths[i] + gap
+		}
+	}
+	for _, i := range byRank(columns) {
+		if !shown[i] && widths[i]+gap <= rest {
+			shown[i] = true
+			rest -= widths[i] + gap
+		}
+	}
+	widths[0] = max(1, widths[0]+min(0, rest))
+	for ; rest > 0; rest-- {
+		most := 0
+		for i := range columns {
+			if shown[i] && needs[i]-widths[i] > needs[most]-widths[most] {
+				most = i
+			}
+		}
+		if widths[most] == needs[most] {
+			break
+		}
+		widths[most]++
+	}
+	return shown
+}
+
+// byRank are the columns' indexes, the most important first.
+func byRank(columns []column) []int {
 	order := make([]int, len(columns))
 	for i := range columns {
 		order[i] = i
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return columns[a].rank - columns[b].rank })
-	for _, i := range order {
-		switch needs := widths[i] + gap; {
-		case i == 0:
-			shown[i] = true
-		case columns[i].rank == 0 || needs <= rest:
-			shown[i] = true
-			rest -= needs
-		}
-	}
-	widths[0] = max(1, min(widths[0], first+rest))
-	return shown
+	return order
 }
+
+// shorten cuts a text that is too long. An address's port at its end stays.
+func shorten(text string, width int) string {
+	port := portSuffix.FindString(text)
+	if width < len(port)+4 || ansi.StringWidth(text) <= width {
+		return ansi.Truncate(text, width, "…")
+	}
+	return ansi.Truncate(strings.TrimSuffix(text, port), width-len(port), "…") + port
+}
+
+var portSuffix = regexp.MustCompile(`:[0-9]{1,5}$`)
 
 // gap is between columns.
 const gap = 2
@@ -92,7 +130,7 @@ func (m *Model) line(columns []column, widths []int, shown []bool, cells []cell)
 		if i > 0 {
 			b.WriteString(strings.Repeat(" ", gap))
 		}
-		text := ansi.Truncate(strings.Map(printable, c.text), widths[i], "…")
+		text := shorten(strings.Map(printable, c.text), widths[i])
 		padding := strings.Repeat(" ", widths[i]-ansi.StringWidth(text))
 		text = m.paintCell(cell{text, c.color})
 		if columns[i].right {

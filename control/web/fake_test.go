@@ -210,6 +210,15 @@ func (f *fake) publish(r *flow.Record, e flow.Event) {
 		if !matches(&reader.query, r) {
 			continue
 		}
+		if left := noService(&reader.query, r); left != nil {
+			if e == flow.Decided {
+				select {
+				case reader.items <- observe.Item{Missed: left}:
+				default:
+				}
+			}
+			continue
+		}
 		if reader.missed > 0 {
 			select {
 			case reader.items <- observe.Item{Missed: &observe.Missed{Node: r.Node, Missed: reader.missed, Why: observe.MissedSlow}}:
@@ -243,23 +252,41 @@ func inStream(r *flow.Record, e flow.Event) *flow.Record {
 	c, life := *r, *r.Life
 	life.History = nil
 	c.Event, c.Steps, c.Life = e, nil, &life
+	if e != "" {
+		now := time.Now()
+		c.Emitted = &now
+	}
 	return &c
+}
+
+// noService says that the flow is left out, as it is for no service; nil: it is not.
+func noService(q *observe.FlowQuery, r *flow.Record) *observe.Missed {
+	if !q.ServicesOnly || r.Reason != "not-a-service" {
+		return nil
+	}
+	return &observe.Missed{Node: r.Node, Missed: 1, Why: observe.MissedLeftOut}
 }
 
 // follow registers a reader; leave ends it. before are the newest flows as they are, oldest
 // first, none older than since.
-func (f *fake) follow(q observe.FlowQuery, limit int, since time.Time) (r *reader, before []*flow.Record, leave func()) {
+func (f *fake) follow(q observe.FlowQuery, limit int, since time.Time) (r *reader, before []observe.Item, leave func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	r = &reader{query: q, items: make(chan observe.Item, 2000)}
 	f.readers[r] = true
 	for _, id := range slices.Backward(f.order) {
-		if len(before) == limit || f.flows[id].Time.Before(since) {
+		if limit == 0 || f.flows[id].Time.Before(since) {
 			break
 		}
-		if matches(&q, f.flows[id]) {
-			before = append(before, inStream(f.flows[id], ""))
+		if !matches(&q, f.flows[id]) {
+			continue
 		}
+		if left := noService(&q, f.flows[id]); left != nil {
+			before = append(before, observe.Item{Missed: left})
+			continue
+		}
+		before = append(before, observe.Item{Record: inStream(f.flows[id], "")})
+		limit--
 	}
 	slices.Reverse(before)
 	return r, before, func() {
@@ -306,7 +333,7 @@ func (f *fake) servicesNow() *observe.Services {
 	}
 	open := make(map[string]uint64)
 	for _, r := range f.flows {
-		open[r.Service] += one(!r.Life.Over)
+		open[r.Service] += one(r.Life.Open())
 	}
 	for _, s := range f.world.services {
 		name := s.Name.String()

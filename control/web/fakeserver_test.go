@@ -77,7 +77,7 @@ func (f *fake) serveFlows(w http.ResponseWriter, r *http.Request) {
 	q := observe.FlowQuery{
 		Service: p.Get("service"), Namespace: p.Get("namespace"), Pod: p.Get("pod"), Node: p.Get("node"), Source: p.Get("source"),
 		Destination: p.Get("destination"), Endpoint: p.Get("endpoint"), Port: p.Get("port"), Protocol: p.Get("protocol"),
-		Verdict: p.Get("verdict"), Reason: p.Get("reason"), State: p.Get("state"),
+		Verdict: p.Get("verdict"), Reason: p.Get("reason"), State: p.Get("state"), ServicesOnly: p.Get("servicesonly") == "true",
 	}
 	if q.Protocol != "" && !slices.Contains([]string{"TCP", "UDP", "SCTP"}, strings.ToUpper(q.Protocol)) {
 		refuse(w, &observe.Error{Status: http.StatusBadRequest, Field: "protocol", Message: fmt.Sprintf("protocol %q: want TCP, UDP or SCTP", q.Protocol)})
@@ -91,8 +91,10 @@ func (f *fake) serveFlows(w http.ResponseWriter, r *http.Request) {
 	if p.Get("follow") != "true" {
 		_, known, leave := f.follow(q, limit, since)
 		leave()
-		for _, record := range known {
-			answer(w, http.StatusOK, record)
+		for _, item := range known {
+			if item.Record != nil {
+				answer(w, http.StatusOK, item.Record)
+			}
 		}
 		return
 	}
@@ -100,8 +102,8 @@ func (f *fake) serveFlows(w http.ResponseWriter, r *http.Request) {
 	defer leave()
 	w.Header().Set("Content-Type", "text/event-stream")
 	var b bytes.Buffer
-	for _, record := range before {
-		writeEvent(&b, observe.Item{Record: record})
+	for _, item := range before {
+		writeEvent(&b, item)
 	}
 	b.WriteString(":\n\n")
 	for {

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
@@ -48,7 +49,7 @@ func TestFlowsAppear(t *testing.T) {
 // TestOrder: records of several nodes do not come in order. The newest is on top.
 func TestOrder(t *testing.T) {
 	f := newFake(t, newWorld(t, 9), 0)
-	p := open(t, f, "")
+	p := open(t, f, "#/flows?all=true")
 	p.WaitFor("the stream", "document.querySelector('.flows .empty').textContent.startsWith('No flows yet')")
 	now := time.Now()
 	come := func(id string, ago time.Duration) {
@@ -84,7 +85,7 @@ func (f *fake) come(id string, at time.Time) {
 // and a daemon that was started anew does not leave what it no longer knows.
 func TestReconnect(t *testing.T) {
 	f := newFake(t, newWorld(t, 9), 0)
-	p := open(t, f, "")
+	p := open(t, f, "#/flows?all=true")
 	p.WaitFor("the stream", "document.querySelector('.flows .empty').textContent.startsWith('No flows yet')")
 	f.mu.Lock()
 	f.come("before", time.Now())
@@ -234,5 +235,140 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 	if s.Rows < 200 || s.Dots == 0 || s.Lines == 0 || s.Suggestions == 0 {
 		t.Errorf("it keeps %+v: the test gives it nothing", s)
+	}
+}
+
+// watchNotice keeps all that the page's notice ever says.
+const watchNotice = `(() => {
+	window.notices = [];
+	new MutationObserver(() => notices.push(document.getElementById('notice').textContent)).observe(document.getElementById('notice'), { childList: true, characterData: true, subtree: true });
+})()`
+
+// TestLate: a page is behind when records take long to get to it, and not when one comes
+// about a flow that began long ago.
+func TestLate(t *testing.T) {
+	f := newFake(t, newWorld(t, 16), 0)
+	p := open(t, f, "#/flows?all=true")
+	p.WaitFor("the stream", "document.querySelector('.flows .empty').textContent.startsWith('No flows yet')")
+	p.Run(chromedp.Evaluate(watchNotice, nil))
+	// send gives all readers a record about a flow.
+	send := func(id, node string, began, emitted time.Time, e flow.Event) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		r, _ := f.world.next()
+		live := *r
+		live.Node = node
+		f.world.live(&live, id, began)
+		live.Emitted, live.Event = &emitted, e
+		if e == flow.Gone {
+			live.Life.State, live.Life.Over, live.Life.CountedAt = flow.Expired, true, &began
+		}
+		for reader := range f.readers {
+			reader.items <- observe.Item{Record: &live}
+		}
+	}
+	shows := func(id string) {
+		t.Helper()
+		p.WaitFor("flow "+id, list+fmt.Sprintf(".includes(%q)", id))
+	}
+	now := time.Now()
+	send("present", "node-a", now, now, flow.Decided)
+	shows("present")
+	// The end of a flow that the page never saw, two minutes after its decision, alone in its drawing.
+	send("ended", "node-a", now.Add(-2*time.Minute), time.Now(), flow.Gone)
+	shows("ended")
+	// A node whose clock is behind that of another one.
+	send("skewed", "node-b", now.Add(-time.Minute), now.Add(-time.Minute), flow.Decided)
+	shows("skewed")
+	if all := webtest.Value[[]string](p.Page, "notices.filter(x => x.includes('behind'))"); len(all) > 0 {
+		t.Errorf("a page that is not behind says %q", all)
+	}
+	// What was emitted half a minute ago, though it is about an event of this moment.
+	send("late", "node-a", time.Now(), time.Now().Add(-30*time.Second), flow.Decided)
+	p.WaitFor("it says that it is behind", "notices.some(x => /^This page is (29|30|31) s behind/.test(x))")
+}
+
+// TestServicesOnly: flows for no service are left out and counted, and one switch shows them.
+func TestServicesOnly(t *testing.T) {
+	w := newWorld(t, 17)
+	f := newFake(t, w, 60)
+	p := open(t, f, "")
+	p.WaitFor("flows", rows+" > 20")
+	p.WaitFor("how many are left out", `/^\d+ flows for no service left out$/.test(document.getElementById('left-out').textContent)`)
+	other := "[...document.querySelectorAll('#rows tr')].filter(tr => tr.querySelector('.asked').textContent.includes('93.184.216.34')).length"
+	if n := webtest.Value[int](p.Page, other); n > 0 {
+		t.Errorf("%d rows are of flows for no service", n)
+	}
+	pressed := "document.getElementById('services-only').getAttribute('aria-pressed')"
+	if !webtest.Value[bool](p.Page, pressed+" === 'true'") {
+		t.Error("the switch does not say that it is on")
+	}
+	p.Click("#services-only")
+	p.WaitFor("all flows", "location.hash === '#/flows?all=true' && "+pressed+" === 'false' && "+other+" > 0")
+	if left := webtest.Value[string](p.Page, "document.getElementById('left-out').textContent"); left != "" {
+		t.Errorf("of all flows, it says: %s", left)
+	}
+	if chips := webtest.Value[int](p.Page, "document.querySelectorAll('.chip').length"); chips != 0 {
+		t.Errorf("%d filters are shown", chips)
+	}
+	p.Click("#services-only")
+	p.WaitFor("services only", "location.hash === '#/flows' && "+pressed+" === 'true' && "+rows+" > 20 && "+other+" === 0")
+	// A filter that names them shows them.
+	p.GoTo("#/flows?verdict=accept")
+	p.WaitFor("flows for no service", rows+" > 2 && "+other+" === "+rows+" && document.getElementById('services-only').disabled")
+	// They have states as all flows have.
+	p.WaitFor("their states", "[...document.querySelectorAll('#rows .pill')].every(x => x.textContent === 'decided')")
+}
+
+// TestPortsAreVisible: on a phone, a laptop and a projector, each name has its port, and names
+// are not cut where there is room.
+func TestPortsAreVisible(t *testing.T) {
+	f := newFake(t, newWorld(t, 18), 0)
+	kind := map[string]string{"node-a": "kind-control-plane", "node-b": "kind-worker", "node-c": "kind-worker2"}
+	f.mu.Lock()
+	for i := range 60 {
+		r, _ := f.world.next()
+		live := *r
+		f.world.live(&live, fmt.Sprint("flow-", i), time.Now())
+		live.Node = kind[live.Node]
+		f.known(&live, nil, time.Now())
+	}
+	f.mu.Unlock()
+	p := open(t, f, "")
+	for _, screen := range []struct {
+		name          string
+		width, height int64
+		size          string
+		whole         bool // nothing is cut
+	}{
+		{"phone", 390, 844, "normal", false},
+		{"tablet", 900, 1100, "normal", false},
+		{"laptop", 1366, 768, "normal", true},
+		{"projector", 1920, 1080, "large", true},
+	} {
+		t.Run(screen.name, func(t *testing.T) {
+			p.Run(emulation.SetDeviceMetricsOverride(screen.width, screen.height, 1, screen.width < 500),
+				chromedp.Evaluate(fmt.Sprintf("localStorage.setItem('nfqproxy.size', %q)", screen.size), nil), chromedp.Reload())
+			p.WaitFor("flows", rows+" > 40")
+			p.Press("p")
+			// A port is a part of its cell that can be seen.
+			hidden := webtest.Value[[]string](p.Page, `[...document.querySelectorAll('#rows .port')].filter(x => {
+				const a = x.getBoundingClientRect(), b = x.closest('td').getBoundingClientRect();
+				return !x.closest('tr').checkVisibility() ? false : a.width === 0 || a.right > b.right + 1 || a.bottom > b.bottom + 1 || a.left < b.left - 1;
+			}).map(x => x.closest('td').className + ' ' + x.closest('td').textContent)`)
+			if len(hidden) > 0 {
+				t.Errorf("%d ports cannot be seen, the first: %s", len(hidden), hidden[0])
+			}
+			if n := webtest.Value[int](p.Page, "[...document.querySelectorAll('#rows .asked .port')].filter(x => /^:[0-9]+$/.test(x.textContent)).length"); n < 40 {
+				t.Errorf("%d destinations have ports, want one of each row", n)
+			}
+			cut := webtest.Value[[]string](p.Page, `[...document.querySelectorAll('#rows tr > :is(.source, .asked, .node) .value')].filter(x => x.scrollWidth > x.clientWidth + 1 || x.closest('td').scrollWidth > x.closest('td').clientWidth + 1).map(x => x.textContent)`)
+			if screen.whole && len(cut) > 0 {
+				t.Errorf("%d names are cut, the first: %s", len(cut), cut[0])
+			}
+			if wide := webtest.Value[int64](p.Page, "document.documentElement.scrollWidth"); wide > screen.width {
+				t.Errorf("the page is %d wide", wide)
+			}
+		})
 	}
 }

@@ -99,7 +99,7 @@ func TestPicturesOfOtherVerdicts(t *testing.T) {
 	f := newFake(t, newWorld(t, 4), 60)
 	p := open(t, f, "")
 	for verdict, want := range map[string][]string{
-		"reject": {"KUBE-SERVICES", "filter", "FORWARD", "Refused: ICMP port unreachable"},
+		"reject": {"KUBE-SERVICES", "filter", "FORWARD", "Rejected: ICMP port unreachable"},
 		"drop":   {"KUBE-EXTERNAL-SERVICES", "INPUT", "Dropped"},
 		"accept": {"no service has 93.184.216.34:443/TCP", "It passes untouched"},
 	} {

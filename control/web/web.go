@@ -16,6 +16,8 @@ import (
 	"time"
 )
 
+//go:generate go run ./vocabulary static/js/vocabulary.js
+
 //go:embed static
 var files embed.FS
 

@@ -58,9 +58,10 @@ func (d *Flow) Endpoint() netip.AddrPort {
 }
 
 // Record makes the record of it, without steps and without names but those of its endpoint.
+// The record keeps nothing of the flow, whose memory may be used again.
 func (d *Flow) Record() *Record {
-	r := newRecord(d.Node.Name, &d.Packet, &d.Decision)
-	r.Time, r.Queue, r.TableAge, r.Held = &d.Time, &d.Queue, d.TableAge.Seconds(), d.Held
+	r, at, queue := newRecord(d.Node.Name, &d.Packet, &d.Decision), d.Time, d.Queue
+	r.Time, r.Queue, r.TableAge, r.Held = &at, &queue, d.TableAge.Seconds(), d.Held
 	r.Stages = &Stages{Decided: d.Deciding.Seconds(), Written: d.Writing.Seconds(), Accepted: d.Accepting.Seconds()}
 	if d.Waited >= 0 {
 		waited := d.Waited.Seconds()

@@ -2,53 +2,6 @@ package flow
 
 import "time"
 
-// State is where a flow is in its life.
-type State string
-
-// The states. Those of TCP follow conntrack's (net/netfilter/nf_conntrack_proto_tcp.c).
-const (
-	// Decided: its packet has its verdict, and no answer was seen yet.
-	Decided State = "decided"
-	// Answered: a packet came back.
-	Answered State = "answered"
-	// Established: TCP's and SCTP's handshake is done; UDP went to and fro (assured).
-	Established State = "established"
-	// Closing: one side has no more to send (FIN).
-	Closing State = "closing"
-	// Closed: both sides said so.
-	Closed State = "closed"
-	// Reset: one side broke off (RST, ABORT) what was established.
-	Reset State = "reset"
-	// Refused: who was asked answered the first packet with a RST or an ABORT.
-	Refused State = "refused"
-	// Unanswered: no packet came back for [UnansweredAfter], or ever. One may still come.
-	Unanswered State = "unanswered"
-	// Expired: it was answered, and nothing came for so long that the kernel forgot it: the
-	// usual end of UDP.
-	Expired State = "expired"
-	// Removed: somebody took its entry out of the connection table before its time.
-	Removed State = "removed"
-	// Rejected, Dropped, Failed: it never was one, by the verdict or for want of an entry.
-	Rejected State = "rejected"
-	Dropped  State = "dropped"
-	Failed   State = "failed"
-)
-
-// UnansweredAfter is how long an answer may take before the flow counts as unanswered.
-const UnansweredAfter = 3 * time.Second
-
-// Event is what a record of a stream is about: that the flow got into the state of this
-// name, or one of those below.
-type Event = State
-
-// The events that are no states.
-const (
-	// Repeated: its first packet came again, and was decided again.
-	Repeated Event = "repeated"
-	// Gone: the kernel's entry is gone; the counts are final.
-	Gone Event = "gone"
-)
-
 // Life is what became of a flow after its decision, as the kernel's connection tracking
 // saw it. At a record of a stream it is what was known when the event happened.
 type Life struct {
@@ -56,7 +9,8 @@ type Life struct {
 	Since time.Time `json:"since"` // when it got into the state
 	// Answered: packets came back.
 	Answered bool `json:"answered"`
-	// Over: nothing more will come; the kernel has no entry of it.
+	// Over: the kernel has no entry of it, so that the record is final. See [Life.Open] for
+	// whether it may go on.
 	Over bool `json:"over"`
 	// KernelState is conntrack's word for a TCP connection's or SCTP association's state,
 	// SYN_SENT for example.

@@ -26,6 +26,9 @@ type Record struct {
 	ID string `json:"id,omitempty"`
 	// Event is what the record is about; in streams only.
 	Event Event `json:"event,omitempty"`
+	// Emitted is when the node noted the event; in streams only. What the event is about may
+	// have happened earlier: the kernel removes an entry that timed out when it comes across it.
+	Emitted *time.Time `json:"emitted,omitempty"`
 	// Time is when the decision was made, a held flow went on or, in a replay, the packet was captured;
 	// absent in simulations.
 	Time *time.Time `json:"time,omitempty"`

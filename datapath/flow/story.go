@@ -60,9 +60,9 @@ func (s Style) verdict(r *Record) string {
 	case decision.Accept.String():
 		return s.Paint(Dim, "passes untouched") + ": " + reasons[r.Reason]
 	case decision.Reject.String():
-		return s.Paint(Red, "refused") + ": " + reasons[r.Reason]
+		return s.Paint(Red, verdictWords[decision.Reject]) + ": " + reasons[r.Reason]
 	}
-	return s.Paint(Red, "dropped") + ": " + reasons[r.Reason]
+	return s.Paint(Red, verdictWords[decision.Drop]) + ": " + reasons[r.Reason]
 }
 
 // how tells, after the endpoint, how it was found.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
@@ -27,7 +28,8 @@ var flows []byte
 var Now = time.Date(2026, time.January, 2, 12, 5, 10, 0, time.UTC)
 
 // Cluster is an [observe.Observer] of a cluster whose flows are those that it was given. Of
-// a [observe.FlowQuery] Service, Protocol, Verdict, State, Limit, Follow and Steps count.
+// a [observe.FlowQuery] Service, Protocol, Verdict, State, ServicesOnly, Limit, Follow and Steps
+// count.
 type Cluster struct {
 	mu       sync.Mutex
 	err      error
@@ -123,7 +125,8 @@ func (c *Cluster) Flows(ctx context.Context, q observe.FlowQuery, each func(obse
 	}
 	c.mu.Lock()
 	c.queries = append(c.queries, q)
-	err, records := c.err, c.selected(q)
+	err := c.err
+	records, leftOut := c.selected(q)
 	items := make(chan observe.Item)
 	if q.Follow && err == nil {
 		c.readers[items] = true
@@ -138,6 +141,11 @@ func (c *Cluster) Flows(ctx context.Context, q observe.FlowQuery, each func(obse
 	}
 	for _, r := range records {
 		if err := each(observe.Item{Record: r}); err != nil {
+			return err
+		}
+	}
+	if leftOut > 0 {
+		if err := each(observe.Item{Missed: &observe.Missed{Node: "node-a", Missed: leftOut, Why: observe.MissedLeftOut}}); err != nil {
 			return err
 		}
 	}
@@ -179,12 +187,12 @@ func (c *Cluster) leave(items chan observe.Item) {
 	}
 }
 
-// selected are the flows that match, as a list or as what comes before a stream.
-func (c *Cluster) selected(q observe.FlowQuery) []*flow.Record {
+// selected are the flows that match, as a list or as what comes before a stream, and how many
+// are left out.
+func (c *Cluster) selected(q observe.FlowQuery) (out []*flow.Record, leftOut uint64) {
 	if q.Follow && q.Since == "" {
-		return nil
+		return nil, 0
 	}
-	var out []*flow.Record
 	for _, r := range c.records {
 		state := ""
 		if r.Life != nil {
@@ -192,6 +200,10 @@ func (c *Cluster) selected(q observe.FlowQuery) []*flow.Record {
 		}
 		if !serves(q.Service, r.Service) || !within(q.Verdict, r.Verdict) || !within(q.State, state) ||
 			!within(strings.ToUpper(q.Protocol), r.Protocol) {
+			continue
+		}
+		if q.ServicesOnly && r.Reason == decision.NotAService.String() {
+			leftOut++
 			continue
 		}
 		given := *r
@@ -211,7 +223,7 @@ func (c *Cluster) selected(q observe.FlowQuery) []*flow.Record {
 	if n, _ := strconv.Atoi(q.Limit); n > 0 && n < len(out) {
 		out = out[len(out)-n:]
 	}
-	return out
+	return out, leftOut
 }
 
 // serves says whether a service port is in a list of services, with or without namespaces and

@@ -6,6 +6,7 @@ import { candidates, facts, raw } from './life.js';
 import { Picture } from './picture.js';
 import { blame, field, places } from './suggest.js';
 import { sentence, state, tone } from './words.js';
+import { verdicts } from './vocabulary.js';
 
 export class ExplainView {
   title = 'Explain';
@@ -96,8 +97,7 @@ export class ExplainView {
   show(r) {
     this.invitation.hidden = true;
     this.result.hidden = false;
-    const name = state(r);
-    replace(this.head, h('h2', null, sentence(r)), h('span', { class: 'pill', 'data-tone': r.verdict === 'dnat' ? 'good' : tone(name) }, r.verdict === 'dnat' ? 'translated' : name), r.hint && h('p', { class: 'hint-box' }, r.hint));
+    replace(this.head, h('h2', null, sentence(r)), h('span', { class: 'pill', 'data-tone': r.verdict === 'dnat' ? 'good' : tone(state(r)) }, verdicts[r.verdict]?.text ?? r.verdict), r.hint && h('p', { class: 'hint-box' }, r.hint));
     this.picture.show(r);
     replace(this.side, candidates(r), facts(r), raw(r));
   }

@@ -2,6 +2,33 @@
 
 import { host, port, split } from './format.js';
 
+const ALL = 'all'; // the filter that is none: flows for no service, too
+
+/** chosen says whether verdicts or reasons are chosen, so that flows for no service are or are not among them. */
+export const chosen = (filters) => filters.has('verdict') || filters.has('reason');
+
+/** servicesOnly says whether flows for no service are left out. */
+export const servicesOnly = (filters) => !filters.has(ALL) && !chosen(filters);
+
+/** withServicesOnly gives the filters with flows for no service left out, or not. */
+export function withServicesOnly(filters, is) {
+  const next = new URLSearchParams(filters);
+  if (is) next.delete(ALL);
+  else next.set(ALL, 'true');
+  return next;
+}
+
+/** chipsOf are the filters as [field, value]. */
+export const chipsOf = (filters) => [...filters].filter(([field]) => field !== ALL).flatMap(([field, list]) => list.split(',').map((value) => [field, value]));
+
+/** queryOf is the API's query for the filters. */
+export function queryOf(filters) {
+  const query = new URLSearchParams(filters);
+  query.delete(ALL);
+  if (servicesOnly(filters)) query.set('servicesonly', 'true');
+  return query;
+}
+
 /** fields are those of GET /v1/flows that have a chip, with what they are about. */
 export const fields = {
   service: 'NAME, NAMESPACE/NAME or NAMESPACE/NAME:PORT',
@@ -21,6 +48,7 @@ export const fields = {
 /** filtersOf takes the filters out of a query; all else is not theirs. */
 export function filtersOf(query) {
   const filters = new URLSearchParams();
+  if (query.get(ALL) === 'true') filters.set(ALL, 'true');
   for (const field of Object.keys(fields)) {
     const value = query.get(field);
     if (value) filters.set(field, value);

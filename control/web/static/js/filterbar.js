@@ -1,7 +1,7 @@
 // The filter bar: chips, and a combobox that suggests what was seen.
 
 import { h, icon, replace } from './dom.js';
-import { fields, withFilter, withoutFilter } from './filter.js';
+import { chipsOf, fields, withFilter, withoutFilter } from './filter.js';
 
 export class FilterBar {
   /** seen suggests; changed is called with the next filters. */
@@ -27,13 +27,8 @@ export class FilterBar {
   /** show shows the filters. */
   show(filters) {
     this.filters = filters;
-    const chips = [];
-    for (const [field, list] of filters) {
-      for (const value of list.split(',')) {
-        chips.push(h('span', { class: 'chip' }, h('span', { class: 'field' }, field), h('span', { class: 'of' }, value),
-          h('button', { type: 'button', 'aria-label': `Remove the filter ${field} ${value}`, onclick: () => this.changed(withoutFilter(this.filters, field, value)) }, icon('close'))));
-      }
-    }
+    const chips = chipsOf(filters).map(([field, value]) => h('span', { class: 'chip' }, h('span', { class: 'field' }, field), h('span', { class: 'of' }, value),
+      h('button', { type: 'button', 'aria-label': `Remove the filter ${field} ${value}`, onclick: () => this.changed(withoutFilter(this.filters, field, value)) }, icon('close'))));
     replace(this.chips, chips);
     this.input.placeholder = chips.length > 0 ? 'and …' : 'Filter: service, pod, address, state …';
   }
@@ -90,8 +85,8 @@ export class FilterBar {
       if (this.list.hidden || !this.input.value) this.input.blur();
       else { this.input.value = ''; this.shut(); }
     } else if (e.key === 'Backspace' && this.input.value === '') {
-      const last = [...this.filters].at(-1);
-      if (last) this.changed(withoutFilter(this.filters, last[0], last[1].split(',').at(-1)));
+      const last = chipsOf(this.filters).at(-1);
+      if (last) this.changed(withoutFilter(this.filters, ...last));
     }
   }
 

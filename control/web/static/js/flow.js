@@ -6,7 +6,7 @@ import { aside } from './life.js';
 import { Picture } from './picture.js';
 import { link } from './filter.js';
 import { stream } from './stream.js';
-import { sentence, state, tone } from './words.js';
+import { label, sentence, state, tone } from './words.js';
 
 const AGAIN = 1500; // milliseconds between two looks at a flow that is not over
 const AFTER = 30; // looks at a flow that does not end, after which it is looked at less often
@@ -52,8 +52,7 @@ export class FlowView {
   }
 
   show(r) {
-    const name = state(r);
-    replace(this.head, h('h1', { id: 'title' }, sentence(r)), h('span', { class: 'pill', 'data-tone': tone(name) }, name), h('span', { class: 'address' }, this.id));
+    replace(this.head, h('h1', { id: 'title' }, sentence(r)), h('span', { class: 'pill', 'data-tone': tone(state(r)) }, label(r)), h('span', { class: 'address' }, this.id));
     const top = this.side.querySelector('details')?.open;
     this.picture.show(r);
     replace(this.side, aside(r));

@@ -2,15 +2,16 @@
 
 import { h, icon, replace, setText } from './dom.js';
 import { FilterBar } from './filterbar.js';
-import { Seen, filtersOf, link, withFilter } from './filter.js';
+import { Seen, chipsOf, filtersOf, link, withFilter } from './filter.js';
 import { number, plural, rate, seconds } from './format.js';
+import { ServicesSwitch } from './only.js';
 import { Row, columns } from './row.js';
 import { Spark } from './spark.js';
 import { stream } from './stream.js';
-import { missed } from './words.js';
+import { Widths } from './widths.js';
+import { errors, missed } from './words.js';
 
 const SHOWN = 200; // rows in the table
-const SERVICES = 'dnat,reject,drop'; // the verdicts of what is for a service
 const TOLD = 30000; // milliseconds for which missed records are told of
 
 const seen = new Seen();
@@ -30,24 +31,25 @@ export class FlowsView {
     this.figures = {
       flows: figure('flows/s', 'new flows in a second, the mean of the last three', new Spark()),
       unanswered: figure('unanswered', 'in the last minute', new Spark()),
-      refused: figure('refused', 'refused, rejected, dropped, reset or failed in the last minute', new Spark()),
+      errors: figure('errors', `${errors.join(', ')} in the last minute`, new Spark()),
     };
     for (const [name, f] of Object.entries(this.figures)) f.element.dataset.figure = name;
     this.pause = h('button', { type: 'button', class: 'button', id: 'pause', 'aria-pressed': 'false', onclick: () => this.setPaused(!this.paused) });
-    this.services = h('button', { type: 'button', class: 'button', id: 'services-only', title: 'Leave out what is for no service and passes untouched', onclick: () => this.toggleServices() }, 'Services only');
+    this.services = new ServicesSwitch((filters) => { location.hash = link(filters); });
     this.notice = h('p', { class: 'notice', id: 'notice', role: 'status', hidden: true });
     this.body = h('tbody', { id: 'rows' });
     this.empty = h('div', { class: 'empty', hidden: true });
     this.element = h('section', { class: 'flows', 'aria-labelledby': 'title' },
       h('h1', { class: 'unseen', id: 'title' }, 'Flows'),
-      h('div', { class: 'toolbar' }, this.bar.element, this.services, this.pause),
-      h('div', { class: 'figures' }, Object.values(this.figures).map((f) => f.element), this.notice),
+      h('div', { class: 'toolbar' }, this.bar.element, this.services.element, this.pause),
+      h('div', { class: 'figures' }, Object.values(this.figures).map((f) => f.element), this.services.leftOut, this.notice),
       h('div', { class: 'tablebox' },
-        h('table', { class: 'table', onclick: (e) => this.click(e) },
+        this.table = h('table', { class: 'table', onclick: (e) => this.click(e) },
           h('caption', { class: 'unseen' }, 'Flows, newest first'),
           h('thead', null, h('tr', null, columns.map(([name, title]) => h('th', { class: name, scope: 'col' }, title)))),
           this.body),
         this.empty));
+    this.widths = new Widths(this.table);
     this.update(route);
     this.setPaused(false);
     this.unlisten = stream.listen(() => this.draw());
@@ -58,19 +60,15 @@ export class FlowsView {
     const filters = filtersOf(route.query);
     this.filters = filters;
     this.bar.show(filters);
-    this.services.setAttribute('aria-pressed', String(filters.get('verdict') === SERVICES));
     if (stream.filters !== filters.toString()) this.clear();
     stream.open(filters);
+    this.services.show(filters);
     return true;
   }
 
-  leave() { this.unlisten(); }
-
-  toggleServices() {
-    const filters = new URLSearchParams(this.filters);
-    if (filters.get('verdict') === SERVICES) filters.delete('verdict');
-    else filters.set('verdict', SERVICES);
-    location.hash = link(filters);
+  leave() {
+    this.unlisten();
+    this.widths.leave();
   }
 
   keys = {
@@ -84,6 +82,7 @@ export class FlowsView {
 
   clear() {
     this.rows.clear();
+    this.widths.clear();
     this.selected = '';
     this.body.replaceChildren();
   }
@@ -126,18 +125,19 @@ export class FlowsView {
     const { rates } = stream;
     setText(this.figures.flows.value, rate(rates.perSecond()));
     setText(this.figures.unanswered.value, number(rates.sum('unanswered')));
-    setText(this.figures.refused.value, number(rates.sum('refused')));
+    setText(this.figures.errors.value, number(rates.sum('errors')));
     for (const [kind, f] of Object.entries(this.figures)) {
       f.spark.draw(rates.series(kind));
       f.element.classList.toggle('some', kind !== 'flows' && f.value.textContent !== '0');
     }
     this.drawNotice();
+    this.services.draw();
     this.bar.fail(stream.error);
     if (!this.paused) this.drawRows();
     else for (const [id, row] of this.rows) { const r = stream.rows.get(id); if (r) row.update(r); }
     const nothing = this.rows.size === 0;
     this.empty.hidden = !nothing;
-    if (nothing) setText(this.empty, this.filters.size > 0 ? 'No flow matches the filters so far. It will show up here when one does.' : stream.connected ? 'No flows yet. Ask a service something, and it shows up here.' : 'Connecting …');
+    if (nothing) setText(this.empty, chipsOf(this.filters).length > 0 ? 'No flow matches the filters so far. It will show up here when one does.' : stream.connected ? 'No flows yet. Ask a service something, and it shows up here.' : 'Connecting …');
   }
 
   drawNotice() {
@@ -166,10 +166,14 @@ export class FlowsView {
     for (const r of newest) {
       let row = this.rows.get(r.id);
       if (row) row.update(r);
-      else this.rows.set(r.id, row = new Row(r));
+      else {
+        this.rows.set(r.id, row = new Row(r));
+        this.widths.add(r);
+      }
       if (row.element === next) next = next.nextElementSibling;
       else this.body.insertBefore(row.element, next);
     }
+    this.widths.apply();
   }
 }
 

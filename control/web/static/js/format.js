@@ -41,6 +41,12 @@ export const host = (address) => address.replace(/:\d+$/, '').replace(/^\[|\]$/g
 
 export const port = (address) => /:(\d+)$/.exec(address)?.[1] ?? '';
 
+/** parts are an address with a port, apart: 10.0.0.1 and :80. */
+export function parts(address) {
+  const p = port(address);
+  return p ? [address.slice(0, -p.length - 1), `:${p}`] : [address, ''];
+}
+
 /** split parts a namespace/name. */
 export function split(name) {
   const at = name.indexOf('/');

@@ -4,7 +4,7 @@
 import { podAt } from './api.js';
 import { announce, h, icon, replace } from './dom.js';
 import { bytes, clock, number, percent, plural, seconds } from './format.js';
-import { branches, entries, events, masquerades, reasons, tone } from './words.js';
+import { about, branches, ended, entries, masquerades, reasons, tone } from './words.js';
 import { endpoints } from './walk.js';
 
 const card = (title, ...children) => h('section', { class: 'card-box' }, h('h2', null, title), ...children);
@@ -16,15 +16,15 @@ export function timeline(r) {
   const history = life.history ?? [{ event: life.state, time: life.since }];
   const start = Date.parse(history[0].time);
   return card('Life',
-    h('ol', { class: 'timeline' }, history.map((m, i) => h('li', { 'data-tone': m.event === 'gone' ? 'pass' : tone(m.event) },
+    h('ol', { class: 'timeline' }, history.map((m, i) => h('li', { 'data-tone': tone(m.event) },
       h('span', { class: 'event' }, m.event), h('span', { class: 'after' }, i === 0 ? clock(m.time) : `+${seconds((Date.parse(m.time) - start) / 1000)}`),
-      h('span', { class: 'about' }, events[m.event] ?? '')))),
+      h('span', { class: 'about' }, about(m.event))))),
     life.sent && h('p', { class: 'counts' },
       h('span', null, '↑ ', h('b', null, bytes(life.sent.bytes)), ` ${plural(life.sent.packets, 'packet')}`),
       life.received && h('span', null, '↓ ', h('b', null, bytes(life.received.bytes)), ` ${plural(life.received.packets, 'packet')}`)),
     life.repeated ? h('p', { class: 'hint' }, `The first packet came ${plural(life.repeated, 'more time')}.`) : null,
     life.incomplete ? h('p', { class: 'hint' }, 'Some of the kernel’s events were missed: states may be missing here.') : null,
-    !life.over && h('p', { class: 'hint' }, 'It is not over yet; this page follows it.'));
+    !life.over && h('p', { class: 'hint' }, ended(life.state) ? 'It has ended. The kernel still has its entry, and its counts may change.' : 'It may go on; this page follows it.'));
 }
 
 /** stages is where the packet spent its time, as one bar. */

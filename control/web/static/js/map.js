@@ -3,11 +3,12 @@
 import { poll, topology } from './api.js';
 import { h, replace, s, setText } from './dom.js';
 import { Dots, still } from './dots.js';
-import { link } from './filter.js';
+import { chipsOf, link } from './filter.js';
 import { glyph } from './glyphs.js';
 import { rate } from './format.js';
 import { cut, text, width } from './letters.js';
 import { Places, plan } from './mapplan.js';
+import { ServicesSwitch } from './only.js';
 import { EVERY, Speeds } from './services.js';
 import { stream } from './stream.js';
 
@@ -21,18 +22,23 @@ export class MapView {
     this.speeds = new Speeds();
     this.dots = new Dots();
     this.status = h('p', { class: 'hint', role: 'status' }, 'Asking …');
+    this.only = new ServicesSwitch((filters) => this.open(filters));
     this.picture = h('div', { class: 'map-picture' });
     const key = (tone, what) => h('span', { class: `key ${tone}` }, what);
     this.element = h('section', { class: 'map', 'aria-labelledby': 'title' },
-      h('div', { class: 'headline' }, h('h1', { id: 'title' }, 'Map'), this.status,
-        h('div', { class: 'legend-line' }, key('good', 'led to an endpoint'), key('bad', 'refused or dropped'), key('pass', 'passed untouched'))),
+      h('div', { class: 'headline' }, h('h1', { id: 'title' }, 'Map'), this.status, this.only.leftOut,
+        h('div', { class: 'legend-line' }, key('good', 'led to an endpoint'), key('bad', 'rejected or dropped'), key('pass', 'passed untouched')), this.only.element),
       this.picture);
     this.observer = new ResizeObserver(() => this.draw());
     this.observer.observe(this.picture);
     this.load();
-    if (stream.filters === null) stream.open(new URLSearchParams());
-    else stream.open(new URLSearchParams(stream.filters));
+    this.open(new URLSearchParams(stream.filters ?? ''));
     this.unlisten = stream.listen((now) => this.take(now));
+  }
+
+  open(filters) {
+    stream.open(filters);
+    this.only.show(filters);
   }
 
   async load() {
@@ -114,10 +120,11 @@ export class MapView {
     const now = performance.now();
     if (now - (this.told ?? 0) < 1000) return;
     this.told = now;
+    this.only.draw();
     const { made, left } = this.dots;
     Object.assign(this.dots, { made: 0, left: 0 });
     const of = sample * (made > 0 ? (made + left) / made : 1);
-    const filtered = stream.filters ? ', of those that the filters let through' : '';
+    const filtered = chipsOf(new URLSearchParams(stream.filters)).length > 0 ? ', of those that the filters let through' : '';
     setText(this.status, `${rate(rates.perSecond())} flows/s${filtered}${of >= 1.5 ? `; each dot stands for ${Math.round(of)}` : ''}${still.matches ? '; lines instead of dots, as your system asks for less motion' : ''}`);
   }
 }

@@ -7,10 +7,11 @@ export class Rates {
   constructor() { this.clear(); }
 
   clear() {
-    this.ring = Array.from({ length: SECONDS }, () => ({ second: -1, flows: 0, unanswered: 0, refused: 0 }));
+    this.ring = Array.from({ length: SECONDS }, () => ({ second: -1, flows: 0, unanswered: 0, errors: 0 }));
     this.ahead = -Infinity; // how much the server's clock is ahead of performance.now(), in ms
     this.first = Infinity; // the first second that was told of
-    this.late = 0; // how long ago happened what comes in now, in ms: a page may be too slow
+    this.late = 0; // how long ago what comes in was emitted, in ms: a page may be too slow
+    this.clocks = new Map(); // how much each node's clock is ahead of performance.now(), in ms
   }
 
   /** add counts one of a kind at a time in milliseconds. */
@@ -20,12 +21,17 @@ export class Rates {
     this.first = Math.min(this.first, second);
     const slot = this.ring[second % SECONDS];
     if (second < slot.second || second <= this.now() - SECONDS) return; // too long ago
-    if (slot.second !== second) Object.assign(slot, { second, flows: 0, unanswered: 0, refused: 0 });
+    if (slot.second !== second) Object.assign(slot, { second, flows: 0, unanswered: 0, errors: 0 });
     slot[kind]++;
   }
 
-  /** age is how long ago a time was, in ms. */
-  age(time) { return performance.now() + this.ahead - time; }
+  /** age is how long ago a node emitted a record, in ms: what comes soonest takes no time. Clocks of nodes differ. */
+  age(node, emitted) {
+    const now = performance.now(), ahead = Math.max(this.clocks.get(node) ?? -Infinity, emitted - now);
+    this.clocks.set(node, ahead);
+    this.ahead = Math.max(this.ahead, ahead);
+    return now + ahead - emitted;
+  }
 
   /** now is the present second: the one that is told of, on a page that is late. */
   now() {

@@ -1,8 +1,8 @@
 // A flow in one line. Its element is made once; later events change what is different.
 
 import { h, setText } from './dom.js';
-import { bytes, clock, host, port, seconds, split } from './format.js';
-import { reasons, state, tone } from './words.js';
+import { bytes, clock, host, parts, seconds, split } from './format.js';
+import { label, reasons, state, tone } from './words.js';
 
 /** columns of the table: the class of a cell, and its title. */
 export const columns = [
@@ -19,22 +19,24 @@ export function named(name) {
   return namespace ? [h('span', { class: 'ns' }, `${namespace}/`), rest] : rest;
 }
 
-const address = (text) => h('span', { class: 'address' }, text);
+// place is where a packet comes from or goes: a name, if there is one, the port, which is never cut, and the name's address where there is room.
+function place(field, filter, name, address) {
+  const [ip, p] = parts(address);
+  return [h('span', { class: 'place-name' }, value(field, filter, name ? named(name) : ip), h('span', { class: 'port' }, p)), name && h('span', { class: 'address' }, ip)];
+}
 
 function source(r) {
-  if (r.sourcePod) return [value('pod', r.sourcePod, named(r.sourcePod)), address(r.source)];
-  return [value('source', host(r.source), r.sourceHost || r.sourceNode || host(r.source)), address(r.sourceHost || r.sourceNode || r.local ? r.source : `:${port(r.source)}`)];
+  if (r.sourcePod) return place('pod', r.sourcePod, r.sourcePod, r.source);
+  return place('source', host(r.source), r.sourceHost || r.sourceNode, r.source);
 }
 
 function asked(r) {
-  if (!r.service) return [value('destination', host(r.destination)), address(`:${port(r.destination)}`)];
-  return [value('service', r.service, named(r.service)), address(r.destination)];
+  return r.service ? place('service', r.service, r.service, r.destination) : place('destination', host(r.destination), '', r.destination);
 }
 
 function got(r) {
-  if (r.verdict !== 'dnat') return [value('reason', r.reason, reasons[r.reason] ?? r.reason, r.reason)];
-  if (r.pod) return [value('pod', r.pod, named(r.pod)), address(r.endpoint)];
-  return [value('endpoint', r.endpoint)];
+  if (r.verdict !== 'dnat') return value('reason', r.reason, reasons[r.reason] ?? r.reason, r.reason);
+  return r.pod ? place('pod', r.pod, r.pod, r.endpoint) : place('endpoint', r.endpoint, '', r.endpoint);
 }
 
 export class Row {
@@ -56,14 +58,14 @@ export class Row {
   update(r) {
     if (r === this.record) return;
     this.record = r;
-    const name = state(r);
+    const name = label(r);
     if (this.state !== name) {
       this.state = name;
       setText(this.pill, name);
-      this.pill.dataset.value = r.verdict === 'accept' ? 'accept' : name;
-      this.pill.dataset.field = r.verdict === 'accept' ? 'verdict' : 'state';
-      this.pill.dataset.tone = tone(name);
-      this.element.dataset.tone = tone(name);
+      this.pill.dataset.value = state(r) || r.verdict;
+      this.pill.dataset.field = state(r) ? 'state' : 'verdict';
+      this.pill.dataset.tone = tone(state(r));
+      this.element.dataset.tone = r.verdict === 'accept' ? 'pass' : tone(state(r));
     }
     const life = r.life;
     const sum = life?.sent ? life.sent.bytes + (life.received?.bytes ?? 0) : 0;

@@ -5,8 +5,8 @@ import { h, icon, replace } from './dom.js';
 import { number, percent, rate } from './format.js';
 import { link } from './filter.js';
 import { named } from './row.js';
-import { EVERY, Speeds, refusedOf } from './services.js';
-import { exclusions, fit, reasons } from './words.js';
+import { EVERY, Speeds, errorsOf } from './services.js';
+import { errors, exclusions, fit, reasons } from './words.js';
 
 function figure(label, value, toneName, href) {
   const inner = [h('span', { class: 'number' }, value), h('span', { class: 'label' }, label)];
@@ -52,23 +52,23 @@ export class ServiceView {
       h('div', { class: 'figures' },
         figure('flows/s', rate(this.speeds.of(sv))), figure('flows', number(sv.flows.total)), figure('open', number(sv.flows.open)),
         figure('unanswered', number(sv.flows.unanswered), sv.flows.unanswered > 0 ? 'warn' : null, this.flows({ state: 'unanswered' })),
-        figure('refused', number(refusedOf(sv)), refusedOf(sv) > 0 ? 'bad' : null, this.flows({ state: 'refused,rejected,dropped,failed' }))),
+        figure('errors', number(errorsOf(sv)), errorsOf(sv) > 0 ? 'bad' : null, this.flows({ state: errors.join(',') }))),
       sv.refused && h('ul', { class: 'refusals' }, Object.entries(sv.refused).map(([why, n]) => h('li', null, h('b', null, number(n)), ` ${reasons[why] ?? why}`))),
       sv.endpoints.length > 0 ? [h('p', { class: 'fit-sentence', 'data-tone': verdict.tone }, `The draws ${verdict.text.startsWith('spread') ? verdict.text : `cannot be judged: ${verdict.text}`}${sv.fit && verdict.tone !== 'pass' ? ` (χ² = ${sv.fit.chiSquare.toFixed(2)} with ${sv.fit.degreesOfFreedom} degrees of freedom, ${number(sv.fit.draws)} draws)` : ''}`),
-        this.endpoints(sv)] : h('p', { class: 'problem' }, 'It has no endpoints: every packet to it is refused.'));
+        this.endpoints(sv)] : h('p', { class: 'problem' }, 'It has no endpoints: every packet to it is rejected.'));
   }
 
   endpoints(sv) {
     const most = Math.max(...sv.endpoints.map((e) => Math.max(e.expected, e.observed)), 0.01);
     const bar = (name, share) => h('span', { class: `pair ${name}`, vars: { '--share': share / most } }, h('span', { class: 'amount' }, percent(share)));
     return h('table', { class: 'table endpoints-table' },
-      h('thead', null, h('tr', null, ['Endpoint', 'Node', 'Expected and observed share', 'Flows/s', 'Flows', 'Unanswered', 'Refused'].map((t, i) => h('th', { scope: 'col', class: i > 2 ? 'count' : '' }, t)))),
+      h('thead', null, h('tr', null, ['Endpoint', 'Node', 'Expected and observed share', 'Flows/s', 'Flows', 'Unanswered', 'Errors'].map((t, i) => h('th', { scope: 'col', class: i > 2 ? 'count' : '' }, t)))),
       h('tbody', null, sv.endpoints.map((e) => h('tr', { class: e.excluded || e.removed ? 'excluded' : '' },
         h('td', { class: 'name' }, h('a', { href: this.flows({ endpoint: e.endpoint }) }, e.pod ? named(e.pod) : e.endpoint), h('span', { class: 'address' }, e.pod ? e.endpoint : '')),
         h('td', null, e.node ?? ''),
         h('td', { class: 'pairs' }, e.removed ? h('span', { class: 'why' }, 'no endpoint any more') : e.excluded ? h('span', { class: 'why' }, exclusions[e.excluded] ?? e.excluded) : [bar('expected', e.expected), bar('observed', e.observed)]),
         h('td', { class: 'count' }, rate(this.speeds.of(sv, e))), h('td', { class: 'count' }, number(e.flows.total)),
         h('td', { class: 'count', 'data-tone': e.flows.unanswered > 0 ? 'warn' : null }, number(e.flows.unanswered)),
-        h('td', { class: 'count', 'data-tone': refusedOf(e) > 0 ? 'bad' : null }, number(refusedOf(e)))))));
+        h('td', { class: 'count', 'data-tone': errorsOf(e) > 0 ? 'bad' : null }, number(errorsOf(e)))))));
   }
 }

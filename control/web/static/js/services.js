@@ -4,7 +4,7 @@ import { poll } from './api.js';
 import { h, replace } from './dom.js';
 import { number, plural, rate } from './format.js';
 import { named } from './row.js';
-import { fit } from './words.js';
+import { errors, fit } from './words.js';
 
 export const EVERY = 2000; // milliseconds between two questions
 const SHOWN = 200; // rows; more would take longer to draw than they are shown
@@ -41,14 +41,15 @@ export function spread(sv) {
 
 const count = (label, n, toneName) => h('td', { class: 'count', 'data-label': label, 'data-tone': n > 0 ? toneName : null }, n > 0 ? number(n) : h('span', { class: 'none' }, '0'));
 
-const columns = [['name', 'Service'], ['rate', 'Flows/s'], ['total', 'Flows'], ['open', 'Open'], ['share', 'Spread over endpoints'], ['fit', 'As chance would?'], ['unanswered', 'Unanswered'], ['refused', 'Refused']];
+const columns = [['name', 'Service'], ['rate', 'Flows/s'], ['total', 'Flows'], ['open', 'Open'], ['share', 'Spread over endpoints'], ['fit', 'As chance would?'], ['unanswered', 'Unanswered'], ['errors', 'Errors']];
 
 const keys = {
   name: (sv) => sv.service, rate: (sv, speeds) => -(speeds.of(sv) ?? 0), total: (sv) => -sv.flows.total, open: (sv) => -sv.flows.open,
-  fit: (sv) => sv.fit?.pValue ?? 2, unanswered: (sv) => -sv.flows.unanswered, refused: (sv) => -refusedOf(sv),
+  fit: (sv) => sv.fit?.pValue ?? 2, unanswered: (sv) => -sv.flows.unanswered, errors: (sv) => -errorsOf(sv),
 };
 
-export const refusedOf = (sv) => sv.flows.refused + sv.flows.rejected + sv.flows.dropped + sv.flows.failed;
+/** errorsOf counts the flows of a service or an endpoint in states that are errors. */
+export const errorsOf = (sv) => errors.reduce((sum, state) => sum + sv.flows[state], 0);
 
 export class ServicesView {
   title = 'Services';
@@ -100,6 +101,6 @@ export class ServicesView {
       h('td', { class: 'count rate', 'data-label': 'flows/s' }, rate(this.speeds.of(sv))), h('td', { class: 'count', 'data-label': 'flows' }, number(sv.flows.total)), h('td', { class: 'count open' }, number(sv.flows.open)),
       h('td', { class: 'share' }, spread(sv)),
       h('td', { class: 'fit' }, sv.fit ? h('span', { class: 'pill', 'data-tone': verdict.tone, title: verdict.text }, verdict.tone === 'pass' ? 'too few' : `p ${sv.fit.pValue < 0.001 ? '< 0.001' : sv.fit.pValue.toFixed(2)}`) : h('span', { class: 'none' }, '–')),
-      count('unanswered', sv.flows.unanswered, 'warn'), count('refused', refusedOf(sv), 'bad'));
+      count('unanswered', sv.flows.unanswered, 'warn'), count('errors', errorsOf(sv), 'bad'));
   }
 }

@@ -2,7 +2,9 @@
 // the newest as rows, of which there are never more than ROWS.
 
 import { get } from './api.js';
+import { queryOf } from './filter.js';
 import { Rates } from './rates.js';
+import { isError } from './words.js';
 
 const ROWS = 400; // kept
 const BEFORE = 200; // asked for of the past
@@ -16,8 +18,6 @@ const PAUSE = 2000; // milliseconds, but no longer: a computer that slept meanwh
 const REMEMBERED = 20000; // ids, so that each flow counts once
 const AGAIN = 2000; // milliseconds from the end of a connection to the next
 const STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000];
-
-const bad = new Set(['refused', 'rejected', 'dropped', 'failed', 'reset']);
 
 function hash(id) {
   let x = 2166136261;
@@ -50,7 +50,8 @@ class Stream {
     this.missed = new Map(); // {count, at}, by why
     this.error = '';
     this.connected = false;
-    this.age = Infinity; // of the youngest flow that came since the last drawing
+    this.leftOut = 0; // flows for no service
+    this.age = Infinity; // of the youngest record that came since the last drawing
   }
 
   /** listen calls back with the stream whenever there is something to draw, ten times a second at most, and more rarely where drawing takes long. */
@@ -66,6 +67,7 @@ class Stream {
     this.close();
     if (query !== this.filters) this.reset();
     this.filters = query;
+    this.query = queryOf(filters).toString();
     this.connect();
     this.changed();
   }
@@ -74,12 +76,13 @@ class Stream {
     this.retry = 0;
     const oldest = this.newest(ROWS).at(-1);
     const past = oldest ? `since=${new Date(oldest.at).toISOString()}` : `limit=${BEFORE}`;
-    const source = new EventSource(`/v1/flows?follow=true&${past}${this.filters && `&${this.filters}`}`);
+    const source = new EventSource(`/v1/flows?follow=true&${past}${this.query && `&${this.query}`}`);
     this.source = source;
     source.addEventListener('open', () => {
       this.connected = true;
       this.error = '';
       this.rows.clear(); // what is still known of them comes first
+      this.leftOut = 0;
       this.changed();
     });
     source.addEventListener('flow', (e) => this.take(e.data));
@@ -92,7 +95,7 @@ class Stream {
     this.close();
     const filters = this.filters;
     try {
-      await get(`/v1/flows?limit=1${filters && `&${filters}`}`);
+      await get(`/v1/flows?limit=1${this.query && `&${this.query}`}`);
       this.error = 'The connection broke. Trying again …';
     } catch (e) {
       // An answer of one line is JSON, of none is not: neither is an error of the server's.
@@ -124,14 +127,12 @@ class Stream {
     r.at = Date.parse(r.time);
     const first = this.isNew(r.id);
     const state = r.life?.state;
-    if (first) {
-      this.rates.add('flows', r.at);
-      this.age = Math.min(this.age, this.rates.age(r.at));
-    }
+    if (r.emitted) this.age = Math.min(this.age, this.rates.age(r.node, Date.parse(r.emitted)));
+    if (first) this.rates.add('flows', r.at);
     if (first || r.event === state) {
       const since = Date.parse(r.life?.since ?? r.time);
       if (state === 'unanswered') this.rates.add('unanswered', since);
-      else if (bad.has(state)) this.rates.add('refused', since);
+      else if (isError(state)) this.rates.add('errors', since);
     }
     const told = !r.event; // as it is, of the past: after a break not for the first time
     const picked = hash(r.id) % this.sample === 0;
@@ -154,7 +155,8 @@ class Stream {
 
   miss(data) {
     const m = JSON.parse(data);
-    this.missed.set(m.why, { count: (this.missed.get(m.why)?.count ?? 0) + m.missed, at: performance.now() });
+    if (m.why === 'left-out') this.leftOut += m.missed;
+    else this.missed.set(m.why, { count: (this.missed.get(m.why)?.count ?? 0) + m.missed, at: performance.now() });
     this.changed();
   }
 

@@ -111,7 +111,7 @@ export function end(r) {
   if (r.verdict === 'dnat') return null;
   const ends = {
     accept: { tone: 'pass', title: 'It passes untouched', text: reasons[r.reason] ?? r.reason },
-    reject: { tone: 'bad', title: 'Refused: ICMP port unreachable', text: `${reasons[r.reason] ?? r.reason}; the client sees “connection refused” at once` },
+    reject: { tone: 'bad', title: 'Rejected: ICMP port unreachable', text: `${reasons[r.reason] ?? r.reason}; the client sees “connection refused” at once` },
     drop: { tone: 'bad', title: 'Dropped', text: `${reasons[r.reason] ?? r.reason}; the client waits until it gives up` },
   };
   return ends[r.verdict] ?? { tone: 'warn', title: 'It cannot be told', text: reasons[r.reason] ?? r.reason };

@@ -1,72 +1,9 @@
 // What the words of records mean (see datapath/flow/SCHEMA.md), for people.
 
 import { who } from './format.js';
+import { events, verdicts } from './vocabulary.js';
 
-export const reasons = {
-  'not-a-service': 'no service has this destination',
-  balanced: 'drawn by lot',
-  affinity: 'session affinity: the client was there before',
-  'no-endpoints': 'no usable endpoint anywhere',
-  'no-local-endpoints': 'policy Local, and no usable endpoint on this node',
-  'source-not-allowed': 'source not within loadBalancerSourceRanges',
-  'foreign-localnet': 'to a loopback address, but not from one',
-  rules: 'the rules say so',
-  'not-filtered': 'the refusing rule is not on its way',
-};
-
-export const exclusions = {
-  'not-ready': 'not ready',
-  'not-serving': 'terminating, and serves no more',
-  terminating: 'terminating, while others are ready',
-  'other-zone': 'hinted for another zone',
-  'other-node': 'hinted for another node',
-  'not-local': 'on another node, and the policy is Local',
-  'other-family': 'of the other address family',
-  unused: 'nothing is used under the policy',
-  affinity: 'the client is bound to another',
-};
-
-export const masquerades = {
-  'masquerade-all': 'all ClusterIP traffic is (--masquerade-all)',
-  'source-outside-cluster': 'to a ClusterIP, and from no pod',
-  external: 'it came from outside, so that the reply comes back here',
-  'local-source': 'made on the node itself',
-  hairpin: 'the endpoint reaches itself',
-  'host-masquerade': "a rule of the host's own",
-};
-
-export const entries = {
-  'cluster-ip': 'ClusterIP',
-  'external-ip': 'external IP',
-  'load-balancer-ip': 'load balancer IP',
-  'node-port': 'node port',
-};
-
-export const branches = {
-  'internal-policy': 'internal traffic policy',
-  'external-policy': 'external traffic policy',
-  'pod-short-circuit': 'a pod asks: the external policy does not bind it',
-  'node-short-circuit': 'the node itself asks: the external policy does not bind it',
-};
-
-export const events = {
-  decided: 'it got its verdict',
-  answered: 'a packet came back',
-  established: 'handshake done',
-  closing: 'one side has no more to send',
-  closed: 'both sides said so',
-  reset: 'one side broke off',
-  refused: 'the endpoint refused',
-  unanswered: 'no answer for three seconds',
-  expired: 'nothing came any more',
-  removed: 'its entry was taken out',
-  rejected: 'refused with an ICMP error',
-  dropped: 'dropped',
-  failed: 'no entry could be made',
-  repeated: 'the first packet came again',
-  gone: "the kernel's entry is gone",
-  held: 'held at the queue',
-};
+export { branches, entries, exclusions, masquerades, reasons } from './vocabulary.js';
 
 export const missed = {
   'slow-reader': 'this page read too slowly',
@@ -75,20 +12,26 @@ export const missed = {
   unreachable: 'a node cannot be asked',
 };
 
-const verdicts = { accept: 'passed', reject: 'rejected', drop: 'dropped' };
+/** state is where a record's flow is in its life; '' if that is not known, as of packets that pass in simulations. */
+export const state = (r) => r.life?.state ?? verdicts[r.verdict]?.state ?? '';
 
-/** state is where a record's flow is in its life, simulated ones included. */
-export const state = (r) => (r.verdict === 'accept' ? 'passed' : r.life?.state ?? verdicts[r.verdict] ?? (r.verdict === 'dnat' ? 'decided' : r.verdict));
+/** label is the state, or else what the verdict does. */
+export const label = (r) => state(r) || (verdicts[r.verdict]?.text ?? r.verdict);
 
-const tones = {
-  answered: 'good', established: 'good', closing: 'good', closed: 'good', expired: 'good',
-  unanswered: 'warn', removed: 'warn',
-  reset: 'bad', refused: 'bad', rejected: 'bad', dropped: 'bad', failed: 'bad',
-  passed: 'pass',
-};
+/** about says what a state or another event means. */
+export const about = (event) => (event === 'held' ? 'held at the queue' : events[event]?.text ?? '');
 
 /** tone is the colour's meaning: good, warn, bad, pass, or wait for what is not known yet. */
-export const tone = (name) => tones[name] ?? 'wait';
+export const tone = (event) => (event ? events[event]?.tone ?? 'wait' : 'pass');
+
+/** ended says whether a flow in this state does not go on. */
+export const ended = (event) => events[event]?.ended ?? false;
+
+/** isError says whether a flow in this state counts as an error. */
+export const isError = (event) => events[event]?.tone === 'bad';
+
+/** errors are the states that count as errors. */
+export const errors = Object.keys(events).filter(isError);
 
 /** sentence tells a record in one. */
 export function sentence(r) {
@@ -96,7 +39,7 @@ export function sentence(r) {
   const asked = r.service || r.destination;
   if (r.verdict === 'dnat') return `${from} asked ${asked} and ${r.id ? 'was led' : 'would be led'} to ${r.pod || r.endpoint}`;
   if (r.verdict === 'accept') return `${from} asked ${asked}, and the packet ${r.id ? 'passed' : 'would pass'} untouched`;
-  return `${from} asked ${asked} and ${r.id ? 'was' : 'would be'} ${r.verdict === 'reject' ? 'refused' : 'ignored'}`;
+  return `${from} asked ${asked} and ${r.id ? 'was' : 'would be'} ${verdicts[r.verdict]?.text ?? r.verdict}`;
 }
 
 /** fit says in a sentence whether a service's flows spread as they should. */

@@ -1,0 +1,65 @@
+// How the columns of the table of flows share its room.
+
+import { host, parts, who } from './format.js';
+import { fonts, width } from './letters.js';
+import { reasons } from './words.js';
+
+const SIZE = 14; // of letters; lengths here are for a root of this size, in pixels
+const PADDING = 1.44 * SIZE + 3; // of a cell
+const LEAST = { source: 90, asked: 90, got: 90, node: 50 };
+const MOST = { source: 250, asked: 250, got: 250, node: 180 }; // what a column asks for
+// What may be left out, in this order, so that names are whole; and the room that this gives.
+const OPTIONAL = [12.2 * SIZE, 5.6 * SIZE]; // bytes and duration, protocol; then the node
+const FIXED = 18.1 * SIZE + OPTIONAL[0] + OPTIONAL[1]; // time and state, too
+
+const measure = (text) => width(text, 'body') * SIZE / fonts.body.size;
+const named = (name, address) => (name ? name + parts(address)[1] : address);
+
+/** Widths are what the columns of names need. They only grow, so that rows stay below each other. */
+export class Widths {
+  constructor(table) {
+    this.table = table;
+    table.dataset.out = 0;
+    this.observer = new ResizeObserver(([e]) => { this.room = e.contentRect.width; this.changed = true; this.apply(); });
+    this.observer.observe(table);
+    this.clear();
+  }
+
+  leave() { this.observer.disconnect(); }
+
+  clear() {
+    this.needs = { ...LEAST };
+    this.changed = true;
+  }
+
+  add(r) {
+    const name = who(r);
+    this.need('source', named(name === host(r.source) ? '' : name, r.source));
+    this.need('asked', named(r.service, r.destination));
+    this.need('got', r.verdict === 'dnat' ? named(r.pod, r.endpoint) : reasons[r.reason] ?? r.reason);
+    this.need('node', r.node);
+  }
+
+  need(column, text) {
+    const need = Math.min(MOST[column], measure(text));
+    if (need > this.needs[column]) { this.needs[column] = need; this.changed = true; }
+  }
+
+  /** apply shares out the room, if anything changed. */
+  apply() {
+    const { size } = document.documentElement.dataset;
+    if (!this.room || !this.changed && size === this.size) return;
+    this.changed = false;
+    this.size = size;
+    const room = this.room * SIZE / parseFloat(getComputedStyle(document.documentElement).fontSize);
+    let lacks = FIXED + Object.values(this.needs).reduce((sum, n) => sum + n + PADDING, 0) - room;
+    let out = 0;
+    for (const gives of [...OPTIONAL, this.needs.node + PADDING]) {
+      if (lacks <= 0) break;
+      lacks -= gives;
+      out++;
+    }
+    this.table.dataset.out = out;
+    for (const [column, n] of Object.entries(this.needs)) this.table.style.setProperty(`--${column}`, `${Math.round(n + PADDING)}fr`);
+  }
+}
