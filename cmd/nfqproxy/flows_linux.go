@@ -87,15 +87,7 @@ func (f *flowAPIFlags) token() (string, error) {
 	if f.tokenFile == "" {
 		return "", nil
 	}
-	b, err := os.ReadFile(f.tokenFile)
-	if err != nil {
-		return "", wrap("--flow-api-token-file", err)
-	}
-	token := strings.TrimSpace(string(b))
-	if len(token) < 16 {
-		return "", fmt.Errorf("--flow-api-token-file %s: want a token of 16 characters or more", f.tokenFile)
-	}
-	return token, nil
+	return flowapi.ReadToken("--flow-api-token-file", f.tokenFile)
 }
 
 // wantsFlows says whether anybody wants to see flows.

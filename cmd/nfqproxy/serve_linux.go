@@ -72,6 +72,7 @@ func (p *proxy) serve(ctx context.Context) (err error) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
+	p.limitMemory()
 	p.group, p.ctx = errgroup.WithContext(ctx)
 	p.metrics = metrics.New(version)
 	p.metrics.ReadLimits(&p.limits)
