@@ -11,6 +11,7 @@ package hubbleapi
 import (
 	"context"
 	"errors"
+	"maps"
 	"net"
 	"net/http"
 	"slices"
@@ -190,17 +191,16 @@ func (s *server) nodes(ctx context.Context, _ []byte, send func([]byte) error) e
 
 // namespaces answers GetNamespaces: those of services that had flows.
 func (s *server) namespaces(ctx context.Context, _ []byte, send func([]byte) error) error {
-	services, err := s.observer.Services(ctx, observe.ServiceQuery{Active: true})
+	names := make(map[string]bool)
+	err := observe.EachService(ctx, s.observer, observe.ServiceQuery{Active: true}, func(*observe.Services) error { return nil }, func(s *observe.Service) error {
+		names[s.Namespace] = true
+		return nil
+	})
 	if err != nil {
 		return err
 	}
-	var names []string
-	for i := range services.Services {
-		names = append(names, services.Services[i].Namespace)
-	}
-	slices.Sort(names)
 	var answer []byte
-	for _, n := range slices.Compact(names) {
+	for _, n := range slices.Sorted(maps.Keys(names)) {
 		answer = appendMessage(answer, 1, appendText(nil, 2, n))
 	}
 	return send(answer)
