@@ -18,6 +18,8 @@ const (
 	window = 100 * time.Millisecond
 	// few is how many records a window has at least, whatever the number of readers.
 	few = 20
+	// page is how many flows that are known already are copied at a time.
+	page = 64
 	// tellMissed is how often a reader is told what it missed.
 	tellMissed = time.Second
 )
@@ -34,12 +36,19 @@ func (n *Node) Flows(ctx context.Context, q observe.FlowQuery, each func(observe
 	}
 	matches := match.Node{Name: n.config.Name, Names: n}.Flows(f)
 	// As they are, they are at no event.
-	asTheyAre, reader := n.config.Journal.Last(limit, f.Since, func(number uint64, fl *flow.Flow, s flow.State, _ flow.Event) bool {
+	past := n.config.Journal.NewPast(limit, f.Since, func(number uint64, fl *flow.Flow, s flow.State, _ flow.Event) bool {
 		return matches(fl, s, "")
 	})
-	for i := range asTheyAre {
-		if err := each(observe.Item{Record: asTheyAre[i].Record(n, f.Steps)}); err != nil {
-			return err
+	asTheyAre := make([]journal.Entry, min(limit, page))
+	for k := len(asTheyAre); k > 0 && k == len(asTheyAre); {
+		if err := ctx.Err(); err != nil {
+			break
+		}
+		k = past.Read(asTheyAre)
+		for i := range k {
+			if err := each(observe.Item{Record: asTheyAre[i].Record(n, f.Steps)}); err != nil {
+				return err
+			}
 		}
 	}
 	if !f.Follow {
@@ -47,7 +56,7 @@ func (n *Node) Flows(ctx context.Context, q observe.FlowQuery, each func(observe
 	}
 	n.readers.Add(1)
 	defer n.readers.Add(-1)
-	s := &stream{Node: n, reader: reader, each: each, steps: f.Steps, told: time.Now()}
+	s := &stream{Node: n, reader: past.Reader(), each: each, steps: f.Steps, told: time.Now()}
 	return s.follow(ctx, matches)
 }
 
