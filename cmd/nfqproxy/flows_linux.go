@@ -125,7 +125,7 @@ func (p *proxy) watchFlows(owners *control.Owners) error {
 		Table: p.inForce.Load, Stats: p.stats, HostRules: p.hostRulesInForce,
 	}
 	if p.flags.flowAPI.holds {
-		holder := hold.New(hold.Config{Node: p.cfg.Node.Name, Names: thisnode.Names(owners)})
+		holder := hold.New(hold.Config{Node: p.cfg.Node.Name, Names: thisnode.Names(owners), Log: p.log})
 		c.Holder, p.engineConfig.Gate = holder, holder
 	}
 	v.node = thisnode.New(c)
