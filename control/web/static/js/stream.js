@@ -2,6 +2,7 @@
 // the newest as rows, of which there are never more than ROWS.
 
 import { get } from './api.js';
+import { EventStream } from './events.js';
 import { Rates } from './rates.js';
 
 const ROWS = 400; // kept
@@ -74,7 +75,7 @@ class Stream {
     this.retry = 0;
     const oldest = this.newest(ROWS).at(-1);
     const past = oldest ? `since=${new Date(oldest.at).toISOString()}` : `limit=${BEFORE}`;
-    const source = new EventSource(`/v1/flows?follow=true&${past}${this.filters && `&${this.filters}`}`);
+    const source = new EventStream(`/v1/flows?follow=true&${past}${this.filters && `&${this.filters}`}`);
     this.source = source;
     source.addEventListener('open', () => {
       this.connected = true;
