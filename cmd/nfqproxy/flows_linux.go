@@ -154,7 +154,7 @@ func (p *proxy) serveHubble() error {
 		l, err := listen.Listen(p.ctx, "tcp", p.flags.flowAPI.hubble)
 		switch {
 		case err == nil:
-			return hubbleapi.Serve(p.ctx, l, p.flows.node)
+			return hubbleapi.Serve(p.ctx, l, p.flows.node, &p.limits)
 		case p.ctx.Err() != nil:
 			return nil
 		case p.cfg.BindAddressHardFail:
@@ -230,7 +230,7 @@ func (p *proxy) serveFlows() error {
 			case <-time.After(health.RebindInterval):
 			}
 		}
-		return flowapi.Serve(p.ctx, l, flowapi.Config{Observer: p.flows.node, Page: web.Handler(), Token: token, Log: p.log})
+		return flowapi.Serve(p.ctx, l, flowapi.Config{Observer: p.flows.node, Page: web.Handler(), Token: token, Limits: &p.limits, Log: p.log})
 	})
 	return nil
 }
