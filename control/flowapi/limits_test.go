@@ -284,15 +284,17 @@ func TestOneClientLeavesRoom(t *testing.T) {
 func TestConnectionsAreLimited(t *testing.T) {
 	limits := new(limit.Set)
 	socket := serveUnix(t, observetest.New("node-a"), limits)
-	for range 256 {
+	await(t, "nothing is counted", func() bool { return count(limits, "connections").Total > 0 })
+	most := count(limits, "connections").Total // 256, where there may be enough descriptors
+	for range most {
 		c, err := net.Dial("unix", socket)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
 	}
-	await(t, "not all are accepted", func() bool { return count(limits, "connections").Taken == 256 })
-	const want = `{"status":503,"error":"too many connections: all clients together have 256, which is the limit of this server: try again later"}` + "\n"
+	await(t, "not all are accepted", func() bool { return count(limits, "connections").Taken == most })
+	want := fmt.Sprintf(`{"status":503,"error":"too many connections: all clients together have %d, which is the limit of this server: try again later"}`+"\n", most)
 	if status, body := answer(t, ask(t, socket, "/v1/stats")); status != 503 || string(body) != want {
 		t.Errorf("%d %s, want 503 %s", status, body, want)
 	}
