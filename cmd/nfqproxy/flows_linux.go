@@ -87,15 +87,7 @@ func (f *flowAPIFlags) token() (string, error) {
 	if f.tokenFile == "" {
 		return "", nil
 	}
-	b, err := os.ReadFile(f.tokenFile)
-	if err != nil {
-		return "", wrap("--flow-api-token-file", err)
-	}
-	token := strings.TrimSpace(string(b))
-	if len(token) < 16 {
-		return "", fmt.Errorf("--flow-api-token-file %s: want a token of 16 characters or more", f.tokenFile)
-	}
-	return token, nil
+	return flowapi.ReadToken("--flow-api-token-file", f.tokenFile)
 }
 
 // wantsFlows says whether anybody wants to see flows.
@@ -133,7 +125,7 @@ func (p *proxy) watchFlows(owners *control.Owners) error {
 		Table: p.inForce.Load, Stats: p.stats, HostRules: p.hostRulesInForce,
 	}
 	if p.flags.flowAPI.holds {
-		holder := hold.New(hold.Config{Node: p.cfg.Node.Name, Names: thisnode.Names(owners)})
+		holder := hold.New(hold.Config{Node: p.cfg.Node.Name, Names: thisnode.Names(owners), Log: p.log})
 		c.Holder, p.engineConfig.Gate = holder, holder
 	}
 	v.node = thisnode.New(c)
@@ -162,7 +154,7 @@ func (p *proxy) serveHubble() error {
 		l, err := listen.Listen(p.ctx, "tcp", p.flags.flowAPI.hubble)
 		switch {
 		case err == nil:
-			return hubbleapi.Serve(p.ctx, l, p.flows.node)
+			return hubbleapi.Serve(p.ctx, l, p.flows.node, &p.limits)
 		case p.ctx.Err() != nil:
 			return nil
 		case p.cfg.BindAddressHardFail:
@@ -238,7 +230,7 @@ func (p *proxy) serveFlows() error {
 			case <-time.After(health.RebindInterval):
 			}
 		}
-		return flowapi.Serve(p.ctx, l, flowapi.Config{Observer: p.flows.node, Page: web.Handler(), Token: token, Log: p.log})
+		return flowapi.Serve(p.ctx, l, flowapi.Config{Observer: p.flows.node, Page: web.Handler(), Token: token, Limits: &p.limits, Log: p.log})
 	})
 	return nil
 }

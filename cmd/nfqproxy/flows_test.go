@@ -22,7 +22,7 @@ const asksMadeUp = "NFQPROXY_TEST_ASKS_MADE_UP"
 
 // connectMadeUp is that cluster; the first flow that is held there is its second one.
 func connectMadeUp(server, token string) (observe.Observer, error) {
-	if token == "print" {
+	if token == "print-this-token" {
 		fmt.Fprintf(os.Stderr, "asked %s with token %s\n", server, token)
 	}
 	c := observetest.NewCluster()

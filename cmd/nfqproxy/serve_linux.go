@@ -21,6 +21,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control"
 	"github.com/nfqproxy/nfqproxy/control/apiserver"
 	"github.com/nfqproxy/nfqproxy/control/health"
+	"github.com/nfqproxy/nfqproxy/control/limit"
 	"github.com/nfqproxy/nfqproxy/control/metrics"
 	"github.com/nfqproxy/nfqproxy/control/proxyconfig"
 	"github.com/nfqproxy/nfqproxy/datapath"
@@ -46,6 +47,7 @@ type proxy struct {
 	events  *apiserver.Recorder  // nil, likewise
 	host    *hostnet.Host
 	metrics *metrics.Metrics
+	limits  limit.Set
 	health  *health.Proxy
 	checks  *health.ServiceServer
 	engine  *datapath.Engine // nil before the first table
@@ -70,8 +72,10 @@ func (p *proxy) serve(ctx context.Context) (err error) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
+	p.limitMemory()
 	p.group, p.ctx = errgroup.WithContext(ctx)
 	p.metrics = metrics.New(version)
+	p.metrics.ReadLimits(&p.limits)
 	p.health = health.NewProxy(health.ProxyConfig{
 		Timeout: 2 * p.cfg.SyncPeriod, Families: []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}, Answered: p.metrics.Answered,
 		Fault: p.fault,
@@ -106,10 +110,11 @@ func (p *proxy) serve(ctx context.Context) (err error) {
 			return errors.Join(err, p.host.Close())
 		}
 	}
-	p.checks = health.NewServiceServer(health.ServiceServerConfig{Healthy: p.health.Healthy, Report: p.checkFailed, Log: p.log})
+	p.checks = health.NewServiceServer(health.ServiceServerConfig{Healthy: p.health.Healthy, Report: p.checkFailed, Log: p.log,
+		Connections: p.limits.Connections("health check node ports", health.CheckConnections)})
 	defer p.checks.Close()
-	p.listen("health", p.cfg.HealthzBindAddress, p.health.Handler())
-	p.listen("metrics", p.cfg.MetricsBindAddress, p.metrics.Handler(metrics.HandlerConfig{Profiling: p.cfg.EnableProfiling, Log: p.log}))
+	p.listen("health", health.Connections, p.cfg.HealthzBindAddress, p.health.Handler())
+	p.listen("metrics", health.MetricsConnections, p.cfg.MetricsBindAddress, p.metrics.Handler(metrics.HandlerConfig{Profiling: p.cfg.EnableProfiling, Log: p.log}))
 	p.group.Go(func() error { return controller.Run(p.ctx) })
 	return p.group.Wait()
 }
@@ -128,11 +133,11 @@ func (p *proxy) connect() (err error) {
 }
 
 // listen serves one of our own addresses, if it is wanted.
-func (p *proxy) listen(name, address string, handler http.Handler) {
+func (p *proxy) listen(name string, connections limit.Numbers, address string, handler http.Handler) {
 	if address == "" {
 		return
 	}
-	s := &health.HTTPServer{Name: name, Address: address, Handler: handler, HardFail: p.cfg.BindAddressHardFail, Log: p.log}
+	s := &health.HTTPServer{Name: name, Address: address, Handler: handler, HardFail: p.cfg.BindAddressHardFail, Log: p.log, Connections: p.limits.Connections(name, connections)}
 	p.group.Go(func() error { return s.Run(p.ctx) })
 }
 

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/nfqproxy/nfqproxy/control/flowapi"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
@@ -76,12 +76,9 @@ func (f *serverFlags) observer(connect connector) (observe.Observer, error) {
 		}
 	}
 	if f.tokenFile != "" {
-		b, err := os.ReadFile(f.tokenFile)
-		if err != nil {
-			return nil, fmt.Errorf("--token-file: %w", err)
-		}
-		if token = strings.TrimSpace(string(b)); token == "" || strings.ContainsAny(token, "\r\n") {
-			return nil, fmt.Errorf("--token-file %s: want a file with the token on one line", f.tokenFile)
+		var err error
+		if token, err = flowapi.ReadToken("--token-file", f.tokenFile); err != nil {
+			return nil, err
 		}
 	}
 	return connect(cmp.Or(server, localServer), token)

@@ -34,9 +34,8 @@ func (s *server) answer(w http.ResponseWriter, status int, v any) error {
 
 func (s *server) write(w http.ResponseWriter, contentType string, status int, b []byte) {
 	w.Header().Set("Content-Type", contentType)
-	s.setWriteDeadline(w)
 	w.WriteHeader(status)
-	_, _ = w.Write(b) // who does not read it any more need not be told
+	_, _ = writeUntil(w, b, s.writeTimeout, time.Now().Add(s.answerTimeout)) // who does not read it any more need not be told
 }
 
 // setWriteDeadline bounds the writes from here on. Recorders of tests have no deadlines.
@@ -58,7 +57,7 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	switch e.Status {
 	case http.StatusUnauthorized:
 		w.Header().Set("WWW-Authenticate", "Bearer")
-	case http.StatusTooManyRequests:
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		w.Header().Set("Retry-After", "5")
 	}
 	_ = s.answer(w, e.Status, e) // an Error can always be encoded

@@ -15,6 +15,9 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/nfqproxy/nfqproxy/control/limit"
+	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
 // Address is where the API listens, and what that takes.
@@ -31,7 +34,7 @@ type Address struct {
 // unixPrefix is what the addresses of Unix sockets begin with.
 const unixPrefix = "unix:"
 
-// Listen opens the address. One that other machines can reach takes TLS and a token: flows
+// Listen opens the address, for [Serve]. One that other machines can reach takes TLS and a token: flows
 // tell who talks to whom. Errors name the flags of nfqproxy run. The socket of a process that
 // is gone is replaced; those who are to use it have to be in its group.
 func Listen(a Address) (net.Listener, error) {
@@ -63,7 +66,26 @@ func Listen(a Address) (net.Listener, error) {
 	if certificate == nil {
 		return l, nil
 	}
-	return tls.NewListener(l, &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, GetCertificate: certificate}), nil
+	return &tlsListener{l, &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, GetCertificate: certificate}}, nil
+}
+
+// tlsListener is a listener whose connections [Serve] is to speak TLS on: beneath, it limits
+// them.
+type tlsListener struct {
+	net.Listener
+	config *tls.Config
+}
+
+// limited limits the connections of a listener.
+func limited(l net.Listener, q *limit.Quota) net.Listener {
+	if t, ok := l.(*tlsListener); ok {
+		// Before the handshake there is no way to answer.
+		return tls.NewListener(limit.Listen(t.Listener, q, nil), t.config)
+	}
+	return limit.Listen(l, q, limit.HTTP("application/json", func(status int, err error) []byte {
+		b, _ := encode(&observe.Error{Status: status, Message: err.Error()}) // an Error can always be encoded
+		return b
+	}))
 }
 
 func isLoopback(host string) bool {
@@ -149,10 +171,12 @@ func Serve(ctx context.Context, l net.Listener, c Config) error {
 	server := &http.Server{
 		Handler:           New(c),
 		BaseContext:       func(net.Listener) context.Context { return requests },
+		ConnContext:       limit.ConnContext,
 		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
 		ErrorLog: slog.NewLogLogger(c.Log.Handler(), slog.LevelWarn),
 	}
 	ended := make(chan error, 1)
+	l = limited(l, c.Limits.Connections(serverName, connections))
 	go func() { ended <- server.Serve(l) }()
 	select {
 	case err := <-ended:

@@ -2,6 +2,7 @@ package flowapi
 
 import (
 	"net/http"
+	"strings"
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
 )
@@ -29,11 +30,41 @@ func (s *server) services(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	services, err := s.Observer.Services(r.Context(), q)
-	if err != nil {
+	return s.writeServices(w, r, q)
+}
+
+// writeServices writes an [observe.Services], one service after the other.
+func (s *server) writeServices(w http.ResponseWriter, r *http.Request, q observe.ServiceQuery) error {
+	const list = `"services":[`
+	out := s.pieces(w)
+	var rest string // of the answer, behind the services
+	separator := ""
+	err := observe.EachService(r.Context(), s.Observer, q, func(head *observe.Services) error {
+		head.Services = []observe.Service{}
+		b, err := encode(head)
+		// In a text of JSON the quotes are escaped: this can only be the field.
+		before, after, _ := strings.Cut(string(b), list)
+		out.text(before, list)
+		rest = after
 		return err
+	}, func(service *observe.Service) error {
+		out.text(separator)
+		separator = ","
+		return out.value(service)
+	})
+	if err == nil {
+		out.text(rest)
+		err = out.write()
 	}
-	return s.answer(w, http.StatusOK, services)
+	switch {
+	case err == nil:
+		return nil
+	case !out.began:
+		return err
+	case r.Context().Err() == nil:
+		s.Log.Warn("an answer was cut off", "path", r.URL.Path, "reader", r.RemoteAddr, "error", err)
+	}
+	panic(http.ErrAbortHandler) // the reader sees that it is not the end
 }
 
 func (s *server) table(w http.ResponseWriter, r *http.Request) error {
@@ -58,15 +89,23 @@ func (s *server) stats(w http.ResponseWriter, r *http.Request) error {
 	return s.answer(w, http.StatusOK, observe.StatsList{Nodes: notNull(nodes)})
 }
 
-func (s *server) topology(w http.ResponseWriter, r *http.Request) error {
+func (s *server) getTopology(w http.ResponseWriter, r *http.Request) error {
 	if err := noParameters(r); err != nil {
 		return err
 	}
-	topology, err := s.Observer.Topology(r.Context())
+	content, done, err := s.topology.get(r.Context(), func() ([]byte, error) {
+		topology, err := s.Observer.Topology(r.Context())
+		if err != nil {
+			return nil, err
+		}
+		return encode(topology)
+	})
 	if err != nil {
 		return err
 	}
-	return s.answer(w, http.StatusOK, topology)
+	defer done()
+	s.write(w, "application/json", http.StatusOK, content)
+	return nil
 }
 
 func (s *server) explain(w http.ResponseWriter, r *http.Request) error {

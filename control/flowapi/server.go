@@ -11,11 +11,24 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/control/limit"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
-// DefaultMaxStreams is how many listings and streams of flows may go on at a time.
+// DefaultMaxStreams is how many listings and streams of flows may go on at a time. Each client
+// may have a quarter of them, and a quarter is reserved for root and the user that the server
+// runs as (see [limit.Client]).
 const DefaultMaxStreams = 32
+
+// The limits of connections, and of requests that are being answered, without streams and
+// those that wait for a hold.
+var (
+	connections = limit.Numbers{Total: 256, Each: 64, Reserved: 64}
+	requests    = limit.Numbers{Total: 32, Each: 8, Reserved: 8}
+)
+
+// serverName is the server's in metrics.
+const serverName = "flow API"
 
 // Description is openapi.yaml, which the server gives out.
 //
@@ -38,13 +51,15 @@ type Config struct {
 	Hosts []string
 	// MaxStreams is how many listings and streams of flows may go on at a time; 0: DefaultMaxStreams.
 	MaxStreams int
-	Log        *slog.Logger // nil: none
+	// Limits is where the server's quotas are counted; nil: nowhere.
+	Limits *limit.Set
+	Log    *slog.Logger // nil: none
 }
 
 // New gives the API as a handler, which is safe for concurrent use.
 func New(c Config) http.Handler {
 	return newServer(c, timing{
-		writeTimeout: 30 * time.Second, readTimeout: 30 * time.Second,
+		writeTimeout: 30 * time.Second, answerTimeout: 2 * time.Minute, readTimeout: 30 * time.Second,
 		firstSign: 100 * time.Millisecond, keepAlive: observe.KeepAliveSeconds * time.Second, poll: observe.PollSeconds * time.Second,
 	})
 }
@@ -52,7 +67,9 @@ func New(c Config) http.Handler {
 // timing is how long things may take.
 type timing struct {
 	writeTimeout time.Duration // of one write: a reader that takes nothing for so long is cut off
-	readTimeout  time.Duration // of a body
+	// answerTimeout is of a whole answer that is no stream.
+	answerTimeout time.Duration
+	readTimeout   time.Duration // of a body
 	// firstSign is when a stream begins that has no records yet. Errors that are the
 	// asker's fault come sooner.
 	firstSign time.Duration
@@ -64,8 +81,10 @@ type timing struct {
 type server struct {
 	Config
 	timing
-	mux     *http.ServeMux
-	streams chan struct{} // one element for each that goes on
+	mux      *http.ServeMux
+	streams  *limit.Quota
+	requests *limit.Quota
+	topology *shared
 }
 
 // route is what one method of a path does. Handlers that return an error have written
@@ -74,23 +93,24 @@ type route struct {
 	method, path string
 	handle       func(*server, http.ResponseWriter, *http.Request) error
 	guarded      bool // it changes something
+	waits        bool // it is counted as a stream, or takes next to nothing while it waits
 }
 
 // routes is every route but the page's.
 var routes = []route{
-	{http.MethodGet, "/v1/flows", (*server).flows, false},
-	{http.MethodGet, "/v1/flows/{id}", (*server).flow, false},
-	{http.MethodGet, "/v1/services", (*server).services, false},
-	{http.MethodGet, "/v1/table", (*server).table, false},
-	{http.MethodGet, "/v1/stats", (*server).stats, false},
-	{http.MethodGet, "/v1/topology", (*server).topology, false},
-	{http.MethodPost, "/v1/explain", (*server).explain, false},
-	{http.MethodGet, "/v1/holds", (*server).holds, false},
-	{http.MethodPost, "/v1/holds", (*server).hold, true},
-	{http.MethodGet, "/v1/holds/{id}", (*server).getHold, false},
-	{http.MethodDelete, "/v1/holds/{id}", (*server).cancelHold, true},
-	{http.MethodPost, "/v1/holds/{id}/act", (*server).act, true},
-	{http.MethodGet, "/openapi.yaml", (*server).description, false},
+	{http.MethodGet, "/v1/flows", (*server).flows, false, true},
+	{http.MethodGet, "/v1/flows/{id}", (*server).flow, false, false},
+	{http.MethodGet, "/v1/services", (*server).services, false, false},
+	{http.MethodGet, "/v1/table", (*server).table, false, false},
+	{http.MethodGet, "/v1/stats", (*server).stats, false, false},
+	{http.MethodGet, "/v1/topology", (*server).getTopology, false, false},
+	{http.MethodPost, "/v1/explain", (*server).explain, false, false},
+	{http.MethodGet, "/v1/holds", (*server).holds, false, false},
+	{http.MethodPost, "/v1/holds", (*server).hold, true, false},
+	{http.MethodGet, "/v1/holds/{id}", (*server).getHold, false, true},
+	{http.MethodDelete, "/v1/holds/{id}", (*server).cancelHold, true, false},
+	{http.MethodPost, "/v1/holds/{id}/act", (*server).act, true, false},
+	{http.MethodGet, "/openapi.yaml", (*server).description, false, false},
 }
 
 func newServer(c Config, t timing) *server {
@@ -100,7 +120,12 @@ func newServer(c Config, t timing) *server {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &server{c, t, http.NewServeMux(), make(chan struct{}, c.MaxStreams)}
+	quarter := c.MaxStreams / 4
+	s := &server{
+		Config: c, timing: t, mux: http.NewServeMux(), topology: newShared(),
+		streams:  c.Limits.New(serverName, "streams of flows", limit.Numbers{Total: c.MaxStreams, Each: max(2, quarter), Reserved: quarter}),
+		requests: c.Limits.New(serverName, "requests", requests),
+	}
 	byPath := make(map[string][]route)
 	for _, r := range routes {
 		byPath[r.path] = append(byPath[r.path], r)
@@ -131,11 +156,7 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request, methods []route) 
 	var allowed []string
 	for _, route := range methods {
 		if r.Method == route.method || r.Method == http.MethodHead && route.method == http.MethodGet {
-			err := s.authorize(r, route.guarded)
-			if err == nil {
-				err = route.handle(s, w, r)
-			}
-			if err != nil {
+			if err := s.serveRoute(w, r, &route); err != nil {
 				s.fail(w, r, err)
 			}
 			return
@@ -146,6 +167,29 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request, methods []route) 
 		}
 	}
 	s.refuseMethod(w, r, allowed)
+}
+
+func (s *server) serveRoute(w http.ResponseWriter, r *http.Request, route *route) error {
+	if err := s.authorize(r, route.guarded); err != nil {
+		return err
+	}
+	if !route.waits {
+		release, err := take(s.requests, r)
+		if err != nil {
+			return err
+		}
+		defer release()
+	}
+	return route.handle(s, w, r)
+}
+
+// take takes a share of a quota for the client of a request.
+func take(q *limit.Quota, r *http.Request) (release func(), err error) {
+	release, err = q.Take(limit.Of(r))
+	if err != nil {
+		err = &observe.Error{Status: limit.Status(err), Message: err.Error()}
+	}
+	return release, err
 }
 
 // servePage answers on every other path.

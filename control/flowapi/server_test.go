@@ -24,7 +24,7 @@ import (
 const patient = time.Hour
 
 // patience waits for nothing but for a stream to begin.
-var patience = timing{writeTimeout: patient, readTimeout: patient, firstSign: time.Millisecond, keepAlive: patient, poll: patient}
+var patience = timing{writeTimeout: patient, answerTimeout: patient, readTimeout: patient, firstSign: time.Millisecond, keepAlive: patient, poll: patient}
 
 // world is a server over a fake node.
 type world struct {
@@ -80,7 +80,7 @@ func TestAnswers(t *testing.T) {
 	w := newWorld(t, Config{Token: "secret"}, patience)
 	record := flow.Record{Version: 1, ID: "a/1", Service: "default/web:<http>", Life: &flow.Life{State: flow.Decided}}
 	w.fake.List = []observe.Item{{Record: &record}}
-	w.fake.ServicesAnswer = observe.Services{Nodes: []string{"node-a"}, Lost: 3}
+	w.fake.ServicesAnswer = observe.Services{Nodes: []string{"node-a"}, Services: []observe.Service{{Service: `shop/"services":[]:<http>`}, {Service: "shop/web"}}, Lost: 3}
 	w.fake.TableAnswer = observe.Table{Node: "node-a", Services: 5}
 	w.fake.StatsAnswer = observe.Stats{Node: "node-a", Packets: 7}
 	w.fake.TopologyAnswer = observe.Topology{Lab: "lab"}

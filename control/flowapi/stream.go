@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
@@ -72,23 +74,27 @@ func (s *server) flows(w http.ResponseWriter, r *http.Request) error {
 		w.Header().Set("Content-Type", f.contentType)
 		return nil
 	}
-	select {
-	case s.streams <- struct{}{}:
-		defer func() { <-s.streams }()
-	default:
-		return &observe.Error{Status: http.StatusTooManyRequests, Message: "too many streams of flows are open: wait until one of them ends, or end one"}
+	release, err := take(s.streams, r)
+	if err != nil {
+		return err
 	}
+	defer release()
 	return s.stream(w, r, q, f)
 }
 
-// waiting is how many encoded items wait for a slow reader before the observer does.
-const waiting = 64
+// What waits for a slow reader before the observer does: encoded items, and bytes of them.
+// The record of a flow to a service with many endpoints is long. One item may wait in any case.
+const (
+	waiting      = 64
+	waitingBytes = 256 << 10
+)
 
 // stream writes what the observer gives. The observer runs beside it: so it is known when
 // nothing more waits, and what was written has to go out.
 func (s *server) stream(w http.ResponseWriter, r *http.Request, q observe.FlowQuery, f format) error {
 	ctx, cancel := context.WithCancel(r.Context())
 	items, end := make(chan []byte, waiting), make(chan error, 1)
+	room := semaphore.NewWeighted(waitingBytes)
 	go func() {
 		defer close(items)
 		// This goroutine is not net/http's, which would do so: a fault in what is seen of
@@ -102,6 +108,9 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, q observe.FlowQu
 		end <- s.Observer.Flows(ctx, q, func(i observe.Item) error {
 			b, err := f.encode(i)
 			if err != nil {
+				return err
+			}
+			if err := room.Acquire(ctx, weight(b)); err != nil {
 				return err
 			}
 			select {
@@ -122,7 +131,7 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, q observe.FlowQu
 	if !q.Follow {
 		alive.Stop()
 	}
-	out := streamWriter{server: s, w: w, contentType: f.contentType}
+	out := streamWriter{server: s, w: w, contentType: f.contentType, written: func(b []byte) { room.Release(weight(b)) }}
 	err := out.copy(items, alive, []byte(f.keepAlive))
 	if err == nil {
 		err = <-end
@@ -142,12 +151,16 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, q observe.FlowQu
 	panic(http.ErrAbortHandler) // the reader sees that it is not the end
 }
 
+// weight is how much of waitingBytes an item takes.
+func weight(b []byte) int64 { return int64(min(len(b), waitingBytes)) }
+
 // streamWriter writes a stream, whose head goes out with the first piece: before, an error
 // can still be told.
 type streamWriter struct {
 	*server
 	w           http.ResponseWriter
 	contentType string
+	written     func([]byte) // is told of each item that was
 	began       bool
 }
 
@@ -155,7 +168,7 @@ type streamWriter struct {
 func (o *streamWriter) copy(items <-chan []byte, alive *time.Timer, keepAlive []byte) error {
 	for {
 		var b []byte
-		more := true
+		more, item := true, true
 		select {
 		case b, more = <-items:
 		default:
@@ -165,7 +178,7 @@ func (o *streamWriter) copy(items <-chan []byte, alive *time.Timer, keepAlive []
 			select {
 			case b, more = <-items:
 			case <-alive.C:
-				b = keepAlive
+				b, item = keepAlive, false
 				alive.Reset(o.keepAlive)
 			}
 		}
@@ -176,6 +189,9 @@ func (o *streamWriter) copy(items <-chan []byte, alive *time.Timer, keepAlive []
 		o.setWriteDeadline(o.w)
 		if _, err := o.w.Write(b); err != nil {
 			return err
+		}
+		if item {
+			o.written(b)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package flowapi
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -18,20 +19,21 @@ func TestReadToken(t *testing.T) {
 		"0123456789abcdef 0123456789abcdef":  one,
 		"0123456789abcdef\n0123456789abcdef": one,
 		"0123456789abcdefé":                  one,
+		strings.Repeat("x", 5000):            ": the file is longer than 4096 bytes: want one token",
 	} {
 		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		got, err := ReadToken(file)
+		got, err := ReadToken("--token-file", file)
 		if err != nil {
-			want, got = "--flow-api-token-file "+file+want, err.Error()
+			want, got = "--token-file "+file+want, err.Error()
 		}
 		if got != want {
 			t.Errorf("%q: got %s, want %s", content, got, want)
 		}
 	}
 	missing := file + ".none"
-	if _, err := ReadToken(missing); err == nil || err.Error() != "--flow-api-token-file: open "+missing+": no such file or directory" {
+	if _, err := ReadToken("--flow-api-token-file", missing); err == nil || err.Error() != "--flow-api-token-file: open "+missing+": no such file or directory" {
 		t.Errorf("error %v", err)
 	}
 }

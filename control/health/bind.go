@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nfqproxy/nfqproxy/control/limit"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
@@ -77,7 +78,7 @@ func (s *ServiceServer) open(p place) {
 	b := &binding{l, newHTTPServer(s.handler(p.service, c.local[decision.FamilyOf(p.address)]), s.config.Log)}
 	c.bound[p.address] = b
 	s.running.Go(func() {
-		err := b.server.Serve(l)
+		err := b.server.Serve(limit.Listen(l, s.config.Connections, limit.Text))
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if c.bound[p.address] == b { // it was not closed by us

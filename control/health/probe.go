@@ -32,6 +32,12 @@ type familyStatus struct {
 //     externalTrafficPolicy Cluster.
 //   - /livez: healthy. A node on its way out is no reason to restart the proxy.
 //   - /readyz: a table is in force; before, the text says what it waits for.
+//
+// The Host header may be anything: load balancers of clouds probe by names of their own. So a
+// web page that has a name lead here (DNS rebinding) can read the answers, as every pod can
+// that reaches the node. They therefore hold nothing but the state of this proxy, times, and
+// the name of its Node object while that is waited for: no addresses, no services, no
+// errors of the API server.
 func (p *Proxy) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {

@@ -8,17 +8,30 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/nfqproxy/nfqproxy/control/limit"
 )
 
 // Limits of the servers, which anybody who can reach the node may talk to. Probes and
 // scrapes are short; load balancers keep their connections for the next probe. A
 // profile extends the time to write by itself.
 const (
+	headerTimeout  = 5 * time.Second
 	readTimeout    = 10 * time.Second
 	writeTimeout   = 30 * time.Second
 	idleTimeout    = 90 * time.Second
 	maxHeaderBytes = 16 << 10
 	shutdownGrace  = time.Second
+)
+
+// The connections of the servers, each of which takes some 30 KiB and a descriptor. Whoever
+// reaches the node reaches :10256 and the health check node ports, pods included. Load
+// balancers probe from a few addresses, with a connection or two from each. The reserve is
+// for kubelet, whose probes come from root on this machine.
+var (
+	Connections        = limit.Numbers{Total: 256, Each: 32, Reserved: 32}
+	CheckConnections   = limit.Numbers{Total: 512, Each: 32, Reserved: 32} // of all health check node ports together
+	MetricsConnections = limit.Numbers{Total: 64, Each: 16, Reserved: 16}
 )
 
 // RebindInterval is how long an address that could not be bound is left before it is
@@ -27,9 +40,10 @@ const RebindInterval = 5 * time.Second
 
 func newHTTPServer(h http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
-		Handler:     h,
-		ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
+		Handler:           h,
+		ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: maxHeaderBytes,
+		ConnContext:    limit.ConnContext,
 		ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
 }
@@ -43,7 +57,9 @@ type HTTPServer struct {
 	// Otherwise that is logged, and tried again after RebindInterval (kube-proxy:
 	// bindAddressHardFail).
 	HardFail bool
-	Log      *slog.Logger
+	// Connections bounds how many there are at a time; nil: as many as [Connections].
+	Connections *limit.Quota
+	Log         *slog.Logger
 }
 
 // Run serves until the context ends, then gives requests a moment to end, and returns nil.
@@ -77,8 +93,12 @@ func (s *HTTPServer) serveOnce(ctx context.Context) error {
 // Serve is [HTTPServer.Run] on a listener, which it closes; it ends when that fails.
 func (s *HTTPServer) Serve(ctx context.Context, l net.Listener) error {
 	server := newHTTPServer(s.Handler, s.Log)
+	quota := s.Connections
+	if quota == nil {
+		quota = new(limit.Set).Connections(s.Name, Connections)
+	}
 	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(l) }()
+	go func() { ended <- server.Serve(limit.Listen(l, quota, limit.Text)) }()
 	select {
 	case err := <-ended:
 		return errors.Join(fmt.Errorf("%s: %w", s.Name, err), server.Close())

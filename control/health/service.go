@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nfqproxy/nfqproxy/control/limit"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
@@ -26,7 +27,7 @@ type Service struct {
 	LocalEndpoints map[decision.Family]int
 }
 
-// ServiceServerConfig is what a ServiceServer needs. All but Addresses must be set.
+// ServiceServerConfig is what a ServiceServer needs. All but Addresses and Connections must be set.
 type ServiceServerConfig struct {
 	// Addresses are where the ports are open at first; see [ServiceServer.SetAddresses].
 	Addresses []netip.Addr
@@ -36,7 +37,10 @@ type ServiceServerConfig struct {
 	// and with a nil error when it could be bound after all. Calls do not overlap. It
 	// must neither block nor call the ServiceServer.
 	Report func(service types.NamespacedName, address netip.AddrPort, err error)
-	Log    *slog.Logger
+	// Connections bounds how many there are at a time, of all ports together; nil: as many as
+	// [CheckConnections].
+	Connections *limit.Quota
+	Log         *slog.Logger
 }
 
 // ServiceServer serves the health check node ports. A port that cannot be bound on an
@@ -81,6 +85,9 @@ func NewServiceServer(config ServiceServerConfig) *ServiceServer {
 }
 
 func newServiceServer(config ServiceServerConfig, listen func(network, address string) (net.Listener, error)) *ServiceServer {
+	if config.Connections == nil {
+		config.Connections = new(limit.Set).Connections("health check node ports", CheckConnections)
+	}
 	s := &ServiceServer{
 		config: config, listen: listen, done: make(chan struct{}), addresses: normal(config.Addresses),
 		services: make(map[types.NamespacedName]*service), failing: make(map[place]struct{}),

@@ -43,6 +43,6 @@ func (h *Holder) Close() {
 	holds := slices.Clone(h.holds)
 	h.mu.Unlock()
 	for _, w := range holds {
-		w.giveUp(flow.HoldCancelled, observe.HoldWaiting, observe.HoldHolding)
+		w.giveUpSafely(flow.HoldCancelled, observe.HoldWaiting, observe.HoldHolding)
 	}
 }

@@ -2,6 +2,7 @@ package hold
 
 import (
 	"net/http"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -54,7 +55,18 @@ func (w *hold) expireIn(d time.Duration) {
 	}
 	state := w.state
 	w.expires = time.Now().Add(d)
-	w.timer = time.AfterFunc(d, func() { w.giveUp(flow.HoldExpired, state) })
+	w.timer = time.AfterFunc(d, func() { w.giveUpSafely(flow.HoldExpired, state) })
+}
+
+// giveUpSafely is giveUp for goroutines in which a panic would end the proxy, as net/http's do
+// not: a fault in what is shown of a flow must not.
+func (w *hold) giveUpSafely(outcome string, in ...observe.HoldState) {
+	defer func() {
+		if p := recover(); p != nil {
+			w.holder.config.Log.Error("the end of a hold panics", "hold", w.id, "panic", p, "stack", string(debug.Stack()))
+		}
+	}()
+	w.giveUp(outcome, in...)
 }
 
 // take holds a flow.
@@ -81,14 +93,18 @@ func (w *hold) view() *observe.Hold {
 
 // show gives it as it is. It takes holder.mu.
 func (w *hold) show() *observe.Hold {
-	w.holder.mu.Lock()
-	v, record := w.view(), w.record
-	w.holder.mu.Unlock()
+	v, record := w.viewAndRecord()
 	if record != nil {
 		r := *record()
 		v.Record = &r
 	}
 	return v
+}
+
+func (w *hold) viewAndRecord() (*observe.Hold, func() *flow.Record) {
+	w.holder.mu.Lock()
+	defer w.holder.mu.Unlock()
+	return w.view(), w.record
 }
 
 // check says why nothing can be done to the flow; nil: it is held.

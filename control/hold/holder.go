@@ -6,6 +6,7 @@ package hold
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -32,6 +33,7 @@ const (
 type Config struct {
 	Node  string        // the node's name
 	Names journal.Names // whose addresses are; it may be nil
+	Log   *slog.Logger  // nil: none
 }
 
 // Holder holds flows. It is safe for concurrent use.
@@ -53,6 +55,9 @@ var (
 
 // New makes a holder. It holds nothing until the engine has it as its gate.
 func New(c Config) *Holder {
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
 	return &Holder{config: c, prefix: "hold-" + strconv.FormatUint(rand.Uint64N(1<<30)|1<<30, 32)}
 }
 

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
 )
@@ -38,6 +39,9 @@ func failure(code int, format string, args ...any) error {
 // protocol buffers.
 type method func(ctx context.Context, request []byte, send func(answer []byte) error) error
 
+// transferTimeout is how long one message may take.
+const transferTimeout = 30 * time.Second
+
 // maxRequest bounds the size of requests: filters are what makes them large.
 const maxRequest = 1 << 20
 
@@ -50,10 +54,15 @@ func serveGRPC(w http.ResponseWriter, r *http.Request, call method) {
 	err := flusher.Flush() // so that who follows knows at once that there is somebody
 	var request []byte
 	if err == nil {
+		// Without deadlines, a client that sends or takes nothing would keep its share.
+		_ = flusher.SetReadDeadline(time.Now().Add(transferTimeout))
 		request, err = readMessage(r.Body)
+		_ = flusher.SetReadDeadline(time.Time{})
 	}
 	if err == nil {
 		err = call(r.Context(), request, func(answer []byte) error {
+			_ = flusher.SetWriteDeadline(time.Now().Add(transferTimeout))
+			defer flusher.SetWriteDeadline(time.Time{})
 			var head [5]byte
 			binary.BigEndian.PutUint32(head[1:], uint32(len(answer)))
 			if _, err := w.Write(append(head[:], answer...)); err != nil {

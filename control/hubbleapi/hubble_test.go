@@ -18,6 +18,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/bench/cluster"
 	"github.com/nfqproxy/nfqproxy/control/hubble"
+	"github.com/nfqproxy/nfqproxy/control/limit"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
@@ -89,7 +90,7 @@ func serve(t *testing.T, o observe.Observer) string {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error)
-	go func() { done <- Serve(ctx, l, o) }()
+	go func() { done <- Serve(ctx, l, o, new(limit.Set)) }()
 	t.Cleanup(func() {
 		stop()
 		if err := <-done; err != nil {

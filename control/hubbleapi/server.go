@@ -11,6 +11,7 @@ package hubbleapi
 import (
 	"context"
 	"errors"
+	"maps"
 	"net"
 	"net/http"
 	"slices"
@@ -21,12 +22,24 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/nfqproxy/nfqproxy/control/hubble"
+	"github.com/nfqproxy/nfqproxy/control/limit"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
-// Handler answers Hubble's calls. Requests have to come by HTTP/2; see [Serve].
-func Handler(o observe.Observer) http.Handler {
+// The limits of connections, and of calls that are being answered. Calls that follow count.
+var (
+	connections = limit.Numbers{Total: 64, Each: 16, Reserved: 16}
+	calls       = limit.Numbers{Total: 32, Each: 8, Reserved: 8}
+)
+
+// serverName is the server's in metrics.
+const serverName = "Hubble API"
+
+// Handler answers Hubble's calls. Requests have to come by HTTP/2; see [Serve]. The set counts
+// its quotas; it may be nil.
+func Handler(o observe.Observer, limits *limit.Set) http.Handler {
 	s := &server{o}
+	quota := limits.New(serverName, "calls", calls)
 	methods := map[string]method{
 		"/observer.Observer/GetFlows":       s.flows,
 		"/observer.Observer/GetNodes":       s.nodes,
@@ -45,25 +58,48 @@ func Handler(o observe.Observer) http.Handler {
 		if call == nil {
 			call = unimplemented("method " + strings.TrimPrefix(r.URL.Path, "/"))
 		}
+		release, err := quota.Take(limit.Of(r))
+		if err != nil {
+			call = func(context.Context, []byte, func([]byte) error) error {
+				return failure(codeResourceExhausted, "%v", err)
+			}
+		} else {
+			defer release()
+		}
 		serveGRPC(w, r, call)
 	})
 }
 
 // Serve answers Hubble's calls at the listener, which it closes, until the context ends; then
-// the error is nil. Streams end with it.
-func Serve(ctx context.Context, l net.Listener, o observe.Observer) error {
+// the error is nil. Streams end with it. The set counts its quotas; it may be nil.
+func Serve(ctx context.Context, l net.Listener, o observe.Observer, limits *limit.Set) error {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true) // who asks by it is told what this is
 	protocols.SetUnencryptedHTTP2(true)
 	s := &http.Server{
-		Handler: Handler(o), Protocols: protocols, ReadHeaderTimeout: 10 * time.Second,
-		BaseContext: func(net.Listener) context.Context { return ctx },
+		Handler: Handler(o, limits), Protocols: protocols, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		HTTP2:          &http.HTTP2Config{MaxConcurrentStreams: 2 * calls.Each},
+		MaxHeaderBytes: 16 << 10,
+		BaseContext:    func(net.Listener) context.Context { return ctx },
+		ConnContext:    limit.ConnContext,
 	}
 	defer context.AfterFunc(ctx, func() { s.Close() })()
+	l = limit.Listen(l, limits.Connections(serverName, connections), goAway)
 	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
+}
+
+// goAway is what a client of HTTP/2 takes for a refusal, and shows: the server's settings, and
+// GOAWAY with the code ENHANCE_YOUR_CALM (RFC 9113, 6.5 and 6.8).
+func goAway(err error) []byte {
+	const settings, goaway, enhanceYourCalm = 4, 7, 11
+	text := err.Error()
+	b := []byte{0, 0, 0, settings, 0, 0, 0, 0, 0}
+	b = append(b, 0, byte((8+len(text))>>8), byte(8+len(text)), goaway, 0, 0, 0, 0, 0)
+	b = append(b, 0, 0, 0, 0, 0, 0, 0, enhanceYourCalm)
+	return append(b, text...)
 }
 
 type server struct{ observer observe.Observer }
@@ -98,7 +134,11 @@ func (s *server) flows(ctx context.Context, request []byte, send func([]byte) er
 	return err
 }
 
-// last tells of the newest r.number flows, and of what is missing between them.
+// maxNewest bounds the memory of the newest flows, in bytes of answers.
+const maxNewest = 4 << 20
+
+// last tells of the newest r.number flows, and of what is missing between them. Which these are
+// is known at the end only.
 func (s *server) last(ctx context.Context, r *flowsRequest, send func([]byte) error) error {
 	type line struct {
 		answer []byte
@@ -106,8 +146,10 @@ func (s *server) last(ctx context.Context, r *flowsRequest, send func([]byte) er
 	}
 	var newest []line
 	var flows uint64 // of newest
+	size := 0
 	err := s.responses(ctx, r, "0", func(answer []byte, flow bool) error {
 		newest = append(newest, line{answer, flow})
+		size += len(answer)
 		if flow {
 			flows++
 		}
@@ -115,7 +157,11 @@ func (s *server) last(ctx context.Context, r *flowsRequest, send func([]byte) er
 			if newest[0].flow {
 				flows--
 			}
+			size -= len(newest[0].answer)
 			newest = newest[1:]
+		}
+		if size > maxNewest {
+			return failure(codeResourceExhausted, "the last %d flows take more than %d MiB: ask for fewer, or for those since a time", r.number, maxNewest>>20)
 		}
 		return nil
 	})
@@ -190,17 +236,16 @@ func (s *server) nodes(ctx context.Context, _ []byte, send func([]byte) error) e
 
 // namespaces answers GetNamespaces: those of services that had flows.
 func (s *server) namespaces(ctx context.Context, _ []byte, send func([]byte) error) error {
-	services, err := s.observer.Services(ctx, observe.ServiceQuery{Active: true})
+	names := make(map[string]bool)
+	err := observe.EachService(ctx, s.observer, observe.ServiceQuery{Active: true}, func(*observe.Services) error { return nil }, func(s *observe.Service) error {
+		names[s.Namespace] = true
+		return nil
+	})
 	if err != nil {
 		return err
 	}
-	var names []string
-	for i := range services.Services {
-		names = append(names, services.Services[i].Namespace)
-	}
-	slices.Sort(names)
 	var answer []byte
-	for _, n := range slices.Compact(names) {
+	for _, n := range slices.Sorted(maps.Keys(names)) {
 		answer = appendMessage(answer, 1, appendText(nil, 2, n))
 	}
 	return send(answer)

@@ -41,6 +41,9 @@ type follower struct {
 	Kernel
 	// looking is held while Connections is used.
 	looking sync.Mutex
+	// blindFrom is the number of the oldest flow that may not be over; see blind. Only watch
+	// uses it.
+	blindFrom uint64
 }
 
 // Follow has the journal learn from the kernel until the context ends; then it closes the
@@ -114,13 +117,13 @@ func (j *Journal) setAccounting(accounting, timestamps bool) {
 	j.kernel.accounting, j.kernel.timestamps = accounting, timestamps
 }
 
-// markIncomplete says of all flows that are not over that something of them may be missed.
-func (j *Journal) markIncomplete() {
-	for n := j.flows.oldest; n < j.flows.next; n++ {
-		if e := j.flows.at(n); !e.life.over {
-			e.life.incomplete = true
-		}
-	}
+// markIncomplete says of all flows that are not over that something of them may be missed. It
+// touches none of them, for there may be a million; see incomplete.
+func (j *Journal) markIncomplete() { j.kernel.incompleteTo = j.flows.next }
+
+// incomplete says whether something of the flow's life may be missed.
+func (j *Journal) incomplete(number uint64, e *entry) bool {
+	return e.life.incomplete || !e.life.over && number < j.kernel.incompleteTo
 }
 
 // receive takes over events until there can be no more.
@@ -222,7 +225,7 @@ func (f *follower) watch(ctx context.Context) {
 		case paused && now.Sub(busy) > calm:
 			f.setPaused(false)
 		case !paused && f.stale() && now.Sub(busy) > calm && now.Sub(resynced) > rest,
-			!paused && f.blind() && now.Sub(resynced) > 6*rest:
+			!paused && now.Sub(resynced) > 6*rest && f.blind():
 			f.resync()
 			resynced = time.Now()
 		}
@@ -246,16 +249,32 @@ func (j *Journal) Busy() bool {
 }
 
 // blind says whether flows are open of which the kernel may never tell, because they began
-// while it was not asked.
-func (j *Journal) blind() bool {
-	j.mu.RLock()
-	defer j.mu.RUnlock()
-	for n := j.flows.oldest; n < min(j.kernel.blindTo, j.flows.next); n++ {
-		if !j.flows.at(n).life.over {
-			return true
-		}
+// while it was not asked. A flow that is over stays so: each is looked at once, however
+// often this is asked.
+func (f *follower) blind() (blind bool) {
+	for more := true; more; {
+		blind, more = f.lookForBlind()
 	}
-	return false
+	return blind
+}
+
+// lookForBlind looks at a bounded number of flows: the lock is needed by those who tell of new
+// ones.
+func (f *follower) lookForBlind() (blind, more bool) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	end := min(f.kernel.blindTo, f.flows.next)
+	f.blindFrom = max(f.blindFrom, f.flows.oldest)
+	for range visitAtOnce {
+		if f.blindFrom >= end {
+			return false, false
+		}
+		if !f.flows.at(f.blindFrom).life.over {
+			return true, false
+		}
+		f.blindFrom++
+	}
+	return false, true
 }
 
 func (j *Journal) stale() bool {
@@ -325,15 +344,27 @@ func (j *Journal) found(states []conntrack.Event, pass uint64) {
 
 // missing ends the flows that are not there any more, though nobody told of their end.
 func (j *Journal) missing(began time.Time, pass uint64) {
+	j.mu.RLock()
+	end := j.flows.next
+	j.mu.RUnlock()
+	for next := uint64(0); next < end; {
+		next = j.missingFrom(next, end, began, pass)
+	}
+}
+
+// missingFrom looks at a bounded number of flows, and gives the number of the next.
+func (j *Journal) missingFrom(number, end uint64, began time.Time, pass uint64) (next uint64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	defer j.announce()
 	now := time.Now().UnixNano()
-	for n := j.flows.oldest; n < j.flows.next; n++ {
-		e := j.flows.at(n)
+	number = max(number, j.flows.oldest)
+	for end = min(end, number+visitAtOnce); number < end; number++ {
+		e := j.flows.at(number)
 		if !e.life.over && e.seen != pass && e.flow.Time.Before(began) {
 			e.life.incomplete = true
-			j.over(n, e, now)
+			j.over(number, e, now)
 		}
 	}
-	j.announce()
+	return number
 }

@@ -243,18 +243,20 @@ func (j *Journal) note(number uint64, e *entry, what event, at int64) {
 	}
 	n, _ := j.notes.add()
 	*n = note{number, what, at, time.Now().UnixNano(), e.life}
+	n.life.incomplete = j.incomplete(number, e)
 }
 
 // lookForUnanswered notes the flows whose answer takes too long. It looks at each flow
 // once. While the kernel does not tell of answers nothing can be said.
 func (j *Journal) lookForUnanswered(now time.Time) {
 	j.waited = max(j.waited, j.flows.oldest)
-	for ; j.waited < j.flows.next; j.waited++ {
+	// More than the workers can tell of meanwhile: what is left over has its turn soon.
+	for end := min(j.flows.next, j.waited+2*intakeSize); j.waited < end; j.waited++ {
 		e := j.flows.at(j.waited)
 		if now.Sub(e.flow.Time) < flow.UnansweredAfter {
 			return
 		}
-		if e.life.state == decided && !e.life.over && j.kernel.complete() && !e.life.incomplete {
+		if e.life.state == decided && !e.life.over && j.kernel.complete() && !j.incomplete(j.waited, e) {
 			j.change(j.waited, e, unanswered, now.UnixNano())
 		}
 	}

@@ -36,14 +36,14 @@ var (
 // bench is a journal at a time of its own.
 type bench struct {
 	*Journal
-	t      *testing.T
+	t      testing.TB
 	now    time.Time
 	port   *decision.ServicePort
 	table  *decision.Table
 	reader *Reader
 }
 
-func newBench(t *testing.T, c Config) *bench {
+func newBench(t testing.TB, c Config) *bench {
 	b := &bench{Journal: New(c), t: t, now: start, port: web()}
 	b.table = decision.NewTable(1, start, node, []*decision.ServicePort{b.port})
 	b.setFollowing(true, "")
@@ -101,6 +101,13 @@ func (b *bench) told() string {
 		words = append(words, w)
 	}
 	return strings.Join(words, " ")
+}
+
+// Last gives the newest flows.
+func (b *bench) Last(limit int, since time.Time, match Match) ([]Entry, *Reader) {
+	p := b.NewPast(limit, since, match)
+	entries := make([]Entry, b.flows.len()+1)
+	return entries[:p.Read(entries)], p.Reader()
 }
 
 func all(uint64, *flow.Flow, flow.State, flow.Event) bool { return true }

@@ -18,6 +18,8 @@ type kernelView struct {
 	rushAt uint64
 	// blindTo is the number of the first flow that began after the last pause.
 	blindTo uint64
+	// incompleteTo: of flows with smaller numbers that are not over something may be missed.
+	incompleteTo uint64
 	// accounting and timestamps: the kernel counts bytes, and notes times.
 	accounting, timestamps bool
 	// stale: events were lost, and the table was not read since.
@@ -201,6 +203,7 @@ func (j *Journal) end(number uint64, e *entry, ev *conntrack.Event, at int64) {
 
 // over notes that nothing more will come.
 func (j *Journal) over(number uint64, e *entry, at int64) {
+	e.life.incomplete = j.incomplete(number, e)
 	open := e.life.open()
 	if e.life.over = true; open {
 		j.notOpen(e)

@@ -3,7 +3,6 @@ package journal
 import (
 	"context"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
@@ -37,6 +36,8 @@ type Reader struct {
 	journal *Journal
 	next    uint64 // number of the note to be read
 	lost    uint64
+	// past is up to where flows were given as they are; nil: none were.
+	past marks
 }
 
 // NewReader makes a reader of what happens from here on.
@@ -46,7 +47,7 @@ func (j *Journal) NewReader() *Reader {
 	return j.newReader()
 }
 
-func (j *Journal) newReader() *Reader { return &Reader{j, j.notes.next, j.Lost()} }
+func (j *Journal) newReader() *Reader { return &Reader{journal: j, next: j.notes.next, lost: j.Lost()} }
 
 // readAtOnce bounds how many events are looked at while the journal is kept from changing.
 const readAtOnce = 1024
@@ -77,7 +78,11 @@ func (r *Reader) read(into []Entry, match Match) (n int, missed uint64, more boo
 		if note == nil || n == len(into) {
 			return n, missed, false
 		}
+		number := r.next
 		r.next++
+		if r.past.cover(note.flow, number) {
+			continue
+		}
 		e := j.flows.at(note.flow)
 		if e == nil {
 			missed++ // the flow made room for others
@@ -119,26 +124,7 @@ func (r *Reader) Wait(ctx context.Context) {
 // fill copies a flow as it is.
 func (j *Journal) fill(to *Entry, number uint64, e *entry) {
 	*to = Entry{Number: number, Flow: e.flow, id: j.ID(number), life: e.life, seenSource: e.seenSource}
-}
-
-// Last gives the newest flows that match, at most limit, as they are, oldest first; and a
-// reader of all that happens from then on. Flows decided before since are left out.
-func (j *Journal) Last(limit int, since time.Time, match Match) ([]Entry, *Reader) {
-	j.mu.RLock()
-	defer j.mu.RUnlock()
-	var found []Entry
-	for n := j.flows.next - 1; n >= j.flows.oldest && len(found) < limit; n-- {
-		e := j.flows.at(n)
-		if e.flow.Time.Before(since) {
-			break
-		}
-		if match(n, &e.flow, eventNames[e.life.state], "") {
-			found = append(found, Entry{})
-			j.fill(&found[len(found)-1], n, e)
-		}
-	}
-	slices.Reverse(found)
-	return found, j.newReader()
+	to.life.incomplete = j.incomplete(number, e)
 }
 
 // Find gives a flow with its history.

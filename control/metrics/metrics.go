@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/nfqproxy/nfqproxy/control/limit"
 	"github.com/nfqproxy/nfqproxy/datapath"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
@@ -23,6 +24,7 @@ type Metrics struct {
 	table    atomic.Pointer[decision.Table]
 	stats    atomic.Pointer[func() datapath.Stats]
 	flows    atomic.Pointer[flowSource]
+	limits   atomic.Pointer[limit.Set]
 }
 
 // New makes the metrics of a program of the version.
@@ -41,10 +43,14 @@ func New(version string) *Metrics {
 		datapathCollector{&m.stats},
 		flowCollector{&m.flows},
 		serviceCollector{&m.flows},
+		limitCollector{&m.limits},
 	)
 	m.registry.MustRegister(m.proxy.collectors()...)
 	return m
 }
+
+// ReadLimits lets every scrape from now on read how clients use the quotas.
+func (m *Metrics) ReadLimits(s *limit.Set) { m.limits.Store(s) }
 
 // ReadStats lets every scrape from now on read the datapath's counters with the
 // function, which may be called by several goroutines at once. Before, there are no metrics of the

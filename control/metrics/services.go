@@ -65,14 +65,17 @@ func (c serviceCollector) Collect(to chan<- prometheus.Metric) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
 	defer cancel()
-	answer, err := source.observer.Services(ctx, observe.ServiceQuery{})
+	var chosen []observe.Service
+	err := observe.EachService(ctx, source.observer, observe.ServiceQuery{}, func(*observe.Services) error { return nil }, func(s *observe.Service) error {
+		if source.services.Services.Match(s.Namespace, s.Name) {
+			chosen = append(chosen, *s)
+		}
+		return nil
+	})
 	if err != nil {
 		to <- prometheus.NewInvalidMetric(serviceCounts.flows, fmt.Errorf("flows of services: %w", err))
 		return
 	}
-	chosen := slices.DeleteFunc(slices.Clone(answer.Services), func(s observe.Service) bool {
-		return !source.services.Services.Match(s.Namespace, s.Name)
-	})
 	r := room{left: source.services.Limit, to: to}
 	for i := range chosen {
 		r.add(ofService(&chosen[i]))

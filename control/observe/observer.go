@@ -74,7 +74,7 @@ type Question struct {
 
 // Error is a fault of the asker.
 type Error struct {
-	// Status is the HTTP status: 400, 401, 403, 404, 405, 409, 413, 415, 429 or 503.
+	// Status is the HTTP status: 400, 401, 403, 404, 405, 409, 413, 415, 429 or 503; see openapi.yaml.
 	Status int `json:"status"`
 	// Field is the parameter or the field that is to blame; empty: none is.
 	Field string `json:"field,omitempty"`

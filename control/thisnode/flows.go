@@ -4,7 +4,6 @@ import (
 	"context"
 	"math"
 	"math/bits"
-	"slices"
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/control/journal"
@@ -19,6 +18,8 @@ const (
 	window = 100 * time.Millisecond
 	// few is how many records a window has at least, whatever the number of readers.
 	few = 20
+	// page is how many flows that are known already are copied at a time.
+	page = 64
 	// tellMissed is how often a reader is told what it missed.
 	tellMissed = time.Second
 )
@@ -34,41 +35,69 @@ func (n *Node) Flows(ctx context.Context, q observe.FlowQuery, each func(observe
 		limit = math.MaxInt
 	}
 	matches := match.Node{Name: n.config.Name, Names: n}.Flows(f)
-	// gaps[i] are the flows left out between the i-th newest that is given and the next newer
-	// one; the last are those before all. As they are, flows are at no event.
-	var gaps []uint64
-	gap := uint64(0)
-	asTheyAre, reader := n.config.Journal.Last(limit, f.Since, func(_ uint64, fl *flow.Flow, s flow.State, _ flow.Event) bool {
-		switch {
-		case !matches(fl, s, ""):
-			return false
-		case f.ServicesOnly && fl.NoService():
-			gap++
-			return false
-		}
-		gaps, gap = append(gaps, gap), 0
-		return true
-	})
-	gaps = append(gaps, gap)
-	for i, gap := range slices.Backward(gaps) {
-		if gap > 0 {
-			if err := each(observe.Item{Missed: n.leftOut(gap)}); err != nil {
-				return err
-			}
-		}
-		if i > 0 {
-			if err := each(observe.Item{Record: asTheyAre[len(asTheyAre)-i].Record(n, f.Steps)}); err != nil {
-				return err
-			}
-		}
+	list := n.readKnown(f, limit, matches)
+	if err := list.give(ctx, n, f.Steps, each); err != nil {
+		return err
 	}
 	if !f.Follow {
 		return nil
 	}
 	n.readers.Add(1)
 	defer n.readers.Add(-1)
-	s := &stream{Node: n, reader: reader, each: each, filter: f, told: time.Now()}
+	s := &stream{Node: n, reader: list.flows.Reader(), each: each, filter: f, told: time.Now()}
 	return s.follow(ctx, matches)
+}
+
+// known are flows of the journal. As they are, they are at no event.
+type known struct {
+	flows *journal.Past
+	// gaps[i] are the flows left out before the i-th that was read, gap those after the last.
+	gaps []uint64
+	gap  uint64
+}
+
+// readKnown begins to read the newest flows that match.
+func (n *Node) readKnown(f *observe.Filter, limit int, matches func(*flow.Flow, flow.State, flow.Event) bool) *known {
+	p := &known{}
+	reading := false // not yet: it is only looked for where to begin
+	p.flows = n.config.Journal.NewPast(limit, f.Since, func(_ uint64, fl *flow.Flow, s flow.State, _ flow.Event) bool {
+		given := matches(fl, s, "")
+		leftOut := given && f.ServicesOnly && fl.NoService()
+		switch {
+		case !reading:
+		case leftOut:
+			p.gap++
+		case given:
+			p.gaps, p.gap = append(p.gaps, p.gap), 0
+		}
+		return given && !leftOut
+	})
+	reading = true
+	return p
+}
+
+// give reads the flows a page at a time.
+func (p *known) give(ctx context.Context, n *Node, steps bool, each func(observe.Item) error) error {
+	leftOut := func(gap uint64) error {
+		if gap == 0 {
+			return nil
+		}
+		return each(observe.Item{Missed: n.leftOut(gap)})
+	}
+	entries := make([]journal.Entry, page)
+	for k := page; k == page && ctx.Err() == nil; {
+		p.gaps = p.gaps[:0]
+		k = p.flows.Read(entries)
+		for i := range k {
+			if err := leftOut(p.gaps[i]); err != nil {
+				return err
+			}
+			if err := each(observe.Item{Record: entries[i].Record(n, steps)}); err != nil {
+				return err
+			}
+		}
+	}
+	return leftOut(p.gap)
 }
 
 // leftOut says that so many flows are for no service, and were not wanted.

@@ -52,16 +52,22 @@ type Node struct {
 	config  Config
 	readers atomic.Int64
 	missed  atomic.Uint64
+	// explaining holds something while a packet is explained: what names stand for takes
+	// memory in proportion to the cluster.
+	explaining chan struct{}
 }
 
-var _ observe.Observer = (*Node)(nil)
+var (
+	_ observe.Observer        = (*Node)(nil)
+	_ observe.ServiceStreamer = (*Node)(nil)
+)
 
 // New makes the observer.
 func New(c Config) *Node {
 	if c.Records == 0 {
 		c.Records = 5000
 	}
-	return &Node{config: c}
+	return &Node{config: c, explaining: make(chan struct{}, 1)}
 }
 
 // Names makes names of flows out of owners.
@@ -91,14 +97,20 @@ func (n *Node) Flow(_ context.Context, id string) (*flow.Record, error) {
 	return e.Record(n, true), nil
 }
 
-// Explain decides a packet on paper.
-func (n *Node) Explain(_ context.Context, q observe.Question) (*flow.Record, error) {
+// Explain decides a packet on paper, one after the other.
+func (n *Node) Explain(ctx context.Context, q observe.Question) (*flow.Record, error) {
 	if q.Node != "" && q.Node != n.config.Name {
 		return nil, &observe.Error{Status: http.StatusNotFound, Field: "node", Message: "node " + q.Node + " is not observed here, but " + n.config.Name + " is"}
 	}
 	t := n.config.Table()
 	if t == nil {
 		return nil, notReady()
+	}
+	select {
+	case n.explaining <- struct{}{}:
+		defer func() { <-n.explaining }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
 	names := simulate.NamesOf(t, nil)
 	n.config.Owners.Pods(func(name, _ string, addresses []netip.Addr) { names.AddPod(name, addresses) })

@@ -12,26 +12,51 @@ import (
 )
 
 // Services gives the services of the table in force, with what the journal counted.
-func (n *Node) Services(_ context.Context, q observe.ServiceQuery) (*observe.Services, error) {
-	f, err := q.Parse()
+func (n *Node) Services(ctx context.Context, q observe.ServiceQuery) (*observe.Services, error) {
+	var answer *observe.Services
+	err := n.EachService(ctx, q, func(head *observe.Services) error {
+		answer = head
+		return nil
+	}, func(s *observe.Service) error {
+		answer.Services = append(answer.Services, *s)
+		return nil
+	})
 	if err != nil {
 		return nil, err
 	}
+	return answer, nil
+}
+
+// EachService is [observe.ServiceStreamer]'s.
+func (n *Node) EachService(ctx context.Context, q observe.ServiceQuery, head func(*observe.Services) error, each func(*observe.Service) error) error {
+	f, err := q.Parse()
+	if err != nil {
+		return err
+	}
 	t := n.config.Table()
 	if t == nil {
-		return nil, notReady()
+		return notReady()
 	}
-	answer := &observe.Services{Nodes: []string{n.config.Name}, Services: []observe.Service{}, Lost: n.config.Journal.Lost()}
+	if err := head(&observe.Services{Nodes: []string{n.config.Name}, Services: []observe.Service{}, Lost: n.config.Journal.Lost()}); err != nil {
+		return err
+	}
 	for _, s := range t.Services() {
 		if !match.Service(f, s.Name) {
 			continue
 		}
 		counts, had := n.config.Journal.Counts(s)
-		if had || !f.Active {
-			answer.Services = append(answer.Services, describe(s, &counts))
+		if !had && f.Active {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		d := describe(s, &counts)
+		if err := each(&d); err != nil {
+			return err
 		}
 	}
-	return answer, nil
+	return nil
 }
 
 // describe tells of one service port.

@@ -18,6 +18,7 @@ import (
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/cdproto/security"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
@@ -81,6 +82,18 @@ type Page struct {
 // the browser's console until then. Without a browser the test is skipped.
 func Open(t testing.TB, url string) *Page {
 	t.Helper()
+	return open(t, url)
+}
+
+// OpenUntrusted is Open for a server whose certificate nobody has signed.
+func OpenUntrusted(t testing.TB, url string) *Page {
+	t.Helper()
+	return open(t, url, security.SetIgnoreCertificateErrors(true))
+}
+
+// open does something in the tab before it shows the page.
+func open(t testing.TB, url string, before ...chromedp.Action) *Page {
+	t.Helper()
 	path := chromium(t)
 	browser.once.Do(func() { startBrowser(path) })
 	if browser.err != nil {
@@ -117,7 +130,7 @@ func Open(t testing.TB, url string) *Page {
 			t.Errorf("the browser complains:\n%s", strings.Join(p.complaints, "\n"))
 		}
 	})
-	p.Run(chromedp.Navigate(url))
+	p.Run(append(before, chromedp.Navigate(url))...)
 	return p
 }
 

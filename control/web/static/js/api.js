@@ -1,6 +1,7 @@
 // The flow API (see control/observe). Errors are the API's own, with the field to blame.
 
 import { host } from './format.js';
+import { signIn } from './login.js';
 
 export class ApiError extends Error {
   constructor(status, message, field) {
@@ -10,34 +11,65 @@ export class ApiError extends Error {
   }
 }
 
+/** token is that of this tab; '' if there is none that a header can have. */
 export function token() {
-  try { return sessionStorage.getItem('nfqproxy.token') ?? ''; } catch { return ''; }
+  try {
+    const value = sessionStorage.getItem('nfqproxy.token') ?? '';
+    return /^[!-~]*$/.test(value) ? value : '';
+  } catch { return ''; }
 }
 
 export function setToken(value) {
   try { sessionStorage.setItem('nfqproxy.token', value); } catch { /* asked again next time */ }
 }
 
+const UNREACHABLE = 'The server cannot be reached. Is it still running?';
+
 // lists may be null in JSON: Go writes an empty one so.
 const lists = new Set(['nodes', 'pods', 'hosts', 'services', 'holds', 'endpoints', 'candidates', 'excluded', 'addresses', 'steps']);
 const revive = (key, value) => (value === null && lists.has(key) ? [] : value);
 
+const ask = (method, path, { headers, ...rest }, secret) => fetch(path, { method, headers: secret ? { ...headers, Authorization: `Bearer ${secret}` } : headers, ...rest });
+
+/** problem is what an answer says that is an error. */
+async function problem(response) {
+  const text = await response.text();
+  let answer = null;
+  try { answer = JSON.parse(text); } catch { /* as it is, then */ }
+  return new ApiError(response.status, answer?.error ?? `The server says ${response.status}: ${text.slice(0, 200)}`, answer?.field);
+}
+
+/** send sends a request with the token. Where the server wants one to read, and there is none or a wrong one, it waits until the user has given the right one. */
+export async function send(method, path, options) {
+  for (;;) {
+    const sent = token();
+    const response = await ask(method, path, options, sent);
+    if (response.status !== 401 || method !== 'GET') return response;
+    if (token() !== sent) continue; // the right one was given meanwhile
+    const { message } = await problem(response);
+    await signIn(sent && message, async (secret) => {
+      try {
+        const again = await ask('GET', '/v1/stats', { headers: { Accept: 'application/json' } }, secret);
+        return again.ok ? '' : (await problem(again)).message;
+      } catch { return UNREACHABLE; }
+    });
+  }
+}
+
 async function call(method, path, body, signal) {
   const headers = { Accept: 'application/json' };
   if (body !== undefined) headers['Content-Type'] = 'application/json';
-  if (method !== 'GET' && token()) headers.Authorization = `Bearer ${token()}`;
   let response;
   try {
-    response = await fetch(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body), signal });
+    response = await send(method, path, { headers, body: body === undefined ? undefined : JSON.stringify(body), signal });
   } catch (e) {
     if (e.name === 'AbortError') throw e;
-    throw new ApiError(0, 'The server cannot be reached. Is it still running?');
+    throw new ApiError(0, UNREACHABLE);
   }
   if (response.status === 204) return null;
-  const text = await response.text();
+  if (!response.ok) throw await problem(response);
   let answer = null;
-  try { answer = JSON.parse(text, revive); } catch { /* told below */ }
-  if (!response.ok) throw new ApiError(response.status, answer?.error ?? `The server says ${response.status}: ${text.slice(0, 200)}`, answer?.field);
+  try { answer = JSON.parse(await response.text(), revive); } catch { /* told below */ }
   if (answer === null) throw new ApiError(response.status, `The server's answer to ${path} is not JSON`);
   return answer;
 }

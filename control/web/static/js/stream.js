@@ -3,6 +3,7 @@
 
 import { get } from './api.js';
 import { queryOf } from './filter.js';
+import { EventStream } from './events.js';
 import { Rates } from './rates.js';
 import { isError } from './words.js';
 
@@ -76,7 +77,7 @@ class Stream {
     this.retry = 0;
     const oldest = this.newest(ROWS).at(-1);
     const past = oldest ? `since=${new Date(oldest.at).toISOString()}` : `limit=${BEFORE}`;
-    const source = new EventSource(`/v1/flows?follow=true&${past}${this.query && `&${this.query}`}`);
+    const source = new EventStream(`/v1/flows?follow=true&${past}${this.query && `&${this.query}`}`);
     this.source = source;
     source.addEventListener('open', () => {
       this.connected = true;

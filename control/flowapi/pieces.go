@@ -1,0 +1,78 @@
+package flowapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"time"
+)
+
+// pieceSize is how much of a long answer is kept in memory before it is written.
+const pieceSize = 32 << 10
+
+// pieces writes one answer in JSON piece by piece. The head goes out with the first: before,
+// an error can still be answered.
+type pieces struct {
+	*server
+	w     http.ResponseWriter
+	until time.Time // for the whole answer: a client that reads little at a time holds its share no longer
+	b     bytes.Buffer
+	began bool
+}
+
+func (s *server) pieces(w http.ResponseWriter) *pieces {
+	return &pieces{server: s, w: w, until: time.Now().Add(s.answerTimeout)}
+}
+
+// text adds JSON as it is.
+func (p *pieces) text(json ...string) {
+	for _, t := range json {
+		p.b.WriteString(t)
+	}
+}
+
+// value adds a value, and writes if there is enough for a piece.
+func (p *pieces) value(v any) error {
+	e := json.NewEncoder(&p.b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return err
+	}
+	p.b.Truncate(p.b.Len() - 1) // the line's end
+	if p.b.Len() < pieceSize {
+		return nil
+	}
+	return p.write()
+}
+
+// write writes what there is.
+func (p *pieces) write() error {
+	if !p.began {
+		p.began = true
+		p.w.Header().Set("Content-Type", "application/json")
+		p.w.WriteHeader(http.StatusOK)
+	}
+	_, err := writeUntil(p.w, p.b.Bytes(), p.writeTimeout, p.until)
+	p.b.Reset()
+	if p.b.Cap() > 4*pieceSize { // one value was long
+		p.b = bytes.Buffer{}
+	}
+	return err
+}
+
+// writeUntil writes in pieces, each of which may take timeout, and the whole until then.
+// Recorders of tests have no deadlines.
+func writeUntil(w http.ResponseWriter, b []byte, timeout time.Duration, until time.Time) (n int, err error) {
+	c := http.NewResponseController(w)
+	for len(b) > 0 && err == nil {
+		deadline := time.Now().Add(timeout)
+		if until.Before(deadline) {
+			deadline = until
+		}
+		_ = c.SetWriteDeadline(deadline)
+		var k int
+		k, err = w.Write(b[:min(len(b), pieceSize)])
+		n, b = n+k, b[k:]
+	}
+	return n, err
+}

@@ -1,0 +1,109 @@
+package limit
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+)
+
+// How a connection that a limit refuses ends: it gets an answer, and some time to read it.
+const (
+	// lingering is how many of them there may be; further ones are closed without an answer.
+	lingering = 16
+	// lingerTime bounds each.
+	lingerTime = time.Second
+)
+
+// listener accepts connections within a quota.
+type listener struct {
+	net.Listener
+	quota  *Quota
+	answer func(error) []byte
+	slots  chan struct{} // one element for each connection that is being refused
+}
+
+// Listen limits the connections of a listener. Those beyond a limit are accepted, sent what
+// answer makes of the [*Exceeded] (nil: nothing), and closed: left in the kernel's queue they would keep
+// out clients that have a share left.
+func Listen(l net.Listener, q *Quota, answer func(error) []byte) net.Listener {
+	return &listener{l, q, answer, make(chan struct{}, lingering)}
+}
+
+// Accept waits for a connection that the quota has room for.
+func (l *listener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		client := clientOf(c)
+		release, err := l.quota.Take(client)
+		if err == nil {
+			return &conn{c, client, release}, nil
+		}
+		l.refuse(c, err)
+	}
+}
+
+func (l *listener) refuse(c net.Conn, why error) {
+	select {
+	case l.slots <- struct{}{}:
+	default:
+		_ = c.Close()
+		return
+	}
+	go func() {
+		defer func() { <-l.slots }()
+		defer c.Close()
+		if l.answer == nil {
+			return
+		}
+		_ = c.SetDeadline(time.Now().Add(lingerTime))
+		if _, err := c.Write(l.answer(why)); err != nil {
+			return
+		}
+		// To close with data unread would reset the connection, and the answer be lost.
+		if half, ok := c.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
+			_, _ = io.CopyN(io.Discard, c, 64<<10)
+		}
+	}()
+}
+
+// conn gives its share back when it is closed.
+type conn struct {
+	net.Conn
+	client  Client
+	release func()
+}
+
+func (c *conn) Close() error {
+	defer c.release()
+	return c.Conn.Close()
+}
+
+// HTTP makes answers of HTTP/1.1 with the body that content makes: 429 where the limit for
+// one client refuses, else 503.
+func HTTP(contentType string, content func(status int, err error) []byte) func(error) []byte {
+	return func(err error) []byte {
+		status, text := Status(err), "503 Service Unavailable"
+		if status == 429 {
+			text = "429 Too Many Requests"
+		}
+		body := content(status, err)
+		return fmt.Appendf(nil, "HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Length: %d\r\nX-Content-Type-Options: nosniff\r\nRetry-After: 5\r\nConnection: close\r\n\r\n%s",
+			text, contentType, len(body), body)
+	}
+}
+
+// Text is [HTTP] with the error as plain text.
+var Text = HTTP("text/plain; charset=utf-8", func(_ int, err error) []byte { return []byte(err.Error() + "\n") })
+
+// Status is the HTTP status of an error of [Quota.Take].
+func Status(err error) int {
+	if e, ok := errors.AsType[*Exceeded](err); ok && e.Each {
+		return 429
+	}
+	return 503
+}

@@ -1,0 +1,112 @@
+// Server-sent events, read with fetch: EventSource cannot send a token. Otherwise it is as
+// the HTML standard has it (9.2, Server-sent events): open and error, events
+// by their names, and after a break another try that names the last event it has seen.
+
+import { send } from './api.js';
+
+const AGAIN = 3000; // milliseconds from the end of a connection to the next, unless the server sets it
+const BREATH = 50; // milliseconds of work after which the page gets its turn
+
+/** Parser takes a stream's text as it comes, and gives its events. */
+export class Parser {
+  constructor(dispatch) {
+    this.dispatch = dispatch; // (name, data)
+    this.id = ''; // of the last event that had one
+    this.retry = AGAIN;
+    this.begin();
+  }
+
+  /** begin forgets what a broken connection left behind. */
+  begin() {
+    this.rest = '';
+    this.cr = false; // the last text ended with one
+    this.clear();
+  }
+
+  clear() {
+    this.event = '';
+    this.data = [];
+    this.newID = this.id;
+  }
+
+  feed(text) {
+    if (this.cr && text.startsWith('\n')) text = text.slice(1);
+    this.cr = text.endsWith('\r');
+    const lines = (this.rest + text).split(/\r\n|\r|\n/);
+    this.rest = lines.pop();
+    for (const line of lines) this.line(line);
+  }
+
+  line(line) {
+    if (line === '') {
+      this.id = this.newID;
+      if (this.data.length > 0) this.dispatch(this.event || 'message', this.data.join('\n'));
+      this.clear();
+      return;
+    }
+    const colon = line.indexOf(':');
+    if (colon === 0) return; // a sign of life
+    const name = colon < 0 ? line : line.slice(0, colon);
+    const value = colon < 0 ? '' : line.slice(colon + 1).replace(/^ /, '');
+    if (name === 'data') this.data.push(value);
+    else if (name === 'event') this.event = value;
+    else if (name === 'id' && !value.includes('\0')) this.newID = value;
+    else if (name === 'retry' && /^\d+$/.test(value)) this.retry = Number(value);
+  }
+}
+
+/** EventStream is an EventSource whose requests have the page's token. */
+export class EventStream extends EventTarget {
+  constructor(url) {
+    super();
+    this.url = url;
+    this.abort = new AbortController();
+    this.parser = new Parser((name, data) => {
+      if (!this.abort.signal.aborted) this.dispatchEvent(new MessageEvent(name, { data, lastEventId: this.parser.id }));
+    });
+    this.run();
+  }
+
+  close() {
+    this.abort.abort();
+  }
+
+  async run() {
+    const { signal } = this.abort;
+    while (!signal.aborted) {
+      let refused = false;
+      try {
+        refused = !(await this.connect(signal));
+      } catch { /* the connection broke */ }
+      if (signal.aborted) return;
+      if (refused) this.close(); // to ask again would not help
+      this.dispatchEvent(new Event('error'));
+      await new Promise((resolve) => setTimeout(resolve, this.parser.retry));
+    }
+  }
+
+  /** connect reads one answer to its end; false: it is no stream of events. */
+  async connect(signal) {
+    const headers = { Accept: 'text/event-stream' };
+    if (this.parser.id) headers['Last-Event-ID'] = this.parser.id;
+    const response = await send('GET', this.url, { headers, signal, cache: 'no-store' });
+    if (response.status !== 200 || !/^text\/event-stream\b/.test(response.headers.get('Content-Type') ?? '')) {
+      response.body?.cancel();
+      return false;
+    }
+    this.parser.begin();
+    this.dispatchEvent(new Event('open'));
+    const reader = response.body.getReader();
+    const decoder = new TextDecoder(); // which leaves out a byte order mark
+    let began = performance.now();
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return true;
+      this.parser.feed(decoder.decode(value, { stream: true }));
+      if (performance.now() - began > BREATH) {
+        await new Promise((resolve) => setTimeout(resolve));
+        began = performance.now();
+      }
+    }
+  }
+}

@@ -1,0 +1,41 @@
+// The form for the token, where the server wants one for everything: off the loopback.
+
+import { setToken } from './api.js';
+import { h, replace } from './dom.js';
+import { field } from './suggest.js';
+
+const STRANGE = 'A token has letters, digits and signs, without spaces.';
+let open = null; // the promise of the form that is open
+
+/** signIn has the user give a token that is accepted: attempt, with one, gives what is wrong with it, or ''. All who wait for it share one form. */
+export function signIn(wrong, attempt) {
+  open ??= new Promise((resolve) => show(wrong, attempt, resolve)).finally(() => { open = null; });
+  return open;
+}
+
+function show(wrong, attempt, resolve) {
+  const input = h('input', { type: 'password', autocomplete: 'off', required: true });
+  const problem = h('p', { class: 'problem', role: 'alert', hidden: !wrong }, wrong);
+  const button = h('button', { type: 'submit', class: 'button primary' }, 'Sign in');
+  const submit = async (e) => {
+    e.preventDefault();
+    const value = input.value.trim();
+    button.disabled = true;
+    const refusal = /^[!-~]+$/.test(value) ? await attempt(value) : STRANGE;
+    button.disabled = false;
+    replace(problem, refusal);
+    problem.hidden = !refusal;
+    if (refusal) { input.select(); return; }
+    setToken(value);
+    dialog.close();
+    dialog.remove();
+    resolve();
+  };
+  const dialog = h('dialog', { id: 'sign-in', 'aria-labelledby': 'sign-in-title', oncancel: (e) => e.preventDefault() },
+    h('form', { class: 'form narrow', onsubmit: submit },
+      h('h2', { id: 'sign-in-title' }, 'Sign in'), h('p', { class: 'hint' }, 'This server wants its token for every request: the one in the file of its --flow-api-token-file. It stays in this tab until you close it.'),
+      field('sign-in-token', 'Token', input), problem, button));
+  document.body.append(dialog);
+  dialog.showModal();
+  input.focus();
+}
