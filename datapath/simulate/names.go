@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/nearest"
 )
 
 // Names finds the addresses of pods and services.
@@ -127,7 +128,7 @@ func (n *Names) pod(s string) (p place, err error) {
 	var ok bool
 	switch p.addrs, ok = n.pods[name]; {
 	case !ok:
-		return p, fmt.Errorf("there is no such Pod (NAMESPACE/NAME) among the objects%s", known("pods", slices.Sorted(maps.Keys(n.pods))))
+		return p, fmt.Errorf("there is no such Pod (NAMESPACE/NAME) among the objects%s%s", nearest.Hint(name, slices.Sorted(maps.Keys(n.pods))), known("pods", slices.Sorted(maps.Keys(n.pods))))
 	case len(p.addrs) == 0:
 		return p, errors.New("this Pod has no address yet: its status.podIPs are empty")
 	}
@@ -150,7 +151,7 @@ func (n *Names) service(s string, proto decision.Protocol) (place, error) {
 	}
 	switch {
 	case len(has) == 0:
-		return p, fmt.Errorf("there is no such Service (NAMESPACE/NAME) with a cluster IP among the objects%s", known("services", slices.Sorted(maps.Keys(n.services))))
+		return p, fmt.Errorf("there is no such Service (NAMESPACE/NAME) with a cluster IP among the objects%s%s", nearest.Hint(name, slices.Sorted(maps.Keys(n.services))), known("services", slices.Sorted(maps.Keys(n.services))))
 	case len(fit) == 0 && port == "":
 		return p, fmt.Errorf("it has no %s port; there are %s", proto, some(has))
 	case len(fit) == 0:
