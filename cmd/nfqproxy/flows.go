@@ -49,7 +49,8 @@ came; custom-columns has kubectl's syntax.`,
   nfqproxy flows --verdict dnat,reject,drop             # without those for no service
   nfqproxy flows -o custom-columns=ID:.id,TO:.endpoint,STATE:.life.state
   nfqproxy flows $(nfqproxy flows -o name --limit 1)`,
-		Args: cobra.MaximumNArgs(1),
+		Args:        atMost(1, "one ID"),
+		Annotations: ending(),
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		},
@@ -143,6 +144,12 @@ func (f *flowsFlags) run(cmd *cobra.Command, connect connector, args []string, s
 	if len(args) == 1 {
 		return f.tell(cmd.Context(), stdout, observer, args[0], p, o)
 	}
+	if f.query.Follow {
+		// It may come.
+		if err := checkNames(cmd.Context(), observer, f.query.Service, ""); err != nil {
+			fmt.Fprintln(cmd.ErrOrStderr(), "nfqproxy: warning:", err)
+		}
+	}
 	return blameFlag(cmd.Flags(), f.list(cmd.Context(), observer, p, cmd.ErrOrStderr()))
 }
 
@@ -217,7 +224,7 @@ func (f *flowsFlags) list(ctx context.Context, observer observe.Observer, p flow
 		case item, open := <-items:
 			switch {
 			case !open:
-				return f.finish(<-end, printed, p, stderr)
+				return f.finish(ctx, observer, <-end, printed, p, stderr)
 			case item.Missed != nil:
 				if err := printMissed(item.Missed, p, stderr); err != nil {
 					return err
@@ -236,7 +243,10 @@ func (f *flowsFlags) list(ctx context.Context, observer observe.Observer, p flow
 }
 
 // finish ends a list that the observer ended with err.
-func (f *flowsFlags) finish(err error, printed int, p flowlist.Printer, stderr io.Writer) error {
+func (f *flowsFlags) finish(ctx context.Context, observer observe.Observer, err error, printed int, p flowlist.Printer, stderr io.Writer) error {
+	if err == nil && printed == 0 && !f.query.Follow {
+		err = checkNames(ctx, observer, f.query.Service, f.query.Pod)
+	}
 	if err != nil {
 		return errors.Join(err, p.Flush())
 	}

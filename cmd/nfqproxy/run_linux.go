@@ -55,7 +55,8 @@ last good state stays in force. CAP_NET_ADMIN is needed.`,
 		Example: `  nfqproxy run --kubeconfig /etc/nfqproxy/kubeconfig --cluster-cidr 10.244.0.0/16
   nfqproxy run --config /var/lib/kube-proxy/config.conf --takeover
   nfqproxy run --objects ./manifests --cluster-cidr 10.244.0.0/16 --flow-log -`,
-		Args: cobra.NoArgs,
+		Args:        noArgs,
+		Annotations: ending(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), cmd.Flags().Changed("seed"))
 		},
