@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	ct "github.com/ti-mo/conntrack"
 
@@ -164,13 +165,28 @@ endpoints:
 	// Asked for one record and not for all of them: the answer to the latter takes the daemon
 	// long where the machine is busy.
 	notClosed := strings.Join(slices.DeleteFunc(flowlist.States(), func(s string) bool { return s == string(flow.Closed) }), ",")
+	var open *flow.Record
+	var asked error
+	t.Cleanup(func() {
+		if t.Failed() && open != nil {
+			t.Logf("still open: %+v, %+v", *open, *open.Life)
+		}
+		if t.Failed() {
+			t.Logf("the last answer came with error %v", asked)
+		}
+	})
+	// Rarely, too: for each answer the daemon looks at all flows, and meanwhile it cannot note
+	// what became of them.
+	pace := time.NewTicker(time.Second)
+	defer pace.Stop()
 	eventually(t, 3*patience, "all connections to be closed", func() bool {
-		open := 0
-		err := node.Flows(t.Context(), observe.FlowQuery{Service: "default/noted", State: notClosed, Limit: "1"}, func(observe.Item) error {
-			open++
+		<-pace.C
+		open = nil
+		asked = node.Flows(t.Context(), observe.FlowQuery{Service: "default/noted", State: notClosed, Limit: "1"}, func(i observe.Item) error {
+			open = i.Record
 			return nil
 		})
-		return err == nil && open == 0
+		return asked == nil && open == nil
 	})
 	entries := c.connections("node-a")
 	c.flushConnections("node-a") // the kernel tells of every one, with its counts
