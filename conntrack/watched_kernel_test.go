@@ -16,7 +16,7 @@ import (
 )
 
 // patience is more than anything here takes.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // watched is a host whose connections are watched, between a client and a server.
 type watched struct {

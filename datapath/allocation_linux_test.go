@@ -127,9 +127,9 @@ func newWiredNode(t *testing.T) (*allocationNode, *decision.Table) {
 				ns.AddRoute(netns.Route{Destination: prefix([]string{"0.0.0.0/0", "::/0"}[i]), Via: p.Addr(), Link: "eth0"}))
 		}
 	}
-	// Who listens makes a connection of a SYN. The client, who has closed its socket already,
-	// ends it: its entry stays for a while, closed. Elsewhere there is nobody, and no entry
-	// once that was told.
+	// A listener makes a connection of a SYN. The client ends it with a reset, when it closes
+	// its socket or, if that came first, when the answer comes: the entry stays for a while,
+	// closed. Elsewhere nobody listens, and the refusal removes the entry.
 	for port := range uint16(3) {
 		l, err := pods.Listen(t.Context(), netip.AddrPortFrom(netip.IPv6Unspecified(), 8080+port))
 		must(t, err)
@@ -201,7 +201,7 @@ func (n *allocationNode) send(s *sender, flows int) error {
 		if i%inFlight != 0 && i < flows {
 			continue
 		}
-		for end := time.Now().Add(10 * time.Second); decided.Load() < n.sent; time.Sleep(20 * time.Microsecond) {
+		for end := time.Now().Add(time.Minute); decided.Load() < n.sent; time.Sleep(20 * time.Microsecond) {
 			if time.Now().After(end) {
 				return fmt.Errorf("waited for %d decisions, got %d", n.sent, decided.Load())
 			}
@@ -217,10 +217,14 @@ type sender struct {
 	setPort      func(port int)
 	ports, port  int
 	payload      []byte
+	// reset has closing a socket end its connection at once. Without it a connection that is
+	// answered before the socket is closed keeps its addresses for a minute, and the port
+	// cannot be used again.
+	reset unix.Linger
 }
 
 func newSender(kind int, to netip.AddrPort, ports int) *sender {
-	s := &sender{kind: kind, ports: ports, payload: []byte("x")}
+	s := &sender{kind: kind, ports: ports, payload: []byte("x"), reset: unix.Linger{Onoff: 1}}
 	if to.Addr().Is4() {
 		from := &unix.SockaddrInet4{}
 		s.family, s.from, s.to = unix.AF_INET, from, &unix.SockaddrInet4{Addr: to.Addr().As4(), Port: int(to.Port())}
@@ -242,7 +246,10 @@ func (s *sender) next() error {
 	if err != nil {
 		return err
 	}
-	if err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err == nil {
+	if err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err == nil && s.kind == unix.SOCK_STREAM {
+		err = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &s.reset)
+	}
+	if err == nil {
 		err = unix.Bind(fd, s.from)
 	}
 	if err == nil {

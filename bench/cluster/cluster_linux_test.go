@@ -216,7 +216,7 @@ func TestHere(t *testing.T) {
 // await asks until the answer is yes, and tells the last error if it never is.
 func await(t *testing.T, what string, ask func(context.Context) (bool, error)) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

@@ -11,6 +11,7 @@ import (
 // verdict is a test that remembers how it ended.
 type verdict struct{ skipped, failed string }
 
+func (v *verdict) Name() string                      { return "TestVerdict" }
 func (v *verdict) Helper()                           {}
 func (v *verdict) Skipf(format string, args ...any)  { v.skipped = fmt.Sprintf(format, args...) }
 func (v *verdict) Fatalf(format string, args ...any) { v.failed = fmt.Sprintf(format, args...) }

@@ -90,17 +90,16 @@ func TestAskGivesUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer n.Close()
-	// Nobody has the address asked for, which the kernel says after three seconds.
+	// No host has the address. The kernel reports that after three seconds, which would be another error.
 	if err := errors.Join(n.AddVeth("a", n, "b"), n.AddAddress("a", netip.MustParsePrefix("192.0.2.1/24"))); err != nil {
 		t.Fatal(err)
 	}
-	began := time.Now()
 	err = n.Do(func() error {
 		_, err := Ask(netip.MustParseAddrPort("192.0.2.2:80"), 100*time.Millisecond)
 		return err
 	})
-	if took := time.Since(began); err == nil || took < 100*time.Millisecond || took > time.Second {
-		t.Errorf("%v after %v; want an error after 100ms", err, took)
+	if err == nil || err.Error() != "connect: no answer in time" {
+		t.Errorf("%v, want the end of the time limit", err)
 	}
 }
 

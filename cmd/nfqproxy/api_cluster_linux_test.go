@@ -175,7 +175,7 @@ func (c *apiCluster) deleteService(name string) {
 
 // longPatience is for what the API server, a controller and backing off clients have a
 // part in. Only a failing test waits that long.
-const longPatience = 60 * time.Second
+const longPatience = 3 * time.Minute
 
 // await tries until there is no error.
 func (c *apiCluster) await(what string, try func(context.Context) error) {
@@ -240,7 +240,7 @@ func isRefused(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }
 func (c *apiCluster) awaitWritable() {
 	c.t.Helper()
 	c.await("the API server to write", func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
 		_, err := c.control.Client().CoreV1().Nodes().Patch(ctx, "node-a", types.StrategicMergePatchType,
 			[]byte(`{"metadata":{"annotations":{"written":"`+time.Now().String()+`"}}}`), metav1.PatchOptions{})

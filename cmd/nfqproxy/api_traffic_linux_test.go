@@ -59,6 +59,9 @@ type attempt struct {
 	err    error  // why none did
 }
 
+// attemptPatience is how long one attempt may take of many.
+const attemptPatience = 10 * time.Second
+
 // attempt makes a flow whose decision can be told from all others by its source port.
 func (c *apiCluster) attempt(from string, f front) attempt {
 	c.t.Helper()
@@ -67,7 +70,7 @@ func (c *apiCluster) attempt(from string, f front) attempt {
 		c.t.Fatal("out of source ports")
 	}
 	source := netip.AddrPortFrom(c.addressOf(from, decision.FamilyOf(f.at.Addr())), firstAttemptPort+c.ports)
-	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(c.t.Context(), attemptPatience)
 	defer cancel()
 	conn, err := c.host(from).Dial(ctx, f.network, source, f.at)
 	if err == nil {
@@ -83,7 +86,7 @@ func (c *apiCluster) attempt(from string, f front) attempt {
 		a.err = errors.New("nobody will answer")
 		return a
 	}
-	c.must(conn.SetDeadline(time.Now().Add(patience)))
+	c.must(conn.SetDeadline(time.Now().Add(attemptPatience)))
 	answer, err := readAnswer(conn)
 	a.pod, a.err = answer.Pod, err
 	return a

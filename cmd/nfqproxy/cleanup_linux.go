@@ -60,7 +60,7 @@ func newCleanupCommand() *cobra.Command {
 --keep-rules-on-exit. Connections that it translated go on, for the kernel's connection
 table remembers them, as long as somebody else's rules keep address translation on.
 nfqproxy must not be running.`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			removed, err := datapath.Cleanup()
 			if err != nil {

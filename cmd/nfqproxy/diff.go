@@ -56,7 +56,7 @@ The exit code is 0 if the dumps are the same, 1 if they differ, and 2 if there i
 	flags.SortFlags = false
 	flags.StringVarP(&f.output, "output", "o", "text", "text or json")
 	flags.BoolVar(&f.all, "all", false, "all differences of rules, also those that the services tell already")
-	cmd.SetFlagErrorFunc(trouble)
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return trouble(cmd, flagError(cmd, err)) })
 	return cmd
 }
 

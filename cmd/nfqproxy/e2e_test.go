@@ -47,7 +47,7 @@ var anyPort netip.AddrPort
 
 // patience is how long a test waits for what should come at once. Only a failing
 // test waits that long.
-const patience = 10 * time.Second
+const patience = time.Minute
 
 // eventually asks again and again until it is so.
 func eventually(t testing.TB, within time.Duration, what string, so func() bool) {

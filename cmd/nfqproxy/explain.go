@@ -56,7 +56,7 @@ With --packets each line is answered as it comes; the first that is faulty ends 
       --protocol tcp --source 10.244.1.9 --destination 10.96.118.136:80
   echo '{"protocol":"udp","source":"pod/default/shell","destination":"10.96.0.10:53"}' |
       nfqproxy explain --objects cluster.yaml --packets - -o json`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.check(cmd.Flags().Changed); err != nil {
 				return err

@@ -55,7 +55,8 @@ came; custom-columns has kubectl's syntax.`,
   nfqproxy flows --verdict accept                       # only flows that pass untouched
   nfqproxy flows -o custom-columns=ID:.id,TO:.endpoint,STATE:.life.state
   nfqproxy flows $(nfqproxy flows -o name --limit 1)`,
-		Args: cobra.MaximumNArgs(1),
+		Args:        atMost(1, "one ID"),
+		Annotations: ending(),
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		},
@@ -115,14 +116,14 @@ func (f *flowsFlags) addFilters(cmd *cobra.Command) {
 
 var (
 	protocols = []string{"tcp", "udp", "sctp"}
-	verdicts  = names(flow.Verdicts())
-	reasons   = names(flow.Reasons())
+	verdicts  = spelled(flow.Verdicts())
+	reasons   = spelled(flow.Reasons())
 	states    = codes(flow.States())
 	events    = codes(flow.Events())
 )
 
-// names are the codes of values, as records have them.
-func names[T fmt.Stringer](values []T) []string {
+// spelled are the codes of values, as records have them.
+func spelled[T fmt.Stringer](values []T) []string {
 	var all []string
 	for _, v := range values {
 		all = append(all, v.String())
@@ -161,6 +162,12 @@ func (f *flowsFlags) run(cmd *cobra.Command, connect connector, args []string, s
 	}
 	if len(args) == 1 {
 		return f.tell(cmd.Context(), stdout, observer, args[0], p, o)
+	}
+	if f.query.Follow {
+		// It may come.
+		if err := checkNames(cmd.Context(), observer, f.query.Service, ""); err != nil {
+			fmt.Fprintln(cmd.ErrOrStderr(), "nfqproxy: warning:", err)
+		}
 	}
 	return blameFlag(cmd.Flags(), f.list(cmd.Context(), observer, p, cmd.ErrOrStderr()))
 }
@@ -241,7 +248,7 @@ func (f *flowsFlags) list(ctx context.Context, observer observe.Observer, p flow
 		case item, open := <-items:
 			switch {
 			case !open:
-				return f.finish(<-end, printed, leftOut, p, stderr)
+				return f.finish(ctx, observer, <-end, printed, leftOut, p, stderr)
 			case item.Missed != nil && item.Missed.Why == observe.MissedLeftOut:
 				if leftOut == 0 && f.query.Follow {
 					fmt.Fprintln(stderr, "Flows for no service are left out (--all shows them).")
@@ -266,7 +273,10 @@ func (f *flowsFlags) list(ctx context.Context, observer observe.Observer, p flow
 
 // finish ends a list that the observer ended with err. What was left out is said last, below
 // what was printed.
-func (f *flowsFlags) finish(err error, printed int, leftOut uint64, p flowlist.Printer, stderr io.Writer) error {
+func (f *flowsFlags) finish(ctx context.Context, observer observe.Observer, err error, printed int, leftOut uint64, p flowlist.Printer, stderr io.Writer) error {
+	if err == nil && printed == 0 && !f.query.Follow {
+		err = checkNames(ctx, observer, f.query.Service, f.query.Pod)
+	}
 	if err != nil {
 		return errors.Join(err, p.Flush())
 	}

@@ -31,9 +31,9 @@ run them, in a user namespace. Everything is in memory: nothing is left behind.`
 		Example: `  nfqproxy lab demo
   nfqproxy lab up kind
   nfqproxy lab exec shell -- curl -s http://10.96.118.136/`,
-		Args: cobra.NoArgs,
 	}
 	cmd.AddCommand(newLabUpCommand(), newLabDemoCommand(), newLabExecCommand(), newLabStatusCommand(), newLabDownCommand(), newLabInitCommand(), newLabListCommand())
+	group(cmd)
 	return cmd
 }
 
@@ -43,15 +43,29 @@ type exitCode int
 
 func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
+// failure is an error with an exit code of its own.
+type failure struct {
+	error
+	code exitCode
+}
+
+func (f failure) Unwrap() []error { return []error{f.error, f.code} }
+
 // exitWith makes an exit code that is not 0 an error.
 func exitWith(code int, err error) error {
-	if err == nil && code != 0 {
+	switch {
+	case err != nil && code > 1:
+		return failure{err, exitCode(code)}
+	case err == nil && code != 0:
 		return exitCode(code)
 	}
 	return err
 }
 
-func builtInLabs(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+func builtInLabs(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
 	return labs.Names(), cobra.ShellCompDirectiveDefault
 }
 
@@ -132,7 +146,7 @@ start. Changes of the Kubernetes objects in the files apply while the lab runs.`
   nfqproxy lab up ./my-lab.yaml --walk
   kubectl get svc,endpointslices,nodes,pods -A -o yaml > cluster.yaml
   nfqproxy lab up --objects cluster.yaml --namespace shop`,
-		Args:              cobra.MaximumNArgs(1),
+		Args:              atMost(1, "one lab"),
 		ValidArgsFunction: builtInLabs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 && len(f.objects) == 0 {
@@ -163,7 +177,7 @@ func newLabDemoCommand() *cobra.Command {
 		Long: `Bring a lab up (by default the built-in lab kind), make real requests in it, and
 show for each what was decided and why, and the kernel's entry for it. The exit
 code is not 0 if anything was not as it should be.`,
-		Args:              cobra.MaximumNArgs(1),
+		Args:              atMost(1, "one lab"),
 		ValidArgsFunction: builtInLabs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o, err := f.options(args)
@@ -183,6 +197,20 @@ func labFlag(cmd *cobra.Command, name *string) {
 	cmd.Flags().StringVar(name, "lab", "", "name of the lab (not needed where only one is running)")
 }
 
+// labByName is for commands that take the name of a running lab as an argument or as a flag.
+func labByName(name *string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := atMost(1, "one lab")(cmd, args); err != nil || len(args) == 0 {
+			return err
+		}
+		if cmd.Flags().Changed("lab") && *name != args[0] {
+			return fmt.Errorf("%s and --lab %s: name one lab", args[0], *name)
+		}
+		*name = args[0]
+		return nil
+	}
+}
+
 func newLabExecCommand() *cobra.Command {
 	var name string
 	cmd := &cobra.Command{
@@ -191,12 +219,16 @@ func newLabExecCommand() *cobra.Command {
 		Example: `  nfqproxy lab exec shell -- curl -s http://10.96.118.136/
   nfqproxy lab exec kind-worker -- tcpdump -ni any port 80
   nfqproxy lab exec kind-worker -- bash`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(commandAfter(args)) == 0 {
-				return errors.New("want a host and a command: nfqproxy lab exec shell -- ip address")
+		Args: func(_ *cobra.Command, args []string) error {
+			switch {
+			case len(args) == 0:
+				return errors.New("lab exec needs a host and a command, for example: nfqproxy lab exec shell -- ip address")
+			case len(commandAfter(args)) == 0:
+				return fmt.Errorf("lab exec needs a command after the host, for example: nfqproxy lab exec %s -- ip address", args[0])
 			}
 			return nil
 		},
+		ValidArgsFunction: labHosts(&name),
 		RunE: func(_ *cobra.Command, args []string) error {
 			return exitWith(lab.Exec(name, args[0], commandAfter(args)))
 		},
@@ -221,12 +253,13 @@ func commandAfter(args []string) []string {
 func newLabStatusCommand() *cobra.Command {
 	var name, output string
 	cmd := &cobra.Command{
-		Use:   "status",
-		Short: "Show the hosts of a running lab, their addresses and daemons",
-		Args:  cobra.NoArgs,
+		Use:               "status [LAB]",
+		Short:             "Show the hosts of a running lab, their addresses and daemons",
+		Args:              labByName(&name),
+		ValidArgsFunction: runningLabs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !slices.Contains([]string{"text", "json"}, output) {
-				return fmt.Errorf("--output %s: want text or json", output)
+				return fmt.Errorf("--output %q: want text or json", output)
 			}
 			s, err := lab.StatusOf(name)
 			if err != nil {
@@ -242,16 +275,18 @@ func newLabStatusCommand() *cobra.Command {
 	}
 	labFlag(cmd, &name)
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
+	complete(cmd, "output", []string{"text", "json"})
 	return cmd
 }
 
 func newLabDownCommand() *cobra.Command {
 	var name string
 	cmd := &cobra.Command{
-		Use:   "down",
-		Short: "End a running lab and wait until it is gone",
-		Args:  cobra.NoArgs,
-		RunE:  func(*cobra.Command, []string) error { return lab.Down(name) },
+		Use:               "down [LAB]",
+		Short:             "End a running lab and wait until it is gone",
+		Args:              labByName(&name),
+		ValidArgsFunction: runningLabs,
+		RunE:              func(*cobra.Command, []string) error { return lab.Down(name) },
 	}
 	labFlag(cmd, &name)
 	return cmd
@@ -264,7 +299,7 @@ func newLabInitCommand() *cobra.Command {
 		Short: "Write the file of a built-in lab, or of one made of objects, to be changed",
 		Example: `  nfqproxy lab init kind my-lab
   nfqproxy lab init --objects cluster.yaml my-lab`,
-		Args:              cobra.MaximumNArgs(2),
+		Args:              atMost(2, "a lab and a directory"),
 		ValidArgsFunction: builtInLabs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(f.objects) > 0 {
@@ -338,7 +373,7 @@ func newLabListCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "List the built-in labs",
-		Args:  cobra.NoArgs,
+		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			t := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 			for _, name := range labs.Names() {

@@ -10,6 +10,9 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/charmbracelet/x/ansi"
+	"github.com/creack/pty"
+
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
 	"github.com/nfqproxy/nfqproxy/deploy/labs"
 )
@@ -45,6 +48,36 @@ func TestLabDemo(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// On a narrow terminal no line of the demo is too long for it. The signs of the walks are
+// explained, and the end says how to go on.
+func TestLabDemoOnATerminal(t *testing.T) {
+	netns.Require(t)
+	cmd := exec.Command("/proc/self/exe", "lab", "demo")
+	cmd.Env = append(os.Environ(), append(commandEnv, "TERM=xterm", "NO_COLOR=")...)
+	const columns = 80
+	terminal, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 24, Cols: columns})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer terminal.Close()
+	var said bytes.Buffer
+	_, _ = said.ReadFrom(terminal) // until EIO: no process has the other end
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("%v\n%s", err, said.String())
+	}
+	out := said.String()
+	for line := range strings.Lines(out) {
+		if n := ansi.StringWidth(strings.TrimRight(line, "\r\n")); n > columns {
+			t.Errorf("%d columns: %q", n, line)
+		}
+	}
+	for _, want := range []string{"\x1b[1m1  A pod asks a Service\x1b[0m", "\x1b[32m✓\x1b[0m", "  ->  the rule applies", "  .   the rule does not apply", "  *   the rule marks", `"masq: -"`, "Next:", " lab up kind ", " lab list ", " explain --help "} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
 	}
 }
 
@@ -96,9 +129,9 @@ func TestLabUsage(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"up", "a", "b"}, "accepts at most 1 arg(s)"},
+		{[]string{"up", "a", "b"}, `lab up takes one lab, and "b" is one argument more`},
 		{[]string{"up", "no-such-lab"}, "built-in labs: dual-stack, flannel, grafana-31577, kind, kube-dns-hairpin, nodeport-30007"},
-		{[]string{"exec", "shell"}, "want a host and a command"},
+		{[]string{"exec", "shell"}, "lab exec needs a command after the host"},
 		{[]string{"status", "-o", "xml"}, "want text or json"},
 		{[]string{"status", "--lab", "no-such-lab"}, "lab no-such-lab is not running"},
 		{[]string{"down", "--lab", "no-such-lab"}, "lab no-such-lab is not running"},

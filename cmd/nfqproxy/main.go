@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/nfqproxy/nfqproxy/datapath/visible"
 )
 
 // version is set by the linker; see the Makefile.
@@ -23,11 +25,26 @@ func runProcess(connect connector) int {
 	// A reader of the flow log or of the messages that goes away must not take the
 	// proxy with it.
 	signal.Ignore(syscall.SIGPIPE)
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	return execute(ctx, newRootCommand(connect), os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	root := newRootCommand(connect)
+	root.PersistentPreRun = func(cmd *cobra.Command, _ []string) {
+		// SIGINT and SIGTERM end the context of commands that look at it. For all others they
+		// keep their meaning, the end of the process, unless a command takes them itself: a
+		// signal that is caught and not looked at would be lost.
+		if cmd.Annotations[endsByContext] == "" {
+			return
+		}
+		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+		context.AfterFunc(ctx, stop) // a second signal ends the process at once
+		cmd.SetContext(ctx)
+	}
+	return execute(context.Background(), root, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 }
+
+// endsByContext is the annotation of commands that end when their context does.
+const endsByContext = "nfqproxy.ends-by-context"
+
+// ending are those annotations.
+func ending() map[string]string { return map[string]string{endsByContext: "true"} }
 
 // run executes one command line and gives the exit code: 0, 1 after an error
 // message on stderr, or that of a command it was to run.
@@ -35,20 +52,27 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	return execute(ctx, newRootCommand(connect), args, stdin, stdout, stderr)
 }
 
+// execute runs a command. Whatever it prints goes through writers that make control characters
+// visible, wherever they came from: see package visible.
 func execute(ctx context.Context, root *cobra.Command, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	out, messages := visible.NewWriter(stdout), visible.NewWriter(stderr)
+	defer func() { _, _ = out.Flush(), messages.Flush() }()
 	root.SetArgs(args)
 	root.SetIn(stdin)
-	root.SetOut(stdout)
-	root.SetErr(stderr)
+	root.SetOut(out)
+	root.SetErr(messages)
 	err := root.ExecuteContext(ctx)
-	var code exitCode
-	switch {
-	case err == nil:
+	if err == nil {
 		return 0
-	case errors.As(err, &code):
+	}
+	code, coded := errors.AsType[exitCode](err)
+	if coded && err == error(code) {
+		return int(code) // the command has said what there is to say
+	}
+	fmt.Fprintln(messages, "nfqproxy:", err)
+	if coded {
 		return int(code)
 	}
-	fmt.Fprintln(stderr, "nfqproxy:", err)
 	return 1
 }
 
@@ -69,6 +93,17 @@ translation into the kernel's connection table, where the flow stays from then o
 		newFlowsCommand(connect), newTopCommand(connect), newStepCommand(connect),
 		newExplainCommand(), newRenderCommand(),
 		newTraceCommand(), newServicesCommand(), newDiffCommand(), newReplayCommand(),
+		newVersionCommand(),
 	)
+	completeNames(root, connect)
+	root.SetHelpCommand(newHelpCommand())
+	root.SetFlagErrorFunc(flagError)
+	root.InitDefaultCompletionCmd("completion")
+	group(root)
+	for _, c := range root.Commands() {
+		if c.Name() == "completion" {
+			group(c)
+		}
+	}
 	return root
 }

@@ -10,6 +10,9 @@ import (
 // listener is a standard output whose reader may go away.
 type listener struct{ io.Writer }
 
+// Unwrap is the output itself.
+func (l listener) Unwrap() io.Writer { return l.Writer }
+
 // errUnread says that nobody reads the output any more.
 var errUnread = errors.New("standard output is closed")
 

@@ -11,6 +11,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/datapath/chains"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/nearest"
 )
 
 func newRenderCommand() *cobra.Command {
@@ -25,7 +26,7 @@ node, as iptables-save does. iptables-restore loads them (ip6tables-restore thos
 --family ipv6).`,
 		Example: `  nfqproxy render --objects cluster.yaml --cluster-cidr 10.244.0.0/16
   nfqproxy render --objects cluster.yaml --service kube-system/kube-dns`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f, ok := map[string]decision.Family{"ipv4": decision.IPv4, "ipv6": decision.IPv6}[family]
 			if !ok {
@@ -82,9 +83,5 @@ func noSuchService(t *decision.Table, objects *manifest.Objects, f decision.Fami
 			names = append(names, name)
 		}
 	}
-	const few = 8
-	if len(names) > few {
-		names = append(names[:few], fmt.Sprintf("and %d more", len(names)-few))
-	}
-	return fmt.Errorf("--service %s: there is no such service (NAMESPACE/NAME) with a cluster IP; there are %s", service, strings.Join(names, ", "))
+	return fmt.Errorf("--service %s: there is no such service (NAMESPACE/NAME) with a cluster IP%s; there are %s", service, nearest.Hint(service, names), nearest.Few(names))
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/replay"
+	"github.com/nfqproxy/nfqproxy/datapath/visible"
 )
 
 // replayFlags are the flags of nfqproxy replay.
@@ -125,7 +126,7 @@ func (f *replayFlags) run(name string, stdin io.Reader, stdout, stderr io.Writer
 		defer file.Close()
 		in = file
 	}
-	out, err := createOutput(f.write, stdout)
+	out, err := createOutput(f.write, stdout, f.output == "pcap")
 	if err != nil {
 		return err
 	}
@@ -224,8 +225,11 @@ type output struct {
 	name string
 }
 
-func createOutput(name string, stdout io.Writer) (*output, error) {
-	if name == "" {
+func createOutput(name string, stdout io.Writer, binary bool) (*output, error) {
+	switch {
+	case name == "" && binary:
+		return &output{Writer: visible.Raw(stdout)}, nil
+	case name == "":
 		return &output{Writer: stdout}, nil
 	}
 	// Beside the file: a name is given only within a file system.
@@ -233,11 +237,14 @@ func createOutput(name string, stdout io.Writer) (*output, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--write %s: %w", name, err)
 	}
-	return &output{file, file, name}, nil
+	if binary {
+		return &output{file, file, name}, nil
+	}
+	return &output{visible.NewWriter(file), file, name}, nil
 }
 
 func (o *output) terminal() bool {
-	f, ok := o.Writer.(*os.File)
+	f, ok := visible.File(o.Writer)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
@@ -246,7 +253,11 @@ func (o *output) keep() error {
 	if o.file == nil {
 		return nil
 	}
-	err := errors.Join(o.file.Chmod(0o644), o.file.Close())
+	var err error
+	if w, ok := o.Writer.(*visible.Writer); ok {
+		err = w.Flush()
+	}
+	err = errors.Join(err, o.file.Chmod(0o644), o.file.Close())
 	if err == nil {
 		err = os.Rename(o.file.Name(), o.name)
 	}

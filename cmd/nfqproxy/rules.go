@@ -42,7 +42,7 @@ func rulesByFlag(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return fmt.Errorf("%s takes no argument %q: rules go with --rules FILE", cmd.CommandPath(), args[0])
 	}
-	return nil
+	return missingFlags(cmd)
 }
 
 // openFile opens a file to read from. An error names it.

@@ -61,7 +61,8 @@ last good state stays in force. CAP_NET_ADMIN is needed.`,
 		Example: `  nfqproxy run --kubeconfig /etc/nfqproxy/kubeconfig --cluster-cidr 10.244.0.0/16
   nfqproxy run --config /var/lib/kube-proxy/config.conf --takeover
   nfqproxy run --objects ./manifests --cluster-cidr 10.244.0.0/16 --flow-log -`,
-		Args: cobra.NoArgs,
+		Args:        noArgs,
+		Annotations: ending(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f.seeded, f.otherQueues = cmd.Flags().Changed("seed"), !cmd.Flags().Changed("queue-num")
 			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())

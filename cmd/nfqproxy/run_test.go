@@ -62,8 +62,8 @@ func TestRunRefusesNonsense(t *testing.T) {
 		want []string // parts of the message
 	}{
 		{"nowhere to get objects from", nil, []string{"this is no pod of a cluster: give --kubeconfig, or --objects"}},
-		{"unknown flag", []string{"--objects", good, "--object", "x"}, []string{"unknown flag: --object"}},
-		{"an argument", []string{"--objects", good, "extra"}, []string{"unknown command"}},
+		{"unknown flag", []string{"--objects", good, "--object", "x"}, []string{"nfqproxy run has no flag --object (did you mean --objects?)"}},
+		{"an argument", []string{"--objects", good, "extra"}, []string{`nfqproxy run takes no argument "extra"`}},
 		{"bad prefix", []string{"--objects", good, "--cluster-cidr", "10.244.0.0"}, []string{"--cluster-cidr", `"10.244.0.0" is not a prefix`}},
 		{"bad node port prefix", []string{"--objects", good, "--nodeport-addresses", "eth0"}, []string{"--nodeport-addresses", `"eth0"`}},
 		{"no queues", []string{"--objects", good, "--queues", "0"}, []string{"--queues 0"}},

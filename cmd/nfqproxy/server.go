@@ -28,16 +28,17 @@ func connect(server, token string) (observe.Observer, error) {
 	return observe.NewClient(server, observe.ClientOptions{Token: token})
 }
 
-// defaultServer gives the flow API of a lab that this user runs; an empty server: there is
-// none.
-func defaultServer() (server, token string, err error) {
-	s, err := lab.FlowAPIOf()
+// defaultServer gives the flow API of a lab that this user runs; an empty server: none was
+// named, and there is none.
+func defaultServer(name string) (server, token string, err error) {
+	s, err := lab.FlowAPIOf(name)
 	return s.URL, s.Token, err
 }
 
 // serverFlags say which flow API is asked.
 type serverFlags struct {
 	server    string
+	lab       string
 	tokenFile string
 	color     string
 }
@@ -45,6 +46,7 @@ type serverFlags struct {
 func (f *serverFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.server, "server", "", "the flow API: URL, unix:PATH or HOST:PORT (default: your running lab's, else "+localServer+")")
+	labFlag(cmd, &f.lab)
 	flags.StringVar(&f.tokenFile, "token-file", "", "file with the token that the server wants")
 	flags.StringVar(&f.color, "color", "auto", "auto (on terminals, and without NO_COLOR), always or never")
 	complete(cmd, "color", colors)
@@ -69,9 +71,12 @@ func (f *serverFlags) style(own flow.Style) (flow.Style, error) {
 // observer is what the flags say is to be asked.
 func (f *serverFlags) observer(connect connector) (observe.Observer, error) {
 	server, token := f.server, ""
+	if server != "" && f.lab != "" {
+		return nil, errors.New("--server and --lab: give one of them")
+	}
 	if server == "" {
 		var err error
-		if server, token, err = defaultServer(); err != nil {
+		if server, token, err = defaultServer(f.lab); err != nil {
 			return nil, err
 		}
 	}

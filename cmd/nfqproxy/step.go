@@ -13,6 +13,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/stepper"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/visible"
 )
 
 // stepFlags are the flags of nfqproxy step.
@@ -40,7 +41,8 @@ standard input, and at its end the flow is let go:
   d               drop it`,
 		Example: `  nfqproxy step --service default/web
   printf 'n\nn\nc 2\ng\n' | nfqproxy step --service default/web --seconds 10`,
-		Args: cobra.NoArgs,
+		Args:        noArgs,
+		Annotations: ending(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return unlessClosed(cmd.Context(), blameFlag(cmd.Flags(), f.run(cmd, connect)))
 		},
@@ -76,6 +78,9 @@ func (f *stepFlags) run(cmd *cobra.Command, connect connector) error {
 	if err != nil {
 		return err
 	}
+	if err := checkNames(cmd.Context(), observer, f.query.Flow.Service, f.query.Flow.Pod); err != nil {
+		return err
+	}
 	s := stepper.Session{
 		Observer: observer, Query: f.query, Lines: lines(cmd.Context(), cmd.InOrStdin()),
 		Screen: stepper.Screen{W: listener{cmd.OutOrStdout()}, Style: style, Messages: cmd.ErrOrStderr()},
@@ -93,7 +98,7 @@ func terminal(in io.Reader) bool {
 
 // width gives the width of an output that is a terminal; nil: it is none.
 func width(out io.Writer) func() int {
-	f, ok := out.(*os.File)
+	f, ok := visible.File(out)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
 		return nil
 	}

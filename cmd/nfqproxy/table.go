@@ -13,6 +13,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/proxyconfig"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/nearest"
 )
 
 // tableFlags make a service table on paper: from manifests, for a node that need not be
@@ -80,7 +81,7 @@ func (f *tableFlags) nodeName(objects *manifest.Objects) (string, error) {
 	case f.name == "" || len(names) == 0 || slices.Contains(names, f.name) || hasEndpoints(objects, f.name):
 		return f.name, nil
 	}
-	return "", fmt.Errorf("--node-name %s: there is no such Node among the objects; there are %s", f.name, strings.Join(names, ", "))
+	return "", fmt.Errorf("--node-name %s: there is no such Node among the objects%s; there are %s", f.name, nearest.Hint(f.name, names), nearest.Few(names))
 }
 
 // hasEndpoints says whether an endpoint is on the node.

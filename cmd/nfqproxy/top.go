@@ -8,6 +8,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/top"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/visible"
 )
 
 // topFlags are the flags of nfqproxy top.
@@ -28,7 +29,8 @@ goes on to the endpoints of a service, with the shares they should have and have
 their recent flows; and to a flow's story. ? tells the keys.`,
 		Example: `  nfqproxy top
   nfqproxy top --namespace shop --active`,
-		Args: cobra.NoArgs,
+		Args:        noArgs,
+		Annotations: ending(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return unlessClosed(cmd.Context(), blameFlag(cmd.Flags(), f.run(cmd, connect)))
 		},
@@ -63,5 +65,8 @@ func (f *topFlags) run(cmd *cobra.Command, connect connector) error {
 	if _, err := observer.Services(cmd.Context(), f.query); err != nil {
 		return err
 	}
-	return top.Run(cmd.Context(), observer, cmd.InOrStdin(), cmd.OutOrStdout(), top.Options{Style: style, Query: f.query, Zone: zone})
+	if err := checkNames(cmd.Context(), observer, f.query.Service, ""); err != nil {
+		return err
+	}
+	return top.Run(cmd.Context(), observer, cmd.InOrStdin(), visible.Raw(cmd.OutOrStdout()), top.Options{Style: style, Query: f.query, Zone: zone})
 }

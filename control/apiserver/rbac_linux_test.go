@@ -25,7 +25,7 @@ import (
 func TestMain(m *testing.M) { netns.Main(m) }
 
 // patience is how long a test waits for what should come at once.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 const manifests = "../../deploy/kubernetes/"
 

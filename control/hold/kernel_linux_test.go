@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { netns.Main(m) }
 
 // patience is how long a test waits for what should come soon. Only a failing test waits
 // that long.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // lab is a client, a node with the datapath, and a host with three endpoints that answer
 // with their addresses.

@@ -15,7 +15,7 @@ import (
 
 // patience is how long a test waits for what must happen: far longer than it
 // takes, for only a failing test ever waits that long.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // published is one call of a source's consumer.
 type published struct {

@@ -3,6 +3,7 @@ package stepper
 import (
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 
 	"github.com/charmbracelet/x/ansi"
@@ -134,11 +135,12 @@ func (s *Screen) instead(text string) string {
 	}
 	lines := strings.Split(text, "\n")
 	for i := range lines { // a line that wraps would be two
-		lines[i] = ansi.Truncate(lines[i], width-1, "…")
+		lines[i] = ansi.Truncate(s.Style.Seal.Clean(lines[i]), width-1, "…")
 	}
 	text = strings.Join(lines, "\n")
 	if s.below > 0 {
-		text = fmt.Sprintf("\x1b[%dF\x1b[J", s.below) + text // up, and clear to the end (ECMA-48 CPL, ED)
+		// Up, and clear to the end (ECMA-48 CPL, ED).
+		text = s.Style.Seal.Sequence(strconv.Itoa(s.below), 'F') + s.Style.Seal.Sequence("", 'J') + text
 	}
 	s.below = len(lines) - 1
 	return text

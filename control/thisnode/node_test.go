@@ -87,7 +87,7 @@ func (b *bench) tell(t *testing.T, flows ...flow.Flow) {
 	t.Helper()
 	want := b.journal.Known().Flows + len(flows)
 	b.journal.Flows(flows)
-	for end := time.Now().Add(10 * time.Second); b.journal.Known().Flows < want; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); b.journal.Known().Flows < want; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the journal does not take flows")
 		}
@@ -349,7 +349,7 @@ func (e *noEvents) Close() error                           { close(e.closed); re
 
 func await(t *testing.T, what string, so func() bool) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !so(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !so(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("waited in vain for %s", what)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/visible"
 )
 
 // Model is the state of the screen: see bubbletea.
@@ -74,6 +75,8 @@ func New(ctx context.Context, o observe.Observer, options Options) *Model {
 	if options.Zone == nil {
 		options.Zone = time.Local
 	}
+	// The screen's own: what carries it does not come from outside.
+	options.Style.Seal = visible.NewSeal()
 	return &Model{ctx: ctx, observer: o, options: options, read: readStream, width: 80, height: 24, pages: []*page{{view: servicesView{}}}}
 }
 

@@ -38,7 +38,7 @@ func (m *Model) text() string {
 	}
 	lines = append(lines[:max(0, m.height-1)], m.bottom(c))
 	for i, line := range lines {
-		lines[i] = ansi.Truncate(line, m.width, "…")
+		lines[i] = ansi.Truncate(m.options.Style.Seal.Open(line), m.width, "…")
 	}
 	return strings.Join(lines, "\n")
 }
@@ -143,6 +143,9 @@ func (m *Model) body(c content) []string {
 	return lines
 }
 
+// reverse is the SGR parameter of the row with the cursor.
+const reverse = "7"
+
 // selectable renders a row, with the cursor if it is there.
 func (m *Model) selectable(text string, chosen bool) string {
 	switch {
@@ -150,7 +153,7 @@ func (m *Model) selectable(text string, chosen bool) string {
 		return strings.Repeat(" ", cursorWidth) + text
 	case m.options.Style.Color:
 		text = "> " + ansi.Strip(text)
-		return "\x1b[7m" + text + strings.Repeat(" ", max(0, m.width-ansi.StringWidth(text))) + "\x1b[0m"
+		return m.options.Style.Seal.Paint(reverse, text+strings.Repeat(" ", max(0, m.width-ansi.StringWidth(text))))
 	}
 	return "> " + text
 }

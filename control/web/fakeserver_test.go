@@ -163,7 +163,7 @@ func (f *fake) serveExplain(w http.ResponseWriter, r *http.Request) {
 // serveHold waits until the hold has changed.
 func (f *fake) serveHold(w http.ResponseWriter, r *http.Request) {
 	after, _ := strconv.ParseUint(r.URL.Query().Get("after"), 10, 64)
-	end := time.After(30 * time.Second)
+	end := time.After(time.Minute)
 	for {
 		h, changed, err := f.get(r.PathValue("id"))
 		if err != nil {

@@ -18,7 +18,7 @@ import (
 // wait finds a flow of the fake for which is says yes.
 func (f *fake) wait(p *page, is func(*flow.Record) bool) *flow.Record {
 	p.Helper()
-	for end := time.Now().Add(15 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		f.mu.Lock()
 		for _, r := range f.flows {
 			if is(r) {

@@ -10,19 +10,25 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/steps"
+	"github.com/nfqproxy/nfqproxy/datapath/visible"
 )
 
 // Style says how records are rendered as text. The zero value is valid.
 type Style struct {
 	Color     bool // use ANSI escape sequences
 	NodeWidth int  // width of the column of node names, at least
+	// Seal goes into the escape sequences: that of the writer, where it is a [visible.Writer].
+	Seal visible.Seal
 }
 
 // StyleFor gives colours to terminals only, and not to those who want none
 // (no-color.org).
 func StyleFor(w io.Writer) Style {
-	f, ok := w.(*os.File)
-	return Style{Color: ok && term.IsTerminal(int(f.Fd())) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
+	f, ok := visible.File(w)
+	return Style{
+		Color: ok && term.IsTerminal(int(f.Fd())) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb",
+		Seal:  visible.SealOf(w),
+	}
 }
 
 // Color is a colour of text: an SGR parameter (ECMA-48).
@@ -30,6 +36,7 @@ type Color string
 
 // The colours, few and calm. What does not matter much is dim.
 const (
+	Bold   Color = "1"
 	Dim    Color = "2"
 	Red    Color = "31"
 	Green  Color = "32"
@@ -41,7 +48,7 @@ func (s Style) Paint(c Color, text string) string {
 	if !s.Color || text == "" {
 		return text
 	}
-	return "\x1b[" + string(c) + "m" + text + "\x1b[0m"
+	return s.Seal.Paint(string(c), text)
 }
 
 // Line renders a record as one line, without a newline at its end:

@@ -23,6 +23,11 @@ func runInit(s stage) int {
 	if n, err := lifeline.Read(make([]byte, 1)); n == 0 || err != nil {
 		return 1
 	}
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, forwarded...)
+	if _, err := lifeline.Write([]byte{initListens}); err != nil {
+		return 1
+	}
 	fail := func(err error) int {
 		_, _ = lifeline.WriteString(err.Error())
 		return 1
@@ -36,8 +41,6 @@ func runInit(s stage) int {
 	// The main thread, so that it is not another goroutine that keeps it busy.
 	runtime.LockOSThread()
 
-	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, forwarded...)
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Args = os.Args
 	cmd.Env = append(os.Environ(), stageVariable+"="+stage{programStage, s.outerNet, s.files}.String())
@@ -57,7 +60,7 @@ func runInit(s stage) int {
 	}()
 	stop := make(chan struct{})
 	defer close(stop)
-	go forward(signals, cmd.Process, stop)
+	go forward(signals, nil, cmd.Process, stop)
 	return reap(cmd.Process.Pid)
 }
 

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -87,6 +88,12 @@ func (i Isolation) runOuter() (code int, err error) {
 	if err != nil {
 		return 1, err
 	}
+	// From here on signals are kept for the inside; until here they end the process, as long as
+	// the program has not taken them. Nothing is lost between.
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, forwarded...)
+	defer signal.Stop(signals)
+
 	var files []*os.File
 	if i.Prepare != nil {
 		if files, err = i.Prepare(); err != nil {
@@ -109,10 +116,6 @@ func (i Isolation) runOuter() (code int, err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 
-	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, forwarded...)
-	defer signal.Stop(signals)
-
 	cmd, err := startInit(stage{initStage, id, len(files)}, theirs, files)
 	_ = theirs.Close()
 	if err != nil {
@@ -123,14 +126,21 @@ func (i Isolation) runOuter() (code int, err error) {
 	if _, err := ours.Write([]byte{1}); err != nil && !errors.Is(err, unix.EPIPE) {
 		return 1, err
 	}
-	report := make(chan string, 1)
+	listening, report := make(chan struct{}), make(chan string, 1)
 	go func() {
+		first := make([]byte, 1)
+		if n, _ := ours.Read(first); n == 1 && first[0] == initListens {
+			close(listening)
+			first = nil
+		} else {
+			first = first[:n]
+		}
 		text, _ := io.ReadAll(io.LimitReader(ours, 4096))
-		report <- string(text)
+		report <- string(first) + string(text)
 	}()
 	stop := make(chan struct{})
 	defer close(stop)
-	go forward(signals, cmd.Process, stop)
+	go forward(signals, listening, cmd.Process, stop)
 
 	waitErr := cmd.Wait()
 	// The init process was the only one with the other end.
@@ -212,12 +222,28 @@ func remedyFrom(read func(path string) string, root bool) string {
 	return strings.Join(append(lines, "Or run it as root: sudo nfqproxy lab ..."), "\n")
 }
 
-// forward passes signals on until stopped.
-func forward(signals <-chan os.Signal, to *os.Process, stop <-chan struct{}) {
+// initListens is the byte by which the init process says that it takes signals. The kernel
+// drops those that come earlier: it does so for the first process of a PID namespace and
+// signals it has no handler for (SIGNAL_UNKILLABLE, sig_task_ignored in kernel/signal.c).
+const initListens = 0
+
+// forward passes signals on until stopped; those that come before the other process listens,
+// as soon as it does. A nil channel: it listens, or a signal that it does not take ends it.
+func forward(signals <-chan os.Signal, listening <-chan struct{}, to *os.Process, stop <-chan struct{}) {
+	var early []os.Signal
 	for {
 		select {
 		case s := <-signals:
-			_ = to.Signal(s)
+			if listening == nil {
+				_ = to.Signal(s)
+			} else if !slices.Contains(early, s) {
+				early = append(early, s)
+			}
+		case <-listening:
+			listening = nil
+			for _, s := range early {
+				_ = to.Signal(s)
+			}
 		case <-stop:
 			return
 		}

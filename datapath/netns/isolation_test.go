@@ -1,6 +1,8 @@
 package netns
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -26,6 +28,7 @@ func TestStage(t *testing.T) {
 // fakeT records how a test would have ended.
 type fakeT struct{ skipped, failed bool }
 
+func (f *fakeT) Name() string          { return "TestFake" }
 func (f *fakeT) Helper()               {}
 func (f *fakeT) Skipf(string, ...any)  { f.skipped = true }
 func (f *fakeT) Fatalf(string, ...any) { f.failed = true }
@@ -48,5 +51,36 @@ func TestRequireTool(t *testing.T) {
 		if got != tc.want {
 			t.Errorf("CI=%q, tool %s: %+v, want %+v", tc.ci, tc.tool, got, tc.want)
 		}
+	}
+}
+
+// Programs of the administrator are found where an ordinary user's PATH leaves them out.
+func TestRequireToolLooksWhereAdministratorsDo(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("PATH", dir)
+	t.Setenv("CI", "true")
+	var got fakeT
+	RequireTool(&got, "sh")
+	if !got.failed {
+		t.Fatal("a program is found in an empty directory")
+	}
+	if want := dir + ":/usr/local/sbin:/usr/sbin:/sbin"; os.Getenv("PATH") != want {
+		t.Errorf("PATH is %s, want %s", os.Getenv("PATH"), want)
+	}
+}
+
+// A skip says which test it is of, and what is not shown without it.
+func TestSkipSaysWhatIsNotProven(t *testing.T) {
+	list := filepath.Join(t.TempDir(), "skipped")
+	t.Setenv("CI", "")
+	t.Setenv("NFQPROXY_SKIPPED", list)
+	var got fakeT
+	RequireTool(&got, "iptables-no-such")
+	Missing(&got, "no luck")
+	text, err := os.ReadFile(list)
+	want := "netns: TestFake: iptables-no-such is not installed; not proven: that the rules of kube-proxy and of the host are read, written and judged as the kernel and iptables do (Debian: apt install iptables)\n" +
+		"netns: TestFake: no luck; not proven: what TestFake tests\n"
+	if err != nil || string(text) != want || !got.skipped {
+		t.Errorf("%q, %v, want %q", text, err, want)
 	}
 }

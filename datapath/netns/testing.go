@@ -6,12 +6,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
 // T is the part of testing.TB that this package uses. (Importing testing would
 // give every program its flags.)
 type T interface {
+	Name() string
 	Helper()
 	Skipf(format string, args ...any)
 	Fatalf(format string, args ...any)
@@ -31,6 +33,7 @@ var tests = struct {
 // Where that is impossible the tests run as they are; those that begin with
 // [Require] are then skipped, or fail where the environment says CI=true.
 func Main(m interface{ Run() int }) {
+	addAdminPath()
 	if isFuzzWorker(os.Args) {
 		// Its coordinator speaks to it over file descriptors, which do not survive
 		// being started again; fuzzing needs no kernel.
@@ -70,9 +73,45 @@ func Require(t T) {
 // [Require].
 func RequireTool(t T, name string) {
 	t.Helper()
+	addAdminPath()
 	if _, err := exec.LookPath(name); err != nil {
-		Missing(t, err.Error())
+		Missing(t, name+" is not installed")
 	}
+}
+
+// addAdminPath adds the directories of the administrator's programs to PATH, at its end:
+// Debian leaves them out for ordinary users, and iptables and nft are there.
+func addAdminPath() {
+	path := os.Getenv("PATH")
+	for _, dir := range []string{"/usr/local/sbin", "/usr/sbin", "/sbin"} {
+		if !slices.Contains(filepath.SplitList(path), dir) {
+			path = strings.TrimPrefix(path+string(filepath.ListSeparator)+dir, string(filepath.ListSeparator))
+		}
+	}
+	_ = os.Setenv("PATH", path)
+}
+
+// proofs are what tests with a program show, by a word in the reason of a skip.
+var proofs = []struct{ word, shown, install string }{
+	{"bench/peers", "that it does what kube-proxy does, with a real API server and etcd", "make peers"},
+	{"iptables", "that the rules of kube-proxy and of the host are read, written and judged as the kernel and iptables do", "Debian: apt install iptables"},
+	{"nft", "that nftables' rules in the kernel are those that are meant", "Debian: apt install nftables"},
+	{"chromium", "that the web page works in a browser", "Debian: apt install chromium"},
+	{"tmux", "that nfqproxy top works on a terminal", "Debian: apt install tmux"},
+	{"tcpdump", "that captures are decided again as the daemon decided", "Debian: apt install tcpdump"},
+	{"curl", "that curl's flow is shown as it was", "Debian: apt install curl"},
+	{"setpriv", "that CAP_NET_ADMIN is the only capability that is needed", "Debian: apt install util-linux"},
+	{"isolation", "anything that needs a kernel: the datapath, labs, every end-to-end test", "allow user namespaces, or run the tests as root"},
+}
+
+// unproven is what is not shown without the test.
+func unproven(t T, why string) string {
+	for _, p := range proofs {
+		if strings.Contains(why, p.word) {
+			return fmt.Sprintf("not proven: %s (%s)", p.shown, p.install)
+		}
+	}
+	return "not proven: what " + t.Name() + " tests"
 }
 
 // Missing ends a test for which something else is missing; see [Require].
@@ -85,7 +124,7 @@ func Missing(t T, why string) {
 	if list := os.Getenv("NFQPROXY_SKIPPED"); list != "" {
 		// One line each, of all packages, for whoever runs the tests to print at the end.
 		if f, err := os.OpenFile(list, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644); err == nil {
-			_, _ = fmt.Fprintf(f, "%s: %s\n", filepath.Base(os.Args[0]), why)
+			_, _ = fmt.Fprintf(f, "%s: %s: %s; %s\n", strings.TrimSuffix(filepath.Base(os.Args[0]), ".test"), t.Name(), why, unproven(t, why))
 			_ = f.Close()
 		}
 	}

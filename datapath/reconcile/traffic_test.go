@@ -32,7 +32,7 @@ func fastSenders(t *testing.T, six, answers bool) {
 	l.follow(l.table(l.one))
 	var from [senders]*sender
 	for i := range from {
-		from[i] = l.send(i, func() int64 { return to[0].got[i].Load() + to[1].got[i].Load() })
+		from[i] = l.send(i, func() int64 { return max(to[0].last[i].Load(), to[1].last[i].Load()) })
 	}
 	moving := func(r *receiver, i int) {
 		start := r.got[i].Load()
@@ -84,7 +84,7 @@ func TestServiceThatComesAndGoes(t *testing.T) {
 	families(t, func(t *testing.T, six bool) {
 		l := newLab(t, six)
 		to := l.receive(l.one, false)
-		s := l.send(0, to.got[0].Load)
+		s := l.send(0, to.last[0].Load)
 		arrive := func() {
 			t.Helper()
 			start := to.got[0].Load()

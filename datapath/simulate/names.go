@@ -13,6 +13,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/kubeaddr"
+	"github.com/nfqproxy/nfqproxy/datapath/nearest"
 )
 
 // Names finds the addresses of pods and services.
@@ -188,7 +189,7 @@ func (n *Names) pod(s string) (p place, err error) {
 	var ok bool
 	switch p.addrs, ok = n.podAddresses(name); {
 	case !ok:
-		return p, fmt.Errorf("there is no such Pod (NAMESPACE/NAME) among the objects%s", known("pods", n.podNames()))
+		return p, fmt.Errorf("there is no such Pod (NAMESPACE/NAME) among the objects%s%s", nearest.Hint(name, n.podNames()), known("pods", n.podNames()))
 	case len(p.addrs) == 0:
 		return p, errors.New("this Pod has no address yet: its status.podIPs are empty")
 	}
@@ -213,7 +214,7 @@ func (n *Names) service(s string, proto decision.Protocol) (place, error) {
 	case len(has) == 0 && why != "":
 		return p, errors.New(why)
 	case len(has) == 0:
-		return p, fmt.Errorf("there is no such Service (NAMESPACE/NAME) with a cluster IP among the objects%s", known("services", slices.Sorted(maps.Keys(n.services))))
+		return p, fmt.Errorf("there is no such Service (NAMESPACE/NAME) with a cluster IP among the objects%s%s", nearest.Hint(name, slices.Sorted(maps.Keys(n.services))), known("services", slices.Sorted(maps.Keys(n.services))))
 	case len(fit) == 0 && port == "":
 		return p, fmt.Errorf("it has no %s port; there are %s", proto, some(has))
 	case len(fit) == 0:

@@ -144,7 +144,7 @@ func newNode(t *testing.T) *netns.Namespace {
 // ask connects to the service.
 func ask(t *testing.T, node *netns.Namespace) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c, err := node.Dial(ctx, "tcp", netip.AddrPort{}, netip.MustParseAddrPort("10.96.0.1:80"))
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
@@ -43,7 +44,7 @@ func runCommand(name string, args []string) int {
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		return 1
+		return max(code, 1)
 	}
 	return code
 }
@@ -106,6 +107,10 @@ func startUp(t *testing.T, name string) (cmd *exec.Cmd, rest io.Reader) {
 func TestExec(t *testing.T) {
 	startUp(t, "kind")
 	const shell = "shell"
+	garbage := filepath.Join(t.TempDir(), "garbage")
+	if err := os.WriteFile(garbage, []byte{0, 1, 2, 3}, 0o755); err != nil {
+		t.Fatal(err)
+	}
 	for _, tc := range []struct {
 		name    string
 		command []string
@@ -120,8 +125,15 @@ func TestExec(t *testing.T) {
 		{"environment", []string{"sh", "-c", "echo $NFQPROXY_LAB/$NFQPROXY_LAB_HOST/$LAB_TEST_EXTRA"}, "", "kind/shell/extra\n", "", 0},
 		{"address", []string{"sh", "-c", "ip -br address show eth0 | grep -o 10.244.1.9/32"}, "", "10.244.1.9/32\n", "", 0},
 		{"devices in /sys", []string{"ls", "/sys/class/net"}, "", "eth0\nlo\n", "", 0},
-		{"no such command", []string{"no-such-command"}, "", "", "no-such-command", 1},
-		{"no such path", []string{"./no-such-command"}, "", "", "no-such-command", 1},
+		// As from a shell.
+		{"no such command", []string{"no-such-command"}, "", "", "no-such-command: there is no such program", 127},
+		{"no such path", []string{"./no-such-command"}, "", "", "./no-such-command: there is no such program", 127},
+		{"below a file", []string{"/etc/passwd/x"}, "", "", "/etc/passwd/x: there is no such program", 127},
+		{"not executable", []string{"/etc/passwd"}, "", "", "/etc/passwd: permission denied", 126},
+		{"a directory", []string{"/etc"}, "", "", "/etc: is a directory", 126},
+		{"no program", []string{garbage}, "", "", "exec format error", 126},
+		// Output of programs is not ours to change.
+		{"escape sequences", []string{"printf", `\033[31mred\033[0m`}, "", "\x1b[31mred\x1b[0m", "", 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			cmd := command(t, "exec", append([]string{"kind", shell}, tc.command...)...)
@@ -289,7 +301,7 @@ func waitForEnd(t *testing.T, dir string) {
 		t.Fatal(err)
 	}
 	defer unix.Close(fd)
-	const patience = 10000 // milliseconds
+	const patience = 60_000 // milliseconds
 	for {
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, patience)
 		if errors.Is(err, unix.EINTR) {
@@ -312,8 +324,19 @@ func sockets(t *testing.T) []string {
 	return own
 }
 
+// temporary are the files of labs among the temporary ones.
+func temporary(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(os.TempDir(), "nfqproxy-lab-*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
 // However a lab ends, nothing is left.
 func TestNothingIsLeft(t *testing.T) {
+	files := temporary(t)
 	for name, s := range map[string]unix.Signal{"Ctrl-C": unix.SIGINT, "SIGTERM": unix.SIGTERM, "SIGKILL": unix.SIGKILL} {
 		t.Run(name, func(t *testing.T) {
 			netns.Require(t)
@@ -352,6 +375,9 @@ func TestNothingIsLeft(t *testing.T) {
 			if after, err := os.ReadDir("/run"); err != nil || len(after) != len(run) {
 				t.Errorf("/run before: %v, after: %v, %v", run, after, err)
 			}
+			if after := temporary(t); len(after) > len(files) {
+				t.Errorf("temporary files before: %v, after: %v", files, after)
+			}
 		})
 	}
 }
@@ -381,5 +407,64 @@ func TestAFaultySaveIsShown(t *testing.T) {
 	}
 	if _, stderr, code := output(t, command(t, "down", "watched")); code != 0 {
 		t.Error(stderr)
+	}
+}
+
+// TestInterruptedEarly: however early a signal comes, the lab ends, and nothing is left. The
+// pauses are no waits but the case itself: they are spread over the start.
+func TestInterruptedEarly(t *testing.T) {
+	netns.Require(t)
+	before, files := processes(t), temporary(t)
+	const times = 24
+	began := time.Now()
+	startUp(t, "dual-stack") // how long a start takes here
+	longest := time.Since(began)
+	if _, stderr, code := output(t, command(t, "down", "dual-stack")); code != 0 {
+		t.Fatal(stderr)
+	}
+	codes := make(map[int]int)
+	for i := range times {
+		s := []unix.Signal{unix.SIGINT, unix.SIGTERM}[i%2]
+		cmd := command(t, "up", "kind")
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd.Stdout, cmd.Stderr = w, w
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		_ = w.Close()
+		time.Sleep(longest * time.Duration(i) / times)
+		if err := cmd.Process.Signal(s); err != nil {
+			t.Fatal(err)
+		}
+		// Ends with the last process that holds it. A lab that goes on would hold it for ever.
+		_ = r.SetReadDeadline(time.Now().Add(time.Minute))
+		said, err := io.ReadAll(r)
+		_ = r.Close()
+		if err != nil {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+			t.Fatalf("%s %s after the start is lost: %v: %s", s, longest*time.Duration(i)/times, err, said)
+		}
+		_ = cmd.Wait()
+		code := cmd.ProcessState.ExitCode() // -1: it was the signal that ended it
+		if strings.Contains(string(said), "panic") || !slices.Contains([]int{-1, 0, 1, 128 + int(s)}, code) {
+			t.Errorf("%s %s after the start: exit code %d, %s", s, longest*time.Duration(i)/times, code, said)
+		}
+		codes[code]++
+	}
+	t.Logf("exit codes, and how often: %v", codes)
+	for _, dir := range processes(t) {
+		if !slices.Contains(before, dir) {
+			waitForEnd(t, dir)
+		}
+	}
+	if left := sockets(t); len(left) > 0 {
+		t.Errorf("still to be found: %v", left)
+	}
+	if after := temporary(t); len(after) > len(files) {
+		t.Errorf("temporary files before: %v, after: %v", files, after)
 	}
 }

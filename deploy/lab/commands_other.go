@@ -26,5 +26,8 @@ func StatusOf(labName string) (*Status, error) { return nil, errOtherSystem }
 // Down needs Linux.
 func Down(labName string) error { return errOtherSystem }
 
+// RunningLabs are none here.
+func RunningLabs() []string { return nil }
+
 // FlowAPIOf gives the flow API of this user's running lab: none runs here.
-func FlowAPIOf() (FlowAPIStatus, error) { return FlowAPIStatus{}, nil }
+func FlowAPIOf(labName string) (FlowAPIStatus, error) { return FlowAPIStatus{}, nil }

@@ -23,8 +23,9 @@ type demo struct {
 	observer *observer
 }
 
-// sceneTimeout is how long a scene may take; each takes milliseconds.
-const sceneTimeout = 10 * time.Second
+// sceneTimeout is how long a scene may take; each takes milliseconds, but where the machine is
+// busy.
+const sceneTimeout = time.Minute
 
 // download is how much the last scene fetches, in bytes.
 const download = 10 << 20
@@ -38,6 +39,7 @@ func demonstrate(ctx context.Context, l *Lab, services []*decision.ServicePort, 
 	if err := writeMap(o.Stdout, d.spec, services); err != nil {
 		return err
 	}
+	d.printf("\n%s", legend)
 	for _, scene := range []func(context.Context) error{d.clusterIP, d.udp, d.nodePort, d.hairpin, d.noEndpoints, d.offload} {
 		sctx, cancel := context.WithTimeoutCause(ctx, sceneTimeout, fmt.Errorf("took longer than %s", sceneTimeout))
 		err := scene(sctx)
@@ -49,7 +51,23 @@ func demonstrate(ctx context.Context, l *Lab, services []*decision.ServicePort, 
 			d.check(false, "%v", err)
 		}
 	}
-	return d.summary()
+	if err := d.summary(); err != nil {
+		return err
+	}
+	d.printf("\nNext:\n")
+	next := [][2]string{
+		{"lab up " + o.name(), "run this lab until Ctrl-C, with a web page"},
+		{"lab list", "list the other labs"},
+		{"explain --help", "predict the way of a packet in your cluster"},
+	}
+	width := 0
+	for _, n := range next {
+		width = max(width, len(n[0]))
+	}
+	for _, n := range next {
+		d.printf("  %s %-*s  # %s\n", program(), width, n[0], n[1])
+	}
+	return nil
 }
 
 // find gives the service port that suits best and a pod to ask it from. Any of its

@@ -8,7 +8,16 @@ import (
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/nearest"
 )
+
+// serviceNames are names of all services.
+func (d *derivation) serviceNames(of func(*decision.ServicePort) string) (names []string) {
+	for _, s := range d.services {
+		names = append(names, of(s))
+	}
+	return names
+}
 
 // takeEndpoints makes hosts of what is behind the services, where Nodes and Pods have
 // not told of them.
@@ -21,12 +30,12 @@ func (d *derivation) takeEndpoints() error {
 	}
 	for _, n := range d.options.Namespaces {
 		if !slices.ContainsFunc(d.services, func(s *decision.ServicePort) bool { return s.Name.Namespace == n }) {
-			return fmt.Errorf("there is no Service in namespace %q", n)
+			return fmt.Errorf("there is no Service in namespace %q%s", n, nearest.Hint(n, d.serviceNames(func(s *decision.ServicePort) string { return s.Name.Namespace })))
 		}
 	}
 	for _, n := range d.options.Services {
 		if !slices.ContainsFunc(d.services, func(s *decision.ServicePort) bool { return s.Name.Service() == n }) {
-			return fmt.Errorf("there is no Service %s", n)
+			return fmt.Errorf("there is no Service %s%s", n, nearest.Hint(n.String(), d.serviceNames(func(s *decision.ServicePort) string { return s.Name.Service().String() })))
 		}
 	}
 	undeclaring := make(map[*derivedPod]bool) // pods whose containers declare no ports, which get those of endpoints

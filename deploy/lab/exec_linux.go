@@ -130,19 +130,19 @@ func forwardSignals(conn *net.UnixConn, c <-chan os.Signal) (stop func()) {
 	return func() { close(done) }
 }
 
-// exitOf waits for the end of the command.
+// exitOf waits for the end of the command. An error may come with an exit code, too.
 func exitOf(conn *net.UnixConn) (int, error) {
 	r, err := receive(conn)
 	switch {
+	case r != nil && r.Exit != nil:
+		return *r.Exit, err
 	case err != nil:
 		return 1, err
-	case r.Exit == nil:
-		return 1, errors.New("the lab gave no exit code")
 	}
-	return *r.Exit, nil
+	return 1, errors.New("the lab gave no exit code")
 }
 
-// receive reads a response; one that is an error is an error.
+// receive reads a response; one that has an error is an error, too.
 func receive(conn *net.UnixConn) (*response, error) {
 	var r response
 	files, err := readMessage(conn, &r)
@@ -153,7 +153,7 @@ func receive(conn *net.UnixConn) (*response, error) {
 	case err != nil:
 		return nil, err
 	case r.Error != "":
-		return nil, errors.New(r.Error)
+		return &r, errors.New(r.Error)
 	}
 	return &r, nil
 }

@@ -54,8 +54,8 @@ type Lab struct {
 // How long a daemon may take. Both are far more than one needs; who waits that
 // long waits for nothing.
 const (
-	startTimeout = 20 * time.Second
-	stopTimeout  = 5 * time.Second
+	startTimeout = time.Minute
+	stopTimeout  = 30 * time.Second
 )
 
 // Up brings a lab up, within the namespaces this process is in: call it inside

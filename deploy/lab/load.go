@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/datapath/nearest"
 	"github.com/nfqproxy/nfqproxy/deploy/labs"
 )
 
@@ -73,7 +74,7 @@ func Load(nameOrPath string) (*File, error) {
 	info, err := os.Stat(path)
 	switch {
 	case os.IsNotExist(err) && !strings.ContainsAny(nameOrPath, "./"):
-		return nil, fmt.Errorf("there is no file and no built-in lab %q; built-in labs: %s", nameOrPath, strings.Join(labs.Names(), ", "))
+		return nil, fmt.Errorf("there is no file and no built-in lab %q%s; built-in labs: %s", nameOrPath, nearest.Hint(nameOrPath, labs.Names()), strings.Join(labs.Names(), ", "))
 	case err != nil:
 		return nil, err
 	case !info.Mode().IsRegular():

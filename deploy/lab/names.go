@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/nearest"
 )
 
 // UnknownHostError says that a lab has no host of a name.
@@ -14,7 +16,7 @@ type UnknownHostError struct {
 
 // Error lists the names there are.
 func (e *UnknownHostError) Error() string {
-	return fmt.Sprintf("there is no %q in this lab; there are: %s", e.Name, strings.Join(e.Names, ", "))
+	return fmt.Sprintf("there is no %q in this lab%s; there are: %s", e.Name, nearest.Hint(e.Name, e.Names), strings.Join(e.Names, ", "))
 }
 
 // Hosts are the names of all that can be entered: nodes, pods (namespace/name),

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"github.com/nfqproxy/nfqproxy/control/flowapi"
@@ -19,24 +20,30 @@ import (
 
 // listenPage opens the address of the page, which is outside of the lab.
 func listenPage(address string) (*os.File, error) {
+	if address != "" {
+		a, err := netip.ParseAddrPort(strings.Replace(address, "localhost:", "127.0.0.1:", 1))
+		if err != nil || !a.Addr().IsLoopback() {
+			return nil, fmt.Errorf("--page %q: want a loopback address and a port, such as %s", address, DefaultPage)
+		}
+	}
 	l, err := flowapi.Listen(flowapi.Address{Address: cmp.Or(address, DefaultPage), HasToken: true})
 	if address == "" && errors.Is(err, syscall.EADDRINUSE) {
 		l, err = flowapi.Listen(flowapi.Address{Address: "127.0.0.1:0", HasToken: true})
 	}
 	if err != nil {
-		return nil, err
+		if errno, ok := errors.AsType[syscall.Errno](err); ok {
+			err = errno // the text before it names another command's flag
+		}
+		return nil, fmt.Errorf("--page %s: %w", cmp.Or(address, DefaultPage), err)
 	}
 	defer l.Close() // the file is a duplicate
-	t, ok := l.(*net.TCPListener)
-	if !ok {
-		return nil, fmt.Errorf("--page %s: want a loopback address and a port", address)
-	}
-	return t.File()
+	return l.(*net.TCPListener).File()
 }
 
 // makeDir makes the directory of the daemons' sockets, and the token that they share.
 func (l *Lab) makeDir() (err error) {
-	if l.dir, err = os.MkdirTemp("", "nfqproxy-lab-"); err != nil {
+	// In the lab's own /run, which goes with it, also if the lab is killed.
+	if l.dir, err = os.MkdirTemp("/run", "nfqproxy-lab-"); err != nil {
 		return err
 	}
 	l.token = rand.Text()
@@ -142,11 +149,11 @@ func (s *Spec) names() func(netip.Addr) (pod, node, host string) {
 	}
 }
 
-// FlowAPIOf gives the flow API of this user's running lab; an empty one: none is running. It
-// is an error if several are.
-func FlowAPIOf() (FlowAPIStatus, error) {
-	s, err := StatusOf("")
-	if n, ok := errors.AsType[*NotRunningError](err); ok && len(n.Running) == 0 {
+// FlowAPIOf gives the flow API of this user's running lab; an empty one: no name is given and
+// none is running. It is an error if several are.
+func FlowAPIOf(labName string) (FlowAPIStatus, error) {
+	s, err := StatusOf(labName)
+	if n, ok := errors.AsType[*NotRunningError](err); ok && labName == "" && len(n.Running) == 0 {
 		return FlowAPIStatus{}, nil
 	}
 	if err != nil {

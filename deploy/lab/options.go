@@ -3,6 +3,8 @@ package lab
 import (
 	"fmt"
 	"io"
+	"os"
+	"strings"
 )
 
 // DefaultPage is where a lab's page is, if nothing else is said.
@@ -25,6 +27,22 @@ type RunOptions struct {
 	Logs   bool // up: show the daemons' logs
 	// NoHairpinMasquerade stands above the lab's own setting: see [Proxy].
 	NoHairpinMasquerade bool
+}
+
+// name is how the command line names the lab.
+func (o *RunOptions) name() string {
+	if len(o.Objects) > 0 {
+		return "--objects " + strings.Join(o.Objects, " --objects ")
+	}
+	return o.Lab
+}
+
+// program is how this program was called, for commands to copy.
+func program() string {
+	if strings.Contains(os.Args[0], "/") {
+		return os.Args[0]
+	}
+	return "nfqproxy"
 }
 
 // load finds the lab or makes it.

@@ -21,25 +21,26 @@ func newPage(w io.Writer, style flow.Style) *page { return &page{w: w, style: st
 
 const labelWidth = 10 // of the left column
 
-func (p *page) printf(format string, args ...any) { fmt.Fprintf(p.w, format, args...) }
+// legend explains the signs of decisions and walks.
+const legend = `Each decision comes with its walk through kube-proxy's chains, rule by rule:
+  ->  the rule applies: the walk goes on in another chain, or ends
+  .   the rule does not apply
+  *   the rule marks the packet to be masqueraded, and the walk goes on
+A decision ends with the source address: "masq: -", it stays; "masq: ADDRESS
+(why)", it becomes this address.
+`
 
-// paint gives text in a colour (an SGR parameter), where there are colours.
-func (p *page) paint(color, text string) string {
-	if !p.style.Color {
-		return text
-	}
-	return "\x1b[" + color + "m" + text + "\x1b[0m"
-}
+func (p *page) printf(format string, args ...any) { fmt.Fprintf(p.w, format, args...) }
 
 // scene begins a scene.
 func (p *page) scene(title string) {
 	p.scenes++
-	p.printf("\n%s\n\n", p.paint("1", fmt.Sprintf("%d  %s", p.scenes, title)))
+	p.printf("\n%s\n\n", p.style.Paint(flow.Bold, fmt.Sprintf("%d  %s", p.scenes, title)))
 }
 
 // row writes one line with a label.
 func (p *page) row(label, format string, args ...any) {
-	p.printf("  %s%s\n", p.paint("2", fmt.Sprintf("%-*s", labelWidth, label)), fmt.Sprintf(format, args...))
+	p.printf("  %s%s\n", p.style.Paint(flow.Dim, fmt.Sprintf("%-*s", labelWidth, label)), fmt.Sprintf(format, args...))
 }
 
 // block writes lines of their own width, which may be long.
@@ -52,10 +53,10 @@ func (p *page) block(text string) {
 // check writes an expectation and whether it was met.
 func (p *page) check(ok bool, format string, args ...any) {
 	p.checks++
-	mark := p.paint("32", "✓")
+	mark := p.style.Paint(flow.Green, "✓")
 	if !ok {
 		p.failed++
-		mark = p.paint("31", "✗")
+		mark = p.style.Paint(flow.Red, "✗")
 	}
 	p.printf("  %s %s\n", mark, fmt.Sprintf(format, args...))
 }
@@ -63,9 +64,9 @@ func (p *page) check(ok bool, format string, args ...any) {
 // summary ends the page; the error says that something was not as it should be.
 func (p *page) summary() error {
 	if p.failed > 0 {
-		p.printf("\n%s\n", p.paint("31", fmt.Sprintf("%d of %d checks failed.", p.failed, p.checks)))
+		p.printf("\n%s\n", p.style.Paint(flow.Red, fmt.Sprintf("%d of %d checks failed.", p.failed, p.checks)))
 		return fmt.Errorf("demo: %d of %d checks failed", p.failed, p.checks)
 	}
-	p.printf("\n%s\n", p.paint("32", fmt.Sprintf("All %d checks passed.", p.checks)))
+	p.printf("\n%s\n", p.style.Paint(flow.Green, fmt.Sprintf("All %d checks passed.", p.checks)))
 	return nil
 }

@@ -98,28 +98,38 @@ func (c *attendant) answer(ctx context.Context, conn *net.UnixConn) {
 		_ = writeMessage(conn, response{Done: true})
 	case r.Exec != nil:
 		code, err := c.exec(ctx, conn, r.Exec, files)
+		r := response{Exit: &code}
 		if err != nil {
-			_ = writeMessage(conn, response{Error: err.Error()})
-			return
+			r.Error = err.Error()
 		}
-		_ = writeMessage(conn, response{Exit: &code})
+		_ = writeMessage(conn, r)
 	default:
 		_ = writeMessage(conn, response{Error: "this lab is of another version of nfqproxy and does not know the request"})
 	}
 }
 
-// exec runs a command in a host and gives its exit code.
+// Exit codes of a command that could not be run, as a shell gives them (POSIX, Shell Command
+// Language, 2.8.2).
+const (
+	notExecutable = 126
+	notFound      = 127
+)
+
+// exec runs a command in a host and gives its exit code, also with an error.
 func (c *attendant) exec(ctx context.Context, conn *net.UnixConn, r *execRequest, files []*os.File) (int, error) {
 	ns, err := c.lab.Namespace(r.Host)
 	if err != nil {
-		return 0, err
+		return 1, err
 	}
 	if len(files) != 3 || len(r.Command) == 0 {
-		return 0, errors.New("a command and three files are needed")
+		return 1, errors.New("a command and three files are needed")
 	}
 	path, err := lookPath(r.Command[0], r.Dir, r.Env)
-	if err != nil {
-		return 0, err
+	switch {
+	case errors.Is(err, exec.ErrNotFound):
+		return notFound, fmt.Errorf("%s: there is no such program (%s sees the files of this machine)", r.Command[0], r.Host)
+	case err != nil:
+		return notExecutable, fmt.Errorf("%s: %w", r.Command[0], err)
 	}
 	cmd := &exec.Cmd{
 		Path: path, Args: r.Command, Dir: r.Dir, Env: append(r.Env, "NFQPROXY_LAB="+c.lab.spec.Name, "NFQPROXY_LAB_HOST="+r.Host),
@@ -131,7 +141,7 @@ func (c *attendant) exec(ctx context.Context, conn *net.UnixConn, r *execRequest
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 0}
 	}
 	if err := ns.Start(cmd); err != nil {
-		return 0, fmt.Errorf("starting %s in %s: %w", r.Command[0], r.Host, err)
+		return notExecutable, fmt.Errorf("starting %s in %s: %w", r.Command[0], r.Host, err)
 	}
 	closeFiles(files) // or a pipe's reader would wait for this process
 	ended := make(chan struct{})
@@ -161,13 +171,13 @@ func (c *attendant) exec(ctx context.Context, conn *net.UnixConn, r *execRequest
 	wg.Wait()
 	waitErr := cmd.Wait()
 	if err != nil {
-		return 0, err
+		return 1, err
 	}
 	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		return 128 + int(status.Signal()), nil
 	}
 	if cmd.ProcessState == nil {
-		return 0, waitErr
+		return 1, waitErr
 	}
 	return cmd.ProcessState.ExitCode(), nil
 }
@@ -183,20 +193,14 @@ func waitUnreaped(pid int) error {
 	}
 }
 
-// lookPath finds a program as the caller's shell would.
+// lookPath finds a program as the caller's shell would. The error is [exec.ErrNotFound] or says
+// why what was found cannot be run.
 func lookPath(name, dir string, env []string) (string, error) {
-	executable := func(path string) bool {
-		info, err := os.Stat(path)
-		return err == nil && info.Mode().IsRegular() && unix.Access(path, unix.X_OK) == nil
-	}
 	if strings.Contains(name, "/") {
 		if !filepath.IsAbs(name) {
 			name = filepath.Join(dir, name)
 		}
-		if !executable(name) {
-			return "", &exec.Error{Name: name, Err: exec.ErrNotFound}
-		}
-		return name, nil
+		return name, executable(name)
 	}
 	var path string
 	for _, e := range env {
@@ -204,14 +208,36 @@ func lookPath(name, dir string, env []string) (string, error) {
 			path = v
 		}
 	}
+	err := exec.ErrNotFound
 	// Tools such as tcpdump and conntrack are often where only root looks.
 	for _, d := range append(filepath.SplitList(path), "/usr/local/sbin", "/usr/sbin", "/sbin") {
 		if !filepath.IsAbs(d) {
 			d = filepath.Join(dir, d)
 		}
-		if p := filepath.Join(d, name); executable(p) {
+		p := filepath.Join(d, name)
+		found := executable(p)
+		if found == nil {
 			return p, nil
 		}
+		if !errors.Is(found, exec.ErrNotFound) {
+			err = found
+		}
 	}
-	return "", &exec.Error{Name: name, Err: exec.ErrNotFound}
+	return "", err
+}
+
+// executable says why a file cannot be run; nil: it can.
+func executable(path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR):
+		return exec.ErrNotFound
+	case err != nil:
+		return errors.Unwrap(err)
+	case info.IsDir():
+		return unix.EISDIR
+	case !info.Mode().IsRegular():
+		return unix.EACCES
+	}
+	return unix.Access(path, unix.X_OK)
 }

@@ -193,15 +193,15 @@ func suggestions(s *Spec, services []*decision.ServicePort) []string {
 			if _, err := s.Resolve(name); err != nil {
 				name = p.FullName() // of several of that name
 			}
-			lines = append(lines, fmt.Sprintf("nfqproxy lab exec %s -- curl -s http://%s/", name, netip.AddrPortFrom(svc.ClusterIP, svc.Port)))
+			lines = append(lines, fmt.Sprintf(program()+" lab exec %s -- curl -s http://%s/", name, netip.AddrPortFrom(svc.ClusterIP, svc.Port)))
 		}
 	}
 	if svc := s.best(services, func(svc *decision.ServicePort) bool { return tcp(svc) && svc.NodePort != 0 }); svc != nil {
 		if c := s.outsider(svc.Family); c != nil {
 			if _, at := s.doorFor(svc); at.IsValid() {
-				lines = append(lines, fmt.Sprintf("nfqproxy lab exec %s -- curl -s http://%s/", c.Name, netip.AddrPortFrom(at, svc.NodePort)))
+				lines = append(lines, fmt.Sprintf(program()+" lab exec %s -- curl -s http://%s/", c.Name, netip.AddrPortFrom(at, svc.NodePort)))
 			}
 		}
 	}
-	return append(lines, fmt.Sprintf("nfqproxy lab exec %s -- conntrack -L", s.Nodes[0].Name))
+	return append(lines, fmt.Sprintf(program()+" lab exec %s -- conntrack -L", s.Nodes[0].Name))
 }

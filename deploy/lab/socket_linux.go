@@ -10,6 +10,9 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nfqproxy/nfqproxy/datapath/nearest"
+	"github.com/nfqproxy/nfqproxy/deploy/labs"
 )
 
 // A running lab is found by an abstract socket: a name that is in no file system
@@ -37,9 +40,11 @@ func (e *NotRunningError) Error() string {
 	case e.Lab == "":
 		s = "no lab is running; start one: nfqproxy lab up kind"
 	case len(e.Running) > 0:
-		s = fmt.Sprintf("lab %s is not running; running are: %s", e.Lab, strings.Join(e.Running, ", "))
-	default:
+		s = fmt.Sprintf("lab %s is not running; running are: %s%s", e.Lab, strings.Join(e.Running, ", "), nearest.Hint(e.Lab, e.Running))
+	case slices.Contains(labs.Names(), e.Lab):
 		s = fmt.Sprintf("lab %s is not running, nor is any other; start it: nfqproxy lab up %[1]s", e.Lab)
+	default:
+		s = fmt.Sprintf("lab %s is not running, nor is any other%s; nfqproxy lab up FILE starts one", e.Lab, nearest.Hint(e.Lab, labs.Names()))
 	}
 	if len(e.Others) > 0 {
 		s += " (running for other users: " + strings.Join(e.Others, ", ") + ")"
@@ -62,7 +67,7 @@ func listen(lab string) (*os.File, error) {
 		// A lab that is dying gives no answer; with its last process, the connection
 		// ends and the name is free.
 		if s, err := StatusOf(lab); err == nil {
-			return nil, fmt.Errorf("lab %s is running already: look at it with \"nfqproxy lab status\", end it with \"nfqproxy lab down\"", s.Name)
+			return nil, fmt.Errorf("lab %s is running already: look at it with \"nfqproxy lab status %[1]s\", end it with \"nfqproxy lab down %[1]s\"", s.Name)
 		} else if _, foreign := errors.AsType[*foreignError](err); foreign {
 			return nil, err
 		}
@@ -74,6 +79,12 @@ type foreignError struct{ uid, want int }
 
 func (e *foreignError) Error() string {
 	return fmt.Sprintf("the other end belongs to user %d, not to user %d", e.uid, e.want)
+}
+
+// RunningLabs are the names of this user's running labs, as far as they can be found.
+func RunningLabs() []string {
+	own, _, _ := running()
+	return own
 }
 
 // running lists the running labs: this user's, and others' with the user.

@@ -52,6 +52,20 @@ type HostStatus struct {
 	Addresses []netip.Addr `json:"addresses"`
 }
 
+// Hosts are the names of all hosts, as [Spec.Hosts] has them, but for the fabric.
+func (s *Status) Hosts() (names []string) {
+	for _, n := range s.Nodes {
+		names = append(names, n.Name)
+	}
+	for _, p := range s.Pods {
+		names = append(names, p.Name)
+	}
+	for _, c := range s.Clients {
+		names = append(names, c.Name)
+	}
+	return names
+}
+
 // WriteText writes the status for people.
 func (s *Status) WriteText(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)

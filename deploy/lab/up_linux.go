@@ -69,8 +69,10 @@ type show func(context.Context, *Lab, []*decision.ServicePort, RunOptions) error
 
 // inside is the part of runIsolated that is isolated.
 func inside(file *File, inherited []*os.File, o RunOptions, f show) (err error) {
+	// A signal before this line ends the process, and with it all that is in the namespaces.
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 	defer stop()
+	o.Stdout = newFolder(o.Stdout)
 	writeGuesses(o.Stdout, file)
 	if err := materialize(file); err != nil {
 		return err
@@ -80,6 +82,12 @@ func inside(file *File, inherited []*os.File, o RunOptions, f show) (err error) 
 		return err
 	}
 	lab, err := Up(ctx, file.Spec, Options{Objects: file.ObjectPaths()})
+	if ctx.Err() != nil {
+		err = fmt.Errorf("interrupted before lab %s was up", file.Spec.Name)
+		if lab != nil {
+			err = errors.Join(err, lab.Close())
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -155,6 +163,9 @@ func up(ctx context.Context, l *Lab, services []*decision.ServicePort, o RunOpti
 	fmt.Fprintln(w, "\nTry, in another terminal:")
 	for _, line := range suggestions(s, services) {
 		fmt.Fprintln(w, "  "+line)
+	}
+	if o.Walk {
+		fmt.Fprint(w, "\n"+legend)
 	}
 	fmt.Fprintln(w, "\nDecisions, as they are made (Ctrl-C ends the lab):")
 

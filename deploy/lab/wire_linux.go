@@ -32,7 +32,8 @@ type signalMessage struct {
 	Signal int `json:"signal"`
 }
 
-// response answers a request. Exactly one field is set.
+// response answers a request. Exactly one field is set, but for Error and Exit: both are where
+// a command could not be started.
 type response struct {
 	Error  string  `json:"error,omitempty"`
 	Exit   *int    `json:"exit,omitempty"`

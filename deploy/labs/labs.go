@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/nearest"
 )
 
 //go:embed *.yaml
@@ -28,7 +30,7 @@ func Names() []string {
 // File gives the file of the lab of that name.
 func File(name string) ([]byte, error) {
 	if !slices.Contains(Names(), name) {
-		return nil, fmt.Errorf("there is no built-in lab %q; there are: %s", name, strings.Join(Names(), ", "))
+		return nil, fmt.Errorf("there is no built-in lab %q%s; there are: %s", name, nearest.Hint(name, Names()), strings.Join(Names(), ", "))
 	}
 	return files.ReadFile(name + ".yaml")
 }

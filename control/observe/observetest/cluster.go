@@ -307,7 +307,11 @@ func (c *Cluster) Tables(context.Context) ([]observe.Table, error) {
 
 // Topology implements [observe.Observer].
 func (c *Cluster) Topology(context.Context) (*observe.Topology, error) {
-	return &observe.Topology{Nodes: []observe.TopologyNode{{Name: "node-a", Observed: true}}, CanHold: true}, nil
+	t := &observe.Topology{Nodes: []observe.TopologyNode{{Name: "node-a", Observed: true}}, CanHold: true}
+	for _, pod := range []string{"shell", "web-1", "web-2", "web-3"} {
+		t.Pods = append(t.Pods, observe.TopologyPod{Name: "default/" + pod})
+	}
+	return t, nil
 }
 
 // Explain implements [observe.Observer].
