@@ -46,7 +46,8 @@ type Engine struct {
 	room    *room // nil: flows cannot be held
 	bound   *affinity.Table
 	// unanswered makes room in a full connection table; nil: nothing does.
-	unanswered *conntrack.Unanswered
+	unanswered  *conntrack.Unanswered
+	remembering sync.WaitGroup // until what an earlier run has left is known
 	// reversePath is nil if the kernel cannot judge the way back in rules.
 	reversePath *reversePath
 	sink        FlowSink
@@ -217,6 +218,7 @@ func (e *Engine) tableFull() (n uint64) {
 
 // closeConnections closes what entries were written with.
 func (e *Engine) closeConnections() (err error) {
+	e.remembering.Wait()
 	for _, w := range e.workers {
 		err = errors.Join(err, w.connections.Close())
 	}
