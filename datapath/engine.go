@@ -104,6 +104,9 @@ func (e *Engine) Stats() Stats {
 	}
 	s.Undecided += e.unqueued.Load()
 	s.Reinstalled = e.reinstalled.Load()
+	if e.bound != nil {
+		s.ForgottenClients = e.bound.Forgotten()
+	}
 	if e.unanswered != nil {
 		s.EvictedFull, s.EvictedCrowded = e.unanswered.Evicted()
 	}
