@@ -62,7 +62,7 @@ const (
 	// extensions, and the ports.
 	copyRange  = 192
 	readBuffer = 8 << 20
-	seenSize   = 65536
+	seenSize   = 1 << 18
 )
 
 // Open sets the datapath up in the calling thread's network namespace and lets new
