@@ -55,7 +55,8 @@ type Engine struct {
 	room    *room // nil: flows cannot be held
 	bound   *affinity.Table
 	// unanswered makes room in a full connection table; nil: nothing does.
-	unanswered *conntrack.Unanswered
+	unanswered  *conntrack.Unanswered
+	remembering sync.WaitGroup // until what an earlier run has left is known
 	// reversePath is nil if the kernel cannot judge the way back in rules.
 	reversePath *reversePath
 	sink        FlowSink
@@ -117,6 +118,9 @@ func (e *Engine) Stats() Stats {
 	s.Undecided += e.unqueued.Load()
 	s.Reinstalled, s.Repaired = e.keeper.reinstalled.Load(), e.keeper.repaired.Load()
 	s.InvalidDropped = e.invalid.Load()
+	if e.bound != nil {
+		s.ForgottenClients = e.bound.Forgotten()
+	}
 	if e.unanswered != nil {
 		s.EvictedFull, s.EvictedCrowded = e.unanswered.Evicted()
 	}
@@ -237,6 +241,7 @@ func (e *Engine) tableFull() (n uint64) {
 
 // closeConnections closes what entries were written with.
 func (e *Engine) closeConnections() (err error) {
+	e.remembering.Wait()
 	for _, w := range e.workers {
 		err = errors.Join(err, w.connections.Close())
 	}

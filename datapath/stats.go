@@ -33,6 +33,9 @@ type Stats struct {
 	// EvictedCrowded those that were removed early from one more than half full.
 	EvictedFull, EvictedCrowded uint64
 
+	// ForgottenClients lost their session affinity before its time: there were too many.
+	ForgottenClients uint64
+
 	RefusedVerdicts uint64 // verdicts for packets the kernel had flushed
 	// Undecided are the packets that found no room: those that did not fit into a full
 	// queue, as of the last second, and the Overrun of all queues. They passed undecided.
