@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -20,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nfqproxy/nfqproxy/bench/cluster"
-	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
 )
 
@@ -48,7 +46,6 @@ func TestRealKubeProxy(t *testing.T) {
 type real struct {
 	control    *netns.Namespace
 	kubeconfig string
-	objects    *manifest.Objects
 	nodes      int // so far
 }
 
@@ -194,14 +191,4 @@ func (r *real) compare(t *testing.T, c *configuration) {
 	if err != nil || value != want {
 		t.Errorf("route_localnet is %q, error %v; want %q", value, err, want)
 	}
-}
-
-// recorded are the objects that the rules of testdata are for.
-func recorded(t *testing.T) *manifest.Objects {
-	t.Helper()
-	objects, err := manifest.Load([]string{filepath.Join(recordings, "objects.yaml")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return objects
 }

@@ -102,12 +102,18 @@ func (c *configuration) file() string { return filepath.Join(recordings, c.name+
 
 func (c *configuration) table(t *testing.T) *decision.Table {
 	t.Helper()
+	table, _ := control.Table(recorded(t), c.config)
+	return table
+}
+
+// recorded are the objects that the rules of testdata are for.
+func recorded(t *testing.T) *manifest.Objects {
+	t.Helper()
 	objects, err := manifest.Load([]string{filepath.Join(recordings, "objects.yaml")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	table, _ := control.Table(objects, c.config)
-	return table
+	return objects
 }
 
 // TestRecordedKubeProxy: rendered rules are those that the real kube-proxy wrote, word for word.
