@@ -39,7 +39,8 @@ var (
 	descLostRecords  = desc("flow_records_lost_total", "Flow records that a slow reader missed.")
 	descReinstalled  = desc("rules_reinstalled_total", "Times that somebody had removed the kernel rules and they were installed again.")
 	descRepaired     = desc("rules_repaired_total", "Times that another program had changed some of the kernel rules and they were repaired in place.")
-	datapathDescs    = []*prometheus.Desc{descFlows, descUndecodable, descHeldBack, descDecision, descEstablish, descVerdict, descEntries, descFailures, descHostMasq, descHostUnjudged, descQueuePackets, descQueueWaiting, descUndecided, descQueueOverrun, descQueueRefused, descLostRecords, descReinstalled, descRepaired}
+	descFilter       = desc("host_filter_repaired_total", "Times that another program had changed the rules in the table filter of iptables that accept flows to services, and they were repaired.")
+	datapathDescs    = []*prometheus.Desc{descFlows, descUndecodable, descHeldBack, descDecision, descEstablish, descVerdict, descEntries, descFailures, descHostMasq, descHostUnjudged, descQueuePackets, descQueueWaiting, descUndecided, descQueueOverrun, descQueueRefused, descLostRecords, descReinstalled, descRepaired, descFilter}
 )
 
 // alwaysThere are the flows whose counters exist from the start: a rate misses a first flow
@@ -110,6 +111,7 @@ func (c datapathCollector) Collect(to chan<- prometheus.Metric) {
 	counter(descLostRecords, s.LostRecords)
 	counter(descReinstalled, s.Reinstalled)
 	counter(descRepaired, s.Repaired)
+	counter(descFilter, s.FilterRepaired)
 }
 
 func histogram(d *prometheus.Desc, h *datapath.Histogram) prometheus.Metric {
