@@ -307,14 +307,14 @@ func TestRepair(t *testing.T) {
 		n.running(k)
 		n.iptables(docker...)
 		n.eventually(withOurs, k, 0)
-		for i, damage := range [][]string{
-			{"-D FORWARD 1"},
-			{"-F NFQPROXY-FORWARD"},
-			{"-D NFQPROXY-HEALTHCHECK 1"},
-			{"-I NFQPROXY-FORWARD -j DROP"},
-			{"-D INPUT 1", "-F NFQPROXY-HEALTHCHECK", "-X NFQPROXY-HEALTHCHECK"},
+		for i, damage := range []string{
+			"-D FORWARD 1",
+			"-F NFQPROXY-FORWARD",
+			"-D NFQPROXY-HEALTHCHECK 1",
+			"-I NFQPROXY-FORWARD -j DROP",
+			"-D INPUT 1\n-F NFQPROXY-HEALTHCHECK\n-X NFQPROXY-HEALTHCHECK",
 		} {
-			n.iptables(damage...)
+			n.must("*filter\n"+damage+"\nCOMMIT\n", n.tool("restore"), "--noflush", "-w")
 			n.eventually(withOurs, k, i+1)
 		}
 		n.must(dockerSaved, n.tool("restore"))
