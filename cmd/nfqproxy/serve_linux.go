@@ -224,6 +224,7 @@ func (p *proxy) begin(t *decision.Table) error {
 	})
 	p.group.Go(func() error { p.hostRules.Run(p.ctx); return nil })
 	p.group.Go(func() error { return p.filter.Run(p.ctx) })
+	p.group.Go(func() error { p.checkMarks(t); return nil })
 	p.udp.SetTable(t)
 	p.group.Go(func() error {
 		p.udp.Loop(p.ctx)

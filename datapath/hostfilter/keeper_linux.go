@@ -33,6 +33,8 @@ type Keeper struct {
 
 	wake chan struct{} // holds one: the spec has changed
 
+	writing sync.Mutex // held while tables are read and written
+
 	mu       sync.Mutex
 	tables   follower
 	spec     Spec
@@ -103,6 +105,8 @@ func (k *Keeper) Sync() {
 }
 
 func (k *Keeper) sync(p place) {
+	k.writing.Lock()
+	defer k.writing.Unlock()
 	k.mu.Lock()
 	spec, version := k.spec, k.version
 	k.mu.Unlock()

@@ -375,5 +375,8 @@ done`, n.tool(), map[iptables.Family]string{iptables.IPv4: "192.0.2.1", iptables
 			want = strings.Replace(want, "-A DOCKER-USER ", fmt.Sprintf("-A DOCKER -p tcp -m tcp --dport %d -j ACCEPT\n-A DOCKER-USER ", 1000+i), 1)
 		}
 		n.eventually(want, k, 0)
+		if k.Repaired() > 0 { // nobody touched ours
+			n.Errorf("%d repairs", k.Repaired())
+		}
 	})
 }
