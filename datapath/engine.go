@@ -27,7 +27,7 @@ type Marks struct {
 type rules interface {
 	Follow(*decision.Table) error
 	Changed() <-chan struct{}
-	Audit(*decision.Table) (nft.Repair, error)
+	Audit(_ *decision.Table, thorough bool) (nft.Repair, error)
 	Queued() (uint64, error)
 	StopQueueing() error
 	Remove() error
@@ -125,9 +125,8 @@ func (e *Engine) Run(ctx context.Context) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	var waiting *application // the latest one, while the rules do not follow it
-	audit := func() {
-		e.audit(&lost)
-		if waiting != nil && e.Fault() == "" {
+	audit := func(thorough bool) {
+		if e.audit(&lost, thorough) && waiting != nil {
 			close(waiting.done)
 			waiting = nil
 		}
@@ -141,8 +140,8 @@ func (e *Engine) Run(ctx context.Context) error {
 		case <-ctx.Done():
 		case now := <-tick.C:
 			e.raise(full.look(now, e.tableFull()))
-			if e.keeper.due(now) {
-				audit()
+			if waiting != nil || e.keeper.due(now) {
+				audit(false)
 			}
 			// Whenever a queue was full, packets were received after that.
 			n := e.received()
@@ -158,14 +157,14 @@ func (e *Engine) Run(ctx context.Context) error {
 			e.applied, waiting = a.table, &a
 			if e1 := e.rules.Follow(a.table); e1 != nil {
 				e.log.Debug("the kernel rules do not follow the service table", "error", e1)
-				audit()
+				audit(true)
 				break
 			}
 			close(a.done)
 			waiting = nil
 		case err = <-e.room.failures():
 		case <-e.rules.Changed():
-			audit()
+			audit(true)
 		}
 	}
 	close(e.ended)

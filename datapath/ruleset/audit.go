@@ -21,11 +21,12 @@ const maxRepairs, gentleRepairs = 5, 2
 // table than [Ruleset.Follow] has, too: so it is what follows its error. What the kernel
 // itself adds to sets is no difference.
 //
-// It costs one message if no rule in the namespace changed since the last audit. Base chains
+// It costs one message if no rule in the namespace changed since the last audit but by
+// Follow, unless it is to be thorough: after [Ruleset.Changed] and after an error. Base chains
 // stay if possible: the kernel drops all packets that wait in queues with each that goes
 // (nf_queue.c, nf_queue_nf_hook_drop). An error says that the rules are not what they should
 // be, or that this is not known ([nft.ErrChanged]); a later audit may succeed.
-func (r *Ruleset) Audit(t *decision.Table) (nft.Repair, error) {
+func (r *Ruleset) Audit(t *decision.Table, thorough bool) (nft.Repair, error) {
 	var done nft.Repair
 	if err := r.keepWatch(); err != nil {
 		return done, err
@@ -36,7 +37,7 @@ func (r *Ruleset) Audit(t *decision.Table) (nft.Repair, error) {
 		if err != nil {
 			return done, fmt.Errorf("read the generation of nftables: %w", err)
 		}
-		if generation != 0 && generation == r.audited && t == r.followed {
+		if !thorough && generation != 0 && generation == r.audited && t == r.followed {
 			return done, nil
 		}
 		d, err := r.compare(t)
@@ -53,6 +54,21 @@ func (r *Ruleset) Audit(t *decision.Table) (nft.Repair, error) {
 		if err := r.repair(d, try < gentleRepairs, &done); err != nil && try >= gentleRepairs {
 			return done, fmt.Errorf("repair nftables table inet %s: %w", TableName, err)
 		}
+	}
+}
+
+// current reports whether no rule changed since the last audit.
+func (r *Ruleset) current() bool {
+	generation, err := nft.Generation()
+	return err == nil && generation != 0 && generation == r.audited
+}
+
+// remember takes the rules for audited that were current before a change of ours. Another
+// program's change of our table at the same time is an event, and the audit then thorough.
+func (r *Ruleset) remember(current bool) {
+	r.audited = 0
+	if generation, err := nft.Generation(); current && err == nil {
+		r.audited = generation
 	}
 }
 
