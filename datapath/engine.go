@@ -29,7 +29,7 @@ type Marks struct {
 type rules interface {
 	Follow(*decision.Table) error
 	Changed() <-chan struct{}
-	Audit(*decision.Table) (nft.Repair, error)
+	Audit(_ *decision.Table, thorough bool) (nft.Repair, error)
 	Counters() (ruleset.Counters, error)
 	StopQueueing() error
 	LeaveEstablished() error
@@ -153,9 +153,8 @@ func (e *Engine) Run(ctx context.Context) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	var waiting *application // the latest one, while the rules do not follow it
-	audit := func() {
-		e.audit(&lost)
-		if waiting != nil && e.Fault() == "" {
+	audit := func(thorough bool) {
+		if e.audit(&lost, thorough) && waiting != nil {
 			close(waiting.done)
 			waiting = nil
 		}
@@ -169,8 +168,8 @@ func (e *Engine) Run(ctx context.Context) error {
 		case <-ctx.Done():
 		case now := <-tick.C:
 			e.raise(full.look(now, e.tableFull()))
-			if e.keeper.due(now) {
-				audit()
+			if waiting != nil || e.keeper.due(now) {
+				audit(false)
 			}
 			if counters, e1 := e.rules.Counters(); e1 == nil { // else the rules are at fault: see audit
 				e.unqueued.Store(lost.look(counters.Queued, e.enqueued()))
@@ -181,7 +180,7 @@ func (e *Engine) Run(ctx context.Context) error {
 			e.applied, waiting = a.table, &a
 			if e1 := e.rules.Follow(a.table); e1 != nil {
 				e.log.Debug("the kernel rules do not follow the service table", "error", e1)
-				audit()
+				audit(true)
 				break
 			}
 			close(a.done)
@@ -191,10 +190,10 @@ func (e *Engine) Run(ctx context.Context) error {
 		case p := <-e.reversePath.changing():
 			if e1 := e.reversePath.apply(p); e1 != nil {
 				e.log.Debug("the kernel rules do not follow the interfaces that validate sources", "error", e1)
-				audit()
+				audit(true)
 			}
 		case <-e.rules.Changed():
-			audit()
+			audit(true)
 		}
 	}
 	close(e.ended)
@@ -213,14 +212,6 @@ func (e *Engine) raise(a *Alert) {
 	if e.alert != nil {
 		e.alert(*a)
 	}
-}
-
-// received counts the packets that came out of the queues.
-func (e *Engine) received() (n uint64) {
-	for _, w := range e.workers {
-		n += w.counters.packets.Load()
-	}
-	return n
 }
 
 // enqueued counts the packets that found room in the queues.

@@ -50,7 +50,10 @@ type Stats struct {
 	// Reinstalled counts how often another program had removed the kernel rules and they were
 	// installed again, Repaired how often it had changed some and these were repaired.
 	Reinstalled, Repaired uint64
-	Queues                []QueueStats
+	// FilterRepaired counts how often another program had changed our rules in the host's
+	// own firewall and they were repaired; see package hostfilter. The engine does not set it.
+	FilterRepaired uint64
+	Queues         []QueueStats
 
 	// DecisionTime is how long the decision of one packet took: the mean of its batch,
 	// counted once for each packet.

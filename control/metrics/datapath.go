@@ -41,7 +41,8 @@ var (
 	descLostRecords  = desc("flow_records_lost_total", "Flow records that a slow reader missed.")
 	descReinstalled  = desc("rules_reinstalled_total", "Times that somebody had removed the kernel rules and they were installed again.")
 	descRepaired     = desc("rules_repaired_total", "Times that another program had changed some of the kernel rules and they were repaired in place.")
-	datapathDescs    = []*prometheus.Desc{descFlows, descUndecodable, descHeldBack, descDecision, descEstablish, descVerdict, descEntries, descFailures, descEvictions, descHostMasq, descHostUnjudged, descAffinityLost, descQueuePackets, descQueueWaiting, descUndecided, descQueueOverrun, descQueueRefused, descLostRecords, descReinstalled, descRepaired, descInvalidDropped, descLocalhostAccepted}
+	descFilter       = desc("host_filter_repaired_total", "Times that another program had changed the rules in the table filter of iptables that accept flows to services, and they were repaired.")
+	datapathDescs    = []*prometheus.Desc{descFlows, descUndecodable, descHeldBack, descDecision, descEstablish, descVerdict, descEntries, descFailures, descEvictions, descHostMasq, descHostUnjudged, descAffinityLost, descQueuePackets, descQueueWaiting, descUndecided, descQueueOverrun, descQueueRefused, descLostRecords, descReinstalled, descRepaired, descFilter, descInvalidDropped, descLocalhostAccepted}
 
 	// kube-proxy has nfacct count the same packets, and exports the counters under these names
 	// (pkg/proxy/metrics: ...NFAcctCounter).
@@ -122,6 +123,7 @@ func (c datapathCollector) Collect(to chan<- prometheus.Metric) {
 	counter(descLostRecords, s.LostRecords)
 	counter(descReinstalled, s.Reinstalled)
 	counter(descRepaired, s.Repaired)
+	counter(descFilter, s.FilterRepaired)
 	counter(descInvalidDropped, s.InvalidDropped)
 	counter(descLocalhostAccepted, s.LocalhostNodePorts)
 }
