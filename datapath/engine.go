@@ -134,6 +134,8 @@ func (e *Engine) Stats() Stats {
 // away that Open had set up, in the order in which no packet is lost: first no more
 // are queued, then those that wait are decided, then the rules go, then the queues.
 // Rules that connections need which are translated stay, until [Cleanup] or the next Open.
+// It has to be called in the network namespace that Open was called in: damaged rules are
+// looked at there, and repaired.
 func (e *Engine) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

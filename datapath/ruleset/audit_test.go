@@ -323,7 +323,7 @@ func TestAuditWithoutEvent(t *testing.T) {
 			if done, err := r.Audit(table, false); err != nil || i > 0 && !done.None() {
 				t.Fatalf("%d: %+v, %v", i, done, err)
 			}
-			changeRules(t, "flush chain inet nfqproxy learn\ndelete element inet nfqproxy service4_tcp { 10.96.0.1 . 80 }")
+			changeRules(t, "flush chain inet nfqproxy learn\ndelete element inet nfqproxy service4 { 10.96.0.1 . tcp . 80 }")
 			if i == 1 {
 				table = decision.NewTable(2, time.Time{}, auditNode, services(4))
 				if err := r.Follow(table); err != nil {
