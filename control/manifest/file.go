@@ -66,6 +66,9 @@ func (in *input) each(take func(file) []string) {
 		if clean := filepath.Clean(name); !seen[clean] {
 			seen[clean] = true
 			data, err := in.read(name, inDirectory)
+			if inDirectory && errors.Is(err, fs.ErrNotExist) && gone(name) {
+				return // removed since the directory was listed
+			}
 			take(file{nameOf(name), data, err})
 		}
 	}
@@ -91,6 +94,12 @@ func (in *input) each(take func(file) []string) {
 			}
 		}
 	}
+}
+
+// gone says whether nothing has the name: a link that leads nowhere does.
+func gone(name string) bool {
+	_, err := os.Lstat(name)
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 // nameOf is how messages call a file.

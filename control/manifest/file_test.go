@@ -161,3 +161,27 @@ func TestErrorIsOneLine(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// TestRemovedMeanwhile: a file that goes away after its directory was listed is no error.
+func TestRemovedMeanwhile(t *testing.T) {
+	dir := t.TempDir()
+	names := []string{filepath.Join(dir, "a.yaml"), filepath.Join(dir, "b.yaml")}
+	for _, name := range names {
+		if err := os.WriteFile(name, []byte("apiVersion: v1\nkind: Pod\nmetadata: {name: x}\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var taken []string
+	in := input{paths: []string{dir}}
+	in.each(func(f file) []string {
+		if f.err != nil {
+			t.Error(f.err)
+		}
+		taken = append(taken, f.name)
+		_ = os.Remove(names[1])
+		return nil
+	})
+	if len(taken) != 1 || taken[0] != names[0] {
+		t.Errorf("read %v, want %s", taken, names[0])
+	}
+}
