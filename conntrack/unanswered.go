@@ -172,7 +172,8 @@ func (t *Table) MakeRoom(u *Unanswered) {
 }
 
 // RememberTable remembers the entries with the mark that an earlier run has left without an
-// answer, if the table is crowded.
+// answer, if the table is crowded. That may take a second and more; other Tables can be used
+// meanwhile.
 func (t *Table) RememberTable(mark uint32) error {
 	u := t.unanswered
 	if t.checkFill(); !u.crowded.Load() {
@@ -181,9 +182,7 @@ func (t *Table) RememberTable(mark uint32) error {
 	for _, f := range []Filter{{}, {IPv6: true}} {
 		if err := t.Dump(f, func(s *State) {
 			if s.Mark&mark != 0 && s.Status&StatusAssured == 0 {
-				u.mu.Lock()
-				defer u.mu.Unlock()
-				u.push(writtenOf(s.Original, s.Zone, 0))
+				u.putBack([]written{writtenOf(s.Original, s.Zone, 0)})
 			}
 		}); err != nil {
 			return err

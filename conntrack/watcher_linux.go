@@ -108,14 +108,12 @@ func (k *kernelEvents) listen(on bool) error {
 	return errors.Join(k.SetMember(groupDestroy, on), k.SetMember(groupUpdate, on))
 }
 
-// Close has the kernel answer something, which wakes a receive that waits. (If there is
-// no room for the answer, nothing waits.)
+// Close has the kernel answer something, which wakes a receive that waits.
 func (k *kernelEvents) Close() error {
 	k.closed.Store(true)
 	b := make([]byte, nlmsgHdrLen)
 	binary.NativeEndian.PutUint32(b, nlmsgHdrLen)
 	binary.NativeEndian.PutUint16(b[4:], unix.NLMSG_NOOP)
 	binary.NativeEndian.PutUint16(b[6:], flagRequest|unix.NLM_F_ACK)
-	_ = k.Write(b)
-	return k.Socket.Close()
+	return k.CloseWaiting(func() error { return k.Write(b) })
 }

@@ -1,20 +1,29 @@
 package datapath
 
 import (
+	"errors"
+
+	"github.com/nfqproxy/nfqproxy/datapath/hostfilter"
 	"github.com/nfqproxy/nfqproxy/datapath/ruleset"
 )
 
 // Cleanup removes the kernel rules that an earlier datapath left in the calling
-// thread's network namespace, and says whether there were any. It fails while one runs
-// there.
-func Cleanup() (removed bool, err error) {
+// thread's network namespace, those in the host's firewall included, and returns what it
+// removed, one line for each. It fails while one runs there.
+func Cleanup() (removed []string, err error) {
 	if _, err := Preflight(); err != nil {
-		return false, err
+		return nil, err
 	}
 	lock, err := lockNamespace()
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	defer lock.Close()
-	return ruleset.Cleanup()
+	there, err := ruleset.Cleanup()
+	if there {
+		removed = append(removed, "nftables table inet "+ruleset.TableName)
+	}
+	// After our table, so that nothing is translated any more that a firewall then drops.
+	lines, e := hostfilter.Remove()
+	return append(removed, lines...), errors.Join(err, e)
 }

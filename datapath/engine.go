@@ -29,7 +29,7 @@ type Marks struct {
 type rules interface {
 	Follow(*decision.Table) error
 	Changed() <-chan struct{}
-	Audit(*decision.Table) (nft.Repair, error)
+	Audit(_ *decision.Table, thorough bool) (nft.Repair, error)
 	Counters() (ruleset.Counters, error)
 	StopQueueing() error
 	LeaveEstablished() error
@@ -55,7 +55,8 @@ type Engine struct {
 	room    *room // nil: flows cannot be held
 	bound   *affinity.Table
 	// unanswered makes room in a full connection table; nil: nothing does.
-	unanswered *conntrack.Unanswered
+	unanswered  *conntrack.Unanswered
+	remembering sync.WaitGroup // until what an earlier run has left is known
 	// reversePath is nil if the kernel cannot judge the way back in rules.
 	reversePath *reversePath
 	sink        FlowSink
@@ -117,6 +118,9 @@ func (e *Engine) Stats() Stats {
 	s.Undecided += e.unqueued.Load()
 	s.Reinstalled, s.Repaired = e.keeper.reinstalled.Load(), e.keeper.repaired.Load()
 	s.InvalidDropped = e.invalid.Load()
+	if e.bound != nil {
+		s.ForgottenClients = e.bound.Forgotten()
+	}
 	if e.unanswered != nil {
 		s.EvictedFull, s.EvictedCrowded = e.unanswered.Evicted()
 	}
@@ -130,6 +134,8 @@ func (e *Engine) Stats() Stats {
 // away that Open had set up, in the order in which no packet is lost: first no more
 // are queued, then those that wait are decided, then the rules go, then the queues.
 // Rules that connections need which are translated stay, until [Cleanup] or the next Open.
+// It has to be called in the network namespace that Open was called in: damaged rules are
+// looked at there, and repaired.
 func (e *Engine) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -149,9 +155,8 @@ func (e *Engine) Run(ctx context.Context) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	var waiting *application // the latest one, while the rules do not follow it
-	audit := func() {
-		e.audit(&lost)
-		if waiting != nil && e.Fault() == "" {
+	audit := func(thorough bool) {
+		if e.audit(&lost, thorough) && waiting != nil {
 			close(waiting.done)
 			waiting = nil
 		}
@@ -165,8 +170,8 @@ func (e *Engine) Run(ctx context.Context) error {
 		case <-ctx.Done():
 		case now := <-tick.C:
 			e.raise(full.look(now, e.tableFull()))
-			if e.keeper.due(now) {
-				audit()
+			if waiting != nil || e.keeper.due(now) {
+				audit(false)
 			}
 			if counters, e1 := e.rules.Counters(); e1 == nil { // else the rules are at fault: see audit
 				e.unqueued.Store(lost.look(counters.Queued, e.enqueued()))
@@ -177,7 +182,7 @@ func (e *Engine) Run(ctx context.Context) error {
 			e.applied, waiting = a.table, &a
 			if e1 := e.rules.Follow(a.table); e1 != nil {
 				e.log.Debug("the kernel rules do not follow the service table", "error", e1)
-				audit()
+				audit(true)
 				break
 			}
 			close(a.done)
@@ -187,10 +192,10 @@ func (e *Engine) Run(ctx context.Context) error {
 		case p := <-e.reversePath.changing():
 			if e1 := e.reversePath.apply(p); e1 != nil {
 				e.log.Debug("the kernel rules do not follow the interfaces that validate sources", "error", e1)
-				audit()
+				audit(true)
 			}
 		case <-e.rules.Changed():
-			audit()
+			audit(true)
 		}
 	}
 	close(e.ended)
@@ -211,14 +216,6 @@ func (e *Engine) raise(a *Alert) {
 	}
 }
 
-// received counts the packets that came out of the queues.
-func (e *Engine) received() (n uint64) {
-	for _, w := range e.workers {
-		n += w.counters.packets.Load()
-	}
-	return n
-}
-
 // enqueued counts the packets that found room in the queues.
 func (e *Engine) enqueued() (n uint64) {
 	for _, w := range e.workers {
@@ -237,6 +234,7 @@ func (e *Engine) tableFull() (n uint64) {
 
 // closeConnections closes what entries were written with.
 func (e *Engine) closeConnections() (err error) {
+	e.remembering.Wait()
 	for _, w := range e.workers {
 		err = errors.Join(err, w.connections.Close())
 	}

@@ -40,7 +40,7 @@ type lostRules struct {
 
 func (r *lostRules) Follow(t *decision.Table) error { r.following <- t; return nil }
 func (r *lostRules) Changed() <-chan struct{}       { return r.lost }
-func (r *lostRules) Audit(t *decision.Table) (nft.Repair, error) {
+func (r *lostRules) Audit(t *decision.Table, _ bool) (nft.Repair, error) {
 	r.following <- t
 	return nft.Repair{Found: []string{"the table is missing"}, Reinstalled: true, Recounted: true}, nil
 }

@@ -19,8 +19,9 @@ type ruleKeeper struct {
 }
 
 // auditInterval is how often the kernel rules are compared with what they should be, though
-// no event said that they changed. Rules at fault are tried with every tick.
-const auditInterval = 10 * time.Second
+// no event said that they changed: as often as kube-proxy looks for its chains. Rules at fault
+// are tried with every tick.
+const auditInterval = 30 * time.Second
 
 // due reports whether it is time for an audit.
 func (k *ruleKeeper) due(now time.Time) bool {
@@ -37,12 +38,13 @@ func (e *Engine) Fault() string {
 }
 
 // audit compares the kernel rules with what they should be, and repairs them. What it cannot
-// repair is a fault, until an audit repairs it.
-func (e *Engine) audit(lost *overflow) {
+// repair is a fault, until an audit repairs it. It reports whether the rules are what they
+// should be now.
+func (e *Engine) audit(lost *overflow, thorough bool) (ok bool) {
 	e.keeper.last = time.Now()
 	// Whatever came until here passed undecided, if the rules are gone.
 	arrived := e.enqueued()
-	done, err := e.rules.Audit(e.applied)
+	done, err := e.rules.Audit(e.applied, thorough)
 	if done.Recounted {
 		lost.restart(arrived)
 	}
@@ -72,4 +74,5 @@ func (e *Engine) audit(lost *overflow) {
 			e.raise(&Alert{Reason: "KernelRulesRepaired", Text: "The kernel rules are what they should be again.", Over: true})
 		}
 	}
+	return err == nil
 }

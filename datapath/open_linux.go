@@ -65,7 +65,7 @@ const (
 	// extensions, and the ports.
 	copyRange  = 192
 	readBuffer = 8 << 20
-	seenSize   = 65536
+	seenSize   = 1 << 18
 )
 
 // Open sets the datapath up in the calling thread's network namespace and lets new
@@ -113,8 +113,8 @@ func Open(cfg Config, host *hostnet.Host, table *decision.Table) (_ *Engine, err
 		}
 	}
 	setRand(e.workers, cfg.Seed)
-	if err := rememberConnections(&locks, e.unanswered); err != nil {
-		e.log.Warn("cannot read which connections of an earlier run have no answer; they do not make room in a full table", "error", err)
+	if err := e.rememberConnections(&locks); err != nil {
+		return nil, err
 	}
 	if cfg.Prepare != nil {
 		if err := cfg.Prepare(); err != nil {
@@ -229,14 +229,19 @@ func openConnections(locks *conntrack.Locks, unanswered *conntrack.Unanswered) (
 	return c, nil
 }
 
-// rememberConnections has what an earlier run has left without an answer make room. Without
-// it these entries end by the kernel's timeouts only.
-func rememberConnections(locks *conntrack.Locks, unanswered *conntrack.Unanswered) error {
-	c, err := openConnections(locks, unanswered)
+// rememberConnections has what an earlier run has left without an answer make room, as soon as
+// that is known. Without it these entries end by the kernel's timeouts only.
+func (e *Engine) rememberConnections(locks *conntrack.Locks) error {
+	c, err := openConnections(locks, e.unanswered)
 	if err != nil {
 		return err
 	}
-	return errors.Join(c.RememberTable(defaultMarks.Connection), c.Close())
+	e.remembering.Go(func() {
+		if err := errors.Join(c.RememberTable(defaultMarks.Connection), c.Close()); err != nil {
+			e.log.Warn("cannot read which connections of an earlier run have no answer; they do not make room in a full table", "error", err)
+		}
+	})
+	return nil
 }
 
 // setRand gives each worker its own randomness or, with a seed, all of them one

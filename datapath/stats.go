@@ -33,6 +33,9 @@ type Stats struct {
 	// EvictedCrowded those that were removed early from one more than half full.
 	EvictedFull, EvictedCrowded uint64
 
+	// ForgottenClients lost their session affinity before its time: there were too many.
+	ForgottenClients uint64
+
 	RefusedVerdicts uint64 // verdicts for packets the kernel had flushed
 	// Undecided are the packets that found no room: those that did not fit into a full
 	// queue, as of the last second, and the Overrun of all queues. They passed undecided.
@@ -47,7 +50,10 @@ type Stats struct {
 	// Reinstalled counts how often another program had removed the kernel rules and they were
 	// installed again, Repaired how often it had changed some and these were repaired.
 	Reinstalled, Repaired uint64
-	Queues                []QueueStats
+	// FilterRepaired counts how often another program had changed our rules in the host's
+	// own firewall and they were repaired; see package hostfilter. The engine does not set it.
+	FilterRepaired uint64
+	Queues         []QueueStats
 
 	// DecisionTime is how long the decision of one packet took: the mean of its batch,
 	// counted once for each packet.

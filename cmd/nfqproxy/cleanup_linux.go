@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 
@@ -57,18 +58,18 @@ func newCleanupCommand() *cobra.Command {
 		Use:   "cleanup",
 		Short: "Remove everything that nfqproxy left in this node's kernel",
 		Long: `Remove the kernel rules that nfqproxy left, as it does after a crash and with
---keep-rules-on-exit. Connections that it translated go on, for the kernel's connection
+--keep-rules-on-exit, and its chains NFQPROXY-* in the table "filter" of iptables, which it
+leaves whenever it stops. Connections that it translated go on, for the kernel's connection
 table remembers them, as long as somebody else's rules keep address translation on.
 nfqproxy must not be running.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			removed, err := datapath.Cleanup()
-			if err != nil {
-				return err
+			for _, what := range removed {
+				_, e := fmt.Fprintln(cmd.OutOrStdout(), "removed "+what)
+				err = errors.Join(err, e)
 			}
-			if removed {
-				_, err = fmt.Fprintln(cmd.OutOrStdout(), "removed nftables table inet nfqproxy")
-			} else {
+			if err == nil && len(removed) == 0 {
 				_, err = fmt.Fprintln(cmd.OutOrStdout(), "nothing of nfqproxy's is here")
 			}
 			return err

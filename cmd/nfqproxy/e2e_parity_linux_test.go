@@ -46,11 +46,17 @@ func TestLikeKubeProxy(t *testing.T) {
 			c.t = t
 			c.probeLocalhostSCTP()
 			c.probeDownload()
+			c.closeForwarding("node-a")
+			families(t, func(t *testing.T, at func(v4, v6 string, port int) string) {
+				c.t = t
+				c.probeForwarding(at)
+			})
 		})
 	}
 }
 
-// oneFamilyServices are node ports that only one family has: 30200 in IPv4, 30300 in IPv6.
+// oneFamilyServices are node ports that only one family has: 30200 in IPv4, 30300 in IPv6. That
+// of service far, 30400, leads to another node.
 const oneFamilyServices = `
 ---
 apiVersion: v1
@@ -76,6 +82,25 @@ metadata: {name: only6, namespace: default, labels: {kubernetes.io/service-name:
 addressType: IPv6
 ports: [{name: http, port: 8080}]
 endpoints: [{addresses: ["fd00:10:244::4"]}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: far, namespace: default}
+spec: {type: NodePort, clusterIP: 10.96.0.91, clusterIPs: [10.96.0.91, "fd00:10:96::91"], ports: [{name: http, port: 80, nodePort: 30400}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: far4, namespace: default, labels: {kubernetes.io/service-name: far}}
+addressType: IPv4
+ports: [{name: http, port: 8080}]
+endpoints: [{addresses: ["10.244.1.2"]}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: far6, namespace: default, labels: {kubernetes.io/service-name: far}}
+addressType: IPv6
+ports: [{name: http, port: 8080}]
+endpoints: [{addresses: ["fd00:10:244:1::2"]}]
 `
 
 // useKubeProxysRules puts kube-proxy's rules in the place of node-a's daemon.
@@ -201,6 +226,40 @@ func (c *cluster) probeServices(at func(v4, v6 string, port int) string) {
 	} {
 		if got := c.outcome(p.from, p.network, p.to, p.want); got != p.want {
 			c.t.Errorf("%s: %s from %s to %s: %s, want %s", p.rule, p.network, p.from, p.to, got, p.want)
+		}
+	}
+}
+
+// closeForwarding has a node drop what no rule of its firewall accepts, as Docker does, and
+// waits for the rules of the proxy.
+func (c *cluster) closeForwarding(host string) {
+	c.t.Helper()
+	node := c.host(host)
+	for _, iptables := range []string{"iptables", "ip6tables"} {
+		if out, err := node.Run("", iptables, "-P", "FORWARD", "DROP"); err != nil {
+			c.t.Fatalf("%s: %v\n%s", iptables, err, out)
+		}
+		eventually(c.t, patience, "the proxy's rules in FORWARD", func() bool {
+			out, err := node.Run("", iptables, "-S", "FORWARD")
+			return err == nil && (strings.Contains(out, "-j KUBE-FORWARD") || strings.Contains(out, "-j NFQPROXY-FORWARD"))
+		})
+	}
+}
+
+// probeForwarding connects by way of a node whose policy of FORWARD is DROP: flows that are
+// masqueraded pass, others are for the node's firewall to accept.
+func (c *cluster) probeForwarding(at func(v4, v6 string, port int) string) {
+	nodeA := func(port int) string { return at("172.21.0.2", "fd00:172:21::2", port) }
+	gateway := at("10.244.0.1", "fd00:10:244::1", 0)
+	for _, p := range []struct{ rule, from, to, want string }{
+		{"KUBE-FORWARD: marked, endpoint on the node", "outside", nodeA(30090), "default/solo sees " + gateway},
+		{"KUBE-FORWARD: marked, endpoint on another node", "outside", nodeA(30400), "default/web-2 sees " + nodeA(0)},
+		{"KUBE-FORWARD: hairpin", "solo", at("10.96.0.30", "fd00:10:96::30", 80), "default/solo sees " + gateway},
+		{"KUBE-FORWARD: from the node itself", "node-a", at("10.96.0.91", "fd00:10:96::91", 80), "default/web-2 sees " + nodeA(0)},
+		{"KUBE-FORWARD: not marked", "shell", at("10.96.0.91", "fd00:10:96::91", 80), becomesSilent},
+	} {
+		if got := c.outcome(p.from, "tcp", p.to, p.want); got != p.want {
+			c.t.Errorf("%s: from %s to %s: %s, want %s", p.rule, p.from, p.to, got, p.want)
 		}
 	}
 }

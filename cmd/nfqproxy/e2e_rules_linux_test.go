@@ -150,3 +150,21 @@ func TestRulesBeyondRepair(t *testing.T) {
 		t.Errorf("%s installations are counted, want 1", n)
 	}
 }
+
+// TestMarkCollision: at its start the daemon names rules of others that use its marks.
+func TestMarkCollision(t *testing.T) {
+	netns.RequireTool(t, "nft")
+	c := newCluster(t)
+	c.must(c.StopDaemon(t.Context(), "node-a"))
+	c.nft("node-a", "table inet wg { chain premangle { type filter hook prerouting priority mangle; meta l4proto udp meta mark set ct mark; }; }")
+	c.must(c.StartDaemon(t.Context(), "node-a"))
+	c.logged(`msg="a rule of the host uses the same bit of a mark as nfqproxy" table="nftables table inet wg" rule="-A premangle -p udp -j CONNMARK --restore-mark`)
+	// Nobody else has such rules, and ours are none.
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, line := range c.logs {
+		if strings.Contains(line, "uses the same bit") && (!strings.HasPrefix(line, "node-a") || !strings.Contains(line, "inet wg")) {
+			t.Errorf("logged: %s", line)
+		}
+	}
+}

@@ -176,6 +176,7 @@ func (p *proxy) stats() *datapath.Stats {
 		return nil
 	}
 	s := e.Stats()
+	s.FilterRepaired = p.filter.Repaired()
 	return &s
 }
 

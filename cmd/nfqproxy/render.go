@@ -23,7 +23,11 @@ func newRenderCommand() *cobra.Command {
 		Short: "Print the iptables rules kube-proxy would have written",
 		Long: `Print the iptables rules that kube-proxy would have written for these objects on this
 node, as iptables-save does. iptables-restore loads them (ip6tables-restore those of
---family ipv6).`,
+--family ipv6).
+
+What kube-proxy finds in the node's kernel is not read from this machine: --nfacct and
+--conntrack-tcp-be-liberal give it. To load rules with --nfacct, make the counters first:
+nfacct add ct_state_invalid_dropped_pkts; nfacct add localhost_nps_accepted_pkts.`,
 		Example: `  nfqproxy render --objects cluster.yaml --cluster-cidr 10.244.0.0/16
   nfqproxy render --objects cluster.yaml --service kube-system/kube-dns`,
 		Args: noArgs,

@@ -10,6 +10,7 @@ import (
 	"os"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -26,6 +27,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/proxyconfig"
 	"github.com/nfqproxy/nfqproxy/datapath"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/hostfilter"
 	"github.com/nfqproxy/nfqproxy/datapath/hostnet"
 	"github.com/nfqproxy/nfqproxy/datapath/masquerade"
 	"github.com/nfqproxy/nfqproxy/datapath/reconcile"
@@ -59,7 +61,9 @@ type proxy struct {
 	running atomic.Pointer[datapath.Engine]
 	// hostRules are the node's own masquerade rules; nil: they do not count.
 	hostRules *masquerade.Follower
-	takeover  takeover
+	// filter has the host's firewall accept flows to services.
+	filter   *hostfilter.Keeper
+	takeover takeover
 }
 
 // gcPercent is how much garbage there may be for each 100 bytes in use. Most of what is
@@ -76,6 +80,7 @@ func (p *proxy) serve(ctx context.Context) (err error) {
 	p.group, p.ctx = errgroup.WithContext(ctx)
 	p.metrics = metrics.New(version)
 	p.metrics.ReadLimits(&p.limits)
+	p.filter = hostfilter.New(p.log)
 	p.health = health.NewProxy(health.ProxyConfig{
 		Timeout: 2 * p.cfg.SyncPeriod, Families: []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}, Answered: p.metrics.Answered,
 		Fault: p.fault,
@@ -177,6 +182,7 @@ func (p *proxy) publish(t *decision.Table) {
 		if !slices.Equal(t.Node().Addresses, p.table.Node().Addresses) {
 			p.hostRules.HostChanged()
 		}
+		p.filter.Follow(t)
 		p.engine.Apply(t)
 		p.udp.SetTable(t)
 		p.log.Debug("new service table", "generation", t.Generation(), "services", t.ServiceCount())
@@ -196,8 +202,9 @@ func (p *proxy) begin(t *decision.Table) error {
 	if err != nil {
 		return err
 	}
+	p.filter.Follow(t)
 	p.engineConfig.Alert = p.alert
-	p.engineConfig.Prepare = func() error { return p.tune(t.Node()) }
+	p.engineConfig.Prepare = func() error { return p.prepare(t.Node()) }
 	if p.flags.hostMasq == hostMasqueradeAuto {
 		p.hostRules = masquerade.Follow(masquerade.Kernel(p.host), p.log)
 		p.engineConfig.HostRules = p.hostRules
@@ -215,13 +222,15 @@ func (p *proxy) begin(t *decision.Table) error {
 	}
 	p.engine = engine
 	p.running.Store(engine)
-	p.metrics.ReadStats(engine.Stats)
+	p.metrics.ReadStats(func() datapath.Stats { return *p.stats() })
 	p.group.Go(func() error {
 		err := engine.Run(p.ctx)
 		p.log.Info("stopped", "flows", engine.Stats())
 		return err
 	})
 	p.group.Go(func() error { p.hostRules.Run(p.ctx); return nil })
+	p.group.Go(func() error { return p.filter.Run(p.ctx) })
+	p.group.Go(func() error { p.checkMarks(t); return nil })
 	p.udp.SetTable(t)
 	p.group.Go(func() error {
 		p.udp.Loop(p.ctx)
@@ -240,10 +249,12 @@ func (p *proxy) begin(t *decision.Table) error {
 
 // fault describes what is wrong with the kernel's rules.
 func (p *proxy) fault() string {
+	var faults []string
 	if e := p.running.Load(); e != nil {
-		return e.Fault()
+		faults = append(faults, e.Fault())
 	}
-	return ""
+	faults = append(faults, p.filter.Fault())
+	return strings.Join(slices.DeleteFunc(faults, func(f string) bool { return f == "" }), "; ")
 }
 
 // reconciled tells of a pass over the UDP flows.

@@ -77,7 +77,7 @@ var soakLosses = []string{
 	`nfqproxy_conntrack_entries_total{outcome="failed"}`, "nfqproxy_conntrack_failures_total",
 	"nfqproxy_queue_overrun_packets_total", "nfqproxy_queue_refused_verdicts_total",
 	"nfqproxy_undecided_packets_total", "nfqproxy_undecodable_packets_total",
-	"nfqproxy_rules_reinstalled_total", "nfqproxy_flow_records_lost_total",
+	"nfqproxy_rules_reinstalled_total", "nfqproxy_rules_repaired_total", "nfqproxy_host_filter_repaired_total", "nfqproxy_flow_records_lost_total",
 }
 
 // soakCluster is the lab of the end-to-end tests with services of its own.

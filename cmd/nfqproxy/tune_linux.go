@@ -33,6 +33,12 @@ func (p *proxy) tune(node *decision.Node) error {
 	return nil
 }
 
+// prepare changes what has to be there before the datapath's own rules.
+func (p *proxy) prepare(node *decision.Node) error {
+	p.filter.Sync()
+	return p.tune(node)
+}
+
 // tuneOOM sets oom_score_adj. To lower it takes CAP_SYS_RESOURCE, which a container had
 // better not have: there the kubelet has lowered it already for a pod that is critical.
 func (p *proxy) tuneOOM() {

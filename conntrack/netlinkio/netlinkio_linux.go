@@ -19,6 +19,7 @@ import (
 	"os"
 	"sync"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -65,11 +66,48 @@ func Take(conn Conn) (*Socket, error) {
 	return &Socket{fd: uintptr(fd)}, nil
 }
 
-// Close closes the socket. It waits for what others do with it: they have to see to it
-// that no [Socket.Wait] waits for ever.
+// Close closes the socket. It waits for what others do with it: nobody may be in
+// [Socket.Wait]; see [Socket.CloseWaiting].
 func (s *Socket) Close() error {
 	s.use.Lock()
 	defer s.use.Unlock()
+	return s.close()
+}
+
+// How long a waiting goroutine has to leave after one wake, and after all of them.
+const (
+	wakeAgain  = 10 * time.Millisecond
+	wakeGiveUp = 5 * time.Second
+)
+
+// CloseWaiting is Close for a socket in which a goroutine may be in [Socket.Wait] that will not
+// call it again. wake has the kernel send something to the socket, which ends the wait. One wake
+// may be lost for want of memory, so it is repeated. If nothing helps, the socket stays open:
+// an error is better than to wait for ever.
+func (s *Socket) CloseWaiting(wake func() error) error {
+	return s.closeWaiting(wake, wakeGiveUp)
+}
+
+func (s *Socket) closeWaiting(wake func() error, giveUp time.Duration) error {
+	for start := time.Now(); ; {
+		err := wake()
+		for pause := time.Now(); time.Since(pause) < wakeAgain; time.Sleep(wakeAgain / 100) {
+			if s.use.TryLock() {
+				defer s.use.Unlock()
+				return s.close()
+			}
+		}
+		if errors.Is(err, os.ErrClosed) {
+			return err
+		}
+		if time.Since(start) > giveUp {
+			return errors.Join(errors.New("close netlink socket: a goroutine still waits for a datagram, and cannot be woken"), err)
+		}
+	}
+}
+
+// close closes the socket. The caller holds use.
+func (s *Socket) close() error {
 	if s.closed {
 		return os.ErrClosed
 	}

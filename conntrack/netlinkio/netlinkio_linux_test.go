@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -162,4 +164,64 @@ func watched(t *testing.T, inode uint64) bool {
 		}
 	}
 	return false
+}
+
+// TestCloseWaiting: a wake-up that is lost or fails is repeated; one that never comes ends in an
+// error, not in a wait for ever.
+func TestCloseWaiting(t *testing.T) {
+	waiting := func(s *Socket) chan error {
+		ended := make(chan error, 1)
+		begun := make(chan struct{})
+		go func() {
+			in := NewBuffers(1, 1<<12)
+			close(begun)
+			_, err := s.Wait(in, 1)
+			ended <- err
+		}()
+		<-begun
+		for s.use.TryLock() { // until it waits
+			s.use.Unlock()
+			runtime.Gosched()
+		}
+		return ended
+	}
+	// The kernel answers an invalid request.
+	ask := func(s *Socket) error {
+		b := make([]byte, unix.SizeofNlMsghdr)
+		binary.NativeEndian.PutUint32(b, uint32(len(b)))
+		binary.NativeEndian.PutUint16(b[4:], unix.NLMSG_NOOP)
+		binary.NativeEndian.PutUint16(b[6:], unix.NLM_F_REQUEST|unix.NLM_F_ACK)
+		return s.Write(b)
+	}
+
+	s, _ := take(t)
+	ended := waiting(s)
+	tries := 0
+	if err := s.CloseWaiting(func() error {
+		switch tries++; tries {
+		case 1:
+			return unix.ENOBUFS
+		case 2:
+			return nil // lost
+		}
+		return ask(s)
+	}); err != nil || tries < 3 {
+		t.Errorf("closed after %d tries: %v", tries, err)
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("the wait ended with %v", err)
+	}
+	if err := s.CloseWaiting(func() error { return ask(s) }); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("closed again: %v", err)
+	}
+
+	s, _ = take(t)
+	ended = waiting(s)
+	if err := s.closeWaiting(func() error { return unix.ENOBUFS }, time.Millisecond); !errors.Is(err, unix.ENOBUFS) {
+		t.Errorf("closed though nothing wakes the other: %v", err)
+	}
+	if err := ask(s); err != nil {
+		t.Error(err)
+	}
+	<-ended
 }

@@ -102,7 +102,7 @@ func newLab(t *testing.T, six bool, cfg datapath.Config) *lab {
 	}))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- l.engine.Run(ctx) }()
+	go func() { done <- l.node.Do(func() error { return l.engine.Run(ctx) }) }()
 	l.stop = sync.OnceValue(func() error { cancel(); return <-done })
 	t.Cleanup(func() {
 		if err := l.stop(); err != nil {

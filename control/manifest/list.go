@@ -86,6 +86,12 @@ func splitYAML(data []byte, line, large int) (document, bool) {
 
 // yamlItem parses a sequence of one item.
 func yamlItem(text []byte) (any, bool) {
+	if v, ok := parsePlain(text); ok {
+		if l, ok := v.([]any); ok && len(l) == 1 {
+			return l[0], true
+		}
+		return nil, false
+	}
 	d, ok := parseYAMLDocument(text, 1)
 	if !ok || d.err != nil || len(d.duplicates) > 0 {
 		return nil, false

@@ -3,6 +3,7 @@ package manifest
 import (
 	"hash/maphash"
 	"reflect"
+	"strings"
 )
 
 // shared gives equal texts the same memory: the objects of a cluster repeat the names of
@@ -29,7 +30,7 @@ func (c *shared) slot(s string) *string {
 	}
 	slot := &c.slots[maphash.String(c.seed, s)%sharedSlots]
 	if *slot == nil || **slot != s {
-		*slot = &s
+		*slot = new(strings.Clone(s)) // s may be a part of a large text
 	}
 	return *slot
 }
@@ -37,7 +38,7 @@ func (c *shared) slot(s string) *string {
 // text gives an equal text.
 func (c *shared) text(s string) string {
 	if len(s) > longestShared {
-		return s
+		return strings.Clone(s)
 	}
 	return *c.slot(s)
 }

@@ -32,6 +32,7 @@ var (
 	descEvictions    = desc("conntrack_evictions_total", "Connection entries without an answer that were removed: table_full, to make room for another; crowded, after 2 s while the table was more than half full.", "reason")
 	descHostMasq     = desc("host_masqueraded_flows_total", "Flows whose source a masquerade rule of the node's own has translated: of the entries created and replaced.")
 	descHostUnjudged = desc("host_unjudged_flows_total", "Flows whose source stays because it cannot be told what a rule of the node's own would have done to it: of the entries created and replaced. The log names the rule.")
+	descAffinityLost = desc("affinity_forgotten_clients_total", "Clients that lost their session affinity before its time, because there were too many of a service port or in all.")
 	descQueuePackets = desc("queue_packets_total", "Packets received from the queue.", "queue")
 	descQueueWaiting = desc("queue_waiting_packets", "Packets in the kernel that have no verdict yet.", "queue")
 	descUndecided    = desc("undecided_packets_total", "Packets that found no room in the queues, or their sockets' buffers, and passed undecided.")
@@ -40,7 +41,8 @@ var (
 	descLostRecords  = desc("flow_records_lost_total", "Flow records that a slow reader missed.")
 	descReinstalled  = desc("rules_reinstalled_total", "Times that somebody had removed the kernel rules and they were installed again.")
 	descRepaired     = desc("rules_repaired_total", "Times that another program had changed some of the kernel rules and they were repaired in place.")
-	datapathDescs    = []*prometheus.Desc{descFlows, descUndecodable, descHeldBack, descDecision, descEstablish, descVerdict, descEntries, descFailures, descEvictions, descHostMasq, descHostUnjudged, descQueuePackets, descQueueWaiting, descUndecided, descQueueOverrun, descQueueRefused, descLostRecords, descReinstalled, descRepaired, descInvalidDropped, descLocalhostAccepted}
+	descFilter       = desc("host_filter_repaired_total", "Times that another program had changed the rules in the table filter of iptables that accept flows to services, and they were repaired.")
+	datapathDescs    = []*prometheus.Desc{descFlows, descUndecodable, descHeldBack, descDecision, descEstablish, descVerdict, descEntries, descFailures, descEvictions, descHostMasq, descHostUnjudged, descAffinityLost, descQueuePackets, descQueueWaiting, descUndecided, descQueueOverrun, descQueueRefused, descLostRecords, descReinstalled, descRepaired, descFilter, descInvalidDropped, descLocalhostAccepted}
 
 	// kube-proxy has nfacct count the same packets, and exports the counters under these names
 	// (pkg/proxy/metrics: ...NFAcctCounter).
@@ -109,6 +111,7 @@ func (c datapathCollector) Collect(to chan<- prometheus.Metric) {
 	counter(descEvictions, s.EvictedCrowded, "crowded")
 	counter(descHostMasq, s.HostMasqueraded)
 	counter(descHostUnjudged, s.HostUnjudged)
+	counter(descAffinityLost, s.ForgottenClients)
 	for _, q := range s.Queues {
 		number := strconv.Itoa(int(q.Number))
 		counter(descQueuePackets, q.Packets, number)
@@ -120,6 +123,7 @@ func (c datapathCollector) Collect(to chan<- prometheus.Metric) {
 	counter(descLostRecords, s.LostRecords)
 	counter(descReinstalled, s.Reinstalled)
 	counter(descRepaired, s.Repaired)
+	counter(descFilter, s.FilterRepaired)
 	counter(descInvalidDropped, s.InvalidDropped)
 	counter(descLocalhostAccepted, s.LocalhostNodePorts)
 }

@@ -13,10 +13,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// ProxyMode is the answer to /proxyMode, where kube-proxy says iptables, ipvs or
-// nftables. It is none of these: who reads "iptables" looks for iptables rules, and there are
-// none.
-const ProxyMode = "nfqueue"
+// ProxyMode is the answer to /proxyMode: the mode of kube-proxy whose service semantics these
+// are. The readers of it choose by it what to expect of services (Kubernetes' e2e test of
+// localhost node ports does). That there are no iptables rules behind it is said by
+// nfqproxy_build_info and the header Server.
+const ProxyMode = "iptables"
 
 // HandlerConfig is the configuration of the handler.
 type HandlerConfig struct {
@@ -43,7 +44,10 @@ func (m *Metrics) Handler(config HandlerConfig) http.Handler {
 
 		MaxRequestsInFlight: maxScrapes, // further ones are answered 503, with a text
 	}))
-	mux.HandleFunc("/proxyMode", text(ProxyMode))
+	mux.HandleFunc("/proxyMode", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Server", "nfqproxy")
+		text(ProxyMode)(w, r)
+	})
 	mux.HandleFunc("/healthz", text("ok"))
 	if config.Profiling {
 		mux.HandleFunc("/debug/pprof/", pprof.Index) // named profiles, too

@@ -25,7 +25,7 @@ func TestHandler(t *testing.T) {
 	m := New("v1.2.3")
 	h := m.Handler(HandlerConfig{Log: slog.New(slog.DiscardHandler)})
 	for _, c := range []struct{ path, accept, contentType, body string }{
-		{"/proxyMode", "", "text/plain; charset=utf-8", "nfqueue"},
+		{"/proxyMode", "", "text/plain; charset=utf-8", "iptables"},
 		{"/healthz", "", "text/plain; charset=utf-8", "ok"},
 		{"/metrics", "", "text/plain; version=0.0.4", `nfqproxy_build_info{version="v1.2.3"} 1` + "\n"},
 		{"/metrics", "", "text/plain; version=0.0.4", "\ngo_goroutines "},
@@ -37,10 +37,13 @@ func TestHandler(t *testing.T) {
 		}
 	}
 	// Each is what kube-proxy would say, and no more.
-	for path, want := range map[string]string{"/proxyMode": "nfqueue", "/healthz": "ok"} {
+	for path, want := range map[string]string{"/proxyMode": "iptables", "/healthz": "ok"} {
 		if w := ask(h, path, ""); w.Body.String() != want || w.Header().Get("X-Content-Type-Options") != "nosniff" {
 			t.Errorf("%s: %q, headers %v", path, w.Body, w.Header())
 		}
+	}
+	if w := ask(h, "/proxyMode", ""); w.Header().Get("Server") != "nfqproxy" {
+		t.Errorf("/proxyMode: headers %v do not name nfqproxy", w.Header())
 	}
 	if w := ask(h, "/configz", ""); w.Code != http.StatusNotFound {
 		t.Errorf("/configz: %d, want 404", w.Code)

@@ -6,33 +6,48 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// Table holds the bindings of one node: what kube-proxy keeps in the kernel's
-// recent lists, one for each KUBE-SEP chain. A binding lasts for the service's
-// timeout after the client's last new flow; it goes with its endpoint. Unlike a
-// recent list, which forgets the oldest of more than 100 clients, it is only bounded
-// as a whole. A Table is safe for concurrent use.
+// Table holds the bindings of one node: what kube-proxy keeps in the kernel's recent lists,
+// one for each KUBE-SEP chain. A binding lasts for the service's timeout after the client's
+// last new flow; it goes with its endpoint. A recent list has the last 100 clients of an
+// endpoint (ip_list_tot in xt_recent.c, which kube-proxy leaves as it is). A Table has many
+// more, but their number is bounded, too: those of a service port, so that forged sources do
+// not push the clients of others out, and all. The client that goes is the one of the service
+// port whose last new flow is the longest ago. A Table is safe for concurrent use.
 type Table struct {
-	now func() time.Time
-	max int
-
-	mu       sync.RWMutex
-	bindings map[key][]binding
+	now          func() time.Time
+	max, maxEach int // clients: of all service ports, of each
+	forgotten    atomic.Uint64
+	mu           sync.RWMutex
+	services     map[service]*clients
+	count        int // of all clients
 	// longest is the longest timeout seen: what is older than that has expired
 	// whatever service it was of.
 	longest time.Duration
 }
 
-// key is a client of a service port. All of the service port's addresses share its
-// bindings.
-type key struct {
-	service  decision.ServicePortName
+// service is a service port. All of its addresses share its bindings.
+type service struct {
+	name     decision.ServicePortName
 	protocol decision.Protocol
-	client   netip.Addr
+}
+
+// clients are those of a service port, in the order of their last new flows.
+type clients struct {
+	byAddr         map[netip.Addr]*client
+	oldest, newest *client
+}
+
+// client is one of a list, with its bindings.
+type client struct {
+	addr         netip.Addr
+	older, newer *client
+	bindings     []binding
 }
 
 // binding is one endpoint a client has been to. There may be several: of times when
@@ -42,30 +57,43 @@ type binding struct {
 	last     time.Time // when the client's last new flow went there
 }
 
-// maxClients bounds a table to some hundred megabytes.
-const maxClients = 1 << 20
+// Bounds of a table: about 20 MB in all, and a quarter of it for one service port.
+const (
+	maxClients     = 1 << 16
+	maxClientsEach = maxClients / 4
+)
 
 // New makes an empty table.
 func New() *Table { return NewAt(time.Now) }
 
 // NewAt makes an empty table that takes the time from now: that of a capture, say. now is
 // called by all who use the table.
-func NewAt(now func() time.Time) *Table { return newTable(now, maxClients) }
+func NewAt(now func() time.Time) *Table { return newTable(now, maxClients, maxClientsEach) }
 
-func newTable(now func() time.Time, limit int) *Table {
-	return &Table{now: now, max: limit, bindings: make(map[key][]binding)}
+func newTable(now func() time.Time, limit, limitEach int) *Table {
+	return &Table{now: now, max: limit, maxEach: limitEach, services: make(map[service]*clients)}
 }
 
-func keyOf(s *decision.ServicePort, client netip.Addr) key {
-	return key{s.Name, s.Protocol, client}
-}
+// Forgotten counts the clients that were forgotten before their time, because there were too
+// many.
+func (t *Table) Forgotten() uint64 { return t.forgotten.Load() }
+
+func serviceOf(s *decision.ServicePort) service { return service{s.Name, s.Protocol} }
 
 // Bound implements [decision.Affinity].
 func (t *Table) Bound(s *decision.ServicePort, endpoint netip.AddrPort, client netip.Addr) bool {
 	oldest := t.now().Add(-timeout(s))
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	for _, b := range t.bindings[keyOf(s, client)] {
+	list := t.services[serviceOf(s)]
+	if list == nil {
+		return false
+	}
+	c := list.byAddr[client]
+	if c == nil {
+		return false
+	}
+	for _, b := range c.bindings {
 		if b.endpoint == endpoint {
 			return !b.last.Before(oldest)
 		}
@@ -84,35 +112,104 @@ func (t *Table) Bind(s *decision.ServicePort, endpoint netip.AddrPort, client ne
 
 // BindAt notes a flow of the past.
 func (t *Table) BindAt(s *decision.ServicePort, endpoint netip.AddrPort, client netip.Addr, when time.Time) {
-	k := keyOf(s, client)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.longest = max(t.longest, timeout(s))
-	list := t.bindings[k]
-	for i := range list {
-		if list[i].endpoint == endpoint {
-			if when.After(list[i].last) {
-				list[i].last = when
+	c := t.client(serviceOf(s), client)
+	for i := range c.bindings {
+		if b := &c.bindings[i]; b.endpoint == endpoint {
+			if when.After(b.last) {
+				b.last = when
 			}
 			return
 		}
 	}
-	if len(list) == 0 && len(t.bindings) >= t.max {
-		t.makeRoom()
-	}
-	t.bindings[k] = append(list, binding{endpoint, when})
+	c.bindings = append(c.bindings, binding{endpoint, when})
 }
 
-// makeRoom drops what has expired and, if that is not enough, a sixteenth of the
-// rest, whichever comes up: those clients are balanced anew.
-func (t *Table) makeRoom() {
-	t.keep(func(key, binding) bool { return true })
-	n := len(t.bindings) - t.max*15/16
-	for k := range t.bindings {
-		if n--; n < 0 {
-			return
+// client finds or makes a client, which becomes the newest one.
+func (t *Table) client(of service, addr netip.Addr) *client {
+	list := t.services[of]
+	if list == nil {
+		list = &clients{byAddr: make(map[netip.Addr]*client)}
+		t.services[of] = list
+	}
+	c := list.byAddr[addr]
+	if c == nil {
+		if len(list.byAddr) >= t.maxEach {
+			t.forget(of, list)
+		} else if t.count >= t.max {
+			t.makeRoom()
 		}
-		delete(t.bindings, k)
+		c = &client{addr: addr}
+		// What was forgotten may have been the last one.
+		t.services[of] = list
+		list.byAddr[addr] = c
+		t.count++
+	} else {
+		list.unlink(c)
+	}
+	list.append(c)
+	return c
+}
+
+// makeRoom forgets some of the oldest clients of the service port with the most: to find it
+// takes longer than to forget one.
+func (t *Table) makeRoom() {
+	const most = 32
+	of, list := t.largest()
+	for range min(most, (len(list.byAddr)+1)/2) {
+		t.forget(of, list)
+	}
+}
+
+// largest finds the service port with the most clients.
+func (t *Table) largest() (of service, list *clients) {
+	for s, l := range t.services {
+		if list == nil || len(l.byAddr) > len(list.byAddr) {
+			of, list = s, l
+		}
+	}
+	return of, list
+}
+
+// forget forgets the oldest client of a service port.
+func (t *Table) forget(of service, list *clients) {
+	if c := list.oldest; c != nil {
+		t.remove(of, list, c)
+		t.forgotten.Add(1)
+	}
+}
+
+// remove removes a client.
+func (t *Table) remove(of service, list *clients, c *client) {
+	list.unlink(c)
+	delete(list.byAddr, c.addr)
+	if t.count--; len(list.byAddr) == 0 {
+		delete(t.services, of)
+	}
+}
+
+func (l *clients) append(c *client) {
+	c.older, c.newer = l.newest, nil
+	if l.newest == nil {
+		l.oldest = c
+	} else {
+		l.newest.newer = c
+	}
+	l.newest = c
+}
+
+func (l *clients) unlink(c *client) {
+	if c.older == nil {
+		l.oldest = c.newer
+	} else {
+		c.older.newer = c.newer
+	}
+	if c.newer == nil {
+		l.newest = c.older
+	} else {
+		c.newer.older = c.older
 	}
 }
 
@@ -149,25 +246,25 @@ func (t *Table) Retain(services, since *decision.Table) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.keep(func(k key, b binding) bool {
-		return since != nil && !changed[k.service.Service()] || reachable[at{k.service, k.protocol, b.endpoint}]
+	t.keep(func(s service, b binding) bool {
+		return since != nil && !changed[s.name.Service()] || reachable[at{s.name, s.protocol, b.endpoint}]
 	})
 }
 
 // keep drops the bindings that have expired or that wanted does not want.
-func (t *Table) keep(wanted func(key, binding) bool) {
+func (t *Table) keep(wanted func(service, binding) bool) {
 	oldest := t.now().Add(-t.longest)
-	for k, list := range t.bindings {
-		kept := list[:0]
-		for _, b := range list {
-			if !b.last.Before(oldest) && wanted(k, b) {
-				kept = append(kept, b)
+	for s, list := range t.services {
+		for _, c := range list.byAddr {
+			kept := c.bindings[:0]
+			for _, b := range c.bindings {
+				if !b.last.Before(oldest) && wanted(s, b) {
+					kept = append(kept, b)
+				}
 			}
-		}
-		if len(kept) == 0 {
-			delete(t.bindings, k)
-		} else {
-			t.bindings[k] = kept
+			if c.bindings = kept; len(kept) == 0 {
+				t.remove(s, list, c)
+			}
 		}
 	}
 }
@@ -176,5 +273,5 @@ func (t *Table) keep(wanted func(key, binding) bool) {
 func (t *Table) Len() int {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	return len(t.bindings)
+	return t.count
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-func service(name string, seconds uint32, endpoints ...string) *decision.ServicePort {
+func servicePort(name string, seconds uint32, endpoints ...string) *decision.ServicePort {
 	s := &decision.ServicePort{
 		Name: decision.ServicePortName{Namespace: "default", Name: name}, Protocol: decision.TCP, Family: decision.IPv4,
 		ClusterIP: netip.MustParseAddr("10.96.0.1"), Port: 80, AffinitySeconds: seconds, HasEndpoints: len(endpoints) > 0,
@@ -21,9 +21,9 @@ func service(name string, seconds uint32, endpoints ...string) *decision.Service
 }
 
 var (
-	a, b    = netip.MustParseAddrPort("10.244.0.1:80"), netip.MustParseAddrPort("10.244.0.2:80")
-	client  = netip.MustParseAddr("10.244.1.9")
-	client2 = netip.MustParseAddr("10.244.1.10")
+	a, b     = netip.MustParseAddrPort("10.244.0.1:80"), netip.MustParseAddrPort("10.244.0.2:80")
+	someone  = netip.MustParseAddr("10.244.1.9")
+	someone2 = netip.MustParseAddr("10.244.1.10")
 )
 
 // clock is a clock that stands.
@@ -34,54 +34,54 @@ func (c *clock) advance(d time.Duration) { *c = clock(c.now().Add(d)) }
 
 func TestBinding(t *testing.T) {
 	c := clock(time.Unix(1000, 0))
-	table := newTable(c.now, 100)
-	s := service("web", 60, a.String(), b.String())
+	table := newTable(c.now, 100, 100)
+	s := servicePort("web", 60, a.String(), b.String())
 	want := func(why string, ep netip.AddrPort, who netip.Addr, want bool) {
 		t.Helper()
 		if got := table.Bound(s, ep, who); got != want {
 			t.Errorf("%s: bound %v, want %v", why, got, want)
 		}
 	}
-	want("nobody yet", a, client, false)
-	table.Bind(s, a, client)
-	want("after a flow", a, client, true)
-	want("the other endpoint", b, client, false)
-	want("another client", a, client2, false)
+	want("nobody yet", a, someone, false)
+	table.Bind(s, a, someone)
+	want("after a flow", a, someone, true)
+	want("the other endpoint", b, someone, false)
+	want("another client", a, someone2, false)
 	c.advance(60 * time.Second)
-	want("at the timeout", a, client, true)
-	table.Bind(s, a, client)
+	want("at the timeout", a, someone, true)
+	table.Bind(s, a, someone)
 	c.advance(60 * time.Second)
-	want("refreshed by a flow", a, client, true)
+	want("refreshed by a flow", a, someone, true)
 	c.advance(time.Nanosecond)
-	want("past the timeout", a, client, false)
+	want("past the timeout", a, someone, false)
 
-	other := service("web2", 60, a.String())
-	table.Bind(s, a, client)
-	if table.Bound(other, a, client) {
+	other := servicePort("web2", 60, a.String())
+	table.Bind(s, a, someone)
+	if table.Bound(other, a, someone) {
 		t.Error("another service's binding counts")
 	}
 	udp := *s
 	udp.Protocol = decision.UDP
-	if table.Bound(&udp, a, client) {
+	if table.Bound(&udp, a, someone) {
 		t.Error("another protocol's binding counts")
 	}
-	table.BindAt(s, a, client, c.now().Add(-time.Hour))
-	want("an older flow learnt of later", a, client, true)
+	table.BindAt(s, a, someone, c.now().Add(-time.Hour))
+	want("an older flow learnt of later", a, someone, true)
 }
 
 func TestRetain(t *testing.T) {
 	c := clock(time.Unix(1000, 0))
-	table := newTable(c.now, 100)
-	s := service("web", 60, a.String(), b.String())
-	table.Bind(s, a, client)
-	table.Bind(s, b, client)
-	table.Bind(s, a, client2)
-	without := service("web", 60, b.String())
+	table := newTable(c.now, 100, 100)
+	s := servicePort("web", 60, a.String(), b.String())
+	table.Bind(s, a, someone)
+	table.Bind(s, b, someone)
+	table.Bind(s, a, someone2)
+	without := servicePort("web", 60, b.String())
 	before := decision.NewTable(1, time.Time{}, decision.Node{}, []*decision.ServicePort{s})
 	table.Retain(before, nil)
 	services := before.Next(time.Time{}, decision.Node{}, decision.Change{Service: s.Name.Service(), Ports: []*decision.ServicePort{without}})
 	table.Retain(services, before)
-	if table.Bound(s, a, client) || !table.Bound(s, b, client) || table.Len() != 1 {
+	if table.Bound(s, a, someone) || !table.Bound(s, b, someone) || table.Len() != 1 {
 		t.Errorf("bindings to an endpoint that went away should go, others not (%d clients left)", table.Len())
 	}
 	c.advance(61 * time.Second)
@@ -95,29 +95,72 @@ func TestRetain(t *testing.T) {
 	}
 }
 
+// TestBounded: one service port has at most its share of the clients, and goes on binding new
+// ones; the client that goes is the one whose last flow is the longest ago.
 func TestBounded(t *testing.T) {
 	c := clock(time.Unix(1000, 0))
-	const limit = 64
-	table := newTable(c.now, limit)
-	s := service("web", 60, a.String())
+	const all, each = 64, 16
+	table := newTable(c.now, all, each)
+	s, other := servicePort("web", 60, a.String()), servicePort("quiet", 60, a.String())
+	table.Bind(other, a, someone)
+	table.Bind(s, a, someone)
 	addr := netip.MustParseAddr("10.0.0.0")
-	for range 10 * limit {
+	for range 10 * all {
 		addr = addr.Next()
 		table.Bind(s, a, addr)
-		if n := table.Len(); n > limit {
-			t.Fatalf("%d clients, want at most %d", n, limit)
+		if n := table.Len(); n > each+1 {
+			t.Fatalf("%d clients, want at most %d", n, each+1)
 		}
 		if !table.Bound(s, a, addr) {
 			t.Fatalf("%s was not bound", addr)
 		}
+		table.Bind(s, a, someone) // comes again and again
+	}
+	if !table.Bound(s, a, someone) || !table.Bound(other, a, someone) {
+		t.Error("a client that comes often, or one of another service, was forgotten")
+	}
+	if got := table.Forgotten(); got != 10*all+2-each-1 {
+		t.Errorf("%d clients counted as forgotten", got)
+	}
+}
+
+// TestBoundedInAll: if the whole is full, the service port with the most clients loses one.
+func TestBoundedInAll(t *testing.T) {
+	c := clock(time.Unix(1000, 0))
+	const all, each = 64, 40
+	table := newTable(c.now, all, each)
+	bind := func(name string, clients int) *decision.ServicePort {
+		s := servicePort(name, 60, a.String())
+		addr := netip.MustParseAddr("10.0.0.0")
+		for range clients {
+			addr = addr.Next()
+			table.Bind(s, a, addr)
+		}
+		return s
+	}
+	bind("large", 1000)
+	small := bind("small", 10)
+	bind("another", 1000)
+	if n := table.Len(); n > all || n < all/2 {
+		t.Errorf("%d clients, want at most %d", n, all)
+	}
+	addr := netip.MustParseAddr("10.0.0.0")
+	for range 10 {
+		if addr = addr.Next(); !table.Bound(small, a, addr) {
+			t.Errorf("%s of the small service was forgotten", addr)
+		}
+	}
+	table.Retain(decision.NewTable(1, time.Time{}, decision.Node{}, nil), nil)
+	if table.Len() != 0 {
+		t.Errorf("%d clients of no service", table.Len())
 	}
 }
 
 func TestBoundDoesNotAllocate(t *testing.T) {
 	table := New()
-	s := service("web", 60, a.String())
-	table.Bind(s, a, client)
-	if n := testing.AllocsPerRun(100, func() { table.Bound(s, a, client); table.Bind(s, a, client) }); n != 0 {
+	s := servicePort("web", 60, a.String())
+	table.Bind(s, a, someone)
+	if n := testing.AllocsPerRun(100, func() { table.Bound(s, a, someone); table.Bind(s, a, someone) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }

@@ -2,18 +2,22 @@ package chains_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/control"
+	"github.com/nfqproxy/nfqproxy/control/discover"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/datapath/chains"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/iptables"
 )
 
 // recordings has the rules that kube-proxy 1.36.3 wrote for the objects there, on a node
@@ -46,8 +50,8 @@ var configurations = func() []configuration {
 			config: control.NodeConfig{ClusterCIDRs: pods, LocalhostNodePorts: true, NodePortAddresses: prefixes("127.0.0.0/8", "172.20.0.0/16", "fd00:172:20::/64")},
 		},
 		{
-			name: "addresses-with-loopback-off", flags: []string{"--nodeport-addresses=127.0.0.0/8,172.20.0.0/16,::1/128", "--iptables-localhost-nodeports=false"},
-			config: control.NodeConfig{ClusterCIDRs: pods, NodePortAddresses: prefixes("127.0.0.0/8", "172.20.0.0/16", "::1/128")},
+			name: "addresses-with-loopback-off", flags: []string{"--nodeport-addresses=127.0.0.0/8,172.20.0.0/16,::1/128,fd00:172:20::/64", "--iptables-localhost-nodeports=false"},
+			config: control.NodeConfig{ClusterCIDRs: pods, NodePortAddresses: prefixes("127.0.0.0/8", "172.20.0.0/16", "::1/128", "fd00:172:20::/64")},
 		},
 		{
 			name: "addresses-without-loopback", flags: []string{"--nodeport-addresses=172.20.0.0/16"},
@@ -98,12 +102,18 @@ func (c *configuration) file() string { return filepath.Join(recordings, c.name+
 
 func (c *configuration) table(t *testing.T) *decision.Table {
 	t.Helper()
+	table, _ := control.Table(recorded(t), c.config)
+	return table
+}
+
+// recorded are the objects that the rules of testdata are for.
+func recorded(t *testing.T) *manifest.Objects {
+	t.Helper()
 	objects, err := manifest.Load([]string{filepath.Join(recordings, "objects.yaml")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	table, _ := control.Table(objects, c.config)
-	return table
+	return objects
 }
 
 // TestRecordedKubeProxy: rendered rules are those that the real kube-proxy wrote, word for word.
@@ -121,13 +131,57 @@ func TestRecordedKubeProxy(t *testing.T) {
 	}
 }
 
+// TestRecordedThereAndBack: what the real kube-proxy wrote has no problems, and the objects that are
+// read out of it are rendered to the same rules.
+func TestRecordedThereAndBack(t *testing.T) {
+	for _, c := range configurations {
+		t.Run(c.name, func(t *testing.T) {
+			text, err := os.ReadFile(c.file())
+			if err != nil {
+				t.Fatal(err)
+			}
+			second := strings.LastIndex(string(text), "*mangle")
+			var nodes []*discover.Node
+			for i, part := range []string{string(text[:second]), string(text[second:])} {
+				dump, err := iptables.Parse(strings.NewReader(part), iptables.Options{Family: []iptables.Family{iptables.IPv4, iptables.IPv6}[i]})
+				if err != nil {
+					t.Fatal(err)
+				}
+				n := discover.Read(dump)
+				for _, p := range n.Problems {
+					t.Errorf("%s: %s", n.Family, p)
+				}
+				nodes = append(nodes, n)
+			}
+			if v4 := nodes[0].Contested; len(v4) != 1 || !strings.Contains(v4[0].Text, "198.51.100.7 port 80 (TCP) is claimed by default/claim-") {
+				t.Errorf("contested: %v", v4)
+			}
+			path := filepath.Join(t.TempDir(), "objects.yaml")
+			var b bytes.Buffer
+			if err := errors.Join(discover.NewObjects("node-a", nodes...).WriteYAML(&b), os.WriteFile(path, b.Bytes(), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			objects, err := manifest.Load([]string{path})
+			if err != nil {
+				t.Fatalf("%v\nin\n%s", err, b.String())
+			}
+			again := configuration{config: discover.Config("node-a", nodes...), kernel: discover.Kernel(nodes...)}
+			table, _ := control.Table(objects, again.config)
+			for _, p := range differences(string(text), again.renderedOf(t, table)) {
+				t.Error(p)
+			}
+		})
+	}
+}
+
+var counters = regexp.MustCompile(` \[\d+:\d+\]\n$`)
+
 // asRecorded is what iptables-save prints without what differs each time.
 func asRecorded(saved string) string {
 	var b strings.Builder
 	for line := range strings.Lines(saved) {
 		if !strings.HasPrefix(line, "#") {
-			policy, _, _ := strings.Cut(line, " [")
-			b.WriteString(strings.TrimSuffix(policy, "\n") + "\n")
+			b.WriteString(counters.ReplaceAllString(line, " [0:0]\n"))
 		}
 	}
 	return b.String()
@@ -136,7 +190,11 @@ func asRecorded(saved string) string {
 // rendered are the rules of both families, IPv4 first.
 func (c *configuration) rendered(t *testing.T) string {
 	t.Helper()
-	table := c.table(t)
+	return c.renderedOf(t, c.table(t))
+}
+
+func (c *configuration) renderedOf(t *testing.T, table *decision.Table) string {
+	t.Helper()
 	var b bytes.Buffer
 	for _, f := range []decision.Family{decision.IPv4, decision.IPv6} {
 		if err := chains.Render(&b, chains.Rules(table, f, c.kernel)); err != nil {
@@ -181,7 +239,6 @@ func byChain(text string) map[string][]string {
 				chain = strings.Fields(line)[1]
 			}
 			key := fmt.Sprint([]string{"", "IPv4 ", "IPv6 "}[family[table]], table, " ", chain)
-			line, _, _ = strings.Cut(line, " [")
 			rules[key] = append(rules[key], line)
 		}
 	}

@@ -30,6 +30,7 @@ func TestWalkAgreesWithDecide(t *testing.T) {
 	for seed := range uint64(worlds) {
 		for _, f := range []decision.Family{decision.IPv4, decision.IPv6} {
 			w := newWorld(seed, f)
+			all := byChain(Rules(w.table, f, Kernel{NFAcct: seed%2 == 0}))
 			for range 25 {
 				p := w.packet()
 				r := &drawn{Rand: w.Rand}
@@ -40,6 +41,13 @@ func TestWalkAgreesWithDecide(t *testing.T) {
 					t.Fatalf("seed %d: Walk tells\n%sthe affinity of then gives\n%s", seed, text(told), text(walk.steps))
 				}
 				want := fmt.Sprintf("%s dnat=%v to %v snat=%v", walk.verdict, walk.dnat, walk.dst, walk.snat)
+				// A walk through the rules of all services ends alike.
+				whole := newWalker(w.table, p, &d, w.bound)
+				whole.rules = all
+				whole.walk()
+				if got := fmt.Sprintf("%s dnat=%v to %v snat=%v", whole.verdict, whole.dnat, whole.dst, whole.snat); got != want {
+					t.Fatalf("seed %d %s, packet %+v: all rules say %s, those of its services %s\n%s", seed, f, *p, got, want, text(whole.steps))
+				}
 				dst := p.Destination
 				if d.Verdict == decision.DNAT {
 					dst = d.Endpoint()
@@ -52,6 +60,9 @@ func TestWalkAgreesWithDecide(t *testing.T) {
 				seen["entry "+d.Entry.String()]++
 				seen["branch "+d.Branch.String()]++
 				seen["mark "+d.Mark.String()]++
+				if len(w.table.Candidates(p)) > 1 {
+					seen["claimed by several"]++
+				}
 				if d.Verdict == decision.DNAT && d.Endpoint().Addr() == p.Source.Addr() && d.Mark == decision.NotMarked {
 					seen["hairpin left as it is"]++
 				}
@@ -63,12 +74,20 @@ func TestWalkAgreesWithDecide(t *testing.T) {
 		"accept/not-a-service", "dnat/balanced", "dnat/affinity", "reject/no-endpoints", "drop/no-local-endpoints", "drop/source-not-allowed", "drop/foreign-localnet", "accept/not-filtered",
 		"entry cluster-ip", "entry external-ip", "entry load-balancer-ip", "entry node-port",
 		"branch internal-policy", "branch external-policy", "branch pod-short-circuit", "branch node-short-circuit",
-		"mark masquerade-all", "mark source-outside-cluster", "mark external", "mark local-source", "mark hairpin", "hairpin left as it is",
+		"mark masquerade-all", "mark source-outside-cluster", "mark external", "mark local-source", "mark hairpin", "hairpin left as it is", "claimed by several",
 	} {
 		if seen[what] < worlds/50 {
 			t.Errorf("%s came up only %d times", what, seen[what])
 		}
 	}
+}
+
+func byChain(rules []Rule) map[Table]map[string][]Rule {
+	chains := map[Table]map[string][]Rule{Filter: {}, NAT: {}}
+	for _, r := range rules {
+		chains[r.Table][r.Chain] = append(chains[r.Table][r.Chain], r)
+	}
+	return chains
 }
 
 func text(walk []steps.Step) string {

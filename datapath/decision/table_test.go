@@ -70,6 +70,46 @@ func TestFirstOfTwoClaimsWins(t *testing.T) {
 	}
 }
 
+// TestClaimsInTurn: a packet goes to the first of several that claim its address which has an
+// endpoint for it, as in kube-proxy's nat rules; if none has, the first that refuses it does.
+func TestClaimsInTurn(t *testing.T) {
+	const vip = "198.51.100.7:80"
+	claimer := func(name, clusterIP string, endpoints ...string) *ServicePort {
+		s := port(name, TCP, clusterIP, 30080, endpoints...)
+		s.ExternalIPs = []netip.Addr{netip.MustParseAddrPort(vip).Addr()}
+		return s
+	}
+	elsewhere := func(s *ServicePort) *ServicePort {
+		s.ExternalPolicy, s.HasEndpoints = Local, true
+		return s
+	}
+	const outside, pod = "192.0.2.1:1", "10.244.0.9:1"
+	tests := []struct {
+		name   string
+		a, b   *ServicePort
+		source string
+		want   string // service, verdict and reason
+	}{
+		{"both have endpoints", claimer("default/a", "10.96.0.1:80", "10.244.0.1:80"), claimer("default/b", "10.96.0.2:80", "10.244.0.2:80"), outside, "default/a dnat balanced"},
+		{"the first has none", claimer("default/a", "10.96.0.1:80"), claimer("default/b", "10.96.0.2:80", "10.244.0.2:80"), outside, "default/b dnat balanced"},
+		{"neither has any", claimer("default/a", "10.96.0.1:80"), claimer("default/b", "10.96.0.2:80"), outside, "default/a reject no-endpoints"},
+		{"the first has none here, for a client outside", elsewhere(claimer("default/a", "10.96.0.1:80", "10.244.0.1:80")), claimer("default/b", "10.96.0.2:80", "10.244.0.2:80"), outside, "default/b dnat balanced"},
+		{"the first has none here, for a pod", elsewhere(claimer("default/a", "10.96.0.1:80", "10.244.0.1:80")), claimer("default/b", "10.96.0.2:80", "10.244.0.2:80"), pod, "default/a dnat balanced"},
+		{"the first has none here, the second none at all", elsewhere(claimer("default/a", "10.96.0.1:80", "10.244.0.1:80")), claimer("default/b", "10.96.0.2:80"), outside, "default/a drop no-local-endpoints"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			tb := NewTable(1, time.Time{}, cluster(), []*ServicePort{tt.b, tt.a})
+			for _, dst := range []string{vip, "172.20.0.2:30080"} {
+				d := Decide(tb, packet(TCP, tt.source, dst), nil, nil)
+				if got := fmt.Sprint(d.ServicePort.Name, " ", d.Verdict, " ", d.Reason); got != tt.want {
+					t.Errorf("%s: %s, want %s", dst, got, tt.want)
+				}
+			}
+		})
+	}
+}
+
 func TestSamePortOfOtherProtocolOrFamilyIsNoConflict(t *testing.T) {
 	table(t, cluster(),
 		port("default/a", TCP, "10.96.0.1:80", 30080),

@@ -36,9 +36,6 @@ func TestWorkIsBounded(t *testing.T) {
 		if len(ways) != 1 || rest != 0 || ways[0].Verdict != Stopped || ways[0].Cut == "" || ways[0].Why != ways[0].Cut {
 			t.Fatalf("%+v: %d ways, rest %v, the first %s %q %q", given, len(ways), rest, ways[0].Verdict, ways[0].Why, ways[0].Cut)
 		}
-		if n := given.Visits - work.Visits; n > given.Visits {
-			t.Errorf("%+v: %d rules were asked", given, n)
-		}
 		// Steps are noted for rules that matched, and a few for the walk itself.
 		if n := len(ways[0].Steps); n > given.Steps+10 || n > given.Visits+10 {
 			t.Errorf("%+v: %d steps", given, n)
@@ -83,9 +80,6 @@ func TestJudgeIsBounded(t *testing.T) {
 	got := j.Ask(m, &Translated{Packet: toHost(), Out: "eth0"})
 	if !got.CannotTell || got.Rule == nil {
 		t.Errorf("got %+v, want that it cannot be told", got)
-	}
-	if j.work.Visits < -1 {
-		t.Errorf("%d rules more were asked than allowed", -j.work.Visits)
 	}
 }
 

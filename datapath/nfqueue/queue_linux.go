@@ -236,6 +236,6 @@ func (q *Queue) Counters() (Counters, error) {
 func (q *Queue) Close() error {
 	q.closed.Store(true)
 	// The answer wakes Receive.
-	_ = q.socket.Write(appendProbe(nil, q.number))
-	return errors.Join(q.socket.Close(), q.proc.Close())
+	probe := appendProbe(nil, q.number)
+	return errors.Join(q.socket.CloseWaiting(func() error { return q.socket.Write(probe) }), q.proc.Close())
 }

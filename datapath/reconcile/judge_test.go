@@ -291,3 +291,27 @@ func TestJudgesLike(t *testing.T) {
 		}
 	}
 }
+
+// TestSecondClaim: what the first of two services leaves alone goes to the second, and stays there.
+func TestSecondClaim(t *testing.T) {
+	vip := netip.MustParseAddr("198.51.100.1")
+	claimer := func(name, clusterIP, endpoint string, policy decision.Policy) *decision.ServicePort {
+		return &decision.ServicePort{
+			Name: decision.ServicePortName{Namespace: "default", Name: name}, Protocol: decision.UDP, Family: decision.IPv4,
+			ClusterIP: netip.MustParseAddr(clusterIP), Port: 53, ExternalIPs: []netip.Addr{vip}, ExternalPolicy: policy, HasEndpoints: true,
+			Endpoints: []decision.Endpoint{{AddrPort: netip.MustParseAddrPort(endpoint), Ready: true, Serving: true}},
+			Usable:    [2][]uint32{decision.Cluster: {0}},
+		}
+	}
+	for policy, want := range map[decision.Policy]Reason{decision.Local: Stays, decision.Cluster: EndpointGone} {
+		services := []*decision.ServicePort{claimer("a", "10.96.0.1", "10.244.0.1:53", policy), claimer("b", "10.96.0.2", "10.244.0.2:53", decision.Cluster)}
+		v := newView(decision.NewTable(1, time.Time{}, decision.Node{}, services))
+		none := newFrontends()
+		for endpoint, want := range map[string]Reason{"10.244.0.1:53": Stays, "10.244.0.2:53": want} {
+			s := flow("udp 192.0.2.1:1000 198.51.100.1:53 > " + endpoint + " ours")
+			if got := v.judge(&s, &none, conntrack.DefaultMark); got != want {
+				t.Errorf("policy %s of the first, flow to %s: %s, want %s", policy, endpoint, got, want)
+			}
+		}
+	}
+}

@@ -95,7 +95,7 @@ func newLab(t *testing.T, six bool) *lab {
 	}))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- l.engine.Run(ctx) }()
+	go func() { done <- l.node.Do(func() error { return l.engine.Run(ctx) }) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {

@@ -12,31 +12,33 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/nft"
 )
 
-// maxRepairs is how often an audit repairs before it gives up; of these, gentleRepairs leave
-// the chains where they are.
-const maxRepairs, gentleRepairs = 5, 2
+// maxRepairs is how often an audit repairs before it gives up. The table is loaded anew after
+// gentleRepairs that leave the chains where they are, and did not help.
+const maxRepairs, gentleRepairs = 8, 2
 
 // Audit compares the kernel's rules and sets with what they should be, the sets with the
 // elements of the table, and repairs what differs. It brings the sets into line with another
 // table than [Ruleset.Follow] has, too: so it is what follows its error. What the kernel
 // itself adds to sets is no difference.
 //
-// It costs one message if no rule in the namespace changed since the last audit. Base chains
+// It costs one message if no rule in the namespace changed since the last audit but by
+// Follow, unless it is to be thorough: after [Ruleset.Changed] and after an error. Base chains
 // stay if possible: the kernel drops all packets that wait in queues with each that goes
 // (nf_queue.c, nf_queue_nf_hook_drop). An error says that the rules are not what they should
 // be, or that this is not known ([nft.ErrChanged]); a later audit may succeed.
-func (r *Ruleset) Audit(t *decision.Table) (nft.Repair, error) {
+func (r *Ruleset) Audit(t *decision.Table, thorough bool) (nft.Repair, error) {
 	var done nft.Repair
 	if err := r.keepWatch(); err != nil {
 		return done, err
 	}
+	gentle := gentleRepairs
 	for try := 0; ; try++ {
 		// Read first: what changes from here on makes another one.
 		generation, err := nft.Generation()
 		if err != nil {
 			return done, fmt.Errorf("read the generation of nftables: %w", err)
 		}
-		if generation != 0 && generation == r.audited && t == r.followed {
+		if !thorough && generation != 0 && generation == r.audited && t == r.followed {
 			return done, nil
 		}
 		d, err := r.compare(t)
@@ -50,9 +52,30 @@ func (r *Ruleset) Audit(t *decision.Table) (nft.Repair, error) {
 			return done, fmt.Errorf("nftables table inet %s is changed by another program as often as it is repaired: %s", TableName, strings.Join(d.found, ", "))
 		}
 		done.Find(d.found)
-		if err := r.repair(d, try < gentleRepairs, &done); err != nil && try >= gentleRepairs {
+		if !d.gone && gentle > 0 {
+			gentle--
+			_ = r.repairInPlace(d, &done) // whether it helped, the next look tells
+			continue
+		}
+		if err := r.reinstall(&done); err != nil {
 			return done, fmt.Errorf("repair nftables table inet %s: %w", TableName, err)
 		}
+		gentle = gentleRepairs // for the elements, which it has none of
+	}
+}
+
+// current reports whether no rule changed since the last audit.
+func (r *Ruleset) current() bool {
+	generation, err := nft.Generation()
+	return err == nil && generation != 0 && generation == r.audited
+}
+
+// remember takes the rules for audited that were current before a change of ours. Another
+// program's change of our table at the same time is an event, and the audit then thorough.
+func (r *Ruleset) remember(current bool) {
+	r.audited = 0
+	if generation, err := nft.Generation(); current && err == nil {
+		r.audited = generation
 	}
 }
 
@@ -158,19 +181,23 @@ func (d *damage) elementsOf(s *set) map[string]bool {
 	return d.elements[s]
 }
 
-// repair repairs what differs, in one transaction but for the elements of sets. Without
-// gentle, it loads the table anew and leaves the elements to the next audit.
-func (r *Ruleset) repair(d *damage, gentle bool, done *nft.Repair) error {
+// reinstall loads the table anew, without elements.
+func (r *Ruleset) reinstall(done *nft.Repair) error {
 	// After an error, answers that belong to it may still wait in the socket.
 	if err := r.connect(); err != nil {
 		return err
 	}
-	if d.gone || !gentle {
-		if err := r.install(); err != nil {
-			return err
-		}
-		done.Reinstalled, done.Recounted = true, true
-		return nil
+	if err := r.install(); err != nil {
+		return err
+	}
+	done.Reinstalled, done.Recounted = true, true
+	return nil
+}
+
+// repairInPlace repairs what differs, in one transaction but for the elements of sets.
+func (r *Ruleset) repairInPlace(d *damage, done *nft.Repair) error {
+	if err := r.connect(); err != nil { // likewise
+		return err
 	}
 	for _, s := range d.sets {
 		if err := r.conn.AddSet(s.nft, nil); err != nil {
@@ -185,9 +212,10 @@ func (r *Ruleset) repair(d *damage, gentle bool, done *nft.Repair) error {
 		r.conn.FlushChain(&nftables.Chain{Name: c.name, Table: r.table})
 	}
 	// Rules jump to chains: these are all there by now.
+	recounted := false
 	for _, c := range d.chains {
 		r.addRules(c)
-		done.Recounted = done.Recounted || c.name == queueingChain
+		recounted = recounted || c.name == queueingChain
 	}
 	for _, name := range d.foreign {
 		r.conn.DelChain(&nftables.Chain{Name: name, Table: r.table})
@@ -195,6 +223,7 @@ func (r *Ruleset) repair(d *damage, gentle bool, done *nft.Repair) error {
 	if err := r.conn.Flush(); err != nil {
 		return err
 	}
+	done.Recounted = done.Recounted || recounted
 	return r.changeAll(d.elements)
 }
 

@@ -15,10 +15,12 @@ import (
 // takes depends on what differs from the table of the last call. After an error the sets
 // may show either table, until [Ruleset.Audit].
 func (r *Ruleset) Follow(t *decision.Table) error {
+	current := r.current()
 	if err := r.changeAll(r.difference(t)); err != nil {
 		return errors.Join(err, r.connect()) // whose answers to this may still come
 	}
 	r.followed = t
+	r.remember(current)
 	return nil
 }
 

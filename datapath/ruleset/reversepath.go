@@ -110,9 +110,11 @@ func (r *Ruleset) FollowReversePath(p ReversePath) error {
 	diff := make(difference)
 	r.sets.noteReversePath(diff, r.reversePath, p)
 	r.reversePath = p
+	current := r.current()
 	if err := r.changeAll(diff); err != nil {
 		return errors.Join(err, r.connect()) // whose answers to this may still come
 	}
+	r.remember(current)
 	return nil
 }
 

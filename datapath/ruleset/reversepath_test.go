@@ -65,7 +65,7 @@ func TestReversePathSets(t *testing.T) {
 			t.Error("no error while the ruleset is lost")
 		}
 		table := decision.NewTable(1, time.Time{}, decision.Node{}, nil)
-		if done, err := r.Audit(table); !done.Reinstalled || err != nil {
+		if done, err := r.Audit(table, true); !done.Reinstalled || err != nil {
 			return fmt.Errorf("the audit did %+v, %w", done, err)
 		}
 		if got := elements(t, r); got["rp_strict"] != 1 {

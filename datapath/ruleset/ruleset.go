@@ -207,14 +207,8 @@ func (spec *Spec) chains(s *sets) []chain {
 		fromElsewhere = append(fromElsewhere, rule{ipv4.is(), jump("reverse_path")})
 	}
 	return slices.Concat([]chain{{name: "new_flows", rules: spec.newFlows(s)}}, scope, []chain{
-		{name: "learn", rules: []rule{
-			{ipv4.is(), ipv4.flowKey().notIn(s.ipv4.seen), ipv4.flowKey().refreshed(s.ipv4.seen)},
-			{ipv6.is(), ipv6.flowKey().notIn(s.ipv6.seen), ipv6.flowKey().refreshed(s.ipv6.seen)},
-		}},
-		{name: "learn_reply", rules: []rule{
-			{ipv4.is(), ipv4.replyKey().notIn(s.ipv4.seen), ipv4.replyKey().refreshed(s.ipv4.seen)},
-			{ipv6.is(), ipv6.replyKey().notIn(s.ipv6.seen), ipv6.replyKey().refreshed(s.ipv6.seen)},
-		}},
+		{name: "learn", rules: spec.learnRules(s, family.flowKey)},
+		{name: "learn_reply", rules: spec.learnRules(s, family.replyKey)},
 		{name: "slipped", rules: slippedRules(s)},
 
 		// Before conntrack (-200). Of established TCP, nearly all packets of a busy node,

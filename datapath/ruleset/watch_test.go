@@ -37,7 +37,7 @@ func TestLostEvents(t *testing.T) {
 					return err
 				}
 			}
-			if done, err := r.Audit(table); !done.None() || err != nil {
+			if done, err := r.Audit(table, true); !done.None() || err != nil {
 				t.Fatalf("round %d: the table is undamaged: %+v, %v", round, done, err)
 			}
 			if n, err := r.conn.GetSetElements(r.sets.ipv4.seen.nft); len(n) != 1 || err != nil {

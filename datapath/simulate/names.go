@@ -214,7 +214,7 @@ func (n *Names) service(s string, proto decision.Protocol) (place, error) {
 	case len(has) == 0 && why != "":
 		return p, errors.New(why)
 	case len(has) == 0:
-		return p, fmt.Errorf("there is no such Service (NAMESPACE/NAME) with a cluster IP among the objects%s%s", nearest.Hint(name, slices.Sorted(maps.Keys(n.services))), known("services", slices.Sorted(maps.Keys(n.services))))
+		return p, fmt.Errorf("there is no such Service (NAMESPACE/NAME) with a cluster IP (a headless one has none) among the objects%s%s", nearest.Hint(name, slices.Sorted(maps.Keys(n.services))), known("services", slices.Sorted(maps.Keys(n.services))))
 	case len(fit) == 0 && port == "":
 		return p, fmt.Errorf("it has no %s port; there are %s", proto, some(has))
 	case len(fit) == 0:

@@ -1,0 +1,245 @@
+// Package hostfilter has the host's own firewall accept what kube-proxy's rules accept: an
+// "accept" in nfqproxy's nftables table does not overrule another base chain that drops, such
+// as chain FORWARD of iptables with the policy DROP, which Docker sets.
+//
+// The rules stand where kube-proxy's do (pkg/proxy/iptables/proxier.go): in iptables' table
+// "filter", of both back ends and both families, wherever that has a chain FORWARD or INPUT.
+// Like kube-proxy, the package inserts a jump to a chain of its own at the top and leaves it
+// where it is from then on, though others insert theirs above it:
+//
+//	-A FORWARD -m comment --comment "nfqproxy forwarding rules" -j NFQPROXY-FORWARD
+//	-A INPUT -m comment --comment "nfqproxy health check service ports" -j NFQPROXY-HEALTHCHECK
+//	-A NFQPROXY-FORWARD -m comment --comment "nfqproxy forwarding rules" -m mark --mark 0x4000/0x4000 -j ACCEPT
+//	-A NFQPROXY-FORWARD -m comment --comment "nfqproxy forwarding conntrack rule" -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+//	-A NFQPROXY-HEALTHCHECK -p tcp -m comment --comment "default/web health check node port" -m tcp --dport 31000 -j ACCEPT
+//
+// The drop of invalid packets that kube-proxy has in KUBE-FORWARD, in front of these, is in
+// nfqproxy's own table: a drop needs no help of other chains.
+//
+// Both back ends are written over the kernel's interfaces; no program is run. The programs
+// of iptables list the rules, save them and restore them as their own.
+package hostfilter
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/iptables"
+)
+
+// Names of our chains. iptables allows 28 characters.
+const (
+	forwardChain     = "NFQPROXY-FORWARD"
+	healthCheckChain = "NFQPROXY-HEALTHCHECK"
+)
+
+// filterTable is the table of iptables that the rules are in.
+const filterTable = "filter"
+
+// Spec is what the host's firewall has to accept.
+type Spec struct {
+	// Mark is the bit of the packet mark that says "masquerade": the first packet of a flow
+	// with it is forwarded.
+	Mark uint32
+	// HealthChecks are the health check node ports of each family, sorted by port.
+	HealthChecks map[iptables.Family][]HealthCheck
+}
+
+// HealthCheck is a port that load balancers ask about a Service.
+type HealthCheck struct {
+	Service decision.ServiceName
+	Port    uint16
+}
+
+// follower makes a Spec out of service tables. The time it takes depends on what changed.
+type follower struct {
+	table  *decision.Table // nil: none yet
+	checks map[iptables.Family]map[HealthCheck]bool
+	spec   Spec
+}
+
+// follow takes a table over and reports whether the Spec changed. As with kube-proxy, a health
+// check node port is open in the families that its Service has, whatever endpoints it has.
+func (f *follower) follow(t *decision.Table) (changed bool) {
+	if f.checks == nil {
+		f.checks = map[iptables.Family]map[HealthCheck]bool{iptables.IPv4: {}, iptables.IPv6: {}}
+	}
+	each := func(ports []*decision.ServicePort, do func(checks map[HealthCheck]bool, h HealthCheck)) {
+		for _, s := range ports {
+			if s.HealthCheckNodePort == 0 {
+				continue
+			}
+			family := iptables.IPv4
+			if s.Family == decision.IPv6 {
+				family = iptables.IPv6
+			}
+			do(f.checks[family], HealthCheck{s.Name.Service(), s.HealthCheckNodePort})
+			changed = true
+		}
+	}
+	t.ChangedServices(f.table, func(_ decision.ServiceName, before, after []*decision.ServicePort) {
+		each(before, func(checks map[HealthCheck]bool, h HealthCheck) { delete(checks, h) })
+		each(after, func(checks map[HealthCheck]bool, h HealthCheck) { checks[h] = true })
+	})
+	mark := t.Node().Mark()
+	changed = changed || f.table == nil || mark != f.spec.Mark
+	f.table = t
+	if !changed {
+		return false
+	}
+	spec := Spec{Mark: mark, HealthChecks: make(map[iptables.Family][]HealthCheck)}
+	for family, checks := range f.checks {
+		if len(checks) > 0 {
+			spec.HealthChecks[family] = slices.SortedFunc(maps.Keys(checks), func(a, b HealthCheck) int {
+				return cmp.Or(cmp.Compare(a.Port, b.Port), a.Service.Compare(b.Service))
+			})
+		}
+	}
+	changed = !spec.equal(f.spec)
+	f.spec = spec
+	return changed
+}
+
+func (s Spec) equal(other Spec) bool {
+	return s.Mark == other.Mark && maps.EqualFunc(s.HealthChecks, other.HealthChecks, slices.Equal[[]HealthCheck])
+}
+
+// chain is one of our chains, and the jump to it.
+type chain struct {
+	name string
+	from string             // the built-in chain that jumps to it
+	jump iptables.Comment   // of that jump
+	want [][]iptables.Match // one rule each, all of which accept
+}
+
+// chains are ours for a family.
+func (s Spec) chains(f iptables.Family) []chain {
+	forward := iptables.Comment{Text: "nfqproxy forwarding rules"}
+	tracked := iptables.Conntrack{State: iptables.Condition[iptables.States]{Given: true, Value: iptables.StateRelated | iptables.StateEstablished}}
+	out := []chain{
+		{name: forwardChain, from: "FORWARD", jump: forward, want: [][]iptables.Match{
+			{forward, iptables.Mark{Mark: iptables.MaskedValue{Value: s.Mark, Mask: s.Mark}}},
+			{iptables.Comment{Text: "nfqproxy forwarding conntrack rule"}, tracked},
+		}},
+		{name: healthCheckChain, from: "INPUT", jump: iptables.Comment{Text: "nfqproxy health check service ports"}},
+	}
+	anyPort := iptables.Ports{Range: iptables.PortRange{First: 0, Last: 65535}}
+	for _, h := range s.HealthChecks[f] {
+		const tcp = 6
+		out[1].want = append(out[1].want, []iptables.Match{
+			iptables.Protocol{Number: tcp},
+			iptables.Comment{Text: h.Service.String() + " health check node port"},
+			iptables.TCP{Source: anyPort, Destination: iptables.Ports{Range: iptables.PortRange{First: h.Port, Last: h.Port}}},
+		})
+	}
+	return out
+}
+
+// ruleText is a rule without its chain, as iptables-save would print it.
+func ruleText(matches []iptables.Match, target iptables.Target) string {
+	r := iptables.Rule{Args: iptables.Tokens(matches, target)}
+	return strings.TrimPrefix(r.String(), "-A  ")
+}
+
+// texts are the rules that the chain should have.
+func (c *chain) texts() []string {
+	var all []string
+	for _, matches := range c.want {
+		all = append(all, ruleText(matches, iptables.Accept))
+	}
+	return all
+}
+
+// Backend is a back end of iptables.
+type Backend string
+
+// The back ends.
+const (
+	NFT    Backend = "nft"
+	Legacy Backend = "legacy"
+)
+
+// place is one table "filter".
+type place struct {
+	backend Backend
+	family  iptables.Family
+}
+
+var places = []place{{NFT, iptables.IPv4}, {NFT, iptables.IPv6}, {Legacy, iptables.IPv4}, {Legacy, iptables.IPv6}}
+
+func (p place) String() string {
+	return fmt.Sprintf("iptables (%s), %s, table %s", p.backend, p.family, filterTable)
+}
+
+// difference is what is to be changed about one of our chains.
+type difference struct {
+	chain
+	create  bool // the chain is missing
+	refill  bool // its rules are others
+	hook    bool // the jump is missing
+	remove  bool // the chain has to go; then the fields above are not valid
+	jumps   []uint64
+	changed []string // what it is, in words
+}
+
+// found is what a table has of ours.
+type found struct {
+	// built are the built-in chains that are there, with their rules that jump to
+	// chains of ours.
+	built map[string][]jump
+	// own are our chains, with their rules as iptables-save would print them.
+	own map[string][]string
+}
+
+// jump is a rule of a built-in chain that jumps to a chain of ours.
+type jump struct {
+	to    string
+	id    uint64 // nft: the rule's handle; legacy: its index in the chain
+	plain bool   // it has no match but comments
+}
+
+// compare says what has to change for the chains to be as they are wanted, or with remove to
+// be gone.
+func (f *found) compare(want []chain, remove bool) []difference {
+	var all []difference
+	for _, c := range want {
+		rules, there := f.own[c.name]
+		jumps, built := f.built[c.from]
+		d := difference{chain: c, remove: remove}
+		plain := false
+		for _, j := range jumps {
+			if j.to == c.name {
+				d.jumps = append(d.jumps, j.id)
+				plain = plain || j.plain
+			}
+		}
+		switch {
+		case remove && !there:
+			continue
+		case remove:
+			d.changed = []string{"chain " + c.name}
+			all = append(all, d)
+			continue
+		case !built:
+			continue
+		}
+		d.create, d.hook = !there, !plain
+		d.refill = !slices.Equal(rules, c.texts())
+		if d.create {
+			d.changed = append(d.changed, "chain "+c.name+" is missing")
+		} else if d.refill {
+			d.changed = append(d.changed, "chain "+c.name+" has other rules")
+		}
+		if d.hook {
+			d.changed = append(d.changed, "chain "+c.from+" does not jump to "+c.name)
+		}
+		if len(d.changed) > 0 {
+			all = append(all, d)
+		}
+	}
+	return all
+}

@@ -1,0 +1,257 @@
+package hostfilter
+
+import (
+	"context"
+	"errors"
+	"hash/maphash"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/nft"
+)
+
+const (
+	// pollInterval is how often the tables of the legacy back end are looked at: the kernel
+	// has no events of their changes.
+	pollInterval = time.Second
+	// auditInterval is how often all tables are looked at without an event.
+	auditInterval = 30 * time.Second
+	// quiet is how long nothing has to change before the tables are looked at, and patience
+	// how long that may take: programs make their rules one by one.
+	quiet, patience = 50 * time.Millisecond, time.Second
+)
+
+// Keeper keeps our rules in the host's tables. Its methods may be called by any goroutine.
+type Keeper struct {
+	log *slog.Logger
+
+	wake chan struct{} // holds one: the spec has changed
+
+	writing sync.Mutex // held while tables are read and written
+
+	mu       sync.Mutex
+	tables   follower
+	spec     Spec
+	version  int             // of the spec; 0: there is none yet
+	inPlace  map[place]int   // the version that a table had when it was last looked at
+	faults   map[place]error // of tables that are not as they should be
+	repaired uint64
+}
+
+// New makes a Keeper that keeps nothing before [Keeper.Follow].
+func New(log *slog.Logger) *Keeper {
+	return &Keeper{log: log, wake: make(chan struct{}, 1), inPlace: make(map[place]int), faults: make(map[place]error)}
+}
+
+// Follow has the host's firewall accept what belongs to a service table. It does not wait
+// for that: see [Keeper.Run].
+func (k *Keeper) Follow(t *decision.Table) {
+	k.mu.Lock()
+	changed, spec := k.tables.follow(t), k.tables.spec
+	k.mu.Unlock()
+	if changed {
+		k.set(spec)
+	}
+}
+
+// set changes what the host's firewall has to accept. [Keeper.Run] sees to it.
+func (k *Keeper) set(s Spec) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.version > 0 && s.equal(k.spec) {
+		return
+	}
+	k.spec = s
+	k.version++
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Fault describes which tables are not as they should be; it is empty if all are, or nothing
+// else is known.
+func (k *Keeper) Fault() string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var all []string
+	for _, p := range places {
+		if err := k.faults[p]; err != nil {
+			all = append(all, err.Error())
+		}
+	}
+	return strings.Join(all, "; ")
+}
+
+// Repaired counts how often another program had removed or changed rules of ours.
+func (k *Keeper) Repaired() uint64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.repaired
+}
+
+// Sync brings all tables into line at once, in the calling thread's network namespace. What
+// fails is a [Keeper.Fault], and tried again by Run.
+func (k *Keeper) Sync() {
+	for _, p := range places {
+		k.sync(p)
+	}
+}
+
+func (k *Keeper) sync(p place) {
+	k.writing.Lock()
+	defer k.writing.Unlock()
+	k.mu.Lock()
+	spec, version := k.spec, k.version
+	k.mu.Unlock()
+	if version == 0 {
+		return
+	}
+	changed, absent, err := p.sync(spec, false)
+
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	before := k.inPlace[p]
+	switch {
+	case errors.Is(err, nft.ErrChanged): // so it is not known
+		return
+	case err != nil:
+		if k.faults[p] == nil {
+			k.log.Error("the host's firewall may drop flows to services: it cannot be given the rules that accept them; tried again", "error", err)
+		}
+		k.faults[p] = err
+		return
+	}
+	delete(k.faults, p)
+	if k.inPlace[p] = version; absent {
+		k.inPlace[p] = 0
+	}
+	switch {
+	case len(changed) == 0:
+	case before == version:
+		k.repaired++
+		k.log.Warn("another program changed our rules in the host's firewall; repaired them", "table", p, "found", strings.Join(changed, ", "))
+	case before == 0:
+		k.log.Info("the host's firewall accepts flows to services", "table", p)
+	}
+}
+
+// Run keeps the rules in the calling thread's network namespace until the context ends, or
+// until nftables' events end with an error. The calling goroutine may have locked its
+// thread to a namespace. It leaves the rules: see [Remove].
+func (k *Keeper) Run(ctx context.Context) error {
+	events, err := nft.NewWatch(concerns)
+	if err != nil {
+		return err
+	}
+	defer events.Close() //nolint:errcheck // nothing was written
+	poll, audit := time.NewTicker(pollInterval), time.NewTicker(auditInterval)
+	defer poll.Stop()
+	defer audit.Stop()
+	legacy := legacyPoll{seed: maphash.MakeSeed()}
+	legacy.changed()
+	k.Sync()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-events.Failed():
+			return err
+		case <-k.wake:
+			k.Sync()
+		case <-audit.C:
+			k.Sync()
+		case <-events.Changed():
+			settle(ctx, events.Changed())
+			k.of(NFT)
+		case <-poll.C:
+			if legacy.changed() {
+				k.of(Legacy)
+			}
+			if k.Fault() != "" {
+				k.Sync()
+			}
+		}
+	}
+}
+
+// of looks at the tables of a back end.
+func (k *Keeper) of(b Backend) {
+	for _, p := range places {
+		if p.backend == b {
+			k.sync(p)
+		}
+	}
+}
+
+// settle waits until no more events come.
+func settle(ctx context.Context, events <-chan struct{}) {
+	last := time.After(patience)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-last:
+			return
+		case <-time.After(quiet):
+			return
+		case <-events:
+		}
+	}
+}
+
+// concerns picks changes of the tables "filter" of iptables-nft.
+func concerns(m netlink.Message) bool {
+	if m.Header.Type>>8 != unix.NFNL_SUBSYS_NFTABLES || m.Header.Type == nft.MessageType(unix.NFT_MSG_NEWGEN) {
+		return false
+	}
+	family, ad, err := nft.Body(m)
+	if err != nil {
+		return true
+	}
+	if family != unix.NFPROTO_IPV4 && family != unix.NFPROTO_IPV6 {
+		return false
+	}
+	for ad.Next() {
+		if ad.Type() == unix.NFTA_TABLE_NAME { // of whatever kind: the first attribute is the table's name
+			return ad.String() == filterTable
+		}
+	}
+	return false
+}
+
+// legacyPoll remembers the legacy tables by a hash of their rules.
+type legacyPoll struct {
+	seed maphash.Seed
+	last uint64
+}
+
+// changed reports whether the rules differ from those of the call before. Tables that cannot
+// be read count as changed: whoever reads them then reports why.
+func (l *legacyPoll) changed() bool {
+	var h maphash.Hash
+	h.SetSeed(l.seed)
+	for _, p := range places {
+		if p.backend != Legacy {
+			continue
+		}
+		t, err := p.readLegacy()
+		if err != nil {
+			return true
+		}
+		if t != nil {
+			_ = h.WriteByte(byte(p.family))
+			_, _ = h.Write(t.Fingerprint())
+		}
+	}
+	now := h.Sum64()
+	differs := now != l.last
+	l.last = now
+	return differs
+}

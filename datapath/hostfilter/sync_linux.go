@@ -1,0 +1,76 @@
+package hostfilter
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/nfqproxy/nfqproxy/datapath/nft"
+)
+
+// errChanged says that a table is not what it was when it was read.
+var errChanged = errors.New("the rules change faster than they can be read and written")
+
+// maxAttempts is how often a table is read and written again that others change meanwhile.
+const maxAttempts = 10
+
+// sync makes the table as it is wanted and returns what had to be changed; absent: it has
+// none of the chains that could jump to ours.
+func (p place) sync(spec Spec, remove bool) (changed []string, absent bool, err error) {
+	want := spec.chains(p.family)
+	for range maxAttempts {
+		var f *found
+		if f, err = p.read(want); err == nil {
+			differences := f.compare(want, remove)
+			if len(differences) == 0 {
+				return changed, len(f.built) == 0, nil
+			}
+			if p.backend == NFT {
+				err = p.changeNFT(differences)
+			} else {
+				err = p.changeLegacy(want, remove)
+			}
+			if err == nil && changed == nil {
+				for _, d := range differences {
+					changed = append(changed, d.changed...)
+				}
+			}
+		}
+		if err != nil && !errors.Is(err, errChanged) && !errors.Is(err, nft.ErrChanged) {
+			break
+		}
+	}
+	if err == nil {
+		err = errChanged // it was written, and is never found
+	}
+	return changed, false, fmt.Errorf("%s: %w", p, err)
+}
+
+func (p place) read(want []chain) (*found, error) {
+	if p.backend == NFT {
+		return p.readNFT(want)
+	}
+	t, err := p.readLegacy()
+	if err != nil {
+		return nil, err
+	}
+	return foundIn(t)
+}
+
+// Remove removes our rules from the host's tables, in the calling thread's network namespace,
+// and returns what it removed, one line for each chain. Established flows with a foreign
+// firewall that drops what it does not know (a policy DROP) need the rules as long as they
+// live; so a proxy that stops leaves them, and the next one takes them over. nfqproxy must not
+// be running. It needs CAP_NET_ADMIN.
+func Remove() (removed []string, err error) {
+	for _, p := range places {
+		changed, _, e := p.sync(Spec{}, true)
+		for _, c := range changed {
+			removed = append(removed, fmt.Sprintf("%s: %s", p, c))
+		}
+		err = errors.Join(err, e)
+	}
+	if err != nil {
+		err = fmt.Errorf("remove the rules that accept flows to services: %w", err)
+	}
+	return removed, err
+}

@@ -1,0 +1,100 @@
+package hostrules
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/nfqproxy/nfqproxy/datapath/xtables"
+)
+
+// kubeProxyTable is the nftables table of kube-proxy's mode nftables, of both families.
+const kubeProxyTable = "kube-proxy"
+
+// MarkUses finds the rules of others that set or test one of the bits, in all tables of
+// iptables' back ends and of nftables in the calling thread's network namespace. The rules of
+// kube-proxy and nfqproxy are not among them, nor are those whose bits cannot be known. It
+// needs CAP_NET_ADMIN.
+func MarkUses(m Marks) ([]MarkUse, error) {
+	legacy, err1 := legacyMarkUses(m)
+	native, err2 := nftMarkUses(m)
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, fmt.Errorf("look for marks in the host's rules: %w", err)
+	}
+	return append(legacy, native...), nil
+}
+
+func legacyMarkUses(m Marks) (uses []MarkUse, err error) {
+	for _, f := range families {
+		names, err := xtables.Names(f)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range names {
+			table := fmt.Sprintf("iptables (%s), %s, table %s", Legacy, f, name)
+			t, err := xtables.Read(f, name)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", table, err)
+			}
+			rules, err := t.Rules(xtables.SetNames)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", table, err)
+			}
+			for _, r := range rules.Rules {
+				if why := m.uses(r); why != "" {
+					uses = append(uses, MarkUse{table, r.String(), why})
+				}
+			}
+		}
+	}
+	return uses, nil
+}
+
+func nftMarkUses(m Marks) (uses []MarkUse, err error) {
+	all, err := nftTables()
+	if err != nil {
+		return nil, fmt.Errorf("nftables: %w", err)
+	}
+	device := deviceNames()
+	for _, t := range all {
+		if t.families() == nil || isOwn(t.family, t.name) || t.name == kubeProxyTable {
+			continue
+		}
+		if err := t.readContents(); err != nil {
+			return nil, fmt.Errorf("nftables table %s: %w", t, err)
+		}
+		k := &kernel{sets: t.sets, ipset: xtables.SetNames, device: device}
+		for _, r := range t.rules {
+			if use, found := m.usesOf(t, r, k); found {
+				uses = append(uses, use)
+			}
+		}
+	}
+	return uses, nil
+}
+
+// usesOf looks at a rule of nftables, for the families that it is for, one after the other.
+func (m Marks) usesOf(t *nftTable, r *rule, k *kernel) (use MarkUse, found bool) {
+	if markOwners[r.chain] {
+		return use, false
+	}
+	for _, f := range t.families() {
+		tr := &translator{family: f, kernel: k}
+		for _, made := range tr.translate(r) {
+			if why := m.uses(made); why != "" {
+				made.Chain = r.chain // and not one that is only there for the translation
+				return MarkUse{t.described(), made.String(), why}, true
+			}
+		}
+	}
+	return use, false
+}
+
+// described names the table in the words of iptables, if it may be one of its.
+func (t *nftTable) described() string {
+	if fs := t.families(); len(fs) == 1 && iptablesTable[t.name] {
+		return fmt.Sprintf("iptables (%s), %s, table %s", NFT, fs[0], t.name)
+	}
+	return "nftables table " + t.String()
+}
+
+var iptablesTable = map[string]bool{"raw": true, "mangle": true, "nat": true, "filter": true, "security": true}

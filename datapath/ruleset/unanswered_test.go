@@ -1,0 +1,86 @@
+package ruleset
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/datapath/netns"
+)
+
+// TestUnansweredAreForgottenSoon: a flow of one datagram is remembered for a short time, both
+// its directions; one that goes on, or is answered, for as long as it is used.
+func TestUnansweredAreForgottenSoon(t *testing.T) {
+	netns.RequireTool(t, "ip")
+	inNamespace(t, func() error {
+		r, err := install(spec()) // nobody listens at the queues: packets pass
+		if err != nil {
+			return err
+		}
+		// Not a loopback address: those are not of interest to the rules.
+		if out, err := exec.Command("ip", "address", "add", "192.0.2.1/32", "dev", "lo").CombinedOutput(); err != nil {
+			return fmt.Errorf("ip address add: %w\n%s", err, out)
+		}
+		server, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(192, 0, 2, 1)})
+		if err != nil {
+			return err
+		}
+		defer server.Close()
+		dial := func() *net.UDPConn {
+			c, err := net.DialUDP("udp4", nil, server.LocalAddr().(*net.UDPAddr))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = c.Close() })
+			return c
+		}
+		send := func(c *net.UDPConn) net.Addr {
+			if _, err := c.Write([]byte("?")); err != nil {
+				t.Fatal(err)
+			}
+			_, from, err := server.ReadFrom(make([]byte, 10))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return from
+		}
+		expire := func(c *net.UDPConn) (sent, answered time.Duration) {
+			t.Helper()
+			elements, err := r.conn.GetSetElements(r.sets.ipv4.seen.nft)
+			if err != nil {
+				t.Fatal(err)
+			}
+			port := uint16(c.LocalAddr().(*net.UDPAddr).Port)
+			for _, e := range elements {
+				// The ports follow two addresses, each filled up to a register.
+				switch port {
+				case binary.BigEndian.Uint16(e.Key[8:]):
+					sent = e.Expires
+				case binary.BigEndian.Uint16(e.Key[12:]):
+					answered = e.Expires
+				}
+			}
+			return sent, answered
+		}
+		one, replied := dial(), dial()
+		send(one)
+		client := send(replied)
+		for _, c := range []*net.UDPConn{one, replied} {
+			// On a slow machine they have expired.
+			if sent, answered := expire(c); sent > unansweredTimeout || answered > unansweredTimeout {
+				t.Errorf("after one datagram: remembered for %v and %v, want at most %v", sent, answered, unansweredTimeout)
+			}
+		}
+		if _, err := server.WriteTo([]byte("!"), client); err != nil {
+			return err
+		}
+		send(replied)
+		if sent, answered := expire(replied); sent <= unansweredTimeout || answered <= unansweredTimeout {
+			t.Errorf("in use: remembered for %v and %v, want about %v", sent, answered, spec().SeenTimeout)
+		}
+		return r.Remove()
+	})
+}
