@@ -99,7 +99,7 @@ func (f *flowsFlags) addFilters(cmd *cobra.Command) {
 	flags.StringVar(&q.Pod, "pod", "", "NAME or NAMESPACE/NAME of the source's or the endpoint's pod; a list")
 	flags.StringVar(&q.Node, "node", "", "where it was decided; a list")
 	flags.StringVar(&q.Source, "source", "", "ADDRESS, PREFIX or NAME (of a pod, a node or, in a lab, a client), or either with :PORT; a list")
-	flags.StringVar(&q.Destination, "destination", "", "ADDRESS, PREFIX or ADDRESS:PORT, as it was asked for, before translation; a list")
+	flags.StringVar(&q.Destination, "destination", "", "ADDRESS, PREFIX or ADDRESS:PORT, before translation; a list")
 	flags.StringVar(&q.Endpoint, "endpoint", "", "as --source, after translation; a list")
 	flags.StringVar(&q.Port, "port", "", "the destination's, before translation; a list")
 	flags.StringVar(&q.Protocol, "protocol", "", "tcp, udp or sctp; a list")
@@ -180,7 +180,7 @@ func (f *flowsFlags) check(flags *pflag.FlagSet, args []string) error {
 		var err error
 		flags.Visit(func(flag *pflag.Flag) {
 			if err == nil && !slices.Contains(how, flag.Name) {
-				err = fmt.Errorf("%s and --%s: give one flow's id, or say which flows by flags", args[0], flag.Name)
+				err = fmt.Errorf("%s and --%s: give one flow's id, or choose flows by flags", args[0], flag.Name)
 			}
 		})
 		if err != nil {

@@ -54,7 +54,7 @@ standard input, and at its end the flow is let go:
 	flags.StringVar(&q.Pod, "pod", "", "NAME or NAMESPACE/NAME of the source's or the endpoint's pod; a list")
 	flags.StringVar(&q.Node, "node", "", "where it is decided; a list")
 	flags.StringVar(&q.Source, "source", "", "ADDRESS, PREFIX or NAME (of a pod, a node or, in a lab, a client), or either with :PORT; a list")
-	flags.StringVar(&q.Destination, "destination", "", "ADDRESS, PREFIX or ADDRESS:PORT, as it is asked for, before translation; a list")
+	flags.StringVar(&q.Destination, "destination", "", "ADDRESS, PREFIX or ADDRESS:PORT, before translation; a list")
 	flags.StringVar(&q.Port, "port", "", "the destination's, before translation; a list")
 	flags.StringVar(&q.Protocol, "protocol", "", "tcp, udp or sctp; a list")
 	flags.IntVar(&f.query.Seconds, "seconds", 60, "how long to wait for a flow, and then to hold it, each; at most 600")
