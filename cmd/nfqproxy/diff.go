@@ -28,7 +28,7 @@ func newDiffCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff BEFORE AFTER",
 		Short: "Show what changed between two dumps of iptables rules",
-		Long: `Tell what changed between two dumps of a node's rules, as iptables-save prints them: first
+		Long: `Show what changed between two dumps of a node's rules, as iptables-save prints them: first
 services and their endpoints, then the rules that these do not tell, chain by chain with
 the numbers of the lines. Counters and comment lines of the files do not count.
 

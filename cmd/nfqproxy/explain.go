@@ -39,7 +39,7 @@ func newExplainCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain --objects PATH (--protocol P --source A[:PORT] --destination A:PORT | --packets FILE)",
 		Short: "Explain what would happen to a packet, and why",
-		Long: `Tell what would happen to the first packet of a flow, and why: the service, the walk
+		Long: `Explain what would happen to the first packet of a flow, and why: the service, the walk
 through kube-proxy's chains, every endpoint and why it was chosen or not. No root
 and no kernel are needed; the objects are files.
 

@@ -175,6 +175,9 @@ func (f *flowsFlags) run(cmd *cobra.Command, connect connector, args []string, s
 // check finds flags that contradict each other.
 func (f *flowsFlags) check(flags *pflag.FlagSet, args []string) error {
 	if len(args) == 1 {
+		if args[0] == "" {
+			return errors.New("the flow's id is empty")
+		}
 		// A flow is told whole: these are about how.
 		how := []string{"output", "no-headers", "tree", "utc", "time-zone", "server", "token-file", "color"}
 		var err error
