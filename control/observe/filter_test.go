@@ -77,6 +77,7 @@ func TestParseFlowQuery(t *testing.T) {
 func TestParseFlowQueryErrors(t *testing.T) {
 	const names = ", of lower-case letters, digits, . and -"
 	const address = "want an ADDRESS, a PREFIX such as 10.244.0.0/16, ADDRESS:PORT or [IPV6]:PORT"
+	const orName = ", or the NAME of a pod, node or client"
 	tests := []struct {
 		query          observe.FlowQuery
 		field, message string
@@ -97,13 +98,13 @@ func TestParseFlowQueryErrors(t *testing.T) {
 		{observe.FlowQuery{Namespace: "Default"}, "namespace", `namespace "Default": want a namespace's name` + names},
 		{observe.FlowQuery{Pod: "a/"}, "pod", `pod "a/": want NAME or NAMESPACE/NAME` + names},
 		{observe.FlowQuery{Node: "a b"}, "node", `node "a b": want a node's name` + names},
-		{observe.FlowQuery{Source: "10.0.0"}, "source", `source "10.0.0": ` + address},
+		{observe.FlowQuery{Source: "10.0.0"}, "source", `source "10.0.0": ` + address + orName},
 		{observe.FlowQuery{Destination: "10.0.0.1:99999"}, "destination", `destination "10.0.0.1:99999": ` + address},
-		{observe.FlowQuery{Endpoint: "10.0.0.0/33"}, "endpoint", `endpoint "10.0.0.0/33": ` + address},
+		{observe.FlowQuery{Endpoint: "10.0.0.0/33"}, "endpoint", `endpoint "10.0.0.0/33": ` + address + orName},
 		{observe.FlowQuery{Endpoint: "10.0.0.1:0"}, "endpoint", `endpoint "10.0.0.1:0": there is no port 0: leave the port out for any`},
-		{observe.FlowQuery{Source: "10/8"}, "source", `source "10/8": ` + address},
-		{observe.FlowQuery{Source: "default/web-1:http"}, "source", `source "default/web-1:http": ` + address},
-		{observe.FlowQuery{Endpoint: "pod/default/web-1"}, "endpoint", `endpoint "pod/default/web-1": ` + address},
+		{observe.FlowQuery{Source: "10/8"}, "source", `source "10/8": ` + address + orName},
+		{observe.FlowQuery{Source: "default/web-1:http"}, "source", `source "default/web-1:http": ` + address + orName},
+		{observe.FlowQuery{Endpoint: "pod/default/web-1"}, "endpoint", `endpoint "pod/default/web-1": ` + address + orName},
 		{observe.FlowQuery{Destination: "default/web:80"}, "destination", `destination "default/web:80": ` + address + "; for a service use service default/web"},
 		{observe.FlowQuery{Source: "fe80::1%eth0"}, "source", `source "fe80::1%eth0": leave out the zone, %eth0: flows have none`},
 		{observe.FlowQuery{Source: "::ffff:10.0.0.0/90"}, "source", `source "::ffff:10.0.0.0/90": write it as an IPv4 prefix`},

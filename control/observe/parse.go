@@ -141,6 +141,8 @@ func parseProtocol(s string) (decision.Protocol, error) {
 	return p, nil
 }
 
+var errNoAddress = errors.New("want an ADDRESS, a PREFIX such as 10.244.0.0/16, ADDRESS:PORT or [IPV6]:PORT")
+
 // parseAddress reads ADDRESS, PREFIX or ADDRESS:PORT. Flows have no zones, and no
 // IPv4-mapped addresses.
 func parseAddress(s string) (AddressPattern, error) {
@@ -157,7 +159,7 @@ func parseAddress(s string) (AddressPattern, error) {
 	} else if prefix, err := netip.ParsePrefix(s); err == nil {
 		a, bits = prefix.Addr(), prefix.Bits()
 	} else {
-		return AddressPattern{}, errors.New("want an ADDRESS, a PREFIX such as 10.244.0.0/16, ADDRESS:PORT or [IPV6]:PORT")
+		return AddressPattern{}, errNoAddress
 	}
 	switch {
 	case a.Zone() != "":
@@ -178,6 +180,9 @@ func parseEnd(s string) (AddressPattern, error) {
 	}
 	if n, ok := parseNamed(s); ok {
 		return n, nil
+	}
+	if err == errNoAddress {
+		err = fmt.Errorf("%w, or the NAME of a pod, node or client", err)
 	}
 	return a, err
 }
