@@ -65,7 +65,7 @@ func labHosts(name *string) cobra.CompletionFunc {
 }
 
 // names are the objects that flags name.
-type names struct{ services, pods, nodes, namespaces []string }
+type names struct{ services, pods, nodes, hosts, namespaces []string }
 
 // add adds a name with a namespace.
 func (n *names) add(list *[]string, namespace, name string) {
@@ -95,6 +95,9 @@ func namesAt(ctx context.Context, observer observe.Observer) (n names, err error
 	for _, node := range topology.Nodes {
 		n.nodes = append(n.nodes, node.Name)
 	}
+	for _, host := range topology.Hosts {
+		n.hosts = append(n.hosts, host.Name)
+	}
 	return n.sorted(), nil
 }
 
@@ -117,7 +120,7 @@ func namesIn(paths []string) (n names, err error) {
 }
 
 func (n names) sorted() names {
-	for _, list := range []*[]string{&n.services, &n.pods, &n.nodes, &n.namespaces} {
+	for _, list := range []*[]string{&n.services, &n.pods, &n.nodes, &n.hosts, &n.namespaces} {
 		slices.Sort(*list)
 		*list = slices.Compact(*list)
 	}
@@ -134,6 +137,9 @@ func (n names) ends() (all []string) {
 	}
 	return all
 }
+
+// machines are what --source or --endpoint of a flow API's filters can name.
+func (n names) machines() []string { return slices.Concat(n.pods, n.nodes, n.hosts) }
 
 // completeNames has the shell complete the flags of all commands that name objects.
 func completeNames(root *cobra.Command, connect connector) {
@@ -162,16 +168,20 @@ func completeNames(root *cobra.Command, connect connector) {
 	default:
 		return
 	}
+	ends := names.ends
+	if flags.Lookup("server") != nil {
+		ends = names.machines
+	}
 	for flag, list := range map[string]func(names) []string{
 		"service":   func(n names) []string { return n.services },
 		"pod":       func(n names) []string { return n.pods },
 		"node":      func(n names) []string { return n.nodes },
 		"node-name": func(n names) []string { return n.nodes },
 		"namespace": func(n names) []string { return n.namespaces },
-		"source":    names.ends, "destination": names.ends,
+		"source":    ends, "destination": ends, "endpoint": ends,
 	} {
-		// A flow API's filters for both ends are addresses.
-		if flags.Lookup(flag) == nil || flags.Lookup("server") != nil && (flag == "source" || flag == "destination") {
+		// A flow API's filter for the destination is an address.
+		if flags.Lookup(flag) == nil || flags.Lookup("server") != nil && flag == "destination" {
 			continue
 		}
 		completeFlag(root, flag, func() []string {

@@ -27,8 +27,8 @@ func newDiffCommand() *cobra.Command {
 	var f diffFlags
 	cmd := &cobra.Command{
 		Use:   "diff BEFORE AFTER",
-		Short: "Tell what changed between two dumps of iptables rules",
-		Long: `Tell what changed between two dumps of a node's rules, as iptables-save prints them: first
+		Short: "Show what changed between two dumps of iptables rules",
+		Long: `Show what changed between two dumps of a node's rules, as iptables-save prints them: first
 services and their endpoints, then the rules that these do not tell, chain by chain with
 the numbers of the lines. Counters and comment lines of the files do not count.
 
@@ -55,7 +55,7 @@ The exit code is 0 if the dumps are the same, 1 if they differ, and 2 if there i
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringVarP(&f.output, "output", "o", "text", "text or json")
-	flags.BoolVar(&f.all, "all", false, "all differences of rules, also those that the services tell already")
+	flags.BoolVar(&f.all, "all", false, "all differences of rules, also those that the services show already")
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return trouble(cmd, flagError(cmd, err)) })
 	return cmd
 }

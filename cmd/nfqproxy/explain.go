@@ -38,8 +38,8 @@ func newExplainCommand() *cobra.Command {
 	var f explainFlags
 	cmd := &cobra.Command{
 		Use:   "explain --objects PATH (--protocol P --source A[:PORT] --destination A:PORT | --packets FILE)",
-		Short: "Tell what would happen to a packet, and why",
-		Long: `Tell what would happen to the first packet of a flow, and why: the service, the walk
+		Short: "Explain what would happen to a packet, and why",
+		Long: `Explain what would happen to the first packet of a flow, and why: the service, the walk
 through kube-proxy's chains, every endpoint and why it was chosen or not. No root
 and no kernel are needed; the objects are files.
 
@@ -74,7 +74,7 @@ With --packets each line is answered as it comes; the first that is faulty ends 
 	flags.StringVar(&f.packet.InInterface, "in-interface", "", "the interface the packet comes in by; only detectors by interface look at it")
 	flags.StringVar(&f.packets, "packets", "", `many packets instead: JSON lines {"protocol","source","destination","local","inInterface"} from this file, - for standard input; session affinity holds from one to the next`)
 	flags.Uint64Var(&f.seed, "seed", 0, "makes the draws reproducible (default: random)")
-	flags.BoolVar(&f.reply, "follow-reply", false, "also tell the way of the answer back")
+	flags.BoolVar(&f.reply, "follow-reply", false, "also show the way of the answer back")
 	flags.BoolVar(&f.rules, "rules", false, "with the text: the rules as iptables-save prints them")
 	flags.StringVar(&f.hostRules, "host-rules", "", "what iptables-save printed on the node: its own masquerade rules then count, as they do for the daemon")
 	flags.StringVarP(&f.output, "output", "o", "text", "text or json: one object on one line for each packet")
@@ -92,7 +92,7 @@ func (f *explainFlags) check(given func(flag string) bool) error {
 	if given("packets") {
 		for _, flag := range append(packet, "local", "in-interface") {
 			if given(flag) {
-				return fmt.Errorf("--packets and --%s: give one packet by flags, or many by --packets, where each line says all of its packet", flag)
+				return fmt.Errorf("--packets and --%s: give one packet by flags, or many by --packets, where each line has all of its packet", flag)
 			}
 		}
 	} else {

@@ -98,9 +98,9 @@ func (f *flowsFlags) addFilters(cmd *cobra.Command) {
 	flags.StringVarP(&q.Namespace, "namespace", "n", "", "of the service, or of the source's or the endpoint's pod; a list")
 	flags.StringVar(&q.Pod, "pod", "", "NAME or NAMESPACE/NAME of the source's or the endpoint's pod; a list")
 	flags.StringVar(&q.Node, "node", "", "where it was decided; a list")
-	flags.StringVar(&q.Source, "source", "", "ADDRESS, PREFIX or ADDRESS:PORT ([IPV6]:PORT); a list")
-	flags.StringVar(&q.Destination, "destination", "", "likewise, as it was asked for, before translation; a list")
-	flags.StringVar(&q.Endpoint, "endpoint", "", "likewise, after translation; a list")
+	flags.StringVar(&q.Source, "source", "", "ADDRESS, PREFIX or NAME (of a pod, a node or, in a lab, a client), or either with :PORT; a list")
+	flags.StringVar(&q.Destination, "destination", "", "ADDRESS, PREFIX or ADDRESS:PORT, before translation; a list")
+	flags.StringVar(&q.Endpoint, "endpoint", "", "as --source, after translation; a list")
 	flags.StringVar(&q.Port, "port", "", "the destination's, before translation; a list")
 	flags.StringVar(&q.Protocol, "protocol", "", "tcp, udp or sctp; a list")
 	flags.StringVar(&q.Verdict, "verdict", "", strings.Join(verdicts, ", ")+"; a list")
@@ -165,7 +165,7 @@ func (f *flowsFlags) run(cmd *cobra.Command, connect connector, args []string, s
 	}
 	if f.query.Follow {
 		// It may come.
-		if err := checkNames(cmd.Context(), observer, f.query.Service, ""); err != nil {
+		if err := checkNames(cmd.Context(), observer, observe.FlowQuery{Service: f.query.Service}); err != nil {
 			fmt.Fprintln(cmd.ErrOrStderr(), "nfqproxy: warning:", err)
 		}
 	}
@@ -175,12 +175,15 @@ func (f *flowsFlags) run(cmd *cobra.Command, connect connector, args []string, s
 // check finds flags that contradict each other.
 func (f *flowsFlags) check(flags *pflag.FlagSet, args []string) error {
 	if len(args) == 1 {
+		if args[0] == "" {
+			return errors.New("the flow's id is empty")
+		}
 		// A flow is told whole: these are about how.
 		how := []string{"output", "no-headers", "tree", "utc", "time-zone", "server", "token-file", "color"}
 		var err error
 		flags.Visit(func(flag *pflag.Flag) {
 			if err == nil && !slices.Contains(how, flag.Name) {
-				err = fmt.Errorf("%s and --%s: give one flow's id, or say which flows by flags", args[0], flag.Name)
+				err = fmt.Errorf("%s and --%s: give one flow's id, or choose flows by flags", args[0], flag.Name)
 			}
 		})
 		if err != nil {
@@ -275,7 +278,7 @@ func (f *flowsFlags) list(ctx context.Context, observer observe.Observer, p flow
 // what was printed.
 func (f *flowsFlags) finish(ctx context.Context, observer observe.Observer, err error, printed int, leftOut uint64, p flowlist.Printer, stderr io.Writer) error {
 	if err == nil && printed == 0 && !f.query.Follow {
-		err = checkNames(ctx, observer, f.query.Service, f.query.Pod)
+		err = checkNames(ctx, observer, f.query)
 	}
 	if err != nil {
 		return errors.Join(err, p.Flush())

@@ -70,7 +70,7 @@ func (f *flowAPIFlags) check() error {
 		return fmt.Errorf("--hubble-bind-address %q: want a loopback address and a port, such as 127.0.0.1:4245", f.hubble)
 	}
 	if f.hubble != "" && f.address == "" {
-		return errors.New("--hubble-bind-address tells of what the flow API knows: it needs --flow-api")
+		return errors.New("--hubble-bind-address serves what the flow API knows: it needs --flow-api")
 	}
 	if f.holds && (f.address == "" || f.tokenFile == "") {
 		return errors.New("--flow-api-holds needs --flow-api and --flow-api-token-file")

@@ -355,6 +355,9 @@ func writeLab(stdout io.Writer, dir, name string, data []byte) error {
 	path := filepath.Join(dir, name+".yaml")
 	// What is there already may have been changed.
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	if errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("%s exists, and is not overwritten: remove it, or name another directory", path)
+	}
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -10,37 +11,56 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/nearest"
 )
 
-// checkNames makes an error of services and pods in lists of a flow API's filters that it does
-// not know. What it cannot be asked is no error: the caller has asked it something, too.
-func checkNames(ctx context.Context, observer observe.Observer, services, pods string) error {
-	if services == "" && pods == "" {
+// checkNames makes an error of services, pods and machines in lists of a flow API's filters that it
+// does not know. What it cannot be asked is no error: the caller has asked it something, too.
+func checkNames(ctx context.Context, observer observe.Observer, q observe.FlowQuery) error {
+	sources, endpoints := unaddressed(q.Source), unaddressed(q.Endpoint)
+	if q.Service+q.Pod+sources+endpoints == "" {
 		return nil
 	}
 	n, err := namesAt(ctx, observer)
 	if err != nil {
 		return nil
 	}
-	if err := missing("service", services, n.services); err != nil {
+	if err := missing("service", "service", q.Service, n.services); err != nil {
 		return err
 	}
 	if len(n.pods) == 0 { // a daemon need not know pods
 		return nil
 	}
-	return missing("pod", pods, n.pods)
+	if err := missing("pod", "pod", q.Pod, n.pods); err != nil {
+		return err
+	}
+	if err := missing("source", "pod, node or client", sources, n.machines()); err != nil {
+		return err
+	}
+	return missing("endpoint", "pod, node or client", endpoints, n.machines())
+}
+
+// unaddressed are the values of a list that are no addresses.
+func unaddressed(list string) string {
+	values := strings.Split(list, ",")
+	return strings.Join(slices.DeleteFunc(values, func(s string) bool {
+		s = strings.TrimSpace(s)
+		_, err := netip.ParseAddr(s)
+		_, portErr := netip.ParseAddrPort(s)
+		_, prefixErr := netip.ParsePrefix(s)
+		return err == nil || portErr == nil || prefixErr == nil
+	}), ",")
 }
 
 // missing finds the first value of a list, NAME, NAMESPACE/NAME or either with a port, that is
 // none of the names.
-func missing(kind, values string, names []string) error {
+func missing(flag, kind, values string, names []string) error {
 	for value := range strings.SplitSeq(values, ",") {
 		name, _, _ := strings.Cut(strings.TrimSpace(value), ":")
 		if name == "" || slices.ContainsFunc(names, func(n string) bool { return n == name || strings.HasSuffix(n, "/"+name) }) {
 			continue
 		}
 		if len(names) == 0 {
-			return fmt.Errorf("--%s %s: there is no %[1]s", kind, name)
+			return fmt.Errorf("--%s %s: there is no %s", flag, name, kind)
 		}
-		return fmt.Errorf("--%s %s: there is no such %s%s; there are: %s", kind, name, kind, nearest.Hint(name, names), nearest.Few(names))
+		return fmt.Errorf("--%s %s: there is no such %s%s; there are: %s", flag, name, kind, nearest.Hint(name, names), nearest.Few(names))
 	}
 	return nil
 }

@@ -18,7 +18,7 @@ func (f *replayFlags) replayLog(name string, in, stdin io.Reader, out *bufio.Wri
 	case f.given("output") && f.output != "text":
 		return fmt.Errorf("--output %s: %s is a flow log, whose differences are text", f.output, name)
 	case f.steps:
-		return fmt.Errorf("--steps: %s is a flow log, of which only differences are told", name)
+		return fmt.Errorf("--steps: %s is a flow log, of which only differences are shown", name)
 	}
 	table, _, err := f.table.load(stdin, stderr)
 	if err != nil {

@@ -101,7 +101,7 @@ func (f *servicesFlags) writeTable(w io.Writer, nodes []*discover.Node) error {
 			title = rulesName(f.rules[i]) + ": "
 		}
 		fmt.Fprintf(w, "\n%s%s\n", title, &n.Proxy)
-		writeFindings(w, "Not told:", n.Gaps)
+		writeFindings(w, "Not known:", n.Gaps)
 		writeFindings(w, "Claimed by several services:", n.Contested)
 		if len(n.Problems) == 1 {
 			writeFindings(w, "1 problem:", n.Problems)

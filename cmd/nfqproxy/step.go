@@ -53,8 +53,8 @@ standard input, and at its end the flow is let go:
 	flags.StringVarP(&q.Namespace, "namespace", "n", "", "of the service, or of the source's or the endpoint's pod; a list")
 	flags.StringVar(&q.Pod, "pod", "", "NAME or NAMESPACE/NAME of the source's or the endpoint's pod; a list")
 	flags.StringVar(&q.Node, "node", "", "where it is decided; a list")
-	flags.StringVar(&q.Source, "source", "", "ADDRESS, PREFIX or ADDRESS:PORT ([IPV6]:PORT); a list")
-	flags.StringVar(&q.Destination, "destination", "", "likewise, as it is asked for, before translation; a list")
+	flags.StringVar(&q.Source, "source", "", "ADDRESS, PREFIX or NAME (of a pod, a node or, in a lab, a client), or either with :PORT; a list")
+	flags.StringVar(&q.Destination, "destination", "", "ADDRESS, PREFIX or ADDRESS:PORT, before translation; a list")
 	flags.StringVar(&q.Port, "port", "", "the destination's, before translation; a list")
 	flags.StringVar(&q.Protocol, "protocol", "", "tcp, udp or sctp; a list")
 	flags.IntVar(&f.query.Seconds, "seconds", 60, "how long to wait for a flow, and then to hold it, each; at most 600")
@@ -78,7 +78,7 @@ func (f *stepFlags) run(cmd *cobra.Command, connect connector) error {
 	if err != nil {
 		return err
 	}
-	if err := checkNames(cmd.Context(), observer, f.query.Flow.Service, f.query.Flow.Pod); err != nil {
+	if err := checkNames(cmd.Context(), observer, observe.FlowQuery{Service: f.query.Flow.Service, Pod: f.query.Flow.Pod, Source: f.query.Flow.Source}); err != nil {
 		return err
 	}
 	s := stepper.Session{

@@ -65,7 +65,7 @@ func (f *topFlags) run(cmd *cobra.Command, connect connector) error {
 	if _, err := observer.Services(cmd.Context(), f.query); err != nil {
 		return err
 	}
-	if err := checkNames(cmd.Context(), observer, f.query.Service, ""); err != nil {
+	if err := checkNames(cmd.Context(), observer, observe.FlowQuery{Service: f.query.Service}); err != nil {
 		return err
 	}
 	return top.Run(cmd.Context(), observer, cmd.InOrStdin(), visible.Raw(cmd.OutOrStdout()), top.Options{Style: style, Query: f.query, Zone: zone})

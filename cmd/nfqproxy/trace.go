@@ -65,14 +65,14 @@ Rules of routing (ip rule) and rp_filter are not followed.`,
 	flags.StringVar(&f.rules, "rules", "", "what iptables-save, ip6tables-save or iptables -L printed; - for standard input")
 	flags.StringVar(&f.sets, "sets", "", "what ipset save printed, for rules with -m set")
 	f.packet.add(flags)
-	flags.BoolVar(&f.reply, "reply", false, "also tell the way of the answer back")
-	flags.BoolVar(&f.later, "later", false, "also tell the way of the answer, and then that of the asker's next packet")
+	flags.BoolVar(&f.reply, "reply", false, "also show the way of the answer back")
+	flags.BoolVar(&f.later, "later", false, "also show the way of the answer, and then that of the client's next packet")
 	flags.StringVar(&f.start, "start", "", "begin in this chain: NAME or TABLE/NAME")
 	flags.StringVar(&f.time, "time", "", "for rules with -m time: the time in UTC, like 2026-01-31T08:30:00 (default: now)")
 	f.host.add(flags)
 	flags.StringVar(&f.assume, "assume", "", "match or no-match: go on at rules that are not understood")
 	flags.Uint64Var(&f.seed, "seed", 0, "draw one way, reproducibly (default: follow all ways)")
-	flags.BoolVar(&f.allRules, "all-rules", false, "tell of each rule that does not match")
+	flags.BoolVar(&f.allRules, "all-rules", false, "show each rule that does not match")
 	flags.BoolVar(&f.printRules, "print-rules", false, "with the text: the rules as iptables-save prints them")
 	flags.StringVarP(&f.output, "output", "o", "text", "text or json")
 	return cmd
@@ -233,7 +233,7 @@ func (f *packetFlags) packet(given *pflag.FlagSet) (netfilter.Packet, error) {
 		return netfilter.Packet{}, fmt.Errorf("%s missing: a packet has --protocol, --source (unless --local) and --destination", strings.Join(missing, " and "))
 	}
 	if !f.local && (given.Changed("uid") || given.Changed("gid")) {
-		return netfilter.Packet{}, errors.New("--uid and --gid tell who on the host sends the packet: they go with --local")
+		return netfilter.Packet{}, errors.New("--uid and --gid name the sender on the host: they go with --local")
 	}
 	if f.local && f.inInterface != "" {
 		return netfilter.Packet{}, errors.New("--local and --in-interface: a packet is made on the host, or comes in by a device")

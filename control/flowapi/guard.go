@@ -104,7 +104,7 @@ func (s *server) authorize(r *http.Request, guarded bool) error {
 	}
 	given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !ok {
-		return &observe.Error{Status: http.StatusUnauthorized, Message: `a token is missing: want the header "Authorization: Bearer TOKEN", with the token that the server has from --flow-api-token-file`}
+		return &observe.Error{Status: http.StatusUnauthorized, Message: `a token is missing: want the header "Authorization: Bearer TOKEN", with the token of --flow-api-token-file (of a lab, with the token that lab status prints)`}
 	}
 	// Hashes are of one length, whatever the token's is.
 	a, b := sha256.Sum256([]byte(given)), sha256.Sum256([]byte(s.Token))

@@ -2,6 +2,7 @@
 package match
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"strings"
@@ -23,7 +24,7 @@ type Node struct {
 // It is safe for concurrent use.
 func (n Node) Flows(f *observe.Filter) func(*flow.Flow, flow.State, flow.Event) bool {
 	return func(fl *flow.Flow, s flow.State, e flow.Event) bool {
-		return n.Passes(f) && matchPacket(f, &fl.Packet) && matchDecision(f, fl) && n.matchPods(f, fl) &&
+		return n.Passes(f) && n.matchPacket(f, &fl.Packet) && n.matchDecision(f, fl) && n.matchPods(f, fl) &&
 			any(f.States, func(x flow.State) bool { return x == s }) &&
 			(e == "" || any(f.Events, func(x flow.Event) bool { return x == e })) &&
 			!fl.Time.Before(f.Since)
@@ -46,18 +47,43 @@ func Service(f *observe.ServiceFilter, name decision.ServicePortName) bool {
 		any(f.Namespaces, func(x string) bool { return x == name.Namespace })
 }
 
-func matchPacket(f *observe.Filter, p *decision.Packet) bool {
+func (n Node) matchPacket(f *observe.Filter, p *decision.Packet) bool {
 	return any(f.Protocols, func(x decision.Protocol) bool { return x == p.Protocol }) &&
 		any(f.Ports, func(x uint16) bool { return x == p.Destination.Port() }) &&
-		any(f.Sources, func(x observe.AddressPattern) bool { return matchAddress(x, p.Source) }) &&
-		any(f.Destinations, func(x observe.AddressPattern) bool { return matchAddress(x, p.Destination) })
+		any(f.Sources, func(x observe.AddressPattern) bool { return matchAddress(x, p.Source, n.owner(p.Source.Addr())) }) &&
+		any(f.Destinations, func(x observe.AddressPattern) bool { return matchAddress(x, p.Destination, journal.Owner{}) })
 }
 
-func matchAddress(x observe.AddressPattern, a netip.AddrPort) bool {
-	return x.Prefix.Contains(a.Addr().Unmap()) && (x.Port == 0 || x.Port == a.Port())
+func matchAddress(x observe.AddressPattern, a netip.AddrPort, o journal.Owner) bool {
+	switch {
+	case x.Port != 0 && x.Port != a.Port():
+		return false
+	case x.Name == "":
+		return x.Prefix.Contains(a.Addr().Unmap())
+	case o.Pod != "": // the pod has the address, not its node
+		return o.Pod == x.Name || strings.HasSuffix(o.Pod, "/"+x.Name)
+	}
+	return o.Host == x.Name || o.Node == x.Name
 }
 
-func matchDecision(f *observe.Filter, fl *flow.Flow) bool {
+// owner has the address; empty: it is not known.
+func (n Node) owner(a netip.Addr) journal.Owner {
+	if n.Names == nil {
+		return journal.Owner{}
+	}
+	return n.Names.Owner(a)
+}
+
+// endpointPod is the pod that was decided on; empty: none is known, or the flow went elsewhere.
+func endpointPod(fl *flow.Flow) string {
+	d := &fl.Decision
+	if d.Verdict != decision.DNAT || fl.Endpoint() != d.Endpoint() {
+		return ""
+	}
+	return d.ServicePort.Endpoints[d.Index].Pod
+}
+
+func (n Node) matchDecision(f *observe.Filter, fl *flow.Flow) bool {
 	d := &fl.Decision
 	if !any(f.Verdicts, func(x decision.Verdict) bool { return x == d.Verdict }) ||
 		!any(f.Reasons, func(x string) bool { return x == d.Reason.String() }) {
@@ -65,7 +91,9 @@ func matchDecision(f *observe.Filter, fl *flow.Flow) bool {
 	}
 	if len(f.Endpoints) > 0 {
 		to := fl.Endpoint()
-		if !to.IsValid() || !any(f.Endpoints, func(x observe.AddressPattern) bool { return matchAddress(x, to) }) {
+		o := n.owner(to.Addr())
+		o.Pod = cmp.Or(endpointPod(fl), o.Pod)
+		if !to.IsValid() || !any(f.Endpoints, func(x observe.AddressPattern) bool { return matchAddress(x, to, o) }) {
 			return false
 		}
 	}
@@ -81,14 +109,8 @@ func (n Node) matchPods(f *observe.Filter, fl *flow.Flow) bool {
 	if len(f.Pods) == 0 && len(f.Namespaces) == 0 {
 		return true
 	}
-	var pods [2]string
-	if n.Names != nil {
-		pods[0] = n.Names.Owner(fl.Packet.Source.Addr()).Pod
-	}
+	pods := [2]string{n.owner(fl.Packet.Source.Addr()).Pod, endpointPod(fl)}
 	d := &fl.Decision
-	if d.Verdict == decision.DNAT && fl.Endpoint() == d.Endpoint() {
-		pods[1] = d.ServicePort.Endpoints[d.Index].Pod
-	}
 	of := func(namespace string) bool {
 		return d.ServicePort != nil && d.ServicePort.Name.Namespace == namespace ||
 			strings.HasPrefix(pods[0], namespace+"/") || strings.HasPrefix(pods[1], namespace+"/")

@@ -182,7 +182,7 @@ func (c *Client) explain(ctx context.Context, err error) error {
 	var unknown x509.UnknownAuthorityError
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("%s: nobody listens there: is nfqproxy running with --flow-api? On another machine: does kubectl port-forward lead there? (%w)", c.server, err)
+		return fmt.Errorf("%s: no nfqproxy serves flows there: start a lab (nfqproxy lab up kind), or a daemon with --flow-api; for another machine, check kubectl port-forward (%w)", c.server, err)
 	case errors.Is(err, syscall.ENOENT):
 		return fmt.Errorf("%s: there is no such socket: is nfqproxy running with --flow-api %s? (%w)", c.server, c.server, err)
 	case errors.Is(err, syscall.EACCES):

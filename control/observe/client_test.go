@@ -261,7 +261,7 @@ func TestClientErrors(t *testing.T) {
 	secure.StartTLS()
 	t.Cleanup(secure.Close)
 	for _, tt := range []struct{ server, want string }{
-		{closed.Addr().String(), ": nobody listens there: is nfqproxy running with --flow-api? On another machine: does kubectl port-forward lead there?"},
+		{closed.Addr().String(), ": no nfqproxy serves flows there: start a lab (nfqproxy lab up kind), or a daemon with --flow-api; for another machine, check kubectl port-forward"},
 		{"unix:" + none, ": there is no such socket: is nfqproxy running with --flow-api unix:" + none + "?"},
 		{secure.URL, ": nobody who is trusted here signed its certificate: name the file of the authority that did"},
 		{"http://" + secure.Listener.Addr().String(), ": it speaks TLS: try https://"},

@@ -60,8 +60,12 @@ type PodPattern struct {
 
 // AddressPattern stands for addresses with ports.
 type AddressPattern struct {
-	Prefix netip.Prefix // no IPv4-mapped one, and masked
-	Port   uint16       // 0: any
+	// Prefix has the address. No IPv4-mapped one, and masked; valid iff Name is empty.
+	Prefix netip.Prefix
+	// Name is of what has the address: a pod ([NAMESPACE/]NAME), a node or a machine outside of
+	// the cluster.
+	Name string
+	Port uint16 // 0: any
 }
 
 // ServiceFilter is a [ServiceQuery] that was checked, as [Filter] is.
@@ -83,9 +87,9 @@ func (q FlowQuery) Parse(now time.Time) (*Filter, error) {
 		Namespaces:   list(&p, "namespace", q.Namespace, parseNamespace),
 		Pods:         list(&p, "pod", q.Pod, parsePod),
 		Nodes:        list(&p, "node", q.Node, parseNode),
-		Sources:      list(&p, "source", q.Source, parseAddress),
-		Destinations: list(&p, "destination", q.Destination, parseAddress),
-		Endpoints:    list(&p, "endpoint", q.Endpoint, parseAddress),
+		Sources:      list(&p, "source", q.Source, parseEnd),
+		Destinations: list(&p, "destination", q.Destination, parseDestination),
+		Endpoints:    list(&p, "endpoint", q.Endpoint, parseEnd),
 		Ports:        list(&p, "port", q.Port, parsePort),
 		Protocols:    list(&p, "protocol", q.Protocol, parseProtocol),
 		Verdicts:     list(&p, "verdict", q.Verdict, oneOf(flow.Verdicts(), decision.Verdict.String)),

@@ -45,6 +45,10 @@ func TestParseFlowQuery(t *testing.T) {
 			Destinations: []observe.AddressPattern{address("10.0.0.0/8", 0), address("fd00::1/128", 80), address("fd00::/8", 0)},
 			Endpoints:    []observe.AddressPattern{address("10.0.0.2/32", 53), address("fd00::2/128", 0)},
 		}},
+		{"names", observe.FlowQuery{Source: "default/shell,outside:80", Endpoint: "web-1.a:8080"}, observe.Filter{
+			Limit: 100, Sources: []observe.AddressPattern{{Name: "default/shell"}, {Name: "outside", Port: 80}},
+			Endpoints: []observe.AddressPattern{{Name: "web-1.a", Port: 8080}},
+		}},
 		{"mapped", observe.FlowQuery{Source: "::ffff:10.0.0.1,[::ffff:10.0.0.1]:80,::ffff:10.0.0.0/104"}, observe.Filter{
 			Limit: 100, Sources: []observe.AddressPattern{address("10.0.0.1/32", 0), address("10.0.0.1/32", 80), address("10.0.0.0/8", 0)},
 		}},
@@ -73,6 +77,7 @@ func TestParseFlowQuery(t *testing.T) {
 func TestParseFlowQueryErrors(t *testing.T) {
 	const names = ", of lower-case letters, digits, . and -"
 	const address = "want an ADDRESS, a PREFIX such as 10.244.0.0/16, ADDRESS:PORT or [IPV6]:PORT"
+	const orName = ", or the NAME of a pod, node or client"
 	tests := []struct {
 		query          observe.FlowQuery
 		field, message string
@@ -93,10 +98,14 @@ func TestParseFlowQueryErrors(t *testing.T) {
 		{observe.FlowQuery{Namespace: "Default"}, "namespace", `namespace "Default": want a namespace's name` + names},
 		{observe.FlowQuery{Pod: "a/"}, "pod", `pod "a/": want NAME or NAMESPACE/NAME` + names},
 		{observe.FlowQuery{Node: "a b"}, "node", `node "a b": want a node's name` + names},
-		{observe.FlowQuery{Source: "10.0.0"}, "source", `source "10.0.0": ` + address},
+		{observe.FlowQuery{Source: "10.0.0"}, "source", `source "10.0.0": ` + address + orName},
 		{observe.FlowQuery{Destination: "10.0.0.1:99999"}, "destination", `destination "10.0.0.1:99999": ` + address},
-		{observe.FlowQuery{Endpoint: "10.0.0.0/33"}, "endpoint", `endpoint "10.0.0.0/33": ` + address},
+		{observe.FlowQuery{Endpoint: "10.0.0.0/33"}, "endpoint", `endpoint "10.0.0.0/33": ` + address + orName},
 		{observe.FlowQuery{Endpoint: "10.0.0.1:0"}, "endpoint", `endpoint "10.0.0.1:0": there is no port 0: leave the port out for any`},
+		{observe.FlowQuery{Source: "10/8"}, "source", `source "10/8": ` + address + orName},
+		{observe.FlowQuery{Source: "default/web-1:http"}, "source", `source "default/web-1:http": ` + address + orName},
+		{observe.FlowQuery{Endpoint: "pod/default/web-1"}, "endpoint", `endpoint "pod/default/web-1": ` + address + orName},
+		{observe.FlowQuery{Destination: "default/web:80"}, "destination", `destination "default/web:80": ` + address + "; for a service use service default/web"},
 		{observe.FlowQuery{Source: "fe80::1%eth0"}, "source", `source "fe80::1%eth0": leave out the zone, %eth0: flows have none`},
 		{observe.FlowQuery{Source: "::ffff:10.0.0.0/90"}, "source", `source "::ffff:10.0.0.0/90": write it as an IPv4 prefix`},
 		{observe.FlowQuery{Port: "0"}, "port", `port "0": want a number from 1 to 65535`},
@@ -236,7 +245,7 @@ func FuzzParseFlowQuery(f *testing.F) {
 			}
 		}
 		for _, a := range got.Sources {
-			if !a.Prefix.IsValid() || a.Prefix != a.Prefix.Masked() || a.Prefix.Addr().Is4In6() {
+			if a.Name == "" && (!a.Prefix.IsValid() || a.Prefix != a.Prefix.Masked() || a.Prefix.Addr().Is4In6()) || a.Name != "" && a.Prefix.IsValid() {
 				t.Errorf("address %q: %v", address, a)
 			}
 		}

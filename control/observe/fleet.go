@@ -43,7 +43,10 @@ type FleetOptions struct {
 	// Names knows who has an address: a pod (namespace/name), the node it is on or that it
 	// is, or a host outside of the cluster; each may be empty. Records get the names they lack.
 	Names func(netip.Addr) (pod, node, host string)
-	Log   *slog.Logger
+	// Addresses are those for which Names gives the name, of a pod also without its namespace.
+	// Names that it does not know are for the nodes to know.
+	Addresses func(name string) []netip.Addr
+	Log       *slog.Logger
 }
 
 // The time between attempts to follow a node's flows.
@@ -266,6 +269,30 @@ func answers[T any](replies []reply[T]) []T {
 		list = append(list, r.answer)
 	}
 	return list
+}
+
+// addressList replaces the names of a list by their addresses, as nodes need not know all names.
+func (f *Fleet) addressList(list string) string {
+	if f.Addresses == nil {
+		return list
+	}
+	var values []string
+	for s := range strings.SplitSeq(list, ",") {
+		p, err := parseEnd(strings.TrimSpace(s))
+		addresses := f.Addresses(p.Name)
+		if err != nil || p.Name == "" || len(addresses) == 0 {
+			values = append(values, s)
+			continue
+		}
+		for _, a := range addresses {
+			if p.Port == 0 {
+				values = append(values, a.String())
+			} else {
+				values = append(values, netip.AddrPortFrom(a, p.Port).String())
+			}
+		}
+	}
+	return strings.Join(values, ",")
 }
 
 // decorate gives the record with the names it lacks, and with the fleet's name of the

@@ -276,6 +276,40 @@ func TestFleetNames(t *testing.T) {
 	}
 }
 
+// asked remembers the query.
+type asked struct {
+	observe.Observer
+	query observe.FlowQuery
+}
+
+func (a *asked) Flows(_ context.Context, q observe.FlowQuery, _ func(observe.Item) error) error {
+	a.query = q
+	return nil
+}
+
+// TestFleetAddresses: nodes get the addresses of the names that the fleet knows.
+func TestFleetAddresses(t *testing.T) {
+	node := &asked{Observer: observetest.New("node-a")}
+	f, err := observe.NewFleet([]observe.Member{{Name: "node-a", Observer: node}}, observe.FleetOptions{Addresses: func(name string) []netip.Addr {
+		if name != "outside" {
+			return nil
+		}
+		return []netip.Addr{netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("2001:db8::10")}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	q := observe.FlowQuery{Source: "outside, outside:80,default/shell,10.0.0.1", Endpoint: "outside"}
+	if err := f.Flows(t.Context(), q, func(observe.Item) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	want := observe.FlowQuery{Source: "192.0.2.10,2001:db8::10,192.0.2.10:80,[2001:db8::10]:80,default/shell,10.0.0.1", Endpoint: "192.0.2.10,2001:db8::10"}
+	if diff := cmp.Diff(want, node.query); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
 func TestFleetTablesAndStats(t *testing.T) {
 	f, fakes := newFleet(t, 2, observe.FleetOptions{})
 	fakes[0].TableAnswer, fakes[1].TableAnswer = observe.Table{Node: "node-a"}, observe.Table{Node: "node-b"}

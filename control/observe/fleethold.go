@@ -60,6 +60,7 @@ func (h *fleetHolds) Hold(ctx context.Context, q HoldQuery) (*Hold, error) {
 		e.Field = "flow." + e.Field
 		return nil, e
 	}
+	q.Flow.Source = h.fleet.addressList(q.Flow.Source)
 	type armed struct {
 		*part
 		hold *Hold

@@ -21,6 +21,7 @@ func (f *Fleet) Flows(ctx context.Context, q FlowQuery, each func(Item) error) e
 	if err != nil {
 		return err
 	}
+	q.Source, q.Endpoint = f.addressList(q.Source), f.addressList(q.Endpoint)
 	if q.Follow {
 		return f.follow(ctx, members, q, each)
 	}

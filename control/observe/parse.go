@@ -141,6 +141,8 @@ func parseProtocol(s string) (decision.Protocol, error) {
 	return p, nil
 }
 
+var errNoAddress = errors.New("want an ADDRESS, a PREFIX such as 10.244.0.0/16, ADDRESS:PORT or [IPV6]:PORT")
+
 // parseAddress reads ADDRESS, PREFIX or ADDRESS:PORT. Flows have no zones, and no
 // IPv4-mapped addresses.
 func parseAddress(s string) (AddressPattern, error) {
@@ -157,7 +159,7 @@ func parseAddress(s string) (AddressPattern, error) {
 	} else if prefix, err := netip.ParsePrefix(s); err == nil {
 		a, bits = prefix.Addr(), prefix.Bits()
 	} else {
-		return AddressPattern{}, errors.New("want an ADDRESS, a PREFIX such as 10.244.0.0/16, ADDRESS:PORT or [IPV6]:PORT")
+		return AddressPattern{}, errNoAddress
 	}
 	switch {
 	case a.Zone() != "":
@@ -167,7 +169,46 @@ func parseAddress(s string) (AddressPattern, error) {
 	case a.Is4In6():
 		a, bits = a.Unmap(), bits-96
 	}
-	return AddressPattern{netip.PrefixFrom(a, bits).Masked(), port}, nil
+	return AddressPattern{Prefix: netip.PrefixFrom(a, bits).Masked(), Port: port}, nil
+}
+
+// parseEnd reads what parseAddress does, and NAME or NAME:PORT as lists of flows show them.
+func parseEnd(s string) (AddressPattern, error) {
+	a, err := parseAddress(s)
+	if err == nil {
+		return a, nil
+	}
+	if n, ok := parseNamed(s); ok {
+		return n, nil
+	}
+	if err == errNoAddress {
+		err = fmt.Errorf("%w, or the NAME of a pod, node or client", err)
+	}
+	return a, err
+}
+
+// parseDestination reads what parseAddress does. Lists show the service as the destination,
+// for which there is another field.
+func parseDestination(s string) (AddressPattern, error) {
+	a, err := parseAddress(s)
+	if n, ok := parseNamed(s); err != nil && ok {
+		err = fmt.Errorf("%w; for a service use service %s", err, n.Name)
+	}
+	return a, err
+}
+
+// parseNamed reads NAME, NAMESPACE/NAME or either with a port. What has no letters is no name
+// but an address with a mistake.
+func parseNamed(s string) (AddressPattern, bool) {
+	name, portText, hasPort := strings.Cut(s, ":")
+	if _, err := parsePod(name); err != nil || !strings.ContainsAny(name, "abcdefghijklmnopqrstuvwxyz") {
+		return AddressPattern{}, false
+	}
+	if !hasPort {
+		return AddressPattern{Name: name}, true
+	}
+	port, err := parsePort(portText)
+	return AddressPattern{Name: name, Port: port}, err == nil
 }
 
 // since reads a time, or how long ago it was.

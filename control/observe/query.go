@@ -16,7 +16,9 @@ type FlowQuery struct {
 	// Node is where it was decided; a list.
 	Node string
 	// Source, Destination and Endpoint are ADDRESS, PREFIX or ADDRESS:PORT ([IPV6]:PORT);
-	// Destination is the one that was asked for, before translation. Lists.
+	// Destination is the one that was asked for, before translation. Source and Endpoint are
+	// also NAME or NAME:PORT, with the name of a pod ([NAMESPACE/]NAME), a node or a machine
+	// outside of the cluster. Lists.
 	Source, Destination, Endpoint string
 	// Port is the destination port, before translation; a list.
 	Port string

@@ -120,6 +120,10 @@ func TestListing(t *testing.T) {
 		want string
 	}{
 		{"all", observe.FlowQuery{}, "192.0.2.1:5 192.0.2.1:1 10.244.1.9:2 10.244.1.9:3 192.0.2.1:4"},
+		{"of a pod", observe.FlowQuery{Source: "shop/shell"}, "10.244.1.9:2 10.244.1.9:3"},
+		{"of a pod and a port", observe.FlowQuery{Source: "shell:3,shop/shell:4"}, "10.244.1.9:3"},
+		{"of the pod's node", observe.FlowQuery{Source: "node-b"}, ""},
+		{"to a pod", observe.FlowQuery{Endpoint: "default/web-2"}, "192.0.2.1:5 10.244.1.9:2"},
 		{"the newest", observe.FlowQuery{Limit: "2"}, "10.244.1.9:3 192.0.2.1:4"},
 		{"the newest of a kind", observe.FlowQuery{Limit: "2", Verdict: "dnat"}, "192.0.2.1:1 10.244.1.9:2"},
 		{"since", observe.FlowQuery{Since: "5m", Verdict: "dnat"}, "192.0.2.1:1 10.244.1.9:2"},

@@ -156,6 +156,27 @@ func TestExec(t *testing.T) {
 	}
 }
 
+// A directory of PATH that cannot be searched does not hide that there is no such program.
+func TestLookPath(t *testing.T) {
+	dir := t.TempDir()
+	loop := filepath.Join(dir, "loop")
+	if err := os.Symlink(loop, loop); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "text"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lookPath("no-such-program", dir, []string{"PATH=" + loop}); !errors.Is(err, exec.ErrNotFound) {
+		t.Errorf("no such program: %v", err)
+	}
+	if _, err := lookPath("text", dir, []string{"PATH=" + dir + ":" + loop}); !errors.Is(err, unix.EACCES) {
+		t.Errorf("not executable: %v", err)
+	}
+	if p, err := lookPath("sh", dir, []string{"PATH=" + loop + ":/bin"}); err != nil || p != "/bin/sh" {
+		t.Errorf("sh: %q, %v", p, err)
+	}
+}
+
 // A signal for lab exec is one for the command, and its end is the command's.
 func TestExecSignals(t *testing.T) {
 	startUp(t, "kind")

@@ -68,7 +68,7 @@ func (d *derivation) takeEndpoints() error {
 			}
 		}
 		if len(undeclared) > 0 && wanted {
-			d.guess("Service %s: nobody answers at ports that no container declares; is the targetPort right? %s", s.Name, some(undeclared))
+			d.guess("Service %s: nothing listens at ports that no container declares; is the targetPort right? %s", s.Name, some(undeclared))
 		}
 		if silent && wanted {
 			d.guess("Service %s: nobody answers on its SCTP endpoints: the lab's servers speak TCP and UDP", s.Name)

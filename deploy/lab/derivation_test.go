@@ -43,7 +43,7 @@ func TestDerive(t *testing.T) {
 					{Name: "outside", Addresses: addrs("192.0.2.10")},
 				},
 			},
-			guesses: []string{"Service shop/web: nobody answers at ports that no container declares; is the targetPort right? 10.244.1.2:8080 of pod shop/web-1, which declares 80/TCP, 90/UDP",
+			guesses: []string{"Service shop/web: nothing listens at ports that no container declares; is the targetPort right? 10.244.1.2:8080 of pod shop/web-1, which declares 80/TCP, 90/UDP",
 				"cluster CIDR 10.244.0.0/23", "client database-1 is the endpoint 203.0.113.7 of Service shop/database", "client outside at 192.0.2.10", "shell-1, shell-2"},
 		},
 		{

@@ -67,6 +67,9 @@ func Load(nameOrPath string) (*File, error) {
 		}
 		return &File{Data: data, Spec: spec}, nil
 	}
+	if nameOrPath == "" { // of an empty variable, it would be the current directory
+		return nil, fmt.Errorf("the lab's name is empty; built-in labs: %s", strings.Join(labs.Names(), ", "))
+	}
 	path, err := filepath.Abs(nameOrPath)
 	if err != nil {
 		return nil, err

@@ -6,10 +6,12 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -83,7 +85,7 @@ func (l *Lab) OpenFlows(listener net.Listener) (serve func(context.Context) erro
 		}
 		members = append(members, observe.Member{Name: name, Observer: o})
 	}
-	fleet, err := observe.NewFleet(members, observe.FleetOptions{Names: l.spec.names()})
+	fleet, err := observe.NewFleet(members, l.spec.owners())
 	if err != nil {
 		return nil, err
 	}
@@ -119,8 +121,8 @@ func (m *mapped) Topology(context.Context) (*observe.Topology, error) {
 	return t, nil
 }
 
-// names gives a function that names who has an address.
-func (s *Spec) names() func(netip.Addr) (pod, node, host string) {
+// owners are the names of the lab's addresses, and the addresses of its names.
+func (s *Spec) owners() observe.FleetOptions {
 	type owner struct{ pod, node, host string }
 	owners := make(map[netip.Addr]owner)
 	for i := range s.Nodes {
@@ -143,9 +145,22 @@ func (s *Spec) names() func(netip.Addr) (pod, node, host string) {
 			owners[a] = owner{host: s.Clients[i].Name}
 		}
 	}
-	return func(a netip.Addr) (pod, node, host string) {
-		o := owners[a.Unmap()]
-		return o.pod, o.node, o.host
+	addresses := make(map[string][]netip.Addr)
+	for _, a := range slices.SortedFunc(maps.Keys(owners), netip.Addr.Compare) {
+		o := owners[a]
+		name := cmp.Or(o.pod, o.host, o.node)
+		addresses[name] = append(addresses[name], a)
+		if o.pod != "" {
+			_, name, _ := strings.Cut(o.pod, "/")
+			addresses[name] = append(addresses[name], a)
+		}
+	}
+	return observe.FleetOptions{
+		Names: func(a netip.Addr) (pod, node, host string) {
+			o := owners[a.Unmap()]
+			return o.pod, o.node, o.host
+		},
+		Addresses: func(name string) []netip.Addr { return addresses[name] },
 	}
 }
 

@@ -215,13 +215,14 @@ func lookPath(name, dir string, env []string) (string, error) {
 			d = filepath.Join(dir, d)
 		}
 		p := filepath.Join(d, name)
+		if _, err := os.Stat(p); err != nil { // also where the directory cannot be searched
+			continue
+		}
 		found := executable(p)
 		if found == nil {
 			return p, nil
 		}
-		if !errors.Is(found, exec.ErrNotFound) {
-			err = found
-		}
+		err = found
 	}
 	return "", err
 }

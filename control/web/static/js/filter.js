@@ -35,7 +35,7 @@ export const fields = {
   namespace: "of the service or of either pod",
   pod: "the source's or the endpoint's",
   node: 'where it was decided',
-  source: 'address or prefix, before translation',
+  source: 'address, prefix or name, before translation',
   destination: 'address or prefix, before translation',
   endpoint: 'address or prefix, after translation',
   port: 'destination port, before translation',
