@@ -357,7 +357,7 @@ func (m *ruleMaker) tryMatch(c chainPlan, protocol string) string {
 			"2 --connbytes-mode packets", "1:2 --connbytes-mode packets", "0:0 --connbytes-mode packets", "100:200 --connbytes-mode bytes", "60:100 --connbytes-mode avgpkt",
 		}) + " --connbytes-dir " + pick(m.Rand, []string{"original", "reply", "both"})
 	case 46, 47, 48:
-		return `-m bpf --bytecode "` + pick(m.Rand, m.programs()) + `"`
+		return `-m bpf --bytecode "` + pick(m.Rand, m.programs(protocol)) + `"`
 	case 49:
 		if m.is4 {
 			return ""
@@ -368,7 +368,7 @@ func (m *ruleMaker) tryMatch(c chainPlan, protocol string) string {
 }
 
 // programs are of -m bpf. No checksums, which translation changes.
-func (m *ruleMaker) programs() []string {
+func (m *ruleMaker) programs(protocol string) []string {
 	programs := []string{
 		"4,128 0 0 0,37 0 1 60,6 0 0 1,6 0 0 0",                          // ld len; jgt
 		"4,32 0 0 4294963220,69 0 1 3,6 0 0 1,6 0 0 0",                   // ld mark; jset
@@ -379,10 +379,14 @@ func (m *ruleMaker) programs() []string {
 		"7,0 0 0 40,2 0 0 3,97 0 0 3,128 0 0 0,61 0 1 0,6 0 0 0,6 0 0 1", // st, ldx mem, jge x
 		"7,0 0 0 5,7 0 0 0,0 0 0 33,124 0 0 0,132 0 0 0,21 0 0 4294967295,22 0 0 0",
 	}
+	if ported := slices.Contains([]string{"tcp", "udp", "sctp"}, protocol); ported && m.is4 {
+		programs = append(programs, "5,177 0 0 0,72 0 0 2,21 0 1 80,6 0 0 1,6 0 0 0") // ldx 4*([0]&0xf); ldh [x+2]: the port
+	} else if ported {
+		programs = append(programs, "5,40 0 0 42,148 0 0 3,69 0 1 3,6 0 0 1,6 0 0 0") // the port; mod, jset
+	}
 	if m.is4 {
 		return append(programs,
 			"4,48 0 0 9,21 0 1 6,6 0 0 1,6 0 0 0",                            // TCP
-			"5,177 0 0 0,72 0 0 2,21 0 1 80,6 0 0 1,6 0 0 0",                 // ldx 4*([0]&0xf); ldh [x+2]: the port
 			"6,48 0 0 8,20 0 0 1,36 0 0 2,53 0 1 100,6 0 0 1,6 0 0 0",        // the time to live; sub, mul, jge
 			"5,32 0 0 12,84 0 0 4278190080,21 0 1 167772160,6 0 0 1,6 0 0 0", // from 10.0.0.0/8
 			"5,40 0 0 4,84 0 0 0,21 0 1 0,6 0 0 1,6 0 0 0",                   // the id, and no bit of it
@@ -391,7 +395,6 @@ func (m *ruleMaker) programs() []string {
 	return append(programs,
 		"4,48 0 0 6,21 0 1 17,6 0 0 1,6 0 0 0",                      // UDP
 		"6,48 0 0 7,4 0 0 255,164 0 0 1,37 0 1 318,6 0 0 1,6 0 0 0", // the hop limit; add, xor, jgt
-		"5,40 0 0 42,148 0 0 3,69 0 1 3,6 0 0 1,6 0 0 0",            // the port; mod, jset
 	)
 }
 
