@@ -47,19 +47,20 @@ func (r *reader) follow(s *Service) {
 	}
 	// Chains that the service does not use are not its own: they have problems of
 	// their own.
-	pending := []string{}
+	var pending unique[string]
 	for _, kind := range []string{firewallPrefix, externalPrefix, xlbPrefix, servicePrefix, localPrefix} {
 		if chain := kind + s.suffix; r.node.chains[chain] == s {
-			pending = append(pending, chain)
+			pending.add(chain)
 		}
 	}
-	for i := 0; i < len(pending); i++ {
-		chain := pending[i]
+	for i := 0; i < len(pending.values); i++ {
+		chain := pending.values[i]
 		r.checkName(s, chain)
 		for _, rule := range r.nat.rules[chain] {
-			if _, _, ok := serviceChain(rule.jump); ok && !slices.Contains(pending, rule.jump) {
-				r.enter(s, rule.jump)
-				pending = append(pending, rule.jump)
+			if _, _, ok := serviceChain(rule.jump); ok {
+				if r.enter(s, rule.jump); r.node.chains[rule.jump] == s {
+					pending.add(rule.jump)
+				}
 			}
 		}
 		switch kind, _, _ := serviceChain(chain); kind {
@@ -110,11 +111,13 @@ func (r *reader) external(s *Service, chain string) {
 // firewall reads KUBE-FW.
 func (r *reader) firewall(s *Service, chain string) {
 	open := false
+	ranges := &r.index(s).sourceRanges
+	defer func() { s.SourceRanges = ranges.values }()
 	for _, rule := range r.nat.rules[chain] {
 		_, _, through := serviceChain(rule.jump)
 		switch {
 		case through && rule.source.IsValid() && !rule.source.not && rule.plain():
-			s.SourceRanges = include(s.SourceRanges, rule.source.Prefix)
+			ranges.add(rule.source.Prefix)
 		case through && rule.unconditional():
 			open = true
 		case rule.jump == chains.MarkMasq, rule.jump == "KUBE-MARK-DROP", rule.Target == nil:
@@ -124,17 +127,16 @@ func (r *reader) firewall(s *Service, chain string) {
 		r.owns(s, rule)
 	}
 	if open {
-		s.SourceRanges = nil
+		*ranges = unique[netip.Prefix]{}
 		return
 	}
 	// The addresses themselves come last, all of them or none.
-	if n := len(s.SourceRanges) - len(s.LoadBalancerIPs); n > 0 && len(s.LoadBalancerIPs) > 0 {
-		s.NodeAllowed = true
-		for i, ip := range s.LoadBalancerIPs {
-			s.NodeAllowed = s.NodeAllowed && s.SourceRanges[n+i] == netip.PrefixFrom(ip, ip.BitLen())
-		}
+	if n := len(ranges.values) - len(s.LoadBalancerIPs); n > 0 && len(s.LoadBalancerIPs) > 0 {
+		s.NodeAllowed = slices.EqualFunc(ranges.values[n:], s.LoadBalancerIPs, func(p netip.Prefix, ip netip.Addr) bool {
+			return p == netip.PrefixFrom(ip, ip.BitLen())
+		})
 		if s.NodeAllowed {
-			s.SourceRanges = s.SourceRanges[:n]
+			ranges.truncate(n)
 		}
 	}
 }
@@ -204,11 +206,11 @@ func unequal(shares []share) bool {
 
 // endpointOf is the service's endpoint that the rule jumps to, made if need be.
 func (r *reader) endpointOf(s *Service, rule *rule) *Endpoint {
-	for i := range s.Endpoints {
-		if s.Endpoints[i].Chain == rule.jump {
-			return &s.Endpoints[i]
-		}
+	index := r.index(s)
+	if i, known := index.endpoints[rule.jump]; known {
+		return &s.Endpoints[i]
 	}
+	index.endpoints[rule.jump] = len(s.Endpoints)
 	e := Endpoint{Chain: rule.jump}
 	read := r.endpoint(s, rule.jump)
 	said, _ := arrow(rule.comment)

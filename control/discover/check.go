@@ -121,11 +121,12 @@ func (r *reader) checkClaims() {
 			}
 		}
 		var lines []int
-		var names []string
+		var titles unique[string]
 		for _, rule := range rules {
 			lines = append(lines, rule.Line)
-			names = include(names, r.node.owners[rule.Rule].service.Title())
+			titles.add(r.node.owners[rule.Rule].service.Title())
 		}
+		names := titles.values
 		what := fmt.Sprintf("node port %d", at.port)
 		if at.addr.IsValid() {
 			what = fmt.Sprintf("%s port %d", at.addr, at.port)

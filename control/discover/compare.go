@@ -149,13 +149,14 @@ func value[T comparable](d *details, what string, before, after T) {
 
 // set notes what was added to a list, or removed from it.
 func set[T comparable](d *details, what string, before, after []T) {
+	was, is := setOf(before), setOf(after)
 	for _, v := range before {
-		if !slices.Contains(after, v) {
+		if !is[v] {
 			d.add(Removed, "%s %v", what, v)
 		}
 	}
 	for _, v := range after {
-		if !slices.Contains(before, v) {
+		if !was[v] {
 			d.add(Added, "%s %v", what, v)
 		}
 	}
@@ -246,7 +247,9 @@ func compareEndpoints(d *details, before, after []Endpoint) {
 			d.add(Added, "endpoint %s (%s)", e.place(), e.shares())
 		} else if from, to := old.shares(), e.shares(); from != to {
 			way := from + " -> " + to
-			ways = include(ways, way)
+			if moved[way] == nil {
+				ways = append(ways, way)
+			}
 			moved[way] = append(moved[way], e.place())
 		}
 	}

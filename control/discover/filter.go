@@ -2,7 +2,6 @@ package discover
 
 import (
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/chains"
@@ -48,8 +47,8 @@ func (r *reader) refusal(chain string, rule *rule) {
 		r.clusterIP(s, ip, rule)
 		r.port(s, rule)
 	default:
-		if !slices.Contains(s.LoadBalancerIPs, ip) {
-			s.ExternalIPs = include(s.ExternalIPs, ip)
+		if !r.index(s).loadBalancerIPs.seen[ip] {
+			r.externalIP(s, ip)
 		}
 		r.port(s, rule)
 	}
@@ -92,7 +91,7 @@ func (r *reader) firewalls() {
 			continue
 		}
 		s := r.service(name, suffix, rule.protocol)
-		s.LoadBalancerIPs = include(s.LoadBalancerIPs, ip)
+		r.loadBalancerIP(s, ip)
 		r.port(s, rule)
 		r.owns(s, rule)
 	}
@@ -100,6 +99,10 @@ func (r *reader) firewalls() {
 
 // healthChecks reads KUBE-NODEPORTS of filter.
 func (r *reader) healthChecks() {
+	byName := make(map[decision.ServicePortName][]*Service)
+	for _, s := range r.node.Services {
+		byName[s.Name] = append(byName[s.Name], s)
+	}
 	for _, rule := range r.filter.rules[chains.NodePorts] {
 		name, ok := strings.CutSuffix(rule.comment, " health check node port")
 		spn, named := parseName(name)
@@ -107,11 +110,9 @@ func (r *reader) healthChecks() {
 			continue
 		}
 		// The check is always by TCP, whatever the service's protocol.
-		for _, s := range r.node.Services {
-			if s.Name == spn {
-				s.HealthCheckNodePort, s.ExternalPolicy = rule.port, decision.Local
-				r.owns(s, rule)
-			}
+		for _, s := range byName[spn] {
+			s.HealthCheckNodePort, s.ExternalPolicy = rule.port, decision.Local
+			r.owns(s, rule)
 		}
 	}
 }

@@ -34,7 +34,7 @@ const DefaultNodeName = "node"
 // NewObjects makes objects of what the rules of one node tell, of one family or both.
 // nodeName may be empty.
 func NewObjects(nodeName string, nodes ...*Node) *Objects {
-	m := &maker{objects: &Objects{}, nodeName: cmp.Or(nodeName, DefaultNodeName)}
+	m := &maker{objects: &Objects{}, nodeName: cmp.Or(nodeName, DefaultNodeName), within: make(map[int]map[netip.Prefix]bool)}
 	m.node(nodeName != "", nodes)
 	ports := make(map[decision.ServiceName][]*Service)
 	var names []decision.ServiceName
@@ -97,7 +97,8 @@ func Kernel(nodes ...*Node) (k chains.Kernel) {
 type maker struct {
 	objects   *Objects
 	nodeName  string
-	addresses []netip.Addr // of the node, as far as they are known
+	addresses []netip.Addr                  // of the node, as far as they are known
+	within    map[int]map[netip.Prefix]bool // see networks
 }
 
 func (m *maker) note(format string, args ...any) {
@@ -166,19 +167,20 @@ func (m *maker) service(name decision.ServiceName, ports []*Service) {
 		},
 	}
 	spec := &o.Spec
-	var external, lb []netip.Addr
-	var ranges []netip.Prefix
+	var external, lb unique[netip.Addr]
+	var ranges unique[netip.Prefix]
+	there := make(map[portKey]int)
 	for _, s := range ports {
-		m.port(spec, s)
+		m.port(spec, there, s)
 		m.clusterIP(spec, s)
 		for _, ip := range s.ExternalIPs {
-			external = include(external, ip)
+			external.add(ip)
 		}
 		for _, ip := range s.LoadBalancerIPs {
-			lb = include(lb, ip)
+			lb.add(ip)
 		}
 		for _, p := range s.SourceRanges {
-			ranges = include(ranges, p)
+			ranges.add(p)
 		}
 		if s.InternalPolicy == decision.Local {
 			spec.InternalTrafficPolicy = new(corev1.ServiceInternalTrafficPolicyLocal)
@@ -199,17 +201,17 @@ func (m *maker) service(name decision.ServiceName, ports []*Service) {
 		}
 		if s.NodeAllowed && !m.nodeWithin(s) { // this does the same
 			for _, ip := range s.LoadBalancerIPs {
-				ranges = include(ranges, netip.PrefixFrom(ip, ip.BitLen()))
+				ranges.add(netip.PrefixFrom(ip, ip.BitLen()))
 			}
 		}
 	}
-	for _, ip := range external {
+	for _, ip := range external.values {
 		spec.ExternalIPs = append(spec.ExternalIPs, ip.String())
 	}
-	for _, ip := range lb {
+	for _, ip := range lb.values {
 		o.Status.LoadBalancer.Ingress = append(o.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: ip.String()})
 	}
-	for _, p := range ranges {
+	for _, p := range ranges.values {
 		spec.LoadBalancerSourceRanges = append(spec.LoadBalancerSourceRanges, p.String())
 	}
 	m.objects.Services = append(m.objects.Services, o)
@@ -217,9 +219,22 @@ func (m *maker) service(name decision.ServiceName, ports []*Service) {
 
 // nodeWithin says whether the node's address is known to be within the source ranges.
 func (m *maker) nodeWithin(s *Service) bool {
-	return slices.ContainsFunc(s.SourceRanges, func(p netip.Prefix) bool {
-		return slices.ContainsFunc(m.addresses, p.Contains)
-	})
+	return slices.ContainsFunc(s.SourceRanges, func(p netip.Prefix) bool { return m.networks(p.Bits())[p.Masked()] })
+}
+
+// networks are those with prefixes of that length that the node's addresses are in.
+func (m *maker) networks(bits int) map[netip.Prefix]bool {
+	of := m.within[bits]
+	if of == nil {
+		of = make(map[netip.Prefix]bool)
+		for _, a := range m.addresses {
+			if p, err := a.Prefix(bits); err == nil {
+				of[p] = true
+			}
+		}
+		m.within[bits] = of
+	}
+	return of
 }
 
 // laterType is the type that has more: ClusterIP, NodePort, LoadBalancer.
@@ -228,23 +243,28 @@ func laterType(a, b corev1.ServiceType) corev1.ServiceType {
 	return order[max(slices.Index(order, a), slices.Index(order, b))]
 }
 
+// portKey is what a port of a Service is known by.
+type portKey struct {
+	name     string
+	protocol corev1.Protocol
+}
+
 // port adds a port of one family, which may be there from the other.
-func (m *maker) port(spec *corev1.ServiceSpec, s *Service) {
+func (m *maker) port(spec *corev1.ServiceSpec, there map[portKey]int, s *Service) {
 	p := corev1.ServicePort{Name: s.Name.Port, Protocol: corev1.Protocol(s.Protocol.String()), Port: int32(s.Port), NodePort: int32(s.NodePort), TargetPort: intstr.FromInt32(int32(s.Port))}
 	if len(s.Endpoints) > 0 && s.Endpoints[0].AddrPort.IsValid() {
 		p.TargetPort = intstr.FromInt32(int32(s.Endpoints[0].AddrPort.Port()))
 	}
-	for i := range spec.Ports {
+	key := portKey{p.Name, p.Protocol}
+	if i, known := there[key]; known {
 		have := &spec.Ports[i]
-		if have.Name != p.Name || have.Protocol != p.Protocol {
-			continue
-		}
 		if have.Port != p.Port || have.NodePort != 0 && p.NodePort != 0 && have.NodePort != p.NodePort {
 			m.note("%s has another port in %s than in the other family: that is left out", s.Title(), s.Family)
 		}
 		have.NodePort = cmp.Or(have.NodePort, p.NodePort)
 		return
 	}
+	there[key] = len(spec.Ports)
 	spec.Ports = append(spec.Ports, p)
 }
 

@@ -26,12 +26,11 @@ func (r *reader) detect(rule *rule, source network, in *iptables.InInterface) {
 	if in != nil {
 		d = detection{in: in.Interface, how: "-i " + in.Interface.String()}
 	}
-	for i := range r.detectors {
-		if r.detectors[i].how == d.how {
-			r.detectors[i].lines = append(r.detectors[i].lines, rule.Line)
-			return
-		}
+	if i, known := r.detectedBy[d.how]; known {
+		r.detectors[i].lines = append(r.detectors[i].lines, rule.Line)
+		return
 	}
+	r.detectedBy[d.how] = len(r.detectors)
 	d.lines = []int{rule.Line}
 	r.detectors = append(r.detectors, d)
 }

@@ -39,10 +39,12 @@ type reader struct {
 	byName      map[nameKey]*Service
 	bySuffix    map[string]*Service
 	endpoints   map[string]*endpoint // by chain
+	indexes     map[*Service]*index
 	// claims are the rules for each address and node port, in order.
 	claims map[claim][]*rule
 	// detectors are the rules that tell pods from others, by how they do it.
-	detectors []detection
+	detectors  []detection
+	detectedBy map[string]int // where each is among them
 	// masqueraded are the rules that masquerade all flows to a ClusterIP.
 	masqueraded []*rule
 	// named and misnamed count the chains whose names are the hash of what they are
@@ -109,7 +111,8 @@ func newReader(d *iptables.Dump) *reader {
 		node: &Node{Family: family, owners: make(map[*iptables.Rule]ownership), chains: make(map[string]*Service), contests: make(map[*iptables.Rule]string)},
 		nat:  newTable(d, "nat"), filter: newTable(d, "filter"),
 		byName: make(map[nameKey]*Service), bySuffix: make(map[string]*Service),
-		endpoints: make(map[string]*endpoint), claims: make(map[claim][]*rule),
+		endpoints: make(map[string]*endpoint), indexes: make(map[*Service]*index), claims: make(map[claim][]*rule),
+		detectedBy: make(map[string]int),
 	}
 }
 
@@ -196,10 +199,10 @@ func (r *reader) portals() {
 			}
 		case words == loadBalancerWords || words == "" && kind == firewallPrefix:
 			rule.entry = decision.EntryLoadBalancer
-			s.LoadBalancerIPs = include(s.LoadBalancerIPs, ip)
+			r.loadBalancerIP(s, ip)
 		default:
 			rule.entry = decision.EntryExternalIP
-			s.ExternalIPs = include(s.ExternalIPs, ip)
+			r.externalIP(s, ip)
 		}
 		r.port(s, rule)
 		if rule.plain() {
@@ -232,14 +235,6 @@ func (r *reader) port(s *Service, rule *rule) {
 		return
 	}
 	s.Port = rule.port
-}
-
-// include adds a value that is not there yet.
-func include[T comparable](values []T, v T) []T {
-	if slices.Contains(values, v) {
-		return values
-	}
-	return append(values, v)
 }
 
 // nodePorts reads KUBE-NODEPORTS of nat.
@@ -278,19 +273,25 @@ func (r *reader) nodePort(s *Service, rule *rule) {
 // settleLoadBalancerIPs takes load balancer IPs that another port of the same Service
 // shows out of the external ones.
 func (r *reader) settleLoadBalancerIPs() {
-	known := make(map[decision.ServiceName][]netip.Addr)
+	known := make(map[decision.ServiceName]map[netip.Addr]bool)
 	for _, s := range r.node.Services {
 		name := s.Name.Service()
-		known[name] = append(known[name], s.LoadBalancerIPs...)
+		if known[name] == nil {
+			known[name] = make(map[netip.Addr]bool)
+		}
+		for _, ip := range s.LoadBalancerIPs {
+			known[name][ip] = true
+		}
 	}
 	for _, s := range r.node.Services {
 		if !s.Refused || s.Name == (decision.ServicePortName{}) {
 			continue
 		}
-		isKnown := func(ip netip.Addr) bool { return slices.Contains(known[s.Name.Service()], ip) }
+		of := known[s.Name.Service()]
+		isKnown := func(ip netip.Addr) bool { return of[ip] }
 		for _, ip := range s.ExternalIPs {
 			if isKnown(ip) {
-				s.LoadBalancerIPs = include(s.LoadBalancerIPs, ip)
+				r.loadBalancerIP(s, ip)
 			}
 		}
 		s.ExternalIPs = slices.DeleteFunc(s.ExternalIPs, isKnown)

@@ -3,7 +3,6 @@ package discover
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -65,13 +64,14 @@ func (m *maker) slices(name decision.ServiceName, ports []*Service) {
 // their first one.
 func (m *maker) groups(s *Service) []*group {
 	var groups []*group
+	byNumber := make(map[uint16]*group)
 	add := func(number uint16, e member) {
-		i := slices.IndexFunc(groups, func(g *group) bool { return g.number == number })
-		if i < 0 {
-			i = len(groups)
-			groups = append(groups, &group{number: number})
+		g := byNumber[number]
+		if g == nil {
+			g = &group{number: number}
+			groups, byNumber[number] = append(groups, g), g
 		}
-		groups[i].members = append(groups[i].members, e)
+		g.members = append(g.members, e)
 	}
 	hinted := false
 	if s.balanced[decision.Cluster] != nil {

@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"slices"
 	"strings"
 )
 
@@ -92,6 +93,98 @@ func connlimitPhrase(w *wording, negated bool) bool {
 	w.emit(false, "--connlimit-mask", Token{Text: bits, Column: of.Column})
 	w.emit(false, flag)
 	return ok && ok2 && ok3 && masked && !negated
+}
+
+// Connbytes is "-m connbytes": how much the packet's connection has transferred, the
+// packet included (xt_connbytes.c). The rule turns the kernel's counters of connections
+// on; a connection that is older has none, and never matches.
+type Connbytes struct {
+	Count     Range[uint64]
+	Negated   bool
+	Unit      ConnbytesUnit
+	Direction ConnbytesDirection
+}
+
+// ConnbytesUnit is enum xt_connbytes_what.
+type ConnbytesUnit uint8
+
+// The units.
+const (
+	ConnbytesPackets ConnbytesUnit = iota
+	ConnbytesBytes
+	ConnbytesAverage // bytes a packet
+)
+
+// ConnbytesDirection is enum xt_connbytes_direction.
+type ConnbytesDirection uint8
+
+// The directions.
+const (
+	ConnbytesOriginal ConnbytesDirection = iota
+	ConnbytesReply
+	ConnbytesBoth
+)
+
+var (
+	connbytesUnits      = []string{"packets", "bytes", "avgpkt"}
+	connbytesDirections = []string{"original", "reply", "both"}
+)
+
+func (u ConnbytesUnit) String() string      { return nameOf(connbytesUnits, u) }
+func (d ConnbytesDirection) String() string { return nameOf(connbytesDirections, d) }
+
+// anAmount reads "10:20", and "10", which has no end.
+var anAmount = kind[Range[uint64]]{"a range", "from:to, or from", func(s string) (Range[uint64], bool) {
+	if !strings.Contains(s, ":") {
+		s += ":"
+	}
+	return parseRange[uint64](s, ":")
+}}
+
+var connbytesModule = &module{
+	name: "connbytes", shapes: map[string]shape{"--connbytes": notOne, "--connbytes-mode": one, "--connbytes-dir": one},
+	build: func(s *section) Match {
+		amount, unit, direction := s.oneOf("--connbytes"), s.oneOf("--connbytes-mode"), s.oneOf("--connbytes-dir")
+		if s.err != nil {
+			return Connbytes{}
+		}
+		m := Connbytes{
+			Count:     value(s, amount.values[0], anAmount),
+			Unit:      value(s, unit.values[0], oneOfNames[ConnbytesUnit]("a mode", connbytesUnits)),
+			Direction: value(s, direction.values[0], oneOfNames[ConnbytesDirection]("a direction", connbytesDirections)),
+		}
+		// The kernel has a negated range with its ends swapped, which one number is not.
+		m.Negated = amount.negated && m.Count.First != m.Count.Last
+		return m
+	},
+}
+
+// oneOfNames reads the name of a number.
+func oneOfNames[T ~uint8](what string, names []string) kind[T] {
+	return kind[T]{what, strings.Join(names, ", "), func(s string) (T, bool) {
+		i := slices.Index(names, s)
+		return T(max(i, 0)), i >= 0
+	}}
+}
+
+// Module is "connbytes".
+func (Connbytes) Module() string { return "connbytes" }
+func (m Connbytes) write(w *words) {
+	amount := decimal(m.Count.First)
+	if m.Count.Last != ^uint64(0) {
+		amount += ":" + decimal(m.Count.Last)
+	}
+	w.option(m.Negated, "--connbytes", amount)
+	w.bare("--connbytes-mode", m.Unit.String(), "--connbytes-dir", m.Direction.String())
+}
+
+// connbytesPhrase reads "! connbytes 10:20 connbytes mode packets connbytes direction both".
+func connbytesPhrase(w *wording, negated bool) bool {
+	w.load("connbytes")
+	not := w.word("!") // older versions print it here
+	amount, _ := w.next()
+	w.emit(negated || not, "--connbytes", amount)
+	return w.word("connbytes", "mode") && w.value("--connbytes-mode") && w.word("connbytes", "direction") && w.value("--connbytes-dir")
 }
 
 // Helper is "-m helper": the packet's connection was begun because of another one's

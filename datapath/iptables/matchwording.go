@@ -24,7 +24,7 @@ func init() {
 		"TTL": hopPhrase("TTL", "ttl"), "HL": hopPhrase("HL", "hl"), "rt": rtPhrase, "tos": tosMatchPhrase,
 		"DSCP": matchedValue("dscp", "--dscp"), "tcpmss": matchedValue("tcpmss", "--mss"), "policy": policyPhrase,
 		"quota:": quotaPhrase, "#conn": connlimitPhrase, "helper": helperPhrase, "TIME": timePhrase,
-		"STRING": stringPhrase, "u32": u32Phrase,
+		"STRING": stringPhrase, "u32": u32Phrase, "match": bpfPhrase, "cpu": cpuPhrase, "connbytes": connbytesPhrase,
 	}
 	for name := range conntrackModule.shapes {
 		matchPhrases[strings.TrimPrefix(name, "--")] = conntrackPhrase

@@ -7,7 +7,7 @@ var modules = byName([]*module{
 	recentModule, setModule, physdevModule, rpfilterModule, limitModule, hashlimitModule, ownerModule,
 	macModule, iprangeModule, lengthModule, socketModule, pkttypeModule, nfacctModule,
 	ttlModule, hlModule, tosModule, dscpModule, segmentSizeModule, routingHeaderModule, policyModule, quotaModule,
-	connlimitModule, helperModule, timeModule, stringModule, u32Module,
+	connlimitModule, connbytesModule, helperModule, timeModule, stringModule, u32Module, bpfModule, cpuModule,
 }, func(m *module) string { return m.name })
 
 // targets are the targets that this package knows, by the name behind -j.
@@ -16,7 +16,7 @@ var targets = byName([]*extension{
 	rejectTarget, logTarget, setMarkTarget, setConnmarkTarget, dnatTarget, snatTarget, masqueradeTarget,
 	redirectTarget, netmapTarget, checksumTarget, tcpmssTarget, ctTarget, notrackTarget, nfqueueTarget,
 	tproxyTarget, nflogTarget, setTOSTarget, setDSCPTarget, classifyTarget, auditTarget, traceTarget,
-	setTTLTarget, setHLTarget,
+	setTTLTarget, setHLTarget, tarpitTarget,
 }, func(t *extension) string { return t.name })
 
 // otherTargets are the names of targets that this package does not know but that exist
@@ -27,7 +27,7 @@ var otherTargets = map[string]bool{
 	"SECMARK": true, "SET": true, "SNPT": true, "SYNPROXY": true, "TCPOPTSTRIP": true, "TEE": true,
 	"ULOG":    true,
 	"ACCOUNT": true, "CHAOS": true, "DELUDE": true, "DHCPMAC": true, "DNETMAP": true, "ECHO": true,
-	"IPMARK": true, "LOGMARK": true, "PROTO": true, "SYSRQ": true, "TARPIT": true,
+	"IPMARK": true, "LOGMARK": true, "PROTO": true, "SYSRQ": true,
 }
 
 func byName[T any](all []T, name func(T) string) map[string]T {

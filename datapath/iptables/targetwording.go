@@ -17,13 +17,24 @@ func init() {
 		"MARK": setMarkPhrase, "CONNMARK": setConnmarkPhrase, "CT": ctPhrase, "CHECKSUM": checksumPhrase,
 		"TCPMSS": tcpmssPhrase, "TPROXY": tproxyPhrase, "TOS": tosPhrase, "DSCP": named("DSCP", "set", "--set-dscp"),
 		"CLASSIFY": named("CLASSIFY", "set", "--set-class"), "AUDIT": auditPhrase,
-		"TTL": setHopPhrase("TTL"), "HL": setHopPhrase("HL"),
+		"TTL": setHopPhrase("TTL"), "HL": setHopPhrase("HL"), "TARPIT": tarpitPhrase,
 	}
 	for name := range targets {
 		if targetPhrases[name] == nil { // ACCEPT, DROP, RETURN, NOTRACK, TRACE print nothing
 			targetPhrases[name] = func(*wording, bool) bool { return false }
 		}
 	}
+}
+
+// tarpitPhrase reads "-j TARPIT --tarpit" (libxt_TARPIT.c).
+func tarpitPhrase(w *wording, _ bool) bool {
+	mode := Token{}
+	ok := w.word("-j", "TARPIT")
+	if ok {
+		mode, ok = w.next()
+	}
+	w.emit(false, mode.Text)
+	return ok
 }
 
 // named is for a target that prints its name, a word, and a value.

@@ -100,9 +100,9 @@ func TestTyped(t *testing.T) {
 		{"-j NFQUEUE --queue-balance 1:5 --queue-bypass", nil, NFQueue{Queues: Range[uint16]{1, 5}, Bypass: true}},
 		{"-p tcp -j TPROXY --on-port 50080 --tproxy-mark 0x1/0x1", []Match{tcp}, TProxy{50080, addr("0.0.0.0"), MaskedValue{1, 1}}},
 		{"-j NFLOG --nflog-group 3 --nflog-size 10", nil, NFLog{Group: 3, Size: 10, Threshold: 1}},
-		{"-m bpf ! --u32 0x0=0x1 -s 1.2.3.4 -j TEE --gateway 1.2.3.4", []Match{
+		{"-m xyz ! --u32 0x0=0x1 -s 1.2.3.4 -j TEE --gateway 1.2.3.4", []Match{
 			Source{network("1.2.3.4", "255.255.255.255"), false},
-			UnknownMatch{"bpf", []Token{{"!", false, 17}, {"--u32", false, 19}, {"0x0=0x1", false, 25}}},
+			UnknownMatch{"xyz", []Token{{"!", false, 17}, {"--u32", false, 19}, {"0x0=0x1", false, 25}}},
 		}, UnknownTarget{"TEE", []Token{{"--gateway", false, 51}, {"1.2.3.4", false, 61}}}},
 		{"-m unheard --dir in --pol ipsec --proto esp -p tcp", []Match{
 			tcp, UnknownMatch{"unheard", []Token{
@@ -131,6 +131,16 @@ func TestTyped(t *testing.T) {
 			{0, []U32Step{{U32Right, 22}, {U32And, 0x3c}, {U32At, 4}, {U32Right, 8}, {U32And, 0xff}}, []Range[uint32]{{1, 3}, {5, 5}}},
 			{6, []U32Step{{U32And, 0xff}}, []Range[uint32]{{17, 17}}},
 		}, true}}, nil},
+		{`-m bpf --bytecode "2,48 0 0 9,6 0 0 4294967295"`, []Match{BPF{Program: []Instruction{{48, 0, 0, 9}, {6, 0, 0, 1<<32 - 1}}}}, nil},
+		{"-m bpf --object-pinned /sys/fs/bpf/x", []Match{BPF{Pinned: "/sys/fs/bpf/x"}}, nil},
+		{"-m cpu ! --cpu 3", []Match{CPU{3, true}}, nil},
+		{"-m connbytes --connbytes 5 --connbytes-mode avgpkt --connbytes-dir reply", []Match{Connbytes{
+			Range[uint64]{5, 1<<64 - 1}, false, ConnbytesAverage, ConnbytesReply,
+		}}, nil},
+		{"-m connbytes ! --connbytes 5:10000000000 --connbytes-mode bytes --connbytes-dir both", []Match{Connbytes{
+			Range[uint64]{5, 10000000000}, true, ConnbytesBytes, ConnbytesBoth,
+		}}, nil},
+		{"-p tcp -j TARPIT --honeypot", []Match{tcp}, Tarpit{"honeypot"}},
 		{"-m policy --dir in --pol ipsec --proto esp -p tcp", []Match{tcp, IPsec{Elements: []IPsecElement{{Protocol: Condition[uint8]{true, false, 50}}}}}, nil},
 		{"-m policy --dir out --pol none", []Match{IPsec{Out: true, None: true}}, nil},
 		{"-m policy --dir in --pol ipsec --strict --spi 0x10 --mode tunnel --tunnel-src 1.2.3.0/24 --next ! --reqid 3", []Match{IPsec{Strict: true, Elements: []IPsecElement{
@@ -232,7 +242,17 @@ func TestTypedFaults(t *testing.T) {
 		"-m string --algo bm --hex-string |0d":               "is not a text with hexadecimal digits",
 		"-m u32 --u32 0":                                     "is not a list of tests",
 		"-m u32 --u32 0<5=1":                                 "is not a list of tests",
-		"-j TTL --ttl-inc 0":                                 "a change by 0",
+		"-m bpf":                                             "bpf without its option",
+		`-m bpf --bytecode "2,6 0 0 1"`:                      "is not a program",
+		`-m bpf --bytecode "1,6 0 0"`:                        "is not a program",
+		`-m bpf --bytecode "1,65536 0 0 0"`:                  "is not a program",
+		`-m bpf --bytecode ""`:                               "is not a program",
+		"-m cpu --cpu -1":                                    "is not a number of 32 bits",
+		"-m connbytes --connbytes 5":                         "connbytes without its option",
+		"-m connbytes --connbytes 9:5 --connbytes-mode bytes --connbytes-dir both": "is not a range",
+		"-m connbytes --connbytes 5 --connbytes-mode bits --connbytes-dir both":    `"bits" is not a mode`,
+		"-j TARPIT":          "TARPIT in a rule that is not for the protocol",
+		"-j TTL --ttl-inc 0": "a change by 0",
 	} {
 		_, err := Parse(strings.NewReader("*mangle\n-A INPUT "+rule+"\nCOMMIT\n"), Options{Family: IPv4})
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -21,7 +21,7 @@ func number[T uint8 | uint16 | uint32 | uint64](text string) (T, bool) {
 }
 
 // Range is a range of numbers, both ends included.
-type Range[T uint16 | uint32] struct{ First, Last T }
+type Range[T uint16 | uint32 | uint64] struct{ First, Last T }
 
 // Contains says whether a number is in the range.
 func (r Range[T]) Contains(n T) bool { return r.First <= n && n <= r.Last }
@@ -44,7 +44,7 @@ type PortRange = Range[uint16]
 var anyPort = PortRange{0, 65535}
 
 // parseRange reads "first:last", "first:", ":last" and "number".
-func parseRange[T uint16 | uint32](text, separator string) (Range[T], bool) {
+func parseRange[T uint16 | uint32 | uint64](text, separator string) (Range[T], bool) {
 	first, last, two := strings.Cut(text, separator)
 	if !two {
 		n, ok := number[T](first)

@@ -1,5 +1,7 @@
 package iptables
 
+import "strings"
+
 // Verdict is a target that needs no module.
 type Verdict uint8
 
@@ -49,6 +51,27 @@ var traceTarget = &extension{name: "TRACE", build: func(*section) Target { retur
 // Name is "TRACE".
 func (Trace) Name() string { return "TRACE" }
 func (Trace) write(*words) {}
+
+// Tarpit is "-j TARPIT" of xtables-addons, which are not part of the kernel: TCP gets an
+// answer of the module's own, and the packet is dropped (xt_TARPIT.c, tarpit_tg4).
+type Tarpit struct {
+	Mode string // tarpit, honeypot or reset
+}
+
+var tarpitTarget = &extension{
+	name: "TARPIT", shapes: map[string]shape{"--tarpit": flag, "--honeypot": flag, "--reset": flag},
+	build: func(s *section) Target {
+		s.needs(s.name, "TARPIT", protoTCP)
+		if o, ok := s.atMostOne("--tarpit", "--honeypot", "--reset"); ok {
+			return Tarpit{strings.TrimPrefix(o.name.Text, "--")}
+		}
+		return Tarpit{"tarpit"}
+	},
+}
+
+// Name is "TARPIT".
+func (Tarpit) Name() string     { return "TARPIT" }
+func (t Tarpit) write(w *words) { w.bare("--" + t.Mode) }
 
 // Reject is "-j REJECT".
 type Reject struct{ With RejectWith }

@@ -251,12 +251,13 @@ func (m *image) u32(tests []iptables.U32Test) truth {
 // number is one of which only some bits are known.
 type number struct{ value, known uint32 }
 
-// at reads 32 bits; ok is false where the packet does not have them.
-func (m *image) at(offset uint64) (n number, ok bool) {
-	if offset+4 > uint64(len(m.bytes)) {
+// at reads so many bytes, at most 4; ok is false where the packet does not have them.
+func (m *image) at(offset uint64, size int) (n number, ok bool) {
+	if offset+uint64(size) > uint64(len(m.bytes)) {
 		return n, false
 	}
-	for i := range uint64(4) {
+	n.known = ^uint32(0)
+	for i := range uint64(size) {
 		n.value = n.value<<8 | uint32(m.bytes[offset+i])
 		n.known <<= 8
 		if m.known[offset+i] {
@@ -267,7 +268,7 @@ func (m *image) at(offset uint64) (n number, ok bool) {
 }
 
 func (m *image) test(t *iptables.U32Test) truth {
-	n, ok := m.at(uint64(t.Start))
+	n, ok := m.at(uint64(t.Start), 4)
 	if !ok {
 		return no
 	}
@@ -288,7 +289,7 @@ func (m *image) test(t *iptables.U32Test) truth {
 				return no
 			}
 			base += n.value
-			if n, ok = m.at(uint64(base) + uint64(s.Number)); !ok {
+			if n, ok = m.at(uint64(base)+uint64(s.Number), 4); !ok {
 				return no
 			}
 		}

@@ -83,7 +83,9 @@ type Entry struct {
 
 	sourceDone, destinationDone bool // IPS_SRC_NAT_DONE, IPS_DST_NAT_DONE
 	tcp                         tcpConnection
-	streams                     float64 // State.Now from which on UDP is a stream
+	unanswered                  bool      // SCTP: of its INITs none is acknowledged (SCTP_CONNTRACK_CLOSED)
+	transferred                 [2]volume // there, and back
+	streams                     float64   // State.Now from which on UDP is a stream
 }
 
 // Tracking is what connection tracking thinks of a packet (enum ip_conntrack_info).
@@ -154,8 +156,12 @@ func (s *State) track(p *Packet, zone uint16) (c connection, t Tracking) {
 		case invalid:
 			return connection{}, TrackingInvalid
 		case goesOn:
+			c.count(p)
+			return c, c.sees()
+		case uncounted:
 			return c, c.sees()
 		case ends:
+			c.count(p)
 			s.forget(c.entry)
 			return c, c.sees()
 		}
@@ -169,7 +175,10 @@ func (s *State) track(p *Packet, zone uint16) (c connection, t Tracking) {
 		e.tcp.last = kindOf(p.Flags)
 		e.tcp.state = tcpTransitions[0][e.tcp.last][tcpNone]
 	}
-	return connection{entry: e}, TrackingNew
+	e.unanswered = p.Protocol == protoSCTP && len(p.Chunks) > 0 && p.Chunks[0].Type == sctpInit
+	c = connection{entry: e}
+	c.count(p)
+	return c, TrackingNew
 }
 
 // template is the entry that packets get by a rule with -j CT (nf_ct_tmpl_alloc): without
@@ -201,8 +210,29 @@ func (s *State) advance(c connection, p *Packet) fate {
 		return c.entry.advance(p.Flags, c.reply)
 	case protoUDP, protoUDPLite:
 		c.entry.Assured = c.entry.Assured || c.entry.SeenReply && s.Now > c.entry.streams
+	case protoSCTP:
+		return c.advanceSCTP(p.Chunks)
 	}
 	return goesOn
+}
+
+// advanceSCTP is nf_conntrack_sctp_packet, as far as it is about what is counted: a repeated
+// INIT is not.
+func (c connection) advanceSCTP(chunks []iptables.ChunkType) fate {
+	f := goesOn
+	for _, k := range chunks {
+		switch k.Type {
+		case sctpInit:
+			if c.entry.unanswered {
+				f = uncounted
+			}
+		case sctpInitAck:
+			c.entry.unanswered = c.entry.unanswered && !c.reply
+		case sctpAbort:
+			c.entry.unanswered = true
+		}
+	}
+	return f
 }
 
 // sees is the state of a packet of a connection that is known.
@@ -287,5 +317,7 @@ func mayBegin(p *Packet) bool {
 // Types of SCTP chunks (RFC 9260).
 const (
 	sctpInit      = 1
+	sctpInitAck   = 2
 	sctpHeartbeat = 4
+	sctpAbort     = 6
 )

@@ -121,9 +121,9 @@ func (w *walk) asksForMore(m iptables.Match) bool {
 	switch m := m.(type) {
 	case iptables.Statistic:
 		return m.Nth || m.Probability > 0 && m.Probability < iptables.ProbabilityOne
-	case iptables.Recent, iptables.Limit, iptables.Hashlimit, iptables.Socket, iptables.Connlimit, iptables.Quota:
+	case iptables.Recent, iptables.Limit, iptables.Hashlimit, iptables.Socket, iptables.Connlimit, iptables.Connbytes, iptables.Quota, iptables.CPU:
 		return true
-	case iptables.Length, iptables.TTL, iptables.HopLimit, iptables.TOS, iptables.DSCP, iptables.SegmentSize, iptables.String, iptables.U32:
+	case iptables.Length, iptables.TTL, iptables.HopLimit, iptables.TOS, iptables.DSCP, iptables.SegmentSize, iptables.String, iptables.U32, iptables.BPF:
 		return true
 	case iptables.Time, iptables.IPsec, iptables.RoutingHeader, iptables.Helper:
 		return true

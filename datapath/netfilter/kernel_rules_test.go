@@ -241,7 +241,7 @@ func (m *ruleMaker) match(c chainPlan, protocol string) string {
 }
 
 func (m *ruleMaker) tryMatch(c chainPlan, protocol string) string {
-	switch m.IntN(44) {
+	switch m.IntN(51) {
 	case 0:
 		return `-m comment --comment "a comment"`
 	case 1, 2:
@@ -311,7 +311,7 @@ func (m *ruleMaker) tryMatch(c chainPlan, protocol string) string {
 		if m.is4 {
 			return "-m ttl " + pick(m.Rand, []string{"--ttl-eq 64", "! --ttl-eq 64", "--ttl-lt 5", "--ttl-gt 63", "--ttl-eq 1"})
 		}
-		return pick(m.Rand, []string{"-m hl --hl-eq 64", "-m hl ! --hl-eq 64", "-m hl --hl-lt 5", "-m hl --hl-gt 63", "-m rt --rt-type 0", "-m rt ! --rt-type 0 ! --rt-segsleft 0"})
+		return pick(m.Rand, []string{"-m hl --hl-eq 64", "-m hl ! --hl-eq 64", "-m hl --hl-lt 5", "-m hl --hl-gt 63"})
 	case 28:
 		return "-m tos " + m.not() + "--tos " + pick(m.Rand, []string{"0x10/0xff", "0x00/0x3f", "0x02/0x02", "0x13/0x3f"})
 	case 29:
@@ -350,8 +350,52 @@ func (m *ruleMaker) tryMatch(c chainPlan, protocol string) string {
 		return "-m u32 " + m.not() + `--u32 "` + pick(m.Rand, tests) + `"`
 	case 42:
 		return "-m helper " + m.not() + "--helper ftp"
+	case 43:
+		return "-m cpu " + m.not() + "--cpu " + pick(m.Rand, []string{"0", "1"})
+	case 44, 45:
+		return "-m connbytes " + m.not() + "--connbytes " + pick(m.Rand, []string{
+			"2 --connbytes-mode packets", "1:2 --connbytes-mode packets", "0:0 --connbytes-mode packets", "100:200 --connbytes-mode bytes", "60:100 --connbytes-mode avgpkt",
+		}) + " --connbytes-dir " + pick(m.Rand, []string{"original", "reply", "both"})
+	case 46, 47, 48:
+		return `-m bpf --bytecode "` + pick(m.Rand, m.programs(protocol)) + `"`
+	case 49:
+		if m.is4 {
+			return ""
+		}
+		return "-m rt " + pick(m.Rand, []string{"--rt-type 0", "! --rt-type 0 ! --rt-segsleft 0"})
 	}
 	return "-m pkttype " + m.not() + "--pkt-type " + pick(m.Rand, []string{"unicast", "broadcast", "multicast"})
+}
+
+// programs are of -m bpf. No checksums, which translation changes.
+func (m *ruleMaker) programs(protocol string) []string {
+	programs := []string{
+		"4,128 0 0 0,37 0 1 60,6 0 0 1,6 0 0 0",                          // ld len; jgt
+		"4,32 0 0 4294963220,69 0 1 3,6 0 0 1,6 0 0 0",                   // ld mark; jset
+		"4,32 0 0 4294963236,21 0 1 0,6 0 0 1,6 0 0 0",                   // ld cpu
+		"3,40 0 0 65000,6 0 0 1,6 0 0 1",                                 // behind the packet's end
+		"3,48 0 0 4293918720,116 0 0 4,22 0 0 0",                         // SKF_NET_OFF: the version; rsh; ret a
+		"5,128 0 0 0,1 0 0 0,60 0 0 0,6 0 0 1,6 0 0 0",                   // div x by zero
+		"7,0 0 0 40,2 0 0 3,97 0 0 3,128 0 0 0,61 0 1 0,6 0 0 0,6 0 0 1", // st, ldx mem, jge x
+		"7,0 0 0 5,7 0 0 0,0 0 0 33,124 0 0 0,132 0 0 0,21 0 0 4294967295,22 0 0 0",
+	}
+	if ported := slices.Contains([]string{"tcp", "udp", "sctp"}, protocol); ported && m.is4 {
+		programs = append(programs, "5,177 0 0 0,72 0 0 2,21 0 1 80,6 0 0 1,6 0 0 0") // ldx 4*([0]&0xf); ldh [x+2]: the port
+	} else if ported {
+		programs = append(programs, "5,40 0 0 42,148 0 0 3,69 0 1 3,6 0 0 1,6 0 0 0") // the port; mod, jset
+	}
+	if m.is4 {
+		return append(programs,
+			"4,48 0 0 9,21 0 1 6,6 0 0 1,6 0 0 0",                            // TCP
+			"6,48 0 0 8,20 0 0 1,36 0 0 2,53 0 1 100,6 0 0 1,6 0 0 0",        // the time to live; sub, mul, jge
+			"5,32 0 0 12,84 0 0 4278190080,21 0 1 167772160,6 0 0 1,6 0 0 0", // from 10.0.0.0/8
+			"5,40 0 0 4,84 0 0 0,21 0 1 0,6 0 0 1,6 0 0 0",                   // the id, and no bit of it
+		)
+	}
+	return append(programs,
+		"4,48 0 0 6,21 0 1 17,6 0 0 1,6 0 0 0",                      // UDP
+		"6,48 0 0 7,4 0 0 255,164 0 0 1,37 0 1 318,6 0 0 1,6 0 0 0", // the hop limit; add, xor, jgt
+	)
 }
 
 func (m *ruleMaker) conntrack() string {
@@ -455,7 +499,7 @@ func (m *ruleMaker) tryTarget(c chainPlan, protocol *string) string {
 			return ""
 		}
 		return "-j NFQUEUE --queue-num 5" + pick(m.Rand, []string{"", " --queue-bypass"})
-	case 18:
+	case 18, 26:
 		if !in("mangle") || !c.only("PREROUTING") {
 			return ""
 		}

@@ -126,6 +126,8 @@ func (w *walk) matches(m iptables.Match) truth {
 		return truthOf(w.quota(m))
 	case iptables.Connlimit:
 		return truthOf(w.connlimit(m))
+	case iptables.Connbytes:
+		return truthOf(w.connbytes(m))
 	case iptables.Helper:
 		return truthOf(m.Negated) // no connection belongs to another one: see Tracking
 	case iptables.Time:
@@ -140,6 +142,11 @@ func (w *walk) matches(m iptables.Match) truth {
 	case iptables.U32:
 		image := p.image()
 		return image.u32(m.Tests).negatedIf(m.Negated)
+	case iptables.BPF:
+		b := bpf{walk: w, image: p.image()}
+		return b.run(m.Program)
+	case iptables.CPU:
+		return truthOf((m.Number == w.processor()) != m.Negated)
 	}
 	return cannotTell // an UnknownMatch
 }

@@ -68,6 +68,45 @@ func (w *walk) connlimit(m iptables.Connlimit) bool {
 	return (uint64(len(list)) > uint64(m.Limit)) != m.UpTo
 }
 
+// volume is what a connection has transferred in one direction (struct nf_conn_counter).
+type volume struct{ packets, bytes uint64 }
+
+// count counts a packet (nf_ct_acct_update).
+func (c connection) count(p *Packet) {
+	t := &c.entry.transferred[0]
+	if c.reply {
+		t = &c.entry.transferred[1]
+	}
+	t.packets++
+	t.bytes += uint64(p.Length)
+}
+
+// connbytes is connbytes_mt (xt_connbytes.c). A template counts nothing.
+func (w *walk) connbytes(m iptables.Connbytes) bool {
+	return w.entry != nil && w.tracked && m.Count.Contains(w.entry.amount(m)) != m.Negated
+}
+
+// amount is what -m connbytes counts.
+func (e *Entry) amount(m iptables.Connbytes) uint64 {
+	sum := e.transferred[0]
+	switch m.Direction {
+	case iptables.ConnbytesReply:
+		sum = e.transferred[1]
+	case iptables.ConnbytesBoth:
+		sum.packets += e.transferred[1].packets
+		sum.bytes += e.transferred[1].bytes
+	}
+	switch {
+	case m.Unit == iptables.ConnbytesPackets:
+		return sum.packets
+	case m.Unit == iptables.ConnbytesBytes:
+		return sum.bytes
+	case sum.packets == 0:
+		return 0
+	}
+	return sum.bytes / sum.packets
+}
+
 // closed is already_closed (nf_conncount.c).
 func (e *Entry) closed() bool {
 	return e.Original.Protocol == protoTCP && (e.tcp.state == tcpTimeWait || e.tcp.state == tcpClosed)
@@ -125,6 +164,10 @@ func looksAt(m iptables.Match) Facts {
 		}
 	case iptables.Length, iptables.Quota:
 		return FactLength
+	case iptables.Connbytes:
+		if m.Unit != iptables.ConnbytesPackets {
+			return FactLength
+		}
 	case iptables.TOS, iptables.DSCP:
 		return FactTOS
 	case iptables.TTL, iptables.HopLimit:

@@ -41,6 +41,7 @@ type Packet struct {
 	TOS    uint8
 	TTL    uint8
 	Mark   uint32 // of the packet, not of its connection
+	CPU    uint32 // the processor that handles it, for rules that look at it, which name it
 
 	// Owner is whose socket sent it; nil: none did.
 	Owner *Owner

@@ -38,6 +38,10 @@ func (w *walk) apply(c *chain, r *rule, depth int) (f flow, leave bool) {
 			w.entry.tcp.state = tcpClosed // nf_ct_set_closing
 		}
 		return ended, true
+	case iptables.Tarpit:
+		w.tellRule(c, r, steps.Applied)
+		w.end(Dropped, r.Rule, "TARPIT, a module that is not part of the kernel, answers TCP itself")
+		return ended, true
 	case iptables.NFQueue:
 		return w.queue(c, r, t)
 	case iptables.TProxy:

@@ -87,10 +87,11 @@ type tcpConnection struct {
 type fate uint8
 
 const (
-	goesOn  fate = iota
-	invalid      // the packet does not belong there
-	reopens      // it begins a new one in the place of one that is over
-	ends         // the entry is deleted, but the packet has it still
+	goesOn    fate = iota
+	uncounted      // it goes on, but is not counted
+	invalid        // the packet does not belong there
+	reopens        // it begins a new one in the place of one that is over
+	ends           // the entry is deleted, but the packet has it still
 )
 
 // advance is nf_conntrack_tcp_packet for a connection that is in the table.
@@ -120,7 +121,7 @@ func (e *Entry) advance(f iptables.TCPFlags, reply bool) fate {
 	if after == tcpIgnored {
 		if kind != kindSynAck || c.last != kindSyn || c.lastReply == reply {
 			c.last, c.lastReply = kind, reply
-			return goesOn
+			return uncounted
 		}
 		// It answers a SYN that was ignored: they know better.
 		before, after = tcpSynSent, tcpSynReceived
@@ -132,6 +133,8 @@ func (e *Entry) advance(f iptables.TCPFlags, reply bool) fate {
 	switch {
 	case !e.SeenReply && kind == kindReset:
 		return ends
+	case !e.SeenReply && kind == kindSyn && before == tcpSynSent:
+		return uncounted // nor does a repeated SYN renew the timeout
 	case e.SeenReply && after == tcpEstablished && (before == tcpSynReceived || before == tcpEstablished):
 		e.Assured = true
 	}

@@ -247,6 +247,8 @@ func (w *walk) does(r *rule) string {
 		}[t] + w.because(r)
 	case iptables.Reject:
 		text = "refused with " + string(t.With) + w.because(r)
+	case iptables.Tarpit:
+		text = "dropped, and answered by TARPIT itself" + w.because(r)
 	case iptables.SetMark:
 		text = "the mark is " + hex(w.packet.Mark) + " from here on"
 	case iptables.SetConnmark:

@@ -40,10 +40,18 @@ func TestTell(t *testing.T) {
 		{"-A PREROUTING -j CT --notrack", "connection tracking is to leave it alone"},
 		{"-A PREROUTING -j CT --zone 7", "its connection is of zone 7"},
 		{"-A PREROUTING -j CT --helper tftp", "its connection gets the helper tftp"},
+		{"-A INPUT -m cpu --cpu 1 -j DROP", "processor 0 handles it, not 1"},
+		{"-A INPUT -m connbytes --connbytes 2 --connbytes-mode packets --connbytes-dir original -j DROP", "packets of its connection in its own direction: 1, not 2 or more"},
+		{"-A INPUT -m connbytes --connbytes 1:1 --connbytes-mode packets --connbytes-dir reply -j DROP", "packets of its connection in the direction of answers: 0, not 1 to 1"},
+		{"-A PREROUTING -m connbytes --connbytes 0 --connbytes-mode packets --connbytes-dir both -j DROP", "it has no connection that is counted"},
+		{`-A INPUT -m bpf --bytecode "4,48 0 0 9,21 0 1 6,6 0 0 1,6 0 0 0" -j DROP`, "the program returns 0"},
+		{`-A INPUT -m bpf --bytecode "4,48 0 0 9,21 0 1 17,6 0 0 1,6 0 0 0" -j RETURN`, "back"},
+		{"-A INPUT -m bpf --object-pinned /sys/fs/bpf/x -j DROP", "it cannot be told whether this rule matches"},
+		{`-A INPUT -m bpf --bytecode "2,48 0 0 30,22 0 0 0" -j DROP`, "it cannot be told whether this rule matches"}, // a byte of the payload
 		{"-A INPUT -m string --string x --algo bm -j LOG", "it cannot be told whether this rule matches, which makes no difference"},
 		{"-A INPUT -m string --string x --algo bm -j DROP", "it cannot be told whether this rule matches"},
 		{"-A INPUT -m string --string x --algo bm -m recent --set --name seen", "it cannot be told whether this rule matches"},
-		{"-A INPUT -j TARPIT", "it cannot be told what this rule does"},
+		{"-A INPUT -j SYNPROXY", "it cannot be told what this rule does"},
 	} {
 		table := "filter"
 		if strings.HasPrefix(c.rule, "-A PREROUTING") {
@@ -73,7 +81,7 @@ func TestTell(t *testing.T) {
 		if !slices.Equal(told, []string{c.want}) {
 			t.Errorf("%s: told %q, want %q", c.rule, told, c.want)
 		}
-		if stopped := c.want == "it cannot be told whether this rule matches" || strings.HasSuffix(c.rule, "TARPIT"); (r.Verdict == Stopped) != stopped {
+		if stopped := c.want == "it cannot be told whether this rule matches" || strings.HasSuffix(c.rule, "SYNPROXY"); (r.Verdict == Stopped) != stopped {
 			t.Errorf("%s: %s", c.rule, r.Verdict)
 		}
 	}

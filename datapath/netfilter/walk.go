@@ -422,9 +422,14 @@ func (w *walk) stop(c *chain, r *rule, failed iptables.Match) flow {
 // notTold says why it cannot be told whether a match agrees.
 func (w *walk) notTold(m iptables.Match) string {
 	reason := "is not simulated"
-	switch m.(type) {
+	switch m := m.(type) {
 	case iptables.MAC:
 		reason = "depends on the frame's source address, which is not known"
+	case iptables.BPF:
+		reason = "depends on what is not known: bytes of the packet, or the kernel's data about it"
+		if m.Pinned != "" {
+			reason = "is a program in the kernel, which rules do not show"
+		}
 	case iptables.String, iptables.U32:
 		reason = "depends on bytes of the packet that are not known"
 	case iptables.Time:

@@ -112,6 +112,15 @@ func (w *walk) whyNot(m iptables.Match) string {
 			return fmt.Sprintf("there are more than %d connections", m.Limit)
 		}
 		return fmt.Sprintf("there are no more than %d connections", m.Limit)
+	case iptables.Connbytes:
+		if w.entry == nil || !w.tracked {
+			return "it has no connection that is counted"
+		}
+		return isNot(connbytesText(m, w.entry.amount(m)), amountText(m.Count), m.Negated)
+	case iptables.BPF:
+		return "the program returns 0"
+	case iptables.CPU:
+		return isNot(fmt.Sprintf("processor %d handles it", p.CPU), strconv.FormatUint(uint64(m.Number), 10), m.Negated)
 	case iptables.Helper:
 		return "its connection belongs to no other one"
 	case iptables.Time:
@@ -287,4 +296,23 @@ func (w *walk) notHops(m iptables.TTL) string {
 		return fmt.Sprintf("%s, not more than %d", fact, m.Value)
 	}
 	return fact
+}
+
+// connbytesText is "its connection has transferred 3 packets in both directions".
+func connbytesText(m iptables.Connbytes, n uint64) string {
+	direction := [...]string{"in its own direction", "in the direction of answers", "in both directions"}[m.Direction]
+	switch m.Unit {
+	case iptables.ConnbytesPackets:
+		return fmt.Sprintf("packets of its connection %s: %d", direction, n)
+	case iptables.ConnbytesBytes:
+		return fmt.Sprintf("bytes of its connection %s: %d", direction, n)
+	}
+	return fmt.Sprintf("bytes a packet of its connection %s: %d", direction, n)
+}
+
+func amountText(r iptables.Range[uint64]) string {
+	if r.Last == ^uint64(0) {
+		return fmt.Sprintf("%d or more", r.First)
+	}
+	return fmt.Sprintf("%d to %d", r.First, r.Last)
 }

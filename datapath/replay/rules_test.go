@@ -187,20 +187,22 @@ func TestRulesSeeThePacket(t *testing.T) {
 		}
 	}
 	for rule, want := range map[string]string{
-		"-m mac --mac-source 02:00:00:00:00:01":                "drop",
-		"-m mac --mac-source 02:00:00:00:00:02":                "accept",
-		"-p tcp -m tcpmss --mss 1300":                          "drop",
-		"-p tcp -m tcpmss --mss 1301:1400":                     "accept",
-		"-p tcp -m tcp --tcp-option 2":                         "drop",
-		"-m time --weekdays Sat --timestart 10:00:00":          "drop",
-		"-m time --weekdays Sun":                               "accept",
-		`-m string --hex-string "|cafebabe|" --algo bm`:        "drop",
-		`-m string ! --hex-string "|cafebabe|" --algo bm`:      "accept",
-		`-m u32 --u32 "0>>22&0x3C@4=0xcafebabe&&8>>24=0x3f"`:   "drop",
-		"-m ttl --ttl-eq 64":                                   "accept", // 63, as it is forwarded
-		"-m connbytes --connbytes 1":                           "unknown",
-		"-m ttl --ttl-eq 63 -m string --string Ab --algo kmp":  "accept",
-		"-m policy --dir in --pol none -m helper ! --helper x": "drop",
+		"-m mac --mac-source 02:00:00:00:00:01":                                          "drop",
+		"-m mac --mac-source 02:00:00:00:00:02":                                          "accept",
+		"-p tcp -m tcpmss --mss 1300":                                                    "drop",
+		"-p tcp -m tcpmss --mss 1301:1400":                                               "accept",
+		"-p tcp -m tcp --tcp-option 2":                                                   "drop",
+		"-m time --weekdays Sat --timestart 10:00:00":                                    "drop",
+		"-m time --weekdays Sun":                                                         "accept",
+		`-m string --hex-string "|cafebabe|" --algo bm`:                                  "drop",
+		`-m string ! --hex-string "|cafebabe|" --algo bm`:                                "accept",
+		`-m u32 --u32 "0>>22&0x3C@4=0xcafebabe&&8>>24=0x3f"`:                             "drop",
+		"-m ttl --ttl-eq 64":                                                             "accept", // 63, as it is forwarded
+		"-p tcp -m ecn --ecn-tcp-ece":                                                    "unknown",
+		"-m connbytes --connbytes 2 --connbytes-mode packets --connbytes-dir both":       "accept",
+		"-m connbytes --connbytes 1:1 --connbytes-mode packets --connbytes-dir original": "drop",
+		"-m ttl --ttl-eq 63 -m string --string Ab --algo kmp":                            "accept",
+		"-m policy --dir in --pol none -m helper ! --helper x":                           "drop",
 	} {
 		got, err := worker(t, "*filter\n-A FORWARD "+rule+" -j DROP\nCOMMIT\n", false).Decide(first())
 		if err != nil {

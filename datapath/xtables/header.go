@@ -148,3 +148,40 @@ func u32(r reader) (iptables.Match, bool) {
 	}
 	return m, true
 }
+
+// connbytes reads struct xt_connbytes_info, which has a negated range with its ends swapped.
+func connbytes(r reader) (iptables.Match, bool) {
+	unit, direction := iptables.ConnbytesUnit(r.u8(16)), iptables.ConnbytesDirection(r.u8(17))
+	m := iptables.Connbytes{Count: iptables.Range[uint64]{First: r.u64(0), Last: r.u64(8)}, Unit: unit, Direction: direction}
+	if m.Count.First > m.Count.Last {
+		m.Count.First, m.Count.Last, m.Negated = m.Count.Last, m.Count.First, true
+	}
+	return m, unit <= iptables.ConnbytesAverage && direction <= iptables.ConnbytesBoth
+}
+
+// bpf1 reads struct xt_bpf_info_v1.
+func bpf1(r reader) (iptables.Match, bool) {
+	const bytecode, pinned = 0, 1 // enum xt_bpf_modes
+	switch r.u16(0) {
+	case bytecode:
+		return program(r, int(r.u16(2)), 8)
+	case pinned:
+		path := r.text(8, 512)
+		return iptables.BPF{Pinned: path}, path != ""
+	}
+	return nil, false
+}
+
+// program reads so many of struct sock_filter.
+func program(r reader, count, at int) (iptables.Match, bool) {
+	const most, size = 64, 8 // XT_BPF_MAX_NUM_INSTR
+	if count == 0 || count > most {
+		return nil, false
+	}
+	var m iptables.BPF
+	for i := range count {
+		o := at + size*i
+		m.Program = append(m.Program, iptables.Instruction{Code: r.u16(o), JumpTrue: r.u8(o + 2), JumpFalse: r.u8(o + 3), K: r.u32(o + 4)})
+	}
+	return m, true
+}

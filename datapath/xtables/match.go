@@ -174,9 +174,15 @@ var matches = map[revision]decoder[iptables.Match]{
 		return iptables.Quota{Bytes: r.u64(8), Negated: r.u32(0)&1 != 0}, r.u32(0) < 2 // XT_QUOTA_INVERT
 	}},
 	{"connlimit", 1}: {24, connlimit},
-	{"time", 0}:      {22, timeOf},
-	{"string", 1}:    {150, text},
-	{"u32", 0}:       {1982, u32},
+	{"connbytes", 0}: {18, connbytes},
+	{"cpu", 0}: {8, func(r reader) (iptables.Match, bool) {
+		return iptables.CPU{Number: r.u32(0), Negated: r.u32(4) != 0}, r.u32(4) <= 1
+	}},
+	{"bpf", 0}:    {516, func(r reader) (iptables.Match, bool) { return program(r, int(r.u16(0)), 4) }},
+	{"bpf", 1}:    {520, bpf1},
+	{"time", 0}:   {22, timeOf},
+	{"string", 1}: {150, text},
+	{"u32", 0}:    {1982, u32},
 	{"helper", 0}: {34, func(r reader) (iptables.Match, bool) {
 		return iptables.Helper{Name: r.text(4, 30), Negated: r.u32(0)&1 != 0}, true
 	}},

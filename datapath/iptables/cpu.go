@@ -1,0 +1,28 @@
+package iptables
+
+// CPU is "-m cpu": the processor that handles the packet at the rule (xt_cpu.c).
+type CPU struct {
+	Number  uint32 // counts from 0
+	Negated bool
+}
+
+var cpuModule = &module{
+	name: "cpu", shapes: map[string]shape{"--cpu": notOne},
+	build: func(s *section) Match {
+		o := s.oneOf("--cpu")
+		if len(o.values) == 0 {
+			return CPU{}
+		}
+		return CPU{value(s, o.values[0], anyUint32), o.negated}
+	},
+}
+
+// Module is "cpu".
+func (CPU) Module() string   { return "cpu" }
+func (m CPU) write(w *words) { w.option(m.Negated, "--cpu", decimal(m.Number)) }
+
+// cpuPhrase reads "cpu ! 1".
+func cpuPhrase(w *wording, negated bool) bool {
+	w.load("cpu")
+	return !negated && w.notValue("--cpu")
+}
