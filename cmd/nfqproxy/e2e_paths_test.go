@@ -176,9 +176,8 @@ func testRepliesAreNotQueued(t *testing.T, c *cluster) {
 			c.ask(c.dial(from, "udp", anyPort, "[fd00:10:96::20]:53"))
 		}
 	}
-	c.sync("shell")
-	for _, node := range []string{"node-a", "node-b"} {
-		c.sync(node)
+	for _, host := range []string{"shell", "solo", "node-a", "node-b"} {
+		c.sync(host)
 	}
 	if n := c.count(func(r *flow.Record) bool {
 		p := netip.MustParseAddrPort(r.Source).Port()
