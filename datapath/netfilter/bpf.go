@@ -40,9 +40,9 @@ const (
 	bpfAnyHeader = 1 << 31
 )
 
-// bpf runs a program: it is a run of its instructions that only go forward. What depends
-// on bytes that are not known, and on the kernel's data but for mark and processor, cannot
-// be told.
+// bpf runs a program, whose jumps only go forward. What depends on bytes that are not known
+// cannot be told, nor what depends on the kernel's data about the packet, but for its mark and
+// processor.
 type bpf struct {
 	walk   *walk
 	image  image
@@ -106,6 +106,7 @@ func (b *bpf) load(i *iptables.Instruction) (n number, t truth) {
 	case bpfIMM:
 		return known(i.K), yes
 	case bpfLEN:
+		b.walk.suppose(iptables.Length{})
 		return known(uint32(len(b.image.bytes))), yes
 	case bpfMEM:
 		if i.K >= uint32(len(b.memory)) {
@@ -165,6 +166,8 @@ func (b *bpf) compute(operation uint16, by number) truth {
 	switch {
 	case operation == bpfAnd:
 		b.a = a.and(by)
+	case operation == bpfOr:
+		b.a = number{a.value | by.value, a.known&by.known | a.known&a.value | by.known&by.value}
 	case operation == bpfLeft && by.known == math.MaxUint32:
 		b.a = number{a.value << bits, a.known<<bits | (1<<bits - 1)}
 	case operation == bpfRight && by.known == math.MaxUint32:
@@ -188,8 +191,6 @@ func (b *bpf) compute(operation uint16, by number) truth {
 		b.a = known(a.value - by.value)
 	case operation == bpfMul:
 		b.a = known(a.value * by.value)
-	case operation == bpfOr:
-		b.a = known(a.value | by.value)
 	case operation == bpfXor:
 		b.a = known(a.value ^ by.value)
 	case operation == bpfNegate:

@@ -25,6 +25,7 @@ type trial struct {
 	rules   map[ruleKey]*iptables.Rule // by what the trace calls them
 	byLine  map[int]*iptables.Rule
 	tally   tally
+	began   time.Time // when the first packet was sent
 }
 
 // observation is what the kernel did with a packet.
@@ -315,16 +316,20 @@ func chosenBy(o *observation) (source, destination uint16) {
 
 // try sends a packet and judges. The error tells the whole story of a disagreement.
 func (t *trial) try(p *Packet) (*Way, error) {
+	if t.began.IsZero() {
+		t.began = time.Now()
+	}
+	// UDP is a stream after two seconds, which a busy machine needs for the packets of a trial.
+	now := time.Since(t.began).Seconds()
 	o, err := t.observe(p)
 	if err != nil {
 		return nil, err
 	}
 	asked := *p
 	asked.Bytes = encode(p, t.isAnswer(p))
-	began := time.Now()
 	ways, rest := t.machine.Explore(asked, func() *State {
 		s := t.state.clone()
-		s.Began = began
+		s.Began, s.Now = t.began, now
 		s.chosenSource, s.chosenDestination = chosenBy(&o)
 		return s
 	}, maxWays)
