@@ -156,12 +156,12 @@ func (t *trial) compareEntry(w Way) error {
 	return nil
 }
 
-// agrees says whether an entry of the kernel is as the simulator has it. Time goes on for the
-// kernel alone: on a busy machine a UDP flow may be two seconds old, and so be assured
-// (nf_conntrack_proto_udp.c, udp_packet).
+// agrees says whether an entry of the kernel is as the simulator has it. A UDP flow is assured
+// when it is two seconds old (nf_conntrack_proto_udp.c, udp_packet): on a busy machine the
+// clocks of kernel and simulator may be on different sides of that.
 func (e kernelEntry) agrees(want kernelEntry) bool {
-	if e.original.Protocol == protoUDP && e.assured {
-		want.assured = want.assured || want.replied
+	if e.original.Protocol == protoUDP && e.replied {
+		want.assured = e.assured
 	}
 	return e == want
 }
