@@ -1,7 +1,6 @@
 package conntrack
 
 import (
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -25,9 +24,7 @@ type Unanswered struct {
 	now func() time.Time
 
 	mu      sync.Mutex
-	ring    []written // a circular buffer of the entries, the oldest first
-	first   int
-	count   int
+	recent  recent
 	written uint64 // entries so far
 
 	crowded          atomic.Bool // the table was filled above crowdedShare when it was last looked at
@@ -35,13 +32,17 @@ type Unanswered struct {
 }
 
 const (
-	// rememberedEntries bounds an Unanswered, to 3 MiB.
+	// rememberedEntries bounds an Unanswered, to 7 MiB.
 	rememberedEntries = 1 << 16
 	// unansweredTimeout is how long a TCP entry without an answer lives in a crowded table.
 	// The kernel gives it nf_conntrack_tcp_timeout_syn_sent, 120 s. A client that still wants
 	// its connection sends its SYN again, which makes a new entry.
 	unansweredTimeout = 2 * time.Second
-	// youngest is how old an entry must be to make room for another in a full table: an
+	// perSource is how many entries without an answer one source may have in a crowded table,
+	// of any protocol. What it has in excess goes, the oldest first, once it is older than
+	// youngest. The kernel has no such bound.
+	perSource = 4096
+	// youngest is how old an entry must be to make room for another: an
 	// endpoint needs time to answer.
 	youngest = 250 * time.Millisecond
 	// A table is crowded above one crowdedShare-th of nf_conntrack_max.
@@ -50,45 +51,16 @@ const (
 	fillCheck = 256
 )
 
-// written is one entry that was written. It has no pointers: the garbage collector does not
-// look at the many of them.
-type written struct {
-	source, destination         [16]byte
-	sourcePort, destinationPort uint16
-	zone                        uint16
-	protocol                    uint8
-	at                          int64 // nanoseconds since 1970
-}
-
-// tuple is that of the entry.
-func (w *written) tuple() Tuple {
-	return Tuple{
-		Source:      netip.AddrPortFrom(netip.AddrFrom16(w.source).Unmap(), w.sourcePort),
-		Destination: netip.AddrPortFrom(netip.AddrFrom16(w.destination).Unmap(), w.destinationPort),
-		Protocol:    w.protocol,
-	}
-}
-
 // NewUnanswered makes an empty one.
 func NewUnanswered() *Unanswered { return newUnanswered(rememberedEntries, time.Now) }
 
 func newUnanswered(size int, now func() time.Time) *Unanswered {
-	return &Unanswered{now: now, ring: make([]written, size)}
+	return &Unanswered{now: now, recent: newRecent(size)}
 }
 
 // Evicted counts the entries that were removed to make room in a full table, and those
 // without an answer that were removed from a crowded one before the kernel would have.
 func (u *Unanswered) Evicted() (full, crowded uint64) { return u.evicted.Load(), u.expired.Load() }
-
-// push remembers an entry. If there is no room, it forgets the oldest. The caller holds mu.
-func (u *Unanswered) push(w written) {
-	u.ring[(u.first+u.count)%len(u.ring)] = w
-	if u.count < len(u.ring) {
-		u.count++
-	} else {
-		u.first = (u.first + 1) % len(u.ring)
-	}
-}
 
 // wrote remembers the new entries of a batch. It reports whether it is time to ask how full
 // the table is.
@@ -99,19 +71,11 @@ func (u *Unanswered) wrote(entries []Entry, results []Result) (check bool) {
 	before := u.written
 	for i := range entries {
 		if o := results[i].Outcome; o == Created || o == Replaced {
-			u.push(writtenOf(entries[i].Tuple, entries[i].Zone, at))
+			u.recent.push(writtenOf(entries[i].Tuple, entries[i].Zone, at))
 			u.written++
 		}
 	}
 	return before/fillCheck != u.written/fillCheck
-}
-
-func writtenOf(t Tuple, zone uint16, at int64) written {
-	return written{
-		source: t.Source.Addr().As16(), sourcePort: t.Source.Port(),
-		destination: t.Destination.Addr().As16(), destinationPort: t.Destination.Port(),
-		protocol: t.Protocol, zone: zone, at: at,
-	}
 }
 
 // takeOldest takes entries that are at least of an age, as many as fit.
@@ -119,9 +83,35 @@ func (u *Unanswered) takeOldest(into []written, age time.Duration) (n int) {
 	latest := u.now().Add(-age).UnixNano()
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for n < len(into) && u.count > 0 && u.ring[u.first].at <= latest {
-		into[n] = u.ring[u.first]
-		u.first, u.count, n = (u.first+1)%len(u.ring), u.count-1, n+1
+	for n < len(into) {
+		w := u.recent.oldest()
+		if w == nil || w.at > latest {
+			break
+		}
+		into[n] = *w
+		u.recent.pop()
+		n++
+	}
+	return n
+}
+
+// takeExcess takes entries that are at least of an age and that their sources, which are
+// among those of a batch, have in excess of perSource, the oldest of each first.
+func (u *Unanswered) takeExcess(into []written, batch []Entry, age time.Duration) (n int) {
+	latest := u.now().Add(-age).UnixNano()
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for i := range batch {
+		s := sourceOf(batch[i].Tuple.Source.Addr().As16())
+		for n < len(into) {
+			w, has := u.recent.oldestOf(s)
+			if has <= perSource || w.at > latest {
+				break
+			}
+			into[n] = *w
+			u.recent.popOf(s)
+			n++
+		}
 	}
 	return n
 }
@@ -130,9 +120,7 @@ func (u *Unanswered) takeOldest(into []written, age time.Duration) (n int) {
 func (u *Unanswered) putBack(entries []written) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for i := len(entries) - 1; i >= 0 && u.count < len(u.ring); i-- {
-		u.first, u.count = (u.first+len(u.ring)-1)%len(u.ring), u.count+1
-		u.ring[u.first] = entries[i]
+	for i := len(entries) - 1; i >= 0 && u.recent.pushOldest(entries[i]); i-- {
 	}
 }
 
@@ -143,7 +131,7 @@ func (u *Unanswered) renew(entries []written) {
 	defer u.mu.Unlock()
 	for _, w := range entries {
 		w.at = at
-		u.push(w)
+		u.recent.push(w)
 	}
 }
 
@@ -212,6 +200,7 @@ func (t *Table) relieve(entries []Entry, results []Result) {
 		t.checkFill()
 	}
 	if u.crowded.Load() {
+		t.capSources(entries)
 		t.expire(2 * len(entries))
 	}
 }
@@ -228,7 +217,7 @@ func (t *Table) evict(want int) bool {
 	u, removed := t.unanswered, 0
 	want = max(want, evictions)
 	for range evictionTries {
-		if t.look(youngest, windowSize) == 0 {
+		if t.lookAt(t.unanswered.takeOldest(t.window.entries[:], youngest)) == 0 {
 			break
 		}
 		t.window.choose(want - removed)
@@ -245,10 +234,10 @@ func (t *Table) evict(want int) bool {
 // expire removes TCP entries without an answer. Others stay: those of other protocols are
 // short-lived, and a UDP flow that is never answered needs its entry.
 func (t *Table) expire(most int) {
-	if t.look(unansweredTimeout, most) == 0 {
+	w := t.window
+	if t.lookAt(t.unanswered.takeOldest(w.entries[:min(most, windowSize)], unansweredTimeout)) == 0 {
 		return
 	}
-	w := t.window
 	for i := range w.n {
 		w.chosen[i] = w.findings[i].err == nil && w.entries[i].protocol == protoTCP && w.unanswered(i)
 	}
@@ -256,12 +245,25 @@ func (t *Table) expire(most int) {
 	t.unanswered.renew(w.kept())
 }
 
-// look takes the oldest entries into the window and finds out what became of them. It
-// returns how many there are.
-func (t *Table) look(age time.Duration, most int) int {
+// capSources removes what the sources of a batch have in excess of perSource.
+func (t *Table) capSources(batch []Entry) {
 	w := t.window
-	w.n = t.unanswered.takeOldest(w.entries[:min(most, windowSize)], age)
-	if w.n == 0 {
+	if t.lookAt(t.unanswered.takeExcess(w.entries[:], batch, youngest)) == 0 {
+		return
+	}
+	for i := range w.n {
+		w.chosen[i] = w.evictable(i) && w.unanswered(i)
+	}
+	t.unanswered.expired.Add(uint64(t.removeChosen()))
+	t.unanswered.renew(w.kept())
+}
+
+// lookAt finds out what became of the first n entries of the window. It returns how many
+// there are to choose from.
+func (t *Table) lookAt(n int) int {
+	w := t.window
+	w.n = n
+	if n == 0 {
 		return 0
 	}
 	w.first = t.seq + 1
@@ -282,7 +284,7 @@ func (t *Table) look(age time.Duration, most int) int {
 	return w.n
 }
 
-// receive takes the answers to look.
+// receive takes the answers to lookAt.
 func (w *window) receive(seq uint32, typ uint16, body []byte) {
 	if i := seq - w.first; i < uint32(w.n) {
 		w.findings[i].take(typ, body)
@@ -327,7 +329,7 @@ func (w *window) choose(want int) {
 // chosen.
 func (w *window) ofSource(i int) (n int) {
 	for k := range w.n {
-		if w.entries[k].source == w.entries[i].source && !w.chosen[k] && w.evictable(k) && w.unanswered(k) {
+		if sourceOf(w.entries[k].source) == sourceOf(w.entries[i].source) && !w.chosen[k] && w.evictable(k) && w.unanswered(k) {
 			n++
 		}
 	}

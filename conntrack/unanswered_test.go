@@ -2,6 +2,7 @@ package conntrack
 
 import (
 	"fmt"
+	"net/netip"
 	"testing"
 	"time"
 )
@@ -164,6 +165,61 @@ func TestCrowdedTableForgetsUnanswered(t *testing.T) {
 	full, crowded := table.unanswered.Evicted()
 	if full > 0 || crowded == 0 {
 		t.Errorf("%d evicted from a full table, %d from a crowded one", full, crowded)
+	}
+}
+
+// TestOneSourceHasABound: in a crowded table a source, be it an address or an IPv6 host with all
+// the addresses of its /64, keeps perSource entries without an answer, and the youngest ones.
+// Its answered entries and those of others stay.
+func TestOneSourceHasABound(t *testing.T) {
+	for name, tuple := range map[string]func(int) Tuple{
+		"IPv4": func(i int) Tuple { return service(protoUDP, fmt.Sprintf("10.244.1.9:%d", 1000+i)).Tuple },
+		"IPv6": func(i int) Tuple {
+			return tuple(protoUDP, fmt.Sprintf("[fd44::1:2:%x:3]:40000", i), "[fd96::1]:53")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, table, c := bounded(20_000, 1<<16)
+			for i := range 10_001 {
+				establishAll(t, f.Table(), service(protoTCP, client(i))) // not ours
+			}
+			others := []Entry{service(protoUDP, client(20_001)), {Tuple: Tuple{
+				Source: netip.MustParseAddrPort("[fd44:0:0:7::3]:40000"), Destination: netip.MustParseAddrPort("[fd96::1]:53"), Protocol: protoUDP}}}
+			establishAll(t, table, others...)
+			const flows, everyAnswered = 8000, 1000
+			own := func() (n int) {
+				for i := range flows {
+					if s, ok := f.Get(tuple(i)); ok && s.Status&StatusSeenReply == 0 {
+						n++
+					}
+				}
+				return n
+			}
+			for i := range flows {
+				establishAll(t, table, Entry{Tuple: tuple(i)})
+				if i%everyAnswered == 0 {
+					f.Change(tuple(i), func(s *State) { s.Status |= StatusSeenReply })
+				}
+				c.advance(time.Millisecond)
+			}
+			// In 250 ms, 250 come that are too young to go.
+			if n := own(); n < perSource-10 || n > perSource+int(youngest/time.Millisecond)+10 {
+				t.Errorf("%d entries of the source, want about %d", n, perSource)
+			}
+			if _, ok := f.Get(tuple(flows - 1)); !ok {
+				t.Error("the youngest entry is gone")
+			}
+			for i := 0; i < flows; i += everyAnswered {
+				if _, ok := f.Get(tuple(i)); !ok {
+					t.Errorf("entry %d was answered, and is gone", i)
+				}
+			}
+			for _, e := range others {
+				if _, ok := f.Get(e.Tuple); !ok {
+					t.Errorf("%v is gone", e.Tuple)
+				}
+			}
+		})
 	}
 }
 

@@ -37,15 +37,20 @@ func (s *server) services(w http.ResponseWriter, r *http.Request) error {
 func (s *server) writeServices(w http.ResponseWriter, r *http.Request, q observe.ServiceQuery) error {
 	const list = `"services":[`
 	out := s.pieces(w)
-	var rest string // of the answer, behind the services
-	separator := ""
-	err := observe.EachService(r.Context(), s.Observer, q, func(head *observe.Services) error {
-		head.Services = []observe.Service{}
-		b, err := encode(head)
+	var answer observe.Services // without the services
+	// around is what is before and behind the services.
+	around := func() (before, behind string, err error) {
+		b, err := encode(&answer)
 		// In a text of JSON the quotes are escaped: this can only be the field.
-		before, after, _ := strings.Cut(string(b), list)
+		before, behind, _ = strings.Cut(string(b), list)
+		return before, behind, err
+	}
+	separator := ""
+	next, err := observe.EachService(r.Context(), s.Observer, q, func(head *observe.Services) error {
+		answer = *head
+		answer.Services = []observe.Service{}
+		before, _, err := around()
 		out.text(before, list)
-		rest = after
 		return err
 	}, func(service *observe.Service) error {
 		out.text(separator)
@@ -53,7 +58,9 @@ func (s *server) writeServices(w http.ResponseWriter, r *http.Request, q observe
 		return out.value(service)
 	})
 	if err == nil {
-		out.text(rest)
+		answer.Next = next
+		_, behind, _ := around()
+		out.text(behind)
 		err = out.write()
 	}
 	switch {

@@ -80,7 +80,7 @@ func TestAnswers(t *testing.T) {
 	w := newWorld(t, Config{Token: "secret"}, patience)
 	record := flow.Record{Version: 1, ID: "a/1", Service: "default/web:<http>", Life: &flow.Life{State: flow.Decided}}
 	w.fake.List = []observe.Item{{Record: &record}}
-	w.fake.ServicesAnswer = observe.Services{Nodes: []string{"node-a"}, Services: []observe.Service{{Service: `shop/"services":[]:<http>`}, {Service: "shop/web"}}, Lost: 3}
+	w.fake.ServicesAnswer = observe.Services{Nodes: []string{"node-a"}, Services: []observe.Service{{Service: `shop/"services":[]:<http>`}, {Service: "shop/web"}}, Next: "shop/web/IPv4", Lost: 3}
 	w.fake.TableAnswer = observe.Table{Node: "node-a", Services: 5}
 	w.fake.StatsAnswer = observe.Stats{Node: "node-a", Packets: 7}
 	w.fake.TopologyAnswer = observe.Topology{Lab: "lab"}
@@ -149,8 +149,10 @@ func TestErrors(t *testing.T) {
 		{"GET", "/v1/flows?service=%zz", "", nil, observe.Error{Status: 400, Message: `the parameters behind the question mark cannot be read: invalid URL escape "%zz"`}},
 		{"GET", "/v1/flows/none", "", nil, observe.Error{Status: 404, Message: `no flow "none" is known at node node-a`}},
 		{"GET", "/v1/flows/none?steps", "", nil, observe.Error{Status: 400, Field: "steps", Message: `parameter "steps": there are no parameters here`}},
-		{"GET", "/v1/services?activ=true", "", nil, observe.Error{Status: 400, Field: "activ", Message: `parameter "activ": want service, namespace, active`}},
+		{"GET", "/v1/services?activ=true", "", nil, observe.Error{Status: 400, Field: "activ", Message: `parameter "activ": want service, namespace, active, limit, after`}},
 		{"GET", "/v1/services?namespace=A", "", nil, observe.Error{Status: 400, Field: "namespace", Message: `namespace "A": want a namespace's name, of lower-case letters, digits, . and -`}},
+		{"GET", "/v1/services?limit=-1", "", nil, observe.Error{Status: 400, Field: "limit", Message: `limit "-1": want a number; 0 is all`}},
+		{"GET", "/v1/services?after=web", "", nil, observe.Error{Status: 400, Field: "after", Message: `after "web": want the next of an earlier answer`}},
 		{"GET", "/v1/table?x=1", "", nil, observe.Error{Status: 400, Field: "x", Message: `parameter "x": there are no parameters here`}},
 		{"GET", "/v1/stats?x=1", "", nil, observe.Error{Status: 400, Field: "x", Message: `parameter "x": there are no parameters here`}},
 		{"GET", "/v1/topology?x=1", "", nil, observe.Error{Status: 400, Field: "x", Message: `parameter "x": there are no parameters here`}},

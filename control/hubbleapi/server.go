@@ -237,7 +237,7 @@ func (s *server) nodes(ctx context.Context, _ []byte, send func([]byte) error) e
 // namespaces answers GetNamespaces: those of services that had flows.
 func (s *server) namespaces(ctx context.Context, _ []byte, send func([]byte) error) error {
 	names := make(map[string]bool)
-	err := observe.EachService(ctx, s.observer, observe.ServiceQuery{Active: true}, func(*observe.Services) error { return nil }, func(s *observe.Service) error {
+	_, err := observe.EachService(ctx, s.observer, observe.ServiceQuery{Active: true}, func(*observe.Services) error { return nil }, func(s *observe.Service) error {
 		names[s.Namespace] = true
 		return nil
 	})

@@ -66,7 +66,7 @@ func (c serviceCollector) Collect(to chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
 	defer cancel()
 	var chosen []observe.Service
-	err := observe.EachService(ctx, source.observer, observe.ServiceQuery{}, func(*observe.Services) error { return nil }, func(s *observe.Service) error {
+	_, err := observe.EachService(ctx, source.observer, observe.ServiceQuery{}, func(*observe.Services) error { return nil }, func(s *observe.Service) error {
 		if source.services.Services.Match(s.Namespace, s.Name) {
 			chosen = append(chosen, *s)
 		}

@@ -10,7 +10,10 @@ import (
 // Services are service ports, and how their flows spread. The counts are sums over the nodes.
 type Services struct {
 	Nodes    []string  `json:"nodes"`
-	Services []Service `json:"services"` // sorted by namespace, name, port and family
+	Services []Service `json:"services"` // sorted by [ServiceKey]
+	// Next is the [ServiceQuery.After] that the following services come with; empty: these
+	// are the last ones.
+	Next string `json:"next,omitempty"`
 	// Lost counts flows that are in none of the counts, because a node had no room for
 	// their records.
 	Lost uint64 `json:"lost"`

@@ -73,6 +73,8 @@ type ServiceFilter struct {
 	Services   []ServicePattern
 	Namespaces []string
 	Active     bool
+	Limit      int // 0: all
+	After      ServiceKey
 }
 
 // Parse checks the query. Times that are given as so long ago count from now. The error is
@@ -112,6 +114,10 @@ func (q ServiceQuery) Parse() (*ServiceFilter, error) {
 		Services:   list(&p, "service", q.Service, parseService),
 		Namespaces: list(&p, "namespace", q.Namespace, parseNamespace),
 		Active:     q.Active,
+		After:      p.serviceKey("after", q.After),
+	}
+	if q.Limit != "" && q.Limit != "0" {
+		f.Limit = p.number("limit", q.Limit, "0 is all")
 	}
 	return f, p.error()
 }

@@ -206,13 +206,20 @@ func (f *Fleet) Flow(ctx context.Context, id string) (*flow.Record, error) {
 	return nil, &Error{Status: http.StatusNotFound, Message: fmt.Sprintf("no flow %q is known: nodes remember a limited number", id)}
 }
 
-// Services sums up the nodes' services.
+// Services sums up the nodes' services. With a limit, each node gives its first ones: the
+// first ones of the sum are among them.
 func (f *Fleet) Services(ctx context.Context, q ServiceQuery) (*Services, error) {
+	filter, err := q.Parse()
+	if err != nil {
+		return nil, err
+	}
 	good, err := answered(f, askAll(f.members, func(m Member) (*Services, error) { return m.Observer.Services(ctx, q) }))
 	if err != nil {
 		return nil, err
 	}
-	return mergeServices(answers(good)), nil
+	sum := mergeServices(answers(good))
+	filter.cut(sum, slices.ContainsFunc(answers(good), func(s *Services) bool { return s.Next != "" }))
+	return sum, nil
 }
 
 // Tables gives the tables of all nodes.

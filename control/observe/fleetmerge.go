@@ -10,24 +10,21 @@ import (
 // node that knows the service says.
 func mergeServices(list []*Services) *Services {
 	sum := &Services{Nodes: []string{}, Services: []Service{}}
-	type key struct{ service, family string }
-	at := make(map[key]int)
+	at := make(map[ServiceKey]int)
 	for _, node := range list {
 		sum.Nodes = append(sum.Nodes, node.Nodes...)
 		sum.Lost += node.Lost
 		for _, s := range node.Services {
-			i, known := at[key{s.Service, s.Family}]
+			i, known := at[s.Key()]
 			if known {
 				sum.Services[i].add(&s)
 				continue
 			}
-			at[key{s.Service, s.Family}] = len(sum.Services)
+			at[s.Key()] = len(sum.Services)
 			sum.Services = append(sum.Services, s.clone())
 		}
 	}
-	slices.SortFunc(sum.Services, func(a, b Service) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.PortName, b.PortName), cmp.Compare(a.Family, b.Family))
-	})
+	slices.SortFunc(sum.Services, func(a, b Service) int { return a.Key().Compare(b.Key()) })
 	return sum
 }
 

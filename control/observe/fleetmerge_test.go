@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -49,6 +50,48 @@ func TestFleetTopology(t *testing.T) {
 	}
 	if got, err := f.Topology(t.Context()); err != nil || got.CanHold {
 		t.Errorf("no node can hold flows: %+v, %v", got, err)
+	}
+}
+
+// TestFleetServicePages: what a page of all nodes has follows from the same page of each.
+func TestFleetServicePages(t *testing.T) {
+	f, fakes := newFleet(t, 2, observe.FleetOptions{})
+	answer := func(next string, names ...string) observe.Services {
+		s := observe.Services{Next: next}
+		for _, n := range names {
+			s.Services = append(s.Services, observe.Service{Service: "default/" + n, Namespace: "default", Name: n, Family: "IPv4"})
+		}
+		return s
+	}
+	for _, tt := range []struct {
+		one, two observe.Services
+		limit    string
+		want     string
+		next     string
+	}{
+		{answer("default/d/IPv4", "a", "d"), answer("", "b", "c"), "2", "a b", "default/b/IPv4"},
+		{answer("", "d"), answer("", "d", "e"), "2", "d e", ""},
+		{answer("default/b/IPv4", "a", "b"), answer("", "a", "b"), "2", "a b", "default/b/IPv4"},
+		{answer("", "a"), answer(""), "1", "a", ""},
+		{answer(""), answer(""), "1", "", ""},
+		{answer("", "a", "c"), answer("", "b"), "", "a b c", ""},
+	} {
+		fakes[0].ServicesAnswer, fakes[1].ServicesAnswer = tt.one, tt.two
+		got, err := f.Services(t.Context(), observe.ServiceQuery{Limit: tt.limit})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, s := range got.Services {
+			names = append(names, s.Name)
+		}
+		if strings.Join(names, " ") != tt.want || got.Next != tt.next {
+			t.Errorf("%v and %v: %v, next %q, want %s, %q", tt.one, tt.two, names, got.Next, tt.want, tt.next)
+		}
+	}
+	var e *observe.Error
+	if _, err := f.Services(t.Context(), observe.ServiceQuery{After: "x"}); !errors.As(err, &e) || e.Field != "after" {
+		t.Errorf("error %v", err)
 	}
 }
 

@@ -240,10 +240,28 @@ func (p *parser) limit(q FlowQuery) int {
 		}
 		return 0
 	}
-	n, err := strconv.ParseUint(q.Limit, 10, 31)
-	if err != nil || n == 0 || q.Limit[0] == '+' {
-		p.fail("limit", "limit %q: want a number; 0 is all that are known", q.Limit)
+	return p.number("limit", q.Limit, "0 is all that are known")
+}
+
+// number parses a number greater than 0; zero says what 0 means.
+func (p *parser) number(field, s, zero string) int {
+	n, err := strconv.ParseUint(s, 10, 31)
+	if err != nil || n == 0 || s[0] == '+' {
+		p.fail(field, "%s %q: want a number; %s", field, s, zero)
 		return 0
 	}
 	return int(n)
+}
+
+func (p *parser) serviceKey(field, s string) ServiceKey {
+	if s == "" {
+		return ServiceKey{}
+	}
+	parts := strings.Split(s, "/")
+	if len(parts) != 3 || parts[0] == "" || parts[1] == "" || parts[2] != "IPv4" && parts[2] != "IPv6" {
+		p.fail(field, "%s %q: want the next of an earlier answer", field, s)
+		return ServiceKey{}
+	}
+	name, port, _ := strings.Cut(parts[1], ":")
+	return ServiceKey{Namespace: parts[0], Name: name, Port: port, Family: parts[2]}
 }

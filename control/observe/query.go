@@ -48,4 +48,9 @@ type ServiceQuery struct {
 	Service, Namespace string
 	// Active leaves out services that had no flow.
 	Active bool
+	// Limit is how many at most; empty or "0": all. What follows is behind [Services.Next].
+	Limit string
+	// After is the [Services.Next] of an earlier answer: the services behind it. Services that
+	// come and go between two answers do not move the others to another page.
+	After string
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -409,6 +411,63 @@ func TestServices(t *testing.T) {
 	// (75-50)^2/50 + (25-50)^2/50
 	if f := w.Fit; f == nil || f.Draws != 100 || f.ChiSquare != 25 || f.DegreesOfFreedom != 1 || f.PValue > 1e-6 || f.PValue <= 0 {
 		t.Errorf("fit %+v", w.Fit)
+	}
+}
+
+// TestServicePages: pages of any length, one after the other, are the whole list, whose order
+// is not that of the ports in a Service.
+func TestServicePages(t *testing.T) {
+	b := newBench(t, 0)
+	var ports []*decision.ServicePort
+	for i, name := range []decision.ServicePortName{
+		{Namespace: "default", Name: "web", Port: "https"}, {Namespace: "default", Name: "web", Port: "http"}, {Namespace: "default", Name: "web"},
+		{Namespace: "default", Name: "web-2"}, {Namespace: "a", Name: "z"}, {Namespace: "a-b", Name: "a"},
+	} {
+		for _, f := range []decision.Family{decision.IPv6, decision.IPv4} {
+			s := *b.port
+			s.Name, s.Family, s.Port, s.NodePort = name, f, uint16(1+i), 0
+			if f == decision.IPv6 {
+				s.ClusterIP = netip.MustParseAddr("fd96::a")
+			}
+			ports = append(ports, &s)
+		}
+	}
+	b.table = decision.NewTable(6, time.Now(), *b.table.Node(), ports)
+	list := func(q observe.ServiceQuery) (keys []string, next string) {
+		t.Helper()
+		s, err := b.Services(t.Context(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range s.Services {
+			keys = append(keys, s.Services[i].Key().String())
+		}
+		return keys, s.Next
+	}
+	want := []string{
+		"a/z/IPv4", "a/z/IPv6", "a-b/a/IPv4", "a-b/a/IPv6", "default/web/IPv4", "default/web/IPv6", "default/web:http/IPv4", "default/web:http/IPv6",
+		"default/web:https/IPv4", "default/web:https/IPv6", "default/web-2/IPv4", "default/web-2/IPv6",
+	}
+	for limit := range len(want) + 2 {
+		q := observe.ServiceQuery{Limit: strconv.Itoa(limit)}
+		var got []string
+		for pages := 1; ; pages++ {
+			keys, next := list(q)
+			got = append(got, keys...)
+			if limit > 0 && len(keys) > limit || pages > len(want) {
+				t.Fatalf("limit %d: %d services on page %d", limit, len(keys), pages)
+			}
+			if next == "" {
+				break
+			}
+			q.After = next
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("limit %d: %v, want %v", limit, got, want)
+		}
+	}
+	if keys, next := list(observe.ServiceQuery{Service: "web", Limit: "2", After: "a-b/gone/IPv4"}); !slices.Equal(keys, want[4:6]) || next != want[5] {
+		t.Errorf("behind a service that has gone: %v, next %s", keys, next)
 	}
 }
 

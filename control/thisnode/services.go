@@ -14,7 +14,7 @@ import (
 // Services gives the services of the table in force, with what the journal counted.
 func (n *Node) Services(ctx context.Context, q observe.ServiceQuery) (*observe.Services, error) {
 	var answer *observe.Services
-	err := n.EachService(ctx, q, func(head *observe.Services) error {
+	next, err := n.EachService(ctx, q, func(head *observe.Services) error {
 		answer = head
 		return nil
 	}, func(s *observe.Service) error {
@@ -24,24 +24,29 @@ func (n *Node) Services(ctx context.Context, q observe.ServiceQuery) (*observe.S
 	if err != nil {
 		return nil, err
 	}
+	answer.Next = next
 	return answer, nil
 }
 
 // EachService is [observe.ServiceStreamer]'s.
-func (n *Node) EachService(ctx context.Context, q observe.ServiceQuery, head func(*observe.Services) error, each func(*observe.Service) error) error {
+func (n *Node) EachService(ctx context.Context, q observe.ServiceQuery, head func(*observe.Services) error, each func(*observe.Service) error) (next string, err error) {
 	f, err := q.Parse()
 	if err != nil {
-		return err
+		return "", err
 	}
 	t := n.config.Table()
 	if t == nil {
-		return notReady()
+		return "", notReady()
 	}
 	if err := head(&observe.Services{Nodes: []string{n.config.Name}, Services: []observe.Service{}, Lost: n.config.Journal.Lost()}); err != nil {
-		return err
+		return "", err
 	}
-	for _, s := range t.Services() {
-		if !match.Service(f, s.Name) {
+	// Almost in this order already: the ports of a Service are in that of its spec.
+	services := slices.SortedFunc(slices.Values(t.Services()), func(a, b *decision.ServicePort) int { return keyOf(a).Compare(keyOf(b)) })
+	var last observe.ServiceKey
+	given := 0
+	for _, s := range services {
+		if !match.Service(f, s.Name) || keyOf(s).Compare(f.After) <= 0 {
 			continue
 		}
 		counts, had := n.config.Journal.Counts(s)
@@ -49,14 +54,22 @@ func (n *Node) EachService(ctx context.Context, q observe.ServiceQuery, head fun
 			continue
 		}
 		if err := ctx.Err(); err != nil {
-			return err
+			return "", err
+		}
+		if f.Limit > 0 && given == f.Limit {
+			return last.String(), nil
 		}
 		d := describe(s, &counts)
 		if err := each(&d); err != nil {
-			return err
+			return "", err
 		}
+		last, given = keyOf(s), given+1
 	}
-	return nil
+	return "", nil
+}
+
+func keyOf(s *decision.ServicePort) observe.ServiceKey {
+	return observe.ServiceKey{Namespace: s.Name.Namespace, Name: s.Name.Name, Port: s.Name.Port, Family: s.Family.String()}
 }
 
 // describe tells of one service port.

@@ -1,0 +1,42 @@
+package observe
+
+import "cmp"
+
+// ServiceKey identifies a service port in one address family, and gives lists of services
+// their order.
+type ServiceKey struct {
+	Namespace, Name string
+	Port            string // its name
+	Family          string // IPv4 or IPv6
+}
+
+// Key gives the service's key.
+func (s *Service) Key() ServiceKey {
+	return ServiceKey{Namespace: s.Namespace, Name: s.Name, Port: s.PortName, Family: s.Family}
+}
+
+// Compare orders by namespace, name, port and family.
+func (k ServiceKey) Compare(o ServiceKey) int {
+	return cmp.Or(cmp.Compare(k.Namespace, o.Namespace), cmp.Compare(k.Name, o.Name), cmp.Compare(k.Port, o.Port), cmp.Compare(k.Family, o.Family))
+}
+
+// String gives namespace/name:port/family, which [ServiceQuery.After] takes.
+func (k ServiceKey) String() string {
+	name := k.Name
+	if k.Port != "" {
+		name += ":" + k.Port
+	}
+	return k.Namespace + "/" + name + "/" + k.Family
+}
+
+// cut leaves the first services that the filter's limit allows. more: a part of the list had
+// services that are not in it.
+func (f *ServiceFilter) cut(s *Services, more bool) {
+	if f.Limit > 0 && len(s.Services) > f.Limit {
+		s.Services, more = s.Services[:f.Limit], true
+	}
+	s.Next = ""
+	if more && len(s.Services) > 0 {
+		s.Next = s.Services[len(s.Services)-1].Key().String()
+	}
+}
