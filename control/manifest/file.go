@@ -80,6 +80,8 @@ func (in *input) each(take func(file) []string) {
 		}
 		info, err := os.Stat(p)
 		switch {
+		case p == "":
+			take(file{name: `""`, err: errors.New("the path is empty: want a file or a directory")})
 		case err != nil:
 			take(file{name: p, err: plain(err)})
 		case !info.IsDir():

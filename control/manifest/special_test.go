@@ -55,6 +55,7 @@ func TestSpecialFilesAreErrors(t *testing.T) {
 		{"/dev/null", "/dev/null: is a device: want a file"},
 		{inside, nested + ": is a pipe, which can be read only once: want a file"},
 		{"-", "standard input: it can be read only once: want a file"},
+		{"", `"": the path is empty: want a file or a directory`},
 	} {
 		within(t, func() {
 			o, err := Load([]string{tt.path})

@@ -114,7 +114,7 @@ func (x Text) outcome(w *Way) string {
 		return x.Paint(flow.Yellow, "not known") + because
 	}
 	if w.flag != "" && !w.answer {
-		return x.Paint(flow.Yellow, "not known") + because + "; " + w.flag + " tells it, --assume goes on without"
+		return x.Paint(flow.Yellow, "not known") + because + "; " + w.flag + " sets it, --assume goes on without"
 	}
 	return x.Paint(flow.Yellow, "not known") + because + "; --assume goes on"
 }
