@@ -12,7 +12,7 @@ import (
 	"github.com/google/nftables/expr"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
-	"github.com/nfqproxy/nfqproxy/datapath/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
 // patience is more than anything here takes.

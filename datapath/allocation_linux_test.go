@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/hostmasq"
 	"github.com/nfqproxy/nfqproxy/datapath/hostnet"
-	"github.com/nfqproxy/nfqproxy/datapath/masquerade"
-	"github.com/nfqproxy/nfqproxy/datapath/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
 func TestMain(m *testing.M) { netns.Main(m) }
@@ -171,7 +171,7 @@ func (n *allocationNode) open(t *testing.T, table *decision.Table) {
 		}
 		t.Cleanup(func() { _ = host.Close() })
 		log := slog.New(slog.NewTextHandler(io.Discard, nil))
-		hostRules := masquerade.Follow(hostSource("*nat\n-A POSTROUTING -d 10.244.66.0/24 -m addrtype ! --dst-type LOCAL -j MASQUERADE\nCOMMIT\n"), log)
+		hostRules := hostmasq.Follow(hostSource("*nat\n-A POSTROUTING -d 10.244.66.0/24 -m addrtype ! --dst-type LOCAL -j MASQUERADE\nCOMMIT\n"), log)
 		n.engine, err = Open(Config{FirstQueue: 100, Queues: 1, HostRules: hostRules, Log: log}, host, table)
 		return err
 	}))

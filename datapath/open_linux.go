@@ -13,8 +13,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/datapath/affinity"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/hostmasq"
 	"github.com/nfqproxy/nfqproxy/datapath/hostnet"
-	"github.com/nfqproxy/nfqproxy/datapath/masquerade"
 	"github.com/nfqproxy/nfqproxy/datapath/nfqueue"
 	"github.com/nfqproxy/nfqproxy/datapath/ruleset"
 )
@@ -44,7 +44,7 @@ type Config struct {
 	KeepRules bool
 	// HostRules are the host's own nat rules, which translated flows are to obey though they
 	// never meet them. nil: they do not count. The engine does not run it.
-	HostRules *masquerade.Follower
+	HostRules *hostmasq.Follower
 	// Prepare is called when everything else is at hand: no other datapath is there, the
 	// queues are ours, and no rule is. Whatever it changes on the node may count on that,
 	// and its error is Open's. It may be nil.

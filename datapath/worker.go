@@ -14,9 +14,9 @@ import (
 	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
-	"github.com/nfqproxy/nfqproxy/datapath/iptables"
-	"github.com/nfqproxy/nfqproxy/datapath/masquerade"
+	"github.com/nfqproxy/nfqproxy/datapath/hostmasq"
 	"github.com/nfqproxy/nfqproxy/datapath/nfqueue"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
 // What a worker needs of the kernel.
@@ -71,8 +71,8 @@ type worker struct {
 	marks       Marks
 	sink        FlowSink // nil: nobody is told of flows
 	// hostRules are the host's own nat rules; nil: they do not count.
-	hostRules *masquerade.Follower
-	asker     masquerade.Asker
+	hostRules *hostmasq.Follower
+	asker     hostmasq.Asker
 	onStart   func() // called first by the goroutine that runs it; may be nil
 	counters  *counters
 	room      *room // nil: nobody holds flows

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/bench/traffic"
-	"github.com/nfqproxy/nfqproxy/datapath/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
 // process is a program that runs in a namespace until it is stopped. Its standard

@@ -8,17 +8,17 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nfqproxy/nfqproxy/datapath"
-	"github.com/nfqproxy/nfqproxy/datapath/leftovers"
+	"github.com/nfqproxy/nfqproxy/datapath/takeover"
 )
 
-// takeover is the end of kube-proxy's part on this node.
-type takeover struct {
-	found *leftovers.Leftovers // nil: nothing is to be removed
+// predecessor is what kube-proxy left on this node.
+type predecessor struct {
+	found *takeover.Leftovers // nil: nothing is to be removed
 }
 
 // look says what kube-proxy left and, if it is wanted, what will be removed of it.
-func (t *takeover) look(wanted bool, log *slog.Logger) error {
-	found, err := leftovers.Find()
+func (p *predecessor) look(wanted bool, log *slog.Logger) error {
+	found, err := takeover.Find()
 	if err != nil {
 		if wanted {
 			return fmt.Errorf("--takeover: %w", err)
@@ -34,7 +34,7 @@ func (t *takeover) look(wanted bool, log *slog.Logger) error {
 		for _, line := range found.Notes() {
 			log.Warn("takeover: " + line)
 		}
-		t.found = found
+		p.found = found
 	case !found.Empty():
 		log.Warn("kube-proxy's rules are still in the kernel: new flows are decided by us before they count, but packets pass them for nothing; --takeover removes them", "tables", len(found.Lines()))
 	}
@@ -42,11 +42,11 @@ func (t *takeover) look(wanted bool, log *slog.Logger) error {
 }
 
 // finish removes what was found, now that our own rules are in place.
-func (t *takeover) finish(log *slog.Logger) error {
-	if t.found == nil || t.found.Empty() {
+func (p *predecessor) finish(log *slog.Logger) error {
+	if p.found == nil || p.found.Empty() {
 		return nil
 	}
-	if err := t.found.Remove(); err != nil {
+	if err := p.found.Remove(); err != nil {
 		return err
 	}
 	log.Info("takeover: what kube-proxy left is removed; if it appears again, kube-proxy still runs on this node")

@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nfqproxy/nfqproxy/control/discover"
-	"github.com/nfqproxy/nfqproxy/datapath/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/audit"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
 // The exit codes of nfqproxy diff are those of diff(1).
@@ -85,7 +85,7 @@ func (f *diffFlags) run(stdin io.Reader, stdout io.Writer, before, after string)
 	if was.Family != is.Family {
 		return false, fmt.Errorf("%s is of %s and %s of %s: give two dumps of one family", rulesName(before), was.Family, rulesName(after), is.Family)
 	}
-	c := discover.Compare(was, is, f.all)
+	c := audit.Compare(was, is, f.all)
 	out := bufio.NewWriter(stdout)
 	if f.output == "json" {
 		err = writeIndented(out, c)

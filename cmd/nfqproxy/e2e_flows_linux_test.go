@@ -19,9 +19,9 @@ import (
 	"github.com/google/nftables/expr"
 	ct "github.com/ti-mo/conntrack"
 
-	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
-	"github.com/nfqproxy/nfqproxy/datapath/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
 // observe gives the flow API of a node's daemon.

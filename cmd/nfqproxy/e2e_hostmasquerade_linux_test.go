@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nfqproxy/nfqproxy/datapath/netns"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
+	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
 // outsideService has an endpoint outside of the cluster, which does not listen at one port.

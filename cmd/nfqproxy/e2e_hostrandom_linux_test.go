@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nfqproxy/nfqproxy/datapath/netns"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
+	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
 // edgeService has a pod of node-a under policy Local, and a port where nobody listens.

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nfqproxy/nfqproxy/datapath/netns"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
 	"github.com/nfqproxy/nfqproxy/deploy/labs"
+	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
 // objectsOf writes the Kubernetes objects of a built-in lab to a file.
@@ -75,7 +75,7 @@ func TestLabOfRealNodes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var objects, stderr bytes.Buffer
-			if code := run(t.Context(), []string{"services", "--rules", "../../datapath/iptables/testdata/" + name, "-o", "yaml"}, nil, &objects, &stderr); code != 0 {
+			if code := run(t.Context(), []string{"services", "--rules", "../../datapath/sim/iptables/testdata/" + name, "-o", "yaml"}, nil, &objects, &stderr); code != 0 {
 				t.Fatalf("services: exit code %d: %s", code, &stderr)
 			}
 			// The comment on top says how to bring it up.

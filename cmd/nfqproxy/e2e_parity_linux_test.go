@@ -16,8 +16,8 @@ import (
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
-	"github.com/nfqproxy/nfqproxy/datapath/netns"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
+	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
 // TestLikeKubeProxy sends the same odd packets through a node with kube-proxy's rules and

@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
-	"github.com/nfqproxy/nfqproxy/datapath/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
 // TestReplayLog: what real daemons decided is decided the same again, and without an endpoint

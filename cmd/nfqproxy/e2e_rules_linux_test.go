@@ -10,9 +10,9 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/nfqproxy/nfqproxy/datapath/netns"
 	"github.com/nfqproxy/nfqproxy/datapath/nft"
 	"github.com/nfqproxy/nfqproxy/datapath/ruleset"
+	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
 // decided makes a connection to a service that has to be decided by the daemon of node-a.

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
-	"github.com/nfqproxy/nfqproxy/datapath/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
 // TestExternalPolicyLocal: the node with the pod keeps the client's address, the one

@@ -19,8 +19,8 @@ import (
 	"github.com/google/nftables"
 
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
-	"github.com/nfqproxy/nfqproxy/datapath/netns"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
+	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
 // beCommand is the environment variable that makes the nfqproxy command of this

@@ -13,7 +13,7 @@ import (
 
 	ct "github.com/ti-mo/conntrack"
 
-	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 

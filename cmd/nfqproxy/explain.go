@@ -15,16 +15,16 @@ import (
 	"github.com/nfqproxy/nfqproxy/control"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
-	"github.com/nfqproxy/nfqproxy/datapath/iptables"
-	"github.com/nfqproxy/nfqproxy/datapath/masquerade"
-	"github.com/nfqproxy/nfqproxy/datapath/netfilter"
-	"github.com/nfqproxy/nfqproxy/datapath/simulate"
+	"github.com/nfqproxy/nfqproxy/datapath/hostmasq"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/explain"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/netfilter"
 )
 
 // explainFlags are the flags of nfqproxy explain.
 type explainFlags struct {
 	table   tableFlags
-	packet  simulate.Question
+	packet  explain.Question
 	packets string
 	seed    uint64
 	output  string
@@ -126,8 +126,8 @@ func (f *explainFlags) run(stdin io.Reader, stdout, stderr io.Writer, seeded boo
 	}
 	out := bufio.NewWriter(stdout)
 	e := &explainer{
-		simulator: simulate.New(table, rand.New(rand.NewPCG(seed, 0)), simulate.Cluster{Nodes: objects.Nodes, EndpointSlices: objects.EndpointSlices}),
-		names:     simulate.NamesOf(table, objects.Pods),
+		simulator: explain.New(table, rand.New(rand.NewPCG(seed, 0)), explain.Cluster{Nodes: objects.Nodes, EndpointSlices: objects.EndpointSlices}),
+		names:     explain.NamesOf(table, objects.Pods),
 		flags:     f, out: out, style: flow.StyleFor(stdout),
 	}
 	for _, s := range objects.Services {
@@ -151,15 +151,15 @@ func (f *explainFlags) run(stdin io.Reader, stdout, stderr io.Writer, seeded boo
 
 // explainer answers questions one after the other.
 type explainer struct {
-	simulator *simulate.Simulator
-	names     *simulate.Names
+	simulator *explain.Simulator
+	names     *explain.Names
 	flags     *explainFlags
 	out       *bufio.Writer
 	style     flow.Style
 	answered  int
 }
 
-func (e *explainer) explain(q simulate.Question) error {
+func (e *explainer) explain(q explain.Question) error {
 	p, err := e.names.Packet(q)
 	if err != nil {
 		return err
@@ -191,7 +191,7 @@ func (e *explainer) explainAll(name string, stdin io.Reader) error {
 		defer file.Close()
 		in = file
 	}
-	err := simulate.Questions(answering{in, e.out}, e.explain)
+	err := explain.Questions(answering{in, e.out}, e.explain)
 	switch {
 	case err != nil:
 		return fmt.Errorf("--packets: %s: %w", name, err)
@@ -217,7 +217,7 @@ func (a answering) Read(p []byte) (int, error) {
 
 // hostRules reads the host's own nat rules. What they do not tell of the host is guessed,
 // but for its addresses, which are the node's.
-func hostRules(stdin io.Reader, name string, t *decision.Table) (*masquerade.Rules, error) {
+func hostRules(stdin io.Reader, name string, t *decision.Table) (*hostmasq.Rules, error) {
 	d, err := readRules(stdin, name, iptables.IPv4)
 	if err != nil {
 		return nil, fmt.Errorf("--host-rules: %w", err)
@@ -227,7 +227,7 @@ func hostRules(stdin io.Reader, name string, t *decision.Table) (*masquerade.Rul
 		known.AddAddress("eth0", netip.PrefixFrom(a, a.BitLen()))
 	}
 	host, _ := netfilter.GuessHost(d, known, nil)
-	r, err := masquerade.Compile([]masquerade.Table{{Name: name, Dump: d}}, host)
+	r, err := hostmasq.Compile([]hostmasq.Table{{Name: name, Dump: d}}, host)
 	if err != nil {
 		return nil, fmt.Errorf("--host-rules %s: %w", name, err)
 	}

@@ -17,17 +17,17 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/control"
-	"github.com/nfqproxy/nfqproxy/control/flowapi"
+	"github.com/nfqproxy/nfqproxy/control/flows/flowapi"
+	"github.com/nfqproxy/nfqproxy/control/flows/hold"
+	"github.com/nfqproxy/nfqproxy/control/flows/hubbleapi"
+	"github.com/nfqproxy/nfqproxy/control/flows/journal"
+	"github.com/nfqproxy/nfqproxy/control/flows/localnode"
 	"github.com/nfqproxy/nfqproxy/control/health"
-	"github.com/nfqproxy/nfqproxy/control/hold"
-	"github.com/nfqproxy/nfqproxy/control/hubbleapi"
-	"github.com/nfqproxy/nfqproxy/control/journal"
 	"github.com/nfqproxy/nfqproxy/control/metrics"
 	"github.com/nfqproxy/nfqproxy/control/proxyconfig"
-	"github.com/nfqproxy/nfqproxy/control/thisnode"
-	"github.com/nfqproxy/nfqproxy/control/web"
+	"github.com/nfqproxy/nfqproxy/control/view/web"
 	"github.com/nfqproxy/nfqproxy/datapath"
-	"github.com/nfqproxy/nfqproxy/datapath/masquerade"
+	"github.com/nfqproxy/nfqproxy/datapath/hostmasq"
 	"github.com/nfqproxy/nfqproxy/datapath/nfqueue"
 )
 
@@ -97,7 +97,7 @@ func (f *runFlags) wantsFlows() bool { return f.flowLog != "" || f.flowAPI.addre
 // API's readers.
 type flowView struct {
 	*journal.Journal
-	node *thisnode.Node
+	node *localnode.Node
 	log  *journal.Log // nil: there is none
 	file *os.File     // the log's; nil: it is not ours to close
 	// stamping has the kernel note when packets arrive; nil: it does not.
@@ -120,15 +120,15 @@ func (v *flowView) Lost() uint64 {
 func (p *proxy) watchFlows(owners *control.Owners) error {
 	v := &flowView{Journal: journal.New(journal.Config{Flows: p.flags.flowAPI.buffer})}
 	v.ctx, v.stop = context.WithCancel(context.Background())
-	c := thisnode.Config{
+	c := localnode.Config{
 		Name: p.cfg.Node.Name, Version: version, Journal: v.Journal, Owners: owners,
 		Table: p.inForce.Load, Stats: p.stats, HostRules: p.hostRulesInForce,
 	}
 	if p.flags.flowAPI.holds {
-		holder := hold.New(hold.Config{Node: p.cfg.Node.Name, Names: thisnode.Names(owners), Log: p.log})
+		holder := hold.New(hold.Config{Node: p.cfg.Node.Name, Names: localnode.Names(owners), Log: p.log})
 		c.Holder, p.engineConfig.Gate = holder, holder
 	}
-	v.node = thisnode.New(c)
+	v.node = localnode.New(c)
 	p.flows, p.engineConfig.Sink = v, v
 	services, err := metrics.ParseServicePatterns(p.flags.flowAPI.serviceMetrics)
 	if err != nil {
@@ -181,7 +181,7 @@ func (p *proxy) stats() *datapath.Stats {
 }
 
 // hostRulesInForce are the node's own masquerade rules; nil: they do not count.
-func (p *proxy) hostRulesInForce() *masquerade.Rules {
+func (p *proxy) hostRulesInForce() *hostmasq.Rules {
 	if p.running.Load() == nil {
 		return nil
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/nfqproxy/nfqproxy/datapath/netfilter"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/netfilter"
 )
 
 // hostFlags tell what a dump of rules does not tell of its host.

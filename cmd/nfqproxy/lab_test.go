@@ -13,8 +13,8 @@ import (
 	"github.com/charmbracelet/x/ansi"
 	"github.com/creack/pty"
 
-	"github.com/nfqproxy/nfqproxy/datapath/netns"
 	"github.com/nfqproxy/nfqproxy/deploy/labs"
+	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
 // labCommand runs nfqproxy lab and gives what it wrote and its exit code.

@@ -4,7 +4,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/nfqproxy/nfqproxy/datapath/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
 // TestRouteLocalnet: the sysctl that opens 127.0.0.0/8 to packets from elsewhere is set where node

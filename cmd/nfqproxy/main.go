@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nfqproxy/nfqproxy/datapath/visible"
+	"github.com/nfqproxy/nfqproxy/control/view/visible"
 )
 
 // version is set by the linker; see the Makefile.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/hostrules"
+	"github.com/nfqproxy/nfqproxy/datapath/hostmasq/hostrules"
 )
 
 // markRulesNamed is how many rules an event names; the log names markRulesLogged.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nfqproxy/nfqproxy/datapath/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
 // shown are the commands that the README shows with what they print: "$ ./bin/nfqproxy ..."

@@ -8,16 +8,16 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nfqproxy/nfqproxy/control"
-	"github.com/nfqproxy/nfqproxy/control/manifest"
-	"github.com/nfqproxy/nfqproxy/datapath/chains"
+	"github.com/nfqproxy/nfqproxy/control/source/manifest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/nearest"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/kubechains"
 )
 
 func newRenderCommand() *cobra.Command {
 	var table tableFlags
 	var family, service string
-	var kernel chains.Kernel
+	var kernel kubechains.Kernel
 	cmd := &cobra.Command{
 		Use:   "render --objects PATH",
 		Short: "Print the iptables rules kube-proxy would have written",
@@ -44,20 +44,20 @@ nfacct add ct_state_invalid_dropped_pkts; nfacct add localhost_nps_accepted_pkts
 				fmt.Fprintln(cmd.ErrOrStderr(), "nfqproxy: warning: there are several Nodes and no --node-name, so no endpoint counts as local to traffic policy Local")
 			}
 			if service == "" {
-				return chains.Render(cmd.OutOrStdout(), chains.Rules(t, f, kernel))
+				return kubechains.Render(cmd.OutOrStdout(), kubechains.Rules(t, f, kernel))
 			}
-			var rules []chains.Rule
+			var rules []kubechains.Rule
 			for _, s := range t.Services() {
 				if s.Family == f && s.Name.Namespace+"/"+s.Name.Name == service {
-					rules = append(rules, chains.ServiceRules(t, s, kernel)...)
+					rules = append(rules, kubechains.ServiceRules(t, s, kernel)...)
 				}
 			}
 			if len(rules) == 0 {
 				return noSuchService(t, objects, f, service)
 			}
 			// By table, each in its order.
-			slices.SortStableFunc(rules, func(a, b chains.Rule) int { return strings.Compare(string(a.Table), string(b.Table)) })
-			return chains.RenderRules(cmd.OutOrStdout(), rules)
+			slices.SortStableFunc(rules, func(a, b kubechains.Rule) int { return strings.Compare(string(a.Table), string(b.Table)) })
+			return kubechains.RenderRules(cmd.OutOrStdout(), rules)
 		},
 	}
 	flags := cmd.Flags()

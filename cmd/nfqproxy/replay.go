@@ -15,9 +15,9 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/nfqproxy/nfqproxy/control/view/visible"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
-	"github.com/nfqproxy/nfqproxy/datapath/replay"
-	"github.com/nfqproxy/nfqproxy/datapath/visible"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/replay"
 )
 
 // replayFlags are the flags of nfqproxy replay.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/nfqproxy/nfqproxy/datapath/replay"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/replay"
 )
 
 // replayLog decides a flow log again. Differences are no failure, but make the exit code 1.

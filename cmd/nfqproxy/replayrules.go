@@ -8,9 +8,9 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/iptables"
-	"github.com/nfqproxy/nfqproxy/datapath/netfilter"
-	"github.com/nfqproxy/nfqproxy/datapath/replay"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/netfilter"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/replay"
 )
 
 // ruleDecider makes a decider of the dumps that --rules names. What is guessed of the host

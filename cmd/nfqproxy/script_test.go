@@ -12,7 +12,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/nfqproxy/nfqproxy/datapath/replay/capturetest"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/replay/capturetest"
 )
 
 var update = flag.Bool("update", false, "write the output that scripts compare with anew")
@@ -33,7 +33,7 @@ func TestScripts(t *testing.T) {
 	if err := os.Symlink(self, filepath.Join(bin, "nfqproxy")); err != nil {
 		t.Fatal(err)
 	}
-	dumps, err := filepath.Abs("../../datapath/iptables/testdata")
+	dumps, err := filepath.Abs("../../datapath/sim/iptables/testdata")
 	if err != nil {
 		t.Fatal(err)
 	}

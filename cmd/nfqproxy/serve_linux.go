@@ -20,16 +20,16 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/nfqproxy/nfqproxy/control"
-	"github.com/nfqproxy/nfqproxy/control/apiserver"
 	"github.com/nfqproxy/nfqproxy/control/health"
 	"github.com/nfqproxy/nfqproxy/control/limit"
 	"github.com/nfqproxy/nfqproxy/control/metrics"
 	"github.com/nfqproxy/nfqproxy/control/proxyconfig"
+	"github.com/nfqproxy/nfqproxy/control/source/apiserver"
 	"github.com/nfqproxy/nfqproxy/datapath"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/hostfilter"
+	"github.com/nfqproxy/nfqproxy/datapath/hostmasq"
 	"github.com/nfqproxy/nfqproxy/datapath/hostnet"
-	"github.com/nfqproxy/nfqproxy/datapath/masquerade"
 	"github.com/nfqproxy/nfqproxy/datapath/reconcile"
 )
 
@@ -60,10 +60,10 @@ type proxy struct {
 	inForce atomic.Pointer[decision.Table]
 	running atomic.Pointer[datapath.Engine]
 	// hostRules are the node's own masquerade rules; nil: they do not count.
-	hostRules *masquerade.Follower
+	hostRules *hostmasq.Follower
 	// filter has the host's firewall accept flows to services.
-	filter   *hostfilter.Keeper
-	takeover takeover
+	filter      *hostfilter.Keeper
+	predecessor predecessor
 }
 
 // gcPercent is how much garbage there may be for each 100 bytes in use. Most of what is
@@ -198,7 +198,7 @@ func (p *proxy) publish(t *decision.Table) {
 
 // begin opens the datapath.
 func (p *proxy) begin(t *decision.Table) error {
-	err := p.takeover.look(p.flags.takeover, p.log)
+	err := p.predecessor.look(p.flags.takeover, p.log)
 	if err != nil {
 		return err
 	}
@@ -206,7 +206,7 @@ func (p *proxy) begin(t *decision.Table) error {
 	p.engineConfig.Alert = p.alert
 	p.engineConfig.Prepare = func() error { return p.prepare(t.Node()) }
 	if p.flags.hostMasq == hostMasqueradeAuto {
-		p.hostRules = masquerade.Follow(masquerade.Kernel(p.host), p.log)
+		p.hostRules = hostmasq.Follow(hostmasq.Kernel(p.host), p.log)
 		p.engineConfig.HostRules = p.hostRules
 	}
 	p.udp, err = reconcile.Open(reconcile.Config{Interval: p.cfg.SyncPeriod, Observe: p.reconciled})
@@ -236,7 +236,7 @@ func (p *proxy) begin(t *decision.Table) error {
 		p.udp.Loop(p.ctx)
 		return p.udp.Close()
 	})
-	if err := p.takeover.finish(p.log); err != nil {
+	if err := p.predecessor.finish(p.log); err != nil {
 		p.log.Error("what kube-proxy left could not be removed; flows are decided by us all the same", "error", err)
 	}
 	p.log.Info("serving", "node", p.cfg.Node.Name, "services", t.ServiceCount(), "queue", engine.FirstQueue(), "queues", p.engineConfig.Queues)

@@ -14,10 +14,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nfqproxy/nfqproxy/control"
-	"github.com/nfqproxy/nfqproxy/control/discover"
-	"github.com/nfqproxy/nfqproxy/datapath/chains"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/audit"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/kubechains"
 )
 
 // servicesFlags are the flags of nfqproxy services.
@@ -58,7 +58,7 @@ The exit code is 0 even if the rules have problems.`,
 }
 
 func (f *servicesFlags) run(stdin io.Reader, stdout io.Writer) error {
-	write, ok := map[string]func(io.Writer, []*discover.Node) error{
+	write, ok := map[string]func(io.Writer, []*audit.Node) error{
 		"": f.writeTable, "wide": f.writeTable, "json": f.writeJSON, "yaml": f.writeYAML,
 	}[f.output]
 	if !ok {
@@ -73,15 +73,15 @@ func (f *servicesFlags) run(stdin io.Reader, stdout io.Writer) error {
 }
 
 // read reads all files.
-func (f *servicesFlags) read(stdin io.Reader) ([]*discover.Node, error) {
-	var nodes []*discover.Node
+func (f *servicesFlags) read(stdin io.Reader) ([]*audit.Node, error) {
+	var nodes []*audit.Node
 	of := make(map[decision.Family]string)
 	for _, path := range f.rules {
 		dump, err := readRules(stdin, path, iptables.FamilyUnknown)
 		if err != nil {
 			return nil, fmt.Errorf("--rules: %w", err)
 		}
-		n := discover.Read(dump)
+		n := audit.Read(dump)
 		if other, ok := of[n.Family]; ok {
 			return nil, fmt.Errorf("--rules: %s and %s are both %s: give one dump of each family", other, rulesName(path), n.Family)
 		}
@@ -91,8 +91,8 @@ func (f *servicesFlags) read(stdin io.Reader) ([]*discover.Node, error) {
 	return nodes, nil
 }
 
-func (f *servicesFlags) writeTable(w io.Writer, nodes []*discover.Node) error {
-	if err := discover.WriteTable(w, f.output == "wide", nodes...); err != nil {
+func (f *servicesFlags) writeTable(w io.Writer, nodes []*audit.Node) error {
+	if err := audit.WriteTable(w, f.output == "wide", nodes...); err != nil {
 		return err
 	}
 	for i, n := range nodes {
@@ -112,7 +112,7 @@ func (f *servicesFlags) writeTable(w io.Writer, nodes []*discover.Node) error {
 	return nil
 }
 
-func writeFindings(w io.Writer, title string, findings []discover.Finding) {
+func writeFindings(w io.Writer, title string, findings []audit.Finding) {
 	if len(findings) > 0 {
 		fmt.Fprintln(w, title)
 	}
@@ -121,10 +121,10 @@ func writeFindings(w io.Writer, title string, findings []discover.Finding) {
 	}
 }
 
-func (f *servicesFlags) writeJSON(w io.Writer, nodes []*discover.Node) error {
+func (f *servicesFlags) writeJSON(w io.Writer, nodes []*audit.Node) error {
 	type dump struct {
-		File string         `json:"file"`
-		Node *discover.Node `json:"node"`
+		File string      `json:"file"`
+		Node *audit.Node `json:"node"`
 	}
 	all := struct {
 		Version int    `json:"version"`
@@ -143,9 +143,9 @@ func writeIndented(w io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
-func (f *servicesFlags) writeYAML(w io.Writer, nodes []*discover.Node) error {
-	objects := discover.NewObjects(f.nodeName, nodes...)
-	config := discover.Config(f.nodeName, nodes...)
+func (f *servicesFlags) writeYAML(w io.Writer, nodes []*audit.Node) error {
+	objects := audit.NewObjects(f.nodeName, nodes...)
+	config := audit.Config(f.nodeName, nodes...)
 	var names []string
 	for _, path := range f.rules {
 		names = append(names, rulesName(path))
@@ -156,7 +156,7 @@ func (f *servicesFlags) writeYAML(w io.Writer, nodes []*discover.Node) error {
 		if n.Family == decision.IPv6 {
 			family = " --family ipv6"
 		}
-		fmt.Fprintf(w, "#   nfqproxy render --objects FILE%s%s%s\n", tableArgs(&config), kernelArgs(discover.Kernel(nodes...)), family)
+		fmt.Fprintf(w, "#   nfqproxy render --objects FILE%s%s%s\n", tableArgs(&config), kernelArgs(audit.Kernel(nodes...)), family)
 	}
 	fmt.Fprintf(w, "# and this brings up a lab of the node:\n#   nfqproxy lab up --objects FILE%s\n", clusterArgs(&config))
 	for i, n := range nodes {
@@ -204,7 +204,7 @@ func tableArgs(c *control.NodeConfig) string {
 }
 
 // kernelArgs are the flags of render for the node's kernel.
-func kernelArgs(k chains.Kernel) (args string) {
+func kernelArgs(k kubechains.Kernel) (args string) {
 	if k.NFAcct {
 		args += " --nfacct"
 	}

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	controlplane "github.com/nfqproxy/nfqproxy/bench/cluster"
-	"github.com/nfqproxy/nfqproxy/datapath/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
 // serverAddress is where nodes find the API server.

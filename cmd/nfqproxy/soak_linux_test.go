@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nfqproxy/nfqproxy/datapath/netns"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
+	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
 var soakTime = flag.Duration("soak", 0, "how long TestSoak lasts; by default some seconds, after which resident memory says nothing")

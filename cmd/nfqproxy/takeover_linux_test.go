@@ -16,8 +16,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	controlplane "github.com/nfqproxy/nfqproxy/bench/cluster"
-	"github.com/nfqproxy/nfqproxy/datapath/leftovers"
-	"github.com/nfqproxy/nfqproxy/datapath/netns"
+	"github.com/nfqproxy/nfqproxy/datapath/takeover"
+	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
 // TestOnANode is nfqproxy on nodes of a cluster with a real control plane.
@@ -58,7 +58,7 @@ func (n *siteNode) get(at, path string) (status int, err error) {
 }
 
 // leftByKubeProxy says what is in the node's kernel of kube-proxy's, by other means than
-// package leftovers where there are any.
+// package takeover where there are any.
 func (n *siteNode) leftByKubeProxy(mode string) bool {
 	n.Helper()
 	if mode == "nftables" {
@@ -186,11 +186,11 @@ func testTakeover(t *testing.T, n *siteNode, mode string) {
 	again.stop(syscall.SIGKILL)
 }
 
-// findsNothing sees that package leftovers would remove nothing more.
+// findsNothing sees that package takeover would remove nothing more.
 func (n *siteNode) findsNothing() {
 	n.Helper()
 	if err := n.ns.Do(func() error {
-		found, err := leftovers.Find()
+		found, err := takeover.Find()
 		if err == nil && (!found.Empty() || len(found.Notes()) > 0) {
 			n.Errorf("left: %s", found)
 		}

@@ -14,8 +14,8 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/nfqproxy/nfqproxy/control/observe"
-	"github.com/nfqproxy/nfqproxy/control/observe/observetest"
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/flows/observe/observetest"
 )
 
 // evil is what an attacker writes into a name or a comment: a new title for the window, text
@@ -133,12 +133,12 @@ func TestServersDoNotControlTheTerminal(t *testing.T) {
 // process's files, or an escape sequence into a text, goes past them.
 func TestOneWayToTheTerminal(t *testing.T) {
 	allowed := map[string]string{
-		"cmd/nfqproxy/main.go":              "wraps them",
-		"deploy/lab/exec_linux.go":          "a program's own output passes as it is",
-		"datapath/netns/init_linux.go":      "a process of this program, that quotes itself",
-		"datapath/netns/isolation_linux.go": "likewise",
-		"datapath/visible/visible.go":       "the sequences themselves",
-		"control/web/vocabulary/main.go":    "a generator, which is in no other program",
+		"cmd/nfqproxy/main.go":                "wraps them",
+		"deploy/lab/exec_linux.go":            "a program's own output passes as it is",
+		"deploy/netns/init_linux.go":          "a process of this program, that quotes itself",
+		"deploy/netns/isolation_linux.go":     "likewise",
+		"control/view/visible/visible.go":     "the sequences themselves",
+		"control/view/web/vocabulary/main.go": "a generator, which is in no other program",
 	}
 	root := "../.."
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {

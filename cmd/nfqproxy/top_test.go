@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nfqproxy/nfqproxy/datapath/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
 // pane is a terminal of tmux that the nfqproxy command runs in, and asks a made-up cluster.

@@ -16,9 +16,9 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
-	"github.com/nfqproxy/nfqproxy/datapath/iptables"
-	"github.com/nfqproxy/nfqproxy/datapath/netfilter"
-	"github.com/nfqproxy/nfqproxy/datapath/trace"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/netfilter"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/trace"
 )
 
 // traceFlags are the flags of nfqproxy trace.

@@ -9,16 +9,16 @@ import (
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/control"
-	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/source/manifest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
-	"github.com/nfqproxy/nfqproxy/datapath/simulate"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/explain"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
 // simulator looks at the cluster of testdata from one of its nodes.
-func simulator(t *testing.T, node string, seed uint64) (*simulate.Simulator, *simulate.Names) {
+func simulator(t *testing.T, node string, seed uint64) (*explain.Simulator, *explain.Names) {
 	t.Helper()
 	objects, err := manifest.Load([]string{"testdata/cluster.yaml"})
 	if err != nil {
@@ -31,8 +31,8 @@ func simulator(t *testing.T, node string, seed uint64) (*simulate.Simulator, *si
 	if len(warnings) > 0 {
 		t.Fatalf("warnings: %q", warnings)
 	}
-	s := simulate.New(table, rand.New(rand.NewPCG(seed, 0)), simulate.Cluster{Nodes: objects.Nodes, EndpointSlices: objects.EndpointSlices})
-	return s, simulate.NamesOf(table, objects.Pods)
+	s := explain.New(table, rand.New(rand.NewPCG(seed, 0)), explain.Cluster{Nodes: objects.Nodes, EndpointSlices: objects.EndpointSlices})
+	return s, explain.NamesOf(table, objects.Pods)
 }
 
 // TestStories: what explain prints, read and found good.
@@ -40,37 +40,37 @@ func TestStories(t *testing.T) {
 	tests := []struct {
 		name    string
 		node    string
-		packets []simulate.Question // the story is that of the last
+		packets []explain.Question // the story is that of the last
 		reply   bool
 		rules   bool
 		seed    uint64
 	}{
-		{name: "hairpin", node: "node-a", seed: 1, reply: true, packets: []simulate.Question{
+		{name: "hairpin", node: "node-a", seed: 1, reply: true, packets: []explain.Question{
 			{Protocol: "tcp", Source: "pod/default/web-1", Destination: "service/default/web:http"}}},
-		{name: "local-policy-without-pod", node: "node-a", packets: []simulate.Question{
+		{name: "local-policy-without-pod", node: "node-a", packets: []explain.Question{
 			{Protocol: "tcp", Source: "192.0.2.10", Destination: "172.20.0.2:30030"}}},
-		{name: "local-policy-with-pod", node: "node-b", reply: true, packets: []simulate.Question{
+		{name: "local-policy-with-pod", node: "node-b", reply: true, packets: []explain.Question{
 			{Protocol: "tcp", Source: "192.0.2.10", Destination: "172.20.0.3:30030"}}},
-		{name: "local-policy-from-node", node: "node-a", packets: []simulate.Question{
+		{name: "local-policy-from-node", node: "node-a", packets: []explain.Question{
 			{Protocol: "tcp", Source: "127.0.0.1", Destination: "127.0.0.1:30030", Local: true}}},
-		{name: "only-terminating", node: "node-a", seed: 1, packets: []simulate.Question{
+		{name: "only-terminating", node: "node-a", seed: 1, packets: []explain.Question{
 			{Protocol: "tcp", Source: "pod/default/shell", Destination: "service/default/leaving"}}},
-		{name: "source-range-outside", node: "node-a", packets: []simulate.Question{
+		{name: "source-range-outside", node: "node-a", packets: []explain.Question{
 			{Protocol: "tcp", Source: "192.0.2.99", Destination: "203.0.113.5:443"}}},
-		{name: "source-range-within", node: "node-a", rules: true, packets: []simulate.Question{
+		{name: "source-range-within", node: "node-a", rules: true, packets: []explain.Question{
 			{Protocol: "tcp", Source: "192.0.2.9", Destination: "203.0.113.5:443"}}},
-		{name: "affinity", node: "node-a", seed: 1, packets: []simulate.Question{
+		{name: "affinity", node: "node-a", seed: 1, packets: []explain.Question{
 			{Protocol: "tcp", Source: "pod/default/shell", Destination: "service/default/sticky"},
 			{Protocol: "tcp", Source: "pod/default/shell:40001", Destination: "service/default/sticky"}}},
-		{name: "no-service", node: "node-a", packets: []simulate.Question{
+		{name: "no-service", node: "node-a", packets: []explain.Question{
 			{Protocol: "tcp", Source: "pod/default/shell", Destination: "10.96.0.20:8080"}}},
-		{name: "no-endpoints", node: "node-a", reply: true, packets: []simulate.Question{
+		{name: "no-endpoints", node: "node-a", reply: true, packets: []explain.Question{
 			{Protocol: "tcp", Source: "pod/default/shell", Destination: "service/default/nobody-home"}}},
-		{name: "zone-hints", node: "node-b", packets: []simulate.Question{
+		{name: "zone-hints", node: "node-b", packets: []explain.Question{
 			{Protocol: "tcp", Source: "pod/default/web-3", Destination: "service/default/zoned"}}},
-		{name: "follow-reply-node-port", node: "node-a", seed: 5, reply: true, packets: []simulate.Question{
+		{name: "follow-reply-node-port", node: "node-a", seed: 5, reply: true, packets: []explain.Question{
 			{Protocol: "tcp", Source: "192.0.2.10:51234", Destination: "[::ffff:172.20.0.2]:30080"}}},
-		{name: "ipv6", node: "node-a", seed: 1, packets: []simulate.Question{
+		{name: "ipv6", node: "node-a", seed: 1, packets: []explain.Question{
 			{Protocol: "tcp", Source: "pod/default/shell", Destination: "[fd00:10:96::20]:80"}}},
 	}
 	for _, tt := range tests {
@@ -132,9 +132,9 @@ func TestEveryReasonHasWords(t *testing.T) {
 	}
 }
 
-func packet(t *testing.T, names *simulate.Names, source, destination string) decision.Packet {
+func packet(t *testing.T, names *explain.Names, source, destination string) decision.Packet {
 	t.Helper()
-	p, err := names.Packet(simulate.Question{Protocol: "tcp", Source: source, Destination: destination})
+	p, err := names.Packet(explain.Question{Protocol: "tcp", Source: source, Destination: destination})
 	if err != nil {
 		t.Fatal(err)
 	}

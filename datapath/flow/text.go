@@ -8,9 +8,9 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/nfqproxy/nfqproxy/control/view/visible"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/steps"
-	"github.com/nfqproxy/nfqproxy/datapath/visible"
 )
 
 // Style says how records are rendered as text. The zero value is valid.

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nfqproxy/nfqproxy/datapath/netfilter"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/netfilter"
 )
 
 // Host follows the addresses and routes of one network namespace. It is safe for

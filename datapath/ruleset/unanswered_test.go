@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nfqproxy/nfqproxy/datapath/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
 // TestUnansweredAreForgottenSoon: a flow of one datagram is remembered for a short time, both

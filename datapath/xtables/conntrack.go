@@ -3,7 +3,7 @@ package xtables
 import (
 	"encoding/binary"
 
-	"github.com/nfqproxy/nfqproxy/datapath/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
 // Bits of xt_conntrack.h, XT_CONNTRACK_...

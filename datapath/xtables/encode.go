@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
-	"github.com/nfqproxy/nfqproxy/datapath/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
 // EncodeMatch is the reverse of [DecodeMatch] for the matches that nfqproxy's own rules have:

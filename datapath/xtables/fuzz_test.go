@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"testing"
 
-	"github.com/nfqproxy/nfqproxy/datapath/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
 // rawExtension is a struct xt_entry_match or xt_entry_target.

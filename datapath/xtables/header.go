@@ -3,7 +3,7 @@ package xtables
 import (
 	"net/netip"
 
-	"github.com/nfqproxy/nfqproxy/datapath/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
 // hop reads struct ipt_ttl_info and struct ip6t_hl_info, whose modes are in the order of

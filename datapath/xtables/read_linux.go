@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/nfqproxy/nfqproxy/datapath/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
 // Socket options of ip_tables and, with the same numbers, ip6_tables.

@@ -1,6 +1,6 @@
 package xtables
 
-import "github.com/nfqproxy/nfqproxy/datapath/iptables"
+import "github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 
 // ipset reads struct xt_set_info_match_v1, v3 and v4 (xt_set.h).
 func ipset(r reader, rev uint8) (iptables.Match, bool) {

@@ -1,7 +1,7 @@
 package xtables
 
 import (
-	"github.com/nfqproxy/nfqproxy/datapath/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
 // Of linux/netfilter/ipset/ip_set.h.

@@ -14,7 +14,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/nfqproxy/nfqproxy/datapath/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
 const (

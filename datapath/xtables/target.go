@@ -5,7 +5,7 @@ import (
 	"math/bits"
 	"net/netip"
 
-	"github.com/nfqproxy/nfqproxy/datapath/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
 // DecodeTarget gives a target that is no verdict and no jump as a typed one; as an

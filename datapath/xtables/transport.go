@@ -1,6 +1,6 @@
 package xtables
 
-import "github.com/nfqproxy/nfqproxy/datapath/iptables"
+import "github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 
 // sctp reads struct xt_sctp_info. Its map has 64 words, of which 8 are enough for all types.
 func sctp(r reader) (iptables.Match, bool) {

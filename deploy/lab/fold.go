@@ -7,7 +7,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 	"golang.org/x/term"
 
-	"github.com/nfqproxy/nfqproxy/datapath/visible"
+	"github.com/nfqproxy/nfqproxy/control/view/visible"
 )
 
 // folder writes lines to a terminal and folds those that are too long for it, at spaces: what

@@ -15,9 +15,9 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/nfqproxy/nfqproxy/control/flowapi"
-	"github.com/nfqproxy/nfqproxy/control/observe"
-	webpage "github.com/nfqproxy/nfqproxy/control/web"
+	"github.com/nfqproxy/nfqproxy/control/flows/flowapi"
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	webpage "github.com/nfqproxy/nfqproxy/control/view/web"
 )
 
 // listenPage opens the address of the page, which is outside of the lab.

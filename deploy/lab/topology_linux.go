@@ -7,7 +7,7 @@ import (
 	"os"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
 // hostDevice is the way out of every host and pod. A node has one more device

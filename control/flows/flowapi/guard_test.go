@@ -1,0 +1,191 @@
+package flowapi
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/nfqproxy/nfqproxy/control/flows/observe/observetest"
+)
+
+// TestHeaders: whatever the answer is, browsers are told the same.
+func TestHeaders(t *testing.T) {
+	page := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "page "+r.URL.Path) })
+	w := newWorld(t, Config{Page: page}, patience)
+	for path, policy := range map[string]string{
+		"/":                dataPolicy, // asked with POST below
+		"/v1/flows":        dataPolicy,
+		"/v1/stats":        dataPolicy,
+		"/v1/flows?x":      dataPolicy,
+		"/v1/nothing":      dataPolicy,
+		"/openapi.yaml":    dataPolicy,
+		"/page":            pagePolicy,
+		"/assets/page.css": pagePolicy,
+	} {
+		method := "GET"
+		if path == "/" {
+			method = "POST"
+		}
+		r := w.do(t, method, path, "", "Origin: "+w.URL, "Sec-Fetch-Site: same-origin")
+		for name, want := range map[string]string{
+			"Content-Security-Policy":      policy,
+			"X-Content-Type-Options":       "nosniff",
+			"Referrer-Policy":              "no-referrer",
+			"Cache-Control":                "no-store",
+			"X-Frame-Options":              "DENY",
+			"Cross-Origin-Resource-Policy": "same-origin",
+			"Access-Control-Allow-Origin":  "",
+		} {
+			if got := r.Header.Get(name); got != want {
+				t.Errorf("%s %s: %s: %s, want %s", method, path, name, got, want)
+			}
+		}
+		if body := content(t, r); policy == pagePolicy && body != "page "+path {
+			t.Errorf("%s: %d %s", path, r.StatusCode, body)
+		}
+	}
+	for _, directive := range []string{"default-src 'none'", "script-src 'self'", "style-src 'self'", "img-src 'self' data:", "connect-src 'self'"} {
+		if !strings.Contains(pagePolicy, directive) {
+			t.Errorf("the page's policy has no %s", directive)
+		}
+	}
+}
+
+// TestAdmission: requests that browsers make for others' pages are refused.
+func TestAdmission(t *testing.T) {
+	w := newWorld(t, Config{Token: "secret", Hosts: []string{"flows.example.org", "192.0.2.7"}, Page: http.NotFoundHandler()}, patience)
+	own := strings.TrimPrefix(w.URL, "http://")
+	_, port, _ := net.SplitHostPort(own)
+	const hostWanted = " is none of this server's names: ask for it as localhost, flows.example.org, 192.0.2.7 or by the address that it listens on"
+	tests := []struct {
+		name    string
+		headers []string
+		refusal string // empty: none
+	}{
+		{"nothing said", nil, ""},
+		{"localhost", []string{"Host: localhost:10253"}, ""},
+		{"in capitals", []string{"Host: LOCALHOST"}, ""},
+		{"IPv6", []string{"Host: [::1]:10253"}, ""},
+		{"IPv6 without a port", []string{"Host: [::1]"}, ""},
+		{"another loopback address", []string{"Host: 127.8.8.8:1"}, ""},
+		{"its name", []string{"Host: Flows.example.org:10253"}, ""},
+		{"its address", []string{"Host: 192.0.2.7"}, ""},
+		{"another name", []string{"Host: evil.example:" + port}, `host "evil.example:` + port + `"` + hostWanted},
+		{"a name that begins alike", []string{"Host: localhost.evil.example"}, `host "localhost.evil.example"` + hostWanted},
+		{"a name that looks like an address", []string{"Host: 127.0.0.1.evil.example"}, `host "127.0.0.1.evil.example"` + hostWanted},
+		{"another address", []string{"Host: 192.0.2.8"}, `host "192.0.2.8"` + hostWanted},
+		{"own origin", []string{"Origin: " + w.URL, "Sec-Fetch-Site: same-origin"}, ""},
+		{"own origin by another name", []string{"Host: localhost:10253", "Origin: http://localhost:10253"}, ""},
+		{"a foreign origin", []string{"Origin: http://evil.example"}, "the request is made by a page of http://evil.example: only pages of this server may ask it"},
+		{"no origin's page", []string{"Origin: null"}, "the request is made by a page of null: only pages of this server may ask it"},
+		{"another port", []string{"Origin: http://127.0.0.1:1"}, "the request is made by a page of http://127.0.0.1:1: only pages of this server may ask it"},
+		{"another scheme", []string{"Origin: https://" + own}, "the request is made by a page of https://" + own + ": only pages of this server may ask it"},
+		{"two origins", []string{"Origin: " + w.URL, "Origin: http://evil.example"}, "the request is made by a page of " + w.URL + ", http://evil.example: only pages of this server may ask it"},
+		{"the address bar", []string{"Sec-Fetch-Site: none"}, ""},
+		{"another site", []string{"Sec-Fetch-Site: cross-site"}, "the request is made by a page of another site (Sec-Fetch-Site: cross-site): only pages of this server may ask it"},
+		{"another port of this host", []string{"Sec-Fetch-Site: same-site"}, "the request is made by a page of another site (Sec-Fetch-Site: same-site): only pages of this server may ask it"},
+	}
+	for _, tt := range tests {
+		for _, q := range []string{"GET /v1/stats", "GET /v1/flows", "GET /openapi.yaml", "GET /", "OPTIONS /v1/explain", "POST /v1/explain", "POST /v1/holds", "GET /nothing"} {
+			method, path, _ := strings.Cut(q, " ")
+			r := w.do(t, method, path, "{}", append(tt.headers, jsonBody)...)
+			body := content(t, r)
+			if refused := r.StatusCode == http.StatusForbidden; refused != (tt.refusal != "") {
+				t.Errorf("%s: %s: %d %s", tt.name, q, r.StatusCode, body)
+			} else if refused && !strings.Contains(body, strings.ReplaceAll(tt.refusal, `"`, `\"`)) {
+				t.Errorf("%s: %s: %s, want %s", tt.name, q, body, tt.refusal)
+			}
+			if got := r.Header.Values("Access-Control-Allow-Origin"); len(got) > 0 {
+				t.Errorf("%s: %s: CORS: %s", tt.name, q, got)
+			}
+		}
+	}
+}
+
+// TestAdmissionByListener: the address that a connection came in by is the server's own, and
+// over a Unix socket there are no names.
+func TestAdmissionByListener(t *testing.T) {
+	s := newServer(Config{Observer: observetest.New("node-a")}, patience)
+	for _, tt := range []struct {
+		local  net.Addr
+		host   string
+		status int
+	}{
+		{&net.TCPAddr{IP: net.ParseIP("10.0.0.5"), Port: 10253}, "10.0.0.5:10253", 200},
+		{&net.TCPAddr{IP: net.ParseIP("10.0.0.5").To4(), Port: 10253}, "10.0.0.5:9", 200}, // a forwarded port
+		{&net.TCPAddr{IP: net.ParseIP("10.0.0.5"), Port: 10253}, "10.0.0.6:10253", 403},
+		{&net.TCPAddr{IP: net.ParseIP("fd00::5"), Port: 10253}, "[fd00::5]:10253", 200},
+		{&net.TCPAddr{IP: net.ParseIP("10.0.0.5"), Port: 10253}, "evil.example", 403},
+		{&net.UnixAddr{Name: "/run/flows"}, "evil.example", 200},
+		{nil, "evil.example", 403},
+	} {
+		r := httptest.NewRequest("GET", "/v1/stats", nil)
+		r.Host = tt.host
+		r = r.WithContext(context.WithValue(t.Context(), http.LocalAddrContextKey, tt.local))
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, r)
+		if w.Code != tt.status {
+			t.Errorf("%v asked as %s: %d %s, want %d", tt.local, tt.host, w.Code, w.Body, tt.status)
+		}
+	}
+}
+
+func TestTokens(t *testing.T) {
+	writes := []string{"POST /v1/holds", "POST /v1/holds/x/act", "DELETE /v1/holds/x"}
+	reads := []string{"GET /v1/flows", "GET /v1/flows/x", "GET /v1/services", "GET /v1/table", "GET /v1/stats", "GET /v1/topology", "POST /v1/explain", "GET /v1/holds", "GET /v1/holds/x", "GET /openapi.yaml"}
+	page := []string{"GET /", "GET /page.js"}
+	tests := []struct {
+		name                string
+		config              Config
+		header              string
+		writes, reads, page int // the status; 0: neither 401 nor 403
+	}{
+		{"no token there", Config{}, "X: y", 403, 0, 0},
+		{"no token there, one is given", Config{}, "Authorization: Bearer secret", 403, 0, 0},
+		{"an empty one is given", Config{}, "Authorization: Bearer ", 403, 0, 0},
+		{"none given", Config{Token: "secret"}, "X: y", 401, 0, 0},
+		{"another one", Config{Token: "secret"}, "Authorization: Bearer secreT", 401, 0, 0},
+		{"a longer one", Config{Token: "secret"}, "Authorization: Bearer secret1", 401, 0, 0},
+		{"no bearer", Config{Token: "secret"}, "Authorization: Basic secret", 401, 0, 0},
+		{"given", Config{Token: "secret"}, "Authorization: Bearer secret", 0, 0, 0},
+		{"for all, none given", Config{Token: "secret", TokenForAll: true}, "X: y", 401, 401, 0},
+		{"for all, another one", Config{Token: "secret", TokenForAll: true}, "Authorization: Bearer x", 401, 401, 0},
+		{"for all, given", Config{Token: "secret", TokenForAll: true}, "Authorization: Bearer secret", 0, 0, 0},
+		{"for all, but there is none", Config{TokenForAll: true}, "Authorization: Bearer ", 403, 403, 0},
+	}
+	if len(writes)+len(reads) != len(routes) {
+		t.Fatalf("%d routes, %d of them here", len(routes), len(writes)+len(reads))
+	}
+	for _, tt := range tests {
+		tt.config.Page = http.NotFoundHandler()
+		w := newWorld(t, tt.config, patience)
+		check := func(questions []string, want int) {
+			for _, q := range questions {
+				method, path, _ := strings.Cut(q, " ")
+				r := w.do(t, method, path, "{}", tt.header, jsonBody)
+				got := r.StatusCode
+				if got != 401 && got != 403 {
+					got = 0
+				}
+				if got != want || (got == 401) != (r.Header.Get("WWW-Authenticate") == "Bearer") {
+					t.Errorf("%s: %s: %d %s", tt.name, q, r.StatusCode, content(t, r))
+				}
+				if body := content(t, r); tt.config.Token != "" && strings.Contains(body, tt.config.Token) {
+					t.Errorf("the token is told: %s", body)
+				}
+			}
+		}
+		check(writes, tt.writes)
+		check(reads, tt.reads)
+		check(page, tt.page)
+	}
+	// Without a token the refusal says where one comes from.
+	w := newWorld(t, Config{}, patience)
+	if body := content(t, w.do(t, "DELETE", "/v1/holds/x", "")); !strings.Contains(body, "--flow-api-token-file") {
+		t.Error(body)
+	}
+}

@@ -1,0 +1,152 @@
+package flowapi
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+)
+
+func (s *server) flow(w http.ResponseWriter, r *http.Request) error {
+	if err := noParameters(r); err != nil {
+		return err
+	}
+	record, err := s.Observer.Flow(r.Context(), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	return s.answer(w, http.StatusOK, record)
+}
+
+func (s *server) services(w http.ResponseWriter, r *http.Request) error {
+	v, err := parameters(r)
+	if err != nil {
+		return err
+	}
+	q, err := observe.ServiceQueryOf(v)
+	if err == nil {
+		_, err = q.Parse()
+	}
+	if err != nil {
+		return err
+	}
+	return s.writeServices(w, r, q)
+}
+
+// writeServices writes an [observe.Services], one service after the other.
+func (s *server) writeServices(w http.ResponseWriter, r *http.Request, q observe.ServiceQuery) error {
+	const list = `"services":[`
+	out := s.pieces(w)
+	var answer observe.Services // without the services
+	// around is what is before and behind the services.
+	around := func() (before, behind string, err error) {
+		b, err := encode(&answer)
+		// In a text of JSON the quotes are escaped: this can only be the field.
+		before, behind, _ = strings.Cut(string(b), list)
+		return before, behind, err
+	}
+	separator := ""
+	next, err := observe.EachService(r.Context(), s.Observer, q, func(head *observe.Services) error {
+		answer = *head
+		answer.Services = []observe.Service{}
+		before, _, err := around()
+		out.text(before, list)
+		return err
+	}, func(service *observe.Service) error {
+		out.text(separator)
+		separator = ","
+		return out.value(service)
+	})
+	if err == nil {
+		answer.Next = next
+		_, behind, _ := around()
+		out.text(behind)
+		err = out.write()
+	}
+	switch {
+	case err == nil:
+		return nil
+	case !out.began:
+		return err
+	case r.Context().Err() == nil:
+		s.Log.Warn("an answer was cut off", "path", r.URL.Path, "reader", r.RemoteAddr, "error", err)
+	}
+	panic(http.ErrAbortHandler) // the reader sees that it is not the end
+}
+
+func (s *server) table(w http.ResponseWriter, r *http.Request) error {
+	if err := noParameters(r); err != nil {
+		return err
+	}
+	tables, err := s.Observer.Tables(r.Context())
+	if err != nil {
+		return err
+	}
+	return s.answer(w, http.StatusOK, observe.TableList{Tables: notNull(tables)})
+}
+
+func (s *server) stats(w http.ResponseWriter, r *http.Request) error {
+	if err := noParameters(r); err != nil {
+		return err
+	}
+	nodes, err := s.Observer.Stats(r.Context())
+	if err != nil {
+		return err
+	}
+	return s.answer(w, http.StatusOK, observe.StatsList{Nodes: notNull(nodes)})
+}
+
+func (s *server) getTopology(w http.ResponseWriter, r *http.Request) error {
+	if err := noParameters(r); err != nil {
+		return err
+	}
+	content, done, err := s.topology.get(r.Context(), func() ([]byte, error) {
+		topology, err := s.Observer.Topology(r.Context())
+		if err != nil {
+			return nil, err
+		}
+		return encode(topology)
+	})
+	if err != nil {
+		return err
+	}
+	defer done()
+	s.write(w, "application/json", http.StatusOK, content)
+	return nil
+}
+
+func (s *server) explain(w http.ResponseWriter, r *http.Request) error {
+	var q observe.Question
+	if err := s.readQuestion(w, r, &q); err != nil {
+		return err
+	}
+	record, err := s.Observer.Explain(r.Context(), q)
+	if err != nil {
+		return err
+	}
+	return s.answer(w, http.StatusOK, record)
+}
+
+func (s *server) description(w http.ResponseWriter, r *http.Request) error {
+	if err := noParameters(r); err != nil {
+		return err
+	}
+	s.write(w, "application/yaml", http.StatusOK, Description)
+	return nil
+}
+
+// notNull makes JSON's empty list of nil.
+func notNull[T any](l []T) []T {
+	if l == nil {
+		return []T{}
+	}
+	return l
+}
+
+// readQuestion reads what is asked from a body where there are no parameters.
+func (s *server) readQuestion(w http.ResponseWriter, r *http.Request, v any) error {
+	if err := noParameters(r); err != nil {
+		return err
+	}
+	return s.readBody(w, r, v)
+}

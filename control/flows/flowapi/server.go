@@ -1,0 +1,218 @@
+// Package flowapi serves an [observe.Observer] over HTTP: the flow API, which openapi.yaml
+// describes. Its client is [observe.Client].
+package flowapi
+
+import (
+	_ "embed"
+	"log/slog"
+	"net/http"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/limit"
+)
+
+// DefaultMaxStreams is how many listings and streams of flows may go on at a time. Each client
+// may have a quarter of them, and a quarter is reserved for root and the user that the server
+// runs as (see [limit.Client]).
+const DefaultMaxStreams = 32
+
+// The limits of connections, and of requests that are being answered, without streams and
+// those that wait for a hold.
+var (
+	connections = limit.Numbers{Total: 256, Each: 64, Reserved: 64}
+	requests    = limit.Numbers{Total: 32, Each: 8, Reserved: 8}
+)
+
+// serverName is the server's in metrics.
+const serverName = "flow API"
+
+// Description is openapi.yaml, which the server gives out.
+//
+//go:embed openapi.yaml
+var Description []byte
+
+// Config is what is served, and to whom.
+type Config struct {
+	Observer observe.Observer
+	// Page is the web page and its assets; nil: there is none. It is served without a
+	// token: it holds nothing, and browsers could not open it with one.
+	Page http.Handler
+	// Token has to be given with what changes something; empty: nothing may be changed.
+	Token string
+	// TokenForAll: it has to be given with every request but those for the page.
+	TokenForAll bool
+	// Hosts are names that requests may ask for the server by, without a port, besides
+	// loopback ones and the address it listens on. Others are refused: a page of a name
+	// that was made to lead here could read everything (DNS rebinding).
+	Hosts []string
+	// MaxStreams is how many listings and streams of flows may go on at a time; 0: DefaultMaxStreams.
+	MaxStreams int
+	// Limits is where the server's quotas are counted; nil: nowhere.
+	Limits *limit.Set
+	Log    *slog.Logger // nil: none
+}
+
+// New gives the API as a handler, which is safe for concurrent use.
+func New(c Config) http.Handler {
+	return newServer(c, timing{
+		writeTimeout: 30 * time.Second, answerTimeout: 2 * time.Minute, readTimeout: 30 * time.Second,
+		firstSign: 100 * time.Millisecond, keepAlive: observe.KeepAliveSeconds * time.Second, poll: observe.PollSeconds * time.Second,
+	})
+}
+
+// timing is how long things may take.
+type timing struct {
+	writeTimeout time.Duration // of one write: a reader that takes nothing for so long is cut off
+	// answerTimeout is of a whole answer that is no stream.
+	answerTimeout time.Duration
+	readTimeout   time.Duration // of a body
+	// firstSign is when a stream begins that has no records yet. Errors that are the
+	// asker's fault come sooner.
+	firstSign time.Duration
+	// keepAlive is between signs of life of a stream, poll how long a hold's next generation
+	// is waited for.
+	keepAlive, poll time.Duration
+}
+
+type server struct {
+	Config
+	timing
+	mux      *http.ServeMux
+	streams  *limit.Quota
+	requests *limit.Quota
+	topology *shared
+}
+
+// route is what one method of a path does. Handlers that return an error have written
+// nothing yet.
+type route struct {
+	method, path string
+	handle       func(*server, http.ResponseWriter, *http.Request) error
+	guarded      bool // it changes something
+	waits        bool // it is counted as a stream, or takes next to nothing while it waits
+}
+
+// routes is every route but the page's.
+var routes = []route{
+	{http.MethodGet, "/v1/flows", (*server).flows, false, true},
+	{http.MethodGet, "/v1/flows/{id}", (*server).flow, false, false},
+	{http.MethodGet, "/v1/services", (*server).services, false, false},
+	{http.MethodGet, "/v1/table", (*server).table, false, false},
+	{http.MethodGet, "/v1/stats", (*server).stats, false, false},
+	{http.MethodGet, "/v1/topology", (*server).getTopology, false, false},
+	{http.MethodPost, "/v1/explain", (*server).explain, false, false},
+	{http.MethodGet, "/v1/holds", (*server).holds, false, false},
+	{http.MethodPost, "/v1/holds", (*server).hold, true, false},
+	{http.MethodGet, "/v1/holds/{id}", (*server).getHold, false, true},
+	{http.MethodDelete, "/v1/holds/{id}", (*server).cancelHold, true, false},
+	{http.MethodPost, "/v1/holds/{id}/act", (*server).act, true, false},
+	{http.MethodGet, "/openapi.yaml", (*server).description, false, false},
+}
+
+func newServer(c Config, t timing) *server {
+	if c.MaxStreams == 0 {
+		c.MaxStreams = DefaultMaxStreams
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	quarter := c.MaxStreams / 4
+	s := &server{
+		Config: c, timing: t, mux: http.NewServeMux(), topology: newShared(),
+		streams:  c.Limits.New(serverName, "streams of flows", limit.Numbers{Total: c.MaxStreams, Each: max(2, quarter), Reserved: quarter}),
+		requests: c.Limits.New(serverName, "requests", requests),
+	}
+	byPath := make(map[string][]route)
+	for _, r := range routes {
+		byPath[r.path] = append(byPath[r.path], r)
+	}
+	for path, methods := range byPath {
+		s.mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, methods) })
+	}
+	s.mux.HandleFunc("/", s.servePage)
+	return s
+}
+
+// ServeHTTP looks who asks before it looks what for.
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	secure(w.Header())
+	if err := s.admit(r); err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	if clean := path.Clean(r.URL.Path); clean != r.URL.Path { // the mux would redirect
+		s.fail(w, r, notFound("there is no %s: ask for %s", r.URL.Path, clean))
+		return
+	}
+	s.mux.ServeHTTP(w, r)
+}
+
+// serve answers on a path of the API.
+func (s *server) serve(w http.ResponseWriter, r *http.Request, methods []route) {
+	var allowed []string
+	for _, route := range methods {
+		if r.Method == route.method || r.Method == http.MethodHead && route.method == http.MethodGet {
+			if err := s.serveRoute(w, r, &route); err != nil {
+				s.fail(w, r, err)
+			}
+			return
+		}
+		allowed = append(allowed, route.method)
+		if route.method == http.MethodGet {
+			allowed = append(allowed, http.MethodHead)
+		}
+	}
+	s.refuseMethod(w, r, allowed)
+}
+
+func (s *server) serveRoute(w http.ResponseWriter, r *http.Request, route *route) error {
+	if err := s.authorize(r, route.guarded); err != nil {
+		return err
+	}
+	if !route.waits {
+		release, err := take(s.requests, r)
+		if err != nil {
+			return err
+		}
+		defer release()
+	}
+	return route.handle(s, w, r)
+}
+
+// take takes a share of a quota for the client of a request.
+func take(q *limit.Quota, r *http.Request) (release func(), err error) {
+	release, err = q.Take(limit.Of(r))
+	if err != nil {
+		err = &observe.Error{Status: limit.Status(err), Message: err.Error()}
+	}
+	return release, err
+}
+
+// servePage answers on every other path.
+func (s *server) servePage(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case s.Page == nil || r.URL.Path == "/v1" || strings.HasPrefix(r.URL.Path, "/v1/"):
+		s.fail(w, r, notFound("there is no %s: GET /openapi.yaml tells what there is", r.URL.Path))
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		s.refuseMethod(w, r, []string{http.MethodGet, http.MethodHead})
+	default:
+		w.Header().Set("Content-Security-Policy", pagePolicy)
+		s.Page.ServeHTTP(w, r)
+	}
+}
+
+// refuseMethod answers OPTIONS, and says to the others what there is.
+func (s *server) refuseMethod(w http.ResponseWriter, r *http.Request, allowed []string) {
+	slices.Sort(allowed)
+	list := strings.Join(append(allowed, http.MethodOptions), ", ")
+	w.Header().Set("Allow", list)
+	if r.Method == http.MethodOptions {
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	s.fail(w, r, &observe.Error{Status: http.StatusMethodNotAllowed, Message: r.Method + " " + r.URL.Path + ": want one of " + list})
+}

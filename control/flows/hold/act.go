@@ -1,0 +1,232 @@
+package hold
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/datapath"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/steps"
+)
+
+// act does something to the flow that is held.
+func (w *hold) act(a observe.Act) error {
+	w.acting.Lock()
+	defer w.acting.Unlock()
+	s, err := w.snapshot()
+	if err != nil {
+		return err
+	}
+	r := s.record() // without the lock: the workers must not wait while the chains are walked
+	if a.Action == observe.ActChoose {
+		return w.choose(a.Endpoint, s, r)
+	}
+	leaving, err := w.move(a.Action, len(r.Steps))
+	if err == nil && leaving != nil {
+		leaving.carryOut()
+	}
+	return err
+}
+
+// snapshot is what an action begins with. While acting is held, nothing else changes it but
+// the end of the hold.
+type snapshot struct {
+	flow   flow.Flow
+	drawn  decision.Decision
+	record func() *flow.Record
+}
+
+// snapshot gives one, if the flow is held. It takes holder.mu.
+func (w *hold) snapshot() (*snapshot, error) {
+	w.holder.mu.Lock()
+	defer w.holder.mu.Unlock()
+	if err := w.check(); err != nil {
+		return nil, err
+	}
+	return &snapshot{w.flow, w.drawn, w.record}, nil
+}
+
+// move takes a step forward or back, or has the flow leave, which the caller carries out. It
+// takes holder.mu.
+func (w *hold) move(action string, steps int) (*departure, error) {
+	w.holder.mu.Lock()
+	defer w.holder.mu.Unlock()
+	if err := w.check(); err != nil { // it has expired meanwhile
+		return nil, err
+	}
+	switch {
+	case action == observe.ActRelease, action == observe.ActStep && w.step == steps:
+		return w.leave(w.flow.Decision, w.released()), nil
+	case action == observe.ActStep:
+		w.step++
+		w.change()
+	case action == observe.ActBack:
+		if w.step == 0 {
+			return nil, w.conflict("has not taken a step yet: there is none to take back")
+		}
+		w.step--
+		w.change()
+	case action == observe.ActDrop:
+		d := w.drawn
+		d.Verdict, d.Reason = decision.Drop, decision.DroppedByHand
+		return w.leave(d, flow.HoldDropped), nil
+	}
+	return nil, nil
+}
+
+// released is what became of the flow if it is let go as it is.
+func (w *hold) released() string {
+	if w.flow.Decision.Index != w.drawn.Index {
+		return flow.HoldChosen
+	}
+	return flow.HoldReleased
+}
+
+// choose takes another endpoint than r has, which is the record as it is. It takes back
+// the steps that are other ones then. It takes holder.mu.
+func (w *hold) choose(endpoint string, s *snapshot, r *flow.Record) error {
+	if s.drawn.Verdict != decision.DNAT {
+		return w.conflict(fmt.Sprintf("has a flow that goes to no endpoint (%s, %s): release or drop it", r.Verdict, r.Reason))
+	}
+	d, ok := s.chosen(endpoint)
+	if !ok {
+		return &observe.Error{Status: http.StatusBadRequest, Field: "endpoint", Message: fmt.Sprintf("endpoint %q: want one of %s", endpoint, candidates(r))}
+	}
+	if d.Index == s.flow.Decision.Index {
+		return nil
+	}
+	s.flow.Decision = d
+	record := w.holder.recordOf(s.flow)
+	same := commonSteps(r.Steps, record().Steps)
+	w.holder.mu.Lock()
+	defer w.holder.mu.Unlock()
+	if err := w.check(); err != nil {
+		return err
+	}
+	w.flow, w.record, w.step = s.flow, record, min(w.step, same)
+	w.change()
+	return nil
+}
+
+// chosen is the decision for the endpoint.
+func (s *snapshot) chosen(endpoint string) (decision.Decision, bool) {
+	to, err := netip.ParseAddrPort(endpoint)
+	if err != nil {
+		return decision.Decision{}, false
+	}
+	i := slices.IndexFunc(s.drawn.ServicePort.Endpoints, func(e decision.Endpoint) bool { return e.AddrPort == to })
+	switch {
+	case i < 0:
+		return decision.Decision{}, false
+	case uint32(i) == s.drawn.Index:
+		return s.drawn, true
+	}
+	return decision.Choose(s.flow.Table, &s.flow.Packet, &s.drawn, uint32(i))
+}
+
+// candidates lists what could be chosen.
+func candidates(r *flow.Record) string {
+	const most = 10
+	var list []string
+	for _, c := range r.Candidates[:min(most, len(r.Candidates))] {
+		list = append(list, c.Endpoint)
+	}
+	if more := len(r.Candidates) - most; more > 0 {
+		list = append(list, fmt.Sprintf("%d others", more))
+	}
+	return strings.Join(list, ", ")
+}
+
+// commonSteps is how many steps two walks begin with in common.
+func commonSteps(a, b []steps.Step) (n int) {
+	for n < min(len(a), len(b)) && a[n] == b[n] {
+		n++
+	}
+	return n
+}
+
+// giveUp ends it without anybody's doing anything to its flow, which goes on as it was
+// drawn. In other states than those given it is left as it is. It takes holder.mu.
+func (w *hold) giveUp(outcome string, in ...observe.HoldState) {
+	if leaving := w.abandon(outcome, in); leaving != nil {
+		leaving.carryOut()
+	}
+}
+
+// abandon is the part of giveUp for which holder.mu is held.
+func (w *hold) abandon(outcome string, in []observe.HoldState) *departure {
+	w.holder.mu.Lock()
+	defer w.holder.mu.Unlock()
+	switch {
+	case !slices.Contains(in, w.state) || w.leaving:
+	case w.state == observe.HoldWaiting:
+		w.holder.armed.Add(-1)
+		w.end(outcome)
+	case w.state == observe.HoldHolding:
+		if w.flow.Decision.Index != w.drawn.Index {
+			w.flow.Decision, w.step = w.drawn, 0
+			w.record = w.holder.recordOf(w.flow)
+		}
+		return w.leave(w.drawn, outcome)
+	}
+	return nil
+}
+
+// departure is a flow that is to be let go.
+type departure struct {
+	*hold
+	held     datapath.HeldFlow
+	record   func() *flow.Record
+	decision decision.Decision
+	told     flow.Hold
+}
+
+// leave begins to let the flow go with a decision: the caller carries it out when it has
+// given back holder.mu, which is held.
+func (w *hold) leave(d decision.Decision, outcome string) *departure {
+	w.leaving = true
+	return &departure{w, w.held, w.record, d, flow.Hold{ID: w.id, Seconds: time.Since(w.flow.Time).Seconds(), Action: outcome}}
+}
+
+// carryOut lets the flow go, and ends the hold. It takes holder.mu. If it panics, the hold
+// is over all the same, without a record: nobody else could end it.
+func (d *departure) carryOut() {
+	var last *flow.Record
+	defer func() { d.left(last) }()
+	gone := d.held.LetGo(d.decision, d.told)
+	r := *d.record()
+	r.Held = &d.told
+	if gone != nil && d.told.Action != flow.HoldDropped {
+		r = *d.holder.recordOfGone(gone, r.Steps)
+	}
+	last = &r
+}
+
+// left ends the hold of a flow that has gone. It takes holder.mu.
+func (d *departure) left(last *flow.Record) {
+	w := d.hold
+	w.holder.mu.Lock()
+	defer w.holder.mu.Unlock()
+	w.record = nil
+	if last != nil {
+		w.record = func() *flow.Record { return last }
+		if d.told.Action != flow.HoldDropped {
+			w.step = len(last.Steps)
+		}
+	}
+	w.end(d.told.Action)
+}
+
+// end ends it, when its flow has gone.
+func (w *hold) end(outcome string) {
+	w.timer.Stop()
+	w.state, w.outcome = observe.HoldDone, outcome
+	w.held, w.flow, w.drawn = nil, flow.Flow{}, decision.Decision{} // their table must not be kept
+	w.change()
+}

@@ -1,0 +1,118 @@
+package hubbleapi
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"net/url"
+	"testing"
+
+	"github.com/nfqproxy/nfqproxy/control/flows/hubble"
+)
+
+// post sends bytes as a call of a method.
+func post(t *testing.T, address, method string, body []byte) (status, message string) {
+	t.Helper()
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	transport := &http.Transport{Protocols: protocols}
+	defer transport.CloseIdleConnections()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+method, bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/grpc+proto")
+	answer, err := transport.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if _, err := io.ReadAll(answer.Body); err != nil { // the trailer is behind it
+		t.Fatal(err)
+	}
+	if answer.StatusCode != http.StatusOK || answer.Header.Get("Content-Type") != "application/grpc" {
+		t.Errorf("%s: %s, %v; want 200 and application/grpc, whatever the call's status", method, answer.Status, answer.Header)
+	}
+	if message, err = url.PathUnescape(answer.Trailer.Get("Grpc-Message")); err != nil {
+		t.Error(err)
+	}
+	return answer.Trailer.Get("Grpc-Status"), message
+}
+
+// framed puts a message behind its length.
+func framed(message string) []byte {
+	return append([]byte{0, 0, 0, 0, byte(len(message))}, message...)
+}
+
+func TestCalls(t *testing.T) {
+	const flows = "/observer.Observer/GetFlows"
+	address := serve(t, newObserver(t))
+	for name, c := range map[string]struct {
+		method          string
+		body            []byte
+		status, message string
+	}{
+		"good":            {flows, framed("\x08\x01"), "0", ""},
+		"default request": {flows, framed(""), "0", ""},
+		"unknown fields":  {flows, framed("\xba\x3e\x00\x60\x01\x69\x00\x00\x00\x00\x00\x00\x00\x00"), "0", ""},
+		"empty body":      {flows, nil, "3", "the request has no message: EOF"},
+		"half a head":     {flows, []byte{0, 0}, "3", "the request has no message: unexpected EOF"},
+		"cut off":         {flows, []byte{0, 0, 0, 0, 9, 8}, "3", "the request ends before its message does: unexpected EOF"},
+		"compressed":      {flows, []byte{1, 0, 0, 0, 0}, "12", "the request is compressed: want it as it is"},
+		"huge":            {flows, []byte{0, 0xff, 0, 0, 0}, "8", "the request has 4278190080 bytes: want 1048576 at most"},
+		"no message":      {flows, framed("\x08"), "3", "the request is no message of protocol buffers: unexpected EOF"},
+		"no filter":       {flows, framed("\x32\x01\x08"), "3", "the request is no message of protocol buffers: unexpected EOF"},
+		"year 10000":      {flows, framed(string(appendMessage(nil, 7, appendNumber(nil, 1, 253402300800)))), "3", "time 253402300800.000000000: want a year from 1 to 9999"},
+		"first, follow":   {flows, framed("\x18\x01\x48\x01"), "3", "first and follow exclude each other"},
+		"bad pattern":     {flows, framed("\x32\x04\xc2\x01\x01["), "3", "filter node_name: \"[\": want a name, where * stands for anything"},
+		"no such method":  {"/observer.Observer/GetAll", framed(""), "12", "nfqproxy has no method observer.Observer/GetAll"},
+		"no such service": {"/peer.Peer/Notify", framed(""), "12", "nfqproxy has no method peer.Peer/Notify"},
+	} {
+		status, message := post(t, address, c.method, c.body)
+		if status != c.status || message != c.message {
+			t.Errorf("%s: %s %s\nwant %s %s", name, status, message, c.status, c.message)
+		}
+	}
+}
+
+// TestNotGRPC: who comes with something else is told what this is.
+func TestNotGRPC(t *testing.T) {
+	address := serve(t, newObserver(t))
+	answer, err := http.Get("http://" + address + "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	if want := "This is Hubble's gRPC API: ask with hubble observe --server " + address + "\n"; err != nil || answer.StatusCode != http.StatusUnsupportedMediaType || string(body) != want {
+		t.Errorf("%s: %s, %v; want 415: %s", answer.Status, body, err, want)
+	}
+}
+
+// FuzzFlowsRequest: whatever comes is answered or refused, and refused as the asker's fault.
+func FuzzFlowsRequest(f *testing.F) {
+	var flows []*hubble.Flow
+	for _, i := range newObserver(f).items {
+		list, err := hubble.Flows(i.Record)
+		if err != nil {
+			f.Fatal(err)
+		}
+		for _, r := range list {
+			flows = append(flows, r.Flow)
+		}
+	}
+	f.Add([]byte("\x08\x14\x18\x01\x2a\x02\x28\x02\x32\x06\x0a\x0410.1\x3a\x02\x08\x01"))
+	f.Add([]byte("\x32\x08\x32\x02\x08\x01\xba\x01\x02\x10\x01\x32\x05\xc2\x01\x02*a\x32\x03\x2a\x01\x02"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r, err := parseFlowsRequest(b)
+		if err != nil {
+			if code, message := status(err); code == codeInternal || message == "" {
+				t.Fatalf("status %d: %s", code, message)
+			}
+			return
+		}
+		for _, flow := range flows {
+			r.wants(flow)
+		}
+	})
+}

@@ -1,0 +1,80 @@
+package journal
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// ServiceCounts are the flows of one service port.
+type ServiceCounts struct {
+	Flows   observe.Flows
+	Refused map[string]uint64 // by reason
+	// Since is when the draws were begun to be counted: when other endpoints could be drawn
+	// than before.
+	Since time.Time
+	// Draws are by policy.
+	Draws     [2]uint64
+	Endpoints map[netip.AddrPort]EndpointCounts
+}
+
+// EndpointCounts are the flows of one endpoint.
+type EndpointCounts struct {
+	Flows     observe.Flows
+	Pod, Node string
+	Draws     [2]uint64 // by policy, since ServiceCounts.Since
+}
+
+// Counts gives the flows of a service port as it is in the table in force; false: it had
+// none. Draws are given if they were among the endpoints that it has.
+func (j *Journal) Counts(s *decision.ServicePort) (ServiceCounts, bool) {
+	j.mu.RLock()
+	defer j.mu.RUnlock()
+	t := j.services.ports[portKey{s.Name, s.Family}]
+	if t == nil {
+		return ServiceCounts{}, false
+	}
+	same := sameChoice(t.fit, s)
+	c := ServiceCounts{
+		Flows: t.flows(), Refused: make(map[string]uint64, len(t.refusals)), Since: t.since,
+		Endpoints: make(map[netip.AddrPort]EndpointCounts, len(t.endpoints)),
+	}
+	if same {
+		c.Draws = t.draws
+	}
+	for why, n := range t.refusals {
+		c.Refused[why.String()] = n
+	}
+	for a, e := range t.endpoints {
+		of := EndpointCounts{Flows: e.flows(), Pod: e.pod, Node: e.node}
+		if same {
+			of.Draws = e.draws
+		}
+		c.Endpoints[a] = of
+	}
+	return c, true
+}
+
+func (c *counts) flows() observe.Flows {
+	return observe.Flows{
+		Total: c.total, Drawn: c.drawn, Affinity: c.affinity, Rejected: c.rejected, Dropped: c.dropped, Failed: c.failed,
+		Unanswered: c.unanswered, Refused: c.refused, Reset: c.reset, Open: c.open, BytesSent: c.sent, BytesReceived: c.received,
+	}
+}
+
+// Known says what the journal remembers.
+func (j *Journal) Known() observe.Known {
+	j.mu.RLock()
+	defer j.mu.RUnlock()
+	return observe.Known{Flows: j.flows.len(), Capacity: int(j.flows.capacity()), Open: j.open, Lost: j.Lost(), Forgotten: j.forgotten}
+}
+
+// Kernel says how well the kernel tells of flows.
+func (j *Journal) Kernel() observe.Kernel {
+	j.mu.RLock()
+	defer j.mu.RUnlock()
+	k := &j.kernel
+	return observe.Kernel{Following: k.following, Why: k.why, Events: k.events, Overruns: k.overruns, Resyncs: k.resyncs, Paused: k.paused, Accounting: k.accounting, Timestamps: k.timestamps}
+}

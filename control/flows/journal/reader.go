@@ -1,0 +1,208 @@
+package journal
+
+import (
+	"context"
+	"net/netip"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/kubechains"
+)
+
+// Entry is a flow at an event, or as it is.
+type Entry struct {
+	Number uint64 // of the flow: grows from one to the next
+	Flow   flow.Flow
+	Event  flow.Event // empty: it is as it is
+	// Noted is when the journal learned of the event; valid iff Event is not empty.
+	Noted time.Time
+
+	id         string
+	at         time.Time // of the event
+	life       life
+	seenSource netip.AddrPort
+	history    []flow.Moment
+}
+
+// Match says whether a reader wants the flow of a number at an event (empty: as it is), in
+// that state. The flow is only valid during the call, which must not use the journal.
+type Match func(number uint64, f *flow.Flow, s flow.State, e flow.Event) bool
+
+// Reader follows a journal: it reads one event after the other. It belongs to one
+// goroutine.
+type Reader struct {
+	journal *Journal
+	next    uint64 // number of the note to be read
+	lost    uint64
+	// past is up to where flows were given as they are; nil: none were.
+	past marks
+}
+
+// NewReader makes a reader of what happens from here on.
+func (j *Journal) NewReader() *Reader {
+	j.mu.RLock()
+	defer j.mu.RUnlock()
+	return j.newReader()
+}
+
+func (j *Journal) newReader() *Reader { return &Reader{journal: j, next: j.notes.next, lost: j.Lost()} }
+
+// readAtOnce bounds how many events are looked at while the journal is kept from changing.
+const readAtOnce = 1024
+
+// Read reads events that match, without waiting for any: n of them, and how many events it
+// missed because it was too slow. It has seen all that there are if n is less than the
+// room for them.
+func (r *Reader) Read(into []Entry, match Match) (n int, missed uint64) {
+	for more := true; more && n < len(into); {
+		var k int
+		var m uint64
+		k, m, more = r.read(into[n:], match)
+		n, missed = n+k, missed+m
+	}
+	return n, missed
+}
+
+func (r *Reader) read(into []Entry, match Match) (n int, missed uint64, more bool) {
+	j := r.journal
+	j.mu.RLock()
+	defer j.mu.RUnlock()
+	if r.next < j.notes.oldest {
+		missed = j.notes.oldest - r.next
+		r.next = j.notes.oldest
+	}
+	for range readAtOnce {
+		note := j.notes.at(r.next)
+		if note == nil || n == len(into) {
+			return n, missed, false
+		}
+		number := r.next
+		r.next++
+		if r.past.cover(note.flow, number) {
+			continue
+		}
+		e := j.flows.at(note.flow)
+		if e == nil {
+			missed++ // the flow made room for others
+			continue
+		}
+		if match(note.flow, &e.flow, eventNames[note.life.state], eventNames[note.event]) {
+			j.fill(&into[n], note.flow, e)
+			into[n].Event, into[n].at, into[n].life = eventNames[note.event], time.Unix(0, note.at), note.life
+			into[n].Noted = time.Unix(0, note.noted)
+			n++
+		}
+	}
+	return n, missed, true
+}
+
+// Lost is how many flows the journal had no room for since it was last asked.
+func (r *Reader) Lost() uint64 {
+	now := r.journal.Lost()
+	lost := now - r.lost
+	r.lost = now
+	return lost
+}
+
+// Wait returns when there is something to read, or the context ends.
+func (r *Reader) Wait(ctx context.Context) {
+	j := r.journal
+	j.mu.RLock()
+	changed, there := j.changed, r.next < j.notes.next
+	j.mu.RUnlock()
+	if there {
+		return
+	}
+	select {
+	case <-changed:
+	case <-ctx.Done():
+	}
+}
+
+// fill copies a flow as it is.
+func (j *Journal) fill(to *Entry, number uint64, e *entry) {
+	*to = Entry{Number: number, Flow: e.flow, id: j.ID(number), life: e.life, seenSource: e.seenSource}
+	to.life.incomplete = j.incomplete(number, e)
+}
+
+// Find gives a flow with its history.
+func (j *Journal) Find(id string) (Entry, bool) {
+	j.mu.RLock()
+	defer j.mu.RUnlock()
+	number := j.number(id)
+	e := j.flows.at(number)
+	if e == nil {
+		return Entry{}, false
+	}
+	var found Entry
+	j.fill(&found, number, e)
+	for _, m := range e.history[:e.happened] {
+		found.history = append(found.history, flow.Moment{Event: eventNames[m.event], Time: time.Unix(0, m.at)})
+	}
+	return found, true
+}
+
+// Names knows whose an address is.
+type Names interface {
+	// Owner names the pod that has the address, and the node that the address is on, or the
+	// machine outside of the cluster. What is not known is empty.
+	Owner(netip.Addr) Owner
+}
+
+// Owner is who has an address.
+type Owner struct{ Pod, Node, Host string }
+
+// Record makes a record, with names and, if wanted, steps.
+func (e *Entry) Record(names Names, withSteps bool) *flow.Record {
+	f := &e.Flow
+	r := f.Record()
+	r.ID, r.Event = e.id, e.Event
+	if e.Event == flow.Repeated {
+		at := e.at
+		r.Time = &at
+		if f.Entry() {
+			r.Conntrack = conntrack.Kept.String()
+		}
+	}
+	r.Life = e.life.record(f, e.seenSource)
+	r.Life.History = e.history
+	AddNames(r, f, names)
+	if withSteps && HasSteps(f) {
+		r.Steps = kubechains.Walk(paper(f), &f.Packet, &f.Decision)
+	}
+	return r
+}
+
+// AddNames adds the names of a flow's source and endpoint to its record, as far as they
+// are missing. names may be nil.
+func AddNames(r *flow.Record, f *flow.Flow, names Names) {
+	if names == nil {
+		return
+	}
+	o := names.Owner(f.Packet.Source.Addr())
+	r.SourcePod, r.SourceNode, r.SourceHost = o.Pod, o.Node, o.Host
+	if to := f.Endpoint(); to.IsValid() && r.Pod+r.EndpointNode == "" {
+		o := names.Owner(to.Addr())
+		r.Pod, r.EndpointNode = o.Pod, o.Node
+	}
+}
+
+// HasSteps says whether the walk through the chains leads where the flow went: not if
+// the kernel's entry led elsewhere, nor if somebody dropped it.
+func HasSteps(f *flow.Flow) bool {
+	d := &f.Decision
+	return d.Reason != decision.DroppedByHand && (d.Verdict != decision.DNAT || f.Endpoint() == d.Endpoint())
+}
+
+// paper is a table that the flow would be decided by in the same way: the journal does not
+// keep the tables of the past, but of each flow the service port that it was for. (What it
+// cannot show are the other Services that claim the same address, and lose.)
+func paper(f *flow.Flow) *decision.Table {
+	var ports []*decision.ServicePort
+	if s := f.Decision.ServicePort; s != nil {
+		ports = append(ports, s)
+	}
+	return decision.NewTable(f.Decision.Generation, f.Time.Add(-f.TableAge), *f.Node, ports)
+}

@@ -1,0 +1,232 @@
+package localnode
+
+import (
+	"context"
+	"math"
+	"math/bits"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/control/flows/journal"
+	"github.com/nfqproxy/nfqproxy/control/flows/match"
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+)
+
+// How a reader is served: at most so many records in each window, which leaves the
+// processors to the datapath however much happens; of more, all records of some flows.
+const (
+	window = 100 * time.Millisecond
+	// few is how many records a window has at least, whatever the number of readers.
+	few = 20
+	// page is how many flows that are known already are copied at a time.
+	page = 64
+	// tellMissed is how often a reader is told what it missed.
+	tellMissed = time.Second
+)
+
+// Flows lists or follows flows.
+func (n *Node) Flows(ctx context.Context, q observe.FlowQuery, each func(observe.Item) error) error {
+	f, err := q.Parse(time.Now())
+	if err != nil {
+		return err
+	}
+	limit := f.Limit
+	if limit == observe.All {
+		limit = math.MaxInt
+	}
+	matches := match.Node{Name: n.config.Name, Names: n}.Flows(f)
+	list := n.readKnown(f, limit, matches)
+	if err := list.give(ctx, n, f.Steps, each); err != nil {
+		return err
+	}
+	if !f.Follow {
+		return nil
+	}
+	n.readers.Add(1)
+	defer n.readers.Add(-1)
+	s := &stream{Node: n, reader: list.flows.Reader(), each: each, filter: f, told: time.Now()}
+	return s.follow(ctx, matches)
+}
+
+// known are flows of the journal. As they are, they are at no event.
+type known struct {
+	flows *journal.Past
+	// gaps[i] are the flows left out before the i-th that was read, gap those after the last.
+	gaps []uint64
+	gap  uint64
+}
+
+// readKnown begins to read the newest flows that match.
+func (n *Node) readKnown(f *observe.Filter, limit int, matches func(*flow.Flow, flow.State, flow.Event) bool) *known {
+	p := &known{}
+	reading := false // not yet: it is only looked for where to begin
+	p.flows = n.config.Journal.NewPast(limit, f.Since, func(_ uint64, fl *flow.Flow, s flow.State, _ flow.Event) bool {
+		given := matches(fl, s, "")
+		leftOut := given && f.ServicesOnly && fl.NoService()
+		switch {
+		case !reading:
+		case leftOut:
+			p.gap++
+		case given:
+			p.gaps, p.gap = append(p.gaps, p.gap), 0
+		}
+		return given && !leftOut
+	})
+	reading = true
+	return p
+}
+
+// give reads the flows a page at a time.
+func (p *known) give(ctx context.Context, n *Node, steps bool, each func(observe.Item) error) error {
+	leftOut := func(gap uint64) error {
+		if gap == 0 {
+			return nil
+		}
+		return each(observe.Item{Missed: n.leftOut(gap)})
+	}
+	entries := make([]journal.Entry, page)
+	for k := page; k == page && ctx.Err() == nil; {
+		p.gaps = p.gaps[:0]
+		k = p.flows.Read(entries)
+		for i := range k {
+			if err := leftOut(p.gaps[i]); err != nil {
+				return err
+			}
+			if err := each(observe.Item{Record: entries[i].Record(n, steps)}); err != nil {
+				return err
+			}
+		}
+	}
+	return leftOut(p.gap)
+}
+
+// leftOut says that so many flows are for no service, and were not wanted.
+func (n *Node) leftOut(flows uint64) *observe.Missed {
+	return &observe.Missed{Node: n.config.Name, Missed: flows, Why: observe.MissedLeftOut}
+}
+
+// stream serves one reader.
+type stream struct {
+	*Node
+	reader *journal.Reader
+	each   func(observe.Item) error
+	filter *observe.Filter
+	// mask picks flows: those whose hash has none of its bits. It has more bits the more
+	// happens.
+	mask  uint64
+	quiet int // windows in a row in which there was room to spare
+	// What the reader has not been told of yet.
+	slow, sampled, left uint64
+	told                time.Time
+}
+
+// follow gives what happens until the context ends.
+func (s *stream) follow(ctx context.Context, matches func(*flow.Flow, flow.State, flow.Event) bool) error {
+	picked := func(number uint64, f *flow.Flow, state flow.State, e flow.Event) bool {
+		if !matches(f, state, e) {
+			return false
+		}
+		if s.filter.ServicesOnly && f.NoService() {
+			if e.IsDecision() || len(s.filter.States)+len(s.filter.Events) > 0 {
+				s.left++
+			}
+			return false
+		}
+		if hash(number)&s.mask != 0 {
+			s.sampled++
+			return false
+		}
+		return true
+	}
+	entries := make([]journal.Entry, 256)
+	// Of this window: what there is room for does not change within one.
+	began, room, given := time.Now(), s.room(), 0
+	for {
+		wait, cancel := context.WithTimeout(ctx, tellMissed)
+		s.reader.Wait(wait)
+		cancel()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if now := time.Now(); now.Sub(began) > window {
+			s.relax(given)
+			began, room, given = now, s.room(), 0
+		}
+		k, missed := s.reader.Read(entries[:min(len(entries), room-given)], picked)
+		s.slow += missed
+		for i := range k {
+			r, noted := entries[i].Record(s.Node, s.filter.Steps), entries[i].Noted
+			r.Emitted = &noted
+			if err := s.each(observe.Item{Record: r}); err != nil {
+				return err
+			}
+		}
+		if err := s.tell(); err != nil {
+			return err
+		}
+		given += k
+		full := given >= room
+		if full {
+			// Too much for this window: fewer flows from now on.
+			s.mask, s.quiet = s.mask<<1|1, 0
+		}
+		// While the datapath is busy, being woken for a few records each time costs more of it
+		// than the records.
+		if full || s.config.Journal.Busy() {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(window - time.Since(began)):
+			}
+		}
+	}
+}
+
+// room is how many records a window has for each reader: when the datapath is busy, a fifth.
+func (s *stream) room() int {
+	all := float64(s.config.Records) * window.Seconds()
+	if s.config.Journal.Busy() {
+		all /= 5
+	}
+	return max(few, int(all)/int(max(1, s.readers.Load())))
+}
+
+// relax picks more flows again when there has been room to spare for a while.
+func (s *stream) relax(given int) {
+	if given*4 > s.room() {
+		s.quiet = 0
+		return
+	}
+	if s.quiet++; s.quiet >= 5 {
+		s.mask, s.quiet = s.mask>>1, 0
+	}
+}
+
+// tell tells the reader what it missed, once a second at most.
+func (s *stream) tell() error {
+	if now := time.Now(); now.Sub(s.told) >= tellMissed {
+		s.told = now
+		for _, m := range []observe.Missed{{Missed: s.slow, Why: observe.MissedSlow}, {Missed: s.sampled, Why: observe.MissedSampled}, {Missed: s.reader.Lost(), Why: observe.MissedLost}} {
+			if m.Missed == 0 {
+				continue
+			}
+			s.missed.Add(m.Missed)
+			m.Node = s.config.Name
+			if err := s.each(observe.Item{Missed: &m}); err != nil {
+				return err
+			}
+		}
+		s.slow, s.sampled = 0, 0
+		if left := s.left; left > 0 {
+			s.left = 0
+			return s.each(observe.Item{Missed: s.leftOut(left)})
+		}
+	}
+	return nil
+}
+
+// hash spreads numbers that follow each other.
+func hash(n uint64) uint64 {
+	hi, lo := bits.Mul64(n, 0x9e3779b97f4a7c15)
+	return hi ^ lo>>32
+}

@@ -1,0 +1,223 @@
+// Package localnode answers questions about the flows of the node it runs on: it is the
+// [observe.Observer] behind a daemon's flow API.
+package localnode
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+
+	"github.com/nfqproxy/nfqproxy/control/flows/journal"
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/datapath"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/hostmasq"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/explain"
+)
+
+// Owners knows whose addresses are; see [control.Owners].
+type Owners interface {
+	Owner(netip.Addr) (pod, node string)
+	Pods(each func(name, node string, addresses []netip.Addr))
+	Nodes(each func(name string, addresses []netip.Addr))
+}
+
+// Config is what a node's answers are made of.
+type Config struct {
+	Name    string // of the node
+	Version string // of this program
+	Journal *journal.Journal
+	Owners  Owners
+	// Table is the service table in force; nil: there is none yet.
+	Table func() *decision.Table
+	// Stats are the datapath's; nil before it runs.
+	Stats func() *datapath.Stats
+	// HostRules are the host's own nat rules; it may be nil, and give nil.
+	HostRules func() *hostmasq.Rules
+	// Holder holds flows; nil: they cannot be held.
+	Holder observe.Holder
+	// Records is how many records a second all readers get together at most, or a fifth of
+	// that while the journal is busy; 0: 5,000. Of more each reader gets those of some flows,
+	// and is told.
+	Records int
+}
+
+// Node is the observer of this node.
+type Node struct {
+	config  Config
+	readers atomic.Int64
+	missed  atomic.Uint64
+	// explaining holds something while a packet is explained: what names stand for takes
+	// memory in proportion to the cluster.
+	explaining chan struct{}
+}
+
+var (
+	_ observe.Observer        = (*Node)(nil)
+	_ observe.ServiceStreamer = (*Node)(nil)
+)
+
+// New makes the observer.
+func New(c Config) *Node {
+	if c.Records == 0 {
+		c.Records = 5000
+	}
+	return &Node{config: c, explaining: make(chan struct{}, 1)}
+}
+
+// Names makes names of flows out of owners.
+func Names(o Owners) journal.Names { return names{o} }
+
+type names struct{ Owners }
+
+// Owner is [journal.Names]'s.
+func (n names) Owner(a netip.Addr) journal.Owner {
+	pod, node := n.Owners.Owner(a)
+	return journal.Owner{Pod: pod, Node: node}
+}
+
+// Owner is [journal.Names]'s.
+func (n *Node) Owner(a netip.Addr) journal.Owner { return names{n.config.Owners}.Owner(a) }
+
+// Holder is [observe.Observer]'s.
+func (n *Node) Holder() observe.Holder { return n.config.Holder }
+
+// Flow gives a flow. What went through it so far is asked of the kernel.
+func (n *Node) Flow(_ context.Context, id string) (*flow.Record, error) {
+	e, ok := n.config.Journal.Find(id)
+	if !ok {
+		return nil, &observe.Error{Status: http.StatusNotFound, Field: "id", Message: "no flow " + id + " is known: it was never seen here, or has made room for newer ones"}
+	}
+	n.config.Journal.Refresh(&e)
+	return e.Record(n, true), nil
+}
+
+// Explain decides a packet on paper, one after the other.
+func (n *Node) Explain(ctx context.Context, q observe.Question) (*flow.Record, error) {
+	if q.Node != "" && q.Node != n.config.Name {
+		return nil, &observe.Error{Status: http.StatusNotFound, Field: "node", Message: "node " + q.Node + " is not observed here, but " + n.config.Name + " is"}
+	}
+	t := n.config.Table()
+	if t == nil {
+		return nil, notReady()
+	}
+	select {
+	case n.explaining <- struct{}{}:
+		defer func() { <-n.explaining }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	names := explain.NamesOf(t, nil)
+	n.config.Owners.Pods(func(name, _ string, addresses []netip.Addr) { names.AddPod(name, addresses) })
+	p, err := names.Packet(q.Question)
+	if err != nil {
+		bad := &observe.Error{Status: http.StatusBadRequest, Message: err.Error()}
+		if f, ok := errors.AsType[*explain.FieldError](err); ok {
+			bad.Field = f.Field
+		}
+		return nil, bad
+	}
+	seed := rand.Uint64()
+	if q.Seed != nil {
+		seed = *q.Seed
+	}
+	s := explain.New(t, rand.New(rand.NewPCG(seed, 0)), explain.Cluster{})
+	s.FollowReply = q.Reply
+	if n.config.HostRules != nil {
+		s.HostRules = n.config.HostRules()
+	}
+	r := s.Decide(&p)
+	o := n.Owner(p.Source.Addr())
+	r.SourcePod, r.SourceNode = o.Pod, o.Node
+	return r, nil
+}
+
+func notReady() error {
+	return &observe.Error{Status: http.StatusServiceUnavailable, Message: "this node has no service table yet: it waits for the first complete state of the cluster"}
+}
+
+// Tables describes the table in force.
+func (n *Node) Tables(context.Context) ([]observe.Table, error) {
+	t := n.config.Table()
+	if t == nil {
+		return nil, notReady()
+	}
+	v4, v6 := t.Counts(decision.IPv4), t.Counts(decision.IPv6)
+	d := observe.Table{
+		Node: n.config.Name, Addresses: slices.Clone(t.Node().Addresses), Generation: t.Generation(), Built: t.Built(), Services: t.ServiceCount(),
+		ServicePorts: v4.ServicePorts + v6.ServicePorts, Endpoints: v4.Endpoints + v6.Endpoints,
+	}
+	for _, c := range t.Conflicts() {
+		d.Conflicts = append(d.Conflicts, c.Error())
+	}
+	return []observe.Table{d}, nil
+}
+
+// Stats gives this node's counters.
+func (n *Node) Stats(context.Context) ([]observe.Stats, error) {
+	j := n.config.Journal
+	s := observe.Stats{
+		Node: n.config.Name, Version: n.config.Version, Started: j.Started(),
+		Verdicts: make(map[string]uint64), Reasons: make(map[string]uint64), Entries: make(map[string]uint64),
+		Known: j.Known(), Readers: int(n.readers.Load()), Missed: n.missed.Load(), Kernel: j.Kernel(),
+	}
+	if d := n.config.Stats(); d != nil {
+		s.Packets, s.Undecodable, s.Undecided = d.Packets, d.Undecodable, d.Undecided
+		for c, k := range d.Flows.All() {
+			s.Verdicts[c.Verdict.String()] += k
+			s.Reasons[c.Reason.String()] += k
+		}
+		s.Entries["created"], s.Entries["kept"], s.Entries["replaced"], s.Entries["failed"] = d.Created, d.Kept, d.Replaced, d.Failed
+	}
+	return []observe.Stats{s}, nil
+}
+
+// Topology tells of the nodes and pods that the objects and endpoints name.
+func (n *Node) Topology(context.Context) (*observe.Topology, error) {
+	t := &observe.Topology{Nodes: []observe.TopologyNode{}, Pods: []observe.TopologyPod{}, Hosts: []observe.TopologyHost{}, CanHold: n.config.Holder != nil}
+	nodes := map[string][]netip.Addr{n.config.Name: nil}
+	pods := make(map[string]observe.TopologyPod)
+	if table := n.config.Table(); table != nil {
+		nodes[n.config.Name] = table.Node().Addresses
+		for _, s := range table.Services() {
+			for i := range s.Endpoints {
+				e := &s.Endpoints[i]
+				if _, ok := nodes[e.NodeName]; !ok && e.NodeName != "" {
+					nodes[e.NodeName] = nil
+				}
+				if e.Pod == "" {
+					continue
+				}
+				p := pods[e.Pod]
+				if p.Name, p.Node = e.Pod, e.NodeName; !slices.Contains(p.Addresses, e.AddrPort.Addr()) {
+					p.Addresses = append(p.Addresses, e.AddrPort.Addr())
+				}
+				pods[e.Pod] = p
+			}
+		}
+	}
+	n.config.Owners.Nodes(func(name string, addresses []netip.Addr) {
+		if name != n.config.Name {
+			nodes[name] = addresses
+		}
+	})
+	n.config.Owners.Pods(func(name, node string, addresses []netip.Addr) {
+		if node == "" {
+			node = pods[name].Node
+		}
+		pods[name] = observe.TopologyPod{Name: name, Node: node, Addresses: addresses}
+	})
+	for name, addresses := range nodes {
+		t.Nodes = append(t.Nodes, observe.TopologyNode{Name: name, Addresses: append([]netip.Addr{}, addresses...), Observed: name == n.config.Name})
+	}
+	for _, p := range pods {
+		t.Pods = append(t.Pods, p)
+	}
+	t.Sort()
+	return t, nil
+}

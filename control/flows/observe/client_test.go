@@ -1,0 +1,363 @@
+package observe_test
+
+import (
+	"context"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nfqproxy/nfqproxy/control/flows/flowapi"
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/flows/observe/observetest"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/explain"
+)
+
+func newClient(t *testing.T, server string, o observe.ClientOptions) *observe.Client {
+	t.Helper()
+	c, err := observe.NewClient(server, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// remote gives a client of a server over a fake node.
+func remote(t *testing.T) (*observetest.Fake, *observe.Client) {
+	t.Helper()
+	f := observetest.New("node-a")
+	s := httptest.NewServer(flowapi.New(flowapi.Config{Observer: f, Token: "secret"}))
+	t.Cleanup(s.Close)
+	return f, newClient(t, s.URL, observe.ClientOptions{Token: "secret"})
+}
+
+func record(id string) observe.Item {
+	return observe.Item{Record: &flow.Record{Version: 1, ID: id, Candidates: []flow.Candidate{}, Excluded: []flow.Excluded{}}}
+}
+
+// TestClientAsks: what is asked comes to the server's Observer as it was, and the answer back.
+func TestClientAsks(t *testing.T) {
+	f, c := remote(t)
+	ctx := t.Context()
+	f.List = []observe.Item{record("a/1 ?"), {Missed: &observe.Missed{Node: "node-a", Missed: 3, Why: observe.MissedLost}}}
+	f.ServicesAnswer = observe.Services{Nodes: []string{"node-a"}, Lost: 3}
+	f.TableAnswer, f.StatsAnswer = observe.Table{Services: 5}, observe.Stats{Packets: 6}
+	f.TopologyAnswer = observe.Topology{Lab: "lab"}
+	f.ExplainAnswer = flow.Record{Version: 1, Verdict: "drop"}
+	seed := uint64(1<<64 - 1)
+	question := observe.Question{Question: explain.Question{Protocol: "tcp"}, Seed: &seed}
+	query := observe.FlowQuery{Service: "a/b:c,d", Source: "[fd00::1]:80", Since: "2026-01-02T15:04:05+01:00", Steps: true}
+	services := observe.ServiceQuery{Namespace: "default", Active: true, Limit: "5", After: "default/web:http/IPv6"}
+	var items []observe.Item
+	check := func(what string, got, want any, err error) {
+		t.Helper()
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Errorf("%s: %v, -want +got:\n%s", what, err, diff)
+		}
+	}
+	err := c.Flows(ctx, query, func(i observe.Item) error { items = append(items, i); return nil })
+	check("Flows", items, f.List, err)
+	r, err := c.Flow(ctx, "a/1 ?")
+	check("Flow", r, f.List[0].Record, err)
+	s, err := c.Services(ctx, services)
+	want := f.ServicesAnswer
+	want.Services = []observe.Service{}
+	check("Services", s, &want, err)
+	tables, err := c.Tables(ctx)
+	check("Tables", tables, []observe.Table{f.TableAnswer}, err)
+	stats, err := c.Stats(ctx)
+	check("Stats", stats, []observe.Stats{f.StatsAnswer}, err)
+	topology, err := c.Topology(ctx)
+	check("Topology", topology, &f.TopologyAnswer, err)
+	r, err = c.Explain(ctx, question)
+	check("Explain", r, &f.ExplainAnswer, err)
+	check("the questions", f.Asked(), []any{query, "a/1 ?", services, nil, nil, nil, question}, nil)
+}
+
+func TestClientFollows(t *testing.T) {
+	f, c := remote(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	got, ended := make(chan observe.Item), make(chan error, 1)
+	go func() {
+		ended <- c.Flows(ctx, observe.FlowQuery{Follow: true}, func(i observe.Item) error { got <- i; return nil })
+	}()
+	if !f.AwaitReaders(ctx, 1) {
+		t.Fatal("nobody follows")
+	}
+	for _, want := range []observe.Item{record("1"), {Missed: &observe.Missed{Missed: 7, Why: observe.MissedSlow}}, record("2")} {
+		f.Publish(want)
+		if diff := cmp.Diff(want, <-got); diff != "" {
+			t.Errorf("-want +got:\n%s", diff)
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("the context ended: %v", err)
+	}
+	if !f.AwaitReaders(t.Context(), 0) {
+		t.Error("the server was not told")
+	}
+}
+
+// TestClientStreamsEnd: each's error comes back; an end that is none is an error.
+func TestClientStreamsEnd(t *testing.T) {
+	f, c := remote(t)
+	f.List = []observe.Item{record("1"), record("2")}
+	enough := errors.New("enough")
+	for _, q := range []observe.FlowQuery{{}, {Follow: true, Since: "1m"}} {
+		n := 0
+		if err := c.Flows(t.Context(), q, func(observe.Item) error { n++; return enough }); err != enough || n != 1 {
+			t.Errorf("%+v: %v after %d", q, err, n)
+		}
+	}
+	if !f.AwaitReaders(t.Context(), 0) {
+		t.Error("the server was not told")
+	}
+	for _, cut := range []struct {
+		err  error
+		want string
+	}{{nil, "the stream ended: nfqproxy stopped there"}, {errors.New("on fire"), "the stream was cut off: nfqproxy stopped there"}} {
+		ended := make(chan error, 1)
+		go func() {
+			ended <- c.Flows(t.Context(), observe.FlowQuery{Follow: true, Since: "1m"}, func(i observe.Item) error {
+				if i.Record.ID == "2" {
+					f.Break(cut.err)
+				}
+				return nil
+			})
+		}()
+		if err := <-ended; err == nil || !strings.Contains(err.Error(), cut.want) {
+			t.Errorf("cut off by %v: %v", cut.err, err)
+		}
+	}
+	// A list is whole or an error.
+	list := []byte(`{"version":1,"id":"1"}` + "\n")
+	for name, handler := range map[string]http.HandlerFunc{
+		"between lines": func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write(list)
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		},
+		"within a line": func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(list[:10]) },
+	} {
+		s := httptest.NewServer(handler)
+		err := newClient(t, s.URL, observe.ClientOptions{}).Flows(t.Context(), observe.FlowQuery{}, func(observe.Item) error { return nil })
+		if err == nil || !strings.Contains(err.Error(), "the stream was cut off") {
+			t.Errorf("cut off %s: %v", name, err)
+		}
+		s.Close()
+	}
+}
+
+func TestClientHolds(t *testing.T) {
+	f, c := remote(t)
+	ctx := t.Context()
+	if c.Holder() == nil {
+		t.Fatal("no holder")
+	}
+	query := observe.HoldQuery{Flow: observe.HoldFilter{Service: "web"}, Seconds: 7}
+	h, err := c.Hold(ctx, query)
+	if err != nil || h.Query != query || h.State != observe.HoldWaiting {
+		t.Fatalf("%+v, %v", h, err)
+	}
+	id := h.ID
+	go func() {
+		f.AwaitAsked(ctx, id)
+		f.Catch(flow.Record{Version: 1})
+	}()
+	if h, err = c.Get(ctx, h.ID, 1); err != nil || h.State != observe.HoldHolding {
+		t.Fatalf("%+v, %v", h, err)
+	}
+	if h, err = c.Act(ctx, h.ID, observe.Act{Action: observe.ActChoose, Endpoint: "10.0.0.1:80"}); err != nil || h.Record.Endpoint != "10.0.0.1:80" {
+		t.Fatalf("%+v, %v", h, err)
+	}
+	// When the context ends, the hold is given as it is.
+	short, cancel := context.WithCancel(ctx)
+	cancel()
+	if h, err = c.Get(short, h.ID, h.Generation); err != nil || h.State != observe.HoldHolding {
+		t.Fatalf("%+v, %v", h, err)
+	}
+	if err := c.Cancel(ctx, h.ID); err != nil {
+		t.Error(err)
+	}
+	if l, err := c.Holds(ctx); err != nil || len(l) != 1 || l[0].Outcome != "cancelled" {
+		t.Errorf("%+v, %v", l, err)
+	}
+	var e *observe.Error
+	if err := c.Cancel(ctx, "none"); !errors.As(err, &e) || e.Status != 404 {
+		t.Errorf("error %v", err)
+	}
+	if _, err := c.Get(ctx, "../..", 0); !errors.As(err, &e) || e.Status != 404 {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestClientPolls: a server that lets nobody wait for long is asked again.
+func TestClientPolls(t *testing.T) {
+	var asked []string
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.URL.String())
+		generation := 5
+		if len(asked) == 3 {
+			generation = 6
+		}
+		fmt.Fprintf(w, `{"id":"1","generation":%d}`, generation)
+	}))
+	defer s.Close()
+	h, err := newClient(t, s.URL, observe.ClientOptions{}).Get(t.Context(), "1", 5)
+	const again = "/v1/holds/1?after=5"
+	if diff := cmp.Diff([]string{again, again, again}, asked); err != nil || h.Generation != 6 || diff != "" {
+		t.Errorf("%+v, %v, -want +asked:\n%s", h, err, diff)
+	}
+}
+
+// TestClientErrors: the asker's faults are an *Error, others say what to do.
+func TestClientErrors(t *testing.T) {
+	f, c := remote(t)
+	err := c.Flows(t.Context(), observe.FlowQuery{Protocol: "tpc"}, nil)
+	var e *observe.Error
+	if want := (observe.Error{Status: 400, Field: "protocol", Message: `protocol "tpc": want TCP, UDP or SCTP`}); !errors.As(err, &e) || *e != want {
+		t.Errorf("error %#v", err)
+	}
+	f.Fail(errors.New("on fire"))
+	if _, err := c.Stats(t.Context()); err == nil || errors.As(err, &e) || !strings.HasSuffix(err.Error(), ": on fire") {
+		t.Errorf("error %#v", err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := c.Stats(ended); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	none := filepath.Join(t.TempDir(), "none")
+	answers := func(status int, kind, body string) string {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", kind)
+			w.Header().Set("Location", "https://example.com")
+			w.WriteHeader(status)
+			_, _ = io.WriteString(w, body)
+		}))
+		t.Cleanup(s.Close)
+		return s.URL
+	}
+	secure := httptest.NewUnstartedServer(http.NotFoundHandler())
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
+	secure.StartTLS()
+	t.Cleanup(secure.Close)
+	for _, tt := range []struct{ server, want string }{
+		{closed.Addr().String(), ": no nfqproxy serves flows there: start a lab (nfqproxy lab up kind), or a daemon with --flow-api; for another machine, check kubectl port-forward"},
+		{"unix:" + none, ": there is no such socket: is nfqproxy running with --flow-api unix:" + none + "?"},
+		{secure.URL, ": nobody who is trusted here signed its certificate: name the file of the authority that did"},
+		{"http://" + secure.Listener.Addr().String(), ": it speaks TLS: try https://"},
+		{strings.Replace(answers(200, "text/html", "hello"), "http:", "https:", 1), ": it speaks no TLS: try http://"},
+		{answers(404, "text/html", "<h1>no</h1>"), ": this does not look like a flow API: it answers 404 Not Found"},
+		{answers(500, "application/json", "{}"), ": this does not look like a flow API: it answers 500 Internal Server Error"},
+		{answers(200, "text/html", "<h1>hello</h1>"), ": this does not look like a flow API: invalid character"},
+		{answers(307, "text/html", ""), ": it leads to https://example.com, which the flow API does not do"},
+		{answers(200, "application/json", `{"version":2}`), ": its records are of version 2, and this program reads version 1: take an nfqproxy of the server's version"},
+	} {
+		_, err := newClient(t, tt.server, observe.ClientOptions{}).Flow(t.Context(), "1")
+		if err == nil || !strings.Contains(err.Error(), tt.server+tt.want) {
+			t.Errorf("error %v\nwant  %s%s", err, tt.server, tt.want)
+		}
+		err = newClient(t, tt.server, observe.ClientOptions{}).Flows(t.Context(), observe.FlowQuery{}, func(observe.Item) error { return nil })
+		if err == nil || !strings.HasPrefix(err.Error(), tt.server+": ") {
+			t.Errorf("Flows: error %v", err)
+		}
+	}
+}
+
+func TestNewClientErrors(t *testing.T) {
+	empty := filepath.Join(t.TempDir(), "empty.pem")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const want = `: want HOST:PORT, http://HOST:PORT, https://HOST:PORT or unix:/PATH`
+	for _, tt := range []struct {
+		server  string
+		options observe.ClientOptions
+		want    string
+	}{
+		{"", observe.ClientOptions{}, `server ""` + want},
+		{"unix:x", observe.ClientOptions{}, `server "unix:x"` + want},
+		{"ftp://a:1", observe.ClientOptions{}, `server "ftp://a:1"` + want},
+		{"http://", observe.ClientOptions{}, `server "http://"` + want},
+		{"a b:1", observe.ClientOptions{}, `server "a b:1"` + want},
+		{"http://u:p@a:1", observe.ClientOptions{}, `server "http://u:xxxxx@a:1": leave out what is not the address`},
+		{"http://127.0.0.1:1/#token=secret", observe.ClientOptions{}, `server "http://127.0.0.1:1/": leave out what is not the address: the token is given by itself`},
+		{"10.0.0.1:1", observe.ClientOptions{Token: "x"}, `server "10.0.0.1:1": a token is not sent in the clear to another machine: take https://, or an address of this machine that leads there (kubectl port-forward)`},
+		{"https://a:1", observe.ClientOptions{CAFile: empty}, empty + " has no certificate in PEM form (-----BEGIN CERTIFICATE-----)"},
+		{"https://a:1", observe.ClientOptions{CAFile: empty + "x"}, "the certificates that the server's has to be signed by: open " + empty + "x: no such file or directory"},
+	} {
+		if _, err := observe.NewClient(tt.server, tt.options); err == nil || err.Error() != tt.want {
+			t.Errorf("%s: error %v\nwant %s", tt.server, err, tt.want)
+		}
+	}
+}
+
+// TestClientWays: every kind of address leads to the server.
+func TestClientWays(t *testing.T) {
+	api := flowapi.New(flowapi.Config{Observer: observetest.New("node-a"), Token: "secret", TokenForAll: true})
+	plain := httptest.NewServer(api)
+	defer plain.Close()
+	secure := httptest.NewTLSServer(api)
+	defer secure.Close()
+	dir := t.TempDir()
+	socket, err := net.Listen("unix", filepath.Join(dir, "api"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	local := &httptest.Server{Listener: socket, Config: &http.Server{Handler: api}}
+	local.Start()
+	defer local.Close()
+	ca := filepath.Join(dir, "ca.pem")
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	u, err := url.Parse(plain.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	behind := httptest.NewServer(http.StripPrefix("/some/proxy", api))
+	defer behind.Close()
+	for _, tt := range []struct {
+		server  string
+		options observe.ClientOptions
+	}{
+		{plain.URL, observe.ClientOptions{}},
+		{plain.URL + "/", observe.ClientOptions{}},
+		{u.Host, observe.ClientOptions{}},
+		{"localhost:" + u.Port(), observe.ClientOptions{}}, // as kubectl port-forward has it
+		{behind.URL + "/some/proxy", observe.ClientOptions{}},
+		{"unix:" + filepath.Join(dir, "api"), observe.ClientOptions{}},
+		{secure.URL, observe.ClientOptions{CAFile: ca}},
+	} {
+		tt.options.Token = "secret"
+		if _, err := newClient(t, tt.server, tt.options).Stats(t.Context()); err != nil {
+			t.Errorf("%s: %v", tt.server, err)
+		}
+		tt.options.Token = "wrong"
+		var e *observe.Error
+		if _, err := newClient(t, tt.server, tt.options).Stats(t.Context()); !errors.As(err, &e) || e.Status != 401 {
+			t.Errorf("%s with another token: %v", tt.server, err)
+		}
+	}
+}

@@ -1,0 +1,211 @@
+// Package observetest is an [observe.Observer] for tests, which is told what there is to see.
+package observetest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"sync"
+
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+)
+
+// Fake is the Observer of one node. Its exported fields may be changed while nobody asks.
+type Fake struct {
+	// List is what a listing gives, and what comes first in a stream that asks for it.
+	List []observe.Item
+	// Answers to the other questions.
+	ServicesAnswer observe.Services
+	TableAnswer    observe.Table
+	StatsAnswer    observe.Stats
+	TopologyAnswer observe.Topology
+	ExplainAnswer  flow.Record
+	// NoHolds: flows cannot be held.
+	NoHolds bool
+
+	node string
+
+	mu      sync.Mutex
+	changed chan struct{} // closed at the next change
+	err     error
+	readers map[*reader]bool
+	asked   []any
+	holds   []*hold
+}
+
+// reader follows the flows.
+type reader struct {
+	items  chan observe.Item
+	broken chan error
+	gone   chan struct{} // closed when it follows no more
+}
+
+// New makes the Observer of a node at which nothing happened yet.
+func New(node string) *Fake {
+	return &Fake{node: node, changed: make(chan struct{}), readers: make(map[*reader]bool)}
+}
+
+// change does something that others may wait for.
+func (f *Fake) change(do func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	do()
+	close(f.changed)
+	f.changed = make(chan struct{})
+}
+
+// await waits until the condition holds, and tells whether it does.
+func (f *Fake) await(ctx context.Context, condition func() bool) bool {
+	for {
+		f.mu.Lock()
+		ok, changed := condition(), f.changed
+		f.mu.Unlock()
+		if ok {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// Fail makes every question end with the error, those for a hold that wait at this time,
+// too; nil: none does.
+func (f *Fake) Fail(err error) { f.change(func() { f.err = err }) }
+
+// Break ends all streams with the error; nil: as if there was no more.
+func (f *Fake) Break(err error) {
+	f.change(func() {
+		for r := range f.readers {
+			r.broken <- err
+			delete(f.readers, r)
+		}
+	})
+}
+
+// Publish gives the item to all who follow, as soon as each takes it.
+func (f *Fake) Publish(i observe.Item) {
+	f.mu.Lock()
+	readers := slices.Collect(maps.Keys(f.readers))
+	f.mu.Unlock()
+	for _, r := range readers {
+		select {
+		case r.items <- i:
+		case <-r.gone:
+		}
+	}
+}
+
+// AwaitReaders waits until so many follow, and tells whether they do.
+func (f *Fake) AwaitReaders(ctx context.Context, n int) bool {
+	return f.await(ctx, func() bool { return len(f.readers) == n })
+}
+
+// Asked gives the questions so far, in order: queries, ids and acts.
+func (f *Fake) Asked() []any {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return append([]any(nil), f.asked...)
+}
+
+// AwaitAsked waits until the question was asked, and tells whether it was.
+func (f *Fake) AwaitAsked(ctx context.Context, question any) bool {
+	return f.await(ctx, func() bool { return slices.Contains(f.asked, question) })
+}
+
+// AwaitQuestions waits until so many questions were asked at least, and tells whether they were.
+func (f *Fake) AwaitQuestions(ctx context.Context, n int) bool {
+	return f.await(ctx, func() bool { return len(f.asked) >= n })
+}
+
+// ask notes the question.
+func (f *Fake) ask(question any) (err error) {
+	f.change(func() {
+		f.asked = append(f.asked, question)
+		err = f.err
+	})
+	return err
+}
+
+// Flows gives List, unless it is to follow without Since or Limit, and then what is published.
+func (f *Fake) Flows(ctx context.Context, q observe.FlowQuery, each func(observe.Item) error) error {
+	if err := f.ask(q); err != nil {
+		return err
+	}
+	r := &reader{make(chan observe.Item), make(chan error, 1), make(chan struct{})}
+	if q.Follow {
+		f.change(func() { f.readers[r] = true })
+		defer f.change(func() { delete(f.readers, r); close(r.gone) })
+	}
+	if !q.Follow || q.Since != "" || q.Limit != "" {
+		for _, i := range f.List {
+			if err := each(i); err != nil {
+				return err
+			}
+		}
+	}
+	for q.Follow {
+		select {
+		case i := <-r.items:
+			if err := each(i); err != nil {
+				return err
+			}
+		case err := <-r.broken:
+			return err
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	return ctx.Err()
+}
+
+// Flow finds it in List.
+func (f *Fake) Flow(_ context.Context, id string) (*flow.Record, error) {
+	if err := f.ask(id); err != nil {
+		return nil, err
+	}
+	for _, i := range f.List {
+		if i.Record != nil && i.Record.ID == id {
+			return i.Record, nil
+		}
+	}
+	return nil, &observe.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("no flow %q is known at node %s", id, f.node)}
+}
+
+// Services gives ServicesAnswer.
+func (f *Fake) Services(_ context.Context, q observe.ServiceQuery) (*observe.Services, error) {
+	return &f.ServicesAnswer, f.ask(q)
+}
+
+// Tables gives TableAnswer.
+func (f *Fake) Tables(context.Context) ([]observe.Table, error) {
+	return []observe.Table{f.TableAnswer}, f.ask(nil)
+}
+
+// Stats gives StatsAnswer.
+func (f *Fake) Stats(context.Context) ([]observe.Stats, error) {
+	return []observe.Stats{f.StatsAnswer}, f.ask(nil)
+}
+
+// Topology gives TopologyAnswer.
+func (f *Fake) Topology(context.Context) (*observe.Topology, error) {
+	return &f.TopologyAnswer, f.ask(nil)
+}
+
+// Explain gives ExplainAnswer.
+func (f *Fake) Explain(_ context.Context, q observe.Question) (*flow.Record, error) {
+	return &f.ExplainAnswer, f.ask(q)
+}
+
+// Holder is the Fake itself, unless NoHolds.
+func (f *Fake) Holder() observe.Holder {
+	if f.NoHolds {
+		return nil
+	}
+	return f
+}

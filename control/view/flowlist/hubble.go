@@ -1,0 +1,25 @@
+package flowlist
+
+import (
+	"io"
+
+	"github.com/nfqproxy/nfqproxy/control/flows/hubble"
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+)
+
+// hubbleLines prints what Cilium's Hubble would say of the flows; see package hubble.
+type hubbleLines struct{ encoder *hubble.Encoder }
+
+func newHubble(w io.Writer, _ string, _ Options) (Printer, error) {
+	return hubbleLines{hubble.NewEncoder(w)}, nil
+}
+
+func (p hubbleLines) Print(r *flow.Record) error { return p.encoder.Encode(observe.Item{Record: r}) }
+func (p hubbleLines) Flush() error               { return nil }
+func (p hubbleLines) Close() error               { return nil }
+
+// PrintMissed is [MissedPrinter]'s.
+func (p hubbleLines) PrintMissed(m *observe.Missed) error {
+	return p.encoder.Encode(observe.Item{Missed: m})
+}

@@ -1,0 +1,190 @@
+// Package stepper leads a held flow through the chains, step by step, as somebody at a
+// terminal or a script says.
+package stepper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+)
+
+// Session is one hold, from its arming to what became of its flow. It is for one use.
+type Session struct {
+	Observer observe.Observer // whose flow it is; it has to have a Holder
+	Query    observe.HoldQuery
+	// Lines gives what is said, a command each (see [Help]); closed: there is no more, and
+	// the flow is let go.
+	Lines <-chan string
+	// Screen is where it is shown.
+	Screen Screen
+}
+
+// Help tells the commands.
+const Help = "n or empty: next step, b: back, c N: choose candidate N, g: let go, d: drop, q: let go and quit"
+
+// Run arms the hold, waits, and does what is said until the flow has gone on. When the
+// context ends the flow goes on as it was decided. That none came is an error.
+func (s *Session) Run(ctx context.Context) error {
+	holder := s.Observer.Holder()
+	if holder == nil {
+		return errors.New("flows cannot be held here: the server has no holds")
+	}
+	hold, err := holder.Hold(ctx, s.Query)
+	if err != nil {
+		return err
+	}
+	if err := s.Screen.Waiting(hold); err != nil {
+		return errors.Join(err, cancel(ctx, holder, hold.ID))
+	}
+	hold, err = s.lead(ctx, holder, hold)
+	switch {
+	case err != nil:
+		return errors.Join(err, cancel(ctx, holder, hold.ID))
+	case ctx.Err() != nil:
+		return errors.Join(cancel(ctx, holder, hold.ID), s.Screen.Interrupted(hold))
+	case hold.Record == nil:
+		return fmt.Errorf("no flow %s came in %d seconds", filterInWords(s.Query.Flow), seconds(s.Query))
+	}
+	return s.end(ctx, hold)
+}
+
+// cancel lets a hold's flow go, also when the context has ended.
+func cancel(ctx context.Context, holder observe.Holder, id string) error {
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), cancelPatience)
+	defer stop()
+	var fault *observe.Error
+	if err := holder.Cancel(ctx, id); err != nil && !errors.As(err, &fault) { // a fault: it is done already
+		return fmt.Errorf("cancelling the hold (it ends by itself): %w", err)
+	}
+	return nil
+}
+
+// lead does what is said until the hold is done or the context ends.
+func (s *Session) lead(ctx context.Context, holder observe.Holder, hold *observe.Hold) (*observe.Hold, error) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	changes := watch(ctx, holder, hold)
+	for {
+		var lines <-chan string // what is said before there is a flow is for the flow
+		if hold.State == observe.HoldHolding {
+			lines = s.Lines
+		}
+		var next *observe.Hold
+		var err error
+		select {
+		case <-ctx.Done():
+			return hold, nil
+		case c := <-changes:
+			next, err = c.hold, c.err
+		case line, more := <-lines:
+			s.Screen.typed()
+			if next, err = s.obey(ctx, holder, hold, line, more); isFault(err) {
+				next, err = hold, s.Screen.Fault(err)
+			}
+		}
+		switch {
+		case ctx.Err() != nil:
+			return hold, nil
+		case err != nil:
+			return hold, err
+		case next.State == observe.HoldDone:
+			return next, nil
+		case next.State == observe.HoldHolding && moved(hold, next):
+			if err := s.Screen.Holding(next); err != nil {
+				return next, err
+			}
+		}
+		if next.Generation > hold.Generation {
+			hold = next
+		}
+	}
+}
+
+// moved tells whether there is something to show: that the first packet came again is not.
+func moved(before, after *observe.Hold) bool {
+	return after.Generation > before.Generation && (before.Record == nil || before.Step != after.Step || before.Record.Endpoint != after.Record.Endpoint)
+}
+
+// isFault tells what was said wrong from what went wrong.
+func isFault(err error) bool {
+	var fault *observe.Error
+	return errors.As(err, &fault)
+}
+
+type change struct {
+	hold *observe.Hold
+	err  error
+}
+
+// watch gives the changes of a hold until it is done, there is an error or the context ends.
+func watch(ctx context.Context, holder observe.Holder, hold *observe.Hold) <-chan change {
+	changes := make(chan change)
+	go func() {
+		id, generation := hold.ID, hold.Generation
+		for {
+			hold, err := holder.Get(ctx, id, generation)
+			if err == nil && hold.Generation == generation && ctx.Err() == nil {
+				continue // nothing happened for as long as the server waits
+			}
+			select {
+			case changes <- change{hold, err}:
+			case <-ctx.Done():
+				return
+			}
+			if err != nil || hold.State == observe.HoldDone {
+				return
+			}
+			generation = hold.Generation
+		}
+	}()
+	return changes
+}
+
+// obey does what a line says. more is false at the end of what is said.
+func (s *Session) obey(ctx context.Context, holder observe.Holder, hold *observe.Hold, line string, more bool) (*observe.Hold, error) {
+	act, err := parse(line, hold)
+	if err != nil {
+		return nil, err
+	}
+	if !more {
+		act = observe.Act{Action: observe.ActRelease}
+	}
+	return holder.Act(ctx, hold.ID, act)
+}
+
+// parse understands a line.
+func parse(line string, hold *observe.Hold) (observe.Act, error) {
+	words := strings.Fields(line)
+	if len(words) == 0 {
+		return observe.Act{Action: observe.ActStep}, nil
+	}
+	if words[0] == "c" {
+		return choice(words[1:], hold.Record)
+	}
+	action, ok := map[string]string{
+		"n": observe.ActStep, "b": observe.ActBack, "g": observe.ActRelease, "d": observe.ActDrop, "q": observe.ActRelease,
+	}[words[0]]
+	if !ok || len(words) > 1 {
+		return observe.Act{}, &observe.Error{Message: fmt.Sprintf("%q: want %s", line, Help)}
+	}
+	return observe.Act{Action: action}, nil
+}
+
+// choice understands what is to be chosen: a candidate's number, or its address and port.
+func choice(words []string, r *flow.Record) (observe.Act, error) {
+	if len(r.Candidates) == 0 {
+		return observe.Act{}, &observe.Error{Message: "there is nothing to choose: the flow has no candidates"}
+	}
+	if len(words) == 1 {
+		for i, c := range r.Candidates {
+			if words[0] == fmt.Sprint(i+1) || words[0] == c.Endpoint {
+				return observe.Act{Action: observe.ActChoose, Endpoint: c.Endpoint}, nil
+			}
+		}
+	}
+	return observe.Act{}, &observe.Error{Message: fmt.Sprintf("%q: want c and a number from 1 to %d", strings.Join(append([]string{"c"}, words...), " "), len(r.Candidates))}
+}

@@ -1,0 +1,173 @@
+package top
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/view/flowlist"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+)
+
+// endpointsView shows a service: how it is reached, and how its flows spread.
+type endpointsView struct{ service string } // its key
+
+func (v endpointsView) name() string { name, _, _ := strings.Cut(v.service, " "); return name }
+
+var endpointColumns = []column{
+	{name: "ENDPOINT"},
+	{name: "FLOWS/S", right: true},
+	{name: "TOTAL", right: true, least: 6, rank: 2},
+	{name: "EXPECTED", right: true},
+	{name: "OBSERVED", right: true},
+	{name: "SHARE", least: shareWidth, rank: 1}, // or why it has none
+	{name: "UNANSWERED", right: true, rank: 3},
+	{name: "REFUSED", right: true, rank: 4},
+	{name: "RESET", right: true, rank: 6},
+	{name: "FAILED", right: true, rank: 8},
+	{name: "OPEN", right: true, rank: 5},
+	{name: "NODE", rank: 7},
+}
+
+const shareWidth = 14
+
+func (v endpointsView) content(m *Model, p *page) content {
+	c := content{empty: "It has no endpoints.", orders: []string{"as in kube-proxy's chains", "flows/s", "total"}}
+	s := m.service(v.service)
+	if s == nil {
+		c.empty = "This service is not there any more."
+		return c
+	}
+	c.above = m.about(s)
+	endpoints := make([]*observe.Endpoint, 0, len(s.Endpoints))
+	for i := range s.Endpoints {
+		endpoints = append(endpoints, &s.Endpoints[i])
+	}
+	m.sortEndpoints(s, endpoints, p.sort)
+	var keys []string
+	var cells [][]cell
+	for _, e := range endpoints {
+		if matches(p.filter, e.Endpoint, e.Pod, e.Node) {
+			keys = append(keys, e.Endpoint)
+			cells = append(cells, m.endpointCells(s, e))
+		}
+	}
+	c.head, c.rows = m.rows(endpointColumns, keys, cells)
+	return c
+}
+
+func (v endpointsView) enter(_ *Model, key string) view {
+	return &flowsView{service: v.name(), endpoint: key}
+}
+
+func (m *Model) sortEndpoints(s *observe.Service, endpoints []*observe.Endpoint, sort int) {
+	by := []func(e *observe.Endpoint) float64{
+		nil,
+		func(e *observe.Endpoint) float64 { rate, _ := m.rate(endpointKey(s, e)); return rate },
+		func(e *observe.Endpoint) float64 { return float64(e.Flows.Total) },
+	}[sort]
+	if by != nil {
+		slices.SortStableFunc(endpoints, descending(by))
+	}
+}
+
+// descending compares by a number, the largest first.
+func descending[T any](by func(T) float64) func(a, b T) int {
+	return func(a, b T) int {
+		switch x, y := by(a), by(b); {
+		case x > y:
+			return -1
+		case x < y:
+			return 1
+		}
+		return 0
+	}
+}
+
+// about tells of a service above its endpoints.
+func (m *Model) about(s *observe.Service) []cell {
+	address := fmt.Sprintf("%s port %d, %s", s.ClusterIP, s.Port, s.Protocol)
+	if s.NodePort != 0 {
+		address += fmt.Sprintf(", node port %d", s.NodePort)
+	}
+	for _, a := range slices.Concat(s.ExternalIPs, s.LoadBalancerIPs) {
+		address += ", " + a.String()
+	}
+	address += fmt.Sprintf("; policies: internal %s, external %s", s.InternalPolicy, s.ExternalPolicy)
+	if s.AffinitySeconds > 0 {
+		address += fmt.Sprintf("; clients stay for %d s", s.AffinitySeconds)
+	}
+	f := &s.Flows
+	counts := fmt.Sprintf("%d flows: %d drawn", f.Total, f.Drawn)
+	if f.Affinity > 0 {
+		counts += fmt.Sprintf(", %d by affinity", f.Affinity)
+	}
+	counts += fmt.Sprintf("; %d open; of those over %s sent, %s received", f.Open, flowlist.Bytes(f.BytesSent), flowlist.Bytes(f.BytesReceived))
+	lines := []cell{{text: address}, {text: counts}}
+	if reasons := why(s); reasons != "" {
+		lines = append(lines, cell{"errors: " + reasons, flow.Red})
+	}
+	return append(lines, m.fit(s))
+}
+
+// suspicious is the p-value below which a spread is (see [observe.Fit]), and fewDraws the
+// number of expected draws for each endpoint below which none tells anything.
+const (
+	suspicious = 0.01
+	fewDraws   = 5
+)
+
+// fit tells in a sentence whether the draws spread as they should.
+func (m *Model) fit(s *observe.Service) cell {
+	fit := s.Fit
+	if fit == nil || fit.Draws == 0 {
+		return cell{"No draws yet that could be compared with equal chances.", flow.Dim}
+	}
+	draws := fmt.Sprintf("%d draws since %s", fit.Draws, m.at(fit.Since))
+	if fit.Draws == 1 {
+		draws = fmt.Sprintf("1 draw since %s", m.at(fit.Since))
+	}
+	least := float64(fit.Draws)
+	for i := range s.Endpoints {
+		if e := s.Endpoints[i].Expected; e > 0 {
+			least = min(least, e*float64(fit.Draws))
+		}
+	}
+	test := fmt.Sprintf("chi-square %.3g, degrees of freedom %d, p %.2g", fit.ChiSquare, fit.DegreesOfFreedom, fit.PValue)
+	switch {
+	case fit.DegreesOfFreedom == 0:
+		return cell{draws + ": there was no choice.", flow.Dim}
+	case least < fewDraws:
+		return cell{draws + ": too few to tell whether chances are equal.", flow.Dim}
+	case fit.PValue < suspicious:
+		return cell{draws + " do not look like equal chances: " + test + ".", flow.Red}
+	}
+	return cell{draws + " look like equal chances: " + test + ".", flow.Green}
+}
+
+func (m *Model) endpointCells(s *observe.Service, e *observe.Endpoint) []cell {
+	name, color := e.Endpoint, flow.Color("")
+	if e.Pod != "" {
+		name = e.Pod + " " + e.Endpoint
+	}
+	expected, observed, bar := "-", "-", cell{}
+	if s.Fit != nil && (e.Expected > 0 || e.Observed > 0) {
+		expected, observed = percent(e.Expected), percent(e.Observed)
+		bar.text = share(e.Observed, e.Expected, shareWidth)
+	}
+	switch {
+	case e.Removed:
+		bar, color = cell{"removed", flow.Yellow}, flow.Dim
+	case e.Excluded != "":
+		bar, color = cell{strings.ReplaceAll(e.Excluded, "-", " "), flow.Yellow}, flow.Dim
+	}
+	return []cell{
+		{name, color}, {text: m.rateText(endpointKey(s, e))}, {text: fmt.Sprint(e.Flows.Total)},
+		{text: expected}, {text: observed}, bar,
+		alarm(e.Flows.Unanswered, flow.Yellow), alarm(e.Flows.Refused, flow.Red), alarm(e.Flows.Reset, flow.Red), alarm(e.Flows.Failed, flow.Red),
+		{text: fmt.Sprint(e.Flows.Open)}, {text: e.Node},
+	}
+}
+
+func percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }

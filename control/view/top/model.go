@@ -1,0 +1,182 @@
+package top
+
+import (
+	"context"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/view/visible"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+)
+
+// Model is the state of the screen: see bubbletea.
+type Model struct {
+	ctx      context.Context // ends the questions; bubbletea has no better place for it
+	observer observe.Observer
+	options  Options
+
+	width, height int
+
+	seen, before *snapshot // the last two; nil: none yet
+	asking       bool      // for a snapshot
+	trouble      error     // of the last question; nil: it was answered
+	troubleSince time.Time
+
+	pages  []*page // the last is shown
+	stream *stream // of flows; nil: none
+	read   func(*stream) tea.Cmd
+	paused bool
+	help   bool
+	typing bool // a filter
+}
+
+// page is something that is shown, and how far somebody went in it.
+type page struct {
+	view
+	cursor string // key of the row
+	index  int    // where that row was
+	offset int    // of the first row, or line, that is shown
+	filter string
+	sort   int // index into the view's orders
+}
+
+// view is what a page shows.
+type view interface {
+	// name is where we are, as the trail shows it.
+	name() string
+	// content renders it; p has the filter and the order.
+	content(m *Model, p *page) content
+	// enter gives what is behind a row; nil: nothing.
+	enter(m *Model, key string) view
+}
+
+// content is a page's text.
+type content struct {
+	above  []cell // lines that stay; those that are too long are wrapped
+	head   string // names of columns; empty: there are no rows to choose from, but lines to read
+	rows   []row
+	empty  string // says why there are no rows
+	orders []string
+}
+
+// row is a line that can be chosen.
+type row struct {
+	key  string
+	text string
+}
+
+// New makes the model. The context ends the questions that it asks.
+func New(ctx context.Context, o observe.Observer, options Options) *Model {
+	if options.Now == nil {
+		options.Now = time.Now
+	}
+	if options.Zone == nil {
+		options.Zone = time.Local
+	}
+	// The screen's own: what carries it does not come from outside.
+	options.Style.Seal = visible.NewSeal()
+	return &Model{ctx: ctx, observer: o, options: options, read: readStream, width: 80, height: 24, pages: []*page{{view: servicesView{}}}}
+}
+
+// page is the one that is shown.
+func (m *Model) page() *page { return m.pages[len(m.pages)-1] }
+
+// interval is between two questions.
+const interval = time.Second
+
+type tickMsg struct{}
+
+func tick() tea.Cmd { return tea.Tick(interval, func(time.Time) tea.Msg { return tickMsg{} }) }
+
+// Init implements [tea.Model].
+func (m *Model) Init() tea.Cmd {
+	m.asking = true
+	return tea.Batch(m.ask(), tick())
+}
+
+// Update implements [tea.Model].
+func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	switch msg := msg.(type) {
+	case tea.WindowSizeMsg:
+		m.width, m.height = msg.Width, msg.Height
+	case tickMsg:
+		return m, tea.Batch(tick(), m.refresh())
+	case snapshotMsg:
+		m.asking = false
+		m.note(msg.err)
+		if msg.err == nil && !m.paused {
+			m.before, m.seen = m.seen, msg.snapshot
+		}
+	case storyMsg:
+		for _, p := range m.pages {
+			if s, ok := p.view.(*storyView); ok && s.id == msg.id {
+				s.take(msg)
+			}
+		}
+	case streamMsg:
+		return m, m.takeFlows(msg)
+	case tea.KeyPressMsg:
+		return m, m.key(msg)
+	case tea.PasteMsg:
+		if m.typing {
+			m.page().filter += msg.Content
+		}
+	case tea.MouseWheelMsg:
+		m.wheel(msg)
+	}
+	return m, nil
+}
+
+// refresh asks for what may have changed.
+func (m *Model) refresh() tea.Cmd {
+	if m.paused {
+		return nil
+	}
+	var all []tea.Cmd
+	if !m.asking {
+		m.asking = true
+		all = append(all, m.ask())
+	}
+	if s, ok := m.page().view.(*storyView); ok && s.mayChange() {
+		all = append(all, m.askStory(s))
+	}
+	return tea.Batch(append(all, m.keepStream())...)
+}
+
+// note remembers whether the last question was answered.
+func (m *Model) note(err error) {
+	if err != nil && m.trouble == nil {
+		m.troubleSince = m.options.Now()
+	}
+	m.trouble = err
+}
+
+// open shows a view on top of the page.
+func (m *Model) open(v view) tea.Cmd {
+	m.pages = append(m.pages, &page{view: v})
+	switch v := v.(type) {
+	case *storyView:
+		return m.askStory(v)
+	case *flowsView:
+		return m.keepStream()
+	}
+	return nil
+}
+
+// back leaves the page.
+func (m *Model) back() {
+	if len(m.pages) == 1 {
+		return
+	}
+	if _, ok := m.page().view.(*flowsView); ok {
+		m.endStream()
+	}
+	m.pages = m.pages[:len(m.pages)-1]
+}
+
+// at renders a time of the day.
+func (m *Model) at(t time.Time) string { return t.In(m.options.Zone).Format("15:04:05") }
+
+func (m *Model) paint(c flow.Color, text string) string { return m.options.Style.Paint(c, text) }

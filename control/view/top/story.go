@@ -1,0 +1,85 @@
+package top
+
+import (
+	"context"
+	"strings"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/nfqproxy/nfqproxy/control/view/flowlist"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+)
+
+// storyView tells one flow's story.
+type storyView struct {
+	id     string
+	record *flow.Record // nil: not known yet
+	err    error
+}
+
+type storyMsg struct {
+	id     string
+	record *flow.Record
+	err    error
+}
+
+func (v *storyView) name() string { return "flow " + v.id }
+
+func (v *storyView) take(msg storyMsg) {
+	v.err = msg.err
+	if msg.err == nil {
+		v.record = msg.record
+	}
+}
+
+// mayChange says whether there may be more to tell.
+func (v *storyView) mayChange() bool {
+	return v.record == nil || v.record.Life != nil && !v.record.Life.Over
+}
+
+func (m *Model) askStory(v *storyView) tea.Cmd {
+	return func() tea.Msg {
+		ctx, stop := context.WithTimeout(m.ctx, patience)
+		defer stop()
+		r, err := m.observer.Flow(ctx, v.id)
+		return storyMsg{v.id, r, err}
+	}
+}
+
+func (v *storyView) content(m *Model, _ *page) content {
+	c := content{empty: "Waiting for the answer."}
+	if v.err != nil {
+		c.empty = ""
+		c.above = []cell{{v.err.Error(), flow.Red}}
+	}
+	if v.record == nil {
+		return c
+	}
+	text := flowlist.Story(v.record, flowlist.Options{Style: m.options.Style, Zone: m.options.Zone, Now: m.options.Now}, false)
+	for line := range strings.SplitSeq(strings.TrimSuffix(text, "\n"), "\n") {
+		for _, part := range hang(line, m.width) {
+			c.rows = append(c.rows, row{text: part})
+		}
+	}
+	return c
+}
+
+// hang wraps a line that is too long; what goes on is indented more than its start. Its
+// colours are lost then, as they would have to be begun anew.
+func hang(line string, width int) []string {
+	if ansi.StringWidth(line) <= width {
+		return []string{line}
+	}
+	line = ansi.Strip(line)
+	indent := min(len(line)-len(strings.TrimLeft(line, " "))+4, width/2)
+	first := strings.Split(ansi.Wrap(line, width, ""), "\n")[0]
+	rest := strings.TrimLeft(line[len(first):], " ")
+	lines := []string{first}
+	for part := range strings.SplitSeq(ansi.Wrap(rest, max(1, width-indent), ""), "\n") {
+		lines = append(lines, strings.Repeat(" ", indent)+strings.TrimRight(part, " "))
+	}
+	return lines
+}
+
+func (v *storyView) enter(*Model, string) view { return nil }

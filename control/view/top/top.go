@@ -1,0 +1,39 @@
+// Package top shows services and flows full screen, as they change: a list of services, the
+// endpoints of one, its recent flows, and a flow's story.
+package top
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+)
+
+// Options say what is shown, and how. The zero value is valid.
+type Options struct {
+	Style flow.Style
+	// Query says which services are shown.
+	Query observe.ServiceQuery
+	// Zone is that of times; nil: the local one.
+	Zone *time.Location
+	// Now tells the time; nil: time.Now.
+	Now func() time.Time
+}
+
+// Run shows what the observer tells on a terminal until somebody quits or the context ends.
+func Run(ctx context.Context, o observe.Observer, terminal io.Reader, screen io.Writer, options Options) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop() // the streams
+	p := tea.NewProgram(New(ctx, o, options),
+		tea.WithContext(ctx), tea.WithInput(terminal), tea.WithOutput(screen), tea.WithoutSignalHandler())
+	_, err := p.Run()
+	if ctx.Err() != nil && errors.Is(err, tea.ErrProgramKilled) {
+		return nil
+	}
+	return err
+}

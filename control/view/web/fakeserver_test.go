@@ -1,0 +1,225 @@
+package web_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/view/web"
+)
+
+// token is what the fake wants of who holds flows.
+const token = "secret"
+
+// handler serves the fake's API and the page.
+func (f *fake) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/flows", f.serveFlows)
+	mux.HandleFunc("GET /v1/flows/{id}", func(w http.ResponseWriter, r *http.Request) {
+		f.mu.Lock()
+		record := f.flows[r.PathValue("id")]
+		f.mu.Unlock()
+		if record == nil {
+			refuse(w, &observe.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("flow %q: not known (any more)", r.PathValue("id"))})
+			return
+		}
+		answer(w, http.StatusOK, record)
+	})
+	mux.HandleFunc("GET /v1/services", func(w http.ResponseWriter, r *http.Request) { answer(w, http.StatusOK, f.servicesNow()) })
+	mux.HandleFunc("GET /v1/topology", f.serveTopology)
+	mux.HandleFunc("POST /v1/explain", f.serveExplain)
+	mux.HandleFunc("POST /v1/holds", f.writing(func(w http.ResponseWriter, r *http.Request) (any, error) {
+		var q observe.HoldQuery
+		if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
+			return nil, err
+		}
+		return f.arm(q)
+	}))
+	mux.HandleFunc("GET /v1/holds", func(w http.ResponseWriter, r *http.Request) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		holds := []observe.Hold{}
+		for _, h := range f.holds {
+			holds = append(holds, *h)
+		}
+		answer(w, http.StatusOK, map[string]any{"holds": holds})
+	})
+	mux.HandleFunc("GET /v1/holds/{id}", f.serveHold)
+	mux.HandleFunc("POST /v1/holds/{id}/act", f.writing(func(w http.ResponseWriter, r *http.Request) (any, error) {
+		var a observe.Act
+		if err := json.NewDecoder(r.Body).Decode(&a); err != nil {
+			return nil, err
+		}
+		return f.act(r.PathValue("id"), a)
+	}))
+	mux.HandleFunc("DELETE /v1/holds/{id}", f.writing(func(w http.ResponseWriter, r *http.Request) (any, error) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if h := f.holds[r.PathValue("id")]; h != nil && h.State != observe.HoldDone {
+			f.end(h, "cancelled")
+		}
+		return nil, nil
+	}))
+	mux.Handle("/", web.Handler())
+	return mux
+}
+
+// serveFlows gives the flows as lines or, following, as server-sent events.
+func (f *fake) serveFlows(w http.ResponseWriter, r *http.Request) {
+	p := r.URL.Query()
+	q := observe.FlowQuery{
+		Service: p.Get("service"), Namespace: p.Get("namespace"), Pod: p.Get("pod"), Node: p.Get("node"), Source: p.Get("source"),
+		Destination: p.Get("destination"), Endpoint: p.Get("endpoint"), Port: p.Get("port"), Protocol: p.Get("protocol"),
+		Verdict: p.Get("verdict"), Reason: p.Get("reason"), State: p.Get("state"), ServicesOnly: p.Get("servicesonly") == "true",
+	}
+	if q.Protocol != "" && !slices.Contains([]string{"TCP", "UDP", "SCTP"}, strings.ToUpper(q.Protocol)) {
+		refuse(w, &observe.Error{Status: http.StatusBadRequest, Field: "protocol", Message: fmt.Sprintf("protocol %q: want TCP, UDP or SCTP", q.Protocol)})
+		return
+	}
+	since, _ := time.Parse(time.RFC3339, p.Get("since"))
+	limit, err := strconv.Atoi(p.Get("limit"))
+	if err != nil && p.Has("since") {
+		limit = -1 // all
+	}
+	if p.Get("follow") != "true" {
+		_, known, leave := f.follow(q, limit, since)
+		leave()
+		for _, item := range known {
+			if item.Record != nil {
+				answer(w, http.StatusOK, item.Record)
+			}
+		}
+		return
+	}
+	follower, before, leave := f.follow(q, limit, since)
+	defer leave()
+	w.Header().Set("Content-Type", "text/event-stream")
+	var b bytes.Buffer
+	for _, item := range before {
+		writeEvent(&b, item)
+	}
+	b.WriteString(":\n\n")
+	for {
+		if _, err := w.Write(b.Bytes()); err != nil {
+			return
+		}
+		w.(http.Flusher).Flush()
+		b.Reset()
+		select {
+		case <-r.Context().Done():
+			return
+		case item := <-follower.items:
+			writeEvent(&b, item)
+		}
+		for len(follower.items) > 0 && b.Len() < 1<<16 {
+			writeEvent(&b, <-follower.items)
+		}
+	}
+}
+
+func writeEvent(b *bytes.Buffer, item observe.Item) {
+	kind, what := "flow", any(item.Record)
+	if item.Missed != nil {
+		kind, what = "missed", item.Missed
+	}
+	data, err := json.Marshal(what)
+	if err != nil {
+		panic(err) // a record can always be written
+	}
+	fmt.Fprintf(b, "event: %s\ndata: %s\n\n", kind, data)
+}
+
+func (f *fake) serveTopology(w http.ResponseWriter, _ *http.Request) {
+	t := observe.Topology{Pods: f.world.pods, Hosts: f.world.hosts, Lab: "shop", CanHold: true}
+	for _, n := range f.world.nodes {
+		t.Nodes = append(t.Nodes, observe.TopologyNode{Name: n.name, Addresses: n.addresses, PodCIDRs: n.cidrs, Observed: true})
+	}
+	answer(w, http.StatusOK, t)
+}
+
+func (f *fake) serveExplain(w http.ResponseWriter, r *http.Request) {
+	var q observe.Question
+	if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
+		refuse(w, err)
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	record, err := f.world.decide(q.Node, q.Question)
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	answer(w, http.StatusOK, record)
+}
+
+// serveHold waits until the hold has changed.
+func (f *fake) serveHold(w http.ResponseWriter, r *http.Request) {
+	after, _ := strconv.ParseUint(r.URL.Query().Get("after"), 10, 64)
+	end := time.After(time.Minute)
+	for {
+		h, changed, err := f.get(r.PathValue("id"))
+		if err != nil {
+			refuse(w, err)
+			return
+		}
+		if h.Generation > after {
+			answer(w, http.StatusOK, h)
+			return
+		}
+		select {
+		case <-changed:
+		case <-r.Context().Done():
+			return
+		case <-end:
+			answer(w, http.StatusOK, h)
+			return
+		}
+	}
+}
+
+// writing serves what needs the token.
+func (f *fake) writing(do func(http.ResponseWriter, *http.Request) (any, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer "+token {
+			refuse(w, &observe.Error{Status: http.StatusUnauthorized, Message: "the token is missing or wrong"})
+			return
+		}
+		what, err := do(w, r)
+		switch {
+		case err != nil:
+			refuse(w, err)
+		case what == nil:
+			w.WriteHeader(http.StatusNoContent)
+		case r.URL.Path == "/v1/holds":
+			answer(w, http.StatusCreated, what)
+		default:
+			answer(w, http.StatusOK, what)
+		}
+	}
+}
+
+func answer(w http.ResponseWriter, status int, what any) {
+	if w.Header().Get("Content-Type") == "" {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+	}
+	_ = json.NewEncoder(w).Encode(what) // who asked may be gone
+}
+
+// refuse answers with an error. Those of questions begin with the field they are about.
+func refuse(w http.ResponseWriter, err error) {
+	var e *observe.Error
+	if !errors.As(err, &e) {
+		field, _, _ := strings.Cut(err.Error(), " ")
+		e = &observe.Error{Status: http.StatusBadRequest, Field: field, Message: err.Error()}
+	}
+	answer(w, e.Status, e)
+}

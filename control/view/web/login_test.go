@@ -1,0 +1,125 @@
+package web_test
+
+import (
+	"io"
+	"log"
+	"net/http/httptest"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/nfqproxy/nfqproxy/control/flows/flowapi"
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/flows/observe/observetest"
+	"github.com/nfqproxy/nfqproxy/control/view/web"
+	"github.com/nfqproxy/nfqproxy/control/view/web/webtest"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+)
+
+// secret is the token of the servers here.
+const secret = "0123456789abcdef"
+
+func recordOf(id string) observe.Item {
+	now := time.Now()
+	return observe.Item{Record: &flow.Record{
+		Version: flow.Version, ID: id, Time: &now, Event: flow.Decided, Verdict: "dnat", Reason: "balanced", Protocol: "TCP", Node: "node-a",
+		Source: "10.244.0.1:4000", Destination: "10.96.0.1:80", Service: "shop/web:http", Endpoint: "10.244.1.2:8080",
+		Life: &flow.Life{State: flow.Decided, Since: now},
+	}}
+}
+
+// TestTokenForAll: off the loopback, over TLS, the page asks for the token once, and works with
+// it as it does elsewhere.
+func TestTokenForAll(t *testing.T) {
+	f := observetest.New("node-a")
+	f.ExplainAnswer = *recordOf("").Record
+	f.TopologyAnswer = observe.Topology{Nodes: []observe.TopologyNode{{Name: "node-a", Observed: true}}}
+	server := httptest.NewUnstartedServer(flowapi.New(flowapi.Config{Observer: f, Page: web.Handler(), Token: secret, TokenForAll: true}))
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // of handshakes for what the tab does not ask for
+	server.StartTLS()
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+	})
+	p := webtest.OpenUntrusted(t, "about:blank")
+	p.ExpectRefusals(100) // the browser writes each 401 to its console
+	p.Run(chromedp.Navigate(server.URL + "/"))
+	p.WaitFor("the page asks for the token", "document.activeElement.id === 'field-sign-in-token'")
+	if n := webtest.Value[int](p, "document.querySelectorAll('dialog[open]').length"); n != 1 {
+		t.Errorf("%d forms are open, want one", n)
+	}
+	const problem = "document.querySelector('#sign-in .problem:not([hidden])')?.textContent"
+	if said := webtest.Value[*string](p, problem+" ?? null"); said != nil {
+		t.Errorf("before a token was given: %s", *said)
+	}
+	p.Press(kb.Escape) // there is nothing to be seen without
+	p.Enter("#field-sign-in-token", "not-the-token-0123")
+	p.Press(kb.Enter)
+	p.WaitFor("what is wrong", problem+`.startsWith("this is not the server's token")`)
+	if n := webtest.Value[int](p, "[...document.querySelectorAll('.problem')].filter(x => x.textContent.includes('token')).length"); n != 1 {
+		t.Errorf("%d messages, want one", n)
+	}
+	if kept := webtest.Value[string](p, "sessionStorage.getItem('nfqproxy.token') ?? ''"); kept != "" {
+		t.Errorf("a wrong token is kept: %s", kept)
+	}
+	p.Enter("#field-sign-in-token", "no token")
+	p.Press(kb.Enter)
+	p.WaitFor("what no token is", problem+".startsWith('A token has')")
+	p.Enter("#field-sign-in-token", secret)
+	p.Press(kb.Enter)
+	p.WaitFor("the form has gone", "!document.querySelector('dialog[open]')")
+	if !f.AwaitReaders(t.Context(), 1) {
+		t.Fatal("nobody follows")
+	}
+	f.Publish(recordOf("f-1"))
+	p.WaitFor("the flow", "document.querySelector('#rows tr')?.dataset.id === 'f-1'")
+	p.WaitFor("the place", "document.getElementById('place').textContent === 'node-a'")
+	if where := webtest.Value[string](p, "`${Object.values(localStorage)} ${document.cookie} ${location.href}`"); where != " "+" "+server.URL+"/#/flows" && where != "  "+server.URL+"/" {
+		t.Errorf("something is kept beyond the session, or shown: %s", where)
+	}
+	// A stream that broke goes on, without another question.
+	f.Break(nil)
+	if !f.AwaitReaders(t.Context(), 1) {
+		t.Fatal("nobody follows again")
+	}
+	f.Publish(recordOf("f-2"))
+	p.WaitFor("the flow after a break", "!!document.querySelector('#rows tr[data-id=f-2]')")
+	p.GoTo("#/explain?protocol=TCP&source=10.244.0.1&destination=10.96.0.1:80&node=node-a")
+	asked := func(q any) bool { _, ok := q.(observe.Question); return ok }
+	for end := time.Now().Add(time.Minute); !slices.ContainsFunc(f.Asked(), asked); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("no explanation was asked for with the token")
+		}
+	}
+	// Another tab has to sign in for itself: the token is this session's.
+	other := webtest.OpenUntrusted(t, "about:blank")
+	other.ExpectRefusals(100)
+	other.Run(chromedp.Navigate(server.URL + "/"))
+	other.WaitFor("it asks", "!!document.getElementById('sign-in')?.open")
+}
+
+// TestEventParser: streams are read as browsers read them, wherever they are cut.
+func TestEventParser(t *testing.T) {
+	p := open(t, newFake(t, newWorld(t, 3), 1), "")
+	var got []string
+	p.Run(chromedp.Evaluate(`import('/js/events.js').then(({ Parser }) => {
+		const text = ':hello\n\nevent: flow\ndata: {"a":\ndata: 1}\nid: 7\n\ndata:x\r\n\r\nid: 8\ndata\r\revent: nothing\n\nretry: 50\nretry: x\nid\ndata:  two\n\ndata: cut off';
+		const read = (pieces) => {
+			const events = [];
+			const p = new Parser((name, data) => events.push(name + ' ' + JSON.stringify(data) + ' ' + p.id));
+			for (const piece of pieces) p.feed(piece);
+			return [...events, 'retry ' + p.retry].join('; ');
+		};
+		const cuts = [[text], [...text]];
+		for (let i = 1; i < text.length; i++) cuts.push([text.slice(0, i), text.slice(i)]);
+		return [...new Set(cuts.map(read))];
+	})`, &got, func(e *runtime.EvaluateParams) *runtime.EvaluateParams { return e.WithAwaitPromise(true) }))
+	const want = `flow "{\"a\":\n1}" 7; message "x" 7; message "" 8; message " two" ; retry 50`
+	if len(got) != 1 || got[0] != want {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}

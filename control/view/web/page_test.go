@@ -1,0 +1,326 @@
+package web_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/nfqproxy/nfqproxy/control/view/web/webtest"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+)
+
+// wait finds a flow of the fake for which is says yes.
+func (f *fake) wait(p *page, is func(*flow.Record) bool) *flow.Record {
+	p.Helper()
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		f.mu.Lock()
+		for _, r := range f.flows {
+			if is(r) {
+				f.mu.Unlock()
+				return r
+			}
+		}
+		f.mu.Unlock()
+	}
+	p.Fatal("no such flow")
+	return nil
+}
+
+// picture gives the texts of the picture.
+func picture(p *page) string {
+	p.Helper()
+	p.WaitFor("a picture", "!!document.querySelector('.picture svg')")
+	return webtest.Value[string](p.Page, "[...document.querySelectorAll('.picture text')].map(x => x.textContent).join('\\n')")
+}
+
+func wantTexts(t *testing.T, have string, want ...string) {
+	t.Helper()
+	for _, w := range want {
+		if !strings.Contains(have, w) {
+			t.Errorf("the picture lacks %q:\n%s", w, have)
+		}
+	}
+}
+
+func TestPictureOfTranslatedFlow(t *testing.T) {
+	f := newFake(t, newWorld(t, 3), 40)
+	p := open(t, f, "")
+	r := f.wait(p, func(r *flow.Record) bool {
+		return r.Entry == "node-port" && r.Draw != nil && r.Life.State == flow.Closed && r.EndpointNode != r.Node
+	})
+	p.GoTo("#/flows/" + r.ID)
+	texts := picture(p)
+	wantTexts(t, texts, "laptop", "shop/frontend:http", r.Source, r.Destination, "node port", r.Pod, "on "+r.EndpointNode, "draw "+fmt.Sprintf("%.4f", *r.Draw),
+		"original  "+r.Source+" → "+r.Destination, "reply     "+r.Endpoint+" → "+r.Life.SeenSource, "PREROUTING", "POSTROUTING", "un-SNAT: the destination")
+	for i := range r.Steps {
+		wantTexts(t, strings.ReplaceAll(texts, "\n", " "), r.Steps[i].Chain, r.Steps[i].Text)
+	}
+	if taken := webtest.Value[int](p.Page, "document.querySelectorAll('.share').length"); taken != len(r.Candidates) {
+		t.Errorf("%d shares, want one for each of %d candidates", taken, len(r.Candidates))
+	}
+	changed := webtest.Value[[]string](p.Page, "[...document.querySelectorAll('.tuple .changed')].map(x => x.textContent)")
+	if want := []string{r.Life.SeenSource, "→ " + r.Endpoint}; !slices.Equal(changed, want) {
+		t.Errorf("translated to %q, want %q", changed, want)
+	}
+	taken := 0
+	for i, c := range r.Candidates {
+		if c.Endpoint == r.Endpoint {
+			taken = i
+		}
+	}
+	if !webtest.Value[bool](p.Page, fmt.Sprintf("document.querySelectorAll('.share')[%d].classList.contains('taken')", taken)) {
+		t.Errorf("share %d is not the one that is taken", taken)
+	}
+	// The rule itself is there on demand, by keyboard.
+	if rule := r.Steps[0].Rule; strings.Contains(texts, "--dst-type") {
+		t.Errorf("the rule %q is shown without being asked for", rule)
+	}
+	p.Run(chromedp.Evaluate(`document.querySelector('.rule[data-key="rule 0"]').focus()`, nil))
+	p.Press(kb.Enter)
+	p.WaitFor("the rule", "[...document.querySelectorAll('.picture text')].map(x => x.textContent).join(' ').includes('-j KUBE-NODEPORTS')")
+	if !webtest.Value[bool](p.Page, `document.activeElement.dataset.key === "rule 0" && document.activeElement.getAttribute('aria-expanded') === 'true'`) {
+		t.Error("the rule lost the focus")
+	}
+	side := webtest.Value[string](p.Page, "document.querySelector('.side').textContent")
+	for _, want := range []string{"established", "closed", "waited", "written", "it came from outside", `"id": "` + r.ID} {
+		if !strings.Contains(side, want) {
+			t.Errorf("the side lacks %q:\n%s", want, side)
+		}
+	}
+}
+
+func TestPicturesOfOtherVerdicts(t *testing.T) {
+	f := newFake(t, newWorld(t, 4), 60)
+	p := open(t, f, "")
+	for verdict, want := range map[string][]string{
+		"reject": {"KUBE-SERVICES", "filter", "FORWARD", "Rejected: ICMP port unreachable"},
+		"drop":   {"KUBE-EXTERNAL-SERVICES", "INPUT", "Dropped"},
+		"accept": {"no service has 93.184.216.34:443/TCP", "It passes untouched"},
+	} {
+		r := f.wait(p, func(r *flow.Record) bool { return r.Verdict == verdict })
+		p.GoTo("#/flows/" + r.ID)
+		p.WaitFor("this flow", fmt.Sprintf("document.querySelector('.detail .address').textContent === %q", r.ID))
+		texts := picture(p)
+		wantTexts(t, texts, want...)
+		if strings.Contains(texts, "THE WAY BACK") || strings.Contains(texts, "Connection entry") {
+			t.Errorf("%s: the picture has what such a flow has not:\n%s", verdict, texts)
+		}
+	}
+	p.ExpectRefusals(1)
+	p.GoTo("#/flows/nobody")
+	p.WaitFor("an error", `document.querySelector('.detail .problem')?.textContent === 'flow "nobody": not known (any more)'`)
+}
+
+func TestServices(t *testing.T) {
+	f := newFake(t, newWorld(t, 5), 300)
+	p := open(t, f, "#/services")
+	p.WaitFor("services and their rates", "Number(document.querySelector('#services tr[data-service=\"shop/cart:http\"] .rate').textContent) > 10")
+	p.WaitFor("refused flows", "Number(document.querySelector('#services tr[data-service=\"shop/legacy\"] td:last-child').textContent) > 0")
+	p.Enter("input.find", "redis")
+	p.WaitFor("what was looked for", "document.querySelectorAll('#services tr').length === 1 && document.querySelector('#services tr').dataset.service === 'shop/redis'")
+	p.GoTo("#/services/shop/cart")
+	p.WaitFor("the fit", "/^The draws spread (as chance|more unequally than chance) would: p [=<] .*χ² = .* with 2 degrees of freedom/.test(document.querySelector('.fit-sentence')?.textContent)")
+	p.WaitFor("expected and observed shares", "document.querySelectorAll('.pair.expected').length === 3 && document.querySelectorAll('.pair.observed').length === 3")
+	p.GoTo("#/services/shop/catalog")
+	p.WaitFor("an endpoint that is not ready", "document.querySelector('tr.excluded .why')?.textContent === 'not ready'")
+	p.GoTo("#/services/shop/legacy")
+	p.WaitFor("a reason", "document.querySelector('.refusals')?.textContent.endsWith('no usable endpoint anywhere')")
+	p.GoTo("#/services/shop/nobody")
+	p.WaitFor("an error", "document.querySelector('.service .problem')?.textContent.startsWith('There is no service shop/nobody')")
+}
+
+func TestExplain(t *testing.T) {
+	f := newFake(t, newWorld(t, 6), 5)
+	p := open(t, f, "#/explain")
+	p.WaitFor("suggestions", "document.querySelectorAll('#destinations option').length > 5 && document.querySelectorAll('#sources option').length > 5 && document.querySelectorAll('#field-node option').length === 4")
+	p.Run(chromedp.SetValue("#field-node", "node-a", chromedp.ByQuery))
+	p.Enter("#field-source", "pod/default/shell")
+	p.Enter("#field-destination", "service/shop/cart:http")
+	p.Press(kb.Enter)
+	wantTexts(t, picture(p), "default/shell", "shop/cart:http", "KUBE-SERVICES", "the destination is the ClusterIP of shop/cart:http", "it would be created")
+	if hash := webtest.Value[string](p.Page, "location.hash"); !strings.Contains(hash, "source=pod%2Fdefault%2Fshell") {
+		t.Errorf("the address %s does not tell the question", hash)
+	}
+	p.ExpectRefusals(1)
+	p.Enter("#field-destination", "service/shop/card:http")
+	p.Press(kb.Enter)
+	p.WaitFor("the error at its field", `/^destination .*shop\/card/.test(document.querySelector('[data-field=destination] .wrong:not([hidden])')?.textContent)`)
+	if !webtest.Value[bool](p.Page, "document.activeElement.id === 'field-destination' && document.activeElement.getAttribute('aria-invalid') === 'true'") {
+		t.Error("the field that is wrong has not got the focus")
+	}
+	p.Enter("#field-destination", "10.96.10.3:80")
+	p.Press(kb.Enter)
+	p.WaitFor("an answer again", "document.querySelector('.answer h2').textContent.includes('shop/catalog') && !document.querySelector('.wrong:not([hidden])')")
+}
+
+func TestMap(t *testing.T) {
+	f := newFake(t, newWorld(t, 8), 400)
+	p := open(t, f, "#/map")
+	p.WaitFor("dots", "document.querySelectorAll('.dot.good').length > 5 && !!document.querySelector('.dot.bad')")
+	p.WaitFor("it says that it samples", "/each dot stands for \\d+/.test(document.querySelector('.map [role=status]').textContent)")
+	p.Click(`a.spot[data-name="shop/redis"]`)
+	p.WaitFor("its flows", "location.hash === '#/flows?service=shop%2Fredis'")
+}
+
+func TestHold(t *testing.T) {
+	f := newFake(t, newWorld(t, 9), 40)
+	p := open(t, f, "#token="+token)
+	p.WaitFor("the token is gone from the address", "location.hash === '#/flows' && !location.href.includes('secret')")
+	p.GoTo("#token=other") // handed to a page that is open already
+	p.WaitFor("the other token", "sessionStorage.getItem('nfqproxy.token') === 'other' && location.hash === '#/flows'")
+	p.GoTo("#token=" + token)
+	p.WaitFor("the token again", "sessionStorage.getItem('nfqproxy.token') === 'secret' && location.hash === '#/flows'")
+	p.Press("g", "h")
+	p.WaitFor("the form", "document.activeElement.id === 'field-service'")
+	p.ExpectRefusals(1)
+	p.Press(kb.Enter)
+	p.WaitFor("no filter is an error", "document.querySelector('.wrong.all:not([hidden])')?.textContent.startsWith('which flow?')")
+	p.Enter("#field-service", "shop/cart")
+	p.Press(kb.Enter)
+	p.WaitFor("a held flow", "document.querySelector('.hold').dataset.state === 'holding'")
+	status := func(want string) {
+		t.Helper()
+		p.WaitFor("the status "+want, fmt.Sprintf("document.querySelector('.hold [role=status]').textContent.startsWith(%s)", webtest.Quote(want)))
+	}
+	status("Step 0 of ")
+	next := "document.querySelector('.rule.next')?.dataset.index"
+	p.Press("s", "s")
+	status("Step 2 of ")
+	p.WaitFor("the rule that is about to happen", next+" === '2'")
+	p.Press("b")
+	status("Step 1 of ")
+	// Another endpoint than was drawn.
+	if name := webtest.Value[string](p.Page, "document.getElementById('hold-choose').selectedOptions[0].textContent"); !strings.HasPrefix(name, "shop/") {
+		t.Errorf("the endpoint that was drawn is called %s, want its pod", name)
+	}
+	other := webtest.Value[string](p.Page, "[...document.querySelectorAll('#hold-choose option')].find(o => !o.selected).value")
+	p.Run(chromedp.Evaluate(fmt.Sprintf("const c = document.getElementById('hold-choose'); c.value = %q; c.dispatchEvent(new Event('change'))", other), nil))
+	p.WaitFor("the steps lead to "+other, fmt.Sprintf("[...document.querySelectorAll('.picture text')].some(x => x.textContent === 'the destination becomes ' + %q)", other))
+	p.Press("r")
+	p.WaitFor("it went on", "document.querySelector('.hold').dataset.state === 'done'")
+	status("It went on to the endpoint that you chose.")
+	f.wait(p, func(r *flow.Record) bool { return r.Held != nil && r.Endpoint == other })
+
+	// Without the token, nothing can be held.
+	p.Run(chromedp.Evaluate("sessionStorage.removeItem('nfqproxy.token')", nil))
+	p.GoTo("#/flows")
+	p.GoTo("#/hold")
+	p.WaitFor("it asks for the token", "!!document.querySelector('#field-token')")
+}
+
+// TestKeyboard goes through the page without a mouse.
+func TestKeyboard(t *testing.T) {
+	f := newFake(t, newWorld(t, 10), 30)
+	p := open(t, f, "")
+	p.WaitFor("flows", rows+" > 10")
+	p.Press("j", "j")
+	p.WaitFor("the second row has the focus", "document.querySelectorAll('#rows tr')[1] === document.activeElement && document.getElementById('pause').getAttribute('aria-pressed') === 'true'")
+	p.Press("k")
+	id := webtest.Value[string](p.Page, "document.activeElement.dataset.id")
+	p.Press(kb.Enter)
+	p.WaitFor("the flow", fmt.Sprintf("location.hash === '#/flows/%s' && !!document.querySelector('.picture svg')", id))
+	p.Press(kb.Escape)
+	p.WaitFor("the flows again", "location.hash === '#/flows' && "+rows+" > 10")
+	for _, view := range []struct{ keys, hash string }{{"gs", "#/services"}, {"gm", "#/map"}, {"ge", "#/explain"}, {"gf", "#/flows"}} {
+		p.Press(strings.Split(view.keys, "")...)
+		p.WaitFor(view.keys, fmt.Sprintf("location.hash === %q && document.querySelector('#nav [aria-current]').getAttribute('href') === location.hash", view.hash))
+		if view.keys == "ge" {
+			p.WaitFor("a field has the focus", "document.activeElement.id === 'field-source'")
+			p.Press(kb.Escape) // out of the field: letters are shortcuts again
+		}
+	}
+	p.Press("?")
+	p.WaitFor("help", "document.getElementById('help').open")
+	p.Press(kb.Escape)
+	p.WaitFor("help is closed", "!document.getElementById('help').open")
+	theme := "getComputedStyle(document.documentElement).backgroundColor"
+	before := webtest.Value[string](p.Page, theme)
+	p.Press("t")
+	p.WaitFor("other colours", fmt.Sprintf("%s !== %q", theme, before))
+	after := webtest.Value[string](p.Page, theme)
+	p.Run(chromedp.Reload())
+	p.WaitFor("the choice is remembered", fmt.Sprintf("%s === %q", theme, after))
+	// Whatever can be pressed can be reached and has a name.
+	if nameless := webtest.Value[[]string](p.Page, `[...document.querySelectorAll('a, button, input, select')].filter(x => !x.hidden && !(x.getAttribute('aria-label') || x.textContent.trim() || x.labels?.length)).map(x => x.outerHTML)`); len(nameless) > 0 {
+		t.Errorf("without a name: %s", strings.Join(nameless, "\n"))
+	}
+}
+
+// TestPhone looks at all views on a narrow screen.
+func TestPhone(t *testing.T) {
+	f := newFake(t, newWorld(t, 14), 40)
+	p := open(t, f, "#token="+token)
+	p.Run(emulation.SetDeviceMetricsOverride(390, 844, 1, true))
+	r := f.wait(p, func(r *flow.Record) bool { return r.Draw != nil && r.Masquerade })
+	for hash, there := range map[string]string{
+		"#/flows":              "#rows tr",
+		"#/flows/" + r.ID:      ".picture svg",
+		"#/services":           "#services tr",
+		"#/services/shop/cart": ".pair",
+		"#/map":                ".map-picture svg",
+		"#/explain?protocol=TCP&node=node-a&source=10.244.1.9&destination=10.96.10.2:80": ".explain .picture svg",
+		"#/hold": "#field-service",
+	} {
+		p.GoTo(hash)
+		p.WaitFor(hash, fmt.Sprintf("!!document.querySelector(%s)", webtest.Quote(there)))
+		if wide := webtest.Value[int](p.Page, "document.documentElement.scrollWidth"); wide > 390 {
+			t.Errorf("%s is %d wide", hash, wide)
+		}
+		if !webtest.Value[bool](p.Page, "(r => r.bottom <= innerHeight && r.top > innerHeight - 80)(document.getElementById('nav').getBoundingClientRect())") {
+			t.Errorf("%s: the navigation is not at the bottom", hash)
+		}
+		if hash == "#/flows" && !webtest.Value[bool](p.Page, "[...document.querySelectorAll('#rows tr')].every(tr => getComputedStyle(tr).borderBottomWidth === '1px')") {
+			t.Error("a flow's card is not closed below")
+		}
+	}
+}
+
+// TestHostileNames has names that are markup.
+func TestHostileNames(t *testing.T) {
+	const name = `shop/<img src=x onerror=alert(1)>`
+	w := newWorld(t, 12)
+	for i := range w.pods {
+		if w.pods[i].Name == "shop/frontend-7c9d-x2k4p" {
+			w.pods[i].Name = name
+			w.owner[w.pods[i].Addresses[0]], w.nodeOf[name] = name, w.pods[i].Node
+		}
+	}
+	w.hosts[0].Name = `"><script>alert(2)</script>`
+	f := newFake(t, w, 40)
+	p := open(t, f, "#token="+token)
+	p.WaitFor("the name, as it is", fmt.Sprintf("[...document.querySelectorAll('#rows .source .value')].some(x => x.textContent === %s)", webtest.Quote(name)))
+	r := f.wait(p, func(r *flow.Record) bool { return r.SourcePod == name })
+	p.GoTo("#/flows/" + r.ID)
+	wantTexts(t, picture(p), name)
+	p.GoTo("#/map")
+	p.WaitFor("the name on the map", fmt.Sprintf("!!document.querySelector('a.spot[data-name=' + CSS.escape(%s) + ']')", webtest.Quote(name)))
+	p.GoTo("#/explain")
+	p.WaitFor("the name as a suggestion", fmt.Sprintf("[...document.querySelectorAll('#sources option')].some(o => o.value === 'pod/' + %s)", webtest.Quote(name)))
+	p.GoTo("#/flows?pod=" + "%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E")
+	p.WaitFor("the name as a filter", "document.querySelector('.chip .of').textContent === '<img src=x onerror=alert(1)>'")
+	p.GoTo("#/flows/%E0%A4%A") // no name at all
+	p.WaitFor("the flows", "!!document.querySelector('.flows')")
+	if n := webtest.Value[int](p.Page, "document.querySelectorAll('main img, main script').length"); n != 0 {
+		t.Errorf("%d elements were made of names", n)
+	}
+}
+
+// TestPolicyIsEnforced makes sure that a violation would be seen by these tests.
+func TestPolicyIsEnforced(t *testing.T) {
+	f := newFake(t, newWorld(t, 13), 1)
+	p := open(t, f, "")
+	p.Run(chromedp.Evaluate("document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"window.harmed = true\">')", nil))
+	p.WaitFor("the picture has failed", "document.querySelector('body > img').complete")
+	if webtest.Value[bool](p.Page, "window.harmed === true") {
+		t.Error("an inline script ran")
+	}
+	if all := strings.Join(p.TakeComplaints(), "\n"); !strings.Contains(all, "Content Security Policy") {
+		t.Errorf("the violation was not heard of: %q", all)
+	}
+}

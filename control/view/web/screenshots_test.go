@@ -1,0 +1,63 @@
+package web_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+
+	"github.com/nfqproxy/nfqproxy/control/view/web/webtest"
+)
+
+// TestScreenshots makes the screenshots, if -web.screenshots says where to.
+func TestScreenshots(t *testing.T) {
+	if *screenshots == "" {
+		t.Skip("no -web.screenshots")
+	}
+	for _, screen := range []struct {
+		name, theme, size string
+		width, height     int64
+		scale             float64
+	}{
+		{"dark", "dark", "normal", 1440, 900, 1},
+		{"light", "light", "normal", 1440, 900, 1},
+		{"phone", "dark", "normal", 390, 844, 2},
+		{"projector", "light", "large", 1920, 1080, 1},
+	} {
+		t.Run(screen.name, func(t *testing.T) {
+			p := open(t, newFake(t, newWorld(t, 7), 12), "#token="+token)
+			p.Run(emulation.SetDeviceMetricsOverride(screen.width, screen.height, screen.scale, screen.width < 500),
+				chromedp.Evaluate(fmt.Sprintf("localStorage.setItem('nfqproxy.theme', %q); localStorage.setItem('nfqproxy.size', %q)", screen.theme, screen.size), nil), chromedp.Reload())
+			shoot := func(view string) { p.Shoot(filepath.Join(*screenshots, view+"-"+screen.name+".png")) }
+			p.WaitFor("flows", "document.querySelectorAll('#rows tr').length > 40")
+			p.WaitFor("one that was refused", "[...document.querySelectorAll('#rows tr')].slice(2, 14).some(tr => /dropped|rejected|refused/.test(tr.querySelector('.pill').textContent))")
+			shoot("flows")
+			id := webtest.Value[string](p.Page, "[...document.querySelectorAll('#rows tr')].filter(tr => tr.textContent.includes('frontend') && tr.querySelector('.address').textContent.startsWith('192.') && tr.querySelector('.pill').textContent === 'closed')[0]?.dataset.id ?? document.querySelector('#rows tr').dataset.id")
+			p.GoTo("#/flows/" + id)
+			p.WaitFor("a picture", "!!document.querySelector('.picture svg')")
+			shoot("flow")
+			p.GoTo("#/services")
+			p.WaitFor("rates", "[...document.querySelectorAll('#services .rate')].some(x => /[1-9]/.test(x.textContent))")
+			shoot("services")
+			p.GoTo("#/services/shop/cart")
+			p.WaitFor("bars", "document.querySelectorAll('.pair').length > 2")
+			shoot("service")
+			p.GoTo("#/map")
+			p.WaitFor("dots", "document.querySelectorAll('.dot').length > 6")
+			shoot("map")
+			p.GoTo("#/explain?protocol=TCP&node=node-c&source=198.51.100.23&destination=172.20.0.4:30443")
+			p.WaitFor("an answer", "!!document.querySelector('.explain .picture svg')")
+			shoot("explain")
+			p.GoTo("#/hold?service=shop/cart")
+			p.Click(".hold .button.primary")
+			p.WaitFor("a held flow", "!!document.querySelector('.hold .picture svg')")
+			p.Press("s", "s")
+			p.WaitFor("two steps", "document.querySelector('.hold [role=status]').textContent.startsWith('Step 2')")
+			shoot("hold")
+			p.Press("r")
+			p.WaitFor("it went on", "!!document.querySelector('#hold-again:not([hidden])')")
+		})
+	}
+}

@@ -1,0 +1,119 @@
+// The flow API (see control/flows/observe). Errors are the API's own, with the field to blame.
+
+import { host } from './format.js';
+import { signIn } from './login.js';
+
+export class ApiError extends Error {
+  constructor(status, message, field) {
+    super(message);
+    this.status = status;
+    this.field = field ?? '';
+  }
+}
+
+/** token is that of this tab; '' if there is none that a header can have. */
+export function token() {
+  try {
+    const value = sessionStorage.getItem('nfqproxy.token') ?? '';
+    return /^[!-~]*$/.test(value) ? value : '';
+  } catch { return ''; }
+}
+
+export function setToken(value) {
+  try { sessionStorage.setItem('nfqproxy.token', value); } catch { /* asked again next time */ }
+}
+
+const UNREACHABLE = 'The server cannot be reached. Is it still running?';
+
+// lists may be null in JSON: Go writes an empty one so.
+const lists = new Set(['nodes', 'pods', 'hosts', 'services', 'holds', 'endpoints', 'candidates', 'excluded', 'addresses', 'steps']);
+const revive = (key, value) => (value === null && lists.has(key) ? [] : value);
+
+const ask = (method, path, { headers, ...rest }, secret) => fetch(path, { method, headers: secret ? { ...headers, Authorization: `Bearer ${secret}` } : headers, ...rest });
+
+/** problem is what an answer says that is an error. */
+async function problem(response) {
+  const text = await response.text();
+  let answer = null;
+  try { answer = JSON.parse(text); } catch { /* as it is, then */ }
+  return new ApiError(response.status, answer?.error ?? `The server says ${response.status}: ${text.slice(0, 200)}`, answer?.field);
+}
+
+/** send sends a request with the token. Where the server wants one to read, and there is none or a wrong one, it waits until the user has given the right one. */
+export async function send(method, path, options) {
+  for (;;) {
+    const sent = token();
+    const response = await ask(method, path, options, sent);
+    if (response.status !== 401 || method !== 'GET') return response;
+    if (token() !== sent) continue; // the right one was given meanwhile
+    const { message } = await problem(response);
+    await signIn(sent && message, async (secret) => {
+      try {
+        const again = await ask('GET', '/v1/stats', { headers: { Accept: 'application/json' } }, secret);
+        return again.ok ? '' : (await problem(again)).message;
+      } catch { return UNREACHABLE; }
+    });
+  }
+}
+
+async function call(method, path, body, signal) {
+  const headers = { Accept: 'application/json' };
+  if (body !== undefined) headers['Content-Type'] = 'application/json';
+  let response;
+  try {
+    response = await send(method, path, { headers, body: body === undefined ? undefined : JSON.stringify(body), signal });
+  } catch (e) {
+    if (e.name === 'AbortError') throw e;
+    throw new ApiError(0, UNREACHABLE);
+  }
+  if (response.status === 204) return null;
+  if (!response.ok) throw await problem(response);
+  let answer = null;
+  try { answer = JSON.parse(await response.text(), revive); } catch { /* told below */ }
+  if (answer === null) throw new ApiError(response.status, `The server's answer to ${path} is not JSON`);
+  return answer;
+}
+
+export const get = (path, signal) => call('GET', path, undefined, signal);
+export const post = (path, body, signal) => call('POST', path, body, signal);
+export const remove = (path) => call('DELETE', path);
+
+/** poll asks again and again, a time after each answer, until the signal ends it. */
+export async function poll(path, milliseconds, signal, answered, failed) {
+  while (!signal.aborted) {
+    try {
+      answered(await get(path, signal));
+    } catch (e) {
+      if (signal.aborted) return;
+      failed(e);
+    }
+    await new Promise((resolve) => {
+      const timer = setTimeout(resolve, milliseconds);
+      signal.addEventListener('abort', () => { clearTimeout(timer); resolve(); }, { once: true });
+    });
+  }
+}
+
+const RENEW = 60000; // milliseconds after which a pod that is not known may be a new one
+let known = null, asked = 0;
+const pods = new Map(); // names, by address
+
+/** topology is asked for once, and again after an error or when there are new pods. */
+export function topology() {
+  if (!known) asked = performance.now();
+  known ??= get('/v1/topology').then((t) => {
+    for (const p of t.pods) for (const a of p.addresses) pods.set(a, p.name);
+    return t;
+  }).catch((e) => { known = null; throw e; });
+  return known;
+}
+
+/** podAt names the pod of an endpoint, if the topology is known and tells; else ''. */
+export function podAt(endpoint) {
+  const name = pods.get(host(endpoint));
+  if (name === undefined && known && performance.now() - asked > RENEW) {
+    known = null;
+    topology().catch(() => { /* later, then */ });
+  }
+  return name ?? '';
+}

@@ -1,0 +1,265 @@
+// Package webtest leads the web page in a real browser, for tests.
+package webtest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/cdproto/security"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/nfqproxy/nfqproxy/deploy/netns"
+)
+
+// browser is one for all tests; each gets a tab of its own.
+var browser struct {
+	once  sync.Once
+	ctx   context.Context
+	err   error
+	close func()
+}
+
+// Close ends the browser. It is to be called when no test needs it any more.
+func Close() {
+	if browser.close != nil {
+		browser.close()
+	}
+}
+
+// chromium finds a browser of the kind that chromedp can lead.
+func chromium(t testing.TB) string {
+	t.Helper()
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "headless-shell"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	netns.Missing(t, "chromium is not installed")
+	return ""
+}
+
+func startBrowser(path string) {
+	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(path),
+		chromedp.NoSandbox, chromedp.DisableGPU, chromedp.Flag("disable-background-networking", true),
+		chromedp.Flag("force-color-profile", "srgb"), chromedp.Flag("hide-scrollbars", true), chromedp.WindowSize(1440, 900))
+	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
+	// What goes wrong, a command's error says; the rest is about events that chromedp does not know.
+	ctx, cancel := chromedp.NewContext(allocator, chromedp.WithErrorf(func(string, ...any) {}))
+	browser.ctx, browser.close = ctx, func() { cancel(); stop() }
+	browser.err = chromedp.Run(ctx)
+}
+
+// patience is how long a test may take, and longer than any does on a busy machine; a
+// condition may take a third of it.
+const patience = 3 * time.Minute
+
+// Page is a page in a tab. It belongs to one goroutine.
+type Page struct {
+	testing.TB
+	ctx context.Context
+	mu  sync.Mutex
+	// complaints are what the browser wrote to the console, and exceptions.
+	complaints []string
+	// refusals are answers with an error that the test means to get.
+	refusals int
+}
+
+// Open shows a page in a tab of its own, until the end of the test. Nothing may be written to
+// the browser's console until then. Without a browser the test is skipped.
+func Open(t testing.TB, url string) *Page {
+	t.Helper()
+	return open(t, url)
+}
+
+// OpenUntrusted is Open for a server whose certificate nobody has signed.
+func OpenUntrusted(t testing.TB, url string) *Page {
+	t.Helper()
+	return open(t, url, security.SetIgnoreCertificateErrors(true))
+}
+
+// open does something in the tab before it shows the page.
+func open(t testing.TB, url string, before ...chromedp.Action) *Page {
+	t.Helper()
+	path := chromium(t)
+	browser.once.Do(func() { startBrowser(path) })
+	if browser.err != nil {
+		t.Fatalf("%s does not start: %v", path, browser.err)
+	}
+	tab, cancel := chromedp.NewContext(browser.ctx)
+	ctx, timeout := context.WithTimeout(tab, patience)
+	p := &Page{TB: t, ctx: ctx}
+	chromedp.ListenTarget(tab, p.hear)
+	// The context of the first Run is the one with which chromedp stops taking the tab's
+	// messages; if the tab still is there then, those hold up all other tabs'. It also
+	// asks tabs to tell of every event of every stream, which nobody wants to know.
+	if err := chromedp.Run(tab, network.Disable()); err != nil {
+		timeout()
+		cancel()
+		t.Fatalf("no tab for %s: %v", url, err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			p.Shoot(filepath.Join(t.TempDir(), "failed.png"))
+		}
+		// A tab that goes while it has much to tell holds up all others, for good; one that
+		// shows nothing has told everything.
+		timeout()
+		leaving, stop := context.WithTimeout(tab, patience/3)
+		if err := chromedp.Run(leaving, chromedp.Navigate("about:blank")); err != nil {
+			t.Errorf("the page cannot be left: %v", err)
+		}
+		stop()
+		cancel()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if len(p.complaints) > 0 {
+			t.Errorf("the browser complains:\n%s", strings.Join(p.complaints, "\n"))
+		}
+	})
+	p.Run(append(before, chromedp.Navigate(url))...)
+	return p
+}
+
+// hear notes what should not be.
+func (p *Page) hear(event any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch e := event.(type) {
+	case *runtime.EventExceptionThrown:
+		p.complaints = append(p.complaints, e.ExceptionDetails.Error())
+	case *runtime.EventConsoleAPICalled:
+		p.complaints = append(p.complaints, fmt.Sprintf("console.%s: %s", e.Type, e.Args[0].Value))
+	case *log.EventEntryAdded:
+		if e.Entry.Source == log.SourceNetwork && p.refusals > 0 {
+			p.refusals--
+			return
+		}
+		if e.Entry.Level == log.LevelError || e.Entry.Level == log.LevelWarning || e.Entry.Source == log.SourceSecurity {
+			p.complaints = append(p.complaints, fmt.Sprintf("%s: %s (%s)", e.Entry.Source, e.Entry.Text, e.Entry.URL))
+		}
+	}
+}
+
+// TakeComplaints gives what was written to the console, for which the test does not fail then.
+func (p *Page) TakeComplaints() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := p.complaints
+	p.complaints = nil
+	return all
+}
+
+// ExpectRefusals allows the next so many answers to be errors, which browsers write to the
+// console.
+func (p *Page) ExpectRefusals(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refusals += n
+}
+
+// Run does something in the page, and fails the test if that cannot be done.
+func (p *Page) Run(actions ...chromedp.Action) {
+	p.Helper()
+	if err := chromedp.Run(p.ctx, actions...); err != nil {
+		p.Fatal(err)
+	}
+}
+
+// WaitFor waits until the JavaScript expression is true.
+func (p *Page) WaitFor(what, expression string) {
+	p.Helper()
+	// What is not there yet is not true yet.
+	poll := fmt.Sprintf("(() => { try { return %s } catch { return false } })()", expression)
+	err := chromedp.Run(p.ctx, chromedp.Poll(poll, nil, chromedp.WithPollingTimeout(patience/3), chromedp.WithPollingInterval(50*time.Millisecond)))
+	if err != nil {
+		var text string
+		_ = chromedp.Run(p.ctx, chromedp.Evaluate("location.hash + '\\n' + document.body.innerText", &text))
+		p.Fatalf("%s: %v\n  not true: %s\nthe page:\n%.3000s", what, err, expression, text)
+	}
+}
+
+// Value gives what an expression has.
+func Value[T any](p *Page, expression string) (v T) {
+	p.Helper()
+	p.Run(chromedp.Evaluate(expression, &v))
+	return v
+}
+
+// GoTo shows another view.
+func (p *Page) GoTo(hash string) {
+	p.Helper()
+	p.Run(chromedp.Evaluate("location.hash = "+Quote(hash), nil))
+}
+
+// Press presses keys, one after the other: "g", "s" or kb.Enter.
+func (p *Page) Press(keys ...string) {
+	p.Helper()
+	for _, k := range keys {
+		for _, r := range k {
+			p.key(r)
+		}
+	}
+}
+
+// key presses one key as a keyboard does: the character comes with the key, and does not come
+// if the page takes the key for a shortcut. (chromedp's own KeyEvent sends it in any case.)
+func (p *Page) key(r rune) {
+	p.Helper()
+	events := kb.Encode(r)
+	for _, e := range events {
+		if e.Type == input.KeyChar {
+			events[0].Type, events[0].Text, events[0].UnmodifiedText = input.KeyDown, e.Text, e.UnmodifiedText
+		}
+	}
+	p.Run(events[0], events[len(events)-1])
+}
+
+// Enter types into a field, in the place of what is there.
+func (p *Page) Enter(selector, text string) {
+	p.Helper()
+	p.Run(chromedp.Evaluate(fmt.Sprintf("document.querySelector(%s).focus(); document.querySelector(%[1]s).select?.()", Quote(selector)), nil),
+		chromedp.KeyEvent(kb.Backspace), chromedp.KeyEvent(text))
+}
+
+// Click clicks on what a selector finds, as soon as it is there.
+func (p *Page) Click(selector string) {
+	p.Helper()
+	p.WaitFor(selector+" is there", fmt.Sprintf("!!document.querySelector(%s)", Quote(selector)))
+	p.Run(chromedp.Click(selector, chromedp.ByQuery))
+}
+
+// Shoot makes a picture of what is to be seen.
+func (p *Page) Shoot(path string) {
+	p.Helper()
+	var png []byte
+	if err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot(&png)); err != nil {
+		p.Logf("no screenshot: %v", err)
+		return
+	}
+	if err := os.WriteFile(path, png, 0o644); err != nil {
+		p.Error(err)
+	}
+}
+
+// Quote makes a JavaScript string.
+func Quote(s string) string {
+	b, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // strings can always be written
+	}
+	return string(b)
+}

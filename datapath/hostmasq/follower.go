@@ -1,0 +1,173 @@
+package hostmasq
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/datapath/sim/netfilter"
+)
+
+// Source is where the rules of a host come from.
+type Source interface {
+	// Tables reads the tables, in the order in which packets meet them. If there is an error
+	// and no table, they could not be read at all; else the tables can be used all the same.
+	Tables() ([]Table, error)
+	// Watch calls changed after every change of the rules, and whenever one may have been
+	// missed, until the context ends; then its error is nil. The first call comes at once.
+	// A call that fails is repeated some time later.
+	Watch(ctx context.Context, changed func() error) error
+	// Host tells the host's addresses.
+	Host() (*netfilter.Host, error)
+}
+
+// retryAfter is how long nothing is heard of changes when Watch has failed.
+const retryAfter = 5 * time.Second
+
+// Follower keeps [Rules] as the host has them. It is safe for concurrent use; a nil
+// Follower has no rules. What cannot be read stays as it was read last.
+type Follower struct {
+	source Source
+	log    *slog.Logger
+	rules  atomic.Pointer[Rules]
+
+	named sync.Map // of the *iptables.Rule that were named
+
+	mu     sync.Mutex // held while the source is read
+	tables []Table    // as read last
+	host   *netfilter.Host
+
+	saying sync.Mutex
+	said   map[string]bool // what the log was told
+}
+
+// Follow reads the rules once, and makes a Follower of them.
+func Follow(s Source, log *slog.Logger) *Follower {
+	f := &Follower{source: s, log: log, said: make(map[string]bool)}
+	_ = f.read() // Run repeats it
+	return f
+}
+
+// Rules are the rules as they are, which may be nil.
+func (f *Follower) Rules() *Rules {
+	if f == nil {
+		return nil
+	}
+	return f.rules.Load()
+}
+
+// HostChanged reads the host's addresses again.
+func (f *Follower) HostChanged() {
+	if f == nil {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.readHost() == nil {
+		f.compile()
+	}
+}
+
+// Run follows changes until the context ends.
+func (f *Follower) Run(ctx context.Context) {
+	if f == nil {
+		return
+	}
+	for {
+		err := f.source.Watch(ctx, f.read)
+		if ctx.Err() != nil {
+			return
+		}
+		f.once("changes of the host's nat rules cannot be followed; until they can, those that were read last count", "error", errorText(err))
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(retryAfter):
+		}
+	}
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return "it ended by itself"
+	}
+	return err.Error()
+}
+
+// read reads everything. Its error was logged.
+func (f *Follower) read() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	tables, err := f.source.Tables()
+	switch {
+	case err != nil && len(tables) == 0:
+		f.once("the host's nat rules cannot be read; until they can, those that were read last count", "error", err.Error())
+	case err != nil:
+		f.once("not all is known of the host's nat rules", "error", err.Error())
+		err = nil
+	}
+	if err == nil {
+		f.tables = tables
+	}
+	err = errors.Join(err, f.readHost())
+	f.compile()
+	return err
+}
+
+func (f *Follower) readHost() error {
+	host, err := f.source.Host()
+	if errors.Is(err, os.ErrClosed) {
+		return err // all ends
+	}
+	if err != nil {
+		f.once("the host's addresses cannot be read; until they can, its nat rules are asked with those that were read last", "error", err.Error())
+		return err
+	}
+	f.host = host
+	return nil
+}
+
+// compile puts what was read into force.
+func (f *Follower) compile() {
+	if f.host == nil {
+		return // nothing could be told of the rules
+	}
+	rules, err := Compile(f.tables, f.host)
+	if err != nil {
+		f.once("some of the host's nat rules cannot be used; sources that they would masquerade stay as they are", "error", err.Error())
+	}
+	f.rules.Store(rules)
+	f.named.Clear() // the rules are others, even if they say the same
+}
+
+// Unjudged notes that nothing could be told about a flow, because of a rule: each is named
+// once. It does not wait for rules that are being read.
+func (f *Follower) Unjudged(a Answer) {
+	if _, named := f.named.LoadOrStore(a.Rule, true); named {
+		return
+	}
+	f.once("a nat rule of the host cannot be judged; sources of flows to services stay as they are where it is asked",
+		"table", a.Table, "rule", a.Rule.String(), "why", a.Unjudged)
+}
+
+// once logs what was not logged before.
+func (f *Follower) once(text string, args ...string) {
+	key := text
+	fields := make([]any, len(args))
+	for i, a := range args {
+		key += "\x00" + a
+		fields[i] = a
+	}
+	const most = 1000 // a host that says something else every time is not to fill the memory
+	f.saying.Lock()
+	defer f.saying.Unlock()
+	if f.said[key] || len(f.said) >= most {
+		return
+	}
+	f.said[key] = true
+	f.log.Warn(text, fields...)
+}

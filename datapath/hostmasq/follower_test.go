@@ -1,0 +1,202 @@
+package hostmasq
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/netfilter"
+)
+
+// fakeSource is a host whose rules and addresses the test changes.
+type fakeSource struct {
+	t                 *testing.T
+	rules             string // of table nat; empty: there is no table
+	tablesErr         error
+	address           string
+	hostErr           error
+	reading           func() // called by Tables; may be nil
+	watches           []error
+	watched, repeated int
+}
+
+func (s *fakeSource) Tables() ([]Table, error) {
+	if s.reading != nil {
+		s.reading()
+	}
+	if s.rules == "" {
+		return nil, s.tablesErr
+	}
+	d, err := iptables.Parse(strings.NewReader("*nat\n"+s.rules+"\nCOMMIT\n"), iptables.Options{})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return []Table{{Name: "nat", Dump: d}}, s.tablesErr
+}
+
+func (s *fakeSource) Host() (*netfilter.Host, error) {
+	if s.hostErr != nil {
+		return nil, s.hostErr
+	}
+	h := &netfilter.Host{}
+	h.AddAddress("eth0", netip.MustParsePrefix(s.address))
+	return h, nil
+}
+
+// Watch fails with one error after the other, and then waits.
+func (s *fakeSource) Watch(ctx context.Context, changed func() error) error {
+	s.watched++
+	if changed() != nil {
+		s.repeated++
+	}
+	if len(s.watches) > 0 {
+		err := s.watches[0]
+		s.watches = s.watches[1:]
+		return err
+	}
+	<-ctx.Done()
+	return nil
+}
+
+func newFollower(s *fakeSource) (*Follower, *bytes.Buffer) {
+	log := new(bytes.Buffer)
+	return Follow(s, slog.New(slog.NewTextHandler(log, nil))), log
+}
+
+// answer is what becomes of the source of a pod's flow to the endpoint.
+func answer(f *Follower, endpoint string) Answer {
+	rules := f.Rules()
+	to := netip.MustParseAddrPort(endpoint)
+	if !rules.Any(decision.FamilyOf(to.Addr())) {
+		return Answer{}
+	}
+	p := &decision.Packet{Protocol: decision.TCP, Source: netip.MustParseAddrPort("10.244.1.9:1000"), Destination: netip.MustParseAddrPort("10.96.0.1:80")}
+	return new(Asker).Ask(rules, p, to, "eth0", 0)
+}
+
+const (
+	masquerades = "-A POSTROUTING -m addrtype ! --dst-type LOCAL -j MASQUERADE"
+	nothing     = "-A POSTROUTING -j RETURN"
+)
+
+// TestFollowerKeepsWhatItHas: rules and addresses that cannot be read stay as they were,
+// and that is said once.
+func TestFollowerKeepsWhatItHas(t *testing.T) {
+	s := &fakeSource{t: t, rules: masquerades, address: "172.20.0.2/16"}
+	f, log := newFollower(s)
+	check := func(when string, want bool) {
+		t.Helper()
+		if got := answer(f, "172.20.0.9:80").Masquerade; got != want {
+			t.Errorf("%s: masqueraded %v, want %v", when, got, want)
+		}
+	}
+	check("at first", true)
+	s.rules, s.tablesErr = "", errors.New("no buffer space")
+	for range 2 {
+		if f.read() == nil {
+			t.Error("rules that cannot be read are no error")
+		}
+	}
+	check("rules that cannot be read", true)
+	s.rules = nothing // some can be read
+	if err := f.read(); err != nil {
+		t.Error(err)
+	}
+	check("not all rules can be read", false)
+	s.rules, s.tablesErr, s.hostErr = masquerades, nil, errors.New("no addresses")
+	if f.read() == nil {
+		t.Error("addresses that cannot be read are no error")
+	}
+	check("addresses that cannot be read", true)
+	s.rules, s.hostErr = "", nil
+	if err := f.read(); err != nil {
+		t.Error(err)
+	}
+	check("without rules", false)
+	if got := strings.Count(log.String(), "\n"); got != 3 || strings.Count(log.String(), "no buffer space") != 2 || !strings.Contains(log.String(), "no addresses") {
+		t.Errorf("%d lines, want one for each thing that was wrong:\n%s", got, log)
+	}
+}
+
+// TestFollowerWithoutAddresses: until the addresses are known, no rule is asked.
+func TestFollowerWithoutAddresses(t *testing.T) {
+	s := &fakeSource{t: t, rules: masquerades, address: "172.20.0.2/16", hostErr: errors.New("no addresses")}
+	f, _ := newFollower(s)
+	if f.Rules().Any(decision.IPv4) {
+		t.Error("rules are asked of a host whose addresses are not known")
+	}
+	s.hostErr = nil
+	f.HostChanged()
+	if !answer(f, "172.20.0.9:80").Masquerade {
+		t.Error("rules are not asked though the addresses are known")
+	}
+}
+
+// TestFollowerHostChanged: a new address counts, and the rules are not read for it.
+func TestFollowerHostChanged(t *testing.T) {
+	s := &fakeSource{t: t, rules: masquerades, address: "172.20.0.2/16"}
+	f, _ := newFollower(s)
+	s.reading = func() { t.Error("the rules are read again") }
+	s.address = "172.20.0.9/16"
+	f.HostChanged()
+	if answer(f, "172.20.0.9:80").Rule != nil {
+		t.Error("a new address of the host is not known to be one")
+	}
+	var none *Follower
+	none.HostChanged()
+}
+
+// TestFollowerWatchesAgain: that changes cannot be heard of is no reason to end. What
+// changed meanwhile is read when they can.
+func TestFollowerWatchesAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &fakeSource{t: t, rules: nothing, address: "172.20.0.2/16", watches: []error{errors.New("socket broke"), errors.New("socket broke"), nil}}
+		f, log := newFollower(s)
+		s.reading = func() {
+			if s.watched == 4 { // changed while nobody watched
+				s.rules = masquerades
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			f.Run(ctx)
+		}()
+		time.Sleep(3 * retryAfter)
+		synctest.Wait()
+		if s.watched != 4 || !answer(f, "172.20.0.9:80").Masquerade {
+			t.Errorf("watched %d times, want 4; %+v", s.watched, answer(f, "172.20.0.9:80"))
+		}
+		if strings.Count(log.String(), "socket broke") != 1 || strings.Count(log.String(), "\n") != 2 {
+			t.Errorf("log:\n%s", log)
+		}
+		cancel()
+		<-ended
+	})
+}
+
+// TestUnjudgedDoesNotWait: who decides flows does not wait for rules that are being read.
+func TestUnjudgedDoesNotWait(t *testing.T) {
+	s := &fakeSource{t: t, rules: "-A POSTROUTING -m time --timestart 10:00 -j MASQUERADE", address: "172.20.0.2/16"}
+	f, log := newFollower(s)
+	s.reading = func() {
+		for range 2 {
+			f.Unjudged(answer(f, "172.20.0.9:80"))
+		}
+	}
+	if err := f.read(); err != nil {
+		t.Error(err)
+	}
+	if strings.Count(log.String(), "--timestart") != 1 {
+		t.Errorf("the rule is not named once:\n%s", log)
+	}
+}

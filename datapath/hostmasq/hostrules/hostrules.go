@@ -1,0 +1,143 @@
+// Package hostrules reads the address translation rules that others have in the kernel,
+// of iptables' two back ends and of nftables, as rules of iptables; and tells when they
+// change. It speaks to the kernel over its own interfaces: no program is run, no
+// module is loaded, and CAP_NET_ADMIN in the user namespace of the network namespace is all
+// it takes.
+//
+// nfqproxy binds both sides of a connection's translation when it makes the entry, so
+// the host's rules (a CNI plugin's masquerading, ip-masq-agent's, Docker's, libvirt's)
+// never see the flow. These rules are for asking what they would have done.
+//
+// What has no exact counterpart in iptables is an [iptables.UnknownMatch] or
+// [iptables.UnknownTarget], whose name is that of the module, or "nft" with the expression
+// behind it: nothing is left out that a packet of the table's family could meet.
+package hostrules
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
+)
+
+// Rules are the nat rules of one network namespace at one time. They may be read by many
+// at once.
+type Rules struct {
+	// Tables are in the order in which a packet meets them when it leaves
+	// (POSTROUTING), as far as that can be known: see [Rules.OrderUnknown]. Each
+	// has its own say: ACCEPT ends its table only, and the first table that translates is
+	// the last one asked (nf_nat_core.c, nf_nat_inet_fn).
+	Tables []*Table
+}
+
+// Backend is what made a table, as far as its looks tell.
+type Backend uint8
+
+// The back ends.
+const (
+	Legacy Backend = iota // iptables-legacy: x_tables
+	NFT                   // iptables-nft: the nftables tables "ip nat" and "ip6 nat"
+	Native                // nftables as such
+)
+
+func (b Backend) String() string {
+	switch b {
+	case Legacy:
+		return "legacy"
+	case NFT:
+		return "nft"
+	}
+	return "native"
+}
+
+// Table is a table "nat" of iptables, or what is reached from one base chain of an
+// nftables table that translates at postrouting.
+type Table struct {
+	Backend Backend
+	Family  iptables.Family
+	// Name is "nat", or of a native table its family, name and base chain: "inet
+	// kindnet-ipmasq postrouting".
+	Name string
+	// Priority is that of the hook at postrouting: lower ones are met first.
+	Priority int32
+	// Dump has one table, "nat". Of a native table it has the base chain as POSTROUTING,
+	// the chains that are reached from it by their names, and chains "rule-7" for the rules
+	// (of that handle) that iptables needs several for; a chain's name may be
+	// longer than iptables allows, and a rule may have several matches of a kind that
+	// iptables-restore would take only one of.
+	Dump *iptables.Dump
+
+	// age orders tables of the same priority: the kernel puts a new hook before the old
+	// ones (netfilter/core.c, nf_hook_entries_grow). It is the handle of an nftables table,
+	// and not valid for others.
+	age uint64
+}
+
+// String says which table it is.
+func (t *Table) String() string {
+	if t.Backend == Native {
+		return fmt.Sprintf("nftables chain %s, for %s", t.Name, t.Family)
+	}
+	return fmt.Sprintf("iptables (%s), %s, table %s", t.Backend, t.Family, t.Name)
+}
+
+// Nat is the one table of the dump.
+func (t *Table) Nat() *iptables.Table { return t.Dump.Tables[0] }
+
+// Of gives the tables of a family, in order.
+func (r *Rules) Of(f iptables.Family) []*Table {
+	var tables []*Table
+	for _, t := range r.Tables {
+		if t.Family == f {
+			tables = append(tables, t)
+		}
+	}
+	return tables
+}
+
+// OrderUnknown says that the order of some tables of a family is not known, and may
+// matter. The kernel asks tables of the same priority in the reverse order of their making.
+// Of nftables tables that can be told; whether the legacy one is older than them, the kernel
+// does not tell. It is listed behind them, as on a host where it was there first.
+func (r *Rules) OrderUnknown(f iptables.Family) bool {
+	tables := r.Of(f)
+	for _, t := range tables {
+		if t.Backend == Legacy && t.hasRules() && slices.ContainsFunc(tables, func(o *Table) bool {
+			return o.Backend != Legacy && o.Priority == t.Priority && o.hasRules()
+		}) {
+			return true
+		}
+	}
+	return false
+}
+
+// hasRules says whether a packet that leaves meets any rule.
+func (t *Table) hasRules() bool {
+	return slices.ContainsFunc(t.Nat().Rules, func(r *iptables.Rule) bool { return r.Chain == postrouting })
+}
+
+// postrouting is the built-in chain that packets meet when they leave.
+const postrouting = "POSTROUTING"
+
+// sort puts the tables into the kernel's order.
+func (r *Rules) sort() {
+	legacyLast := func(t *Table) int {
+		if t.Backend == Legacy {
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(r.Tables, func(a, b *Table) int {
+		return cmp.Or(cmp.Compare(a.Family, b.Family), cmp.Compare(a.Priority, b.Priority),
+			cmp.Compare(legacyLast(a), legacyLast(b)), cmp.Compare(b.age, a.age))
+	})
+}
+
+// prioritySNAT is the priority of iptables' table nat at postrouting (NF_IP_PRI_NAT_SRC).
+const prioritySNAT = 100
+
+// dumpOf makes a dump of one table.
+func dumpOf(f iptables.Family, t *iptables.Table) *iptables.Dump {
+	return &iptables.Dump{Family: f, Tables: []*iptables.Table{t}}
+}

@@ -1,0 +1,226 @@
+package hostrules
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"reflect"
+	"slices"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/nfqproxy/nfqproxy/datapath/nft"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/xtables"
+)
+
+// Read reads the rules of the calling thread's network namespace. nfqproxy's own are not
+// among them. Each back end's rules are read as they were at one moment. It needs
+// CAP_NET_ADMIN; without it, where a table as a whole makes no sense, and where the rules
+// change all the time ([nft.ErrChanged], [xtables.ErrChanged]), it fails.
+func Read() (*Rules, error) {
+	r := new(Rules)
+	if err := errors.Join(r.readLegacy(), r.readNFT()); err != nil {
+		return nil, fmt.Errorf("read the host's nat rules: %w", err)
+	}
+	r.sort()
+	return r, nil
+}
+
+var families = []iptables.Family{iptables.IPv4, iptables.IPv6}
+
+const natTable = "nat"
+
+// readLegacy reads the tables of iptables-legacy. Only those that are loaded are asked for:
+// to ask would load them.
+func (r *Rules) readLegacy() error {
+	for _, f := range families {
+		table, err := readLegacyTable(f)
+		if err != nil {
+			return fmt.Errorf("iptables (legacy), %s, table %s: %w", f, natTable, err)
+		}
+		if table != nil {
+			r.Tables = append(r.Tables, &Table{Backend: Legacy, Family: f, Name: natTable, Priority: prioritySNAT, Dump: dumpOf(f, table)})
+		}
+	}
+	return nil
+}
+
+// readLegacyTable gives nil if there is no such table.
+func readLegacyTable(f iptables.Family) (*iptables.Table, error) {
+	t, err := loadedLegacyTable(f)
+	if t == nil || err != nil {
+		return nil, err
+	}
+	return t.Rules(xtables.SetNames)
+}
+
+// loadedLegacyTable gives nil if there is no such table.
+func loadedLegacyTable(f iptables.Family) (*xtables.Table, error) {
+	names, err := xtables.Names(f)
+	if err != nil || !slices.Contains(names, natTable) {
+		return nil, err
+	}
+	return xtables.Read(f, natTable)
+}
+
+// maxAttempts is how often nftables is read again that changed meanwhile.
+const maxAttempts = 10
+
+// readNFT reads nftables' tables that translate at postrouting. It takes several dumps,
+// which have to be of one generation: a rule may jump to a chain that was made between them.
+// Where the generations follow too closely, it is most often other tables that change, and
+// reading twice gives the same.
+func (r *Rules) readNFT() error {
+	before, err := nft.Generation()
+	if err != nil {
+		return fmt.Errorf("nftables: %w", err)
+	}
+	var last []*Table
+	for range maxAttempts {
+		tables, err := readNFTTables()
+		after, e := nft.Generation()
+		switch {
+		case e != nil:
+			return fmt.Errorf("nftables: %w", e)
+		case err == nil && (after == before || last != nil && reflect.DeepEqual(tables, last)):
+			r.Tables = append(r.Tables, tables...)
+			return nil
+		case after == before:
+			return err
+		}
+		before, last = after, tables
+	}
+	return fmt.Errorf("nftables: %w", nft.ErrChanged)
+}
+
+func readNFTTables() ([]*Table, error) {
+	all, err := nftTables()
+	if err != nil {
+		return nil, fmt.Errorf("nftables: %w", err)
+	}
+	var tables []*Table
+	device := deviceNames()
+	for _, t := range all {
+		if !t.translates() || isOwn(t.family, t.name) {
+			continue
+		}
+		if err := t.readContents(); err != nil {
+			return nil, fmt.Errorf("nftables table %s: %w", t, err)
+		}
+		tables = append(tables, t.tables(&kernel{sets: t.sets, ipset: xtables.SetNames, device: device})...)
+	}
+	return tables, nil
+}
+
+// deviceNames asks for devices of the calling thread's network namespace by their index,
+// once for each: an answer may cost a listing of all.
+func deviceNames() func(index uint32) (string, bool) {
+	names := make(map[uint32]string) // empty: there is no such device
+	return func(index uint32) (string, bool) {
+		name, known := names[index]
+		if !known {
+			if d, err := net.InterfaceByIndex(int(index)); err == nil {
+				name = d.Name
+			}
+			names[index] = name
+		}
+		return name, name != ""
+	}
+}
+
+// nftTables lists the tables of all families, with their chains but without rules and
+// sets.
+func nftTables() ([]*nftTable, error) {
+	var tables []*nftTable
+	err := nft.DumpOnce(unix.NFPROTO_UNSPEC, unix.NFT_MSG_GETTABLE, nil, func(family uint8, ad *netlink.AttributeDecoder) {
+		a := collect(ad)
+		tables = append(tables, &nftTable{
+			family: family, name: a.text(unix.NFTA_TABLE_NAME), handle: a.u64(nftaTableHandle),
+			dormant: a.u32(unix.NFTA_TABLE_FLAGS)&unix.NFT_TABLE_F_DORMANT != 0, sets: make(map[string]*set),
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = nft.DumpOnce(unix.NFPROTO_UNSPEC, unix.NFT_MSG_GETCHAIN, nil, func(family uint8, ad *netlink.AttributeDecoder) {
+		a := collect(ad)
+		hook := a.nested(unix.NFTA_CHAIN_HOOK)
+		c := &nftChain{
+			name: a.text(unix.NFTA_CHAIN_NAME), kind: a.text(unix.NFTA_CHAIN_TYPE), base: a.has(unix.NFTA_CHAIN_HOOK),
+			hook: hook.u32(unix.NFTA_HOOK_HOOKNUM), priority: int32(hook.u32(unix.NFTA_HOOK_PRIORITY)),
+			drops: a.has(unix.NFTA_CHAIN_POLICY) && a.u32(unix.NFTA_CHAIN_POLICY) == nfDrop,
+		}
+		for _, t := range tables {
+			if t.family == family && t.name == a.text(unix.NFTA_CHAIN_TABLE) {
+				t.chains = append(t.chains, c)
+			}
+		}
+	})
+	return tables, err
+}
+
+// readContents reads the table's sets and rules.
+func (t *nftTable) readContents() error {
+	t.rules, t.sets = nil, make(map[string]*set)
+	ofTable := func(attribute uint16) func(*netlink.AttributeEncoder) {
+		return func(e *netlink.AttributeEncoder) { e.String(attribute, t.name) }
+	}
+	err := nft.DumpOnce(t.family, unix.NFT_MSG_GETSET, ofTable(unix.NFTA_SET_TABLE), func(_ uint8, ad *netlink.AttributeDecoder) {
+		if a := collect(ad); a.text(unix.NFTA_SET_TABLE) == t.name {
+			name := a.text(unix.NFTA_SET_NAME)
+			t.sets[name] = &set{name: name, flags: a.u32(unix.NFTA_SET_FLAGS), keySize: bounded(a.u32(unix.NFTA_SET_KEY_LEN))}
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("sets: %w", err)
+	}
+	for _, s := range t.sets {
+		if err := t.readElements(s); err != nil {
+			return fmt.Errorf("set %s: %w", s.name, err)
+		}
+	}
+	err = nft.DumpOnce(t.family, unix.NFT_MSG_GETRULE, ofTable(unix.NFTA_RULE_TABLE), func(_ uint8, ad *netlink.AttributeDecoder) {
+		if a := collect(ad); a.text(unix.NFTA_RULE_TABLE) == t.name {
+			t.rules = append(t.rules, &rule{
+				table: t.name, chain: a.text(unix.NFTA_RULE_CHAIN), handle: a.u64(unix.NFTA_RULE_HANDLE),
+				expressions: elements(a[unix.NFTA_RULE_EXPRESSIONS]), comment: commentIn(a[unix.NFTA_RULE_USERDATA]),
+			})
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("rules: %w", err)
+	}
+	return nil
+}
+
+func (t *nftTable) readElements(s *set) error {
+	filter := func(e *netlink.AttributeEncoder) {
+		e.String(unix.NFTA_SET_ELEM_LIST_TABLE, t.name)
+		e.String(unix.NFTA_SET_ELEM_LIST_SET, s.name)
+	}
+	err := nft.DumpOnce(t.family, unix.NFT_MSG_GETSETELEM, filter, func(_ uint8, ad *netlink.AttributeDecoder) {
+		for _, e := range elements(collect(ad)[unix.NFTA_SET_ELEM_LIST_ELEMENTS]) {
+			s.add(e)
+		}
+	})
+	s.finish()
+	return err
+}
+
+// commentIn finds the comment in what programs attach to a rule: pairs of type and length
+// with text behind (libnftnl/udata.h, NFTNL_UDATA_RULE_COMMENT is 0).
+func commentIn(data []byte) string {
+	for len(data) >= 2 && int(data[1]) <= len(data)-2 {
+		text := data[2 : 2+int(data[1])]
+		if data[0] == 0 {
+			return string(slices.DeleteFunc(slices.Clone(text), func(c byte) bool { return c == 0 }))
+		}
+		data = data[2+len(text):]
+	}
+	return ""
+}
+
+// nftaTableHandle is NFTA_TABLE_HANDLE (nf_tables.h), which the unix package does not have.
+const nftaTableHandle = 4

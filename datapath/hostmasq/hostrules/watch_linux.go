@@ -1,0 +1,147 @@
+package hostrules
+
+import (
+	"context"
+	"fmt"
+	"hash/maphash"
+	"time"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/nfqproxy/nfqproxy/datapath/nft"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
+)
+
+const (
+	// pollInterval is how often iptables-legacy's rules are looked at, of whose changes the
+	// kernel tells nobody.
+	pollInterval = 5 * time.Second
+	// quiet is how long nothing has to change before it is told that something did: programs
+	// make their rules one by one.
+	quiet = 100 * time.Millisecond
+	// patience is how long that may take.
+	patience = time.Second
+)
+
+// Watch calls changed whenever the rules that [Read] reads may have changed, in the calling
+// thread's network namespace, until the context ends; then its error is nil. The
+// first call comes as soon as nothing can be missed any more: what is read in it or later
+// is not out of date unseen. Several changes in short order are one call; one that fails is
+// repeated some seconds later. changed is called in the calling goroutine, which may have
+// locked its thread to the namespace.
+//
+// nftables' changes are told by the kernel (other tables' than nfqproxy's own, which
+// change all the time); legacy ones are seen within some seconds. Names that come and go
+// without a rule, those of ipsets and of devices by their index, are not seen. It needs
+// CAP_NET_ADMIN. An error means that changes can no longer be heard of.
+func Watch(ctx context.Context, changed func() error) error {
+	events, err := nft.NewWatch(concerns)
+	if err != nil {
+		return fmt.Errorf("watch the host's nat rules: %w", err)
+	}
+	defer events.Close() //nolint:errcheck // nothing was written
+	ticker := time.NewTicker(pollInterval)
+	defer ticker.Stop()
+	w := watcher{events: events.Changed(), failed: events.Failed(), ticks: ticker.C, poll: (&legacyPoll{seed: maphash.MakeSeed()}).changed, after: time.After, changed: changed}
+	if err := w.run(ctx); err != nil {
+		return fmt.Errorf("watch the host's nat rules: %w", err)
+	}
+	return nil
+}
+
+// watcher decides when to call changed.
+type watcher struct {
+	events <-chan struct{} // something of nftables may have changed
+	failed <-chan error    // no more events will come
+	ticks  <-chan time.Time
+	// poll says whether the legacy rules differ from those of the call before.
+	poll    func() bool
+	after   func(time.Duration) <-chan time.Time
+	changed func() error
+}
+
+func (w *watcher) run(ctx context.Context) error {
+	w.poll()
+	failed := w.changed() != nil
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-w.failed:
+			return err
+		case <-w.events:
+			if !w.settle(ctx) {
+				return nil
+			}
+			failed = w.changed() != nil
+		case <-w.ticks:
+			if w.poll() || failed {
+				failed = w.changed() != nil
+			}
+		}
+	}
+}
+
+// settle waits until no more events come; false: the context has ended.
+func (w *watcher) settle(ctx context.Context) bool {
+	last := w.after(patience)
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-last:
+			return true
+		case <-w.after(quiet):
+			return true
+		case <-w.events:
+		}
+	}
+}
+
+// legacyPoll remembers the legacy rules by a hash, without their counters.
+type legacyPoll struct {
+	seed maphash.Seed
+	last uint64
+}
+
+// changed says whether the rules differ from those of the call before. Of rules that cannot
+// be read that cannot be told: whoever reads them then will say why.
+func (p *legacyPoll) changed() bool {
+	var h maphash.Hash
+	h.SetSeed(p.seed)
+	for _, f := range families {
+		raw, err := readLegacyBytes(f)
+		if err != nil {
+			return true
+		}
+		_ = h.WriteByte(byte(f))
+		_, _ = h.Write(raw)
+	}
+	now := h.Sum64()
+	differs := now != p.last
+	p.last = now
+	return differs
+}
+
+// readLegacyBytes gives the table's rules without their counters; none if there is no table.
+func readLegacyBytes(f iptables.Family) ([]byte, error) {
+	t, err := loadedLegacyTable(f)
+	if t == nil || err != nil {
+		return nil, err
+	}
+	return t.Fingerprint(), nil
+}
+
+// concerns says whether a message tells of a change of somebody else's tables. It names the
+// table in its first attribute, whatever it is about.
+func concerns(m netlink.Message) bool {
+	if m.Header.Type>>8 != unix.NFNL_SUBSYS_NFTABLES || m.Header.Type == nft.MessageType(unix.NFT_MSG_NEWGEN) {
+		return false // every transaction ends with its generation
+	}
+	family, ad, err := nft.Body(m)
+	if err != nil {
+		return true
+	}
+	return !isOwn(family, collect(ad).text(unix.NFTA_TABLE_NAME))
+}

@@ -1,0 +1,41 @@
+package hostmasq
+
+import (
+	"context"
+	"errors"
+
+	"github.com/nfqproxy/nfqproxy/datapath/hostmasq/hostrules"
+	"github.com/nfqproxy/nfqproxy/datapath/hostnet"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/netfilter"
+)
+
+// Kernel is the calling thread's network namespace as a Source; host has to be of the
+// same one.
+func Kernel(host *hostnet.Host) Source { return kernel{host} }
+
+type kernel struct{ host *hostnet.Host }
+
+func (k kernel) Tables() ([]Table, error) {
+	rules, err := hostrules.Read()
+	if err != nil {
+		return nil, err
+	}
+	var tables []Table
+	var faults []error
+	for _, f := range []iptables.Family{iptables.IPv4, iptables.IPv6} {
+		for _, t := range rules.Of(f) {
+			tables = append(tables, Table{Name: t.String(), Dump: t.Dump})
+		}
+		if rules.OrderUnknown(f) {
+			faults = append(faults, errors.New("both back ends of iptables have nat rules, and the kernel does not tell which come first: taken for those of nftables"))
+		}
+	}
+	return tables, errors.Join(faults...)
+}
+
+func (k kernel) Watch(ctx context.Context, changed func() error) error {
+	return hostrules.Watch(ctx, changed)
+}
+
+func (k kernel) Host() (*netfilter.Host, error) { return k.host.Describe() }

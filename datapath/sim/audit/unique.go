@@ -1,0 +1,65 @@
+package audit
+
+import "net/netip"
+
+// unique is values in the order in which they came first, each once.
+type unique[T comparable] struct {
+	values []T
+	seen   map[T]bool
+}
+
+func (u *unique[T]) add(v T) {
+	if u.seen[v] {
+		return
+	}
+	if u.seen == nil {
+		u.seen = make(map[T]bool)
+	}
+	u.seen[v] = true
+	u.values = append(u.values, v)
+}
+
+// truncate keeps the first n values.
+func (u *unique[T]) truncate(n int) {
+	for _, v := range u.values[n:] {
+		delete(u.seen, v)
+	}
+	u.values = u.values[:n:n]
+}
+
+// setOf is for values of which it is asked many times whether they are there.
+func setOf[T comparable](values []T) map[T]bool {
+	set := make(map[T]bool, len(values))
+	for _, v := range values {
+		set[v] = true
+	}
+	return set
+}
+
+// index is where the values of a service's lists are, while it is read.
+type index struct {
+	externalIPs, loadBalancerIPs unique[netip.Addr]
+	sourceRanges                 unique[netip.Prefix]
+	endpoints                    map[string]int // by chain
+}
+
+func (r *reader) index(s *Service) *index {
+	i := r.indexes[s]
+	if i == nil {
+		i = &index{endpoints: make(map[string]int)}
+		r.indexes[s] = i
+	}
+	return i
+}
+
+func (r *reader) externalIP(s *Service, ip netip.Addr) {
+	i := r.index(s)
+	i.externalIPs.add(ip)
+	s.ExternalIPs = i.externalIPs.values
+}
+
+func (r *reader) loadBalancerIP(s *Service, ip netip.Addr) {
+	i := r.index(s)
+	i.loadBalancerIPs.add(ip)
+	s.LoadBalancerIPs = i.loadBalancerIPs.values
+}

@@ -1,0 +1,68 @@
+package audit
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"sigs.k8s.io/yaml"
+)
+
+// WriteYAML writes the objects as YAML documents: the Node, then each Service with its
+// EndpointSlices behind it.
+func (o *Objects) WriteYAML(w io.Writer) error {
+	var documents []any
+	if o.Node != nil {
+		documents = append(documents, o.Node)
+	}
+	rest := o.EndpointSlices
+	for _, s := range o.Services {
+		documents = append(documents, s)
+		for len(rest) > 0 && rest[0].Namespace == s.Namespace && rest[0].Labels["kubernetes.io/service-name"] == s.Name {
+			documents = append(documents, rest[0])
+			rest = rest[1:]
+		}
+	}
+	for i, d := range documents {
+		text, err := document(d)
+		if err != nil {
+			return err
+		}
+		if i > 0 {
+			fmt.Fprintln(w, "---")
+		}
+		if _, err := w.Write(text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// document is an object without the fields that are empty but written all the same.
+func document(object any) ([]byte, error) {
+	text, err := json.Marshal(object)
+	if err != nil {
+		return nil, err
+	}
+	var fields map[string]any
+	if err := json.Unmarshal(text, &fields); err != nil {
+		return nil, err
+	}
+	if status, ok := fields["status"].(map[string]any); ok {
+		delete(status, "daemonEndpoints") // a Node's, with a port of 0
+	}
+	prune(fields)
+	return yaml.Marshal(fields)
+}
+
+// prune takes out what is null, an empty text or an empty object, and says whether nothing
+// is left.
+func prune(fields map[string]any) bool {
+	for name, value := range fields {
+		inner, isObject := value.(map[string]any)
+		if value == nil || value == "" || isObject && prune(inner) {
+			delete(fields, name)
+		}
+	}
+	return len(fields) == 0
+}

@@ -1,0 +1,204 @@
+package explain
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// hint says what might help: sentences, or nothing.
+func (s *Simulator) hint(p *decision.Packet, d *decision.Decision) string {
+	var hints []string
+	if d.ServicePort == nil && d.Verdict == decision.Accept {
+		hints = append(hints, s.nearMiss(p))
+	}
+	for _, h := range []string{s.sourceHint(p), s.nodeHint(d), s.interfaceHint(p, d), s.otherNodesPod(p, d), s.noEndpoints(d), s.terminating(d)} {
+		if h != "" {
+			hints = append(hints, h)
+		}
+	}
+	return strings.Join(hints, " ")
+}
+
+// sourceHint is about packets with a source they can hardly have.
+func (s *Simulator) sourceHint(p *decision.Packet) string {
+	src := p.Source.Addr()
+	switch own := s.table.IsLocal(src); {
+	case !p.Local && src.IsLoopback():
+		return fmt.Sprintf("A packet from %s is made on the node itself: say so with --local.", src)
+	case !p.Local && own:
+		return fmt.Sprintf("%s is an address of this node itself: for a packet that is made there, say --local.", src)
+	case p.Local && !own:
+		return fmt.Sprintf("%s is not known as an address of this node, as one of a packet made there would be: give --node-ip or --node-name.", src)
+	}
+	return ""
+}
+
+// nodeHint is about decisions that depend on which node it is, where that was not said.
+func (s *Simulator) nodeHint(d *decision.Decision) string {
+	if s.table.Node().Name != "" || d.ServicePort == nil || d.Branch == decision.BranchNone && d.Reason != decision.NoLocalEndpoints {
+		return ""
+	}
+	if d.Policy != decision.Local && d.Reason != decision.NoLocalEndpoints {
+		return ""
+	}
+	var names []string
+	for _, e := range d.ServicePort.Endpoints {
+		if e.NodeName != "" {
+			names = appendNew(names, e.NodeName)
+		}
+	}
+	for _, n := range s.nodes {
+		names = appendNew(names, n.Name)
+	}
+	if slices.Sort(names); len(names) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("The traffic policy is Local, and no node was named, so no endpoint counts as local: say --node-name, one of %s.", some(names))
+}
+
+// interfaceHint is about detectors by interface where none was given.
+func (s *Simulator) interfaceHint(p *decision.Packet, d *decision.Decision) string {
+	detector := &s.table.Node().Detector
+	if p.Local || p.InInterface != "" || d.ServicePort == nil || detector.Bridge == "" && detector.InterfacePrefix == "" {
+		return ""
+	}
+	return "Pods are told from others by the interface, and none was given, so this counts as no pod's: say --in-interface."
+}
+
+// otherNodesPod is about pods on other nodes: their own node decides.
+func (s *Simulator) otherNodesPod(p *decision.Packet, d *decision.Decision) string {
+	own := s.table.Node().Name
+	if d.Entry != decision.EntryClusterIP || p.Local || own == "" {
+		return ""
+	}
+	src := p.Source.Addr()
+	for _, c := range s.podCIDRs {
+		if c.node != own && c.prefix.Contains(src) {
+			return fmt.Sprintf("%s is a pod's on node %s, where this is decided before it gets here: say --node-name %s.", src, c.node, c.node)
+		}
+	}
+	return ""
+}
+
+// noEndpoints is about services that have none at all, ready or not.
+func (s *Simulator) noEndpoints(d *decision.Decision) string {
+	sp := d.ServicePort
+	if d.Reason != decision.NoEndpoints || len(sp.Endpoints) > 0 {
+		return ""
+	}
+	name := sp.Name.Namespace + "/" + sp.Name.Name
+	for _, slice := range s.slices[name] {
+		if len(slice.Endpoints) > 0 {
+			return fmt.Sprintf("There are endpoints of %s, but none with the %s port %q: ports of a Service and its EndpointSlices belong together by name and protocol.", name, sp.Protocol, sp.Name.Port)
+		}
+	}
+	return fmt.Sprintf("No EndpointSlice of %s (by its label %s) has an endpoint.", name, discoveryv1.LabelServiceName)
+}
+
+// terminating is about endpoints that get flows although they are not ready.
+func (s *Simulator) terminating(d *decision.Decision) string {
+	if d.Verdict != decision.DNAT {
+		return ""
+	}
+	name, chosen := d.ServicePort.Name, d.Endpoint().Addr().String()
+	fallback := false
+	for _, slice := range s.slices[name.Namespace+"/"+name.Name] {
+		for i := range slice.Endpoints {
+			e := &slice.Endpoints[i]
+			if !slices.Contains(e.Addresses, chosen) {
+				continue
+			}
+			c := e.Conditions
+			if c.Terminating == nil || !*c.Terminating || c.Ready == nil || *c.Ready {
+				return "" // of several slices with the endpoint, one that it is ready in counts
+			}
+			fallback = true
+		}
+	}
+	if !fallback {
+		return ""
+	}
+	where := ""
+	if d.Policy == decision.Local {
+		where = " on this node"
+	}
+	return fmt.Sprintf("No endpoint of %s%s is ready, so those that terminate get new flows for as long as they serve.", name, where)
+}
+
+// nearMiss tells what there is near a destination that is no service's.
+func (s *Simulator) nearMiss(p *decision.Packet) string {
+	dst := p.Destination
+	if ports := s.portsOf(dst.Addr()); len(ports) > 0 {
+		return fmt.Sprintf("%s has other ports: %s.", dst.Addr(), some(ports))
+	}
+	var nodePorts []string
+	for _, sp := range s.table.Services() {
+		if sp.NodePort == 0 || sp.Family != decision.FamilyOf(dst.Addr()) {
+			continue
+		}
+		if sp.NodePort == dst.Port() && sp.Protocol == p.Protocol {
+			return fmt.Sprintf("%d is the node port of %s, but %s.", dst.Port(), sp.Name, s.closed(dst.Addr()))
+		}
+		nodePorts = append(nodePorts, fmt.Sprintf("%d/%s (%s)", sp.NodePort, sp.Protocol, sp.Name))
+	}
+	switch name := s.endpointOf(dst.Addr()); {
+	case s.table.IsLocal(dst.Addr()) && len(nodePorts) > 0:
+		return fmt.Sprintf("%s is an address of this node, whose node ports are: %s.", dst.Addr(), some(nodePorts))
+	case name != "":
+		return fmt.Sprintf("%s is an endpoint of %s: asked by its own address, it gets the packet past all services.", dst.Addr(), name)
+	case len(s.table.Services()) == 0:
+		return "There are no service ports."
+	}
+	return fmt.Sprintf("None of the %d service ports has the address %s.", len(s.table.Services()), dst.Addr())
+}
+
+// closed says why node ports are not open on an address.
+func (s *Simulator) closed(a netip.Addr) string {
+	switch {
+	case a.Is6() && a.IsLoopback():
+		return "on IPv6 loopback addresses there are none"
+	case a.IsLoopback() && !s.table.Node().LocalhostNodePorts && s.listed(a):
+		return "--localhost-nodeports=false closes them on loopback addresses"
+	case s.table.IsLocal(a):
+		return fmt.Sprintf("--nodeport-addresses leaves %s out", a)
+	}
+	for _, n := range s.nodes {
+		if slices.ContainsFunc(n.Status.Addresses, func(at corev1.NodeAddress) bool { return at.Address == a.String() }) {
+			return fmt.Sprintf("%s is an address of node %s: say --node-name %s to look from there", a, n.Name, n.Name)
+		}
+	}
+	return fmt.Sprintf("%s is not known as an address of this node: give --node-ip or --node-name", a)
+}
+
+// listed says whether the node port addresses contain the address.
+func (s *Simulator) listed(a netip.Addr) bool {
+	return s.table.AllNodePortAddresses(decision.FamilyOf(a)) ||
+		slices.ContainsFunc(s.table.Node().NodePortAddresses, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// portsOf lists the service ports with the address.
+func (s *Simulator) portsOf(a netip.Addr) (ports []string) {
+	for _, sp := range s.table.Services() {
+		if sp.ClusterIP == a || slices.Contains(sp.ExternalIPs, a) || slices.Contains(sp.LoadBalancerIPs, a) {
+			ports = append(ports, fmt.Sprintf("%d/%s (%s)", sp.Port, sp.Protocol, sp.Name))
+		}
+	}
+	return ports
+}
+
+// endpointOf names a service port that has the address as an endpoint.
+func (s *Simulator) endpointOf(a netip.Addr) string {
+	for _, sp := range s.table.Services() {
+		if slices.ContainsFunc(sp.Endpoints, func(e decision.Endpoint) bool { return e.AddrPort.Addr() == a }) {
+			return sp.Name.String()
+		}
+	}
+	return ""
+}

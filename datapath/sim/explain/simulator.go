@@ -1,0 +1,120 @@
+// Package explain answers "what would happen to this packet?" without a kernel.
+package explain
+
+import (
+	"net/netip"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/nfqproxy/nfqproxy/datapath/affinity"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/hostmasq"
+	"github.com/nfqproxy/nfqproxy/datapath/kubeaddr"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/kubechains"
+	"github.com/nfqproxy/nfqproxy/datapath/steps"
+)
+
+// Simulator decides packets one after the other, as a node would: clients stay
+// bound by affinity from one packet to the next. It is not safe for concurrent use.
+type Simulator struct {
+	// FollowReply adds the way of the answer to the records.
+	FollowReply bool
+	// HostRules are the host's own nat rules; nil: they do not count.
+	HostRules *hostmasq.Rules
+
+	table    *decision.Table
+	rand     decision.Rand
+	affinity *affinity.Table
+	asker    hostmasq.Asker
+
+	// What hints are made of.
+	nodes    []*corev1.Node
+	podCIDRs []podCIDR
+	slices   map[string][]*discoveryv1.EndpointSlice // by the service's namespace/name
+}
+
+// podCIDR is a prefix of a node's pods.
+type podCIDR struct {
+	prefix netip.Prefix
+	node   string
+}
+
+// Cluster is what a table does not hold of the cluster it was made from. Hints come
+// from it, not decisions; the zero value is valid.
+type Cluster struct {
+	Nodes          []*corev1.Node
+	EndpointSlices []*discoveryv1.EndpointSlice
+}
+
+// New makes a simulator of the node that the table was made for.
+func New(table *decision.Table, r decision.Rand, c Cluster) *Simulator {
+	s := &Simulator{
+		table: table, rand: r, affinity: affinity.New(),
+		nodes: c.Nodes, slices: make(map[string][]*discoveryv1.EndpointSlice),
+	}
+	for _, n := range c.Nodes {
+		texts := n.Spec.PodCIDRs
+		if len(texts) == 0 {
+			texts = []string{n.Spec.PodCIDR}
+		}
+		for _, text := range texts {
+			if p, err := kubeaddr.ParsePrefix(text); err == nil {
+				s.podCIDRs = append(s.podCIDRs, podCIDR{p, n.Name})
+			}
+		}
+	}
+	for _, slice := range c.EndpointSlices {
+		name := slice.Namespace + "/" + slice.Labels[discoveryv1.LabelServiceName]
+		s.slices[name] = append(s.slices[name], slice)
+	}
+	return s
+}
+
+// Decide gives the record of the flow that the packet would start, with its steps and,
+// where the answer alone would leave the asker wondering, a hint.
+func (s *Simulator) Decide(p *decision.Packet) *flow.Record {
+	d := decision.Decide(s.table, p, s.rand, s.affinity)
+	r := flow.New(s.table, p, &d)
+	r.Steps = kubechains.Walk(s.table, p, &d)
+	r.Hint = s.hint(p, &d)
+	s.askHost(p, &d, r)
+	if s.FollowReply {
+		r.Reply = s.reply(p, &d, r.Masquerade)
+	}
+	if d.Verdict == decision.DNAT && d.ServicePort.AffinitySeconds > 0 {
+		s.affinity.Bind(d.ServicePort, d.Endpoint(), p.Source.Addr())
+	}
+	return r
+}
+
+// askHost tells what the host's own rules do to the source of a flow that passes
+// POSTROUTING and that no rule of kube-proxy's masquerades.
+func (s *Simulator) askHost(p *decision.Packet, d *decision.Decision, r *flow.Record) {
+	if d.Verdict != decision.DNAT || d.Masquerade || !p.Local && s.table.IsLocal(d.Endpoint().Addr()) {
+		return
+	}
+	endpoint := d.Endpoint()
+	if !s.HostRules.Any(decision.FamilyOf(endpoint.Addr())) {
+		return
+	}
+	a := s.asker.Ask(s.HostRules, p, endpoint, s.HostRules.Out(endpoint.Addr()), 0)
+	step := steps.Step{Table: "nat"}
+	switch {
+	case a.Rule == nil:
+		return
+	case a.Unjudged != "":
+		step.Outcome, step.Text = steps.Unknown, "a rule of the host's own, of which it cannot be told what it does: "+a.Unjudged
+	case a.Masquerade:
+		step.Outcome, step.Text = steps.Applied, "a rule of the host's own: the source becomes an address of this node"
+	default:
+		step.Outcome, step.Text = steps.Applied, "a rule of the host's own: the source becomes "+a.Source.String()
+	}
+	step.Chain, step.Line, step.Rule = a.Rule.Chain, a.Rule.Line, strings.TrimPrefix(a.Rule.String(), "-A "+a.Rule.Chain+" ")
+	r.Steps = append(r.Steps, step)
+	if a.Unjudged == "" {
+		r.SetHostMasquerade(a.Rule.String())
+	}
+}

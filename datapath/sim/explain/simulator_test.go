@@ -1,0 +1,67 @@
+package explain
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	"github.com/nfqproxy/nfqproxy/control"
+)
+
+// TestAffinityHoldsBetweenPackets: a client keeps its endpoint whatever its port,
+// another is balanced for itself, and services without affinity forget.
+func TestAffinityHoldsBetweenPackets(t *testing.T) {
+	endpoints := make(map[string]bool)
+	for seed := range uint64(20) {
+		a := newAsker(t, seed, control.NodeConfig{Name: "node-a"})
+		first := a.ask(t, Question{Source: "10.244.1.9:1000", Destination: "10.96.0.50:80"})
+		if first.Reason != "balanced" || len(first.Candidates) != 3 {
+			t.Fatalf("first packet: %+v", first)
+		}
+		for port := range 10 {
+			r := a.ask(t, Question{Source: fmt.Sprintf("10.244.1.9:%d", 1001+port), Destination: "10.96.0.50:80"})
+			if r.Reason != "affinity" || r.Endpoint != first.Endpoint || len(r.Candidates) != 1 || r.Draw != nil || len(r.Excluded) != 2 {
+				t.Fatalf("packet %d: %+v, the first went to %s", port, r, first.Endpoint)
+			}
+		}
+		other := a.ask(t, Question{Source: "10.244.1.10", Destination: "10.96.0.50:80"})
+		if other.Reason != "balanced" {
+			t.Fatalf("another client: %+v", other)
+		}
+		endpoints[other.Endpoint] = true
+		for range 2 {
+			if r := a.ask(t, Question{Source: "10.244.1.9", Destination: "10.96.0.20:80"}); r.Reason != "balanced" {
+				t.Fatalf("a service without affinity: %+v", r)
+			}
+		}
+	}
+	if len(endpoints) != 3 {
+		t.Errorf("other clients went to %v only", endpoints)
+	}
+}
+
+// TestSeedMakesItReproducible: the same seed gives the same answers, byte for byte;
+// others give others.
+func TestSeedMakesItReproducible(t *testing.T) {
+	run := func(seed uint64) string {
+		a := newAsker(t, seed, control.NodeConfig{Name: "node-a", ClusterCIDRs: pods})
+		a.FollowReply = true
+		var out string
+		for i := range 50 {
+			r := a.Decide(packet(fmt.Sprintf("10.244.1.%d:4000", i%7+1), []string{"10.96.0.20:80", "10.96.0.50:80", "172.20.0.2:30080"}[i%3]))
+			b, err := json.Marshal(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out += string(b) + "\n"
+		}
+		return out
+	}
+	first, second, other := run(1), run(1), run(2)
+	if first != second {
+		t.Error("the same seed gives different answers")
+	}
+	if first == other {
+		t.Error("different seeds give the same answers")
+	}
+}

@@ -1,0 +1,172 @@
+package kubechains
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/steps"
+)
+
+// Walk leads the packet through kube-proxy's rules and tells of each that it meets.
+// Rules in the fixed chains that did not match, other services' above all, are left
+// out. t and p have to be those the decision was made from. Of the decision only
+// what was chance or memory is used: the draw, and whom affinity bound.
+func Walk(t *decision.Table, p *decision.Packet, d *decision.Decision) []steps.Step {
+	w := newWalker(t, p, d, remembered{d})
+	w.walk()
+	return w.steps
+}
+
+// remembered is the affinity as it was when the decision was made: of the endpoints
+// in order, the first that the client was bound to is the one chosen.
+type remembered struct{ d *decision.Decision }
+
+func (r remembered) Bound(_ *decision.ServicePort, endpoint netip.AddrPort, _ netip.Addr) bool {
+	return r.d.Reason == decision.Bound && endpoint == r.d.Endpoint()
+}
+
+// walker leads one packet.
+type walker struct {
+	state
+	rules   map[Table]map[string][]Rule
+	steps   []steps.Step
+	verdict decision.Verdict
+	snat    bool
+}
+
+func newWalker(t *decision.Table, p *decision.Packet, d *decision.Decision, a decision.Affinity) *walker {
+	w := &walker{
+		state: state{Packet: p, table: t, dst: p.Destination, d: d, a: a},
+		rules: map[Table]map[string][]Rule{Filter: {}, NAT: {}},
+	}
+	f := decision.FamilyOf(p.Destination.Addr())
+	rules := newWriter(t, f, Kernel{})
+	rules.rules = jumps(t, f)
+	rules.services(t.Candidates(p))
+	for _, r := range append(rules.rules, common(t, f, Kernel{})...) {
+		w.rules[r.Table][r.Chain] = append(w.rules[r.Table][r.Chain], r)
+	}
+	return w
+}
+
+// walk leads the packet, and says so if no rule was about it.
+func (w *walker) walk() {
+	w.hooks()
+	if len(w.steps) == 0 {
+		w.steps = append(w.steps, steps.Step{
+			Table: string(NAT), Chain: Services, Outcome: steps.Passed,
+			Text: fmt.Sprintf("no service has %s/%s", w.Destination, w.Protocol),
+		})
+	}
+}
+
+// hooks goes through the hooks in the kernel's order. A packet made on the node for
+// the node itself comes in again by lo, but nat is only looked at once for a flow.
+func (w *walker) hooks() {
+	local := w.table.IsLocal(w.dst.Addr())
+	if w.Local {
+		w.run(NAT, "OUTPUT")
+	} else {
+		w.run(NAT, "PREROUTING")
+	}
+	if w.dnat {
+		w.verdict = decision.DNAT
+		w.postrouting()
+		return
+	}
+	switch {
+	case w.Local:
+		if w.run(Filter, "OUTPUT") || !local {
+			return
+		}
+		w.run(Filter, "INPUT")
+	case local:
+		w.run(Filter, "INPUT")
+	default:
+		w.run(Filter, "FORWARD")
+	}
+}
+
+// postrouting is for packets that leave the node, or were made on it.
+func (w *walker) postrouting() {
+	if w.Local || !w.table.IsLocal(w.dst.Addr()) {
+		w.run(NAT, "POSTROUTING")
+		return
+	}
+	if w.marked {
+		w.steps = append(w.steps, steps.Step{
+			Table: string(NAT), Chain: Postrouting, Outcome: steps.Passed,
+			Text: fmt.Sprintf("%s is this node: the packet is delivered here and does not pass POSTROUTING, so its source stays", w.dst.Addr()),
+		})
+	}
+}
+
+// run goes through a chain. It says whether the walk through the table has ended.
+func (w *walker) run(table Table, chain string) (ended bool) {
+	rules := w.rules[table][chain]
+	for i := range rules {
+		r := &rules[i]
+		matched := !slices.ContainsFunc(r.matches, func(m match) bool { return !m.matches(&w.state) })
+		w.tell(r, matched)
+		if !matched {
+			continue
+		}
+		switch r.target.kind {
+		case jump:
+			if r.target.arg == MarkMasq {
+				w.marked = true
+			} else if w.run(table, r.target.arg) {
+				return true
+			}
+		case ret:
+			return false
+		case clearMark:
+			w.marked = false
+		case dnat:
+			w.dst, w.dnat = r.target.to, true
+			return true
+		case masquerade:
+			w.snat = true
+			return true
+		case verdict:
+			w.conclude(r.target.arg)
+			return true
+		}
+	}
+	return false
+}
+
+// conclude takes a verdict of the filter table.
+func (w *walker) conclude(v string) {
+	switch v {
+	case "ACCEPT":
+		w.verdict = decision.Accept
+	case "DROP":
+		w.verdict = decision.Drop
+	default:
+		w.verdict = decision.Reject
+	}
+}
+
+// tell adds the step, if the rule is worth telling of.
+func (w *walker) tell(r *Rule, matched bool) {
+	crowded := slices.Contains(fixedChains[r.Table], r.Chain)
+	if r.say == nil || !matched && crowded {
+		return
+	}
+	o := steps.Passed
+	switch {
+	case !matched:
+	case r.target.kind == jump && r.target.arg == MarkMasq:
+		o = steps.Marked
+	case r.target.kind == jump:
+		o = steps.Jumped
+	default:
+		o = steps.Applied
+	}
+	w.steps = append(w.steps, steps.Step{
+		Table: string(r.Table), Chain: r.Chain, Rule: r.String(), Outcome: o, Text: r.say(&w.state, matched),
+	})
+}

@@ -1,0 +1,301 @@
+package netfilter
+
+import (
+	"bytes"
+	"encoding/binary"
+	"slices"
+
+	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
+)
+
+// image is a packet from its IP header on, byte by byte, as far as it is known.
+type image struct {
+	bytes   []byte
+	known   []bool // of each byte
+	payload int    // where it begins
+}
+
+// Lengths of headers.
+const (
+	lengthIPv4 = 20
+	lengthIPv6 = 40
+	lengthTCP  = 20
+	lengthUDP  = 8
+)
+
+// image is what rules see of the packet's bytes.
+func (p *Packet) image() image {
+	m := image{bytes: slices.Clone(p.Bytes), known: make([]bool, len(p.Bytes))}
+	for i := range m.known {
+		m.known[i] = true
+	}
+	if more := int(p.Length) - len(m.bytes); more > 0 {
+		m.bytes, m.known = append(m.bytes, make([]byte, more)...), append(m.known, make([]bool, more)...)
+	}
+	transport := lengthIPv6
+	if p.is4() {
+		transport = m.ipv4(p)
+	} else {
+		m.ipv6(p)
+	}
+	if p.Bytes != nil && !p.is4() && p.Bytes[min(6, len(p.Bytes)-1)] != p.Protocol {
+		return m // behind headers of extensions, as it was
+	}
+	m.transport(p, transport)
+	return m
+}
+
+// ReadTCPOptions sets TCPOptions and MSS to what Bytes say, as far as they go.
+func (p *Packet) ReadTCPOptions() {
+	p.TCPOptions = nil
+	at := lengthIPv6
+	if p.is4() && len(p.Bytes) > 0 {
+		at = int(p.Bytes[0]&0xf) * 4
+	}
+	if len(p.Bytes) < at+lengthTCP || !p.is4() && p.Bytes[6] != protoTCP {
+		return
+	}
+	end := min(len(p.Bytes), at+int(p.Bytes[at+12]>>4)*4)
+	for i := at + lengthTCP; i < end && p.Bytes[i] != 0; {
+		kind := p.Bytes[i]
+		if kind == 1 { // no operation
+			i++
+			continue
+		}
+		if i+1 >= end || p.Bytes[i+1] < 2 || i+int(p.Bytes[i+1]) > end {
+			return
+		}
+		if kind == tcpOptionMSS && p.Bytes[i+1] == 4 {
+			p.MSS = binary.BigEndian.Uint16(p.Bytes[i+2:])
+		}
+		p.TCPOptions = append(p.TCPOptions, kind)
+		i += int(p.Bytes[i+1])
+	}
+}
+
+// set writes bytes at an offset, and says whether they were others before.
+func (m *image) set(at int, b ...byte) (changed bool) {
+	if at+len(b) > len(m.bytes) {
+		return false
+	}
+	changed = !bytes.Equal(m.bytes[at:at+len(b)], b)
+	copy(m.bytes[at:], b)
+	for i := range b {
+		m.known[at+i] = true
+	}
+	return changed
+}
+
+// forget is for bytes that have become others.
+func (m *image) forget(at, n int) {
+	for i := at; i < min(at+n, len(m.known)); i++ {
+		m.known[i] = false
+	}
+}
+
+// ipv4 writes the header and gives its length.
+func (m *image) ipv4(p *Packet) int {
+	length := lengthIPv4
+	if len(p.Bytes) > 0 {
+		length = int(p.Bytes[0]&0xf) * 4
+	}
+	m.set(0, 0x40|byte(length/4), p.TOS)
+	m.set(2, byte(len(m.bytes)>>8), byte(len(m.bytes)))
+	m.set(8, p.TTL, p.Protocol)
+	m.set(12, p.Source.Addr().AsSlice()...)
+	m.set(16, p.Destination.Addr().AsSlice()...)
+	m.forget(10, 2)
+	if length <= len(m.bytes) && m.allKnown(0, 10) && m.allKnown(12, length) {
+		m.set(10, 0, 0)
+		sum := uint32(0)
+		for i := 0; i+1 < length; i += 2 {
+			sum += uint32(binary.BigEndian.Uint16(m.bytes[i:]))
+		}
+		for sum > 0xffff {
+			sum = sum>>16 + sum&0xffff
+		}
+		m.set(10, byte(^sum>>8), byte(^sum))
+	}
+	return length
+}
+
+func (m *image) ipv6(p *Packet) {
+	flow := byte(0)
+	if len(p.Bytes) > 1 {
+		flow = p.Bytes[1] & 0xf
+	}
+	m.set(0, 0x60|p.TOS>>4, p.TOS<<4|flow)
+	length := len(m.bytes) - lengthIPv6
+	m.set(4, byte(length>>8), byte(length))
+	m.set(7, p.TTL)
+	if p.Bytes == nil {
+		m.set(6, p.Protocol)
+	}
+	m.set(8, p.Source.Addr().AsSlice()...)
+	m.set(24, p.Destination.Addr().AsSlice()...)
+}
+
+// transport writes what is known of the transport header, and the payload.
+func (m *image) transport(p *Packet, at int) {
+	source, destination := p.Source.Port(), p.Destination.Port()
+	changed, header, checksum := false, lengthUDP, 0
+	switch {
+	case HasPorts(p.Protocol):
+		changed = m.set(at, byte(source>>8), byte(source), byte(destination>>8), byte(destination))
+		checksum = 6
+		if p.Protocol == protoTCP {
+			header, checksum = m.tcp(p, at), 16
+		} else if p.Protocol != protoUDP && p.Protocol != protoUDPLite {
+			header, checksum = len(m.bytes)-at, 8
+		}
+	case hasICMP(p.Protocol):
+		changed = m.set(at, p.ICMPType, p.ICMPCode)
+		changed = m.set(at+4, byte(p.ICMPID>>8), byte(p.ICMPID)) || changed
+		checksum = 2
+	default:
+		header = 0
+	}
+	// The checksum is about the addresses, too.
+	if p.Bytes != nil && checksum > 0 && (changed || p.remade || p.otherAddresses()) {
+		size := 2
+		if p.Protocol == protoSCTP {
+			size = 4
+		}
+		m.forget(at+checksum, size)
+	}
+	m.payload = at + header
+	if p.Bytes == nil {
+		m.set(at+header, p.Payload[:max(0, min(len(p.Payload), len(m.bytes)-at-header))]...)
+	}
+}
+
+// otherAddresses says whether the packet's addresses are not those of Bytes.
+func (p *Packet) otherAddresses() bool {
+	at := 8
+	if p.is4() {
+		at = 12
+	}
+	addresses := append(p.Source.Addr().AsSlice(), p.Destination.Addr().AsSlice()...)
+	return len(p.Bytes) < at+len(addresses) || !bytes.Equal(p.Bytes[at:at+len(addresses)], addresses)
+}
+
+// tcp writes flags and the header's length, which it gives: a packet whose payload is not
+// known has none.
+func (m *image) tcp(p *Packet, at int) int {
+	if p.Bytes != nil {
+		return lengthTCP
+	}
+	header := max(lengthTCP, min(60, len(m.bytes)-at-len(p.Payload))) &^ 3
+	m.set(at+12, byte(header/4)<<4, byte(p.Flags))
+	return header
+}
+
+func (m *image) allKnown(from, to int) bool {
+	return to <= len(m.known) && !slices.Contains(m.known[from:to], false)
+}
+
+// contains is textsearch_find from one offset to another (skb_find_text, net/core/skbuff.c).
+// Where only fields of the headers that are not known could be the text, it is not there,
+// and hidden is set.
+func (m *image) contains(s *iptables.String) (found truth, hidden bool) {
+	for at := int(s.From); at+len(s.Pattern) <= min(s.Limit(), len(m.bytes)); at++ {
+		switch m.begins(at, s) {
+		case yes:
+			return yes, false
+		case cannotTell:
+			if end := at + len(s.Pattern); end > m.payload && !m.allKnown(max(at, m.payload), end) {
+				found = cannotTell
+			} else {
+				hidden = true
+			}
+		}
+	}
+	return found, hidden
+}
+
+func (m *image) begins(at int, s *iptables.String) truth {
+	t := yes
+	for i := range len(s.Pattern) {
+		switch a, b := m.bytes[at+i], s.Pattern[i]; {
+		case !m.known[at+i]:
+			t = cannotTell
+		case a == b, s.IgnoreCase && lower(a) == lower(b):
+		default:
+			return no
+		}
+	}
+	return t
+}
+
+func lower(c byte) byte {
+	if 'A' <= c && c <= 'Z' {
+		return c + 'a' - 'A'
+	}
+	return c
+}
+
+// u32 is u32_match_it (xt_u32.c).
+func (m *image) u32(tests []iptables.U32Test) truth {
+	t := yes
+	for i := range tests {
+		switch m.test(&tests[i]) {
+		case no:
+			return no
+		case cannotTell:
+			t = cannotTell
+		}
+	}
+	return t
+}
+
+// number is one of which only some bits are known.
+type number struct{ value, known uint32 }
+
+// at reads so many bytes, at most 4; ok is false where the packet does not have them.
+func (m *image) at(offset uint64, size int) (n number, ok bool) {
+	if offset+uint64(size) > uint64(len(m.bytes)) {
+		return n, false
+	}
+	n.known = ^uint32(0)
+	for i := range uint64(size) {
+		n.value = n.value<<8 | uint32(m.bytes[offset+i])
+		n.known <<= 8
+		if m.known[offset+i] {
+			n.known |= 0xff
+		}
+	}
+	return n, true
+}
+
+func (m *image) test(t *iptables.U32Test) truth {
+	n, ok := m.at(uint64(t.Start), 4)
+	if !ok {
+		return no
+	}
+	base := uint32(0)
+	for _, s := range t.Steps {
+		switch s.Operator {
+		case iptables.U32And:
+			n = number{n.value & s.Number, n.known | ^s.Number}
+		case iptables.U32Left:
+			n = number{n.value << (s.Number & 31), n.known<<(s.Number&31) | (1<<(s.Number&31) - 1)}
+		case iptables.U32Right:
+			n = number{n.value >> (s.Number & 31), ^(^n.known >> (s.Number & 31))}
+		case iptables.U32At:
+			if n.known != ^uint32(0) {
+				return cannotTell
+			}
+			if base+n.value < base {
+				return no
+			}
+			base += n.value
+			if n, ok = m.at(uint64(base)+uint64(s.Number), 4); !ok {
+				return no
+			}
+		}
+	}
+	if n.known != ^uint32(0) {
+		return cannotTell
+	}
+	return truthOf(slices.ContainsFunc(t.Ranges, func(r iptables.Range[uint32]) bool { return r.Contains(n.value) }))
+}

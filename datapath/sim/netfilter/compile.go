@@ -1,0 +1,140 @@
+package netfilter
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
+)
+
+// Hook is a place in the kernel where tables are looked at.
+type Hook uint8
+
+// The hooks, in the order of enum nf_inet_hooks.
+const (
+	Prerouting Hook = iota
+	Input
+	Forward
+	Output
+	Postrouting
+)
+
+var hookNames = []string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}
+
+func (h Hook) String() string { return hookNames[h] }
+
+// table is one of the kernel's tables.
+type table uint8
+
+const (
+	raw table = iota
+	mangle
+	nat
+	filter
+	security
+	tables
+)
+
+var tableNames = [tables]string{"raw", "mangle", "nat", "filter", "security"}
+
+func (t table) String() string { return tableNames[t] }
+
+// chain is a chain whose jumps are resolved.
+type chain struct {
+	table   table
+	name    string
+	line    int
+	builtin bool
+	policy  iptables.Policy
+	rules   []rule
+}
+
+type rule struct {
+	*iptables.Rule
+	matches []iptables.Match // the generic ones first, as the kernel asks them
+	jump    *chain           // of a Jump or Goto; nil: there is no such chain in the dump
+}
+
+// compile resolves the jumps of a table. A jump that leads nowhere is an error, except
+// in listings, which may show some of the chains only.
+func (m *Machine) compile(t *iptables.Table, partial bool) error {
+	i := slices.Index(tableNames[:], t.Name)
+	if i < 0 {
+		return fmt.Errorf("line %d: table %s is none of iptables'", t.Line, t.Name)
+	}
+	chains := make(map[string]*chain)
+	for _, name := range iptables.BuiltinChains(t.Name) {
+		chains[name] = &chain{table: table(i), name: name, builtin: true, policy: iptables.PolicyAccept}
+	}
+	for _, c := range t.Chains {
+		known := chains[c.Name]
+		if known == nil {
+			known = &chain{table: table(i), name: c.Name}
+			chains[c.Name] = known
+		}
+		known.line = c.Line
+		if c.Policy != iptables.PolicyNone {
+			known.policy = c.Policy
+		}
+	}
+	m.chains[i] = chains
+	for _, r := range t.Rules {
+		c := chains[r.Chain]
+		if c == nil {
+			return fmt.Errorf("line %d: the rule is for chain %s of table %s, which is not declared; want a line \":%s - [0:0]\"", r.Line, r.Chain, t.Name, r.Chain)
+		}
+		compiled := rule{Rule: r, matches: genericFirst(r.Matches)}
+		name, _ := target(r)
+		if name != "" {
+			compiled.jump = chains[name]
+			if compiled.jump == nil && !partial {
+				return fmt.Errorf("line %d: there is no chain %s in table %s", r.Line, name, t.Name)
+			}
+			if compiled.jump != nil && compiled.jump.builtin {
+				return fmt.Errorf("line %d: a rule cannot jump to the built-in chain %s", r.Line, name)
+			}
+		}
+		c.rules = append(c.rules, compiled)
+	}
+	return checkNesting(chains, slices.Sorted(maps.Keys(chains)))
+}
+
+// ofNFTables says whether the header above a table is that of iptables-save with its
+// nf_tables back end.
+func ofNFTables(t *iptables.Table) bool {
+	return slices.ContainsFunc(t.Before, func(line string) bool {
+		return strings.Contains(line, "(nf_tables)")
+	})
+}
+
+// target is the chain that a rule jumps or goes to; empty: to none.
+func target(r *iptables.Rule) (chain string, isGoto bool) {
+	switch t := r.Target.(type) {
+	case iptables.Jump:
+		return t.Chain, false
+	case iptables.Goto:
+		return t.Chain, true
+	}
+	return "", false
+}
+
+// genericFirst puts the matches without a module in front, as the kernel compares the
+// IP header before it asks modules.
+func genericFirst(matches []iptables.Match) []iptables.Match {
+	sorted := slices.IsSortedFunc(matches, func(a, b iptables.Match) int { return rank(a) - rank(b) })
+	if sorted {
+		return matches
+	}
+	matches = slices.Clone(matches)
+	slices.SortStableFunc(matches, func(a, b iptables.Match) int { return rank(a) - rank(b) })
+	return matches
+}
+
+func rank(m iptables.Match) int {
+	if m.Module() == "" {
+		return 0
+	}
+	return 1
+}

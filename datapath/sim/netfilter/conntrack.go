@@ -1,0 +1,323 @@
+package netfilter
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
+)
+
+// Tuple is one direction of a connection (struct nf_conntrack_tuple).
+type Tuple struct {
+	Protocol uint8
+	// Source and Destination have the ports of protocols with ports. For ICMP the
+	// source's is the id, and the destination's type*256 + code.
+	Source, Destination netip.AddrPort
+}
+
+// String is "TCP 10.0.0.1:80 -> 10.0.0.2:40000".
+func (t Tuple) String() string {
+	p := Packet{Protocol: t.Protocol, Source: t.Source, Destination: t.Destination}
+	return p.String()
+}
+
+// tupleOf is the tuple of a packet.
+func tupleOf(p *Packet) Tuple {
+	t := Tuple{p.Protocol, p.Source, p.Destination}
+	switch {
+	case p.Protocol == protoICMP || p.Protocol == protoICMPv6:
+		t.Source = netip.AddrPortFrom(p.Source.Addr(), p.ICMPID)
+		t.Destination = netip.AddrPortFrom(p.Destination.Addr(), uint16(p.ICMPType)<<8|uint16(p.ICMPCode))
+	case !HasPorts(p.Protocol):
+		t.Source = netip.AddrPortFrom(p.Source.Addr(), 0)
+		t.Destination = netip.AddrPortFrom(p.Destination.Addr(), 0)
+	}
+	return t
+}
+
+// inverse is the tuple of the answer (nf_ct_invert_tuple).
+func (t Tuple) inverse() Tuple {
+	if t.Protocol != protoICMP && t.Protocol != protoICMPv6 {
+		return Tuple{t.Protocol, t.Destination, t.Source}
+	}
+	answer := icmpAnswer(t.Protocol, uint8(t.Destination.Port()>>8))
+	return Tuple{t.Protocol,
+		netip.AddrPortFrom(t.Destination.Addr(), t.Source.Port()),
+		netip.AddrPortFrom(t.Source.Addr(), uint16(answer)<<8|t.Destination.Port()&0xff)}
+}
+
+// icmpAnswers are the types of messages that answer each other, of those that may begin
+// or continue a connection (invmap of nf_conntrack_proto_icmp.c and ..._icmpv6.c).
+var icmpAnswers = map[uint8][][2]uint8{
+	protoICMP:   {{8, 0}, {13, 14}, {15, 16}, {17, 18}},
+	protoICMPv6: {{128, 129}, {139, 140}},
+}
+
+func icmpAnswer(protocol, typ uint8) uint8 {
+	for _, pair := range icmpAnswers[protocol] {
+		switch typ {
+		case pair[0]:
+			return pair[1]
+		case pair[1]:
+			return pair[0]
+		}
+	}
+	return typ
+}
+
+// Entry is an entry of the connection table.
+type Entry struct {
+	Original, Reply Tuple
+	Zone            uint16
+	Mark            uint32
+	// SNAT and DNAT: the source or destination is translated (IPS_SRC_NAT, IPS_DST_NAT).
+	SNAT, DNAT bool
+	SeenReply  bool
+	Assured    bool
+	// Confirmed: its first packet got through, and it is in the table.
+	Confirmed bool
+	// SourcePorts and DestinationPorts are given where the kernel chooses the port it
+	// translates to; that of Reply is then one of them. For ICMP SourcePorts are ids.
+	SourcePorts, DestinationPorts *iptables.PortRange
+
+	sourceDone, destinationDone bool // IPS_SRC_NAT_DONE, IPS_DST_NAT_DONE
+	tcp                         tcpConnection
+	unanswered                  bool      // SCTP: of its INITs none is acknowledged (SCTP_CONNTRACK_CLOSED)
+	transferred                 [2]volume // there, and back
+	streams                     float64   // State.Now from which on UDP is a stream
+}
+
+// Tracking is what connection tracking thinks of a packet (enum ip_conntrack_info).
+type Tracking uint8
+
+// The states of a packet.
+const (
+	TrackingInvalid     Tracking = iota // without an entry, and not by anybody's wish
+	TrackingUntracked                   // by a rule, or as neighbour discovery
+	TrackingNew                         // its connection has seen no answer
+	TrackingEstablished                 // of a connection that has seen packets in both directions
+)
+
+var trackingNames = []string{"INVALID", "UNTRACKED", "NEW", "ESTABLISHED"}
+
+func (t Tracking) String() string { return trackingNames[t] }
+
+// bit is that of --ctstate.
+func (t Tracking) bit() iptables.States {
+	return [...]iptables.States{iptables.StateInvalid, iptables.StateUntracked, iptables.StateNew, iptables.StateEstablished}[t]
+}
+
+// connection is a direction of an entry.
+type connection struct {
+	entry *Entry
+	reply bool
+}
+
+type tupleKey struct {
+	Tuple
+	zone uint16
+}
+
+// State is what packets leave behind in the kernel. The zero value is that of a host
+// that has just come up. It is not safe for concurrent use.
+type State struct {
+	// Now is the time in seconds since the host came up, which limits and recent lists
+	// look at. Whoever sends packets lets it go on.
+	Now float64
+	// Began is what time it was when Now was 0, for -m time; zero: not known.
+	Began time.Time
+
+	// The ports that the kernel chose for the next packet, where it may choose; 0: not known.
+	chosenSource, chosenDestination uint16
+
+	table     map[tupleKey]connection
+	sources   map[sourceKey][]*Entry // those in the table, by the source they had; the latest is the last
+	templates map[*iptables.Rule]*Entry
+	recent    map[string][]*recentEntry
+	counters  map[matchKey]turn // of statistic, mode nth
+	buckets   map[bucketKey]*bucket
+	quotas    map[matchKey]uint64 // bytes that are left
+	counted   map[counted][]tupleKey
+}
+
+// track is nf_conntrack_in: it finds the packet's connection or begins one.
+func (s *State) track(p *Packet, zone uint16) (c connection, t Tracking) {
+	if p.Protocol == protoICMPv6 && p.ICMPType >= 130 && p.ICMPType <= 136 {
+		return connection{}, TrackingUntracked // neighbour discovery (noct_valid_new)
+	}
+	if p.Protocol == protoTCP && !validFlags(p.Flags) {
+		return connection{}, TrackingInvalid
+	}
+	tuple := tupleOf(p)
+	c, ok := s.table[tupleKey{tuple, zone}]
+	if ok {
+		switch s.advance(c, p) {
+		case invalid:
+			return connection{}, TrackingInvalid
+		case goesOn:
+			c.count(p)
+			return c, c.sees()
+		case uncounted:
+			return c, c.sees()
+		case ends:
+			c.count(p)
+			s.forget(c.entry)
+			return c, c.sees()
+		}
+		s.forget(c.entry) // the packet begins it anew
+	}
+	if !mayBegin(p) {
+		return connection{}, TrackingInvalid
+	}
+	e := &Entry{Original: tuple, Reply: tuple.inverse(), Zone: zone, streams: s.Now + streamAfter}
+	if p.Protocol == protoTCP {
+		e.tcp.last = kindOf(p.Flags)
+		e.tcp.state = tcpTransitions[0][e.tcp.last][tcpNone]
+	}
+	e.unanswered = p.Protocol == protoSCTP && len(p.Chunks) > 0 && p.Chunks[0].Type == sctpInit
+	c = connection{entry: e}
+	c.count(p)
+	return c, TrackingNew
+}
+
+// template is the entry that packets get by a rule with -j CT (nf_ct_tmpl_alloc): without
+// addresses, and one for all of them.
+func (s *State) template(r *iptables.Rule, is4 bool) *Entry {
+	if s.templates == nil {
+		s.templates = make(map[*iptables.Rule]*Entry)
+	}
+	e := s.templates[r]
+	if e == nil {
+		none := netip.AddrPortFrom(netip.IPv6Unspecified(), 0)
+		if is4 {
+			none = netip.AddrPortFrom(netip.IPv4Unspecified(), 0)
+		}
+		e = &Entry{Original: Tuple{0, none, none}, Reply: Tuple{0, none, none}, Confirmed: true}
+		s.templates[r] = e
+	}
+	return e
+}
+
+// streamAfter is the time in seconds after which UDP that is answered is a stream
+// (nf_conntrack_proto_udp.c).
+const streamAfter = 2
+
+// advance is the turn of the protocol's own tracker.
+func (s *State) advance(c connection, p *Packet) fate {
+	switch p.Protocol {
+	case protoTCP:
+		return c.entry.advance(p.Flags, c.reply)
+	case protoUDP, protoUDPLite:
+		c.entry.Assured = c.entry.Assured || c.entry.SeenReply && s.Now > c.entry.streams
+	case protoSCTP:
+		return c.advanceSCTP(p.Chunks)
+	}
+	return goesOn
+}
+
+// advanceSCTP is nf_conntrack_sctp_packet, as far as it is about what is counted: a repeated
+// INIT is not.
+func (c connection) advanceSCTP(chunks []iptables.ChunkType) fate {
+	f := goesOn
+	for _, k := range chunks {
+		switch k.Type {
+		case sctpInit:
+			if c.entry.unanswered {
+				f = uncounted
+			}
+		case sctpInitAck:
+			c.entry.unanswered = c.entry.unanswered && !c.reply
+		case sctpAbort:
+			c.entry.unanswered = true
+		}
+	}
+	return f
+}
+
+// sees is the state of a packet of a connection that is known.
+func (c connection) sees() Tracking {
+	c.entry.SeenReply = c.entry.SeenReply || c.reply
+	if c.entry.SeenReply {
+		return TrackingEstablished
+	}
+	return TrackingNew
+}
+
+// forget takes an entry out of the table.
+func (s *State) forget(e *Entry) {
+	delete(s.table, tupleKey{e.Original, e.Zone})
+	delete(s.table, tupleKey{e.Reply, e.Zone})
+	k := e.sourceKey()
+	s.sources[k] = slices.DeleteFunc(s.sources[k], func(other *Entry) bool { return other == e })
+}
+
+// confirm puts the entry of a packet that got through into the table; false: another
+// entry is in the way (__nf_conntrack_confirm).
+func (s *State) confirm(c connection) bool {
+	if c.entry == nil || c.entry.Confirmed {
+		return true
+	}
+	original, reply := tupleKey{c.entry.Original, c.entry.Zone}, tupleKey{c.entry.Reply, c.entry.Zone}
+	if s.table[original].entry != nil || s.table[reply].entry != nil {
+		return false
+	}
+	if s.table == nil {
+		s.table, s.sources = make(map[tupleKey]connection), make(map[sourceKey][]*Entry)
+	}
+	c.entry.Confirmed = true
+	k := c.entry.sourceKey()
+	s.sources[k] = append(s.sources[k], c.entry)
+	s.table[original] = connection{c.entry, false}
+	s.table[reply] = connection{c.entry, true}
+	return true
+}
+
+// Forget ends a connection, as its timeout would: the next packet begins another.
+func (s *State) Forget(e *Entry) {
+	for _, t := range []Tuple{e.Original, e.Reply} {
+		key := tupleKey{t, e.Zone}
+		if s.table[key].entry == e {
+			delete(s.table, key)
+		}
+	}
+}
+
+// used says whether another connection has the tuple for its answers
+// (nf_nat_used_tuple).
+func (s *State) used(reply Tuple, e *Entry) bool {
+	c, ok := s.table[tupleKey{reply, e.Zone}]
+	return ok && c.entry != e
+}
+
+// validFlags says whether TCP flags may stand together (tcp_valid_flags of
+// nf_conntrack_proto_tcp.c).
+func validFlags(f iptables.TCPFlags) bool {
+	switch f &^ iptables.PSH {
+	case iptables.SYN, iptables.SYN | iptables.URG, iptables.SYN | iptables.ACK, iptables.RST, iptables.RST | iptables.ACK,
+		iptables.FIN | iptables.ACK, iptables.FIN | iptables.ACK | iptables.URG, iptables.ACK, iptables.ACK | iptables.URG:
+		return true
+	}
+	return false
+}
+
+// mayBegin says whether the packet can be a connection's first.
+func mayBegin(p *Packet) bool {
+	switch p.Protocol {
+	case protoTCP:
+		return tcpTransitions[0][kindOf(p.Flags)][tcpNone] != tcpInvalid
+	case protoICMP, protoICMPv6:
+		return slices.ContainsFunc(icmpAnswers[p.Protocol], func(pair [2]uint8) bool { return pair[0] == p.ICMPType })
+	case protoSCTP:
+		return len(p.Chunks) == 0 || p.Chunks[0].Type == sctpInit || p.Chunks[0].Type == sctpHeartbeat
+	}
+	return true
+}
+
+// Types of SCTP chunks (RFC 9260).
+const (
+	sctpInit      = 1
+	sctpInitAck   = 2
+	sctpHeartbeat = 4
+	sctpAbort     = 6
+)

@@ -1,0 +1,205 @@
+package netfilter
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
+)
+
+// bridges finds networks behind devices: "-s 192.168.122.0/24 -i virbr0", "-s
+// 172.17.0.0/16 ! -o docker0 -j MASQUERADE", "-d 172.25.11.0/24 -o eth1", or "-s
+// 100.64.0.0/10 ! -i tailscale0 -j DROP". The host has the address that a rule gives as its
+// own there, or the first one.
+func (g *guesser) bridges() {
+	for i := range g.hints {
+		h := &g.hints[i]
+		name, network := h.behind()
+		if h.table != "nat" && h.table != "filter" || name == "" || name == loopbackName || network.Bits() < 8 ||
+			network.IsSingleIP() || network.Addr().IsMulticast() || g.host.device(name) != nil {
+			continue
+		}
+		own := g.ownIn(network)
+		g.host.AddAddress(name, netip.PrefixFrom(own, network.Bits()))
+		g.inside[name] = true
+		g.say(network, "%s has the address %s and leads to %s: see line %d", name, own, network, h.Line)
+	}
+	for _, h := range g.hints {
+		for _, name := range []string{h.in, h.out, h.notIn, h.notOut} {
+			if name != "" && g.host.device(name) == nil {
+				g.host.Interfaces = append(g.host.Interfaces, Interface{Name: name})
+			}
+		}
+	}
+}
+
+// ownIn is the host's own address in a network: one that rules hide others behind, that
+// comes in by lo, or that packets for the host itself have; else the first one.
+func (g *guesser) ownIn(network netip.Prefix) netip.Addr {
+	for _, h := range g.hints {
+		if t, ok := h.Target.(iptables.SNAT); ok && t.To.First == t.To.Last && network.Contains(t.To.First) {
+			return t.To.First
+		}
+		if h.in == loopbackName && h.source.IsValid() && h.source.IsSingleIP() && network.Contains(h.source.Addr()) {
+			return h.source.Addr()
+		}
+		if a, ok := h.asked(); ok && h.hooks == only(Input) && network.Contains(a) {
+			return a
+		}
+	}
+	return network.Masked().Addr().Next()
+}
+
+// uplinkName is the device that leads elsewhere.
+func (g *guesser) uplinkName() string {
+	for _, r := range g.host.Routes {
+		if r.Destination.Bits() == 0 && r.Destination.Addr().Is4() == (g.family != iptables.IPv6) {
+			return r.Interface
+		}
+	}
+	in, from := g.packet.InInterface, g.packet.Source.Addr()
+	if in != "" && (from.IsUnspecified() || g.near(from)) {
+		in = "" // it tells nothing
+	}
+	hiding := ""
+	for _, h := range g.hints {
+		name := h.hidesBehind() // "-o eth0 -j MASQUERADE"
+		if name != "" && name != loopbackName && !g.inside[name] {
+			hiding, g.gateway = name, true
+			break
+		}
+	}
+	switch {
+	case in != "" && (!private(from) || hiding == "" && private(g.packet.Destination.Addr())):
+		return in
+	case hiding != "":
+		return hiding
+	}
+	for _, prefix := range []string{"eth", "en", "bond", "wl", "ww", "ppp", "wan"} {
+		for _, i := range g.host.Interfaces {
+			if strings.HasPrefix(i.Name, prefix) && len(i.Addresses) == 0 {
+				return i.Name
+			}
+		}
+	}
+	return "eth0"
+}
+
+// hidden finds the private networks that a gateway hides behind its uplink: those that
+// its rules name, that of the packet, and those of the servers that it lets others reach.
+func (g *guesser) hidden() {
+	inner := g.inner()
+	device, called := inner, inner
+	if inner == "" {
+		device, called = "lan", "a device that is called lan here"
+	}
+	for _, h := range g.hints {
+		g.gateway = g.gateway || h.table == "nat" && (h.targets("SNAT") || h.targets("MASQUERADE"))
+		if p := h.source; p.IsValid() && h.hidesBehind() == g.uplink && !p.IsSingleIP() && p.Bits() >= 8 && p != g.pods && !g.leads(p) {
+			g.lan(p, device, "%s is behind %s, as line %d hides it behind %s", p, called, h.Line, g.uplink)
+		}
+	}
+	if !g.gateway || inner == "" {
+		return
+	}
+	for _, a := range g.members() {
+		if a.IsValid() && private(a) && !g.near(a) {
+			bits := 24
+			if a.Is6() {
+				bits = 64
+			}
+			network, _ := a.Prefix(bits)
+			g.lan(network, inner, "%s is behind %s, the only other device that the rules name", network, inner)
+		}
+	}
+}
+
+// members are addresses that may be of a network behind a gateway.
+func (g *guesser) members() []netip.Addr {
+	members := []netip.Addr{g.packet.Source.Addr()}
+	if g.packet.Local {
+		members[0] = g.packet.Destination.Addr()
+	}
+	for _, h := range g.hints {
+		if t, ok := h.Target.(iptables.DNAT); ok && h.hooks.has(Prerouting) && !strings.HasPrefix(h.Chain, "KUBE-") {
+			members = append(members, t.To.First)
+		}
+	}
+	return members
+}
+
+// lan adds a network behind a device, with a sentence about it.
+func (g *guesser) lan(network netip.Prefix, device, format string, args ...any) {
+	own := g.ownIn(network)
+	if to := g.packet.Destination.Addr(); !g.packet.Local && network.Contains(to) && network.Contains(g.packet.Source.Addr()) && !tunnel(device) {
+		own = to // others there are not asked by way of this host
+	}
+	g.host.AddAddress(device, netip.PrefixFrom(own, network.Bits()))
+	g.say(network, format, args...)
+	g.say(alone(own), "%s is the host's own address there", own)
+}
+
+// inner is the one device that leads to networks which are not known from elsewhere;
+// empty if there are none or several.
+func (g *guesser) inner() string {
+	var names []string
+	for _, i := range g.host.Interfaces {
+		if i.Name != loopbackName && i.Name != g.uplink && len(i.Addresses) == 0 {
+			names = append(names, i.Name)
+		}
+	}
+	if len(names) > 1 {
+		names = slices.DeleteFunc(names, func(name string) bool {
+			return !slices.ContainsFunc([]string{"br", "lan", "eth", "en"}, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+		})
+	}
+	if len(names) == 1 {
+		return names[0]
+	}
+	return ""
+}
+
+// tunnel says whether hosts behind a device of that name reach each other by way of this
+// host only.
+func tunnel(device string) bool {
+	return slices.ContainsFunc([]string{"wg", "tun", "tap", "ppp", "tailscale"}, func(prefix string) bool { return strings.HasPrefix(device, prefix) })
+}
+
+// behindIn puts the packet's source behind the device that it is said to come in by.
+func (g *guesser) behindIn() {
+	in, from := g.packet.InInterface, g.packet.Source.Addr()
+	if in == "" || in == g.uplink || !from.IsValid() || from.IsUnspecified() || g.near(from) {
+		return
+	}
+	g.route(alone(from), in)
+	g.say(netip.Prefix{}, "%s is behind %s, as the packet comes in by it", from, in)
+}
+
+// proxies finds programs that TPROXY gives packets to. Rules of routing by the mark are
+// what brings the packets there.
+func (g *guesser) proxies() {
+	for _, h := range g.hints {
+		t, ok := h.Target.(iptables.TProxy)
+		if !ok || t.Port == 0 {
+			continue
+		}
+		address := t.Addr
+		if !address.IsValid() {
+			address = netip.IPv4Unspecified()
+			if g.family == iptables.IPv6 {
+				address = netip.IPv6Unspecified()
+			}
+		}
+		s := Socket{Protocol: h.protocol, Address: netip.AddrPortFrom(address, t.Port), Transparent: true}
+		if !slices.Contains(g.host.Sockets, s) {
+			g.host.Sockets = append(slices.Clip(g.host.Sockets), s)
+		}
+		if t.Mark.Value != 0 && !slices.Contains(g.host.LocalMarks, t.Mark) {
+			g.host.LocalMarks = append(slices.Clip(g.host.LocalMarks), t.Mark)
+		}
+		if h.protocol == g.packet.Protocol {
+			g.say(alone(g.packet.Destination.Addr()), "a program listens at %s, and what has the mark %s is routed to this host, as TPROXY needs it: see line %d", s.Address, maskText(t.Mark), h.Line)
+		}
+	}
+}

@@ -1,0 +1,241 @@
+package netfilter
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
+)
+
+// hint is a rule taken apart into what it may tell of its host.
+type hint struct {
+	*iptables.Rule
+	table string
+	approach
+	notIn, notOut       string // the devices that packets do not come in by, or go out by
+	source, destination netip.Prefix
+	notSource           netip.Prefix
+	protocol            uint8
+	ports               []iptables.PortRange // that the rule is for as a destination; none: it does not say
+}
+
+// approach is what leads to a rule: the devices that all packets there come in by and go
+// out by, as far as they are given in full, and the hooks.
+type approach struct {
+	in, out string
+	here    bool // they are for the host itself: -m addrtype --dst-type LOCAL
+	hooks   hooks
+}
+
+// hooks is a set of hooks.
+type hooks uint8
+
+func only(h Hook) hooks         { return 1 << h }
+func (s hooks) has(h Hook) bool { return s&only(h) != 0 }
+
+// and is what leads to a rule by either of two ways.
+func (a approach) and(b approach) approach {
+	if a.hooks == 0 {
+		return b
+	}
+	if a.in != b.in {
+		a.in = ""
+	}
+	if a.out != b.out {
+		a.out = ""
+	}
+	a.here = a.here && b.here
+	a.hooks |= b.hooks
+	return a
+}
+
+// hintsOf takes all rules apart.
+func hintsOf(d *iptables.Dump) []hint {
+	rules := 0
+	for _, t := range d.Tables {
+		rules += len(t.Rules)
+	}
+	hints := make([]hint, 0, rules)
+	for _, t := range d.Tables {
+		first := len(hints)
+		jumps := make(map[string][]int) // to each chain
+		for _, r := range t.Rules {
+			if name, _ := target(r); name != "" {
+				jumps[name] = append(jumps[name], len(hints))
+			}
+			hints = append(hints, hintOf(t.Name, r))
+		}
+		known := make(map[string]approach)
+		for _, h := range []Hook{Prerouting, Input, Forward, Output, Postrouting} {
+			known[h.String()] = approach{hooks: only(h)}
+		}
+		var to func(chain string, depth int) approach
+		to = func(chain string, depth int) approach {
+			if a, ok := known[chain]; ok {
+				return a
+			}
+			if depth > maxDepth {
+				return approach{} // New refuses such rules
+			}
+			known[chain] = approach{} // for chains that lead in a circle
+			var all approach
+			for _, i := range jumps[chain] {
+				if a := hints[i].within(to(hints[i].Chain, depth+1)); a.hooks != 0 {
+					all = all.and(a)
+				}
+			}
+			known[chain] = all
+			return all
+		}
+		for i := first; i < len(hints); i++ {
+			to(hints[i].Chain, 0)
+		}
+		for i := first; i < len(hints); i++ {
+			hints[i].approach = hints[i].within(known[hints[i].Chain])
+		}
+	}
+	return hints
+}
+
+// within is the rule's own approach in a chain that is approached so.
+func (h *hint) within(chain approach) approach {
+	if h.in != "" {
+		chain.in = h.in
+	}
+	if h.out != "" {
+		chain.out = h.out
+	}
+	chain.here = chain.here || h.here
+	return chain
+}
+
+func hintOf(table string, r *iptables.Rule) hint {
+	h := hint{Rule: r, table: table}
+	set := func(negated bool, is, isNot *string, name string) {
+		if negated {
+			is = isNot
+		}
+		*is = name
+	}
+	for _, m := range r.Matches {
+		switch m := m.(type) {
+		case iptables.Source:
+			p, _ := m.Network.Prefix()
+			if m.Negated {
+				h.notSource = p
+			} else {
+				h.source = p
+			}
+		case iptables.Destination:
+			if p, ok := m.Network.Prefix(); ok && !m.Negated {
+				h.destination = p
+			}
+		case iptables.InInterface:
+			set(m.Negated, &h.in, &h.notIn, exact(m.Interface))
+		case iptables.OutInterface:
+			set(m.Negated, &h.out, &h.notOut, exact(m.Interface))
+		case iptables.Addrtype:
+			c := m.Destination
+			h.here = h.here || c.Given && !c.Negated && c.Value == iptables.AddrLocal
+		case iptables.Protocol:
+			if !m.Negated {
+				h.protocol = m.Number
+			}
+		case iptables.TCP:
+			h.limitPorts(m.Destination)
+		case iptables.UDP:
+			h.limitPorts(m.Destination)
+		case iptables.SCTP:
+			h.limitPorts(m.Destination)
+		case iptables.Multiport:
+			if !m.Negated && m.Side == iptables.DestinationPorts {
+				h.ports = m.Ports
+			}
+		}
+	}
+	return h
+}
+
+// limitPorts notes ports that are less than all.
+func (h *hint) limitPorts(p iptables.Ports) {
+	if !p.Negated && (p.Range.First > 0 || p.Range.Last < 65535) {
+		h.ports = []iptables.PortRange{p.Range}
+	}
+}
+
+// serves says whether the rule is for just this port of the host itself.
+func (h *hint) serves(p *Packet) bool {
+	return h.here && h.table == "nat" && h.protocol == p.Protocol && !h.destination.IsValid() &&
+		slices.ContainsFunc(h.ports, func(r iptables.PortRange) bool { return r.Contains(p.Destination.Port()) })
+}
+
+// exact is the name of a device; empty if it is a wildcard.
+func exact(i iptables.Interface) string {
+	if i.Wildcard {
+		return ""
+	}
+	return i.Name
+}
+
+// targets says whether the rule has a target of that name.
+func (h *hint) targets(name string) bool { return h.Target != nil && h.Target.Name() == name }
+
+// refuses says whether the rule ends packets.
+func (h *hint) refuses() bool { return h.Target == iptables.Drop || h.targets("REJECT") }
+
+// asked is the single address, of a host, that the rule is for as a destination.
+func (h *hint) asked() (a netip.Addr, ok bool) {
+	if !h.destination.IsValid() || !h.destination.IsSingleIP() {
+		return a, false
+	}
+	a = h.destination.Addr()
+	return a, !a.IsMulticast() && !a.IsUnspecified() && a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
+}
+
+// behind is the device that the rule suggests to lead to a network; empty if to none. A
+// rule for packets that are dropped says the contrary: this is not where they belong.
+func (h *hint) behind() (device string, network netip.Prefix) {
+	ours := func(p netip.Prefix) bool { return p.IsValid() && (p.Addr().Is6() || private(p.Addr())) }
+	switch {
+	case h.in != "" && ours(h.source) && !h.refuses():
+		return h.in, h.source
+	case h.out != "" && ours(h.destination) && !h.refuses():
+		return h.out, h.destination
+	case h.notOut != "" && h.source.IsValid() && h.targets("MASQUERADE"):
+		return h.notOut, h.source
+	case h.notIn != "" && h.source.IsValid() && h.refuses():
+		return h.notIn, h.source
+	}
+	return "", netip.Prefix{}
+}
+
+// hidesBehind is the device at which the rule hides other hosts behind the host's
+// address, whatever they ask; empty if at none.
+func (h *hint) hidesBehind() string {
+	if h.table != "nat" || h.destination.IsValid() || h.notSource.IsValid() || h.source.Addr().IsLoopback() ||
+		!h.targets("MASQUERADE") && !h.targets("SNAT") && !h.targets("NETMAP") {
+		return ""
+	}
+	for _, m := range h.Matches {
+		if !slices.Contains([]string{"", "comment", "tcp", "udp", "policy"}, m.Module()) {
+			return ""
+		}
+	}
+	return h.out
+}
+
+// hides is the address that the rule hides others behind at a device, or at all devices;
+// not valid: it does not.
+func (h *hint) hides(device string) netip.Addr {
+	t, ok := h.Target.(iptables.SNAT)
+	if !ok || h.destination.IsValid() || t.To.First != t.To.Last && t.To.Last.IsValid() || h.out != "" && h.out != device {
+		return netip.Addr{}
+	}
+	return t.To.First
+}
+
+// private says whether the address is of those that are not routed in the internet (RFC
+// 1918, 4193, 6598).
+func private(a netip.Addr) bool {
+	return a.IsPrivate() || netip.MustParsePrefix("100.64.0.0/10").Contains(a)
+}

@@ -1,0 +1,140 @@
+package netfilter
+
+import (
+	"net/netip"
+
+	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
+)
+
+// Judge asks machines what their rules of nat POSTROUTING would do to the first packets
+// of connections whose destinations somebody else has translated. It has no memory, draws
+// nothing, and knows of a packet what [Translated] says: rules that depend on more, or on
+// the sockets of the host, cannot be told. It allocates nothing, and is not safe for
+// concurrent use. The zero value is valid.
+type Judge struct {
+	walk   walk
+	result Result
+	entry  Entry
+	state  State
+	work   Work
+}
+
+// Translated is the first packet of such a connection, as it comes to POSTROUTING. What it
+// says of length, TCP options, chunks, frame and bridge ports does not count.
+type Translated struct {
+	Packet // with the destination that it goes to
+	// Asked is the destination that it was sent to.
+	Asked netip.AddrPort
+	// Out is the device that it leaves by.
+	Out string
+}
+
+// Judgement is the answer of a Judge.
+type Judgement struct {
+	// Rule is the one that translates the source, or the one that cannot be told; nil:
+	// the source stays as it is.
+	Rule *iptables.Rule
+	// CannotTell: what follows Rule is not known. With neither this nor a translation, Rule
+	// stops the packet.
+	CannotTell bool
+	// Masquerade: the source becomes an address of Out, as MASQUERADE chooses it; else, with a
+	// Rule, it becomes Source.
+	Masquerade bool
+	Source     netip.Addr
+	// Ports are those that the source port is to be one of; 0 to 0: any.
+	Ports iptables.PortRange
+}
+
+// Ask asks one machine.
+func (j *Judge) Ask(m *Machine, p *Translated) Judgement {
+	c := m.chains[nat][Postrouting.String()]
+	if c == nil || len(c.rules) == 0 {
+		return Judgement{}
+	}
+	j.entry = Entry{Original: tupleOf(&p.Packet), DNAT: p.Asked != p.Destination, destinationDone: true}
+	j.entry.Reply = j.entry.Original.inverse()
+	j.entry.Original.Destination = p.Asked
+	j.result, j.work = Result{}, Work{Visits: judgedVisits, Steps: 1}
+	passed := j.walk.passed[:0]
+	j.walk = walk{
+		machine: m, state: &j.state, result: &j.result, work: &j.work, packet: p.Packet, in: p.InInterface, out: p.Out, hook: Postrouting,
+		connection: connection{entry: &j.entry}, tracking: TrackingNew, tracked: true, passed: passed,
+		quiet: true, judging: true,
+	}
+	w := &j.walk
+	if w.chain(c, 0) == ended {
+		return Judgement{Rule: j.result.By, CannotTell: j.result.Verdict == Stopped}
+	}
+	r := w.judged
+	if r == nil {
+		return Judgement{}
+	}
+	return w.judgement(r)
+}
+
+// Translates says whether a chain of the nat table that the hook leads to has a rule that
+// translates, or of which that cannot be told.
+func (m *Machine) Translates(h Hook) bool {
+	c := m.chains[nat][h.String()]
+	return c != nil && translates(c, make(map[*chain]bool))
+}
+
+func translates(c *chain, seen map[*chain]bool) bool {
+	seen[c] = true
+	for _, r := range c.rules {
+		switch r.Target.(type) {
+		case iptables.SNAT, iptables.DNAT, iptables.Masquerade, iptables.Redirect, iptables.Netmap, iptables.UnknownTarget:
+			return true
+		}
+		if r.jump != nil && !seen[r.jump] && translates(r.jump, seen) {
+			return true
+		}
+	}
+	return false
+}
+
+// judgement is what the rule that translates the source makes of it.
+func (w *walk) judgement(r *iptables.Rule) Judgement {
+	j := Judgement{Rule: r}
+	switch t := r.Target.(type) {
+	case iptables.Masquerade:
+		j.Masquerade = true
+		j.Ports = iptables.PortRange{First: t.To.FirstPort, Last: t.To.LastPort}
+	case iptables.SNAT:
+		j.Source = w.packet.Source.Addr()
+		// A source that is within the range stays (get_unique_tuple).
+		if t.To.First.IsValid() && (t.To.RandomFully || !within(w.packet.Source, t.To, t.To.First, t.To.Last)) {
+			j.Source = w.choose(sourceSide, w.entry.Reply.inverse(), t.To, t.To.First, t.To.Last)
+		}
+		j.Ports = iptables.PortRange{First: t.To.FirstPort, Last: t.To.LastPort}
+	case iptables.Netmap:
+		j.Source = netmap(t.To, w.packet.Source.Addr())
+	default:
+		j.CannotTell = true
+	}
+	return j
+}
+
+// asksForMore says whether a match depends on what a Judge does not have: memory, chance,
+// the sockets of the host, and much of the packet.
+func (w *walk) asksForMore(m iptables.Match) bool {
+	switch m := m.(type) {
+	case iptables.Statistic:
+		return m.Nth || m.Probability > 0 && m.Probability < iptables.ProbabilityOne
+	case iptables.Recent, iptables.Limit, iptables.Hashlimit, iptables.Socket, iptables.Connlimit, iptables.Connbytes, iptables.Quota, iptables.CPU:
+		return true
+	case iptables.Length, iptables.TTL, iptables.HopLimit, iptables.TOS, iptables.DSCP, iptables.SegmentSize, iptables.String, iptables.U32, iptables.BPF:
+		return true
+	case iptables.Time, iptables.IPsec, iptables.RoutingHeader, iptables.Helper:
+		return true
+	case iptables.TCP:
+		return m.Option.Given
+	case iptables.SCTP:
+		return m.Chunks.Given
+	case iptables.MAC, iptables.Physdev:
+		return !w.packet.Local
+	case iptables.Owner:
+		return w.packet.Local
+	}
+	return false
+}

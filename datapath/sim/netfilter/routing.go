@@ -1,0 +1,240 @@
+package netfilter
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
+)
+
+// routeInput is ip_route_input_slow (net/ipv4/route.c): where a packet goes that came in.
+// false: nowhere.
+func (w *walk) routeInput() bool {
+	n, from, to := w.machine.network, w.packet.Source.Addr(), w.packet.Destination.Addr()
+	if to == w.routed { // ip_rcv_finish: the route of a packet that was made here still holds
+		return true
+	}
+	if from.Is4() {
+		zero := netip.PrefixFrom(netip.IPv4Unspecified(), 8)
+		switch {
+		case from.IsMulticast(), from == allOnes, zero.Contains(from) && to != allOnes && !to.IsLinkLocalMulticast(): // DHCP and IGMP
+			return w.end(Dropped, nil, fmt.Sprintf("routing: %s cannot be a source", from))
+		case zero.Contains(to):
+			return w.end(Dropped, nil, fmt.Sprintf("routing: %s cannot be a destination", to))
+		case from.IsLoopback() && !n.RouteLocalnet:
+			return w.foreign(from)
+		case to.IsLoopback() && !n.RouteLocalnet:
+			return w.end(Dropped, nil, fmt.Sprintf("routing: %s is not for packets from outside, while route_localnet is 0", to))
+		}
+	}
+	if to.IsMulticast() {
+		if !allHosts(to) && !slices.Contains(n.Groups, to) {
+			return w.end(Dropped, nil, fmt.Sprintf("routing: nobody here has joined the group %s", to))
+		}
+		w.route = Route{Type: Local}
+		return true
+	}
+	w.route = n.route(to)
+	if slices.ContainsFunc(n.LocalMarks, func(m iptables.MaskedValue) bool { return m.Equals(w.packet.Mark) }) {
+		w.route = Route{Destination: alone(to), Type: Local, Interface: loopbackName}
+	}
+	if to.Is6() && to.IsLoopback() && w.in != loopbackName {
+		w.route = n.routeBy(w.in, to) // rt6_need_strict (net/ipv6/route.c): lo is another device
+	}
+	w.tellRoute()
+	switch w.route.Type {
+	case Local, Broadcast:
+		return n.comesFrom(from, w.in, "") || w.foreign(from)
+	case Unicast:
+	default:
+		if n.NoForwarding && to.Is4() { // ip_error; ip6_pkt_drop does not ask
+			break
+		}
+		return w.noWay()
+	}
+	switch {
+	case n.NoForwarding:
+		return w.end(Dropped, nil, "routing: the host does not forward packets")
+	case w.assigned != nil: // ip_forward, ip6_forward
+		return w.end(Dropped, nil, "routing: TPROXY gave the packet to a socket of this host, but the way leads on; the host lacks a rule of routing by the packet's mark")
+	}
+	return n.comesFrom(from, w.in, w.route.Interface) || w.foreign(from)
+}
+
+// allHosts says whether it is the group that every host is in.
+func allHosts(a netip.Addr) bool {
+	return a == netip.AddrFrom4([4]byte{224, 0, 0, 1}) || a == netip.IPv6LinkLocalAllNodes()
+}
+
+// comesFrom is fib_validate_source (net/ipv4/fib_frontend.c) without rp_filter and
+// accept_local: whether a packet from the address may come in by the device, on its way
+// out by the other one.
+func (n *network) comesFrom(from netip.Addr, in, out string) bool {
+	if from.Is6() {
+		return true
+	}
+	if _, own := n.local[from]; own {
+		return false
+	}
+	// As send_redirects is on, a packet that goes back where it came from is looked at
+	// more closely.
+	back := n.route(from).Type
+	return in != out || back != Local && back != Broadcast
+}
+
+// foreign drops a packet whose source is not where it comes from.
+func (w *walk) foreign(from netip.Addr) bool {
+	return w.end(Dropped, nil, fmt.Sprintf("routing: %s is an address of this host, so nothing from outside can come from it", from))
+}
+
+// routeOutput is ip_route_output_key (net/ipv4/route.c): where a packet goes that was
+// made here. false: nowhere.
+func (w *walk) routeOutput() bool {
+	n, from := w.machine.network, w.packet.Source.Addr()
+	w.route = n.route(w.packet.Destination.Addr())
+	w.tellRoute()
+	switch w.route.Type {
+	case Local, Broadcast:
+		return true
+	case Unicast:
+		if from.Is4() && from.IsLoopback() && !n.RouteLocalnet {
+			return w.end(Dropped, nil, fmt.Sprintf("routing: %s cannot leave the host, while route_localnet is 0", from))
+		}
+		return true
+	}
+	return w.noWay()
+}
+
+// noWay ends the walk of a packet that has no route.
+func (w *walk) noWay() bool {
+	to := w.packet.Destination.Addr()
+	with, why := iptables.RejectWith("icmp-net-unreachable"), fmt.Sprintf("routing: there is no route to %s", to)
+	if to.Is6() {
+		with = "icmp6-no-route"
+	}
+	switch w.route.Type {
+	case Blackhole:
+		return w.end(Dropped, nil, fmt.Sprintf("routing: the route to %s is a black hole", w.route.Destination))
+	case Unreachable:
+		with, why = "icmp-host-unreachable", fmt.Sprintf("routing: %s is unreachable", w.route.Destination)
+		if to.Is6() {
+			with = "icmp6-no-route" // ip6_rt_init_dst_reject tells no difference
+			if w.in == "" {         // its sender is told
+				with = "icmp6-addr-unreachable"
+			}
+		}
+	case Prohibit:
+		with, why = "icmp-admin-prohibited", fmt.Sprintf("routing: %s is prohibited", w.route.Destination)
+		if to.Is6() {
+			with = "icmp6-adm-prohibited"
+		}
+	}
+	w.result.With = with
+	return w.end(Rejected, nil, why)
+}
+
+// addrtype is addrtype_mt_v1 (xt_addrtype.c).
+func (w *walk) addrtype(m iptables.Addrtype) bool {
+	device := ""
+	switch {
+	case m.LimitIn:
+		device = w.in
+	case m.LimitOut:
+		device = w.out
+	}
+	test := func(c iptables.Condition[iptables.AddrTypes], a netip.Addr) bool {
+		return !c.Given || w.machine.network.isType(a, device, c.Value) != c.Negated
+	}
+	return test(m.Source, w.packet.Source.Addr()) && test(m.Destination, w.packet.Destination.Addr())
+}
+
+// isType says whether the address is of one of the types.
+func (n *network) isType(a netip.Addr, device string, types iptables.AddrTypes) bool {
+	if a.Is4() {
+		return types&n.type4(a, device) != 0
+	}
+	return n.isType6(a, device, types)
+}
+
+// type4 is inet_addr_type and inet_dev_addr_type (net/ipv4/fib_frontend.c), which look at
+// the local table only.
+func (n *network) type4(a netip.Addr, device string) iptables.AddrTypes {
+	first := a.As4()[0]
+	switch {
+	case first == 0 || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return iptables.AddrBroadcast
+	case a.IsMulticast():
+		return iptables.AddrMulticast
+	}
+	if n.loopback.Contains(a) {
+		if device == "" || device == loopbackName {
+			return iptables.AddrLocal
+		}
+		return iptables.AddrUnicast
+	}
+	if on, ok := n.local[a]; ok && (device == "" || device == on) {
+		return iptables.AddrLocal
+	}
+	if on, ok := n.broadcast[a]; ok && (device == "" || device == on) {
+		return iptables.AddrBroadcast
+	}
+	return iptables.AddrUnicast
+}
+
+// isType6 is match_type6 (xt_addrtype.c).
+func (n *network) isType6(a netip.Addr, device string, types iptables.AddrTypes) bool {
+	switch {
+	case types&iptables.AddrMulticast != 0 && !a.IsMulticast(),
+		types&iptables.AddrUnicast != 0 && (a.IsMulticast() || a.IsUnspecified()),
+		types&iptables.AddrUnspec != 0 && !a.IsUnspecified():
+		return false
+	}
+	if types&(iptables.AddrAnycast|iptables.AddrLocal|iptables.AddrUnreachable) == 0 {
+		return true
+	}
+	var found iptables.AddrTypes
+	on, own := n.local[a]
+	if n.loopback.Contains(a) {
+		on, own = loopbackName, true
+	}
+	local := own && (device == "" || device == on)
+	if local {
+		found |= iptables.AddrLocal
+	}
+	r := n.route(a)
+	if device != "" && !local {
+		r = n.routeBy(device, a)
+	}
+	if r.Type >= Blackhole {
+		found |= iptables.AddrUnreachable
+	}
+	return types&found != 0
+}
+
+// rpfilter is rpfilter_mt (ipt_rpfilter.c): whether an answer would leave by the device
+// that the packet came in by.
+func (w *walk) rpfilter(m iptables.Rpfilter) bool {
+	n, from := w.machine.network, w.packet.Source.Addr()
+	if w.in == loopbackName {
+		return true
+	}
+	if d := w.packet.Destination.Addr(); from.IsUnspecified() && (d.IsMulticast() || n.isBroadcast(d)) {
+		return true
+	}
+	if from.Is6() && from.IsUnspecified() {
+		return true
+	}
+	r := n.route(from)
+	if r.Type == Local && m.AcceptLocal {
+		on, own := n.local[from]
+		if !own {
+			on = loopbackName
+		}
+		return from.Is6() || m.Loose || on == w.in
+	}
+	if r.Type != Unicast {
+		return false
+	}
+	return m.Loose || r.Interface == w.in
+}

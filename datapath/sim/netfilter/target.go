@@ -1,0 +1,396 @@
+package netfilter
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/steps"
+)
+
+// apply does what a rule that matched says. leave is set if the chain's other rules are
+// not asked.
+func (w *walk) apply(c *chain, r *rule, depth int) (f flow, leave bool) {
+	switch t := r.Target.(type) {
+	case iptables.Jump:
+		return w.jump(c, r, depth)
+	case iptables.Goto:
+		if r.jump == nil {
+			return w.missing(c, r)
+		}
+		w.tellRule(c, r, steps.Jumped)
+		return w.chain(r.jump, depth+1), true
+	case iptables.Verdict:
+		w.tellRule(c, r, steps.Applied)
+		switch t {
+		case iptables.Accept:
+			return accepted, true
+		case iptables.Return:
+			return fellThrough, true
+		}
+		w.end(Dropped, r.Rule, "")
+		return ended, true
+	case iptables.Reject:
+		w.tellRule(c, r, steps.Applied)
+		w.end(Rejected, r.Rule, "")
+		w.result.With = t.With
+		if t.With == iptables.TCPReset && w.entry != nil && w.packet.Flags&iptables.RST == 0 {
+			w.entry.tcp.state = tcpClosed // nf_ct_set_closing
+		}
+		return ended, true
+	case iptables.Tarpit:
+		w.tellRule(c, r, steps.Applied)
+		w.end(Dropped, r.Rule, "TARPIT, a module that is not part of the kernel, answers TCP itself")
+		return ended, true
+	case iptables.NFQueue:
+		return w.queue(c, r, t)
+	case iptables.TProxy:
+		return w.tproxy(c, r, t)
+	case iptables.DNAT, iptables.SNAT, iptables.Masquerade, iptables.Redirect, iptables.Netmap:
+		return w.nat(c, r)
+	case iptables.UnknownTarget:
+		return w.unknown(c, r)
+	}
+	outcome := w.change(r)
+	w.tellRule(c, r, outcome)
+	return 0, false
+}
+
+// change does what targets do to a packet that goes on to the next rule.
+func (w *walk) change(r *rule) steps.Outcome {
+	p := &w.packet
+	mark := p.Mark
+	switch t := r.Target.(type) {
+	case iptables.SetMark:
+		p.Mark = t.Apply(p.Mark)
+	case iptables.SetConnmark:
+		w.connmark(t)
+	case iptables.SetTOS:
+		p.TOS = p.TOS&^t.Mask ^ t.Value
+	case iptables.SetDSCP:
+		p.TOS = p.TOS&3 | t.DSCP<<2
+	case iptables.TCPMSS:
+		w.offerSegmentSize(t)
+	case iptables.SetTTL:
+		p.TTL = t.Apply(p.TTL)
+	case iptables.SetHopLimit:
+		p.TTL = iptables.SetTTL(t).Apply(p.TTL)
+	case iptables.Notrack:
+		w.untrack()
+	case iptables.CT:
+		w.ct(r, t)
+	}
+	// LOG, NFLOG, AUDIT, TRACE and CLASSIFY leave the packet as it is, CHECKSUM changes
+	// what no rule looks at.
+	if p.Mark != mark {
+		return steps.Marked
+	}
+	return steps.Applied
+}
+
+// offerSegmentSize is tcpmss_mangle_packet (xt_TCPMSS.c): a SYN that says how large segments
+// may be gets a lower number, never a higher one; one that does not say it does so
+// afterwards, with no more than every host takes (RFC 879, RFC 8200).
+func (w *walk) offerSegmentSize(t iptables.TCPMSS) {
+	const length = 4
+	p := &w.packet
+	if p.Protocol != protoTCP {
+		return
+	}
+	headers, least := uint16(lengthIPv4+lengthTCP), uint16(536) // TCP_MSS_DEFAULT
+	if !p.is4() {
+		headers, least = lengthIPv6+lengthTCP, 1220
+	}
+	size := t.MSS
+	if t.ClampToPMTU {
+		const mtu = 1500 // of Ethernet
+		w.grant("that the path's MTU is %d", mtu)
+		size = mtu - headers
+	}
+	if slices.Contains(p.TCPOptions, tcpOptionMSS) {
+		p.MSS = min(p.MSS, size)
+		p.writeSegmentSize(0)
+		return
+	}
+	p.TCPOptions, p.MSS = append([]uint8{tcpOptionMSS}, p.TCPOptions...), min(size, least)
+	p.Length += length
+	p.writeSegmentSize(length)
+}
+
+// writeSegmentSize changes Bytes to what MSS says, behind so many bytes for the option put in
+// front of the others.
+func (p *Packet) writeSegmentSize(room int) {
+	at := lengthIPv6
+	if p.is4() && len(p.Bytes) > 0 {
+		at = int(p.Bytes[0]&0xf) * 4
+	}
+	options := at + lengthTCP
+	if len(p.Bytes) < options || !p.is4() && p.Bytes[6] != protoTCP {
+		p.Bytes = nil
+		return
+	}
+	p.Bytes, p.remade = slices.Insert(slices.Clone(p.Bytes), options, make([]byte, room)...), true
+	if room > 0 {
+		p.Bytes[at+12] += byte(room/4) << 4
+		p.Bytes[options], p.Bytes[options+1] = tcpOptionMSS, byte(room)
+	}
+	end := min(len(p.Bytes), at+int(p.Bytes[at+12]>>4)*4)
+	for i := options; i+4 <= end && p.Bytes[i] != 0; {
+		switch {
+		case p.Bytes[i] == 1: // no operation
+			i++
+			continue
+		case p.Bytes[i] == tcpOptionMSS:
+			p.Bytes[i+2], p.Bytes[i+3] = byte(p.MSS>>8), byte(p.MSS)
+			return
+		}
+		i += max(2, int(p.Bytes[i+1]))
+	}
+}
+
+// harmless says whether it makes no difference if the rule matches: it neither ends a
+// packet nor changes what other rules see, nor do its matches remember the packet for them.
+func harmless(r *rule) bool {
+	switch r.Target.(type) {
+	case nil, iptables.Log, iptables.NFLog, iptables.Audit, iptables.Trace, iptables.Checksum, iptables.TCPMSS:
+	default:
+		return false
+	}
+	return !slices.ContainsFunc(r.matches, func(m iptables.Match) bool {
+		switch m.(type) {
+		case iptables.Recent, iptables.Hashlimit:
+			return true
+		}
+		return false
+	})
+}
+
+// connmark is connmark_tg_shift (xt_connmark.c).
+func (w *walk) connmark(t iptables.SetConnmark) {
+	if w.entry == nil {
+		return
+	}
+	shift := func(m uint32) uint32 {
+		if t.Shift < 0 {
+			return m >> -t.Shift
+		}
+		return m << t.Shift
+	}
+	switch t.Mode {
+	case iptables.ConnmarkSet:
+		m := w.entry.Mark&^t.Mark.Mask ^ t.Mark.Value
+		if t.Shift != 0 {
+			m = shift(m)
+		}
+		w.entry.Mark = m
+	case iptables.ConnmarkSave:
+		w.entry.Mark = w.entry.Mark&^t.ConnectionMask ^ shift(w.packet.Mark&t.PacketMask)
+	case iptables.ConnmarkRestore:
+		w.packet.Mark = w.packet.Mark&^t.PacketMask ^ shift(w.entry.Mark&t.ConnectionMask)
+	}
+}
+
+// untrack is notrack_tg (xt_CT.c): it does nothing to a packet that connection tracking
+// has seen, or that has a template.
+func (w *walk) untrack() {
+	if !w.tracked && w.entry == nil {
+		w.tracked, w.tracking = true, TrackingUntracked
+	}
+}
+
+// ct is xt_ct_target (xt_CT.c): until connection tracking sees the packet it has the
+// rule's template for an entry.
+func (w *walk) ct(r *rule, t iptables.CT) {
+	switch {
+	case t.NoTrack:
+		w.untrack()
+		return
+	case w.tracked || w.entry != nil:
+		return
+	case t.Zone.Given && t.Zone.FromMark:
+		w.zoneMark = true
+	case t.Zone.Given:
+		if t.Zone.Original != t.Zone.Reply {
+			w.grant("that the zone %d counts in both directions", t.Zone.Zone)
+		}
+		w.zone = t.Zone.Zone
+	}
+	w.entry, w.tracking = w.state.template(r.Rule, w.packet.Destination.Addr().Is4()), TrackingNew
+}
+
+// markMasq is the chain of kube-proxy's that marks for masquerading, which listings
+// leave out; its mark is bit 14 unless kube-proxy was told otherwise.
+const (
+	markMasq     = "KUBE-MARK-MASQ"
+	markMasqMark = 0x4000
+)
+
+// jump goes to another chain and, if the packet comes back, on.
+func (w *walk) jump(c *chain, r *rule, depth int) (flow, bool) {
+	switch {
+	case r.jump == nil && r.Target.Name() == markMasq:
+		w.grant("that chain %s, which is not in the listing, sets the mark 0x4000", markMasq)
+		w.packet.Mark |= markMasqMark
+		w.tellRule(c, r, steps.Marked)
+		return 0, false
+	case r.jump == nil:
+		return w.missing(c, r)
+	}
+	w.tellRule(c, r, steps.Jumped)
+	f := w.chain(r.jump, depth+1)
+	return f, f != fellThrough
+}
+
+func isJump(r *rule) bool {
+	name, _ := target(r.Rule)
+	return name != ""
+}
+
+// missing is for a jump to a chain that a listing does not show.
+func (w *walk) missing(c *chain, r *rule) (flow, bool) {
+	if w.machine.options.Assume != AssumeNothing {
+		w.grant("that chain %s, which is not in the listing, does nothing", r.Target.Name())
+		w.tellRule(c, r, steps.Unknown)
+		return 0, false
+	}
+	return w.stop(c, r, nil), true
+}
+
+// unknown is for a target that is not simulated.
+func (w *walk) unknown(c *chain, r *rule) (flow, bool) {
+	if w.machine.options.Assume == AssumeNothing {
+		return w.stop(c, r, nil), true
+	}
+	w.grant("line %d: that target %s does nothing that other rules could see", r.Line, r.Target.Name())
+	w.tellRule(c, r, steps.Unknown)
+	return 0, false
+}
+
+// queue is nf_queue (nf_queue.c): without a program the packet is dropped, or with
+// bypass goes on behind the table.
+func (w *walk) queue(c *chain, r *rule, t iptables.NFQueue) (flow, bool) {
+	w.tellRule(c, r, steps.Applied)
+	if w.machine.network.NoQueueListeners {
+		if t.Bypass {
+			w.bypassed = true
+			return accepted, true
+		}
+		w.end(Dropped, r.Rule, "no program listens at the queue")
+		return ended, true
+	}
+	w.end(Queued, r.Rule, "")
+	return ended, true
+}
+
+// tproxy is tproxy_tg4 (xt_TPROXY.c): the packet goes to a transparent socket, or nowhere.
+func (w *walk) tproxy(c *chain, r *rule, t iptables.TProxy) (flow, bool) {
+	to := netip.AddrPortFrom(t.Addr, t.Port)
+	if !t.Addr.IsValid() || t.Addr.IsUnspecified() {
+		to = netip.AddrPortFrom(w.packet.Destination.Addr(), to.Port())
+		if d := w.machine.network.device(w.in); d != nil {
+			for _, a := range d.Addresses {
+				if a.Prefix.Addr().Is4() == w.packet.is4() {
+					to = netip.AddrPortFrom(a.Prefix.Addr(), to.Port())
+					break
+				}
+			}
+		}
+	}
+	if to.Port() == 0 {
+		to = netip.AddrPortFrom(to.Addr(), w.packet.Destination.Port())
+	}
+	listener := w.machine.network.socket(w.packet.Protocol, to)
+	if listener == nil || !listener.Transparent {
+		w.tellRule(c, r, steps.Applied)
+		w.end(Dropped, r.Rule, "no transparent socket listens at "+to.String())
+		return ended, true
+	}
+	w.packet.Mark, w.assigned = w.packet.Mark&^t.Mark.Mask^t.Mark.Value, listener
+	w.tellRule(c, r, steps.Applied)
+	return accepted, true
+}
+
+// nat gives the connection its translation on the side of the hook.
+func (w *walk) nat(c *chain, r *rule) (flow, bool) {
+	if w.judging {
+		w.judged = r.Rule
+		return accepted, true
+	}
+	s := sideOf(w.hook)
+	var to iptables.NATRange
+	var first, last netip.Addr
+	switch t := r.Target.(type) {
+	case iptables.DNAT:
+		to, first, last = t.To, t.To.First, t.To.Last
+	case iptables.SNAT:
+		to, first, last = t.To, t.To.First, t.To.Last
+	case iptables.Masquerade: // nf_nat_masquerade.c
+		to = t.To
+		if w.packet.Source.Addr().IsUnspecified() {
+			w.tellRule(c, r, steps.Applied)
+			return accepted, true
+		}
+		first = w.machine.network.source(w.route, w.packet.Destination.Addr())
+		last = first
+		if !first.IsValid() {
+			w.tellRule(c, r, steps.Applied)
+			w.end(Dropped, r.Rule, "the host has no address to masquerade as")
+			return ended, true
+		}
+	case iptables.Redirect: // nf_nat_redirect.c
+		to = t.To
+		first = w.redirectAddress()
+		last = first
+		if !first.IsValid() {
+			w.tellRule(c, r, steps.Applied)
+			w.end(Dropped, r.Rule, "device "+w.in+" has no address to redirect to")
+			return ended, true
+		}
+	case iptables.Netmap:
+		a := w.packet.Destination.Addr()
+		if s == sourceSide {
+			a = w.packet.Source.Addr()
+		}
+		first = netmap(t.To, a)
+		last = first
+	}
+	if !last.IsValid() {
+		last = first
+	}
+	w.bind(s, to, first, last)
+	w.tellNAT(c, r, s)
+	return accepted, true
+}
+
+// redirectAddress is where REDIRECT sends a packet: the host itself, by the first
+// address of the device it came in by.
+func (w *walk) redirectAddress() netip.Addr {
+	if w.hook == Output {
+		if w.packet.is4() {
+			return netip.AddrFrom4([4]byte{127, 0, 0, 1})
+		}
+		return netip.IPv6Loopback()
+	}
+	d := w.machine.network.device(w.in)
+	if d == nil {
+		return netip.Addr{}
+	}
+	for _, a := range d.Addresses {
+		if addr := a.Prefix.Addr(); addr.Is4() == w.packet.is4() && (addr.Is4() || sameScope(w.packet.Source.Addr(), addr)) {
+			return addr
+		}
+	}
+	return netip.Addr{}
+}
+
+// sameScope is nf_nat_redirect_ipv6_usable: who has a global address is sent to any, the
+// others to one that they can reach.
+func sameScope(from, to netip.Addr) bool {
+	switch {
+	case from.IsLoopback():
+		return to.IsLoopback()
+	case from.IsLinkLocalUnicast():
+		return to.IsLinkLocalUnicast()
+	}
+	return true
+}

@@ -1,0 +1,308 @@
+package netfilter
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/steps"
+)
+
+// passed is a rule that did not match: its position, and the match that did not agree.
+type passed struct {
+	index  int
+	failed iptables.Match
+}
+
+// few is how many rules in a row that did not match are told of one by one.
+const few = 3
+
+// pass notes a rule that did not match.
+func (w *walk) pass(index int, failed iptables.Match) {
+	if !w.quiet {
+		w.passed = append(w.passed, passed{index, failed})
+	}
+}
+
+// tellPassed tells of the rules since the last that matched.
+func (w *walk) tellPassed(c *chain) {
+	defer func() { w.passed = w.passed[:0] }()
+	if len(w.passed) > few && !w.machine.options.AllRules {
+		first := &c.rules[w.passed[0].index]
+		w.add(steps.Step{
+			Table: c.table.String(), Chain: c.name, Line: first.Line, Outcome: steps.Passed, Count: len(w.passed),
+			Text: fmt.Sprintf("%d rules do not match", len(w.passed)),
+		})
+		return
+	}
+	for i, p := range w.passed {
+		r := &c.rules[p.index]
+		if w.work.Steps <= 0 {
+			w.add(steps.Step{
+				Table: c.table.String(), Chain: c.name, Line: r.Line, Outcome: steps.Passed, Count: len(w.passed) - i,
+				Text: fmt.Sprintf("%d rules do not match", len(w.passed)-i),
+			})
+			return
+		}
+		w.add(steps.Step{
+			Table: c.table.String(), Chain: c.name, Line: r.Line, Rule: ruleText(r.Rule), Outcome: steps.Passed, Text: w.whyNot(p.failed),
+		})
+	}
+}
+
+func (w *walk) add(s steps.Step) {
+	s.Hook = w.hook.String()
+	w.work.Steps--
+	w.result.Steps = append(w.result.Steps, s)
+}
+
+// fork notes that the next step is one of several that are possible.
+func (w *walk) fork() { w.result.Forks = append(w.result.Forks, len(w.result.Steps)) }
+
+// tellRule tells of one rule.
+func (w *walk) tellRule(c *chain, r *rule, o steps.Outcome) {
+	if w.quiet {
+		return
+	}
+	s := steps.Step{
+		Table: c.table.String(), Chain: c.name, Line: r.Line, Rule: ruleText(r.Rule), Outcome: o, Chance: w.chance,
+	}
+	switch o {
+	case steps.Passed:
+		s.Text = "the draw is against it"
+	case steps.Unknown:
+		s.Text = "it cannot be told what this rule does"
+	case steps.Marked:
+		s.Mark = hex(w.packet.Mark)
+		s.Text = w.does(r)
+	default:
+		s.Text = w.does(r)
+	}
+	if o != steps.Passed && o != steps.Unknown {
+		w.result.Path = append(w.result.Path, r.Rule)
+	}
+	w.add(s)
+}
+
+// tellUnknown tells of a rule of which it cannot be told whether it matches.
+func (w *walk) tellUnknown(c *chain, r *rule, text string) {
+	if w.quiet {
+		return
+	}
+	w.tellRule(c, r, steps.Unknown)
+	w.result.Steps[len(w.result.Steps)-1].Text = "it cannot be told whether this rule matches" + text
+}
+
+// tellNAT tells of a rule that has given the connection a translation.
+func (w *walk) tellNAT(c *chain, r *rule, s side) {
+	w.tellRule(c, r, steps.Applied)
+	told := &w.result.Steps[len(w.result.Steps)-1]
+	t := w.entry.Reply.inverse()
+	if s == sourceSide {
+		if !w.entry.SNAT {
+			told.Text = "the source stays as it is"
+			return
+		}
+		told.Text = "the source becomes " + natText(t.Protocol, t.Source.Addr().String(), addressText(t.Protocol, t.Source), w.entry.SourcePorts)
+		return
+	}
+	if !w.entry.DNAT {
+		told.Text = "the destination stays as it is"
+		return
+	}
+	told.Text = "the destination becomes " + natText(t.Protocol, t.Destination.Addr().String(), addressText(t.Protocol, t.Destination), w.entry.DestinationPorts)
+}
+
+// natText is what an address becomes, with the port if that is known.
+func natText(protocol uint8, addr, full string, ports *iptables.PortRange) string {
+	if ports == nil || !HasPorts(protocol) {
+		return full
+	}
+	return fmt.Sprintf("%s, with a port of %d to %d that the kernel chooses", addr, ports.First, ports.Last)
+}
+
+// tellPolicy tells of the end of a built-in chain.
+func (w *walk) tellPolicy(c *chain) {
+	if w.quiet {
+		return
+	}
+	text := "the policy lets it go on"
+	if c.policy == iptables.PolicyDrop {
+		text = "the policy drops it"
+	}
+	w.add(steps.Step{Table: c.table.String(), Chain: c.name, Line: c.line, Outcome: steps.Policy, Text: text})
+}
+
+func (w *walk) tellRoute() {
+	if w.quiet {
+		return
+	}
+	to, r := w.packet.Destination.Addr(), w.route
+	text := ""
+	switch r.Type {
+	case Local:
+		text = fmt.Sprintf("%s is an address of this host", to)
+		if !w.machine.network.isLocal(to) {
+			text = fmt.Sprintf("%s is routed to this host by the mark %s", to, hex(w.packet.Mark))
+		}
+	case Broadcast:
+		text = fmt.Sprintf("%s is a broadcast address", to)
+	case Unicast:
+		text = fmt.Sprintf("%s is reached by %s", to, r.Interface)
+		if r.Via.IsValid() {
+			text += " via " + r.Via.String()
+		}
+	case NoRoute:
+		text = fmt.Sprintf("there is no route to %s", to)
+	default:
+		text = fmt.Sprintf("the route to %s is of type %s", r.Destination, r.Type)
+	}
+	w.add(steps.Step{Outcome: steps.Routed, Text: text})
+}
+
+func (w *walk) tellTracked() {
+	if w.quiet {
+		return
+	}
+	text := ""
+	switch {
+	case w.tracking == TrackingInvalid:
+		text = "connection tracking makes nothing of it: its state is INVALID, and the nat table is not asked"
+	case w.tracking == TrackingUntracked:
+		text = "connection tracking leaves it alone: its state is UNTRACKED, and the nat table is not asked"
+	case !w.entry.Confirmed:
+		text = "the first packet of a connection: its state is NEW"
+	case w.reply:
+		text = "an answer of a connection that is known: its state is ESTABLISHED"
+	default:
+		text = fmt.Sprintf("another packet of a connection that is known: its state is %s", w.tracking)
+	}
+	w.add(steps.Step{Outcome: steps.Tracked, Text: text})
+}
+
+// tellTranslated tells of a packet that is translated because its connection is.
+func (w *walk) tellTranslated(s side) {
+	if w.quiet {
+		return
+	}
+	what, a := "source", w.packet.SourceText()
+	if s == destinationSide {
+		what, a = "destination", w.packet.DestinationText()
+	}
+	again := ""
+	if w.reply {
+		again = " again"
+	}
+	w.add(steps.Step{Outcome: steps.Tracked, Text: fmt.Sprintf("the %s becomes %s%s, as its connection's entry says; no rule is asked", what, a, again)})
+}
+
+func hex(mark uint32) string { return fmt.Sprintf("%#x", mark) }
+
+// ruleText is a rule without "-A chain".
+func ruleText(r *iptables.Rule) string {
+	return strings.TrimPrefix(strings.TrimPrefix(r.String(), "-A "+r.Chain), " ")
+}
+
+// describe is a match as iptables-save prints it.
+func describe(m iptables.Match) string {
+	var words []string
+	for _, t := range iptables.Tokens([]iptables.Match{m}, nil) {
+		words = append(words, t.String())
+	}
+	return strings.Join(words, " ")
+}
+
+// comment is what a rule's author says of it; empty if nothing.
+func comment(r *rule) string {
+	for _, m := range r.matches {
+		if c, ok := m.(iptables.Comment); ok {
+			return c.Text
+		}
+	}
+	return ""
+}
+
+// because tells, behind what becomes of a packet, which of the rule's matches make the
+// difference: those for one protocol or port say less than where it comes from or goes.
+func (w *walk) because(r *rule) string {
+	for _, m := range r.matches {
+		if text := w.why(m); text != "" {
+			return ": " + text
+		}
+	}
+	return ""
+}
+
+// does tells what a rule that matched does.
+func (w *walk) does(r *rule) string {
+	text := ""
+	switch t := r.Target.(type) {
+	case nil:
+		text = w.without(r)
+	case iptables.Jump, iptables.Goto:
+		text = "to " + t.Name()
+	case iptables.Verdict:
+		text = map[iptables.Verdict]string{
+			iptables.Accept: "accepted, no other rule of this table is asked", iptables.Drop: "dropped", iptables.Return: "back",
+		}[t] + w.because(r)
+	case iptables.Reject:
+		text = "refused with " + string(t.With) + w.because(r)
+	case iptables.Tarpit:
+		text = "dropped, and answered by TARPIT itself" + w.because(r)
+	case iptables.SetMark:
+		text = "the mark is " + hex(w.packet.Mark) + " from here on"
+	case iptables.SetConnmark:
+		switch {
+		case w.entry == nil:
+			text = "has no connection that could be marked"
+		case t.Mode == iptables.ConnmarkRestore:
+			text = "the mark becomes that of the connection, " + hex(w.packet.Mark)
+		default:
+			text = "the connection's mark is " + hex(w.entry.Mark) + " from here on"
+		}
+	case iptables.TProxy:
+		text = "goes to a transparent socket of this host"
+	case iptables.NFQueue:
+		text = "waits in a netfilter queue for a program"
+	case iptables.Notrack:
+		text = untracked
+	case iptables.CT:
+		switch {
+		case t.NoTrack:
+			text = untracked
+		case t.Zone.Given && !t.Zone.FromMark:
+			text = fmt.Sprintf("its connection is of zone %d", t.Zone.Zone)
+		case t.Helper != "":
+			text = "its connection gets the helper " + t.Helper
+		default:
+			text = "CT is applied"
+		}
+	case iptables.SetTTL:
+		text = fmt.Sprintf("the time to live is %d from here on", w.packet.TTL)
+	case iptables.SetHopLimit:
+		text = fmt.Sprintf("the hop limit is %d from here on", w.packet.TTL)
+	case iptables.Log, iptables.NFLog, iptables.Audit, iptables.Trace:
+		text = "is logged"
+	default:
+		text = strings.TrimSpace(r.Target.Name() + " is applied")
+	}
+	if c := comment(r); c != "" {
+		text += " (" + c + ")"
+	}
+	return text
+}
+
+const untracked = "connection tracking is to leave it alone"
+
+// without tells what a rule without a target does.
+func (w *walk) without(r *rule) string {
+	for _, m := range r.matches {
+		if m, ok := m.(iptables.Recent); ok && m.Mode != iptables.RecentCheck {
+			text := map[iptables.RecentMode]string{
+				iptables.RecentSet: "is put on", iptables.RecentUpdate: "is seen again on", iptables.RecentRemove: "is taken off",
+			}[m.Mode]
+			return fmt.Sprintf("%s %s the list %s", w.recentAddress(m), text, m.Name)
+		}
+	}
+	return "is counted"
+}

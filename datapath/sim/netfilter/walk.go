@@ -1,0 +1,439 @@
+package netfilter
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/steps"
+)
+
+// walk is a packet on its way.
+type walk struct {
+	machine *Machine
+	state   *State
+	chooser chooser
+	result  *Result
+	work    *Work
+
+	packet Packet
+	// in and out are the devices as the rules of the hook see them.
+	in, out string
+	hook    Hook
+	route   Route
+	routed  netip.Addr // the destination of a packet that came in by lo with its route
+
+	connection
+	tracking Tracking
+	zone     uint16
+	zoneMark bool    // the zone is the packet's mark, when connection tracking sees it
+	assigned *Socket // by TPROXY
+	bypassed bool    // the last table ended with a queue at which no program listens
+	tracked  bool    // connection tracking has seen the packet, or was told not to
+
+	asked  matchKey // the match that is asked now
+	chance float64  // of the rule that is asked now; 0: it did not draw
+	passed []passed // rules that did not match, and are not told of yet
+	quiet  bool     // only the outcome is wanted
+
+	judging bool           // for a Judge: nothing is remembered, nor drawn
+	judged  *iptables.Rule // the rule that would translate
+}
+
+// end stops the walk with a verdict. The first one stays.
+func (w *walk) end(v Verdict, by *iptables.Rule, why string) bool {
+	w.result.Verdict, w.result.By, w.result.Why = v, by, why
+	return false
+}
+
+// run leads the packet through the hooks. One for the host itself that was made on it
+// comes in again by lo, with its connection's entry (loopback_xmit).
+func (w *walk) run() {
+	if w.packet.Local {
+		if !w.outgoing() {
+			return
+		}
+		if w.out != loopbackName {
+			w.end(Sent, nil, "")
+			return
+		}
+		w.in, w.routed = loopbackName, w.packet.Destination.Addr()
+		if w.tracking == TrackingInvalid { // it has no entry, and is looked at again
+			w.tracked, w.zone, w.zoneMark = false, 0, false
+		}
+	}
+	w.incoming()
+}
+
+// single leads the packet through one chain.
+func (w *walk) single(start *Start) {
+	w.hook = start.hook
+	n := w.machine.network
+	if w.packet.Source.Addr().IsUnspecified() {
+		w.packet.Source = netip.AddrPortFrom(n.localSource(w.packet.Destination.Addr()), w.packet.Source.Port())
+	}
+	w.route = n.route(w.packet.Destination.Addr())
+	if start.hook != Prerouting && start.hook != Input {
+		w.out = w.route.Interface
+	}
+	w.track()
+	switch w.chain(start.chain, 0) {
+	case fellThrough:
+		w.end(Returned, nil, fmt.Sprintf("it comes to the end of chain %s, and goes on behind the rule that jumped there", start.chain.name))
+	case accepted:
+		w.end(Returned, nil, fmt.Sprintf("what follows table %s is left out", start.chain.table))
+	}
+	if w.entry != nil {
+		w.translate(sideOf(start.hook))
+	}
+}
+
+// incoming is ip_rcv and what follows.
+func (w *walk) incoming() {
+	w.out = ""
+	if !w.acceptable() {
+		return
+	}
+	if !w.visit(Prerouting, raw) || !w.track() || !w.visit(Prerouting, mangle) || !w.visitNAT(Prerouting) {
+		return
+	}
+	if !w.routeInput() {
+		return
+	}
+	if w.route.Type == Local || w.route.Type == Broadcast {
+		if w.visit(Input, mangle) && w.visit(Input, filter) && w.inputEnd() && w.confirm() {
+			w.end(Delivered, nil, w.nobody())
+		}
+		return
+	}
+	w.out = w.route.Interface
+	// ip_forward, ip6_forward: both before the hook.
+	if w.packet.TTL <= 1 {
+		w.end(Dropped, nil, "its time to live ends here: the sender gets an ICMP error, time exceeded")
+		return
+	}
+	w.packet.TTL--
+	if w.visit(Forward, mangle) && w.visit(Forward, filter) && w.visit(Forward, security) && w.postrouting() {
+		w.end(Sent, nil, "")
+	}
+}
+
+// nobody tells what becomes of a packet for the host itself if no program waits for it,
+// which rules do not tell.
+func (w *walk) nobody() string {
+	if w.reply || w.assigned != nil || w.route.Type == Broadcast || w.packet.Destination.Addr().IsMulticast() || w.machine.network.socket(w.packet.Protocol, w.packet.Destination) != nil {
+		return ""
+	}
+	switch {
+	case w.packet.Protocol == protoTCP && w.packet.Flags&iptables.RST == 0:
+		return "refused with a reset, unless a program listens there"
+	case w.packet.Protocol == protoUDP:
+		return "refused with port unreachable, unless a program listens there"
+	}
+	return ""
+}
+
+// inputEnd is for the tables security and nat of INPUT. The nf_tables back end of
+// iptables has its chains of security behind those of nat (priority 150, iptables/nft.c);
+// the kernel's own tables stand the other way round (NF_IP_PRI_SECURITY, 50).
+func (w *walk) inputEnd() bool {
+	if w.machine.nftables {
+		return w.visitNAT(Input) && w.visit(Input, security)
+	}
+	return w.visit(Input, security) && w.visitNAT(Input)
+}
+
+// acceptable is what ip6_rcv_core asks before any rule (net/ipv6/ip6_input.c).
+func (w *walk) acceptable() bool {
+	from, to := w.packet.Source.Addr(), w.packet.Destination.Addr()
+	switch {
+	case to.Is4() || w.in == loopbackName:
+		return true
+	case from.IsMulticast():
+		return w.end(Dropped, nil, fmt.Sprintf("%s cannot be a source", from))
+	case from.IsLoopback() || to.IsLoopback():
+		return w.end(Dropped, nil, "from outside nothing comes from ::1 or goes there")
+	}
+	return true
+}
+
+// outgoing is ip_local_out and what follows. false: the walk has ended.
+func (w *walk) outgoing() bool {
+	n := w.machine.network
+	w.hook = Output
+	if w.packet.Source.Addr().IsUnspecified() {
+		source := n.localSource(w.packet.Destination.Addr())
+		if !source.IsValid() {
+			return w.end(Dropped, nil, fmt.Sprintf("the host has no address to ask %s from", w.packet.Destination.Addr()))
+		}
+		w.packet.Source = netip.AddrPortFrom(source, w.packet.Source.Port())
+	}
+	if !w.routeOutput() {
+		return false
+	}
+	// The device that rules of OUTPUT see is that of this first look-up, whatever the
+	// nat table does to the destination: nf_hook_state is made once for the hook.
+	w.out = w.route.Interface
+	before := w.packet
+	if !w.visit(Output, raw) || !w.track() || !w.visit(Output, mangle) {
+		return false
+	}
+	// ipt_mangle_out, ip6t_mangle_out
+	if w.packet.Mark != before.Mark || w.packet.TOS != before.TOS || !w.packet.is4() && w.packet.TTL != before.TTL {
+		if !w.routeOutput() {
+			return false
+		}
+	}
+	translated := w.packet.Destination
+	if !w.visitNAT(Output) {
+		return false
+	}
+	if w.packet.Destination != translated && !w.routeOutput() { // nf_nat_ipv4_local_fn
+		return false
+	}
+	if !w.visit(Output, filter) || !w.visit(Output, security) {
+		return false
+	}
+	w.out = w.route.Interface
+	return w.postrouting()
+}
+
+// postrouting is for all that leaves the host, also by lo.
+func (w *walk) postrouting() bool {
+	return w.visit(Postrouting, mangle) && w.visitNAT(Postrouting) && w.confirm()
+}
+
+// confirm is nf_confirm: the first packet of a connection puts its entry into the table,
+// unless another one is there with one of its tuples.
+func (w *walk) confirm() bool {
+	if w.tracking == TrackingNew && !w.state.confirm(w.connection) {
+		return w.end(Dropped, nil, fmt.Sprintf("connection tracking: another connection has %s too", w.entry.Reply))
+	}
+	return true
+}
+
+// track is connection tracking's turn at PREROUTING and OUTPUT.
+func (w *walk) track() bool {
+	if w.tracked { // came by lo with its entry, or is not to be tracked
+		return true
+	}
+	if w.zoneMark {
+		w.zone = uint16(w.packet.Mark)
+	}
+	w.tracked = true // a template is forgotten here
+	w.connection, w.tracking = w.state.track(&w.packet, w.zone)
+	w.tellTracked()
+	return true
+}
+
+// visit leads the packet through a table at a hook. false: the walk has ended.
+func (w *walk) visit(h Hook, t table) bool {
+	w.hook = h
+	c := w.machine.chains[t][h.String()]
+	if w.machine.partial && c != nil && c.line == 0 && t != security {
+		w.grant("that chain %s of table %s, which is not in the listing, does nothing", c.name, c.table)
+	}
+	if c == nil || len(c.rules) == 0 && c.policy != iptables.PolicyDrop {
+		return true
+	}
+	return w.chain(c, 0) != ended
+}
+
+// visitNAT is nf_nat_inet_fn: the rules are looked at once for each side of a
+// connection, and every packet of it gets what they decided.
+func (w *walk) visitNAT(h Hook) bool {
+	w.hook = h
+	if w.entry == nil {
+		return true
+	}
+	s := sideOf(h)
+	if w.tracking == TrackingNew && !w.entry.done(s) {
+		w.bypassed = false
+		if !w.visit(h, nat) {
+			return false
+		}
+		if w.bypassed { // the hook has ended with NF_QUEUE, not NF_ACCEPT
+			return true
+		}
+		if !w.entry.done(s) {
+			w.bind(s, iptables.NATRange{}, netip.Addr{}, netip.Addr{})
+		}
+		w.translate(s)
+		return true
+	}
+	if w.translate(s) {
+		w.tellTranslated(s)
+	}
+	return true
+}
+
+// flow is how the walk through a chain ended.
+type flow uint8
+
+const (
+	fellThrough flow = iota // it goes on behind the rule that jumped here
+	accepted                // no more rules of the table
+	ended                   // the verdict is in the result
+)
+
+// chain goes through the rules of a chain.
+func (w *walk) chain(c *chain, depth int) flow {
+	for i := range c.rules {
+		r := &c.rules[i]
+		if limit := w.work.spent(); limit != "" {
+			return w.cutOff(c, r, limit)
+		}
+		w.work.Visits--
+		w.chance = 0
+		t, failed := w.agrees(r)
+		if t == no && w.chance == 0 {
+			w.pass(i, failed)
+			continue
+		}
+		w.tellPassed(c)
+		if w.chance != 0 {
+			w.fork()
+		}
+		switch t {
+		case cannotTell:
+			if harmless(r) {
+				w.tellUnknown(c, r, ", which makes no difference")
+				continue
+			}
+			return w.stop(c, r, failed)
+		case no:
+			w.tellRule(c, r, steps.Passed)
+			continue
+		}
+		f, leave := w.apply(c, r, depth)
+		if !leave {
+			continue
+		}
+		if f == fellThrough && c.builtin {
+			return w.policy(c)
+		}
+		return f
+	}
+	w.tellPassed(c)
+	if !c.builtin {
+		return fellThrough
+	}
+	return w.policy(c)
+}
+
+// policy ends a built-in chain.
+func (w *walk) policy(c *chain) flow {
+	w.tellPolicy(c)
+	if c.policy == iptables.PolicyDrop {
+		w.end(Dropped, nil, fmt.Sprintf("the policy of chain %s in table %s is DROP", c.name, c.table))
+		return ended
+	}
+	return accepted
+}
+
+// agrees asks all matches of a rule, up to the first that does not agree, which is
+// returned.
+func (w *walk) agrees(r *rule) (truth, iptables.Match) {
+	if w.judging {
+		return w.judges(r)
+	}
+	for i, m := range r.matches {
+		w.asked = matchKey{r.Rule, i}
+		t := w.matches(m)
+		if t == cannotTell {
+			t = w.assume(r, m)
+		}
+		if t != yes {
+			return t, m
+		}
+	}
+	return yes, nil
+}
+
+// judges is agrees for a Judge, whose matches change nothing: behind one that cannot be
+// told, another may say that the rule does not match.
+func (w *walk) judges(r *rule) (t truth, failed iptables.Match) {
+	t = yes
+	for _, m := range r.matches {
+		told := cannotTell
+		if !w.asksForMore(m) {
+			told = w.matches(m)
+		}
+		switch {
+		case told == no:
+			return no, m
+		case told == cannotTell && t == yes:
+			t, failed = cannotTell, m
+		}
+	}
+	return t, failed
+}
+
+// assume is the truth of a match that cannot be told.
+func (w *walk) assume(r *rule, m iptables.Match) truth {
+	switch w.machine.options.Assume {
+	case AssumeMatch:
+		w.grant("line %d: that %s matches", r.Line, describe(m))
+		return yes
+	case AssumeNoMatch:
+		w.grant("line %d: that %s does not match", r.Line, describe(m))
+		return no
+	}
+	return cannotTell
+}
+
+// grant notes what is taken for granted.
+func (w *walk) grant(format string, args ...any) {
+	if text := fmt.Sprintf(format, args...); !slices.Contains(w.result.Assumptions, text) {
+		w.result.Assumptions = append(w.result.Assumptions, text)
+	}
+}
+
+// stop ends the walk at a rule of which it cannot be told whether it matches, or what it
+// does; then failed is nil.
+func (w *walk) stop(c *chain, r *rule, failed iptables.Match) flow {
+	if w.quiet {
+		w.end(Stopped, r.Rule, "")
+		return ended
+	}
+	if failed != nil {
+		w.tellUnknown(c, r, "")
+	} else {
+		w.tellRule(c, r, steps.Unknown)
+	}
+	why := ""
+	switch {
+	case failed != nil:
+		why = fmt.Sprintf("line %d: %s", r.Line, w.notTold(failed))
+		if s, ok := failed.(iptables.SetMatch); ok && w.machine.sets[s.Set] == nil {
+			why = fmt.Sprintf("line %d: what is in the ipset %s is not known", r.Line, s.Set)
+		}
+	case r.jump == nil && isJump(r):
+		why = fmt.Sprintf("line %d: chain %s is not in the listing", r.Line, r.Target.Name())
+	default:
+		why = fmt.Sprintf("line %d: target %s is not simulated", r.Line, r.Target.Name())
+	}
+	w.end(Stopped, r.Rule, why)
+	w.result.Unknown = failed
+	return ended
+}
+
+// notTold says why it cannot be told whether a match agrees.
+func (w *walk) notTold(m iptables.Match) string {
+	reason := "is not simulated"
+	switch m := m.(type) {
+	case iptables.MAC:
+		reason = "depends on the frame's source address, which is not known"
+	case iptables.BPF:
+		reason = "depends on what is not known: bytes of the packet, or the kernel's data about it"
+		if m.Pinned != "" {
+			reason = "is a program in the kernel, which rules do not show"
+		}
+	case iptables.String, iptables.U32:
+		reason = "depends on bytes of the packet that are not known"
+	case iptables.Time:
+		reason = "depends on the time, which is not known"
+	}
+	return describe(m) + " " + reason
+}

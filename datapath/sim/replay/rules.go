@@ -1,0 +1,158 @@
+package replay
+
+import (
+	"strings"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/netfilter"
+)
+
+// What only records of flows decided by a dump's rules say.
+const (
+	// VerdictUnknown: the walk came to something whose effect cannot be told.
+	VerdictUnknown = "unknown"
+	// ReasonRules: why is in the steps.
+	ReasonRules = "rules"
+)
+
+// Rules are what decides where there is no service table.
+type Rules struct {
+	// Machines are those of one or both families.
+	Machines map[decision.Family]*netfilter.Machine
+	Steps    bool // records with steps
+}
+
+// byRules decides by the rules of dumps.
+type byRules struct {
+	Rules
+	rand    netfilter.Rand
+	states  map[decision.Family]*netfilter.State
+	entries map[Tuple]*netfilter.Entry // of flows that have not ended, by their original tuple
+	begun   time.Time                  // the time of the first packet
+}
+
+// ByRules makes a decider that sends the first packet of each flow through rules, which
+// remember it: counters of -m statistic --mode nth, limits, lists and quotas go on from flow
+// to flow. Packets behind the first are not sent: what rules count or limit by packets goes by
+// flows. The time is that of the capture.
+func ByRules(rules Rules, r netfilter.Rand) Decider {
+	d := &byRules{Rules: rules, rand: r, states: make(map[decision.Family]*netfilter.State), entries: make(map[Tuple]*netfilter.Entry)}
+	for family := range rules.Machines {
+		d.states[family] = &netfilter.State{}
+	}
+	return d
+}
+
+func (d *byRules) Decide(f *First) (Decision, error) {
+	r := &flow.Record{
+		Version: flow.Version, Time: &f.Time, Protocol: f.Protocol.String(), Source: f.Source.String(), Destination: f.Destination.String(),
+		Verdict: decision.Accept.String(), Reason: ReasonRules, Candidates: []flow.Candidate{}, Excluded: []flow.Excluded{},
+	}
+	result := Decision{Record: r, Translated: f.Tuple}
+	family := decision.FamilyOf(f.Destination.Addr())
+	machine := d.Machines[family]
+	if machine == nil {
+		return result, nil // without rules of the family, everything passes
+	}
+	state := d.states[family]
+	if d.begun.IsZero() {
+		d.begun = f.Time
+	}
+	state.Began = d.begun
+	state.Now = max(state.Now, f.Time.Sub(d.begun).Seconds())
+
+	p := netfilter.Packet{
+		Protocol: uint8(f.Protocol), Source: f.Source, Destination: f.Destination, InInterface: f.Interface,
+		Length: uint16(min(f.Length, 0xffff)), TOS: f.TOS, TTL: f.TTL, Bytes: f.Data,
+	}
+	if f.Sender == nil {
+		p.Supposed |= netfilter.FactMAC
+	} else {
+		p.MAC = (*iptables.MACAddress)(f.Sender)
+	}
+	switch f.Protocol {
+	case decision.TCP:
+		p.Flags = iptables.SYN
+		p.ReadTCPOptions()
+	case decision.SCTP:
+		p.Chunks = []iptables.ChunkType{{Type: chunkInit}}
+	}
+	machine.Place(&p)
+	if p.Local {
+		p.Owner = &netfilter.Owner{}
+		p.Supposed |= netfilter.FactOwner
+	}
+	r.Local = p.Local
+	way := machine.Send(p, state, d.rand)
+	r.Service, r.Entry = serviceOf(way.Path)
+	if d.Steps {
+		r.Steps = way.Steps
+	}
+	switch way.Verdict {
+	case netfilter.Dropped:
+		r.Verdict = decision.Drop.String()
+		return result, nil
+	case netfilter.Rejected:
+		r.Verdict = decision.Reject.String()
+		return result, nil
+	case netfilter.Sent, netfilter.Delivered:
+	default:
+		r.Verdict = VerdictUnknown
+		return result, nil
+	}
+	if e := way.Entry; e != nil {
+		d.entries[f.Tuple] = e
+		result.Translated.Source, result.Translated.Destination = e.Reply.Destination, e.Reply.Source
+		if e.DNAT {
+			r.Verdict, r.Endpoint = decision.DNAT.String(), e.Reply.Source.String()
+		}
+		if e.SNAT {
+			r.Masquerade, r.MasqueradeAddress = true, e.Reply.Destination.Addr().String()
+		}
+	}
+	return result, nil
+}
+
+func (d *byRules) Forget(original Tuple) {
+	if e := d.entries[original]; e != nil {
+		d.states[decision.FamilyOf(original.Destination.Addr())].Forget(e)
+		delete(d.entries, original)
+	}
+}
+
+// commented are what kube-proxy's comments say of the way to a service port.
+var commented = map[string]decision.Entry{
+	"cluster IP": decision.EntryClusterIP, "external IP": decision.EntryExternalIP, "loadbalancer IP": decision.EntryLoadBalancer,
+}
+
+// serviceOf reads the service port out of kube-proxy's comments on the rules that
+// matched: "default/web:http cluster IP", "default/web:http has no endpoints". Both
+// are empty if no rule has one.
+func serviceOf(path []*iptables.Rule) (service, entry string) {
+	for _, r := range path {
+		if !strings.HasPrefix(r.Chain, "KUBE-") {
+			continue
+		}
+		for _, m := range r.Matches {
+			c, ok := m.(iptables.Comment)
+			if !ok {
+				continue
+			}
+			name, rest, _ := strings.Cut(c.Text, " ")
+			if namespace, name, ok := strings.Cut(name, "/"); !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
+				continue
+			}
+			if r.Chain == "KUBE-NODEPORTS" {
+				return name, decision.EntryNodePort.String()
+			}
+			if e, ok := commented[rest]; ok {
+				return name, e.String()
+			}
+			return name, ""
+		}
+	}
+	return "", ""
+}

@@ -1,0 +1,289 @@
+// Package trace asks the machine of package netfilter about one packet and tells the
+// answer: the ways it may go, as JSON and as text.
+package trace
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/netfilter"
+	"github.com/nfqproxy/nfqproxy/datapath/steps"
+)
+
+// Version is the version of the schema. It grows when a field changes its meaning or
+// goes away; new fields do not change it.
+const Version = 1
+
+// Trace is the answer to one question. SCHEMA.md describes it.
+type Trace struct {
+	Version     int    `json:"version"`
+	Rules       string `json:"rules"`
+	Protocol    string `json:"protocol"`
+	Source      string `json:"source"` // empty: an address that the host chooses
+	Destination string `json:"destination"`
+	InInterface string `json:"inInterface,omitempty"`
+	Local       bool   `json:"local"`
+	Start       string `json:"start,omitempty"`
+	// Incomplete is what a listing does not tell that a dump would.
+	Incomplete []string `json:"incomplete,omitempty"`
+	Notes      []string `json:"notes"`
+	Ways       []Way    `json:"ways"`
+	// Untold is the probability of ways that are left out, because there are too many.
+	Untold float64 `json:"untold,omitempty"`
+	// Cut is what was left out because it took too much, one sentence each.
+	Cut []string `json:"cut,omitempty"`
+}
+
+// Way is one way that the packet may go.
+type Way struct {
+	Probability float64      `json:"probability"`
+	Verdict     string       `json:"verdict"` // see netfilter.Verdict
+	Why         string       `json:"why,omitempty"`
+	Line        int          `json:"line,omitempty"` // of the rule that gave the verdict
+	With        string       `json:"with,omitempty"`
+	Out         string       `json:"outInterface,omitempty"`
+	Source      string       `json:"source"` // in the end
+	Destination string       `json:"destination"`
+	Mark        string       `json:"mark"`
+	Conntrack   *Conntrack   `json:"conntrack,omitempty"`
+	Assumptions []string     `json:"assumptions"`
+	Steps       []steps.Step `json:"steps"`
+	Reply       *Way         `json:"reply,omitempty"`
+	Later       *Way         `json:"later,omitempty"` // the asker's next packet, behind the answer
+
+	answer bool   // it is that of an answer, or of a packet behind it
+	fork   int    // the position in Steps of the first choice; -1: there was none
+	flag   string // that gives what the way ends for want of; empty: none
+	cut    string
+}
+
+// Conntrack is the connection's entry.
+type Conntrack struct {
+	State    string   `json:"state"`
+	Original Tuple    `json:"original"`
+	Reply    Tuple    `json:"reply"`
+	Status   []string `json:"status"`
+	Mark     string   `json:"mark"`
+	Zone     uint16   `json:"zone,omitempty"`
+	// SourcePorts and DestinationPorts are first and last of those that the kernel chooses
+	// one of, where it does; the tuples have one that it might be.
+	SourcePorts      *[2]uint16 `json:"sourcePorts,omitempty"`
+	DestinationPorts *[2]uint16 `json:"destinationPorts,omitempty"`
+}
+
+// Tuple is one direction of a connection.
+type Tuple struct {
+	Source      string `json:"source"`
+	Destination string `json:"destination"`
+}
+
+// Question is what to ask.
+type Question struct {
+	Rules  string // what the rules are called
+	Packet netfilter.Packet
+	Start  string         // a chain; empty: the packet's whole way
+	Reply  bool           // follow the answer, too
+	Later  bool           // and then the next packet of who asked
+	Rand   netfilter.Rand // draws; nil: all ways are followed
+	Limit  int            // of ways; 0: DefaultLimit
+	Notes  []netfilter.Guess
+	Time   time.Time // what time it is, for rules with -m time; zero: not known
+	// Listing is that of the rules, if they are of a listing.
+	Listing *iptables.Listing
+}
+
+// DefaultLimit is how many ways are followed.
+const DefaultLimit = 1000
+
+// Ask asks the machine. The error is about the question.
+func Ask(m *netfilter.Machine, q *Question) (*Trace, error) {
+	if err := m.Check(&q.Packet); err != nil {
+		return nil, err
+	}
+	p := q.Packet
+	t := &Trace{
+		Version: Version, Rules: q.Rules, Protocol: netfilter.ProtocolName(p.Protocol),
+		Source: p.SourceText(), Destination: p.DestinationText(), InInterface: p.InInterface, Local: p.Local, Start: q.Start,
+		Notes: []string{},
+	}
+	if p.Local && p.Source.Addr().IsUnspecified() {
+		t.Source = ""
+	}
+	if q.Listing != nil {
+		for _, n := range q.Listing.Incomplete {
+			t.Incomplete = append(t.Incomplete, n.String())
+		}
+	}
+	var start *netfilter.Start
+	if q.Start != "" {
+		var err error
+		if start, err = m.Find(q.Start, p.Local); err != nil {
+			return nil, err
+		}
+	}
+	limit := q.Limit
+	if limit == 0 {
+		limit = DefaultLimit
+	}
+	work := netfilter.NewWork()
+	begin := func() *netfilter.State { return &netfilter.State{Began: q.Time} }
+	var ways []netfilter.Way
+	if q.Rand != nil {
+		ways = []netfilter.Way{m.SendFrom(start, p, begin(), q.Rand, work)}
+	} else {
+		ways, t.Untold = m.ExploreFrom(start, p, begin, limit, work)
+	}
+	if t.Untold > 0 {
+		t.Cut = append(t.Cut, fmt.Sprintf("%d ways are followed; the others have the probability %s together", len(ways), chance(t.Untold)))
+	}
+	for i, w := range ways {
+		told := tell(w.Result)
+		if q.Reply || q.Later {
+			told.Reply = reply(m, w, work)
+		}
+		if q.Later && told.Reply != nil {
+			told.Later = later(m, p, w, work)
+		}
+		t.Ways = append(t.Ways, *told)
+		t.noteCut(i+1, told)
+	}
+	for _, n := range q.Notes {
+		if !n.About.IsValid() || occurs(ways, n.About) {
+			t.Notes = append(t.Notes, n.Text)
+		}
+	}
+	return t, nil
+}
+
+// mostCut bounds the sentences about ways that were cut off.
+const mostCut = 10
+
+// noteCut notes where a way, its answer and the packet behind it were cut off.
+func (t *Trace) noteCut(number int, w *Way) {
+	for _, c := range []struct {
+		what string
+		way  *Way
+	}{{"way", w}, {"the answer of way", w.Reply}, {"the next packet of way", w.Later}} {
+		switch {
+		case c.way == nil || c.way.cut == "":
+		case len(t.Cut) < mostCut:
+			t.Cut = append(t.Cut, fmt.Sprintf("%s %d: %s", c.what, number, c.way.cut))
+		case len(t.Cut) == mostCut:
+			t.Cut = append(t.Cut, "more packets are cut off, see their ways")
+		}
+	}
+}
+
+// occurs says whether an address of the network has anything to do with the packet's ways.
+func occurs(ways []netfilter.Way, network netip.Prefix) bool {
+	return slices.ContainsFunc(ways, func(w netfilter.Way) bool {
+		in := []netip.AddrPort{w.Packet.Source, w.Packet.Destination}
+		if w.Entry != nil {
+			in = append(in, w.Entry.Original.Source, w.Entry.Original.Destination, w.Entry.Reply.Source, w.Entry.Reply.Destination)
+		}
+		return slices.ContainsFunc(in, func(p netip.AddrPort) bool { return network.Contains(p.Addr()) })
+	})
+}
+
+// tell turns a result into a way.
+func tell(r *netfilter.Result) *Way {
+	w := &Way{
+		Probability: r.Probability, Verdict: r.Verdict.String(), Why: r.Why, With: string(r.With), Out: r.Out,
+		Source: r.Packet.SourceText(), Destination: r.Packet.DestinationText(), Mark: fmt.Sprintf("%#x", r.Packet.Mark),
+		Assumptions: r.Assumptions, Steps: r.Steps, fork: -1, cut: r.Cut,
+	}
+	if r.By != nil {
+		w.Line = r.By.Line
+	}
+	if w.Assumptions == nil {
+		w.Assumptions = []string{}
+	}
+	if w.Steps == nil {
+		w.Steps = []steps.Step{}
+	}
+	switch r.Unknown.(type) {
+	case iptables.SetMatch:
+		w.flag = "--sets"
+	case iptables.MAC:
+		w.flag = "--mac"
+	case iptables.String, iptables.U32:
+		w.flag = "--payload"
+	}
+	if len(r.Forks) > 0 {
+		w.fork = r.Forks[0]
+	}
+	if r.Entry != nil {
+		w.Conntrack = entry(r.Entry, r.Tracking)
+	}
+	return w
+}
+
+func entry(e *netfilter.Entry, t netfilter.Tracking) *Conntrack {
+	tuple := func(t netfilter.Tuple) Tuple {
+		p := netfilter.Packet{Protocol: t.Protocol, Source: t.Source, Destination: t.Destination}
+		return Tuple{p.SourceText(), p.DestinationText()}
+	}
+	c := &Conntrack{
+		State: t.String(), Original: tuple(e.Original), Reply: tuple(e.Reply), Status: []string{},
+		Mark: fmt.Sprintf("%#x", e.Mark), Zone: e.Zone, SourcePorts: ports(e.SourcePorts), DestinationPorts: ports(e.DestinationPorts),
+	}
+	for _, s := range []struct {
+		is   bool
+		name string
+	}{{e.SeenReply, "SEEN_REPLY"}, {e.Assured, "ASSURED"}, {e.Confirmed, "CONFIRMED"}, {e.SNAT, "SRC_NAT"}, {e.DNAT, "DST_NAT"}} {
+		if s.is {
+			c.Status = append(c.Status, s.name)
+		}
+	}
+	return c
+}
+
+func ports(r *iptables.PortRange) *[2]uint16 {
+	if r == nil {
+		return nil
+	}
+	return &[2]uint16{r.First, r.Last}
+}
+
+// reply follows the answer of a way; nil: nobody answers.
+func reply(m *netfilter.Machine, w netfilter.Way, work *netfilter.Work) *Way {
+	p, ok := w.Answer()
+	if !ok {
+		return nil
+	}
+	if !p.Local && p.Source.Addr() == p.Destination.Addr() {
+		return &Way{
+			Probability: 1, Verdict: "answered", Source: p.SourceText(), Destination: p.DestinationText(), Mark: "0x0",
+			Why:         fmt.Sprintf("%s got a packet from its own address and answers itself: the answer does not come back here, and nothing is translated back", p.Source.Addr()),
+			Assumptions: []string{}, Steps: []steps.Step{}, fork: -1,
+		}
+	}
+	told := tell(m.SendFrom(nil, p, w.State, first{}, work).Result)
+	told.answer = true
+	if !p.Local {
+		told.Assumptions = append(told.Assumptions, fmt.Sprintf("that %s sends its answer to this host", p.Source.Addr()))
+	}
+	return told
+}
+
+// later follows another packet like the first one, now that the connection is known.
+func later(m *netfilter.Machine, p netfilter.Packet, w netfilter.Way, work *netfilter.Work) *Way {
+	if p.Flags == iptables.SYN {
+		p.Flags = iptables.ACK
+	}
+	if p.Source.Addr().IsUnspecified() && w.Entry != nil {
+		p.Source = w.Entry.Original.Source
+	}
+	told := tell(m.SendFrom(nil, p, w.State, first{}, work).Result)
+	told.answer = true
+	return told
+}
+
+// first is a Rand by which every rule that draws matches. Answers meet such rules in
+// filter and mangle only, and hardly ever.
+type first struct{}
+
+func (first) Float64() float64 { return 0 }

@@ -1,0 +1,74 @@
+package takeover
+
+import (
+	"errors"
+	"fmt"
+	"net"
+)
+
+// ipvsDevice is the interface on which mode ipvs has the services' addresses.
+const ipvsDevice = "kube-ipvs0"
+
+// Find looks for leftovers in the calling thread's network namespace. It changes nothing
+// and loads no kernel module. It needs CAP_NET_ADMIN.
+func Find() (*Leftovers, error) {
+	l := new(Leftovers)
+	err := errors.Join(l.findNFT(), l.findLegacy())
+	if err != nil {
+		return nil, fmt.Errorf("look for what kube-proxy left: %w", err)
+	}
+	if _, err := net.InterfaceByName(ipvsDevice); err == nil {
+		l.notes = append(l.notes, "IPVS: interface "+ipvsDevice+" with the services' addresses, the virtual servers and the ipsets stay: "+
+			"remove them with kube-proxy's own --cleanup, or start the node again")
+	}
+	return l, nil
+}
+
+// maxAttempts is how often Remove looks again where somebody else changes the same
+// tables.
+const maxAttempts = 5
+
+// Remove removes what was found: each table of the kernel in one transaction, all or
+// nothing. Where a table has changed in between it looks again and removes what is there
+// then; what is gone already is no error. It works on the calling thread's network
+// namespace, which has to be the one of Find, and needs CAP_NET_ADMIN. Afterwards Lines
+// still says what has been removed.
+func (l *Leftovers) Remove() error {
+	var err error
+	current := l
+	for range maxAttempts {
+		if err = current.remove(); !errors.Is(err, errChanged) {
+			break
+		}
+		var again error
+		if current, again = Find(); again != nil {
+			return again
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("remove what kube-proxy left: %w", err)
+	}
+	return nil
+}
+
+// errChanged says that a table is not what it was when it was looked at.
+var errChanged = errors.New("the rules changed meanwhile, or somebody else's use them; is kube-proxy still running?")
+
+func (l *Leftovers) remove() error {
+	var errs []error
+	for _, t := range l.tables {
+		if err := removeOwnTable(t.family); err != nil {
+			errs = append(errs, fmt.Errorf("nftables table %s %s: %w", t.family.nft(), ownTableName, err))
+		}
+	}
+	for _, r := range l.removals {
+		remove := r.removeNFT
+		if r.table.backend == legacy {
+			remove = r.removeLegacy
+		}
+		if err := remove(); err != nil {
+			errs = append(errs, fmt.Errorf("iptables (%s), %s, table %s: %w", r.table.backend, r.table.family, r.table.name, err))
+		}
+	}
+	return errors.Join(errs...)
+}

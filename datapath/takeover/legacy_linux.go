@@ -1,0 +1,81 @@
+package takeover
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nfqproxy/nfqproxy/datapath/xtables"
+)
+
+// findLegacy looks at the tables of the legacy back end. To ask for a table makes the
+// kernel load it, so only those that are there are asked for.
+func (l *Leftovers) findLegacy() error {
+	for _, f := range families {
+		names, err := xtables.Names(f.iptables())
+		if err != nil {
+			return err
+		}
+		for _, name := range tableNames {
+			if !slices.Contains(names, name) {
+				continue
+			}
+			b, err := readBlob(f, name)
+			if err != nil {
+				return fmt.Errorf("iptables (legacy), %s, table %s: %w", f, name, err)
+			}
+			t, err := b.table()
+			if err != nil {
+				return fmt.Errorf("iptables (legacy), %s, table %s: %w", f, name, err)
+			}
+			l.add(t)
+		}
+	}
+	return nil
+}
+
+// readBlob reads a table.
+func readBlob(f family, name string) (*blob, error) {
+	t, err := xtables.Read(f.iptables(), name)
+	switch {
+	case errors.Is(err, xtables.ErrChanged):
+		return nil, errChanged
+	case err != nil:
+		return nil, err
+	}
+	return &blob{f, *t}, nil
+}
+
+// removeLegacy replaces the table by one without what is to be removed.
+func (r *removal) removeLegacy() error {
+	unlock, err := xtables.Lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	// Read again under the lock: what was found is past.
+	old, err := readBlob(r.table.family, r.table.name)
+	if err != nil {
+		return err
+	}
+	t, err := old.table()
+	if err != nil {
+		return err
+	}
+	now, _ := t.plan()
+	if len(now.chains) == 0 {
+		return nil
+	}
+	next, err := old.without(now)
+	if err != nil {
+		return err
+	}
+	if err := next.Replace(); errors.Is(err, unix.EAGAIN) {
+		return errors.Join(errChanged, err)
+	} else if err != nil {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,94 @@
+package takeover
+
+import (
+	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
+)
+
+// family is an address family as iptables knows them.
+type family uint8
+
+const (
+	ipv4 family = 4
+	ipv6 family = 6
+)
+
+var families = []family{ipv4, ipv6}
+
+func (f family) String() string {
+	if f == ipv4 {
+		return "IPv4"
+	}
+	return "IPv6"
+}
+
+func (f family) iptables() iptables.Family {
+	if f == ipv4 {
+		return iptables.IPv4
+	}
+	return iptables.IPv6
+}
+
+// nft is nftables' word for the family.
+func (f family) nft() string {
+	if f == ipv4 {
+		return "ip"
+	}
+	return "ip6"
+}
+
+// ownTableName is the nftables table of kube-proxy's mode nftables.
+const ownTableName = "kube-proxy"
+
+// tableNames are the tables of iptables that kube-proxy has chains in.
+var tableNames = []string{"mangle", "filter", "nat"}
+
+// ownChains are kube-proxy's chains with fixed names, by table; those of mode ipvs
+// included.
+var ownChains = map[string][]string{
+	"mangle": {"KUBE-PROXY-CANARY"},
+	"filter": {
+		"KUBE-SERVICES", "KUBE-EXTERNAL-SERVICES", "KUBE-NODEPORTS", "KUBE-FORWARD", "KUBE-PROXY-FIREWALL", "KUBE-PROXY-CANARY",
+		"KUBE-NODE-PORT", "KUBE-SOURCE-RANGES-FIREWALL", "KUBE-IPVS-FILTER", "KUBE-IPVS-OUT-FILTER",
+	},
+	"nat": {
+		"KUBE-SERVICES", "KUBE-NODEPORTS", postroutingChain, markMasqChain, "KUBE-PROXY-CANARY",
+		"KUBE-NODE-PORT", "KUBE-LOAD-BALANCER",
+	},
+}
+
+const (
+	markMasqChain    = "KUBE-MARK-MASQ"
+	postroutingChain = "KUBE-POSTROUTING"
+)
+
+// ownPrefixes begin the names of the chains of single services and endpoints, in table
+// nat. KUBE-XLB- is what KUBE-EXT- was called before 1.24.
+var ownPrefixes = []string{"KUBE-SVC-", "KUBE-SVL-", "KUBE-SEP-", "KUBE-FW-", "KUBE-EXT-", "KUBE-XLB-"}
+
+// hooked are the chains that kube-proxy jumps to from base chains; a jump to any
+// other of its chains is not its own.
+var hooked = map[string]bool{
+	"KUBE-SERVICES": true, "KUBE-EXTERNAL-SERVICES": true, "KUBE-NODEPORTS": true, "KUBE-FORWARD": true, "KUBE-PROXY-FIREWALL": true,
+	postroutingChain: true,
+	"KUBE-NODE-PORT": true, "KUBE-IPVS-FILTER": true, "KUBE-IPVS-OUT-FILTER": true,
+}
+
+// owned tells whether a chain is kube-proxy's.
+func owned(table, chain string) bool {
+	for _, name := range ownChains[table] {
+		if chain == name {
+			return true
+		}
+	}
+	if table != "nat" {
+		return false
+	}
+	for _, p := range ownPrefixes {
+		if strings.HasPrefix(chain, p) {
+			return true
+		}
+	}
+	return false
+}

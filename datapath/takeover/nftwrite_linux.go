@@ -1,0 +1,60 @@
+package takeover
+
+import (
+	"errors"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	nftables "github.com/nfqproxy/nfqproxy/datapath/nft"
+)
+
+// nfproto is the kernel's number of the family.
+func (f family) nfproto() uint8 {
+	if f == ipv6 {
+		return unix.NFPROTO_IPV6
+	}
+	return unix.NFPROTO_IPV4
+}
+
+// run carries a transaction out.
+func run(t *nftables.Transaction) error {
+	err := t.Run()
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EBUSY) || errors.Is(err, unix.ERESTART) {
+		return errors.Join(errChanged, err)
+	}
+	return err
+}
+
+// removeNFT removes the jumps first, then the rules of the chains, which refer to other
+// chains, and then the chains.
+func (r *removal) removeNFT() error {
+	var t nftables.Transaction
+	family := r.table.family.nfproto()
+	for _, j := range r.jumps {
+		t.Add(family, unix.NFT_MSG_DELRULE, 0, func(e *netlink.AttributeEncoder) {
+			e.String(unix.NFTA_RULE_TABLE, r.table.name)
+			e.String(unix.NFTA_RULE_CHAIN, j.chain)
+			e.Uint64(unix.NFTA_RULE_HANDLE, j.id)
+		})
+	}
+	for _, name := range r.chains {
+		t.Add(family, unix.NFT_MSG_DELRULE, 0, func(e *netlink.AttributeEncoder) { // all rules
+			e.String(unix.NFTA_RULE_TABLE, r.table.name)
+			e.String(unix.NFTA_RULE_CHAIN, name)
+		})
+	}
+	for _, name := range r.chains {
+		t.Add(family, unix.NFT_MSG_DELCHAIN, 0, func(e *netlink.AttributeEncoder) {
+			e.String(unix.NFTA_CHAIN_TABLE, r.table.name)
+			e.String(unix.NFTA_CHAIN_NAME, name)
+		})
+	}
+	return run(&t)
+}
+
+func removeOwnTable(f family) error {
+	var t nftables.Transaction
+	t.Add(f.nfproto(), unix.NFT_MSG_DELTABLE, 0, func(e *netlink.AttributeEncoder) { e.String(unix.NFTA_TABLE_NAME, ownTableName) })
+	return run(&t)
+}

@@ -1,0 +1,123 @@
+package takeover
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// table is one table of iptables, as far as it has to be known.
+type table struct {
+	backend backend
+	family  family
+	name    string
+	chains  map[string]*chain
+}
+
+type backend string
+
+const (
+	nft    backend = "nft"
+	legacy backend = "legacy"
+)
+
+type chain struct {
+	base  bool
+	rules []rule
+}
+
+// rule is a rule that may go to other chains.
+type rule struct {
+	id      uint64   // nft: its handle; legacy: its offset
+	targets []string // of jump and goto
+}
+
+// removal is what is to be removed from one table.
+type removal struct {
+	table  *table
+	chains []string // sorted; with all their rules
+	jumps  []jump   // in the order of chains, then rules
+	rules  int      // in chains
+}
+
+// jump is a rule of a base chain.
+type jump struct {
+	chain string
+	id    uint64
+}
+
+// String says it in words.
+func (r *removal) String() string {
+	return fmt.Sprintf("iptables (%s), %s, table %s: %s with %s, and %s to them",
+		r.table.backend, r.table.family, r.table.name, count(len(r.chains), "chain"), count(r.rules, "rule"), count(len(r.jumps), "jump"))
+}
+
+// plan finds out what can be removed, and what cannot and why. Without chains there are
+// no jumps either.
+func (t *table) plan() (*removal, []string) {
+	r := &removal{table: t}
+	kept, notes := t.keptChains()
+	for _, name := range slices.Sorted(maps.Keys(t.chains)) {
+		c := t.chains[name]
+		if owned(t.name, name) && !c.base {
+			if !kept[name] {
+				r.chains = append(r.chains, name)
+				r.rules += len(c.rules)
+			}
+			continue
+		}
+		for _, rl := range c.rules {
+			// (A rule has one target, unless it has a verdict map, which iptables does not.)
+			if c.base && len(rl.targets) == 1 && t.isOwn(rl.targets[0]) && hooked[rl.targets[0]] && !kept[rl.targets[0]] {
+				r.jumps = append(r.jumps, jump{name, rl.id})
+			}
+		}
+	}
+	return r, notes
+}
+
+// keptChains are kube-proxy's chains that have to stay: those that others use, and those
+// that they use in turn; with notes on the former.
+func (t *table) keptChains() (kept map[string]bool, notes []string) {
+	kept = make(map[string]bool)
+	var keep func(name string)
+	keep = func(name string) {
+		if kept[name] || !t.isOwn(name) {
+			return
+		}
+		kept[name] = true
+		for _, rl := range t.chains[name].rules {
+			for _, target := range rl.targets {
+				keep(target)
+			}
+		}
+		if name == markMasqChain {
+			keep(postroutingChain) // without which the mark has no effect
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(t.chains)) {
+		c := t.chains[name]
+		if t.isOwn(name) {
+			continue
+		}
+		for _, rl := range c.rules {
+			for _, target := range rl.targets {
+				if !t.isOwn(target) || c.base && len(rl.targets) == 1 && hooked[target] {
+					continue
+				}
+				if !kept[target] {
+					notes = append(notes, fmt.Sprintf("iptables (%s), %s, table %s: chain %s stays, because chain %s, which is not kube-proxy's, jumps to it",
+						t.backend, t.family, t.name, target, name))
+				}
+				keep(target)
+			}
+		}
+	}
+	return kept, notes
+}
+
+// isOwn tells whether a chain is there and kube-proxy's.
+func (t *table) isOwn(name string) bool {
+	c := t.chains[name]
+	return c != nil && !c.base && owned(t.name, name)
+}
