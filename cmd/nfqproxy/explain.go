@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nfqproxy/nfqproxy/control"
+	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/hostmasq"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/explain"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
@@ -128,7 +128,7 @@ func (f *explainFlags) run(stdin io.Reader, stdout, stderr io.Writer, seeded boo
 	e := &explainer{
 		simulator: explain.New(table, rand.New(rand.NewPCG(seed, 0)), explain.Cluster{Nodes: objects.Nodes, EndpointSlices: objects.EndpointSlices}),
 		names:     explain.NamesOf(table, objects.Pods),
-		flags:     f, out: out, style: flow.StyleFor(stdout),
+		flags:     f, out: out, style: flowtext.StyleFor(stdout),
 	}
 	for _, s := range objects.Services {
 		if why := control.Unserved(s); why != "" {
@@ -155,7 +155,7 @@ type explainer struct {
 	names     *explain.Names
 	flags     *explainFlags
 	out       *bufio.Writer
-	style     flow.Style
+	style     flowtext.Style
 	answered  int
 }
 

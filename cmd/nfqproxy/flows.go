@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
-	"github.com/nfqproxy/nfqproxy/control/view/flowlist"
+	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
@@ -73,14 +73,14 @@ came; custom-columns has kubectl's syntax.`,
 	flags.StringVar(&q.Since, "since", "", "no flows that were decided earlier: how long ago (5m), or a time (RFC 3339); with --follow, what happened since then comes first")
 	flags.StringVar(&q.Limit, "limit", "", "only so many of the newest; 0: all that are known (default 100); with --follow: how many from before come first")
 	flags.StringVar(&f.last, "last", "", "the same as --limit")
-	flags.StringVarP(&f.output, "output", "o", "", strings.Join(flowlist.Formats(), ", ")+" (default: a table)")
+	flags.StringVarP(&f.output, "output", "o", "", strings.Join(flowtext.Formats(), ", ")+" (default: a table)")
 	flags.BoolVar(&q.Steps, "tree", false, "show the walk through kube-proxy's chains below each line; in JSON: as steps")
 	flags.BoolVar(&f.noHeaders, "no-headers", false, "leave out the names of the columns")
 	f.zone.add(flags)
 	f.server.add(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("output", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		var names []string
-		for _, name := range flowlist.Formats() {
+		for _, name := range flowtext.Formats() {
 			before, argument, _ := strings.Cut(name, "=")
 			if argument != "" {
 				before += "="
@@ -144,15 +144,15 @@ func (f *flowsFlags) run(cmd *cobra.Command, connect connector, args []string, s
 	if err := f.check(cmd.Flags(), args); err != nil {
 		return err
 	}
-	style, err := f.server.style(flow.StyleFor(cmd.OutOrStdout()))
+	style, err := f.server.style(flowtext.StyleFor(cmd.OutOrStdout()))
 	if err != nil {
 		return err
 	}
-	o := flowlist.Options{Style: style, Follow: f.query.Follow, NoHeaders: f.noHeaders, Tree: f.query.Steps}
+	o := flowtext.Options{Style: style, Follow: f.query.Follow, NoHeaders: f.noHeaders, Tree: f.query.Steps}
 	if o.Zone, err = f.zone.location(); err != nil {
 		return err
 	}
-	p, err := flowlist.New(stdout, f.output, o)
+	p, err := flowtext.New(stdout, f.output, o)
 	if err != nil {
 		return fmt.Errorf("--output %w", err)
 	}
@@ -199,7 +199,7 @@ func (f *flowsFlags) check(flags *pflag.FlagSet, args []string) error {
 	q := &f.query
 	// A filter that names flows for no service shows them, and with one that they cannot pass
 	// there are none to count.
-	q.ServicesOnly = !f.all && !flowlist.ForPrograms(f.output) && q.Verdict == "" && q.Reason == "" && q.Service == "" && q.Endpoint == ""
+	q.ServicesOnly = !f.all && !flowtext.ForPrograms(f.output) && q.Verdict == "" && q.Reason == "" && q.Service == "" && q.Endpoint == ""
 	if f.query.Event != "" && !f.query.Follow {
 		return errors.New("--event: only streams have events: give --follow, too, or ask for a --state")
 	}
@@ -207,13 +207,13 @@ func (f *flowsFlags) check(flags *pflag.FlagSet, args []string) error {
 }
 
 // tell tells one flow's story.
-func (f *flowsFlags) tell(ctx context.Context, stdout io.Writer, observer observe.Observer, id string, p flowlist.Printer, o flowlist.Options) error {
+func (f *flowsFlags) tell(ctx context.Context, stdout io.Writer, observer observe.Observer, id string, p flowtext.Printer, o flowtext.Options) error {
 	r, err := observer.Flow(ctx, id)
 	if err != nil {
 		return err
 	}
 	if f.output == "" {
-		_, err := io.WriteString(stdout, flowlist.Story(r, o, false))
+		_, err := io.WriteString(stdout, flowtext.Story(r, o, false))
 		return err
 	}
 	return errors.Join(p.Print(r), p.Close())
@@ -224,7 +224,7 @@ func (f *flowsFlags) tell(ctx context.Context, stdout io.Writer, observer observ
 const breath = 50 * time.Millisecond
 
 // list writes flows until there are no more or, following, until the context ends.
-func (f *flowsFlags) list(ctx context.Context, observer observe.Observer, p flowlist.Printer, stderr io.Writer) error {
+func (f *flowsFlags) list(ctx context.Context, observer observe.Observer, p flowtext.Printer, stderr io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	items, end := make(chan observe.Item, 64), make(chan error, 1)
@@ -276,7 +276,7 @@ func (f *flowsFlags) list(ctx context.Context, observer observe.Observer, p flow
 
 // finish ends a list that the observer ended with err. What was left out is said last, below
 // what was printed.
-func (f *flowsFlags) finish(ctx context.Context, observer observe.Observer, err error, printed int, leftOut uint64, p flowlist.Printer, stderr io.Writer) error {
+func (f *flowsFlags) finish(ctx context.Context, observer observe.Observer, err error, printed int, leftOut uint64, p flowtext.Printer, stderr io.Writer) error {
 	if err == nil && printed == 0 && !f.query.Follow {
 		err = checkNames(ctx, observer, f.query)
 	}
@@ -302,8 +302,8 @@ func leftOutInWords(flows uint64) string {
 }
 
 // printMissed says that records are missing: in the list itself, where its format can.
-func printMissed(m *observe.Missed, p flowlist.Printer, stderr io.Writer) error {
-	if p, ok := p.(flowlist.MissedPrinter); ok {
+func printMissed(m *observe.Missed, p flowtext.Printer, stderr io.Writer) error {
+	if p, ok := p.(flowtext.MissedPrinter); ok {
 		return p.PrintMissed(m)
 	}
 	_, err := fmt.Fprintln(stderr, missedInWords(m))

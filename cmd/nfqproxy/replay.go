@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
 	"github.com/nfqproxy/nfqproxy/control/view/visible"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/replay"
@@ -188,7 +189,7 @@ func (f *replayFlags) replayCapture(name string, in, stdin io.Reader, out *outpu
 		enc.SetEscapeHTML(false) // "->" in rules is to stay readable
 		tell = func(r *flow.Record) error { return enc.Encode(r) }
 	default:
-		style := flow.StyleFor(out.Writer)
+		style := flowtext.StyleFor(out.Writer)
 		tell = func(r *flow.Record) error {
 			_, err := fmt.Fprintln(buffered, style.Line(r))
 			return err

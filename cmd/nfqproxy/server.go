@@ -12,7 +12,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/flows/flowapi"
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
-	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
 )
 
@@ -55,7 +55,7 @@ func (f *serverFlags) add(cmd *cobra.Command) {
 var colors = []string{"auto", "always", "never"}
 
 // style is how text looks on an output that has the style of its own.
-func (f *serverFlags) style(own flow.Style) (flow.Style, error) {
+func (f *serverFlags) style(own flowtext.Style) (flowtext.Style, error) {
 	switch f.color {
 	case "auto":
 	case "always":

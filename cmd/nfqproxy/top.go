@@ -6,9 +6,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
 	"github.com/nfqproxy/nfqproxy/control/view/top"
 	"github.com/nfqproxy/nfqproxy/control/view/visible"
-	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
 // topFlags are the flags of nfqproxy top.
@@ -46,7 +46,7 @@ their recent flows; and to a flow's story. ? tells the keys.`,
 }
 
 func (f *topFlags) run(cmd *cobra.Command, connect connector) error {
-	style, err := f.server.style(flow.StyleFor(cmd.OutOrStdout()))
+	style, err := f.server.style(flowtext.StyleFor(cmd.OutOrStdout()))
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/steps"
 )
 
 // Version is the version of the schema. It grows when a field changes its meaning
@@ -95,7 +94,7 @@ type Record struct {
 	Life   *Life   `json:"life,omitempty"`
 	Held   *Hold   `json:"held,omitempty"`
 
-	Steps []steps.Step `json:"steps,omitempty"` // where asked for
+	Steps []Step `json:"steps,omitempty"` // where asked for
 	// Hint is what might help who asked; in simulations only.
 	Hint string `json:"hint,omitempty"`
 	// Reply is the way of the answer, where asked for; in simulations only.

@@ -179,28 +179,3 @@ func checkEndpoints(t *testing.T, seed uint64, r *flow.Record, sp *decision.Serv
 		t.Fatalf("seed %d: verdict %s, candidates %v", seed, r.Verdict, r.Candidates)
 	}
 }
-
-// TestExcludedReasons: the same endpoint is out for different reasons under the two
-// policies.
-func TestExcludedReasons(t *testing.T) {
-	s, names := simulator(t, "node-a", 0)
-	for _, tt := range []struct {
-		destination string
-		want        map[string]string
-	}{
-		{"service/default/web:http", map[string]string{"10.244.2.3:8080": "not-ready", "[fd00:10:244:1::2]:8080": "other-family", "[fd00:10:244:2::2]:8080": "other-family"}},
-		{"service/default/zoned", map[string]string{"10.244.2.2:8080": "other-zone"}},
-		{"service/default/leaving", map[string]string{"10.244.2.2:8080": "not-serving"}},
-		{"service/default/shop", nil},                                           // internal policy Cluster
-		{"172.20.0.2:30030", map[string]string{"10.244.2.2:8080": "not-local"}}, // external policy Local
-	} {
-		p := packet(t, names, "192.0.2.10", tt.destination)
-		got := make(map[string]string)
-		for _, e := range s.Decide(&p).Excluded {
-			got[e.Endpoint] = e.Reason
-		}
-		if fmt.Sprint(got) != fmt.Sprint(tt.want) {
-			t.Errorf("%s: excluded %v, want %v", tt.destination, got, tt.want)
-		}
-	}
-}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/charmbracelet/x/ansi"
 
-	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
 )
 
 func TestFold(t *testing.T) {
@@ -34,7 +34,7 @@ func TestFold(t *testing.T) {
 		}
 	}
 	// Colours take no room, and stay.
-	painted := flow.Style{Color: true}.Paint(flow.Green, "one two") + " three"
+	painted := flowtext.Style{Color: true}.Paint(flowtext.Green, "one two") + " three"
 	if got := fold(painted, 9); ansi.Strip(got) != "one two\nthree" || !strings.Contains(got, "\x1b[32m") {
 		t.Errorf("%q", got)
 	}

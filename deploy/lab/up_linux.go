@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
@@ -143,9 +143,9 @@ func materialize(f *File) error {
 	return os.WriteFile(f.Path, f.Data, 0o644)
 }
 
-// styleFor is flow.StyleFor with a column for the lab's nodes.
-func styleFor(w io.Writer, s *Spec) flow.Style {
-	style := flow.StyleFor(w)
+// styleFor is flowtext.StyleFor with a column for the lab's nodes.
+func styleFor(w io.Writer, s *Spec) flowtext.Style {
+	style := flowtext.StyleFor(w)
 	for i := range s.Nodes {
 		style.NodeWidth = max(style.NodeWidth, len(s.Nodes[i].Name))
 	}
@@ -188,7 +188,7 @@ func up(ctx context.Context, l *Lab, services []*decision.ServicePort, o RunOpti
 	}
 }
 
-func showEvent(w io.Writer, style flow.Style, e Event, o RunOptions) {
+func showEvent(w io.Writer, style flowtext.Style, e Event, o RunOptions) {
 	switch {
 	case e.Files != nil && e.Files.String() == "":
 		fmt.Fprintln(w, "\nThe files are in force again.")

@@ -12,7 +12,6 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
-	"github.com/nfqproxy/nfqproxy/datapath/steps"
 )
 
 // act does something to the flow that is held.
@@ -144,7 +143,7 @@ func candidates(r *flow.Record) string {
 }
 
 // commonSteps is how many steps two walks begin with in common.
-func commonSteps(a, b []steps.Step) (n int) {
+func commonSteps(a, b []flow.Step) (n int) {
 	for n < min(len(a), len(b)) && a[n] == b[n] {
 		n++
 	}

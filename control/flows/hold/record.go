@@ -6,7 +6,6 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/flows/journal"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/kubechains"
-	"github.com/nfqproxy/nfqproxy/datapath/steps"
 )
 
 // recordOf makes the record of a flow that is held, with all steps, when it is first asked
@@ -22,7 +21,7 @@ func (h *Holder) recordOf(f flow.Flow) func() *flow.Record {
 }
 
 // recordOfGone makes the record of a flow that was let go, with the steps that it had.
-func (h *Holder) recordOfGone(f *flow.Flow, had []steps.Step) *flow.Record {
+func (h *Holder) recordOfGone(f *flow.Flow, had []flow.Step) *flow.Record {
 	r := f.Record()
 	journal.AddNames(r, f, h.config.Names)
 	if journal.HasSteps(f) {

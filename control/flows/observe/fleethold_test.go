@@ -10,7 +10,6 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	"github.com/nfqproxy/nfqproxy/control/flows/observe/observetest"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
-	"github.com/nfqproxy/nfqproxy/datapath/steps"
 )
 
 var holdWeb = observe.HoldQuery{Flow: observe.HoldFilter{Service: "web"}, Seconds: 5}
@@ -30,7 +29,7 @@ func TestFleetHolds(t *testing.T) {
 	if _, err := h.Act(ctx, hold.ID, observe.Act{Action: observe.ActStep}); !errors.As(err, &e) || e.Status != 409 {
 		t.Errorf("nothing is held: error %v", err)
 	}
-	if !fakes[1].Catch(flow.Record{Version: 1, ID: "1", Steps: []steps.Step{{}}}) {
+	if !fakes[1].Catch(flow.Record{Version: 1, ID: "1", Steps: []flow.Step{{}}}) {
 		t.Fatal("node-b was not asked")
 	}
 	next := func() {

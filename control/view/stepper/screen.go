@@ -9,14 +9,14 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
-	"github.com/nfqproxy/nfqproxy/control/view/flowlist"
+	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
 // Screen shows a held flow on a writer.
 type Screen struct {
 	W     io.Writer
-	Style flow.Style
+	Style flowtext.Style
 	// Messages is where what was said wrong is told.
 	Messages io.Writer
 	// Prompt: somebody types at the terminal that W is, and what to type is told.
@@ -95,9 +95,9 @@ func (s *Screen) Holding(h *observe.Hold) error {
 		case i < h.Step:
 			line = "   " + line
 		case i == h.Step:
-			line = s.Style.Paint(flow.Yellow, "=>") + " " + line
+			line = s.Style.Paint(flowtext.Yellow, "=>") + " " + line
 		default: // has not happened
-			line = s.Style.Paint(flow.Dim, "   "+ansi.Strip(line))
+			line = s.Style.Paint(flowtext.Dim, "   "+ansi.Strip(line))
 		}
 		b.WriteString(line + "\n")
 	}
@@ -109,7 +109,7 @@ func (s *Screen) Holding(h *observe.Hold) error {
 	}
 	fmt.Fprintf(&b, "\n%d of %d steps taken\n", h.Step, len(r.Steps))
 	if s.Prompt {
-		b.WriteString(s.Style.Paint(flow.Dim, Help) + "\n> ")
+		b.WriteString(s.Style.Paint(flowtext.Dim, Help) + "\n> ")
 	}
 	return s.print(s.instead(b.String()))
 }
@@ -182,11 +182,11 @@ func (s *Screen) Interrupted(h *observe.Hold) error {
 // Fate tells what became of the flow.
 func (s *Screen) Fate(r *flow.Record) error {
 	text := string(r.Life.State)
-	if c := flowlist.StateColor(r.Life.State); c != "" {
+	if c := flowtext.StateColor(r.Life.State); c != "" {
 		text = s.Style.Paint(c, text)
 	}
 	if r.Time != nil {
-		text += fmt.Sprintf(" %s after the decision", flowlist.Duration(r.Life.Since.Sub(*r.Time)))
+		text += fmt.Sprintf(" %s after the decision", flowtext.Duration(r.Life.Since.Sub(*r.Time)))
 	}
 	if words := r.Life.State.Words(); words != "" {
 		text += ": " + words

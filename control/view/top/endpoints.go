@@ -6,8 +6,7 @@ import (
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
-	"github.com/nfqproxy/nfqproxy/control/view/flowlist"
-	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
 )
 
 // endpointsView shows a service: how it is reached, and how its flows spread.
@@ -103,10 +102,10 @@ func (m *Model) about(s *observe.Service) []cell {
 	if f.Affinity > 0 {
 		counts += fmt.Sprintf(", %d by affinity", f.Affinity)
 	}
-	counts += fmt.Sprintf("; %d open; of those over %s sent, %s received", f.Open, flowlist.Bytes(f.BytesSent), flowlist.Bytes(f.BytesReceived))
+	counts += fmt.Sprintf("; %d open; of those over %s sent, %s received", f.Open, flowtext.Bytes(f.BytesSent), flowtext.Bytes(f.BytesReceived))
 	lines := []cell{{text: address}, {text: counts}}
 	if reasons := why(s); reasons != "" {
-		lines = append(lines, cell{"errors: " + reasons, flow.Red})
+		lines = append(lines, cell{"errors: " + reasons, flowtext.Red})
 	}
 	return append(lines, m.fit(s))
 }
@@ -122,7 +121,7 @@ const (
 func (m *Model) fit(s *observe.Service) cell {
 	fit := s.Fit
 	if fit == nil || fit.Draws == 0 {
-		return cell{"No draws yet that could be compared with equal chances.", flow.Dim}
+		return cell{"No draws yet that could be compared with equal chances.", flowtext.Dim}
 	}
 	draws := fmt.Sprintf("%d draws since %s", fit.Draws, m.at(fit.Since))
 	if fit.Draws == 1 {
@@ -137,17 +136,17 @@ func (m *Model) fit(s *observe.Service) cell {
 	test := fmt.Sprintf("chi-square %.3g, degrees of freedom %d, p %.2g", fit.ChiSquare, fit.DegreesOfFreedom, fit.PValue)
 	switch {
 	case fit.DegreesOfFreedom == 0:
-		return cell{draws + ": there was no choice.", flow.Dim}
+		return cell{draws + ": there was no choice.", flowtext.Dim}
 	case least < fewDraws:
-		return cell{draws + ": too few to tell whether chances are equal.", flow.Dim}
+		return cell{draws + ": too few to tell whether chances are equal.", flowtext.Dim}
 	case fit.PValue < suspicious:
-		return cell{draws + " do not look like equal chances: " + test + ".", flow.Red}
+		return cell{draws + " do not look like equal chances: " + test + ".", flowtext.Red}
 	}
-	return cell{draws + " look like equal chances: " + test + ".", flow.Green}
+	return cell{draws + " look like equal chances: " + test + ".", flowtext.Green}
 }
 
 func (m *Model) endpointCells(s *observe.Service, e *observe.Endpoint) []cell {
-	name, color := e.Endpoint, flow.Color("")
+	name, color := e.Endpoint, flowtext.Color("")
 	if e.Pod != "" {
 		name = e.Pod + " " + e.Endpoint
 	}
@@ -158,14 +157,14 @@ func (m *Model) endpointCells(s *observe.Service, e *observe.Endpoint) []cell {
 	}
 	switch {
 	case e.Removed:
-		bar, color = cell{"removed", flow.Yellow}, flow.Dim
+		bar, color = cell{"removed", flowtext.Yellow}, flowtext.Dim
 	case e.Excluded != "":
-		bar, color = cell{strings.ReplaceAll(e.Excluded, "-", " "), flow.Yellow}, flow.Dim
+		bar, color = cell{strings.ReplaceAll(e.Excluded, "-", " "), flowtext.Yellow}, flowtext.Dim
 	}
 	return []cell{
 		{name, color}, {text: m.rateText(endpointKey(s, e))}, {text: fmt.Sprint(e.Flows.Total)},
 		{text: expected}, {text: observed}, bar,
-		alarm(e.Flows.Unanswered, flow.Yellow), alarm(e.Flows.Refused, flow.Red), alarm(e.Flows.Reset, flow.Red), alarm(e.Flows.Failed, flow.Red),
+		alarm(e.Flows.Unanswered, flowtext.Yellow), alarm(e.Flows.Refused, flowtext.Red), alarm(e.Flows.Reset, flowtext.Red), alarm(e.Flows.Failed, flowtext.Red),
 		{text: fmt.Sprint(e.Flows.Open)}, {text: e.Node},
 	}
 }

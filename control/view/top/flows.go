@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nfqproxy/nfqproxy/control/view/flowlist"
+	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
@@ -58,7 +58,7 @@ func (v *flowsView) content(m *Model, p *page) content {
 		c.empty = "No flows: the stream of them is broken, and asked for again each second."
 	}
 	if v.missed > 0 {
-		c.above = []cell{{fmt.Sprintf("%d records are missing: there were too many.", v.missed), flow.Yellow}}
+		c.above = []cell{{fmt.Sprintf("%d records are missing: there were too many.", v.missed), flowtext.Yellow}}
 	}
 	var keys []string
 	var cells [][]cell
@@ -83,12 +83,12 @@ func (m *Model) flowCells(r *flow.Record) []cell {
 		at = r.Time.In(m.options.Zone).Format("15:04:05.000")
 	}
 	if l := r.Life; l != nil && l.Sent != nil && l.Received != nil {
-		sent, received = flowlist.Bytes(l.Sent.Bytes), flowlist.Bytes(l.Received.Bytes)
+		sent, received = flowtext.Bytes(l.Sent.Bytes), flowtext.Bytes(l.Received.Bytes)
 	}
 	state := r.State()
 	return []cell{
-		{text: flowlist.Source(r)}, {at, flow.Dim}, {text: r.Protocol}, {text: port(r.Destination)}, {text: flowlist.Endpoint(r)},
-		{string(state), flowlist.StateColor(state)}, {text: sent}, {text: received}, {text: r.Node},
+		{text: flowtext.Source(r)}, {at, flowtext.Dim}, {text: r.Protocol}, {text: port(r.Destination)}, {text: flowtext.Endpoint(r)},
+		{string(state), flowtext.StateColor(state)}, {text: sent}, {text: received}, {text: r.Node},
 	}
 }
 

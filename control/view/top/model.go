@@ -7,8 +7,8 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
 	"github.com/nfqproxy/nfqproxy/control/view/visible"
-	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
 // Model is the state of the screen: see bubbletea.
@@ -179,4 +179,4 @@ func (m *Model) back() {
 // at renders a time of the day.
 func (m *Model) at(t time.Time) string { return t.In(m.options.Zone).Format("15:04:05") }
 
-func (m *Model) paint(c flow.Color, text string) string { return m.options.Style.Paint(c, text) }
+func (m *Model) paint(c flowtext.Color, text string) string { return m.options.Style.Paint(c, text) }

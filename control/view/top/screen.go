@@ -7,7 +7,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
 
-	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
 )
 
 // cursorWidth is the room for the cursor, in front of rows.
@@ -60,7 +60,7 @@ func (m *Model) top(c content) []string {
 		}
 	}
 	if m.paused {
-		title += "  " + m.paint(flow.Yellow, "paused")
+		title += "  " + m.paint(flowtext.Yellow, "paused")
 	}
 	return append([]string{title, m.trail(c)}, m.troubles()...)
 }
@@ -89,24 +89,24 @@ func (m *Model) trail(c content) string {
 	case p.filter != "":
 		text += "  only with " + fmt.Sprintf("%q", p.filter)
 	}
-	return m.paint(flow.Dim, text)
+	return m.paint(flowtext.Dim, text)
 }
 
 // troubles tell why what is shown may be wrong.
 func (m *Model) troubles() []string {
 	var all []string
 	if m.trouble != nil {
-		all = append(all, m.paint(flow.Red, fmt.Sprintf("no answer since %s, asking again each second: %s", m.at(m.troubleSince), m.trouble)))
+		all = append(all, m.paint(flowtext.Red, fmt.Sprintf("no answer since %s, asking again each second: %s", m.at(m.troubleSince), m.trouble)))
 	}
 	if m.seen == nil {
 		return all
 	}
 	if n := m.seen.services.Lost; n > 0 {
-		all = append(all, m.paint(flow.Yellow, fmt.Sprintf("%d flows are in no count: a node had no room for their records", n)))
+		all = append(all, m.paint(flowtext.Yellow, fmt.Sprintf("%d flows are in no count: a node had no room for their records", n)))
 	}
 	for _, node := range m.seen.stats {
 		if !node.Kernel.Following {
-			all = append(all, m.paint(flow.Yellow, fmt.Sprintf("%s: what becomes of flows is not known: %s", node.Node, node.Kernel.Why)))
+			all = append(all, m.paint(flowtext.Yellow, fmt.Sprintf("%s: what becomes of flows is not known: %s", node.Node, node.Kernel.Why)))
 		}
 	}
 	return all
@@ -196,5 +196,5 @@ func (m *Model) bottom(c content) string {
 		last := min(n, m.page().offset+m.room(c))
 		text = fmt.Sprintf("%d-%d of %d  ", m.page().offset+1, last, n) + text
 	}
-	return m.paint(flow.Dim, text)
+	return m.paint(flowtext.Dim, text)
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
@@ -83,16 +84,16 @@ func (m *Model) serviceCells(s *observe.Service) []cell {
 		{text: fmt.Sprint(s.Flows.Total)},
 		{text: fmt.Sprint(s.Flows.Open)},
 		{text: spread(s, spreadWidth)},
-		alarm(s.Flows.Unanswered, flow.Yellow),
-		alarm(s.Flows.Errors(), flow.Red),
-		{text: why(s), color: flow.Dim},
+		alarm(s.Flows.Unanswered, flowtext.Yellow),
+		alarm(s.Flows.Errors(), flowtext.Red),
+		{text: why(s), color: flowtext.Dim},
 	}
 }
 
 // alarm is a count that should be 0.
-func alarm(n uint64, color flow.Color) cell {
+func alarm(n uint64, color flowtext.Color) cell {
 	if n == 0 {
-		return cell{text: "0", color: flow.Dim}
+		return cell{text: "0", color: flowtext.Dim}
 	}
 	return cell{text: fmt.Sprint(n), color: color}
 }

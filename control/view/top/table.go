@@ -7,7 +7,7 @@ import (
 
 	"github.com/charmbracelet/x/ansi"
 
-	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
 )
 
 // column is a column of a list. The first one and those that are flexible take the room that
@@ -24,7 +24,7 @@ type column struct {
 // cell is a value, without escape sequences.
 type cell struct {
 	text  string
-	color flow.Color // empty: none
+	color flowtext.Color // empty: none
 }
 
 func (m *Model) paintCell(c cell) string {

@@ -11,12 +11,12 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
-	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
 )
 
 // Options say what is shown, and how. The zero value is valid.
 type Options struct {
-	Style flow.Style
+	Style flowtext.Style
 	// Query says which services are shown.
 	Query observe.ServiceQuery
 	// Zone is that of times; nil: the local one.

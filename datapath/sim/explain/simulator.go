@@ -14,7 +14,6 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/hostmasq"
 	"github.com/nfqproxy/nfqproxy/datapath/kubeaddr"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/kubechains"
-	"github.com/nfqproxy/nfqproxy/datapath/steps"
 )
 
 // Simulator decides packets one after the other, as a node would: clients stay
@@ -101,16 +100,16 @@ func (s *Simulator) askHost(p *decision.Packet, d *decision.Decision, r *flow.Re
 		return
 	}
 	a := s.asker.Ask(s.HostRules, p, endpoint, s.HostRules.Out(endpoint.Addr()), 0)
-	step := steps.Step{Table: "nat"}
+	step := flow.Step{Table: "nat"}
 	switch {
 	case a.Rule == nil:
 		return
 	case a.Unjudged != "":
-		step.Outcome, step.Text = steps.Unknown, "a rule of the host's own, of which it cannot be told what it does: "+a.Unjudged
+		step.Outcome, step.Text = flow.StepUnknown, "a rule of the host's own, of which it cannot be told what it does: "+a.Unjudged
 	case a.Masquerade:
-		step.Outcome, step.Text = steps.Applied, "a rule of the host's own: the source becomes an address of this node"
+		step.Outcome, step.Text = flow.StepApplied, "a rule of the host's own: the source becomes an address of this node"
 	default:
-		step.Outcome, step.Text = steps.Applied, "a rule of the host's own: the source becomes "+a.Source.String()
+		step.Outcome, step.Text = flow.StepApplied, "a rule of the host's own: the source becomes "+a.Source.String()
 	}
 	step.Chain, step.Line, step.Rule = a.Rule.Chain, a.Rule.Line, strings.TrimPrefix(a.Rule.String(), "-A "+a.Rule.Chain+" ")
 	r.Steps = append(r.Steps, step)

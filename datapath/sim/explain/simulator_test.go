@@ -65,3 +65,27 @@ func TestSeedMakesItReproducible(t *testing.T) {
 		t.Error("different seeds give the same answers")
 	}
 }
+
+// TestExcludedReasons: the same endpoint is out for different reasons under the two
+// policies.
+func TestExcludedReasons(t *testing.T) {
+	s := newAsker(t, 0, control.NodeConfig{Name: "node-a", ClusterCIDRs: pods})
+	for _, tt := range []struct {
+		destination string
+		want        map[string]string
+	}{
+		{"service/default/web:http", map[string]string{"10.244.2.3:8080": "not-ready", "[fd00:10:244:1::2]:8080": "other-family", "[fd00:10:244:2::2]:8080": "other-family"}},
+		{"service/default/zoned", map[string]string{"10.244.2.2:8080": "other-zone"}},
+		{"service/default/leaving", map[string]string{"10.244.2.2:8080": "not-serving"}},
+		{"service/default/shop", nil},                                           // internal policy Cluster
+		{"172.20.0.2:30030", map[string]string{"10.244.2.2:8080": "not-local"}}, // external policy Local
+	} {
+		got := make(map[string]string)
+		for _, e := range s.ask(t, Question{Source: "192.0.2.10", Destination: tt.destination}).Excluded {
+			got[e.Endpoint] = e.Reason
+		}
+		if fmt.Sprint(got) != fmt.Sprint(tt.want) {
+			t.Errorf("%s: excluded %v, want %v", tt.destination, got, tt.want)
+		}
+	}
+}

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/steps"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
 // TestWalkFollowsChoice: whatever endpoint is chosen of those that a flow could have got,
@@ -44,7 +44,7 @@ func TestWalkFollowsChoice(t *testing.T) {
 				if i != d.Index && c.Mark != d.Mark {
 					other++
 				}
-				if i != d.Index && !slices.ContainsFunc(Walk(w.table, p, &c), func(s steps.Step) bool { return strings.Contains(s.Rule, c.Endpoint().String()) }) {
+				if i != d.Index && !slices.ContainsFunc(Walk(w.table, p, &c), func(s flow.Step) bool { return strings.Contains(s.Rule, c.Endpoint().String()) }) {
 					t.Fatalf("seed %d: no step to %s", seed, c.Endpoint())
 				}
 			}

@@ -6,14 +6,14 @@ import (
 	"slices"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/steps"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
 // Walk leads the packet through kube-proxy's rules and tells of each that it meets.
 // Rules in the fixed chains that did not match, other services' above all, are left
 // out. t and p have to be those the decision was made from. Of the decision only
 // what was chance or memory is used: the draw, and whom affinity bound.
-func Walk(t *decision.Table, p *decision.Packet, d *decision.Decision) []steps.Step {
+func Walk(t *decision.Table, p *decision.Packet, d *decision.Decision) []flow.Step {
 	w := newWalker(t, p, d, remembered{d})
 	w.walk()
 	return w.steps
@@ -31,7 +31,7 @@ func (r remembered) Bound(_ *decision.ServicePort, endpoint netip.AddrPort, _ ne
 type walker struct {
 	state
 	rules   map[Table]map[string][]Rule
-	steps   []steps.Step
+	steps   []flow.Step
 	verdict decision.Verdict
 	snat    bool
 }
@@ -55,8 +55,8 @@ func newWalker(t *decision.Table, p *decision.Packet, d *decision.Decision, a de
 func (w *walker) walk() {
 	w.hooks()
 	if len(w.steps) == 0 {
-		w.steps = append(w.steps, steps.Step{
-			Table: string(NAT), Chain: Services, Outcome: steps.Passed,
+		w.steps = append(w.steps, flow.Step{
+			Table: string(NAT), Chain: Services, Outcome: flow.StepPassed,
 			Text: fmt.Sprintf("no service has %s/%s", w.Destination, w.Protocol),
 		})
 	}
@@ -96,8 +96,8 @@ func (w *walker) postrouting() {
 		return
 	}
 	if w.marked {
-		w.steps = append(w.steps, steps.Step{
-			Table: string(NAT), Chain: Postrouting, Outcome: steps.Passed,
+		w.steps = append(w.steps, flow.Step{
+			Table: string(NAT), Chain: Postrouting, Outcome: flow.StepPassed,
 			Text: fmt.Sprintf("%s is this node: the packet is delivered here and does not pass POSTROUTING, so its source stays", w.dst.Addr()),
 		})
 	}
@@ -156,17 +156,17 @@ func (w *walker) tell(r *Rule, matched bool) {
 	if r.say == nil || !matched && crowded {
 		return
 	}
-	o := steps.Passed
+	o := flow.StepPassed
 	switch {
 	case !matched:
 	case r.target.kind == jump && r.target.arg == MarkMasq:
-		o = steps.Marked
+		o = flow.StepMarked
 	case r.target.kind == jump:
-		o = steps.Jumped
+		o = flow.StepJumped
 	default:
-		o = steps.Applied
+		o = flow.StepApplied
 	}
-	w.steps = append(w.steps, steps.Step{
+	w.steps = append(w.steps, flow.Step{
 		Table: string(r.Table), Chain: r.Chain, Rule: r.String(), Outcome: o, Text: r.say(&w.state, matched),
 	})
 }

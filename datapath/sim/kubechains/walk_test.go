@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/steps"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
 // drawn is a Rand that remembers what it gave.
@@ -90,7 +90,7 @@ func byChain(rules []Rule) map[Table]map[string][]Rule {
 	return chains
 }
 
-func text(walk []steps.Step) string {
+func text(walk []flow.Step) string {
 	var b strings.Builder
 	for _, s := range walk {
 		fmt.Fprintf(&b, "%s: %s -A %s %s\n    %s\n", s.Outcome, s.Table, s.Chain, s.Rule, s.Text)
@@ -140,7 +140,7 @@ func TestSentences(t *testing.T) {
 					t.Fatalf("step %+v", s)
 				}
 			}
-			if slices.ContainsFunc(walk, func(s steps.Step) bool { return s.Outcome == steps.Applied && strings.Contains(s.Rule, "-j DNAT") }) != (d.Verdict == decision.DNAT) {
+			if slices.ContainsFunc(walk, func(s flow.Step) bool { return s.Outcome == flow.StepApplied && strings.Contains(s.Rule, "-j DNAT") }) != (d.Verdict == decision.DNAT) {
 				t.Fatalf("verdict %s, steps\n%s", d.Verdict, text(walk))
 			}
 		}

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
-	"github.com/nfqproxy/nfqproxy/datapath/steps"
 )
 
 // tally counts what was compared.
@@ -41,10 +41,10 @@ func (y tally) add(t *trial, p *Packet, w Way) {
 		}
 		visited[s.Hook+" "+s.Table] = true
 		r := t.byLine[s.Line]
-		if r == nil || s.Outcome == steps.Policy {
+		if r == nil || s.Outcome == flow.StepPolicy {
 			continue
 		}
-		if s.Outcome == steps.Passed {
+		if s.Outcome == flow.StepPassed {
 			if m := onlyModule(r); m != "" {
 				y["match "+m+" no"]++
 			}

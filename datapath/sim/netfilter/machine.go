@@ -6,8 +6,8 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
-	"github.com/nfqproxy/nfqproxy/datapath/steps"
 )
 
 // Assumption is what to make of a match, or target, whose effect cannot be told.
@@ -83,7 +83,7 @@ type Result struct {
 	Probability float64
 	// Forks are the positions in Steps of those where the kernel drew.
 	Forks []int
-	Steps []steps.Step
+	Steps []flow.Step
 	// Path are the rules that matched, in order.
 	Path    []*iptables.Rule
 	Verdict Verdict

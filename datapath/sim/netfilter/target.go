@@ -4,13 +4,13 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
-	"github.com/nfqproxy/nfqproxy/datapath/steps"
 )
 
 // apply does what a rule that matched says. leave is set if the chain's other rules are
 // not asked.
-func (w *walk) apply(c *chain, r *rule, depth int) (f flow, leave bool) {
+func (w *walk) apply(c *chain, r *rule, depth int) (f exit, leave bool) {
 	switch t := r.Target.(type) {
 	case iptables.Jump:
 		return w.jump(c, r, depth)
@@ -18,10 +18,10 @@ func (w *walk) apply(c *chain, r *rule, depth int) (f flow, leave bool) {
 		if r.jump == nil {
 			return w.missing(c, r)
 		}
-		w.tellRule(c, r, steps.Jumped)
+		w.tellRule(c, r, flow.StepJumped)
 		return w.chain(r.jump, depth+1), true
 	case iptables.Verdict:
-		w.tellRule(c, r, steps.Applied)
+		w.tellRule(c, r, flow.StepApplied)
 		switch t {
 		case iptables.Accept:
 			return accepted, true
@@ -31,7 +31,7 @@ func (w *walk) apply(c *chain, r *rule, depth int) (f flow, leave bool) {
 		w.end(Dropped, r.Rule, "")
 		return ended, true
 	case iptables.Reject:
-		w.tellRule(c, r, steps.Applied)
+		w.tellRule(c, r, flow.StepApplied)
 		w.end(Rejected, r.Rule, "")
 		w.result.With = t.With
 		if t.With == iptables.TCPReset && w.entry != nil && w.packet.Flags&iptables.RST == 0 {
@@ -39,7 +39,7 @@ func (w *walk) apply(c *chain, r *rule, depth int) (f flow, leave bool) {
 		}
 		return ended, true
 	case iptables.Tarpit:
-		w.tellRule(c, r, steps.Applied)
+		w.tellRule(c, r, flow.StepApplied)
 		w.end(Dropped, r.Rule, "TARPIT, a module that is not part of the kernel, answers TCP itself")
 		return ended, true
 	case iptables.NFQueue:
@@ -57,7 +57,7 @@ func (w *walk) apply(c *chain, r *rule, depth int) (f flow, leave bool) {
 }
 
 // change does what targets do to a packet that goes on to the next rule.
-func (w *walk) change(r *rule) steps.Outcome {
+func (w *walk) change(r *rule) flow.StepOutcome {
 	p := &w.packet
 	mark := p.Mark
 	switch t := r.Target.(type) {
@@ -83,9 +83,9 @@ func (w *walk) change(r *rule) steps.Outcome {
 	// LOG, NFLOG, AUDIT, TRACE and CLASSIFY leave the packet as it is, CHECKSUM changes
 	// what no rule looks at.
 	if p.Mark != mark {
-		return steps.Marked
+		return flow.StepMarked
 	}
-	return steps.Applied
+	return flow.StepApplied
 }
 
 // offerSegmentSize is tcpmss_mangle_packet (xt_TCPMSS.c): a SYN that says how large segments
@@ -226,17 +226,17 @@ const (
 )
 
 // jump goes to another chain and, if the packet comes back, on.
-func (w *walk) jump(c *chain, r *rule, depth int) (flow, bool) {
+func (w *walk) jump(c *chain, r *rule, depth int) (exit, bool) {
 	switch {
 	case r.jump == nil && r.Target.Name() == markMasq:
 		w.grant("that chain %s, which is not in the listing, sets the mark 0x4000", markMasq)
 		w.packet.Mark |= markMasqMark
-		w.tellRule(c, r, steps.Marked)
+		w.tellRule(c, r, flow.StepMarked)
 		return 0, false
 	case r.jump == nil:
 		return w.missing(c, r)
 	}
-	w.tellRule(c, r, steps.Jumped)
+	w.tellRule(c, r, flow.StepJumped)
 	f := w.chain(r.jump, depth+1)
 	return f, f != fellThrough
 }
@@ -247,29 +247,29 @@ func isJump(r *rule) bool {
 }
 
 // missing is for a jump to a chain that a listing does not show.
-func (w *walk) missing(c *chain, r *rule) (flow, bool) {
+func (w *walk) missing(c *chain, r *rule) (exit, bool) {
 	if w.machine.options.Assume != AssumeNothing {
 		w.grant("that chain %s, which is not in the listing, does nothing", r.Target.Name())
-		w.tellRule(c, r, steps.Unknown)
+		w.tellRule(c, r, flow.StepUnknown)
 		return 0, false
 	}
 	return w.stop(c, r, nil), true
 }
 
 // unknown is for a target that is not simulated.
-func (w *walk) unknown(c *chain, r *rule) (flow, bool) {
+func (w *walk) unknown(c *chain, r *rule) (exit, bool) {
 	if w.machine.options.Assume == AssumeNothing {
 		return w.stop(c, r, nil), true
 	}
 	w.grant("line %d: that target %s does nothing that other rules could see", r.Line, r.Target.Name())
-	w.tellRule(c, r, steps.Unknown)
+	w.tellRule(c, r, flow.StepUnknown)
 	return 0, false
 }
 
 // queue is nf_queue (nf_queue.c): without a program the packet is dropped, or with
 // bypass goes on behind the table.
-func (w *walk) queue(c *chain, r *rule, t iptables.NFQueue) (flow, bool) {
-	w.tellRule(c, r, steps.Applied)
+func (w *walk) queue(c *chain, r *rule, t iptables.NFQueue) (exit, bool) {
+	w.tellRule(c, r, flow.StepApplied)
 	if w.machine.network.NoQueueListeners {
 		if t.Bypass {
 			w.bypassed = true
@@ -283,7 +283,7 @@ func (w *walk) queue(c *chain, r *rule, t iptables.NFQueue) (flow, bool) {
 }
 
 // tproxy is tproxy_tg4 (xt_TPROXY.c): the packet goes to a transparent socket, or nowhere.
-func (w *walk) tproxy(c *chain, r *rule, t iptables.TProxy) (flow, bool) {
+func (w *walk) tproxy(c *chain, r *rule, t iptables.TProxy) (exit, bool) {
 	to := netip.AddrPortFrom(t.Addr, t.Port)
 	if !t.Addr.IsValid() || t.Addr.IsUnspecified() {
 		to = netip.AddrPortFrom(w.packet.Destination.Addr(), to.Port())
@@ -301,17 +301,17 @@ func (w *walk) tproxy(c *chain, r *rule, t iptables.TProxy) (flow, bool) {
 	}
 	listener := w.machine.network.socket(w.packet.Protocol, to)
 	if listener == nil || !listener.Transparent {
-		w.tellRule(c, r, steps.Applied)
+		w.tellRule(c, r, flow.StepApplied)
 		w.end(Dropped, r.Rule, "no transparent socket listens at "+to.String())
 		return ended, true
 	}
 	w.packet.Mark, w.assigned = w.packet.Mark&^t.Mark.Mask^t.Mark.Value, listener
-	w.tellRule(c, r, steps.Applied)
+	w.tellRule(c, r, flow.StepApplied)
 	return accepted, true
 }
 
 // nat gives the connection its translation on the side of the hook.
-func (w *walk) nat(c *chain, r *rule) (flow, bool) {
+func (w *walk) nat(c *chain, r *rule) (exit, bool) {
 	if w.judging {
 		w.judged = r.Rule
 		return accepted, true
@@ -327,13 +327,13 @@ func (w *walk) nat(c *chain, r *rule) (flow, bool) {
 	case iptables.Masquerade: // nf_nat_masquerade.c
 		to = t.To
 		if w.packet.Source.Addr().IsUnspecified() {
-			w.tellRule(c, r, steps.Applied)
+			w.tellRule(c, r, flow.StepApplied)
 			return accepted, true
 		}
 		first = w.machine.network.source(w.route, w.packet.Destination.Addr())
 		last = first
 		if !first.IsValid() {
-			w.tellRule(c, r, steps.Applied)
+			w.tellRule(c, r, flow.StepApplied)
 			w.end(Dropped, r.Rule, "the host has no address to masquerade as")
 			return ended, true
 		}
@@ -342,7 +342,7 @@ func (w *walk) nat(c *chain, r *rule) (flow, bool) {
 		first = w.redirectAddress()
 		last = first
 		if !first.IsValid() {
-			w.tellRule(c, r, steps.Applied)
+			w.tellRule(c, r, flow.StepApplied)
 			w.end(Dropped, r.Rule, "device "+w.in+" has no address to redirect to")
 			return ended, true
 		}

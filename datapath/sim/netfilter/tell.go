@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
-	"github.com/nfqproxy/nfqproxy/datapath/steps"
 )
 
 // passed is a rule that did not match: its position, and the match that did not agree.
@@ -29,8 +29,8 @@ func (w *walk) tellPassed(c *chain) {
 	defer func() { w.passed = w.passed[:0] }()
 	if len(w.passed) > few && !w.machine.options.AllRules {
 		first := &c.rules[w.passed[0].index]
-		w.add(steps.Step{
-			Table: c.table.String(), Chain: c.name, Line: first.Line, Outcome: steps.Passed, Count: len(w.passed),
+		w.add(flow.Step{
+			Table: c.table.String(), Chain: c.name, Line: first.Line, Outcome: flow.StepPassed, Count: len(w.passed),
 			Text: fmt.Sprintf("%d rules do not match", len(w.passed)),
 		})
 		return
@@ -38,19 +38,19 @@ func (w *walk) tellPassed(c *chain) {
 	for i, p := range w.passed {
 		r := &c.rules[p.index]
 		if w.work.Steps <= 0 {
-			w.add(steps.Step{
-				Table: c.table.String(), Chain: c.name, Line: r.Line, Outcome: steps.Passed, Count: len(w.passed) - i,
+			w.add(flow.Step{
+				Table: c.table.String(), Chain: c.name, Line: r.Line, Outcome: flow.StepPassed, Count: len(w.passed) - i,
 				Text: fmt.Sprintf("%d rules do not match", len(w.passed)-i),
 			})
 			return
 		}
-		w.add(steps.Step{
-			Table: c.table.String(), Chain: c.name, Line: r.Line, Rule: ruleText(r.Rule), Outcome: steps.Passed, Text: w.whyNot(p.failed),
+		w.add(flow.Step{
+			Table: c.table.String(), Chain: c.name, Line: r.Line, Rule: ruleText(r.Rule), Outcome: flow.StepPassed, Text: w.whyNot(p.failed),
 		})
 	}
 }
 
-func (w *walk) add(s steps.Step) {
+func (w *walk) add(s flow.Step) {
 	s.Hook = w.hook.String()
 	w.work.Steps--
 	w.result.Steps = append(w.result.Steps, s)
@@ -60,25 +60,25 @@ func (w *walk) add(s steps.Step) {
 func (w *walk) fork() { w.result.Forks = append(w.result.Forks, len(w.result.Steps)) }
 
 // tellRule tells of one rule.
-func (w *walk) tellRule(c *chain, r *rule, o steps.Outcome) {
+func (w *walk) tellRule(c *chain, r *rule, o flow.StepOutcome) {
 	if w.quiet {
 		return
 	}
-	s := steps.Step{
+	s := flow.Step{
 		Table: c.table.String(), Chain: c.name, Line: r.Line, Rule: ruleText(r.Rule), Outcome: o, Chance: w.chance,
 	}
 	switch o {
-	case steps.Passed:
+	case flow.StepPassed:
 		s.Text = "the draw is against it"
-	case steps.Unknown:
+	case flow.StepUnknown:
 		s.Text = "it cannot be told what this rule does"
-	case steps.Marked:
+	case flow.StepMarked:
 		s.Mark = hex(w.packet.Mark)
 		s.Text = w.does(r)
 	default:
 		s.Text = w.does(r)
 	}
-	if o != steps.Passed && o != steps.Unknown {
+	if o != flow.StepPassed && o != flow.StepUnknown {
 		w.result.Path = append(w.result.Path, r.Rule)
 	}
 	w.add(s)
@@ -89,13 +89,13 @@ func (w *walk) tellUnknown(c *chain, r *rule, text string) {
 	if w.quiet {
 		return
 	}
-	w.tellRule(c, r, steps.Unknown)
+	w.tellRule(c, r, flow.StepUnknown)
 	w.result.Steps[len(w.result.Steps)-1].Text = "it cannot be told whether this rule matches" + text
 }
 
 // tellNAT tells of a rule that has given the connection a translation.
 func (w *walk) tellNAT(c *chain, r *rule, s side) {
-	w.tellRule(c, r, steps.Applied)
+	w.tellRule(c, r, flow.StepApplied)
 	told := &w.result.Steps[len(w.result.Steps)-1]
 	t := w.entry.Reply.inverse()
 	if s == sourceSide {
@@ -130,7 +130,7 @@ func (w *walk) tellPolicy(c *chain) {
 	if c.policy == iptables.PolicyDrop {
 		text = "the policy drops it"
 	}
-	w.add(steps.Step{Table: c.table.String(), Chain: c.name, Line: c.line, Outcome: steps.Policy, Text: text})
+	w.add(flow.Step{Table: c.table.String(), Chain: c.name, Line: c.line, Outcome: flow.StepPolicy, Text: text})
 }
 
 func (w *walk) tellRoute() {
@@ -157,7 +157,7 @@ func (w *walk) tellRoute() {
 	default:
 		text = fmt.Sprintf("the route to %s is of type %s", r.Destination, r.Type)
 	}
-	w.add(steps.Step{Outcome: steps.Routed, Text: text})
+	w.add(flow.Step{Outcome: flow.StepRouted, Text: text})
 }
 
 func (w *walk) tellTracked() {
@@ -177,7 +177,7 @@ func (w *walk) tellTracked() {
 	default:
 		text = fmt.Sprintf("another packet of a connection that is known: its state is %s", w.tracking)
 	}
-	w.add(steps.Step{Outcome: steps.Tracked, Text: text})
+	w.add(flow.Step{Outcome: flow.StepTracked, Text: text})
 }
 
 // tellTranslated tells of a packet that is translated because its connection is.
@@ -193,7 +193,7 @@ func (w *walk) tellTranslated(s side) {
 	if w.reply {
 		again = " again"
 	}
-	w.add(steps.Step{Outcome: steps.Tracked, Text: fmt.Sprintf("the %s becomes %s%s, as its connection's entry says; no rule is asked", what, a, again)})
+	w.add(flow.Step{Outcome: flow.StepTracked, Text: fmt.Sprintf("the %s becomes %s%s, as its connection's entry says; no rule is asked", what, a, again)})
 }
 
 func hex(mark uint32) string { return fmt.Sprintf("%#x", mark) }

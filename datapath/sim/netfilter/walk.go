@@ -5,8 +5,8 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
-	"github.com/nfqproxy/nfqproxy/datapath/steps"
 )
 
 // walk is a packet on its way.
@@ -268,17 +268,17 @@ func (w *walk) visitNAT(h Hook) bool {
 	return true
 }
 
-// flow is how the walk through a chain ended.
-type flow uint8
+// exit is how the walk through a chain ended.
+type exit uint8
 
 const (
-	fellThrough flow = iota // it goes on behind the rule that jumped here
+	fellThrough exit = iota // it goes on behind the rule that jumped here
 	accepted                // no more rules of the table
 	ended                   // the verdict is in the result
 )
 
 // chain goes through the rules of a chain.
-func (w *walk) chain(c *chain, depth int) flow {
+func (w *walk) chain(c *chain, depth int) exit {
 	for i := range c.rules {
 		r := &c.rules[i]
 		if limit := w.work.spent(); limit != "" {
@@ -303,7 +303,7 @@ func (w *walk) chain(c *chain, depth int) flow {
 			}
 			return w.stop(c, r, failed)
 		case no:
-			w.tellRule(c, r, steps.Passed)
+			w.tellRule(c, r, flow.StepPassed)
 			continue
 		}
 		f, leave := w.apply(c, r, depth)
@@ -323,7 +323,7 @@ func (w *walk) chain(c *chain, depth int) flow {
 }
 
 // policy ends a built-in chain.
-func (w *walk) policy(c *chain) flow {
+func (w *walk) policy(c *chain) exit {
 	w.tellPolicy(c)
 	if c.policy == iptables.PolicyDrop {
 		w.end(Dropped, nil, fmt.Sprintf("the policy of chain %s in table %s is DROP", c.name, c.table))
@@ -392,7 +392,7 @@ func (w *walk) grant(format string, args ...any) {
 
 // stop ends the walk at a rule of which it cannot be told whether it matches, or what it
 // does; then failed is nil.
-func (w *walk) stop(c *chain, r *rule, failed iptables.Match) flow {
+func (w *walk) stop(c *chain, r *rule, failed iptables.Match) exit {
 	if w.quiet {
 		w.end(Stopped, r.Rule, "")
 		return ended
@@ -400,7 +400,7 @@ func (w *walk) stop(c *chain, r *rule, failed iptables.Match) flow {
 	if failed != nil {
 		w.tellUnknown(c, r, "")
 	} else {
-		w.tellRule(c, r, steps.Unknown)
+		w.tellRule(c, r, flow.StepUnknown)
 	}
 	why := ""
 	switch {

@@ -3,7 +3,7 @@ package netfilter
 import (
 	"fmt"
 
-	"github.com/nfqproxy/nfqproxy/datapath/steps"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
 // Work is what may still be spent on following packets. Rules can be written so that one
@@ -40,13 +40,13 @@ func (w *Work) spent() string {
 }
 
 // cutOff ends a walk that has no work left, at a rule that it does not ask.
-func (w *walk) cutOff(c *chain, r *rule, limit string) flow {
+func (w *walk) cutOff(c *chain, r *rule, limit string) exit {
 	why := fmt.Sprintf("the walk is cut off at line %d: %s is reached", r.Line, limit)
 	w.end(Stopped, r.Rule, why)
 	w.result.Cut = why
 	if !w.quiet {
 		w.passed = w.passed[:0]
-		w.add(steps.Step{Table: c.table.String(), Chain: c.name, Line: r.Line, Outcome: steps.Unknown, Text: "cut off: " + limit + " is reached"})
+		w.add(flow.Step{Table: c.table.String(), Chain: c.name, Line: r.Line, Outcome: flow.StepUnknown, Text: "cut off: " + limit + " is reached"})
 	}
 	return ended
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control"
 	"github.com/nfqproxy/nfqproxy/control/proxyconfig"
 	"github.com/nfqproxy/nfqproxy/control/source/manifest"
+	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/replay/capturetest"
@@ -66,7 +67,7 @@ func run(t testing.TB, r *Replay, capture []byte) (lines []string, out []byte) {
 		at := r.Time.Sub(capturetest.Epoch)
 		copied := *r
 		copied.Time, copied.Node = nil, ""
-		lines = append(lines, fmt.Sprintf("%s %s", at, flow.Style{}.Line(&copied)))
+		lines = append(lines, fmt.Sprintf("%s %s", at, flowtext.Style{}.Line(&copied)))
 		return nil
 	})
 	if err != nil {

@@ -6,13 +6,13 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
-	"github.com/nfqproxy/nfqproxy/datapath/steps"
 )
 
 // Text says how traces are rendered as text. The zero value is valid.
 type Text struct {
-	flow.Style
+	flowtext.Style
 	Rules bool // print the rules as iptables-save does, too
 }
 
@@ -42,7 +42,7 @@ func (x Text) Render(t *Trace) string {
 	x.walk(&b, t.Ways[0].Steps[:shared])
 	for i := range t.Ways {
 		w := &t.Ways[i]
-		fmt.Fprintf(&b, "\n  %s %s\n", x.Paint(flow.Green, fmt.Sprintf("way %d of %d, %s:", i+1, len(t.Ways), chance(w.Probability))), x.outcome(w))
+		fmt.Fprintf(&b, "\n  %s %s\n", x.Paint(flowtext.Green, fmt.Sprintf("way %d of %d, %s:", i+1, len(t.Ways), chance(w.Probability))), x.outcome(w))
 		x.details(&b, w, "  ")
 		var first *Way
 		if i > 0 {
@@ -96,27 +96,27 @@ func (x Text) outcome(w *Way) string {
 	}
 	switch w.Verdict {
 	case "sent":
-		return x.Paint(flow.Green, "sent") + fmt.Sprintf(" by %s: %s -> %s", w.Out, w.from(), w.to())
+		return x.Paint(flowtext.Green, "sent") + fmt.Sprintf(" by %s: %s -> %s", w.Out, w.from(), w.to())
 	case "delivered":
-		return x.Paint(flow.Green, "delivered") + fmt.Sprintf(" on the host itself: %s -> %s", w.from(), w.to()) + strings.Replace(because, ": ", "; ", 1)
+		return x.Paint(flowtext.Green, "delivered") + fmt.Sprintf(" on the host itself: %s -> %s", w.from(), w.to()) + strings.Replace(because, ": ", "; ", 1)
 	case "rejected":
-		return x.Paint(flow.Red, "refused") + fmt.Sprintf(" with %s", w.With) + by + because
+		return x.Paint(flowtext.Red, "refused") + fmt.Sprintf(" with %s", w.With) + by + because
 	case "dropped":
-		return x.Paint(flow.Red, "dropped") + by + because
+		return x.Paint(flowtext.Red, "dropped") + by + because
 	case "queued":
-		return x.Paint(flow.Yellow, "queued") + by + ": what becomes of it a program decides"
+		return x.Paint(flowtext.Yellow, "queued") + by + ": what becomes of it a program decides"
 	case "answered":
 		return w.Why
 	case "returned":
 		return fmt.Sprintf("%s -> %s, mark %s", w.from(), w.to(), w.Mark) + because
 	}
 	if w.cut != "" {
-		return x.Paint(flow.Yellow, "not known") + because
+		return x.Paint(flowtext.Yellow, "not known") + because
 	}
 	if w.flag != "" && !w.answer {
-		return x.Paint(flow.Yellow, "not known") + because + "; " + w.flag + " sets it, --assume goes on without"
+		return x.Paint(flowtext.Yellow, "not known") + because + "; " + w.flag + " sets it, --assume goes on without"
 	}
-	return x.Paint(flow.Yellow, "not known") + because + "; --assume goes on"
+	return x.Paint(flowtext.Yellow, "not known") + because + "; --assume goes on"
 }
 
 // from is the source in the end.
@@ -160,7 +160,7 @@ func (x Text) details(b *strings.Builder, w *Way, indent string) {
 
 // walkBeside is walk for a way of which the end may be that of the first one, but for
 // addresses.
-func (x Text) walkBeside(b *strings.Builder, walk, first []steps.Step) {
+func (x Text) walkBeside(b *strings.Builder, walk, first []flow.Step) {
 	tail := sameTail(walk, first)
 	if tail < 2 {
 		tail = 0
@@ -168,9 +168,9 @@ func (x Text) walkBeside(b *strings.Builder, walk, first []steps.Step) {
 	x.walk(b, walk[:len(walk)-tail])
 	switch {
 	case tail == len(walk) && tail > 0:
-		fmt.Fprintf(b, "    %s\n", x.Paint(flow.Dim, "the same steps as in way 1"))
+		fmt.Fprintf(b, "    %s\n", x.Paint(flowtext.Dim, "the same steps as in way 1"))
 	case tail > 0:
-		fmt.Fprintf(b, "    %s\n", x.Paint(flow.Dim, fmt.Sprintf("and then the same %d steps as in way 1", tail)))
+		fmt.Fprintf(b, "    %s\n", x.Paint(flowtext.Dim, fmt.Sprintf("and then the same %d steps as in way 1", tail)))
 	}
 }
 
@@ -201,7 +201,7 @@ func (x Text) behind(b *strings.Builder, what string, w, first *Way) {
 }
 
 // sameTail is how many steps at the end are those of the other way, but for addresses.
-func sameTail(a, b []steps.Step) int {
+func sameTail(a, b []flow.Step) int {
 	n := 0
 	for n < len(a) && n < len(b) {
 		s, o := a[len(a)-1-n], b[len(b)-1-n]
@@ -215,7 +215,7 @@ func sameTail(a, b []steps.Step) int {
 
 // walk renders steps under a heading for each hook and table: line, chain and what the
 // rule did. A chain is named once for all its rules in a row.
-func (x Text) walk(b *strings.Builder, walk []steps.Step) {
+func (x Text) walk(b *strings.Builder, walk []flow.Step) {
 	chains, lines := 0, 0
 	for _, s := range walk {
 		chains, lines = max(chains, len(s.Chain)), max(lines, len(strconv.Itoa(s.Line)))
@@ -228,7 +228,7 @@ func (x Text) walk(b *strings.Builder, walk []steps.Step) {
 			if s.Table != "" {
 				heading += ", table " + s.Table
 			}
-			b.WriteString("  " + x.Paint(flow.Dim, heading) + "\n")
+			b.WriteString("  " + x.Paint(flowtext.Dim, heading) + "\n")
 		}
 		if s.Table == "" {
 			fmt.Fprintf(b, "    %s\n", s.Text)
@@ -247,12 +247,12 @@ func (x Text) walk(b *strings.Builder, walk []steps.Step) {
 		if s.Chance > 0 {
 			text = "p " + chance(s.Chance) + ": " + text
 		}
-		if s.Outcome == steps.Passed || s.Outcome == steps.Policy {
-			text = x.Paint(flow.Dim, text)
+		if s.Outcome == flow.StepPassed || s.Outcome == flow.StepPolicy {
+			text = x.Paint(flowtext.Dim, text)
 		}
-		fmt.Fprintf(b, "    %s  %-*s %s %s\n", x.Paint(flow.Dim, fmt.Sprintf("%*s", lines, line)), chains, name, x.Sign(s.Outcome), text)
+		fmt.Fprintf(b, "    %s  %-*s %s %s\n", x.Paint(flowtext.Dim, fmt.Sprintf("%*s", lines, line)), chains, name, x.Sign(s.Outcome), text)
 		if x.Rules && s.Rule != "" {
-			fmt.Fprintf(b, "    %*s  %-*s    %s\n", lines, "", chains, "", x.Paint(flow.Dim, s.Rule))
+			fmt.Fprintf(b, "    %*s  %-*s    %s\n", lines, "", chains, "", x.Paint(flowtext.Dim, s.Rule))
 		}
 	}
 }

@@ -8,9 +8,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/netfilter"
-	"github.com/nfqproxy/nfqproxy/datapath/steps"
 )
 
 // Version is the version of the schema. It grows when a field changes its meaning or
@@ -39,20 +39,20 @@ type Trace struct {
 
 // Way is one way that the packet may go.
 type Way struct {
-	Probability float64      `json:"probability"`
-	Verdict     string       `json:"verdict"` // see netfilter.Verdict
-	Why         string       `json:"why,omitempty"`
-	Line        int          `json:"line,omitempty"` // of the rule that gave the verdict
-	With        string       `json:"with,omitempty"`
-	Out         string       `json:"outInterface,omitempty"`
-	Source      string       `json:"source"` // in the end
-	Destination string       `json:"destination"`
-	Mark        string       `json:"mark"`
-	Conntrack   *Conntrack   `json:"conntrack,omitempty"`
-	Assumptions []string     `json:"assumptions"`
-	Steps       []steps.Step `json:"steps"`
-	Reply       *Way         `json:"reply,omitempty"`
-	Later       *Way         `json:"later,omitempty"` // the asker's next packet, behind the answer
+	Probability float64     `json:"probability"`
+	Verdict     string      `json:"verdict"` // see netfilter.Verdict
+	Why         string      `json:"why,omitempty"`
+	Line        int         `json:"line,omitempty"` // of the rule that gave the verdict
+	With        string      `json:"with,omitempty"`
+	Out         string      `json:"outInterface,omitempty"`
+	Source      string      `json:"source"` // in the end
+	Destination string      `json:"destination"`
+	Mark        string      `json:"mark"`
+	Conntrack   *Conntrack  `json:"conntrack,omitempty"`
+	Assumptions []string    `json:"assumptions"`
+	Steps       []flow.Step `json:"steps"`
+	Reply       *Way        `json:"reply,omitempty"`
+	Later       *Way        `json:"later,omitempty"` // the asker's next packet, behind the answer
 
 	answer bool   // it is that of an answer, or of a packet behind it
 	fork   int    // the position in Steps of the first choice; -1: there was none
@@ -202,7 +202,7 @@ func tell(r *netfilter.Result) *Way {
 		w.Assumptions = []string{}
 	}
 	if w.Steps == nil {
-		w.Steps = []steps.Step{}
+		w.Steps = []flow.Step{}
 	}
 	switch r.Unknown.(type) {
 	case iptables.SetMatch:
@@ -258,7 +258,7 @@ func reply(m *netfilter.Machine, w netfilter.Way, work *netfilter.Work) *Way {
 		return &Way{
 			Probability: 1, Verdict: "answered", Source: p.SourceText(), Destination: p.DestinationText(), Mark: "0x0",
 			Why:         fmt.Sprintf("%s got a packet from its own address and answers itself: the answer does not come back here, and nothing is translated back", p.Source.Addr()),
-			Assumptions: []string{}, Steps: []steps.Step{}, fork: -1,
+			Assumptions: []string{}, Steps: []flow.Step{}, fork: -1,
 		}
 	}
 	told := tell(m.SendFrom(nil, p, w.State, first{}, work).Result)

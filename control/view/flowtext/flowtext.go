@@ -1,7 +1,8 @@
-package flow
+package flowtext
 
 import (
 	"fmt"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"io"
 	"os"
 	"strings"
@@ -10,7 +11,6 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/view/visible"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/steps"
 )
 
 // Style says how records are rendered as text. The zero value is valid.
@@ -56,7 +56,7 @@ func (s Style) Paint(c Color, text string) string {
 //	12:04:05.123 worker1  TCP 10.244.1.9:41000 -> 10.96.118.136:80  default/my-nginx-service  => 10.244.2.2:80 (2 of 2, draw 0.71)  masq: -
 //
 // The time is in the local zone of the record's Time.
-func (s Style) Line(r *Record) string {
+func (s Style) Line(r *flow.Record) string {
 	var b strings.Builder
 	if r.Time != nil {
 		b.WriteString(r.Time.Format("15:04:05.000") + " ")
@@ -73,7 +73,7 @@ func (s Style) Line(r *Record) string {
 }
 
 // Outcome renders the second half of Line: what became of the flow.
-func (s Style) Outcome(r *Record) string {
+func (s Style) Outcome(r *flow.Record) string {
 	if r.Service == "" && (r.Verdict == decision.Accept.String() || r.Verdict == "") {
 		return "not for a service"
 	}
@@ -85,7 +85,7 @@ func (s Style) Outcome(r *Record) string {
 		b.WriteString("=> " + s.Paint(Red, r.Verdict) + ": " + strings.ReplaceAll(r.Reason, "-", " "))
 		return b.String()
 	}
-	b.WriteString("=> " + s.Paint(Green, r.Endpoint) + r.choice() + "  masq: " + s.masquerade(r))
+	b.WriteString("=> " + s.Paint(Green, r.Endpoint) + choice(r) + "  masq: " + s.masquerade(r))
 	switch r.Conntrack {
 	case "kept", "replaced":
 		b.WriteString("  " + s.Paint(Dim, r.Conntrack))
@@ -96,7 +96,7 @@ func (s Style) Outcome(r *Record) string {
 }
 
 // choice tells how the endpoint was found: " (2 of 3, draw 0.71)".
-func (r *Record) choice() string {
+func choice(r *flow.Record) string {
 	position := 0
 	for i, c := range r.Candidates {
 		if c.Endpoint == r.Endpoint {
@@ -114,7 +114,7 @@ func (r *Record) choice() string {
 	return fmt.Sprintf(" (%d of %d)", position, len(r.Candidates))
 }
 
-func (s Style) masquerade(r *Record) string {
+func (s Style) masquerade(r *flow.Record) string {
 	if !r.Masquerade {
 		return "-"
 	}
@@ -134,9 +134,9 @@ func (s Style) masquerade(r *Record) string {
 // Walk renders the steps of a record, one line each: the chain, what its rule did
 // and why. Each line starts with indent and ends with a newline; it is empty for a
 // record without steps.
-func (s Style) Walk(r *Record, indent string) string { return s.walk(r, indent, false) }
+func (s Style) Walk(r *flow.Record, indent string) string { return s.walk(r, indent, false) }
 
-func (s Style) walk(r *Record, indent string, rules bool) string {
+func (s Style) walk(r *flow.Record, indent string, rules bool) string {
 	width := 0
 	for _, step := range r.Steps {
 		width = max(width, len(step.Chain))
@@ -155,7 +155,7 @@ func (s Style) walk(r *Record, indent string, rules bool) string {
 		if p := probability(step.Rule); p != "" {
 			text = p + ": " + text
 		}
-		if step.Outcome == steps.Passed {
+		if step.Outcome == flow.StepPassed {
 			text = s.Paint(Dim, text)
 		}
 		fmt.Fprintf(&b, "%s%-*s %s %s\n", indent, width, name, mark, text)
@@ -167,15 +167,15 @@ func (s Style) walk(r *Record, indent string, rules bool) string {
 }
 
 // Sign is how an outcome is drawn: two characters in front of what is told of it.
-func (s Style) Sign(o steps.Outcome) string {
+func (s Style) Sign(o flow.StepOutcome) string {
 	switch o {
-	case steps.Passed:
+	case flow.StepPassed:
 		return s.Paint(Dim, " .")
-	case steps.Marked:
+	case flow.StepMarked:
 		return s.Paint(Yellow, " *")
-	case steps.Unknown:
+	case flow.StepUnknown:
 		return s.Paint(Yellow, " ?")
-	case steps.Policy:
+	case flow.StepPolicy:
 		return s.Paint(Dim, " =")
 	}
 	return s.Paint(Green, "->")

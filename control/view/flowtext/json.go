@@ -1,4 +1,4 @@
-package flowlist
+package flowtext
 
 import (
 	"encoding/json"

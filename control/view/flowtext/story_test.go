@@ -1,26 +1,21 @@
-package flow_test
+package flowtext_test
 
 import (
-	"flag"
 	"math/rand/v2"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/control"
 	"github.com/nfqproxy/nfqproxy/control/source/manifest"
-	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/explain"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
-
 // simulator looks at the cluster of testdata from one of its nodes.
 func simulator(t *testing.T, node string, seed uint64) (*explain.Simulator, *explain.Names) {
 	t.Helper()
-	objects, err := manifest.Load([]string{"testdata/cluster.yaml"})
+	objects, err := manifest.Load([]string{"../../../datapath/flow/testdata/cluster.yaml"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,8 +30,8 @@ func simulator(t *testing.T, node string, seed uint64) (*explain.Simulator, *exp
 	return s, explain.NamesOf(table, objects.Pods)
 }
 
-// TestStories: what explain prints, read and found good.
-func TestStories(t *testing.T) {
+// TestExplanations: what explain prints, read and found good.
+func TestExplanations(t *testing.T) {
 	tests := []struct {
 		name    string
 		node    string
@@ -85,58 +80,7 @@ func TestStories(t *testing.T) {
 				}
 				r = s.Decide(&p)
 			}
-			golden(t, filepath.Join("testdata", tt.name+".txt"), (flow.Style{}).Story(r, tt.rules))
+			golden(t, tt.name+".txt", (flowtext.Style{}).Story(r, tt.rules))
 		})
 	}
-}
-
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	if *update {
-		if err := os.WriteFile(name, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	want, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("got\n%s\nwant (%s; -update writes it anew)\n%s", got, name, want)
-	}
-}
-
-// TestEveryReasonHasWords: a story has no codes in it where it could have words.
-func TestEveryReasonHasWords(t *testing.T) {
-	known := func(s string) bool { return s != "unknown" && s != "used" }
-	for e := decision.Exclusion(1); known(e.String()); e++ {
-		if flow.ExclusionInWords(e.String()) == "" {
-			t.Errorf("no words for exclusion %s", e)
-		}
-	}
-	for v := decision.Reason(0); known(v.String()); v++ {
-		if v != decision.Balanced && v != decision.Bound && flow.ReasonInWords(v.String()) == "" {
-			t.Errorf("no words for reason %s", v)
-		}
-	}
-	for e := decision.EntryClusterIP; known(e.String()); e++ {
-		if flow.EntryInWords(e.String()) == "" {
-			t.Errorf("no words for entry %s", e)
-		}
-	}
-	for m := decision.MarkAll; m.String() != ""; m++ {
-		if flow.MarkInWords(m.String()) == "" {
-			t.Errorf("no words for mark %s", m)
-		}
-	}
-}
-
-func packet(t *testing.T, names *explain.Names, source, destination string) decision.Packet {
-	t.Helper()
-	p, err := names.Packet(explain.Question{Protocol: "tcp", Source: source, Destination: destination})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
 }

@@ -1,6 +1,6 @@
-// Package flowlist renders flows as lists: tables as kubectl's, JSON, names, and the story
+// Package flowtext renders flows as lists: tables as kubectl's, JSON, names, and the story
 // of one flow's life.
-package flowlist
+package flowtext
 
 import (
 	"fmt"
@@ -31,7 +31,7 @@ type MissedPrinter interface {
 
 // Options say how lists look. The zero value is valid.
 type Options struct {
-	Style flow.Style
+	Style Style
 	// Follow: each record is of an event, in a stream that has no end.
 	Follow bool
 	// NoHeaders leaves out the line of the columns' names.

@@ -1,4 +1,4 @@
-package flowlist
+package flowtext
 
 import (
 	"fmt"
@@ -24,7 +24,7 @@ type column struct {
 // cell is a column's value.
 type cell struct {
 	text  string
-	color flow.Color // empty: none
+	color Color // empty: none
 }
 
 // table writes a line for each record. The columns are as wide as their widest cell so far:
@@ -62,7 +62,7 @@ func (t *table) Print(r *flow.Record) error {
 		cell := c.value(r)
 		cell.text = strings.Map(printable, cell.text)
 		if r.Service == "" && cell.color == "" {
-			cell.color = flow.Dim // for no service
+			cell.color = Dim // for no service
 		}
 		if cell.text == "" {
 			cell.text = "-"

@@ -1,7 +1,8 @@
-package flow
+package flowtext
 
 import (
 	"fmt"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"strings"
 	"text/tabwriter"
 
@@ -11,7 +12,7 @@ import (
 // Story renders a record as a text to be read: what happens and why, the walk through
 // the chains, and the endpoints. rules adds the rules of the walk as iptables-save
 // prints them. It ends with a newline.
-func (s Style) Story(r *Record, rules bool) string {
+func (s Style) Story(r *flow.Record, rules bool) string {
 	var b strings.Builder
 	from := ""
 	if r.Local {
@@ -49,7 +50,7 @@ func (s Style) Story(r *Record, rules bool) string {
 	return b.String()
 }
 
-func (s Style) verdict(r *Record) string {
+func (s Style) verdict(r *flow.Record) string {
 	switch r.Verdict {
 	case decision.DNAT.String():
 		text := s.Paint(Green, r.Endpoint)
@@ -60,17 +61,17 @@ func (s Style) verdict(r *Record) string {
 	case decision.Accept.String():
 		return s.Paint(Dim, "passes untouched") + ": " + reasons[r.Reason]
 	case decision.Reject.String():
-		return s.Paint(Red, verdictWords[decision.Reject]) + ": " + reasons[r.Reason]
+		return s.Paint(Red, "rejected") + ": " + reasons[r.Reason]
 	}
-	return s.Paint(Red, verdictWords[decision.Drop]) + ": " + reasons[r.Reason]
+	return s.Paint(Red, "dropped") + ": " + reasons[r.Reason]
 }
 
 // how tells, after the endpoint, how it was found.
-func (s Style) how(r *Record) string {
+func (s Style) how(r *flow.Record) string {
 	if r.Reason == decision.Bound.String() {
 		return " (session affinity: the client went there before)"
 	}
-	return r.choice()
+	return choice(r)
 }
 
 // entries tells ways to a service in words.
@@ -106,10 +107,10 @@ var marks = map[string]string{
 	decision.MarkExternal.String(): "the endpoint may be on any node, and the answer has to come back through this one",
 	decision.MarkLocal.String():    "it is this node's, and the answer has to come back here",
 	decision.MarkHairpin.String():  "the endpoint would answer itself, past the translation",
-	HostMasquerade:                 "a rule of the host's own asks for it",
+	flow.HostMasquerade:            "a rule of the host's own asks for it",
 }
 
-func (s Style) source(r *Record) string {
+func (s Style) source(r *flow.Record) string {
 	switch {
 	case r.Masquerade:
 		text := s.Paint(Yellow, "masqueraded") + " as an address of this node: " + marks[r.MasqueradeReason]
@@ -137,7 +138,7 @@ var exclusions = map[string]string{
 }
 
 // endpoints is the table of endpoints.
-func (s Style) endpoints(r *Record) string {
+func (s Style) endpoints(r *flow.Record) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "  ENDPOINT\tCHANCE\t")

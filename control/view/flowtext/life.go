@@ -1,4 +1,4 @@
-package flowlist
+package flowtext
 
 import (
 	"fmt"
@@ -9,16 +9,16 @@ import (
 )
 
 // StateColor is the colour of a state or an event; empty: it has none.
-func StateColor(e flow.Event) flow.Color {
+func StateColor(e flow.Event) Color {
 	switch tone := e.Tone(); {
 	case tone == flow.Bad:
-		return flow.Red
+		return Red
 	case tone == flow.Notable:
-		return flow.Yellow
+		return Yellow
 	case tone == flow.Neutral, e.Ended():
-		return flow.Dim
+		return Dim
 	case tone == flow.Good:
-		return flow.Green
+		return Green
 	}
 	return ""
 }
@@ -99,7 +99,7 @@ func life(r *flow.Record, l *flow.Life, o Options, line func(what, format string
 
 // Timeline renders the history of a flow's life, with times since the decision. Each line
 // starts with indent and ends with a newline; it is empty where no history is known.
-func Timeline(r *flow.Record, s flow.Style, indent string) string {
+func Timeline(r *flow.Record, s Style, indent string) string {
 	if r.Life == nil || len(r.Life.History) == 0 {
 		return ""
 	}
@@ -143,7 +143,7 @@ func times(n uint32) string {
 }
 
 // paint is Style.Paint for a colour that may be none.
-func paint(s flow.Style, c flow.Color, text string) string {
+func paint(s Style, c Color, text string) string {
 	if c == "" {
 		return text
 	}

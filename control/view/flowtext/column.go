@@ -1,4 +1,4 @@
-package flowlist
+package flowtext
 
 import (
 	"strings"
@@ -15,7 +15,7 @@ func columnsFor(o Options, wide bool) []column {
 		return column{name, least, func(r *flow.Record) cell { return cell{text: value(r)} }}
 	}
 	columns := []column{{"TIME", 12, func(r *flow.Record) cell {
-		return cell{moment(EventTime(r), o.zone(), o.now()), flow.Dim}
+		return cell{moment(EventTime(r), o.zone(), o.now()), Dim}
 	}}}
 	if o.Follow {
 		columns = append(columns, column{"EVENT", 11, func(r *flow.Record) cell {
@@ -91,13 +91,13 @@ func endpoint(r *flow.Record) cell {
 	switch r.Verdict {
 	case decision.DNAT.String():
 		if r.Conntrack == "failed" {
-			return cell{"failed: " + r.Error, flow.Red}
+			return cell{"failed: " + r.Error, Red}
 		}
-		return cell{named(r.Pod, r.Endpoint), flow.Green}
+		return cell{named(r.Pod, r.Endpoint), Green}
 	case decision.Accept.String():
-		return cell{"-", flow.Dim}
+		return cell{"-", Dim}
 	}
-	return cell{r.Verdict + ": " + strings.ReplaceAll(r.Reason, "-", " "), flow.Red}
+	return cell{r.Verdict + ": " + strings.ReplaceAll(r.Reason, "-", " "), Red}
 }
 
 // EventTime is when what the record is about happened; nil: it is not known.
