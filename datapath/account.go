@@ -67,7 +67,7 @@ func (w *worker) countHost(j *job) {
 	if j.hostRule != nil {
 		w.counters.hostMasqueraded.Add(1)
 	}
-	if j.hostUnjudged {
+	if j.hostUnknown {
 		w.counters.hostUnjudged.Add(1)
 	}
 }
@@ -98,9 +98,7 @@ func (w *worker) tell(table *decision.Table, n int, at batch) {
 
 // tellEntry adds what became of the connection entry.
 func (w *worker) tellEntry(d *flow.Flow, j *job) {
-	if j.hostRule != nil {
-		d.HostRule = j.hostRule
-	}
+	d.HostRule = j.hostRule
 	d.Outcome = w.outcome(j)
 	if j.entry < 0 {
 		d.Err = j.err

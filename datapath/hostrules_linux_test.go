@@ -14,6 +14,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/hostmasq"
 	"github.com/nfqproxy/nfqproxy/datapath/nfqueue"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/hostnat"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/netfilter"
 )
@@ -21,9 +22,9 @@ import (
 // hostSource is a host with rules that stay as they are.
 type hostSource string
 
-func (s hostSource) Tables() ([]hostmasq.Table, error) {
+func (s hostSource) Tables() ([]hostnat.Table, error) {
 	d, err := iptables.Parse(strings.NewReader(string(s)), iptables.Options{})
-	return []hostmasq.Table{{Name: "nat", Dump: d}}, err
+	return []hostnat.Table{{Name: "nat", Dump: d}}, err
 }
 
 func (hostSource) Host() (*netfilter.Host, error) {
@@ -50,7 +51,7 @@ COMMIT
 `
 	var log bytes.Buffer
 	h := newHarness(t)
-	h.hostRules = hostmasq.Follow(hostSource(rules), slog.New(slog.NewTextHandler(&log, nil)))
+	h.hostRules = hostmasq.Follow(hostSource(rules), slog.New(slog.NewTextHandler(&log, nil))).Translator()
 	h.queue.batches = [][]nfqueue.Packet{{
 		syn(t, 1, 0, "10.244.1.9:1000", "10.96.0.10:53"),
 		syn(t, 2, 0, "10.244.1.5:1000", "10.96.0.10:53"),
@@ -109,7 +110,7 @@ COMMIT
 // that is wrong for as long as the flow lives: so there is none, and that is counted.
 func TestWorkerWithoutAWayMakesNoEntry(t *testing.T) {
 	h := newHarness(t)
-	h.hostRules = hostmasq.Follow(hostSource("*nat\n-A POSTROUTING -s 10.244.1.0/24 -j MASQUERADE\nCOMMIT\n"), slog.New(slog.DiscardHandler))
+	h.hostRules = hostmasq.Follow(hostSource("*nat\n-A POSTROUTING -s 10.244.1.0/24 -j MASQUERADE\nCOMMIT\n"), slog.New(slog.DiscardHandler)).Translator()
 	h.queue.batches = [][]nfqueue.Packet{{syn(t, 1, 0, "10.244.1.9:1000", "10.96.0.12:53")}}
 	if err := h.run(); err != nil {
 		t.Fatal(err)

@@ -13,7 +13,6 @@ import (
 	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/datapath/affinity"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/hostmasq"
 	"github.com/nfqproxy/nfqproxy/datapath/hostnet"
 	"github.com/nfqproxy/nfqproxy/datapath/nfqueue"
 	"github.com/nfqproxy/nfqproxy/datapath/ruleset"
@@ -44,7 +43,7 @@ type Config struct {
 	KeepRules bool
 	// HostRules are the host's own nat rules, which translated flows are to obey though they
 	// never meet them. nil: they do not count. The engine does not run it.
-	HostRules *hostmasq.Follower
+	HostRules hostnet.SourceRules
 	// Prepare is called when everything else is at hand: no other datapath is there, the
 	// queues are ours, and no rule is. Whatever it changes on the node may count on that,
 	// and its error is Open's. It may be nil.
@@ -99,14 +98,14 @@ func Open(cfg Config, host *hostnet.Host, table *decision.Table) (_ *Engine, err
 		if err != nil {
 			return nil, err
 		}
-		e.room = newRoom(cfg.Gate, &worker{connections: c, router: host.NewCache()}, cfg.Sink)
+		e.room = newRoom(cfg.Gate, &worker{connections: c, router: host.NewCache(), hostRules: cfg.translator()}, cfg.Sink)
 	}
 	if e.workers, err = openWorkers(cfg, &locks, e.unanswered); err != nil {
 		return nil, err
 	}
 	for i, w := range e.workers {
 		w.router, w.table, w.affinity = host.NewCache(), &e.table, e.bound
-		w.marks, w.sink, w.hostRules, w.room = defaultMarks, cfg.Sink, cfg.HostRules, e.room
+		w.marks, w.sink, w.room, w.hostRules = defaultMarks, cfg.Sink, e.room, cfg.translator()
 		// One that polls would be in the senders' way there.
 		if cfg.BusyPoll == 0 {
 			w.onStart = func() { stayWithQueue(i, int(cfg.Queues)) }
@@ -157,6 +156,14 @@ func (e *Engine) openFlows(locks *conntrack.Locks) error {
 		e.flows = t
 	}
 	return err
+}
+
+// translator makes one for a worker; nil if the host's rules do not count.
+func (c *Config) translator() hostnet.SourceTranslator {
+	if c.HostRules == nil {
+		return nil
+	}
+	return c.HostRules.Translator()
 }
 
 // openWorkers binds the queues.

@@ -30,7 +30,7 @@ type room struct {
 }
 
 // newRoom makes a room. The usher needs but what workers do not share with each other:
-// connections and a router.
+// connections, a router and a translator.
 func newRoom(gate Gate, usher *worker, sink FlowSink) *room {
 	r := &room{gate: gate, failed: make(chan error, 1), waiting: make(map[conntrack.Tuple]*heldFlow), usher: usher, sink: sink}
 	usher.sink = r
@@ -138,7 +138,7 @@ func (w *worker) letGo(h *heldFlow, d decision.Decision, told *flow.Hold) (err e
 	received := time.Now()
 	from := h.worker
 	w.number, w.queue, w.counters = from.number, from.queue, from.counters
-	w.marks, w.affinity, w.hostRules = from.marks, from.affinity, from.hostRules
+	w.marks, w.affinity = from.marks, from.affinity
 	w.packets[0] = h.packet
 	w.begin(0)
 	w.jobs[0].state, w.jobs[0].packet, w.jobs[0].decision, w.jobs[0].told = jobDecided, h.flow.Packet, d, told

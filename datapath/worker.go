@@ -14,9 +14,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
-	"github.com/nfqproxy/nfqproxy/datapath/hostmasq"
+	"github.com/nfqproxy/nfqproxy/datapath/hostnet"
 	"github.com/nfqproxy/nfqproxy/datapath/nfqueue"
-	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
 // What a worker needs of the kernel.
@@ -71,8 +70,7 @@ type worker struct {
 	marks       Marks
 	sink        FlowSink // nil: nobody is told of flows
 	// hostRules are the host's own nat rules; nil: they do not count.
-	hostRules *hostmasq.Follower
-	asker     hostmasq.Asker
+	hostRules hostnet.SourceTranslator
 	onStart   func() // called first by the goroutine that runs it; may be nil
 	counters  *counters
 	room      *room // nil: nobody holds flows
@@ -101,11 +99,11 @@ type job struct {
 	decision decision.Decision // valid iff jobDecided or jobHeld
 	entry    int               // index into entries and results; -1: none
 	// hostRule is the host's own rule that has the source masqueraded; nil: none does.
-	hostRule     *iptables.Rule
-	hostUnjudged bool       // it cannot be told what the host's own rules would have done
-	unnamed      error      // why it is not known whether the packet comes from a pod; nil: it is
-	err          error      // why no entry was asked for though one was needed
-	told         *flow.Hold // what somebody did who held the flow; nil: nobody held it
+	hostRule    fmt.Stringer
+	hostUnknown bool       // what the host's own rules would have done is not known
+	unnamed     error      // why it is not known whether the packet comes from a pod; nil: it is
+	err         error      // why no entry was asked for though one was needed
+	told        *flow.Hold // what somebody did who held the flow; nil: nobody held it
 }
 
 // jobState is what was found out about a packet.
@@ -282,7 +280,7 @@ func (w *worker) carryOut(table *decision.Table, i int) {
 			}
 		}
 		if !j.decision.Masquerade && (j.packet.Local || !table.IsLocal(e.Destination.Addr())) {
-			if j.err = w.askHost(p, j, &e); j.err != nil {
+			if j.err = w.applyHostRules(p, j, &e); j.err != nil {
 				return
 			}
 		}
@@ -295,12 +293,11 @@ func tupleOf(p *decision.Packet) conntrack.Tuple {
 	return conntrack.Tuple{Source: p.Source, Destination: p.Destination, Protocol: uint8(p.Protocol)}
 }
 
-// askHost has the entry do to the source what the host's own rules would have done:
+// applyHostRules has the entry do to the source what the host's own rules would have done:
 // they never see the flow, for the entry binds both sides of its translation. Only flows
 // that pass POSTROUTING are theirs. The error says why the rules could not be followed.
-func (w *worker) askHost(p *nfqueue.Packet, j *job, e *conntrack.Entry) error {
-	rules := w.hostRules.Rules()
-	if !rules.Any(decision.FamilyOf(e.Destination.Addr())) {
+func (w *worker) applyHostRules(p *nfqueue.Packet, j *job, e *conntrack.Entry) error {
+	if w.hostRules == nil || !w.hostRules.Any(decision.FamilyOf(e.Destination.Addr())) {
 		return nil
 	}
 	out, err := w.router.OutInterface(e.Destination.Addr())
@@ -312,21 +309,20 @@ func (w *worker) askHost(p *nfqueue.Packet, j *job, e *conntrack.Entry) error {
 			return err
 		}
 	}
-	a := w.asker.Ask(rules, &j.packet, e.Destination, out, p.Mark)
+	t := w.hostRules.Translate(&j.packet, e.Destination, out, p.Mark)
 	switch {
-	case a.Unjudged != "":
-		j.hostUnjudged = true
-		w.hostRules.Unjudged(a)
+	case t.Unknown:
+		j.hostUnknown = true
 		return nil
-	case a.Rule == nil:
+	case t.Rule == nil:
 		return nil
-	case a.Masquerade:
-		if a.Source, err = w.router.MasqueradeSource(e.Destination.Addr()); err != nil {
+	case t.Masquerade:
+		if t.Source, err = w.router.MasqueradeSource(e.Destination.Addr()); err != nil {
 			return err
 		}
 	}
-	j.hostRule = a.Rule
-	e.SourceAddr, e.SourcePorts = a.Source, [2]uint16{a.Ports.First, a.Ports.Last}
+	j.hostRule = t.Rule
+	e.SourceAddr, e.SourcePorts = t.Source, [2]uint16{t.FirstPort, t.LastPort}
 	return nil
 }
 

@@ -15,8 +15,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/control"
 	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/hostmasq"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/explain"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/hostnat"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/netfilter"
 )
@@ -217,7 +217,7 @@ func (a answering) Read(p []byte) (int, error) {
 
 // hostRules reads the host's own nat rules. What they do not tell of the host is guessed,
 // but for its addresses, which are the node's.
-func hostRules(stdin io.Reader, name string, t *decision.Table) (*hostmasq.Rules, error) {
+func hostRules(stdin io.Reader, name string, t *decision.Table) (*hostnat.Rules, error) {
 	d, err := readRules(stdin, name, iptables.IPv4)
 	if err != nil {
 		return nil, fmt.Errorf("--host-rules: %w", err)
@@ -227,7 +227,7 @@ func hostRules(stdin io.Reader, name string, t *decision.Table) (*hostmasq.Rules
 		known.AddAddress("eth0", netip.PrefixFrom(a, a.BitLen()))
 	}
 	host, _ := netfilter.GuessHost(d, known, nil)
-	r, err := hostmasq.Compile([]hostmasq.Table{{Name: name, Dump: d}}, host)
+	r, err := hostnat.Compile([]hostnat.Table{{Name: name, Dump: d}}, host)
 	if err != nil {
 		return nil, fmt.Errorf("--host-rules %s: %w", name, err)
 	}

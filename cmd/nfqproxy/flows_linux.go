@@ -27,8 +27,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/proxyconfig"
 	"github.com/nfqproxy/nfqproxy/control/view/web"
 	"github.com/nfqproxy/nfqproxy/datapath"
-	"github.com/nfqproxy/nfqproxy/datapath/hostmasq"
 	"github.com/nfqproxy/nfqproxy/datapath/nfqueue"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/hostnat"
 )
 
 // flowAPIFlags are the flags of the flow API.
@@ -181,7 +181,7 @@ func (p *proxy) stats() *datapath.Stats {
 }
 
 // hostRulesInForce are the node's own masquerade rules; nil: they do not count.
-func (p *proxy) hostRulesInForce() *hostmasq.Rules {
+func (p *proxy) hostRulesInForce() *hostnat.Rules {
 	if p.running.Load() == nil {
 		return nil
 	}

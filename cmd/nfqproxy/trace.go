@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
+	"github.com/nfqproxy/nfqproxy/control/view/tracetext"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/netfilter"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/trace"
@@ -134,7 +135,7 @@ func (f *traceFlags) run(given *pflag.FlagSet, stdin io.Reader, stdout, stderr i
 		enc.SetEscapeHTML(false)
 		return enc.Encode(t)
 	}
-	_, err = io.WriteString(stdout, trace.Text{Style: flowtext.StyleFor(stdout), Rules: f.printRules}.Render(t))
+	_, err = io.WriteString(stdout, tracetext.Text{Style: flowtext.StyleFor(stdout), Rules: f.printRules}.Render(t))
 	return err
 }
 

@@ -1,14 +1,22 @@
+// Package hostmasq follows the nat rules that others have in a host's kernel, and applies those
+// of POSTROUTING to the flows that the datapath translates: these never see them, because our
+// connection entry binds both sides of the translation. It is the one live package that uses
+// the simulator: what the rules do, package hostnat computes.
 package hostmasq
 
 import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/netip"
 	"os"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/hostnet"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/hostnat"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/netfilter"
 )
 
@@ -16,7 +24,7 @@ import (
 type Source interface {
 	// Tables reads the tables, in the order in which packets meet them. If there is an error
 	// and no table, they could not be read at all; else the tables can be used all the same.
-	Tables() ([]Table, error)
+	Tables() ([]hostnat.Table, error)
 	// Watch calls changed after every change of the rules, and whenever one may have been
 	// missed, until the context ends; then its error is nil. The first call comes at once.
 	// A call that fails is repeated some time later.
@@ -28,17 +36,17 @@ type Source interface {
 // retryAfter is how long nothing is heard of changes when Watch has failed.
 const retryAfter = 5 * time.Second
 
-// Follower keeps [Rules] as the host has them. It is safe for concurrent use; a nil
+// Follower keeps [hostnat.Rules] as the host has them. It is safe for concurrent use; a nil
 // Follower has no rules. What cannot be read stays as it was read last.
 type Follower struct {
 	source Source
 	log    *slog.Logger
-	rules  atomic.Pointer[Rules]
+	rules  atomic.Pointer[hostnat.Rules]
 
 	named sync.Map // of the *iptables.Rule that were named
 
-	mu     sync.Mutex // held while the source is read
-	tables []Table    // as read last
+	mu     sync.Mutex      // held while the source is read
+	tables []hostnat.Table // as read last
 	host   *netfilter.Host
 
 	saying sync.Mutex
@@ -53,11 +61,33 @@ func Follow(s Source, log *slog.Logger) *Follower {
 }
 
 // Rules are the rules as they are, which may be nil.
-func (f *Follower) Rules() *Rules {
+func (f *Follower) Rules() *hostnat.Rules {
 	if f == nil {
 		return nil
 	}
 	return f.rules.Load()
+}
+
+// Translator makes what one worker of the datapath uses.
+func (f *Follower) Translator() hostnet.SourceTranslator { return &translator{follower: f} }
+
+type translator struct {
+	follower *Follower
+	asker    hostnat.Asker
+}
+
+func (t *translator) Any(f decision.Family) bool { return t.follower.Rules().Any(f) }
+
+func (t *translator) Translate(p *decision.Packet, endpoint netip.AddrPort, out string, mark uint32) hostnet.SourceTranslation {
+	a := t.asker.Ask(t.follower.Rules(), p, endpoint, out, mark)
+	switch {
+	case a.Unjudged != "":
+		t.follower.Unjudged(a)
+		return hostnet.SourceTranslation{Unknown: true}
+	case a.Rule == nil:
+		return hostnet.SourceTranslation{}
+	}
+	return hostnet.SourceTranslation{Rule: a.Rule, Masquerade: a.Masquerade, Source: a.Source, FirstPort: a.Ports.First, LastPort: a.Ports.Last}
 }
 
 // HostChanged reads the host's addresses again.
@@ -136,7 +166,7 @@ func (f *Follower) compile() {
 	if f.host == nil {
 		return // nothing could be told of the rules
 	}
-	rules, err := Compile(f.tables, f.host)
+	rules, err := hostnat.Compile(f.tables, f.host)
 	if err != nil {
 		f.once("some of the host's nat rules cannot be used; sources that they would masquerade stay as they are", "error", err.Error())
 	}
@@ -146,7 +176,7 @@ func (f *Follower) compile() {
 
 // Unjudged notes that nothing could be told about a flow, because of a rule: each is named
 // once. It does not wait for rules that are being read.
-func (f *Follower) Unjudged(a Answer) {
+func (f *Follower) Unjudged(a hostnat.Answer) {
 	if _, named := f.named.LoadOrStore(a.Rule, true); named {
 		return
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/hostnat"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/netfilter"
 )
@@ -28,7 +29,7 @@ type fakeSource struct {
 	watched, repeated int
 }
 
-func (s *fakeSource) Tables() ([]Table, error) {
+func (s *fakeSource) Tables() ([]hostnat.Table, error) {
 	if s.reading != nil {
 		s.reading()
 	}
@@ -39,7 +40,7 @@ func (s *fakeSource) Tables() ([]Table, error) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return []Table{{Name: "nat", Dump: d}}, s.tablesErr
+	return []hostnat.Table{{Name: "nat", Dump: d}}, s.tablesErr
 }
 
 func (s *fakeSource) Host() (*netfilter.Host, error) {
@@ -72,14 +73,14 @@ func newFollower(s *fakeSource) (*Follower, *bytes.Buffer) {
 }
 
 // answer is what becomes of the source of a pod's flow to the endpoint.
-func answer(f *Follower, endpoint string) Answer {
+func answer(f *Follower, endpoint string) hostnat.Answer {
 	rules := f.Rules()
 	to := netip.MustParseAddrPort(endpoint)
 	if !rules.Any(decision.FamilyOf(to.Addr())) {
-		return Answer{}
+		return hostnat.Answer{}
 	}
 	p := &decision.Packet{Protocol: decision.TCP, Source: netip.MustParseAddrPort("10.244.1.9:1000"), Destination: netip.MustParseAddrPort("10.96.0.1:80")}
-	return new(Asker).Ask(rules, p, to, "eth0", 0)
+	return new(hostnat.Asker).Ask(rules, p, to, "eth0", 0)
 }
 
 const (

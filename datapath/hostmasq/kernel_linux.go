@@ -6,6 +6,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/hostmasq/hostrules"
 	"github.com/nfqproxy/nfqproxy/datapath/hostnet"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/hostnat"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/netfilter"
 )
@@ -16,16 +17,16 @@ func Kernel(host *hostnet.Host) Source { return kernel{host} }
 
 type kernel struct{ host *hostnet.Host }
 
-func (k kernel) Tables() ([]Table, error) {
+func (k kernel) Tables() ([]hostnat.Table, error) {
 	rules, err := hostrules.Read()
 	if err != nil {
 		return nil, err
 	}
-	var tables []Table
+	var tables []hostnat.Table
 	var faults []error
 	for _, f := range []iptables.Family{iptables.IPv4, iptables.IPv6} {
 		for _, t := range rules.Of(f) {
-			tables = append(tables, Table{Name: t.String(), Dump: t.Dump})
+			tables = append(tables, hostnat.Table{Name: t.String(), Dump: t.Dump})
 		}
 		if rules.OrderUnknown(f) {
 			faults = append(faults, errors.New("both back ends of iptables have nat rules, and the kernel does not tell which come first: taken for those of nftables"))
@@ -38,4 +39,14 @@ func (k kernel) Watch(ctx context.Context, changed func() error) error {
 	return hostrules.Watch(ctx, changed)
 }
 
-func (k kernel) Host() (*netfilter.Host, error) { return k.host.Describe() }
+func (k kernel) Host() (*netfilter.Host, error) {
+	addresses, err := k.host.InterfaceAddresses()
+	if err != nil {
+		return nil, err
+	}
+	h := &netfilter.Host{}
+	for _, a := range addresses {
+		h.AddAddress(a.Interface, a.Address)
+	}
+	return h, nil
+}

@@ -23,7 +23,7 @@ func TestCloseWhileAsked(t *testing.T) {
 			asking.Go(func() {
 				c := h.NewCache()
 				for err := error(nil); err == nil; {
-					_, err = h.Describe()
+					_, err = h.InterfaceAddresses()
 					_, _ = c.OutInterface(netip.MustParseAddr("127.0.0.1"))
 					once.Do(func() { close(begun) })
 				}

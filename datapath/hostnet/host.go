@@ -9,8 +9,6 @@ import (
 	"os"
 	"sync/atomic"
 	"time"
-
-	"github.com/nfqproxy/nfqproxy/datapath/sim/netfilter"
 )
 
 // Host follows the addresses and routes of one network namespace. It is safe for
@@ -76,14 +74,19 @@ func (h *Host) Addresses() ([]netip.Addr, error) {
 	return addrs, nil
 }
 
-// Describe gives the node's interfaces and their addresses, as far as rules ask for them
-// (addrtype). It has no routes.
-func (h *Host) Describe() (*netfilter.Host, error) {
+// InterfaceAddress is an address of an interface, with the length of the network that it is in.
+type InterfaceAddress struct {
+	Interface string
+	Address   netip.Prefix // not masked
+}
+
+// InterfaceAddresses lists the addresses of all interfaces, in the kernel's order.
+func (h *Host) InterfaceAddresses() ([]InterfaceAddress, error) {
 	all, err := h.kernel.addresses()
 	if err != nil {
 		return nil, fmt.Errorf("list the node's addresses: %w", err)
 	}
-	d := &netfilter.Host{}
+	var list []InterfaceAddress
 	for _, a := range all {
 		name, err := h.kernel.linkName(a.link)
 		if errors.Is(err, errNoLink) {
@@ -92,9 +95,9 @@ func (h *Host) Describe() (*netfilter.Host, error) {
 		if err != nil {
 			return nil, fmt.Errorf("name the interface with index %d: %w", a.link, err)
 		}
-		d.AddAddress(name, netip.PrefixFrom(a.addr, a.subnet.Bits()))
+		list = append(list, InterfaceAddress{name, netip.PrefixFrom(a.addr, a.subnet.Bits())})
 	}
-	return d, nil
+	return list, nil
 }
 
 // Watch calls changed with the node's addresses, at once and after each change,

@@ -201,15 +201,15 @@ func TestOutInterfaceAsksAgain(t *testing.T) {
 	}
 }
 
-// TestDescribeLeavesOutWhatIsGone: an interface that is gone is left out, but one that could
+// TestInterfaceAddressesLeavesOutWhatIsGone: an interface that is gone is left out, but one that could
 // not be named is an error, so that the host is described again.
-func TestDescribeLeavesOutWhatIsGone(t *testing.T) {
+func TestInterfaceAddressesLeavesOutWhatIsGone(t *testing.T) {
 	k := &fakeKernel{addrs: []address{on(2, "172.20.0.2/16")}, linkErr: errNoLink}
-	if _, err := newHost(k).Describe(); err != nil {
+	if _, err := newHost(k).InterfaceAddresses(); err != nil {
 		t.Errorf("the interface is gone: %v", err)
 	}
 	k.linkErr = errors.New("no buffer space available")
-	if d, err := newHost(k).Describe(); err == nil {
+	if d, err := newHost(k).InterfaceAddresses(); err == nil {
 		t.Errorf("the interface has no name: %+v", d)
 	}
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
-	"github.com/nfqproxy/nfqproxy/datapath/hostmasq"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/explain"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/hostnat"
 )
 
 // Owners knows whose addresses are; see [control.Owners].
@@ -38,7 +38,7 @@ type Config struct {
 	// Stats are the datapath's; nil before it runs.
 	Stats func() *datapath.Stats
 	// HostRules are the host's own nat rules; it may be nil, and give nil.
-	HostRules func() *hostmasq.Rules
+	HostRules func() *hostnat.Rules
 	// Holder holds flows; nil: they cannot be held.
 	Holder observe.Holder
 	// Records is how many records a second all readers get together at most, or a fifth of

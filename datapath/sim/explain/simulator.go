@@ -11,8 +11,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/affinity"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
-	"github.com/nfqproxy/nfqproxy/datapath/hostmasq"
 	"github.com/nfqproxy/nfqproxy/datapath/kubeaddr"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/hostnat"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/kubechains"
 )
 
@@ -22,12 +22,12 @@ type Simulator struct {
 	// FollowReply adds the way of the answer to the records.
 	FollowReply bool
 	// HostRules are the host's own nat rules; nil: they do not count.
-	HostRules *hostmasq.Rules
+	HostRules *hostnat.Rules
 
 	table    *decision.Table
 	rand     decision.Rand
 	affinity *affinity.Table
-	asker    hostmasq.Asker
+	asker    hostnat.Asker
 
 	// What hints are made of.
 	nodes    []*corev1.Node

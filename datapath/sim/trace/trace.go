@@ -1,11 +1,12 @@
-// Package trace asks the machine of package netfilter about one packet and tells the
-// answer: the ways it may go, as JSON and as text.
+// Package trace follows one packet through the machine of package netfilter, and gives the
+// ways that it may go: a Trace, for JSON and for package tracetext.
 package trace
 
 import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
@@ -54,10 +55,14 @@ type Way struct {
 	Reply       *Way        `json:"reply,omitempty"`
 	Later       *Way        `json:"later,omitempty"` // the asker's next packet, behind the answer
 
-	answer bool   // it is that of an answer, or of a packet behind it
-	fork   int    // the position in Steps of the first choice; -1: there was none
-	flag   string // that gives what the way ends for want of; empty: none
-	cut    string
+	// Answer: it is that of an answer, or of a packet behind it.
+	Answer bool `json:"-"`
+	// Fork is the position in Steps of the first choice; -1: there was none.
+	Fork int `json:"-"`
+	// Flag is the command's flag that sets what the way ends for want of; empty: none.
+	Flag string `json:"-"`
+	// Cut is why the way was cut off; empty: it was not.
+	Cut string `json:"-"`
 }
 
 // Conntrack is the connection's entry.
@@ -137,7 +142,7 @@ func Ask(m *netfilter.Machine, q *Question) (*Trace, error) {
 		ways, t.Untold = m.ExploreFrom(start, p, begin, limit, work)
 	}
 	if t.Untold > 0 {
-		t.Cut = append(t.Cut, fmt.Sprintf("%d ways are followed; the others have the probability %s together", len(ways), chance(t.Untold)))
+		t.Cut = append(t.Cut, fmt.Sprintf("%d ways are followed; the others have the probability %s together", len(ways), strconv.FormatFloat(t.Untold, 'g', 3, 64)))
 	}
 	for i, w := range ways {
 		told := tell(w.Result)
@@ -168,9 +173,9 @@ func (t *Trace) noteCut(number int, w *Way) {
 		way  *Way
 	}{{"way", w}, {"the answer of way", w.Reply}, {"the next packet of way", w.Later}} {
 		switch {
-		case c.way == nil || c.way.cut == "":
+		case c.way == nil || c.way.Cut == "":
 		case len(t.Cut) < mostCut:
-			t.Cut = append(t.Cut, fmt.Sprintf("%s %d: %s", c.what, number, c.way.cut))
+			t.Cut = append(t.Cut, fmt.Sprintf("%s %d: %s", c.what, number, c.way.Cut))
 		case len(t.Cut) == mostCut:
 			t.Cut = append(t.Cut, "more packets are cut off, see their ways")
 		}
@@ -193,7 +198,7 @@ func tell(r *netfilter.Result) *Way {
 	w := &Way{
 		Probability: r.Probability, Verdict: r.Verdict.String(), Why: r.Why, With: string(r.With), Out: r.Out,
 		Source: r.Packet.SourceText(), Destination: r.Packet.DestinationText(), Mark: fmt.Sprintf("%#x", r.Packet.Mark),
-		Assumptions: r.Assumptions, Steps: r.Steps, fork: -1, cut: r.Cut,
+		Assumptions: r.Assumptions, Steps: r.Steps, Fork: -1, Cut: r.Cut,
 	}
 	if r.By != nil {
 		w.Line = r.By.Line
@@ -206,14 +211,14 @@ func tell(r *netfilter.Result) *Way {
 	}
 	switch r.Unknown.(type) {
 	case iptables.SetMatch:
-		w.flag = "--sets"
+		w.Flag = "--sets"
 	case iptables.MAC:
-		w.flag = "--mac"
+		w.Flag = "--mac"
 	case iptables.String, iptables.U32:
-		w.flag = "--payload"
+		w.Flag = "--payload"
 	}
 	if len(r.Forks) > 0 {
-		w.fork = r.Forks[0]
+		w.Fork = r.Forks[0]
 	}
 	if r.Entry != nil {
 		w.Conntrack = entry(r.Entry, r.Tracking)
@@ -258,11 +263,11 @@ func reply(m *netfilter.Machine, w netfilter.Way, work *netfilter.Work) *Way {
 		return &Way{
 			Probability: 1, Verdict: "answered", Source: p.SourceText(), Destination: p.DestinationText(), Mark: "0x0",
 			Why:         fmt.Sprintf("%s got a packet from its own address and answers itself: the answer does not come back here, and nothing is translated back", p.Source.Addr()),
-			Assumptions: []string{}, Steps: []flow.Step{}, fork: -1,
+			Assumptions: []string{}, Steps: []flow.Step{}, Fork: -1,
 		}
 	}
 	told := tell(m.SendFrom(nil, p, w.State, first{}, work).Result)
-	told.answer = true
+	told.Answer = true
 	if !p.Local {
 		told.Assumptions = append(told.Assumptions, fmt.Sprintf("that %s sends its answer to this host", p.Source.Addr()))
 	}
@@ -278,7 +283,7 @@ func later(m *netfilter.Machine, p netfilter.Packet, w netfilter.Way, work *netf
 		p.Source = w.Entry.Original.Source
 	}
 	told := tell(m.SendFrom(nil, p, w.State, first{}, work).Result)
-	told.answer = true
+	told.Answer = true
 	return told
 }
 

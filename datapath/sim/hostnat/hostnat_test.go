@@ -1,4 +1,4 @@
-package hostmasq
+package hostnat
 
 import (
 	"net/netip"

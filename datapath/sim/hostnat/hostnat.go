@@ -1,14 +1,13 @@
-// Package hostmasq tells what the host's own rules of nat POSTROUTING - a CNI plugin's,
-// ip-masq-agent's, Docker's - would have done to the source of a flow whose destination we
-// translate. They never see such a flow, because our connection entry binds both sides
-// of the translation.
+// Package hostnat computes what the host's own rules of nat POSTROUTING - a CNI plugin's,
+// ip-masq-agent's, Docker's - do to the source of a flow whose destination a service proxy
+// translates.
 //
 // Some things are not known when the entry is made. Marks are those that the packet has
 // before connection tracking: what rules of mangle or filter set later is not seen. The
 // device is that of the route for packets made here: rules of routing that ask for a
 // packet's source or mark are not obeyed. What is in ipsets is not read. A port is taken
 // at random only if the client's own is not free or not within the range, --random or not.
-package hostmasq
+package hostnat
 
 import (
 	"errors"
@@ -95,7 +94,7 @@ type Asker struct {
 }
 
 // Ask asks what would have become of a flow from p that is sent to the endpoint by the
-// device out. p.InInterface counts if the rules ask for it. mark is the packet's.
+// device out. p.InInterface counts if the rules ask for it. mark is the packet's. r may be nil.
 func (a *Asker) Ask(r *Rules, p *decision.Packet, endpoint netip.AddrPort, out string, mark uint32) Answer {
 	a.packet = netfilter.Translated{
 		Packet: netfilter.Packet{
@@ -106,6 +105,9 @@ func (a *Asker) Ask(r *Rules, p *decision.Packet, endpoint netip.AddrPort, out s
 	}
 	if p.Protocol == decision.TCP {
 		a.packet.Flags = iptables.SYN
+	}
+	if r == nil {
+		return Answer{}
 	}
 	for _, m := range r.families[decision.FamilyOf(endpoint.Addr())] {
 		j := a.judge.Ask(m.Machine, &a.packet)

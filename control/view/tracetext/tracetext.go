@@ -1,4 +1,5 @@
-package trace
+// Package tracetext renders the answers of package trace as text.
+package tracetext
 
 import (
 	"fmt"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/trace"
 )
 
 // Text says how traces are rendered as text. The zero value is valid.
@@ -17,9 +19,9 @@ type Text struct {
 }
 
 // Render renders a trace. It ends with a newline.
-func (x Text) Render(t *Trace) string {
+func (x Text) Render(t *trace.Trace) string {
 	var b strings.Builder
-	b.WriteString(t.question() + "\n\n")
+	b.WriteString(question(t) + "\n\n")
 	list(&b, "the listing does not tell everything (iptables-save does):", t.Incomplete)
 	list(&b, "guessed, as the rules do not tell it (--host, --address and --route do):", t.Notes)
 	list(&b, "left out, because it takes too much:", t.Cut)
@@ -37,14 +39,14 @@ func (x Text) Render(t *Trace) string {
 	if t.Untold > 0 {
 		fmt.Fprintf(&b, "  %-6s others, that are not told\n", chance(t.Untold))
 	}
-	shared := slices.MinFunc(t.Ways, func(a, b Way) int { return a.fork - b.fork }).fork
+	shared := slices.MinFunc(t.Ways, func(a, b trace.Way) int { return a.Fork - b.Fork }).Fork
 	b.WriteString("\n")
 	x.walk(&b, t.Ways[0].Steps[:shared])
 	for i := range t.Ways {
 		w := &t.Ways[i]
 		fmt.Fprintf(&b, "\n  %s %s\n", x.Paint(flowtext.Green, fmt.Sprintf("way %d of %d, %s:", i+1, len(t.Ways), chance(w.Probability))), x.outcome(w))
 		x.details(&b, w, "  ")
-		var first *Way
+		var first *trace.Way
 		if i > 0 {
 			first = &t.Ways[0]
 			x.walkBeside(&b, w.Steps[shared:], first.Steps[shared:])
@@ -69,7 +71,7 @@ func list(b *strings.Builder, heading string, lines []string) {
 }
 
 // question is the packet, and how it comes.
-func (t *Trace) question() string {
+func question(t *trace.Trace) string {
 	how := "made on the host itself"
 	if !t.Local {
 		how = "coming in by " + t.InInterface
@@ -77,15 +79,15 @@ func (t *Trace) question() string {
 	if t.Start != "" {
 		how += ", from chain " + t.Start + " on"
 	}
-	from := t.Source
-	if from == "" {
-		from = "from the host"
+	source := t.Source
+	if source == "" {
+		source = "from the host"
 	}
-	return fmt.Sprintf("%s %s -> %s, %s", t.Protocol, from, t.Destination, how)
+	return fmt.Sprintf("%s %s -> %s, %s", t.Protocol, source, t.Destination, how)
 }
 
 // outcome is what becomes of the packet, in one line.
-func (x Text) outcome(w *Way) string {
+func (x Text) outcome(w *trace.Way) string {
 	by := ""
 	if w.Line > 0 {
 		by = fmt.Sprintf(" by line %d", w.Line)
@@ -96,9 +98,9 @@ func (x Text) outcome(w *Way) string {
 	}
 	switch w.Verdict {
 	case "sent":
-		return x.Paint(flowtext.Green, "sent") + fmt.Sprintf(" by %s: %s -> %s", w.Out, w.from(), w.to())
+		return x.Paint(flowtext.Green, "sent") + fmt.Sprintf(" by %s: %s -> %s", w.Out, from(w), to(w))
 	case "delivered":
-		return x.Paint(flowtext.Green, "delivered") + fmt.Sprintf(" on the host itself: %s -> %s", w.from(), w.to()) + strings.Replace(because, ": ", "; ", 1)
+		return x.Paint(flowtext.Green, "delivered") + fmt.Sprintf(" on the host itself: %s -> %s", from(w), to(w)) + strings.Replace(because, ": ", "; ", 1)
 	case "rejected":
 		return x.Paint(flowtext.Red, "refused") + fmt.Sprintf(" with %s", w.With) + by + because
 	case "dropped":
@@ -108,27 +110,27 @@ func (x Text) outcome(w *Way) string {
 	case "answered":
 		return w.Why
 	case "returned":
-		return fmt.Sprintf("%s -> %s, mark %s", w.from(), w.to(), w.Mark) + because
+		return fmt.Sprintf("%s -> %s, mark %s", from(w), to(w), w.Mark) + because
 	}
-	if w.cut != "" {
+	if w.Cut != "" {
 		return x.Paint(flowtext.Yellow, "not known") + because
 	}
-	if w.flag != "" && !w.answer {
-		return x.Paint(flowtext.Yellow, "not known") + because + "; " + w.flag + " sets it, --assume goes on without"
+	if w.Flag != "" && !w.Answer {
+		return x.Paint(flowtext.Yellow, "not known") + because + "; " + w.Flag + " sets it, --assume goes on without"
 	}
 	return x.Paint(flowtext.Yellow, "not known") + because + "; --assume goes on"
 }
 
 // from is the source in the end.
-func (w *Way) from() string {
-	if w.answer || w.Conntrack == nil || w.Conntrack.SourcePorts == nil {
+func from(w *trace.Way) string {
+	if w.Answer || w.Conntrack == nil || w.Conntrack.SourcePorts == nil {
 		return w.Source
 	}
 	return chosen(w.Source, w.Conntrack.SourcePorts)
 }
 
-func (w *Way) to() string {
-	if w.answer || w.Conntrack == nil || w.Conntrack.DestinationPorts == nil {
+func to(w *trace.Way) string {
+	if w.Answer || w.Conntrack == nil || w.Conntrack.DestinationPorts == nil {
 		return w.Destination
 	}
 	return chosen(w.Destination, w.Conntrack.DestinationPorts)
@@ -145,7 +147,7 @@ func chosen(a string, ports *[2]uint16) string {
 }
 
 // details are the connection's entry and the assumptions.
-func (x Text) details(b *strings.Builder, w *Way, indent string) {
+func (x Text) details(b *strings.Builder, w *trace.Way, indent string) {
 	if c := w.Conntrack; c != nil && (w.Verdict == "sent" || w.Verdict == "delivered" || w.Verdict == "returned") {
 		fmt.Fprintf(b, "%sentry  %s -> %s, answers %s -> %s", indent, c.Original.Source, c.Original.Destination, c.Reply.Source, c.Reply.Destination)
 		if c.Mark != "0x0" {
@@ -176,16 +178,16 @@ func (x Text) walkBeside(b *strings.Builder, walk, first []flow.Step) {
 
 // reply is the way of the answer, and of the next packet; first is the way that was told
 // before, if any.
-func (x Text) reply(b *strings.Builder, w, first *Way) {
+func (x Text) reply(b *strings.Builder, w, first *trace.Way) {
 	if first == nil {
-		first = &Way{}
+		first = &trace.Way{}
 	}
 	x.behind(b, "the answer", w.Reply, first.Reply)
 	x.behind(b, "the next packet", w.Later, first.Later)
 }
 
 // behind tells of a packet that comes after the first one.
-func (x Text) behind(b *strings.Builder, what string, w, first *Way) {
+func (x Text) behind(b *strings.Builder, what string, w, first *trace.Way) {
 	if w == nil {
 		return
 	}
