@@ -184,8 +184,8 @@ func TestOtherDecisionIsCarriedOut(t *testing.T) {
 	table := decision.NewTable(4, h.table.Load().Built(), *h.table.Load().Node(), []*decision.ServicePort{sticky})
 	h.table.Store(table)
 	rules := hostmasq.Follow(hostSource("*nat\n-A POSTROUTING -d 10.244.0.3/32 -j MASQUERADE\nCOMMIT\n"), slog.New(slog.DiscardHandler))
-	h.hostRules, h.room.usher.hostRules = rules.Translator(), rules.Translator()
 	g := h.gated(1000, 1001, 1002)
+	h.hostRules, h.room.usher.hostRules = rules.Translator(), rules.Translator()
 	for i := range uint32(3) {
 		h.queue.batches = append(h.queue.batches, []nfqueue.Packet{syn(t, 1+i, 0, fmt.Sprint("10.244.1.9:", 1000+i), "10.96.0.40:80")})
 	}
