@@ -64,7 +64,7 @@ func (f *Fake) Change(t Tuple, change func(*State)) {
 	s := f.mustHave(t)
 	before := *s
 	change(s)
-	f.tellUpdate(&before, s)
+	f.sendUpdate(&before, s)
 }
 
 // End removes the connection that has the tuple, as time or a packet would, and panics if
@@ -87,7 +87,7 @@ func (f *Fake) mustHave(t Tuple) *State {
 func (f *Fake) remove(s *State, port uint32) {
 	delete(f.entries, fakeKey{s.Original, s.Zone})
 	delete(f.entries, fakeKey{s.Reply, s.Zone})
-	f.tellEnd(s, port)
+	f.sendEnd(s, port)
 }
 
 // exchange processes the messages as nfnetlink does: in order, with an answer only
@@ -151,7 +151,7 @@ func (f *Fake) handle(typ, flags uint16, body []byte) (answer []byte, errno sysc
 				return nil, syscall.ENOENT
 			}
 			existing.Timeout = s.Timeout
-			f.tellExtension(existing)
+			f.sendRefresh(existing)
 			return nil, 0
 		}
 		return nil, f.create(s, zone, nat)

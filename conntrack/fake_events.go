@@ -79,7 +79,7 @@ func (e *fakeEvents) Close() error {
 }
 
 // tellUpdate tells what changed, if any of it is an event.
-func (f *Fake) tellUpdate(before, s *State) {
+func (f *Fake) sendUpdate(before, s *State) {
 	b := beginEvent(msgCTNew, 0, s)
 	b = appendUint32(b, ctaTimeout, s.Timeout)
 	switch {
@@ -88,19 +88,19 @@ func (f *Fake) tellUpdate(before, s *State) {
 	case before.Status == s.Status && before.Mark == s.Mark:
 		return
 	}
-	f.tell(b)
+	f.send(b)
 }
 
 // tellExtension tells all of the state, as the kernel does for what is asked for.
-func (f *Fake) tellExtension(s *State) {
+func (f *Fake) sendRefresh(s *State) {
 	b := beginEvent(msgCTNew, fakePort, s)
-	f.tell(appendProtoinfo(appendUint32(b, ctaTimeout, s.Timeout), s))
+	f.send(appendProtoinfo(appendUint32(b, ctaTimeout, s.Timeout), s))
 }
 
-func (f *Fake) tellEnd(s *State, port uint32) {
+func (f *Fake) sendEnd(s *State, port uint32) {
 	b := beginEvent(msgCTDelete, port, s)
 	b = appendUint32(b, ctaTimeout, s.Timeout)
-	f.tell(appendCounts(appendProtoinfo(b, s), s))
+	f.send(appendCounts(appendProtoinfo(b, s), s))
 }
 
 func beginEvent(typ uint16, port uint32, s *State) []byte {
@@ -110,7 +110,7 @@ func beginEvent(typ uint16, port uint32, s *State) []byte {
 }
 
 // tell gives an event to all who watch.
-func (f *Fake) tell(b []byte) {
+func (f *Fake) send(b []byte) {
 	b = endMessage(b, 0)
 	for _, e := range f.watchers {
 		switch {

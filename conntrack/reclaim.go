@@ -23,7 +23,7 @@ func (t *Table) reclaim(e *Entry) bool {
 	if e.Tuple.Protocol != protoTCP || !e.SourceAddr.IsValid() || e.SourcePorts[0] > e.SourcePorts[1] {
 		return false
 	}
-	held := make([]finding, lookedAt)
+	held := make([]lookup, lookedAt)
 	ports := make([]uint16, lookedAt)
 	e.candidates(ports)
 	t.first = t.seq + 1

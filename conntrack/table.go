@@ -110,13 +110,13 @@ type Table struct {
 	buf       []byte
 	errnos    []syscall.Errno // of the last create, by position
 	locks     *Locks
-	taken     []int   // the entries of a batch whose tuple is taken, by position
-	claims    []claim // one for each of them
-	steps     []step  // messages about them, in the order they were sent
+	taken     []int      // the entries of a batch whose tuple is taken, by position
+	conflicts []conflict // one for each of them
+	steps     []step     // messages about them, in the order they were sent
 	// mostlyTaken: most tuples of the last batch were taken, and so will be those of the
 	// next one. findings are what has the tuples then, by position.
 	mostlyTaken bool
-	findings    []finding
+	lookups     []lookup
 	// For making room; nil: a full table refuses entries. See [Table.MakeRoom].
 	unanswered     *Unanswered
 	window         *window

@@ -7,10 +7,10 @@ import (
 )
 
 // claim is what becomes of one entry whose tuple is taken.
-type claim struct {
+type conflict struct {
 	entry  *Entry
 	result *Result
-	finding
+	lookup
 	later   bool // to be looked up again, when the other claims of the batch are settled
 	deleted syscall.Errno
 	created syscall.Errno
@@ -42,27 +42,27 @@ const endingTimeout = 2
 // connections from few clients most tuples are taken, by connections that are over.
 func (t *Table) settle(entries []Entry, results []Result) {
 	for len(t.taken) > 0 {
-		t.claims = t.claims[:0]
+		t.conflicts = t.conflicts[:0]
 		var locks uint64
 		for _, i := range t.taken {
-			t.claim(&entries[i], &results[i])
+			t.addConflict(&entries[i], &results[i])
 			locks |= t.locks.bit(entries[i].Tuple)
 		}
 		t.locks.lock(locks)
-		t.lookUpClaims()
+		t.lookUpConflicts()
 		t.replace()
 		t.locks.unlock(locks)
-		t.taken = keepLater(t.taken, t.claims)
+		t.taken = keepLater(t.taken, t.conflicts)
 	}
 }
 
-// claim adds an entry whose tuple is taken to the claims.
-func (t *Table) claim(entry *Entry, result *Result) *claim {
-	c := claim{entry: entry, result: result, finding: finding{err: syscall.ENODATA}}
+// addConflict adds an entry whose tuple is taken to the conflicts.
+func (t *Table) addConflict(entry *Entry, result *Result) *conflict {
+	c := conflict{entry: entry, result: result, lookup: lookup{err: syscall.ENODATA}}
 	// The second of two packets of one flow finds what the first has made.
-	c.later = slices.ContainsFunc(t.claims, func(d claim) bool { return d.entry.Tuple == entry.Tuple && d.entry.Zone == entry.Zone })
-	t.claims = append(t.claims, c)
-	return &t.claims[len(t.claims)-1]
+	c.later = slices.ContainsFunc(t.conflicts, func(d conflict) bool { return d.entry.Tuple == entry.Tuple && d.entry.Zone == entry.Zone })
+	t.conflicts = append(t.conflicts, c)
+	return &t.conflicts[len(t.conflicts)-1]
 }
 
 // anticipate is the first round of settle where most tuples are expected to be taken:
@@ -77,30 +77,30 @@ func (t *Table) anticipate(entries []Entry, results []Result) {
 	defer t.locks.unlock(locks)
 
 	t.first = t.seq + 1
-	t.buf, t.errnos, t.findings = t.buf[:0], t.errnos[:0], t.findings[:0]
+	t.buf, t.errnos, t.lookups = t.buf[:0], t.errnos[:0], t.lookups[:0]
 	for i := range entries {
 		t.seq++
 		t.buf = appendGet(t.buf, t.seq, entries[i].Tuple, entries[i].Zone)
 		t.seq++
 		t.buf = appendCreate(t.buf, t.seq, &entries[i])
-		t.errnos, t.findings = append(t.errnos, 0), append(t.findings, finding{err: syscall.ENODATA})
+		t.errnos, t.lookups = append(t.errnos, 0), append(t.lookups, lookup{err: syscall.ENODATA})
 	}
 	if err := t.transport.exchange(t.buf, (*anticipations)(t)); err != nil {
 		failAll(entries, results, err)
 		return
 	}
 	t.sort(entries, results)
-	t.claims = t.claims[:0]
+	t.conflicts = t.conflicts[:0]
 	for _, i := range t.taken {
-		c := t.claim(&entries[i], &results[i])
-		c.finding = t.findings[i]
+		c := t.addConflict(&entries[i], &results[i])
+		c.lookup = t.lookups[i]
 	}
 	t.replace()
-	t.taken = keepLater(t.taken, t.claims)
+	t.taken = keepLater(t.taken, t.conflicts)
 }
 
-// finding is the answer to a look-up.
-type finding struct {
+// lookup is the answer to a look-up.
+type lookup struct {
 	state State
 	err   error
 }
@@ -111,16 +111,16 @@ type anticipations Table
 func (t *anticipations) receive(seq uint32, typ uint16, body []byte) {
 	i := (seq - t.first) / 2
 	switch create := (seq-t.first)%2 == 1; {
-	case i >= uint32(len(t.findings)):
+	case i >= uint32(len(t.lookups)):
 	case create && typ == nlmsgError:
 		t.errnos[i] = parseErrno(body)
 	case !create:
-		t.findings[i].take(typ, body)
+		t.lookups[i].take(typ, body)
 	}
 }
 
 // take reads an answer.
-func (f *finding) take(typ uint16, body []byte) {
+func (f *lookup) take(typ uint16, body []byte) {
 	if typ != nlmsgError {
 		f.state, f.err = parseState(body)
 	} else if errno := parseErrno(body); errno != 0 {
@@ -128,7 +128,7 @@ func (f *finding) take(typ uint16, body []byte) {
 	}
 }
 
-func keepLater(taken []int, claims []claim) []int {
+func keepLater(taken []int, claims []conflict) []int {
 	kept := taken[:0]
 	for k, i := range taken {
 		if claims[k].later {
@@ -139,16 +139,16 @@ func keepLater(taken []int, claims []claim) []int {
 }
 
 // lookUpClaims finds the connections that have the tuples.
-func (t *Table) lookUpClaims() {
+func (t *Table) lookUpConflicts() {
 	t.first = t.seq + 1
 	t.buf = t.buf[:0]
-	for k := range t.claims {
+	for k := range t.conflicts {
 		t.seq++
-		t.buf = appendGet(t.buf, t.seq, t.claims[k].entry.Tuple, t.claims[k].entry.Zone)
+		t.buf = appendGet(t.buf, t.seq, t.conflicts[k].entry.Tuple, t.conflicts[k].entry.Zone)
 	}
 	if err := t.transport.exchange(t.buf, (*lookups)(t)); err != nil {
-		for k := range t.claims {
-			t.claims[k].err = err
+		for k := range t.conflicts {
+			t.conflicts[k].err = err
 		}
 	}
 }
@@ -158,10 +158,10 @@ type lookups Table
 
 func (t *lookups) receive(seq uint32, typ uint16, body []byte) {
 	k := seq - t.first
-	if k >= uint32(len(t.claims)) {
+	if k >= uint32(len(t.conflicts)) {
 		return
 	}
-	t.claims[k].take(typ, body)
+	t.conflicts[k].take(typ, body)
 }
 
 // replace creates the entries whose tuples are free by now or may be taken from the
@@ -173,8 +173,8 @@ func (t *Table) replace() {
 		t.seq++
 		t.steps = append(t.steps, step{int32(k), v})
 	}
-	for k := range t.claims {
-		c := &t.claims[k]
+	for k := range t.conflicts {
+		c := &t.conflicts[k]
 		switch {
 		case c.later:
 			continue
@@ -202,8 +202,8 @@ func (t *Table) replace() {
 		return
 	}
 	err := t.transport.exchange(t.buf, (*replacements)(t))
-	for k := range t.claims {
-		if c := &t.claims[k]; c.outcome != Failed {
+	for k := range t.conflicts {
+		if c := &t.conflicts[k]; c.outcome != Failed {
 			*c.result = t.outcome(c, err)
 		}
 	}
@@ -217,7 +217,7 @@ func (t *replacements) receive(seq uint32, typ uint16, body []byte) {
 	if typ != nlmsgError || i >= uint32(len(t.steps)) {
 		return
 	}
-	c, errno := &t.claims[t.steps[i].claim], parseErrno(body)
+	c, errno := &t.conflicts[t.steps[i].claim], parseErrno(body)
 	switch t.steps[i].verb {
 	case creates:
 		c.created = errno
@@ -229,7 +229,7 @@ func (t *replacements) receive(seq uint32, typ uint16, body []byte) {
 }
 
 // outcome says what became of a claim that was to be created.
-func (t *Table) outcome(c *claim, err error) Result {
+func (t *Table) outcome(c *conflict, err error) Result {
 	tuple := c.entry.Tuple
 	switch {
 	case err != nil:

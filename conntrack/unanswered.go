@@ -140,11 +140,11 @@ const windowSize = 64
 
 // window is the entries that a Table looks at.
 type window struct {
-	entries  [windowSize]written
-	findings [windowSize]finding
-	chosen   [windowSize]bool
-	n        int
-	first    uint32 // sequence number of the first request
+	entries [windowSize]written
+	lookups [windowSize]lookup
+	chosen  [windowSize]bool
+	n       int
+	first   uint32 // sequence number of the first request
 
 	victims []State
 	errs    [windowSize]error
@@ -239,7 +239,7 @@ func (t *Table) expire(most int) {
 		return
 	}
 	for i := range w.n {
-		w.chosen[i] = w.findings[i].err == nil && w.entries[i].protocol == protoTCP && w.unanswered(i)
+		w.chosen[i] = w.lookups[i].err == nil && w.entries[i].protocol == protoTCP && w.unanswered(i)
 	}
 	t.unanswered.expired.Add(uint64(t.removeChosen()))
 	t.unanswered.renew(w.kept())
@@ -269,7 +269,7 @@ func (t *Table) lookAt(n int) int {
 	w.first = t.seq + 1
 	t.buf = t.buf[:0]
 	for i := range w.n {
-		w.findings[i], w.chosen[i] = finding{err: syscall.ENODATA}, false
+		w.lookups[i], w.chosen[i] = lookup{err: syscall.ENODATA}, false
 		t.seq++
 		t.buf = appendGet(t.buf, t.seq, w.entries[i].tuple(), w.entries[i].zone)
 	}
@@ -277,7 +277,7 @@ func (t *Table) lookAt(n int) int {
 		return 0 // what is not known stays
 	}
 	for i := range w.n {
-		if f := &w.findings[i]; f.err == nil && f.state.Original != w.entries[i].tuple() {
+		if f := &w.lookups[i]; f.err == nil && f.state.Original != w.entries[i].tuple() {
 			f.err = syscall.ENOENT // another connection answers with this tuple
 		}
 	}
@@ -287,18 +287,18 @@ func (t *Table) lookAt(n int) int {
 // receive takes the answers to lookAt.
 func (w *window) receive(seq uint32, typ uint16, body []byte) {
 	if i := seq - w.first; i < uint32(w.n) {
-		w.findings[i].take(typ, body)
+		w.lookups[i].take(typ, body)
 	}
 }
 
 // unanswered reports whether entry i has seen no packet of the other direction.
 func (w *window) unanswered(i int) bool {
-	return w.findings[i].state.Status&StatusSeenReply == 0
+	return w.lookups[i].state.Status&StatusSeenReply == 0
 }
 
 // evictable reports whether the kernel would drop entry i early: it is not assured.
 func (w *window) evictable(i int) bool {
-	return w.findings[i].err == nil && w.findings[i].state.Status&StatusAssured == 0
+	return w.lookups[i].err == nil && w.lookups[i].state.Status&StatusAssured == 0
 }
 
 // choose chooses entries to remove: those without an answer first, of these the sources with
@@ -342,7 +342,7 @@ func (t *Table) removeChosen() (removed int) {
 	w.victims = w.victims[:0]
 	for i := range w.n {
 		if w.chosen[i] {
-			w.victims = append(w.victims, w.findings[i].state)
+			w.victims = append(w.victims, w.lookups[i].state)
 		}
 	}
 	if len(w.victims) == 0 {

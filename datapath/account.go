@@ -68,7 +68,7 @@ func (w *worker) countHost(j *job) {
 		w.counters.hostMasqueraded.Add(1)
 	}
 	if j.hostUnknown {
-		w.counters.hostUnjudged.Add(1)
+		w.counters.hostUnknown.Add(1)
 	}
 }
 
@@ -76,7 +76,7 @@ func (w *worker) countHost(j *job) {
 type batch struct{ received, decided, established, accepted time.Time }
 
 // tell tells the sink of the batch's flows.
-func (w *worker) tell(table *decision.Table, n int, at batch) {
+func (w *worker) report(table *decision.Table, n int, at batch) {
 	w.decided = w.decided[:0]
 	for i := range n {
 		j := &w.jobs[i]
@@ -87,17 +87,17 @@ func (w *worker) tell(table *decision.Table, n int, at batch) {
 			Packet: j.packet, Decision: j.decision, Table: table, Node: table.Node(), TableAge: at.decided.Sub(table.Built()),
 			Queue: w.number, Time: at.decided,
 			Waited: waited(w.packets[i].Arrived, at.received), Deciding: at.decided.Sub(at.received), Writing: at.established.Sub(at.decided), Accepting: at.accepted.Sub(at.established),
-			Held: j.told,
+			Held: j.hold,
 		})
 		if j.decision.Verdict == decision.DNAT {
-			w.tellEntry(&w.decided[len(w.decided)-1], j)
+			w.reportEntry(&w.decided[len(w.decided)-1], j)
 		}
 	}
 	w.sink.Flows(w.decided)
 }
 
 // tellEntry adds what became of the connection entry.
-func (w *worker) tellEntry(d *flow.Flow, j *job) {
+func (w *worker) reportEntry(d *flow.Flow, j *job) {
 	d.HostRule = j.hostRule
 	d.Outcome = w.outcome(j)
 	if j.entry < 0 {

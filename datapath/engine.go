@@ -52,7 +52,7 @@ type Engine struct {
 	rules   rules
 	flows   flows
 	workers []*worker
-	room    *room // nil: flows cannot be held
+	holding *holding // nil: flows cannot be held
 	bound   *affinity.Table
 	// unanswered makes room in a full connection table; nil: nothing does.
 	unanswered  *conntrack.Unanswered
@@ -187,7 +187,7 @@ func (e *Engine) Run(ctx context.Context) error {
 			}
 			close(a.done)
 			waiting = nil
-		case err = <-e.room.failures():
+		case err = <-e.holding.failures():
 		case err = <-e.reversePath.failing():
 		case p := <-e.reversePath.changing():
 			if e1 := e.reversePath.apply(p); e1 != nil {
@@ -238,8 +238,8 @@ func (e *Engine) closeConnections() (err error) {
 	for _, w := range e.workers {
 		err = errors.Join(err, w.connections.Close())
 	}
-	if e.room != nil {
-		err = errors.Join(err, e.room.usher.connections.Close())
+	if e.holding != nil {
+		err = errors.Join(err, e.holding.releaser.connections.Close())
 	}
 	if e.flows != nil {
 		err = errors.Join(err, e.flows.Close())
@@ -250,7 +250,7 @@ func (e *Engine) closeConnections() (err error) {
 // stop lets go what is held, removes the rules, unless they are to stay, and ends the
 // workers.
 func (e *Engine) stop() error {
-	e.room.empty()
+	e.holding.empty()
 	err := e.reversePath.close()
 	if e.keepRules {
 		err = errors.Join(err, e.rules.Close())

@@ -70,7 +70,7 @@ func (g *portGate) Close() {
 // gated gives the harness a gate that takes the flows from the source ports.
 func (h *harness) gated(ports ...uint16) *portGate {
 	g := newPortGate(ports...)
-	h.room = newRoom(g, &worker{connections: h.kernel.Table(), router: fakeRouter{}}, &h.records)
+	h.holding = newHolding(g, &worker{connections: h.kernel.Table(), router: fakeRouter{}}, &h.records)
 	return g
 }
 
@@ -165,8 +165,8 @@ func TestHeldFlowWaits(t *testing.T) {
 		t.Errorf("stats: %+v", s)
 	}
 	// The tuple is free.
-	if h.room.count.Load() != 0 || len(h.room.waiting) != 0 {
-		t.Errorf("%d flows wait (%d counted) when all have gone", len(h.room.waiting), h.room.count.Load())
+	if h.holding.count.Load() != 0 || len(h.holding.waiting) != 0 {
+		t.Errorf("%d flows wait (%d counted) when all have gone", len(h.holding.waiting), h.holding.count.Load())
 	}
 	h.queue.verdicts = nil
 	h.queue.batches = [][]nfqueue.Packet{{syn(t, 9, 0, "172.20.0.9:1004", "172.20.0.2:30053")}}
@@ -185,7 +185,7 @@ func TestOtherDecisionIsCarriedOut(t *testing.T) {
 	h.table.Store(table)
 	rules := hostmasq.Follow(hostSource("*nat\n-A POSTROUTING -d 10.244.0.3/32 -j MASQUERADE\nCOMMIT\n"), slog.New(slog.DiscardHandler))
 	g := h.gated(1000, 1001, 1002)
-	h.hostRules, h.room.usher.hostRules = rules.Translator(), rules.Translator()
+	h.hostRules, h.holding.releaser.hostRules = rules.Translator(), rules.Translator()
 	for i := range uint32(3) {
 		h.queue.batches = append(h.queue.batches, []nfqueue.Packet{syn(t, 1+i, 0, fmt.Sprint("10.244.1.9:", 1000+i), "10.96.0.40:80")})
 	}
@@ -266,13 +266,13 @@ func (g quickGate) Take(f HeldFlow) bool {
 func TestGateMayBeQuick(t *testing.T) {
 	h := newHarness(t)
 	g := h.gated(1000)
-	h.room.gate = quickGate{g}
+	h.holding.gate = quickGate{g}
 	h.queue.batches = [][]nfqueue.Packet{{syn(t, 1, 0, "10.244.1.9:1000", "10.96.0.10:53"), syn(t, 2, 0, "10.244.1.9:1001", "10.96.0.10:53")}, {syn(t, 3, 0, "10.244.1.9:1000", "10.96.0.10:53")}}
 	if err := h.run(); err != nil {
 		t.Fatal(err)
 	}
-	if got := fmt.Sprint(h.verdictIDs()); got != "[1 2 3]" || len(h.room.waiting) != 0 || h.room.count.Load() != 0 {
-		t.Errorf("verdicts for %s, %d wait", got, len(h.room.waiting))
+	if got := fmt.Sprint(h.verdictIDs()); got != "[1 2 3]" || len(h.holding.waiting) != 0 || h.holding.count.Load() != 0 {
+		t.Errorf("verdicts for %s, %d wait", got, len(h.holding.waiting))
 	}
 }
 
@@ -287,7 +287,7 @@ func TestEmptyRoom(t *testing.T) {
 		if err := h.run(); err != nil {
 			t.Fatal(err)
 		}
-		h.room.empty()
+		h.holding.empty()
 		if len(h.queue.verdicts) != 2 || !g.closed || len(h.records) != 2 || h.records[0].Held.Action != "cancelled" {
 			t.Errorf("the gate forgets: %v; verdicts %+v, %d records", forgets, h.queue.verdicts, len(h.records))
 		}
@@ -300,7 +300,7 @@ func TestEmptyRoom(t *testing.T) {
 			t.Error("what was not held was let go")
 		}
 	}
-	var none *room
+	var none *holding
 	none.empty() // nobody holds flows
 }
 
@@ -328,13 +328,13 @@ func TestPanicLeavesHeldFlows(t *testing.T) {
 func TestFailureOfLettingGoEndsTheEngine(t *testing.T) {
 	h := newHarness(t)
 	g := h.gated(1000)
-	h.room.usher.connections = panickingConnections{}
+	h.holding.releaser.connections = panickingConnections{}
 	h.queue.batches = [][]nfqueue.Packet{{syn(t, 1, 0, "10.244.1.9:1000", "10.96.0.10:53")}}
 	if err := h.run(); err != nil {
 		t.Fatal(err)
 	}
 	e := &Engine{
-		apply: make(chan application), ended: make(chan struct{}), bound: affinity.New(), log: slog.New(slog.DiscardHandler), lock: noLock{}, room: h.room, flows: conntrack.NewFake().Table(),
+		apply: make(chan application), ended: make(chan struct{}), bound: affinity.New(), log: slog.New(slog.DiscardHandler), lock: noLock{}, holding: h.holding, flows: conntrack.NewFake().Table(),
 		rules: &lostRules{lost: make(chan struct{})}, // and no workers
 	}
 	ended := make(chan error, 1)
@@ -361,10 +361,10 @@ func TestHeldFlowsOfManyWorkers(t *testing.T) {
 		ports = append(ports, 2000+i)
 	}
 	g := first.gated(ports...)
-	first.room.sink = nil // the harnesses' sinks are not for several goroutines
+	first.holding.sink = nil // the harnesses' sinks are not for several goroutines
 	for range workers - 1 {
 		h := newHarness(t)
-		h.table, h.kernel, h.connections, h.room = first.table, first.kernel, first.kernel.Table(), first.room
+		h.table, h.kernel, h.connections, h.holding = first.table, first.kernel, first.kernel.Table(), first.holding
 		all = append(all, h)
 	}
 	for i, h := range all {
@@ -379,7 +379,7 @@ func TestHeldFlowsOfManyWorkers(t *testing.T) {
 	}
 	var running, leaving sync.WaitGroup
 	letGo := make(chan HeldFlow, workers*batches)
-	first.room.gate = channelGate{g, letGo}
+	first.holding.gate = channelGate{g, letGo}
 	for range 3 {
 		leaving.Go(func() {
 			for f := range letGo {
@@ -408,8 +408,8 @@ func TestHeldFlowsOfManyWorkers(t *testing.T) {
 			}
 		}
 	}
-	if first.room.count.Load() != 0 || len(first.room.waiting) != 0 {
-		t.Errorf("%d flows wait, %d counted", len(first.room.waiting), first.room.count.Load())
+	if first.holding.count.Load() != 0 || len(first.holding.waiting) != 0 {
+		t.Errorf("%d flows wait, %d counted", len(first.holding.waiting), first.holding.count.Load())
 	}
 }
 

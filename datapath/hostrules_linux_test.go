@@ -95,8 +95,8 @@ COMMIT
 	}
 	var s Stats
 	h.counters.addTo(&s)
-	if s.HostMasqueraded != 2 || s.HostUnjudged != 3 {
-		t.Errorf("%d flows counted as masqueraded by the host's rules, %d as unjudged; want 2 and 3", s.HostMasqueraded, s.HostUnjudged)
+	if s.HostMasqueraded != 2 || s.HostUnknown != 3 {
+		t.Errorf("%d flows counted as masqueraded by the host's rules, %d as unjudged; want 2 and 3", s.HostMasqueraded, s.HostUnknown)
 	}
 	for _, rule := range []string{"-m time", "--to-source 203.0.113.1"} {
 		if n := strings.Count(log.String(), rule); n != 1 {

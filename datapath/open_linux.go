@@ -98,14 +98,14 @@ func Open(cfg Config, host *hostnet.Host, table *decision.Table) (_ *Engine, err
 		if err != nil {
 			return nil, err
 		}
-		e.room = newRoom(cfg.Gate, &worker{connections: c, router: host.NewCache(), hostRules: cfg.translator()}, cfg.Sink)
+		e.holding = newHolding(cfg.Gate, &worker{connections: c, router: host.NewCache(), hostRules: cfg.translator()}, cfg.Sink)
 	}
 	if e.workers, err = openWorkers(cfg, &locks, e.unanswered); err != nil {
 		return nil, err
 	}
 	for i, w := range e.workers {
 		w.router, w.table, w.affinity = host.NewCache(), &e.table, e.bound
-		w.marks, w.sink, w.room, w.hostRules = defaultMarks, cfg.Sink, e.room, cfg.translator()
+		w.marks, w.sink, w.holding, w.hostRules = defaultMarks, cfg.Sink, e.holding, cfg.translator()
 		// One that polls would be in the senders' way there.
 		if cfg.BusyPoll == 0 {
 			w.onStart = func() { stayWithQueue(i, int(cfg.Queues)) }

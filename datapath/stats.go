@@ -26,9 +26,9 @@ type Stats struct {
 	// HostMasqueraded are the entries made whose source a rule of the host's own has
 	// translated, HostUnjudged those whose source stays because it cannot be told what a rule
 	// of the host's own would have done.
-	HostMasqueraded, HostUnjudged uint64
-	NoRoute                       uint64 // of Failed: no way to the endpoint was found, which the translation of the source depends on
-	TableFull                     uint64 // of Failed: the connection table takes no more entries
+	HostMasqueraded, HostUnknown uint64
+	NoRoute                      uint64 // of Failed: no way to the endpoint was found, which the translation of the source depends on
+	TableFull                    uint64 // of Failed: the connection table takes no more entries
 	// EvictedFull are our entries without an answer that made room in a full connection table,
 	// EvictedCrowded those that were removed early from one more than half full.
 	EvictedFull, EvictedCrowded uint64
@@ -135,7 +135,7 @@ type counters struct {
 	heldBack                                 atomic.Uint64
 	created, kept, replaced, failed          atomic.Uint64
 	noRoute, tableFull                       atomic.Uint64
-	hostMasqueraded, hostUnjudged            atomic.Uint64
+	hostMasqueraded, hostUnknown             atomic.Uint64
 	missed, localhostNodePorts               atomic.Uint64
 	flows                                    [verdicts][entries][reasons]atomic.Uint64
 	decisionTime, establishTime, verdictTime histogram
@@ -171,7 +171,7 @@ func (c *counters) addTo(s *Stats) {
 	s.TableFull += c.tableFull.Load()
 	s.Failed += c.failed.Load()
 	s.HostMasqueraded += c.hostMasqueraded.Load()
-	s.HostUnjudged += c.hostUnjudged.Load()
+	s.HostUnknown += c.hostUnknown.Load()
 	c.decisionTime.addTo(&s.DecisionTime)
 	c.establishTime.addTo(&s.EstablishTime)
 	c.verdictTime.addTo(&s.VerdictTime)

@@ -73,7 +73,7 @@ type worker struct {
 	hostRules hostnet.SourceTranslator
 	onStart   func() // called first by the goroutine that runs it; may be nil
 	counters  *counters
-	room      *room // nil: nobody holds flows
+	holding   *holding // nil: nobody holds flows
 
 	batch  sync.Mutex // held while a batch is decided and written
 	lastID uint32     // of the packet received last; they are numbered from 1
@@ -103,7 +103,7 @@ type job struct {
 	hostUnknown bool       // what the host's own rules would have done is not known
 	unnamed     error      // why it is not known whether the packet comes from a pod; nil: it is
 	err         error      // why no entry was asked for though one was needed
-	told        *flow.Hold // what somebody did who held the flow; nil: nobody held it
+	hold        *flow.Hold // what somebody did who held the flow; nil: nobody held it
 }
 
 // jobState is what was found out about a packet.
@@ -159,7 +159,7 @@ func (w *worker) process(n int) (err error) {
 	w.batch.Lock()
 	defer w.batch.Unlock()
 	table := w.table.Load()
-	holding := w.room.busy()
+	holding := w.holding.busy()
 	for i := range n {
 		w.decide(table, i, holding)
 	}
@@ -199,7 +199,7 @@ func (w *worker) finish(table *decision.Table, n int, received time.Time) error 
 	}
 	w.counters.verdictTime.observe(now.Sub(received), uint64(done))
 	if w.sink != nil {
-		w.tell(table, n, batch{received, decided, established, now})
+		w.report(table, n, batch{received, decided, established, now})
 	}
 	return nil
 }
@@ -237,7 +237,7 @@ func (w *worker) decide(table *decision.Table, i int, holding bool) {
 	if j.packet, err = decode(p.Payload); err != nil {
 		return
 	}
-	if holding && w.room.repeated(&j.packet) {
+	if holding && w.holding.repeated(&j.packet) {
 		j.state, w.verdicts[i].Drop = jobRepeated, true
 		return
 	}
@@ -247,7 +247,7 @@ func (w *worker) decide(table *decision.Table, i int, holding bool) {
 	}
 	j.decision = decision.Decide(table, &j.packet, w.rand, w.affinity)
 	j.state = jobDecided
-	if holding && j.unnamed == nil && w.room.hold(w, table, i) {
+	if holding && j.unnamed == nil && w.holding.hold(w, table, i) {
 		j.state = jobHeld
 		w.held++
 		return

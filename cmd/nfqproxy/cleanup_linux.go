@@ -13,7 +13,7 @@ import (
 
 // predecessor is what kube-proxy left on this node.
 type predecessor struct {
-	found *takeover.Leftovers // nil: nothing is to be removed
+	found *takeover.Rules // nil: nothing is to be removed
 }
 
 // look says what kube-proxy left and, if it is wanted, what will be removed of it.

@@ -161,7 +161,7 @@ func (f *flowsFlags) run(cmd *cobra.Command, connect connector, args []string, s
 		return err
 	}
 	if len(args) == 1 {
-		return f.tell(cmd.Context(), stdout, observer, args[0], p, o)
+		return f.printOne(cmd.Context(), stdout, observer, args[0], p, o)
 	}
 	if f.query.Follow {
 		// It may come.
@@ -207,7 +207,7 @@ func (f *flowsFlags) check(flags *pflag.FlagSet, args []string) error {
 }
 
 // tell tells one flow's story.
-func (f *flowsFlags) tell(ctx context.Context, stdout io.Writer, observer observe.Observer, id string, p flowtext.Printer, o flowtext.Options) error {
+func (f *flowsFlags) printOne(ctx context.Context, stdout io.Writer, observer observe.Observer, id string, p flowtext.Printer, o flowtext.Options) error {
 	r, err := observer.Flow(ctx, id)
 	if err != nil {
 		return err

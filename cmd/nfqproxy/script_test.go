@@ -80,7 +80,7 @@ func packets(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: packets CAPTURE")
 	}
-	text, err := capturetest.Tell([]byte(ts.ReadFile(args[0])))
+	text, err := capturetest.Describe([]byte(ts.ReadFile(args[0])))
 	ts.Check(err)
 	_, err = io.WriteString(ts.Stdout(), text)
 	ts.Check(err)

@@ -112,7 +112,7 @@ func (f *servicesFlags) writeTable(w io.Writer, nodes []*audit.Node) error {
 	return nil
 }
 
-func writeFindings(w io.Writer, title string, findings []audit.Finding) {
+func writeFindings(w io.Writer, title string, findings []audit.Issue) {
 	if len(findings) > 0 {
 		fmt.Fprintln(w, title)
 	}

@@ -126,7 +126,7 @@ func (f *traceFlags) run(given *pflag.FlagSet, stdin io.Reader, stdout, stderr i
 	if given.Changed("seed") {
 		q.Rand = rand.New(rand.NewPCG(f.seed, 0))
 	}
-	t, err := trace.Ask(m, q)
+	t, err := trace.Run(m, q)
 	if err != nil {
 		return err
 	}

@@ -110,7 +110,7 @@ func (c datapathCollector) Collect(to chan<- prometheus.Metric) {
 	counter(descEvictions, s.EvictedFull, "table_full")
 	counter(descEvictions, s.EvictedCrowded, "crowded")
 	counter(descHostMasq, s.HostMasqueraded)
-	counter(descHostUnjudged, s.HostUnjudged)
+	counter(descHostUnjudged, s.HostUnknown)
 	counter(descAffinityLost, s.ForgottenClients)
 	for _, q := range s.Queues {
 		number := strconv.Itoa(int(q.Number))

@@ -76,7 +76,7 @@ func (c serviceCollector) Collect(to chan<- prometheus.Metric) {
 		to <- prometheus.NewInvalidMetric(serviceCounts.flows, fmt.Errorf("flows of services: %w", err))
 		return
 	}
-	r := room{left: source.services.Limit, to: to}
+	r := budget{left: source.services.Limit, to: to}
 	for i := range chosen {
 		r.add(ofService(&chosen[i]))
 	}
@@ -92,7 +92,7 @@ func (c serviceCollector) Collect(to chan<- prometheus.Metric) {
 }
 
 // room is how many time series there may be still.
-type room struct {
+type budget struct {
 	left    int
 	dropped int
 	to      chan<- prometheus.Metric
@@ -100,7 +100,7 @@ type room struct {
 
 // add exports all of them or, if there is no room for all, none, and none from then on:
 // what is there does not depend on how much what comes later needs.
-func (r *room) add(list []series) {
+func (r *budget) add(list []series) {
 	if r.dropped > 0 || len(list) > r.left {
 		r.dropped += len(list)
 		return

@@ -31,8 +31,8 @@ func TestAsk(t *testing.T) {
 			if tt.source != "" {
 				source = netip.MustParseAddr(tt.source)
 			}
-			told := a.Rule != nil && a.Unjudged == ""
-			if a.Masquerade != tt.masquerade || a.Source != source || (a.Unjudged == "") != (tt.unjudged == "") || !strings.Contains(a.Unjudged, tt.unjudged) {
+			told := a.Rule != nil && a.Unknown == ""
+			if a.Masquerade != tt.masquerade || a.Source != source || (a.Unknown == "") != (tt.unjudged == "") || !strings.Contains(a.Unknown, tt.unjudged) {
 				t.Errorf("%+v; log:\n%s", a, log)
 			}
 			if told != (tt.masquerade || tt.source != "") {

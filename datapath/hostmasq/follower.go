@@ -49,13 +49,13 @@ type Follower struct {
 	tables []hostnat.Table // as read last
 	host   *netfilter.Host
 
-	saying sync.Mutex
-	said   map[string]bool // what the log was told
+	logMu  sync.Mutex
+	logged map[string]bool // what the log was told
 }
 
 // Follow reads the rules once, and makes a Follower of them.
 func Follow(s Source, log *slog.Logger) *Follower {
-	f := &Follower{source: s, log: log, said: make(map[string]bool)}
+	f := &Follower{source: s, log: log, logged: make(map[string]bool)}
 	_ = f.read() // Run repeats it
 	return f
 }
@@ -72,17 +72,17 @@ func (f *Follower) Rules() *hostnat.Rules {
 func (f *Follower) Translator() hostnet.SourceTranslator { return &translator{follower: f} }
 
 type translator struct {
-	follower *Follower
-	asker    hostnat.Asker
+	follower  *Follower
+	evaluator hostnat.Evaluator
 }
 
 func (t *translator) Any(f decision.Family) bool { return t.follower.Rules().Any(f) }
 
 func (t *translator) Translate(p *decision.Packet, endpoint netip.AddrPort, out string, mark uint32) hostnet.SourceTranslation {
-	a := t.asker.Ask(t.follower.Rules(), p, endpoint, out, mark)
+	a := t.evaluator.Evaluate(t.follower.Rules(), p, endpoint, out, mark)
 	switch {
-	case a.Unjudged != "":
-		t.follower.Unjudged(a)
+	case a.Unknown != "":
+		t.follower.LogUnknown(a)
 		return hostnet.SourceTranslation{Unknown: true}
 	case a.Rule == nil:
 		return hostnet.SourceTranslation{}
@@ -176,12 +176,12 @@ func (f *Follower) compile() {
 
 // Unjudged notes that nothing could be told about a flow, because of a rule: each is named
 // once. It does not wait for rules that are being read.
-func (f *Follower) Unjudged(a hostnat.Answer) {
+func (f *Follower) LogUnknown(a hostnat.Result) {
 	if _, named := f.named.LoadOrStore(a.Rule, true); named {
 		return
 	}
 	f.once("a nat rule of the host cannot be judged; sources of flows to services stay as they are where it is asked",
-		"table", a.Table, "rule", a.Rule.String(), "why", a.Unjudged)
+		"table", a.Table, "rule", a.Rule.String(), "why", a.Unknown)
 }
 
 // once logs what was not logged before.
@@ -193,11 +193,11 @@ func (f *Follower) once(text string, args ...string) {
 		fields[i] = a
 	}
 	const most = 1000 // a host that says something else every time is not to fill the memory
-	f.saying.Lock()
-	defer f.saying.Unlock()
-	if f.said[key] || len(f.said) >= most {
+	f.logMu.Lock()
+	defer f.logMu.Unlock()
+	if f.logged[key] || len(f.logged) >= most {
 		return
 	}
-	f.said[key] = true
+	f.logged[key] = true
 	f.log.Warn(text, fields...)
 }

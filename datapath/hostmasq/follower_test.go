@@ -73,14 +73,14 @@ func newFollower(s *fakeSource) (*Follower, *bytes.Buffer) {
 }
 
 // answer is what becomes of the source of a pod's flow to the endpoint.
-func answer(f *Follower, endpoint string) hostnat.Answer {
+func answer(f *Follower, endpoint string) hostnat.Result {
 	rules := f.Rules()
 	to := netip.MustParseAddrPort(endpoint)
 	if !rules.Any(decision.FamilyOf(to.Addr())) {
-		return hostnat.Answer{}
+		return hostnat.Result{}
 	}
 	p := &decision.Packet{Protocol: decision.TCP, Source: netip.MustParseAddrPort("10.244.1.9:1000"), Destination: netip.MustParseAddrPort("10.96.0.1:80")}
-	return new(hostnat.Asker).Ask(rules, p, to, "eth0", 0)
+	return new(hostnat.Evaluator).Evaluate(rules, p, to, "eth0", 0)
 }
 
 const (
@@ -191,7 +191,7 @@ func TestUnjudgedDoesNotWait(t *testing.T) {
 	f, log := newFollower(s)
 	s.reading = func() {
 		for range 2 {
-			f.Unjudged(answer(f, "172.20.0.9:80"))
+			f.LogUnknown(answer(f, "172.20.0.9:80"))
 		}
 	}
 	if err := f.read(); err != nil {

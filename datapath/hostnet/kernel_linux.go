@@ -53,7 +53,7 @@ func (k *rtnetlink) close() error {
 
 // ask calls f with the handle, which several may use at once, but nobody while it is
 // closed; after that the library would open a socket in whatever namespace it is called.
-func ask[T any](k *rtnetlink, f func(*netlink.Handle) (T, error)) (answer T, err error) {
+func call[T any](k *rtnetlink, f func(*netlink.Handle) (T, error)) (answer T, err error) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	if k.closed {
@@ -67,13 +67,13 @@ const maxAttempts = 10
 
 func (k *rtnetlink) addresses() ([]address, error) {
 	listing := func(h *netlink.Handle) ([]netlink.Addr, error) { return h.AddrList(nil, netlink.FAMILY_ALL) }
-	list, err := ask(k, listing)
+	list, err := call(k, listing)
 	// A listing during which addresses changed is begun again.
 	for range maxAttempts {
 		if !errors.Is(err, netlink.ErrDumpInterrupted) {
 			break
 		}
-		list, err = ask(k, listing)
+		list, err = call(k, listing)
 	}
 	if err != nil {
 		return nil, err
@@ -116,7 +116,7 @@ func prefix(n *net.IPNet) netip.Prefix {
 }
 
 func (k *rtnetlink) route(dst netip.Addr) (route, error) {
-	list, err := ask(k, func(h *netlink.Handle) ([]netlink.Route, error) { return h.RouteGet(dst.AsSlice()) })
+	list, err := call(k, func(h *netlink.Handle) ([]netlink.Route, error) { return h.RouteGet(dst.AsSlice()) })
 	if err != nil {
 		return route{}, fmt.Errorf("look up the route: %w", err)
 	}
@@ -134,7 +134,7 @@ func (k *rtnetlink) route(dst netip.Addr) (route, error) {
 }
 
 func (k *rtnetlink) linkName(index int) (string, error) {
-	link, err := ask(k, func(h *netlink.Handle) (netlink.Link, error) { return h.LinkByIndex(index) })
+	link, err := call(k, func(h *netlink.Handle) (netlink.Link, error) { return h.LinkByIndex(index) })
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
 		return "", errNoLink
 	}

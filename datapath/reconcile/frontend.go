@@ -103,7 +103,7 @@ func ofUDP(services []*decision.ServicePort) []*decision.ServicePort {
 }
 
 // judgesLike says whether the view says of every flow what one of the table would.
-func (v *view) judgesLike(t *decision.Table) bool {
+func (v *view) sameAs(t *decision.Table) bool {
 	old, new := v.table.Node(), t.Node()
 	if old.LocalhostNodePorts != new.LocalhostNodePorts ||
 		!slices.Equal(old.Addresses, new.Addresses) ||

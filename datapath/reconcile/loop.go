@@ -35,7 +35,7 @@ func (r *Reconciler) Loop(ctx context.Context) {
 		case <-r.changed:
 		}
 		t := r.table.Load()
-		changed := r.last == nil || !r.last.judgesLike(t)
+		changed := r.last == nil || !r.last.sameAs(t)
 		wait := time.Until(finished.Add(r.cfg.Gap))
 		switch {
 		case !pass && !changed:

@@ -118,7 +118,7 @@ func (r *Reconciler) Run(t *decision.Table) (Result, error) {
 
 // look takes the table for the next pass.
 func (r *Reconciler) look(t *decision.Table) {
-	if r.last != nil && r.last.judgesLike(t) {
+	if r.last != nil && r.last.sameAs(t) {
 		r.last.table = t // and let the older one go
 		return
 	}
@@ -141,7 +141,7 @@ func (r *Reconciler) reconcile(f decision.Family) (Result, error) {
 		result.Examined, r.stale = 0, r.stale[:0]
 		err = r.cfg.Connections.Dump(filter, func(s *conntrack.State) {
 			result.Examined++
-			if why := r.last.judge(s, &r.gone, r.cfg.Mark); why != Stays {
+			if why := r.last.check(s, &r.gone, r.cfg.Mark); why != Stays {
 				r.stale = append(r.stale, staleFlow{*s, why})
 			}
 		})

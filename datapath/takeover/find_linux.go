@@ -11,8 +11,8 @@ const ipvsDevice = "kube-ipvs0"
 
 // Find looks for leftovers in the calling thread's network namespace. It changes nothing
 // and loads no kernel module. It needs CAP_NET_ADMIN.
-func Find() (*Leftovers, error) {
-	l := new(Leftovers)
+func Find() (*Rules, error) {
+	l := new(Rules)
 	err := errors.Join(l.findNFT(), l.findLegacy())
 	if err != nil {
 		return nil, fmt.Errorf("look for what kube-proxy left: %w", err)
@@ -33,7 +33,7 @@ const maxAttempts = 5
 // then; what is gone already is no error. It works on the calling thread's network
 // namespace, which has to be the one of Find, and needs CAP_NET_ADMIN. Afterwards Lines
 // still says what has been removed.
-func (l *Leftovers) Remove() error {
+func (l *Rules) Remove() error {
 	var err error
 	current := l
 	for range maxAttempts {
@@ -54,7 +54,7 @@ func (l *Leftovers) Remove() error {
 // errChanged says that a table is not what it was when it was looked at.
 var errChanged = errors.New("the rules changed meanwhile, or somebody else's use them; is kube-proxy still running?")
 
-func (l *Leftovers) remove() error {
+func (l *Rules) remove() error {
 	var errs []error
 	for _, t := range l.tables {
 		if err := removeOwnTable(t.family); err != nil {

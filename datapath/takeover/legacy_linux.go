@@ -12,7 +12,7 @@ import (
 
 // findLegacy looks at the tables of the legacy back end. To ask for a table makes the
 // kernel load it, so only those that are there are asked for.
-func (l *Leftovers) findLegacy() error {
+func (l *Rules) findLegacy() error {
 	for _, f := range families {
 		names, err := xtables.Names(f.iptables())
 		if err != nil {

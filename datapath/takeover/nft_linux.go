@@ -16,7 +16,7 @@ import (
 // The messages are read and written here, and not with google/nftables, for two
 // reasons: rules of others may have expressions that it does not know, and with tens of
 // thousands of chains its acknowledgement for each message overflows the socket.
-func (l *Leftovers) findNFT() error {
+func (l *Rules) findNFT() error {
 	for _, f := range families {
 		tables, err := nftTables(f)
 		if err != nil {

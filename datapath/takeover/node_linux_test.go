@@ -65,16 +65,16 @@ func (n node) save(b backend, f family) string {
 	return regexp.MustCompile(`(?m)^#.*\n`).ReplaceAllString(n.mustRun("", tool(b, f, "save"), "--counters"), "")
 }
 
-func (n node) find() *Leftovers {
+func (n node) find() *Rules {
 	n.Helper()
-	var l *Leftovers
+	var l *Rules
 	if err := n.ns.Do(func() (err error) { l, err = Find(); return err }); err != nil {
 		n.Fatal(err)
 	}
 	return l
 }
 
-func (n node) remove(l *Leftovers) {
+func (n node) remove(l *Rules) {
 	n.Helper()
 	if err := n.ns.Do(l.Remove); err != nil {
 		n.Fatal(err)

@@ -28,11 +28,11 @@ type DaemonState string
 const (
 	Starting DaemonState = "starting"
 	Ready    DaemonState = "ready"
-	Stopped  DaemonState = "stopped" // as it was asked to
-	Dead     DaemonState = "dead"    // unasked
+	Stopped  DaemonState = "stopped" // on request
+	Dead     DaemonState = "dead"    // on its own
 )
 
-// DaemonError says that a node's daemon ended unasked or never got ready.
+// DaemonError says that a node's daemon ended on its own or never got ready.
 type DaemonError struct {
 	Node string
 	Err  error    // how it ended
@@ -74,11 +74,11 @@ type process struct {
 	ready chan struct{} // closed when it is ready
 	done  chan struct{} // closed when it has ended; exit and err are valid then
 	exit  error         // what Wait said
-	err   error         // nil: it ended because it was asked to
+	err   error         // nil: it was stopped
 
-	mu    sync.Mutex // guards what follows
-	asked bool       // to end
-	tail  []string   // of the log
+	mu      sync.Mutex // guards what follows
+	stopped bool
+	tail    []string // of the log
 }
 
 // Start starts the daemon and waits until it is ready.
@@ -155,10 +155,10 @@ func (d *daemon) watch(p *process, stdout, stderr, ready *os.File) {
 	wg.Wait()
 	p.exit = p.cmd.Wait()
 	p.mu.Lock()
-	asked := p.asked
+	stopped := p.stopped
 	p.mu.Unlock()
-	if !asked {
-		p.err = &DaemonError{d.node, cmp.Or(p.exit, errors.New("ended unasked")), p.log()}
+	if !stopped {
+		p.err = &DaemonError{d.node, cmp.Or(p.exit, errors.New("ended on its own")), p.log()}
 	}
 	close(p.done)
 	if p.err != nil {
@@ -198,11 +198,11 @@ func (d *daemon) Stop(ctx context.Context) error {
 	if p == nil || p.ended() {
 		return nil
 	}
-	p.ask(unix.SIGTERM)
+	p.stop(unix.SIGTERM)
 	select {
 	case <-p.done:
 		if p.exit != nil {
-			return &DaemonError{d.node, fmt.Errorf("stopped on SIGTERM, but not well: %w", p.exit), p.log()}
+			return &DaemonError{d.node, fmt.Errorf("failed on SIGTERM: %w", p.exit), p.log()}
 		}
 		return nil
 	case <-ctx.Done():
@@ -215,7 +215,7 @@ func (d *daemon) Stop(ctx context.Context) error {
 // Kill ends the daemon with SIGKILL and waits.
 func (d *daemon) Kill() {
 	if p := d.current(); p != nil {
-		p.ask(unix.SIGKILL)
+		p.stop(unix.SIGKILL)
 		<-p.done
 	}
 }
@@ -262,10 +262,10 @@ func (p *process) ended() bool {
 	}
 }
 
-// ask makes the end of the process an expected one.
-func (p *process) ask(s unix.Signal) {
+// stop sends a signal that ends the process, which is expected then.
+func (p *process) stop(s unix.Signal) {
 	p.mu.Lock()
-	p.asked = true
+	p.stopped = true
 	p.mu.Unlock()
 	p.signal(s)
 }

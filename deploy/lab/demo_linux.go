@@ -74,12 +74,12 @@ func demonstrate(ctx context.Context, l *Lab, services []*decision.ServicePort, 
 // endpoints has to do for any pod.
 func (d *demo) find(suits func(*decision.ServicePort) bool) (*decision.ServicePort, *Pod) {
 	svc := d.spec.best(d.services, func(s *decision.ServicePort) bool {
-		return s.InternalPolicy == decision.Cluster && d.spec.served(s) && suits(s) && d.spec.asker(s) != nil
+		return s.InternalPolicy == decision.Cluster && d.spec.served(s) && suits(s) && d.spec.client(s) != nil
 	})
 	if svc == nil {
 		return nil, nil
 	}
-	return svc, d.spec.asker(svc)
+	return svc, d.spec.client(svc)
 }
 
 func isTCP(s *decision.ServicePort) bool { return s.Protocol == decision.TCP }
@@ -245,7 +245,7 @@ func (d *demo) noEndpoints(ctx context.Context) error {
 	var pod *Pod
 	for _, s := range d.services {
 		if isTCP(s) && !s.HasEndpoints && svc == nil {
-			svc, pod = s, d.spec.asker(s)
+			svc, pod = s, d.spec.client(s)
 		}
 	}
 	if svc == nil || pod == nil {

@@ -12,7 +12,7 @@ type Event struct {
 	Node   string       // empty: Files is set
 	Record *flow.Record // the daemon decided
 	Log    string       // the daemon logged a line
-	Died   error        // the daemon ended unasked: a *DaemonError
+	Died   error        // the daemon ended on its own: a *DaemonError
 	Files  *FilesStatus // the state of the files changed
 }
 

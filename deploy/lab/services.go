@@ -75,7 +75,7 @@ func (s *Spec) best(services []*decision.ServicePort, suits func(*decision.Servi
 
 // asker finds a pod to ask a service port from: not one behind it, and rather one
 // that serves nothing itself; nil: there is none.
-func (s *Spec) asker(svc *decision.ServicePort) *Pod {
+func (s *Spec) client(svc *decision.ServicePort) *Pod {
 	var found *Pod
 	for i := range s.Pods {
 		p := &s.Pods[i]
@@ -188,7 +188,7 @@ func suggestions(s *Spec, services []*decision.ServicePort) []string {
 	var lines []string
 	tcp := func(svc *decision.ServicePort) bool { return svc.Protocol == decision.TCP && s.served(svc) }
 	if svc := s.best(services, tcp); svc != nil {
-		if p := s.asker(svc); p != nil {
+		if p := s.client(svc); p != nil {
 			name := p.Name
 			if _, err := s.Resolve(name); err != nil {
 				name = p.FullName() // of several of that name

@@ -218,7 +218,7 @@ func TestShutdown(t *testing.T) {
 		}
 		poll <- err
 	}()
-	if !f.AwaitAsked(ctx, h.ID) {
+	if !f.AwaitRequest(ctx, h.ID) {
 		t.Fatal("nobody asked")
 	}
 	cancel()

@@ -113,7 +113,7 @@ func TestAnswers(t *testing.T) {
 		if r.StatusCode != tt.status || r.Header.Get("Content-Type") != "application/json" || body != string(want) {
 			t.Errorf("%s %s: %d %s\n%s, want\n%s", tt.method, tt.path, r.StatusCode, r.Header.Get("Content-Type"), body, want)
 		}
-		asked := w.fake.Asked()
+		asked := w.fake.Requests()
 		if diff := cmp.Diff(tt.question, asked[len(asked)-1]); diff != "" {
 			t.Errorf("%s %s: -want +asked:\n%s", tt.method, tt.path, diff)
 		}

@@ -59,7 +59,7 @@ func TestList(t *testing.T) {
 	if body := content(t, r); r.StatusCode != 200 || r.Header.Get("Content-Type") != "application/x-ndjson" || body != "" {
 		t.Errorf("no flows: %d %s", r.StatusCode, body)
 	}
-	if asked := w.fake.Asked(); asked[0] != (observe.FlowQuery{Service: "web"}) {
+	if asked := w.fake.Requests(); asked[0] != (observe.FlowQuery{Service: "web"}) {
 		t.Errorf("asked %+v", asked)
 	}
 }

@@ -76,7 +76,7 @@ func (h *Holder) Hold(_ context.Context, q observe.HoldQuery) (*observe.Hold, er
 
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if err := h.room(); err != nil {
+	if err := h.checkLimits(); err != nil {
 		return nil, err
 	}
 	h.made++
@@ -93,7 +93,7 @@ func (h *Holder) Hold(_ context.Context, q observe.HoldQuery) (*observe.Hold, er
 }
 
 // room makes room for one more hold, if that can be. h.mu is held.
-func (h *Holder) room() error {
+func (h *Holder) checkLimits() error {
 	if h.closed {
 		return &observe.Error{Status: http.StatusServiceUnavailable, Message: "the datapath of node " + h.config.Node + " has stopped: no flow will come"}
 	}

@@ -140,7 +140,7 @@ func (s *stream) follow(ctx context.Context, matches func(*flow.Flow, flow.State
 	}
 	entries := make([]journal.Entry, 256)
 	// Of this window: what there is room for does not change within one.
-	began, room, given := time.Now(), s.room(), 0
+	began, room, given := time.Now(), s.capacity(), 0
 	for {
 		wait, cancel := context.WithTimeout(ctx, tellMissed)
 		s.reader.Wait(wait)
@@ -150,7 +150,7 @@ func (s *stream) follow(ctx context.Context, matches func(*flow.Flow, flow.State
 		}
 		if now := time.Now(); now.Sub(began) > window {
 			s.relax(given)
-			began, room, given = now, s.room(), 0
+			began, room, given = now, s.capacity(), 0
 		}
 		k, missed := s.reader.Read(entries[:min(len(entries), room-given)], picked)
 		s.slow += missed
@@ -161,7 +161,7 @@ func (s *stream) follow(ctx context.Context, matches func(*flow.Flow, flow.State
 				return err
 			}
 		}
-		if err := s.tell(); err != nil {
+		if err := s.sendMissed(); err != nil {
 			return err
 		}
 		given += k
@@ -183,7 +183,7 @@ func (s *stream) follow(ctx context.Context, matches func(*flow.Flow, flow.State
 }
 
 // room is how many records a window has for each reader: when the datapath is busy, a fifth.
-func (s *stream) room() int {
+func (s *stream) capacity() int {
 	all := float64(s.config.Records) * window.Seconds()
 	if s.config.Journal.Busy() {
 		all /= 5
@@ -193,7 +193,7 @@ func (s *stream) room() int {
 
 // relax picks more flows again when there has been room to spare for a while.
 func (s *stream) relax(given int) {
-	if given*4 > s.room() {
+	if given*4 > s.capacity() {
 		s.quiet = 0
 		return
 	}
@@ -203,7 +203,7 @@ func (s *stream) relax(given int) {
 }
 
 // tell tells the reader what it missed, once a second at most.
-func (s *stream) tell() error {
+func (s *stream) sendMissed() error {
 	if now := time.Now(); now.Sub(s.told) >= tellMissed {
 		s.told = now
 		for _, m := range []observe.Missed{{Missed: s.slow, Why: observe.MissedSlow}, {Missed: s.sampled, Why: observe.MissedSampled}, {Missed: s.reader.Lost(), Why: observe.MissedLost}} {

@@ -213,7 +213,7 @@ func (c *Client) refusal(answer *http.Response) error {
 }
 
 // ask gets an answer in JSON.
-func (c *Client) ask(ctx context.Context, method string, path []string, query url.Values, body, answer any) error {
+func (c *Client) exchange(ctx context.Context, method string, path []string, query url.Values, body, answer any) error {
 	r, err := c.request(ctx, method, path, query, body)
 	if err != nil {
 		return err

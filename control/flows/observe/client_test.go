@@ -83,7 +83,7 @@ func TestClientAsks(t *testing.T) {
 	check("Topology", topology, &f.TopologyAnswer, err)
 	r, err = c.Explain(ctx, question)
 	check("Explain", r, &f.ExplainAnswer, err)
-	check("the questions", f.Asked(), []any{query, "a/1 ?", services, nil, nil, nil, question}, nil)
+	check("the questions", f.Requests(), []any{query, "a/1 ?", services, nil, nil, nil, question}, nil)
 }
 
 func TestClientFollows(t *testing.T) {
@@ -175,7 +175,7 @@ func TestClientHolds(t *testing.T) {
 	}
 	id := h.ID
 	go func() {
-		f.AwaitAsked(ctx, id)
+		f.AwaitRequest(ctx, id)
 		f.Catch(flow.Record{Version: 1})
 	}()
 	if h, err = c.Get(ctx, h.ID, 1); err != nil || h.State != observe.HoldHolding {

@@ -129,7 +129,7 @@ type reply[T any] struct {
 }
 
 // askAll asks the members at the same time, and gives their replies in their order.
-func askAll[T any](members []Member, ask func(Member) (T, error)) []reply[T] {
+func queryAll[T any](members []Member, ask func(Member) (T, error)) []reply[T] {
 	replies := make([]reply[T], len(members))
 	var asking sync.WaitGroup
 	for i, m := range members {
@@ -186,7 +186,7 @@ func (f *Fleet) note(node string, err error) {
 
 // Flow asks all nodes.
 func (f *Fleet) Flow(ctx context.Context, id string) (*flow.Record, error) {
-	replies := askAll(f.members, func(m Member) (*flow.Record, error) { return m.Observer.Flow(ctx, id) })
+	replies := queryAll(f.members, func(m Member) (*flow.Record, error) { return m.Observer.Flow(ctx, id) })
 	var faults []error
 	for _, r := range replies {
 		var e *Error
@@ -213,7 +213,7 @@ func (f *Fleet) Services(ctx context.Context, q ServiceQuery) (*Services, error)
 	if err != nil {
 		return nil, err
 	}
-	good, err := answered(f, askAll(f.members, func(m Member) (*Services, error) { return m.Observer.Services(ctx, q) }))
+	good, err := answered(f, queryAll(f.members, func(m Member) (*Services, error) { return m.Observer.Services(ctx, q) }))
 	if err != nil {
 		return nil, err
 	}
@@ -224,20 +224,20 @@ func (f *Fleet) Services(ctx context.Context, q ServiceQuery) (*Services, error)
 
 // Tables gives the tables of all nodes.
 func (f *Fleet) Tables(ctx context.Context) ([]Table, error) {
-	good, err := answered(f, askAll(f.members, func(m Member) ([]Table, error) { return m.Observer.Tables(ctx) }))
+	good, err := answered(f, queryAll(f.members, func(m Member) ([]Table, error) { return m.Observer.Tables(ctx) }))
 	return slices.Concat(answers(good)...), err
 }
 
 // Stats gives the counters of all nodes.
 func (f *Fleet) Stats(ctx context.Context) ([]Stats, error) {
-	good, err := answered(f, askAll(f.members, func(m Member) ([]Stats, error) { return m.Observer.Stats(ctx) }))
+	good, err := answered(f, queryAll(f.members, func(m Member) ([]Stats, error) { return m.Observer.Stats(ctx) }))
 	return slices.Concat(answers(good)...), err
 }
 
 // Topology is what any of the nodes knows. Those that cannot be asked are in it, and not
 // observed.
 func (f *Fleet) Topology(ctx context.Context) (*Topology, error) {
-	good, err := answered(f, askAll(f.members, func(m Member) (*Topology, error) { return m.Observer.Topology(ctx) }))
+	good, err := answered(f, queryAll(f.members, func(m Member) (*Topology, error) { return m.Observer.Topology(ctx) }))
 	if err != nil {
 		return nil, err
 	}

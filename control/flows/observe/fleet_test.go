@@ -168,7 +168,7 @@ func TestFleetFollows(t *testing.T) {
 		expect(observe.Item{Missed: &observe.Missed{Node: "node-a", Why: observe.MissedUnreachable}})
 		fakes[1].Publish(record("2"))
 		expect(record("2"))
-		asked := len(fakes[0].Asked())
+		asked := len(fakes[0].Requests())
 		if !fakes[0].AwaitQuestions(ctx, asked+2) {
 			t.Fatal("not asked again")
 		}
@@ -181,7 +181,7 @@ func TestFleetFollows(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Errorf("the context ended: %v", err)
 	}
-	for _, q := range fakes[0].Asked()[1:] {
+	for _, q := range fakes[0].Requests()[1:] {
 		if q != (observe.FlowQuery{Follow: true}) {
 			t.Errorf("asked again with %+v", q)
 		}

@@ -65,7 +65,7 @@ func (h *fleetHolds) Hold(ctx context.Context, q HoldQuery) (*Hold, error) {
 		*part
 		hold *Hold
 	}
-	replies := askAll(members, func(m Member) (armed, error) {
+	replies := queryAll(members, func(m Member) (armed, error) {
 		holder := m.Observer.Holder()
 		if holder == nil {
 			return armed{}, errNoHolds

@@ -167,7 +167,7 @@ func TestFleetHoldLost(t *testing.T) {
 	if hold, err = f.Holder().Get(ctx, hold.ID, hold.Generation); err != nil || hold.State != observe.HoldHolding {
 		t.Fatalf("%+v, %v", hold, err)
 	}
-	asked := len(fakes[0].Asked())
+	asked := len(fakes[0].Requests())
 	fakes[0].Fail(errors.New("on fire"))
 	if !fakes[0].AwaitQuestions(ctx, asked+2) {
 		t.Error("not asked again")

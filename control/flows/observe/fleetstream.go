@@ -29,7 +29,7 @@ func (f *Fleet) Flows(ctx context.Context, q FlowQuery, each func(Item) error) e
 }
 
 func (f *Fleet) list(ctx context.Context, members []Member, q FlowQuery, limit int, each func(Item) error) error {
-	replies := askAll(members, func(m Member) (items []Item, err error) {
+	replies := queryAll(members, func(m Member) (items []Item, err error) {
 		err = m.Observer.Flows(ctx, q, func(i Item) error {
 			items = append(items, f.decorateItem(m.Name, i))
 			return nil

@@ -67,7 +67,7 @@ func (m *Model) key(k tea.KeyPressMsg) tea.Cmd {
 
 // scroll moves by a key.
 func (m *Model) scroll(name string) {
-	page := max(1, m.room(m.page().content(m, m.page()))-1)
+	page := max(1, m.visibleRows(m.page().content(m, m.page()))-1)
 	switch name {
 	case "up", "k":
 		m.move(-1)
@@ -138,7 +138,7 @@ func (m *Model) move(by int) {
 	p := m.page()
 	c := p.content(m, p)
 	if c.head == "" {
-		p.offset = max(0, min(len(c.rows)-m.room(c), p.offset+by))
+		p.offset = max(0, min(len(c.rows)-m.visibleRows(c), p.offset+by))
 		return
 	}
 	if len(c.rows) == 0 {

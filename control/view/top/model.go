@@ -93,7 +93,7 @@ func tick() tea.Cmd { return tea.Tick(interval, func(time.Time) tea.Msg { return
 // Init implements [tea.Model].
 func (m *Model) Init() tea.Cmd {
 	m.asking = true
-	return tea.Batch(m.ask(), tick())
+	return tea.Batch(m.fetch(), tick())
 }
 
 // Update implements [tea.Model].
@@ -137,10 +137,10 @@ func (m *Model) refresh() tea.Cmd {
 	var all []tea.Cmd
 	if !m.asking {
 		m.asking = true
-		all = append(all, m.ask())
+		all = append(all, m.fetch())
 	}
 	if s, ok := m.page().view.(*storyView); ok && s.mayChange() {
-		all = append(all, m.askStory(s))
+		all = append(all, m.fetchStory(s))
 	}
 	return tea.Batch(append(all, m.keepStream())...)
 }
@@ -158,7 +158,7 @@ func (m *Model) open(v view) tea.Cmd {
 	m.pages = append(m.pages, &page{view: v})
 	switch v := v.(type) {
 	case *storyView:
-		return m.askStory(v)
+		return m.fetchStory(v)
 	case *flowsView:
 		return m.keepStream()
 	}

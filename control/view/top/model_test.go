@@ -32,7 +32,7 @@ func newScreen(t *testing.T, width, height int) *screen {
 	s.read = func(*stream) tea.Cmd { return nil } // see receive
 	s.send(tea.WindowSizeMsg{Width: width, Height: height})
 	s.asking = true
-	s.do(s.ask())
+	s.do(s.fetch())
 	return s
 }
 
@@ -247,7 +247,7 @@ func TestNeverConnected(t *testing.T) {
 	s.Model = New(t.Context(), s.cluster, Options{Zone: time.UTC, Now: func() time.Time { return s.now }})
 	s.check("waiting")
 	s.cluster.Fail(errors.New("connection refused"))
-	s.do(s.ask())
+	s.do(s.fetch())
 	s.check("no-answer")
 	s.press("enter", "f", "j", "G", "s", "/x", "enter") // nothing to do it to
 }

@@ -116,7 +116,7 @@ func (m *Model) troubles() []string {
 func (m *Model) body(c content) []string {
 	p := m.page()
 	lines := m.above(c)
-	room := m.room(c)
+	room := m.visibleRows(c)
 	if c.head != "" {
 		lines = append(lines, strings.Repeat(" ", cursorWidth)+c.head)
 	}
@@ -172,8 +172,8 @@ func (m *Model) above(c content) []string {
 	return lines[:max(0, min(len(lines), m.height-titles-len(m.troubles())-2-leastRows))]
 }
 
-// room is how many rows, or lines, of a page can be seen.
-func (m *Model) room(c content) int {
+// visibleRows is how many rows, or lines, of a page can be seen.
+func (m *Model) visibleRows(c content) int {
 	room := m.height - titles - len(m.troubles()) - len(m.above(c)) - 1
 	if c.head != "" {
 		room--
@@ -192,8 +192,8 @@ func (m *Model) bottom(c content) string {
 	case c.head == "":
 		text = "q quit  ? help  ↑↓ scroll  esc back  p pause"
 	}
-	if n := len(c.rows); n > m.room(c) && !m.help {
-		last := min(n, m.page().offset+m.room(c))
+	if n := len(c.rows); n > m.visibleRows(c) && !m.help {
+		last := min(n, m.page().offset+m.visibleRows(c))
 		text = fmt.Sprintf("%d-%d of %d  ", m.page().offset+1, last, n) + text
 	}
 	return m.paint(flowtext.Dim, text)

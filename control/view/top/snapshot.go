@@ -39,7 +39,7 @@ func endpointKey(s *observe.Service, e *observe.Endpoint) string {
 const noServiceKey = ""
 
 // ask gets a snapshot.
-func (m *Model) ask() tea.Cmd {
+func (m *Model) fetch() tea.Cmd {
 	return func() tea.Msg {
 		ctx, stop := context.WithTimeout(m.ctx, patience)
 		defer stop()

@@ -38,7 +38,7 @@ func (v *storyView) mayChange() bool {
 	return v.record == nil || v.record.Life != nil && !v.record.Life.Over
 }
 
-func (m *Model) askStory(v *storyView) tea.Cmd {
+func (m *Model) fetchStory(v *storyView) tea.Cmd {
 	return func() tea.Msg {
 		ctx, stop := context.WithTimeout(m.ctx, patience)
 		defer stop()

@@ -90,7 +90,7 @@ func TestTokenForAll(t *testing.T) {
 	p.WaitFor("the flow after a break", "!!document.querySelector('#rows tr[data-id=f-2]')")
 	p.GoTo("#/explain?protocol=TCP&source=10.244.0.1&destination=10.96.0.1:80&node=node-a")
 	asked := func(q any) bool { _, ok := q.(observe.Question); return ok }
-	for end := time.Now().Add(time.Minute); !slices.ContainsFunc(f.Asked(), asked); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !slices.ContainsFunc(f.Requests(), asked); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("no explanation was asked for with the token")
 		}

@@ -17,7 +17,7 @@ func (r *reader) check() {
 		r.problem(why)
 		return
 	}
-	missing := r.checkTold()
+	missing := r.checkCommented()
 	if !missing {
 		r.checkReferences()
 	}
@@ -30,7 +30,7 @@ func (r *reader) check() {
 	r.checkPostrouting()
 	r.checkHooks()
 	r.checkNodePortJump()
-	byLine := func(a, b Finding) int {
+	byLine := func(a, b Issue) int {
 		return cmp.Or(slices.Compare(a.Lines, b.Lines), strings.Compare(a.Text, b.Text))
 	}
 	slices.SortFunc(r.node.Problems, byLine)
@@ -40,7 +40,7 @@ func (r *reader) check() {
 
 // checkTold notes what the file does not tell, and says whether chains are missing that
 // rules jump to.
-func (r *reader) checkTold() bool {
+func (r *reader) checkCommented() bool {
 	var missing []string
 	var lines []int
 	seen := make(map[string]bool)
@@ -135,7 +135,7 @@ func (r *reader) checkClaims() {
 		case len(seen) < len(rules) || clusterIPs > 1:
 			r.problem(fmt.Sprintf("%s (%s) has %d rules, of %s: only the first is reached", what, at.protocol, len(rules), strings.Join(names, " and ")), lines...)
 		case len(names) > 1:
-			r.node.Contested = append(r.node.Contested, finding(fmt.Sprintf("%s (%s) is claimed by %s: the first chain that leads to an endpoint gets the flows", what, at.protocol, strings.Join(names, " and ")), lines))
+			r.node.Contested = append(r.node.Contested, issue(fmt.Sprintf("%s (%s) is claimed by %s: the first chain that leads to an endpoint gets the flows", what, at.protocol, strings.Join(names, " and ")), lines))
 			for _, rule := range rules {
 				r.node.contests[rule.Rule] = names[0]
 			}
@@ -219,7 +219,7 @@ func (r *reader) compareName(chain, want, have, of string) {
 		r.named++
 		return
 	}
-	r.misnamed = append(r.misnamed, finding(fmt.Sprintf("chain %s should be %s, the hash of %s", chain, want, of), []int{r.nat.declared[chain]}))
+	r.misnamed = append(r.misnamed, issue(fmt.Sprintf("chain %s should be %s, the hash of %s", chain, want, of), []int{r.nat.declared[chain]}))
 }
 
 // checkNames says which chains have the wrong name. If no name at all is right, they

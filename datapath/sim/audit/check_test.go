@@ -25,7 +25,7 @@ func edited(t *testing.T, text string, edits ...edit) string {
 	return text
 }
 
-func strs(findings []audit.Finding) (all []string) {
+func strs(findings []audit.Issue) (all []string) {
 	for _, f := range findings {
 		all = append(all, f.String())
 	}

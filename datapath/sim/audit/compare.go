@@ -86,7 +86,7 @@ func Compare(before, after *iptables.Dump, all bool) *Comparison {
 		}
 	}
 	for _, t := range tables {
-		if t = k.untold(t); t.Added || t.Removed || len(t.Chains) > 0 {
+		if t = k.unexplained(t); t.Added || t.Removed || len(t.Chains) > 0 {
 			c.Tables = append(c.Tables, t)
 		}
 	}
@@ -343,14 +343,14 @@ type knowledge struct {
 }
 
 // untold leaves out of the differences what has been told.
-func (k *knowledge) untold(t iptables.TableDiff) iptables.TableDiff {
+func (k *knowledge) unexplained(t iptables.TableDiff) iptables.TableDiff {
 	var left []iptables.ChainDiff
 	for _, c := range t.Chains {
 		c.Rules = slices.DeleteFunc(c.Rules, func(r iptables.RuleDiff) bool {
 			if r.Moved() {
 				return k.reordered(t.Name, &c, &r)
 			}
-			return r.Before != nil && k.toldRule(k.was, r.Before, &c) || r.After != nil && k.toldRule(k.is, r.After, &c)
+			return r.Before != nil && k.explains(k.was, r.Before, &c) || r.After != nil && k.explains(k.is, r.After, &c)
 		})
 		toldChain := t.Name == "nat" && (c.After == nil && k.changed[k.was.chains[c.Name]] != nil || c.Before == nil && k.changed[k.is.chains[c.Name]] != nil)
 		exists := iptables.Builtin(t.Name, c.Name) || c.Before != nil && c.After != nil
@@ -381,7 +381,7 @@ func (k *knowledge) reordered(table string, c *iptables.ChainDiff, r *iptables.R
 }
 
 // toldRule says whether the change of its service tells that the rule is new or gone.
-func (k *knowledge) toldRule(n *Node, r *iptables.Rule, c *iptables.ChainDiff) bool {
+func (k *knowledge) explains(n *Node, r *iptables.Rule, c *iptables.ChainDiff) bool {
 	of, owned := n.owners[r]
 	if !owned {
 		return false

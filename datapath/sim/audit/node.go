@@ -25,12 +25,12 @@ type Node struct {
 	Services []*Service `json:"services"`
 	Proxy    Proxy      `json:"proxy"`
 	// Problems are what is inconsistent in the rules, by their first line.
-	Problems []Finding `json:"problems"`
+	Problems []Issue `json:"problems"`
 	// Contested are addresses and node ports that several services claim: kube-proxy writes
 	// the rules of each.
-	Contested []Finding `json:"contested,omitempty"`
+	Contested []Issue `json:"contested,omitempty"`
 	// Gaps are what the file does not tell: a listing often has a few chains only.
-	Gaps []Finding `json:"gaps"`
+	Gaps []Issue `json:"gaps"`
 
 	// owners are the services whose properties tell all that the rule does.
 	owners map[*iptables.Rule]ownership
@@ -52,13 +52,13 @@ type ownership struct {
 }
 
 // Finding is one thing to know about the rules.
-type Finding struct {
+type Issue struct {
 	Lines []int  `json:"lines,omitempty"` // of the file, counted from 1
 	Text  string `json:"text"`            // one sentence without its line numbers
 }
 
 // String is "lines 3 and 7: text".
-func (f Finding) String() string {
+func (f Issue) String() string {
 	if len(f.Lines) == 0 {
 		return f.Text
 	}
@@ -228,8 +228,8 @@ func (n *Node) MarshalJSON() ([]byte, error) {
 	type fields Node
 	f := *n
 	f.Services = append([]*Service{}, f.Services...)
-	f.Problems = append([]Finding{}, f.Problems...)
-	f.Gaps = append([]Finding{}, f.Gaps...)
+	f.Problems = append([]Issue{}, f.Problems...)
+	f.Gaps = append([]Issue{}, f.Gaps...)
 	return json.Marshal(struct {
 		Family string `json:"family"`
 		*fields

@@ -50,7 +50,7 @@ type reader struct {
 	// named and misnamed count the chains whose names are the hash of what they are
 	// for, and those whose are not.
 	named    int
-	misnamed []Finding
+	misnamed []Issue
 }
 
 type nameKey struct {
@@ -122,17 +122,17 @@ func (r *reader) owns(s *Service, of *rule) {
 }
 
 func (r *reader) problem(text string, lines ...int) {
-	r.node.Problems = append(r.node.Problems, finding(text, lines))
+	r.node.Problems = append(r.node.Problems, issue(text, lines))
 }
 
 func (r *reader) gap(text string, lines ...int) {
-	r.node.Gaps = append(r.node.Gaps, finding(text, lines))
+	r.node.Gaps = append(r.node.Gaps, issue(text, lines))
 }
 
-func finding(text string, lines []int) Finding {
+func issue(text string, lines []int) Issue {
 	lines = slices.DeleteFunc(slices.Clone(lines), func(l int) bool { return l == 0 })
 	slices.Sort(lines)
-	return Finding{slices.Compact(lines), text}
+	return Issue{slices.Compact(lines), text}
 }
 
 // service is the one of that name and those chains, made if need be. name is the text of

@@ -24,10 +24,10 @@ type Simulator struct {
 	// HostRules are the host's own nat rules; nil: they do not count.
 	HostRules *hostnat.Rules
 
-	table    *decision.Table
-	rand     decision.Rand
-	affinity *affinity.Table
-	asker    hostnat.Asker
+	table     *decision.Table
+	rand      decision.Rand
+	affinity  *affinity.Table
+	evaluator hostnat.Evaluator
 
 	// What hints are made of.
 	nodes    []*corev1.Node
@@ -79,7 +79,7 @@ func (s *Simulator) Decide(p *decision.Packet) *flow.Record {
 	r := flow.New(s.table, p, &d)
 	r.Steps = kubechains.Walk(s.table, p, &d)
 	r.Hint = s.hint(p, &d)
-	s.askHost(p, &d, r)
+	s.applyHostRules(p, &d, r)
 	if s.FollowReply {
 		r.Reply = s.reply(p, &d, r.Masquerade)
 	}
@@ -91,7 +91,7 @@ func (s *Simulator) Decide(p *decision.Packet) *flow.Record {
 
 // askHost tells what the host's own rules do to the source of a flow that passes
 // POSTROUTING and that no rule of kube-proxy's masquerades.
-func (s *Simulator) askHost(p *decision.Packet, d *decision.Decision, r *flow.Record) {
+func (s *Simulator) applyHostRules(p *decision.Packet, d *decision.Decision, r *flow.Record) {
 	if d.Verdict != decision.DNAT || d.Masquerade || !p.Local && s.table.IsLocal(d.Endpoint().Addr()) {
 		return
 	}
@@ -99,13 +99,13 @@ func (s *Simulator) askHost(p *decision.Packet, d *decision.Decision, r *flow.Re
 	if !s.HostRules.Any(decision.FamilyOf(endpoint.Addr())) {
 		return
 	}
-	a := s.asker.Ask(s.HostRules, p, endpoint, s.HostRules.Out(endpoint.Addr()), 0)
+	a := s.evaluator.Evaluate(s.HostRules, p, endpoint, s.HostRules.Out(endpoint.Addr()), 0)
 	step := flow.Step{Table: "nat"}
 	switch {
 	case a.Rule == nil:
 		return
-	case a.Unjudged != "":
-		step.Outcome, step.Text = flow.StepUnknown, "a rule of the host's own, of which it cannot be told what it does: "+a.Unjudged
+	case a.Unknown != "":
+		step.Outcome, step.Text = flow.StepUnknown, "a rule of the host's own, of which it cannot be told what it does: "+a.Unknown
 	case a.Masquerade:
 		step.Outcome, step.Text = flow.StepApplied, "a rule of the host's own: the source becomes an address of this node"
 	default:
@@ -113,7 +113,7 @@ func (s *Simulator) askHost(p *decision.Packet, d *decision.Decision, r *flow.Re
 	}
 	step.Chain, step.Line, step.Rule = a.Rule.Chain, a.Rule.Line, strings.TrimPrefix(a.Rule.String(), "-A "+a.Rule.Chain+" ")
 	r.Steps = append(r.Steps, step)
-	if a.Unjudged == "" {
+	if a.Unknown == "" {
 		r.SetHostMasquerade(a.Rule.String())
 	}
 }

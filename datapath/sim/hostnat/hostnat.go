@@ -72,13 +72,13 @@ func (r *Rules) Out(to netip.Addr) string {
 }
 
 // Answer is what the rules would have done.
-type Answer struct {
+type Result struct {
 	// Rule is the rule as iptables-save prints it, and Table what it is in; empty: the
 	// source stays as it is.
 	Rule  *iptables.Rule
 	Table string
 	// Unjudged says why it cannot be told what becomes of the source; empty: it can.
-	Unjudged string
+	Unknown string
 	// Masquerade: to an address of the device it leaves by; else, with a Rule, to Source.
 	Masquerade bool
 	Source     netip.Addr
@@ -88,14 +88,14 @@ type Answer struct {
 
 // Asker asks rules. It is not safe for concurrent use; the zero value is valid. Asking
 // allocates nothing, unless the answer is Unjudged.
-type Asker struct {
-	judge  netfilter.Judge
+type Evaluator struct {
+	snat   netfilter.SourceNAT
 	packet netfilter.Translated
 }
 
 // Ask asks what would have become of a flow from p that is sent to the endpoint by the
 // device out. p.InInterface counts if the rules ask for it. mark is the packet's. r may be nil.
-func (a *Asker) Ask(r *Rules, p *decision.Packet, endpoint netip.AddrPort, out string, mark uint32) Answer {
+func (a *Evaluator) Evaluate(r *Rules, p *decision.Packet, endpoint netip.AddrPort, out string, mark uint32) Result {
 	a.packet = netfilter.Translated{
 		Packet: netfilter.Packet{
 			Protocol: uint8(p.Protocol), Source: p.Source, Destination: endpoint, Local: p.Local, InInterface: p.InInterface,
@@ -107,23 +107,23 @@ func (a *Asker) Ask(r *Rules, p *decision.Packet, endpoint netip.AddrPort, out s
 		a.packet.Flags = iptables.SYN
 	}
 	if r == nil {
-		return Answer{}
+		return Result{}
 	}
 	for _, m := range r.families[decision.FamilyOf(endpoint.Addr())] {
-		j := a.judge.Ask(m.Machine, &a.packet)
+		j := a.snat.Evaluate(m.Machine, &a.packet)
 		switch {
 		case j.Rule == nil:
 			continue
-		case j.CannotTell:
-			return Answer{Rule: j.Rule, Table: m.name, Unjudged: "what it asks for is not known here"}
+		case j.Unknown:
+			return Result{Rule: j.Rule, Table: m.name, Unknown: "what it asks for is not known here"}
 		case !j.Masquerade && !j.Source.IsValid():
-			return Answer{Rule: j.Rule, Table: m.name, Unjudged: "it stops the packet, which is not done here"}
+			return Result{Rule: j.Rule, Table: m.name, Unknown: "it stops the packet, which is not done here"}
 		case !j.Masquerade && j.Source == p.Source.Addr() && (j.Ports == iptables.PortRange{} || j.Ports.Contains(p.Source.Port())):
-			return Answer{} // within the range already
+			return Result{} // within the range already
 		case !j.Masquerade && !r.host.Has(j.Source):
-			return Answer{Rule: j.Rule, Table: m.name, Unjudged: fmt.Sprintf("%s is no address of this host, so that entries with it would not be recognised as ours", j.Source)}
+			return Result{Rule: j.Rule, Table: m.name, Unknown: fmt.Sprintf("%s is no address of this host, so that entries with it would not be recognised as ours", j.Source)}
 		}
-		return Answer{Rule: j.Rule, Table: m.name, Masquerade: j.Masquerade, Source: j.Source, Ports: j.Ports}
+		return Result{Rule: j.Rule, Table: m.name, Masquerade: j.Masquerade, Source: j.Source, Ports: j.Ports}
 	}
-	return Answer{}
+	return Result{}
 }

@@ -26,9 +26,9 @@ func host() *netfilter.Host {
 	return h
 }
 
-func ask(r *Rules, from string) Answer {
-	var a Asker
-	return a.Ask(r, &decision.Packet{
+func ask(r *Rules, from string) Result {
+	var a Evaluator
+	return a.Evaluate(r, &decision.Packet{
 		Protocol: decision.TCP, Source: netip.MustParseAddrPort(from), Destination: netip.MustParseAddrPort("10.96.0.1:443"),
 	}, netip.MustParseAddrPort("172.20.0.4:6443"), "eth0", 0)
 }
@@ -47,12 +47,12 @@ func TestOrder(t *testing.T) {
 	for _, tt := range []struct{ from, source, table string }{
 		{"10.1.0.1:1", "172.20.0.3", "second"}, {"10.2.0.1:1", "172.20.0.2", "first"}, {"10.3.0.1:1", "172.20.0.3", "second"},
 	} {
-		if a := ask(rules, tt.from); a.Source.String() != tt.source || a.Table != tt.table || a.Unjudged != "" {
+		if a := ask(rules, tt.from); a.Source.String() != tt.source || a.Table != tt.table || a.Unknown != "" {
 			t.Errorf("%s: %+v, want %s of %s", tt.from, a, tt.source, tt.table)
 		}
 	}
 	// What cannot be told ends it: the table behind might be asked, or not.
-	if a := ask(rules, "10.4.0.1:1"); a.Unjudged == "" || a.Table != "first" || a.Source.IsValid() {
+	if a := ask(rules, "10.4.0.1:1"); a.Unknown == "" || a.Table != "first" || a.Source.IsValid() {
 		t.Errorf("%+v, want no answer", a)
 	}
 	if a := ask(rules, "192.0.2.1:1"); a.Rule != nil {

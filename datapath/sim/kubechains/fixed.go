@@ -51,17 +51,17 @@ func common(t *decision.Table, f decision.Family, k Kernel) []Rule {
 		}
 		w.add(Filter, Forward, target{kind: verdict, arg: "DROP"}, nil, invalid...)
 	}
-	w.add(Filter, Forward, target{kind: verdict, arg: "ACCEPT"}, says("marked packets may be forwarded whatever other rules say"),
+	w.add(Filter, Forward, target{kind: verdict, arg: "ACCEPT"}, describe("marked packets may be forwarded whatever other rules say"),
 		comment("kubernetes forwarding rules"), marked(mark, false))
 	w.add(Filter, Forward, target{kind: verdict, arg: "ACCEPT"}, nil, comment("kubernetes forwarding conntrack rule"), stateKnown)
 	if f == decision.IPv4 && t.Node().LocalhostNodePorts {
-		w.add(Filter, Firewall, target{kind: verdict, arg: "DROP"}, says("loopback addresses are for loopback addresses: dropped"),
+		w.add(Filter, Firewall, target{kind: verdict, arg: "DROP"}, describe("loopback addresses are for loopback addresses: dropped"),
 			source{localnet, true}, destination{localnet, false}, comment("block incoming localnet connections"), stateForeign)
 	}
 	w.add(NAT, MarkMasq, target{kind: setMark, arg: fmt.Sprintf("--set-xmark %#x/%#x", mark, mark)}, nil)
 	w.add(NAT, Postrouting, target{kind: ret}, nil, marked(mark, true))
 	w.add(NAT, Postrouting, target{kind: clearMark, arg: fmt.Sprintf("--set-xmark %#x/0x0", mark)}, nil)
-	w.add(NAT, Postrouting, target{kind: masquerade}, says("the source becomes an address of this node"), comment("kubernetes service traffic requiring SNAT"))
+	w.add(NAT, Postrouting, target{kind: masquerade}, describe("the source becomes an address of this node"), comment("kubernetes service traffic requiring SNAT"))
 	w.nodePortJumps(f)
 	return w.rules
 }

@@ -41,7 +41,7 @@ func (w *writer) add(table Table, chain string, t target, say func(*state, bool)
 }
 
 // says gives the same sentence whether the rule matched or not.
-func says(format string, args ...any) func(*state, bool) string {
+func describe(format string, args ...any) func(*state, bool) string {
 	return func(*state, bool) string { return fmt.Sprintf(format, args...) }
 }
 
@@ -70,7 +70,7 @@ func (w *writer) services(services []*decision.ServicePort) {
 }
 
 // claim adds a rule for an address of the service port, or for its node port.
-func (w *writer) claim(s *decision.ServicePort, e decision.Entry, a netip.Addr, table Table, chain string, t target, say func(*state, bool) string, m ...match) {
+func (w *writer) address(s *decision.ServicePort, e decision.Entry, a netip.Addr, table Table, chain string, t target, say func(*state, bool) string, m ...match) {
 	w.add(table, chain, t, say, m...)
 	w.rules[len(w.rules)-1].rank = w.t.Rank(s, e, a)
 }
@@ -82,7 +82,7 @@ func (w *writer) service(s *decision.ServicePort) {
 	w.loadBalancerIPs(s)
 	w.nodePort(s)
 	if s.HealthCheckNodePort != 0 {
-		w.add(Filter, NodePorts, target{kind: verdict, arg: "ACCEPT"}, says("the health check port of %s", s.Name),
+		w.add(Filter, NodePorts, target{kind: verdict, arg: "ACCEPT"}, describe("the health check port of %s", s.Name),
 			protocol(decision.TCP), comment(s.Name.String()+" health check node port"), port{decision.TCP, s.HealthCheckNodePort})
 	}
 	if !s.HasEndpoints {
@@ -115,14 +115,14 @@ func (w *writer) service(s *decision.ServicePort) {
 func refusal(s *decision.ServicePort) (target, comment, func(*state, bool) string) {
 	if s.HasEndpoints {
 		return target{kind: verdict, arg: "DROP"}, comment(s.Name.String() + " has no local endpoints"),
-			says("the traffic policy is Local, and %s has no usable endpoint on this node: the packet is dropped", s.Name)
+			describe("the traffic policy is Local, and %s has no usable endpoint on this node: the packet is dropped", s.Name)
 	}
 	code := "icmp-port-unreachable"
 	if s.Family == decision.IPv6 {
 		code = "icmp6-port-unreachable"
 	}
 	return target{kind: verdict, arg: "REJECT --reject-with " + code}, comment(s.Name.String() + " has no endpoints"),
-		says("%s has no usable endpoint: the packet is refused", s.Name)
+		describe("%s has no usable endpoint: the packet is refused", s.Name)
 }
 
 // at matches an address and the port of the service port.
@@ -136,10 +136,10 @@ func (w *writer) clusterIP(s *decision.ServicePort) {
 	c := comment(s.Name.String() + " cluster IP")
 	if len(s.Usable[s.InternalPolicy]) == 0 || !s.HasEndpoints {
 		t, c, say := refusal(s)
-		w.claim(s, decision.EntryClusterIP, s.ClusterIP, Filter, Services, t, say, at(s, s.ClusterIP, c)...)
+		w.address(s, decision.EntryClusterIP, s.ClusterIP, Filter, Services, t, say, at(s, s.ClusterIP, c)...)
 		return
 	}
-	w.claim(s, decision.EntryClusterIP, s.ClusterIP, NAT, Services, jumpTo(chain), says("the destination is the ClusterIP of %s", s.Name), at(s, s.ClusterIP, c)...)
+	w.address(s, decision.EntryClusterIP, s.ClusterIP, NAT, Services, jumpTo(chain), describe("the destination is the ClusterIP of %s", s.Name), at(s, s.ClusterIP, c)...)
 	switch node := w.t.Node(); {
 	case node.MasqueradeAll:
 		w.add(NAT, chain, jumpTo(MarkMasq), either("--masquerade-all is set: %s is masqueraded", "this rule is for packets to the ClusterIP, not for %s's"), at(s, s.ClusterIP, c)...)
@@ -162,7 +162,7 @@ func (w *writer) clusterIP(s *decision.ServicePort) {
 func (w *writer) externalIPs(s *decision.ServicePort) {
 	for _, ip := range s.ExternalIPs {
 		if s.HasEndpoints {
-			w.claim(s, decision.EntryExternalIP, ip, NAT, Services, jumpTo(s.ExternalChain()), says("the destination is an external IP of %s", s.Name),
+			w.address(s, decision.EntryExternalIP, ip, NAT, Services, jumpTo(s.ExternalChain()), describe("the destination is an external IP of %s", s.Name),
 				at(s, ip, comment(s.Name.String()+" external IP"))...)
 		}
 		w.refuseExternal(s, decision.EntryExternalIP, ip)
@@ -174,7 +174,7 @@ func (w *writer) externalIPs(s *decision.ServicePort) {
 func (w *writer) refuseExternal(s *decision.ServicePort, e decision.Entry, ip netip.Addr) {
 	if lacksExternal(s) {
 		t, c, say := refusal(s)
-		w.claim(s, e, ip, Filter, ExternalServices, t, say, at(s, ip, c)...)
+		w.address(s, e, ip, Filter, ExternalServices, t, say, at(s, ip, c)...)
 	}
 }
 
@@ -190,12 +190,12 @@ func (w *writer) loadBalancerIPs(s *decision.ServicePort) {
 			if s.Restricted() {
 				chain = s.FirewallChain()
 			}
-			w.claim(s, decision.EntryLoadBalancer, ip, NAT, Services, jumpTo(chain), says("the destination is a load balancer IP of %s", s.Name),
+			w.address(s, decision.EntryLoadBalancer, ip, NAT, Services, jumpTo(chain), describe("the destination is a load balancer IP of %s", s.Name),
 				at(s, ip, comment(s.Name.String()+" loadbalancer IP"))...)
 		}
 		if s.Restricted() {
 			c := comment(fmt.Sprintf("%s traffic not accepted by %s", s.Name, s.FirewallChain()))
-			w.claim(s, decision.EntryLoadBalancer, ip, Filter, ProxyFirewall, target{kind: verdict, arg: "DROP"}, says("what the firewall chain let through was translated; this was not: dropped"), at(s, ip, c)...)
+			w.address(s, decision.EntryLoadBalancer, ip, Filter, ProxyFirewall, target{kind: verdict, arg: "DROP"}, describe("what the firewall chain let through was translated; this was not: dropped"), at(s, ip, c)...)
 		}
 	}
 	for _, ip := range s.LoadBalancerIPs {
@@ -208,10 +208,10 @@ func (w *writer) nodePort(s *decision.ServicePort) {
 		return
 	}
 	claim := func(table Table, chain string, t target, say func(*state, bool) string, m ...match) {
-		w.claim(s, decision.EntryNodePort, netip.Addr{}, table, chain, t, say, m...)
+		w.address(s, decision.EntryNodePort, netip.Addr{}, table, chain, t, say, m...)
 	}
 	if s.HasEndpoints {
-		say := says("%s port %d is the node port of %s", s.Protocol, s.NodePort, s.Name)
+		say := describe("%s port %d is the node port of %s", s.Protocol, s.NodePort, s.Name)
 		m := []match{protocol(s.Protocol), comment(s.Name.String()), port{s.Protocol, s.NodePort}}
 		if w.kernel.NFAcct && s.Family == decision.IPv4 && w.t.Node().LocalhostNodePorts {
 			claim(NAT, NodePorts, jumpTo(s.ExternalChain()), say, append(slices.Clone(m), destination{localnet, false}, counter(LocalhostAccepted))...)
@@ -228,7 +228,7 @@ func (w *writer) nodePort(s *decision.ServicePort) {
 func (w *writer) external(s *decision.ServicePort) {
 	chain, name := s.ExternalChain(), s.Name.String()
 	if s.ExternalPolicy == decision.Cluster {
-		w.add(NAT, chain, jumpTo(MarkMasq), says("the endpoint may be elsewhere: masquerade, so that the reply comes back here"),
+		w.add(NAT, chain, jumpTo(MarkMasq), describe("the endpoint may be elsewhere: masquerade, so that the reply comes back here"),
 			comment("masquerade traffic for "+name+" external destinations"))
 	} else {
 		if d := &w.t.Node().Detector; d.Implemented(s.Family) {
@@ -241,9 +241,9 @@ func (w *writer) external(s *decision.ServicePort) {
 			comment("route LOCAL traffic for "+name+" external destinations"), addrtype{source: true})
 	}
 	if !lacksExternal(s) {
-		say := says("balance over all endpoints of the cluster")
+		say := describe("balance over all endpoints of the cluster")
 		if s.ExternalPolicy == decision.Local {
-			say = says("the external traffic policy is Local: balance over this node's endpoints only, and keep the client's address")
+			say = describe("the external traffic policy is Local: balance over this node's endpoints only, and keep the client's address")
 		}
 		w.add(NAT, chain, jumpTo(s.PolicyChain(s.ExternalPolicy)), say)
 	}
@@ -263,7 +263,7 @@ func (w *writer) firewall(s *decision.ServicePort) {
 			through(hostPrefix(ip))
 		}
 	}
-	w.add(NAT, chain, target{}, says("no allowed range has the source: KUBE-PROXY-FIREWALL will drop the packet"),
+	w.add(NAT, chain, target{}, describe("no allowed range has the source: KUBE-PROXY-FIREWALL will drop the packet"),
 		comment("other traffic to "+s.Name.String()+" will be dropped by "+ProxyFirewall))
 }
 
@@ -283,9 +283,9 @@ func (w *writer) balance(s *decision.ServicePort, policy decision.Policy) {
 	}
 	for k, i := range usable {
 		m := arrow(i)
-		say := says("the only endpoint")
+		say := describe("the only endpoint")
 		if n > 1 {
-			say = says("the last endpoint takes what the others left")
+			say = describe("the last endpoint takes what the others left")
 		}
 		if k < n-1 {
 			m = append(m, statistic{k, n})
@@ -310,5 +310,5 @@ func (w *writer) endpoint(s *decision.ServicePort, ep netip.AddrPort) {
 		m = append(m, recent{s, ep, true})
 	}
 	m = append(m, port{s.Protocol, 0})
-	w.add(NAT, chain, target{kind: dnat, to: ep}, says("the destination becomes %s", ep), m...)
+	w.add(NAT, chain, target{kind: dnat, to: ep}, describe("the destination becomes %s", ep), m...)
 }

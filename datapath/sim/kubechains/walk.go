@@ -109,7 +109,7 @@ func (w *walker) run(table Table, chain string) (ended bool) {
 	for i := range rules {
 		r := &rules[i]
 		matched := !slices.ContainsFunc(r.matches, func(m match) bool { return !m.matches(&w.state) })
-		w.tell(r, matched)
+		w.addStep(r, matched)
 		if !matched {
 			continue
 		}
@@ -151,7 +151,7 @@ func (w *walker) conclude(v string) {
 }
 
 // tell adds the step, if the rule is worth telling of.
-func (w *walker) tell(r *Rule, matched bool) {
+func (w *walker) addStep(r *Rule, matched bool) {
 	crowded := slices.Contains(fixedChains[r.Table], r.Chain)
 	if r.say == nil || !matched && crowded {
 		return

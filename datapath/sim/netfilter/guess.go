@@ -46,7 +46,7 @@ type guesser struct {
 }
 
 // say notes a guess about a network; the zero prefix: about every packet.
-func (g *guesser) say(about netip.Prefix, format string, args ...any) {
+func (g *guesser) note(about netip.Prefix, format string, args ...any) {
 	g.guesses = append(g.guesses, Guess{fmt.Sprintf(format, args...), about})
 }
 
@@ -83,7 +83,7 @@ func (g *guesser) guess(addressesKnown bool) {
 	g.inInterface()
 	if to := g.packet.Destination.Addr(); to.IsMulticast() && !g.packet.Local && !allHosts(to) {
 		g.host.Groups = append(slices.Clip(g.host.Groups), to)
-		g.say(alone(to), "a program on this host has joined the group %s", to)
+		g.note(alone(to), "a program on this host has joined the group %s", to)
 	}
 }
 
@@ -149,8 +149,8 @@ func (g *guesser) podRoute() {
 		g.host.AddAddress("cni0", netip.PrefixFrom(gateway, own.Bits()))
 		g.route(g.pods, "flannel.1")
 		g.host.AddAddress("flannel.1", netip.PrefixFrom(own.Addr(), own.Addr().BitLen()))
-		g.say(netip.Prefix{}, "cni0 leads to the pods of this host, %s (see line %d), and flannel.1 to those of others", own, line)
-		g.say(alone(own.Addr()), "flannel.1 has the address %s, as flannel gives it", own.Addr())
+		g.note(netip.Prefix{}, "cni0 leads to the pods of this host, %s (see line %d), and flannel.1 to those of others", own, line)
+		g.note(alone(own.Addr()), "flannel.1 has the address %s, as flannel gives it", own.Addr())
 		return
 	}
 	p, name := g.packet, "cni0"
@@ -158,11 +158,11 @@ func (g *guesser) podRoute() {
 		name = p.InInterface
 	}
 	g.route(g.pods, name)
-	g.say(netip.Prefix{}, "the pods' network %s is behind %s, all of it", g.pods, name)
+	g.note(netip.Prefix{}, "the pods' network %s is behind %s, all of it", g.pods, name)
 	if near, err := p.Source.Addr().Prefix(p.Source.Addr().BitLen() - 8); err == nil && g.pods.Contains(p.Source.Addr()) {
 		gateway := near.Addr().Next()
 		g.host.AddAddress(name, netip.PrefixFrom(gateway, gateway.BitLen()))
-		g.say(alone(gateway), "%s has the address %s, as the pod's gateway", name, gateway)
+		g.note(alone(gateway), "%s has the address %s, as the pod's gateway", name, gateway)
 	}
 }
 
@@ -185,7 +185,7 @@ func (g *guesser) defaultRoute() {
 		everything = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 	}
 	g.route(everything, g.uplink)
-	g.say(netip.Prefix{}, "all other addresses are behind %s", g.uplink)
+	g.note(netip.Prefix{}, "all other addresses are behind %s", g.uplink)
 }
 
 // addresses makes up the host's own.
@@ -197,7 +197,7 @@ func (g *guesser) addresses() {
 		}
 		before.local[a] = device
 		g.host.AddAddress(device, alone(a))
-		g.say(alone(a), format, args...)
+		g.note(alone(a), format, args...)
 	}
 	add := func(a netip.Addr, format string, args ...any) {
 		found = found || !before.isLocal(a)
@@ -221,12 +221,12 @@ func (g *guesser) addresses() {
 		if a := h.hides(g.uplink); a.IsValid() && !near(a) {
 			add(a, "%s is an address of this host: see line %d", a, h.Line)
 		}
-		if a, ok := h.asked(); ok && h.table == "nat" && h.hooks.has(Prerouting) && h.targets("DNAT") {
+		if a, ok := h.wanted(); ok && h.table == "nat" && h.hooks.has(Prerouting) && h.targets("DNAT") {
 			add(a, "%s is an address of this host: see line %d", a, h.Line)
 		}
 	}
 	for _, h := range g.hints {
-		a, ok := h.asked()
+		a, ok := h.wanted()
 		if from := h.source; h.in == loopbackName && from.IsValid() && from.IsSingleIP() {
 			a, ok = from.Addr(), true
 		} else if h.hooks != only(Input) {
@@ -262,7 +262,7 @@ func (g *guesser) meant(from, to netip.Addr) bool {
 func (g *guesser) named() map[netip.Addr]bool {
 	named := make(map[netip.Addr]bool)
 	for _, h := range g.hints {
-		if a, ok := h.asked(); ok && h.table == "nat" {
+		if a, ok := h.wanted(); ok && h.table == "nat" {
 			named[a] = true
 		}
 	}
@@ -280,5 +280,5 @@ func (g *guesser) inInterface() {
 	if r.Type != Unicast {
 		p.InInterface = g.uplink
 	}
-	g.say(netip.Prefix{}, "the packet comes in by %s, which is the way to %s", p.InInterface, p.Source.Addr())
+	g.note(netip.Prefix{}, "the packet comes in by %s, which is the way to %s", p.InInterface, p.Source.Addr())
 }

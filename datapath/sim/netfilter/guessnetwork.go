@@ -23,7 +23,7 @@ func (g *guesser) bridges() {
 		own := g.ownIn(network)
 		g.host.AddAddress(name, netip.PrefixFrom(own, network.Bits()))
 		g.inside[name] = true
-		g.say(network, "%s has the address %s and leads to %s: see line %d", name, own, network, h.Line)
+		g.note(network, "%s has the address %s and leads to %s: see line %d", name, own, network, h.Line)
 	}
 	for _, h := range g.hints {
 		for _, name := range []string{h.in, h.out, h.notIn, h.notOut} {
@@ -44,7 +44,7 @@ func (g *guesser) ownIn(network netip.Prefix) netip.Addr {
 		if h.in == loopbackName && h.source.IsValid() && h.source.IsSingleIP() && network.Contains(h.source.Addr()) {
 			return h.source.Addr()
 		}
-		if a, ok := h.asked(); ok && h.hooks == only(Input) && network.Contains(a) {
+		if a, ok := h.wanted(); ok && h.hooks == only(Input) && network.Contains(a) {
 			return a
 		}
 	}
@@ -136,8 +136,8 @@ func (g *guesser) lan(network netip.Prefix, device, format string, args ...any) 
 		own = to // others there are not asked by way of this host
 	}
 	g.host.AddAddress(device, netip.PrefixFrom(own, network.Bits()))
-	g.say(network, format, args...)
-	g.say(alone(own), "%s is the host's own address there", own)
+	g.note(network, format, args...)
+	g.note(alone(own), "%s is the host's own address there", own)
 }
 
 // inner is the one device that leads to networks which are not known from elsewhere;
@@ -173,7 +173,7 @@ func (g *guesser) behindIn() {
 		return
 	}
 	g.route(alone(from), in)
-	g.say(netip.Prefix{}, "%s is behind %s, as the packet comes in by it", from, in)
+	g.note(netip.Prefix{}, "%s is behind %s, as the packet comes in by it", from, in)
 }
 
 // proxies finds programs that TPROXY gives packets to. Rules of routing by the mark are
@@ -199,7 +199,7 @@ func (g *guesser) proxies() {
 			g.host.LocalMarks = append(slices.Clip(g.host.LocalMarks), t.Mark)
 		}
 		if h.protocol == g.packet.Protocol {
-			g.say(alone(g.packet.Destination.Addr()), "a program listens at %s, and what has the mark %s is routed to this host, as TPROXY needs it: see line %d", s.Address, maskText(t.Mark), h.Line)
+			g.note(alone(g.packet.Destination.Addr()), "a program listens at %s, and what has the mark %s is routed to this host, as TPROXY needs it: see line %d", s.Address, maskText(t.Mark), h.Line)
 		}
 	}
 }

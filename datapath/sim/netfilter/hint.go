@@ -184,7 +184,7 @@ func (h *hint) targets(name string) bool { return h.Target != nil && h.Target.Na
 func (h *hint) refuses() bool { return h.Target == iptables.Drop || h.targets("REJECT") }
 
 // asked is the single address, of a host, that the rule is for as a destination.
-func (h *hint) asked() (a netip.Addr, ok bool) {
+func (h *hint) wanted() (a netip.Addr, ok bool) {
 	if !h.destination.IsValid() || !h.destination.IsSingleIP() {
 		return a, false
 	}

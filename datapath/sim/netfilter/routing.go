@@ -42,7 +42,7 @@ func (w *walk) routeInput() bool {
 	if to.Is6() && to.IsLoopback() && w.in != loopbackName {
 		w.route = n.routeBy(w.in, to) // rt6_need_strict (net/ipv6/route.c): lo is another device
 	}
-	w.tellRoute()
+	w.addRoute()
 	switch w.route.Type {
 	case Local, Broadcast:
 		return n.comesFrom(from, w.in, "") || w.foreign(from)
@@ -93,7 +93,7 @@ func (w *walk) foreign(from netip.Addr) bool {
 func (w *walk) routeOutput() bool {
 	n, from := w.machine.network, w.packet.Source.Addr()
 	w.route = n.route(w.packet.Destination.Addr())
-	w.tellRoute()
+	w.addRoute()
 	switch w.route.Type {
 	case Local, Broadcast:
 		return true

@@ -18,10 +18,10 @@ func (w *walk) apply(c *chain, r *rule, depth int) (f exit, leave bool) {
 		if r.jump == nil {
 			return w.missing(c, r)
 		}
-		w.tellRule(c, r, flow.StepJumped)
+		w.addRule(c, r, flow.StepJumped)
 		return w.chain(r.jump, depth+1), true
 	case iptables.Verdict:
-		w.tellRule(c, r, flow.StepApplied)
+		w.addRule(c, r, flow.StepApplied)
 		switch t {
 		case iptables.Accept:
 			return accepted, true
@@ -31,7 +31,7 @@ func (w *walk) apply(c *chain, r *rule, depth int) (f exit, leave bool) {
 		w.end(Dropped, r.Rule, "")
 		return ended, true
 	case iptables.Reject:
-		w.tellRule(c, r, flow.StepApplied)
+		w.addRule(c, r, flow.StepApplied)
 		w.end(Rejected, r.Rule, "")
 		w.result.With = t.With
 		if t.With == iptables.TCPReset && w.entry != nil && w.packet.Flags&iptables.RST == 0 {
@@ -39,7 +39,7 @@ func (w *walk) apply(c *chain, r *rule, depth int) (f exit, leave bool) {
 		}
 		return ended, true
 	case iptables.Tarpit:
-		w.tellRule(c, r, flow.StepApplied)
+		w.addRule(c, r, flow.StepApplied)
 		w.end(Dropped, r.Rule, "TARPIT, a module that is not part of the kernel, answers TCP itself")
 		return ended, true
 	case iptables.NFQueue:
@@ -52,7 +52,7 @@ func (w *walk) apply(c *chain, r *rule, depth int) (f exit, leave bool) {
 		return w.unknown(c, r)
 	}
 	outcome := w.change(r)
-	w.tellRule(c, r, outcome)
+	w.addRule(c, r, outcome)
 	return 0, false
 }
 
@@ -231,12 +231,12 @@ func (w *walk) jump(c *chain, r *rule, depth int) (exit, bool) {
 	case r.jump == nil && r.Target.Name() == markMasq:
 		w.grant("that chain %s, which is not in the listing, sets the mark 0x4000", markMasq)
 		w.packet.Mark |= markMasqMark
-		w.tellRule(c, r, flow.StepMarked)
+		w.addRule(c, r, flow.StepMarked)
 		return 0, false
 	case r.jump == nil:
 		return w.missing(c, r)
 	}
-	w.tellRule(c, r, flow.StepJumped)
+	w.addRule(c, r, flow.StepJumped)
 	f := w.chain(r.jump, depth+1)
 	return f, f != fellThrough
 }
@@ -250,7 +250,7 @@ func isJump(r *rule) bool {
 func (w *walk) missing(c *chain, r *rule) (exit, bool) {
 	if w.machine.options.Assume != AssumeNothing {
 		w.grant("that chain %s, which is not in the listing, does nothing", r.Target.Name())
-		w.tellRule(c, r, flow.StepUnknown)
+		w.addRule(c, r, flow.StepUnknown)
 		return 0, false
 	}
 	return w.stop(c, r, nil), true
@@ -262,14 +262,14 @@ func (w *walk) unknown(c *chain, r *rule) (exit, bool) {
 		return w.stop(c, r, nil), true
 	}
 	w.grant("line %d: that target %s does nothing that other rules could see", r.Line, r.Target.Name())
-	w.tellRule(c, r, flow.StepUnknown)
+	w.addRule(c, r, flow.StepUnknown)
 	return 0, false
 }
 
 // queue is nf_queue (nf_queue.c): without a program the packet is dropped, or with
 // bypass goes on behind the table.
 func (w *walk) queue(c *chain, r *rule, t iptables.NFQueue) (exit, bool) {
-	w.tellRule(c, r, flow.StepApplied)
+	w.addRule(c, r, flow.StepApplied)
 	if w.machine.network.NoQueueListeners {
 		if t.Bypass {
 			w.bypassed = true
@@ -301,19 +301,19 @@ func (w *walk) tproxy(c *chain, r *rule, t iptables.TProxy) (exit, bool) {
 	}
 	listener := w.machine.network.socket(w.packet.Protocol, to)
 	if listener == nil || !listener.Transparent {
-		w.tellRule(c, r, flow.StepApplied)
+		w.addRule(c, r, flow.StepApplied)
 		w.end(Dropped, r.Rule, "no transparent socket listens at "+to.String())
 		return ended, true
 	}
 	w.packet.Mark, w.assigned = w.packet.Mark&^t.Mark.Mask^t.Mark.Value, listener
-	w.tellRule(c, r, flow.StepApplied)
+	w.addRule(c, r, flow.StepApplied)
 	return accepted, true
 }
 
 // nat gives the connection its translation on the side of the hook.
 func (w *walk) nat(c *chain, r *rule) (exit, bool) {
-	if w.judging {
-		w.judged = r.Rule
+	if w.sourceOnly {
+		w.sourceRule = r.Rule
 		return accepted, true
 	}
 	s := sideOf(w.hook)
@@ -327,13 +327,13 @@ func (w *walk) nat(c *chain, r *rule) (exit, bool) {
 	case iptables.Masquerade: // nf_nat_masquerade.c
 		to = t.To
 		if w.packet.Source.Addr().IsUnspecified() {
-			w.tellRule(c, r, flow.StepApplied)
+			w.addRule(c, r, flow.StepApplied)
 			return accepted, true
 		}
 		first = w.machine.network.source(w.route, w.packet.Destination.Addr())
 		last = first
 		if !first.IsValid() {
-			w.tellRule(c, r, flow.StepApplied)
+			w.addRule(c, r, flow.StepApplied)
 			w.end(Dropped, r.Rule, "the host has no address to masquerade as")
 			return ended, true
 		}
@@ -342,7 +342,7 @@ func (w *walk) nat(c *chain, r *rule) (exit, bool) {
 		first = w.redirectAddress()
 		last = first
 		if !first.IsValid() {
-			w.tellRule(c, r, flow.StepApplied)
+			w.addRule(c, r, flow.StepApplied)
 			w.end(Dropped, r.Rule, "device "+w.in+" has no address to redirect to")
 			return ended, true
 		}
@@ -358,7 +358,7 @@ func (w *walk) nat(c *chain, r *rule) (exit, bool) {
 		last = first
 	}
 	w.bind(s, to, first, last)
-	w.tellNAT(c, r, s)
+	w.addNAT(c, r, s)
 	return accepted, true
 }
 

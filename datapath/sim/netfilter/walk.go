@@ -37,8 +37,8 @@ type walk struct {
 	passed []passed // rules that did not match, and are not told of yet
 	quiet  bool     // only the outcome is wanted
 
-	judging bool           // for a Judge: nothing is remembered, nor drawn
-	judged  *iptables.Rule // the rule that would translate
+	sourceOnly bool           // for a Judge: nothing is remembered, nor drawn
+	sourceRule *iptables.Rule // the rule that would translate
 }
 
 // end stops the walk with a verdict. The first one stays.
@@ -103,7 +103,7 @@ func (w *walk) incoming() {
 	}
 	if w.route.Type == Local || w.route.Type == Broadcast {
 		if w.visit(Input, mangle) && w.visit(Input, filter) && w.inputEnd() && w.confirm() {
-			w.end(Delivered, nil, w.nobody())
+			w.end(Delivered, nil, w.noReceiver())
 		}
 		return
 	}
@@ -121,7 +121,7 @@ func (w *walk) incoming() {
 
 // nobody tells what becomes of a packet for the host itself if no program waits for it,
 // which rules do not tell.
-func (w *walk) nobody() string {
+func (w *walk) noReceiver() string {
 	if w.reply || w.assigned != nil || w.route.Type == Broadcast || w.packet.Destination.Addr().IsMulticast() || w.machine.network.socket(w.packet.Protocol, w.packet.Destination) != nil {
 		return ""
 	}
@@ -223,7 +223,7 @@ func (w *walk) track() bool {
 	}
 	w.tracked = true // a template is forgotten here
 	w.connection, w.tracking = w.state.track(&w.packet, w.zone)
-	w.tellTracked()
+	w.addTracked()
 	return true
 }
 
@@ -263,7 +263,7 @@ func (w *walk) visitNAT(h Hook) bool {
 		return true
 	}
 	if w.translate(s) {
-		w.tellTranslated(s)
+		w.addTranslated(s)
 	}
 	return true
 }
@@ -291,19 +291,19 @@ func (w *walk) chain(c *chain, depth int) exit {
 			w.pass(i, failed)
 			continue
 		}
-		w.tellPassed(c)
+		w.addPassed(c)
 		if w.chance != 0 {
 			w.fork()
 		}
 		switch t {
 		case cannotTell:
 			if harmless(r) {
-				w.tellUnknown(c, r, ", which makes no difference")
+				w.addUnknown(c, r, ", which makes no difference")
 				continue
 			}
 			return w.stop(c, r, failed)
 		case no:
-			w.tellRule(c, r, flow.StepPassed)
+			w.addRule(c, r, flow.StepPassed)
 			continue
 		}
 		f, leave := w.apply(c, r, depth)
@@ -315,7 +315,7 @@ func (w *walk) chain(c *chain, depth int) exit {
 		}
 		return f
 	}
-	w.tellPassed(c)
+	w.addPassed(c)
 	if !c.builtin {
 		return fellThrough
 	}
@@ -324,7 +324,7 @@ func (w *walk) chain(c *chain, depth int) exit {
 
 // policy ends a built-in chain.
 func (w *walk) policy(c *chain) exit {
-	w.tellPolicy(c)
+	w.addPolicy(c)
 	if c.policy == iptables.PolicyDrop {
 		w.end(Dropped, nil, fmt.Sprintf("the policy of chain %s in table %s is DROP", c.name, c.table))
 		return ended
@@ -335,8 +335,8 @@ func (w *walk) policy(c *chain) exit {
 // agrees asks all matches of a rule, up to the first that does not agree, which is
 // returned.
 func (w *walk) agrees(r *rule) (truth, iptables.Match) {
-	if w.judging {
-		return w.judges(r)
+	if w.sourceOnly {
+		return w.agreesForSource(r)
 	}
 	for i, m := range r.matches {
 		w.asked = matchKey{r.Rule, i}
@@ -351,13 +351,13 @@ func (w *walk) agrees(r *rule) (truth, iptables.Match) {
 	return yes, nil
 }
 
-// judges is agrees for a Judge, whose matches change nothing: behind one that cannot be
-// told, another may say that the rule does not match.
-func (w *walk) judges(r *rule) (t truth, failed iptables.Match) {
+// agreesForSource is agrees for a SourceNAT, whose matches change nothing: behind one that cannot be
+// evaluated, another may decide that the rule does not match.
+func (w *walk) agreesForSource(r *rule) (t truth, failed iptables.Match) {
 	t = yes
 	for _, m := range r.matches {
 		told := cannotTell
-		if !w.asksForMore(m) {
+		if !w.needsMore(m) {
 			told = w.matches(m)
 		}
 		switch {
@@ -398,14 +398,14 @@ func (w *walk) stop(c *chain, r *rule, failed iptables.Match) exit {
 		return ended
 	}
 	if failed != nil {
-		w.tellUnknown(c, r, "")
+		w.addUnknown(c, r, "")
 	} else {
-		w.tellRule(c, r, flow.StepUnknown)
+		w.addRule(c, r, flow.StepUnknown)
 	}
 	why := ""
 	switch {
 	case failed != nil:
-		why = fmt.Sprintf("line %d: %s", r.Line, w.notTold(failed))
+		why = fmt.Sprintf("line %d: %s", r.Line, w.unknownReason(failed))
 		if s, ok := failed.(iptables.SetMatch); ok && w.machine.sets[s.Set] == nil {
 			why = fmt.Sprintf("line %d: what is in the ipset %s is not known", r.Line, s.Set)
 		}
@@ -420,7 +420,7 @@ func (w *walk) stop(c *chain, r *rule, failed iptables.Match) exit {
 }
 
 // notTold says why it cannot be told whether a match agrees.
-func (w *walk) notTold(m iptables.Match) string {
+func (w *walk) unknownReason(m iptables.Match) string {
 	reason := "is not simulated"
 	switch m := m.(type) {
 	case iptables.MAC:

@@ -76,9 +76,9 @@ func TestJudgeIsBounded(t *testing.T) {
 		lines[i] = strings.Replace(l, "-A INPUT", "-A POSTROUTING", 1)
 	}
 	m := parse(t, worker(), Options{}, lines...)
-	var j Judge
-	got := j.Ask(m, &Translated{Packet: toHost(), Out: "eth0"})
-	if !got.CannotTell || got.Rule == nil {
+	var j SourceNAT
+	got := j.Evaluate(m, &Translated{Packet: toHost(), Out: "eth0"})
+	if !got.Unknown || got.Rule == nil {
 		t.Errorf("got %+v, want that it cannot be told", got)
 	}
 }

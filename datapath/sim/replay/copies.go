@@ -82,7 +82,7 @@ func (c *copies) again(p *packet, now time.Time) bool {
 }
 
 // asked notes a packet that may begin a flow, before it is translated.
-func (c *copies) asked(p *packet, now time.Time) {
+func (c *copies) request(p *packet, now time.Time) {
 	if hash, ok := c.contents(p); ok {
 		c.first.note(hash, now)
 	}

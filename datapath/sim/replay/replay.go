@@ -162,7 +162,7 @@ func (r *Replay) packet(b *Block, decided func(*flow.Record) error) (keep bool, 
 	switch {
 	case f != nil && !(f.over && p.begins() && !again):
 		if !again && as == asked && p.begins() && !f.copied {
-			r.copies.asked(&p, b.Time)
+			r.copies.request(&p, b.Time)
 			if p.tuple.Protocol != decision.UDP {
 				r.summary.SentAgain++
 			}
@@ -222,7 +222,7 @@ func (r *Replay) begin(p *packet, b *Block, decided func(*flow.Record) error) (*
 	}
 	f.record, f.translated = d.Record, r.flows.unique(d.Translated, p.tuple)
 	r.flows.add(f)
-	r.copies.asked(p, b.Time)
+	r.copies.request(p, b.Time)
 	r.summary.decided(d.Record)
 	return f, decided(d.Record)
 }

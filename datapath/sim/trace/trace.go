@@ -104,7 +104,7 @@ type Question struct {
 const DefaultLimit = 1000
 
 // Ask asks the machine. The error is about the question.
-func Ask(m *netfilter.Machine, q *Question) (*Trace, error) {
+func Run(m *netfilter.Machine, q *Question) (*Trace, error) {
 	if err := m.Check(&q.Packet); err != nil {
 		return nil, err
 	}
@@ -145,7 +145,7 @@ func Ask(m *netfilter.Machine, q *Question) (*Trace, error) {
 		t.Cut = append(t.Cut, fmt.Sprintf("%d ways are followed; the others have the probability %s together", len(ways), strconv.FormatFloat(t.Untold, 'g', 3, 64)))
 	}
 	for i, w := range ways {
-		told := tell(w.Result)
+		told := wayOf(w.Result)
 		if q.Reply || q.Later {
 			told.Reply = reply(m, w, work)
 		}
@@ -194,7 +194,7 @@ func occurs(ways []netfilter.Way, network netip.Prefix) bool {
 }
 
 // tell turns a result into a way.
-func tell(r *netfilter.Result) *Way {
+func wayOf(r *netfilter.Result) *Way {
 	w := &Way{
 		Probability: r.Probability, Verdict: r.Verdict.String(), Why: r.Why, With: string(r.With), Out: r.Out,
 		Source: r.Packet.SourceText(), Destination: r.Packet.DestinationText(), Mark: fmt.Sprintf("%#x", r.Packet.Mark),
@@ -266,7 +266,7 @@ func reply(m *netfilter.Machine, w netfilter.Way, work *netfilter.Work) *Way {
 			Assumptions: []string{}, Steps: []flow.Step{}, Fork: -1,
 		}
 	}
-	told := tell(m.SendFrom(nil, p, w.State, first{}, work).Result)
+	told := wayOf(m.SendFrom(nil, p, w.State, first{}, work).Result)
 	told.Answer = true
 	if !p.Local {
 		told.Assumptions = append(told.Assumptions, fmt.Sprintf("that %s sends its answer to this host", p.Source.Addr()))
@@ -282,7 +282,7 @@ func later(m *netfilter.Machine, p netfilter.Packet, w netfilter.Way, work *netf
 	if p.Source.Addr().IsUnspecified() && w.Entry != nil {
 		p.Source = w.Entry.Original.Source
 	}
-	told := tell(m.SendFrom(nil, p, w.State, first{}, work).Result)
+	told := wayOf(m.SendFrom(nil, p, w.State, first{}, work).Result)
 	told.Answer = true
 	return told
 }

@@ -107,14 +107,14 @@ func (f *Fake) AwaitReaders(ctx context.Context, n int) bool {
 }
 
 // Asked gives the questions so far, in order: queries, ids and acts.
-func (f *Fake) Asked() []any {
+func (f *Fake) Requests() []any {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return append([]any(nil), f.asked...)
 }
 
 // AwaitAsked waits until the question was asked, and tells whether it was.
-func (f *Fake) AwaitAsked(ctx context.Context, question any) bool {
+func (f *Fake) AwaitRequest(ctx context.Context, question any) bool {
 	return f.await(ctx, func() bool { return slices.Contains(f.asked, question) })
 }
 
@@ -124,7 +124,7 @@ func (f *Fake) AwaitQuestions(ctx context.Context, n int) bool {
 }
 
 // ask notes the question.
-func (f *Fake) ask(question any) (err error) {
+func (f *Fake) record(question any) (err error) {
 	f.change(func() {
 		f.asked = append(f.asked, question)
 		err = f.err
@@ -134,7 +134,7 @@ func (f *Fake) ask(question any) (err error) {
 
 // Flows gives List, unless it is to follow without Since or Limit, and then what is published.
 func (f *Fake) Flows(ctx context.Context, q observe.FlowQuery, each func(observe.Item) error) error {
-	if err := f.ask(q); err != nil {
+	if err := f.record(q); err != nil {
 		return err
 	}
 	r := &reader{make(chan observe.Item), make(chan error, 1), make(chan struct{})}
@@ -166,7 +166,7 @@ func (f *Fake) Flows(ctx context.Context, q observe.FlowQuery, each func(observe
 
 // Flow finds it in List.
 func (f *Fake) Flow(_ context.Context, id string) (*flow.Record, error) {
-	if err := f.ask(id); err != nil {
+	if err := f.record(id); err != nil {
 		return nil, err
 	}
 	for _, i := range f.List {
@@ -179,27 +179,27 @@ func (f *Fake) Flow(_ context.Context, id string) (*flow.Record, error) {
 
 // Services gives ServicesAnswer.
 func (f *Fake) Services(_ context.Context, q observe.ServiceQuery) (*observe.Services, error) {
-	return &f.ServicesAnswer, f.ask(q)
+	return &f.ServicesAnswer, f.record(q)
 }
 
 // Tables gives TableAnswer.
 func (f *Fake) Tables(context.Context) ([]observe.Table, error) {
-	return []observe.Table{f.TableAnswer}, f.ask(nil)
+	return []observe.Table{f.TableAnswer}, f.record(nil)
 }
 
 // Stats gives StatsAnswer.
 func (f *Fake) Stats(context.Context) ([]observe.Stats, error) {
-	return []observe.Stats{f.StatsAnswer}, f.ask(nil)
+	return []observe.Stats{f.StatsAnswer}, f.record(nil)
 }
 
 // Topology gives TopologyAnswer.
 func (f *Fake) Topology(context.Context) (*observe.Topology, error) {
-	return &f.TopologyAnswer, f.ask(nil)
+	return &f.TopologyAnswer, f.record(nil)
 }
 
 // Explain gives ExplainAnswer.
 func (f *Fake) Explain(_ context.Context, q observe.Question) (*flow.Record, error) {
-	return &f.ExplainAnswer, f.ask(q)
+	return &f.ExplainAnswer, f.record(q)
 }
 
 // Holder is the Fake itself, unless NoHolds.

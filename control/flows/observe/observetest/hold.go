@@ -72,7 +72,7 @@ func (f *Fake) find(id string) (*hold, error) {
 
 // Hold waits for [Fake.Catch].
 func (f *Fake) Hold(_ context.Context, q observe.HoldQuery) (*observe.Hold, error) {
-	if err := f.ask(q); err != nil {
+	if err := f.record(q); err != nil {
 		return nil, err
 	}
 	expires := time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -88,7 +88,7 @@ func (f *Fake) Hold(_ context.Context, q observe.HoldQuery) (*observe.Hold, erro
 
 // Holds gives all.
 func (f *Fake) Holds(context.Context) ([]observe.Hold, error) {
-	err := f.ask(nil)
+	err := f.record(nil)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var list []observe.Hold
@@ -100,7 +100,7 @@ func (f *Fake) Holds(context.Context) ([]observe.Hold, error) {
 
 // Get waits for the generation.
 func (f *Fake) Get(ctx context.Context, id string, after uint64) (*observe.Hold, error) {
-	if err := f.ask(id); err != nil {
+	if err := f.record(id); err != nil {
 		return nil, err
 	}
 	var copied observe.Hold
@@ -121,7 +121,7 @@ func (f *Fake) Get(ctx context.Context, id string, after uint64) (*observe.Hold,
 
 // Act does as the actions say; a flow goes on its way with ActStep from its last step.
 func (f *Fake) Act(_ context.Context, id string, a observe.Act) (*observe.Hold, error) {
-	if err := f.ask(a); err != nil {
+	if err := f.record(a); err != nil {
 		return nil, err
 	}
 	var copied observe.Hold
@@ -157,7 +157,7 @@ func (f *Fake) Act(_ context.Context, id string, a observe.Act) (*observe.Hold, 
 
 // Cancel ends the hold, if it is not over.
 func (f *Fake) Cancel(_ context.Context, id string) error {
-	if err := f.ask(id); err != nil {
+	if err := f.record(id); err != nil {
 		return err
 	}
 	var err error

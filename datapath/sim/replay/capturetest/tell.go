@@ -17,7 +17,7 @@ import (
 //	0.001 UDP 10.244.1.9:40000 > 10.244.1.2:53
 //
 // gopacket reads it, so that it is no part of what is tested.
-func Tell(capture []byte) (string, error) {
+func Describe(capture []byte) (string, error) {
 	var source gopacket.PacketDataSource
 	var link layers.LinkType
 	if bytes.HasPrefix(capture, []byte{0x0a, 0x0d, 0x0d, 0x0a}) {

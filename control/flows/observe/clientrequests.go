@@ -11,7 +11,7 @@ import (
 )
 
 func (c *Client) get(ctx context.Context, query url.Values, answer any, path ...string) error {
-	return c.ask(ctx, http.MethodGet, path, query, nil, answer)
+	return c.exchange(ctx, http.MethodGet, path, query, nil, answer)
 }
 
 // Flow asks for one flow.
@@ -58,7 +58,7 @@ func (c *Client) Topology(ctx context.Context) (*Topology, error) {
 // Explain asks what would happen to a packet.
 func (c *Client) Explain(ctx context.Context, q Question) (*flow.Record, error) {
 	r := new(flow.Record)
-	if err := c.ask(ctx, http.MethodPost, []string{"explain"}, nil, q, r); err != nil {
+	if err := c.exchange(ctx, http.MethodPost, []string{"explain"}, nil, q, r); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -71,7 +71,7 @@ func (c *Client) Holder() Holder { return c }
 // Hold asks for a hold.
 func (c *Client) Hold(ctx context.Context, q HoldQuery) (*Hold, error) {
 	h := new(Hold)
-	if err := c.ask(ctx, http.MethodPost, []string{"holds"}, nil, q, h); err != nil {
+	if err := c.exchange(ctx, http.MethodPost, []string{"holds"}, nil, q, h); err != nil {
 		return nil, err
 	}
 	return h, nil
@@ -120,7 +120,7 @@ func (c *Client) getHold(ctx context.Context, id string, after uint64) (*Hold, e
 // Act asks for something to be done to a hold.
 func (c *Client) Act(ctx context.Context, id string, a Act) (*Hold, error) {
 	h := new(Hold)
-	if err := c.ask(ctx, http.MethodPost, []string{"holds", id, "act"}, nil, a, h); err != nil {
+	if err := c.exchange(ctx, http.MethodPost, []string{"holds", id, "act"}, nil, a, h); err != nil {
 		return nil, err
 	}
 	return h, nil
@@ -128,5 +128,5 @@ func (c *Client) Act(ctx context.Context, id string, a Act) (*Hold, error) {
 
 // Cancel asks for the end of a hold.
 func (c *Client) Cancel(ctx context.Context, id string) error {
-	return c.ask(ctx, http.MethodDelete, []string{"holds", id}, nil, nil, nil)
+	return c.exchange(ctx, http.MethodDelete, []string{"holds", id}, nil, nil, nil)
 }

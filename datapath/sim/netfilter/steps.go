@@ -25,7 +25,7 @@ func (w *walk) pass(index int, failed iptables.Match) {
 }
 
 // tellPassed tells of the rules since the last that matched.
-func (w *walk) tellPassed(c *chain) {
+func (w *walk) addPassed(c *chain) {
 	defer func() { w.passed = w.passed[:0] }()
 	if len(w.passed) > few && !w.machine.options.AllRules {
 		first := &c.rules[w.passed[0].index]
@@ -60,7 +60,7 @@ func (w *walk) add(s flow.Step) {
 func (w *walk) fork() { w.result.Forks = append(w.result.Forks, len(w.result.Steps)) }
 
 // tellRule tells of one rule.
-func (w *walk) tellRule(c *chain, r *rule, o flow.StepOutcome) {
+func (w *walk) addRule(c *chain, r *rule, o flow.StepOutcome) {
 	if w.quiet {
 		return
 	}
@@ -85,17 +85,17 @@ func (w *walk) tellRule(c *chain, r *rule, o flow.StepOutcome) {
 }
 
 // tellUnknown tells of a rule of which it cannot be told whether it matches.
-func (w *walk) tellUnknown(c *chain, r *rule, text string) {
+func (w *walk) addUnknown(c *chain, r *rule, text string) {
 	if w.quiet {
 		return
 	}
-	w.tellRule(c, r, flow.StepUnknown)
+	w.addRule(c, r, flow.StepUnknown)
 	w.result.Steps[len(w.result.Steps)-1].Text = "it cannot be told whether this rule matches" + text
 }
 
 // tellNAT tells of a rule that has given the connection a translation.
-func (w *walk) tellNAT(c *chain, r *rule, s side) {
-	w.tellRule(c, r, flow.StepApplied)
+func (w *walk) addNAT(c *chain, r *rule, s side) {
+	w.addRule(c, r, flow.StepApplied)
 	told := &w.result.Steps[len(w.result.Steps)-1]
 	t := w.entry.Reply.inverse()
 	if s == sourceSide {
@@ -122,7 +122,7 @@ func natText(protocol uint8, addr, full string, ports *iptables.PortRange) strin
 }
 
 // tellPolicy tells of the end of a built-in chain.
-func (w *walk) tellPolicy(c *chain) {
+func (w *walk) addPolicy(c *chain) {
 	if w.quiet {
 		return
 	}
@@ -133,7 +133,7 @@ func (w *walk) tellPolicy(c *chain) {
 	w.add(flow.Step{Table: c.table.String(), Chain: c.name, Line: c.line, Outcome: flow.StepPolicy, Text: text})
 }
 
-func (w *walk) tellRoute() {
+func (w *walk) addRoute() {
 	if w.quiet {
 		return
 	}
@@ -160,7 +160,7 @@ func (w *walk) tellRoute() {
 	w.add(flow.Step{Outcome: flow.StepRouted, Text: text})
 }
 
-func (w *walk) tellTracked() {
+func (w *walk) addTracked() {
 	if w.quiet {
 		return
 	}
@@ -181,7 +181,7 @@ func (w *walk) tellTracked() {
 }
 
 // tellTranslated tells of a packet that is translated because its connection is.
-func (w *walk) tellTranslated(s side) {
+func (w *walk) addTranslated(s side) {
 	if w.quiet {
 		return
 	}

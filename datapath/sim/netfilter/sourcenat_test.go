@@ -52,39 +52,39 @@ func TestJudge(t *testing.T) {
 		name string
 		m    *Machine
 		p    *Translated
-		want Judgement
+		want SourceResult
 		line int
 	}{
-		{"kind: to the API server", kind, translated("10.244.1.2:4000", "10.96.0.1:443", "172.20.0.4:6443", "eth0"), Judgement{Masquerade: true}, 85},
-		{"kind: to a pod", kind, translated("10.244.1.2:4000", "10.96.0.10:53", "10.244.0.2:53", "eth0"), Judgement{}, 0},
-		{"kind: to this host", kind, translated("10.244.1.2:4000", "10.96.0.10:53", "172.20.0.2:53", "lo"), Judgement{}, 0},
-		{"flannel: to the API server", flannel, translated("10.244.1.2:4000", "10.96.0.1:443", "192.168.100.1:6443", "ens3"), Judgement{Masquerade: true}, 130},
-		{"flannel: to a pod", flannel, translated("10.244.1.2:4000", "10.96.0.10:53", "10.244.2.21:53", "flannel.1"), Judgement{}, 0},
-		{"flannel: from elsewhere to a pod", flannel, translated("192.0.2.9:4000", "10.96.0.10:53", "10.244.2.21:53", "flannel.1"), Judgement{Masquerade: true}, 132},
+		{"kind: to the API server", kind, translated("10.244.1.2:4000", "10.96.0.1:443", "172.20.0.4:6443", "eth0"), SourceResult{Masquerade: true}, 85},
+		{"kind: to a pod", kind, translated("10.244.1.2:4000", "10.96.0.10:53", "10.244.0.2:53", "eth0"), SourceResult{}, 0},
+		{"kind: to this host", kind, translated("10.244.1.2:4000", "10.96.0.10:53", "172.20.0.2:53", "lo"), SourceResult{}, 0},
+		{"flannel: to the API server", flannel, translated("10.244.1.2:4000", "10.96.0.1:443", "192.168.100.1:6443", "ens3"), SourceResult{Masquerade: true}, 130},
+		{"flannel: to a pod", flannel, translated("10.244.1.2:4000", "10.96.0.10:53", "10.244.2.21:53", "flannel.1"), SourceResult{}, 0},
+		{"flannel: from elsewhere to a pod", flannel, translated("192.0.2.9:4000", "10.96.0.10:53", "10.244.2.21:53", "flannel.1"), SourceResult{Masquerade: true}, 132},
 		{"SNAT with ports", own, translated("10.244.1.2:4000", "10.96.0.1:443", "10.1.0.1:80", "eth0"),
-			Judgement{Source: netip.MustParseAddr("192.0.2.5"), Ports: iptables.PortRange{First: 1000, Last: 2000}}, 2},
-		{"the port is another", own, translated("10.244.1.2:4000", "10.96.0.1:443", "10.1.0.1:81", "eth0"), Judgement{}, 0},
-		{"chance", own, translated("10.244.1.2:4000", "10.96.0.1:443", "10.2.0.1:80", "eth0"), Judgement{CannotTell: true}, 3},
+			SourceResult{Source: netip.MustParseAddr("192.0.2.5"), Ports: iptables.PortRange{First: 1000, Last: 2000}}, 2},
+		{"the port is another", own, translated("10.244.1.2:4000", "10.96.0.1:443", "10.1.0.1:81", "eth0"), SourceResult{}, 0},
+		{"chance", own, translated("10.244.1.2:4000", "10.96.0.1:443", "10.2.0.1:80", "eth0"), SourceResult{Unknown: true}, 3},
 		{"original destination", own, translated("10.244.1.2:4000", "10.96.0.1:443", "10.3.0.1:80", "eth0"),
-			Judgement{Masquerade: true, Ports: iptables.PortRange{First: 5000, Last: 6000}}, 4},
-		{"another original destination", own, translated("10.244.1.2:4000", "10.96.0.2:443", "10.3.0.1:80", "eth0"), Judgement{}, 0},
-		{"a match that is not known", own, translated("10.244.1.2:4000", "10.96.0.1:443", "10.4.0.1:80", "eth0"), Judgement{CannotTell: true}, 5},
-		{"device", own, translated("10.244.1.2:4000", "10.96.0.1:443", "10.5.0.1:80", "eth0"), Judgement{Masquerade: true}, 6},
-		{"another device", own, translated("10.244.1.2:4000", "10.96.0.1:443", "10.5.0.1:80", "eth1"), Judgement{}, 0},
-		{"NETMAP", own, translated("10.244.1.2:4000", "10.96.0.1:443", "10.6.0.1:80", "eth0"), Judgement{Source: netip.MustParseAddr("198.51.100.2")}, 7},
-		{"a source within the range", own, translated("10.244.1.2:4000", "10.96.0.1:443", "10.7.0.1:80", "eth0"), Judgement{Source: netip.MustParseAddr("10.244.1.2")}, 8},
-		{"a source within the range, at random", own, translated("10.244.1.2:4000", "10.96.0.1:443", "10.8.0.1:80", "eth0"), Judgement{Source: netip.MustParseAddr("10.244.1.3")}, 9},
+			SourceResult{Masquerade: true, Ports: iptables.PortRange{First: 5000, Last: 6000}}, 4},
+		{"another original destination", own, translated("10.244.1.2:4000", "10.96.0.2:443", "10.3.0.1:80", "eth0"), SourceResult{}, 0},
+		{"a match that is not known", own, translated("10.244.1.2:4000", "10.96.0.1:443", "10.4.0.1:80", "eth0"), SourceResult{Unknown: true}, 5},
+		{"device", own, translated("10.244.1.2:4000", "10.96.0.1:443", "10.5.0.1:80", "eth0"), SourceResult{Masquerade: true}, 6},
+		{"another device", own, translated("10.244.1.2:4000", "10.96.0.1:443", "10.5.0.1:80", "eth1"), SourceResult{}, 0},
+		{"NETMAP", own, translated("10.244.1.2:4000", "10.96.0.1:443", "10.6.0.1:80", "eth0"), SourceResult{Source: netip.MustParseAddr("198.51.100.2")}, 7},
+		{"a source within the range", own, translated("10.244.1.2:4000", "10.96.0.1:443", "10.7.0.1:80", "eth0"), SourceResult{Source: netip.MustParseAddr("10.244.1.2")}, 8},
+		{"a source within the range, at random", own, translated("10.244.1.2:4000", "10.96.0.1:443", "10.8.0.1:80", "eth0"), SourceResult{Source: netip.MustParseAddr("10.244.1.3")}, 9},
 		{"a port without the range", own, translated("10.244.1.2:4000", "10.96.0.1:443", "10.9.0.1:80", "eth0"),
-			Judgement{Source: netip.MustParseAddr("10.244.1.2"), Ports: iptables.PortRange{First: 5000, Last: 6000}}, 10},
-		{"unknown, but another match says no", own, translated("10.244.1.2:4000", "10.96.0.1:443", "10.10.0.1:80", "eth0"), Judgement{}, 0},
-		{"length", own, translated("10.244.1.2:4000", "10.96.0.1:443", "10.11.0.1:80", "eth0"), Judgement{CannotTell: true}, 12},
-		{"TCP option", own, translated("10.244.1.2:4000", "10.96.0.1:443", "10.12.0.1:80", "eth0"), Judgement{CannotTell: true}, 13},
-		{"bridge", own, translated("10.244.1.2:4000", "10.96.0.1:443", "10.13.0.1:80", "eth0"), Judgement{CannotTell: true}, 14},
-		{"chunks", own, association, Judgement{CannotTell: true}, 15},
+			SourceResult{Source: netip.MustParseAddr("10.244.1.2"), Ports: iptables.PortRange{First: 5000, Last: 6000}}, 10},
+		{"unknown, but another match says no", own, translated("10.244.1.2:4000", "10.96.0.1:443", "10.10.0.1:80", "eth0"), SourceResult{}, 0},
+		{"length", own, translated("10.244.1.2:4000", "10.96.0.1:443", "10.11.0.1:80", "eth0"), SourceResult{Unknown: true}, 12},
+		{"TCP option", own, translated("10.244.1.2:4000", "10.96.0.1:443", "10.12.0.1:80", "eth0"), SourceResult{Unknown: true}, 13},
+		{"bridge", own, translated("10.244.1.2:4000", "10.96.0.1:443", "10.13.0.1:80", "eth0"), SourceResult{Unknown: true}, 14},
+		{"chunks", own, association, SourceResult{Unknown: true}, 15},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			var j Judge
-			got := j.Ask(tt.m, tt.p)
+			var j SourceNAT
+			got := j.Evaluate(tt.m, tt.p)
 			line := 0
 			if got.Rule != nil {
 				line = got.Rule.Line
@@ -93,7 +93,7 @@ func TestJudge(t *testing.T) {
 			if got != tt.want || line != tt.line {
 				t.Errorf("%+v by line %d, want %+v by line %d", got, line, tt.want, tt.line)
 			}
-			if n := testing.AllocsPerRun(100, func() { j.Ask(tt.m, tt.p) }); n != 0 {
+			if n := testing.AllocsPerRun(100, func() { j.Evaluate(tt.m, tt.p) }); n != 0 {
 				t.Errorf("%v allocations", n)
 			}
 		})
@@ -106,10 +106,10 @@ func BenchmarkJudge(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			m := load(b, name, worker())
 			p := translated("10.244.1.2:4000", "10.96.0.1:443", "172.20.0.4:6443", "eth0")
-			var j Judge
+			var j SourceNAT
 			b.ReportAllocs()
 			for b.Loop() {
-				if j.Ask(m, p).Rule == nil {
+				if j.Evaluate(m, p).Rule == nil {
 					b.Fatal("no rule")
 				}
 			}

@@ -29,7 +29,7 @@ import (
 )
 
 // Leftovers is what was found in one network namespace at one time.
-type Leftovers struct {
+type Rules struct {
 	// tables are kube-proxy's own nftables tables.
 	tables []ownTable
 	// removals are of iptables' tables, of either back end.
@@ -44,11 +44,11 @@ type ownTable struct {
 }
 
 // Empty says that there is nothing to remove. There may still be notes.
-func (l *Leftovers) Empty() bool { return len(l.tables) == 0 && len(l.removals) == 0 }
+func (l *Rules) Empty() bool { return len(l.tables) == 0 && len(l.removals) == 0 }
 
 // Lines says what Remove will remove, in the words of an operator: one line for each
 // table of the kernel.
-func (l *Leftovers) Lines() []string {
+func (l *Rules) Lines() []string {
 	var lines []string
 	for _, t := range l.tables {
 		lines = append(lines, fmt.Sprintf("nftables table %s %s with %s", t.family.nft(), ownTableName, count(t.chains, "chain")))
@@ -60,10 +60,10 @@ func (l *Leftovers) Lines() []string {
 }
 
 // Notes tells of what is kube-proxy's but will stay, and why.
-func (l *Leftovers) Notes() []string { return slices.Clone(l.notes) }
+func (l *Rules) Notes() []string { return slices.Clone(l.notes) }
 
 // add plans what to remove from a table.
-func (l *Leftovers) add(t *table) {
+func (l *Rules) add(t *table) {
 	r, notes := t.plan()
 	l.notes = append(l.notes, notes...)
 	if len(r.chains) > 0 {
@@ -72,7 +72,7 @@ func (l *Leftovers) add(t *table) {
 }
 
 // String joins Lines and Notes; "nothing of kube-proxy's" if there is neither.
-func (l *Leftovers) String() string {
+func (l *Rules) String() string {
 	lines := append(l.Lines(), l.notes...)
 	if len(lines) == 0 {
 		return "nothing of kube-proxy's"

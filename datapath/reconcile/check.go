@@ -56,7 +56,7 @@ func (r Reason) String() string {
 
 // judge says whether a flow has to go. gone are frontends that went away, mark is the
 // connection mark of our entries.
-func (v *view) judge(s *conntrack.State, gone *frontends, mark uint32) Reason {
+func (v *view) check(s *conntrack.State, gone *frontends, mark uint32) Reason {
 	// Other zones are other people's; no service of ours is reached through them.
 	if s.Original.Protocol != uint8(decision.UDP) || s.Zone != 0 {
 		return Stays
@@ -75,12 +75,12 @@ func (v *view) judge(s *conntrack.State, gone *frontends, mark uint32) Reason {
 		}
 		return Stays
 	case byNodePort == nil:
-		why = byAddress.judge(s)
+		why = byAddress.check(s)
 	case byAddress == nil:
-		why = byNodePort.judge(s)
+		why = byNodePort.check(s)
 	default:
 		// The node port gets the packets that the address's service leaves alone.
-		if why = byAddress.judge(s); why != Stays && byNodePort.judge(s) == Stays {
+		if why = byAddress.check(s); why != Stays && byNodePort.check(s) == Stays {
 			why = Stays
 		}
 	}
@@ -112,7 +112,7 @@ func (v *view) notLocal(a netip.Addr) bool {
 }
 
 // judge says whether a flow to the service has to go.
-func (b *backends) judge(s *conntrack.State) Reason {
+func (b *backends) check(s *conntrack.State) Reason {
 	stay, known := b.serving[s.Endpoint()]
 	translated := s.Status&conntrack.StatusDestinationNAT != 0
 	switch {

@@ -12,7 +12,7 @@ import (
 )
 
 // room is where the flows of all workers wait that a [Gate] holds.
-type room struct {
+type holding struct {
 	gate   Gate
 	count  atomic.Int32 // of flows that wait
 	failed chan error   // takes the first error of letting one go
@@ -23,37 +23,37 @@ type room struct {
 	leaving sync.WaitGroup // those that are being let go
 
 	// usher does for one flow what the worker would have done whose queue it came by.
-	usherMu sync.Mutex
-	usher   *worker
-	sink    FlowSink
-	gone    flow.Flow // the last one let go
+	usherMu  sync.Mutex
+	releaser *worker
+	sink     FlowSink
+	gone     flow.Flow // the last one let go
 }
 
 // newRoom makes a room. The usher needs but what workers do not share with each other:
 // connections, a router and a translator.
-func newRoom(gate Gate, usher *worker, sink FlowSink) *room {
-	r := &room{gate: gate, failed: make(chan error, 1), waiting: make(map[conntrack.Tuple]*heldFlow), usher: usher, sink: sink}
+func newHolding(gate Gate, usher *worker, sink FlowSink) *holding {
+	r := &holding{gate: gate, failed: make(chan error, 1), waiting: make(map[conntrack.Tuple]*heldFlow), releaser: usher, sink: sink}
 	usher.sink = r
 	return r
 }
 
 // heldFlow is a flow that waits, or has done so.
 type heldFlow struct {
-	flow   flow.Flow
-	room   *room
-	worker *worker // whose queue its packet waits in
-	packet nfqueue.Packet
-	left   bool // guarded by room.mu
+	flow    flow.Flow
+	holding *holding
+	worker  *worker // whose queue its packet waits in
+	packet  nfqueue.Packet
+	left    bool // guarded by room.mu
 }
 
 // Flow is [HeldFlow]'s.
 func (h *heldFlow) Flow() *flow.Flow { return &h.flow }
 
 // busy says whether packets concern the room at all.
-func (r *room) busy() bool { return r != nil && (r.count.Load() > 0 || r.gate.Armed()) }
+func (r *holding) busy() bool { return r != nil && (r.count.Load() > 0 || r.gate.Armed()) }
 
 // repeated says whether the packet is another one of a flow that waits.
-func (r *room) repeated(p *decision.Packet) bool {
+func (r *holding) repeated(p *decision.Packet) bool {
 	r.mu.Lock()
 	h := r.waiting[tupleOf(p)]
 	r.mu.Unlock()
@@ -65,7 +65,7 @@ func (r *room) repeated(p *decision.Packet) bool {
 }
 
 // hold says whether the flow of the worker's packet i has to wait.
-func (r *room) hold(w *worker, table *decision.Table, i int) bool {
+func (r *holding) hold(w *worker, table *decision.Table, i int) bool {
 	now := time.Now()
 	j := &w.jobs[i]
 	h := &heldFlow{
@@ -73,7 +73,7 @@ func (r *room) hold(w *worker, table *decision.Table, i int) bool {
 			Packet: j.packet, Decision: j.decision, Table: table, Node: table.Node(), TableAge: now.Sub(table.Built()),
 			Queue: w.number, Time: now, Waited: waited(w.packets[i].Arrived, now),
 		},
-		room: r, worker: w, packet: w.packets[i],
+		holding: r, worker: w, packet: w.packets[i],
 	}
 	h.packet.Payload = nil // the next batch's
 	if !r.gate.Armed() || !r.gate.Take(h) {
@@ -95,7 +95,7 @@ func (r *room) hold(w *worker, table *decision.Table, i int) bool {
 
 // LetGo is [HeldFlow]'s.
 func (h *heldFlow) LetGo(d decision.Decision, told flow.Hold) *flow.Flow {
-	r := h.room
+	r := h.holding
 	if !r.leave(h) {
 		return nil
 	}
@@ -104,7 +104,7 @@ func (h *heldFlow) LetGo(d decision.Decision, told flow.Hold) *flow.Flow {
 	defer r.usherMu.Unlock()
 	r.gone = h.flow
 	r.gone.Decision, r.gone.Held = d, &told
-	if err := r.usher.letGo(h, d, &told); err != nil {
+	if err := r.releaser.release(h, d, &told); err != nil {
 		r.gone.Err = err
 		select {
 		case r.failed <- err:
@@ -117,7 +117,7 @@ func (h *heldFlow) LetGo(d decision.Decision, told flow.Hold) *flow.Flow {
 }
 
 // leave notes that a flow is being let go. It says whether it had been waiting until now.
-func (r *room) leave(h *heldFlow) bool {
+func (r *holding) leave(h *heldFlow) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if h.left {
@@ -134,14 +134,14 @@ func (r *room) leave(h *heldFlow) bool {
 
 // letGo gives the verdict for a packet that waits in another worker's queue, and does all
 // that goes with it.
-func (w *worker) letGo(h *heldFlow, d decision.Decision, told *flow.Hold) (err error) {
+func (w *worker) release(h *heldFlow, d decision.Decision, told *flow.Hold) (err error) {
 	received := time.Now()
 	from := h.worker
 	w.number, w.queue, w.counters = from.number, from.queue, from.counters
 	w.marks, w.affinity = from.marks, from.affinity
 	w.packets[0] = h.packet
 	w.begin(0)
-	w.jobs[0].state, w.jobs[0].packet, w.jobs[0].decision, w.jobs[0].told = jobDecided, h.flow.Packet, d, told
+	w.jobs[0].state, w.jobs[0].packet, w.jobs[0].decision, w.jobs[0].hold = jobDecided, h.flow.Packet, d, told
 	w.entries = w.entries[:0]
 	defer w.rescue(1, &err)
 	w.carryOut(h.flow.Table, 0)
@@ -149,7 +149,7 @@ func (w *worker) letGo(h *heldFlow, d decision.Decision, told *flow.Hold) (err e
 }
 
 // Flows is the usher's sink.
-func (r *room) Flows(flows []flow.Flow) {
+func (r *holding) Flows(flows []flow.Flow) {
 	r.gone = flows[0]
 	if r.sink != nil {
 		r.sink.Flows(flows)
@@ -157,10 +157,10 @@ func (r *room) Flows(flows []flow.Flow) {
 }
 
 // Lost is the usher's sink, too. The real one counts for all.
-func (r *room) Lost() uint64 { return 0 }
+func (r *holding) Lost() uint64 { return 0 }
 
 // empty lets all flows go; none waits from then on.
-func (r *room) empty() {
+func (r *holding) empty() {
 	if r == nil {
 		return
 	}
@@ -179,7 +179,7 @@ func (r *room) empty() {
 }
 
 // failures gives the errors of letting flows go.
-func (r *room) failures() <-chan error {
+func (r *holding) failures() <-chan error {
 	if r == nil {
 		return nil
 	}

@@ -11,7 +11,7 @@ import (
 // nothing, and knows of a packet what [Translated] says: rules that depend on more, or on
 // the sockets of the host, cannot be told. It allocates nothing, and is not safe for
 // concurrent use. The zero value is valid.
-type Judge struct {
+type SourceNAT struct {
 	walk   walk
 	result Result
 	entry  Entry
@@ -30,13 +30,13 @@ type Translated struct {
 }
 
 // Judgement is the answer of a Judge.
-type Judgement struct {
+type SourceResult struct {
 	// Rule is the one that translates the source, or the one that cannot be told; nil:
 	// the source stays as it is.
 	Rule *iptables.Rule
 	// CannotTell: what follows Rule is not known. With neither this nor a translation, Rule
 	// stops the packet.
-	CannotTell bool
+	Unknown bool
 	// Masquerade: the source becomes an address of Out, as MASQUERADE chooses it; else, with a
 	// Rule, it becomes Source.
 	Masquerade bool
@@ -46,10 +46,10 @@ type Judgement struct {
 }
 
 // Ask asks one machine.
-func (j *Judge) Ask(m *Machine, p *Translated) Judgement {
+func (j *SourceNAT) Evaluate(m *Machine, p *Translated) SourceResult {
 	c := m.chains[nat][Postrouting.String()]
 	if c == nil || len(c.rules) == 0 {
-		return Judgement{}
+		return SourceResult{}
 	}
 	j.entry = Entry{Original: tupleOf(&p.Packet), DNAT: p.Asked != p.Destination, destinationDone: true}
 	j.entry.Reply = j.entry.Original.inverse()
@@ -59,17 +59,17 @@ func (j *Judge) Ask(m *Machine, p *Translated) Judgement {
 	j.walk = walk{
 		machine: m, state: &j.state, result: &j.result, work: &j.work, packet: p.Packet, in: p.InInterface, out: p.Out, hook: Postrouting,
 		connection: connection{entry: &j.entry}, tracking: TrackingNew, tracked: true, passed: passed,
-		quiet: true, judging: true,
+		quiet: true, sourceOnly: true,
 	}
 	w := &j.walk
 	if w.chain(c, 0) == ended {
-		return Judgement{Rule: j.result.By, CannotTell: j.result.Verdict == Stopped}
+		return SourceResult{Rule: j.result.By, Unknown: j.result.Verdict == Stopped}
 	}
-	r := w.judged
+	r := w.sourceRule
 	if r == nil {
-		return Judgement{}
+		return SourceResult{}
 	}
-	return w.judgement(r)
+	return w.sourceResult(r)
 }
 
 // Translates says whether a chain of the nat table that the hook leads to has a rule that
@@ -94,8 +94,8 @@ func translates(c *chain, seen map[*chain]bool) bool {
 }
 
 // judgement is what the rule that translates the source makes of it.
-func (w *walk) judgement(r *iptables.Rule) Judgement {
-	j := Judgement{Rule: r}
+func (w *walk) sourceResult(r *iptables.Rule) SourceResult {
+	j := SourceResult{Rule: r}
 	switch t := r.Target.(type) {
 	case iptables.Masquerade:
 		j.Masquerade = true
@@ -110,14 +110,14 @@ func (w *walk) judgement(r *iptables.Rule) Judgement {
 	case iptables.Netmap:
 		j.Source = netmap(t.To, w.packet.Source.Addr())
 	default:
-		j.CannotTell = true
+		j.Unknown = true
 	}
 	return j
 }
 
 // asksForMore says whether a match depends on what a Judge does not have: memory, chance,
 // the sockets of the host, and much of the packet.
-func (w *walk) asksForMore(m iptables.Match) bool {
+func (w *walk) needsMore(m iptables.Match) bool {
 	switch m := m.(type) {
 	case iptables.Statistic:
 		return m.Nth || m.Probability > 0 && m.Probability < iptables.ProbabilityOne
