@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"path/filepath"
 	"regexp"
@@ -157,12 +158,24 @@ func parseYAMLDocument(data []byte, line int) (document, bool) {
 	}
 	var d document
 	var v any
-	err := yaml.UnmarshalStrict(data, &v)
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	decoder.SetStrict(true)
+	err := decoder.Decode(&v)
+	if errors.Is(err, io.EOF) {
+		return document{}, false
+	}
 	if _, ok := errors.AsType[*yaml.TypeError](err); ok {
 		// What a strict decoder has against an untyped value can only be
 		// duplicate keys. It names lines; the second look finds the paths.
 		if d.duplicates = yamlDuplicates(data); len(d.duplicates) > 0 {
 			err = nil
+		}
+	}
+	if err == nil {
+		// The parser ends at a line that is indented less than the first one, and leaves the
+		// rest unread.
+		if !errors.Is(decoder.Decode(new(any)), io.EOF) {
+			err = fmt.Errorf("line %d: a field is indented less than the first one: want all fields of an object in one column", 1+lessIndented(data))
 		}
 	}
 	if err != nil {
@@ -178,6 +191,22 @@ func parseYAMLDocument(data []byte, line int) (document, bool) {
 		d.value = nil
 	}
 	return d, true
+}
+
+// lessIndented is the first line that is indented less than the first one of the text.
+func lessIndented(data []byte) int {
+	first := -1
+	for i, line := range bytes.Split(data, []byte("\n")) {
+		text := bytes.TrimLeft(line, " ")
+		switch indent := len(line) - len(text); {
+		case len(bytes.TrimSpace(text)) == 0 || text[0] == '#' || marker(line) != "":
+		case first < 0:
+			first = indent
+		case indent < first:
+			return i
+		}
+	}
+	return 0
 }
 
 // yamlDuplicates finds the paths of duplicate keys. A MapSlice keeps all items

@@ -29,7 +29,7 @@ func splitYAML(data []byte, line, large int) (document, bool) {
 		return document{}, false
 	}
 	var items [][]byte
-	var rest bytes.Buffer // the lines before and after the items
+	var rest bytes.Buffer // the lines before and after the items, and the one of their key
 	in, indent, start := false, -1, 0
 	done := func(end int) {
 		if in && indent >= 0 {
@@ -50,6 +50,7 @@ func splitYAML(data []byte, line, large int) (document, bool) {
 		switch {
 		case !in && bytes.Equal(bytes.TrimRight(text, " "), []byte("items:")) && items == nil:
 			in = true
+			rest.Write(data[at:end]) // an error if it is not indented as the lines before are
 		case !in:
 			rest.Write(data[at:end])
 		case indent < 0 && item:
@@ -76,6 +77,12 @@ func splitYAML(data []byte, line, large int) (document, bool) {
 	d, ok := parseYAMLDocument(rest.Bytes(), line)
 	if !ok || d.err != nil {
 		return document{}, false
+	}
+	if fields, ok := d.value.(map[string]any); ok && len(d.duplicates) == 0 {
+		if fields["items"] != nil {
+			return document{}, false // a line behind the items is one of them
+		}
+		delete(fields, "items")
 	}
 	d.list = &list{items, yamlItem, func() document {
 		whole, _ := parseYAMLDocument(data, line)

@@ -199,6 +199,8 @@ func TestErrorsSayWhere(t *testing.T) {
 			[]string{`lab.yaml: document 1: Service shop/web: spec.clusterip: unknown field, did you mean "clusterIP"?`}},
 		{"metadata's fields are not fields of the object", "apiVersion: v1\nkind: Node\nname: a\nmetadata: {name: a}\n",
 			[]string{"lab.yaml: document 1: Node a: name: unknown field"}},
+		{"first field indented", "---\n\n apiVersion: v1\n\nkind: Service\nmetadata: {name: web}\n",
+			[]string{"lab.yaml: document 1: line 5: a field is indented less than the first one: want all fields of an object in one column"}},
 		{"duplicate key", service("  ports:\n  - port: 80\n    port: 81\n"),
 			[]string{"lab.yaml: document 1: Service shop/web: spec.ports[0].port: given twice"}},
 		{"duplicate key in an item", "apiVersion: v1\nkind: List\nitems:\n" + items(workerNode, service("  ports: [{port: 80}]\n  clusterIP: 10.0.0.1\n  clusterIP: 10.0.0.2\n")),
