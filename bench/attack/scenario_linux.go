@@ -85,11 +85,10 @@ func (p *plan) measure(ctx context.Context, s *scenario, r *row) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, t.close()) }()
-	none := func(*topology) error { return nil }
 	serve := func(t *topology) error { return t.serve(ctx, p, r.proxy) }
 	for _, step := range []func(*topology) error{s.before, serve, s.after} {
 		if step == nil {
-			step = none
+			continue
 		}
 		if err := step(t); err != nil {
 			return err
