@@ -8,26 +8,31 @@ import (
 	"strings"
 )
 
-const tableHead = `| attack | node served by | attack's packets | connections | failed | delayed | UDP requests lost | connection entries at the end | of the flow's datagrams queued |
-|:--|:--|--:|--:|--:|--:|--:|--:|--:|`
+const tableHead = `| attack | node served by | attack's packets | connections | failed | delayed | SYN sent again | UDP requests lost | connection entries at the end | of the flow's datagrams queued |
+|:--|:--|--:|--:|--:|--:|--:|--:|--:|--:|`
 
 // experience is what a client met.
 type experience struct {
-	attempts, failed, delayed int // connections
-	requests, lost            int // of UDP
-	errors                    map[string]int
+	attempts, failed int // connections
+	delayed, resent  int // of those that did not fail
+	requests, lost   int // of UDP
+	errors           map[string]int
 }
 
 // add counts outcomes.
 func (e *experience) add(outcomes []outcome) {
 	e.attempts += len(outcomes)
 	for _, o := range outcomes {
-		switch {
-		case o.err != nil:
+		if o.err != nil {
 			e.failed++
 			e.errors[o.err.Error()]++
-		case o.took > late:
+			continue
+		}
+		if o.took > late {
 			e.delayed++
+		}
+		if o.took > resent {
+			e.resent++
 		}
 	}
 }
@@ -44,15 +49,16 @@ type row struct {
 
 // String is the line, in Markdown.
 func (r *row) String() string {
-	cells := []string{r.attack, string(r.proxy), "-", "-", "-", "-", "-", "-", "-"}
+	cells := []string{r.attack, string(r.proxy), "-", "-", "-", "-", "-", "-", "-", "-"}
 	if r.client != nil || r.datagrams > 0 {
-		cells[2], cells[7] = fmt.Sprint(r.packets), fmt.Sprint(r.entries)
+		cells[2], cells[8] = fmt.Sprint(r.packets), fmt.Sprint(r.entries)
 	}
 	if c := r.client; c != nil {
-		cells[3], cells[4], cells[5], cells[6] = fmt.Sprint(c.attempts), share(c.failed, c.attempts), share(c.delayed, c.attempts), share(c.lost, c.requests)
+		cells[3], cells[4], cells[7] = fmt.Sprint(c.attempts), share(c.failed, c.attempts), share(c.lost, c.requests)
+		cells[5], cells[6] = share(c.delayed, c.attempts), share(c.resent, c.attempts)
 	}
 	if r.datagrams > 0 {
-		cells[8] = fmt.Sprintf("%d of %d", r.queued, r.datagrams)
+		cells[9] = fmt.Sprintf("%d of %d", r.queued, r.datagrams)
 	}
 	return "| " + strings.Join(cells, " | ") + " |"
 }

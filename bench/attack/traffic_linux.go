@@ -22,6 +22,7 @@ const (
 	requestRate = 100 // UDP requests a second, of one flow
 	patience    = 3 * time.Second
 	late        = 200 * time.Millisecond
+	resent      = 900 * time.Millisecond // TCP sends a SYN again after a second
 )
 
 // outcome is what became of a connection, by the schedule's clock.
