@@ -39,7 +39,7 @@ const (
 	forgedPort, fillerPort = 20000, 10000
 	settle                 = time.Second
 	// A flow of two datagrams is in the set of UDP flows for 20 s, its replies for 2 s: with so
-	// many of them each second, the set's 262,144 places are taken within settleSet.
+	// many of them each second, the set's 262,144 places are taken within settleSet, if the machine keeps up.
 	udpFlows, settleSet = 15000, 17 * time.Second
 )
 
