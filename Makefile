@@ -22,7 +22,7 @@ need-go:
 # The race detector needs a C compiler; the program itself never does.
 RACE := $(shell command -v $(GO) >/dev/null 2>&1 && $(GO) env CGO_ENABLED | grep -q 1 && command -v gcc >/dev/null 2>&1 && echo -race)
 
-.PHONY: need-go build demo peers bench-peers test soak lint bench bench-quick bench-micro bench-scale floor fuzz clean
+.PHONY: need-go build demo peers bench-peers test soak lint bench bench-quick bench-micro bench-scale bench-attack floor fuzz clean
 
 # A static binary that needs no other program at run time.
 build: need-go
@@ -134,6 +134,10 @@ bench-micro: need-go
 # Ten thousand Services from a real API server (see bench/RESULTS.md); takes some minutes.
 bench-scale: build peers
 	$(GO) run ./bench/scale -csv bin/scale.csv $(SCALE)
+
+# Floods from forged sources, with kube-proxy's iptables rules and with nfqproxy; four minutes.
+bench-attack: build
+	$(GO) run ./bench/attack $(ATTACK)
 
 clean:
 	rm -rf bin $(PEERS) $(FLOOR) $(RESULTS)

@@ -28,6 +28,7 @@ type Unanswered struct {
 	written uint64 // entries so far
 
 	crowded          atomic.Bool // the table was filled above crowdedShare when it was last looked at
+	starved          chan struct{}
 	evicted, expired atomic.Uint64
 }
 
@@ -55,12 +56,16 @@ const (
 func NewUnanswered() *Unanswered { return newUnanswered(rememberedEntries, time.Now) }
 
 func newUnanswered(size int, now func() time.Time) *Unanswered {
-	return &Unanswered{now: now, recent: newRecent(size)}
+	return &Unanswered{now: now, recent: newRecent(size), starved: make(chan struct{}, 1)}
 }
 
 // Evicted counts the entries that were removed to make room in a full table, and those
 // without an answer that were removed from a crowded one before the kernel would have.
 func (u *Unanswered) Evicted() (full, crowded uint64) { return u.evicted.Load(), u.expired.Load() }
+
+// Starved has a value when there was less to evict from a full table than new entries need:
+// others have filled it. [Table.RememberTable] finds more.
+func (u *Unanswered) Starved() <-chan struct{} { return u.starved }
 
 // wrote remembers the new entries of a batch. It reports whether it is time to ask how full
 // the table is.
@@ -159,17 +164,17 @@ func (t *Table) MakeRoom(u *Unanswered) {
 	t.unanswered, t.window = u, new(window)
 }
 
-// RememberTable remembers the entries with the mark that an earlier run has left without an
-// answer, if the table is crowded. That may take a second and more; other Tables can be used
-// meanwhile.
-func (t *Table) RememberTable(mark uint32) error {
+// RememberTable remembers entries that are not assured, if the table is crowded: those that an
+// earlier run has left, and those of other flows, which the kernel would drop early for the
+// entry of a packet, too. That may take a second and more; other Tables can be used meanwhile.
+func (t *Table) RememberTable() error {
 	u := t.unanswered
 	if t.checkFill(); !u.crowded.Load() {
 		return nil
 	}
 	for _, f := range []Filter{{}, {IPv6: true}} {
 		if err := t.Dump(f, func(s *State) {
-			if s.Mark&mark != 0 && s.Status&StatusAssured == 0 {
+			if s.Status&StatusAssured == 0 {
 				u.putBack([]written{writtenOf(s.Original, s.Zone, 0)})
 			}
 		}); err != nil {
@@ -226,6 +231,12 @@ func (t *Table) evict(want int) bool {
 		u.evicted.Add(uint64(n))
 		if removed += n; removed >= want {
 			break
+		}
+	}
+	if removed < want {
+		select {
+		case u.starved <- struct{}{}:
+		default: // it is known
 		}
 	}
 	return removed > 0

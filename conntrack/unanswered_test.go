@@ -235,26 +235,46 @@ func TestUncrowdedTableIsLeftAlone(t *testing.T) {
 	}
 }
 
-// TestRememberTable: after a restart, what the last run left makes room.
+// TestRememberTable: what an earlier run or others have left makes room, assured entries stay.
 func TestRememberTable(t *testing.T) {
-	f, table, _ := bounded(100, 1000)
+	f, table, c := bounded(100, 1000)
 	left := f.Table()
+	assured := func(i int) bool { return i%3 == 0 }
 	for i := range 100 {
 		e := service(protoTCP, client(i))
 		if i%2 == 0 {
 			e.Mark = 0 // others'
 		}
 		establishAll(t, left, e)
+		if assured(i) {
+			f.Change(e.Tuple, func(s *State) { s.Status |= StatusSeenReply | StatusAssured })
+		}
 	}
-	if err := table.RememberTable(DefaultMark); err != nil {
+	starved := func() bool {
+		select {
+		case <-table.unanswered.Starved():
+			return true
+		default:
+			return false
+		}
+	}
+	if r := establishOne(table, service(protoTCP, client(999))); !IsFull(r.Err) || !starved() {
+		t.Fatalf("outcome %v, error %v, want a full table that has nothing to evict", r.Outcome, r.Err)
+	}
+	table.checkFill() // which is due every 256 entries
+	if err := table.RememberTable(); err != nil {
 		t.Fatal(err)
 	}
-	for i := range 20 {
+	for i := range 60 {
+		if i == 40 && starved() {
+			t.Error("starved, while there are entries to evict")
+		}
 		establishAll(t, table, service(protoTCP, client(1000+i)))
+		c.advance(youngest)
 	}
 	for i := range 100 {
-		if _, ok := f.Get(service(protoTCP, client(i)).Tuple); !ok && i%2 == 0 {
-			t.Errorf("entry %d of others was removed", i)
+		if _, ok := f.Get(service(protoTCP, client(i)).Tuple); assured(i) != ok {
+			t.Errorf("entry %d, assured %v, is there: %v", i, assured(i), ok)
 		}
 	}
 }

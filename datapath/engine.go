@@ -56,7 +56,8 @@ type Engine struct {
 	bound   *affinity.Table
 	// unanswered makes room in a full connection table; nil: nothing does.
 	unanswered  *conntrack.Unanswered
-	remembering sync.WaitGroup // until what an earlier run has left is known
+	remembered  sync.WaitGroup // until what an earlier run has left is known
+	remembering sync.WaitGroup // until the connection table is not read any more
 	// reversePath is nil if the kernel cannot judge the way back in rules.
 	reversePath *reversePath
 	sink        FlowSink

@@ -226,7 +226,7 @@ func TestFullTableServes(t *testing.T) {
 	must(t, err)
 	n.fill(t)
 	n.open(t, table)
-	n.engine.remembering.Wait()
+	n.engine.remembered.Wait()
 	f := newForged(t, n)
 	const connections, each = 20, 50
 	for i := range connections {
@@ -246,6 +246,30 @@ func TestFullTableServes(t *testing.T) {
 	}
 	if got, limit := n.entries(t), n.limit(t); got > limit {
 		t.Errorf("%d entries in a table of %d", got, limit)
+	}
+}
+
+// TestTableFilledByOthersServes: flows that are not the daemon's fill the connection table while
+// it runs. It makes room of them, as the kernel does for the entries of packets.
+func TestTableFilledByOthersServes(t *testing.T) {
+	n, table := newWiredNode(t)
+	n.open(t, table)
+	n.engine.remembered.Wait()
+	n.fill(t)
+	f := newForged(t, n)
+	sent := 0
+	await(t, "entries of others to be evicted", func() bool {
+		f.first(unix.IPPROTO_TCP, source(sent), netip.MustParseAddrPort("10.96.0.1:80"))
+		sent++
+		return n.engine.Stats().EvictedCrowded > 100
+	})
+	before := n.engine.Stats()
+	for range 50 {
+		n.connect(t, "10.96.0.1:80")
+	}
+	after := n.engine.Stats()
+	if after.Failed > before.Failed || after.Created < before.Created+50 {
+		t.Errorf("%d entries were made and %d refused for 50 connections", after.Created-before.Created, after.Failed-before.Failed)
 	}
 }
 

@@ -86,6 +86,7 @@ func Open(cfg Config, host *hostnet.Host, table *decision.Table) (_ *Engine, err
 			for _, w := range e.workers {
 				err = errors.Join(err, w.queue.Close())
 			}
+			close(e.ended)
 			err = errors.Join(err, e.closeConnections())
 		}
 	}()
@@ -236,19 +237,50 @@ func openConnections(locks *conntrack.Locks, unanswered *conntrack.Unanswered) (
 	return c, nil
 }
 
-// rememberConnections has what an earlier run has left without an answer make room, as soon as
-// that is known. Without it these entries end by the kernel's timeouts only.
+// rememberInterval is the least time between two passes over the connection table, which
+// take about a second for 262,144 entries.
+const rememberInterval = 5 * time.Second
+
+// rememberConnections has entries make room that the workers have not written: at once for those
+// that an earlier run has left without an answer, and later whenever a full table has too few
+// others.
 func (e *Engine) rememberConnections(locks *conntrack.Locks) error {
 	c, err := openConnections(locks, e.unanswered)
 	if err != nil {
 		return err
 	}
+	e.remembered.Add(1)
 	e.remembering.Go(func() {
-		if err := errors.Join(c.RememberTable(defaultMarks.Connection), c.Close()); err != nil {
-			e.log.Warn("cannot read which connections of an earlier run have no answer; they do not make room in a full table", "error", err)
+		defer c.Close() //nolint:errcheck // it was read only
+		e.rememberTable(c)
+		e.remembered.Done()
+		for e.awaitStarved() {
+			e.rememberTable(c)
 		}
 	})
 	return nil
+}
+
+func (e *Engine) rememberTable(c *conntrack.Table) {
+	if err := c.RememberTable(); err != nil {
+		e.log.Warn("cannot read which connections have no answer; they do not make room in a full table", "error", err)
+	}
+}
+
+// awaitStarved waits until a full table has too few entries to evict, but rememberInterval at
+// least. It reports whether that is so; else the engine ends.
+func (e *Engine) awaitStarved() bool {
+	select {
+	case <-e.ended:
+		return false
+	case <-time.After(rememberInterval):
+	}
+	select {
+	case <-e.ended:
+		return false
+	case <-e.unanswered.Starved():
+		return true
+	}
 }
 
 // setRand gives each worker its own randomness or, with a seed, all of them one

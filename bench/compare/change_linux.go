@@ -17,7 +17,7 @@ const settle = 3 * time.Second
 // to a change of an EndpointSlice to the first connection that obeys it: half of the
 // endpoints are ready, and then the other half.
 func (v *visit) followChanges(ctx context.Context) error {
-	mib, err := residentMiB(v.process.cmd.Process.Pid)
+	mib, err := residentMiB(v.process.PID())
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/bench/cluster"
+	"github.com/nfqproxy/nfqproxy/bench/process"
 	"github.com/nfqproxy/nfqproxy/datapath/ruleset"
 )
 
@@ -29,7 +30,7 @@ type contestant struct {
 	// missing says why it cannot run here; empty: it can.
 	missing string
 	// start starts its process in the node's namespace; nil: there is none.
-	start func(*topology, *objects) (*process, error)
+	start func(*topology, *objects) (*process.Process, error)
 	// readers follow all flows by its flow API; stalled ones ask for them, and then take
 	// nothing.
 	readers, stalled int
@@ -102,7 +103,9 @@ func (p *plan) missingFloor(program string) string {
 func (p *plan) nfqproxyAs(name, program, what string, options ...string) contestant {
 	return contestant{
 		name: name, what: what, proxy: true, missing: missing(program), rules: []string{"nft", "-a", "list", "ruleset"},
-		start: func(t *topology, o *objects) (*process, error) { return p.startNfqproxy(program, t, o, options...) },
+		start: func(t *topology, o *objects) (*process.Process, error) {
+			return p.startNfqproxy(program, t, o, options...)
+		},
 	}
 }
 
@@ -112,7 +115,7 @@ func (c contestant) readBy(readers, stalled int) contestant {
 	return c
 }
 
-func (p *plan) startNfqproxy(program string, t *topology, o *objects, options ...string) (*process, error) {
+func (p *plan) startNfqproxy(program string, t *topology, o *objects, options ...string) (*process.Process, error) {
 	args := []string{
 		"run", "--kubeconfig=" + o.kubeconfig, "--hostname-override=" + nodeName, "--cluster-cidr=" + clusterRange.String(),
 		"--conntrack-max-per-core=0", "--conntrack-min=0", "--conntrack-tcp-timeout-established=0", "--conntrack-tcp-timeout-close-wait=0",
@@ -120,18 +123,18 @@ func (p *plan) startNfqproxy(program string, t *topology, o *objects, options ..
 	if p.profile > 0 {
 		args = append(args, "--profiling")
 	}
-	return startProcess(t.node, exec.Command(program, append(args, options...)...))
+	return process.Start(t.node, exec.Command(program, append(args, options...)...))
 }
 
 // kubeProxy is kube-proxy with the tools in a directory before all others.
-func kubeProxy(mode, tools string) func(*topology, *objects) (*process, error) {
-	return func(t *topology, o *objects) (*process, error) {
+func kubeProxy(mode, tools string) func(*topology, *objects) (*process.Process, error) {
+	return func(t *topology, o *objects) (*process.Process, error) {
 		cmd, err := cluster.KubeProxyCommand(o.kubeconfig, nodeName, mode, "--cluster-cidr="+clusterRange.String())
 		if err != nil {
 			return nil, err
 		}
 		cmd.Env = append(os.Environ(), "PATH="+tools+":"+os.Getenv("PATH"))
-		return startProcess(t.node, cmd)
+		return process.Start(t.node, cmd)
 	}
 }
 
@@ -152,20 +155,20 @@ func alternatives(multi string) (string, error) {
 
 // startFloor installs the rules that nfqproxy installs and starts a C program on its
 // queues.
-func (p *plan) startFloor(program string, queues int, variant ...string) func(*topology, *objects) (*process, error) {
-	return func(t *topology, _ *objects) (*process, error) {
+func (p *plan) startFloor(program string, queues int, variant ...string) func(*topology, *objects) (*process.Process, error) {
+	return func(t *topology, _ *objects) (*process.Process, error) {
 		args := append([]string{fmt.Sprint(firstQueue), fmt.Sprint(queues)}, variant...)
 		if len(variant) > 0 {
 			args = append(args, firstService.String(), firstEndpoint.String(), fmt.Sprint(maxEndpoints), fmt.Sprint(echoPort))
 		}
-		process, err := startProcess(t.node, exec.Command(filepath.Join(p.floor, program), args...))
+		c, err := process.Start(t.node, exec.Command(filepath.Join(p.floor, program), args...))
 		if err != nil {
 			return nil, err
 		}
-		if err := process.await("ready"); err != nil {
+		if err := c.Await("ready"); err != nil {
 			return nil, err
 		}
-		return process, t.node.Do(func() error {
+		return c, t.node.Do(func() error {
 			native, err := ruleset.Probe()
 			if err != nil {
 				return err

@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/nfqproxy/nfqproxy/bench/process"
 	"github.com/nfqproxy/nfqproxy/bench/traffic"
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
@@ -60,6 +61,15 @@ type sideSpec struct {
 	Echo   uint16
 	Load   *traffic.Load
 	Stream *streamSpec
+}
+
+// startSide starts a side of the traffic. One that serves does so when this returns.
+func startSide(in *netns.Namespace, s sideSpec) (*process.Process, error) {
+	p, err := process.StartSelf(in, trafficArgument, s)
+	if err == nil && s.Echo != 0 {
+		err = p.Await(wordReady)
+	}
+	return p, err
 }
 
 // side is one side of the traffic. Its result, in JSON, is the last line.

@@ -8,6 +8,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/nfqproxy/nfqproxy/bench/process"
 	"github.com/nfqproxy/nfqproxy/bench/traffic"
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
@@ -40,7 +41,7 @@ var anywhere = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 // Each visit has one of its own, so that nobody meets what another left in the kernel.
 type topology struct {
 	client, node, pods *netns.Namespace
-	echo               *process
+	echo               *process.Process
 }
 
 // newControl makes the namespace of the control plane.
@@ -130,7 +131,7 @@ func (t *topology) setTimeouts(o timeouts) error {
 }
 
 func (t *topology) close() error {
-	err := t.echo.stop()
+	err := t.echo.Stop()
 	for _, n := range []*netns.Namespace{t.client, t.node, t.pods} {
 		if n != nil {
 			err = errors.Join(err, n.Close())

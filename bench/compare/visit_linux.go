@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/bench/process"
 	"github.com/nfqproxy/nfqproxy/bench/traffic"
 )
 
@@ -21,7 +22,7 @@ type visit struct {
 	*bench
 	*topology
 	contestant *contestant
-	process    *process // nil: there is none
+	process    *process.Process // nil: there is none
 	round      int
 }
 
@@ -31,7 +32,7 @@ func (b *bench) visit(ctx context.Context, c *contestant, round int) (err error)
 	if v.topology, err = newTopology(b.control, b.visits); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, v.process.stop(), v.topology.close()) }()
+	defer func() { err = errors.Join(err, v.process.Stop(), v.topology.close()) }()
 	if err := v.awaitLinks(ctx); err != nil {
 		return err
 	}
@@ -39,11 +40,11 @@ func (b *bench) visit(ctx context.Context, c *contestant, round int) (err error)
 		if v.process, err = c.start(v.topology, b.objects); err != nil {
 			return err
 		}
-		v.process.drain()
+		v.process.Drain()
 	}
 	defer func() {
 		if err != nil && v.process != nil {
-			err = fmt.Errorf("%w; it said:\n%s", err, v.process.stderr)
+			err = fmt.Errorf("%w; it said:\n%s", err, v.process.Stderr())
 		}
 	}()
 	if err := v.awaitService(ctx); err != nil {
@@ -147,7 +148,7 @@ func (v *visit) awaitService(ctx context.Context) error {
 		}
 	}
 	if v.contestant.proxy {
-		v.record("start", "until it serves", "s", answered.Sub(v.process.began).Seconds())
+		v.record("start", "until it serves", "s", answered.Sub(v.process.Began).Seconds())
 	}
 	return nil
 }
@@ -273,26 +274,26 @@ func (v *visit) run(s sideSpec, result any) (used usage, err error) {
 	if err != nil {
 		return used, err
 	}
-	defer func() { err = errors.Join(err, p.stop()) }()
+	defer func() { err = errors.Join(err, p.Stop()) }()
 	pid := 0
 	if v.process != nil {
-		pid = v.process.cmd.Process.Pid
+		pid = v.process.PID()
 	}
-	if err := p.await(wordBegan); err != nil {
+	if err := p.Await(wordBegan); err != nil {
 		return used, err
 	}
 	before, err := usageOf(pid)
 	if err != nil {
 		return used, err
 	}
-	if err := p.await(wordEnded); err != nil {
+	if err := p.Await(wordEnded); err != nil {
 		return used, err
 	}
 	after, err := usageOf(pid)
 	if err != nil {
 		return used, err
 	}
-	line, err := p.line()
+	line, err := p.Line()
 	if err != nil {
 		return used, err
 	}

@@ -1,4 +1,5 @@
-package main
+// Package process runs the programs of a benchmark in network namespaces.
+package process
 
 import (
 	"bufio"
@@ -17,19 +18,22 @@ import (
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
-// process is a program that runs in a namespace until it is stopped. Its standard
+// Process is a program that runs in a namespace until it is stopped. Its standard
 // output is read line by line, its standard error kept for error messages.
-type process struct {
+type Process struct {
+	// Began is when it was started.
+	Began time.Time
+
 	cmd     *exec.Cmd
-	began   time.Time
 	out     *bufio.Scanner
 	stderr  *tail
 	waited  sync.Once
 	waitErr error
 }
 
-func startProcess(in *netns.Namespace, cmd *exec.Cmd) (*process, error) {
-	p := &process{cmd: cmd, stderr: &tail{}}
+// Start starts a program in a namespace.
+func Start(in *netns.Namespace, cmd *exec.Cmd) (*Process, error) {
+	p := &Process{cmd: cmd, stderr: &tail{}}
 	cmd.Stderr = p.stderr
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -37,7 +41,7 @@ func startProcess(in *netns.Namespace, cmd *exec.Cmd) (*process, error) {
 	}
 	cmd.Stdout = w
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	p.began = time.Now()
+	p.Began = time.Now()
 	err = in.Start(cmd)
 	_ = w.Close()
 	if err != nil {
@@ -48,54 +52,57 @@ func startProcess(in *netns.Namespace, cmd *exec.Cmd) (*process, error) {
 	return p, nil
 }
 
-// startSide starts a side of the traffic. One that serves does so when this returns.
-func startSide(in *netns.Namespace, s sideSpec) (*process, error) {
-	text, err := json.Marshal(s)
+// StartSelf starts this program once more, as a side of the traffic: with two arguments, a
+// word for what it is and the description of what to do, in JSON.
+func StartSelf(in *netns.Namespace, word string, description any) (*Process, error) {
+	text, err := json.Marshal(description)
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command("/proc/self/exe", trafficArgument, string(text))
+	cmd := exec.Command("/proc/self/exe", word, string(text))
 	cmd.Env = append(os.Environ(), traffic.Env...)
-	p, err := startProcess(in, cmd)
-	if err == nil && s.Echo != 0 {
-		err = p.await(wordReady)
-	}
-	return p, err
+	return Start(in, cmd)
 }
 
-// line reads the next line of output.
-func (p *process) line() (string, error) {
+// PID is its number.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Stderr is the end of what it wrote to its standard error.
+func (p *Process) Stderr() string { return p.stderr.String() }
+
+// Line reads the next line of output.
+func (p *Process) Line() (string, error) {
 	if p.out.Scan() {
 		return p.out.Text(), nil
 	}
 	return "", fmt.Errorf("%s ended: %w: %s", p.cmd.Path, errors.Join(p.out.Err(), p.wait()), p.stderr)
 }
 
-// await reads up to a line.
-func (p *process) await(word string) error {
+// Await reads up to a line.
+func (p *Process) Await(word string) error {
 	for {
-		line, err := p.line()
+		line, err := p.Line()
 		if err != nil || line == word {
 			return err
 		}
 	}
 }
 
-// drain lets the process write what it likes.
-func (p *process) drain() {
+// Drain lets the process write what it likes.
+func (p *Process) Drain() {
 	go func() {
 		for p.out.Scan() {
 		}
 	}()
 }
 
-func (p *process) wait() error {
+func (p *Process) wait() error {
 	p.waited.Do(func() { p.waitErr = p.cmd.Wait() })
 	return p.waitErr
 }
 
-// stop kills the process. What it leaves in the kernel goes with its namespace.
-func (p *process) stop() error {
+// Stop kills the process. What it leaves in the kernel goes with its namespace.
+func (p *Process) Stop() error {
 	if p == nil {
 		return nil
 	}
