@@ -61,8 +61,8 @@ var connlimitModule = &module{
 		m.Limit = value(s, o.values[0], anyUint32)
 		m.Bits = optional(s, "--connlimit-mask", kind[uint8]{"a prefix length", "0 to the length of an address", func(t string) (uint8, bool) {
 			n, ok := number[uint8](t)
-			return n, ok && int(n) <= s.family.bits()
-		}}, uint8(s.family.bits()))
+			return n, ok && int(n) <= addrBits(s.family)
+		}}, uint8(addrBits(s.family)))
 		return m
 	},
 }

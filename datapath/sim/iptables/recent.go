@@ -50,7 +50,7 @@ var recentModule = &module{
 			Seconds: optional(s, "--seconds", anyUint32, 0), Reap: s.has("--reap"),
 			HitCount: optional(s, "--hitcount", anyUint32, 0), TTL: s.has("--rttl"),
 			Name:        optional(s, "--name", shortText(199), "DEFAULT"), // XT_RECENT_NAME_LEN
-			Mask:        optional(s, "--mask", s.address(), maskOf(s.family, s.family.bits())),
+			Mask:        optional(s, "--mask", s.address(), maskOf(s.family, addrBits(s.family))),
 			Destination: s.has("--rdest"),
 		}
 		for i, mode := range recentModes {

@@ -184,7 +184,7 @@ func masked(a, mask netip.Addr) netip.Addr {
 
 func parseAddr(f Family, text string) (netip.Addr, bool) {
 	a, err := netip.ParseAddr(text)
-	return a, err == nil && f.has(a)
+	return a, err == nil && isOf(a, f)
 }
 
 func parseNetwork(f Family, text string) (Network, bool) {
@@ -193,9 +193,9 @@ func parseNetwork(f Family, text string) (Network, bool) {
 	if !ok {
 		return Network{}, false
 	}
-	m := maskOf(f, f.bits())
+	m := maskOf(f, addrBits(f))
 	if two {
-		if length, ok := number[uint8](mask); ok && int(length) <= f.bits() {
+		if length, ok := number[uint8](mask); ok && int(length) <= addrBits(f) {
 			m = maskOf(f, int(length))
 		} else if m, ok = parseAddr(f, mask); !ok {
 			return Network{}, false
