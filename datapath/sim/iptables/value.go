@@ -105,6 +105,9 @@ type Network struct {
 	Addr, Mask netip.Addr
 }
 
+// MaskedNetwork is a network of which only the bits of the mask are kept.
+func MaskedNetwork(addr, mask netip.Addr) Network { return Network{masked(addr, mask), mask} }
+
 // Contains says whether an address agrees with the network where the mask is set.
 func (n Network) Contains(a netip.Addr) bool {
 	return a.BitLen() == n.Addr.BitLen() && masked(a, n.Mask) == n.Addr
@@ -201,7 +204,7 @@ func parseNetwork(f Family, text string) (Network, bool) {
 			return Network{}, false
 		}
 	}
-	return Network{masked(a, m), m}, true
+	return MaskedNetwork(a, m), true
 }
 
 func (s *section) network() kind[Network] {
@@ -222,6 +225,20 @@ type AddrRange struct{ First, Last netip.Addr }
 // Contains says whether an address is in the range.
 func (r AddrRange) Contains(a netip.Addr) bool {
 	return a.BitLen() == r.First.BitLen() && r.First.Compare(a) <= 0 && a.Compare(r.Last) <= 0
+}
+
+// Prefix is the range as a prefix, if it is one.
+func (r AddrRange) Prefix() (netip.Prefix, bool) {
+	if r.First.BitLen() != r.Last.BitLen() {
+		return netip.Prefix{}, false
+	}
+	same := r.First.AsSlice()
+	for i, b := range r.Last.AsSlice() {
+		same[i] = ^(same[i] ^ b)
+	}
+	mask, _ := netip.AddrFromSlice(same)
+	length, ok := prefixLength(mask)
+	return netip.PrefixFrom(r.First, length), ok && masked(r.First, mask) == r.First
 }
 
 // String is "first-last".
