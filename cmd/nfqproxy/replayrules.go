@@ -27,10 +27,7 @@ func (f *replayFlags) ruleDecider(stdin io.Reader, stderr io.Writer, draws *rand
 		if err != nil {
 			return nil, fmt.Errorf("--rules: %w", err)
 		}
-		family := decision.IPv4
-		if dump.Family == iptables.IPv6 {
-			family = decision.IPv6
-		}
+		family := dump.Family
 		if rules.Machines[family] != nil {
 			return nil, fmt.Errorf("--rules %s: there are rules of %s already: give one dump of each family", name, family)
 		}

@@ -25,10 +25,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/xtables"
 )
 
 // Names of our chains. iptables allows 28 characters.
@@ -46,7 +45,7 @@ type Spec struct {
 	// with it is forwarded.
 	Mark uint32
 	// HealthChecks are the health check node ports of each family, sorted by port.
-	HealthChecks map[iptables.Family][]HealthCheck
+	HealthChecks map[decision.Family][]HealthCheck
 }
 
 // HealthCheck is a port that load balancers ask about a Service.
@@ -58,7 +57,7 @@ type HealthCheck struct {
 // follower makes a Spec out of service tables. The time it takes depends on what changed.
 type follower struct {
 	table  *decision.Table // nil: none yet
-	checks map[iptables.Family]map[HealthCheck]bool
+	checks map[decision.Family]map[HealthCheck]bool
 	spec   Spec
 }
 
@@ -66,18 +65,14 @@ type follower struct {
 // check node port is open in the families that its Service has, whatever endpoints it has.
 func (f *follower) follow(t *decision.Table) (changed bool) {
 	if f.checks == nil {
-		f.checks = map[iptables.Family]map[HealthCheck]bool{iptables.IPv4: {}, iptables.IPv6: {}}
+		f.checks = map[decision.Family]map[HealthCheck]bool{decision.IPv4: {}, decision.IPv6: {}}
 	}
 	each := func(ports []*decision.ServicePort, do func(checks map[HealthCheck]bool, h HealthCheck)) {
 		for _, s := range ports {
 			if s.HealthCheckNodePort == 0 {
 				continue
 			}
-			family := iptables.IPv4
-			if s.Family == decision.IPv6 {
-				family = iptables.IPv6
-			}
-			do(f.checks[family], HealthCheck{s.Name.Service(), s.HealthCheckNodePort})
+			do(f.checks[s.Family], HealthCheck{s.Name.Service(), s.HealthCheckNodePort})
 			changed = true
 		}
 	}
@@ -91,7 +86,7 @@ func (f *follower) follow(t *decision.Table) (changed bool) {
 	if !changed {
 		return false
 	}
-	spec := Spec{Mark: mark, HealthChecks: make(map[iptables.Family][]HealthCheck)}
+	spec := Spec{Mark: mark, HealthChecks: make(map[decision.Family][]HealthCheck)}
 	for family, checks := range f.checks {
 		if len(checks) > 0 {
 			spec.HealthChecks[family] = slices.SortedFunc(maps.Keys(checks), func(a, b HealthCheck) int {
@@ -111,47 +106,47 @@ func (s Spec) equal(other Spec) bool {
 // chain is one of our chains, and the jump to it.
 type chain struct {
 	name string
-	from string             // the built-in chain that jumps to it
-	jump iptables.Comment   // of that jump
-	want [][]iptables.Match // one rule each, all of which accept
+	from string // the built-in chain that jumps to it
+	jump xtables.Conditions
+	want []xtables.Conditions // one rule each, all of which accept
 }
 
 // chains are ours for a family.
-func (s Spec) chains(f iptables.Family) []chain {
-	forward := iptables.Comment{Text: "nfqproxy forwarding rules"}
-	tracked := iptables.Conntrack{State: iptables.Condition[iptables.States]{Given: true, Value: iptables.StateRelated | iptables.StateEstablished}}
+func (s Spec) chains(f decision.Family) []chain {
 	out := []chain{
-		{name: forwardChain, from: "FORWARD", jump: forward, want: [][]iptables.Match{
-			{forward, iptables.Mark{Mark: iptables.MaskedValue{Value: s.Mark, Mask: s.Mark}}},
-			{iptables.Comment{Text: "nfqproxy forwarding conntrack rule"}, tracked},
+		{name: forwardChain, from: "FORWARD", jump: commented("nfqproxy forwarding rules"), want: []xtables.Conditions{
+			commented("nfqproxy forwarding rules", xtables.Mark(s.Mark, s.Mark)),
+			commented("nfqproxy forwarding conntrack rule", xtables.States(xtables.Related|xtables.Established)),
 		}},
-		{name: healthCheckChain, from: "INPUT", jump: iptables.Comment{Text: "nfqproxy health check service ports"}},
+		{name: healthCheckChain, from: "INPUT", jump: commented("nfqproxy health check service ports")},
 	}
-	anyPort := iptables.Ports{Range: iptables.PortRange{First: 0, Last: 65535}}
 	for _, h := range s.HealthChecks[f] {
-		const tcp = 6
-		out[1].want = append(out[1].want, []iptables.Match{
-			iptables.Protocol{Number: tcp},
-			iptables.Comment{Text: h.Service.String() + " health check node port"},
-			iptables.TCP{Source: anyPort, Destination: iptables.Ports{Range: iptables.PortRange{First: h.Port, Last: h.Port}}},
-		})
+		c := commented(h.Service.String()+" health check node port", xtables.DestinationPort(h.Port))
+		c.Protocol = uint8(decision.TCP)
+		out[1].want = append(out[1].want, c)
 	}
 	return out
 }
 
-// ruleText is a rule without its chain, as iptables-save would print it.
-func ruleText(matches []iptables.Match, target iptables.Target) string {
-	r := iptables.Rule{Args: iptables.Tokens(matches, target)}
-	return strings.TrimPrefix(r.String(), "-A  ")
+// commented are conditions with a comment in front of them.
+func commented(comment string, matches ...xtables.Extension) xtables.Conditions {
+	return xtables.Conditions{Matches: append([]xtables.Extension{xtables.Comment(comment)}, matches...)}
 }
 
-// texts are the rules that the chain should have.
-func (c *chain) texts() []string {
-	var all []string
-	for _, matches := range c.want {
-		all = append(all, ruleText(matches, iptables.Accept))
-	}
-	return all
+// rule is a rule as far as it may be one of ours.
+type rule struct {
+	xtables.Conditions
+	accept bool
+	to     string // the chain that it jumps to
+	other  bool   // it has what no rule of ours has
+}
+
+// accepts reports whether the rule accepts what agrees with the conditions, and does no more.
+func (r rule) accepts(c xtables.Conditions) bool { return r.accept && !r.other && r.Equal(c) }
+
+// plain reports whether all packets meet the rule: it has no match but comments.
+func (r rule) plain() bool {
+	return !r.other && r.Protocol == 0 && !slices.ContainsFunc(r.Matches, func(x xtables.Extension) bool { return x.Name != "comment" })
 }
 
 // Backend is a back end of iptables.
@@ -166,10 +161,10 @@ const (
 // place is one table "filter".
 type place struct {
 	backend Backend
-	family  iptables.Family
+	family  decision.Family
 }
 
-var places = []place{{NFT, iptables.IPv4}, {NFT, iptables.IPv6}, {Legacy, iptables.IPv4}, {Legacy, iptables.IPv6}}
+var places = []place{{NFT, decision.IPv4}, {NFT, decision.IPv6}, {Legacy, decision.IPv4}, {Legacy, decision.IPv6}}
 
 func (p place) String() string {
 	return fmt.Sprintf("iptables (%s), %s, table %s", p.backend, p.family, filterTable)
@@ -191,15 +186,30 @@ type found struct {
 	// built are the built-in chains that are there, with their rules that jump to
 	// chains of ours.
 	built map[string][]jump
-	// own are our chains, with their rules as iptables-save would print them.
-	own map[string][]string
+	// own are our chains.
+	own map[string][]rule
 }
+
+func newFound() *found {
+	return &found{built: make(map[string][]jump), own: make(map[string][]rule)}
+}
+
+// add takes a rule of a chain that is there, with its number for jump.
+func (f *found) add(chain string, id uint64, r rule) {
+	if _, own := f.own[chain]; own {
+		f.own[chain] = append(f.own[chain], r)
+	} else if isOwn(r.to) {
+		f.built[chain] = append(f.built[chain], jump{r.to, id, r.plain()})
+	}
+}
+
+func isOwn(chain string) bool { return chain == forwardChain || chain == healthCheckChain }
 
 // jump is a rule of a built-in chain that jumps to a chain of ours.
 type jump struct {
 	to    string
 	id    uint64 // nft: the rule's handle; legacy: its index in the chain
-	plain bool   // it has no match but comments
+	plain bool   // it has no condition
 }
 
 // compare says what has to change for the chains to be as they are wanted, or with remove to
@@ -228,7 +238,7 @@ func (f *found) compare(want []chain, remove bool) []difference {
 			continue
 		}
 		d.create, d.hook = !there, !plain
-		d.refill = !slices.Equal(rules, c.texts())
+		d.refill = !slices.EqualFunc(rules, c.want, rule.accepts)
 		if d.create {
 			d.changed = append(d.changed, "chain "+c.name+" is missing")
 		} else if d.refill {

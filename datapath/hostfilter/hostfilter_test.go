@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
 // TestFollow: which ports are open in which family.
@@ -37,22 +36,22 @@ func TestFollow(t *testing.T) {
 			t.Errorf("%t %+v, want %t %+v", got, f.spec, changed, want)
 		}
 	}
-	want := Spec{Mark: 0x10, HealthChecks: map[iptables.Family][]HealthCheck{
-		iptables.IPv4: {{service("a"), 31001}, {service("b"), 31002}},
-		iptables.IPv6: {{service("b"), 31002}},
+	want := Spec{Mark: 0x10, HealthChecks: map[decision.Family][]HealthCheck{
+		decision.IPv4: {{service("a"), 31001}, {service("b"), 31002}},
+		decision.IPv6: {{service("b"), 31002}},
 	}}
 	expect(table, true, want)
 	expect(table.Next(time.Time{}, node), false, want)
 	next := table.Next(time.Time{}, node, decision.Change{Service: service("b"), Ports: []*decision.ServicePort{port("b", "https", decision.IPv4, 31002), port("b", "http", decision.IPv6, 31003)}})
-	want = Spec{Mark: 0x10, HealthChecks: map[iptables.Family][]HealthCheck{
-		iptables.IPv4: {{service("a"), 31001}, {service("b"), 31002}},
-		iptables.IPv6: {{service("b"), 31003}},
+	want = Spec{Mark: 0x10, HealthChecks: map[decision.Family][]HealthCheck{
+		decision.IPv4: {{service("a"), 31001}, {service("b"), 31002}},
+		decision.IPv6: {{service("b"), 31003}},
 	}}
 	expect(next, true, want)
 	next = next.Next(time.Time{}, node, decision.Change{Service: service("none")})
 	expect(next, false, want)
 	next = next.Next(time.Time{}, node, decision.Change{Service: service("b")})
-	want = Spec{Mark: 0x10, HealthChecks: map[iptables.Family][]HealthCheck{iptables.IPv4: {{service("a"), 31001}}}}
+	want = Spec{Mark: 0x10, HealthChecks: map[decision.Family][]HealthCheck{decision.IPv4: {{service("a"), 31001}}}}
 	expect(next, true, want)
 	want.Mark = decision.DefaultMasqueradeMark
 	expect(next.Next(time.Time{}, decision.Node{}), true, want)

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
@@ -44,7 +43,7 @@ func forEach(t *testing.T, test func(n node)) {
 // tool is the program of the back end: iptables-nft, ip6tables-legacy-save.
 func (p place) tool(suffix ...string) string {
 	name := "iptables"
-	if p.family == iptables.IPv6 {
+	if p.family == decision.IPv6 {
 		name = "ip6tables"
 	}
 	return strings.Join(append([]string{name, string(p.backend)}, suffix...), "-")
@@ -96,8 +95,8 @@ func keeper(s Spec) *Keeper {
 
 // check is a Spec with health check node ports in both families.
 func check(ports ...uint16) Spec {
-	s := Spec{Mark: 0x4000, HealthChecks: make(map[iptables.Family][]HealthCheck)}
-	for _, f := range []iptables.Family{iptables.IPv4, iptables.IPv6} {
+	s := Spec{Mark: 0x4000, HealthChecks: make(map[decision.Family][]HealthCheck)}
+	for _, f := range []decision.Family{decision.IPv4, decision.IPv6} {
 		for _, p := range ports {
 			s.HealthChecks[f] = append(s.HealthChecks[f], HealthCheck{decision.ServiceName{Namespace: "default", Name: "web"}, p})
 		}
@@ -202,6 +201,54 @@ func TestRules(t *testing.T) {
 	})
 }
 
+// TestRestored: rules of ours that iptables' programs saved and restored are as we want them. Of
+// nftables they write some matches in nftables' own expressions, which are put into our form
+// once; those that they write as extensions are not.
+func TestRestored(t *testing.T) {
+	forEach(t, func(n node) {
+		n.iptables(docker...)
+		spec := check(31000)
+		changed := func() (all []string) {
+			n.Helper()
+			if err := n.ns.Do(func() (err error) { all, _, err = n.place.sync(spec, false); return err }); err != nil {
+				n.Fatal(err)
+			}
+			return all
+		}
+		if all := changed(); len(all) != 4 {
+			n.Errorf("made %q, want two chains and the jumps to them", all)
+		}
+		n.must(n.save(), n.tool("restore"))
+		rewritten := []string{"chain NFQPROXY-FORWARD has other rules", "chain NFQPROXY-HEALTHCHECK has other rules"}
+		for _, what := range changed() {
+			if n.backend == Legacy || !slices.Contains(rewritten, what) {
+				n.Errorf("restored: %s", what)
+			}
+		}
+		if all := changed(); len(all) > 0 {
+			n.Errorf("repaired twice: %q", all)
+		}
+		n.saved(withOurs)
+	})
+}
+
+// TestConditionalJump: a jump to our chain that not all packets take is not the one we want.
+func TestConditionalJump(t *testing.T) {
+	forEach(t, func(n node) {
+		n.iptables(docker...)
+		k := keeper(check(31000))
+		n.sync(k)
+		const ours = `-A FORWARD -m comment --comment "nfqproxy forwarding rules" -j NFQPROXY-FORWARD`
+		for _, condition := range []string{"-i eth9", "-p tcp", "-m mark --mark 0x1"} {
+			conditional := strings.Replace(ours, "-A FORWARD", "-A FORWARD "+condition, 1)
+			n.must("*filter\n"+strings.Replace(conditional, "-A FORWARD", "-R FORWARD 1", 1)+"\nCOMMIT\n", n.tool("restore"), "--noflush", "-w")
+			n.sync(k)
+			n.saved(strings.Replace(withOurs, ours, ours+"\n"+conditional, 1))
+			n.iptables("-D FORWARD 2")
+		}
+	})
+}
+
 // TestRemove: what others have stays as it was, in its place.
 func TestRemove(t *testing.T) {
 	forEach(t, func(n node) {
@@ -229,7 +276,7 @@ func TestRemove(t *testing.T) {
 // TestCounters: the rules of others keep their counters.
 func TestCounters(t *testing.T) {
 	forEach(t, func(n node) {
-		if n.place == (place{NFT, iptables.IPv6}) {
+		if n.place == (place{NFT, decision.IPv6}) {
 			n.Skip("ip6tables-nft-restore does not load counters")
 		}
 		n.must("*filter\n:FORWARD DROP [3:180]\n[7:420] -A FORWARD -i eth9 -j ACCEPT\nCOMMIT\n", n.tool("restore"), "--counters")
@@ -272,7 +319,7 @@ func TestOneChain(t *testing.T) {
 		if n.backend != NFT {
 			n.Skip("the legacy back end has all chains at once")
 		}
-		family := map[iptables.Family]string{iptables.IPv4: "ip", iptables.IPv6: "ip6"}[n.family]
+		family := map[decision.Family]string{decision.IPv4: "ip", decision.IPv6: "ip6"}[n.family]
 		n.must(fmt.Sprintf("table %s filter { chain INPUT { type filter hook input priority 0; policy drop; }; }", family), "nft", "-f", "-")
 		k := keeper(check(31000))
 		n.sync(k)
@@ -312,13 +359,14 @@ func TestRepair(t *testing.T) {
 			"-F NFQPROXY-FORWARD",
 			"-D NFQPROXY-HEALTHCHECK 1",
 			"-I NFQPROXY-FORWARD -j DROP",
+			`-R NFQPROXY-FORWARD 2 -i eth9 -m comment --comment "nfqproxy forwarding conntrack rule" -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT`,
 			"-D INPUT 1\n-F NFQPROXY-HEALTHCHECK\n-X NFQPROXY-HEALTHCHECK",
 		} {
 			n.must("*filter\n"+damage+"\nCOMMIT\n", n.tool("restore"), "--noflush", "-w")
 			n.eventually(withOurs, k, i+1)
 		}
 		n.must(dockerSaved, n.tool("restore"))
-		n.eventually(withOurs, k, 6)
+		n.eventually(withOurs, k, 7)
 	})
 }
 
@@ -349,7 +397,7 @@ while [ $i -lt 40 ]; do
 	%[1]s -w -I FORWARD -s %[2]s -j DOCKER-USER
 	%[1]s -w -D FORWARD -s %[2]s -j DOCKER-USER
 	i=$((i+1))
-done`, n.tool(), map[iptables.Family]string{iptables.IPv4: "192.0.2.1", iptables.IPv6: "2001:db8::1"}[n.family]))
+done`, n.tool(), map[decision.Family]string{decision.IPv4: "192.0.2.1", decision.IPv6: "2001:db8::1"}[n.family]))
 		var said strings.Builder
 		others.Stdout, others.Stderr = &said, &said
 		if err := n.ns.Start(others); err != nil {

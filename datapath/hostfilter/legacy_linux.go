@@ -2,11 +2,12 @@ package hostfilter
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/xtables"
 )
 
@@ -26,36 +27,42 @@ func (p place) readLegacy() (*xtables.Table, error) {
 
 // foundIn is what the table has of ours.
 func foundIn(t *xtables.Table) (*found, error) {
-	f := &found{built: make(map[string][]jump), own: make(map[string][]string)}
+	f := newFound()
 	if t == nil {
 		return f, nil
 	}
-	rules, err := t.Rules(nil)
+	spans, err := t.Spans()
 	if err != nil {
 		return nil, err
 	}
-	for _, c := range rules.Chains {
-		if c.Policy != iptables.PolicyNone {
-			f.built[c.Name] = nil
-		} else if isOwn(c.Name) {
-			f.own[c.Name] = nil
-		}
-	}
-	index := make(map[string]uint64) // of the next rule in each chain
-	for _, r := range rules.Rules {
-		id := index[r.Chain]
-		index[r.Chain]++
-		if _, own := f.own[r.Chain]; own {
-			f.own[r.Chain] = append(f.own[r.Chain], ruleText(r.Matches, r.Target))
+	starts := t.Starts(spans)
+	for _, s := range spans {
+		switch {
+		case s.Base:
+			f.built[s.Name] = nil
+		case isOwn(s.Name):
+			f.own[s.Name] = nil
+		default:
 			continue
 		}
-		if to, ok := r.Target.(iptables.Jump); ok && isOwn(to.Chain) {
-			if _, built := f.built[r.Chain]; built {
-				f.built[r.Chain] = append(f.built[r.Chain], jump{to.Chain, id, onlyComments(r.Matches)})
+		for i, e := range t.Entries[s.First : s.End-1] {
+			r, err := legacyRule(t.Family, &e, starts)
+			if err != nil {
+				return nil, fmt.Errorf("chain %s, rule %d: %w", s.Name, i+1, err)
 			}
+			f.add(s.Name, uint64(i), r)
 		}
 	}
 	return f, nil
+}
+
+func legacyRule(f decision.Family, e *xtables.Entry, starts map[uint32]string) (r rule, err error) {
+	all := false
+	r.Conditions, all = e.Conditions(f)
+	r.other = !all
+	r.accept = e.Target == xtables.StandardTarget && e.Verdict == xtables.Accept
+	r.to, err = e.To(starts)
+	return r, err
 }
 
 // changeLegacy finds out again under the lock of the programs, and changes the table in one
@@ -83,9 +90,7 @@ func (p place) changeLegacy(want []chain, remove bool) error {
 		return err
 	}
 	for _, diff := range differences {
-		if err := diff.draw(d); err != nil {
-			return err
-		}
+		diff.draw(d)
 	}
 	err = d.Replace()
 	if errors.Is(err, unix.EAGAIN) {
@@ -95,37 +100,25 @@ func (p place) changeLegacy(want []chain, remove bool) error {
 }
 
 // draw changes the draft.
-func (diff *difference) draw(d *xtables.Draft) error {
+func (diff *difference) draw(d *xtables.Draft) {
 	own, from := d.Chain(diff.name), d.Chain(diff.from)
 	if diff.remove {
 		for _, c := range d.Chains { // wherever it is jumped to
 			c.Rules = slices.DeleteFunc(c.Rules, func(r *xtables.DraftRule) bool { return r.Target() == own })
 		}
 		d.DeleteChain(own)
-		return nil
+		return
 	}
 	if diff.create {
-		var err error
-		if own, err = d.AddChain(diff.name); err != nil {
-			return err
-		}
+		own = d.AddChain(diff.name)
 	}
 	if diff.refill {
 		own.Rules = nil
-		for _, matches := range diff.want {
-			r, err := d.Accept(matches...)
-			if err != nil {
-				return err
-			}
-			own.Rules = append(own.Rules, r)
+		for _, c := range diff.want {
+			own.Rules = append(own.Rules, d.Accept(c))
 		}
 	}
 	if diff.hook {
-		r, err := d.Jump(own, diff.jump)
-		if err != nil {
-			return err
-		}
-		from.Rules = slices.Insert(from.Rules, 0, r)
+		from.Rules = slices.Insert(from.Rules, 0, d.Jump(own, diff.jump))
 	}
-	return nil
 }

@@ -9,23 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nfqproxy/nfqproxy/datapath/nft"
-	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/xtables"
 )
-
-func nfproto(f iptables.Family) uint8 {
-	if f == iptables.IPv6 {
-		return unix.NFPROTO_IPV6
-	}
-	return unix.NFPROTO_IPV4
-}
 
 // hooks are those of the built-in chains (linux/netfilter.h, NF_INET_...).
 var hooks = map[string]uint32{"INPUT": 1, "FORWARD": 2}
 
 // readNFT reads what is of interest, and no more: other chains may be many.
 func (p place) readNFT(want []chain) (*found, error) {
-	f := &found{built: make(map[string][]jump), own: make(map[string][]string)}
+	f := newFound()
 	for _, c := range want {
 		hook, there, err := p.hookOf(c.from)
 		if err != nil {
@@ -33,12 +25,7 @@ func (p place) readNFT(want []chain) (*found, error) {
 		}
 		if there && hook == int(hooks[c.from]) {
 			f.built[c.from] = nil
-			err := p.eachRule(c.from, func(id uint64, r decoded) {
-				if to, ok := r.target.(iptables.Jump); ok && isOwn(to.Chain) {
-					f.built[c.from] = append(f.built[c.from], jump{to.Chain, id, onlyComments(r.matches)})
-				}
-			})
-			if err != nil {
+			if err := p.eachRule(c.from, f.add); err != nil {
 				return nil, err
 			}
 		}
@@ -47,25 +34,12 @@ func (p place) readNFT(want []chain) (*found, error) {
 		}
 		if there {
 			f.own[c.name] = nil
-			if err := p.eachRule(c.name, func(_ uint64, r decoded) {
-				f.own[c.name] = append(f.own[c.name], ruleText(r.matches, r.target))
-			}); err != nil {
+			if err := p.eachRule(c.name, f.add); err != nil {
 				return nil, err
 			}
 		}
 	}
 	return f, nil
-}
-
-func isOwn(chain string) bool { return chain == forwardChain || chain == healthCheckChain }
-
-func onlyComments(matches []iptables.Match) bool {
-	for _, m := range matches {
-		if _, ok := m.(iptables.Comment); !ok {
-			return false
-		}
-	}
-	return true
 }
 
 // hookOf reports whether the table has the chain, and the hook of a base chain of type filter;
@@ -86,7 +60,7 @@ func (p place) hookOf(name string) (hook int, there bool, err error) {
 	defer conn.Close() //nolint:errcheck // nothing was written
 	messages, err := conn.Execute(netlink.Message{
 		Header: netlink.Header{Type: nft.MessageType(unix.NFT_MSG_GETCHAIN), Flags: netlink.Request},
-		Data:   append(nft.Header(nfproto(p.family)), attributes...),
+		Data:   append(nft.Header(nft.Family(p.family)), attributes...),
 	})
 	switch {
 	// No chain or table; no nftables.
@@ -127,14 +101,14 @@ func (p place) hookOf(name string) (hook int, there bool, err error) {
 }
 
 // eachRule calls do for each rule of a chain, in order.
-func (p place) eachRule(chain string, do func(id uint64, r decoded)) error {
+func (p place) eachRule(chain string, do func(chain string, id uint64, r rule)) error {
 	filter := func(e *netlink.AttributeEncoder) {
 		e.String(unix.NFTA_RULE_TABLE, filterTable)
 		e.String(unix.NFTA_RULE_CHAIN, chain)
 	}
-	return nft.Dump(nfproto(p.family), unix.NFT_MSG_GETRULE, filter, func(_ uint8, ad *netlink.AttributeDecoder) {
+	return nft.Dump(nft.Family(p.family), unix.NFT_MSG_GETRULE, filter, func(_ uint8, ad *netlink.AttributeDecoder) {
 		table, in, id := "", "", uint64(0)
-		r := decoded{family: p.family}
+		var r decoded
 		for ad.Next() {
 			switch ad.Type() {
 			case unix.NFTA_RULE_TABLE:
@@ -153,21 +127,15 @@ func (p place) eachRule(chain string, do func(id uint64, r decoded)) error {
 			}
 		}
 		if table == filterTable && in == chain {
-			do(id, r)
+			do(chain, id, r.rule)
 		}
 	})
 }
 
-// decoded is a rule as far as it can be one of ours. Anything else is an unknown match.
+// decoded is a rule that is being decoded.
 type decoded struct {
-	family  iptables.Family
-	matches []iptables.Match
-	target  iptables.Target
+	rule
 	l4proto bool // the protocol is in the register
-}
-
-func (r *decoded) unknown(name string) {
-	r.matches = append(r.matches, iptables.UnknownMatch{Match: "nft", Args: []iptables.Token{iptables.Word(name)}})
 }
 
 // fields are the attributes of an expression's data.
@@ -201,35 +169,35 @@ func fieldsOf(ad *netlink.AttributeDecoder) fields {
 func (r *decoded) expression(ad *netlink.AttributeDecoder) error {
 	e := fieldsOf(ad)
 	data := e.nested(unix.NFTA_EXPR_DATA)
-	switch name := e.text(unix.NFTA_EXPR_NAME); name {
+	switch e.text(unix.NFTA_EXPR_NAME) {
 	case "counter":
 	case "match":
-		r.matches = append(r.matches, xtables.DecodeMatch(r.family, xtables.Extension{
+		r.Matches = append(r.Matches, xtables.Extension{
 			Name: data.text(unix.NFTA_MATCH_NAME), Revision: uint8(data.u32(unix.NFTA_MATCH_REV)), Data: data[unix.NFTA_MATCH_INFO],
-		}, nil))
+		})
 	case "meta":
-		if r.l4proto = data.u32(unix.NFTA_META_KEY) == unix.NFT_META_L4PROTO; !r.l4proto {
-			r.unknown(name)
-		}
+		r.l4proto = data.u32(unix.NFTA_META_KEY) == unix.NFT_META_L4PROTO
+		r.other = r.other || !r.l4proto
 	case "cmp":
 		value := data.nested(unix.NFTA_CMP_DATA)[unix.NFTA_DATA_VALUE]
 		if !r.l4proto || data.u32(unix.NFTA_CMP_OP) != unix.NFT_CMP_EQ || len(value) != 1 {
-			r.unknown(name)
+			r.other = true
 			break
 		}
-		r.matches = append(r.matches, iptables.Protocol{Number: value[0]})
+		r.other = r.other || r.Protocol != 0 || value[0] == 0
+		r.Protocol = value[0]
 	case "immediate":
 		verdict := data.nested(unix.NFTA_IMMEDIATE_DATA).nested(unix.NFTA_DATA_VERDICT)
 		switch int32(verdict.u32(unix.NFTA_VERDICT_CODE)) {
 		case nfAccept:
-			r.target = iptables.Accept
+			r.accept, r.to = true, ""
 		case unix.NFT_JUMP:
-			r.target = iptables.Jump{Chain: verdict.text(unix.NFTA_VERDICT_CHAIN)}
+			r.accept, r.to = false, verdict.text(unix.NFTA_VERDICT_CHAIN)
 		default:
-			r.unknown(name)
+			r.other = true
 		}
 	default:
-		r.unknown(name)
+		r.other = true
 	}
 	return nil
 }
@@ -250,33 +218,29 @@ func (p place) changeNFT(differences []difference) error {
 		}
 		if d.remove {
 			for _, id := range d.jumps {
-				t.Add(nfproto(p.family), unix.NFT_MSG_DELRULE, 0, func(e *netlink.AttributeEncoder) {
+				t.Add(nft.Family(p.family), unix.NFT_MSG_DELRULE, 0, func(e *netlink.AttributeEncoder) {
 					e.String(unix.NFTA_RULE_TABLE, filterTable)
 					e.String(unix.NFTA_RULE_CHAIN, d.from)
 					e.Uint64(unix.NFTA_RULE_HANDLE, id)
 				})
 			}
-			t.Add(nfproto(p.family), unix.NFT_MSG_DELRULE, 0, rulesOf)
-			t.Add(nfproto(p.family), unix.NFT_MSG_DELCHAIN, 0, named)
+			t.Add(nft.Family(p.family), unix.NFT_MSG_DELRULE, 0, rulesOf)
+			t.Add(nft.Family(p.family), unix.NFT_MSG_DELCHAIN, 0, named)
 			continue
 		}
 		if d.create {
-			t.Add(nfproto(p.family), unix.NFT_MSG_NEWCHAIN, netlink.Create, named)
+			t.Add(nft.Family(p.family), unix.NFT_MSG_NEWCHAIN, netlink.Create, named)
 		}
 		if d.refill && !d.create {
-			t.Add(nfproto(p.family), unix.NFT_MSG_DELRULE, 0, rulesOf)
+			t.Add(nft.Family(p.family), unix.NFT_MSG_DELRULE, 0, rulesOf)
 		}
 		if d.refill {
-			for _, matches := range d.want {
-				if err := p.addRule(&t, d.name, netlink.Append, matches, nfAccept, ""); err != nil {
-					return err
-				}
+			for _, c := range d.want {
+				p.addRule(&t, d.name, netlink.Append, c, nfAccept, "")
 			}
 		}
 		if d.hook { // without NLM_F_APPEND: at the top
-			if err := p.addRule(&t, d.from, 0, []iptables.Match{d.jump}, unix.NFT_JUMP, d.name); err != nil {
-				return err
-			}
+			p.addRule(&t, d.from, 0, d.jump, unix.NFT_JUMP, d.name)
 		}
 	}
 	err := t.Run()
@@ -288,25 +252,12 @@ func (p place) changeNFT(differences []difference) error {
 
 // addRule adds a rule in the form that iptables-nft gives it: matches in xtables' structs, a
 // counter and a verdict.
-func (p place) addRule(t *nft.Transaction, chain string, flags netlink.HeaderFlags, matches []iptables.Match, verdict int32, to string) error {
-	var extensions []xtables.Extension
-	var protocol uint8
-	for _, m := range matches {
-		if m, ok := m.(iptables.Protocol); ok {
-			protocol = m.Number
-			continue
-		}
-		x, err := xtables.EncodeMatch(m)
-		if err != nil {
-			return err
-		}
-		extensions = append(extensions, x)
-	}
-	t.Add(nfproto(p.family), unix.NFT_MSG_NEWRULE, netlink.Create|flags, func(e *netlink.AttributeEncoder) {
+func (p place) addRule(t *nft.Transaction, chain string, flags netlink.HeaderFlags, c xtables.Conditions, verdict int32, to string) {
+	t.Add(nft.Family(p.family), unix.NFT_MSG_NEWRULE, netlink.Create|flags, func(e *netlink.AttributeEncoder) {
 		e.String(unix.NFTA_RULE_TABLE, filterTable)
 		e.String(unix.NFTA_RULE_CHAIN, chain)
 		e.Nested(unix.NFTA_RULE_EXPRESSIONS, func(e *netlink.AttributeEncoder) error {
-			if protocol != 0 {
+			if c.Protocol != 0 {
 				expression(e, "meta", func(e *netlink.AttributeEncoder) {
 					e.Uint32(unix.NFTA_META_KEY, unix.NFT_META_L4PROTO)
 					e.Uint32(unix.NFTA_META_DREG, unix.NFT_REG_1)
@@ -315,12 +266,12 @@ func (p place) addRule(t *nft.Transaction, chain string, flags netlink.HeaderFla
 					e.Uint32(unix.NFTA_CMP_SREG, unix.NFT_REG_1)
 					e.Uint32(unix.NFTA_CMP_OP, unix.NFT_CMP_EQ)
 					e.Nested(unix.NFTA_CMP_DATA, func(e *netlink.AttributeEncoder) error {
-						e.Bytes(unix.NFTA_DATA_VALUE, []byte{protocol})
+						e.Bytes(unix.NFTA_DATA_VALUE, []byte{c.Protocol})
 						return nil
 					})
 				})
 			}
-			for _, x := range extensions {
+			for _, x := range c.Matches {
 				expression(e, "match", func(e *netlink.AttributeEncoder) {
 					e.String(unix.NFTA_MATCH_NAME, x.Name)
 					e.Uint32(unix.NFTA_MATCH_REV, uint32(x.Revision))
@@ -346,15 +297,14 @@ func (p place) addRule(t *nft.Transaction, chain string, flags netlink.HeaderFla
 			})
 			return nil
 		})
-		if protocol != 0 { // match tcp wants to know of it (nft_compat.c, nft_parse_compat)
+		if c.Protocol != 0 { // match tcp wants to know of it (nft_compat.c, nft_parse_compat)
 			e.Nested(unix.NFTA_RULE_COMPAT, func(e *netlink.AttributeEncoder) error {
-				e.Uint32(unix.NFTA_RULE_COMPAT_PROTO, uint32(protocol))
+				e.Uint32(unix.NFTA_RULE_COMPAT_PROTO, uint32(c.Protocol))
 				e.Uint32(unix.NFTA_RULE_COMPAT_FLAGS, 0)
 				return nil
 			})
 		}
 	})
-	return nil
 }
 
 func expression(e *netlink.AttributeEncoder, name string, data func(*netlink.AttributeEncoder)) {

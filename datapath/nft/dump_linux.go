@@ -7,6 +7,8 @@ import (
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
 // ByteOrder is that of numbers in nftables' attributes.
@@ -17,6 +19,14 @@ const maxAttempts = 5
 
 // headerSize is sizeof(struct nfgenmsg).
 const headerSize = 4
+
+// Family is the kernel's number of an address family (linux/netfilter.h).
+func Family(f decision.Family) uint8 {
+	if f == decision.IPv6 {
+		return unix.NFPROTO_IPV6
+	}
+	return unix.NFPROTO_IPV4
+}
 
 // Header is a struct nfgenmsg (linux/netfilter/nfnetlink.h) for a family (NFPROTO_...).
 func Header(family uint8) []byte { return []byte{family, unix.NFNETLINK_V0, 0, 0} }

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/xtables"
 )
 
@@ -17,15 +17,15 @@ const targetHeader = 32 // sizeof(struct xt_entry_target)
 var byteOrder = binary.NativeEndian
 
 // entryLayout gives sizeof the entry and the offset of target_offset.
-func entryLayout(f family) (header, targetOffset int) {
-	if f == ipv4 {
+func entryLayout(f decision.Family) (header, targetOffset int) {
+	if f == decision.IPv4 {
 		return 112, 88
 	}
 	return 168, 140
 }
 
 // rawEntry is an entry with a target of so many bytes, and some bytes for its match.
-func rawEntry(f family, name string, match byte, data []byte) []byte {
+func rawEntry(f decision.Family, name string, match byte, data []byte) []byte {
 	header, targetOffset := entryLayout(f)
 	e := make([]byte, header)
 	for range match {
@@ -48,7 +48,7 @@ func rawEntry(f family, name string, match byte, data []byte) []byte {
 //	admin: jump later, return
 //	KUBE-FORWARD: return
 //	later: return
-func sample(f family) *blob {
+func sample(f decision.Family) *xtables.Table {
 	type place struct{ entry, to int } // a verdict that is an index for now
 	var raw [][]byte
 	var places []place
@@ -86,9 +86,9 @@ func sample(f family) *blob {
 	}
 	for _, p := range places {
 		e := xtables.Entry{Raw: raw[p.entry]}
-		e.SetVerdict(f.iptables(), offsets[p.to])
+		e.SetVerdict(f, offsets[p.to])
 	}
-	b := &blob{f, xtables.Table{Family: f.iptables(), Name: "filter", ValidHooks: 1 << 1}}
+	b := &xtables.Table{Family: f, Name: "filter", ValidHooks: 1 << 1}
 	b.HookEntry[1], b.Underflow[1] = 0, offsets[3]
 	if err := b.ParseEntries(slices.Concat(raw...)); err != nil {
 		panic(err)
@@ -97,13 +97,13 @@ func sample(f family) *blob {
 }
 
 // describe tells the chains with their rules' matches and targets.
-func describe(t *testing.T, b *blob) string {
+func describe(t *testing.T, b *xtables.Table) string {
 	t.Helper()
 	spans, err := b.Spans()
 	if err != nil {
 		t.Fatal(err)
 	}
-	chains, err := b.table()
+	chains, err := legacyTable(b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func describe(t *testing.T, b *blob) string {
 		line := s.Name + ":"
 		for i, r := range chains.chains[s.Name].rules {
 			e := b.Entries[s.First+i]
-			header, _ := entryLayout(b.family)
+			header, _ := entryLayout(b.Family)
 			match := e.Raw[header]
 			line += " " + string(rune('0'+match)) + strings.Join(append([]string{""}, r.targets...), ">")
 		}
@@ -128,12 +128,12 @@ func TestWithout(t *testing.T) {
 			t.Fatalf("%s: the sample is %s, want %s", f, got, want)
 		}
 		before := slices.Concat(raws(b)...)
-		chains, err := b.table()
+		chains, err := legacyTable(b)
 		if err != nil {
 			t.Fatal(err)
 		}
 		r, _ := chains.plan()
-		draft, err := b.without(r)
+		draft, err := without(b, r)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -145,8 +145,8 @@ func TestWithout(t *testing.T) {
 			t.Errorf("%s: the old table has changed", f)
 		}
 		// As the kernel would give it back.
-		again := &blob{f, xtables.Table{Family: b.Family, Name: b.Name, ValidHooks: next.ValidHooks, HookEntry: next.HookEntry, Underflow: next.Underflow}}
-		if err := again.ParseEntries(slices.Concat(raws(&blob{f, *next})...)); err != nil {
+		again := &xtables.Table{Family: b.Family, Name: b.Name, ValidHooks: next.ValidHooks, HookEntry: next.HookEntry, Underflow: next.Underflow}
+		if err := again.ParseEntries(slices.Concat(raws(next)...)); err != nil {
 			t.Fatal(err)
 		}
 		if got, want := describe(t, again), "INPUT: 1 3>admin; admin: 5>later; later:"; got != want {
@@ -161,7 +161,7 @@ func TestWithout(t *testing.T) {
 	}
 }
 
-func raws(b *blob) [][]byte {
+func raws(b *xtables.Table) [][]byte {
 	var all [][]byte
 	for _, e := range b.Entries {
 		all = append(all, e.Raw)
@@ -171,8 +171,8 @@ func raws(b *blob) [][]byte {
 
 // TestWithoutRefuses: a chain that is still used is not cut out.
 func TestWithoutRefuses(t *testing.T) {
-	b := sample(ipv4)
-	draft, err := b.without(&removal{chains: []string{"later"}})
+	b := sample(decision.IPv4)
+	draft, err := without(b, &removal{chains: []string{"later"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,23 +185,23 @@ func TestWithoutRefuses(t *testing.T) {
 func FuzzBlob(f *testing.F) {
 	for _, family := range families {
 		b := sample(family)
-		f.Add(slices.Concat(raws(b)...), family == ipv6, b.HookEntry[1], b.Underflow[1])
+		f.Add(slices.Concat(raws(b)...), family == decision.IPv6, b.HookEntry[1], b.Underflow[1])
 	}
 	f.Fuzz(func(t *testing.T, data []byte, six bool, first, last uint32) {
-		b := &blob{ipv4, xtables.Table{Family: iptables.IPv4, Name: "filter", ValidHooks: 1 << 1}}
+		b := &xtables.Table{Family: decision.IPv4, Name: "filter", ValidHooks: 1 << 1}
 		if six {
-			b.family, b.Family = ipv6, iptables.IPv6
+			b.Family = decision.IPv6
 		}
 		b.HookEntry[1], b.Underflow[1] = first, last
 		if b.ParseEntries(data) != nil {
 			return
 		}
-		chains, err := b.table()
+		chains, err := legacyTable(b)
 		if err != nil {
 			return
 		}
 		r, _ := chains.plan()
-		draft, err := b.without(r)
+		draft, err := without(b, r)
 		if err != nil {
 			return
 		}

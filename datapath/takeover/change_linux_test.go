@@ -5,13 +5,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
 // TestChangedMeanwhile: kube-proxy made its jumps anew, and another chain, between
 // Find and Remove.
 func TestChangedMeanwhile(t *testing.T) {
-	forEach(t, func(t *testing.T, b backend, f family) {
+	forEach(t, func(t *testing.T, b backend, f decision.Family) {
 		n := newNode(t)
 		n.load(b, f, kubeProxy(t, f, 3))
 		n.load(b, f, othersOf(f))
@@ -30,7 +31,7 @@ func TestChangedMeanwhile(t *testing.T) {
 
 // TestGoneMeanwhile: somebody else has cleaned up.
 func TestGoneMeanwhile(t *testing.T) {
-	forEach(t, func(t *testing.T, b backend, f family) {
+	forEach(t, func(t *testing.T, b backend, f decision.Family) {
 		n := newNode(t)
 		n.load(b, f, kubeProxy(t, f, 3))
 		l := n.find()
@@ -49,7 +50,7 @@ func TestGoneMeanwhile(t *testing.T) {
 func TestAllOrNothing(t *testing.T) {
 	netns.RequireTool(t, "nft")
 	n := newNode(t)
-	n.load(nft, ipv4, kubeProxy(t, ipv4, 3))
+	n.load(nft, decision.IPv4, kubeProxy(t, decision.IPv4, 3))
 	n.mustRun("add chain ip nat odd\nadd rule ip nat odd meta l4proto vmap { tcp : jump KUBE-SERVICES }\n", "nft", "-f", "-")
 	before := n.mustRun("", "nft", "list", "table", "ip", "nat")
 	l := n.find()

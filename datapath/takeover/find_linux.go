@@ -58,7 +58,7 @@ func (l *Rules) remove() error {
 	var errs []error
 	for _, t := range l.tables {
 		if err := removeOwnTable(t.family); err != nil {
-			errs = append(errs, fmt.Errorf("nftables table %s %s: %w", t.family.nft(), ownTableName, err))
+			errs = append(errs, fmt.Errorf("nftables table %s %s: %w", nftName(t.family), ownTableName, err))
 		}
 	}
 	for _, r := range l.removals {

@@ -8,13 +8,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/xtables"
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
 func TestMain(m *testing.M) { netns.Main(m) }
 
-func forEach(t *testing.T, test func(t *testing.T, b backend, f family)) {
+func forEach(t *testing.T, test func(t *testing.T, b backend, f decision.Family)) {
 	for _, b := range []backend{nft, legacy} {
 		for _, f := range families {
 			t.Run(fmt.Sprintf("%s/%s", b, f), func(t *testing.T) {
@@ -27,7 +28,7 @@ func forEach(t *testing.T, test func(t *testing.T, b backend, f family)) {
 }
 
 // removesAll has Remove take away all of kube-proxy's and nothing else, word for word.
-func removesAll(n node, b backend, f family) {
+func removesAll(n node, b backend, f decision.Family) {
 	n.Helper()
 	before := n.save(b, f)
 	want := withoutOwn(before)
@@ -66,7 +67,7 @@ func same(n node, got, want string) {
 
 // TestRemoveKeepsOthers: rules of others, before and after, stay as they are.
 func TestRemoveKeepsOthers(t *testing.T) {
-	forEach(t, func(t *testing.T, b backend, f family) {
+	forEach(t, func(t *testing.T, b backend, f decision.Family) {
 		n := newNode(t)
 		n.load(b, f, kubeProxy(t, f, 30))
 		n.load(b, f, othersOf(f))
@@ -95,9 +96,9 @@ func TestPublishedNodes(t *testing.T) {
 		for _, b := range []backend{nft, legacy} {
 			t.Run(fmt.Sprintf("%s/%s", filepath.Base(file), b), func(t *testing.T) {
 				n := newNode(t)
-				n.load(b, ipv4, string(text))
-				removesAll(n, b, ipv4)
-				if rest := n.save(b, ipv4); !strings.Contains(rest, "-A KUBE-FIREWALL ") || !strings.Contains(rest, ":KUBE-KUBELET-CANARY ") || ownAnyhow.MatchString(rest) {
+				n.load(b, decision.IPv4, string(text))
+				removesAll(n, b, decision.IPv4)
+				if rest := n.save(b, decision.IPv4); !strings.Contains(rest, "-A KUBE-FIREWALL ") || !strings.Contains(rest, ":KUBE-KUBELET-CANARY ") || ownAnyhow.MatchString(rest) {
 					t.Errorf("what is left is\n%s", rest)
 				}
 			})
@@ -129,7 +130,7 @@ func TestBothBackEnds(t *testing.T) {
 
 // TestUsedByOthers: what a rule of another program uses stays with all it needs.
 func TestUsedByOthers(t *testing.T) {
-	forEach(t, func(t *testing.T, b backend, f family) {
+	forEach(t, func(t *testing.T, b backend, f decision.Family) {
 		n := newNode(t)
 		n.load(b, f, kubeProxy(t, f, 3))
 		n.load(b, f, "*nat\n:CNI-HOSTPORT-SETMARK - [0:0]\n-A CNI-HOSTPORT-SETMARK -j KUBE-MARK-MASQ\nCOMMIT\n")
@@ -165,7 +166,7 @@ func TestUsedByOthers(t *testing.T) {
 
 // TestManyServices is about sizes: of messages, and of offsets.
 func TestManyServices(t *testing.T) {
-	forEach(t, func(t *testing.T, b backend, f family) {
+	forEach(t, func(t *testing.T, b backend, f decision.Family) {
 		services := 2000
 		if b == nft {
 			services = 200 // as many as iptables-nft can load for an ordinary user
@@ -209,7 +210,7 @@ table ip admin { chain input { type filter hook input priority 0; jump KUBE-SERV
 
 // TestLines: an operator reads what and how much.
 func TestLines(t *testing.T) {
-	forEach(t, func(t *testing.T, b backend, f family) {
+	forEach(t, func(t *testing.T, b backend, f decision.Family) {
 		n := newNode(t)
 		n.load(b, f, "*nat\n:KUBE-SERVICES - [0:0]\n:KUBE-SVC-A - [0:0]\n:KUBE-PROXY-CANARY - [0:0]\n-A PREROUTING -j KUBE-SERVICES\n-A OUTPUT -j KUBE-SERVICES\n-A KUBE-SERVICES -j KUBE-SVC-A\nCOMMIT\n"+
 			"*mangle\n:KUBE-PROXY-CANARY - [0:0]\nCOMMIT\n")
@@ -229,7 +230,7 @@ func TestNothing(t *testing.T) {
 	names := ""
 	if err := n.ns.Do(func() error {
 		for _, f := range families {
-			tables, err := xtables.Names(f.iptables())
+			tables, err := xtables.Names(f)
 			if err != nil {
 				return err
 			}

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/xtables"
 )
 
@@ -14,7 +15,7 @@ import (
 // kernel load it, so only those that are there are asked for.
 func (l *Rules) findLegacy() error {
 	for _, f := range families {
-		names, err := xtables.Names(f.iptables())
+		names, err := xtables.Names(f)
 		if err != nil {
 			return err
 		}
@@ -22,11 +23,7 @@ func (l *Rules) findLegacy() error {
 			if !slices.Contains(names, name) {
 				continue
 			}
-			b, err := readBlob(f, name)
-			if err != nil {
-				return fmt.Errorf("iptables (legacy), %s, table %s: %w", f, name, err)
-			}
-			t, err := b.table()
+			_, t, err := readLegacy(f, name)
 			if err != nil {
 				return fmt.Errorf("iptables (legacy), %s, table %s: %w", f, name, err)
 			}
@@ -36,16 +33,17 @@ func (l *Rules) findLegacy() error {
 	return nil
 }
 
-// readBlob reads a table.
-func readBlob(f family, name string) (*blob, error) {
-	t, err := xtables.Read(f.iptables(), name)
+// readLegacy reads a table, and gives what planning is about, too.
+func readLegacy(f decision.Family, name string) (*xtables.Table, *table, error) {
+	b, err := xtables.Read(f, name)
 	switch {
 	case errors.Is(err, xtables.ErrChanged):
-		return nil, errChanged
+		return nil, nil, errChanged
 	case err != nil:
-		return nil, err
+		return nil, nil, err
 	}
-	return &blob{f, *t}, nil
+	t, err := legacyTable(b)
+	return b, t, err
 }
 
 // removeLegacy replaces the table by one without what is to be removed.
@@ -56,11 +54,7 @@ func (r *removal) removeLegacy() error {
 	}
 	defer unlock()
 	// Read again under the lock: what was found is past.
-	old, err := readBlob(r.table.family, r.table.name)
-	if err != nil {
-		return err
-	}
-	t, err := old.table()
+	old, t, err := readLegacy(r.table.family, r.table.name)
 	if err != nil {
 		return err
 	}
@@ -68,7 +62,7 @@ func (r *removal) removeLegacy() error {
 	if len(now.chains) == 0 {
 		return nil
 	}
-	next, err := old.without(now)
+	next, err := without(old, now)
 	if err != nil {
 		return err
 	}

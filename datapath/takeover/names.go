@@ -3,39 +3,17 @@ package takeover
 import (
 	"strings"
 
-	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// family is an address family as iptables knows them.
-type family uint8
+var families = []decision.Family{decision.IPv4, decision.IPv6}
 
-const (
-	ipv4 family = 4
-	ipv6 family = 6
-)
-
-var families = []family{ipv4, ipv6}
-
-func (f family) String() string {
-	if f == ipv4 {
-		return "IPv4"
+// nftName is nftables' word for the family.
+func nftName(f decision.Family) string {
+	if f == decision.IPv6 {
+		return "ip6"
 	}
-	return "IPv6"
-}
-
-func (f family) iptables() iptables.Family {
-	if f == ipv4 {
-		return iptables.IPv4
-	}
-	return iptables.IPv6
-}
-
-// nft is nftables' word for the family.
-func (f family) nft() string {
-	if f == ipv4 {
-		return "ip"
-	}
-	return "ip6"
+	return "ip"
 }
 
 // ownTableName is the nftables table of kube-proxy's mode nftables.

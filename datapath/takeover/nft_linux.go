@@ -7,6 +7,7 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	nftables "github.com/nfqproxy/nfqproxy/datapath/nft"
 )
 
@@ -20,7 +21,7 @@ func (l *Rules) findNFT() error {
 	for _, f := range families {
 		tables, err := nftTables(f)
 		if err != nil {
-			return fmt.Errorf("nftables, family %s: %w", f.nft(), err)
+			return fmt.Errorf("nftables, family %s: %w", nftName(f), err)
 		}
 		if t := tables[ownTableName]; t != nil {
 			l.tables = append(l.tables, ownTable{f, len(t.chains)})
@@ -31,7 +32,7 @@ func (l *Rules) findNFT() error {
 				continue
 			}
 			if err := t.readRules(); err != nil {
-				return fmt.Errorf("nftables table %s %s: %w", f.nft(), name, err)
+				return fmt.Errorf("nftables table %s %s: %w", nftName(f), name, err)
 			}
 			l.add(t)
 		}
@@ -49,7 +50,7 @@ func (t *table) hasOwn() bool {
 }
 
 // nftTables lists the tables of a family with their chains, without rules.
-func nftTables(f family) (map[string]*table, error) {
+func nftTables(f decision.Family) (map[string]*table, error) {
 	tables := make(map[string]*table)
 	of := func(name string) *table {
 		if tables[name] == nil {
@@ -155,8 +156,8 @@ func descend(ad *netlink.AttributeDecoder, path []uint16, found func(string)) {
 }
 
 // dump asks for all objects of a kind and hands their attributes over.
-func dump(f family, kind int, filter func(*netlink.AttributeEncoder), each func(*netlink.AttributeDecoder)) error {
-	err := nftables.Dump(f.nfproto(), kind, filter, func(_ uint8, ad *netlink.AttributeDecoder) { each(ad) })
+func dump(f decision.Family, kind int, filter func(*netlink.AttributeEncoder), each func(*netlink.AttributeDecoder)) error {
+	err := nftables.Dump(nftables.Family(f), kind, filter, func(_ uint8, ad *netlink.AttributeDecoder) { each(ad) })
 	if errors.Is(err, nftables.ErrChanged) {
 		return errChanged
 	}

@@ -6,16 +6,9 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	nftables "github.com/nfqproxy/nfqproxy/datapath/nft"
 )
-
-// nfproto is the kernel's number of the family.
-func (f family) nfproto() uint8 {
-	if f == ipv6 {
-		return unix.NFPROTO_IPV6
-	}
-	return unix.NFPROTO_IPV4
-}
 
 // run carries a transaction out.
 func run(t *nftables.Transaction) error {
@@ -30,7 +23,7 @@ func run(t *nftables.Transaction) error {
 // chains, and then the chains.
 func (r *removal) removeNFT() error {
 	var t nftables.Transaction
-	family := r.table.family.nfproto()
+	family := nftables.Family(r.table.family)
 	for _, j := range r.jumps {
 		t.Add(family, unix.NFT_MSG_DELRULE, 0, func(e *netlink.AttributeEncoder) {
 			e.String(unix.NFTA_RULE_TABLE, r.table.name)
@@ -53,8 +46,8 @@ func (r *removal) removeNFT() error {
 	return run(&t)
 }
 
-func removeOwnTable(f family) error {
+func removeOwnTable(f decision.Family) error {
 	var t nftables.Transaction
-	t.Add(f.nfproto(), unix.NFT_MSG_DELTABLE, 0, func(e *netlink.AttributeEncoder) { e.String(unix.NFTA_TABLE_NAME, ownTableName) })
+	t.Add(nftables.Family(f), unix.NFT_MSG_DELTABLE, 0, func(e *netlink.AttributeEncoder) { e.String(unix.NFTA_TABLE_NAME, ownTableName) })
 	return run(&t)
 }

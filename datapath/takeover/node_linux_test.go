@@ -45,22 +45,22 @@ func (n node) mustRun(input, name string, args ...string) string {
 	return out
 }
 
-func tool(b backend, f family, what string) string {
+func tool(b backend, f decision.Family, what string) string {
 	name := "iptables"
-	if f == ipv6 {
+	if f == decision.IPv6 {
 		name = "ip6tables"
 	}
 	return fmt.Sprintf("%s-%s-%s", name, b, what)
 }
 
-func (n node) load(b backend, f family, text string) {
+func (n node) load(b backend, f decision.Family, text string) {
 	n.Helper()
 	netns.RequireTool(n, tool(b, f, "restore"))
 	n.mustRun(text, tool(b, f, "restore"), "--noflush", "--counters")
 }
 
 // save is what iptables-save tells, counters included, without its remarks.
-func (n node) save(b backend, f family) string {
+func (n node) save(b backend, f decision.Family) string {
 	n.Helper()
 	return regexp.MustCompile(`(?m)^#.*\n`).ReplaceAllString(n.mustRun("", tool(b, f, "save"), "--counters"), "")
 }
@@ -148,20 +148,20 @@ COMMIT
 COMMIT
 `
 
-func othersOf(f family) string {
+func othersOf(f decision.Family) string {
 	with := strings.NewReplacer("%1", "192.0.2.0/24", "%2", "198.51.100.7/32", "%3", "192.0.2.5:80")
-	if f == ipv6 {
+	if f == decision.IPv6 {
 		with = strings.NewReplacer("%1", "2001:db8::/64", "%2", "2001:db8:1::7/128", "%3", "[2001:db8::5]:80")
 	}
 	return with.Replace(others)
 }
 
 // kubeProxy gives rules as kube-proxy makes them for so many services.
-func kubeProxy(t *testing.T, f family, services int) string {
+func kubeProxy(t *testing.T, f decision.Family, services int) string {
 	t.Helper()
 	address := func(network byte, i int) netip.Addr {
 		a := [16]byte{0xfd, network, 14: byte(i >> 8), 15: byte(i)}
-		if f == ipv4 {
+		if f == decision.IPv4 {
 			return netip.AddrFrom4([4]byte{10, network, byte(i >> 8), byte(i)})
 		}
 		return netip.AddrFrom16(a)
@@ -181,12 +181,8 @@ func kubeProxy(t *testing.T, f family, services int) string {
 		ports = append(ports, s)
 	}
 	table := decision.NewTable(1, time.Time{}, decision.Node{Name: "node", IPs: []netip.Addr{address(0, 1)}, Detector: decision.Detector{CIDRs: []netip.Prefix{netip.PrefixFrom(address(244, 0), 16)}}}, ports)
-	family := decision.IPv4
-	if f == ipv6 {
-		family = decision.IPv6
-	}
 	var b bytes.Buffer
-	if err := kubechains.Render(&b, kubechains.Rules(table, family, kubechains.Kernel{})); err != nil {
+	if err := kubechains.Render(&b, kubechains.Rules(table, f, kubechains.Kernel{})); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()

@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
 // table is one table of iptables, as far as it has to be known.
 type table struct {
 	backend backend
-	family  family
+	family  decision.Family
 	name    string
 	chains  map[string]*chain
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
 // TestOwned: names are kube-proxy's by table.
@@ -32,14 +32,14 @@ func TestOwned(t *testing.T) {
 
 // tableOf makes a table out of "CHAIN: TARGET TARGET"; base chains are the built-in ones.
 func tableOf(name, text string) *table {
-	t := &table{backend: nft, family: ipv4, name: name, chains: make(map[string]*chain)}
+	t := &table{backend: nft, family: decision.IPv4, name: name, chains: make(map[string]*chain)}
 	id := uint64(0)
 	for line := range strings.Lines(text) {
 		chainName, targets, ok := strings.Cut(strings.TrimSpace(line), ":")
 		if !ok {
 			continue
 		}
-		c := &chain{base: slices.Contains(iptables.BuiltinChains("mangle"), chainName)}
+		c := &chain{base: slices.Contains([]string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}, chainName)}
 		for target := range strings.FieldsSeq(targets) {
 			id++
 			r := rule{id: id}

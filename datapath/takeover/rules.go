@@ -26,6 +26,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
 // Leftovers is what was found in one network namespace at one time.
@@ -39,7 +41,7 @@ type Rules struct {
 
 // ownTable is a table that is kube-proxy's as a whole.
 type ownTable struct {
-	family family
+	family decision.Family
 	chains int
 }
 
@@ -51,7 +53,7 @@ func (l *Rules) Empty() bool { return len(l.tables) == 0 && len(l.removals) == 0
 func (l *Rules) Lines() []string {
 	var lines []string
 	for _, t := range l.tables {
-		lines = append(lines, fmt.Sprintf("nftables table %s %s with %s", t.family.nft(), ownTableName, count(t.chains, "chain")))
+		lines = append(lines, fmt.Sprintf("nftables table %s %s with %s", nftName(t.family), ownTableName, count(t.chains, "chain")))
 	}
 	for _, r := range l.removals {
 		lines = append(lines, r.String())

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
 // Draft is a table that is being edited. What is not edited stays byte for byte as it was, but
@@ -52,9 +50,6 @@ func (t *Table) Draft() (*Draft, error) {
 	starts := make(map[uint32]*DraftChain)
 	take := func(i int) *DraftRule { return &DraftRule{raw: bytes.Clone(t.Entries[i].Raw), old: i} }
 	for _, s := range spans {
-		if s.First >= s.End {
-			return nil, fmt.Errorf("chain %s has no end", s.Name)
-		}
 		c := &DraftChain{Name: s.Name, Base: s.Base, end: take(s.End - 1)}
 		if !s.Base {
 			c.head = take(s.First - 1)
@@ -94,22 +89,14 @@ func (d *Draft) Chain(name string) *DraftChain {
 }
 
 // AddChain adds an empty chain where iptables would: by its name.
-func (d *Draft) AddChain(name string) (*DraftChain, error) {
-	head, err := entry(d.old.Family, nil, headTarget(name))
-	if err != nil {
-		return nil, err
-	}
-	end, err := entry(d.old.Family, nil, verdictTarget(verdictReturn))
-	if err != nil {
-		return nil, err
-	}
-	c := &DraftChain{Name: name, head: &DraftRule{raw: head, old: -1}, end: &DraftRule{raw: end, old: -1}}
+func (d *Draft) AddChain(name string) *DraftChain {
+	c := &DraftChain{Name: name, head: d.rule(Conditions{}, headTarget(name)), end: d.rule(Conditions{}, verdictTarget(Return))}
 	at := slices.IndexFunc(d.Chains, func(o *DraftChain) bool { return !o.Base && strings.Compare(o.Name, name) > 0 })
 	if at < 0 {
 		at = len(d.Chains)
 	}
 	d.Chains = slices.Insert(d.Chains, at, c)
-	return c, nil
+	return c
 }
 
 // DeleteChain deletes a chain with its rules. Rules that jump to it have to go, too.
@@ -118,15 +105,17 @@ func (d *Draft) DeleteChain(c *DraftChain) {
 }
 
 // Accept makes a rule that accepts.
-func (d *Draft) Accept(matches ...iptables.Match) (*DraftRule, error) {
-	raw, err := entry(d.old.Family, matches, verdictTarget(verdictAccept))
-	return &DraftRule{raw: raw, old: -1}, err
-}
+func (d *Draft) Accept(c Conditions) *DraftRule { return d.rule(c, verdictTarget(Accept)) }
 
 // Jump makes a rule that jumps to a chain.
-func (d *Draft) Jump(to *DraftChain, matches ...iptables.Match) (*DraftRule, error) {
-	raw, err := entry(d.old.Family, matches, verdictTarget(0))
-	return &DraftRule{raw: raw, old: -1, to: to}, err
+func (d *Draft) Jump(to *DraftChain, c Conditions) *DraftRule {
+	r := d.rule(c, verdictTarget(0))
+	r.to = to
+	return r
+}
+
+func (d *Draft) rule(c Conditions, target Extension) *DraftRule {
+	return &DraftRule{raw: c.entry(d.old.Family, target), old: -1}
 }
 
 // Table puts the table together. from has for each entry the index that it had in the old

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
 // Socket options of ip_tables and, with the same numbers, ip6_tables.
@@ -33,9 +33,9 @@ var ErrChanged = errors.New("the rules change faster than they can be read")
 
 // Names lists the tables that are loaded in the calling thread's network namespace. To
 // ask for a table by [Read] makes the kernel load it; this does not.
-func Names(f iptables.Family) ([]string, error) {
+func Names(f decision.Family) ([]string, error) {
 	path := "/proc/thread-self/net/ip_tables_names"
-	if f == iptables.IPv6 {
+	if f == decision.IPv6 {
 		path = "/proc/thread-self/net/ip6_tables_names"
 	}
 	data, err := os.ReadFile(path)
@@ -58,12 +58,12 @@ type Socket struct {
 }
 
 // Open opens a socket in the calling thread's network namespace.
-func Open(f iptables.Family) (Socket, error) {
+func Open(f decision.Family) (Socket, error) {
 	if unsafe.Sizeof(uintptr(0)) != 8 {
 		return Socket{}, errors.New("rules of iptables' legacy back end are read on machines of 64 bits only")
 	}
 	domain, level := unix.AF_INET, uintptr(unix.SOL_IP)
-	if f == iptables.IPv6 {
+	if f == decision.IPv6 {
 		domain, level = unix.AF_INET6, unix.SOL_IPV6
 	}
 	fd, err := unix.Socket(domain, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
@@ -94,7 +94,7 @@ func result(call string, errno unix.Errno) error {
 }
 
 // Read reads a table of the calling thread's network namespace. It needs CAP_NET_ADMIN.
-func Read(f iptables.Family, name string) (*Table, error) {
+func Read(f decision.Family, name string) (*Table, error) {
 	s, err := Open(f)
 	if err != nil {
 		return nil, err

@@ -1,7 +1,7 @@
 package xtables
 
 import (
-	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
 // Of linux/netfilter/ipset/ip_set.h.
@@ -16,7 +16,7 @@ const (
 // SetNames asks the kernel for the names of the ipsets of the calling thread's network
 // namespace, of both families. It needs CAP_NET_ADMIN. A name that cannot be had is none.
 func SetNames(index uint16) (name string, ok bool) {
-	s, err := Open(iptables.IPv4)
+	s, err := Open(decision.IPv4)
 	if err != nil {
 		return "", false
 	}

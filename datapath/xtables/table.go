@@ -1,7 +1,7 @@
-// Package xtables is iptables' rules as the kernel keeps them in its structs: the tables
-// of the legacy back end as a whole ([Read]), and the matches and targets in them
-// ([DecodeMatch], [DecodeTarget]), which iptables' nft back end has too, inside of its
-// expressions "match" and "target".
+// Package xtables is the tables of iptables' legacy back end as the kernel keeps them: read
+// ([Read]), edited ([Draft]) and replaced as a whole. Their matches and targets are extensions
+// by name, revision and bytes ([Extension]), which iptables' nft back end has too, inside of
+// its expressions "match" and "target".
 //
 // The layouts are those of the kernel's headers for user space (linux/netfilter/x_tables.h,
 // xt_*.h, linux/netfilter_ipv4/ip_tables.h, linux/netfilter_ipv6/ip6_tables.h) on machines
@@ -14,7 +14,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
 const (
@@ -30,15 +30,17 @@ const (
 
 // layout is what differs between the families.
 type layout struct {
+	generic      int // sizeof struct ipt_ip, ip6t_ip6, which is at the beginning
+	protocol     int // the offset of the protocol in it
 	header       int // sizeof the entry without matches and target
 	targetOffset int // offset of target_offset, which next_offset follows
 }
 
-func layoutOf(f iptables.Family) layout {
-	if f == iptables.IPv6 {
-		return layout{header: 168, targetOffset: 140}
+func layoutOf(f decision.Family) layout {
+	if f == decision.IPv6 {
+		return layout{generic: 136, protocol: 128, header: 168, targetOffset: 140}
 	}
-	return layout{header: 112, targetOffset: 88}
+	return layout{generic: 84, protocol: 80, header: 112, targetOffset: 88}
 }
 
 var hookNames = [Hooks]string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}
@@ -50,7 +52,7 @@ var byteOrder = binary.NativeEndian
 // after the other, each a rule. Chains are ranges of entries; places are offsets into the
 // whole.
 type Table struct {
-	Family iptables.Family
+	Family decision.Family
 	Name   string
 	// ValidHooks has a bit for each hook that the table has a base chain for.
 	ValidHooks uint32
@@ -59,21 +61,6 @@ type Table struct {
 	HookEntry, Underflow [Hooks]uint32
 	Entries              []Entry
 	Size                 uint32 // of all entries, in bytes
-}
-
-// Entry is one rule or chain head.
-type Entry struct {
-	Offset  uint32
-	Raw     []byte // with next_offset its length
-	Target  string // the name of the target
-	Verdict int32  // valid iff Target is StandardTarget
-	Head    string // the chain's name, valid iff Target is ErrorTarget
-}
-
-// Jump is the offset that the entry goes to, if it goes anywhere. A rule without a
-// target goes to the one after it.
-func (e *Entry) Jump() (uint32, bool) {
-	return uint32(e.Verdict), e.Target == StandardTarget && e.Verdict >= 0
 }
 
 // ParseEntries takes the memory apart and sets Entries and Size.
@@ -111,12 +98,6 @@ func (t *Table) ParseEntries(data []byte) error {
 		return errors.New("the table has no end")
 	}
 	return nil
-}
-
-// SetVerdict changes the raw bytes.
-func (e *Entry) SetVerdict(f iptables.Family, verdict uint32) {
-	target := byteOrder.Uint16(e.Raw[layoutOf(f).targetOffset:])
-	byteOrder.PutUint32(e.Raw[int(target)+extensionHeader:], verdict)
 }
 
 // Fingerprint is what two tables have in common iff their rules are the same: all bytes of
@@ -172,6 +153,9 @@ func (t *Table) Spans() ([]Span, error) {
 		for t.Entries[end].Target != ErrorTarget {
 			end++ // the last entry is one
 		}
+		if end == i+1 {
+			return nil, fmt.Errorf("chain %s has no end", t.Entries[i].Head)
+		}
 		spans = append(spans, Span{t.Entries[i].Head, false, i + 1, end})
 	}
 	return spans, nil
@@ -181,7 +165,7 @@ func (t *Table) Spans() ([]Span, error) {
 func (t *Table) Starts(spans []Span) map[uint32]string {
 	starts := make(map[uint32]string)
 	for _, s := range spans {
-		if !s.Base && s.First < s.End {
+		if !s.Base {
 			starts[t.Entries[s.First].Offset] = s.Name
 		}
 	}

@@ -8,8 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nfqproxy/nfqproxy/datapath/nft"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
-	"github.com/nfqproxy/nfqproxy/datapath/xtables"
 )
 
 // condition is one test of a rule: a match, or a test of the transport header, whose
@@ -232,7 +232,7 @@ func addressIn(source bool, l *load, begin, length int, in interval, negated boo
 		if mask == nil {
 			mask = bytes.Repeat([]byte{0xff}, l.size)
 		}
-		return networkMatch(source, xtables.Network(whole(in.first, 0), whole(mask, 0)), negated)
+		return networkMatch(source, iptables.MaskedNetwork(whole(in.first, 0), whole(mask, 0)), negated)
 	}
 	if begin != 0 {
 		return unknownAnswer
@@ -249,7 +249,7 @@ func networkMatch(source bool, n iptables.Network, negated bool) answer {
 
 // addressRange is a network if the range is one.
 func addressRange(source bool, first, last netip.Addr, negated bool) answer {
-	if p, ok := xtables.PrefixOf(first, last); ok {
+	if p, ok := (iptables.AddrRange{First: first, Last: last}).Prefix(); ok {
 		return networkMatch(source, networkOf(p), negated)
 	}
 	r := iptables.Condition[iptables.AddrRange]{Given: true, Negated: negated, Value: iptables.AddrRange{First: first, Last: last}}
@@ -265,7 +265,7 @@ func networkOf(p netip.Prefix) iptables.Network {
 		mask[i/8] |= 0x80 >> (i % 8)
 	}
 	m, _ := netip.AddrFromSlice(mask)
-	return xtables.Network(p.Addr(), m)
+	return iptables.MaskedNetwork(p.Addr(), m)
 }
 
 // compareMeta is about what the kernel knows of the packet.
@@ -278,7 +278,7 @@ func (t *translator) compareMeta(l *load, in interval, negated bool) answer {
 	}
 	switch l.key {
 	case unix.NFT_META_NFPROTO:
-		return truth((in.first[0] == t.nfproto()) != negated)
+		return truth((in.first[0] == nft.Family(t.family)) != negated)
 	case unix.NFT_META_PROTOCOL:
 		ethertype := []byte{0x08, 0x00} // ETH_P_IP
 		if t.family == iptables.IPv6 {

@@ -6,7 +6,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
-	"github.com/nfqproxy/nfqproxy/datapath/xtables"
 )
 
 // compareCt is about the packet's connection.
@@ -134,14 +133,14 @@ func (t *translator) ctAddress(l *load, in interval, negated bool) answer {
 	first, _ := netip.AddrFromSlice(in.first)
 	last, _ := netip.AddrFromSlice(in.last)
 	var n iptables.Network
-	if p, ok := xtables.PrefixOf(first, last); ok {
+	if p, ok := (iptables.AddrRange{First: first, Last: last}).Prefix(); ok {
 		n = networkOf(p)
 	} else {
 		return unknownAnswer
 	}
 	if l.mask != nil {
 		mask, _ := netip.AddrFromSlice(l.mask)
-		n = xtables.Network(first, mask)
+		n = iptables.MaskedNetwork(first, mask)
 	}
 	c := iptables.Condition[iptables.Network]{Given: true, Negated: negated, Value: n}
 	m := iptables.Conntrack{}

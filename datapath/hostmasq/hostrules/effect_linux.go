@@ -6,8 +6,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nfqproxy/nfqproxy/datapath/nft"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
-	"github.com/nfqproxy/nfqproxy/datapath/xtables"
 )
 
 // Verdicts of linux/netfilter.h.
@@ -60,16 +60,16 @@ func (t *translator) redirect(a attributes) iptables.Target {
 // nat gives nil for one of the other family, which does nothing (nft_nat.c,
 // nft_nat_inet_eval).
 func (t *translator) nat(a attributes) iptables.Target {
-	if f := a.u32(unix.NFTA_NAT_FAMILY); f != unix.NFPROTO_INET && f != uint32(t.nfproto()) {
+	if f := a.u32(unix.NFTA_NAT_FAMILY); f != unix.NFPROTO_INET && f != uint32(nft.Family(t.family)) {
 		return nil
 	}
 	source := a.u32(unix.NFTA_NAT_TYPE) == unix.NFT_NAT_SNAT
 	flags := a.u32(unix.NFTA_NAT_FLAGS)
-	to, ok := t.natRange(flags&^xtables.NATNetmap, a, unix.NFTA_NAT_REG_ADDR_MIN, unix.NFTA_NAT_REG_ADDR_MAX, unix.NFTA_NAT_REG_PROTO_MIN, unix.NFTA_NAT_REG_PROTO_MAX)
+	to, ok := t.natRange(flags&^iptables.NATNetmap, a, unix.NFTA_NAT_REG_ADDR_MIN, unix.NFTA_NAT_REG_ADDR_MAX, unix.NFTA_NAT_REG_PROTO_MIN, unix.NFTA_NAT_REG_PROTO_MAX)
 	switch {
-	case ok && flags&xtables.NATNetmap != 0:
+	case ok && flags&iptables.NATNetmap != 0:
 		// NETMAP changes the source at POSTROUTING, and so does this.
-		if p, prefix := xtables.PrefixOf(to.First, to.Last); prefix && to == (iptables.NATRange{First: to.First, Last: to.Last}) {
+		if p, prefix := (iptables.AddrRange{First: to.First, Last: to.Last}).Prefix(); prefix && to == (iptables.NATRange{First: to.First, Last: to.Last}) {
 			return iptables.Netmap{To: p}
 		}
 	case ok && source:
@@ -110,22 +110,22 @@ func (t *translator) natRange(flags uint32, a attributes, addrMin, addrMax, port
 	}
 	var first, last netip.Addr
 	var firstPort, lastPort uint16
-	flags &^= xtables.NATMapIPs | xtables.NATProtoSpecified
+	flags &^= iptables.NATMapIPs | iptables.NATProtoSpecified
 	if addrMin != 0 && a.has(addrMin) {
-		flags |= xtables.NATMapIPs
+		flags |= iptables.NATMapIPs
 		first = addr(addrMin)
 		if last = first; a.has(addrMax) {
 			last = addr(addrMax)
 		}
 	}
 	if a.has(portMin) {
-		flags |= xtables.NATProtoSpecified
+		flags |= iptables.NATProtoSpecified
 		firstPort = port(portMin)
 		if lastPort = firstPort; a.has(portMax) {
 			lastPort = port(portMax)
 		}
 	}
-	to, valid := xtables.NATRange(flags, first, last, firstPort, lastPort, 0)
+	to, valid := iptables.NATRangeOf(flags, first, last, firstPort, lastPort, 0)
 	return to, ok && valid
 }
 

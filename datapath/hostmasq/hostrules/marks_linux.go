@@ -35,7 +35,7 @@ func legacyMarkUses(m Marks) (uses []MarkUse, err error) {
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", table, err)
 			}
-			rules, err := t.Rules(xtables.SetNames)
+			rules, err := legacyRules(t, xtables.SetNames)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", table, err)
 			}

@@ -53,7 +53,7 @@ func readLegacyTable(f iptables.Family) (*iptables.Table, error) {
 	if t == nil || err != nil {
 		return nil, err
 	}
-	return t.Rules(xtables.SetNames)
+	return legacyRules(t, xtables.SetNames)
 }
 
 // loadedLegacyTable gives nil if there is no such table.

@@ -4,14 +4,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
-	"github.com/nfqproxy/nfqproxy/datapath/xtables"
 )
 
 // kernel is what the rules of an nftables table refer to and what is asked for it.
 type kernel struct {
 	sets map[string]*set // of the table
 	// ipset and device give names by numbers.
-	ipset  xtables.SetName
+	ipset  iptables.SetName
 	device func(index uint32) (string, bool)
 }
 
@@ -37,13 +36,6 @@ type translator struct {
 
 // maxBranches bounds how many rules of iptables one rule of nftables may become.
 const maxBranches = 4096
-
-func (t *translator) nfproto() uint8 {
-	if t.family == iptables.IPv6 {
-		return unix.NFPROTO_IPV6
-	}
-	return unix.NFPROTO_IPV4
-}
 
 func (t *translator) chainName(name string) string {
 	if other, ok := t.names[name]; ok {
@@ -92,9 +84,9 @@ func (t *translator) expression(name string, a attributes) {
 			t.strange("objref")
 		}
 	case "match":
-		t.and(xtables.DecodeMatch(t.family, extension(a, unix.NFTA_MATCH_NAME, unix.NFTA_MATCH_REV, unix.NFTA_MATCH_INFO), t.kernel.ipset))
+		t.and(iptables.DecodeMatch(t.family, extension(a, unix.NFTA_MATCH_NAME, unix.NFTA_MATCH_REV, unix.NFTA_MATCH_INFO), t.kernel.ipset))
 	case "target":
-		t.effect(xtables.DecodeTarget(t.family, extension(a, unix.NFTA_TARGET_NAME, unix.NFTA_TARGET_REV, unix.NFTA_TARGET_INFO)))
+		t.effect(iptables.DecodeTarget(t.family, extension(a, unix.NFTA_TARGET_NAME, unix.NFTA_TARGET_REV, unix.NFTA_TARGET_INFO)))
 	case "payload":
 		t.payload(a)
 	case "meta":
@@ -153,8 +145,8 @@ func (t *translator) strange(name string) {
 }
 
 // extension is the module in an expression "match" or "target" (nft_compat.c).
-func extension(a attributes, name, revision, info uint16) xtables.Extension {
-	return xtables.Extension{Name: a.text(name), Revision: uint8(a.u32(revision)), Data: a[info]}
+func extension(a attributes, name, revision, info uint16) iptables.Extension {
+	return iptables.Extension{Name: a.text(name), Revision: uint8(a.u32(revision)), Data: a[info]}
 }
 
 func (t *translator) unknown(format string, args ...any) { t.and(unknownMatch(format, args...)) }

@@ -49,6 +49,13 @@ var addrtypeModule = &module{
 	shapes: map[string]shape{
 		"--src-type": notOne, "--dst-type": notOne, "--limit-iface-in": flag, "--limit-iface-out": flag,
 	},
+	kernel: []revision[Match]{
+		{0, 12, func(r raw) (Match, bool) { return decodeAddrtype(r, r.u32(4) != 0, r.u32(8) != 0, 0) }},
+		{1, 8, func(r raw) (Match, bool) {
+			flags := r.u32(4) // xt_addrtype.h, XT_ADDRTYPE_...
+			return decodeAddrtype(r, flags&1 != 0, flags&2 != 0, flags)
+		}},
+	},
 	build: func(s *section) Match {
 		types := someOf[AddrTypes]("a list of address types", addrTypeNames)
 		m := Addrtype{
@@ -61,6 +68,20 @@ var addrtypeModule = &module{
 		s.atMostOne("--limit-iface-in", "--limit-iface-out")
 		return m
 	},
+}
+
+const allAddrTypes = 1<<12 - 1
+
+func decodeAddrtype(r raw, sourceInverted, destinationInverted bool, flags uint32) (Match, bool) {
+	source, destination := r.u16(0), r.u16(2)
+	m := Addrtype{LimitIn: flags&4 != 0, LimitOut: flags&8 != 0}
+	if source != 0 {
+		m.Source = Condition[AddrTypes]{Given: true, Negated: sourceInverted, Value: AddrTypes(source)}
+	}
+	if destination != 0 {
+		m.Destination = Condition[AddrTypes]{Given: true, Negated: destinationInverted, Value: AddrTypes(destination)}
+	}
+	return m, (source|destination) != 0 && (source|destination) <= allAddrTypes && flags < 16
 }
 
 // Module is "addrtype".
@@ -78,6 +99,7 @@ type IPRange struct{ Source, Destination Condition[AddrRange] }
 var iprangeModule = &module{
 	name:   "iprange",
 	shapes: map[string]shape{"--src-range": notOne, "--dst-range": notOne},
+	kernel: []revision[Match]{{1, 65, decodeIPRange}},
 	build: func(s *section) Match {
 		addresses := kind[AddrRange]{"a range of " + s.family.String() + " addresses", "first-last", func(t string) (AddrRange, bool) {
 			return parseAddrRange(s.family, t)
@@ -88,6 +110,17 @@ var iprangeModule = &module{
 		}
 		return m
 	},
+}
+
+// decodeIPRange reads struct xt_iprange_mtinfo.
+func decodeIPRange(r raw) (Match, bool) {
+	const source, destination, inverted = 1, 2, 4 // IPRANGE_..., IPRANGE_..._INV is 4 bits further
+	flags := uint32(r.u8(64))
+	between := func(at int) AddrRange { return AddrRange{First: r.addr(at), Last: r.addr(at + 16)} }
+	return IPRange{
+		Source:      given(flags, flags>>inverted, source, between(0)),
+		Destination: given(flags, flags>>inverted, destination, between(32)),
+	}, flags&(source|destination) != 0
 }
 
 // Module is "iprange".
@@ -131,6 +164,9 @@ type MAC struct {
 var macModule = &module{
 	name:   "mac",
 	shapes: map[string]shape{"--mac-source": notOne},
+	kernel: []revision[Match]{
+		{0, 12, func(r raw) (Match, bool) { return MAC{MACAddress(r.data[:6]), r.u32(8) != 0}, true }},
+	},
 	build: func(s *section) Match {
 		o := s.oneOf("--mac-source")
 		if len(o.values) == 0 {

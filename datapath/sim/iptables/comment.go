@@ -6,6 +6,7 @@ type Comment struct{ Text string }
 var commentModule = &module{
 	name:   "comment",
 	shapes: map[string]shape{"--comment": one},
+	kernel: []revision[Match]{{0, 256, func(r raw) (Match, bool) { return Comment{r.text(0, 256)}, true }}},
 	build: func(s *section) Match {
 		o := s.oneOf("--comment")
 		if len(o.values) == 0 {

@@ -14,6 +14,11 @@ type Quota struct {
 
 var quotaModule = &module{
 	name: "quota", shapes: map[string]shape{"--quota": notOne},
+	kernel: []revision[Match]{
+		{0, 16, func(r raw) (Match, bool) {
+			return Quota{r.u64(8), r.u32(0)&1 != 0}, r.u32(0) < 2 // XT_QUOTA_INVERT
+		}},
+	},
 	build: func(s *section) Match {
 		o := s.oneOf("--quota")
 		if len(o.values) == 0 {
@@ -50,6 +55,7 @@ var connlimitModule = &module{
 	shapes: map[string]shape{
 		"--connlimit-above": notOne, "--connlimit-upto": notOne, "--connlimit-mask": one, "--connlimit-saddr": flag, "--connlimit-daddr": flag,
 	},
+	kernel: []revision[Match]{{1, 24, decodeConnlimit}},
 	build: func(s *section) Match {
 		m := Connlimit{Destination: s.has("--connlimit-daddr")}
 		s.atMostOne("--connlimit-saddr", "--connlimit-daddr")
@@ -61,10 +67,18 @@ var connlimitModule = &module{
 		m.Limit = value(s, o.values[0], anyUint32)
 		m.Bits = optional(s, "--connlimit-mask", kind[uint8]{"a prefix length", "0 to the length of an address", func(t string) (uint8, bool) {
 			n, ok := number[uint8](t)
-			return n, ok && int(n) <= s.family.bits()
-		}}, uint8(s.family.bits()))
+			return n, ok && int(n) <= addrBits(s.family)
+		}}, uint8(addrBits(s.family)))
 		return m
 	},
+}
+
+// decodeConnlimit reads struct xt_connlimit_info.
+func decodeConnlimit(r raw) (Match, bool) {
+	const upTo, destination = 1, 2 // XT_CONNLIMIT_INVERT, XT_CONNLIMIT_DADDR
+	flags := r.u32(20)
+	bits, ok := prefixLength(r.addr(0))
+	return Connlimit{Limit: r.u32(16), UpTo: flags&upTo != 0, Bits: uint8(bits), Destination: flags&destination != 0}, ok && flags < 4
 }
 
 // Module is "connlimit".
@@ -143,6 +157,7 @@ var anAmount = kind[Range[uint64]]{"a range", "from:to, or from", func(s string)
 
 var connbytesModule = &module{
 	name: "connbytes", shapes: map[string]shape{"--connbytes": notOne, "--connbytes-mode": one, "--connbytes-dir": one},
+	kernel: []revision[Match]{{0, 18, decodeConnbytes}},
 	build: func(s *section) Match {
 		amount, unit, direction := s.oneOf("--connbytes"), s.oneOf("--connbytes-mode"), s.oneOf("--connbytes-dir")
 		if s.err != nil {
@@ -157,6 +172,16 @@ var connbytesModule = &module{
 		m.Negated = amount.negated && m.Count.First != m.Count.Last
 		return m
 	},
+}
+
+// decodeConnbytes reads struct xt_connbytes_info, which has a negated range with its ends swapped.
+func decodeConnbytes(r raw) (Match, bool) {
+	unit, direction := ConnbytesUnit(r.u8(16)), ConnbytesDirection(r.u8(17))
+	m := Connbytes{Count: Range[uint64]{First: r.u64(0), Last: r.u64(8)}, Unit: unit, Direction: direction}
+	if m.Count.First > m.Count.Last {
+		m.Count.First, m.Count.Last, m.Negated = m.Count.Last, m.Count.First, true
+	}
+	return m, unit <= ConnbytesAverage && direction <= ConnbytesBoth
 }
 
 // oneOfNames reads the name of a number.
@@ -196,6 +221,7 @@ type Helper struct {
 
 var helperModule = &module{
 	name: "helper", shapes: map[string]shape{"--helper": notOne},
+	kernel: []revision[Match]{{0, 34, func(r raw) (Match, bool) { return Helper{r.text(4, 30), r.u32(0)&1 != 0}, true }}},
 	build: func(s *section) Match {
 		o := s.oneOf("--helper")
 		if len(o.values) == 0 {

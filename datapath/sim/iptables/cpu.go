@@ -8,6 +8,7 @@ type CPU struct {
 
 var cpuModule = &module{
 	name: "cpu", shapes: map[string]shape{"--cpu": notOne},
+	kernel: []revision[Match]{{0, 8, func(r raw) (Match, bool) { return CPU{r.u32(0), r.u32(4) != 0}, r.u32(4) <= 1 }}},
 	build: func(s *section) Match {
 		o := s.oneOf("--cpu")
 		if len(o.values) == 0 {

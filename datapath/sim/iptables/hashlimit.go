@@ -58,15 +58,15 @@ var hashlimitModule = &module{
 }
 
 func buildHashlimit(s *section) Match {
-	prefix := kind[uint8]{"the length of a prefix", "0 to " + decimal(uint8(s.family.bits())), func(t string) (uint8, bool) {
+	prefix := kind[uint8]{"the length of a prefix", "0 to " + decimal(uint8(addrBits(s.family))), func(t string) (uint8, bool) {
 		n, ok := number[uint8](t)
-		return n, ok && int(n) <= s.family.bits()
+		return n, ok && int(n) <= addrBits(s.family)
 	}}
 	m := Hashlimit{
 		Mode:             optional(s, "--hashlimit-mode", someOf[HashMode]("a mode", hashModeNames), 0),
 		Name:             optional(s, "--hashlimit-name", shortText(255), ""),
-		SourceBits:       optional(s, "--hashlimit-srcmask", prefix, uint8(s.family.bits())),
-		DestinationBits:  optional(s, "--hashlimit-dstmask", prefix, uint8(s.family.bits())),
+		SourceBits:       optional(s, "--hashlimit-srcmask", prefix, uint8(addrBits(s.family))),
+		DestinationBits:  optional(s, "--hashlimit-dstmask", prefix, uint8(addrBits(s.family))),
 		HTableSize:       optional(s, "--hashlimit-htable-size", anyUint32, 0),
 		HTableMax:        optional(s, "--hashlimit-htable-max", anyUint32, 0),
 		HTableGCInterval: optional(s, "--hashlimit-htable-gcinterval", anyUint32, 0),

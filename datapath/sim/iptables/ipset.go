@@ -177,7 +177,7 @@ func createSet(words []Token, line int) (*Set, *Error) {
 // anAddrRange reads "first-last", or a prefix as the range that it is.
 func anAddrRange(f Family) kind[AddrRange] {
 	return kind[AddrRange]{"a range of " + f.String() + " addresses", "first-last or address/length", func(t string) (AddrRange, bool) {
-		if p, err := netip.ParsePrefix(t); err == nil && f.has(p.Addr()) {
+		if p, err := netip.ParsePrefix(t); err == nil && isOf(p.Addr(), f) {
 			n := Network{p.Masked().Addr(), maskOf(f, p.Bits())}
 			return AddrRange{n.Addr, n.last()}, true
 		}

@@ -27,6 +27,14 @@ type TCPMSS struct {
 
 var tcpmssTarget = &extension{
 	name: "TCPMSS", shapes: map[string]shape{"--set-mss": one, "--clamp-mss-to-pmtu": flag},
+	kernel: []revision[Target]{
+		{0, 2, func(r raw) (Target, bool) {
+			if r.u16(0) == 0xffff { // XT_TCPMSS_CLAMP_PMTU
+				return TCPMSS{ClampToPMTU: true}, true
+			}
+			return TCPMSS{MSS: r.u16(0)}, true
+		}},
+	},
 	build: func(s *section) Target {
 		s.needs(s.name, "TCPMSS", protoTCP)
 		o := s.oneOf("--set-mss", "--clamp-mss-to-pmtu")
@@ -140,6 +148,9 @@ type Classify struct{ Major, Minor uint16 }
 
 var classifyTarget = &extension{
 	name: "CLASSIFY", shapes: map[string]shape{"--set-class": one},
+	kernel: []revision[Target]{
+		{0, 4, func(r raw) (Target, bool) { return Classify{uint16(r.u32(0) >> 16), uint16(r.u32(0))}, true }},
+	},
 	build: func(s *section) Target {
 		o := s.oneOf("--set-class")
 		if len(o.values) == 0 {

@@ -23,15 +23,17 @@ func (s *section) mark() (m MaskedValue, negated bool) {
 	return value(s, o.values[0], aMark), o.negated
 }
 
-var markModule = &module{name: "mark", shapes: markShapes, build: func(s *section) Match {
-	m, negated := s.mark()
-	return Mark{m, negated}
-}}
+var markModule = &module{
+	name: "mark", shapes: markShapes,
+	kernel: []revision[Match]{{1, 9, func(r raw) (Match, bool) { return Mark{r.masked(0), r.u8(8) != 0}, true }}},
+	build:  func(s *section) Match { m, negated := s.mark(); return Mark{m, negated} },
+}
 
-var connmarkModule = &module{name: "connmark", shapes: markShapes, build: func(s *section) Match {
-	m, negated := s.mark()
-	return Connmark{m, negated}
-}}
+var connmarkModule = &module{
+	name: "connmark", shapes: markShapes,
+	kernel: []revision[Match]{{1, 9, func(r raw) (Match, bool) { return Connmark{r.masked(0), r.u8(8) != 0}, true }}},
+	build:  func(s *section) Match { m, negated := s.mark(); return Connmark{m, negated} },
+}
 
 // Module is "mark".
 func (Mark) Module() string   { return "mark" }
@@ -78,6 +80,7 @@ func (s *section) xmark(o option) MaskedValue {
 var setMarkTarget = &extension{
 	name:   "MARK",
 	shapes: setMarkShapes,
+	kernel: []revision[Target]{{2, 8, func(r raw) (Target, bool) { return SetMark{r.masked(0)}, true }}},
 	build:  func(s *section) Target { return SetMark{s.xmark(s.oneOf(markOptions...))} },
 }
 
@@ -119,6 +122,7 @@ var setConnmarkTarget = &extension{
 		"--save-mark": flag, "--restore-mark": flag, "--nfmask": one, "--ctmask": one, "--mask": one,
 		"--left-shift-mark": one, "--right-shift-mark": one,
 	}),
+	kernel: []revision[Target]{{1, 13, func(r raw) (Target, bool) { return decodeConnmark(r, 12, 0) }}, {2, 15, decodeConnmark2}},
 	build: func(s *section) Target {
 		t := SetConnmark{}
 		o := s.oneOf(append([]string{"--save-mark", "--restore-mark"}, markOptions...)...)
@@ -151,6 +155,30 @@ var setConnmarkTarget = &extension{
 		}
 		return t
 	},
+}
+
+// decodeConnmark reads struct xt_connmark_tginfo1, and with a shift tginfo2.
+func decodeConnmark(r raw, modeAt int, shift int8) (Target, bool) {
+	mark, connectionMask, packetMask, mode := r.u32(0), r.u32(4), r.u32(8), r.u8(modeAt)
+	t := SetConnmark{Mode: ConnmarkMode(mode), Shift: shift}
+	if t.Mode == ConnmarkSet {
+		t.Mark = MaskedValue{Value: mark, Mask: connectionMask}
+	} else {
+		t.PacketMask, t.ConnectionMask = packetMask, connectionMask
+	}
+	return t, mode <= uint8(ConnmarkRestore)
+}
+
+func decodeConnmark2(r raw) (Target, bool) {
+	direction, count := r.u8(12), r.u8(13)
+	if direction > 1 || count > 31 {
+		return nil, false
+	}
+	shift := int8(count)
+	if direction == 1 { // D_SHIFT_RIGHT
+		shift = -shift
+	}
+	return decodeConnmark(r, 14, shift)
 }
 
 // Name is "CONNMARK".

@@ -15,6 +15,12 @@ type NFQueue struct {
 var nfqueueTarget = &extension{
 	name:   "NFQUEUE",
 	shapes: map[string]shape{"--queue-num": one, "--queue-balance": one, "--queue-bypass": flag, "--queue-cpu-fanout": flag},
+	kernel: []revision[Target]{
+		{0, 2, func(r raw) (Target, bool) { return decodeNFQueue(r, 1, 0), true }},
+		{1, 4, func(r raw) (Target, bool) { return decodeNFQueue(r, r.u16(2), 0), true }},
+		{2, 6, func(r raw) (Target, bool) { return decodeNFQueue(r, r.u16(2), r.u16(4)&1), true }},
+		{3, 6, func(r raw) (Target, bool) { return decodeNFQueue(r, r.u16(2), r.u16(4)), true }},
+	},
 	build: func(s *section) Target {
 		t := NFQueue{Bypass: s.has("--queue-bypass"), CPUFanout: s.has("--queue-cpu-fanout")}
 		o, ok := s.atMostOne("--queue-num", "--queue-balance")
@@ -33,6 +39,15 @@ var nfqueueTarget = &extension{
 		}
 		return t
 	},
+}
+
+// decodeNFQueue reads struct xt_NFQ_info and its successors.
+func decodeNFQueue(r raw, queues, flags uint16) Target {
+	first := r.u16(0)
+	return NFQueue{
+		Queues: Range[uint16]{First: first, Last: first + max(queues, 1) - 1},
+		Bypass: flags&1 != 0, CPUFanout: flags&2 != 0,
+	}
 }
 
 // Name is "NFQUEUE".
@@ -66,6 +81,7 @@ var logTarget = &extension{
 		"--log-prefix": one, "--log-level": one, "--log-tcp-sequence": flag, "--log-tcp-options": flag,
 		"--log-ip-options": flag, "--log-uid": flag, "--log-macdecode": flag,
 	},
+	kernel: []revision[Target]{{0, 32, decodeLog}},
 	build: func(s *section) Target {
 		return Log{
 			Prefix: optional(s, "--log-prefix", shortText(29), ""),
@@ -80,6 +96,15 @@ var logTarget = &extension{
 			IPOptions: s.has("--log-ip-options"), UID: s.has("--log-uid"), MACDecode: s.has("--log-macdecode"),
 		}
 	},
+}
+
+// decodeLog reads struct xt_log_info.
+func decodeLog(r raw) (Target, bool) {
+	level, flags := r.u8(0), r.u8(1) // XT_LOG_...
+	return Log{
+		Prefix: r.text(2, 30), Level: level,
+		TCPSequence: flags&1 != 0, TCPOptions: flags&2 != 0, IPOptions: flags&4 != 0, UID: flags&8 != 0, MACDecode: flags&32 != 0,
+	}, level < 8
 }
 
 // Name is "LOG".
@@ -114,6 +139,7 @@ var nflogTarget = &extension{
 	shapes: map[string]shape{
 		"--nflog-prefix": one, "--nflog-group": one, "--nflog-range": one, "--nflog-size": one, "--nflog-threshold": one,
 	},
+	kernel: []revision[Target]{{0, 76, decodeNFLog}},
 	build: func(s *section) Target {
 		s.atMostOne("--nflog-range", "--nflog-size")
 		return NFLog{
@@ -125,6 +151,17 @@ var nflogTarget = &extension{
 			}}, 1),
 		}
 	},
+}
+
+// decodeNFLog reads struct xt_nflog_info, in which a threshold of 0 is the default.
+func decodeNFLog(r raw) (Target, bool) {
+	t := NFLog{Prefix: r.text(12, 64), Group: r.u16(4), Threshold: max(1, r.u16(6))}
+	if r.u16(8)&1 != 0 { // XT_NFLOG_F_COPY_LEN
+		t.Size = r.u32(0)
+	} else {
+		t.Range = r.u32(0)
+	}
+	return t, true
 }
 
 // Name is "NFLOG".
@@ -167,6 +204,7 @@ func (t AuditType) String() string { return nameOf(auditNames, t) }
 var auditTarget = &extension{
 	name:   "AUDIT",
 	shapes: map[string]shape{"--type": one},
+	kernel: []revision[Target]{{0, 1, func(r raw) (Target, bool) { return Audit{AuditType(r.u8(0))}, r.u8(0) <= uint8(AuditReject) }}},
 	build: func(s *section) Target {
 		s.oneOf("--type")
 		return Audit{optional(s, "--type", oneName[AuditType]("a type", auditNames), 0)}

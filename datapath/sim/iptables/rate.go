@@ -35,6 +35,7 @@ var statisticModule = &module{
 	shapes: map[string]shape{
 		"--mode": one, "--probability": notOne, "--every": notOne, "--packet": one,
 	},
+	kernel: []revision[Match]{{0, 16, decodeStatistic}},
 	build: func(s *section) Match {
 		mode, ok := s.find("--mode")
 		m := Statistic{}
@@ -74,6 +75,18 @@ var statisticModule = &module{
 		}
 		return m
 	},
+}
+
+// decodeStatistic reads struct xt_statistic_info.
+func decodeStatistic(r raw) (Match, bool) {
+	mode, negated := r.u16(0), r.u16(2)&1 != 0
+	if mode == 0 { // XT_STATISTIC_MODE_RANDOM
+		p := r.u32(4)
+		return Statistic{Probability: p, Negated: negated}, p <= ProbabilityOne
+	}
+	// XT_STATISTIC_MODE_NTH; the kernel keeps one less.
+	every, packet := r.u32(4), r.u32(8)
+	return Statistic{Nth: true, Every: every + 1, Packet: packet, Negated: negated}, mode == 1 && every != ^uint32(0) && packet <= every
 }
 
 // Module is "statistic".
@@ -154,10 +167,16 @@ var aBurst = kind[uint32]{"a burst", "1 to 10000", func(s string) (uint32, bool)
 var limitModule = &module{
 	name:   "limit",
 	shapes: map[string]shape{"--limit": one, "--limit-burst": one},
+	kernel: []revision[Match]{{0, 8, decodeLimit}},
 	build: func(s *section) Match {
 		// libxt_limit.c: "3/hour" is the default.
 		return Limit{optional(s, "--limit", aRate, Rate{12000000}), optional(s, "--limit-burst", aBurst, 5)}
 	},
+}
+
+// decodeLimit reads struct xt_rateinfo, whose other fields the kernel works with.
+func decodeLimit(r raw) (Match, bool) {
+	return Limit{Rate: Rate{Interval: r.u32(0)}, Burst: r.u32(4)}, r.u32(0) != 0
 }
 
 // Module is "limit".

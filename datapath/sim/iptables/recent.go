@@ -43,6 +43,10 @@ var recentModule = &module{
 		"--seconds": one, "--reap": flag, "--hitcount": one, "--rttl": flag, "--name": one, "--mask": one,
 		"--rsource": flag, "--rdest": flag,
 	},
+	kernel: []revision[Match]{
+		{0, 211, func(r raw) (Match, bool) { return decodeRecent(r, 0) }},
+		{1, 228, func(r raw) (Match, bool) { return decodeRecent(r, 1) }},
+	},
 	build: func(s *section) Match {
 		o := s.oneOf(recentModes...)
 		m := Recent{
@@ -50,7 +54,7 @@ var recentModule = &module{
 			Seconds: optional(s, "--seconds", anyUint32, 0), Reap: s.has("--reap"),
 			HitCount: optional(s, "--hitcount", anyUint32, 0), TTL: s.has("--rttl"),
 			Name:        optional(s, "--name", shortText(199), "DEFAULT"), // XT_RECENT_NAME_LEN
-			Mask:        optional(s, "--mask", s.address(), maskOf(s.family, s.family.bits())),
+			Mask:        optional(s, "--mask", s.address(), maskOf(s.family, addrBits(s.family))),
 			Destination: s.has("--rdest"),
 		}
 		for i, mode := range recentModes {
@@ -71,6 +75,32 @@ var recentModule = &module{
 		}
 		return m
 	},
+}
+
+// decodeRecent reads struct xt_recent_mtinfo and xt_recent_mtinfo_v1, which has a mask.
+func decodeRecent(r raw, rev uint8) (Match, bool) {
+	const check, set, update, remove, ttl, reap = 1, 2, 4, 8, 16, 32 // XT_RECENT_...
+	flags := r.u8(8)
+	m := Recent{
+		Negated: r.u8(9) != 0, Seconds: r.u32(0), HitCount: r.u32(4), TTL: flags&ttl != 0, Reap: flags&reap != 0,
+		Name: r.text(10, 200), Destination: r.u8(210) != 0,
+	}
+	switch flags &^ (ttl | reap) {
+	case check:
+		m.Mode = RecentCheck
+	case set:
+		m.Mode = RecentSet
+	case update:
+		m.Mode = RecentUpdate
+	case remove:
+		m.Mode = RecentRemove
+	default:
+		return nil, false
+	}
+	if m.Mask = maskOf(r.family, addrBits(r.family)); rev > 0 {
+		m.Mask = r.addr(212)
+	}
+	return m, true
 }
 
 // Module is "recent".

@@ -13,6 +13,7 @@ type module struct {
 	shapes map[string]shape
 	// implied is the protocol whose "-p" alone loads the module; 0: none.
 	implied uint8
+	kernel  []revision[Match]
 	build   func(*section) Match
 }
 
@@ -23,6 +24,7 @@ type extension struct {
 	name   string
 	family Family // FamilyUnknown: for both
 	shapes map[string]shape
+	kernel []revision[Target]
 	build  func(*section) Target
 }
 

@@ -134,6 +134,7 @@ var timeModule = &module{
 		"--datestart": one, "--datestop": one, "--timestart": one, "--timestop": one, "--monthdays": notOne, "--weekdays": notOne,
 		"--contiguous": flag, "--kerneltz": flag, "--utc": flag,
 	},
+	kernel: []revision[Match]{{0, 22, decodeTime}},
 	build: func(s *section) Match {
 		m := Time{
 			Begin: condition(s, "--datestart", aDate), End: condition(s, "--datestop", aDate),
@@ -153,6 +154,17 @@ var timeModule = &module{
 		}
 		return m
 	},
+}
+
+// decodeTime reads struct xt_time_info.
+func decodeTime(r raw) (Match, bool) {
+	const kernelZone, contiguous = 1, 2 // XT_TIME_LOCAL_TZ, XT_TIME_CONTIGUOUS
+	begin, end, flags := r.u32(0), r.u32(4), r.u8(21)
+	return Time{
+		Begin: Condition[uint32]{Given: begin != 0, Value: begin}, End: Condition[uint32]{Given: true, Value: end},
+		From: r.u32(8), To: r.u32(12), MonthDays: r.u32(16), WeekDays: r.u8(20),
+		KernelZone: flags&kernelZone != 0, Contiguous: flags&contiguous != 0,
+	}, flags < 4 && r.u32(8) <= endOfDay && r.u32(12) <= endOfDay
 }
 
 // Module is "time".

@@ -105,6 +105,9 @@ type Network struct {
 	Addr, Mask netip.Addr
 }
 
+// MaskedNetwork is a network of which only the bits of the mask are kept.
+func MaskedNetwork(addr, mask netip.Addr) Network { return Network{masked(addr, mask), mask} }
+
 // Contains says whether an address agrees with the network where the mask is set.
 func (n Network) Contains(a netip.Addr) bool {
 	return a.BitLen() == n.Addr.BitLen() && masked(a, n.Mask) == n.Addr
@@ -184,7 +187,7 @@ func masked(a, mask netip.Addr) netip.Addr {
 
 func parseAddr(f Family, text string) (netip.Addr, bool) {
 	a, err := netip.ParseAddr(text)
-	return a, err == nil && f.has(a)
+	return a, err == nil && isOf(a, f)
 }
 
 func parseNetwork(f Family, text string) (Network, bool) {
@@ -193,15 +196,15 @@ func parseNetwork(f Family, text string) (Network, bool) {
 	if !ok {
 		return Network{}, false
 	}
-	m := maskOf(f, f.bits())
+	m := maskOf(f, addrBits(f))
 	if two {
-		if length, ok := number[uint8](mask); ok && int(length) <= f.bits() {
+		if length, ok := number[uint8](mask); ok && int(length) <= addrBits(f) {
 			m = maskOf(f, int(length))
 		} else if m, ok = parseAddr(f, mask); !ok {
 			return Network{}, false
 		}
 	}
-	return Network{masked(a, m), m}, true
+	return MaskedNetwork(a, m), true
 }
 
 func (s *section) network() kind[Network] {
@@ -222,6 +225,20 @@ type AddrRange struct{ First, Last netip.Addr }
 // Contains says whether an address is in the range.
 func (r AddrRange) Contains(a netip.Addr) bool {
 	return a.BitLen() == r.First.BitLen() && r.First.Compare(a) <= 0 && a.Compare(r.Last) <= 0
+}
+
+// Prefix is the range as a prefix, if it is one.
+func (r AddrRange) Prefix() (netip.Prefix, bool) {
+	if r.First.BitLen() != r.Last.BitLen() {
+		return netip.Prefix{}, false
+	}
+	same := r.First.AsSlice()
+	for i, b := range r.Last.AsSlice() {
+		same[i] = ^(same[i] ^ b)
+	}
+	mask, _ := netip.AddrFromSlice(same)
+	length, ok := prefixLength(mask)
+	return netip.PrefixFrom(r.First, length), ok && masked(r.First, mask) == r.First
 }
 
 // String is "first-last".

@@ -46,7 +46,11 @@ var (
 // Trace is "-j TRACE": the kernel tells of every rule that the packet meets from here.
 type Trace struct{}
 
-var traceTarget = &extension{name: "TRACE", build: func(*section) Target { return Trace{} }}
+var traceTarget = &extension{
+	name:   "TRACE",
+	kernel: []revision[Target]{{0, 0, func(raw) (Target, bool) { return Trace{}, true }}},
+	build:  func(*section) Target { return Trace{} },
+}
 
 // Name is "TRACE".
 func (Trace) Name() string { return "TRACE" }
