@@ -59,7 +59,7 @@ func TestDocumentedCommands(t *testing.T) {
 			}
 		}
 	}
-	if commands < 8 {
+	if commands < 10 {
 		t.Errorf("only %d commands with their output are found", commands)
 	}
 }
