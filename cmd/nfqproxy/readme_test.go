@@ -1,6 +1,7 @@
 package main
 
 import (
+	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,12 +12,18 @@ import (
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
-// shown are the commands that the README shows with what they print: "$ ./bin/nfqproxy ..."
+var updateDocs = flag.Bool("docs.update", false, "write what the commands print into README.md and docs/*.md")
+
+// shown are the commands that the pages show with their output: "$ ./bin/nfqproxy ..."
 // as the first line of a block, perhaps on several lines.
 var shown = regexp.MustCompile("(?m)^```\n\\$ (\\./bin/nfqproxy (?:.*\\\\\n)*.*)\n((?:.*\n)*?)```$")
 
-// TestREADME: the commands print what the README says, up to a line "...".
-func TestREADME(t *testing.T) {
+// cut ends the shown part of an output.
+const cut = "...\n"
+
+// TestDocumentedCommands: the commands print what README.md and docs/*.md show, up to a
+// line "...".
+func TestDocumentedCommands(t *testing.T) {
 	netns.RequireTool(t, "bash")
 	self, err := os.Executable()
 	if err != nil {
@@ -26,18 +33,38 @@ func TestREADME(t *testing.T) {
 	if err := os.Symlink(self, program); err != nil {
 		t.Fatal(err)
 	}
-	commands := shown.FindAllStringSubmatch(mustRead(t, "../../README.md"), -1)
-	if len(commands) < 7 {
-		t.Errorf("only %d commands with their output are found", len(commands))
-	}
-	for _, c := range commands {
-		cmd := exec.Command("bash", "-c", strings.ReplaceAll(c[1], "./bin/nfqproxy", program))
-		cmd.Dir = "../.."
-		cmd.Env = append(os.Environ(), beCommand+"=1", "GORACE=halt_on_error=1 atexit_sleep_ms=0")
-		out, err := cmd.Output() // diff ends with 1 where there are differences
-		want, _, cut := strings.Cut(c[2], "\n...\n")
-		if got := string(out); got != want && !(cut && strings.HasPrefix(got, want)) {
-			t.Errorf("%s\nprints (%v)\n%s\nand in the README\n%s", c[1], err, got, want)
+	var commands int
+	for _, page := range userPages(t) {
+		text := mustRead(t, filepath.Join(repository, page))
+		printed := shown.ReplaceAllStringFunc(text, func(block string) string {
+			commands++
+			match := shown.FindStringSubmatch(block)
+			command, want := match[1], match[2]
+			cmd := exec.Command("bash", "-c", strings.ReplaceAll(command, "./bin/nfqproxy", program))
+			cmd.Dir = repository
+			cmd.Env = append(os.Environ(), beCommand+"=1", "GORACE=halt_on_error=1 atexit_sleep_ms=0")
+			out, err := cmd.Output() // diff ends with 1 where there are differences
+			got := string(out)
+			if start, isCut := strings.CutSuffix(want, cut); isCut {
+				got = firstLines(got, strings.Count(start, "\n")) + cut
+			}
+			if got != want && !*updateDocs {
+				t.Errorf("%s: %s\nprints (%v)\n%s\nand on the page\n%s", page, command, err, got, want)
+			}
+			return "```\n$ " + command + "\n" + got + "```"
+		})
+		if *updateDocs && printed != text {
+			if err := os.WriteFile(filepath.Join(repository, page), []byte(printed), 0o644); err != nil {
+				t.Error(err)
+			}
 		}
 	}
+	if commands < 10 {
+		t.Errorf("only %d commands with their output are found", commands)
+	}
+}
+
+// firstLines gives the first n lines of a text.
+func firstLines(text string, n int) string {
+	return strings.Join(strings.SplitAfter(text, "\n")[:min(n, strings.Count(text, "\n"))], "")
 }

@@ -17,7 +17,7 @@ import (
 
 var update = flag.Bool("update", false, "write the output that scripts compare with anew")
 
-// TestScripts runs the commands as the README shows them: testdata/script/*.txtar, each
+// TestScripts runs the commands as README.md and docs show them: testdata/script/*.txtar, each
 // beside the cluster that the stories of package flow are about, and dumps/, those of package
 // iptables.
 //

@@ -414,12 +414,12 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestMemory: a journal of the default size takes what the README says.
+// TestMemory: a journal of the default size takes what docs/flows.md has.
 func TestMemory(t *testing.T) {
 	j := New(Config{})
 	bytes := uintptr(j.flows.capacity())*unsafe.Sizeof(entry{}) + uintptr(j.notes.capacity())*unsafe.Sizeof(note{})
 	if mib := float64(bytes) / (1 << 20); mib < 16 || mib > 17.5 {
-		t.Errorf("flows and events take %.1f MiB, the README says 17", mib)
+		t.Errorf("flows and events take %.1f MiB, docs/flows.md has 17", mib)
 	}
 }
 

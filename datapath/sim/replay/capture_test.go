@@ -277,7 +277,7 @@ func TestSimplePacket(t *testing.T) {
 
 var update = flag.Bool("update", false, "write the sample capture anew")
 
-// TestSample: the capture that the README shows is made of the text beside it.
+// TestSample: the capture that README.md shows is made of the text beside it.
 func TestSample(t *testing.T) {
 	text, err := os.ReadFile("testdata/node-a.txt")
 	if err != nil {
