@@ -16,6 +16,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/hostnet"
 	"github.com/nfqproxy/nfqproxy/datapath/nfqueue"
+	"github.com/nfqproxy/nfqproxy/datapath/packet"
 )
 
 // What a worker needs of the kernel.
@@ -233,10 +234,12 @@ func (w *worker) finishBatch() {
 // the flow.
 func (w *worker) decide(table *decision.Table, i int, holding bool) {
 	p, j := &w.packets[i], &w.jobs[i]
-	var err error
-	if j.packet, err = decode(p.Payload); err != nil {
+	first, err := packet.Decode(p.Payload)
+	if err != nil {
 		return
 	}
+	t := &first.Tuple
+	j.packet = decision.Packet{Protocol: decision.Protocol(t.Protocol), Source: t.Source, Destination: t.Destination}
 	if holding && w.holding.repeated(&j.packet) {
 		j.state, w.verdicts[i].Drop = jobRepeated, true
 		return

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/gopacket"
 	"github.com/google/gopacket/layers"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
@@ -135,7 +136,11 @@ func syn(t testing.TB, id uint32, mark uint32, src, dst string) nfqueue.Packet {
 	s, d := netip.MustParseAddrPort(src), netip.MustParseAddrPort(dst)
 	ip := &layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolTCP, SrcIP: s.Addr().AsSlice(), DstIP: d.Addr().AsSlice()}
 	tcp := &layers.TCP{SrcPort: layers.TCPPort(s.Port()), DstPort: layers.TCPPort(d.Port()), SYN: true}
-	return nfqueue.Packet{ID: id, Mark: mark, Hook: nfqueue.Prerouting, Payload: serialize(t, ip, tcp)}
+	b := gopacket.NewSerializeBuffer()
+	if err := gopacket.SerializeLayers(b, gopacket.SerializeOptions{FixLengths: true}, ip, tcp); err != nil {
+		t.Fatal(err)
+	}
+	return nfqueue.Packet{ID: id, Mark: mark, Hook: nfqueue.Prerouting, Payload: b.Bytes()}
 }
 
 func TestWorkerVerdicts(t *testing.T) {

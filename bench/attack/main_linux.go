@@ -14,7 +14,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/bench/machine"
 	"github.com/nfqproxy/nfqproxy/bench/traffic"
-	"github.com/nfqproxy/nfqproxy/datapath/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
 // plan is what the command line gives.

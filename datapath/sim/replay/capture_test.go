@@ -30,7 +30,7 @@ var formats = []string{
 func TestFormats(t *testing.T) {
 	table := cluster(t, nil)
 	for _, format := range formats {
-		little := captured(t, format, conversation)
+		little := capture(t, format, conversation)
 		for order, capture := range map[string][]byte{"little": little, "big": swapped(t, little)} {
 			t.Run(format+" "+order, func(t *testing.T) {
 				lines, out := run(t, New(ByTable(table, draws(), false)), capture)
@@ -121,7 +121,7 @@ func readAll(b []byte) (blocks []*Block, err error) {
 // TestCutOff: a file that ends early is an error, unless it ends between blocks.
 func TestCutOff(t *testing.T) {
 	for _, format := range []string{"pcap", "pcapng"} {
-		whole := captured(t, format, conversation)
+		whole := capture(t, format, conversation)
 		blocks, err := readAll(whole)
 		if err != nil {
 			t.Fatal(err)
@@ -149,7 +149,7 @@ func TestCutOff(t *testing.T) {
 
 // TestDamage: what is wrong is said, with its place.
 func TestDamage(t *testing.T) {
-	pcap, ng := captured(t, "pcap", conversation), captured(t, "pcapng", conversation)
+	pcap, ng := capture(t, "pcap", conversation), capture(t, "pcapng", conversation)
 	blocks, err := readAll(ng)
 	if err != nil {
 		t.Fatal(err)
@@ -230,7 +230,7 @@ func TestInterfaceTime(t *testing.T) {
 // TestTags: what stands between Ethernet and IP.
 func TestTags(t *testing.T) {
 	for _, format := range []string{"pcap", "pcap cooked", "pcap cooked2"} {
-		lines, _ := run(t, New(ByTable(cluster(t, nil), draws(), false)), captured(t, format, "0 TCP 10.244.1.9:40000 > 10.96.0.20:80 SYN vlan=42"))
+		lines, _ := run(t, New(ByTable(cluster(t, nil), draws(), false)), capture(t, format, "0 TCP 10.244.1.9:40000 > 10.96.0.20:80 SYN vlan=42"))
 		wantLines(t, lines, "0s TCP 10.244.1.9:40000 -> 10.96.0.20:80  default/web:http")
 	}
 }
@@ -238,14 +238,14 @@ func TestTags(t *testing.T) {
 // TestSections: capture files of pcapng may be put one behind the other, each with its
 // own interfaces.
 func TestSections(t *testing.T) {
-	both := slices.Concat(captured(t, "pcapng", "0 TCP 10.244.1.9:1 > 10.96.0.20:80 SYN"), captured(t, "pcapng raw", "1 TCP 10.244.1.9:2 > 10.96.0.20:80 SYN"))
+	both := slices.Concat(capture(t, "pcapng", "0 TCP 10.244.1.9:1 > 10.96.0.20:80 SYN"), capture(t, "pcapng raw", "1 TCP 10.244.1.9:2 > 10.96.0.20:80 SYN"))
 	lines, _ := run(t, New(ByTable(cluster(t, nil), draws(), false)), both)
 	wantLines(t, lines, "0s TCP 10.244.1.9:1 -> 10.96.0.20:80", "1s TCP 10.244.1.9:2 -> 10.96.0.20:80")
 }
 
 // TestSimplePacket: a block without time stamp and captured length.
 func TestSimplePacket(t *testing.T) {
-	ng := captured(t, "pcapng raw", conversation)
+	ng := capture(t, "pcapng raw", conversation)
 	blocks, err := readAll(ng)
 	if err != nil {
 		t.Fatal(err)
@@ -283,7 +283,7 @@ func TestSample(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := captured(t, "pcap", string(text))
+	want := capture(t, "pcap", string(text))
 	if *update {
 		if err := os.WriteFile("testdata/node-a.pcap", want, 0o644); err != nil {
 			t.Fatal(err)

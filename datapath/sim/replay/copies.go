@@ -5,7 +5,7 @@ import (
 	"hash/maphash"
 	"time"
 
-	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/packet"
 )
 
 // How long after a packet another one like it is taken for the same packet, captured at a
@@ -63,16 +63,16 @@ func (r *recent) note(hash uint64, now time.Time) {
 }
 
 // again says whether the packet was just seen: everything but its TTL is the same.
-func (c *copies) again(p *packet, now time.Time) bool {
+func (c *copies) again(p *captured, now time.Time) bool {
 	var h maphash.Hash
 	h.SetSeed(c.seed)
-	if p.is4() {
-		_, _ = h.Write(p.data[:8]) // without TTL and, behind the protocol, checksum
-		_ = h.WriteByte(p.data[9])
-		_, _ = h.Write(p.data[12:])
+	if p.Is4() {
+		_, _ = h.Write(p.Data[:8]) // without TTL and, behind the protocol, checksum
+		_ = h.WriteByte(p.Data[9])
+		_, _ = h.Write(p.Data[12:])
 	} else {
-		_, _ = h.Write(p.data[:7])
-		_, _ = h.Write(p.data[8:])
+		_, _ = h.Write(p.Data[:7])
+		_, _ = h.Write(p.Data[8:])
 	}
 	if c.whole.has(h.Sum64(), now) {
 		return true
@@ -82,7 +82,7 @@ func (c *copies) again(p *packet, now time.Time) bool {
 }
 
 // asked notes a packet that may begin a flow, before it is translated.
-func (c *copies) request(p *packet, now time.Time) {
+func (c *copies) request(p *captured, now time.Time) {
 	if hash, ok := c.contents(p); ok {
 		c.first.note(hash, now)
 	}
@@ -90,7 +90,7 @@ func (c *copies) request(p *packet, now time.Time) {
 
 // translated says whether the packet is one that was just seen, but for addresses and
 // ports: a proxy translated it while the capture was taken.
-func (c *copies) translated(p *packet, now time.Time) bool {
+func (c *copies) translated(p *captured, now time.Time) bool {
 	hash, ok := c.contents(p)
 	return ok && c.first.has(hash, now)
 }
@@ -99,24 +99,24 @@ func (c *copies) translated(p *packet, now time.Time) bool {
 // packets may share: the sequence number of a TCP packet and the tag of an SCTP one
 // are random, but a datagram is told from others only by an identification in its IP
 // header. A resolver that asks several servers at once sends the same datagram to each.
-func (c *copies) contents(p *packet) (hash uint64, ok bool) {
-	t := p.transport()
+func (c *copies) contents(p *captured) (hash uint64, ok bool) {
+	t := p.Transport()
 	var h maphash.Hash
 	h.SetSeed(c.seed)
-	_ = h.WriteByte(p.protocol)
+	_ = h.WriteByte(p.Protocol)
 	id := uint16(0)
-	if p.is4() {
-		id = binary.BigEndian.Uint16(p.data[4:])
-		_, _ = h.Write(p.data[4:6])
+	if p.Is4() {
+		id = binary.BigEndian.Uint16(p.Data[4:])
+		_, _ = h.Write(p.Data[4:6])
 	}
 	switch {
-	case p.tuple.Protocol == decision.TCP && len(t) >= 20:
+	case p.Tuple.Protocol == packet.TCP && len(t) >= 20:
 		_, _ = h.Write(t[4:16])
 		_, _ = h.Write(t[18:])
-	case p.tuple.Protocol == decision.SCTP && len(t) > 12:
+	case p.Tuple.Protocol == packet.SCTP && len(t) > 12:
 		_, _ = h.Write(t[4:8])
 		_, _ = h.Write(t[12:])
-	case p.tuple.Protocol == decision.UDP && len(t) >= 8 && id != 0:
+	case p.Tuple.Protocol == packet.UDP && len(t) >= 8 && id != 0:
 		_, _ = h.Write(t[4:6])
 		_, _ = h.Write(t[8:])
 	default:

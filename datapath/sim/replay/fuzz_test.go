@@ -8,6 +8,7 @@ import (
 	"github.com/google/gopacket/layers"
 
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/packet"
 )
 
 // FuzzDecode holds the decoding of packets against gopacket's, and translates them: no bytes
@@ -17,15 +18,15 @@ func FuzzDecode(f *testing.F) {
 		"0 TCP 10.244.1.9:40000 > 10.96.0.20:80 SYN payload=x", "0 UDP [fd00::1]:1 > [fd00::2]:2 payload=xyz",
 		"0 SCTP 10.244.1.9:40000 > 10.96.0.20:80 INIT", "0 UDP 1.2.3.4:1 > 1.2.3.5:2\n0 ICMP 1.2.3.5 > 1.2.3.4 about=1",
 	} {
-		b := captured(f, "pcap raw", text)
+		b := capture(f, "pcap raw", text)
 		f.Add(b[24+16:])
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		b = bytes.Clone(b)
-		p, err := decode(b)
+		p, err := decoded(b)
 		if in, ok := errorOf(&p, err); ok {
 			before := bytes.Clone(b)
-			from, to := in.tuple.reversed(), in.tuple.reversed()
+			from, to := in.Tuple.Inverse(), in.Tuple.Inverse()
 			to.Source, to.Destination = from.Destination, from.Source
 			p.rewriteError(&in, from, to)
 			if len(b) != len(before) {
@@ -35,25 +36,25 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if len(p.data) > len(b) || p.at+4 > len(p.data) {
-			t.Fatalf("%d bytes of %d, transport at %d", len(p.data), len(b), p.at)
+		if len(p.Data) > len(b) || p.Offset+4 > len(p.Data) {
+			t.Fatalf("%d bytes of %d, transport at %d", len(p.Data), len(b), p.Offset)
 		}
 		first := gopacket.Decoder(layers.LayerTypeIPv4)
-		if !p.is4() {
+		if !p.Is4() {
 			first = layers.LayerTypeIPv6
 		}
 		g := gopacket.NewPacket(b, first, gopacket.DecodeOptions{NoCopy: true})
-		if transport := g.TransportLayer(); transport != nil && g.ErrorLayer() == nil && !p.fragment {
+		if transport := g.TransportLayer(); transport != nil && g.ErrorLayer() == nil && !p.Fragment {
 			s, d := transport.TransportFlow().Src().Raw(), transport.TransportFlow().Dst().Raw()
-			if got := p.transport()[:4]; !bytes.Equal(got, append(bytes.Clone(s), d...)) {
+			if got := p.Transport()[:4]; !bytes.Equal(got, append(bytes.Clone(s), d...)) {
 				t.Fatalf("ports %x, gopacket has %x %x", got, s, d)
 			}
 		}
-		had := p.tuple
-		p.rewrite(had.reversed())
-		again, err := decode(b)
-		if err != nil || again.tuple != had.reversed() {
-			t.Fatalf("%v became %v: %v", had, again.tuple, err)
+		had := p.Tuple
+		p.rewrite(had.Inverse())
+		again, err := decoded(b)
+		if err != nil || again.Tuple != had.Inverse() {
+			t.Fatalf("%v became %v: %v", had, again.Tuple, err)
 		}
 	})
 }
@@ -62,7 +63,7 @@ func FuzzDecode(f *testing.F) {
 // out is what went in.
 func FuzzCapture(f *testing.F) {
 	for _, format := range formats {
-		f.Add(captured(f, format, conversation))
+		f.Add(capture(f, format, conversation))
 	}
 	table := cluster(f, nil)
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -88,10 +89,16 @@ func FuzzCapture(f *testing.F) {
 	})
 }
 
+// decoded is packet.Decode for a packet of a capture.
+func decoded(b []byte) (captured, error) {
+	p, err := packet.Decode(b)
+	return captured{p}, err
+}
+
 // errorOf is errorIn where decode has read enough for it.
-func errorOf(p *packet, err error) (packet, bool) {
-	if err != errNoPorts {
-		return packet{}, false
+func errorOf(p *captured, err error) (captured, bool) {
+	if err != packet.ErrNoPorts {
+		return captured{}, false
 	}
 	return p.errorIn()
 }

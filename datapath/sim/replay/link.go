@@ -3,6 +3,8 @@ package replay
 import (
 	"encoding/binary"
 	"fmt"
+
+	"github.com/nfqproxy/nfqproxy/datapath/packet"
 )
 
 // LinkType is what packets of a capture begin with: a number of
@@ -41,7 +43,7 @@ const (
 	etherOld  = 0x9100 // the same, before it was standardised
 )
 
-// packetOf finds the IP packet in a frame; nil with errNotIP or errCut if there is none.
+// packetOf finds the IP packet in a frame; nil with packet.ErrNotIP or packet.ErrTruncated if there is none.
 func (l LinkType) packetOf(frame []byte) ([]byte, error) {
 	switch l {
 	case linkEthernet:
@@ -50,7 +52,7 @@ func (l LinkType) packetOf(frame []byte) ([]byte, error) {
 		return behindTags(frame, 14)
 	case linkCooked2:
 		if len(frame) < 20 {
-			return nil, errCut
+			return nil, packet.ErrTruncated
 		}
 		switch binary.BigEndian.Uint16(frame) {
 		case etherIPv4, etherIPv6:
@@ -58,10 +60,10 @@ func (l LinkType) packetOf(frame []byte) ([]byte, error) {
 		case etherVLAN, etherQinQ, etherOld:
 			return behindTags(frame, 22) // the tag's number, then what it holds
 		}
-		return nil, errNotIP
+		return nil, packet.ErrNotIP
 	case linkNull, linkLoop:
 		if len(frame) < 4 {
-			return nil, errCut
+			return nil, packet.ErrTruncated
 		}
 		// AF_INET is 2 everywhere; AF_INET6 10, 24, 28 or 30. Either byte order has
 		// them in the first or the last byte.
@@ -69,7 +71,7 @@ func (l LinkType) packetOf(frame []byte) ([]byte, error) {
 		case 2, 10, 24, 28, 30:
 			return frame[4:], nil
 		}
-		return nil, errNotIP
+		return nil, packet.ErrNotIP
 	}
 	return frame, nil
 }
@@ -97,8 +99,8 @@ func behindTags(frame []byte, at int) ([]byte, error) {
 		case etherVLAN, etherQinQ, etherOld:
 			at += 4
 		default:
-			return nil, errNotIP
+			return nil, packet.ErrNotIP
 		}
 	}
-	return nil, errCut
+	return nil, packet.ErrTruncated
 }

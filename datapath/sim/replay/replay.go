@@ -14,13 +14,15 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/packet"
 )
 
 // First is the first packet of a flow.
 type First struct {
-	Tuple
+	conntrack.Tuple
 	Time      time.Time
 	Interface string // where it was captured; empty: not known
 	Length    int    // with the IP header, in bytes
@@ -36,7 +38,7 @@ type First struct {
 type Decision struct {
 	Record *flow.Record
 	// Translated is the tuple with which the flow's packets go on.
-	Translated Tuple
+	Translated conntrack.Tuple
 	// NoSource: the source is masqueraded, but it is not known as what.
 	NoSource bool
 }
@@ -45,7 +47,7 @@ type Decision struct {
 type Decider interface {
 	Decide(*First) (Decision, error)
 	// Forget is told of flows that have ended: their tuples may come again.
-	Forget(original Tuple)
+	Forget(original conntrack.Tuple)
 }
 
 // Replay decides the flows of one capture. It is not safe for concurrent use.
@@ -134,19 +136,19 @@ func (r *Replay) Run(c *Capture, out io.Writer, decided func(*flow.Record) error
 func (r *Replay) packet(b *Block, decided func(*flow.Record) error) (keep bool, err error) {
 	r.summary.note(b)
 	data, err := b.Link.packetOf(b.Frame)
-	var p packet
+	var p captured
 	if err == nil {
-		p, err = decode(data)
+		p.Packet, err = packet.Decode(data)
 	}
 	switch err {
 	case nil:
-	case errFragment:
+	case packet.ErrFragment:
 		r.summary.Fragments++
 		return r.laterFragment(&p, b.Time), nil
-	case errNoPorts:
+	case packet.ErrNoPorts, packet.ErrExtensions:
 		r.summary.OtherProtocols++
 		return r.icmpError(&p, b.Time), nil
-	case errCut:
+	case packet.ErrTruncated:
 		r.summary.Cut++
 		return true, nil
 	default:
@@ -158,17 +160,17 @@ func (r *Replay) packet(b *Block, decided func(*flow.Record) error) (keep bool, 
 	if again {
 		r.summary.Duplicates++
 	}
-	f, as := r.flows.find(p.tuple, b.Time)
+	f, as := r.flows.find(p.Tuple, b.Time)
 	switch {
 	case f != nil && !(f.over && p.begins() && !again):
 		if !again && as == asked && p.begins() && !f.copied {
 			r.copies.request(&p, b.Time)
-			if p.tuple.Protocol != decision.UDP {
+			if p.Tuple.Protocol != packet.UDP {
 				r.summary.SentAgain++
 			}
 		}
 	case !p.begins():
-		if p.cut && len(p.transport()) < p.headerLength() {
+		if p.Cut && len(p.Transport()) < p.headerLength() {
 			r.summary.Cut++
 		} else {
 			r.summary.Midway++
@@ -184,7 +186,7 @@ func (r *Replay) packet(b *Block, decided func(*flow.Record) error) (keep bool, 
 		as = asked
 	}
 	f.note(&p, as, b.Time)
-	if p.fragment {
+	if p.Fragment {
 		r.summary.Fragments++
 		if len(r.fragments) >= maxFragmented {
 			clear(r.fragments)
@@ -198,19 +200,19 @@ func (r *Replay) packet(b *Block, decided func(*flow.Record) error) (keep bool, 
 }
 
 // begin decides a new flow.
-func (r *Replay) begin(p *packet, b *Block, decided func(*flow.Record) error) (*trackedFlow, error) {
-	f := &trackedFlow{original: p.tuple, translated: p.tuple, begun: b.Time, last: b.Time}
+func (r *Replay) begin(p *captured, b *Block, decided func(*flow.Record) error) (*trackedFlow, error) {
+	f := &trackedFlow{original: p.Tuple, translated: p.Tuple, begun: b.Time, last: b.Time}
 	if r.copies.translated(p, b.Time) {
 		f.copied = true
 		r.summary.Copies++
 		r.flows.add(f)
 		return f, nil
 	}
-	first := &First{Tuple: p.tuple, Time: b.Time, Interface: b.Interface, Length: p.length(), Data: p.data, Sender: b.Link.sender(b.Frame)}
-	if p.is4() {
-		first.TOS, first.TTL = p.data[1], p.data[8]
+	first := &First{Tuple: p.Tuple, Time: b.Time, Interface: b.Interface, Length: p.length(), Data: p.Data, Sender: b.Link.sender(b.Frame)}
+	if p.Is4() {
+		first.TOS, first.TTL = p.Data[1], p.Data[8]
 	} else {
-		first.TOS, first.TTL = p.data[0]<<4|p.data[1]>>4, p.data[7]
+		first.TOS, first.TTL = p.Data[0]<<4|p.Data[1]>>4, p.Data[7]
 	}
 	d, err := r.decider.Decide(first)
 	if err != nil {
@@ -218,9 +220,9 @@ func (r *Replay) begin(p *packet, b *Block, decided func(*flow.Record) error) (*
 	}
 	if d.NoSource && r.Translate {
 		return nil, fmt.Errorf("%s %s -> %s is masqueraded, but the node has no known %s address: give it with --node-ip, or its Node object",
-			p.tuple.Protocol, p.tuple.Source, p.tuple.Destination, decision.FamilyOf(p.tuple.Destination.Addr()))
+			decision.Protocol(p.Tuple.Protocol), p.Tuple.Source, p.Tuple.Destination, decision.FamilyOf(p.Tuple.Destination.Addr()))
 	}
-	f.record, f.translated = d.Record, r.flows.unique(d.Translated, p.tuple)
+	f.record, f.translated = d.Record, r.flows.unique(d.Translated, p.Tuple)
 	r.flows.add(f)
 	r.copies.request(p, b.Time)
 	r.summary.decided(d.Record)
@@ -228,7 +230,7 @@ func (r *Replay) begin(p *packet, b *Block, decided func(*flow.Record) error) (*
 }
 
 // icmpError translates an error about a packet of a flow.
-func (r *Replay) icmpError(p *packet, now time.Time) (keep bool) {
+func (r *Replay) icmpError(p *captured, now time.Time) (keep bool) {
 	if !r.Translate {
 		return true
 	}
@@ -236,7 +238,7 @@ func (r *Replay) icmpError(p *packet, now time.Time) (keep bool) {
 	if !ok {
 		return true
 	}
-	from := in.tuple.reversed()
+	from := in.Tuple.Inverse()
 	f, as := r.flows.find(from, now)
 	if f == nil {
 		return true
@@ -249,7 +251,7 @@ func (r *Replay) icmpError(p *packet, now time.Time) (keep bool) {
 }
 
 // laterFragment translates a fragment without ports.
-func (r *Replay) laterFragment(p *packet, now time.Time) (keep bool) {
+func (r *Replay) laterFragment(p *captured, now time.Time) (keep bool) {
 	first, ok := r.fragments[p.fragmentKey()]
 	if !ok || now.Sub(first.when) > fragmentTimeout {
 		return true

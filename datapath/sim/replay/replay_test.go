@@ -6,7 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/datapath/packet"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/replay/capturetest"
 )
 
@@ -182,7 +183,7 @@ func TestNewFlows(t *testing.T) {
 func TestLocal(t *testing.T) {
 	d := ByTable(cluster(t, nil), draws(), true)
 	for source, local := range map[string]bool{"172.20.0.2:1": true, "127.0.0.1:1": true, "172.20.0.3:1": false} {
-		got, err := d.Decide(&First{Tuple: Tuple{decision.TCP, netip.MustParseAddrPort(source), netip.MustParseAddrPort("10.96.0.20:80")}})
+		got, err := d.Decide(&First{Tuple: conntrack.Tuple{Source: netip.MustParseAddrPort(source), Destination: netip.MustParseAddrPort("10.96.0.20:80"), Protocol: packet.TCP}})
 		if err != nil || got.Record.Local != local || len(got.Record.Steps) == 0 {
 			t.Errorf("from %s: %+v, %v", source, got.Record, err)
 		}
@@ -220,7 +221,7 @@ func TestSweep(t *testing.T) {
 	addSome := func(at time.Time) {
 		for i := range sweepAfter {
 			source := netip.AddrFrom4([4]byte{10, byte(at.Second()), byte(i >> 8), byte(i)})
-			tuple := Tuple{decision.TCP, netip.AddrPortFrom(source, 1), netip.MustParseAddrPort("192.0.2.1:80")}
+			tuple := conntrack.Tuple{Source: netip.AddrPortFrom(source, 1), Destination: netip.MustParseAddrPort("192.0.2.1:80"), Protocol: packet.TCP}
 			flows.add(&trackedFlow{original: tuple, translated: tuple, begun: at, last: at})
 		}
 	}

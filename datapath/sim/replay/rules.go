@@ -4,8 +4,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/packet"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/netfilter"
 )
@@ -30,8 +32,8 @@ type byRules struct {
 	Rules
 	rand    netfilter.Rand
 	states  map[decision.Family]*netfilter.State
-	entries map[Tuple]*netfilter.Entry // of flows that have not ended, by their original tuple
-	begun   time.Time                  // the time of the first packet
+	entries map[conntrack.Tuple]*netfilter.Entry // of flows that have not ended, by their original tuple
+	begun   time.Time                            // the time of the first packet
 }
 
 // ByRules makes a decider that sends the first packet of each flow through rules, which
@@ -39,7 +41,7 @@ type byRules struct {
 // to flow. Packets behind the first are not sent: what rules count or limit by packets goes by
 // flows. The time is that of the capture.
 func ByRules(rules Rules, r netfilter.Rand) Decider {
-	d := &byRules{Rules: rules, rand: r, states: make(map[decision.Family]*netfilter.State), entries: make(map[Tuple]*netfilter.Entry)}
+	d := &byRules{Rules: rules, rand: r, states: make(map[decision.Family]*netfilter.State), entries: make(map[conntrack.Tuple]*netfilter.Entry)}
 	for family := range rules.Machines {
 		d.states[family] = &netfilter.State{}
 	}
@@ -48,7 +50,7 @@ func ByRules(rules Rules, r netfilter.Rand) Decider {
 
 func (d *byRules) Decide(f *First) (Decision, error) {
 	r := &flow.Record{
-		Version: flow.Version, Time: &f.Time, Protocol: f.Protocol.String(), Source: f.Source.String(), Destination: f.Destination.String(),
+		Version: flow.Version, Time: &f.Time, Protocol: decision.Protocol(f.Protocol).String(), Source: f.Source.String(), Destination: f.Destination.String(),
 		Verdict: decision.Accept.String(), Reason: ReasonRules, Candidates: []flow.Candidate{}, Excluded: []flow.Excluded{},
 	}
 	result := Decision{Record: r, Translated: f.Tuple}
@@ -74,10 +76,10 @@ func (d *byRules) Decide(f *First) (Decision, error) {
 		p.MAC = (*iptables.MACAddress)(f.Sender)
 	}
 	switch f.Protocol {
-	case decision.TCP:
+	case packet.TCP:
 		p.Flags = iptables.SYN
 		p.ReadTCPOptions()
-	case decision.SCTP:
+	case packet.SCTP:
 		p.Chunks = []iptables.ChunkType{{Type: chunkInit}}
 	}
 	machine.Place(&p)
@@ -116,7 +118,7 @@ func (d *byRules) Decide(f *First) (Decision, error) {
 	return result, nil
 }
 
-func (d *byRules) Forget(original Tuple) {
+func (d *byRules) Forget(original conntrack.Tuple) {
 	if e := d.entries[original]; e != nil {
 		d.states[decision.FamilyOf(original.Destination.Addr())].Forget(e)
 		delete(d.entries, original)

@@ -7,8 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/packet"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/netfilter"
 )
@@ -47,7 +49,7 @@ func kindRules(t *testing.T) string {
 func TestByRules(t *testing.T) {
 	r := New(worker(t, kindRules(t), false))
 	r.Translate = true
-	lines, out := run(t, r, captured(t, "pcap raw", `0 UDP 10.244.1.9:40000 > 10.96.0.10:53 payload=q
+	lines, out := run(t, r, capture(t, "pcap raw", `0 UDP 10.244.1.9:40000 > 10.96.0.10:53 payload=q
 1 TCP 192.0.2.10:40000 > 172.20.0.2:30080 SYN
 2 TCP 172.20.0.2:40000 > 10.96.0.1:443 SYN
 3 TCP 10.244.1.9:40000 > 192.0.2.1:80 SYN
@@ -65,11 +67,11 @@ func TestByRules(t *testing.T) {
 	}
 	var got []string
 	for _, b := range blocks[1:] {
-		p, err := decode(b.Frame)
+		p, err := decoded(b.Frame)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got = append(got, p.tuple.Source.String()+" > "+p.tuple.Destination.String())
+		got = append(got, p.Tuple.Source.String()+" > "+p.Tuple.Destination.String())
 	}
 	for i, want := range map[int]string{0: "10.244.1.9:40000 > 10.244.0.2:53", 2: "172.20.0.2:40000 > 172.20.0.4:6443", 3: "172.20.0.2:40000 > 192.0.2.1:80"} {
 		if got[i] != want {
@@ -111,7 +113,7 @@ COMMIT
 COMMIT
 `
 	r := New(worker(t, rules, false))
-	lines, _ := run(t, r, captured(t, "pcap", `0 TCP 10.244.1.9:1000 > 10.96.0.50:80 SYN
+	lines, _ := run(t, r, capture(t, "pcap", `0 TCP 10.244.1.9:1000 > 10.96.0.50:80 SYN
 600 TCP 10.244.1.9:2000 > 10.96.0.50:80 SYN
 1201 TCP 10.244.1.9:2001 > 10.96.0.50:80 SYN
 1202 TCP 10.244.1.9:2000 > 10.96.0.50:80 SYN
@@ -129,7 +131,7 @@ COMMIT
 // TestRuleRecord: what a dump tells is in the record.
 func TestRuleRecord(t *testing.T) {
 	d := worker(t, kindRules(t), true)
-	got, err := d.Decide(&First{Tuple: Tuple{decision.TCP, netip.MustParseAddrPort("192.0.2.10:40000"), netip.MustParseAddrPort("172.20.0.2:30080")}, TTL: 64, Length: 60})
+	got, err := d.Decide(&First{Tuple: conntrack.Tuple{Source: netip.MustParseAddrPort("192.0.2.10:40000"), Destination: netip.MustParseAddrPort("172.20.0.2:30080"), Protocol: packet.TCP}, TTL: 64, Length: 60})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +160,7 @@ COMMIT
 		var dropped []bool
 		for i := range 8 {
 			got, err := d.Decide(&First{
-				Tuple: Tuple{decision.TCP, netip.AddrPortFrom(netip.MustParseAddr("192.0.2.10"), uint16(40000+i)), netip.MustParseAddrPort("192.0.2.99:23")}, TTL: 64, Length: 40,
+				Tuple: conntrack.Tuple{Source: netip.AddrPortFrom(netip.MustParseAddr("192.0.2.10"), uint16(40000+i)), Destination: netip.MustParseAddrPort("192.0.2.99:23"), Protocol: packet.TCP}, TTL: 64, Length: 40,
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -182,7 +184,7 @@ func TestRulesSeeThePacket(t *testing.T) {
 	}
 	first := func() *First {
 		return &First{
-			Tuple: Tuple{decision.TCP, netip.MustParseAddrPort("192.0.2.10:40000"), netip.MustParseAddrPort("192.0.2.99:23")}, Time: at, TTL: 64, Length: 44, Data: data,
+			Tuple: conntrack.Tuple{Source: netip.MustParseAddrPort("192.0.2.10:40000"), Destination: netip.MustParseAddrPort("192.0.2.99:23"), Protocol: packet.TCP}, Time: at, TTL: 64, Length: 44, Data: data,
 			Sender: &[6]byte{2, 0, 0, 0, 0, 1},
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/datapath/affinity"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
@@ -32,7 +33,7 @@ func ByTable(t *decision.Table, r decision.Rand, steps bool) Decider {
 func (d *byTable) Decide(f *First) (Decision, error) {
 	d.now = f.Time
 	p := &decision.Packet{
-		Protocol: f.Protocol, Source: f.Source, Destination: f.Destination,
+		Protocol: decision.Protocol(f.Protocol), Source: f.Source, Destination: f.Destination,
 		Local: d.table.IsLocal(f.Source.Addr()),
 	}
 	if by := &d.table.Node().Detector; !p.Local && (by.Bridge != "" || by.InterfacePrefix != "") {
@@ -67,4 +68,4 @@ func (d *byTable) Decide(f *First) (Decision, error) {
 	return result, nil
 }
 
-func (d *byTable) Forget(Tuple) {}
+func (d *byTable) Forget(conntrack.Tuple) {}

@@ -4,15 +4,17 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/packet"
 )
 
 // trackedFlow is a flow that was decided, and what connection tracking would know of it.
 type trackedFlow struct {
-	original   Tuple        // as its first packet had it
-	translated Tuple        // as it goes on: equal to original where nothing is translated
-	record     *flow.Record // nil iff copied
+	original   conntrack.Tuple // as its first packet had it
+	translated conntrack.Tuple // as it goes on: equal to original where nothing is translated
+	record     *flow.Record    // nil iff copied
 	// copied: not decided, but a packet seen again behind a translation that somebody
 	// made while the capture was taken.
 	copied bool
@@ -53,12 +55,12 @@ const (
 
 func (f *trackedFlow) timeout() time.Duration {
 	switch f.original.Protocol {
-	case decision.TCP:
+	case packet.TCP:
 		if f.answered {
 			return tcpEstablishedTimeout
 		}
 		return tcpSYNTimeout
-	case decision.SCTP:
+	case packet.SCTP:
 		if f.answered {
 			return sctpEstablishedTimeout
 		}
@@ -73,20 +75,20 @@ func (f *trackedFlow) timeout() time.Duration {
 func (f *trackedFlow) expired(now time.Time) bool { return now.Sub(f.last) > f.timeout() }
 
 // note takes a packet into account.
-func (f *trackedFlow) note(p *packet, as form, now time.Time) {
+func (f *trackedFlow) note(p *captured, as form, now time.Time) {
 	if now.After(f.last) {
 		f.last = now
 	}
 	f.answered = f.answered || as.reply()
 	switch f.original.Protocol {
-	case decision.TCP:
+	case packet.TCP:
 		flags, side := p.flags(), 0
 		if as.reply() {
 			side = 1
 		}
 		f.finished[side] = f.finished[side] || flags&flagFIN != 0
 		f.over = f.over || flags&flagRST != 0 || f.finished[0] && f.finished[1]
-	case decision.SCTP:
+	case packet.SCTP:
 		chunk := p.chunk()
 		f.over = f.over || chunk == chunkAbort || chunk == chunkShutdownComplete
 	}
@@ -102,16 +104,16 @@ type direction struct {
 // connection tracking would. Answers are known as the client gets them and as the
 // endpoint sends them: captures are taken on either side.
 type tracker struct {
-	flows map[Tuple]direction
+	flows map[conntrack.Tuple]direction
 	// forget is called with flows that have ended; may be nil.
 	forget func(*trackedFlow)
 	added  int // since the last sweep
 }
 
-func newTracker() *tracker { return &tracker{flows: make(map[Tuple]direction)} }
+func newTracker() *tracker { return &tracker{flows: make(map[conntrack.Tuple]direction)} }
 
 // find gives the flow that has packets of the tuple; nil: none that lives.
-func (t *tracker) find(tuple Tuple, now time.Time) (*trackedFlow, form) {
+func (t *tracker) find(tuple conntrack.Tuple, now time.Time) (*trackedFlow, form) {
 	d, ok := t.flows[tuple]
 	switch {
 	case !ok:
@@ -137,19 +139,19 @@ func (t *tracker) add(f *trackedFlow) {
 	}
 	// In this order: where nothing is translated, the latter two are one.
 	t.flows[f.original] = direction{f, asked}
-	t.flows[f.translated.reversed()] = direction{f, answeredFar}
-	t.flows[f.original.reversed()] = direction{f, answered}
+	t.flows[f.translated.Inverse()] = direction{f, answeredFar}
+	t.flows[f.original.Inverse()] = direction{f, answered}
 }
 
 // unique gives the source of a translated tuple another port where other flows have its
 // answers, as the kernel does (get_unique_tuple, nf_nat_core.c): it takes any port that is
 // free, here it is the next one. Without a translated source there is nothing to do.
-func (t *tracker) unique(translated, original Tuple) Tuple {
+func (t *tracker) unique(translated, original conntrack.Tuple) conntrack.Tuple {
 	if translated.Source == original.Source {
 		return translated
 	}
 	for range 1 << 16 {
-		d, taken := t.flows[translated.reversed()]
+		d, taken := t.flows[translated.Inverse()]
 		if !taken || d.flow.original == original {
 			break
 		}
@@ -160,7 +162,7 @@ func (t *tracker) unique(translated, original Tuple) Tuple {
 }
 
 func (t *tracker) remove(f *trackedFlow) {
-	for _, tuple := range []Tuple{f.original, f.translated.reversed(), f.original.reversed()} {
+	for _, tuple := range []conntrack.Tuple{f.original, f.translated.Inverse(), f.original.Inverse()} {
 		if t.flows[tuple].flow == f {
 			delete(t.flows, tuple)
 		}

@@ -6,38 +6,39 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/datapath/packet"
 )
 
 // through is the tuple that a packet of the form has on the other side of the
 // translation.
-func (f *trackedFlow) through(as form) Tuple {
+func (f *trackedFlow) through(as form) conntrack.Tuple {
 	switch as {
 	case asked:
 		return f.translated
 	case answeredFar:
-		return f.original.reversed()
+		return f.original.Inverse()
 	}
-	return f.translated.reversed()
+	return f.translated.Inverse()
 }
 
 // rewrite gives the packet another tuple, as nf_nat_manip_pkt does. Checksums are made anew,
 // so that those a network card was to fill in are right; of a packet that is not all
 // there, they are changed by what the tuple changes. SCTP's cannot be: it stays then.
-func (p *packet) rewrite(to Tuple) {
-	if p.tuple == to {
+func (p *captured) rewrite(to conntrack.Tuple) {
+	if p.Tuple == to {
 		return
 	}
 	before := p.covered(4)
 	p.setAddresses(to.Source.Addr(), to.Destination.Addr())
-	t := p.transport()
+	t := p.Transport()
 	binary.BigEndian.PutUint16(t, to.Source.Port())
 	binary.BigEndian.PutUint16(t[2:], to.Destination.Port())
-	p.tuple = to
-	switch p.tuple.Protocol {
-	case decision.TCP:
+	p.Tuple = to
+	switch p.Tuple.Protocol {
+	case packet.TCP:
 		p.setChecksum(16, before, p.covered(4))
-	case decision.UDP:
+	case packet.UDP:
 		// 0 says that there is none (RFC 768).
 		if len(t) >= 8 && t[6]|t[7] != 0 {
 			p.setChecksum(6, before, p.covered(4))
@@ -45,7 +46,7 @@ func (p *packet) rewrite(to Tuple) {
 				t[6], t[7] = 0xff, 0xff
 			}
 		}
-	case decision.SCTP:
+	case packet.SCTP:
 		if p.whole() && len(t) >= 12 {
 			clear(t[8:12])
 			binary.LittleEndian.PutUint32(t[8:], crc32.Checksum(t, crc32.MakeTable(crc32.Castagnoli)))
@@ -53,40 +54,40 @@ func (p *packet) rewrite(to Tuple) {
 	}
 }
 
-func (p *packet) whole() bool { return !p.cut && !p.fragment }
+func (p *captured) whole() bool { return !p.Cut && !p.Fragment }
 
 // addresses is the part of the IP header that holds the source and destination.
-func (p *packet) addresses() []byte {
-	if p.is4() {
-		return p.data[12:20]
+func (p *captured) addresses() []byte {
+	if p.Is4() {
+		return p.Data[12:20]
 	}
-	return p.data[8:40]
+	return p.Data[8:40]
 }
 
 // setAddresses changes the IP header only.
-func (p *packet) setAddresses(source, destination netip.Addr) {
+func (p *captured) setAddresses(source, destination netip.Addr) {
 	a := p.addresses()
 	copy(a, source.AsSlice())
 	copy(a[len(a)/2:], destination.AsSlice())
-	if !p.is4() {
+	if !p.Is4() {
 		return
 	}
-	header := p.data[:int(p.data[0]&0xf)*4]
+	header := p.Data[:int(p.Data[0]&0xf)*4]
 	header[10], header[11] = 0, 0
 	binary.BigEndian.PutUint16(header[10:], ^folded(sum(0, header)))
 }
 
 // covered copies what a transport checksum covers of the addresses and the first n bytes
 // of the transport header.
-func (p *packet) covered(n int) []byte {
-	t := p.transport()
+func (p *captured) covered(n int) []byte {
+	t := p.Transport()
 	return slices.Concat(p.addresses(), t[:min(n, len(t))])
 }
 
 // setChecksum sets the transport checksum at an offset. before and after are what it covers
 // and has changed.
-func (p *packet) setChecksum(offset int, before, after []byte) {
-	t := p.transport()
+func (p *captured) setChecksum(offset int, before, after []byte) {
+	t := p.Transport()
 	if len(t) < offset+2 {
 		return
 	}
@@ -97,7 +98,7 @@ func (p *packet) setChecksum(offset int, before, after []byte) {
 	}
 	field[0], field[1] = 0, 0
 	// The pseudo header: addresses, length, protocol (RFC 9293, section 3.1; RFC 8200, section 8.1).
-	s := sum(0, p.addresses()) + uint32(len(t)>>16) + uint32(len(t)&0xffff) + uint32(p.protocol)
+	s := sum(0, p.addresses()) + uint32(len(t)>>16) + uint32(len(t)&0xffff) + uint32(p.Protocol)
 	binary.BigEndian.PutUint16(field, ^folded(sum(s, t)))
 }
 
@@ -125,31 +126,32 @@ func updated(check uint16, before, after []byte) uint16 {
 }
 
 // errorIn is the packet that an ICMP error is about, a window into the error.
-func (p *packet) errorIn() (in packet, ok bool) {
-	t := p.transport()
+func (p *captured) errorIn() (in captured, ok bool) {
+	t := p.Transport()
 	if len(t) < 8 {
 		return in, false
 	}
 	switch {
-	case p.protocol == protoICMP && p.is4():
+	case p.Protocol == protoICMP && p.Is4():
 		// Destination unreachable, source quench, time exceeded, parameter problem.
 		ok = slices.Contains([]byte{3, 4, 11, 12}, t[0])
-	case p.protocol == protoICMPv6 && !p.is4():
+	case p.Protocol == protoICMPv6 && !p.Is4():
 		ok = t[0] < 128
 	}
-	if !ok || p.fragment {
+	if !ok || p.Fragment {
 		return in, false
 	}
-	in, err := decode(t[8:])
-	return in, err == nil && in.is4() == p.is4()
+	inner, err := packet.Decode(t[8:])
+	in.Packet = inner
+	return in, err == nil && in.Is4() == p.Is4()
 }
 
 // rewriteError translates an ICMP error, as nf_nat_icmp_reply_translation does. from
 // is the tuple of packets that go where the error goes, to what they become; in is
 // the packet that the error is about: one of the other direction.
-func (p *packet) rewriteError(in *packet, from, to Tuple) {
-	before := p.covered(len(p.data))
-	in.rewrite(to.reversed())
+func (p *captured) rewriteError(in *captured, from, to conntrack.Tuple) {
+	before := p.covered(len(p.Data))
+	in.rewrite(to.Inverse())
 	source, destination := pairOf(p)
 	if from.Source.Addr() != to.Source.Addr() {
 		source = to.Source.Addr() // whoever it was, as the kernel does
@@ -158,10 +160,10 @@ func (p *packet) rewriteError(in *packet, from, to Tuple) {
 		destination = to.Destination.Addr()
 	}
 	p.setAddresses(source, destination)
-	t := p.transport()
-	after := p.covered(len(p.data))
+	t := p.Transport()
+	after := p.covered(len(p.Data))
 	check := binary.BigEndian.Uint16(t[2:])
-	if p.protocol == protoICMP { // covers no addresses
+	if p.Protocol == protoICMP { // covers no addresses
 		n := len(p.addresses())
 		before, after = before[n:], after[n:]
 	}
@@ -169,7 +171,7 @@ func (p *packet) rewriteError(in *packet, from, to Tuple) {
 }
 
 // pairOf gives the addresses of the IP header.
-func pairOf(p *packet) (source, destination netip.Addr) {
+func pairOf(p *captured) (source, destination netip.Addr) {
 	a := p.addresses()
 	source, _ = netip.AddrFromSlice(a[:len(a)/2])
 	destination, _ = netip.AddrFromSlice(a[len(a)/2:])

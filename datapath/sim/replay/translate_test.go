@@ -10,8 +10,10 @@ import (
 	"github.com/google/gopacket"
 	"github.com/google/gopacket/layers"
 
+	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/packet"
 )
 
 // translated replays a text and tells each packet that comes out, read by gopacket, which
@@ -20,7 +22,7 @@ func translated(t *testing.T, table *decision.Table, format, text string) (lines
 	t.Helper()
 	r := New(ByTable(table, draws(), false))
 	r.Translate = true
-	_, out := run(t, r, captured(t, format, text))
+	_, out := run(t, r, capture(t, format, text))
 	blocks, err := readAll(out)
 	if err != nil {
 		t.Fatal(err)
@@ -102,11 +104,11 @@ func at(addr, port gopacket.Endpoint) string {
 
 // about tells of the packet in an ICMP error.
 func about(b []byte) string {
-	p, err := decode(b)
+	p, err := decoded(b)
 	if err != nil {
 		return err.Error()
 	}
-	return fmt.Sprintf("%s > %s", p.tuple.Source, p.tuple.Destination)
+	return fmt.Sprintf("%s > %s", p.Tuple.Source, p.Tuple.Destination)
 }
 
 func TestTranslate(t *testing.T) {
@@ -178,7 +180,7 @@ func TestNoNodeAddress(t *testing.T) {
 	node := *cluster(t, nil).Node()
 	node.IPs = nil
 	table := cluster(t, nil).Next(cluster(t, nil).Built(), node)
-	capture := captured(t, "pcap", "0 TCP 192.0.2.10:40000 > 10.96.0.20:80 SYN")
+	capture := capture(t, "pcap", "0 TCP 192.0.2.10:40000 > 10.96.0.20:80 SYN")
 	r := New(ByTable(table, draws(), false))
 	lines, _ := run(t, r, capture)
 	wantLines(t, lines, "0s TCP 192.0.2.10:40000 -> 10.96.0.20:80  default/web:http  => 10.244.1.2:8080 (1 of 2, draw 0.24)  masq: (source-outside-cluster)")
@@ -199,17 +201,17 @@ func TestNoNodeAddress(t *testing.T) {
 // TestPartialChecksums: those of packets that are not all there are changed, not made
 // anew: the whole packet has the right one.
 func TestPartialChecksums(t *testing.T) {
-	to := Tuple{Source: netip.MustParseAddrPort("172.20.0.2:1024"), Destination: netip.MustParseAddrPort("10.244.1.2:8080")}
+	to := conntrack.Tuple{Source: netip.MustParseAddrPort("172.20.0.2:1024"), Destination: netip.MustParseAddrPort("10.244.1.2:8080")}
 	for _, protocol := range []string{"TCP", "UDP"} {
-		frame := captured(t, "pcap raw", "0 "+protocol+" 192.0.2.10:40000 > 10.96.0.20:80 SYN payload=some-odd-payload.")[24+16:]
+		frame := capture(t, "pcap raw", "0 "+protocol+" 192.0.2.10:40000 > 10.96.0.20:80 SYN payload=some-odd-payload.")[24+16:]
 		whole, cut, fragment := bytes.Clone(frame), bytes.Clone(frame[:len(frame)-5]), bytes.Clone(frame)
 		fragment[6] |= 0x20 // more fragments
 		for _, b := range [][]byte{whole, cut, fragment} {
-			p, err := decode(b)
+			p, err := decoded(b)
 			if err != nil {
 				t.Fatal(err)
 			}
-			to.Protocol = p.tuple.Protocol
+			to.Protocol = p.Tuple.Protocol
 			p.rewrite(to)
 		}
 		if !bytes.Equal(whole[20:len(cut)], cut[20:]) || !bytes.Equal(whole[20:], fragment[20:]) {
@@ -219,17 +221,17 @@ func TestPartialChecksums(t *testing.T) {
 		unfinished := bytes.Clone(frame)
 		offset := map[string]int{"TCP": 36, "UDP": 26}[protocol]
 		unfinished[offset], unfinished[offset+1] = 0x12, 0x34
-		p, _ := decode(unfinished)
+		p, _ := decoded(unfinished)
 		p.rewrite(to)
 		if !bytes.Equal(whole, unfinished) {
 			t.Errorf("%s: %x, want %x", protocol, unfinished, whole)
 		}
 	}
 	// A datagram without a checksum stays without.
-	frame := captured(t, "pcap raw", "0 UDP 192.0.2.10:40000 > 10.96.0.20:80")[24+16:]
+	frame := capture(t, "pcap raw", "0 UDP 192.0.2.10:40000 > 10.96.0.20:80")[24+16:]
 	frame[26], frame[27] = 0, 0
-	p, _ := decode(frame)
-	to.Protocol = decision.UDP
+	p, _ := decoded(frame)
+	to.Protocol = packet.UDP
 	p.rewrite(to)
 	if frame[26]|frame[27] != 0 {
 		t.Errorf("a datagram got the checksum %x", frame[26:28])
@@ -238,11 +240,11 @@ func TestPartialChecksums(t *testing.T) {
 
 // TestSCTPChecksum: it covers all of the packet, and stays where not all is there.
 func TestSCTPChecksum(t *testing.T) {
-	frame := captured(t, "pcap", "0 SCTP 192.0.2.10:40000 > 10.96.0.20:99 INIT payload=1234")[24+16:]
+	frame := capture(t, "pcap", "0 SCTP 192.0.2.10:40000 > 10.96.0.20:99 INIT payload=1234")[24+16:]
 	cut := bytes.Clone(frame[:len(frame)-6]) // also what fills the frame up
-	to := Tuple{decision.SCTP, netip.MustParseAddrPort("172.20.0.2:1024"), netip.MustParseAddrPort("10.244.1.2:9999")}
+	to := conntrack.Tuple{Source: netip.MustParseAddrPort("172.20.0.2:1024"), Destination: netip.MustParseAddrPort("10.244.1.2:9999"), Protocol: packet.SCTP}
 	for _, b := range [][]byte{frame, cut} {
-		p, err := decode(b[14:])
+		p, err := decoded(b[14:])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -251,7 +253,7 @@ func TestSCTPChecksum(t *testing.T) {
 	if line, err := tell(frame); err != nil || line != "SCTP 172.20.0.2:1024 > 10.244.1.2:9999" {
 		t.Errorf("%s, %v", line, err)
 	}
-	original := captured(t, "pcap", "0 SCTP 192.0.2.10:40000 > 10.96.0.20:99 INIT payload=1234")[24+16:]
+	original := capture(t, "pcap", "0 SCTP 192.0.2.10:40000 > 10.96.0.20:99 INIT payload=1234")[24+16:]
 	if !bytes.Equal(cut[42:46], original[42:46]) || bytes.Equal(cut[34:38], original[34:38]) {
 		t.Errorf("cut: %x, before %x", cut[34:46], original[34:46])
 	}
@@ -259,13 +261,13 @@ func TestSCTPChecksum(t *testing.T) {
 
 // TestZeroChecksum: a datagram whose checksum comes out as 0 says 0xffff (RFC 768).
 func TestZeroChecksum(t *testing.T) {
-	frame := captured(t, "pcap raw", "0 UDP 192.0.2.10:40000 > 10.96.0.20:80 payload=xx")[24+16:]
-	to := Tuple{decision.UDP, netip.MustParseAddrPort("172.20.0.2:1024"), netip.MustParseAddrPort("10.244.1.2:8080")}
+	frame := capture(t, "pcap raw", "0 UDP 192.0.2.10:40000 > 10.96.0.20:80 payload=xx")[24+16:]
+	to := conntrack.Tuple{Source: netip.MustParseAddrPort("172.20.0.2:1024"), Destination: netip.MustParseAddrPort("10.244.1.2:8080"), Protocol: packet.UDP}
 	found := false
 	for v := range 1 << 16 {
 		b := bytes.Clone(frame)
 		b[28], b[29] = byte(v>>8), byte(v)
-		p, err := decode(b)
+		p, err := decoded(b)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -282,7 +284,7 @@ func TestZeroChecksum(t *testing.T) {
 
 // TestFragments: later ones follow the first.
 func TestFragments(t *testing.T) {
-	first := captured(t, "pcap raw", "0 UDP 192.0.2.10:40000 > 172.20.0.2:30053 id=9 payload=01234567")
+	first := capture(t, "pcap raw", "0 UDP 192.0.2.10:40000 > 172.20.0.2:30053 id=9 payload=01234567")
 	second := bytes.Clone(first[24:])
 	first[24+16+6] |= 0x20            // more to come
 	second[16+6], second[16+7] = 0, 2 // from byte 16 on
@@ -303,7 +305,7 @@ func TestFragments(t *testing.T) {
 		if i == 0 {
 			continue
 		}
-		p, _ := decode(blocks[i].Frame)
+		p, _ := decoded(blocks[i].Frame)
 		source, destination := pairOf(&p)
 		if got := source.String() + " " + destination.String(); got != want {
 			t.Errorf("packet %d: %s, want %s", i, got, want)

@@ -40,8 +40,8 @@ func cluster(t testing.TB, change func(*manifest.Objects)) *decision.Table {
 
 func draws() *rand.Rand { return rand.New(rand.NewPCG(1, 0)) }
 
-// captured makes a capture of a text.
-func captured(t testing.TB, format, text string) []byte {
+// capture makes a capture of a text.
+func capture(t testing.TB, format, text string) []byte {
 	t.Helper()
 	f, err := capturetest.ParseFormat(strings.Fields(format))
 	if err != nil {
@@ -80,7 +80,7 @@ func run(t testing.TB, r *Replay, capture []byte) (lines []string, out []byte) {
 func decided(t testing.TB, text string) ([]string, *Summary) {
 	t.Helper()
 	r := New(ByTable(cluster(t, nil), draws(), false))
-	lines, _ := run(t, r, captured(t, "pcap", text))
+	lines, _ := run(t, r, capture(t, "pcap", text))
 	return lines, r.Summary()
 }
 

@@ -1,16 +1,17 @@
-package datapath
+package packet
 
 import (
 	"encoding/binary"
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/google/gopacket"
 	"github.com/google/gopacket/layers"
 
-	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/conntrack"
 )
 
 // serialize makes the bytes of a packet.
@@ -66,7 +67,7 @@ func TestDecode(t *testing.T) {
 	tests := []struct {
 		name  string
 		bytes []byte
-		proto decision.Protocol
+		proto uint8
 		want  string // source and destination, or empty
 		err   error
 	}{
@@ -75,36 +76,89 @@ func TestDecode(t *testing.T) {
 		{"sctp", serialize(t, ip4(132), sctpInit), 132, wantTuple, nil},
 		{"ipv4 options", serialize(t, options, tcpLayer), 6, wantTuple, nil},
 		{"first fragment", serialize(t, first, udpLayer), 17, wantTuple, nil},
-		{"later fragment", serialize(t, fragment, gopacket.Payload("data that looks like ports")), 0, "", errFragment},
-		{"icmp", serialize(t, ip4(1), gopacket.Payload{8, 0, 0, 0, 0, 0, 0, 0}), 0, "", errNoPorts},
+		{"later fragment", serialize(t, fragment, gopacket.Payload("data that looks like ports")), 0, "", ErrFragment},
+		{"icmp", serialize(t, ip4(1), gopacket.Payload{8, 0, 0, 0, 0, 0, 0, 0}), 0, "", ErrNoPorts},
 		{"tcp in ipv6", serialize(t, ip6(6), tcpLayer), 6, wantV6, nil},
 		{"ipv6 hop-by-hop and destination options", serialize(t, ip6(hop), ext(dest, 0), ext(6, 2), tcpLayer), 6, wantV6, nil},
 		{"ipv6 routing header", serialize(t, ip6(routing), ext(17, 1), udpLayer), 17, wantV6, nil},
 		{"ipv6 authentication header", serialize(t, ip6(auth), authHeader, tcpLayer), 6, wantV6, nil},
 		{"ipv6 first fragment", serialize(t, ip6(frag), frag6(17, 0), udpLayer), 17, wantV6, nil},
-		{"ipv6 later fragment", serialize(t, ip6(frag), frag6(17, 3), udpLayer), 0, "", errFragment},
-		{"ipv6 icmp", serialize(t, ip6(58), gopacket.Payload{128, 0, 0, 0}), 0, "", errNoPorts},
-		{"ipv6 with too many headers", serialize(t, ip6(dest), ext(dest, 0), ext(dest, 0), ext(dest, 0), ext(dest, 0), ext(dest, 0), ext(dest, 0), ext(dest, 0), ext(6, 0), tcpLayer), 0, "", errExtensions},
-		{"nothing", nil, 0, "", errTruncated},
-		{"version 5", []byte{0x55, 0}, 0, "", errNotIP},
-		{"ipv4 header length below 20", append([]byte{0x44}, make([]byte, 40)...), 0, "", errNotIP},
+		{"ipv6 later fragment", serialize(t, ip6(frag), frag6(17, 3), udpLayer), 0, "", ErrFragment},
+		{"ipv6 icmp", serialize(t, ip6(58), gopacket.Payload{128, 0, 0, 0}), 0, "", ErrNoPorts},
+		{"ipv6 with too many headers", serialize(t, ip6(dest), ext(dest, 0), ext(dest, 0), ext(dest, 0), ext(dest, 0), ext(dest, 0), ext(dest, 0), ext(dest, 0), ext(6, 0), tcpLayer), 0, "", ErrExtensions},
+		{"nothing", nil, 0, "", ErrTruncated},
+		{"version 5", []byte{0x55, 0}, 0, "", ErrNotIP},
+		{"ipv4 header length below 20", append([]byte{0x44}, make([]byte, 40)...), 0, "", ErrNotIP},
 		{"28 bytes of tcp", serialize(t, ip4(6), tcpLayer)[:28], 6, wantTuple, nil},
-		{"ports cut off", serialize(t, ip4(6), tcpLayer)[:23], 0, "", errTruncated},
-		{"ipv6 cut in an extension", serialize(t, ip6(hop), ext(6, 0), tcpLayer)[:44], 0, "", errTruncated},
+		{"ports cut off", serialize(t, ip4(6), tcpLayer)[:23], 0, "", ErrTruncated},
+		{"ipv6 cut in an extension", serialize(t, ip6(hop), ext(6, 0), tcpLayer)[:44], 0, "", ErrTruncated},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			p, err := decode(tt.bytes)
+			p, err := Decode(tt.bytes)
 			if !errors.Is(err, tt.err) {
 				t.Fatalf("error %v, want %v", err, tt.err)
 			}
 			if err != nil {
 				return
 			}
-			if got := p.Source.String() + " " + p.Destination.String(); got != tt.want || p.Protocol != tt.proto {
-				t.Errorf("got %s %s, want %s %s", p.Protocol, got, tt.proto, tt.want)
+			if got := p.Tuple.Source.String() + " " + p.Tuple.Destination.String(); got != tt.want || p.Tuple.Protocol != tt.proto {
+				t.Errorf("got %d %s, want %d %s", p.Tuple.Protocol, got, tt.proto, tt.want)
 			}
 		})
+	}
+}
+
+// TestExtensions: what stands between an IPv6 header and its transport.
+func TestExtensions(t *testing.T) {
+	header := serialize(t, ip6(17), udpLayer)
+	udp := header[40:]
+	// with builds a packet of extension headers, each with the number of the next.
+	with := func(first byte, extensions ...[]byte) []byte {
+		b := slices.Clone(header[:40])
+		b[6] = first
+		for _, e := range extensions {
+			b = append(b, e...)
+		}
+		b = append(b, udp...)
+		b[4], b[5] = 0, byte(len(b)-40)
+		return b
+	}
+	options := func(next byte, units int) []byte {
+		return append([]byte{next, byte(units)}, make([]byte, 6+8*units)...)
+	}
+	auth := func(next byte) []byte { return append([]byte{next, 4}, make([]byte, 22)...) }
+	fragment := func(next, high, low byte) []byte { return []byte{next, 0, high, low, 0, 0, 0, 7} }
+	for _, tt := range []struct {
+		name     string
+		packet   []byte
+		err      error
+		fragment bool
+	}{
+		{"none", with(17), nil, false},
+		{"options", with(extHopByHop, options(extDestination, 0), options(17, 2)), nil, false},
+		{"authentication", with(extAuth, auth(17)), nil, false},
+		{"whole packet with a fragment header", with(extFragment, fragment(17, 0, 0)), nil, false},
+		{"first fragment", with(extFragment, fragment(17, 0, 1)), nil, true},
+		{"later fragment", with(extFragment, fragment(17, 0, 0x10)), ErrFragment, true},
+		{"no next header", with(59), ErrNoPorts, false},
+		{"too many", with(extDestination, slices.Repeat([][]byte{options(extDestination, 0)}, 9)...), ErrExtensions, false},
+		{"cut within an extension", with(extDestination, options(17, 9))[:50], ErrTruncated, false},
+		{"cut before the ports", with(17)[:42], ErrTruncated, false},
+		{"cut within the header", with(17)[:39], ErrTruncated, false},
+		{"nothing", nil, ErrTruncated, false},
+		{"neither", []byte{0x50}, ErrNotIP, false},
+	} {
+		p, err := Decode(tt.packet)
+		if !errors.Is(err, tt.err) || p.Fragment != tt.fragment && err != ErrTruncated {
+			t.Errorf("%s: %v, fragment %v", tt.name, err, p.Fragment)
+		}
+		if err == nil && (p.Tuple.Source.String() != "[fd44::9]:41000" || p.Tuple.Destination.String() != "[fd96::10]:53") {
+			t.Errorf("%s: %+v", tt.name, p.Tuple)
+		}
+		if tt.fragment && p.ID != 7 {
+			t.Errorf("%s: identification %d", tt.name, p.ID)
+		}
 	}
 }
 
@@ -114,7 +168,7 @@ func TestDecodeEveryPrefix(t *testing.T) {
 		serialize(t, ip6(0), ext(60, 1), ext(6, 0), tcpLayer),
 	} {
 		for n := range whole {
-			_, _ = decode(whole[:n]) // must not panic
+			_, _ = Decode(whole[:n]) // must not panic
 		}
 	}
 }
@@ -127,7 +181,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add(serialize(f, ip6(0), ext(17, 0), udpLayer))
 	f.Add(serialize(f, ip4(132), sctpInit))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		p, err := decode(b)
+		p, err := Decode(b)
 		if err != nil || len(b) < 1 {
 			return
 		}
@@ -142,20 +196,20 @@ func FuzzDecode(f *testing.F) {
 		nf, tf := parsed.NetworkLayer().NetworkFlow(), parsed.TransportLayer().TransportFlow()
 		src, _ := netip.AddrFromSlice(nf.Src().Raw())
 		dst, _ := netip.AddrFromSlice(nf.Dst().Raw())
-		want := decision.Packet{
+		want := conntrack.Tuple{
 			Protocol:    p.Protocol,
 			Source:      netip.AddrPortFrom(src, binary.BigEndian.Uint16(tf.Src().Raw())),
 			Destination: netip.AddrPortFrom(dst, binary.BigEndian.Uint16(tf.Dst().Raw())),
 		}
-		if p != want {
-			t.Errorf("decoded %+v, gopacket says %+v", p, want)
+		if p.Tuple != want {
+			t.Errorf("decoded %+v, gopacket has %+v", p.Tuple, want)
 		}
 	})
 }
 
 func TestDecodeDoesNotAllocate(t *testing.T) {
 	for _, b := range [][]byte{serialize(t, ip4(6), tcpLayer), serialize(t, ip6(0), ext(6, 0), tcpLayer)} {
-		if n := testing.AllocsPerRun(100, func() { _, _ = decode(b) }); n != 0 {
+		if n := testing.AllocsPerRun(100, func() { _, _ = Decode(b) }); n != 0 {
 			t.Errorf("%v allocations", n)
 		}
 	}
@@ -167,7 +221,7 @@ func BenchmarkDecode(b *testing.B) {
 	b.Run("ours", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := decode(syn); err != nil {
+			if _, err := Decode(syn); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -184,7 +238,7 @@ func BenchmarkDecode(b *testing.B) {
 			}
 			src, _ := netip.AddrFromSlice(ip.SrcIP)
 			dst, _ := netip.AddrFromSlice(ip.DstIP)
-			_ = decision.Packet{Source: netip.AddrPortFrom(src, uint16(tcp.SrcPort)), Destination: netip.AddrPortFrom(dst, uint16(tcp.DstPort))}
+			_ = conntrack.Tuple{Source: netip.AddrPortFrom(src, uint16(tcp.SrcPort)), Destination: netip.AddrPortFrom(dst, uint16(tcp.DstPort))}
 		}
 	})
 }
