@@ -2,6 +2,7 @@ package netns
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -34,6 +35,10 @@ var tests = struct {
 // [Require] are then skipped, or fail where the environment says CI=true.
 func Main(m interface{ Run() int }) {
 	addAdminPath()
+	if Short() {
+		tests.unavailable = errors.New("-short")
+		os.Exit(m.Run())
+	}
 	if isFuzzWorker(os.Args) {
 		// Its coordinator speaks to it over file descriptors, which do not survive
 		// being started again; fuzzing needs no kernel.
@@ -49,6 +54,14 @@ func Main(m interface{ Run() int }) {
 		code = m.Run()
 	}
 	os.Exit(code)
+}
+
+// Short reports whether the test binary was started with -short: then tests that need a kernel,
+// a browser or another program are skipped, also where the environment says CI=true.
+func Short() bool {
+	flag.Parse()
+	f := flag.Lookup("test.short")
+	return f != nil && f.Value.String() == "true"
 }
 
 func isFuzzWorker(args []string) bool {
@@ -73,6 +86,9 @@ func Require(t T) {
 // [Require].
 func RequireTool(t T, name string) {
 	t.Helper()
+	if Short() {
+		Missing(t, name)
+	}
 	addAdminPath()
 	if _, err := exec.LookPath(name); err != nil {
 		Missing(t, name+" is not installed")
@@ -117,6 +133,10 @@ func unproven(t T, why string) string {
 // Missing ends a test for which something else is missing; see [Require].
 func Missing(t T, why string) {
 	t.Helper()
+	if Short() {
+		t.Skipf("-short: %s", why)
+		return
+	}
 	if os.Getenv("CI") == "true" {
 		t.Fatalf("%s (CI=true: not skipped)", why)
 		return

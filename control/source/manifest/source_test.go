@@ -146,7 +146,7 @@ func TestSourceSeesChanges(t *testing.T) {
 			func(t *testing.T, dir string) string {
 				write(t, node("a"), dir, "elsewhere", "lab.yaml")
 				write(t, "", dir, "labs", "empty.yaml")
-				symlink(t, filepath.Join("../..", "elsewhere", "lab.yaml"), dir, "labs", "lab.yaml")
+				symlink(t, filepath.Join("..", "elsewhere", "lab.yaml"), dir, "labs", "lab.yaml")
 				return filepath.Join(dir, "labs")
 			},
 			func(t *testing.T, dir string) { replace(t, filepath.Join(dir, "elsewhere", "lab.yaml"), node("b")) }},

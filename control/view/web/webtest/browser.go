@@ -43,6 +43,9 @@ func Close() {
 // chromium finds a browser of the kind that chromedp can lead.
 func chromium(t testing.TB) string {
 	t.Helper()
+	if netns.Short() {
+		netns.Missing(t, "chromium")
+	}
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "headless-shell"} {
 		if path, err := exec.LookPath(name); err == nil {
 			return path
