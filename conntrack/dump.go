@@ -35,7 +35,7 @@ func (t *Table) Dump(f Filter, each func(*State)) error {
 	var s State // one for all: it escapes
 	var parseErr error
 	err := error(syscall.ENODATA) // if the end is missing
-	if e := t.transport.exchange(t.buf, receiverFunc(func(seq uint32, typ uint16, body []byte) {
+	if e := t.exchange(receiverFunc(func(seq uint32, typ uint16, body []byte) {
 		switch {
 		case seq != t.seq:
 		case typ == nlmsgError || typ == nlmsgDone:
@@ -83,7 +83,7 @@ func (t *Table) deleteBatch(states []State, errs []error) {
 		t.buf = appendDeleteByReply(t.buf, t.seq, &states[i])
 		errs[i] = nil
 	}
-	err := t.transport.exchange(t.buf, receiverFunc(func(seq uint32, typ uint16, body []byte) {
+	err := t.exchange(receiverFunc(func(seq uint32, typ uint16, body []byte) {
 		if i := seq - first; typ == nlmsgError && i < uint32(len(states)) {
 			if errno := parseErrno(body); errno != 0 {
 				errs[i] = &OpError{"delete", states[i].Original, errno}

@@ -6,12 +6,15 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
 	ct "github.com/ti-mo/conntrack"
 
 	"github.com/mdlayher/netlink"
 )
+
+func tuple(proto uint8, src, dst string) Tuple {
+	return Tuple{Source: netip.MustParseAddrPort(src), Destination: netip.MustParseAddrPort(dst), Protocol: proto}
+}
 
 // golden joins commented hex lines into bytes.
 func golden(t testing.TB, lines ...string) []byte {
@@ -134,43 +137,23 @@ func TestCreateMessageReadByOthers(t *testing.T) {
 	}
 }
 
-func FuzzStateRoundTrip(f *testing.F) {
-	f.Add([]byte{10, 0, 0, 1}, []byte{10, 0, 0, 2}, uint16(1), uint16(2), uint8(protoTCP), uint32(3), uint8(4))
-	f.Add(make([]byte, 16), make([]byte, 16), uint16(0), uint16(65535), uint8(protoSCTP), uint32(1), uint8(7))
-	f.Fuzz(func(t *testing.T, src, dst []byte, sport, dport uint16, proto uint8, n uint32, state uint8) {
-		s, ok1 := netip.AddrFromSlice(src)
-		d, ok2 := netip.AddrFromSlice(dst)
-		if !ok1 || !ok2 || s.Is4() != d.Is4() || s.Is4In6() || d.Is4In6() {
-			t.Skip()
-		}
-		tp := Tuple{Source: netip.AddrPortFrom(s, sport), Destination: netip.AddrPortFrom(d, dport), Protocol: proto}
-		want := State{Original: tp, Reply: tp.Inverse(), Status: Status(n), Mark: n, Zone: sport, ID: n ^ 0xff}
-		if proto == protoSCTP {
-			want.SCTP = SCTPState(state)
-		} else {
-			want.TCP = TCPState(state)
-		}
-		if n%2 == 0 {
-			want.HasCounters, want.Sent, want.Received = true, Counters{uint64(n), uint64(n) << 32}, Counters{Bytes: uint64(sport)}
-		}
-		if dport > 0 {
-			want.Start = time.Unix(int64(dport), int64(sport))
-			if state > 0 {
-				want.Stop = want.Start.Add(time.Duration(state))
-			}
-		}
-		got, err := parseState(appendState(nil, &want))
-		if err != nil || got != want {
-			t.Errorf("%+v came back as %+v, error %v", want, got, err)
-		}
-	})
-}
-
 func FuzzParseState(f *testing.F) {
-	f.Add(appendState(nil, &State{Original: tuple(protoTCP, "10.0.0.1:1", "10.0.0.2:2"), Reply: tuple(protoTCP, "10.0.0.2:2", "10.0.0.1:1")}))
 	f.Add([]byte{2, 0, 0, 0, 3, 0, 1, 0})
 	for _, m := range eventMessages(f) {
 		f.Add(m.message[nlmsgHdrLen:])
 	}
 	f.Fuzz(func(t *testing.T, b []byte) { _, _ = parseState(b) })
+}
+
+func BenchmarkEncodeCreate(b *testing.B) {
+	e := Entry{
+		Tuple:       tuple(protoTCP, "10.244.1.2:40000", "10.96.0.10:53"),
+		Mark:        DefaultMark,
+		Destination: netip.MustParseAddrPort("10.244.0.2:5353"),
+		SourceAddr:  netip.MustParseAddr("172.20.0.2"),
+	}
+	var buf []byte
+	for b.Loop() {
+		buf = appendCreate(buf[:0], 1, &e)
+	}
 }

@@ -1,9 +1,11 @@
 package conntrack
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 )
 
 // TestRecent compares random operations with a plain list.
@@ -66,5 +68,28 @@ func TestRecent(t *testing.T) {
 		if r.oldest() != nil || r.count != 0 || len(r.sources) != 0 {
 			t.Fatalf("seed %d: %d slots in use and %d sources in an empty buffer", seed, r.count, len(r.sources))
 		}
+	}
+}
+
+func TestUnansweredRingOverflows(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	u := newUnanswered(8, func() time.Time { return now })
+	at := func(i int) Tuple { return tuple(protoTCP, fmt.Sprintf("10.244.1.2:%d", 40000+i), "10.96.0.10:53") }
+	for i := range 20 {
+		u.wrote([]Entry{{Tuple: at(i)}}, []Result{{Outcome: Created}})
+	}
+	var into [32]written
+	if n := u.takeOldest(into[:5], 0); n != 5 || into[0].tuple() != at(12) {
+		t.Errorf("%d taken, the first is %v", n, into[0].tuple())
+	}
+	if n := u.takeOldest(into[:], 0); n != 3 || into[2].tuple() != at(19) {
+		t.Errorf("%d left, the last is %v", n, into[2].tuple())
+	}
+	if n := u.takeOldest(into[:], 0); n != 0 {
+		t.Errorf("%d in an empty ring", n)
+	}
+	six := tuple(protoUDP, "[fd44::2]:5", "[fd96::1]:53")
+	if w := writtenOf(six, 3, 0); w.tuple() != six || w.zone != 3 {
+		t.Errorf("%v became %v", six, w.tuple())
 	}
 }

@@ -34,7 +34,7 @@ func (t *Table) reclaim(e *Entry) bool {
 		t.buf = appendGet(t.buf, t.seq, e.replyWith(ports[i]), e.Zone)
 	}
 	first := t.first
-	if t.transport.exchange(t.buf, receiverFunc(func(seq uint32, typ uint16, body []byte) {
+	if t.exchange(receiverFunc(func(seq uint32, typ uint16, body []byte) {
 		if i := seq - first; i < lookedAt {
 			held[i].take(typ, body)
 		}
@@ -73,7 +73,7 @@ func (t *Table) createWith(e *Entry, port uint16, old *State, remove bool) (crea
 	t.buf = appendCreate(t.buf, t.seq, &with)
 	creation := t.seq
 	created = true
-	err := t.transport.exchange(t.buf, receiverFunc(func(seq uint32, typ uint16, body []byte) {
+	err := t.exchange(receiverFunc(func(seq uint32, typ uint16, body []byte) {
 		if seq == creation && typ == nlmsgError {
 			created = parseErrno(body) == 0
 		}

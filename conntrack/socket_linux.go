@@ -25,7 +25,7 @@ func Open(locks *Locks) (*Table, error) {
 	if err != nil {
 		return nil, fmt.Errorf("conntrack: %w", err)
 	}
-	return &Table{transport: &socket{own, netlinkio.NewBuffers(answers, 8192)}, locks: locks}, nil
+	return NewTable(&socket{own, netlinkio.NewBuffers(answers, 8192)}, locks), nil
 }
 
 // socket is the transport to the kernel.
@@ -37,17 +37,17 @@ type socket struct {
 // answers is how many answers are read at once.
 const answers = 8
 
-func (s *socket) exchange(req []byte, to receiver) error {
+func (s *socket) Exchange(req []byte, answer func(seq uint32, typ uint16, body []byte)) error {
 	if err := s.Write(req); err != nil {
 		return err
 	}
-	return s.receive(to)
+	return s.receive(answer)
 }
 
 // receive reads what the kernel had to say. The requests have been processed when
 // write returned, so whatever there is, is there now. (The parts of a dump follow each
 // other: reading one makes the kernel write the next, see netlink_recvmsg.)
-func (s *socket) receive(to receiver) error {
+func (s *socket) receive(answer func(seq uint32, typ uint16, body []byte)) error {
 	interrupted := false
 	for n := answers; n == answers; {
 		var err error
@@ -61,7 +61,7 @@ func (s *socket) receive(to receiver) error {
 					return errShort
 				}
 				interrupted = interrupted || binary.NativeEndian.Uint16(b[6:])&flagDumpIntr != 0
-				to.receive(binary.NativeEndian.Uint32(b[8:]), binary.NativeEndian.Uint16(b[4:]), b[nlmsgHdrLen:l])
+				answer(binary.NativeEndian.Uint32(b[8:]), binary.NativeEndian.Uint16(b[4:]), b[nlmsgHdrLen:l])
 				b = b[min((l+3)&^3, len(b)):]
 			}
 		}

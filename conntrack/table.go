@@ -79,32 +79,12 @@ func IsExists(err error) bool { return errors.Is(err, syscall.EEXIST) }
 // (nf_conntrack_core.c, __nf_conntrack_alloc answers ENOMEM).
 func IsFull(err error) bool { return errors.Is(err, syscall.ENOMEM) }
 
-// transport carries requests to the kernel's connection tracking, or to a [Fake].
-// Netlink is synchronous: when exchange returns, all requests have been
-// processed in order.
-type transport interface {
-	// exchange sends the concatenated messages in req and hands over each message that
-	// came back.
-	exchange(req []byte, to receiver) error
-	Close() error
-}
-
-// receiver takes messages of the kernel. It is an interface, and those of the hot path
-// are faces of the Table, because a closure would be allocated for each batch.
-type receiver interface {
-	// receive takes one message; the body is only valid during the call.
-	receive(seq uint32, typ uint16, body []byte)
-}
-
-// receiverFunc makes a receiver of a function.
-type receiverFunc func(seq uint32, typ uint16, body []byte)
-
-func (f receiverFunc) receive(seq uint32, typ uint16, body []byte) { f(seq, typ, body) }
-
 // Table writes to the connection tracking table of one network namespace. It is
 // not safe for concurrent use: each worker has its own.
 type Table struct {
-	transport transport
+	transport Transport
+	answer    func(seq uint32, typ uint16, body []byte) // receive, bound once: a method value is allocated
+	to        receiver                                  // of the exchange that goes on
 	seq       uint32
 	first     uint32 // sequence number of the first message of an exchange
 	buf       []byte
@@ -207,7 +187,7 @@ func (t *Table) create(entries []Entry) error {
 		t.buf = appendCreate(t.buf, t.seq, &entries[i])
 		t.errnos = append(t.errnos, 0)
 	}
-	return t.transport.exchange(t.buf, (*creations)(t))
+	return t.exchange((*creations)(t))
 }
 
 // creations takes the answers to create.
@@ -226,7 +206,7 @@ func (t *Table) Lookup(tuple Tuple, zone uint16) (State, error) {
 	t.buf = appendGet(t.buf[:0], t.seq, tuple, zone)
 	var s State
 	err := error(syscall.ENODATA) // if there is no answer at all
-	if e := t.transport.exchange(t.buf, receiverFunc(func(seq uint32, typ uint16, body []byte) {
+	if e := t.exchange(receiverFunc(func(seq uint32, typ uint16, body []byte) {
 		switch {
 		case seq != t.seq:
 		case typ == nlmsgError:

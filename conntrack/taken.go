@@ -85,7 +85,7 @@ func (t *Table) anticipate(entries []Entry, results []Result) {
 		t.buf = appendCreate(t.buf, t.seq, &entries[i])
 		t.errnos, t.lookups = append(t.errnos, 0), append(t.lookups, lookup{err: syscall.ENODATA})
 	}
-	if err := t.transport.exchange(t.buf, (*anticipations)(t)); err != nil {
+	if err := t.exchange((*anticipations)(t)); err != nil {
 		failAll(entries, results, err)
 		return
 	}
@@ -146,7 +146,7 @@ func (t *Table) lookUpConflicts() {
 		t.seq++
 		t.buf = appendGet(t.buf, t.seq, t.conflicts[k].entry.Tuple, t.conflicts[k].entry.Zone)
 	}
-	if err := t.transport.exchange(t.buf, (*lookups)(t)); err != nil {
+	if err := t.exchange((*lookups)(t)); err != nil {
 		for k := range t.conflicts {
 			t.conflicts[k].err = err
 		}
@@ -201,7 +201,7 @@ func (t *Table) replace() {
 	if len(t.steps) == 0 {
 		return
 	}
-	err := t.transport.exchange(t.buf, (*replacements)(t))
+	err := t.exchange((*replacements)(t))
 	for k := range t.conflicts {
 		if c := &t.conflicts[k]; c.outcome != Failed {
 			*c.result = t.outcome(c, err)

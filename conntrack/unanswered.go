@@ -284,7 +284,7 @@ func (t *Table) lookAt(n int) int {
 		t.seq++
 		t.buf = appendGet(t.buf, t.seq, w.entries[i].tuple(), w.entries[i].zone)
 	}
-	if err := t.transport.exchange(t.buf, w); err != nil {
+	if err := t.exchange(w); err != nil {
 		return 0 // what is not known stays
 	}
 	for i := range w.n {
@@ -387,7 +387,7 @@ func (t *Table) checkFill() {
 	t.buf = appendGetStats(t.buf[:0], t.seq)
 	f := (*fill)(t)
 	t.entries, t.limit = 0, 0
-	if err := t.transport.exchange(t.buf, f); err != nil {
+	if err := t.exchange(f); err != nil {
 		return // the next time
 	}
 	// nf_conntrack_max 0: the table has no limit.

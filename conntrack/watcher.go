@@ -12,25 +12,13 @@ import (
 // Receive is for one goroutine; Pause and Close may be called by any, also while it
 // waits.
 type Watcher struct {
-	source events
+	source EventSource
 	count  int    // datagrams that were received at once
 	next   int    // of those, the one to be read
 	rest   []byte // of the one before
 	// overrun: events were lost, which has not been told yet. drained: the last read found
 	// less than there was room for.
 	overrun, drained bool
-}
-
-// events is where a Watcher's events come from: the kernel or a [Fake].
-type events interface {
-	// receive gives the number of datagrams that are there, at most maxEvents. With wait it
-	// waits until there are some, but may give none. ENOBUFS: some were lost.
-	receive(wait bool) (n int, err error)
-	// datagram gives one of those; it is valid until the next receive.
-	datagram(i int) []byte
-	// listen says whether anything is to be told.
-	listen(on bool) error
-	Close() error
 }
 
 // Receive waits until there are events and gives those that are there, up to the length of
@@ -64,7 +52,7 @@ func (w *Watcher) Receive(events []Event) (n int, err error) {
 // netlink_overrun in af_netlink.c): so it is emptied first.
 func (w *Watcher) fill() (err error) {
 	w.next = 0
-	w.count, err = w.source.receive(!w.overrun)
+	w.count, err = w.source.Receive(!w.overrun)
 	w.drained = w.count < maxEvents
 	switch {
 	case errors.Is(err, syscall.ENOBUFS):
@@ -84,7 +72,7 @@ func (w *Watcher) read(events []Event) (n int, err error) {
 			if w.next == w.count {
 				return n, nil
 			}
-			w.rest = w.source.datagram(w.next)
+			w.rest = w.source.Datagram(w.next)
 			w.next++
 			continue
 		}
@@ -111,7 +99,7 @@ func (w *Watcher) read(events []Event) (n int, err error) {
 // is most of what watching costs. Events that wait to be received are given all the same. Of
 // entries that are made during a pause nothing may be told later, either: see [Event].
 func (w *Watcher) Pause(on bool) error {
-	if err := w.source.listen(!on); err != nil {
+	if err := w.source.Listen(!on); err != nil {
 		return fmt.Errorf("conntrack: pause events: %w", err)
 	}
 	return nil

@@ -55,7 +55,7 @@ func Watch(cfg WatchConfig) (*Watcher, error) {
 			return nil, errors.Join(fmt.Errorf("conntrack: listen to events (group %d): %w", group, err), own.Close())
 		}
 	}
-	return &Watcher{source: k}, nil
+	return NewWatcher(k), nil
 }
 
 const (
@@ -90,7 +90,7 @@ type kernelEvents struct {
 	closed atomic.Bool
 }
 
-func (k *kernelEvents) receive(wait bool) (n int, err error) {
+func (k *kernelEvents) Receive(wait bool) (n int, err error) {
 	if wait && !k.closed.Load() {
 		n, err = k.Wait(k.in, maxEvents)
 	} else {
@@ -102,9 +102,9 @@ func (k *kernelEvents) receive(wait bool) (n int, err error) {
 	return n, err
 }
 
-func (k *kernelEvents) datagram(i int) []byte { return k.in.Datagram(i) }
+func (k *kernelEvents) Datagram(i int) []byte { return k.in.Datagram(i) }
 
-func (k *kernelEvents) listen(on bool) error {
+func (k *kernelEvents) Listen(on bool) error {
 	return errors.Join(k.SetMember(groupDestroy, on), k.SetMember(groupUpdate, on))
 }
 

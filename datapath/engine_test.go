@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/conntrack/conntracktest"
 	"github.com/nfqproxy/nfqproxy/datapath/affinity"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/nfqueue"
@@ -56,9 +57,9 @@ func (noLock) Close() error { return nil }
 
 func TestEngineStats(t *testing.T) {
 	r := &lostRules{lost: make(chan struct{}), following: make(chan *decision.Table)}
-	e := &Engine{apply: make(chan application), ended: make(chan struct{}), rules: r, bound: affinity.New(), log: slog.New(slog.DiscardHandler), lock: noLock{}, flows: conntrack.NewFake().Table()}
+	e := &Engine{apply: make(chan application), ended: make(chan struct{}), rules: r, bound: affinity.New(), log: slog.New(slog.DiscardHandler), lock: noLock{}, flows: conntracktest.NewFake().Table()}
 	for i, c := range []nfqueue.Counters{{Refused: 3}, {Refused: 30}} {
-		w := &worker{number: uint16(100 + i), queue: &idleQueue{counters: c, closed: make(chan struct{})}, connections: conntrack.NewFake().Table(), table: &atomic.Pointer[decision.Table]{}, counters: new(counters)}
+		w := &worker{number: uint16(100 + i), queue: &idleQueue{counters: c, closed: make(chan struct{})}, connections: conntracktest.NewFake().Table(), table: &atomic.Pointer[decision.Table]{}, counters: new(counters)}
 		w.counters.packets.Add(uint64(5 + i))
 		w.counters.missed.Add(uint64(3 + i))
 		e.workers = append(e.workers, w)

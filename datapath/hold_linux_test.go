@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/conntrack/conntracktest"
 	"github.com/nfqproxy/nfqproxy/datapath/affinity"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
@@ -334,7 +335,7 @@ func TestFailureOfLettingGoEndsTheEngine(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := &Engine{
-		apply: make(chan application), ended: make(chan struct{}), bound: affinity.New(), log: slog.New(slog.DiscardHandler), lock: noLock{}, holding: h.holding, flows: conntrack.NewFake().Table(),
+		apply: make(chan application), ended: make(chan struct{}), bound: affinity.New(), log: slog.New(slog.DiscardHandler), lock: noLock{}, holding: h.holding, flows: conntracktest.NewFake().Table(),
 		rules: &lostRules{lost: make(chan struct{})}, // and no workers
 	}
 	ended := make(chan error, 1)

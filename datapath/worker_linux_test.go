@@ -18,6 +18,7 @@ import (
 	"github.com/google/gopacket/layers"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/conntrack/conntracktest"
 	"github.com/nfqproxy/nfqproxy/datapath/affinity"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
@@ -106,7 +107,7 @@ func servicePort(name, clusterIP string, nodePort uint16, endpoints ...string) *
 type harness struct {
 	*worker
 	queue   *fakeQueue
-	kernel  *conntrack.Fake
+	kernel  *conntracktest.Fake
 	records records
 }
 
@@ -120,7 +121,7 @@ func newHarness(t testing.TB) *harness {
 		servicePort("default/empty", "10.96.0.11:53", 0),
 		servicePort("default/far", "10.96.0.12:53", 30066, "10.244.66.2:8080"),
 	})
-	h := &harness{queue: &fakeQueue{}, kernel: conntrack.NewFake()}
+	h := &harness{queue: &fakeQueue{}, kernel: conntracktest.NewFake()}
 	var current atomic.Pointer[decision.Table]
 	current.Store(table)
 	h.worker = &worker{

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/conntrack/conntracktest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
@@ -188,6 +189,6 @@ func runProperty(t *testing.T, k kernel, seed uint64, n int) {
 // TestNoFlowContradictsTheTable after a pass, and none is removed that does not.
 func TestNoFlowContradictsTheTable(t *testing.T) {
 	for seed := range uint64(2000) {
-		runProperty(t, conntrack.NewFake().Table(), seed, 30)
+		runProperty(t, conntracktest.NewFake().Table(), seed, 30)
 	}
 }

@@ -10,13 +10,14 @@ import (
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/conntrack/conntracktest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
 // world is a fake kernel: connections, and what was asked of it, in order.
 type world struct {
 	*conntrack.Table
-	kernel  *conntrack.Fake
+	kernel  *conntracktest.Fake
 	seen    map[conntrack.Tuple]bool
 	calls   []string
 	forget  error           // what Forget fails with
@@ -28,7 +29,7 @@ type world struct {
 
 func newWorld(t testing.TB, flows ...string) *world {
 	t.Helper()
-	w := &world{kernel: conntrack.NewFake(), seen: make(map[conntrack.Tuple]bool)}
+	w := &world{kernel: conntracktest.NewFake(), seen: make(map[conntrack.Tuple]bool)}
 	w.Table = w.kernel.Table()
 	for _, f := range flows {
 		w.add(t, flow(f))
