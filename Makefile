@@ -22,7 +22,7 @@ need-go:
 # The race detector needs a C compiler; the program itself never does.
 RACE := $(shell command -v $(GO) >/dev/null 2>&1 && $(GO) env CGO_ENABLED | grep -q 1 && command -v gcc >/dev/null 2>&1 && echo -race)
 
-.PHONY: need-go build demo peers bench-peers test soak lint bench bench-quick bench-micro bench-scale bench-attack floor fuzz clean
+.PHONY: need-go build demo peers bench-peers check test soak lint bench bench-quick bench-micro bench-scale bench-attack floor fuzz clean
 
 # A static binary that needs no other program at run time.
 build: need-go
@@ -71,6 +71,12 @@ $(PEERS)/hubble: bench/peers/hubble/go.mod bench/peers/hubble/go.sum | need-go
 $(PEERS)/promql: bench/peers/promql/go.mod bench/peers/promql/go.sum bench/peers/promql/main.go | need-go
 	@mkdir -p $(PEERS)
 	cd bench/peers/promql && CGO_ENABLED=0 $(GO) build -trimpath -o ../bin/promql -ldflags '-s -w' .
+
+# What a contributor runs at every save: no kernel, no browser, no other program.
+check: need-go
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$unformatted" ]; then echo "not formatted: $$unformatted"; exit 1; fi
+	$(GO) vet ./...
+	$(GO) test -short ./cmd/... ./conntrack/... ./control/... ./datapath/... ./deploy/...
 
 # Unit, kernel and end-to-end tests, and a short run of every fuzz target. Tests that
 # miss something on this machine are listed at the end, also where others fail, with what

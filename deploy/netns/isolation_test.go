@@ -34,6 +34,9 @@ func (f *fakeT) Skipf(string, ...any)  { f.skipped = true }
 func (f *fakeT) Fatalf(string, ...any) { f.failed = true }
 
 func TestRequireTool(t *testing.T) {
+	if Short() {
+		t.Skip("-short skips what these functions would")
+	}
 	for _, tc := range []struct {
 		ci   string
 		tool string
@@ -56,6 +59,9 @@ func TestRequireTool(t *testing.T) {
 
 // Programs of the administrator are found where an ordinary user's PATH leaves them out.
 func TestRequireToolLooksWhereAdministratorsDo(t *testing.T) {
+	if Short() {
+		t.Skip("-short skips what these functions would")
+	}
 	dir := t.TempDir()
 	t.Setenv("PATH", dir)
 	t.Setenv("CI", "true")
@@ -71,6 +77,9 @@ func TestRequireToolLooksWhereAdministratorsDo(t *testing.T) {
 
 // A skip says which test it is of, and what is not shown without it.
 func TestSkipSaysWhatIsNotProven(t *testing.T) {
+	if Short() {
+		t.Skip("-short skips what these functions would")
+	}
 	list := filepath.Join(t.TempDir(), "skipped")
 	t.Setenv("CI", "")
 	t.Setenv("NFQPROXY_SKIPPED", list)
