@@ -129,9 +129,9 @@ func TestLabUsage(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"up", "a", "b"}, `lab up takes one lab, and "b" is one argument more`},
+		{[]string{"up", "a", "b"}, `lab up takes one lab: unexpected argument "b"`},
 		{[]string{"up", "no-such-lab"}, "built-in labs: dual-stack, flannel, grafana-31577, kind, kube-dns-hairpin, nodeport-30007"},
-		{[]string{"exec", "shell"}, "lab exec needs a command after the host"},
+		{[]string{"exec", "shell"}, "lab exec requires a command after the host"},
 		{[]string{"status", "-o", "xml"}, "want text or json"},
 		{[]string{"status", "--lab", "no-such-lab"}, "lab no-such-lab is not running"},
 		{[]string{"down", "--lab", "no-such-lab"}, "lab no-such-lab is not running"},
