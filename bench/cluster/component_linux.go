@@ -63,12 +63,12 @@ func (r *run) alive() bool {
 func (c *Component) Log() string { return c.log }
 
 // Start starts the component and returns when it serves requests. It is an error
-// if it runs already. Its network address and data are those of the run before.
+// if it is already running. Its network address and data are those of the run before.
 func (c *Component) Start(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.run.alive() {
-		return fmt.Errorf("%s runs already: stop or kill it first", c.name)
+		return fmt.Errorf("%s is already running: stop or kill it first", c.name)
 	}
 	c.noteFailure()
 	r, err := c.launch()
@@ -195,11 +195,11 @@ func (c *Component) signal(s os.Signal) error {
 // noteFailure remembers that the last run ended and nobody had asked it to.
 func (c *Component) noteFailure() {
 	if c.run != nil && !c.run.alive() && !c.run.asked && c.failed == nil {
-		c.failed = fmt.Errorf("%s ended on its own (%s); its log ends with:\n%s", c.name, c.run.how, c.tail())
+		c.failed = fmt.Errorf("%s exited unexpectedly (%s); its log ends with:\n%s", c.name, c.run.how, c.tail())
 	}
 }
 
-// close kills the component and tells whether it had ever ended on its own.
+// close kills the component and reports whether it had ever exited unexpectedly.
 func (c *Component) close() error {
 	if c == nil {
 		return nil

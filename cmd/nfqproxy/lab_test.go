@@ -74,7 +74,7 @@ func TestLabDemoOnATerminal(t *testing.T) {
 			t.Errorf("%d columns: %q", n, line)
 		}
 	}
-	for _, want := range []string{"\x1b[1m1  A pod asks a Service\x1b[0m", "\x1b[32m✓\x1b[0m", "  ->  the rule applies", "  .   the rule does not apply", "  *   the rule marks", `"masq: -"`, "Next:", " lab up kind ", " lab list ", " explain --help "} {
+	for _, want := range []string{"\x1b[1m1  A pod connects to a Service\x1b[0m", "\x1b[32m✓\x1b[0m", "  ->  the rule matches", "  .   the rule does not match", "  *   the rule marks", `"masq: -"`, "Next:", " lab up kind ", " lab list ", " explain --help "} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}

@@ -158,7 +158,7 @@ func (d *derivation) leaveOut() error {
 		}
 	}
 	if made > 0 {
-		d.guess("%d pods are named after their Service, with a number: the objects do not name them", made)
+		d.guess("the objects do not name %d of the pods: these have the name of their Service, with a number", made)
 	}
 	const choose = "select a part with --namespace or --service"
 	// Besides these there are a pod on each node and a client.
