@@ -121,7 +121,7 @@ func unknownCommand(parent *cobra.Command, name string) error {
 			names = append(names, c.Name())
 		}
 	}
-	return fmt.Errorf("unknown command %q%s; commands of %s: %s", parent.CommandPath()+" "+name, nearest.Hint(name, names), parent.CommandPath(), strings.Join(names, ", "))
+	return fmt.Errorf("unknown command %q%s; %s has the commands %s", parent.CommandPath()+" "+name, nearest.Hint(name, names), parent.CommandPath(), strings.Join(names, ", "))
 }
 
 // newHelpCommand is cobra's help command with an error for unknown commands.

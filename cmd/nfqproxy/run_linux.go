@@ -57,7 +57,7 @@ func newRunCommand() *cobra.Command {
 		Long: `Run the service proxy of this node until SIGTERM or SIGINT. The Services and
 EndpointSlices come from the API server or, with --objects, from watched manifests.
 Changes apply at once. While the API server is unreachable, or a manifest is invalid, the
-last valid state stays in force. nfqproxy requires CAP_NET_ADMIN.`,
+last good state stays in force. nfqproxy requires CAP_NET_ADMIN.`,
 		Example: `  nfqproxy run --kubeconfig /etc/nfqproxy/kubeconfig --cluster-cidr 10.244.0.0/16
   nfqproxy run --config /var/lib/kube-proxy/config.conf --takeover
   nfqproxy run --objects ./manifests --cluster-cidr 10.244.0.0/16 --flow-log -`,

@@ -267,7 +267,7 @@ func TestStatusAndDown(t *testing.T) {
 	if code != 0 {
 		t.Errorf("status: exit code %d", code)
 	}
-	if _, stderr, code := output(t, command(t, "up", "kind")); code != 1 || !strings.Contains(stderr, "lab kind is running already") {
+	if _, stderr, code := output(t, command(t, "up", "kind")); code != 1 || !strings.Contains(stderr, "lab kind is already running") {
 		t.Errorf("a second one: %d, %s", code, stderr)
 	}
 	startUp(t, "dual-stack")

@@ -70,7 +70,7 @@ func TestDerive(t *testing.T) {
 			},
 			guesses: []string{
 				"node node-1: made up, for the pods in 10.244.1.0/24", "node node-2: made up, for the pods in 10.244.2.0/24", "node node-1: its pods are in 10.244.1.0/24", "node node-2: its pods are in",
-				"2 of the pods: the name is that of the Service", "client kubernetes-1 is the endpoint 172.20.0.4", "client outside",
+				"the objects do not name 2 of the pods", "client kubernetes-1 is the endpoint 172.20.0.4", "client outside",
 				"node node-1: its IPv4 address 198.51.100.2 is made up", "node node-2: its IPv4 address 198.51.100.3 is made up", "shell-1, shell-2",
 			},
 		},
@@ -132,7 +132,7 @@ func TestDerive(t *testing.T) {
 				},
 				Clients: []Client{{Name: "outside", Addresses: addrs("192.0.2.10")}},
 			},
-			guesses: []string{"node node-a: its pod CIDR 10.244.0.0/24 has addresses of others", "no cluster CIDR for IPv4", "client outside", "shell-1, shell-2"},
+			guesses: []string{"node node-a: its pod CIDR 10.244.0.0/24 has addresses of other hosts", "no cluster CIDR for IPv4", "client outside", "shell-1, shell-2"},
 		},
 		{
 			name: "one namespace of several",
@@ -152,7 +152,7 @@ func TestDerive(t *testing.T) {
 				},
 				Clients: []Client{{Name: "outside", Addresses: addrs("192.0.2.10")}},
 			},
-			guesses: []string{"3 nodes, pods and machines are left out", "client outside", "one on each node: shell"},
+			guesses: []string{"3 nodes, pods and machines are omitted", "client outside", "one on each node: shell"},
 		},
 		{
 			name: "one service of several",

@@ -19,7 +19,7 @@ import (
 // FilesStatus is the state of a lab's files since its start. The zero value: all of them are
 // in force.
 type FilesStatus struct {
-	// Problems are the mistakes in the files, as "FILE:LINE: text". The last valid state stays
+	// Problems are the mistakes in the files, as "FILE:LINE: text". The last good state stays
 	// in force.
 	Problems []string `json:"problems,omitempty"`
 	// NotApplied are changes that require a restart of the lab: of nodes, pods, clients and
@@ -37,7 +37,7 @@ func (s FilesStatus) String() string {
 			fmt.Fprintf(&b, "%s\n  %s\n", title, strings.Join(lines, "\n  "))
 		}
 	}
-	write("NOT IN FORCE: the files have mistakes, and the last valid state stays in force:", s.Problems)
+	write("NOT IN FORCE: the files have mistakes, and the last good state stays in force:", s.Problems)
 	write("NOT APPLIED: these changes require a restart of the lab:", s.NotApplied)
 	write("WARNING:", s.Warnings)
 	return b.String()
