@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// plan says what is measured, and how long.
+// plan is what is measured, and how long.
 type plan struct {
 	sizes     []int // numbers of services
 	endpoints int   // of each service: even, at most maxEndpoints
