@@ -52,7 +52,7 @@ func (p *plan) run(ctx context.Context) (err error) {
 	fmt.Print(environment)
 	for _, c := range contestants {
 		if c.missing != "" {
-			b.note("%s is left out: %s", c.name, c.missing)
+			b.note("%s is omitted: %s", c.name, c.missing)
 		}
 	}
 	err = b.visitAll(ctx, contestants)
