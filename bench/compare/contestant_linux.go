@@ -58,7 +58,7 @@ func (p *plan) contestants() ([]contestant, error) {
 		{name: "direct", what: "clients address the endpoints; no rules, no connection tracking", direct: true},
 		p.nfqproxyAs("nfqproxy", p.nfqproxy[0], "this program with its defaults: it records flows and their life cycles"),
 		p.nfqproxyAs("nfqproxy-followed", p.nfqproxy[0], "nfqproxy, with two readers that follow all flows").readBy(2, 0),
-		p.nfqproxyAs("nfqproxy-stalled", p.nfqproxy[0], "nfqproxy, with a reader that follows all flows and takes none").readBy(0, 1),
+		p.nfqproxyAs("nfqproxy-stalled", p.nfqproxy[0], "nfqproxy, with a reader that follows all flows and reads none").readBy(0, 1),
 		p.nfqproxyAs("nfqproxy-unseen", p.nfqproxy[0], `nfqproxy with --flow-api "": without flow records, like the other contestants`, "--flow-api="),
 		p.nfqproxyAs("nfqproxy-busy", p.nfqproxy[0], "nfqproxy with --busy-poll 100us", "--busy-poll=100us"),
 		p.nfqproxyAs("nfqproxy-scope", p.nfqproxy[0], "nfqproxy with --scope services", "--scope=services"),

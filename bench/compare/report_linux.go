@@ -46,7 +46,7 @@ func workloadTable(measure string) table {
 var otherTables = []table{
 	{"One established TCP connection", "stream", []column{
 		{"Gbit/s", "rate", false}, {"nfqproxy ÷ it", "rate", true}, {"its CPU ms/s", "process", false}, {"machine's CPU ms/GB", "machine", false}}},
-	{"From the API server's answer to a change of an EndpointSlice to the first connection that obeys", "change", []column{
+	{"From the API server's response to a change of an EndpointSlice to the first connection that obeys", "change", []column{
 		{"ms", "until obeyed", false}, {"nfqproxy ÷ it", "until obeyed", true}}},
 	{"From the start of the process to serving", "start", []column{{"s", "until it serves", false}, {"nfqproxy ÷ it", "until it serves", true}}},
 	{"Resident memory", "memory", []column{{"MiB", "resident", false}, {"nfqproxy ÷ it", "resident", true}}},
@@ -115,7 +115,7 @@ func (s *samples) write(out *strings.Builder, t table, sizes []int, contestants 
 
 // writeLosses lists connections that failed or had to try again.
 func (s *samples) writeLosses(out *strings.Builder) {
-	out.WriteString("\n### Proxies given up, connections that failed, connections whose first packet was lost\n\n")
+	out.WriteString("\n### Abandoned proxies, failed connections, connections with a lost first packet\n\n")
 	none := true
 	for _, v := range s.all {
 		if v.quantity == gaveUp {
