@@ -306,7 +306,7 @@ func (d *demo) offload(ctx context.Context) error {
 // exchange shows the reply, the decision and the connection entry of a request.
 func (d *demo) exchange(x *exchange) {
 	d.row("reply", "from %s on %s, at %s", x.answer.Who(), x.answer.Node, x.answer.Local)
-	d.row("", "to %s, the client that it sees", x.answer.Client)
+	d.row("", "to %s, the client address that the server sees", x.answer.Client)
 	d.decision(x.record)
 	d.conntrack(x)
 }
