@@ -81,15 +81,15 @@ func TestLabDemoOnATerminal(t *testing.T) {
 	}
 }
 
-// Without masquerading hairpins the demo shows that a pod that meets itself gets no
-// answer, and that all else goes on.
+// Without masquerading hairpins the demo shows that a pod that reaches itself gets no
+// reply, and that all other scenes pass.
 func TestLabDemoWithoutHairpinMasquerade(t *testing.T) {
 	netns.Require(t)
 	stdout, stderr, code := labCommand(t, "demo", "kube-dns-hairpin", "--masquerade-hairpin=false")
 	if code != 0 || stderr != "" || strings.Contains(stdout, "✗") || !strings.Contains(stdout, "checks passed") {
 		t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
 	}
-	for _, want := range []string{"nobody masquerades it", "none within 1s", "✓ it was sent to itself, and its source stayed"} {
+	for _, want := range []string{"reaches itself, without masquerading", "none within 1s", "✓ the pod itself was selected, and its source stayed unchanged"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("no %q in\n%s", want, stdout)
 		}

@@ -193,7 +193,7 @@ func (d *demo) hairpin(ctx context.Context) error {
 		d.exchange(x)
 		d.common(x, svc)
 		d.check(x.record.Masquerade && addrOf(x.answer.Client) == x.record.MasqueradeAddress,
-			"the pod saw %s instead of its own address: otherwise it would reply to itself directly, past the translation", x.record.MasqueradeAddress)
+			"the pod saw %s, not its own address: it would reply to that directly, past the translation", x.record.MasqueradeAddress)
 		return nil
 	}
 	return fmt.Errorf("in %d attempts %s never reached itself", hairpinTries, pod.FullName())
