@@ -1,25 +1,25 @@
-# Everything a developer does, by name. CI runs "make lint peers test" (see .ci/run).
+# The targets for developers. CI runs "make lint peers test" (see .ci/run).
 
 GO          ?= go
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 STATICCHECK ?= honnef.co/go/tools/cmd/staticcheck@v0.8.2
-# In calls, for with a time go test -fuzz fails now and then when it is over.
+# A number of calls: with a time limit go test -fuzz sometimes fails at its end.
 FUZZTIME    ?= 3000x
 
-# Go itself is not there on most machines. One older than 1.21 does not fetch the version that
-# go.mod asks for, and only says that it cannot read the file.
+# Most machines have no Go. Versions before 1.21 do not fetch the version that go.mod requires,
+# and only report that they cannot read the file.
 need-go:
 	@want=$$(sed -n 's/^go \([0-9]*\.[0-9]*\).*/\1/p' go.mod); \
-	how="install Go $$want or newer (https://go.dev/doc/install) and put its bin directory in PATH, or name the program: make GO=/usr/local/go/bin/go"; \
+	how="install Go $$want or newer (https://go.dev/doc/install) and put its bin directory in PATH, or set its path: make GO=/usr/local/go/bin/go"; \
 	if ! command -v $(GO) >/dev/null 2>&1; then \
-		echo "make needs Go, and there is no program \"$(GO)\": $$how" >&2; exit 1; \
+		echo "make requires Go, but the program \"$(GO)\" is not found: $$how" >&2; exit 1; \
 	fi; \
 	case $$(GOTOOLCHAIN=local $(GO) version 2>/dev/null) in \
 	*" go1."?" "* | *" go1."?.* | *" go1.1"* | *" go1.20"*) \
-		echo "make needs Go $$want, and \"$(GO)\" is too old: $$how" >&2; exit 1;; \
+		echo "make requires Go $$want, but \"$(GO)\" is older: $$how" >&2; exit 1;; \
 	esac
 
-# The race detector needs a C compiler; the program itself never does.
+# The race detector requires a C compiler; the program itself does not.
 RACE := $(shell command -v $(GO) >/dev/null 2>&1 && $(GO) env CGO_ENABLED | grep -q 1 && command -v gcc >/dev/null 2>&1 && echo -race)
 
 .PHONY: need-go build demo peers bench-peers check test soak lint bench bench-quick bench-micro bench-scale bench-attack floor fuzz clean
@@ -28,16 +28,16 @@ RACE := $(shell command -v $(GO) >/dev/null 2>&1 && $(GO) env CGO_ENABLED | grep
 build: need-go
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/nfqproxy ./cmd/nfqproxy
 
-# A three-node cluster out of network namespaces, real requests, and what became of them.
+# A three-node cluster in network namespaces: real requests, their decisions and results.
 demo: build
 	./bin/nfqproxy lab demo
 
-# etcd, the Kubernetes control plane and kube-proxy, which end-to-end tests and benchmarks
-# run against (see bench/peers). Without them such tests are skipped.
+# etcd, the Kubernetes control plane and kube-proxy for end-to-end tests and benchmarks (see
+# bench/peers). Without them such tests are skipped.
 PEERS := bench/peers/bin
 peers bench-peers: $(PEERS)/.built $(PEERS)/portforward $(PEERS)/hubble $(PEERS)/promql
 
-# Programs built from the module proxy do not know their version; they need it.
+# Programs built from the module proxy lack their version, which they require.
 $(PEERS)/.built: bench/peers/go.mod bench/peers/go.sum | need-go
 	@mkdir -p $(PEERS)
 	cd bench/peers && export CGO_ENABLED=0 && \
@@ -54,8 +54,8 @@ $(PEERS)/portforward: bench/peers/go.mod bench/peers/go.sum bench/peers/portforw
 	@mkdir -p $(PEERS)
 	cd bench/peers && CGO_ENABLED=0 $(GO) build -trimpath -o bin/portforward -ldflags '-s -w' ./portforward
 
-# Cilium's hubble command, out of a copy of its module. On Linux package monitor/api has files
-# for the agent, which pull all of it in; the command is built as on other systems, without.
+# Cilium's hubble command, from a copy of its module. On Linux package monitor/api has files
+# that import the whole agent; the command is built without them, as on other systems.
 $(PEERS)/hubble: bench/peers/hubble/go.mod bench/peers/hubble/go.sum | need-go
 	@mkdir -p $(PEERS)
 	cd bench/peers/hubble && $(GO) mod download github.com/cilium/cilium && \
@@ -78,9 +78,9 @@ check: need-go
 	$(GO) vet ./...
 	$(GO) test -short ./cmd/... ./conntrack/... ./control/... ./datapath/... ./deploy/...
 
-# Unit, kernel and end-to-end tests, and a short run of every fuzz target. Tests that
-# miss something on this machine are listed at the end, also where others fail, with what
-# is not proven without them; with CI=true they fail.
+# Unit, kernel and end-to-end tests, and a short run of every fuzz target. Tests that lack
+# something on this machine are listed at the end, even if others fail, with the subject that
+# stays untested; with CI=true they fail.
 test: need-go
 	@skipped=$$(mktemp); trap 'rm -f "$$skipped"' EXIT; code=0; \
 	NFQPROXY_SKIPPED=$$skipped $(GO) test $(RACE) -count=1 -timeout 60m ./... || code=$$?; \
@@ -88,8 +88,8 @@ test: need-go
 	if [ -s "$$skipped" ]; then echo "Skipped, because this machine lacks something:"; sort -u "$$skipped"; fi; \
 	exit $$code
 
-# Connections all the time while endpoints and services come and go: none may fail, and the
-# daemons may not grow. "make test" does some seconds of it, with the race detector.
+# Continuous connections while endpoints and services change: none may fail, and the daemons'
+# memory must not grow. "make test" runs it for some seconds, with the race detector.
 SOAK ?= 5m
 soak: need-go
 	$(GO) test -count=1 -timeout 24h -v -run '^TestSoak$$' ./cmd/nfqproxy -soak $(SOAK)
@@ -110,8 +110,9 @@ lint: need-go
 	$(GO) mod tidy -diff
 	GOOS=darwin $(GO) build -o /dev/null ./cmd/nfqproxy
 
-# nfqproxy beside kube-proxy and the queue's floor (see bench/README.md): all of it takes
-# an hour for each ten contestants, bench-quick two minutes. BENCHFLAGS goes to bench/compare.
+# nfqproxy against kube-proxy and the minimum cost of a queue (see bench/README.md): the whole
+# run takes an hour per ten contestants, bench-quick two minutes. BENCHFLAGS are for
+# bench/compare.
 RESULTS := bench/results
 bench: build peers floor
 	$(GO) run ./bench/compare -out $(RESULTS) $(BENCHFLAGS)
@@ -120,12 +121,11 @@ bench: build peers floor
 bench-quick: BENCHFLAGS += -quick
 bench-quick: bench
 
-# The least that a netfilter queue costs, in C. Where it cannot be built, the comparison
-# goes without it.
+# The minimum cost of a netfilter queue, in C. If it cannot be built, the comparison omits it.
 FLOOR := bench/floor/bin
 floor:
 	@if ! printf '#include <libnetfilter_queue/libnetfilter_queue.h>\n' | gcc -E - >/dev/null 2>&1; then \
-		echo "bench/floor is skipped: it needs gcc and libnetfilter_queue's headers (Debian: gcc libnetfilter-queue-dev)"; \
+		echo "bench/floor is skipped: it requires gcc and libnetfilter_queue's headers (Debian: gcc libnetfilter-queue-dev)"; \
 	else \
 		mkdir -p $(FLOOR) && \
 		for p in accept translate; do \
@@ -133,7 +133,7 @@ floor:
 		done; \
 	fi
 
-# Micro-benchmarks, in benchstat's format. The kernel's part needs root.
+# Micro-benchmarks, in benchstat's format. Those in the kernel require root.
 bench-micro: need-go
 	$(GO) test -run '^$$' -bench . -benchmem -count $(or $(COUNT),5) ./conntrack ./control/... ./datapath/...
 

@@ -32,10 +32,10 @@ func main() {
 		exit(traffic.Echo(echoPort, func() { fmt.Println(wordReady) }))
 	}
 	p := plan{options: []string{"--objects", objectsFile, "--cluster-cidr", clusterRange}}
-	flag.StringVar(&p.nfqproxy, "nfqproxy", "bin/nfqproxy", "the program")
-	flag.StringVar(&p.only, "only", "", "only the attacks whose names contain this")
-	flag.DurationVar(&p.time, "time", 12*time.Second, "of each attack on a service")
-	masquerade := flag.Bool("masquerade-all", false, "the client's flows are masqueraded, too, as those from forged sources are")
+	flag.StringVar(&p.nfqproxy, "nfqproxy", "bin/nfqproxy", "path of nfqproxy")
+	flag.StringVar(&p.only, "only", "", "run only attacks whose names contain this")
+	flag.DurationVar(&p.time, "time", 12*time.Second, "duration of each attack on a service")
+	masquerade := flag.Bool("masquerade-all", false, "masquerade the client's flows, too, as those from forged sources")
 	flag.Parse()
 	if *masquerade {
 		p.options = append(p.options, "--masquerade-all")
@@ -73,7 +73,7 @@ func (p *plan) run(ctx context.Context) (err error) {
 	fmt.Printf("- machine: %s\n- kernel: %s\n", machine.Hardware(), machine.Kernel())
 	fmt.Printf("- nfqproxy: %s\n- kube-proxy's rules: nfqproxy render, loaded by %s\n", machine.Version(p.nfqproxy, "--version"), machine.Version("iptables-restore", "--version"))
 	fmt.Printf("- connection tracking: nf_conntrack_max %s\n", machine.FirstLine(conntrackMax))
-	fmt.Printf("- client: %d connections/s and %d UDP requests/s for %v; failed: no answer within %v; delayed: after more than %v; SYN sent again: after more than %v\n\n", connectRate, requestRate, p.time, patience, late, resent)
+	fmt.Printf("- client: %d connections/s and %d UDP requests/s for %v; failed: no reply within %v; delayed: after more than %v; SYN sent again: after more than %v\n\n", connectRate, requestRate, p.time, patience, late, resent)
 	fmt.Println(tableHead)
 	for _, s := range p.scenarios() {
 		for _, with := range []proxy{kubeProxy, nfqproxy} {

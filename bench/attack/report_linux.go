@@ -11,7 +11,7 @@ import (
 const tableHead = `| attack | node served by | attack's packets | connections | failed | delayed | SYN sent again | UDP requests lost | connection entries at the end | of the flow's datagrams queued |
 |:--|:--|--:|--:|--:|--:|--:|--:|--:|--:|`
 
-// experience is what a client met.
+// experience is the result of a client.
 type experience struct {
 	attempts, failed int // connections
 	delayed, resent  int // of those that did not fail
@@ -63,7 +63,7 @@ func (r *row) String() string {
 	return "| " + strings.Join(cells, " | ") + " |"
 }
 
-// share is a part in percent. What is not nothing does not look like it.
+// share is a part in percent. A part greater than 0 is not printed as 0.
 func share(part, of int) string {
 	switch {
 	case part == 0 || of == 0:

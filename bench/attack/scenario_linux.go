@@ -22,7 +22,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// scenario is what happens while a client uses the service.
+// scenario is an attack while a client uses the service.
 type scenario struct {
 	name string
 	// before is done to the node before the proxy starts, after when the service works.
@@ -138,14 +138,14 @@ func (t *topology) serve(ctx context.Context, p *plan, with proxy) (err error) {
 			return nil
 		}
 		if time.Now().After(end) || ctx.Err() != nil {
-			return fmt.Errorf("the service does not answer before the attack: %w", errors.Join(err, ctx.Err()))
+			return fmt.Errorf("the service does not reply before the attack: %w", errors.Join(err, ctx.Err()))
 		}
 	}
 }
 
 const conntrackMax = "/proc/sys/net/netfilter/nf_conntrack_max"
 
-// fill fills the node's connection table with entries without an answer: the given one, from
+// fill fills the node's connection table with entries without a reply: the given one, from
 // forged sources.
 func (t *topology) fill(e conntrack.Entry) error {
 	const most = 1 << 19

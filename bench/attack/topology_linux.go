@@ -48,8 +48,8 @@ ports: [{name: tcp, port: 8080, protocol: TCP}, {name: udp, port: 8080, protocol
 endpoints: [{addresses: [10.244.0.10]}, {addresses: [10.244.0.11]}, {addresses: [10.244.0.12]}, {addresses: [10.244.0.13]}]
 `
 
-// topology is a client and pods with a node in between. The way back to forged sources is
-// by another interface of the node, into the void.
+// topology is a client and pods with a node in between. The route to forged sources uses
+// another interface of the node, whose peer drops the packets.
 type topology struct {
 	client, node, pods *netns.Namespace
 	echo, daemon       *process.Process

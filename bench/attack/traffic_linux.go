@@ -25,7 +25,7 @@ const (
 	resent      = 900 * time.Millisecond // TCP sends a SYN again after a second
 )
 
-// outcome is what became of a connection, by the schedule's clock.
+// outcome is the result of a connection, by the schedule's clock.
 type outcome struct {
 	took time.Duration
 	err  error
@@ -46,7 +46,7 @@ func (t *topology) useService(ctx context.Context, d time.Duration, ended func()
 	go func() { answers <- countAnswers(udp) }()
 	var schedules, connections sync.WaitGroup
 	schedules.Go(func() {
-		// A request that cannot be sent is one without an answer.
+		// A request that cannot be sent counts as one without a reply.
 		e.requests = paced(requestRate, d, func(int) { _, _ = udp.Write([]byte("?")) })
 	})
 	schedules.Go(func() {

@@ -16,8 +16,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
-// Config says what to start. Its zero value is a control plane on loopback
-// without controllers.
+// Config configures a control plane. The zero value: on loopback, without controllers.
 type Config struct {
 	// Dir takes data, keys, kubeconfigs and logs. Empty: a temporary directory,
 	// which Close removes. Do not use one directory twice.
@@ -38,7 +37,7 @@ type Config struct {
 	// endpointslice-controller, node-lifecycle-controller and so on. Empty: it is
 	// not started.
 	Controllers []string
-	// Further flags, which win over those given here.
+	// Further flags, which override those above.
 	EtcdFlags, APIServerFlags, ControllerManagerFlags []string
 }
 
@@ -46,8 +45,8 @@ type Config struct {
 type Cluster struct {
 	Etcd      *Component
 	APIServer *Component
-	// ControllerManager is nil if no controllers were asked for. It goes on by itself
-	// after the API server was away.
+	// ControllerManager is nil without Controllers. It reconnects to the API server by
+	// itself.
 	ControllerManager *Component
 
 	config  Config
@@ -119,8 +118,8 @@ func (c *Cluster) start(ctx context.Context) error {
 	return nil
 }
 
-// Close kills all processes and waits for their end. The error tells of processes
-// that had ended on their own.
+// Close kills all processes and waits for their end. The error lists processes that had
+// exited unexpectedly.
 func (c *Cluster) Close() error {
 	err := errors.Join(c.ControllerManager.close(), c.APIServer.close(), c.Etcd.close())
 	if c.remove {

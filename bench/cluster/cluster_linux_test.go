@@ -50,7 +50,7 @@ func TestCluster(t *testing.T) {
 	})
 	for _, s := range []step{
 		{"API server stopped", f.testStop}, {"etcd killed", f.testEtcdKilled}, {"etcd frozen", f.testEtcdFrozen},
-		{"compacted", f.testCompact}, {"ended on its own", f.testUnasked},
+		{"compacted", f.testCompact}, {"exited unexpectedly", f.testUnasked},
 	} {
 		t.Run(s.name, s.test)
 	}

@@ -10,12 +10,12 @@ import (
 	"net/http"
 )
 
-// Compact makes etcd forget its history: no resource version that a client has seen
-// until now can be continued from, nor listed at. etcd has to run.
+// Compact compacts etcd's history: clients cannot watch from, or list at, any resource
+// version seen until now. etcd has to run.
 //
 // A running API server does not notice, as it serves watches out of its own cache.
-// For a client to be told that its resource version is too old (410 Gone, reason
-// Expired) when it takes its watch up again, the API server has to lose that cache:
+// For a client to get the error that its resource version is too old (410 Gone, reason
+// Expired) when it resumes its watch, the API server has to lose that cache:
 //
 //	c.APIServer.Kill()
 //	c.Compact(ctx)

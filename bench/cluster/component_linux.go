@@ -18,9 +18,9 @@ import (
 
 const (
 	startTimeout = 2 * time.Minute        // of a component until it is ready
-	stopTimeout  = 30 * time.Second       // of a component that was asked to end
-	probePeriod  = 20 * time.Millisecond  // between questions whether it is ready
-	probeTimeout = 500 * time.Millisecond // of one question
+	stopTimeout  = 30 * time.Second       // of a component after a signal to end
+	probePeriod  = 20 * time.Millisecond  // between readiness probes
+	probeTimeout = 500 * time.Millisecond // of one probe
 	tailBytes    = 4096                   // of the log in an error
 )
 
@@ -32,11 +32,11 @@ type Component struct {
 	args  []string
 	log   string
 	spawn func(*exec.Cmd) error           // starts a process in the right namespace
-	ready func(ctx context.Context) error // asks once
+	ready func(ctx context.Context) error // probes once
 
 	mu     sync.Mutex // held while starting and stopping
 	run    *run       // the last one; nil before the first
-	failed error      // from the first run that ended unasked
+	failed error      // from the first run that exited unexpectedly
 }
 
 // run is one life of a component.
@@ -44,7 +44,7 @@ type run struct {
 	process *os.Process
 	exited  chan struct{} // closed after how is set
 	how     string        // it ended
-	asked   bool          // to end; guarded by Component.mu
+	stopped bool          // by request; guarded by Component.mu
 }
 
 func (r *run) alive() bool {
@@ -63,12 +63,12 @@ func (r *run) alive() bool {
 func (c *Component) Log() string { return c.log }
 
 // Start starts the component and returns when it serves requests. It is an error
-// if it runs already. Its network address and data are those of the run before.
+// if it is already running. Its network address and data are those of the run before.
 func (c *Component) Start(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.run.alive() {
-		return fmt.Errorf("%s runs already: stop or kill it first", c.name)
+		return fmt.Errorf("%s is already running: stop or kill it first", c.name)
 	}
 	c.noteFailure()
 	r, err := c.launch()
@@ -127,7 +127,7 @@ func (c *Component) awaitReady(ctx context.Context, r *run) error {
 		}
 		select {
 		case <-r.exited:
-			r.asked = true // reported here
+			r.stopped = true // reported here
 			return fmt.Errorf("it ended: %s", r.how)
 		case <-ctx.Done():
 			return fmt.Errorf("not ready: %w (%w)", err, context.Cause(ctx))
@@ -136,7 +136,7 @@ func (c *Component) awaitReady(ctx context.Context, r *run) error {
 	}
 }
 
-// Stop asks the component to end (SIGTERM) and waits until it has. If it takes
+// Stop stops the component with SIGTERM and waits until it has ended. If it takes
 // longer than half a minute it is killed, which is an error. A component that
 // does not run is left so.
 func (c *Component) Stop() error {
@@ -158,11 +158,11 @@ func (c *Component) end(signal os.Signal) error {
 	if !r.alive() {
 		return nil
 	}
-	r.asked = true
+	r.stopped = true
 	if err := r.process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("%s: sending %v: %w", c.name, signal, err)
 	}
-	// Frozen, it would not see that it was asked.
+	// A frozen process would not handle the signal.
 	_ = r.process.Signal(unix.SIGCONT)
 	limit := time.NewTimer(stopTimeout)
 	defer limit.Stop()
@@ -176,8 +176,7 @@ func (c *Component) end(signal os.Signal) error {
 	}
 }
 
-// Freeze suspends the component (SIGSTOP): its connections stay, and nobody
-// answers.
+// Freeze suspends the component (SIGSTOP): its connections stay, without responses.
 func (c *Component) Freeze() error { return c.signal(unix.SIGSTOP) }
 
 // Thaw lets a frozen component go on.
@@ -192,14 +191,14 @@ func (c *Component) signal(s os.Signal) error {
 	return c.run.process.Signal(s)
 }
 
-// noteFailure remembers that the last run ended and nobody had asked it to.
+// noteFailure records that the last run exited unexpectedly.
 func (c *Component) noteFailure() {
-	if c.run != nil && !c.run.alive() && !c.run.asked && c.failed == nil {
-		c.failed = fmt.Errorf("%s ended on its own (%s); its log ends with:\n%s", c.name, c.run.how, c.tail())
+	if c.run != nil && !c.run.alive() && !c.run.stopped && c.failed == nil {
+		c.failed = fmt.Errorf("%s exited unexpectedly (%s); its log ends with:\n%s", c.name, c.run.how, c.tail())
 	}
 }
 
-// close kills the component and tells whether it had ever ended on its own.
+// close kills the component and reports whether it had ever exited unexpectedly.
 func (c *Component) close() error {
 	if c == nil {
 		return nil

@@ -133,7 +133,7 @@ func (f *fixture) testUnasked(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-r.exited
-	if err := f.Close(); err == nil || !strings.Contains(err.Error(), "kube-controller-manager ended on its own (signal: killed)") {
+	if err := f.Close(); err == nil || !strings.Contains(err.Error(), "kube-controller-manager exited unexpectedly (signal: killed)") {
 		t.Errorf("closing: %v, want to hear of the death", err)
 	}
 	if f.APIServer.run.alive() || f.Etcd.run.alive() {

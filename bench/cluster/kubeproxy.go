@@ -8,8 +8,8 @@ import "os/exec"
 // InternalIP. kube-proxy itself runs nft or iptables-restore, and ipvs mode ipset.
 //
 // The kernel's limits of connection tracking stay as they are: they belong to the
-// machine, and an ordinary user's namespace may not write them. Further flags win
-// over these.
+// machine, and an ordinary user's namespace may not write them. Further flags
+// override these.
 func KubeProxyCommand(kubeconfig, node, mode string, flags ...string) (*exec.Cmd, error) {
 	path, err := Binary(KubeProxy)
 	if err != nil {

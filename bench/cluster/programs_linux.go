@@ -127,13 +127,13 @@ func (c *Cluster) get(ctx context.Context, url string) error {
 	return nil
 }
 
-// localClient speaks to etcd and kube-controller-manager. Connections are not kept:
+// localClient connects to etcd and kube-controller-manager. Connections are not kept:
 // after a restart they would be dead.
 func (c *Cluster) localClient() *http.Client {
 	return &http.Client{Transport: &http.Transport{
 		DialContext:       c.dial,
 		DisableKeepAlives: true,
-		// kube-controller-manager signs its certificate itself. Only its health is asked for.
+		// kube-controller-manager signs its certificate itself. Only its health is read.
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
 	}}
 }

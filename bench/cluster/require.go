@@ -21,9 +21,8 @@ const (
 	PromQL            = "promql"
 )
 
-// Require ends a test that needs the programs of this package where they are not
-// built: a skip that says how to build them, or a failure where the environment
-// says CI=true.
+// Require ends a test if the programs of this package are not built: a skip with the
+// command that builds them, or a failure with CI=true in the environment.
 func Require(t netns.T) {
 	t.Helper()
 	for _, name := range []string{Etcd, APIServer, ControllerManager, KubeProxy, Kubectl} {
@@ -43,7 +42,7 @@ func RequireProgram(t netns.T, name string) string {
 	return path
 }
 
-// advisor adds what to do to the reason of a skip or failure.
+// advisor adds the remedy to the reason of a skip or failure.
 type advisor struct{ netns.T }
 
 func (a advisor) Skipf(format string, args ...any) {

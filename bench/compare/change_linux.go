@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// settle is how long a proxy is left alone before a change: kube-proxy waits a second
-// between two syncs, and may sync twice, which is not what is measured.
+// settle is the pause before a change: kube-proxy waits a second between two syncs, and may
+// sync twice, which is not measured.
 const settle = 3 * time.Second
 
 // followChanges measures memory and rules, and the time from the API server's answer
@@ -89,7 +89,7 @@ func (v *visit) change(ctx context.Context, i, which int) (took time.Duration, e
 			return 0, fmt.Errorf("a change of the endpoints of %s was not obeyed within %v", to, now)
 		}
 		if now > 50*time.Millisecond && obeyed == 0 {
-			time.Sleep(2 * time.Millisecond) // leave the CPU to who is to obey
+			time.Sleep(2 * time.Millisecond) // leave the CPU to the proxy
 		}
 	}
 	return took, nil

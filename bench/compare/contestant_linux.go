@@ -24,14 +24,13 @@ type contestant struct {
 	proxy bool
 	// direct: clients address endpoints, not services.
 	direct bool
-	// freshOnly: it takes no notice of old connection entries, so that it can only be
-	// measured where there are none.
+	// freshOnly: it ignores old connection entries, so it can only be measured without any.
 	freshOnly bool
-	// missing says why it cannot run here; empty: it can.
+	// missing is the reason why it cannot run here; empty: it can.
 	missing string
 	// start starts its process in the node's namespace; nil: there is none.
 	start func(*topology, *objects) (*process.Process, error)
-	// readers follow all flows by its flow API; stalled ones ask for them, and then take
+	// readers follow all flows through its flow API; stalled ones request them, and then read
 	// nothing.
 	readers, stalled int
 	// rules is the command that lists its kernel rules; nil: not counted.
@@ -57,10 +56,10 @@ func (p *plan) contestants() ([]contestant, error) {
 	}
 	all := []contestant{
 		{name: "direct", what: "clients address the endpoints; no rules, no connection tracking", direct: true},
-		p.nfqproxyAs("nfqproxy", p.nfqproxy[0], "this program as it starts by default: it remembers flows and follows their lives"),
+		p.nfqproxyAs("nfqproxy", p.nfqproxy[0], "this program with its defaults: it records flows and their life cycles"),
 		p.nfqproxyAs("nfqproxy-followed", p.nfqproxy[0], "nfqproxy, with two readers that follow all flows").readBy(2, 0),
-		p.nfqproxyAs("nfqproxy-stalled", p.nfqproxy[0], "nfqproxy, with a reader that follows all flows and takes none").readBy(0, 1),
-		p.nfqproxyAs("nfqproxy-unseen", p.nfqproxy[0], `nfqproxy with --flow-api "": nobody sees flows, as nobody sees the others'`, "--flow-api="),
+		p.nfqproxyAs("nfqproxy-stalled", p.nfqproxy[0], "nfqproxy, with a reader that follows all flows and reads none").readBy(0, 1),
+		p.nfqproxyAs("nfqproxy-unseen", p.nfqproxy[0], `nfqproxy with --flow-api "": without flow records, like the other contestants`, "--flow-api="),
 		p.nfqproxyAs("nfqproxy-busy", p.nfqproxy[0], "nfqproxy with --busy-poll 100us", "--busy-poll=100us"),
 		p.nfqproxyAs("nfqproxy-scope", p.nfqproxy[0], "nfqproxy with --scope services", "--scope=services"),
 		{name: "iptables-nft", what: "kube-proxy, iptables mode, iptables' nf_tables back end", proxy: true, start: kubeProxy("iptables", nft), missing: missing("xtables-nft-multi"), rules: []string{"xtables-nft-multi", "iptables-nft-save"}},
@@ -143,7 +142,7 @@ func kubeProxy(mode, tools string) func(*topology, *objects) (*process.Process, 
 func alternatives(multi string) (string, error) {
 	path, err := exec.LookPath(multi)
 	if err != nil {
-		return "", nil // said of the contestants that need it
+		return "", nil // reported for the contestants that need it
 	}
 	dir := filepath.Join("/run", multi)
 	err = os.MkdirAll(dir, 0o755)

@@ -19,7 +19,7 @@ type following struct {
 }
 
 // followFlows starts the contestant's readers, in the node's namespace. They read as fast
-// as they can and look at nothing.
+// as they can and discard the data.
 func (v *visit) followFlows(ctx context.Context) (*following, error) {
 	f := &following{}
 	for i := range v.contestant.readers + v.contestant.stalled {

@@ -56,7 +56,7 @@ const (
 	wordEnded = "ended"
 )
 
-// sideSpec says what a process is to do. Exactly one field is set.
+// sideSpec is the task of a process. Exactly one field is set.
 type sideSpec struct {
 	Echo   uint16
 	Load   *traffic.Load
@@ -78,19 +78,19 @@ func side(text string) error {
 	if err := json.Unmarshal([]byte(text), &s); err != nil {
 		return err
 	}
-	say := func(word string) func() { return func() { fmt.Println(word) } }
+	printer := func(word string) func() { return func() { fmt.Println(word) } }
 	var result any
 	var err error
 	switch {
 	case s.Echo != 0:
 		traffic.Tune(traffic.EchoThreads)
-		return traffic.Echo(s.Echo, say(wordReady))
+		return traffic.Echo(s.Echo, printer(wordReady))
 	case s.Load != nil:
 		traffic.Tune(s.Load.Workers)
-		result, err = s.Load.Run(say(wordBegan), say(wordEnded))
+		result, err = s.Load.Run(printer(wordBegan), printer(wordEnded))
 	case s.Stream != nil:
 		traffic.Tune(1)
-		result, err = traffic.Stream(s.Stream.To, s.Stream.Time, say(wordBegan), say(wordEnded))
+		result, err = traffic.Stream(s.Stream.To, s.Stream.Time, printer(wordBegan), printer(wordEnded))
 	default:
 		err = errors.New("nothing to do")
 	}

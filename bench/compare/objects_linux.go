@@ -130,7 +130,7 @@ func service(i int) *corev1.Service {
 	return s
 }
 
-// readiness says which endpoints of a service are ready.
+// readiness is the set of ready endpoints of a service.
 type readiness func(endpoint int) bool
 
 func everyEndpoint(int) bool { return true }
@@ -140,7 +140,7 @@ func (o *objects) half(which int) readiness {
 	return func(endpoint int) bool { return endpoint/(o.endpoints/2) == which }
 }
 
-// answers says whether an answer came from a ready endpoint of service i.
+// answers reports whether a reply came from a ready endpoint of service i.
 func (r readiness) answers(i int, who byte) bool {
 	for j := range maxEndpoints {
 		if r(j) && endpoint(i, j).As4()[3] == who {

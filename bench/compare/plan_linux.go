@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// plan says what is measured, and how long.
+// plan is what is measured, and how long.
 type plan struct {
 	sizes     []int // numbers of services
 	endpoints int   // of each service: even, at most maxEndpoints
@@ -44,20 +44,20 @@ var quickContestants = []string{"direct", "nfqproxy", "iptables-nft", "nftables"
 func parsePlan(args []string) (*plan, error) {
 	p := &plan{timeouts: []timeouts{shortTimeouts, defaultTimeouts}}
 	flags := flag.NewFlagSet("compare", flag.ContinueOnError)
-	quick := flags.Bool("quick", false, "about two minutes: one round, 1 and 1,000 services, short timeouts only, and if -only is not given "+strings.Join(quickContestants, ","))
+	quick := flags.Bool("quick", false, "run for about two minutes: one round, 1 and 1,000 services, short timeouts only, and unless -only is given "+strings.Join(quickContestants, ","))
 	sizes := flags.String("services", "", "numbers of services, ascending (default 1,1000,10000)")
-	flags.IntVar(&p.endpoints, "endpoints", maxEndpoints, fmt.Sprintf("of each service: 2 to %d, even", maxEndpoints))
+	flags.IntVar(&p.endpoints, "endpoints", maxEndpoints, fmt.Sprintf("number of endpoints of each service: 2 to %d, even", maxEndpoints))
 	only := flags.String("only", "", "contestants, by name (default: all)")
-	flags.StringVar(&p.loads, "loads", "", "measure nothing but starts and the loads whose names contain this, such as \"16 workers, short\", \"stream\" or \"changes\"")
+	flags.StringVar(&p.loads, "loads", "", "measure only starts, and loads whose names contain this, such as \"16 workers, short\", \"stream\" or \"changes\"")
 	flags.IntVar(&p.rounds, "rounds", 0, "visits to each contestant at each number of services (default 3)")
-	flags.DurationVar(&p.time, "time", 0, "of each load (default 2s)")
-	flags.DurationVar(&p.stream, "stream", 0, "of the established connection (default 10s)")
-	flags.IntVar(&p.changes, "changes", 0, "of EndpointSlices in a visit (default 6)")
-	flags.DurationVar(&p.patience, "patience", 5*time.Minute, "with a proxy until it serves; one that takes longer is not measured at that number of services")
+	flags.DurationVar(&p.time, "time", 0, "duration of each load (default 2s)")
+	flags.DurationVar(&p.stream, "stream", 0, "duration of the established connection (default 10s)")
+	flags.IntVar(&p.changes, "changes", 0, "number of EndpointSlice changes in a visit (default 6)")
+	flags.DurationVar(&p.patience, "patience", 5*time.Minute, "maximum time until a proxy serves; a slower one is not measured at that number of services")
 	flags.StringVar(&p.out, "out", "bench/results", "directory for results.csv and results.md")
-	nfqproxy := flags.String("nfqproxy", "bin/nfqproxy", "the program; further ones, after commas, are contestants by their file names")
+	nfqproxy := flags.String("nfqproxy", "bin/nfqproxy", "path of nfqproxy; further paths, separated by commas, are contestants named after their files")
 	flags.StringVar(&p.floor, "floor", "bench/floor/bin", "directory of the C programs")
-	flags.DurationVar(&p.profile, "profile", 0, "with one contestant: its load of 16 workers lasts so long, with a CPU profile from its port 10249, and nothing else is measured")
+	flags.DurationVar(&p.profile, "profile", 0, "with one contestant: only run its load of 16 workers for this time, and write a CPU profile from its port 10249")
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}

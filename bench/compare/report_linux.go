@@ -8,7 +8,7 @@ import (
 
 const ours = "nfqproxy"
 
-// gaveUp is the quantity of a sample that tells of a start that took too long.
+// gaveUp is the quantity of a sample for a start that took too long.
 const gaveUp = "gave up after"
 
 // failedBy begins the quantity that counts failed connections of one kind.
@@ -46,7 +46,7 @@ func workloadTable(measure string) table {
 var otherTables = []table{
 	{"One established TCP connection", "stream", []column{
 		{"Gbit/s", "rate", false}, {"nfqproxy ÷ it", "rate", true}, {"its CPU ms/s", "process", false}, {"machine's CPU ms/GB", "machine", false}}},
-	{"From the API server's answer to a change of an EndpointSlice to the first connection that obeys", "change", []column{
+	{"From the API server's response to a change of an EndpointSlice to the first connection that obeys", "change", []column{
 		{"ms", "until obeyed", false}, {"nfqproxy ÷ it", "until obeyed", true}}},
 	{"From the start of the process to serving", "start", []column{{"s", "until it serves", false}, {"nfqproxy ÷ it", "until it serves", true}}},
 	{"Resident memory", "memory", []column{{"MiB", "resident", false}, {"nfqproxy ÷ it", "resident", true}}},
@@ -61,7 +61,7 @@ func (s *samples) report(contestants []contestant) string {
 		if c.missing == "" {
 			fmt.Fprintf(&out, "- **%s**: %s\n", c.name, c.what)
 		} else {
-			fmt.Fprintf(&out, "- **%s**: left out: %s\n", c.name, c.missing)
+			fmt.Fprintf(&out, "- **%s**: omitted: %s\n", c.name, c.missing)
 		}
 	}
 	var measures []string
@@ -113,14 +113,14 @@ func (s *samples) write(out *strings.Builder, t table, sizes []int, contestants 
 	}
 }
 
-// writeLosses tells of connections that failed or had to try again.
+// writeLosses lists connections that failed or had to try again.
 func (s *samples) writeLosses(out *strings.Builder) {
-	out.WriteString("\n### Proxies given up, connections that failed, connections whose first packet was lost\n\n")
+	out.WriteString("\n### Abandoned proxies, failed connections, connections with a lost first packet\n\n")
 	none := true
 	for _, v := range s.all {
 		if v.quantity == gaveUp {
 			none = false
-			fmt.Fprintf(out, "- %d services, %s: did not serve within %.0f s, and was given up\n", v.services, v.contestant, v.value)
+			fmt.Fprintf(out, "- %d services, %s: did not serve within %.0f s, and was abandoned\n", v.services, v.contestant, v.value)
 		}
 		if (strings.HasPrefix(v.quantity, failedBy) || v.quantity == "retransmitted") && v.value > 0 {
 			none = false

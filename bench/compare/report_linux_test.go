@@ -49,15 +49,15 @@ func TestReport(t *testing.T) {
 		s.add(sample{10, "nftables", w, "rate", "1/s", round, 2 * rate})
 		s.add(sample{10, "nftables", w, "p50", "µs", round, 49})
 	}
-	s.add(sample{10, "nftables", w, failedBy + "read: no answer in time", "", 1, 2})
+	s.add(sample{10, "nftables", w, failedBy + "read: timeout", "", 1, 2})
 	s.add(sample{10, "nftables", w, failedBy + "connect: connection refused", "", 1, 1})
 	s.add(sample{10, "nftables", w, "failed", "", 1, 3})
 	text := s.report([]contestant{{name: "nfqproxy", what: "ours"}, {name: "nftables", what: "theirs"}, {name: "legacy", missing: "no such file"}})
 	for _, want := range []string{
 		"| 10 | nfqproxy | 1100 (1000–1200) |  | 50.0 |  |",
 		"| 10 | nftables | 2200 (2000–2400) | 0.50 | 49.0 | 1.02 ≈ |",
-		"**legacy**: left out: no such file",
-		"- 10 services, nftables, tcp, 16 workers, short timeouts, round 2: 2 failed: read: no answer in time\n",
+		"**legacy**: omitted: no such file",
+		"- 10 services, nftables, tcp, 16 workers, short timeouts, round 2: 2 failed: read: timeout\n",
 		"- 10 services, nftables, tcp, 16 workers, short timeouts, round 2: 1 failed: connect: connection refused\n",
 	} {
 		if !strings.Contains(text, want) {

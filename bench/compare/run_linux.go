@@ -52,7 +52,7 @@ func (p *plan) run(ctx context.Context) (err error) {
 	fmt.Print(environment)
 	for _, c := range contestants {
 		if c.missing != "" {
-			b.note("%s is left out: %s", c.name, c.missing)
+			b.note("%s is omitted: %s", c.name, c.missing)
 		}
 	}
 	err = b.visitAll(ctx, contestants)
@@ -103,7 +103,7 @@ func (b *bench) takeTurns(ctx context.Context, contestants []contestant) error {
 	return nil
 }
 
-// note tells how far the run is.
+// note prints the progress of the run.
 func (b *bench) note(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "%6.0fs  %s\n", time.Since(b.began).Seconds(), fmt.Sprintf(format, args...))
 }

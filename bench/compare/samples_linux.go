@@ -88,7 +88,7 @@ func round3(v float64) string {
 // by as much.
 const alike = 0.15
 
-// ratio gives ours over theirs, and says where that is no difference.
+// ratio formats ours over theirs, with a mark if that is no difference.
 func ratio(ours, theirs figure) string {
 	if ours.n == 0 || theirs.n == 0 || theirs.median == 0 {
 		return "–"

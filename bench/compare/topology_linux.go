@@ -14,7 +14,7 @@ import (
 )
 
 // Addresses. Pods have all of podRange, so that each endpoint of each service is real;
-// clients are in the cluster's range, so that nobody masquerades. The control plane is
+// clients are in the cluster's range, so that they are not masqueraded. The control plane is
 // outside of the range of services.
 var (
 	clusterRange   = netip.MustParsePrefix("10.240.0.0/12")
@@ -38,7 +38,7 @@ const (
 var anywhere = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 
 // topology is a client and pods with a node in between that reaches the control plane.
-// Each visit has one of its own, so that nobody meets what another left in the kernel.
+// Each visit has one of its own, so that no kernel state of another visit remains.
 type topology struct {
 	client, node, pods *netns.Namespace
 	echo               *process.Process
@@ -69,7 +69,7 @@ func newTopology(control *netns.Namespace, i int) (_ *topology, err error) {
 		}
 	}
 	port := fmt.Sprintf("node%d", i)
-	// A new address each time: the control plane remembers who had the one before.
+	// A new address each time: the control plane has neighbour entries of earlier ones.
 	atControl := netip.PrefixFrom(traffic.Advance(controlAddress.Addr(), uint32(1+i)), controlAddress.Bits())
 	steps := []error{
 		t.node.AddVeth("control", control, port), control.SetBridge(port, bridge), t.node.AddAddress("control", atControl),
@@ -81,7 +81,7 @@ func newTopology(control *netns.Namespace, i int) (_ *topology, err error) {
 		t.node.AddRoute(netns.Route{Destination: podRange, Via: podHost.Addr(), Link: "pods"}),
 		t.pods.Do(haveAllOf(podRange)),
 		t.node.SetSysctl("net.ipv4.ip_forward", "1"),
-		// Who asks too early is told so at once, each time.
+		// No rate limit for ICMP errors: early connections fail at once, each time.
 		t.node.SetSysctl("net.ipv4.icmp_ratelimit", "0"),
 	}
 	for c := range uint32(maxClients) {

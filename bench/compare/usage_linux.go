@@ -40,7 +40,7 @@ func usageOf(pid int) (u usage, err error) {
 	return u, nil
 }
 
-// machineTime sums up what /proc/stat says of user, nice, system, irq and softirq.
+// machineTime is the sum of user, nice, system, irq and softirq in /proc/stat.
 func machineTime() (time.Duration, error) {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {

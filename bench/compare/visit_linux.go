@@ -44,7 +44,7 @@ func (b *bench) visit(ctx context.Context, c *contestant, round int) (err error)
 	}
 	defer func() {
 		if err != nil && v.process != nil {
-			err = fmt.Errorf("%w; it said:\n%s", err, v.process.Stderr())
+			err = fmt.Errorf("%w; its standard error:\n%s", err, v.process.Stderr())
 		}
 	}()
 	if err := v.awaitService(ctx); err != nil {
@@ -96,7 +96,7 @@ func (v *visit) target(udp bool) traffic.Targets {
 }
 
 // awaitLinks waits until the client reaches endpoints and the node the API server: on
-// fresh links that takes up to a second, which is nobody's start.
+// fresh links that takes up to a second, which does not belong to a contestant's start.
 func (v *visit) awaitLinks(ctx context.Context) error {
 	server, err := url.Parse(v.objects.cluster.URL(controlAddress.Addr()))
 	if err != nil {
@@ -113,7 +113,7 @@ func (v *visit) awaitLinks(ctx context.Context) error {
 			return nil
 		}
 		if time.Now().After(deadline) || ctx.Err() != nil {
-			return fmt.Errorf("no way through fresh links: %w", errors.Join(err1, err2, ctx.Err()))
+			return fmt.Errorf("no connection through fresh links: %w", errors.Join(err1, err2, ctx.Err()))
 		}
 	}
 }
@@ -137,7 +137,7 @@ func (v *visit) awaitService(ctx context.Context) error {
 	const probes = 8
 	t := v.target(false)
 	deadline := time.Now().Add(v.patience)
-	var attempts sync.WaitGroup // those that nobody waits for any more included
+	var attempts sync.WaitGroup // including abandoned ones
 	defer attempts.Wait()
 	var answered time.Time
 	for i := range uint32(probes) {
@@ -155,7 +155,7 @@ func (v *visit) awaitService(ctx context.Context) error {
 
 // A connection whose SYN came too early would be served only when TCP sends it again, a
 // second later. So there is a new attempt every few milliseconds, which is how exact a
-// start is known, and attempts overlap: on a busy machine an answer may take longer.
+// start is known, and attempts overlap: on a busy machine a reply may take longer.
 const (
 	attemptPeriod   = 3 * time.Millisecond
 	attemptPatience = 100 * time.Millisecond
@@ -180,7 +180,7 @@ func (v *visit) firstAnswer(ctx context.Context, attempts *sync.WaitGroup, to ne
 	tick := time.NewTicker(attemptPeriod)
 	defer tick.Stop()
 	attempts.Go(attempt)
-	for err := errors.New("no answer"); ; {
+	for err := errors.New("no reply"); ; {
 		select {
 		case a := <-answers:
 			if a.err == nil {
@@ -267,8 +267,8 @@ func (v *visit) recordFailures(measure string, kinds map[string]int) {
 
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
-// run runs a side of the traffic in the client's namespace and says what CPU time went
-// by between its beginning and its end.
+// run runs a side of the traffic in the client's namespace and returns the CPU time used
+// between its beginning and its end.
 func (v *visit) run(s sideSpec, result any) (used usage, err error) {
 	p, err := startSide(v.client, s)
 	if err != nil {

@@ -1,4 +1,4 @@
-// accept lets every packet of its queues pass: the least that a netfilter queue costs.
+// accept accepts every packet of its queues: the minimum cost of a netfilter queue.
 //
 //	accept FIRST-QUEUE QUEUES
 #include <arpa/inet.h>

@@ -1,13 +1,13 @@
 // translate is the plain, unbatched loop that also writes the connection entry with
-// the translation: the least that a service proxy in user space costs, if it takes
+// the translation: the minimum cost of a service proxy in user space, if it takes
 // one packet at a time and has nothing to look up.
 //
 //	translate FIRST-QUEUE QUEUES checked|once SERVICES ENDPOINTS COUNT PORT
 //
 // The service at address SERVICES+i has COUNT endpoints from ENDPOINTS+i*COUNT on, at
-// PORT. With "checked" the entry is written, the kernel's answer read, an old entry
-// replaced, and then the verdict given; with "once" entry and verdict go out in one
-// datagram and nobody looks whether the entry was written.
+// PORT. With "checked" the entry is written, the kernel's response read, an old entry
+// replaced, and then the verdict sent; with "once" entry and verdict are sent in one
+// datagram, and the result of the write is not checked.
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>

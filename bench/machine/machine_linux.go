@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Version is the first line that a program prints, or what went wrong.
+// Version is the first line that a program prints, or the error.
 func Version(program string, args ...string) string {
 	out, err := exec.Command(program, args...).Output()
 	if err != nil {
@@ -29,7 +29,7 @@ func Kernel() string {
 	return unix.ByteSliceToString(u.Sysname[:]) + " " + unix.ByteSliceToString(u.Release[:]) + " " + unix.ByteSliceToString(u.Machine[:])
 }
 
-// FirstLine reads the first line of a file; where that fails, it is what went wrong.
+// FirstLine is the first line of a file, or the error.
 func FirstLine(path string) string {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -60,8 +60,8 @@ func cpuModel() string {
 	return runtime.GOARCH
 }
 
-// lastLevelCache says how large the first CPU's largest cache is. What kube-proxy's iptables
-// mode costs with many services depends on it.
+// lastLevelCache is the size of the first CPU's largest cache. The cost of kube-proxy's
+// iptables mode with many services depends on it.
 func lastLevelCache() string {
 	for index := 4; index >= 0; index-- { // in the order of levels
 		size, err := os.ReadFile(fmt.Sprintf("/sys/devices/system/cpu/cpu0/cache/index%d/size", index))

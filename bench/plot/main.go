@@ -155,7 +155,7 @@ func (s *series) draw(p panel) (*plot.Plot, error) {
 		diagram.Legend.Add(l.name, line)
 	}
 	if least > most {
-		return nil, errors.New("nothing was measured")
+		return nil, errors.New("no measurements")
 	}
 	// Whole decades; the legend needs half of one above all lines.
 	diagram.Y.Min, diagram.Y.Max = math.Pow(10, math.Floor(math.Log10(least))), math.Pow(10, math.Ceil(math.Log10(most)))

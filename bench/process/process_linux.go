@@ -53,7 +53,7 @@ func Start(in *netns.Namespace, cmd *exec.Cmd) (*Process, error) {
 }
 
 // StartSelf starts this program once more, as a side of the traffic: with two arguments, a
-// word for what it is and the description of what to do, in JSON.
+// word for its role and the description of its task, in JSON.
 func StartSelf(in *netns.Namespace, word string, description any) (*Process, error) {
 	text, err := json.Marshal(description)
 	if err != nil {
@@ -67,7 +67,7 @@ func StartSelf(in *netns.Namespace, word string, description any) (*Process, err
 // PID is its number.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Stderr is the end of what it wrote to its standard error.
+// Stderr is the end of its standard error.
 func (p *Process) Stderr() string { return p.stderr.String() }
 
 // Line reads the next line of output.
@@ -101,7 +101,7 @@ func (p *Process) wait() error {
 	return p.waitErr
 }
 
-// Stop kills the process. What it leaves in the kernel goes with its namespace.
+// Stop kills the process. Its kernel state disappears with its namespace.
 func (p *Process) Stop() error {
 	if p == nil {
 		return nil

@@ -190,13 +190,13 @@ func (d *daemon) stop(err error) error {
 		err = ended
 	}
 	if err != nil {
-		return fmt.Errorf("%w; nfqproxy said:\n%s", err, d.stderr.String())
+		return fmt.Errorf("%w; standard error of nfqproxy:\n%s", err, d.stderr.String())
 	}
 	return nil
 }
 
-// profileStart profiles the CPU from when the proxy answers on; the channel gives
-// what became of that.
+// profileStart profiles the CPU from the proxy's first response on; the channel returns the
+// result.
 func (d *daemon) profileStart(dir string) <-chan error {
 	done := make(chan error, 1)
 	if dir == "" {

@@ -1,13 +1,12 @@
-// Command scale measures how nfqproxy bears a large cluster: the time from its start
+// Command scale measures nfqproxy with a large cluster: the time from its start
 // until it serves, its memory and CPU time, and the time from a change at the API server
 // to the first flow that obeys it. Everything runs in network namespaces of this
 // process; "make bench-scale" runs it.
 //
 // The API server and etcd are real, on the same machine; nodes and pods are objects only.
-// Each Service has one EndpointSlice. The latency of a change is honest in that it ends
-// with a packet: while the slice changes, connections from fresh ports are tried at the
-// Service all the time, and the flow log tells which was the first to be given one of the
-// new endpoints, and when its packet was let go.
+// Each Service has one EndpointSlice. The latency of a change ends with a packet: while the
+// slice changes, connections from fresh ports to the Service are tried continuously. The flow
+// log has the first one with a new endpoint, and the time of its verdict.
 package main
 
 import (
@@ -62,16 +61,16 @@ func (c *counts) Set(text string) error {
 func main() {
 	o := options{services: counts{10, 10_000}}
 	flag.StringVar(&o.proxy, "proxy", "bin/nfqproxy", "the program to measure")
-	flag.Var(&o.services, "services", "how many Services, for one run after the other")
-	flag.IntVar(&o.endpoints, "endpoints", 10, "how many endpoints each Service has")
-	flag.IntVar(&o.starts, "starts", 5, "how often to start the proxy; medians are given")
-	flag.DurationVar(&o.idle, "idle", time.Minute, "how long to wait before memory is looked at for the second time")
-	flag.IntVar(&o.changes, "changes", 60, "how many slices to change, one after the other")
-	flag.IntVar(&o.bursts, "bursts", 3, "how often to change many slices at once")
-	flag.IntVar(&o.burst, "burst", 1000, "how many at once, and at most all")
-	flag.DurationVar(&o.interval, "interval", 500*time.Microsecond, "between two connections that are tried, which is the resolution of latencies")
+	flag.Var(&o.services, "services", "number of Services; a list makes one run for each")
+	flag.IntVar(&o.endpoints, "endpoints", 10, "number of endpoints of each Service")
+	flag.IntVar(&o.starts, "starts", 5, "number of starts of the proxy, for medians")
+	flag.DurationVar(&o.idle, "idle", time.Minute, "time before the second measurement of memory")
+	flag.IntVar(&o.changes, "changes", 60, "number of slices to change, one after the other")
+	flag.IntVar(&o.bursts, "bursts", 3, "number of bursts of changes")
+	flag.IntVar(&o.burst, "burst", 1000, "number of slices in a burst, at most all")
+	flag.DurationVar(&o.interval, "interval", 500*time.Microsecond, "time between two tried connections, the resolution of latencies")
 	flag.StringVar(&o.csv, "csv", "", "also write the results to this file, as CSV")
-	flag.StringVar(&o.profile, "profile", "", "write profiles of the proxy to this directory; figures are not comparable then")
+	flag.StringVar(&o.profile, "profile", "", "write profiles of the proxy to this directory; the figures are then not comparable")
 	flag.Parse()
 	code, err := netns.Isolation{Main: func([]*os.File) int {
 		ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
@@ -117,7 +116,7 @@ func (o *options) run(ctx context.Context) error {
 
 // measure does all measurements with so many Services.
 func (o *options) measure(ctx context.Context, n int) (*result, error) {
-	say("starting a control plane")
+	logf("starting a control plane")
 	w, err := newWorld(ctx, o.endpoints)
 	if err != nil {
 		return nil, err
@@ -127,7 +126,7 @@ func (o *options) measure(ctx context.Context, n int) (*result, error) {
 	if err := w.load(ctx, n); err != nil {
 		return nil, err
 	}
-	say("made %d Services with %d endpoints each in %.1f s", n, o.endpoints, time.Since(began).Seconds())
+	logf("made %d Services with %d endpoints each in %.1f s", n, o.endpoints, time.Since(began).Seconds())
 	r := &result{services: n, endpoints: o.endpoints}
 	for i := range o.starts {
 		d, err := w.start(ctx, o)
@@ -135,7 +134,7 @@ func (o *options) measure(ctx context.Context, n int) (*result, error) {
 			return nil, err
 		}
 		r.add(d.atReady)
-		say("start %d: ready after %.2f s, CPU %.2f s, RSS %.1f MiB, at most %.1f MiB", i+1, d.atReady.after.Seconds(), d.atReady.cpu.Seconds(), mib(d.atReady.rss), mib(d.atReady.peak))
+		logf("start %d: ready after %.2f s, CPU %.2f s, RSS %.1f MiB, at most %.1f MiB", i+1, d.atReady.after.Seconds(), d.atReady.cpu.Seconds(), mib(d.atReady.rss), mib(d.atReady.peak))
 		if i == o.starts-1 {
 			err = o.measureLast(ctx, w, d, r)
 		}
@@ -157,7 +156,7 @@ func (o *options) measureLast(ctx context.Context, w *world, d *daemon, r *resul
 	if r.idle, err = d.usage(); err != nil {
 		return err
 	}
-	say("after %s: RSS %.1f MiB", o.idle, mib(r.idle.rss))
+	logf("after %s: RSS %.1f MiB", o.idle, mib(r.idle.rss))
 	p := &probe{world: w, daemon: d, interval: o.interval}
 	for range o.changes {
 		c, err := p.change(ctx)
@@ -171,7 +170,7 @@ func (o *options) measureLast(ctx context.Context, w *world, d *daemon, r *resul
 		if err != nil {
 			return err
 		}
-		say("burst of %d: API %.2f s, obeyed %.1f ms after the last answer, %d tables", b.slices, b.api.Seconds(), ms(b.obeyed), b.tables)
+		logf("burst of %d: API %.2f s, obeyed %.1f ms after the last response, %d tables", b.slices, b.api.Seconds(), ms(b.obeyed), b.tables)
 		r.bursts = append(r.bursts, b)
 	}
 	if r.end, err = d.usage(); err != nil {
@@ -180,4 +179,4 @@ func (o *options) measureLast(ctx context.Context, w *world, d *daemon, r *resul
 	return d.writeHeap(o.profile, "end")
 }
 
-func say(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
+func logf(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }

@@ -55,7 +55,7 @@ type probe struct {
 	interval time.Duration
 }
 
-// latency of a change is the time until the first flow that obeys it was let go.
+// latency of a change is the time until the verdict of the first flow that obeys it.
 type latency struct {
 	sent     time.Duration // since the request
 	answered time.Duration // since the API server's answer; below 0: before it
@@ -69,7 +69,7 @@ func (p *probe) change(ctx context.Context) (latency, error) {
 	return latency{first.Time.Sub(r.sent), first.Time.Sub(r.answered)}, err
 }
 
-// burst is what became of many changes at once.
+// burst is the result of many changes at once.
 type burst struct {
 	slices int
 	api    time.Duration // from the first request to the last answer
@@ -108,7 +108,7 @@ func (p *probe) obeyed(ctx context.Context, service int) (replacement, record, e
 	knocked := make(chan error, 1)
 	go func() { knocked <- p.world.node.Do(func() error { return knock(knocking, to, p.interval) }) }()
 	defer func() { stop(); <-knocked }()
-	// The flow log tells of this Service's flows before the change begins.
+	// The flow log has flows of this Service before the change begins.
 	if _, err := p.await(ctx, to, knocked, func(record) bool { return true }); err != nil {
 		return replacement{}, record{}, err
 	}
@@ -163,8 +163,8 @@ func (p *probe) await(ctx context.Context, to netip.AddrPort, knocked <-chan err
 	}
 }
 
-// knock begins a connection from a fresh port at each interval. Nobody answers, and
-// it is given up at once: only its first packet counts.
+// knock begins a connection from a fresh port at each interval. It gets no reply and is
+// closed at once: only its first packet counts.
 func knock(ctx context.Context, to netip.AddrPort, interval time.Duration) error {
 	pause := unix.NsecToTimespec(interval.Nanoseconds())
 	address := &unix.SockaddrInet4{Addr: to.Addr().As4(), Port: int(to.Port())}

@@ -214,7 +214,7 @@ func (w *world) replace(ctx context.Context, i int) (replacement, error) {
 	return r, err
 }
 
-// has says whether an endpoint is one of the new ones.
+// has reports whether an endpoint is one of the new ones.
 func (r *replacement) has(endpoint string, count int) bool {
 	a, err := netip.ParseAddrPort(endpoint)
 	if err != nil {

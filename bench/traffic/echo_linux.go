@@ -134,7 +134,7 @@ func answerUDP(fd int) error {
 		info.Spec_dst = info.Addr
 		data[0] = info.Addr[3]
 		vector.SetLen(1)
-		// An answer that cannot be sent is missed by who asked.
+		// The client notices a reply that cannot be sent.
 		_, _ = messageCall(unix.SYS_SENDMSG, fd, &message)
 	}
 }

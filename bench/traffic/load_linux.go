@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Load says what connections are made. Each worker makes one after the other.
+// Load describes the connections of a load. Each worker makes one after the other.
 type Load struct {
 	UDP     bool
 	Workers int
@@ -53,7 +53,7 @@ func Advance(a netip.Addr, n uint32) netip.Addr {
 	return netip.AddrFrom4([4]byte{byte(v >> 24), byte(v >> 16), byte(v >> 8), byte(v)})
 }
 
-// Result is what a load met.
+// Result is the result of a load.
 type Result struct {
 	Connections int     // that were answered, in Seconds
 	Seconds     float64 // measured
@@ -117,7 +117,7 @@ func (l *Load) Run(began, ended func()) (Result, error) {
 		}
 	}
 	if len(all) == 0 {
-		return r, fmt.Errorf("no connection was answered: %v", r.Failures)
+		return r, fmt.Errorf("no connection got a reply: %v", r.Failures)
 	}
 	slices.Sort(all)
 	r.Connections = len(all)
@@ -216,7 +216,7 @@ func explain(what string, errno syscall.Errno) error {
 	case 0:
 		return fmt.Errorf("%s: closed by the other side", what)
 	case unix.EAGAIN, unix.EINPROGRESS, unix.EALREADY:
-		return fmt.Errorf("%s: no answer in time", what)
+		return fmt.Errorf("%s: timeout", what)
 	}
 	return fmt.Errorf("%s: %w", what, errno)
 }

@@ -40,7 +40,7 @@ func setPort(s *unix.RawSockaddrInet4, port uint16) {
 	binary.BigEndian.PutUint16((*[2]byte)(unsafe.Pointer(&s.Port))[:], port)
 }
 
-// The raw calls below are those of package unix without telling the scheduler. Those
+// The raw calls below are those of package unix without a notice to Go's scheduler. Those
 // that wait are made again after a signal, which the kernel does not do by itself where
 // there is a time limit; a connect that is made again goes on waiting.
 

@@ -24,11 +24,11 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return missingFlags(cmd)
 }
 
-// atMost is for commands that take up to n arguments; what says which.
+// atMost is for commands that take up to n arguments; what names them.
 func atMost(n int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) > n {
-			return fmt.Errorf("%s takes %s, and %q is one argument more", cmd.CommandPath(), what, args[n])
+			return fmt.Errorf("%s takes %s: unexpected argument %q", cmd.CommandPath(), what, args[n])
 		}
 		return missingFlags(cmd)
 	}
@@ -99,8 +99,8 @@ func wanted(f *pflag.Flag, err error) string {
 	return err.Error()
 }
 
-// group makes a command of one that only has others. Without an argument it is its help; a
-// command that it does not have is a mistake.
+// group makes a parent command runnable. Without an argument it prints its help; an unknown
+// subcommand is an error.
 func group(cmd *cobra.Command) {
 	cmd.DisableFlagsInUseLine = true
 	cmd.Args = cobra.ArbitraryArgs
@@ -113,7 +113,7 @@ func group(cmd *cobra.Command) {
 	}
 }
 
-// unknownCommand says which commands there are.
+// unknownCommand is the error for a command that does not exist. It lists those that do.
 func unknownCommand(parent *cobra.Command, name string) error {
 	var names []string
 	for _, c := range parent.Commands() {
@@ -121,14 +121,14 @@ func unknownCommand(parent *cobra.Command, name string) error {
 			names = append(names, c.Name())
 		}
 	}
-	return fmt.Errorf("there is no command %q%s; %s has: %s", parent.CommandPath()+" "+name, nearest.Hint(name, names), parent.CommandPath(), strings.Join(names, ", "))
+	return fmt.Errorf("unknown command %q%s; %s has the commands %s", parent.CommandPath()+" "+name, nearest.Hint(name, names), parent.CommandPath(), strings.Join(names, ", "))
 }
 
-// newHelpCommand is cobra's, but for commands that do not exist.
+// newHelpCommand is cobra's help command with an error for unknown commands.
 func newHelpCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND]",
-		Short: "Show the help of a command",
+		Short: "Print the help of a command",
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) (names []string, _ cobra.ShellCompDirective) {
 			of, rest, err := cmd.Root().Find(args)
 			if err != nil || len(rest) > 0 {

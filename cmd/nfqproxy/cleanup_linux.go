@@ -11,19 +11,19 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/takeover"
 )
 
-// predecessor is what kube-proxy left on this node.
+// predecessor is kube-proxy, by the rules that it left in this node's kernel.
 type predecessor struct {
-	found *takeover.Rules // nil: nothing is to be removed
+	found *takeover.Rules // nil: nothing to remove
 }
 
-// look says what kube-proxy left and, if it is wanted, what will be removed of it.
+// look looks for kube-proxy's rules and logs them; if wanted, finish removes them.
 func (p *predecessor) look(wanted bool, log *slog.Logger) error {
 	found, err := takeover.Find()
 	if err != nil {
 		if wanted {
 			return fmt.Errorf("--takeover: %w", err)
 		}
-		log.Debug("cannot tell whether kube-proxy left something", "error", err)
+		log.Debug("cannot look for kube-proxy's rules", "error", err)
 		return nil
 	}
 	switch {
@@ -36,7 +36,7 @@ func (p *predecessor) look(wanted bool, log *slog.Logger) error {
 		}
 		p.found = found
 	case !found.Empty():
-		log.Warn("kube-proxy's rules are still in the kernel: new flows are decided by us before they count, but packets pass them for nothing; --takeover removes them", "tables", len(found.Lines()))
+		log.Warn("kube-proxy's rules are still in the kernel: nfqproxy decides new flows before they apply, but packets still traverse them; --takeover removes them", "tables", len(found.Lines()))
 	}
 	return nil
 }
@@ -49,19 +49,18 @@ func (p *predecessor) finish(log *slog.Logger) error {
 	if err := p.found.Remove(); err != nil {
 		return err
 	}
-	log.Info("takeover: what kube-proxy left is removed; if it appears again, kube-proxy still runs on this node")
+	log.Info("takeover: removed kube-proxy's rules; if they appear again, kube-proxy still runs on this node")
 	return nil
 }
 
 func newCleanupCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "cleanup",
-		Short: "Remove everything that nfqproxy left in this node's kernel",
-		Long: `Remove the kernel rules that nfqproxy left, as it does after a crash and with
---keep-rules-on-exit, and its chains NFQPROXY-* in the table "filter" of iptables, which it
-leaves whenever it stops. Connections that it translated go on, for the kernel's connection
-table remembers them, as long as somebody else's rules keep address translation on.
-nfqproxy must not be running.`,
+		Short: "Remove nfqproxy's rules from this node's kernel",
+		Long: `Remove the kernel rules that remain after a crash or with --keep-rules-on-exit, and the
+chains NFQPROXY-* in the iptables table "filter", which remain after every stop. Translated
+connections continue, because they have entries in the kernel's connection table, as long
+as other rules keep address translation enabled. nfqproxy must not be running.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			removed, err := datapath.Cleanup()
@@ -70,7 +69,7 @@ nfqproxy must not be running.`,
 				err = errors.Join(err, e)
 			}
 			if err == nil && len(removed) == 0 {
-				_, err = fmt.Fprintln(cmd.OutOrStdout(), "nothing of nfqproxy's is here")
+				_, err = fmt.Fprintln(cmd.OutOrStdout(), "no rules of nfqproxy found")
 			}
 			return err
 		},

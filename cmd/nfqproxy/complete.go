@@ -14,14 +14,14 @@ import (
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
 )
 
-// Completion of names: of services, pods and nodes, as the running lab or the daemon has them, or
-// the files of --objects; of labs and their hosts. What cannot be found out soon is not
-// completed: the shell, and a person, waits for it.
+// Completion of names: services, pods and nodes of the running lab, of the daemon or of the
+// files of --objects; labs and their hosts. A lookup that takes too long completes nothing,
+// because the shell waits for it.
 
 // completionPatience is how long a completion may take.
 const completionPatience = time.Second
 
-// soon gives what f gives, if it does so in time.
+// soon returns the result of f, or nil on a timeout.
 func soon(f func(context.Context) []string) []string {
 	ctx, cancel := context.WithTimeout(context.Background(), completionPatience)
 	defer cancel()
@@ -73,7 +73,7 @@ func (n *names) add(list *[]string, namespace, name string) {
 	n.namespaces = append(n.namespaces, namespace)
 }
 
-// namesAt are those that a flow API knows.
+// namesAt are the names that a flow API returns.
 func namesAt(ctx context.Context, observer observe.Observer) (n names, err error) {
 	services, err := observer.Services(ctx, observe.ServiceQuery{})
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/proxyconfig"
 )
 
-// configFlags are the flags that kube-proxy's configuration file has fields for. A flag
-// that is given wins.
+// configFlags are the flags that kube-proxy's configuration file has fields for. Flags
+// override the file.
 type configFlags struct {
 	set         *pflag.FlagSet
 	file        string
@@ -42,36 +42,36 @@ type configFlags struct {
 func (f *configFlags) add(flags *pflag.FlagSet) {
 	d := proxyconfig.Default()
 	f.set = flags
-	flags.StringVar(&f.file, "config", "", "kube-proxy's configuration file (KubeProxyConfiguration, kubeproxy.config.k8s.io/v1alpha1); flags win over it")
+	flags.StringVar(&f.file, "config", "", "kube-proxy's configuration file (KubeProxyConfiguration, kubeproxy.config.k8s.io/v1alpha1); flags override it")
 	flags.StringVar(&f.name, "hostname-override", "", "name of this node (default: the host name)")
 	f.node.add(flags)
-	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "file that says how to reach the API server (default: as a pod of the cluster)")
-	flags.Float32Var(&f.qps, "kube-api-qps", d.QPS, "requests to the API server in a second")
-	flags.IntVar(&f.burst, "kube-api-burst", d.Burst, "and how many of them at once")
-	flags.StringVar(&f.contentType, "kube-api-content-type", d.ContentType, "how objects travel: application/vnd.kubernetes.protobuf or application/json")
-	flags.DurationVar(&f.resync, "config-sync-period", d.ConfigSyncPeriod, "how often the cached objects are gone through again")
-	flags.DurationVar(&f.sync, "sync-period", d.SyncPeriod, "how often UDP flows are held against the table; twice as long may a change wait before /healthz fails")
-	flags.DurationVar(&f.minSync, "min-sync-period", d.MinSyncPeriod, "least time between two service tables; none is needed, for a table costs work in proportion to its change only")
-	flags.StringVar(&f.healthz, "healthz-bind-address", d.HealthzBindAddress, "where /healthz, /livez and /readyz are served; empty: nowhere")
-	flags.StringVar(&f.metrics, "metrics-bind-address", d.MetricsBindAddress, "where /metrics is served; empty: nowhere")
-	flags.BoolVar(&f.hardFail, "bind-address-hard-fail", false, "end if one of these addresses cannot be had, instead of going on and trying again")
-	flags.BoolVar(&f.profiling, "profiling", false, "serve /debug/pprof beside the metrics")
-	flags.IntVar(&f.oomScore, "oom-score-adj", d.OOMScoreAdj, "this process's oom_score_adj (with --objects: left alone)")
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file for the API server (default: in-cluster configuration)")
+	flags.Float32Var(&f.qps, "kube-api-qps", d.QPS, "requests to the API server per second")
+	flags.IntVar(&f.burst, "kube-api-burst", d.Burst, "burst of requests to the API server")
+	flags.StringVar(&f.contentType, "kube-api-content-type", d.ContentType, "encoding of API objects: application/vnd.kubernetes.protobuf or application/json")
+	flags.DurationVar(&f.resync, "config-sync-period", d.ConfigSyncPeriod, "interval between two passes over all cached objects")
+	flags.DurationVar(&f.sync, "sync-period", d.SyncPeriod, "interval between checks of UDP flows against the service table; /healthz fails when a change waits for twice as long")
+	flags.DurationVar(&f.minSync, "min-sync-period", d.MinSyncPeriod, "minimum time between two service tables; 0 is enough, because the work for a table is proportional to the change")
+	flags.StringVar(&f.healthz, "healthz-bind-address", d.HealthzBindAddress, "address and port of /healthz, /livez and /readyz; empty: not served")
+	flags.StringVar(&f.metrics, "metrics-bind-address", d.MetricsBindAddress, "address and port of /metrics; empty: not served")
+	flags.BoolVar(&f.hardFail, "bind-address-hard-fail", false, "exit if one of these addresses cannot be bound, instead of trying again")
+	flags.BoolVar(&f.profiling, "profiling", false, "serve /debug/pprof at the address of the metrics")
+	flags.IntVar(&f.oomScore, "oom-score-adj", d.OOMScoreAdj, "oom_score_adj of this process (with --objects: unchanged)")
 	c := &f.conntrack
-	flags.IntVar(&c.MaxPerCore, "conntrack-max-per-core", d.Conntrack.MaxPerCore, "connections to track for each core; 0 and, with --objects, by default: left alone, as the next")
-	flags.IntVar(&c.Min, "conntrack-min", d.Conntrack.Min, "and at least so many")
-	flags.DurationVar(&c.TCPEstablishedTimeout, "conntrack-tcp-timeout-established", d.Conntrack.TCPEstablishedTimeout, "how long an idle TCP connection is remembered")
-	flags.DurationVar(&c.TCPCloseWaitTimeout, "conntrack-tcp-timeout-close-wait", d.Conntrack.TCPCloseWaitTimeout, "and one in CLOSE_WAIT")
-	flags.DurationVar(&c.UDPTimeout, "conntrack-udp-timeout", d.Conntrack.UDPTimeout, "and a UDP flow without replies")
-	flags.DurationVar(&c.UDPStreamTimeout, "conntrack-udp-timeout-stream", d.Conntrack.UDPStreamTimeout, "and one with")
-	flags.BoolVar(&c.TCPBeLiberal, "conntrack-tcp-be-liberal", false, "let packets outside of the window pass as part of their connection")
-	flags.IntVarP(&f.verbosity, "v", "v", 0, "verbosity; from 2 each new service table is logged, from 4 what client-go does")
+	flags.IntVar(&c.MaxPerCore, "conntrack-max-per-core", d.Conntrack.MaxPerCore, "maximum number of tracked connections per core; 0: unchanged, which with --objects is the default of all --conntrack flags")
+	flags.IntVar(&c.Min, "conntrack-min", d.Conntrack.Min, "minimum of that maximum, for any number of cores")
+	flags.DurationVar(&c.TCPEstablishedTimeout, "conntrack-tcp-timeout-established", d.Conntrack.TCPEstablishedTimeout, "timeout of an idle TCP connection")
+	flags.DurationVar(&c.TCPCloseWaitTimeout, "conntrack-tcp-timeout-close-wait", d.Conntrack.TCPCloseWaitTimeout, "timeout of a TCP connection in CLOSE_WAIT")
+	flags.DurationVar(&c.UDPTimeout, "conntrack-udp-timeout", d.Conntrack.UDPTimeout, "timeout of a UDP flow without replies")
+	flags.DurationVar(&c.UDPStreamTimeout, "conntrack-udp-timeout-stream", d.Conntrack.UDPStreamTimeout, "timeout of a UDP flow with replies")
+	flags.BoolVar(&c.TCPBeLiberal, "conntrack-tcp-be-liberal", false, "accept packets outside the TCP window as part of their connection")
+	flags.IntVarP(&f.verbosity, "v", "v", 0, "verbosity; from 2: log each new service table; from 4: log client-go")
 	flags.Lookup("v").NoOptDefVal = "2"
 	flags.StringVar(&f.logFormat, "logging-format", d.LogFormat, "text or json")
 }
 
-// load reads the file, if there is one, and puts the flags on top. With manifests
-// alone the node's kernel settings stay as they are.
+// load reads the file, if there is one, and applies the flags. With manifests alone the
+// node's kernel settings stay unchanged.
 func (f *configFlags) load(manifestsOnly bool) (cfg proxyconfig.Config, oomScore *int, warnings []string, err error) {
 	cfg = proxyconfig.Default()
 	if f.file != "" {
@@ -96,7 +96,7 @@ func (f *configFlags) load(manifestsOnly bool) (cfg proxyconfig.Config, oomScore
 	}
 	if cfg.Node.Name == "" {
 		if cfg.Node.Name, err = os.Hostname(); err != nil {
-			return cfg, nil, nil, fmt.Errorf("the host has no name (%w): give --hostname-override", err)
+			return cfg, nil, nil, fmt.Errorf("cannot read the host name: %w (give --hostname-override)", err)
 		}
 	}
 	// As the kubelet and kube-proxy make a host's name the Node's.
@@ -137,7 +137,7 @@ func (f *configFlags) overlay(cfg *proxyconfig.Config) {
 	}
 }
 
-// check says what is wrong with values that flags may have set.
+// check validates values that flags may have set.
 func check(cfg *proxyconfig.Config) error {
 	for _, a := range []struct{ flag, address string }{
 		{"--healthz-bind-address", cfg.HealthzBindAddress}, {"--metrics-bind-address", cfg.MetricsBindAddress},

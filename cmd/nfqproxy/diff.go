@@ -27,17 +27,17 @@ func newDiffCommand() *cobra.Command {
 	var f diffFlags
 	cmd := &cobra.Command{
 		Use:   "diff BEFORE AFTER",
-		Short: "Show what changed between two dumps of iptables rules",
-		Long: `Show what changed between two dumps of a node's rules, as iptables-save prints them: first
-services and their endpoints, then the rules that these do not tell, chain by chain with
-the numbers of the lines. Counters and comment lines of the files do not count.
+		Short: "Compare two dumps of iptables rules",
+		Long: `Compare two dumps of a node's rules (iptables-save). Print the changes of services and
+endpoints first, then all other changed rules, chain by chain with line numbers. Counters
+and comment lines are ignored.
 
-The exit code is 0 if the dumps are the same, 1 if they differ, and 2 if there is trouble.`,
+The exit code is 0 if the dumps are equal, 1 if they differ, and 2 on an error.`,
 		Example: `  iptables-save > before.rules; kubectl apply -f web.yaml; iptables-save | nfqproxy diff before.rules -`,
-		// Whatever is wrong with the command line is trouble.
+		// A wrong command line has the exit code of errors, too.
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 2 {
-				return trouble(cmd, fmt.Errorf("diff: want two files, BEFORE and AFTER; there are %d", len(args)))
+				return trouble(cmd, fmt.Errorf("diff takes two files, BEFORE and AFTER; got %d", len(args)))
 			}
 			return nil
 		},
@@ -55,24 +55,24 @@ The exit code is 0 if the dumps are the same, 1 if they differ, and 2 if there i
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringVarP(&f.output, "output", "o", "text", "text or json")
-	flags.BoolVar(&f.all, "all", false, "all differences of rules, also those that the services show already")
+	flags.BoolVar(&f.all, "all", false, "print every changed rule, including rules of the services above")
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return trouble(cmd, flagError(cmd, err)) })
 	return cmd
 }
 
-// trouble says what is wrong, and makes it the exit code of trouble.
+// trouble prints an error and returns the exit code for errors.
 func trouble(cmd *cobra.Command, err error) error {
 	fmt.Fprintln(cmd.ErrOrStderr(), "nfqproxy:", err)
 	return exitCode(exitTrouble)
 }
 
-// run compares the files, and says whether they are the same.
+// run compares the files and reports whether they are equal.
 func (f *diffFlags) run(stdin io.Reader, stdout io.Writer, before, after string) (bool, error) {
 	if f.output != "text" && f.output != "json" {
 		return false, fmt.Errorf("--output %q: want text or json", f.output)
 	}
 	if before == "-" && after == "-" {
-		return false, fmt.Errorf("diff - -: only one of the two can be standard input")
+		return false, fmt.Errorf("diff - -: only one file can be standard input")
 	}
 	was, err := readRules(stdin, before, iptables.FamilyUnknown)
 	if err != nil {

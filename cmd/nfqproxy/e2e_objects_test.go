@@ -41,10 +41,10 @@ func TestLabDemoOfObjects(t *testing.T) {
 	demo := func(t *testing.T, path string) {
 		t.Helper()
 		stdout, stderr, code := labCommand(t, "demo", "--objects", path)
-		if code != 0 || stderr != "" || strings.Contains(stdout, "✗") || !strings.Contains(stdout, "checks passed") || !strings.Contains(stdout, " is made of objects") {
+		if code != 0 || stderr != "" || strings.Contains(stdout, "✗") || !strings.Contains(stdout, "checks passed") || !strings.Contains(stdout, " is derived from objects") {
 			t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
 		}
-		for _, scene := range []string{"A pod asks a Service", "A pod asks its own Service and meets itself"} {
+		for _, scene := range []string{"A pod connects to a Service", "A pod connects to its own Service and reaches itself"} {
 			if !strings.Contains(stdout, scene) {
 				t.Errorf("there is no scene %q", scene)
 			}

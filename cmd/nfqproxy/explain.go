@@ -40,18 +40,19 @@ func newExplainCommand() *cobra.Command {
 		Use:   "explain --objects PATH (--protocol P --source A[:PORT] --destination A:PORT | --packets FILE)",
 		Short: "Explain what would happen to a packet, and why",
 		Long: `Explain what would happen to the first packet of a flow, and why: the service, the walk
-through kube-proxy's chains, every endpoint and why it was chosen or not. No root
-and no kernel are needed; the objects are files.
+through kube-proxy's chains, and every endpoint with the reason why it was selected or
+not. The objects come from files; root and a kernel are not needed.
 
 Sources and destinations are addresses, [IPv6] in brackets where a port follows, or
 names: NAMESPACE/NAME[:PORT] or pod/NAMESPACE/NAME[:PORT] of a pod, and
 service/NAMESPACE/NAME:PORT, by its port's number or name. Pods are known from Pod
 objects, from endpoints that name them, and from a lab's file.
 
-The answer is that of one node. Which endpoints are local, which zone counts and
-which addresses serve node ports depends on it: name it with --node-name.
+The result is that of one node: it determines which endpoints are local, which zone
+counts and which addresses serve node ports. Select it with --node-name.
 
-With --packets each line is answered as it comes; the first that is faulty ends it.`,
+With --packets nfqproxy explains each line as it arrives, and stops at the first
+invalid one.`,
 		Example: `  nfqproxy explain --objects cluster.yaml --cluster-cidr 10.244.0.0/16 \
       --protocol tcp --source 10.244.1.9 --destination 10.96.118.136:80
   echo '{"protocol":"udp","source":"pod/default/shell","destination":"10.96.0.10:53"}' |
@@ -68,31 +69,31 @@ With --packets each line is answered as it comes; the first that is faulty ends 
 	flags.SortFlags = false
 	f.table.add(cmd, flags)
 	flags.StringVar(&f.packet.Protocol, "protocol", "", "tcp, udp or sctp")
-	flags.StringVar(&f.packet.Source, "source", "", "where the packet comes from; the port may be left out")
-	flags.StringVar(&f.packet.Destination, "destination", "", "where it goes; a port is needed")
-	flags.BoolVar(&f.packet.Local, "local", false, "the packet is made on the node itself")
-	flags.StringVar(&f.packet.InInterface, "in-interface", "", "the interface the packet comes in by; only detectors by interface look at it")
-	flags.StringVar(&f.packets, "packets", "", `many packets instead: JSON lines {"protocol","source","destination","local","inInterface"} from this file, - for standard input; session affinity holds from one to the next`)
-	flags.Uint64Var(&f.seed, "seed", 0, "makes the draws reproducible (default: random)")
-	flags.BoolVar(&f.reply, "follow-reply", false, "also show the way of the answer back")
-	flags.BoolVar(&f.rules, "rules", false, "with the text: the rules as iptables-save prints them")
-	flags.StringVar(&f.hostRules, "host-rules", "", "what iptables-save printed on the node: its own masquerade rules then count, as they do for the daemon")
-	flags.StringVarP(&f.output, "output", "o", "text", "text or json: one object on one line for each packet")
+	flags.StringVar(&f.packet.Source, "source", "", "source of the packet; the port is optional")
+	flags.StringVar(&f.packet.Destination, "destination", "", "destination of the packet, with its port")
+	flags.BoolVar(&f.packet.Local, "local", false, "the node itself sends the packet")
+	flags.StringVar(&f.packet.InInterface, "in-interface", "", "input interface of the packet; only BridgeInterface and InterfaceNamePrefix use it")
+	flags.StringVar(&f.packets, "packets", "", `explain many packets: JSON lines {"protocol","source","destination","local","inInterface"} from this file, - for standard input; session affinity applies from one line to the next`)
+	flags.Uint64Var(&f.seed, "seed", 0, "seed of the random selection, for reproducible results (default: random)")
+	flags.BoolVar(&f.reply, "follow-reply", false, "also show the path of the reply")
+	flags.BoolVar(&f.rules, "rules", false, "with -o text: print the rules in iptables-save format")
+	flags.StringVar(&f.hostRules, "host-rules", "", "iptables-save dump of the node: apply its own masquerade rules, as the daemon does")
+	flags.StringVarP(&f.output, "output", "o", "text", "text, or json: one line with one object per packet")
 	return cmd
 }
 
-// check says what is missing among the flags, or too much; given tells which were.
+// check finds missing and contradicting flags; given reports whether a flag was set.
 func (f *explainFlags) check(given func(flag string) bool) error {
 	for _, other := range []struct{ flag, path string }{{"packets", f.packets}, {"host-rules", f.hostRules}} {
 		if other.path == "-" && f.table.readsStdin() {
-			return fmt.Errorf("--objects - and --%s -: standard input can be only one of them", other.flag)
+			return fmt.Errorf("--objects - and --%s -: only one of them can be standard input", other.flag)
 		}
 	}
 	packet := []string{"protocol", "source", "destination"}
 	if given("packets") {
 		for _, flag := range append(packet, "local", "in-interface") {
 			if given(flag) {
-				return fmt.Errorf("--packets and --%s: give one packet by flags, or many by --packets, where each line has all of its packet", flag)
+				return fmt.Errorf("--packets and --%s exclude each other: with --packets each line describes a whole packet", flag)
 			}
 		}
 	} else {
@@ -104,9 +105,9 @@ func (f *explainFlags) check(given func(flag string) bool) error {
 		}
 		switch {
 		case len(missing) == len(packet):
-			return errors.New("which packet? give --protocol, --source and --destination, or many packets with --packets")
+			return errors.New("a packet is required: give --protocol, --source and --destination, or --packets")
 		case len(missing) > 0:
-			return fmt.Errorf("%s missing: a packet has --protocol, --source and --destination", strings.Join(missing, " and "))
+			return fmt.Errorf("%s missing: a packet needs --protocol, --source and --destination", strings.Join(missing, " and "))
 		}
 	}
 	if f.output != "text" && f.output != "json" {
@@ -149,14 +150,14 @@ func (f *explainFlags) run(stdin io.Reader, stdout, stderr io.Writer, seeded boo
 	return errors.Join(err, out.Flush())
 }
 
-// explainer answers questions one after the other.
+// explainer explains packets one after the other.
 type explainer struct {
 	simulator *explain.Simulator
 	names     *explain.Names
 	flags     *explainFlags
 	out       *bufio.Writer
 	style     flowtext.Style
-	answered  int
+	explained int
 }
 
 func (e *explainer) explain(q explain.Question) error {
@@ -165,20 +166,20 @@ func (e *explainer) explain(q explain.Question) error {
 		return err
 	}
 	r := e.simulator.Decide(&p)
-	e.answered++
+	e.explained++
 	if e.flags.output == "json" {
 		enc := json.NewEncoder(e.out)
 		enc.SetEscapeHTML(false) // "->" in rules is to stay readable
 		return enc.Encode(r)
 	}
-	if e.answered > 1 {
+	if e.explained > 1 {
 		fmt.Fprintln(e.out)
 	}
 	_, err = e.out.WriteString(e.style.Story(r, e.flags.rules))
 	return err
 }
 
-// explainAll answers one question a line. The first that is faulty ends it.
+// explainAll explains one packet a line, up to the first invalid line.
 func (e *explainer) explainAll(name string, stdin io.Reader) error {
 	in := stdin
 	if name == "-" {
@@ -191,32 +192,32 @@ func (e *explainer) explainAll(name string, stdin io.Reader) error {
 		defer file.Close()
 		in = file
 	}
-	err := explain.Questions(answering{in, e.out}, e.explain)
+	err := explain.Questions(flushing{in, e.out}, e.explain)
 	switch {
 	case err != nil:
 		return fmt.Errorf("--packets: %s: %w", name, err)
-	case e.answered == 0:
-		return fmt.Errorf(`--packets: %s: there is no packet: want lines such as {"protocol":"tcp","source":"10.244.1.9","destination":"10.96.0.1:443"}`, name)
+	case e.explained == 0:
+		return fmt.Errorf(`--packets: %s: no packets: want lines such as {"protocol":"tcp","source":"10.244.1.9","destination":"10.96.0.1:443"}`, name)
 	}
 	return nil
 }
 
-// answering is a reader that sends out the answers so far before it waits for more
-// questions: who writes a line gets its answer.
-type answering struct {
+// flushing is a reader that flushes the output before it waits for more input: after each
+// line a writer gets its result.
+type flushing struct {
 	io.Reader
 	out *bufio.Writer
 }
 
-func (a answering) Read(p []byte) (int, error) {
-	if err := a.out.Flush(); err != nil {
+func (f flushing) Read(p []byte) (int, error) {
+	if err := f.out.Flush(); err != nil {
 		return 0, err
 	}
-	return a.Reader.Read(p)
+	return f.Reader.Read(p)
 }
 
-// hostRules reads the host's own nat rules. What they do not tell of the host is guessed,
-// but for its addresses, which are the node's.
+// hostRules reads the host's own nat rules. The host's addresses are the node's; everything
+// else that the rules lack is guessed.
 func hostRules(stdin io.Reader, name string, t *decision.Table) (*hostnat.Rules, error) {
 	d, err := readRules(stdin, name, iptables.IPv4)
 	if err != nil {

@@ -32,27 +32,26 @@ func newFlowsCommand(connect connector) *cobra.Command {
 	var f flowsFlags
 	cmd := &cobra.Command{
 		Use:   "flows [ID]",
-		Short: "Show the flows that were decided, and what became of them",
-		Long: `Show the flows that were decided, and what became of them: a line for each, the newest
-last, or with --follow a line for each event from now on. Given an id, tell that flow's
-story.
+		Short: "Show decided flows, their endpoints and their states",
+		Long: `Show decided flows, their endpoints and their states: one line per flow, the newest last.
+With --follow: one line per new event. With an ID: the details of that flow.
 
-Flows that are for no service and pass untouched are left out, and counted on standard
-error. --all shows them, and so does a --verdict or --reason that names them. In a lab most
-of them are connections that another node has already translated. The formats for programs,
-json, jsonl and hubble, leave nothing out.
+Flows that are for no service and pass unchanged are omitted, and counted on standard
+error. Use --all, or a --verdict or --reason that selects them, to show them. In a lab
+most of them are connections that another node has already translated. The formats for
+programs, json, jsonl and hubble, omit nothing.
 
-All filters that are given must hold. Where a filter is a list, values are separated
-by commas, and one of them must hold.
+A flow is shown if it matches all filters. A list has values separated by commas; a flow
+must match one of them.
 
--o wide adds columns; STAGES is how long the first packet waited, then until it was
-decided, until its connection entry was written and until it was let go. -o json and
--o jsonl write records as datapath/flow/SCHEMA.md describes them, with the times as they
-came; custom-columns has kubectl's syntax.`,
+-o wide adds columns. STAGES has four times of the first packet: in the queue, until the
+decision, until its connection entry was written, and until its verdict was sent. -o json
+and -o jsonl print records as described in datapath/flow/SCHEMA.md, with unchanged times.
+custom-columns has kubectl's syntax.`,
 		Example: `  nfqproxy flows --follow --service default/web
   nfqproxy flows --state refused,unanswered --since 5m
-  nfqproxy flows --all                                  # with those for no service
-  nfqproxy flows --verdict accept                       # only flows that pass untouched
+  nfqproxy flows --all                                  # include flows for no service
+  nfqproxy flows --verdict accept                       # only flows that pass unchanged
   nfqproxy flows -o custom-columns=ID:.id,TO:.endpoint,STATE:.life.state
   nfqproxy flows $(nfqproxy flows -o name --limit 1)`,
 		Args:        atMost(1, "one ID"),
@@ -69,13 +68,13 @@ came; custom-columns has kubectl's syntax.`,
 	q := &f.query
 	flags.BoolVarP(&q.Follow, "follow", "f", false, "show events as they happen, until interrupted")
 	f.addFilters(cmd)
-	flags.BoolVarP(&f.all, "all", "A", false, "show flows that are for no service, too")
-	flags.StringVar(&q.Since, "since", "", "no flows that were decided earlier: how long ago (5m), or a time (RFC 3339); with --follow, what happened since then comes first")
-	flags.StringVar(&q.Limit, "limit", "", "only so many of the newest; 0: all that are known (default 100); with --follow: how many from before come first")
-	flags.StringVar(&f.last, "last", "", "the same as --limit")
+	flags.BoolVarP(&f.all, "all", "A", false, "include flows that are for no service")
+	flags.StringVar(&q.Since, "since", "", "only flows decided since then: a duration (5m) or a time (RFC 3339); with --follow: print the events since then first")
+	flags.StringVar(&q.Limit, "limit", "", "number of newest flows to show; 0: all (default 100); with --follow: number of earlier flows to print first")
+	flags.StringVar(&f.last, "last", "", "same as --limit")
 	flags.StringVarP(&f.output, "output", "o", "", strings.Join(flowtext.Formats(), ", ")+" (default: a table)")
 	flags.BoolVar(&q.Steps, "tree", false, "show the walk through kube-proxy's chains below each line; in JSON: as steps")
-	flags.BoolVar(&f.noHeaders, "no-headers", false, "leave out the names of the columns")
+	flags.BoolVar(&f.noHeaders, "no-headers", false, "omit the column headers")
 	f.zone.add(flags)
 	f.server.add(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("output", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
@@ -95,16 +94,16 @@ came; custom-columns has kubectl's syntax.`,
 func (f *flowsFlags) addFilters(cmd *cobra.Command) {
 	flags, q := cmd.Flags(), &f.query
 	flags.StringVar(&q.Service, "service", "", "NAME, NAMESPACE/NAME or NAMESPACE/NAME:PORT; a list")
-	flags.StringVarP(&q.Namespace, "namespace", "n", "", "of the service, or of the source's or the endpoint's pod; a list")
-	flags.StringVar(&q.Pod, "pod", "", "NAME or NAMESPACE/NAME of the source's or the endpoint's pod; a list")
-	flags.StringVar(&q.Node, "node", "", "where it was decided; a list")
+	flags.StringVarP(&q.Namespace, "namespace", "n", "", "namespace of the service, of the source pod or of the endpoint's pod; a list")
+	flags.StringVar(&q.Pod, "pod", "", "NAME or NAMESPACE/NAME of the source pod or the endpoint's pod; a list")
+	flags.StringVar(&q.Node, "node", "", "node that decided the flow; a list")
 	flags.StringVar(&q.Source, "source", "", "ADDRESS, PREFIX or NAME (of a pod, a node or, in a lab, a client), or either with :PORT; a list")
 	flags.StringVar(&q.Destination, "destination", "", "ADDRESS, PREFIX or ADDRESS:PORT, before translation; a list")
 	flags.StringVar(&q.Endpoint, "endpoint", "", "as --source, after translation; a list")
-	flags.StringVar(&q.Port, "port", "", "the destination's, before translation; a list")
+	flags.StringVar(&q.Port, "port", "", "destination port, before translation; a list")
 	flags.StringVar(&q.Protocol, "protocol", "", "tcp, udp or sctp; a list")
 	flags.StringVar(&q.Verdict, "verdict", "", strings.Join(verdicts, ", ")+"; a list")
-	flags.StringVar(&q.Reason, "reason", "", "of the verdict, "+strings.Join(reasons, ", ")+"; a list")
+	flags.StringVar(&q.Reason, "reason", "", "reason of the verdict: "+strings.Join(reasons, ", ")+"; a list")
 	flags.StringVar(&q.State, "state", "", strings.Join(states, ", ")+"; a list")
 	flags.StringVar(&q.Event, "event", "", "with --follow: a state, repeated or gone; a list")
 	completeList(cmd, "protocol", protocols)
@@ -164,7 +163,7 @@ func (f *flowsFlags) run(cmd *cobra.Command, connect connector, args []string, s
 		return f.printOne(cmd.Context(), stdout, observer, args[0], p, o)
 	}
 	if f.query.Follow {
-		// It may come.
+		// The service may be created later.
 		if err := checkNames(cmd.Context(), observer, observe.FlowQuery{Service: f.query.Service}); err != nil {
 			fmt.Fprintln(cmd.ErrOrStderr(), "nfqproxy: warning:", err)
 		}
@@ -176,14 +175,14 @@ func (f *flowsFlags) run(cmd *cobra.Command, connect connector, args []string, s
 func (f *flowsFlags) check(flags *pflag.FlagSet, args []string) error {
 	if len(args) == 1 {
 		if args[0] == "" {
-			return errors.New("the flow's id is empty")
+			return errors.New("the flow ID is empty")
 		}
-		// A flow is told whole: these are about how.
+		// Filters do not apply to one flow: only flags of the output and the connection do.
 		how := []string{"output", "no-headers", "tree", "utc", "time-zone", "server", "token-file", "color"}
 		var err error
 		flags.Visit(func(flag *pflag.Flag) {
 			if err == nil && !slices.Contains(how, flag.Name) {
-				err = fmt.Errorf("%s and --%s: give one flow's id, or choose flows by flags", args[0], flag.Name)
+				err = fmt.Errorf("%s and --%s exclude each other: give a flow ID or filters", args[0], flag.Name)
 			}
 		})
 		if err != nil {
@@ -192,7 +191,7 @@ func (f *flowsFlags) check(flags *pflag.FlagSet, args []string) error {
 	}
 	switch {
 	case flags.Changed("last") && flags.Changed("limit"):
-		return errors.New("--last and --limit: they are the same, give one of them")
+		return errors.New("--last and --limit are the same: give one of them")
 	case flags.Changed("last"):
 		f.query.Limit = f.last
 	}
@@ -201,12 +200,12 @@ func (f *flowsFlags) check(flags *pflag.FlagSet, args []string) error {
 	// there are none to count.
 	q.ServicesOnly = !f.all && !flowtext.ForPrograms(f.output) && q.Verdict == "" && q.Reason == "" && q.Service == "" && q.Endpoint == ""
 	if f.query.Event != "" && !f.query.Follow {
-		return errors.New("--event: only streams have events: give --follow, too, or ask for a --state")
+		return errors.New("--event requires --follow (without it use --state)")
 	}
 	return nil
 }
 
-// tell tells one flow's story.
+// printOne prints the details of one flow.
 func (f *flowsFlags) printOne(ctx context.Context, stdout io.Writer, observer observe.Observer, id string, p flowtext.Printer, o flowtext.Options) error {
 	r, err := observer.Flow(ctx, id)
 	if err != nil {
@@ -219,8 +218,8 @@ func (f *flowsFlags) printOne(ctx context.Context, stdout io.Writer, observer ob
 	return errors.Join(p.Print(r), p.Close())
 }
 
-// breath is how long a stream has to be quiet before what came is written, so that records
-// that come together are looked at together.
+// breath is how long a stream has to be quiet before its records are written, so that records
+// that arrive together are laid out together.
 const breath = 50 * time.Millisecond
 
 // list writes flows until there are no more or, following, until the context ends.
@@ -254,7 +253,7 @@ func (f *flowsFlags) list(ctx context.Context, observer observe.Observer, p flow
 				return f.finish(ctx, observer, <-end, printed, leftOut, p, stderr)
 			case item.Missed != nil && item.Missed.Why == observe.MissedLeftOut:
 				if leftOut == 0 && f.query.Follow {
-					fmt.Fprintln(stderr, "Flows for no service are left out (--all shows them).")
+					fmt.Fprintln(stderr, "Flows for no service are omitted (--all shows them).")
 				}
 				leftOut += item.Missed.Missed
 			case item.Missed != nil:
@@ -274,8 +273,8 @@ func (f *flowsFlags) list(ctx context.Context, observer observe.Observer, p flow
 	}
 }
 
-// finish ends a list that the observer ended with err. What was left out is said last, below
-// what was printed.
+// finish ends a list that the observer ended with err. The number of omitted flows comes last,
+// below the records.
 func (f *flowsFlags) finish(ctx context.Context, observer observe.Observer, err error, printed int, leftOut uint64, p flowtext.Printer, stderr io.Writer) error {
 	if err == nil && printed == 0 && !f.query.Follow {
 		err = checkNames(ctx, observer, f.query)
@@ -284,7 +283,7 @@ func (f *flowsFlags) finish(ctx context.Context, observer observe.Observer, err 
 		return errors.Join(err, p.Flush())
 	}
 	if printed == 0 && !f.query.Follow && (f.output == "" || f.output == "wide") {
-		fmt.Fprintln(stderr, "There are no such flows.")
+		fmt.Fprintln(stderr, "No flows found.")
 	}
 	err = p.Close()
 	if err == nil && leftOut > 0 {
@@ -293,15 +292,15 @@ func (f *flowsFlags) finish(ctx context.Context, observer observe.Observer, err 
 	return err
 }
 
-// leftOutInWords says how many flows a list does not show.
+// leftOutInWords is the message with the number of omitted flows.
 func leftOutInWords(flows uint64) string {
 	if flows == 1 {
-		return "1 flow for no service is left out (--all shows it)."
+		return "1 flow for no service is omitted (--all shows it)."
 	}
-	return fmt.Sprintf("%d flows for no service are left out (--all shows them).", flows)
+	return fmt.Sprintf("%d flows for no service are omitted (--all shows them).", flows)
 }
 
-// printMissed says that records are missing: in the list itself, where its format can.
+// printMissed prints that records are missing: in the list itself, where its format can.
 func printMissed(m *observe.Missed, p flowtext.Printer, stderr io.Writer) error {
 	if p, ok := p.(flowtext.MissedPrinter); ok {
 		return p.PrintMissed(m)
@@ -310,15 +309,15 @@ func printMissed(m *observe.Missed, p flowtext.Printer, stderr io.Writer) error 
 	return err
 }
 
-// missedInWords tells that records are missing.
+// missedInWords is the message that records are missing.
 func missedInWords(m *observe.Missed) string {
 	if m.Why == observe.MissedUnreachable {
-		return "node " + m.Node + " cannot be asked: its records are missing from here on"
+		return "node " + m.Node + " is unreachable: its records are missing from here on"
 	}
 	why := map[string]string{
-		observe.MissedSlow:    "this reader was too slow",
-		observe.MissedSampled: "there are more than are given out in a second",
-		observe.MissedLost:    "the node had no room for them",
+		observe.MissedSlow:    "this client was too slow",
+		observe.MissedSampled: "the rate limit of the stream was reached",
+		observe.MissedLost:    "buffer overflow on the node",
 	}[m.Why]
 	if why == "" {
 		why = m.Why

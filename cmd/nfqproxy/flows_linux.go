@@ -47,18 +47,18 @@ type flowAPIFlags struct {
 }
 
 func (f *flowAPIFlags) add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.address, "flow-api", "127.0.0.1:10253", `serve the flow API and the web page here: ADDRESS:PORT, or unix:PATH; off loopback addresses only with TLS and a token; "": nowhere`)
-	flags.StringVar(&f.tokenFile, "flow-api-token-file", "", "file with the token that the flow API wants to see for whatever changes something and, off loopback addresses, for everything")
-	flags.BoolVar(&f.holds, "flow-api-holds", false, "let who has the token hold new flows at the queue and lead them on step by step: for labs")
+	flags.StringVar(&f.address, "flow-api", "127.0.0.1:10253", `address of the flow API and the web page: ADDRESS:PORT, or unix:PATH; an address that is not loopback requires TLS and a token; "": not served`)
+	flags.StringVar(&f.tokenFile, "flow-api-token-file", "", "file with the flow API's token, which is required for every change and, if the address is not loopback, for every request")
+	flags.BoolVar(&f.holds, "flow-api-holds", false, "allow clients with the token to hold new flows at the queue and step them through the chains: for labs")
 	flags.StringVar(&f.tlsCert, "flow-api-tls-cert", "", "file with the flow API's certificate")
 	flags.StringVar(&f.tlsKey, "flow-api-tls-key", "", "file with the certificate's key")
-	flags.StringVar(&f.hubble, "hubble-bind-address", "", "speak the API of Cilium's Hubble here, for hubble observe --server and others: ADDRESS:PORT, of a loopback address, for it asks nobody who they are (default: nowhere)")
-	flags.StringVar(&f.serviceMetrics, "service-metrics", "", `export metrics of these services and their endpoints: NAMESPACE/NAME with * for any text, separated by commas: "shop/*,default/web" (default: of none)`)
-	flags.IntVar(&f.metricsLimit, "service-metrics-limit", metrics.DefaultServiceLimit, "how many time series these are at most")
-	flags.IntVar(&f.buffer, "flow-buffer", 16384, "how many flows are remembered for the flow API; one takes about 1 KiB")
+	flags.StringVar(&f.hubble, "hubble-bind-address", "", "address of the Hubble API, for hubble observe --server and others: ADDRESS:PORT on loopback, because it is unauthenticated (default: not served)")
+	flags.StringVar(&f.serviceMetrics, "service-metrics", "", `export metrics of these services and their endpoints: NAMESPACE/NAME, where * matches any text, separated by commas: "shop/*,default/web" (default: none)`)
+	flags.IntVar(&f.metricsLimit, "service-metrics-limit", metrics.DefaultServiceLimit, "maximum number of time series for --service-metrics")
+	flags.IntVar(&f.buffer, "flow-buffer", 16384, "number of flows that the flow API keeps; each takes about 1 KiB")
 }
 
-// check says what is wrong with them.
+// check validates the flags.
 func (f *flowAPIFlags) check() error {
 	if f.buffer < 1024 || f.buffer > 1<<20 {
 		return fmt.Errorf("--flow-buffer %d: want 1024 to 1048576 flows", f.buffer)
@@ -70,13 +70,13 @@ func (f *flowAPIFlags) check() error {
 		return fmt.Errorf("--hubble-bind-address %q: want a loopback address and a port, such as 127.0.0.1:4245", f.hubble)
 	}
 	if f.hubble != "" && f.address == "" {
-		return errors.New("--hubble-bind-address serves what the flow API knows: it needs --flow-api")
+		return errors.New("--hubble-bind-address serves the records of the flow API: it requires --flow-api")
 	}
 	if f.holds && (f.address == "" || f.tokenFile == "") {
-		return errors.New("--flow-api-holds needs --flow-api and --flow-api-token-file")
+		return errors.New("--flow-api-holds requires --flow-api and --flow-api-token-file")
 	}
 	if f.serviceMetrics != "" && f.address == "" {
-		return errors.New("--service-metrics come from what the flow API knows: they need --flow-api")
+		return errors.New("--service-metrics counts the records of the flow API: it requires --flow-api")
 	}
 	_, err := metrics.ParseServicePatterns(f.serviceMetrics)
 	return wrap("--service-metrics", err)
@@ -90,11 +90,10 @@ func (f *flowAPIFlags) token() (string, error) {
 	return flowapi.ReadToken("--flow-api-token-file", f.tokenFile)
 }
 
-// wantsFlows says whether anybody wants to see flows.
+// wantsFlows reports whether flows are recorded at all.
 func (f *runFlags) wantsFlows() bool { return f.flowLog != "" || f.flowAPI.address != "" }
 
-// flowView is what is known of this node's flows, and who is told: the flow log, the flow
-// API's readers.
+// flowView is the journal of this node's flows and its outputs: the flow log and the flow API.
 type flowView struct {
 	*journal.Journal
 	node *localnode.Node
@@ -107,7 +106,7 @@ type flowView struct {
 	done     sync.WaitGroup
 }
 
-// Lost counts the flows that there was no room for, and those the log did not take.
+// Lost counts the flows that overflowed the journal's buffers, and those that the log dropped.
 func (v *flowView) Lost() uint64 {
 	n := v.Journal.Lost()
 	if v.log != nil {
@@ -116,7 +115,7 @@ func (v *flowView) Lost() uint64 {
 	return n
 }
 
-// watchFlows begins to remember flows, and to serve them. closeFlows has to follow.
+// watchFlows starts to record flows and to serve them. closeFlows has to follow.
 func (p *proxy) watchFlows(owners *control.Owners) error {
 	v := &flowView{Journal: journal.New(journal.Config{Flows: p.flags.flowAPI.buffer})}
 	v.ctx, v.stop = context.WithCancel(context.Background())
@@ -147,7 +146,7 @@ func (p *proxy) watchFlows(owners *control.Owners) error {
 	return p.serveFlows()
 }
 
-// serveHubble speaks Hubble's API, as soon as its address is free.
+// serveHubble serves the Hubble API, as soon as its address is free.
 func (p *proxy) serveHubble() error {
 	for {
 		var listen net.ListenConfig
@@ -160,7 +159,7 @@ func (p *proxy) serveHubble() error {
 		case p.cfg.BindAddressHardFail:
 			return wrap("--hubble-bind-address", err)
 		}
-		p.log.Error("cannot serve Hubble's API; trying again", "in", health.RebindInterval, "error", err)
+		p.log.Error("cannot serve the Hubble API; trying again", "in", health.RebindInterval, "error", err)
 		select {
 		case <-p.ctx.Done():
 			return nil
@@ -201,13 +200,13 @@ func (p *proxy) openFlowLog() (err error) {
 		w = v.file
 	}
 	v.log = v.NewLog(w, journal.LogConfig{Names: v.node, Steps: f.flowLogSteps, Failed: func(err error) {
-		p.log.Warn("the flow log cannot be written; no more records from here on", "error", err)
+		p.log.Warn("cannot write the flow log; it gets no more records", "error", err)
 	}})
 	return nil
 }
 
-// serveFlows serves the flow API, if it is wanted. An address that is taken keeps nobody
-// from serving flows: it is tried again, as those of health and metrics are.
+// serveFlows serves the flow API, if it has an address. An address that is in use does not
+// stop the proxy: it is tried again, as those of health and metrics are.
 func (p *proxy) serveFlows() error {
 	f := &p.flags.flowAPI
 	if f.address == "" {
@@ -239,15 +238,15 @@ func (p *proxy) serveFlows() error {
 // eventBuffer is how many bytes of events may wait.
 const eventBuffer = 8 << 20
 
-// followKernel has the journal learn what becomes of flows. Without the kernel's events they
-// are seen all the same, but not their lives.
+// followKernel feeds the journal with the kernel's conntrack events. Without them records have
+// no life cycle.
 func (p *proxy) followKernel() {
 	changes, err := proxyconfig.FlowAccounting(proxyconfig.KernelFiles{Host: hostSysctls})
 	for _, c := range changes {
 		p.log.Info("set " + c)
 	}
 	if err != nil {
-		p.log.Warn("the kernel does not tell the flow API all that it could", "error", err)
+		p.log.Warn("cannot enable connection accounting: records lack details", "error", err)
 	}
 	events, err := conntrack.Watch(conntrack.WatchConfig{Buffer: eventBuffer})
 	var connections *conntrack.Table
@@ -257,31 +256,31 @@ func (p *proxy) followKernel() {
 		}
 	}
 	if err != nil {
-		p.log.Warn("what becomes of flows after their decision cannot be told", "error", err)
+		p.log.Warn("no conntrack events: flow life cycles are not available", "error", err)
 		p.flows.NotFollowed(err.Error())
 		return
 	}
 	v := p.flows
 	if v.stamping, err = nfqueue.StampPackets(); err != nil {
-		p.log.Warn("how long packets wait in the queue cannot be told", "error", err)
+		p.log.Warn("no packet timestamps: waiting times in the queue are not available", "error", err)
 	}
 	v.done.Go(func() {
 		err := v.Follow(v.ctx, journal.Kernel{
 			Events: events, Connections: connections, Accounting: isOn("nf_conntrack_acct"), Timestamps: isOn("nf_conntrack_timestamp"),
 		})
 		if err = errors.Join(err, connections.Close()); err != nil {
-			p.log.Error("what becomes of flows after their decision can no longer be told", "error", err)
+			p.log.Error("conntrack events failed: flow life cycles are no longer available", "error", err)
 		}
 	})
 }
 
-// isOn says whether a switch of connection tracking is on.
+// isOn reports whether a sysctl of connection tracking is 1.
 func isOn(name string) bool {
 	text, err := os.ReadFile("/proc/sys/net/netfilter/" + name)
 	return err == nil && strings.TrimSpace(string(text)) == "1"
 }
 
-// closeFlows ends what watchFlows and followKernel began, when no flow comes any more.
+// closeFlows ends what watchFlows and followKernel started, after the last flow.
 func (p *proxy) closeFlows() (err error) {
 	v := p.flows
 	v.stop()

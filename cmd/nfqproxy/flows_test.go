@@ -68,7 +68,7 @@ func TestFollow(t *testing.T) {
 	if got := <-code; got != 0 {
 		t.Errorf("exit code %d", got)
 	}
-	if want := "node-a: 3 records are missing here: this reader was too slow\n"; stderr.String() != want {
+	if want := "node-a: 3 records are missing here: this client was too slow\n"; stderr.String() != want {
 		t.Errorf("stderr %q, want %q", stderr, want)
 	}
 	want := observe.FlowQuery{Follow: true, Service: "default/web"}
@@ -110,7 +110,7 @@ func TestFollowSaysWhatIsLeftOut(t *testing.T) {
 	if got := <-code; got != 0 {
 		t.Errorf("exit code %d", got)
 	}
-	want := "Flows for no service are left out (--all shows them).\n7 flows for no service are left out (--all shows them).\n"
+	want := "Flows for no service are omitted (--all shows them).\n7 flows for no service are omitted (--all shows them).\n"
 	if stderr.String() != want {
 		t.Errorf("stderr %q, want %q", stderr, want)
 	}
@@ -198,7 +198,7 @@ func TestFiltersArePassedOn(t *testing.T) {
 	if got := c.Queries(); len(got) != 1 || got[0] != want {
 		t.Errorf("asked %+v, want %+v", got, want)
 	}
-	if got, want := stderr.String(), "There are no such flows.\n"; got != want {
+	if got, want := stderr.String(), "No flows found.\n"; got != want {
 		t.Errorf("stderr %q, want %q", got, want)
 	}
 }

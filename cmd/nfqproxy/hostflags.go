@@ -10,7 +10,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/netfilter"
 )
 
-// hostFlags tell what a dump of rules does not tell of its host.
+// hostFlags describe the host of a dump: what its rules lack.
 type hostFlags struct {
 	files         []string
 	addresses     []string
@@ -20,14 +20,14 @@ type hostFlags struct {
 }
 
 func (f *hostFlags) add(flags *pflag.FlagSet) {
-	flags.StringArrayVar(&f.files, "host", nil, "file with what the host has: the output of \"ip -j addr\", of \"ip -j route\", or both; may be repeated")
-	flags.StringArrayVar(&f.addresses, "address", nil, "an address of the host: [DEVICE=]ADDRESS[/LENGTH], for example eth0=172.20.0.2/16; as often as needed")
-	flags.StringArrayVar(&f.routes, "route", nil, "a route of the host: NETWORK=DEVICE[,GATEWAY], for example 10.244.2.0/24=eth0,172.20.0.3; as often as needed")
+	flags.StringArrayVar(&f.files, "host", nil, "file with the output of \"ip -j addr\", of \"ip -j route\", or of both on the host; may be repeated")
+	flags.StringArrayVar(&f.addresses, "address", nil, "an address of the host: [DEVICE=]ADDRESS[/LENGTH], for example eth0=172.20.0.2/16; may be repeated")
+	flags.StringArrayVar(&f.routes, "route", nil, "a route of the host: NETWORK=DEVICE[,GATEWAY], for example 10.244.2.0/24=eth0,172.20.0.3; may be repeated")
 	flags.BoolVar(&f.noForwarding, "no-forwarding", false, "the host does not forward packets")
-	flags.BoolVar(&f.routeLocalnet, "route-localnet", false, "net.ipv4.conf.all.route_localnet is 1 (taken for granted where kube-proxy's rules are)")
+	flags.BoolVar(&f.routeLocalnet, "route-localnet", false, "net.ipv4.conf.all.route_localnet is 1 (default with kube-proxy's rules)")
 }
 
-// load makes the host that the flags tell of; what they do not tell is to be guessed.
+// load makes the host that the flags describe. The caller guesses the rest.
 func (f *hostFlags) load() (*netfilter.Host, error) {
 	h := &netfilter.Host{NoForwarding: f.noForwarding, RouteLocalnet: f.routeLocalnet}
 	for _, name := range f.files {
@@ -62,7 +62,7 @@ func (f *hostFlags) load() (*netfilter.Host, error) {
 	return h, nil
 }
 
-// parseAddress reads an address; without a length it is alone in its network.
+// parseAddress reads an address; without a prefix length it is a single address.
 func parseAddress(text string) (netip.Prefix, error) {
 	if strings.Contains(text, "/") {
 		return netip.ParsePrefix(text)

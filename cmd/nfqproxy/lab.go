@@ -24,10 +24,10 @@ import (
 func newLabCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lab",
-		Short: "Clusters out of network namespaces, for one machine and any user",
-		Long: `Clusters out of network namespaces: nodes, pods and outside hosts on this machine,
-with real routes between them and an nfqproxy on each node. An ordinary user can
-run them, in a user namespace. Everything is in memory: nothing is left behind.`,
+		Short: "Run a multi-node lab in network namespaces, without root",
+		Long: `Run a multi-node lab in network namespaces: nodes, pods and external clients on this
+machine, with real routes between them and an nfqproxy on each node. An ordinary user
+runs it in a user namespace. A lab exists in memory only and leaves no files behind.`,
 		Example: `  nfqproxy lab demo
   nfqproxy lab up kind
   nfqproxy lab exec shell -- curl -s http://10.96.118.136/`,
@@ -37,8 +37,8 @@ run them, in a user namespace. Everything is in memory: nothing is left behind.`
 	return cmd
 }
 
-// exitCode is the exit code of what a command ran. It says nothing by itself: what was
-// run has said what there is to say.
+// exitCode is the exit code of a program that a command ran. It has no message: the program
+// has printed its own.
 type exitCode int
 
 func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
@@ -69,7 +69,7 @@ func builtInLabs(_ *cobra.Command, args []string, _ string) ([]string, cobra.She
 	return labs.Names(), cobra.ShellCompDirectiveDefault
 }
 
-// labFlags say what a lab is made of, besides a file or a name.
+// labFlags are the inputs of a lab besides a file or a name.
 type labFlags struct {
 	objects      []string
 	clusterCIDRs []string
@@ -80,26 +80,26 @@ type labFlags struct {
 
 // addObjects adds the flags of a lab that is made of objects.
 func (f *labFlags) addObjects(flags *pflag.FlagSet) {
-	flags.StringArrayVar(&f.objects, "objects", nil, "make the lab of Kubernetes objects alone: file or directory with Services, EndpointSlices, Nodes and Pods (YAML or JSON); may be repeated")
-	flags.StringSliceVar(&f.clusterCIDRs, "cluster-cidr", nil, "with --objects: prefixes of all pods, one of each family (default: the least that has those there are)")
-	flags.StringSliceVar(&f.namespaces, "namespace", nil, "with --objects: only the Pods and Services of these namespaces, and what they need (default: all)")
-	flags.StringSliceVar(&f.services, "service", nil, "with --objects: only these Services, NAMESPACE/NAME, and what they need (default: all)")
+	flags.StringArrayVar(&f.objects, "objects", nil, "derive the lab from Kubernetes objects: file or directory with Services, EndpointSlices, Nodes and Pods (YAML or JSON); may be repeated")
+	flags.StringSliceVar(&f.clusterCIDRs, "cluster-cidr", nil, "with --objects: pod prefixes of the cluster, one per family (default: the smallest prefix with all pods)")
+	flags.StringSliceVar(&f.namespaces, "namespace", nil, "with --objects: only the Pods and Services of these namespaces, and the objects they depend on (default: all)")
+	flags.StringSliceVar(&f.services, "service", nil, "with --objects: only these Services, NAMESPACE/NAME, and the objects they depend on (default: all)")
 }
 
 // add adds all flags that change what a lab is.
 func (f *labFlags) add(flags *pflag.FlagSet) {
 	f.addObjects(flags)
-	flags.BoolVar(&f.hairpin, "masquerade-hairpin", true, "masquerade what pods send to themselves; false is for teaching: it shows what breaks without")
+	flags.BoolVar(&f.hairpin, "masquerade-hairpin", true, "masquerade traffic from a pod to itself through a service; false is for teaching: it shows the failure")
 }
 
-// options are what the flags say; args are the command's: the lab's name, where it can
-// have one.
+// options are the options from the flags and the command's arguments: the lab's name, if the
+// command takes one.
 func (f *labFlags) options(args []string) (o lab.RunOptions, err error) {
 	switch {
 	case len(f.objects) > 0 && len(args) > 0:
-		return o, fmt.Errorf("%s and --objects: give a lab, or objects to make one of", args[0])
+		return o, fmt.Errorf("%s and --objects exclude each other: give a lab or objects", args[0])
 	case len(f.objects) == 0 && len(f.clusterCIDRs)+len(f.namespaces)+len(f.services) > 0:
-		return o, errors.New("--cluster-cidr, --namespace and --service are for labs made of --objects; a lab file says such things itself")
+		return o, errors.New("--cluster-cidr, --namespace and --service require --objects; a lab file has its own settings")
 	case len(args) > 0:
 		o.Lab = args[0]
 	}
@@ -108,7 +108,7 @@ func (f *labFlags) options(args []string) (o lab.RunOptions, err error) {
 	return o, err
 }
 
-// derive is how the objects are to be understood.
+// derive returns the options for labs derived from objects.
 func (f *labFlags) derive() (o lab.DeriveOptions, err error) {
 	o.Namespaces = f.namespaces
 	for _, s := range f.services {
@@ -126,7 +126,7 @@ func (f *labFlags) derive() (o lab.DeriveOptions, err error) {
 		families = append(families, p.Addr())
 	}
 	if family, ok := twice(families); ok {
-		return o, fmt.Errorf("--cluster-cidr: %s prefix given twice: there is one of each family", family)
+		return o, fmt.Errorf("--cluster-cidr: two %s prefixes: give one per family", family)
 	}
 	return o, nil
 }
@@ -137,11 +137,11 @@ func newLabUpCommand() *cobra.Command {
 	var page string
 	cmd := &cobra.Command{
 		Use:   "up FILE|NAME | --objects PATH...",
-		Short: "Bring a lab up and show decisions as they are made, until interrupted",
-		Long: `Bring a lab up and show decisions as they are made, until interrupted. The lab is
-a file, one of the built-in labs or, with --objects, made of what kubectl or nfqproxy
-services print of a real cluster; what they do not say is guessed, and said at the
-start. Changes of the Kubernetes objects in the files apply while the lab runs.`,
+		Short: "Start a lab and show its decisions until interrupted",
+		Long: `Start a lab and show its decisions until interrupted. The lab is a file, a built-in lab
+or, with --objects, derived from the objects of a real cluster, as kubectl or nfqproxy
+services prints them; nfqproxy guesses what the objects lack and prints its guesses at
+the start. Changes to the Kubernetes objects in the files apply while the lab runs.`,
 		Example: `  nfqproxy lab up kind
   nfqproxy lab up ./my-lab.yaml --walk
   kubectl get svc,endpointslices,nodes,pods -A -o yaml > cluster.yaml
@@ -150,7 +150,7 @@ start. Changes of the Kubernetes objects in the files apply while the lab runs.`
 		ValidArgsFunction: builtInLabs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 && len(f.objects) == 0 {
-				return fmt.Errorf("which lab? give a file, objects to make one of (--objects), or one of these: %s", strings.Join(labs.Names(), ", "))
+				return fmt.Errorf("a lab is required: give a file, --objects, or a built-in lab: %s", strings.Join(labs.Names(), ", "))
 			}
 			o, err := f.options(args)
 			if err != nil {
@@ -161,10 +161,10 @@ start. Changes of the Kubernetes objects in the files apply while the lab runs.`
 		},
 	}
 	flags := cmd.Flags()
-	flags.BoolVar(&all, "all", false, "show flows that are for no service, too")
+	flags.BoolVar(&all, "all", false, "include flows that are for no service")
 	flags.BoolVar(&walk, "walk", false, "show the walk through kube-proxy's chains below each decision")
-	flags.BoolVar(&logs, "logs", false, "show the logs of the nodes' daemons, too")
-	flags.StringVar(&page, "page", "", "loopback address and port of the web page (default "+lab.DefaultPage+" or, where that is taken, any port)")
+	flags.BoolVar(&logs, "logs", false, "include the logs of the nodes' daemons")
+	flags.StringVar(&page, "page", "", "loopback address and port of the web page (default "+lab.DefaultPage+" or, if it is in use, any port)")
 	f.add(flags)
 	return cmd
 }
@@ -173,10 +173,10 @@ func newLabDemoCommand() *cobra.Command {
 	var f labFlags
 	cmd := &cobra.Command{
 		Use:   "demo [FILE|NAME | --objects PATH...]",
-		Short: "Bring a lab up, show requests and what became of them, and take it down",
-		Long: `Bring a lab up (by default the built-in lab kind), make real requests in it, and
-show for each what was decided and why, and the kernel's entry for it. The exit
-code is not 0 if anything was not as it should be.`,
+		Short: "Start a lab, show requests with their decisions, and stop it",
+		Long: `Start a lab (by default the built-in lab kind), send real requests in it, and show for
+each the decision, its reason and the kernel's connection entry. Then stop the lab. The
+exit code is not 0 if a result was not the expected one.`,
 		Args:              atMost(1, "one lab"),
 		ValidArgsFunction: builtInLabs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -192,9 +192,9 @@ code is not 0 if anything was not as it should be.`,
 	return cmd
 }
 
-// labFlag is the flag of commands that speak to a running lab.
+// labFlag adds the flag that selects a running lab.
 func labFlag(cmd *cobra.Command, name *string) {
-	cmd.Flags().StringVar(name, "lab", "", "name of the lab (not needed where only one is running)")
+	cmd.Flags().StringVar(name, "lab", "", "name of the running lab (default: the only one)")
 }
 
 // labByName is for commands that take the name of a running lab as an argument or as a flag.
@@ -215,16 +215,16 @@ func newLabExecCommand() *cobra.Command {
 	var name string
 	cmd := &cobra.Command{
 		Use:   "exec POD|NODE|CLIENT -- COMMAND...",
-		Short: "Run a command of this machine inside a host of a running lab",
+		Short: "Run a local command in a pod, node or client of a running lab",
 		Example: `  nfqproxy lab exec shell -- curl -s http://10.96.118.136/
   nfqproxy lab exec kind-worker -- tcpdump -ni any port 80
   nfqproxy lab exec kind-worker -- bash`,
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
 			case len(args) == 0:
-				return errors.New("lab exec needs a host and a command, for example: nfqproxy lab exec shell -- ip address")
+				return errors.New("lab exec requires a host and a command, for example: nfqproxy lab exec shell -- ip address")
 			case len(commandAfter(args)) == 0:
-				return fmt.Errorf("lab exec needs a command after the host, for example: nfqproxy lab exec %s -- ip address", args[0])
+				return fmt.Errorf("lab exec requires a command after the host, for example: nfqproxy lab exec %s -- ip address", args[0])
 			}
 			return nil
 		},
@@ -239,7 +239,7 @@ func newLabExecCommand() *cobra.Command {
 	return cmd
 }
 
-// commandAfter gives what follows the host, with or without a "--" between.
+// commandAfter returns the arguments after the host, with or without a "--" between.
 func commandAfter(args []string) []string {
 	switch {
 	case len(args) < 2:
@@ -283,7 +283,7 @@ func newLabDownCommand() *cobra.Command {
 	var name string
 	cmd := &cobra.Command{
 		Use:               "down [LAB]",
-		Short:             "End a running lab and wait until it is gone",
+		Short:             "Stop a running lab and wait for its end",
 		Args:              labByName(&name),
 		ValidArgsFunction: runningLabs,
 		RunE:              func(*cobra.Command, []string) error { return lab.Down(name) },
@@ -296,7 +296,7 @@ func newLabInitCommand() *cobra.Command {
 	var f labFlags
 	cmd := &cobra.Command{
 		Use:   "init NAME [DIR] | --objects PATH... [DIR]",
-		Short: "Write the file of a built-in lab, or of one made of objects, to be changed",
+		Short: "Write the file of a built-in lab, or of a lab derived from objects, for editing",
 		Example: `  nfqproxy lab init kind my-lab
   nfqproxy lab init --objects cluster.yaml my-lab`,
 		Args:              atMost(2, "a lab and a directory"),
@@ -306,7 +306,7 @@ func newLabInitCommand() *cobra.Command {
 				return f.initObjects(cmd.OutOrStdout(), args)
 			}
 			if len(args) == 0 {
-				return fmt.Errorf("which lab? give objects to make one of (--objects), or one of these: %s", strings.Join(labs.Names(), ", "))
+				return fmt.Errorf("a lab is required: give --objects or a built-in lab: %s", strings.Join(labs.Names(), ", "))
 			}
 			if _, err := f.options(nil); err != nil {
 				return err
@@ -330,7 +330,7 @@ func directory(args []string) string {
 	return args[0]
 }
 
-// initObjects writes a lab that is made of objects.
+// initObjects writes a lab that is derived from objects.
 func (f *labFlags) initObjects(stdout io.Writer, args []string) error {
 	if len(args) > 1 {
 		return fmt.Errorf("%s: with --objects give only the directory", strings.Join(args, " "))
@@ -347,16 +347,16 @@ func (f *labFlags) initObjects(stdout io.Writer, args []string) error {
 	return writeLab(stdout, dir, file.Spec.Name+"-lab", file.Data)
 }
 
-// writeLab writes a lab's file and says how to start it.
+// writeLab writes a lab's file and prints the command that starts it.
 func writeLab(stdout io.Writer, dir, name string, data []byte) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
 	path := filepath.Join(dir, name+".yaml")
-	// What is there already may have been changed.
+	// Do not overwrite a file that the user may have edited.
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
 	if errors.Is(err, os.ErrExist) {
-		return fmt.Errorf("%s exists, and is not overwritten: remove it, or name another directory", path)
+		return fmt.Errorf("%s exists: remove it or give another directory", path)
 	}
 	if err != nil {
 		return err
@@ -384,7 +384,7 @@ func newLabListCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				// The first line says what it is, up to a colon.
+				// The first line is the title, up to a colon.
 				comment, _, _ := strings.Cut(strings.TrimPrefix(string(data), "# "), "\n")
 				comment, _, _ = strings.Cut(comment, ":")
 				fmt.Fprintf(t, "%s\t%s\n", name, strings.TrimSuffix(comment, "."))

@@ -74,22 +74,22 @@ func TestLabDemoOnATerminal(t *testing.T) {
 			t.Errorf("%d columns: %q", n, line)
 		}
 	}
-	for _, want := range []string{"\x1b[1m1  A pod asks a Service\x1b[0m", "\x1b[32m✓\x1b[0m", "  ->  the rule applies", "  .   the rule does not apply", "  *   the rule marks", `"masq: -"`, "Next:", " lab up kind ", " lab list ", " explain --help "} {
+	for _, want := range []string{"\x1b[1m1  A pod connects to a Service\x1b[0m", "\x1b[32m✓\x1b[0m", "  ->  the rule matches", "  .   the rule does not match", "  *   the rule marks", `"masq: -"`, "Next:", " lab up kind ", " lab list ", " explain --help "} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
 	}
 }
 
-// Without masquerading hairpins the demo shows that a pod that meets itself gets no
-// answer, and that all else goes on.
+// Without masquerading hairpins the demo shows that a pod that reaches itself gets no
+// reply, and that all other scenes pass.
 func TestLabDemoWithoutHairpinMasquerade(t *testing.T) {
 	netns.Require(t)
 	stdout, stderr, code := labCommand(t, "demo", "kube-dns-hairpin", "--masquerade-hairpin=false")
 	if code != 0 || stderr != "" || strings.Contains(stdout, "✗") || !strings.Contains(stdout, "checks passed") {
 		t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
 	}
-	for _, want := range []string{"nobody masquerades it", "none within 1s", "✓ it was sent to itself, and its source stayed"} {
+	for _, want := range []string{"reaches itself, without masquerading", "none within 1s", "✓ the pod itself was selected, and its source stayed unchanged"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("no %q in\n%s", want, stdout)
 		}
@@ -129,9 +129,9 @@ func TestLabUsage(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"up", "a", "b"}, `lab up takes one lab, and "b" is one argument more`},
+		{[]string{"up", "a", "b"}, `lab up takes one lab: unexpected argument "b"`},
 		{[]string{"up", "no-such-lab"}, "built-in labs: dual-stack, flannel, grafana-31577, kind, kube-dns-hairpin, nodeport-30007"},
-		{[]string{"exec", "shell"}, "lab exec needs a command after the host"},
+		{[]string{"exec", "shell"}, "lab exec requires a command after the host"},
 		{[]string{"status", "-o", "xml"}, "want text or json"},
 		{[]string{"status", "--lab", "no-such-lab"}, "lab no-such-lab is not running"},
 		{[]string{"down", "--lab", "no-such-lab"}, "lab no-such-lab is not running"},

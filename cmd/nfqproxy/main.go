@@ -1,4 +1,4 @@
-// The nfqproxy command: a Kubernetes service proxy whose every decision can be seen.
+// The nfqproxy command: a Kubernetes service proxy in userspace that explains its decisions.
 package main
 
 import (
@@ -22,14 +22,13 @@ func main() { os.Exit(runProcess(connect)) }
 
 // runProcess executes the command line of this process; see [run].
 func runProcess(connect connector) int {
-	// A reader of the flow log or of the messages that goes away must not take the
-	// proxy with it.
+	// A closed reader of the flow log or of the messages must not end the proxy.
 	signal.Ignore(syscall.SIGPIPE)
 	root := newRootCommand(connect)
 	root.PersistentPreRun = func(cmd *cobra.Command, _ []string) {
-		// SIGINT and SIGTERM end the context of commands that look at it. For all others they
-		// keep their meaning, the end of the process, unless a command takes them itself: a
-		// signal that is caught and not looked at would be lost.
+		// SIGINT and SIGTERM end the context of commands that watch it. For all others they
+		// end the process, unless a command handles them itself: a signal that is caught and
+		// not handled would be lost.
 		if cmd.Annotations[endsByContext] == "" {
 			return
 		}
@@ -46,14 +45,14 @@ const endsByContext = "nfqproxy.ends-by-context"
 // ending are those annotations.
 func ending() map[string]string { return map[string]string{endsByContext: "true"} }
 
-// run executes one command line and gives the exit code: 0, 1 after an error
-// message on stderr, or that of a command it was to run.
+// run executes one command line and returns the exit code: 0, 1 after an error
+// message on stderr, or that of a program it ran.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return execute(ctx, newRootCommand(connect), args, stdin, stdout, stderr)
 }
 
-// execute runs a command. Whatever it prints goes through writers that make control characters
-// visible, wherever they came from: see package visible.
+// execute runs a command. All output goes through writers that make control characters
+// visible, whatever their origin: see package visible.
 func execute(ctx context.Context, root *cobra.Command, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	out, messages := visible.NewWriter(stdout), visible.NewWriter(stderr)
 	defer func() { _, _ = out.Flush(), messages.Flush() }()
@@ -67,7 +66,7 @@ func execute(ctx context.Context, root *cobra.Command, args []string, stdin io.R
 	}
 	code, coded := errors.AsType[exitCode](err)
 	if coded && err == error(code) {
-		return int(code) // the command has said what there is to say
+		return int(code) // the command has printed its own message
 	}
 	fmt.Fprintln(messages, "nfqproxy:", err)
 	if coded {
@@ -76,14 +75,15 @@ func execute(ctx context.Context, root *cobra.Command, args []string, stdin io.R
 	return 1
 }
 
-// newRootCommand makes the command. Those that ask a flow API get there by connect.
+// newRootCommand makes the command. Clients of a flow API connect with connect.
 func newRootCommand(connect connector) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "nfqproxy",
-		Short: "A Kubernetes service proxy whose every decision can be seen",
-		Long: `nfqproxy takes kube-proxy's part on a node: one netfilter queue rule hands every new
-flow to it, it chooses the endpoint as kube-proxy's chains would, and writes the
-translation into the kernel's connection table, where the flow stays from then on.`,
+		Short: "Serve Kubernetes Services in userspace and explain each decision",
+		Long: `nfqproxy replaces kube-proxy on a node. A netfilter queue (NFQUEUE) rule passes it the
+first packet of each new flow. nfqproxy selects the endpoint as kube-proxy's chains
+would, and writes the translation into the kernel's connection table. From then on the
+kernel alone translates the flow's packets.`,
 		Version:       version,
 		SilenceUsage:  true,
 		SilenceErrors: true,

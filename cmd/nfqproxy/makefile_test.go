@@ -39,8 +39,8 @@ func goProgram(t *testing.T, script string) string {
 func TestMakeWithoutGo(t *testing.T) {
 	old := goProgram(t, "echo go version go1.19.8 linux/amd64")
 	for program, want := range map[string]string{
-		"no-such-go": `make needs Go, and there is no program "no-such-go": install Go 1.`,
-		old:          `make needs Go 1.26, and "` + old + `" is too old: install Go 1.`,
+		"no-such-go": `make requires Go, but the program "no-such-go" is not found: install Go 1.`,
+		old:          `make requires Go 1.26, but "` + old + `" is older: install Go 1.`,
 	} {
 		for _, target := range []string{"demo", "build", "test", "lint"} {
 			stdout, stderr, code := makeWith(t, program, target)

@@ -12,7 +12,7 @@ import (
 // markRulesNamed is how many rules an event names; the log names markRulesLogged.
 const markRulesNamed, markRulesLogged = 3, 20
 
-// checkMarks warns of rules of others that use the same bits of marks.
+// checkMarks warns of rules of the host that use the same bits of marks.
 func (p *proxy) checkMarks(t *decision.Table) {
 	marks := hostrules.Marks{Packet: t.Node().Mark(), Connection: conntrack.DefaultMark}
 	uses, err := hostrules.MarkUses(marks)
@@ -35,6 +35,6 @@ func (p *proxy) checkMarks(t *decision.Table) {
 		}
 	}
 	p.events.Node(true, "MarkCollision", fmt.Sprintf(
-		"%d rules of this node use the packet mark 0x%x (--masquerade-bit changes it) or the connection mark 0x%x, as nfqproxy does: flows may be masqueraded, accepted or taken for translated by mistake. %s",
+		"%d rules of this node use the packet mark 0x%x (--masquerade-bit changes it) or the connection mark 0x%x, as nfqproxy does: flows may be masqueraded, accepted or regarded as translated by mistake. %s",
 		len(uses), marks.Packet, marks.Connection, strings.Join(named, "; ")))
 }

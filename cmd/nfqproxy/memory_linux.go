@@ -11,9 +11,10 @@ import (
 	"strings"
 )
 
-// limitMemory has Go's garbage collector work harder instead of letting the kernel end the
-// process when its control group's memory is nearly used up. The limit is nine tenths of the
-// group's: the rest is for what Go does not count, sockets' buffers before all.
+// limitMemory sets Go's memory limit, so that the garbage collector works harder before the
+// kernel kills the process when its control group's memory is nearly used up. The limit is
+// nine tenths of the group's: the rest is for memory that Go does not count, mainly socket
+// buffers.
 // GOMEMLIMIT in the environment has precedence.
 func (p *proxy) limitMemory() {
 	if os.Getenv("GOMEMLIMIT") != "" {
@@ -27,10 +28,10 @@ func (p *proxy) limitMemory() {
 	p.log.Debug("the memory limit follows that of the control group", "limit", bytes/10*9, "group", bytes)
 }
 
-// cgroupMemory is how many bytes the process may have by its control group and those above
-// it; false: as many as there are. In a container the paths of /proc/self/cgroup may
-// be the host's, while the container's own group is mounted as the root: so what does not
-// exist is passed over, and the root counts, too.
+// cgroupMemory is the memory limit in bytes of the process's control group and those above
+// it; false: there is none. In a container the paths of /proc/self/cgroup may be the host's,
+// while the container's own group is mounted as the root: so missing paths are skipped, and
+// the root counts, too.
 func cgroupMemory(root fs.FS) (bytes int64, ok bool) {
 	text, err := fs.ReadFile(root, "proc/self/cgroup")
 	if err != nil {
@@ -53,7 +54,7 @@ func cgroupMemory(root fs.FS) (bytes int64, ok bool) {
 			bytes = min(bytes, smallest(root, "sys/fs/cgroup/memory", fields[2], "memory.limit_in_bytes"))
 		}
 	}
-	// Version 1 says "no limit" by the greatest multiple of the page size.
+	// In version 1 the greatest multiple of the page size means "no limit".
 	return bytes, bytes < 1<<62
 }
 

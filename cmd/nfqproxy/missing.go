@@ -11,8 +11,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/nearest"
 )
 
-// checkNames makes an error of services, pods and machines in lists of a flow API's filters that it
-// does not know. What it cannot be asked is no error: the caller has asked it something, too.
+// checkNames returns an error for services, pods and machines in the filters that the flow API
+// does not know. A failed request is no error here: the caller's own request reports it.
 func checkNames(ctx context.Context, observer observe.Observer, q observe.FlowQuery) error {
 	sources, endpoints := unaddressed(q.Source), unaddressed(q.Endpoint)
 	if q.Service+q.Pod+sources+endpoints == "" {
@@ -25,7 +25,7 @@ func checkNames(ctx context.Context, observer observe.Observer, q observe.FlowQu
 	if err := missing("service", "service", q.Service, n.services); err != nil {
 		return err
 	}
-	if len(n.pods) == 0 { // a daemon need not know pods
+	if len(n.pods) == 0 { // without --pod-names a daemon has no pods
 		return nil
 	}
 	if err := missing("pod", "pod", q.Pod, n.pods); err != nil {
@@ -58,9 +58,9 @@ func missing(flag, kind, values string, names []string) error {
 			continue
 		}
 		if len(names) == 0 {
-			return fmt.Errorf("--%s %s: there is no %s", flag, name, kind)
+			return fmt.Errorf("--%s %s: no %s exists", flag, name, kind)
 		}
-		return fmt.Errorf("--%s %s: there is no such %s%s; there are: %s", flag, name, kind, nearest.Hint(name, names), nearest.Few(names))
+		return fmt.Errorf("--%s %s: no such %s%s; known: %s", flag, name, kind, nearest.Hint(name, names), nearest.Few(names))
 	}
 	return nil
 }

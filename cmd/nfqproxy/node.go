@@ -13,8 +13,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/kubeaddr"
 )
 
-// nodeFlags are the flags that say what a node is like, with kube-proxy's names and
-// defaults where it has them.
+// nodeFlags are the flags that describe a node, with kube-proxy's names and defaults where it
+// has them.
 type nodeFlags struct {
 	set               *pflag.FlagSet
 	ips               []string
@@ -32,21 +32,21 @@ type nodeFlags struct {
 
 func (f *nodeFlags) add(flags *pflag.FlagSet) {
 	f.set = flags
-	flags.StringSliceVar(&f.ips, "node-ip", nil, "the node's own addresses, one of each family (default: those of its Node object)")
-	flags.StringVar(&f.zone, "zone", "", "the node's zone (default: that of its Node object)")
-	flags.StringSliceVar(&f.clusterCIDRs, "cluster-cidr", nil, "prefixes of all pods, one of each family: ClusterIP traffic from elsewhere is masqueraded")
-	flags.StringVar(&f.mode, "detect-local-mode", string(control.ClusterCIDR), "how pods are told from others: ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix")
-	flags.StringVar(&f.bridge, "pod-bridge-interface", "", "with BridgeInterface: the bridge that pods' packets come in by")
-	flags.StringVar(&f.interfacePrefix, "pod-interface-name-prefix", "", "with InterfaceNamePrefix: what the names of pods' interfaces begin with")
-	flags.StringSliceVar(&f.nodePortAddresses, "nodeport-addresses", nil, "where node ports are served: prefixes of the node's addresses, \"primary\" (its own addresses), \"localhost\" or \"all\", in any combination (default: all)")
+	flags.StringSliceVar(&f.ips, "node-ip", nil, "addresses of the node, one per family (default: from its Node object)")
+	flags.StringVar(&f.zone, "zone", "", "zone of the node (default: from its Node object)")
+	flags.StringSliceVar(&f.clusterCIDRs, "cluster-cidr", nil, "pod prefixes of the cluster, one per family: ClusterIP traffic from other sources is masqueraded")
+	flags.StringVar(&f.mode, "detect-local-mode", string(control.ClusterCIDR), "how traffic from pods is detected: ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix")
+	flags.StringVar(&f.bridge, "pod-bridge-interface", "", "with BridgeInterface: bridge that pods' packets arrive on")
+	flags.StringVar(&f.interfacePrefix, "pod-interface-name-prefix", "", "with InterfaceNamePrefix: name prefix of the pods' interfaces")
+	flags.StringSliceVar(&f.nodePortAddresses, "nodeport-addresses", nil, "node addresses that serve node ports: prefixes, \"primary\" (the addresses of --node-ip), \"localhost\" or \"all\", in any combination (default: all)")
 	flags.BoolVar(&f.localhost, "localhost-nodeports", true, "serve node ports on 127.0.0.1, too")
 	flags.BoolVar(&f.masqueradeAll, "masquerade-all", false, "masquerade all ClusterIP traffic")
-	flags.BoolVar(&f.masqueradeHairpin, "masquerade-hairpin", true, "masquerade what an endpoint sends to itself; false is for teaching: it shows what breaks without")
-	flags.UintVar(&f.masqueradeBit, "masquerade-bit", 14, "bit of the packet mark that says masquerade")
+	flags.BoolVar(&f.masqueradeHairpin, "masquerade-hairpin", true, "masquerade traffic from an endpoint to itself; false is for teaching: it shows the failure")
+	flags.UintVar(&f.masqueradeBit, "masquerade-bit", 14, "bit of the packet mark that requests masquerading")
 }
 
-// apply puts the flags that were given into a configuration. What is wrong is said
-// of flags; that leaves nothing to control.NodeConfig.Validate.
+// apply writes the flags that were given into a configuration. Errors name flags; nothing is
+// left for control.NodeConfig.Validate to find.
 func (f *nodeFlags) apply(c *control.NodeConfig) error {
 	given := f.set.Changed
 	if given("masquerade-bit") {
@@ -77,7 +77,7 @@ func (f *nodeFlags) apply(c *control.NodeConfig) error {
 			c.IPs = append(c.IPs, a)
 		}
 		if f, ok := twice(c.IPs); ok {
-			return fmt.Errorf("--node-ip: %s address given twice: a node has one of each family", f)
+			return fmt.Errorf("--node-ip: two %s addresses: give one per family", f)
 		}
 	}
 	if given("cluster-cidr") {
@@ -90,7 +90,7 @@ func (f *nodeFlags) apply(c *control.NodeConfig) error {
 			families = append(families, p.Addr())
 		}
 		if f, ok := twice(families); ok {
-			return fmt.Errorf("--cluster-cidr: %s prefix given twice: there is one of each family", f)
+			return fmt.Errorf("--cluster-cidr: two %s prefixes: give one per family", f)
 		}
 	}
 	return errors.Join(f.applyMode(c), f.applyNodePorts(c))

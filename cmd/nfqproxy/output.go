@@ -7,13 +7,13 @@ import (
 	"syscall"
 )
 
-// listener is a standard output whose reader may go away.
+// listener is a standard output whose reader may close it.
 type listener struct{ io.Writer }
 
 // Unwrap is the output itself.
 func (l listener) Unwrap() io.Writer { return l.Writer }
 
-// errUnread says that nobody reads the output any more.
+// errUnread: the reader has closed the output.
 var errUnread = errors.New("standard output is closed")
 
 func (l listener) Write(b []byte) (int, error) {
@@ -24,8 +24,8 @@ func (l listener) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// unlessClosed leaves out errors that are none for who asked: nobody reads on, or it was
-// interrupted.
+// unlessClosed drops errors that are none for the user: the reader closed the output, or the
+// command was interrupted.
 func unlessClosed(ctx context.Context, err error) error {
 	if errors.Is(err, errUnread) || ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		return nil

@@ -20,14 +20,15 @@ func newRenderCommand() *cobra.Command {
 	var kernel kubechains.Kernel
 	cmd := &cobra.Command{
 		Use:   "render --objects PATH",
-		Short: "Print the iptables rules kube-proxy would have written",
-		Long: `Print the iptables rules that kube-proxy would have written for these objects on this
-node, as iptables-save does. iptables-restore loads them (ip6tables-restore those of
---family ipv6).
+		Short: "Print the iptables rules that kube-proxy would write",
+		Long: `Print the iptables rules that kube-proxy would write for these objects on this node, in
+the format of iptables-save. iptables-restore loads them (ip6tables-restore for --family
+ipv6).
 
-What kube-proxy finds in the node's kernel is not read from this machine: --nfacct and
---conntrack-tcp-be-liberal give it. To load rules with --nfacct, make the counters first:
-nfacct add ct_state_invalid_dropped_pkts; nfacct add localhost_nps_accepted_pkts.`,
+kube-proxy's rules also depend on the node's kernel, which nfqproxy does not read here: set
+--nfacct and --conntrack-tcp-be-liberal for it. To load rules with --nfacct, create the
+counters first: nfacct add ct_state_invalid_dropped_pkts; nfacct add
+localhost_nps_accepted_pkts.`,
 		Example: `  nfqproxy render --objects cluster.yaml --cluster-cidr 10.244.0.0/16
   nfqproxy render --objects cluster.yaml --service kube-system/kube-dns`,
 		Args: noArgs,
@@ -41,7 +42,7 @@ nfacct add ct_state_invalid_dropped_pkts; nfacct add localhost_nps_accepted_pkts
 				return err
 			}
 			if t.Node().Name == "" && len(objects.Nodes) > 1 && slices.ContainsFunc(t.Services(), (*decision.ServicePort).UsesLocal) {
-				fmt.Fprintln(cmd.ErrOrStderr(), "nfqproxy: warning: there are several Nodes and no --node-name, so no endpoint counts as local to traffic policy Local")
+				fmt.Fprintln(cmd.ErrOrStderr(), "nfqproxy: warning: several Nodes and no --node-name: no endpoint counts as local for traffic policy Local")
 			}
 			if service == "" {
 				return kubechains.Render(cmd.OutOrStdout(), kubechains.Rules(t, f, kernel))
@@ -64,13 +65,13 @@ nfacct add ct_state_invalid_dropped_pkts; nfacct add localhost_nps_accepted_pkts
 	flags.SortFlags = false
 	table.add(cmd, flags)
 	flags.StringVar(&family, "family", "ipv4", "ipv4 or ipv6")
-	flags.StringVar(&service, "service", "", "only the rules of this service: NAMESPACE/NAME")
-	flags.BoolVar(&kernel.NFAcct, "nfacct", false, "with the rules that count in nfacct, which kube-proxy writes where the node's kernel has it")
-	flags.BoolVar(&kernel.TCPLiberal, "conntrack-tcp-be-liberal", false, "as on a node with net.netfilter.nf_conntrack_tcp_be_liberal=1: kube-proxy does not drop INVALID packets there")
+	flags.StringVar(&service, "service", "", "print only the rules of this service: NAMESPACE/NAME")
+	flags.BoolVar(&kernel.NFAcct, "nfacct", false, "include the rules with nfacct counters, which kube-proxy writes if the node's kernel supports nfacct")
+	flags.BoolVar(&kernel.TCPLiberal, "conntrack-tcp-be-liberal", false, "print the rules for net.netfilter.nf_conntrack_tcp_be_liberal=1: kube-proxy does not drop INVALID packets then")
 	return cmd
 }
 
-// noSuchService says what there is instead.
+// noSuchService is the error for a service without rules. It names the services that have.
 func noSuchService(t *decision.Table, objects *manifest.Objects, f decision.Family, service string) error {
 	for _, s := range objects.Services {
 		if why := control.Unserved(s); why != "" && s.Namespace+"/"+s.Name == service {
@@ -82,10 +83,10 @@ func noSuchService(t *decision.Table, objects *manifest.Objects, f decision.Fami
 		name := s.Name.Namespace + "/" + s.Name.Name
 		switch {
 		case name == service && s.Family != f:
-			return fmt.Errorf("--service %s: it has no cluster IP of family %s; say --family %s", service, f, strings.ToLower(s.Family.String()))
+			return fmt.Errorf("--service %s: it has no %s cluster IP; use --family %s", service, f, strings.ToLower(s.Family.String()))
 		case !slices.Contains(names, name):
 			names = append(names, name)
 		}
 	}
-	return fmt.Errorf("--service %s: there is no such service (NAMESPACE/NAME) with a cluster IP%s; there are %s", service, nearest.Hint(service, names), nearest.Few(names))
+	return fmt.Errorf("--service %s: no such service (NAMESPACE/NAME) with a cluster IP%s; known: %s", service, nearest.Hint(service, names), nearest.Few(names))
 }

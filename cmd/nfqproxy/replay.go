@@ -38,22 +38,22 @@ func newReplayCommand() *cobra.Command {
 	var f replayFlags
 	cmd := &cobra.Command{
 		Use:   "replay FILE (--objects PATH | --rules FILE)",
-		Short: "Decide the flows of a capture, or of a flow log, again",
-		Long: `Decide again what happened before.
+		Short: "Decide the flows of a capture or a flow log again",
+		Long: `Decide the flows of a capture or a flow log again.
 
-FILE is a capture (pcap or pcapng, - for standard input): every new flow in it is decided
-as the daemon would have decided it on this node, by the objects, or as the rules of an
-iptables-save dump decide it. What is new is what it is for the daemon: a TCP SYN, an SCTP
-INIT, a UDP datagram of a flow that connection tracking would not know. Time is the
-capture's. Packets from the node's addresses count as made on the node itself; they leave
-it translated already, so that a capture on the node does not show what they asked. Packets that
-were captured more than once, as on "any", count once, also where they were seen a second
-time behind a translation. With -o pcap the packets come out as they would leave the node.
+If FILE is a capture (pcap or pcapng, - for standard input), nfqproxy decides every new flow
+in it: from the objects as the daemon on this node would, or by the rules of an
+iptables-save dump. A flow is new as for the daemon: a TCP SYN, an SCTP INIT, or a UDP
+datagram that connection tracking would have no entry for. Time is the capture's. Packets
+from the node's addresses count as sent by the node itself; they leave it already
+translated, so a capture on the node does not show their original destination. A packet
+that was captured several times, as on "any", counts once, even if one copy is translated.
+With -o pcap the output has the packets as they would leave the node.
 
-Or FILE is a flow log: its records are decided again, with their draws, and whatever comes
-out otherwise is told, a line for each difference: LINE FLOW: FIELD: RECORDED, now NOW. The
-exit code is 1 then. Only records of the node are looked at; those of other tables than the
-one of the objects, by their generation, can be left out with --generation.`,
+If FILE is a flow log, nfqproxy decides its records again with the recorded random draws and
+prints one line for each difference: LINE FLOW: FIELD: RECORDED, now NOW. The exit code is
+then 1. Only the node's records count; --generation selects those of one generation of the
+service table.`,
 		Example: `  nfqproxy replay capture.pcap --objects cluster.yaml --node-name node-a --cluster-cidr 10.244.0.0/16
   tcpdump -i any -w - | nfqproxy replay - --objects cluster.yaml -o json
   nfqproxy replay capture.pcapng --objects cluster.yaml -o pcap --write translated.pcapng
@@ -61,7 +61,7 @@ one of the objects, by their generation, can be left out with --generation.`,
   nfqproxy replay flows.jsonl --objects cluster.yaml --node-name node-a`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return fmt.Errorf("replay takes one FILE, a capture or a flow log, or - for standard input; there are %d", len(args))
+				return fmt.Errorf("replay takes one FILE, a capture or a flow log, or - for standard input; got %d", len(args))
 			}
 			return nil
 		},
@@ -76,31 +76,31 @@ one of the objects, by their generation, can be left out with --generation.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	f.table.addOptional(flags)
-	flags.StringArrayVar(&f.rules, "rules", nil, "a dump of iptables-save or ip6tables-save to decide by, in place of --objects; one of each family")
-	flags.StringVarP(&f.output, "output", "o", "text", "text: a line for each flow, its time in UTC; json: its record, as in the flow log; pcap: the capture as its packets would leave the node")
-	flags.StringVar(&f.write, "write", "", "file to write to (default: standard output)")
-	flags.BoolVar(&f.steps, "steps", false, "with json: records with the walk through the rules")
-	flags.Uint64Var(&f.seed, "seed", 0, "makes the draws reproducible (default: random)")
+	flags.StringArrayVar(&f.rules, "rules", nil, "dump of iptables-save or ip6tables-save that decides, instead of --objects; one per family")
+	flags.StringVarP(&f.output, "output", "o", "text", "text: one line per flow, times in UTC; json: records as in the flow log; pcap: the packets as they would leave the node")
+	flags.StringVar(&f.write, "write", "", "output file (default: standard output)")
+	flags.BoolVar(&f.steps, "steps", false, "with -o json: include the walk through the rules")
+	flags.Uint64Var(&f.seed, "seed", 0, "seed of the random selection, for reproducible results (default: random)")
 	f.host.add(flags)
-	flags.Uint64Var(&f.generation, "generation", 0, "of a flow log: only the records of this generation of the service table (default: all)")
+	flags.Uint64Var(&f.generation, "generation", 0, "with a flow log: only the records of this generation of the service table (default: all)")
 	return cmd
 }
 
-// check says what is wrong with the flags.
+// check validates the flags.
 func (f *replayFlags) check() error {
 	switch {
 	case f.given("objects") && f.given("rules"):
-		return errors.New("--objects and --rules: give one of them, what is to decide")
+		return errors.New("--objects and --rules exclude each other: give one of them")
 	case !f.given("objects") && !f.given("rules"):
-		return errors.New("what is to decide? give --objects with Services and EndpointSlices, or --rules with a dump of iptables-save")
+		return errors.New("--objects or --rules is required: Services and EndpointSlices, or a dump of iptables-save")
 	}
 	var table tableFlags
 	var host hostFlags
 	if flag := firstGiven(f.given, table.addOptional); flag != "" && f.given("rules") {
-		return fmt.Errorf("--%s goes with --objects; with --rules all is in the dump but the node's addresses: give these by --address", flag)
+		return fmt.Errorf("--%s requires --objects; with --rules the dump has all but the node's addresses (give --address)", flag)
 	}
 	if flag := firstGiven(f.given, host.add); flag != "" && f.given("objects") {
-		return fmt.Errorf("--%s goes with --rules; with --objects the node is what its Node object says, or --node-ip", flag)
+		return fmt.Errorf("--%s requires --rules; with --objects the node's addresses come from its Node object or --node-ip", flag)
 	}
 	switch f.output {
 	case "text", "json", "pcap":
@@ -113,10 +113,10 @@ func (f *replayFlags) run(name string, stdin io.Reader, stdout, stderr io.Writer
 	in := stdin
 	if name == "-" {
 		if slices.Contains(f.rules, "-") {
-			return errors.New("--rules - and FILE -: both cannot come from standard input")
+			return errors.New("--rules - and FILE -: only one of them can be standard input")
 		}
 		if f.table.readsStdin() {
-			return errors.New("--objects - and FILE -: both cannot come from standard input")
+			return errors.New("--objects - and FILE -: only one of them can be standard input")
 		}
 		name = "standard input"
 	} else {
@@ -133,7 +133,7 @@ func (f *replayFlags) run(name string, stdin io.Reader, stdout, stderr io.Writer
 	}
 	defer out.discard()
 	buffered := bufio.NewWriter(out)
-	input := bufio.NewReader(answering{in, buffered})
+	input := bufio.NewReader(flushing{in, buffered})
 	if replay.IsFlowLog(peek(input)) {
 		err = f.replayLog(name, input, stdin, buffered, stderr)
 	} else {
@@ -165,10 +165,10 @@ func peek(in *bufio.Reader) []byte {
 
 func (f *replayFlags) replayCapture(name string, in, stdin io.Reader, out *output, buffered *bufio.Writer, stderr io.Writer) error {
 	if f.given("generation") {
-		return fmt.Errorf("--generation is for flow logs, and %s is none", name)
+		return fmt.Errorf("--generation requires a flow log, and %s is a capture", name)
 	}
 	if f.output == "pcap" && out.terminal() {
-		return errors.New("-o pcap is not for terminals: give --write FILE, or direct the output to a file or program")
+		return errors.New("-o pcap: standard output is a terminal: give --write FILE, or redirect the output")
 	}
 	capture, err := replay.NewCapture(in)
 	if err != nil {
@@ -180,22 +180,22 @@ func (f *replayFlags) replayCapture(name string, in, stdin io.Reader, out *outpu
 	}
 	r := replay.New(decider)
 	var packets io.Writer
-	tell := func(*flow.Record) error { return nil }
+	emit := func(*flow.Record) error { return nil }
 	switch f.output {
 	case "pcap":
 		r.Translate, packets = true, buffered
 	case "json":
 		enc := json.NewEncoder(buffered)
 		enc.SetEscapeHTML(false) // "->" in rules is to stay readable
-		tell = func(r *flow.Record) error { return enc.Encode(r) }
+		emit = func(r *flow.Record) error { return enc.Encode(r) }
 	default:
 		style := flowtext.StyleFor(out.Writer)
-		tell = func(r *flow.Record) error {
+		emit = func(r *flow.Record) error {
 			_, err := fmt.Fprintln(buffered, style.Line(r))
 			return err
 		}
 	}
-	if err := r.Run(capture, packets, tell); err != nil {
+	if err := r.Run(capture, packets, emit); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	_, err = r.Summary().WriteTo(stderr)

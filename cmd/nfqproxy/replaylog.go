@@ -8,17 +8,17 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/replay"
 )
 
-// replayLog decides a flow log again. Differences are no failure, but make the exit code 1.
+// replayLog decides a flow log again. Differences are no error, but make the exit code 1.
 func (f *replayFlags) replayLog(name string, in, stdin io.Reader, out *bufio.Writer, stderr io.Writer) error {
 	switch {
 	case f.given("rules"):
-		return fmt.Errorf("--rules: %s is a flow log, which is compared with --objects: a dump's draws are not the daemon's", name)
+		return fmt.Errorf("--rules: %s is a flow log: give --objects, because the random draws of a dump are not the daemon's", name)
 	case f.given("seed"):
-		return fmt.Errorf("--seed: %s is a flow log, whose records have their draws", name)
+		return fmt.Errorf("--seed: %s is a flow log: its records have the random draws", name)
 	case f.given("output") && f.output != "text":
-		return fmt.Errorf("--output %s: %s is a flow log, whose differences are text", f.output, name)
+		return fmt.Errorf("--output %s: %s is a flow log: its differences are text", f.output, name)
 	case f.steps:
-		return fmt.Errorf("--steps: %s is a flow log, of which only differences are shown", name)
+		return fmt.Errorf("--steps: %s is a flow log: only its differences are printed", name)
 	}
 	table, _, err := f.table.load(stdin, stderr)
 	if err != nil {

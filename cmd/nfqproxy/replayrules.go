@@ -13,8 +13,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/replay"
 )
 
-// ruleDecider makes a decider of the dumps that --rules names. What is guessed of the host
-// goes to stderr.
+// ruleDecider makes a decider from the dumps of --rules. Guesses about the host go to stderr.
 func (f *replayFlags) ruleDecider(stdin io.Reader, stderr io.Writer, draws *rand.Rand) (replay.Decider, error) {
 	known, err := f.host.load()
 	if err != nil {
@@ -29,7 +28,7 @@ func (f *replayFlags) ruleDecider(stdin io.Reader, stderr io.Writer, draws *rand
 		}
 		family := dump.Family
 		if rules.Machines[family] != nil {
-			return nil, fmt.Errorf("--rules %s: there are rules of %s already: give one dump of each family", name, family)
+			return nil, fmt.Errorf("--rules %s: second dump of %s: give one dump per family", name, family)
 		}
 		host, guesses := netfilter.GuessHost(dump, known, nil)
 		guessed = append(guessed, guesses...)

@@ -13,7 +13,7 @@ import (
 )
 
 // readRules reads a dump of iptables-save, or listings of iptables -L, from a file, or for "-" from standard input. The
-// family is used where the text does not tell it. Errors name the file.
+// family is used if the text does not show it. Errors name the file.
 func readRules(stdin io.Reader, path string, family iptables.Family) (*iptables.Dump, error) {
 	in, name := stdin, rulesName(path)
 	if path != "-" {
@@ -32,7 +32,7 @@ func readRules(stdin io.Reader, path string, family iptables.Family) (*iptables.
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", name, withoutPath(err))
 	case len(dump.Tables) == 0:
-		return nil, fmt.Errorf("%s: there are no rules: want what iptables-save prints", name)
+		return nil, fmt.Errorf("%s: no rules: want the output of iptables-save", name)
 	}
 	return dump, nil
 }
@@ -40,7 +40,7 @@ func readRules(stdin io.Reader, path string, family iptables.Family) (*iptables.
 // rulesByFlag refuses arguments, which are most likely files of rules.
 func rulesByFlag(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return fmt.Errorf("%s takes no argument %q: rules go with --rules FILE", cmd.CommandPath(), args[0])
+		return fmt.Errorf("%s takes no argument %q: give the rules with --rules FILE", cmd.CommandPath(), args[0])
 	}
 	return missingFlags(cmd)
 }

@@ -53,11 +53,11 @@ func newRunCommand() *cobra.Command {
 	var f runFlags
 	cmd := &cobra.Command{
 		Use:   "run [--kubeconfig FILE | --objects PATH...]",
-		Short: "Serve as the service proxy of this node",
-		Long: `Serve as the service proxy of this node until SIGTERM or SIGINT. The Services and
-EndpointSlices come from the API server or, with --objects, from manifests, which are
-watched. Changes apply at once; while the API server is away, or a manifest is faulty, the
-last good state stays in force. CAP_NET_ADMIN is needed.`,
+		Short: "Run the service proxy of this node",
+		Long: `Run the service proxy of this node until SIGTERM or SIGINT. The Services and
+EndpointSlices come from the API server or, with --objects, from watched manifests.
+Changes apply at once. While the API server is unreachable, or a manifest is invalid, the
+last good state stays in force. nfqproxy requires CAP_NET_ADMIN.`,
 		Example: `  nfqproxy run --kubeconfig /etc/nfqproxy/kubeconfig --cluster-cidr 10.244.0.0/16
   nfqproxy run --config /var/lib/kube-proxy/config.conf --takeover
   nfqproxy run --objects ./manifests --cluster-cidr 10.244.0.0/16 --flow-log -`,
@@ -72,23 +72,23 @@ last good state stays in force. CAP_NET_ADMIN is needed.`,
 	flags.SortFlags = false
 	flags.StringArrayVar(&f.objects, "objects", nil, "file or directory with Services, EndpointSlices and Nodes (YAML or JSON), instead of an API server; may be repeated")
 	f.config.add(flags)
-	flags.StringVar(&f.master, "master", "", "URL of the API server, instead of the kubeconfig's")
-	flags.BoolVar(&f.takeover, "takeover", false, "remove what kube-proxy left in the kernel (chains KUBE-*, tables kube-proxy) once our own rules are in place")
-	flags.Uint16Var(&f.firstQueue, "queue-num", 100, "number of the first netfilter queue (default: 100, or the next that are free)")
-	flags.Uint16Var(&f.queues, "queues", defaultQueues(), "how many netfilter queues; packets spread over them by CPU")
-	flags.StringVar(&f.scope, "scope", scopeAll, `whose new flows are queued: "all", or "services": the kernel passes what is not for a service, for which there are no records then`)
-	flags.StringVar(&f.hostMasq, "host-masquerade", hostMasqueradeAuto, `whether flows that are translated obey the node's own masquerade rules (nat POSTROUTING: the CNI plugin's, ip-masq-agent's, Docker's), which never see them: "auto" or "off"`)
-	flags.DurationVar(&f.busyPoll, "busy-poll", 0, "how long each queue's worker asks for the next packet before it sleeps, when packets come fast: new flows wait less, for more CPU time; 100us is a good start (default: it sleeps at once)")
-	flags.Uint64Var(&f.seed, "seed", 0, "makes the choices reproducible: the same flows in the same order get the same endpoints (default: random)")
-	flags.StringVar(&f.flowLog, "flow-log", "", "write one line of JSON for each decided flow to this file; - for standard output")
-	flags.BoolVar(&f.flowLogSteps, "flow-log-steps", false, "with the walk through kube-proxy's chains in each line")
+	flags.StringVar(&f.master, "master", "", "URL of the API server; overrides the kubeconfig")
+	flags.BoolVar(&f.takeover, "takeover", false, "remove kube-proxy's rules (chains KUBE-*, tables kube-proxy) after nfqproxy's own are in place")
+	flags.Uint16Var(&f.firstQueue, "queue-num", 100, "number of the first netfilter queue (default: 100, or the next free numbers)")
+	flags.Uint16Var(&f.queues, "queues", defaultQueues(), "number of netfilter queues; packets spread over them by CPU")
+	flags.StringVar(&f.scope, "scope", scopeAll, `new flows to queue: "all", or "services": the kernel passes flows for no service, and they have no records`)
+	flags.StringVar(&f.hostMasq, "host-masquerade", hostMasqueradeAuto, `apply the node's own masquerade rules (nat POSTROUTING: of the CNI plugin, ip-masq-agent, Docker) to translated flows, which do not traverse them: "auto" or "off"`)
+	flags.DurationVar(&f.busyPoll, "busy-poll", 0, "how long each queue's worker polls for the next packet before it sleeps, at high packet rates: less latency for new flows, more CPU time; try 100us first (default: no polling)")
+	flags.Uint64Var(&f.seed, "seed", 0, "seed of the random selection: the same flows in the same order get the same endpoints (default: random)")
+	flags.StringVar(&f.flowLog, "flow-log", "", "write one JSON line per decided flow to this file; - for standard output")
+	flags.BoolVar(&f.flowLogSteps, "flow-log-steps", false, "include the walk through kube-proxy's chains in each line")
 	f.flowAPI.add(flags)
-	flags.BoolVar(&f.podNames, "pod-names", false, "watch all Pods of the cluster, so that records name the pods that flows come from (with --objects: always)")
-	flags.BoolVar(&f.keepRules, "keep-rules-on-exit", false, "leave the kernel rules in place: established flows are translated on, new ones to services wait for the next start")
-	flags.StringVar(&f.writeConfigTo, "write-config-to", "", "write the configuration, as file and flags make it, to this file in the form of kube-proxy's, and end")
-	flags.IntVar(&f.readyFD, "ready-fd", -1, `write "ready" to this file descriptor when new flows are served`)
+	flags.BoolVar(&f.podNames, "pod-names", false, "watch all Pods of the cluster, to name the source pods in records (with --objects: always)")
+	flags.BoolVar(&f.keepRules, "keep-rules-on-exit", false, "keep the kernel rules at exit: established flows stay translated, new flows to services wait for the next start")
+	flags.StringVar(&f.writeConfigTo, "write-config-to", "", "write the configuration from file and flags to this file, in kube-proxy's format, and exit")
+	flags.IntVar(&f.readyFD, "ready-fd", -1, `write "ready" to this file descriptor when the proxy serves`)
 	_ = flags.MarkHidden("ready-fd")
-	_ = flags.MarkHidden("masquerade-hairpin") // of no use but in a lab
+	_ = flags.MarkHidden("masquerade-hairpin") // useful in labs only
 	return cmd
 }
 
@@ -128,25 +128,25 @@ func (f *runFlags) run(ctx context.Context, stdout, stderr io.Writer) (err error
 	}
 	warn()
 	if cfg.Node.NoHairpinMasquerade {
-		log.Warn("--masquerade-hairpin=false, which is for teaching: endpoints that are sent to themselves get no answer")
+		log.Warn("--masquerade-hairpin=false is for teaching: an endpoint that connects to itself through its service gets no reply")
 	}
 	leaveProcessors(int(f.queues))
 	return p.serve(ctx)
 }
 
-// leaveProcessors sees to it that the queues' workers, which Go's scheduler takes for busy
-// while they wait for packets, leave it processors for all else, whatever the number of
-// CPUs. The environment's GOMAXPROCS wins.
+// leaveProcessors raises GOMAXPROCS, whatever the number of CPUs, because Go's scheduler
+// counts the queues' workers as busy while they wait for packets: other goroutines need
+// processors, too. GOMAXPROCS in the environment has precedence.
 func leaveProcessors(queues int) {
 	if os.Getenv("GOMAXPROCS") == "" && runtime.GOMAXPROCS(0) < queues+2 {
 		runtime.GOMAXPROCS(queues + 2)
 	}
 }
 
-// check says what is wrong with flags that no configuration file has.
+// check validates flags that no configuration file has.
 func (f *runFlags) check() error {
 	if f.queues == 0 || int(f.firstQueue)+int(f.queues) > maxQueue+1 {
-		return fmt.Errorf("--queues %d from --queue-num %d: there must be at least one queue, and none above %d", f.queues, f.firstQueue, maxQueue)
+		return fmt.Errorf("--queues %d from --queue-num %d: want at least one queue, and none above %d", f.queues, f.firstQueue, maxQueue)
 	}
 	if f.scope != scopeAll && f.scope != scopeServices {
 		return fmt.Errorf("--scope %q: want %q or %q", f.scope, scopeAll, scopeServices)
@@ -158,15 +158,15 @@ func (f *runFlags) check() error {
 		return fmt.Errorf("--busy-poll %s: want 0 to 1ms", f.busyPoll)
 	}
 	if f.flowLogSteps && f.flowLog == "" {
-		return errors.New("--flow-log-steps: there is no flow log: give --flow-log, too")
+		return errors.New("--flow-log-steps requires --flow-log")
 	}
 	if len(f.objects) > 0 && (f.config.kubeconfig != "" || f.master != "") {
-		return errors.New("--objects stands for an API server: give it, or --kubeconfig and --master")
+		return errors.New("--objects excludes --kubeconfig and --master: objects come from files or from an API server")
 	}
 	return f.flowAPI.check()
 }
 
-// newLogger makes the log of ours and, for what client-go has to say, klog's.
+// newLogger makes our log and sets klog's, which client-go writes to.
 func newLogger(w io.Writer, format string, verbosity int) *slog.Logger {
 	options := &slog.HandlerOptions{Level: slog.LevelInfo}
 	if verbosity >= 2 {
@@ -180,7 +180,7 @@ func newLogger(w io.Writer, format string, verbosity int) *slog.Logger {
 	if verbosity >= 4 {
 		klog.SetSlogLogger(log)
 	} else {
-		klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // whatever matters we say ourselves
+		klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // we log errors that matter ourselves
 	}
 	return log
 }
@@ -192,7 +192,7 @@ func wrap(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// ready tells whoever started the process.
+// ready notifies the parent process.
 func (f *runFlags) ready() error {
 	if f.readyFD < 0 {
 		return nil

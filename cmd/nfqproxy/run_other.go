@@ -8,14 +8,14 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// These are there on every system, so that help does not differ; they need Linux.
+// These commands exist on every system, so that help does not differ; they require Linux.
 
 func newRunCommand() *cobra.Command {
-	return linuxOnly("run", "Serve as the service proxy of this node")
+	return linuxOnly("run", "Run the service proxy of this node")
 }
 
 func newCleanupCommand() *cobra.Command {
-	return linuxOnly("cleanup", "Remove everything that nfqproxy left in this node's kernel")
+	return linuxOnly("cleanup", "Remove nfqproxy's rules from this node's kernel")
 }
 
 func linuxOnly(name, short string) *cobra.Command {
@@ -24,7 +24,7 @@ func linuxOnly(name, short string) *cobra.Command {
 		Short:              short + " (Linux only)",
 		DisableFlagParsing: true,
 		RunE: func(*cobra.Command, []string) error {
-			return errors.New(name + " needs the Linux kernel; explain and render work here")
+			return errors.New(name + " requires Linux; explain and render work on this system")
 		},
 	}
 }

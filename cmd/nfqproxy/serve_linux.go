@@ -34,7 +34,7 @@ import (
 )
 
 // proxy is the running program. Data flows one way: objects and addresses -> controller
-// -> tables -> datapath, and what became of them -> health and metrics.
+// -> tables -> datapath; results -> health and metrics.
 type proxy struct {
 	cfg          proxyconfig.Config
 	flags        *runFlags
@@ -55,7 +55,7 @@ type proxy struct {
 	engine  *datapath.Engine // nil before the first table
 	udp     *reconcile.Reconciler
 	table   *decision.Table // in force
-	flows   *flowView       // nil: nobody wants to see them
+	flows   *flowView       // nil: flows are not recorded
 	// inForce and running are table and engine, for any goroutine.
 	inForce atomic.Pointer[decision.Table]
 	running atomic.Pointer[datapath.Engine]
@@ -91,10 +91,10 @@ func (p *proxy) serve(ctx context.Context) (err error) {
 		}
 		defer p.events.Close()
 	}
-	// The most likely thing to be missing.
+	// Kernel features are the most likely thing to be missing.
 	if _, err := datapath.Preflight(); err != nil {
 		if err := p.events.NodeNow("KernelFeatureMissing", err.Error()); err != nil {
-			p.log.Debug("no event could be written of what is missing", "error", err)
+			p.log.Debug("cannot write the event KernelFeatureMissing", "error", err)
 		}
 		return err
 	}
@@ -137,7 +137,7 @@ func (p *proxy) connect() (err error) {
 	return err
 }
 
-// listen serves one of our own addresses, if it is wanted.
+// listen serves one of our own addresses, unless it is empty.
 func (p *proxy) listen(name string, connections limit.Numbers, address string, handler http.Handler) {
 	if address == "" {
 		return
@@ -176,7 +176,7 @@ func (p *proxy) publish(t *decision.Table) {
 			<-p.ctx.Done()
 			return
 		}
-		// To read all objects took memory that is not needed any more.
+		// Reading all objects took memory that is no longer needed.
 		p.group.Go(func() error { debug.FreeOSMemory(); return nil })
 	} else {
 		if !slices.Equal(t.Node().Addresses, p.table.Node().Addresses) {
@@ -237,12 +237,12 @@ func (p *proxy) begin(t *decision.Table) error {
 		return p.udp.Close()
 	})
 	if err := p.predecessor.finish(p.log); err != nil {
-		p.log.Error("what kube-proxy left could not be removed; flows are decided by us all the same", "error", err)
+		p.log.Error("cannot remove kube-proxy's rules; continuing with our own", "error", err)
 	}
 	p.log.Info("serving", "node", p.cfg.Node.Name, "services", t.ServiceCount(), "queue", engine.FirstQueue(), "queues", p.engineConfig.Queues)
 	p.events.Node(false, "Starting", "nfqproxy "+version+" serves")
 	if err := p.flags.ready(); err != nil {
-		p.log.Warn("cannot tell that the proxy is ready", "error", err)
+		p.log.Warn("cannot write to --ready-fd", "error", err)
 	}
 	return nil
 }
@@ -257,21 +257,21 @@ func (p *proxy) fault() string {
 	return strings.Join(slices.DeleteFunc(faults, func(f string) bool { return f == "" }), "; ")
 }
 
-// reconciled tells of a pass over the UDP flows.
+// reconciled logs and counts a pass over the UDP flows.
 func (p *proxy) reconciled(f decision.Family, r reconcile.Result, err error) {
 	p.metrics.Reconciled(f, r.Took, r.Total())
 	if err != nil {
-		p.log.Error("UDP flows that contradict the service table could not all be removed; tried again soon", "family", f, "failed", r.Failed, "error", err)
+		p.log.Error("cannot remove all UDP flows that contradict the service table; trying again soon", "family", f, "failed", r.Failed, "error", err)
 	}
 	if r.Total() > 0 {
 		p.log.Debug("removed UDP flows that contradict the service table", "family", f, "reasons", r.Deleted)
 	}
 }
 
-// alert passes on what the datapath has to say to an operator. It has logged it.
+// alert writes an event for an alert that the datapath has logged.
 func (p *proxy) alert(a datapath.Alert) { p.events.Node(!a.Over, a.Reason, a.Text) }
 
-// warned passes on a warning that the controller has logged.
+// warned writes an event for a warning that the controller has logged.
 func (p *proxy) warned(w control.Warning) {
 	if w.Service == (decision.ServiceName{}) {
 		p.events.Node(true, "NodeUnclear", w.Text)
@@ -280,17 +280,18 @@ func (p *proxy) warned(w control.Warning) {
 	p.events.Service(w.Service.Namespace, w.Service.Name, "ServiceUnusable", w.Text)
 }
 
-// checkFailed tells of a health check node port that cannot be served.
+// checkFailed reports a health check node port that cannot be served or, without an error,
+// that is served again.
 func (p *proxy) checkFailed(service types.NamespacedName, address netip.AddrPort, err error) {
 	if err == nil {
-		p.log.Info("the health check node port is served now", "service", service, "address", address)
+		p.log.Info("serving the health check node port", "service", service, "address", address)
 		return
 	}
-	p.log.Error("the health check node port cannot be served", "service", service, "address", address, "error", err)
+	p.log.Error("cannot serve the health check node port", "service", service, "address", address, "error", err)
 	p.events.Service(service.Namespace, service.Name, "FailedToStartServiceHealthcheck", "node "+p.cfg.Node.Name+" cannot serve health check node port "+address.String()+": "+err.Error())
 }
 
-// progress tells health and metrics how changes come into force.
+// progress reports changes and their application to health and metrics.
 type progress struct{ *proxy }
 
 func (p progress) Queued(services, slices int) {

@@ -28,14 +28,14 @@ func connect(server, token string) (observe.Observer, error) {
 	return observe.NewClient(server, observe.ClientOptions{Token: token})
 }
 
-// defaultServer gives the flow API of a lab that this user runs; an empty server: none was
-// named, and there is none.
+// defaultServer returns the flow API of a lab that this user runs; an empty server: no name was
+// given and no lab runs.
 func defaultServer(name string) (server, token string, err error) {
 	s, err := lab.FlowAPIOf(name)
 	return s.URL, s.Token, err
 }
 
-// serverFlags say which flow API is asked.
+// serverFlags select a flow API.
 type serverFlags struct {
 	server    string
 	lab       string
@@ -45,16 +45,16 @@ type serverFlags struct {
 
 func (f *serverFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.server, "server", "", "the flow API: URL, unix:PATH or HOST:PORT (default: your running lab's, else "+localServer+")")
+	flags.StringVar(&f.server, "server", "", "flow API: URL, unix:PATH or HOST:PORT (default: that of your running lab, else "+localServer+")")
 	labFlag(cmd, &f.lab)
-	flags.StringVar(&f.tokenFile, "token-file", "", "file with the token that the server wants")
+	flags.StringVar(&f.tokenFile, "token-file", "", "file with the token of the flow API")
 	flags.StringVar(&f.color, "color", "auto", "auto (on terminals, and without NO_COLOR), always or never")
 	complete(cmd, "color", colors)
 }
 
 var colors = []string{"auto", "always", "never"}
 
-// style is how text looks on an output that has the style of its own.
+// style is the style of an output; own is its default.
 func (f *serverFlags) style(own flowtext.Style) (flowtext.Style, error) {
 	switch f.color {
 	case "auto":
@@ -68,11 +68,11 @@ func (f *serverFlags) style(own flowtext.Style) (flowtext.Style, error) {
 	return own, nil
 }
 
-// observer is what the flags say is to be asked.
+// observer connects to the flow API that the flags select.
 func (f *serverFlags) observer(connect connector) (observe.Observer, error) {
 	server, token := f.server, ""
 	if server != "" && f.lab != "" {
-		return nil, errors.New("--server and --lab: give one of them")
+		return nil, errors.New("--server and --lab exclude each other: give one of them")
 	}
 	if server == "" {
 		var err error
@@ -89,17 +89,17 @@ func (f *serverFlags) observer(connect connector) (observe.Observer, error) {
 	return connect(cmp.Or(server, localServer), token)
 }
 
-// blameFlag names the flag that an asker's fault is about, where it is about one, or that
-// would help.
+// blameFlag names the flag in an error of the flow API: the one that is invalid, or the one
+// that would help.
 func blameFlag(flags *pflag.FlagSet, err error) error {
 	var fault *observe.Error
 	if !errors.As(err, &fault) {
 		return err
 	}
 	if fault.Status == http.StatusUnauthorized {
-		return fmt.Errorf("%w (nfqproxy takes it from --token-file)", err)
+		return fmt.Errorf("%w (give --token-file)", err)
 	}
-	// Fields of what is sent as JSON come with what they are in: flow.protocol.
+	// Fields of JSON requests have their parent's name: flow.protocol.
 	name := fault.Field[strings.LastIndexByte(fault.Field, '.')+1:]
 	if name == "" || flags.Lookup(name) == nil {
 		return err
@@ -112,12 +112,12 @@ func blameFlag(flags *pflag.FlagSet, err error) error {
 	return fmt.Errorf("--%s: %s", name, fault.Message)
 }
 
-// complete has the shell complete a flag's value.
+// complete registers the values that the shell completes for a flag.
 func complete(cmd *cobra.Command, flag string, values []string) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// completeList has the shell complete the last of a flag's values, which commas separate.
+// completeList is complete for a flag with a list: the shell completes its last value.
 func completeList(cmd *cobra.Command, flag string, values []string) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, func(_ *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
 		before := begun[:strings.LastIndexByte(begun, ',')+1]

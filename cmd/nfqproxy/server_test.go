@@ -24,7 +24,7 @@ func TestBlameFlag(t *testing.T) {
 		{&observe.Error{Status: 400, Field: "flow.protocol", Message: `flow.protocol "tpc": want TCP`}, `--protocol "tpc": want TCP`},
 		{&observe.Error{Status: 400, Field: "flow.protocol", Message: `protocol "tpc": want TCP`}, `--protocol "tpc": want TCP`},
 		{&observe.Error{Status: 400, Field: "protocol", Message: "want TCP"}, "--protocol: want TCP"},
-		{&observe.Error{Status: 401, Message: "a token is missing"}, "a token is missing (nfqproxy takes it from --token-file)"},
+		{&observe.Error{Status: 401, Message: "a token is missing"}, "a token is missing (give --token-file)"},
 	} {
 		if got := blameFlag(flags, tt.err).Error(); got != tt.want {
 			t.Errorf("got %s, want %s", got, tt.want)

@@ -31,14 +31,14 @@ func newServicesCommand() *cobra.Command {
 	var f servicesFlags
 	cmd := &cobra.Command{
 		Use:   "services --rules FILE [--rules FILE]",
-		Short: "Read the services back out of kube-proxy's iptables rules",
-		Long: `Read the services back out of the rules that kube-proxy wrote on a node, as iptables-save
-prints them: addresses and ports, policies, endpoints with the share of flows that each
-one gets, how the proxy is configured, and what is inconsistent in the rules.
+		Short: "List the services in a node's kube-proxy iptables rules",
+		Long: `List the services in the rules that kube-proxy wrote on a node, from iptables-save:
+addresses and ports, policies, endpoints with the probability of each, the configuration
+of kube-proxy, and inconsistencies in the rules.
 
-With -o yaml they are Kubernetes objects that the same rules would be written for: a
-comment on top says how to render them, or bring up a lab of the node. A dump of
-iptables-save and one of ip6tables-save together give Services of two families.
+-o yaml prints Kubernetes objects for which kube-proxy would write the same rules. Its first
+lines are comments with the commands that render these rules or run a lab of the node. A
+dump of iptables-save and one of ip6tables-save together result in dual-stack Services.
 
 The exit code is 0 even if the rules have problems.`,
 		Example: `  iptables-save | nfqproxy services --rules -
@@ -50,9 +50,9 @@ The exit code is 0 even if the rules have problems.`,
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringArrayVar(&f.rules, "rules", nil, "what iptables-save or ip6tables-save printed, - for standard input; one of each family")
-	flags.StringVar(&f.nodeName, "node-name", "", "with -o yaml: name of the node that the rules are of")
-	flags.StringVarP(&f.output, "output", "o", "", "wide: more columns; json; yaml: Kubernetes objects (default: a table)")
+	flags.StringArrayVar(&f.rules, "rules", nil, "output of iptables-save or ip6tables-save, - for standard input; one per family")
+	flags.StringVar(&f.nodeName, "node-name", "", "with -o yaml: name of the node of the rules")
+	flags.StringVarP(&f.output, "output", "o", "", "wide (a table with more columns), json, or yaml (Kubernetes objects) (default: a table)")
 	_ = cmd.MarkFlagRequired("rules")
 	return cmd
 }
@@ -83,7 +83,7 @@ func (f *servicesFlags) read(stdin io.Reader) ([]*audit.Node, error) {
 		}
 		n := audit.Read(dump)
 		if other, ok := of[n.Family]; ok {
-			return nil, fmt.Errorf("--rules: %s and %s are both %s: give one dump of each family", other, rulesName(path), n.Family)
+			return nil, fmt.Errorf("--rules: %s and %s are both %s: give one dump per family", other, rulesName(path), n.Family)
 		}
 		of[n.Family] = rulesName(path)
 		nodes = append(nodes, n)
@@ -101,22 +101,22 @@ func (f *servicesFlags) writeTable(w io.Writer, nodes []*audit.Node) error {
 			title = rulesName(f.rules[i]) + ": "
 		}
 		fmt.Fprintf(w, "\n%s%s\n", title, &n.Proxy)
-		writeFindings(w, "Not known:", n.Gaps)
-		writeFindings(w, "Claimed by several services:", n.Contested)
+		writeIssues(w, "Unknown:", n.Gaps)
+		writeIssues(w, "Used by several services:", n.Contested)
 		if len(n.Problems) == 1 {
-			writeFindings(w, "1 problem:", n.Problems)
+			writeIssues(w, "1 problem:", n.Problems)
 		} else {
-			writeFindings(w, fmt.Sprintf("%d problems:", len(n.Problems)), n.Problems)
+			writeIssues(w, fmt.Sprintf("%d problems:", len(n.Problems)), n.Problems)
 		}
 	}
 	return nil
 }
 
-func writeFindings(w io.Writer, title string, findings []audit.Issue) {
-	if len(findings) > 0 {
+func writeIssues(w io.Writer, title string, issues []audit.Issue) {
+	if len(issues) > 0 {
 		fmt.Fprintln(w, title)
 	}
-	for _, p := range findings {
+	for _, p := range issues {
 		fmt.Fprintf(w, "  %s\n", p)
 	}
 }
@@ -150,7 +150,7 @@ func (f *servicesFlags) writeYAML(w io.Writer, nodes []*audit.Node) error {
 	for _, path := range f.rules {
 		names = append(names, rulesName(path))
 	}
-	fmt.Fprintf(w, "# Read from %s by nfqproxy services. This writes the rules again:\n", strings.Join(names, " and "))
+	fmt.Fprintf(w, "# Read from %s by nfqproxy services. To render the rules:\n", strings.Join(names, " and "))
 	for _, n := range nodes {
 		family := ""
 		if n.Family == decision.IPv6 {
@@ -158,7 +158,7 @@ func (f *servicesFlags) writeYAML(w io.Writer, nodes []*audit.Node) error {
 		}
 		fmt.Fprintf(w, "#   nfqproxy render --objects FILE%s%s%s\n", tableArgs(&config), kernelArgs(audit.Kernel(nodes...)), family)
 	}
-	fmt.Fprintf(w, "# and this brings up a lab of the node:\n#   nfqproxy lab up --objects FILE%s\n", clusterArgs(&config))
+	fmt.Fprintf(w, "# To run a lab of the node:\n#   nfqproxy lab up --objects FILE%s\n", clusterArgs(&config))
 	for i, n := range nodes {
 		for _, p := range slices.Concat(n.Gaps, n.Contested, n.Problems) {
 			fmt.Fprintf(w, "# %s: %s.\n", names[i], p)
@@ -170,7 +170,7 @@ func (f *servicesFlags) writeYAML(w io.Writer, nodes []*audit.Node) error {
 	return objects.WriteYAML(w)
 }
 
-// clusterArgs are the flags that tell of the cluster.
+// clusterArgs are the flags that describe the cluster.
 func clusterArgs(c *control.NodeConfig) string {
 	if len(c.ClusterCIDRs) == 0 {
 		return ""
@@ -178,7 +178,7 @@ func clusterArgs(c *control.NodeConfig) string {
 	return " --cluster-cidr " + prefixList(c.ClusterCIDRs)
 }
 
-// tableArgs are the flags of nodeFlags that give the configuration. The Node object tells
+// tableArgs are the flags of nodeFlags that give the configuration. The Node object has
 // the rest.
 func tableArgs(c *control.NodeConfig) string {
 	args := clusterArgs(c)

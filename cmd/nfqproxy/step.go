@@ -26,19 +26,19 @@ func newStepCommand(connect connector) *cobra.Command {
 	var f stepFlags
 	cmd := &cobra.Command{
 		Use:   "step FILTER...",
-		Short: "Hold the next flow at the queue, and lead it through the chains step by step",
-		Long: `Hold the next new flow that matches at the queue, show the walk it is about to take
-through kube-proxy's chains, and lead it there step by step; then tell what became of
-it. All filters that are given must hold. Nobody but the flow waits meanwhile.
+		Short: "Hold the next matching flow and step it through the chains",
+		Long: `Hold the next new flow that matches all filters at the queue, show its walk through
+kube-proxy's chains, and execute the walk step by step. At the end show the flow's state.
+Other flows do not wait.
 
-At a terminal these are typed, with enter; otherwise they are read as lines from
-standard input, and at its end the flow is let go:
+At a terminal, type a command and Enter. Otherwise nfqproxy reads commands as lines from
+standard input, and releases the flow at its end:
 
-  n, or nothing   the next step; behind the last one the flow goes on its way
-  b               one step back
-  c N             choose candidate N instead of the one that was drawn
-  g, q            let it go, as it is decided
-  d               drop it`,
+  n, or nothing   next step; after the last one the flow is released
+  b               previous step
+  c N             choose candidate N instead of the selected one
+  g, q            release the flow as decided
+  d               drop the flow`,
 		Example: `  nfqproxy step --service default/web
   printf 'n\nn\nc 2\ng\n' | nfqproxy step --service default/web --seconds 10`,
 		Args:        noArgs,
@@ -50,14 +50,14 @@ standard input, and at its end the flow is let go:
 	flags, q := cmd.Flags(), &f.query.Flow
 	flags.SortFlags = false
 	flags.StringVar(&q.Service, "service", "", "NAME, NAMESPACE/NAME or NAMESPACE/NAME:PORT; a list, separated by commas")
-	flags.StringVarP(&q.Namespace, "namespace", "n", "", "of the service, or of the source's or the endpoint's pod; a list")
-	flags.StringVar(&q.Pod, "pod", "", "NAME or NAMESPACE/NAME of the source's or the endpoint's pod; a list")
-	flags.StringVar(&q.Node, "node", "", "where it is decided; a list")
+	flags.StringVarP(&q.Namespace, "namespace", "n", "", "namespace of the service, of the source pod or of the endpoint's pod; a list")
+	flags.StringVar(&q.Pod, "pod", "", "NAME or NAMESPACE/NAME of the source pod or the endpoint's pod; a list")
+	flags.StringVar(&q.Node, "node", "", "node that decides the flow; a list")
 	flags.StringVar(&q.Source, "source", "", "ADDRESS, PREFIX or NAME (of a pod, a node or, in a lab, a client), or either with :PORT; a list")
 	flags.StringVar(&q.Destination, "destination", "", "ADDRESS, PREFIX or ADDRESS:PORT, before translation; a list")
-	flags.StringVar(&q.Port, "port", "", "the destination's, before translation; a list")
+	flags.StringVar(&q.Port, "port", "", "destination port, before translation; a list")
 	flags.StringVar(&q.Protocol, "protocol", "", "tcp, udp or sctp; a list")
-	flags.IntVar(&f.query.Seconds, "seconds", 60, "how long to wait for a flow, and then to hold it, each; at most 600")
+	flags.IntVar(&f.query.Seconds, "seconds", 60, "time to wait for a flow, and then time to hold it, in seconds each; at most 600")
 	f.server.add(cmd)
 	completeList(cmd, "protocol", protocols)
 	return cmd
@@ -65,7 +65,7 @@ standard input, and at its end the flow is let go:
 
 func (f *stepFlags) run(cmd *cobra.Command, connect connector) error {
 	if f.query.Flow == (observe.HoldFilter{}) {
-		return errors.New("which flow? give at least one of --service, --namespace, --pod, --node, --source, --destination, --port and --protocol")
+		return errors.New("a filter is required: give at least one of --service, --namespace, --pod, --node, --source, --destination, --port and --protocol")
 	}
 	if f.query.Seconds < 1 || f.query.Seconds > 600 {
 		return errors.New("--seconds: want a number from 1 to 600")
@@ -90,13 +90,13 @@ func (f *stepFlags) run(cmd *cobra.Command, connect connector) error {
 	return s.Run(cmd.Context())
 }
 
-// terminal tells whether somebody types the input.
+// terminal reports whether the input is a terminal.
 func terminal(in io.Reader) bool {
 	f, ok := in.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// width gives the width of an output that is a terminal; nil: it is none.
+// width returns the width of an output that is a terminal; nil: it is none.
 func width(out io.Writer) func() int {
 	f, ok := visible.File(out)
 	if !ok || !term.IsTerminal(int(f.Fd())) {

@@ -16,8 +16,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/nearest"
 )
 
-// tableFlags make a service table on paper: from manifests, for a node that need not be
-// this machine.
+// tableFlags make a service table from manifests, for a node that need not be this machine.
 type tableFlags struct {
 	objects []string
 	name    string
@@ -32,7 +31,7 @@ func (f *tableFlags) add(cmd *cobra.Command, flags *pflag.FlagSet) {
 // addOptional is add for commands that can do without --objects.
 func (f *tableFlags) addOptional(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.objects, "objects", nil, "file or directory with Services, EndpointSlices, Nodes and Pods (YAML or JSON), or - for standard input; may be repeated")
-	flags.StringVar(&f.name, "node-name", "", "name of the node to look from (default: the Node object's, if there is just one)")
+	flags.StringVar(&f.name, "node-name", "", "name of the node that decides (default: the only Node object)")
 	f.node.add(flags)
 }
 
@@ -65,11 +64,11 @@ func (f *tableFlags) load(stdin io.Reader, stderr io.Writer) (*decision.Table, *
 	return table, objects, nil
 }
 
-// readsStdin says whether objects come from standard input.
+// readsStdin reports whether objects come from standard input.
 func (f *tableFlags) readsStdin() bool { return slices.Contains(f.objects, "-") }
 
-// nodeName is the node to look from. Names match exactly: to one that is misspelt
-// no endpoint would be local, and every answer would be that of another cluster.
+// nodeName is the node that decides. An unknown name is an error: with a misspelt one no
+// endpoint would be local, and every result would be wrong.
 func (f *tableFlags) nodeName(objects *manifest.Objects) (string, error) {
 	var names []string
 	for _, n := range objects.Nodes {
@@ -81,10 +80,10 @@ func (f *tableFlags) nodeName(objects *manifest.Objects) (string, error) {
 	case f.name == "" || len(names) == 0 || slices.Contains(names, f.name) || hasEndpoints(objects, f.name):
 		return f.name, nil
 	}
-	return "", fmt.Errorf("--node-name %s: there is no such Node among the objects%s; there are %s", f.name, nearest.Hint(f.name, names), nearest.Few(names))
+	return "", fmt.Errorf("--node-name %s: no such Node among the objects%s; known: %s", f.name, nearest.Hint(f.name, names), nearest.Few(names))
 }
 
-// hasEndpoints says whether an endpoint is on the node.
+// hasEndpoints reports whether an endpoint is on the node.
 func hasEndpoints(objects *manifest.Objects, node string) bool {
 	for _, s := range objects.EndpointSlices {
 		for i := range s.Endpoints {
@@ -96,9 +95,9 @@ func hasEndpoints(objects *manifest.Objects, node string) bool {
 	return false
 }
 
-// noServices says what there is instead.
+// noServices is the error for objects without Services. It lists what the files contain.
 func noServices(paths []string, objects *manifest.Objects) error {
-	const want = "give files or directories with Services and EndpointSlices, such as kubectl get svc,endpointslices,nodes,pods -A -o yaml prints"
+	const want = "give files or directories with Services and EndpointSlices, such as the output of kubectl get svc,endpointslices,nodes,pods -A -o yaml"
 	if objects.Empty() && len(objects.Skipped) == 0 {
 		return fmt.Errorf("no Kubernetes objects in %s: %s", strings.Join(paths, ", "), want)
 	}

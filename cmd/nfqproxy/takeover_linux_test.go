@@ -113,7 +113,7 @@ func testTakeover(t *testing.T, n *siteNode, mode string) {
 	args := []string{"--kubeconfig", n.kubeconfig("nfqproxy"), "--hostname-override", strings.ToUpper(n.name), "--cluster-cidr", "10.244.0.0/16", "--keep-rules-on-exit",
 		"--takeover", "--conntrack-max-per-core", "0", "--oom-score-adj", strings.TrimSpace(string(score))}
 	d := n.nfqproxy(args...)
-	for _, want := range []string{"takeover: will remove ", "takeover: what kube-proxy left is removed", "msg=serving node=" + n.name + " "} {
+	for _, want := range []string{"takeover: will remove ", "takeover: removed kube-proxy's rules", "msg=serving node=" + n.name + " "} {
 		n.await("the log to say "+want, func() bool { return strings.Contains(d.text(), want) })
 	}
 	if n.leftByKubeProxy(mode) {
@@ -168,7 +168,7 @@ func testTakeover(t *testing.T, n *siteNode, mode string) {
 		waiting <- err
 	}()
 	cleanup := manifestFile[corev1.Pod](t, "../../deploy/kubernetes/cleanup/pod.yaml").Spec.Containers[0].Args
-	for _, want := range []string{"removed nftables table inet nfqproxy\n", "nothing of nfqproxy's is here\n"} {
+	for _, want := range []string{"removed nftables table inet nfqproxy\n", "no rules of nfqproxy found\n"} {
 		if code, out, stderr := command(t, n.ns, nil, cleanup...); code != 0 || !strings.HasPrefix(out, want) || stderr != "" {
 			t.Errorf("cleanup: exit code %d, %q, %q; want %q first", code, out, stderr, want)
 		}

@@ -22,11 +22,11 @@ func newTopCommand(connect connector) *cobra.Command {
 	var f topFlags
 	cmd := &cobra.Command{
 		Use:   "top",
-		Short: "Show services, their endpoints and flows full screen, as they change",
-		Long: `Show services full screen, as they change: new flows in a second, how they spread over
-the endpoints, how many nobody answered, and how many were refused, and why. Enter
-goes on to the endpoints of a service, with the shares they should have and have; to
-their recent flows; and to a flow's story. ? tells the keys.`,
+		Short: "Show live services, endpoints and flows full screen",
+		Long: `Show live services full screen: new flows per second, their distribution over the
+endpoints, unanswered flows, and refused flows with the reason. Enter opens the endpoints
+of a service with expected and actual shares, then their recent flows, then the details of
+a flow. ? lists the keys.`,
 		Example: `  nfqproxy top
   nfqproxy top --namespace shop --active`,
 		Args:        noArgs,
@@ -38,8 +38,8 @@ their recent flows; and to a flow's story. ? tells the keys.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&f.query.Service, "service", "", "NAME, NAMESPACE/NAME or NAMESPACE/NAME:PORT; a list, separated by commas")
-	flags.StringVarP(&f.query.Namespace, "namespace", "n", "", "of the service; a list")
-	flags.BoolVar(&f.query.Active, "active", false, "leave out services that had no flow")
+	flags.StringVarP(&f.query.Namespace, "namespace", "n", "", "namespace of the service; a list")
+	flags.BoolVar(&f.query.Active, "active", false, "omit services without flows")
 	f.zone.add(flags)
 	f.server.add(cmd)
 	return cmd
@@ -55,13 +55,13 @@ func (f *topFlags) run(cmd *cobra.Command, connect connector) error {
 		return err
 	}
 	if !terminal(cmd.InOrStdin()) || width(cmd.OutOrStdout()) == nil {
-		return errors.New("top needs a terminal; nfqproxy flows --follow and nfqproxy flows -o json need none")
+		return errors.New("top requires a terminal; without one use nfqproxy flows --follow or nfqproxy flows -o json")
 	}
 	observer, err := f.server.observer(connect)
 	if err != nil {
 		return err
 	}
-	// What the server does not understand is said at once, and not on the screen.
+	// An invalid filter is an error before the screen is drawn.
 	if _, err := observer.Services(cmd.Context(), f.query); err != nil {
 		return err
 	}

@@ -43,15 +43,15 @@ func newTraceCommand() *cobra.Command {
 	var f traceFlags
 	cmd := &cobra.Command{
 		Use:   "trace --rules FILE --protocol P --source A[:PORT] --destination A[:PORT]",
-		Short: "Lead a packet through the rules of an iptables dump",
-		Long: `Lead a packet through the rules of a host, as iptables-save or ip6tables-save printed
-them, in the kernel's order: tables, connection tracking, routing and translation.
-Where a rule draws, every way is followed, with its probability.
+		Short: "Trace a packet through the rules of an iptables dump",
+		Long: `Trace a packet through the rules of a host (iptables-save or ip6tables-save), in the
+kernel's order: tables, connection tracking, routing and translation. Where a rule matches
+at random, nfqproxy follows every branch, with its probability.
 
-Listings (iptables -L) are taken, too, as far as they tell something. What rules do
-not tell - addresses, routes, devices - comes from flags, from files with the output of
-"ip -j addr" and "ip -j route", or is guessed from the rules, which the answer says.
-Rules of routing (ip rule) and rp_filter are not followed.`,
+Listings (iptables -L) work, too, as far as they are complete. Addresses, routes and devices
+come from flags, from files with the output of "ip -j addr" and "ip -j route", or from
+guesses based on the rules; the output lists the guesses. Routing rules (ip rule) and
+rp_filter are not supported.`,
 		Example: `  iptables-save > node.rules
   nfqproxy trace --rules node.rules --protocol udp --source 10.244.1.2 --destination 10.96.0.10:53
   nfqproxy trace --rules node.rules --protocol tcp --source 192.0.2.10 --destination 172.20.0.2:30080 --reply
@@ -63,25 +63,25 @@ Rules of routing (ip rule) and rp_filter are not followed.`,
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&f.rules, "rules", "", "what iptables-save, ip6tables-save or iptables -L printed; - for standard input")
-	flags.StringVar(&f.sets, "sets", "", "what ipset save printed, for rules with -m set")
+	flags.StringVar(&f.rules, "rules", "", "output of iptables-save, ip6tables-save or iptables -L; - for standard input")
+	flags.StringVar(&f.sets, "sets", "", "output of ipset save, for rules with -m set")
 	f.packet.add(flags)
-	flags.BoolVar(&f.reply, "reply", false, "also show the way of the answer back")
-	flags.BoolVar(&f.later, "later", false, "also show the way of the answer, and then that of the client's next packet")
-	flags.StringVar(&f.start, "start", "", "begin in this chain: NAME or TABLE/NAME")
+	flags.BoolVar(&f.reply, "reply", false, "also show the path of the reply")
+	flags.BoolVar(&f.later, "later", false, "also show the path of the reply, and then that of the client's next packet")
+	flags.StringVar(&f.start, "start", "", "start in this chain: NAME or TABLE/NAME")
 	flags.StringVar(&f.time, "time", "", "for rules with -m time: the time in UTC, like 2026-01-31T08:30:00 (default: now)")
 	f.host.add(flags)
-	flags.StringVar(&f.assume, "assume", "", "match or no-match: go on at rules that are not understood")
-	flags.Uint64Var(&f.seed, "seed", 0, "draw one way, reproducibly (default: follow all ways)")
+	flags.StringVar(&f.assume, "assume", "", "match or no-match: result of rules that are not supported")
+	flags.Uint64Var(&f.seed, "seed", 0, "seed: follow one random branch, reproducibly (default: follow all branches)")
 	flags.BoolVar(&f.allRules, "all-rules", false, "show each rule that does not match")
-	flags.BoolVar(&f.printRules, "print-rules", false, "with the text: the rules as iptables-save prints them")
+	flags.BoolVar(&f.printRules, "print-rules", false, "with -o text: print the rules in iptables-save format")
 	flags.StringVarP(&f.output, "output", "o", "text", "text or json")
 	return cmd
 }
 
 func (f *traceFlags) run(given *pflag.FlagSet, stdin io.Reader, stdout, stderr io.Writer) error {
 	if f.rules == "" {
-		return errors.New("whose rules? give --rules FILE, with what iptables-save printed")
+		return errors.New("--rules is required: give a file with the output of iptables-save")
 	}
 	if f.output != "text" && f.output != "json" {
 		return fmt.Errorf("--output %q: want text or json", f.output)
@@ -152,7 +152,7 @@ func parseTime(text string) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("--time %q: want a time like 2026-01-31T08:30:00, which is UTC", text)
 }
 
-// knownDevice refuses a device that --host does not tell of, which is a slip most likely.
+// knownDevice refuses a device that is not in --host, which is most likely a typing error.
 func (f *traceFlags) knownDevice(known *netfilter.Host) error {
 	in := f.packet.inInterface
 	if in == "" || len(f.host.files) == 0 || len(known.Interfaces) == 0 {
@@ -203,25 +203,25 @@ type packetFlags struct {
 
 func (f *packetFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.protocol, "protocol", "", "tcp, udp, sctp, icmp, icmpv6, or a number")
-	flags.StringVar(&f.source, "source", "", "where the packet comes from; the port may be left out")
-	flags.StringVar(&f.destination, "destination", "", "where it goes")
-	flags.StringVar(&f.inInterface, "in-interface", "", "the device it comes in by (default: guessed from its source)")
-	flags.BoolVar(&f.local, "local", false, "the packet is made on the host itself; the source may be left out")
-	flags.StringVar(&f.tcpFlags, "tcp-flags", "SYN", "of TCP: SYN, or a list like ACK,FIN")
-	flags.StringVar(&f.icmpType, "icmp-type", "", "of ICMP: TYPE or TYPE/CODE, in numbers (default: echo request)")
-	flags.StringVar(&f.mark, "mark", "0", "the packet's mark")
-	flags.Uint32Var(&f.uid, "uid", 0, "with --local: the user who sends it")
-	flags.Uint32Var(&f.gid, "gid", 0, "with --local: that user's group")
-	flags.StringVar(&f.mac, "mac", "", "the source address of its Ethernet frame")
-	flags.Uint16Var(&f.length, "length", 60, "of the packet with its IP header, in bytes")
-	flags.Uint8Var(&f.tos, "tos", 0, "its type of service")
-	flags.Uint8Var(&f.ttl, "ttl", 64, "its time to live, or hop limit")
-	flags.Uint16Var(&f.mss, "mss", 1460, "of a TCP SYN: the maximum segment size that it offers; 0: none")
-	flags.StringVar(&f.payload, "payload", "", "the text behind its headers, for rules with -m string or -m u32 (default: none with TCP, else not known)")
+	flags.StringVar(&f.source, "source", "", "source of the packet; the port is optional")
+	flags.StringVar(&f.destination, "destination", "", "destination of the packet")
+	flags.StringVar(&f.inInterface, "in-interface", "", "input device of the packet (default: guessed from its source)")
+	flags.BoolVar(&f.local, "local", false, "the host itself sends the packet; the source is optional")
+	flags.StringVar(&f.tcpFlags, "tcp-flags", "SYN", "TCP flags: SYN, or a list like ACK,FIN")
+	flags.StringVar(&f.icmpType, "icmp-type", "", "ICMP type: TYPE or TYPE/CODE, in numbers (default: echo request)")
+	flags.StringVar(&f.mark, "mark", "0", "packet mark")
+	flags.Uint32Var(&f.uid, "uid", 0, "with --local: user ID of the sender")
+	flags.Uint32Var(&f.gid, "gid", 0, "with --local: group ID of the sender")
+	flags.StringVar(&f.mac, "mac", "", "source address of the Ethernet frame")
+	flags.Uint16Var(&f.length, "length", 60, "length of the packet with its IP header, in bytes")
+	flags.Uint8Var(&f.tos, "tos", 0, "type of service (TOS)")
+	flags.Uint8Var(&f.ttl, "ttl", 64, "time to live (TTL), or hop limit")
+	flags.Uint16Var(&f.mss, "mss", 1460, "maximum segment size in a TCP SYN; 0: no option")
+	flags.StringVar(&f.payload, "payload", "", "payload text, for rules with -m string or -m u32 (default: none with TCP, else unknown)")
 }
 
-// askingPort is the source port of questions that do not name one.
-const askingPort = 40000
+// defaultSourcePort is the source port of packets without one.
+const defaultSourcePort = 40000
 
 func (f *packetFlags) packet(given *pflag.FlagSet) (netfilter.Packet, error) {
 	var missing []string
@@ -231,13 +231,13 @@ func (f *packetFlags) packet(given *pflag.FlagSet) (netfilter.Packet, error) {
 		}
 	}
 	if len(missing) > 0 {
-		return netfilter.Packet{}, fmt.Errorf("%s missing: a packet has --protocol, --source (unless --local) and --destination", strings.Join(missing, " and "))
+		return netfilter.Packet{}, fmt.Errorf("%s missing: a packet needs --protocol, --source (unless --local) and --destination", strings.Join(missing, " and "))
 	}
 	if !f.local && (given.Changed("uid") || given.Changed("gid")) {
-		return netfilter.Packet{}, errors.New("--uid and --gid name the sender on the host: they go with --local")
+		return netfilter.Packet{}, errors.New("--uid and --gid require --local: they name the sender on the host")
 	}
 	if f.local && f.inInterface != "" {
-		return netfilter.Packet{}, errors.New("--local and --in-interface: a packet is made on the host, or comes in by a device")
+		return netfilter.Packet{}, errors.New("--local and --in-interface exclude each other: the host sends the packet, or it arrives on a device")
 	}
 	p := netfilter.Packet{Local: f.local, InInterface: f.inInterface, Length: f.length, TOS: f.tos, TTL: f.ttl}
 	var err error
@@ -251,16 +251,16 @@ func (f *packetFlags) packet(given *pflag.FlagSet) (netfilter.Packet, error) {
 	if f.source == "" {
 		p.Source = netip.AddrPortFrom(unspecified(p.Destination.Addr()), 0)
 		if portNeeded {
-			p.Source = netip.AddrPortFrom(p.Source.Addr(), askingPort)
+			p.Source = netip.AddrPortFrom(p.Source.Addr(), defaultSourcePort)
 		}
-	} else if p.Source, err = parseEnd("--source", f.source, portNeeded, askingPort); err != nil {
+	} else if p.Source, err = parseEnd("--source", f.source, portNeeded, defaultSourcePort); err != nil {
 		return p, err
 	}
 	if p.Source.Addr().Is4() != p.Destination.Addr().Is4() {
 		return p, fmt.Errorf("--source %s and --destination %s are of different address families", f.source, f.destination)
 	}
 	if is6 := p.Destination.Addr().Is6(); p.Protocol == 1 && is6 || p.Protocol == 58 && !is6 {
-		return p, fmt.Errorf("--protocol %s and --destination %s: ICMP is of IPv4, ICMPv6 of IPv6", f.protocol, f.destination)
+		return p, fmt.Errorf("--protocol %s and --destination %s: want icmp with IPv4, icmpv6 with IPv6", f.protocol, f.destination)
 	}
 	mark, err := strconv.ParseUint(f.mark, 0, 32)
 	if err != nil {
@@ -281,7 +281,7 @@ func (f *packetFlags) packet(given *pflag.FlagSet) (netfilter.Packet, error) {
 	return p, f.layer4(&p)
 }
 
-// suppose notes what of the packet no flag gave.
+// suppose notes the properties of the packet that no flag set.
 func (f *packetFlags) suppose(p *netfilter.Packet, given *pflag.FlagSet) {
 	for _, s := range []struct {
 		fact  netfilter.Facts
@@ -374,11 +374,11 @@ func parseEnd(flag, text string, ported bool, port uint16) (netip.AddrPort, erro
 	case err != nil:
 		return end, fmt.Errorf("%s %q: want an address", flag, text)
 	case a.Zone() != "":
-		return end, fmt.Errorf("%s %s: rules see no zones: say %s, and the device with --in-interface or --route", flag, text, a.WithZone(""))
+		return end, fmt.Errorf("%s %s: rules do not match zones: give %s, and the device with --in-interface or --route", flag, text, a.WithZone(""))
 	case bare && ported && port == 0:
-		return end, fmt.Errorf("%s %s: a port is missing: %s", flag, text, netip.AddrPortFrom(a, 80))
+		return end, fmt.Errorf("%s %s: the port is missing: want %s", flag, text, netip.AddrPortFrom(a, 80))
 	case !bare && !ported:
-		return end, fmt.Errorf("%s %s: the protocol has no ports; say %s", flag, text, a)
+		return end, fmt.Errorf("%s %s: the protocol has no ports: give %s", flag, text, a)
 	case !ported:
 		return netip.AddrPortFrom(a.Unmap(), 0), nil
 	}

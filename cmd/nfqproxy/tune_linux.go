@@ -13,10 +13,10 @@ import (
 // privileged (see deploy/kubernetes).
 const hostSysctls = "/host"
 
-// tune sets the kernel's connection tracking as configured, what node ports on loopback
-// addresses need, and how willingly the kernel ends this process. It is called when
-// nothing else can go wrong that the configuration is to blame for. node is that of the first
-// table: "primary" among the node port addresses is resolved there.
+// tune sets the kernel's connection tracking as configured, route_localnet for node ports on
+// loopback addresses, and this process's oom_score_adj. It runs last, when the configuration
+// can cause no other error. node is that of the first table: "primary" among the node port
+// addresses is resolved there.
 func (p *proxy) tune(node *decision.Node) error {
 	p.tuneOOM()
 	files := proxyconfig.KernelFiles{Host: hostSysctls}
@@ -25,7 +25,7 @@ func (p *proxy) tune(node *decision.Node) error {
 		p.log.Info("set " + c)
 	}
 	if err != nil {
-		p.log.Warn("connection tracking is not set up as configured", "error", err)
+		p.log.Warn("cannot configure connection tracking completely", "error", err)
 	}
 	if node.LocalhostNodePorts {
 		return proxyconfig.EnsureRouteLocalnet(files)
@@ -33,7 +33,7 @@ func (p *proxy) tune(node *decision.Node) error {
 	return nil
 }
 
-// prepare changes what has to be there before the datapath's own rules.
+// prepare changes the kernel's state that the datapath's own rules depend on.
 func (p *proxy) prepare(node *decision.Node) error {
 	p.filter.Sync()
 	return p.tune(node)
@@ -53,8 +53,8 @@ func (p *proxy) tuneOOM() {
 	text, _ := os.ReadFile(file)
 	is, unreadable := strconv.Atoi(string(bytes.TrimSpace(text)))
 	if unreadable == nil && is < 0 {
-		p.log.Debug("oom_score_adj stays what it is", "is", is, "wanted", *p.oomScore, "error", err)
+		p.log.Debug("oom_score_adj stays unchanged", "is", is, "wanted", *p.oomScore, "error", err)
 		return
 	}
-	p.log.Warn("cannot set oom_score_adj: the kernel may end this process when memory runs out", "is", is, "wanted", *p.oomScore, "error", err)
+	p.log.Warn("cannot set oom_score_adj: the kernel may kill this process when memory runs out", "is", is, "wanted", *p.oomScore, "error", err)
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// build is what is known of how the program was built.
+// build describes the build of the program.
 type build struct {
 	Version  string `json:"version"`
 	Go       string `json:"go"`       // the compiler's version
@@ -18,7 +18,7 @@ func newVersionCommand() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "version",
-		Short: "Show the version of the program",
+		Short: "Print the version",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			b := build{version, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}

@@ -8,22 +8,22 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// zoneFlags say in which zone times are shown.
+// zoneFlags select the time zone of the output.
 type zoneFlags struct {
 	utc  bool
 	name string
 }
 
 func (f *zoneFlags) add(flags *pflag.FlagSet) {
-	flags.BoolVar(&f.utc, "utc", false, "times in UTC, and not in the local time zone")
-	flags.StringVar(&f.name, "time-zone", "", "times in this zone: Europe/Vienna, for example")
+	flags.BoolVar(&f.utc, "utc", false, "show times in UTC instead of the local time zone")
+	flags.StringVar(&f.name, "time-zone", "", "show times in this zone, for example Europe/Vienna")
 }
 
 // location is the zone; nil: the local one.
 func (f *zoneFlags) location() (*time.Location, error) {
 	switch {
 	case f.utc && f.name != "":
-		return nil, errors.New("--utc and --time-zone: give one of them")
+		return nil, errors.New("--utc and --time-zone exclude each other: give one of them")
 	case f.utc:
 		return time.UTC, nil
 	case f.name == "":

@@ -126,9 +126,9 @@ func TestExec(t *testing.T) {
 		{"address", []string{"sh", "-c", "ip -br address show eth0 | grep -o 10.244.1.9/32"}, "", "10.244.1.9/32\n", "", 0},
 		{"devices in /sys", []string{"ls", "/sys/class/net"}, "", "eth0\nlo\n", "", 0},
 		// As from a shell.
-		{"no such command", []string{"no-such-command"}, "", "", "no-such-command: there is no such program", 127},
-		{"no such path", []string{"./no-such-command"}, "", "", "./no-such-command: there is no such program", 127},
-		{"below a file", []string{"/etc/passwd/x"}, "", "", "/etc/passwd/x: there is no such program", 127},
+		{"no such command", []string{"no-such-command"}, "", "", "no-such-command: program not found", 127},
+		{"no such path", []string{"./no-such-command"}, "", "", "./no-such-command: program not found", 127},
+		{"below a file", []string{"/etc/passwd/x"}, "", "", "/etc/passwd/x: program not found", 127},
 		{"not executable", []string{"/etc/passwd"}, "", "", "/etc/passwd: permission denied", 126},
 		{"a directory", []string{"/etc"}, "", "", "/etc: is a directory", 126},
 		{"no program", []string{garbage}, "", "", "exec format error", 126},
@@ -151,7 +151,7 @@ func TestExec(t *testing.T) {
 		t.Errorf("directory %q, %s", stdout, stderr)
 	}
 	_, stderr, code := output(t, command(t, "exec", "kind", "nobody", "true"))
-	if code != 1 || !strings.Contains(stderr, `there is no "nobody" in this lab`) || !strings.Contains(stderr, "kind-worker2") {
+	if code != 1 || !strings.Contains(stderr, `no host "nobody" in this lab`) || !strings.Contains(stderr, "kind-worker2") {
 		t.Errorf("unknown host: %d, %s", code, stderr)
 	}
 }
@@ -267,7 +267,7 @@ func TestStatusAndDown(t *testing.T) {
 	if code != 0 {
 		t.Errorf("status: exit code %d", code)
 	}
-	if _, stderr, code := output(t, command(t, "up", "kind")); code != 1 || !strings.Contains(stderr, "lab kind is running already") {
+	if _, stderr, code := output(t, command(t, "up", "kind")); code != 1 || !strings.Contains(stderr, "lab kind is already running") {
 		t.Errorf("a second one: %d, %s", code, stderr)
 	}
 	startUp(t, "dual-stack")
@@ -285,7 +285,7 @@ func TestStatusAndDown(t *testing.T) {
 		t.Errorf("after down: %s", stderr)
 	}
 	said, _ := io.ReadAll(rest)
-	if err := up.Wait(); err != nil || !strings.Contains(string(said), "going down") {
+	if err := up.Wait(); err != nil || !strings.Contains(string(said), "stopping lab") {
 		t.Errorf("lab up ended with %v: %s", err, said)
 	}
 	if _, stderr, code := output(t, command(t, "down", "")); code != 1 || !strings.Contains(stderr, "no lab is running") {

@@ -8,8 +8,8 @@ import (
 	"runtime"
 )
 
-// errOtherSystem is what all commands say where there are no network namespaces.
-var errOtherSystem = fmt.Errorf("labs are made of Linux network namespaces; this is %s: %w", runtime.GOOS, errors.ErrUnsupported)
+// errOtherSystem is the error of all commands on systems other than Linux.
+var errOtherSystem = fmt.Errorf("labs require Linux network namespaces; this is %s: %w", runtime.GOOS, errors.ErrUnsupported)
 
 // RunUp needs Linux.
 func RunUp(RunOptions) (int, error) { return 1, errOtherSystem }
@@ -29,5 +29,5 @@ func Down(labName string) error { return errOtherSystem }
 // RunningLabs are none here.
 func RunningLabs() []string { return nil }
 
-// FlowAPIOf gives the flow API of this user's running lab: none runs here.
+// FlowAPIOf returns the flow API of this user's running lab: none runs here.
 func FlowAPIOf(labName string) (FlowAPIStatus, error) { return FlowAPIStatus{}, nil }

@@ -21,7 +21,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
-// DaemonState is what a node's daemon is at.
+// DaemonState is the state of a node's daemon.
 type DaemonState string
 
 // The states of a daemon.
@@ -29,17 +29,17 @@ const (
 	Starting DaemonState = "starting"
 	Ready    DaemonState = "ready"
 	Stopped  DaemonState = "stopped" // on request
-	Dead     DaemonState = "dead"    // on its own
+	Dead     DaemonState = "dead"    // exited unexpectedly
 )
 
-// DaemonError says that a node's daemon ended on its own or never got ready.
+// DaemonError is the error for a daemon that exited unexpectedly or did not get ready.
 type DaemonError struct {
 	Node string
-	Err  error    // how it ended
+	Err  error    // the cause
 	Log  []string // the last lines of its log
 }
 
-// Error has the log's last lines below.
+// Error includes the last lines of the log.
 func (e *DaemonError) Error() string {
 	s := fmt.Sprintf("the daemon on node %s: %v", e.Node, e.Err)
 	if len(e.Log) > 0 {
@@ -48,7 +48,7 @@ func (e *DaemonError) Error() string {
 	return s
 }
 
-// Unwrap gives how it ended.
+// Unwrap returns the cause.
 func (e *DaemonError) Unwrap() error { return e.Err }
 
 const (
@@ -56,12 +56,12 @@ const (
 	maxLine = 4 << 20 // bytes of a line that a daemon writes
 )
 
-// daemon is the daemon of one node, through all its starts.
+// daemon is the daemon of one node, over all its starts.
 type daemon struct {
 	node  string
 	ns    *netns.Namespace
 	hub   *hub
-	start func() *exec.Cmd // makes the command, with nothing but arguments and environment
+	start func() *exec.Cmd // makes the command, with arguments and environment only
 
 	mu     sync.Mutex // guards what follows
 	run    *process   // nil: never started
@@ -73,7 +73,7 @@ type process struct {
 	cmd   *exec.Cmd
 	ready chan struct{} // closed when it is ready
 	done  chan struct{} // closed when it has ended; exit and err are valid then
-	exit  error         // what Wait said
+	exit  error         // of Wait
 	err   error         // nil: it was stopped
 
 	mu      sync.Mutex // guards what follows
@@ -109,7 +109,7 @@ func (d *daemon) startProcess() (*process, error) {
 		return nil, &DaemonError{d.node, os.ErrClosed, nil}
 	}
 	if d.run != nil && !d.run.ended() {
-		return nil, &DaemonError{d.node, errors.New("runs already"), nil}
+		return nil, &DaemonError{d.node, errors.New("already running"), nil}
 	}
 	p := &process{cmd: d.start(), ready: make(chan struct{}), done: make(chan struct{})}
 	stdout, stdoutEnd, err := os.Pipe()
@@ -136,7 +136,7 @@ func (d *daemon) startProcess() (*process, error) {
 	return p, nil
 }
 
-// watch reads what the process writes, until it has ended.
+// watch reads the output of the process, until it has ended.
 func (d *daemon) watch(p *process, stdout, stderr, ready *os.File) {
 	var wg sync.WaitGroup
 	wg.Go(func() { d.records(stdout) })
@@ -158,7 +158,7 @@ func (d *daemon) watch(p *process, stdout, stderr, ready *os.File) {
 	stopped := p.stopped
 	p.mu.Unlock()
 	if !stopped {
-		p.err = &DaemonError{d.node, cmp.Or(p.exit, errors.New("ended on its own")), p.log()}
+		p.err = &DaemonError{d.node, cmp.Or(p.exit, errors.New("exited unexpectedly")), p.log()}
 	}
 	close(p.done)
 	if p.err != nil {
@@ -178,7 +178,7 @@ func (d *daemon) records(r *os.File) {
 	})
 }
 
-// lines calls f for each line, and drops what no line holds.
+// lines calls f for each line; it drops everything after a line that is too long.
 func lines(r *os.File, f func([]byte)) {
 	defer r.Close()
 	s := bufio.NewScanner(r)
@@ -188,11 +188,11 @@ func lines(r *os.File, f func([]byte)) {
 			f(line)
 		}
 	}
-	// Whoever writes must not wait for a reader that gave up.
+	// The writer must not block on a full pipe after a read error.
 	_, _ = io.Copy(io.Discard, r)
 }
 
-// Stop asks the daemon to end, if it runs, and waits. When ctx ends it is killed.
+// Stop stops the daemon with SIGTERM, if it runs, and waits. When ctx ends it is killed.
 func (d *daemon) Stop(ctx context.Context) error {
 	p := d.current()
 	if p == nil || p.ended() {
@@ -234,7 +234,7 @@ func (d *daemon) current() *process {
 	return d.run
 }
 
-// state gives the state, the process ID (0: none) and how it died.
+// state returns the state, the process ID (0: none) and the error of a dead daemon.
 func (d *daemon) state() (DaemonState, int, error) {
 	p := d.current()
 	switch {
@@ -262,7 +262,7 @@ func (p *process) ended() bool {
 	}
 }
 
-// stop sends a signal that ends the process, which is expected then.
+// stop ends the process with a signal; its end is then expected.
 func (p *process) stop(s unix.Signal) {
 	p.mu.Lock()
 	p.stopped = true
@@ -270,7 +270,7 @@ func (p *process) stop(s unix.Signal) {
 	p.signal(s)
 }
 
-// signal sends a signal, if the process is still there.
+// signal sends a signal, if the process still exists.
 func (p *process) signal(s unix.Signal) {
 	_ = p.cmd.Process.Signal(s)
 }

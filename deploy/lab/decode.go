@@ -11,8 +11,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/kubeaddr"
 )
 
-// decoder turns what YAML can say into a Spec. It goes on after an error, so
-// that one reading tells everything, each with the path of the field.
+// decoder turns a YAML value into a Spec. It continues after an error, so that one pass
+// finds all mistakes, each with the path of its field.
 type decoder struct {
 	problems []Problem
 }
@@ -21,7 +21,7 @@ func (d *decoder) fail(path, format string, args ...any) {
 	d.problems = append(d.problems, Problem{Field: path, Text: fmt.Sprintf(format, args...)})
 }
 
-// fields say what the fields of an object are decoded with.
+// fields are the decoders of an object's fields.
 type fields map[string]func(path string, v any)
 
 // object decodes an object whose fields must all be known.
@@ -45,8 +45,8 @@ func (d *decoder) object(path string, v any, known fields) {
 		decode, ok := known[name]
 		switch {
 		case !ok:
-			d.fail(join(path, name), "unknown field; there are: %s", strings.Join(names, ", "))
-		case m[name] != nil: // null leaves a field as it is
+			d.fail(join(path, name), "unknown field; known fields: %s", strings.Join(names, ", "))
+		case m[name] != nil: // null leaves a field unchanged
 			decode(join(path, name), m[name])
 		}
 	}
@@ -90,7 +90,7 @@ func (d *decoder) boolean(into *bool) func(string, any) {
 // integer decodes an integer from low to high.
 func (d *decoder) integer(low, high uint64, set func(uint64)) func(string, any) {
 	return func(path string, v any) {
-		f, ok := v.(float64) // as encoding/json gives it
+		f, ok := v.(float64) // the type that encoding/json decodes numbers to
 		// The conversion back guards against numbers a float64 does not hold exactly.
 		if !ok || f != math.Trunc(f) || f < float64(low) || f > float64(high) {
 			d.fail(path, "want a whole number from %d to %d, have %s", low, high, describe(v))
@@ -143,7 +143,7 @@ func (d *decoder) port(path string, v any, into *Port) {
 			case "UDP":
 				into.Protocol = decision.UDP
 			default:
-				d.fail(path, "%v: the built-in server speaks TCP and UDP", v)
+				d.fail(path, "%v: the built-in server supports TCP and UDP", v)
 			}
 		},
 	})
@@ -191,7 +191,7 @@ func (d *decoder) client(path string, v any, into *Client) {
 func (d *decoder) proxy(into *Proxy) func(string, any) {
 	return func(path string, v any) {
 		d.object(path, v, fields{
-			// 2^53: up to where a number is the same in every reader of YAML and JSON.
+			// 2^53: larger numbers are not exact in every YAML and JSON parser.
 			"seed":          d.integer(0, 1<<53, func(n uint64) { into.Seed = &n }),
 			"queues":        d.integer(1, 256, func(n uint64) { into.Queues = uint16(n) }),
 			"masqueradeAll": d.boolean(&into.MasqueradeAll),
@@ -241,7 +241,7 @@ func join(path, name string) string {
 	return path + "." + name
 }
 
-// describe says what a YAML value is, for messages.
+// describe names the kind of a YAML value, for messages.
 func describe(v any) string {
 	switch v := v.(type) {
 	case nil:

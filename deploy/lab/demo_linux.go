@@ -14,7 +14,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// demo is a lab that is being shown.
+// demo is a lab in a demonstration.
 type demo struct {
 	*page
 	lab      *Lab
@@ -23,11 +23,10 @@ type demo struct {
 	observer *observer
 }
 
-// sceneTimeout is how long a scene may take; each takes milliseconds, but where the machine is
-// busy.
+// sceneTimeout is the limit for a scene. A scene takes milliseconds, except on a busy machine.
 const sceneTimeout = time.Minute
 
-// download is how much the last scene fetches, in bytes.
+// download is the size of the last scene's download, in bytes.
 const download = 10 << 20
 
 // demonstrate shows one scene after the other.
@@ -35,7 +34,7 @@ func demonstrate(ctx context.Context, l *Lab, services []*decision.ServicePort, 
 	style := styleFor(o.Stdout, l.Spec())
 	d := &demo{page: newPage(o.Stdout, style), lab: l, spec: l.Spec(), services: services, observer: newObserver(l)}
 	defer d.observer.close()
-	d.printf("Lab %s: a cluster out of network namespaces, on each node an nfqproxy.\n\n", d.spec.Name)
+	d.printf("Lab %s: a cluster in network namespaces, with an nfqproxy on each node.\n\n", d.spec.Name)
 	if err := writeMap(o.Stdout, d.spec, services); err != nil {
 		return err
 	}
@@ -58,7 +57,7 @@ func demonstrate(ctx context.Context, l *Lab, services []*decision.ServicePort, 
 	next := [][2]string{
 		{"lab up " + o.name(), "run this lab until Ctrl-C, with a web page"},
 		{"lab list", "list the other labs"},
-		{"explain --help", "predict the way of a packet in your cluster"},
+		{"explain --help", "predict the path of a packet in your cluster"},
 	}
 	width := 0
 	for _, n := range next {
@@ -70,8 +69,8 @@ func demonstrate(ctx context.Context, l *Lab, services []*decision.ServicePort, 
 	return nil
 }
 
-// find gives the service port that suits best and a pod to ask it from. Any of its
-// endpoints has to do for any pod.
+// find returns the most suitable service port and a client pod for it. The port's traffic
+// policy must allow any endpoint for any pod.
 func (d *demo) find(suits func(*decision.ServicePort) bool) (*decision.ServicePort, *Pod) {
 	svc := d.spec.best(d.services, func(s *decision.ServicePort) bool {
 		return s.InternalPolicy == decision.Cluster && d.spec.served(s) && suits(s) && d.spec.client(s) != nil
@@ -91,7 +90,7 @@ func (d *demo) clusterIP(ctx context.Context) error {
 		return nil
 	}
 	to := netip.AddrPortFrom(svc.ClusterIP, svc.Port)
-	d.scene("A pod asks a Service")
+	d.scene("A pod connects to a Service")
 	d.row("request", "%s on %s: GET http://%s/", pod.FullName(), pod.Node, to)
 	x, err := d.observer.get(ctx, pod.FullName(), pod.Node, to)
 	if err != nil {
@@ -123,13 +122,13 @@ func (d *demo) udp(ctx context.Context) error {
 	return nil
 }
 
-// checkSource checks whom the server of a pod's request saw.
+// checkSource checks the client address that the server of a pod's request saw.
 func (d *demo) checkSource(x *exchange) {
 	if d.spec.Proxy.MasqueradeAll {
 		d.check(addrOf(x.answer.Client) == x.record.MasqueradeAddress, "the server saw %s, an address of the node: masqueradeAll is set", x.record.MasqueradeAddress)
 		return
 	}
-	d.check(x.answer.Client == x.source.String(), "the server saw the pod's own address: nothing was masqueraded")
+	d.check(x.answer.Client == x.source.String(), "the server saw the pod's own address: the source was not masqueraded")
 }
 
 func (d *demo) nodePort(ctx context.Context) error {
@@ -145,7 +144,7 @@ func (d *demo) nodePort(ctx context.Context) error {
 		return nil
 	}
 	to := netip.AddrPortFrom(at, svc.NodePort)
-	d.scene("Someone outside asks at a node port")
+	d.scene("An external client connects to a node port")
 	d.row("request", "%s: GET http://%s/ (node %s)", client.Name, to, node.Name)
 	x, err := d.observer.get(ctx, client.Name, node.Name, to)
 	if err != nil {
@@ -154,7 +153,7 @@ func (d *demo) nodePort(ctx context.Context) error {
 	defer x.Close()
 	d.exchange(x)
 	d.common(x, svc)
-	d.check(x.record.Entry == decision.EntryNodePort.String(), "it came in by the node port")
+	d.check(x.record.Entry == decision.EntryNodePort.String(), "the flow entered by the node port")
 	d.check(addrOf(x.answer.Client) == x.record.MasqueradeAddress && x.record.MasqueradeAddress != "",
 		"the server saw %s, an address of node %s: the reply comes back this way", x.record.MasqueradeAddress, node.Name)
 	if p := d.spec.podAt(addrPort(x.record.Endpoint).Addr()); p != nil && p.Node != node.Name {
@@ -163,8 +162,8 @@ func (d *demo) nodePort(ctx context.Context) error {
 	return nil
 }
 
-// hairpinTries makes it certain enough that a pod meets itself: of two endpoints
-// it does not in one of 2^64 demos.
+// hairpinTries makes it certain enough that a pod reaches itself: with two endpoints it does
+// not in one of 2^64 demos.
 const hairpinTries = 64
 
 func (d *demo) hairpin(ctx context.Context) error {
@@ -179,7 +178,7 @@ func (d *demo) hairpin(ctx context.Context) error {
 	if d.spec.Proxy.NoHairpinMasquerade {
 		return d.brokenHairpin(ctx, svc, pod, to)
 	}
-	d.scene("A pod asks its own Service and meets itself")
+	d.scene("A pod connects to its own Service and reaches itself")
 	for try := 1; try <= hairpinTries; try++ {
 		x, err := d.observer.get(ctx, pod.FullName(), pod.Node, to)
 		if err != nil {
@@ -190,33 +189,33 @@ func (d *demo) hairpin(ctx context.Context) error {
 			continue
 		}
 		defer x.Close()
-		d.row("request", "%s on %s: GET http://%s/ (met itself at attempt %d)", pod.FullName(), pod.Node, to, try)
+		d.row("request", "%s on %s: GET http://%s/ (reached itself at attempt %d)", pod.FullName(), pod.Node, to, try)
 		d.exchange(x)
 		d.common(x, svc)
 		d.check(x.record.Masquerade && addrOf(x.answer.Client) == x.record.MasqueradeAddress,
-			"the pod saw %s instead of itself: without, it would answer itself, past the translation", x.record.MasqueradeAddress)
+			"the pod saw %s, not its own address: it would reply to that directly, past the translation", x.record.MasqueradeAddress)
 		return nil
 	}
-	return fmt.Errorf("in %d attempts %s never met itself", hairpinTries, pod.FullName())
+	return fmt.Errorf("in %d attempts %s never reached itself", hairpinTries, pod.FullName())
 }
 
-// hairpinPatience is how long a pod waits for an answer that cannot come. One that can
-// comes in less than a millisecond.
+// hairpinPatience is how long a pod waits for the reply that cannot arrive. Other replies
+// take less than a millisecond.
 const hairpinPatience = time.Second
 
-// brokenHairpin shows what becomes of a pod that meets itself and is not masqueraded.
+// brokenHairpin shows the failure of a hairpin flow without masquerading.
 func (d *demo) brokenHairpin(ctx context.Context, svc *decision.ServicePort, pod *Pod, to netip.AddrPort) error {
-	d.scene("A pod asks its own Service, meets itself, and nobody masquerades it")
+	d.scene("A pod connects to its own Service and reaches itself, without masquerading")
 	for try := 1; try <= hairpinTries; try++ {
 		tctx, cancel := context.WithTimeout(ctx, hairpinPatience)
 		x, err := d.observer.get(tctx, pod.FullName(), pod.Node, to)
 		cancel()
 		if err == nil {
-			_ = x.Close() // it met another pod, or should not have been answered: see the decision
+			_ = x.Close() // it reached another pod; or this reply is the error below
 			if x.answer.Pod != pod.FullName() {
 				continue
 			}
-			return fmt.Errorf("%s met itself and was answered, without being masqueraded", pod.FullName())
+			return fmt.Errorf("%s reached itself and got a reply, without masquerading", pod.FullName())
 		}
 		r, err := d.observer.record(ctx, func(r *flow.Record) bool {
 			return r.Node == pod.Node && r.Destination == to.String() && r.Endpoint != "" && d.chosen(r) == pod.FullName() && slices.Contains(pod.Addresses, addrPort(r.Source).Addr())
@@ -224,20 +223,20 @@ func (d *demo) brokenHairpin(ctx context.Context, svc *decision.ServicePort, pod
 		if err != nil {
 			return err
 		}
-		d.row("request", "%s on %s: GET http://%s/ (met itself at attempt %d)", pod.FullName(), pod.Node, to, try)
-		d.row("answer", "none within %s", hairpinPatience)
+		d.row("request", "%s on %s: GET http://%s/ (reached itself at attempt %d)", pod.FullName(), pod.Node, to, try)
+		d.row("reply", "none within %s", hairpinPatience)
 		d.decision(r)
 		f, err := entry(d.lab.topology.hosts[pod.Node], decision.TCP, addrPort(r.Source), to)
 		if err != nil {
 			return err
 		}
 		d.conntrack(&exchange{flow: f})
-		d.check(r.Endpoint == svc.UsableEndpoints(decision.Cluster)[0].AddrPort.String() && !r.Masquerade, "it was sent to itself, and its source stayed: masqueradeHairpin is off")
+		d.check(r.Endpoint == svc.UsableEndpoints(decision.Cluster)[0].AddrPort.String() && !r.Masquerade, "the pod itself was selected, and its source stayed unchanged: masqueradeHairpin is off")
 		d.check(f.TupleReply.IP.DestinationAddress == addrPort(r.Endpoint).Addr() && f.CountersReply.Packets == 0,
-			"the answer would go from the pod to itself: it would never pass %s, where it is translated", pod.Node)
+			"the reply would go from the pod to itself: it would never pass %s, which translates it", pod.Node)
 		return nil
 	}
-	return fmt.Errorf("in %d attempts %s never met itself", hairpinTries, pod.FullName())
+	return fmt.Errorf("in %d attempts %s never reached itself", hairpinTries, pod.FullName())
 }
 
 func (d *demo) noEndpoints(ctx context.Context) error {
@@ -257,14 +256,14 @@ func (d *demo) noEndpoints(ctx context.Context) error {
 	began := time.Now()
 	err := d.observer.refused(ctx, pod.FullName(), to)
 	took := time.Since(began)
-	d.row("answer", "%v, after %s", cause(err), took.Round(10*time.Microsecond))
+	d.row("result", "%v, after %s", cause(err), took.Round(10*time.Microsecond))
 	record, rerr := d.observer.record(ctx, func(r *flow.Record) bool { return r.Destination == to.String() && r.Node == pod.Node })
 	if rerr != nil {
 		return rerr
 	}
 	d.decision(record)
-	d.check(errors.Is(err, unix.ECONNREFUSED), "refused, not left to wait")
-	d.check(record.Verdict == decision.Reject.String() && record.Reason == decision.NoEndpoints.String(), "because no endpoint is there")
+	d.check(errors.Is(err, unix.ECONNREFUSED), "connection refused at once, without a timeout")
+	d.check(record.Verdict == decision.Reject.String() && record.Reason == decision.NoEndpoints.String(), "the reason is that the Service has no endpoints")
 	return nil
 }
 
@@ -275,7 +274,7 @@ func (d *demo) offload(ctx context.Context) error {
 		return nil
 	}
 	to := netip.AddrPortFrom(svc.ClusterIP, svc.Port)
-	d.scene("The proof: only the first packet left the kernel")
+	d.scene("Only the first packet leaves the kernel")
 	d.row("request", "%s on %s: GET http://%s/download?bytes=%d", pod.FullName(), pod.Node, to, download)
 	node := d.lab.topology.hosts[pod.Node]
 	before, err := queued(node)
@@ -293,7 +292,7 @@ func (d *demo) offload(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.row("answer", "%.1f MB from %s in %s", float64(n)/1e6, d.chosen(x.record), took.Round(time.Millisecond))
+	d.row("reply", "%.1f MB from %s in %s", float64(n)/1e6, d.chosen(x.record), took.Round(time.Millisecond))
 	d.conntrack(x)
 	packets := x.flow.CountersOrig.Packets + x.flow.CountersReply.Packets
 	d.row("packets", "%6d entered the queue (id_sequence in /proc/net/netfilter/nfnetlink_queue)", after-before)
@@ -304,10 +303,10 @@ func (d *demo) offload(ctx context.Context) error {
 	return nil
 }
 
-// exchange shows what came of a request.
+// exchange shows the reply, the decision and the connection entry of a request.
 func (d *demo) exchange(x *exchange) {
-	d.row("answer", "from %s on %s, asked at %s", x.answer.Who(), x.answer.Node, x.answer.Local)
-	d.row("", "by %s, as it sees it", x.answer.Client)
+	d.row("reply", "from %s on %s, at %s", x.answer.Who(), x.answer.Node, x.answer.Local)
+	d.row("", "to %s, the client address that the server sees", x.answer.Client)
 	d.decision(x.record)
 	d.conntrack(x)
 }
@@ -333,7 +332,7 @@ func (d *demo) conntrack(x *exchange) {
 	}
 }
 
-// chosen is the pod that a decision chose, by its address: the objects need not name it.
+// chosen is the pod that a decision selected, by its address: the objects need not name it.
 func (d *demo) chosen(r *flow.Record) string {
 	if p := d.spec.podAt(addrPort(r.Endpoint).Addr()); p != nil {
 		return p.FullName()
@@ -341,12 +340,12 @@ func (d *demo) chosen(r *flow.Record) string {
 	return ""
 }
 
-// common checks what holds for every flow to a service.
+// common makes the checks of every flow to a service.
 func (d *demo) common(x *exchange, svc *decision.ServicePort) {
 	r := x.record
 	chosen := d.chosen(r)
 	d.check(r.Service == svc.Name.String() && x.answer.Pod == chosen && x.answer.Local == r.Endpoint,
-		"who answered is who was chosen: %s at %s", chosen, r.Endpoint)
+		"the selected endpoint replied: %s at %s", chosen, r.Endpoint)
 	d.check(translated(&x.flow) == addrPort(r.Endpoint) && r.Conntrack == "created",
 		"the kernel's entry translates %s to %s", r.Destination, r.Endpoint)
 }

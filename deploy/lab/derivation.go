@@ -11,24 +11,23 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// DeriveOptions say what Kubernetes objects alone do not.
+// DeriveOptions complete what Kubernetes objects lack.
 type DeriveOptions struct {
 	// Name is the lab's.
 	Name string
-	// ClusterCIDRs are where pods are, at most one prefix of each family. Of a family
-	// without one it is the least prefix that has all pods, as far as that tells pods
-	// from others.
+	// ClusterCIDRs are the pods' prefixes, at most one per family. The default of a family is
+	// the smallest prefix with all pods, if it contains no other hosts.
 	ClusterCIDRs []netip.Prefix
-	// Namespaces are those of which all Pods and all Services' endpoints are in the lab,
-	// Services those of which the endpoints are; without either it has everything.
+	// Namespaces select all their Pods and all their Services' endpoints for the lab, Services
+	// select their endpoints; without either the lab has everything.
 	Namespaces []string
 	Services   []decision.ServiceName
 }
 
-// Derive makes a lab of Kubernetes objects alone: the nodes, pods and machines that they
-// tell of, a pod on each node to ask from, and a client outside. What the objects leave
-// open is guessed, with addresses that none of them has; each guess is one line. Of the
-// Spec, Objects is left to the caller. Derive is pure.
+// Derive makes a lab from Kubernetes objects alone: the nodes, pods and machines in them, a
+// client pod on each node, and an external client. Everything else is guessed, with
+// addresses that no object has; each guess is one line. The caller sets Spec.Objects.
+// Derive is pure.
 func Derive(objects *manifest.Objects, o DeriveOptions) (*Spec, []string, error) {
 	services, _ := control.Build(objects, control.NodeConfig{})
 	d := &derivation{
@@ -68,20 +67,20 @@ type derivation struct {
 	at       map[netip.Addr]host     // nodes, pods and machines
 	names    map[string]bool         // of nodes, clients and pods, these without a namespace
 	used     []netip.Prefix          // nothing that is made up may overlap with these
-	// namesPods: the objects say of endpoints which pods they are, if they are.
+	// namesPods: endpoints that are pods have a targetRef with the pod's name.
 	namesPods bool
 }
 
-// guess is something that the objects do not say.
+// guess is a property that the objects lack.
 type guess struct {
-	node *derivedNode // that it is about; nil: not about one
+	node *derivedNode // the node that it concerns; nil: none
 	text string
 }
 
 // host is a node, a pod or a machine.
 type host interface {
 	serve(Port)
-	choose() // to be in the lab
+	choose() // selects it for the lab
 }
 
 type derivedNode struct {
@@ -92,16 +91,16 @@ type derivedNode struct {
 
 type derivedPod struct {
 	Pod
-	madeUp bool // its name is
-	// known: there is a Pod object; declared: its containers name the ports they listen on.
+	madeUp bool // its name is made up
+	// known: there is a Pod object; declared: its containers declare their ports.
 	known, declared bool
 	chosen          bool
 }
 
-// derivedMachine is an endpoint that is neither a pod's nor a node's.
+// derivedMachine is an endpoint that is neither a pod nor a node.
 type derivedMachine struct {
 	Client
-	service string // whose endpoint it is
+	service string // the Service that it is an endpoint of
 	chosen  bool
 }
 
@@ -127,10 +126,10 @@ func (d *derivation) guessNode(n *derivedNode, format string, args ...any) {
 	d.guesses = append(d.guesses, guess{n, fmt.Sprintf("node %s: ", n.Name) + fmt.Sprintf(format, args...)})
 }
 
-// choosy says whether not everything is to be in the lab.
+// choosy reports whether the lab has only a selection.
 func (o *DeriveOptions) choosy() bool { return len(o.Namespaces)+len(o.Services) > 0 }
 
-// wants says whether all of a namespace is to be in the lab.
+// wants reports whether everything of a namespace belongs to the lab.
 func (o *DeriveOptions) wants(namespace string) bool {
 	return !o.choosy() || slices.Contains(o.Namespaces, namespace)
 }
@@ -149,7 +148,7 @@ func (d *derivation) leaveOut() error {
 		}
 		d.nodes = slices.DeleteFunc(d.nodes, func(n *derivedNode) bool { return !n.chosen })
 		if n := before - len(d.nodes) - len(d.pods) - len(d.machines); n > 0 {
-			d.guess("%d nodes, pods and machines are left out: Services that were not chosen are there, but nobody is at their endpoints", n)
+			d.guess("%d nodes, pods and machines are omitted: Services that were not selected exist, but their endpoints do not reply", n)
 		}
 	}
 	made := 0
@@ -159,15 +158,15 @@ func (d *derivation) leaveOut() error {
 		}
 	}
 	if made > 0 {
-		d.guess("%d of the pods: the name is that of the Service and a number, as the objects do not name them", made)
+		d.guess("the objects do not name %d of the pods: these have the name of their Service, with a number", made)
 	}
-	const choose = "choose what matters with --namespace or --service"
+	const choose = "select a part with --namespace or --service"
 	// Besides these there are a pod on each node and a client.
 	if n := len(d.nodes); n > maxNodes {
 		return fmt.Errorf("the objects have %d nodes, and a lab at most %d: %s", n, maxNodes, choose)
 	}
 	if n, most := len(d.pods)+len(d.machines), maxHosts-len(d.nodes)-1; n > most {
-		return fmt.Errorf("the objects have %d pods and other endpoints, and a lab of %d nodes has room for %d: %s", n, len(d.nodes), most, choose)
+		return fmt.Errorf("the objects have %d pods and other endpoints, and a lab of %d nodes at most %d: %s", n, len(d.nodes), most, choose)
 	}
 	return nil
 }

@@ -19,26 +19,26 @@ func (d *derivation) serviceNames(of func(*decision.ServicePort) string) (names 
 	return names
 }
 
-// takeEndpoints makes hosts of what is behind the services, where Nodes and Pods have
-// not told of them.
+// takeEndpoints makes hosts for the endpoints of the services that Nodes and Pods do not
+// describe.
 func (d *derivation) takeEndpoints() error {
 	if len(d.services) == 0 {
-		return errors.New("there are no Services among the objects: a lab needs some, with their EndpointSlices; kubectl get svc,endpointslices,nodes,pods -A -o yaml prints all")
+		return errors.New("no Services among the objects: a lab requires Services with their EndpointSlices; kubectl get svc,endpointslices,nodes,pods -A -o yaml prints all")
 	}
 	for _, s := range d.services {
 		d.namesPods = d.namesPods || slices.ContainsFunc(s.Endpoints, func(e decision.Endpoint) bool { return e.Pod != "" })
 	}
 	for _, n := range d.options.Namespaces {
 		if !slices.ContainsFunc(d.services, func(s *decision.ServicePort) bool { return s.Name.Namespace == n }) {
-			return fmt.Errorf("there is no Service in namespace %q%s", n, nearest.Hint(n, d.serviceNames(func(s *decision.ServicePort) string { return s.Name.Namespace })))
+			return fmt.Errorf("no Service in namespace %q%s", n, nearest.Hint(n, d.serviceNames(func(s *decision.ServicePort) string { return s.Name.Namespace })))
 		}
 	}
 	for _, n := range d.options.Services {
 		if !slices.ContainsFunc(d.services, func(s *decision.ServicePort) bool { return s.Name.Service() == n }) {
-			return fmt.Errorf("there is no Service %s%s", n, nearest.Hint(n.String(), d.serviceNames(func(s *decision.ServicePort) string { return s.Name.Service().String() })))
+			return fmt.Errorf("no Service %s%s", n, nearest.Hint(n.String(), d.serviceNames(func(s *decision.ServicePort) string { return s.Name.Service().String() })))
 		}
 	}
-	undeclaring := make(map[*derivedPod]bool) // pods whose containers declare no ports, which get those of endpoints
+	undeclaring := make(map[*derivedPod]bool) // pods whose containers declare no ports: they listen on those of endpoints
 	for _, s := range d.services {
 		wanted := d.options.wants(s.Name.Namespace) || slices.Contains(d.options.Services, s.Name.Service())
 		silent := false
@@ -68,10 +68,10 @@ func (d *derivation) takeEndpoints() error {
 			}
 		}
 		if len(undeclared) > 0 && wanted {
-			d.guess("Service %s: nothing listens at ports that no container declares; is the targetPort right? %s", s.Name, some(undeclared))
+			d.guess("Service %s: no container declares the port of these endpoints, so nothing listens there; check targetPort: %s", s.Name, some(undeclared))
 		}
 		if silent && wanted {
-			d.guess("Service %s: nobody answers on its SCTP endpoints: the lab's servers speak TCP and UDP", s.Name)
+			d.guess("Service %s: its SCTP endpoints do not reply: the lab's servers support TCP and UDP", s.Name)
 		}
 	}
 	var names []string
@@ -81,7 +81,7 @@ func (d *derivation) takeEndpoints() error {
 		}
 	}
 	if len(names) > 0 {
-		d.guess("these pods listen on the ports of the endpoints, as their containers declare none, also if a targetPort is wrong: %s", some(names))
+		d.guess("these pods listen on the ports of their endpoints, because their containers declare none; a wrong targetPort is not noticed: %s", some(names))
 	}
 	return nil
 }
@@ -98,8 +98,7 @@ func portTexts(ports []Port) string {
 // apiServer is the Service whose endpoints are never pods.
 var apiServer = decision.ServiceName{Namespace: "default", Name: "kubernetes"}
 
-// endpointHost finds the host an endpoint is at, or makes it; nil: none has such an
-// address.
+// endpointHost finds or makes the host of an endpoint; nil: no host can have its address.
 func (d *derivation) endpointHost(s *decision.ServicePort, e *decision.Endpoint) (host, error) {
 	a := e.AddrPort.Addr()
 	if !parseAddr(a.String()).IsValid() {
@@ -120,7 +119,7 @@ func (d *derivation) endpointHost(s *decision.ServicePort, e *decision.Endpoint)
 	}
 	if n != nil {
 		if _, ok := address(n.Addresses, decision.FamilyOf(a)); !ok {
-			d.guessNode(n, "its address is %s, which an endpoint of Service %s on it has", a, s.Name.Service())
+			d.guessNode(n, "its address is %s, that of an endpoint of Service %s on it", a, s.Name.Service())
 			d.addAddress(n, a)
 			return n, nil
 		}
@@ -132,7 +131,7 @@ func (d *derivation) endpointHost(s *decision.ServicePort, e *decision.Endpoint)
 	return m, nil
 }
 
-// isPod guesses whether an endpoint that no object tells of is a pod.
+// isPod guesses whether an endpoint without a Pod or Node object is a pod.
 func (d *derivation) isPod(s *decision.ServicePort, e *decision.Endpoint) bool {
 	a := e.AddrPort.Addr()
 	if c, ok := cidr(d.options.ClusterCIDRs, decision.FamilyOf(a)); ok {
@@ -141,7 +140,8 @@ func (d *derivation) isPod(s *decision.ServicePort, e *decision.Endpoint) bool {
 	return e.Pod != "" || !d.namesPods && s.Name.Service() != apiServer
 }
 
-// podFor makes the pod of an endpoint, or gives one in the other family its address.
+// podFor makes the pod of an endpoint, or adds the address to the pod of the other family's
+// endpoint.
 func (d *derivation) podFor(s *decision.ServicePort, e *decision.Endpoint) (host, error) {
 	a := e.AddrPort.Addr()
 	p := d.byPod[e.Pod]
@@ -164,7 +164,7 @@ func (d *derivation) podFor(s *decision.ServicePort, e *decision.Endpoint) (host
 	return p, d.addPodAddress(p, a, "pod "+p.FullName())
 }
 
-// newName makes a name that nothing has: that of a Service, and a number.
+// newName makes an unused name: that of a Service, and a number.
 func (d *derivation) newName(base string) string {
 	base = base[:min(len(base), 56)] // of 63
 	for i := 1; ; i++ {
@@ -175,11 +175,11 @@ func (d *derivation) newName(base string) string {
 	}
 }
 
-// placePods finds a node for each pod that names none: the one whose pods are in the same
-// network, or else one that is made up, in the order of the pods' addresses.
+// placePods finds a node for each pod without a node name: the node whose pods are in the
+// same network, or else a made-up one, in the order of the pods' addresses.
 func (d *derivation) placePods() error {
 	slices.SortFunc(d.nodes, func(a, b *derivedNode) int { return strings.Compare(a.Name, b.Name) })
-	here := make(map[netip.Prefix]string) // the node of the pods around
+	here := make(map[netip.Prefix]string) // the node of the pods in a network
 	for _, p := range d.pods {
 		for _, a := range p.Addresses {
 			if p.Node != "" {
@@ -197,7 +197,7 @@ func (d *derivation) placePods() error {
 		}
 	}
 	if len(d.nodes) == 0 {
-		d.makeNode("as the objects tell of none")
+		d.makeNode("because the objects have none")
 	}
 	return nil
 }

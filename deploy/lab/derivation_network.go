@@ -18,13 +18,13 @@ func networkBits(f decision.Family) int {
 	return 64
 }
 
-// around is the network that an address is taken to be in.
+// around is the assumed network of an address.
 func around(a netip.Addr) netip.Prefix {
 	return netip.PrefixFrom(a, networkBits(decision.FamilyOf(a))).Masked()
 }
 
-// siblings are networks of that size, the first of which has the address: those that
-// differ from it in the last byte of the network's part.
+// siblings are networks of that size. The first one contains the address; the others differ
+// from it in the last byte of the network's part.
 func siblings(first netip.Addr) []netip.Prefix {
 	bits := networkBits(decision.FamilyOf(first))
 	all := make([]netip.Prefix, 256)
@@ -37,8 +37,8 @@ func siblings(first netip.Addr) []netip.Prefix {
 	return all
 }
 
-// made are the networks that are used where objects say nothing: those for
-// documentation (RFC 5737, RFC 3849), and the one for benchmarks (RFC 2544).
+// made are the made-up networks: those for documentation (RFC 5737, RFC 3849), and the one
+// for benchmarks (RFC 2544).
 func made(f decision.Family) []netip.Prefix {
 	if f == decision.IPv6 {
 		return siblings(netip.MustParseAddr("2001:db8::"))
@@ -48,7 +48,7 @@ func made(f decision.Family) []netip.Prefix {
 	}, siblings(netip.MustParseAddr("198.18.0.0"))...)
 }
 
-// madePods is where pods are said to be if there is none.
+// madePods is the made-up network of pods if there are none.
 func madePods(f decision.Family) netip.Addr {
 	if f == decision.IPv6 {
 		return netip.MustParseAddr("fd00:10:244::")
@@ -56,10 +56,10 @@ func madePods(f decision.Family) netip.Addr {
 	return netip.MustParseAddr("10.244.0.0")
 }
 
-// use keeps what is made up from now on off the prefix.
+// use marks the prefix as used: later made-up addresses avoid it.
 func (d *derivation) use(p netip.Prefix) { d.used = append(d.used, p) }
 
-// free takes the first of the networks that nothing has.
+// free takes the first unused network.
 func (d *derivation) free(candidates []netip.Prefix) (netip.Prefix, error) {
 	for _, p := range candidates {
 		if _, taken := overlaps(p, d.used); !taken {
@@ -67,11 +67,11 @@ func (d *derivation) free(candidates []netip.Prefix) (netip.Prefix, error) {
 			return p, nil
 		}
 	}
-	return netip.Prefix{}, fmt.Errorf("no network is left to make up addresses in: the objects or --cluster-cidr have all from %s to %s", candidates[0], candidates[len(candidates)-1])
+	return netip.Prefix{}, fmt.Errorf("no free network for made-up addresses: the objects or --cluster-cidr use all from %s to %s", candidates[0], candidates[len(candidates)-1])
 }
 
-// freeAddress takes the first address of a prefix, from one on, that nothing has; but for
-// the first and, as in IPv4 it is for broadcasts, the last.
+// freeAddress takes the first unused address of a prefix, starting at from. It leaves out the
+// prefix's first address and, in IPv4, its last, the broadcast address.
 func (d *derivation) freeAddress(in netip.Prefix, from netip.Addr) (netip.Addr, bool) {
 	for a := from; in.Contains(a); a = a.Next() {
 		last := a.Is4() && !in.Contains(a.Next())
@@ -83,20 +83,20 @@ func (d *derivation) freeAddress(in netip.Prefix, from netip.Addr) (netip.Addr, 
 	return netip.Addr{}, false
 }
 
-// inOtherBlock says whether an address is in a pod CIDR that is not the prefix itself.
+// inOtherBlock reports whether an address is in a pod CIDR other than the prefix.
 func (d *derivation) inOtherBlock(a netip.Addr, in netip.Prefix) bool {
 	return slices.ContainsFunc(d.nodes, func(n *derivedNode) bool {
 		return slices.ContainsFunc(n.PodCIDRs, func(c netip.Prefix) bool { return c != in && c.Contains(a) })
 	})
 }
 
-// taken says whether something has the very address.
+// taken reports whether the address is in use.
 func (d *derivation) taken(a netip.Addr) bool {
 	return d.at[a] != nil || slices.Contains(d.used, single(a))
 }
 
 // assignNetworks finds networks for nodes and machines, and makes addresses up for nodes
-// whose own are not known.
+// without one.
 func (d *derivation) assignNetworks() error {
 	for _, n := range d.nodes {
 		for _, a := range n.Addresses {
@@ -106,12 +106,12 @@ func (d *derivation) assignNetworks() error {
 		}
 	}
 	for _, m := range d.machines {
-		d.guess("client %s is the endpoint %s of Service %s, which is no node's and no pod's", m.Name, m.Addresses[0], m.service)
+		d.guess("client %s is the endpoint %s of Service %s, which is neither a node nor a pod", m.Name, m.Addresses[0], m.service)
 		if err := d.networkFor(m.Addresses[0], "the endpoint of Service "+m.service); err != nil {
 			return err
 		}
 	}
-	// The outside first: it has the network that everyone knows for examples.
+	// The external client first: it gets the best-known documentation network.
 	outside := &derivedMachine{Client: Client{Name: "outside"}, chosen: true}
 	if d.names[outside.Name] {
 		outside.Name = d.newName(outside.Name)
@@ -129,7 +129,7 @@ func (d *derivation) assignNetworks() error {
 		}
 		outside.Addresses = append(outside.Addresses, a)
 	}
-	d.guess("client %s at %s is made up, to ask from outside", outside.Name, texts(outside.Addresses))
+	d.guess("client %s at %s is made up, as an external client", outside.Name, texts(outside.Addresses))
 	d.machines = append(d.machines, outside)
 	for _, f := range families {
 		if !d.servesFamily(f) {
@@ -154,7 +154,7 @@ func (d *derivation) assignNetworks() error {
 	return nil
 }
 
-// newNetwork makes a network up and gives its first address after the gateway's.
+// newNetwork makes a network up and returns its first address after the gateway's.
 func (d *derivation) newNetwork(f decision.Family) (netip.Addr, error) {
 	p, err := d.free(made(f))
 	if err != nil {
@@ -164,13 +164,13 @@ func (d *derivation) newNetwork(f decision.Family) (netip.Addr, error) {
 	return gateway(p).Next(), nil
 }
 
-// networkFor sees to it that there is a network for an address: the one around it, or as
-// much of that as leaves the pods alone.
+// networkFor adds a network for an address, if it has none: the one around it, or the largest
+// part of that without pods.
 func (d *derivation) networkFor(a netip.Addr, whose string) error {
 	if d.spec.network(a) != nil {
 		return nil
 	}
-	const least = 2 // bits of the host's part
+	const least = 2 // bits of the host part
 	for bits := networkBits(decision.FamilyOf(a)); bits <= a.BitLen()-least; bits++ {
 		p := netip.PrefixFrom(a, bits).Masked()
 		if d.hasPods(p) {
@@ -182,10 +182,10 @@ func (d *derivation) networkFor(a netip.Addr, whose string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%s: no network has its address %s, a router's, and none of the pods'", whose, a)
+	return fmt.Errorf("%s: no network is possible for its address %s: it needs a router's address, and must not overlap with the pods'", whose, a)
 }
 
-// hasPods says whether a network overlaps with others, or with what only pods may have.
+// hasPods reports whether a network overlaps with other networks, or with prefixes of pods.
 func (d *derivation) hasPods(p netip.Prefix) bool {
 	if _, ok := overlaps(p, d.spec.ClusterCIDRs); ok {
 		return true

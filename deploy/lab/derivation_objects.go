@@ -12,8 +12,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/kubeaddr"
 )
 
-// parseAddr reads an address of an object, which is right: see package manifest. The zero
-// Addr stands for one that cannot be a host's.
+// parseAddr reads an address of an object, which is valid: see package manifest. It returns
+// the zero Addr for one that cannot be a host's.
 func parseAddr(s string) netip.Addr {
 	a, err := kubeaddr.Parse(s)
 	if err != nil || a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() || a.IsLinkLocalUnicast() {
@@ -22,7 +22,7 @@ func parseAddr(s string) netip.Addr {
 	return a
 }
 
-// node finds a node by its name, or makes it; why says what names it.
+// node finds a node by its name, or makes it; why is the object that names it, for errors.
 func (d *derivation) node(name, why string) (*derivedNode, error) {
 	if n, ok := d.byName[name]; ok {
 		return n, nil
@@ -44,7 +44,7 @@ func (d *derivation) addAddress(n *derivedNode, a netip.Addr) {
 	if _, ok := address(n.Addresses, decision.FamilyOf(a)); !ok {
 		n.Addresses = append(n.Addresses, a)
 	}
-	d.at[a] = n // also where it is a further one, and just serves as the first
+	d.at[a] = n // a further address, too: it serves like the first
 }
 
 func (d *derivation) takeNodes(objects []*corev1.Node) error {
@@ -81,7 +81,7 @@ func (d *derivation) takePods(objects []*corev1.Pod) error {
 	for _, o := range objects {
 		ips := addressesOf(o.Status.PodIPs, func(ip corev1.PodIP) string { return ip.IP }, o.Status.PodIP)
 		if o.Status.Phase == corev1.PodSucceeded || o.Status.Phase == corev1.PodFailed || len(ips) == 0 {
-			continue // its address is no more its own
+			continue // its address may belong to another pod by now
 		}
 		what := fmt.Sprintf("Pod %s/%s", o.Namespace, o.Name)
 		var n *derivedNode
@@ -133,7 +133,7 @@ func (d *derivation) takePods(objects []*corev1.Pod) error {
 	return nil
 }
 
-// addressesOf are those of a list, or the one that older objects have instead.
+// addressesOf are the addresses of a list, or the single one that older objects have instead.
 func addressesOf[T any](list []T, text func(T) string, single string) []netip.Addr {
 	var all []netip.Addr
 	for _, item := range list {
@@ -152,11 +152,11 @@ func (d *derivation) addPod(p *derivedPod) {
 	d.pods = append(d.pods, p)
 }
 
-// addPodAddress gives a pod an address; what names the object it is from.
+// addPodAddress gives a pod an address; what names the object in errors.
 func (d *derivation) addPodAddress(p *derivedPod, a netip.Addr, what string) error {
 	switch other := d.at[a].(type) {
 	case *derivedNode:
-		return fmt.Errorf("%s: its address %s is that of node %s, and it does not say hostNetwork", what, a, other.Name)
+		return fmt.Errorf("%s: its address %s is that of node %s, but hostNetwork is not set", what, a, other.Name)
 	case *derivedPod:
 		return fmt.Errorf("%s: its address %s is that of pod %s, too", what, a, other.FullName())
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// servesFamily says whether a service or a pod is of the family.
+// servesFamily reports whether a service or a pod is of the family.
 func (d *derivation) servesFamily(f decision.Family) bool {
 	for _, s := range d.services {
 		if s.Family == f {
@@ -46,11 +46,11 @@ func (d *derivation) assignCIDRs() error {
 			block, ok := cidr(n.declared, f)
 			switch {
 			case ok && !d.suits(block, n, blocks):
-				d.guessNode(n, "its pod CIDR %s has addresses of others, or is too small: each of its pods has a route of its own", block)
+				d.guessNode(n, "its pod CIDR %s has addresses of other hosts, or is too small: each of its pods has a route of its own", block)
 				block = netip.Prefix{}
 			case !ok && len(own) > 0:
 				if block = around(own[0]); d.suits(block, n, blocks) {
-					d.guessNode(n, "its pods are in %s, where those that the objects tell of are", block)
+					d.guessNode(n, "its pods are in %s, as the pods in the objects are", block)
 				} else {
 					block = netip.Prefix{}
 				}
@@ -73,8 +73,8 @@ func (d *derivation) assignCIDRs() error {
 	return nil
 }
 
-// suits says whether a node can have the block: it has addresses of the node's own pods
-// only, and none where the network and the gateway have theirs, and there is room.
+// suits reports whether a node can have the block: all its addresses in use are those of the
+// node's own pods, those of the network and the gateway are free, and it is large enough.
 func (d *derivation) suits(block netip.Prefix, n *derivedNode, earlier []netip.Prefix) bool {
 	if c, ok := cidr(d.options.ClusterCIDRs, decision.FamilyOf(block.Addr())); ok && (c.Bits() > block.Bits() || !c.Contains(block.Addr())) {
 		return false
@@ -96,8 +96,8 @@ func (d *derivation) suits(block netip.Prefix, n *derivedNode, earlier []netip.P
 	return true
 }
 
-// makeCIDRs makes a pod CIDR up for each node that needs none, to have something to ask
-// from; where there is no room it stays without.
+// makeCIDRs makes a pod CIDR up for each node without pods, for its client pod; a node stays
+// without one if no network is free.
 func (d *derivation) makeCIDRs(f decision.Family, blocks []netip.Prefix) {
 	cluster, limited := cidr(d.options.ClusterCIDRs, f)
 	first := madePods(f)
@@ -119,17 +119,17 @@ func (d *derivation) makeCIDRs(f decision.Family, blocks []netip.Prefix) {
 			return // all networks around are in use
 		}
 		n.PodCIDRs = append(n.PodCIDRs, p)
-		d.guessNode(n, "its pods are in %s: made up, as the objects tell of none", p)
+		d.guessNode(n, "its pods are in %s: made up, because the objects have none", p)
 	}
 }
 
-// checkClusterCIDRs finds the prefixes of all pods, or holds those that were given against
-// the addresses of others.
+// checkClusterCIDRs finds the prefixes of all pods, or checks the given ones for addresses
+// of other hosts.
 func (d *derivation) checkClusterCIDRs() error {
 	for _, f := range families {
 		if given, ok := cidr(d.options.ClusterCIDRs, f); ok {
 			if other := d.stranger(given, nil); other != "" {
-				return fmt.Errorf("--cluster-cidr %s: %s is in it: the lab tells pods from others by their addresses", given, other)
+				return fmt.Errorf("--cluster-cidr %s contains %s: a lab recognizes pods by their addresses", given, other)
 			}
 			d.use(given)
 			continue
@@ -146,18 +146,18 @@ func (d *derivation) checkClusterCIDRs() error {
 			continue
 		}
 		if other := d.stranger(cover, d.services); other != "" {
-			d.guess("no cluster CIDR for %s: the least that has all pods, %s, also has %s; nothing is masqueraded for coming from outside of the cluster", f, cover, other)
+			d.guess("no cluster CIDR for %s: the smallest prefix with all pods, %s, also contains %s; flows from outside the cluster are not masqueraded for that reason", f, cover, other)
 			continue
 		}
-		d.guess("cluster CIDR %s: the least that has all pods; --cluster-cidr says otherwise", cover)
+		d.guess("cluster CIDR %s: the smallest prefix with all pods; --cluster-cidr overrides it", cover)
 		d.spec.ClusterCIDRs = append(d.spec.ClusterCIDRs, cover)
 		d.use(cover)
 	}
 	return nil
 }
 
-// stranger tells of the least of the addresses in a prefix that are another host's, or of
-// one of the services; empty: there is none.
+// stranger describes the lowest address in a prefix that belongs to a host other than a pod,
+// or to one of the services; empty: there is none.
 func (d *derivation) stranger(p netip.Prefix, services []*decision.ServicePort) string {
 	var least netip.Addr
 	found := ""
@@ -171,7 +171,7 @@ func (d *derivation) stranger(p netip.Prefix, services []*decision.ServicePort) 
 		case *derivedNode:
 			see(a, "node %s", h.Name)
 		case *derivedMachine:
-			see(a, "an endpoint of Service %s that is no pod's", h.service)
+			see(a, "an endpoint of Service %s that is not a pod", h.service)
 		}
 	}
 	for _, s := range services {
@@ -180,7 +180,7 @@ func (d *derivation) stranger(p netip.Prefix, services []*decision.ServicePort) 
 	return found
 }
 
-// covering is the least prefix that has both; p may be the zero Prefix.
+// covering is the smallest prefix that contains both; p may be the zero Prefix.
 func covering(p, q netip.Prefix) netip.Prefix {
 	if !p.IsValid() {
 		return q
@@ -191,7 +191,7 @@ func covering(p, q netip.Prefix) netip.Prefix {
 	return netip.PrefixFrom(p.Addr(), bits).Masked()
 }
 
-// addHosts adds to each node a pod to ask from.
+// addHosts adds a client pod to each node.
 func (d *derivation) addHosts() error {
 	var shells []string
 	for _, n := range d.nodes {
@@ -205,7 +205,7 @@ func (d *derivation) addHosts() error {
 					p.Addresses = append(p.Addresses, a)
 				}
 			default:
-				// The next one that nobody has, as the network's own range is not known.
+				// The next free one, because the network's range is not known.
 				within, limited := cidr(d.spec.ClusterCIDRs, f)
 				if !limited {
 					within = around(c.Addr())
@@ -217,7 +217,7 @@ func (d *derivation) addHosts() error {
 			}
 		}
 		if len(p.Addresses) == 0 {
-			d.guessNode(n, "there is no room for a pod to ask from")
+			d.guessNode(n, "no free address for a client pod")
 			continue
 		}
 		if len(d.nodes) > 1 || d.names[p.Name] {
@@ -227,7 +227,7 @@ func (d *derivation) addHosts() error {
 		shells = append(shells, p.Name)
 	}
 	if len(shells) > 0 {
-		d.guess("pods to ask from are made up, one on each node: %s", some(shells))
+		d.guess("client pods are made up, one on each node: %s", some(shells))
 	}
 	return nil
 }

@@ -26,9 +26,9 @@ func TestDeriveErrors(t *testing.T) {
 		options DeriveOptions
 		want    string
 	}{
-		{"nothing", nodeObject("node-a", "172.20.0.2", ""), DeriveOptions{}, "there are no Services among the objects"},
-		{"no such namespace", web, DeriveOptions{Namespaces: []string{"shop", "shup"}}, `there is no Service in namespace "shup"`},
-		{"no such service", web, DeriveOptions{Services: []decision.ServiceName{{Namespace: "shop", Name: "wbe"}}}, "there is no Service shop/wbe"},
+		{"nothing", nodeObject("node-a", "172.20.0.2", ""), DeriveOptions{}, "no Services among the objects"},
+		{"no such namespace", web, DeriveOptions{Namespaces: []string{"shop", "shup"}}, `no Service in namespace "shup"`},
+		{"no such service", web, DeriveOptions{Services: []decision.ServiceName{{Namespace: "shop", Name: "wbe"}}}, "no Service shop/wbe"},
 		{"an address of two nodes", web + nodeObject("node-a", "172.20.0.2", "") + nodeObject("node-b", "172.20.0.2", ""), DeriveOptions{}, "Node node-b: its address 172.20.0.2 is that of Node node-a, too"},
 		{
 			"an address of two pods", web + podObject("shop", "a", "node-a", "10.244.0.2", "") + podObject("shop", "b", "node-a", "10.244.0.2", ""), DeriveOptions{},
@@ -36,7 +36,7 @@ func TestDeriveErrors(t *testing.T) {
 		},
 		{
 			"a pod with a node's address", web + nodeObject("node-a", "172.20.0.2", "") + podObject("shop", "a", "node-a", "172.20.0.2", ""), DeriveOptions{},
-			"Pod shop/a: its address 172.20.0.2 is that of node node-a, and it does not say hostNetwork",
+			"Pod shop/a: its address 172.20.0.2 is that of node node-a, but hostNetwork is not set",
 		},
 		{
 			"a pod elsewhere", web + podObject("shop", "a", "node-a", "10.9.0.2", ""), DeriveOptions{ClusterCIDRs: prefixes("10.244.0.0/16")},
@@ -44,7 +44,7 @@ func TestDeriveErrors(t *testing.T) {
 		},
 		{
 			"a node among the pods", web + nodeObject("node-a", "10.244.0.2", ""), DeriveOptions{ClusterCIDRs: prefixes("10.244.0.0/16")},
-			"--cluster-cidr 10.244.0.0/16: the address 10.244.0.2 of node node-a is in it",
+			"--cluster-cidr 10.244.0.0/16 contains the address 10.244.0.2 of node node-a",
 		},
 		{
 			"a machine among the pods", web + sliceObject("shop", "web", 80, "10.244.0.2 node-a web-1") + nodeObject("node-a", "172.20.0.2", "") + nodeObject("fabric", "172.20.0.3", ""), DeriveOptions{},
@@ -52,13 +52,13 @@ func TestDeriveErrors(t *testing.T) {
 		},
 		{
 			"too many nodes", web + many(maxNodes+1, func(i int) string { return nodeObject(fmt.Sprint("node-", i), fmt.Sprint("172.20.0.", i+1), "") }), DeriveOptions{},
-			"the objects have 65 nodes, and a lab at most 64: choose what matters with --namespace or --service",
+			"the objects have 65 nodes, and a lab at most 64: select a part with --namespace or --service",
 		},
 		{
 			"too many pods", web + many(maxHosts, func(i int) string {
 				return podObject("shop", fmt.Sprint("pod-", i), "node-a", fmt.Sprintf("10.244.%d.%d", i/200, i%200+2), "")
 			}), DeriveOptions{},
-			"the objects have 1024 pods and other endpoints, and a lab of 1 nodes has room for 1022: choose",
+			"the objects have 1024 pods and other endpoints, and a lab of 1 nodes at most 1022: select",
 		},
 		{
 			"too many ports", many(maxPorts+1, func(i int) string {

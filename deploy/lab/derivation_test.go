@@ -43,7 +43,7 @@ func TestDerive(t *testing.T) {
 					{Name: "outside", Addresses: addrs("192.0.2.10")},
 				},
 			},
-			guesses: []string{"Service shop/web: nothing listens at ports that no container declares; is the targetPort right? 10.244.1.2:8080 of pod shop/web-1, which declares 80/TCP, 90/UDP",
+			guesses: []string{"Service shop/web: no container declares the port of these endpoints, so nothing listens there; check targetPort: 10.244.1.2:8080 of pod shop/web-1, which declares 80/TCP, 90/UDP",
 				"cluster CIDR 10.244.0.0/23", "client database-1 is the endpoint 203.0.113.7 of Service shop/database", "client outside at 192.0.2.10", "shell-1, shell-2"},
 		},
 		{
@@ -70,7 +70,7 @@ func TestDerive(t *testing.T) {
 			},
 			guesses: []string{
 				"node node-1: made up, for the pods in 10.244.1.0/24", "node node-2: made up, for the pods in 10.244.2.0/24", "node node-1: its pods are in 10.244.1.0/24", "node node-2: its pods are in",
-				"2 of the pods: the name is that of the Service", "client kubernetes-1 is the endpoint 172.20.0.4", "client outside",
+				"the objects do not name 2 of the pods", "client kubernetes-1 is the endpoint 172.20.0.4", "client outside",
 				"node node-1: its IPv4 address 198.51.100.2 is made up", "node node-2: its IPv4 address 198.51.100.3 is made up", "shell-1, shell-2",
 			},
 		},
@@ -88,7 +88,7 @@ func TestDerive(t *testing.T) {
 				},
 				Clients: []Client{{Name: "outside", Addresses: addrs("192.0.2.10")}},
 			},
-			guesses: []string{"these pods listen on the ports of the endpoints, as their containers declare none, also if a targetPort is wrong: shop/web-1", "cluster CIDR", "client outside", "shell"},
+			guesses: []string{"these pods listen on the ports of their endpoints, because their containers declare none; a wrong targetPort is not noticed: shop/web-1", "cluster CIDR", "client outside", "shell"},
 		},
 		{
 			name: "pods in the nodes' network",
@@ -109,7 +109,7 @@ func TestDerive(t *testing.T) {
 				},
 				Clients: []Client{{Name: "outside", Addresses: addrs("192.0.2.10")}},
 			},
-			guesses: []string{"no cluster CIDR for IPv4: the least that has all pods, 10.0.1.0/29, also has the address 10.0.1.5 of node node-a", "client outside", "shell-1, shell-2"},
+			guesses: []string{"no cluster CIDR for IPv4: the smallest prefix with all pods, 10.0.1.0/29, also contains the address 10.0.1.5 of node node-a", "client outside", "shell-1, shell-2"},
 		},
 		{
 			name: "pods that do not keep to the nodes' pod CIDRs",
@@ -132,7 +132,7 @@ func TestDerive(t *testing.T) {
 				},
 				Clients: []Client{{Name: "outside", Addresses: addrs("192.0.2.10")}},
 			},
-			guesses: []string{"node node-a: its pod CIDR 10.244.0.0/24 has addresses of others", "no cluster CIDR for IPv4", "client outside", "shell-1, shell-2"},
+			guesses: []string{"node node-a: its pod CIDR 10.244.0.0/24 has addresses of other hosts", "no cluster CIDR for IPv4", "client outside", "shell-1, shell-2"},
 		},
 		{
 			name: "one namespace of several",
@@ -152,7 +152,7 @@ func TestDerive(t *testing.T) {
 				},
 				Clients: []Client{{Name: "outside", Addresses: addrs("192.0.2.10")}},
 			},
-			guesses: []string{"3 nodes, pods and machines are left out", "client outside", "one on each node: shell"},
+			guesses: []string{"3 nodes, pods and machines are omitted", "client outside", "one on each node: shell"},
 		},
 		{
 			name: "one service of several",
@@ -194,7 +194,7 @@ func TestDerive(t *testing.T) {
 				},
 				Clients: []Client{{Name: "outside", Addresses: addrs("192.0.2.10")}},
 			},
-			guesses: []string{"cluster CIDR", "client outside", "node node-b: there is no room for a pod to ask from", "node node-c: its pods", "node node-c: its IPv4", "shell-1, shell-2"},
+			guesses: []string{"cluster CIDR", "client outside", "node node-b: no free address for a client pod", "node node-c: its pods", "node node-c: its IPv4", "shell-1, shell-2"},
 		},
 		{
 			name:    "an endpoint without a node beside one with",
@@ -265,7 +265,7 @@ func TestDerive(t *testing.T) {
 				Pods:         []Pod{{Name: "shell", Namespace: "default", Node: "node-1", Addresses: addrs("10.244.0.2")}},
 				Clients:      []Client{{Name: "outside", Addresses: addrs("192.0.2.10")}},
 			},
-			guesses: []string{"node node-1: made up, as the objects tell of none", "node node-1: its pods are in 10.244.0.0/24: made up", "cluster CIDR", "client outside", "address 198.51.100.2 is made up", "shell"},
+			guesses: []string{"node node-1: made up, because the objects have none", "node node-1: its pods are in 10.244.0.0/24: made up", "cluster CIDR", "client outside", "address 198.51.100.2 is made up", "shell"},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// Marshal writes the spec as the first document of a lab file: what [Parse] reads as the
-// same spec. The comment's lines go before it.
+// Marshal writes the spec as the first document of a lab file, which [Parse] reads as the
+// same spec. The comment's lines precede it.
 func (s *Spec) Marshal(comment []string) []byte {
 	var b strings.Builder
 	for _, line := range comment {
@@ -107,24 +107,24 @@ func portText(p Port) string {
 	return flowMap("port", fmt.Sprint(p.Port), "protocol", protocol)
 }
 
-// plain is text that means itself in YAML, wherever it stands: names with a hyphen or a
-// dot in them, IPv4 addresses with their four numbers.
+// plain is text that YAML reads as a string without quotes: names with a hyphen or a dot in
+// them, IPv4 addresses with their four numbers.
 var plain = regexp.MustCompile(`^([a-z][a-z0-9]*[-.][-.a-z0-9]*[a-z0-9]|[0-9]+\.[0-9]+\.[0-9]+\.[0-9]+(/[0-9]+)?)$`)
 
-// word is a name without either: plain, but for YAML's own words.
+// word is a name without either: plain, except for YAML's own words.
 var (
 	word  = regexp.MustCompile(`^[a-z][a-z0-9]+$`)
 	words = map[string]bool{"null": true, "true": true, "false": true, "yes": true, "no": true, "on": true, "off": true}
 )
 
-// scalar writes text, quoted where it has to be. What JSON quotes YAML reads.
+// scalar writes text, in quotes if necessary. JSON's quoting is valid YAML.
 func scalar(s string) string {
 	if plain.MatchString(s) || word.MatchString(s) && !words[s] {
 		return s
 	}
 	b, err := json.Marshal(s)
 	if err != nil {
-		panic(err) // a string always has a form
+		panic(err) // a string always has a JSON form
 	}
 	return string(b)
 }

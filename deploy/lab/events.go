@@ -6,18 +6,17 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// Event is something that happened on a node, or to the files of the lab. Exactly one of
-// Record, Log, Died and Files is set.
+// Event is an event of a node, or of the lab's files. Exactly one of Record, Log, Died and
+// Files is set.
 type Event struct {
 	Node   string       // empty: Files is set
-	Record *flow.Record // the daemon decided
-	Log    string       // the daemon logged a line
-	Died   error        // the daemon ended on its own: a *DaemonError
+	Record *flow.Record // a decision of the daemon
+	Log    string       // a log line of the daemon
+	Died   error        // the daemon exited unexpectedly: a *DaemonError
 	Files  *FilesStatus // the state of the files changed
 }
 
-// Subscription receives events. One that does not keep up loses events, never
-// holds up a daemon.
+// Subscription receives events. A slow one loses events; it never blocks a daemon.
 type Subscription struct {
 	C <-chan Event // closed with the subscription
 

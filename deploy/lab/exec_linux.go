@@ -14,9 +14,9 @@ import (
 	"golang.org/x/term"
 )
 
-// Exec runs a command inside a host of a running lab, with this process's standard
-// files, directory and environment, and gives its exit code. labName may be empty
-// where only one lab is running.
+// Exec runs a command inside a host of a running lab, with this process's standard files,
+// directory and environment, and returns its exit code. An empty labName selects the only
+// running lab.
 func Exec(labName, host string, command []string) (int, error) {
 	conn, err := dial(labName)
 	if err != nil {
@@ -36,7 +36,7 @@ func Exec(labName, host string, command []string) (int, error) {
 	return execTerminal(conn, r, files)
 }
 
-// execPlain hands the files over as they are.
+// execPlain passes the files unchanged.
 func execPlain(conn *net.UnixConn, r *execRequest, files []*os.File) (int, error) {
 	signals := catchSignals(unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGHUP, unix.SIGUSR1, unix.SIGUSR2)
 	if err := writeMessage(conn, request{Exec: r}, files...); err != nil {
@@ -46,8 +46,8 @@ func execPlain(conn *net.UnixConn, r *execRequest, files []*os.File) (int, error
 	return exitOf(conn)
 }
 
-// execTerminal puts a terminal of the command's own between it and ours: with it
-// come job control, window size, and Ctrl-C for the command and not for us.
+// execTerminal puts a pseudoterminal between the command and ours: the command gets job
+// control, the window size, and Ctrl-C.
 func execTerminal(conn *net.UnixConn, r *execRequest, files []*os.File) (code int, err error) {
 	master, slave, err := pty.Open()
 	if err != nil {
@@ -55,8 +55,8 @@ func execTerminal(conn *net.UnixConn, r *execRequest, files []*os.File) (code in
 	}
 	defer master.Close()
 	defer slave.Close()
-	// Go opens terminals as non-blocking, and whoever shares the open file shares
-	// that; a shell's read would fail at once. Fd undoes it.
+	// Go opens terminals as non-blocking, which applies to all holders of the open file: a
+	// shell's read would fail at once. Fd makes it blocking.
 	_ = slave.Fd()
 	for i, f := range files {
 		if term.IsTerminal(int(f.Fd())) {
@@ -77,7 +77,7 @@ func execTerminal(conn *net.UnixConn, r *execRequest, files []*os.File) (code in
 		return 1, err
 	}
 	defer forwardSignals(conn, signals)()
-	_ = slave.Close() // the command has it now: with its end comes the end of the output
+	_ = slave.Close() // only the command has it now: the output ends with the command
 
 	before, err := term.MakeRaw(int(os.Stdin.Fd()))
 	if err != nil {
@@ -88,11 +88,11 @@ func execTerminal(conn *net.UnixConn, r *execRequest, files []*os.File) (code in
 	output := make(chan struct{})
 	go func() {
 		defer close(output)
-		_, _ = io.Copy(os.Stdout, master) // until EIO: nobody has the slave any more
+		_, _ = io.Copy(os.Stdout, master) // until EIO: no process has the slave any more
 	}()
 	code, err = exitOf(conn)
-	// What the command left running may hold the terminal for long. What the command
-	// itself wrote is on its way.
+	// Background processes of the command may hold the terminal for long. The command's own
+	// output arrives soon.
 	select {
 	case <-output:
 	case <-time.After(drainTerminal):
@@ -100,12 +100,12 @@ func execTerminal(conn *net.UnixConn, r *execRequest, files []*os.File) (code in
 	return code, err
 }
 
-// drainTerminal is how long output may take to come through after the end of a
-// command that left something running.
+// drainTerminal is how long output may take to arrive after the end of a command that left
+// background processes.
 const drainTerminal = 500 * time.Millisecond
 
-// catchSignals keeps signals from ending this process. It comes before the command
-// is asked for: once the command runs, they are the command's.
+// catchSignals keeps signals from ending this process. It is called before the request: once
+// the command runs, the signals belong to it.
 func catchSignals(signals ...os.Signal) <-chan os.Signal {
 	c := make(chan os.Signal, 8)
 	signal.Notify(c, signals...)
@@ -139,17 +139,17 @@ func exitOf(conn *net.UnixConn) (int, error) {
 	case err != nil:
 		return 1, err
 	}
-	return 1, errors.New("the lab gave no exit code")
+	return 1, errors.New("no exit code in the lab's response")
 }
 
-// receive reads a response; one that has an error is an error, too.
+// receive reads a response; a response with an error is returned with that error.
 func receive(conn *net.UnixConn) (*response, error) {
 	var r response
 	files, err := readMessage(conn, &r)
 	closeFiles(files)
 	switch {
 	case errors.Is(err, io.EOF), errors.Is(err, unix.ECONNRESET):
-		return nil, errors.New("the lab went down")
+		return nil, errors.New("the lab has stopped")
 	case err != nil:
 		return nil, err
 	case r.Error != "":
@@ -158,7 +158,7 @@ func receive(conn *net.UnixConn) (*response, error) {
 	return &r, nil
 }
 
-// StatusOf asks a running lab for its status.
+// StatusOf returns the status of a running lab.
 func StatusOf(labName string) (*Status, error) {
 	conn, err := dial(labName)
 	if err != nil {
@@ -173,12 +173,12 @@ func StatusOf(labName string) (*Status, error) {
 		return nil, err
 	}
 	if r.Status == nil {
-		return nil, errors.New("the lab gave no status")
+		return nil, errors.New("no status in the lab's response")
 	}
 	return r.Status, nil
 }
 
-// Down ends a running lab and waits until it is gone.
+// Down stops a running lab and waits for its end.
 func Down(labName string) error {
 	conn, err := dial(labName)
 	if err != nil {
@@ -191,8 +191,8 @@ func Down(labName string) error {
 	if _, err := receive(conn); err != nil {
 		return err
 	}
-	// Its outermost process holds the socket to the last. A connection that nobody
-	// accepts ends with the socket.
+	// The lab's outermost process holds the socket until its end. A connection that is not
+	// accepted ends with the socket.
 	name := conn.RemoteAddr().(*net.UnixAddr)
 	for {
 		wait, err := net.DialUnix("unix", nil, name)

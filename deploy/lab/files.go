@@ -16,20 +16,20 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// FilesStatus is what became of the files of a lab since it came up. The zero value says
-// that all of them are in force.
+// FilesStatus is the state of a lab's files since its start. The zero value: all of them are
+// in force.
 type FilesStatus struct {
-	// Problems are what is wrong in the files, as "FILE:LINE: what". The last good state
-	// stays in force.
+	// Problems are the mistakes in the files, as "FILE:LINE: text". The last good state stays
+	// in force.
 	Problems []string `json:"problems,omitempty"`
-	// NotApplied are changes that need a lab that comes up anew: of nodes, pods, clients and
+	// NotApplied are changes that require a restart of the lab: of nodes, pods, clients and
 	// networks. Everything else in the files is in force.
 	NotApplied []string `json:"notApplied,omitempty"`
-	// Warnings are about objects that are in force but will hardly do what was meant.
+	// Warnings are about objects that are in force, but probably wrong.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// String has one line for each entry below what it means; empty: all is in force.
+// String has one line for each entry below a title; empty: all is in force.
 func (s FilesStatus) String() string {
 	var b strings.Builder
 	write := func(title string, lines []string) {
@@ -37,8 +37,8 @@ func (s FilesStatus) String() string {
 			fmt.Fprintf(&b, "%s\n  %s\n", title, strings.Join(lines, "\n  "))
 		}
 	}
-	write("NOT IN FORCE: the files have mistakes, so the last good state stays in force:", s.Problems)
-	write("NOT APPLIED: these changes need a lab that comes up anew (end it, and start it again):", s.NotApplied)
+	write("NOT IN FORCE: the files have mistakes, and the last good state stays in force:", s.Problems)
+	write("NOT APPLIED: these changes require a restart of the lab:", s.NotApplied)
 	write("WARNING:", s.Warnings)
 	return b.String()
 }
@@ -47,15 +47,15 @@ const maxShown = 20 // lines of one kind
 
 // filesWatch compares the files with the lab that runs.
 type filesWatch struct {
-	file *File // as it was when the lab came up
-	// unanswered are the endpoints that no host of the lab had when it came up.
+	file *File // as it was at the start of the lab
+	// unanswered are the endpoints that no host of the lab had at its start.
 	unanswered map[netip.AddrPort]bool
 }
 
 // watchFiles calls report whenever the state of the files changes, until the context ends.
 // The file must have a path.
 func watchFiles(ctx context.Context, file *File, report func(FilesStatus)) error {
-	// The running one may differ by flags.
+	// The spec of the running lab may differ by flags.
 	spec, err := Parse(file.Path, file.Data)
 	if err != nil {
 		return err
@@ -71,7 +71,7 @@ func watchFiles(ctx context.Context, file *File, report func(FilesStatus)) error
 	})
 }
 
-// state judges what was read; it is called for each change.
+// state evaluates the files; it is called for each change.
 func (w *filesWatch) state(o *manifest.Objects, err error) (s FilesStatus) {
 	now, faulty := Load(w.file.Path)
 	var problems []string
@@ -111,7 +111,7 @@ func (w *filesWatch) state(o *manifest.Objects, err error) (s FilesStatus) {
 	return s
 }
 
-// located is a text with the file and, where it can be found, the line that it is about.
+// located is a text with its file and, if known, its line.
 func located(file string, line func([]byte) int, text string) string {
 	const readable = 8 << 20
 	if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() && info.Size() <= readable {
@@ -124,7 +124,7 @@ func located(file string, line func([]byte) int, text string) string {
 	return file + ": " + text
 }
 
-// most gives the first lines of many.
+// most returns the first lines of many.
 func most(lines []string) []string {
 	if n := len(lines) - maxShown; n > 0 {
 		return append(slices.Clone(lines[:maxShown]), fmt.Sprintf("and %d more", n))
@@ -132,7 +132,7 @@ func most(lines []string) []string {
 	return lines
 }
 
-// changes are the differences to another spec, which a running lab does not follow.
+// changes are the differences to another spec, which a running lab does not apply.
 func (s *Spec) changes(to *Spec) (all []string) {
 	add := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
 	compare(add, "node", s.Nodes, to.Nodes, func(n *Node) string { return n.Name })
@@ -146,13 +146,13 @@ func (s *Spec) changes(to *Spec) (all []string) {
 		{"clusterCIDRs", !reflect.DeepEqual(s.ClusterCIDRs, to.ClusterCIDRs)}, {"proxy", !reflect.DeepEqual(s.Proxy, to.Proxy)},
 	} {
 		if f.differ {
-			add("%s: it is another one", f.field)
+			add("%s is changed in the file: unchanged in the running lab", f.field)
 		}
 	}
 	return all
 }
 
-// compare finds hosts that are new, changed or gone.
+// compare finds new, changed and removed hosts.
 func compare[T any](add func(string, ...any), kind string, from, to []T, name func(*T) string) {
 	before := make(map[string]*T)
 	for i := range from {
@@ -162,21 +162,21 @@ func compare[T any](add func(string, ...any), kind string, from, to []T, name fu
 		n := name(&to[i])
 		switch old, ok := before[n]; {
 		case !ok:
-			add("%s %s is new in the file: the running lab does not have it", kind, n)
+			add("%s %s is new in the file: not in the running lab", kind, n)
 		case !reflect.DeepEqual(*old, to[i]):
-			add("%s %s is changed in the file: in the running lab it is as before", kind, n)
+			add("%s %s is changed in the file: unchanged in the running lab", kind, n)
 		}
 		delete(before, n)
 	}
 	for i := range from {
 		if n := name(&from[i]); before[n] != nil {
-			add("%s %s is gone from the file: the running lab still has it", kind, n)
+			add("%s %s is removed from the file: still in the running lab", kind, n)
 		}
 	}
 }
 
-// newlyUnanswered finds endpoints that no host of the running lab has, but for those that
-// were so when it came up.
+// newlyUnanswered finds endpoints without a host in the running lab, except for those that
+// had none at its start.
 func (w *filesWatch) newlyUnanswered(services []*decision.ServicePort) (lines []string) {
 	first := w.unanswered == nil
 	if first {
@@ -189,7 +189,7 @@ func (w *filesWatch) newlyUnanswered(services []*decision.ServicePort) (lines []
 			case first:
 				w.unanswered[e.AddrPort] = true
 			default:
-				lines = append(lines, fmt.Sprintf("endpoint %s of Service %s%s: no host of the running lab has this address, so nobody answers", e.AddrPort, svc.Name.Service(), of(e.Pod)))
+				lines = append(lines, fmt.Sprintf("endpoint %s of Service %s%s: no host of the running lab has this address, so there is no reply", e.AddrPort, svc.Name.Service(), of(e.Pod)))
 			}
 		}
 	}
@@ -205,7 +205,7 @@ func of(pod string) string {
 	return ", pod " + pod
 }
 
-// has says whether a host of the lab has the address.
+// has reports whether a host of the lab has the address.
 func (s *Spec) has(a netip.Addr) bool {
 	return s.podAt(a) != nil ||
 		slices.ContainsFunc(s.Nodes, func(n Node) bool { return slices.Contains(n.Addresses, a) }) ||

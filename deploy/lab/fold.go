@@ -10,15 +10,15 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/view/visible"
 )
 
-// folder writes lines to a terminal and folds those that are too long for it, at spaces: what
-// follows stands below the line's second column. Lines to anything else stay as they are.
+// folder writes lines to a terminal and wraps long ones at spaces: the rest is indented to the
+// line's second column. For any other writer lines stay unchanged.
 type folder struct {
 	w       io.Writer
 	width   func() int // columns; 0: any number
-	pending string     // the beginning of a line
+	pending string     // an incomplete line
 }
 
-// newFolder folds for the terminal that w is, if it is one.
+// newFolder wraps lines if w is a terminal.
 func newFolder(w io.Writer) *folder {
 	f, ok := visible.File(w)
 	return &folder{w: w, width: func() int {
@@ -36,7 +36,7 @@ func newFolder(w io.Writer) *folder {
 // Unwrap is the writer behind it.
 func (f *folder) Unwrap() io.Writer { return f.w }
 
-// Write writes complete lines; the rest waits.
+// Write writes complete lines and keeps the rest.
 func (f *folder) Write(b []byte) (int, error) {
 	text := f.pending + string(b)
 	end := strings.LastIndexByte(text, '\n') + 1
@@ -55,7 +55,7 @@ func (f *folder) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// fold folds one line. Words that are too long stay whole.
+// fold wraps one line. Words that are too long stay whole.
 func fold(line string, width int) string {
 	if width <= 0 || ansi.StringWidth(line) <= width {
 		return line
@@ -80,11 +80,11 @@ func fold(line string, width int) string {
 	return b.String()
 }
 
-// marks begin texts that stand beside them.
+// marks are symbols before the text of a column.
 var marks = []string{"✓", "✗", "->", ".", "*", "?"}
 
-// secondColumn is where the text of a line's second column begins, behind its mark. Columns are
-// at least two spaces apart; a line with one column has its second at its text.
+// secondColumn is the position of the text of a line's second column, after its mark. Columns
+// are at least two spaces apart; for a line with one column it is that of its text.
 func secondColumn(line string) int {
 	column := len(line) - len(strings.TrimLeft(line, " "))
 	text := line[column:]

@@ -17,7 +17,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
-// Options are what a lab needs besides its Spec.
+// Options are the options of a lab besides its Spec.
 type Options struct {
 	// Objects are the files and directories the daemons read Kubernetes objects
 	// from; usually File.ObjectPaths.
@@ -34,7 +34,7 @@ type Options struct {
 
 // Lab is a running lab. Its methods may be called concurrently.
 type Lab struct {
-	// FlowAPI is set by OpenFlows, before which nobody must ask for the status.
+	// FlowAPI is set by OpenFlows. Status must not be called before.
 	FlowAPI FlowAPIStatus
 
 	spec     *Spec
@@ -43,7 +43,7 @@ type Lab struct {
 	topology *topology
 	servers  []*server
 	daemons  map[string]*daemon
-	// dir is where the daemons' flow APIs are; token is what they want to see.
+	// dir has the sockets of the daemons' flow APIs; token is their token.
 	dir, token string
 	hub        hub
 	files      atomic.Pointer[FilesStatus] // nil: all is in force
@@ -51,16 +51,16 @@ type Lab struct {
 	closeErr   error
 }
 
-// How long a daemon may take. Both are far more than one needs; who waits that
-// long waits for nothing.
+// How long a daemon may take. Both are far more than a daemon needs: after that time it
+// hangs.
 const (
 	startTimeout = time.Minute
 	stopTimeout  = 30 * time.Second
 )
 
-// Up brings a lab up, within the namespaces this process is in: call it inside
-// [netns.Isolation] or [netns.Main]. On an error nothing is left behind. The
-// context is for coming up only; the lab runs until Close.
+// Up starts a lab in the namespaces of this process: call it inside [netns.Isolation] or
+// [netns.Main]. On an error it removes everything. The context is for the start only; the
+// lab runs until Close.
 func Up(ctx context.Context, spec *Spec, options Options) (*Lab, error) {
 	l := &Lab{spec: spec, options: options, started: time.Now(), daemons: make(map[string]*daemon)}
 	var err error
@@ -145,8 +145,8 @@ func (l *Lab) startDaemons(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// command is the command line of a node's daemon. Its third file, after the
-// standard ones, is the one it tells readiness by.
+// command is the command line of a node's daemon. File descriptor 3 is the one on which it
+// reports readiness.
 func (l *Lab) command(n *Node) *exec.Cmd {
 	args := []string{"run", "--hostname-override", n.Name, "--flow-log", "-", "--flow-log-steps", "--ready-fd", "3",
 		"--flow-api", "unix:" + l.socket(n.Name), "--flow-api-token-file", l.tokenFile(), "--flow-api-holds"}
@@ -174,7 +174,7 @@ func (l *Lab) command(n *Node) *exec.Cmd {
 	}
 	executable := l.options.Executable
 	if executable == "" {
-		// Right even where the file has been replaced or removed meanwhile.
+		// Works even if the file was replaced or removed meanwhile.
 		executable = "/proc/self/exe"
 	}
 	cmd := exec.Command(executable, append(args, l.options.Arguments...)...)
@@ -203,7 +203,7 @@ func (l *Lab) Namespace(name string) (*netns.Namespace, error) {
 	return l.topology.hosts[full], nil
 }
 
-// StartDaemon starts a node's daemon, which must not run, and waits until it is
+// StartDaemon starts a node's daemon, which must not be running, and waits until it is
 // ready.
 func (l *Lab) StartDaemon(ctx context.Context, node string) error {
 	d, err := l.daemon(node)
@@ -215,12 +215,12 @@ func (l *Lab) StartDaemon(ctx context.Context, node string) error {
 	if err := d.Start(ctx); err != nil {
 		return err
 	}
-	// Once more: only now is it certain that connection tracking is loaded.
+	// Again: only now connection tracking is certainly loaded.
 	return setSysctls(d.ns, conntrackAccounting)
 }
 
-// StopDaemon asks a node's daemon to end and waits; one that does not is killed,
-// which is an error.
+// StopDaemon stops a node's daemon with SIGTERM and waits. If the daemon does not end, it is
+// killed, which is an error.
 func (l *Lab) StopDaemon(ctx context.Context, node string) error {
 	d, err := l.daemon(node)
 	if err != nil {
@@ -252,11 +252,11 @@ func (l *Lab) daemon(node string) (*daemon, error) {
 	return nil, &UnknownHostError{node, names}
 }
 
-// Subscribe gives events from now on, of all nodes. The buffer is the number of
-// events that may wait; see [Subscription].
+// Subscribe returns the events of all nodes from now on. The buffer is the number of events
+// that may wait; see [Subscription].
 func (l *Lab) Subscribe(buffer int) *Subscription { return l.hub.subscribe(buffer) }
 
-// Close takes the lab down. It is safe to call Close more than once.
+// Close stops the lab. It is safe to call Close more than once.
 func (l *Lab) Close() error {
 	l.close.Do(func() {
 		ctx, cancel := context.WithTimeoutCause(context.Background(), stopTimeout, fmt.Errorf("took longer than %s", stopTimeout))

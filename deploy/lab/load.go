@@ -16,13 +16,13 @@ import (
 	"github.com/nfqproxy/nfqproxy/deploy/labs"
 )
 
-// Problem is one thing that is wrong with a lab file.
+// Problem is one mistake in a lab file.
 type Problem struct {
 	Field string // its path, "nodes[0].addresses[1]"; empty: the file as a whole
 	Text  string
 }
 
-// Error is what is wrong with a lab file: all of it.
+// Error is all mistakes in a lab file.
 type Error struct {
 	File     string
 	Problems []Problem // at least one
@@ -46,11 +46,11 @@ const maxFile = 16 << 20
 
 // File is a lab file.
 type File struct {
-	// Path is the absolute path; empty for a built-in lab, which is in no file yet.
+	// Path is the absolute path; empty for a built-in lab, which has no file yet.
 	Path string
 	Data []byte
 	Spec *Spec
-	// Guesses are what was guessed of a lab that was made of objects: see [Derive].
+	// Guesses are the guesses of a lab derived from objects: see [Derive].
 	Guesses []string
 }
 
@@ -67,7 +67,7 @@ func Load(nameOrPath string) (*File, error) {
 		}
 		return &File{Data: data, Spec: spec}, nil
 	}
-	if nameOrPath == "" { // of an empty variable, it would be the current directory
+	if nameOrPath == "" { // an unset shell variable; as a path it would be the current directory
 		return nil, fmt.Errorf("the lab's name is empty; built-in labs: %s", strings.Join(labs.Names(), ", "))
 	}
 	path, err := filepath.Abs(nameOrPath)
@@ -77,7 +77,7 @@ func Load(nameOrPath string) (*File, error) {
 	info, err := os.Stat(path)
 	switch {
 	case os.IsNotExist(err) && !strings.ContainsAny(nameOrPath, "./"):
-		return nil, fmt.Errorf("there is no file and no built-in lab %q%s; built-in labs: %s", nameOrPath, nearest.Hint(nameOrPath, labs.Names()), strings.Join(labs.Names(), ", "))
+		return nil, fmt.Errorf("no file and no built-in lab %q%s; built-in labs: %s", nameOrPath, nearest.Hint(nameOrPath, labs.Names()), strings.Join(labs.Names(), ", "))
 	case err != nil:
 		return nil, err
 	case !info.Mode().IsRegular():
@@ -96,9 +96,9 @@ func Load(nameOrPath string) (*File, error) {
 	return &File{Path: path, Data: data, Spec: spec}, nil
 }
 
-// FromObjects makes a lab of the Kubernetes objects in files and directories alone, in no
-// file yet. Its name, unless o says one, is that of the first path. It names the paths
-// relative to the directory that its file will be in; empty: absolutely.
+// FromObjects derives a lab from the Kubernetes objects in files and directories. It has no
+// file yet. Its name is o.Name or, if that is empty, that of the first path. It names the
+// paths relative to dir, the directory of its future file; empty: absolutely.
 func FromObjects(paths []string, dir string, o DeriveOptions) (*File, error) {
 	objects, err := manifest.Load(paths)
 	if err != nil {
@@ -124,9 +124,9 @@ func FromObjects(paths []string, dir string, o DeriveOptions) (*File, error) {
 		}
 		spec.Objects = append(spec.Objects, absolute)
 	}
-	comment := append([]string{"A lab made of Kubernetes objects. What they do not say was guessed:"}, guesses...)
+	comment := append([]string{"A lab derived from Kubernetes objects. Guesses for what the objects lack:"}, guesses...)
 	f := &File{Data: spec.Marshal(comment), Guesses: guesses}
-	// What is written is what is read: as from any other file.
+	// Parse what was written, as from any other file.
 	if f.Spec, err = Parse("lab of "+strings.Join(paths, ", "), f.Data); err != nil {
 		return nil, err
 	}
@@ -176,12 +176,12 @@ func Parse(name string, data []byte) (*Spec, error) {
 	}
 	m, ok := v.(map[string]any)
 	if !ok || m["apiVersion"] != APIVersion || m["kind"] != Kind {
-		return fail("the first document has to say \"apiVersion: %s\" and \"kind: %s\"", APIVersion, Kind)
+		return fail("the first document must have \"apiVersion: %s\" and \"kind: %s\"", APIVersion, Kind)
 	}
 	var d decoder
 	s := d.spec(v)
 	if len(d.problems) == 0 {
-		// What did not decode would only be complained about again.
+		// A field that did not decode would only be reported twice.
 		d.problems = validate(s)
 	}
 	if len(d.problems) > 0 {

@@ -8,19 +8,19 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/nearest"
 )
 
-// UnknownHostError says that a lab has no host of a name.
+// UnknownHostError is the error for a name that no host of a lab has.
 type UnknownHostError struct {
 	Name  string
-	Names []string // those there are
+	Names []string // of all hosts
 }
 
-// Error lists the names there are.
+// Error lists the known names.
 func (e *UnknownHostError) Error() string {
-	return fmt.Sprintf("there is no %q in this lab%s; there are: %s", e.Name, nearest.Hint(e.Name, e.Names), strings.Join(e.Names, ", "))
+	return fmt.Sprintf("no host %q in this lab%s; known: %s", e.Name, nearest.Hint(e.Name, e.Names), strings.Join(e.Names, ", "))
 }
 
-// Hosts are the names of all that can be entered: nodes, pods (namespace/name),
-// clients and the fabric.
+// Hosts are the names of all hosts, for lab exec: nodes, pods (namespace/name), clients and
+// the fabric.
 func (s *Spec) Hosts() []string {
 	var names []string
 	for i := range s.Nodes {
@@ -35,8 +35,8 @@ func (s *Spec) Hosts() []string {
 	return append(names, fabricName)
 }
 
-// Resolve gives the full name of a host. A pod needs no namespace where nothing
-// else is called like it. The error is an [*UnknownHostError].
+// Resolve returns the full name of a host. The namespace of a pod is optional if its name is
+// unique. The error is an [*UnknownHostError].
 func (s *Spec) Resolve(name string) (string, error) {
 	hosts := s.Hosts()
 	if slices.Contains(hosts, name) {
@@ -58,8 +58,8 @@ func (s *Spec) Resolve(name string) (string, error) {
 	return found, nil
 }
 
-// devices names network devices after what they lead to, within the kernel's
-// limit of 15 bytes.
+// devices names network devices after the host at their other end, within the kernel's
+// limit of 15 bytes (IFNAMSIZ).
 type devices map[string]bool
 
 const maxDevice = 15

@@ -20,7 +20,7 @@ import (
 	webpage "github.com/nfqproxy/nfqproxy/control/view/web"
 )
 
-// listenPage opens the address of the page, which is outside of the lab.
+// listenPage listens at the address of the page, outside of the lab's namespaces.
 func listenPage(address string) (*os.File, error) {
 	if address != "" {
 		a, err := netip.ParseAddrPort(strings.Replace(address, "localhost:", "127.0.0.1:", 1))
@@ -44,7 +44,7 @@ func listenPage(address string) (*os.File, error) {
 
 // makeDir makes the directory of the daemons' sockets, and the token that they share.
 func (l *Lab) makeDir() (err error) {
-	// In the lab's own /run, which goes with it, also if the lab is killed.
+	// In the lab's own /run, which disappears with the lab, even if it is killed.
 	if l.dir, err = os.MkdirTemp("/run", "nfqproxy-lab-"); err != nil {
 		return err
 	}
@@ -54,8 +54,8 @@ func (l *Lab) makeDir() (err error) {
 
 func (l *Lab) tokenFile() string { return filepath.Join(l.dir, "token") }
 
-// socket is where the flow API of a node's daemon is. Its path must not be long, which
-// names may be.
+// socket is the socket of the flow API of a node's daemon. Its path has a number, because
+// node names can be too long for a socket's path.
 func (l *Lab) socket(node string) string {
 	for i := range l.spec.Nodes {
 		if l.spec.Nodes[i].Name == node {
@@ -73,8 +73,8 @@ func (l *Lab) NodeObserver(node string) (*observe.Client, error) {
 	return observe.NewClient("unix:"+l.socket(node), observe.ClientOptions{Token: l.token})
 }
 
-// OpenFlows prepares to serve the flow API of all nodes together, and its page, at a
-// listener. serve does so until the context ends, and has to be called.
+// OpenFlows prepares the flow API of all nodes and its page, at a listener. serve serves them
+// until the context ends, and has to be called.
 func (l *Lab) OpenFlows(listener net.Listener) (serve func(context.Context) error, err error) {
 	var members []observe.Member
 	for i := range l.spec.Nodes {
@@ -96,13 +96,13 @@ func (l *Lab) OpenFlows(listener net.Listener) (serve func(context.Context) erro
 	}, nil
 }
 
-// mapped is a fleet that knows the lab's map.
+// mapped is a fleet with the lab's topology.
 type mapped struct {
 	*observe.Fleet
 	spec *Spec
 }
 
-// Topology gives the lab's map, of which its nodes know parts.
+// Topology returns the topology of the lab. Its nodes know parts of it only.
 func (m *mapped) Topology(context.Context) (*observe.Topology, error) {
 	t := &observe.Topology{Lab: m.spec.Name, CanHold: m.Holder() != nil, Hosts: []observe.TopologyHost{}, Pods: []observe.TopologyPod{}}
 	for i := range m.spec.Nodes {
@@ -121,7 +121,7 @@ func (m *mapped) Topology(context.Context) (*observe.Topology, error) {
 	return t, nil
 }
 
-// owners are the names of the lab's addresses, and the addresses of its names.
+// owners maps the lab's addresses to names, and its names to addresses.
 func (s *Spec) owners() observe.FleetOptions {
 	type owner struct{ pod, node, host string }
 	owners := make(map[netip.Addr]owner)
@@ -164,8 +164,8 @@ func (s *Spec) owners() observe.FleetOptions {
 	}
 }
 
-// FlowAPIOf gives the flow API of this user's running lab; an empty one: no name is given and
-// none is running. It is an error if several are.
+// FlowAPIOf returns the flow API of this user's running lab; an empty one: no name is given and
+// no lab is running. Without a name, several running labs are an error.
 func FlowAPIOf(labName string) (FlowAPIStatus, error) {
 	s, err := StatusOf(labName)
 	if n, ok := errors.AsType[*NotRunningError](err); ok && labName == "" && len(n.Running) == 0 {

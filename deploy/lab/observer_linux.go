@@ -21,19 +21,19 @@ import (
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
-// observer makes requests in a lab and gathers what is to be known about them.
+// observer makes requests in a lab and collects their records and connection entries.
 type observer struct {
 	lab    *Lab
 	events *Subscription
-	unread []*flow.Record // seen, but not what was looked for at the time
+	unread []*flow.Record // received while waiting for another one
 }
 
 func newObserver(l *Lab) *observer { return &observer{lab: l, events: l.Subscribe(eventBuffer)} }
 
 func (o *observer) close() { o.events.Close() }
 
-// exchange is a request, its answer, the decision about it and the kernel's entry
-// for it. The connection is open until Close.
+// exchange is a request with its reply, its decision and the kernel's entry. The connection is
+// open until Close.
 type exchange struct {
 	net.Conn
 	source netip.AddrPort
@@ -42,7 +42,7 @@ type exchange struct {
 	flow   conntrack.Flow
 }
 
-// get makes an HTTP request from a host; node is where it is decided.
+// get makes an HTTP request from a host; node is the node that decides it.
 func (o *observer) get(ctx context.Context, host, node string, to netip.AddrPort) (*exchange, error) {
 	x, err := o.dial(ctx, host, "tcp", to)
 	if err != nil {
@@ -73,7 +73,7 @@ func (o *observer) download(ctx context.Context, host, node string, to netip.Add
 	return x, n, err
 }
 
-// send sends a datagram from a host and waits for the answer.
+// send sends a datagram from a host and waits for the reply.
 func (o *observer) send(ctx context.Context, host, node string, to netip.AddrPort) (*exchange, error) {
 	x, err := o.dial(ctx, host, "udp", to)
 	if err != nil {
@@ -89,7 +89,7 @@ func (o *observer) send(ctx context.Context, host, node string, to netip.AddrPor
 	return o.complete(ctx, x, node, decision.UDP, to, err)
 }
 
-// refused connects where nobody will answer and gives the error.
+// refused connects to a service without endpoints and returns the error.
 func (o *observer) refused(ctx context.Context, host string, to netip.AddrPort) error {
 	x, err := o.dial(ctx, host, "tcp", to)
 	if err == nil {
@@ -113,7 +113,7 @@ func (o *observer) dial(ctx context.Context, host, network string, to netip.Addr
 	return &exchange{Conn: c, source: addrPort(c.LocalAddr().String())}, nil
 }
 
-// request asks for a path and gives the body, leaving the connection open.
+// request requests a path and returns the body, without closing the connection.
 func (x *exchange) request(path string) (io.Reader, error) {
 	if _, err := fmt.Fprintf(x, "GET %s HTTP/1.1\r\nHost: lab\r\n\r\n", path); err != nil {
 		return nil, err
@@ -159,7 +159,7 @@ func (o *observer) record(ctx context.Context, is func(*flow.Record) bool) (*flo
 		case e, ok := <-o.events.C:
 			switch {
 			case !ok:
-				return nil, errors.New("the lab went down")
+				return nil, errors.New("the lab has stopped")
 			case e.Died != nil:
 				return nil, e.Died
 			case e.Record == nil:
@@ -183,8 +183,8 @@ func entry(node *netns.Namespace, p decision.Protocol, from, to netip.AddrPort) 
 		return conntrack.Flow{}, err
 	}
 	defer c.Close()
-	// Not Get: on Linux 6.18 it was seen to wait for an answer for ever. The tables
-	// here are small.
+	// Not Get: on Linux 6.18 it was seen to wait forever for a response. The tables here are
+	// small.
 	flows, err := c.Dump(nil)
 	if err != nil {
 		return conntrack.Flow{}, err
@@ -200,14 +200,14 @@ func entry(node *netns.Namespace, p decision.Protocol, from, to netip.AddrPort) 
 	return conntrack.Flow{}, fmt.Errorf("the kernel has no entry for %s -> %s on node %s", from, to, node.Name())
 }
 
-// translated is where an entry leads: the source of the replies.
+// translated is the translated destination of an entry: the source of its replies.
 func translated(f *conntrack.Flow) netip.AddrPort {
 	return netip.AddrPortFrom(f.TupleReply.IP.SourceAddress, f.TupleReply.Proto.SourcePort)
 }
 
 var tcpStates = []string{"NONE", "SYN_SENT", "SYN_RECV", "ESTABLISHED", "FIN_WAIT", "CLOSE_WAIT", "LAST_ACK", "TIME_WAIT", "CLOSE", "SYN_SENT2"}
 
-// entryLines writes an entry as conntrack -L does, with a line for each direction.
+// entryLines formats an entry like conntrack -L, with a line for each direction.
 func entryLines(f *conntrack.Flow) []string {
 	tuple := func(t conntrack.Tuple, c conntrack.Counter) string {
 		return fmt.Sprintf("src=%s dst=%s sport=%d dport=%d packets=%d bytes=%d",
@@ -236,7 +236,7 @@ func entryLines(f *conntrack.Flow) []string {
 // by the kernel's own count.
 func queued(n *netns.Namespace) (uint64, error) {
 	var text []byte
-	// What /proc/net shows is up to the thread that opens it.
+	// /proc/net shows the namespace of the thread that opens it.
 	err := n.Do(func() (err error) {
 		text, err = os.ReadFile("/proc/thread-self/net/netfilter/nfnetlink_queue")
 		return err
@@ -273,10 +273,10 @@ func addrPort(s string) netip.AddrPort {
 	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
 }
 
-// addrOf gives the address of an address and port, as text.
+// addrOf returns the address of an address and port, as text.
 func addrOf(s string) string { return addrPort(s).Addr().String() }
 
-// cause is what the kernel said, without the way it came.
+// cause is the kernel's error, without the errors that wrap it.
 func cause(err error) error {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return errno

@@ -7,29 +7,29 @@ import (
 	"strings"
 )
 
-// DefaultPage is where a lab's page is, if nothing else is said.
+// DefaultPage is the default address of a lab's page.
 const DefaultPage = "127.0.0.1:10253"
 
-// RunOptions are what [RunUp] and [RunDemo] need.
+// RunOptions are the options of [RunUp] and [RunDemo].
 type RunOptions struct {
-	Lab string // a file, or the name of a built-in lab; not looked at with Objects
-	// Objects are files and directories with Kubernetes objects to make the lab of; Derive
-	// says of them what they do not.
+	Lab string // a file, or the name of a built-in lab; ignored with Objects
+	// Objects are files and directories with Kubernetes objects to derive the lab from, with
+	// the options Derive.
 	Objects []string
 	Derive  DeriveOptions
-	// Page is where the web page and the flow API of all nodes are served: a loopback address
-	// and a port; empty: [DefaultPage] or, where that is taken, any port.
+	// Page is the address of the web page and of the flow API of all nodes: a loopback address
+	// and a port; empty: [DefaultPage] or, if that is in use, any port.
 	Page   string
 	Stdout io.Writer
 	Stderr io.Writer
-	All    bool // up: show flows that are for no service, too
+	All    bool // up: include flows for no service
 	Walk   bool // up: show the walk through the chains below each decision
 	Logs   bool // up: show the daemons' logs
-	// NoHairpinMasquerade stands above the lab's own setting: see [Proxy].
+	// NoHairpinMasquerade overrides the lab's own setting: see [Proxy].
 	NoHairpinMasquerade bool
 }
 
-// name is how the command line names the lab.
+// name is the lab as on the command line.
 func (o *RunOptions) name() string {
 	if len(o.Objects) > 0 {
 		return "--objects " + strings.Join(o.Objects, " --objects ")
@@ -37,7 +37,7 @@ func (o *RunOptions) name() string {
 	return o.Lab
 }
 
-// program is how this program was called, for commands to copy.
+// program is the name that this program was started by, for commands to copy.
 func program() string {
 	if strings.Contains(os.Args[0], "/") {
 		return os.Args[0]
@@ -53,12 +53,12 @@ func (o *RunOptions) load() (*File, error) {
 	return Load(o.Lab)
 }
 
-// writeGuesses says what was guessed of a lab that was made of objects.
+// writeGuesses prints the guesses of a lab derived from objects.
 func writeGuesses(w io.Writer, f *File) {
 	if len(f.Guesses) == 0 {
 		return
 	}
-	fmt.Fprintf(w, "Lab %s is made of objects. What they do not say is guessed:\n", f.Spec.Name)
+	fmt.Fprintf(w, "Lab %s is derived from objects. Guesses for what the objects lack:\n", f.Spec.Name)
 	for _, g := range f.Guesses {
 		fmt.Fprintln(w, "  "+g)
 	}

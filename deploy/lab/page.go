@@ -8,7 +8,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
 )
 
-// page writes what the demo shows.
+// page is the output of the demo.
 type page struct {
 	w      io.Writer
 	style  flowtext.Style
@@ -21,13 +21,13 @@ func newPage(w io.Writer, style flowtext.Style) *page { return &page{w: w, style
 
 const labelWidth = 10 // of the left column
 
-// legend explains the signs of decisions and walks.
+// legend explains the symbols of decisions and walks.
 const legend = `Each decision comes with its walk through kube-proxy's chains, rule by rule:
-  ->  the rule applies: the walk goes on in another chain, or ends
-  .   the rule does not apply
-  *   the rule marks the packet to be masqueraded, and the walk goes on
-A decision ends with the source address: "masq: -", it stays; "masq: ADDRESS
-(why)", it becomes this address.
+  ->  the rule matches: the walk continues in another chain, or ends
+  .   the rule does not match
+  *   the rule marks the packet for masquerading, and the walk continues
+A decision ends with the source address: "masq: -" for an unchanged one, or "masq:
+ADDRESS (reason)" for the new one.
 `
 
 func (p *page) printf(format string, args ...any) { fmt.Fprintf(p.w, format, args...) }
@@ -43,14 +43,14 @@ func (p *page) row(label, format string, args ...any) {
 	p.printf("  %s%s\n", p.style.Paint(flowtext.Dim, fmt.Sprintf("%-*s", labelWidth, label)), fmt.Sprintf(format, args...))
 }
 
-// block writes lines of their own width, which may be long.
+// block writes lines that may be long.
 func (p *page) block(text string) {
 	for line := range strings.Lines(text) {
 		p.printf("    %s", line)
 	}
 }
 
-// check writes an expectation and whether it was met.
+// check writes an expectation with its result.
 func (p *page) check(ok bool, format string, args ...any) {
 	p.checks++
 	mark := p.style.Paint(flowtext.Green, "✓")
@@ -61,7 +61,7 @@ func (p *page) check(ok bool, format string, args ...any) {
 	p.printf("  %s %s\n", mark, fmt.Sprintf(format, args...))
 }
 
-// summary ends the page; the error says that something was not as it should be.
+// summary ends the page; it returns an error if a check failed.
 func (p *page) summary() error {
 	if p.failed > 0 {
 		p.printf("\n%s\n", p.style.Paint(flowtext.Red, fmt.Sprintf("%d of %d checks failed.", p.failed, p.checks)))

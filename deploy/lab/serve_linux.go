@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Status is what the lab is at.
+// Status is the current state of the lab.
 func (l *Lab) Status() *Status {
 	s := &Status{Name: l.spec.Name, Started: l.started, FlowAPI: l.FlowAPI}
 	if files := l.files.Load(); files != nil {
@@ -41,23 +41,23 @@ func (l *Lab) Status() *Status {
 	return s
 }
 
-// attendant answers requests to a running lab.
+// attendant serves requests to a running lab.
 type attendant struct {
 	lab  *Lab
-	down func() // asks for the end of the lab
+	down func() // stops the lab
 	wg   sync.WaitGroup
 }
 
-// serveControl answers requests on a listening socket until the context ends or
-// someone asks for the end of the lab, whereupon it calls down.
+// serveControl serves requests on a listening socket until the context ends or a request
+// stops the lab; then it calls down.
 func (l *Lab) serveControl(ctx context.Context, listener *net.UnixListener, down func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
 	defer stop()
 	c := attendant{lab: l, down: func() {
-		// Before the answer: who asks for the end waits on a second connection, which
-		// nobody must accept.
+		// Before the response: the client then waits on a second connection, which must not
+		// be accepted.
 		cancel()
 		_ = listener.Close()
 		down()
@@ -104,30 +104,30 @@ func (c *attendant) answer(ctx context.Context, conn *net.UnixConn) {
 		}
 		_ = writeMessage(conn, r)
 	default:
-		_ = writeMessage(conn, response{Error: "this lab is of another version of nfqproxy and does not know the request"})
+		_ = writeMessage(conn, response{Error: "unknown request: the lab runs another version of nfqproxy"})
 	}
 }
 
-// Exit codes of a command that could not be run, as a shell gives them (POSIX, Shell Command
+// Exit codes of a command that could not be run, as in a shell (POSIX, Shell Command
 // Language, 2.8.2).
 const (
 	notExecutable = 126
 	notFound      = 127
 )
 
-// exec runs a command in a host and gives its exit code, also with an error.
+// exec runs a command in a host and returns its exit code, also with an error.
 func (c *attendant) exec(ctx context.Context, conn *net.UnixConn, r *execRequest, files []*os.File) (int, error) {
 	ns, err := c.lab.Namespace(r.Host)
 	if err != nil {
 		return 1, err
 	}
 	if len(files) != 3 || len(r.Command) == 0 {
-		return 1, errors.New("a command and three files are needed")
+		return 1, errors.New("invalid request: want a command and three files")
 	}
 	path, err := lookPath(r.Command[0], r.Dir, r.Env)
 	switch {
 	case errors.Is(err, exec.ErrNotFound):
-		return notFound, fmt.Errorf("%s: there is no such program (%s sees the files of this machine)", r.Command[0], r.Host)
+		return notFound, fmt.Errorf("%s: program not found (%s uses the files of this machine)", r.Command[0], r.Host)
 	case err != nil:
 		return notExecutable, fmt.Errorf("%s: %w", r.Command[0], err)
 	}
@@ -143,7 +143,7 @@ func (c *attendant) exec(ctx context.Context, conn *net.UnixConn, r *execRequest
 	if err := ns.Start(cmd); err != nil {
 		return notExecutable, fmt.Errorf("starting %s in %s: %w", r.Command[0], r.Host, err)
 	}
-	closeFiles(files) // or a pipe's reader would wait for this process
+	closeFiles(files) // otherwise the reader of a pipe would wait for this process
 	ended := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -156,9 +156,9 @@ func (c *attendant) exec(ctx context.Context, conn *net.UnixConn, r *execRequest
 				return
 			default:
 			}
-			// Until it has been waited for, the process, and so its group, is there.
+			// Until it is reaped, the process, and so its group, exists.
 			if err != nil {
-				// Whoever asked is gone, or the lab is going down.
+				// The client has disconnected, or the lab stops.
 				_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL)
 				return
 			}
@@ -182,8 +182,8 @@ func (c *attendant) exec(ctx context.Context, conn *net.UnixConn, r *execRequest
 	return cmd.ProcessState.ExitCode(), nil
 }
 
-// waitUnreaped waits for the end of a child but leaves it to be waited for, so
-// that its number cannot become another process's.
+// waitUnreaped waits for the end of a child without reaping it, so that its process ID cannot
+// be reused.
 func waitUnreaped(pid int) error {
 	for {
 		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
@@ -193,8 +193,8 @@ func waitUnreaped(pid int) error {
 	}
 }
 
-// lookPath finds a program as the caller's shell would. The error is [exec.ErrNotFound] or says
-// why what was found cannot be run.
+// lookPath finds a program as the caller's shell would. The error is [exec.ErrNotFound], or the
+// reason why the file cannot be executed.
 func lookPath(name, dir string, env []string) (string, error) {
 	if strings.Contains(name, "/") {
 		if !filepath.IsAbs(name) {
@@ -209,7 +209,7 @@ func lookPath(name, dir string, env []string) (string, error) {
 		}
 	}
 	err := exec.ErrNotFound
-	// Tools such as tcpdump and conntrack are often where only root looks.
+	// Tools such as tcpdump and conntrack are often in directories that only root's PATH has.
 	for _, d := range append(filepath.SplitList(path), "/usr/local/sbin", "/usr/sbin", "/sbin") {
 		if !filepath.IsAbs(d) {
 			d = filepath.Join(dir, d)
@@ -227,7 +227,7 @@ func lookPath(name, dir string, env []string) (string, error) {
 	return "", err
 }
 
-// executable says why a file cannot be run; nil: it can.
+// executable returns the reason why a file cannot be executed; nil: it can.
 func executable(path string) error {
 	info, err := os.Stat(path)
 	switch {

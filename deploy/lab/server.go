@@ -15,16 +15,16 @@ import (
 	"time"
 )
 
-// Answer is what a built-in server says: who it is and whom it sees.
+// Answer is the response of a built-in server: its identity and the client address.
 type Answer struct {
 	Pod    string `json:"pod,omitempty"`  // namespace/name
 	Node   string `json:"node,omitempty"` // the node the server runs on
 	Host   string `json:"host,omitempty"` // a client's name
-	Client string `json:"client"`         // the address it was asked from, as it sees it
-	Local  string `json:"local"`          // the address it was asked at, as it sees it
+	Client string `json:"client"`         // the client's address, as the server sees it
+	Local  string `json:"local"`          // the server's address of the connection
 }
 
-// Who names the server: the pod, or the machine where it is none.
+// Who names the server: the pod, or else the machine.
 func (a *Answer) Who() string {
 	switch {
 	case a.Pod != "":
@@ -35,7 +35,7 @@ func (a *Answer) Who() string {
 	return a.Node
 }
 
-// line is the answer as one line of JSON.
+// line is the response as one line of JSON.
 func (a Answer) line(client, local net.Addr) []byte {
 	a.Client, a.Local = client.String(), local.String()
 	line, err := json.Marshal(a)
@@ -75,7 +75,7 @@ func newServer(identity Answer) *server {
 	return s
 }
 
-// keep notes a socket, for Close; false: the server is closed, and so is the socket.
+// keep registers a socket for Close; false: the server is closed, and so is the socket.
 func (s *server) keep(c io.Closer) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,8 +106,8 @@ func (s *server) Close() {
 	s.wg.Wait()
 }
 
-// serveTCP speaks HTTP with who speaks HTTP. Anyone else gets the answer to GET /
-// for the first line, or for the end of what there is to read.
+// serveTCP serves HTTP. A client with another protocol gets the response to GET / after its
+// first line, or at the end of its data.
 func (s *server) serveTCP(l net.Listener) {
 	if !s.keep(l) {
 		return
@@ -156,10 +156,10 @@ func (s *server) greet(c *conn, queue *connQueue) {
 		}
 		return
 	}
-	defer c.Close() //nolint:errcheck // said what there was to say
+	defer c.Close() //nolint:errcheck // the response is complete
 	_, _ = c.Write(s.identity.line(c.RemoteAddr(), c.LocalAddr()))
-	// Closing with unread data in the buffer would reset the connection, and the
-	// answer might never be read.
+	// Closing with unread data in the buffer would reset the connection, and the client might
+	// lose the response.
 	if tcp, ok := c.Conn.(*net.TCPConn); ok {
 		_ = tcp.CloseWrite()
 	}
@@ -167,7 +167,7 @@ func (s *server) greet(c *conn, queue *connQueue) {
 	_, _ = io.Copy(io.Discard, io.LimitReader(c, 1<<20))
 }
 
-// conn is a connection of which the beginning has been looked at.
+// conn is a connection with a peeked first line.
 type conn struct {
 	net.Conn
 	reader *bufio.Reader
@@ -181,10 +181,10 @@ func (c *conn) Close() error {
 	return nil
 }
 
-// peekLine gives the first line, with its newline, without taking it.
+// peekLine returns the first line, with its newline, without consuming it.
 func (c *conn) peekLine() ([]byte, error) {
 	for seen := 0; ; {
-		// Waits for one byte more, and then takes all that is there.
+		// Wait for one more byte, then peek everything that is buffered.
 		b, err := c.reader.Peek(seen + 1)
 		if err != nil {
 			return b, err
@@ -253,7 +253,7 @@ func (zeros) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// serveUDP answers each datagram with the line of GET / and the datagram itself.
+// serveUDP replies to each datagram with the line of GET / and the datagram itself.
 func (s *server) serveUDP(c net.PacketConn) {
 	if !s.keep(c) {
 		return
@@ -267,21 +267,21 @@ func (s *server) serveUDP(c net.PacketConn) {
 			case errors.Is(err, net.ErrClosed):
 				return
 			case err != nil:
-				continue // an ICMP error about an earlier answer
+				continue // an ICMP error for an earlier reply
 			}
 			_, _ = c.WriteTo(append(s.identity.line(client, c.LocalAddr()), b[:min(n, maxEcho)]...), client)
 		}
 	})
 }
 
-// ParseAnswer reads an answer, of TCP or UDP, and gives what follows its line.
+// ParseAnswer reads a response, of TCP or UDP, and returns the data after its line.
 func ParseAnswer(b []byte) (a Answer, rest []byte, err error) {
 	line, rest, ok := bytes.Cut(b, []byte("\n"))
 	if !ok {
-		return a, nil, fmt.Errorf("%q is not the answer of a built-in server", b)
+		return a, nil, fmt.Errorf("%q is not the response of a built-in server", b)
 	}
 	if err := json.Unmarshal(line, &a); err != nil {
-		return a, nil, fmt.Errorf("%q is not the answer of a built-in server: %w", line, err)
+		return a, nil, fmt.Errorf("%q is not the response of a built-in server: %w", line, err)
 	}
 	return a, rest, nil
 }

@@ -33,8 +33,8 @@ func (s *Spec) podAt(a netip.Addr) *Pod {
 	return nil
 }
 
-// served says whether all endpoints of a service port are pods of the lab that
-// serve it, and there is at least one.
+// served reports whether a service port has endpoints, and all of them are pods of the lab
+// that serve it.
 func (s *Spec) served(svc *decision.ServicePort) bool {
 	for _, e := range svc.UsableEndpoints(decision.Cluster) {
 		p := s.podAt(e.AddrPort.Addr())
@@ -45,7 +45,7 @@ func (s *Spec) served(svc *decision.ServicePort) bool {
 	return len(svc.UsableEndpoints(decision.Cluster)) > 0
 }
 
-// isEndpoint says whether a pod is among those behind a service port.
+// isEndpoint reports whether a pod is an endpoint of a service port.
 func isEndpoint(svc *decision.ServicePort, p *Pod) bool {
 	return slices.ContainsFunc(svc.UsableEndpoints(decision.Cluster), func(e decision.Endpoint) bool { return slices.Contains(p.Addresses, e.AddrPort.Addr()) })
 }
@@ -61,8 +61,8 @@ func (s *Spec) spread(svc *decision.ServicePort) int {
 	return len(nodes)
 }
 
-// best finds the service port that suits and has endpoints on most nodes; nil:
-// none suits.
+// best finds the suitable service port with endpoints on most nodes; nil: none is
+// suitable.
 func (s *Spec) best(services []*decision.ServicePort, suits func(*decision.ServicePort) bool) *decision.ServicePort {
 	var best *decision.ServicePort
 	for _, svc := range services {
@@ -73,8 +73,8 @@ func (s *Spec) best(services []*decision.ServicePort, suits func(*decision.Servi
 	return best
 }
 
-// asker finds a pod to ask a service port from: not one behind it, and rather one
-// that serves nothing itself; nil: there is none.
+// client finds a pod to connect to a service port from: not an endpoint of it, preferably
+// one that serves nothing itself; nil: there is none.
 func (s *Spec) client(svc *decision.ServicePort) *Pod {
 	var found *Pod
 	for i := range s.Pods {
@@ -99,8 +99,8 @@ func (s *Spec) outsider(f decision.Family) *Client {
 	return nil
 }
 
-// doorFor finds a node to ask a node port at: rather one that has none of the pods
-// behind it. The address is the zero one where node ports are open on none.
+// doorFor finds a node to connect to a node port of: preferably one without endpoints of
+// the service. The address is the zero Addr if no node opens node ports.
 func (s *Spec) doorFor(svc *decision.ServicePort) (*Node, netip.Addr) {
 	var found *Node
 	var at netip.Addr
@@ -131,7 +131,7 @@ func some(list []string) string {
 	return strings.Join(list, ", ")
 }
 
-// opensNodePorts says whether node ports are open on a node's address.
+// opensNodePorts reports whether node ports are open on a node's address.
 func (p *Proxy) opensNodePorts(a netip.Addr) bool {
 	restricted := false
 	for _, c := range p.NodePortAddresses {
@@ -143,7 +143,7 @@ func (p *Proxy) opensNodePorts(a netip.Addr) bool {
 	return !restricted
 }
 
-// writeMap shows what a lab consists of.
+// writeMap writes the hosts and services of a lab.
 func writeMap(w io.Writer, s *Spec, services []*decision.ServicePort) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "NODE\tADDRESS\tPODS")
@@ -178,11 +178,11 @@ func writeMap(w io.Writer, s *Spec, services []*decision.ServicePort) error {
 	if err := t.Flush(); err != nil || !s.Proxy.NoHairpinMasquerade {
 		return err
 	}
-	_, err := fmt.Fprintln(w, "\nHairpins are not masqueraded here: a pod that is sent to itself gets no answer.")
+	_, err := fmt.Fprintln(w, "\nHairpin flows are not masqueraded: a pod that reaches itself through a Service gets no reply.")
 	return err
 }
 
-// suggestions are commands to try in another terminal, with the lab's own names
+// suggestions are example commands for another terminal, with the lab's own names
 // and addresses.
 func suggestions(s *Spec, services []*decision.ServicePort) []string {
 	var lines []string

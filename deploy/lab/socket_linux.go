@@ -15,23 +15,22 @@ import (
 	"github.com/nfqproxy/nfqproxy/deploy/labs"
 )
 
-// A running lab is found by an abstract socket: a name that is in no file system
-// and goes with its last holder. It is in the network namespace the lab was
-// started from.
+// A running lab is found by an abstract socket: its name is in no file system and disappears
+// with its last holder. It is in the network namespace that the lab was started from.
 const socketPrefix = "@nfqproxy-lab-"
 
 func socketName(uid int, lab string) string {
 	return fmt.Sprintf("%s%d-%s", socketPrefix, uid, lab)
 }
 
-// NotRunningError says that no lab, or not the named one, is running.
+// NotRunningError is the error for a lab that is not running.
 type NotRunningError struct {
 	Lab     string   // empty: none was named
-	Running []string // labs of this user that are
+	Running []string // running labs of this user
 	Others  []string // "lab (user uid)"
 }
 
-// Error says what is running instead.
+// Error lists the running labs.
 func (e *NotRunningError) Error() string {
 	var s string
 	switch {
@@ -40,11 +39,11 @@ func (e *NotRunningError) Error() string {
 	case e.Lab == "":
 		s = "no lab is running; start one: nfqproxy lab up kind"
 	case len(e.Running) > 0:
-		s = fmt.Sprintf("lab %s is not running; running are: %s%s", e.Lab, strings.Join(e.Running, ", "), nearest.Hint(e.Lab, e.Running))
+		s = fmt.Sprintf("lab %s is not running; running labs: %s%s", e.Lab, strings.Join(e.Running, ", "), nearest.Hint(e.Lab, e.Running))
 	case slices.Contains(labs.Names(), e.Lab):
-		s = fmt.Sprintf("lab %s is not running, nor is any other; start it: nfqproxy lab up %[1]s", e.Lab)
+		s = fmt.Sprintf("lab %s is not running; start it: nfqproxy lab up %[1]s", e.Lab)
 	default:
-		s = fmt.Sprintf("lab %s is not running, nor is any other%s; nfqproxy lab up FILE starts one", e.Lab, nearest.Hint(e.Lab, labs.Names()))
+		s = fmt.Sprintf("lab %s is not running%s; start a lab: nfqproxy lab up FILE", e.Lab, nearest.Hint(e.Lab, labs.Names()))
 	}
 	if len(e.Others) > 0 {
 		s += " (running for other users: " + strings.Join(e.Others, ", ") + ")"
@@ -52,8 +51,8 @@ func (e *NotRunningError) Error() string {
 	return s
 }
 
-// listen makes a lab's name this process's. It waits for the end of a lab that was
-// killed, but not for that of one that runs.
+// listen reserves a lab's name for this process. It waits for the end of a killed lab, but
+// not of a running one.
 func listen(lab string) (*os.File, error) {
 	for {
 		l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: socketName(os.Getuid(), lab)})
@@ -64,30 +63,30 @@ func listen(lab string) (*os.File, error) {
 		if !errors.Is(err, unix.EADDRINUSE) {
 			return nil, err
 		}
-		// A lab that is dying gives no answer; with its last process, the connection
-		// ends and the name is free.
+		// A dying lab does not respond; with its last process the connection ends and the
+		// name is free.
 		if s, err := StatusOf(lab); err == nil {
-			return nil, fmt.Errorf("lab %s is running already: look at it with \"nfqproxy lab status %[1]s\", end it with \"nfqproxy lab down %[1]s\"", s.Name)
+			return nil, fmt.Errorf("lab %s is already running: inspect it with \"nfqproxy lab status %[1]s\", stop it with \"nfqproxy lab down %[1]s\"", s.Name)
 		} else if _, foreign := errors.AsType[*foreignError](err); foreign {
 			return nil, err
 		}
 	}
 }
 
-// foreignError says that the other end of a connection is another user's.
+// foreignError is the error for a connection to another user's process.
 type foreignError struct{ uid, want int }
 
 func (e *foreignError) Error() string {
 	return fmt.Sprintf("the other end belongs to user %d, not to user %d", e.uid, e.want)
 }
 
-// RunningLabs are the names of this user's running labs, as far as they can be found.
+// RunningLabs are the names of this user's running labs; none on an error.
 func RunningLabs() []string {
 	own, _, _ := running()
 	return own
 }
 
-// running lists the running labs: this user's, and others' with the user.
+// running lists the running labs of this user, and those of others with the user.
 func running() (own, others []string, err error) {
 	table, err := os.ReadFile("/proc/net/unix")
 	if err != nil {
@@ -120,7 +119,7 @@ func parseUnixTable(table string, uid int) (own, others []string) {
 	return own, others
 }
 
-// dial connects to a running lab; name may be empty where there is only one.
+// dial connects to a running lab; an empty name selects the only one.
 func dial(name string) (*net.UnixConn, error) {
 	own, others, err := running()
 	if err != nil {
@@ -140,16 +139,16 @@ func dial(name string) (*net.UnixConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The name could be anyone's: whoever was first has it.
+	// Any user can bind the name first.
 	if err := checkPeer(c); err != nil {
 		return nil, errors.Join(fmt.Errorf("lab %s: %w", name, err), c.Close())
 	}
 	return c, nil
 }
 
-// checkPeer makes sure that the other end is the same user's: abstract sockets
-// have no permissions. Within a user namespace the kernel translates the user,
-// and one that does not exist there is none of ours.
+// checkPeer makes sure that the other end belongs to the same user: abstract sockets have no
+// permissions. Inside a user namespace the kernel translates the user ID; a user without a
+// mapping there is another user.
 func checkPeer(c *net.UnixConn) error {
 	raw, err := c.SyscallConn()
 	if err != nil {

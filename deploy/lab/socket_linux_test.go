@@ -41,9 +41,9 @@ func TestNotRunningError(t *testing.T) {
 		{NotRunningError{}, "no lab is running; start one: nfqproxy lab up kind"},
 		{NotRunningError{Others: []string{"kind (user 0)"}}, "running for other users: kind (user 0)"},
 		{NotRunningError{Running: []string{"a", "b"}}, "choose one with --lab: a, b"},
-		{NotRunningError{Lab: "c", Running: []string{"a"}}, "lab c is not running; running are: a"},
-		{NotRunningError{Lab: "kind"}, "lab kind is not running, nor is any other; start it: nfqproxy lab up kind"},
-		{NotRunningError{Lab: "knd"}, "lab knd is not running, nor is any other (did you mean \"kind\"?); nfqproxy lab up FILE starts one"},
+		{NotRunningError{Lab: "c", Running: []string{"a"}}, "lab c is not running; running labs: a"},
+		{NotRunningError{Lab: "kind"}, "lab kind is not running; start it: nfqproxy lab up kind"},
+		{NotRunningError{Lab: "knd"}, "lab knd is not running (did you mean \"kind\"?); start a lab: nfqproxy lab up FILE"},
 	} {
 		if got := tc.err.Error(); !strings.Contains(got, tc.want) {
 			t.Errorf("got %q, want %q", got, tc.want)

@@ -1,11 +1,10 @@
-// Package lab makes small clusters out of network namespaces: nodes, pods and
-// outside hosts with real routes between them, servers in the pods, and a daemon
-// of this program on each node. Everything is in memory and ends with the process.
+// Package lab runs multi-node clusters in network namespaces: nodes, pods and external
+// clients with real routes between them, servers in the pods, and a daemon of this
+// program on each node. Everything is in memory and ends with the process.
 //
-// [Load] reads a lab file into a [Spec], [FromObjects] makes one of Kubernetes objects
-// alone; [Up] brings it up in a process that is
-// isolated already (see package netns). The commands of "nfqproxy lab" are
-// [RunUp], [RunDemo], [Exec], [StatusOf] and [Down].
+// [Load] reads a lab file into a [Spec]; [FromObjects] derives one from Kubernetes objects.
+// [Up] starts it in a process that is already isolated (see package netns). The commands of
+// "nfqproxy lab" are [RunUp], [RunDemo], [Exec], [StatusOf] and [Down].
 package lab
 
 import (
@@ -14,16 +13,16 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// APIVersion and Kind are what the first document of a lab file says.
+// APIVersion and Kind identify the first document of a lab file.
 const (
 	APIVersion = "nfqproxy.dev/v1alpha1"
 	Kind       = "Lab"
 )
 
-// Spec is a lab: the first document of a lab file. One that [Parse] gave is valid.
+// Spec is a lab: the first document of a lab file. [Parse] returns valid ones only.
 type Spec struct {
 	Name         string
-	ClusterCIDRs []netip.Prefix // where pods are
+	ClusterCIDRs []netip.Prefix // of the pods
 	Networks     []Network
 	Nodes        []Node
 	Pods         []Pod
@@ -34,14 +33,14 @@ type Spec struct {
 	Objects []string
 }
 
-// Network is a subnet outside of the pods. All of them are on one wire, the
-// fabric, which is the router between them.
+// Network is a subnet of nodes and clients. All networks share one wire, the fabric, which
+// is also the router between them.
 type Network struct {
 	CIDR    netip.Prefix
 	Gateway netip.Addr // the fabric's address
 }
 
-// Port is a port the built-in server serves.
+// Port is a port that a built-in server listens on.
 type Port struct {
 	Port     uint16
 	Protocol decision.Protocol // TCP or UDP
@@ -52,9 +51,9 @@ type Port struct {
 type Node struct {
 	Name      string
 	Addresses []netip.Addr
-	// PodCIDRs are where its pods are: one prefix of each family at most, of which the
-	// first address is the pods' gateway, and any number of single addresses, whose
-	// gateway is the node's own address.
+	// PodCIDRs are the prefixes of its pods: at most one prefix per family, whose first
+	// address is the pods' gateway, and any number of single addresses, whose gateway is
+	// the node's own address.
 	PodCIDRs []netip.Prefix
 	Ports    []Port // served on the node's own addresses
 }
@@ -72,8 +71,8 @@ type Pod struct {
 // FullName is "namespace/name".
 func (p *Pod) FullName() string { return p.Namespace + "/" + p.Name }
 
-// Client is a machine outside the cluster. It knows no way to pods and service
-// addresses, unless RoutesToPods is set: then it reaches pods through their nodes.
+// Client is a machine outside the cluster. It has no routes to pods and service addresses,
+// unless RoutesToPods is set: then it reaches pods through their nodes.
 type Client struct {
 	Name         string
 	Addresses    []netip.Addr
@@ -83,11 +82,11 @@ type Client struct {
 
 // Proxy are options of the nodes' daemons.
 type Proxy struct {
-	Seed          *uint64 // nil: choices differ from run to run
-	Queues        uint16  // 0: as many as the daemon finds right
+	Seed          *uint64 // nil: random
+	Queues        uint16  // 0: the daemon's default
 	MasqueradeAll bool
-	// NoHairpinMasquerade breaks the flows of pods to themselves, to show what
-	// masquerading them is for: "masqueradeHairpin: false" in the file.
+	// NoHairpinMasquerade breaks the flows of pods to themselves, to show why they are
+	// masqueraded: "masqueradeHairpin: false" in the file.
 	NoHairpinMasquerade bool
 	NodePortAddresses   []netip.Prefix
 }

@@ -9,50 +9,50 @@ import (
 	"time"
 )
 
-// Status is what a running lab says of itself.
+// Status describes a running lab.
 type Status struct {
 	Name    string       `json:"name"`
 	Started time.Time    `json:"started"`
 	Nodes   []NodeStatus `json:"nodes"`
 	Pods    []HostStatus `json:"pods"`
 	Clients []HostStatus `json:"clients"`
-	// FlowAPI is where its flows can be seen, and its page; empty where it serves none.
+	// FlowAPI is its flow API and web page; empty: it serves none.
 	FlowAPI FlowAPIStatus `json:"flowAPI"`
-	// Files says what in the lab's files is not in force.
+	// Files lists what in the lab's files is not in force.
 	Files FilesStatus `json:"files"`
 }
 
-// FlowAPIStatus is where the flow API of all nodes is.
+// FlowAPIStatus is the address of the flow API of all nodes.
 type FlowAPIStatus struct {
 	URL   string `json:"url"`   // http://127.0.0.1:10253
-	Token string `json:"token"` // for what changes something
+	Token string `json:"token"` // required for changes
 }
 
 // Page is the address of the web page, with the token in it.
 func (s FlowAPIStatus) Page() string { return s.URL + "/#token=" + s.Token }
 
-// NodeStatus is what a node is at.
+// NodeStatus describes a node.
 type NodeStatus struct {
 	HostStatus
 	PodCIDRs []netip.Prefix `json:"podCIDRs"`
 	Daemon   DaemonStatus   `json:"daemon"`
 }
 
-// DaemonStatus is what a node's daemon is at.
+// DaemonStatus describes a node's daemon.
 type DaemonStatus struct {
 	State string `json:"state"`           // starting, ready, stopped or dead
 	PID   int    `json:"pid,omitempty"`   // within the lab
 	Error string `json:"error,omitempty"` // how it died
 }
 
-// HostStatus is what is to be known of any host.
+// HostStatus describes any host.
 type HostStatus struct {
 	Name      string       `json:"name"`
 	Node      string       `json:"node,omitempty"` // of a pod
 	Addresses []netip.Addr `json:"addresses"`
 }
 
-// Hosts are the names of all hosts, as [Spec.Hosts] has them, but for the fabric.
+// Hosts are the names of all hosts, as in [Spec.Hosts], except for the fabric.
 func (s *Status) Hosts() (names []string) {
 	for _, n := range s.Nodes {
 		names = append(names, n.Name)
@@ -66,7 +66,7 @@ func (s *Status) Hosts() (names []string) {
 	return names
 }
 
-// WriteText writes the status for people.
+// WriteText writes the status as text.
 func (s *Status) WriteText(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "lab %s, up since %s\n\n", s.Name, s.Started.Local().Format("15:04:05"))

@@ -10,8 +10,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
-// hostDevice is the way out of every host and pod. A node has one more device
-// for each of its pods.
+// hostDevice is the uplink of every host and pod. A node has one more device for each of its
+// pods.
 const (
 	hostDevice   = "eth0"
 	fabricBridge = "bridge0"
@@ -25,8 +25,7 @@ type topology struct {
 	ports  devices // of the fabric
 }
 
-// newTopology makes all namespaces and connects them. On an error it leaves
-// nothing behind.
+// newTopology makes all namespaces and connects them. On an error it removes everything.
 func newTopology(s *Spec) (*topology, error) {
 	t := &topology{spec: s, hosts: make(map[string]*netns.Namespace), ports: devices{fabricBridge: true}}
 	if err := t.build(); err != nil {
@@ -35,7 +34,7 @@ func newTopology(s *Spec) (*topology, error) {
 	return t, nil
 }
 
-// Close gives all namespaces up.
+// Close closes all namespaces.
 func (t *topology) Close() error {
 	var errs []error
 	for _, n := range t.hosts {
@@ -53,9 +52,8 @@ func (t *topology) build() error {
 			return err
 		}
 	}
-	// The fabric finds the way to pods for its own packets, which are ICMP errors:
-	// who sends to nowhere hears so at once. It does not forward others' packets to
-	// pods.
+	// The fabric has routes to pods for its own packets only, which are ICMP errors: senders
+	// to unreachable addresses get one at once. It does not forward other packets to pods.
 	if err := errors.Join(t.fabric.AddOwnTable(ownTable), t.addPodRoutes(t.fabric, nil, fabricBridge, ownTable)); err != nil {
 		return err
 	}
@@ -86,8 +84,8 @@ func (t *topology) host(name string) (*netns.Namespace, error) {
 
 type sysctl struct{ name, value string }
 
-// setSysctls sets what there is to set: a kernel without IPv6, or without
-// connection tracking loaded yet, lacks some.
+// setSysctls sets those sysctls that exist: a kernel without IPv6, or before connection
+// tracking is loaded, lacks some.
 func setSysctls(n *netns.Namespace, settings []sysctl) error {
 	for _, s := range settings {
 		if err := n.SetSysctl(s.name, s.value); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -97,9 +95,9 @@ func setSysctls(n *netns.Namespace, settings []sysctl) error {
 	return nil
 }
 
-// everyHost is for all hosts: replies may come by another way than requests went;
-// and every refusal is told, where a kernel normally tells one host of a few in a
-// second. In a lab, who asks again wants the same answer again.
+// everyHost is for all hosts: routing may be asymmetric; and there is no rate limit for ICMP
+// errors, which a kernel normally limits per destination, so that a repeated request in a lab
+// gets the same error again.
 var everyHost = []sysctl{
 	{"net.ipv4.conf.all.rp_filter", "0"},
 	{"net.ipv4.conf.default.rp_filter", "0"},
@@ -110,7 +108,7 @@ var everyHost = []sysctl{
 	{"net.ipv4.icmp_msgs_burst", "10000"},
 }
 
-// forwarding makes a router of a host; one that does not teach others other ways.
+// forwarding makes a router of a host, without ICMP redirects.
 var forwarding = []sysctl{
 	{"net.ipv4.ip_forward", "1"},
 	{"net.ipv6.conf.all.forwarding", "1"},
@@ -118,8 +116,7 @@ var forwarding = []sysctl{
 	{"net.ipv4.conf.default.send_redirects", "0"},
 }
 
-// conntrackAccounting makes the kernel count the packets of connections that
-// begin from now on.
+// conntrackAccounting makes the kernel count the packets of new connections.
 var conntrackAccounting = []sysctl{{"net.netfilter.nf_conntrack_acct", "1"}}
 
 func (t *topology) buildFabric() (err error) {
@@ -140,7 +137,7 @@ func (t *topology) buildFabric() (err error) {
 	return nil
 }
 
-// attach makes a host that is plugged into the fabric.
+// attach makes a host and connects it to the fabric.
 func (t *topology) attach(name string, addresses []netip.Addr) (*netns.Namespace, error) {
 	n, err := t.host(name)
 	if err != nil {
@@ -174,7 +171,7 @@ func everywhere(a netip.Addr) netip.Prefix {
 // ownTable is the fabric's routing table for its own packets.
 const ownTable = 100
 
-// addPodRoutes adds the ways to the pods of all nodes but one to a routing table.
+// addPodRoutes adds the routes to the pods of all nodes but one to a routing table.
 func (t *topology) addPodRoutes(n *netns.Namespace, except *Node, device string, table int) error {
 	for i := range t.spec.Nodes {
 		node := &t.spec.Nodes[i]
@@ -211,8 +208,8 @@ func (t *topology) buildNode(node *Node) error {
 	return nil
 }
 
-// buildPod connects a pod in the way of the point-to-point CNI plug-in (and of
-// kindnet): its only neighbour is the gateway, which all pods of a node share.
+// buildPod connects a pod as the CNI plug-in ptp (and kindnet) does: its only neighbour is the
+// gateway, which all pods of a node share.
 func (t *topology) buildPod(p *Pod, node *Node, n *netns.Namespace, device string) error {
 	pod, err := t.host(p.FullName())
 	if err != nil {
@@ -239,7 +236,7 @@ func (t *topology) buildPod(p *Pod, node *Node, n *netns.Namespace, device strin
 	return nil
 }
 
-// gatewayOf gives the gateway of a pod's address.
+// gatewayOf returns the gateway of a pod's address.
 func (n *Node) gatewayOf(pod netip.Addr) (netip.Addr, error) {
 	for _, c := range n.PodCIDRs {
 		switch {

@@ -18,19 +18,19 @@ import (
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
-// eventBuffer is how many events may wait to be shown.
+// eventBuffer is the number of events that may wait for output.
 const eventBuffer = 1 << 16
 
-// RunUp brings a lab up in namespaces of its own and shows its decisions until
-// interrupted. It gives the exit code.
+// RunUp starts a lab in namespaces of its own and shows its decisions until interrupted. It
+// returns the exit code.
 func RunUp(o RunOptions) (int, error) { return runIsolated(o, true, up) }
 
-// RunDemo brings a lab up, shows what there is to see and takes it down. The exit
-// code is not 0 if anything was not as it should be.
+// RunDemo starts a lab, demonstrates it and stops it. The exit code is not 0 if a check
+// failed.
 func RunDemo(o RunOptions) (int, error) { return runIsolated(o, false, demonstrate) }
 
-// runIsolated calls f inside, with a lab that is up. One that is public can be
-// found by its name, and there is no other of that name.
+// runIsolated calls f in namespaces of its own, with a running lab. A public lab can be found
+// by its name, which is unique.
 func runIsolated(o RunOptions, public bool, f show) (int, error) {
 	file, err := o.load()
 	if err != nil {
@@ -64,12 +64,12 @@ func runIsolated(o RunOptions, public bool, f show) (int, error) {
 	}.Run()
 }
 
-// show is what is done with a lab that is up.
+// show is the function that runs with a started lab.
 type show func(context.Context, *Lab, []*decision.ServicePort, RunOptions) error
 
-// inside is the part of runIsolated that is isolated.
+// inside is the part of runIsolated in the namespaces.
 func inside(file *File, inherited []*os.File, o RunOptions, f show) (err error) {
-	// A signal before this line ends the process, and with it all that is in the namespaces.
+	// A signal before this line ends the process, and with it everything in the namespaces.
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 	defer stop()
 	o.Stdout = newFolder(o.Stdout)
@@ -121,7 +121,7 @@ func inside(file *File, inherited []*os.File, o RunOptions, f show) (err error) 
 			lab.hub.publish(Event{Files: &s})
 		}
 		if err := watchFiles(serving, file, report); err != nil {
-			report(FilesStatus{Problems: []string{"changes of the files cannot be judged: " + err.Error()}})
+			report(FilesStatus{Problems: []string{"cannot watch the files: " + err.Error()}})
 		}
 		return nil
 	})
@@ -129,8 +129,8 @@ func inside(file *File, inherited []*os.File, o RunOptions, f show) (err error) 
 	return f(ctx, lab, services, o)
 }
 
-// materialize gives a built-in lab a file: within the namespace's own /run, which
-// goes with it.
+// materialize writes the file of a built-in lab, in the namespace's own /run, which
+// disappears with it.
 func materialize(f *File) error {
 	if f.Path != "" {
 		return nil
@@ -152,14 +152,14 @@ func styleFor(w io.Writer, s *Spec) flowtext.Style {
 	return style
 }
 
-// up shows what happens until the context ends.
+// up shows events until the context ends.
 func up(ctx context.Context, l *Lab, services []*decision.ServicePort, o RunOptions) error {
 	w, s := o.Stdout, l.Spec()
 	fmt.Fprintf(w, "lab %s is up.\n\n", s.Name)
 	if err := writeMap(w, s, services); err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "\nSee its flows in a browser: %s\n", l.FlowAPI.Page())
+	fmt.Fprintf(w, "\nWeb page: %s\n", l.FlowAPI.Page())
 	fmt.Fprintln(w, "\nTry, in another terminal:")
 	for _, line := range suggestions(s, services) {
 		fmt.Fprintln(w, "  "+line)
@@ -167,7 +167,7 @@ func up(ctx context.Context, l *Lab, services []*decision.ServicePort, o RunOpti
 	if o.Walk {
 		fmt.Fprint(w, "\n"+legend)
 	}
-	fmt.Fprintln(w, "\nDecisions, as they are made (Ctrl-C ends the lab):")
+	fmt.Fprintln(w, "\nDecisions (Ctrl-C stops the lab):")
 
 	style := styleFor(w, s)
 	events := l.Subscribe(eventBuffer)
@@ -176,12 +176,12 @@ func up(ctx context.Context, l *Lab, services []*decision.ServicePort, o RunOpti
 	for {
 		select {
 		case <-ctx.Done():
-			fmt.Fprintf(w, "\nlab %s is going down.\n", s.Name)
+			fmt.Fprintf(w, "\nstopping lab %s.\n", s.Name)
 			return nil
 		case e := <-events.C:
 			showEvent(w, style, e, o)
 			if n := events.Lost(); n > lost {
-				fmt.Fprintf(w, "(%d decisions came too fast to be shown)\n", n-lost)
+				fmt.Fprintf(w, "(%d decisions not shown: event buffer overflow)\n", n-lost)
 				lost = n
 			}
 		}

@@ -8,18 +8,18 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// Limits to the size of a lab: beyond these a laptop has no fun any more.
+// Limits to the size of a lab: a laptop cannot run larger ones well.
 const (
 	maxNodes = 64
 	maxHosts = 1024 // pods and clients
 	maxPorts = 64   // of one host
 )
 
-// fabricName is the name of the network between the hosts, which can be entered
-// as they can.
+// fabricName is the name of the network between the hosts; lab exec runs commands in it
+// as in a host.
 const fabricName = "fabric"
 
-// validation collects what is wrong with a spec that decoded.
+// validation collects the mistakes of a spec that decoded.
 type validation struct {
 	spec     *Spec
 	problems []Problem
@@ -28,7 +28,7 @@ type validation struct {
 	nodes    map[string]*Node
 }
 
-// validate says what is wrong, in the order of the file.
+// validate returns all mistakes, in the order of the file.
 func validate(s *Spec) []Problem {
 	v := validation{spec: s, names: map[string]string{fabricName: "the fabric"}, owners: make(map[netip.Addr]string), nodes: make(map[string]*Node)}
 	v.label("metadata.name", s.Name)
@@ -53,8 +53,8 @@ var (
 	subdomain = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
 )
 
-// isLabel says whether a name is one for labs, clients and namespaces, isHostName
-// whether it is one for nodes and pods: both as in Kubernetes (RFC 1123).
+// isLabel reports whether a name is valid for labs, clients and namespaces, isHostName
+// whether it is valid for nodes and pods: both as in Kubernetes (RFC 1123).
 func isLabel(name string) bool    { return len(name) <= 63 && label.MatchString(name) }
 func isHostName(name string) bool { return len(name) <= 253 && subdomain.MatchString(name) }
 
@@ -71,7 +71,7 @@ func (v *validation) label(path, name string) bool {
 	return false
 }
 
-// hostName checks the name of a node or pod, the only one of its kind.
+// hostName checks the name of a node or pod, which must be unique.
 func (v *validation) hostName(path, name, full string) {
 	switch {
 	case name == "":
@@ -83,7 +83,7 @@ func (v *validation) hostName(path, name, full string) {
 	}
 }
 
-// own makes a name the property of a path.
+// own assigns a name to a path.
 func (v *validation) own(path, full string) {
 	if other, ok := v.names[full]; ok {
 		v.fail(path, "%q is already the name of %s", full, other)
@@ -92,7 +92,7 @@ func (v *validation) own(path, full string) {
 	v.names[full] = path
 }
 
-// take makes an address the property of a path.
+// take assigns an address to a path.
 func (v *validation) take(path string, a netip.Addr) {
 	if !a.IsValid() || a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() || a.IsLinkLocalUnicast() {
 		v.fail(path, "%s cannot be the address of a host", a)
@@ -105,7 +105,7 @@ func (v *validation) take(path string, a netip.Addr) {
 	v.owners[a] = path
 }
 
-// overlaps looks a CIDR up among earlier ones.
+// overlaps finds an earlier CIDR that overlaps with this one.
 func overlaps(p netip.Prefix, earlier []netip.Prefix) (netip.Prefix, bool) {
 	for _, e := range earlier {
 		if e.Overlaps(p) {
@@ -151,8 +151,8 @@ func (v *validation) networks() {
 	}
 }
 
-// addresses checks the addresses of a host: at least one, at most one of each
-// family, each within what the function finds.
+// addresses checks the addresses of a host: at least one, at most one per family, and each
+// accepted by within.
 func (v *validation) addresses(path string, addresses []netip.Addr, within func(netip.Addr) error) {
 	if len(addresses) == 0 {
 		v.fail(path, "missing")
@@ -173,7 +173,7 @@ func (v *validation) addresses(path string, addresses []netip.Addr, within func(
 	}
 }
 
-// inNetwork says whether an address is in one of the networks.
+// inNetwork returns an error for an address outside all networks.
 func (v *validation) inNetwork(a netip.Addr) error {
 	if n := v.spec.network(a); n == nil {
 		return fmt.Errorf("%s is in none of the networks", a)
@@ -204,7 +204,7 @@ func (v *validation) ports(path string, ports []Port) {
 	}
 }
 
-// nodesAndTheirCIDRs checks nodes and gives the pods' gateways their addresses.
+// nodesAndTheirCIDRs checks nodes and reserves the addresses of the pods' gateways.
 func (v *validation) nodesAndTheirCIDRs() {
 	if n := len(v.spec.Nodes); n == 0 || n > maxNodes {
 		v.fail("nodes", "%d of them; a lab has from 1 to %d", n, maxNodes)
@@ -225,7 +225,7 @@ func (v *validation) nodesAndTheirCIDRs() {
 			}
 			families[f] = families[f] || !c.IsSingleIP()
 			if _, ok := address(n.Addresses, f); !ok {
-				v.fail(p, "%s: the node has no %s address, so others have no way to its pods", c, f)
+				v.fail(p, "%s: the node has no %s address, so there is no route to its pods", c, f)
 			}
 			if e, ok := overlaps(c, earlier); ok {
 				v.fail(p, "%s overlaps with the pod CIDR %s", c, e)
@@ -235,7 +235,7 @@ func (v *validation) nodesAndTheirCIDRs() {
 			switch {
 			case c.IsSingleIP(): // the node is its gateway
 			case c.Addr().BitLen()-c.Bits() < 2:
-				v.fail(p, "%s has no room for a gateway and pods", c)
+				v.fail(p, "%s is too small for a gateway and pods", c)
 			default:
 				v.take(p, gateway(c))
 			}
@@ -247,7 +247,7 @@ func (v *validation) nodesAndTheirCIDRs() {
 // clusterHas checks a pod CIDR against networks and cluster CIDRs.
 func (v *validation) clusterHas(path string, c netip.Prefix) {
 	for _, n := range v.spec.Networks {
-		// The way to a single address is found before that to its network.
+		// The route to a single address has precedence over that to its network.
 		if n.CIDR.Overlaps(c) && !c.IsSingleIP() {
 			v.fail(path, "%s overlaps with network %s", c, n.CIDR)
 		}
@@ -267,7 +267,7 @@ func (v *validation) clusterHas(path string, c netip.Prefix) {
 	}
 }
 
-// gateway is the first address of a pod CIDR, as the CNI plug-ins have it.
+// gateway is the first address of a pod CIDR, as with the CNI plug-ins.
 func gateway(c netip.Prefix) netip.Addr { return c.Addr().Next() }
 
 // single is the prefix of one address.
@@ -300,7 +300,7 @@ func (v *validation) pods() {
 			v.fail(path+".node", "missing")
 			continue
 		case !ok:
-			v.fail(path+".node", "there is no node %q", p.Node)
+			v.fail(path+".node", "no node %q", p.Node)
 			continue
 		}
 		v.addresses(path+".addresses", p.Addresses, func(a netip.Addr) error {

@@ -10,21 +10,20 @@ import (
 	"syscall"
 )
 
-// request is what lab exec, status and down ask a running lab for, one on each
-// connection.
+// request is a request of lab exec, status or down to a running lab, one per connection.
 type request struct {
 	Exec   *execRequest `json:"exec,omitempty"` // with three files: the standard ones
 	Status bool         `json:"status,omitempty"`
 	Down   bool         `json:"down,omitempty"`
 }
 
-// execRequest asks for a command inside a host.
+// execRequest is the request to run a command inside a host.
 type execRequest struct {
 	Host     string   `json:"host"`
 	Command  []string `json:"command"`
 	Dir      string   `json:"dir"`
 	Env      []string `json:"env"`
-	Terminal bool     `json:"terminal"` // the first file is a terminal, to be the controlling one
+	Terminal bool     `json:"terminal"` // the first file becomes the controlling terminal
 }
 
 // signalMessage follows an execRequest: a signal for the command.
@@ -46,7 +45,7 @@ const (
 	maxFiles   = 3
 )
 
-// writeMessage sends a message, its length before it, and files with it.
+// writeMessage sends a message, preceded by its length, with files.
 func writeMessage(c *net.UnixConn, message any, files ...*os.File) error {
 	data, err := json.Marshal(message)
 	if err != nil {
@@ -79,8 +78,8 @@ func writeMessage(c *net.UnixConn, message any, files ...*os.File) error {
 	return err
 }
 
-// readMessage receives a message and the files that came with it, which are the
-// caller's to close. The error is io.EOF where there is no message any more.
+// readMessage receives a message with its files, which the caller has to close. The error is
+// io.EOF at the end of the connection.
 func readMessage(c *net.UnixConn, into any) (files []*os.File, err error) {
 	defer func() {
 		if err != nil {

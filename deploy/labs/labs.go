@@ -1,4 +1,4 @@
-// Package labs holds the labs that come with the program.
+// Package labs has the built-in labs of the program.
 package labs
 
 import (
@@ -27,10 +27,10 @@ func Names() []string {
 	return names
 }
 
-// File gives the file of the lab of that name.
+// File returns the file of a lab.
 func File(name string) ([]byte, error) {
 	if !slices.Contains(Names(), name) {
-		return nil, fmt.Errorf("there is no built-in lab %q%s; there are: %s", name, nearest.Hint(name, Names()), strings.Join(Names(), ", "))
+		return nil, fmt.Errorf("no built-in lab %q%s; built-in labs: %s", name, nearest.Hint(name, Names()), strings.Join(Names(), ", "))
 	}
 	return files.ReadFile(name + ".yaml")
 }

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OnOneCPU calls f on a thread that stays on one CPU. What f sends by loopback and veth
-// devices is received in its order then: the kernel queues such packets on the sender's
+// OnOneCPU calls f on a thread that stays on one CPU. Packets that f sends over loopback and
+// veth devices then arrive in order: the kernel queues such packets on the sender's
 // CPU (netif_rx).
 func OnOneCPU(f func() error) error {
 	runtime.LockOSThread()

@@ -18,8 +18,7 @@ import (
 func runInit(s stage) int {
 	lifeline := inherit(lifelineFD, 1)[0]
 	files := inherit(lifelineFD+1, s.files)
-	// No byte means that the outer process died before the parent-death signal was
-	// in force.
+	// No byte: the outer process died before the parent-death signal was in force.
 	if n, err := lifeline.Read(make([]byte, 1)); n == 0 || err != nil {
 		return 1
 	}
@@ -38,7 +37,7 @@ func runInit(s stage) int {
 	if err := setUp(); err != nil {
 		return fail(err)
 	}
-	// The main thread, so that it is not another goroutine that keeps it busy.
+	// Keep the main thread for this goroutine.
 	runtime.LockOSThread()
 
 	cmd := exec.Command("/proc/self/exe")
@@ -87,8 +86,8 @@ func setUp() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("making mounts private: %w", err)
 	}
-	// Refused where /proc is partly masked, as in most containers. The outer /proc
-	// then stays, where the process numbers are other ones and all else is right.
+	// Fails where /proc is partly masked, as in most containers. The outer /proc then
+	// stays; only its process IDs differ.
 	_ = unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
 	_ = unix.Mount("sysfs", "/sys", "sysfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
 	if err := unix.Mount("tmpfs", "/run", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755,size=64m"); err != nil {

@@ -10,22 +10,22 @@ import (
 // Isolation runs a part of a program in namespaces of its own.
 type Isolation struct {
 	// Prepare, if not nil, is called outside, before anything is started. The
-	// files it gives, listening sockets of the outer network for example, reach
-	// Main. They stay open outside until Main has ended.
+	// files it returns, listening sockets of the outer network for example, are
+	// passed to Main. They stay open outside until Main has ended.
 	Prepare func() ([]*os.File, error)
-	// Main is called inside, in a process started with the arguments and the
-	// environment of the outer one. What it returns is the exit code.
+	// Main is called inside, in a process with the arguments and the environment of
+	// the outer one. It returns the exit code.
 	Main func(files []*os.File) int
 }
 
-// Error is the one error of a program that could not be isolated.
+// Error is the error of a program that could not be isolated.
 type Error struct {
-	Err    error  // what the kernel said
-	Doing  string // what was tried
-	Remedy string // what to do about it; a sentence or more
+	Err    error  // the kernel's error
+	Doing  string // the step that failed
+	Remedy string // what to do; a sentence or more
 }
 
-// Error says what was tried, what the kernel said and what to do.
+// Error has the step that failed, the kernel's error and the remedy.
 func (e *Error) Error() string {
 	s := fmt.Sprintf("%s: %v", e.Doing, e.Err)
 	if e.Remedy != "" {
@@ -34,15 +34,15 @@ func (e *Error) Error() string {
 	return s
 }
 
-// Unwrap gives what the kernel said.
+// Unwrap returns the kernel's error.
 func (e *Error) Unwrap() error { return e.Err }
 
-// stageVariable tells a process which part it plays. It is taken out of the
-// environment at once, so that no process further down believes it was meant.
+// stageVariable is the environment variable with a process's stage. It is removed from the
+// environment at once, so that descendants do not read it.
 const stageVariable = "NFQPROXY_NETNS_STAGE"
 
-// The parts a process plays, one starting the next: the outer process; the init
-// process of the new PID namespace, which sets up and then only reaps and forwards
+// The stages, each started by the one before: the outer process; the init process of the new
+// PID namespace, which sets up the namespaces and then only reaps children and forwards
 // signals; and the program proper.
 type stageName string
 
@@ -52,11 +52,11 @@ const (
 	programStage stageName = "program"
 )
 
-// stage is what stageVariable holds.
+// stage is the content of stageVariable.
 type stage struct {
 	name stageName
-	// outerNet identifies the network namespace of the outer process. A program
-	// that finds itself there is not isolated, whatever its environment says.
+	// outerNet identifies the network namespace of the outer process. A program in
+	// that namespace is not isolated, whatever its environment.
 	outerNet uint64
 	files    int // number of files passed, from descriptor firstFile on
 }
@@ -65,12 +65,12 @@ func (s stage) String() string {
 	return fmt.Sprintf("%s,%d,%d", s.name, s.outerNet, s.files)
 }
 
-// parseStage reads what String writes.
+// parseStage parses the text of String.
 func parseStage(text string) (stage, error) {
 	if text == "" {
 		return stage{}, nil
 	}
-	bad := fmt.Errorf("environment variable %s=%q is not for users: unset it", stageVariable, text)
+	bad := fmt.Errorf("environment variable %s=%q is for internal use: unset it", stageVariable, text)
 	parts := strings.Split(text, ",")
 	if len(parts) != 3 {
 		return stage{}, bad

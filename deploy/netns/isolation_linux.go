@@ -15,22 +15,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Files of the init process: the lifeline first, then those passed on.
+// Files of the init process: the lifeline first, then the passed ones.
 const (
 	lifelineFD = 3
 	firstFile  = 3 // in the program
 )
 
-// forwarded are the signals that are passed inwards. The inner processes have a
-// process group of their own, so that a Ctrl-C reaches them once, by this way.
+// forwarded are the signals that the outer process forwards. The inner processes have a
+// process group of their own, so that a Ctrl-C reaches them once.
 var forwarded = []os.Signal{
 	unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGWINCH, unix.SIGCONT,
 }
 
-// Run isolates the program and gives the exit code of what ran inside; 128 and
-// the signal's number where a signal ended it. The error is for what went wrong
-// before Main began. Run returns in the outer process only: inside, it exits
-// with the code Main gave.
+// Run isolates the program and returns the exit code of Main; 128 plus the signal's
+// number if a signal ended it. The error is a failure before Main began. Run returns
+// in the outer process only: inside, it exits with the exit code of Main.
 func (i Isolation) Run() (code int, err error) {
 	s, err := parseStage(os.Getenv(stageVariable))
 	if err != nil {
@@ -51,7 +50,7 @@ func (i Isolation) Run() (code int, err error) {
 	return i.runOuter()
 }
 
-// check makes sure that the process is not where the outer one is.
+// check returns an error in the network namespace of the outer process.
 func (s stage) check() error {
 	id, err := networkID()
 	if err != nil {
@@ -67,12 +66,12 @@ func (s stage) check() error {
 func networkID() (uint64, error) {
 	var st unix.Stat_t
 	if err := unix.Stat("/proc/thread-self/ns/net", &st); err != nil {
-		return 0, fmt.Errorf("looking at the own network namespace: %w", err)
+		return 0, fmt.Errorf("reading the own network namespace: %w", err)
 	}
 	return st.Ino, nil
 }
 
-// inherit takes over files from the process before.
+// inherit returns the files that the parent process passed.
 func inherit(first, n int) []*os.File {
 	files := make([]*os.File, n)
 	for i := range files {
@@ -88,8 +87,8 @@ func (i Isolation) runOuter() (code int, err error) {
 	if err != nil {
 		return 1, err
 	}
-	// From here on signals are kept for the inside; until here they end the process, as long as
-	// the program has not taken them. Nothing is lost between.
+	// From here on signals are forwarded to the inner process; until here they end this one,
+	// unless the program handles them. No signal is lost in between.
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, forwarded...)
 	defer signal.Stop(signals)
@@ -143,15 +142,15 @@ func (i Isolation) runOuter() (code int, err error) {
 	go forward(signals, listening, cmd.Process, stop)
 
 	waitErr := cmd.Wait()
-	// The init process was the only one with the other end.
+	// Only the init process had the other end.
 	if text := <-report; text != "" {
 		return 1, &Error{Doing: "setting up the namespaces", Err: errors.New(text), Remedy: remedy()}
 	}
 	return exitCode(waitErr)
 }
 
-// lifeline is a pair of connected sockets. The outer process's end closes when
-// it dies, in whatever way.
+// lifeline is a pair of connected sockets. The outer process's end closes when the process
+// ends, however that happens.
 func lifeline() (ours, theirs *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -160,8 +159,8 @@ func lifeline() (ours, theirs *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "lifeline"), os.NewFile(uintptr(fds[1]), "lifeline"), nil
 }
 
-// startInit starts the init process: without a user namespace for who may do
-// that (root), with one for everyone else.
+// startInit starts the init process: without a user namespace for root, with one for other
+// users.
 func startInit(s stage, lifeline *os.File, files []*os.File) (*exec.Cmd, error) {
 	const namespaces = unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWPID
 	command := func(flags uintptr) *exec.Cmd {
@@ -179,7 +178,7 @@ func startInit(s stage, lifeline *os.File, files []*os.File) (*exec.Cmd, error) 
 		if err == nil {
 			return cmd, nil
 		}
-		// Root in a container often lacks CAP_SYS_ADMIN: go on as anyone would.
+		// Root in a container often lacks CAP_SYS_ADMIN: continue as an ordinary user.
 		if !errors.Is(err, unix.EPERM) {
 			return nil, &Error{Doing: "making network, mount and PID namespaces", Err: err, Remedy: remedy()}
 		}
@@ -193,7 +192,7 @@ func startInit(s stage, lifeline *os.File, files []*os.File) (*exec.Cmd, error) 
 	return cmd, nil
 }
 
-// remedy looks for the setting that forbids namespaces and says how to go on.
+// remedy finds the setting that forbids namespaces and describes what to do.
 func remedy() string {
 	return remedyFrom(func(path string) string {
 		text, _ := os.ReadFile(path)
@@ -210,25 +209,26 @@ func remedyFrom(read func(path string) string, root bool) string {
 	} {
 		if read(r.path) == r.forbids {
 			name := strings.ReplaceAll(strings.TrimPrefix(r.path, "/proc/sys/"), "/", ".")
-			lines = append(lines, fmt.Sprintf("%s is %s, which forbids it to ordinary users; to allow it: sudo %s", name, r.forbids, r.allow))
+			lines = append(lines, fmt.Sprintf("%s is %s, which forbids user namespaces to ordinary users; to allow them: sudo %s", name, r.forbids, r.allow))
 		}
 	}
 	if root {
-		return strings.Join(append(lines, "Root without CAP_SYS_ADMIN (in a container, say) cannot do this: give it that capability (docker run --privileged), or run as an ordinary user where user namespaces are allowed."), "\n")
+		return strings.Join(append(lines, "Root lacks CAP_SYS_ADMIN, as in a container: add that capability (docker run --privileged), or run as an ordinary user where user namespaces are allowed."), "\n")
 	}
 	if len(lines) == 0 {
-		lines = append(lines, "No sysctl forbids it; a container runtime, a seccomp filter or a security module may (or the kernel lacks CONFIG_USER_NS).")
+		lines = append(lines, "No sysctl forbids user namespaces. A container runtime, a seccomp filter or a security module may forbid them, or the kernel lacks CONFIG_USER_NS.")
 	}
-	return strings.Join(append(lines, "Or run it as root: sudo nfqproxy lab ..."), "\n")
+	return strings.Join(append(lines, "Or run as root: sudo nfqproxy lab ..."), "\n")
 }
 
-// initListens is the byte by which the init process says that it takes signals. The kernel
-// drops those that come earlier: it does so for the first process of a PID namespace and
-// signals it has no handler for (SIGNAL_UNKILLABLE, sig_task_ignored in kernel/signal.c).
+// initListens is the byte that the init process sends once it handles signals. The kernel
+// drops earlier ones: it ignores signals without a handler for the first process of a PID
+// namespace (SIGNAL_UNKILLABLE, sig_task_ignored in kernel/signal.c).
 const initListens = 0
 
-// forward passes signals on until stopped; those that come before the other process listens,
-// as soon as it does. A nil channel: it listens, or a signal that it does not take ends it.
+// forward forwards signals until stopped. Signals that arrive before the other process handles
+// them are sent as soon as it does. A nil channel: it does already, or a signal that it does
+// not handle may end it.
 func forward(signals <-chan os.Signal, listening <-chan struct{}, to *os.Process, stop <-chan struct{}) {
 	var early []os.Signal
 	for {
@@ -250,7 +250,7 @@ func forward(signals <-chan os.Signal, listening <-chan struct{}, to *os.Process
 	}
 }
 
-// exitCode gives the exit code that a shell would give, from what Wait said.
+// exitCode returns the exit code that a shell would, from the error of Wait.
 func exitCode(waitErr error) (int, error) {
 	var exit *exec.ExitError
 	switch {

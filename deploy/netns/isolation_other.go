@@ -9,5 +9,5 @@ import (
 
 // Run needs Linux.
 func (i Isolation) Run() (code int, err error) {
-	return 1, &Error{Doing: "making network namespaces", Err: errors.ErrUnsupported, Remedy: "Only Linux has them; this is " + runtime.GOOS + "."}
+	return 1, &Error{Doing: "making network namespaces", Err: errors.ErrUnsupported, Remedy: "They require Linux; this is " + runtime.GOOS + "."}
 }

@@ -87,8 +87,8 @@ func TestSkipSaysWhatIsNotProven(t *testing.T) {
 	RequireTool(&got, "iptables-no-such")
 	Missing(&got, "no luck")
 	text, err := os.ReadFile(list)
-	want := "netns: TestFake: iptables-no-such is not installed; not proven: that the rules of kube-proxy and of the host are read, written and judged as the kernel and iptables do (Debian: apt install iptables)\n" +
-		"netns: TestFake: no luck; not proven: what TestFake tests\n"
+	want := "netns: TestFake: iptables-no-such is not installed; not proven: reading, writing and evaluating rules of kube-proxy and of the host as the kernel and iptables do (Debian: apt install iptables)\n" +
+		"netns: TestFake: no luck; not proven: the subject of TestFake\n"
 	if err != nil || string(text) != want || !got.skipped {
 		t.Errorf("%q, %v, want %q", text, err, want)
 	}

@@ -17,16 +17,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lastIndex numbers the devices made by AddVeth. Where both ends of a veth pair
-// happen to have the same index, each in its namespace, the kernel takes them for
-// ordinary hardware and lets up to a second pass before they carry packets
+// lastIndex numbers the devices made by AddVeth. If both ends of a veth pair happen
+// to have the same index, each in its namespace, the kernel regards them as
+// ordinary hardware, and up to a second passes before they carry packets
 // (linkwatch_urgent_event in net/core/link_watch.c).
 var lastIndex atomic.Int32
 
-const firstIndex = 1 << 16 // far from those the kernel gives
+const firstIndex = 1 << 16 // far from those that the kernel assigns
 
-// AddVeth makes a pair of connected Ethernet devices, one end called name in this
-// namespace, the other called peerName in the other, and brings both up.
+// AddVeth makes a pair of connected Ethernet devices, one end named name in this
+// namespace, the other named peerName in the other, and brings both up.
 func (n *Namespace) AddVeth(name string, peer *Namespace, peerName string) error {
 	veth := &netlink.Veth{
 		LinkAttrs:     netlink.LinkAttrs{Name: name, Namespace: netlink.NsFd(n.FD()), Index: firstIndex + int(lastIndex.Add(1))},
@@ -39,10 +39,10 @@ func (n *Namespace) AddVeth(name string, peer *Namespace, peerName string) error
 	return errors.Join(n.SetUp(name), peer.SetUp(peerName))
 }
 
-// AddBridge makes a bridge and brings it up. It keeps its hardware address: one that was
-// not given any takes the lowest of its ports', which changes as they come and go, also
-// when a namespace at the other end is cleaned up some time after its Close. Who knew the
-// old address then sends into the void until the neighbour entry is doubted, half a
+// AddBridge makes a bridge and brings it up. It sets a hardware address: a bridge without one
+// takes the lowest of its ports', which changes with the ports, also when a namespace at
+// the other end is cleaned up some time after its Close. Hosts with the old address in
+// their neighbour table would then lose packets until the entry becomes stale, half a
 // minute later (br_stp_recalculate_bridge_id in net/bridge/br_stp_if.c).
 func (n *Namespace) AddBridge(name string) error {
 	if err := n.links.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name, HardwareAddr: randomHardwareAddr()}}); err != nil {
@@ -86,7 +86,7 @@ func (n *Namespace) SetUp(name string) error {
 	return nil
 }
 
-// AddAddress gives a device an address. An IPv6 address can be used at once:
+// AddAddress adds an address to a device. An IPv6 address can be used at once:
 // there is no duplicate address detection.
 func (n *Namespace) AddAddress(name string, p netip.Prefix) error {
 	l, err := n.link(name)
@@ -119,17 +119,17 @@ func (n *Namespace) awaitLocal(a netip.Addr, name string) error {
 		case len(routes) > 0:
 			return nil
 		case time.Now().After(deadline):
-			return fmt.Errorf("address %s on %s in %s: the kernel does not put it into force", a, name, n.name)
+			return fmt.Errorf("address %s on %s in %s: the kernel does not activate it", a, name, n.name)
 		}
 	}
 }
 
-// Route is a way to a destination.
+// Route is a route to a destination.
 type Route struct {
 	Destination netip.Prefix
 	Via         netip.Addr // the next hop; the zero Addr: the destination is on the link
 	Link        string     // the device
-	OnLink      bool       // the next hop is on the link, whatever the addresses say
+	OnLink      bool       // the next hop is on the link, whatever its address
 	Table       int        // the routing table; 0: the main one
 }
 
@@ -155,9 +155,8 @@ func (n *Namespace) AddRoute(r Route) error {
 	return nil
 }
 
-// AddOwnTable makes a routing table one for what the namespace itself sends: it is
-// looked at before the main table, in both families. What is only forwarded does
-// not see it.
+// AddOwnTable adds a routing table for packets that the namespace itself sends: it precedes
+// the main table, in both families. Forwarded packets do not use it.
 func (n *Namespace) AddOwnTable(table int) error {
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 		r := netlink.NewRule()
@@ -169,15 +168,14 @@ func (n *Namespace) AddOwnTable(table int) error {
 	return nil
 }
 
-// SetSysctl writes a setting under net, "net.ipv4.ip_forward" for example. A
-// device name with dots in it has to be written with slashes in their stead, as
-// for sysctl(8).
+// SetSysctl writes a setting under net, "net.ipv4.ip_forward" for example. Dots in a
+// device name have to be written as slashes, as for sysctl(8).
 func (n *Namespace) SetSysctl(name, value string) error {
 	path, err := sysctlPath(name)
 	if err != nil {
 		return err
 	}
-	// What /proc/sys/net shows is up to the thread that opens it.
+	// /proc/sys/net shows the namespace of the thread that opens it.
 	if err := n.Do(func() error { return os.WriteFile(path, []byte(value), 0) }); err != nil {
 		return fmt.Errorf("sysctl %s=%s in %s: %w", name, value, n.name, err)
 	}

@@ -60,7 +60,7 @@ func New(name string) (*Namespace, error) {
 // link-local addresses, and with them neighbour discovery, waiting for a second.
 func (n *Namespace) prepare() error {
 	for _, name := range []string{"net.ipv6.conf.all.accept_dad", "net.ipv6.conf.default.accept_dad"} {
-		// A kernel without IPv6 has no such setting, and no need of it.
+		// A kernel without IPv6 has no such setting and does not need it.
 		if err := n.SetSysctl(name, "0"); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
@@ -75,8 +75,8 @@ func (n *Namespace) Name() string { return n.name }
 // It is valid until Close.
 func (n *Namespace) FD() int { return int(n.file.Fd()) }
 
-// Close gives the namespace up. Processes started with a parent-death signal get
-// it now. It is safe to call Close more than once.
+// Close closes the namespace. Processes started with a parent-death signal get it now. It is
+// safe to call Close more than once.
 func (n *Namespace) Close() error {
 	var err error
 	n.close.Do(func() {
@@ -101,16 +101,16 @@ func (n *Namespace) Do(f func() error) error {
 			return true, err
 		}
 		result = f()
-		// A thread that cannot go back is thrown away.
+		// A thread that cannot return to its namespace is discarded.
 		return unix.Setns(int(before.Fd()), unix.CLONE_NEWNET) == nil, nil
 	})
 	return cmp.Or(err, result)
 }
 
 // Start starts a process in the namespace, with a /sys that shows its devices. In
-// a user namespace with one user, changing to another one is pretended. A
-// parent-death signal in cmd.SysProcAttr is sent at Close or with this process's
-// end, whichever comes first, not with the end of the calling thread.
+// a user namespace with one user, system calls that change the user succeed without
+// effect. A parent-death signal in cmd.SysProcAttr is sent at Close or at the end of
+// this process, whichever comes first, not at the end of the calling thread.
 func (n *Namespace) Start(cmd *exec.Cmd) error {
 	result := make(chan error, 1)
 	go func() {
@@ -126,8 +126,8 @@ func (n *Namespace) Start(cmd *exec.Cmd) error {
 	return <-result
 }
 
-// Run runs a program in the namespace, with the input for its standard input, and gives
-// what it prints. The error has what it says on standard error.
+// Run runs a program in the namespace, with the input as its standard input, and returns
+// its output. The error includes its standard error.
 func (n *Namespace) Run(input, name string, args ...string) (string, error) {
 	cmd := exec.Command(name, args...)
 	var out, errs bytes.Buffer
@@ -148,19 +148,19 @@ func (n *Namespace) start(cmd *exec.Cmd) error {
 	// The mounts of a process are those of the thread that starts it.
 	if err := unix.Unshare(unix.CLONE_NEWNS); err == nil {
 		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err == nil {
-			// Refused where the outer /sys is masked: then that one stays.
+			// Fails where the outer /sys is masked: then that one stays.
 			_ = unix.Mount("sysfs", "/sys", "sysfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
 		}
 	}
 	if oneUser() {
-		// Where seccomp is missing, programs that change users fail, others do not.
+		// Without seccomp, only programs that change users fail.
 		_ = pretendUsers()
 	}
 	return cmd.Start()
 }
 
-// enter moves the calling thread. The file cannot be closed meanwhile: its number might
-// then already be another's.
+// enter moves the calling thread to the namespace. The file cannot be closed meanwhile: its
+// number might already be reused.
 func (n *Namespace) enter() error {
 	raw, err := n.file.SyscallConn()
 	if err != nil {
@@ -169,7 +169,7 @@ func (n *Namespace) enter() error {
 	if raw.Control(func(fd uintptr) {
 		err = os.NewSyscallError("setns", unix.Setns(int(fd), unix.CLONE_NEWNET))
 	}) != nil {
-		err = os.ErrClosed // all that can be wrong
+		err = os.ErrClosed // the only possible error
 	}
 	if err != nil {
 		return fmt.Errorf("namespace %s: %w", n.name, err)
@@ -179,8 +179,8 @@ func (n *Namespace) enter() error {
 
 // Listen listens for TCP connections at an address of the namespace.
 func (n *Namespace) Listen(ctx context.Context, at netip.AddrPort) (l net.Listener, err error) {
-	// Multipath TCP is what Go listens with; its handshake would only confuse who
-	// watches the packets.
+	// Without Multipath TCP, Go's default for listeners: its handshake would obscure packet
+	// captures.
 	var c net.ListenConfig
 	c.SetMultipathTCP(false)
 	err = n.Do(func() error {
@@ -202,7 +202,7 @@ func (n *Namespace) ListenPacket(ctx context.Context, at netip.AddrPort) (c net.
 // Dial connects from the namespace over "tcp" or "udp". from may be the zero
 // AddrPort, or leave only the address or only the port to the kernel.
 func (n *Namespace) Dial(ctx context.Context, network string, from, to netip.AddrPort) (c net.Conn, err error) {
-	// Addresses, no names: net looks names up on other threads, which are elsewhere.
+	// Addresses, no names: net resolves names on threads of other namespaces.
 	var d net.Dialer
 	d.SetMultipathTCP(false)
 	if from.IsValid() {
@@ -224,18 +224,18 @@ func openCurrent() (*os.File, error) {
 	return os.Open("/proc/thread-self/ns/net")
 }
 
-// onThread runs f on a thread of its own. Unless f says that the thread is as it
-// was before (keep), the thread ends with it.
+// onThread runs f on a thread of its own. Unless f returns keep, for a thread in its former
+// state, the thread ends with it.
 func onThread(f func() (keep bool, err error)) error {
 	result := make(chan error, 1)
 	go func() {
-		// Stands where f ends the goroutine (testing's FailNow does).
+		// The result if f ends the goroutine, as testing's FailNow does.
 		err := errors.New("the function did not return")
 		defer func() { result <- err }()
 		runtime.LockOSThread()
 		if unix.Gettid() == unix.Getpid() {
-			// The main thread cannot end, and /proc/self is its view of the world.
-			// While it waits here, locked, the next goroutine gets another one.
+			// The main thread must not end: /proc/self shows its state. While it waits
+			// here, locked, the next goroutine gets another thread.
 			err = onThread(f)
 			runtime.UnlockOSThread()
 			return

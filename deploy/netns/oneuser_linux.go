@@ -9,12 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An ordinary user's user namespace has one user, who is root in it. Programs that
-// give up root to become another user (tcpdump does) would fail there, for there
-// is no other, and setgroups is forbidden (user_namespaces(7)). For them the
-// change is pretended: there is nothing to give up, as root is that user.
+// An ordinary user's user namespace has one user, who is root in it. Programs that drop
+// root to become another user (tcpdump does) would fail there: no other user is mapped,
+// and setgroups is forbidden (user_namespaces(7)). For them a seccomp filter lets these
+// system calls succeed without effect: no privileges are kept, because root is that user.
 
-// oneUser says whether this process is in a user namespace with one user.
+// oneUser reports whether this process is in a user namespace with one user.
 func oneUser() bool {
 	ids, err := os.ReadFile("/proc/self/uid_map")
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 )
 
 // T is the part of testing.TB that this package uses. (Importing testing would
-// give every program its flags.)
+// add its flags to every program.)
 type T interface {
 	Name() string
 	Helper()
@@ -31,8 +31,8 @@ var tests = struct {
 //
 //	func TestMain(m *testing.M) { netns.Main(m) }
 //
-// Where that is impossible the tests run as they are; those that begin with
-// [Require] are then skipped, or fail where the environment says CI=true.
+// If that is impossible, the tests run without isolation; those that begin with
+// [Require] are then skipped, or fail with CI=true in the environment.
 func Main(m interface{ Run() int }) {
 	addAdminPath()
 	if Short() {
@@ -40,8 +40,8 @@ func Main(m interface{ Run() int }) {
 		os.Exit(m.Run())
 	}
 	if isFuzzWorker(os.Args) {
-		// Its coordinator speaks to it over file descriptors, which do not survive
-		// being started again; fuzzing needs no kernel.
+		// Its coordinator uses file descriptors that a restart would close; fuzzing needs
+		// no kernel.
 		tests.unavailable = errors.New("this is a fuzz worker")
 		os.Exit(m.Run())
 	}
@@ -74,7 +74,7 @@ func isFuzzWorker(args []string) bool {
 }
 
 // Require ends a test that needs namespaces of its own and does not have them: a
-// skip with the reason, or a failure where the environment says CI=true.
+// skip with the reason, or a failure with CI=true in the environment.
 func Require(t T) {
 	t.Helper()
 	if !tests.isolated {
@@ -107,30 +107,30 @@ func addAdminPath() {
 	_ = os.Setenv("PATH", path)
 }
 
-// proofs are what tests with a program show, by a word in the reason of a skip.
+// proofs describe what tests with a program prove, by a word in the reason of a skip.
 var proofs = []struct{ word, shown, install string }{
-	{"bench/peers", "that it does what kube-proxy does, with a real API server and etcd", "make peers"},
-	{"iptables", "that the rules of kube-proxy and of the host are read, written and judged as the kernel and iptables do", "Debian: apt install iptables"},
-	{"nft", "that nftables' rules in the kernel are those that are meant", "Debian: apt install nftables"},
-	{"chromium", "that the web page works in a browser", "Debian: apt install chromium"},
-	{"tmux", "that nfqproxy top works on a terminal", "Debian: apt install tmux"},
-	{"tcpdump", "that captures are decided again as the daemon decided", "Debian: apt install tcpdump"},
-	{"curl", "that curl's flow is shown as it was", "Debian: apt install curl"},
-	{"setpriv", "that CAP_NET_ADMIN is the only capability that is needed", "Debian: apt install util-linux"},
-	{"isolation", "anything that needs a kernel: the datapath, labs, every end-to-end test", "allow user namespaces, or run the tests as root"},
+	{"bench/peers", "the behaviour of kube-proxy, with a real API server and etcd", "make peers"},
+	{"iptables", "reading, writing and evaluating rules of kube-proxy and of the host as the kernel and iptables do", "Debian: apt install iptables"},
+	{"nft", "the nftables rules in the kernel", "Debian: apt install nftables"},
+	{"chromium", "the web page in a browser", "Debian: apt install chromium"},
+	{"tmux", "nfqproxy top on a terminal", "Debian: apt install tmux"},
+	{"tcpdump", "replaying captures with the daemon's decisions", "Debian: apt install tcpdump"},
+	{"curl", "the record of a flow of curl", "Debian: apt install curl"},
+	{"setpriv", "operation with CAP_NET_ADMIN as the only capability", "Debian: apt install util-linux"},
+	{"isolation", "everything that needs a kernel: the datapath, labs, every end-to-end test", "allow user namespaces, or run the tests as root"},
 }
 
-// unproven is what is not shown without the test.
+// unproven describes what is not proven without the test.
 func unproven(t T, why string) string {
 	for _, p := range proofs {
 		if strings.Contains(why, p.word) {
 			return fmt.Sprintf("not proven: %s (%s)", p.shown, p.install)
 		}
 	}
-	return "not proven: what " + t.Name() + " tests"
+	return "not proven: the subject of " + t.Name()
 }
 
-// Missing ends a test for which something else is missing; see [Require].
+// Missing ends a test that lacks something else; see [Require].
 func Missing(t T, why string) {
 	t.Helper()
 	if Short() {
@@ -142,7 +142,7 @@ func Missing(t T, why string) {
 		return
 	}
 	if list := os.Getenv("NFQPROXY_SKIPPED"); list != "" {
-		// One line each, of all packages, for whoever runs the tests to print at the end.
+		// One line each, of all packages, which "make test" prints at the end.
 		if f, err := os.OpenFile(list, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644); err == nil {
 			_, _ = fmt.Fprintf(f, "%s: %s: %s; %s\n", strings.TrimSuffix(filepath.Base(os.Args[0]), ".test"), t.Name(), why, unproven(t, why))
 			_ = f.Close()
