@@ -10,8 +10,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/flows/hubble"
 )
 
-// flowsRequest is observer.GetFlowsRequest. Its field mask is not heeded: all fields are
-// always there.
+// flowsRequest is observer.GetFlowsRequest. Its field mask is ignored: responses have all fields.
 type flowsRequest struct {
 	number               uint64 // 0: as many as there are or, following, none
 	all                  bool   // as many as there are, whatever number says
@@ -45,7 +44,7 @@ func parseFlowsRequest(b []byte) (*flowsRequest, error) {
 	})
 }
 
-// wants says whether the answer has the flow in it.
+// wants reports whether the response includes the flow.
 func (r *flowsRequest) wants(f *hubble.Flow) bool {
 	if !r.until.IsZero() && f.Time != nil && f.Time.After(r.until) {
 		return false
@@ -107,7 +106,7 @@ func eachField(b []byte, visit func(field) error) error {
 }
 
 func malformed(n int) error {
-	return failure(codeInvalidArgument, "the request is no message of protocol buffers: %v", protowire.ParseError(n))
+	return failure(codeInvalidArgument, "invalid protocol buffer message in the request: %v", protowire.ParseError(n))
 }
 
 func parseTimestamp(b []byte) (time.Time, error) {

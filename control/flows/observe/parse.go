@@ -120,7 +120,7 @@ func parseService(s string) (ServicePattern, error) {
 	case !isName(name) || ok && !isName(namespace) || hasPort && (!ok || !isName(port)):
 		return ServicePattern{}, errors.New("want NAME, NAMESPACE/NAME or NAMESPACE/NAME:PORT, " + nameWanted)
 	case hasPort && strings.Trim(port, "0123456789") == "": // such names are not valid
-		return ServicePattern{}, fmt.Errorf("want the port's name behind the colon: ask for its number with port %s", port)
+		return ServicePattern{}, fmt.Errorf("want the port's name after the colon: filter by its number with port %s", port)
 	}
 	return ServicePattern{namespace, name, port}, nil
 }
@@ -152,7 +152,7 @@ func parseAddress(s string) (AddressPattern, error) {
 	if ap, err := netip.ParseAddrPort(s); err == nil {
 		a, bits, port = ap.Addr(), ap.Addr().BitLen(), ap.Port()
 		if port == 0 {
-			return AddressPattern{}, errors.New("there is no port 0: leave the port out for any")
+			return AddressPattern{}, errors.New("invalid port 0: leave the port out to match any")
 		}
 	} else if a, err = netip.ParseAddr(s); err == nil {
 		bits = a.BitLen()
@@ -163,7 +163,7 @@ func parseAddress(s string) (AddressPattern, error) {
 	}
 	switch {
 	case a.Zone() != "":
-		return AddressPattern{}, errors.New("leave out the zone, %" + a.Zone() + ": flows have none")
+		return AddressPattern{}, errors.New("remove the zone %" + a.Zone() + ": addresses of flows have none")
 	case a.Is4In6() && bits < 96:
 		return AddressPattern{}, errors.New("write it as an IPv4 prefix")
 	case a.Is4In6():
@@ -259,7 +259,7 @@ func (p *parser) serviceKey(field, s string) ServiceKey {
 	}
 	parts := strings.Split(s, "/")
 	if len(parts) != 3 || parts[0] == "" || parts[1] == "" || parts[2] != "IPv4" && parts[2] != "IPv6" {
-		p.fail(field, "%s %q: want the next of an earlier answer", field, s)
+		p.fail(field, "%s %q: want the field next of an earlier response", field, s)
 		return ServiceKey{}
 	}
 	name, port, _ := strings.Cut(parts[1], ":")

@@ -8,7 +8,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// hubbleLines prints what Cilium's Hubble would say of the flows; see package hubble.
+// hubbleLines prints the flows as Cilium's Hubble does; see package hubble.
 type hubbleLines struct{ encoder *hubble.Encoder }
 
 func newHubble(w io.Writer, _ string, _ Options) (Printer, error) {

@@ -31,7 +31,7 @@ func newScreen(t *testing.T, width, height int) *screen {
 	s.Model = New(t.Context(), s.cluster, Options{Zone: time.UTC, Now: func() time.Time { return s.now }})
 	s.read = func(*stream) tea.Cmd { return nil } // see receive
 	s.send(tea.WindowSizeMsg{Width: width, Height: height})
-	s.asking = true
+	s.pending = true
 	s.do(s.fetch())
 	return s
 }

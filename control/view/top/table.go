@@ -17,7 +17,7 @@ type column struct {
 	right    bool
 	flexible bool
 	least    int
-	// rank says which columns get room first; those with 0 are always there.
+	// rank is the order in which columns get space; those with 0 are always shown.
 	rank int
 }
 
