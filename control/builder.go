@@ -147,12 +147,12 @@ func (b *builder) applySlice(name types.NamespacedName, slice *EndpointSlice) {
 	b.labels[name] = k
 }
 
-// find gives the place of the slice of the name, and whether it is there.
+// find returns the place of the slice of the name, and whether it is there.
 func (s *serviceState) find(name string) (int, bool) {
 	return slices.BinarySearchFunc(s.slices, name, func(e *EndpointSlice, name string) int { return cmp.Compare(e.Name, name) })
 }
 
-// touch gives the Service of the name, which is to be made again.
+// touch returns the Service of the name, which is to be made again.
 func (b *builder) touch(k decision.ServiceName) *serviceState {
 	b.stale[k] = true
 	s, ok := b.services[k]

@@ -44,7 +44,7 @@ func categorise(sp *decision.ServicePort, candidates []*candidate, at location) 
 	sp.HasEndpoints = slices.ContainsFunc(own, func(c *candidate) bool { return c.ready || c.fallback() })
 }
 
-// clusterExclusion gives the rule for policy Cluster: the ready endpoints, narrowed
+// clusterExclusion returns the rule for policy Cluster: the ready endpoints, narrowed
 // by topology hints; without a ready one, those that still serve while they
 // terminate, whatever their hints.
 func clusterExclusion(own []*candidate, at location) func(*candidate) decision.Exclusion {
@@ -64,7 +64,7 @@ func clusterExclusion(own []*candidate, at location) func(*candidate) decision.E
 	}
 }
 
-// localExclusion gives the rule for policy Local: the same among the node's own
+// localExclusion returns the rule for policy Local: the same among the node's own
 // endpoints, without hints.
 func localExclusion(own []*candidate) func(*candidate) decision.Exclusion {
 	localReady := slices.ContainsFunc(own, func(c *candidate) bool { return c.Local && c.ready })

@@ -110,7 +110,7 @@ type Controller struct {
 	nodeWarnings, conflicts []Warning
 }
 
-// New makes a Controller. It fails with what Config.Validate says.
+// New returns a Controller. It fails with what Config.Validate says.
 func New(config Config) (*Controller, error) {
 	return newController(config, time.Now)
 }
@@ -199,7 +199,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 }
 
-// Owners gives whose addresses are, as far as the source of objects tells.
+// Owners returns whose addresses are, as far as the source of objects tells.
 func (c *Controller) Owners() *Owners { return c.owners }
 
 // send hands over a value unless the controller is stopping.

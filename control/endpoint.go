@@ -48,7 +48,7 @@ type candidate struct {
 	zones, nodes []string
 }
 
-// fallback says whether the endpoint takes flows where none is ready.
+// fallback reports whether the endpoint takes flows where none is ready.
 func (c *candidate) fallback() bool { return c.serving && c.terminating }
 
 // setEndpoints finds the endpoints of a service port in the slices of its Service.

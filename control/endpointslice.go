@@ -79,7 +79,7 @@ func NewEndpointSlice(s *discoveryv1.EndpointSlice) *EndpointSlice {
 	return c
 }
 
-// familyOf gives the family of a slice's addresses; 0 if they are no addresses.
+// familyOf returns the family of a slice's addresses; 0 if they are no addresses.
 func familyOf(t discoveryv1.AddressType) decision.Family {
 	switch t {
 	case discoveryv1.AddressTypeIPv4:
@@ -104,7 +104,7 @@ func newSlicePort(p *discoveryv1.EndpointPort) (slicePort, bool) {
 	return slicePort{unique.Make(valueOf(p.Name)).Value(), protocol, uint16(*p.Port)}, true
 }
 
-// addressOf gives the address of an endpoint. Others than the first have never
+// addressOf returns the address of an endpoint. Others than the first have never
 // had a meaning.
 func addressOf(e *discoveryv1.Endpoint, family decision.Family) (netip.Addr, bool) {
 	if len(e.Addresses) == 0 {

@@ -160,7 +160,7 @@ func (c *NodeConfig) node(object *corev1.Node, addresses []netip.Addr) decision.
 	return n
 }
 
-// containLoopback says whether node port addresses contain IPv4 loopback ones: a prefix of
+// containLoopback reports whether node port addresses contain IPv4 loopback ones: a prefix of
 // some of these, or one with 127.0.0.0 in it, or no IPv4 prefix at all (kube-proxy:
 // NodePortAddresses.ContainsIPv4Loopback).
 func containLoopback(prefixes []netip.Prefix) bool {
@@ -231,7 +231,7 @@ func nodeObject(nodes []*corev1.Node, name string) *corev1.Node {
 	return nil
 }
 
-// localAddresses gives the addresses in the form the table has them: plain,
+// localAddresses returns the addresses in the form the table has them: plain,
 // sorted, each once, and without loopback ones, on which there are no node ports.
 func localAddresses(addresses []netip.Addr) []netip.Addr {
 	local := make([]netip.Addr, 0, len(addresses))

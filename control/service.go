@@ -21,7 +21,7 @@ const (
 	labelHeadless = corev1.IsHeadlessService
 )
 
-// ignored says whether a Service has nothing in the table by intention.
+// ignored reports whether a Service has nothing in the table by intention.
 func ignored(svc *corev1.Service) bool {
 	if svc.Spec.Type == corev1.ServiceTypeExternalName || svc.Spec.ClusterIP == corev1.ClusterIPNone {
 		return true
@@ -47,12 +47,12 @@ func Unserved(svc *corev1.Service) string {
 	return ""
 }
 
-// hasNodePorts says whether the type of the Service gives it node ports.
+// hasNodePorts reports whether the type of the Service gives it node ports.
 func hasNodePorts(svc *corev1.Service) bool {
 	return svc.Spec.Type == corev1.ServiceTypeNodePort || svc.Spec.Type == corev1.ServiceTypeLoadBalancer
 }
 
-// clusterIPs gives the cluster IPs of a Service, at most one of each family, in
+// clusterIPs returns the cluster IPs of a Service, at most one of each family, in
 // the order of the Service.
 func clusterIPs(svc *corev1.Service) []netip.Addr {
 	texts := svc.Spec.ClusterIPs
@@ -117,7 +117,7 @@ func servicePorts(svc *corev1.Service, from []*EndpointSlice, at location) []*de
 	return ports
 }
 
-// policies gives the traffic policies of a Service. The external one has a meaning
+// policies returns the traffic policies of a Service. The external one has a meaning
 // only where there is external traffic (apis/core ExternalPolicyLocal).
 func policies(svc *corev1.Service) (internal, external decision.Policy) {
 	if p := svc.Spec.InternalTrafficPolicy; p != nil && *p == corev1.ServiceInternalTrafficPolicyLocal {

@@ -22,7 +22,7 @@ func Changes(t, since *decision.Table) map[types.NamespacedName]*Service {
 	return changes
 }
 
-// equal tells whether load balancers are told the same.
+// equal reports whether load balancers are told the same.
 func (s *Service) equal(other *Service) bool {
 	if s == nil || other == nil {
 		return s == other

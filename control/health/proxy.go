@@ -48,7 +48,7 @@ type Proxy struct {
 	waiting  string    // what the first table waits for
 }
 
-// NewProxy makes a Proxy that is healthy, not ready, and whose node is eligible.
+// NewProxy returns a Proxy that is healthy, not ready, and whose node is eligible.
 func NewProxy(config ProxyConfig) *Proxy {
 	if config.Timeout <= 0 {
 		config.Timeout = DefaultTimeout
@@ -103,7 +103,7 @@ func (p *Proxy) SetNode(node *corev1.Node) {
 	p.eligible = Eligible(node)
 }
 
-// Eligible says whether load balancers should send new flows to the node. They should
+// Eligible reports whether load balancers should send new flows to the node. They should
 // not if it is about to go away.
 func Eligible(node *corev1.Node) bool {
 	if node == nil || !node.DeletionTimestamp.IsZero() {
@@ -117,7 +117,7 @@ func Eligible(node *corev1.Node) bool {
 	return true
 }
 
-// Healthy says whether no change has waited for too long and the kernel's rules are without
+// Healthy reports whether no change has waited for too long and the kernel's rules are without
 // fault. While the first table is not in force, the proxy is starting, which is healthy.
 func (p *Proxy) Healthy() bool { return p.state().healthy }
 

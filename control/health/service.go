@@ -31,7 +31,7 @@ type Service struct {
 type ServiceServerConfig struct {
 	// Addresses are where the ports are open at first; see [ServiceServer.SetAddresses].
 	Addresses []netip.Addr
-	// Healthy says whether the proxy is; see [Proxy.Healthy].
+	// Healthy reports whether the proxy is; see [Proxy.Healthy].
 	Healthy func() bool
 	// Report is told when a port cannot be bound: once, however often it is tried again,
 	// and with a nil error when it could be bound after all. Calls do not overlap. It
@@ -79,7 +79,7 @@ type binding struct {
 	server   *http.Server
 }
 
-// NewServiceServer makes a ServiceServer without services. It has to be closed.
+// NewServiceServer returns a ServiceServer without services. It has to be closed.
 func NewServiceServer(config ServiceServerConfig) *ServiceServer {
 	return newServiceServer(config, net.Listen)
 }

@@ -67,14 +67,14 @@ var alwaysThere = []datapath.FlowClass{
 	{Verdict: decision.Drop, Entry: decision.EntryLoadBalancer, Reason: decision.SourceNotAllowed},
 }
 
-// Describe is [prometheus.Collector]'s.
+// Describe implements [prometheus.Collector].
 func (c datapathCollector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range datapathDescs {
 		to <- d
 	}
 }
 
-// Collect is [prometheus.Collector]'s.
+// Collect implements [prometheus.Collector].
 func (c datapathCollector) Collect(to chan<- prometheus.Metric) {
 	read := c.stats.Load()
 	if read == nil {

@@ -62,14 +62,14 @@ var (
 	flowDescs        = []*prometheus.Desc{descReaders, descMissed, descKnown, descCapacity, descForgotten, descUnremembered, descFollowing, descEvents, descOverruns, descResyncs, descPaused}
 )
 
-// Describe is [prometheus.Collector]'s.
+// Describe implements [prometheus.Collector].
 func (c flowCollector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range flowDescs {
 		to <- d
 	}
 }
 
-// Collect is [prometheus.Collector]'s.
+// Collect implements [prometheus.Collector].
 func (c flowCollector) Collect(to chan<- prometheus.Metric) {
 	source := c.source.Load()
 	if source == nil {

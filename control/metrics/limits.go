@@ -19,14 +19,14 @@ var (
 	descRefused = desc("server_refused_total", "Connections, streams and requests refused by the limit of all clients together (total) or of one client (client).", "server", "what", "limit")
 )
 
-// Describe is [prometheus.Collector]'s.
+// Describe implements [prometheus.Collector].
 func (limitCollector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descInUse, descMost, descRefused} {
 		to <- d
 	}
 }
 
-// Collect is [prometheus.Collector]'s.
+// Collect implements [prometheus.Collector].
 func (c limitCollector) Collect(to chan<- prometheus.Metric) {
 	for _, n := range c.set.Load().Counts() {
 		to <- prometheus.MustNewConstMetric(descInUse, prometheus.GaugeValue, float64(n.Taken), n.Server, n.What)

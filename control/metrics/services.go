@@ -50,14 +50,14 @@ var (
 	descCut    = desc("service_metrics_dropped_series", "Time series of services and endpoints that are left out by the limit.")
 )
 
-// Describe is [prometheus.Collector]'s.
+// Describe implements [prometheus.Collector].
 func (c serviceCollector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range slices.Concat(serviceCounts.descs(), endpointCounts.descs(), []*prometheus.Desc{descSpread, descShare, descCut}) {
 		to <- d
 	}
 }
 
-// Collect is [prometheus.Collector]'s.
+// Collect implements [prometheus.Collector].
 func (c serviceCollector) Collect(to chan<- prometheus.Metric) {
 	source := c.source.Load()
 	if source == nil || len(source.services.Services) == 0 {

@@ -28,14 +28,14 @@ var (
 		[]string{"traffic_policy", familyLabel}, nil)
 )
 
-// Describe is [prometheus.Collector]'s.
+// Describe implements [prometheus.Collector].
 func (c tableCollector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descGeneration, descBuilt, descServicePorts, descEndpoints, descNoLocalEndpoints} {
 		to <- d
 	}
 }
 
-// Collect is [prometheus.Collector]'s.
+// Collect implements [prometheus.Collector].
 func (c tableCollector) Collect(to chan<- prometheus.Metric) {
 	t := c.table.Load()
 	if t == nil {

@@ -30,7 +30,7 @@ func (r *reader) fail(field, format string, args ...any) {
 	r.errs = append(r.errs, fmt.Errorf("%s: %s", field, fmt.Sprintf(format, args...)))
 }
 
-// honoured gives what a configuration with all defaults filled in says, and all that is
+// honoured returns what a configuration with all defaults filled in says, and all that is
 // wrong with it by kube-proxy's own rules (pkg/proxy/apis/config/validation).
 func honoured(c *v1alpha1.KubeProxyConfiguration) (Config, []error) {
 	r := new(reader)

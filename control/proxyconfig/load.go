@@ -183,7 +183,7 @@ func wrongType(err error) string {
 	return fmt.Sprintf("%s: want %s", typed.Value, want)
 }
 
-// secondDocument tells whether more follows the first YAML document. Whoever reads
+// secondDocument reports whether more follows the first YAML document. Whoever reads
 // with sigs.k8s.io/yaml, as kube-proxy does, never sees it.
 func secondDocument(data []byte) bool {
 	decoder := yaml.NewDecoder(bytes.NewReader(data))

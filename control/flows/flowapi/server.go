@@ -41,9 +41,9 @@ type Config struct {
 	// Page is the web page and its assets; nil: none. It is served without a token: it has no data,
 	// and browsers cannot send a token to open it.
 	Page http.Handler
-	// Token has to be given with what changes something; empty: nothing may be changed.
+	// Token is required by requests that change something; empty: such requests are rejected.
 	Token string
-	// TokenForAll: it has to be given with every request but those for the page.
+	// TokenForAll: every request except those for the page requires it.
 	TokenForAll bool
 	// Hosts are the accepted Host headers, without a port, besides loopback ones and the listen
 	// address. Others are rejected: a page of a name that resolves to this server could read

@@ -146,19 +146,19 @@ func TestErrors(t *testing.T) {
 		{"GET", "/v1/flows?steps&steps", "", nil, observe.Error{Status: 400, Field: "steps", Message: "steps is given 2 times: give it once, a list with commas"}},
 		{"GET", "/v1/flows?protocol=tpc", "", nil, observe.Error{Status: 400, Field: "protocol", Message: `protocol "tpc": want TCP, UDP or SCTP`}},
 		{"GET", "/v1/flows?follow&limit=many", "", nil, observe.Error{Status: 400, Field: "limit", Message: `limit "many": want a number; 0 is all that are known`}},
-		{"GET", "/v1/flows?service=%zz", "", nil, observe.Error{Status: 400, Message: `the parameters behind the question mark cannot be read: invalid URL escape "%zz"`}},
+		{"GET", "/v1/flows?service=%zz", "", nil, observe.Error{Status: 400, Message: `cannot parse the query parameters: invalid URL escape "%zz"`}},
 		{"GET", "/v1/flows/none", "", nil, observe.Error{Status: 404, Message: `no flow "none" is known at node node-a`}},
-		{"GET", "/v1/flows/none?steps", "", nil, observe.Error{Status: 400, Field: "steps", Message: `parameter "steps": there are no parameters here`}},
+		{"GET", "/v1/flows/none?steps", "", nil, observe.Error{Status: 400, Field: "steps", Message: `parameter "steps": this path has no parameters`}},
 		{"GET", "/v1/services?activ=true", "", nil, observe.Error{Status: 400, Field: "activ", Message: `parameter "activ": want service, namespace, active, limit, after`}},
 		{"GET", "/v1/services?namespace=A", "", nil, observe.Error{Status: 400, Field: "namespace", Message: `namespace "A": want a namespace's name, of lower-case letters, digits, . and -`}},
 		{"GET", "/v1/services?limit=-1", "", nil, observe.Error{Status: 400, Field: "limit", Message: `limit "-1": want a number; 0 is all`}},
-		{"GET", "/v1/services?after=web", "", nil, observe.Error{Status: 400, Field: "after", Message: `after "web": want the next of an earlier answer`}},
-		{"GET", "/v1/table?x=1", "", nil, observe.Error{Status: 400, Field: "x", Message: `parameter "x": there are no parameters here`}},
-		{"GET", "/v1/stats?x=1", "", nil, observe.Error{Status: 400, Field: "x", Message: `parameter "x": there are no parameters here`}},
-		{"GET", "/v1/topology?x=1", "", nil, observe.Error{Status: 400, Field: "x", Message: `parameter "x": there are no parameters here`}},
-		{"GET", "/openapi.yaml?x=1", "", nil, observe.Error{Status: 400, Field: "x", Message: `parameter "x": there are no parameters here`}},
-		{"GET", "/v1/nothing", "", nil, observe.Error{Status: 404, Message: "there is no /v1/nothing: GET /openapi.yaml tells what there is"}},
-		{"GET", "/v1", "", nil, observe.Error{Status: 404, Message: "there is no /v1: GET /openapi.yaml tells what there is"}},
+		{"GET", "/v1/services?after=web", "", nil, observe.Error{Status: 400, Field: "after", Message: `after "web": want the field next of an earlier response`}},
+		{"GET", "/v1/table?x=1", "", nil, observe.Error{Status: 400, Field: "x", Message: `parameter "x": this path has no parameters`}},
+		{"GET", "/v1/stats?x=1", "", nil, observe.Error{Status: 400, Field: "x", Message: `parameter "x": this path has no parameters`}},
+		{"GET", "/v1/topology?x=1", "", nil, observe.Error{Status: 400, Field: "x", Message: `parameter "x": this path has no parameters`}},
+		{"GET", "/openapi.yaml?x=1", "", nil, observe.Error{Status: 400, Field: "x", Message: `parameter "x": this path has no parameters`}},
+		{"GET", "/v1/nothing", "", nil, observe.Error{Status: 404, Message: "there is no /v1/nothing not found: see GET /openapi.yaml"}},
+		{"GET", "/v1", "", nil, observe.Error{Status: 404, Message: "there is no /v1 not found: see GET /openapi.yaml"}},
 		{"GET", "/v1/flows/", "", nil, observe.Error{Status: 404, Message: "there is no /v1/flows/: ask for /v1/flows"}},
 		{"GET", "//v1/flows", "", nil, observe.Error{Status: 404, Message: "there is no //v1/flows: ask for /v1/flows"}},
 		{"DELETE", "/v1/flows", "", nil, observe.Error{Status: 405, Message: "DELETE /v1/flows: want one of GET, HEAD, OPTIONS"}},
@@ -169,20 +169,20 @@ func TestErrors(t *testing.T) {
 		{"POST", "/v1/explain", "{}", nil, observe.Error{Status: 415, Message: `Content-Type "": want application/json`}},
 		{"POST", "/v1/explain", "{}", []string{"Content-Type: text/plain"}, observe.Error{Status: 415, Message: `Content-Type "text/plain": want application/json`}},
 		{"POST", "/v1/explain", "{}", []string{jsonBody, "Content-Encoding: gzip"}, observe.Error{Status: 415, Message: `Content-Encoding "gzip": want none`}},
-		{"POST", "/v1/explain?seed=1", "{}", []string{jsonBody}, observe.Error{Status: 400, Field: "seed", Message: `parameter "seed": there are no parameters here`}},
+		{"POST", "/v1/explain?seed=1", "{}", []string{jsonBody}, observe.Error{Status: 400, Field: "seed", Message: `parameter "seed": this path has no parameters`}},
 		{"POST", "/v1/explain", `{"sorce":"a"}`, []string{jsonBody}, observe.Error{Status: 400, Field: "sorce", Message: `unknown field "sorce"`}},
 		{"POST", "/v1/explain", `{"Source":"a"}`, []string{jsonBody}, observe.Error{Status: 400, Field: "Source", Message: `unknown field "Source"`}},
 		{"POST", "/v1/explain", `{"source":"a","source":"b"}`, []string{jsonBody}, observe.Error{Status: 400, Field: "source", Message: `duplicate field "source"`}},
 		{"POST", "/v1/explain", `{"source":1}`, []string{jsonBody}, observe.Error{Status: 400, Field: "source", Message: `source is a JSON number: want a string`}},
-		{"POST", "/v1/explain", `{"seed":-1}`, []string{jsonBody}, observe.Error{Status: 400, Field: "seed", Message: `seed is a JSON number -1: want a whole number, not below 0`}},
+		{"POST", "/v1/explain", `{"seed":-1}`, []string{jsonBody}, observe.Error{Status: 400, Field: "seed", Message: `seed is a JSON number -1: want an integer, 0 or more`}},
 		{"POST", "/v1/explain", `{"local":"yes"}`, []string{jsonBody}, observe.Error{Status: 400, Field: "local", Message: `local is a JSON string: want true or false`}},
 		{"POST", "/v1/explain", `[]`, []string{jsonBody}, observe.Error{Status: 400, Message: `the body is a JSON array: want an object`}},
 		{"POST", "/v1/explain", `null`, []string{jsonBody}, observe.Error{Status: 400, Message: `the body is null: want a JSON object`}},
-		{"POST", "/v1/explain", ``, []string{jsonBody}, observe.Error{Status: 400, Message: `the body is no JSON object: unexpected end of JSON input`}},
-		{"POST", "/v1/explain", `{} {}`, []string{jsonBody}, observe.Error{Status: 400, Message: `the body is no JSON object: invalid character '{' after top-level value`}},
-		{"POST", "/v1/explain", `{"source":"` + strings.Repeat("a", maxBody) + `"}`, []string{jsonBody}, observe.Error{Status: 413, Message: `the body is longer than 65536 bytes`}},
+		{"POST", "/v1/explain", ``, []string{jsonBody}, observe.Error{Status: 400, Message: `invalid JSON in the body: unexpected end of JSON input`}},
+		{"POST", "/v1/explain", `{} {}`, []string{jsonBody}, observe.Error{Status: 400, Message: `invalid JSON in the body: invalid character '{' after top-level value`}},
+		{"POST", "/v1/explain", `{"source":"` + strings.Repeat("a", maxBody) + `"}`, []string{jsonBody}, observe.Error{Status: 413, Message: `the body exceeds the limit of 65536 bytes`}},
 
-		{"POST", "/v1/holds", `{"flow":{}}`, []string{jsonBody, token}, observe.Error{Status: 400, Field: "flow", Message: "flow says of no flow which: give service, namespace, pod, node, source, destination, port or protocol"}},
+		{"POST", "/v1/holds", `{"flow":{}}`, []string{jsonBody, token}, observe.Error{Status: 400, Field: "flow", Message: "flow: no filter: give service, namespace, pod, node, source, destination, port or protocol"}},
 		{"POST", "/v1/holds", `{"flow":{"protocol":"x"}}`, []string{jsonBody, token}, observe.Error{Status: 400, Field: "flow.protocol", Message: `protocol "x": want TCP, UDP or SCTP`}},
 		{"POST", "/v1/holds", `{"flow":{"verdict":"x"}}`, []string{jsonBody, token}, observe.Error{Status: 400, Field: "flow.verdict", Message: `unknown field "flow.verdict"`}},
 		{"POST", "/v1/holds", `{"flow":[]}`, []string{jsonBody, token}, observe.Error{Status: 400, Field: "flow", Message: `flow is a JSON array: want an object`}},
@@ -190,11 +190,11 @@ func TestErrors(t *testing.T) {
 		{"POST", "/v1/holds/x/act", `{"action":"jump"}`, []string{jsonBody, token}, observe.Error{Status: 400, Field: "action", Message: `action "jump": want step, back, choose, release or drop`}},
 		{"POST", "/v1/holds/x/act", `{"action":"choose"}`, []string{jsonBody, token}, observe.Error{Status: 400, Field: "endpoint", Message: `endpoint is missing: want one of the record's candidates`}},
 		{"POST", "/v1/holds/x/act", `{"action":"drop","endpoint":"a"}`, []string{jsonBody, token}, observe.Error{Status: 400, Field: "endpoint", Message: `endpoint: only the action choose has one`}},
-		{"POST", "/v1/holds/x/act", `{"action":"drop"}`, []string{jsonBody, token}, observe.Error{Status: 404, Message: `there is no hold "x" at node node-a`}},
-		{"DELETE", "/v1/holds/x", "", []string{token}, observe.Error{Status: 404, Message: `there is no hold "x" at node node-a`}},
-		{"GET", "/v1/holds/x", "", nil, observe.Error{Status: 404, Message: `there is no hold "x" at node node-a`}},
-		{"GET", "/v1/holds/x?after=new", "", nil, observe.Error{Status: 400, Field: "after", Message: `after "new": want the generation of the hold that is known`}},
-		{"GET", "/v1/holds?after=1", "", nil, observe.Error{Status: 400, Field: "after", Message: `parameter "after": there are no parameters here`}},
+		{"POST", "/v1/holds/x/act", `{"action":"drop"}`, []string{jsonBody, token}, observe.Error{Status: 404, Message: `hold "x" at node node-a`}},
+		{"DELETE", "/v1/holds/x", "", []string{token}, observe.Error{Status: 404, Message: `hold "x" at node node-a`}},
+		{"GET", "/v1/holds/x", "", nil, observe.Error{Status: 404, Message: `hold "x" at node node-a`}},
+		{"GET", "/v1/holds/x?after=new", "", nil, observe.Error{Status: 400, Field: "after", Message: `after "new": want a generation of the hold, a number`}},
+		{"GET", "/v1/holds?after=1", "", nil, observe.Error{Status: 400, Field: "after", Message: `parameter "after": this path has no parameters`}},
 	}
 	for _, tt := range tests {
 		r := w.do(t, tt.method, tt.path, tt.body, tt.headers...)
@@ -271,7 +271,7 @@ func TestHolds(t *testing.T) {
 			body = `{"action":"step"}`
 		}
 		r := w.do(t, method, path, body, jsonBody, token)
-		if body := content(t, r); r.StatusCode != 404 || !strings.Contains(body, "flows cannot be held here") {
+		if body := content(t, r); r.StatusCode != 404 || !strings.Contains(body, "holding flows is not available on this server") {
 			t.Errorf("%s: %d %s", q, r.StatusCode, body)
 		}
 	}

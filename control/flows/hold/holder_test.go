@@ -237,7 +237,7 @@ func TestSteps(t *testing.T) {
 			t.Error("the table of a flow that has gone is kept")
 		}
 		_, err = h.Act(t.Context(), id, observe.Act{Action: observe.ActStep})
-		refused(t, err, 409, "", id, "is over (released)")
+		refused(t, err, 409, "", id, "has ended (released)")
 	})
 }
 
@@ -357,7 +357,7 @@ func TestExpiry(t *testing.T) {
 			t.Errorf("9 s of 10 after it was held: %s", f.went())
 		}
 		_, err := h.Act(t.Context(), waiting.ID, observe.Act{Action: observe.ActRelease})
-		refused(t, err, 409, "", waiting.ID, "is over (expired): no flow came")
+		refused(t, err, 409, "", waiting.ID, "has ended (expired): no flow matched")
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if want := "expired after 10s: dnat " + drawnEndpoint; f.went() != want {

@@ -16,7 +16,7 @@
 //	repeated                FORWARDED or DROPPED like the first time
 //	answered, refused       FORWARDED to-stack, a reply: endpoint to client
 //	established, closing,   FORWARDED to-stack, client to endpoint; is_reply is absent,
-//	closed, reset           for it is not known who sent the packet
+//	closed, reset           as the sender of the packet is not known
 //	unanswered, expired,    TRACED, client to endpoint, no packet; the summary has the
 //	removed, gone           event
 //	missed                  lost_events; node_status, NODE_UNAVAILABLE, if the number is
@@ -102,7 +102,7 @@ const (
 	DeniedBySourceRanges   DropReason = 177
 )
 
-// String gives the name in flow.proto.
+// String returns the name in flow.proto.
 func (r DropReason) String() string {
 	switch r {
 	case InvalidPacket:

@@ -11,7 +11,7 @@ import (
 // packet is the packet of an event, as far as it is known. The zero value is no packet.
 type packet struct {
 	flags  *TCPFlags
-	chunk  string // flow.SCTPChunkType; empty: one that it has no name for
+	chunk  string // flow.SCTPChunkType; empty: a type without a name
 	reply  bool   // from the server; otherwise from the client or not known
 	reason string // flow.TraceReason
 }

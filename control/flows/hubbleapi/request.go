@@ -59,7 +59,7 @@ type field struct {
 	bytes  []byte
 }
 
-// varints gives the values of a repeated number, packed or not.
+// varints returns the values of a repeated number, packed or not.
 func (f field) varints() ([]uint64, error) {
 	if f.bytes == nil {
 		return []uint64{f.varint}, nil

@@ -27,7 +27,7 @@ type EndpointCounts struct {
 	Draws     [2]uint64 // by policy, since ServiceCounts.Since
 }
 
-// Counts gives the flows of a service port as it is in the table in force; false: it had
+// Counts returns the flows of a service port as it is in the table in force; false: it had
 // none. Draws are given if they were among the endpoints that it has.
 func (j *Journal) Counts(s *decision.ServicePort) (ServiceCounts, bool) {
 	j.mu.RLock()

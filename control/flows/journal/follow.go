@@ -121,7 +121,7 @@ func (j *Journal) setAccounting(accounting, timestamps bool) {
 // touches none of them, for there may be a million; see incomplete.
 func (j *Journal) markIncomplete() { j.kernel.incompleteTo = j.flows.next }
 
-// incomplete says whether something of the flow's life may be missed.
+// incomplete reports whether something of the flow's life may be missed.
 func (j *Journal) incomplete(number uint64, e *entry) bool {
 	return e.life.incomplete || !e.life.over && number < j.kernel.incompleteTo
 }
@@ -232,7 +232,7 @@ func (f *follower) watch(ctx context.Context) {
 	}
 }
 
-// beginInterval gives how many flows were told of so far. With more than most further ones
+// beginInterval returns how many flows were told of so far. With more than most further ones
 // there is a rush, unless another interval begins before.
 func (j *Journal) beginInterval(most uint64) (told uint64) {
 	j.mu.Lock()
@@ -241,14 +241,14 @@ func (j *Journal) beginInterval(most uint64) (told uint64) {
 	return j.flows.next
 }
 
-// Busy says whether there are so many flows that the kernel is not asked about them.
+// Busy reports whether there are so many flows that the kernel is not asked about them.
 func (j *Journal) Busy() bool {
 	j.mu.RLock()
 	defer j.mu.RUnlock()
 	return j.kernel.paused
 }
 
-// blind says whether flows are open of which the kernel may never tell, because they began
+// blind reports whether flows are open of which the kernel may never tell, because they began
 // while it was not asked. A flow that is over stays so: each is looked at once, however
 // often this is asked.
 func (f *follower) blind() (blind bool) {

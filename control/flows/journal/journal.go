@@ -86,7 +86,7 @@ func keyOf(protocol uint8, source, destination netip.AddrPort) key {
 	return key{source.Addr().As16(), destination.Addr().As16(), [2]uint16{source.Port(), destination.Port()}, protocol}
 }
 
-// New makes an empty journal. [Journal.Run] has to run for anything to get into it.
+// New returns an empty journal. [Journal.Run] has to run for anything to get into it.
 func New(c Config) *Journal {
 	capacity := cmp.Or(c.Flows, 16384)
 	j := &Journal{

@@ -55,7 +55,7 @@ func (k *kernelView) lookForRush(next uint64) {
 	}
 }
 
-// complete says whether all events are told of.
+// complete reports whether all events are told of.
 func (k *kernelView) complete() bool { return k.following && !k.paused && !k.stale }
 
 // apply takes over what the kernel told.
@@ -73,7 +73,7 @@ func (j *Journal) apply(events []conntrack.Event, now time.Time) {
 	j.announce()
 }
 
-// mayBeNew says whether a flow may still be told of that the event is of. The entries of
+// mayBeNew reports whether a flow may still be told of that the event is of. The entries of
 // most connections that are not known began long ago.
 func mayBeNew(ev *conntrack.Event, now time.Time) bool {
 	return ev.State.Start.IsZero() || now.Sub(ev.State.Start) < patience
@@ -124,7 +124,7 @@ func (j *Journal) find(ev *conntrack.Event) (uint64, *entry) {
 	return number, e
 }
 
-// begunAfter says whether the event is older than the flow.
+// begunAfter reports whether the event is older than the flow.
 func (e *entry) begunAfter(ev *conntrack.Event) bool {
 	switch {
 	case e.inherited:

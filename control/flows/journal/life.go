@@ -104,7 +104,7 @@ func (l *life) open() bool { return !l.over && !endedStates[l.state] }
 // sent again: longer than TCP ever waits between two.
 const coalesce = 130 * time.Second
 
-// repeatedBy says whether the flow is no new one, but this one's packet once more.
+// repeatedBy reports whether the flow is no new one, but this one's packet once more.
 func (e *entry) repeatedBy(f *flow.Flow) bool {
 	d := &f.Decision
 	if d.Verdict != e.flow.Decision.Verdict {
@@ -133,13 +133,13 @@ func (e *entry) remember(what event, at int64) {
 	e.happened = uint8(i + 1)
 }
 
-// answeredBy says whether packets came back. One that is the answer to TCP's first packet
+// answeredBy reports whether packets came back. One that is the answer to TCP's first packet
 // and ends the connection at once only shows in the counts (nf_conntrack_tcp_packet).
 func answeredBy(s *conntrack.State) bool {
 	return s.Status&conntrack.StatusSeenReply != 0 || s.HasCounters && s.Received.Packets > 0
 }
 
-// stateOf gives the state that the kernel's state of a connection stands for, coming from
+// stateOf returns the state that the kernel's state of a connection stands for, coming from
 // the one before.
 func stateOf(s *conntrack.State, before event) event {
 	replied := answeredBy(s)
@@ -224,7 +224,7 @@ func (e event) order() int {
 	return 4
 }
 
-// Life gives what became of the flow, without history.
+// Life returns what became of the flow, without history.
 func (l *life) record(f *flow.Flow, seenSource netip.AddrPort) *flow.Life {
 	r := &flow.Life{
 		State: eventNames[l.state], Since: time.Unix(0, l.since), Answered: l.answered, Over: l.over,

@@ -99,7 +99,7 @@ func (m *marks) add(first, end, note uint64) {
 	*m = append(*m, mark{flow: end})
 }
 
-// cover says whether the note is of a flow that was read after it. Notes come in the order of
+// cover reports whether the note is of a flow that was read after it. Notes come in the order of
 // their numbers: when no flow was read after one, the marks are not needed any more.
 func (m *marks) cover(flow, note uint64) bool {
 	if len(*m) == 0 {

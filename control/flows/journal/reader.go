@@ -26,7 +26,7 @@ type Entry struct {
 	history    []flow.Moment
 }
 
-// Match says whether a reader wants the flow of a number at an event (empty: as it is), in
+// Match reports whether a reader wants the flow of a number at an event (empty: as it is), in
 // that state. The flow is only valid during the call, which must not use the journal.
 type Match func(number uint64, f *flow.Flow, s flow.State, e flow.Event) bool
 
@@ -40,7 +40,7 @@ type Reader struct {
 	past marks
 }
 
-// NewReader makes a reader of what happens from here on.
+// NewReader returns a reader of what happens from here on.
 func (j *Journal) NewReader() *Reader {
 	j.mu.RLock()
 	defer j.mu.RUnlock()
@@ -127,7 +127,7 @@ func (j *Journal) fill(to *Entry, number uint64, e *entry) {
 	to.life.incomplete = j.incomplete(number, e)
 }
 
-// Find gives a flow with its history.
+// Find returns a flow with its history.
 func (j *Journal) Find(id string) (Entry, bool) {
 	j.mu.RLock()
 	defer j.mu.RUnlock()
@@ -189,7 +189,7 @@ func AddNames(r *flow.Record, f *flow.Flow, names Names) {
 	}
 }
 
-// HasSteps says whether the walk through the chains leads where the flow went: not if
+// HasSteps reports whether the walk through the chains leads where the flow went: not if
 // the kernel's entry led elsewhere, nor if somebody dropped it.
 func HasSteps(f *flow.Flow) bool {
 	d := &f.Decision

@@ -55,7 +55,7 @@ const maxEndpoints = 1000
 
 func newTallies() tallies { return tallies{make(map[portKey]*tally)} }
 
-// of gives the counts of a service port.
+// of returns the counts of a service port.
 func (t *tallies) of(s *decision.ServicePort) *tally {
 	k := portKey{s.Name, s.Family}
 	c := t.ports[k]
@@ -153,7 +153,7 @@ func (t *tally) follow(s *decision.ServicePort, generation uint64, now time.Time
 	t.fit = s
 }
 
-// sameChoice says whether the same endpoints can be drawn.
+// sameChoice reports whether the same endpoints can be drawn.
 func sameChoice(a, b *decision.ServicePort) bool {
 	for _, p := range []decision.Policy{decision.Cluster, decision.Local} {
 		if !slices.EqualFunc(a.Usable[p], b.Usable[p], func(i, k uint32) bool { return a.Endpoints[i].AddrPort == b.Endpoints[k].AddrPort }) {

@@ -75,16 +75,16 @@ func Names(o Owners) journal.Names { return names{o} }
 
 type names struct{ Owners }
 
-// Owner is [journal.Names]'s.
+// Owner implements [journal.Names].
 func (n names) Owner(a netip.Addr) journal.Owner {
 	pod, node := n.Owners.Owner(a)
 	return journal.Owner{Pod: pod, Node: node}
 }
 
-// Owner is [journal.Names]'s.
+// Owner implements [journal.Names].
 func (n *Node) Owner(a netip.Addr) journal.Owner { return names{n.config.Owners}.Owner(a) }
 
-// Holder is [observe.Observer]'s.
+// Holder implements [observe.Observer].
 func (n *Node) Holder() observe.Holder { return n.config.Holder }
 
 // Flow returns a flow, with its present counters from the kernel.

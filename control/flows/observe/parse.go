@@ -14,7 +14,7 @@ import (
 
 func text[T ~string](s T) string { return string(s) }
 
-// texts gives the names of values.
+// texts returns the names of values.
 func texts[T fmt.Stringer](values []T) []string {
 	names := make([]string, len(values))
 	for i, v := range values {
@@ -32,7 +32,7 @@ func (p *parser) fail(field, format string, a ...any) {
 	}
 }
 
-// error gives the error as one that is nil if there is none.
+// error returns the error as one that is nil if there is none.
 func (p *parser) error() error {
 	if p.err == nil {
 		return nil
@@ -78,7 +78,7 @@ func oneOf[T any](values []T, name func(T) string) func(string) (T, error) {
 	}
 }
 
-// isName tells whether s has but characters that names of Kubernetes objects have.
+// isName reports whether s has but characters that names of Kubernetes objects have.
 func isName(s string) bool {
 	return s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-.") == "" && s[0] != '-' && s[0] != '.'
 }

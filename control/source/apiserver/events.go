@@ -28,7 +28,7 @@ type Recorder struct {
 	node        *corev1.ObjectReference
 }
 
-// NewRecorder makes a Recorder for the node of the name, which writes until the context
+// NewRecorder returns a Recorder for the node of the name, which writes until the context
 // ends.
 func NewRecorder(ctx context.Context, client kubernetes.Interface, node string) (*Recorder, error) {
 	b := events.NewBroadcaster(&events.EventSinkImpl{Interface: client.EventsV1()})

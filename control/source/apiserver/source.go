@@ -67,7 +67,7 @@ type Source struct {
 	changed chan struct{} // pending or node are others; holds one token
 }
 
-// New makes a Source that runs once.
+// New returns a Source that runs once.
 func New(config Config) *Source {
 	if config.ResyncPeriod == 0 {
 		config.ResyncPeriod = defaultResyncPeriod
@@ -228,7 +228,7 @@ func nameOf(o metav1.Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
 }
 
-// take gives what was noted since the last call.
+// take returns what was noted since the last call.
 func (s *Source) take() control.Update {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -235,7 +235,7 @@ func describe(v any) string {
 	return fmt.Sprint(v)
 }
 
-// structType gives the fields of a struct, those of embedded structs ("inline") among
+// structType returns the fields of a struct, those of embedded structs ("inline") among
 // them.
 func (d *decoder) structType(t reflect.Type) *structType {
 	if s, ok := d.types[t]; ok {

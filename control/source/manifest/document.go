@@ -109,7 +109,7 @@ func parseYAML(data []byte, large int) iter.Seq[document] {
 	}
 }
 
-// yamlDocuments gives the text of each document, and the line of the file it begins in.
+// yamlDocuments returns the text of each document, and the line of the file it begins in.
 func yamlDocuments(data []byte) iter.Seq2[[]byte, int] {
 	return func(yield func([]byte, int) bool) { splitDocuments(data, yield) }
 }
@@ -315,7 +315,7 @@ func (c *converter) spend(s string) error {
 	return nil
 }
 
-// keyString gives a mapping's key as Kubernetes' YAML-to-JSON conversion does.
+// keyString returns a mapping's key as Kubernetes' YAML-to-JSON conversion does.
 func keyString(k any) (string, error) {
 	switch k := k.(type) {
 	case string:

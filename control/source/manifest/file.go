@@ -98,7 +98,7 @@ func (in *input) each(take func(file) []string) {
 	}
 }
 
-// gone says whether nothing has the name: a link that leads nowhere does.
+// gone reports whether nothing has the name: a link that leads nowhere does.
 func gone(name string) bool {
 	_, err := os.Lstat(name)
 	return errors.Is(err, fs.ErrNotExist)

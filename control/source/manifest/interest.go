@@ -42,7 +42,7 @@ func interestOf(paths []string) interest {
 	return in
 }
 
-// has says whether a change of the entry with this path matters.
+// has reports whether a change of the entry with this path matters.
 func (in interest) has(path string) bool {
 	if e, ok := in[filepath.Dir(path)]; ok && (e.all || e.names[filepath.Base(path)]) {
 		return true

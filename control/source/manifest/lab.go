@@ -172,7 +172,7 @@ func (l *loader) addLab() {
 	}
 }
 
-// hasNodeAddress says whether a node has an address of the family of one.
+// hasNodeAddress reports whether a node has an address of the family of one.
 func hasNodeAddress(n *corev1.Node, text string) bool {
 	a, err := kubeaddr.Parse(text)
 	for _, b := range n.Status.Addresses {

@@ -51,7 +51,7 @@ type typeName struct {
 	apiVersion, kind string
 }
 
-// element gives the type of a list's items if the type is that of a list.
+// element returns the type of a list's items if the type is that of a list.
 func (t typeName) element() (typeName, bool) {
 	if t == (typeName{"v1", "List"}) {
 		return typeName{}, true // each item says its own
@@ -61,7 +61,7 @@ func (t typeName) element() (typeName, bool) {
 	return e, ok && e.kept()
 }
 
-// kept says whether the service table is made from objects of the type.
+// kept reports whether the service table is made from objects of the type.
 func (t typeName) kept() bool {
 	switch t {
 	case typeName{"v1", "Service"}, typeName{"discovery.k8s.io/v1", "EndpointSlice"},

@@ -47,7 +47,7 @@ type Skipped struct {
 	Count      int
 }
 
-// Empty says whether there is no object of a kept kind, which is allowed but
+// Empty reports whether there is no object of a kept kind, which is allowed but
 // rarely what was meant.
 func (o *Objects) Empty() bool {
 	return len(o.Services)+len(o.EndpointSlices)+len(o.Nodes)+len(o.Pods) == 0

@@ -179,7 +179,7 @@ func validateServicePorts(spec *corev1.ServiceSpec, v *validation) {
 	}
 }
 
-// claim gives a key to the first that asks for it, and tells the others who has it.
+// claim returns a key to the first that asks for it, and tells the others who has it.
 func claim[K comparable](owners map[K]int, key K, i int) (int, bool) {
 	if first, ok := owners[key]; ok {
 		return first, false

@@ -29,7 +29,7 @@ type Source struct {
 	reloaded func(published bool)
 }
 
-// NewSource makes a source that runs once.
+// NewSource returns a source that runs once.
 func NewSource(paths ...string) *Source {
 	return &Source{paths: paths, reader: reader{in: input{paths: paths}}}
 }
@@ -127,7 +127,7 @@ type reader struct {
 	further []string
 }
 
-// read is Load, and tells whether the files are others than those of the
+// read is Load, and reports whether the files are others than those of the
 // previous call; if not, objects and error are both nil.
 func (r *reader) read() (objects *Objects, err error, changed bool) {
 	if r.once && r.digest() == r.last {

@@ -81,7 +81,7 @@ func known(path string) error {
 	return nil
 }
 
-// field gives the type of a field by its name in JSON.
+// field returns the type of a field by its name in JSON.
 func field(of reflect.Type, name string) (reflect.Type, bool) {
 	for f := range of.Fields() {
 		if jsonName(f) == name {

@@ -19,7 +19,7 @@ func (p hubbleLines) Print(r *flow.Record) error { return p.encoder.Encode(obser
 func (p hubbleLines) Flush() error               { return nil }
 func (p hubbleLines) Close() error               { return nil }
 
-// PrintMissed is [MissedPrinter]'s.
+// PrintMissed implements [MissedPrinter].
 func (p hubbleLines) PrintMissed(m *observe.Missed) error {
 	return p.encoder.Encode(observe.Item{Missed: m})
 }

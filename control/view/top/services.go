@@ -53,7 +53,7 @@ func (servicesView) content(m *Model, p *page) content {
 
 func (servicesView) enter(_ *Model, key string) view { return endpointsView{key} }
 
-// ordered gives the services, sorted.
+// ordered returns the services, sorted.
 func (m *Model) ordered(sort int) []*observe.Service {
 	var all []*observe.Service
 	for i := range m.seen.services.Services {

@@ -81,7 +81,7 @@ func appendVisible(b []byte, text string, seal Seal, do sealed) []byte {
 	return b
 }
 
-// plain gives how much of the text has nothing to hide.
+// plain returns how much of the text has nothing to hide.
 func plain(text string) int {
 	for i := 0; i < len(text); {
 		c := text[i]
@@ -123,7 +123,7 @@ func appendQuoted(b []byte, r rune, text string) []byte {
 // longest is how long the parameters of a sequence may be, besides the seal.
 const longest = 16
 
-// sequence gives the length of the sealed sequence that the text begins with, and what follows
+// sequence returns the length of the sealed sequence that the text begins with, and what follows
 // its introducer without the seal; 0: it does not begin with one.
 func (s Seal) sequence(text string) (n int, rest string) {
 	start := s.prefix()
@@ -150,7 +150,7 @@ func (s Seal) prefix() string {
 	return introducer + string(s) + ";"
 }
 
-// incomplete gives how many bytes at the end of a text may be the beginning of a character or
+// incomplete returns how many bytes at the end of a text may be the beginning of a character or
 // of a sealed sequence.
 func (s Seal) incomplete(text string) int {
 	start := s.prefix()

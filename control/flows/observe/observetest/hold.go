@@ -20,8 +20,8 @@ func (h *hold) set(state observe.HoldState, outcome string) {
 	}
 }
 
-// Catch gives the flow to the first hold that waits for one, whatever it waits for, and
-// tells whether there is one.
+// Catch returns the flow to the first hold that waits for one, whatever it waits for, and
+// reports whether there is one.
 func (f *Fake) Catch(r flow.Record) (caught bool) {
 	f.change(func() {
 		for _, h := range f.holds {
@@ -86,7 +86,7 @@ func (f *Fake) Hold(_ context.Context, q observe.HoldQuery) (*observe.Hold, erro
 	return &copied, nil
 }
 
-// Holds gives all.
+// Holds returns all.
 func (f *Fake) Holds(context.Context) ([]observe.Hold, error) {
 	err := f.record(nil)
 	f.mu.Lock()

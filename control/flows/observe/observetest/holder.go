@@ -20,7 +20,7 @@ type Holder struct {
 	changed chan struct{} // closed, and made anew, with each change
 }
 
-// Catch gives the hold its flow, as soon as there is a hold.
+// Catch returns the hold its flow, as soon as there is a hold.
 func (h *Holder) Catch(ctx context.Context, r *flow.Record) error {
 	for {
 		h.mu.Lock()

@@ -154,7 +154,7 @@ func (p *Page) hear(event any) {
 	}
 }
 
-// TakeComplaints gives what was written to the console, for which the test does not fail then.
+// TakeComplaints returns what was written to the console, for which the test does not fail then.
 func (p *Page) TakeComplaints() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -192,7 +192,7 @@ func (p *Page) WaitFor(what, expression string) {
 	}
 }
 
-// Value gives what an expression has.
+// Value returns what an expression has.
 func Value[T any](p *Page, expression string) (v T) {
 	p.Helper()
 	p.Run(chromedp.Evaluate(expression, &v))
