@@ -108,8 +108,8 @@ func (a Address) certificate() (func(*tls.ClientHelloInfo) (*tls.Certificate, er
 	return load, err
 }
 
-// listenUnix makes the socket. Until it has its mode it has the umask's, which lets nobody
-// else write either, unless somebody wants that.
+// listenUnix creates the socket. Before its mode is set it has the umask's, which by default denies
+// writing to others as well.
 func listenUnix(path string) (net.Listener, error) {
 	if !filepath.IsAbs(path) {
 		return nil, fmt.Errorf("--flow-api unix:%s: want an absolute path: unix:/run/nfqproxy.sock", path)

@@ -214,7 +214,7 @@ func TestSlowBody(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer answer.Body.Close()
-	if text := content(t, answer); answer.StatusCode != 400 || !strings.Contains(text, "the body cannot be read") {
+	if text := content(t, answer); answer.StatusCode != 400 || !strings.Contains(text, "cannot read the body") {
 		t.Errorf("%d %s", answer.StatusCode, text)
 	}
 }

@@ -19,7 +19,7 @@ func TestReadToken(t *testing.T) {
 		"0123456789abcdef 0123456789abcdef":  one,
 		"0123456789abcdef\n0123456789abcdef": one,
 		"0123456789abcdefé":                  one,
-		strings.Repeat("x", 5000):            ": the file exceeds 4096 bytes: want at most one token",
+		strings.Repeat("x", 5000):            ": the file exceeds 4096 bytes: want one token",
 	} {
 		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 			t.Fatal(err)

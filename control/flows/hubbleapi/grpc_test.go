@@ -59,7 +59,7 @@ func TestCalls(t *testing.T) {
 		"half a head":     {flows, []byte{0, 0}, "3", "the request has no message: unexpected EOF"},
 		"cut off":         {flows, []byte{0, 0, 0, 0, 9, 8}, "3", "incomplete request message: unexpected EOF"},
 		"compressed":      {flows, []byte{1, 0, 0, 0, 0}, "12", "the request is compressed: want it uncompressed"},
-		"huge":            {flows, []byte{0, 0xff, 0, 0, 0}, "8", "the request has 4278190080 bytes: want at most 1048576 at most"},
+		"huge":            {flows, []byte{0, 0xff, 0, 0, 0}, "8", "the request has 4278190080 bytes: want at most 1048576"},
 		"no message":      {flows, framed("\x08"), "3", "invalid protocol buffer message in the request: unexpected EOF"},
 		"no filter":       {flows, framed("\x32\x01\x08"), "3", "invalid protocol buffer message in the request: unexpected EOF"},
 		"year 10000":      {flows, framed(string(appendMessage(nil, 7, appendNumber(nil, 1, 253402300800)))), "3", "time 253402300800.000000000: want a year from 1 to 9999"},

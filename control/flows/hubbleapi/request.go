@@ -13,7 +13,7 @@ import (
 // flowsRequest is observer.GetFlowsRequest. Its field mask is ignored: responses have all fields.
 type flowsRequest struct {
 	number               uint64 // 0: as many as there are or, following, none
-	all                  bool   // as many as there are, whatever number says
+	all                  bool   // all flows, with any number
 	first, follow        bool
 	since, until         time.Time // zero: no bound
 	whitelist, blacklist []filter

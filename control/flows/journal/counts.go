@@ -64,14 +64,14 @@ func (c *counts) flows() observe.Flows {
 	}
 }
 
-// Known says what the journal remembers.
+// Known returns the numbers of the journal's flows.
 func (j *Journal) Known() observe.Known {
 	j.mu.RLock()
 	defer j.mu.RUnlock()
 	return observe.Known{Flows: j.flows.len(), Capacity: int(j.flows.capacity()), Open: j.open, Lost: j.Lost(), Forgotten: j.forgotten}
 }
 
-// Kernel says how well the kernel tells of flows.
+// Kernel returns the state of the conntrack event subscription.
 func (j *Journal) Kernel() observe.Kernel {
 	j.mu.RLock()
 	defer j.mu.RUnlock()

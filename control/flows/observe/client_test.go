@@ -129,7 +129,7 @@ func TestClientStreamsEnd(t *testing.T) {
 	for _, cut := range []struct {
 		err  error
 		want string
-	}{{nil, "the stream ended: nfqproxy stopped there"}, {errors.New("on fire"), "the stream was cut off: nfqproxy stopped there"}} {
+	}{{nil, "the stream ended: nfqproxy stopped"}, {errors.New("on fire"), "the stream was aborted: nfqproxy stopped"}} {
 		ended := make(chan error, 1)
 		go func() {
 			ended <- c.Flows(t.Context(), observe.FlowQuery{Follow: true, Since: "1m"}, func(i observe.Item) error {
@@ -155,7 +155,7 @@ func TestClientStreamsEnd(t *testing.T) {
 	} {
 		s := httptest.NewServer(handler)
 		err := newClient(t, s.URL, observe.ClientOptions{}).Flows(t.Context(), observe.FlowQuery{}, func(observe.Item) error { return nil })
-		if err == nil || !strings.Contains(err.Error(), "the stream was cut off") {
+		if err == nil || !strings.Contains(err.Error(), "the stream was aborted") {
 			t.Errorf("cut off %s: %v", name, err)
 		}
 		s.Close()
@@ -264,10 +264,10 @@ func TestClientErrors(t *testing.T) {
 	t.Cleanup(secure.Close)
 	for _, tt := range []struct{ server, want string }{
 		{closed.Addr().String(), ": connection refused, no flow API: start a lab (nfqproxy lab up kind), or a daemon with --flow-api; for another machine, check kubectl port-forward"},
-		{"unix:" + none, ": socket not found: start nfqproxy with --flow-api unix:" + none + "?"},
-		{secure.URL, ": nobody who is trusted here signed its certificate: name the file of the authority that did"},
+		{"unix:" + none, ": socket not found: start nfqproxy with --flow-api unix:" + none},
+		{secure.URL, ": certificate signed by an unknown authority: give the file of its CA certificate"},
 		{"http://" + secure.Listener.Addr().String(), ": the server uses TLS: try https://"},
-		{strings.Replace(answers(200, "text/html", "hello"), "http:", "https:", 1), ": it speaks no TLS: try http://"},
+		{strings.Replace(answers(200, "text/html", "hello"), "http:", "https:", 1), ": the server does not use TLS: try http://"},
 		{answers(404, "text/html", "<h1>no</h1>"), ": not a flow API: the response is 404 Not Found"},
 		{answers(500, "application/json", "{}"), ": not a flow API: the response is 500 Internal Server Error"},
 		{answers(200, "text/html", "<h1>hello</h1>"), ": not a flow API: invalid character"},

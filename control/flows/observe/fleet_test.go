@@ -112,7 +112,7 @@ func TestFleetLists(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	for want, q := range map[string]observe.FlowQuery{
-		`node "x"not found: want node-a, node-b, node-c`: {Node: "node-a,x"},
+		`node "x" not found: want node-a, node-b, node-c`: {Node: "node-a,x"},
 		`port "x": want a number from 1 to 65535`:        {Port: "x", Follow: true},
 	} {
 		var e *observe.Error
@@ -230,7 +230,7 @@ func TestFleetFlow(t *testing.T) {
 		t.Errorf("%+v, %v", r, err)
 	}
 	var e *observe.Error
-	if _, err := f.Flow(t.Context(), "2"); !errors.As(err, &e) || e.Status != 404 || e.Message != `no flow "2" not found: nodes keep a limited number of flows` {
+	if _, err := f.Flow(t.Context(), "2"); !errors.As(err, &e) || e.Status != 404 || e.Message != `flow "2" not found: nodes keep a limited number of flows` {
 		t.Errorf("error %v", err)
 	}
 	fakes[0].Fail(errors.New("on fire"))
@@ -337,7 +337,7 @@ func TestFleetExplains(t *testing.T) {
 	}
 	for node, want := range map[string]string{
 		"":  "node is missing: each node decides by itself: want one of node-a, node-b",
-		"x": `node "x"not found: want node-a, node-b`,
+		"x": `node "x" not found: want node-a, node-b`,
 	} {
 		var e *observe.Error
 		if _, err := f.Explain(t.Context(), observe.Question{Node: node}); !errors.As(err, &e) || e.Status != 400 || e.Field != "node" || e.Message != want {

@@ -40,7 +40,7 @@ func (p *parser) error() error {
 	return p.err
 }
 
-// list reads values that are separated by commas. The errors of parse say what is wanted.
+// list reads values that are separated by commas. The errors of parse are what is expected.
 func list[T any](p *parser, field, text string, parse func(string) (T, error)) []T {
 	if text == "" {
 		return nil
@@ -243,7 +243,7 @@ func (p *parser) limit(q FlowQuery) int {
 	return p.number("limit", q.Limit, "0 is all that are known")
 }
 
-// number parses a number greater than 0; zero says what 0 means.
+// number parses a number greater than 0; zero is the meaning of 0.
 func (p *parser) number(field, s, zero string) int {
 	n, err := strconv.ParseUint(s, 10, 31)
 	if err != nil || n == 0 || s[0] == '+' {

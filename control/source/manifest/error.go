@@ -34,7 +34,7 @@ func (e *Error) Error() string {
 // Unwrap returns the cause, for example one that is [io/fs.ErrNotExist].
 func (e *Error) Unwrap() error { return e.Err }
 
-// position says where an object stands: "lab.yaml: document 2: items[3]".
+// position is the position of an object: "lab.yaml: document 2: items[3]".
 func position(file string, document, item int) string {
 	switch {
 	case document == 0:

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// interest says what to look at: in each directory, the entries whose change may
+// interest is what to watch: in each directory, the entries whose change may
 // change what the manifest paths lead to. Directories are physical: no part of
 // their paths is a symbolic link.
 type interest map[string]*entries

@@ -40,7 +40,7 @@ type Objects struct {
 	Files []string
 }
 
-// Skipped counts the objects of one kind that say nothing about services.
+// Skipped counts the objects of one kind that services do not depend on.
 type Skipped struct {
 	APIVersion string
 	Kind       string

@@ -22,7 +22,7 @@ type plainLine struct {
 	text   string
 }
 
-// parsePlain reads a block, and says whether it can.
+// parsePlain parses a block, and reports whether it could.
 func parsePlain(data []byte) (any, bool) {
 	p := plainYAML{lines: make([]plainLine, 0, bytes.Count(data, []byte("\n"))+1)}
 	for text := range strings.Lines(string(data)) {

@@ -24,7 +24,7 @@ const (
 type Source struct {
 	paths  []string
 	reader reader
-	// reloaded, if not nil, is told of each reading: whether it was published.
+	// reloaded, if not nil, is called for each reading: whether it was published.
 	// It lets tests see the readings that are not.
 	reloaded func(published bool)
 }
@@ -103,7 +103,7 @@ func (s *Source) Run(ctx context.Context, publish func(*Objects, error)) error {
 	}
 }
 
-// burst tells when a burst of changes is over. Its channels are nil, and so never
+// burst detects the end of a burst of changes. Its channels are nil, and so never
 // ready, while there is none.
 type burst struct {
 	quiet, latest <-chan time.Time

@@ -15,7 +15,7 @@ type stream struct {
 	items chan observe.Item
 	end   chan error
 	stop  context.CancelFunc
-	idle  bool           // nobody reads it: paused
+	idle  bool           // not read: paused
 	kept  []observe.Item // that came when it was
 }
 

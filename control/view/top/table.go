@@ -59,7 +59,7 @@ func (m *Model) layout(width int, columns []column, cells [][]cell) (head string
 	return head, lines
 }
 
-// fit says which columns have room, the most important first, and shortens flexible ones as
+// fit selects the columns that fit, the most important first, and shortens flexible ones as
 // far as needed: what others leave goes to the one that lacks most.
 func fit(width int, columns []column, widths []int) []bool {
 	shown, rest := make([]bool, len(columns)), width+gap

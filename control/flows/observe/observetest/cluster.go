@@ -19,7 +19,7 @@ import (
 )
 
 // flows are nine of node-a of datapath/flow/testdata/cluster.yaml, one of each kind: what
-// nfqproxy explain says of them, with lives.
+// nfqproxy explain prints for them, with life cycles.
 //
 //go:embed flows.jsonl
 var flows []byte
@@ -111,7 +111,7 @@ func (c *Cluster) AwaitReader(ctx context.Context) error {
 	}
 }
 
-// Readers says how many follow.
+// Readers returns the number of followers.
 func (c *Cluster) Readers() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,4 +1,4 @@
-// Package observetest is an [observe.Observer] for tests, which is told what there is to see.
+// Package observetest is an [observe.Observer] for tests, with data set by the test.
 package observetest
 
 import (
@@ -13,9 +13,9 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// Fake is the Observer of one node. Its exported fields may be changed while nobody asks.
+// Fake is the Observer of one node. Its exported fields may be changed between requests.
 type Fake struct {
-	// List is what a listing gives, and what comes first in a stream that asks for it.
+	// List is what a listing gives, and what comes first in a stream that requests it.
 	List []observe.Item
 	// Answers to the other questions.
 	ServicesAnswer observe.Services
@@ -113,17 +113,17 @@ func (f *Fake) Requests() []any {
 	return append([]any(nil), f.asked...)
 }
 
-// AwaitAsked waits until the question was asked, and reports whether it was.
+// AwaitAsked waits until the request was received, and reports whether it was.
 func (f *Fake) AwaitRequest(ctx context.Context, question any) bool {
 	return f.await(ctx, func() bool { return slices.Contains(f.asked, question) })
 }
 
-// AwaitQuestions waits until so many questions were asked at least, and reports whether they were.
+// AwaitQuestions waits for at least this number of requests, and reports whether they were received.
 func (f *Fake) AwaitQuestions(ctx context.Context, n int) bool {
 	return f.await(ctx, func() bool { return len(f.asked) >= n })
 }
 
-// ask notes the question.
+// ask records the request.
 func (f *Fake) record(question any) (err error) {
 	f.change(func() {
 		f.asked = append(f.asked, question)

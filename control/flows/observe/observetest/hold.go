@@ -67,7 +67,7 @@ func (f *Fake) find(id string) (*hold, error) {
 			return h, nil
 		}
 	}
-	return nil, &observe.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("there is no hold %q at node %s", id, f.node)}
+	return nil, &observe.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("hold %q not found at node %s", id, f.node)}
 }
 
 // Hold waits for [Fake.Catch].
@@ -119,7 +119,7 @@ func (f *Fake) Get(ctx context.Context, id string, after uint64) (*observe.Hold,
 	return &copied, err
 }
 
-// Act does as the actions say; a flow goes on its way with ActStep from its last step.
+// Act acts on a held flow; ActStep from the last step releases it.
 func (f *Fake) Act(_ context.Context, id string, a observe.Act) (*observe.Hold, error) {
 	if err := f.record(a); err != nil {
 		return nil, err

@@ -57,7 +57,7 @@ func startBrowser(path string) {
 		chromedp.NoSandbox, chromedp.DisableGPU, chromedp.Flag("disable-background-networking", true),
 		chromedp.Flag("force-color-profile", "srgb"), chromedp.Flag("hide-scrollbars", true), chromedp.WindowSize(1440, 900))
 	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
-	// What goes wrong, a command's error says; the rest is about events that chromedp does not know.
+	// Failures are errors of commands; other messages are about events unknown to chromedp.
 	ctx, cancel := chromedp.NewContext(allocator, chromedp.WithErrorf(func(string, ...any) {}))
 	browser.ctx, browser.close = ctx, func() { cancel(); stop() }
 	browser.err = chromedp.Run(ctx)
@@ -85,7 +85,7 @@ func Open(t testing.TB, url string) *Page {
 	return open(t, url)
 }
 
-// OpenUntrusted is Open for a server whose certificate nobody has signed.
+// OpenUntrusted is Open for a server with a self-signed certificate.
 func OpenUntrusted(t testing.TB, url string) *Page {
 	t.Helper()
 	return open(t, url, security.SetIgnoreCertificateErrors(true))
