@@ -113,7 +113,7 @@ func TestFleetLists(t *testing.T) {
 	}
 	for want, q := range map[string]observe.FlowQuery{
 		`node "x" not found: want node-a, node-b, node-c`: {Node: "node-a,x"},
-		`port "x": want a number from 1 to 65535`:        {Port: "x", Follow: true},
+		`port "x": want a number from 1 to 65535`:         {Port: "x", Follow: true},
 	} {
 		var e *observe.Error
 		if err := f.Flows(t.Context(), q, nil); !errors.As(err, &e) || e.Status != 400 || e.Message != want {
