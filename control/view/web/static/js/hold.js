@@ -143,7 +143,7 @@ export class HoldView {
     this.problem.hidden = true;
     this.element.dataset.state = state;
     const steps = r?.steps?.length ?? 0;
-    setText(this.heading, state === 'waiting' ? 'Waiting for a flow' : r ? sentence(r).replace(': sent to ', state === 'holding' ? ': held, to be sent to ' : ': sent to ') : 'No flow was held');
+    setText(this.heading, state === 'waiting' ? 'Waiting for a flow' : r ? sentence(r).replace(': sent to ', state === 'holding' ? ': held for ' : ': sent to ') : 'No flow was held');
     const wanted = Object.entries(hold.query.flow).filter(([, v]) => v).map(([k, v]) => `${k} ${v}`).join(', ');
     setText(this.about, state === 'waiting' ? `The next new flow with ${wanted} will be held.` : state === 'done' ? outcomes[hold.outcome] ?? hold.outcome : hold.step >= steps ? 'All rules are done. The next step releases it.' : `Step ${hold.step} of ${steps}. Next: ${r.steps[hold.step].text}.${hold.retransmissions ? ` The client retransmitted it ${plural(hold.retransmissions, 'time')}.` : ''}`);
     this.bar.hidden = state !== 'holding';
