@@ -13,7 +13,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/kubeaddr"
 )
 
-// addressesOf gives the addresses of a family, each once.
+// addressesOf returns the addresses of a family, each once.
 func addressesOf(f decision.Family, texts []string) []netip.Addr {
 	var addrs []netip.Addr
 	for _, s := range texts {
@@ -25,7 +25,7 @@ func addressesOf(f decision.Family, texts []string) []netip.Addr {
 	return addrs
 }
 
-// rangesOf gives the prefixes of a family; none, if one of them is everything. White
+// rangesOf returns the prefixes of a family; none, if one of them is everything. White
 // space around them is let pass, as the API server does.
 func rangesOf(f decision.Family, texts []string) []netip.Prefix {
 	var prefixes []netip.Prefix

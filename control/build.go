@@ -1,6 +1,6 @@
 // Package control makes the service table: from Kubernetes objects and what is
-// known of the node to an immutable [decision.Table]. The [Controller] makes the next
-// one whenever an input changes; its work is in proportion to the change.
+// known of the node to an immutable [decision.Table]. The [Controller] builds a new one
+// whenever an input changes; its work is in proportion to the change.
 package control
 
 import (
@@ -11,8 +11,8 @@ import (
 )
 
 // Build makes the service ports of all Services, in the order of namespace and
-// name. Warnings, one line each, are about objects that are right but will hardly do
-// what was meant. Build is pure: the same input gives the same output, and it does not
+// name. Warnings, one line each, are about objects that are valid but probably not as
+// intended. Build is pure: the same input gives the same output, and it does not
 // change or keep the objects.
 func Build(objects *manifest.Objects, node NodeConfig) ([]*decision.ServicePort, []string) {
 	b := newBuilder(node)

@@ -13,12 +13,12 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/kubeaddr"
 )
 
-// builder holds the objects as they were last heard of, and what was made of them. A
-// change of an object costs work in proportion to its Service.
+// builder holds the present objects, and the service ports built from them. A change of an object
+// costs work in proportion to its Service.
 type builder struct {
 	config   NodeConfig
 	services map[decision.ServiceName]*serviceState
-	// labels tell which Service a slice was last counted to.
+	// labels are the Services that slices belong to.
 	labels map[types.NamespacedName]decision.ServiceName
 	nodes  map[string]*corev1.Node
 	at     location
@@ -126,8 +126,7 @@ func set[K comparable, V any](m *map[K]V, k K, v V) {
 	(*m)[k] = v
 }
 
-// applySlice counts a slice to the Service its label names. Without the label it is
-// no Service's.
+// applySlice adds a slice to the Service named by its label, if it has the label.
 func (b *builder) applySlice(name types.NamespacedName, slice *EndpointSlice) {
 	if k, ok := b.labels[name]; ok {
 		s := b.touch(k)
@@ -147,12 +146,12 @@ func (b *builder) applySlice(name types.NamespacedName, slice *EndpointSlice) {
 	b.labels[name] = k
 }
 
-// find gives the place of the slice of the name, and whether it is there.
+// find returns the place of the slice of the name, and whether it is there.
 func (s *serviceState) find(name string) (int, bool) {
 	return slices.BinarySearchFunc(s.slices, name, func(e *EndpointSlice, name string) int { return cmp.Compare(e.Name, name) })
 }
 
-// touch gives the Service of the name, which is to be made again.
+// touch returns the Service of the name, which is to be made again.
 func (b *builder) touch(k decision.ServiceName) *serviceState {
 	b.stale[k] = true
 	s, ok := b.services[k]
@@ -163,7 +162,7 @@ func (b *builder) touch(k decision.ServiceName) *serviceState {
 	return s
 }
 
-// drop forgets a Service of which nothing is left.
+// drop removes a Service without any parts left.
 func (b *builder) drop(k decision.ServiceName, s *serviceState) {
 	if s.object == nil && len(s.slices) == 0 && len(s.ports) == 0 {
 		delete(b.services, k)

@@ -44,7 +44,7 @@ func categorise(sp *decision.ServicePort, candidates []*candidate, at location) 
 	sp.HasEndpoints = slices.ContainsFunc(own, func(c *candidate) bool { return c.ready || c.fallback() })
 }
 
-// clusterExclusion gives the rule for policy Cluster: the ready endpoints, narrowed
+// clusterExclusion returns the rule for policy Cluster: the ready endpoints, narrowed
 // by topology hints; without a ready one, those that still serve while they
 // terminate, whatever their hints.
 func clusterExclusion(own []*candidate, at location) func(*candidate) decision.Exclusion {
@@ -64,7 +64,7 @@ func clusterExclusion(own []*candidate, at location) func(*candidate) decision.E
 	}
 }
 
-// localExclusion gives the rule for policy Local: the same among the node's own
+// localExclusion returns the rule for policy Local: the same among the node's own
 // endpoints, without hints.
 func localExclusion(own []*candidate) func(*candidate) decision.Exclusion {
 	localReady := slices.ContainsFunc(own, func(c *candidate) bool { return c.Local && c.ready })
@@ -92,8 +92,7 @@ func unready(c *candidate) decision.Exclusion {
 	return decision.NotReady
 }
 
-// unreadyBesideReady says why an endpoint that is not ready is not used where
-// others are.
+// unreadyBesideReady returns why an endpoint that is not ready is excluded where others are ready.
 func unreadyBesideReady(c *candidate) decision.Exclusion {
 	if c.fallback() {
 		return decision.Terminating
@@ -101,7 +100,7 @@ func unreadyBesideReady(c *candidate) decision.Exclusion {
 	return unready(c)
 }
 
-// topology says which of the ready endpoints hints keep, and why not the others;
+// topology returns which of the ready endpoints the hints keep, and why others are excluded;
 // nil: all. Hints to nodes go before hints to zones. Either counts only if every
 // ready endpoint has one and one of them is for here.
 func topology(own []*candidate, at location) (near func(*candidate) bool, why decision.Exclusion) {

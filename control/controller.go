@@ -32,46 +32,46 @@ type Config struct {
 	Node      NodeConfig
 	Objects   Source
 	Addresses AddressSource
-	// Publish puts each new table into force, and returns when it is. It is called from
-	// one goroutine; while it runs, no other table is made.
+	// Publish applies each new table, and returns when it is in force. It is called from one
+	// goroutine; while it runs, no other table is built.
 	Publish func(*decision.Table)
-	// MinSyncPeriod is the least time between two tables; 0: none. Since a table costs
-	// work in proportion to the change only, there is little reason to wait: changes
-	// that come in while one is being made go into the next in any case.
+	// MinSyncPeriod is the minimum time between two tables; 0: none. As the work for a table is
+	// in proportion to the change, there is little reason to wait: changes that arrive while one
+	// is built go into the next in any case.
 	MinSyncPeriod time.Duration
 	Logger        *slog.Logger
-	// Progress is told how changes come into force; it may be nil.
+	// Progress is notified of the progress of changes; it may be nil.
 	Progress Progress
-	// Warned is told of each warning that is logged; it may be nil.
+	// Warned is called for each warning that is logged; it may be nil.
 	Warned func(Warning)
 }
 
-// Progress is told how changes come into force. Its methods are called by the
+// Progress is notified of the progress of changes. Its methods are called by the
 // Controller's goroutine.
 type Progress interface {
-	// Queued says that changes of so many objects have come in.
+	// Queued: changes of this number of objects arrived.
 	Queued(services, endpointSlices int)
-	// Taken says that a sync with all of them begins.
+	// Taken: a sync with all of them begins.
 	Taken()
-	// Updated says that they are in force, or make no difference.
+	// Updated: they are in force, or had no effect.
 	Updated(Sync)
 }
 
-// Sync is what became of a batch of changes.
+// Sync is the result of a batch of changes.
 type Sync struct {
-	Table *decision.Table // in force now; the one of before, if nothing in it is another
+	Table *decision.Table // in force now; the previous one if nothing changed
 	// Services and EndpointSlices count the objects that came in since the previous
 	// sync; they may be the same as before.
 	Services, EndpointSlices int
 	// Began is when the table began to be made.
 	Began time.Time
-	// Triggers are when the changes of endpoints happened that the slices tell of
+	// Triggers are the trigger times of the changes of the slices
 	// (annotation endpoints.kubernetes.io/last-change-trigger-time), by their family, as
 	// far as that was after the Controller's start.
 	Triggers map[decision.Family][]time.Time
 }
 
-// Validate says what is wrong with the configuration: all of it, joined.
+// Validate returns all errors in the configuration, joined.
 func (c *Config) Validate() error {
 	var errs []error
 	missing := func(field string, isNil bool) {
@@ -110,7 +110,7 @@ type Controller struct {
 	nodeWarnings, conflicts []Warning
 }
 
-// New makes a Controller. It fails with what Config.Validate says.
+// New returns a Controller, or the error of Config.Validate.
 func New(config Config) (*Controller, error) {
 	return newController(config, time.Now)
 }
@@ -129,11 +129,11 @@ func newController(config Config, now func() time.Time) (*Controller, error) {
 }
 
 // Run runs both sources and publishes tables, their generations counted from 1,
-// until the context ends; then it returns nil. Nothing is published before there
-// were objects and addresses, nor when a change makes no difference to the table.
+// until the context ends; then it returns nil. It publishes no table before it has
+// objects and addresses, nor when a change has no effect on the table.
 //
-// If the objects cannot be had at first, or a source fails, Run ends with that
-// error. Later, an error of the objects is logged and the last good table stays
+// If the objects cannot be loaded at first, or a source fails, Run ends with that
+// error. Later, an error of the objects is logged and the last valid table stays
 // in force. Run waits for both sources to end. It may be called only once.
 func (c *Controller) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -199,7 +199,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 }
 
-// Owners gives whose addresses are, as far as the source of objects tells.
+// Owners returns the owners of addresses, as far as the objects contain them.
 func (c *Controller) Owners() *Owners { return c.owners }
 
 // send hands over a value unless the controller is stopping.
@@ -224,7 +224,7 @@ func (c *Controller) ended(e end) error {
 	case e.err != nil:
 		return fmt.Errorf("source of %s: %w", e.what, e.err)
 	case !gave[e.what]:
-		return fmt.Errorf("source of %s: ended without any", e.what)
+		return fmt.Errorf("source of %s: ended without data", e.what)
 	}
 	return nil
 }
@@ -236,7 +236,7 @@ func (c *Controller) load(u Update, err error) error {
 	switch {
 	case err == nil:
 		if c.failing {
-			log.Info("the objects can be loaded again")
+			log.Info("loading the objects works again")
 		}
 		c.loaded, c.failing = true, false
 		c.note(u)
@@ -250,15 +250,15 @@ func (c *Controller) load(u Update, err error) error {
 	for line := range strings.Lines(err.Error()) {
 		line = strings.TrimSpace(line)
 		if c.last == nil {
-			log.Error("cannot load the objects; the last good ones stay in force", "error", line)
+			log.Error("cannot load the objects; the last valid ones stay in force", "error", line)
 			continue
 		}
-		log.Error("cannot load the objects; the last good table stays in force", "generation", c.last.Generation(), "error", line)
+		log.Error("cannot load the objects; the last valid table stays in force", "generation", c.last.Generation(), "error", line)
 	}
 	return nil
 }
 
-// note keeps what the next Sync is to tell of an update.
+// note records an update for the next Sync.
 func (c *Controller) note(u Update) {
 	p := &c.pending
 	p.Services += len(u.Services)
@@ -271,8 +271,7 @@ func (c *Controller) note(u Update) {
 	c.config.Progress.Queued(len(u.Services), len(u.EndpointSlices))
 }
 
-// rebuild publishes a table if it is not as the last, and says whether there is all it
-// takes.
+// rebuild publishes a table if it differs from the last, and reports whether all inputs are there.
 func (c *Controller) rebuild() bool {
 	if !c.loaded || !c.located {
 		return false

@@ -147,8 +147,8 @@ func TestControllerKeepsTheLastGoodTable(t *testing.T) {
 		r.fail(errors.Join(errors.New("a.yaml: bad"), errors.New("b.yaml: worse")))
 		r.wantTables(2)
 		r.wantLog(
-			`level=ERROR msg="cannot load the objects; the last good table stays in force" generation=2 error="a.yaml: bad"`,
-			`level=ERROR msg="cannot load the objects; the last good table stays in force" generation=2 error="b.yaml: worse"`)
+			`level=ERROR msg="cannot load the objects; the last valid table stays in force" generation=2 error="a.yaml: bad"`,
+			`level=ERROR msg="cannot load the objects; the last valid table stays in force" generation=2 error="b.yaml: worse"`)
 
 		// The node goes on living, with the last good objects.
 		r.locate("172.20.0.3")
@@ -159,7 +159,7 @@ func TestControllerKeepsTheLastGoodTable(t *testing.T) {
 
 		r.load(service(), service(named("default", "x"), withIPs("10.96.0.21")))
 		r.wantTables(3)
-		r.wantLog(`level=INFO msg="the objects can be loaded again"`)
+		r.wantLog(`level=INFO msg="loading the objects works again"`)
 		r.load(service())
 		r.wantTables(4)
 		r.wantLog()
@@ -172,7 +172,7 @@ func TestControllerErrorBeforeTheFirstTable(t *testing.T) {
 		r := startController(t, NodeConfig{})
 		r.load(service())
 		r.fail(errors.New("a.yaml: bad"))
-		r.wantLog(`level=ERROR msg="cannot load the objects; the last good ones stay in force" error="a.yaml: bad"`)
+		r.wantLog(`level=ERROR msg="cannot load the objects; the last valid ones stay in force" error="a.yaml: bad"`)
 		r.locate("172.20.0.2")
 		r.wantTables(1)
 		_ = r.stop()
@@ -205,8 +205,8 @@ func TestControllerEndsWhenASourceFails(t *testing.T) {
 	}{
 		{"objects fail", func(r *running) { r.load(service()); r.source.end <- broken }, "source of objects: broken"},
 		{"addresses fail", func(r *running) { r.locate(); r.addressesEnd <- broken }, "source of addresses: broken"},
-		{"no objects ever", func(r *running) { r.source.end <- nil }, "source of objects: ended without any"},
-		{"no addresses ever", func(r *running) { r.addressesEnd <- nil }, "source of addresses: ended without any"},
+		{"no objects ever", func(r *running) { r.source.end <- nil }, "source of objects: ended without data"},
+		{"no addresses ever", func(r *running) { r.addressesEnd <- nil }, "source of addresses: ended without data"},
 		{"no more objects", func(r *running) { r.load(service()); r.source.end <- nil; r.locate() }, ""},
 		{"no more addresses", func(r *running) { r.locate(); r.addressesEnd <- nil; r.load(service()) }, ""},
 		{"no more of both", func(r *running) {

@@ -23,8 +23,8 @@ func conditionsOf(c discoveryv1.EndpointConditions) conditions {
 	}
 }
 
-// beats says whether, of two endpoints with the same address and port, the first
-// is the one to believe. They are seen when an endpoint moves between slices, or
+// beats reports whether, of two endpoints with the same address and port, the first
+// counts. They are seen when an endpoint moves between slices, or
 // when a new pod has the address of one that is still terminating: then the one
 // that is not terminating counts. Between two of the same kind kube-proxy takes
 // any; here the ready one counts.
@@ -40,7 +40,7 @@ type location struct {
 	node, zone string // empty: not known
 }
 
-// candidate is an endpoint of a service port before it is known what becomes of it.
+// candidate is an endpoint of a service port before its categorization.
 type candidate struct {
 	decision.Endpoint
 	conditions
@@ -48,7 +48,7 @@ type candidate struct {
 	zones, nodes []string
 }
 
-// fallback says whether the endpoint takes flows where none is ready.
+// fallback reports whether the endpoint takes flows where none is ready.
 func (c *candidate) fallback() bool { return c.serving && c.terminating }
 
 // setEndpoints finds the endpoints of a service port in the slices of its Service.

@@ -21,8 +21,8 @@ type EndpointSlice struct {
 	// ObjectMeta has Namespace, Name and ResourceVersion only, which makes this an
 	// object for client-go's caches.
 	metav1.ObjectMeta
-	service   string          // its label, which names its Service; empty: it is none's
-	trigger   time.Time       // when the change it tells of happened; zero: it does not say
+	service   string          // name of its Service, from its label; empty: none
+	trigger   time.Time       // time of its last change; zero: not known
 	family    decision.Family // of its addresses; 0: they are no addresses
 	ports     []slicePort
 	endpoints []sliceEndpoint
@@ -49,8 +49,8 @@ type sliceEndpoint struct {
 type sliceHints struct{ zones, nodes []string }
 
 // NewEndpointSlice keeps of a slice what matters, and nothing of its memory but strings.
-// What can have no part in the table is left out: ports without a number, addresses that
-// are of another family than the slice says, and all of a headless Service's slices.
+// Parts that the table cannot use are left out: ports without a number, addresses that
+// are not of the slice's family, and all of a headless Service's slices.
 func NewEndpointSlice(s *discoveryv1.EndpointSlice) *EndpointSlice {
 	c := &EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{Namespace: unique.Make(s.Namespace).Value(), Name: s.Name, ResourceVersion: s.ResourceVersion},
@@ -79,7 +79,7 @@ func NewEndpointSlice(s *discoveryv1.EndpointSlice) *EndpointSlice {
 	return c
 }
 
-// familyOf gives the family of a slice's addresses; 0 if they are no addresses.
+// familyOf returns the family of a slice's addresses; 0 if they are no addresses.
 func familyOf(t discoveryv1.AddressType) decision.Family {
 	switch t {
 	case discoveryv1.AddressTypeIPv4:
@@ -104,7 +104,7 @@ func newSlicePort(p *discoveryv1.EndpointPort) (slicePort, bool) {
 	return slicePort{unique.Make(valueOf(p.Name)).Value(), protocol, uint16(*p.Port)}, true
 }
 
-// addressOf gives the address of an endpoint. Others than the first have never
+// addressOf returns the address of an endpoint. Others than the first have never
 // had a meaning.
 func addressOf(e *discoveryv1.Endpoint, family decision.Family) (netip.Addr, bool) {
 	if len(e.Addresses) == 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/kubeaddr"
 )
 
-// DetectLocalMode is how pods are told from others (kube-proxy's --detect-local-mode).
+// DetectLocalMode is how sources are detected as pods (kube-proxy's --detect-local-mode).
 type DetectLocalMode string
 
 // The modes.
@@ -23,9 +23,9 @@ const (
 	InterfaceNamePrefix DetectLocalMode = "InterfaceNamePrefix" // by what that interface's name begins with
 )
 
-// NodeConfig is what the configuration says about the node a table is made for.
+// NodeConfig is the configuration of the node that a table is built for.
 // The zero value is valid: a node without a name, of a cluster whose pods cannot
-// be told from others. What it leaves open is taken from the Node object of that
+// be detected. Unset fields are taken from the Node object of that
 // name, where there is one.
 type NodeConfig struct {
 	// Name is the node's Kubernetes name; empty: not known, so that no endpoint
@@ -37,7 +37,7 @@ type NodeConfig struct {
 	// one it is the Node object's internal one, or else its external one.
 	IPs []netip.Addr
 
-	// Mode says which of the next three counts; empty means ClusterCIDR.
+	// Mode selects one of the next three; empty means ClusterCIDR.
 	Mode            DetectLocalMode
 	ClusterCIDRs    []netip.Prefix // at most one of each family; none: no detector for that family
 	Bridge          string
@@ -61,7 +61,7 @@ type NodeConfig struct {
 	MasqueradeMark uint32
 }
 
-// Validate says what is wrong with the configuration: all of it, joined.
+// Validate returns all errors in the configuration, joined.
 func (c *NodeConfig) Validate() error {
 	var errs []error
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -72,7 +72,7 @@ func (c *NodeConfig) Validate() error {
 				fail("%s[%d]: not a prefix", field, i)
 			case p.Addr().Is4In6():
 				// It would count as IPv4 but contain no IPv4 address.
-				fail("%s[%d]: %s: write an IPv4 prefix in the IPv4 form", field, i, p)
+				fail("%s[%d]: %s: an IPv4-mapped prefix: write it in IPv4 form", field, i, p)
 			}
 		}
 	}
@@ -83,7 +83,7 @@ func (c *NodeConfig) Validate() error {
 		case !a.IsValid():
 			fail("IPs[%d]: not an address", i)
 		case a.Is4In6():
-			fail("IPs[%d]: %s: write an IPv4 address in the IPv4 form", i, a)
+			fail("IPs[%d]: %s: an IPv4-mapped address: write it in IPv4 form", i, a)
 		}
 	}
 	for _, f := range []decision.Family{decision.IPv4, decision.IPv6} {
@@ -99,10 +99,10 @@ func (c *NodeConfig) Validate() error {
 			}
 		}
 		if cidrs > 1 {
-			fail("clusterCIDRs: %d prefixes of family %s: there can be one of each family", cidrs, f)
+			fail("clusterCIDRs: %d prefixes of family %s: want at most one of each family", cidrs, f)
 		}
 		if ips > 1 {
-			fail("IPs: %d addresses of family %s: a node has one of each family", ips, f)
+			fail("IPs: %d addresses of family %s: want at most one of each family", ips, f)
 		}
 	}
 	switch c.Mode {
@@ -160,7 +160,7 @@ func (c *NodeConfig) node(object *corev1.Node, addresses []netip.Addr) decision.
 	return n
 }
 
-// containLoopback says whether node port addresses contain IPv4 loopback ones: a prefix of
+// containLoopback reports whether node port addresses contain IPv4 loopback ones: a prefix of
 // some of these, or one with 127.0.0.0 in it, or no IPv4 prefix at all (kube-proxy:
 // NodePortAddresses.ContainsIPv4Loopback).
 func containLoopback(prefixes []netip.Prefix) bool {
@@ -231,7 +231,7 @@ func nodeObject(nodes []*corev1.Node, name string) *corev1.Node {
 	return nil
 }
 
-// localAddresses gives the addresses in the form the table has them: plain,
+// localAddresses returns the addresses in the form the table has them: plain,
 // sorted, each once, and without loopback ones, on which there are no node ports.
 func localAddresses(addresses []netip.Addr) []netip.Addr {
 	local := make([]netip.Addr, 0, len(addresses))

@@ -61,17 +61,17 @@ func TestNodeConfigValidate(t *testing.T) {
 		{"no prefixes", NodeConfig{ClusterCIDRs: make([]netip.Prefix, 1), NodePortAddresses: make([]netip.Prefix, 1)},
 			"clusterCIDRs[0]: not a prefix\nnodePortAddresses[0]: not a prefix"},
 		{"IPv4 dressed as IPv6", NodeConfig{ClusterCIDRs: prefixes("10.244.0.0/16", "::ffff:10.244.0.0/112")},
-			"clusterCIDRs[1]: ::ffff:10.244.0.0/112: write an IPv4 prefix in the IPv4 form\n" +
-				"clusterCIDRs: 2 prefixes of family IPv4: there can be one of each family"},
+			"clusterCIDRs[1]: ::ffff:10.244.0.0/112: an IPv4-mapped prefix: write it in IPv4 form\n" +
+				"clusterCIDRs: 2 prefixes of family IPv4: want at most one of each family"},
 		{"two prefixes of pods in a family", NodeConfig{ClusterCIDRs: prefixes("fd01::/48", "10.244.0.0/16", "fd02::/48")},
-			"clusterCIDRs: 2 prefixes of family IPv6: there can be one of each family"},
+			"clusterCIDRs: 2 prefixes of family IPv6: want at most one of each family"},
 		{"several prefixes of node ports in a family", NodeConfig{NodePortAddresses: prefixes("10.0.0.0/8", "172.20.0.0/16")}, ""},
 		{"addresses of both families", NodeConfig{IPs: addrs("172.20.0.2", "fd00::2")}, ""},
 		{"two addresses in a family", NodeConfig{IPs: addrs("172.20.0.2", "172.20.0.3", "172.20.0.4")},
-			"IPs: 3 addresses of family IPv4: a node has one of each family"},
+			"IPs: 3 addresses of family IPv4: want at most one of each family"},
 		{"no addresses", NodeConfig{IPs: make([]netip.Addr, 2)}, "IPs[0]: not an address\nIPs[1]: not an address"},
 		{"IPv4 address dressed as IPv6", NodeConfig{IPs: addrs("::ffff:172.20.0.2")},
-			"IPs[0]: ::ffff:172.20.0.2: write an IPv4 address in the IPv4 form"},
+			"IPs[0]: ::ffff:172.20.0.2: an IPv4-mapped address: write it in IPv4 form"},
 
 		{"mode ClusterCIDR needs no prefix", NodeConfig{Mode: ClusterCIDR}, ""},
 		{"mode NodeCIDR", NodeConfig{Mode: NodeCIDR}, ""},

@@ -11,8 +11,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/kubeaddr"
 )
 
-// Owners knows which pod or node has which address. The zero value knows none. It is safe
-// for concurrent use.
+// Owners maps addresses to pods and nodes. The zero value is empty. It is safe for concurrent
+// use.
 type Owners struct {
 	mu        sync.RWMutex
 	pods      map[netip.Addr]types.NamespacedName
@@ -27,8 +27,8 @@ type place struct {
 	addresses []netip.Addr
 }
 
-// Owner names the pod that has the address, as namespace/name, and the node that the pod is
-// on or that has the address itself. What is not known is empty.
+// Owner returns the pod with the address, as namespace/name, and the node of the pod or the node
+// with the address itself. Unknown names are empty.
 func (o *Owners) Owner(a netip.Addr) (pod, node string) {
 	a = a.Unmap()
 	o.mu.RLock()
@@ -39,7 +39,7 @@ func (o *Owners) Owner(a netip.Addr) (pod, node string) {
 	return "", o.nodes[a]
 }
 
-// Pods calls each for every pod that is known, in no order.
+// Pods calls each for every known pod, in no order.
 func (o *Owners) Pods(each func(name, node string, addresses []netip.Addr)) {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
@@ -48,7 +48,7 @@ func (o *Owners) Pods(each func(name, node string, addresses []netip.Addr)) {
 	}
 }
 
-// Nodes calls each for every node that is known, in no order.
+// Nodes calls each for every known node, in no order.
 func (o *Owners) Nodes(each func(name string, addresses []netip.Addr)) {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
@@ -105,7 +105,7 @@ func (o *Owners) updatePod(name types.NamespacedName, pod *corev1.Pod) {
 	o.places[name] = p
 }
 
-// forget takes addresses away from their owner. Another one may have got them by now.
+// forget removes addresses of an owner, unless they have another owner by now.
 func forget[T comparable](owners map[netip.Addr]T, addresses []netip.Addr, owner T) {
 	for _, a := range addresses {
 		if owners[a] == owner {

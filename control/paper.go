@@ -11,8 +11,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/kubeaddr"
 )
 
-// Table makes the table of a node that is only on paper: its addresses are its own
-// ones and whatever its Node object tells of. It also gives the warnings of [Build],
+// Table builds the table of a simulated node: its addresses are its configured ones
+// and those of its Node object. It also returns the warnings of [Build],
 // and of conflicts.
 func Table(objects *manifest.Objects, config NodeConfig) (*decision.Table, []string) {
 	services, warnings := Build(objects, config)

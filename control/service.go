@@ -10,8 +10,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/kubeaddr"
 )
 
-// Labels that take an object out of the proxy's hands by being there, whatever their
-// value.
+// Labels that exclude an object from the proxy if they are present, with any value.
 const (
 	// labelProxyName, on a Service, names another proxy that is to serve it
 	// (apis.LabelServiceProxyName of kube-proxy).
@@ -21,7 +20,7 @@ const (
 	labelHeadless = corev1.IsHeadlessService
 )
 
-// ignored says whether a Service has nothing in the table by intention.
+// ignored reports whether a Service has nothing in the table by intention.
 func ignored(svc *corev1.Service) bool {
 	if svc.Spec.Type == corev1.ServiceTypeExternalName || svc.Spec.ClusterIP == corev1.ClusterIPNone {
 		return true
@@ -30,29 +29,29 @@ func ignored(svc *corev1.Service) bool {
 	return other
 }
 
-// Unserved says why no packet can be sent to a Service, and what to do, if the Service has
-// nothing in the table. The text is empty for a Service that has.
+// Unserved returns why a Service has no service ports in the table, and what to do. It is empty for
+// a Service that has some.
 func Unserved(svc *corev1.Service) string {
 	_, other := svc.Labels[labelProxyName]
 	switch {
 	case svc.Spec.Type == corev1.ServiceTypeExternalName:
-		return "it is of type ExternalName: DNS answers with another name, and no service proxy has a part in it"
+		return "type ExternalName: DNS resolves it to another name, without a service proxy"
 	case svc.Spec.ClusterIP == corev1.ClusterIPNone:
-		return "it is headless (clusterIP: None): DNS answers with the addresses of its pods, and no service proxy has a part in it; ask for one of its pods, pod/" + svc.Namespace + "/NAME:PORT"
+		return "headless (clusterIP: None): DNS resolves it to the addresses of its pods, without a service proxy; use one of its pods, pod/" + svc.Namespace + "/NAME:PORT"
 	case other:
-		return fmt.Sprintf("its label %s leaves it to another proxy", labelProxyName)
+		return fmt.Sprintf("its label %s assigns it to another proxy", labelProxyName)
 	case len(clusterIPs(svc)) == 0:
-		return "it has no clusterIP: no API server assigned one; set spec.clusterIP"
+		return "no clusterIP: no API server assigned one; set spec.clusterIP"
 	}
 	return ""
 }
 
-// hasNodePorts says whether the type of the Service gives it node ports.
+// hasNodePorts reports whether the type of the Service gives it node ports.
 func hasNodePorts(svc *corev1.Service) bool {
 	return svc.Spec.Type == corev1.ServiceTypeNodePort || svc.Spec.Type == corev1.ServiceTypeLoadBalancer
 }
 
-// clusterIPs gives the cluster IPs of a Service, at most one of each family, in
+// clusterIPs returns the cluster IPs of a Service, at most one of each family, in
 // the order of the Service.
 func clusterIPs(svc *corev1.Service) []netip.Addr {
 	texts := svc.Spec.ClusterIPs
@@ -117,7 +116,7 @@ func servicePorts(svc *corev1.Service, from []*EndpointSlice, at location) []*de
 	return ports
 }
 
-// policies gives the traffic policies of a Service. The external one has a meaning
+// policies returns the traffic policies of a Service. The external one has a meaning
 // only where there is external traffic (apis/core ExternalPolicyLocal).
 func policies(svc *corev1.Service) (internal, external decision.Policy) {
 	if p := svc.Spec.InternalTrafficPolicy; p != nil && *p == corev1.ServiceInternalTrafficPolicyLocal {

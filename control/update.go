@@ -9,10 +9,10 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/source/manifest"
 )
 
-// Update says which objects are others than before. Its objects are read only.
+// Update contains changed objects. They are read-only.
 type Update struct {
-	// All says that these are all objects there are; otherwise they are those that
-	// changed. An object that is nil is gone.
+	// All: these are all existing objects; otherwise they are those that changed. An object
+	// that is nil was deleted.
 	All            bool
 	Services       map[types.NamespacedName]*corev1.Service
 	EndpointSlices map[types.NamespacedName]*EndpointSlice
@@ -25,8 +25,8 @@ type Update struct {
 // Source feeds a Controller with objects: [Manifests], or an API server.
 type Source interface {
 	// Run calls publish with all objects at first and then whenever some changed,
-	// or with an error if they cannot be had at present. Calls do not overlap, and
-	// while one lasts further changes are gathered for the next. Run returns nil when
+	// or with an error if they cannot be loaded at present. Calls do not overlap;
+	// changes during a call are collected for the next. Run returns nil when
 	// the context ends or nothing can change any more, and an error if it cannot go on.
 	Run(ctx context.Context, publish func(Update, error)) error
 }

@@ -12,16 +12,16 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// Warning is about objects that are right but will hardly do what was meant.
+// Warning is about objects that are valid but probably not as intended.
 type Warning struct {
-	Service decision.ServiceName // whom it is about; zero: the node
+	Service decision.ServiceName // the Service; zero: the node
 	Text    string               // one line
 }
 
 func (w Warning) String() string { return w.Text }
 
-// serviceWarnings tells of what an API server would have allocated and a file
-// does not say, and of what the Service says to no effect.
+// serviceWarnings reports fields that an API server would have allocated and a file lacks, and
+// fields without effect.
 func serviceWarnings(svc *corev1.Service) []string {
 	if ignored(svc) {
 		return nil
@@ -44,7 +44,7 @@ func serviceWarnings(svc *corev1.Service) []string {
 		}
 	}
 	if svc.Spec.Type == corev1.ServiceTypeLoadBalancer && svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal && svc.Spec.HealthCheckNodePort == 0 {
-		warnings = append(warnings, fmt.Sprintf("service %s of type LoadBalancer and externalTrafficPolicy Local has no healthCheckNodePort: load balancers cannot ask which nodes have endpoints; no API server assigned one", key))
+		warnings = append(warnings, fmt.Sprintf("service %s of type LoadBalancer and externalTrafficPolicy Local has no healthCheckNodePort: load balancers cannot check which nodes have endpoints; no API server assigned one", key))
 	}
 	external := slices.Concat(svc.Spec.ExternalIPs, loadBalancerIPs(svc))
 	for _, f := range []decision.Family{decision.IPv4, decision.IPv6} {
@@ -59,24 +59,24 @@ func serviceWarnings(svc *corev1.Service) []string {
 	return warnings
 }
 
-// nodeWarnings tells of a Node object that is missing, or of what is missing in it.
+// nodeWarnings reports a missing Node object, or missing fields in it.
 func (b *builder) nodeWarnings() []string {
 	node, object := &b.config, b.node()
 	var warnings []string
 	if object == nil && node.Name != "" && len(b.nodes) > 0 {
-		// Names match exactly, so this is hardly what was meant.
-		warnings = append(warnings, fmt.Sprintf("node %q is none of the cluster's nodes (%s): its zone and addresses are not known, and only endpoints on a node of exactly that name count as local", node.Name, someNames(b.nodes)))
+		// Names match exactly, so this is probably not intended.
+		warnings = append(warnings, fmt.Sprintf("node %q is not one of the cluster's nodes (%s): its zone and addresses are not known, and only endpoints on a node of exactly that name are local", node.Name, someNames(b.nodes)))
 	}
 	if node.Mode == NodeCIDR {
 		switch {
 		case object == nil:
-			warnings = append(warnings, fmt.Sprintf("mode NodeCIDR: there is no Node object of the name %q: no packet counts as a pod's", node.Name))
+			warnings = append(warnings, fmt.Sprintf("mode NodeCIDR: Node object %q not found: no source is detected as a pod", node.Name))
 		case len(podCIDRs(object)) == 0:
-			warnings = append(warnings, fmt.Sprintf("mode NodeCIDR: node %q has no podCIDRs: no packet counts as a pod's", node.Name))
+			warnings = append(warnings, fmt.Sprintf("mode NodeCIDR: node %q has no podCIDRs: no source is detected as a pod", node.Name))
 		}
 	}
 	if node.PrimaryNodePorts && len(node.NodePortAddresses) == 0 && len(node.ips(object)) == 0 {
-		warnings = append(warnings, fmt.Sprintf("--nodeport-addresses primary: no address of node %q is known: node ports are open on all", node.Name))
+		warnings = append(warnings, fmt.Sprintf("--nodeport-addresses primary: the addresses of node %q are not known: node ports are open on all addresses", node.Name))
 	}
 	warnings = append(warnings, b.source...)
 	for _, object := range slices.Sorted(maps.Keys(b.spellings)) {
@@ -85,7 +85,7 @@ func (b *builder) nodeWarnings() []string {
 	return warnings
 }
 
-// someNames lists nodes, but not more of them than a reader wants.
+// someNames lists nodes, up to a limit.
 func someNames(nodes map[string]*corev1.Node) string {
 	const shown = 5
 	names := slices.Sorted(maps.Keys(nodes))

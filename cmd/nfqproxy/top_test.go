@@ -79,7 +79,7 @@ func TestTopInTerminal(t *testing.T) {
 	p.press("G")
 	p.sees("> default/web:http")
 	p.press("Enter")
-	p.sees("services > default/web:http", "1240 draws since 12:00:00 look like equal chances", "> default/web-1")
+	p.sees("services > default/web:http", "1240 random selections since 12:00:00, consistent with equal probabilities", "> default/web-1")
 	p.press("f")
 	p.sees("services > default/web:http > flows", "No flows yet.")
 	p.press("Escape")
@@ -111,5 +111,5 @@ func TestStepInTerminal(t *testing.T) {
 	p.press("c 1", "Enter")
 	p.sees("c 1  10.244.1.2:8080  <- chosen")
 	p.press("g", "Enter")
-	p.sees("The flow was let go, to the endpoint that was chosen.", "It is established 340µs after the decision", "exit code 0")
+	p.sees("The flow was released to the chosen endpoint.", "State: established 340µs after the decision", "exit code 0")
 }

@@ -21,6 +21,7 @@ var vague = regexp.MustCompile(`(?i)\b(nobody|somebody|anybody|whoever|whomever|
 // fine are texts with such a word that stay as they are, each with the reason.
 var fine = []struct{ text, why string }{
 	{"nobody-home", "the name of a Service without endpoints, in labs and in recorded output"},
+	{"ASKED-", "columns of nfqproxy flows -o wide: headers stay as they are"},
 }
 
 // visibleTexts calls each for every text that users see: string literals of Go code that is no

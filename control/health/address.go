@@ -6,9 +6,9 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// ListenAddresses are where the table's node has its health check node ports open: on
-// the addresses that node ports are restricted to, loopback ones included, or on all of
-// a family, which its unspecified address stands for (kube-proxy: NodePortAddresses).
+// ListenAddresses returns the listen addresses of health check node ports: the addresses that node
+// ports are restricted to, loopback ones included, or all of a family, as its unspecified address
+// (kube-proxy: NodePortAddresses).
 func ListenAddresses(t *decision.Table) []netip.Addr {
 	var list []netip.Addr
 	for f, all := range map[decision.Family]netip.Addr{decision.IPv4: netip.IPv4Unspecified(), decision.IPv6: netip.IPv6Unspecified()} {
@@ -17,7 +17,7 @@ func ListenAddresses(t *decision.Table) []netip.Addr {
 			continue
 		}
 		for _, a := range append(t.NodePortAddresses(), loopbacks...) {
-			// To bind a link-local address takes its interface, which nobody knows here.
+			// Binding a link-local address requires its interface, which is not known here.
 			if decision.FamilyOf(a) == f && !(a.Is6() && a.IsLinkLocalUnicast()) && within(a, t.Node().NodePortAddresses) {
 				list = append(list, a)
 			}

@@ -9,8 +9,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// Changes is what [ServiceServer.Update] takes to follow a table that followed another
-// one; nil: there was none.
+// Changes returns the argument of [ServiceServer.Update] for the change from one table to the next;
+// nil: there was none.
 func Changes(t, since *decision.Table) map[types.NamespacedName]*Service {
 	changes := make(map[types.NamespacedName]*Service)
 	t.ChangedServices(since, func(name decision.ServiceName, before, after []*decision.ServicePort) {
@@ -22,7 +22,7 @@ func Changes(t, since *decision.Table) map[types.NamespacedName]*Service {
 	return changes
 }
 
-// equal tells whether load balancers are told the same.
+// equal reports whether the health checks are the same.
 func (s *Service) equal(other *Service) bool {
 	if s == nil || other == nil {
 		return s == other
@@ -30,8 +30,8 @@ func (s *Service) equal(other *Service) bool {
 	return s.Port == other.Port && maps.Equal(s.LocalEndpoints, other.LocalEndpoints)
 }
 
-// serviceOf sums up the service ports of a Service; nil: load balancers may not ask
-// about it.
+// serviceOf sums up the service ports of a Service; nil: it has no
+// health check.
 func serviceOf(ports []*decision.ServicePort) *Service {
 	var service *Service
 	addresses := make(map[netip.Addr]bool)

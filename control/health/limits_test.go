@@ -118,7 +118,7 @@ func TestIdleConnections(t *testing.T) {
 	}
 	other := first.Next()
 	code, body := probe(t, from(first))
-	if want := "too many connections: 10.244.0.1 has 32, which is the limit for one client: close one, or try again later\n"; code != 429 || body != want {
+	if want := "too many connections: 10.244.0.1 has 32, the limit for one client: close one, or try again later\n"; code != 429 || body != want {
 		t.Errorf("beyond the limit of one pod: %d %q, want 429 %q", code, body, want)
 	}
 	if code, body := probe(t, from(other)); code != 200 {
@@ -129,7 +129,7 @@ func TestIdleConnections(t *testing.T) {
 		n.connect(t, other)
 	}
 	code, body = probe(t, from(other.Next()))
-	if want := "too many connections: all clients together have 224, which is the limit of this server: try again later\n"; code != 503 || body != want {
+	if want := "too many connections: all clients together have 224, the limit of this server: try again later\n"; code != 503 || body != want {
 		t.Errorf("beyond the limit of all pods: %d %q, want 503 %q", code, body, want)
 	}
 	// kubelet connects to an address of the node, which is root's.

@@ -9,14 +9,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// answer is the body of /healthz and /livez (kube-proxy: ProxyHealth).
+// answer is the response body of /healthz and /livez (kube-proxy: ProxyHealth).
 type answer struct {
 	LastUpdated  time.Time                        `json:"lastUpdated"`
 	CurrentTime  time.Time                        `json:"currentTime"`
 	NodeEligible *bool                            `json:"nodeEligible,omitempty"`
 	Healthy      bool                             `json:"healthy"`
 	Status       map[corev1.IPFamily]familyStatus `json:"status,omitempty"`
-	// Fault is ours: what is wrong with the rules in the kernel.
+	// Fault is an addition of nfqproxy: what is wrong with the rules in the kernel.
 	Fault string `json:"fault,omitempty"`
 }
 
@@ -26,18 +26,17 @@ type familyStatus struct {
 	Healthy     bool      `json:"healthy"`
 }
 
-// Handler answers, with 200 or 503:
+// Handler serves these paths, with status 200 or 503:
 //
-//   - /healthz: healthy, and the node is eligible. Load balancers ask it for Services with
+//   - /healthz: healthy, and the node is eligible. Load balancers probe it for Services with
 //     externalTrafficPolicy Cluster.
-//   - /livez: healthy. A node on its way out is no reason to restart the proxy.
-//   - /readyz: a table is in force; before, the text says what it waits for.
+//   - /livez: healthy. A node about to be deleted is no reason to restart the proxy.
+//   - /readyz: a table is in force; before, the text is what the proxy waits for.
 //
-// The Host header may be anything: load balancers of clouds probe by names of their own. So a
-// web page that has a name lead here (DNS rebinding) can read the answers, as every pod can
-// that reaches the node. They therefore hold nothing but the state of this proxy, times, and
-// the name of its Node object while that is waited for: no addresses, no services, no
-// errors of the API server.
+// The Host header is not checked: load balancers of clouds use various names. So a web page with a
+// name that resolves to this node (DNS rebinding) can read the responses, as can every pod that
+// reaches the node. They contain only the state of this proxy, times, and the name of its Node
+// object while the proxy waits for it: no addresses, no services, no errors of the API server.
 func (p *Proxy) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -70,7 +69,7 @@ func (p *Proxy) write(w http.ResponseWriter, path string, a *answer, ok bool) {
 	if ok {
 		code = http.StatusOK
 		// kube-proxy once reported its last sync, which came round even without a change:
-		// those who ask may take an old time for a sign of trouble.
+		// clients may treat an old time as a failure.
 		a.LastUpdated = a.CurrentTime
 	}
 	if p.config.Answered != nil {
@@ -90,7 +89,7 @@ func (p *Proxy) serveReadyz(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintln(w, "ok")
 }
 
-// writeJSON writes an answer with kube-proxy's headers.
+// writeJSON writes a response with kube-proxy's headers.
 func writeJSON(w http.ResponseWriter, code int, body any, indent string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -101,5 +100,5 @@ func writeJSON(w http.ResponseWriter, code int, body any, indent string) {
 		b, _ = json.MarshalIndent(body, "", indent)
 	}
 	w.WriteHeader(code)
-	_, _ = w.Write(b) // who asked may be gone
+	_, _ = w.Write(b) // the client may be gone
 }

@@ -1,7 +1,7 @@
-// Package health answers the probes of a service proxy as kube-proxy does: /healthz and
+// Package health serves the health checks of a service proxy as kube-proxy does: /healthz and
 // /livez of the proxy itself, and the health check node ports of Services with
 // externalTrafficPolicy Local, by which load balancers find the nodes that have
-// endpoints. /readyz is ours.
+// endpoints. /readyz is an addition.
 package health
 
 import (
@@ -22,10 +22,10 @@ type ProxyConfig struct {
 	// Timeout is how long a change may wait to come into force before the proxy is
 	// unhealthy; 0: DefaultTimeout. kube-proxy takes twice its sync period.
 	Timeout time.Duration
-	// Families are what the answers have a status for. One table holds them all here, so
-	// their status is the same.
+	// Families are the address families in responses. One table holds all of them, so their
+	// status is the same.
 	Families []corev1.IPFamily
-	// Answered is told of each answer to /healthz and /livez; nil: nobody is. It may be
+	// Answered is called for each response of /healthz and /livez; it may be nil. It may be
 	// called by several goroutines at once.
 	Answered func(path string, code int)
 	// Fault describes what is wrong with the rules in the kernel, or is empty: with a fault
@@ -34,8 +34,8 @@ type ProxyConfig struct {
 	Fault func() string
 }
 
-// Proxy knows whether the proxy works: whether each change came into force in time. It
-// is safe for concurrent use.
+// Proxy is the health of the proxy: whether each change came into force in time. It is
+// safe for concurrent use.
 type Proxy struct {
 	config ProxyConfig
 
@@ -48,7 +48,7 @@ type Proxy struct {
 	waiting  string    // what the first table waits for
 }
 
-// NewProxy makes a Proxy that is healthy, not ready, and whose node is eligible.
+// NewProxy returns a Proxy that is healthy, not ready, and whose node is eligible.
 func NewProxy(config ProxyConfig) *Proxy {
 	if config.Timeout <= 0 {
 		config.Timeout = DefaultTimeout
@@ -56,7 +56,7 @@ func NewProxy(config ProxyConfig) *Proxy {
 	return &Proxy{config: config, eligible: true, waiting: "the first service table"}
 }
 
-// Queued says that there is a change which is not in force yet.
+// Queued reports a change that is not in force yet.
 func (p *Proxy) Queued() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -65,9 +65,9 @@ func (p *Proxy) Queued() {
 	}
 }
 
-// Taken says that a sync begins, with all changes queued so far. Those that come
-// while it runs then wait for the next one, instead of counting as done with this. A
-// sync that fails just does not call Updated; the next one says Taken again.
+// Taken reports that a sync begins, with all changes queued so far. Those that arrive
+// while it runs wait for the next one. A sync that fails does not call Updated; the next
+// one calls Taken again.
 func (p *Proxy) Taken() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -77,7 +77,7 @@ func (p *Proxy) Taken() {
 	p.queued, p.syncing = time.Time{}, true
 }
 
-// Updated says that the changes are in force: those of before Taken or, without Taken,
+// Updated reports that the changes are in force: those before Taken or, without Taken,
 // all.
 func (p *Proxy) Updated() {
 	p.mu.Lock()
@@ -88,14 +88,14 @@ func (p *Proxy) Updated() {
 	p.taken, p.syncing, p.updated = time.Time{}, false, time.Now()
 }
 
-// WaitingFor says what the first table waits for, in words that follow "waiting for".
+// WaitingFor sets what the first table waits for, as a text that follows "waiting for".
 func (p *Proxy) WaitingFor(what string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.waiting = what
 }
 
-// SetNode says what the proxy's node is like; nil: it does not exist. Until the first
+// SetNode sets the proxy's Node object; nil: it does not exist. Until the first
 // call the node counts as eligible, for there may be no Node objects at all.
 func (p *Proxy) SetNode(node *corev1.Node) {
 	p.mu.Lock()
@@ -103,7 +103,7 @@ func (p *Proxy) SetNode(node *corev1.Node) {
 	p.eligible = Eligible(node)
 }
 
-// Eligible says whether load balancers should send new flows to the node. They should
+// Eligible reports whether load balancers should send new flows to the node. They should
 // not if it is about to go away.
 func Eligible(node *corev1.Node) bool {
 	if node == nil || !node.DeletionTimestamp.IsZero() {
@@ -117,7 +117,7 @@ func Eligible(node *corev1.Node) bool {
 	return true
 }
 
-// Healthy says whether no change has waited for too long and the kernel's rules are without
+// Healthy reports whether no change has waited for too long and the kernel's rules are without
 // fault. While the first table is not in force, the proxy is starting, which is healthy.
 func (p *Proxy) Healthy() bool { return p.state().healthy }
 

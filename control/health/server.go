@@ -12,7 +12,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/limit"
 )
 
-// Limits of the servers, which anybody who can reach the node may talk to. Probes and
+// Limits of the servers, which every client that reaches the node can use. Probes and
 // scrapes are short; load balancers keep their connections for the next probe. A
 // profile extends the time to write by itself.
 const (
@@ -24,8 +24,8 @@ const (
 	shutdownGrace  = time.Second
 )
 
-// The connections of the servers, each of which takes some 30 KiB and a descriptor. Whoever
-// reaches the node reaches :10256 and the health check node ports, pods included. Load
+// The connections of the servers, each of which takes some 30 KiB and a descriptor. Every client
+// that reaches the node, pods included, reaches :10256 and the health check node ports. Load
 // balancers probe from a few addresses, with a connection or two from each. The reserve is
 // for kubelet, whose probes come from root on this machine.
 var (
@@ -34,8 +34,8 @@ var (
 	MetricsConnections = limit.Numbers{Total: 64, Each: 16, Reserved: 16}
 )
 
-// RebindInterval is how long an address that could not be bound is left before it is
-// tried again. kube-proxy has the same for its own two addresses.
+// RebindInterval is the time before an address that could not be bound is retried. kube-proxy has
+// the same for its own two addresses.
 const RebindInterval = 5 * time.Second
 
 func newHTTPServer(h http.Handler, log *slog.Logger) *http.Server {
@@ -53,16 +53,16 @@ type HTTPServer struct {
 	Name    string // for logs and errors: what is served
 	Address string // host:port; the host may be empty: all addresses
 	Handler http.Handler
-	// HardFail ends Run when the address cannot be bound, or not served any more.
-	// Otherwise that is logged, and tried again after RebindInterval (kube-proxy:
+	// HardFail ends Run when the address cannot be bound or served any more. Otherwise the
+	// error is logged, and Run retries after RebindInterval (kube-proxy:
 	// bindAddressHardFail).
 	HardFail bool
-	// Connections bounds how many there are at a time; nil: as many as [Connections].
+	// Connections is the quota of connections; nil: [Connections].
 	Connections *limit.Quota
 	Log         *slog.Logger
 }
 
-// Run serves until the context ends, then gives requests a moment to end, and returns nil.
+// Run serves until the context ends, then waits shortly for requests to end, and returns nil.
 func (s *HTTPServer) Run(ctx context.Context) error {
 	for {
 		err := s.serveOnce(ctx)
@@ -72,7 +72,7 @@ func (s *HTTPServer) Run(ctx context.Context) error {
 		case s.HardFail:
 			return err
 		}
-		s.Log.Error("cannot serve "+s.Name+"; trying again", "address", s.Address, "in", RebindInterval, "error", err)
+		s.Log.Error("cannot serve "+s.Name+"; retrying", "address", s.Address, "in", RebindInterval, "error", err)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -107,7 +107,7 @@ func (s *HTTPServer) Serve(ctx context.Context, l net.Listener) error {
 	grace, cancel := context.WithTimeout(context.Background(), shutdownGrace)
 	defer cancel()
 	if err := server.Shutdown(grace); err != nil {
-		_ = server.Close() // cuts off who is still there
+		_ = server.Close() // closes the remaining connections
 	}
 	<-ended
 	_ = l.Close() // if the end came before Serve knew it

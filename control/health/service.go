@@ -16,10 +16,9 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// Service is what load balancers may ask about a Service with externalTrafficPolicy
-// Local.
+// Service is the health check of a Service with externalTrafficPolicy Local.
 type Service struct {
-	Port uint16 // spec.healthCheckNodePort; 0: they may not ask
+	Port uint16 // spec.healthCheckNodePort; 0: none
 	// LocalEndpoints has an entry for each address family of the Service: how many
 	// distinct IPs its ready endpoints on this node have, over all its ports. Terminating
 	// ones do not count, even if they still serve. The port is open in these families
@@ -31,9 +30,9 @@ type Service struct {
 type ServiceServerConfig struct {
 	// Addresses are where the ports are open at first; see [ServiceServer.SetAddresses].
 	Addresses []netip.Addr
-	// Healthy says whether the proxy is; see [Proxy.Healthy].
+	// Healthy reports whether the proxy is; see [Proxy.Healthy].
 	Healthy func() bool
-	// Report is told when a port cannot be bound: once, however often it is tried again,
+	// Report is called when a port cannot be bound: once, however often it is retried,
 	// and with a nil error when it could be bound after all. Calls do not overlap. It
 	// must neither block nor call the ServiceServer.
 	Report func(service types.NamespacedName, address netip.AddrPort, err error)
@@ -79,7 +78,7 @@ type binding struct {
 	server   *http.Server
 }
 
-// NewServiceServer makes a ServiceServer without services. It has to be closed.
+// NewServiceServer returns a ServiceServer without services. It has to be closed.
 func NewServiceServer(config ServiceServerConfig) *ServiceServer {
 	return newServiceServer(config, net.Listen)
 }
@@ -141,8 +140,8 @@ func (s *ServiceServer) Update(changes map[types.NamespacedName]*Service) {
 	}
 }
 
-// SetAddresses says on which of the node's addresses the ports are open; 0.0.0.0 and ::
-// stand for all of their family, and no address for nowhere. See [ListenAddresses].
+// SetAddresses sets the node's addresses on which the ports are open; 0.0.0.0 and ::
+// stand for all of their family, and an empty list for none. See [ListenAddresses].
 func (s *ServiceServer) SetAddresses(addresses []netip.Addr) {
 	addresses = normal(addresses)
 	s.mu.Lock()

@@ -9,28 +9,28 @@ import (
 	"strconv"
 )
 
-// Client is what a limit for each client counts by: a user of this machine, where the
-// kernel names the socket's owner, else an address. Clients can be compared.
+// Client identifies a client for limits per client: a user of this machine, if the kernel
+// reports the socket's owner, else an address. It is comparable.
 type Client struct {
 	address netip.Addr // valid iff it is no user
 	uid     uint32     // valid iff user
 	user    bool
-	// privileged: root, or the user that the server runs as. Both can end the server anyhow,
-	// so the limit for each client does not apply to them: kubelet's probes, kubectl
-	// port-forward, and the relay of a lab come from there.
+	// privileged: root, or the user that the server runs as. Both can stop the server anyway,
+	// so the limit for each client does not apply to them. kubelet's probes, kubectl
+	// port-forward, and the relay of a lab are such clients.
 	privileged bool
 }
 
-// User is the client with the user ID.
+// User returns the client with the user ID.
 func User(uid uint32) Client {
 	return Client{uid: uid, user: true, privileged: uid == 0 || int(uid) == os.Geteuid()}
 }
 
-// Address is the client with the address. IPv6 addresses count one by one: the pods of a
+// Address returns the client with the address. IPv6 addresses count individually: the pods of a
 // node share a /64 prefix.
 func Address(a netip.Addr) Client { return Client{address: a.Unmap().WithZone("")} }
 
-// String names the client in messages.
+// String returns the client's name for messages.
 func (c Client) String() string {
 	switch {
 	case c.user:
@@ -84,7 +84,7 @@ func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	return ctx
 }
 
-// Of is the client of a request.
+// Of returns the client of a request.
 func Of(r *http.Request) Client {
 	if c, ok := r.Context().Value(clientKey{}).(Client); ok {
 		return c

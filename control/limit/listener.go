@@ -24,14 +24,14 @@ type listener struct {
 	slots  chan struct{} // one element for each connection that is being refused
 }
 
-// Listen limits the connections of a listener. Those beyond a limit are accepted, sent what
-// answer makes of the [*Exceeded] (nil: nothing), and closed: left in the kernel's queue they would keep
-// out clients that have a share left.
+// Listen limits the connections of a listener. Those over a limit are accepted, sent the result of
+// answer for the [*Exceeded] (nil: nothing), and closed. In the kernel's queue they would block
+// clients that are within their limit.
 func Listen(l net.Listener, q *Quota, answer func(error) []byte) net.Listener {
 	return &listener{l, q, answer, make(chan struct{}, lingering)}
 }
 
-// Accept waits for a connection that the quota has room for.
+// Accept waits for a connection within the quota.
 func (l *listener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
@@ -64,14 +64,14 @@ func (l *listener) refuse(c net.Conn, why error) {
 		if _, err := c.Write(l.answer(why)); err != nil {
 			return
 		}
-		// To close with data unread would reset the connection, and the answer be lost.
+		// Closing with unread data would reset the connection, and the response would be lost.
 		if half, ok := c.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
 			_, _ = io.CopyN(io.Discard, c, 64<<10)
 		}
 	}()
 }
 
-// conn gives its share back when it is closed.
+// conn releases its share when it is closed.
 type conn struct {
 	net.Conn
 	client  Client
@@ -83,8 +83,8 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// HTTP makes answers of HTTP/1.1 with the body that content makes: 429 where the limit for
-// one client refuses, else 503.
+// HTTP makes HTTP/1.1 responses with a body by content: 429 for the limit of one client, else
+// 503.
 func HTTP(contentType string, content func(status int, err error) []byte) func(error) []byte {
 	return func(err error) []byte {
 		status, text := Status(err), "503 Service Unavailable"

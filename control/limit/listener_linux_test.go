@@ -103,7 +103,7 @@ func TestUsersOfLoopback(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := asNobody(t, l.Addr(), request)
-		const want = "too many connections: uid 65534 has 1, which is the limit for one client: close one, or try again later\n"
+		const want = "too many connections: uid 65534 has 1, the limit for one client: close one, or try again later\n"
 		if !strings.HasPrefix(got, "HTTP/1.1 429 Too Many Requests\r\n") || !strings.HasSuffix(got, want) {
 			t.Errorf("%s: beyond the limit: %q, want 429 and %q", at, got, want)
 		}

@@ -61,7 +61,7 @@ func socketUID(local, remote netip.AddrPort) (uid uint32, ok bool) {
 	return diagUID(answer[:n])
 }
 
-// diagRequest asks for one socket.
+// diagRequest requests one socket.
 func diagRequest(local, remote netip.AddrPort) []byte {
 	b := make([]byte, diagRequestSize)
 	binary.NativeEndian.PutUint32(b, diagRequestSize)
@@ -84,7 +84,7 @@ func diagRequest(local, remote netip.AddrPort) []byte {
 	return b
 }
 
-// diagUID reads the owner. A socket that its owner has closed belongs to nobody and says 0,
+// diagUID reads the owner. A socket that its owner has closed has no owner and UID 0,
 // so only one counts that is established and has an inode.
 func diagUID(b []byte) (uid uint32, ok bool) {
 	if len(b) < diagAnswerSize || binary.NativeEndian.Uint16(b[4:]) != sockDiagByFamily {

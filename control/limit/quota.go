@@ -1,4 +1,4 @@
-// Package limit bounds how much of a server its clients take: all of them together, and
+// Package limit bounds the use of a server by its clients: by all of them together, and by
 // each of them.
 package limit
 
@@ -12,12 +12,12 @@ import (
 type Numbers struct {
 	Total int // for all clients together
 	Each  int // for each client that is not privileged (see [Client])
-	// Reserved is how much of Total only privileged clients get. Others never fill it, so
-	// the node's own probes and an operator always get through.
+	// Reserved is the part of Total for privileged clients only, so that the node's own probes
+	// and an operator are always served.
 	Reserved int
 }
 
-// Quota counts what clients take at a time. It is safe for concurrent use.
+// Quota counts what clients use at a time. It is safe for concurrent use.
 type Quota struct {
 	server, what string
 	numbers      Numbers
@@ -30,7 +30,7 @@ type Quota struct {
 	refusedTotal, refusedEach uint64
 }
 
-// NewQuota makes a quota of a server, in words for messages: "the flow API", "streams of flows".
+// NewQuota returns a quota of a server, with names for messages: "the flow API", "streams of flows".
 func NewQuota(server, what string, n Numbers) *Quota {
 	return &Quota{server: server, what: what, numbers: n, by: make(map[Client]int)}
 }
@@ -43,15 +43,15 @@ type Exceeded struct {
 	Max    int
 }
 
-// Error says which limit it is.
+// Error names the limit.
 func (e *Exceeded) Error() string {
 	if e.Each {
-		return fmt.Sprintf("too many %s: %s has %d, which is the limit for one client: close one, or try again later", e.What, e.Client, e.Max)
+		return fmt.Sprintf("too many %s: %s has %d, the limit for one client: close one, or try again later", e.What, e.Client, e.Max)
 	}
-	return fmt.Sprintf("too many %s: all clients together have %d, which is the limit of this server: try again later", e.What, e.Max)
+	return fmt.Sprintf("too many %s: all clients together have %d, the limit of this server: try again later", e.What, e.Max)
 }
 
-// Take takes one for the client, who has to release it once. The error is an [*Exceeded].
+// Take takes one for the client, which must call release once. The error is an [*Exceeded].
 func (q *Quota) Take(c Client) (release func(), err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -89,12 +89,12 @@ func (q *Quota) release(c Client) {
 	}
 }
 
-// Count is how a quota is used.
+// Count is the use of a quota.
 type Count struct {
 	Server, What string
 	Taken, Total int
-	// Refused counts since the start: by the limit for all clients together, and by that
-	// for each.
+	// Refused counts refusals since the start: by the limit for all clients together, and by
+	// that for each.
 	RefusedTotal, RefusedEach uint64
 }
 
@@ -105,14 +105,14 @@ func (q *Quota) Count() Count {
 	return Count{q.server, q.what, q.taken, q.numbers.Total, q.refusedTotal, q.refusedEach}
 }
 
-// Set keeps the quotas of a process together, for metrics. A nil set keeps none. It is safe
-// for concurrent use.
+// Set is the set of quotas of a process, for metrics. A nil set is empty. It is safe for
+// concurrent use.
 type Set struct {
 	mu     sync.Mutex
 	quotas []*Quota
 }
 
-// New makes a quota that the set counts.
+// New returns a quota of the set.
 func (s *Set) New(server, what string, n Numbers) *Quota {
 	q := NewQuota(server, what, n)
 	if s != nil {
@@ -123,9 +123,9 @@ func (s *Set) New(server, what string, n Numbers) *Quota {
 	return q
 }
 
-// Connections makes a quota of connections that the set counts. It is smaller than n if the
-// process may have few descriptors: an eighth of them, so that several servers leave room
-// for the datapath's sockets and for files.
+// Connections returns a quota of connections of the set. It is limited to an eighth of the
+// process's file descriptors, so that several servers leave enough for the datapath's sockets
+// and for files.
 func (s *Set) Connections(server string, n Numbers) *Quota {
 	return s.New(server, "connections", n.within(descriptors()/8))
 }

@@ -33,12 +33,12 @@ func TestQuota(t *testing.T) {
 	for range 3 {
 		take(podA, "")
 	}
-	take(podA, "too many connections: 10.244.0.1 has 3, which is the limit for one client: close one, or try again later")
+	take(podA, "too many connections: 10.244.0.1 has 3, the limit for one client: close one, or try again later")
 	take(podB, "")
-	take(podB, "too many connections: all clients together have 4, which is the limit of this server: try again later")
+	take(podB, "too many connections: all clients together have 4, the limit of this server: try again later")
 	take(root, "")
 	take(root, "")
-	take(root, "too many connections: all clients together have 6, which is the limit of this server: try again later")
+	take(root, "too many connections: all clients together have 6, the limit of this server: try again later")
 	if got, want := q.Count(), (Count{"health", "connections", 6, 6, 2, 1}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}

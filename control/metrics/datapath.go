@@ -10,8 +10,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// datapathCollector reads the datapath's counters at scrape time. Before there is a
-// datapath there is nothing.
+// datapathCollector reads the datapath's counters at scrape time. Without a datapath it collects
+// nothing.
 type datapathCollector struct {
 	stats *atomic.Pointer[func() datapath.Stats]
 }
@@ -21,35 +21,35 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	descFlows        = desc("flows_total", "Flows decided: first packets, those sent again included. The entry is the kind of address they were for.", "verdict", "entry", "reason")
-	descUndecodable  = desc("undecodable_packets_total", "Packets that passed untouched because they could not be read.")
-	descHeldBack     = desc("held_back_packets_total", "Packets dropped undecided because they came again while their flow was held: see the flow API.")
+	descFlows        = desc("flows_total", "Flows decided: first packets, including retransmissions. The entry is the type of the destination address.", "verdict", "entry", "reason")
+	descUndecodable  = desc("undecodable_packets_total", "Packets that passed unchanged because they could not be decoded.")
+	descHeldBack     = desc("held_back_packets_total", "Retransmitted packets of held flows, dropped without a decision: see holds in the flow API.")
 	descDecision     = desc("decision_duration_seconds", "Time to decide one flow: the mean of its batch.")
-	descEstablish    = desc("conntrack_write_duration_seconds", "Time to write the entries of one batch of flows into the connection table.")
-	descVerdict      = desc("verdict_duration_seconds", "Time from a packet's receipt to its verdict. The time it waited in the kernel before is not known.")
-	descEntries      = desc("conntrack_entries_total", "What became of the connection entries wanted: created, kept (the tuple has a live connection), replaced (it had a finished one) or failed.", "outcome")
-	descFailures     = desc("conntrack_failures_total", "Connection entries that could not be made.", "reason")
-	descEvictions    = desc("conntrack_evictions_total", "Connection entries without an answer that were removed: table_full, to make room for another; crowded, after 2 s while the table was more than half full.", "reason")
-	descHostMasq     = desc("host_masqueraded_flows_total", "Flows whose source a masquerade rule of the node's own has translated: of the entries created and replaced.")
-	descHostUnjudged = desc("host_unjudged_flows_total", "Flows whose source stays because it cannot be told what a rule of the node's own would have done to it: of the entries created and replaced. The log names the rule.")
-	descAffinityLost = desc("affinity_forgotten_clients_total", "Clients that lost their session affinity before its time, because there were too many of a service port or in all.")
+	descEstablish    = desc("conntrack_write_duration_seconds", "Time to write the entries of one batch of flows into the conntrack table.")
+	descVerdict      = desc("verdict_duration_seconds", "Time from reading a packet from the queue to its verdict, without the time it waited in the kernel.")
+	descEntries      = desc("conntrack_entries_total", "Conntrack entries by outcome: created, kept (the tuple has a live connection), replaced (it had a finished one) or failed.", "outcome")
+	descFailures     = desc("conntrack_failures_total", "Conntrack entries that could not be created.", "reason")
+	descEvictions    = desc("conntrack_evictions_total", "Conntrack entries without a reply that were removed: table_full, to insert another one into a full table; crowded, after 2 s while the table was more than half full.", "reason")
+	descHostMasq     = desc("host_masqueraded_flows_total", "Flows masqueraded by a rule of the node's own, of the entries created and replaced.")
+	descHostUnjudged = desc("host_unjudged_flows_total", "Flows whose source is not translated because the effect of a rule of the node's own is not known, of the entries created and replaced. The log names the rule.")
+	descAffinityLost = desc("affinity_forgotten_clients_total", "Clients that lost their session affinity before its timeout because of the limit for a service port or for all.")
 	descQueuePackets = desc("queue_packets_total", "Packets received from the queue.", "queue")
-	descQueueWaiting = desc("queue_waiting_packets", "Packets in the kernel that have no verdict yet.", "queue")
-	descUndecided    = desc("undecided_packets_total", "Packets that found no room in the queues, or their sockets' buffers, and passed undecided.")
-	descQueueOverrun = desc("queue_overrun_packets_total", "Of those: packets that did not fit into the buffer of this queue's socket.", "queue")
-	descQueueRefused = desc("queue_refused_verdicts_total", "Verdicts for packets that the kernel had flushed.", "queue")
+	descQueueWaiting = desc("queue_waiting_packets", "Packets in the kernel without a verdict.", "queue")
+	descUndecided    = desc("undecided_packets_total", "Packets that passed without a decision because a queue or its socket buffer overflowed.")
+	descQueueOverrun = desc("queue_overrun_packets_total", "Of these, packets lost by overflow of the socket buffer of this queue.", "queue")
+	descQueueRefused = desc("queue_refused_verdicts_total", "Verdicts refused by the kernel because it had flushed the packet.", "queue")
 	descLostRecords  = desc("flow_records_lost_total", "Flow records that a slow reader missed.")
-	descReinstalled  = desc("rules_reinstalled_total", "Times that somebody had removed the kernel rules and they were installed again.")
+	descReinstalled  = desc("rules_reinstalled_total", "Times that the kernel rules had been removed and were installed again.")
 	descRepaired     = desc("rules_repaired_total", "Times that another program had changed some of the kernel rules and they were repaired in place.")
 	descFilter       = desc("host_filter_repaired_total", "Times that another program had changed the rules in the table filter of iptables that accept flows to services, and they were repaired.")
 	datapathDescs    = []*prometheus.Desc{descFlows, descUndecodable, descHeldBack, descDecision, descEstablish, descVerdict, descEntries, descFailures, descEvictions, descHostMasq, descHostUnjudged, descAffinityLost, descQueuePackets, descQueueWaiting, descUndecided, descQueueOverrun, descQueueRefused, descLostRecords, descReinstalled, descRepaired, descFilter, descInvalidDropped, descLocalhostAccepted}
 
-	// kube-proxy has nfacct count the same packets, and exports the counters under these names
+	// kube-proxy counts the same packets with nfacct, and exports the counters under these names
 	// (pkg/proxy/metrics: ...NFAcctCounter).
 	descInvalidDropped = prometheus.NewDesc("kubeproxy_iptables_ct_state_invalid_dropped_packets_total",
 		"Packets in conntrack state INVALID that were dropped instead of forwarded.", nil, nil)
 	descLocalhostAccepted = prometheus.NewDesc("kubeproxy_iptables_localhost_nodeports_accepted_packets_total",
-		"First packets of flows that went to an endpoint by a node port on 127.0.0.0/8.", nil, nil)
+		"First packets of flows to an endpoint through a node port on 127.0.0.0/8.", nil, nil)
 )
 
 // alwaysThere are the flows whose counters exist from the start: a rate misses a first flow
@@ -67,14 +67,14 @@ var alwaysThere = []datapath.FlowClass{
 	{Verdict: decision.Drop, Entry: decision.EntryLoadBalancer, Reason: decision.SourceNotAllowed},
 }
 
-// Describe is [prometheus.Collector]'s.
+// Describe implements [prometheus.Collector].
 func (c datapathCollector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range datapathDescs {
 		to <- d
 	}
 }
 
-// Collect is [prometheus.Collector]'s.
+// Collect implements [prometheus.Collector].
 func (c datapathCollector) Collect(to chan<- prometheus.Metric) {
 	read := c.stats.Load()
 	if read == nil {

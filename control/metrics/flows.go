@@ -12,64 +12,64 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 )
 
-// ServiceMetrics says which Services have metrics of their own. Each service port has
+// ServiceMetrics selects the Services with metrics of their own. Each service port has
 // about a dozen time series, and each of its endpoints another dozen.
 type ServiceMetrics struct {
 	Services ServicePatterns // empty: none
-	// Limit is how many time series there are at most; 0: [DefaultServiceLimit]. Those of the services
+	// Limit is the maximum number of time series; 0: [DefaultServiceLimit]. Those of the services
 	// come first, then those of their endpoints, each in the order of namespace, name, port
-	// and address family, until there is no room for the next one's: that and all behind are left out.
+	// and address family. From the first one that exceeds the limit on, all are left out.
 	Limit int
 }
 
-// DefaultServiceLimit bounds the time series of services if nothing else is said.
+// DefaultServiceLimit is the default limit of the time series of services.
 const DefaultServiceLimit = 2000
 
 // readTimeout is how long a scrape waits for an observer. Prometheus gives up after 10 s.
 const readTimeout = 5 * time.Second
 
-// flowSource is who is asked for flows at a scrape.
+// flowSource is the observer that a scrape reads flows from.
 type flowSource struct {
 	observer observe.Observer
 	services ServiceMetrics
 }
 
-// ReadFlows lets every scrape from now on ask the node's observer for its counters and, as
-// far as wanted, for its services. Before, there are no such metrics. The observer has to be
-// of one node. What it cannot answer is left out of a scrape, which says why in the log.
+// ReadFlows makes every scrape from now on read the counters of the node's observer and, as
+// selected, its services. Before, there are no such metrics. The observer must be that of one
+// node. Metrics that it cannot provide are left out of a scrape, and the reason is logged.
 func (m *Metrics) ReadFlows(o observe.Observer, s ServiceMetrics) {
 	s.Limit = cmp.Or(s.Limit, DefaultServiceLimit)
 	m.flows.Store(&flowSource{o, s})
 }
 
-// flowCollector reads at scrape time what a node remembers of flows.
+// flowCollector reads the flow counters of a node at scrape time.
 type flowCollector struct {
 	source *atomic.Pointer[flowSource]
 }
 
 var (
-	descReaders      = desc("flow_api_readers", "Readers that follow the flows at this time.")
-	descMissed       = desc("flow_records_missed_total", "Records that readers of the flow API missed: they were too slow, or there were more than it gives out.")
-	descKnown        = desc("known_flows", "Flows that are remembered. State open: the flow may go on. State ended: it does not, though the kernel may keep its entry for some time, as in TIME_WAIT.", "state")
-	descCapacity     = desc("known_flows_capacity", "How many flows are remembered at most.")
-	descForgotten    = desc("forgotten_flows_total", "Flows that were open when they made room for newer ones.")
-	descUnremembered = desc("unremembered_flows_total", "Flows that there was no room for. They are in no metric of a service.")
-	descFollowing    = desc("conntrack_events_followed", "1 if the kernel's events of connections are received; 0: it is not known what becomes of flows.")
-	descEvents       = desc("conntrack_events_total", "Events of connections that the kernel sent.")
-	descOverruns     = desc("conntrack_event_overruns_total", "Times that the kernel lost such events, because they came too fast.")
-	descResyncs      = desc("conntrack_event_resyncs_total", "Passes over the connection table that made up for lost events.")
-	descPaused       = desc("conntrack_events_paused", "1 if so many flows are new that the kernel is not asked what becomes of them.")
+	descReaders      = desc("flow_api_readers", "Clients that follow the flows at present.")
+	descMissed       = desc("flow_records_missed_total", "Records that clients of the flow API missed, because they were slow or because of the rate limit of the API.")
+	descKnown        = desc("known_flows", "Flows in the memory of the node. State open: the flow is open. State ended: it has ended, but the kernel may keep its entry for some time, as in TIME_WAIT.", "state")
+	descCapacity     = desc("known_flows_capacity", "Maximum number of flows in the memory of the node.")
+	descForgotten    = desc("forgotten_flows_total", "Open flows that were evicted for newer ones.")
+	descUnremembered = desc("unremembered_flows_total", "Flows lost by overflow of the flow memory's input. They are not in the metrics of services.")
+	descFollowing    = desc("conntrack_events_followed", "1 if conntrack events are received; 0: flow life cycles are not available.")
+	descEvents       = desc("conntrack_events_total", "Conntrack events received.")
+	descOverruns     = desc("conntrack_event_overruns_total", "Times that the kernel lost conntrack events because the event socket overflowed.")
+	descResyncs      = desc("conntrack_event_resyncs_total", "Dumps of the conntrack table to recover from lost events.")
+	descPaused       = desc("conntrack_events_paused", "1 if conntrack events are paused because the rate of new flows is too high.")
 	flowDescs        = []*prometheus.Desc{descReaders, descMissed, descKnown, descCapacity, descForgotten, descUnremembered, descFollowing, descEvents, descOverruns, descResyncs, descPaused}
 )
 
-// Describe is [prometheus.Collector]'s.
+// Describe implements [prometheus.Collector].
 func (c flowCollector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range flowDescs {
 		to <- d
 	}
 }
 
-// Collect is [prometheus.Collector]'s.
+// Collect implements [prometheus.Collector].
 func (c flowCollector) Collect(to chan<- prometheus.Metric) {
 	source := c.source.Load()
 	if source == nil {
@@ -79,7 +79,7 @@ func (c flowCollector) Collect(to chan<- prometheus.Metric) {
 	defer cancel()
 	nodes, err := source.observer.Stats(ctx)
 	if err == nil && len(nodes) != 1 {
-		err = fmt.Errorf("want those of one node, got those of %d", len(nodes))
+		err = fmt.Errorf("want counters of one node, have %d", len(nodes))
 	}
 	if err != nil {
 		to <- prometheus.NewInvalidMetric(descReaders, fmt.Errorf("counters of flows: %w", err))

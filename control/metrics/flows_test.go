@@ -72,15 +72,15 @@ func TestParseServicePatterns(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"shop":      `service pattern "shop": want NAMESPACE/NAME, where * stands for anything: "shop/*", "*/web"`,
-		"shop/*,":   `service pattern "": want NAMESPACE/NAME, where * stands for anything: "shop/*", "*/web"`,
-		"shop/":     `service pattern "shop/": want NAMESPACE/NAME, where * stands for anything: "shop/*", "*/web"`,
-		"/web":      `service pattern "/web": want NAMESPACE/NAME, where * stands for anything: "shop/*", "*/web"`,
-		"a/web:80":  `service pattern "a/web:80": no namespace or Service has ':' in its name: want lower case letters, digits, - and, for anything, *`,
-		"a/b/c":     `service pattern "a/b/c": no namespace or Service has '/' in its name: want lower case letters, digits, - and, for anything, *`,
-		"Shop/web":  `service pattern "Shop/web": no namespace or Service has 'S' in its name: want lower case letters, digits, - and, for anything, *`,
-		"a/[":       `service pattern "a/[": no namespace or Service has '[' in its name: want lower case letters, digits, - and, for anything, *`,
-		"a/w?b,b/é": `service pattern "a/w?b": no namespace or Service has '?' in its name: want lower case letters, digits, - and, for anything, *`,
+		"shop":      `service pattern "shop": want NAMESPACE/NAME, where * matches anything: "shop/*", "*/web"`,
+		"shop/*,":   `service pattern "": want NAMESPACE/NAME, where * matches anything: "shop/*", "*/web"`,
+		"shop/":     `service pattern "shop/": want NAMESPACE/NAME, where * matches anything: "shop/*", "*/web"`,
+		"/web":      `service pattern "/web": want NAMESPACE/NAME, where * matches anything: "shop/*", "*/web"`,
+		"a/web:80":  `service pattern "a/web:80": invalid character ':': want lower-case letters, digits, - and the wildcard *`,
+		"a/b/c":     `service pattern "a/b/c": invalid character '/': want lower-case letters, digits, - and the wildcard *`,
+		"Shop/web":  `service pattern "Shop/web": invalid character 'S': want lower-case letters, digits, - and the wildcard *`,
+		"a/[":       `service pattern "a/[": invalid character '[': want lower-case letters, digits, - and the wildcard *`,
+		"a/w?b,b/é": `service pattern "a/w?b": invalid character '?': want lower-case letters, digits, - and the wildcard *`,
 	} {
 		if _, err := ParseServicePatterns(text); err == nil || err.Error() != want {
 			t.Errorf("%q: %v\nwant %s", text, err, want)
@@ -168,9 +168,9 @@ func TestServicesAreOptIn(t *testing.T) {
 // TestObserverFails: the log says what cannot be told; everything else is served.
 func TestObserverFails(t *testing.T) {
 	for want, o := range map[string]fakeObserver{
-		"counters of flows: the journal is closed":                  {err: errors.New("the journal is closed")},
-		"flows of services: the journal is closed":                  {err: errors.New("the journal is closed")},
-		"counters of flows: want those of one node, got those of 2": {stats: make([]observe.Stats, 2)},
+		"counters of flows: the journal is closed":             {err: errors.New("the journal is closed")},
+		"flows of services: the journal is closed":             {err: errors.New("the journal is closed")},
+		"counters of flows: want counters of one node, have 2": {stats: make([]observe.Stats, 2)},
 	} {
 		m := New("v1.2.3")
 		m.ReadFlows(o, exampleServices())

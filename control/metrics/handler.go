@@ -13,28 +13,27 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// ProxyMode is the answer to /proxyMode: the mode of kube-proxy whose service semantics these
-// are. The readers of it choose by it what to expect of services (Kubernetes' e2e test of
-// localhost node ports does). That there are no iptables rules behind it is said by
-// nfqproxy_build_info and the header Server.
+// ProxyMode is the response of /proxyMode: the mode of kube-proxy with these service semantics.
+// Clients derive from it what to expect of services (for example Kubernetes' e2e test of localhost
+// node ports). nfqproxy_build_info and the header Server identify nfqproxy.
 const ProxyMode = "iptables"
 
 // HandlerConfig is the configuration of the handler.
 type HandlerConfig struct {
-	// Profiling serves /debug/pprof, which tells much of the process to whoever asks.
+	// Profiling serves /debug/pprof, which exposes internals of the process to every client.
 	Profiling bool
 	Log       *slog.Logger // of metrics that could not be collected
 }
 
-// maxScrapes is how many scrapes are answered at a time: each takes some MiB for a moment.
+// maxScrapes is the maximum number of concurrent scrapes: each takes some MiB for a moment.
 const maxScrapes = 4
 
-// Handler serves what kube-proxy serves on its metrics address: /metrics, /proxyMode,
-// /healthz, which says no more than that somebody answers, and profiles. Requests to a loopback
-// address by another host name than localhost are refused: a web page that has a name lead
-// there (DNS rebinding) could read them with the browser of a user of this machine. At
-// other addresses any name may be right, for scrapers use the names that DNS has for nodes;
-// who makes them reachable has to restrict who reaches them.
+// Handler serves the paths of kube-proxy's metrics address: /metrics, /proxyMode, /healthz,
+// which only shows that the server responds, and profiles. Requests to a loopback address by a host
+// name other than localhost are rejected: a web page with a name that resolves to it (DNS
+// rebinding) could read the response with the browser of a user of this machine. At other addresses
+// any host name is accepted, as scrapers use the DNS names of nodes; operators must restrict access
+// to them.
 func (m *Metrics) Handler(config HandlerConfig) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
@@ -58,15 +57,15 @@ func (m *Metrics) Handler(config HandlerConfig) http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr); ok && local.IP.IsLoopback() && !isAddress(r.Host) {
-			http.Error(w, fmt.Sprintf("host %q is no name of this server: use localhost or an IP address", r.Host), http.StatusForbidden)
+			http.Error(w, fmt.Sprintf("host %q is not a name of this server: use localhost or an IP address", r.Host), http.StatusForbidden)
 			return
 		}
 		mux.ServeHTTP(w, r)
 	})
 }
 
-// isAddress says whether a Host header names an address, which no web page can have lead
-// elsewhere, or localhost, or nothing, as in HTTP/1.0, which no browser speaks.
+// isAddress reports whether a Host header is an address, localhost or empty. DNS rebinding cannot
+// use these: an empty one is of HTTP/1.0, which browsers do not send.
 func isAddress(host string) bool {
 	name := (&url.URL{Host: host}).Hostname()
 	_, err := netip.ParseAddr(name)

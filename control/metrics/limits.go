@@ -8,25 +8,25 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/limit"
 )
 
-// limitCollector reads at scrape time what clients take of the servers.
+// limitCollector reads the use of the servers' limits at scrape time.
 type limitCollector struct {
 	set *atomic.Pointer[limit.Set]
 }
 
 var (
-	descInUse   = desc("server_in_use", "Connections, streams and requests that clients have at a server at this time.", "server", "what")
-	descMost    = desc("server_limit", "How many of them all clients together may have.", "server", "what")
-	descRefused = desc("server_refused_total", "Those that a limit refused: the one for all clients together (total), or the one for each (client).", "server", "what", "limit")
+	descInUse   = desc("server_in_use", "Connections, streams and requests in use at a server.", "server", "what")
+	descMost    = desc("server_limit", "Limit of connections, streams and requests of all clients together.", "server", "what")
+	descRefused = desc("server_refused_total", "Connections, streams and requests refused by the limit of all clients together (total) or of one client (client).", "server", "what", "limit")
 )
 
-// Describe is [prometheus.Collector]'s.
+// Describe implements [prometheus.Collector].
 func (limitCollector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descInUse, descMost, descRefused} {
 		to <- d
 	}
 }
 
-// Collect is [prometheus.Collector]'s.
+// Collect implements [prometheus.Collector].
 func (c limitCollector) Collect(to chan<- prometheus.Metric) {
 	for _, n := range c.set.Load().Counts() {
 		to <- prometheus.MustNewConstMetric(descInUse, prometheus.GaugeValue, float64(n.Taken), n.Server, n.What)

@@ -1,9 +1,8 @@
-// Package metrics exports what the proxy does in Prometheus' format: under kube-proxy's
-// names (kubeproxy_) where the meaning is the same, under ours (nfqproxy_) for the rest.
+// Package metrics exports the proxy's metrics in Prometheus' format: under kube-proxy's names
+// (kubeproxy_) where the meaning is the same, under nfqproxy_ for the rest.
 //
-// kube-proxy syncs each address family by itself; here one table holds both. So what
-// is about a sync has no ip_family label, and what is about flows, services and endpoints
-// has it.
+// kube-proxy syncs each address family separately; here one table holds both. So metrics of
+// syncs have no ip_family label, and metrics of flows, services and endpoints have it.
 package metrics
 
 import (
@@ -27,11 +26,11 @@ type Metrics struct {
 	limits   atomic.Pointer[limit.Set]
 }
 
-// New makes the metrics of a program of the version.
+// New returns the metrics of a program of the version.
 func New(version string) *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry(), proxy: newProxy()}
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "nfqproxy_build_info", Help: "Always 1; the label says which version runs.",
+		Name: "nfqproxy_build_info", Help: "Always 1; the label is the version of the program.",
 		ConstLabels: prometheus.Labels{"version": version},
 	})
 	info.Set(1)
@@ -49,10 +48,10 @@ func New(version string) *Metrics {
 	return m
 }
 
-// ReadLimits lets every scrape from now on read how clients use the quotas.
+// ReadLimits makes every scrape from now on read the use of the quotas.
 func (m *Metrics) ReadLimits(s *limit.Set) { m.limits.Store(s) }
 
-// ReadStats lets every scrape from now on read the datapath's counters with the
+// ReadStats makes every scrape from now on read the datapath's counters with the
 // function, which may be called by several goroutines at once. Before, there are no metrics of the
 // datapath. [datapath.Engine.Stats] is such a function.
 func (m *Metrics) ReadStats(stats func() datapath.Stats) { m.stats.Store(&stats) }

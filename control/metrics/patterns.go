@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// ServicePatterns name Services: NAMESPACE/NAME each, where * stands for any characters
-// but the slash. The zero value names none.
+// ServicePatterns select Services: NAMESPACE/NAME each, where * matches any characters
+// except the slash. The zero value selects none.
 type ServicePatterns []string
 
-// ParseServicePatterns reads patterns that are separated by commas, "shop/*,default/web"
-// for example. The empty text is no pattern.
+// ParseServicePatterns parses patterns separated by commas, for example "shop/*,default/web".
+// The empty text has no patterns.
 func ParseServicePatterns(text string) (ServicePatterns, error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, nil
@@ -21,12 +21,12 @@ func ParseServicePatterns(text string) (ServicePatterns, error) {
 		p = strings.TrimSpace(p)
 		namespace, name, ok := strings.Cut(p, "/")
 		if !ok || namespace == "" || name == "" {
-			return nil, fmt.Errorf(`service pattern %q: want NAMESPACE/NAME, where * stands for anything: "shop/*", "*/web"`, p)
+			return nil, fmt.Errorf(`service pattern %q: want NAMESPACE/NAME, where * matches anything: "shop/*", "*/web"`, p)
 		}
 		for _, part := range []string{namespace, name} {
 			for _, r := range part {
 				if notInNames(r) {
-					return nil, fmt.Errorf("service pattern %q: no namespace or Service has %q in its name: want lower case letters, digits, - and, for anything, *", p, r)
+					return nil, fmt.Errorf("service pattern %q: invalid character %q: want lower-case letters, digits, - and the wildcard *", p, r)
 				}
 			}
 		}
@@ -35,15 +35,15 @@ func ParseServicePatterns(text string) (ServicePatterns, error) {
 	return patterns, nil
 }
 
-// notInNames says whether names (DNS labels, RFC 1123) and wildcards go without it.
+// notInNames reports whether a character is invalid in names (DNS labels, RFC 1123) and patterns.
 func notInNames(r rune) bool {
 	return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' && r != '*'
 }
 
-// Match says whether one of the patterns names the Service.
+// Match reports whether one of the patterns matches the Service.
 func (p ServicePatterns) Match(namespace, name string) bool {
 	for _, pattern := range p {
-		// What is parsed has nothing that path.Match could complain about.
+		// path.Match has no errors for patterns that were parsed.
 		if ok, _ := path.Match(pattern, namespace+"/"+name); ok {
 			return true
 		}

@@ -10,8 +10,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// proxy are the metrics that kube-proxy has as well (pkg/proxy/metrics), save those
-// that are read off the table.
+// proxy are the metrics that kube-proxy has as well (pkg/proxy/metrics), except those
+// that are read from the table.
 type proxy struct {
 	syncDuration       prometheus.Histogram
 	lastSync           prometheus.Gauge
@@ -43,24 +43,24 @@ func newProxy() *proxy {
 	p := &proxy{
 		syncDuration: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "kubeproxy_sync_proxy_rules_duration_seconds",
-			Help:    "Time to bring a batch of changes into force: build a service table and hand it to the datapath.",
+			Help:    "Time to apply a batch of changes: build a service table and publish it to the datapath.",
 			Buckets: syncBuckets,
 		}),
-		lastSync:   gauge("sync_proxy_rules_last_timestamp_seconds", "When a service table last came into force."),
-		lastQueued: gauge("sync_proxy_rules_last_queued_timestamp_seconds", "When a change was last queued. Much later than the last sync: the proxy hangs."),
+		lastSync:   gauge("sync_proxy_rules_last_timestamp_seconds", "Time of the last sync: when the present service table was applied."),
+		lastQueued: gauge("sync_proxy_rules_last_queued_timestamp_seconds", "Time when a change was last queued. If it is much later than the last sync, the proxy hangs."),
 		networkProgramming: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "kubeproxy_network_programming_duration_seconds",
-			Help:    "Time from a change of a pod or Service, as the EndpointSlice's trigger time says, to its being in force here.",
+			Help:    "Time from a change of a pod or Service (the EndpointSlice's trigger time) until it is applied on this node.",
 			Buckets: programmingBuckets(),
 		}, []string{familyLabel}),
-		endpointsPending:  gauge("sync_proxy_rules_endpoint_changes_pending", "Changes of EndpointSlices that are not in force yet."),
-		endpointsTotal:    counter("sync_proxy_rules_endpoint_changes_total", "Changes of EndpointSlices seen."),
-		servicesPending:   gauge("sync_proxy_rules_service_changes_pending", "Changes of Services that are not in force yet."),
-		servicesTotal:     counter("sync_proxy_rules_service_changes_total", "Changes of Services seen."),
-		healthz:           counters("proxy_healthz_total", "Answers to /healthz, by status code.", "code"),
-		livez:             counters("proxy_livez_total", "Answers to /livez, by status code.", "code"),
-		reconcileDuration: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubeproxy_conntrack_reconciler_sync_duration_seconds", Help: "Time of one pass over the connection table that removes stale entries.", Buckets: syncBuckets}, []string{familyLabel}),
-		reconcileDeleted:  counters("conntrack_reconciler_deleted_entries_total", "Stale connection entries removed.", familyLabel),
+		endpointsPending:  gauge("sync_proxy_rules_endpoint_changes_pending", "Changes of EndpointSlices that are not applied yet."),
+		endpointsTotal:    counter("sync_proxy_rules_endpoint_changes_total", "Changes of EndpointSlices received."),
+		servicesPending:   gauge("sync_proxy_rules_service_changes_pending", "Changes of Services that are not applied yet."),
+		servicesTotal:     counter("sync_proxy_rules_service_changes_total", "Changes of Services received."),
+		healthz:           counters("proxy_healthz_total", "Responses of /healthz, by status code.", "code"),
+		livez:             counters("proxy_livez_total", "Responses of /livez, by status code.", "code"),
+		reconcileDuration: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubeproxy_conntrack_reconciler_sync_duration_seconds", Help: "Time of one pass over the conntrack table that removes stale entries.", Buckets: syncBuckets}, []string{familyLabel}),
+		reconcileDeleted:  counters("conntrack_reconciler_deleted_entries_total", "Stale conntrack entries removed.", familyLabel),
 	}
 	for _, code := range []string{"200", "503"} {
 		p.healthz.WithLabelValues(code)
@@ -95,7 +95,7 @@ func (p *proxy) collectors() []prometheus.Collector {
 	}
 }
 
-// Queued counts changes of objects that are not in force yet.
+// Queued counts changes of objects that are not applied yet.
 func (m *Metrics) Queued(services, endpointSlices int) {
 	p := m.proxy
 	p.servicesTotal.Add(float64(services))
@@ -105,20 +105,20 @@ func (m *Metrics) Queued(services, endpointSlices int) {
 	p.lastQueued.SetToCurrentTime()
 }
 
-// Sync is what came into force at once.
+// Sync is a batch of changes that were applied together.
 type Sync struct {
-	Table    *decision.Table // from now on in force
+	Table    *decision.Table // in force from now on
 	Duration time.Duration   // from the beginning of the build
-	// Services and EndpointSlices are how many of the changes counted by Queued are in
-	// force now, without effect on the table or not. Those queued meanwhile are not.
+	// Services and EndpointSlices are the numbers of changes counted by Queued that are applied
+	// now, also those without effect on the table. Those queued meanwhile are not included.
 	Services, EndpointSlices int
 	// Triggers are the trigger times of the changed EndpointSlices, by address family
 	// (annotation endpoints.kubernetes.io/last-change-trigger-time). As in kube-proxy,
-	// those of deleted slices and of before the proxy's start tell nothing: leave them out.
+	// those of deleted slices and of before the proxy's start are left out.
 	Triggers map[decision.Family][]time.Time
 }
 
-// Applied notes a sync at the moment it is in force.
+// Applied records a sync at the moment it is applied.
 func (m *Metrics) Applied(s Sync) {
 	p, now := m.proxy, time.Now()
 	m.table.Store(s.Table)
@@ -135,13 +135,13 @@ func (m *Metrics) Applied(s Sync) {
 	}
 }
 
-// Reconciled notes a pass of the conntrack reconciler over the entries of one family.
+// Reconciled records a pass of the conntrack reconciler over the entries of one family.
 func (m *Metrics) Reconciled(f decision.Family, duration time.Duration, deleted int) {
 	m.proxy.reconcileDuration.WithLabelValues(f.String()).Observe(duration.Seconds())
 	m.proxy.reconcileDeleted.WithLabelValues(f.String()).Add(float64(deleted))
 }
 
-// Answered counts an answer to /healthz or /livez; others are not counted.
+// Answered counts a response of /healthz or /livez; others are not counted.
 func (m *Metrics) Answered(path string, code int) {
 	switch path {
 	case "/healthz":

@@ -12,12 +12,12 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 )
 
-// serviceCollector reads at scrape time how the flows of chosen services spread.
+// serviceCollector reads the flow counters of the selected services at scrape time.
 type serviceCollector struct {
 	source *atomic.Pointer[flowSource]
 }
 
-// counted are the metrics that service ports have, and endpoints as well.
+// counted are the metrics that both service ports and endpoints have.
 type counted struct {
 	flows, unanswered, refused, reset, open, bytes *prometheus.Desc
 }
@@ -25,12 +25,12 @@ type counted struct {
 func newCounted(prefix, of string, labels ...string) counted {
 	with := func(more ...string) []string { return slices.Concat(labels, more) }
 	return counted{
-		flows:      desc(prefix+"flows_total", "Flows "+of+", without first packets that came again. The result is what was decided: drawn, affinity, rejected, dropped, or failed, where no connection entry could be made.", with("result")...),
-		unanswered: desc(prefix+"unanswered_flows", "Flows "+of+" that ended without an answer, or have had none for three seconds. Less by one when a late answer comes.", labels...),
-		refused:    desc(prefix+"refused_flows_total", "Flows "+of+" that the endpoint answered with a RST or an ABORT.", labels...),
-		reset:      desc(prefix+"reset_flows_total", "Flows "+of+" that one side broke off with a RST or an ABORT.", labels...),
-		open:       desc(prefix+"open_flows", "Flows "+of+" that are open: not ended, and with an entry in the kernel; of those that are remembered.", labels...),
-		bytes:      desc(prefix+"bytes_total", "Bytes of the flows "+of+" whose entry is gone from the kernel, with IP headers: sent by clients, or received.", with("direction")...),
+		flows:      desc(prefix+"flows_total", "Flows "+of+", without retransmissions of the first packet. The result is that of the decision: drawn, affinity, rejected, dropped, or failed, where the conntrack entry could not be created.", with("result")...),
+		unanswered: desc(prefix+"unanswered_flows", "Flows "+of+" that ended without a reply, or have had none for three seconds. It decreases when a late reply arrives.", labels...),
+		refused:    desc(prefix+"refused_flows_total", "Flows "+of+" refused by the endpoint with a RST or an ABORT.", labels...),
+		reset:      desc(prefix+"reset_flows_total", "Flows "+of+" aborted by one side with a RST or an ABORT.", labels...),
+		open:       desc(prefix+"open_flows", "Flows "+of+" that are open: not ended, and with a conntrack entry; of those in the memory of the node.", labels...),
+		bytes:      desc(prefix+"bytes_total", "Bytes of the flows "+of+" whose conntrack entry is gone, with IP headers: sent or received by clients.", with("direction")...),
 	}
 }
 
@@ -45,19 +45,19 @@ var (
 	serviceCounts  = newCounted("service_", "of a service port", serviceLabels...)
 	endpointCounts = newCounted("service_endpoint_", "to an endpoint of a service port", endpointLabels...)
 
-	descSpread = desc("service_spread_p_value", "How likely draws with equal chances are to spread over the endpoints as unequally as those since they last changed did, or more. Less than 0.01 is suspicious if there were 5 draws or more for each endpoint.", serviceLabels...)
-	descShare  = desc("service_endpoint_share_ratio", "The endpoint's share of the draws since the endpoints last changed: observed, and expected.", slices.Concat(endpointLabels, []string{"share"})...)
-	descCut    = desc("service_metrics_dropped_series", "Time series of services and endpoints that are left out, because there are too many.")
+	descSpread = desc("service_spread_p_value", "P-value of Pearson's chi-square test for equal probabilities of the endpoints, over the random selections since the endpoints last changed. Less than 0.01 is suspicious with 5 selections or more for each endpoint.", serviceLabels...)
+	descShare  = desc("service_endpoint_share_ratio", "The endpoint's share of the random selections since the endpoints last changed: observed and expected.", slices.Concat(endpointLabels, []string{"share"})...)
+	descCut    = desc("service_metrics_dropped_series", "Time series of services and endpoints that are left out by the limit.")
 )
 
-// Describe is [prometheus.Collector]'s.
+// Describe implements [prometheus.Collector].
 func (c serviceCollector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range slices.Concat(serviceCounts.descs(), endpointCounts.descs(), []*prometheus.Desc{descSpread, descShare, descCut}) {
 		to <- d
 	}
 }
 
-// Collect is [prometheus.Collector]'s.
+// Collect implements [prometheus.Collector].
 func (c serviceCollector) Collect(to chan<- prometheus.Metric) {
 	source := c.source.Load()
 	if source == nil || len(source.services.Services) == 0 {
@@ -91,15 +91,15 @@ func (c serviceCollector) Collect(to chan<- prometheus.Metric) {
 	to <- prometheus.MustNewConstMetric(descCut, prometheus.GaugeValue, float64(r.dropped))
 }
 
-// room is how many time series there may be still.
+// room is the number of time series left within the limit.
 type budget struct {
 	left    int
 	dropped int
 	to      chan<- prometheus.Metric
 }
 
-// add exports all of them or, if there is no room for all, none, and none from then on:
-// what is there does not depend on how much what comes later needs.
+// add exports all of the series or, if they exceed the limit, none, and none from then on: the
+// exported series do not depend on the size of later ones.
 func (r *budget) add(list []series) {
 	if r.dropped > 0 || len(list) > r.left {
 		r.dropped += len(list)
@@ -142,8 +142,8 @@ func ofEndpoint(s *observe.Service, e *observe.Endpoint) []series {
 	return list
 }
 
-// of gives what services and endpoints have in common. What is rejected or dropped has no
-// endpoint.
+// of returns the series that services and endpoints have in common. Rejected and dropped flows
+// have no endpoint.
 func (c counted) of(f *observe.Flows, labels []string) []series {
 	return []series{
 		c.result("drawn", f.Drawn, labels),
@@ -162,8 +162,8 @@ func (c counted) result(result string, n uint64, labels []string) series {
 	return series{c.flows, prometheus.CounterValue, float64(n), with(labels, result)}
 }
 
-// labelsOf gives the labels of a service port, which is named as Kubernetes does: by its
-// name or, if it has none, its number.
+// labelsOf returns the labels of a service port. As in Kubernetes the port label is its name or,
+// without one, its number.
 func labelsOf(s *observe.Service) []string {
 	port := s.PortName
 	if port == "" {

@@ -8,8 +8,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// tableCollector reads the service table that is in force, at scrape time. Before the
-// first there is nothing.
+// tableCollector reads the present service table at scrape time. Without a table it collects
+// nothing.
 type tableCollector struct {
 	table *atomic.Pointer[decision.Table]
 }
@@ -18,24 +18,24 @@ var (
 	descGeneration = prometheus.NewDesc("nfqproxy_table_generation",
 		"Number of the service table in force, counted from 1.", nil, nil)
 	descBuilt = prometheus.NewDesc("nfqproxy_table_built_timestamp_seconds",
-		"When the service table in force was made; time() minus this is its age.", nil, nil)
+		"When the service table in force was built; time() minus this is its age.", nil, nil)
 	descServicePorts = prometheus.NewDesc("nfqproxy_service_ports",
 		"Ports of Services in the table in force.", []string{familyLabel}, nil)
 	descEndpoints = prometheus.NewDesc("nfqproxy_endpoints",
 		"Endpoints in the table in force, usable or not, once for each service port.", []string{familyLabel}, nil)
 	descNoLocalEndpoints = prometheus.NewDesc("kubeproxy_sync_proxy_rules_no_local_endpoints_total",
-		"Service ports whose traffic policy is Local and that have usable endpoints, but none on this node. A gauge.",
+		"Service ports with traffic policy Local and usable endpoints, but none on this node. A gauge.",
 		[]string{"traffic_policy", familyLabel}, nil)
 )
 
-// Describe is [prometheus.Collector]'s.
+// Describe implements [prometheus.Collector].
 func (c tableCollector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descGeneration, descBuilt, descServicePorts, descEndpoints, descNoLocalEndpoints} {
 		to <- d
 	}
 }
 
-// Collect is [prometheus.Collector]'s.
+// Collect implements [prometheus.Collector].
 func (c tableCollector) Collect(to chan<- prometheus.Metric) {
 	t := c.table.Load()
 	if t == nil {

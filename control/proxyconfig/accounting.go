@@ -5,10 +5,9 @@ import (
 	"fmt"
 )
 
-// FlowAccounting has the kernel count the packets and bytes of connections and note when
-// they begin and end, in the calling thread's network namespace. What was connected before
-// stays without. The changes and the error are as those of [Conntrack.Apply]; the error
-// says also what will not be known.
+// FlowAccounting enables packet and byte counters and timestamps of conntrack entries, in the
+// calling thread's network namespace. Existing entries have none. The changes and the error are as
+// those of [Conntrack.Apply]; the error also names the missing data.
 func FlowAccounting(files Files) (changes []string, err error) {
 	var errs []error
 	for _, s := range []struct{ name, without string }{

@@ -42,7 +42,7 @@ func TestFlowAccounting(t *testing.T) {
 		},
 		"no times": {
 			fakeFiles{values: map[string]int{acct: 0}}, map[string]int{acct: 1}, []string{acctChange},
-			"durations of flows are not known: nf_conntrack_timestamp: want 1, but there is no " + timestamp + ": the module nf_conntrack is not loaded, or this kernel has no such setting",
+			"durations of flows are not known: nf_conntrack_timestamp: cannot set it to 1: " + timestamp + " not found: the module nf_conntrack is not loaded, or this kernel lacks the setting",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

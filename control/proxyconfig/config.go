@@ -1,9 +1,9 @@
 // Package proxyconfig reads and writes kube-proxy's configuration file
 // (KubeProxyConfiguration, kubeproxy.config.k8s.io/v1alpha1), as kubeadm and kind write it,
-// and sets the connection tracking sysctls it asks for.
+// and sets its connection tracking sysctls.
 //
 // [Load] gives a [Config] of what nfqproxy honours, defaults filled in, and a warning for
-// each field that is set and not honoured. Where a flag and the file say different things
+// each field that is set and not honoured. Where a flag and the file differ
 // the flag wins; since every field of a Config is a plain value that already holds its
 // default, that is one assignment for each flag that was given:
 //
@@ -26,11 +26,11 @@ import (
 // reference to the file it came from and may be copied and changed freely, slices
 // aside. The zero value is not useful; start from [Default] or [Load].
 type Config struct {
-	// Node says what the node is like: hostnameOverride, bindAddress, detectLocalMode,
+	// Node describes the node: hostnameOverride, bindAddress, detectLocalMode,
 	// detectLocal, clusterCIDR, nodePortAddresses and the masquerade settings. Name is
 	// empty unless hostnameOverride is set: then the host's name counts. IPs has at most
 	// one address, bindAddress, which is the node's primary one whatever the Node object
-	// says; none if it is 0.0.0.0 or ::. Zone is always empty: the file has no word for it.
+	// says; none if it is 0.0.0.0 or ::. Zone is always empty: the file has no field for it.
 	Node control.NodeConfig
 
 	// Kubeconfig is a path; empty: the service account of the pod.

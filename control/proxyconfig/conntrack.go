@@ -28,7 +28,7 @@ const (
 	maxFile      = netfilterDir + "nf_conntrack_max"
 	// hashsizeFile is of the whole machine, also for network namespaces.
 	hashsizeFile = "/sys/module/nf_conntrack/parameters/hashsize"
-	// maxScaled bounds what cores alone ask for (kube-proxy since 1.36).
+	// maxScaled bounds the value derived from cores alone (kube-proxy since 1.36).
 	maxScaled = 1 << 20
 )
 
@@ -48,15 +48,14 @@ func (c Conntrack) Max(cores int) int {
 // Apply sets the sysctls, in the calling thread's network namespace, for a machine of so
 // many cores (see [Cores]). It gives the changes in words, "nf_conntrack_max from 65536 to
 // 131072", and an error that joins one for each setting that could not be made; the others
-// are made all the same. What is as wanted already is not written, so that nothing is
-// wrong where /proc/sys is read-only and somebody else has set it.
+// are made nevertheless. Values that are already right are not written, so that a read-only
+// /proc/sys is no error then.
 //
-// Unlike kube-proxy it never lowers nf_conntrack_max: an administrator who gave the node
-// more meant it. And unlike kube-proxy's caller, ours should take an error for a warning: a
+// Unlike kube-proxy it never lowers nf_conntrack_max, which an administrator may have raised. And unlike kube-proxy's caller, ours should take an error for a warning: a
 // container that is not privileged cannot write there.
 //
-// Call it from datapath.Config.Prepare: connection tracking is loaded then, and nobody has
-// looked at the UDP timeouts yet.
+// Call it from datapath.Config.Prepare: connection tracking is loaded then, and the UDP timeouts
+// have not been read yet.
 func (c Conntrack) Apply(files Files, cores int) (changes []string, err error) {
 	a := applier{files: files}
 	if most := c.Max(cores); most > 0 && a.set(maxFile, most, true) {
@@ -88,16 +87,16 @@ type applier struct {
 	errs    []error
 }
 
-// set makes a file say the value or, with raise, at least the value, and tells whether
+// set sets a file to the value or, with raise, to at least the value, and tells whether
 // it does.
 func (a *applier) set(path string, value int, raise bool) bool {
 	name := path[strings.LastIndexByte(path, '/')+1:]
 	old, err := a.files.Read(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		err = fmt.Errorf("%s: want %d, but there is no %s: the module nf_conntrack is not loaded, or this kernel has no such setting", name, value, path)
+		err = fmt.Errorf("%s: cannot set it to %d: %s not found: the module nf_conntrack is not loaded, or this kernel lacks the setting", name, value, path)
 	case err != nil:
-		err = fmt.Errorf("%s: want %d, but it cannot be read: %w; see to it on the node: %s", name, value, err, path)
+		err = fmt.Errorf("%s: cannot set it to %d: %w; check it on the node: %s", name, value, err, path)
 	case old == value, raise && old > value:
 		return true
 	default:

@@ -126,7 +126,7 @@ func TestApplyReadOnly(t *testing.T) {
 	want := []string{
 		"nf_conntrack_max is 65536, want 131072: open " + maxFile + ": read-only file system; set it on the node: echo 131072 > " + maxFile,
 		"nf_conntrack_tcp_timeout_close_wait is 60, want 3600: open " + closeWait + ": permission denied; set it on the node: echo 3600 > " + closeWait,
-		"nf_conntrack_udp_timeout: want 60, but there is no " + udpTimeout + ": the module nf_conntrack is not loaded, or this kernel has no such setting",
+		"nf_conntrack_udp_timeout: cannot set it to 60: " + udpTimeout + " not found: the module nf_conntrack is not loaded, or this kernel lacks the setting",
 	}
 	if !slices.Equal(lines, want) {
 		t.Errorf("errors:\n%s\nwant:\n%s", strings.Join(lines, "\n"), strings.Join(want, "\n"))

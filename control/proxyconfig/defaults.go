@@ -37,7 +37,7 @@ func setDefaults(c *v1alpha1.KubeProxyConfiguration) {
 	c.MetricsBindAddress = withPort(c.MetricsBindAddress, loopback, metricsPort)
 
 	// The least time between two syncs is 1 s by default in kube-proxy, whose syncs have
-	// work in proportion to the cluster. Here it is none unless one is asked for.
+	// work in proportion to the cluster. Here it is none unless it is configured.
 	orElse(&c.Mode, modeIPTables)
 	orElse(&c.IPTables.SyncPeriod.Duration, 30*time.Second)
 	orElse(&c.NFTables.SyncPeriod.Duration, 30*time.Second)

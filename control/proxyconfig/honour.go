@@ -30,7 +30,7 @@ func (r *reader) fail(field, format string, args ...any) {
 	r.errs = append(r.errs, fmt.Errorf("%s: %s", field, fmt.Sprintf(format, args...)))
 }
 
-// honoured gives what a configuration with all defaults filled in says, and all that is
+// honoured returns the honoured fields of a configuration with all defaults filled in, and all that is
 // wrong with it by kube-proxy's own rules (pkg/proxy/apis/config/validation).
 func honoured(c *v1alpha1.KubeProxyConfiguration) (Config, []error) {
 	r := new(reader)
@@ -73,7 +73,7 @@ func honoured(c *v1alpha1.KubeProxyConfiguration) (Config, []error) {
 	return config, r.errs
 }
 
-// node reads what concerns the node. Masquerading is told in the section of the mode;
+// node reads what concerns the node. Masquerading is configured in the section of the mode;
 // node ports on loopback addresses exist in mode iptables only.
 func (r *reader) node(c *v1alpha1.KubeProxyConfiguration) control.NodeConfig {
 	all, bit, section := c.IPTables.MasqueradeAll, *c.IPTables.MasqueradeBit, "iptables"

@@ -21,7 +21,7 @@ func ignored(c *v1alpha1.KubeProxyConfiguration) []string {
 		}
 	}
 	if c.Mode != modeIPTables {
-		warnings = append(warnings, fmt.Sprintf("mode: %s: nfqproxy has one mode of its own, which decides as mode %s; of this mode it takes what masquerading, node ports and sync periods are set to", c.Mode, modeIPTables))
+		warnings = append(warnings, fmt.Sprintf("mode: %s: nfqproxy has one mode, which decides as mode %s; it uses the settings of this mode for masquerading, node ports and sync periods", c.Mode, modeIPTables))
 	}
 	warn(len(c.FeatureGates) > 0, "featureGates", strings.Join(slices.Sorted(maps.Keys(c.FeatureGates)), ", "), "nfqproxy has no feature gates")
 	warn(c.ShowHiddenMetricsForVersion != "", "showHiddenMetricsForVersion", c.ShowHiddenMetricsForVersion, "nfqproxy hides no metrics")
@@ -30,7 +30,7 @@ func ignored(c *v1alpha1.KubeProxyConfiguration) []string {
 	warnings = append(warnings, set("winkernel", c.Winkernel, "nfqproxy is for Linux")...)
 
 	ipvs := c.IPVS
-	ipvs.SyncPeriod.Duration, ipvs.MinSyncPeriod.Duration = 0, 0 // those of other modes concern nobody
+	ipvs.SyncPeriod.Duration, ipvs.MinSyncPeriod.Duration = 0, 0 // not relevant in other modes
 	warnings = append(warnings, set("ipvs", ipvs, "nfqproxy does not use IPVS")...)
 
 	frequency := c.Logging.FlushFrequency.Duration.Duration

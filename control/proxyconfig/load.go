@@ -36,7 +36,7 @@ func Load(path string) (Config, []string, error) {
 	case err != nil:
 		return Config{}, nil, err
 	case !info.Mode().IsRegular():
-		return Config{}, nil, fmt.Errorf("%s: is no regular file", path)
+		return Config{}, nil, fmt.Errorf("%s: not a regular file", path)
 	}
 	data, err := io.ReadAll(io.LimitReader(file, maxFileSize+1))
 	if err != nil {
@@ -50,7 +50,7 @@ func Load(path string) (Config, []string, error) {
 //
 // Like kube-proxy it goes on where a field is unknown or given twice (the last one
 // counts) and warns; fields of the right name that nfqproxy does not honour are warned of
-// as well, if they ask for something else than the default. Each warning begins with the
+// as well, if they differ from the default. Each warning begins with the
 // field's path. A value that is not possible is an error; the error has one line for each,
 // "FILE: PATH: what is wrong and what is expected", and the Config is of no use then.
 func Parse(name string, data []byte) (Config, []string, error) {
@@ -73,11 +73,10 @@ func inFile(name string, errs []error) error {
 	return errors.Join(errs...)
 }
 
-// decode takes the file for what it is, and tells of fields that are unknown or given
-// twice.
+// decode decodes the file, with warnings for unknown and duplicate fields.
 func decode(data []byte) (*v1alpha1.KubeProxyConfiguration, []string, error) {
 	if len(data) > maxFileSize {
-		return nil, nil, fmt.Errorf("more than %d bytes: this is no %s", maxFileSize, kind)
+		return nil, nil, fmt.Errorf("more than %d bytes: not a %s", maxFileSize, kind)
 	}
 	var warnings []string
 	if secondDocument(data) {
@@ -183,7 +182,7 @@ func wrongType(err error) string {
 	return fmt.Sprintf("%s: want %s", typed.Value, want)
 }
 
-// secondDocument tells whether more follows the first YAML document. Whoever reads
+// secondDocument reports whether more follows the first YAML document. Whoever reads
 // with sigs.k8s.io/yaml, as kube-proxy does, never sees it.
 func secondDocument(data []byte) bool {
 	decoder := yaml.NewDecoder(bytes.NewReader(data))

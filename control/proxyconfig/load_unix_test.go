@@ -23,7 +23,7 @@ func TestAPipeIsNoFile(t *testing.T) {
 	}()
 	select {
 	case err := <-done:
-		if err == nil || err.Error() != name+": is no regular file" {
+		if err == nil || err.Error() != name+": not a regular file" {
 			t.Errorf("error %v", err)
 		}
 	case <-time.After(20 * time.Second):

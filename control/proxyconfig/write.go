@@ -13,7 +13,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control"
 )
 
-// Marshal gives the configuration as a KubeProxyConfiguration in YAML that [Parse] reads
+// Marshal returns the configuration as a KubeProxyConfiguration in YAML that [Parse] reads
 // back without loss and that kube-proxy, too, can be started with; it would then run in
 // mode iptables, which is how nfqproxy decides. What the file has no word for is not in
 // it: Node.Zone, and servers that a flag has turned off.

@@ -9,44 +9,44 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// Flow is a flow that was decided on the datapath, as the worker tells of it: values
-// that are copied without garbage. Text is made of it when somebody wants to read it.
+// Flow is a decided flow, as a datapath worker reports it: values that are copied without
+// garbage. It is converted to text only when a reader needs it.
 type Flow struct {
 	Packet   decision.Packet
 	Decision decision.Decision
-	// Table is the one it was decided by. Who keeps many flows should not keep their
-	// tables: see [Flow.Node].
+	// Table is the service table of the decision. Code that keeps many flows must not keep
+	// their tables: see [Flow.Node].
 	Table *decision.Table
-	// Node and TableAge are the table's node, and its age at Time.
+	// Node is the table's node; TableAge is the table's age at Time.
 	Node     *decision.Node
 	TableAge time.Duration
 	Queue    uint16
-	Time     time.Time // when it was decided; if it was held, when it went on
+	Time     time.Time // of the decision; for a held flow, of its release
 
 	// Waited, Deciding, Writing and Accepting are the [Stages]; Waited is negative if it is
 	// not known.
 	Waited, Deciding, Writing, Accepting time.Duration
 
-	// Outcome is what became of the connection entry; valid iff the verdict is DNAT.
+	// Outcome is the outcome for the conntrack entry; valid iff the verdict is DNAT.
 	Outcome conntrack.Outcome
-	// Existing and ExistingMasqueraded are where the kernel's entry leads, and whether its
+	// Existing is the endpoint of the existing conntrack entry, ExistingMasqueraded whether its
 	// source is translated; valid iff Outcome is Kept.
 	Existing            netip.AddrPort
 	ExistingMasqueraded bool
-	// SourceAddr is the source address asked for; invalid: it stays.
+	// SourceAddr is the requested source address after translation; invalid: no translation.
 	SourceAddr netip.Addr
-	// HostRule is the host's own rule that has the source translated; nil: none does.
+	// HostRule is the host's own rule that translates the source; nil: none.
 	HostRule fmt.Stringer
 	Err      error // why Outcome is Failed
-	Held     *Hold // nil: nobody held it
+	Held     *Hold // nil: it was not held
 }
 
-// Entry says whether the flow has a connection entry of ours.
+// Entry reports whether the flow has a conntrack entry created by nfqproxy.
 func (d *Flow) Entry() bool {
 	return d.Decision.Verdict == decision.DNAT && d.Outcome != conntrack.Failed
 }
 
-// Endpoint is where the flow goes; invalid: to none.
+// Endpoint returns the flow's endpoint; invalid: it has none.
 func (d *Flow) Endpoint() netip.AddrPort {
 	switch {
 	case d.Decision.Verdict != decision.DNAT:
@@ -57,8 +57,8 @@ func (d *Flow) Endpoint() netip.AddrPort {
 	return d.Decision.Endpoint()
 }
 
-// Record makes the record of it, without steps and without names but those of its endpoint.
-// The record keeps nothing of the flow, whose memory may be used again.
+// Record converts the flow to a record, without steps and without names other than those of its
+// endpoint. The record keeps no reference to the flow, so its memory may be reused.
 func (d *Flow) Record() *Record {
 	r, at, queue := newRecord(d.Node.Name, &d.Packet, &d.Decision), d.Time, d.Queue
 	r.Time, r.Queue, r.TableAge, r.Held = &at, &queue, d.TableAge.Seconds(), d.Held

@@ -2,75 +2,75 @@ package flow
 
 import "time"
 
-// Life is what became of a flow after its decision, as the kernel's connection tracking
-// saw it. At a record of a stream it is what was known when the event happened.
+// Life is the life cycle of a flow after its decision, as seen by the kernel's connection
+// tracking. In a record of a stream it is the state of knowledge at the event.
 type Life struct {
 	State State     `json:"state"`
-	Since time.Time `json:"since"` // when it got into the state
-	// Answered: packets came back.
+	Since time.Time `json:"since"` // when it entered the state
+	// Answered: reply packets were seen.
 	Answered bool `json:"answered"`
-	// Over: the kernel has no entry of it, so that the record is final. See [Life.Open] for
-	// whether it may go on.
+	// Over: it has no conntrack entry any more, so the record is final. See also [Life.Open].
 	Over bool `json:"over"`
-	// KernelState is conntrack's word for a TCP connection's or SCTP association's state,
-	// SYN_SENT for example.
+	// KernelState is conntrack's name for the state of a TCP connection or SCTP association, for
+	// example SYN_SENT.
 	KernelState string `json:"kernelState,omitempty"`
-	// SeenSource is the ip:port that the endpoint sees the flow come from; known with the
-	// first event of the kernel.
+	// SeenSource is the source ip:port as seen by the endpoint; known from the first conntrack
+	// event on.
 	SeenSource string `json:"seenSource,omitempty"`
-	// Sent and Received count from the client's side, IP headers included, each segmented
-	// packet as the kernel handles it. They are of the time CountedAt; nil: not known yet,
-	// or never (net.netfilter.nf_conntrack_acct is off).
+	// Sent and Received are the counters from the client's point of view, IP headers included;
+	// a packet of segmentation offload counts once. They are valid at CountedAt; nil: not known
+	// yet, or accounting is off (net.netfilter.nf_conntrack_acct).
 	Sent      *Count     `json:"sent,omitempty"`
 	Received  *Count     `json:"received,omitempty"`
 	CountedAt *time.Time `json:"countedAt,omitempty"`
-	// Duration is from the entry's making to its end, in seconds; until then to Since.
+	// Duration is the time from the creation of the conntrack entry to its end, in seconds;
+	// before its end, to Since.
 	Duration float64 `json:"duration"`
-	// Repeated counts first packets that came again.
+	// Repeated counts retransmissions of the first packet.
 	Repeated uint32 `json:"repeated,omitempty"`
-	// Incomplete: events of the kernel were lost or not asked for, so that states may be
-	// missing from History.
+	// Incomplete: conntrack events were lost or not requested, so states may be missing from
+	// History.
 	Incomplete bool `json:"incomplete,omitempty"`
-	// History are the events so far, in order, at most eight; only with a single flow.
+	// History lists the events so far, in order, at most eight; only in responses for a single flow.
 	History []Moment `json:"history,omitempty"`
 }
 
-// Count is how much went one way.
+// Count is the traffic in one direction.
 type Count struct {
 	Packets uint64 `json:"packets"`
 	Bytes   uint64 `json:"bytes"`
 }
 
-// Moment is when something happened.
+// Moment is an event and its time.
 type Moment struct {
 	Event Event     `json:"event"`
 	Time  time.Time `json:"time"`
 }
 
-// Stages are how long the packet spent where, in seconds. Those of user space are of the
-// batch it was decided in: it waited for the others.
+// Stages are the latencies of the packet by stage, in seconds. The stages in user space are those
+// of its batch: a packet waits for the whole batch.
 type Stages struct {
-	// Waited is from the packet's arrival at the node until the daemon had it: mostly in
-	// the queue. nil: not known, as of packets made on the node.
+	// Waited is the time from the packet's arrival at the node until the daemon read it, mostly
+	// spent in the queue. nil: not known, as for packets sent by the node itself.
 	Waited   *float64 `json:"waited,omitempty"`
-	Decided  float64  `json:"decided"`  // until all were decided
-	Written  float64  `json:"written"`  // until their entries were in the connection table
-	Accepted float64  `json:"accepted"` // until their verdicts were with the kernel
+	Decided  float64  `json:"decided"`  // until all packets of the batch were decided
+	Written  float64  `json:"written"`  // until their entries were in the conntrack table
+	Accepted float64  `json:"accepted"` // until the kernel had their verdicts
 }
 
-// Hold is what somebody did to a flow that was held at the queue.
+// Hold is what the user did with a flow that was held at the queue.
 type Hold struct {
 	ID      string  `json:"id"`
 	Seconds float64 `json:"seconds"` // how long it was held
-	// Action is how it ended: see the constants.
+	// Action is how the hold ended: see the constants.
 	Action string `json:"action"`
 }
 
-// How holds end.
+// The actions that end a hold.
 const (
 	HoldReleased  = "released"
-	HoldChosen    = "chosen" // with another endpoint than was drawn
+	HoldChosen    = "chosen" // released with another endpoint than the selected one
 	HoldDropped   = "dropped"
 	HoldCancelled = "cancelled"
-	HoldExpired   = "expired" // nobody let it go in time
+	HoldExpired   = "expired" // released by timeout
 )

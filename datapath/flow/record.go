@@ -1,6 +1,5 @@
-// Package flow is the record of a decided flow: one JSON object on one line, the
-// same for the live daemon's flow log, the lab and the simulator, and its
-// rendering as text.
+// Package flow is the record of a decided flow: one JSON object on one line, the same for
+// the live daemon's flow log, the lab and the simulator.
 package flow
 
 import (
@@ -10,12 +9,12 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// Version is the version of the schema. It grows when a field changes its meaning
-// or goes away; new fields do not change it.
+// Version is the version of the schema. It is incremented when a field changes its meaning
+// or is removed; new fields do not change it.
 const Version = 1
 
-// HostMasquerade is the reason of a flow that no rule of kube-proxy's would have
-// masqueraded, but one of the host's own.
+// HostMasquerade is the masquerade reason of a flow that a rule of the host masquerades, and
+// none of kube-proxy's rules.
 const HostMasquerade = "host-masquerade"
 
 // Record is one decided flow.
@@ -23,16 +22,16 @@ type Record struct {
 	Version int `json:"version"`
 	// ID names the flow in all records of its life, on all nodes; absent in simulations.
 	ID string `json:"id,omitempty"`
-	// Event is what the record is about; in streams only.
+	// Event is the event that the record reports; in streams only.
 	Event Event `json:"event,omitempty"`
-	// Emitted is when the node noted the event; in streams only. What the event is about may
-	// have happened earlier: the kernel removes an entry that timed out when it comes across it.
+	// Emitted is when the node recorded the event; in streams only. The event itself may have
+	// happened earlier: the kernel removes a timed-out entry only when it next scans its bucket.
 	Emitted *time.Time `json:"emitted,omitempty"`
-	// Time is when the decision was made, a held flow went on or, in a replay, the packet was captured;
-	// absent in simulations.
+	// Time is when the decision was made, a held flow was released or, in a replay, the packet was
+	// captured; absent in simulations.
 	Time *time.Time `json:"time,omitempty"`
 	Node string     `json:"node,omitempty"`
-	// Queue is the number of the netfilter queue the packet came by; absent in simulations.
+	// Queue is the number of the packet's netfilter queue; absent in simulations.
 	Queue *uint16 `json:"queue,omitempty"`
 
 	Verdict     string `json:"verdict"` // accept, dnat, reject or drop
@@ -43,90 +42,89 @@ type Record struct {
 	Local       bool   `json:"local"`       // generated on the node itself
 	// SourcePod is the namespace/name of the pod that has the source address, where known.
 	SourcePod string `json:"sourcePod,omitempty"`
-	// SourceNode is the node that the source is on, or that it is; SourceHost a machine
-	// outside of the cluster that has the source address. Each where known.
+	// SourceNode is the node of the source pod, or the node that is the source itself; SourceHost
+	// is a machine outside the cluster with the source address. Each where known.
 	SourceNode string `json:"sourceNode,omitempty"`
 	SourceHost string `json:"sourceHost,omitempty"`
 
-	Service string `json:"service"`         // namespace/name:port; empty: for none
+	Service string `json:"service"`         // namespace/name:port; empty: no service
 	Entry   string `json:"entry,omitempty"` // see decision.Entry
-	// Branch and Policy say which endpoints were looked at, and why those: see
+	// Branch and Policy name the set of endpoints that was considered, and why: see
 	// decision.Branch. Policy is Cluster or Local.
 	Branch   string `json:"branch,omitempty"`
 	Policy   string `json:"policy,omitempty"`
 	Endpoint string `json:"endpoint"`      // ip:port; empty unless verdict is dnat
 	Pod      string `json:"pod,omitempty"` // namespace/name behind the endpoint, where known
-	// EndpointNode is the node that the endpoint is on, where known.
+	// EndpointNode is the endpoint's node, where known.
 	EndpointNode string `json:"endpointNode,omitempty"`
 
-	// Candidates are the endpoints it could have got; their probabilities add up to
-	// 1. A client bound by affinity could have got one. Excluded are the others.
+	// Candidates are the endpoints that could have been selected; their probabilities add up to
+	// 1. With session affinity there is only one. Excluded are the others.
 	Candidates []Candidate `json:"candidates"`
 	Excluded   []Excluded  `json:"excluded"`
 	Draw       *float64    `json:"draw,omitempty"` // in [0, 1); present iff there was a choice
 
 	Masquerade bool `json:"masquerade"` // the source is rewritten
-	// MasqueradeReason says why the packet carries the masquerade mark. It may do so
-	// without being masqueraded: delivered on the node itself.
+	// MasqueradeReason is why the packet carries the masquerade mark. A packet delivered on the
+	// node itself may carry the mark without being masqueraded.
 	MasqueradeReason string `json:"masqueradeReason"`
-	// MasqueradeRule is the host's own rule that asks for it, as iptables-save prints it;
+	// MasqueradeRule is the host's own masquerade rule, as iptables-save prints it;
 	// present iff MasqueradeReason is HostMasquerade.
 	MasqueradeRule string `json:"masqueradeRule,omitempty"`
 
-	// Conntrack is what became of the kernel's connection entry; absent in simulations
-	// and where none was wanted: created, kept (an earlier packet's decision
-	// stands, and endpoint is that one's), replaced (a finished connection had
-	// the same addresses and ports) or failed.
+	// Conntrack is the outcome for the conntrack entry: created, kept (the entry of an earlier
+	// packet exists, and endpoint is that entry's), replaced (a finished connection had the same
+	// addresses and ports) or failed. Absent in simulations and where no entry is needed.
 	Conntrack string `json:"conntrack,omitempty"`
-	// MasqueradeAddress is the source address asked for; present iff the flow was
+	// MasqueradeAddress is the requested source address; present iff the flow was
 	// masqueraded by a live daemon, or by the rules of a dump.
 	MasqueradeAddress string `json:"masqueradeAddress,omitempty"`
-	// Error says why the flow could not be set up, where conntrack is failed.
+	// Error is why the flow could not be set up, where conntrack is failed.
 	Error string `json:"error,omitempty"`
 
 	Generation uint64 `json:"generation"` // of the service table, from 1
-	// TableAge is how old that table was, in seconds; absent in simulations. Old is not
-	// outdated: tables are made when something changes.
+	// TableAge is the age of that table, in seconds; absent in simulations. An old table is not
+	// outdated: a new one is built only when something changes.
 	TableAge float64 `json:"tableAge,omitempty"`
 
-	// Stages, Life and Held are known by the flow API only; Held is of flows that were.
+	// Stages, Life and Held are in records of the flow API only; Held only for held flows.
 	Stages *Stages `json:"stages,omitempty"`
 	Life   *Life   `json:"life,omitempty"`
 	Held   *Hold   `json:"held,omitempty"`
 
-	Steps []Step `json:"steps,omitempty"` // where asked for
-	// Hint is what might help who asked; in simulations only.
+	Steps []Step `json:"steps,omitempty"` // where requested
+	// Hint is advice for the user; in simulations only.
 	Hint string `json:"hint,omitempty"`
-	// Reply is the way of the answer, where asked for; in simulations only.
+	// Reply is the path of the reply packet, where requested; in simulations only.
 	Reply *Reply `json:"reply,omitempty"`
 }
 
-// Reply is the way of the answer back through the node.
+// Reply is the path of the reply packet back through the node.
 type Reply struct {
-	// Source and Destination are the answer's ip:port as the endpoint sends it;
+	// Source and Destination are the reply's ip:port as the endpoint sends it;
 	// Destination is empty if it is an address of the node that is not known.
 	Source      string `json:"source,omitempty"`
 	Destination string `json:"destination,omitempty"`
-	// SeenSource and SeenDestination are those with which it reaches the client.
+	// SeenSource and SeenDestination are those that the client sees.
 	SeenSource      string   `json:"seenSource,omitempty"`
 	SeenDestination string   `json:"seenDestination,omitempty"`
 	Steps           []string `json:"steps"` // one plain sentence each
 }
 
-// Candidate is an endpoint the flow could have got, and how likely.
+// Candidate is an endpoint that could have been selected, and its probability.
 type Candidate struct {
 	Endpoint    string  `json:"endpoint"`
 	Probability float64 `json:"probability"`
 }
 
-// Excluded is an endpoint that gets no new flows, and why.
+// Excluded is an endpoint that receives no new flows, and the reason.
 type Excluded struct {
 	Endpoint string `json:"endpoint"`
 	Reason   string `json:"reason"` // see decision.Exclusion
 }
 
-// New makes the record of a decision, without steps and without what only a live
-// daemon knows. t and p have to be those the decision was made from.
+// New returns the record of a decision, without steps and without fields that only a live
+// daemon knows. t and p must be those of the decision.
 func New(t *decision.Table, p *decision.Packet, d *decision.Decision) *Record {
 	return newRecord(t.Node().Name, p, d)
 }
@@ -167,11 +165,10 @@ func newRecord(node string, p *decision.Packet, d *decision.Decision) *Record {
 	return r
 }
 
-// addEndpoints says of every endpoint of the service port whether the flow could have
-// gone there.
+// addEndpoints adds every endpoint of the service port as a candidate or as excluded.
 func (r *Record) addEndpoints(d *decision.Decision) {
 	s, policy := d.ServicePort, d.Policy
-	if d.Branch == decision.BranchNone { // not looked at: those that would have been
+	if d.Branch == decision.BranchNone { // no endpoints considered: use the policy that would apply
 		policy = s.ExternalPolicy
 		if d.Entry == decision.EntryClusterIP {
 			policy = s.InternalPolicy
@@ -197,13 +194,13 @@ func (r *Record) addEndpoints(d *decision.Decision) {
 	}
 }
 
-// SetHostMasquerade says that the host's own rule has the source rewritten.
+// SetHostMasquerade records that the host's own rule rewrites the source.
 func (r *Record) SetHostMasquerade(rule string) {
 	r.Masquerade, r.MasqueradeReason, r.MasqueradeRule = true, HostMasquerade, rule
 }
 
-// SetKept turns the record into one of a packet whose tuple was decided before:
-// the flow goes where the kernel's entry says, whatever was drawn now.
+// SetKept turns the record into that of a packet whose tuple already has a conntrack entry:
+// the entry's endpoint applies, not the one selected now.
 func (r *Record) SetKept(endpoint netip.AddrPort, masqueraded bool) {
 	r.Conntrack = "kept"
 	if endpoint.String() != r.Endpoint {

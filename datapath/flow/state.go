@@ -7,69 +7,69 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// State is where a flow is in its life. This file defines what each state means and how
-// counts follow from states; SCHEMA.md documents it, and all else derives from it.
+// State is the state of a flow in its life cycle. This file defines the meaning of each state
+// and which counters include it. SCHEMA.md documents it; all other code derives from it.
 type State string
 
 // The states. Those of TCP follow conntrack's (net/netfilter/nf_conntrack_proto_tcp.c).
 const (
-	// Decided: its packet has its verdict, and no answer was seen yet.
+	// Decided: the first packet has its verdict; no reply seen yet.
 	Decided State = "decided"
-	// Answered: a packet came back.
+	// Answered: a reply packet was seen.
 	Answered State = "answered"
-	// Established: TCP's and SCTP's handshake is done; UDP went to and fro (assured).
+	// Established: the TCP or SCTP handshake is complete; UDP had traffic in both directions (assured).
 	Established State = "established"
-	// Closing: one side has no more to send (FIN).
+	// Closing: one side has closed (FIN).
 	Closing State = "closing"
-	// Closed: both sides have no more to send. The kernel keeps the entry for a while
+	// Closed: both sides have closed. The kernel keeps the entry for some time
 	// (TIME_WAIT).
 	Closed State = "closed"
-	// Reset: one side broke off (RST, ABORT) what was established.
+	// Reset: one side aborted the connection (RST, ABORT) after it was established.
 	Reset State = "reset"
-	// Refused: the endpoint answered the first packet with a RST or an ABORT.
+	// Refused: the endpoint replied to the first packet with a RST or an ABORT.
 	Refused State = "refused"
-	// Unanswered: no packet came back for [UnansweredAfter], or ever. One may still come.
+	// Unanswered: no reply for [UnansweredAfter], or none at all. One may still arrive.
 	Unanswered State = "unanswered"
-	// Expired: it was answered, and nothing came for so long that the kernel forgot it: the
+	// Expired: it had a reply, then stayed idle until its conntrack entry timed out: the
 	// usual end of UDP.
 	Expired State = "expired"
-	// Removed: its entry was taken out of the connection table before its time.
+	// Removed: its conntrack entry was deleted before its timeout.
 	Removed State = "removed"
-	// Rejected, Dropped, Failed: it never reached an endpoint, by the verdict or for want of
-	// an entry.
+	// Rejected, Dropped, Failed: it never reached an endpoint, because of the verdict or because
+	// its conntrack entry could not be created.
 	Rejected State = "rejected"
 	Dropped  State = "dropped"
 	Failed   State = "failed"
 )
 
-// UnansweredAfter is how long an answer may take before the flow counts as unanswered.
+// UnansweredAfter is the time without a reply after which a flow counts as unanswered.
 const UnansweredAfter = 3 * time.Second
 
-// Event is what a record of a stream is about: that the flow got into the state of this
-// name, or one of those below.
+// Event is the event that a record of a stream reports: the flow entered the state of this
+// name, or one of the events below.
 type Event = State
 
-// The events that are no states.
+// The events that are not states.
 const (
-	// Repeated: its first packet came again, and was decided again.
+	// Repeated: its first packet was retransmitted and decided again.
 	Repeated Event = "repeated"
-	// Gone: the kernel's entry is gone; the counts are final.
+	// Gone: its conntrack entry is deleted; the counters are final.
 	Gone Event = "gone"
 )
 
-// Tone is what a state means to the reader, for colours.
+// Tone is the severity of a state, for colours.
 type Tone string
 
 // The tones.
 const (
-	Waiting Tone = "wait" // not known yet
+	Waiting Tone = "wait" // pending
 	Good    Tone = "good"
 	Notable Tone = "warn" // worth a look
 	Bad     Tone = "bad"  // an error: see [State.IsError]
 	Neutral Tone = "pass"
 )
 
-// meaning is what is known of an event.
+// meaning holds the properties of an event.
 type meaning struct {
 	event Event
 	tone  Tone
@@ -77,29 +77,29 @@ type meaning struct {
 	words string
 }
 
-// meanings are the events: first the states, in the order of a life, then the other two.
+// meanings lists the events: first the states, in life cycle order, then the other two.
 var meanings = []meaning{
-	{Decided, Waiting, false, "it has its verdict; no answer was seen yet"},
-	{Answered, Good, false, "a packet came back"},
-	{Established, Good, false, "both sides talk"},
-	{Closing, Good, false, "one side has no more to send"},
-	{Closed, Good, true, "both sides have no more to send"},
-	{Reset, Bad, true, "one side broke it off"},
-	{Refused, Bad, true, "the endpoint refused the first packet"},
-	{Unanswered, Notable, false, "no packet came back"},
-	{Expired, Good, true, "nothing came for so long that the kernel forgot it"},
-	{Removed, Notable, true, "its entry was taken out of the connection table before its time"},
-	{Rejected, Bad, true, "the verdict rejected its packet: it reached no endpoint"},
-	{Dropped, Bad, true, "the verdict dropped its packet: it reached no endpoint"},
-	{Failed, Bad, true, "no connection entry could be made: it reached no endpoint"},
-	{Repeated, Notable, false, "its first packet came again, and was decided again"},
-	{Gone, Neutral, false, "the kernel's entry is gone; the counts are final"},
+	{Decided, Waiting, false, "verdict given; no reply seen yet"},
+	{Answered, Good, false, "reply seen"},
+	{Established, Good, false, "traffic in both directions"},
+	{Closing, Good, false, "one side has closed (FIN)"},
+	{Closed, Good, true, "both sides have closed"},
+	{Reset, Bad, true, "aborted by one side (RST)"},
+	{Refused, Bad, true, "connection refused by the endpoint"},
+	{Unanswered, Notable, false, "no reply"},
+	{Expired, Good, true, "idle until its conntrack entry timed out"},
+	{Removed, Notable, true, "its conntrack entry was deleted before its timeout"},
+	{Rejected, Bad, true, "rejected by the verdict; it reached no endpoint"},
+	{Dropped, Bad, true, "dropped by the verdict; it reached no endpoint"},
+	{Failed, Bad, true, "conntrack entry could not be created; it reached no endpoint"},
+	{Repeated, Notable, false, "first packet retransmitted and decided again"},
+	{Gone, Neutral, false, "conntrack entry deleted; the counters are final"},
 }
 
-// States are all states, in the order of a life.
+// States lists all states, in life cycle order.
 func States() []State { return Events()[:len(meanings)-2] }
 
-// Events are all events: the states, repeated and gone.
+// Events lists all events: the states, repeated and gone.
 func Events() []Event {
 	all := make([]Event, len(meanings))
 	for i := range meanings {
@@ -108,7 +108,7 @@ func Events() []Event {
 	return all
 }
 
-// about gives what is known of the state or event; the zero value: it is of a later version.
+// about returns the properties of the state or event; the zero value for one of a later version.
 func (s State) about() meaning {
 	for _, m := range meanings {
 		if m.event == s {
@@ -118,15 +118,15 @@ func (s State) about() meaning {
 	return meaning{}
 }
 
-// Ended says whether a flow in this state has ended: neither side sends more, or it never
-// reached an endpoint. The kernel may keep the entry for some time (see [Life.Over]).
+// Ended reports whether a flow in this state has ended: both sides have closed, or it never
+// reached an endpoint. The kernel may keep the conntrack entry for some time (see [Life.Over]).
 func (s State) Ended() bool { return s.about().ended }
 
-// IsError says whether the state counts as an error: refused, reset, rejected, dropped or
-// failed. Unanswered is none, as an answer may still come; it is counted apart.
+// IsError reports whether the state counts as an error: refused, reset, rejected, dropped or
+// failed. Unanswered is not an error, as a reply may still arrive; it is counted separately.
 func (s State) IsError() bool { return s.about().tone == Bad }
 
-// Tone gives the state's or the event's; of one of a later version it is [Waiting].
+// Tone returns the tone of the state or event; [Waiting] for one of a later version.
 func (s State) Tone() Tone {
 	if t := s.about().tone; t != "" {
 		return t
@@ -134,14 +134,14 @@ func (s State) Tone() Tone {
 	return Waiting
 }
 
-// Words gives the meaning of a state or an event; empty: it is of a later version.
+// Words returns the description of a state or event; empty for one of a later version.
 func (s State) Words() string { return s.about().words }
 
-// Open says whether the flow may go on: it has not [State.Ended], and the kernel has its
-// entry. This is what is counted as open.
+// Open reports whether the flow is open: it has not [State.Ended], and its conntrack entry
+// exists. Counters of open flows count these.
 func (l *Life) Open() bool { return !l.Over && !l.State.Ended() }
 
-// First is the state of a flow when it was decided.
+// First returns the state of a flow at its decision.
 func (d *Flow) First() State { return first(d.Decision.Verdict, d.Outcome == conntrack.Failed) }
 
 func first(v decision.Verdict, failed bool) State {
@@ -156,8 +156,8 @@ func first(v decision.Verdict, failed bool) State {
 	return Decided
 }
 
-// State is the flow's state, or what its verdict says of it where no life is known; empty: it
-// passes untouched, and no more is known.
+// State returns the flow's state, or the state that follows from its verdict where its life
+// cycle is not known. It is empty for a packet that passes unchanged and has no known life cycle.
 func (r *Record) State() State {
 	if r.Life != nil {
 		return r.Life.State
@@ -170,7 +170,7 @@ func (r *Record) State() State {
 	return ""
 }
 
-// IsDecision says whether the event is the decision itself, rather than what came of it.
+// IsDecision reports whether the event is the decision itself rather than a later one.
 func (s State) IsDecision() bool {
 	switch s {
 	case Decided, Rejected, Dropped, Failed:
@@ -179,7 +179,7 @@ func (s State) IsDecision() bool {
 	return false
 }
 
-// NoService says whether the flow is for no service and passes untouched: lists of service
-// flows leave it out. A connection that another node translated is such a flow on the next
-// node of its way.
+// NoService reports whether the flow has no service as destination and passes unchanged. Lists
+// of service flows leave it out. A connection translated by another node is such a flow on the
+// next node of its path.
 func (d *Flow) NoService() bool { return d.Decision.Reason == decision.NotAService }

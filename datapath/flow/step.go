@@ -3,33 +3,32 @@ package flow
 // StepOutcome is what a rule did to the packet.
 type StepOutcome string
 
-// The outcomes of a rule, and those of what happens between rules.
+// The outcomes of a rule, and of steps between rules.
 const (
 	StepPassed  StepOutcome = "no-match" // the rule did not match
-	StepJumped  StepOutcome = "jump"     // matched: the walk goes on in the rule's target chain
-	StepMarked  StepOutcome = "mark"     // matched: the packet carries another mark from here on
-	StepApplied StepOutcome = "match"    // matched: the rule's target did what it says
-	StepPolicy  StepOutcome = "policy"   // a built-in chain ended: its policy decides
-	StepRouted  StepOutcome = "route"    // no rule: the kernel looked for the way
-	StepTracked StepOutcome = "track"    // no rule: connection tracking, or a translation it remembers
-	StepUnknown StepOutcome = "unknown"  // it cannot be told whether the rule matches, or what it does
+	StepJumped  StepOutcome = "jump"     // matched: the walk continues in the rule's target chain
+	StepMarked  StepOutcome = "mark"     // matched: the rule changed the packet's mark
+	StepApplied StepOutcome = "match"    // matched: the rule's target was applied
+	StepPolicy  StepOutcome = "policy"   // end of a built-in chain: its policy applies
+	StepRouted  StepOutcome = "route"    // no rule: the kernel's routing decision
+	StepTracked StepOutcome = "track"    // no rule: connection tracking, or a translation from its entry
+	StepUnknown StepOutcome = "unknown"  // not known whether the rule matches, or what its target does
 )
 
-// Step is one rule that a packet met on its walk through rules: of kube-proxy's chains on paper,
-// or of an iptables-save dump. The fields that are left out of JSON where they
-// are empty are those of a walk through a dump.
+// Step is one rule on a packet's walk through simulated kube-proxy chains or through an
+// iptables-save dump. Fields with omitempty are those of a walk through a dump.
 type Step struct {
-	// Hook is where in the kernel: PREROUTING, INPUT, FORWARD, OUTPUT or POSTROUTING.
+	// Hook is the netfilter hook: PREROUTING, INPUT, FORWARD, OUTPUT or POSTROUTING.
 	Hook    string      `json:"hook,omitempty"`
 	Table   string      `json:"table"` // empty if Outcome is StepRouted or StepTracked
 	Chain   string      `json:"chain"` // likewise
 	Line    int         `json:"line,omitempty"`
 	Rule    string      `json:"rule"` // as iptables-save prints it, without "-A chain"; empty where there is none
 	Outcome StepOutcome `json:"outcome"`
-	// Chance is how likely the outcome was, for a rule that draws; else 0.
+	// Chance is the probability of the outcome, for a rule with a statistic match; else 0.
 	Chance float64 `json:"chance,omitempty"`
-	// Count is the number of rules in a row that did not match, where they are told of
-	// together: Line is that of the first then, and Rule is empty.
+	// Count is the number of consecutive rules that did not match, where they are one step: Line
+	// is then that of the first, and Rule is empty.
 	Count int `json:"count,omitempty"`
 	// Mark is the packet's mark after the step, "0x4000"; only where it changed.
 	Mark string `json:"mark,omitempty"`

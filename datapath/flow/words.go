@@ -8,7 +8,7 @@ func Verdicts() []decision.Verdict { return all(decision.Accept, "unknown") }
 // Reasons are all reasons of verdicts that decisions have.
 func Reasons() []decision.Reason { return all(decision.NotAService, "unknown") }
 
-// all are the values from first on, up to the one that has no name but none.
+// all lists the values from first up to the one before the first without a name, whose text is none.
 func all[T interface {
 	~uint8
 	String() string
@@ -20,7 +20,7 @@ func all[T interface {
 	return list
 }
 
-// Word is a code of records and its meaning in a few words.
+// Word is a code in records and a short description of it.
 type Word struct{ Code, Text string }
 
 // StateWord is a state or an event.
@@ -33,13 +33,13 @@ type StateWord struct {
 // VerdictWord is a verdict.
 type VerdictWord struct {
 	Word
-	// State is that of a flow right after the verdict; empty: lives of flows that pass
-	// untouched are not known in simulations.
+	// State is the flow's state right after the verdict. It is empty for packets that pass
+	// unchanged: simulations do not know their life cycle.
 	State State
 }
 
-// Vocabulary are all codes of records, with their meanings for lists and labels. The web
-// page's words are generated from it.
+// Vocabulary holds all codes in records, with short descriptions for lists and labels. The
+// web page's vocabulary.js is generated from it.
 type Vocabulary struct {
 	Events      []StateWord // states first, see [Events]
 	Verdicts    []VerdictWord
@@ -50,12 +50,12 @@ type Vocabulary struct {
 	Branches    []Word
 }
 
-// Words gives the vocabulary.
+// Words returns the vocabulary.
 func Words() Vocabulary {
 	v := Vocabulary{
-		Reasons:     append(words(Reasons(), reasonWords), Word{"rules", "the rules say so"}),
+		Reasons:     append(words(Reasons(), reasonWords), Word{"rules", "decided by the rules of the dump"}),
 		Exclusions:  words(all(decision.Exclusion(1), "unknown"), exclusionWords),
-		Masquerades: append(words(all(decision.MarkAll, ""), markWords), Word{HostMasquerade, "a rule of the host's own"}),
+		Masquerades: append(words(all(decision.MarkAll, ""), markWords), Word{HostMasquerade, "a masquerade rule of the host"}),
 		Entries:     words(all(decision.EntryClusterIP, "unknown"), entryWords),
 		Branches:    words(all(decision.BranchInternal, ""), branchWords),
 	}
@@ -93,34 +93,34 @@ var verdictWords = map[decision.Verdict]string{
 
 var reasonWords = map[decision.Reason]string{
 	decision.NotAService:      "no service has this destination",
-	decision.Balanced:         "drawn by lot",
-	decision.Bound:            "session affinity: the client was there before",
-	decision.NoEndpoints:      "no usable endpoint anywhere",
-	decision.NoLocalEndpoints: "policy Local, and no usable endpoint on this node",
-	decision.SourceNotAllowed: "source not within loadBalancerSourceRanges",
-	decision.ForeignLocalnet:  "to a loopback address, but not from one",
-	decision.NotFiltered:      "the refusing rule is not on its way",
-	decision.DroppedByHand:    "held at the queue and dropped by hand",
+	decision.Balanced:         "selected at random",
+	decision.Bound:            "session affinity: same endpoint as the client's earlier flows",
+	decision.NoEndpoints:      "no usable endpoint in the cluster",
+	decision.NoLocalEndpoints: "policy Local, no usable endpoint on this node",
+	decision.SourceNotAllowed: "source not in loadBalancerSourceRanges",
+	decision.ForeignLocalnet:  "loopback destination from a non-loopback source",
+	decision.NotFiltered:      "the packet does not reach the chain of the rule that would reject it",
+	decision.DroppedByHand:    "held at the queue and dropped by the user",
 }
 
 var exclusionWords = map[decision.Exclusion]string{
 	decision.NotReady:    "not ready",
-	decision.NotServing:  "terminating, and serves no more",
-	decision.Terminating: "terminating, while others are ready",
+	decision.NotServing:  "terminating, not serving",
+	decision.Terminating: "terminating, other endpoints are ready",
 	decision.OtherZone:   "hinted for another zone",
 	decision.OtherNode:   "hinted for another node",
-	decision.NotLocal:    "on another node, and the policy is Local",
-	decision.OtherFamily: "of the other address family",
-	decision.Unused:      "nothing is used under the policy",
-	decision.NotBound:    "the client is bound to another",
+	decision.NotLocal:    "on another node, policy Local",
+	decision.OtherFamily: "other address family",
+	decision.Unused:      "the policy uses no endpoints",
+	decision.NotBound:    "session affinity selects another endpoint",
 }
 
 var markWords = map[decision.Mark]string{
-	decision.MarkAll:      "all ClusterIP traffic is (--masquerade-all)",
-	decision.MarkOutside:  "to a ClusterIP, and from no pod",
-	decision.MarkExternal: "it came from outside, so that the reply comes back here",
-	decision.MarkLocal:    "made on the node itself",
-	decision.MarkHairpin:  "the endpoint reaches itself",
+	decision.MarkAll:      "all ClusterIP traffic is masqueraded (--masquerade-all)",
+	decision.MarkOutside:  "to a ClusterIP from a source that is not a pod",
+	decision.MarkExternal: "external traffic: the reply must return through this node",
+	decision.MarkLocal:    "sent by the node itself",
+	decision.MarkHairpin:  "hairpin: the endpoint connects to itself",
 }
 
 var entryWords = map[decision.Entry]string{
@@ -133,6 +133,6 @@ var entryWords = map[decision.Entry]string{
 var branchWords = map[decision.Branch]string{
 	decision.BranchInternal:     "internal traffic policy",
 	decision.BranchExternal:     "external traffic policy",
-	decision.BranchPodShortcut:  "from a pod: the external policy does not bind it",
-	decision.BranchNodeShortcut: "from the node itself: the external policy does not bind it",
+	decision.BranchPodShortcut:  "from a pod: the external policy does not apply",
+	decision.BranchNodeShortcut: "from the node itself: the external policy does not apply",
 }

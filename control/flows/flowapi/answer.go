@@ -12,8 +12,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 )
 
-// encode gives the value as JSON on one line, with the line's end. What belongs into HTML
-// nowhere needs no escapes of HTML.
+// encode encodes the value as JSON on one line, with the line's end. It is never part of HTML, so
+// HTML escapes are off.
 func encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -22,11 +22,11 @@ func encode(v any) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// answer writes an answer in JSON.
+// answer writes a JSON response.
 func (s *server) answer(w http.ResponseWriter, status int, v any) error {
 	b, err := encode(v)
 	if err != nil {
-		return fmt.Errorf("the answer cannot be written as JSON: %w", err)
+		return fmt.Errorf("cannot encode the response as JSON: %w", err)
 	}
 	s.write(w, "application/json", status, b)
 	return nil
@@ -35,7 +35,7 @@ func (s *server) answer(w http.ResponseWriter, status int, v any) error {
 func (s *server) write(w http.ResponseWriter, contentType string, status int, b []byte) {
 	w.Header().Set("Content-Type", contentType)
 	w.WriteHeader(status)
-	_, _ = writeUntil(w, b, s.writeTimeout, time.Now().Add(s.answerTimeout)) // who does not read it any more need not be told
+	_, _ = writeUntil(w, b, s.writeTimeout, time.Now().Add(s.answerTimeout)) // a client that no longer reads needs no error
 }
 
 // setWriteDeadline bounds the writes from here on. Recorders of tests have no deadlines.
@@ -48,10 +48,10 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	var e *observe.Error
 	switch {
 	case errors.As(err, &e):
-	case r.Context().Err() != nil: // nobody waits for it, or the server stops
-		e = &observe.Error{Status: http.StatusServiceUnavailable, Message: "the server is stopping: ask again"}
+	case r.Context().Err() != nil: // the client is gone, or the server stops
+		e = &observe.Error{Status: http.StatusServiceUnavailable, Message: "the server is stopping: try again"}
 	default:
-		s.Log.Error("the flow API could not answer", "method", r.Method, "path", r.URL.Path, "error", err)
+		s.Log.Error("flow API: request failed", "method", r.Method, "path", r.URL.Path, "error", err)
 		e = &observe.Error{Status: http.StatusInternalServerError, Message: err.Error()}
 	}
 	switch e.Status {
@@ -71,7 +71,7 @@ func notFound(format string, a ...any) error {
 func parameters(r *http.Request) (url.Values, error) {
 	v, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return nil, &observe.Error{Status: http.StatusBadRequest, Message: "the parameters behind the question mark cannot be read: " + err.Error()}
+		return nil, &observe.Error{Status: http.StatusBadRequest, Message: "cannot parse the query parameters: " + err.Error()}
 	}
 	return v, nil
 }

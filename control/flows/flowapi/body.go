@@ -17,11 +17,11 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 )
 
-// maxBody is how long a body may be, in bytes. Questions have some hundred.
+// maxBody is the maximum size of a body, in bytes. Requests have some hundred.
 const maxBody = 64 << 10
 
-// readBody reads a JSON object. Its type has to be said: pages of other sites can send
-// other types without asking first (CSRF).
+// readBody reads a JSON object. Its content type is required: pages of other sites can send other
+// types without a preflight request (CSRF).
 func (s *server) readBody(w http.ResponseWriter, r *http.Request, v any) error {
 	contentType := r.Header.Get("Content-Type")
 	if media, _, err := mime.ParseMediaType(contentType); err != nil || media != "application/json" {
@@ -30,7 +30,7 @@ func (s *server) readBody(w http.ResponseWriter, r *http.Request, v any) error {
 	if encoding := r.Header.Get("Content-Encoding"); encoding != "" {
 		return &observe.Error{Status: http.StatusUnsupportedMediaType, Message: fmt.Sprintf("Content-Encoding %q: want none", encoding)}
 	}
-	// Without the deadline, the connection would be kept for whoever never sends the rest.
+	// Without the deadline, a client that never sends the rest would keep the connection.
 	// Recorders of tests have none.
 	controller := http.NewResponseController(w)
 	_ = controller.SetReadDeadline(time.Now().Add(s.readTimeout))
@@ -38,16 +38,16 @@ func (s *server) readBody(w http.ResponseWriter, r *http.Request, v any) error {
 	var tooLong *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLong):
-		return &observe.Error{Status: http.StatusRequestEntityTooLarge, Message: fmt.Sprintf("the body is longer than %d bytes", maxBody)}
+		return &observe.Error{Status: http.StatusRequestEntityTooLarge, Message: fmt.Sprintf("the body exceeds the limit of %d bytes", maxBody)}
 	case err != nil:
-		return &observe.Error{Status: http.StatusBadRequest, Message: "the body cannot be read: " + err.Error()}
+		return &observe.Error{Status: http.StatusBadRequest, Message: "cannot read the body: " + err.Error()}
 	}
 	_ = controller.SetReadDeadline(time.Time{})
 	return decode(b, v)
 }
 
-// decode reads a JSON object strictly: field names in their case, each known and given
-// once. A misspelt field that is left out would make it another question.
+// decode reads a JSON object strictly: field names are case-sensitive, and each must be known and
+// given once. Ignoring a misspelt field would change the request.
 func decode(b []byte, v any) error {
 	if string(bytes.TrimSpace(b)) == "null" { // which would do nothing
 		return badBody("", "the body is null: want a JSON object")
@@ -61,7 +61,7 @@ func decode(b []byte, v any) error {
 		field := strings.TrimPrefix(kind.Field, "Question.") // embedded, which JSON does not know
 		return badBody(field, "%s is a JSON %s: want %s", field, kind.Value, wanted(kind.Type.Kind()))
 	case err != nil:
-		return badBody("", "the body is no JSON object: %v", err)
+		return badBody("", "invalid JSON in the body: %v", err)
 	case len(unwanted) == 0:
 		return nil
 	}
@@ -72,7 +72,7 @@ func decode(b []byte, v any) error {
 	return badBody(field, "%v", unwanted[0])
 }
 
-// wanted names what a field of a question is in JSON.
+// wanted names the JSON type of a field.
 func wanted(k reflect.Kind) string {
 	switch k {
 	case reflect.String:
@@ -82,9 +82,9 @@ func wanted(k reflect.Kind) string {
 	case reflect.Struct:
 		return "an object"
 	case reflect.Uint64:
-		return "a whole number, not below 0"
+		return "an integer, 0 or more"
 	}
-	return "a whole number"
+	return "an integer"
 }
 
 func badBody(field, format string, a ...any) error {

@@ -13,16 +13,16 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 )
 
-// What browsers may load with an answer. The page's own scripts, styles and questions come
-// from here, and nothing else does.
+// The Content-Security-Policies. The page loads its scripts and styles, and sends requests, only
+// from and to this server.
 const (
 	dataPolicy = "default-src 'none'; frame-ancestors 'none'"
 	pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
 		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 
-// secure sets the headers of every answer. There are none of CORS, ever: no other site may
-// read an answer.
+// secure sets the headers of every response. There are never CORS headers: no other site may read a
+// response.
 func secure(h http.Header) {
 	h.Set("Content-Security-Policy", dataPolicy)
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -32,17 +32,17 @@ func secure(h http.Header) {
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 }
 
-// admit refuses requests that a browser makes for somebody else's page.
+// admit rejects requests that a browser sends for a page of another site.
 func (s *server) admit(r *http.Request) error {
 	if !s.isOwn(r) {
-		return forbidden("host %q is none of this server's names: ask for it as localhost%s or by the address that it listens on", r.Host, s.otherHosts())
+		return forbidden("host %q is not a name of this server: use localhost%s or its listen address", r.Host, s.otherHosts())
 	}
 	// A page of another port of the same host is another one, too (same-site).
 	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
-		return forbidden("the request is made by a page of another site (Sec-Fetch-Site: %s): only pages of this server may ask it", site)
+		return forbidden("cross-site request (Sec-Fetch-Site: %s): only pages of this server may send requests", site)
 	}
 	if origins := r.Header.Values("Origin"); len(origins) > 0 && (len(origins) > 1 || !sameOrigin(origins[0], r)) {
-		return forbidden("the request is made by a page of %s: only pages of this server may ask it", strings.Join(origins, ", "))
+		return forbidden("cross-site request of %s: only pages of this server may send requests", strings.Join(origins, ", "))
 	}
 	return nil
 }
@@ -55,8 +55,8 @@ func (s *server) otherHosts() string {
 	return ", " + strings.Join(s.Hosts, ", ")
 }
 
-// isOwn tells whether the request asks for this server by one of its names. Browsers cannot
-// ask over a Unix socket, and there any name is right.
+// isOwn reports whether the Host header is a name of this server. Over a Unix socket, which browsers
+// cannot use, any name is accepted.
 func (s *server) isOwn(r *http.Request) bool {
 	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	if _, ok := local.(*net.UnixAddr); ok {
@@ -82,7 +82,7 @@ func (s *server) isOwn(r *http.Request) bool {
 	return ok && tcp.AddrPort().Addr().Unmap().WithZone("") == a.WithZone("")
 }
 
-// sameOrigin tells whether the origin is the one the request asks for.
+// sameOrigin reports whether the origin is that of the request's URL.
 func sameOrigin(origin string, r *http.Request) bool {
 	scheme := "http://"
 	if r.TLS != nil {
@@ -91,25 +91,25 @@ func sameOrigin(origin string, r *http.Request) bool {
 	return strings.EqualFold(origin, scheme+r.Host)
 }
 
-// authorize looks for the token.
+// authorize checks the token.
 func (s *server) authorize(r *http.Request, guarded bool) error {
 	if !guarded && !s.TokenForAll {
 		return nil
 	}
 	switch {
 	case s.Token == "" && !guarded:
-		return forbidden("every request needs the server's token, and it has none (give it one with --flow-api-token-file)")
+		return forbidden("every request requires the server's token, but the server has none (start it with --flow-api-token-file)")
 	case s.Token == "":
-		return forbidden("flows can be looked at here and not held: the server has no token (give it one with --flow-api-token-file)")
+		return forbidden("read-only: holding flows requires a token, but the server has none (start it with --flow-api-token-file)")
 	}
 	given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !ok {
-		return &observe.Error{Status: http.StatusUnauthorized, Message: `a token is missing: want the header "Authorization: Bearer TOKEN", with the token of --flow-api-token-file (of a lab, with the token that lab status prints)`}
+		return &observe.Error{Status: http.StatusUnauthorized, Message: `missing token: want the header "Authorization: Bearer TOKEN" with the token of --flow-api-token-file (in a lab: the token that lab status prints)`}
 	}
-	// Hashes are of one length, whatever the token's is.
+	// Hashes have one length, independent of the token's.
 	a, b := sha256.Sum256([]byte(given)), sha256.Sum256([]byte(s.Token))
 	if subtle.ConstantTimeCompare(a[:], b[:]) != 1 {
-		return &observe.Error{Status: http.StatusUnauthorized, Message: "this is not the server's token: it is the one in the file of its --flow-api-token-file"}
+		return &observe.Error{Status: http.StatusUnauthorized, Message: "wrong token: want the content of the server's --flow-api-token-file"}
 	}
 	return nil
 }

@@ -60,7 +60,7 @@ func TestAdmission(t *testing.T) {
 	w := newWorld(t, Config{Token: "secret", Hosts: []string{"flows.example.org", "192.0.2.7"}, Page: http.NotFoundHandler()}, patience)
 	own := strings.TrimPrefix(w.URL, "http://")
 	_, port, _ := net.SplitHostPort(own)
-	const hostWanted = " is none of this server's names: ask for it as localhost, flows.example.org, 192.0.2.7 or by the address that it listens on"
+	const hostWanted = " is not a name of this server: use localhost, flows.example.org, 192.0.2.7 or its listen address"
 	tests := []struct {
 		name    string
 		headers []string
@@ -80,14 +80,14 @@ func TestAdmission(t *testing.T) {
 		{"another address", []string{"Host: 192.0.2.8"}, `host "192.0.2.8"` + hostWanted},
 		{"own origin", []string{"Origin: " + w.URL, "Sec-Fetch-Site: same-origin"}, ""},
 		{"own origin by another name", []string{"Host: localhost:10253", "Origin: http://localhost:10253"}, ""},
-		{"a foreign origin", []string{"Origin: http://evil.example"}, "the request is made by a page of http://evil.example: only pages of this server may ask it"},
-		{"no origin's page", []string{"Origin: null"}, "the request is made by a page of null: only pages of this server may ask it"},
-		{"another port", []string{"Origin: http://127.0.0.1:1"}, "the request is made by a page of http://127.0.0.1:1: only pages of this server may ask it"},
-		{"another scheme", []string{"Origin: https://" + own}, "the request is made by a page of https://" + own + ": only pages of this server may ask it"},
-		{"two origins", []string{"Origin: " + w.URL, "Origin: http://evil.example"}, "the request is made by a page of " + w.URL + ", http://evil.example: only pages of this server may ask it"},
+		{"a foreign origin", []string{"Origin: http://evil.example"}, "cross-site request of http://evil.example: only pages of this server may send requests"},
+		{"no origin's page", []string{"Origin: null"}, "cross-site request of null: only pages of this server may send requests"},
+		{"another port", []string{"Origin: http://127.0.0.1:1"}, "cross-site request of http://127.0.0.1:1: only pages of this server may send requests"},
+		{"another scheme", []string{"Origin: https://" + own}, "cross-site request of https://" + own + ": only pages of this server may send requests"},
+		{"two origins", []string{"Origin: " + w.URL, "Origin: http://evil.example"}, "cross-site request of " + w.URL + ", http://evil.example: only pages of this server may send requests"},
 		{"the address bar", []string{"Sec-Fetch-Site: none"}, ""},
-		{"another site", []string{"Sec-Fetch-Site: cross-site"}, "the request is made by a page of another site (Sec-Fetch-Site: cross-site): only pages of this server may ask it"},
-		{"another port of this host", []string{"Sec-Fetch-Site: same-site"}, "the request is made by a page of another site (Sec-Fetch-Site: same-site): only pages of this server may ask it"},
+		{"another site", []string{"Sec-Fetch-Site: cross-site"}, "cross-site request (Sec-Fetch-Site: cross-site): only pages of this server may send requests"},
+		{"another port of this host", []string{"Sec-Fetch-Site: same-site"}, "cross-site request (Sec-Fetch-Site: same-site): only pages of this server may send requests"},
 	}
 	for _, tt := range tests {
 		for _, q := range []string{"GET /v1/stats", "GET /v1/flows", "GET /openapi.yaml", "GET /", "OPTIONS /v1/explain", "POST /v1/explain", "POST /v1/holds", "GET /nothing"} {

@@ -8,11 +8,11 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 )
 
-// holder gives what holds flows, if there is one.
+// holder returns the Holder, if there is one.
 func (s *server) holder() (observe.Holder, error) {
 	h := s.Observer.Holder()
 	if h == nil {
-		return nil, notFound("flows cannot be held here")
+		return nil, notFound("holding flows is not available on this server")
 	}
 	return h, nil
 }
@@ -52,8 +52,8 @@ func (s *server) hold(w http.ResponseWriter, r *http.Request) error {
 	return s.answer(w, http.StatusCreated, hold)
 }
 
-// getHold waits for the hold's next generation, but not for ever: proxies on the way, and
-// the reader, want to see that somebody is there.
+// getHold waits for the hold's next generation, but for a limited time: proxies on the way and the
+// client time out without a response.
 func (s *server) getHold(w http.ResponseWriter, r *http.Request) error {
 	v, err := parameters(r)
 	if err != nil {

@@ -219,7 +219,7 @@ func TestClientsThatDoNotRead(t *testing.T) {
 			}
 			// One more is answered that there is no room.
 			status, body := answer(t, ask(t, socket, c.path))
-			want := fmt.Sprintf(`{"status":503,"error":"too many %s: all clients together have 32, which is the limit of this server: try again later"}`+"\n", c.what)
+			want := fmt.Sprintf(`{"status":503,"error":"too many %s: all clients together have 32, the limit of this server: try again later"}`+"\n", c.what)
 			if status != 503 || string(body) != want {
 				t.Errorf("%d %s, want 503 %s", status, body, want)
 			}
@@ -294,7 +294,7 @@ func TestConnectionsAreLimited(t *testing.T) {
 		defer c.Close()
 	}
 	await(t, "not all are accepted", func() bool { return count(limits, "connections").Taken == most })
-	want := fmt.Sprintf(`{"status":503,"error":"too many connections: all clients together have %d, which is the limit of this server: try again later"}`+"\n", most)
+	want := fmt.Sprintf(`{"status":503,"error":"too many connections: all clients together have %d, the limit of this server: try again later"}`+"\n", most)
 	if status, body := answer(t, ask(t, socket, "/v1/stats")); status != 503 || string(body) != want {
 		t.Errorf("%d %s, want 503 %s", status, body, want)
 	}

@@ -20,30 +20,30 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/limit"
 )
 
-// Address is where the API listens, and what that takes.
+// Address is the listen address of the API, with its TLS certificate.
 type Address struct {
-	// Address is ADDRESS:PORT or unix:/PATH. Port 0 is any that is free.
+	// Address is ADDRESS:PORT or unix:/PATH. Port 0 is any free port.
 	Address string
-	// CertFile and KeyFile are for TLS: both or none. They are read anew for each
-	// connection, so they can be renewed.
+	// CertFile and KeyFile are for TLS: both or none. They are read for each connection, so they
+	// can be renewed.
 	CertFile, KeyFile string
-	// HasToken: there is a token to be asked for.
+	// HasToken: the server has a token to require.
 	HasToken bool
 }
 
-// unixPrefix is what the addresses of Unix sockets begin with.
+// unixPrefix is the prefix of Unix socket addresses.
 const unixPrefix = "unix:"
 
-// Listen opens the address, for [Serve]. One that other machines can reach takes TLS and a token: flows
-// tell who talks to whom. Errors name the flags of nfqproxy run. The socket of a process that
-// is gone is replaced; those who are to use it have to be in its group.
+// Listen opens the address, for [Serve]. An address that is reachable from other machines requires
+// TLS and a token, because flows are confidential. Errors name the flags of nfqproxy run. The stale
+// socket of another process is replaced; clients of a socket must be in its group.
 func Listen(a Address) (net.Listener, error) {
 	if (a.CertFile == "") != (a.KeyFile == "") {
 		return nil, errors.New("--flow-api-tls-cert and --flow-api-tls-key: give both or none")
 	}
 	if path, ok := strings.CutPrefix(a.Address, unixPrefix); ok {
 		if a.CertFile != "" {
-			return nil, fmt.Errorf("--flow-api %s: a Unix socket takes no TLS: leave out --flow-api-tls-cert and --flow-api-tls-key", a.Address)
+			return nil, fmt.Errorf("--flow-api %s: TLS is not supported on a Unix socket: remove --flow-api-tls-cert and --flow-api-tls-key", a.Address)
 		}
 		return listenUnix(path)
 	}
@@ -52,8 +52,8 @@ func Listen(a Address) (net.Listener, error) {
 		return nil, fmt.Errorf("--flow-api %q: want ADDRESS:PORT, [IPV6]:PORT or unix:/PATH", a.Address)
 	}
 	if !isLoopback(host) && (a.CertFile == "" || !a.HasToken) {
-		return nil, fmt.Errorf("--flow-api %s can be reached from other machines: it takes --flow-api-tls-cert, --flow-api-tls-key and "+
-			"--flow-api-token-file, or an address of this machine only, such as 127.0.0.1:%s", a.Address, port)
+		return nil, fmt.Errorf("--flow-api %s is reachable from other machines: give --flow-api-tls-cert, --flow-api-tls-key and "+
+			"--flow-api-token-file, or use a loopback address such as 127.0.0.1:%s", a.Address, port)
 	}
 	certificate, err := a.certificate()
 	if err != nil {
@@ -69,8 +69,7 @@ func Listen(a Address) (net.Listener, error) {
 	return &tlsListener{l, &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, GetCertificate: certificate}}, nil
 }
 
-// tlsListener is a listener whose connections [Serve] is to speak TLS on: beneath, it limits
-// them.
+// tlsListener is a listener whose connections [Serve] wraps in TLS; the limit applies below TLS.
 type tlsListener struct {
 	net.Listener
 	config *tls.Config
@@ -79,7 +78,7 @@ type tlsListener struct {
 // limited limits the connections of a listener.
 func limited(l net.Listener, q *limit.Quota) net.Listener {
 	if t, ok := l.(*tlsListener); ok {
-		// Before the handshake there is no way to answer.
+		// No response is possible before the handshake.
 		return tls.NewListener(limit.Listen(t.Listener, q, nil), t.config)
 	}
 	return limit.Listen(l, q, limit.HTTP("application/json", func(status int, err error) []byte {
@@ -93,7 +92,7 @@ func isLoopback(host string) bool {
 	return err == nil && a.Unmap().IsLoopback() || strings.EqualFold(host, "localhost")
 }
 
-// certificate gives what TLS takes its certificate from; nil: there is to be none.
+// certificate returns the source of the TLS certificate; nil: no TLS.
 func (a Address) certificate() (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
 	if a.CertFile == "" {
 		return nil, nil
@@ -109,8 +108,8 @@ func (a Address) certificate() (func(*tls.ClientHelloInfo) (*tls.Certificate, er
 	return load, err
 }
 
-// listenUnix makes the socket. Until it has its mode it has the umask's, which lets nobody
-// else write either, unless somebody wants that.
+// listenUnix creates the socket. Before its mode is set it has the umask's, which by default denies
+// writing to others as well.
 func listenUnix(path string) (net.Listener, error) {
 	if !filepath.IsAbs(path) {
 		return nil, fmt.Errorf("--flow-api unix:%s: want an absolute path: unix:/run/nfqproxy.sock", path)
@@ -132,23 +131,23 @@ func listenUnix(path string) (net.Listener, error) {
 	return l, nil
 }
 
-// removeStale removes the socket of a process that is gone.
+// removeStale removes the socket of a process that has ended.
 func removeStale(path string) error {
 	if info, err := os.Lstat(path); err == nil && info.Mode().Type() != fs.ModeSocket {
-		return errors.New("there is a file that is no socket: remove it, or take another path")
+		return errors.New("the file exists and is not a socket: remove it, or use another path")
 	}
 	c, err := net.Dial("unix", path)
 	switch {
 	case err == nil:
 		_ = c.Close()
-		return errors.New("another process listens there: stop it, or take another path")
+		return errors.New("address in use by another process: stop it, or use another path")
 	case !errors.Is(err, syscall.ECONNREFUSED):
 		return err
 	}
 	return os.Remove(path)
 }
 
-// Limits of the server; those of what is under way are in [New].
+// Limits of the server; those of streams and requests are in [New].
 const (
 	headerTimeout  = 10 * time.Second
 	idleTimeout    = 2 * time.Minute
@@ -156,9 +155,9 @@ const (
 	shutdownGrace  = 2 * time.Second
 )
 
-// Serve serves the API until the context ends, then ends streams, gives other requests a
-// moment, and returns nil. Where other machines can reach the listener, every request but
-// those for the page needs the token.
+// Serve serves the API until the context ends, then ends streams, waits shortly for other requests,
+// and returns nil. If the listener is reachable from other machines, every request except those
+// for the page requires the token.
 func Serve(ctx context.Context, l net.Listener, c Config) error {
 	if tcp, ok := l.Addr().(*net.TCPAddr); ok && !tcp.IP.IsLoopback() {
 		c.TokenForAll = true
@@ -181,7 +180,7 @@ func Serve(ctx context.Context, l net.Listener, c Config) error {
 	select {
 	case err := <-ended:
 		_ = server.Close()
-		return fmt.Errorf("the flow API at %s: %w", l.Addr(), err)
+		return fmt.Errorf("flow API at %s: %w", l.Addr(), err)
 	case <-ctx.Done():
 	}
 	endRequests() // streams would go on, and questions wait

@@ -65,7 +65,7 @@ func TestListenRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer live.Close()
-	const open = " can be reached from other machines: it takes --flow-api-tls-cert, --flow-api-tls-key and --flow-api-token-file, or an address of this machine only, such as 127.0.0.1:"
+	const open = " is reachable from other machines: give --flow-api-tls-cert, --flow-api-tls-key and --flow-api-token-file, or use a loopback address such as 127.0.0.1:"
 	for _, tt := range []struct {
 		address Address
 		want    string
@@ -83,11 +83,11 @@ func TestListenRefuses(t *testing.T) {
 		{Address{Address: "127.0.0.1:0", CertFile: cert}, "--flow-api-tls-cert and --flow-api-tls-key: give both or none"},
 		{Address{Address: "127.0.0.1:0", KeyFile: key}, "--flow-api-tls-cert and --flow-api-tls-key: give both or none"},
 		{Address{Address: "127.0.0.1:0", CertFile: cert, KeyFile: cert}, "--flow-api-tls-cert " + cert + ", --flow-api-tls-key " + cert + ": tls: found a certificate rather than a key in the PEM for the private key"},
-		{Address{Address: "unix:/run/x", CertFile: cert, KeyFile: key}, "--flow-api unix:/run/x: a Unix socket takes no TLS: leave out --flow-api-tls-cert and --flow-api-tls-key"},
+		{Address{Address: "unix:/run/x", CertFile: cert, KeyFile: key}, "--flow-api unix:/run/x: TLS is not supported on a Unix socket: remove --flow-api-tls-cert and --flow-api-tls-key"},
 		{Address{Address: "unix:x"}, "--flow-api unix:x: want an absolute path: unix:/run/nfqproxy.sock"},
 		{Address{Address: "unix:@x"}, "--flow-api unix:@x: want an absolute path: unix:/run/nfqproxy.sock"},
-		{Address{Address: "unix:" + file}, "--flow-api unix:" + file + ": there is a file that is no socket: remove it, or take another path"},
-		{Address{Address: "unix:" + live.Addr().String()}, "--flow-api unix:" + live.Addr().String() + ": another process listens there: stop it, or take another path"},
+		{Address{Address: "unix:" + file}, "--flow-api unix:" + file + ": the file exists and is not a socket: remove it, or use another path"},
+		{Address{Address: "unix:" + live.Addr().String()}, "--flow-api unix:" + live.Addr().String() + ": address in use by another process: stop it, or use another path"},
 	} {
 		l, err := Listen(tt.address)
 		if err == nil {
@@ -284,7 +284,7 @@ func TestServeEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Close()
-	if err := Serve(t.Context(), l, Config{Observer: observetest.New("node-a")}); err == nil || !strings.Contains(err.Error(), "the flow API at 127.0.0.1:") {
+	if err := Serve(t.Context(), l, Config{Observer: observetest.New("node-a")}); err == nil || !strings.Contains(err.Error(), "flow API at 127.0.0.1:") {
 		t.Errorf("error %v", err)
 	}
 }

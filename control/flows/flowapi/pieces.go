@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// pieceSize is how much of a long answer is kept in memory before it is written.
+// pieceSize is how much of a long response is buffered before it is written.
 const pieceSize = 32 << 10
 
-// pieces writes one answer in JSON piece by piece. The head goes out with the first: before,
-// an error can still be answered.
+// pieces writes one JSON response piece by piece. The head is sent with the first: before, an
+// error response is still possible.
 type pieces struct {
 	*server
 	w     http.ResponseWriter
-	until time.Time // for the whole answer: a client that reads little at a time holds its share no longer
+	until time.Time // for the whole response: a slow client releases its share then
 	b     bytes.Buffer
 	began bool
 }

@@ -69,7 +69,7 @@ func (s *server) writeServices(w http.ResponseWriter, r *http.Request, q observe
 	case !out.began:
 		return err
 	case r.Context().Err() == nil:
-		s.Log.Warn("an answer was cut off", "path", r.URL.Path, "reader", r.RemoteAddr, "error", err)
+		s.Log.Warn("response aborted", "path", r.URL.Path, "reader", r.RemoteAddr, "error", err)
 	}
 	panic(http.ErrAbortHandler) // the reader sees that it is not the end
 }
@@ -143,7 +143,7 @@ func notNull[T any](l []T) []T {
 	return l
 }
 
-// readQuestion reads what is asked from a body where there are no parameters.
+// readQuestion reads the request body; no parameters are allowed.
 func (s *server) readQuestion(w http.ResponseWriter, r *http.Request, v any) error {
 	if err := noParameters(r); err != nil {
 		return err

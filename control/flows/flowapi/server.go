@@ -15,48 +15,48 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/limit"
 )
 
-// DefaultMaxStreams is how many listings and streams of flows may go on at a time. Each client
-// may have a quarter of them, and a quarter is reserved for root and the user that the server
-// runs as (see [limit.Client]).
+// DefaultMaxStreams is the limit of concurrent lists and streams of flows. Each client may use a
+// quarter of them, and a quarter is reserved for root and the user that the server runs as (see
+// [limit.Client]).
 const DefaultMaxStreams = 32
 
-// The limits of connections, and of requests that are being answered, without streams and
-// those that wait for a hold.
+// The limits of connections, and of requests in progress, without streams and requests that wait
+// for a hold.
 var (
 	connections = limit.Numbers{Total: 256, Each: 64, Reserved: 64}
 	requests    = limit.Numbers{Total: 32, Each: 8, Reserved: 8}
 )
 
-// serverName is the server's in metrics.
+// serverName is the server's name in metrics.
 const serverName = "flow API"
 
-// Description is openapi.yaml, which the server gives out.
+// Description is openapi.yaml, which the server serves.
 //
 //go:embed openapi.yaml
 var Description []byte
 
-// Config is what is served, and to whom.
+// Config is the configuration of the API.
 type Config struct {
 	Observer observe.Observer
-	// Page is the web page and its assets; nil: there is none. It is served without a
-	// token: it holds nothing, and browsers could not open it with one.
+	// Page is the web page and its assets; nil: none. It is served without a token: it has no data,
+	// and browsers cannot send a token to open it.
 	Page http.Handler
-	// Token has to be given with what changes something; empty: nothing may be changed.
+	// Token is required by requests that change something; empty: such requests are rejected.
 	Token string
-	// TokenForAll: it has to be given with every request but those for the page.
+	// TokenForAll: every request except those for the page requires it.
 	TokenForAll bool
-	// Hosts are names that requests may ask for the server by, without a port, besides
-	// loopback ones and the address it listens on. Others are refused: a page of a name
-	// that was made to lead here could read everything (DNS rebinding).
+	// Hosts are the accepted Host headers, without a port, besides loopback ones and the listen
+	// address. Others are rejected: a page of a name that resolves to this server could read
+	// everything (DNS rebinding).
 	Hosts []string
-	// MaxStreams is how many listings and streams of flows may go on at a time; 0: DefaultMaxStreams.
+	// MaxStreams is the limit of concurrent lists and streams of flows; 0: DefaultMaxStreams.
 	MaxStreams int
-	// Limits is where the server's quotas are counted; nil: nowhere.
+	// Limits is the set of the server's quotas; nil: none.
 	Limits *limit.Set
 	Log    *slog.Logger // nil: none
 }
 
-// New gives the API as a handler, which is safe for concurrent use.
+// New returns the API as a handler, which is safe for concurrent use.
 func New(c Config) http.Handler {
 	return newServer(c, timing{
 		writeTimeout: 30 * time.Second, answerTimeout: 2 * time.Minute, readTimeout: 30 * time.Second,
@@ -64,17 +64,17 @@ func New(c Config) http.Handler {
 	})
 }
 
-// timing is how long things may take.
+// timing are the timeouts.
 type timing struct {
-	writeTimeout time.Duration // of one write: a reader that takes nothing for so long is cut off
-	// answerTimeout is of a whole answer that is no stream.
+	writeTimeout time.Duration // of one write: a client that does not read for this time is disconnected
+	// answerTimeout is of a whole response that is not a stream.
 	answerTimeout time.Duration
 	readTimeout   time.Duration // of a body
-	// firstSign is when a stream begins that has no records yet. Errors that are the
-	// asker's fault come sooner.
+	// firstSign is when a stream without records begins. Errors of invalid requests
+	// are found earlier.
 	firstSign time.Duration
-	// keepAlive is between signs of life of a stream, poll how long a hold's next generation
-	// is waited for.
+	// keepAlive is the interval of keepalives in a stream, poll the maximum wait for a hold's
+	// next generation.
 	keepAlive, poll time.Duration
 }
 
@@ -87,16 +87,15 @@ type server struct {
 	topology *shared
 }
 
-// route is what one method of a path does. Handlers that return an error have written
-// nothing yet.
+// route is the handler of one method of a path. Handlers that return an error have written nothing.
 type route struct {
 	method, path string
 	handle       func(*server, http.ResponseWriter, *http.Request) error
 	guarded      bool // it changes something
-	waits        bool // it is counted as a stream, or takes next to nothing while it waits
+	waits        bool // it counts as a stream, or takes almost no resources while it waits
 }
 
-// routes is every route but the page's.
+// routes are all routes except the page's.
 var routes = []route{
 	{http.MethodGet, "/v1/flows", (*server).flows, false, true},
 	{http.MethodGet, "/v1/flows/{id}", (*server).flow, false, false},
@@ -137,7 +136,7 @@ func newServer(c Config, t timing) *server {
 	return s
 }
 
-// ServeHTTP looks who asks before it looks what for.
+// ServeHTTP checks the client before the path.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	secure(w.Header())
 	if err := s.admit(r); err != nil {
@@ -145,13 +144,13 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if clean := path.Clean(r.URL.Path); clean != r.URL.Path { // the mux would redirect
-		s.fail(w, r, notFound("there is no %s: ask for %s", r.URL.Path, clean))
+		s.fail(w, r, notFound("%s not found: use %s", r.URL.Path, clean))
 		return
 	}
 	s.mux.ServeHTTP(w, r)
 }
 
-// serve answers on a path of the API.
+// serve serves a path of the API.
 func (s *server) serve(w http.ResponseWriter, r *http.Request, methods []route) {
 	var allowed []string
 	for _, route := range methods {
@@ -192,11 +191,11 @@ func take(q *limit.Quota, r *http.Request) (release func(), err error) {
 	return release, err
 }
 
-// servePage answers on every other path.
+// servePage serves every other path.
 func (s *server) servePage(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case s.Page == nil || r.URL.Path == "/v1" || strings.HasPrefix(r.URL.Path, "/v1/"):
-		s.fail(w, r, notFound("there is no %s: GET /openapi.yaml tells what there is", r.URL.Path))
+		s.fail(w, r, notFound("%s not found: see GET /openapi.yaml", r.URL.Path))
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
 		s.refuseMethod(w, r, []string{http.MethodGet, http.MethodHead})
 	default:
@@ -205,7 +204,7 @@ func (s *server) servePage(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// refuseMethod answers OPTIONS, and says to the others what there is.
+// refuseMethod responds to OPTIONS, and rejects other methods.
 func (s *server) refuseMethod(w http.ResponseWriter, r *http.Request, allowed []string) {
 	slices.Sort(allowed)
 	list := strings.Join(append(allowed, http.MethodOptions), ", ")

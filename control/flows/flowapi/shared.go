@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// sharedAge is how long an answer that was made for one client is given to others.
+// sharedAge is how long a response made for one client is reused for others.
 const sharedAge = time.Second
 
-// maxVersions is how many versions of a shared answer exist at a time: the newest, and one
-// that slow clients still read. While there are two, others get the newest whatever its age, which is
-// bounded by how long an answer may take to be read.
+// maxVersions is the maximum number of versions of a shared response: the newest, and one that slow
+// clients still read. While there are two, other clients get the newest of any age, which is
+// bounded by the timeout of a response.
 const maxVersions = 2
 
-// shared is an answer of which all who ask at about the same time get the same bytes.
+// shared is a response that is shared by requests at about the same time.
 type shared struct {
 	making chan struct{} // holds something while it is made
 
@@ -23,7 +23,7 @@ type shared struct {
 	live   int // versions that exist
 }
 
-// version is one of the answers. Its fields but content are guarded by shared.mu.
+// version is one of the responses. Its fields but content are guarded by shared.mu.
 type version struct {
 	content []byte
 	made    time.Time
@@ -32,8 +32,8 @@ type version struct {
 
 func newShared() *shared { return &shared{making: make(chan struct{}, 1)} }
 
-// get gives the answer, which make makes if there is none that is young enough. done has to
-// be called when it was written.
+// get returns the response; make creates it if there is none that is recent enough. The caller must
+// call done when it was written.
 func (s *shared) get(ctx context.Context, make func() ([]byte, error)) (content []byte, done func(), err error) {
 	if v := s.reuse(); v != nil {
 		return v.content, sync.OnceFunc(func() { s.leave(v) }), nil
@@ -44,7 +44,7 @@ func (s *shared) get(ctx context.Context, make func() ([]byte, error)) (content 
 	case <-ctx.Done():
 		return nil, nil, ctx.Err()
 	}
-	v := s.reuse() // another one made it meanwhile
+	v := s.reuse() // made by another request meanwhile
 	if v == nil {
 		if content, err = make(); err != nil {
 			return nil, nil, err
@@ -54,7 +54,7 @@ func (s *shared) get(ctx context.Context, make func() ([]byte, error)) (content 
 	return v.content, sync.OnceFunc(func() { s.leave(v) }), nil
 }
 
-// reuse gives the newest version with one more reader; nil: a new one is to be made.
+// reuse returns the newest version with one more reader; nil: make a new one.
 func (s *shared) reuse() *version {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -76,7 +76,7 @@ func (s *shared) add(content []byte) *version {
 	return v
 }
 
-// leave notes that a reader has gone. What nobody reads is not kept.
+// leave removes a reader. A version without readers is freed.
 func (s *shared) leave(v *version) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 // format is how a stream is written.
 type format struct {
 	contentType string
-	keepAlive   string // says nothing but that somebody is there
+	keepAlive   string // keeps the connection open
 	encode      func(observe.Item) ([]byte, error)
 }
 
@@ -26,7 +26,7 @@ var (
 	serverEvents = format{"text/event-stream", ":\n\n", encodeEvent}
 )
 
-// formatOf gives server-sent events to those who accept them by name.
+// formatOf returns server-sent events if the client accepts them explicitly.
 func formatOf(r *http.Request) format {
 	for _, accept := range r.Header.Values("Accept") {
 		for kind := range strings.SplitSeq(accept, ",") {
@@ -82,26 +82,26 @@ func (s *server) flows(w http.ResponseWriter, r *http.Request) error {
 	return s.stream(w, r, q, f)
 }
 
-// What waits for a slow reader before the observer does: encoded items, and bytes of them.
-// The record of a flow to a service with many endpoints is long. One item may wait in any case.
+// The buffer for a slow reader, in encoded items and in bytes; beyond it the observer waits. The
+// record of a flow to a service with many endpoints is long. One item is always allowed.
 const (
 	waiting      = 64
 	waitingBytes = 256 << 10
 )
 
-// stream writes what the observer gives. The observer runs beside it: so it is known when
-// nothing more waits, and what was written has to go out.
+// stream writes the items of the observer, which runs concurrently: if no item waits, the stream is
+// flushed.
 func (s *server) stream(w http.ResponseWriter, r *http.Request, q observe.FlowQuery, f format) error {
 	ctx, cancel := context.WithCancel(r.Context())
 	items, end := make(chan []byte, waiting), make(chan error, 1)
 	room := semaphore.NewWeighted(waitingBytes)
 	go func() {
 		defer close(items)
-		// This goroutine is not net/http's, which would do so: a fault in what is seen of
-		// flows must not end the program that serves them.
+		// This goroutine is not net/http's, which recovers panics: a bug in the observation of flows
+		// must not end the program that serves them.
 		defer func() {
 			if p := recover(); p != nil {
-				s.Log.Error("a stream of flows ends with a panic", "panic", p, "stack", string(debug.Stack()))
+				s.Log.Error("panic in a stream of flows", "panic", p, "stack", string(debug.Stack()))
 				end <- fmt.Errorf("internal error: %v", p)
 			}
 		}()
@@ -137,7 +137,7 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, q observe.FlowQu
 		err = <-end
 	}
 	if err == nil && !q.Follow {
-		err = ctx.Err() // a list that is not whole is no list
+		err = ctx.Err() // an incomplete list is an error
 	}
 	switch {
 	case err == nil:
@@ -146,7 +146,7 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, q observe.FlowQu
 	case !out.began:
 		return err
 	case r.Context().Err() == nil:
-		s.Log.Warn("a stream of flows was cut off", "reader", r.RemoteAddr, "error", err)
+		s.Log.Warn("stream of flows aborted", "reader", r.RemoteAddr, "error", err)
 	}
 	panic(http.ErrAbortHandler) // the reader sees that it is not the end
 }
@@ -154,17 +154,17 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, q observe.FlowQu
 // weight is how much of waitingBytes an item takes.
 func weight(b []byte) int64 { return int64(min(len(b), waitingBytes)) }
 
-// streamWriter writes a stream, whose head goes out with the first piece: before, an error
-// can still be told.
+// streamWriter writes a stream. Its head is sent with the first piece: before, an error response is
+// still possible.
 type streamWriter struct {
 	*server
 	w           http.ResponseWriter
 	contentType string
-	written     func([]byte) // is told of each item that was
+	written     func([]byte) // called for each written item
 	began       bool
 }
 
-// copy writes items until there are no more, or the reader takes none.
+// copy writes items until there are no more, or the client does not read.
 func (o *streamWriter) copy(items <-chan []byte, alive *time.Timer, keepAlive []byte) error {
 	for {
 		var b []byte

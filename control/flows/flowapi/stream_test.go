@@ -142,7 +142,7 @@ func TestMaxStreams(t *testing.T) {
 	first := w.do(t, "GET", "/v1/flows?follow", "")
 	w.do(t, "GET", "/v1/flows?follow", "")
 	r := w.do(t, "GET", "/v1/flows?follow", "")
-	const want = `{"status":429,"error":"too many streams of flows: 127.0.0.1 has 2, which is the limit for one client: close one, or try again later"}` + "\n"
+	const want = `{"status":429,"error":"too many streams of flows: 127.0.0.1 has 2, the limit for one client: close one, or try again later"}` + "\n"
 	if body := content(t, r); r.StatusCode != 429 || r.Header.Get("Retry-After") == "" || body != want {
 		t.Errorf("%d %s", r.StatusCode, body)
 	}
@@ -214,7 +214,7 @@ func TestSlowBody(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer answer.Body.Close()
-	if text := content(t, answer); answer.StatusCode != 400 || !strings.Contains(text, "the body cannot be read") {
+	if text := content(t, answer); answer.StatusCode != 400 || !strings.Contains(text, "cannot read the body") {
 		t.Errorf("%d %s", answer.StatusCode, text)
 	}
 }

@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// shortestToken is how long a token has to be: one that can be guessed is none.
+// shortestToken is the minimum length of a token, so that it cannot be guessed.
 const shortestToken = 16
 
 // longestToken bounds the file. Headers have less room.
 const longestToken = 4 << 10
 
-// ReadToken reads the token from a file that has nothing else, but for white space around it.
-// Errors name the flag that has the file. The file may be a pipe.
+// ReadToken reads the token from a file that contains only the token and white space around it.
+// Errors name the flag of the file. The file may be a pipe.
 func ReadToken(flag, file string) (string, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -32,9 +32,9 @@ func ReadToken(flag, file string) (string, error) {
 	case wrong >= 0:
 		return "", fmt.Errorf("%s %s: want one token on one line, of printable ASCII characters without spaces", flag, file)
 	case len(b) > longestToken:
-		return "", fmt.Errorf("%s %s: the file is longer than %d bytes: want one token", flag, file, longestToken)
+		return "", fmt.Errorf("%s %s: the file exceeds %d bytes: want one token", flag, file, longestToken)
 	case len(token) < shortestToken:
-		return "", fmt.Errorf("%s %s: the token has %d characters: want at least %d, as openssl rand -hex 32 makes them", flag, file, len(token), shortestToken)
+		return "", fmt.Errorf("%s %s: the token has %d characters: want at least %d; generate one with: openssl rand -hex 32", flag, file, len(token), shortestToken)
 	}
 	return token, nil
 }

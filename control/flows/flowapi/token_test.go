@@ -10,7 +10,7 @@ import (
 func TestReadToken(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	const one = ": want one token on one line, of printable ASCII characters without spaces"
-	const long = " characters: want at least 16, as openssl rand -hex 32 makes them"
+	const long = " characters: want at least 16; generate one with: openssl rand -hex 32"
 	for content, want := range map[string]string{ // the token, or the error behind the file's name
 		"0123456789abcdef":                   "0123456789abcdef",
 		" 0123456789ab+/==\r\n":              "0123456789ab+/==",
@@ -19,7 +19,7 @@ func TestReadToken(t *testing.T) {
 		"0123456789abcdef 0123456789abcdef":  one,
 		"0123456789abcdef\n0123456789abcdef": one,
 		"0123456789abcdefé":                  one,
-		strings.Repeat("x", 5000):            ": the file is longer than 4096 bytes: want one token",
+		strings.Repeat("x", 5000):            ": the file exceeds 4096 bytes: want one token",
 	} {
 		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 			t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// act does something to the flow that is held.
+// act acts on the held flow.
 func (w *hold) act(a observe.Act) error {
 	w.acting.Lock()
 	defer w.acting.Unlock()
@@ -33,15 +33,15 @@ func (w *hold) act(a observe.Act) error {
 	return err
 }
 
-// snapshot is what an action begins with. While acting is held, nothing else changes it but
-// the end of the hold.
+// snapshot is the state at the start of an action. While acting is held, only the end of the hold
+// changes it.
 type snapshot struct {
 	flow   flow.Flow
 	drawn  decision.Decision
 	record func() *flow.Record
 }
 
-// snapshot gives one, if the flow is held. It takes holder.mu.
+// snapshot returns the state, if the flow is held. It locks holder.mu.
 func (w *hold) snapshot() (*snapshot, error) {
 	w.holder.mu.Lock()
 	defer w.holder.mu.Unlock()
@@ -51,8 +51,8 @@ func (w *hold) snapshot() (*snapshot, error) {
 	return &snapshot{w.flow, w.drawn, w.record}, nil
 }
 
-// move takes a step forward or back, or has the flow leave, which the caller carries out. It
-// takes holder.mu.
+// move takes a step forward or back, or starts the release of the flow, which the caller carries
+// out. It locks holder.mu.
 func (w *hold) move(action string, steps int) (*departure, error) {
 	w.holder.mu.Lock()
 	defer w.holder.mu.Unlock()
@@ -67,7 +67,7 @@ func (w *hold) move(action string, steps int) (*departure, error) {
 		w.change()
 	case action == observe.ActBack:
 		if w.step == 0 {
-			return nil, w.conflict("has not taken a step yet: there is none to take back")
+			return nil, w.conflict("is at its first step: cannot go back")
 		}
 		w.step--
 		w.change()
@@ -79,7 +79,7 @@ func (w *hold) move(action string, steps int) (*departure, error) {
 	return nil, nil
 }
 
-// released is what became of the flow if it is let go as it is.
+// released is the outcome of a release in the present state.
 func (w *hold) released() string {
 	if w.flow.Decision.Index != w.drawn.Index {
 		return flow.HoldChosen
@@ -87,11 +87,11 @@ func (w *hold) released() string {
 	return flow.HoldReleased
 }
 
-// choose takes another endpoint than r has, which is the record as it is. It takes back
-// the steps that are other ones then. It takes holder.mu.
+// choose selects an endpoint other than that of r, the present record. It takes back the steps that
+// change. It locks holder.mu.
 func (w *hold) choose(endpoint string, s *snapshot, r *flow.Record) error {
 	if s.drawn.Verdict != decision.DNAT {
-		return w.conflict(fmt.Sprintf("has a flow that goes to no endpoint (%s, %s): release or drop it", r.Verdict, r.Reason))
+		return w.conflict(fmt.Sprintf("has a flow without an endpoint (%s, %s): release or drop it", r.Verdict, r.Reason))
 	}
 	d, ok := s.chosen(endpoint)
 	if !ok {
@@ -129,7 +129,7 @@ func (s *snapshot) chosen(endpoint string) (decision.Decision, bool) {
 	return decision.Choose(s.flow.Table, &s.flow.Packet, &s.drawn, uint32(i))
 }
 
-// candidates lists what could be chosen.
+// candidates lists the candidates.
 func candidates(r *flow.Record) string {
 	const most = 10
 	var list []string
@@ -142,7 +142,7 @@ func candidates(r *flow.Record) string {
 	return strings.Join(list, ", ")
 }
 
-// commonSteps is how many steps two walks begin with in common.
+// commonSteps is the number of common first steps of two walks.
 func commonSteps(a, b []flow.Step) (n int) {
 	for n < min(len(a), len(b)) && a[n] == b[n] {
 		n++
@@ -150,8 +150,8 @@ func commonSteps(a, b []flow.Step) (n int) {
 	return n
 }
 
-// giveUp ends it without anybody's doing anything to its flow, which goes on as it was
-// drawn. In other states than those given it is left as it is. It takes holder.mu.
+// giveUp ends the hold without an action: its flow is released to the selected endpoint. It has no
+// effect in states other than the given ones. It locks holder.mu.
 func (w *hold) giveUp(outcome string, in ...observe.HoldState) {
 	if leaving := w.abandon(outcome, in); leaving != nil {
 		leaving.carryOut()
@@ -177,7 +177,7 @@ func (w *hold) abandon(outcome string, in []observe.HoldState) *departure {
 	return nil
 }
 
-// departure is a flow that is to be let go.
+// departure is a flow to release.
 type departure struct {
 	*hold
 	held     datapath.HeldFlow
@@ -186,15 +186,15 @@ type departure struct {
 	told     flow.Hold
 }
 
-// leave begins to let the flow go with a decision: the caller carries it out when it has
-// given back holder.mu, which is held.
+// leave starts the release of the flow with a decision: the caller carries it out after unlocking
+// holder.mu, which is held.
 func (w *hold) leave(d decision.Decision, outcome string) *departure {
 	w.leaving = true
 	return &departure{w, w.held, w.record, d, flow.Hold{ID: w.id, Seconds: time.Since(w.flow.Time).Seconds(), Action: outcome}}
 }
 
-// carryOut lets the flow go, and ends the hold. It takes holder.mu. If it panics, the hold
-// is over all the same, without a record: nobody else could end it.
+// carryOut releases the flow and ends the hold. It locks holder.mu. After a panic the hold still
+// ends, without a record.
 func (d *departure) carryOut() {
 	var last *flow.Record
 	defer func() { d.left(last) }()
@@ -207,7 +207,7 @@ func (d *departure) carryOut() {
 	last = &r
 }
 
-// left ends the hold of a flow that has gone. It takes holder.mu.
+// left ends the hold of a released flow. It locks holder.mu.
 func (d *departure) left(last *flow.Record) {
 	w := d.hold
 	w.holder.mu.Lock()
@@ -222,7 +222,7 @@ func (d *departure) left(last *flow.Record) {
 	w.end(d.told.Action)
 }
 
-// end ends it, when its flow has gone.
+// end ends the hold after its flow was released.
 func (w *hold) end(outcome string) {
 	w.timer.Stop()
 	w.state, w.outcome = observe.HoldDone, outcome

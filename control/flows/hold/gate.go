@@ -8,10 +8,10 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// Armed is [datapath.Gate]'s.
+// Armed implements [datapath.Gate].
 func (h *Holder) Armed() bool { return h.armed.Load() > 0 }
 
-// Take is [datapath.Gate]'s: of the holds that wait for such a flow, the first gets it.
+// Take implements [datapath.Gate]: the first hold that matches takes the flow.
 func (h *Holder) Take(f datapath.HeldFlow) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -24,7 +24,7 @@ func (h *Holder) Take(f datapath.HeldFlow) bool {
 	return false
 }
 
-// Repeated is [datapath.Gate]'s.
+// Repeated implements [datapath.Gate].
 func (h *Holder) Repeated(f datapath.HeldFlow) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -36,7 +36,7 @@ func (h *Holder) Repeated(f datapath.HeldFlow) {
 	}
 }
 
-// Close is [datapath.Gate]'s: it cancels all holds. There are none from then on.
+// Close implements [datapath.Gate]: it cancels all holds. New ones are refused from then on.
 func (h *Holder) Close() {
 	h.mu.Lock()
 	h.closed = true

@@ -12,14 +12,14 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// hold is one hold. What changes is guarded by holder.mu.
+// hold is one hold. Mutable fields are guarded by holder.mu.
 type hold struct {
 	holder   *Holder
 	id       string
 	query    observe.HoldQuery
 	patience time.Duration // of waiting, and of holding
 	matches  func(*flow.Flow) bool
-	acting   sync.Mutex // held while somebody acts on it; taken before holder.mu
+	acting   sync.Mutex // held during an action; locked before holder.mu
 
 	state      observe.HoldState
 	generation uint64
@@ -27,28 +27,28 @@ type hold struct {
 	expires    time.Time
 	timer      *time.Timer
 
-	// Valid iff it is holding: the flow, as it would go on, what was drawn for it, and
-	// whether it is being let go.
+	// Valid iff it is holding: the flow with its present decision, the original decision, and
+	// whether it is being released.
 	held    datapath.HeldFlow
 	flow    flow.Flow
 	drawn   decision.Decision
 	leaving bool
 
-	record          func() *flow.Record // nil: no flow came; not to be called with holder.mu held
+	record          func() *flow.Record // nil: no flow yet; must not be called with holder.mu held
 	step            int
 	retransmissions int
 	outcome         string
 }
 
-// change begins a new generation. holder.mu is held, as with all that follow and do not
-// take it.
+// change starts a new generation. holder.mu is held, as for all following methods that do not lock
+// it.
 func (w *hold) change() {
 	w.generation++
 	close(w.changed)
 	w.changed = make(chan struct{})
 }
 
-// expireIn has it end by itself if it stays in its state.
+// expireIn starts the timeout of the present state.
 func (w *hold) expireIn(d time.Duration) {
 	if w.timer != nil {
 		w.timer.Stop()
@@ -58,12 +58,12 @@ func (w *hold) expireIn(d time.Duration) {
 	w.timer = time.AfterFunc(d, func() { w.giveUpSafely(flow.HoldExpired, state) })
 }
 
-// giveUpSafely is giveUp for goroutines in which a panic would end the proxy, as net/http's do
-// not: a fault in what is shown of a flow must not.
+// giveUpSafely is giveUp for goroutines in which a panic would end the proxy: a bug in the
+// rendering of a flow must not do that.
 func (w *hold) giveUpSafely(outcome string, in ...observe.HoldState) {
 	defer func() {
 		if p := recover(); p != nil {
-			w.holder.config.Log.Error("the end of a hold panics", "hold", w.id, "panic", p, "stack", string(debug.Stack()))
+			w.holder.config.Log.Error("panic at the end of a hold", "hold", w.id, "panic", p, "stack", string(debug.Stack()))
 		}
 	}()
 	w.giveUp(outcome, in...)
@@ -78,7 +78,7 @@ func (w *hold) take(f datapath.HeldFlow) {
 	w.change()
 }
 
-// view gives it as it is, but for the record.
+// view returns the present state, without the record.
 func (w *hold) view() *observe.Hold {
 	v := &observe.Hold{
 		ID: w.id, Generation: w.generation, Query: w.query, State: w.state,
@@ -91,7 +91,7 @@ func (w *hold) view() *observe.Hold {
 	return v
 }
 
-// show gives it as it is. It takes holder.mu.
+// show returns the present state. It locks holder.mu.
 func (w *hold) show() *observe.Hold {
 	v, record := w.viewAndRecord()
 	if record != nil {
@@ -107,17 +107,17 @@ func (w *hold) viewAndRecord() (*observe.Hold, func() *flow.Record) {
 	return w.view(), w.record
 }
 
-// check says why nothing can be done to the flow; nil: it is held.
+// check returns why no action is possible; nil: a flow is held.
 func (w *hold) check() error {
 	switch {
 	case w.state == observe.HoldWaiting:
-		return w.conflict("waits for a flow: until one comes it can only be cancelled")
+		return w.conflict("is waiting for a flow: it can only be cancelled")
 	case w.state == observe.HoldDone && w.record == nil:
-		return w.conflict("is over (" + w.outcome + "): no flow came")
+		return w.conflict("has ended (" + w.outcome + "): no flow matched")
 	case w.state == observe.HoldDone:
-		return w.conflict("is over (" + w.outcome + "): its flow has gone")
+		return w.conflict("has ended (" + w.outcome + "): its flow is released")
 	case w.leaving:
-		return w.conflict("is over: its flow is being let go")
+		return w.conflict("has ended: its flow is being released")
 	}
 	return nil
 }

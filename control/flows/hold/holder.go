@@ -1,6 +1,5 @@
-// Package hold holds new flows of one node at the queue, so that somebody can lead them
-// through the chains step by step: it is the [observe.Holder] behind a daemon's flow API,
-// and the [datapath.Gate] of its engine.
+// Package hold holds new flows of one node at the queue, to step them through the chains: it is the
+// [observe.Holder] behind a daemon's flow API, and the [datapath.Gate] of its engine.
 package hold
 
 import (
@@ -23,16 +22,16 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// How many holds there may be.
+// The limits of holds.
 const (
-	MaxOpen    = 8  // that wait for a flow or hold one; another one is refused
-	Remembered = 64 // in all: those that ended longest ago are forgotten
+	MaxOpen    = 8  // that wait for a flow or hold one; further ones are refused
+	Remembered = 64 // in all: the oldest ended ones are removed
 )
 
-// Config says whose flows are held.
+// Config is the configuration of a Holder.
 type Config struct {
 	Node  string        // the node's name
-	Names journal.Names // whose addresses are; it may be nil
+	Names journal.Names // owners of addresses; may be nil
 	Log   *slog.Logger  // nil: none
 }
 
@@ -40,10 +39,10 @@ type Config struct {
 type Holder struct {
 	config Config
 	prefix string       // of IDs: different in each run of the program
-	armed  atomic.Int32 // how many holds wait for a flow
+	armed  atomic.Int32 // number of holds that wait for a flow
 
 	mu     sync.Mutex
-	holds  []*hold // in the order in which they were asked for
+	holds  []*hold // in the order of their creation
 	made   uint64
 	closed bool
 }
@@ -53,7 +52,7 @@ var (
 	_ datapath.Gate  = (*Holder)(nil)
 )
 
-// New makes a holder. It holds nothing until the engine has it as its gate.
+// New returns a holder. It holds flows only as the gate of an engine.
 func New(c Config) *Holder {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -61,7 +60,7 @@ func New(c Config) *Holder {
 	return &Holder{config: c, prefix: "hold-" + strconv.FormatUint(rand.Uint64N(1<<30)|1<<30, 32)}
 }
 
-// Hold begins to wait for a flow.
+// Hold starts to wait for a flow.
 func (h *Holder) Hold(_ context.Context, q observe.HoldQuery) (*observe.Hold, error) {
 	f, patience, err := q.Parse()
 	if err != nil {
@@ -69,7 +68,7 @@ func (h *Holder) Hold(_ context.Context, q observe.HoldQuery) (*observe.Hold, er
 	}
 	node := match.Node{Name: h.config.Node, Names: h.config.Names}
 	if !node.Passes(f) {
-		return nil, &observe.Error{Status: http.StatusNotFound, Field: "flow.node", Message: "node " + q.Flow.Node + " is not observed here, but " + h.config.Node + " is"}
+		return nil, &observe.Error{Status: http.StatusNotFound, Field: "flow.node", Message: "node " + q.Flow.Node + " is not observed by this server: it observes " + h.config.Node}
 	}
 	q.Seconds = int(patience / time.Second)
 	matches := node.Flows(f)
@@ -92,10 +91,10 @@ func (h *Holder) Hold(_ context.Context, q observe.HoldQuery) (*observe.Hold, er
 	return w.view(), nil
 }
 
-// room makes room for one more hold, if that can be. h.mu is held.
+// room removes an ended hold if needed for one more. h.mu is held.
 func (h *Holder) checkLimits() error {
 	if h.closed {
-		return &observe.Error{Status: http.StatusServiceUnavailable, Message: "the datapath of node " + h.config.Node + " has stopped: no flow will come"}
+		return &observe.Error{Status: http.StatusServiceUnavailable, Message: "the datapath of node " + h.config.Node + " has stopped"}
 	}
 	var open []string
 	for _, w := range h.holds {
@@ -104,7 +103,7 @@ func (h *Holder) checkLimits() error {
 		}
 	}
 	if len(open) >= MaxOpen {
-		return &observe.Error{Status: http.StatusConflict, Message: fmt.Sprintf("%d flows are waited for or held already, and there may be no more: cancel one of %s, or wait for it to end", len(open), strings.Join(open, ", "))}
+		return &observe.Error{Status: http.StatusConflict, Message: fmt.Sprintf("limit of %d active holds reached: cancel one of %s, or wait for its end", len(open), strings.Join(open, ", "))}
 	}
 	if len(h.holds) >= Remembered { // and fewer are open: one is done
 		i := slices.IndexFunc(h.holds, func(w *hold) bool { return w.state == observe.HoldDone })
@@ -113,7 +112,7 @@ func (h *Holder) checkLimits() error {
 	return nil
 }
 
-// Holds lists the holds that are remembered, in the order in which they were asked for.
+// Holds lists the holds in the order of their creation.
 func (h *Holder) Holds(context.Context) ([]observe.Hold, error) {
 	h.mu.Lock()
 	holds := slices.Clone(h.holds)
@@ -125,8 +124,8 @@ func (h *Holder) Holds(context.Context) ([]observe.Hold, error) {
 	return list, nil
 }
 
-// Get waits for the generation after the one given. If the context ends first, it gives
-// the hold as it is.
+// Get waits for a generation after the given one. If the context ends first, it returns the present
+// state.
 func (h *Holder) Get(ctx context.Context, id string, after uint64) (*observe.Hold, error) {
 	w, err := h.find(id)
 	if err != nil {
@@ -147,7 +146,7 @@ func (h *Holder) Get(ctx context.Context, id string, after uint64) (*observe.Hol
 	return w.show(), nil
 }
 
-// Act does something to a held flow.
+// Act acts on a held flow.
 func (h *Holder) Act(_ context.Context, id string, a observe.Act) (*observe.Hold, error) {
 	if err := a.Check(); err != nil {
 		return nil, err
@@ -162,7 +161,7 @@ func (h *Holder) Act(_ context.Context, id string, a observe.Act) (*observe.Hold
 	return w.show(), nil
 }
 
-// Cancel ends a hold. One that is done already is left as it is.
+// Cancel ends a hold. It has no effect on one that is done.
 func (h *Holder) Cancel(_ context.Context, id string) error {
 	w, err := h.find(id)
 	if err != nil {
@@ -180,5 +179,5 @@ func (h *Holder) find(id string) (*hold, error) {
 			return w, nil
 		}
 	}
-	return nil, &observe.Error{Status: http.StatusNotFound, Field: "id", Message: fmt.Sprintf("no hold %s is known: it was never asked for here, or is one of those that ended before the last %d", id, Remembered)}
+	return nil, &observe.Error{Status: http.StatusNotFound, Field: "id", Message: fmt.Sprintf("hold %s not found: only the last %d holds are kept", id, Remembered)}
 }

@@ -211,7 +211,7 @@ func TestSteps(t *testing.T) {
 		defer h.Close()
 		id, f := holding(t, h, "web", toWeb)
 		_, err := h.Act(t.Context(), id, observe.Act{Action: observe.ActBack})
-		refused(t, err, 409, "", id, "has not taken a step yet")
+		refused(t, err, 409, "", id, "is at its first step")
 		steps := len(get(t, h, id).Record.Steps)
 		for i := range steps {
 			if got := act(t, h, id, observe.ActStep, ""); got.Step != i+1 || got.State != observe.HoldHolding || got.Generation != uint64(3+i) {
@@ -237,7 +237,7 @@ func TestSteps(t *testing.T) {
 			t.Error("the table of a flow that has gone is kept")
 		}
 		_, err = h.Act(t.Context(), id, observe.Act{Action: observe.ActStep})
-		refused(t, err, 409, "", id, "is over (released)")
+		refused(t, err, 409, "", id, "has ended (released)")
 	})
 }
 
@@ -311,7 +311,7 @@ func TestRefusedFlowHasNoChoice(t *testing.T) {
 		defer h.Close()
 		id, f := holding(t, h, "none", toNone)
 		_, err := h.Act(t.Context(), id, observe.Act{Action: observe.ActChoose, Endpoint: "10.244.0.2:8080"})
-		refused(t, err, 409, "", id, "no endpoint", "reject, no-endpoints")
+		refused(t, err, 409, "", id, "without an endpoint", "reject, no-endpoints")
 		act(t, h, id, observe.ActRelease, "")
 		if want := "released after 0s: reject"; f.went() != want {
 			t.Errorf("went %s, want %s", f.went(), want)
@@ -357,7 +357,7 @@ func TestExpiry(t *testing.T) {
 			t.Errorf("9 s of 10 after it was held: %s", f.went())
 		}
 		_, err := h.Act(t.Context(), waiting.ID, observe.Act{Action: observe.ActRelease})
-		refused(t, err, 409, "", waiting.ID, "is over (expired): no flow came")
+		refused(t, err, 409, "", waiting.ID, "has ended (expired): no flow matched")
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if want := "expired after 10s: dnat " + drawnEndpoint; f.went() != want {
@@ -375,7 +375,7 @@ func TestCancel(t *testing.T) {
 		defer h.Close()
 		waiting := ask(t, h, "none", 0)
 		_, err := h.Act(t.Context(), waiting.ID, observe.Act{Action: observe.ActStep})
-		refused(t, err, 409, "", waiting.ID, "waits for a flow")
+		refused(t, err, 409, "", waiting.ID, "is waiting for a flow")
 		id, f := holding(t, h, "web", toWeb)
 		for _, id := range []string{waiting.ID, id, id} {
 			if err := h.Cancel(t.Context(), id); err != nil {
@@ -392,7 +392,7 @@ func TestCancel(t *testing.T) {
 			t.Error("armed, though nobody waits")
 		}
 		for _, err := range []error{h.Cancel(t.Context(), "hold-x"), second(h.Get(t.Context(), "hold-x", 0)), second(h.Act(t.Context(), "hold-x", observe.Act{Action: observe.ActStep}))} {
-			refused(t, err, 404, "id", "no hold hold-x is known")
+			refused(t, err, 404, "id", "hold hold-x not found")
 		}
 	})
 }
@@ -467,7 +467,7 @@ func TestHowManyHoldsThereMayBe(t *testing.T) {
 		}
 		q := observe.HoldQuery{Flow: observe.HoldFilter{Service: "web"}}
 		_, err = h.Hold(t.Context(), q)
-		refused(t, err, 409, "", "8 flows", first.ID)
+		refused(t, err, 409, "", "8 active holds", first.ID)
 		if err := h.Cancel(t.Context(), first.ID); err != nil {
 			t.Fatal(err)
 		}
@@ -479,9 +479,9 @@ func TestWhatCannotBeAskedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHolder()
 		_, err := h.Hold(t.Context(), observe.HoldQuery{})
-		refused(t, err, 400, "flow", "says of no flow which")
+		refused(t, err, 400, "flow", "no filter")
 		_, err = h.Hold(t.Context(), observe.HoldQuery{Flow: observe.HoldFilter{Node: "node-b"}})
-		refused(t, err, 404, "flow.node", "node node-b is not observed here, but node-a is")
+		refused(t, err, 404, "flow.node", "node node-b is not observed by this server: it observes node-a")
 		id := ask(t, h, "web", 0).ID
 		_, err = h.Act(t.Context(), id, observe.Act{Action: "jump"})
 		refused(t, err, 400, "action", "want step, back, choose, release or drop")

@@ -8,8 +8,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/kubechains"
 )
 
-// recordOf makes the record of a flow that is held, with all steps, when it is first asked
-// for: a long walk is nothing for a worker to wait for.
+// recordOf makes the record of a held flow, with all steps, at the first request: a worker must not
+// wait for a long walk.
 func (h *Holder) recordOf(f flow.Flow) func() *flow.Record {
 	return sync.OnceValue(func() *flow.Record {
 		r := flow.New(f.Table, &f.Packet, &f.Decision)
@@ -20,7 +20,7 @@ func (h *Holder) recordOf(f flow.Flow) func() *flow.Record {
 	})
 }
 
-// recordOfGone makes the record of a flow that was let go, with the steps that it had.
+// recordOfGone makes the record of a released flow, with the steps that it had.
 func (h *Holder) recordOfGone(f *flow.Flow, had []flow.Step) *flow.Record {
 	r := f.Record()
 	journal.AddNames(r, f, h.config.Names)

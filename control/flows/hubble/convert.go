@@ -11,8 +11,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// Flows gives Hubble's flows of a record, in the order in which they happened. The error
-// says which field of the record cannot be read.
+// Flows converts a record to Hubble's flows, in the order of their events. The error names the
+// invalid field of the record.
 func Flows(r *flow.Record) ([]Response, error) {
 	c, err := newConversation(r)
 	if err != nil {
@@ -27,7 +27,7 @@ func Flows(r *flow.Record) ([]Response, error) {
 		}
 	case flow.Repeated:
 		flows = c.decision(c.eventTime())
-		flows = flows[len(flows)-1:] // without the translation, which is not made again
+		flows = flows[len(flows)-1:] // without the translation, which is done only once
 	default:
 		if r.Event.IsDecision() {
 			flows = c.decision(r.Time)
@@ -43,10 +43,10 @@ func Flows(r *flow.Record) ([]Response, error) {
 	return responses, nil
 }
 
-// Missing says that flows are missing. When that was is not known.
+// Missing reports missing flows. Their time is not known.
 func Missing(m *observe.Missed) Response {
 	r := Response{NodeName: m.Node}
-	if m.Missed == 0 { // not known how many: the node cannot be asked
+	if m.Missed == 0 { // number not known: the node is unreachable
 		r.NodeStatus = &NodeStatus{Change: "NODE_UNAVAILABLE", Nodes: []string{m.Node}, Message: m.Why}
 		return r
 	}
@@ -60,7 +60,7 @@ func Missing(m *observe.Missed) Response {
 	return r
 }
 
-// state is the state of a record's flow. Without a life it is known that it was decided.
+// state is the state of a record's flow; without a life cycle, that of its decision.
 func state(r *flow.Record) flow.State {
 	if r.Life == nil {
 		return flow.Decided
@@ -68,12 +68,11 @@ func state(r *flow.Record) flow.State {
 	return r.Life.State
 }
 
-// conversation is a record with its addresses read: a client, whom it asked, and who was to
-// answer.
+// conversation is a record with parsed addresses: client, destination and server.
 type conversation struct {
 	record                      *flow.Record
 	client, destination, server netip.AddrPort // server is the endpoint or, untranslated, destination
-	clientXlated                netip.Addr     // what the server sees the client as, if it is another address
+	clientXlated                netip.Addr     // the client's address as seen by the server, if it differs
 	service                     *ServiceName
 }
 
@@ -134,7 +133,7 @@ func (c *conversation) decision(t *time.Time) []*Flow {
 	case r.Verdict == decision.Accept.String():
 		return []*Flow{forward(notYet, "NEW")}
 	case r.Verdict != decision.DNAT.String():
-		return []*Flow{notice(notYet, "it cannot be told what the rules do")}
+		return []*Flow{notice(notYet, "verdict of the rules not known")}
 	}
 	last := forward(c.sent(t, first, c.server), "NEW")
 	if r.Conntrack == "kept" {
@@ -149,7 +148,7 @@ func (c *conversation) decision(t *time.Time) []*Flow {
 	return []*Flow{before, after, last}
 }
 
-// event is what happens afterwards.
+// event is an event after the decision.
 func (c *conversation) event(e flow.Event) *Flow {
 	t := c.eventTime()
 	p, happened := packets[e]
@@ -168,7 +167,7 @@ func (c *conversation) event(e flow.Event) *Flow {
 	return f
 }
 
-// eventTime is when the event happened, as far as the record tells.
+// eventTime is the time of the event, as far as the record has it.
 func (c *conversation) eventTime() *time.Time {
 	l := c.record.Life
 	switch {
@@ -217,7 +216,7 @@ func (c *conversation) flow(t *time.Time, p packet, from, to netip.AddrPort) *Fl
 	return f
 }
 
-// clientEndpoint is who asks, and the name of it if it is no pod.
+// clientEndpoint is the client, and its name if it is not a pod.
 func (c *conversation) clientEndpoint() (*Endpoint, []string) {
 	const host, world, remoteNode = 1, 2, 6 // pkg/identity's reserved ones
 	r := c.record

@@ -9,13 +9,13 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 )
 
-// Lines makes a stream of items into Hubble's objects. The zero value is ready for use, but
-// not for concurrent use.
+// Lines converts a stream of items to Hubble's objects. The zero value is ready for use. It is not
+// safe for concurrent use.
 type Lines struct {
-	last *Time // of what was there last: about then is when something is missing
+	last *Time // of the last item: the approximate time of missing ones
 }
 
-// Of gives the objects of the next item.
+// Of returns the objects of the next item.
 func (l *Lines) Of(i observe.Item) ([]Response, error) {
 	if i.Missed != nil && i.Missed.Why == observe.MissedLeftOut {
 		return nil, nil // nothing is lost
@@ -39,15 +39,15 @@ type Encoder struct {
 	lines Lines
 }
 
-// NewEncoder makes an encoder that writes to w.
+// NewEncoder returns an encoder that writes to w.
 func NewEncoder(w io.Writer) *Encoder {
 	e := &Encoder{json: json.NewEncoder(w)}
 	e.json.SetEscapeHTML(false)
 	return e
 }
 
-// Encode writes the lines of an item. It has the signature that [observe.Observer.Flows]
-// wants.
+// Encode writes the lines of an item. It has the signature of the callback of
+// [observe.Observer.Flows].
 func (e *Encoder) Encode(i observe.Item) error {
 	list, err := e.lines.Of(i)
 	for k := 0; k < len(list) && err == nil; k++ {
@@ -56,8 +56,7 @@ func (e *Encoder) Encode(i observe.Item) error {
 	return err
 }
 
-// uuid names one object of Hubble's: the same one whenever it is asked for. It is empty
-// where the record has no ID.
+// uuid identifies an object of Hubble; it is deterministic. It is empty if the record has no ID.
 func (c *conversation) uuid(f *Flow) string {
 	r := c.record
 	if r.ID == "" {

@@ -1,10 +1,10 @@
-// Package hubble says in the words of Cilium's Hubble what happened to flows, so that what
-// reads Hubble's JSON reads nfqproxy's: the objects are observer.GetFlowsResponse as
+// Package hubble converts flow records to the format of Cilium's Hubble, so that programs that
+// read Hubble's JSON can read nfqproxy's: the objects are observer.GetFlowsResponse as
 // "hubble observe -o jsonpb" prints them (cilium/cilium, api/v1/observer/observer.proto and
 // api/v1/flow/flow.proto).
 //
-// Hubble tells of packets, records tell of flows. So each record becomes what Cilium would
-// have said of the packet that it is about:
+// Hubble's flows are packets, records are flows. So each record becomes what Cilium would report
+// of its packet:
 //
 //	record                  Hubble's flows
 //	decided, dnat           TRACED pre-xlate-fwd, client to service; TRANSLATED
@@ -16,15 +16,15 @@
 //	repeated                FORWARDED or DROPPED like the first time
 //	answered, refused       FORWARDED to-stack, a reply: endpoint to client
 //	established, closing,   FORWARDED to-stack, client to endpoint; is_reply is absent,
-//	closed, reset           for it is not known who sent the packet
-//	unanswered, expired,    TRACED, client to endpoint, no packet; the summary says what
-//	removed, gone           happened
-//	missed                  lost_events; node_status, NODE_UNAVAILABLE, if it is not
-//	                        known how many: the node cannot be asked
+//	closed, reset           as the sender of the packet is not known
+//	unanswered, expired,    TRACED, client to endpoint, no packet; the summary has the
+//	removed, gone           event
+//	missed                  lost_events; node_status, NODE_UNAVAILABLE, if the number is
+//	                        not known: the node is unreachable
 //
-// A record that is about no event becomes its decision and the state that the flow is in.
+// A record without an event becomes its decision and the present state of the flow.
 //
-// Identities are known only of nodes and of the world; Cilium's numbers of pods are not.
+// Identities are known only for nodes and the world; Cilium's identities of pods are not.
 package hubble
 
 import (
@@ -32,7 +32,7 @@ import (
 	"time"
 )
 
-// Response is one line: a flow, or why some are missing.
+// Response is one line: a flow, or missing flows.
 type Response struct {
 	Flow       *Flow       `json:"flow,omitempty"`
 	NodeStatus *NodeStatus `json:"node_status,omitempty"`
@@ -41,11 +41,10 @@ type Response struct {
 	Time       *Time       `json:"time,omitempty"`
 }
 
-// Flow is flow.Flow: something that happened to a packet. The fields are named as there,
-// those that say nothing are left out.
+// Flow is flow.Flow: an event of a packet. The fields have the same names; empty ones are left out.
 type Flow struct {
 	Time           *Time        `json:"time,omitempty"`
-	UUID           string       `json:"uuid,omitempty"` // of this object; the flow's other ones have others
+	UUID           string       `json:"uuid,omitempty"` // of this object; different for the flow's other objects
 	Verdict        Verdict      `json:"verdict,omitempty"`
 	DropReason     DropReason   `json:"drop_reason,omitempty"`
 	IP             *IP          `json:"IP"`
@@ -87,7 +86,7 @@ type Verdict string
 const (
 	Forwarded  Verdict = "FORWARDED"
 	Dropped    Verdict = "DROPPED"
-	Traced     Verdict = "TRACED" // seen, but not the place where anything is decided
+	Traced     Verdict = "TRACED" // observed, without a decision
 	Translated Verdict = "TRANSLATED"
 )
 
@@ -103,7 +102,7 @@ const (
 	DeniedBySourceRanges   DropReason = 177
 )
 
-// String gives the name in flow.proto.
+// String returns the name in flow.proto.
 func (r DropReason) String() string {
 	switch r {
 	case InvalidPacket:
@@ -150,7 +149,7 @@ type Ports struct {
 	ChunkType   string    `json:"chunk_type,omitempty"` // SCTP's
 }
 
-// TCPFlags is flow.TCPFlags, as far as conntrack's states tell of flags.
+// TCPFlags is flow.TCPFlags, as far as flags follow from conntrack's states.
 type TCPFlags struct {
 	FIN bool `json:"FIN,omitempty"`
 	SYN bool `json:"SYN,omitempty"`

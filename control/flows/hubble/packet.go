@@ -8,12 +8,11 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// packet is what is known of a packet by the event that it caused. The zero value is no
-// packet.
+// packet is the packet of an event, as far as it is known. The zero value is no packet.
 type packet struct {
 	flags  *TCPFlags
-	chunk  string // flow.SCTPChunkType; empty: one that it has no name for
-	reply  bool   // from the server; otherwise from the client, or it is not known from whom
+	chunk  string // flow.SCTPChunkType; empty: a type without a name
+	reply  bool   // from the server; otherwise from the client or not known
 	reason string // flow.TraceReason
 }
 
@@ -36,13 +35,13 @@ var packets = map[flow.Event]packet{
 
 // notices are the events without a packet.
 var notices = map[flow.Event]string{
-	flow.Unanswered: "no answer yet, after " + flow.UnansweredAfter.String(),
-	flow.Expired:    "expired: nothing came for long",
-	flow.Removed:    "its connection entry was removed",
-	flow.Gone:       "its connection entry is gone",
+	flow.Unanswered: "no reply after " + flow.UnansweredAfter.String(),
+	flow.Expired:    "expired: idle until the conntrack entry timed out",
+	flow.Removed:    "conntrack entry deleted before its timeout",
+	flow.Gone:       "conntrack entry deleted",
 }
 
-// layer4 gives the protocol's part of a flow with such a packet, and the summary as
+// layer4 returns the protocol's part of a flow with such a packet, and the summary as
 // Hubble's parser writes it (pkg/hubble/parser/threefour).
 func (p packet) layer4(protocol string, ports *Ports) (*Layer4, string) {
 	switch protocol {
@@ -81,7 +80,7 @@ const (
 	eventTraceSock = 7
 )
 
-// forward makes it a packet that went on: TO_STACK is towards the kernel's network stack.
+// forward makes it a forwarded packet: TO_STACK is to the kernel's network stack.
 func forward(f *Flow, reason string) *Flow {
 	const toStack = 3
 	f.Verdict, f.EventType, f.Observation, f.TraceReason = Forwarded, EventType{eventTrace, toStack}, "TO_STACK", reason
@@ -94,16 +93,15 @@ func drop(f *Flow, reason DropReason, why string) *Flow {
 	return f
 }
 
-// translation makes it what Cilium's load balancer at the socket says before and after it
-// has replaced a service's address. Here it is the connection entry that does so, but
-// Hubble knows no other translation.
+// translation makes it the event of Cilium's socket load balancer before and after the translation
+// of a service's address. Here the conntrack entry translates, but Hubble has no other event for it.
 func translation(f *Flow, v Verdict, when string, point int32) *Flow {
 	f.Type, f.Verdict, f.EventType = "SOCK", v, EventType{eventTraceSock, point}
 	f.SockXlatePoint = "SOCK_XLATE_POINT_" + when + "_DIRECTION_FWD"
 	return f
 }
 
-// notice makes it something that happened without a packet.
+// notice makes it an event without a packet.
 func notice(f *Flow, what string) *Flow {
 	forward(f, "")
 	f.Verdict = Traced
@@ -111,7 +109,7 @@ func notice(f *Flow, what string) *Flow {
 	return f
 }
 
-// dropReason is Hubble's word for a record's reason. A rule of the node's is a policy.
+// dropReason is Hubble's reason for a record's reason. A rule of the node is a policy.
 func dropReason(reason string) DropReason {
 	switch reason {
 	case decision.NoEndpoints.String(), decision.NoLocalEndpoints.String():

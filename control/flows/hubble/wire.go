@@ -6,7 +6,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// AppendProto appends the response as protocol buffers have it: observer.GetFlowsResponse.
+// AppendProto appends the response as a protocol buffer: observer.GetFlowsResponse.
 // Its numbers are those of observer.proto and flow.proto.
 func (r *Response) AppendProto(b []byte) []byte {
 	m := message{b}
@@ -110,7 +110,7 @@ func (l *LostEvents) proto() message {
 	return message{}.with(1, Number(l.Source)).with(2, l.Lost)
 }
 
-// numbers are those of the enums' names. No name is in two enums with different numbers.
+// numbers are the numbers of the enums' names. No name is in two enums with different numbers.
 var numbers = map[string]uint64{
 	"FORWARDED": 1, "DROPPED": 2, "TRACED": 6, "TRANSLATED": 7, // Verdict
 	"L3_L4": 1, "SOCK": 3, // FlowType
@@ -124,7 +124,7 @@ var numbers = map[string]uint64{
 	"NODE_UNAVAILABLE": 2, // relay.NodeState
 }
 
-// Number is that of an enum's name; the empty name is 0.
+// Number returns the number of an enum's name; 0 for the empty name.
 func Number[Name ~string](name Name) uint64 { return numbers[string(name)] }
 
 func bit(is bool) uint64 {

@@ -10,7 +10,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/flows/hubble"
 )
 
-// filter is flow.FlowFilter: all conditions have to hold.
+// filter is flow.FlowFilter: all conditions must match.
 type filter []condition
 
 type condition func(*hubble.Flow) bool
@@ -40,7 +40,7 @@ func appendFilter(list []filter, b []byte) ([]filter, error) {
 	for _, n := range order {
 		kind, known := filterFields[n]
 		if !known {
-			return nil, failure(codeUnimplemented, "filter field %d (see flow.FlowFilter in Cilium's flow.proto): nfqproxy's flows cannot be asked for that; it has %s", n, supported())
+			return nil, failure(codeUnimplemented, "filter field %d (see flow.FlowFilter in Cilium's flow.proto) is not supported by nfqproxy; supported are %s", n, supported())
 		}
 		c, err := kind.parse(values[n])
 		if err != nil {
@@ -51,8 +51,7 @@ func appendFilter(list []filter, b []byte) ([]filter, error) {
 	return append(list, l), nil
 }
 
-// filterFields are those fields of flow.FlowFilter that ask for something that nfqproxy
-// knows.
+// filterFields are the supported fields of flow.FlowFilter.
 var filterFields = map[int]struct {
 	name  string
 	parse func([]field) (condition, error)
@@ -153,7 +152,7 @@ func byPattern(of func(*hubble.Flow) string) func([]field) (condition, error) {
 		patterns := texts(values)
 		for _, p := range patterns {
 			if _, err := path.Match(p, ""); err != nil {
-				return nil, failure(codeInvalidArgument, "%q: want a name, where * stands for anything", p)
+				return nil, failure(codeInvalidArgument, "%q: want a name, where * matches anything", p)
 			}
 		}
 		return func(f *hubble.Flow) bool {
@@ -184,7 +183,7 @@ func varints(values []field) ([]uint64, error) {
 	return list, nil
 }
 
-// byReply takes false and true. Packets of which it is not known are neither.
+// byReply takes false and true. Packets of unknown direction match neither.
 func byReply(values []field) (condition, error) {
 	list, err := varints(values)
 	return func(f *hubble.Flow) bool {
@@ -222,7 +221,7 @@ func byEventType(values []field) (condition, error) {
 	}, nil
 }
 
-// byTCPFlags takes flow.TCPFlags: all that are named have to be set.
+// byTCPFlags takes flow.TCPFlags: all given flags must be set.
 func byTCPFlags(values []field) (condition, error) {
 	var wanted [][]int
 	for _, v := range values {

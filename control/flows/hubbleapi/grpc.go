@@ -35,26 +35,26 @@ func failure(code int, format string, args ...any) error {
 	return &statusError{code, fmt.Sprintf(format, args...)}
 }
 
-// method is one of the service: it takes a request and sends any number of answers, all as
+// method is a method of the service: it takes a request and sends any number of responses, as
 // protocol buffers.
 type method func(ctx context.Context, request []byte, send func(answer []byte) error) error
 
-// transferTimeout is how long one message may take.
+// transferTimeout is the timeout of one message.
 const transferTimeout = 30 * time.Second
 
 // maxRequest bounds the size of requests: filters are what makes them large.
 const maxRequest = 1 << 20
 
-// serveGRPC answers a call as gRPC over HTTP/2 demands (github.com/grpc/grpc,
+// serveGRPC serves a call by the specification of gRPC over HTTP/2 (github.com/grpc/grpc,
 // doc/PROTOCOL-HTTP2.md): messages with a length before each, the status in the trailer.
 func serveGRPC(w http.ResponseWriter, r *http.Request, call method) {
 	w.Header().Set("Content-Type", "application/grpc")
 	w.Header().Set("Trailer", "Grpc-Status, Grpc-Message")
 	flusher := http.NewResponseController(w)
-	err := flusher.Flush() // so that who follows knows at once that there is somebody
+	err := flusher.Flush() // so that a following client sees the response at once
 	var request []byte
 	if err == nil {
-		// Without deadlines, a client that sends or takes nothing would keep its share.
+		// Without deadlines, a client that does not send or read would keep its share.
 		_ = flusher.SetReadDeadline(time.Now().Add(transferTimeout))
 		request, err = readMessage(r.Body)
 		_ = flusher.SetReadDeadline(time.Time{})
@@ -98,15 +98,15 @@ func readMessage(from io.Reader) ([]byte, error) {
 		return nil, failure(codeInvalidArgument, "the request has no message: %v", err)
 	}
 	if head[0] != 0 {
-		return nil, failure(codeUnimplemented, "the request is compressed: want it as it is")
+		return nil, failure(codeUnimplemented, "the request is compressed: want it uncompressed")
 	}
 	length := binary.BigEndian.Uint32(head[1:])
 	if length > maxRequest {
-		return nil, failure(codeResourceExhausted, "the request has %d bytes: want %d at most", length, maxRequest)
+		return nil, failure(codeResourceExhausted, "the request has %d bytes: want at most %d", length, maxRequest)
 	}
 	message := make([]byte, length)
 	if _, err := io.ReadFull(from, message); err != nil {
-		return nil, failure(codeInvalidArgument, "the request ends before its message does: %v", err)
+		return nil, failure(codeInvalidArgument, "incomplete request message: %v", err)
 	}
 	return message, nil
 }

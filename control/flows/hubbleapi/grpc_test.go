@@ -57,16 +57,16 @@ func TestCalls(t *testing.T) {
 		"unknown fields":  {flows, framed("\xba\x3e\x00\x60\x01\x69\x00\x00\x00\x00\x00\x00\x00\x00"), "0", ""},
 		"empty body":      {flows, nil, "3", "the request has no message: EOF"},
 		"half a head":     {flows, []byte{0, 0}, "3", "the request has no message: unexpected EOF"},
-		"cut off":         {flows, []byte{0, 0, 0, 0, 9, 8}, "3", "the request ends before its message does: unexpected EOF"},
-		"compressed":      {flows, []byte{1, 0, 0, 0, 0}, "12", "the request is compressed: want it as it is"},
-		"huge":            {flows, []byte{0, 0xff, 0, 0, 0}, "8", "the request has 4278190080 bytes: want 1048576 at most"},
-		"no message":      {flows, framed("\x08"), "3", "the request is no message of protocol buffers: unexpected EOF"},
-		"no filter":       {flows, framed("\x32\x01\x08"), "3", "the request is no message of protocol buffers: unexpected EOF"},
+		"cut off":         {flows, []byte{0, 0, 0, 0, 9, 8}, "3", "incomplete request message: unexpected EOF"},
+		"compressed":      {flows, []byte{1, 0, 0, 0, 0}, "12", "the request is compressed: want it uncompressed"},
+		"huge":            {flows, []byte{0, 0xff, 0, 0, 0}, "8", "the request has 4278190080 bytes: want at most 1048576"},
+		"no message":      {flows, framed("\x08"), "3", "invalid protocol buffer message in the request: unexpected EOF"},
+		"no filter":       {flows, framed("\x32\x01\x08"), "3", "invalid protocol buffer message in the request: unexpected EOF"},
 		"year 10000":      {flows, framed(string(appendMessage(nil, 7, appendNumber(nil, 1, 253402300800)))), "3", "time 253402300800.000000000: want a year from 1 to 9999"},
 		"first, follow":   {flows, framed("\x18\x01\x48\x01"), "3", "first and follow exclude each other"},
-		"bad pattern":     {flows, framed("\x32\x04\xc2\x01\x01["), "3", "filter node_name: \"[\": want a name, where * stands for anything"},
-		"no such method":  {"/observer.Observer/GetAll", framed(""), "12", "nfqproxy has no method observer.Observer/GetAll"},
-		"no such service": {"/peer.Peer/Notify", framed(""), "12", "nfqproxy has no method peer.Peer/Notify"},
+		"bad pattern":     {flows, framed("\x32\x04\xc2\x01\x01["), "3", "filter node_name: \"[\": want a name, where * matches anything"},
+		"no such method":  {"/observer.Observer/GetAll", framed(""), "12", "not supported by nfqproxy: method observer.Observer/GetAll"},
+		"no such service": {"/peer.Peer/Notify", framed(""), "12", "not supported by nfqproxy: method peer.Peer/Notify"},
 	} {
 		status, message := post(t, address, c.method, c.body)
 		if status != c.status || message != c.message {
@@ -84,7 +84,7 @@ func TestNotGRPC(t *testing.T) {
 	}
 	defer answer.Body.Close()
 	body, err := io.ReadAll(answer.Body)
-	if want := "This is Hubble's gRPC API: ask with hubble observe --server " + address + "\n"; err != nil || answer.StatusCode != http.StatusUnsupportedMediaType || string(body) != want {
+	if want := "This is Hubble's gRPC API: use hubble observe --server " + address + "\n"; err != nil || answer.StatusCode != http.StatusUnsupportedMediaType || string(body) != want {
 		t.Errorf("%s: %s, %v; want 415: %s", answer.Status, body, err, want)
 	}
 }

@@ -270,9 +270,9 @@ func TestHubbleIsTold(t *testing.T) {
 		}
 	}
 	o := newObserver(t)
-	fails(o, "observe --from-fqdn example.com", "filter field 7 (see flow.FlowFilter in Cilium's flow.proto): nfqproxy's flows cannot be asked for that; it has destination_identity, destination_ip, ")
-	fails(o, "observe agent-events", "nfqproxy has no events of Cilium's agent")
-	fails(o, "observe debug-events", "nfqproxy has no events of Cilium's datapath")
+	fails(o, "observe --from-fqdn example.com", "filter field 7 (see flow.FlowFilter in Cilium's flow.proto) is not supported by nfqproxy; supported are destination_identity, destination_ip, ")
+	fails(o, "observe agent-events", "not supported by nfqproxy: events of Cilium's agent")
+	fails(o, "observe debug-events", "not supported by nfqproxy: events of Cilium's datapath")
 	fails(o, `observe --allowlist {"source_ip":["10.0.0"]}`, `filter source_ip: "10.0.0": want an address or a prefix`)
 	asker := newObserver(t)
 	asker.err = &observe.Error{Status: 400, Message: "since 0: want a time"}

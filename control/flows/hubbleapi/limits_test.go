@@ -82,7 +82,7 @@ func TestCallsAreLimited(t *testing.T) {
 	}
 	await(t, limits, "calls", func(c limit.Count) bool { return c.Taken == 32 })
 	status, message := post(t, address, "/observer.Observer/ServerStatus", framed(""))
-	if want := "too many calls: all clients together have 32, which is the limit of this server: try again later"; status != "8" || message != want {
+	if want := "too many calls: all clients together have 32, the limit of this server: try again later"; status != "8" || message != want {
 		t.Errorf("status %s, %q, want 8, %q", status, message, want)
 	}
 }
@@ -106,7 +106,7 @@ func TestConnectionsAreLimited(t *testing.T) {
 	_, _ = io.WriteString(c, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
 	_ = c.SetDeadline(time.Now().Add(time.Minute))
 	b, err := io.ReadAll(c)
-	const want = "too many connections: all clients together have 64, which is the limit of this server: try again later"
+	const want = "too many connections: all clients together have 64, the limit of this server: try again later"
 	if err != nil || !bytes.HasPrefix(b, []byte("\x00\x00\x00\x04\x00\x00\x00\x00\x00\x00\x00")) || b[12] != 7 || int(b[10])<<8|int(b[11]) != 8+len(want) || !strings.HasSuffix(string(b), "\x00\x00\x00\x0b"+want) {
 		t.Errorf("%q, %v", b, err)
 	}
@@ -132,7 +132,7 @@ func TestLastIsBounded(t *testing.T) {
 	address, _ := start(t, endless{})
 	number := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), 1<<40)
 	status, message := post(t, address, "/observer.Observer/GetFlows", framed(string(number)))
-	if want := "the last 1099511627776 flows take more than 4 MiB: ask for fewer, or for those since a time"; status != "8" || message != want {
+	if want := "the last 1099511627776 flows exceed 4 MiB: request fewer, or use --since"; status != "8" || message != want {
 		t.Errorf("status %s, %q, want 8, %q", status, message, want)
 	}
 }

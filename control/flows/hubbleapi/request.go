@@ -10,11 +10,10 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/flows/hubble"
 )
 
-// flowsRequest is observer.GetFlowsRequest. Its field mask is not heeded: all fields are
-// always there.
+// flowsRequest is observer.GetFlowsRequest. Its field mask is ignored: responses have all fields.
 type flowsRequest struct {
 	number               uint64 // 0: as many as there are or, following, none
-	all                  bool   // as many as there are, whatever number says
+	all                  bool   // all flows, with any number
 	first, follow        bool
 	since, until         time.Time // zero: no bound
 	whitelist, blacklist []filter
@@ -45,7 +44,7 @@ func parseFlowsRequest(b []byte) (*flowsRequest, error) {
 	})
 }
 
-// wants says whether the answer has the flow in it.
+// wants reports whether the response includes the flow.
 func (r *flowsRequest) wants(f *hubble.Flow) bool {
 	if !r.until.IsZero() && f.Time != nil && f.Time.After(r.until) {
 		return false
@@ -60,7 +59,7 @@ type field struct {
 	bytes  []byte
 }
 
-// varints gives the values of a repeated number, packed or not.
+// varints returns the values of a repeated number, packed or not.
 func (f field) varints() ([]uint64, error) {
 	if f.bytes == nil {
 		return []uint64{f.varint}, nil
@@ -107,7 +106,7 @@ func eachField(b []byte, visit func(field) error) error {
 }
 
 func malformed(n int) error {
-	return failure(codeInvalidArgument, "the request is no message of protocol buffers: %v", protowire.ParseError(n))
+	return failure(codeInvalidArgument, "invalid protocol buffer message in the request: %v", protowire.ParseError(n))
 }
 
 func parseTimestamp(b []byte) (time.Time, error) {

@@ -1,11 +1,10 @@
-// Package hubbleapi serves an [observe.Observer] as Hubble's observer does (observer.Observer
-// in Cilium's api/v1/observer/observer.proto), so that "hubble observe --server" and others
-// that speak with a node's Hubble speak with nfqproxy. See package hubble for what records
-// become.
+// Package hubbleapi serves an [observe.Observer] with Hubble's API (observer.Observer in Cilium's
+// api/v1/observer/observer.proto), so that "hubble observe --server" and other clients of a node's
+// Hubble can use nfqproxy. See package hubble for the conversion of records.
 //
-// It is gRPC without its library: over HTTP/2 without TLS, by package net/http. Who needs TLS
-// puts something in front that has it. It asks nobody who they are, as a node's Hubble does
-// not: whoever reaches it sees all flows.
+// It implements gRPC without its library: over HTTP/2 without TLS, with package net/http. For TLS,
+// use a proxy in front of it. It is unauthenticated, as a node's Hubble is: every client that can
+// reach it can read all flows.
 package hubbleapi
 
 import (
@@ -26,7 +25,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/limit"
 )
 
-// The limits of connections, and of calls that are being answered. Calls that follow count.
+// The limits of connections, and of calls in progress, including those that follow.
 var (
 	connections = limit.Numbers{Total: 64, Each: 16, Reserved: 16}
 	calls       = limit.Numbers{Total: 32, Each: 8, Reserved: 8}
@@ -35,8 +34,8 @@ var (
 // serverName is the server's in metrics.
 const serverName = "Hubble API"
 
-// Handler answers Hubble's calls. Requests have to come by HTTP/2; see [Serve]. The set counts
-// its quotas; it may be nil.
+// Handler serves Hubble's calls. Requests must use HTTP/2; see [Serve]. The set counts its quotas;
+// it may be nil.
 func Handler(o observe.Observer, limits *limit.Set) http.Handler {
 	s := &server{o}
 	quota := limits.New(serverName, "calls", calls)
@@ -51,7 +50,7 @@ func Handler(o observe.Observer, limits *limit.Set) http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor < 2 || r.Method != http.MethodPost || !strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
-			http.Error(w, "This is Hubble's gRPC API: ask with hubble observe --server "+r.Host, http.StatusUnsupportedMediaType)
+			http.Error(w, "This is Hubble's gRPC API: use hubble observe --server "+r.Host, http.StatusUnsupportedMediaType)
 			return
 		}
 		call := methods[r.URL.Path]
@@ -70,11 +69,11 @@ func Handler(o observe.Observer, limits *limit.Set) http.Handler {
 	})
 }
 
-// Serve answers Hubble's calls at the listener, which it closes, until the context ends; then
-// the error is nil. Streams end with it. The set counts its quotas; it may be nil.
+// Serve serves Hubble's calls on the listener, which it closes, until the context ends; then the
+// error is nil. Streams end with it. The set counts its quotas; it may be nil.
 func Serve(ctx context.Context, l net.Listener, o observe.Observer, limits *limit.Set) error {
 	protocols := new(http.Protocols)
-	protocols.SetHTTP1(true) // who asks by it is told what this is
+	protocols.SetHTTP1(true) // HTTP/1 requests get an explanation
 	protocols.SetUnencryptedHTTP2(true)
 	s := &http.Server{
 		Handler: Handler(o, limits), Protocols: protocols, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
@@ -91,7 +90,7 @@ func Serve(ctx context.Context, l net.Listener, o observe.Observer, limits *limi
 	return nil
 }
 
-// goAway is what a client of HTTP/2 takes for a refusal, and shows: the server's settings, and
+// goAway is a refusal that a client of HTTP/2 shows: the server's settings, and
 // GOAWAY with the code ENHANCE_YOUR_CALM (RFC 9113, 6.5 and 6.8).
 func goAway(err error) []byte {
 	const settings, goaway, enhanceYourCalm = 4, 7, 11
@@ -104,8 +103,8 @@ func goAway(err error) []byte {
 
 type server struct{ observer observe.Observer }
 
-// flows answers GetFlows. Of a flow that is over, or was there before somebody followed, its
-// decision is told and the state it is in.
+// flows serves GetFlows. For a flow that is over, or older than the request, it sends its decision
+// and its present state.
 func (s *server) flows(ctx context.Context, request []byte, send func([]byte) error) error {
 	r, err := parseFlowsRequest(request)
 	if err != nil {
@@ -134,11 +133,11 @@ func (s *server) flows(ctx context.Context, request []byte, send func([]byte) er
 	return err
 }
 
-// maxNewest bounds the memory of the newest flows, in bytes of answers.
+// maxNewest bounds the memory of the newest flows, in bytes of responses.
 const maxNewest = 4 << 20
 
-// last tells of the newest r.number flows, and of what is missing between them. Which these are
-// is known at the end only.
+// last sends the newest r.number flows, and the missed items between them. They are known only at
+// the end.
 func (s *server) last(ctx context.Context, r *flowsRequest, send func([]byte) error) error {
 	type line struct {
 		answer []byte
@@ -161,7 +160,7 @@ func (s *server) last(ctx context.Context, r *flowsRequest, send func([]byte) er
 			newest = newest[1:]
 		}
 		if size > maxNewest {
-			return failure(codeResourceExhausted, "the last %d flows take more than %d MiB: ask for fewer, or for those since a time", r.number, maxNewest>>20)
+			return failure(codeResourceExhausted, "the last %d flows exceed %d MiB: request fewer, or use --since", r.number, maxNewest>>20)
 		}
 		return nil
 	})
@@ -171,8 +170,8 @@ func (s *server) last(ctx context.Context, r *flowsRequest, send func([]byte) er
 	return err
 }
 
-// follow tells of what happens from now on, after what happened since the time or, without
-// one, to the newest r.number flows.
+// follow sends events from now on, after those since the time or, without one, of the newest
+// r.number flows.
 func (s *server) follow(ctx context.Context, r *flowsRequest, send func([]byte) error) error {
 	if r.first {
 		return failure(codeInvalidArgument, "first and follow exclude each other")
@@ -187,7 +186,7 @@ func (s *server) follow(ctx context.Context, r *flowsRequest, send func([]byte) 
 	return s.responses(ctx, r, limit, func(answer []byte, _ bool) error { return send(answer) })
 }
 
-// responses calls each with every answer that the request wants: flows, and what is missing.
+// responses calls each with every response to the request: flows, and missing ones.
 func (s *server) responses(ctx context.Context, r *flowsRequest, limit string, each func(answer []byte, flow bool) error) error {
 	q := observe.FlowQuery{Follow: r.follow, Limit: limit}
 	if !r.since.IsZero() {
@@ -212,7 +211,7 @@ func (s *server) responses(ctx context.Context, r *flowsRequest, limit string, e
 	})
 }
 
-// nodes answers GetNodes.
+// nodes serves GetNodes.
 func (s *server) nodes(ctx context.Context, _ []byte, send func([]byte) error) error {
 	const connected = 1 // relay.NodeState
 	stats, err := s.observer.Stats(ctx)
@@ -234,7 +233,7 @@ func (s *server) nodes(ctx context.Context, _ []byte, send func([]byte) error) e
 	return send(answer)
 }
 
-// namespaces answers GetNamespaces: those of services that had flows.
+// namespaces serves GetNamespaces: those of services that had flows.
 func (s *server) namespaces(ctx context.Context, _ []byte, send func([]byte) error) error {
 	names := make(map[string]bool)
 	_, err := observe.EachService(ctx, s.observer, observe.ServiceQuery{Active: true}, func(*observe.Services) error { return nil }, func(s *observe.Service) error {
@@ -251,7 +250,7 @@ func (s *server) namespaces(ctx context.Context, _ []byte, send func([]byte) err
 	return send(answer)
 }
 
-// status answers ServerStatus.
+// status serves ServerStatus.
 func (s *server) status(ctx context.Context, _ []byte, send func([]byte) error) error {
 	stats, err := s.observer.Stats(ctx)
 	if err != nil {
@@ -277,7 +276,7 @@ func (s *server) status(ctx context.Context, _ []byte, send func([]byte) error) 
 	return send(answer)
 }
 
-// healthy answers the question for the server's health, which hubble status begins with.
+// healthy serves the health check that hubble status begins with.
 func healthy(_ context.Context, _ []byte, send func([]byte) error) error {
 	const serving = 1 // grpc.health.v1.HealthCheckResponse.ServingStatus
 	return send(appendNumber(nil, 1, serving))
@@ -285,7 +284,7 @@ func healthy(_ context.Context, _ []byte, send func([]byte) error) error {
 
 func unimplemented(what string) method {
 	return func(context.Context, []byte, func([]byte) error) error {
-		return failure(codeUnimplemented, "nfqproxy has no %s", what)
+		return failure(codeUnimplemented, "not supported by nfqproxy: %s", what)
 	}
 }
 
@@ -294,7 +293,7 @@ func uptime(s *observe.Stats) uint64 {
 	return uint64(max(0, time.Since(s.Started)))
 }
 
-// seen is how many flows a node decided.
+// seen is the number of flows that a node decided.
 func seen(s *observe.Stats) (n uint64) {
 	for _, v := range s.Verdicts {
 		n += v

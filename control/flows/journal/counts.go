@@ -27,7 +27,7 @@ type EndpointCounts struct {
 	Draws     [2]uint64 // by policy, since ServiceCounts.Since
 }
 
-// Counts gives the flows of a service port as it is in the table in force; false: it had
+// Counts returns the flows of a service port as it is in the table in force; false: it had
 // none. Draws are given if they were among the endpoints that it has.
 func (j *Journal) Counts(s *decision.ServicePort) (ServiceCounts, bool) {
 	j.mu.RLock()
@@ -64,14 +64,14 @@ func (c *counts) flows() observe.Flows {
 	}
 }
 
-// Known says what the journal remembers.
+// Known returns the numbers of the journal's flows.
 func (j *Journal) Known() observe.Known {
 	j.mu.RLock()
 	defer j.mu.RUnlock()
 	return observe.Known{Flows: j.flows.len(), Capacity: int(j.flows.capacity()), Open: j.open, Lost: j.Lost(), Forgotten: j.forgotten}
 }
 
-// Kernel says how well the kernel tells of flows.
+// Kernel returns the state of the conntrack event subscription.
 func (j *Journal) Kernel() observe.Kernel {
 	j.mu.RLock()
 	defer j.mu.RUnlock()

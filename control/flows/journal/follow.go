@@ -23,15 +23,14 @@ type Connections interface {
 	Dump(conntrack.Filter, func(*conntrack.State)) error
 }
 
-// Kernel is where a journal learns what becomes of flows.
+// Kernel is the source of a journal's conntrack events.
 type Kernel struct {
 	Events      Events
 	Connections Connections
-	// Accounting and Timestamps say whether the kernel counts bytes and notes times.
+	// Accounting and Timestamps: the kernel counts bytes and records times.
 	Accounting, Timestamps bool
-	// DetailRate is how many new flows a second may come for their lives to be followed;
-	// beyond, the kernel is not asked until it is calm again: what it would tell costs as much
-	// as a tenth of the connections. 0: 4,000.
+	// DetailRate is the maximum rate of new flows per second for following their life cycles. Above
+	// it conntrack events are paused: they cost as much as a tenth of the connections. 0: 4,000.
 	DetailRate float64
 }
 
@@ -46,9 +45,9 @@ type follower struct {
 	blindFrom uint64
 }
 
-// Follow has the journal learn from the kernel until the context ends; then it closes the
-// events. An error means that it can no longer be told: what is known of flows then stays
-// as it is, and is marked as incomplete.
+// Follow processes conntrack events until the context ends; then it closes the events. After an
+// error no more events are received: the life cycles of flows stay in their present state, marked
+// as incomplete.
 func (j *Journal) Follow(ctx context.Context, k Kernel) error {
 	if k.DetailRate == 0 {
 		k.DetailRate = 4000
@@ -79,10 +78,10 @@ func (j *Journal) Follow(ctx context.Context, k Kernel) error {
 	return err
 }
 
-// NotFollowed notes why the kernel tells nothing.
+// NotFollowed records why conntrack events are not available.
 func (j *Journal) NotFollowed(why string) { j.setFollowing(false, why) }
 
-// Refresh adds to a flow that is not over what the kernel has counted by now.
+// Refresh updates the counters of a flow that is not over from the kernel.
 func (j *Journal) Refresh(e *Entry) {
 	f := j.follower.Load()
 	if f == nil || e.life.over {
@@ -117,11 +116,11 @@ func (j *Journal) setAccounting(accounting, timestamps bool) {
 	j.kernel.accounting, j.kernel.timestamps = accounting, timestamps
 }
 
-// markIncomplete says of all flows that are not over that something of them may be missed. It
-// touches none of them, for there may be a million; see incomplete.
+// markIncomplete marks all flows that are not over as possibly incomplete. It does not touch the
+// flows, as there may be a million; see incomplete.
 func (j *Journal) markIncomplete() { j.kernel.incompleteTo = j.flows.next }
 
-// incomplete says whether something of the flow's life may be missed.
+// incomplete reports whether something of the flow's life may be missed.
 func (j *Journal) incomplete(number uint64, e *entry) bool {
 	return e.life.incomplete || !e.life.over && number < j.kernel.incompleteTo
 }
@@ -150,12 +149,11 @@ func (f *follower) receive(ctx context.Context) error {
 	return os.ErrClosed
 }
 
-// maxLookups is how many connections are asked for their counts at a time.
+// maxLookups is the number of conntrack entries whose counters are read at a time.
 const maxLookups = 16
 
-// countEnds adds to the events of connections that have just been closed what went through
-// them: the kernel tells of it by itself only when it forgets them, which is two minutes
-// later. When there are many that has to do.
+// countEnds adds the counters to the events of connections that have just been closed: the kernel
+// reports them only with the deletion of the entry, two minutes later. It is skipped under load.
 func (f *follower) countEnds(events []conntrack.Event) {
 	if !f.looking.TryLock() {
 		return
@@ -174,7 +172,7 @@ func (f *follower) countEnds(events []conntrack.Event) {
 	}
 }
 
-// lostEvents notes that the kernel could not tell everything.
+// lostEvents records a loss of events.
 func (f *follower) lostEvents() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -186,14 +184,14 @@ func (f *follower) lostEvents() {
 // How watch goes on.
 const (
 	watchInterval = 250 * time.Millisecond
-	// calm is for how long there have to be few flows before all events are asked for again.
+	// calm is the time with few new flows before all events are requested again.
 	calm = 2 * time.Second
 	// rest is between two passes over the connection table.
 	rest = 5 * time.Second
 )
 
-// watch asks for fewer events when there are too many flows, and looks at the connection
-// table when events were lost.
+// watch requests fewer events when there are too many flows, and dumps the conntrack table when
+// events were lost.
 func (f *follower) watch(ctx context.Context) {
 	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
@@ -232,7 +230,7 @@ func (f *follower) watch(ctx context.Context) {
 	}
 }
 
-// beginInterval gives how many flows were told of so far. With more than most further ones
+// beginInterval returns the number of flows so far. With more than most further ones
 // there is a rush, unless another interval begins before.
 func (j *Journal) beginInterval(most uint64) (told uint64) {
 	j.mu.Lock()
@@ -241,16 +239,15 @@ func (j *Journal) beginInterval(most uint64) (told uint64) {
 	return j.flows.next
 }
 
-// Busy says whether there are so many flows that the kernel is not asked about them.
+// Busy reports whether conntrack events are paused because of the rate of new flows.
 func (j *Journal) Busy() bool {
 	j.mu.RLock()
 	defer j.mu.RUnlock()
 	return j.kernel.paused
 }
 
-// blind says whether flows are open of which the kernel may never tell, because they began
-// while it was not asked. A flow that is over stays so: each is looked at once, however
-// often this is asked.
+// blind reports whether there are open flows without events, because they began while events were
+// paused. A flow that is over stays so: each is checked only once.
 func (f *follower) blind() (blind bool) {
 	for more := true; more; {
 		blind, more = f.lookForBlind()
@@ -258,8 +255,7 @@ func (f *follower) blind() (blind bool) {
 	return blind
 }
 
-// lookForBlind looks at a bounded number of flows: the lock is needed by those who tell of new
-// ones.
+// lookForBlind checks a bounded number of flows: the workers need the lock for new ones.
 func (f *follower) lookForBlind() (blind, more bool) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -298,7 +294,7 @@ func (f *follower) setPaused(pause bool) {
 	}
 }
 
-// resync looks at all connections to make up for events that were lost.
+// resync dumps all connections to recover from lost events.
 func (f *follower) resync() {
 	f.looking.Lock()
 	defer f.looking.Unlock()
@@ -342,7 +338,7 @@ func (j *Journal) found(states []conntrack.Event, pass uint64) {
 	j.announce()
 }
 
-// missing ends the flows that are not there any more, though nobody told of their end.
+// missing ends the flows whose entries are gone without an event.
 func (j *Journal) missing(began time.Time, pass uint64) {
 	j.mu.RLock()
 	end := j.flows.next

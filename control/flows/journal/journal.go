@@ -1,8 +1,8 @@
-// Package journal remembers the newest flows of a node and what becomes of them: it takes
-// decided flows from the datapath's workers and events from the kernel's connection
-// tracking, and lets any number of readers follow, none of whom anybody waits for.
+// Package journal keeps the newest flows of a node and their life cycles: it receives decided
+// flows from the datapath's workers and events from the kernel's connection tracking. Any number
+// of readers can follow it, and a slow reader delays nothing.
 //
-// What it holds is bounded: see [Config].
+// Its memory is bounded: see [Config].
 package journal
 
 import (
@@ -22,19 +22,19 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// Config says how much a journal remembers.
+// Config bounds the memory of a journal.
 type Config struct {
-	// Flows is how many flows are remembered; 0: 16,384. One takes about 1.1 KiB, with
-	// four events; memory is taken as flows come.
+	// Flows is the maximum number of flows; 0: 16,384. One takes about 1.1 KiB, with four events;
+	// memory is allocated as flows arrive.
 	Flows int
-	// ServiceBytes is how much larger than those of the table in force the service ports may
-	// be of which flows need the endpoints they could have got; 0: 16 MiB. Beyond it older
-	// flows are forgotten.
+	// ServiceBytes limits the memory of service ports that are kept for flows, with their
+	// candidates, beyond those of the table in force; 0: 16 MiB. Beyond it older flows are
+	// evicted.
 	ServiceBytes int
 }
 
-// intakeSize is how many flows wait to be taken over at most: about 3 MiB, twice. They are
-// taken over every few milliseconds.
+// intakeSize is the capacity of the input queue of flows: about 3 MiB, twice. It is emptied every
+// few milliseconds.
 const intakeSize = 8192
 
 // gather is how long the journal waits for more flows before it takes them over: what
@@ -52,7 +52,7 @@ type Journal struct {
 		offered chan struct{} // holds something if there are flows
 	}
 	lost     atomic.Uint64
-	follower atomic.Pointer[follower] // nil: the kernel cannot be asked
+	follower atomic.Pointer[follower] // nil: no conntrack events
 
 	mu     sync.RWMutex // guards what follows
 	spare  []flow.Flow  // becomes the intake's next slice
@@ -86,7 +86,7 @@ func keyOf(protocol uint8, source, destination netip.AddrPort) key {
 	return key{source.Addr().As16(), destination.Addr().As16(), [2]uint16{source.Port(), destination.Port()}, protocol}
 }
 
-// New makes an empty journal. [Journal.Run] has to run for anything to get into it.
+// New returns an empty journal. [Journal.Run] must run to process its input.
 func New(c Config) *Journal {
 	capacity := cmp.Or(c.Flows, 16384)
 	j := &Journal{
@@ -94,14 +94,14 @@ func New(c Config) *Journal {
 		flows: newRing[entry](capacity), notes: newRing[note](4 * capacity),
 		newest: make(map[key]uint64), ports: retained{limit: cmp.Or(c.ServiceBytes, 16<<20)},
 		services: newTallies(), changed: make(chan struct{}), waited: 1,
-		kernel: kernelView{why: "nobody asked for the kernel's events", announced: 1, rush: make(chan struct{}, 1)},
+		kernel: kernelView{why: "conntrack events are disabled", announced: 1, rush: make(chan struct{}, 1)},
 	}
 	j.intake.offered = make(chan struct{}, 1)
 	return j
 }
 
-// Flows takes decided flows, which it copies. It never waits for anything but another call;
-// what there is no room for is lost, and counted. It is the datapath's FlowSink.
+// Flows takes decided flows, which it copies. It blocks only for a concurrent call; on overflow
+// flows are lost and counted. It is the datapath's FlowSink.
 func (j *Journal) Flows(flows []flow.Flow) {
 	in := &j.intake
 	in.mu.Lock()
@@ -120,13 +120,13 @@ func (j *Journal) Flows(flows []flow.Flow) {
 	}
 }
 
-// Lost is how many flows there was no room for.
+// Lost returns the number of flows lost by overflow.
 func (j *Journal) Lost() uint64 { return j.lost.Load() }
 
-// Started is when the journal was made.
+// Started returns the time when the journal was created.
 func (j *Journal) Started() time.Time { return j.started }
 
-// Run takes flows over until the context ends, and then what is left.
+// Run processes flows until the context ends, and then the remaining ones.
 func (j *Journal) Run(ctx context.Context) {
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
@@ -140,7 +140,7 @@ func (j *Journal) Run(ctx context.Context) {
 		case now := <-tick.C:
 			j.take(now)
 		case <-j.intake.offered:
-			// The first of a burst is taken at once: who asks for one flow sees it
+			// The first of a burst is taken at once: a reader of a single flow sees it
 			// without delay.
 			j.take(time.Now())
 			pause.Reset(gather)
@@ -152,7 +152,7 @@ func (j *Journal) Run(ctx context.Context) {
 	}
 }
 
-// take takes over what the workers told, and looks who was not answered.
+// take processes the input of the workers, and detects unanswered flows.
 func (j *Journal) take(now time.Time) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -186,7 +186,7 @@ func (j *Journal) announce() {
 	}
 }
 
-// insert takes over one flow: a new one, or one that is known and came again.
+// insert adds a flow: a new one, or a retransmission of a known one.
 func (j *Journal) insert(f *flow.Flow) {
 	k := keyOf(uint8(f.Packet.Protocol), f.Packet.Source, f.Packet.Destination)
 	previous := j.newest[k]
@@ -218,7 +218,7 @@ func (j *Journal) insert(f *flow.Flow) {
 	j.note(number, e, e.life.state, f.Time.UnixNano())
 }
 
-// forget makes room by leaving the oldest flow out.
+// forget evicts the oldest flow.
 func (j *Journal) forget() {
 	number := j.flows.oldest
 	e := j.flows.at(number)
@@ -235,7 +235,7 @@ func (j *Journal) forget() {
 	j.flows.drop()
 }
 
-// note tells the readers that something happened to a flow.
+// note publishes an event of a flow to the readers.
 func (j *Journal) note(number uint64, e *entry, what event, at int64) {
 	e.remember(what, at)
 	if j.notes.full() {
@@ -246,11 +246,11 @@ func (j *Journal) note(number uint64, e *entry, what event, at int64) {
 	n.life.incomplete = j.incomplete(number, e)
 }
 
-// lookForUnanswered notes the flows whose answer takes too long. It looks at each flow
-// once. While the kernel does not tell of answers nothing can be said.
+// lookForUnanswered detects the flows without a reply in time. It looks at each flow
+// once. Without conntrack events, replies are not known.
 func (j *Journal) lookForUnanswered(now time.Time) {
 	j.waited = max(j.waited, j.flows.oldest)
-	// More than the workers can tell of meanwhile: what is left over has its turn soon.
+	// More than the workers can add meanwhile: the rest is processed soon.
 	for end := min(j.flows.next, j.waited+2*intakeSize); j.waited < end; j.waited++ {
 		e := j.flows.at(j.waited)
 		if now.Sub(e.flow.Time) < flow.UnansweredAfter {
@@ -284,12 +284,12 @@ func (j *Journal) notOpen(e *entry) {
 	e.count(func(c *counts) { c.open-- })
 }
 
-// ID names the flow of a number.
+// ID returns the ID of the flow with a number.
 func (j *Journal) ID(number uint64) string {
 	return j.prefix + "-" + strconv.FormatUint(number, 10)
 }
 
-// number is the inverse of ID; 0: it is none of this journal's.
+// number is the inverse of ID; 0: not an ID of this journal.
 func (j *Journal) number(id string) uint64 {
 	prefix, digits, ok := strings.Cut(id, "-")
 	if !ok || prefix != j.prefix {

@@ -7,13 +7,12 @@ import (
 	"github.com/nfqproxy/nfqproxy/conntrack"
 )
 
-// kernelView is what the journal knows of how well it is told by the kernel.
+// kernelView is the state of the conntrack event subscription.
 type kernelView struct {
-	following bool // somebody tells
+	following bool // events are received
 	why       string
 	paused    bool
-	// rush holds something when the number of the next flow has come to rushAt; 0: nobody
-	// wants to know.
+	// rush is signalled when the number of the next flow reaches rushAt; 0: never.
 	rush   chan struct{}
 	rushAt uint64
 	// blindTo is the number of the first flow that began after the last pause.
@@ -27,8 +26,7 @@ type kernelView struct {
 	events            uint64
 	overruns, resyncs uint64
 	announced         uint64 // note number up to which readers were woken
-	// orphans are events that came before their flow was told of: a reply may be quicker
-	// than the worker.
+	// orphans are events that arrived before their flow: a reply may be faster than the worker.
 	orphans []orphan
 }
 
@@ -44,7 +42,7 @@ const maxOrphans = 4096
 // patience is how long an event waits for its flow.
 const patience = 50 * time.Millisecond
 
-// lookForRush tells of a rush, once.
+// lookForRush signals a rush, once.
 func (k *kernelView) lookForRush(next uint64) {
 	if next >= k.rushAt && k.rushAt > 0 {
 		k.rushAt = math.MaxUint64
@@ -55,10 +53,10 @@ func (k *kernelView) lookForRush(next uint64) {
 	}
 }
 
-// complete says whether all events are told of.
+// complete reports whether all events are received.
 func (k *kernelView) complete() bool { return k.following && !k.paused && !k.stale }
 
-// apply takes over what the kernel told.
+// apply applies conntrack events.
 func (j *Journal) apply(events []conntrack.Event, now time.Time) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -73,7 +71,7 @@ func (j *Journal) apply(events []conntrack.Event, now time.Time) {
 	j.announce()
 }
 
-// mayBeNew says whether a flow may still be told of that the event is of. The entries of
+// mayBeNew reports whether the flow of the event may still arrive. The entries of
 // most connections that are not known began long ago.
 func mayBeNew(ev *conntrack.Event, now time.Time) bool {
 	return ev.State.Start.IsZero() || now.Sub(ev.State.Start) < patience
@@ -124,7 +122,7 @@ func (j *Journal) find(ev *conntrack.Event) (uint64, *entry) {
 	return number, e
 }
 
-// begunAfter says whether the event is older than the flow.
+// begunAfter reports whether the event is older than the flow.
 func (e *entry) begunAfter(ev *conntrack.Event) bool {
 	switch {
 	case e.inherited:
@@ -152,11 +150,11 @@ func (j *Journal) update(number uint64, e *entry, s *conntrack.State, at int64) 
 	return true
 }
 
-// take takes over what a state says besides where the connection is.
+// take applies the other fields of a conntrack state.
 func (e *entry) take(s *conntrack.State, at int64) {
 	l := &e.life
 	e.seenSource = s.Reply.Destination
-	if k := uint8(s.TCP) | uint8(s.SCTP); k != 0 { // of one protocol; not every event tells it
+	if k := uint8(s.TCP) | uint8(s.SCTP); k != 0 { // of one protocol; not in every event
 		l.kernelState = k
 	}
 	if s.HasCounters {
@@ -193,7 +191,7 @@ func (j *Journal) end(number uint64, e *entry, ev *conntrack.Event, at int64) {
 	switch {
 	case last == before:
 	case last.order() >= closed.order() && last != expired && last != removed:
-		// The kernel told of the end only, as of a connection that was refused.
+		// The kernel reported only the end, as for a refused connection.
 		j.change(number, e, last, at)
 	default:
 		j.enter(e, last, at)

@@ -38,7 +38,7 @@ var eventNames = [...]flow.Event{
 	rejected: flow.Rejected, dropped: flow.Dropped, failed: flow.Failed, repeated: flow.Repeated, gone: flow.Gone,
 }
 
-// endedStates are those that [flow.State.Ended] says have ended.
+// endedStates are the states with [flow.State.Ended].
 var endedStates = func() (ended [len(eventNames)]bool) {
 	for e, name := range eventNames {
 		ended[e] = name.Ended()
@@ -49,17 +49,17 @@ var endedStates = func() (ended [len(eventNames)]bool) {
 // eventOf is the inverse of eventNames.
 func eventOf(name flow.Event) event { return event(slices.Index(eventNames[:], name)) }
 
-// entry is one flow and what became of it.
+// entry is one flow and its life cycle.
 type entry struct {
 	flow flow.Flow // without its table
 	key  key
 	// previous is the number of the flow that had the tuple before; 0: none is known.
 	previous uint64
-	// inherited: it began before it was told of.
+	// inherited: it began before the journal followed events.
 	inherited bool
 	seen      uint64 // the last resync that found its entry
 	life      life
-	// seenSource is what the endpoint sees as the source; valid once the kernel told.
+	// seenSource is the source as seen by the endpoint; valid after the first conntrack event.
 	seenSource netip.AddrPort
 	history    [8]moment
 	happened   uint8          // how many of them
@@ -97,14 +97,14 @@ func newLife(f *flow.Flow) life {
 	return l
 }
 
-// open says what [flow.Life.Open] does.
+// open is [flow.Life.Open].
 func (l *life) open() bool { return !l.over && !endedStates[l.state] }
 
 // coalesce is for how long the packets of a tuple that are refused or dropped count as
 // sent again: longer than TCP ever waits between two.
 const coalesce = 130 * time.Second
 
-// repeatedBy says whether the flow is no new one, but this one's packet once more.
+// repeatedBy reports whether the flow is no new one, but this one's packet once more.
 func (e *entry) repeatedBy(f *flow.Flow) bool {
 	d := &f.Decision
 	if d.Verdict != e.flow.Decision.Verdict {
@@ -114,7 +114,7 @@ func (e *entry) repeatedBy(f *flow.Flow) bool {
 	case decision.DNAT:
 		return f.Outcome == conntrack.Kept && !e.life.over
 	case decision.Accept:
-		// A live tuple of TCP is not asked for anew, one of UDP is whenever the rules have
+		// A live tuple of TCP is not decided again, one of UDP is whenever the rules have
 		// not seen it for a while.
 		return !e.life.over && (f.Packet.Protocol != decision.TCP || e.life.state == decided || e.life.state == unanswered)
 	}
@@ -133,13 +133,13 @@ func (e *entry) remember(what event, at int64) {
 	e.happened = uint8(i + 1)
 }
 
-// answeredBy says whether packets came back. One that is the answer to TCP's first packet
+// answeredBy reports whether packets came back. One that is the answer to TCP's first packet
 // and ends the connection at once only shows in the counts (nf_conntrack_tcp_packet).
 func answeredBy(s *conntrack.State) bool {
 	return s.Status&conntrack.StatusSeenReply != 0 || s.HasCounters && s.Received.Packets > 0
 }
 
-// stateOf gives the state that the kernel's state of a connection stands for, coming from
+// stateOf returns the state that the kernel's state of a connection stands for, coming from
 // the one before.
 func stateOf(s *conntrack.State, before event) event {
 	replied := answeredBy(s)
@@ -209,7 +209,7 @@ func brokenOff(before event, replied bool) event {
 	return reset
 }
 
-// order says how far on in its life a flow is. The kernel's entries never go back.
+// order is the position of a state in the life cycle. The kernel's entries never go back.
 func (e event) order() int {
 	switch e {
 	case decided, unanswered:
@@ -224,7 +224,7 @@ func (e event) order() int {
 	return 4
 }
 
-// Life gives what became of the flow, without history.
+// Life returns the life cycle of the flow, without history.
 func (l *life) record(f *flow.Flow, seenSource netip.AddrPort) *flow.Life {
 	r := &flow.Life{
 		State: eventNames[l.state], Since: time.Unix(0, l.since), Answered: l.answered, Over: l.over,

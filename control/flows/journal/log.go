@@ -12,7 +12,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// LogConfig says what a log is like.
+// LogConfig configures a log.
 type LogConfig struct {
 	Names Names // of the sources of flows; it may be nil
 	Steps bool  // with the walk through kube-proxy's chains
@@ -20,8 +20,8 @@ type LogConfig struct {
 	Failed func(error)
 }
 
-// Log writes a record for each decision of a journal, as JSON lines. What the writer
-// cannot take before the journal forgets it is counted and left out.
+// Log writes a record for each decision of a journal, as JSON lines. Records that a slow writer
+// does not take before the journal evicts them are counted and left out.
 type Log struct {
 	config LogConfig
 	reader *Reader
@@ -31,10 +31,10 @@ type Log struct {
 	err    error // of writing; valid after done
 }
 
-// closePatience is how long Close waits for a writer that takes nothing.
+// closePatience is how long Close waits for a blocked writer.
 const closePatience = 2 * time.Second
 
-// NewLog starts a log of what is decided from here on.
+// NewLog starts a log of all decisions from now on.
 func (j *Journal) NewLog(w io.Writer, c LogConfig) *Log {
 	ctx, stop := context.WithCancel(context.Background())
 	l := &Log{config: c, reader: j.NewReader(), stop: stop, done: make(chan struct{})}
@@ -42,18 +42,18 @@ func (j *Journal) NewLog(w io.Writer, c LogConfig) *Log {
 	return l
 }
 
-// Lost is how many records were left out.
+// Lost returns the number of records that were left out.
 func (l *Log) Lost() uint64 { return l.lost.Load() }
 
-// Close writes what the journal has until now and returns the first error of writing. A
-// writer that takes nothing any more is left behind after a while.
+// Close writes the records until now and returns the first error of writing. It does not wait
+// forever for a blocked writer.
 func (l *Log) Close() error {
 	l.stop()
 	select {
 	case <-l.done:
 		return l.err
 	case <-time.After(closePatience):
-		return fmt.Errorf("the reader takes no more: %d records are lost, and those that it was not given yet", l.Lost())
+		return fmt.Errorf("the reader of the flow log is blocked: %d records are lost, and those still waiting", l.Lost())
 	}
 }
 

@@ -5,9 +5,8 @@ import (
 	"time"
 )
 
-// Past reads flows that are known already, as they are, oldest first. It keeps none of them,
-// and keeps the journal from changing for a bounded number of flows at a time, whatever
-// the journal remembers. It belongs to one goroutine.
+// Past reads known flows in their present state, oldest first. It keeps no copies, and locks the
+// journal for a bounded number of flows at a time. It belongs to one goroutine.
 type Past struct {
 	journal   *Journal
 	match     Match
@@ -16,7 +15,7 @@ type Past struct {
 	reader    *Reader
 }
 
-// visitAtOnce bounds how many flows are looked at while the journal is kept from changing.
+// visitAtOnce bounds the number of flows visited under the journal's lock.
 const visitAtOnce = 1024
 
 // NewPast begins to read the newest flows that match, at most limit. Flows decided before since
@@ -61,7 +60,7 @@ func (p *Past) read(into []Entry) (n int) {
 	j := p.journal
 	j.mu.RLock()
 	defer j.mu.RUnlock()
-	p.next = max(p.next, j.flows.oldest) // others have made room for newer ones
+	p.next = max(p.next, j.flows.oldest) // others were evicted
 	first := p.next
 	for range visitAtOnce {
 		if p.next >= p.end || n == len(into) {
@@ -79,10 +78,10 @@ func (p *Past) read(into []Entry) (n int) {
 }
 
 // Reader is a reader of what happens to each flow after it was read, and to all others after
-// NewPast. It is to be asked for when all were read.
+// NewPast. Call it when all were read.
 func (p *Past) Reader() *Reader { return p.reader }
 
-// marks say up to which note flows were read: those of a mark and before the next one, when
+// marks record up to which note flows were read: those of a mark and before the next one, when
 // the next note had that number; 0: they were not read. They are sorted by flow.
 type marks []mark
 
@@ -99,7 +98,7 @@ func (m *marks) add(first, end, note uint64) {
 	*m = append(*m, mark{flow: end})
 }
 
-// cover says whether the note is of a flow that was read after it. Notes come in the order of
+// cover reports whether the note is of a flow that was read after it. Notes come in the order of
 // their numbers: when no flow was read after one, the marks are not needed any more.
 func (m *marks) cover(flow, note uint64) bool {
 	if len(*m) == 0 {

@@ -11,12 +11,12 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/kubechains"
 )
 
-// Entry is a flow at an event, or as it is.
+// Entry is a flow at an event, or in its present state.
 type Entry struct {
 	Number uint64 // of the flow: grows from one to the next
 	Flow   flow.Flow
-	Event  flow.Event // empty: it is as it is
-	// Noted is when the journal learned of the event; valid iff Event is not empty.
+	Event  flow.Event // empty: in its present state
+	// Noted is when the journal recorded the event; valid iff Event is not empty.
 	Noted time.Time
 
 	id         string
@@ -26,7 +26,7 @@ type Entry struct {
 	history    []flow.Moment
 }
 
-// Match says whether a reader wants the flow of a number at an event (empty: as it is), in
+// Match reports whether a reader wants the flow of a number at an event (empty: as it is), in
 // that state. The flow is only valid during the call, which must not use the journal.
 type Match func(number uint64, f *flow.Flow, s flow.State, e flow.Event) bool
 
@@ -40,7 +40,7 @@ type Reader struct {
 	past marks
 }
 
-// NewReader makes a reader of what happens from here on.
+// NewReader returns a reader of events from now on.
 func (j *Journal) NewReader() *Reader {
 	j.mu.RLock()
 	defer j.mu.RUnlock()
@@ -49,12 +49,11 @@ func (j *Journal) NewReader() *Reader {
 
 func (j *Journal) newReader() *Reader { return &Reader{journal: j, next: j.notes.next, lost: j.Lost()} }
 
-// readAtOnce bounds how many events are looked at while the journal is kept from changing.
+// readAtOnce bounds the number of events read under the journal's lock.
 const readAtOnce = 1024
 
-// Read reads events that match, without waiting for any: n of them, and how many events it
-// missed because it was too slow. It has seen all that there are if n is less than the
-// room for them.
+// Read reads events that match, without waiting: n of them, and the number of events missed because
+// the reader was too slow. If n is less than the buffer's size, there are no more.
 func (r *Reader) Read(into []Entry, match Match) (n int, missed uint64) {
 	for more := true; more && n < len(into); {
 		var k int
@@ -98,7 +97,7 @@ func (r *Reader) read(into []Entry, match Match) (n int, missed uint64, more boo
 	return n, missed, true
 }
 
-// Lost is how many flows the journal had no room for since it was last asked.
+// Lost returns the number of flows lost by overflow since the last call.
 func (r *Reader) Lost() uint64 {
 	now := r.journal.Lost()
 	lost := now - r.lost
@@ -127,7 +126,7 @@ func (j *Journal) fill(to *Entry, number uint64, e *entry) {
 	to.life.incomplete = j.incomplete(number, e)
 }
 
-// Find gives a flow with its history.
+// Find returns a flow with its history.
 func (j *Journal) Find(id string) (Entry, bool) {
 	j.mu.RLock()
 	defer j.mu.RUnlock()
@@ -144,17 +143,17 @@ func (j *Journal) Find(id string) (Entry, bool) {
 	return found, true
 }
 
-// Names knows whose an address is.
+// Names returns the owners of addresses.
 type Names interface {
-	// Owner names the pod that has the address, and the node that the address is on, or the
-	// machine outside of the cluster. What is not known is empty.
+	// Owner returns the pod with the address, and its node, or the machine outside the cluster.
+	// Unknown names are empty.
 	Owner(netip.Addr) Owner
 }
 
-// Owner is who has an address.
+// Owner is the owner of an address.
 type Owner struct{ Pod, Node, Host string }
 
-// Record makes a record, with names and, if wanted, steps.
+// Record returns a record, with names and optionally steps.
 func (e *Entry) Record(names Names, withSteps bool) *flow.Record {
 	f := &e.Flow
 	r := f.Record()
@@ -189,8 +188,8 @@ func AddNames(r *flow.Record, f *flow.Flow, names Names) {
 	}
 }
 
-// HasSteps says whether the walk through the chains leads where the flow went: not if
-// the kernel's entry led elsewhere, nor if somebody dropped it.
+// HasSteps reports whether the walk through the chains leads where the flow went: not if
+// an existing conntrack entry had another endpoint, nor if the user dropped the flow.
 func HasSteps(f *flow.Flow) bool {
 	d := &f.Decision
 	return d.Reason != decision.DroppedByHand && (d.Verdict != decision.DNAT || f.Endpoint() == d.Endpoint())

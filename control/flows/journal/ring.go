@@ -19,7 +19,7 @@ func (r *ring[T]) capacity() uint64 { return uint64(len(r.pieces)) * pieceSize }
 func (r *ring[T]) len() int         { return int(r.next - r.oldest) }
 func (r *ring[T]) full() bool       { return r.next-r.oldest == r.capacity() }
 
-// at gives the value of a number; nil: it is not held.
+// at returns the value of a number; nil: it is not held.
 func (r *ring[T]) at(number uint64) *T {
 	if number < r.oldest || number >= r.next {
 		return nil
@@ -28,7 +28,7 @@ func (r *ring[T]) at(number uint64) *T {
 	return &r.pieces[i/pieceSize][i%pieceSize]
 }
 
-// add gives the place of a new value, which is to be written whole. The ring must not be
+// add returns the place of a new value, which is to be written whole. The ring must not be
 // full.
 func (r *ring[T]) add() (*T, uint64) {
 	number := r.next

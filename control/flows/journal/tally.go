@@ -50,12 +50,12 @@ type endpointTally struct {
 	draws     [2]uint64 // by policy, since tally.since
 }
 
-// maxEndpoints is how many endpoints that are none any more a service port may have.
+// maxEndpoints is the maximum number of removed endpoints of a service port.
 const maxEndpoints = 1000
 
 func newTallies() tallies { return tallies{make(map[portKey]*tally)} }
 
-// of gives the counts of a service port.
+// of returns the counts of a service port.
 func (t *tallies) of(s *decision.ServicePort) *tally {
 	k := portKey{s.Name, s.Family}
 	c := t.ports[k]
@@ -82,7 +82,7 @@ func (e *entry) tally() {
 	switch {
 	case d.Verdict == decision.Reject || d.Verdict == decision.Drop:
 		t.refusals[d.Reason]++
-	case e.flow.Held != nil && e.flow.Held.Action == flow.HoldChosen: // that was no chance
+	case e.flow.Held != nil && e.flow.Held.Action == flow.HoldChosen: // not selected at random
 	case d.Verdict == decision.DNAT && d.Reason == decision.Balanced && d.Generation >= t.generation:
 		t.draws[d.Policy]++
 		e.endpoint.draws[d.Policy]++
@@ -153,7 +153,7 @@ func (t *tally) follow(s *decision.ServicePort, generation uint64, now time.Time
 	t.fit = s
 }
 
-// sameChoice says whether the same endpoints can be drawn.
+// sameChoice reports whether the same endpoints can be drawn.
 func sameChoice(a, b *decision.ServicePort) bool {
 	for _, p := range []decision.Policy{decision.Cluster, decision.Local} {
 		if !slices.EqualFunc(a.Usable[p], b.Usable[p], func(i, k uint32) bool { return a.Endpoints[i].AddrPort == b.Endpoints[k].AddrPort }) {
@@ -177,9 +177,9 @@ func (t *tally) endpoint(e *decision.Endpoint) *endpointTally {
 // pruneInterval is how often tables are looked at for services that have gone.
 const pruneInterval = 10 * time.Second
 
-// SetTable tells the journal of a new table: it forgets the counts of services that are
-// gone and, of services with many, those of endpoints that are none any more. It does so
-// now and then, so that many changes cost little; the last table is not missed for long.
+// SetTable informs the journal of a new table: it removes the counts of deleted services and, for
+// services with many, those of removed endpoints. It does so from time to time, so that many
+// changes cost little; the last table is processed soon.
 func (j *Journal) SetTable(t *decision.Table) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -187,7 +187,7 @@ func (j *Journal) SetTable(t *decision.Table) {
 	j.ports.follow(t)
 }
 
-// prune does what SetTable says.
+// prune is the work of SetTable.
 func (j *Journal) prune(now time.Time) {
 	t := j.table
 	if t == nil || now.Sub(j.pruned) < pruneInterval {
@@ -196,7 +196,7 @@ func (j *Journal) prune(now time.Time) {
 	j.table, j.pruned = nil, now
 	for k, c := range j.services.ports {
 		if c.latest > t.Generation() {
-			continue // flows were decided by a table that the journal is yet to be told of
+			continue // flows were decided by a table that the journal does not have yet
 		}
 		i := slices.IndexFunc(t.Service(k.name.Service()), func(s *decision.ServicePort) bool { return s.Name == k.name && s.Family == k.family })
 		if i < 0 {

@@ -12,16 +12,17 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// How a reader is served: at most so many records in each window, which leaves the
-// processors to the datapath however much happens; of more, all records of some flows.
+// The rate limit of a reader: a maximum number of records in each window, which leaves the
+// processors to the datapath under any load. Beyond it the reader gets all records of a sample of
+// flows.
 const (
 	window = 100 * time.Millisecond
-	// few is how many records a window has at least, whatever the number of readers.
+	// few is the minimum number of records of a window, for any number of readers.
 	few = 20
-	// page is how many flows that are known already are copied at a time.
+	// page is the number of known flows that are copied at a time.
 	page = 64
-	// tellMissed is how often a reader is told what it missed.
-	tellMissed = time.Second
+	// missedInterval is the interval of the reports of missed records.
+	missedInterval = time.Second
 )
 
 // Flows lists or follows flows.
@@ -48,7 +49,7 @@ func (n *Node) Flows(ctx context.Context, q observe.FlowQuery, each func(observe
 	return s.follow(ctx, matches)
 }
 
-// known are flows of the journal. As they are, they are at no event.
+// known are flows of the journal in their present state, without an event.
 type known struct {
 	flows *journal.Past
 	// gaps[i] are the flows left out before the i-th that was read, gap those after the last.
@@ -100,7 +101,7 @@ func (p *known) give(ctx context.Context, n *Node, steps bool, each func(observe
 	return leftOut(p.gap)
 }
 
-// leftOut says that so many flows are for no service, and were not wanted.
+// leftOut reports flows for no service that were left out.
 func (n *Node) leftOut(flows uint64) *observe.Missed {
 	return &observe.Missed{Node: n.config.Name, Missed: flows, Why: observe.MissedLeftOut}
 }
@@ -115,12 +116,12 @@ type stream struct {
 	// happens.
 	mask  uint64
 	quiet int // windows in a row in which there was room to spare
-	// What the reader has not been told of yet.
+	// Missed records not reported to the reader yet.
 	slow, sampled, left uint64
 	told                time.Time
 }
 
-// follow gives what happens until the context ends.
+// follow sends events until the context ends.
 func (s *stream) follow(ctx context.Context, matches func(*flow.Flow, flow.State, flow.Event) bool) error {
 	picked := func(number uint64, f *flow.Flow, state flow.State, e flow.Event) bool {
 		if !matches(f, state, e) {
@@ -142,7 +143,7 @@ func (s *stream) follow(ctx context.Context, matches func(*flow.Flow, flow.State
 	// Of this window: what there is room for does not change within one.
 	began, room, given := time.Now(), s.capacity(), 0
 	for {
-		wait, cancel := context.WithTimeout(ctx, tellMissed)
+		wait, cancel := context.WithTimeout(ctx, missedInterval)
 		s.reader.Wait(wait)
 		cancel()
 		if ctx.Err() != nil {
@@ -182,7 +183,7 @@ func (s *stream) follow(ctx context.Context, matches func(*flow.Flow, flow.State
 	}
 }
 
-// room is how many records a window has for each reader: when the datapath is busy, a fifth.
+// room is the number of records of a window for each reader: a fifth while the datapath is busy.
 func (s *stream) capacity() int {
 	all := float64(s.config.Records) * window.Seconds()
 	if s.config.Journal.Busy() {
@@ -191,7 +192,7 @@ func (s *stream) capacity() int {
 	return max(few, int(all)/int(max(1, s.readers.Load())))
 }
 
-// relax picks more flows again when there has been room to spare for a while.
+// relax enlarges the sample again after some time below the limit.
 func (s *stream) relax(given int) {
 	if given*4 > s.capacity() {
 		s.quiet = 0
@@ -202,9 +203,9 @@ func (s *stream) relax(given int) {
 	}
 }
 
-// tell tells the reader what it missed, once a second at most.
+// tell reports missed records to the reader, at most once a second.
 func (s *stream) sendMissed() error {
-	if now := time.Now(); now.Sub(s.told) >= tellMissed {
+	if now := time.Now(); now.Sub(s.told) >= missedInterval {
 		s.told = now
 		for _, m := range []observe.Missed{{Missed: s.slow, Why: observe.MissedSlow}, {Missed: s.sampled, Why: observe.MissedSampled}, {Missed: s.reader.Lost(), Why: observe.MissedLost}} {
 			if m.Missed == 0 {
@@ -225,7 +226,7 @@ func (s *stream) sendMissed() error {
 	return nil
 }
 
-// hash spreads numbers that follow each other.
+// hash distributes consecutive numbers.
 func hash(n uint64) uint64 {
 	hi, lo := bits.Mul64(n, 0x9e3779b97f4a7c15)
 	return hi ^ lo>>32

@@ -1,5 +1,5 @@
-// Package localnode answers questions about the flows of the node it runs on: it is the
-// [observe.Observer] behind a daemon's flow API.
+// Package localnode observes the flows of the node it runs on: it is the [observe.Observer] behind a
+// daemon's flow API.
 package localnode
 
 import (
@@ -20,30 +20,30 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/hostnat"
 )
 
-// Owners knows whose addresses are; see [control.Owners].
+// Owners returns the owners of addresses; see [control.Owners].
 type Owners interface {
 	Owner(netip.Addr) (pod, node string)
 	Pods(each func(name, node string, addresses []netip.Addr))
 	Nodes(each func(name string, addresses []netip.Addr))
 }
 
-// Config is what a node's answers are made of.
+// Config is the configuration of a Node.
 type Config struct {
 	Name    string // of the node
 	Version string // of this program
 	Journal *journal.Journal
 	Owners  Owners
-	// Table is the service table in force; nil: there is none yet.
+	// Table is the service table in force; nil: none yet.
 	Table func() *decision.Table
 	// Stats are the datapath's; nil before it runs.
 	Stats func() *datapath.Stats
-	// HostRules are the host's own nat rules; it may be nil, and give nil.
+	// HostRules returns the host's own nat rules; it may be nil, and return nil.
 	HostRules func() *hostnat.Rules
-	// Holder holds flows; nil: they cannot be held.
+	// Holder holds flows; nil: holding flows is not supported.
 	Holder observe.Holder
-	// Records is how many records a second all readers get together at most, or a fifth of
-	// that while the journal is busy; 0: 5,000. Of more each reader gets those of some flows,
-	// and is told.
+	// Records is the rate limit for all readers together, in records per second; a fifth of it
+	// while the journal is busy; 0: 5,000. Beyond it each reader gets a sample of flows, and a
+	// report of the missed records.
 	Records int
 }
 
@@ -52,8 +52,8 @@ type Node struct {
 	config  Config
 	readers atomic.Int64
 	missed  atomic.Uint64
-	// explaining holds something while a packet is explained: what names stand for takes
-	// memory in proportion to the cluster.
+	// explaining is a lock held during a simulation: the index of names takes memory in proportion
+	// to the cluster.
 	explaining chan struct{}
 }
 
@@ -62,7 +62,7 @@ var (
 	_ observe.ServiceStreamer = (*Node)(nil)
 )
 
-// New makes the observer.
+// New returns the observer.
 func New(c Config) *Node {
 	if c.Records == 0 {
 		c.Records = 5000
@@ -70,37 +70,37 @@ func New(c Config) *Node {
 	return &Node{config: c, explaining: make(chan struct{}, 1)}
 }
 
-// Names makes names of flows out of owners.
+// Names returns the names of flows from owners.
 func Names(o Owners) journal.Names { return names{o} }
 
 type names struct{ Owners }
 
-// Owner is [journal.Names]'s.
+// Owner implements [journal.Names].
 func (n names) Owner(a netip.Addr) journal.Owner {
 	pod, node := n.Owners.Owner(a)
 	return journal.Owner{Pod: pod, Node: node}
 }
 
-// Owner is [journal.Names]'s.
+// Owner implements [journal.Names].
 func (n *Node) Owner(a netip.Addr) journal.Owner { return names{n.config.Owners}.Owner(a) }
 
-// Holder is [observe.Observer]'s.
+// Holder implements [observe.Observer].
 func (n *Node) Holder() observe.Holder { return n.config.Holder }
 
-// Flow gives a flow. What went through it so far is asked of the kernel.
+// Flow returns a flow, with its present counters from the kernel.
 func (n *Node) Flow(_ context.Context, id string) (*flow.Record, error) {
 	e, ok := n.config.Journal.Find(id)
 	if !ok {
-		return nil, &observe.Error{Status: http.StatusNotFound, Field: "id", Message: "no flow " + id + " is known: it was never seen here, or has made room for newer ones"}
+		return nil, &observe.Error{Status: http.StatusNotFound, Field: "id", Message: "flow " + id + " not found on this node, or evicted for newer ones"}
 	}
 	n.config.Journal.Refresh(&e)
 	return e.Record(n, true), nil
 }
 
-// Explain decides a packet on paper, one after the other.
+// Explain simulates a packet; one at a time.
 func (n *Node) Explain(ctx context.Context, q observe.Question) (*flow.Record, error) {
 	if q.Node != "" && q.Node != n.config.Name {
-		return nil, &observe.Error{Status: http.StatusNotFound, Field: "node", Message: "node " + q.Node + " is not observed here, but " + n.config.Name + " is"}
+		return nil, &observe.Error{Status: http.StatusNotFound, Field: "node", Message: "node " + q.Node + " is not observed by this server: it observes " + n.config.Name}
 	}
 	t := n.config.Table()
 	if t == nil {
@@ -138,7 +138,7 @@ func (n *Node) Explain(ctx context.Context, q observe.Question) (*flow.Record, e
 }
 
 func notReady() error {
-	return &observe.Error{Status: http.StatusServiceUnavailable, Message: "this node has no service table yet: it waits for the first complete state of the cluster"}
+	return &observe.Error{Status: http.StatusServiceUnavailable, Message: "no service table yet: waiting for the first complete state of the cluster"}
 }
 
 // Tables describes the table in force.
@@ -158,7 +158,7 @@ func (n *Node) Tables(context.Context) ([]observe.Table, error) {
 	return []observe.Table{d}, nil
 }
 
-// Stats gives this node's counters.
+// Stats returns this node's counters.
 func (n *Node) Stats(context.Context) ([]observe.Stats, error) {
 	j := n.config.Journal
 	s := observe.Stats{
@@ -177,7 +177,7 @@ func (n *Node) Stats(context.Context) ([]observe.Stats, error) {
 	return []observe.Stats{s}, nil
 }
 
-// Topology tells of the nodes and pods that the objects and endpoints name.
+// Topology returns the nodes and pods named by the objects and endpoints.
 func (n *Node) Topology(context.Context) (*observe.Topology, error) {
 	t := &observe.Topology{Nodes: []observe.TopologyNode{}, Pods: []observe.TopologyPod{}, Hosts: []observe.TopologyHost{}, CanHold: n.config.Holder != nil}
 	nodes := map[string][]netip.Addr{n.config.Name: nil}

@@ -11,7 +11,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// Services gives the services of the table in force, with what the journal counted.
+// Services returns the services of the table in force, with the counts of the journal.
 func (n *Node) Services(ctx context.Context, q observe.ServiceQuery) (*observe.Services, error) {
 	var answer *observe.Services
 	next, err := n.EachService(ctx, q, func(head *observe.Services) error {
@@ -28,7 +28,7 @@ func (n *Node) Services(ctx context.Context, q observe.ServiceQuery) (*observe.S
 	return answer, nil
 }
 
-// EachService is [observe.ServiceStreamer]'s.
+// EachService implements [observe.ServiceStreamer].
 func (n *Node) EachService(ctx context.Context, q observe.ServiceQuery, head func(*observe.Services) error, each func(*observe.Service) error) (next string, err error) {
 	f, err := q.Parse()
 	if err != nil {
@@ -72,7 +72,7 @@ func keyOf(s *decision.ServicePort) observe.ServiceKey {
 	return observe.ServiceKey{Namespace: s.Name.Namespace, Name: s.Name.Name, Port: s.Name.Port, Family: s.Family.String()}
 }
 
-// describe tells of one service port.
+// describe describes one service port.
 func describe(s *decision.ServicePort, c *journal.ServiceCounts) observe.Service {
 	d := observe.Service{
 		Service: s.Name.String(), Namespace: s.Name.Namespace, Name: s.Name.Name, PortName: s.Name.Port,
@@ -118,8 +118,8 @@ func share(part, all uint64) float64 {
 	return float64(part) / float64(all)
 }
 
-// expected is the share of the draws that an endpoint should have got; before there are
-// any, of those to the ClusterIP.
+// expected is the expected share of an endpoint of the random selections; without any, of those for
+// the ClusterIP.
 func expected(s *decision.ServicePort, i uint32, c *journal.ServiceCounts) (e float64) {
 	draws := c.Draws
 	if draws == [2]uint64{} {
@@ -134,7 +134,7 @@ func expected(s *decision.ServicePort, i uint32, c *journal.ServiceCounts) (e fl
 	return e
 }
 
-// past are the endpoints that had flows and are none any more.
+// past are removed endpoints that had flows.
 func past(c *journal.ServiceCounts, present map[netip.AddrPort]bool) []observe.Endpoint {
 	var list []observe.Endpoint
 	for a, of := range c.Endpoints {
@@ -150,7 +150,7 @@ func compare(a, b string) int {
 	return netip.MustParseAddrPort(a).Compare(netip.MustParseAddrPort(b))
 }
 
-// fit tests the draws since the endpoints last changed.
+// fit tests the random selections since the endpoints last changed.
 func fit(s *decision.ServicePort, c *journal.ServiceCounts) *observe.Fit {
 	f := &observe.Fit{Since: c.Since, Draws: c.Draws[decision.Cluster] + c.Draws[decision.Local]}
 	if f.Draws == 0 {

@@ -1,4 +1,4 @@
-// Package match says which flows of a node pass the filter of a question.
+// Package match matches the flows of a node against the filter of a request.
 package match
 
 import (
@@ -13,15 +13,15 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// Node is the node whose flows are looked at.
+// Node is the node whose flows are matched.
 type Node struct {
 	Name  string
-	Names journal.Names // of the sources; nil: they are not known
+	Names journal.Names // names of sources; nil: not known
 }
 
-// Flows makes a function of a filter that says whether a flow at an event (empty: as it
-// is) passes. It does not look at ServicesOnly: who gives flows counts what that leaves out.
-// It is safe for concurrent use.
+// Flows returns a function that reports whether a flow at an event (empty: in its present state)
+// passes the filter. It ignores ServicesOnly: the caller counts the flows that this leaves out. It
+// is safe for concurrent use.
 func (n Node) Flows(f *observe.Filter) func(*flow.Flow, flow.State, flow.Event) bool {
 	return func(fl *flow.Flow, s flow.State, e flow.Event) bool {
 		return n.Passes(f) && n.matchPacket(f, &fl.Packet) && n.matchDecision(f, fl) && n.matchPods(f, fl) &&
@@ -31,17 +31,17 @@ func (n Node) Flows(f *observe.Filter) func(*flow.Flow, flow.State, flow.Event) 
 	}
 }
 
-// any says whether one of the list holds; an empty list holds always.
+// any reports whether one of the list matches; an empty list always does.
 func any[T comparable](list []T, holds func(T) bool) bool {
 	return len(list) == 0 || slices.ContainsFunc(list, holds)
 }
 
-// Passes says whether any flow of the node can pass.
+// Passes reports whether any flow of the node can pass.
 func (n Node) Passes(f *observe.Filter) bool {
 	return len(f.Nodes) == 0 || slices.Contains(f.Nodes, n.Name)
 }
 
-// Service says whether a service port passes.
+// Service reports whether a service port passes.
 func Service(f *observe.ServiceFilter, name decision.ServicePortName) bool {
 	return any(f.Services, func(x observe.ServicePattern) bool { return matchService(x, name) }) &&
 		any(f.Namespaces, func(x string) bool { return x == name.Namespace })
@@ -66,7 +66,7 @@ func matchAddress(x observe.AddressPattern, a netip.AddrPort, o journal.Owner) b
 	return o.Host == x.Name || o.Node == x.Name
 }
 
-// owner has the address; empty: it is not known.
+// owner returns the owner of the address; empty: not known.
 func (n Node) owner(a netip.Addr) journal.Owner {
 	if n.Names == nil {
 		return journal.Owner{}
@@ -74,7 +74,7 @@ func (n Node) owner(a netip.Addr) journal.Owner {
 	return n.Names.Owner(a)
 }
 
-// endpointPod is the pod that was decided on; empty: none is known, or the flow went elsewhere.
+// endpointPod is the pod of the selected endpoint; empty: not known, or the flow went to another.
 func endpointPod(fl *flow.Flow) string {
 	d := &fl.Decision
 	if d.Verdict != decision.DNAT || fl.Endpoint() != d.Endpoint() {
@@ -104,7 +104,7 @@ func matchService(x observe.ServicePattern, name decision.ServicePortName) bool 
 	return (x.Namespace == "" || x.Namespace == name.Namespace) && (x.Name == "" || x.Name == name.Name) && (x.Port == "" || x.Port == name.Port)
 }
 
-// matchPods looks at the names of the pods, and at namespaces.
+// matchPods matches the names of the pods, and namespaces.
 func (n Node) matchPods(f *observe.Filter, fl *flow.Flow) bool {
 	if len(f.Pods) == 0 && len(f.Namespaces) == 0 {
 		return true

@@ -7,15 +7,13 @@ import (
 	"time"
 )
 
-// Services are service ports, and how their flows spread. The counts are sums over the nodes.
+// Services are service ports with the distribution of their flows. The counts are sums over the nodes.
 type Services struct {
 	Nodes    []string  `json:"nodes"`
 	Services []Service `json:"services"` // sorted by [ServiceKey]
-	// Next is the [ServiceQuery.After] that the following services come with; empty: these
-	// are the last ones.
+	// Next is the [ServiceQuery.After] of the next page; empty: this is the last one.
 	Next string `json:"next,omitempty"`
-	// Lost counts flows that are in none of the counts, because a node had no room for
-	// their records.
+	// Lost counts flows that are not counted because of a queue overflow on their node.
 	Lost uint64 `json:"lost"`
 }
 
@@ -34,38 +32,38 @@ type Service struct {
 	LoadBalancerIPs []netip.Addr `json:"loadBalancerIPs,omitempty"`
 	InternalPolicy  string       `json:"internalPolicy"`
 	ExternalPolicy  string       `json:"externalPolicy"`
-	// AffinitySeconds is how long clients stay with an endpoint; 0: there is no affinity.
+	// AffinitySeconds is the timeout of session affinity; 0: no affinity.
 	AffinitySeconds uint32 `json:"affinitySeconds,omitempty"`
 
 	Flows Flows `json:"flows"`
-	// Refused counts flows by the reason why they were rejected or dropped.
+	// Refused counts rejected and dropped flows by reason.
 	Refused map[string]uint64 `json:"refused,omitempty"`
-	// Endpoints are sorted as kube-proxy's chains are. Those that went away stay for as long
-	// as the service, if they had flows, up to 1,000.
+	// Endpoints are in the order of kube-proxy's chains. Removed endpoints that had flows stay for
+	// as long as the service, up to 1,000.
 	Endpoints []Endpoint `json:"endpoints"`
-	// Fit tells whether the draws spread as they should; nil: there are none to tell from.
+	// Fit tests the random selections for equal probabilities; nil: there are none.
 	Fit *Fit `json:"fit,omitempty"`
 }
 
-// Flows count flows since the daemon's start. A first packet that came again does not count.
-// Counts with the name of a [flow.State] are of flows that came into that state.
+// Flows are counts of flows since the daemon's start. Retransmissions of first packets do not
+// count. Counts with the name of a [flow.State] are of flows that entered that state.
 type Flows struct {
 	Total      uint64 `json:"total"`
-	Drawn      uint64 `json:"drawn"`      // by lot, or to the only one
-	Affinity   uint64 `json:"affinity"`   // to where the client had been before
+	Drawn      uint64 `json:"drawn"`      // endpoint selected at random, or the only one
+	Affinity   uint64 `json:"affinity"`   // endpoint selected by session affinity
 	Rejected   uint64 `json:"rejected"`   // by the verdict, with an ICMP error
 	Dropped    uint64 `json:"dropped"`    // by the verdict
-	Failed     uint64 `json:"failed"`     // no connection entry could be made
-	Unanswered uint64 `json:"unanswered"` // ended without an answer, or have none yet for three seconds
+	Failed     uint64 `json:"failed"`     // conntrack entry could not be created
+	Unanswered uint64 `json:"unanswered"` // ended without a reply, or have had none for three seconds
 	Refused    uint64 `json:"refused"`    // by the endpoint, with a RST or an ABORT
 	Reset      uint64 `json:"reset"`
-	Open       uint64 `json:"open"` // see [flow.Life.Open]; as far as they are still known
-	// BytesSent and BytesReceived are of those that are over: the kernel has no entry of them.
+	Open       uint64 `json:"open"` // see [flow.Life.Open]; of the flows that the node keeps
+	// BytesSent and BytesReceived are of flows whose conntrack entry is gone.
 	BytesSent     uint64 `json:"bytesSent"`
 	BytesReceived uint64 `json:"bytesReceived"`
 }
 
-// Errors counts the flows in states that are errors (see [flow.State.IsError]).
+// Errors returns the number of flows in states that are errors (see [flow.State.IsError]).
 func (f *Flows) Errors() uint64 { return f.Refused + f.Reset + f.Rejected + f.Dropped + f.Failed }
 
 // Endpoint is one endpoint of a service port.
@@ -73,31 +71,31 @@ type Endpoint struct {
 	Endpoint string `json:"endpoint"` // address and port
 	Pod      string `json:"pod,omitempty"`
 	Node     string `json:"node,omitempty"`
-	Local    bool   `json:"local"` // on a node that was asked
-	// Excluded says why it gets no new flows under the policy that counts for the
-	// ClusterIP, as records say it; empty: it does.
+	Local    bool   `json:"local"` // on an observed node
+	// Excluded is why it receives no new flows to the ClusterIP, as in records; empty: it
+	// receives them.
 	Excluded string `json:"excluded,omitempty"`
-	// Removed: it is no endpoint of the service any more.
+	// Removed: it is no longer an endpoint of the service.
 	Removed bool `json:"removed,omitempty"`
 
 	Flows Flows `json:"flows"`
-	// Expected and Observed are shares of the draws that Fit is about; they add up to 1 each.
+	// Expected and Observed are shares of the random selections of Fit; they add up to 1 each.
 	Expected float64 `json:"expected"`
 	Observed float64 `json:"observed"`
 }
 
-// Fit compares the draws of a service since its endpoints last changed with equal chances
-// (Pearson's chi-square test). Flows bound by affinity do not count.
+// Fit compares the random selections of a service since its endpoints last changed with equal
+// probabilities (Pearson's chi-square test). Flows with session affinity do not count.
 type Fit struct {
 	Since time.Time `json:"since"`
 	Draws uint64    `json:"draws"`
 	// ChiSquare is the sum of (observed - expected)^2 / expected, DegreesOfFreedom the number
-	// of endpoints less 1, of each node and policy that had draws.
+	// of endpoints less 1, of each node and policy with random selections.
 	ChiSquare        float64 `json:"chiSquare"`
 	DegreesOfFreedom int     `json:"degreesOfFreedom"`
-	// PValue is how likely draws with equal chances are to spread at least as unequally. Less
-	// than 0.01 is suspicious. With fewer than 5 expected draws for each endpoint it means
-	// nothing.
+	// PValue is the probability of an at least as uneven distribution under equal probabilities.
+	// Less than 0.01 is suspicious. It is not valid with fewer than 5 expected selections for
+	// each endpoint.
 	PValue float64 `json:"pValue"`
 }
 
@@ -111,7 +109,7 @@ type Table struct {
 	// ServicePorts and Endpoints count both families.
 	ServicePorts int      `json:"servicePorts"`
 	Endpoints    int      `json:"endpoints"`
-	Conflicts    []string `json:"conflicts,omitempty"` // addresses that several services claim
+	Conflicts    []string `json:"conflicts,omitempty"` // addresses of more than one service
 }
 
 // Stats are a node's counters since the daemon's start.
@@ -119,65 +117,66 @@ type Stats struct {
 	Node    string    `json:"node"`
 	Version string    `json:"version"`
 	Started time.Time `json:"started"`
-	// Packets received from the queues; Undecodable are those that passed unread, Undecided
-	// those that passed because there was no room.
+	// Packets received from the queues; Undecodable are those that passed because they could not
+	// be decoded, Undecided those that passed because of an overflow.
 	Packets     uint64 `json:"packets"`
 	Undecodable uint64 `json:"undecodable"`
 	Undecided   uint64 `json:"undecided"`
-	// Flows by verdict: accept, dnat, reject, drop. First packets that came again count again.
+	// Flows by verdict: accept, dnat, reject, drop. Retransmissions of first packets count.
 	Verdicts map[string]uint64 `json:"verdicts"`
 	Reasons  map[string]uint64 `json:"reasons"`
-	// Entries are what became of connection entries: created, kept, replaced, failed.
+	// Entries counts conntrack entries by outcome: created, kept, replaced, failed.
 	Entries map[string]uint64 `json:"entries"`
 	Known   Known             `json:"known"`
-	// Readers follow the flows at this time; Missed counts the records that readers missed.
+	// Readers is the number of clients that follow the flows; Missed counts the records they missed.
 	Readers int    `json:"readers"`
 	Missed  uint64 `json:"missed"`
 	Kernel  Kernel `json:"kernel"`
 }
 
-// Known is what the node remembers of flows.
+// Known describes the flows that a node keeps.
 type Known struct {
-	Flows    int    `json:"flows"`    // remembered now
+	Flows    int    `json:"flows"`    // kept now
 	Capacity int    `json:"capacity"` // at most
 	Open     int    `json:"open"`     // of Flows; see [flow.Life.Open]
-	Lost     uint64 `json:"lost"`     // flows there was no room for
-	// Forgotten counts flows that were open when they made room for newer ones.
+	Lost     uint64 `json:"lost"`     // flows lost by overflow
+	// Forgotten counts open flows that were evicted for newer ones.
 	Forgotten uint64 `json:"forgotten"`
 }
 
-// Kernel is what the kernel tells of connections.
+// Kernel describes the subscription to conntrack events.
 type Kernel struct {
-	// Following: conntrack's events are received. If not, Why says why, and lives are not known.
+	// Following: conntrack events are received. If not, Why is the reason, and flow life cycles are
+	// not available.
 	Following bool   `json:"following"`
 	Why       string `json:"why,omitempty"`
-	// Events received; Overruns counts the times that events were lost, Resyncs the passes
-	// over the connection table that made up for it.
+	// Events counts received events, Overruns the times that events were lost, and Resyncs the
+	// dumps of the conntrack table to recover from it.
 	Events   uint64 `json:"events"`
 	Overruns uint64 `json:"overruns"`
 	Resyncs  uint64 `json:"resyncs"`
-	// Paused: so many flows are new that the kernel is not asked about them (see [flow.Life],
-	// Incomplete).
+	// Paused: events are not requested at present because the rate of new flows is too high (see
+	// [flow.Life], Incomplete).
 	Paused bool `json:"paused"`
-	// Accounting and Timestamps say whether the kernel counts bytes and notes times;
-	// both are switched on at the start.
+	// Accounting and Timestamps: the kernel counts bytes and records times; nfqproxy enables both
+	// at its start.
 	Accounting bool `json:"accounting"`
 	Timestamps bool `json:"timestamps"`
 }
 
-// Topology is what is known of a cluster and its surroundings.
+// Topology lists the known nodes and pods of a cluster, and external machines.
 type Topology struct {
 	Nodes []TopologyNode `json:"nodes"`
 	Pods  []TopologyPod  `json:"pods"`
-	// Hosts are machines outside of the cluster; only labs know any.
+	// Hosts are machines outside the cluster; only labs have any.
 	Hosts []TopologyHost `json:"hosts"`
-	// Lab is the lab's name; empty: it is none.
+	// Lab is the lab's name; empty: not a lab.
 	Lab string `json:"lab,omitempty"`
-	// CanHold: flows can be held here, see [Observer.Holder].
+	// CanHold: the server supports holding flows, see [Observer.Holder].
 	CanHold bool `json:"canHold"`
 }
 
-// Sort brings nodes, pods and hosts in the order of their names.
+// Sort sorts nodes, pods and hosts by name.
 func (t *Topology) Sort() {
 	slices.SortFunc(t.Nodes, func(a, b TopologyNode) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(t.Pods, func(a, b TopologyPod) int { return strings.Compare(a.Name, b.Name) })
@@ -189,7 +188,7 @@ type TopologyNode struct {
 	Name      string         `json:"name"`
 	Addresses []netip.Addr   `json:"addresses"`
 	PodCIDRs  []netip.Prefix `json:"podCIDRs,omitempty"`
-	// Observed: its flows can be seen here.
+	// Observed: its flows are observed.
 	Observed bool `json:"observed"`
 }
 
@@ -200,7 +199,7 @@ type TopologyPod struct {
 	Addresses []netip.Addr `json:"addresses"`
 }
 
-// TopologyHost is a machine outside of the cluster.
+// TopologyHost is a machine outside the cluster.
 type TopologyHost struct {
 	Name      string       `json:"name"`
 	Addresses []netip.Addr `json:"addresses"`

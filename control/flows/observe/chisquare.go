@@ -2,8 +2,8 @@ package observe
 
 import "math"
 
-// PValue is how likely a chi-square distribution with so many degrees of freedom gives at
-// least this value: 1 for no degrees of freedom, and for values that are not positive.
+// PValue is the probability that a chi-square distribution with these degrees of freedom is at
+// least x: 1 for no degrees of freedom, and for values that are not positive.
 func PValue(chiSquare float64, degreesOfFreedom int) float64 {
 	if degreesOfFreedom <= 0 || !(chiSquare > 0) {
 		return 1

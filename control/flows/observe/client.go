@@ -23,13 +23,13 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// Client asks a flow API. It is an [Observer], and a [Holder].
+// Client is a client of a flow API. It is an [Observer] and a [Holder].
 type Client struct {
 	server string // as it was given
 	base   *url.URL
 	token  string
 	http   *http.Client
-	// silence is how long a stream may give no sign of life.
+	// silence is the timeout of a stream without records or keepalives.
 	silence time.Duration
 }
 
@@ -38,26 +38,26 @@ var _ interface {
 	Holder
 } = (*Client)(nil)
 
-// ClientOptions are what a server may ask for.
+// ClientOptions are what a server may require.
 type ClientOptions struct {
-	// Token is sent with each request; empty: none. It is not sent in the clear to another
+	// Token is sent with each request; empty: none. It is never sent unencrypted to another
 	// machine.
 	Token string
-	// CAFile has the certificates, in PEM, that the server's has to be signed by one of;
-	// empty: the system's.
+	// CAFile has the certificates, in PEM, of the authorities that may sign the server's
+	// certificate; empty: the system's.
 	CAFile string
 }
 
-// connectTimeout is how long a connection may take until the server can be asked.
+// connectTimeout is the time limit for establishing a connection.
 const connectTimeout = 10 * time.Second
 
-// silence is how long a server may give no sign of life: longer than [PollSeconds].
+// silence is the timeout of a server without records or keepalives: longer than [PollSeconds].
 const silence = 3 * KeepAliveSeconds * time.Second
 
-// longestAnswer is how long an answer that is no stream may be, in bytes.
+// longestAnswer is the maximum size of a response that is not a stream, in bytes.
 const longestAnswer = 256 << 20
 
-// NewClient makes a client of the server at HOST:PORT, http://HOST:PORT, https://HOST:PORT or
+// NewClient returns a client of the server at HOST:PORT, http://HOST:PORT, https://HOST:PORT or
 // unix:/PATH. It does not connect yet.
 func NewClient(server string, o ClientOptions) (*Client, error) {
 	dialer := &net.Dialer{Timeout: connectTimeout}
@@ -67,7 +67,7 @@ func NewClient(server string, o ClientOptions) (*Client, error) {
 	}
 	c := &Client{server: server, token: o.Token, silence: silence}
 	c.http = &http.Client{Transport: transport, CheckRedirect: func(r *http.Request, _ []*http.Request) error {
-		return fmt.Errorf("it leads to %s, which the flow API does not do", r.URL.Redacted())
+		return fmt.Errorf("unexpected redirect to %s: not a flow API", r.URL.Redacted())
 	}}
 	wrong := fmt.Errorf("server %q: want HOST:PORT, http://HOST:PORT, https://HOST:PORT or unix:/PATH", server)
 	if path, ok := strings.CutPrefix(server, "unix:"); ok {
@@ -90,11 +90,11 @@ func NewClient(server string, o ClientOptions) (*Client, error) {
 		return nil, wrong
 	case u.Fragment != "": // as the address of the web page has it
 		u.Fragment, u.RawFragment = "", ""
-		return nil, fmt.Errorf("server %q: leave out what is not the address: the token is given by itself", u.Redacted())
+		return nil, fmt.Errorf("server %q: want the address only; give the token separately", u.Redacted())
 	case u.User != nil || u.RawQuery != "":
-		return nil, fmt.Errorf("server %q: leave out what is not the address", u.Redacted())
+		return nil, fmt.Errorf("server %q: want the address only", u.Redacted())
 	case u.Scheme == "http" && o.Token != "" && !isLoopback(u.Hostname()):
-		return nil, fmt.Errorf("server %q: a token is not sent in the clear to another machine: take https://, or an address of this machine that leads there (kubectl port-forward)", c.server)
+		return nil, fmt.Errorf("server %q: a token is not sent unencrypted to another machine: use https://, or forward a local port to it (kubectl port-forward)", c.server)
 	}
 	c.base = u.JoinPath("/")
 	if o.CAFile != "" {
@@ -110,11 +110,11 @@ func isLoopback(host string) bool {
 	return err == nil && a.Unmap().IsLoopback() || strings.EqualFold(host, "localhost")
 }
 
-// trust gives a TLS configuration that trusts the certificates of the file.
+// trust returns a TLS configuration that trusts the certificates in the file.
 func trust(file string) (*tls.Config, error) {
 	pem, err := os.ReadFile(file)
 	if err != nil {
-		return nil, fmt.Errorf("the certificates that the server's has to be signed by: %w", err)
+		return nil, fmt.Errorf("cannot read the CA certificates: %w", err)
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(pem) {
@@ -123,12 +123,13 @@ func trust(file string) (*tls.Config, error) {
 	return &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, nil
 }
 
-// request asks; the caller closes the answer's body. Each element of the path is escaped.
+// request sends a request; the caller closes the response's body. Each element of the path is
+// escaped.
 func (c *Client) request(ctx context.Context, method string, path []string, query url.Values, body any) (*http.Response, error) {
 	u := *c.base
 	for _, element := range path {
 		if element == "" || element == "." || element == ".." { // no names of anything
-			return nil, &Error{Status: http.StatusNotFound, Message: fmt.Sprintf("there is no %q", element)}
+			return nil, &Error{Status: http.StatusNotFound, Message: fmt.Sprintf("%q not found", element)}
 		}
 	}
 	escaped := make([]string, len(path))
@@ -141,7 +142,7 @@ func (c *Client) request(ctx context.Context, method string, path []string, quer
 	if body != nil {
 		b, err := json.Marshal(body)
 		if err != nil {
-			return nil, fmt.Errorf("the question cannot be written as JSON: %w", err)
+			return nil, fmt.Errorf("cannot encode the request as JSON: %w", err)
 		}
 		reader = bytes.NewReader(b)
 	}
@@ -167,7 +168,7 @@ func (c *Client) request(ctx context.Context, method string, path []string, quer
 	return answer, nil
 }
 
-// explain says what to do where the server cannot be asked.
+// explain adds advice to a connection error.
 func (c *Client) explain(ctx context.Context, err error) error {
 	switch cause := context.Cause(ctx); {
 	case cause == errSilent:
@@ -182,29 +183,29 @@ func (c *Client) explain(ctx context.Context, err error) error {
 	var unknown x509.UnknownAuthorityError
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("%s: no nfqproxy serves flows there: start a lab (nfqproxy lab up kind), or a daemon with --flow-api; for another machine, check kubectl port-forward (%w)", c.server, err)
+		return fmt.Errorf("%s: connection refused, no flow API: start a lab (nfqproxy lab up kind), or a daemon with --flow-api; for another machine, check kubectl port-forward (%w)", c.server, err)
 	case errors.Is(err, syscall.ENOENT):
-		return fmt.Errorf("%s: there is no such socket: is nfqproxy running with --flow-api %s? (%w)", c.server, c.server, err)
+		return fmt.Errorf("%s: socket not found: start nfqproxy with --flow-api %s (%w)", c.server, c.server, err)
 	case errors.Is(err, syscall.EACCES):
-		return fmt.Errorf("%s: it may not be used: it takes its owner or a user of its group (%w)", c.server, err)
+		return fmt.Errorf("%s: permission denied: run as the socket's owner or a member of its group (%w)", c.server, err)
 	case errors.As(err, &unknown):
-		return fmt.Errorf("%s: nobody who is trusted here signed its certificate: name the file of the authority that did (%w)", c.server, err)
+		return fmt.Errorf("%s: certificate signed by an unknown authority: give the file of its CA certificate (%w)", c.server, err)
 	case errors.Is(err, http.ErrSchemeMismatch):
-		return fmt.Errorf("%s: it speaks no TLS: try http:// (%w)", c.server, err)
+		return fmt.Errorf("%s: the server does not use TLS: try http:// (%w)", c.server, err)
 	}
 	return fmt.Errorf("%s: %w", c.server, err)
 }
 
-// refusal makes an error of an answer that is one.
+// refusal converts an error response.
 func (c *Client) refusal(answer *http.Response) error {
 	b, _ := io.ReadAll(io.LimitReader(answer.Body, 64<<10))
 	var e Error
 	if kind, _, _ := mime.ParseMediaType(answer.Header.Get("Content-Type")); kind != "application/json" || json.Unmarshal(b, &e) != nil || e.Message == "" {
 		text, _, _ := strings.Cut(strings.TrimSpace(string(b)), "\n")
 		if strings.Contains(text, "HTTP request to an HTTPS server") { // net/http's own answer
-			return fmt.Errorf("%s: it speaks TLS: try https://", c.server)
+			return fmt.Errorf("%s: the server uses TLS: try https://", c.server)
 		}
-		return fmt.Errorf("%s: this does not look like a flow API: it answers %s", c.server, answer.Status)
+		return fmt.Errorf("%s: not a flow API: the response is %s", c.server, answer.Status)
 	}
 	if e.Status = answer.StatusCode; e.Status >= 500 {
 		return fmt.Errorf("%s: %s", c.server, e.Message)
@@ -212,7 +213,7 @@ func (c *Client) refusal(answer *http.Response) error {
 	return &e
 }
 
-// ask gets an answer in JSON.
+// ask reads a JSON response.
 func (c *Client) exchange(ctx context.Context, method string, path []string, query url.Values, body, answer any) error {
 	r, err := c.request(ctx, method, path, query, body)
 	if err != nil {
@@ -224,10 +225,10 @@ func (c *Client) exchange(ctx context.Context, method string, path []string, que
 	}
 	b, err := io.ReadAll(io.LimitReader(r.Body, longestAnswer))
 	if err != nil {
-		return c.explain(ctx, fmt.Errorf("the answer was cut off: %w", err))
+		return c.explain(ctx, fmt.Errorf("incomplete response: %w", err))
 	}
 	if err := json.Unmarshal(b, answer); err != nil {
-		return fmt.Errorf("%s: this does not look like a flow API: %w", c.server, err)
+		return fmt.Errorf("%s: not a flow API: %w", c.server, err)
 	}
 	if r, ok := answer.(*flow.Record); ok {
 		return c.checkVersion(r.Version)
@@ -235,10 +236,10 @@ func (c *Client) exchange(ctx context.Context, method string, path []string, que
 	return nil
 }
 
-// checkVersion refuses records in which fields mean something else.
+// checkVersion rejects records of another schema version.
 func (c *Client) checkVersion(version int) error {
 	if version == flow.Version {
 		return nil
 	}
-	return fmt.Errorf("%s: its records are of version %d, and this program reads version %d: take an nfqproxy of the server's version", c.server, version, flow.Version)
+	return fmt.Errorf("%s: records of version %d, this program reads version %d: use an nfqproxy of the server's version", c.server, version, flow.Version)
 }

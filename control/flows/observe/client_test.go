@@ -129,7 +129,7 @@ func TestClientStreamsEnd(t *testing.T) {
 	for _, cut := range []struct {
 		err  error
 		want string
-	}{{nil, "the stream ended: nfqproxy stopped there"}, {errors.New("on fire"), "the stream was cut off: nfqproxy stopped there"}} {
+	}{{nil, "the stream ended: nfqproxy stopped"}, {errors.New("on fire"), "the stream was aborted: nfqproxy stopped"}} {
 		ended := make(chan error, 1)
 		go func() {
 			ended <- c.Flows(t.Context(), observe.FlowQuery{Follow: true, Since: "1m"}, func(i observe.Item) error {
@@ -155,7 +155,7 @@ func TestClientStreamsEnd(t *testing.T) {
 	} {
 		s := httptest.NewServer(handler)
 		err := newClient(t, s.URL, observe.ClientOptions{}).Flows(t.Context(), observe.FlowQuery{}, func(observe.Item) error { return nil })
-		if err == nil || !strings.Contains(err.Error(), "the stream was cut off") {
+		if err == nil || !strings.Contains(err.Error(), "the stream was aborted") {
 			t.Errorf("cut off %s: %v", name, err)
 		}
 		s.Close()
@@ -263,16 +263,16 @@ func TestClientErrors(t *testing.T) {
 	secure.StartTLS()
 	t.Cleanup(secure.Close)
 	for _, tt := range []struct{ server, want string }{
-		{closed.Addr().String(), ": no nfqproxy serves flows there: start a lab (nfqproxy lab up kind), or a daemon with --flow-api; for another machine, check kubectl port-forward"},
-		{"unix:" + none, ": there is no such socket: is nfqproxy running with --flow-api unix:" + none + "?"},
-		{secure.URL, ": nobody who is trusted here signed its certificate: name the file of the authority that did"},
-		{"http://" + secure.Listener.Addr().String(), ": it speaks TLS: try https://"},
-		{strings.Replace(answers(200, "text/html", "hello"), "http:", "https:", 1), ": it speaks no TLS: try http://"},
-		{answers(404, "text/html", "<h1>no</h1>"), ": this does not look like a flow API: it answers 404 Not Found"},
-		{answers(500, "application/json", "{}"), ": this does not look like a flow API: it answers 500 Internal Server Error"},
-		{answers(200, "text/html", "<h1>hello</h1>"), ": this does not look like a flow API: invalid character"},
-		{answers(307, "text/html", ""), ": it leads to https://example.com, which the flow API does not do"},
-		{answers(200, "application/json", `{"version":2}`), ": its records are of version 2, and this program reads version 1: take an nfqproxy of the server's version"},
+		{closed.Addr().String(), ": connection refused, no flow API: start a lab (nfqproxy lab up kind), or a daemon with --flow-api; for another machine, check kubectl port-forward"},
+		{"unix:" + none, ": socket not found: start nfqproxy with --flow-api unix:" + none},
+		{secure.URL, ": certificate signed by an unknown authority: give the file of its CA certificate"},
+		{"http://" + secure.Listener.Addr().String(), ": the server uses TLS: try https://"},
+		{strings.Replace(answers(200, "text/html", "hello"), "http:", "https:", 1), ": the server does not use TLS: try http://"},
+		{answers(404, "text/html", "<h1>no</h1>"), ": not a flow API: the response is 404 Not Found"},
+		{answers(500, "application/json", "{}"), ": not a flow API: the response is 500 Internal Server Error"},
+		{answers(200, "text/html", "<h1>hello</h1>"), ": not a flow API: invalid character"},
+		{answers(307, "text/html", ""), ": unexpected redirect to https://example.com: not a flow API"},
+		{answers(200, "application/json", `{"version":2}`), ": records of version 2, this program reads version 1: use an nfqproxy of the server's version"},
 	} {
 		_, err := newClient(t, tt.server, observe.ClientOptions{}).Flow(t.Context(), "1")
 		if err == nil || !strings.Contains(err.Error(), tt.server+tt.want) {
@@ -301,11 +301,11 @@ func TestNewClientErrors(t *testing.T) {
 		{"ftp://a:1", observe.ClientOptions{}, `server "ftp://a:1"` + want},
 		{"http://", observe.ClientOptions{}, `server "http://"` + want},
 		{"a b:1", observe.ClientOptions{}, `server "a b:1"` + want},
-		{"http://u:p@a:1", observe.ClientOptions{}, `server "http://u:xxxxx@a:1": leave out what is not the address`},
-		{"http://127.0.0.1:1/#token=secret", observe.ClientOptions{}, `server "http://127.0.0.1:1/": leave out what is not the address: the token is given by itself`},
-		{"10.0.0.1:1", observe.ClientOptions{Token: "x"}, `server "10.0.0.1:1": a token is not sent in the clear to another machine: take https://, or an address of this machine that leads there (kubectl port-forward)`},
+		{"http://u:p@a:1", observe.ClientOptions{}, `server "http://u:xxxxx@a:1": want the address only`},
+		{"http://127.0.0.1:1/#token=secret", observe.ClientOptions{}, `server "http://127.0.0.1:1/": want the address only; give the token separately`},
+		{"10.0.0.1:1", observe.ClientOptions{Token: "x"}, `server "10.0.0.1:1": a token is not sent unencrypted to another machine: use https://, or forward a local port to it (kubectl port-forward)`},
 		{"https://a:1", observe.ClientOptions{CAFile: empty}, empty + " has no certificate in PEM form (-----BEGIN CERTIFICATE-----)"},
-		{"https://a:1", observe.ClientOptions{CAFile: empty + "x"}, "the certificates that the server's has to be signed by: open " + empty + "x: no such file or directory"},
+		{"https://a:1", observe.ClientOptions{CAFile: empty + "x"}, "cannot read the CA certificates: open " + empty + "x: no such file or directory"},
 	} {
 		if _, err := observe.NewClient(tt.server, tt.options); err == nil || err.Error() != tt.want {
 			t.Errorf("%s: error %v\nwant %s", tt.server, err, tt.want)

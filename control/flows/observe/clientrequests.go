@@ -14,7 +14,7 @@ func (c *Client) get(ctx context.Context, query url.Values, answer any, path ...
 	return c.exchange(ctx, http.MethodGet, path, query, nil, answer)
 }
 
-// Flow asks for one flow.
+// Flow requests one flow.
 func (c *Client) Flow(ctx context.Context, id string) (*flow.Record, error) {
 	r := new(flow.Record)
 	if err := c.get(ctx, nil, r, "flows", id); err != nil {
@@ -23,7 +23,7 @@ func (c *Client) Flow(ctx context.Context, id string) (*flow.Record, error) {
 	return r, nil
 }
 
-// Services asks for services.
+// Services requests services.
 func (c *Client) Services(ctx context.Context, q ServiceQuery) (*Services, error) {
 	s := new(Services)
 	if err := c.get(ctx, q.Values(), s, "services"); err != nil {
@@ -32,21 +32,21 @@ func (c *Client) Services(ctx context.Context, q ServiceQuery) (*Services, error
 	return s, nil
 }
 
-// Tables asks for the nodes' tables.
+// Tables requests the nodes' tables.
 func (c *Client) Tables(ctx context.Context) ([]Table, error) {
 	var l TableList
 	err := c.get(ctx, nil, &l, "table")
 	return l.Tables, err
 }
 
-// Stats asks for the nodes' counters.
+// Stats requests the nodes' counters.
 func (c *Client) Stats(ctx context.Context) ([]Stats, error) {
 	var l StatsList
 	err := c.get(ctx, nil, &l, "stats")
 	return l.Nodes, err
 }
 
-// Topology asks for the map of the cluster.
+// Topology requests the topology of the cluster.
 func (c *Client) Topology(ctx context.Context) (*Topology, error) {
 	t := new(Topology)
 	if err := c.get(ctx, nil, t, "topology"); err != nil {
@@ -55,7 +55,7 @@ func (c *Client) Topology(ctx context.Context) (*Topology, error) {
 	return t, nil
 }
 
-// Explain asks what would happen to a packet.
+// Explain requests the simulation of a packet.
 func (c *Client) Explain(ctx context.Context, q Question) (*flow.Record, error) {
 	r := new(flow.Record)
 	if err := c.exchange(ctx, http.MethodPost, []string{"explain"}, nil, q, r); err != nil {
@@ -64,11 +64,11 @@ func (c *Client) Explain(ctx context.Context, q Question) (*flow.Record, error) 
 	return r, nil
 }
 
-// Holder is the client itself: whether flows can be held the server knows
-// ([Topology], CanHold), and says when it is asked.
+// Holder returns the client itself. If the server does not support holds ([Topology], CanHold), its
+// methods return the server's error.
 func (c *Client) Holder() Holder { return c }
 
-// Hold asks for a hold.
+// Hold requests a hold.
 func (c *Client) Hold(ctx context.Context, q HoldQuery) (*Hold, error) {
 	h := new(Hold)
 	if err := c.exchange(ctx, http.MethodPost, []string{"holds"}, nil, q, h); err != nil {
@@ -77,18 +77,18 @@ func (c *Client) Hold(ctx context.Context, q HoldQuery) (*Hold, error) {
 	return h, nil
 }
 
-// Holds asks for all holds.
+// Holds requests all holds.
 func (c *Client) Holds(ctx context.Context) ([]Hold, error) {
 	var l HoldList
 	err := c.get(ctx, nil, &l, "holds")
 	return l.Holds, err
 }
 
-// lastWord is how long the state of a hold may take for an asker whose time is up.
+// lastWord is the timeout of the last request for a hold's state after the end of the context.
 const lastWord = 5 * time.Second
 
-// Get asks for a hold as often as the server lets it wait, until there is a greater
-// generation. When the context ends it asks once more, not waiting.
+// Get requests a hold repeatedly, as long as the server lets it wait, until there is a greater
+// generation. When the context ends it sends a last request, without waiting.
 func (c *Client) Get(ctx context.Context, id string, after uint64) (*Hold, error) {
 	for {
 		h, err := c.getHold(ctx, id, after)
@@ -117,7 +117,7 @@ func (c *Client) getHold(ctx context.Context, id string, after uint64) (*Hold, e
 	return h, nil
 }
 
-// Act asks for something to be done to a hold.
+// Act requests an action on a hold.
 func (c *Client) Act(ctx context.Context, id string, a Act) (*Hold, error) {
 	h := new(Hold)
 	if err := c.exchange(ctx, http.MethodPost, []string{"holds", id, "act"}, nil, a, h); err != nil {
@@ -126,7 +126,7 @@ func (c *Client) Act(ctx context.Context, id string, a Act) (*Hold, error) {
 	return h, nil
 }
 
-// Cancel asks for the end of a hold.
+// Cancel requests the end of a hold.
 func (c *Client) Cancel(ctx context.Context, id string) error {
 	return c.exchange(ctx, http.MethodDelete, []string{"holds", id}, nil, nil, nil)
 }

@@ -12,10 +12,10 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// errSilent ends a stream that nobody seems to write any more.
-var errSilent = errors.New("no sign of life came from it for too long")
+// errSilent ends a stream without records or keepalives.
+var errSilent = errors.New("timeout: no records and no keepalives received")
 
-// Flows asks for flows. A stream that ends before its time is an error.
+// Flows requests flows. A stream that ends early is an error.
 func (c *Client) Flows(ctx context.Context, q FlowQuery, each func(Item) error) error {
 	asked := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -61,11 +61,11 @@ func (c *Client) items(ctx context.Context, body io.Reader, endless bool, each f
 		case err == io.EOF && !endless:
 			return nil
 		case err == io.EOF:
-			return fmt.Errorf("%s: the stream ended: nfqproxy stopped there, or somebody between cut it off", c.server)
+			return fmt.Errorf("%s: the stream ended: nfqproxy stopped, or a proxy on the way closed the connection", c.server)
 		case errors.Is(err, io.ErrUnexpectedEOF):
-			return c.explain(ctx, errors.New("the stream was cut off: nfqproxy stopped there, or the reader was too slow"))
+			return c.explain(ctx, errors.New("the stream was aborted: nfqproxy stopped, or the reader was too slow"))
 		case err != nil:
-			return c.explain(ctx, fmt.Errorf("the stream cannot be read: %w", err))
+			return c.explain(ctx, fmt.Errorf("cannot read the stream: %w", err))
 		}
 		item, err := c.item(line)
 		if err == nil {
@@ -77,7 +77,7 @@ func (c *Client) items(ctx context.Context, body io.Reader, endless bool, each f
 	}
 }
 
-// item reads a line, which is a record unless its event says otherwise.
+// item parses a line: a record, or by its event a [MissedLine].
 func (c *Client) item(line []byte) (Item, error) {
 	var kind struct {
 		Version int    `json:"version"`
@@ -100,7 +100,7 @@ func (c *Client) item(line []byte) (Item, error) {
 		err = json.Unmarshal(line, r)
 	}
 	if err != nil {
-		return Item{}, fmt.Errorf("%s: a line is no record of a flow: %w", c.server, err)
+		return Item{}, fmt.Errorf("%s: invalid flow record: %w", c.server, err)
 	}
 	return Item{Record: r}, nil
 }

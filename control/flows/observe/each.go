@@ -2,16 +2,15 @@ package observe
 
 import "context"
 
-// ServiceStreamer is what an [Observer] can be, too: one that gives services one after the
-// other, so that nobody has to hold all of them.
+// ServiceStreamer is an optional interface of an [Observer] that returns services one by one, so
+// that they are never all in memory.
 type ServiceStreamer interface {
-	// EachService calls head once, with what there is besides services, then each for every
-	// service that [Observer.Services] would give, in its order. It ends with the first error
-	// of either. A service is valid until each returns. It returns [Services.Next].
+	// EachService calls head once, with all fields except the services, then each for every
+	// service of [Observer.Services], in its order. It ends with the first error of either. A service is valid until each returns. It returns [Services.Next].
 	EachService(ctx context.Context, q ServiceQuery, head func(*Services) error, each func(*Service) error) (next string, err error)
 }
 
-// EachService asks any observer as [ServiceStreamer] does.
+// EachService is [ServiceStreamer.EachService] for any observer.
 func EachService(ctx context.Context, o Observer, q ServiceQuery, head func(*Services) error, each func(*Service) error) (next string, err error) {
 	if s, ok := o.(ServiceStreamer); ok {
 		return s.EachService(ctx, q, head, each)

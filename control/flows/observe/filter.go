@@ -13,7 +13,7 @@ import (
 // All, as a [Filter]'s Limit, is all flows that are known.
 const All = -1
 
-// DefaultLimit is how many flows are given where a query that does not follow says nothing.
+// DefaultLimit is the default limit of a query that does not follow.
 const DefaultLimit = 100
 
 // MaxHoldSeconds and DefaultHoldSeconds bound a hold, see [HoldQuery].
@@ -22,11 +22,11 @@ const (
 	DefaultHoldSeconds = 60
 )
 
-// Filter is a [FlowQuery] that was checked, with typed values. A flow has to match one
-// value of each list; an empty list matches all.
+// Filter is a validated [FlowQuery], with typed values. A flow must match one value of each list;
+// an empty list matches all.
 type Filter struct {
 	Follow, Steps bool
-	// ServicesOnly leaves out the flows that [flow.Flow.NoService] is true of.
+	// ServicesOnly leaves out flows with [flow.Flow.NoService].
 	ServicesOnly bool
 
 	Services                         []ServicePattern
@@ -41,34 +41,34 @@ type Filter struct {
 	States                           []flow.State
 	Events                           []flow.Event // empty unless Follow
 
-	// Since is the time before which no flow was decided; the zero time: any.
+	// Since leaves out flows decided earlier; the zero time: none.
 	Since time.Time
-	// Limit is how many flows at most: of the newest or, following, of those that come
-	// first; 0: none of these; [All]: all.
+	// Limit is the maximum number of flows: of the newest or, following, of those sent first;
+	// 0: none of these; [All]: all.
 	Limit int
 }
 
-// ServicePattern stands for service ports. Empty fields match all.
+// ServicePattern matches service ports. Empty fields match all.
 type ServicePattern struct {
 	Namespace, Name, Port string
 }
 
-// PodPattern stands for pods. An empty namespace matches all.
+// PodPattern matches pods. An empty namespace matches all.
 type PodPattern struct {
 	Namespace, Name string
 }
 
-// AddressPattern stands for addresses with ports.
+// AddressPattern matches addresses with ports.
 type AddressPattern struct {
-	// Prefix has the address. No IPv4-mapped one, and masked; valid iff Name is empty.
+	// Prefix contains the address. It is masked and never IPv4-mapped; valid iff Name is empty.
 	Prefix netip.Prefix
-	// Name is of what has the address: a pod ([NAMESPACE/]NAME), a node or a machine outside of
-	// the cluster.
+	// Name is the owner of the address: a pod ([NAMESPACE/]NAME), a node or a machine outside the
+	// cluster.
 	Name string
 	Port uint16 // 0: any
 }
 
-// ServiceFilter is a [ServiceQuery] that was checked, as [Filter] is.
+// ServiceFilter is a validated [ServiceQuery], as [Filter] is a [FlowQuery].
 type ServiceFilter struct {
 	Services   []ServicePattern
 	Namespaces []string
@@ -77,8 +77,8 @@ type ServiceFilter struct {
 	After      ServiceKey
 }
 
-// Parse checks the query. Times that are given as so long ago count from now. The error is
-// an [*Error]; of several it is that of the first field.
+// Parse validates the query. Ages count from now. The error is an [*Error]; of several errors it is
+// that of the first field.
 func (q FlowQuery) Parse(now time.Time) (*Filter, error) {
 	var p parser
 	f := &Filter{
@@ -100,14 +100,14 @@ func (q FlowQuery) Parse(now time.Time) (*Filter, error) {
 		Events:       list(&p, "event", q.Event, oneOf(flow.Events(), text)),
 	}
 	if q.Event != "" && !q.Follow {
-		p.fail("event", "event %q: only streams have events: ask with follow, or for a state", q.Event)
+		p.fail("event", "event %q: only streams have events: use follow, or filter by state", q.Event)
 	}
 	f.Since = p.since(q.Since, now)
 	f.Limit = p.limit(q)
 	return f, p.error()
 }
 
-// Parse checks the query, as [FlowQuery.Parse] does.
+// Parse validates the query, as [FlowQuery.Parse] does.
 func (q ServiceQuery) Parse() (*ServiceFilter, error) {
 	var p parser
 	f := &ServiceFilter{
@@ -122,8 +122,8 @@ func (q ServiceQuery) Parse() (*ServiceFilter, error) {
 	return f, p.error()
 }
 
-// Parse checks the query, as [FlowQuery.Parse] does, and gives how long to wait and to hold.
-// The filter follows, and none of the flows that were before matches.
+// Parse validates the query, as [FlowQuery.Parse] does, and returns the timeout for waiting and for
+// holding. The filter follows and matches no past flows.
 func (q HoldQuery) Parse() (*Filter, time.Duration, error) {
 	f, err := q.Flow.Parse()
 	if err != nil {
@@ -138,11 +138,11 @@ func (q HoldQuery) Parse() (*Filter, time.Duration, error) {
 	return f, time.Duration(q.Seconds) * time.Second, nil
 }
 
-// Parse checks the filter, as [HoldQuery.Parse] does. Fields of errors are named as in a
+// Parse validates the filter, as [HoldQuery.Parse] does. Fields of errors are named as in a
 // HoldQuery: flow.protocol.
 func (h HoldFilter) Parse() (*Filter, error) {
 	if h == (HoldFilter{}) {
-		return nil, &Error{http.StatusBadRequest, "flow", "flow says of no flow which: give service, namespace, pod, node, source, destination, port or protocol"}
+		return nil, &Error{http.StatusBadRequest, "flow", "flow: no filter: give service, namespace, pod, node, source, destination, port or protocol"}
 	}
 	q := FlowQuery{
 		Follow:  true,
@@ -156,7 +156,7 @@ func (h HoldFilter) Parse() (*Filter, error) {
 	return f, err
 }
 
-// Check tells whether the action is known, and has an endpoint iff it needs one. The error
+// Check reports an unknown action, or an endpoint that is missing or not allowed. The error
 // is an [*Error].
 func (a Act) Check() error {
 	switch a.Action {

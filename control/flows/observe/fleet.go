@@ -16,55 +16,55 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// Fleet is the Observer of several nodes. A node that cannot be asked is logged once and
-// left out of answers; it is an error if none can be. Its methods are safe for concurrent use.
+// Fleet is the Observer of several nodes. An unreachable node is logged once and left out of
+// responses; it is an error if all are unreachable. Its methods are safe for concurrent use.
 type Fleet struct {
 	members []Member
 	FleetOptions
-	// retry is how long a stream of a node that broke off is left at first; then twice as
-	// long each time, up to longestRetry.
+	// retry is the first delay before a node's stream is reconnected; it doubles each time, up to
+	// longestRetry.
 	retry time.Duration
 	holds fleetHolds
 
 	mu   sync.Mutex
-	lost map[string]bool // nodes that could not be asked the last time
+	lost map[string]bool // nodes that were unreachable the last time
 }
 
 var _ Observer = (*Fleet)(nil)
 
 // Member is a node of a fleet.
 type Member struct {
-	Name     string // as records of it have it
+	Name     string // as in its records
 	Observer Observer
 }
 
-// FleetOptions may all be left out.
+// FleetOptions are all optional.
 type FleetOptions struct {
-	// Names knows who has an address: a pod (namespace/name), the node it is on or that it
-	// is, or a host outside of the cluster; each may be empty. Records get the names they lack.
+	// Names returns the owner of an address: a pod (namespace/name), its node or the node with that
+	// address, or a host outside the cluster; each may be empty. It fills in names in records.
 	Names func(netip.Addr) (pod, node, host string)
-	// Addresses are those for which Names gives the name, of a pod also without its namespace.
-	// Names that it does not know are for the nodes to know.
+	// Addresses is the inverse of Names; a pod's namespace may be left out. The nodes resolve names
+	// that it does not know.
 	Addresses func(name string) []netip.Addr
 	Log       *slog.Logger
 }
 
-// The time between attempts to follow a node's flows.
+// The delay between attempts to follow a node's flows.
 const (
 	firstRetry   = 200 * time.Millisecond
 	longestRetry = 5 * time.Second
 )
 
-// NewFleet makes an Observer of the nodes, at least one and each of another name, for which
-// [Fleet.Close] is to be called.
+// NewFleet returns an Observer of the nodes: at least one, with distinct names. The caller must call
+// [Fleet.Close].
 func NewFleet(members []Member, o FleetOptions) (*Fleet, error) {
 	if len(members) == 0 {
-		return nil, errors.New("a fleet of no nodes: want one or more")
+		return nil, errors.New("no nodes: want one or more")
 	}
 	seen := make(map[string]bool)
 	for _, m := range members {
 		if seen[m.Name] {
-			return nil, fmt.Errorf("two nodes are called %q: want another name for each", m.Name)
+			return nil, fmt.Errorf("duplicate node name %q: want distinct names", m.Name)
 		}
 		seen[m.Name] = true
 	}
@@ -78,13 +78,13 @@ func NewFleet(members []Member, o FleetOptions) (*Fleet, error) {
 	return f, nil
 }
 
-// Close ends what goes on by itself: watching holds, which then end by themselves on their nodes.
+// Close stops watching holds, which then end by their timeout on their nodes.
 func (f *Fleet) Close() {
 	f.holds.stop()
 	f.holds.watchers.Wait()
 }
 
-// Holder is what holds flows on the nodes that can; nil: none can.
+// Holder returns the Holder for the nodes that support holds; nil: none does.
 func (f *Fleet) Holder() Holder {
 	for _, m := range f.members {
 		if m.Observer.Holder() != nil {
@@ -94,7 +94,7 @@ func (f *Fleet) Holder() Holder {
 	return nil
 }
 
-// named gives the members of these names, all if there are none.
+// named returns the members of these names, or all without names.
 func (f *Fleet) named(nodes []string) ([]Member, error) {
 	if len(nodes) == 0 {
 		return f.members, nil
@@ -103,7 +103,7 @@ func (f *Fleet) named(nodes []string) ([]Member, error) {
 	for _, node := range nodes {
 		i := slices.IndexFunc(f.members, func(m Member) bool { return m.Name == node })
 		if i < 0 {
-			return nil, &Error{http.StatusBadRequest, "node", fmt.Sprintf("node %q: there is none of this name: want %s", node, f.names())}
+			return nil, &Error{http.StatusBadRequest, "node", fmt.Sprintf("node %q not found: want %s", node, f.names())}
 		}
 		if !slices.ContainsFunc(list, func(m Member) bool { return m.Name == node }) {
 			list = append(list, f.members[i])
@@ -121,14 +121,14 @@ func (f *Fleet) names() string {
 	return strings.Join(names, ", ")
 }
 
-// reply is what one member said.
+// reply is the result of one member.
 type reply[T any] struct {
 	Member
 	answer T
 	err    error
 }
 
-// askAll asks the members at the same time, and gives their replies in their order.
+// askAll sends a request to all members concurrently, and returns their replies in their order.
 func queryAll[T any](members []Member, ask func(Member) (T, error)) []reply[T] {
 	replies := make([]reply[T], len(members))
 	var asking sync.WaitGroup
@@ -142,8 +142,8 @@ func queryAll[T any](members []Member, ask func(Member) (T, error)) []reply[T] {
 	return replies
 }
 
-// answered leaves out those that could not answer. If it is the asker's fault, or nobody
-// did, that is the error.
+// answered leaves out failed replies. An invalid request is an error, and so is a failure of all
+// members.
 func answered[T any](f *Fleet, replies []reply[T]) ([]reply[T], error) {
 	var good []reply[T]
 	var errs []error
@@ -167,24 +167,24 @@ func answered[T any](f *Fleet, replies []reply[T]) ([]reply[T], error) {
 	return good, nil
 }
 
-// note logs when a node cannot be asked any more, and when it can again: pages ask all the
-// time.
+// note logs only when a node becomes unreachable and when it is reachable again: pages send
+// requests all the time.
 func (f *Fleet) note(node string, err error) {
-	if errors.Is(err, errNoHolds) { // it was asked, and said so
+	if errors.Is(err, errNoHolds) { // the node has responded
 		err = nil
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch lost := f.lost[node]; {
 	case err != nil && !lost:
-		f.Log.Warn("a node cannot be asked, and is left out of answers", "node", node, "error", err)
+		f.Log.Warn("node is unreachable and left out of responses", "node", node, "error", err)
 	case err == nil && lost:
-		f.Log.Info("a node can be asked again", "node", node)
+		f.Log.Info("node is reachable again", "node", node)
 	}
 	f.lost[node] = err != nil
 }
 
-// Flow asks all nodes.
+// Flow searches all nodes.
 func (f *Fleet) Flow(ctx context.Context, id string) (*flow.Record, error) {
 	replies := queryAll(f.members, func(m Member) (*flow.Record, error) { return m.Observer.Flow(ctx, id) })
 	var faults []error
@@ -201,13 +201,13 @@ func (f *Fleet) Flow(ctx context.Context, id string) (*flow.Record, error) {
 		}
 	}
 	if len(faults) > 0 {
-		return nil, fmt.Errorf("flow %q is known at no node that could be asked: %w", id, errors.Join(faults...))
+		return nil, fmt.Errorf("flow %q not found on the reachable nodes: %w", id, errors.Join(faults...))
 	}
-	return nil, &Error{Status: http.StatusNotFound, Message: fmt.Sprintf("no flow %q is known: nodes remember a limited number", id)}
+	return nil, &Error{Status: http.StatusNotFound, Message: fmt.Sprintf("flow %q not found: nodes keep a limited number of flows", id)}
 }
 
-// Services sums up the nodes' services. With a limit, each node gives its first ones: the
-// first ones of the sum are among them.
+// Services merges the nodes' services. With a limit, each node returns its first ones: the first
+// ones of the merged list are among them.
 func (f *Fleet) Services(ctx context.Context, q ServiceQuery) (*Services, error) {
 	filter, err := q.Parse()
 	if err != nil {
@@ -222,20 +222,19 @@ func (f *Fleet) Services(ctx context.Context, q ServiceQuery) (*Services, error)
 	return sum, nil
 }
 
-// Tables gives the tables of all nodes.
+// Tables returns the tables of all nodes.
 func (f *Fleet) Tables(ctx context.Context) ([]Table, error) {
 	good, err := answered(f, queryAll(f.members, func(m Member) ([]Table, error) { return m.Observer.Tables(ctx) }))
 	return slices.Concat(answers(good)...), err
 }
 
-// Stats gives the counters of all nodes.
+// Stats returns the counters of all nodes.
 func (f *Fleet) Stats(ctx context.Context) ([]Stats, error) {
 	good, err := answered(f, queryAll(f.members, func(m Member) ([]Stats, error) { return m.Observer.Stats(ctx) }))
 	return slices.Concat(answers(good)...), err
 }
 
-// Topology is what any of the nodes knows. Those that cannot be asked are in it, and not
-// observed.
+// Topology merges the topologies of the nodes. Unreachable nodes are in it, but not observed.
 func (f *Fleet) Topology(ctx context.Context) (*Topology, error) {
 	good, err := answered(f, queryAll(f.members, func(m Member) (*Topology, error) { return m.Observer.Topology(ctx) }))
 	if err != nil {
@@ -250,10 +249,10 @@ func (f *Fleet) Topology(ctx context.Context) (*Topology, error) {
 	return t, nil
 }
 
-// Explain asks the node of the question.
+// Explain simulates the packet on the node of the question.
 func (f *Fleet) Explain(ctx context.Context, q Question) (*flow.Record, error) {
 	if q.Node == "" && len(f.members) > 1 {
-		return nil, &Error{http.StatusBadRequest, "node", "node is missing: each decides for itself: want one of " + f.names()}
+		return nil, &Error{http.StatusBadRequest, "node", "node is missing: each node decides by itself: want one of " + f.names()}
 	}
 	var nodes []string
 	if q.Node != "" {
@@ -278,7 +277,7 @@ func answers[T any](replies []reply[T]) []T {
 	return list
 }
 
-// addressList replaces the names of a list by their addresses, as nodes need not know all names.
+// addressList replaces names in a list by their addresses, as nodes may not know all names.
 func (f *Fleet) addressList(list string) string {
 	if f.Addresses == nil {
 		return list
@@ -302,8 +301,8 @@ func (f *Fleet) addressList(list string) string {
 	return strings.Join(values, ",")
 }
 
-// decorate gives the record with the names it lacks, and with the fleet's name of the
-// hold. The record itself may be somebody else's, too, and is not changed.
+// decorate returns the record with missing names filled in, and with the fleet's ID of the hold. It
+// does not change the record itself, which may be shared.
 func (f *Fleet) decorate(node string, r *flow.Record) *flow.Record {
 	c := *r
 	if f.Names != nil {
@@ -323,7 +322,7 @@ func (f *Fleet) decorate(node string, r *flow.Record) *flow.Record {
 	return &c
 }
 
-// fill gives names to those that are empty.
+// fill fills in empty names.
 func fill(names func(netip.Addr) (pod, node, host string), a netip.Addr, pod, node, host *string) {
 	p, n, h := names(a)
 	*pod, *node, *host = cmp.Or(*pod, p), cmp.Or(*node, n), cmp.Or(*host, h)

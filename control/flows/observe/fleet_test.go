@@ -46,10 +46,10 @@ func at(id string, seconds int) observe.Item {
 }
 
 func TestNewFleetErrors(t *testing.T) {
-	if _, err := observe.NewFleet(nil, observe.FleetOptions{}); err == nil || err.Error() != "a fleet of no nodes: want one or more" {
+	if _, err := observe.NewFleet(nil, observe.FleetOptions{}); err == nil || err.Error() != "no nodes: want one or more" {
 		t.Error(err)
 	}
-	if _, err := observe.NewFleet([]observe.Member{{Name: "a"}, {Name: "a"}}, observe.FleetOptions{}); err == nil || err.Error() != `two nodes are called "a": want another name for each` {
+	if _, err := observe.NewFleet([]observe.Member{{Name: "a"}, {Name: "a"}}, observe.FleetOptions{}); err == nil || err.Error() != `duplicate node name "a": want distinct names` {
 		t.Error(err)
 	}
 }
@@ -112,8 +112,8 @@ func TestFleetLists(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	for want, q := range map[string]observe.FlowQuery{
-		`node "x": there is none of this name: want node-a, node-b, node-c`: {Node: "node-a,x"},
-		`port "x": want a number from 1 to 65535`:                           {Port: "x", Follow: true},
+		`node "x" not found: want node-a, node-b, node-c`: {Node: "node-a,x"},
+		`port "x": want a number from 1 to 65535`:         {Port: "x", Follow: true},
 	} {
 		var e *observe.Error
 		if err := f.Flows(t.Context(), q, nil); !errors.As(err, &e) || e.Status != 400 || e.Message != want {
@@ -230,14 +230,14 @@ func TestFleetFlow(t *testing.T) {
 		t.Errorf("%+v, %v", r, err)
 	}
 	var e *observe.Error
-	if _, err := f.Flow(t.Context(), "2"); !errors.As(err, &e) || e.Status != 404 || e.Message != `no flow "2" is known: nodes remember a limited number` {
+	if _, err := f.Flow(t.Context(), "2"); !errors.As(err, &e) || e.Status != 404 || e.Message != `flow "2" not found: nodes keep a limited number of flows` {
 		t.Errorf("error %v", err)
 	}
 	fakes[0].Fail(errors.New("on fire"))
 	if r, err := f.Flow(t.Context(), "1"); err != nil || r.ID != "1" {
 		t.Errorf("%+v, %v", r, err)
 	}
-	if _, err := f.Flow(t.Context(), "2"); err == nil || err.Error() != `flow "2" is known at no node that could be asked: node node-a: on fire` {
+	if _, err := f.Flow(t.Context(), "2"); err == nil || err.Error() != `flow "2" not found on the reachable nodes: node node-a: on fire` {
 		t.Errorf("error %v", err)
 	}
 }
@@ -336,8 +336,8 @@ func TestFleetExplains(t *testing.T) {
 		t.Errorf("%+v, %v", r, err)
 	}
 	for node, want := range map[string]string{
-		"":  "node is missing: each decides for itself: want one of node-a, node-b",
-		"x": `node "x": there is none of this name: want node-a, node-b`,
+		"":  "node is missing: each node decides by itself: want one of node-a, node-b",
+		"x": `node "x" not found: want node-a, node-b`,
 	} {
 		var e *observe.Error
 		if _, err := f.Explain(t.Context(), observe.Question{Node: node}); !errors.As(err, &e) || e.Status != 400 || e.Field != "node" || e.Message != want {
@@ -369,8 +369,8 @@ func TestFleetLogs(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]int{
-		`msg="a node cannot be asked, and is left out of answers" node=node-b error="on fire"`: 2,
-		`msg="a node can be asked again" node=node-b`:                                          2,
+		`msg="node is unreachable and left out of responses" node=node-b error="on fire"`: 2,
+		`msg="node is reachable again" node=node-b`:                                       2,
 		"msg=": 4,
 	} {
 		if n := strings.Count(log.String(), text); n != want {

@@ -13,13 +13,13 @@ import (
 	"time"
 )
 
-// rememberedHolds is how many holds that are done are remembered.
+// rememberedHolds is the maximum number of holds that are done and kept.
 const rememberedHolds = 100
 
-var errNoHolds = errors.New("flows cannot be held there")
+var errNoHolds = errors.New("holding flows is not available")
 
-// fleetHolds is the [Holder] of a fleet. A hold of it is one on each of some nodes, until
-// one of them gets a flow: that one counts, and the others are cancelled.
+// fleetHolds is the [Holder] of a fleet. It arms a hold on several nodes until one of them holds a
+// flow; the others are then cancelled.
 type fleetHolds struct {
 	fleet    *Fleet
 	watching context.Context // until stop
@@ -35,7 +35,7 @@ type fleetHolds struct {
 type fleetHold struct {
 	parts []*part
 	hold  Hold  // as it is shown
-	won   *part // the one that got a flow; nil: none did yet
+	won   *part // the one that holds a flow; nil: none yet
 }
 
 // part is a fleet's hold at one node.
@@ -43,13 +43,13 @@ type part struct {
 	Member
 	holder Holder
 	id     string
-	// generation is that of what is known of it; guarded by mu, as done is.
+	// generation is the last one received; guarded by mu, as done is.
 	generation uint64
 	done       bool
 }
 
-// Hold asks all of the nodes, or those that are named. All of these have to take it; of
-// all, those that can be asked and hold flows.
+// Hold arms the hold on the named nodes, which must all accept it, or else on all nodes that are
+// reachable and support holds.
 func (h *fleetHolds) Hold(ctx context.Context, q HoldQuery) (*Hold, error) {
 	filter, each, err := q.Parse()
 	if err != nil {
@@ -91,14 +91,14 @@ func (h *fleetHolds) Hold(ctx context.Context, q HoldQuery) (*Hold, error) {
 	if err != nil {
 		for _, r := range replies {
 			if r.err == nil {
-				_ = r.answer.holder.Cancel(context.WithoutCancel(ctx), r.answer.id) // or it ends by itself
+				_ = r.answer.holder.Cancel(context.WithoutCancel(ctx), r.answer.id) // else it ends by its timeout
 			}
 		}
 		return nil, err
 	}
 	f := &fleetHold{hold: *good[0].answer.hold}
 	f.hold.ID, f.hold.Query, f.hold.Generation = strings.ToLower(rand.Text()[:12]), q, 1
-	f.hold.State, f.hold.Record = HoldWaiting, nil // it may have got one meanwhile, as the watchers will see
+	f.hold.State, f.hold.Record = HoldWaiting, nil // it may hold one by now: the watchers update it
 	for _, r := range good {
 		f.parts = append(f.parts, r.answer.part)
 	}
@@ -113,7 +113,7 @@ func (h *fleetHolds) Hold(ctx context.Context, q HoldQuery) (*Hold, error) {
 	return &shown, nil
 }
 
-// forget makes room for one more.
+// forget removes a finished hold to make space for one more.
 func (h *fleetHolds) forget() {
 	done := 0
 	for _, f := range h.holds {
@@ -130,7 +130,7 @@ func (h *fleetHolds) forget() {
 	})
 }
 
-// watch follows what becomes of the part until it is done, which is no longer than the time.
+// watch follows the part until it is done, at most until its timeout.
 func (h *fleetHolds) watch(f *fleetHold, p *part, longest time.Duration) {
 	ctx, cancel := context.WithTimeout(h.watching, longest)
 	defer cancel()
@@ -142,12 +142,12 @@ func (h *fleetHolds) watch(f *fleetHold, p *part, longest time.Duration) {
 		case h.watching.Err() != nil:
 			return
 		case errors.As(err, &gone) || ctx.Err() != nil && (err != nil || got.State != HoldDone):
-			h.fleet.Log.Warn("a hold is lost: its flow goes on as decided", "node", p.Name, "error", err)
+			h.fleet.Log.Warn("hold lost: its flow is released as decided", "node", p.Name, "error", err)
 			lost := *last
 			lost.State, lost.Outcome, lost.Expires, lost.Generation = HoldDone, "expired", nil, math.MaxUint64
 			got = &lost
 		case err != nil:
-			h.fleet.Log.Warn("a hold cannot be asked for; trying again", "node", p.Name, "in", h.fleet.retry, "error", err)
+			h.fleet.Log.Warn("cannot read the state of a hold; retrying", "node", p.Name, "in", h.fleet.retry, "error", err)
 			select {
 			case <-time.After(h.fleet.retry):
 			case <-ctx.Done():
@@ -164,7 +164,7 @@ func (h *fleetHolds) watch(f *fleetHold, p *part, longest time.Duration) {
 	}
 }
 
-// note takes in what a part is, and gives the parts that are to be cancelled for it.
+// note records the state of a part, and returns the parts to cancel because of it.
 func (h *fleetHolds) note(f *fleetHold, p *part, got *Hold) (cancel []*part) {
 	shown := *got
 	if shown.Record != nil {
@@ -172,7 +172,7 @@ func (h *fleetHolds) note(f *fleetHold, p *part, got *Hold) (cancel []*part) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if got.Generation <= p.generation { // somebody was faster
+	if got.Generation <= p.generation { // a newer state is already known
 		return nil
 	}
 	p.generation, p.done = got.Generation, got.State == HoldDone
@@ -197,10 +197,10 @@ func (h *fleetHolds) note(f *fleetHold, p *part, got *Hold) (cancel []*part) {
 	return cancel
 }
 
-// cancelTimeout is how long nodes may take to cancel a hold.
+// cancelTimeout is the timeout for nodes to cancel a hold.
 const cancelTimeout = 5 * time.Second
 
-// cancelParts cancels at the nodes, all at a time. What is gone there needs none.
+// cancelParts cancels the parts concurrently. Parts that no longer exist need none.
 func (h *fleetHolds) cancelParts(ctx context.Context, f *fleetHold, parts []*part) error {
 	ctx, cancel := context.WithTimeout(ctx, cancelTimeout)
 	defer cancel()
@@ -211,7 +211,7 @@ func (h *fleetHolds) cancelParts(ctx context.Context, f *fleetHold, parts []*par
 			err := p.holder.Cancel(ctx, p.id)
 			var e *Error
 			if err != nil && !(errors.As(err, &e) && e.Status == http.StatusNotFound) {
-				h.fleet.Log.Warn("a hold could not be cancelled: it ends by itself", "node", p.Name, "error", err)
+				h.fleet.Log.Warn("cannot cancel a hold: it ends by its timeout", "node", p.Name, "error", err)
 				errs[i] = fmt.Errorf("node %s: %w", p.Name, err)
 				return
 			}
@@ -231,10 +231,10 @@ func (h *fleetHolds) find(id string) (*fleetHold, error) {
 			return f, nil
 		}
 	}
-	return nil, &Error{Status: http.StatusNotFound, Message: fmt.Sprintf("there is no hold %q: it may be over for long", id)}
+	return nil, &Error{Status: http.StatusNotFound, Message: fmt.Sprintf("hold %q not found: it may have ended long ago", id)}
 }
 
-// Holds gives those of the fleet.
+// Holds returns the holds of the fleet.
 func (h *fleetHolds) Holds(context.Context) ([]Hold, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -269,7 +269,7 @@ func (h *fleetHolds) Get(ctx context.Context, id string, after uint64) (*Hold, e
 	}
 }
 
-// Act does it at the node that has the flow.
+// Act acts on the node that holds the flow.
 func (h *fleetHolds) Act(ctx context.Context, id string, a Act) (*Hold, error) {
 	h.mu.Lock()
 	f, err := h.find(id)
@@ -291,7 +291,7 @@ func (h *fleetHolds) Act(ctx context.Context, id string, a Act) (*Hold, error) {
 	return h.Get(ctx, id, 0)
 }
 
-// Cancel ends it at all nodes.
+// Cancel ends the hold on all nodes.
 func (h *fleetHolds) Cancel(ctx context.Context, id string) error {
 	h.mu.Lock()
 	f, err := h.find(id)
@@ -310,7 +310,7 @@ func (h *fleetHolds) Cancel(ctx context.Context, id string) error {
 	return h.cancelParts(ctx, f, open)
 }
 
-// idOf gives the fleet's id of a node's hold; the node's own if the fleet has none.
+// idOf returns the fleet's ID of a node's hold, or the node's own ID if the fleet has none.
 func (h *fleetHolds) idOf(node, id string) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()

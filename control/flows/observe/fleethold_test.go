@@ -205,18 +205,18 @@ func TestFleetHoldRefused(t *testing.T) {
 	}
 	fakes[1].Fail(nil)
 	fakes[1].NoHolds = true
-	if _, err := f.Holder().Hold(ctx, named); err == nil || err.Error() != "node node-b: flows cannot be held there" {
+	if _, err := f.Holder().Hold(ctx, named); err == nil || err.Error() != "node node-b: holding flows is not available" {
 		t.Errorf("error %v", err)
 	}
 	if !fakes[2].AwaitOutcome(ctx, "cancelled", "") {
 		t.Error("a node that is not named was asked")
 	}
-	fakes[0].Fail(&observe.Error{Status: 404, Message: "flows cannot be held here"}) // as a remote node says it
+	fakes[0].Fail(&observe.Error{Status: 404, Message: "holding flows is not available on this server"}) // as a remote node says it
 	if _, err := f.Holder().Hold(ctx, holdWeb); err != nil {
 		t.Error(err)
 	}
 	fakes[2].NoHolds = true
-	const none = "node node-a: flows cannot be held there\nnode node-b: flows cannot be held there\nnode node-c: flows cannot be held there"
+	const none = "node node-a: holding flows is not available\nnode node-b: holding flows is not available\nnode node-c: holding flows is not available"
 	fakes[1].NoHolds = false
 	holder := f.Holder()
 	fakes[1].NoHolds = true

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// mergeServices adds up what nodes say of services. What is not counted is as the first
-// node that knows the service says.
+// mergeServices adds up the counts of services. Other fields are those of the first node that has
+// the service.
 func mergeServices(list []*Services) *Services {
 	sum := &Services{Nodes: []string{}, Services: []Service{}}
 	at := make(map[ServiceKey]int)
@@ -28,7 +28,7 @@ func mergeServices(list []*Services) *Services {
 	return sum
 }
 
-// clone copies what add changes.
+// clone copies the fields that add changes.
 func (s *Service) clone() Service {
 	c := *s
 	c.Refused = maps.Clone(s.Refused)
@@ -40,7 +40,7 @@ func (s *Service) clone() Service {
 	return c
 }
 
-// add adds what another node says of the service.
+// add adds the service of another node.
 func (s *Service) add(o *Service) {
 	s.Flows.add(&o.Flows)
 	if s.Refused == nil && len(o.Refused) > 0 {
@@ -60,8 +60,8 @@ func (s *Service) add(o *Service) {
 	}
 }
 
-// addEndpoints adds up endpoints. Shares count by the draws they are of: it is to be called
-// before the fits are added up.
+// addEndpoints adds up endpoints. Shares are weighted by the number of selections: call it before
+// the fits are added up.
 func (s *Service) addEndpoints(o *Service) {
 	mine, others := s.Fit.draws(), o.Fit.draws()
 	all := max(mine+others, 1)
@@ -92,8 +92,8 @@ func (f *Fit) draws() float64 {
 	return float64(f.Draws)
 }
 
-// add adds what another node says of the endpoint: it gets new flows if it does so from one
-// of the nodes, and went away if no node has it.
+// add adds the endpoint of another node: it receives new flows if it does from one of the nodes, and
+// is removed if no node has it.
 func (e *Endpoint) add(o *Endpoint) {
 	e.Pod, e.Node = cmp.Or(e.Pod, o.Pod), cmp.Or(e.Node, o.Node)
 	e.Local = e.Local || o.Local
@@ -122,8 +122,8 @@ func (f *Flows) add(o *Flows) {
 	f.BytesReceived += o.BytesReceived
 }
 
-// add adds up two tests of draws that are independent of each other: so the sum of the
-// values is distributed with the sum of the degrees of freedom.
+// add adds up two tests of independent selections: the sum of the values has a chi-square
+// distribution with the sum of the degrees of freedom.
 func (f *Fit) add(o *Fit) {
 	if o.Since.Before(f.Since) {
 		f.Since = o.Since
@@ -134,7 +134,7 @@ func (f *Fit) add(o *Fit) {
 	f.PValue = PValue(f.ChiSquare, f.DegreesOfFreedom)
 }
 
-// mergeTopologies puts together what several know. Lists are sorted by name.
+// mergeTopologies merges topologies. Lists are sorted by name.
 func mergeTopologies(list []*Topology) *Topology {
 	t := &Topology{}
 	var nodes []TopologyNode
@@ -161,7 +161,7 @@ func mergeTopologies(list []*Topology) *Topology {
 	return t
 }
 
-// merge puts together those that have the same name.
+// merge merges those with the same name.
 func merge[T any](list []T, name func(T) string, add func(*T, T)) []T {
 	merged := []T{}
 	at := make(map[string]int)
@@ -177,7 +177,7 @@ func merge[T any](list []T, name func(T) string, add func(*T, T)) []T {
 	return merged
 }
 
-// union gives what is in one of the lists, each once, and changes neither.
+// union returns the elements of both lists, each once, and changes neither.
 func union[T comparable](a, b []T) []T {
 	u := []T{}
 	for _, v := range slices.Concat(a, b) {

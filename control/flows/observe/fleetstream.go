@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// Flows lists the nodes' flows in the order of their decisions, after what is missing, or
-// follows them in the order they arrive in; Limit then counts for each node. A node that
-// cannot be asked any more is told as missed ([MissedUnreachable]), and asked again.
+// Flows lists the nodes' flows in the order of their decisions, after the missed items, or follows
+// them in the order of their arrival; Limit then counts for each node. An unreachable node is
+// reported as missed ([MissedUnreachable]), and retried.
 func (f *Fleet) Flows(ctx context.Context, q FlowQuery, each func(Item) error) error {
 	filter, err := q.Parse(time.Now())
 	if err != nil {
@@ -146,8 +146,8 @@ func (f *Fleet) follow(ctx context.Context, members []Member, q FlowQuery, each 
 	}
 }
 
-// followOne follows a node's flows until the context ends, however often that takes asking
-// anew. The error is the asker's fault.
+// followOne follows a node's flows until the context ends, and reconnects as often as needed. The
+// error is that of an invalid request.
 func (f *Fleet) followOne(ctx context.Context, m Member, q FlowQuery, items chan<- Item) error {
 	give := func(i Item) error {
 		select {
@@ -160,7 +160,7 @@ func (f *Fleet) followOne(ctx context.Context, m Member, q FlowQuery, items chan
 	wait, told := f.retry, false
 	for {
 		err := m.Observer.Flows(ctx, q, func(i Item) error {
-			q.Since, q.Limit = "", "" // what was before came already
+			q.Since, q.Limit = "", "" // earlier records were already sent
 			wait, told = f.retry, false
 			return give(f.decorateItem(m.Name, i))
 		})
@@ -168,13 +168,13 @@ func (f *Fleet) followOne(ctx context.Context, m Member, q FlowQuery, items chan
 			return nil
 		}
 		if err == nil {
-			err = errors.New("its stream ended")
+			err = errors.New("the stream ended")
 		}
 		var e *Error
 		if errors.As(err, &e) && e.Status != http.StatusTooManyRequests {
 			return e
 		}
-		f.Log.Warn("the flows of a node cannot be followed; trying again", "node", m.Name, "in", wait, "error", err)
+		f.Log.Warn("cannot follow the flows of a node; reconnecting", "node", m.Name, "in", wait, "error", err)
 		if !told {
 			if told = true; give(unreachable(m)) != nil {
 				return nil

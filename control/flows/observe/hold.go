@@ -7,35 +7,34 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// Holder holds new flows at the queue, so that somebody can lead them through the chains
-// step by step. Every hold ends by itself after a time, and its flow then goes on as it
-// was decided. It is safe for concurrent use. Errors that are the asker's fault are an
-// [*Error].
+// Holder holds new flows at the queue, to step them through the chains. Every hold has a timeout,
+// after which its flow is released as decided. It is safe for concurrent use. Errors of invalid
+// requests are an [*Error].
 type Holder interface {
 	// Hold waits for the next new flow that matches, on each node of the fleet that q.Flow
 	// names (all, if it names none); the first one counts.
 	Hold(ctx context.Context, q HoldQuery) (*Hold, error)
 	Holds(ctx context.Context) ([]Hold, error)
-	// Get gives a hold as soon as its generation is greater than the one given, or when the
-	// context ends; at once with 0.
+	// Get returns a hold as soon as its generation is greater than the given one, or when the
+	// context ends; with 0 immediately.
 	Get(ctx context.Context, id string, after uint64) (*Hold, error)
-	// Act does something to it; see the Action constants.
+	// Act acts on the held flow; see the constants.
 	Act(ctx context.Context, id string, a Act) (*Hold, error)
-	// Cancel ends it: a flow that is held goes on as decided.
+	// Cancel ends a hold: a held flow is released as decided.
 	Cancel(ctx context.Context, id string) error
 }
 
-// HoldQuery says which flow is to be held.
+// HoldQuery selects the flow to hold.
 type HoldQuery struct {
-	// Flow says which; only Service, Namespace, Pod, Node, Source, Destination, Port and
-	// Protocol count. At least one of them has to be given.
+	// Flow is the filter: Service, Namespace, Pod, Node, Source, Destination, Port and Protocol.
+	// At least one of them is required.
 	Flow HoldFilter `json:"flow"`
-	// Seconds is how long to wait for a flow, and how long to hold it then, each; 0: 60. At
+	// Seconds is the timeout for the arrival of a flow, and again for its release; 0: 60. At
 	// most 600.
 	Seconds int `json:"seconds"`
 }
 
-// HoldFilter is the part of a [FlowQuery] that holds can have.
+// HoldFilter is the part of a [FlowQuery] that holds support.
 type HoldFilter struct {
 	Service     string `json:"service,omitempty"`
 	Namespace   string `json:"namespace,omitempty"`
@@ -47,52 +46,52 @@ type HoldFilter struct {
 	Protocol    string `json:"protocol,omitempty"`
 }
 
-// HoldState is where a hold is.
+// HoldState is the state of a hold.
 type HoldState string
 
 // The states of a hold.
 const (
 	HoldWaiting HoldState = "waiting" // for a flow
 	HoldHolding HoldState = "holding" // a flow
-	HoldDone    HoldState = "done"    // its flow went on, or none came
+	HoldDone    HoldState = "done"    // its flow was released or dropped, or none matched
 )
 
-// Hold is a hold as it is now.
+// Hold is the present state of a hold.
 type Hold struct {
 	ID         string     `json:"id"`
-	Generation uint64     `json:"generation"` // grows with every change
+	Generation uint64     `json:"generation"` // incremented with every change
 	Query      HoldQuery  `json:"query"`
 	State      HoldState  `json:"state"`
 	Expires    *time.Time `json:"expires,omitempty"` // of Waiting and Holding; absent when done
-	// Record is the flow as it was decided, with all steps; its endpoint is the one that
-	// was drawn or chosen. nil: none came yet.
+	// Record is the flow as decided, with all steps; its endpoint is the selected or chosen one.
+	// nil: no flow yet.
 	Record *flow.Record `json:"record,omitempty"`
-	// Step is how many of Record.Steps it has taken. Those behind are about to happen.
+	// Step is the number of Record.Steps already taken; Record.Steps[Step] is the next one.
 	Step int `json:"step"`
-	// Retransmissions counts further packets of the flow, which are dropped meanwhile.
+	// Retransmissions counts further packets of the flow, which are dropped while it is held.
 	Retransmissions int `json:"retransmissions"`
 	// Outcome is how it ended: released, chosen, dropped, expired or cancelled; empty: it has
-	// not. What expired or was cancelled went where it was drawn, whatever had been chosen.
+	// not. An expired or cancelled flow goes to the selected endpoint, even if another was chosen.
 	Outcome string `json:"outcome,omitempty"`
 }
 
-// Act is something done to a held flow.
+// Act is an action on a held flow.
 type Act struct {
 	Action string `json:"action"`
-	// Endpoint is what is chosen: one of the record's candidates.
+	// Endpoint is the chosen endpoint: one of the record's candidates.
 	Endpoint string `json:"endpoint,omitempty"`
 }
 
 // The actions.
 const (
-	// ActStep goes one step on; from the last one the flow goes on its way.
+	// ActStep takes one step; after the last one the flow is released.
 	ActStep = "step"
-	// ActBack goes one step back: nothing has happened yet.
+	// ActBack goes one step back: the steps have no effect before the release.
 	ActBack = "back"
-	// ActChoose takes another endpoint; the steps from the draw on are other ones then.
+	// ActChoose chooses another endpoint; the steps from the selection on then change.
 	ActChoose = "choose"
-	// ActRelease lets the flow go, as it is decided.
+	// ActRelease releases the flow as decided.
 	ActRelease = "release"
-	// ActDrop drops its packet. If the client sends it again, as TCP does, it is decided anew.
+	// ActDrop drops its packet. A retransmission by the client, as TCP does, is decided anew.
 	ActDrop = "drop"
 )

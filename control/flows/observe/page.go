@@ -2,15 +2,15 @@ package observe
 
 import "cmp"
 
-// ServiceKey identifies a service port in one address family, and gives lists of services
-// their order.
+// ServiceKey identifies a service port in one address family, and is the sort key of lists of
+// services.
 type ServiceKey struct {
 	Namespace, Name string
 	Port            string // its name
 	Family          string // IPv4 or IPv6
 }
 
-// Key gives the service's key.
+// Key returns the service's key.
 func (s *Service) Key() ServiceKey {
 	return ServiceKey{Namespace: s.Namespace, Name: s.Name, Port: s.PortName, Family: s.Family}
 }
@@ -20,7 +20,7 @@ func (k ServiceKey) Compare(o ServiceKey) int {
 	return cmp.Or(cmp.Compare(k.Namespace, o.Namespace), cmp.Compare(k.Name, o.Name), cmp.Compare(k.Port, o.Port), cmp.Compare(k.Family, o.Family))
 }
 
-// String gives namespace/name:port/family, which [ServiceQuery.After] takes.
+// String returns namespace/name:port/family, the form of [ServiceQuery.After].
 func (k ServiceKey) String() string {
 	name := k.Name
 	if k.Port != "" {
@@ -29,8 +29,8 @@ func (k ServiceKey) String() string {
 	return k.Namespace + "/" + name + "/" + k.Family
 }
 
-// cut leaves the first services that the filter's limit allows. more: a part of the list had
-// services that are not in it.
+// cut keeps the first services within the filter's limit. more: a merged list had services beyond
+// its part.
 func (f *ServiceFilter) cut(s *Services, more bool) {
 	if f.Limit > 0 && len(s.Services) > f.Limit {
 		s.Services, more = s.Services[:f.Limit], true

@@ -14,7 +14,7 @@ import (
 
 func text[T ~string](s T) string { return string(s) }
 
-// texts gives the names of values.
+// texts returns the names of values.
 func texts[T fmt.Stringer](values []T) []string {
 	names := make([]string, len(values))
 	for i, v := range values {
@@ -32,7 +32,7 @@ func (p *parser) fail(field, format string, a ...any) {
 	}
 }
 
-// error gives the error as one that is nil if there is none.
+// error returns the error as one that is nil if there is none.
 func (p *parser) error() error {
 	if p.err == nil {
 		return nil
@@ -40,7 +40,7 @@ func (p *parser) error() error {
 	return p.err
 }
 
-// list reads values that are separated by commas. The errors of parse say what is wanted.
+// list reads values that are separated by commas. The errors of parse are what is expected.
 func list[T any](p *parser, field, text string, parse func(string) (T, error)) []T {
 	if text == "" {
 		return nil
@@ -78,7 +78,7 @@ func oneOf[T any](values []T, name func(T) string) func(string) (T, error) {
 	}
 }
 
-// isName tells whether s has but characters that names of Kubernetes objects have.
+// isName reports whether s has but characters that names of Kubernetes objects have.
 func isName(s string) bool {
 	return s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-.") == "" && s[0] != '-' && s[0] != '.'
 }
@@ -120,7 +120,7 @@ func parseService(s string) (ServicePattern, error) {
 	case !isName(name) || ok && !isName(namespace) || hasPort && (!ok || !isName(port)):
 		return ServicePattern{}, errors.New("want NAME, NAMESPACE/NAME or NAMESPACE/NAME:PORT, " + nameWanted)
 	case hasPort && strings.Trim(port, "0123456789") == "": // such names are not valid
-		return ServicePattern{}, fmt.Errorf("want the port's name behind the colon: ask for its number with port %s", port)
+		return ServicePattern{}, fmt.Errorf("want the port's name after the colon: filter by its number with port %s", port)
 	}
 	return ServicePattern{namespace, name, port}, nil
 }
@@ -152,7 +152,7 @@ func parseAddress(s string) (AddressPattern, error) {
 	if ap, err := netip.ParseAddrPort(s); err == nil {
 		a, bits, port = ap.Addr(), ap.Addr().BitLen(), ap.Port()
 		if port == 0 {
-			return AddressPattern{}, errors.New("there is no port 0: leave the port out for any")
+			return AddressPattern{}, errors.New("invalid port 0: leave the port out to match any")
 		}
 	} else if a, err = netip.ParseAddr(s); err == nil {
 		bits = a.BitLen()
@@ -163,7 +163,7 @@ func parseAddress(s string) (AddressPattern, error) {
 	}
 	switch {
 	case a.Zone() != "":
-		return AddressPattern{}, errors.New("leave out the zone, %" + a.Zone() + ": flows have none")
+		return AddressPattern{}, errors.New("remove the zone %" + a.Zone() + ": addresses of flows have none")
 	case a.Is4In6() && bits < 96:
 		return AddressPattern{}, errors.New("write it as an IPv4 prefix")
 	case a.Is4In6():
@@ -243,7 +243,7 @@ func (p *parser) limit(q FlowQuery) int {
 	return p.number("limit", q.Limit, "0 is all that are known")
 }
 
-// number parses a number greater than 0; zero says what 0 means.
+// number parses a number greater than 0; zero is the meaning of 0.
 func (p *parser) number(field, s, zero string) int {
 	n, err := strconv.ParseUint(s, 10, 31)
 	if err != nil || n == 0 || s[0] == '+' {
@@ -259,7 +259,7 @@ func (p *parser) serviceKey(field, s string) ServiceKey {
 	}
 	parts := strings.Split(s, "/")
 	if len(parts) != 3 || parts[0] == "" || parts[1] == "" || parts[2] != "IPv4" && parts[2] != "IPv6" {
-		p.fail(field, "%s %q: want the next of an earlier answer", field, s)
+		p.fail(field, "%s %q: want the field next of an earlier response", field, s)
 		return ServiceKey{}
 	}
 	name, port, _ := strings.Cut(parts[1], ":")

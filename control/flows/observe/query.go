@@ -1,11 +1,11 @@
 package observe
 
-// FlowQuery says which flows, and how they are to be given. Fields are as people write
-// them; the zero value asks for all. All that are given must hold. Where a list is taken,
-// values are separated by commas, and one of them must hold.
+// FlowQuery selects flows, and the form of the result. Fields are as users write them; the zero
+// value selects all. A flow must match all given fields. In a list, values are separated by commas,
+// and one of them must match.
 type FlowQuery struct {
-	// Follow gives a record for each event, from now on, until the context ends. Otherwise
-	// each flow is given once, as it is known.
+	// Follow sends a record for each event, from now on, until the context ends. Otherwise each
+	// flow is returned once, in its present state.
 	Follow bool
 	// Service is NAME, NAMESPACE/NAME or NAMESPACE/NAME:PORT; a list.
 	Service string
@@ -13,44 +13,43 @@ type FlowQuery struct {
 	Namespace string
 	// Pod is NAME or NAMESPACE/NAME of the source's or the endpoint's pod; a list.
 	Pod string
-	// Node is where it was decided; a list.
+	// Node is the deciding node; a list.
 	Node string
 	// Source, Destination and Endpoint are ADDRESS, PREFIX or ADDRESS:PORT ([IPV6]:PORT);
-	// Destination is the one that was asked for, before translation. Source and Endpoint are
-	// also NAME or NAME:PORT, with the name of a pod ([NAMESPACE/]NAME), a node or a machine
-	// outside of the cluster. Lists.
+	// Destination is the one before translation. Source and Endpoint may also be NAME or NAME:PORT,
+	// with the name of a pod ([NAMESPACE/]NAME), a node or a machine outside the cluster. Lists.
 	Source, Destination, Endpoint string
 	// Port is the destination port, before translation; a list.
 	Port string
 	// Protocol is TCP, UDP or SCTP, in either case; a list.
 	Protocol string
-	// Verdict, Reason and State are as records have them; lists. State is the flow's state
-	// at the time of the event.
+	// Verdict, Reason and State are as in records; lists. State is the flow's state at the time
+	// of the event.
 	Verdict, Reason, State string
-	// ServicesOnly leaves out the flows that are for no service and pass untouched (reason
-	// not-a-service), and gives their number: [MissedLeftOut].
+	// ServicesOnly leaves out flows for no service, which pass unchanged (reason not-a-service),
+	// and reports their number: [MissedLeftOut].
 	ServicesOnly bool
-	// Event has only these events given, following; a list.
+	// Event selects events, following; a list.
 	Event string
-	// Since is a time (RFC 3339) or how long ago (5m): no flows that were decided earlier.
-	// Following, what happened since then, and is still known, comes first.
+	// Since is a time (RFC 3339) or an age (5m): leave out flows decided earlier. Following, known
+	// events since then are sent first.
 	Since string
-	// Limit is how many: of the newest or, following, how many from before come first. Empty:
-	// 100 or, following, 0 and with Since all. "0": all that are known.
+	// Limit is the number of flows: of the newest or, following, of past flows sent first. Empty:
+	// 100 or, following, 0 and with Since all. "0": all known flows.
 	Limit string
 	// Steps adds the walk through kube-proxy's chains.
 	Steps bool
 }
 
-// ServiceQuery says which services.
+// ServiceQuery selects services.
 type ServiceQuery struct {
 	// Service and Namespace are as in [FlowQuery].
 	Service, Namespace string
 	// Active leaves out services that had no flow.
 	Active bool
-	// Limit is how many at most; empty or "0": all. What follows is behind [Services.Next].
+	// Limit is the maximum number; empty or "0": all. [Services.Next] is the next page.
 	Limit string
-	// After is the [Services.Next] of an earlier answer: the services behind it. Services that
-	// come and go between two answers do not move the others to another page.
+	// After is the [Services.Next] of an earlier response: continue after it. Services added or
+	// removed meanwhile do not shift the pages.
 	After string
 }

@@ -11,28 +11,28 @@ import (
 	"strings"
 )
 
-// Values gives the query as parameters of the flow API: those that are set.
+// Values returns the set fields as parameters of the flow API.
 func (q FlowQuery) Values() url.Values { return values(q) }
 
-// Values gives the query as parameters of the flow API: those that are set.
+// Values returns the set fields as parameters of the flow API.
 func (q ServiceQuery) Values() url.Values { return values(q) }
 
-// FlowQueryOf reads parameters of the flow API. Each is known and given once; follow and
-// steps without a value mean true. What is in the texts only [FlowQuery.Parse] looks at.
-// The error is an [*Error].
+// FlowQueryOf reads parameters of the flow API. Each must be known and given once; follow and
+// steps without a value mean true. [FlowQuery.Parse] validates the values. The error is an
+// [*Error].
 func FlowQueryOf(v url.Values) (FlowQuery, error) { return queryOf[FlowQuery](v) }
 
 // ServiceQueryOf reads parameters of the flow API, as [FlowQueryOf] does.
 func ServiceQueryOf(v url.Values) (ServiceQuery, error) { return queryOf[ServiceQuery](v) }
 
-// NoValues refuses parameters where there are none.
+// NoValues rejects parameters where none are defined.
 func NoValues(v url.Values) error {
 	_, err := queryOf[struct{}](v)
 	return err
 }
 
-// AfterOf reads the parameter of the flow API that asks for a hold's next generation, as
-// [FlowQueryOf] does; 0: none is given.
+// AfterOf reads the parameter after of the flow API, a hold's generation, as [FlowQueryOf]
+// does; 0: not given.
 func AfterOf(v url.Values) (uint64, error) {
 	q, err := queryOf[struct{ After string }](v)
 	if err != nil || q.After == "" {
@@ -40,7 +40,7 @@ func AfterOf(v url.Values) (uint64, error) {
 	}
 	n, err := strconv.ParseUint(q.After, 10, 64)
 	if err != nil {
-		return 0, badParameter("after", "after %q: want the generation of the hold that is known", q.After)
+		return 0, badParameter("after", "after %q: want a generation of the hold, a number", q.After)
 	}
 	return n, nil
 }
@@ -48,7 +48,7 @@ func AfterOf(v url.Values) (uint64, error) {
 // parameter is the name of a query's field in the flow API.
 func parameter(f reflect.StructField) string { return strings.ToLower(f.Name) }
 
-// values and queryOf know the two kinds of fields that queries have: bool and string.
+// values and queryOf support the two types of fields in queries: bool and string.
 func values(q any) url.Values {
 	v := make(url.Values)
 	r := reflect.ValueOf(q)
@@ -75,7 +75,7 @@ func queryOf[Q any](v url.Values) (Q, error) {
 		i := slices.Index(known, name)
 		switch {
 		case i < 0 && len(known) == 0:
-			return none, badParameter(name, "parameter %q: there are no parameters here", name)
+			return none, badParameter(name, "parameter %q: this path has no parameters", name)
 		case i < 0:
 			return none, badParameter(name, "parameter %q: want %s", name, strings.Join(known, ", "))
 		case len(v[name]) > 1:

@@ -64,7 +64,7 @@ func TestValuesErrors(t *testing.T) {
 	if want := (observe.FlowQuery{Follow: true}); err != nil || q != want {
 		t.Errorf("got %+v, %v", q, err)
 	}
-	if err := observe.NoValues(url.Values{"x": {""}}); err == nil || err.Error() != `parameter "x": there are no parameters here` {
+	if err := observe.NoValues(url.Values{"x": {""}}); err == nil || err.Error() != `parameter "x": this path has no parameters` {
 		t.Errorf("error %v", err)
 	}
 }

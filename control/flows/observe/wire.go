@@ -1,10 +1,10 @@
 package observe
 
-// Limits of the flow API that both sides have to know.
+// Limits of the flow API for both client and server.
 const (
-	// KeepAliveSeconds is how often a stream gives a sign of life at least.
+	// KeepAliveSeconds is the interval of keepalives in a stream.
 	KeepAliveSeconds = 15
-	// PollSeconds is how long a question for a hold's next generation waits at most.
+	// PollSeconds is the maximum time that a request for a hold's next generation waits.
 	PollSeconds = 30
 )
 
@@ -18,17 +18,17 @@ type MissedLine struct {
 	Missed
 }
 
-// TableList is the flow API's answer with tables.
+// TableList is the flow API's response with tables.
 type TableList struct {
 	Tables []Table `json:"tables"`
 }
 
-// StatsList is the flow API's answer with counters.
+// StatsList is the flow API's response with counters.
 type StatsList struct {
 	Nodes []Stats `json:"nodes"`
 }
 
-// HoldList is the flow API's answer with holds.
+// HoldList is the flow API's response with holds.
 type HoldList struct {
 	Holds []Hold `json:"holds"`
 }

@@ -137,7 +137,7 @@ func (a *account) refused() (requests []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for line := range strings.Lines(a.log.String()) {
-		if _, rest, ok := strings.Cut(line, `the API server refuses: check the ClusterRole" request="`); ok {
+		if _, rest, ok := strings.Cut(line, `permission denied by the API server: check the ClusterRole" request="`); ok {
 			request, _, _ := strings.Cut(rest, `"`)
 			requests = append(requests, request)
 		}

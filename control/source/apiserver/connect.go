@@ -12,9 +12,9 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Connection says how to reach the API server. The zero value is that of a pod: its
-// service account, and the address from its environment. As that address is a service
-// address, which somebody has to serve first, a proxy had better have a kubeconfig.
+// Connection configures the connection to the API server. The zero value is that of a pod: its
+// service account, and the address from its environment. As that is a service address, which needs
+// a service proxy, a proxy should have a kubeconfig.
 type Connection struct {
 	Kubeconfig string // path; empty: in-cluster
 	Master     string // URL that overrides the kubeconfig's
@@ -61,7 +61,7 @@ func (c *Connection) load() (*rest.Config, error) {
 		config, err := rest.InClusterConfig()
 		switch {
 		case errors.Is(err, rest.ErrNotInCluster):
-			return nil, errors.New("this is no pod of a cluster: give --kubeconfig, or --objects for manifests")
+			return nil, errors.New("not in a pod of a cluster: give --kubeconfig, or --objects for manifests")
 		case err != nil:
 			return nil, fmt.Errorf("service account of this pod: %w", err)
 		}
@@ -77,7 +77,7 @@ func (c *Connection) load() (*rest.Config, error) {
 	}
 	switch {
 	case clientcmd.IsEmptyConfig(err):
-		return nil, fmt.Errorf("%s: no API server is named: want clusters, users, contexts and current-context", where)
+		return nil, fmt.Errorf("%s: no API server configured: want clusters, users, contexts and current-context", where)
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", where, err)
 	}

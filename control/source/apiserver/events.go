@@ -28,7 +28,7 @@ type Recorder struct {
 	node        *corev1.ObjectReference
 }
 
-// NewRecorder makes a Recorder for the node of the name, which writes until the context
+// NewRecorder returns a Recorder for the node of the name, which writes until the context
 // ends.
 func NewRecorder(ctx context.Context, client kubernetes.Interface, node string) (*Recorder, error) {
 	b := events.NewBroadcaster(&events.EventSinkImpl{Interface: client.EventsV1()})
@@ -45,7 +45,7 @@ func NewRecorder(ctx context.Context, client kubernetes.Interface, node string) 
 	}, nil
 }
 
-// Node tells of the node: reason is one word for programs, text a sentence for people.
+// Node writes an Event of the node: reason is one word for programs, text a sentence for people.
 func (r *Recorder) Node(warning bool, reason, text string) {
 	if r == nil {
 		return
@@ -57,7 +57,7 @@ func (r *Recorder) Node(warning bool, reason, text string) {
 	r.recorder.Eventf(r.node, nil, kind, reason, action, "%s", limited(text))
 }
 
-// Service warns of a Service.
+// Service writes a warning Event of a Service.
 func (r *Recorder) Service(namespace, name, reason, text string) {
 	if r == nil {
 		return
@@ -66,8 +66,8 @@ func (r *Recorder) Service(namespace, name, reason, text string) {
 	r.recorder.Eventf(regarding, r.node, corev1.EventTypeWarning, reason, action, "%s", limited(text))
 }
 
-// NodeNow warns of the node before the process ends: it waits until that is written, at
-// most some seconds.
+// NodeNow writes a warning Event of the node before the process ends: it waits until the Event is
+// written, at most some seconds.
 func (r *Recorder) NodeNow(reason, text string) error {
 	if r == nil {
 		return nil
@@ -97,7 +97,7 @@ func limited(text string) string {
 	return strings.ToValidUTF8(text[:maxNote-len("…")], "") + "…"
 }
 
-// Close lets go of the Recorder; what is on its way is written first.
+// Close ends the Recorder; pending Events are written first.
 func (r *Recorder) Close() {
 	if r != nil {
 		r.broadcaster.Shutdown()

@@ -13,7 +13,7 @@ import (
 // up to a half shorter at random, so that not all nodes come at once.
 const firstPause, longestPause = 250 * time.Millisecond, 5 * time.Second
 
-// reachable notices whether the API server answers, and tries again where it does not.
+// reachable tracks whether the API server responds, and retries if it does not.
 //
 // Informers would try again themselves, but wait up to a minute before they do, and
 // that each for itself (client-go's reflectors): so long would changes be missed though
@@ -31,7 +31,7 @@ func (r *reachable) RoundTrip(request *http.Request) (*http.Response, error) {
 		response, err := r.next.RoundTrip(request)
 		r.note(request, response, err)
 		again := err != nil || response.StatusCode == http.StatusServiceUnavailable
-		// What writes is left to the caller, who may not want it twice.
+		// Write requests are not retried: the caller decides.
 		if !again || request.Method != http.MethodGet {
 			return response, err
 		}
@@ -48,25 +48,25 @@ func (r *reachable) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 }
 
-// note logs whether the API server answers, if that changed.
+// note logs a change of the API server's reachability.
 func (r *reachable) note(request *http.Request, response *http.Response, err error) {
 	switch {
 	case err == nil && response.StatusCode < http.StatusInternalServerError:
 		if r.away.CompareAndSwap(true, false) {
-			r.log.Info("the API server answers again", "server", r.server)
+			r.log.Info("the API server is reachable again", "server", r.server)
 		}
 		switch what := request.Method + " " + request.URL.Path; response.StatusCode {
 		case http.StatusForbidden:
 			// An API server that has just started may do so for a moment.
-			r.log.Error("the API server refuses: check the ClusterRole", "request", what, "status", response.Status)
+			r.log.Error("permission denied by the API server: check the ClusterRole", "request", what, "status", response.Status)
 		case http.StatusUnauthorized:
-			r.log.Error("the API server does not know us: check the token or certificate", "request", what, "status", response.Status)
+			r.log.Error("authentication at the API server failed: check the token or certificate", "request", what, "status", response.Status)
 		}
 	case request.Context().Err() == nil && r.away.CompareAndSwap(false, true):
-		says := "the API server does not answer; the last table stays in force"
+		message := "cannot reach the API server; the last table stays in force"
 		if err == nil {
-			says, err = "the API server cannot answer; the last table stays in force", errors.New(response.Status)
+			message, err = "the API server is not ready; the last table stays in force", errors.New(response.Status)
 		}
-		r.log.Warn(says, "server", r.server, "error", err)
+		r.log.Warn(message, "server", r.server, "error", err)
 	}
 }

@@ -31,11 +31,11 @@ func TestReachable(t *testing.T) {
 		want   string // in the log; empty: nothing
 	}{
 		{http.StatusOK, server.URL, ""},
-		{http.StatusOK, "http://127.0.0.1:1", "does not answer; the last table stays in force"},
+		{http.StatusOK, "http://127.0.0.1:1", "cannot reach the API server; the last table stays in force"},
 		{http.StatusOK, "http://127.0.0.1:1", ""},
-		{http.StatusOK, server.URL, "answers again"},
-		{http.StatusServiceUnavailable, server.URL, "cannot answer"},
-		{http.StatusOK, server.URL, "answers again"},
+		{http.StatusOK, server.URL, "is reachable again"},
+		{http.StatusServiceUnavailable, server.URL, "is not ready"},
+		{http.StatusOK, server.URL, "is reachable again"},
 		{http.StatusForbidden, server.URL + "/api/v1/services", "check the ClusterRole\" request=\"POST /api/v1/services\""},
 	} {
 		log.Reset()

@@ -1,5 +1,5 @@
 // Package apiserver gets the objects of the service table from a Kubernetes API
-// server, and tells it of what an operator has to know.
+// server, and writes Events for operators.
 package apiserver
 
 import (
@@ -37,8 +37,8 @@ type Config struct {
 	Client kubernetes.Interface
 	// Node is the name of the node's own Node object; empty: none is watched.
 	Node string
-	// NeedNodeIPs and NeedPodCIDRs say for what in the Node object the first update
-	// waits: at most 30 s for addresses, after which the node goes without, and at most
+	// NeedNodeIPs and NeedPodCIDRs make the first update wait for these fields of the Node
+	// object: at most 30 s for addresses, after which the node goes without, and at most
 	// 5 minutes for pod CIDRs, after which Run fails. kube-proxy does the same.
 	NeedNodeIPs, NeedPodCIDRs bool
 	// Pods has all Pods watched, for their names: a lot on a large cluster. No update waits
@@ -46,18 +46,18 @@ type Config struct {
 	Pods bool
 	// ResyncPeriod is how often the cache is gone through again; 0: every 15 minutes.
 	ResyncPeriod time.Duration
-	// NodeChanged is told of the own Node object, at first and whenever it changes;
-	// nil if nobody wants to know. It must not block.
+	// NodeChanged is called with the node's own Node object, at first and whenever it changes;
+	// it may be nil. It must not block.
 	NodeChanged func(*corev1.Node)
-	// Waiting is told what the first update waits for, in words that follow "waiting
-	// for"; nil if nobody wants to know.
+	// Waiting is called with what the first update waits for, as a text that follows "waiting
+	// for"; it may be nil.
 	Waiting func(what string)
 	Logger  *slog.Logger
 }
 
-// Source is a [control.Source]. Once it has all objects, an API server that goes away
-// does no harm: what was published last stays, and the changes made meanwhile follow
-// when it is back.
+// Source is a [control.Source]. Once it has all objects, an unreachable API server does no
+// harm: the last published objects stay, and the changes made meanwhile follow when it is
+// reachable again.
 type Source struct {
 	config Config
 
@@ -67,7 +67,7 @@ type Source struct {
 	changed chan struct{} // pending or node are others; holds one token
 }
 
-// New makes a Source that runs once.
+// New returns a Source that runs once.
 func New(config Config) *Source {
 	if config.ResyncPeriod == 0 {
 		config.ResyncPeriod = defaultResyncPeriod
@@ -123,7 +123,7 @@ func (s *Source) Run(ctx context.Context, publish func(control.Update, error)) e
 	if err != nil {
 		return fmt.Errorf("watch the API server: %w", err)
 	}
-	// To ask whether they are there (WaitForCacheSync) would be done every 100 ms only.
+	// WaitForCacheSync would poll every 100 ms only.
 	if !cache.WaitFor(ctx, "", needed...) {
 		return nil // stopped
 	}
@@ -166,7 +166,7 @@ func (s *Source) watch(ctx context.Context, informer cache.SharedIndexInformer) 
 	registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(o any) { s.note(o, false) },
 		UpdateFunc: func(before, after any) {
-			// A resync tells of objects that did not change.
+			// A resync reports objects that did not change.
 			if a, b := before.(metav1.Object).GetResourceVersion(), after.(metav1.Object).GetResourceVersion(); a != b {
 				s.note(after, false)
 			}
@@ -228,7 +228,7 @@ func nameOf(o metav1.Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
 }
 
-// take gives what was noted since the last call.
+// take returns what was noted since the last call.
 func (s *Source) take() control.Update {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -237,13 +237,13 @@ func (s *Source) take() control.Update {
 	return u
 }
 
-// waitForNode waits until the Node object says what is needed of it.
+// waitForNode waits until the Node object has the needed fields.
 func (s *Source) waitForNode(ctx context.Context) error {
 	if s.config.Node == "" {
 		return nil
 	}
 	if s.config.NeedNodeIPs && !s.waitUntil(ctx, nodeIPsTimeout, "addresses", hasAddress) && ctx.Err() == nil {
-		s.config.Logger.Error("gave up waiting for the Node object to have addresses: going on without", "node", s.config.Node)
+		s.config.Logger.Error("timeout waiting for addresses in the Node object: continuing without", "node", s.config.Node)
 	}
 	if s.config.NeedPodCIDRs && !s.waitUntil(ctx, podCIDRsTimeout, "pod CIDRs", hasPodCIDR) && ctx.Err() == nil {
 		return fmt.Errorf("node %s: no podCIDR after %s, which --detect-local-mode NodeCIDR needs: does the Node exist, and does the controller manager allocate node CIDRs?", s.config.Node, podCIDRsTimeout)

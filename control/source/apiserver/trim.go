@@ -11,7 +11,7 @@ import (
 
 // trim reduces an object, before it is cached, to what the service table depends on:
 // of 100,000 endpoints the rest would be most of the memory. It may change the object,
-// which nobody else has yet, or give another in its place (see cache.TransformFunc).
+// which has no other user yet, or return another in its place (see cache.TransformFunc).
 func trim(o any) (any, error) {
 	switch o := o.(type) {
 	case *corev1.Service:
@@ -42,7 +42,7 @@ func trimMeta(m *metav1.ObjectMeta) {
 	}
 }
 
-// trimService drops what says how the Service is to be made or which pods are behind it.
+// trimService drops allocation fields and the pod selector.
 func trimService(s *corev1.Service) {
 	trimMeta(&s.ObjectMeta)
 	s.UID = ""

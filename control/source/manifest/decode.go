@@ -18,7 +18,7 @@ type fieldError struct {
 
 // decoder turns untyped values into Kubernetes types, strictly. Unlike the JSON
 // decoders it goes on after an error and knows the index of a list's item, so
-// that one reading tells everything and each error says where.
+// that one reading reports all errors, each with its position.
 type decoder struct {
 	types  map[reflect.Type]*structType
 	shared shared
@@ -217,7 +217,7 @@ func (d *decoder) mismatch(at *path, want string, have any) {
 	d.fail(at, "want %s, have %s", want, describe(have))
 }
 
-// describe says what a value is, shortly.
+// describe describes a value briefly.
 func describe(v any) string {
 	switch v := v.(type) {
 	case nil:
@@ -235,7 +235,7 @@ func describe(v any) string {
 	return fmt.Sprint(v)
 }
 
-// structType gives the fields of a struct, those of embedded structs ("inline") among
+// structType returns the fields of a struct, those of embedded structs ("inline") among
 // them.
 func (d *decoder) structType(t reflect.Type) *structType {
 	if s, ok := d.types[t]; ok {

@@ -20,7 +20,7 @@ import (
 // document is one document of a file as the parsers understand it, before any
 // Kubernetes type is involved.
 type document struct {
-	// value is what JSON can say: nil, bool, int64, float64, string,
+	// value is of the types of JSON: nil, bool, int64, float64, string,
 	// []any or map[string]any. Nil if err is not nil.
 	value any
 	// duplicates are the paths of keys that a mapping has twice
@@ -31,7 +31,7 @@ type document struct {
 	list *list
 }
 
-// parse takes a file apart, one document after the other. Documents that say nothing
+// parse takes a file apart, one document after the other. Documents without content
 // (comments, blank lines between separators) are left out and not counted. The items of
 // Lists of at least so many bytes are left to be parsed one by one.
 func parse(name string, data []byte, large int) iter.Seq[document] {
@@ -109,7 +109,7 @@ func parseYAML(data []byte, large int) iter.Seq[document] {
 	}
 }
 
-// yamlDocuments gives the text of each document, and the line of the file it begins in.
+// yamlDocuments returns the text of each document, and the line of the file it begins in.
 func yamlDocuments(data []byte) iter.Seq2[[]byte, int] {
 	return func(yield func([]byte, int) bool) { splitDocuments(data, yield) }
 }
@@ -138,7 +138,7 @@ func splitDocuments(data []byte, yield func([]byte, int) bool) {
 	flush(len(data))
 }
 
-// marker says which document marker a line is: "---", "..." or none. Both stand
+// marker returns the document marker of a line: "---", "..." or none. Both stand
 // at the start of a line and before white space (YAML 1.1, 4.3.1); nothing else
 // in a document may begin like this.
 func marker(line []byte) string {
@@ -151,7 +151,7 @@ func marker(line []byte) string {
 }
 
 // parseYAMLDocument reads one document that begins in the given line of its
-// file. It tells false for one that says nothing.
+// file. It returns false for an empty one.
 func parseYAMLDocument(data []byte, line int) (document, bool) {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return document{}, false
@@ -261,7 +261,7 @@ func yamlError(err error, first int) error {
 // maxExpanded bounds what the aliases of a document add to it, in bytes.
 const maxExpanded = 64 << 20
 
-// converter makes what the YAML parser gives what JSON could have said.
+// converter converts the YAML parser's values to the types of JSON.
 type converter struct {
 	budget int64 // bytes of text that may still come
 }
@@ -315,7 +315,7 @@ func (c *converter) spend(s string) error {
 	return nil
 }
 
-// keyString gives a mapping's key as Kubernetes' YAML-to-JSON conversion does.
+// keyString returns a mapping's key as Kubernetes' YAML-to-JSON conversion does.
 func keyString(k any) (string, error) {
 	switch k := k.(type) {
 	case string:

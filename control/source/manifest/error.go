@@ -15,7 +15,7 @@ type Error struct {
 	Err      error  // what is wrong
 }
 
-// Error gives all of it on one line.
+// Error returns all of it on one line.
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString(position(e.File, e.Document, e.Item))
@@ -31,10 +31,10 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Unwrap gives the cause, for example one that is [io/fs.ErrNotExist].
+// Unwrap returns the cause, for example one that is [io/fs.ErrNotExist].
 func (e *Error) Unwrap() error { return e.Err }
 
-// position says where an object stands: "lab.yaml: document 2: items[3]".
+// position is the position of an object: "lab.yaml: document 2: items[3]".
 func position(file string, document, item int) string {
 	switch {
 	case document == 0:
@@ -53,7 +53,7 @@ const maxErrorLines = 20
 // items. It is what [Load] fails with.
 type Errors []*Error
 
-// Error gives one error on each line: the first twenty, and how many follow.
+// Error returns one error on each line: the first twenty, and how many follow.
 func (e Errors) Error() string {
 	var lines []string
 	for i, err := range e {
@@ -66,7 +66,7 @@ func (e Errors) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Unwrap gives all errors to [errors.Is] and [errors.As].
+// Unwrap returns all errors to [errors.Is] and [errors.As].
 func (e Errors) Unwrap() []error {
 	errs := make([]error, len(e))
 	for i, err := range e {

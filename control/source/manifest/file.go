@@ -43,7 +43,7 @@ type input struct {
 	stdin io.Reader
 }
 
-// errSpecial says that a path leads to what is not read.
+// errSpecial is a path of a file type that is not read.
 type errSpecial struct{ what, want string }
 
 func (e errSpecial) Error() string { return "is " + e.what + ": want " + e.want }
@@ -98,7 +98,7 @@ func (in *input) each(take func(file) []string) {
 	}
 }
 
-// gone says whether nothing has the name: a link that leads nowhere does.
+// gone reports whether nothing has the name: a link that leads nowhere does.
 func gone(name string) bool {
 	_, err := os.Lstat(name)
 	return errors.Is(err, fs.ErrNotExist)
@@ -115,7 +115,7 @@ func nameOf(path string) string {
 // manifestsIn lists the manifest files of a directory, sorted by name. Symbolic
 // links are followed, for this is how Kubernetes mounts a ConfigMap; its
 // "..data" and other names that start with a dot are not manifests. Links that
-// lead nowhere, pipes and devices are listed, so that reading them tells.
+// lead nowhere, pipes and devices are listed, so that reading them fails.
 func manifestsIn(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -142,7 +142,7 @@ func manifestsIn(dir string) ([]string, error) {
 func (in *input) read(name string, inDirectory bool) ([]byte, error) {
 	if name == standardInput {
 		if in.stdin == nil {
-			return nil, errors.New("it can be read only once: want a file")
+			return nil, errors.New("can be read only once: want a file")
 		}
 		return readAll(in.stdin, maxFileSize, pipeSilence)
 	}
@@ -213,12 +213,12 @@ func readAll(r io.Reader, limit int64, silence time.Duration) ([]byte, error) {
 			return from.Read(b)
 		})
 	}
-	// One byte more than allowed tells too large from just right; the size that
+	// One byte more than allowed detects files that are too large; the size that
 	// stat gives is no use for pipes or for files that grow.
 	data, err := io.ReadAll(io.LimitReader(r, limit+1))
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, fmt.Errorf("nothing came for %s: what writes to this pipe?", silence)
+		return nil, fmt.Errorf("no data for %s: check the program that writes to this pipe", silence)
 	case err != nil:
 		return nil, plain(err)
 	case int64(len(data)) > limit:

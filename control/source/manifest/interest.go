@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// interest says what to look at: in each directory, the entries whose change may
+// interest is what to watch: in each directory, the entries whose change may
 // change what the manifest paths lead to. Directories are physical: no part of
 // their paths is a symbolic link.
 type interest map[string]*entries
@@ -42,7 +42,7 @@ func interestOf(paths []string) interest {
 	return in
 }
 
-// has says whether a change of the entry with this path matters.
+// has reports whether a change of the entry with this path matters.
 func (in interest) has(path string) bool {
 	if e, ok := in[filepath.Dir(path)]; ok && (e.all || e.names[filepath.Base(path)]) {
 		return true

@@ -16,7 +16,7 @@ import (
 // labType is the first document of a lab file (package deploy/lab).
 var labType = typeName{"nfqproxy.dev/v1alpha1", "Lab"}
 
-// Lab is what a lab file says about its nodes' proxies.
+// Lab is the configuration of the nodes' proxies in a lab file.
 type Lab struct {
 	ClusterCIDRs      []netip.Prefix
 	NodePortAddresses []netip.Prefix
@@ -129,7 +129,7 @@ func (v *validation) prefixes(path string, texts []string) (all []netip.Prefix) 
 
 // addLab adds the nodes and pods of the lab to the objects. An object of the same kind and
 // name goes before, but for addresses that it lacks: a lab that was made of objects makes
-// up what these do not say.
+// up what these lack.
 func (l *loader) addLab() {
 	nodes := make(map[string]*corev1.Node)
 	for _, n := range l.objects.Nodes {
@@ -172,7 +172,7 @@ func (l *loader) addLab() {
 	}
 }
 
-// hasNodeAddress says whether a node has an address of the family of one.
+// hasNodeAddress reports whether a node has an address of the family of one.
 func hasNodeAddress(n *corev1.Node, text string) bool {
 	a, err := kubeaddr.Parse(text)
 	for _, b := range n.Status.Addresses {

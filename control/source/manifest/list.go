@@ -22,8 +22,8 @@ type list struct {
 }
 
 // splitYAML takes a List apart by the indentation of its lines, if it is written as kubectl
-// and most people write it. The items are not looked into, so it is up to whoever parses
-// them to notice that one of them ended elsewhere.
+// and most people write it. The items are not looked into, so the parser of the items
+// must notice that one of them ended elsewhere.
 func splitYAML(data []byte, line, large int) (document, bool) {
 	if len(data) < large {
 		return document{}, false

@@ -46,22 +46,22 @@ func loadBytes(name string, data []byte) (*Objects, error) {
 	return l.result()
 }
 
-// typeName is what apiVersion and kind say.
+// typeName is an apiVersion and a kind.
 type typeName struct {
 	apiVersion, kind string
 }
 
-// element gives the type of a list's items if the type is that of a list.
+// element returns the type of a list's items if the type is that of a list.
 func (t typeName) element() (typeName, bool) {
 	if t == (typeName{"v1", "List"}) {
-		return typeName{}, true // each item says its own
+		return typeName{}, true // each item has its own
 	}
 	kind, ok := strings.CutSuffix(t.kind, "List")
 	e := typeName{t.apiVersion, kind}
 	return e, ok && e.kept()
 }
 
-// kept says whether the service table is made from objects of the type.
+// kept reports whether the service table is made from objects of the type.
 func (t typeName) kept() bool {
 	switch t {
 	case typeName{"v1", "Service"}, typeName{"discovery.k8s.io/v1", "EndpointSlice"},
@@ -89,7 +89,7 @@ type loader struct {
 	// large is the size in bytes from which on the items of a List are parsed one by one.
 	large int
 
-	// What the lab file among the files says; labAt is nil if there is none.
+	// The contents of the lab file among the files; labAt is nil if there is none.
 	labAt             *place
 	labNodes, labPods []labHost
 	further           []string // files that it names
@@ -208,7 +208,7 @@ func (l *loader) document(at place, d document) {
 	}
 }
 
-// envelope checks what a List says besides its items.
+// envelope checks the fields of a List besides its items.
 func (l *loader) envelope(at place, m map[string]any) {
 	var envelope struct {
 		metav1.TypeMeta `json:",inline"`
@@ -347,7 +347,7 @@ type kind[T any] interface {
 	SetNamespace(string)
 }
 
-// add does for one object what is the same for all kinds. It tells false if the
+// add does for one object what is the same for all kinds. It returns false if the
 // object is not to be kept because something is wrong with it.
 func add[T any, P kind[T]](l *loader, at place, t typeName, m map[string]any, duplicates []string, defaults func(P), validate func(P, *validation)) (P, bool) {
 	before := len(l.errs)

@@ -40,14 +40,14 @@ type Objects struct {
 	Files []string
 }
 
-// Skipped counts the objects of one kind that say nothing about services.
+// Skipped counts the objects of one kind that services do not depend on.
 type Skipped struct {
 	APIVersion string
 	Kind       string
 	Count      int
 }
 
-// Empty says whether there is no object of a kept kind, which is allowed but
+// Empty reports whether there is no object of a kept kind, which is allowed but
 // rarely what was meant.
 func (o *Objects) Empty() bool {
 	return len(o.Services)+len(o.EndpointSlices)+len(o.Nodes)+len(o.Pods) == 0

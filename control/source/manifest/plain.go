@@ -22,7 +22,7 @@ type plainLine struct {
 	text   string
 }
 
-// parsePlain reads a block, and says whether it can.
+// parsePlain parses a block, and reports whether it could.
 func parsePlain(data []byte) (any, bool) {
 	p := plainYAML{lines: make([]plainLine, 0, bytes.Count(data, []byte("\n"))+1)}
 	for text := range strings.Lines(string(data)) {
@@ -40,7 +40,7 @@ func parsePlain(data []byte) (any, bool) {
 	return v, !p.bad && p.at == len(p.lines)
 }
 
-// printable says whether a text has printable ASCII characters only; what is beyond has
+// printable reports whether a text has printable ASCII characters only; what is beyond has
 // rules of its own.
 func printable(s string) bool {
 	for i := range len(s) {
@@ -56,7 +56,7 @@ func (p *plainYAML) fail() any {
 	return nil
 }
 
-// here says whether the next line is of the block at the indentation. A line that is
+// here reports whether the next line is of the block at the indentation. A line that is
 // indented further belongs to a value that is not plain.
 func (p *plainYAML) here(indent int) bool {
 	if p.bad || p.at == len(p.lines) || p.lines[p.at].indent < indent {
@@ -170,7 +170,7 @@ func (p *plainYAML) scalar(s string) any {
 	return p.fail()
 }
 
-// plainText says whether a text without quotes is a text and nothing else.
+// plainText reports whether a text without quotes is a text and nothing else.
 func plainText(s string) bool {
 	if s == "" || (s[0]|0x20) < 'a' || (s[0]|0x20) > 'z' {
 		return false

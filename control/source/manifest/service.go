@@ -95,7 +95,7 @@ func validateService(s *corev1.Service, v *validation) {
 }
 
 // validateClusterIPs checks that there is at most one of each family, or None,
-// and that the fields that say it twice agree.
+// and that redundant fields agree.
 func validateClusterIPs(spec *corev1.ServiceSpec, v *validation) {
 	for i, f := range spec.IPFamilies {
 		oneOf(v, fmt.Sprintf("spec.ipFamilies[%d]", i), f, corev1.IPv4Protocol, corev1.IPv6Protocol)
@@ -179,7 +179,7 @@ func validateServicePorts(spec *corev1.ServiceSpec, v *validation) {
 	}
 }
 
-// claim gives a key to the first that asks for it, and tells the others who has it.
+// claim assigns a key to its first user, and returns that user to later ones.
 func claim[K comparable](owners map[K]int, key K, i int) (int, bool) {
 	if first, ok := owners[key]; ok {
 		return first, false

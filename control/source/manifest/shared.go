@@ -23,7 +23,7 @@ const (
 
 var sharedBools = map[bool]*bool{false: new(bool), true: new(true)}
 
-// slot gives a pointer to a text that is equal.
+// slot returns a pointer to a text that is equal.
 func (c *shared) slot(s string) *string {
 	if c.slots == nil {
 		c.seed, c.slots = maphash.MakeSeed(), make([]*string, sharedSlots)
@@ -35,7 +35,7 @@ func (c *shared) slot(s string) *string {
 	return *slot
 }
 
-// text gives an equal text.
+// text returns an equal text.
 func (c *shared) text(s string) string {
 	if len(s) > longestShared {
 		return strings.Clone(s)
@@ -43,7 +43,7 @@ func (c *shared) text(s string) string {
 	return *c.slot(s)
 }
 
-// pointer gives a pointer to a value of the type, if it is a text or a bool.
+// pointer returns a pointer to a value of the type, if it is a text or a bool.
 func (c *shared) pointer(value any, t reflect.Type) (reflect.Value, bool) {
 	switch v := value.(type) {
 	case string:

@@ -24,12 +24,12 @@ const (
 type Source struct {
 	paths  []string
 	reader reader
-	// reloaded, if not nil, is told of each reading: whether it was published.
+	// reloaded, if not nil, is called for each reading: whether it was published.
 	// It lets tests see the readings that are not.
 	reloaded func(published bool)
 }
 
-// NewSource makes a source that runs once.
+// NewSource returns a source that runs once.
 func NewSource(paths ...string) *Source {
 	return &Source{paths: paths, reader: reader{in: input{paths: paths}}}
 }
@@ -103,7 +103,7 @@ func (s *Source) Run(ctx context.Context, publish func(*Objects, error)) error {
 	}
 }
 
-// burst tells when a burst of changes is over. Its channels are nil, and so never
+// burst detects the end of a burst of changes. Its channels are nil, and so never
 // ready, while there is none.
 type burst struct {
 	quiet, latest <-chan time.Time
@@ -127,7 +127,7 @@ type reader struct {
 	further []string
 }
 
-// read is Load, and tells whether the files are others than those of the
+// read is Load, and reports whether the files are others than those of the
 // previous call; if not, objects and error are both nil.
 func (r *reader) read() (objects *Objects, err error, changed bool) {
 	if r.once && r.digest() == r.last {

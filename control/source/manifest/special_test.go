@@ -54,7 +54,7 @@ func TestSpecialFilesAreErrors(t *testing.T) {
 		{"/dev/zero", "/dev/zero: is a device: want a file"},
 		{"/dev/null", "/dev/null: is a device: want a file"},
 		{inside, nested + ": is a pipe, which can be read only once: want a file"},
-		{"-", "standard input: it can be read only once: want a file"},
+		{"-", "standard input: can be read only once: want a file"},
 		{"", `"": the path is empty: want a file or a directory`},
 	} {
 		within(t, func() {
@@ -98,7 +98,7 @@ func TestASilentPipeIsNotWaitedForForever(t *testing.T) {
 	defer w.Close()
 	defer r.Close()
 	within(t, func() {
-		if _, err := readAll(r, 10, 20*time.Millisecond); err == nil || !strings.Contains(err.Error(), "nothing came for 20ms") {
+		if _, err := readAll(r, 10, 20*time.Millisecond); err == nil || !strings.Contains(err.Error(), "no data for 20ms") {
 			t.Errorf("error %v", err)
 		}
 	})

@@ -8,7 +8,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// columnsFor are the columns of tables.
+// columnsFor returns the columns of a table.
 func columnsFor(o Options, wide bool) []column {
 	// plain makes a column without colours.
 	plain := func(name string, least int, value func(*flow.Record) string) column {
@@ -57,7 +57,7 @@ func columnsFor(o Options, wide bool) []column {
 	)
 }
 
-// Source names the source: the pod, the machine or the node where one is known, else the
+// Source returns the name of the source (a pod, machine or node) or, if it is not known, its
 // address; with the port.
 func Source(r *flow.Record) string {
 	name := r.SourceNode
@@ -70,11 +70,11 @@ func Source(r *flow.Record) string {
 	return named(name, r.Source)
 }
 
-// Destination names what the packet was sent to: the service where it is one, else the
-// address; with the port that it was sent to, which of a node port is not the service's.
+// Destination returns the service, or else the destination address, with the packet's destination
+// port. A node port differs from the service's port.
 func Destination(r *flow.Record) string { return named(r.Service, r.Destination) }
 
-// named gives an address with its port under a name, if it has one.
+// named replaces the address by a name, if there is one, and keeps the port.
 func named(name, address string) string {
 	i := strings.LastIndexByte(address, ':')
 	if name == "" || i < 0 {
@@ -83,8 +83,8 @@ func named(name, address string) string {
 	return name + address[i:]
 }
 
-// Endpoint names the endpoint: the pod where one is known, else the address, with the port; or
-// says why there is none.
+// Endpoint returns the endpoint's pod or, if it is not known, its address, with the port. Without
+// an endpoint it is the reason.
 func Endpoint(r *flow.Record) string { return endpoint(r).text }
 
 func endpoint(r *flow.Record) cell {
@@ -100,7 +100,7 @@ func endpoint(r *flow.Record) cell {
 	return cell{r.Verdict + ": " + strings.ReplaceAll(r.Reason, "-", " "), Red}
 }
 
-// EventTime is when what the record is about happened; nil: it is not known.
+// EventTime is the time of the record's event; nil: not known.
 func EventTime(r *flow.Record) *time.Time {
 	l := r.Life
 	switch {
@@ -113,7 +113,7 @@ func EventTime(r *flow.Record) *time.Time {
 	return r.Time
 }
 
-// moment tells a time of today without the day.
+// moment formats a time; the date is left out for today.
 func moment(t *time.Time, zone *time.Location, now time.Time) string {
 	if t == nil {
 		return ""
@@ -125,7 +125,7 @@ func moment(t *time.Time, zone *time.Location, now time.Time) string {
 	return at.Format("2006-01-02 15:04:05.000")
 }
 
-// duration is how long it lived; of one that lives, until now or until the event.
+// duration is the flow's lifetime; of an open flow, until now or until the event.
 func duration(r *flow.Record, o Options) string {
 	l := r.Life
 	if l == nil {
@@ -158,7 +158,7 @@ func seenSource(r *flow.Record) string {
 	return r.Life.SeenSource
 }
 
-// stages tells how long the packet waited, then until it was decided, written and accepted.
+// stages lists the time that the packet waited, then until it was decided, written and accepted.
 func stages(r *flow.Record) string {
 	s := r.Stages
 	if s == nil {

@@ -14,8 +14,8 @@ import (
 )
 
 // customColumns reads kubectl's syntax, NAME:.path,NAME:.path,...
-// (k8s.io/kubectl/pkg/cmd/get/customcolumn.go). Unlike there, a path that no record can have
-// is an error, and not a column of nothing.
+// (k8s.io/kubectl/pkg/cmd/get/customcolumn.go). In contrast to kubectl, a path that no record can
+// have is an error, not a column of <none>.
 func customColumns(spec string) ([]column, error) {
 	var columns []column
 	for _, part := range strings.Split(spec, ",") {
@@ -32,7 +32,7 @@ func customColumns(spec string) ([]column, error) {
 	return columns, nil
 }
 
-// relaxed adds what people leave out: kubectl takes x.y, .x.y, {x.y} and {.x.y}.
+// relaxed completes a path: kubectl accepts x.y, .x.y, {x.y} and {.x.y}.
 func relaxed(path string) string {
 	path = strings.TrimSuffix(strings.TrimPrefix(path, "{"), "}")
 	if !strings.HasPrefix(path, ".") && !strings.HasPrefix(path, "[") {
@@ -41,18 +41,18 @@ func relaxed(path string) string {
 	return "{" + path + "}"
 }
 
-// known complains of a path that is no path, or whose fields no record has.
+// known returns an error for an invalid path, or for fields that no record has.
 func known(path string) error {
 	parser, err := jsonpath.Parse("path", path)
 	if err != nil {
-		return fmt.Errorf("no JSONPath: %w", err)
+		return fmt.Errorf("invalid JSONPath: %w", err)
 	}
 	if len(parser.Root.Nodes) != 1 {
-		return errors.New("no JSONPath: want one path, for example .life.state")
+		return errors.New("invalid JSONPath: want one path, for example .life.state")
 	}
 	list, ok := parser.Root.Nodes[0].(*jsonpath.ListNode)
 	if !ok {
-		return errors.New("no JSONPath: want a path, for example .life.state")
+		return errors.New("invalid JSONPath: want a path, for example .life.state")
 	}
 	of, where := reflect.TypeFor[flow.Record](), "a record"
 	for _, node := range list.Nodes {
@@ -68,7 +68,7 @@ func known(path string) error {
 			of, where = field, node.Value
 		case *jsonpath.ArrayNode:
 			if of.Kind() != reflect.Slice {
-				return fmt.Errorf("%s is no list", where)
+				return fmt.Errorf("%s is not a list", where)
 			}
 			of, where = of.Elem(), "one of "+where
 		default: // anything may follow
@@ -81,7 +81,7 @@ func known(path string) error {
 	return nil
 }
 
-// field gives the type of a field by its name in JSON.
+// field returns the type of a field by its name in JSON.
 func field(of reflect.Type, name string) (reflect.Type, bool) {
 	for f := range of.Fields() {
 		if jsonName(f) == name {
@@ -102,14 +102,13 @@ func fields(of reflect.Type) []string {
 	return names
 }
 
-// jsonName is the name of a field in JSON; empty: it is not in it.
+// jsonName is the name of a field in JSON; empty: it has none.
 func jsonName(f reflect.StructField) string {
 	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 	return name
 }
 
-// evaluate finds a path's values in records, which are told apart by commas; a record
-// without any says <none>, as kubectl does.
+// evaluate returns a path's values in a record, separated by commas, or <none>, as kubectl does.
 func evaluate(path string) func(*flow.Record) cell {
 	return func(r *flow.Record) cell {
 		found, err := find(path, r)

@@ -13,7 +13,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// Style says how records are rendered as text. The zero value is valid.
+// Style configures how records are rendered as text. The zero value is valid.
 type Style struct {
 	Color     bool // use ANSI escape sequences
 	NodeWidth int  // width of the column of node names, at least
@@ -21,7 +21,7 @@ type Style struct {
 	Seal visible.Seal
 }
 
-// StyleFor gives colours to terminals only, and not to those who want none
+// StyleFor returns a style with colours if w is a terminal and colours are not disabled
 // (no-color.org).
 func StyleFor(w io.Writer) Style {
 	f, ok := visible.File(w)
@@ -34,7 +34,7 @@ func StyleFor(w io.Writer) Style {
 // Color is a colour of text: an SGR parameter (ECMA-48).
 type Color string
 
-// The colours, few and calm. What does not matter much is dim.
+// The colours. Details are dim.
 const (
 	Bold   Color = "1"
 	Dim    Color = "2"
@@ -43,7 +43,7 @@ const (
 	Yellow Color = "33"
 )
 
-// Paint gives the text in a colour, if the style has colours.
+// Paint returns the text in a colour, if the style has colours.
 func (s Style) Paint(c Color, text string) string {
 	if !s.Color || text == "" {
 		return text
@@ -72,7 +72,7 @@ func (s Style) Line(r *flow.Record) string {
 	return b.String()
 }
 
-// Outcome renders the second half of Line: what became of the flow.
+// Outcome renders the second half of Line: the service, and the endpoint or the verdict.
 func (s Style) Outcome(r *flow.Record) string {
 	if r.Service == "" && (r.Verdict == decision.Accept.String() || r.Verdict == "") {
 		return "not for a service"
@@ -95,7 +95,7 @@ func (s Style) Outcome(r *flow.Record) string {
 	return b.String()
 }
 
-// choice tells how the endpoint was found: " (2 of 3, draw 0.71)".
+// choice describes the selection of the endpoint: " (2 of 3, draw 0.71)".
 func choice(r *flow.Record) string {
 	position := 0
 	for i, c := range r.Candidates {
@@ -104,7 +104,7 @@ func choice(r *flow.Record) string {
 		}
 	}
 	switch {
-	case position == 0: // an earlier decision, since when the endpoint went away
+	case position == 0: // an earlier decision, and the endpoint has been removed since
 		return ""
 	case r.Draw != nil:
 		return fmt.Sprintf(" (%d of %d, draw %.2f)", position, len(r.Candidates), *r.Draw)
@@ -131,8 +131,8 @@ func (s Style) masquerade(r *flow.Record) string {
 	return s.Paint(Yellow, text)
 }
 
-// Walk renders the steps of a record, one line each: the chain, what its rule did
-// and why. Each line starts with indent and ends with a newline; it is empty for a
+// Walk renders the steps of a record, one line each: the chain, the outcome of its rule
+// and the reason. Each line starts with indent and ends with a newline; it is empty for a
 // record without steps.
 func (s Style) Walk(r *flow.Record, indent string) string { return s.walk(r, indent, false) }
 
@@ -144,7 +144,7 @@ func (s Style) walk(r *flow.Record, indent string, rules bool) string {
 	var b strings.Builder
 	last := ""
 	for _, step := range r.Steps {
-		// A chain is named once for all its rules in a row.
+		// Consecutive rules of a chain share one chain name.
 		name := step.Chain
 		if name == last {
 			name = ""
@@ -166,7 +166,7 @@ func (s Style) walk(r *flow.Record, indent string, rules bool) string {
 	return b.String()
 }
 
-// Sign is how an outcome is drawn: two characters in front of what is told of it.
+// Sign is the symbol of an outcome: two characters in front of its description.
 func (s Style) Sign(o flow.StepOutcome) string {
 	switch o {
 	case flow.StepPassed:

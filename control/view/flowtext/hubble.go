@@ -8,7 +8,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// hubbleLines prints what Cilium's Hubble would say of the flows; see package hubble.
+// hubbleLines prints the flows as Cilium's Hubble does; see package hubble.
 type hubbleLines struct{ encoder *hubble.Encoder }
 
 func newHubble(w io.Writer, _ string, _ Options) (Printer, error) {
@@ -19,7 +19,7 @@ func (p hubbleLines) Print(r *flow.Record) error { return p.encoder.Encode(obser
 func (p hubbleLines) Flush() error               { return nil }
 func (p hubbleLines) Close() error               { return nil }
 
-// PrintMissed is [MissedPrinter]'s.
+// PrintMissed implements [MissedPrinter].
 func (p hubbleLines) PrintMissed(m *observe.Missed) error {
 	return p.encoder.Encode(observe.Item{Missed: m})
 }

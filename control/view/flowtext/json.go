@@ -64,7 +64,7 @@ type names struct{ w io.Writer }
 
 func newNames(w io.Writer, _ string, o Options) (Printer, error) {
 	if o.Tree {
-		return nil, errors.New("name: there is no room for the walks of --tree: leave one of them out")
+		return nil, errors.New("name: cannot be combined with --tree: remove one of them")
 	}
 	return names{w}, nil
 }

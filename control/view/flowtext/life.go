@@ -23,7 +23,7 @@ func StateColor(e flow.Event) Color {
 	return ""
 }
 
-// Story tells one flow: what was decided and why, and what became of it. rules adds the
+// Story renders one flow: its decision with the reasons, and its life cycle. rules adds the
 // rules as iptables-save prints them. It ends with a newline.
 func Story(r *flow.Record, o Options, rules bool) string {
 	var b strings.Builder
@@ -50,7 +50,7 @@ func Story(r *flow.Record, o Options, rules bool) string {
 	return b.String()
 }
 
-// stagesInWords tells how long the packet spent where.
+// stagesInWords lists the latency of the packet by stage.
 func stagesInWords(s *flow.Stages) string {
 	var words []string
 	add := func(what string, seconds float64) {
@@ -63,11 +63,11 @@ func stagesInWords(s *flow.Stages) string {
 	}
 	add("decided in", s.Decided)
 	add("entry written in", s.Written)
-	add("let go in", s.Accepted)
+	add("accepted in", s.Accepted)
 	return strings.Join(words, ", ")
 }
 
-// life tells what became of a flow: lines first, then gives the timeline.
+// life renders the life cycle of a flow: lines, then the timeline.
 func life(r *flow.Record, l *flow.Life, o Options, line func(what, format string, args ...any)) string {
 	state := paint(o.Style, StateColor(l.State), string(l.State))
 	if words := l.State.Words(); words != "" {
@@ -92,13 +92,13 @@ func life(r *flow.Record, l *flow.Life, o Options, line func(what, format string
 		line("repeated", "%s", times(l.Repeated))
 	}
 	if l.Incomplete {
-		line("note", "events of the kernel were lost or not asked for: states may be missing")
+		line("note", "conntrack events were lost or not requested: states may be missing")
 	}
 	return Timeline(r, o.Style, "  ")
 }
 
-// Timeline renders the history of a flow's life, with times since the decision. Each line
-// starts with indent and ends with a newline; it is empty where no history is known.
+// Timeline renders the history of a flow, with times since the decision. Each line
+// starts with indent and ends with a newline; it is empty without a known history.
 func Timeline(r *flow.Record, s Style, indent string) string {
 	if r.Life == nil || len(r.Life.History) == 0 {
 		return ""
@@ -115,8 +115,8 @@ func Timeline(r *flow.Record, s Style, indent string) string {
 	return b.String()
 }
 
-// since tells a time after the decision. The kernel's clock may tell of things a little
-// before it.
+// since formats a time relative to the decision. By the kernel's clock an event may be slightly
+// earlier.
 func since(d time.Duration) string {
 	switch {
 	case d == 0:
@@ -137,12 +137,12 @@ func count(c *flow.Count) string {
 
 func times(n uint32) string {
 	if n == 1 {
-		return "its first packet came once more"
+		return "1 retransmission of the first packet"
 	}
-	return fmt.Sprintf("its first packet came %d times more", n)
+	return fmt.Sprintf("%d retransmissions of the first packet", n)
 }
 
-// paint is Style.Paint for a colour that may be none.
+// paint is Style.Paint for a colour that may be empty.
 func paint(s Style, c Color, text string) string {
 	if c == "" {
 		return text

@@ -1,5 +1,5 @@
-// Package flowtext renders flows as lists: tables as kubectl's, JSON, names, and the story
-// of one flow's life.
+// Package flowtext renders flows as lists: tables as kubectl's, JSON, names, and the details
+// of one flow.
 package flowtext
 
 import (
@@ -15,32 +15,32 @@ import (
 
 // Printer writes records, one after the other. It is not safe for concurrent use.
 type Printer interface {
-	// Print writes a record, or keeps it until more are known.
+	// Print writes a record, or buffers it until more records are known.
 	Print(*flow.Record) error
-	// Flush writes what was kept: no more records come for the moment.
+	// Flush writes the buffered records: no more arrive for the moment.
 	Flush() error
-	// Close writes what was kept, and the end of the list.
+	// Close writes the buffered records and the end of the list.
 	Close() error
 }
 
-// MissedPrinter is a Printer whose format can say that records are missing.
+// MissedPrinter is a Printer whose format can report missing records.
 type MissedPrinter interface {
 	Printer
 	PrintMissed(*observe.Missed) error
 }
 
-// Options say how lists look. The zero value is valid.
+// Options configure how lists are rendered. The zero value is valid.
 type Options struct {
 	Style Style
-	// Follow: each record is of an event, in a stream that has no end.
+	// Follow: each record is an event of an endless stream.
 	Follow bool
 	// NoHeaders leaves out the line of the columns' names.
 	NoHeaders bool
 	// Tree adds the walk through the chains below each line.
 	Tree bool
-	// Zone is that of the times in tables; nil: the local one. JSON keeps the times it got.
+	// Zone is the time zone in tables; nil: the local one. JSON keeps the zone of its times.
 	Zone *time.Location
-	// Now tells the time; nil: time.Now.
+	// Now is the clock; nil: time.Now.
 	Now func() time.Time
 }
 
@@ -61,12 +61,12 @@ func (o Options) zone() *time.Location {
 // format is one way to write lists. argument is what follows "name=".
 type format struct {
 	name     string
-	argument string // what it is, for people; empty: it takes none
+	argument string // description of the argument; empty: the format takes none
 	programs bool   // see [ForPrograms]
 	make     func(w io.Writer, argument string, o Options) (Printer, error)
 }
 
-// formats are those there are; the first is the default.
+// formats lists all formats; the first is the default.
 var formats = []format{
 	{name: "", make: func(w io.Writer, _ string, o Options) (Printer, error) {
 		return newTable(w, columnsFor(o, false), o), nil
@@ -87,7 +87,7 @@ var formats = []format{
 	}},
 }
 
-// New makes a printer of a format, as [Formats] names them; an empty one is the table. Errors
+// New returns a printer for a format, as named by [Formats]; an empty name is the table. Errors
 // begin with the format.
 func New(w io.Writer, name string, o Options) (Printer, error) {
 	name, argument, given := strings.Cut(name, "=")
@@ -96,14 +96,14 @@ func New(w io.Writer, name string, o Options) (Printer, error) {
 	case i < 0 || name == "" && given:
 		return nil, fmt.Errorf("%q: want %s", name, alternatives(Formats()))
 	case formats[i].argument == "" && given:
-		return nil, fmt.Errorf("%q: %s takes nothing behind a =", name+"="+argument, name)
+		return nil, fmt.Errorf("%q: %s takes no argument", name+"="+argument, name)
 	case formats[i].argument != "" && argument == "":
 		return nil, fmt.Errorf("%q: want %s=%s", name, name, formats[i].argument)
 	}
 	return formats[i].make(w, argument, o)
 }
 
-// Formats names the formats that are not the default, with what has to follow.
+// Formats lists the formats other than the default, with their argument.
 func Formats() []string {
 	var names []string
 	for _, f := range formats[1:] {
@@ -115,8 +115,8 @@ func Formats() []string {
 	return names
 }
 
-// ForPrograms says whether a format is for programs, which get all flows unless they name
-// some: a list for people may leave out what few want to see.
+// ForPrograms reports whether a format is for programs. Programs get all flows by default, while
+// lists for people may leave some out.
 func ForPrograms(name string) bool {
 	return slices.ContainsFunc(formats, func(f format) bool { return f.name == name && f.programs })
 }

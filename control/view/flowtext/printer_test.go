@@ -224,7 +224,7 @@ func TestFormatsRefused(t *testing.T) {
 	tests := []struct{ format, want string }{
 		{"yaml", `"yaml": want wide, json, jsonl, name, hubble or custom-columns=NAME:.path,...`},
 		{"=x", `"": want wide`},
-		{"json=x", `"json=x": json takes nothing behind a =`},
+		{"json=x", `"json=x": json takes no argument`},
 		{"custom-columns", `"custom-columns": want custom-columns=NAME:.path,...`},
 		{"custom-columns=", `want custom-columns=NAME:.path`},
 		{"custom-columns=ID", `"custom-columns=ID": want NAME:.path, for example ID:.id,TO:.endpoint`},
@@ -232,9 +232,9 @@ func TestFormatsRefused(t *testing.T) {
 		{"custom-columns=ID:.di", `"custom-columns=ID:.di": a record has no field "di"; it has branch, candidates,`},
 		{"custom-columns=S:.life.stat", `life has no field "stat"; it has answered,`},
 		{"custom-columns=S:.candidates[0].pod", `one of candidates has no field "pod"; it has endpoint, probability`},
-		{"custom-columns=S:.life[0]", `life is no list`},
-		{"custom-columns=S:.life[", `no JSONPath: unterminated array`},
-		{"custom-columns=S:}{", `no JSONPath`},
+		{"custom-columns=S:.life[0]", `life is not a list`},
+		{"custom-columns=S:.life[", `invalid JSONPath: unterminated array`},
+		{"custom-columns=S:}{", `invalid JSONPath`},
 	}
 	for _, tt := range tests {
 		_, err := flowtext.New(&bytes.Buffer{}, tt.format, options())

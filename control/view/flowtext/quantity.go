@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Duration tells how long something took in at most three digits, without spaces: 340µs,
+// Duration formats a duration with at most three digits, without spaces: 340µs,
 // 12.1ms, 5m2s, 3d4h.
 func Duration(d time.Duration) string {
 	switch {
@@ -30,7 +30,7 @@ func Duration(d time.Duration) string {
 	return pair(d, 24*time.Hour, "d", time.Hour, "h")
 }
 
-// pair tells a duration in two units; the smaller one is left out where there is none.
+// pair formats a duration in two units; the smaller one is left out if it is zero.
 func pair(d, large time.Duration, largeName string, small time.Duration, smallName string) string {
 	text := fmt.Sprintf("%d%s", d/large, largeName)
 	if rest := d % large / small; rest > 0 {
@@ -39,10 +39,10 @@ func pair(d, large time.Duration, largeName string, small time.Duration, smallNa
 	return text
 }
 
-// Seconds makes a duration of what records have.
+// Seconds converts the seconds of records to a duration.
 func Seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// Bytes tells a size in powers of ten, without spaces: 245B, 10.5MB.
+// Bytes formats a size in powers of ten, without spaces: 245B, 10.5MB.
 func Bytes(n uint64) string {
 	if n < 1000 {
 		return fmt.Sprintf("%dB", n)
@@ -55,7 +55,7 @@ func Bytes(n uint64) string {
 	return digits(f) + units[unit:unit+1] + "B"
 }
 
-// digits gives three digits of a number below 1000, and no zeros behind the point.
+// digits formats a number below 1000 with three digits, without trailing zeros.
 func digits(f float64) string {
 	places := 0
 	switch {

@@ -9,17 +9,17 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// Story renders a record as a text to be read: what happens and why, the walk through
-// the chains, and the endpoints. rules adds the rules of the walk as iptables-save
+// Story renders a record in detail: the verdict with its reason, the walk through the
+// chains, and the endpoints. rules adds the rules of the walk as iptables-save
 // prints them. It ends with a newline.
 func (s Style) Story(r *flow.Record, rules bool) string {
 	var b strings.Builder
 	from := ""
 	if r.Local {
-		from = ", made on the node itself"
+		from = ", sent by the node itself"
 	}
 	if r.Node != "" {
-		from += ", as node " + r.Node + " sees it"
+		from += ", on node " + r.Node
 	}
 	fmt.Fprintf(&b, "%s %s -> %s%s\n\n", r.Protocol, r.Source, r.Destination, from)
 	line := func(what, format string, args ...any) {
@@ -42,7 +42,7 @@ func (s Style) Story(r *flow.Record, rules bool) string {
 		b.WriteString("\n" + s.endpoints(r))
 	}
 	if r.Reply != nil {
-		b.WriteString("\n  the way back\n")
+		b.WriteString("\n  reply path\n")
 		for i, step := range r.Reply.Steps {
 			fmt.Fprintf(&b, "  %d. %s\n", i+1, step)
 		}
@@ -59,22 +59,22 @@ func (s Style) verdict(r *flow.Record) string {
 		}
 		return text + s.how(r) + branches[r.Branch]
 	case decision.Accept.String():
-		return s.Paint(Dim, "passes untouched") + ": " + reasons[r.Reason]
+		return s.Paint(Dim, "passes unchanged") + ": " + reasons[r.Reason]
 	case decision.Reject.String():
 		return s.Paint(Red, "rejected") + ": " + reasons[r.Reason]
 	}
 	return s.Paint(Red, "dropped") + ": " + reasons[r.Reason]
 }
 
-// how tells, after the endpoint, how it was found.
+// how describes, after the endpoint, its selection.
 func (s Style) how(r *flow.Record) string {
 	if r.Reason == decision.Bound.String() {
-		return " (session affinity: the client went there before)"
+		return " (session affinity: same endpoint as the client's earlier flows)"
 	}
 	return choice(r)
 }
 
-// entries tells ways to a service in words.
+// entries describes the address types of a service.
 var entries = map[string]string{
 	decision.EntryClusterIP.String():    "cluster IP",
 	decision.EntryExternalIP.String():   "external IP",
@@ -82,32 +82,31 @@ var entries = map[string]string{
 	decision.EntryNodePort.String():     "node port",
 }
 
-// reasons tells reasons for verdicts in words.
+// reasons describes the reasons of verdicts.
 var reasons = map[string]string{
-	decision.NotAService.String():      "it is for no service",
-	decision.NoEndpoints.String():      "the service has no endpoint that could take it, anywhere in the cluster",
-	decision.NoLocalEndpoints.String(): "the traffic policy is Local, and no endpoint on this node could take it; other nodes have some",
-	decision.SourceNotAllowed.String(): "the source is not within the service's loadBalancerSourceRanges",
-	decision.ForeignLocalnet.String():  "loopback addresses are only for packets from loopback addresses",
-	decision.NotFiltered.String():      "no endpoint can take it, but kube-proxy's filter rules are not on this packet's way",
-	decision.DroppedByHand.String():    "somebody held it at the queue and dropped it",
+	decision.NotAService.String():      "no service has this destination",
+	decision.NoEndpoints.String():      "the service has no usable endpoint in the cluster",
+	decision.NoLocalEndpoints.String(): "the traffic policy is Local, and only other nodes have usable endpoints",
+	decision.SourceNotAllowed.String(): "the source is not in the service's loadBalancerSourceRanges",
+	decision.ForeignLocalnet.String():  "a loopback destination requires a loopback source",
+	decision.NotFiltered.String():      "the service has no usable endpoint, but the packet does not traverse kube-proxy's filter rules",
+	decision.DroppedByHand.String():    "held at the queue and dropped by the user",
 }
 
-// branches tells, after the endpoint, which endpoints were to choose from if that is
-// not what one would think.
+// branches describes, after the endpoint, why the external traffic policy does not apply.
 var branches = map[string]string{
-	decision.BranchPodShortcut.String():  "; externalTrafficPolicy Local does not bind pods",
-	decision.BranchNodeShortcut.String(): "; externalTrafficPolicy Local does not bind the node itself",
+	decision.BranchPodShortcut.String():  "; externalTrafficPolicy Local does not apply to pods",
+	decision.BranchNodeShortcut.String(): "; externalTrafficPolicy Local does not apply to the node itself",
 }
 
-// marks tells in words why the source is masqueraded.
+// marks describes why the source is masqueraded.
 var marks = map[string]string{
 	decision.MarkAll.String():      "--masquerade-all is set",
-	decision.MarkOutside.String():  "it is no pod's, and the answer has to come back through this node",
-	decision.MarkExternal.String(): "the endpoint may be on any node, and the answer has to come back through this one",
-	decision.MarkLocal.String():    "it is this node's, and the answer has to come back here",
-	decision.MarkHairpin.String():  "the endpoint would answer itself, past the translation",
-	flow.HostMasquerade:            "a rule of the host's own asks for it",
+	decision.MarkOutside.String():  "the source is not a pod, and the reply must return through this node",
+	decision.MarkExternal.String(): "the endpoint may be on any node, and the reply must return through this one",
+	decision.MarkLocal.String():    "the source is this node, and the reply must return to it",
+	decision.MarkHairpin.String():  "hairpin: the endpoint would reply to itself directly, without the translation",
+	flow.HostMasquerade:            "a masquerade rule of the host",
 }
 
 func (s Style) source(r *flow.Record) string {
@@ -119,25 +118,25 @@ func (s Style) source(r *flow.Record) string {
 		}
 		return text
 	case r.MasqueradeReason != "":
-		return "stays as it is: marked for masquerading, but delivered on this node, short of POSTROUTING"
+		return "unchanged: marked for masquerade, but delivered on this node before POSTROUTING"
 	}
-	return "stays as it is"
+	return "unchanged"
 }
 
-// exclusions tells in words why an endpoint could not be chosen.
+// exclusions describes why an endpoint is excluded.
 var exclusions = map[string]string{
-	decision.NotReady.String():    "it is not ready",
-	decision.NotServing.String():  "it terminates, and serves no more",
-	decision.Terminating.String(): "it terminates, and there are others that are ready",
-	decision.OtherZone.String():   "topology hints give it to other zones",
-	decision.OtherNode.String():   "topology hints give it to other nodes",
-	decision.NotLocal.String():    "it is not on this node, and the traffic policy is Local",
-	decision.OtherFamily.String(): "it is of the other address family",
-	decision.Unused.String():      "no traffic to the service is under this policy",
-	decision.NotBound.String():    "session affinity binds the client to another endpoint",
+	decision.NotReady.String():    "not ready",
+	decision.NotServing.String():  "terminating, not serving",
+	decision.Terminating.String(): "terminating, and other endpoints are ready",
+	decision.OtherZone.String():   "topology hints for other zones",
+	decision.OtherNode.String():   "topology hints for other nodes",
+	decision.NotLocal.String():    "on another node, and the traffic policy is Local",
+	decision.OtherFamily.String(): "other address family",
+	decision.Unused.String():      "no traffic to the service uses this policy",
+	decision.NotBound.String():    "session affinity selects another endpoint",
 }
 
-// endpoints is the table of endpoints.
+// endpoints renders the table of endpoints.
 func (s Style) endpoints(r *flow.Record) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)

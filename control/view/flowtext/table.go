@@ -11,7 +11,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// screenful is how many rows are looked at before the columns get their widths.
+// screenful is the number of rows that determine the widths of the columns.
 const screenful = 500
 
 // column is a column of a table.
@@ -27,8 +27,8 @@ type cell struct {
 	color Color // empty: none
 }
 
-// table writes a line for each record. The columns are as wide as their widest cell so far:
-// they grow, but never shrink, so that a stream's lines stay below each other.
+// table writes a line for each record. Each column is as wide as its widest cell so far: columns
+// grow but never shrink, so that the lines of a stream stay aligned.
 type table struct {
 	w       io.Writer
 	columns []column
@@ -80,7 +80,7 @@ func (t *table) Print(r *flow.Record) error {
 	return nil
 }
 
-// printable replaces what could steer a terminal.
+// printable replaces characters that control a terminal.
 func printable(c rune) rune {
 	if unicode.IsPrint(c) {
 		return c

@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	// cancelPatience is how long a server may take to cancel a hold whose asker goes away.
+	// cancelPatience is the time limit of the server for cancelling a hold whose client quits.
 	cancelPatience = 5 * time.Second
-	// fatePatience is how long to wait for what becomes of a flow: longer than a flow
-	// takes to count as unanswered.
+	// fatePatience is the time to wait for the state of a released flow: longer than the time
+	// after which a flow counts as unanswered.
 	fatePatience = flow.UnansweredAfter + 3*time.Second
 )
 
-// end tells how the hold ended and, where the flow went on, what became of it.
+// end prints how the hold ended and, if the flow was released, its state.
 func (s *Session) end(ctx context.Context, hold *observe.Hold) error {
 	if err := s.Screen.Done(hold); err != nil {
 		return err
@@ -33,14 +33,14 @@ func (s *Session) end(ctx context.Context, hold *observe.Hold) error {
 	return s.Screen.Fate(r)
 }
 
-var errTold = errors.New("told")
+var errFound = errors.New("state found")
 
-// fate waits for what becomes of a flow; nil: it cannot be told in time.
+// fate waits for the state of a released flow; nil: not known in time.
 func (s *Session) fate(ctx context.Context, held *flow.Record) (*flow.Record, error) {
 	ctx, stop := context.WithTimeout(ctx, fatePatience)
 	defer stop()
 	q := observe.FlowQuery{Follow: true, Source: held.Source, Destination: held.Destination, Protocol: held.Protocol}
-	if held.Time != nil { // what happened meanwhile comes first
+	if held.Time != nil { // past events come first
 		q.Since = held.Time.UTC().Format(time.RFC3339Nano)
 	}
 	var told *flow.Record
@@ -50,13 +50,13 @@ func (s *Session) fate(ctx context.Context, held *flow.Record) (*flow.Record, er
 			return nil
 		}
 		told = r
-		return errTold
+		return errFound
 	})
 	switch {
-	case errors.Is(err, errTold), ctx.Err() != nil:
+	case errors.Is(err, errFound), ctx.Err() != nil:
 		return told, nil
 	case err != nil:
-		return nil, fmt.Errorf("what became of the flow: %w", err)
+		return nil, fmt.Errorf("cannot read the state of the flow: %w", err)
 	}
 	return told, nil
 }

@@ -17,27 +17,27 @@ import (
 type Screen struct {
 	W     io.Writer
 	Style flowtext.Style
-	// Messages is where what was said wrong is told.
+	// Messages is where errors in commands are printed.
 	Messages io.Writer
-	// Prompt: somebody types at the terminal that W is, and what to type is told.
+	// Prompt: W is a terminal with a user, who gets a prompt and help.
 	Prompt bool
-	// Width gives that terminal's width, in columns; nil, or no more than 0: not known.
-	// Where it is known a step is shown in the place of the one before.
+	// Width returns that terminal's width, in columns; nil, or 0 or less: not known.
+	// If it is known, a step replaces the previous one on the screen.
 	Width func() int
 
-	// below is how many lines the cursor is below the start of what was shown last; 0:
-	// leave that where it is.
+	// below is the number of lines from the start of the last output to the cursor; 0: do not
+	// replace it.
 	below int
 }
 
-// typed notes that somebody typed a line, which the terminal shows.
+// typed notes that the user typed a line, which the terminal echoes.
 func (s *Screen) typed() {
 	if s.below > 0 {
 		s.below++
 	}
 }
 
-// Fault tells what was said wrong.
+// Fault prints the error in a command.
 func (s *Screen) Fault(err error) error {
 	s.below = 0
 	if _, err := fmt.Fprintln(s.Messages, err); err != nil {
@@ -54,7 +54,7 @@ func (s *Screen) print(text string) error {
 	return err
 }
 
-// Waiting tells that the hold is armed.
+// Waiting prints that the hold is armed.
 func (s *Screen) Waiting(h *observe.Hold) error {
 	return s.print(fmt.Sprintf("Waiting for a flow %s, up to %d seconds.\n", filterInWords(h.Query.Flow), seconds(h.Query)))
 }
@@ -67,7 +67,7 @@ func seconds(q observe.HoldQuery) int {
 	return q.Seconds
 }
 
-// filterInWords tells which flows are meant.
+// filterInWords describes the filter.
 func filterInWords(f observe.HoldFilter) string {
 	var words []string
 	for _, w := range []struct{ what, value string }{
@@ -91,7 +91,7 @@ func (s *Screen) Holding(h *observe.Hold) error {
 		line = strings.TrimSuffix(line, "\n")
 		switch {
 		case len(r.Steps) == 0:
-			line = "   (no steps are known)"
+			line = "   (no steps)"
 		case i < h.Step:
 			line = "   " + line
 		case i == h.Step:
@@ -124,7 +124,7 @@ func (s *Screen) line(r *flow.Record) string {
 	return s.Style.Line(&local)
 }
 
-// instead puts a text in the place of what was shown last, where that can be done.
+// instead prints a text in place of the last output, if the terminal allows it.
 func (s *Screen) instead(text string) string {
 	width := 0
 	if s.Prompt && s.Width != nil {
@@ -153,16 +153,16 @@ func mark(chosen bool) string {
 	return ""
 }
 
-// outcomes tells how holds end.
+// outcomes describes how holds end.
 var outcomes = map[string]string{
-	"released":  "let go, as it was decided",
-	"chosen":    "let go, to the endpoint that was chosen",
+	"released":  "released as decided",
+	"chosen":    "released to the chosen endpoint",
 	"dropped":   "dropped",
-	"expired":   "let go, as it was decided: the time was over",
-	"cancelled": "let go, as it was decided: the hold was cancelled",
+	"expired":   "released as decided: timeout",
+	"cancelled": "released as decided: the hold was cancelled",
 }
 
-// Done tells how the hold ended.
+// Done prints how the hold ended.
 func (s *Screen) Done(h *observe.Hold) error {
 	outcome := outcomes[h.Outcome]
 	if outcome == "" {
@@ -171,15 +171,15 @@ func (s *Screen) Done(h *observe.Hold) error {
 	return s.print(fmt.Sprintf("\nThe flow was %s.\n%s\n", outcome, s.line(h.Record)))
 }
 
-// Interrupted tells that nobody leads the flow any more.
+// Interrupted prints that stepping ended early.
 func (s *Screen) Interrupted(h *observe.Hold) error {
 	if h.Record == nil {
-		return s.print("\nNo flow came; none is waited for any more.\n")
+		return s.print("\nInterrupted: no flow matched, the hold is cancelled.\n")
 	}
-	return s.print("\nInterrupted: the flow goes on as it was decided.\n")
+	return s.print("\nInterrupted: the flow is released as decided.\n")
 }
 
-// Fate tells what became of the flow.
+// Fate prints the state of the released flow.
 func (s *Screen) Fate(r *flow.Record) error {
 	text := string(r.Life.State)
 	if c := flowtext.StateColor(r.Life.State); c != "" {
@@ -191,5 +191,5 @@ func (s *Screen) Fate(r *flow.Record) error {
 	if words := r.Life.State.Words(); words != "" {
 		text += ": " + words
 	}
-	return s.print(fmt.Sprintf("It is %s.\nAll of it: nfqproxy flows %s\n", text, r.ID))
+	return s.print(fmt.Sprintf("State: %s.\nDetails: nfqproxy flows %s\n", text, r.ID))
 }

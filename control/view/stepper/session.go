@@ -1,5 +1,5 @@
-// Package stepper leads a held flow through the chains, step by step, as somebody at a
-// terminal or a script says.
+// Package stepper steps a held flow through the chains, by the commands of a user at a terminal
+// or of a script.
 package stepper
 
 import (
@@ -12,26 +12,26 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// Session is one hold, from its arming to what became of its flow. It is for one use.
+// Session is one hold, from its arming to the state of the released flow. It is for one use.
 type Session struct {
-	Observer observe.Observer // whose flow it is; it has to have a Holder
+	Observer observe.Observer // observes the flow; it must have a Holder
 	Query    observe.HoldQuery
-	// Lines gives what is said, a command each (see [Help]); closed: there is no more, and
-	// the flow is let go.
+	// Lines are the commands, one a line (see [Help]); closed: no more commands, and the
+	// flow is released.
 	Lines <-chan string
-	// Screen is where it is shown.
+	// Screen shows the hold.
 	Screen Screen
 }
 
-// Help tells the commands.
-const Help = "n or empty: next step, b: back, c N: choose candidate N, g: let go, d: drop, q: let go and quit"
+// Help lists the commands.
+const Help = "n or empty: next step, b: back, c N: choose candidate N, g: release, d: drop, q: release and quit"
 
-// Run arms the hold, waits, and does what is said until the flow has gone on. When the
-// context ends the flow goes on as it was decided. That none came is an error.
+// Run arms the hold, waits for a flow, and executes commands until the flow is released or dropped.
+// When the context ends, the flow is released as decided. It is an error if no flow matched.
 func (s *Session) Run(ctx context.Context) error {
 	holder := s.Observer.Holder()
 	if holder == nil {
-		return errors.New("flows cannot be held here: the server has no holds")
+		return errors.New("holding flows is not available: the server does not support holds")
 	}
 	hold, err := holder.Hold(ctx, s.Query)
 	if err != nil {
@@ -47,29 +47,29 @@ func (s *Session) Run(ctx context.Context) error {
 	case ctx.Err() != nil:
 		return errors.Join(cancel(ctx, holder, hold.ID), s.Screen.Interrupted(hold))
 	case hold.Record == nil:
-		return fmt.Errorf("no flow %s came in %d seconds", filterInWords(s.Query.Flow), seconds(s.Query))
+		return fmt.Errorf("no flow %s in %d seconds", filterInWords(s.Query.Flow), seconds(s.Query))
 	}
 	return s.end(ctx, hold)
 }
 
-// cancel lets a hold's flow go, also when the context has ended.
+// cancel releases a hold's flow, also after the end of the context.
 func cancel(ctx context.Context, holder observe.Holder, id string) error {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), cancelPatience)
 	defer stop()
 	var fault *observe.Error
 	if err := holder.Cancel(ctx, id); err != nil && !errors.As(err, &fault) { // a fault: it is done already
-		return fmt.Errorf("cancelling the hold (it ends by itself): %w", err)
+		return fmt.Errorf("cannot cancel the hold (it ends at its timeout): %w", err)
 	}
 	return nil
 }
 
-// lead does what is said until the hold is done or the context ends.
+// lead executes commands until the hold is done or the context ends.
 func (s *Session) lead(ctx context.Context, holder observe.Holder, hold *observe.Hold) (*observe.Hold, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	changes := watch(ctx, holder, hold)
 	for {
-		var lines <-chan string // what is said before there is a flow is for the flow
+		var lines <-chan string // commands before the flow arrives wait for it
 		if hold.State == observe.HoldHolding {
 			lines = s.Lines
 		}
@@ -104,12 +104,12 @@ func (s *Session) lead(ctx context.Context, holder observe.Holder, hold *observe
 	}
 }
 
-// moved tells whether there is something to show: that the first packet came again is not.
+// moved reports whether there is a change to show: a retransmission is none.
 func moved(before, after *observe.Hold) bool {
 	return after.Generation > before.Generation && (before.Record == nil || before.Step != after.Step || before.Record.Endpoint != after.Record.Endpoint)
 }
 
-// isFault tells what was said wrong from what went wrong.
+// isFault distinguishes an error in a command from a failure.
 func isFault(err error) bool {
 	var fault *observe.Error
 	return errors.As(err, &fault)
@@ -120,7 +120,7 @@ type change struct {
 	err  error
 }
 
-// watch gives the changes of a hold until it is done, there is an error or the context ends.
+// watch sends the changes of a hold until it is done, an error occurs or the context ends.
 func watch(ctx context.Context, holder observe.Holder, hold *observe.Hold) <-chan change {
 	changes := make(chan change)
 	go func() {
@@ -144,7 +144,7 @@ func watch(ctx context.Context, holder observe.Holder, hold *observe.Hold) <-cha
 	return changes
 }
 
-// obey does what a line says. more is false at the end of what is said.
+// obey executes a command line. more is false after the last command.
 func (s *Session) obey(ctx context.Context, holder observe.Holder, hold *observe.Hold, line string, more bool) (*observe.Hold, error) {
 	act, err := parse(line, hold)
 	if err != nil {
@@ -156,7 +156,7 @@ func (s *Session) obey(ctx context.Context, holder observe.Holder, hold *observe
 	return holder.Act(ctx, hold.ID, act)
 }
 
-// parse understands a line.
+// parse parses a command line.
 func parse(line string, hold *observe.Hold) (observe.Act, error) {
 	words := strings.Fields(line)
 	if len(words) == 0 {
@@ -174,10 +174,10 @@ func parse(line string, hold *observe.Hold) (observe.Act, error) {
 	return observe.Act{Action: action}, nil
 }
 
-// choice understands what is to be chosen: a candidate's number, or its address and port.
+// choice parses a candidate: its number, or its address and port.
 func choice(words []string, r *flow.Record) (observe.Act, error) {
 	if len(r.Candidates) == 0 {
-		return observe.Act{}, &observe.Error{Message: "there is nothing to choose: the flow has no candidates"}
+		return observe.Act{}, &observe.Error{Message: "no candidates to choose from: the flow has none"}
 	}
 	if len(words) == 1 {
 		for i, c := range r.Candidates {

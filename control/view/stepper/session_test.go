@@ -92,7 +92,7 @@ func TestCommands(t *testing.T) {
 			if got := s.messages.String(); got != tt.message {
 				t.Errorf("messages %q, want %q", got, tt.message)
 			}
-			became := "It is established 340µs after the decision: both sides talk.\nAll of it: nfqproxy flows f00002-node-a\n"
+			became := "State: established 340µs after the decision: traffic in both directions.\nDetails: nfqproxy flows f00002-node-a\n"
 			if told := strings.HasSuffix(s.screen.String(), became); told != (tt.outcome != "dropped") {
 				t.Errorf("what became of it told: %v\n%s", told, &s.screen)
 			}
@@ -105,7 +105,7 @@ func TestNoneComes(t *testing.T) {
 	s := newSession()
 	s.Screen.W = onWrite{&s.screen, s.holder.End} // as soon as it is waited for
 	err := s.Run(t.Context())
-	if want := "no flow to service web, to port 80 came in 5 seconds"; err == nil || err.Error() != want {
+	if want := "no flow to service web, to port 80 in 5 seconds"; err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
 }
@@ -135,7 +135,7 @@ func TestExpires(t *testing.T) {
 	if err := s.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if want := "let go, as it was decided: the time was over"; !strings.Contains(s.screen.String(), want) {
+	if want := "released as decided: timeout"; !strings.Contains(s.screen.String(), want) {
 		t.Errorf("%s\nhas no %q", &s.screen, want)
 	}
 }
@@ -190,7 +190,7 @@ func (noHolds) Holder() observe.Holder { return nil }
 func TestNoHolds(t *testing.T) {
 	s := newSession()
 	s.Observer = noHolds{s.cluster}
-	if err := s.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "flows cannot be held here") {
+	if err := s.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "holding flows is not available") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -234,7 +234,7 @@ func TestRejected(t *testing.T) {
 	if err := s.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(s.screen.String(), "(no steps are known)") || !strings.Contains(s.messages.String(), "nothing to choose") {
+	if !strings.Contains(s.screen.String(), "(no steps)") || !strings.Contains(s.messages.String(), "no candidates") {
 		t.Errorf("%s\n%s", &s.screen, &s.messages)
 	}
 }

@@ -7,10 +7,10 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 )
 
-// shades tell the endpoints of a spread apart, also without colours.
+// shades distinguish the endpoints of a bar, also without colours.
 var shades = []string{"█", "▒", "▓", "░"}
 
-// spread is a bar of the endpoints' shares of the draws.
+// spread is a bar of the endpoints' shares of the random selections.
 func spread(s *observe.Service, width int) string {
 	shares := make([]float64, 0, len(s.Endpoints))
 	sum := 0.0
@@ -37,7 +37,7 @@ func spread(s *observe.Service, width int) string {
 	return b.String()
 }
 
-// share is a bar of one endpoint's share, with a mark where it is expected to end.
+// share is a bar of one endpoint's share, with a mark at the expected share.
 func share(observed, expected float64, width int) string {
 	bar := make([]rune, width)
 	for i := range bar {

@@ -9,7 +9,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
 )
 
-// endpointsView shows a service: how it is reached, and how its flows spread.
+// endpointsView shows a service: its addresses, and the distribution of its flows.
 type endpointsView struct{ service string } // its key
 
 func (v endpointsView) name() string { name, _, _ := strings.Cut(v.service, " "); return name }
@@ -32,10 +32,10 @@ var endpointColumns = []column{
 const shareWidth = 14
 
 func (v endpointsView) content(m *Model, p *page) content {
-	c := content{empty: "It has no endpoints.", orders: []string{"as in kube-proxy's chains", "flows/s", "total"}}
+	c := content{empty: "No endpoints.", orders: []string{"as in kube-proxy's chains", "flows/s", "total"}}
 	s := m.service(v.service)
 	if s == nil {
-		c.empty = "This service is not there any more."
+		c.empty = "This service no longer exists."
 		return c
 	}
 	c.above = m.about(s)
@@ -84,7 +84,7 @@ func descending[T any](by func(T) float64) func(a, b T) int {
 	}
 }
 
-// about tells of a service above its endpoints.
+// about describes the service, above its endpoints.
 func (m *Model) about(s *observe.Service) []cell {
 	address := fmt.Sprintf("%s port %d, %s", s.ClusterIP, s.Port, s.Protocol)
 	if s.NodePort != 0 {
@@ -95,14 +95,14 @@ func (m *Model) about(s *observe.Service) []cell {
 	}
 	address += fmt.Sprintf("; policies: internal %s, external %s", s.InternalPolicy, s.ExternalPolicy)
 	if s.AffinitySeconds > 0 {
-		address += fmt.Sprintf("; clients stay for %d s", s.AffinitySeconds)
+		address += fmt.Sprintf("; session affinity %d s", s.AffinitySeconds)
 	}
 	f := &s.Flows
-	counts := fmt.Sprintf("%d flows: %d drawn", f.Total, f.Drawn)
+	counts := fmt.Sprintf("%d flows: %d selected at random", f.Total, f.Drawn)
 	if f.Affinity > 0 {
 		counts += fmt.Sprintf(", %d by affinity", f.Affinity)
 	}
-	counts += fmt.Sprintf("; %d open; of those over %s sent, %s received", f.Open, flowtext.Bytes(f.BytesSent), flowtext.Bytes(f.BytesReceived))
+	counts += fmt.Sprintf("; %d open; ended flows: %s sent, %s received", f.Open, flowtext.Bytes(f.BytesSent), flowtext.Bytes(f.BytesReceived))
 	lines := []cell{{text: address}, {text: counts}}
 	if reasons := why(s); reasons != "" {
 		lines = append(lines, cell{"errors: " + reasons, flowtext.Red})
@@ -110,22 +110,22 @@ func (m *Model) about(s *observe.Service) []cell {
 	return append(lines, m.fit(s))
 }
 
-// suspicious is the p-value below which a spread is (see [observe.Fit]), and fewDraws the
-// number of expected draws for each endpoint below which none tells anything.
+// suspicious is the p-value below which a distribution is reported (see [observe.Fit]). fewDraws is
+// the number of expected selections per endpoint below which the test is not valid.
 const (
 	suspicious = 0.01
 	fewDraws   = 5
 )
 
-// fit tells in a sentence whether the draws spread as they should.
+// fit compares the distribution of random selections with equal probabilities.
 func (m *Model) fit(s *observe.Service) cell {
 	fit := s.Fit
 	if fit == nil || fit.Draws == 0 {
-		return cell{"No draws yet that could be compared with equal chances.", flowtext.Dim}
+		return cell{"No random selections yet.", flowtext.Dim}
 	}
-	draws := fmt.Sprintf("%d draws since %s", fit.Draws, m.at(fit.Since))
+	draws := fmt.Sprintf("%d random selections since %s", fit.Draws, m.at(fit.Since))
 	if fit.Draws == 1 {
-		draws = fmt.Sprintf("1 draw since %s", m.at(fit.Since))
+		draws = fmt.Sprintf("1 random selection since %s", m.at(fit.Since))
 	}
 	least := float64(fit.Draws)
 	for i := range s.Endpoints {
@@ -136,13 +136,13 @@ func (m *Model) fit(s *observe.Service) cell {
 	test := fmt.Sprintf("chi-square %.3g, degrees of freedom %d, p %.2g", fit.ChiSquare, fit.DegreesOfFreedom, fit.PValue)
 	switch {
 	case fit.DegreesOfFreedom == 0:
-		return cell{draws + ": there was no choice.", flowtext.Dim}
+		return cell{draws + ": only one endpoint.", flowtext.Dim}
 	case least < fewDraws:
-		return cell{draws + ": too few to tell whether chances are equal.", flowtext.Dim}
+		return cell{draws + ": too few to test for equal probabilities.", flowtext.Dim}
 	case fit.PValue < suspicious:
-		return cell{draws + " do not look like equal chances: " + test + ".", flowtext.Red}
+		return cell{draws + ", not consistent with equal probabilities: " + test + ".", flowtext.Red}
 	}
-	return cell{draws + " look like equal chances: " + test + ".", flowtext.Green}
+	return cell{draws + ", consistent with equal probabilities: " + test + ".", flowtext.Green}
 }
 
 func (m *Model) endpointCells(s *observe.Service, e *observe.Endpoint) []cell {

@@ -24,7 +24,7 @@ func (v *flowsView) name() string {
 	return "flows"
 }
 
-// remembered is how many flows a list keeps.
+// remembered is the number of flows in a list.
 const remembered = 500
 
 // take adds a record, or puts it in the place of an older one of the same flow.
@@ -55,10 +55,10 @@ var flowColumns = []column{
 func (v *flowsView) content(m *Model, p *page) content {
 	c := content{empty: "No flows yet."}
 	if m.stream == nil {
-		c.empty = "No flows: the stream of them is broken, and asked for again each second."
+		c.empty = "No flows: the stream is disconnected; reconnecting every second."
 	}
 	if v.missed > 0 {
-		c.above = []cell{{fmt.Sprintf("%d records are missing: there were too many.", v.missed), flowtext.Yellow}}
+		c.above = []cell{{fmt.Sprintf("%d records missed: too many flows.", v.missed), flowtext.Yellow}}
 	}
 	var keys []string
 	var cells [][]cell
@@ -97,12 +97,12 @@ func port(address string) string { return address[strings.LastIndexByte(address,
 
 func (v *flowsView) enter(_ *Model, key string) view {
 	if key == "" {
-		return nil // a flow without an id cannot be asked for
+		return nil // a flow without an id cannot be requested
 	}
 	return &storyView{id: key}
 }
 
-// printable replaces what could steer the terminal.
+// printable replaces characters that control the terminal.
 func printable(c rune) rune {
 	if c < ' ' || c == 0x7f || strings.ContainsRune("\u0080\u009b", c) {
 		return '\uFFFD'

@@ -19,7 +19,7 @@ func TestForeignText(t *testing.T) {
 	s.seen.services.Nodes = []string{evil}
 	s.trouble = errors.New(evil)
 	text := s.text()
-	if !strings.Contains(text, `\x1b]0;owned\x07`) || !strings.Contains(text, "\x1b[31mno answer since") || strings.Contains(text, "\x1b[31mred") {
+	if !strings.Contains(text, `\x1b]0;owned\x07`) || !strings.Contains(text, "\x1b[31mno response since") || strings.Contains(text, "\x1b[31mred") {
 		t.Errorf("%q", text)
 	}
 	for line := range strings.SplitSeq(text, "\n") {

@@ -6,20 +6,20 @@ import (
 	tea "charm.land/bubbletea/v2"
 )
 
-// keys are what can be typed, for the help.
+// keys are the keys and their help.
 var keys = []struct{ key, what string }{
 	{"↑ ↓ j k", "up and down; also the mouse wheel, PgUp, PgDn, g and G"},
-	{"enter →", "into a service, an endpoint's flows, a flow"},
+	{"enter →", "open a service, an endpoint's flows, a flow"},
 	{"esc ←", "back"},
 	{"f", "the flows of the service"},
-	{"/", "filter: type a part of a name or an address; esc ends it"},
-	{"s", "sort by the next order"},
-	{"p", "pause, and go on"},
+	{"/", "filter by a part of a name or an address; esc removes it"},
+	{"s", "next sort order"},
+	{"p", "pause and resume"},
 	{"?", "this help"},
 	{"q", "quit"},
 }
 
-// key does what a key says.
+// key handles a key.
 func (m *Model) key(k tea.KeyPressMsg) tea.Cmd {
 	name := k.String()
 	switch {
@@ -109,7 +109,7 @@ func (m *Model) typeFilter(k tea.KeyPressMsg) {
 	}
 }
 
-// enter goes into what the cursor is on.
+// enter opens the row at the cursor.
 func (m *Model) enter() tea.Cmd {
 	p := m.page()
 	c := p.content(m, p)

@@ -11,17 +11,17 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/view/visible"
 )
 
-// Model is the state of the screen: see bubbletea.
+// Model is the state of the screen; see bubbletea.
 type Model struct {
-	ctx      context.Context // ends the questions; bubbletea has no better place for it
+	ctx      context.Context // of the requests; bubbletea has no better place for it
 	observer observe.Observer
 	options  Options
 
 	width, height int
 
 	seen, before *snapshot // the last two; nil: none yet
-	asking       bool      // for a snapshot
-	trouble      error     // of the last question; nil: it was answered
+	pending      bool      // a snapshot is requested
+	trouble      error     // of the last request; nil: it succeeded
 	troubleSince time.Time
 
 	pages  []*page // the last is shown
@@ -32,7 +32,7 @@ type Model struct {
 	typing bool // a filter
 }
 
-// page is something that is shown, and how far somebody went in it.
+// page is a view with its cursor and scroll position.
 type page struct {
 	view
 	cursor string // key of the row
@@ -48,16 +48,16 @@ type view interface {
 	name() string
 	// content renders it; p has the filter and the order.
 	content(m *Model, p *page) content
-	// enter gives what is behind a row; nil: nothing.
+	// enter returns the view that a row opens; nil: none.
 	enter(m *Model, key string) view
 }
 
 // content is a page's text.
 type content struct {
 	above  []cell // lines that stay; those that are too long are wrapped
-	head   string // names of columns; empty: there are no rows to choose from, but lines to read
+	head   string // names of columns; empty: no rows to select, only text
 	rows   []row
-	empty  string // says why there are no rows
+	empty  string // why there are no rows
 	orders []string
 }
 
@@ -67,7 +67,7 @@ type row struct {
 	text string
 }
 
-// New makes the model. The context ends the questions that it asks.
+// New returns the model. The end of the context cancels its requests.
 func New(ctx context.Context, o observe.Observer, options Options) *Model {
 	if options.Now == nil {
 		options.Now = time.Now
@@ -83,7 +83,7 @@ func New(ctx context.Context, o observe.Observer, options Options) *Model {
 // page is the one that is shown.
 func (m *Model) page() *page { return m.pages[len(m.pages)-1] }
 
-// interval is between two questions.
+// interval is the time between two requests.
 const interval = time.Second
 
 type tickMsg struct{}
@@ -92,7 +92,7 @@ func tick() tea.Cmd { return tea.Tick(interval, func(time.Time) tea.Msg { return
 
 // Init implements [tea.Model].
 func (m *Model) Init() tea.Cmd {
-	m.asking = true
+	m.pending = true
 	return tea.Batch(m.fetch(), tick())
 }
 
@@ -104,7 +104,7 @@ func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case tickMsg:
 		return m, tea.Batch(tick(), m.refresh())
 	case snapshotMsg:
-		m.asking = false
+		m.pending = false
 		m.note(msg.err)
 		if msg.err == nil && !m.paused {
 			m.before, m.seen = m.seen, msg.snapshot
@@ -129,14 +129,14 @@ func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return m, nil
 }
 
-// refresh asks for what may have changed.
+// refresh requests a new snapshot.
 func (m *Model) refresh() tea.Cmd {
 	if m.paused {
 		return nil
 	}
 	var all []tea.Cmd
-	if !m.asking {
-		m.asking = true
+	if !m.pending {
+		m.pending = true
 		all = append(all, m.fetch())
 	}
 	if s, ok := m.page().view.(*storyView); ok && s.mayChange() {
@@ -145,7 +145,7 @@ func (m *Model) refresh() tea.Cmd {
 	return tea.Batch(append(all, m.keepStream())...)
 }
 
-// note remembers whether the last question was answered.
+// note records the error of the last request.
 func (m *Model) note(err error) {
 	if err != nil && m.trouble == nil {
 		m.troubleSince = m.options.Now()

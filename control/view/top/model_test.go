@@ -31,7 +31,7 @@ func newScreen(t *testing.T, width, height int) *screen {
 	s.Model = New(t.Context(), s.cluster, Options{Zone: time.UTC, Now: func() time.Time { return s.now }})
 	s.read = func(*stream) tea.Cmd { return nil } // see receive
 	s.send(tea.WindowSizeMsg{Width: width, Height: height})
-	s.asking = true
+	s.pending = true
 	s.do(s.fetch())
 	return s
 }
@@ -367,11 +367,11 @@ func TestFitInWords(t *testing.T) {
 		fit  *observe.Fit
 		want string
 	}{
-		{nil, "No draws yet"},
-		{&observe.Fit{Draws: 1, DegreesOfFreedom: 0}, "1 draw since 00:00:00: there was no choice."},
-		{&observe.Fit{Draws: 9, DegreesOfFreedom: 1, PValue: 0.001}, "9 draws since 00:00:00: too few to tell"},
-		{&observe.Fit{Draws: 10, DegreesOfFreedom: 1, ChiSquare: 3.6, PValue: 0.0578}, "10 draws since 00:00:00 look like equal chances: chi-square 3.6, degrees of freedom 1, p 0.058."},
-		{&observe.Fit{Draws: 10, DegreesOfFreedom: 1, ChiSquare: 10, PValue: 0.00157}, "10 draws since 00:00:00 do not look like equal chances: chi-square 10, degrees of freedom 1, p 0.0016."},
+		{nil, "No random selections yet"},
+		{&observe.Fit{Draws: 1, DegreesOfFreedom: 0}, "1 random selection since 00:00:00: only one endpoint."},
+		{&observe.Fit{Draws: 9, DegreesOfFreedom: 1, PValue: 0.001}, "9 random selections since 00:00:00: too few to test"},
+		{&observe.Fit{Draws: 10, DegreesOfFreedom: 1, ChiSquare: 3.6, PValue: 0.0578}, "10 random selections since 00:00:00, consistent with equal probabilities: chi-square 3.6, degrees of freedom 1, p 0.058."},
+		{&observe.Fit{Draws: 10, DegreesOfFreedom: 1, ChiSquare: 10, PValue: 0.00157}, "10 random selections since 00:00:00, not consistent with equal probabilities: chi-square 10, degrees of freedom 1, p 0.0016."},
 	}
 	for _, tt := range tests {
 		if got := s.fit(&observe.Service{Fit: tt.fit, Endpoints: two}).text; !strings.HasPrefix(got, tt.want) {

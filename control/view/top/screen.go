@@ -72,7 +72,7 @@ func nodesInWords(nodes []string) string {
 	return fmt.Sprintf("%d nodes", len(nodes))
 }
 
-// trail tells where we are.
+// trail is the path of views.
 func (m *Model) trail(c content) string {
 	var names []string
 	for _, p := range m.pages {
@@ -92,27 +92,27 @@ func (m *Model) trail(c content) string {
 	return m.paint(flowtext.Dim, text)
 }
 
-// troubles tell why what is shown may be wrong.
+// troubles are the reasons why the data may be outdated or incomplete.
 func (m *Model) troubles() []string {
 	var all []string
 	if m.trouble != nil {
-		all = append(all, m.paint(flowtext.Red, fmt.Sprintf("no answer since %s, asking again each second: %s", m.at(m.troubleSince), m.trouble)))
+		all = append(all, m.paint(flowtext.Red, fmt.Sprintf("no response since %s, retrying every second: %s", m.at(m.troubleSince), m.trouble)))
 	}
 	if m.seen == nil {
 		return all
 	}
 	if n := m.seen.services.Lost; n > 0 {
-		all = append(all, m.paint(flowtext.Yellow, fmt.Sprintf("%d flows are in no count: a node had no room for their records", n)))
+		all = append(all, m.paint(flowtext.Yellow, fmt.Sprintf("%d flows are not counted: queue overflow on a node", n)))
 	}
 	for _, node := range m.seen.stats {
 		if !node.Kernel.Following {
-			all = append(all, m.paint(flowtext.Yellow, fmt.Sprintf("%s: what becomes of flows is not known: %s", node.Node, node.Kernel.Why)))
+			all = append(all, m.paint(flowtext.Yellow, fmt.Sprintf("%s: flow life cycles are not available: %s", node.Node, node.Kernel.Why)))
 		}
 	}
 	return all
 }
 
-// body is the page, with the part of its rows that there is room for.
+// body is the page, with the rows that fit.
 func (m *Model) body(c content) []string {
 	p := m.page()
 	lines := m.above(c)
@@ -123,7 +123,7 @@ func (m *Model) body(c content) []string {
 	if len(c.rows) == 0 {
 		empty := c.empty
 		if p.filter != "" {
-			empty = fmt.Sprintf("Nothing has %q in it: esc shows all.", p.filter)
+			empty = fmt.Sprintf("Nothing matches %q: esc shows all.", p.filter)
 		}
 		return append(lines, "", strings.Repeat(" ", cursorWidth)+empty)
 	}
@@ -158,10 +158,10 @@ func (m *Model) selectable(text string, chosen bool) string {
 	return "> " + text
 }
 
-// leastRows is how many rows there is always room for, on a screen of a sensible size.
+// leastRows is the minimum number of rows on a screen of usual size.
 const leastRows = 4
 
-// above are the lines that stay, wrapped; those there is no room for are left out.
+// above are the fixed lines, wrapped; those that do not fit are left out.
 func (m *Model) above(c content) []string {
 	var lines []string
 	for _, a := range c.above {
@@ -181,14 +181,14 @@ func (m *Model) visibleRows(c content) int {
 	return max(1, room)
 }
 
-// bottom is the last line: what can be typed, and where in the list we are.
+// bottom is the last line: the keys, and the position in the list.
 func (m *Model) bottom(c content) string {
 	text := "q quit  ? help  enter in  esc back  / filter  s sort  p pause  f flows"
 	switch {
 	case m.help:
 		text = "any key goes back"
 	case m.typing:
-		text = "type what to look for, then enter; esc shows all"
+		text = "type a filter, then enter; esc shows all"
 	case c.head == "":
 		text = "q quit  ? help  ↑↓ scroll  esc back  p pause"
 	}

@@ -29,11 +29,11 @@ var serviceColumns = []column{
 const spreadWidth = 10
 
 func (servicesView) content(m *Model, p *page) content {
-	c := content{empty: "There are no services.", orders: []string{"name", "flows/s", "total", "trouble"}}
+	c := content{empty: "No services.", orders: []string{"name", "flows/s", "total", "trouble"}}
 	if m.seen == nil {
-		c.empty = "Waiting for the first answer."
+		c.empty = "Waiting for the first response."
 		if m.trouble != nil {
-			c.empty = "There was no answer yet."
+			c.empty = "No response yet."
 		}
 		return c
 	}
@@ -53,7 +53,7 @@ func (servicesView) content(m *Model, p *page) content {
 
 func (servicesView) enter(_ *Model, key string) view { return endpointsView{key} }
 
-// ordered gives the services, sorted.
+// ordered returns the services, sorted.
 func (m *Model) ordered(sort int) []*observe.Service {
 	var all []*observe.Service
 	for i := range m.seen.services.Services {
@@ -98,8 +98,8 @@ func alarm(n uint64, color flowtext.Color) cell {
 	return cell{text: fmt.Sprint(n), color: color}
 }
 
-// why gives what the errors are: the reasons of rejected and dropped flows, the most frequent
-// first, then the other states: "7 no endpoints, 2 refused".
+// why lists the errors: the reasons of rejected and dropped flows, the most frequent first, then
+// the other states: "7 no endpoints, 2 refused".
 func why(s *observe.Service) string {
 	reasons := make([]string, 0, len(s.Refused))
 	for r := range s.Refused {
@@ -126,7 +126,7 @@ func why(s *observe.Service) string {
 	return strings.Join(words, ", ")
 }
 
-// matches says whether a filter is in one of the texts, in either case.
+// matches reports whether one of the texts contains the filter, ignoring case.
 func matches(filter string, texts ...string) bool {
 	for _, t := range texts {
 		if strings.Contains(strings.ToLower(t), strings.ToLower(filter)) {

@@ -11,7 +11,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// patience is how long a question may take.
+// patience is the timeout of a request.
 const patience = 10 * time.Second
 
 // snapshot is what was known at a time.
@@ -38,7 +38,7 @@ func endpointKey(s *observe.Service, e *observe.Endpoint) string {
 // noServiceKey is that of the flows for no service.
 const noServiceKey = ""
 
-// ask gets a snapshot.
+// ask requests a snapshot.
 func (m *Model) fetch() tea.Cmd {
 	return func() tea.Msg {
 		ctx, stop := context.WithTimeout(m.ctx, patience)

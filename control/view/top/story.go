@@ -11,7 +11,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// storyView tells one flow's story.
+// storyView shows the details of one flow.
 type storyView struct {
 	id     string
 	record *flow.Record // nil: not known yet
@@ -33,7 +33,7 @@ func (v *storyView) take(msg storyMsg) {
 	}
 }
 
-// mayChange says whether there may be more to tell.
+// mayChange reports whether the flow may still change.
 func (v *storyView) mayChange() bool {
 	return v.record == nil || v.record.Life != nil && !v.record.Life.Over
 }
@@ -48,7 +48,7 @@ func (m *Model) fetchStory(v *storyView) tea.Cmd {
 }
 
 func (v *storyView) content(m *Model, _ *page) content {
-	c := content{empty: "Waiting for the answer."}
+	c := content{empty: "Waiting for the response."}
 	if v.err != nil {
 		c.empty = ""
 		c.above = []cell{{v.err.Error(), flowtext.Red}}

@@ -8,14 +8,14 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 )
 
-// stream is what comes of flows for a view. Little waits in it: who sends more than is
-// shown is told so, and says what is missing.
+// stream is the stream of flows for a view. Its buffer is small: the sender reports the records
+// that did not fit as missed.
 type stream struct {
 	view  *flowsView
 	items chan observe.Item
 	end   chan error
 	stop  context.CancelFunc
-	idle  bool           // nobody reads it: paused
+	idle  bool           // not read: paused
 	kept  []observe.Item // that came when it was
 }
 
@@ -88,7 +88,7 @@ func (s *stream) read() tea.Msg {
 	for len(msg.items) < waiting {
 		select {
 		case item, open := <-s.items:
-			if !open { // told the next time
+			if !open { // reported by the next read
 				return msg
 			}
 			msg.items = append(msg.items, item)

@@ -17,7 +17,7 @@ type column struct {
 	right    bool
 	flexible bool
 	least    int
-	// rank says which columns get room first; those with 0 are always there.
+	// rank is the order in which columns get space; those with 0 are always shown.
 	rank int
 }
 
@@ -59,7 +59,7 @@ func (m *Model) layout(width int, columns []column, cells [][]cell) (head string
 	return head, lines
 }
 
-// fit says which columns have room, the most important first, and shortens flexible ones as
+// fit selects the columns that fit, the most important first, and shortens flexible ones as
 // far as needed: what others leave goes to the one that lacks most.
 func fit(width int, columns []column, widths []int) []bool {
 	shown, rest := make([]bool, len(columns)), width+gap

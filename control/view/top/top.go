@@ -1,5 +1,5 @@
-// Package top shows services and flows full screen, as they change: a list of services, the
-// endpoints of one, its recent flows, and a flow's story.
+// Package top shows services and flows full screen and live: a list of services, the endpoints of
+// a service, its recent flows, and the details of a flow.
 package top
 
 import (
@@ -14,18 +14,18 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
 )
 
-// Options say what is shown, and how. The zero value is valid.
+// Options configure the screen. The zero value is valid.
 type Options struct {
 	Style flowtext.Style
-	// Query says which services are shown.
+	// Query selects the services.
 	Query observe.ServiceQuery
 	// Zone is that of times; nil: the local one.
 	Zone *time.Location
-	// Now tells the time; nil: time.Now.
+	// Now is the clock; nil: time.Now.
 	Now func() time.Time
 }
 
-// Run shows what the observer tells on a terminal until somebody quits or the context ends.
+// Run shows the observer's services and flows on a terminal until the user quits or the context ends.
 func Run(ctx context.Context, o observe.Observer, terminal io.Reader, screen io.Writer, options Options) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop() // the streams

@@ -1,4 +1,4 @@
-// Package tracetext renders the answers of package trace as text.
+// Package tracetext renders the results of package trace as text.
 package tracetext
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/trace"
 )
 
-// Text says how traces are rendered as text. The zero value is valid.
+// Text configures how traces are rendered as text. The zero value is valid.
 type Text struct {
 	flowtext.Style
 	Rules bool // print the rules as iptables-save does, too
@@ -22,9 +22,9 @@ type Text struct {
 func (x Text) Render(t *trace.Trace) string {
 	var b strings.Builder
 	b.WriteString(question(t) + "\n\n")
-	list(&b, "the listing does not tell everything (iptables-save does):", t.Incomplete)
-	list(&b, "guessed, as the rules do not tell it (--host, --address and --route do):", t.Notes)
-	list(&b, "left out, because it takes too much:", t.Cut)
+	list(&b, "not in the listing (iptables-save has it):", t.Incomplete)
+	list(&b, "assumed, as the rules do not contain it (set it with --host, --address and --route):", t.Notes)
+	list(&b, "left out, because it exceeds a limit:", t.Cut)
 	if len(t.Ways) == 1 {
 		b.WriteString("  " + x.outcome(&t.Ways[0]) + "\n")
 		x.details(&b, &t.Ways[0], "  ")
@@ -32,19 +32,19 @@ func (x Text) Render(t *trace.Trace) string {
 		x.reply(&b, &t.Ways[0], nil)
 		return b.String()
 	}
-	fmt.Fprintf(&b, "  %d ways, by chance:\n", len(t.Ways))
+	fmt.Fprintf(&b, "  %d paths, by probability:\n", len(t.Ways))
 	for i := range t.Ways {
 		fmt.Fprintf(&b, "  %-6s %s\n", chance(t.Ways[i].Probability), x.outcome(&t.Ways[i]))
 	}
 	if t.Untold > 0 {
-		fmt.Fprintf(&b, "  %-6s others, that are not told\n", chance(t.Untold))
+		fmt.Fprintf(&b, "  %-6s other paths, not shown\n", chance(t.Untold))
 	}
 	shared := slices.MinFunc(t.Ways, func(a, b trace.Way) int { return a.Fork - b.Fork }).Fork
 	b.WriteString("\n")
 	x.walk(&b, t.Ways[0].Steps[:shared])
 	for i := range t.Ways {
 		w := &t.Ways[i]
-		fmt.Fprintf(&b, "\n  %s %s\n", x.Paint(flowtext.Green, fmt.Sprintf("way %d of %d, %s:", i+1, len(t.Ways), chance(w.Probability))), x.outcome(w))
+		fmt.Fprintf(&b, "\n  %s %s\n", x.Paint(flowtext.Green, fmt.Sprintf("path %d of %d, %s:", i+1, len(t.Ways), chance(w.Probability))), x.outcome(w))
 		x.details(&b, w, "  ")
 		var first *trace.Way
 		if i > 0 {
@@ -70,11 +70,11 @@ func list(b *strings.Builder, heading string, lines []string) {
 	b.WriteString("\n")
 }
 
-// question is the packet, and how it comes.
+// question is the packet and its input interface.
 func question(t *trace.Trace) string {
-	how := "made on the host itself"
+	how := "sent by the host itself"
 	if !t.Local {
-		how = "coming in by " + t.InInterface
+		how = "received on " + t.InInterface
 	}
 	if t.Start != "" {
 		how += ", from chain " + t.Start + " on"
@@ -86,7 +86,7 @@ func question(t *trace.Trace) string {
 	return fmt.Sprintf("%s %s -> %s, %s", t.Protocol, source, t.Destination, how)
 }
 
-// outcome is what becomes of the packet, in one line.
+// outcome is the outcome for the packet, in one line.
 func (x Text) outcome(w *trace.Way) string {
 	by := ""
 	if w.Line > 0 {
@@ -106,7 +106,7 @@ func (x Text) outcome(w *trace.Way) string {
 	case "dropped":
 		return x.Paint(flowtext.Red, "dropped") + by + because
 	case "queued":
-		return x.Paint(flowtext.Yellow, "queued") + by + ": what becomes of it a program decides"
+		return x.Paint(flowtext.Yellow, "queued") + by + ": a userspace program decides"
 	case "answered":
 		return w.Why
 	case "returned":
@@ -116,12 +116,12 @@ func (x Text) outcome(w *trace.Way) string {
 		return x.Paint(flowtext.Yellow, "not known") + because
 	}
 	if w.Flag != "" && !w.Answer {
-		return x.Paint(flowtext.Yellow, "not known") + because + "; " + w.Flag + " sets it, --assume goes on without"
+		return x.Paint(flowtext.Yellow, "not known") + because + "; " + w.Flag + " sets it, --assume continues without"
 	}
-	return x.Paint(flowtext.Yellow, "not known") + because + "; --assume goes on"
+	return x.Paint(flowtext.Yellow, "not known") + because + "; --assume continues"
 }
 
-// from is the source in the end.
+// from is the final source.
 func from(w *trace.Way) string {
 	if w.Answer || w.Conntrack == nil || w.Conntrack.SourcePorts == nil {
 		return w.Source
@@ -149,18 +149,18 @@ func chosen(a string, ports *[2]uint16) string {
 // details are the connection's entry and the assumptions.
 func (x Text) details(b *strings.Builder, w *trace.Way, indent string) {
 	if c := w.Conntrack; c != nil && (w.Verdict == "sent" || w.Verdict == "delivered" || w.Verdict == "returned") {
-		fmt.Fprintf(b, "%sentry  %s -> %s, answers %s -> %s", indent, c.Original.Source, c.Original.Destination, c.Reply.Source, c.Reply.Destination)
+		fmt.Fprintf(b, "%sentry  %s -> %s, reply %s -> %s", indent, c.Original.Source, c.Original.Destination, c.Reply.Source, c.Reply.Destination)
 		if c.Mark != "0x0" {
 			fmt.Fprintf(b, ", mark %s", c.Mark)
 		}
 		b.WriteString("\n")
 	}
 	for _, a := range w.Assumptions {
-		fmt.Fprintf(b, "%staken for granted: %s\n", indent, a)
+		fmt.Fprintf(b, "%sassumed: %s\n", indent, a)
 	}
 }
 
-// walkBeside is walk for a way of which the end may be that of the first one, but for
+// walkBeside is walk for a path whose last steps may be those of the first path, except for
 // addresses.
 func (x Text) walkBeside(b *strings.Builder, walk, first []flow.Step) {
 	tail := sameTail(walk, first)
@@ -170,30 +170,30 @@ func (x Text) walkBeside(b *strings.Builder, walk, first []flow.Step) {
 	x.walk(b, walk[:len(walk)-tail])
 	switch {
 	case tail == len(walk) && tail > 0:
-		fmt.Fprintf(b, "    %s\n", x.Paint(flowtext.Dim, "the same steps as in way 1"))
+		fmt.Fprintf(b, "    %s\n", x.Paint(flowtext.Dim, "the same steps as in path 1"))
 	case tail > 0:
-		fmt.Fprintf(b, "    %s\n", x.Paint(flowtext.Dim, fmt.Sprintf("and then the same %d steps as in way 1", tail)))
+		fmt.Fprintf(b, "    %s\n", x.Paint(flowtext.Dim, fmt.Sprintf("then the same %d steps as in path 1", tail)))
 	}
 }
 
-// reply is the way of the answer, and of the next packet; first is the way that was told
-// before, if any.
+// reply renders the path of the reply and of the next packet; first is the path rendered before,
+// if any.
 func (x Text) reply(b *strings.Builder, w, first *trace.Way) {
 	if first == nil {
 		first = &trace.Way{}
 	}
-	x.behind(b, "the answer", w.Reply, first.Reply)
+	x.behind(b, "the reply", w.Reply, first.Reply)
 	x.behind(b, "the next packet", w.Later, first.Later)
 }
 
-// behind tells of a packet that comes after the first one.
+// behind renders a packet that follows the first one.
 func (x Text) behind(b *strings.Builder, what string, w, first *trace.Way) {
 	if w == nil {
 		return
 	}
 	fmt.Fprintf(b, "\n  %s: %s\n", what, x.outcome(w))
 	for _, a := range w.Assumptions {
-		fmt.Fprintf(b, "  taken for granted: %s\n", a)
+		fmt.Fprintf(b, "  assumed: %s\n", a)
 	}
 	if first == nil {
 		x.walk(b, w.Steps)
@@ -202,7 +202,7 @@ func (x Text) behind(b *strings.Builder, what string, w, first *trace.Way) {
 	x.walkBeside(b, w.Steps, first.Steps)
 }
 
-// sameTail is how many steps at the end are those of the other way, but for addresses.
+// sameTail is the number of last steps that equal those of the other path, except for addresses.
 func sameTail(a, b []flow.Step) int {
 	n := 0
 	for n < len(a) && n < len(b) {
@@ -216,7 +216,7 @@ func sameTail(a, b []flow.Step) int {
 }
 
 // walk renders steps under a heading for each hook and table: line, chain and what the
-// rule did. A chain is named once for all its rules in a row.
+// rule did. Consecutive rules of a chain share one chain name.
 func (x Text) walk(b *strings.Builder, walk []flow.Step) {
 	chains, lines := 0, 0
 	for _, s := range walk {
@@ -259,5 +259,5 @@ func (x Text) walk(b *strings.Builder, walk []flow.Step) {
 	}
 }
 
-// chance is a probability with as many digits as tell something.
+// chance formats a probability with its significant digits.
 func chance(p float64) string { return strconv.FormatFloat(p, 'g', 3, 64) }

@@ -1,4 +1,4 @@
-// Package visible keeps text of others from controlling a terminal: comments of rules, names
+// Package visible prevents untrusted text from controlling a terminal: comments of rules, names
 // of objects, messages of servers. Control characters in it become visible, as Go writes them
 // in strings: ESC is \x1b. (In kubectl the lack of this was CVE-2021-25743.)
 //
@@ -21,13 +21,13 @@ import (
 // The zero Seal marks nothing. It is for output without a [Writer].
 type Seal string
 
-// NewSeal makes a seal that nobody can guess.
+// NewSeal returns a seal that cannot be guessed.
 func NewSeal() Seal { return Seal(strconv.FormatUint(rand.Uint64()|1<<63, 10)) }
 
 const introducer = "\x1b[" // CSI
 
 // Sequence makes a control sequence: parameters are digits and semicolons, final is the
-// letter that says what to do.
+// letter of the function.
 func (s Seal) Sequence(parameters string, final byte) string {
 	if s != "" {
 		parameters = string(s) + ";" + parameters
@@ -35,7 +35,7 @@ func (s Seal) Sequence(parameters string, final byte) string {
 	return introducer + parameters + string(final)
 }
 
-// Paint gives text in a colour, an SGR parameter.
+// Paint returns the text in a colour, an SGR parameter.
 func (s Seal) Paint(color, text string) string {
 	return s.Sequence(color, 'm') + text + s.Sequence("0", 'm')
 }
@@ -51,7 +51,7 @@ func (s Seal) Clean(text string) string { return string(appendVisible(nil, text,
 // Open does what Clean does and takes the seals off: the text is for a terminal.
 func (s Seal) Open(text string) string { return string(appendVisible(nil, text, s, open)) }
 
-// What becomes of sealed sequences.
+// How sealed sequences are handled.
 type sealed int
 
 const (
@@ -81,7 +81,7 @@ func appendVisible(b []byte, text string, seal Seal, do sealed) []byte {
 	return b
 }
 
-// plain gives how much of the text has nothing to hide.
+// plain returns how much of the text has nothing to hide.
 func plain(text string) int {
 	for i := 0; i < len(text); {
 		c := text[i]
@@ -101,14 +101,14 @@ func plain(text string) int {
 	return len(text)
 }
 
-// controls tells which characters beyond ASCII control terminals: C1, and those that change
-// the direction of text, so that it reads as another (CVE-2021-42574).
+// controls reports whether a character beyond ASCII controls terminals: C1, and those that change
+// the direction of text, so that it reads differently (CVE-2021-42574).
 func controls(r rune) bool {
 	return r >= 0x80 && r <= 0x9f || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 ||
 		r == 0x200e || r == 0x200f || r == 0x061c
 }
 
-// appendQuoted appends a character that is not to be obeyed. Those that JSON's strings may
+// appendQuoted appends a control character in visible form. Those that JSON's strings may
 // hold unquoted are written as JSON does, so that JSON stays the same value.
 func appendQuoted(b []byte, r rune, text string) []byte {
 	switch {
@@ -123,7 +123,7 @@ func appendQuoted(b []byte, r rune, text string) []byte {
 // longest is how long the parameters of a sequence may be, besides the seal.
 const longest = 16
 
-// sequence gives the length of the sealed sequence that the text begins with, and what follows
+// sequence returns the length of the sealed sequence that the text begins with, and what follows
 // its introducer without the seal; 0: it does not begin with one.
 func (s Seal) sequence(text string) (n int, rest string) {
 	start := s.prefix()
@@ -150,7 +150,7 @@ func (s Seal) prefix() string {
 	return introducer + string(s) + ";"
 }
 
-// incomplete gives how many bytes at the end of a text may be the beginning of a character or
+// incomplete returns how many bytes at the end of a text may be the beginning of a character or
 // of a sealed sequence.
 func (s Seal) incomplete(text string) int {
 	start := s.prefix()

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// Writer writes text for a terminal: control characters are visible, and sequences that carry
-// its seal are obeyed. It may be used concurrently.
+// Writer writes text for a terminal: control characters become visible, and sequences that carry
+// its seal take effect. It is safe for concurrent use.
 type Writer struct {
 	to   io.Writer
 	seal Seal
@@ -17,7 +17,7 @@ type Writer struct {
 	buffer  []byte
 }
 
-// NewWriter makes a writer with a seal of its own.
+// NewWriter returns a writer with a new seal.
 func NewWriter(to io.Writer) *Writer { return &Writer{to: to, seal: NewSeal()} }
 
 // Seal is the seal of sequences that pass.

@@ -24,7 +24,7 @@ func TestFlowsAppear(t *testing.T) {
 	p.WaitFor("flows", rows+" > 20")
 	p.WaitFor("lives go on", "[...document.querySelectorAll('#rows .pill')].some(x => x.textContent === 'closed')")
 	p.WaitFor("bytes are counted", "[...document.querySelectorAll('#rows .bytes')].some(x => x.textContent.endsWith('kB'))")
-	p.WaitFor("refused flows say why", "document.getElementById('rows').textContent.includes('no usable endpoint anywhere')")
+	p.WaitFor("refused flows say why", "document.getElementById('rows').textContent.includes('no usable endpoint in the cluster')")
 	p.WaitFor("a rate", "Number(document.querySelector('[data-figure=flows] .number').textContent) > 10")
 	if ids := webtest.Value[[]string](p.Page, "[...document.querySelectorAll('#rows tr')].map(tr => tr.dataset.id)"); len(ids) != len(set(ids)) {
 		t.Error("a flow has several rows")
@@ -136,7 +136,7 @@ func TestFilters(t *testing.T) {
 		t.Helper()
 		p.WaitFor("flows of "+text, fmt.Sprintf("%s > 2 && [...document.querySelectorAll('#rows .%s')].every(td => td.textContent.includes(%s))", rows, column, webtest.Quote(text)))
 	}
-	only("asked", "shop/cart:http")
+	only("to", "shop/cart:http")
 	// A click on a value filters by it, too.
 	p.Click("#rows .source .value")
 	p.WaitFor("two filters in the address", "location.hash.includes('service=shop%2Fcart') && location.hash.includes('pod=')")
@@ -179,8 +179,8 @@ func TestManyFlows(t *testing.T) {
 	f.miss(t.Context(), observe.Missed{Node: "node-a", Missed: 1234, Why: observe.MissedSampled})
 	f.miss(t.Context(), observe.Missed{Node: "node-a", Missed: 56, Why: observe.MissedLost})
 	f.miss(t.Context(), observe.Missed{Node: "node-b", Why: observe.MissedUnreachable})
-	for _, told := range []string{"1,234 records missed: there are more than the API gives out.", "56 records missed: the node had no room for them.", "Records missed: a node cannot be asked."} {
-		p.WaitFor("it tells what it missed", fmt.Sprintf("document.getElementById('notice').textContent.includes(%q)", told))
+	for _, text := range []string{"1,234 records missed: rate limit of the API.", "56 records missed: queue overflow on the node.", "Records missed: a node is unreachable."} {
+		p.WaitFor("a notice of missed records", fmt.Sprintf("document.getElementById('notice').textContent.includes(%q)", text))
 	}
 	p.WaitFor("it shows all again", "!document.getElementById('notice').textContent.includes('Showing')")
 }
@@ -295,7 +295,7 @@ func TestServicesOnly(t *testing.T) {
 	p := open(t, f, "")
 	p.WaitFor("flows", rows+" > 20")
 	p.WaitFor("how many are left out", `/^\d+ flows for no service left out$/.test(document.getElementById('left-out').textContent)`)
-	other := "[...document.querySelectorAll('#rows tr')].filter(tr => tr.querySelector('.asked').textContent.includes('93.184.216.34')).length"
+	other := "[...document.querySelectorAll('#rows tr')].filter(tr => tr.querySelector('.to').textContent.includes('93.184.216.34')).length"
 	if n := webtest.Value[int](p.Page, other); n > 0 {
 		t.Errorf("%d rows are of flows for no service", n)
 	}
@@ -359,10 +359,10 @@ func TestPortsAreVisible(t *testing.T) {
 			if len(hidden) > 0 {
 				t.Errorf("%d ports cannot be seen, the first: %s", len(hidden), hidden[0])
 			}
-			if n := webtest.Value[int](p.Page, "[...document.querySelectorAll('#rows .asked .port')].filter(x => /^:[0-9]+$/.test(x.textContent)).length"); n < 40 {
+			if n := webtest.Value[int](p.Page, "[...document.querySelectorAll('#rows .to .port')].filter(x => /^:[0-9]+$/.test(x.textContent)).length"); n < 40 {
 				t.Errorf("%d destinations have ports, want one of each row", n)
 			}
-			cut := webtest.Value[[]string](p.Page, `[...document.querySelectorAll('#rows tr > :is(.source, .asked, .node) .value')].filter(x => x.scrollWidth > x.clientWidth + 1 || x.closest('td').scrollWidth > x.closest('td').clientWidth + 1).map(x => x.textContent)`)
+			cut := webtest.Value[[]string](p.Page, `[...document.querySelectorAll('#rows tr > :is(.source, .to, .node) .value')].filter(x => x.scrollWidth > x.clientWidth + 1 || x.closest('td').scrollWidth > x.closest('td').clientWidth + 1).map(x => x.textContent)`)
 			if screen.whole && len(cut) > 0 {
 				t.Errorf("%d names are cut, the first: %s", len(cut), cut[0])
 			}

@@ -59,7 +59,7 @@ func TestTokenForAll(t *testing.T) {
 	p.Press(kb.Escape) // there is nothing to be seen without
 	p.Enter("#field-sign-in-token", "not-the-token-0123")
 	p.Press(kb.Enter)
-	p.WaitFor("what is wrong", problem+`.startsWith("this is not the server's token")`)
+	p.WaitFor("what is wrong", problem+`.startsWith("wrong token")`)
 	if n := webtest.Value[int](p, "[...document.querySelectorAll('.problem')].filter(x => x.textContent.includes('token')).length"); n != 1 {
 		t.Errorf("%d messages, want one", n)
 	}

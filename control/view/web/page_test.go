@@ -88,7 +88,7 @@ func TestPictureOfTranslatedFlow(t *testing.T) {
 		t.Error("the rule lost the focus")
 	}
 	side := webtest.Value[string](p.Page, "document.querySelector('.side').textContent")
-	for _, want := range []string{"established", "closed", "waited", "written", "it came from outside", `"id": "` + r.ID} {
+	for _, want := range []string{"established", "closed", "waited", "written", "external traffic", `"id": "` + r.ID} {
 		if !strings.Contains(side, want) {
 			t.Errorf("the side lacks %q:\n%s", want, side)
 		}
@@ -101,14 +101,14 @@ func TestPicturesOfOtherVerdicts(t *testing.T) {
 	for verdict, want := range map[string][]string{
 		"reject": {"KUBE-SERVICES", "filter", "FORWARD", "Rejected: ICMP port unreachable"},
 		"drop":   {"KUBE-EXTERNAL-SERVICES", "INPUT", "Dropped"},
-		"accept": {"no service has 93.184.216.34:443/TCP", "It passes untouched"},
+		"accept": {"no service has 93.184.216.34:443/TCP", "Passes unchanged"},
 	} {
 		r := f.wait(p, func(r *flow.Record) bool { return r.Verdict == verdict })
 		p.GoTo("#/flows/" + r.ID)
 		p.WaitFor("this flow", fmt.Sprintf("document.querySelector('.detail .address').textContent === %q", r.ID))
 		texts := picture(p)
 		wantTexts(t, texts, want...)
-		if strings.Contains(texts, "THE WAY BACK") || strings.Contains(texts, "Connection entry") {
+		if strings.Contains(texts, "REPLY PATH") || strings.Contains(texts, "Conntrack entry") {
 			t.Errorf("%s: the picture has what such a flow has not:\n%s", verdict, texts)
 		}
 	}
@@ -125,14 +125,14 @@ func TestServices(t *testing.T) {
 	p.Enter("input.find", "redis")
 	p.WaitFor("what was looked for", "document.querySelectorAll('#services tr').length === 1 && document.querySelector('#services tr').dataset.service === 'shop/redis'")
 	p.GoTo("#/services/shop/cart")
-	p.WaitFor("the fit", "/^The draws spread (as chance|more unequally than chance) would: p [=<] .*χ² = .* with 2 degrees of freedom/.test(document.querySelector('.fit-sentence')?.textContent)")
+	p.WaitFor("the fit", "/^Distribution over the endpoints: (as|less even than) expected of random selection: p [=<] .*χ² = .* with 2 degrees of freedom/.test(document.querySelector('.fit-sentence')?.textContent)")
 	p.WaitFor("expected and observed shares", "document.querySelectorAll('.pair.expected').length === 3 && document.querySelectorAll('.pair.observed').length === 3")
 	p.GoTo("#/services/shop/catalog")
 	p.WaitFor("an endpoint that is not ready", "document.querySelector('tr.excluded .why')?.textContent === 'not ready'")
 	p.GoTo("#/services/shop/legacy")
-	p.WaitFor("a reason", "document.querySelector('.refusals')?.textContent.endsWith('no usable endpoint anywhere')")
+	p.WaitFor("a reason", "document.querySelector('.refusals')?.textContent.endsWith('no usable endpoint in the cluster')")
 	p.GoTo("#/services/shop/nobody")
-	p.WaitFor("an error", "document.querySelector('.service .problem')?.textContent.startsWith('There is no service shop/nobody')")
+	p.WaitFor("an error", "document.querySelector('.service .problem')?.textContent.startsWith('Service shop/nobody not found')")
 }
 
 func TestExplain(t *testing.T) {
@@ -143,7 +143,7 @@ func TestExplain(t *testing.T) {
 	p.Enter("#field-source", "pod/default/shell")
 	p.Enter("#field-destination", "service/shop/cart:http")
 	p.Press(kb.Enter)
-	wantTexts(t, picture(p), "default/shell", "shop/cart:http", "KUBE-SERVICES", "the destination is the ClusterIP of shop/cart:http", "it would be created")
+	wantTexts(t, picture(p), "default/shell", "shop/cart:http", "KUBE-SERVICES", "the destination is the ClusterIP of shop/cart:http", "would be created")
 	if hash := webtest.Value[string](p.Page, "location.hash"); !strings.Contains(hash, "source=pod%2Fdefault%2Fshell") {
 		t.Errorf("the address %s does not tell the question", hash)
 	}
@@ -204,7 +204,7 @@ func TestHold(t *testing.T) {
 	p.WaitFor("the steps lead to "+other, fmt.Sprintf("[...document.querySelectorAll('.picture text')].some(x => x.textContent === 'the destination becomes ' + %q)", other))
 	p.Press("r")
 	p.WaitFor("it went on", "document.querySelector('.hold').dataset.state === 'done'")
-	status("It went on to the endpoint that you chose.")
+	status("Released to the endpoint that you chose.")
 	f.wait(p, func(r *flow.Record) bool { return r.Held != nil && r.Endpoint == other })
 
 	// Without the token, nothing can be held.

@@ -1,7 +1,6 @@
-// Package web is the web page of the flow API: flows as they happen, the way of each one
-// through kube-proxy's chains, services, a map, explanations, and holds. It is made of plain files that
-// are part of the program; everything the page knows, it asks of the API (see package observe)
-// that serves it.
+// Package web is the web page of the flow API: live flows, the path of each flow through
+// kube-proxy's chains, services, a map, explanations, and holds. It consists of plain files embedded
+// in the program. The page gets all its data from the API (see package observe) that serves it.
 package web
 
 import (
@@ -47,12 +46,12 @@ func Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a, ok := assets[r.URL.Path]
 		if !ok {
-			http.Error(w, fmt.Sprintf("%s: no such page; the only one is at /", r.URL.Path), http.StatusNotFound)
+			http.Error(w, fmt.Sprintf("%s: not found; the page is at /", r.URL.Path), http.StatusNotFound)
 			return
 		}
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			w.Header().Set("Allow", "GET, HEAD")
-			http.Error(w, fmt.Sprintf("%s of %s: it can only be read (GET)", r.Method, r.URL.Path), http.StatusMethodNotAllowed)
+			http.Error(w, fmt.Sprintf("%s of %s: method not allowed, use GET", r.Method, r.URL.Path), http.StatusMethodNotAllowed)
 			return
 		}
 		h := w.Header()
@@ -60,7 +59,7 @@ func Handler() http.Handler {
 		h.Set("Content-Type", a.contentType)
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Referrer-Policy", "no-referrer")
-		// Asked for again each time, and sent only if another program serves it now.
+		// Revalidated each time, and sent only if another version of the program serves it.
 		h.Set("Cache-Control", "no-cache")
 		h.Set("ETag", a.etag)
 		http.ServeContent(w, r, a.name, time.Time{}, bytes.NewReader(a.content))

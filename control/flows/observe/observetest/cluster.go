@@ -19,7 +19,7 @@ import (
 )
 
 // flows are nine of node-a of datapath/flow/testdata/cluster.yaml, one of each kind: what
-// nfqproxy explain says of them, with lives.
+// nfqproxy explain prints for them, with life cycles.
 //
 //go:embed flows.jsonl
 var flows []byte
@@ -42,7 +42,7 @@ type Cluster struct {
 	joined   chan struct{} // one for each that followed
 }
 
-// NewCluster makes the cluster.
+// NewCluster returns the cluster.
 func NewCluster() *Cluster {
 	c := &Cluster{readers: make(map[chan observe.Item]bool), services: services(), stats: stats(), joined: make(chan struct{}, 1000)}
 	for d := json.NewDecoder(bytes.NewReader(flows)); ; {
@@ -92,7 +92,7 @@ func (c *Cluster) Update(change func(*observe.Services, []observe.Stats)) {
 	change(&c.services, c.stats)
 }
 
-// Emit gives an item to all who follow, and waits until they have it.
+// Emit returns an item to all who follow, and waits until they have it.
 func (c *Cluster) Emit(item observe.Item) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -111,7 +111,7 @@ func (c *Cluster) AwaitReader(ctx context.Context) error {
 	}
 }
 
-// Readers says how many follow.
+// Readers returns the number of followers.
 func (c *Cluster) Readers() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -226,7 +226,7 @@ func (c *Cluster) selected(q observe.FlowQuery) (out []*flow.Record, leftOut uin
 	return out, leftOut
 }
 
-// serves says whether a service port is in a list of services, with or without namespaces and
+// serves reports whether a service port is in a list of services, with or without namespaces and
 // ports.
 func serves(list, service string) bool {
 	_, name, _ := strings.Cut(service, "/")
@@ -234,7 +234,7 @@ func serves(list, service string) bool {
 	return within(list, service) || within(list, withoutPort(service)) || within(list, withoutPort(name))
 }
 
-// within says whether a value is in a list; all are in the empty one.
+// within reports whether a value is in a list; all are in the empty one.
 func within(list, value string) bool {
 	return list == "" || slices.Contains(strings.Split(list, ","), value)
 }

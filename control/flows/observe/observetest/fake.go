@@ -1,4 +1,4 @@
-// Package observetest is an [observe.Observer] for tests, which is told what there is to see.
+// Package observetest is an [observe.Observer] for tests, with data set by the test.
 package observetest
 
 import (
@@ -13,9 +13,9 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// Fake is the Observer of one node. Its exported fields may be changed while nobody asks.
+// Fake is the Observer of one node. Its exported fields may be changed between requests.
 type Fake struct {
-	// List is what a listing gives, and what comes first in a stream that asks for it.
+	// List is what a listing gives, and what comes first in a stream that requests it.
 	List []observe.Item
 	// Answers to the other questions.
 	ServicesAnswer observe.Services
@@ -43,7 +43,7 @@ type reader struct {
 	gone   chan struct{} // closed when it follows no more
 }
 
-// New makes the Observer of a node at which nothing happened yet.
+// New returns the Observer of a node at which nothing happened yet.
 func New(node string) *Fake {
 	return &Fake{node: node, changed: make(chan struct{}), readers: make(map[*reader]bool)}
 }
@@ -57,7 +57,7 @@ func (f *Fake) change(do func()) {
 	f.changed = make(chan struct{})
 }
 
-// await waits until the condition holds, and tells whether it does.
+// await waits until the condition holds, and reports whether it does.
 func (f *Fake) await(ctx context.Context, condition func() bool) bool {
 	for {
 		f.mu.Lock()
@@ -88,7 +88,7 @@ func (f *Fake) Break(err error) {
 	})
 }
 
-// Publish gives the item to all who follow, as soon as each takes it.
+// Publish returns the item to all who follow, as soon as each takes it.
 func (f *Fake) Publish(i observe.Item) {
 	f.mu.Lock()
 	readers := slices.Collect(maps.Keys(f.readers))
@@ -101,29 +101,29 @@ func (f *Fake) Publish(i observe.Item) {
 	}
 }
 
-// AwaitReaders waits until so many follow, and tells whether they do.
+// AwaitReaders waits until so many follow, and reports whether they do.
 func (f *Fake) AwaitReaders(ctx context.Context, n int) bool {
 	return f.await(ctx, func() bool { return len(f.readers) == n })
 }
 
-// Asked gives the questions so far, in order: queries, ids and acts.
+// Asked returns the questions so far, in order: queries, ids and acts.
 func (f *Fake) Requests() []any {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return append([]any(nil), f.asked...)
 }
 
-// AwaitAsked waits until the question was asked, and tells whether it was.
+// AwaitAsked waits until the request was received, and reports whether it was.
 func (f *Fake) AwaitRequest(ctx context.Context, question any) bool {
 	return f.await(ctx, func() bool { return slices.Contains(f.asked, question) })
 }
 
-// AwaitQuestions waits until so many questions were asked at least, and tells whether they were.
+// AwaitQuestions waits for at least this number of requests, and reports whether they were received.
 func (f *Fake) AwaitQuestions(ctx context.Context, n int) bool {
 	return f.await(ctx, func() bool { return len(f.asked) >= n })
 }
 
-// ask notes the question.
+// ask records the request.
 func (f *Fake) record(question any) (err error) {
 	f.change(func() {
 		f.asked = append(f.asked, question)
@@ -132,7 +132,7 @@ func (f *Fake) record(question any) (err error) {
 	return err
 }
 
-// Flows gives List, unless it is to follow without Since or Limit, and then what is published.
+// Flows returns List, unless it is to follow without Since or Limit, and then what is published.
 func (f *Fake) Flows(ctx context.Context, q observe.FlowQuery, each func(observe.Item) error) error {
 	if err := f.record(q); err != nil {
 		return err
@@ -177,27 +177,27 @@ func (f *Fake) Flow(_ context.Context, id string) (*flow.Record, error) {
 	return nil, &observe.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("no flow %q is known at node %s", id, f.node)}
 }
 
-// Services gives ServicesAnswer.
+// Services returns ServicesAnswer.
 func (f *Fake) Services(_ context.Context, q observe.ServiceQuery) (*observe.Services, error) {
 	return &f.ServicesAnswer, f.record(q)
 }
 
-// Tables gives TableAnswer.
+// Tables returns TableAnswer.
 func (f *Fake) Tables(context.Context) ([]observe.Table, error) {
 	return []observe.Table{f.TableAnswer}, f.record(nil)
 }
 
-// Stats gives StatsAnswer.
+// Stats returns StatsAnswer.
 func (f *Fake) Stats(context.Context) ([]observe.Stats, error) {
 	return []observe.Stats{f.StatsAnswer}, f.record(nil)
 }
 
-// Topology gives TopologyAnswer.
+// Topology returns TopologyAnswer.
 func (f *Fake) Topology(context.Context) (*observe.Topology, error) {
 	return &f.TopologyAnswer, f.record(nil)
 }
 
-// Explain gives ExplainAnswer.
+// Explain returns ExplainAnswer.
 func (f *Fake) Explain(_ context.Context, q observe.Question) (*flow.Record, error) {
 	return &f.ExplainAnswer, f.record(q)
 }

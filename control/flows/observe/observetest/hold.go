@@ -20,8 +20,8 @@ func (h *hold) set(state observe.HoldState, outcome string) {
 	}
 }
 
-// Catch gives the flow to the first hold that waits for one, whatever it waits for, and
-// tells whether there is one.
+// Catch returns the flow to the first hold that waits for one, whatever it waits for, and
+// reports whether there is one.
 func (f *Fake) Catch(r flow.Record) (caught bool) {
 	f.change(func() {
 		for _, h := range f.holds {
@@ -67,7 +67,7 @@ func (f *Fake) find(id string) (*hold, error) {
 			return h, nil
 		}
 	}
-	return nil, &observe.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("there is no hold %q at node %s", id, f.node)}
+	return nil, &observe.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("hold %q not found at node %s", id, f.node)}
 }
 
 // Hold waits for [Fake.Catch].
@@ -86,7 +86,7 @@ func (f *Fake) Hold(_ context.Context, q observe.HoldQuery) (*observe.Hold, erro
 	return &copied, nil
 }
 
-// Holds gives all.
+// Holds returns all.
 func (f *Fake) Holds(context.Context) ([]observe.Hold, error) {
 	err := f.record(nil)
 	f.mu.Lock()
@@ -119,7 +119,7 @@ func (f *Fake) Get(ctx context.Context, id string, after uint64) (*observe.Hold,
 	return &copied, err
 }
 
-// Act does as the actions say; a flow goes on its way with ActStep from its last step.
+// Act acts on a held flow; ActStep from the last step releases it.
 func (f *Fake) Act(_ context.Context, id string, a observe.Act) (*observe.Hold, error) {
 	if err := f.record(a); err != nil {
 		return nil, err

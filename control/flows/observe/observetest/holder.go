@@ -20,7 +20,7 @@ type Holder struct {
 	changed chan struct{} // closed, and made anew, with each change
 }
 
-// Catch gives the hold its flow, as soon as there is a hold.
+// Catch returns the hold its flow, as soon as there is a hold.
 func (h *Holder) Catch(ctx context.Context, r *flow.Record) error {
 	for {
 		h.mu.Lock()
@@ -97,7 +97,7 @@ func (h *Holder) Get(ctx context.Context, id string, after uint64) (*observe.Hol
 		h.mu.Lock()
 		if h.hold == nil || h.hold.ID != id {
 			h.mu.Unlock()
-			return nil, &observe.Error{Status: 404, Field: "id", Message: fmt.Sprintf("there is no hold %q", id)}
+			return nil, &observe.Error{Status: 404, Field: "id", Message: fmt.Sprintf("hold %q not found", id)}
 		}
 		given, changed := h.copy(), h.changed
 		h.mu.Unlock()

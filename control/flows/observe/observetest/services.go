@@ -7,7 +7,7 @@ import (
 )
 
 // services are four: one whose draws spread as they should, one whose do not, one whose
-// only flow nobody answered, and one that refuses.
+// only flow is unanswered, and one that refuses.
 func services() observe.Services {
 	since := time.Date(2026, time.January, 2, 12, 0, 0, 0, time.UTC)
 	service := func(name, port string, number uint16, ip string) observe.Service {

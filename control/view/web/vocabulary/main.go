@@ -1,5 +1,5 @@
-// Vocabulary writes the codes of records and their words as JavaScript, for the web page:
-// the page then has every state, verdict and reason that Go has. It is run by go generate.
+// Vocabulary writes the codes in records and their descriptions as JavaScript, for the web page:
+// the page then has every state, verdict and reason of the Go code. It is run by go generate.
 package main
 
 import (
@@ -29,12 +29,12 @@ func script(v flow.Vocabulary) []byte {
 		fmt.Fprintf(&b, "\n/** %s %s */\nexport const %[1]s = {\n", name, about)
 		return func() { b.WriteString("};\n") }
 	}
-	end := object("events", "are the states and the other events. A flow in a state that has ended does not go on.")
+	end := object("events", "are the states and the other events; ended marks final states.")
 	for _, e := range v.Events {
 		fmt.Fprintf(&b, "  %q: { tone: %q, ended: %t, text: %q },\n", e.Code, e.Tone, e.Ended, e.Text)
 	}
 	end()
-	end = object("verdicts", "have the state of a flow right after them; '' where no more is known.")
+	end = object("verdicts", "have the state of a flow right after the verdict; '' where it is not known.")
 	for _, d := range v.Verdicts {
 		fmt.Fprintf(&b, "  %q: { state: %q, text: %q },\n", d.Code, d.State, d.Text)
 	}
@@ -43,11 +43,11 @@ func script(v flow.Vocabulary) []byte {
 		name, about string
 		words       []flow.Word
 	}{
-		{"reasons", "are those of verdicts.", v.Reasons},
-		{"exclusions", "are why endpoints get no flow.", v.Exclusions},
-		{"masquerades", "are why sources are rewritten.", v.Masquerades},
-		{"entries", "are the ways to a service.", v.Entries},
-		{"branches", "are why some endpoints were looked at.", v.Branches},
+		{"reasons", "are the reasons of verdicts.", v.Reasons},
+		{"exclusions", "are why endpoints are excluded.", v.Exclusions},
+		{"masquerades", "are why sources are masqueraded.", v.Masquerades},
+		{"entries", "are the address types of a service.", v.Entries},
+		{"branches", "are why a set of endpoints was considered.", v.Branches},
 	} {
 		end := object(list.name, list.about)
 		for _, w := range list.words {

@@ -60,7 +60,7 @@ func startBrowser(path string) {
 		chromedp.NoSandbox, chromedp.DisableGPU, chromedp.Flag("disable-background-networking", true),
 		chromedp.Flag("force-color-profile", "srgb"), chromedp.Flag("hide-scrollbars", true), chromedp.WindowSize(1440, 900))
 	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
-	// What goes wrong, a command's error says; the rest is about events that chromedp does not know.
+	// Failures are errors of commands; other messages are about events unknown to chromedp.
 	ctx, cancel := chromedp.NewContext(allocator, chromedp.WithErrorf(func(string, ...any) {}))
 	browser.ctx, browser.close = ctx, func() { cancel(); stop() }
 	browser.err = chromedp.Run(ctx)
@@ -88,7 +88,7 @@ func Open(t testing.TB, url string) *Page {
 	return open(t, url)
 }
 
-// OpenUntrusted is Open for a server whose certificate nobody has signed.
+// OpenUntrusted is Open for a server with a self-signed certificate.
 func OpenUntrusted(t testing.TB, url string) *Page {
 	t.Helper()
 	return open(t, url, security.SetIgnoreCertificateErrors(true))
@@ -157,7 +157,7 @@ func (p *Page) hear(event any) {
 	}
 }
 
-// TakeComplaints gives what was written to the console, for which the test does not fail then.
+// TakeComplaints returns what was written to the console, for which the test does not fail then.
 func (p *Page) TakeComplaints() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -195,7 +195,7 @@ func (p *Page) WaitFor(what, expression string) {
 	}
 }
 
-// Value gives what an expression has.
+// Value returns what an expression has.
 func Value[T any](p *Page, expression string) (v T) {
 	p.Helper()
 	p.Run(chromedp.Evaluate(expression, &v))

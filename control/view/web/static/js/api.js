@@ -11,7 +11,7 @@ export class ApiError extends Error {
   }
 }
 
-/** token is that of this tab; '' if there is none that a header can have. */
+/** token is that of this tab; '' if there is none that is valid in a header. */
 export function token() {
   try {
     const value = sessionStorage.getItem('nfqproxy.token') ?? '';
@@ -20,36 +20,36 @@ export function token() {
 }
 
 export function setToken(value) {
-  try { sessionStorage.setItem('nfqproxy.token', value); } catch { /* asked again next time */ }
+  try { sessionStorage.setItem('nfqproxy.token', value); } catch { /* required again next time */ }
 }
 
-const UNREACHABLE = 'The server cannot be reached. Is it still running?';
+const UNREACHABLE = 'Cannot reach the server. Is it still running?';
 
 // lists may be null in JSON: Go writes an empty one so.
 const lists = new Set(['nodes', 'pods', 'hosts', 'services', 'holds', 'endpoints', 'candidates', 'excluded', 'addresses', 'steps']);
 const revive = (key, value) => (value === null && lists.has(key) ? [] : value);
 
-const ask = (method, path, { headers, ...rest }, secret) => fetch(path, { method, headers: secret ? { ...headers, Authorization: `Bearer ${secret}` } : headers, ...rest });
+const request = (method, path, { headers, ...rest }, secret) => fetch(path, { method, headers: secret ? { ...headers, Authorization: `Bearer ${secret}` } : headers, ...rest });
 
-/** problem is what an answer says that is an error. */
+/** problem converts an error response. */
 async function problem(response) {
   const text = await response.text();
   let answer = null;
   try { answer = JSON.parse(text); } catch { /* as it is, then */ }
-  return new ApiError(response.status, answer?.error ?? `The server says ${response.status}: ${text.slice(0, 200)}`, answer?.field);
+  return new ApiError(response.status, answer?.error ?? `Response ${response.status} from the server: ${text.slice(0, 200)}`, answer?.field);
 }
 
-/** send sends a request with the token. Where the server wants one to read, and there is none or a wrong one, it waits until the user has given the right one. */
+/** send sends a request with the token. If the server requires a token to read, and there is none or a wrong one, it waits until the user has entered the right one. */
 export async function send(method, path, options) {
   for (;;) {
     const sent = token();
-    const response = await ask(method, path, options, sent);
+    const response = await request(method, path, options, sent);
     if (response.status !== 401 || method !== 'GET') return response;
-    if (token() !== sent) continue; // the right one was given meanwhile
+    if (token() !== sent) continue; // the right one was entered meanwhile
     const { message } = await problem(response);
     await signIn(sent && message, async (secret) => {
       try {
-        const again = await ask('GET', '/v1/stats', { headers: { Accept: 'application/json' } }, secret);
+        const again = await request('GET', '/v1/stats', { headers: { Accept: 'application/json' } }, secret);
         return again.ok ? '' : (await problem(again)).message;
       } catch { return UNREACHABLE; }
     });
@@ -69,8 +69,8 @@ async function call(method, path, body, signal) {
   if (response.status === 204) return null;
   if (!response.ok) throw await problem(response);
   let answer = null;
-  try { answer = JSON.parse(await response.text(), revive); } catch { /* told below */ }
-  if (answer === null) throw new ApiError(response.status, `The server's answer to ${path} is not JSON`);
+  try { answer = JSON.parse(await response.text(), revive); } catch { /* reported below */ }
+  if (answer === null) throw new ApiError(response.status, `The server's response to ${path} is not JSON`);
   return answer;
 }
 
@@ -78,7 +78,7 @@ export const get = (path, signal) => call('GET', path, undefined, signal);
 export const post = (path, body, signal) => call('POST', path, body, signal);
 export const remove = (path) => call('DELETE', path);
 
-/** poll asks again and again, a time after each answer, until the signal ends it. */
+/** poll sends a request, and again some time after each response, until the signal aborts it. */
 export async function poll(path, milliseconds, signal, answered, failed) {
   while (!signal.aborted) {
     try {
@@ -95,12 +95,12 @@ export async function poll(path, milliseconds, signal, answered, failed) {
 }
 
 const RENEW = 60000; // milliseconds after which a pod that is not known may be a new one
-let known = null, asked = 0;
+let known = null, requested = 0;
 const pods = new Map(); // names, by address
 
-/** topology is asked for once, and again after an error or when there are new pods. */
+/** topology is requested once, and again after an error or for new pods. */
 export function topology() {
-  if (!known) asked = performance.now();
+  if (!known) requested = performance.now();
   known ??= get('/v1/topology').then((t) => {
     for (const p of t.pods) for (const a of p.addresses) pods.set(a, p.name);
     return t;
@@ -108,10 +108,10 @@ export function topology() {
   return known;
 }
 
-/** podAt names the pod of an endpoint, if the topology is known and tells; else ''. */
+/** podAt is the name of an endpoint's pod, or '' if it is not known. */
 export function podAt(endpoint) {
   const name = pods.get(host(endpoint));
-  if (name === undefined && known && performance.now() - asked > RENEW) {
+  if (name === undefined && known && performance.now() - requested > RENEW) {
     known = null;
     topology().catch(() => { /* later, then */ });
   }

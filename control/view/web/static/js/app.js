@@ -1,4 +1,4 @@
-// The page: which view is shown, by the address behind #, and what keys do everywhere.
+// The page: the view for the address behind #, and the global keyboard shortcuts.
 
 import { setToken, token, topology } from './api.js';
 import { h, icon, replace } from './dom.js';
@@ -97,4 +97,4 @@ topology().then((t) => {
   document.getElementById('place').textContent = t.lab ? `lab ${t.lab}` : t.nodes.length === 1 ? t.nodes[0].name : `${t.nodes.length} nodes`;
   document.querySelector('#nav a[data-view=hold]').hidden = !t.canHold;
   document.documentElement.dataset.token = token() ? 'yes' : 'no';
-}).catch(() => { /* the view that needs it says so */ });
+}).catch(() => { /* the view that needs it shows the error */ });

@@ -1,5 +1,5 @@
-// What has to happen before the first paint: the colours that were chosen, and the token out
-// of the address, before anybody can copy it from there.
+// Before the first paint: apply the stored colours, and move the token out of the page's
+// address, so that it is not copied with a link.
 (() => {
   const root = document.documentElement;
   for (const name of ['theme', 'size']) {

@@ -1,4 +1,4 @@
-// One chain of the picture: its name, and a row for each rule that the packet met.
+// One chain of the picture: its name, and a row for each evaluated rule.
 
 import { podAt } from './api.js';
 import { s } from './dom.js';
@@ -10,10 +10,10 @@ const PAD = 12, ICON = 26;
 
 const glyphs = { jump: 'M-3 -3l3 3-3 3M-4.500 0h4', mark: 'M0 -3.500v7M-3 -1h6M-3 1.500h6', match: 'M-3.500 0l2.500 2.500 4.500-5', 'no-match': 'M-2 0h4', policy: 'M-3 0h6M0 -3v6', route: 'M-3 3l6-6M0 -3h3v3', track: 'M-3 -1.500h6M-3 1.500h6', refuse: 'M-2.800 -2.800l5.600 5.600M2.800 -2.800l-5.600 5.600', unknown: 'M-1 -2a1.500 1.500 0 1 1 2 1.500c-.7.3-1 .7-1 1.300M0 3h.01' };
 
-/** mark is the round sign before a rule. */
+/** mark is the round symbol before a rule. */
 const mark = (x, y, outcome) => s('g', { class: `mark of-${outcome}`, transform: `translate(${x} ${y})` }, s('circle', { r: 8 }), s('path', { d: glyphs[outcome] ?? glyphs.unknown }));
 
-/** drawBar shows the candidates' shares and where the draw fell. */
+/** drawBar shows the candidates' probabilities and the random number. */
 function drawBar(x, y, room, r) {
   const bar = s('g', { class: 'draw', role: 'img', 'aria-label': `draw ${r.draw.toFixed(4)} among ${r.candidates.length} candidates` });
   for (const share of shares(r)) {
@@ -33,11 +33,11 @@ function drawBar(x, y, room, r) {
   return { element: bar, height: 44 };
 }
 
-/** ChainBox lays one chain out at (x, y). Its rows remember where they are, for the lines. */
+/** ChainBox lays out one chain at (x, y). */
 export class ChainBox {
   constructor(chain, { x, y, room, record, open, taken, toggle }) {
     Object.assign(this, { chain, x, y, room, record, open, taken, toggle });
-    this.last = null; // {x, y} of the last rule that matched: the way goes on from there
+    this.last = null; // {x, y} of the last rule that matched: the path continues from there
     this.frame = s('rect', { class: 'box', x, y, width: room, rx: 8 });
     this.element = s('g', { class: 'chain', 'data-chain': chain.chain, role: 'group', 'aria-label': `chain ${chain.chain}, table ${chain.table}` }, this.frame);
     let at = y + 8;
@@ -77,7 +77,7 @@ export class ChainBox {
     this.element.append(row.element);
     let at = y + row.height;
     if (next) {
-      this.element.append(text(this.x + PAD + ICON, at + 10, 'ABOUT TO HAPPEN', 'label', 'accent'));
+      this.element.append(text(this.x + PAD + ICON, at + 10, 'NEXT', 'label', 'accent'));
       at += 22;
     }
     if (isOpen) at += this.addText(step.rule, at);

@@ -36,12 +36,12 @@ export function replace(element, ...children) {
   return element;
 }
 
-/** setText changes a text only if it is another one, so that nothing is painted in vain. */
+/** setText changes a text only if it differs, to avoid repaints. */
 export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-/** announce tells those who hear the page. */
+/** announce is for screen readers. */
 export function announce(text) {
   setText(document.getElementById('announce'), text);
 }
@@ -64,5 +64,5 @@ const shapes = {
   keys: 'M3 6h18v12H3zM7 10h.01M11 10h.01M15 10h.01M7 14h10',
 };
 
-/** icon draws one of the shapes; it is decoration, whose meaning stands beside it. */
+/** icon draws one of the shapes. It is decoration: a label beside it has the meaning. */
 export const icon = (name) => s('svg', { class: 'icon', viewBox: '0 0 24 24', 'aria-hidden': 'true' }, s('path', { d: shapes[name] }));

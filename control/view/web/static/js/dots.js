@@ -1,5 +1,5 @@
-// The dots of the map: each is a flow on its way. The ways that flows took lately are faint
-// lines; whoever does not want motion gets the lines only.
+// The dots of the map: each is a new flow. The paths of recent flows are faint lines; with
+// reduced motion there are lines only.
 
 import { s } from './dom.js';
 
@@ -41,7 +41,7 @@ export class Dots {
     this.made = 0;
   }
 
-  /** add sends a flow on its way, unless there are enough. */
+  /** add starts a dot for a flow, up to a limit. */
   add(points, verdict) {
     const tone = tones[verdict] ?? 'warn';
     const legs = points.slice(1).map((p, i) => new Leg(points[i], p));
@@ -74,7 +74,7 @@ export class Dots {
     if (this.dots.length > 0) this.frame = requestAnimationFrame((next) => this.step(next));
   }
 
-  /** move says whether the dot is still on its way. */
+  /** move is false when the dot has arrived. */
   move(dot, now) {
     const gone = Math.max(0, now - dot.start) * SPEED;
     if (gone >= dot.sum + 100) { dot.element.remove(); return false; }

@@ -1,13 +1,13 @@
-// Server-sent events, read with fetch: EventSource cannot send a token. Otherwise it is as
-// the HTML standard has it (9.2, Server-sent events): open and error, events
-// by their names, and after a break another try that names the last event it has seen.
+// Server-sent events, read with fetch: EventSource cannot send a token. Otherwise it follows
+// the HTML standard (9.2, Server-sent events): open and error, named events, and reconnection
+// with the ID of the last event.
 
 import { send } from './api.js';
 
 const AGAIN = 3000; // milliseconds from the end of a connection to the next, unless the server sets it
 const BREATH = 50; // milliseconds of work after which the page gets its turn
 
-/** Parser takes a stream's text as it comes, and gives its events. */
+/** Parser parses a stream's text incrementally and dispatches its events. */
 export class Parser {
   constructor(dispatch) {
     this.dispatch = dispatch; // (name, data)
@@ -16,7 +16,7 @@ export class Parser {
     this.begin();
   }
 
-  /** begin forgets what a broken connection left behind. */
+  /** begin discards the state of a broken connection. */
   begin() {
     this.rest = '';
     this.cr = false; // the last text ended with one
@@ -45,7 +45,7 @@ export class Parser {
       return;
     }
     const colon = line.indexOf(':');
-    if (colon === 0) return; // a sign of life
+    if (colon === 0) return; // a keepalive
     const name = colon < 0 ? line : line.slice(0, colon);
     const value = colon < 0 ? '' : line.slice(colon + 1).replace(/^ /, '');
     if (name === 'data') this.data.push(value);
@@ -79,13 +79,13 @@ export class EventStream extends EventTarget {
         refused = !(await this.connect(signal));
       } catch { /* the connection broke */ }
       if (signal.aborted) return;
-      if (refused) this.close(); // to ask again would not help
+      if (refused) this.close(); // a retry would not help
       this.dispatchEvent(new Event('error'));
       await new Promise((resolve) => setTimeout(resolve, this.parser.retry));
     }
   }
 
-  /** connect reads one answer to its end; false: it is no stream of events. */
+  /** connect reads one response to its end; false: it is not an event stream. */
   async connect(signal) {
     const headers = { Accept: 'text/event-stream' };
     if (this.parser.id) headers['Last-Event-ID'] = this.parser.id;

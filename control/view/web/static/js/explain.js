@@ -1,4 +1,4 @@
-// The view that asks "what would happen to this packet?".
+// The view that simulates a packet.
 
 import { post } from './api.js';
 import { h, icon, replace } from './dom.js';
@@ -16,7 +16,7 @@ export class ExplainView {
     const list = (id) => h('datalist', { id });
     this.sources = list('sources');
     this.destinations = list('destinations');
-    this.node = h('select', null, h('option', { value: '' }, 'wherever it is decided'));
+    this.node = h('select', null, h('option', { value: '' }, 'the deciding node'));
     this.protocol = h('select', null, ['TCP', 'UDP', 'SCTP'].map((p) => h('option', { value: p }, p)));
     this.source = h('input', { type: 'text', list: 'sources', autocomplete: 'off', spellcheck: 'false', placeholder: '10.244.1.9 or pod/NAMESPACE/NAME' });
     this.destination = h('input', { type: 'text', list: 'destinations', autocomplete: 'off', spellcheck: 'false', placeholder: '10.96.0.10:53 or service/NAMESPACE/NAME:PORT' });
@@ -24,27 +24,27 @@ export class ExplainView {
     this.submit = h('button', { type: 'submit', class: 'button primary' }, 'Explain', h('kbd', { 'aria-hidden': 'true' }, '↵'));
     this.form = h('form', { class: 'form', novalidate: true, onsubmit: (e) => { e.preventDefault(); this.remember(); } },
       h('div', { class: 'pair-fields' }, field('protocol', 'Protocol', this.protocol), field('node', 'Seen from node', this.node)),
-      field('source', 'Source', this.source, 'An address or a pod; the port may be left out.'),
+      field('source', 'Source', this.source, 'An address or a pod; the port is optional.'),
       field('destination', 'Destination', this.destination, 'An address or a service, with a port.'),
-      h('div', { class: 'field-box check', 'data-field': 'local' }, h('label', null, this.local, 'Made on the node itself'), h('p', { class: 'wrong', role: 'alert', hidden: true })),
+      h('div', { class: 'field-box check', 'data-field': 'local' }, h('label', null, this.local, 'Sent by the node itself'), h('p', { class: 'wrong', role: 'alert', hidden: true })),
       h('p', { class: 'wrong all', role: 'alert', hidden: true }), this.submit, this.sources, this.destinations);
-    this.picture = new Picture('The way the packet would take');
+    this.picture = new Picture('The simulated path of the packet');
     this.head = h('div', { class: 'headline answer', role: 'status' });
     this.side = h('div', { class: 'side' });
     this.result = h('div', { class: 'result', hidden: true }, this.head, h('div', { class: 'columns' }, this.picture.element, this.side));
-    this.invitation = h('div', { class: 'empty' }, icon('explain'), h('p', null, 'Ask about a packet: where it would go, by which rules, and why not elsewhere.'), h('p', { class: 'hint' }, 'Nothing is sent. The node’s service table and kube-proxy’s rules on paper answer.'));
+    this.invitation = h('div', { class: 'empty' }, icon('explain'), h('p', null, 'Simulate a packet: its endpoint, the rules it matches, and why other endpoints are excluded.'), h('p', { class: 'hint' }, 'No packet is sent. The simulation uses the node’s service table and kube-proxy’s rules.'));
     this.element = h('section', { class: 'explain', 'aria-labelledby': 'title' },
-      h('div', { class: 'ask' }, h('h1', { id: 'title' }, 'What would happen to …'), this.form), h('div', { class: 'told' }, this.invitation, this.result));
+      h('div', { class: 'ask' }, h('h1', { id: 'title' }, 'Explain a packet'), this.form), h('div', { class: 'outcome' }, this.invitation, this.result));
     places({ sources: this.sources, destinations: this.destinations, nodes: this.node }).then((t) => {
-      if (t.nodes.length > 1) this.node.options[0].textContent = 'choose one';
+      if (t.nodes.length > 1) this.node.options[0].textContent = 'choose a node';
       this.update(route);
     }).catch((e) => blame(this.form, { field: '', message: e.message }));
   }
 
-  /** update fills the form in from the address, and asks if it is enough. */
+  /** update fills in the form from the page's address, and sends the request if it is complete. */
   update({ query }) {
     const q = query.toString();
-    if (q === this.asked) return true;
+    if (q === this.query) return true;
     this.protocol.value = (query.get('protocol') || 'TCP').toUpperCase();
     this.node.value = query.get('node') ?? '';
     if (this.node.selectedIndex < 0) this.node.selectedIndex = 0;
@@ -67,12 +67,12 @@ export class ExplainView {
     return { protocol: this.protocol.value, source: this.source.value.trim(), destination: this.destination.value.trim(), local: this.local.checked, node: this.node.value };
   }
 
-  /** remember puts the question into the address, so that it can be shared, and asks. */
+  /** remember puts the request into the page's address, so that it can be shared, and sends it. */
   remember() {
     const query = new URLSearchParams();
     for (const [name, value] of Object.entries(this.question())) if (value) query.set(name, value);
-    this.asked = query.toString();
-    history.replaceState(null, '', `#/explain?${this.asked}`);
+    this.query = query.toString();
+    history.replaceState(null, '', `#/explain?${this.query}`);
     this.ask();
   }
 

@@ -1,16 +1,16 @@
-// Filters: what the page's address, the API's query and the chips of the filter bar all say.
+// Filters, as in the page's address, the API's query and the chips of the filter bar.
 
 import { host, port, split } from './format.js';
 
-const ALL = 'all'; // the filter that is none: flows for no service, too
+const ALL = 'all'; // not a filter: also show flows for no service
 
-/** chosen says whether verdicts or reasons are chosen, so that flows for no service are or are not among them. */
+/** chosen is true if the filters select verdicts or reasons, and with them flows for a service or for none. */
 export const chosen = (filters) => filters.has('verdict') || filters.has('reason');
 
-/** servicesOnly says whether flows for no service are left out. */
+/** servicesOnly is true if flows for no service are left out. */
 export const servicesOnly = (filters) => !filters.has(ALL) && !chosen(filters);
 
-/** withServicesOnly gives the filters with flows for no service left out, or not. */
+/** withServicesOnly returns the filters without (or with) flows for no service. */
 export function withServicesOnly(filters, is) {
   const next = new URLSearchParams(filters);
   if (is) next.delete(ALL);
@@ -29,23 +29,23 @@ export function queryOf(filters) {
   return query;
 }
 
-/** fields are those of GET /v1/flows that have a chip, with what they are about. */
+/** fields are the filters of GET /v1/flows that have a chip, with their description. */
 export const fields = {
   service: 'NAME, NAMESPACE/NAME or NAMESPACE/NAME:PORT',
-  namespace: "of the service or of either pod",
-  pod: "the source's or the endpoint's",
-  node: 'where it was decided',
+  namespace: 'of the service or of either pod',
+  pod: 'source or endpoint',
+  node: 'the deciding node',
   source: 'address, prefix or name, before translation',
   destination: 'address or prefix, before translation',
   endpoint: 'address or prefix, after translation',
   port: 'destination port, before translation',
   protocol: 'TCP, UDP or SCTP',
   verdict: 'dnat, accept, reject or drop',
-  reason: 'why',
-  state: 'where it is in its life',
+  reason: 'of the verdict',
+  state: 'closed, unanswered, refused …',
 };
 
-/** filtersOf takes the filters out of a query; all else is not theirs. */
+/** filtersOf extracts the filters from a query. */
 export function filtersOf(query) {
   const filters = new URLSearchParams();
   if (query.get(ALL) === 'true') filters.set(ALL, 'true');
@@ -56,7 +56,7 @@ export function filtersOf(query) {
   return filters;
 }
 
-/** withFilter gives the filters with one more value; several of one field are a list. */
+/** withFilter returns the filters with one more value; several values of one field are a list. */
 export function withFilter(filters, field, value) {
   const next = new URLSearchParams(filters);
   const values = (next.get(field) ?? '').split(',').filter(Boolean);
@@ -73,10 +73,10 @@ export function withoutFilter(filters, field, value) {
   return next;
 }
 
-/** link is where the flows of these filters are shown. */
+/** link is the address of the flows view with these filters. */
 export const link = (filters) => `#/flows${filters.size > 0 ? `?${filters}` : ''}`;
 
-/** Seen are the values that the flows had: what can be suggested. */
+/** Seen collects the values of flows, for suggestions. */
 export class Seen {
   constructor() { this.values = Object.fromEntries(Object.keys(fields).map((f) => [f, new Map()])); }
 
@@ -105,7 +105,7 @@ export class Seen {
     if (r.life) this.note('state', r.life.state);
   }
 
-  /** suggest gives at most eight {field, value} for what was typed; a value is empty for a field's name. */
+  /** suggest returns at most eight {field, value} for the typed text; the value is empty for a field's name. */
   suggest(text) {
     const typed = text.trim().toLowerCase();
     const colon = typed.indexOf(':');

@@ -1,10 +1,10 @@
-// The filter bar: chips, and a combobox that suggests what was seen.
+// The filter bar: chips, and a combobox with suggestions.
 
 import { h, icon, replace } from './dom.js';
 import { chipsOf, fields, withFilter, withoutFilter } from './filter.js';
 
 export class FilterBar {
-  /** seen suggests; changed is called with the next filters. */
+  /** seen provides suggestions; changed is called with the new filters. */
   constructor(seen, changed) {
     this.seen = seen;
     this.changed = changed;
@@ -90,7 +90,7 @@ export class FilterBar {
     }
   }
 
-  /** enter takes what is chosen, or else what was typed as FIELD:VALUE, or else the best suggestion. */
+  /** enter takes the selected suggestion, else the typed FIELD:VALUE, else the best suggestion. */
   enter() {
     if (this.active >= 0) return this.take(this.found[this.active]);
     const text = this.input.value.trim();
@@ -99,7 +99,7 @@ export class FilterBar {
     if (fields[field] && text.length > colon + 1) return this.take({ field, value: text.slice(colon + 1).trim() });
     const best = (this.found ?? []).find((f) => f.value);
     if (text && best) return this.take(best);
-    if (text) this.fail(`“${text}” was not seen. Write what it is about: ${Object.keys(fields).slice(0, 5).map((f) => `${f}:${text}`).join(', ')} …`);
+    if (text) this.fail(`“${text}” matches no flow. Add a field: ${Object.keys(fields).slice(0, 5).map((f) => `${f}:${text}`).join(', ')} …`);
   }
 
   take({ field, value }) {

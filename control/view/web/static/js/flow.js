@@ -1,4 +1,4 @@
-// The view of one flow: its picture and its life, followed until it is over.
+// The view of one flow: its picture and its life cycle, followed until it is over.
 
 import { get, topology } from './api.js';
 import { h, icon, replace } from './dom.js';
@@ -8,8 +8,8 @@ import { link } from './filter.js';
 import { stream } from './stream.js';
 import { label, sentence, state, tone } from './words.js';
 
-const AGAIN = 1500; // milliseconds between two looks at a flow that is not over
-const AFTER = 30; // looks at a flow that does not end, after which it is looked at less often
+const AGAIN = 1500; // milliseconds between two requests for a flow that is not over
+const AFTER = 30; // requests for a flow that does not end, after which they are less frequent
 
 export class FlowView {
   constructor(route) {
@@ -17,7 +17,7 @@ export class FlowView {
     this.title = `Flow ${this.id}`;
     this.abort = new AbortController();
     this.picture = new Picture();
-    this.side = h('aside', { class: 'side', 'aria-label': 'Life and record' });
+    this.side = h('aside', { class: 'side', 'aria-label': 'Life cycle and record' });
     this.head = h('div', { class: 'headline' }, h('h1', { id: 'title' }, 'Flow'));
     this.element = h('section', { class: 'detail', 'aria-labelledby': 'title' },
       h('a', { class: 'back-link', href: this.list() }, icon('back'), 'Flows', h('kbd', { 'aria-hidden': 'true' }, 'Esc')),
@@ -47,7 +47,7 @@ export class FlowView {
     } catch (e) {
       if (this.abort.signal.aborted) return;
       if (this.text && e.status === 0) { this.timer = setTimeout(() => this.load(), 10 * AGAIN); return; }
-      if (!this.text) replace(this.head, h('h1', { id: 'title' }, 'This flow is not known'), h('p', { class: 'problem', role: 'alert' }, e.message), h('p', { class: 'hint' }, 'A node remembers only so many flows, newer ones first.'));
+      if (!this.text) replace(this.head, h('h1', { id: 'title' }, 'Flow not found'), h('p', { class: 'problem', role: 'alert' }, e.message), h('p', { class: 'hint' }, 'Each node keeps a limited number of flows, the newest.'));
     }
   }
 

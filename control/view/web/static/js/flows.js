@@ -1,4 +1,4 @@
-// The view of flows as they happen.
+// The live view of flows.
 
 import { h, icon, replace, setText } from './dom.js';
 import { FilterBar } from './filterbar.js';
@@ -12,7 +12,7 @@ import { Widths } from './widths.js';
 import { errors, missed } from './words.js';
 
 const SHOWN = 200; // rows in the table
-const TOLD = 30000; // milliseconds for which missed records are told of
+const NOTICE = 30000; // milliseconds for which a notice of missed records is shown
 
 const seen = new Seen();
 stream.listen(({ fresh }) => { for (const r of fresh) seen.record(r); });
@@ -29,7 +29,7 @@ export class FlowsView {
     this.rows = new Map(); // of the table, by ID
     this.bar = new FilterBar(seen, (filters) => { location.hash = link(filters); });
     this.figures = {
-      flows: figure('flows/s', 'new flows in a second, the mean of the last three', new Spark()),
+      flows: figure('flows/s', 'new flows per second, mean of the last three seconds', new Spark()),
       unanswered: figure('unanswered', 'in the last minute', new Spark()),
       errors: figure('errors', `${errors.join(', ')} in the last minute`, new Spark()),
     };
@@ -55,7 +55,7 @@ export class FlowsView {
     this.unlisten = stream.listen(() => this.draw());
   }
 
-  /** update shows another address of the same view. */
+  /** update shows the filters of another address of this view. */
   update(route) {
     const filters = filtersOf(route.query);
     this.filters = filters;
@@ -97,7 +97,7 @@ export class FlowsView {
   }
 
   move(by) {
-    if (!this.paused) this.setPaused(true); // rows that run away cannot be read
+    if (!this.paused) this.setPaused(true); // moving rows cannot be read
     const ids = [...this.body.children].map((tr) => tr.dataset.id);
     if (ids.length === 0) return;
     const at = ids.indexOf(this.selected);
@@ -137,17 +137,17 @@ export class FlowsView {
     else for (const [id, row] of this.rows) { const r = stream.rows.get(id); if (r) row.update(r); }
     const nothing = this.rows.size === 0;
     this.empty.hidden = !nothing;
-    if (nothing) setText(this.empty, chipsOf(this.filters).length > 0 ? 'No flow matches the filters so far. It will show up here when one does.' : stream.connected ? 'No flows yet. Ask a service something, and it shows up here.' : 'Connecting …');
+    if (nothing) setText(this.empty, chipsOf(this.filters).length > 0 ? 'No flow matches the filters yet. New matches appear here.' : stream.connected ? 'No flows yet. Connect to a service, and its flow appears here.' : 'Connecting …');
   }
 
   drawNotice() {
     const notes = [];
     if (stream.sample > 1) notes.push(`Showing 1 of ${stream.sample} flows, counting all.`);
-    if (stream.rates.late > 0) notes.push(`This page is ${seconds(stream.rates.late / 1000)} behind: there is more than this browser can take.`);
-    const lately = [...stream.missed].filter(([, m]) => performance.now() - m.at < TOLD);
-    for (const [why, m] of lately) notes.push(`${m.count > 0 ? plural(m.count, 'record') : 'Records'} missed: ${missed[why] ?? why}.`); // 0: nobody knows how many
-    if (lately.length > 0) notes.push('The counts are too low by as many.');
-    if (this.paused) notes.push('Paused. Counting goes on.');
+    if (stream.rates.late > 0) notes.push(`This page is ${seconds(stream.rates.late / 1000)} behind: more flows than this browser can process.`);
+    const lately = [...stream.missed].filter(([, m]) => performance.now() - m.at < NOTICE);
+    for (const [why, m] of lately) notes.push(`${m.count > 0 ? plural(m.count, 'record') : 'Records'} missed: ${missed[why] ?? why}.`); // 0: the number is not known
+    if (lately.length > 0) notes.push('The counts do not include them.');
+    if (this.paused) notes.push('Paused. Counting continues.');
     const text = notes.join(' ');
     this.notice.hidden = !text;
     setText(this.notice, text);

@@ -1,15 +1,15 @@
-// Numbers, times and names, as they are shown.
+// Formatting of numbers, times and names.
 
 const units = ['B', 'kB', 'MB', 'GB', 'TB'];
 
-/** bytes gives 1487 as 1.5 kB. */
+/** bytes formats 1487 as 1.5 kB. */
 export function bytes(n) {
   let unit = 0;
   for (; n >= 999.5 && unit < units.length - 1; unit++) n /= 1000;
   return `${unit === 0 || n >= 99.5 ? Math.round(n) : n.toPrecision(2)} ${units[unit]}`;
 }
 
-/** seconds gives a time span in the unit that suits it. */
+/** seconds formats a duration in a suitable unit. */
 export function seconds(x) {
   if (x === undefined || x === null) return '';
   if (x < 0.9995e-6) return `${Math.round(x * 1e9)} ns`;
@@ -20,7 +20,7 @@ export function seconds(x) {
   return `${Math.floor(x / 3600)} h ${Math.round((x % 3600) / 60)} min`;
 }
 
-/** clock gives a time of the day, with its milliseconds. */
+/** clock formats a time of day with milliseconds. */
 export function clock(time) {
   const t = new Date(time);
   const two = (n, width = 2) => String(n).padStart(width, '0');
@@ -29,25 +29,25 @@ export function clock(time) {
 
 export const number = (n) => Math.round(n).toLocaleString('en');
 
-/** rate gives flows per second; a dash where they are not known yet. */
+/** rate formats flows per second; a dash where the rate is not known yet. */
 export const rate = (x) => (x === undefined ? '–' : x >= 10 || x === 0 ? number(x) : x.toFixed(1));
 
 export const percent = (x) => `${x >= 0.0995 || x === 0 ? Math.round(x * 100) : (x * 100).toFixed(1)}%`;
 
 export const plural = (n, one, many = `${one}s`) => `${number(n)} ${n === 1 ? one : many}`;
 
-/** host takes the port off 10.0.0.1:80 and [fd00::1]:80. */
+/** host removes the port from 10.0.0.1:80 and [fd00::1]:80. */
 export const host = (address) => address.replace(/:\d+$/, '').replace(/^\[|\]$/g, '');
 
 export const port = (address) => /:(\d+)$/.exec(address)?.[1] ?? '';
 
-/** parts are an address with a port, apart: 10.0.0.1 and :80. */
+/** parts splits an address with a port: 10.0.0.1 and :80. */
 export function parts(address) {
   const p = port(address);
   return p ? [address.slice(0, -p.length - 1), `:${p}`] : [address, ''];
 }
 
-/** split parts a namespace/name. */
+/** split splits a namespace/name. */
 export function split(name) {
   const at = name.indexOf('/');
   return at < 0 ? ['', name] : [name.slice(0, at), name.slice(at + 1)];

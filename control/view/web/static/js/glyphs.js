@@ -1,4 +1,4 @@
-// The signs for kinds of things, in pictures: about 14 units wide, around their middle.
+// The symbols of object kinds in pictures: about 14 units wide, around their centre.
 
 import { s } from './dom.js';
 
@@ -7,5 +7,5 @@ const shapes = {
   host: 'M-6 -5h12v8h-12zM-3 6h6', node: 'M-6 -6h12v5h-12zM-6 1h12v5h-12zM-3.500 -3.500h.01M-3.500 3.500h.01', address: 'M-6 0h12M0 -6v12M-4 -4a6 6 0 0 0 8 8',
 };
 
-/** glyph draws the sign of a kind at (x, y). */
+/** glyph draws the symbol of a kind at (x, y). */
 export const glyph = (kind, x, y) => s('path', { class: `glyph ${kind}`, d: shapes[kind] ?? shapes.address, transform: `translate(${x} ${y})` });

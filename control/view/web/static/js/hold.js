@@ -1,4 +1,4 @@
-// The view that holds a flow at the queue and leads it through the chains step by step.
+// The view that holds a flow at the queue and steps it through the chains.
 
 import { get, podAt, post, remove, setToken, token, topology } from './api.js';
 import { announce, h, icon, replace, setText } from './dom.js';
@@ -11,8 +11,8 @@ import { sentence } from './words.js';
 const filterFields = ['service', 'pod', 'namespace', 'node', 'source', 'destination', 'port', 'protocol'];
 
 const outcomes = {
-  released: 'It went on as decided.', chosen: 'It went on to the endpoint that you chose.', dropped: 'It was dropped.',
-  cancelled: 'The hold was cancelled; its flow, if there was one, went on as decided.', expired: 'Time was up: it went on by itself, or no flow came.',
+  released: 'Released as decided.', chosen: 'Released to the endpoint that you chose.', dropped: 'Dropped.',
+  cancelled: 'Hold cancelled. A held flow was released as decided.', expired: 'Timed out: no flow matched, or the held flow was released as decided.',
 };
 
 export class HoldView {
@@ -20,7 +20,7 @@ export class HoldView {
 
   constructor(route) {
     this.abort = new AbortController();
-    this.picture = new Picture('The held packet’s way');
+    this.picture = new Picture('Path of the held packet');
     this.content = h('div', { class: 'hold-content' });
     this.element = h('section', { class: 'hold', 'aria-labelledby': 'title' }, this.content, this.picture.element);
     this.picture.element.hidden = true;
@@ -38,14 +38,14 @@ export class HoldView {
   async start() {
     try {
       const t = await topology();
-      if (!t.canHold) { this.say('Flows cannot be held here', 'The server does not allow it. A lab does: nfqproxy lab.'); return; }
+      if (!t.canHold) { this.say('Holding flows is not available', 'The server does not allow it. A lab does: nfqproxy lab.'); return; }
       if (!token()) { this.askToken(); return; }
       const { holds } = await get('/v1/holds', this.abort.signal);
       const mine = holds.find((x) => x.state !== 'done');
       if (mine) this.follow(mine);
       else this.arm();
     } catch (e) {
-      if (!this.abort.signal.aborted) this.say('Flows cannot be held now', e.message);
+      if (!this.abort.signal.aborted) this.say('Cannot hold flows', e.message);
     }
   }
 
@@ -56,12 +56,12 @@ export class HoldView {
   askToken(wrong = '') {
     const input = h('input', { type: 'password', autocomplete: 'off' });
     replace(this.content, h('form', { class: 'form narrow', onsubmit: (e) => { e.preventDefault(); setToken(input.value.trim()); this.start(); } },
-      h('h1', { id: 'title' }, 'Hold a flow'), h('p', { class: 'hint' }, 'Holding flows changes what happens, so it needs the token that the server was started with. It stays in this tab.'),
-      field('token', 'Token', input), wrong && h('p', { class: 'problem', role: 'alert' }, wrong), h('button', { type: 'submit', class: 'button primary' }, 'Go on')));
+      h('h1', { id: 'title' }, 'Hold a flow'), h('p', { class: 'hint' }, 'Holding flows changes traffic, so it requires the token that the server was started with. The token is kept in this tab only.'),
+      field('token', 'Token', input), wrong && h('p', { class: 'problem', role: 'alert' }, wrong), h('button', { type: 'submit', class: 'button primary' }, 'Continue')));
     input.focus();
   }
 
-  /** arm shows the form that says which flow is to be held. */
+  /** arm shows the form with the filters of the flow to hold. */
   arm() {
     this.hold = null;
     clearInterval(this.clock);
@@ -79,8 +79,8 @@ export class HoldView {
         this.refused(error, form);
       }
     } },
-    h('p', { class: 'hint' }, 'The next new flow that matches stops at the queue, before anything happened to it. You lead it on, rule by rule.'),
-    h('div', { class: 'grid-fields' }, filterFields.map((name) => field(name, name[0].toUpperCase() + name.slice(1), inputs[name], fields[name])), field('seconds', 'Hold for at most', seconds, 'then it goes on by itself')),
+    h('p', { class: 'hint' }, 'The next new flow that matches is held at the queue, before it reaches the rules. You then step it through, rule by rule.'),
+    h('div', { class: 'grid-fields' }, filterFields.map((name) => field(name, name[0].toUpperCase() + name.slice(1), inputs[name], fields[name])), field('seconds', 'Hold for at most', seconds, 'then it is released as decided')),
     h('p', { class: 'wrong all', role: 'alert', hidden: true }), h('button', { type: 'submit', class: 'button primary' }, icon('hold'), 'Hold the next flow'), services);
     replace(this.content, h('div', { class: 'headline' }, h('h1', { id: 'title' }, 'Hold a flow')), form);
     get('/v1/services', this.abort.signal).then((a) => replace(services, [...new Set(a.services.map((sv) => `${sv.namespace}/${sv.name}`))].map((value) => h('option', { value })))).catch(() => { /* no suggestions, then */ });
@@ -95,7 +95,7 @@ export class HoldView {
     else if (this.problem) { this.problem.hidden = false; setText(this.problem, error.message); }
   }
 
-  /** follow shows a hold until it is done, each time it changes. */
+  /** follow shows a hold at each change until it is done. */
   async follow(hold) {
     this.build();
     this.show(hold);
@@ -116,7 +116,7 @@ export class HoldView {
     }
   }
 
-  /** build makes what a hold is shown with. */
+  /** build creates the elements that show a hold. */
   build() {
     const button = (id, label, key, props) => h('button', { type: 'button', class: 'button', id: `hold-${id}`, ...props }, label, key && h('kbd', { 'aria-hidden': 'true' }, key));
     this.heading = h('h1', { id: 'title' });
@@ -124,10 +124,10 @@ export class HoldView {
     this.problem = h('p', { class: 'problem', role: 'alert', hidden: true });
     this.about = h('p', { class: 'hint', role: 'status' });
     this.choices = h('select', { id: 'hold-choose', 'aria-label': 'Choose another endpoint', onchange: () => this.act({ action: 'choose', endpoint: this.choices.value }) });
-    this.bar = h('div', { class: 'actions', role: 'toolbar', 'aria-label': 'What to do with the held flow' },
+    this.bar = h('div', { class: 'actions', role: 'toolbar', 'aria-label': 'Actions for the held flow' },
       button('step', 'Step', 's', { onclick: () => this.act({ action: 'step' }), class: 'button primary' }), button('back', 'Back', 'b', { onclick: () => this.act({ action: 'back' }) }),
       h('label', { class: 'choose' }, h('span', null, 'Endpoint'), this.choices),
-      button('release', 'Let go', 'r', { onclick: () => this.act({ action: 'release' }) }), button('drop', 'Drop', 'd', { class: 'button danger', onclick: () => this.act({ action: 'drop' }) }));
+      button('release', 'Release', 'r', { onclick: () => this.act({ action: 'release' }) }), button('drop', 'Drop', 'd', { class: 'button danger', onclick: () => this.act({ action: 'drop' }) }));
     this.cancel = button('cancel', 'Cancel', '', { onclick: () => this.end() });
     this.again = button('again', 'Hold another', '', { class: 'button primary', onclick: () => this.arm() });
     replace(this.content, h('div', { class: 'headline' }, this.heading, this.countdown), this.about, this.problem, this.bar, this.cancel, this.again);
@@ -143,9 +143,9 @@ export class HoldView {
     this.problem.hidden = true;
     this.element.dataset.state = state;
     const steps = r?.steps?.length ?? 0;
-    setText(this.heading, state === 'waiting' ? 'Waiting for a flow' : r ? sentence(r).replace(' was led ', state === 'holding' ? ' is to be led ' : ' was led ') : 'No flow was held');
-    const asked = Object.entries(hold.query.flow).filter(([, v]) => v).map(([k, v]) => `${k} ${v}`).join(', ');
-    setText(this.about, state === 'waiting' ? `The next new flow with ${asked} will be held.` : state === 'done' ? outcomes[hold.outcome] ?? hold.outcome : hold.step >= steps ? 'All rules are behind it. One more step, and it goes on its way.' : `Step ${hold.step} of ${steps}. About to happen: ${r.steps[hold.step].text}.${hold.retransmissions ? ` Its sender tried ${plural(hold.retransmissions, 'more time')} meanwhile.` : ''}`);
+    setText(this.heading, state === 'waiting' ? 'Waiting for a flow' : r ? sentence(r).replace(': sent to ', state === 'holding' ? ': held for ' : ': sent to ') : 'No flow was held');
+    const wanted = Object.entries(hold.query.flow).filter(([, v]) => v).map(([k, v]) => `${k} ${v}`).join(', ');
+    setText(this.about, state === 'waiting' ? `The next new flow with ${wanted} will be held.` : state === 'done' ? outcomes[hold.outcome] ?? hold.outcome : hold.step >= steps ? 'All rules are done. The next step releases it.' : `Step ${hold.step} of ${steps}. Next: ${r.steps[hold.step].text}.${hold.retransmissions ? ` The client retransmitted it ${plural(hold.retransmissions, 'time')}.` : ''}`);
     this.bar.hidden = state !== 'holding';
     this.cancel.hidden = state !== 'waiting';
     this.again.hidden = state !== 'done';
@@ -170,10 +170,10 @@ export class HoldView {
     this.countdown.hidden = !hold?.expires;
     this.countdown.style.setProperty('--left', Math.min(1, left / (hold?.query.seconds || 60)));
     setText(this.countdown.lastChild, `${Math.ceil(left)} s`);
-    this.countdown.title = 'until it goes on by itself';
+    this.countdown.title = 'until it is released as decided';
   }
 
-  /** act does one thing after the other, however fast they are asked for. */
+  /** act queues an action: actions run one after the other. */
   act(what) {
     this.acts = this.acts.then(() => this.actNow(what));
   }

@@ -1,4 +1,4 @@
-// Letters in pictures: how wide they are, where lines break, and what draws them.
+// Text in pictures: its width, line breaks and elements.
 
 import { s } from './dom.js';
 
@@ -42,7 +42,7 @@ export function wrap(text, room, font) {
   return lines;
 }
 
-/** cut shortens a text to fit, in the middle: both ends of a name tell something. */
+/** cut shortens a text in the middle to fit: both ends of a name are significant. */
 export function cut(text, room, font) {
   if (width(text, font) <= room) return text;
   for (let n = text.length - 2; n > 2; n--) {

@@ -1,13 +1,13 @@
-// The form for the token, where the server wants one for everything: off the loopback.
+// The form for the token, where the server requires one for every request: not on loopback.
 
 import { setToken } from './api.js';
 import { h, replace } from './dom.js';
 import { field } from './suggest.js';
 
-const STRANGE = 'A token has letters, digits and signs, without spaces.';
+const STRANGE = 'A token has printable ASCII characters and no spaces.';
 let open = null; // the promise of the form that is open
 
-/** signIn has the user give a token that is accepted: attempt, with one, gives what is wrong with it, or ''. All who wait for it share one form. */
+/** signIn prompts for a token until one is accepted: attempt(token) returns the error, or ''. All waiting requests share one form. */
 export function signIn(wrong, attempt) {
   open ??= new Promise((resolve) => show(wrong, attempt, resolve)).finally(() => { open = null; });
   return open;
@@ -33,7 +33,7 @@ function show(wrong, attempt, resolve) {
   };
   const dialog = h('dialog', { id: 'sign-in', 'aria-labelledby': 'sign-in-title', oncancel: (e) => e.preventDefault() },
     h('form', { class: 'form narrow', onsubmit: submit },
-      h('h2', { id: 'sign-in-title' }, 'Sign in'), h('p', { class: 'hint' }, 'This server wants its token for every request: the one in the file of its --flow-api-token-file. It stays in this tab until you close it.'),
+      h('h2', { id: 'sign-in-title' }, 'Sign in'), h('p', { class: 'hint' }, 'This server requires its token for every request: the content of its --flow-api-token-file. The token is kept in this tab until you close it.'),
       field('sign-in-token', 'Token', input), problem, button));
   document.body.append(dialog);
   dialog.showModal();

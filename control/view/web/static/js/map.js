@@ -1,4 +1,4 @@
-// The map: who is where, and flows on their way.
+// The map: nodes, pods and services, and flows between them.
 
 import { poll, topology } from './api.js';
 import { h, replace, s, setText } from './dom.js';
@@ -21,13 +21,13 @@ export class MapView {
     this.abort = new AbortController();
     this.speeds = new Speeds();
     this.dots = new Dots();
-    this.status = h('p', { class: 'hint', role: 'status' }, 'Asking …');
+    this.status = h('p', { class: 'hint', role: 'status' }, 'Loading …');
     this.only = new ServicesSwitch((filters) => this.open(filters));
     this.picture = h('div', { class: 'map-picture' });
     const key = (tone, what) => h('span', { class: `key ${tone}` }, what);
     this.element = h('section', { class: 'map', 'aria-labelledby': 'title' },
       h('div', { class: 'headline' }, h('h1', { id: 'title' }, 'Map'), this.status, this.only.leftOut,
-        h('div', { class: 'legend-line' }, key('good', 'led to an endpoint'), key('bad', 'rejected or dropped'), key('pass', 'passed untouched')), this.only.element),
+        h('div', { class: 'legend-line' }, key('good', 'sent to an endpoint'), key('bad', 'rejected or dropped'), key('pass', 'passed unchanged')), this.only.element),
       this.picture);
     this.observer = new ResizeObserver(() => this.draw());
     this.observer.observe(this.picture);
@@ -53,7 +53,7 @@ export class MapView {
       const before = this.services;
       this.services = answer.services;
       if (!before || before.length !== answer.services.length) { this.drawn = ''; this.draw(); }
-      this.tell();
+      this.drawRates();
     }, (e) => setText(this.status, e.message));
   }
 
@@ -73,10 +73,10 @@ export class MapView {
     this.places = new Places(spots);
     this.rates = new Map();
     this.dots.clear();
-    replace(this.picture, s('svg', { viewBox: `0 0 ${room / scale} ${height}`, width: room, height: height * scale, role: 'group', 'aria-label': 'Machines outside, services, and nodes with their pods' },
+    replace(this.picture, s('svg', { viewBox: `0 0 ${room / scale} ${height}`, width: room, height: height * scale, role: 'group', 'aria-label': 'External machines, services, and nodes with their pods' },
       labels.map((l) => text(8, l.y, l.text, 'label', 'dim')),
       nodes.map((n) => this.node(n)), this.dots.trails, spots.filter((p) => p.kind !== 'node').map((p) => this.chip(p)), this.dots.element));
-    this.tell();
+    this.drawRates();
   }
 
   linkTo(p, ...children) {
@@ -89,7 +89,7 @@ export class MapView {
     return this.linkTo(n, s('rect', { x: n.x, y: n.y, width: n.width, height: n.height, rx: 10 }),
       s('rect', { class: 'door', x: n.x + n.width / 2 - 13, y: n.y - 4, width: 26, height: 8, rx: 4 }),
       text(n.x + 14, n.y + 24, cut(n.label, n.width / 2, 'title'), 'title'), text(n.x + n.width - 14, n.y + 24, n.address, 'small', 'dim', { 'text-anchor': 'end' }),
-      n.observed ? null : text(n.x + 14, n.y + 40, 'its flows cannot be seen here', 'small', 'dim'),
+      n.observed ? null : text(n.x + 14, n.y + 40, 'not observed: its flows are not shown', 'small', 'dim'),
       n.more > 0 ? text(n.x + 14, n.y + n.height - 14, `and ${n.more} more pods`, 'small', 'dim') : null);
   }
 
@@ -101,7 +101,7 @@ export class MapView {
       text(p.x + 32, p.y + p.height / 2, cut(p.label, p.width - 40 - (speed ? 40 : 0), 'body'), 'body'), speed);
   }
 
-  tell() {
+  drawRates() {
     const by = new Map();
     for (const sv of this.services ?? []) by.set(`${sv.namespace}/${sv.name}`, (by.get(`${sv.namespace}/${sv.name}`) ?? 0) + (this.speeds.of(sv) ?? 0));
     for (const [name, element] of this.rates ?? []) setText(element, by.get(name) > 0 ? `${rate(by.get(name))}/s` : '');
@@ -109,7 +109,7 @@ export class MapView {
 
   take({ fresh, rates, sample }) {
     if (!this.places) return;
-    // What is told of the past, when a stream begins, is not on its way now.
+    // Records of the past, at the start of a stream, get no dots.
     const young = fresh.filter((r) => Date.parse(r.time) / 1000 > rates.now() - 2);
     const some = young.slice(-AT_ONCE);
     this.dots.left += young.length - some.length;
@@ -118,13 +118,13 @@ export class MapView {
       if (way) this.dots.add(way, r.verdict);
     }
     const now = performance.now();
-    if (now - (this.told ?? 0) < 1000) return;
-    this.told = now;
+    if (now - (this.updated ?? 0) < 1000) return;
+    this.updated = now;
     this.only.draw();
     const { made, left } = this.dots;
     Object.assign(this.dots, { made: 0, left: 0 });
     const of = sample * (made > 0 ? (made + left) / made : 1);
-    const filtered = chipsOf(new URLSearchParams(stream.filters)).length > 0 ? ', of those that the filters let through' : '';
-    setText(this.status, `${rate(rates.perSecond())} flows/s${filtered}${of >= 1.5 ? `; each dot stands for ${Math.round(of)}` : ''}${still.matches ? '; lines instead of dots, as your system asks for less motion' : ''}`);
+    const filtered = chipsOf(new URLSearchParams(stream.filters)).length > 0 ? ' that match the filters' : '';
+    setText(this.status, `${rate(rates.perSecond())} flows/s${filtered}${of >= 1.5 ? `; each dot stands for ${Math.round(of)} flows` : ''}${still.matches ? '; lines instead of dots (reduced motion)' : ''}`);
   }
 }

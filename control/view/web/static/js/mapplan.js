@@ -1,5 +1,5 @@
-// Where things are on the map: machines outside above, services in the middle, nodes with
-// their pods below. All lengths are in units of the picture.
+// The layout of the map: external machines at the top, services in the middle, nodes with
+// their pods at the bottom. All lengths are in units of the picture.
 
 import { split } from './format.js';
 
@@ -84,7 +84,7 @@ export class Places {
   /** middle is where dots come and go; of pods it is their sign, so that names stay readable. */
   static middle(p) { return { x: p.x + (p.kind === 'pod' ? 18 : p.width / 2), y: p.y + p.height / 2 }; }
 
-  /** way is where a flow's dot goes: source, the door of the node that decides, service, endpoint. */
+  /** way is the path of a flow's dot: source, the door of the deciding node, service, endpoint. */
   way(r) {
     const { middle } = Places;
     const node = this.find('node', r.node);

@@ -1,4 +1,4 @@
-// The switch that leaves out flows for no service, and how many it leaves out.
+// The switch that leaves out flows for no service, and their number.
 
 import { h, setText } from './dom.js';
 import { chosen, servicesOnly, withServicesOnly } from './filter.js';
@@ -18,7 +18,7 @@ export class ServicesSwitch {
     const off = chosen(filters);
     this.element.disabled = off;
     this.element.setAttribute('aria-pressed', String(servicesOnly(filters)));
-    this.element.title = off ? 'The filter of verdicts or reasons decides' : 'Leave out flows that are for no service and pass untouched';
+    this.element.title = off ? 'Disabled by the filter on verdict or reason' : 'Leave out flows for no service, which pass unchanged';
     this.draw();
   }
 

@@ -1,5 +1,5 @@
-// A flow's way as a picture, laid out here: the packet, the chains it goes through, the
-// translation, the connection entry, the endpoint, and the way back.
+// The path of a flow as a picture: the packet, the chains it traverses, the
+// translation, the conntrack entry, the endpoint, and the reply path.
 
 import { h, replace, s } from './dom.js';
 import { bytes, number } from './format.js';
@@ -12,7 +12,7 @@ const GAP = 26, PAD = 12, INDENT = 22, LANE = 236, WIDE = 720;
 
 /** Picture draws a record into its element, again whenever the room changes. */
 export class Picture {
-  constructor(label = 'The way of the packet') {
+  constructor(label = 'Path of the packet') {
     this.open = new Set(); // rules whose text is shown
     this.element = h('div', { class: 'picture', role: 'group', 'aria-label': label });
     this.observer = new ResizeObserver(() => this.draw());
@@ -57,7 +57,7 @@ export class Picture {
     this.wide = room >= WIDE;
     this.main = this.wide && back.steps.length > 0 ? room - LANE - 44 : room - 1;
     this.at = 1;
-    this.from = null; // where the way goes on from
+    this.from = null; // the current end of the path
     const first = this.packet(packet(r));
     this.chains(chains(r, this.taken));
     const over = this.taken !== undefined && this.taken < (r.steps ?? []).length;
@@ -80,7 +80,7 @@ export class Picture {
     return g;
   }
 
-  /** link draws the way to (x, y) from where it goes on. */
+  /** link draws the path from its current end to (x, y). */
   link(x, y) {
     if (this.from) {
       const { from } = this;
@@ -101,7 +101,7 @@ export class Picture {
     const half = beside ? (main - 2 * PAD - 70) / 2 : main - 2 * PAD;
     const height = beside ? 68 : 138;
     const g = this.box(0.5, this.at, main, height, 'packet', { role: 'group', 'aria-label': `${r.protocol} packet from ${from.name} ${from.address} to ${to.name} ${to.address}` });
-    this.party(g, PAD, this.at + 10, half, from, [[from.address, 'code'], [from.node ? `pod on ${from.node}` : r.local ? 'made on the node itself' : from.kind === 'host' ? 'outside of the cluster' : '', 'small']].filter(([w]) => w));
+    this.party(g, PAD, this.at + 10, half, from, [[from.address, 'code'], [from.node ? `pod on ${from.node}` : r.local ? 'sent by the node itself' : from.kind === 'host' ? 'outside the cluster' : '', 'small']].filter(([w]) => w));
     const x = beside ? PAD + half + 70 : PAD, y = beside ? this.at : this.at + 70;
     this.party(g, x, y + 10, half, to, [[to.address, 'code'], [to.by, 'small']]);
     if (beside) {
@@ -119,7 +119,7 @@ export class Picture {
     let depth = 0, hook = '', before = null;
     for (const chain of list) {
       if (chain.hook !== hook) {
-        this.hook(chain.hook, hook === '' && !r.local ? r.node ? `on ${r.node}${r.queue !== undefined ? `, queue ${r.queue}` : ''}` : '' : r.local && hook === '' ? `made on ${r.node || 'the node'}` : '');
+        this.hook(chain.hook, hook === '' && !r.local ? r.node ? `on ${r.node}${r.queue !== undefined ? `, queue ${r.queue}` : ''}` : '' : r.local && hook === '' ? `sent by ${r.node || 'the node'}` : '');
         depth = 0;
       } else if (before?.outcome === 'jump') depth++;
       hook = chain.hook;
@@ -163,7 +163,7 @@ export class Picture {
     return g;
   }
 
-  /** next adds a card at the end of the way. */
+  /** next adds a card at the end of the path. */
   next(height, name, title, label) {
     const y = this.at;
     this.link(PAD + 8.5, y);
@@ -183,8 +183,8 @@ export class Picture {
     const last = [e.state, count('sent', e.sent), count('received', e.received)].filter(Boolean).join('  ·  ');
     if (last) lines.push([last, 'small']);
     if (e.failed) lines.push([e.failed, 'small']);
-    const g = this.next(34 + lines.length * 19 + 6, `entry${e.failed ? ' bad' : ''}`, 'Connection entry', `connection entry: original ${e.original}, reply ${e.reply}`);
-    const used = width('Connection entry', 'title') + PAD + 10;
+    const g = this.next(34 + lines.length * 19 + 6, `entry${e.failed ? ' bad' : ''}`, 'Conntrack entry', `conntrack entry: original ${e.original}, reply ${e.reply}`);
+    const used = width('Conntrack entry', 'title') + PAD + 10;
     g.append(text(used, g.y + 18, cut(e.title, main - used - PAD, 'small'), 'small', 'dim'));
     lines.forEach(([what, font], i) => g.append(text(PAD, g.y + 42 + i * 19, cut(what, main - 2 * PAD, font), font, font === 'small' ? 'dim' : '', { 'xml:space': 'preserve' })));
     return g;
@@ -192,7 +192,7 @@ export class Picture {
 
   endpoint(r) {
     const g = this.next(r.endpointNode ? 72 : 56, 'endpoint', '', `endpoint ${r.pod || r.endpoint}`);
-    this.party(g, PAD, g.y + 10, this.main - 2 * PAD, { name: r.pod || r.endpoint, kind: 'pod' }, [[r.endpoint, 'code'], [r.endpointNode ? `on ${r.endpointNode}${r.endpointNode === r.node ? ', the node that decided' : ''}` : '', 'small']].filter(([w]) => w));
+    this.party(g, PAD, g.y + 10, this.main - 2 * PAD, { name: r.pod || r.endpoint, kind: 'pod' }, [[r.endpoint, 'code'], [r.endpointNode ? `on ${r.endpointNode}${r.endpointNode === r.node ? ', the deciding node' : ''}` : '', 'small']].filter(([w]) => w));
     return g;
   }
 
@@ -204,14 +204,14 @@ export class Picture {
     return g;
   }
 
-  /** back draws the way back: a lane on the right that leads up or, where it is narrow, a list below. */
+  /** back draws the reply path: a lane on the right that leads up or, on a narrow page, a list below. */
   back(steps, first, last, bottom, room, over) {
     const beside = this.wide;
     const x = beside ? this.main + 44 : 0.5;
     const wide = (beside ? LANE : this.main) - 1;
     const texts = steps.map((what) => block(0, 0, what, wide - 2 * PAD - 22, 'small'));
     const heights = texts.map((t) => t.height + 14);
-    const lane = s('g', { class: `back ${this.toneOfBack}${over ? ' ahead' : ''}`, role: 'group', 'aria-label': 'The way back' });
+    const lane = s('g', { class: `back ${this.toneOfBack}${over ? ' ahead' : ''}`, role: 'group', 'aria-label': 'Reply path' });
     this.boxes.append(lane);
     const put = (i, y) => {
       const g = s('g', { transform: `translate(${x} ${y})` }, s('rect', { class: 'box', width: wide, height: heights[i], rx: 8 }), s('circle', { class: 'number', cx: PAD + 6, cy: heights[i] / 2, r: 8 }), text(PAD + 6, heights[i] / 2, String(i + 1), 'label', '', { 'text-anchor': 'middle' }));
@@ -230,13 +230,13 @@ export class Picture {
         s('path', { class: `back-line ${this.toneOfBack}${over ? ' ahead' : ''}`, d: `M${this.main + 1} ${last.y + last.height / 2}H${mid - 6}Q${mid} ${last.y + last.height / 2} ${mid} ${last.y + last.height / 2 - 6}V${first.y + first.height / 2 + 6}Q${mid} ${first.y + first.height / 2} ${mid - 6} ${first.y + first.height / 2}H${this.main + 8}` }),
         s('path', { class: `back-head ${this.toneOfBack}${over ? ' ahead' : ''}`, d: `M${this.main + 8} ${first.y + first.height / 2 - 4}L${this.main + 2} ${first.y + first.height / 2}L${this.main + 8} ${first.y + first.height / 2 + 4}Z` }));
       steps.forEach((_, i) => { y -= heights[i]; put(i, y); y -= 14 + spare; });
-      const title = 'THE WAY BACK';
+      const title = 'REPLY PATH';
       lane.append(text(x + wide, first.y + first.height / 2 - 12, title, 'label', 'dim', { 'text-anchor': 'end' }));
       this.at = Math.max(this.at, low + 10);
       return;
     }
     let y = bottom + 4;
-    lane.append(text(PAD, y + 4, 'THE WAY BACK', 'label', 'dim'));
+    lane.append(text(PAD, y + 4, 'REPLY PATH', 'label', 'dim'));
     y += fonts.label.line + 6;
     steps.forEach((_, i) => { put(i, y); y += heights[i] + 8; });
     this.at = y;

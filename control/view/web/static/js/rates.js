@@ -1,5 +1,5 @@
-// Counts for each second of the last minute, by the clock of the server: so what is told of
-// the past, at the start of a stream, counts where it belongs.
+// Counts for each second of the last minute, by the server's clock: records of the past, at the
+// start of a stream, count in their own second.
 
 const SECONDS = 60;
 
@@ -9,8 +9,8 @@ export class Rates {
   clear() {
     this.ring = Array.from({ length: SECONDS }, () => ({ second: -1, flows: 0, unanswered: 0, errors: 0 }));
     this.ahead = -Infinity; // how much the server's clock is ahead of performance.now(), in ms
-    this.first = Infinity; // the first second that was told of
-    this.late = 0; // how long ago what comes in was emitted, in ms: a page may be too slow
+    this.first = Infinity; // the first second with a record
+    this.late = 0; // the age of incoming records, in ms: a page may be too slow
     this.clocks = new Map(); // how much each node's clock is ahead of performance.now(), in ms
   }
 
@@ -25,7 +25,7 @@ export class Rates {
     slot[kind]++;
   }
 
-  /** age is how long ago a node emitted a record, in ms: what comes soonest takes no time. Clocks of nodes differ. */
+  /** age is the age of a record of a node, in ms, relative to the fastest record: the clocks of nodes differ. */
   age(node, emitted) {
     const now = performance.now(), ahead = Math.max(this.clocks.get(node) ?? -Infinity, emitted - now);
     this.clocks.set(node, ahead);
@@ -33,7 +33,7 @@ export class Rates {
     return now + ahead - emitted;
   }
 
-  /** now is the present second: the one that is told of, on a page that is late. */
+  /** now is the current second; on a page that is behind, the second of the records it receives. */
   now() {
     return this.ahead === -Infinity ? 0 : Math.floor((performance.now() + this.ahead - this.late) / 1000);
   }
@@ -63,7 +63,7 @@ export class Rates {
     return sum / whole;
   }
 
-  /** peak is how many there are in a second at present; it sees a rise at once. */
+  /** peak is the current count per second; it follows a rise immediately. */
   peak() {
     const now = this.now();
     return Math.max(this.at(now, 'flows'), this.at(now - 1, 'flows'));

@@ -1,4 +1,4 @@
-// A flow in one line. Its element is made once; later events change what is different.
+// A flow as one table row. Its element is created once; later events update it.
 
 import { h, setText } from './dom.js';
 import { bytes, clock, host, parts, seconds, split } from './format.js';
@@ -6,7 +6,7 @@ import { label, reasons, state, tone } from './words.js';
 
 /** columns of the table: the class of a cell, and its title. */
 export const columns = [
-  ['time', 'Time'], ['state', 'State'], ['source', 'Source'], ['asked', 'Asked for'], ['got', 'Endpoint'],
+  ['time', 'Time'], ['state', 'State'], ['source', 'Source'], ['to', 'Destination'], ['got', 'Endpoint'],
   ['protocol', 'Protocol'], ['node', 'Node'], ['bytes', 'Bytes'], ['duration', 'Duration'],
 ];
 
@@ -19,7 +19,7 @@ export function named(name) {
   return namespace ? [h('span', { class: 'ns' }, `${namespace}/`), rest] : rest;
 }
 
-// place is where a packet comes from or goes: a name, if there is one, the port, which is never cut, and the name's address where there is room.
+// place is a source, destination or endpoint: a name, if there is one, the port, which is never cut, and the name's address where it fits.
 function place(field, filter, name, address) {
   const [ip, p] = parts(address);
   return [h('span', { class: 'place-name' }, value(field, filter, name ? named(name) : ip), h('span', { class: 'port' }, p)), name && h('span', { class: 'address' }, ip)];
@@ -30,7 +30,7 @@ function source(r) {
   return place('source', host(r.source), r.sourceHost || r.sourceNode, r.source);
 }
 
-function asked(r) {
+function destination(r) {
   return r.service ? place('service', r.service, r.service, r.destination) : place('destination', host(r.destination), '', r.destination);
 }
 
@@ -49,7 +49,7 @@ export class Row {
     this.element = h('tr', { 'data-id': r.id, tabindex: '-1' },
       cell('time', h('a', { href: `#/flows/${encodeURIComponent(r.id)}`, tabindex: '-1', title: r.time }, clock(r.time))),
       cell('state', this.pill),
-      cell('source', source(r)), cell('asked', asked(r)), cell('got', got(r)),
+      cell('source', source(r)), cell('to', destination(r)), cell('got', got(r)),
       cell('protocol', value('protocol', r.protocol)), cell('node', value('node', r.node)),
       this.bytes, this.duration);
     this.update(r);
@@ -73,7 +73,7 @@ export class Row {
     setText(this.duration, life?.duration ? seconds(life.duration) : '');
   }
 
-  /** select makes the row the one that the keyboard is at. */
+  /** select gives the row the keyboard focus, or takes it away. */
   select(is) {
     this.element.tabIndex = is ? 0 : -1;
     this.element.classList.toggle('selected', is);

@@ -1,4 +1,4 @@
-// The view of one service: each of its ports, with what its endpoints should get and did.
+// The view of one service: each of its ports, with the expected and the observed share of each endpoint.
 
 import { poll } from './api.js';
 import { h, icon, replace } from './dom.js';
@@ -19,11 +19,11 @@ export class ServiceView {
     this.title = `${this.namespace}/${this.name}`;
     this.abort = new AbortController();
     this.speeds = new Speeds();
-    this.ports = h('div', { class: 'ports' }, h('p', { class: 'hint' }, 'Asking …'));
+    this.ports = h('div', { class: 'ports' }, h('p', { class: 'hint' }, 'Loading …'));
     this.element = h('section', { class: 'service', 'aria-labelledby': 'title' },
       h('a', { class: 'back-link', href: '#/services' }, icon('back'), 'Services', h('kbd', { 'aria-hidden': 'true' }, 'Esc')),
       h('div', { class: 'headline' }, h('h1', { id: 'title' }, named(this.title)),
-        h('a', { class: 'button', href: this.flows() }, icon('flows'), 'Its flows')),
+        h('a', { class: 'button', href: this.flows() }, icon('flows'), 'Flows')),
       this.ports);
     poll(`/v1/services?service=${encodeURIComponent(this.title)}`, EVERY, this.abort.signal, (answer) => this.draw(answer), (e) => this.fail(e.message));
   }
@@ -38,7 +38,7 @@ export class ServiceView {
 
   draw(answer) {
     const mine = answer.services.filter((sv) => sv.namespace === this.namespace && sv.name === this.name);
-    if (mine.length === 0) { this.fail(`There is no service ${this.title}, or none that nodes translate for.`); return; }
+    if (mine.length === 0) { this.fail(`Service ${this.title} not found, or it has no cluster IP.`); return; }
     this.speeds.take(mine);
     replace(this.ports, mine.map((sv) => this.port(sv)));
   }
@@ -54,8 +54,8 @@ export class ServiceView {
         figure('unanswered', number(sv.flows.unanswered), sv.flows.unanswered > 0 ? 'warn' : null, this.flows({ state: 'unanswered' })),
         figure('errors', number(errorsOf(sv)), errorsOf(sv) > 0 ? 'bad' : null, this.flows({ state: errors.join(',') }))),
       sv.refused && h('ul', { class: 'refusals' }, Object.entries(sv.refused).map(([why, n]) => h('li', null, h('b', null, number(n)), ` ${reasons[why] ?? why}`))),
-      sv.endpoints.length > 0 ? [h('p', { class: 'fit-sentence', 'data-tone': verdict.tone }, `The draws ${verdict.text.startsWith('spread') ? verdict.text : `cannot be judged: ${verdict.text}`}${sv.fit && verdict.tone !== 'pass' ? ` (χ² = ${sv.fit.chiSquare.toFixed(2)} with ${sv.fit.degreesOfFreedom} degrees of freedom, ${number(sv.fit.draws)} draws)` : ''}`),
-        this.endpoints(sv)] : h('p', { class: 'problem' }, 'It has no endpoints: every packet to it is rejected.'));
+      sv.endpoints.length > 0 ? [h('p', { class: 'fit-sentence', 'data-tone': verdict.tone }, `Distribution over the endpoints: ${verdict.text}${sv.fit && verdict.tone !== 'pass' ? ` (χ² = ${sv.fit.chiSquare.toFixed(2)} with ${sv.fit.degreesOfFreedom} degrees of freedom, ${number(sv.fit.draws)} selections)` : ''}`),
+        this.endpoints(sv)] : h('p', { class: 'problem' }, 'No endpoints: every packet to this service is rejected.'));
   }
 
   endpoints(sv) {
@@ -66,7 +66,7 @@ export class ServiceView {
       h('tbody', null, sv.endpoints.map((e) => h('tr', { class: e.excluded || e.removed ? 'excluded' : '' },
         h('td', { class: 'name' }, h('a', { href: this.flows({ endpoint: e.endpoint }) }, e.pod ? named(e.pod) : e.endpoint), h('span', { class: 'address' }, e.pod ? e.endpoint : '')),
         h('td', null, e.node ?? ''),
-        h('td', { class: 'pairs' }, e.removed ? h('span', { class: 'why' }, 'no endpoint any more') : e.excluded ? h('span', { class: 'why' }, exclusions[e.excluded] ?? e.excluded) : [bar('expected', e.expected), bar('observed', e.observed)]),
+        h('td', { class: 'pairs' }, e.removed ? h('span', { class: 'why' }, 'removed endpoint') : e.excluded ? h('span', { class: 'why' }, exclusions[e.excluded] ?? e.excluded) : [bar('expected', e.expected), bar('observed', e.observed)]),
         h('td', { class: 'count' }, rate(this.speeds.of(sv, e))), h('td', { class: 'count' }, number(e.flows.total)),
         h('td', { class: 'count', 'data-tone': e.flows.unanswered > 0 ? 'warn' : null }, number(e.flows.unanswered)),
         h('td', { class: 'count', 'data-tone': errorsOf(e) > 0 ? 'bad' : null }, number(errorsOf(e)))))));

@@ -1,4 +1,4 @@
-// The view of services: how many flows each has, and how they spread.
+// The view of services: the flow counts of each, and their distribution over the endpoints.
 
 import { poll } from './api.js';
 import { h, replace } from './dom.js';
@@ -6,10 +6,10 @@ import { number, plural, rate } from './format.js';
 import { named } from './row.js';
 import { errors, fit } from './words.js';
 
-export const EVERY = 2000; // milliseconds between two questions
+export const EVERY = 2000; // milliseconds between two requests
 const SHOWN = 200; // rows; more would take longer to draw than they are shown
 
-/** Speeds turns counts into rates, from one answer to the next: undefined until the second. */
+/** Speeds computes rates from the counts of successive responses: undefined until the second. */
 export class Speeds {
   constructor() { this.before = new Map(); this.speeds = new Map(); }
 
@@ -31,7 +31,7 @@ const keyOf = (service, endpoint) => `${service.service} ${service.family} ${ser
 
 export const serviceLink = (sv) => `#/services/${encodeURIComponent(sv.namespace)}/${encodeURIComponent(sv.name)}`;
 
-/** spread is a bar of the endpoints' shares of what was drawn. */
+/** spread is a bar of the endpoints' shares of the random selections. */
 export function spread(sv) {
   const used = sv.endpoints.filter((e) => e.observed > 0);
   if (used.length === 0) return h('span', { class: 'hint' }, sv.endpoints.length === 0 ? 'no endpoints' : '–');
@@ -59,7 +59,7 @@ export class ServicesView {
     this.speeds = new Speeds();
     this.order = 'total';
     this.body = h('tbody', { id: 'services' });
-    this.status = h('p', { class: 'hint', role: 'status' }, 'Asking …');
+    this.status = h('p', { class: 'hint', role: 'status' }, 'Loading …');
     this.heads = columns.map(([name, title]) => h('th', { class: name, scope: 'col' }, keys[name]
       ? h('button', { type: 'button', class: 'sort', onclick: () => { this.order = name; this.draw(); } }, title) : title));
     this.find = h('input', { type: 'search', class: 'find', 'aria-label': 'Find services', placeholder: 'Find …', autocomplete: 'off', spellcheck: 'false', oninput: () => this.draw() });

@@ -1,5 +1,5 @@
-// The stream of flows: one connection, whatever views show it. It counts all flows and keeps
-// the newest as rows, of which there are never more than ROWS.
+// The stream of flows: one connection for all views. It counts all flows and keeps the newest
+// as rows, at most ROWS.
 
 import { get } from './api.js';
 import { queryOf } from './filter.js';
@@ -8,14 +8,14 @@ import { Rates } from './rates.js';
 import { isError } from './words.js';
 
 const ROWS = 400; // kept
-const BEFORE = 200; // asked for of the past
-const CALM = 200; // flows in a second, above which only some become rows
+const BEFORE = 200; // requested of the past
+const CALM = 200; // flows per second, above which only a sample becomes rows
 const BUSY = 100; // rows in a second then, at most
-const HEART = 1000; // milliseconds after which counts are drawn again, although nothing came
-const LATE = 2000; // milliseconds; a page that is not so much behind is not late
+const HEART = 1000; // milliseconds after which counts are redrawn without new records
+const LATE = 2000; // milliseconds; the delay from which a page counts as late
 const DRAW = 100; // milliseconds from one drawing to the next, at least
 const SHARE = 4; // and so many times as long as a drawing takes: the rest of the time is for all else
-const PAUSE = 2000; // milliseconds, but no longer: a computer that slept meanwhile did not draw all night
+const PAUSE = 2000; // milliseconds, at most: a computer that was suspended did not draw all that time
 const REMEMBERED = 20000; // ids, so that each flow counts once
 const AGAIN = 2000; // milliseconds from the end of a connection to the next
 const STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000];
@@ -47,21 +47,21 @@ class Stream {
     this.rates.clear();
     this.fresh.length = 0;
     this.seen = [new Set(), new Set()];
-    this.sample = 1; // one of so many flows becomes a row
+    this.sample = 1; // one in this many flows becomes a row
     this.missed = new Map(); // {count, at}, by why
     this.error = '';
     this.connected = false;
     this.leftOut = 0; // flows for no service
-    this.age = Infinity; // of the youngest record that came since the last drawing
+    this.age = Infinity; // of the newest record since the last drawing
   }
 
-  /** listen calls back with the stream whenever there is something to draw, ten times a second at most, and more rarely where drawing takes long. */
+  /** listen registers a callback for changes, called at most ten times a second, and less often where drawing is slow. */
   listen(listener) {
     this.listeners.add(listener);
     return () => this.listeners.delete(listener);
   }
 
-  /** open follows the flows of these filters; nothing changes if it does already. */
+  /** open follows the flows of these filters; no effect if it already does. */
   open(filters) {
     const query = filters.toString();
     if (query === this.filters && (this.source || this.retry)) return;
@@ -82,26 +82,26 @@ class Stream {
     source.addEventListener('open', () => {
       this.connected = true;
       this.error = '';
-      this.rows.clear(); // what is still known of them comes first
+      this.rows.clear(); // the stream sends those still known first
       this.leftOut = 0;
       this.changed();
     });
     source.addEventListener('flow', (e) => this.take(e.data));
     source.addEventListener('missed', (e) => this.miss(e.data));
-    source.addEventListener('error', () => { if (source === this.source) this.ask(); });
+    source.addEventListener('error', () => { if (source === this.source) this.probe(); });
   }
 
-  /** ask finds out why there is no stream, which itself cannot say, and has it try again. */
-  async ask() {
+  /** probe finds the reason of a failed stream with a plain request, and retries. */
+  async probe() {
     this.close();
     const filters = this.filters;
     try {
       await get(`/v1/flows?limit=1${this.query && `&${this.query}`}`);
-      this.error = 'The connection broke. Trying again …';
+      this.error = 'Connection lost. Reconnecting …';
     } catch (e) {
-      // An answer of one line is JSON, of none is not: neither is an error of the server's.
-      this.error = e.status >= 200 && e.status < 300 ? 'The connection broke. Trying again …' : e.message;
-      if (e.status >= 400 && e.status < 500 && e.status !== 429) { this.changed(); return; } // asking again would not help
+      // A response of one line is JSON, an empty one is not: neither is a server error.
+      this.error = e.status >= 200 && e.status < 300 ? 'Connection lost. Reconnecting …' : e.message;
+      if (e.status >= 400 && e.status < 500 && e.status !== 429) { this.changed(); return; } // a retry would not help
     }
     if (filters !== this.filters || this.source) return;
     this.retry = setTimeout(() => this.connect(), AGAIN);
@@ -135,16 +135,16 @@ class Stream {
       if (state === 'unanswered') this.rates.add('unanswered', since);
       else if (isError(state)) this.rates.add('errors', since);
     }
-    const told = !r.event; // as it is, of the past: after a break not for the first time
+    const past = !r.event; // a record of the past: after a reconnection perhaps not new
     const picked = hash(r.id) % this.sample === 0;
     if (this.rows.has(r.id)) this.rows.set(r.id, r);
-    else if ((first || told) && picked) this.keep(r);
+    else if ((first || past) && picked) this.keep(r);
     if (first && picked) this.fresh.push(r);
     if (this.fresh.length > ROWS) this.fresh.shift();
     this.changed();
   }
 
-  /** newest gives the last records of the newest flows, newest first: of several nodes they do not come in order. */
+  /** newest returns the last records of the newest flows, newest first: records of several nodes arrive out of order. */
   newest(count) {
     return [...this.rows.values()].reverse().sort((a, b) => b.at - a.at).slice(0, count);
   }

@@ -1,12 +1,12 @@
-// What can be suggested where somebody writes an address: pods, machines and services by
-// their names, as the API takes them.
+// Suggestions for address fields: pods, machines and services by their names, as the API
+// accepts them.
 
 import { get, topology } from './api.js';
 import { h, replace } from './dom.js';
 
 const OFFERED = 500; // suggestions in a list, at most: browsers slow down with more
 
-/** places fills two lists of suggestions and a choice of nodes, when they are known. */
+/** places fills two lists of suggestions and a list of nodes, when they are loaded. */
 export async function places({ sources, destinations, nodes }) {
   const [t, services] = await Promise.all([topology(), get('/v1/services')]);
   if (sources) replace(sources, [...t.pods.slice(0, OFFERED).map((p) => h('option', { value: `pod/${p.name}` }, [p.addresses[0], p.node].filter(Boolean).join(' on '))), ...t.hosts.flatMap((x) => x.addresses.map((a) => h('option', { value: a }, x.name)))]);
@@ -21,10 +21,10 @@ export async function places({ sources, destinations, nodes }) {
   return t;
 }
 
-/** join makes one address of an IP and a port. */
+/** join formats an IP and a port as one address. */
 export const join = (ip, port) => (ip.includes(':') ? `[${ip}]:${port}` : `${ip}:${port}`);
 
-/** field is an input with its label and a place for what is wrong with it. */
+/** field is an input with its label and a place for its error. */
 export function field(name, label, input, hint) {
   input.id = `field-${name}`;
   input.name = name;

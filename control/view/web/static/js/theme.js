@@ -1,4 +1,4 @@
-// Colours and size: the system's, until somebody chooses; the choice is remembered.
+// Colours and text size: the system's until the user changes them; the choice is stored.
 
 import { h, icon, replace } from './dom.js';
 
@@ -22,13 +22,13 @@ export function toggleSize() {
 /** switches makes the two buttons. */
 export function switches() {
   const colours = h('button', { type: 'button', class: 'switch', id: 'theme' });
-  const size = h('button', { type: 'button', class: 'switch', id: 'size', title: 'Large, for projectors (shortcut l)' }, icon('large'));
+  const size = h('button', { type: 'button', class: 'switch', id: 'size', title: 'Large text, for projectors (shortcut l)' }, icon('large'));
   const show = () => {
     const other = theme() === 'dark' ? 'light' : 'dark';
     replace(colours, icon(other === 'dark' ? 'moon' : 'sun'));
     colours.setAttribute('aria-label', `Use ${other} colours`);
     colours.title = `Use ${other} colours (shortcut t)`;
-    size.setAttribute('aria-label', 'Large letters');
+    size.setAttribute('aria-label', 'Large text');
     size.setAttribute('aria-pressed', String(root.dataset.size === 'large'));
   };
   colours.addEventListener('click', toggleTheme);

@@ -1,12 +1,12 @@
-// What a flow's picture shows, before it is drawn: a record's steps as chains with their
-// rules, and what the packet is before and after them.
+// The model of a flow's picture: a record's steps as chains with their rules, and the packet
+// before and after them.
 
 import { host, port, who } from './format.js';
 import { entries, exclusions, masquerades, reasons } from './words.js';
 
-const RUN = 4; // so many rules in a row that did not match are told of together
+const RUN = 4; // this many consecutive rules without a match are one row
 
-/** hookOf is where in the kernel a step is; traces say it, else it follows from the chain. */
+/** hookOf is the netfilter hook of a step: a field in traces, else derived from the chain. */
 function hookOf(step, r) {
   if (step.hook) return step.hook;
   if (step.chain === 'KUBE-POSTROUTING') return 'POSTROUTING';
@@ -18,8 +18,8 @@ function hookOf(step, r) {
 const draws = (step, r) => r.draw !== undefined && step.outcome === 'jump' && /-j KUBE-SEP-/.test(step.rule);
 
 /** chains groups the steps: [{hook, table, chain, rules}]; a rule is {step, index, draws} or a
- * run {run: [rules]}. next, if given, is the index of the step that is about to happen: it
- * stays by itself. */
+ * run {run: [rules]}. next, if given, is the index of the next step of a held flow: it is never
+ * part of a run. */
 export function chains(r, next) {
   const groups = [];
   (r.steps ?? []).forEach((step, index) => {
@@ -62,15 +62,15 @@ export function shares(r) {
   });
 }
 
-/** packet says who sends it, and to what. */
+/** packet is the packet's source and destination. */
 export function packet(r) {
   return {
     from: { name: who(r), kind: r.sourcePod ? 'pod' : r.local || r.sourceNode ? 'node' : r.sourceHost ? 'host' : 'address', address: r.source, node: r.sourcePod ? r.sourceNode : '' },
-    to: { name: r.service || host(r.destination), kind: r.service ? 'service' : 'address', address: r.destination, by: r.entry ? entries[r.entry] ?? r.entry : 'no service has this address' },
+    to: { name: r.service || host(r.destination), kind: r.service ? 'service' : 'address', address: r.destination, by: r.entry ? entries[r.entry] ?? r.entry : 'no service with this address' },
   };
 }
 
-/** seenSource is what the endpoint sees it come from. */
+/** seenSource is the source address and port as seen by the endpoint. */
 export function seenSource(r) {
   if (r.life?.seenSource) return r.life.seenSource;
   if (!r.masquerade) return r.source;
@@ -85,19 +85,19 @@ export function translation(r) {
   return {
     before: { source: r.source, destination: r.destination },
     after: { source: seenSource(r), destination: r.endpoint },
-    masquerade: r.masquerade ? `masqueraded: ${masquerades[r.masqueradeReason] ?? (r.masqueradeReason || 'an earlier packet was')}` : r.masqueradeReason ? 'marked for masquerading, but delivered on the node itself' : '',
+    masquerade: r.masquerade ? `masqueraded: ${masquerades[r.masqueradeReason] ?? (r.masqueradeReason || 'by an earlier packet')}` : r.masqueradeReason ? 'marked for masquerade, but delivered on the node itself: source unchanged' : '',
   };
 }
 
-/** entry is the kernel's connection entry. */
+/** entry is the conntrack entry. */
 export function entry(r) {
   if (r.verdict !== 'dnat') return null;
   const titles = {
-    created: 'created before the packet went on', kept: 'kept: an earlier packet had decided',
-    replaced: 'in the place of a finished connection', failed: 'could not be made',
+    created: 'created before the verdict', kept: 'kept: exists since an earlier packet',
+    replaced: 'replaced the entry of a finished connection', failed: 'could not be created',
   };
   return {
-    title: titles[r.conntrack] ?? 'it would be created',
+    title: titles[r.conntrack] ?? 'would be created',
     original: `${r.source} → ${r.destination}`,
     reply: `${r.endpoint} → ${seenSource(r)}`,
     state: r.life?.kernelState ?? '',
@@ -106,32 +106,32 @@ export function entry(r) {
   };
 }
 
-/** end is where it comes to an end, if that is no endpoint. */
+/** end is the outcome for a flow without an endpoint. */
 export function end(r) {
   if (r.verdict === 'dnat') return null;
   const ends = {
-    accept: { tone: 'pass', title: 'It passes untouched', text: reasons[r.reason] ?? r.reason },
-    reject: { tone: 'bad', title: 'Rejected: ICMP port unreachable', text: `${reasons[r.reason] ?? r.reason}; the client sees “connection refused” at once` },
-    drop: { tone: 'bad', title: 'Dropped', text: `${reasons[r.reason] ?? r.reason}; the client waits until it gives up` },
+    accept: { tone: 'pass', title: 'Passes unchanged', text: reasons[r.reason] ?? r.reason },
+    reject: { tone: 'bad', title: 'Rejected: ICMP port unreachable', text: `${reasons[r.reason] ?? r.reason}; the client gets “connection refused” immediately` },
+    drop: { tone: 'bad', title: 'Dropped', text: `${reasons[r.reason] ?? r.reason}; the client's connection attempt times out` },
   };
-  return ends[r.verdict] ?? { tone: 'warn', title: 'It cannot be told', text: reasons[r.reason] ?? r.reason };
+  return ends[r.verdict] ?? { tone: 'warn', title: 'Verdict unknown', text: reasons[r.reason] ?? r.reason };
 }
 
-/** wayBack is the answer's: one sentence for each station, and bad or warn as tone if it does
- * not come, or says no. Without an endpoint there is none: the end tells what the client sees.
- * Of a flow that is held, it is the one that an answer would take. */
+/** wayBack is the path of the reply: one sentence for each stage, and bad or warn as tone if there
+ * is no reply or it is a refusal. It is empty without an endpoint: the end describes what the client
+ * sees. For a held flow it is the path that a reply would take. */
 export function wayBack(r, held) {
   if (r.verdict !== 'dnat' || r.conntrack === 'failed') return { steps: [], tone: 'good' };
   if (r.reply) return { steps: r.reply.steps, tone: r.reply.source ? 'good' : 'bad' };
-  if (!held && r.life && !r.life.answered && r.life.state !== 'refused') return { steps: [r.life.state === 'unanswered' || r.life.over ? 'no packet came back' : 'no packet came back yet'], tone: 'warn' };
+  if (!held && r.life && !r.life.answered && r.life.state !== 'refused') return { steps: [r.life.state === 'unanswered' || r.life.over ? 'no reply' : 'no reply yet'], tone: 'warn' };
   const refused = r.life?.state === 'refused';
-  const back = [`the endpoint ${refused ? 'refuses, and says so to' : 'answers'} whom it saw: ${r.endpoint} → ${seenSource(r)}`, "connection tracking finds the flow's entry; no rule is looked at any more"];
-  if (r.masquerade) back.push(`un-SNAT: the destination becomes ${r.source} again`);
-  back.push(`un-DNAT: the source becomes ${r.destination} again`);
+  const back = [`the endpoint ${refused ? 'refuses the connection' : 'replies to the source it sees'}: ${r.endpoint} → ${seenSource(r)}`, 'connection tracking finds the entry of the flow; no rules are evaluated'];
+  if (r.masquerade) back.push(`un-SNAT: the destination becomes ${r.source}`);
+  back.push(`un-DNAT: the source becomes ${r.destination}`);
   return { steps: back, tone: refused ? 'bad' : 'good' };
 }
 
-/** endpoints are all of the service, with their chance or why they have none. */
+/** endpoints lists all endpoints of the service, with their probability or the reason of their exclusion. */
 export function endpoints(r) {
   return [
     ...r.candidates.map((c) => ({ endpoint: c.endpoint, chance: c.probability, taken: c.endpoint === r.endpoint })),

@@ -1,4 +1,4 @@
-// How the columns of the table of flows share its room.
+// The column widths of the table of flows.
 
 import { host, parts, who } from './format.js';
 import { fonts, width } from './letters.js';
@@ -6,8 +6,8 @@ import { reasons } from './words.js';
 
 const SIZE = 14; // of letters; lengths here are for a root of this size, in pixels
 const PADDING = 1.44 * SIZE + 3; // of a cell
-const LEAST = { source: 90, asked: 90, got: 90, node: 50 };
-const MOST = { source: 250, asked: 250, got: 250, node: 180 }; // what a column asks for
+const LEAST = { source: 90, to: 90, got: 90, node: 50 };
+const MOST = { source: 250, to: 250, got: 250, node: 180 }; // the most that a column takes
 // What may be left out, in this order, so that names are whole; and the room that this gives.
 const OPTIONAL = [12.2 * SIZE, 5.6 * SIZE]; // bytes and duration, protocol; then the node
 const FIXED = 18.1 * SIZE + OPTIONAL[0] + OPTIONAL[1]; // time and state, too
@@ -15,7 +15,7 @@ const FIXED = 18.1 * SIZE + OPTIONAL[0] + OPTIONAL[1]; // time and state, too
 const measure = (text) => width(text, 'body') * SIZE / fonts.body.size;
 const named = (name, address) => (name ? name + parts(address)[1] : address);
 
-/** Widths are what the columns of names need. They only grow, so that rows stay below each other. */
+/** Widths are the widths of the columns of names. They only grow, so that rows stay aligned. */
 export class Widths {
   constructor(table) {
     this.table = table;
@@ -35,7 +35,7 @@ export class Widths {
   add(r) {
     const name = who(r);
     this.need('source', named(name === host(r.source) ? '' : name, r.source));
-    this.need('asked', named(r.service, r.destination));
+    this.need('to', named(r.service, r.destination));
     this.need('got', r.verdict === 'dnat' ? named(r.pod, r.endpoint) : reasons[r.reason] ?? r.reason);
     this.need('node', r.node);
   }
@@ -45,7 +45,7 @@ export class Widths {
     if (need > this.needs[column]) { this.needs[column] = need; this.changed = true; }
   }
 
-  /** apply shares out the room, if anything changed. */
+  /** apply distributes the width, if anything changed. */
   apply() {
     const { size } = document.documentElement.dataset;
     if (!this.room || !this.changed && size === this.size) return;

@@ -1,4 +1,4 @@
-// What the words of records mean (see datapath/flow/SCHEMA.md), for people.
+// Labels and descriptions of the codes in records (see datapath/flow/SCHEMA.md).
 
 import { who } from './format.js';
 import { events, verdicts } from './vocabulary.js';
@@ -7,49 +7,49 @@ export { branches, entries, exclusions, masquerades, reasons } from './vocabular
 
 export const missed = {
   'slow-reader': 'this page read too slowly',
-  sampled: 'there are more than the API gives out',
-  lost: 'the node had no room for them',
-  unreachable: 'a node cannot be asked',
+  sampled: 'rate limit of the API',
+  lost: 'queue overflow on the node',
+  unreachable: 'a node is unreachable',
 };
 
-/** state is where a record's flow is in its life; '' if that is not known, as of packets that pass in simulations. */
+/** state is the flow's state; '' if it is not known, as for packets that pass in simulations. */
 export const state = (r) => r.life?.state ?? verdicts[r.verdict]?.state ?? '';
 
-/** label is the state, or else what the verdict does. */
+/** label is the state or, without one, the verdict. */
 export const label = (r) => state(r) || (verdicts[r.verdict]?.text ?? r.verdict);
 
-/** about says what a state or another event means. */
+/** about describes a state or another event. */
 export const about = (event) => (event === 'held' ? 'held at the queue' : events[event]?.text ?? '');
 
-/** tone is the colour's meaning: good, warn, bad, pass, or wait for what is not known yet. */
+/** tone is the severity, for colours: good, warn, bad, pass, or wait for a pending state. */
 export const tone = (event) => (event ? events[event]?.tone ?? 'wait' : 'pass');
 
-/** ended says whether a flow in this state does not go on. */
+/** ended is true for a final state. */
 export const ended = (event) => events[event]?.ended ?? false;
 
-/** isError says whether a flow in this state counts as an error. */
+/** isError is true for a state that counts as an error. */
 export const isError = (event) => events[event]?.tone === 'bad';
 
 /** errors are the states that count as errors. */
 export const errors = Object.keys(events).filter(isError);
 
-/** sentence tells a record in one. */
+/** sentence summarizes a record in one sentence. */
 export function sentence(r) {
   const from = who(r);
-  const asked = r.service || r.destination;
-  if (r.verdict === 'dnat') return `${from} asked ${asked} and ${r.id ? 'was led' : 'would be led'} to ${r.pod || r.endpoint}`;
-  if (r.verdict === 'accept') return `${from} asked ${asked}, and the packet ${r.id ? 'passed' : 'would pass'} untouched`;
-  return `${from} asked ${asked} and ${r.id ? 'was' : 'would be'} ${verdicts[r.verdict]?.text ?? r.verdict}`;
+  const to = r.service || r.destination;
+  if (r.verdict === 'dnat') return `${from} → ${to}: ${r.id ? 'sent' : 'would be sent'} to endpoint ${r.pod || r.endpoint}`;
+  if (r.verdict === 'accept') return `${from} → ${to}: ${r.id ? 'passed' : 'would pass'} unchanged`;
+  return `${from} → ${to}: ${r.id ? '' : 'would be '}${verdicts[r.verdict]?.text ?? r.verdict}`;
 }
 
-/** fit says in a sentence whether a service's flows spread as they should. */
+/** fit compares the distribution of a service's flows over its endpoints with random selection. */
 export function fit(service) {
   const f = service.fit;
-  if (!f) return { tone: 'pass', text: 'there are no draws to compare' };
+  if (!f) return { tone: 'pass', text: 'no random selections yet' };
   const used = service.endpoints.filter((e) => e.expected > 0);
   const least = Math.min(...used.map((e) => e.expected)) * f.draws;
   const p = f.pValue < 0.001 ? 'p < 0.001' : `p = ${f.pValue.toPrecision(2)}`;
-  if (least < 5) return { tone: 'pass', text: `too few draws to tell (${f.draws})` };
-  if (f.pValue < 0.01) return { tone: 'warn', text: `spread more unequally than chance would: ${p}` };
-  return { tone: 'good', text: `spread as chance would: ${p}` };
+  if (least < 5) return { tone: 'pass', text: `too few random selections for a test (${f.draws})` };
+  if (f.pValue < 0.01) return { tone: 'warn', text: `less even than expected of random selection: ${p}` };
+  return { tone: 'good', text: `as expected of random selection: ${p}` };
 }
