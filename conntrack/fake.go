@@ -7,15 +7,14 @@ import (
 	"syscall"
 )
 
-// Fake is a connection tracking table in memory, for tests. It interprets the
-// very messages the kernel would get and refuses what the kernel would refuse. It
-// is safe for concurrent use.
+// Fake is a connection tracking table in memory, for tests. It interprets the same messages as the
+// kernel, and refuses what the kernel refuses. It is safe for concurrent use.
 type Fake struct {
 	// Max is how many entries there may be; 0: any number.
 	Max int
 	// NoPorts: no source port is free to make a reply tuple unique.
 	NoPorts bool
-	// Interrupt is how many of the next dumps end with [ErrInterrupted], half done.
+	// Interrupt is how many of the next dumps end early with [ErrInterrupted].
 	Interrupt int
 
 	mu       sync.Mutex
@@ -83,15 +82,15 @@ func (f *Fake) mustHave(t Tuple) *State {
 	return s
 }
 
-// remove removes a connection for whoever has the netlink port.
+// remove removes a connection on request of the netlink port.
 func (f *Fake) remove(s *State, port uint32) {
 	delete(f.entries, fakeKey{s.Original, s.Zone})
 	delete(f.entries, fakeKey{s.Reply, s.Zone})
 	f.sendEnd(s, port)
 }
 
-// exchange processes the messages as nfnetlink does: in order, with an answer only
-// to those that ask for one or fail.
+// exchange processes the messages as nfnetlink does: in order, with a reply only to those that
+// request one or fail.
 func (f *Fake) exchange(req []byte, to receiver) error {
 	reply := to.receive
 	f.mu.Lock()
@@ -119,7 +118,7 @@ func (f *Fake) exchange(req []byte, to receiver) error {
 	return nil
 }
 
-// stats says how full the table is.
+// stats replies with the number of entries and their limit.
 func (f *Fake) stats() []byte {
 	b := appendUint32(make([]byte, nfgenmsgLen), ctaStatsGlobalEntries, uint32(len(f.entries)/2))
 	return appendUint32(b, ctaStatsGlobalMaxEntries, uint32(f.Max))
@@ -162,7 +161,7 @@ func (f *Fake) handle(typ, flags uint16, body []byte) (answer []byte, errno sysc
 		return appendState(nil, existing), 0
 	case msgCTDelete:
 		if existing == nil {
-			existing = f.entries[fakeKey{s.Reply, zone}] // where that is what was given
+			existing = f.entries[fakeKey{s.Reply, zone}] // for an interrupted dump
 		}
 		if existing == nil || existing.ID != s.ID {
 			return nil, syscall.ENOENT

@@ -7,12 +7,12 @@ import (
 	"syscall"
 )
 
-// fakePort is the netlink port of all who use a fake.
+// fakePort is the netlink port of all tables of a fake.
 const fakePort = 4711
 
-// Watch watches the fake as the other Watch does the kernel's table; but so many events
-// may wait as the buffer says. The fake tells of what [Fake.Change], [Fake.End] and Tables
-// do, and of times only what is in the state; see [Event] for what the kernel tells.
+// Watch watches the fake as the other Watch does the kernel's table; Buffer counts events instead
+// of bytes. The fake sends events for [Fake.Change], [Fake.End] and Tables, with the times in the
+// state only; see [Event] for the kernel's.
 func (f *Fake) Watch(buffer int) *Watcher {
 	e := &fakeEvents{fake: f, room: buffer, listens: true}
 	e.some.L = &f.mu
@@ -30,8 +30,8 @@ type fakeEvents struct {
 	waiting [][]byte
 	given   [][]byte // by the last receive
 	listens bool
-	// congested: some did not fit, and until all that wait are received nothing does, as in
-	// netlink_overrun (af_netlink.c). failed: that is to be told.
+	// congested: an event did not fit, and none is added until all waiting ones are received, as
+	// in netlink_overrun (af_netlink.c). failed: the loss was not reported yet.
 	congested, failed bool
 	closed            bool
 }
@@ -78,7 +78,7 @@ func (e *fakeEvents) Close() error {
 	return nil
 }
 
-// tellUpdate tells what changed, if any of it is an event.
+// sendUpdate sends an event if the change is one.
 func (f *Fake) sendUpdate(before, s *State) {
 	b := beginEvent(msgCTNew, 0, s)
 	b = appendUint32(b, ctaTimeout, s.Timeout)
@@ -91,7 +91,7 @@ func (f *Fake) sendUpdate(before, s *State) {
 	f.send(b)
 }
 
-// tellExtension tells all of the state, as the kernel does for what is asked for.
+// sendRefresh sends the whole state, as the kernel does for changes by request.
 func (f *Fake) sendRefresh(s *State) {
 	b := beginEvent(msgCTNew, fakePort, s)
 	f.send(appendProtoinfo(appendUint32(b, ctaTimeout, s.Timeout), s))
@@ -109,7 +109,7 @@ func beginEvent(typ uint16, port uint32, s *State) []byte {
 	return appendIdentity(b, s)
 }
 
-// tell gives an event to all who watch.
+// send passes an event to all watchers.
 func (f *Fake) send(b []byte) {
 	b = endMessage(b, 0)
 	for _, e := range f.watchers {

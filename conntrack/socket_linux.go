@@ -18,8 +18,8 @@ func Open(locks *Locks) (*Table, error) {
 	if err != nil {
 		return nil, fmt.Errorf("conntrack: open netlink socket: %w", err)
 	}
-	// Refusals need not quote the message they refuse. Older kernels than 4.2 quote
-	// anyway, which does no harm.
+	// Errors need not contain the message that failed. Kernels before 4.2 include it anyway, which
+	// does no harm.
 	_ = conn.SetOption(netlink.CapAcknowledge, true)
 	own, err := netlinkio.Take(conn)
 	if err != nil {
@@ -34,7 +34,7 @@ type socket struct {
 	in *netlinkio.Buffers
 }
 
-// answers is how many answers are read at once.
+// answers is how many replies are read at once.
 const answers = 8
 
 func (s *socket) exchange(req []byte, to receiver) error {
@@ -44,9 +44,9 @@ func (s *socket) exchange(req []byte, to receiver) error {
 	return s.receive(to)
 }
 
-// receive reads what the kernel had to say. The requests have been processed when
-// write returned, so whatever there is, is there now. (The parts of a dump follow each
-// other: reading one makes the kernel write the next, see netlink_recvmsg.)
+// receive reads the kernel's replies. The kernel processed the requests before write returned, so
+// all replies are in the buffer. (The parts of a dump follow each other: reading one makes the
+// kernel write the next, see netlink_recvmsg.)
 func (s *socket) receive(to receiver) error {
 	interrupted := false
 	for n := answers; n == answers; {

@@ -8,24 +8,24 @@ import (
 	"syscall"
 )
 
-// Outcome is what became of an entry that was to be established.
+// Outcome is the result of establishing an entry.
 type Outcome uint8
 
 // The outcomes.
 const (
-	// Failed: there is no entry of ours; Result.Err says why.
+	// Failed: there is no entry of ours; Result.Err is the reason.
 	Failed Outcome = iota
 	// Created: the entry is new.
 	Created
-	// Kept: a live connection has the tuple already and keeps its translation. The
-	// packet is a retransmission, a datagram decided a moment ago, or a stray.
+	// Kept: a live connection already has the tuple and keeps its translation. The packet is a
+	// retransmission, a datagram of a flow decided a moment ago, or a stray packet.
 	Kept
-	// Replaced: the tuple's old connection was over, or never translated; its
-	// entry made room for the new one.
+	// Replaced: the tuple's old connection was over, or never translated; the new entry replaced
+	// it.
 	Replaced
 )
 
-// String gives the outcome as the flow record writes it.
+// String returns the outcome as in flow records.
 func (o Outcome) String() string {
 	switch o {
 	case Failed:
@@ -40,21 +40,21 @@ func (o Outcome) String() string {
 	return "unknown"
 }
 
-// Result tells what became of one entry.
+// Result is the result for one entry.
 type Result struct {
 	Outcome  Outcome
 	Existing State // the connection that has the tuple; valid iff Outcome is Kept
 	Err      error // an *OpError; valid iff Outcome is Failed
 }
 
-// OpError is a refusal of the kernel. It unwraps to the errno.
+// OpError is an error of the kernel. It unwraps to the errno.
 type OpError struct {
 	Op    string // create, get, delete or dump
 	Tuple Tuple  // not that of a dump
 	Err   error
 }
 
-// Error names the operation, the tuple and, where one is known, the remedy.
+// Error names the operation, the tuple and, if known, the remedy.
 func (e *OpError) Error() string {
 	s := fmt.Sprintf("conntrack: %s %s: %v", e.Op, e.Tuple, e.Err)
 	if e.Op == "dump" {
@@ -66,31 +66,30 @@ func (e *OpError) Error() string {
 	return s
 }
 
-// Unwrap gives the errno.
+// Unwrap returns the errno.
 func (e *OpError) Unwrap() error { return e.Err }
 
-// IsNotFound says whether the error means that there is no such entry.
+// IsNotFound reports whether the error means that there is no such entry.
 func IsNotFound(err error) bool { return errors.Is(err, syscall.ENOENT) }
 
-// IsExists says whether the error means that the tuple has an entry.
+// IsExists reports whether the error means that the tuple has an entry.
 func IsExists(err error) bool { return errors.Is(err, syscall.EEXIST) }
 
-// IsFull says whether the error means that the table takes no more entries
-// (nf_conntrack_core.c, __nf_conntrack_alloc answers ENOMEM).
+// IsFull reports whether the error means that the table is full (nf_conntrack_core.c,
+// __nf_conntrack_alloc returns ENOMEM).
 func IsFull(err error) bool { return errors.Is(err, syscall.ENOMEM) }
 
 // transport carries requests to the kernel's connection tracking, or to a [Fake].
 // Netlink is synchronous: when exchange returns, all requests have been
 // processed in order.
 type transport interface {
-	// exchange sends the concatenated messages in req and hands over each message that
-	// came back.
+	// exchange sends the concatenated messages in req and passes each reply to the receiver.
 	exchange(req []byte, to receiver) error
 	Close() error
 }
 
-// receiver takes messages of the kernel. It is an interface, and those of the hot path
-// are faces of the Table, because a closure would be allocated for each batch.
+// receiver takes messages of the kernel. It is an interface, which the Table implements for the
+// hot path by types of its own, because a closure would be allocated for each batch.
 type receiver interface {
 	// receive takes one message; the body is only valid during the call.
 	receive(seq uint32, typ uint16, body []byte)
@@ -113,28 +112,27 @@ type Table struct {
 	taken     []int      // the entries of a batch whose tuple is taken, by position
 	conflicts []conflict // one for each of them
 	steps     []step     // messages about them, in the order they were sent
-	// mostlyTaken: most tuples of the last batch were taken, and so will be those of the
-	// next one. findings are what has the tuples then, by position.
+	// mostlyTaken: most tuples of the last batch were taken, so the same is expected of the next
+	// batch. lookups are the connections that have them, by position.
 	mostlyTaken bool
 	lookups     []lookup
-	// For making room; nil: a full table refuses entries. See [Table.MakeRoom].
+	// For evicting entries; nil: a full table refuses new entries. See [Table.MakeRoom].
 	unanswered     *Unanswered
 	window         *window
-	entries, limit uint32 // how many entries the table has and may have, as the kernel said last
+	entries, limit uint32 // how many entries the table has and may have, as the kernel reported last
 }
 
-// Locks keeps the Tables of one namespace from settling the same tuple at the same
-// time: a packet and its retransmission may come by two queues. The zero value is
-// ready for use, by all of them.
+// Locks keeps the Tables of one namespace from handling the same tuple at the same time: a packet
+// and its retransmission may come through two queues. The zero value is ready for use; all Tables
+// share it.
 type Locks [64]sync.Mutex
 
-// bit says which lock is a tuple's. Ports differ most from flow to flow.
+// bit selects a tuple's lock. Ports differ most from flow to flow.
 func (l *Locks) bit(t Tuple) uint64 {
 	return 1 << ((uint32(t.Source.Port())*31 + uint32(t.Destination.Port())) % uint32(len(l)))
 }
 
-// lock takes a set of locks, in an order that is the same for all, and unlock gives them
-// back.
+// lock acquires a set of locks, always in the same order; unlock releases them.
 func (l *Locks) lock(set uint64) {
 	for ; set != 0; set &= set - 1 {
 		l[bits.TrailingZeros64(set)].Lock()
@@ -147,13 +145,13 @@ func (l *Locks) unlock(set uint64) {
 	}
 }
 
-// maxBatch bounds how many creations go out in one datagram, so that even if all
-// of them are refused, the answers fit into the socket's default receive buffer.
+// maxBatch bounds how many creations go out in one datagram, so that even if all of them are
+// refused, the replies fit into the socket's default receive buffer.
 const maxBatch = 64
 
-// Establish creates the entries and says in results, which must be as long,
-// what became of each. Where a tuple is taken, the old connection decides:
-// see [Outcome]. It never changes the translation of a live connection.
+// Establish creates the entries and sets the result of each in results, which must be as long. If
+// a tuple is taken, the outcome depends on the old connection: see [Outcome]. It never changes the
+// translation of a live connection.
 func (t *Table) Establish(entries []Entry, results []Result) {
 	for len(entries) > 0 {
 		n := min(len(entries), maxBatch)
@@ -183,7 +181,7 @@ func failAll(entries []Entry, results []Result, err error) {
 	}
 }
 
-// sort puts the entries in t.errnos down as created or failed, or in t.taken.
+// sort records the entries in t.errnos as created or failed, or adds them to t.taken.
 func (t *Table) sort(entries []Entry, results []Result) {
 	for i, errno := range t.errnos {
 		switch errno {
@@ -210,7 +208,7 @@ func (t *Table) create(entries []Entry) error {
 	return t.transport.exchange(t.buf, (*creations)(t))
 }
 
-// creations takes the answers to create.
+// creations receives the replies to create.
 type creations Table
 
 func (t *creations) receive(seq uint32, typ uint16, body []byte) {
@@ -225,7 +223,7 @@ func (t *Table) Lookup(tuple Tuple, zone uint16) (State, error) {
 	t.seq++
 	t.buf = appendGet(t.buf[:0], t.seq, tuple, zone)
 	var s State
-	err := error(syscall.ENODATA) // if there is no answer at all
+	err := error(syscall.ENODATA) // if there is no reply at all
 	if e := t.transport.exchange(t.buf, receiverFunc(func(seq uint32, typ uint16, body []byte) {
 		switch {
 		case seq != t.seq:

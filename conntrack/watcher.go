@@ -16,31 +16,29 @@ type Watcher struct {
 	count  int    // datagrams that were received at once
 	next   int    // of those, the one to be read
 	rest   []byte // of the one before
-	// overrun: events were lost, which has not been told yet. drained: the last read found
-	// less than there was room for.
+	// overrun: events were lost, which was not reported yet. drained: the last read did not fill
+	// all buffers.
 	overrun, drained bool
 }
 
-// events is where a Watcher's events come from: the kernel or a [Fake].
+// events is the source of a Watcher's events: the kernel or a [Fake].
 type events interface {
-	// receive gives the number of datagrams that are there, at most maxEvents. With wait it
-	// waits until there are some, but may give none. ENOBUFS: some were lost.
+	// receive returns the number of waiting datagrams, at most maxEvents. With wait it waits until
+	// there are some, but may return 0. ENOBUFS: some were lost.
 	receive(wait bool) (n int, err error)
-	// datagram gives one of those; it is valid until the next receive.
+	// datagram returns one of those; it is valid until the next receive.
 	datagram(i int) []byte
-	// listen says whether anything is to be told.
+	// listen joins or leaves the events' groups.
 	listen(on bool) error
 	Close() error
 }
 
-// Receive waits until there are events and gives those that are there, up to the length of
-// the slice and at most 256 at once. Events of other protocols than TCP, UDP and SCTP are
-// left out.
+// Receive waits until there are events and returns them, up to the length of the slice and at most
+// 256 at once. Events of other protocols than TCP, UDP and SCTP are left out.
 //
-// After [Watcher.Close] the error is [os.ErrClosed]. After any other error reading can go
-// on, and the first n events are valid with it. [ErrOverrun] comes when everything was
-// given that happened before events were lost: whatever was missed has happened by then,
-// and shows in a dump that begins afterwards.
+// After [Watcher.Close] the error is [os.ErrClosed]. After any other error reading can continue;
+// the first n events are valid with the error. [ErrOverrun] is returned after all events before
+// the loss: the missed changes have happened by then, and show in a dump that begins afterwards.
 func (w *Watcher) Receive(events []Event) (n int, err error) {
 	for n == 0 && len(events) > 0 {
 		if w.next == w.count && len(w.rest) == 0 {
@@ -59,9 +57,9 @@ func (w *Watcher) Receive(events []Event) (n int, err error) {
 	return n, nil
 }
 
-// fill reads datagrams. After an overrun the kernel adds nothing to the queue until it is
-// empty, and does not say again that something was lost (NETLINK_S_CONGESTED, see
-// netlink_overrun in af_netlink.c): so it is emptied first.
+// fill reads datagrams. After an overrun the kernel adds nothing to the queue until it is empty,
+// and reports no further loss (NETLINK_S_CONGESTED, see netlink_overrun in af_netlink.c): so the
+// queue is emptied first.
 func (w *Watcher) fill() (err error) {
 	w.next = 0
 	w.count, err = w.source.receive(!w.overrun)
@@ -76,7 +74,7 @@ func (w *Watcher) fill() (err error) {
 	return err
 }
 
-// read reads the messages of the datagrams, as many as there is room for.
+// read reads the messages of the datagrams, as many as fit.
 func (w *Watcher) read(events []Event) (n int, err error) {
 	for n < len(events) {
 		if len(w.rest) < nlmsgHdrLen {
@@ -106,10 +104,10 @@ func (w *Watcher) read(events []Event) (n int, err error) {
 	return n, nil
 }
 
-// Pause(true) has the kernel tell nothing, until Pause(false). Where nobody listens it does
-// not make such messages at all (ctnetlink_conntrack_event, nfnetlink_has_listeners), which
-// is most of what watching costs. Events that wait to be received are given all the same. Of
-// entries that are made during a pause nothing may be told later, either: see [Event].
+// Pause(true) stops the kernel's events until Pause(false). Without listeners the kernel does not
+// build the messages at all (ctnetlink_conntrack_event, nfnetlink_has_listeners), which is most of
+// the cost of watching. Events that already wait are still received. Entries that are created
+// during a pause may have no events later, either: see [Event].
 func (w *Watcher) Pause(on bool) error {
 	if err := w.source.listen(!on); err != nil {
 		return fmt.Errorf("conntrack: pause events: %w", err)

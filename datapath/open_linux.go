@@ -172,7 +172,7 @@ func openWorkers(cfg Config, locks *conntrack.Locks, unanswered *conntrack.Unans
 	for first := cfg.FirstQueue; ; {
 		if workers, err = openWorkersFrom(first, cfg, locks, unanswered); err == nil {
 			if first != cfg.FirstQueue {
-				cfg.Log.Warn("another program is bound to a queue of ours; using others", "queue", cfg.FirstQueue, "instead", first, "queues", cfg.Queues)
+				cfg.Log.Warn("another program is bound to one of our queues; using other queues", "queue", cfg.FirstQueue, "instead", first, "queues", cfg.Queues)
 			}
 			return workers, nil
 		}
@@ -263,7 +263,7 @@ func (e *Engine) rememberConnections(locks *conntrack.Locks) error {
 
 func (e *Engine) rememberTable(c *conntrack.Table) {
 	if err := c.RememberTable(); err != nil {
-		e.log.Warn("cannot read which connections have no answer; they do not make room in a full table", "error", err)
+		e.log.Warn("cannot read which connections are unreplied; a full table does not evict them", "error", err)
 	}
 }
 
@@ -283,8 +283,8 @@ func (e *Engine) awaitStarved() bool {
 	}
 }
 
-// setRand gives each worker its own randomness or, with a seed, all of them one
-// sequence: then the order of the flows alone decides, not the queue they come by.
+// setRand returns each worker its own randomness or, with a seed, all of them one sequence: then
+// the order of the flows alone decides, not the queue they come by.
 func setRand(workers []*worker, seed *uint64) {
 	if seed != nil {
 		shared := &lockedRand{rand: rand.New(rand.NewPCG(*seed, 0))}
@@ -309,7 +309,7 @@ func (r *lockedRand) Float64() float64 {
 	return r.rand.Float64()
 }
 
-// tcpLiberal says whether conntrack takes packets out of the window for valid: kube-proxy has
+// tcpLiberal reports whether conntrack takes packets out of the window for valid: kube-proxy has
 // no rule about invalid ones then (pkg/proxy/iptables/proxier.go, conntrackTCPLiberal).
 func tcpLiberal() bool {
 	n, ok := conntrackSysctl("nf_conntrack_tcp_be_liberal")

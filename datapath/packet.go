@@ -11,7 +11,7 @@ import (
 // The ways in which a packet can be undecidable.
 var (
 	errNotIP      = errors.New("not an IPv4 or IPv6 packet")
-	errTruncated  = errors.New("packet is cut short")
+	errTruncated  = errors.New("truncated packet")
 	errFragment   = errors.New("not the first fragment: it has no ports")
 	errNoPorts    = errors.New("protocol without ports")
 	errExtensions = errors.New("too many IPv6 extension headers")

@@ -113,7 +113,7 @@ type Flows [verdicts][entries][reasons]uint64
 // Count is the number of flows of the class.
 func (f *Flows) Count(c FlowClass) uint64 { return f[c.Verdict][c.Entry][c.Reason] }
 
-// All gives the classes that have flows.
+// All returns the classes that have flows.
 func (f *Flows) All() iter.Seq2[FlowClass, uint64] {
 	return func(yield func(FlowClass, uint64) bool) {
 		for v := range f {

@@ -204,7 +204,7 @@ func (w *worker) finish(table *decision.Table, n int, received time.Time) error 
 	return nil
 }
 
-// send gives the verdicts of n packets, but of those that are held.
+// send returns the verdicts of n packets, but of those that are held.
 func (w *worker) send(n int) error {
 	due := w.verdicts[:n]
 	if w.held > 0 {

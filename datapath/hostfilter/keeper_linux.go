@@ -123,7 +123,7 @@ func (k *Keeper) sync(p place) {
 		return
 	case err != nil:
 		if k.faults[p] == nil {
-			k.log.Error("the host's firewall may drop flows to services: it cannot be given the rules that accept them; tried again", "error", err)
+			k.log.Error("the host's firewall may drop flows to services: cannot add the rules that accept them; retrying", "error", err)
 		}
 		k.faults[p] = err
 		return

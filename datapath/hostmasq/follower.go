@@ -112,7 +112,7 @@ func (f *Follower) Run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		f.once("changes of the host's nat rules cannot be followed; until they can, those that were read last count", "error", errorText(err))
+		f.once("cannot follow changes of the host's nat rules; using the rules read last", "error", errorText(err))
 		select {
 		case <-ctx.Done():
 			return
@@ -123,7 +123,7 @@ func (f *Follower) Run(ctx context.Context) {
 
 func errorText(err error) string {
 	if err == nil {
-		return "it ended by itself"
+		return "it ended unexpectedly"
 	}
 	return err.Error()
 }
@@ -135,9 +135,9 @@ func (f *Follower) read() error {
 	tables, err := f.source.Tables()
 	switch {
 	case err != nil && len(tables) == 0:
-		f.once("the host's nat rules cannot be read; until they can, those that were read last count", "error", err.Error())
+		f.once("cannot read the host's nat rules; using the rules read last", "error", err.Error())
 	case err != nil:
-		f.once("not all is known of the host's nat rules", "error", err.Error())
+		f.once("the host's nat rules are only partly known", "error", err.Error())
 		err = nil
 	}
 	if err == nil {
@@ -154,7 +154,7 @@ func (f *Follower) readHost() error {
 		return err // all ends
 	}
 	if err != nil {
-		f.once("the host's addresses cannot be read; until they can, its nat rules are asked with those that were read last", "error", err.Error())
+		f.once("cannot read the host's addresses; evaluating its nat rules with the addresses read last", "error", err.Error())
 		return err
 	}
 	f.host = host
@@ -168,7 +168,7 @@ func (f *Follower) compile() {
 	}
 	rules, err := hostnat.Compile(f.tables, f.host)
 	if err != nil {
-		f.once("some of the host's nat rules cannot be used; sources that they would masquerade stay as they are", "error", err.Error())
+		f.once("cannot use some of the host's nat rules; the sources that they would masquerade stay unchanged", "error", err.Error())
 	}
 	f.rules.Store(rules)
 	f.named.Clear() // the rules are others, even if they say the same
@@ -180,7 +180,7 @@ func (f *Follower) LogUnknown(a hostnat.Result) {
 	if _, named := f.named.LoadOrStore(a.Rule, true); named {
 		return
 	}
-	f.once("a nat rule of the host cannot be judged; sources of flows to services stay as they are where it is asked",
+	f.once("cannot evaluate a nat rule of the host; flows to services that reach it keep their source",
 		"table", a.Table, "rule", a.Rule.String(), "why", a.Unknown)
 }
 

@@ -29,7 +29,7 @@ func (k kernel) Tables() ([]hostnat.Table, error) {
 			tables = append(tables, hostnat.Table{Name: t.String(), Dump: t.Dump})
 		}
 		if rules.OrderUnknown(f) {
-			faults = append(faults, errors.New("both back ends of iptables have nat rules, and the kernel does not tell which come first: taken for those of nftables"))
+			faults = append(faults, errors.New("both iptables back ends have nat rules and the kernel does not report their order: assuming that those of nftables come first"))
 		}
 	}
 	return tables, errors.Join(faults...)

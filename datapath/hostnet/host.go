@@ -150,7 +150,7 @@ func (h *Host) masqueradeSource(dst netip.Addr) (netip.Addr, error) {
 	}
 	if !dst.Is4() {
 		if !r.source.IsValid() {
-			return netip.Addr{}, fmt.Errorf("the kernel names no source address")
+			return netip.Addr{}, fmt.Errorf("the kernel returned no source address")
 		}
 		return r.source, nil
 	}
@@ -234,11 +234,11 @@ func (c *Cache) OutInterface(dst netip.Addr) (string, error) {
 	}
 	r, err := c.host.kernel.route(dst)
 	if err != nil {
-		return "", fmt.Errorf("way to %s: %w", dst, err)
+		return "", fmt.Errorf("route to %s: %w", dst, err)
 	}
 	name, err := c.InterfaceName(uint32(r.link))
 	if err != nil {
-		return "", fmt.Errorf("way to %s: %w", dst, err)
+		return "", fmt.Errorf("route to %s: %w", dst, err)
 	}
 	c.devices[dst] = name
 	return name, nil

@@ -67,7 +67,7 @@ type Verdict struct {
 	Mark uint32 // the packet's new mark; set even if it is 0
 }
 
-var errShort = errors.New("nfqueue: message from the kernel is cut short")
+var errShort = errors.New("nfqueue: truncated message from the kernel")
 
 // answer is what the kernel says of a message it was sent.
 type answer struct {

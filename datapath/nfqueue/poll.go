@@ -12,8 +12,8 @@ type busyPoll struct {
 // begin begins a wait.
 func (b *busyPoll) begin(now time.Time) { b.since = now }
 
-// on says whether to ask once more. Where the packet before was long in coming, the next
-// one is expected to be, too: so after a burst at most max is spent for nothing.
+// on reports whether to ask once more. Where the packet before was long in coming, the next one is
+// expected to be, too: so after a burst at most max is spent for nothing.
 func (b *busyPoll) on(now time.Time) bool { return b.quick && now.Sub(b.since) < b.max }
 
 // end ends a wait, with a packet.

@@ -133,10 +133,10 @@ func (e *TakenError) Error() string {
 	return fmt.Sprintf("is taken by netlink port id %d (usually the process id): stop that process or choose another --queue-num: %v", e.PortID, e.Err)
 }
 
-// Unwrap gives the kernel's error.
+// Unwrap returns the kernel's error.
 func (e *TakenError) Unwrap() error { return e.Err }
 
-// explain gives what an error of binding means.
+// explain returns what an error of binding means.
 func (q *Queue) explain(err error) error {
 	if !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EBUSY) {
 		return err
@@ -187,7 +187,7 @@ func (q *Queue) wait(packets []Packet) (n int, err error) {
 	return q.parse(n, packets, err)
 }
 
-// parse gives the packets in the datagrams that were received.
+// parse returns the packets in the datagrams that were received.
 func (q *Queue) parse(datagrams int, packets []Packet, err error) (n int, _ error) {
 	for i := range datagrams {
 		p, e := parse(q.in.Datagram(i))
@@ -208,7 +208,7 @@ func (q *Queue) parse(datagrams int, packets []Packet, err error) (n int, _ erro
 	return n, err
 }
 
-// Send gives verdicts in order, all in one system call.
+// Send returns verdicts in order, all in one system call.
 func (q *Queue) Send(verdicts []Verdict) error {
 	q.outMu.Lock()
 	defer q.outMu.Unlock()

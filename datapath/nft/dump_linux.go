@@ -39,7 +39,7 @@ func MessageType(kind int) netlink.HeaderType {
 // Body takes a message of nftables apart: its family and its attributes.
 func Body(m netlink.Message) (family uint8, attributes *netlink.AttributeDecoder, err error) {
 	if len(m.Data) < headerSize {
-		return 0, nil, errors.New("a message of the kernel is too short")
+		return 0, nil, errors.New("truncated message from the kernel")
 	}
 	attributes, err = netlink.NewAttributeDecoder(m.Data[headerSize:])
 	if err != nil {
@@ -79,7 +79,7 @@ func Generation() (uint32, error) {
 			}
 		}
 	}
-	return 0, errors.New("the kernel does not tell the generation of its rules")
+	return 0, errors.New("the kernel does not report the generation of its rules")
 }
 
 // Dump asks for all objects of a kind (NFT_MSG_GET...), of a family or with
@@ -110,7 +110,7 @@ func DumpOnce(family uint8, kind int, filter func(*netlink.AttributeEncoder), ea
 	return handOver(messages, each)
 }
 
-// dump gives the kernel's answers; none if there is nothing that could be dumped.
+// dump returns the kernel's answers; none if there is nothing that could be dumped.
 func dump(family uint8, kind int, filter func(*netlink.AttributeEncoder)) ([]netlink.Message, error) {
 	data := Header(family)
 	if filter != nil {

@@ -35,7 +35,7 @@ func Reasons() []Reason {
 	return []Reason{EndpointGone, Untranslated, Unanswered, ServiceGone, MasqueradeGone}
 }
 
-// String gives the reason as a metric's label has it.
+// String returns the reason as a metric's label has it.
 func (r Reason) String() string {
 	switch r {
 	case Stays:
@@ -54,7 +54,7 @@ func (r Reason) String() string {
 	return "unknown"
 }
 
-// judge says whether a flow has to go. gone are frontends that went away, mark is the
+// judge reports whether a flow has to go. gone are frontends that went away, mark is the
 // connection mark of our entries.
 func (v *view) check(s *conntrack.State, gone *frontends, mark uint32) Reason {
 	// Other zones are other people's; no service of ours is reached through them.
@@ -90,7 +90,7 @@ func (v *view) check(s *conntrack.State, gone *frontends, mark uint32) Reason {
 	return why
 }
 
-// wasBehind says whether the flow goes to an endpoint of a service that is gone.
+// wasBehind reports whether the flow goes to an endpoint of a service that is gone.
 func (v *view) wasBehind(gone *frontends, s *conntrack.State) bool {
 	byAddress, byNodePort := gone.at(s.Original.Destination)
 	if byNodePort != nil && !v.table.IsLocal(s.Original.Destination.Addr()) {
@@ -106,12 +106,12 @@ func (v *view) wasBehind(gone *frontends, s *conntrack.State) bool {
 	return false
 }
 
-// notLocal says whether the address is known not to be the node's.
+// notLocal reports whether the address is known not to be the node's.
 func (v *view) notLocal(a netip.Addr) bool {
 	return len(v.table.Node().Addresses) > 0 && !v.table.IsLocal(a)
 }
 
-// judge says whether a flow to the service has to go.
+// judge reports whether a flow to the service has to go.
 func (b *backends) check(s *conntrack.State) Reason {
 	stay, known := b.serving[s.Endpoint()]
 	translated := s.Status&conntrack.StatusDestinationNAT != 0

@@ -102,7 +102,7 @@ func ofUDP(services []*decision.ServicePort) []*decision.ServicePort {
 	return udp
 }
 
-// judgesLike says whether the view says of every flow what one of the table would.
+// judgesLike reports whether the view says of every flow what one of the table would.
 func (v *view) sameAs(t *decision.Table) bool {
 	old, new := v.table.Node(), t.Node()
 	if old.LocalhostNodePorts != new.LocalhostNodePorts ||
@@ -117,8 +117,8 @@ func (v *view) sameAs(t *decision.Table) bool {
 	return same
 }
 
-// sameFlows says whether two service ports have the same frontends and backends, and leave
-// the same to others that claim these frontends.
+// sameFlows reports whether two service ports have the same frontends and backends, and leave the
+// same to others that claim these frontends.
 func sameFlows(a, b *decision.ServicePort) bool {
 	return a == b ||
 		a.Family == b.Family && a.ClusterIP == b.ClusterIP && a.Port == b.Port && a.NodePort == b.NodePort &&
@@ -151,7 +151,7 @@ func (f *frontends) addGone(old, next *frontends) {
 	}
 }
 
-// at gives what is behind an address, by itself and as a node port; either may be nil.
+// at returns what is behind an address, by itself and as a node port; either may be nil.
 func (f *frontends) at(dst netip.AddrPort) (byAddress, byNodePort *backends) {
 	return f.addresses[dst], f.nodePorts[nodePort{decision.FamilyOf(dst.Addr()), dst.Port()}]
 }

@@ -58,12 +58,12 @@ func (r *Ruleset) noteAddresses(diff difference, of func(*familySets) *set, had,
 	}
 }
 
-// refused says whether the node port of a service port is refused at every address of the
-// node. nil is no service port.
+// refused reports whether the node port of a service port is refused at every address of the node.
+// nil is no service port.
 func refused(s *decision.ServicePort) bool { return s != nil && s.ExternalRefusal() != 0 }
 
-// translates says whether flows to the service port are ever translated; if not, what
-// is not refused may pass. nil is no service port.
+// translates reports whether flows to the service port are ever translated; if not, what is not
+// refused may pass. nil is no service port.
 func translates(s *decision.ServicePort) bool { return s != nil && s.HasEndpoints }
 
 // difference tells for sets which keys come (true) and which go.

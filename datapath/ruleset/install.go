@@ -41,13 +41,13 @@ func (e *FeatureError) Error() string {
 	return fmt.Sprintf("the kernel has no %s (%v): it needs %s", e.Feature, e.Err, e.Option)
 }
 
-// Unwrap gives the kernel's error.
+// Unwrap returns the kernel's error.
 func (e *FeatureError) Unwrap() error { return e.Err }
 
-// Probe finds out what the kernel can do, by means of rules that are never
-// installed, and says whether it has nft's own queue expression. The error is a
-// [FeatureError] if something is missing, or that of the kernel if the caller may
-// not change its rules. It works on the calling thread's network namespace.
+// Probe finds out what the kernel can do, by means of rules that are never installed, and reports
+// whether it has nft's own queue expression. The error is a [FeatureError] if something is
+// missing, or that of the kernel if the caller may not change its rules. It works on the calling
+// thread's network namespace.
 func Probe() (native bool, err error) {
 	conn, err := nftables.New(nftables.AsLasting())
 	if err != nil {
@@ -278,8 +278,8 @@ func (r *Ruleset) Remove() error {
 	return errors.Join(err, r.Close())
 }
 
-// Cleanup removes the table that an earlier run left in the calling thread's network
-// namespace, and says whether there was one.
+// Cleanup removes the table that an earlier run left in the calling thread's network namespace,
+// and reports whether there was one.
 func Cleanup() (removed bool, err error) {
 	conn, err := nftables.New(nftables.AsLasting())
 	if err != nil {

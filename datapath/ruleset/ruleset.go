@@ -53,8 +53,8 @@ type Spec struct {
 	// SeenSize bounds each of the two sets of decided UDP flows. When one is full,
 	// further flows are queued with each datagram.
 	SeenSize uint32
-	// Native says whether the kernel has nft's queue expression; otherwise the
-	// rule is xtables' NFQUEUE target. See [Probe].
+	// Native reports whether the kernel has nft's queue expression; otherwise the rule is xtables'
+	// NFQUEUE target. See [Probe].
 	Native bool
 	// ReversePath leaves alone what the kernel drops for its source, as the interfaces that
 	// [Ruleset.FollowReversePath] is given have it. See [ProbeReversePath].
@@ -108,7 +108,7 @@ func (s *sets) all() []*set {
 	return all
 }
 
-// of gives the sets of a family.
+// of returns the sets of a family.
 func (s *sets) of(f family) *familySets {
 	if f == ipv6 {
 		return &s.ipv6

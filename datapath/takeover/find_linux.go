@@ -15,11 +15,11 @@ func Find() (*Rules, error) {
 	l := new(Rules)
 	err := errors.Join(l.findNFT(), l.findLegacy())
 	if err != nil {
-		return nil, fmt.Errorf("look for what kube-proxy left: %w", err)
+		return nil, fmt.Errorf("look for kube-proxy's rules: %w", err)
 	}
 	if _, err := net.InterfaceByName(ipvsDevice); err == nil {
 		l.notes = append(l.notes, "IPVS: interface "+ipvsDevice+" with the services' addresses, the virtual servers and the ipsets stay: "+
-			"remove them with kube-proxy's own --cleanup, or start the node again")
+			"remove them with kube-proxy's own --cleanup, or reboot the node")
 	}
 	return l, nil
 }
@@ -46,13 +46,13 @@ func (l *Rules) Remove() error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("remove what kube-proxy left: %w", err)
+		return fmt.Errorf("remove kube-proxy's rules: %w", err)
 	}
 	return nil
 }
 
 // errChanged says that a table is not what it was when it was looked at.
-var errChanged = errors.New("the rules changed meanwhile, or somebody else's use them; is kube-proxy still running?")
+var errChanged = errors.New("the rules changed meanwhile, or rules of other programs use them; is kube-proxy still running?")
 
 func (l *Rules) remove() error {
 	var errs []error

@@ -53,7 +53,7 @@ var hooked = map[string]bool{
 	"KUBE-NODE-PORT": true, "KUBE-IPVS-FILTER": true, "KUBE-IPVS-OUT-FILTER": true,
 }
 
-// owned tells whether a chain is kube-proxy's.
+// owned reports whether a chain is kube-proxy's.
 func owned(table, chain string) bool {
 	for _, name := range ownChains[table] {
 		if chain == name {

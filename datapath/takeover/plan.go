@@ -118,7 +118,7 @@ func (t *table) keptChains() (kept map[string]bool, notes []string) {
 	return kept, notes
 }
 
-// isOwn tells whether a chain is there and kube-proxy's.
+// isOwn reports whether a chain is there and kube-proxy's.
 func (t *table) isOwn(name string) bool {
 	c := t.chains[name]
 	return c != nil && !c.base && owned(t.name, name)

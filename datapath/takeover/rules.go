@@ -73,11 +73,11 @@ func (l *Rules) add(t *table) {
 	}
 }
 
-// String joins Lines and Notes; "nothing of kube-proxy's" if there is neither.
+// String joins Lines and Notes; "no rules of kube-proxy" if there is neither.
 func (l *Rules) String() string {
 	lines := append(l.Lines(), l.notes...)
 	if len(lines) == 0 {
-		return "nothing of kube-proxy's"
+		return "no rules of kube-proxy"
 	}
 	return strings.Join(lines, "\n")
 }

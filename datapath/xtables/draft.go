@@ -78,7 +78,7 @@ func (t *Table) Draft() (*Draft, error) {
 	return d, nil
 }
 
-// Chain gives a chain by its name; nil: there is none.
+// Chain returns a chain by its name; nil: there is none.
 func (d *Draft) Chain(name string) *DraftChain {
 	for _, c := range d.Chains {
 		if c.Name == name {

@@ -161,7 +161,7 @@ func (t *Table) Spans() ([]Span, error) {
 	return spans, nil
 }
 
-// Starts gives the names of the chains by the places that jumps to them go to.
+// Starts returns the names of the chains by the places that jumps to them go to.
 func (t *Table) Starts(spans []Span) map[uint32]string {
 	starts := make(map[uint32]string)
 	for _, s := range spans {

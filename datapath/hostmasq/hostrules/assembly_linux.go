@@ -90,7 +90,7 @@ func (a *assembly) addAll(chain string, lines []line) bool {
 	return true
 }
 
-// leaves says whether a segment may leave the chain: by RETURN, or by GOTO.
+// leaves reports whether a segment may leave the chain: by RETURN, or by GOTO.
 func leaves(s segment) bool {
 	return slices.ContainsFunc(s.lines, func(l line) bool {
 		_, goes := l.target.(iptables.Goto)
@@ -98,7 +98,7 @@ func leaves(s segment) bool {
 	})
 }
 
-// repeat says whether a packet may meet several of these lines: it meets one, unless that
+// repeat reports whether a packet may meet several of these lines: it meets one, unless that
 // changes what the others look at, or they count.
 func repeat(lines []line) bool {
 	if len(lines) < 2 {
@@ -123,7 +123,7 @@ func repeat(lines []line) bool {
 	return false
 }
 
-// terminal says whether no rule of the chain is asked behind the target.
+// terminal reports whether no rule of the chain is asked behind the target.
 func terminal(t iptables.Target) bool {
 	switch t.(type) {
 	case iptables.Verdict, iptables.Goto, iptables.SNAT, iptables.DNAT, iptables.Masquerade, iptables.Redirect, iptables.Netmap:

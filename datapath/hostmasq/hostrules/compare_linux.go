@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// known gives what is in a register. If that is not known, the rule is one that cannot be
+// known returns what is in a register. If that is not known, the rule is one that cannot be
 // judged; it says so, unless it did already where the unknown began.
 func (t *translator) known(register uint32, expression string) *load {
 	l := t.registers.get(register)
@@ -68,7 +68,7 @@ func (t *translator) between(low, high attributes) bool {
 	return true
 }
 
-// inMachineOrder says whether the load may be a number whose bytes are not in the order in
+// inMachineOrder reports whether the load may be a number whose bytes are not in the order in
 // which they are compared.
 func inMachineOrder(l *load) bool {
 	return l.kind == loadMeta || l.kind == loadFib || l.kind == loadCt && (l.key == unix.NFT_CT_MARK || l.key == unix.NFT_CT_STATE || l.key == unix.NFT_CT_STATUS)

@@ -16,8 +16,7 @@ const (
 	nfAccept = 1 // NF_ACCEPT
 )
 
-// verdict gives the target for struct nft_verdict: ok is false for "continue", which is
-// none.
+// verdict returns the target for struct nft_verdict: ok is false for "continue", which is none.
 func (t *translator) verdict(a attributes) (target iptables.Target, ok bool) {
 	chain := a.text(unix.NFTA_VERDICT_CHAIN)
 	switch code := int32(a.u32(unix.NFTA_VERDICT_CODE)); code {
@@ -57,8 +56,7 @@ func (t *translator) redirect(a attributes) iptables.Target {
 	return iptables.Redirect{To: to}
 }
 
-// nat gives nil for one of the other family, which does nothing (nft_nat.c,
-// nft_nat_inet_eval).
+// nat returns nil for one of the other family, which does nothing (nft_nat.c, nft_nat_inet_eval).
 func (t *translator) nat(a attributes) iptables.Target {
 	if f := a.u32(unix.NFTA_NAT_FAMILY); f != unix.NFPROTO_INET && f != uint32(nft.Family(t.family)) {
 		return nil
@@ -164,8 +162,8 @@ func (t *translator) setCt(a attributes) iptables.Target {
 	return unknownTarget("ct %s set", nameOf(ctNames, key))
 }
 
-// marked gives what --set-xmark would say of a load: a fixed value, or the mark itself (of
-// that kind and key) with some bits changed.
+// marked returns what --set-xmark would say of a load: a fixed value, or the mark itself (of that
+// kind and key) with some bits changed.
 func marked(l *load, kind loadKind, key uint32) (iptables.MaskedValue, bool) {
 	switch {
 	case l.kind == loadData && len(l.data) == 4:

@@ -85,7 +85,7 @@ func (t *Table) String() string {
 // Nat is the one table of the dump.
 func (t *Table) Nat() *iptables.Table { return t.Dump.Tables[0] }
 
-// Of gives the tables of a family, in order.
+// Of returns the tables of a family, in order.
 func (r *Rules) Of(f iptables.Family) []*Table {
 	var tables []*Table
 	for _, t := range r.Tables {
@@ -112,7 +112,7 @@ func (r *Rules) OrderUnknown(f iptables.Family) bool {
 	return false
 }
 
-// hasRules says whether a packet that leaves meets any rule.
+// hasRules reports whether a packet that leaves meets any rule.
 func (t *Table) hasRules() bool {
 	return slices.ContainsFunc(t.Nat().Rules, func(r *iptables.Rule) bool { return r.Chain == postrouting })
 }

@@ -123,7 +123,7 @@ func (r *registers) put(register uint32, l *load) {
 	r[at] = l
 }
 
-// get gives the load that begins at a register; nil: it is not known.
+// get returns the load that begins at a register; nil: it is not known.
 func (r *registers) get(register uint32) *load {
 	at, ok := index(register)
 	if !ok {
@@ -132,8 +132,8 @@ func (r *registers) get(register uint32) *load {
 	return r[at]
 }
 
-// concatenation gives the loads, side by side, that so many bytes from a register on
-// are made of.
+// concatenation returns the loads, side by side, that so many bytes from a register on are made
+// of.
 func (r *registers) concatenation(register uint32, size int) ([]*load, bool) {
 	at, ok := index(register)
 	var parts []*load

@@ -68,7 +68,7 @@ func (t *translator) conditions(e element, loads []*load) answer {
 	return all
 }
 
-// multiply gives the branches of packets with one element's key.
+// multiply returns the branches of packets with one element's key.
 func (t *translator) multiply(e element, loads []*load) (branches [][]condition, ok bool) {
 	a := t.conditions(e, loads)
 	if a.unknown {

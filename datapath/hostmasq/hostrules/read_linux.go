@@ -47,7 +47,7 @@ func (r *Rules) readLegacy() error {
 	return nil
 }
 
-// readLegacyTable gives nil if there is no such table.
+// readLegacyTable returns nil if there is no such table.
 func readLegacyTable(f iptables.Family) (*iptables.Table, error) {
 	t, err := loadedLegacyTable(f)
 	if t == nil || err != nil {
@@ -56,7 +56,7 @@ func readLegacyTable(f iptables.Family) (*iptables.Table, error) {
 	return legacyRules(t, xtables.SetNames)
 }
 
-// loadedLegacyTable gives nil if there is no such table.
+// loadedLegacyTable returns nil if there is no such table.
 func loadedLegacyTable(f iptables.Family) (*xtables.Table, error) {
 	names, err := xtables.Names(f)
 	if err != nil || !slices.Contains(names, natTable) {

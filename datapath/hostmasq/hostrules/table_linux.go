@@ -71,8 +71,8 @@ func (t *nftTable) translates() bool {
 	return !t.dormant && t.families() != nil && slices.ContainsFunc(t.chains, (*nftChain).translatesSource)
 }
 
-// ofIPTables says whether the table looks like one of iptables-nft: its name, and base
-// chains with the names of the built-in ones.
+// ofIPTables reports whether the table looks like one of iptables-nft: its name, and base chains
+// with the names of the built-in ones.
 func (t *nftTable) ofIPTables() bool {
 	if t.name != natTable || t.family == unix.NFPROTO_INET {
 		return false
@@ -80,8 +80,8 @@ func (t *nftTable) ofIPTables() bool {
 	return !slices.ContainsFunc(t.chains, func(c *nftChain) bool { return c.base != iptables.Builtin(natTable, c.name) })
 }
 
-// tables gives what is to be known of the table: it as a whole if it is of iptables-nft, or
-// else each base chain that translates at postrouting, with what is reached from it.
+// tables returns what is to be known of the table: it as a whole if it is of iptables-nft, or else
+// each base chain that translates at postrouting, with what is reached from it.
 func (t *nftTable) tables(k *kernel) []*Table {
 	var out []*Table
 	for _, f := range t.families() {

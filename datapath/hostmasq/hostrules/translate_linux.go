@@ -52,8 +52,8 @@ type rule struct {
 	comment      string
 }
 
-// translate gives the rules, those of the rule's own chain and those of the chains
-// that are made for it; none for a rule that no packet of the family meets.
+// translate returns the rules, those of the rule's own chain and those of the chains that are made
+// for it; none for a rule that no packet of the family meets.
 func (t *translator) translate(r *rule) []*iptables.Rule {
 	*t = translator{family: t.family, kernel: t.kernel, names: t.names, branches: [][]condition{nil}}
 	for list := r.expressions; len(list) > 0 && !t.ended && len(t.branches) > 0; list = list[1:] {

@@ -19,7 +19,7 @@ type transportTest struct {
 	text         string
 }
 
-// isPort says whether it is about a port, of all protocols that have some.
+// isPort reports whether it is about a port, of all protocols that have some.
 func (c *transportTest) isPort() bool {
 	return c.size == 2 && (c.offset == 0 || c.offset == 2) && c.mask == nil
 }
@@ -61,8 +61,8 @@ type header struct {
 
 var anyPort = iptables.Ports{Range: iptables.PortRange{First: 0, Last: 65535}}
 
-// transportMatches gives the matches for some tests of the transport header of a
-// protocol; 0: it is not known.
+// transportMatches returns the matches for some tests of the transport header of a protocol; 0: it
+// is not known.
 func transportMatches(f iptables.Family, protocol uint8, tests []*transportTest) []iptables.Match {
 	h := header{protocol: protocol, family: f, source: anyPort, destination: anyPort}
 	for _, c := range tests {
@@ -91,7 +91,7 @@ func transportMatches(f iptables.Family, protocol uint8, tests []*transportTest)
 	return append(matches, h.more...)
 }
 
-// add says whether the test has a counterpart.
+// add reports whether the test has a counterpart.
 func (h *header) add(c *transportTest) bool {
 	icmp := uint8(unix.IPPROTO_ICMP)
 	if h.family == iptables.IPv6 {
@@ -181,8 +181,8 @@ func (h *header) addICMP(c *transportTest) bool {
 	return h.icmp.Type != 255 || h.family == iptables.IPv6
 }
 
-// resolve gives a rule's matches, in the order of iptables-save: the generic ones first,
-// and the tests of the transport header as one where the first of them stands.
+// resolve returns a rule's matches, in the order of iptables-save: the generic ones first, and the
+// tests of the transport header as one where the first of them stands.
 func resolve(f iptables.Family, conditions []condition) []iptables.Match {
 	var protocol uint8
 	var tests []*transportTest
@@ -218,10 +218,10 @@ func resolve(f iptables.Family, conditions []condition) []iptables.Match {
 	return matches
 }
 
-// sameGeneric says whether two generic matches are the same.
+// sameGeneric reports whether two generic matches are the same.
 func sameGeneric(a, b iptables.Match) bool { return a.Module() == "" && b.Module() == "" && a == b }
 
-// counts says whether it makes a difference how often a match is asked.
+// counts reports whether it makes a difference how often a match is asked.
 func counts(m iptables.Match) bool {
 	switch m := m.(type) {
 	case iptables.Limit, iptables.Recent:

@@ -55,7 +55,7 @@ type watcher struct {
 	events <-chan struct{} // something of nftables may have changed
 	failed <-chan error    // no more events will come
 	ticks  <-chan time.Time
-	// poll says whether the legacy rules differ from those of the call before.
+	// poll reports whether the legacy rules differ from those of the call before.
 	poll    func() bool
 	after   func(time.Duration) <-chan time.Time
 	changed func() error
@@ -105,8 +105,8 @@ type legacyPoll struct {
 	last uint64
 }
 
-// changed says whether the rules differ from those of the call before. Of rules that cannot
-// be read that cannot be told: whoever reads them then will say why.
+// changed reports whether the rules differ from those of the call before. Of rules that cannot be
+// read that cannot be told: whoever reads them then will say why.
 func (p *legacyPoll) changed() bool {
 	var h maphash.Hash
 	h.SetSeed(p.seed)
@@ -124,7 +124,7 @@ func (p *legacyPoll) changed() bool {
 	return differs
 }
 
-// readLegacyBytes gives the table's rules without their counters; none if there is no table.
+// readLegacyBytes returns the table's rules without their counters; none if there is no table.
 func readLegacyBytes(f iptables.Family) ([]byte, error) {
 	t, err := loadedLegacyTable(f)
 	if t == nil || err != nil {
@@ -133,7 +133,7 @@ func readLegacyBytes(f iptables.Family) ([]byte, error) {
 	return t.Fingerprint(), nil
 }
 
-// concerns says whether a message tells of a change of somebody else's tables. It names the
+// concerns reports whether a message tells of a change of somebody else's tables. It names the
 // table in its first attribute, whatever it is about.
 func concerns(m netlink.Message) bool {
 	if m.Header.Type>>8 != unix.NFNL_SUBSYS_NFTABLES || m.Header.Type == nft.MessageType(unix.NFT_MSG_NEWGEN) {

@@ -192,8 +192,8 @@ func probability(s *iptables.Statistic) float64 {
 // five digits.
 const rounding = 1e-5
 
-// unequal says whether the rules give some endpoints more than others. Each rule is
-// looked at by itself, since what is rounded off adds up along the chain.
+// unequal reports whether the rules give some endpoints more than others. Each rule is looked at
+// by itself, since what is rounded off adds up along the chain.
 func unequal(shares []share) bool {
 	for i, s := range shares {
 		want := 1 / float64(len(shares)-i)
@@ -218,7 +218,7 @@ func (r *reader) endpointOf(s *Service, rule *rule) *Endpoint {
 	case read.told:
 		e.AddrPort = read.addrPort
 		if said.IsValid() && read.addrPort.IsValid() && said != read.addrPort {
-			r.problem(fmt.Sprintf("the comment says %s, but %s translates to %s", said, rule.jump, read.addrPort), rule.Line, read.dnatLine)
+			r.problem(fmt.Sprintf("the comment names %s, but %s translates to %s", said, rule.jump, read.addrPort), rule.Line, read.dnatLine)
 		}
 	default:
 		e.AddrPort = said

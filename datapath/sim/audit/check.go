@@ -38,8 +38,8 @@ func (r *reader) check() {
 	slices.SortFunc(r.node.Contested, byLine)
 }
 
-// checkTold notes what the file does not tell, and says whether chains are missing that
-// rules jump to.
+// checkTold notes what the file does not tell, and reports whether chains are missing that rules
+// jump to.
 func (r *reader) checkCommented() bool {
 	var missing []string
 	var lines []int
@@ -63,7 +63,7 @@ func (r *reader) checkCommented() bool {
 		r.gap(fmt.Sprintf("%d chains are not in the file: %s", n, strings.Join(missing, ", ")), lines...)
 	}
 	if !r.filter.has(kubechains.Services) {
-		r.gap("the file has no chain KUBE-SERVICES of table filter: services without endpoints cannot be seen")
+		r.gap("the file has no chain KUBE-SERVICES of table filter: services without endpoints are not shown")
 	}
 	return len(missing) > 0
 }
@@ -74,7 +74,7 @@ func (r *reader) otherMode() (why string, is bool) {
 	for _, rule := range r.nat.rules[kubechains.Services] {
 		for _, m := range rule.Matches {
 			if set, ok := m.(iptables.SetMatch); ok && strings.HasPrefix(set.Set, "KUBE-") {
-				return fmt.Sprintf("kube-proxy wrote these rules in IPVS mode (they ask for the ipset %s): its services are not in iptables' rules; see ipvsadm -Ln", set.Set), true
+				return fmt.Sprintf("kube-proxy wrote these rules in IPVS mode (they match the ipset %s): its services are not in iptables' rules; see ipvsadm -Ln", set.Set), true
 			}
 		}
 	}
@@ -152,10 +152,10 @@ func (r *reader) checkBalance(s *Service, missing bool) {
 		r.checkShares(b)
 		refused := s.Refused || decision.Policy(policy) == decision.Local && s.Dropped || r.marksDrop(b.chain)
 		if len(b.shares) == 0 && !refused && r.filter.has(kubechains.Services) {
-			r.problem(fmt.Sprintf("%s of %s chooses no endpoint, and no rule of filter refuses its packets: they go on untranslated", b.chain, s.Title()), b.line)
+			r.problem(fmt.Sprintf("%s of %s chooses no endpoint, and no rule of filter refuses its packets: they pass untranslated", b.chain, s.Title()), b.line)
 		}
 		if len(b.shares) > 0 && s.Refused {
-			r.problem(fmt.Sprintf("%s of %s has endpoints, but a rule of filter says that it has none", b.chain, s.Title()), b.line)
+			r.problem(fmt.Sprintf("%s of %s has endpoints, but a rule of filter declares that it has none", b.chain, s.Title()), b.line)
 		}
 	}
 	if s.suffix != "" && s.balanced == ([2]*balance{}) && !missing && !s.Refused && !s.Dropped {
@@ -163,8 +163,8 @@ func (r *reader) checkBalance(s *Service, missing bool) {
 	}
 }
 
-// marksDrop says whether the chain has the packets dropped that no endpoint takes, as
-// until 1.24.
+// marksDrop reports whether the chain has the packets dropped that no endpoint takes, as until
+// 1.24.
 func (r *reader) marksDrop(chain string) bool {
 	return slices.ContainsFunc(r.nat.rules[chain], func(rule *rule) bool { return rule.jump == "KUBE-MARK-DROP" })
 }
@@ -270,7 +270,7 @@ func (r *reader) checkMasquerade() {
 			}
 		}
 		if n < all {
-			r.problem(fmt.Sprintf("of %d rules that masquerade flows to ClusterIPs, %d do whatever their source", all, n), linesOf(r.masqueraded)...)
+			r.problem(fmt.Sprintf("of %d rules that masquerade flows to ClusterIPs, %d match every source", all, n), linesOf(r.masqueraded)...)
 		}
 	}
 }
@@ -299,20 +299,20 @@ func (r *reader) checkPostrouting() {
 		}
 		for _, m := range rule.Matches {
 			if m, ok := m.(iptables.Mark); ok && mark != 0 && m.Mark.Value != mark {
-				r.problem(fmt.Sprintf("KUBE-POSTROUTING asks for the mark %#x, but KUBE-MARK-MASQ sets %#x", m.Mark.Value, mark), rule.Line)
+				r.problem(fmt.Sprintf("KUBE-POSTROUTING matches the mark %#x, but KUBE-MARK-MASQ sets %#x", m.Mark.Value, mark), rule.Line)
 			}
 		}
 	}
 	if !masquerades {
-		r.problem("KUBE-POSTROUTING has no MASQUERADE: replies to what should be masqueraded get lost", r.nat.declared[kubechains.Postrouting])
+		r.problem("KUBE-POSTROUTING has no MASQUERADE: flows that should be masqueraded get no replies", r.nat.declared[kubechains.Postrouting])
 	}
 }
 
 // checkHooks looks for the jumps from the built-in chains that the file has.
 func (r *reader) checkHooks() {
 	for _, hook := range []struct{ from, to, effect string }{
-		{"PREROUTING", kubechains.Services, "packets from pods and from outside find no service"},
-		{"OUTPUT", kubechains.Services, "the node's own packets find no service"},
+		{"PREROUTING", kubechains.Services, "packets from pods and from outside reach no service"},
+		{"OUTPUT", kubechains.Services, "the node's own packets reach no service"},
 		{"POSTROUTING", kubechains.Postrouting, "nothing is masqueraded"},
 	} {
 		jumps := slices.ContainsFunc(r.nat.rules[hook.from], func(rule *rule) bool { return rule.jump == hook.to })

@@ -24,7 +24,7 @@ type Comparison struct {
 	Reordered int
 }
 
-// Same says whether nothing changed.
+// Same reports whether nothing changed.
 func (c *Comparison) Same() bool {
 	return len(c.Services) == 0 && len(c.Proxy) == 0 && len(c.Tables) == 0
 }
@@ -380,7 +380,7 @@ func (k *knowledge) reordered(table string, c *iptables.ChainDiff, r *iptables.R
 	return false
 }
 
-// toldRule says whether the change of its service tells that the rule is new or gone.
+// toldRule reports whether the change of its service tells that the rule is new or gone.
 func (k *knowledge) explains(n *Node, r *iptables.Rule, c *iptables.ChainDiff) bool {
 	of, owned := n.owners[r]
 	if !owned {

@@ -196,7 +196,7 @@ func (s *Service) Type() string {
 	return "ClusterIP"
 }
 
-// External says whether the service port can be reached other than by its ClusterIP.
+// External reports whether the service port can be reached other than by its ClusterIP.
 func (s *Service) External() bool {
 	return s.NodePort != 0 || len(s.ExternalIPs) > 0 || len(s.LoadBalancerIPs) > 0
 }

@@ -136,10 +136,10 @@ func (m *maker) node(named bool, nodes []*Node) {
 	}
 }
 
-// settle gives a service port the names that an object needs, or leaves it out.
+// settle returns a service port the names that an object needs, or leaves it out.
 func (m *maker) settle(s *Service) (*Service, bool) {
 	if !s.ClusterIP.IsValid() || s.Port == 0 {
-		m.note("%s is left out: no rule tells its cluster IP", s.Title())
+		m.note("%s is left out: no rule has its cluster IP", s.Title())
 		return nil, false
 	}
 	if s.Name != (decision.ServicePortName{}) {
@@ -151,7 +151,7 @@ func (m *maker) settle(s *Service) (*Service, bool) {
 		Name:      "service-" + strings.NewReplacer(".", "-", ":", "-").Replace(s.ClusterIP.StringExpanded()),
 		Port:      fmt.Sprintf("%s-%d", s.Protocol.Lower(), s.Port),
 	}
-	m.note("%s (%s) has no name in its comments and is called %s: its chains get other names", s.Title(), s.Protocol, named.Name)
+	m.note("%s (%s) has no name in its comments and is named %s: its chains get other names", s.Title(), s.Protocol, named.Name)
 	return &named, true
 }
 
@@ -217,7 +217,7 @@ func (m *maker) service(name decision.ServiceName, ports []*Service) {
 	m.objects.Services = append(m.objects.Services, o)
 }
 
-// nodeWithin says whether the node's address is known to be within the source ranges.
+// nodeWithin reports whether the node's address is known to be within the source ranges.
 func (m *maker) nodeWithin(s *Service) bool {
 	return slices.ContainsFunc(s.SourceRanges, func(p netip.Prefix) bool { return m.networks(p.Bits())[p.Masked()] })
 }
@@ -259,7 +259,7 @@ func (m *maker) port(spec *corev1.ServiceSpec, there map[portKey]int, s *Service
 	if i, known := there[key]; known {
 		have := &spec.Ports[i]
 		if have.Port != p.Port || have.NodePort != 0 && p.NodePort != 0 && have.NodePort != p.NodePort {
-			m.note("%s has another port in %s than in the other family: that is left out", s.Title(), s.Family)
+			m.note("%s has a different port in %s than in the other family: that port is left out", s.Title(), s.Family)
 		}
 		have.NodePort = cmp.Or(have.NodePort, p.NodePort)
 		return

@@ -85,7 +85,7 @@ func (r *reader) proxy() {
 		}
 	}
 	for _, d := range r.detectors[min(1, len(r.detectors)):] {
-		r.problem(fmt.Sprintf("pods are told from others by %s, but most often by %s", d.how, r.detectors[0].how), d.lines...)
+		r.problem(fmt.Sprintf("pods are detected by %s, but in most rules by %s", d.how, r.detectors[0].how), d.lines...)
 	}
 	for _, rule := range r.nat.rules[kubechains.MarkMasq] {
 		if m, ok := rule.Target.(iptables.SetMark); ok {
@@ -111,8 +111,8 @@ func (r *reader) invalid() {
 	}
 }
 
-// oldMasquerade reads the masquerade rules that were among the portals until 1.20, and
-// says whether there are any.
+// oldMasquerade reads the masquerade rules that were among the portals until 1.20, and reports
+// whether there are any.
 func (r *reader) oldMasquerade() bool {
 	found := false
 	for _, rule := range r.nat.rules[kubechains.Services] {

@@ -96,7 +96,7 @@ func newTable(d *iptables.Dump, name string) table {
 	return t
 }
 
-// has says whether the file tells of the chain.
+// has reports whether the file tells of the chain.
 func (t *table) has(chain string) bool {
 	_, ok := t.declared[chain]
 	return ok

@@ -39,13 +39,13 @@ func (n network) host() (netip.Addr, bool) {
 	return n.Addr(), n.IsValid() && n.IsSingleIP() && !n.not
 }
 
-// unconditional says whether the rule is for every packet that comes to it.
+// unconditional reports whether the rule is for every packet that comes to it.
 func (r *rule) unconditional() bool {
 	return !r.source.IsValid() && !r.destination.IsValid() && r.in == nil && r.protocol == 0 && r.port == 0 &&
 		r.statistic == nil && r.recent == nil && !r.fromNode && !r.toNode && !r.other
 }
 
-// plain says whether the rule has no other conditions than addresses, protocol, port and
+// plain reports whether the rule has no other conditions than addresses, protocol, port and
 // device.
 func (r *rule) plain() bool {
 	return r.statistic == nil && r.recent == nil && !r.fromNode && !r.toNode && !r.other

@@ -25,8 +25,8 @@ func placeholder(f decision.Family) netip.Addr {
 type member struct {
 	addr  netip.Addr
 	local bool
-	// hinted: some endpoints of the service port are not for this node under policy
-	// Cluster; here says whether this one is.
+	// hinted: some endpoints of the service port are not for this node under policy Cluster; here
+	// reports whether this one is.
 	hinted, here bool
 }
 
@@ -83,7 +83,7 @@ func (m *maker) groups(s *Service) []*group {
 		a := e.AddrPort.Addr()
 		switch {
 		case !a.IsValid():
-			m.note("%s: endpoint %s is left out: the file does not tell its address", s.Title(), e.Chain)
+			m.note("%s: endpoint %s is left out: the file does not have its address", s.Title(), e.Chain)
 			continue
 		case a.IsUnspecified() || a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsMulticast():
 			m.note("%s: endpoint %s is left out: an EndpointSlice cannot have such an address", s.Title(), e.AddrPort)

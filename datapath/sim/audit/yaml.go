@@ -55,8 +55,8 @@ func document(object any) ([]byte, error) {
 	return yaml.Marshal(fields)
 }
 
-// prune takes out what is null, an empty text or an empty object, and says whether nothing
-// is left.
+// prune takes out what is null, an empty text or an empty object, and reports whether nothing is
+// left.
 func prune(fields map[string]any) bool {
 	for name, value := range fields {
 		inner, isObject := value.(map[string]any)

@@ -99,7 +99,7 @@ type place struct {
 	port  uint16       // 0: not said
 }
 
-// pair gives the addresses of one family; of two pairs, the one that comes first.
+// pair returns the addresses of one family; of two pairs, the one that comes first.
 func pair(from, to place) (source, destination netip.AddrPort, ok bool) {
 	for _, d := range to.addrs {
 		for _, s := range from.addrs {
@@ -143,7 +143,7 @@ func address(s string) (place, error) {
 		}
 	}
 	if a.Zone() != "" {
-		return p, errors.New("services have nothing to do with addresses that have a zone (%)")
+		return p, errors.New("services never have addresses with a zone (%)")
 	}
 	p.addrs = []netip.Addr{a.Unmap()}
 	return p, nil
@@ -220,7 +220,7 @@ func (n *Names) service(s string, proto decision.Protocol) (place, error) {
 	case len(fit) == 0:
 		return p, fmt.Errorf("it has no %s port %s; there are %s", proto, port, some(has))
 	case len(fit) > 1:
-		return p, fmt.Errorf("which port? write service/%s:PORT; there are %s", name, some(fit))
+		return p, fmt.Errorf("it has several ports: write service/%s:PORT; there are %s", name, some(fit))
 	}
 	return p, nil
 }

@@ -73,7 +73,7 @@ func parse(line []byte) (Question, error) {
 	var kind *json.UnmarshalTypeError
 	switch {
 	case errors.As(err, &kind) && kind.Field != "":
-		why = fmt.Sprintf("%s is a %s, and not a %s", kind.Field, kind.Type, kind.Value)
+		why = fmt.Sprintf("%s is a %s, not a %s", kind.Field, kind.Type, kind.Value)
 	case errors.As(err, &kind):
 		why = "this is a JSON " + kind.Value
 	case errors.Is(err, io.ErrUnexpectedEOF):
@@ -93,7 +93,7 @@ func (n *Names) Packet(q Question) (decision.Packet, error) {
 		return p, &FieldError{"protocol", err}
 	}
 	if q.Local && q.InInterface != "" {
-		return p, &FieldError{"inInterface", fmt.Errorf("a packet that is made on the node comes in by no interface, not by %s", q.InInterface)}
+		return p, &FieldError{"inInterface", fmt.Errorf("a packet that originates on the node has no input interface, but %s is given", q.InInterface)}
 	}
 	destination, err := n.resolve(q.Destination, p.Protocol)
 	if err == nil && destination.port == 0 {
@@ -126,7 +126,7 @@ type FieldError struct {
 // Error is Err's text, which names the field.
 func (e *FieldError) Error() string { return e.Err.Error() }
 
-// Unwrap gives Err.
+// Unwrap returns Err.
 func (e *FieldError) Unwrap() error { return e.Err }
 
 func at(field, value string, err error) error {

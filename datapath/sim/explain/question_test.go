@@ -81,7 +81,7 @@ func TestWhichPort(t *testing.T) {
 	}
 	table, _ := control.Table(objects, control.NodeConfig{})
 	_, err := NamesOf(table, nil).Packet(Question{Protocol: "tcp", Source: "10.0.0.1", Destination: "service/default/web"})
-	if want := "which port? write service/default/web:PORT; there are http/80/TCP, dns/53/TCP"; err == nil || !strings.HasSuffix(err.Error(), want) {
+	if want := "it has several ports: write service/default/web:PORT; there are http/80/TCP, dns/53/TCP"; err == nil || !strings.HasSuffix(err.Error(), want) {
 		t.Errorf("error %v, want %q", err, want)
 	}
 	_, err = NamesOf(decision.NewTable(1, time.Time{}, decision.Node{}, nil), nil).Packet(Question{Protocol: "tcp", Source: "pod/a/b", Destination: "10.0.0.1:80"})
@@ -134,7 +134,7 @@ func TestQuestions(t *testing.T) {
 		{"unknown field", good + "\n\n" + `{"src":"a"}`, 1, `line 3: want an object such as {"protocol":"tcp","source":"10.244.1.9","destination":"10.96.0.1:443"}: unknown field "src"`},
 		{"no JSON", "tcp a b", 0, "line 1: want an object such as"},
 		{"an array", "[1]", 0, "this is a JSON array"},
-		{"a wrong type", `{"local":"yes"}`, 0, "local is a bool, and not a string"},
+		{"a wrong type", `{"local":"yes"}`, 0, "local is a bool, not a string"},
 		{"cut off", `{"protocol":`, 0, "the line ends within the object"},
 		{"two objects", good + good, 0, "one for each line"},
 		{"trailing bracket", good + "}", 0, "one for each line"},

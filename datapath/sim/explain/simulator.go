@@ -72,8 +72,8 @@ func New(table *decision.Table, r decision.Rand, c Cluster) *Simulator {
 	return s
 }
 
-// Decide gives the record of the flow that the packet would start, with its steps and,
-// where the answer alone would leave the asker wondering, a hint.
+// Decide returns the record of the flow that the packet would start, with its steps and, where the
+// answer alone would leave the asker wondering, a hint.
 func (s *Simulator) Decide(p *decision.Packet) *flow.Record {
 	d := decision.Decide(s.table, p, s.rand, s.affinity)
 	r := flow.New(s.table, p, &d)
@@ -105,7 +105,7 @@ func (s *Simulator) applyHostRules(p *decision.Packet, d *decision.Decision, r *
 	case a.Rule == nil:
 		return
 	case a.Unknown != "":
-		step.Outcome, step.Text = flow.StepUnknown, "a rule of the host's own, of which it cannot be told what it does: "+a.Unknown
+		step.Outcome, step.Text = flow.StepUnknown, "a rule of the host's own, with an unknown effect: "+a.Unknown
 	case a.Masquerade:
 		step.Outcome, step.Text = flow.StepApplied, "a rule of the host's own: the source becomes an address of this node"
 	default:

@@ -115,13 +115,13 @@ func (a *Evaluator) Evaluate(r *Rules, p *decision.Packet, endpoint netip.AddrPo
 		case j.Rule == nil:
 			continue
 		case j.Unknown:
-			return Result{Rule: j.Rule, Table: m.name, Unknown: "what it asks for is not known here"}
+			return Result{Rule: j.Rule, Table: m.name, Unknown: "it depends on data that is not known here"}
 		case !j.Masquerade && !j.Source.IsValid():
-			return Result{Rule: j.Rule, Table: m.name, Unknown: "it stops the packet, which is not done here"}
+			return Result{Rule: j.Rule, Table: m.name, Unknown: "it drops or rejects the packet, which is not applied here"}
 		case !j.Masquerade && j.Source == p.Source.Addr() && (j.Ports == iptables.PortRange{} || j.Ports.Contains(p.Source.Port())):
 			return Result{} // within the range already
 		case !j.Masquerade && !r.host.Has(j.Source):
-			return Result{Rule: j.Rule, Table: m.name, Unknown: fmt.Sprintf("%s is no address of this host, so that entries with it would not be recognised as ours", j.Source)}
+			return Result{Rule: j.Rule, Table: m.name, Unknown: fmt.Sprintf("%s is no address of this host: entries with it would not be recognised as ours", j.Source)}
 		}
 		return Result{Rule: j.Rule, Table: m.name, Masquerade: j.Masquerade, Source: j.Source, Ports: j.Ports}
 	}

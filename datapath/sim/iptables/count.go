@@ -35,7 +35,7 @@ func (m Quota) write(w *words) { w.option(m.Negated, "--quota", decimal(m.Bytes)
 // quotaPhrase reads "quota: 1000 bytes", which is also what a negated one prints.
 func quotaPhrase(w *wording, negated bool) bool {
 	w.load("quota")
-	w.notes["quota"] = "quotas are listed without their \"!\": each is taken to be without one"
+	w.notes["quota"] = "quotas are listed without their \"!\": each is assumed to have none"
 	return !negated && w.value("--quota") && w.word("bytes")
 }
 

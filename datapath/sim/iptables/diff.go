@@ -22,7 +22,7 @@ type ChainDiff struct {
 	Rules         []RuleDiff // in order, those that are gone in front of what took their place
 }
 
-// PolicyChanged says whether the chain is in both dumps with different policies.
+// PolicyChanged reports whether the chain is in both dumps with different policies.
 func (c *ChainDiff) PolicyChanged() bool {
 	return c.Before != nil && c.After != nil && c.Before.Policy != c.After.Policy
 }
@@ -33,7 +33,7 @@ type RuleDiff struct {
 	After  *Rule // nil: it is removed; if neither is nil, it stands in another place among the others
 }
 
-// Moved says whether the rule is in both dumps, in another order.
+// Moved reports whether the rule is in both dumps, in another order.
 func (r *RuleDiff) Moved() bool { return r.Before != nil && r.After != nil }
 
 // Diff tells what is different between two dumps: tables, chains and their policies, and

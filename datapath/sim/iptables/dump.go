@@ -144,7 +144,7 @@ func BuiltinChains(table string) []string {
 	return nil
 }
 
-// Builtin says whether it is a built-in chain of the table.
+// Builtin reports whether it is a built-in chain of the table.
 func Builtin(table, chain string) bool {
 	for _, b := range builtin {
 		if b.table == table {
@@ -174,13 +174,13 @@ func (t *Table) Chain(name string) *Chain {
 	return nil
 }
 
-// Has says whether there is such a chain: declared, or built in.
+// Has reports whether there is such a chain: declared, or built in.
 func (t *Table) Has(chain string) bool {
 	return Builtin(t.Name, chain) || t.Chain(chain) != nil
 }
 
-// ByChain gives the rules of each chain that has any, in order. It goes through the
-// whole table: keep the answer.
+// ByChain returns the rules of each chain that has any, in order. It goes through the whole table:
+// keep the answer.
 func (t *Table) ByChain() map[string][]*Rule {
 	rules := make(map[string][]*Rule)
 	for _, r := range t.Rules {

@@ -58,7 +58,7 @@ func stopReading(line int, found errorList) *Error {
 	case line > maxLines:
 		return &Error{Column: 1, Problem: fmt.Sprintf("the file has more than %d lines, the most that is read", maxLines)}
 	case len(found) >= maxFaults:
-		return &Error{Column: 1, Problem: "the lines from here on are not read, after so many faults"}
+		return &Error{Column: 1, Problem: "too many faults: the rest of the file is not read"}
 	}
 	return nil
 }

@@ -25,8 +25,8 @@ func addrBits(f Family) int {
 	return 32
 }
 
-// isOf says whether an address is of the family. An IPv4 address mapped into IPv6 is an
-// IPv6 one.
+// isOf reports whether an address is of the family. An IPv4 address mapped into IPv6 is an IPv6
+// one.
 func isOf(a netip.Addr, f Family) bool {
 	return a.IsValid() && a.Zone() == "" && a.BitLen() == addrBits(f)
 }

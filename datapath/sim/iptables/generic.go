@@ -32,9 +32,8 @@ type Interface struct {
 	Wildcard bool
 }
 
-// Matches says whether a device of that name is meant. A packet that has no such
-// device, like the input of a locally generated one, has the name "" (x_tables.h,
-// ifname_compare_aligned).
+// Matches reports whether a device of that name is meant. A packet that has no such device, like
+// the input of a locally generated one, has the name "" (x_tables.h, ifname_compare_aligned).
 func (i Interface) Matches(name string) bool {
 	if i.Wildcard {
 		return strings.HasPrefix(name, i.Name)

@@ -12,7 +12,7 @@ type TTL struct {
 	Value   uint8
 }
 
-// Matches says whether a time to live is meant.
+// Matches reports whether a time to live is meant.
 func (m TTL) Matches(ttl uint8) bool {
 	switch m.Compare {
 	case CompareEqual:

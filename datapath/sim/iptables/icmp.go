@@ -35,7 +35,7 @@ func (t ICMPType) String() string {
 	return decimal(t.Type)
 }
 
-// Matches says whether a message of that type and code is meant.
+// Matches reports whether a message of that type and code is meant.
 func (t ICMPType) Matches(typ, code uint8) bool {
 	return t.Any || t.Type == typ && (!t.Code.Given || t.Code.Value == code)
 }

@@ -20,9 +20,9 @@ type Extension struct {
 // SetName gives the name of an ipset by its index, under which the kernel keeps it.
 type SetName func(index uint16) (name string, ok bool)
 
-// DecodeMatch gives the match as a typed one; as an [UnknownMatch] with its name if
-// the module or its revision is not known, or the struct has no meaning. set may be nil:
-// then the names of ipsets are unknown.
+// DecodeMatch returns the match as a typed one; as an [UnknownMatch] with its name if the module
+// or its revision is not known, or the struct has no meaning. set may be nil: then the names of
+// ipsets are unknown.
 //
 // The layouts are those of the kernel's headers for user space (linux/netfilter/xt_*.h,
 // linux/netfilter_ipv4, linux/netfilter_ipv6) on machines of 64 bits. No length or offset
@@ -36,9 +36,9 @@ func DecodeMatch(f Family, x Extension, set SetName) Match {
 	return UnknownMatch{Match: cmp.Or(x.Name, nameless), Args: notDecoded(x)}
 }
 
-// DecodeTarget gives a target that is no verdict and no jump as a typed one; as an
-// [UnknownTarget] with its name if the module or its revision is not known, or
-// the struct has no meaning.
+// DecodeTarget returns a target that is no verdict and no jump as a typed one; as an
+// [UnknownTarget] with its name if the module or its revision is not known, or the struct has no
+// meaning.
 func DecodeTarget(f Family, x Extension) Target {
 	if t := targets[x.Name]; t != nil {
 		if target, ok := decode(t.kernel, f, x, nil); ok {
@@ -116,7 +116,7 @@ func (r raw) masked(at int) MaskedValue { return MaskedValue{r.u32(at), r.u32(at
 // ports is a range, __u16 [2].
 func (r raw) ports(at int) PortRange { return PortRange{r.u16(at), r.u16(at + 2)} }
 
-// given makes a condition out of a bit that says whether it is there, and one that says
+// given makes a condition out of a bit that reports whether it is there, and one that reports
 // whether it is negated.
 func given[T any](flags, inverted, bit uint32, value T) Condition[T] {
 	if flags&bit == 0 {

@@ -28,8 +28,8 @@ func (n Note) String() string {
 	return fmt.Sprintf("line %d: %s", n.Line, n.Text)
 }
 
-// Lists says whether the rules of a chain are known. A dump of iptables-save has those
-// of all chains of its tables; a listing only those of the chains that were asked for.
+// Lists reports whether the rules of a chain are known. A dump of iptables-save has those of all
+// chains of its tables; a listing only those of the chains that were asked for.
 func (d *Dump) Lists(table, chain string) bool {
 	t := d.Table(table)
 	if t == nil {
@@ -221,8 +221,8 @@ func (l *lister) addRow(r *row) {
 	l.chain.rows = append(l.chain.rows, r)
 	l.noteRounded(r.rounded)
 	if !l.chain.columns.interfaces {
-		l.note("interfaces", l.number, "listed without -v, so interfaces are not told: a rule with -i or -o, "+
-			"like \"-i lo -j ACCEPT\", looks as if it were for every interface")
+		l.note("interfaces", l.number, "listed without -v, so interfaces are not shown: a rule with -i or -o, "+
+			"like \"-i lo -j ACCEPT\", looks like a rule for every interface")
 	}
 }
 

@@ -69,11 +69,11 @@ func TestListings(t *testing.T) {
 			notes: []string{
 				"tables are not listed: raw, mangle, filter, security",
 				"line 2: table nat: built-in chains are not listed: INPUT, OUTPUT, POSTROUTING",
-				`line 4: listed without -v, so interfaces are not told: a rule with -i or -o, like "-i lo -j ACCEPT", looks as if it were for every interface`,
+				`line 4: listed without -v, so interfaces are not shown: a rule with -i or -o, like "-i lo -j ACCEPT", looks like a rule for every interface`,
 				"line 4: listed without -n: names of services and networks are taken for the usual numbers (http is 80)",
 				"line 4: table nat: rules jump to chains that are not listed: cali-PREROUTING, DOCKER, KUBE-SVC-MDD5UT6CKUVXRUP3, " +
 					"KUBE-SVC-FJOCBQUA67AJTJ4Y, KUBE-SVC-GWDJ4KONO5OOHRT4, KUBE-SVC-XBIRSKPJDNCMT43V, KUBE-SVC-UZFDVIVO2N6QXLRQ, KUBE-SVC-L5JLFDCUFDUOSAFE and 6 more",
-				"line 22: the line is cut off inside a comment: conditions behind it are not told",
+				"line 22: the line is cut off inside a comment: the conditions after it are missing",
 			},
 			known: "KUBE-SERVICES", blank: "KUBE-NODEPORTS",
 		},
@@ -89,7 +89,7 @@ func TestListings(t *testing.T) {
 			notes: []string{
 				"tables are not listed: raw, mangle, filter, security",
 				"line 2: table nat: built-in chains are not listed: PREROUTING, INPUT, OUTPUT, POSTROUTING",
-				`line 4: listed without -v, so interfaces are not told: a rule with -i or -o, like "-i lo -j ACCEPT", looks as if it were for every interface`,
+				`line 4: listed without -v, so interfaces are not shown: a rule with -i or -o, like "-i lo -j ACCEPT", looks like a rule for every interface`,
 				"line 4: listed without -n: names of services and networks are taken for the usual numbers (http is 80)",
 				"line 4: table nat: rules jump to chains that are not listed: KUBE-MARK-MASQ, KUBE-SVC-QMWWTXBG7KFJQKLO, " +
 					"KUBE-SVC-WT3SFWJ44Q74XUPR, KUBE-SVC-NPX46M4PTMTKRN6Y, KUBE-SVC-TCOU7JCQXEZGVUNU, KUBE-NODEPORTS, KUBE-SEP-BWCLCJLZ5KI6FXBW",

@@ -85,7 +85,7 @@ func (l *lister) addRule(t *Table, c *listedChain, row *row) {
 	r.Args = Tokens(r.Matches, r.Target)
 }
 
-// listed says whether any part lists a chain of the table.
+// listed reports whether any part lists a chain of the table.
 func (l *lister) listed(table, chain string) bool {
 	return l.chains[tableChain{table, chain}]
 }
@@ -162,7 +162,7 @@ func (l *lister) guessTables() {
 			p.table, why = p.guess()
 			line := p.chains[0].Line
 			l.note(fmt.Sprintf("table %d", line), line,
-				"no command line tells the table: it is taken for %s, %s; if it is not, put a line like \"# iptables -t mangle -L\" above it", p.table, why)
+				"no command line names the table: assuming %s, %s; if that is wrong, put a line like \"# iptables -t mangle -L\" above it", p.table, why)
 		}
 		for name := range p.names {
 			l.chains[tableChain{p.table, name}] = true
@@ -186,7 +186,7 @@ var chainsOf = []struct{ prefix, table string }{
 	{"KUBE-PROXY-FIREWALL", "filter"}, {"DOCKER-USER", "filter"}, {"DOCKER-ISOLATION-", "filter"},
 }
 
-// guess gives the table and by what it is told.
+// guess returns the table and by what it is told.
 func (p *part) guess() (table, why string) {
 	for _, c := range p.chains {
 		for _, r := range c.rows {

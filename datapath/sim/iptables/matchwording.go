@@ -39,7 +39,7 @@ func comment(w *wording, negated bool) bool {
 			w.load("comment")
 			w.emit(false, "--comment")
 			w.args = append(w.args, Token{Text: joined(w.words[begin:]), Quoted: true})
-			w.notes["cut"] = "the line is cut off inside a comment: conditions behind it are not told"
+			w.notes["cut"] = "the line is cut off inside a comment: the conditions after it are missing"
 			w.unknownName("the end of the line, which is cut off", false, Token{Text: "comment", Column: w.words[begin-1].Column})
 			return !negated
 		}
@@ -224,7 +224,7 @@ func limitPhrase(w *wording, negated bool) bool {
 	rate, ok := w.next()
 	w.emit(negated, option, rate)
 	w.emit(false, "--hashlimit-name", Token{Text: "line-" + strconv.Itoa(w.row.line), Column: rate.Column})
-	w.notes["hashlimit"] = "names of hashlimit tables are not listed: each rule is taken to have a table of its own, called by its line"
+	w.notes["hashlimit"] = "names of hashlimit tables are not listed: each rule is assumed to have its own table, named after its line"
 	if w.word("burst") {
 		ok = ok && w.value("--hashlimit-burst")
 	}
@@ -291,7 +291,7 @@ func (w *wording) ownerID(negated bool, option string, id Token) bool {
 	}
 	w.names = true
 	kind := map[string]string{"--uid-owner": "user", "--gid-owner": "group"}[option]
-	w.notes["users"] = "users and groups are told by names, which mean other numbers elsewhere: a rule with one cannot be decided"
+	w.notes["users"] = "users and groups are listed by name, and names have other numbers on other hosts: a rule with one cannot be evaluated"
 	w.unknownName(kind+" name "+id.Text, negated, Token{Text: "owner", Column: id.Column})
 	return false
 }

@@ -255,7 +255,7 @@ func (p *reader) settleFamily(given Family) {
 	}
 }
 
-// typeRules gives the rules of a table their matches and targets.
+// typeRules returns the rules of a table their matches and targets.
 func (p *reader) typeRules(t *Table) {
 	declared := make(map[string]bool)
 	for _, c := range t.Chains {

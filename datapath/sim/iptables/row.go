@@ -146,9 +146,8 @@ func (c *columns) row(words []Token) (*row, *Error) {
 	return r, nil
 }
 
-// hasTarget says whether the words begin with a target, or else with the protocol. What
-// is behind the protocol is column opt, but for ip6tables before 1.8.9, which left it
-// empty.
+// hasTarget reports whether the words begin with a target, or else with the protocol. What is
+// behind the protocol is column opt, but for ip6tables before 1.8.9, which left it empty.
 func hasTarget(words []Token) bool {
 	at := func(i int) string {
 		if i < len(words) {

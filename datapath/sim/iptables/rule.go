@@ -300,8 +300,8 @@ func (a *analysis) loadTarget(o option) *Error {
 	return nil
 }
 
-// keepUnknown gives a word to the unknown module or target that it stands behind; first
-// is the "!" in front of it, or the word itself.
+// keepUnknown returns a word to the unknown module or target that it stands behind; first is the
+// "!" in front of it, or the word itself.
 func (a *analysis) keepUnknown(first Token) {
 	if first != a.args[a.at] {
 		a.current.kept = append(a.current.kept, first)

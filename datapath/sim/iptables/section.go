@@ -91,8 +91,7 @@ func (s *section) has(name string) bool {
 	return ok
 }
 
-// oneOf gives the one of these options that is there; it is a fault if none or
-// several are.
+// oneOf returns the one of these options that is there; it is a fault if none or several are.
 func (s *section) oneOf(names ...string) option {
 	o, ok := s.atMostOne(names...)
 	if !ok && s.err == nil {
@@ -131,7 +130,7 @@ func (s *section) needs(t Token, what string, protocols ...uint8) {
 
 // Condition is a test that an option may ask for.
 type Condition[T any] struct {
-	// Given says whether the option is there; the others are valid iff it is.
+	// Given reports whether the option is there; the others are valid iff it is.
 	Given   bool
 	Negated bool // "!" stands in front of it
 	Value   T

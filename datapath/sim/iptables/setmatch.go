@@ -131,7 +131,7 @@ func decodeSet(r raw, rev uint8) (Match, bool) {
 	return m, ok
 }
 
-// negatedFlag says whether a flag is there with a "!".
+// negatedFlag reports whether a flag is there with a "!".
 func (s *section) negatedFlag(name string) bool {
 	o, ok := s.find(name)
 	return ok && o.negated

@@ -34,7 +34,7 @@ const (
 // latestTime is the end of a time that has none.
 const latestTime = 1<<31 - 1
 
-// Contains says whether the time is meant.
+// Contains reports whether the time is meant.
 func (m *Time) Contains(at time.Time) bool {
 	stamp := at.Unix()
 	if m.Begin.Given && stamp < int64(m.Begin.Value) || m.End.Given && stamp > int64(m.End.Value) || stamp < 0 || stamp > latestTime && !m.End.Given {

@@ -56,8 +56,8 @@ func (t Token) String() string {
 	return b.String()
 }
 
-// is says whether the word is one of these, which in quotes it is not: a comment "-j"
-// is no jump.
+// is reports whether the word is one of these, which in quotes it is not: a comment "-j" is no
+// jump.
 func (t Token) is(words ...string) bool {
 	if t.Quoted {
 		return false

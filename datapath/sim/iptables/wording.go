@@ -34,7 +34,7 @@ type wording struct {
 // did is undone.
 type phrase func(w *wording, negated bool) bool
 
-// translate gives the arguments of the rule.
+// translate returns the arguments of the rule.
 func (w *wording) translate() ([]Token, *Error) {
 	w.words, w.notes = w.row.rest, make(map[string]string)
 	w.jumpOption = "-j"
@@ -113,7 +113,7 @@ func (w *wording) address(option string, text Token) {
 	default:
 		if _, err := netip.ParseAddr(host); err != nil && !looksNumeric(host) {
 			w.names = true
-			w.notes["hosts"] = fmt.Sprintf("host names like %s are not told as addresses: a rule with one cannot be decided", host)
+			w.notes["hosts"] = fmt.Sprintf("host names like %s are listed instead of addresses: a rule with one cannot be evaluated", host)
 			column := map[string]string{"-s": "source", "-d": "destination"}[option]
 			w.unknownName("host name "+host, negated, Token{Text: column, Column: text.Column})
 			return
@@ -128,7 +128,7 @@ func (w *wording) address(option string, text Token) {
 	w.emit(negated, option, Token{Text: host, Column: text.Column})
 }
 
-// looksNumeric says whether a text was meant to be an address.
+// looksNumeric reports whether a text was meant to be an address.
 func looksNumeric(text string) bool {
 	return strings.Contains(text, ":") || strings.Trim(text, "0123456789.") == ""
 }
@@ -233,7 +233,7 @@ func (w *wording) unknown() {
 	w.later = append(w.later, unoptioned(w.words[begin+1:w.at])...)
 }
 
-// resumes says whether words that are known begin here.
+// resumes reports whether words that are known begin here.
 func (w *wording) resumes() bool {
 	before := *w
 	found := w.match() && w.at > before.at+1 || w.target()
@@ -257,8 +257,8 @@ func (w *wording) flush() {
 	w.later = w.later[:0]
 }
 
-// unoptioned gives text in quotes as one word, and puts quotes around words that would
-// be taken for options.
+// unoptioned returns text in quotes as one word, and puts quotes around words that would be taken
+// for options.
 func unoptioned(words []Token) []Token {
 	if len(words) == 0 {
 		return nil

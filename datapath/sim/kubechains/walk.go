@@ -98,12 +98,12 @@ func (w *walker) postrouting() {
 	if w.marked {
 		w.steps = append(w.steps, flow.Step{
 			Table: string(NAT), Chain: Postrouting, Outcome: flow.StepPassed,
-			Text: fmt.Sprintf("%s is this node: the packet is delivered here and does not pass POSTROUTING, so its source stays", w.dst.Addr()),
+			Text: fmt.Sprintf("%s is this node: the packet is delivered here and does not pass POSTROUTING, so its source is unchanged", w.dst.Addr()),
 		})
 	}
 }
 
-// run goes through a chain. It says whether the walk through the table has ended.
+// run goes through a chain. It reports whether the walk through the table has ended.
 func (w *walker) run(table Table, chain string) (ended bool) {
 	rules := w.rules[table][chain]
 	for i := range rules {

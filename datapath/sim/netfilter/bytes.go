@@ -73,7 +73,7 @@ func (p *Packet) ReadTCPOptions() {
 	}
 }
 
-// set writes bytes at an offset, and says whether they were others before.
+// set writes bytes at an offset, and reports whether they were others before.
 func (m *image) set(at int, b ...byte) (changed bool) {
 	if at+len(b) > len(m.bytes) {
 		return false
@@ -169,7 +169,7 @@ func (m *image) transport(p *Packet, at int) {
 	}
 }
 
-// otherAddresses says whether the packet's addresses are not those of Bytes.
+// otherAddresses reports whether the packet's addresses are not those of Bytes.
 func (p *Packet) otherAddresses() bool {
 	at := 8
 	if p.is4() {

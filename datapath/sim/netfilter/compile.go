@@ -101,15 +101,15 @@ func (m *Machine) compile(t *iptables.Table, partial bool) error {
 	return checkNesting(chains, slices.Sorted(maps.Keys(chains)))
 }
 
-// ofNFTables says whether the header above a table is that of iptables-save with its
-// nf_tables back end.
+// ofNFTables reports whether the header above a table is that of iptables-save with its nf_tables
+// back end.
 func ofNFTables(t *iptables.Table) bool {
 	return slices.ContainsFunc(t.Before, func(line string) bool {
 		return strings.Contains(line, "(nf_tables)")
 	})
 }
 
-// target is the chain that a rule jumps or goes to; empty: to none.
+// target is the chain that a rule jumps or goes to; empty: none.
 func target(r *iptables.Rule) (chain string, isGoto bool) {
 	switch t := r.Target.(type) {
 	case iptables.Jump:

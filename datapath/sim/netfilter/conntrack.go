@@ -283,14 +283,13 @@ func (s *State) Forget(e *Entry) {
 	}
 }
 
-// used says whether another connection has the tuple for its answers
-// (nf_nat_used_tuple).
+// used reports whether another connection has the tuple for its answers (nf_nat_used_tuple).
 func (s *State) used(reply Tuple, e *Entry) bool {
 	c, ok := s.table[tupleKey{reply, e.Zone}]
 	return ok && c.entry != e
 }
 
-// validFlags says whether TCP flags may stand together (tcp_valid_flags of
+// validFlags reports whether TCP flags may stand together (tcp_valid_flags of
 // nf_conntrack_proto_tcp.c).
 func validFlags(f iptables.TCPFlags) bool {
 	switch f &^ iptables.PSH {
@@ -301,7 +300,7 @@ func validFlags(f iptables.TCPFlags) bool {
 	return false
 }
 
-// mayBegin says whether the packet can be a connection's first.
+// mayBegin reports whether the packet can be a connection's first.
 func mayBegin(p *Packet) bool {
 	switch p.Protocol {
 	case protoTCP:

@@ -87,7 +87,7 @@ func (g *guesser) guess(addressesKnown bool) {
 	}
 }
 
-// kubeProxy says whether the rules are kube-proxy's.
+// kubeProxy reports whether the rules are kube-proxy's.
 func (g *guesser) kubeProxy() bool {
 	return slices.ContainsFunc(g.hints, func(h hint) bool {
 		return h.table == "nat" && (h.Chain == servicesChain || isTo(h.Rule, servicesChain) || isTo(h.Rule, markMasq))
@@ -111,12 +111,12 @@ func (g *guesser) findPods() {
 	}
 }
 
-// near says whether the address is a pod's, or behind a device that has its network.
+// near reports whether the address is a pod's, or behind a device that has its network.
 func (g *guesser) near(a netip.Addr) bool {
 	return g.pods.IsValid() && g.pods.Contains(a) || a.IsValid() && g.leads(alone(a))
 }
 
-// leads says whether there is a way to a whole network, other than the default route.
+// leads reports whether there is a way to a whole network, other than the default route.
 func (g *guesser) leads(to netip.Prefix) bool { return newNetwork(g.host, g.family).leads(to) }
 
 func (n *network) leads(to netip.Prefix) bool {
@@ -158,7 +158,7 @@ func (g *guesser) podRoute() {
 		name = p.InInterface
 	}
 	g.route(g.pods, name)
-	g.note(netip.Prefix{}, "the pods' network %s is behind %s, all of it", g.pods, name)
+	g.note(netip.Prefix{}, "the whole pod network %s is behind %s", g.pods, name)
 	if near, err := p.Source.Addr().Prefix(p.Source.Addr().BitLen() - 8); err == nil && g.pods.Contains(p.Source.Addr()) {
 		gateway := near.Addr().Next()
 		g.host.AddAddress(name, netip.PrefixFrom(gateway, gateway.BitLen()))
@@ -174,7 +174,7 @@ func (g *guesser) route(to netip.Prefix, device string) {
 	}
 }
 
-// routed says whether there is a route already.
+// routed reports whether there is a route already.
 func (g *guesser) routed(a netip.Addr) bool {
 	return newNetwork(g.host, g.family).route(a).Type != NoRoute
 }
@@ -209,13 +209,13 @@ func (g *guesser) addresses() {
 	p := g.packet
 	from, to := p.Source.Addr(), p.Destination.Addr()
 	if p.Local && from.IsValid() && !from.IsUnspecified() && !from.IsLoopback() {
-		add(from, "%s is an address of this host, as the packet is made here", from)
+		add(from, "%s is an address of this host, because the packet originates here", from)
 	}
 	if g.meant(from, to) {
-		add(to, "%s is an address of this host, or a packet from %s would not come here", to, from)
+		add(to, "%s is an address of this host, or a packet from %s would not arrive here", to, from)
 	}
 	if i := slices.IndexFunc(g.hints, func(h hint) bool { return h.serves(p) }); i >= 0 && private(to) && !g.near(to) && !g.named()[to] {
-		add(to, "%s is an address of this host, as line %d is for its port %d", to, g.hints[i].Line, p.Destination.Port())
+		add(to, "%s is an address of this host, because line %d matches its port %d", to, g.hints[i].Line, p.Destination.Port())
 	}
 	for _, h := range g.hints {
 		if a := h.hides(g.uplink); a.IsValid() && !near(a) {
@@ -243,12 +243,12 @@ func (g *guesser) addresses() {
 	if g.family == iptables.IPv6 {
 		stand = netip.MustParseAddr("2001:db8::1")
 	}
-	add(stand, "%s stands for the host's own address, which the rules do not tell", stand)
+	add(stand, "%s stands for the host's own address, which the rules do not show", stand)
 }
 
-// meant says whether a packet from outside is most likely for the host itself: neither
-// has its source or destination a place behind the host, nor is the destination one that
-// rules translate, nor is the packet one from a private network to the world.
+// meant reports whether a packet from outside is most likely for the host itself: neither has its
+// source or destination a place behind the host, nor is the destination one that rules translate,
+// nor is the packet one from a private network to the world.
 func (g *guesser) meant(from, to netip.Addr) bool {
 	switch {
 	case g.packet.Local, !to.IsValid(), g.near(from), g.near(to), g.named()[to],
@@ -280,5 +280,5 @@ func (g *guesser) inInterface() {
 	if r.Type != Unicast {
 		p.InInterface = g.uplink
 	}
-	g.note(netip.Prefix{}, "the packet comes in by %s, which is the way to %s", p.InInterface, p.Source.Addr())
+	g.note(netip.Prefix{}, "the packet arrives on %s, which leads to %s", p.InInterface, p.Source.Addr())
 }

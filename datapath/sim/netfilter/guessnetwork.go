@@ -92,12 +92,12 @@ func (g *guesser) hidden() {
 	inner := g.inner()
 	device, called := inner, inner
 	if inner == "" {
-		device, called = "lan", "a device that is called lan here"
+		device, called = "lan", "a device named lan here"
 	}
 	for _, h := range g.hints {
 		g.gateway = g.gateway || h.table == "nat" && (h.targets("SNAT") || h.targets("MASQUERADE"))
 		if p := h.source; p.IsValid() && h.hidesBehind() == g.uplink && !p.IsSingleIP() && p.Bits() >= 8 && p != g.pods && !g.leads(p) {
-			g.lan(p, device, "%s is behind %s, as line %d hides it behind %s", p, called, h.Line, g.uplink)
+			g.lan(p, device, "%s is behind %s, because line %d hides it behind %s", p, called, h.Line, g.uplink)
 		}
 	}
 	if !g.gateway || inner == "" {
@@ -160,8 +160,8 @@ func (g *guesser) inner() string {
 	return ""
 }
 
-// tunnel says whether hosts behind a device of that name reach each other by way of this
-// host only.
+// tunnel reports whether hosts behind a device of that name reach each other by way of this host
+// only.
 func tunnel(device string) bool {
 	return slices.ContainsFunc([]string{"wg", "tun", "tap", "ppp", "tailscale"}, func(prefix string) bool { return strings.HasPrefix(device, prefix) })
 }
@@ -173,7 +173,7 @@ func (g *guesser) behindIn() {
 		return
 	}
 	g.route(alone(from), in)
-	g.note(netip.Prefix{}, "%s is behind %s, as the packet comes in by it", from, in)
+	g.note(netip.Prefix{}, "%s is behind %s, because the packet arrives on it", from, in)
 }
 
 // proxies finds programs that TPROXY gives packets to. Rules of routing by the mark are
@@ -199,7 +199,7 @@ func (g *guesser) proxies() {
 			g.host.LocalMarks = append(slices.Clip(g.host.LocalMarks), t.Mark)
 		}
 		if h.protocol == g.packet.Protocol {
-			g.note(alone(g.packet.Destination.Addr()), "a program listens at %s, and what has the mark %s is routed to this host, as TPROXY needs it: see line %d", s.Address, maskText(t.Mark), h.Line)
+			g.note(alone(g.packet.Destination.Addr()), "a program listens at %s, and packets with the mark %s are routed to this host, as TPROXY requires: see line %d", s.Address, maskText(t.Mark), h.Line)
 		}
 	}
 }

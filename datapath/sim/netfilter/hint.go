@@ -163,7 +163,7 @@ func (h *hint) limitPorts(p iptables.Ports) {
 	}
 }
 
-// serves says whether the rule is for just this port of the host itself.
+// serves reports whether the rule is for just this port of the host itself.
 func (h *hint) serves(p *Packet) bool {
 	return h.here && h.table == "nat" && h.protocol == p.Protocol && !h.destination.IsValid() &&
 		slices.ContainsFunc(h.ports, func(r iptables.PortRange) bool { return r.Contains(p.Destination.Port()) })
@@ -177,10 +177,10 @@ func exact(i iptables.Interface) string {
 	return i.Name
 }
 
-// targets says whether the rule has a target of that name.
+// targets reports whether the rule has a target of that name.
 func (h *hint) targets(name string) bool { return h.Target != nil && h.Target.Name() == name }
 
-// refuses says whether the rule ends packets.
+// refuses reports whether the rule ends packets.
 func (h *hint) refuses() bool { return h.Target == iptables.Drop || h.targets("REJECT") }
 
 // asked is the single address, of a host, that the rule is for as a destination.
@@ -192,8 +192,8 @@ func (h *hint) wanted() (a netip.Addr, ok bool) {
 	return a, !a.IsMulticast() && !a.IsUnspecified() && a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
 }
 
-// behind is the device that the rule suggests to lead to a network; empty if to none. A
-// rule for packets that are dropped says the contrary: this is not where they belong.
+// behind is the device that the rule suggests to lead to a network; empty if none. A rule for
+// packets that are dropped says the contrary: this is not where they belong.
 func (h *hint) behind() (device string, network netip.Prefix) {
 	ours := func(p netip.Prefix) bool { return p.IsValid() && (p.Addr().Is6() || private(p.Addr())) }
 	switch {
@@ -234,8 +234,8 @@ func (h *hint) hides(device string) netip.Addr {
 	return t.To.First
 }
 
-// private says whether the address is of those that are not routed in the internet (RFC
-// 1918, 4193, 6598).
+// private reports whether the address is of those that are not routed in the internet (RFC 1918,
+// 4193, 6598).
 func private(a netip.Addr) bool {
 	return a.IsPrivate() || netip.MustParsePrefix("100.64.0.0/10").Contains(a)
 }

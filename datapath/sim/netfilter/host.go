@@ -142,7 +142,7 @@ func last(p netip.Prefix) netip.Addr {
 	return netip.AddrFrom4(b)
 }
 
-// isLocal says whether the address is the host's own.
+// isLocal reports whether the address is the host's own.
 func (n *network) isLocal(a netip.Addr) bool {
 	if n.loopback.Contains(a) {
 		return true
@@ -316,7 +316,7 @@ func (n *network) socket(protocol uint8, to netip.AddrPort) *Socket {
 	return any
 }
 
-// Has says whether the address is one of the host's interfaces.
+// Has reports whether the address is one of the host's interfaces.
 func (h *Host) Has(a netip.Addr) bool {
 	for _, i := range h.Interfaces {
 		for _, own := range i.Addresses {

@@ -23,7 +23,7 @@ func (h *Host) Read(r io.Reader) error {
 		case errors.Is(err, io.EOF) && n > 1:
 			return nil
 		case errors.Is(err, io.EOF):
-			return errors.New("there is nothing in it; want the output of ip -j addr, or of ip -j route")
+			return errors.New("it is empty; want the output of ip -j addr, or of ip -j route")
 		case err != nil:
 			return fmt.Errorf("list %d: %w; want the output of ip -j addr, or of ip -j route", n, err)
 		}

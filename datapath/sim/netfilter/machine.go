@@ -259,7 +259,7 @@ func (m *Machine) Find(name string, local bool) (*Start, error) {
 	for _, c := range found {
 		names = append(names, c.table.String()+"/"+c.name)
 	}
-	return nil, fmt.Errorf("several tables have a chain %s: say %s", name, strings.Join(names, " or "))
+	return nil, fmt.Errorf("several tables have a chain %s: write %s", name, strings.Join(names, " or "))
 }
 
 // hookOf is a hook from which the chain is reached.

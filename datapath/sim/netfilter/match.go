@@ -120,7 +120,7 @@ func (w *walk) matches(m iptables.Match) truth {
 		return no // there are no such headers: see Packet
 	case iptables.IPsec:
 		// match_policy_in, match_policy_out (xt_policy.c).
-		w.grant("that the packet has nothing to do with IPsec")
+		w.grant("that IPsec is not applied to the packet")
 		return truthOf(m.None)
 	case iptables.Quota:
 		return truthOf(w.quota(m))
@@ -401,7 +401,7 @@ func inRange(c iptables.Condition[iptables.AddrRange], a netip.Addr) bool {
 	return !c.Given || c.Value.Contains(a) != c.Negated
 }
 
-// frame says whether the packet still has the header of the frame it came in.
+// frame reports whether the packet still has the header of the frame it came in.
 func (w *walk) frame() bool {
 	if w.packet.MAC == nil || w.in == "" || w.in == loopbackName {
 		return false

@@ -68,7 +68,7 @@ func (w *walk) recentAddress(m iptables.Recent) netip.Addr {
 	return masked(addr, m.Mask)
 }
 
-// seen says whether the address was seen often enough and lately enough.
+// seen reports whether the address was seen often enough and lately enough.
 func (w *walk) seen(m iptables.Recent, e *recentEntry) bool {
 	hits := uint32(0)
 	for _, stamp := range e.stamps {

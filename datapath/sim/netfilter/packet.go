@@ -71,8 +71,7 @@ type Owner struct {
 	Groups   []uint32 // supplementary
 }
 
-// HasPorts says whether packets of the protocol have ports where [netip.AddrPort] has
-// them.
+// HasPorts reports whether packets of the protocol have ports where [netip.AddrPort] has them.
 func HasPorts(protocol uint8) bool {
 	switch protocol {
 	case protoTCP, protoUDP, protoSCTP, 33, 136: // DCCP, UDP-Lite

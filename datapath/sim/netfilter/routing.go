@@ -25,12 +25,12 @@ func (w *walk) routeInput() bool {
 		case from.IsLoopback() && !n.RouteLocalnet:
 			return w.foreign(from)
 		case to.IsLoopback() && !n.RouteLocalnet:
-			return w.end(Dropped, nil, fmt.Sprintf("routing: %s is not for packets from outside, while route_localnet is 0", to))
+			return w.end(Dropped, nil, fmt.Sprintf("routing: packets from outside cannot use %s while route_localnet is 0", to))
 		}
 	}
 	if to.IsMulticast() {
 		if !allHosts(to) && !slices.Contains(n.Groups, to) {
-			return w.end(Dropped, nil, fmt.Sprintf("routing: nobody here has joined the group %s", to))
+			return w.end(Dropped, nil, fmt.Sprintf("routing: no program on this host has joined the group %s", to))
 		}
 		w.route = Route{Type: Local}
 		return true
@@ -57,12 +57,12 @@ func (w *walk) routeInput() bool {
 	case n.NoForwarding:
 		return w.end(Dropped, nil, "routing: the host does not forward packets")
 	case w.assigned != nil: // ip_forward, ip6_forward
-		return w.end(Dropped, nil, "routing: TPROXY gave the packet to a socket of this host, but the way leads on; the host lacks a rule of routing by the packet's mark")
+		return w.end(Dropped, nil, "routing: TPROXY assigned the packet to a socket of this host, but its route leads on; the host lacks a routing rule (ip rule) for the packet's mark")
 	}
 	return n.comesFrom(from, w.in, w.route.Interface) || w.foreign(from)
 }
 
-// allHosts says whether it is the group that every host is in.
+// allHosts reports whether it is the group that every host is in.
 func allHosts(a netip.Addr) bool {
 	return a == netip.AddrFrom4([4]byte{224, 0, 0, 1}) || a == netip.IPv6LinkLocalAllNodes()
 }
@@ -85,7 +85,7 @@ func (n *network) comesFrom(from netip.Addr, in, out string) bool {
 
 // foreign drops a packet whose source is not where it comes from.
 func (w *walk) foreign(from netip.Addr) bool {
-	return w.end(Dropped, nil, fmt.Sprintf("routing: %s is an address of this host, so nothing from outside can come from it", from))
+	return w.end(Dropped, nil, fmt.Sprintf("routing: %s is an address of this host, so it cannot be the source of a packet from outside", from))
 }
 
 // routeOutput is ip_route_output_key (net/ipv4/route.c): where a packet goes that was
@@ -99,7 +99,7 @@ func (w *walk) routeOutput() bool {
 		return true
 	case Unicast:
 		if from.Is4() && from.IsLoopback() && !n.RouteLocalnet {
-			return w.end(Dropped, nil, fmt.Sprintf("routing: %s cannot leave the host, while route_localnet is 0", from))
+			return w.end(Dropped, nil, fmt.Sprintf("routing: %s cannot leave the host while route_localnet is 0", from))
 		}
 		return true
 	}
@@ -149,7 +149,7 @@ func (w *walk) addrtype(m iptables.Addrtype) bool {
 	return test(m.Source, w.packet.Source.Addr()) && test(m.Destination, w.packet.Destination.Addr())
 }
 
-// isType says whether the address is of one of the types.
+// isType reports whether the address is of one of the types.
 func (n *network) isType(a netip.Addr, device string, types iptables.AddrTypes) bool {
 	if a.Is4() {
 		return types&n.type4(a, device) != 0

@@ -72,7 +72,7 @@ func (j *SourceNAT) Evaluate(m *Machine, p *Translated) SourceResult {
 	return w.sourceResult(r)
 }
 
-// Translates says whether a chain of the nat table that the hook leads to has a rule that
+// Translates reports whether a chain of the nat table that the hook leads to has a rule that
 // translates, or of which that cannot be told.
 func (m *Machine) Translates(h Hook) bool {
 	c := m.chains[nat][h.String()]
@@ -115,8 +115,8 @@ func (w *walk) sourceResult(r *iptables.Rule) SourceResult {
 	return j
 }
 
-// asksForMore says whether a match depends on what a Judge does not have: memory, chance,
-// the sockets of the host, and much of the packet.
+// asksForMore reports whether a match depends on what a Judge does not have: memory, chance, the
+// sockets of the host, and much of the packet.
 func (w *walk) needsMore(m iptables.Match) bool {
 	switch m := m.(type) {
 	case iptables.Statistic:

@@ -40,7 +40,7 @@ func (w *walk) apply(c *chain, r *rule, depth int) (f exit, leave bool) {
 		return ended, true
 	case iptables.Tarpit:
 		w.addRule(c, r, flow.StepApplied)
-		w.end(Dropped, r.Rule, "TARPIT, a module that is not part of the kernel, answers TCP itself")
+		w.end(Dropped, r.Rule, "TARPIT, a module that is not part of the kernel, replies to TCP itself")
 		return ended, true
 	case iptables.NFQueue:
 		return w.queue(c, r, t)
@@ -148,8 +148,8 @@ func (p *Packet) writeSegmentSize(room int) {
 	}
 }
 
-// harmless says whether it makes no difference if the rule matches: it neither ends a
-// packet nor changes what other rules see, nor do its matches remember the packet for them.
+// harmless reports whether it makes no difference if the rule matches: it neither ends a packet
+// nor changes what other rules see, nor do its matches remember the packet for them.
 func harmless(r *rule) bool {
 	switch r.Target.(type) {
 	case nil, iptables.Log, iptables.NFLog, iptables.Audit, iptables.Trace, iptables.Checksum, iptables.TCPMSS:
@@ -310,7 +310,7 @@ func (w *walk) tproxy(c *chain, r *rule, t iptables.TProxy) (exit, bool) {
 	return accepted, true
 }
 
-// nat gives the connection its translation on the side of the hook.
+// nat returns the connection its translation on the side of the hook.
 func (w *walk) nat(c *chain, r *rule) (exit, bool) {
 	if w.sourceOnly {
 		w.sourceRule = r.Rule

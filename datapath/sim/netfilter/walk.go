@@ -80,9 +80,9 @@ func (w *walk) single(start *Start) {
 	w.track()
 	switch w.chain(start.chain, 0) {
 	case fellThrough:
-		w.end(Returned, nil, fmt.Sprintf("it comes to the end of chain %s, and goes on behind the rule that jumped there", start.chain.name))
+		w.end(Returned, nil, fmt.Sprintf("end of chain %s: it continues after the rule that jumped there", start.chain.name))
 	case accepted:
-		w.end(Returned, nil, fmt.Sprintf("what follows table %s is left out", start.chain.table))
+		w.end(Returned, nil, fmt.Sprintf("the walk after table %s is left out", start.chain.table))
 	}
 	if w.entry != nil {
 		w.translate(sideOf(start.hook))
@@ -153,7 +153,7 @@ func (w *walk) acceptable() bool {
 	case from.IsMulticast():
 		return w.end(Dropped, nil, fmt.Sprintf("%s cannot be a source", from))
 	case from.IsLoopback() || to.IsLoopback():
-		return w.end(Dropped, nil, "from outside nothing comes from ::1 or goes there")
+		return w.end(Dropped, nil, "packets from outside cannot have ::1 as source or destination")
 	}
 	return true
 }
@@ -165,7 +165,7 @@ func (w *walk) outgoing() bool {
 	if w.packet.Source.Addr().IsUnspecified() {
 		source := n.localSource(w.packet.Destination.Addr())
 		if !source.IsValid() {
-			return w.end(Dropped, nil, fmt.Sprintf("the host has no address to ask %s from", w.packet.Destination.Addr()))
+			return w.end(Dropped, nil, fmt.Sprintf("the host has no source address for %s", w.packet.Destination.Addr()))
 		}
 		w.packet.Source = netip.AddrPortFrom(source, w.packet.Source.Port())
 	}
@@ -407,7 +407,7 @@ func (w *walk) stop(c *chain, r *rule, failed iptables.Match) exit {
 	case failed != nil:
 		why = fmt.Sprintf("line %d: %s", r.Line, w.unknownReason(failed))
 		if s, ok := failed.(iptables.SetMatch); ok && w.machine.sets[s.Set] == nil {
-			why = fmt.Sprintf("line %d: what is in the ipset %s is not known", r.Line, s.Set)
+			why = fmt.Sprintf("line %d: the contents of the ipset %s are not known", r.Line, s.Set)
 		}
 	case r.jump == nil && isJump(r):
 		why = fmt.Sprintf("line %d: chain %s is not in the listing", r.Line, r.Target.Name())
@@ -426,7 +426,7 @@ func (w *walk) unknownReason(m iptables.Match) string {
 	case iptables.MAC:
 		reason = "depends on the frame's source address, which is not known"
 	case iptables.BPF:
-		reason = "depends on what is not known: bytes of the packet, or the kernel's data about it"
+		reason = "depends on data that is not known: bytes of the packet, or the kernel's data about it"
 		if m.Pinned != "" {
 			reason = "is a program in the kernel, which rules do not show"
 		}

@@ -19,9 +19,9 @@ func (w *walk) whyNot(m iptables.Match) string {
 	case iptables.Destination:
 		return inNetwork("the destination", p.Destination.Addr(), m.Network, m.Negated)
 	case iptables.InInterface:
-		return device("comes in by", w.in, m.Interface, m.Negated)
+		return device("arrives on", w.in, m.Interface, m.Negated)
 	case iptables.OutInterface:
-		return device("goes out by", w.out, m.Interface, m.Negated)
+		return device("leaves on", w.out, m.Interface, m.Negated)
 	case iptables.Protocol:
 		return isNot("it is "+ProtocolName(p.Protocol), ProtocolName(m.Number), m.Negated)
 	case iptables.TCP:
@@ -101,7 +101,7 @@ func (w *walk) whyNot(m iptables.Match) string {
 	case iptables.RoutingHeader:
 		return "it has no routing header"
 	case iptables.IPsec:
-		return "it has nothing to do with IPsec"
+		return "IPsec is not applied to it"
 	case iptables.Quota:
 		if m.Negated {
 			return fmt.Sprintf("the quota of %d bytes is not used up", m.Bytes)
@@ -122,7 +122,7 @@ func (w *walk) whyNot(m iptables.Match) string {
 	case iptables.CPU:
 		return isNot(fmt.Sprintf("processor %d handles it", p.CPU), strconv.FormatUint(uint64(m.Number), 10), m.Negated)
 	case iptables.Helper:
-		return "its connection belongs to no other one"
+		return "its connection is not related to another one"
 	case iptables.Time:
 		return "it is " + w.now().Format("Monday, 2006-01-02 15:04:05 UTC")
 	case iptables.String:
@@ -138,10 +138,10 @@ func (w *walk) whyNot(m iptables.Match) string {
 	case iptables.Length:
 		return isNot(fmt.Sprintf("the packet has %d bytes", p.Length), m.Range.String(), m.Negated)
 	case iptables.Socket:
-		return "no socket that is known of is for it"
+		return "no known socket matches it"
 	case iptables.Rpfilter:
 		if r := w.machine.network.route(p.Source.Addr()); r.Type == Unicast {
-			back := fmt.Sprintf("the way back to %s is by %s", p.Source.Addr(), r.Interface)
+			back := fmt.Sprintf("the route back to %s is by %s", p.Source.Addr(), r.Interface)
 			if m.Invert {
 				return back + ", as it came"
 			}
@@ -222,9 +222,9 @@ func (w *walk) why(m iptables.Match) string {
 	case iptables.Destination:
 		return inNetwork("the destination", p.Destination.Addr(), m.Network, !m.Negated)
 	case iptables.InInterface:
-		return device("comes in by", w.in, m.Interface, !m.Negated)
+		return device("arrives on", w.in, m.Interface, !m.Negated)
 	case iptables.OutInterface:
-		return device("goes out by", w.out, m.Interface, !m.Negated)
+		return device("leaves on", w.out, m.Interface, !m.Negated)
 	case iptables.Conntrack:
 		if m.State.Given {
 			return "its state is " + w.stateBits().String()
@@ -300,14 +300,14 @@ func (w *walk) notHops(m iptables.TTL) string {
 
 // connbytesText is "its connection has transferred 3 packets in both directions".
 func connbytesText(m iptables.Connbytes, n uint64) string {
-	direction := [...]string{"in its own direction", "in the direction of answers", "in both directions"}[m.Direction]
+	direction := [...]string{"in its own direction", "in the reply direction", "in both directions"}[m.Direction]
 	switch m.Unit {
 	case iptables.ConnbytesPackets:
 		return fmt.Sprintf("packets of its connection %s: %d", direction, n)
 	case iptables.ConnbytesBytes:
 		return fmt.Sprintf("bytes of its connection %s: %d", direction, n)
 	}
-	return fmt.Sprintf("bytes a packet of its connection %s: %d", direction, n)
+	return fmt.Sprintf("bytes per packet of its connection %s: %d", direction, n)
 }
 
 func amountText(r iptables.Range[uint64]) string {

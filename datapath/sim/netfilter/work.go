@@ -32,7 +32,7 @@ const maxDepth = 50_000
 func (w *Work) spent() string {
 	switch {
 	case w.Visits <= 0:
-		return "the limit of rules that are asked"
+		return "the limit of evaluated rules"
 	case w.Steps <= 0:
 		return "the limit of steps"
 	}

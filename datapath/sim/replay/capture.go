@@ -73,7 +73,7 @@ func NewCapture(r io.Reader) (*Capture, error) {
 	head, err := c.in.Peek(4)
 	switch {
 	case len(head) == 0 && errors.Is(err, io.EOF):
-		return nil, errors.New("it is empty, not even a capture of no packets")
+		return nil, errors.New("it is empty: a capture has at least a header")
 	case err != nil && !errors.Is(err, io.EOF):
 		return nil, err
 	case len(head) < 4:
@@ -98,11 +98,11 @@ func NewCapture(r io.Reader) (*Capture, error) {
 			return c, c.beginPcap()
 		}
 	}
-	return nil, fmt.Errorf("not a capture: it begins with %x, and neither pcap nor pcapng does", head)
+	return nil, fmt.Errorf("not a capture: it begins with %x, unlike pcap and pcapng", head)
 }
 
-// Next gives the next block, and io.EOF after the last. A file that ends within a
-// block, or makes no sense, is an error that says where.
+// Next returns the next block, and io.EOF after the last. A file that ends within a block, or
+// makes no sense, is an error that says where.
 func (c *Capture) Next() (*Block, error) {
 	b, err := c.next()
 	if b != nil && b.Frame != nil {

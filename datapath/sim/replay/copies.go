@@ -44,7 +44,7 @@ type sighting struct {
 	hash uint64
 }
 
-// has says whether the hash was noted within the span.
+// has reports whether the hash was noted within the span.
 func (r *recent) has(hash uint64, now time.Time) bool {
 	n := 0
 	for n < len(r.queue) && now.Sub(r.queue[n].when) > r.span {
@@ -62,7 +62,7 @@ func (r *recent) note(hash uint64, now time.Time) {
 	}
 }
 
-// again says whether the packet was just seen: everything but its TTL is the same.
+// again reports whether the packet was just seen: everything but its TTL is the same.
 func (c *copies) again(p *packet, now time.Time) bool {
 	var h maphash.Hash
 	h.SetSeed(c.seed)
@@ -88,8 +88,8 @@ func (c *copies) request(p *packet, now time.Time) {
 	}
 }
 
-// translated says whether the packet is one that was just seen, but for addresses and
-// ports: a proxy translated it while the capture was taken.
+// translated reports whether the packet is one that was just seen, but for addresses and ports: a
+// proxy translated it while the capture was taken.
 func (c *copies) translated(p *packet, now time.Time) bool {
 	hash, ok := c.contents(p)
 	return ok && c.first.has(hash, now)

@@ -18,7 +18,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// IsFlowLog says whether a file that begins like this is a flow log, and not a capture.
+// IsFlowLog reports whether a file that begins like this is a flow log, and not a capture.
 func IsFlowLog(begin []byte) bool {
 	begin = bytes.TrimLeft(begin, " \t\r\n")
 	return len(begin) > 0 && begin[0] == '{'
@@ -89,7 +89,7 @@ func orNone(s string) string {
 // error: records do not tell the interface.
 func NewLog(t *decision.Table) (*Log, error) {
 	if d := &t.Node().Detector; d.Bridge != "" || d.InterfacePrefix != "" {
-		return nil, errors.New("a flow log does not tell by which interface packets came in, so that pods cannot be told by it: give another --detect-local-mode")
+		return nil, errors.New("a flow log does not record the input interface, so pods cannot be detected by it: set another --detect-local-mode")
 	}
 	l := &Log{
 		table: t, known: make(map[client]bool),
@@ -184,8 +184,8 @@ func packetOf(r *flow.Record) (*decision.Packet, error) {
 // recorded is a source of randomness that gives the draw of a record.
 type recorded struct{ *flow.Record }
 
-// Float64 gives the draw. A record without one had no choice, or was decided by
-// an earlier packet: then no draw matters.
+// Float64 returns the draw. A record without one had no choice, or was decided by an earlier
+// packet: then no draw matters.
 func (r recorded) Float64() float64 {
 	if r.Draw == nil {
 		return 0
@@ -290,13 +290,13 @@ func (s *LogSummary) WriteTo(w io.Writer) (int64, error) {
 	case 0:
 		b.WriteString(": no difference\n")
 	default:
-		fmt.Fprintf(&b, ": %d would be decided otherwise\n", s.Different)
+		fmt.Fprintf(&b, ": %d would be decided differently\n", s.Different)
 	}
 	if others := s.Records - s.ofNode(); others > 0 {
 		fmt.Fprintf(&b, "  %6d  of other nodes\n", others)
 	}
 	if len(s.Generations) > 1 {
-		fmt.Fprintf(&b, "  the log is of several service tables, which may not all be that of the objects: %s\n", s.generations())
+		fmt.Fprintf(&b, "  the log covers several service tables, and not all of them may match the objects: %s\n", s.generations())
 	}
 	n, err := io.WriteString(w, b.String())
 	return int64(n), err

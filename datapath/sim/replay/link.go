@@ -23,7 +23,7 @@ const (
 	linkCooked2  LinkType = 276
 )
 
-// check says whether packets of the type can be read.
+// check reports whether packets of the type can be read.
 func (l LinkType) check() error {
 	switch l {
 	case linkNull, linkEthernet, linkRaw12, linkRaw14, linkRaw, linkLoop, linkCooked, linkIPv4, linkIPv6, linkCooked2:

@@ -219,8 +219,8 @@ func (p *packet) chunk() int {
 	return -1
 }
 
-// begins says whether the packet may be a flow's first, as the daemon's rules see it
-// (package ruleset, chain new_flows).
+// begins reports whether the packet may be a flow's first, as the daemon's rules see it (package
+// ruleset, chain new_flows).
 func (p *packet) begins() bool {
 	switch p.tuple.Protocol {
 	case decision.TCP:

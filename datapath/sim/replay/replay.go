@@ -130,7 +130,7 @@ func (r *Replay) Run(c *Capture, out io.Writer, decided func(*flow.Record) error
 	}
 }
 
-// packet replays one. keep says whether it got through.
+// packet replays one. keep reports whether it got through.
 func (r *Replay) packet(b *Block, decided func(*flow.Record) error) (keep bool, err error) {
 	r.summary.note(b)
 	data, err := b.Link.packetOf(b.Frame)
@@ -217,7 +217,7 @@ func (r *Replay) begin(p *packet, b *Block, decided func(*flow.Record) error) (*
 		return nil, err
 	}
 	if d.NoSource && r.Translate {
-		return nil, fmt.Errorf("%s %s -> %s is masqueraded, but the node has no known %s address: give it with --node-ip, or its Node object",
+		return nil, fmt.Errorf("%s %s -> %s is masqueraded, but the node has no known %s address: set --node-ip, or add its Node object",
 			p.tuple.Protocol, p.tuple.Source, p.tuple.Destination, decision.FamilyOf(p.tuple.Destination.Addr()))
 	}
 	f.record, f.translated = d.Record, r.flows.unique(d.Translated, p.tuple)

@@ -59,7 +59,7 @@ func (s *Summary) decided(r *flow.Record) {
 // verdictTexts are the verdicts in the order in which they are told.
 var verdictTexts = [][2]string{
 	{decision.DNAT.String(), "translated"}, {decision.Reject.String(), "refused"}, {decision.Drop.String(), "dropped"},
-	{decision.Accept.String(), "left as they are"}, {VerdictUnknown, "not to be told"},
+	{decision.Accept.String(), "passed unchanged"}, {VerdictUnknown, "unknown"},
 }
 
 // WriteTo prints the summary for people. What there was none of is not told.
@@ -85,7 +85,7 @@ func (s *Summary) WriteTo(w io.Writer) (int64, error) {
 		{s.Midway, "of connections that began before the capture"},
 		{s.SentAgain, "sent again: the first decision stands"},
 		{s.Duplicates, "captured more than once: the first one counts"},
-		{s.Copies, "new only by a translation that was made while the capture was taken: not decided"},
+		{s.Copies, "new only because a proxy translated them during the capture: not decided"},
 		{s.LeftOut, "left out of the translated capture"},
 	} {
 		if line.n > 0 {

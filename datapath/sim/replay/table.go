@@ -37,7 +37,7 @@ func (d *byTable) Decide(f *First) (Decision, error) {
 	}
 	if by := &d.table.Node().Detector; !p.Local && (by.Bridge != "" || by.InterfacePrefix != "") {
 		if f.Interface == "" {
-			return Decision{}, errors.New("pods are to be told by the interface of their packets, which the capture does not tell: capture with pcapng, or give another --detect-local-mode")
+			return Decision{}, errors.New("pods are to be detected by the interface, which the capture does not record: capture with pcapng, or set another --detect-local-mode")
 		}
 		p.InInterface = f.Interface
 	}

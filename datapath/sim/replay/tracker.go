@@ -23,7 +23,7 @@ type trackedFlow struct {
 	over        bool    // a new flow may have its tuple
 }
 
-// gone says whether the flow's packets are left out of a translated capture.
+// gone reports whether the flow's packets are left out of a translated capture.
 func (f *trackedFlow) gone() bool {
 	return f.copied || f.record.Verdict == decision.Drop.String() || f.record.Verdict == decision.Reject.String()
 }
@@ -110,7 +110,7 @@ type tracker struct {
 
 func newTracker() *tracker { return &tracker{flows: make(map[Tuple]direction)} }
 
-// find gives the flow that has packets of the tuple; nil: none that lives.
+// find returns the flow that has packets of the tuple; nil: none that lives.
 func (t *tracker) find(tuple Tuple, now time.Time) (*trackedFlow, form) {
 	d, ok := t.flows[tuple]
 	switch {
@@ -141,9 +141,9 @@ func (t *tracker) add(f *trackedFlow) {
 	t.flows[f.original.reversed()] = direction{f, answered}
 }
 
-// unique gives the source of a translated tuple another port where other flows have its
-// answers, as the kernel does (get_unique_tuple, nf_nat_core.c): it takes any port that is
-// free, here it is the next one. Without a translated source there is nothing to do.
+// unique returns the source of a translated tuple another port where other flows have its answers,
+// as the kernel does (get_unique_tuple, nf_nat_core.c): it takes any port that is free, here it is
+// the next one. Without a translated source there is nothing to do.
 func (t *tracker) unique(translated, original Tuple) Tuple {
 	if translated.Source == original.Source {
 		return translated

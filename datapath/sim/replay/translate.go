@@ -21,9 +21,9 @@ func (f *trackedFlow) through(as form) Tuple {
 	return f.translated.reversed()
 }
 
-// rewrite gives the packet another tuple, as nf_nat_manip_pkt does. Checksums are made anew,
-// so that those a network card was to fill in are right; of a packet that is not all
-// there, they are changed by what the tuple changes. SCTP's cannot be: it stays then.
+// rewrite returns the packet another tuple, as nf_nat_manip_pkt does. Checksums are made anew, so
+// that those a network card was to fill in are right; of a packet that is not all there, they are
+// changed by what the tuple changes. SCTP's cannot be: it stays then.
 func (p *packet) rewrite(to Tuple) {
 	if p.tuple == to {
 		return
@@ -168,7 +168,7 @@ func (p *packet) rewriteError(in *packet, from, to Tuple) {
 	binary.BigEndian.PutUint16(t[2:], updated(check, before, after))
 }
 
-// pairOf gives the addresses of the IP header.
+// pairOf returns the addresses of the IP header.
 func pairOf(p *packet) (source, destination netip.Addr) {
 	a := p.addresses()
 	source, _ = netip.AddrFromSlice(a[:len(a)/2])

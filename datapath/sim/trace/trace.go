@@ -171,7 +171,7 @@ func (t *Trace) noteCut(number int, w *Way) {
 	for _, c := range []struct {
 		what string
 		way  *Way
-	}{{"way", w}, {"the answer of way", w.Reply}, {"the next packet of way", w.Later}} {
+	}{{"way", w}, {"the reply of way", w.Reply}, {"the next packet of way", w.Later}} {
 		switch {
 		case c.way == nil || c.way.Cut == "":
 		case len(t.Cut) < mostCut:
@@ -182,7 +182,7 @@ func (t *Trace) noteCut(number int, w *Way) {
 	}
 }
 
-// occurs says whether an address of the network has anything to do with the packet's ways.
+// occurs reports whether an address of the network has anything to do with the packet's ways.
 func occurs(ways []netfilter.Way, network netip.Prefix) bool {
 	return slices.ContainsFunc(ways, func(w netfilter.Way) bool {
 		in := []netip.AddrPort{w.Packet.Source, w.Packet.Destination}
@@ -262,14 +262,14 @@ func reply(m *netfilter.Machine, w netfilter.Way, work *netfilter.Work) *Way {
 	if !p.Local && p.Source.Addr() == p.Destination.Addr() {
 		return &Way{
 			Probability: 1, Verdict: "answered", Source: p.SourceText(), Destination: p.DestinationText(), Mark: "0x0",
-			Why:         fmt.Sprintf("%s got a packet from its own address and answers itself: the answer does not come back here, and nothing is translated back", p.Source.Addr()),
+			Why:         fmt.Sprintf("%s got a packet from its own address and replies to itself: the reply does not return here, and nothing is translated back", p.Source.Addr()),
 			Assumptions: []string{}, Steps: []flow.Step{}, Fork: -1,
 		}
 	}
 	told := wayOf(m.SendFrom(nil, p, w.State, first{}, work).Result)
 	told.Answer = true
 	if !p.Local {
-		told.Assumptions = append(told.Assumptions, fmt.Sprintf("that %s sends its answer to this host", p.Source.Addr()))
+		told.Assumptions = append(told.Assumptions, fmt.Sprintf("that %s sends its reply to this host", p.Source.Addr()))
 	}
 	return told
 }
