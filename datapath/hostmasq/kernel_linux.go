@@ -11,8 +11,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/netfilter"
 )
 
-// Kernel is the calling thread's network namespace as a Source; host has to be of the
-// same one.
+// Kernel is the calling thread's network namespace as a Source; host must be of the same
+// namespace.
 func Kernel(host *hostnet.Host) Source { return kernel{host} }
 
 type kernel struct{ host *hostnet.Host }

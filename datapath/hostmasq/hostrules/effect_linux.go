@@ -43,7 +43,7 @@ func (t *translator) masquerade(a attributes) iptables.Target {
 	if !ok {
 		return unknownTarget("masq")
 	}
-	to.Persistent = false // means nothing where there is one address, and iptables has no word for it
+	to.Persistent = false // has no effect with a single address, and iptables has no option for it
 	return iptables.Masquerade{To: to}
 }
 
@@ -81,8 +81,8 @@ func (t *translator) nat(a attributes) iptables.Target {
 	return unknownTarget("dnat")
 }
 
-// natRange reads what registers have, by the types of the attributes that name them; 0: there
-// is no such attribute. It is not ok if they have no fixed values.
+// natRange reads the registers that attributes of these types name; 0: there is no such attribute.
+// It is not ok if their values are not fixed.
 func (t *translator) natRange(flags uint32, a attributes, addrMin, addrMax, portMin, portMax uint16) (iptables.NATRange, bool) {
 	ok := true
 	value := func(attribute uint16) []byte {
@@ -162,7 +162,7 @@ func (t *translator) setCt(a attributes) iptables.Target {
 	return unknownTarget("ct %s set", nameOf(ctNames, key))
 }
 
-// marked returns what --set-xmark would say of a load: a fixed value, or the mark itself (of that
+// marked returns a load as the value of --set-xmark: a fixed value, or the mark itself (of that
 // kind and key) with some bits changed.
 func marked(l *load, kind loadKind, key uint32) (iptables.MaskedValue, bool) {
 	switch {
@@ -209,7 +209,7 @@ func log(a attributes) iptables.Target {
 	}
 }
 
-// limit is the expression of that name. Its rate is the one that iptables-nft would say.
+// limit is the expression of that name. Its rate is the one that iptables-nft would print.
 func limit(a attributes) (iptables.Match, bool) {
 	const scale = 10000 // XT_LIMIT_SCALE
 	rate, unit := a.u64(unix.NFTA_LIMIT_RATE), a.u64(unix.NFTA_LIMIT_UNIT)

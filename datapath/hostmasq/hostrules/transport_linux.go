@@ -9,8 +9,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
-// transportTest compares bytes of the transport header with intervals, one of which has to
-// contain them; or if negated, none.
+// transportTest compares bytes of the transport header with intervals: one of them must contain
+// the bytes or, if negated, none.
 type transportTest struct {
 	offset, size int
 	mask         []byte
@@ -55,14 +55,14 @@ type header struct {
 	flags               iptables.Condition[iptables.FlagTest]
 	icmp                *iptables.ICMPType
 	icmpNegated         bool
-	plain               bool // source, destination or flags have something to say
+	plain               bool // source, destination or flags are set
 	more                []iptables.Match
 }
 
 var anyPort = iptables.Ports{Range: iptables.PortRange{First: 0, Last: 65535}}
 
-// transportMatches returns the matches for some tests of the transport header of a protocol; 0: it
-// is not known.
+// transportMatches returns the matches for tests of the transport header of a protocol; 0:
+// unknown.
 func transportMatches(f iptables.Family, protocol uint8, tests []*transportTest) []iptables.Match {
 	h := header{protocol: protocol, family: f, source: anyPort, destination: anyPort}
 	for _, c := range tests {
@@ -182,7 +182,7 @@ func (h *header) addICMP(c *transportTest) bool {
 }
 
 // resolve returns a rule's matches, in the order of iptables-save: the generic ones first, and the
-// tests of the transport header as one where the first of them stands.
+// tests of the transport header as one match in the place of the first of them.
 func resolve(f iptables.Family, conditions []condition) []iptables.Match {
 	var protocol uint8
 	var tests []*transportTest
@@ -195,7 +195,7 @@ func resolve(f iptables.Family, conditions []condition) []iptables.Match {
 		}
 	}
 	var matches []iptables.Match
-	late := false // a match that counts stands before a generic one
+	late := false // a match that counts comes before a generic one
 	counting := false
 	for _, c := range conditions {
 		switch {
@@ -221,7 +221,7 @@ func resolve(f iptables.Family, conditions []condition) []iptables.Match {
 // sameGeneric reports whether two generic matches are the same.
 func sameGeneric(a, b iptables.Match) bool { return a.Module() == "" && b.Module() == "" && a == b }
 
-// counts reports whether it makes a difference how often a match is asked.
+// counts reports whether the number of evaluations of a match matters.
 func counts(m iptables.Match) bool {
 	switch m := m.(type) {
 	case iptables.Limit, iptables.Recent:
@@ -253,15 +253,15 @@ func rank(m iptables.Match) int {
 	return 6
 }
 
-// nftWord stands where a module's or target's name would.
+// nftWord replaces a module's or target's name.
 const nftWord = "nft"
 
-// unknownMatch is a match that names what has no counterpart.
+// unknownMatch is a match that names an expression without a counterpart.
 func unknownMatch(format string, args ...any) iptables.Match {
 	return iptables.UnknownMatch{Match: nftWord, Args: []iptables.Token{iptables.Text(fmt.Sprintf(format, args...))}}
 }
 
-// unknownTarget is a target that names what has no counterpart.
+// unknownTarget is a target that names an expression without a counterpart.
 func unknownTarget(format string, args ...any) iptables.Target {
 	return iptables.UnknownTarget{Target: nftWord, Args: []iptables.Token{iptables.Text(fmt.Sprintf(format, args...))}}
 }

@@ -54,7 +54,7 @@ func TestPacket(t *testing.T) {
 		{"no port of the protocol", Question{Protocol: "sctp", Source: "10.0.0.1", Destination: "service/default/web"}, "", "", "it has no SCTP port; there are"},
 		{"two families", Question{Protocol: "tcp", Source: "10.0.0.1", Destination: "[fd00::2]:80"}, "", "", `source "10.0.0.1" is IPv4 and destination "[fd00::2]:80" is IPv6`},
 		{"service without the pod's family", Question{Protocol: "tcp", Source: "fd00::1", Destination: "service/default/shop"}, "", "", "a packet has one address family"},
-		{"local by an interface", Question{Protocol: "tcp", Source: "10.0.0.1", Destination: "10.0.0.2:80", Local: true, InInterface: "eth0"}, "", "", "by no interface, not by eth0"},
+		{"local by an interface", Question{Protocol: "tcp", Source: "10.0.0.1", Destination: "10.0.0.2:80", Local: true, InInterface: "eth0"}, "", "", "no input interface, but eth0 is given"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

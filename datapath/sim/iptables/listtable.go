@@ -56,7 +56,7 @@ func (l *lister) addRule(t *Table, c *listedChain, row *row) {
 	r := &Rule{Line: row.line, Chain: c.Name, Counters: row.counters}
 	t.Rules = append(t.Rules, r)
 	if w.names {
-		l.note("names", row.line, "listed without -n: names of services and networks are taken for the usual numbers (http is 80)")
+		l.note("names", row.line, "listed without -n: names of services and networks are read as the usual numbers (http is 80)")
 	}
 	for kind, text := range w.notes {
 		l.note(kind, row.line, "%s", text)

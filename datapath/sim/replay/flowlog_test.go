@@ -232,7 +232,7 @@ func TestLogNonsense(t *testing.T) {
 	node := *cluster(t, nil).Node()
 	node.Detector = decision.Detector{Bridge: "cni0"}
 	table := cluster(t, nil)
-	if _, err := NewLog(table.Next(table.Built(), node)); err == nil || !strings.Contains(err.Error(), "give another --detect-local-mode") {
+	if _, err := NewLog(table.Next(table.Built(), node)); err == nil || !strings.Contains(err.Error(), "set another --detect-local-mode") {
 		t.Errorf("a detector by interface: %v", err)
 	}
 }
