@@ -8,7 +8,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// The ways in which a packet can be undecidable.
+// The reasons why a packet is undecidable.
 var (
 	errNotIP      = errors.New("not an IPv4 or IPv6 packet")
 	errTruncated  = errors.New("truncated packet")
@@ -17,9 +17,9 @@ var (
 	errExtensions = errors.New("too many IPv6 extension headers")
 )
 
-// decode reads addresses, protocol and ports from a packet that starts with its IP
-// header and may be cut off anywhere. It neither allocates nor keeps b. Checksums
-// are not looked at: offloading leaves them unfinished.
+// decode reads addresses, protocol and ports from a packet that starts with its IP header and may
+// be cut off anywhere. It neither allocates nor keeps b. Checksums are ignored: offloading leaves
+// them unfinished.
 func decode(b []byte) (decision.Packet, error) {
 	if len(b) == 0 {
 		return decision.Packet{}, errTruncated

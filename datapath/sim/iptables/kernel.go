@@ -25,8 +25,8 @@ type SetName func(index uint16) (name string, ok bool)
 // ipsets are unknown.
 //
 // The layouts are those of the kernel's headers for user space (linux/netfilter/xt_*.h,
-// linux/netfilter_ipv4, linux/netfilter_ipv6) on machines of 64 bits. No length or offset
-// that comes from outside is trusted.
+// linux/netfilter_ipv4, linux/netfilter_ipv6) on machines of 64 bits. No length or offset from
+// outside is trusted.
 func DecodeMatch(f Family, x Extension, set SetName) Match {
 	if m := modules[x.Name]; m != nil {
 		if match, ok := decode(m.kernel, f, x, set); ok {
