@@ -11,7 +11,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/kubechains"
 )
 
-// check looks for what is inconsistent in all that was read.
+// check looks for inconsistencies in all that was read.
 func (r *reader) check() {
 	if why, is := r.otherMode(); is {
 		r.problem(why)
@@ -38,8 +38,8 @@ func (r *reader) check() {
 	slices.SortFunc(r.node.Contested, byLine)
 }
 
-// checkTold notes what the file does not tell, and reports whether chains are missing that rules
-// jump to.
+// checkCommented records what the file does not show, and reports whether chains are missing that
+// rules jump to.
 func (r *reader) checkCommented() bool {
 	var missing []string
 	var lines []int
@@ -68,8 +68,8 @@ func (r *reader) checkCommented() bool {
 	return len(missing) > 0
 }
 
-// otherMode says why there are no services, if kube-proxy did not write rules in iptables
-// mode.
+// otherMode reports the reason why there are no services, if kube-proxy did not write rules in
+// iptables mode.
 func (r *reader) otherMode() (why string, is bool) {
 	for _, rule := range r.nat.rules[kubechains.Services] {
 		for _, m := range rule.Matches {
@@ -143,7 +143,7 @@ func (r *reader) checkClaims() {
 	}
 }
 
-// checkBalance looks at the chains that choose the endpoint.
+// checkBalance checks the chains that select the endpoint.
 func (r *reader) checkBalance(s *Service, missing bool) {
 	for policy, b := range s.balanced {
 		if b == nil {
@@ -163,8 +163,7 @@ func (r *reader) checkBalance(s *Service, missing bool) {
 	}
 }
 
-// marksDrop reports whether the chain has the packets dropped that no endpoint takes, as until
-// 1.24.
+// marksDrop reports whether the chain drops packets without an endpoint, as until 1.24.
 func (r *reader) marksDrop(chain string) bool {
 	return slices.ContainsFunc(r.nat.rules[chain], func(rule *rule) bool { return rule.jump == "KUBE-MARK-DROP" })
 }
@@ -192,12 +191,12 @@ func (r *reader) checkShares(b *balance) {
 	}
 }
 
-// percent is the share to a hundredth of a percent.
+// percent is the share, rounded to a hundredth of a percent.
 func percent(share float64) string {
 	return strings.TrimSuffix(strings.TrimRight(fmt.Sprintf("%.2f", 100*share), "0"), ".") + "%"
 }
 
-// checkName compares the name of a chain with the hash of what it is for.
+// checkName compares the name of a chain with the hash of its purpose.
 func (r *reader) checkName(s *Service, chain string) {
 	if s.hashed == "" {
 		return
@@ -208,7 +207,7 @@ func (r *reader) checkName(s *Service, chain string) {
 	r.compareName(chain, kind+want, kind+have, fmt.Sprintf("%s/%s", s.hashed, s.Protocol.Lower()))
 }
 
-// hashedPort is the service port with the name that its chains' names are the hash of.
+// hashedPort is the service port with the name from which its chains' names are hashed.
 func hashedPort(s *Service) *decision.ServicePort {
 	namespace, rest, _ := strings.Cut(s.hashed, "/")
 	return &decision.ServicePort{Name: decision.ServicePortName{Namespace: namespace, Name: rest}, Protocol: s.Protocol}
@@ -222,8 +221,7 @@ func (r *reader) compareName(chain, want, have, of string) {
 	r.misnamed = append(r.misnamed, issue(fmt.Sprintf("chain %s should be %s, the hash of %s", chain, want, of), []int{r.nat.declared[chain]}))
 }
 
-// checkNames says which chains have the wrong name. If no name at all is right, they
-// were made up.
+// checkNames reports the chains with a wrong name. If no name is right, they were all changed.
 func (r *reader) checkNames() {
 	if n := len(r.misnamed); r.named == 0 && n > 1 {
 		r.problem(fmt.Sprintf("none of the %d chains has the name that kube-proxy would give it: they were changed by hand", n))
@@ -232,7 +230,7 @@ func (r *reader) checkNames() {
 	r.node.Problems = append(r.node.Problems, r.misnamed...)
 }
 
-// checkEndpoint looks at a KUBE-SEP chain.
+// checkEndpoint checks a KUBE-SEP chain.
 func (r *reader) checkEndpoint(s *Service, chain string, e *endpoint) {
 	switch {
 	case !e.addrPort.IsValid():
@@ -248,7 +246,7 @@ func (r *reader) checkEndpoint(s *Service, chain string, e *endpoint) {
 	}
 }
 
-// checkMasquerade finds services whose ClusterIP flows are masqueraded less than others'.
+// checkMasquerade finds services whose ClusterIP flows are masqueraded less than those of others.
 func (r *reader) checkMasquerade() {
 	has := make(map[*Service]bool)
 	for _, o := range r.node.owners {
@@ -282,7 +280,7 @@ func linesOf(rules []*rule) (lines []int) {
 	return lines
 }
 
-// checkPostrouting looks for the masquerade of what is marked.
+// checkPostrouting looks for the masquerade of marked packets.
 func (r *reader) checkPostrouting() {
 	mark := r.node.Proxy.MasqueradeMark
 	if r.nat.has(kubechains.MarkMasq) && mark == 0 {
@@ -322,7 +320,7 @@ func (r *reader) checkHooks() {
 	}
 }
 
-// checkNodePortJump looks at the end of KUBE-SERVICES.
+// checkNodePortJump checks the end of KUBE-SERVICES.
 func (r *reader) checkNodePortJump() {
 	rules := r.nat.rules[kubechains.Services]
 	jump := func(rule *rule) bool { return rule.jump == kubechains.NodePorts }

@@ -12,8 +12,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// placeholder is an endpoint that stands for those on other nodes which no rule names:
-// an address for documentation (RFC 5737, RFC 3849).
+// placeholder is an endpoint in place of those on other nodes, which no rule names: an address for
+// documentation (RFC 5737, RFC 3849).
 func placeholder(f decision.Family) netip.Addr {
 	if f == decision.IPv6 {
 		return netip.MustParseAddr("2001:db8::1")
@@ -60,8 +60,8 @@ func (m *maker) slices(name decision.ServiceName, ports []*Service) {
 	}
 }
 
-// groups are the endpoints of a service port, by their port numbers in the order of
-// their first one.
+// groups returns the endpoints of a service port by their port numbers, in the order of the first
+// endpoint.
 func (m *maker) groups(s *Service) []*group {
 	var groups []*group
 	byNumber := make(map[uint16]*group)

@@ -12,7 +12,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// hint says what might help: sentences, or nothing.
+// hint returns advice: sentences, or nothing.
 func (s *Simulator) hint(p *decision.Packet, d *decision.Decision) string {
 	var hints []string
 	if d.ServicePort == nil && d.Verdict == decision.Accept {
@@ -26,7 +26,7 @@ func (s *Simulator) hint(p *decision.Packet, d *decision.Decision) string {
 	return strings.Join(hints, " ")
 }
 
-// sourceHint is about packets with a source they can hardly have.
+// sourceHint is about packets with an unlikely source.
 func (s *Simulator) sourceHint(p *decision.Packet) string {
 	src := p.Source.Addr()
 	switch own := s.table.IsLocal(src); {
@@ -40,7 +40,7 @@ func (s *Simulator) sourceHint(p *decision.Packet) string {
 	return ""
 }
 
-// nodeHint is about decisions that depend on which node it is, where that was not said.
+// nodeHint is about decisions that depend on the node, if none was given.
 func (s *Simulator) nodeHint(d *decision.Decision) string {
 	if s.table.Node().Name != "" || d.ServicePort == nil || d.Branch == decision.BranchNone && d.Reason != decision.NoLocalEndpoints {
 		return ""
@@ -63,7 +63,7 @@ func (s *Simulator) nodeHint(d *decision.Decision) string {
 	return fmt.Sprintf("The traffic policy is Local and no node is given, so no endpoint counts as local: set --node-name to one of %s.", some(names))
 }
 
-// interfaceHint is about detectors by interface where none was given.
+// interfaceHint is about detectors by interface, if none was given.
 func (s *Simulator) interfaceHint(p *decision.Packet, d *decision.Decision) string {
 	detector := &s.table.Node().Detector
 	if p.Local || p.InInterface != "" || d.ServicePort == nil || detector.Bridge == "" && detector.InterfacePrefix == "" {
@@ -87,7 +87,7 @@ func (s *Simulator) otherNodesPod(p *decision.Packet, d *decision.Decision) stri
 	return ""
 }
 
-// noEndpoints is about services that have none at all, ready or not.
+// noEndpoints is about services without any endpoints, ready or not.
 func (s *Simulator) noEndpoints(d *decision.Decision) string {
 	sp := d.ServicePort
 	if d.Reason != decision.NoEndpoints || len(sp.Endpoints) > 0 {
@@ -117,7 +117,7 @@ func (s *Simulator) terminating(d *decision.Decision) string {
 			}
 			c := e.Conditions
 			if c.Terminating == nil || !*c.Terminating || c.Ready == nil || *c.Ready {
-				return "" // of several slices with the endpoint, one that it is ready in counts
+				return "" // of several slices with the endpoint, one in which it is ready counts
 			}
 			fallback = true
 		}
@@ -132,7 +132,7 @@ func (s *Simulator) terminating(d *decision.Decision) string {
 	return fmt.Sprintf("No endpoint of %s%s is ready, so terminating endpoints get new flows while they are serving.", name, where)
 }
 
-// nearMiss tells what there is near a destination that is no service's.
+// nearMiss returns what is near a destination that belongs to no service.
 func (s *Simulator) nearMiss(p *decision.Packet) string {
 	dst := p.Destination
 	if ports := s.portsOf(dst.Addr()); len(ports) > 0 {
@@ -159,7 +159,7 @@ func (s *Simulator) nearMiss(p *decision.Packet) string {
 	return fmt.Sprintf("None of the %d service ports has the address %s.", len(s.table.Services()), dst.Addr())
 }
 
-// closed says why node ports are not open on an address.
+// closed returns the reason why node ports are not open on an address.
 func (s *Simulator) closed(a netip.Addr) string {
 	switch {
 	case a.Is6() && a.IsLoopback():

@@ -12,13 +12,13 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// Question is a packet as people write it.
+// Question is a packet as users write it.
 type Question struct {
 	Protocol    string `json:"protocol"`    // tcp, udp or sctp
 	Source      string `json:"source"`      // an address or a pod's name; the port may be left out
 	Destination string `json:"destination"` // an address or a name, with a port
-	Local       bool   `json:"local"`       // made on the node itself
-	InInterface string `json:"inInterface"` // where it comes in; may be left out
+	Local       bool   `json:"local"`       // originates on the node itself
+	InInterface string `json:"inInterface"` // the input interface; may be left out
 }
 
 // anyPort stands for a source port that was left out.
@@ -27,9 +27,8 @@ const anyPort = 40000
 // longestLine is how long a line may be; a question has some hundred bytes.
 const longestLine = 1 << 20
 
-// Questions reads one question from each line that is not empty and calls answer
-// with it. It ends at the first error, of a line or of answer, and says which line
-// it was.
+// Questions reads one question from each line that is not empty and calls answer with it. It ends
+// at the first error, of a line or of answer; the error names the line.
 func Questions(in io.Reader, answer func(Question) error) error {
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, longestLine)
@@ -54,8 +53,8 @@ func Questions(in io.Reader, answer func(Question) error) error {
 	return nil
 }
 
-// parse reads one line. A misspelt field is an error: left out, it would give the
-// answer to another question.
+// parse reads one line. A misspelled field is an error: if it were ignored, the answer would be
+// about another packet.
 func parse(line []byte) (Question, error) {
 	var q Question
 	d := json.NewDecoder(bytes.NewReader(line))
@@ -117,7 +116,7 @@ func (n *Names) Packet(q Question) (decision.Packet, error) {
 	return p, nil
 }
 
-// FieldError says which part of a question is wrong.
+// FieldError is an error in one field of a question.
 type FieldError struct {
 	Field string // as in JSON
 	Err   error

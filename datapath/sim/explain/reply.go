@@ -8,8 +8,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// reply tells the way of the answer to a decided flow, back through the node's connection
-// tracking. masqueraded reports whether its source is rewritten, by whatever rule.
+// reply returns the path of the reply to a decided flow, back through the node's connection
+// tracking. masqueraded: a rule rewrites the flow's source.
 func (s *Simulator) reply(p *decision.Packet, d *decision.Decision, masqueraded bool) *flow.Reply {
 	switch d.Verdict {
 	case decision.DNAT:
@@ -28,7 +28,7 @@ func (s *Simulator) reply(p *decision.Packet, d *decision.Decision, masqueraded 
 	}
 }
 
-// translated is the way back of a flow with an entry in connection tracking.
+// translated returns the reply's path of a flow with an entry in connection tracking.
 func (s *Simulator) translated(p *decision.Packet, d *decision.Decision, masqueraded bool) *flow.Reply {
 	endpoint := d.Endpoint()
 	if endpoint.Addr() == p.Source.Addr() && !d.Masquerade && !p.Local {
@@ -39,8 +39,8 @@ func (s *Simulator) translated(p *decision.Packet, d *decision.Decision, masquer
 	if masqueraded {
 		reply.Destination, whom = "", "an address of this node"
 		if node := s.table.Node().IP(decision.FamilyOf(p.Source.Addr())); node.IsValid() {
-			// Which address depends on the node's routes, and the port on what is free
-			// (--random-fully draws one); these are the usual ones.
+			// The address depends on the node's routes, and the port on the free ones
+			// (--random-fully selects one at random); these are the usual ones.
 			reply.Destination = netip.AddrPortFrom(node, p.Source.Port()).String()
 			whom = fmt.Sprintf("this node, for example %s (the kernel selects the address by the route, and a free port)", reply.Destination)
 		}
@@ -57,7 +57,7 @@ func (s *Simulator) translated(p *decision.Packet, d *decision.Decision, masquer
 	return reply
 }
 
-// unanswered is what becomes of a pod that was sent to itself without masquerading.
+// unanswered is the reply of a pod's packet to itself without masquerading.
 func unanswered(p *decision.Packet, endpoint netip.AddrPort) *flow.Reply {
 	arrival := fmt.Sprintf("the pod gets its own packet back from the network, with its own address as the source: %s -> %s", p.Source, endpoint)
 	if p.Source.Addr().Is4() {
@@ -70,7 +70,8 @@ func unanswered(p *decision.Packet, endpoint netip.AddrPort) *flow.Reply {
 	}}
 }
 
-// backHere says why the answer comes by this node, where alone it can be translated back.
+// backHere returns the reason why the reply passes this node, the only place where it can be
+// translated back.
 func (s *Simulator) backHere(p *decision.Packet, d *decision.Decision, masqueraded bool) string {
 	src, node := p.Source.Addr(), s.table.Node()
 	pod := node.Detector.Implemented(decision.FamilyOf(src)) && node.Detector.IsLocal(p)

@@ -31,8 +31,8 @@ func jumps(t *decision.Table, f decision.Family) []Rule {
 		rule(NAT, "OUTPUT", Services, portals),
 		rule(NAT, "POSTROUTING", Postrouting, "kubernetes postrouting rules"),
 	}
-	// For IPv4 the kubelet has made these jumps before kube-proxy comes and inserts its own in
-	// front of them; for IPv6 kube-proxy makes them, last of all.
+	// For IPv4 the kubelet makes these jumps before kube-proxy inserts its own in front of them;
+	// for IPv6 kube-proxy makes them, last of all.
 	firewalls := []Rule{rule(Filter, "INPUT", Firewall, ""), rule(Filter, "OUTPUT", Firewall, "")}
 	if f == decision.IPv6 {
 		return append(firewalls, rules...)

@@ -28,7 +28,7 @@ func newWriter(t *decision.Table, f decision.Family, k Kernel) *writer {
 	return &writer{t: t, kernel: k, large: t.Counts(f).Endpoints > largeCluster}
 }
 
-// endpointComment is the comment of a rule about an endpoint, if there is to be one.
+// endpointComment returns the comment of a rule about an endpoint, if it has one.
 func (w *writer) endpointComment(text string) []match {
 	if w.large {
 		return nil
@@ -40,7 +40,7 @@ func (w *writer) add(table Table, chain string, t target, say func(*state, bool)
 	w.rules = append(w.rules, Rule{Table: table, Chain: chain, matches: m, target: t, say: say})
 }
 
-// says returns the same sentence whether the rule matched or not.
+// describe returns the same sentence for a match and for no match.
 func describe(format string, args ...any) func(*state, bool) string {
 	return func(*state, bool) string { return fmt.Sprintf(format, args...) }
 }
@@ -56,10 +56,10 @@ func either(yes, no string) func(*state, bool) string {
 	}
 }
 
-// services writes the rules of service ports. Where several claim the same address or node port,
-// each has its rules, in the order of the claims. A packet that could be refused both for its
-// address and for a node port is refused for its address, as in nat. (kube-proxy ranges over a
-// map: both orders are up to chance.)
+// services writes the rules of service ports. If several claim the same address or node port, each
+// has its rules, in the order of the claims. A packet that could be refused both for its address
+// and for a node port is refused for its address, as in nat. (kube-proxy ranges over a map: its
+// order is random in both cases.)
 func (w *writer) services(services []*decision.ServicePort) {
 	for _, s := range services {
 		w.service(s)
@@ -69,7 +69,7 @@ func (w *writer) services(services []*decision.ServicePort) {
 	})
 }
 
-// claim adds a rule for an address of the service port, or for its node port.
+// address adds a rule for an address of the service port, or for its node port.
 func (w *writer) address(s *decision.ServicePort, e decision.Entry, a netip.Addr, table Table, chain string, t target, say func(*state, bool) string, m ...match) {
 	w.add(table, chain, t, say, m...)
 	w.rules[len(w.rules)-1].rank = w.t.Rank(s, e, a)
@@ -178,7 +178,8 @@ func (w *writer) refuseExternal(s *decision.ServicePort, e decision.Entry, ip ne
 	}
 }
 
-// lacksExternal reports whether external traffic finds no endpoint, short-circuits aside.
+// lacksExternal reports whether external traffic has no endpoint, apart from the shortcuts for
+// pods and the node.
 func lacksExternal(s *decision.ServicePort) bool {
 	return !s.HasEndpoints || s.ExternalPolicy == decision.Local && len(s.Usable[decision.Local]) == 0
 }

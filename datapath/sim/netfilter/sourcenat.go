@@ -41,7 +41,7 @@ type SourceResult struct {
 	// Rule, it becomes Source.
 	Masquerade bool
 	Source     netip.Addr
-	// Ports are those that the source port is to be one of; 0 to 0: any.
+	// Ports is the range for the source port; 0 to 0: any.
 	Ports iptables.PortRange
 }
 

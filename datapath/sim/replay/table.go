@@ -20,9 +20,9 @@ type byTable struct {
 	now      time.Time
 }
 
-// ByTable makes a decider that decides as the daemon on the table's node would. Whether a
-// packet was made on the node itself no capture tells: those from its addresses were.
-// steps asks for records with steps.
+// ByTable makes a decider that decides as the daemon on the table's node would. Whether a packet
+// was originates on the node itself no capture tells: those from its addresses were. steps asks
+// for records with steps.
 func ByTable(t *decision.Table, r decision.Rand, steps bool) Decider {
 	d := &byTable{table: t, rand: r, steps: steps}
 	d.affinity = affinity.NewAt(func() time.Time { return d.now })
