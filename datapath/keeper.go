@@ -58,7 +58,7 @@ func (e *Engine) audit(lost *overflow, thorough bool) (ok bool) {
 	}
 	before := e.Fault()
 	switch {
-	case errors.Is(err, nft.ErrChanged): // so the state is unknown
+	case errors.Is(err, nft.ErrChanged): // so the state of the rules is unknown
 		e.log.Debug("cannot check the kernel rules", "error", err)
 	case err != nil:
 		text := err.Error()

@@ -48,7 +48,7 @@ func (r *reversePath) failing() <-chan error {
 	return r.failed
 }
 
-// apply updates the rules a change.
+// apply updates the rules after a change.
 func (r *reversePath) apply(p hostnet.ReversePath) error {
 	if p.Selective && !r.now.Selective {
 		r.log.Info("routing rules have selectors (ip -4 rule): packets that rp_filter will drop are queued, and leave connection entries for a short time")

@@ -118,7 +118,7 @@ func (k *Keeper) sync(p place) {
 	defer k.mu.Unlock()
 	before := k.inPlace[p]
 	switch {
-	case errors.Is(err, nft.ErrChanged): // so the state is unknown
+	case errors.Is(err, nft.ErrChanged): // so the state of the rules is unknown
 		return
 	case err != nil:
 		if k.faults[p] == nil {

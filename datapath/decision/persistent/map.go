@@ -44,7 +44,7 @@ type pair[K comparable, V any] struct {
 // Len counts the keys.
 func (m Map[K, V]) Len() int { return m.len }
 
-// Same reports whether two versions are the same one. Equal maps chains that were made separately
+// Same reports whether two versions are the same one. Equal maps that were made separately
 // are not the same.
 func (m Map[K, V]) Same(other Map[K, V]) bool { return m.root == other.root }
 

@@ -177,7 +177,7 @@ func (t *nftTable) from(base *nftChain, f iptables.Family, k *kernel) *iptables.
 	return out
 }
 
-// declare adds the chains chains that were made for single rules.
+// declare adds the chains that were made for single rules.
 func declare(t *iptables.Table) {
 	declared := make(map[string]bool)
 	for _, c := range t.Chains {

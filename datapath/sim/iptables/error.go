@@ -39,7 +39,7 @@ func Errors(err error) []*Error {
 	return nil
 }
 
-// maxErrors keeps the answer to a file of another kind readable.
+// maxErrors keeps the errors of a file of another kind readable.
 const maxErrors = 12
 
 // errorList collects faults; each place in the file only once.
@@ -52,7 +52,7 @@ func (l *errorList) add(line int, e *Error) {
 	}
 }
 
-// stopReading is the fault for which a file is not read from this line on; nil: it is.
+// stopReading returns the fault at which reading stops on this line; nil: none.
 func stopReading(line int, found errorList) *Error {
 	switch {
 	case line > maxLines:

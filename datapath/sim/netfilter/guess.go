@@ -8,19 +8,18 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
-// Guess is something that a dump does not tell and that was made up.
+// Guess is an assumption about something that a dump does not show.
 type Guess struct {
 	Text string // one sentence
-	// About, if valid, is the network that it is about: for packets that have no address
-	// of it the guess does not matter.
+	// About, if valid, is the network of the guess: it does not matter for packets without an
+	// address in it.
 	About netip.Prefix
 }
 
-// GuessHost completes what is known of a host by what the rules and a packet suggest:
-// interfaces and their networks, where pods are, the host's own addresses, and, if it is
-// not told, the device that the packet comes in by, which is set in p. What is known is not
-// contradicted, and not changed: the answer is another Host. p may be nil: there will be
-// many packets, see [Machine.Place].
+// GuessHost completes a host with what the rules and a packet suggest: interfaces and their
+// networks, the location of pods, the host's own addresses, and, if unknown, the packet's input
+// device, which it sets in p. It never contradicts or changes given data, and returns another
+// Host. p may be nil for many packets, see [Machine.Place].
 func GuessHost(d *iptables.Dump, known *Host, p *Packet) (*Host, []Guess) {
 	if p == nil {
 		p = &Packet{Local: true}
@@ -41,16 +40,16 @@ type guesser struct {
 	guesses []Guess
 	pods    netip.Prefix
 	uplink  string
-	inside  map[string]bool // devices that lead to a network of their own
+	inside  map[string]bool // devices with a network of their own
 	gateway bool            // the rules hide networks behind addresses of the uplink
 }
 
-// say notes a guess about a network; the zero prefix: about every packet.
+// note records a guess about a network; the zero prefix: about every packet.
 func (g *guesser) note(about netip.Prefix, format string, args ...any) {
 	g.guesses = append(g.guesses, Guess{fmt.Sprintf(format, args...), about})
 }
 
-// alone is the network that has one address.
+// alone returns the network with one address.
 func alone(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
 func (g *guesser) guess(addressesKnown bool) {
@@ -101,7 +100,7 @@ func isTo(r *iptables.Rule, chain string) bool {
 	return name == chain
 }
 
-// findPods finds the pods' network: kube-proxy marks what does not come from it.
+// findPods finds the pods' network: kube-proxy marks packets from outside it.
 func (g *guesser) findPods() {
 	for _, h := range g.hints {
 		if h.table == "nat" && h.notSource.IsValid() && isTo(h.Rule, markMasq) {
@@ -111,12 +110,12 @@ func (g *guesser) findPods() {
 	}
 }
 
-// near reports whether the address is a pod's, or behind a device that has its network.
+// near reports whether the address is a pod's, or behind a device with its network.
 func (g *guesser) near(a netip.Addr) bool {
 	return g.pods.IsValid() && g.pods.Contains(a) || a.IsValid() && g.leads(alone(a))
 }
 
-// leads reports whether there is a way to a whole network, other than the default route.
+// leads reports whether there is a route to a whole network, other than the default route.
 func (g *guesser) leads(to netip.Prefix) bool { return newNetwork(g.host, g.family).leads(to) }
 
 func (n *network) leads(to netip.Prefix) bool {
@@ -125,8 +124,8 @@ func (n *network) leads(to netip.Prefix) bool {
 	})
 }
 
-// ownPods is the part of the pods' network that is on this host, as flannel's rule
-// "! -s 10.244.0.0/16 -d 10.244.0.0/24 -j RETURN" tells it; line 0: none does.
+// ownPods returns this host's part of the pods' network, as in flannel's rule "! -s 10.244.0.0/16
+// -d 10.244.0.0/24 -j RETURN"; line 0: there is no such rule.
 func (g *guesser) ownPods() (own netip.Prefix, line int) {
 	for _, h := range g.hints {
 		if h.table != "nat" || h.Target != iptables.Return || h.notSource != g.pods {
@@ -139,7 +138,7 @@ func (g *guesser) ownPods() (own netip.Prefix, line int) {
 	return netip.Prefix{}, 0
 }
 
-// podRoute says where the pods are.
+// podRoute adds the routes to the pods.
 func (g *guesser) podRoute() {
 	if !g.pods.IsValid() || g.routed(g.pods.Addr()) {
 		return
@@ -166,7 +165,7 @@ func (g *guesser) podRoute() {
 	}
 }
 
-// route adds a route by a device, which is made if there is none of that name.
+// route adds a route through a device, and the device if it is missing.
 func (g *guesser) route(to netip.Prefix, device string) {
 	g.host.Routes = append(g.host.Routes, Route{Destination: to, Interface: device})
 	if g.host.device(device) == nil {
@@ -188,7 +187,7 @@ func (g *guesser) defaultRoute() {
 	g.note(netip.Prefix{}, "all other addresses are behind %s", g.uplink)
 }
 
-// addresses makes up the host's own.
+// addresses guesses the host's own addresses.
 func (g *guesser) addresses() {
 	found, before := false, newNetwork(g.host, g.family) // made once: there may be many rules
 	give := func(device string, a netip.Addr, format string, args ...any) {
@@ -246,9 +245,9 @@ func (g *guesser) addresses() {
 	add(stand, "%s stands for the host's own address, which the rules do not show", stand)
 }
 
-// meant reports whether a packet from outside is most likely for the host itself: neither has its
-// source or destination a place behind the host, nor is the destination one that rules translate,
-// nor is the packet one from a private network to the world.
+// meant reports whether a packet from outside is probably for the host itself: neither its source
+// nor its destination is behind the host, no rule translates the destination, and the packet does
+// not go from a private network to the internet.
 func (g *guesser) meant(from, to netip.Addr) bool {
 	switch {
 	case g.packet.Local, !to.IsValid(), g.near(from), g.near(to), g.named()[to],
@@ -258,7 +257,7 @@ func (g *guesser) meant(from, to netip.Addr) bool {
 	return !g.gateway || !private(from) || private(to)
 }
 
-// named are the single addresses that rules of the nat table ask for as a destination.
+// named returns the single addresses that rules of the nat table match as a destination.
 func (g *guesser) named() map[netip.Addr]bool {
 	named := make(map[netip.Addr]bool)
 	for _, h := range g.hints {
@@ -269,7 +268,7 @@ func (g *guesser) named() map[netip.Addr]bool {
 	return named
 }
 
-// inInterface is where the packet comes from.
+// inInterface guesses the packet's input device.
 func (g *guesser) inInterface() {
 	p := g.packet
 	if p.Local || p.InInterface != "" {

@@ -6,8 +6,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
-// set is set_match (xt_set.c). Which set it is cannot be told without the file of
-// `ipset save`, nor what counters of elements are.
+// set is set_match (xt_set.c). The contents of sets are unknown without the file of `ipset save`,
+// and the counters of elements always are.
 func (w *walk) set(m iptables.SetMatch) truth {
 	s := w.machine.sets[m.Set]
 	if s == nil || m.Packets.Compare != iptables.CompareNone || m.Bytes.Compare != iptables.CompareNone {
@@ -24,8 +24,8 @@ func (w *walk) set(m iptables.SetMatch) truth {
 // lists (ip_set_list_set.c).
 const maxSetDepth = 2
 
-// inSet looks the packet up. Of the networks that contain it the longest one decides,
-// and one with nomatch says no.
+// inSet looks the packet up. Of the networks that contain it the longest one decides; one with
+// nomatch does not match.
 func (w *walk) inSet(s *iptables.Set, directions []iptables.SetDirection, returnNomatch bool, depth int) truth {
 	_, spec, ok := strings.Cut(s.Type, ":")
 	if !ok || depth >= maxSetDepth {
@@ -40,7 +40,7 @@ func (w *walk) inSet(s *iptables.Set, directions []iptables.SetDirection, return
 		}
 	}
 	if dimensions[0] != "set" && len(directions) < len(dimensions) {
-		return no // the kernel refuses such rules, or finds nothing
+		return no // the kernel refuses such rules, or they never match
 	}
 	longest, found := -1, no
 	for i := range s.Elements {
@@ -65,8 +65,8 @@ func (w *walk) inSet(s *iptables.Set, directions []iptables.SetDirection, return
 	return found
 }
 
-// inElement compares the packet with an element in each dimension. bits is how narrow
-// the element is.
+// inElement compares the packet with an element in each dimension. bits is the element's prefix
+// length.
 func (w *walk) inElement(e *iptables.Element, dimensions []string, directions []iptables.SetDirection) (bits int, is bool) {
 	p, addresses := &w.packet, 0
 	for i, dimension := range dimensions {

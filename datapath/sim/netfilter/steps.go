@@ -8,23 +8,23 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
-// passed is a rule that did not match: its position, and the match that did not agree.
+// passed is a rule that did not match: its position, and the match that failed.
 type passed struct {
 	index  int
 	failed iptables.Match
 }
 
-// few is how many rules in a row that did not match are told of one by one.
+// few is how many rules in a row that did not match get steps of their own.
 const few = 3
 
-// pass notes a rule that did not match.
+// pass records a rule that did not match.
 func (w *walk) pass(index int, failed iptables.Match) {
 	if !w.quiet {
 		w.passed = append(w.passed, passed{index, failed})
 	}
 }
 
-// tellPassed tells of the rules since the last that matched.
+// addPassed adds the rules since the last that matched.
 func (w *walk) addPassed(c *chain) {
 	defer func() { w.passed = w.passed[:0] }()
 	if len(w.passed) > few && !w.machine.options.AllRules {
@@ -56,10 +56,10 @@ func (w *walk) add(s flow.Step) {
 	w.result.Steps = append(w.result.Steps, s)
 }
 
-// fork notes that the next step is one of several that are possible.
+// fork records that the next step is one of several possible ones.
 func (w *walk) fork() { w.result.Forks = append(w.result.Forks, len(w.result.Steps)) }
 
-// tellRule tells of one rule.
+// addRule adds a step for one rule.
 func (w *walk) addRule(c *chain, r *rule, o flow.StepOutcome) {
 	if w.quiet {
 		return
@@ -84,7 +84,7 @@ func (w *walk) addRule(c *chain, r *rule, o flow.StepOutcome) {
 	w.add(s)
 }
 
-// tellUnknown tells of a rule of which it cannot be told whether it matches.
+// addUnknown adds a step for a rule that may match or not.
 func (w *walk) addUnknown(c *chain, r *rule, text string) {
 	if w.quiet {
 		return
@@ -93,7 +93,7 @@ func (w *walk) addUnknown(c *chain, r *rule, text string) {
 	w.result.Steps[len(w.result.Steps)-1].Text = "unknown whether this rule matches" + text
 }
 
-// tellNAT tells of a rule that has given the connection a translation.
+// addNAT adds a step for a rule that has set the connection's translation.
 func (w *walk) addNAT(c *chain, r *rule, s side) {
 	w.addRule(c, r, flow.StepApplied)
 	told := &w.result.Steps[len(w.result.Steps)-1]
@@ -113,7 +113,7 @@ func (w *walk) addNAT(c *chain, r *rule, s side) {
 	told.Text = "the destination becomes " + natText(t.Protocol, t.Destination.Addr().String(), addressText(t.Protocol, t.Destination), w.entry.DestinationPorts)
 }
 
-// natText is what an address becomes, with the port if that is known.
+// natText is the translated address, with the port if that is known.
 func natText(protocol uint8, addr, full string, ports *iptables.PortRange) string {
 	if ports == nil || !HasPorts(protocol) {
 		return full
@@ -121,7 +121,7 @@ func natText(protocol uint8, addr, full string, ports *iptables.PortRange) strin
 	return fmt.Sprintf("%s, with a port from %d to %d that the kernel selects", addr, ports.First, ports.Last)
 }
 
-// tellPolicy tells of the end of a built-in chain.
+// addPolicy adds a step for the end of a built-in chain.
 func (w *walk) addPolicy(c *chain) {
 	if w.quiet {
 		return
@@ -180,7 +180,7 @@ func (w *walk) addTracked() {
 	w.add(flow.Step{Outcome: flow.StepTracked, Text: text})
 }
 
-// tellTranslated tells of a packet that is translated because its connection is.
+// addTranslated adds a step for a packet that is translated by its connection's entry.
 func (w *walk) addTranslated(s side) {
 	if w.quiet {
 		return
@@ -212,7 +212,7 @@ func describe(m iptables.Match) string {
 	return strings.Join(words, " ")
 }
 
-// comment is what a rule's author says of it; empty if nothing.
+// comment returns the rule's comment; empty: none.
 func comment(r *rule) string {
 	for _, m := range r.matches {
 		if c, ok := m.(iptables.Comment); ok {
@@ -222,8 +222,8 @@ func comment(r *rule) string {
 	return ""
 }
 
-// because tells, behind what becomes of a packet, which of the rule's matches make the
-// difference: those for one protocol or port say less than where it comes from or goes.
+// because returns the matches that explain the rule's verdict, as the end of a sentence: source,
+// destination and devices explain more than protocol and port.
 func (w *walk) because(r *rule) string {
 	for _, m := range r.matches {
 		if text := w.why(m); text != "" {
@@ -233,7 +233,7 @@ func (w *walk) because(r *rule) string {
 	return ""
 }
 
-// does tells what a rule that matched does.
+// does describes the effect of a rule that matched.
 func (w *walk) does(r *rule) string {
 	text := ""
 	switch t := r.Target.(type) {
@@ -294,7 +294,7 @@ func (w *walk) does(r *rule) string {
 
 const untracked = "connection tracking will ignore it"
 
-// without tells what a rule without a target does.
+// without describes the effect of a rule without a target.
 func (w *walk) without(r *rule) string {
 	for _, m := range r.matches {
 		if m, ok := m.(iptables.Recent); ok && m.Mode != iptables.RecentCheck {

@@ -10,7 +10,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
-// whyNot tells in one sentence why a match does not agree with the packet.
+// whyNot returns one sentence about why a match fails.
 func (w *walk) whyNot(m iptables.Match) string {
 	p := &w.packet
 	switch m := m.(type) {
@@ -151,7 +151,7 @@ func (w *walk) whyNot(m iptables.Match) string {
 	return describe(m) + " does not match"
 }
 
-// notRecent tells why -m recent does not match.
+// notRecent returns why -m recent does not match.
 func (w *walk) notRecent(m iptables.Recent) string {
 	a := w.recentAddress(m)
 	if m.Negated {
@@ -173,7 +173,7 @@ func (w *walk) notRecent(m iptables.Recent) string {
 	return fmt.Sprintf("%s is not on the list %s", a, m.Name)
 }
 
-// asElement is what -m set looks up.
+// asElement is the element that -m set looks up.
 func (w *walk) asElement(m iptables.SetMatch) string {
 	var parts []string
 	for i, d := range m.Directions {
@@ -189,7 +189,7 @@ func (w *walk) asElement(m iptables.SetMatch) string {
 	return fmt.Sprintf("%s -> %s, as %s,", w.packet.SourceText(), w.packet.DestinationText(), strings.Join(parts, ","))
 }
 
-// wrongPorts tells why -m multiport does not match.
+// wrongPorts returns why -m multiport does not match.
 func wrongPorts(m iptables.Multiport, p *Packet) string {
 	var list []string
 	for _, r := range m.Ports {
@@ -213,7 +213,7 @@ func idText(r iptables.Range[uint32]) string {
 	return fmt.Sprintf("%d to %d", r.First, r.Last)
 }
 
-// why tells in one sentence why a match agrees with the packet; empty if that says little.
+// why returns one sentence about why a match succeeds; empty if that is obvious.
 func (w *walk) why(m iptables.Match) string {
 	p := &w.packet
 	switch m := m.(type) {
@@ -247,8 +247,7 @@ func inNetwork(what string, a netip.Addr, n iptables.Network, negated bool) stri
 	return fmt.Sprintf("%s %s is not within %s", what, a, n)
 }
 
-// isNot is "the mark is 0x0, not 0x4000". Of a negated match the fact alone is the
-// reason.
+// isNot is "the mark is 0x0, not 0x4000". For a negated match the fact alone is the reason.
 func isNot(fact, wanted string, negated bool) string {
 	if negated {
 		return fact
@@ -280,7 +279,7 @@ func listText(list string) string { return strings.ReplaceAll(list, ",", " or ")
 
 func maskText(v iptables.MaskedValue) string { return strings.ToLower(v.String()) }
 
-// notHops tells why -m ttl or -m hl does not match.
+// notHops returns why -m ttl or -m hl does not match.
 func (w *walk) notHops(m iptables.TTL) string {
 	name := "the time to live is"
 	if !w.packet.is4() {
@@ -298,7 +297,7 @@ func (w *walk) notHops(m iptables.TTL) string {
 	return fact
 }
 
-// connbytesText is "its connection has transferred 3 packets in both directions".
+// connbytesText is "packets of its connection in both directions: 3".
 func connbytesText(m iptables.Connbytes, n uint64) string {
 	direction := [...]string{"in its own direction", "in the reply direction", "in both directions"}[m.Direction]
 	switch m.Unit {

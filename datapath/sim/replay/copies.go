@@ -8,22 +8,22 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// How long after a packet another one like it is taken for the same packet, captured at a
-// further interface on its way through the node.
+// The time within which an equal packet counts as the same one, captured at a further interface on
+// its way through the node.
 const (
 	// Retransmissions are later: TCP waits for 200 ms and more, SCTP and most users of
 	// UDP for a second.
 	againWindow = 5 * time.Millisecond
-	// Behind a translation it may have waited for whoever decided it.
+	// After a translation it may have waited for the decision.
 	translatedWindow = 100 * time.Millisecond
 )
 
-// copies remembers the packets of the last milliseconds by their contents: a capture on
-// "any" has each packet once for every interface it passed.
+// copies stores the packets of the last milliseconds by their contents: a capture on "any" has
+// each packet once for every interface it passed.
 type copies struct {
 	seed  maphash.Seed
 	whole recent // all packets
-	first recent // those that may begin a flow, without what a translation changes
+	first recent // those that may begin a flow, without the fields that a translation changes
 }
 
 func newCopies() *copies {
@@ -32,7 +32,7 @@ func newCopies() *copies {
 	}
 }
 
-// recent is a set of hashes that forgets.
+// recent is a set of hashes that expire.
 type recent struct {
 	span  time.Duration
 	seen  map[uint64]bool
@@ -44,7 +44,7 @@ type sighting struct {
 	hash uint64
 }
 
-// has reports whether the hash was noted within the span.
+// has reports whether the hash was added within the span.
 func (r *recent) has(hash uint64, now time.Time) bool {
 	n := 0
 	for n < len(r.queue) && now.Sub(r.queue[n].when) > r.span {
@@ -62,12 +62,12 @@ func (r *recent) note(hash uint64, now time.Time) {
 	}
 }
 
-// again reports whether the packet was just seen: everything but its TTL is the same.
+// again reports whether the packet was just seen: everything except its TTL is the same.
 func (c *copies) again(p *packet, now time.Time) bool {
 	var h maphash.Hash
 	h.SetSeed(c.seed)
 	if p.is4() {
-		_, _ = h.Write(p.data[:8]) // without TTL and, behind the protocol, checksum
+		_, _ = h.Write(p.data[:8]) // without the TTL and the checksum, which follows the protocol
 		_ = h.WriteByte(p.data[9])
 		_, _ = h.Write(p.data[12:])
 	} else {
@@ -81,24 +81,24 @@ func (c *copies) again(p *packet, now time.Time) bool {
 	return false
 }
 
-// asked notes a packet that may begin a flow, before it is translated.
+// request records a packet that may begin a flow, before its translation.
 func (c *copies) request(p *packet, now time.Time) {
 	if hash, ok := c.contents(p); ok {
 		c.first.note(hash, now)
 	}
 }
 
-// translated reports whether the packet is one that was just seen, but for addresses and ports: a
-// proxy translated it while the capture was taken.
+// translated reports whether the packet was just seen, apart from addresses and ports: a proxy
+// translated it during the capture.
 func (c *copies) translated(p *packet, now time.Time) bool {
 	hash, ok := c.contents(p)
 	return ok && c.first.has(hash, now)
 }
 
-// contents is a hash of what no translation changes. ok is false for what different
-// packets may share: the sequence number of a TCP packet and the tag of an SCTP one
-// are random, but a datagram is told from others only by an identification in its IP
-// header. A resolver that asks several servers at once sends the same datagram to each.
+// contents is a hash of the fields that no translation changes. ok is false if different packets
+// may have the same: the sequence number of a TCP packet and the tag of an SCTP one are random,
+// but datagrams differ only by the identification in the IP header. A resolver that queries
+// several servers at once sends the same datagram to each.
 func (c *copies) contents(p *packet) (hash uint64, ok bool) {
 	t := p.transport()
 	var h maphash.Hash

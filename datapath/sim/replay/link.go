@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// LinkType is what packets of a capture begin with: a number of
+// LinkType is the type of the link layer header of a capture's packets: a number of
 // https://www.tcpdump.org/linktypes.html.
 type LinkType uint16
 
@@ -74,7 +74,7 @@ func (l LinkType) packetOf(frame []byte) ([]byte, error) {
 	return frame, nil
 }
 
-// sender is the Ethernet address that a frame came from; nil if it does not have one.
+// sender returns the Ethernet source address of a frame; nil if it has none.
 func (l LinkType) sender(frame []byte) *[6]byte {
 	const ethernet = 1 // ARPHRD_ETHER
 	switch {

@@ -8,7 +8,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// The ways in which a packet can have no flow.
+// The reasons why a packet has no flow.
 var (
 	errNotIP    = errors.New("neither IPv4 nor IPv6")
 	errCut      = errors.New("cut short before its ports")
@@ -22,15 +22,15 @@ type Tuple struct {
 	Source, Destination netip.AddrPort
 }
 
-// reversed is the tuple of the answers.
+// reversed is the tuple of the replies.
 func (t Tuple) reversed() Tuple { return Tuple{t.Protocol, t.Destination, t.Source} }
 
-// packet is an IP packet of a capture. What it says is in the slices of the capture, so
-// that translating it in place is enough.
+// packet is an IP packet of a capture. Its data are slices of the capture, so that a translation
+// in place is enough.
 type packet struct {
-	data     []byte // from the IP header to the end of the packet, or where it was cut
+	data     []byte // from the IP header to the end of the packet, or to its truncation
 	cut      bool   // not all of it was captured
-	fragment bool   // of a larger packet: the first one, as later ones have no tuple
+	fragment bool   // the first fragment of a larger packet; later ones have no tuple
 	protocol byte   // of the transport
 	id       uint32 // of the fragments of one packet; valid iff fragment
 	at       int    // where the transport header begins in data
@@ -82,7 +82,7 @@ func (p *packet) transport() []byte { return p.data[p.at:] }
 
 func (p *packet) is4() bool { return p.data[0]>>4 == 4 }
 
-// length is that of the packet, of which not all may have been captured.
+// length is that of the packet, which may be captured only in part.
 func (p *packet) length() int {
 	total := 40
 	if p.is4() {
@@ -93,8 +93,8 @@ func (p *packet) length() int {
 	return max(total, len(p.data))
 }
 
-// limit takes off what follows the packet in its frame: Ethernet fills short frames up. A
-// length of 0 is that of a packet the network card was to cut in pieces.
+// limit removes data after the packet in its frame: Ethernet pads short frames. A length of 0 is
+// that of a packet that the network card was to segment.
 func (p *packet) limit(b []byte, length int) {
 	p.data, p.cut = b, false
 	switch {
@@ -173,7 +173,7 @@ func (p *packet) decodeIPv6(b []byte) (source, destination netip.Addr, err error
 			p.id = binary.BigEndian.Uint32(p.data[p.at+4:])
 			p.fragment = p.fragment || part&^6 != 0
 			if part&^7 != 0 {
-				// What is next in the first fragment is so in all.
+				// The next header of the first fragment is that of all.
 				p.protocol = p.data[p.at]
 				return source, destination, errFragment
 			}
@@ -196,7 +196,7 @@ const (
 	flagACK = 16
 )
 
-// flags are those of a TCP packet; 0 if it was cut before them.
+// flags returns those of a TCP packet; 0 if it was truncated before them.
 func (p *packet) flags() byte {
 	if t := p.transport(); len(t) > 13 {
 		return t[13]
@@ -211,7 +211,7 @@ const (
 	chunkShutdownComplete = 14
 )
 
-// chunk is the type of the first chunk of an SCTP packet; -1 if it was cut before it.
+// chunk returns the type of the first chunk of an SCTP packet; -1 if it was truncated before it.
 func (p *packet) chunk() int {
 	if t := p.transport(); len(t) > 12 {
 		return int(t[12])
@@ -232,7 +232,7 @@ func (p *packet) begins() bool {
 	return !to.IsMulticast() && to != netip.AddrFrom4([4]byte{255, 255, 255, 255})
 }
 
-// headerLength is how much of a transport header has to be there to know whether the packet
+// headerLength is how many bytes of a transport header are needed to know whether the packet
 // begins a flow.
 func (p *packet) headerLength() int {
 	switch p.tuple.Protocol {

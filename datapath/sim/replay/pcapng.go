@@ -24,10 +24,10 @@ const (
 	optionOffset     = 14
 )
 
-// longestBlock is how long a block may be: more is taken for damage.
+// longestBlock is how long a block may be: a greater length counts as damage.
 const longestBlock = 16 << 20
 
-// nextNG reads a block. All have their length before and behind.
+// nextNG reads a block. All have their length at both ends.
 func (c *Capture) nextNG() (*Block, error) {
 	if _, err := c.in.Peek(1); errors.Is(err, io.EOF) {
 		return nil, io.EOF

@@ -1,10 +1,10 @@
-// Package replay decides again what happened before: each new flow of a captured file of
-// packets, by a service table or by the rules of a dump, and the flows of a flow log,
-// to see whether they would be decided the same.
+// Package replay repeats decisions: for each new flow of a packet capture, by a service table or
+// by the rules of a dump, and for the flows of a flow log, to compare them with the recorded
+// decisions.
 //
-// What is a new flow is what it is for the daemon: a TCP SYN, an SCTP INIT, a UDP datagram
-// of a flow that connection tracking would not know (any more). Time is that of the
-// capture, so that session affinity ends where it would have.
+// A new flow is the same as for the daemon: a TCP SYN, an SCTP INIT, a UDP datagram of a flow that
+// is not (or no longer) in connection tracking. Time is that of the capture, so that session
+// affinity ends at the same time.
 package replay
 
 import (
@@ -28,31 +28,31 @@ type First struct {
 	// Data is the packet from its IP header on, as far as it was captured. It is valid during
 	// Decide only.
 	Data []byte
-	// Sender is the Ethernet address that its frame came from; nil: the capture does not tell.
+	// Sender is the Ethernet source address of its frame; nil: unknown.
 	Sender *[6]byte
 }
 
-// Decision is what became of a flow.
+// Decision is the decision for a flow.
 type Decision struct {
 	Record *flow.Record
-	// Translated is the tuple with which the flow's packets go on.
+	// Translated is the tuple of the flow's packets after translation.
 	Translated Tuple
-	// NoSource: the source is masqueraded, but it is not known as what.
+	// NoSource: the source is masqueraded, but the new address is unknown.
 	NoSource bool
 }
 
 // Decider decides the first packets of flows, in the order of their capture.
 type Decider interface {
 	Decide(*First) (Decision, error)
-	// Forget is told of flows that have ended: their tuples may come again.
+	// Forget is called for flows that have ended: their tuples may come again.
 	Forget(original Tuple)
 }
 
 // Replay decides the flows of one capture. It is not safe for concurrent use.
 type Replay struct {
-	// Translate has packets changed as they would be behind the node: a request as the
-	// endpoint gets it, an answer of the endpoint as the client gets it. Where the capture
-	// was taken at the client, its answers become what the endpoint sent.
+	// Translate changes packets to their form on the other side of the node: a request as the
+	// endpoint gets it, a reply of the endpoint as the client gets it. In a capture from the
+	// client's side, replies become what the endpoint sent.
 	Translate bool
 
 	decider   Decider
@@ -69,20 +69,20 @@ type fragmentKey struct {
 	id                  uint32
 }
 
-// firstFragment is what the first fragment of a packet tells of the others.
+// firstFragment is what the first fragment of a packet determines for the others.
 type firstFragment struct {
 	direction
 	when time.Time
 }
 
 // Fragments belong together for as long as the kernel would wait for the rest
-// (net.ipv4.ipfrag_time). How many packets are remembered is bounded.
+// (net.ipv4.ipfrag_time). The number of stored packets is bounded.
 const (
 	fragmentTimeout = 30 * time.Second
 	maxFragmented   = 1 << 16
 )
 
-// New makes a replay with nothing replayed yet.
+// New makes an empty replay.
 func New(d Decider) *Replay {
 	r := &Replay{
 		decider: d, flows: newTracker(), copies: newCopies(), fragments: make(map[fragmentKey]firstFragment),
@@ -96,12 +96,12 @@ func New(d Decider) *Replay {
 	return r
 }
 
-// Summary says what there was so far.
+// Summary returns the counts so far.
 func (r *Replay) Summary() *Summary { return &r.summary }
 
-// Run replays a capture to its end. decided gets the record of each new flow; out, if it
-// is not nil, the capture; with Translate its packets are as they are behind the node, without those
-// that did not get through.
+// Run replays a capture to its end. decided gets the record of each new flow; out, if it is not
+// nil, the capture; with Translate its packets are those on the other side of the node, without
+// dropped and refused ones.
 func (r *Replay) Run(c *Capture, out io.Writer, decided func(*flow.Record) error) error {
 	for {
 		b, err := c.Next()
@@ -130,7 +130,7 @@ func (r *Replay) Run(c *Capture, out io.Writer, decided func(*flow.Record) error
 	}
 }
 
-// packet replays one. keep reports whether it got through.
+// packet replays one packet. keep: it was not dropped or refused.
 func (r *Replay) packet(b *Block, decided func(*flow.Record) error) (keep bool, err error) {
 	r.summary.note(b)
 	data, err := b.Link.packetOf(b.Frame)

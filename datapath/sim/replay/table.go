@@ -20,9 +20,9 @@ type byTable struct {
 	now      time.Time
 }
 
-// ByTable makes a decider that decides as the daemon on the table's node would. Whether a packet
-// was originates on the node itself no capture tells: those from its addresses were. steps asks
-// for records with steps.
+// ByTable makes a decider that decides as the daemon on the table's node would. A capture does not
+// show whether a packet originated on the node itself: those from its addresses count as local.
+// steps: records have steps.
 func ByTable(t *decision.Table, r decision.Rand, steps bool) Decider {
 	d := &byTable{table: t, rand: r, steps: steps}
 	d.affinity = affinity.NewAt(func() time.Time { return d.now })
@@ -53,8 +53,8 @@ func (d *byTable) Decide(f *First) (Decision, error) {
 	}
 	result.Translated.Destination = decided.Endpoint()
 	if decided.Masquerade {
-		// The kernel takes the address of the route to the endpoint; on paper there is one
-		// of each family.
+		// The kernel takes the address of the route to the endpoint; here there is one of each
+		// family.
 		if ip := d.table.Node().IP(decision.FamilyOf(f.Source.Addr())); ip.IsValid() {
 			result.Translated.Source = netip.AddrPortFrom(ip, f.Source.Port())
 		} else {

@@ -8,13 +8,13 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// trackedFlow is a flow that was decided, and what connection tracking would know of it.
+// trackedFlow is a decided flow with its state in connection tracking.
 type trackedFlow struct {
 	original   Tuple        // as its first packet had it
-	translated Tuple        // as it goes on: equal to original where nothing is translated
+	translated Tuple        // after translation: equal to original if nothing is translated
 	record     *flow.Record // nil iff copied
-	// copied: not decided, but a packet seen again behind a translation that somebody
-	// made while the capture was taken.
+	// copied: not decided, but a packet seen again after a translation by a proxy during the
+	// capture.
 	copied bool
 
 	begun, last time.Time
@@ -28,14 +28,13 @@ func (f *trackedFlow) gone() bool {
 	return f.copied || f.record.Verdict == decision.Drop.String() || f.record.Verdict == decision.Reject.String()
 }
 
-// form is how a packet of a flow looks: in which direction, and on which side of the
-// translation.
+// form is the direction of a packet of a flow, and the side of the translation.
 type form uint8
 
 const (
 	asked       form = iota // a request, before translation
-	answeredFar             // an answer, as who was chosen sends it
-	answered                // an answer, as who asked gets it
+	answeredFar             // a reply, as the endpoint sends it
+	answered                // a reply, as the client gets it
 )
 
 func (f form) reply() bool { return f != asked }
@@ -72,7 +71,7 @@ func (f *trackedFlow) timeout() time.Duration {
 
 func (f *trackedFlow) expired(now time.Time) bool { return now.Sub(f.last) > f.timeout() }
 
-// note takes a packet into account.
+// note updates the flow's state by a packet.
 func (f *trackedFlow) note(p *packet, as form, now time.Time) {
 	if now.After(f.last) {
 		f.last = now
@@ -92,15 +91,15 @@ func (f *trackedFlow) note(p *packet, as form, now time.Time) {
 	}
 }
 
-// direction is what a tuple is of a flow.
+// direction is a flow and the form of a tuple.
 type direction struct {
 	flow *trackedFlow
 	form form
 }
 
-// tracker knows the flows of a capture by the tuples of their packets, for as long as
-// connection tracking would. Answers are known as the client gets them and as the
-// endpoint sends them: captures are taken on either side.
+// tracker stores the flows of a capture by the tuples of their packets, for as long as connection
+// tracking would. Replies are stored as the client gets them and as the endpoint sends them:
+// captures are taken on either side.
 type tracker struct {
 	flows map[Tuple]direction
 	// forget is called with flows that have ended; may be nil.
@@ -110,7 +109,7 @@ type tracker struct {
 
 func newTracker() *tracker { return &tracker{flows: make(map[Tuple]direction)} }
 
-// find returns the flow that has packets of the tuple; nil: none that lives.
+// find returns the live flow with packets of the tuple; nil: there is none.
 func (t *tracker) find(tuple Tuple, now time.Time) (*trackedFlow, form) {
 	d, ok := t.flows[tuple]
 	switch {
@@ -141,9 +140,9 @@ func (t *tracker) add(f *trackedFlow) {
 	t.flows[f.original.reversed()] = direction{f, answered}
 }
 
-// unique returns the source of a translated tuple another port where other flows have its answers,
-// as the kernel does (get_unique_tuple, nf_nat_core.c): it takes any port that is free, here it is
-// the next one. Without a translated source there is nothing to do.
+// unique changes the source port of a translated tuple if another flow has its reply tuple, as the
+// kernel does (get_unique_tuple, nf_nat_core.c): the kernel takes any free port, here it is the
+// next one. Without a translated source there is nothing to do.
 func (t *tracker) unique(translated, original Tuple) Tuple {
 	if translated.Source == original.Source {
 		return translated
@@ -153,7 +152,7 @@ func (t *tracker) unique(translated, original Tuple) Tuple {
 		if !taken || d.flow.original == original {
 			break
 		}
-		port := max(translated.Source.Port()+1, 1024) // also behind 65535
+		port := max(translated.Source.Port()+1, 1024) // also after 65535
 		translated.Source = netip.AddrPortFrom(translated.Source.Addr(), port)
 	}
 	return translated

@@ -21,9 +21,9 @@ func (f *trackedFlow) through(as form) Tuple {
 	return f.translated.reversed()
 }
 
-// rewrite returns the packet another tuple, as nf_nat_manip_pkt does. Checksums are made anew, so
-// that those a network card was to fill in are right; of a packet that is not all there, they are
-// changed by what the tuple changes. SCTP's cannot be: it stays then.
+// rewrite returns the packet another tuple, as nf_nat_manip_pkt does. Checksums are computed
+// again, so that those of offloading are right, too; the checksum of a truncated packet is updated
+// by the changes of the tuple. That is not possible for SCTP, whose checksum stays then.
 func (p *packet) rewrite(to Tuple) {
 	if p.tuple == to {
 		return
@@ -38,7 +38,7 @@ func (p *packet) rewrite(to Tuple) {
 	case decision.TCP:
 		p.setChecksum(16, before, p.covered(4))
 	case decision.UDP:
-		// 0 says that there is none (RFC 768).
+		// 0 means no checksum (RFC 768).
 		if len(t) >= 8 && t[6]|t[7] != 0 {
 			p.setChecksum(6, before, p.covered(4))
 			if t[6]|t[7] == 0 {
@@ -76,15 +76,15 @@ func (p *packet) setAddresses(source, destination netip.Addr) {
 	binary.BigEndian.PutUint16(header[10:], ^folded(sum(0, header)))
 }
 
-// covered copies what a transport checksum covers of the addresses and the first n bytes
-// of the transport header.
+// covered copies the parts of the addresses and the first n bytes of the transport header that a
+// transport checksum covers.
 func (p *packet) covered(n int) []byte {
 	t := p.transport()
 	return slices.Concat(p.addresses(), t[:min(n, len(t))])
 }
 
-// setChecksum sets the transport checksum at an offset. before and after are what it covers
-// and has changed.
+// setChecksum sets the transport checksum at an offset. before and after are the covered bytes
+// that have changed.
 func (p *packet) setChecksum(offset int, before, after []byte) {
 	t := p.transport()
 	if len(t) < offset+2 {
@@ -144,15 +144,15 @@ func (p *packet) errorIn() (in packet, ok bool) {
 	return in, err == nil && in.is4() == p.is4()
 }
 
-// rewriteError translates an ICMP error, as nf_nat_icmp_reply_translation does. from
-// is the tuple of packets that go where the error goes, to what they become; in is
-// the packet that the error is about: one of the other direction.
+// rewriteError translates an ICMP error, as nf_nat_icmp_reply_translation does. from is the tuple
+// of packets in the error's direction, to their tuple after translation; in is the packet that the
+// error is about: one of the other direction.
 func (p *packet) rewriteError(in *packet, from, to Tuple) {
 	before := p.covered(len(p.data))
 	in.rewrite(to.reversed())
 	source, destination := pairOf(p)
 	if from.Source.Addr() != to.Source.Addr() {
-		source = to.Source.Addr() // whoever it was, as the kernel does
+		source = to.Source.Addr() // for any sender, as the kernel does
 	}
 	if from.Destination.Addr() == destination {
 		destination = to.Destination.Addr()
