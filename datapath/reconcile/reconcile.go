@@ -1,6 +1,6 @@
 // Package reconcile removes UDP flows from the kernel's connection tracking that
 // contradict the service table, so that long-lived clients move on: the next datagram
-// of a removed flow is queued and decided anew.
+// of a removed flow is queued and decided again.
 //
 // It is level-triggered: a pass compares all flows with one table, independent of the change. As
 // with kube-proxy (release 1.36, pkg/proxy/conntrack) this is for UDP only: TCP and SCTP
@@ -15,8 +15,8 @@
 //  1. The elements are removed. From now on its datagrams are queued. The worker finds
 //     the entry and keeps it: the datagram goes where those before it went, and the
 //     kernel learns the elements again.
-//  2. The entry is removed, only if it is still translated as it was when judged: what
-//     a worker has made anew stays. Workers need not be stopped for this.
+//  2. The entry is removed, only if it is still translated as it was when checked: one that
+//     a worker has created again stays. Workers need not be stopped for this.
 //  3. The elements are removed again, for those learnt since 1. Where they are those of
 //     an entry made since 2, one more datagram is queued, and they are learnt again.
 //

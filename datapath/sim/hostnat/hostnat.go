@@ -58,7 +58,7 @@ func Compile(tables []Table, host *netfilter.Host) (*Rules, error) {
 	return r, errors.Join(faults...)
 }
 
-// Any says, also of nil, whether there are rules that may translate the source of a flow of the
+// Any reports, also for nil, whether there are rules that may translate the source of a flow of the
 // family.
 func (r *Rules) Any(f decision.Family) bool { return r != nil && len(r.families[f]) > 0 }
 

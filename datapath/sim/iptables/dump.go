@@ -47,7 +47,7 @@ type Chain struct {
 	Name     string
 	Line     int       // counts from 1; 0: was not read from a file
 	Policy   Policy    // PolicyNone for chains that are not built in
-	Counters *Counters // nil: not told
+	Counters *Counters // nil: unknown
 }
 
 // Counters are how many packets a rule, or a chain's policy, met.

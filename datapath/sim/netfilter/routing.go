@@ -48,7 +48,7 @@ func (w *walk) routeInput() bool {
 		return n.comesFrom(from, w.in, "") || w.foreign(from)
 	case Unicast:
 	default:
-		if n.NoForwarding && to.Is4() { // ip_error; ip6_pkt_drop does not ask
+		if n.NoForwarding && to.Is4() { // ip_error; ip6_pkt_drop does not check it
 			break
 		}
 		return w.noWay()
@@ -117,7 +117,7 @@ func (w *walk) noWay() bool {
 	case Unreachable:
 		with, why = "icmp-host-unreachable", fmt.Sprintf("routing: %s is unreachable", w.route.Destination)
 		if to.Is6() {
-			with = "icmp6-no-route" // ip6_rt_init_dst_reject tells no difference
+			with = "icmp6-no-route" // ip6_rt_init_dst_reject makes no difference
 			if w.in == "" {         // its sender gets an error
 				with = "icmp6-addr-unreachable"
 			}

@@ -52,7 +52,7 @@ type Block struct {
 }
 
 // Magic numbers of capture files (draft-ietf-opsawg-pcap, draft-ietf-opsawg-pcapng) and
-// of gzip, as the first four bytes say in big-endian order.
+// of gzip, as the first four bytes in big-endian order.
 const (
 	magicMicroseconds = 0xa1b2c3d4
 	magicNanoseconds  = 0xa1b23c4d
