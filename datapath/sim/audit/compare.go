@@ -175,7 +175,7 @@ func compareService(was, is *Service) []Detail {
 	value(d, "health check node port", was.HealthCheckNodePort, is.HealthCheckNodePort)
 	switch {
 	case is.Refused && !was.Refused:
-		d.add(Changed, "refused: it has no endpoints any more")
+		d.add(Changed, "refused: it has no endpoints anymore")
 	case was.Refused && !is.Refused:
 		d.add(Changed, "no longer refused: it has endpoints")
 	}

@@ -51,7 +51,7 @@ func common(t *decision.Table, f decision.Family, k Kernel) []Rule {
 		}
 		w.add(Filter, Forward, target{kind: verdict, arg: "DROP"}, nil, invalid...)
 	}
-	w.add(Filter, Forward, target{kind: verdict, arg: "ACCEPT"}, describe("marked packets are accepted before the host's other forwarding rules"),
+	w.add(Filter, Forward, target{kind: verdict, arg: "ACCEPT"}, describe("marked packets are accepted for forwarding"),
 		comment("kubernetes forwarding rules"), marked(mark, false))
 	w.add(Filter, Forward, target{kind: verdict, arg: "ACCEPT"}, nil, comment("kubernetes forwarding conntrack rule"), stateKnown)
 	if f == decision.IPv4 && t.Node().LocalhostNodePorts {

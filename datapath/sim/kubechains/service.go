@@ -292,7 +292,7 @@ func (w *writer) balance(s *decision.ServicePort, policy decision.Policy) {
 			m = append(m, statistic{k, n})
 			from, to := float64(k)/float64(n), float64(k+1)/float64(n)
 			say = func(p *state, _ bool) string {
-				return fmt.Sprintf("random number %.4f, this rule's share is [%.4f, %.4f)", p.d.Draw, from, to)
+				return fmt.Sprintf("random draw %.4f, this rule's share is [%.4f, %.4f)", p.d.Draw, from, to)
 			}
 		}
 		w.add(NAT, chain, jumpTo(s.EndpointChain(s.Endpoints[i].AddrPort)), say, m...)

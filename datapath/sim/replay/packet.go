@@ -11,7 +11,7 @@ import (
 // The reasons why a packet has no flow.
 var (
 	errNotIP    = errors.New("neither IPv4 nor IPv6")
-	errCut      = errors.New("cut short before its ports")
+	errCut      = errors.New("truncated before its ports")
 	errFragment = errors.New("not the first fragment: it has no ports")
 	errNoPorts  = errors.New("protocol without ports")
 )

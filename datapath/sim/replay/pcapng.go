@@ -114,7 +114,7 @@ func (c *Capture) open(b *Block, section bool) error {
 // take makes the block a packet.
 func (b *Block) take(i *captureInterface, when time.Time, data []byte, length uint32) error {
 	if length > longestPacket || int(length) > len(data) {
-		return fmt.Errorf("a packet that claims %d bytes in a block that has room for %d", length, len(data))
+		return fmt.Errorf("a packet that claims %d bytes in a block for %d", length, len(data))
 	}
 	b.Frame, b.Time, b.Link, b.Interface = data[:length:length], when, i.link, i.name
 	return i.link.check()
