@@ -28,7 +28,7 @@ type HeldFlow interface {
 	// entry and the effect of the host's own rules are unknown until its release.
 	Flow() *flow.Flow
 	// LetGo carries out a decision: the flow's own, or another one by the same table. When the
-	// packet has its verdict, it returns the flow as the sink gets it; told describes how the flow
+	// packet has its verdict, it returns the flow as the sink gets it; hold describes how the flow
 	// was held. Of several calls only the first does so: the others return nil.
-	LetGo(d decision.Decision, told flow.Hold) *flow.Flow
+	LetGo(d decision.Decision, hold flow.Hold) *flow.Flow
 }

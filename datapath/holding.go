@@ -23,17 +23,17 @@ type holding struct {
 	leaving sync.WaitGroup // those that are being released
 
 	// releaser does for one flow what the worker of its queue would have done.
-	usherMu  sync.Mutex
-	releaser *worker
-	sink     FlowSink
-	gone     flow.Flow // the last one released
+	releaserMu sync.Mutex
+	releaser   *worker
+	sink       FlowSink
+	gone       flow.Flow // the last one released
 }
 
 // newHolding makes a holding. The releaser needs only what workers do not share: connections, a
 // router and a translator.
-func newHolding(gate Gate, usher *worker, sink FlowSink) *holding {
-	r := &holding{gate: gate, failed: make(chan error, 1), waiting: make(map[conntrack.Tuple]*heldFlow), releaser: usher, sink: sink}
-	usher.sink = r
+func newHolding(gate Gate, releaser *worker, sink FlowSink) *holding {
+	r := &holding{gate: gate, failed: make(chan error, 1), waiting: make(map[conntrack.Tuple]*heldFlow), releaser: releaser, sink: sink}
+	releaser.sink = r
 	return r
 }
 
@@ -94,17 +94,17 @@ func (r *holding) hold(w *worker, table *decision.Table, i int) bool {
 }
 
 // LetGo is [HeldFlow]'s.
-func (h *heldFlow) LetGo(d decision.Decision, told flow.Hold) *flow.Flow {
+func (h *heldFlow) LetGo(d decision.Decision, hold flow.Hold) *flow.Flow {
 	r := h.holding
 	if !r.leave(h) {
 		return nil
 	}
 	defer r.leaving.Done()
-	r.usherMu.Lock()
-	defer r.usherMu.Unlock()
+	r.releaserMu.Lock()
+	defer r.releaserMu.Unlock()
 	r.gone = h.flow
-	r.gone.Decision, r.gone.Held = d, &told
-	if err := r.releaser.release(h, d, &told); err != nil {
+	r.gone.Decision, r.gone.Held = d, &hold
+	if err := r.releaser.release(h, d, &hold); err != nil {
 		r.gone.Err = err
 		select {
 		case r.failed <- err:
@@ -134,14 +134,14 @@ func (r *holding) leave(h *heldFlow) bool {
 
 // release sends the verdict for a packet that waits in another worker's queue, with its entry and
 // record.
-func (w *worker) release(h *heldFlow, d decision.Decision, told *flow.Hold) (err error) {
+func (w *worker) release(h *heldFlow, d decision.Decision, hold *flow.Hold) (err error) {
 	received := time.Now()
 	from := h.worker
 	w.number, w.queue, w.counters = from.number, from.queue, from.counters
 	w.marks, w.affinity = from.marks, from.affinity
 	w.packets[0] = h.packet
 	w.begin(0)
-	w.jobs[0].state, w.jobs[0].packet, w.jobs[0].decision, w.jobs[0].hold = jobDecided, h.flow.Packet, d, told
+	w.jobs[0].state, w.jobs[0].packet, w.jobs[0].decision, w.jobs[0].hold = jobDecided, h.flow.Packet, d, hold
 	w.entries = w.entries[:0]
 	defer w.rescue(1, &err)
 	w.carryOut(h.flow.Table, 0)

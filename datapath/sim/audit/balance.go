@@ -32,7 +32,7 @@ type share struct {
 
 // endpoint is the content of a KUBE-SEP chain.
 type endpoint struct {
-	told     bool // the file has the chain
+	present     bool // the file has the chain
 	line     int
 	addrPort netip.AddrPort // of the DNAT; zero: there is none
 	dnatLine int
@@ -214,7 +214,7 @@ func (r *reader) endpointOf(s *Service, rule *rule) *Endpoint {
 	read := r.endpoint(s, rule.jump)
 	said, _ := arrow(rule.comment)
 	switch {
-	case read.told:
+	case read.present:
 		e.AddrPort = read.addrPort
 		if said.IsValid() && read.addrPort.IsValid() && said != read.addrPort {
 			r.problem(fmt.Sprintf("the comment names %s, but %s translates to %s", said, rule.jump, read.addrPort), rule.Line, read.dnatLine)
@@ -241,7 +241,7 @@ func (r *reader) endpoint(s *Service, chain string) *endpoint {
 	if e := r.endpoints[chain]; e != nil {
 		return e
 	}
-	e := &endpoint{told: r.nat.has(chain), line: r.nat.declared[chain]}
+	e := &endpoint{present: r.nat.has(chain), line: r.nat.declared[chain]}
 	r.endpoints[chain] = e
 	for _, rule := range r.nat.rules[chain] {
 		switch t := rule.Target.(type) {
@@ -257,7 +257,7 @@ func (r *reader) endpoint(s *Service, chain string) *endpoint {
 			}
 		}
 	}
-	if e.told {
+	if e.present {
 		r.checkEndpoint(s, chain, e)
 	}
 	return e

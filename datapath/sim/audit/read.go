@@ -71,7 +71,7 @@ type table struct {
 	declared map[string]int // the chains in the file, with their lines
 	rules    map[string][]*rule
 	order    []string // of the chains with rules
-	told     bool     // the file has the table
+	present     bool     // the file has the table
 }
 
 func newTable(d *iptables.Dump, name string) table {
@@ -80,7 +80,7 @@ func newTable(d *iptables.Dump, name string) table {
 	if from == nil {
 		return t
 	}
-	t.told = true
+	t.present = true
 	for _, c := range from.Chains {
 		t.declared[c.Name] = c.Line
 	}

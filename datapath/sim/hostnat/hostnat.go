@@ -101,7 +101,7 @@ func (a *Evaluator) Evaluate(r *Rules, p *decision.Packet, endpoint netip.AddrPo
 			Protocol: uint8(p.Protocol), Source: p.Source, Destination: endpoint, Local: p.Local, InInterface: p.InInterface,
 			Mark: mark, TTL: 64,
 		},
-		Asked: p.Destination, Out: out,
+		Original: p.Destination, Out: out,
 	}
 	if p.Protocol == decision.TCP {
 		a.packet.Flags = iptables.SYN

@@ -79,8 +79,8 @@ func (l *lister) addRule(t *Table, c *listedChain, row *row) {
 		l.errors.add(row.line, e)
 		return
 	}
-	if w.untold != nil {
-		r.Target = *w.untold
+	if w.unprinted != nil {
+		r.Target = *w.unprinted
 	}
 	r.Args = Tokens(r.Matches, r.Target)
 }

@@ -20,8 +20,8 @@ type wording struct {
 	jumpOption string // -j or -g
 	// jumped is set when the target was emitted by its text.
 	jumped bool
-	// untold is the target if its text is not printed; else nil.
-	untold *UnknownTarget
+	// unprinted is the target if its text is not printed; else nil.
+	unprinted *UnknownTarget
 	// names is set if there were names in place of -n's numbers.
 	names bool
 	// notes are the missing information of this rule's text, by kind.
@@ -177,7 +177,7 @@ func (w *wording) untoldTarget() bool {
 			return false
 		}
 	}
-	w.untold, w.jumped = &UnknownTarget{Target: name, Args: []Token{Text(joined(w.words[begin:w.at]))}}, true
+	w.unprinted, w.jumped = &UnknownTarget{Target: name, Args: []Token{Text(joined(w.words[begin:w.at]))}}, true
 	return w.at == len(w.words)
 }
 

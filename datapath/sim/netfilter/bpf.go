@@ -58,7 +58,7 @@ func (b *bpf) run(program []iptables.Instruction) truth {
 		if i.Code&bpfX != 0 {
 			operand = b.x
 		}
-		done := cannotTell
+		done := undecided
 		ok := true
 		switch i.Code & bpfClass {
 		case bpfLD:
@@ -95,7 +95,7 @@ func (b *bpf) run(program []iptables.Instruction) truth {
 			return done
 		}
 	}
-	return cannotTell
+	return undecided
 }
 
 // load reads a number; false: the packet does not have the bytes, and the program returns 0.
@@ -109,7 +109,7 @@ func (b *bpf) load(i *iptables.Instruction) (n number, t truth) {
 		return known(uint32(len(b.image.bytes))), yes
 	case bpfMEM:
 		if i.K >= uint32(len(b.memory)) {
-			return n, cannotTell
+			return n, undecided
 		}
 		return b.memory[i.K], yes
 	case bpfMSH:
@@ -124,17 +124,17 @@ func (b *bpf) load(i *iptables.Instruction) (n number, t truth) {
 		case i.K >= bpfNetwork && i.K < bpfAncillary:
 			at -= bpfNetwork
 		case i.K >= bpfAnyHeader:
-			return n, cannotTell
+			return n, undecided
 		}
 		return b.bytes(at, size)
 	case bpfIND:
 		offset := b.x.value + i.K
 		if b.x.known != math.MaxUint32 || offset >= bpfAnyHeader {
-			return n, cannotTell
+			return n, undecided
 		}
 		return b.bytes(uint64(offset), size)
 	}
-	return n, cannotTell
+	return n, undecided
 }
 
 // bytes reads a number of the packet.
@@ -174,7 +174,7 @@ func (b *bpf) compute(operation uint16, by number) truth {
 	case operation == bpfDiv || operation == bpfMod:
 		switch {
 		case !decided:
-			return cannotTell
+			return undecided
 		case by.value == 0:
 			return no
 		case operation == bpfDiv:
@@ -195,7 +195,7 @@ func (b *bpf) compute(operation uint16, by number) truth {
 	case operation == bpfNegate:
 		b.a = known(-a.value)
 	default:
-		return cannotTell
+		return undecided
 	}
 	return yes
 }
@@ -203,7 +203,7 @@ func (b *bpf) compute(operation uint16, by number) truth {
 // jump returns how many instructions are skipped.
 func (b *bpf) jump(i *iptables.Instruction, with number) (skip uint32, ok bool) {
 	const always, equal, greater, notLess, anyBit = 0x00, 0x10, 0x20, 0x30, 0x40
-	t := cannotTell
+	t := undecided
 	decided := b.a.known&with.known == math.MaxUint32
 	switch i.Code & bpfOperation {
 	case always:
@@ -243,7 +243,7 @@ func (n number) isNot(m uint32) truth {
 	case n.known == math.MaxUint32:
 		return no
 	}
-	return cannotTell
+	return undecided
 }
 
 // processor returns the processor that handles the packet.

@@ -201,9 +201,9 @@ func (m *image) contains(s *iptables.String) (found truth, hidden bool) {
 		switch m.begins(at, s) {
 		case yes:
 			return yes, false
-		case cannotTell:
+		case undecided:
 			if end := at + len(s.Pattern); end > m.payload && !m.allKnown(max(at, m.payload), end) {
-				found = cannotTell
+				found = undecided
 			} else {
 				hidden = true
 			}
@@ -217,7 +217,7 @@ func (m *image) begins(at int, s *iptables.String) truth {
 	for i := range len(s.Pattern) {
 		switch a, b := m.bytes[at+i], s.Pattern[i]; {
 		case !m.known[at+i]:
-			t = cannotTell
+			t = undecided
 		case a == b, s.IgnoreCase && lower(a) == lower(b):
 		default:
 			return no
@@ -240,8 +240,8 @@ func (m *image) u32(tests []iptables.U32Test) truth {
 		switch m.test(&tests[i]) {
 		case no:
 			return no
-		case cannotTell:
-			t = cannotTell
+		case undecided:
+			t = undecided
 		}
 	}
 	return t
@@ -282,7 +282,7 @@ func (m *image) test(t *iptables.U32Test) truth {
 			n = number{n.value >> (s.Number & 31), ^(^n.known >> (s.Number & 31))}
 		case iptables.U32At:
 			if n.known != ^uint32(0) {
-				return cannotTell
+				return undecided
 			}
 			if base+n.value < base {
 				return no
@@ -294,7 +294,7 @@ func (m *image) test(t *iptables.U32Test) truth {
 		}
 	}
 	if n.known != ^uint32(0) {
-		return cannotTell
+		return undecided
 	}
 	return truthOf(slices.ContainsFunc(t.Ranges, func(r iptables.Range[uint32]) bool { return r.Contains(n.value) }))
 }

@@ -26,7 +26,7 @@ func GuessHost(d *iptables.Dump, known *Host, p *Packet) (*Host, []Guess) {
 	}
 	h := *known
 	h.Interfaces, h.Routes = slices.Clone(known.Interfaces), slices.Clone(known.Routes)
-	g := &guesser{host: &h, packet: p, family: d.Family, told: len(known.Routes) > 0, hints: hintsOf(d), inside: make(map[string]bool)}
+	g := &guesser{host: &h, packet: p, family: d.Family, known: len(known.Routes) > 0, hints: hintsOf(d), inside: make(map[string]bool)}
 	g.guess(len(known.Interfaces) > 0)
 	return g.host, g.guesses
 }
@@ -35,7 +35,7 @@ type guesser struct {
 	host    *Host
 	packet  *Packet
 	family  iptables.Family
-	told    bool // the routes are known
+	known   bool // the routes are known
 	hints   []hint
 	guesses []Guess
 	pods    netip.Prefix
@@ -64,14 +64,14 @@ func (g *guesser) guess(addressesKnown bool) {
 	if !addressesKnown {
 		g.bridges()
 	}
-	if !g.told {
+	if !g.known {
 		g.podRoute()
 	}
 	g.uplink = g.uplinkName()
-	if !addressesKnown && !g.told {
+	if !addressesKnown && !g.known {
 		g.hidden()
 	}
-	if !g.told {
+	if !g.known {
 		g.behindIn()
 		g.defaultRoute()
 	}

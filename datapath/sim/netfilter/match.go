@@ -13,7 +13,7 @@ type truth uint8
 const (
 	no truth = iota
 	yes
-	cannotTell
+	undecided
 )
 
 func truthOf(b bool) truth {
@@ -24,7 +24,7 @@ func truthOf(b bool) truth {
 }
 
 func (t truth) negatedIf(b bool) truth {
-	if b && t != cannotTell {
+	if b && t != undecided {
 		return yes - t
 	}
 	return t
@@ -35,7 +35,7 @@ func (t truth) negatedIf(b bool) truth {
 func (w *walk) matches(m iptables.Match) truth {
 	p := &w.packet
 	if p.Supposed != 0 && !w.suppose(m) {
-		return cannotTell
+		return undecided
 	}
 	switch m := m.(type) {
 	case iptables.Source:
@@ -148,7 +148,7 @@ func (w *walk) matches(m iptables.Match) truth {
 	case iptables.CPU:
 		return truthOf((m.Number == w.processor()) != m.Negated)
 	}
-	return cannotTell // an UnknownMatch
+	return undecided // an UnknownMatch
 }
 
 // kubeProxyCounters are those that kube-proxy makes, which have no quota

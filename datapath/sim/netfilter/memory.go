@@ -140,7 +140,7 @@ func (w *walk) limit(m iptables.Limit) bool {
 // hashlimit is hashlimit_mt_common (xt_hashlimit.c). Rates in bytes are not simulated.
 func (w *walk) hashlimit(m iptables.Hashlimit) truth {
 	if m.Bytes != "" || m.RateMatch {
-		return cannotTell
+		return undecided
 	}
 	key := bucketKey{name: m.Name}
 	part := func(address, port iptables.HashMode, a netip.AddrPort, bits uint8) netip.AddrPort {

@@ -115,7 +115,7 @@ func (e *Entry) closed() bool {
 // time is time_mt (xt_time.c).
 func (w *walk) time(m iptables.Time) truth {
 	if w.state.Began.IsZero() {
-		return cannotTell
+		return undecided
 	}
 	now := w.now()
 	w.grant("that it is %s", now.Format("Monday, 2006-01-02 15:04:05 UTC"))

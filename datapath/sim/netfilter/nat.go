@@ -159,8 +159,8 @@ func (w *walk) unique(s side, t Tuple, r iptables.NATRange, first, last netip.Ad
 		}
 		return with(ports.First), nil
 	}
-	if told := w.state.chosen(s, t.Protocol); ports.Contains(told) && told != 0 {
-		return with(told), &ports
+	if chosen := w.state.chosen(s, t.Protocol); ports.Contains(chosen) && chosen != 0 {
+		return with(chosen), &ports
 	}
 	// The kernel begins at random and takes the first that is free.
 	if !ports.Contains(port) || !free(with(port)) {

@@ -11,11 +11,11 @@ import (
 func (w *walk) set(m iptables.SetMatch) truth {
 	s := w.machine.sets[m.Set]
 	if s == nil || m.Packets.Compare != iptables.CompareNone || m.Bytes.Compare != iptables.CompareNone {
-		return cannotTell
+		return undecided
 	}
 	found := w.inSet(s, m.Directions, m.ReturnNomatch, 0)
-	if found == cannotTell {
-		return cannotTell
+	if found == undecided {
+		return undecided
 	}
 	return truthOf((found == yes) != m.Negated)
 }
@@ -29,14 +29,14 @@ const maxSetDepth = 2
 func (w *walk) inSet(s *iptables.Set, directions []iptables.SetDirection, returnNomatch bool, depth int) truth {
 	_, spec, ok := strings.Cut(s.Type, ":")
 	if !ok || depth >= maxSetDepth {
-		return cannotTell
+		return undecided
 	}
 	dimensions := strings.Split(spec, ",")
 	for _, d := range dimensions {
 		switch d {
 		case "ip", "net", "port", "mac", "iface", "set":
 		default: // like hash:ip,mark
-			return cannotTell
+			return undecided
 		}
 	}
 	if dimensions[0] != "set" && len(directions) < len(dimensions) {
@@ -48,11 +48,11 @@ func (w *walk) inSet(s *iptables.Set, directions []iptables.SetDirection, return
 		if dimensions[0] == "set" {
 			member := w.machine.sets[e.Member]
 			if member == nil {
-				return cannotTell
+				return undecided
 			}
 			switch w.inSet(member, directions, returnNomatch, depth+1) {
-			case cannotTell:
-				return cannotTell
+			case undecided:
+				return undecided
 			case yes:
 				return yes
 			}

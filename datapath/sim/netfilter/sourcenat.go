@@ -23,8 +23,8 @@ type SourceNAT struct {
 // options, chunks, frame and bridge ports are ignored.
 type Translated struct {
 	Packet // with the translated destination
-	// Asked is the original destination.
-	Asked netip.AddrPort
+	// Original is the original destination.
+	Original netip.AddrPort
 	// Out is the output device.
 	Out string
 }
@@ -51,10 +51,10 @@ func (j *SourceNAT) Evaluate(m *Machine, p *Translated) SourceResult {
 	if c == nil || len(c.rules) == 0 {
 		return SourceResult{}
 	}
-	j.entry = Entry{Original: tupleOf(&p.Packet), DNAT: p.Asked != p.Destination, destinationDone: true}
+	j.entry = Entry{Original: tupleOf(&p.Packet), DNAT: p.Original != p.Destination, destinationDone: true}
 	j.entry.Reply = j.entry.Original.inverse()
-	j.entry.Original.Destination = p.Asked
-	j.result, j.work = Result{}, Work{Visits: judgedVisits, Steps: 1}
+	j.entry.Original.Destination = p.Original
+	j.result, j.work = Result{}, Work{Visits: sourceVisits, Steps: 1}
 	passed := j.walk.passed[:0]
 	j.walk = walk{
 		machine: m, state: &j.state, result: &j.result, work: &j.work, packet: p.Packet, in: p.InInterface, out: p.Out, hook: Postrouting,

@@ -96,21 +96,21 @@ func (w *walk) addUnknown(c *chain, r *rule, text string) {
 // addNAT adds a step for a rule that has set the connection's translation.
 func (w *walk) addNAT(c *chain, r *rule, s side) {
 	w.addRule(c, r, flow.StepApplied)
-	told := &w.result.Steps[len(w.result.Steps)-1]
+	step := &w.result.Steps[len(w.result.Steps)-1]
 	t := w.entry.Reply.inverse()
 	if s == sourceSide {
 		if !w.entry.SNAT {
-			told.Text = "the source is unchanged"
+			step.Text = "the source is unchanged"
 			return
 		}
-		told.Text = "the source becomes " + natText(t.Protocol, t.Source.Addr().String(), addressText(t.Protocol, t.Source), w.entry.SourcePorts)
+		step.Text = "the source becomes " + natText(t.Protocol, t.Source.Addr().String(), addressText(t.Protocol, t.Source), w.entry.SourcePorts)
 		return
 	}
 	if !w.entry.DNAT {
-		told.Text = "the destination is unchanged"
+		step.Text = "the destination is unchanged"
 		return
 	}
-	told.Text = "the destination becomes " + natText(t.Protocol, t.Destination.Addr().String(), addressText(t.Protocol, t.Destination), w.entry.DestinationPorts)
+	step.Text = "the destination becomes " + natText(t.Protocol, t.Destination.Addr().String(), addressText(t.Protocol, t.Destination), w.entry.DestinationPorts)
 }
 
 // natText is the translated address, with the port if that is known.

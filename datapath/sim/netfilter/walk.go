@@ -296,7 +296,7 @@ func (w *walk) chain(c *chain, depth int) exit {
 			w.fork()
 		}
 		switch t {
-		case cannotTell:
+		case undecided:
 			if harmless(r) {
 				w.addUnknown(c, r, ", which makes no difference")
 				continue
@@ -340,7 +340,7 @@ func (w *walk) agrees(r *rule) (truth, iptables.Match) {
 	for i, m := range r.matches {
 		w.asked = matchKey{r.Rule, i}
 		t := w.matches(m)
-		if t == cannotTell {
+		if t == undecided {
 			t = w.assume(r, m)
 		}
 		if t != yes {
@@ -355,15 +355,15 @@ func (w *walk) agrees(r *rule) (truth, iptables.Match) {
 func (w *walk) agreesForSource(r *rule) (t truth, failed iptables.Match) {
 	t = yes
 	for _, m := range r.matches {
-		told := cannotTell
+		result := undecided
 		if !w.needsMore(m) {
-			told = w.matches(m)
+			result = w.matches(m)
 		}
 		switch {
-		case told == no:
+		case result == no:
 			return no, m
-		case told == cannotTell && t == yes:
-			t, failed = cannotTell, m
+		case result == undecided && t == yes:
+			t, failed = undecided, m
 		}
 	}
 	return t, failed
@@ -379,7 +379,7 @@ func (w *walk) assume(r *rule, m iptables.Match) truth {
 		w.grant("line %d: that %s does not match", r.Line, describe(m))
 		return no
 	}
-	return cannotTell
+	return undecided
 }
 
 // grant records an assumption.

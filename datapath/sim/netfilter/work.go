@@ -18,8 +18,8 @@ type Work struct {
 // ways of a packet through one of 50,000 rules. Steps need memory: some 300 bytes each.
 func NewWork() *Work { return &Work{Visits: 50_000_000, Steps: 250_000} }
 
-// judgedVisits is how many rules a [SourceNAT] evaluates for one packet.
-const judgedVisits = 1_000_000
+// sourceVisits is how many rules a [SourceNAT] evaluates for one packet.
+const sourceVisits = 1_000_000
 
 // maxDepth is how deep jumps may lead from chain to chain. Each level needs some of the
 // stack. The nf_tables back end has 16 (NFT_JUMP_STACK_SIZE, nf_tables_core.c), the legacy

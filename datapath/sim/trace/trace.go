@@ -32,8 +32,8 @@ type Trace struct {
 	Incomplete []string `json:"incomplete,omitempty"`
 	Notes      []string `json:"notes"`
 	Ways       []Way    `json:"ways"`
-	// Untold is the probability of ways that are left out, because there are too many.
-	Untold float64 `json:"untold,omitempty"`
+	// LeftOut is the probability of ways that are left out, because there are too many.
+	LeftOut float64 `json:"untold,omitempty"`
 	// Cut is what was left out because of the work limit, one sentence each.
 	Cut []string `json:"cut,omitempty"`
 }
@@ -139,21 +139,21 @@ func Run(m *netfilter.Machine, q *Question) (*Trace, error) {
 	if q.Rand != nil {
 		ways = []netfilter.Way{m.SendFrom(start, p, begin(), q.Rand, work)}
 	} else {
-		ways, t.Untold = m.ExploreFrom(start, p, begin, limit, work)
+		ways, t.LeftOut = m.ExploreFrom(start, p, begin, limit, work)
 	}
-	if t.Untold > 0 {
-		t.Cut = append(t.Cut, fmt.Sprintf("%d ways are followed; the others have the probability %s together", len(ways), strconv.FormatFloat(t.Untold, 'g', 3, 64)))
+	if t.LeftOut > 0 {
+		t.Cut = append(t.Cut, fmt.Sprintf("%d ways are followed; the others have the probability %s together", len(ways), strconv.FormatFloat(t.LeftOut, 'g', 3, 64)))
 	}
 	for i, w := range ways {
-		told := wayOf(w.Result)
+		way := wayOf(w.Result)
 		if q.Reply || q.Later {
-			told.Reply = reply(m, w, work)
+			way.Reply = reply(m, w, work)
 		}
-		if q.Later && told.Reply != nil {
-			told.Later = later(m, p, w, work)
+		if q.Later && way.Reply != nil {
+			way.Later = later(m, p, w, work)
 		}
-		t.Ways = append(t.Ways, *told)
-		t.noteCut(i+1, told)
+		t.Ways = append(t.Ways, *way)
+		t.noteCut(i+1, way)
 	}
 	for _, n := range q.Notes {
 		if !n.About.IsValid() || occurs(ways, n.About) {
@@ -266,12 +266,12 @@ func reply(m *netfilter.Machine, w netfilter.Way, work *netfilter.Work) *Way {
 			Assumptions: []string{}, Steps: []flow.Step{}, Fork: -1,
 		}
 	}
-	told := wayOf(m.SendFrom(nil, p, w.State, first{}, work).Result)
-	told.Answer = true
+	way := wayOf(m.SendFrom(nil, p, w.State, first{}, work).Result)
+	way.Answer = true
 	if !p.Local {
-		told.Assumptions = append(told.Assumptions, fmt.Sprintf("that %s sends its reply to this host", p.Source.Addr()))
+		way.Assumptions = append(way.Assumptions, fmt.Sprintf("that %s sends its reply to this host", p.Source.Addr()))
 	}
-	return told
+	return way
 }
 
 // later follows another packet like the first one, now that the connection is known.
@@ -282,9 +282,9 @@ func later(m *netfilter.Machine, p netfilter.Packet, w netfilter.Way, work *netf
 	if p.Source.Addr().IsUnspecified() && w.Entry != nil {
 		p.Source = w.Entry.Original.Source
 	}
-	told := wayOf(m.SendFrom(nil, p, w.State, first{}, work).Result)
-	told.Answer = true
-	return told
+	way := wayOf(m.SendFrom(nil, p, w.State, first{}, work).Result)
+	way.Answer = true
+	return way
 }
 
 // first is a Rand with which every random rule matches. Replies meet such rules in filter and
