@@ -32,7 +32,7 @@ type share struct {
 
 // endpoint is the content of a KUBE-SEP chain.
 type endpoint struct {
-	present     bool // the file has the chain
+	present  bool // the file has the chain
 	line     int
 	addrPort netip.AddrPort // of the DNAT; zero: there is none
 	dnatLine int

@@ -71,7 +71,7 @@ type table struct {
 	declared map[string]int // the chains in the file, with their lines
 	rules    map[string][]*rule
 	order    []string // of the chains with rules
-	present     bool     // the file has the table
+	present  bool     // the file has the table
 }
 
 func newTable(d *iptables.Dump, name string) table {

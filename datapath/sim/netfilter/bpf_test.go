@@ -25,7 +25,7 @@ func TestBPF(t *testing.T) {
 		"2,32 0 0 4294963200,6 0 0 1":                             undecided, // SKF_AD_PROTOCOL
 		"2,32 0 0 4292870144,6 0 0 1":                             undecided, // SKF_LL_OFF
 		"3,0 0 0 7,2 0 0 99,6 0 0 1":                              undecided, // no such memory
-		"3,0 0 0 7,52 0 0 0,6 0 0 1":                              no,         // a division by zero
+		"3,0 0 0 7,52 0 0 0,6 0 0 1":                              no,        // a division by zero
 		"4,0 0 0 7,148 0 0 4,21 0 1 3,6 0 0 1":                    yes,
 		"6,1 0 0 3,0 0 0 33,108 0 0 0,21 0 1 264,6 0 0 1,6 0 0 0": yes, // 33 << 3
 	} {
