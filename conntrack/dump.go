@@ -5,12 +5,12 @@ import (
 	"syscall"
 )
 
-// Filter says which entries a dump is about.
+// Filter selects the entries of a dump.
 type Filter struct {
 	// IPv6: the entries of IPv6; otherwise those of IPv4.
 	IPv6 bool
-	// Protocol is an IANA number; 0: all protocols. Kernels before 5.8 do not know this
-	// filter and hand out everything; Dump sorts it out either way.
+	// Protocol is an IANA number; 0: all protocols. Kernels before 5.8 ignore this filter and
+	// return all entries; Dump filters in both cases.
 	Protocol uint8
 }
 
@@ -21,18 +21,18 @@ func (f Filter) family() byte {
 	return afInet
 }
 
-// ErrInterrupted says that the table changed its shape while it was dumped: entries
-// may be missing from the dump (NLM_F_DUMP_INTR). Those that were there are real.
+// ErrInterrupted reports that the table was resized while it was dumped: entries may be missing
+// from the dump (NLM_F_DUMP_INTR). Those that were there are real.
 var ErrInterrupted = errors.New("the connection tracking table was resized while it was read; read it again")
 
-// Dump calls each for every entry that passes the filter, one after the other. The
-// state is only valid during the call, in which the Table must not be used. Entries
-// that come or go meanwhile may be missing, or be told twice. It does not keep
-// packets or other Tables waiting. [ErrInterrupted]: the dump has gaps.
+// Dump calls each for every entry that passes the filter, one after the other. The state is only
+// valid during the call, in which the Table must not be used. Entries that are created or removed
+// meanwhile may be missing, or be passed twice. Packets and other Tables do not wait for it.
+// [ErrInterrupted]: the dump has gaps.
 func (t *Table) Dump(f Filter, each func(*State)) error {
 	t.seq++
 	t.buf = appendDump(t.buf[:0], t.seq, f)
-	var s State // one for all: it escapes
+	var s State // one for all entries: it escapes
 	var parseErr error
 	err := error(syscall.ENODATA) // if the end is missing
 	if e := t.exchange(receiverFunc(func(seq uint32, typ uint16, body []byte) {
@@ -62,11 +62,11 @@ func (t *Table) Dump(f Filter, each func(*State)) error {
 	return nil
 }
 
-// Delete removes entries as a dump gave them. An entry goes only if it still has
-// the original and the reply tuple it had then: one that was made anew with another
-// translation stays, whatever its ID. So workers need not be kept from creating
-// entries meanwhile. errs, which must be as long as states, says for each: nil, it was
-// removed; [IsNotFound], it was gone or is another one by now; otherwise an *OpError.
+// Delete removes entries that a dump returned. An entry is removed only if it still has the
+// original and the reply tuple it had then: one that was recreated with another translation stays,
+// whatever its ID. So workers may create entries meanwhile. errs, which must be as long as states,
+// has for each entry: nil if it was removed; an error that [IsNotFound] recognizes if it was gone
+// or recreated; otherwise an *OpError.
 func (t *Table) Delete(states []State, errs []error) {
 	for len(states) > 0 {
 		n := min(len(states), maxBatch)

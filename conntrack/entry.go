@@ -1,5 +1,5 @@
-// Package conntrack makes connections in the kernel's connection tracking table,
-// with the address translation they are to have, and tells what becomes of them.
+// Package conntrack creates connections with address translation in the kernel's connection
+// tracking table, and reports their events.
 //
 // An entry created for a packet that still waits in a netfilter queue before
 // conntrack (priority raw) is found by conntrack when the packet goes on: it is in
@@ -18,9 +18,9 @@ const (
 	protoSCTP = 132
 )
 
-// DefaultMark is the connection mark of our entries, so that `conntrack -L` shows
-// whose they are. It keeps clear of the packet mark bits of Kubernetes (0x4000,
-// 0x8000), because other software copies connection marks to packets.
+// DefaultMark is the connection mark of our entries, so that `conntrack -L` shows which entries
+// are ours. It keeps clear of the packet mark bits of Kubernetes (0x4000, 0x8000), because other
+// software copies connection marks to packets.
 const DefaultMark uint32 = 0x2000
 
 // Tuple is one direction of a flow.
@@ -30,34 +30,32 @@ type Tuple struct {
 	Protocol    uint8 // IANA number; only protocols with ports
 }
 
-// String gives "6 10.0.0.1:1234->10.0.0.2:80".
+// String returns "6 10.0.0.1:1234->10.0.0.2:80".
 func (t Tuple) String() string {
 	return fmt.Sprintf("%d %s->%s", t.Protocol, t.Source, t.Destination)
 }
 
-// Inverse is the tuple of the packets that answer it, if nothing is translated.
+// Inverse is the tuple of the replies, if nothing is translated.
 func (t Tuple) Inverse() Tuple {
 	return Tuple{Source: t.Destination, Destination: t.Source, Protocol: t.Protocol}
 }
 
 // Entry is a connection to be created.
 type Entry struct {
-	// Tuple is that of the first packet, before translation. Both addresses have
-	// to be of one family.
+	// Tuple is that of the first packet, before translation. Both addresses must be of one family.
 	Tuple Tuple
 	// Zone is the conntrack zone; 0 is the default one.
 	Zone uint16
 	// Mark is the connection mark (CTA_MARK).
 	Mark uint32
-	// Destination is the address and port that the destination is translated to
-	// (CTA_NAT_DST); the zero value: stays as it is.
+	// Destination is the address and port that the destination is translated to (CTA_NAT_DST); the
+	// zero value: no translation.
 	Destination netip.AddrPort
-	// SourceAddr is the address that the source is translated to (CTA_NAT_SRC);
-	// the zero value: stays as it is. The source port is kept where it is free, and
-	// chosen by the kernel where it is not, as MASQUERADE does (nf_nat_core.c,
-	// get_unique_tuple).
+	// SourceAddr is the address that the source is translated to (CTA_NAT_SRC); the zero value: no
+	// translation. The source port is kept if it is free; otherwise the kernel selects one, as
+	// MASQUERADE does (nf_nat_core.c, get_unique_tuple).
 	SourceAddr netip.Addr
-	// SourcePorts, if SourceAddr is given, are first and last of the ports that the
-	// source port is to be one of; zeroes: any.
+	// SourcePorts are the first and last port of the range for the translated source port; zeroes:
+	// any. They are valid only with SourceAddr.
 	SourcePorts [2]uint16
 }

@@ -1,10 +1,10 @@
 package conntrack
 
-// HasTranslated says whether a connection that carries the mark is translated and not over:
-// without its translation, its next packet would be lost.
+// HasTranslated reports whether a connection with the mark is translated and still open: without
+// its translation, its next packet would be lost.
 func (t *Table) HasTranslated(mark uint32) (found bool, err error) {
 	for _, f := range []Filter{{}, {IPv6: true}} {
-		// A dump with gaps is as good as any, if something was found.
+		// One match is enough, even from a dump with gaps.
 		if err = t.Dump(f, func(s *State) { found = found || s.Mark&mark != 0 && s.needsTranslation() }); found {
 			return true, nil
 		}
@@ -15,8 +15,8 @@ func (t *Table) HasTranslated(mark uint32) (found bool, err error) {
 	return false, nil
 }
 
-// needsTranslation says whether packets of the connection may come that have to be
-// translated.
+// needsTranslation reports whether more packets of the connection may arrive that need
+// translation.
 func (s *State) needsTranslation() bool {
 	if s.Status&(StatusSourceNAT|StatusDestinationNAT) == 0 {
 		return false

@@ -78,17 +78,17 @@ const (
 	filterProtoNum = 1 << 3
 )
 
-// createTimeout is how long an entry lives, in seconds, if its packet never comes
-// by after it was created or extended. The packet itself sets the protocol's own timeout; it follows within
-// milliseconds unless some other rule drops it.
+// createTimeout is how long an entry lives, in seconds, if its packet does not follow after the
+// entry was created or extended. The packet sets the protocol's own timeout; it follows within
+// milliseconds unless another rule drops it.
 const createTimeout = 30
 
 // The append functions write messages into a caller's buffer, in the manner of
 // append. Byte order: netlink headers are in host order, all ctnetlink values in
 // network order.
 
-// appendCreate writes IPCTNL_MSG_CT_NEW for the entry, without NLM_F_ACK: the
-// kernel answers only if it refuses.
+// appendCreate writes IPCTNL_MSG_CT_NEW for the entry, without NLM_F_ACK: the kernel replies only
+// if it refuses.
 func appendCreate(b []byte, seq uint32, e *Entry) []byte {
 	b, start := beginMessage(b, msgCTNew, flagRequest|flagCreate|flagExcl, seq, e.Tuple)
 	b = appendTuple(b, ctaTupleOrig, e.Tuple)
@@ -106,7 +106,7 @@ func appendCreate(b []byte, seq uint32, e *Entry) []byte {
 	return endMessage(b, start)
 }
 
-// appendExtend writes IPCTNL_MSG_CT_NEW for an entry that exists and is to live on.
+// appendExtend writes IPCTNL_MSG_CT_NEW that extends the timeout of an existing entry.
 func appendExtend(b []byte, seq uint32, t Tuple, zone uint16) []byte {
 	b, start := beginMessage(b, msgCTNew, flagRequest, seq, t)
 	b = appendTuple(b, ctaTupleOrig, t)
@@ -133,9 +133,9 @@ func appendDelete(b []byte, seq uint32, t Tuple, zone uint16, id uint32) []byte 
 	return endMessage(b, start)
 }
 
-// appendDeleteByReply writes IPCTNL_MSG_CT_DELETE for the entry that has the reply
-// tuple and the ID of the state. As the ID stands for the original tuple (see
-// [State]), it is found by both, and so by how it is translated.
+// appendDeleteByReply writes IPCTNL_MSG_CT_DELETE for the entry that has the reply tuple and the
+// ID of the state. As the ID stands for the original tuple (see [State]), the entry is identified
+// by both tuples, and so by its translation.
 func appendDeleteByReply(b []byte, seq uint32, s *State) []byte {
 	b, start := beginMessage(b, msgCTDelete, flagRequest, seq, s.Reply)
 	b = appendTuple(b, ctaTupleReply, s.Reply)
@@ -160,7 +160,8 @@ func appendDump(b []byte, seq uint32, f Filter) []byte {
 	return endMessage(endAttr(b, filter), start)
 }
 
-// appendGetStats writes IPCTNL_MSG_CT_GET_STATS: how full the table is.
+// appendGetStats writes IPCTNL_MSG_CT_GET_STATS, which returns the number of entries and their
+// limit.
 func appendGetStats(b []byte, seq uint32) []byte {
 	b, start := beginMessageOf(b, msgCTGetStats, flagRequest, seq, 0)
 	return endMessage(b, start)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-var errShort = errors.New("conntrack: message from the kernel is cut short")
+var errShort = errors.New("conntrack: truncated message from the kernel")
 
 // attributes calls f for each attribute in b, with the type freed of its flags.
 func attributes(b []byte, f func(typ uint16, value []byte) error) error {
@@ -32,7 +32,7 @@ func parseState(b []byte) (State, error) {
 	return s, err
 }
 
-// parseStateAt is parseState for an event, which may tell when it happened.
+// parseStateAt is parseState for an event, which may have a time.
 func parseStateAt(b []byte) (s State, at time.Time, err error) {
 	if len(b) < nfgenmsgLen {
 		return s, at, errShort

@@ -7,9 +7,9 @@ import (
 	"syscall"
 )
 
-// Probe finds out whether the kernel can create entries with translation, by
-// creating one between documentation addresses (RFC 5737) and deleting it. It works on the
-// calling thread's network namespace. The error says what is missing.
+// Probe checks whether the kernel can create entries with translation, by creating one between
+// documentation addresses (RFC 5737) and deleting it. It works on the calling thread's network
+// namespace. The error names what is missing.
 func Probe() error {
 	t, err := Open(new(Locks))
 	if err != nil {

@@ -29,8 +29,8 @@ func (w *written) tuple() Tuple {
 	}
 }
 
-// source is who an entry counts for: an IPv4 address, or the /64 of an IPv6 address, out of
-// which one host can choose any (RFC 4291, section 2.5.4).
+// source is the client that an entry counts for: an IPv4 address, or the /64 of an IPv6 address,
+// in which one host can use any address (RFC 4291, section 2.5.4).
 type source [16]byte
 
 func sourceOf(a [16]byte) source {
@@ -52,7 +52,7 @@ type recent struct {
 type slot struct {
 	written
 	next  uint32 // the slot of the same source's next younger entry; undefined in its last
-	taken bool   // out of the middle: the slot is empty
+	taken bool   // removed from the middle: the slot is empty
 }
 
 // linked are the entries of one source.
@@ -83,7 +83,7 @@ func (r *recent) push(w written) {
 	r.sources[sourceOf(w.source)] = l
 }
 
-// pushOldest adds an entry as the oldest. It reports whether there was room.
+// pushOldest adds an entry as the oldest. It reports whether the buffer had a free slot.
 func (r *recent) pushOldest(w written) bool {
 	if r.count == len(r.slots) {
 		return false
@@ -99,7 +99,7 @@ func (r *recent) pushOldest(w written) bool {
 	return true
 }
 
-// oldest gives the oldest entry, nil if there is none.
+// oldest returns the oldest entry; nil: there is none.
 func (r *recent) oldest() *written {
 	for ; r.count > 0; r.first, r.count = (r.first+1)%len(r.slots), r.count-1 {
 		if s := &r.slots[r.first]; !s.taken {
@@ -116,7 +116,7 @@ func (r *recent) pop() {
 	}
 }
 
-// oldestOf gives a source's oldest entry, and how many the source has; nil if it has none.
+// oldestOf returns a source's oldest entry, and how many the source has; nil if it has none.
 func (r *recent) oldestOf(s source) (*written, int) {
 	l := r.sources[s]
 	if l.count == 0 {

@@ -7,18 +7,18 @@ import (
 )
 
 const (
-	// lookedAt is how many source ports are looked at when none is free
-	// (NF_NAT_HARDER_THRESH in nf_nat_core.c).
+	// lookedAt is how many source ports are examined when none is free (NF_NAT_HARDER_THRESH in
+	// nf_nat_core.c).
 	lookedAt = 32
-	// reclaims is how many of them are tried to be had.
+	// reclaims is how many of them are tried.
 	reclaims = 4
 )
 
 // reclaim makes an entry for which the kernel finds no free source port, with a port whose
-// connection is over. The kernel does that by itself for a packet's connection, but not
-// for one that is made over netlink: it looks at the state of the new one
-// (nf_nat_used_tuple_harder). Otherwise ports would be used up by what was closed in the
-// last two minutes.
+// connection is over. The kernel does that by itself for a packet's connection, but not for one
+// that is created over netlink, because it checks the state of the new connection
+// (nf_nat_used_tuple_harder). Without this, the connections closed in the last two minutes would
+// use up the ports.
 func (t *Table) reclaim(e *Entry) bool {
 	if e.Tuple.Protocol != protoTCP || !e.SourceAddr.IsValid() || e.SourcePorts[0] > e.SourcePorts[1] {
 		return false
@@ -59,8 +59,8 @@ func (t *Table) reclaim(e *Entry) bool {
 	return false
 }
 
-// createWith makes the entry with a source port, in the place of the old connection if
-// there is one to be deleted.
+// createWith creates the entry with a source port, after deleting the old connection if there is
+// one.
 func (t *Table) createWith(e *Entry, port uint16, old *State, remove bool) (created bool) {
 	t.buf = t.buf[:0]
 	if remove {
@@ -81,8 +81,8 @@ func (t *Table) createWith(e *Entry, port uint16, old *State, remove bool) (crea
 	return err == nil && created
 }
 
-// candidates fills in the source ports that are looked at: the client's own and those that
-// follow, or any where that one is not to be used.
+// candidates fills in the source ports to examine: the client's own and the following ones, or any
+// if the client's own is out of range.
 func (e *Entry) candidates(ports []uint16) {
 	own, first, last := int(e.Tuple.Source.Port()), int(e.SourcePorts[0]), int(e.SourcePorts[1])
 	if e.SourcePorts == [2]uint16{} {
@@ -106,7 +106,7 @@ func (e *Entry) candidates(ports []uint16) {
 	}
 }
 
-// replyWith is the tuple of the answers if the source port becomes port.
+// replyWith is the tuple of the replies if the source port becomes port.
 func (e *Entry) replyWith(port uint16) Tuple {
 	from := e.Destination
 	if !from.IsValid() {

@@ -6,44 +6,43 @@ import (
 	"time"
 )
 
-// State is what the kernel knows of an existing connection.
+// State is an existing connection as the kernel reports it.
 type State struct {
 	Original Tuple
-	Reply    Tuple // the kernel's, so the inverse of where packets really go
+	Reply    Tuple // the kernel's, so the inverse of the translated direction
 	Status   Status
 	Mark     uint32
 	Zone     uint16
-	// ID is made of the entry's place in memory and its tuple: another entry may have
-	// another one, but the next entry of the same tuple often has the same.
+	// ID is derived from the entry's memory address and its tuple: the next entry of the same
+	// tuple often has the same ID.
 	ID uint32
-	// Timeout is how long the entry still lives if no packet comes by, in whole seconds,
+	// Timeout is the remaining life of the entry without further packets, in whole seconds,
 	// rounded down.
 	Timeout uint32
 	// TCP is the state of a TCP connection, SCTP that of an association; each is
 	// valid iff Original.Protocol is that protocol.
 	TCP  TCPState
 	SCTP SCTPState
-	// Sent is what went in the original direction, Received what came in the other. They
-	// are valid iff HasCounters: the entry was made while net.netfilter.nf_conntrack_acct
-	// was on.
+	// Sent counts the original direction, Received the reply direction. They are valid iff
+	// HasCounters: the entry was created while net.netfilter.nf_conntrack_acct was on.
 	Sent, Received Counters
 	HasCounters    bool
-	// Start is when the entry was made, Stop when it ended, by the wall clock. Zero: not
-	// known. The kernel notes them for entries that are made while
+	// Start is when the entry was created, Stop when it ended, by the wall clock. Zero: unknown.
+	// The kernel records them for entries that are created while
 	// net.netfilter.nf_conntrack_timestamp is on; it needs CONFIG_NF_CONNTRACK_TIMESTAMP.
 	Start, Stop time.Time
 }
 
-// Counters count one direction of a connection. IP headers are included; what segmentation
-// offload keeps together is one packet.
+// Counters count one direction of a connection. IP headers are included; a packet merged by
+// segmentation offload counts once.
 type Counters struct {
 	Packets, Bytes uint64
 }
 
-// Endpoint is where packets of the original direction are delivered.
+// Endpoint is the destination of the original direction after translation.
 func (s *State) Endpoint() netip.AddrPort { return s.Reply.Source }
 
-// Masqueraded says whether the source of the connection is translated.
+// Masqueraded reports whether the source of the connection is translated.
 func (s *State) Masqueraded() bool { return s.Status&StatusSourceNAT != 0 }
 
 // Status are the bits of enum ip_conntrack_status (nf_conntrack_common.h).
@@ -76,8 +75,8 @@ const (
 
 var tcpNames = [...]string{"NONE", "SYN_SENT", "SYN_RECV", "ESTABLISHED", "FIN_WAIT", "CLOSE_WAIT", "LAST_ACK", "TIME_WAIT", "CLOSE", "SYN_SENT2"}
 
-// String gives the kernel's word for the state (tcp_conntrack_names in
-// nf_conntrack_proto_tcp.c), and the number of one that it does not have.
+// String returns the kernel's name of the state (tcp_conntrack_names in nf_conntrack_proto_tcp.c),
+// or the number of an unknown one.
 func (s TCPState) String() string { return stateName(tcpNames[:], uint8(s)) }
 
 // SCTPState is enum sctp_conntrack (nf_conntrack_sctp.h).
@@ -99,8 +98,8 @@ const (
 
 var sctpNames = [...]string{"NONE", "CLOSED", "COOKIE_WAIT", "COOKIE_ECHOED", "ESTABLISHED", "SHUTDOWN_SENT", "SHUTDOWN_RECD", "SHUTDOWN_ACK_SENT", "HEARTBEAT_SENT", "HEARTBEAT_ACKED"}
 
-// String gives the kernel's word for the state (sctp_conntrack_names in
-// nf_conntrack_proto_sctp.c), and the number of one that it does not have.
+// String returns the kernel's name of the state (sctp_conntrack_names in
+// nf_conntrack_proto_sctp.c), or the number of an unknown one.
 func (s SCTPState) String() string { return stateName(sctpNames[:], uint8(s)) }
 
 func stateName(names []string, n uint8) string {

@@ -6,24 +6,24 @@ import (
 	"syscall"
 )
 
-// claim is what becomes of one entry whose tuple is taken.
+// conflict is one entry whose tuple is taken.
 type conflict struct {
 	entry  *Entry
 	result *Result
 	lookup
-	later   bool // to be looked up again, when the other claims of the batch are settled
+	later   bool // look it up again after the other conflicts of the batch
 	deleted syscall.Errno
 	created syscall.Errno
-	outcome Outcome // if it can be created now; Failed: it is not to be
+	outcome Outcome // if it can be created now; Failed: it must not be created
 }
 
-// step is one message about a claim.
+// step is one message about a conflict.
 type step struct {
 	claim int32
 	verb  verb
 }
 
-// verb is what a step does to the entry of its claim.
+// verb is what a step does to the entry of its conflict.
 type verb uint8
 
 const (
@@ -32,14 +32,13 @@ const (
 	extends
 )
 
-// endingTimeout is how many seconds a kept entry has to live on its own. One that ended
-// between the look at it and the packet's arrival there would leave the packet
-// untranslated.
+// endingTimeout is the least remaining life of a kept entry, in seconds. If the entry ended
+// between the lookup and the packet's arrival at conntrack, the packet would pass untranslated.
 const endingTimeout = 2
 
-// settle handles the creations whose tuples are taken: those at t.taken. As with
-// creations, what takes one system call for one of them takes one for all; with short
-// connections from few clients most tuples are taken, by connections that are over.
+// settle handles the creations whose tuples are taken: those at t.taken. As with creations, each
+// step takes one system call for all of them. With short connections from few clients most tuples
+// are taken, by connections that are over.
 func (t *Table) settle(entries []Entry, results []Result) {
 	for len(t.taken) > 0 {
 		t.conflicts = t.conflicts[:0]
@@ -59,15 +58,15 @@ func (t *Table) settle(entries []Entry, results []Result) {
 // addConflict adds an entry whose tuple is taken to the conflicts.
 func (t *Table) addConflict(entry *Entry, result *Result) *conflict {
 	c := conflict{entry: entry, result: result, lookup: lookup{err: syscall.ENODATA}}
-	// The second of two packets of one flow finds what the first has made.
+	// The second of two packets of one flow finds the entry of the first.
 	c.later = slices.ContainsFunc(t.conflicts, func(d conflict) bool { return d.entry.Tuple == entry.Tuple && d.entry.Zone == entry.Zone })
 	t.conflicts = append(t.conflicts, c)
 	return &t.conflicts[len(t.conflicts)-1]
 }
 
-// anticipate is the first round of settle where most tuples are expected to be taken:
-// with each creation it asks who has the tuple. That saves a round trip for those that
-// are, and costs the others a look-up. It leaves in t.taken what a second round is for.
+// anticipate is the first round of settle where most tuples are expected to be taken: with each
+// creation it requests the connection that has the tuple. That saves a round trip for taken
+// tuples, and costs a lookup for the others. It leaves in t.taken the entries for a second round.
 func (t *Table) anticipate(entries []Entry, results []Result) {
 	var locks uint64
 	for i := range entries {
@@ -99,13 +98,13 @@ func (t *Table) anticipate(entries []Entry, results []Result) {
 	t.taken = keepLater(t.taken, t.conflicts)
 }
 
-// lookup is the answer to a look-up.
+// lookup is the reply to a lookup.
 type lookup struct {
 	state State
 	err   error
 }
 
-// anticipations takes the answers to anticipate: by turns of a look-up and a creation.
+// anticipations receives the replies to anticipate: alternately of a lookup and of a creation.
 type anticipations Table
 
 func (t *anticipations) receive(seq uint32, typ uint16, body []byte) {
@@ -119,7 +118,7 @@ func (t *anticipations) receive(seq uint32, typ uint16, body []byte) {
 	}
 }
 
-// take reads an answer.
+// take reads a reply.
 func (f *lookup) take(typ uint16, body []byte) {
 	if typ != nlmsgError {
 		f.state, f.err = parseState(body)
@@ -138,7 +137,7 @@ func keepLater(taken []int, claims []conflict) []int {
 	return kept
 }
 
-// lookUpClaims finds the connections that have the tuples.
+// lookUpConflicts finds the connections that have the tuples.
 func (t *Table) lookUpConflicts() {
 	t.first = t.seq + 1
 	t.buf = t.buf[:0]
@@ -153,7 +152,7 @@ func (t *Table) lookUpConflicts() {
 	}
 }
 
-// lookups takes the answers to lookUpClaims.
+// lookups receives the replies to lookUpConflicts.
 type lookups Table
 
 func (t *lookups) receive(seq uint32, typ uint16, body []byte) {
@@ -164,8 +163,8 @@ func (t *lookups) receive(seq uint32, typ uint16, body []byte) {
 	t.conflicts[k].take(typ, body)
 }
 
-// replace creates the entries whose tuples are free by now or may be taken from the
-// connections that have them, and says what became of all claims.
+// replace creates the entries whose tuples are free by now or may be taken from the connections
+// that have them, and sets the results of all conflicts.
 func (t *Table) replace() {
 	t.first = t.seq + 1
 	t.buf, t.steps = t.buf[:0], t.steps[:0]
@@ -209,7 +208,7 @@ func (t *Table) replace() {
 	}
 }
 
-// replacements takes the answers to replace.
+// replacements receives the replies to replace.
 type replacements Table
 
 func (t *replacements) receive(seq uint32, typ uint16, body []byte) {
@@ -228,7 +227,7 @@ func (t *replacements) receive(seq uint32, typ uint16, body []byte) {
 	}
 }
 
-// outcome says what became of a claim that was to be created.
+// outcome sets the result of a conflict whose entry was to be created.
 func (t *Table) outcome(c *conflict, err error) Result {
 	tuple := c.entry.Tuple
 	switch {
@@ -241,20 +240,19 @@ func (t *Table) outcome(c *conflict, err error) Result {
 	case c.created != syscall.EEXIST:
 		return Result{Err: &OpError{"create", tuple, c.created}}
 	}
-	// Either another worker was faster, or it is the reply tuple that is taken: then
-	// there is no entry of this one, and no port free to make another of.
+	// Either another worker was faster, or the reply tuple is taken: then this entry does not
+	// exist, and no port is free for another reply tuple.
 	if existing, err := t.Lookup(tuple, c.entry.Zone); err == nil {
 		return Result{Outcome: Kept, Existing: existing}
 	}
 	if t.reclaim(c.entry) {
 		return Result{Outcome: c.outcome}
 	}
-	return Result{Err: &OpError{"create", tuple, fmt.Errorf("%w: no source port is free for the way to %s", c.created, c.entry.Destination)}}
+	return Result{Err: &OpError{"create", tuple, fmt.Errorf("%w: no free source port for connections to %s", c.created, c.entry.Destination)}}
 }
 
-// supersedes says whether a new connection may take the place of an existing one
-// that has the same tuple. The first packet of the new one says SYN, INIT, or is a
-// datagram.
+// supersedes reports whether a new connection may take the place of an existing one that has the
+// same tuple. The first packet of the new connection is a SYN, an INIT or a datagram.
 func supersedes(e *Entry, existing *State) bool {
 	if existing.Original != e.Tuple {
 		return false // the packet belongs to the reply direction of that connection
@@ -265,20 +263,19 @@ func supersedes(e *Entry, existing *State) bool {
 	case protoTCP:
 		switch existing.TCP {
 		case TCPTimeWait, TCPClose, TCPLastAck:
-			// The client uses its port again. Left alone, the kernel would drop this
-			// entry and track the new connection untranslated (tcp_conntracks[],
-			// sTW and sCL with a SYN).
+			// The client uses its port again. Otherwise the kernel would drop this entry and track
+			// the new connection untranslated (tcp_conntracks[], sTW and sCL with a SYN).
 			return true
 		case TCPSynSent:
-			return untranslated // began while nobody decided, and nobody answered
+			return untranslated // began while no daemon decided, and got no reply
 		}
 		return false
 	case protoSCTP:
-		// It is closed also between an INIT and the answer (sctp_conntracks[], sCL).
+		// It is also closed between an INIT and the INIT ACK (sctp_conntracks[], sCL).
 		over := existing.SCTP == SCTPClosed && existing.Status&StatusSeenReply != 0
 		return over || untranslated
 	}
-	// A datagram to a service address is only ever untranslated because nobody
-	// decided it; for UDP there is no connection to keep up.
+	// A datagram to a service address is untranslated only if no daemon decided it; UDP has no
+	// connection to preserve.
 	return untranslated
 }

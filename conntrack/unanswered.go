@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// Unanswered remembers the entries that were written last, so that those without an answer
-// can make room for new ones. The kernel makes room by itself for the entries that packets
-// make: it drops entries that are not assured from the few hash buckets near the new one
-// (early_drop in nf_conntrack_core.c). For an entry that is made over netlink it does not:
-// ctnetlink_create_conntrack allocates with nf_conntrack_alloc, which hands on hash 0
-// whatever the tuple, so that early_drop looks at the first 8 buckets of the table only. When
-// these have nothing more to give, each creation fails with ENOMEM.
+// Unanswered remembers the entries that were written last, so that unreplied ones can be evicted
+// for new ones. The kernel evicts entries by itself for those that packets create: it drops
+// entries that are not assured from the few hash buckets near the new one (early_drop in
+// nf_conntrack_core.c). For an entry that is created over netlink it does not:
+// ctnetlink_create_conntrack allocates with nf_conntrack_alloc, which passes hash 0 for every
+// tuple, so that early_drop examines only the first 8 buckets of the table. Once these have no
+// candidates left, each creation fails with ENOMEM.
 //
-// An entry is written before its packet has passed the node's other rules. So there are
-// entries of packets that a rule dropped, whose sources may be forged.
+// An entry is written before its packet has passed the node's other rules. So there are entries of
+// packets that a rule dropped, and their sources may be spoofed.
 //
 // All [Table]s of a namespace share one; see [Table.MakeRoom]. Its memory does not grow. It
 // is safe for concurrent use.
@@ -27,7 +27,7 @@ type Unanswered struct {
 	recent  recent
 	written uint64 // entries so far
 
-	crowded          atomic.Bool // the table was filled above crowdedShare when it was last looked at
+	crowded          atomic.Bool // the table was filled above crowdedShare at the last check
 	starved          chan struct{}
 	evicted, expired atomic.Uint64
 }
@@ -35,20 +35,19 @@ type Unanswered struct {
 const (
 	// rememberedEntries bounds an Unanswered, to 7 MiB.
 	rememberedEntries = 1 << 16
-	// unansweredTimeout is how long a TCP entry without an answer lives in a crowded table.
-	// The kernel gives it nf_conntrack_tcp_timeout_syn_sent, 120 s. A client that still wants
-	// its connection sends its SYN again, which makes a new entry.
+	// unansweredTimeout is how long an unreplied TCP entry lives in a crowded table. The kernel's
+	// timeout is nf_conntrack_tcp_timeout_syn_sent, 120 s. A client that retransmits its SYN gets
+	// a new entry.
 	unansweredTimeout = 2 * time.Second
-	// perSource is how many entries without an answer one source may have in a crowded table,
-	// of any protocol. What it has in excess goes, the oldest first, once it is older than
-	// youngest. The kernel has no such bound.
+	// perSource is how many unreplied entries one source may have in a crowded table, of any
+	// protocol. The excess is removed, the oldest first, once it is older than youngest. The
+	// kernel has no such limit.
 	perSource = 4096
-	// youngest is how old an entry must be to make room for another: an
-	// endpoint needs time to answer.
+	// youngest is the age at which an entry may be evicted: an endpoint needs time to reply.
 	youngest = 250 * time.Millisecond
 	// A table is crowded above one crowdedShare-th of nf_conntrack_max.
 	crowdedShare = 2
-	// fillCheck is after how many new entries the kernel is asked how full its table is.
+	// fillCheck is after how many new entries the fill of the kernel's table is checked.
 	fillCheck = 256
 )
 
@@ -59,16 +58,16 @@ func newUnanswered(size int, now func() time.Time) *Unanswered {
 	return &Unanswered{now: now, recent: newRecent(size), starved: make(chan struct{}, 1)}
 }
 
-// Evicted counts the entries that were removed to make room in a full table, and those
-// without an answer that were removed from a crowded one before the kernel would have.
+// Evicted counts the entries that were evicted from a full table, and the unreplied ones that were
+// removed early from a crowded table.
 func (u *Unanswered) Evicted() (full, crowded uint64) { return u.evicted.Load(), u.expired.Load() }
 
-// Starved has a value when there was less to evict from a full table than new entries need:
-// others have filled it. [Table.RememberTable] finds more.
+// Starved has a value when a full table had fewer entries to evict than new entries need: entries
+// of other programs fill it. [Table.RememberTable] finds more candidates.
 func (u *Unanswered) Starved() <-chan struct{} { return u.starved }
 
-// wrote remembers the new entries of a batch. It reports whether it is time to ask how full
-// the table is.
+// wrote remembers the new entries of a batch. It reports whether the table's fill is due for a
+// check.
 func (u *Unanswered) wrote(entries []Entry, results []Result) (check bool) {
 	at := u.now().UnixNano()
 	u.mu.Lock()
@@ -83,7 +82,7 @@ func (u *Unanswered) wrote(entries []Entry, results []Result) (check bool) {
 	return before/fillCheck != u.written/fillCheck
 }
 
-// takeOldest takes entries that are at least of an age, as many as fit.
+// takeOldest takes entries of at least an age, as many as fit.
 func (u *Unanswered) takeOldest(into []written, age time.Duration) (n int) {
 	latest := u.now().Add(-age).UnixNano()
 	u.mu.Lock()
@@ -100,8 +99,8 @@ func (u *Unanswered) takeOldest(into []written, age time.Duration) (n int) {
 	return n
 }
 
-// takeExcess takes entries that are at least of an age and that their sources, which are
-// among those of a batch, have in excess of perSource, the oldest of each first.
+// takeExcess takes entries of at least an age that the sources of a batch have in excess of
+// perSource, the oldest of each first.
 func (u *Unanswered) takeExcess(into []written, batch []Entry, age time.Duration) (n int) {
 	latest := u.now().Add(-age).UnixNano()
 	u.mu.Lock()
@@ -140,10 +139,10 @@ func (u *Unanswered) renew(entries []written) {
 	}
 }
 
-// windowSize is how many entries are looked at at once.
+// windowSize is how many entries are examined at once.
 const windowSize = 64
 
-// window is the entries that a Table looks at.
+// window is the entries that a Table examines.
 type window struct {
 	entries [windowSize]written
 	lookups [windowSize]lookup
@@ -158,15 +157,15 @@ type window struct {
 	at      []int // where the retried are in the batch
 }
 
-// MakeRoom has the table evict entries without an answer when it is full. It belongs before
-// the first [Table.Establish].
+// MakeRoom makes the table evict unreplied entries when it is full. Call it before the first
+// [Table.Establish].
 func (t *Table) MakeRoom(u *Unanswered) {
 	t.unanswered, t.window = u, new(window)
 }
 
-// RememberTable remembers entries that are not assured, if the table is crowded: those that an
-// earlier run has left, and those of other flows, which the kernel would drop early for the
-// entry of a packet, too. That may take a second and more; other Tables can be used meanwhile.
+// RememberTable remembers entries that are not assured, if the table is crowded: those of an
+// earlier run, and those of other flows, which the kernel would also drop early for the entry of a
+// packet. That may take a second or more; other Tables can be used meanwhile.
 func (t *Table) RememberTable() error {
 	u := t.unanswered
 	if t.checkFill(); !u.crowded.Load() {
@@ -184,8 +183,8 @@ func (t *Table) RememberTable() error {
 	return nil
 }
 
-// relieve makes room for the entries of a batch that found none and, in a crowded table,
-// removes entries that wait for an answer for too long.
+// relieve evicts entries for those of a batch that the full table refused and, in a crowded table,
+// removes entries that have been unreplied for too long.
 func (t *Table) relieve(entries []Entry, results []Result) {
 	u, w := t.unanswered, t.window
 	w.at, w.retry = w.at[:0], w.retry[:0]
@@ -211,9 +210,9 @@ func (t *Table) relieve(entries []Entry, results []Result) {
 }
 
 const (
-	// evictions is how many entries are removed at least: the next ones find room.
+	// evictions is how many entries are removed at least, so that the next entries fit.
 	evictions = 16
-	// evictionTries bounds how many windows are looked at for one batch.
+	// evictionTries bounds how many windows are examined for one batch.
 	evictionTries = 8
 )
 
@@ -242,8 +241,8 @@ func (t *Table) evict(want int) bool {
 	return removed > 0
 }
 
-// expire removes TCP entries without an answer. Others stay: those of other protocols are
-// short-lived, and a UDP flow that is never answered needs its entry.
+// expire removes unreplied TCP entries. Others stay: those of other protocols are short-lived, and
+// a UDP flow without replies needs its entry.
 func (t *Table) expire(most int) {
 	w := t.window
 	if t.lookAt(t.unanswered.takeOldest(w.entries[:min(most, windowSize)], unansweredTimeout)) == 0 {
@@ -256,7 +255,7 @@ func (t *Table) expire(most int) {
 	t.unanswered.renew(w.kept())
 }
 
-// capSources removes what the sources of a batch have in excess of perSource.
+// capSources removes the entries that the sources of a batch have in excess of perSource.
 func (t *Table) capSources(batch []Entry) {
 	w := t.window
 	if t.lookAt(t.unanswered.takeExcess(w.entries[:], batch, youngest)) == 0 {
@@ -269,8 +268,7 @@ func (t *Table) capSources(batch []Entry) {
 	t.unanswered.renew(w.kept())
 }
 
-// lookAt finds out what became of the first n entries of the window. It returns how many
-// there are to choose from.
+// lookAt looks up the first n entries of the window. It returns how many can be chosen.
 func (t *Table) lookAt(n int) int {
 	w := t.window
 	w.n = n
@@ -289,13 +287,13 @@ func (t *Table) lookAt(n int) int {
 	}
 	for i := range w.n {
 		if f := &w.lookups[i]; f.err == nil && f.state.Original != w.entries[i].tuple() {
-			f.err = syscall.ENOENT // another connection answers with this tuple
+			f.err = syscall.ENOENT // another connection has this tuple in its reply direction
 		}
 	}
 	return w.n
 }
 
-// receive takes the answers to lookAt.
+// receive takes the replies to lookAt.
 func (w *window) receive(seq uint32, typ uint16, body []byte) {
 	if i := seq - w.first; i < uint32(w.n) {
 		w.lookups[i].take(typ, body)
@@ -312,8 +310,8 @@ func (w *window) evictable(i int) bool {
 	return w.lookups[i].err == nil && w.lookups[i].state.Status&StatusAssured == 0
 }
 
-// choose chooses entries to remove: those without an answer first, of these the sources with
-// the most, so that one source does not push others out; then the oldest.
+// choose chooses entries to remove: unreplied ones first, of these the ones of sources with the
+// most, so that one source does not displace others; then the oldest.
 func (w *window) choose(want int) {
 	for ; want > 0; want-- {
 		best, rank := -1, 0
@@ -336,8 +334,7 @@ func (w *window) choose(want int) {
 	}
 }
 
-// ofSource counts the entries without an answer that have the source of entry i and are not
-// chosen.
+// ofSource counts the unreplied entries that have the source of entry i and are not chosen.
 func (w *window) ofSource(i int) (n int) {
 	for k := range w.n {
 		if sourceOf(w.entries[k].source) == sourceOf(w.entries[i].source) && !w.chosen[k] && w.evictable(k) && w.unanswered(k) {
@@ -368,8 +365,8 @@ func (t *Table) removeChosen() (removed int) {
 	return removed
 }
 
-// kept gives the entries of the window that may have to go another time. Those that are
-// assured, gone or chosen are forgotten.
+// kept returns the entries of the window that may be evicted later. Those that are assured, gone
+// or chosen are forgotten.
 func (w *window) kept() []written {
 	n := 0
 	for i := range w.n {
@@ -381,7 +378,7 @@ func (w *window) kept() []written {
 	return w.entries[:n]
 }
 
-// checkFill asks the kernel how full its table is.
+// checkFill reads how full the kernel's table is.
 func (t *Table) checkFill() {
 	t.seq++
 	t.buf = appendGetStats(t.buf[:0], t.seq)
@@ -394,7 +391,7 @@ func (t *Table) checkFill() {
 	t.unanswered.crowded.Store(t.limit > 0 && t.entries > t.limit/crowdedShare)
 }
 
-// fill takes the answer to checkFill.
+// fill takes the reply to checkFill.
 type fill Table
 
 func (t *fill) receive(seq uint32, typ uint16, body []byte) {

@@ -21,16 +21,16 @@ const (
 	groupDestroy = 3 // NFNLGRP_CONNTRACK_DESTROY
 )
 
-// WatchConfig says how events are to be received.
+// WatchConfig is how events are received.
 type WatchConfig struct {
-	// Buffer is how many bytes may wait to be received (SO_RCVBUF); an event takes about
-	// 640 of them. Without CAP_NET_ADMIN over the whole machine the kernel grants at most
-	// net.core.rmem_max, and says nothing.
+	// Buffer is how many bytes may wait to be received (SO_RCVBUF); an event takes about 640
+	// bytes. Without CAP_NET_ADMIN over the whole machine the kernel silently grants at most
+	// net.core.rmem_max.
 	Buffer int
 }
 
-// Watch begins to receive the events of the calling thread's network namespace: all that
-// happen after it has returned. It needs CAP_NET_ADMIN in the user namespace that owns it.
+// Watch begins to receive the events of the calling thread's network namespace: all those after
+// its return. It needs CAP_NET_ADMIN in the user namespace that owns it.
 func Watch(cfg WatchConfig) (*Watcher, error) {
 	if err := eventsEnabled(os.ReadFile); err != nil {
 		return nil, fmt.Errorf("conntrack: %w", err)
@@ -60,30 +60,30 @@ func Watch(cfg WatchConfig) (*Watcher, error) {
 
 const (
 	eventsSetting = "/proc/sys/net/netfilter/nf_conntrack_events"
-	// acctSetting is there in every kernel that shows its settings.
+	// acctSetting exists in every kernel that shows its settings.
 	acctSetting = "/proc/sys/net/netfilter/nf_conntrack_acct"
 )
 
-// eventsEnabled says what keeps the kernel from making events.
+// eventsEnabled returns an error if the kernel sends no events.
 func eventsEnabled(readFile func(string) ([]byte, error)) error {
 	text, err := readFile(eventsSetting)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("see whether the kernel makes events: %w", err)
+		return fmt.Errorf("check whether the kernel sends events: %w", err)
 	}
 	if err == nil && strings.TrimSpace(string(text)) == "0" {
-		return errors.New("events of connections are switched off: set net.netfilter.nf_conntrack_events to 2 (sysctl -w net.netfilter.nf_conntrack_events=2)")
+		return errors.New("connection tracking events are off: set net.netfilter.nf_conntrack_events to 2 (sysctl -w net.netfilter.nf_conntrack_events=2)")
 	}
 	if err != nil {
-		// Before Linux 5.7 user namespaces did not show it, nor the other one.
+		// Before Linux 5.7 user namespaces did not show either setting.
 		if _, err := readFile(acctSetting); err == nil {
-			return fmt.Errorf("this kernel makes no events of connections (there is no %s): it needs CONFIG_NF_CONNTRACK_EVENTS", eventsSetting)
+			return fmt.Errorf("the kernel sends no connection tracking events (%s is missing): it needs CONFIG_NF_CONNTRACK_EVENTS", eventsSetting)
 		}
 	}
 	return nil
 }
 
-// kernelEvents are the events of the kernel. The socket is not known to Go's poller, which
-// would wake a thread for each event, also while nobody wants them yet.
+// kernelEvents are the events of the kernel. Go's poller does not know the socket: it would wake a
+// thread for each event, even before the events are read.
 type kernelEvents struct {
 	*netlinkio.Socket
 	in     *netlinkio.Buffers
@@ -108,7 +108,7 @@ func (k *kernelEvents) Listen(on bool) error {
 	return errors.Join(k.SetMember(groupDestroy, on), k.SetMember(groupUpdate, on))
 }
 
-// Close has the kernel answer something, which wakes a receive that waits.
+// Close makes the kernel send a reply, which wakes a waiting receive.
 func (k *kernelEvents) Close() error {
 	k.closed.Store(true)
 	b := make([]byte, nlmsgHdrLen)

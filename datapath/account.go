@@ -16,7 +16,7 @@ func (w *worker) count(n int) {
 		j := &w.jobs[i]
 		switch j.state {
 		case jobHeld:
-			continue // counted when it is let go
+			continue // counted when it is released
 		case jobRepeated:
 			c.heldBack.Add(1)
 			continue
@@ -49,7 +49,7 @@ func (w *worker) count(n int) {
 	}
 }
 
-// countFailure counts a flow that has no connection entry, and why.
+// countFailure counts a flow without a connection entry, by reason.
 func (w *worker) countFailure(j *job) {
 	c := w.counters
 	c.failed.Add(1)
@@ -62,7 +62,7 @@ func (w *worker) countFailure(j *job) {
 	}
 }
 
-// countHost counts what the host's own rules mean to a new entry.
+// countHost counts a new entry by the effect of the host's own rules.
 func (w *worker) countHost(j *job) {
 	if j.hostRule != nil {
 		w.counters.hostMasqueraded.Add(1)
@@ -75,7 +75,7 @@ func (w *worker) countHost(j *job) {
 // batch is when the stages of a batch ended.
 type batch struct{ received, decided, established, accepted time.Time }
 
-// tell tells the sink of the batch's flows.
+// report passes the batch's flows to the sink.
 func (w *worker) report(table *decision.Table, n int, at batch) {
 	w.decided = w.decided[:0]
 	for i := range n {
@@ -96,7 +96,7 @@ func (w *worker) report(table *decision.Table, n int, at batch) {
 	w.sink.Flows(w.decided)
 }
 
-// tellEntry adds what became of the connection entry.
+// reportEntry adds the outcome of the connection entry.
 func (w *worker) reportEntry(d *flow.Flow, j *job) {
 	d.HostRule = j.hostRule
 	d.Outcome = w.outcome(j)
@@ -113,8 +113,8 @@ func (w *worker) reportEntry(d *flow.Flow, j *job) {
 	}
 }
 
-// waited is how long a packet had waited that arrived when the kernel noted; negative: the
-// kernel noted nothing. (Its clock counts in microseconds.)
+// waited is how long a packet had waited since the kernel's time stamp; negative: there is no time
+// stamp. (Its clock counts in microseconds.)
 func waited(arrived, received time.Time) time.Duration {
 	if arrived.IsZero() {
 		return -1

@@ -23,7 +23,7 @@ func Cleanup() (removed []string, err error) {
 	if there {
 		removed = append(removed, "nftables table inet "+ruleset.TableName)
 	}
-	// After our table, so that nothing is translated any more that a firewall then drops.
+	// After our table, so that no flow is still translated and then dropped by a firewall.
 	lines, e := hostfilter.Remove()
 	return append(removed, lines...), errors.Join(err, e)
 }

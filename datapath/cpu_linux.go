@@ -6,19 +6,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// workerSlice is how long a worker wants to run at a time: the least the kernel grants, in
-// nanoseconds. Who wants less than the running thread goes first when it is woken
+// workerSlice is the time slice that a worker requests: the shortest that the kernel grants, in
+// nanoseconds. A woken thread with a shorter slice than the running one preempts it
 // (kernel/sched/features.h, PREEMPT_SHORT).
 const workerSlice = 100_000
 
-// stayWithQueue keeps the calling goroutine's thread, which from then on is its alone, on
-// the CPUs whose packets go to the index-th of the queues (xt_NFQUEUE.c, nfqueue_tg_v3: CPU
-// modulo queues). The scheduler would rather have it run on an idle CPU than where the
-// packet's sender is about to go to sleep; to wake an idle CPU takes longer than to decide
-// the flow.
+// stayWithQueue locks the calling goroutine to its thread, and the thread to the CPUs whose
+// packets go to the index-th of the queues (xt_NFQUEUE.c, nfqueue_tg_v3: CPU modulo queues).
+// Otherwise the scheduler prefers an idle CPU to the one where the packet's sender is about to
+// sleep; waking an idle CPU takes longer than deciding the flow.
 //
-// On a CPU that others keep busy the thread has to go before them. Where the kernel does
-// not know how (before 6.12), or none of the CPUs is ours to use, it runs where it may.
+// On a busy CPU the thread has to preempt others. If the kernel does not support that (before
+// 6.12), or none of the CPUs is allowed for this process, it runs on any CPU.
 func stayWithQueue(index, queues int) {
 	runtime.LockOSThread()
 	attr, err := unix.SchedGetAttr(0, 0)

@@ -1,6 +1,6 @@
-// Package datapath decides the new flows of a node: it receives their first packets
-// from netfilter queues, asks package decision, writes the outcome into the
-// kernel's connection tracking table and lets the packets go.
+// Package datapath decides the new flows of a node: it receives their first packets from netfilter
+// queues, calls package decision, writes the outcome into the kernel's connection tracking table
+// and accepts the packets.
 package datapath
 
 import (
@@ -21,7 +21,7 @@ import (
 
 // Marks are the packet and connection marks that are ours.
 type Marks struct {
-	Reject     uint32 // packet mark, as a whole: the packet is to be refused by a rule
+	Reject     uint32 // packet mark, compared as a whole: a rule refuses the packet
 	Connection uint32 // connection mark of our entries
 }
 
@@ -37,7 +37,7 @@ type rules interface {
 	Close() error
 }
 
-// flows knows the connections of the namespace; see [conntrack.Table].
+// flows is the connection table of the namespace; see [conntrack.Table].
 type flows interface {
 	HasTranslated(mark uint32) (bool, error)
 	Close() error
@@ -46,23 +46,23 @@ type flows interface {
 // Engine is the running datapath of one node.
 type Engine struct {
 	table   atomic.Pointer[decision.Table]
-	applied *decision.Table // what everything else shows; belongs to Run
+	applied *decision.Table // the current table of all other parts; belongs to Run
 	apply   chan application
-	ended   chan struct{} // Run is past taking applications
+	ended   chan struct{} // Run takes no more applications
 	rules   rules
 	flows   flows
 	workers []*worker
 	holding *holding // nil: flows cannot be held
 	bound   *affinity.Table
-	// unanswered makes room in a full connection table; nil: nothing does.
+	// unanswered evicts entries of a full connection table; nil: there is no eviction.
 	unanswered  *conntrack.Unanswered
-	remembered  sync.WaitGroup // until what an earlier run has left is known
-	remembering sync.WaitGroup // until the connection table is not read any more
-	// reversePath is nil if the kernel cannot judge the way back in rules.
+	remembered  sync.WaitGroup // until the entries of an earlier run are known
+	remembering sync.WaitGroup // until the connection table is no longer read
+	// reversePath is nil if the kernel cannot look up the reverse path in rules.
 	reversePath *reversePath
 	sink        FlowSink
 	log         *slog.Logger
-	lock        io.Closer // held as long as this is the namespace's only datapath
+	lock        io.Closer // the lock that this is the namespace's only datapath
 	// unqueued counts the packets that did not fit into the queues, invalid those that were
 	// dropped because they are invalid.
 	unqueued, invalid atomic.Uint64
@@ -78,12 +78,11 @@ type application struct {
 	done  chan struct{} // closed when it is
 }
 
-// Apply puts a table into force and returns when it is: no packet is decided by an older
-// one any more, no entry is written because of one, and the kernel's sets show the new
-// one. It returns early when the engine ends. It may be called by any goroutine while Run
-// runs, one at a time.
+// Apply puts a table into force and returns when that is complete: no packet is decided by an
+// older table, no entry is written for one, and the kernel's sets show the new one. It returns
+// early when the engine ends. Any goroutine may call it while Run runs, one at a time.
 func (e *Engine) Apply(t *decision.Table) {
-	e.table.Store(t) // decisions need not wait for the rest
+	e.table.Store(t) // decisions do not wait for the rest
 	for _, w := range e.workers {
 		w.finishBatch()
 	}
@@ -131,12 +130,11 @@ func (e *Engine) Stats() Stats {
 	return s
 }
 
-// Run serves until the context ends or something fails, and takes everything
-// away that Open had set up, in the order in which no packet is lost: first no more
-// are queued, then those that wait are decided, then the rules go, then the queues.
-// Rules that connections need which are translated stay, until [Cleanup] or the next Open.
-// It has to be called in the network namespace that Open was called in: damaged rules are
-// looked at there, and repaired.
+// Run serves until the context ends or something fails, and removes everything that Open set up,
+// in the order in which no packet is lost: first queueing stops, then the waiting packets are
+// decided, then the rules are removed, then the queues. Rules that translated connections need
+// stay, until [Cleanup] or the next Open. Run has to be called in the network namespace of Open:
+// it checks and repairs the rules there.
 func (e *Engine) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -155,7 +153,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	var invalid growth
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	var waiting *application // the latest one, while the rules do not follow it
+	var waiting *application // the latest one, while the rules could not be updated to it
 	audit := func(thorough bool) {
 		if e.audit(&lost, thorough) && waiting != nil {
 			close(waiting.done)
@@ -182,7 +180,7 @@ func (e *Engine) Run(ctx context.Context) error {
 			e.bound.Retain(a.table, e.applied)
 			e.applied, waiting = a.table, &a
 			if e1 := e.rules.Follow(a.table); e1 != nil {
-				e.log.Debug("the kernel rules do not follow the service table", "error", e1)
+				e.log.Debug("cannot update the kernel rules to the service table", "error", e1)
 				audit(true)
 				break
 			}
@@ -192,7 +190,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		case err = <-e.reversePath.failing():
 		case p := <-e.reversePath.changing():
 			if e1 := e.reversePath.apply(p); e1 != nil {
-				e.log.Debug("the kernel rules do not follow the interfaces that validate sources", "error", e1)
+				e.log.Debug("cannot update the kernel rules to the interfaces' rp_filter", "error", e1)
 				audit(true)
 			}
 		case <-e.rules.Changed():
@@ -206,7 +204,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	return errors.Join(append(errs, err, e.lock.Close())...)
 }
 
-// raise tells the operator; nil: there is nothing to tell.
+// raise passes an alert to the operator; nil: there is none.
 func (e *Engine) raise(a *Alert) {
 	if a == nil {
 		return
@@ -217,7 +215,7 @@ func (e *Engine) raise(a *Alert) {
 	}
 }
 
-// enqueued counts the packets that found room in the queues.
+// enqueued counts the packets that the queues took.
 func (e *Engine) enqueued() (n uint64) {
 	for _, w := range e.workers {
 		n += w.queueCounters().Sequence
@@ -225,7 +223,7 @@ func (e *Engine) enqueued() (n uint64) {
 	return n
 }
 
-// tableFull counts the entries that the connection table did not take.
+// tableFull counts the entries that the full connection table refused.
 func (e *Engine) tableFull() (n uint64) {
 	for _, w := range e.workers {
 		n += w.counters.tableFull.Load()
@@ -233,7 +231,7 @@ func (e *Engine) tableFull() (n uint64) {
 	return n
 }
 
-// closeConnections closes what entries were written with.
+// closeConnections closes the sockets for writing entries.
 func (e *Engine) closeConnections() (err error) {
 	e.remembering.Wait()
 	for _, w := range e.workers {
@@ -248,8 +246,7 @@ func (e *Engine) closeConnections() (err error) {
 	return err
 }
 
-// stop lets go what is held, removes the rules, unless they are to stay, and ends the
-// workers.
+// stop releases held flows, removes the rules unless they are to stay, and ends the workers.
 func (e *Engine) stop() error {
 	e.holding.empty()
 	err := e.reversePath.close()
@@ -269,7 +266,7 @@ func (e *Engine) stop() error {
 	return err
 }
 
-// removeRules removes the rules but for what translated connections need.
+// removeRules removes the rules except those that translated connections need.
 func (e *Engine) removeRules() error {
 	needed, err := e.flows.HasTranslated(defaultMarks.Connection)
 	if err != nil {
@@ -284,8 +281,8 @@ func (e *Engine) removeRules() error {
 	return e.rules.LeaveEstablished()
 }
 
-// drain waits until no packet waits in the queues. It gives up after maxDrain: what is
-// left then is dropped with the rules and sent again by its senders.
+// drain waits until the queues are empty. It gives up after maxDrain: the remaining packets are
+// dropped with the rules, and their senders retransmit them.
 func (e *Engine) drain() {
 	deadline := time.Now().Add(maxDrain)
 	tick := time.NewTicker(time.Millisecond)
@@ -297,7 +294,7 @@ func (e *Engine) drain() {
 
 const maxDrain = time.Second
 
-// waiting says whether a packet is known to wait for a verdict.
+// waiting reports whether a packet is known to wait for a verdict.
 func (e *Engine) waiting() bool {
 	for _, w := range e.workers {
 		if c, err := w.queue.Counters(); err == nil && c.Waiting > 0 {

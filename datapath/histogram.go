@@ -13,7 +13,7 @@ const HistogramBuckets = 24
 // to 0.84 s. A decision takes less than a microsecond, a full batch some hundred.
 const firstBound = 100 * time.Nanosecond
 
-// Histogram says how many durations were how long.
+// Histogram is a distribution of durations.
 type Histogram struct {
 	// Counts holds, by position, the durations longer than the bound before and not
 	// longer than [HistogramBound] of the position; the last one those longer than all
@@ -40,7 +40,7 @@ type histogram struct {
 	sum    atomic.Int64
 }
 
-// observe counts n things that took the duration each.
+// observe counts the duration n times.
 func (h *histogram) observe(d time.Duration, n uint64) {
 	d = max(d, 1)
 	i := bits.Len64(uint64((d - 1) / firstBound))

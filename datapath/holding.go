@@ -11,48 +11,48 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/nfqueue"
 )
 
-// room is where the flows of all workers wait that a [Gate] holds.
+// holding has the flows of all workers that a [Gate] holds.
 type holding struct {
 	gate   Gate
 	count  atomic.Int32 // of flows that wait
-	failed chan error   // takes the first error of letting one go
+	failed chan error   // the first error of a release
 
-	mu      sync.Mutex // not held while the gate or the kernel is asked
+	mu      sync.Mutex // not held during calls of the gate or the kernel
 	waiting map[conntrack.Tuple]*heldFlow
 	closed  bool
-	leaving sync.WaitGroup // those that are being let go
+	leaving sync.WaitGroup // those that are being released
 
-	// usher does for one flow what the worker would have done whose queue it came by.
-	usherMu  sync.Mutex
-	releaser *worker
-	sink     FlowSink
-	gone     flow.Flow // the last one let go
+	// releaser does for one flow what the worker of its queue would have done.
+	releaserMu sync.Mutex
+	releaser   *worker
+	sink       FlowSink
+	gone       flow.Flow // the last one released
 }
 
-// newRoom makes a room. The usher needs but what workers do not share with each other:
-// connections, a router and a translator.
-func newHolding(gate Gate, usher *worker, sink FlowSink) *holding {
-	r := &holding{gate: gate, failed: make(chan error, 1), waiting: make(map[conntrack.Tuple]*heldFlow), releaser: usher, sink: sink}
-	usher.sink = r
+// newHolding makes a holding. The releaser needs only what workers do not share: connections, a
+// router and a translator.
+func newHolding(gate Gate, releaser *worker, sink FlowSink) *holding {
+	r := &holding{gate: gate, failed: make(chan error, 1), waiting: make(map[conntrack.Tuple]*heldFlow), releaser: releaser, sink: sink}
+	releaser.sink = r
 	return r
 }
 
-// heldFlow is a flow that waits, or has done so.
+// heldFlow is a flow that waits or has waited.
 type heldFlow struct {
 	flow    flow.Flow
 	holding *holding
-	worker  *worker // whose queue its packet waits in
+	worker  *worker // the worker of the queue in which its packet waits
 	packet  nfqueue.Packet
-	left    bool // guarded by room.mu
+	left    bool // guarded by holding.mu
 }
 
 // Flow is [HeldFlow]'s.
 func (h *heldFlow) Flow() *flow.Flow { return &h.flow }
 
-// busy says whether packets concern the room at all.
+// busy reports whether any flow may be held.
 func (r *holding) busy() bool { return r != nil && (r.count.Load() > 0 || r.gate.Armed()) }
 
-// repeated says whether the packet is another one of a flow that waits.
+// repeated reports whether the packet belongs to a flow that waits.
 func (r *holding) repeated(p *decision.Packet) bool {
 	r.mu.Lock()
 	h := r.waiting[tupleOf(p)]
@@ -64,7 +64,7 @@ func (r *holding) repeated(p *decision.Packet) bool {
 	return true
 }
 
-// hold says whether the flow of the worker's packet i has to wait.
+// hold reports whether the flow of the worker's packet i must wait.
 func (r *holding) hold(w *worker, table *decision.Table, i int) bool {
 	now := time.Now()
 	j := &w.jobs[i]
@@ -82,7 +82,7 @@ func (r *holding) hold(w *worker, table *decision.Table, i int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
-	case h.left: // the gate was quick: it has its verdict
+	case h.left: // the gate has already released it
 	case r.closed:
 		h.left = true
 		return false
@@ -94,17 +94,17 @@ func (r *holding) hold(w *worker, table *decision.Table, i int) bool {
 }
 
 // LetGo is [HeldFlow]'s.
-func (h *heldFlow) LetGo(d decision.Decision, told flow.Hold) *flow.Flow {
+func (h *heldFlow) LetGo(d decision.Decision, hold flow.Hold) *flow.Flow {
 	r := h.holding
 	if !r.leave(h) {
 		return nil
 	}
 	defer r.leaving.Done()
-	r.usherMu.Lock()
-	defer r.usherMu.Unlock()
+	r.releaserMu.Lock()
+	defer r.releaserMu.Unlock()
 	r.gone = h.flow
-	r.gone.Decision, r.gone.Held = d, &told
-	if err := r.releaser.release(h, d, &told); err != nil {
+	r.gone.Decision, r.gone.Held = d, &hold
+	if err := r.releaser.release(h, d, &hold); err != nil {
 		r.gone.Err = err
 		select {
 		case r.failed <- err:
@@ -116,7 +116,7 @@ func (h *heldFlow) LetGo(d decision.Decision, told flow.Hold) *flow.Flow {
 	return &gone
 }
 
-// leave notes that a flow is being let go. It says whether it had been waiting until now.
+// leave records that a flow is being released. It reports whether it was waiting until now.
 func (r *holding) leave(h *heldFlow) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -132,23 +132,23 @@ func (r *holding) leave(h *heldFlow) bool {
 	return true
 }
 
-// letGo gives the verdict for a packet that waits in another worker's queue, and does all
-// that goes with it.
-func (w *worker) release(h *heldFlow, d decision.Decision, told *flow.Hold) (err error) {
+// release sends the verdict for a packet that waits in another worker's queue, with its entry and
+// record.
+func (w *worker) release(h *heldFlow, d decision.Decision, hold *flow.Hold) (err error) {
 	received := time.Now()
 	from := h.worker
 	w.number, w.queue, w.counters = from.number, from.queue, from.counters
 	w.marks, w.affinity = from.marks, from.affinity
 	w.packets[0] = h.packet
 	w.begin(0)
-	w.jobs[0].state, w.jobs[0].packet, w.jobs[0].decision, w.jobs[0].hold = jobDecided, h.flow.Packet, d, told
+	w.jobs[0].state, w.jobs[0].packet, w.jobs[0].decision, w.jobs[0].hold = jobDecided, h.flow.Packet, d, hold
 	w.entries = w.entries[:0]
 	defer w.rescue(1, &err)
 	w.carryOut(h.flow.Table, 0)
 	return w.finish(h.flow.Table, 1, received)
 }
 
-// Flows is the usher's sink.
+// Flows is the releaser's sink.
 func (r *holding) Flows(flows []flow.Flow) {
 	r.gone = flows[0]
 	if r.sink != nil {
@@ -156,10 +156,10 @@ func (r *holding) Flows(flows []flow.Flow) {
 	}
 }
 
-// Lost is the usher's sink, too. The real one counts for all.
+// Lost is the releaser's sink, too. The real sink counts for all.
 func (r *holding) Lost() uint64 { return 0 }
 
-// empty lets all flows go; none waits from then on.
+// empty releases all flows; none waits from then on.
 func (r *holding) empty() {
 	if r == nil {
 		return
@@ -172,13 +172,13 @@ func (r *holding) empty() {
 		rest = append(rest, h)
 	}
 	r.mu.Unlock()
-	for _, h := range rest { // the gate forgot them
+	for _, h := range rest { // the gate did not release them
 		h.LetGo(h.flow.Decision, flow.Hold{Seconds: time.Since(h.flow.Time).Seconds(), Action: flow.HoldCancelled})
 	}
 	r.leaving.Wait()
 }
 
-// failures gives the errors of letting flows go.
+// failures returns the errors of releases.
 func (r *holding) failures() <-chan error {
 	if r == nil {
 		return nil

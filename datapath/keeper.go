@@ -9,7 +9,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/nft"
 )
 
-// ruleKeeper is about the kernel rules being what they should be.
+// ruleKeeper keeps the kernel rules correct.
 type ruleKeeper struct {
 	// reinstalled counts how often all rules were loaded again, repaired how often some
 	// were repaired in place.
@@ -18,9 +18,8 @@ type ruleKeeper struct {
 	last                  time.Time              // of an audit; belongs to Run
 }
 
-// auditInterval is how often the kernel rules are compared with what they should be, though
-// no event said that they changed: as often as kube-proxy looks for its chains. Rules at fault
-// are tried with every tick.
+// auditInterval is how often the kernel rules are compared with the expected ones without an
+// event: as often as kube-proxy checks its chains. Damaged rules are retried with every tick.
 const auditInterval = 30 * time.Second
 
 // due reports whether it is time for an audit.
@@ -28,8 +27,8 @@ func (k *ruleKeeper) due(now time.Time) bool {
 	return k.fault.Load() != nil || now.Sub(k.last) >= auditInterval
 }
 
-// Fault describes what is wrong with the kernel rules, as long as it cannot be repaired;
-// it is empty if nothing is known to be. It may be called by any goroutine.
+// Fault describes the damage of the kernel rules that could not be repaired; empty: none is known.
+// Any goroutine may call it.
 func (e *Engine) Fault() string {
 	if f := e.keeper.fault.Load(); f != nil {
 		return *f
@@ -37,12 +36,11 @@ func (e *Engine) Fault() string {
 	return ""
 }
 
-// audit compares the kernel rules with what they should be, and repairs them. What it cannot
-// repair is a fault, until an audit repairs it. It reports whether the rules are what they
-// should be now.
+// audit compares the kernel rules with the expected ones, and repairs them. A failed repair is a
+// fault, until an audit repairs it. It reports whether the rules are correct now.
 func (e *Engine) audit(lost *overflow, thorough bool) (ok bool) {
 	e.keeper.last = time.Now()
-	// Whatever came until here passed undecided, if the rules are gone.
+	// Packets until here passed undecided, if the rules were missing.
 	arrived := e.enqueued()
 	done, err := e.rules.Audit(e.applied, thorough)
 	if done.Recounted {
@@ -60,18 +58,18 @@ func (e *Engine) audit(lost *overflow, thorough bool) (ok bool) {
 	}
 	before := e.Fault()
 	switch {
-	case errors.Is(err, nft.ErrChanged): // so it is not known
-		e.log.Debug("the kernel rules could not be compared with what they should be", "error", err)
+	case errors.Is(err, nft.ErrChanged): // so the state of the rules is unknown
+		e.log.Debug("cannot check the kernel rules", "error", err)
 	case err != nil:
 		text := err.Error()
 		e.keeper.fault.Store(&text)
 		if before == "" {
-			e.raise(&Alert{Reason: "KernelRulesDamaged", Text: "The kernel rules are not what they should be: services may not be reachable. It is tried again every second. " + text})
+			e.raise(&Alert{Reason: "KernelRulesDamaged", Text: "The kernel rules are damaged: services may be unreachable. The repair is retried every second. " + text})
 		}
 	default:
 		e.keeper.fault.Store(nil)
 		if before != "" {
-			e.raise(&Alert{Reason: "KernelRulesRepaired", Text: "The kernel rules are what they should be again.", Over: true})
+			e.raise(&Alert{Reason: "KernelRulesRepaired", Text: "The kernel rules are correct again.", Over: true})
 		}
 	}
 	return err == nil

@@ -16,10 +16,10 @@ import (
 // lockQueue is a netfilter queue that no rule leads to.
 const lockQueue = 65535
 
-// lockNamespace makes sure that this is the only datapath of the calling thread's
-// network namespace: two would replace and remove each other's rules. The lock is a bound
-// netfilter queue: the kernel lets one socket have it, of a process with CAP_NET_ADMIN, and
-// frees it when the process is gone, however it ended.
+// lockNamespace ensures that this is the only datapath of the calling thread's network namespace:
+// two would replace and remove each other's rules. The lock is a bound netfilter queue: the kernel
+// grants it to one socket, of a process with CAP_NET_ADMIN, and frees it when the process ends for
+// any reason.
 func lockNamespace() (io.Closer, error) {
 	q, err := nfqueue.Open(lockQueue, nfqueue.Config{MaxLen: 1, CopyRange: 20, ReadBuffer: 4096})
 	var taken *nfqueue.TakenError
@@ -32,7 +32,7 @@ func lockNamespace() (io.Closer, error) {
 	return q, nil
 }
 
-// holder names the process that has a netlink socket, as far as /proc shows it.
+// holder names the process of a netlink socket, if /proc shows it.
 func holder(portID uint32) string {
 	table, err := os.ReadFile("/proc/thread-self/net/netlink")
 	if err != nil {

@@ -18,43 +18,42 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/ruleset"
 )
 
-// Config says how the datapath is to be set up.
+// Config is the configuration of the datapath.
 type Config struct {
 	FirstQueue uint16 // number of the first netfilter queue
 	Queues     uint16 // how many; at least 1
 	// OtherQueues allows queues from a higher number on where another program is bound to
 	// one of these.
 	OtherQueues bool
-	// BusyPoll is how long a worker asks for packets before it goes to sleep; see
-	// [nfqueue.Config].
+	// BusyPoll is how long a worker polls for packets before it sleeps; see [nfqueue.Config].
 	BusyPoll time.Duration
-	// OnlyServices has the kernel pass what is not for a service: it costs less, and there
-	// are no records of it. Otherwise all new flows are queued.
+	// OnlyServices makes the kernel pass flows that are not to a service: they cost less and have
+	// no records. Otherwise all new flows are queued.
 	OnlyServices bool
-	// Seed makes the draws reproducible: flows that arrive in the same order get
-	// the same endpoints. nil: the draws are random.
+	// Seed makes the random numbers reproducible: flows that arrive in the same order get the same
+	// endpoints. nil: a random seed.
 	Seed *uint64
-	// Sink is told of every decided flow. It may be nil.
+	// Sink takes every decided flow. It may be nil.
 	Sink FlowSink
-	// Gate picks flows that are to be held. It may be nil.
+	// Gate selects flows to hold. It may be nil.
 	Gate Gate
-	// KeepRules leaves the kernel rules in place at the end, as a crash would:
-	// established flows are translated on, new ones to services wait for the next start.
+	// KeepRules leaves the kernel rules in place at the end, as after a crash: established flows
+	// are still translated, new flows to services wait for the next start.
 	KeepRules bool
-	// HostRules are the host's own nat rules, which translated flows are to obey though they
-	// never meet them. nil: they do not count. The engine does not run it.
+	// HostRules are the host's own nat rules, which the engine applies to translated flows because
+	// these bypass the kernel's. nil: they are ignored. The engine does not run it.
 	HostRules hostnet.SourceRules
-	// Prepare is called when everything else is at hand: no other datapath is there, the
-	// queues are ours, and no rule is. Whatever it changes on the node may count on that,
-	// and its error is Open's. It may be nil.
+	// Prepare is called when everything else is ready: there is no other datapath, the queues are
+	// bound, and no rule is installed. It may change the node on that condition, and Open returns
+	// its error. It may be nil.
 	Prepare func() error
-	// Alert is told of what an operator has to know, which is also logged. It may be nil.
+	// Alert takes the alerts for the operator, which are also logged. It may be nil.
 	Alert func(Alert)
 	Log   *slog.Logger
 }
 
-// defaultMarks are a value that no flag of other software adds up to, and our bit for
-// connections. The masquerade bit is the node's: see decision.Node.
+// defaultMarks are a packet mark that no combination of other software's flags equals, and our bit
+// of the connection mark. The masquerade bit belongs to the node: see decision.Node.
 var defaultMarks = Marks{Reject: 0x6e667172, Connection: conntrack.DefaultMark}
 
 // Sizes of the queues. A waiting packet costs the kernel about a kilobyte.
@@ -67,9 +66,9 @@ const (
 	seenSize   = 1 << 18
 )
 
-// Open sets the datapath up in the calling thread's network namespace and lets new
-// flows be queued. [Engine.Run] must follow without delay: until then they wait. If
-// Open fails, nothing is left behind.
+// Open sets the datapath up in the calling thread's network namespace and starts to queue new
+// flows. [Engine.Run] must follow without delay: until then they wait. If Open fails, it removes
+// everything it set up.
 func Open(cfg Config, host *hostnet.Host, table *decision.Table) (_ *Engine, err error) {
 	native, err := Preflight()
 	if err != nil {
@@ -107,7 +106,7 @@ func Open(cfg Config, host *hostnet.Host, table *decision.Table) (_ *Engine, err
 	for i, w := range e.workers {
 		w.router, w.table, w.affinity = host.NewCache(), &e.table, e.bound
 		w.marks, w.sink, w.holding, w.hostRules = defaultMarks, cfg.Sink, e.holding, cfg.translator()
-		// One that polls would be in the senders' way there.
+		// A polling worker would block the senders there.
 		if cfg.BusyPoll == 0 {
 			w.onStart = func() { stayWithQueue(i, int(cfg.Queues)) }
 		}
@@ -121,7 +120,7 @@ func Open(cfg Config, host *hostnet.Host, table *decision.Table) (_ *Engine, err
 			return nil, err
 		}
 	}
-	// The rules come last: there is somebody at every queue by then.
+	// The rules come last: every queue has a listener by then.
 	noReversePath := ruleset.ProbeReversePath()
 	installed, err := ruleset.Install(ruleset.Spec{
 		FirstQueue: e.FirstQueue(), Queues: cfg.Queues, OnlyServices: cfg.OnlyServices,
@@ -142,7 +141,7 @@ func Open(cfg Config, host *hostnet.Host, table *decision.Table) (_ *Engine, err
 	if err := restoreAffinity(e.bound, table); err != nil {
 		return nil, errors.Join(err, e.reversePath.close(), e.rules.Remove())
 	}
-	// The sets are complete before anybody is told that this node serves.
+	// The sets are complete before the node reports that it is ready.
 	if err := e.rules.Follow(table); err != nil {
 		return nil, errors.Join(err, e.reversePath.close(), e.rules.Remove())
 	}
@@ -153,13 +152,13 @@ func Open(cfg Config, host *hostnet.Host, table *decision.Table) (_ *Engine, err
 
 func (e *Engine) openFlows(locks *conntrack.Locks) error {
 	t, err := conntrack.Open(locks)
-	if err == nil { // else the interface would hold a nil pointer
+	if err == nil { // otherwise the interface would hold a nil pointer
 		e.flows = t
 	}
 	return err
 }
 
-// translator makes one for a worker; nil if the host's rules do not count.
+// translator makes a translator for a worker; nil if the host's rules are ignored.
 func (c *Config) translator() hostnet.SourceTranslator {
 	if c.HostRules == nil {
 		return nil
@@ -172,7 +171,7 @@ func openWorkers(cfg Config, locks *conntrack.Locks, unanswered *conntrack.Unans
 	for first := cfg.FirstQueue; ; {
 		if workers, err = openWorkersFrom(first, cfg, locks, unanswered); err == nil {
 			if first != cfg.FirstQueue {
-				cfg.Log.Warn("another program is bound to a queue of ours; using others", "queue", cfg.FirstQueue, "instead", first, "queues", cfg.Queues)
+				cfg.Log.Warn("another program is bound to one of our queues; using other queues", "queue", cfg.FirstQueue, "instead", first, "queues", cfg.Queues)
 			}
 			return workers, nil
 		}
@@ -210,8 +209,8 @@ func openWorker(number uint16, busyPoll time.Duration, locks *conntrack.Locks, u
 	return &worker{number: number, queue: q, connections: c, counters: new(counters)}, nil
 }
 
-// watchReversePath has the rules follow the interfaces' rp_filter, which they show when it
-// returns.
+// watchReversePath updates the rules to the interfaces' rp_filter, once before it returns and
+// after each change.
 func watchReversePath(rules *ruleset.Ruleset, log *slog.Logger) (*reversePath, error) {
 	r := newReversePath(func(p hostnet.ReversePath) error {
 		return rules.FollowReversePath(ruleset.ReversePath{Strict: p.Strict, Loose: p.Loose})
@@ -227,7 +226,7 @@ func watchReversePath(rules *ruleset.Ruleset, log *slog.Logger) (*reversePath, e
 	return r, nil
 }
 
-// openConnections opens the connection table so that a full one makes room.
+// openConnections opens the connection table, with eviction if it is full.
 func openConnections(locks *conntrack.Locks, unanswered *conntrack.Unanswered) (*conntrack.Table, error) {
 	c, err := conntrack.Open(locks)
 	if err != nil {
@@ -241,9 +240,8 @@ func openConnections(locks *conntrack.Locks, unanswered *conntrack.Unanswered) (
 // take about a second for 262,144 entries.
 const rememberInterval = 5 * time.Second
 
-// rememberConnections has entries make room that the workers have not written: at once for those
-// that an earlier run has left without an answer, and later whenever a full table has too few
-// others.
+// rememberConnections makes entries that the workers have not written evictable: unreplied entries
+// of an earlier run at once, others later whenever a full table has too few candidates.
 func (e *Engine) rememberConnections(locks *conntrack.Locks) error {
 	c, err := openConnections(locks, e.unanswered)
 	if err != nil {
@@ -263,12 +261,12 @@ func (e *Engine) rememberConnections(locks *conntrack.Locks) error {
 
 func (e *Engine) rememberTable(c *conntrack.Table) {
 	if err := c.RememberTable(); err != nil {
-		e.log.Warn("cannot read which connections have no answer; they do not make room in a full table", "error", err)
+		e.log.Warn("cannot read which connections are unreplied; a full table does not evict them", "error", err)
 	}
 }
 
-// awaitStarved waits until a full table has too few entries to evict, but rememberInterval at
-// least. It reports whether that is so; else the engine ends.
+// awaitStarved waits until a full table has too few entries to evict, at least rememberInterval.
+// It returns false if the engine ends.
 func (e *Engine) awaitStarved() bool {
 	select {
 	case <-e.ended:
@@ -283,8 +281,8 @@ func (e *Engine) awaitStarved() bool {
 	}
 }
 
-// setRand gives each worker its own randomness or, with a seed, all of them one
-// sequence: then the order of the flows alone decides, not the queue they come by.
+// setRand returns each worker its own random numbers or, with a seed, all of them one sequence:
+// then only the order of the flows decides, not their queue.
 func setRand(workers []*worker, seed *uint64) {
 	if seed != nil {
 		shared := &lockedRand{rand: rand.New(rand.NewPCG(*seed, 0))}
@@ -309,8 +307,8 @@ func (r *lockedRand) Float64() float64 {
 	return r.rand.Float64()
 }
 
-// tcpLiberal says whether conntrack takes packets out of the window for valid: kube-proxy has
-// no rule about invalid ones then (pkg/proxy/iptables/proxier.go, conntrackTCPLiberal).
+// tcpLiberal reports whether conntrack treats out-of-window packets as valid: kube-proxy has no
+// rule about invalid ones then (pkg/proxy/iptables/proxier.go, conntrackTCPLiberal).
 func tcpLiberal() bool {
 	n, ok := conntrackSysctl("nf_conntrack_tcp_be_liberal")
 	return ok && n != 0
@@ -326,8 +324,8 @@ func conntrackSysctl(name string) (n int, ok bool) {
 	return n, err == nil
 }
 
-// seenTimeout is two thirds of the time conntrack keeps a UDP flow, with or without
-// replies, and at most 20 s: the flow is queued again before its entry is gone.
+// seenTimeout is two thirds of conntrack's timeouts for UDP flows, with or without replies, and at
+// most 20 s: the flow is queued again before its entry expires.
 func seenTimeout() time.Duration {
 	shortest := 20 * time.Second
 	for _, name := range []string{"nf_conntrack_udp_timeout", "nf_conntrack_udp_timeout_stream"} {

@@ -19,10 +19,9 @@ const capNetAdmin = 12
 var errCapability = errors.New("capability CAP_NET_ADMIN is missing: it is needed to install nftables rules, bind netfilter queues and write connection entries; " +
 	"run as root, or give the container the capability NET_ADMIN (the lab needs neither: nfqproxy lab demo)")
 
-// Preflight finds out, without changing anything for others, whether this process
-// can run the datapath in the calling thread's network namespace, and says whether the
-// kernel has nft's own queue expression. The error says what is missing, what it
-// is for and what to do.
+// Preflight checks, without lasting changes, whether this process can run the datapath in the
+// calling thread's network namespace, and reports whether the kernel has nft's own queue
+// expression. The error names what is missing, its purpose and the remedy.
 func Preflight() (nativeQueue bool, err error) {
 	status, err := os.ReadFile("/proc/thread-self/status")
 	if err != nil {
@@ -34,7 +33,7 @@ func Preflight() (nativeQueue bool, err error) {
 	nativeQueue, err = ruleset.Probe()
 	switch {
 	case errors.Is(err, unix.EPERM):
-		// There is a capability, but over another network namespace than this.
+		// The process has the capability, but over another network namespace.
 		return false, fmt.Errorf("%w (the network namespace belongs to another user namespace)", errCapability)
 	case err != nil:
 		return false, fmt.Errorf("%w; load the module or choose a kernel that has it", err)

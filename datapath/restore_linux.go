@@ -12,10 +12,10 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// restoreAffinity learns which clients are bound from the connections that an
-// earlier run made: its memory is gone, theirs is not. A connection counts from its
-// start where the kernel keeps time stamps (net.netfilter.nf_conntrack_timestamp),
-// and from now where it does not: a client then stays a little longer than it would have.
+// restoreAffinity restores clients' bindings from the connections of an earlier run. A binding
+// starts with the connection if the kernel records time stamps
+// (net.netfilter.nf_conntrack_timestamp), and now if it does not: the client then stays bound a
+// little longer.
 func restoreAffinity(to *affinity.Table, table *decision.Table) error {
 	wanted := false
 	for _, s := range table.Services() {
@@ -29,7 +29,7 @@ func restoreAffinity(to *affinity.Table, table *decision.Table) error {
 		return fmt.Errorf("restore session affinity: %w", err)
 	}
 	defer conn.Close()
-	// A connection that comes or goes during the dump may be missing: no harm.
+	// A connection that is created or removed during the dump may be missing: no harm.
 	flows, err := conn.DumpFilter(ct.NewFilter().Mark(conntrack.DefaultMark).MarkMask(conntrack.DefaultMark), nil)
 	if err != nil {
 		return fmt.Errorf("restore session affinity: %w", err)

@@ -7,25 +7,25 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/hostnet"
 )
 
-// reversePath keeps the rules informed of the interfaces on which the kernel validates
-// sources. A nil reversePath does nothing.
+// reversePath updates the rules to the interfaces on which the kernel validates sources. A nil
+// reversePath does nothing.
 type reversePath struct {
-	follow  func(hostnet.ReversePath) error // has the rules follow
+	follow  func(hostnet.ReversePath) error // updates the rules
 	watch   io.Closer
 	log     *slog.Logger
 	changes chan hostnet.ReversePath // has the latest
 	failed  chan error
-	now     hostnet.ReversePath // what the rules have; belongs to who calls apply
+	now     hostnet.ReversePath // the settings in the rules; belongs to the caller of apply
 }
 
 func newReversePath(follow func(hostnet.ReversePath) error, log *slog.Logger) *reversePath {
 	return &reversePath{follow: follow, log: log, changes: make(chan hostnet.ReversePath, 1), failed: make(chan error, 1)}
 }
 
-// changed notes what is in force. It does not block; one goroutine calls it at a time.
+// changed stores the effective settings. It does not block; one goroutine calls it at a time.
 func (r *reversePath) changed(p hostnet.ReversePath) {
 	select {
-	case <-r.changes: // nobody took it
+	case <-r.changes: // it was not received yet
 	default:
 	}
 	r.changes <- p
@@ -48,7 +48,7 @@ func (r *reversePath) failing() <-chan error {
 	return r.failed
 }
 
-// apply has the rules follow a change.
+// apply updates the rules after a change.
 func (r *reversePath) apply(p hostnet.ReversePath) error {
 	if p.Selective && !r.now.Selective {
 		r.log.Info("routing rules have selectors (ip -4 rule): packets that rp_filter will drop are queued, and leave connection entries for a short time")

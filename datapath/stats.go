@@ -8,40 +8,40 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// Stats count what happened to packets since the start.
+// Stats are the counters of packets since the start.
 type Stats struct {
-	Packets     uint64 // received from the queues; those that are held count when they are let go
-	Undecodable uint64 // passed untouched because they could not be read
-	HeldBack    uint64 // discarded undecided because their flow was held, and they came again
-	NoService   uint64 // passed untouched because they are for no service
+	Packets     uint64 // received from the queues; held ones count when they are released
+	Undecodable uint64 // passed unchanged because they could not be decoded
+	HeldBack    uint64 // dropped undecided as retransmissions of a held flow
+	NoService   uint64 // passed unchanged because they are not to a service
 	Translated  uint64 // for a service, with an entry in the connection table
 	Rejected    uint64 // refused
 	Dropped     uint64 // discarded
 	Flows       Flows  // all but the undecodable ones, by decision
 
-	Created  uint64 // connection entries made
+	Created  uint64 // connection entries created
 	Kept     uint64 // packets whose tuple had a live connection
-	Replaced uint64 // entries made in the place of a finished connection's
-	Failed   uint64 // entries that could not be made
-	// HostMasqueraded are the entries made whose source a rule of the host's own has
-	// translated, HostUnjudged those whose source stays because it cannot be told what a rule
-	// of the host's own would have done.
+	Replaced uint64 // entries that replaced one of a finished connection
+	Failed   uint64 // entries that could not be created
+	// HostMasqueraded are the created entries whose source a rule of the host's own has
+	// translated, HostUnknown those whose source is unchanged because the effect of a rule of the
+	// host's own is unknown.
 	HostMasqueraded, HostUnknown uint64
-	NoRoute                      uint64 // of Failed: no way to the endpoint was found, which the translation of the source depends on
-	TableFull                    uint64 // of Failed: the connection table takes no more entries
-	// EvictedFull are our entries without an answer that made room in a full connection table,
+	NoRoute                      uint64 // of Failed: there is no route to the endpoint, on which the translation of the source depends
+	TableFull                    uint64 // of Failed: the connection table is full
+	// EvictedFull are the unreplied entries that were evicted from a full connection table,
 	// EvictedCrowded those that were removed early from one more than half full.
 	EvictedFull, EvictedCrowded uint64
 
-	// ForgottenClients lost their session affinity before its time: there were too many.
+	// ForgottenClients lost their session affinity early, because there were too many.
 	ForgottenClients uint64
 
 	RefusedVerdicts uint64 // verdicts for packets the kernel had flushed
-	// Undecided are the packets that found no room: those that did not fit into a full
-	// queue, as of the last second, and the Overrun of all queues. They passed undecided.
+	// Undecided are the packets lost to overflow: those that did not fit into a full queue, as of
+	// the last second, and the Overrun of all queues. They passed undecided.
 	Undecided uint64
-	// InvalidDropped are the packets that were to be forwarded and dropped because conntrack
-	// calls them invalid, as of the last second.
+	// InvalidDropped are the forwarded packets that were dropped because conntrack calls them
+	// invalid, as of the last second.
 	InvalidDropped uint64
 	// LocalhostNodePorts are the translated first packets of flows to node ports at loopback
 	// addresses.
@@ -58,12 +58,11 @@ type Stats struct {
 	// DecisionTime is how long the decision of one packet took: the mean of its batch,
 	// counted once for each packet.
 	DecisionTime Histogram
-	// EstablishTime is how long one batch's entries took to be written into the
-	// connection table, answers included; batches without entries do not count.
+	// EstablishTime is how long it took to write one batch's entries into the connection table,
+	// including the replies; batches without entries do not count.
 	EstablishTime Histogram
-	// VerdictTime is how long a packet took from its receipt to its verdict, counted
-	// once for each packet. How long it had waited in the kernel before is told of single
-	// flows only: see flow.Stages.
+	// VerdictTime is how long a packet took from its receipt to its verdict, counted once for each
+	// packet. The preceding wait in the kernel is known for single flows only: see flow.Stages.
 	VerdictTime Histogram
 }
 
@@ -71,14 +70,14 @@ type Stats struct {
 type QueueStats struct {
 	Number  uint16
 	Packets uint64 // received from it
-	Waiting uint64 // packets in the kernel that have no verdict yet, when the kernel was last asked
+	Waiting uint64 // packets in the kernel without a verdict, when the kernel's counter was last read
 	// Overrun are the packets that did not fit into the socket's buffer and passed
 	// undecided.
 	Overrun uint64
 	Refused uint64 // verdicts for packets the kernel had flushed
 }
 
-// LogValue leaves out of log lines what only a monitoring system makes sense of.
+// LogValue leaves out of log lines the values that are only for monitoring systems.
 func (s Stats) LogValue() slog.Value {
 	return slog.GroupValue(
 		slog.Uint64("packets", s.Packets), slog.Uint64("undecodable", s.Undecodable),
@@ -99,21 +98,20 @@ const (
 	reasons  = int(decision.DroppedByHand) + 1
 )
 
-// FlowClass is what flows are counted by.
+// FlowClass is the key by which flows are counted.
 type FlowClass struct {
 	Verdict decision.Verdict
 	Entry   decision.Entry
 	Reason  decision.Reason
 }
 
-// Flows counts first packets of flows by decision. A packet that is sent again
-// before it is answered counts again.
+// Flows counts first packets of flows by decision. A retransmitted first packet counts again.
 type Flows [verdicts][entries][reasons]uint64
 
 // Count is the number of flows of the class.
 func (f *Flows) Count(c FlowClass) uint64 { return f[c.Verdict][c.Entry][c.Reason] }
 
-// All gives the classes that have flows.
+// All returns the classes that have flows.
 func (f *Flows) All() iter.Seq2[FlowClass, uint64] {
 	return func(yield func(FlowClass, uint64) bool) {
 		for v := range f {
@@ -166,7 +164,7 @@ func (c *counters) addTo(s *Stats) {
 	s.Created += c.created.Load()
 	s.Kept += c.kept.Load()
 	s.Replaced += c.replaced.Load()
-	// Parts before the whole, which is counted first: never are the parts more.
+	// The total is counted first, so read the parts before it: their sum never exceeds it.
 	s.NoRoute += c.noRoute.Load()
 	s.TableFull += c.tableFull.Load()
 	s.Failed += c.failed.Load()

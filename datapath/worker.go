@@ -19,7 +19,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/packet"
 )
 
-// What a worker needs of the kernel.
+// The parts of the kernel that a worker needs.
 type (
 	// queue is a netfilter queue; see [nfqueue.Queue].
 	queue interface {
@@ -33,29 +33,29 @@ type (
 		Establish([]conntrack.Entry, []conntrack.Result)
 		Close() error
 	}
-	// router knows the ways to destinations; see [hostnet.Cache].
+	// router looks up routes to destinations; see [hostnet.Cache].
 	router interface {
 		MasqueradeSource(dst netip.Addr) (netip.Addr, error)
 		OutInterface(dst netip.Addr) (string, error)
 		InterfaceName(index uint32) (string, error)
 	}
-	// affinities knows which clients are bound; see [affinity.Table].
+	// affinities stores which clients are bound; see [affinity.Table].
 	affinities interface {
 		decision.Affinity
 		Bind(s *decision.ServicePort, endpoint netip.AddrPort, client netip.Addr)
 	}
 )
 
-// FlowSink takes decided flows. Flows is called by all workers, with those of a batch: it
-// must not block, nor keep the slice. Lost counts the flows it had no room for.
+// FlowSink takes decided flows. All workers call Flows, with those of a batch: it must not block,
+// nor keep the slice. Lost counts the flows lost to overflow.
 type FlowSink interface {
 	Flows([]flow.Flow)
 	Lost() uint64
 }
 
-// batchSize is how many packets a worker handles at once. Creating entries costs
-// about 3 µs each in batches of 8 and more against 20 µs one at a time; larger
-// batches gain little and make the first packet wait.
+// batchSize is how many packets a worker handles at once. Creating entries costs about 3 µs each
+// in batches of 8 and more against 20 µs one at a time; larger batches gain little and delay the
+// first packet.
 const batchSize = 32
 
 // worker serves one queue: it receives packets, decides, writes connection entries
@@ -69,12 +69,12 @@ type worker struct {
 	rand        decision.Rand
 	table       *atomic.Pointer[decision.Table]
 	marks       Marks
-	sink        FlowSink // nil: nobody is told of flows
-	// hostRules are the host's own nat rules; nil: they do not count.
+	sink        FlowSink // nil: flows are not reported
+	// hostRules are the host's own nat rules; nil: they are ignored.
 	hostRules hostnet.SourceTranslator
 	onStart   func() // called first by the goroutine that runs it; may be nil
 	counters  *counters
-	holding   *holding // nil: nobody holds flows
+	holding   *holding // nil: flows are not held
 
 	batch  sync.Mutex // held while a batch is decided and written
 	lastID uint32     // of the packet received last; they are numbered from 1
@@ -82,14 +82,14 @@ type worker struct {
 	kernelMu sync.Mutex
 	kernel   nfqueue.Counters // of the queue, as they were last read
 
-	// For one batch. job[i] belongs to packets[i]; entries and results to the jobs
-	// whose entry index points at them.
+	// For one batch. job[i] belongs to packets[i]; entries and results to the jobs with their
+	// index.
 	packets  [batchSize]nfqueue.Packet
 	verdicts [batchSize]nfqueue.Verdict
 	jobs     [batchSize]job
 	entries  []conntrack.Entry
 	results  [batchSize]conntrack.Result
-	held     int         // how many packets get no verdict, because their flows are held
+	held     int         // how many packets get no verdict because their flows are held
 	decided  []flow.Flow // for the sink
 }
 
@@ -99,27 +99,27 @@ type job struct {
 	packet   decision.Packet   // valid unless jobUndecodable
 	decision decision.Decision // valid iff jobDecided or jobHeld
 	entry    int               // index into entries and results; -1: none
-	// hostRule is the host's own rule that has the source masqueraded; nil: none does.
+	// hostRule is the host's own rule that masquerades the source; nil: none does.
 	hostRule    fmt.Stringer
-	hostUnknown bool       // what the host's own rules would have done is not known
-	unnamed     error      // why it is not known whether the packet comes from a pod; nil: it is
-	err         error      // why no entry was asked for though one was needed
-	hold        *flow.Hold // what somebody did who held the flow; nil: nobody held it
+	hostUnknown bool       // the effect of the host's own rules is unknown
+	unnamed     error      // why it is unknown whether the packet comes from a pod; nil: it is known
+	err         error      // why no entry was requested though one was needed
+	hold        *flow.Hold // how the flow was held; nil: it was not
 }
 
-// jobState is what was found out about a packet.
+// jobState is the state of a packet.
 type jobState uint8
 
 const (
 	jobUndecodable jobState = iota
 	jobDecided
-	jobHeld     // decided, and to wait for its verdict
-	jobRepeated // of a flow that is held: not decided
+	jobHeld     // decided, and waits for its verdict
+	jobRepeated // of a held flow: not decided
 )
 
-// yieldAfter is how long a worker keeps its processor. Go's scheduler takes it away after
-// 10 ms, and is on the alert for some milliseconds after: its monitor then wakes up every
-// 20 µs and more, which costs as much as the decisions (runtime/proc.go, sysmon and retake).
+// yieldAfter is how long a worker keeps its processor. Go's scheduler preempts it after 10 ms; for
+// some milliseconds after that its monitor wakes up every 20 µs or more, which costs as much as
+// the decisions (runtime/proc.go, sysmon and retake).
 const yieldAfter = 5 * time.Millisecond
 
 // run serves the queue until it is closed.
@@ -146,8 +146,8 @@ func (w *worker) run() error {
 	}
 }
 
-// process handles n packets. However it ends, each of them gets a verdict, unless somebody
-// holds it: a packet without one would wait in the kernel for ever.
+// process handles n packets. On every path each of them gets a verdict, unless it is held: a
+// packet without one would wait in the kernel for ever.
 func (w *worker) process(n int) (err error) {
 	received := time.Now()
 	w.noteGaps(n)
@@ -167,13 +167,13 @@ func (w *worker) process(n int) (err error) {
 	return w.finish(table, n, received)
 }
 
-// begin prepares packet i: if nothing else is found out, it passes.
+// begin prepares packet i: by default, it passes.
 func (w *worker) begin(i int) {
 	w.verdicts[i] = nfqueue.Verdict{ID: w.packets[i].ID, Mark: w.packets[i].Mark}
 	w.jobs[i] = job{entry: -1}
 }
 
-// rescue makes an error of a panic, and gives the verdicts of the n packets. It has to be
+// rescue turns a panic into an error, and sends the verdicts of the n packets. It must be
 // deferred.
 func (w *worker) rescue(n int, err *error) {
 	if p := recover(); p != nil {
@@ -181,12 +181,12 @@ func (w *worker) rescue(n int, err *error) {
 	}
 }
 
-// finish writes the entries of n decided packets, gives the verdicts, and tells of them.
+// finish writes the entries of n decided packets, sends the verdicts, and reports the flows.
 func (w *worker) finish(table *decision.Table, n int, received time.Time) error {
 	decided := time.Now()
 	w.connections.Establish(w.entries, w.results[:len(w.entries)])
 	established := time.Now()
-	// Bound before the verdicts: the client's next flow may come right behind.
+	// Bound before the verdicts: the client's next flow may follow at once.
 	w.bind(n)
 	if err := w.send(n); err != nil {
 		return err
@@ -205,7 +205,7 @@ func (w *worker) finish(table *decision.Table, n int, received time.Time) error 
 	return nil
 }
 
-// send gives the verdicts of n packets, but of those that are held.
+// send sends the verdicts of n packets, except of held ones.
 func (w *worker) send(n int) error {
 	due := w.verdicts[:n]
 	if w.held > 0 {
@@ -222,16 +222,15 @@ func (w *worker) send(n int) error {
 	return w.queue.Send(due)
 }
 
-// finishBatch returns when everything that was decided by an earlier table is done. It is
-// for other goroutines than the worker's own.
+// finishBatch returns when all decisions by an earlier table are carried out. It is for other
+// goroutines than the worker's own.
 func (w *worker) finishBatch() {
 	w.batch.Lock()
 	//lint:ignore SA2001 nothing is to be done, but waited for
 	w.batch.Unlock()
 }
 
-// decide decides packet i, and has the decision carried out unless somebody wants to hold
-// the flow.
+// decide decides packet i, and carries the decision out unless the flow is held.
 func (w *worker) decide(table *decision.Table, i int, holding bool) {
 	p, j := &w.packets[i], &w.jobs[i]
 	first, err := packet.Decode(p.Payload)
@@ -258,8 +257,8 @@ func (w *worker) decide(table *decision.Table, i int, holding bool) {
 	w.carryOut(table, i)
 }
 
-// carryOut sets the verdict of packet i as it was decided, and asks for a connection entry
-// if it is to be translated.
+// carryOut sets the verdict of packet i as it was decided, and requests a connection entry if it
+// is to be translated.
 func (w *worker) carryOut(table *decision.Table, i int) {
 	p, v, j := &w.packets[i], &w.verdicts[i], &w.jobs[i]
 	switch j.decision.Verdict {
@@ -268,8 +267,8 @@ func (w *worker) carryOut(table *decision.Table, i int) {
 	case decision.Drop:
 		v.Drop = true
 	case decision.DNAT:
-		// Without an entry the packet goes on untranslated and is stopped by the rules for
-		// what slipped by; its sender tries again. An entry could not be mended later.
+		// Without an entry the packet continues untranslated, and the rules for undecided packets
+		// stop it; its sender retransmits. An entry could not be corrected later.
 		if j.err = j.unnamed; j.err != nil {
 			return
 		}
@@ -296,9 +295,9 @@ func tupleOf(p *decision.Packet) conntrack.Tuple {
 	return conntrack.Tuple{Source: p.Source, Destination: p.Destination, Protocol: uint8(p.Protocol)}
 }
 
-// applyHostRules has the entry do to the source what the host's own rules would have done:
-// they never see the flow, for the entry binds both sides of its translation. Only flows
-// that pass POSTROUTING are theirs. The error says why the rules could not be followed.
+// applyHostRules applies the effect of the host's own rules to the source in the entry: the flow
+// bypasses them, because the entry fixes both sides of its translation. This concerns only flows
+// that pass POSTROUTING. The error is the reason why the rules could not be applied.
 func (w *worker) applyHostRules(p *nfqueue.Packet, j *job, e *conntrack.Entry) error {
 	if w.hostRules == nil || !w.hostRules.Any(decision.FamilyOf(e.Destination.Addr())) {
 		return nil
@@ -329,7 +328,7 @@ func (w *worker) applyHostRules(p *nfqueue.Packet, j *job, e *conntrack.Entry) e
 	return nil
 }
 
-// bind notes the new flows of services with affinity.
+// bind records the new flows of services with affinity.
 func (w *worker) bind(n int) {
 	for i := range n {
 		j := &w.jobs[i]
@@ -342,9 +341,8 @@ func (w *worker) bind(n int) {
 	}
 }
 
-// noteGaps counts the packets that got a number in the queue but did not fit into the
-// socket's buffer: they passed undecided, which the kernel does not count for a queue
-// that fails open.
+// noteGaps counts the packets that got a number in the queue but did not fit into the socket's
+// buffer: they passed undecided, which the kernel does not count for a queue with fail-open.
 func (w *worker) noteGaps(n int) {
 	var missing uint32
 	for i := range n {
@@ -357,8 +355,7 @@ func (w *worker) noteGaps(n int) {
 	}
 }
 
-// queueCounters reads the kernel's counters; after the queue was closed they are the
-// last that were read.
+// queueCounters reads the kernel's counters; after the queue was closed it returns the last ones.
 func (w *worker) queueCounters() nfqueue.Counters {
 	w.kernelMu.Lock()
 	defer w.kernelMu.Unlock()

@@ -178,7 +178,7 @@ func TestTakenQueue(t *testing.T) {
 	if err := c.StartDaemon(t.Context(), "node-a"); err != nil {
 		t.Fatal(err)
 	}
-	c.logged("another program is bound to a queue of ours; using others")
+	c.logged("another program is bound to one of our queues; using other queues")
 	if a := c.ask(c.dial("shell", "tcp", anyPort, "10.96.0.30:80")); a.Pod != "default/solo" {
 		t.Errorf("answered by %+v", a)
 	}

@@ -1,16 +1,15 @@
-// Package netlinkio writes to netlink sockets and reads from them with as few and as
-// cheap system calls as there are. Sockets are opened and configured by package netlink;
-// this is for the few that are used for every new flow.
+// Package netlinkio writes to netlink sockets and reads from them with as few and as cheap system
+// calls as possible. Package netlink opens and configures the sockets; this package is for the few
+// sockets that every new flow uses.
 //
-// Two things of Go's runtime stay out of the way. Its poller wakes a thread for every
-// datagram that arrives at a socket it knows, though nobody waits there: so it is made
-// to forget the socket ([Take]). And of system calls its scheduler is not told
-// (RawSyscall), except for [Socket.Wait]: one that it is told of and that takes more than
-// 20 µs loses its processor to whoever else wants one, and has to queue for another when
-// it ends (runtime/proc.go, retake). With verdicts, which carry their packets all the way
-// through the network stack, that is most of them. What the scheduler is not told of
-// keeps a stop-the-world waiting: so none of it sleeps, or takes more than a millisecond
-// or so.
+// The package avoids two parts of Go's runtime. The runtime's poller wakes a thread for every
+// datagram that arrives at a registered socket, even if no goroutine waits for it: [Take] removes
+// the socket from the poller. System calls bypass the scheduler (RawSyscall), except in
+// [Socket.Wait]: a goroutine in a normal system call of more than 20 µs loses its processor to
+// another goroutine and has to queue for one when the call ends (runtime/proc.go, retake). Most
+// calls that send verdicts take that long, because each verdict carries its packet through the
+// network stack. A raw system call delays a stop-the-world, so none of them sleeps, or takes more
+// than about a millisecond.
 package netlinkio
 
 import (
@@ -25,24 +24,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Socket is a netlink socket that Go's poller does not know. Any goroutine may use it,
-// and close it meanwhile.
+// Socket is a netlink socket that Go's poller does not know. Any goroutine may use it or close it.
 type Socket struct {
 	fd uintptr
-	// use is held by whoever uses fd: the number must not become another file's.
+	// use is held while fd is used: the number must not become another file's.
 	use    sync.RWMutex
 	closed bool
 }
 
-// Conn is the part of a netlink.Conn that matters here.
+// Conn is the part of netlink.Conn that this package uses.
 type Conn interface {
 	SyscallConn() (syscall.RawConn, error)
 	Close() error
 }
 
-// Take takes the socket from a connection, with everything that is set or bound, and
-// closes the connection, whatever happens. If that makes some other goroutine fail that
-// receives from it: so it should.
+// Take takes the socket from a connection, with all options and bindings, and closes the
+// connection in every case. A goroutine that receives from the connection fails.
 func Take(conn Conn) (*Socket, error) {
 	fd := -1
 	raw, err := conn.SyscallConn()
@@ -53,8 +50,9 @@ func Take(conn Conn) (*Socket, error) {
 	// The poller knows the old descriptor only, and forgets it now.
 	err = errors.Join(err, conn.Close())
 	if err == nil {
-		// For Wait. Both descriptors are of one open file: not before nobody can be about
-		// to receive from the old one and sleep there, for which Close would wait for ever.
+		// For Wait. Both descriptors share one open file, so it becomes blocking only after the
+		// old one is closed: a goroutine that received from the old one would sleep, and Close
+		// would wait for ever.
 		err = unix.SetNonblock(fd, false)
 	}
 	if err != nil {
@@ -66,24 +64,24 @@ func Take(conn Conn) (*Socket, error) {
 	return &Socket{fd: uintptr(fd)}, nil
 }
 
-// Close closes the socket. It waits for what others do with it: nobody may be in
-// [Socket.Wait]; see [Socket.CloseWaiting].
+// Close closes the socket. It waits until other goroutines have finished their calls, so none may
+// be in [Socket.Wait]; see [Socket.CloseWaiting].
 func (s *Socket) Close() error {
 	s.use.Lock()
 	defer s.use.Unlock()
 	return s.close()
 }
 
-// How long a waiting goroutine has to leave after one wake, and after all of them.
+// The time for a waiting goroutine to return after one wake, and after all of them.
 const (
 	wakeAgain  = 10 * time.Millisecond
 	wakeGiveUp = 5 * time.Second
 )
 
 // CloseWaiting is Close for a socket in which a goroutine may be in [Socket.Wait] that will not
-// call it again. wake has the kernel send something to the socket, which ends the wait. One wake
-// may be lost for want of memory, so it is repeated. If nothing helps, the socket stays open:
-// an error is better than to wait for ever.
+// call it again. wake makes the kernel send a message to the socket, which ends the wait. One wake
+// may be lost for lack of memory, so it is repeated. If all are lost, the socket stays open and
+// CloseWaiting returns an error instead of waiting for ever.
 func (s *Socket) CloseWaiting(wake func() error) error {
 	return s.closeWaiting(wake, wakeGiveUp)
 }
@@ -101,7 +99,7 @@ func (s *Socket) closeWaiting(wake func() error, giveUp time.Duration) error {
 			return err
 		}
 		if time.Since(start) > giveUp {
-			return errors.Join(errors.New("close netlink socket: a goroutine still waits for a datagram, and cannot be woken"), err)
+			return errors.Join(errors.New("close netlink socket: a goroutine still waits for a datagram and cannot be woken"), err)
 		}
 	}
 }
@@ -115,8 +113,8 @@ func (s *Socket) close() error {
 	return os.NewSyscallError("close", unix.Close(int(s.fd)))
 }
 
-// Write writes one datagram. Netlink is synchronous: what it asks for has been done, and
-// the answers are there, when Write returns. The error is [os.ErrClosed] or an
+// Write writes one datagram. Netlink is synchronous: when Write returns, the kernel has processed
+// the requests and the replies are in the receive buffer. The error is [os.ErrClosed] or an
 // *os.SyscallError.
 func (s *Socket) Write(datagram []byte) error {
 	s.use.RLock()
@@ -132,8 +130,8 @@ func (s *Socket) Write(datagram []byte) error {
 	}
 }
 
-// SetMember joins or leaves a multicast group. To leave one that it is not in does nothing.
-// Errors are those of Write.
+// SetMember joins or leaves a multicast group. Leaving a group of which it is no member does
+// nothing. Errors are those of Write.
 func (s *Socket) SetMember(group int, member bool) error {
 	s.use.RLock()
 	defer s.use.RUnlock()
@@ -150,7 +148,7 @@ func (s *Socket) SetMember(group int, member bool) error {
 // Buffers receive datagrams, several with one system call. They belong to one goroutine.
 type Buffers struct {
 	memory  [][]byte
-	headers []header // that point to vectors
+	headers []header // which point to vectors
 	vectors []unix.Iovec
 }
 
@@ -160,7 +158,7 @@ type header struct {
 	len uint32
 }
 
-// NewBuffers makes count buffers of size bytes. Of a longer datagram the rest is lost.
+// NewBuffers makes count buffers of size bytes. Longer datagrams are cut off.
 func NewBuffers(count, size int) *Buffers {
 	b := &Buffers{make([][]byte, count), make([]header, count), make([]unix.Iovec, count)}
 	for i := range count {
@@ -173,11 +171,11 @@ func NewBuffers(count, size int) *Buffers {
 	return b
 }
 
-// Datagram gives what the last call received. It is valid until the next one.
+// Datagram returns a datagram of the last call. It is valid until the next call.
 func (b *Buffers) Datagram(i int) []byte { return b.memory[i][:b.headers[i].len] }
 
-// Poll receives the datagrams that are there, at most as many as there are buffers and at
-// most limit. If it gives fewer, there are no more. Errors are those of Write.
+// Poll receives the waiting datagrams, at most as many as there are buffers and at most limit. If
+// it returns fewer, there are no more. Errors are those of Write.
 func (s *Socket) Poll(into *Buffers, limit int) (n int, err error) {
 	s.use.RLock()
 	defer s.use.RUnlock()
@@ -185,7 +183,7 @@ func (s *Socket) Poll(into *Buffers, limit int) (n int, err error) {
 		return 0, os.ErrClosed
 	}
 	for {
-		// The kernel does not touch what it is not given back, so nothing is to be set anew.
+		// The kernel does not change the headers of unused buffers, so they need no reset.
 		n, _, errno := syscall.RawSyscall6(unix.SYS_RECVMMSG, s.fd, uintptr(unsafe.Pointer(&into.headers[0])), uintptr(into.room(limit)), unix.MSG_DONTWAIT, 0, 0)
 		switch errno {
 		case 0:
@@ -199,8 +197,7 @@ func (s *Socket) Poll(into *Buffers, limit int) (n int, err error) {
 	}
 }
 
-// Wait is Poll, but where there is no datagram it waits for one. It gives none if
-// something interrupts it.
+// Wait is Poll, but waits if there is no datagram. It returns none if it is interrupted.
 func (s *Socket) Wait(into *Buffers, limit int) (n int, err error) {
 	s.use.RLock()
 	defer s.use.RUnlock()

@@ -1,5 +1,4 @@
-// Package affinity remembers which endpoints clients are bound to (sessionAffinity:
-// ClientIP).
+// Package affinity stores which endpoints clients are bound to (sessionAffinity: ClientIP).
 package affinity
 
 import (
@@ -12,13 +11,13 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// Table holds the bindings of one node: what kube-proxy keeps in the kernel's recent lists,
-// one for each KUBE-SEP chain. A binding lasts for the service's timeout after the client's
-// last new flow; it goes with its endpoint. A recent list has the last 100 clients of an
-// endpoint (ip_list_tot in xt_recent.c, which kube-proxy leaves as it is). A Table has many
-// more, but their number is bounded, too: those of a service port, so that forged sources do
-// not push the clients of others out, and all. The client that goes is the one of the service
-// port whose last new flow is the longest ago. A Table is safe for concurrent use.
+// Table holds the bindings of one node: what kube-proxy keeps in the kernel's recent lists, one
+// for each KUBE-SEP chain. A binding lasts for the service's timeout after the client's last new
+// flow; it is removed with its endpoint. A recent list has the last 100 clients of an endpoint
+// (ip_list_tot in xt_recent.c, which kube-proxy leaves as it is). A Table has many more, but
+// bounds them, too: per service port, so that spoofed sources do not displace the clients of other
+// services, and in total. The client that is removed is the one of the service port whose last new
+// flow is the oldest. A Table is safe for concurrent use.
 type Table struct {
 	now          func() time.Time
 	max, maxEach int // clients: of all service ports, of each
@@ -26,8 +25,7 @@ type Table struct {
 	mu           sync.RWMutex
 	services     map[service]*clients
 	count        int // of all clients
-	// longest is the longest timeout seen: what is older than that has expired
-	// whatever service it was of.
+	// longest is the longest timeout seen: an older binding of any service has expired.
 	longest time.Duration
 }
 
@@ -50,8 +48,8 @@ type client struct {
 	bindings     []binding
 }
 
-// binding is one endpoint a client has been to. There may be several: of times when
-// others were not there.
+// binding is one endpoint that a client was sent to. There may be several, from times when other
+// endpoints were unusable.
 type binding struct {
 	endpoint netip.AddrPort
 	last     time.Time // when the client's last new flow went there
@@ -66,16 +64,15 @@ const (
 // New makes an empty table.
 func New() *Table { return NewAt(time.Now) }
 
-// NewAt makes an empty table that takes the time from now: that of a capture, say. now is
-// called by all who use the table.
+// NewAt makes an empty table that reads the time from now, for example that of a capture. Every
+// user of the table calls now.
 func NewAt(now func() time.Time) *Table { return newTable(now, maxClients, maxClientsEach) }
 
 func newTable(now func() time.Time, limit, limitEach int) *Table {
 	return &Table{now: now, max: limit, maxEach: limitEach, services: make(map[service]*clients)}
 }
 
-// Forgotten counts the clients that were forgotten before their time, because there were too
-// many.
+// Forgotten counts the clients that were removed early, because there were too many.
 func (t *Table) Forgotten() uint64 { return t.forgotten.Load() }
 
 func serviceOf(s *decision.ServicePort) service { return service{s.Name, s.Protocol} }
@@ -105,12 +102,12 @@ func timeout(s *decision.ServicePort) time.Duration {
 	return time.Duration(s.AffinitySeconds) * time.Second
 }
 
-// Bind notes that a new flow of the client went to the endpoint, now.
+// Bind records that a new flow of the client went to the endpoint now.
 func (t *Table) Bind(s *decision.ServicePort, endpoint netip.AddrPort, client netip.Addr) {
 	t.BindAt(s, endpoint, client, t.now())
 }
 
-// BindAt notes a flow of the past.
+// BindAt records a flow of the past.
 func (t *Table) BindAt(s *decision.ServicePort, endpoint netip.AddrPort, client netip.Addr, when time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -142,7 +139,7 @@ func (t *Table) client(of service, addr netip.Addr) *client {
 			t.makeRoom()
 		}
 		c = &client{addr: addr}
-		// What was forgotten may have been the last one.
+		// The removed client may have been the last one.
 		t.services[of] = list
 		list.byAddr[addr] = c
 		t.count++
@@ -153,8 +150,8 @@ func (t *Table) client(of service, addr netip.Addr) *client {
 	return c
 }
 
-// makeRoom forgets some of the oldest clients of the service port with the most: to find it
-// takes longer than to forget one.
+// makeRoom removes some of the oldest clients of the service port with the most clients: several
+// at once, because finding the service port takes longer than removing a client.
 func (t *Table) makeRoom() {
 	const most = 32
 	of, list := t.largest()

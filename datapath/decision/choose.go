@@ -1,9 +1,8 @@
 package decision
 
-// Choose decides the packet as before, by the same table, but with another draw: one in
-// the middle of the share of the endpoint at position i of ServicePort.Endpoints. It fails
-// if the flow could not have got that endpoint. One that affinity binds could only have
-// got the one it got.
+// Choose decides the packet as before, by the same table, but with another draw: one in the middle
+// of the share of the endpoint at position i of ServicePort.Endpoints. It fails if the flow could
+// not get that endpoint. A flow that affinity binds can only get its own endpoint.
 func Choose(t *Table, p *Packet, d *Decision, i uint32) (_ Decision, ok bool) {
 	switch {
 	case d.Verdict != DNAT:
@@ -20,7 +19,7 @@ func Choose(t *Table, p *Packet, d *Decision, i uint32) (_ Decision, ok bool) {
 	return Decision{}, false
 }
 
-// loaded is a die that always shows the same.
+// loaded is a Rand that always returns the same number.
 type loaded float64
 
 func (l loaded) Float64() float64 { return float64(l) }

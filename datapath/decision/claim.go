@@ -32,8 +32,8 @@ func (k addrPortKey) addrPort() netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom16(k.addr).Unmap(), k.port)
 }
 
-// claim is what a service port says of an address or a node port: that it is its own.
-// The claims to one of them are a chain, and the first has it. Claims are immutable.
+// claim is a service port's entry for an address or a node port that it uses. The claims to the
+// same one form a chain, of which the first wins. Claims are immutable.
 type claim struct {
 	service *ServicePort
 	entry   Entry
@@ -41,10 +41,10 @@ type claim struct {
 	next    *claim
 }
 
-// compare orders claims by who goes first. A service port without endpoints goes last:
-// kube-proxy translates nothing for it, and refuses what nothing else translates. Among
-// the others kube-proxy has no order, for it ranges over a map. Here ClusterIPs go before what
-// users write, since the API server gives them out, and then the names decide.
+// compare orders claims by precedence. A service port without endpoints comes last: kube-proxy
+// translates nothing for it, and refuses packets that no other service port translates. Among the
+// others kube-proxy has no order, for it ranges over a map. Here ClusterIPs, which the API server
+// allocates, come before addresses that users choose; then the names decide.
 func (c *claim) compare(d *claim) int {
 	return cmp.Or(
 		cmp.Compare(c.refusals(), d.refusals()),
@@ -62,8 +62,8 @@ func (c *claim) refusals() int {
 	return 1
 }
 
-// takesAll says whether every packet that comes to the claim in nat gets an endpoint, so that none
-// comes to the next one. Source ranges and policy Local may leave some alone.
+// takesAll reports whether every packet that reaches the claim in nat gets an endpoint, so that
+// none reaches the next claim. Source ranges and policy Local may skip some packets.
 func (c *claim) takesAll() bool {
 	s := c.service
 	if c.entry == EntryClusterIP {
@@ -73,7 +73,7 @@ func (c *claim) takesAll() bool {
 	return s.HasEndpoints && !restricted && len(s.Usable[Cluster]) > 0 && len(s.Usable[s.ExternalPolicy]) > 0
 }
 
-// with gives the chain with one more claim in its place.
+// with returns the chain with one more claim, in order.
 func (c *claim) with(n claim) *claim {
 	if c == nil || n.compare(c) < 0 {
 		n.next = c
@@ -84,7 +84,7 @@ func (c *claim) with(n claim) *claim {
 	return &d
 }
 
-// without gives the chain without the claims of a service port; nil, if none is left.
+// without returns the chain without the claims of a service port; nil, if none is left.
 func (c *claim) without(s *ServicePort) *claim {
 	switch {
 	case c == nil:
@@ -97,7 +97,7 @@ func (c *claim) without(s *ServicePort) *claim {
 	return &d
 }
 
-// contested says whether more than one service port is in the chain.
+// contested reports whether more than one service port is in the chain.
 func (c *claim) contested() bool {
 	for d := c; d != nil; d = d.next {
 		if d.service != c.service {
@@ -113,7 +113,7 @@ type place struct {
 	nodePort portKey
 }
 
-// edit is a change of a table's maps in the making.
+// edit is an uncommitted change of a table's maps.
 type edit struct {
 	services  *persistent.Edit[ServiceName, []*ServicePort]
 	addresses *persistent.Edit[addrPortKey, *claim]
@@ -121,17 +121,17 @@ type edit struct {
 	contested *persistent.Edit[place, struct{}]
 }
 
-// claim notes the claims of a service port, which is the order-th of its Service.
+// claim adds the claims of a service port, which is the order-th of its Service.
 func (e *edit) claim(s *ServicePort, order int) {
 	e.each(s, func(entry Entry, chain *claim) *claim { return chain.with(claim{s, entry, order, nil}) })
 }
 
-// withdraw takes them back.
+// withdraw removes them.
 func (e *edit) withdraw(s *ServicePort) {
 	e.each(s, func(_ Entry, chain *claim) *claim { return chain.without(s) })
 }
 
-// each changes the chains of all that a service port claims.
+// each changes the chains of all addresses and node ports that a service port claims.
 func (e *edit) each(s *ServicePort, change func(Entry, *claim) *claim) {
 	address := func(entry Entry, a netip.Addr) {
 		k := keyOf(a, s.Port, s.Protocol)
@@ -160,14 +160,14 @@ func update[K comparable](chains *persistent.Edit[K, *claim], contested *persist
 	}
 	switch {
 	case after.contested():
-		contested.Set(at, struct{}{}) // even if it was: the conflict is another now
+		contested.Set(at, struct{}{}) // even if it was before: the conflict is a different one now
 	case before.contested():
 		contested.Delete(at)
 	}
 }
 
-// Conflict tells of a service port that could not have one of its addresses
-// because another service port has it.
+// Conflict is an address or node port that two service ports use; the loser's packets go to the
+// other one.
 type Conflict struct {
 	Loser, Winner *ServicePort
 	What          string // "cluster IP 10.96.0.1:443/TCP" or "node port 30080/TCP"
@@ -178,8 +178,8 @@ func (c Conflict) Error() string {
 	return fmt.Sprintf("service %s: %s is already taken by service %s", c.Loser.Name, c.What, c.Winner.Name)
 }
 
-// Conflicts gives all conflicts, in the order of the losers. That a service port names
-// an address twice is none.
+// Conflicts returns all conflicts, in the order of the losers. A service port with the same
+// address twice is no conflict.
 func (t *Table) Conflicts() []Conflict {
 	type lost struct {
 		claim *claim
@@ -215,6 +215,6 @@ func (t *Table) Conflicts() []Conflict {
 	return conflicts
 }
 
-// SameConflicts says whether two tables are known to have the same conflicts: cheap, and
-// false if in doubt.
+// SameConflicts reports whether two tables are known to have the same conflicts: it is cheap, and
+// false in doubt.
 func (t *Table) SameConflicts(as *Table) bool { return t.contested.Same(as.contested) }

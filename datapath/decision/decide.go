@@ -1,19 +1,18 @@
 // Package decision decides what happens to the first packet of a flow, as
 // kube-proxy's iptables chains would.
 //
-// [Decide] is a pure function of a [Table], a [Packet], randomness and the clients'
-// affinity. The live datapath, the lab, the simulator, tests and benchmarks all
-// call it; it does no I/O, reads no clock, keeps no state and allocates nothing.
-// Package chains tells the same story rule by rule.
+// [Decide] is a pure function of a [Table], a [Packet], randomness and the clients' affinity. The
+// live datapath, the lab, the simulator, tests and benchmarks all call it; it does no I/O, reads
+// no clock, keeps no state and allocates nothing. Package kubechains shows the same decision rule
+// by rule.
 package decision
 
 import "net/netip"
 
-// Decide says what becomes of the flow that starts with the packet. It draws
-// from r at most once, and only where there is more than one endpoint. The
-// endpoint is the one at position floor(draw * n): the same distribution as
-// kube-proxy's n-1 rules with probabilities 1/n, 1/(n-1), ... 1/2, for one draw
-// instead of up to n-1. a may be nil: nobody is bound.
+// Decide returns the decision for the flow that starts with the packet. It reads r at most once,
+// and only if there is more than one endpoint. The endpoint is the one at position floor(draw *
+// n): the same distribution as kube-proxy's n-1 rules with probabilities 1/n, 1/(n-1), ... 1/2,
+// for one draw instead of up to n-1. a may be nil: no client is bound.
 func Decide(t *Table, p *Packet, r Rand, a Affinity) Decision {
 	w := walk{t, p, r, a, Decision{Generation: t.generation}}
 	w.nat()
@@ -32,9 +31,9 @@ type walk struct {
 	d Decision
 }
 
-// nat goes through KUBE-SERVICES. Where a service's chains end without choosing an
-// endpoint, the packet comes back and goes on to the next rule with its address, and to
-// KUBE-NODEPORTS at the end.
+// nat goes through KUBE-SERVICES. If a service's chains end without selecting an endpoint, the
+// packet returns and continues with the next rule for its address, and with KUBE-NODEPORTS at the
+// end.
 func (w *walk) nat() {
 	for c := w.t.byAddress(w.p); c != nil; c = c.next {
 		if w.enter(c); w.d.Verdict == DNAT {
@@ -88,8 +87,7 @@ func (w *walk) allowed(s *ServicePort) bool {
 	if !s.AllowsNode(w.t.node.IP(s.Family)) {
 		return false
 	}
-	// The node's own packets to a load balancer IP that is local to it have that
-	// IP as their source.
+	// The node's own packets to a local load balancer IP have that IP as their source.
 	for _, ip := range s.LoadBalancerIPs {
 		if ip == src {
 			return true
@@ -98,7 +96,7 @@ func (w *walk) allowed(s *ServicePort) bool {
 	return false
 }
 
-// AllowsNode says whether the source ranges contain the node's own address.
+// AllowsNode reports whether the source ranges contain the node's own address.
 func (s *ServicePort) AllowsNode(ip netip.Addr) bool {
 	for _, r := range s.SourceRanges {
 		if ip.IsValid() && r.Contains(ip) {
@@ -158,8 +156,8 @@ func (w *walk) choose(i uint32, why Reason) {
 	if ep == w.p.Source.Addr() && !w.t.node.NoHairpinMasquerade {
 		w.mark(MarkHairpin)
 	}
-	// A packet from elsewhere for an endpoint on the node itself is delivered by
-	// way of INPUT: it never comes to the MASQUERADE rule.
+	// A packet from elsewhere to an endpoint on the node itself is delivered through INPUT: it
+	// never reaches the MASQUERADE rule.
 	w.d.Masquerade = w.d.Mark != NotMarked && (w.p.Local || !w.t.IsLocal(ep))
 }
 
@@ -172,7 +170,8 @@ func (w *walk) mark(m Mark) {
 // filter goes through the filter table with a packet that was not translated.
 func (w *walk) filter() {
 	t, p, dst := w.t, w.p, w.p.Destination.Addr()
-	// KUBE-FIREWALL: open node ports on loopback addresses must not open what listens there to others.
+	// KUBE-FIREWALL: open node ports on loopback addresses must not expose local listeners to
+	// other hosts.
 	if p.Local && t.node.LocalhostNodePorts && dst.Is4() && dst.IsLoopback() && !p.Source.Addr().IsLoopback() {
 		w.d.Verdict, w.d.Reason = Drop, ForeignLocalnet
 		return
@@ -180,12 +179,12 @@ func (w *walk) filter() {
 	byAddress, local := t.byAddress(p), t.IsLocal(dst)
 	switch {
 	case w.refuse(byAddress, proxyFirewall, true):
-	// KUBE-SERVICES is not looked at in INPUT.
+	// INPUT does not jump to KUBE-SERVICES.
 	case (p.Local || !local) && w.refuse(byAddress, services, true):
-	// KUBE-EXTERNAL-SERVICES is looked at in INPUT and FORWARD, not in OUTPUT.
+	// INPUT and FORWARD jump to KUBE-EXTERNAL-SERVICES, OUTPUT does not.
 	case (!p.Local || local) && w.refuse(byAddress, externalServices, true):
-	// The rules about node ports without endpoints hold on every address of the node,
-	// whether node ports are open on it or not.
+	// The rules for node ports without endpoints match every address of the node, whether node
+	// ports are open on it or not.
 	case local && w.refuse(t.byNodePort(p), externalServices, t.OpensNodePorts(dst)):
 	case byAddress != nil:
 		w.enter(byAddress)
@@ -196,7 +195,7 @@ func (w *walk) filter() {
 }
 
 // refuse ends the walk if one of the claims has a rule in the chain that refuses the packet.
-// entered says whether the packet came to the claims in nat.
+// entered: the packet reached the claims in nat.
 func (w *walk) refuse(c *claim, in chain, entered bool) bool {
 	for ; c != nil; c = c.next {
 		why := w.refusal(c, in)
@@ -204,7 +203,7 @@ func (w *walk) refuse(c *claim, in chain, entered bool) bool {
 			continue
 		}
 		if entered {
-			w.enter(c) // as before: nothing is chosen
+			w.enter(c) // as before: no endpoint is selected
 		} else {
 			w.d = Decision{ServicePort: c.service, Entry: c.entry, Mark: w.d.Mark, Generation: w.d.Generation}
 		}
@@ -226,7 +225,7 @@ const (
 	externalServices              // KUBE-EXTERNAL-SERVICES
 )
 
-// refusal says why the claim's rule in the chain refuses the packet, which nothing translated;
+// refusal is the reason for which the claim's rule in the chain refuses the untranslated packet;
 // 0: there is no such rule.
 func (w *walk) refusal(c *claim, in chain) Reason {
 	s := c.service
@@ -236,7 +235,7 @@ func (w *walk) refusal(c *claim, in chain) Reason {
 		case c.entry != EntryLoadBalancer || !s.Restricted():
 			return 0
 		case w.allowed(s):
-			return NoLocalEndpoints // KUBE-EXT under policy Local let it through
+			return NoLocalEndpoints // KUBE-EXT under policy Local skipped it
 		}
 		return SourceNotAllowed
 	case (in == services) != (c.entry == EntryClusterIP):

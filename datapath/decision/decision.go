@@ -2,43 +2,43 @@ package decision
 
 import "net/netip"
 
-// Packet is what the decision looks at: the first packet of a flow.
+// Packet is the input of a decision: the first packet of a flow.
 type Packet struct {
 	Protocol    Protocol
 	Source      netip.AddrPort
 	Destination netip.AddrPort
-	// Local: generated on the node itself (the OUTPUT hooks).
+	// Local: the packet originates on the node itself (the OUTPUT hooks).
 	Local bool
-	// InInterface is the name of the interface it came in by; empty if Local. Only
-	// detectors by interface look at it.
+	// InInterface is the name of the input interface; empty if Local. Only detectors by interface
+	// use it.
 	InInterface string
 }
 
-// Rand gives the draws. [math/rand/v2.Rand] is one.
+// Rand is the source of random numbers. [math/rand/v2.Rand] is one.
 type Rand interface {
 	// Float64 returns a number in [0, 1).
 	Float64() float64
 }
 
-// Affinity knows which endpoints clients are bound to (sessionAffinity: ClientIP).
+// Affinity stores which endpoints clients are bound to (sessionAffinity: ClientIP).
 type Affinity interface {
-	// Bound says whether the client is bound to the endpoint of the service port: a
-	// flow of its went there no longer ago than AffinitySeconds.
+	// Bound reports whether the client is bound to the endpoint of the service port: its last flow
+	// to it began at most AffinitySeconds ago.
 	Bound(s *ServicePort, endpoint netip.AddrPort, client netip.Addr) bool
 }
 
-// Verdict is what becomes of the packet.
+// Verdict is the verdict on the packet.
 type Verdict uint8
 
 // The verdicts.
 const (
-	Accept Verdict = iota // passes untouched
+	Accept Verdict = iota // passes unchanged
 	DNAT                  // goes to Decision.Endpoint
 	Reject                // refused with an ICMP error
-	Drop                  // discarded without an answer
+	Drop                  // dropped without a reply
 )
 
-// String gives the verdict as the flow record writes it.
+// String returns the verdict as in flow records.
 func (v Verdict) String() string {
 	switch v {
 	case Accept:
@@ -53,19 +53,19 @@ func (v Verdict) String() string {
 	return "unknown"
 }
 
-// Entry is the way by which a packet came to a service port.
+// Entry is the kind of address by which a packet reached a service port.
 type Entry uint8
 
-// The ways to a service port.
+// The kinds of addresses.
 const (
-	EntryNone         Entry = iota // to none
+	EntryNone         Entry = iota // none
 	EntryClusterIP                 // its ClusterIP
 	EntryExternalIP                // one of its external IPs
 	EntryLoadBalancer              // one of its load balancer IPs
 	EntryNodePort                  // its node port
 )
 
-// String gives the entry as the flow record writes it.
+// String returns the entry as in flow records.
 func (e Entry) String() string {
 	switch e {
 	case EntryNone:
@@ -82,7 +82,7 @@ func (e Entry) String() string {
 	return "unknown"
 }
 
-// words gives the entry as a sentence writes it.
+// words returns the entry as in a sentence.
 func (e Entry) words() string {
 	switch e {
 	case EntryClusterIP:
@@ -97,19 +97,19 @@ func (e Entry) words() string {
 	return "no address"
 }
 
-// Branch is which endpoints were looked at, and why those.
+// Branch is the set of endpoints that were considered, and the reason.
 type Branch uint8
 
 // The branches.
 const (
-	BranchNone         Branch = iota // none were
+	BranchNone         Branch = iota // none
 	BranchInternal                   // those of the internal traffic policy
 	BranchExternal                   // those of the external traffic policy
-	BranchPodShortcut                // external policy Local, but a pod asks: all of the cluster
-	BranchNodeShortcut               // external policy Local, but the node itself asks: all of the cluster
+	BranchPodShortcut                // external policy Local, but the client is a pod: all of the cluster
+	BranchNodeShortcut               // external policy Local, but the client is the node itself: all of the cluster
 )
 
-// String gives the branch as the flow record writes it.
+// String returns the branch as in flow records.
 func (b Branch) String() string {
 	switch b {
 	case BranchInternal:
@@ -124,23 +124,23 @@ func (b Branch) String() string {
 	return ""
 }
 
-// Reason says why the verdict is what it is.
+// Reason is the reason for the verdict.
 type Reason uint8
 
 // The reasons for verdicts.
 const (
 	NotAService      Reason = iota // Accept: no service port has the destination
-	Balanced                       // DNAT: an endpoint was chosen
+	Balanced                       // DNAT: an endpoint was selected
 	Bound                          // DNAT: affinity binds the client to the endpoint
-	NoEndpoints                    // Reject: nowhere in the cluster is a usable endpoint
+	NoEndpoints                    // Reject: the cluster has no usable endpoint
 	NoLocalEndpoints               // Drop: policy Local, and the node has no usable endpoint
 	SourceNotAllowed               // Drop: not in the load balancer's source ranges
 	ForeignLocalnet                // Drop: to a loopback address, but not from one
-	NotFiltered                    // Accept: it would be refused or dropped, but not on this way through the node
-	DroppedByHand                  // Drop: somebody held it at the queue and dropped it; never decided by [Decide]
+	NotFiltered                    // Accept: the refusing rule is not on its way through the node
+	DroppedByHand                  // Drop: it was held at the queue and dropped by hand; [Decide] never returns it
 )
 
-// String gives the reason as the flow record writes it.
+// String returns the reason as in flow records.
 func (r Reason) String() string {
 	switch r {
 	case NotAService:
@@ -165,21 +165,21 @@ func (r Reason) String() string {
 	return "unknown"
 }
 
-// Mark says why the packet gets the masquerade mark; the first reason that
-// applies on the walk.
+// Mark is the reason for which the packet gets the masquerade mark: the first one that applies on
+// the walk.
 type Mark uint8
 
 // The reasons for the masquerade mark.
 const (
 	NotMarked    Mark = iota
 	MarkAll           // --masquerade-all
-	MarkOutside       // a ClusterIP flow from outside, as the local detector sees it
-	MarkExternal      // an external destination under policy Cluster: the reply must come back through this node
+	MarkOutside       // a ClusterIP flow from outside, according to the local detector
+	MarkExternal      // an external destination under policy Cluster: the reply must return through this node
 	MarkLocal         // an external destination under policy Local, from the node itself
-	MarkHairpin       // the endpoint reaches itself
+	MarkHairpin       // hairpin: the client is the endpoint
 )
 
-// String gives the reason as the flow record writes it; empty for none.
+// String returns the reason as in flow records; empty for none.
 func (m Mark) String() string {
 	switch m {
 	case MarkAll:
@@ -196,16 +196,16 @@ func (m Mark) String() string {
 	return ""
 }
 
-// Decision is the outcome for one packet. It points into the table it was made
-// from and is valid for as long as the caller keeps it.
+// Decision is the outcome for one packet. It points into the table that it was made from and stays
+// valid.
 type Decision struct {
 	Verdict Verdict
 	Reason  Reason
 	Entry   Entry
 	Branch  Branch
-	// Policy is that of the endpoints looked at; valid iff Branch is one.
+	// Policy is the policy of the considered endpoints; valid iff Branch is not BranchNone.
 	Policy Policy
-	// Mark says why the packet carries the masquerade mark, if it does.
+	// Mark is the reason for the packet's masquerade mark, if it has one.
 	Mark Mark
 	// Masquerade: its source is rewritten, because it is marked and passes POSTROUTING.
 	Masquerade bool
@@ -220,7 +220,7 @@ type Decision struct {
 	Generation  uint64 // of the table
 }
 
-// Endpoint is where the flow goes. It may be called iff the verdict is DNAT.
+// Endpoint is the flow's endpoint. It may be called iff the verdict is DNAT.
 func (d *Decision) Endpoint() netip.AddrPort {
 	return d.ServicePort.Endpoints[d.Index].AddrPort
 }

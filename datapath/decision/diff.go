@@ -6,20 +6,19 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision/persistent"
 )
 
-// The following tell what is different in a table since another one, from which it was
-// made in any number of steps; nil is the empty table. What was changed and changed back may
-// be among it. The time they take depends on the differences, not on the tables.
+// The following methods return the differences between a table and an earlier one, from which it
+// was made in any number of steps; nil is the empty table. A change that was undone may be among
+// them. The time they take depends on the differences, not on the tables.
 
-// ChangedServices gives the Services of which a service port differs; nil: there are
-// none.
+// ChangedServices returns the Services with a different service port; nil: there are none.
 func (t *Table) ChangedServices(since *Table, changed func(name ServiceName, before, after []*ServicePort)) {
 	persistent.Diff(since.orEmpty().services, t.services, func(name ServiceName, before, after *[]*ServicePort) {
 		changed(name, valueOf(before), valueOf(after))
 	})
 }
 
-// ChangedAddresses gives the addresses, with ports, of which the service port that has
-// them differs; nil: none has.
+// ChangedAddresses returns the addresses, with ports, whose service port differs; nil: there are
+// none.
 func (t *Table) ChangedAddresses(since *Table, changed func(at netip.AddrPort, p Protocol, before, after *ServicePort)) {
 	persistent.Diff(since.orEmpty().addresses, t.addresses, func(k addrPortKey, before, after **claim) {
 		changed(k.addrPort(), Protocol(k.proto), valueOf(before).owner(), valueOf(after).owner())

@@ -5,15 +5,14 @@ import (
 	"strings"
 )
 
-// Node is what the decision has to know about the node it is made for. Two nodes
-// with the same services decide differently only because of their Node.
+// Node is the input of a decision about its node. Two nodes with the same services decide
+// differently only because of their Node.
 type Node struct {
 	// Name is the Kubernetes node name, Zone the value of its label
 	// topology.kubernetes.io/zone.
 	Name, Zone string
-	// IPs are the node's own addresses, at most one of each family: those of its
-	// Node object. A source range that contains one lets the node use load
-	// balancer IPs that are local to it.
+	// IPs are the node's own addresses, at most one of each family: those of its Node object. A
+	// source range that contains one allows the node to use local load balancer IPs.
 	IPs []netip.Addr
 	// Addresses are all addresses local to the node (iptables: addrtype LOCAL)
 	// but for loopback ones.
@@ -21,18 +20,16 @@ type Node struct {
 	// NodePortAddresses restricts node ports to the local addresses within these
 	// prefixes. Without a prefix of an address's family there is no restriction.
 	NodePortAddresses []netip.Prefix
-	// LocalhostNodePorts opens node ports on IPv4 loopback addresses, too. On IPv6
-	// ones they never work. It is false where NodePortAddresses leave 127.0.0.0/8 out, as in
-	// kube-proxy (NewProxier): then there is no KUBE-FIREWALL rule, and route_localnet stays
-	// as it is.
+	// LocalhostNodePorts opens node ports on IPv4 loopback addresses, too. On IPv6 ones they never
+	// work. It is false if NodePortAddresses exclude 127.0.0.0/8, as in kube-proxy (NewProxier):
+	// then there is no KUBE-FIREWALL rule, and route_localnet is unchanged.
 	LocalhostNodePorts bool
-	// Detector tells pods on this node, or of the cluster, from everyone else.
+	// Detector detects pods of this node or of the cluster.
 	Detector Detector
 	// MasqueradeAll masquerades every ClusterIP flow.
 	MasqueradeAll bool
-	// NoHairpinMasquerade leaves the source of what an endpoint sends to itself as it
-	// is, which breaks such flows. kube-proxy has no such setting: it is for showing
-	// what the rule is there for.
+	// NoHairpinMasquerade does not masquerade what an endpoint sends to itself, which breaks such
+	// flows. kube-proxy has no such setting: it is for lessons about the rule.
 	NoHairpinMasquerade bool
 	// MasqueradeMark is the packet mark's bit; 0 means kube-proxy's default, 0x4000.
 	MasqueradeMark uint32
@@ -59,13 +56,13 @@ func (n *Node) IP(f Family) netip.Addr {
 	return netip.Addr{}
 }
 
-// Detector is kube-proxy's local detector (pkg/proxy/util/localdetector.go). Of its
-// fields at most one is set; the zero Detector knows nothing, and no ClusterIP flow
-// is masqueraded for coming from outside.
+// Detector is kube-proxy's local detector (pkg/proxy/util/localdetector.go). Of its fields at most
+// one is set; the zero Detector detects nothing, and no ClusterIP flow is masqueraded because it
+// comes from outside.
 type Detector struct {
 	// CIDRs are pods' addresses: one prefix of a family at most counts, the first.
 	CIDRs []netip.Prefix
-	// Bridge is the interface that pods' packets come in by.
+	// Bridge is the input interface of pods' packets.
 	Bridge string
 	// InterfacePrefix is what the names of pods' interfaces begin with.
 	InterfacePrefix string
@@ -81,28 +78,28 @@ func (d *Detector) CIDR(f Family) (netip.Prefix, bool) {
 	return netip.Prefix{}, false
 }
 
-// Implemented says whether the detector knows anything about the family.
+// Implemented reports whether the detector works for the family.
 func (d *Detector) Implemented(f Family) bool {
 	_, ok := d.CIDR(f)
 	return ok || d.Bridge != "" || d.InterfacePrefix != ""
 }
 
-// IsLocal says whether the packet comes from a pod, as far as the detector can
-// tell. The detector has to be implemented for its family.
+// IsLocal reports whether the packet comes from a pod, according to the detector. The detector
+// must be implemented for its family.
 func (d *Detector) IsLocal(p *Packet) bool {
 	switch {
 	case d.Bridge != "":
 		return p.InInterface == d.Bridge
 	case d.InterfacePrefix != "":
-		// A packet made on the node came in by no interface.
+		// A packet that originates on the node has no input interface.
 		return p.InInterface != "" && strings.HasPrefix(p.InInterface, d.InterfacePrefix)
 	}
 	cidr, ok := d.CIDR(FamilyOf(p.Source.Addr()))
 	return ok && cidr.Contains(p.Source.Addr())
 }
 
-// Match is the part of an iptables rule that matches pods' packets of the family,
-// or with not set everyone else's; empty if the detector is not implemented for it.
+// Match is the part of an iptables rule that matches pods' packets of the family, or, with not,
+// all other packets; empty if the detector is not implemented for it.
 func (d *Detector) Match(f Family, not bool) string {
 	sign := ""
 	if not {

@@ -17,7 +17,7 @@ const (
 	SCTP Protocol = 132
 )
 
-// String gives the name Kubernetes uses: TCP, UDP or SCTP.
+// String returns the name in Kubernetes: TCP, UDP or SCTP.
 func (p Protocol) String() string {
 	switch p {
 	case TCP:
@@ -30,7 +30,7 @@ func (p Protocol) String() string {
 	return fmt.Sprintf("protocol %d", uint8(p))
 }
 
-// Lower gives the name iptables uses: tcp, udp or sctp.
+// Lower returns the name in iptables: tcp, udp or sctp.
 func (p Protocol) Lower() string { return strings.ToLower(p.String()) }
 
 // ParseProtocol reads a protocol name in either case.
@@ -53,10 +53,10 @@ const (
 	IPv6 Family = 6
 )
 
-// String gives IPv4 or IPv6.
+// String returns IPv4 or IPv6.
 func (f Family) String() string { return fmt.Sprintf("IPv%d", uint8(f)) }
 
-// FamilyOf gives the family of an address. IPv4-mapped IPv6 addresses count as IPv4.
+// FamilyOf returns the family of an address. IPv4-mapped IPv6 addresses count as IPv4.
 func FamilyOf(a netip.Addr) Family {
 	if a.Unmap().Is4() {
 		return IPv4
@@ -69,11 +69,11 @@ func FamilyOf(a netip.Addr) Family {
 type ServicePortName struct {
 	Namespace string
 	Name      string
-	Port      string // the port's name; empty where a Service has one unnamed port
+	Port      string // the port's name; empty if a Service has one unnamed port
 }
 
-// String gives "namespace/name:port", or "namespace/name" for an unnamed port.
-// Chain names are hashes over this string, so it may not change.
+// String returns "namespace/name:port", or "namespace/name" for an unnamed port. Chain names are
+// hashes of this string, so it must not change.
 func (n ServicePortName) String() string {
 	if n.Port == "" {
 		return n.Namespace + "/" + n.Name
@@ -87,10 +87,10 @@ type ServiceName struct {
 	Name      string
 }
 
-// Service names the Service that the port is of.
+// Service returns the name of the port's Service.
 func (n ServicePortName) Service() ServiceName { return ServiceName{n.Namespace, n.Name} }
 
-// String gives "namespace/name".
+// String returns "namespace/name".
 func (n ServiceName) String() string { return n.Namespace + "/" + n.Name }
 
 // Compare orders by namespace and name.
@@ -108,7 +108,7 @@ const (
 	policies
 )
 
-// String gives Cluster or Local.
+// String returns Cluster or Local.
 func (p Policy) String() string {
 	if p == Local {
 		return "Local"
@@ -116,9 +116,8 @@ func (p Policy) String() string {
 	return "Cluster"
 }
 
-// ServicePort is one port of one Service in one address family, with the
-// endpoints that back it, as one node sees them. It is immutable once it is in a
-// [Table].
+// ServicePort is one port of one Service in one address family, with its endpoints, as one node
+// sees them. It is immutable once it is in a [Table].
 type ServicePort struct {
 	Name     ServicePortName
 	Protocol Protocol
@@ -129,33 +128,33 @@ type ServicePort struct {
 	NodePort  uint16     // 0: none
 
 	ExternalIPs []netip.Addr
-	// LoadBalancerIPs are the ingress addresses of mode VIP: those whose packets
-	// arrive with the address as their destination.
+	// LoadBalancerIPs are the ingress addresses of mode VIP: their packets arrive with the address
+	// as the destination.
 	LoadBalancerIPs []netip.Addr
-	// SourceRanges are who may use LoadBalancerIPs; empty: everyone.
+	// SourceRanges are the sources that may use LoadBalancerIPs; empty: all.
 	SourceRanges []netip.Prefix
 
 	InternalPolicy Policy // of flows to ClusterIP
 	ExternalPolicy Policy // of flows to all others
-	// AffinitySeconds is how long a client stays with its endpoint after its last
-	// new flow (sessionAffinity: ClientIP); 0: not at all.
+	// AffinitySeconds is how long a client stays with its endpoint after its last new flow
+	// (sessionAffinity: ClientIP); 0: no affinity.
 	AffinitySeconds uint32
-	// HealthCheckNodePort is where load balancers ask whether this node has
-	// endpoints; 0: nowhere.
+	// HealthCheckNodePort is the port at which load balancers check whether this node has
+	// endpoints; 0: none.
 	HealthCheckNodePort uint16
 
-	// Endpoints are all that are known, each address and port once, in kube-proxy's
-	// order: by their text.
+	// Endpoints are all endpoints, each address and port once, in kube-proxy's order: by their
+	// text.
 	Endpoints []Endpoint
-	// Usable lists, for each policy, the positions in Endpoints of those that new
-	// flows may go to, in order. A list is empty if nothing uses the policy.
+	// Usable lists, for each policy, the positions in Endpoints of those that new flows may go to,
+	// in order. A list is empty if no traffic uses the policy.
 	Usable [policies][]uint32
-	// HasEndpoints says whether there is an endpoint anywhere in the cluster that
-	// could take flows: it makes the difference between refusing and dropping.
+	// HasEndpoints: the cluster has an endpoint that could take flows. It decides between refusing
+	// and dropping.
 	HasEndpoints bool
 }
 
-// UsableEndpoints gives those that new flows under the policy may go to.
+// UsableEndpoints returns the endpoints that new flows under the policy may go to.
 func (s *ServicePort) UsableEndpoints(p Policy) []Endpoint {
 	usable := make([]Endpoint, len(s.Usable[p]))
 	for k, i := range s.Usable[p] {
@@ -164,60 +163,61 @@ func (s *ServicePort) UsableEndpoints(p Policy) []Endpoint {
 	return usable
 }
 
-// UsesCluster says whether the endpoints of policy Cluster are needed. External
-// traffic needs them even under policy Local: pods and the node itself are not
-// subject to it (kube-proxy: UsesClusterEndpoints).
+// UsesCluster reports whether the endpoints of policy Cluster are needed. External traffic needs
+// them even under policy Local, to which pods and the node itself are not subject (kube-proxy:
+// UsesClusterEndpoints).
 func (s *ServicePort) UsesCluster() bool {
 	return s.InternalPolicy == Cluster || s.External()
 }
 
-// UsesLocal says whether the endpoints of policy Local are needed (kube-proxy:
+// UsesLocal reports whether the endpoints of policy Local are needed (kube-proxy:
 // UsesLocalEndpoints).
 func (s *ServicePort) UsesLocal() bool {
 	return s.InternalPolicy == Local || s.ExternalPolicy == Local && s.External()
 }
 
-// External says whether the service port can be reached other than by its
-// ClusterIP (kube-proxy: ExternallyAccessible).
+// External reports whether the service port can be reached other than by its ClusterIP
+// (kube-proxy: ExternallyAccessible).
 func (s *ServicePort) External() bool {
 	return s.NodePort != 0 || len(s.ExternalIPs) > 0 || len(s.LoadBalancerIPs) > 0
 }
 
-// Restricted says whether flows to LoadBalancerIPs pass a firewall chain.
+// Restricted reports whether flows to LoadBalancerIPs pass a firewall chain.
 func (s *ServicePort) Restricted() bool {
 	return s.HasEndpoints && len(s.LoadBalancerIPs) > 0 && len(s.SourceRanges) > 0
 }
 
-// Endpoint is one address and port behind a service port.
+// Endpoint is one address and port of a service port.
 type Endpoint struct {
 	AddrPort netip.AddrPort
-	NodeName string // empty: not known, which counts as remote
+	NodeName string // empty: unknown, which counts as remote
 	Pod      string // "namespace/name" of the endpoint's target, where the slice names one
 	Local    bool   // on the table's node
-	// Ready and Serving are the conditions of these names. What follows from them for new
-	// flows is in Exclusions.
+	// Ready and Serving are the conditions of these names. Their effect on new flows is in
+	// Exclusions.
 	Ready, Serving bool
-	// Exclusions says, for each policy, why the endpoint gets no new flows; 0: it does.
+	// Exclusions is, for each policy, the reason why the endpoint gets no new flows; 0: it gets
+	// some.
 	Exclusions [policies]Exclusion
 }
 
-// Exclusion says why an endpoint gets no new flows.
+// Exclusion is the reason why an endpoint gets no new flows.
 type Exclusion uint8
 
 // The reasons for excluding an endpoint.
 const (
 	NotReady    Exclusion = iota + 1 // conditions.ready is false
-	NotServing                       // shutting down, and serving no more
-	Terminating                      // shutting down; used only where no endpoint is ready
-	OtherZone                        // hints give it to other zones
-	OtherNode                        // hints give it to other nodes
+	NotServing                       // terminating, not serving
+	Terminating                      // terminating; used only if no endpoint is ready
+	OtherZone                        // hints assign it to other zones
+	OtherNode                        // hints assign it to other nodes
 	NotLocal                         // policy Local, and it is on another node
 	OtherFamily                      // of the other address family
-	Unused                           // no traffic of this service port is under the policy
+	Unused                           // no traffic of this service port uses the policy
 	NotBound                         // affinity binds the client to another endpoint
 )
 
-// String gives the reason as the flow record writes it.
+// String returns the reason as in flow records.
 func (e Exclusion) String() string {
 	switch e {
 	case 0:
@@ -244,8 +244,8 @@ func (e Exclusion) String() string {
 	return "unknown"
 }
 
-// ExternalRefusal says why the filter table refuses external traffic to the service port, at
-// node ports on every local address; 0 if it does not.
+// ExternalRefusal is the reason why the filter table refuses external traffic to the service port,
+// at node ports on every local address; 0: it does not.
 func (s *ServicePort) ExternalRefusal() Reason {
 	switch {
 	case !s.HasEndpoints:

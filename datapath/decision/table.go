@@ -9,10 +9,9 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision/persistent"
 )
 
-// Table is an immutable snapshot of all service ports as one node sees them. It
-// is safe for concurrent use. The time of a look-up does not depend on the
-// number of services, and a table shares with the one it was made from whatever did
-// not change.
+// Table is an immutable snapshot of all service ports as one node sees them. It is safe for
+// concurrent use. The time of a lookup does not depend on the number of services, and a table
+// shares all unchanged parts with the table it was made from.
 type Table struct {
 	generation uint64
 	built      time.Time
@@ -21,13 +20,13 @@ type Table struct {
 	services   persistent.Map[ServiceName, []*ServicePort]
 	addresses  persistent.Map[addrPortKey, *claim]
 	nodePorts  persistent.Map[portKey, *claim]
-	// contested are the addresses and node ports that more than one service port claims.
+	// contested are the addresses and node ports that several service ports claim.
 	contested persistent.Map[place, struct{}]
 	// localAddrs are the addresses of the node; nodePortAddrs those on which node
 	// ports are open, loopback ones aside.
 	localAddrs    map[[16]byte]struct{}
 	nodePortAddrs map[[16]byte]struct{}
-	// sorted gives all service ports in order; it is made when somebody asks.
+	// sorted returns all service ports in order; the list is made on the first call.
 	sorted func() []*ServicePort
 }
 
@@ -52,7 +51,7 @@ func (c *families) of(f Family) *Counts {
 	return &c.v6
 }
 
-// add counts a service port; with a sign of -1 it is no longer counted.
+// add counts a service port; a sign of -1 removes it from the counts.
 func (c *Counts) add(s *ServicePort, sign int) {
 	c.ServicePorts += sign
 	for i := range s.Endpoints {
@@ -71,9 +70,8 @@ func (c *Counts) add(s *ServicePort, sign int) {
 	}
 }
 
-// NewTable makes a table of the service ports. Those of one Service keep the order
-// they are given in. NewTable keeps the slices of the node and the service ports,
-// which must not be changed afterwards.
+// NewTable makes a table of the service ports. Those of one Service keep their order. NewTable
+// keeps the slices of the node and the service ports, which must not be changed afterwards.
 func NewTable(generation uint64, built time.Time, node Node, services []*ServicePort) *Table {
 	byService := make(map[ServiceName][]*ServicePort)
 	for _, s := range services {
@@ -88,22 +86,22 @@ func NewTable(generation uint64, built time.Time, node Node, services []*Service
 	return t.Next(built, node, changes...)
 }
 
-// Change says what service ports a Service has from now on; none: it is gone.
+// Change is the new service ports of a Service; none: the Service was removed.
 type Change struct {
 	Service ServiceName
 	Ports   []*ServicePort
 }
 
-// Next makes the table of the next generation, with the changes, of which there is
-// one for a Service at most. The time it takes depends on the changes and the node's
-// addresses, not on the size of the table. It keeps the slices as [NewTable] does.
+// Next makes the table of the next generation, with the changes: at most one for each Service. The
+// time it takes depends on the changes and the node's addresses, not on the size of the table. It
+// keeps the slices as [NewTable] does.
 func (t *Table) Next(built time.Time, node Node, changes ...Change) *Table {
 	next := &Table{generation: t.generation + 1, built: built, node: node, counts: t.counts}
 	e := edit{
 		services: t.services.Edit(), addresses: t.addresses.Edit(),
 		nodePorts: t.nodePorts.Edit(), contested: t.contested.Edit(),
 	}
-	// What goes away goes first: an address may pass from one Service to another.
+	// Removals come first: an address may move from one Service to another.
 	for _, c := range changes {
 		before, _ := e.services.Get(c.Service)
 		for _, s := range before {
@@ -125,7 +123,7 @@ func (t *Table) Next(built time.Time, node Node, changes ...Change) *Table {
 	next.nodePorts, next.contested = e.nodePorts.Map(), e.contested.Map()
 	next.locate()
 	if next.sorted = t.sorted; next.sorted == nil || !next.services.Same(t.services) {
-		services := next.services // and not next, which would keep this table for all that follow
+		services := next.services // and not next, which would keep this table alive in all later ones
 		next.sorted = sync.OnceValue(func() []*ServicePort { return sortedPorts(services) })
 	}
 	return next
@@ -156,9 +154,8 @@ func (t *Table) locate() {
 	}
 }
 
-// servesNodePorts says whether node ports are open on the address. As in
-// kube-proxy's NodePortAddresses, prefixes of the other family only mean no
-// restriction.
+// servesNodePorts reports whether node ports are open on the address. As in kube-proxy's
+// NodePortAddresses, there is no restriction if all prefixes are of the other family.
 func servesNodePorts(a netip.Addr, within []netip.Prefix) bool {
 	restricted := false
 	for _, p := range within {
@@ -182,11 +179,11 @@ func (t *Table) Built() time.Time { return t.built }
 // Node is the node the table was made for: read only.
 func (t *Table) Node() *Node { return &t.node }
 
-// Services are all service ports, sorted by namespace and name. Read only. The first
-// call for a table takes time in proportion to their number.
+// Services returns all service ports, sorted by namespace and name. Read only. The first call for
+// a table takes time in proportion to their number.
 func (t *Table) Services() []*ServicePort { return t.sorted() }
 
-// Service gives the service ports of a Service, in order. Read only.
+// Service returns the service ports of a Service, in order. Read only.
 func (t *Table) Service(name ServiceName) []*ServicePort {
 	ports, _ := t.services.Get(name)
 	return ports
@@ -195,7 +192,7 @@ func (t *Table) Service(name ServiceName) []*ServicePort {
 // ServiceCount counts the Services that have a service port.
 func (t *Table) ServiceCount() int { return t.services.Len() }
 
-// Counts gives the sizes of the table in one family.
+// Counts returns the sizes of the table in one family.
 func (t *Table) Counts(f Family) Counts { return *t.counts.of(f) }
 
 // NodePortAddresses are the node's addresses on which node ports are open, without
@@ -210,8 +207,8 @@ func (t *Table) NodePortAddresses() []netip.Addr {
 	return addrs
 }
 
-// AllNodePortAddresses says whether node ports of the family are open on whatever
-// address the node has (kube-proxy: NodePortAddresses.MatchAll).
+// AllNodePortAddresses reports whether node ports of the family are open on all addresses of the
+// node (kube-proxy: NodePortAddresses.MatchAll).
 func (t *Table) AllNodePortAddresses(f Family) bool {
 	restricted := false
 	for _, p := range t.node.NodePortAddresses {
@@ -225,8 +222,7 @@ func (t *Table) AllNodePortAddresses(f Family) bool {
 	return !restricted
 }
 
-// OpensNodePorts says whether node ports are open on the address, which need not be
-// the node's.
+// OpensNodePorts reports whether node ports are open on the address, which need not be the node's.
 func (t *Table) OpensNodePorts(a netip.Addr) bool {
 	if !a.IsLoopback() {
 		_, ok := t.nodePortAddrs[a.As16()]
@@ -244,16 +240,16 @@ func (t *Table) OpensNodePorts(a netip.Addr) bool {
 
 var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 
-// IsLocal says whether the address is one of the node's, loopback ones included
-// (iptables: addrtype LOCAL).
+// IsLocal reports whether the address is one of the node's, loopback ones included (iptables:
+// addrtype LOCAL).
 func (t *Table) IsLocal(a netip.Addr) bool {
 	_, ok := t.localAddrs[a.As16()]
 	return ok || a.IsLoopback()
 }
 
-// Candidates are the service ports that have to do with the packet's destination, each once:
-// by address, and by node port if the destination is the node's. Of several that claim the same,
-// those are left out that get no packet since one before them takes all.
+// Candidates returns the service ports that match the packet's destination, each once: by address,
+// and by node port if the destination is the node's. Of several that claim the same, those that
+// get no packet, because an earlier one takes all, are left out.
 func (t *Table) Candidates(p *Packet) []*ServicePort {
 	var found []*ServicePort
 	add := func(c *claim, translated bool) {
@@ -273,7 +269,7 @@ func (t *Table) Candidates(p *Packet) []*ServicePort {
 	return found
 }
 
-// claims gives the claims to an address with the service port's port and protocol or, with
+// claims returns the claims to an address with the service port's port and protocol or, with
 // EntryNodePort, to its node port.
 func (t *Table) claims(s *ServicePort, e Entry, a netip.Addr) (c *claim) {
 	if e == EntryNodePort {
@@ -284,9 +280,9 @@ func (t *Table) claims(s *ServicePort, e Entry, a netip.Addr) (c *claim) {
 	return c
 }
 
-// Rank is how many claims to an address go before that of the service port, which is by the
-// entry; with EntryNodePort it is about the node port, and the address does not matter. It is 0
-// where nothing else claims the same. The first claim that translates a packet gets it.
+// Rank is the number of claims to an address that come before the service port's claim by the
+// entry; with EntryNodePort it is about the node port, and the address does not matter. It is 0 if
+// no other service port claims the same. The first claim that translates a packet gets it.
 func (t *Table) Rank(s *ServicePort, e Entry, a netip.Addr) int {
 	rank := 0
 	for c := t.claims(s, e, a); c != nil && (c.service != s || c.entry != e); c = c.next {
@@ -295,8 +291,9 @@ func (t *Table) Rank(s *ServicePort, e Entry, a netip.Addr) int {
 	return rank
 }
 
-// Reached says whether packets to the address, or with EntryNodePort to the node port, come to the
-// service port. They do not where another service port claims the same, comes first and takes all.
+// Reached reports whether packets to the address, or with EntryNodePort to the node port, reach
+// the service port. They do not if another service port claims the same, comes first and takes
+// all.
 func (t *Table) Reached(s *ServicePort, e Entry, a netip.Addr) bool {
 	for c := t.claims(s, e, a); c != nil; c = c.next {
 		if c.service == s && c.entry == e {
@@ -309,21 +306,20 @@ func (t *Table) Reached(s *ServicePort, e Entry, a netip.Addr) bool {
 	return false
 }
 
-// byAddress gives the claims to the packet's destination as an address of a service port; nil:
+// byAddress returns the claims to the packet's destination as an address of a service port; nil:
 // there are none.
 func (t *Table) byAddress(p *Packet) *claim {
 	c, _ := t.addresses.Get(keyOf(p.Destination.Addr(), p.Destination.Port(), p.Protocol))
 	return c
 }
 
-// byNodePort gives the claims to the packet's destination port as a node port, on whatever
-// address.
+// byNodePort returns the claims to the packet's destination port as a node port, on any address.
 func (t *Table) byNodePort(p *Packet) *claim {
 	c, _ := t.nodePorts.Get(portKey{p.Destination.Port(), p.Protocol, FamilyOf(p.Destination.Addr())})
 	return c
 }
 
-// NodePortOwner is the service port that has the node port; nil: none.
+// NodePortOwner returns the service port that has the node port; nil: none.
 func (t *Table) NodePortOwner(port uint16, p Protocol, f Family) *ServicePort {
 	c, _ := t.nodePorts.Get(portKey{port, p, f})
 	return c.owner()

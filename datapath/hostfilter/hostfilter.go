@@ -1,11 +1,11 @@
-// Package hostfilter has the host's own firewall accept what kube-proxy's rules accept: an
-// "accept" in nfqproxy's nftables table does not overrule another base chain that drops, such
-// as chain FORWARD of iptables with the policy DROP, which Docker sets.
+// Package hostfilter makes the host's own firewall accept what kube-proxy's rules accept: an
+// "accept" in nfqproxy's nftables table does not overrule another base chain that drops, such as
+// chain FORWARD of iptables with the policy DROP, which Docker sets.
 //
-// The rules stand where kube-proxy's do (pkg/proxy/iptables/proxier.go): in iptables' table
-// "filter", of both back ends and both families, wherever that has a chain FORWARD or INPUT.
-// Like kube-proxy, the package inserts a jump to a chain of its own at the top and leaves it
-// where it is from then on, though others insert theirs above it:
+// The rules are where kube-proxy's are (pkg/proxy/iptables/proxier.go): in iptables' table
+// "filter", of both back ends and both families, if it has a chain FORWARD or INPUT. Like
+// kube-proxy, the package inserts a jump to its own chain at the top, and does not move it if
+// other programs insert theirs above it:
 //
 //	-A FORWARD -m comment --comment "nfqproxy forwarding rules" -j NFQPROXY-FORWARD
 //	-A INPUT -m comment --comment "nfqproxy health check service ports" -j NFQPROXY-HEALTHCHECK
@@ -14,10 +14,10 @@
 //	-A NFQPROXY-HEALTHCHECK -p tcp -m comment --comment "default/web health check node port" -m tcp --dport 31000 -j ACCEPT
 //
 // The drop of invalid packets that kube-proxy has in KUBE-FORWARD, in front of these, is in
-// nfqproxy's own table: a drop needs no help of other chains.
+// nfqproxy's own table: a drop does not depend on other chains.
 //
-// Both back ends are written over the kernel's interfaces; no program is run. The programs
-// of iptables list the rules, save them and restore them as their own.
+// Both back ends are written through the kernel's interfaces; no program is run. The iptables
+// programs list, save and restore the rules like their own.
 package hostfilter
 
 import (
@@ -39,30 +39,30 @@ const (
 // filterTable is the table of iptables that the rules are in.
 const filterTable = "filter"
 
-// Spec is what the host's firewall has to accept.
+// Spec is what the host's firewall must accept.
 type Spec struct {
-	// Mark is the bit of the packet mark that says "masquerade": the first packet of a flow
-	// with it is forwarded.
+	// Mark is the masquerade bit of the packet mark: the first packet of a flow with it is
+	// forwarded.
 	Mark uint32
 	// HealthChecks are the health check node ports of each family, sorted by port.
 	HealthChecks map[decision.Family][]HealthCheck
 }
 
-// HealthCheck is a port that load balancers ask about a Service.
+// HealthCheck is the health check node port of a Service.
 type HealthCheck struct {
 	Service decision.ServiceName
 	Port    uint16
 }
 
-// follower makes a Spec out of service tables. The time it takes depends on what changed.
+// follower makes a Spec from service tables. The time it takes depends on the changes.
 type follower struct {
 	table  *decision.Table // nil: none yet
 	checks map[decision.Family]map[HealthCheck]bool
 	spec   Spec
 }
 
-// follow takes a table over and reports whether the Spec changed. As with kube-proxy, a health
-// check node port is open in the families that its Service has, whatever endpoints it has.
+// follow applies a table and reports whether the Spec changed. As with kube-proxy, a health check
+// node port is open in the families of its Service, with or without endpoints.
 func (f *follower) follow(t *decision.Table) (changed bool) {
 	if f.checks == nil {
 		f.checks = map[decision.Family]map[HealthCheck]bool{decision.IPv4: {}, decision.IPv6: {}}
@@ -128,23 +128,23 @@ func (s Spec) chains(f decision.Family) []chain {
 	return out
 }
 
-// commented are conditions with a comment in front of them.
+// commented are conditions after a comment.
 func commented(comment string, matches ...xtables.Extension) xtables.Conditions {
 	return xtables.Conditions{Matches: append([]xtables.Extension{xtables.Comment(comment)}, matches...)}
 }
 
-// rule is a rule as far as it may be one of ours.
+// rule is a rule with the properties that ours have.
 type rule struct {
 	xtables.Conditions
 	accept bool
 	to     string // the chain that it jumps to
-	other  bool   // it has what no rule of ours has
+	other  bool   // it has parts that no rule of ours has
 }
 
-// accepts reports whether the rule accepts what agrees with the conditions, and does no more.
+// accepts reports whether the rule accepts packets that meet the conditions, and nothing else.
 func (r rule) accepts(c xtables.Conditions) bool { return r.accept && !r.other && r.Equal(c) }
 
-// plain reports whether all packets meet the rule: it has no match but comments.
+// plain reports whether the rule matches all packets: it has no matches except comments.
 func (r rule) plain() bool {
 	return !r.other && r.Protocol == 0 && !slices.ContainsFunc(r.Matches, func(x xtables.Extension) bool { return x.Name != "comment" })
 }
@@ -170,21 +170,20 @@ func (p place) String() string {
 	return fmt.Sprintf("iptables (%s), %s, table %s", p.backend, p.family, filterTable)
 }
 
-// difference is what is to be changed about one of our chains.
+// difference is a change that one of our chains needs.
 type difference struct {
 	chain
 	create  bool // the chain is missing
-	refill  bool // its rules are others
+	refill  bool // its rules differ
 	hook    bool // the jump is missing
-	remove  bool // the chain has to go; then the fields above are not valid
+	remove  bool // remove the chain; the fields above are not valid then
 	jumps   []uint64
 	changed []string // what it is, in words
 }
 
-// found is what a table has of ours.
+// found is our chains and jumps in a table.
 type found struct {
-	// built are the built-in chains that are there, with their rules that jump to
-	// chains of ours.
+	// built are the existing built-in chains, with their rules that jump to our chains.
 	built map[string][]jump
 	// own are our chains.
 	own map[string][]rule
@@ -194,7 +193,7 @@ func newFound() *found {
 	return &found{built: make(map[string][]jump), own: make(map[string][]rule)}
 }
 
-// add takes a rule of a chain that is there, with its number for jump.
+// add takes a rule of an existing chain, with its number for jump.
 func (f *found) add(chain string, id uint64, r rule) {
 	if _, own := f.own[chain]; own {
 		f.own[chain] = append(f.own[chain], r)
@@ -212,8 +211,7 @@ type jump struct {
 	plain bool   // it has no condition
 }
 
-// compare says what has to change for the chains to be as they are wanted, or with remove to
-// be gone.
+// compare returns the changes that make the chains as wanted or, with remove, remove them.
 func (f *found) compare(want []chain, remove bool) []difference {
 	var all []difference
 	for _, c := range want {

@@ -17,17 +17,17 @@ import (
 )
 
 const (
-	// pollInterval is how often the tables of the legacy back end are looked at: the kernel
-	// has no events of their changes.
+	// pollInterval is how often the tables of the legacy back end are checked: the kernel sends no
+	// events of their changes.
 	pollInterval = time.Second
-	// auditInterval is how often all tables are looked at without an event.
+	// auditInterval is how often all tables are checked without an event.
 	auditInterval = 30 * time.Second
-	// quiet is how long nothing has to change before the tables are looked at, and patience
-	// how long that may take: programs make their rules one by one.
+	// quiet is how long the tables must stay unchanged before a check, and patience the longest
+	// wait for that: programs add their rules one by one.
 	quiet, patience = 50 * time.Millisecond, time.Second
 )
 
-// Keeper keeps our rules in the host's tables. Its methods may be called by any goroutine.
+// Keeper keeps our rules in the host's tables. Any goroutine may call its methods.
 type Keeper struct {
 	log *slog.Logger
 
@@ -39,18 +39,18 @@ type Keeper struct {
 	tables   follower
 	spec     Spec
 	version  int             // of the spec; 0: there is none yet
-	inPlace  map[place]int   // the version that a table had when it was last looked at
-	faults   map[place]error // of tables that are not as they should be
+	inPlace  map[place]int   // the version of a table at its last check
+	faults   map[place]error // of tables with differences
 	repaired uint64
 }
 
-// New makes a Keeper that keeps nothing before [Keeper.Follow].
+// New makes a Keeper that does nothing before [Keeper.Follow].
 func New(log *slog.Logger) *Keeper {
 	return &Keeper{log: log, wake: make(chan struct{}, 1), inPlace: make(map[place]int), faults: make(map[place]error)}
 }
 
-// Follow has the host's firewall accept what belongs to a service table. It does not wait
-// for that: see [Keeper.Run].
+// Follow makes the host's firewall accept the flows of a service table. It does not wait for that:
+// see [Keeper.Run].
 func (k *Keeper) Follow(t *decision.Table) {
 	k.mu.Lock()
 	changed, spec := k.tables.follow(t), k.tables.spec
@@ -60,7 +60,7 @@ func (k *Keeper) Follow(t *decision.Table) {
 	}
 }
 
-// set changes what the host's firewall has to accept. [Keeper.Run] sees to it.
+// set changes what the host's firewall must accept. [Keeper.Run] applies it.
 func (k *Keeper) set(s Spec) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -75,8 +75,7 @@ func (k *Keeper) set(s Spec) {
 	}
 }
 
-// Fault describes which tables are not as they should be; it is empty if all are, or nothing
-// else is known.
+// Fault describes the tables with missing or wrong rules; empty: none is known.
 func (k *Keeper) Fault() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -96,8 +95,8 @@ func (k *Keeper) Repaired() uint64 {
 	return k.repaired
 }
 
-// Sync brings all tables into line at once, in the calling thread's network namespace. What
-// fails is a [Keeper.Fault], and tried again by Run.
+// Sync corrects all tables at once, in the calling thread's network namespace. A failure is a
+// [Keeper.Fault], which Run retries.
 func (k *Keeper) Sync() {
 	for _, p := range places {
 		k.sync(p)
@@ -119,11 +118,11 @@ func (k *Keeper) sync(p place) {
 	defer k.mu.Unlock()
 	before := k.inPlace[p]
 	switch {
-	case errors.Is(err, nft.ErrChanged): // so it is not known
+	case errors.Is(err, nft.ErrChanged): // so the state of the rules is unknown
 		return
 	case err != nil:
 		if k.faults[p] == nil {
-			k.log.Error("the host's firewall may drop flows to services: it cannot be given the rules that accept them; tried again", "error", err)
+			k.log.Error("the host's firewall may drop flows to services: cannot add the rules that accept them; retrying", "error", err)
 		}
 		k.faults[p] = err
 		return
@@ -142,9 +141,9 @@ func (k *Keeper) sync(p place) {
 	}
 }
 
-// Run keeps the rules in the calling thread's network namespace until the context ends, or
-// until nftables' events end with an error. The calling goroutine may have locked its
-// thread to a namespace. It leaves the rules: see [Remove].
+// Run keeps the rules in the calling thread's network namespace until the context ends, or until
+// nftables' events end with an error. The calling goroutine may have locked its thread to a
+// namespace. Run does not remove the rules: see [Remove].
 func (k *Keeper) Run(ctx context.Context) error {
 	events, err := nft.NewWatch(concerns)
 	if err != nil {
@@ -181,7 +180,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 }
 
-// of looks at the tables of a back end.
+// of checks the tables of a back end.
 func (k *Keeper) of(b Backend) {
 	for _, p := range places {
 		if p.backend == b {
@@ -190,7 +189,7 @@ func (k *Keeper) of(b Backend) {
 	}
 }
 
-// settle waits until no more events come.
+// settle waits until no more events arrive.
 func settle(ctx context.Context, events <-chan struct{}) {
 	last := time.After(patience)
 	for {
@@ -206,7 +205,7 @@ func settle(ctx context.Context, events <-chan struct{}) {
 	}
 }
 
-// concerns picks changes of the tables "filter" of iptables-nft.
+// concerns selects changes of the tables "filter" of iptables-nft.
 func concerns(m netlink.Message) bool {
 	if m.Header.Type>>8 != unix.NFNL_SUBSYS_NFTABLES || m.Header.Type == nft.MessageType(unix.NFT_MSG_NEWGEN) {
 		return false
@@ -232,8 +231,8 @@ type legacyPoll struct {
 	last uint64
 }
 
-// changed reports whether the rules differ from those of the call before. Tables that cannot
-// be read count as changed: whoever reads them then reports why.
+// changed reports whether the rules differ from those of the previous call. Tables that cannot be
+// read count as changed: the next read reports the error.
 func (l *legacyPoll) changed() bool {
 	var h maphash.Hash
 	h.SetSeed(l.seed)

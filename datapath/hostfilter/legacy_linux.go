@@ -11,8 +11,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/xtables"
 )
 
-// readLegacy reads the table; nil: it is not there. To ask the kernel for a table makes it,
-// so only one that is there is asked for.
+// readLegacy reads the table; nil: it does not exist. Reading a table makes the kernel create it,
+// so only an existing one is read.
 func (p place) readLegacy() (*xtables.Table, error) {
 	names, err := xtables.Names(p.family)
 	if err != nil || !slices.Contains(names, filterTable) {
@@ -25,7 +25,7 @@ func (p place) readLegacy() (*xtables.Table, error) {
 	return t, err
 }
 
-// foundIn is what the table has of ours.
+// foundIn returns our chains and jumps in the table.
 func foundIn(t *xtables.Table) (*found, error) {
 	f := newFound()
 	if t == nil {
@@ -65,8 +65,8 @@ func legacyRule(f decision.Family, e *xtables.Entry, starts map[uint32]string) (
 	return r, err
 }
 
-// changeLegacy finds out again under the lock of the programs, and changes the table in one
-// piece.
+// changeLegacy compares again under the lock of the iptables programs, and replaces the table as a
+// whole.
 func (p place) changeLegacy(want []chain, remove bool) error {
 	unlock, err := xtables.Lock()
 	if err != nil {
@@ -103,7 +103,7 @@ func (p place) changeLegacy(want []chain, remove bool) error {
 func (diff *difference) draw(d *xtables.Draft) {
 	own, from := d.Chain(diff.name), d.Chain(diff.from)
 	if diff.remove {
-		for _, c := range d.Chains { // wherever it is jumped to
+		for _, c := range d.Chains { // every jump to it
 			c.Rules = slices.DeleteFunc(c.Rules, func(r *xtables.DraftRule) bool { return r.Target() == own })
 		}
 		d.DeleteChain(own)

@@ -15,7 +15,7 @@ import (
 // hooks are those of the built-in chains (linux/netfilter.h, NF_INET_...).
 var hooks = map[string]uint32{"INPUT": 1, "FORWARD": 2}
 
-// readNFT reads what is of interest, and no more: other chains may be many.
+// readNFT reads only the relevant chains: there may be many others.
 func (p place) readNFT(want []chain) (*found, error) {
 	f := newFound()
 	for _, c := range want {
@@ -42,8 +42,8 @@ func (p place) readNFT(want []chain) (*found, error) {
 	return f, nil
 }
 
-// hookOf reports whether the table has the chain, and the hook of a base chain of type filter;
-// -1: it is none.
+// hookOf reports whether the table has the chain, and the hook of a base chain of type filter; -1:
+// no such base chain.
 func (p place) hookOf(name string) (hook int, there bool, err error) {
 	encoder := netlink.NewAttributeEncoder()
 	encoder.ByteOrder = nft.ByteOrder
@@ -297,7 +297,7 @@ func (p place) addRule(t *nft.Transaction, chain string, flags netlink.HeaderFla
 			})
 			return nil
 		})
-		if c.Protocol != 0 { // match tcp wants to know of it (nft_compat.c, nft_parse_compat)
+		if c.Protocol != 0 { // match tcp requires it (nft_compat.c, nft_parse_compat)
 			e.Nested(unix.NFTA_RULE_COMPAT, func(e *netlink.AttributeEncoder) error {
 				e.Uint32(unix.NFTA_RULE_COMPAT_PROTO, uint32(c.Protocol))
 				e.Uint32(unix.NFTA_RULE_COMPAT_FLAGS, 0)

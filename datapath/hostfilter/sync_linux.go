@@ -7,14 +7,15 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/nft"
 )
 
-// errChanged says that a table is not what it was when it was read.
+// errChanged reports that a table changed since it was read.
 var errChanged = errors.New("the rules change faster than they can be read and written")
 
-// maxAttempts is how often a table is read and written again that others change meanwhile.
+// maxAttempts is how often a table is read and written again if other programs change it
+// meanwhile.
 const maxAttempts = 10
 
-// sync makes the table as it is wanted and returns what had to be changed; absent: it has
-// none of the chains that could jump to ours.
+// sync corrects the table and returns the changes; absent: it has none of the chains that could
+// jump to ours.
 func (p place) sync(spec Spec, remove bool) (changed []string, absent bool, err error) {
 	want := spec.chains(p.family)
 	for range maxAttempts {
@@ -40,7 +41,7 @@ func (p place) sync(spec Spec, remove bool) (changed []string, absent bool, err 
 		}
 	}
 	if err == nil {
-		err = errChanged // it was written, and is never found
+		err = errChanged // it was written, and is not found again
 	}
 	return changed, false, fmt.Errorf("%s: %w", p, err)
 }
@@ -56,11 +57,10 @@ func (p place) read(want []chain) (*found, error) {
 	return foundIn(t)
 }
 
-// Remove removes our rules from the host's tables, in the calling thread's network namespace,
-// and returns what it removed, one line for each chain. Established flows with a foreign
-// firewall that drops what it does not know (a policy DROP) need the rules as long as they
-// live; so a proxy that stops leaves them, and the next one takes them over. nfqproxy must not
-// be running. It needs CAP_NET_ADMIN.
+// Remove removes our rules from the host's tables, in the calling thread's network namespace, and
+// returns what it removed, one line for each chain. If the host's firewall has a policy DROP,
+// established flows need the rules until they end; so a proxy that stops leaves them, and the next
+// one takes them over. nfqproxy must not be running. It needs CAP_NET_ADMIN.
 func Remove() (removed []string, err error) {
 	for _, p := range places {
 		changed, _, e := p.sync(Spec{}, true)

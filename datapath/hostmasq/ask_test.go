@@ -21,7 +21,7 @@ func TestAsk(t *testing.T) {
 		{name: "within the ports already", rules: "-A POSTROUTING -p tcp -j SNAT --to-source 10.244.1.9:900-1100"},
 		{name: "not within the ports", rules: "-A POSTROUTING -p tcp -j SNAT --to-source 10.244.1.9:5000-6000", unjudged: "10.244.1.9 is no address of this host"},
 		{name: "nothing", rules: nothing},
-		{name: "stopped", rules: "-A POSTROUTING -p tcp -j DROP\n" + masquerades, unjudged: "stops the packet"},
+		{name: "stopped", rules: "-A POSTROUTING -p tcp -j DROP\n" + masquerades, unjudged: "drops or rejects the packet"},
 		{name: "not known", rules: "-A POSTROUTING -m set --match-set pods src -j MASQUERADE", unjudged: "not known"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

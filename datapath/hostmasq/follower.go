@@ -1,7 +1,7 @@
-// Package hostmasq follows the nat rules that others have in a host's kernel, and applies those
-// of POSTROUTING to the flows that the datapath translates: these never see them, because our
-// connection entry binds both sides of the translation. It is the one live package that uses
-// the simulator: what the rules do, package hostnat computes.
+// Package hostmasq follows the nat rules of other programs in a host's kernel, and applies those
+// of POSTROUTING to the flows that the datapath translates: such flows bypass the rules, because
+// our connection entry fixes both sides of the translation. It is the one live package that uses
+// the simulator: package hostnat computes the effect of the rules.
 package hostmasq
 
 import (
@@ -20,47 +20,47 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/netfilter"
 )
 
-// Source is where the rules of a host come from.
+// Source is a source of a host's rules.
 type Source interface {
-	// Tables reads the tables, in the order in which packets meet them. If there is an error
-	// and no table, they could not be read at all; else the tables can be used all the same.
+	// Tables reads the tables, in the order in which packets meet them. With an error and no
+	// table, they could not be read at all; tables that come with an error can be used.
 	Tables() ([]hostnat.Table, error)
-	// Watch calls changed after every change of the rules, and whenever one may have been
-	// missed, until the context ends; then its error is nil. The first call comes at once.
-	// A call that fails is repeated some time later.
+	// Watch calls changed after every change of the rules, and whenever one may have been missed,
+	// until the context ends; then its error is nil. The first call comes at once. A failed call
+	// is repeated some time later.
 	Watch(ctx context.Context, changed func() error) error
-	// Host tells the host's addresses.
+	// Host returns the host's addresses.
 	Host() (*netfilter.Host, error)
 }
 
-// retryAfter is how long nothing is heard of changes when Watch has failed.
+// retryAfter is the time without changes after Watch has failed.
 const retryAfter = 5 * time.Second
 
-// Follower keeps [hostnat.Rules] as the host has them. It is safe for concurrent use; a nil
-// Follower has no rules. What cannot be read stays as it was read last.
+// Follower keeps [hostnat.Rules] up to date with the host. It is safe for concurrent use; a nil
+// Follower has no rules. Rules that cannot be read stay as they were read last.
 type Follower struct {
 	source Source
 	log    *slog.Logger
 	rules  atomic.Pointer[hostnat.Rules]
 
-	named sync.Map // of the *iptables.Rule that were named
+	named sync.Map // the *iptables.Rule that were logged
 
 	mu     sync.Mutex      // held while the source is read
 	tables []hostnat.Table // as read last
 	host   *netfilter.Host
 
 	logMu  sync.Mutex
-	logged map[string]bool // what the log was told
+	logged map[string]bool // what was logged
 }
 
-// Follow reads the rules once, and makes a Follower of them.
+// Follow reads the rules once, and returns a Follower of them.
 func Follow(s Source, log *slog.Logger) *Follower {
 	f := &Follower{source: s, log: log, logged: make(map[string]bool)}
 	_ = f.read() // Run repeats it
 	return f
 }
 
-// Rules are the rules as they are, which may be nil.
+// Rules returns the current rules, which may be nil.
 func (f *Follower) Rules() *hostnat.Rules {
 	if f == nil {
 		return nil
@@ -68,7 +68,7 @@ func (f *Follower) Rules() *hostnat.Rules {
 	return f.rules.Load()
 }
 
-// Translator makes what one worker of the datapath uses.
+// Translator makes a translator for one worker of the datapath.
 func (f *Follower) Translator() hostnet.SourceTranslator { return &translator{follower: f} }
 
 type translator struct {
@@ -112,7 +112,7 @@ func (f *Follower) Run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		f.once("changes of the host's nat rules cannot be followed; until they can, those that were read last count", "error", errorText(err))
+		f.once("cannot follow changes of the host's nat rules; using the rules read last", "error", errorText(err))
 		select {
 		case <-ctx.Done():
 			return
@@ -123,7 +123,7 @@ func (f *Follower) Run(ctx context.Context) {
 
 func errorText(err error) string {
 	if err == nil {
-		return "it ended by itself"
+		return "it ended unexpectedly"
 	}
 	return err.Error()
 }
@@ -135,9 +135,9 @@ func (f *Follower) read() error {
 	tables, err := f.source.Tables()
 	switch {
 	case err != nil && len(tables) == 0:
-		f.once("the host's nat rules cannot be read; until they can, those that were read last count", "error", err.Error())
+		f.once("cannot read the host's nat rules; using the rules read last", "error", err.Error())
 	case err != nil:
-		f.once("not all is known of the host's nat rules", "error", err.Error())
+		f.once("the host's nat rules are only partly known", "error", err.Error())
 		err = nil
 	}
 	if err == nil {
@@ -154,37 +154,37 @@ func (f *Follower) readHost() error {
 		return err // all ends
 	}
 	if err != nil {
-		f.once("the host's addresses cannot be read; until they can, its nat rules are asked with those that were read last", "error", err.Error())
+		f.once("cannot read the host's addresses; evaluating its nat rules with the addresses read last", "error", err.Error())
 		return err
 	}
 	f.host = host
 	return nil
 }
 
-// compile puts what was read into force.
+// compile puts the rules that were read into force.
 func (f *Follower) compile() {
 	if f.host == nil {
-		return // nothing could be told of the rules
+		return // the rules' effect is unknown
 	}
 	rules, err := hostnat.Compile(f.tables, f.host)
 	if err != nil {
-		f.once("some of the host's nat rules cannot be used; sources that they would masquerade stay as they are", "error", err.Error())
+		f.once("cannot use some of the host's nat rules; the sources that they would masquerade stay unchanged", "error", err.Error())
 	}
 	f.rules.Store(rules)
-	f.named.Clear() // the rules are others, even if they say the same
+	f.named.Clear() // the rules are new objects, even if their text is the same
 }
 
-// Unjudged notes that nothing could be told about a flow, because of a rule: each is named
-// once. It does not wait for rules that are being read.
+// LogUnknown logs that a rule's effect on a flow is unknown: once for each rule. It does not wait
+// for rules that are being read.
 func (f *Follower) LogUnknown(a hostnat.Result) {
 	if _, named := f.named.LoadOrStore(a.Rule, true); named {
 		return
 	}
-	f.once("a nat rule of the host cannot be judged; sources of flows to services stay as they are where it is asked",
+	f.once("cannot evaluate a nat rule of the host; flows to services that reach it keep their source",
 		"table", a.Table, "rule", a.Rule.String(), "why", a.Unknown)
 }
 
-// once logs what was not logged before.
+// once logs a message that was not logged before.
 func (f *Follower) once(text string, args ...string) {
 	key := text
 	fields := make([]any, len(args))
@@ -192,7 +192,7 @@ func (f *Follower) once(text string, args ...string) {
 		key += "\x00" + a
 		fields[i] = a
 	}
-	const most = 1000 // a host that says something else every time is not to fill the memory
+	const most = 1000 // a host with ever new messages must not fill the memory
 	f.logMu.Lock()
 	defer f.logMu.Unlock()
 	if f.logged[key] || len(f.logged) >= most {

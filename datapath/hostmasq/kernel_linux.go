@@ -11,8 +11,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/netfilter"
 )
 
-// Kernel is the calling thread's network namespace as a Source; host has to be of the
-// same one.
+// Kernel is the calling thread's network namespace as a Source; host must be of the same
+// namespace.
 func Kernel(host *hostnet.Host) Source { return kernel{host} }
 
 type kernel struct{ host *hostnet.Host }
@@ -29,7 +29,7 @@ func (k kernel) Tables() ([]hostnat.Table, error) {
 			tables = append(tables, hostnat.Table{Name: t.String(), Dump: t.Dump})
 		}
 		if rules.OrderUnknown(f) {
-			faults = append(faults, errors.New("both back ends of iptables have nat rules, and the kernel does not tell which come first: taken for those of nftables"))
+			faults = append(faults, errors.New("both iptables back ends have nat rules and the kernel does not report their order: assuming that those of nftables come first"))
 		}
 	}
 	return tables, errors.Join(faults...)

@@ -1,5 +1,5 @@
-// Package hostnet knows the node's own network: its addresses, and the source
-// address MASQUERADE would give to a packet for a destination.
+// Package hostnet follows the node's own network: its addresses, and the source address that
+// MASQUERADE selects for a destination.
 package hostnet
 
 import (
@@ -15,16 +15,16 @@ import (
 // concurrent use.
 type Host struct {
 	kernel kernel
-	// changes counts the changes of routes and addresses, and so dates answers.
+	// changes counts the changes of routes and addresses; cached results are valid for one count.
 	changes atomic.Uint64
 }
 
-// kernel is what Host asks the kernel.
+// kernel is the kernel's part of Host.
 type kernel interface {
 	// addresses lists all addresses of the namespace in the kernel's order:
 	// by interface, and there as they stand in the interface's list.
 	addresses() ([]address, error)
-	// route looks the destination up as for a packet made on this host.
+	// route looks up the route to the destination for a packet from this host.
 	route(dst netip.Addr) (route, error)
 	// linkName names an interface. The error is errNoLink if there is none.
 	linkName(index int) (string, error)
@@ -44,11 +44,11 @@ type address struct {
 	global    bool         // scope universe
 }
 
-// route is the answer to a route look-up.
+// route is the result of a route lookup.
 type route struct {
 	link    int
 	gateway netip.Addr // invalid: the destination is on the link
-	source  netip.Addr // the kernel's choice for packets made here; used for IPv6 only
+	source  netip.Addr // the kernel's choice for local packets; used for IPv6 only
 }
 
 // errNoLink means that there is no such interface.
@@ -56,8 +56,7 @@ var errNoLink = errors.New("there is no such interface")
 
 func newHost(k kernel) *Host { return &Host{kernel: k} }
 
-// Addresses lists the addresses that are local to the node, without loopback
-// ones, each once.
+// Addresses lists the node's local addresses, without loopback ones, each once.
 func (h *Host) Addresses() ([]netip.Addr, error) {
 	all, err := h.kernel.addresses()
 	if err != nil {
@@ -100,9 +99,9 @@ func (h *Host) InterfaceAddresses() ([]InterfaceAddress, error) {
 	return list, nil
 }
 
-// Watch calls changed with the node's addresses, at once and after each change,
-// until [Host.Close]. Caches follow route changes only while Watch runs.
-// An error ends it: the node's network can no longer be followed.
+// Watch calls changed with the node's addresses, at once and after each change, until
+// [Host.Close]. Caches follow route changes only while Watch runs. An error ends it: changes of
+// the node's network are no longer noticed.
 func (h *Host) Watch(changed func([]netip.Addr)) error {
 	return h.kernel.watch(func(addresses bool) {
 		h.changes.Add(1)
@@ -118,8 +117,8 @@ func (h *Host) Watch(changed func([]netip.Addr)) error {
 // relistAfter is how long a failed listing waits for the next attempt.
 const relistAfter = 100 * time.Millisecond
 
-// listAgain lists the addresses, again and again if that fails: there may be no further event
-// for a long time. The error is [os.ErrClosed].
+// listAgain lists the addresses and retries if that fails: there may be no further event for a
+// long time. The error is [os.ErrClosed].
 func (h *Host) listAgain() ([]netip.Addr, error) {
 	for {
 		a, err := h.Addresses()
@@ -130,11 +129,10 @@ func (h *Host) listAgain() ([]netip.Addr, error) {
 	}
 }
 
-// MasqueradeSource is the source address the MASQUERADE target would give to a
-// packet for the destination that leaves this node (nf_nat_masquerade.c): for IPv4
-// the first primary address of the outgoing interface in the next hop's subnet,
-// else its first one, else any of the node's (inet_select_addr); for IPv6 the one
-// source address selection prefers.
+// MasqueradeSource returns the source address that the MASQUERADE target gives to a packet that
+// leaves this node for the destination (nf_nat_masquerade.c): for IPv4 the first primary address
+// of the outgoing interface in the next hop's subnet, else its first one, else any of the node's
+// (inet_select_addr); for IPv6 the one that source address selection prefers.
 func (h *Host) MasqueradeSource(dst netip.Addr) (netip.Addr, error) {
 	a, err := h.masqueradeSource(dst)
 	if err != nil {
@@ -150,7 +148,7 @@ func (h *Host) masqueradeSource(dst netip.Addr) (netip.Addr, error) {
 	}
 	if !dst.Is4() {
 		if !r.source.IsValid() {
-			return netip.Addr{}, fmt.Errorf("the kernel names no source address")
+			return netip.Addr{}, fmt.Errorf("the kernel returned no source address")
 		}
 		return r.source, nil
 	}
@@ -193,18 +191,17 @@ func selectIPv4(addrs []address, r route, nextHop netip.Addr) (netip.Addr, bool)
 	return anywhere, anywhere.IsValid()
 }
 
-// Cache remembers answers of [Host.MasqueradeSource] until a route or address
-// changes. It is not safe for concurrent use: each worker has its own.
+// Cache caches results of [Host.MasqueradeSource] until a route or address changes. It is not safe
+// for concurrent use: each worker has its own.
 type Cache struct {
 	host    *Host
-	changes uint64 // up to which the answers are good
+	changes uint64 // up to which the results are valid
 	sources map[netip.Addr]netip.Addr
 	devices map[netip.Addr]string
 	names   map[uint32]string
 }
 
-// maxCached bounds a cache. There is one answer for each endpoint that takes
-// masqueraded flows.
+// maxCached bounds a cache. There is one result for each endpoint of masqueraded flows.
 const maxCached = 1 << 17
 
 // NewCache makes an empty cache.
@@ -212,7 +209,7 @@ func (h *Host) NewCache() *Cache {
 	return &Cache{host: h, sources: make(map[netip.Addr]netip.Addr), devices: make(map[netip.Addr]string), names: make(map[uint32]string)}
 }
 
-// MasqueradeSource is [Host.MasqueradeSource]. Errors are not remembered.
+// MasqueradeSource is [Host.MasqueradeSource]. Errors are not cached.
 func (c *Cache) MasqueradeSource(dst netip.Addr) (netip.Addr, error) {
 	c.refresh()
 	if a, ok := c.sources[dst]; ok {
@@ -225,8 +222,8 @@ func (c *Cache) MasqueradeSource(dst netip.Addr) (netip.Addr, error) {
 	return a, err
 }
 
-// OutInterface names the interface by which a packet for the destination leaves this
-// node; "lo" for the node's own addresses. Errors are not remembered.
+// OutInterface names the output interface of a packet for the destination; "lo" for the node's own
+// addresses. Errors are not cached.
 func (c *Cache) OutInterface(dst netip.Addr) (string, error) {
 	c.refresh()
 	if name, ok := c.devices[dst]; ok {
@@ -234,17 +231,17 @@ func (c *Cache) OutInterface(dst netip.Addr) (string, error) {
 	}
 	r, err := c.host.kernel.route(dst)
 	if err != nil {
-		return "", fmt.Errorf("way to %s: %w", dst, err)
+		return "", fmt.Errorf("route to %s: %w", dst, err)
 	}
 	name, err := c.InterfaceName(uint32(r.link))
 	if err != nil {
-		return "", fmt.Errorf("way to %s: %w", dst, err)
+		return "", fmt.Errorf("route to %s: %w", dst, err)
 	}
 	c.devices[dst] = name
 	return name, nil
 }
 
-// InterfaceName names an interface by its index. Errors are not remembered.
+// InterfaceName names an interface by its index. Errors are not cached.
 func (c *Cache) InterfaceName(index uint32) (string, error) {
 	c.refresh()
 	if name, ok := c.names[index]; ok {
@@ -258,8 +255,8 @@ func (c *Cache) InterfaceName(index uint32) (string, error) {
 	return name, nil
 }
 
-// refresh forgets what may have changed. It comes before asking: a change in between
-// makes the answer an old one.
+// refresh drops results that may have changed. It comes before a lookup, so that a change in
+// between makes the result outdated.
 func (c *Cache) refresh() {
 	if now := c.host.changes.Load(); now != c.changes || len(c.sources) >= maxCached || len(c.devices) >= maxCached {
 		clear(c.sources)

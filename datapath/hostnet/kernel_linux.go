@@ -51,8 +51,8 @@ func (k *rtnetlink) close() error {
 	return err
 }
 
-// ask calls f with the handle, which several may use at once, but nobody while it is
-// closed; after that the library would open a socket in whatever namespace it is called.
+// call calls f with the handle, which several goroutines may use at once, but none while it is
+// closed; after that the library would open a socket in the namespace of the calling thread.
 func call[T any](k *rtnetlink, f func(*netlink.Handle) (T, error)) (answer T, err error) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
@@ -62,13 +62,13 @@ func call[T any](k *rtnetlink, f func(*netlink.Handle) (T, error)) (answer T, er
 	return f(k.handle)
 }
 
-// maxAttempts is how often addresses are listed again that change meanwhile.
+// maxAttempts is how often addresses are listed again if they change meanwhile.
 const maxAttempts = 10
 
 func (k *rtnetlink) addresses() ([]address, error) {
 	listing := func(h *netlink.Handle) ([]netlink.Addr, error) { return h.AddrList(nil, netlink.FAMILY_ALL) }
 	list, err := call(k, listing)
-	// A listing during which addresses changed is begun again.
+	// If addresses change during a listing, it is repeated.
 	for range maxAttempts {
 		if !errors.Is(err, netlink.ErrDumpInterrupted) {
 			break
@@ -102,7 +102,7 @@ func (k *rtnetlink) addresses() ([]address, error) {
 	return addrs, nil
 }
 
-// prefix converts; the zero Prefix, which contains nothing, for what is none.
+// prefix converts a network; the zero Prefix, which contains nothing, if it is none.
 func prefix(n *net.IPNet) netip.Prefix {
 	if n == nil {
 		return netip.Prefix{}

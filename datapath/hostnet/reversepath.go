@@ -5,11 +5,11 @@ import "slices"
 // ReversePath says on which interfaces, by their indexes, the kernel validates the sources of
 // IPv4 packets (rp_filter in Documentation/networking/ip-sysctl.rst).
 type ReversePath struct {
-	// Strict (1): the best route back to the source has to lead out by the same interface.
+	// Strict (1): the best route back to the source must leave through the same interface.
 	Strict []uint32
-	// Loose (2): some route has to lead back to the source.
+	// Loose (2): there must be a route back to the source.
 	Loose []uint32
-	// Selective: a routing rule has a selector. The way back may then depend on more than the
+	// Selective: a routing rule has a selector. The reverse path may then depend on more than the
 	// source, and both lists are empty.
 	Selective bool
 }
@@ -19,28 +19,27 @@ func (p ReversePath) equal(q ReversePath) bool {
 	return p.Selective == q.Selective && slices.Equal(p.Strict, q.Strict) && slices.Equal(p.Loose, q.Loose)
 }
 
-// Indexes that stand for no interface (NETCONFA_IFINDEX_ALL and NETCONFA_IFINDEX_DEFAULT in
+// Indexes that are no interface (NETCONFA_IFINDEX_ALL and NETCONFA_IFINDEX_DEFAULT in
 // linux/netconf.h).
 const (
 	allInterfaces     = -1
 	defaultInterfaces = -2
 )
 
-// interfaceConf is what an interface's settings say of the reverse path.
+// interfaceConf is the reverse path settings of an interface.
 type interfaceConf struct {
 	index    int32
 	rpFilter int32
-	// ignoreLinkDown: routes by interfaces whose link is down do not count.
+	// ignoreLinkDown: routes through interfaces whose link is down do not count.
 	ignoreLinkDown bool
 }
 
-// reversePathOf works out what is in force: the stricter of the interface's own value and that
-// of all (IN_DEV_RPFILTER in linux/inetdevice.h).
+// reversePathOf computes the effective settings: the stricter of the interface's own value and
+// that of all (IN_DEV_RPFILTER in linux/inetdevice.h).
 //
-// Where routes without a link do not count, a rule that looks for the way back cannot tell
-// which route the kernel will choose, as it does count them (nft_fib4_eval). Then strict
-// interfaces are taken for loose ones: without any route back the kernel drops the packet
-// there, too.
+// If routes without a link do not count, a rule's lookup may differ from the kernel's route,
+// because it does count them (nft_fib4_eval). Then strict interfaces are treated as loose ones:
+// without any route back the kernel drops the packet there, too.
 func reversePathOf(confs []interfaceConf, selective bool) ReversePath {
 	p := ReversePath{Selective: selective}
 	if selective {

@@ -27,9 +27,9 @@ type ReversePathWatch struct {
 	done   chan struct{}
 }
 
-// WatchReversePath calls changed with what is in force in the calling thread's network
-// namespace, before it returns, and then after each change until [ReversePathWatch.Close].
-// failed gets the error that ends it before.
+// WatchReversePath calls changed with the effective settings of the calling thread's network
+// namespace, before it returns, and then after each change until [ReversePathWatch.Close]. failed
+// gets an error that ends the watch early.
 func WatchReversePath(changed func(ReversePath), failed func(error)) (_ *ReversePathWatch, err error) {
 	w := &ReversePathWatch{done: make(chan struct{})}
 	defer func() {
@@ -62,10 +62,10 @@ func WatchReversePath(changed func(ReversePath), failed func(error)) (_ *Reverse
 	return w, nil
 }
 
-// follow reads everything anew after each event.
+// follow reads everything again after each event.
 func (w *ReversePathWatch) follow(last ReversePath, changed func(ReversePath)) error {
 	for !w.closed.Load() {
-		// ENOBUFS: events were lost, so something changed.
+		// ENOBUFS: events were lost, so the settings may have changed.
 		if _, err := w.events.Receive(); err != nil && !errors.Is(err, unix.ENOBUFS) {
 			return err
 		}
@@ -81,10 +81,10 @@ func (w *ReversePathWatch) follow(last ReversePath, changed func(ReversePath)) e
 	return nil
 }
 
-// Close ends it: changed is not called any more when Close returns.
+// Close ends the watch: changed is not called after Close returns.
 func (w *ReversePathWatch) Close() error {
 	w.closed.Store(true)
-	// Wakes Receive; closing under it would be a race for the file descriptor.
+	// Wakes Receive; closing the socket meanwhile would be a race for the file descriptor.
 	err := w.events.SetReadDeadline(time.Unix(1, 0))
 	<-w.done
 	return errors.Join(err, w.closeSockets())
@@ -99,7 +99,7 @@ func (w *ReversePathWatch) closeSockets() (err error) {
 	return err
 }
 
-// read reads what is in force.
+// read reads the effective settings.
 func (w *ReversePathWatch) read() (ReversePath, error) {
 	confs, err := w.confs()
 	if err != nil {
@@ -112,8 +112,8 @@ func (w *ReversePathWatch) read() (ReversePath, error) {
 	return reversePathOf(confs, selective), nil
 }
 
-// dump sends a request with a header that has only the family IPv4. A dump during which
-// something changed is begun again.
+// dump sends a request with a header that has only the family IPv4. A dump during which the
+// settings changed is repeated.
 func (w *ReversePathWatch) dump(typ mdl.HeaderType, headerLen int) ([]mdl.Message, error) {
 	header := make([]byte, headerLen)
 	header[0] = unix.AF_INET
@@ -179,8 +179,8 @@ func (w *ReversePathWatch) selective() (bool, error) {
 	return false, nil
 }
 
-// plainRule reports whether a rule has all packets look into a table, be it another than
-// those that are there from the start.
+// plainRule reports whether a rule sends all packets to a table, which may be another than the
+// default ones.
 func plainRule(header, attributes []byte) bool {
 	// struct fib_rule_hdr: family, dst_len, src_len, tos, table, res1, res2, action, flags.
 	dst, src, tos, action, flags := header[1], header[2], header[3], header[7], binary.NativeEndian.Uint32(header[8:])
@@ -195,7 +195,7 @@ func plainRule(header, attributes []byte) bool {
 		switch d.Type() {
 		case unix.FRA_TABLE, unix.FRA_PRIORITY, unix.FRA_PROTOCOL, unix.FRA_PAD:
 		case unix.FRA_SUPPRESS_PREFIXLEN:
-			if d.Int32() != -1 { // which the kernel reports of rules that have none
+			if d.Int32() != -1 { // which the kernel reports for rules that have none
 				return false
 			}
 		default:

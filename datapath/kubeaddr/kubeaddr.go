@@ -76,5 +76,5 @@ func (r Respelled) Warning(object string) string {
 	if len(list) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s: old spelling of addresses: %s%s; write them so", object, strings.Join(list, ", "), more)
+	return fmt.Sprintf("%s: old spelling of addresses: %s%s; write them in this form", object, strings.Join(list, ", "), more)
 }

@@ -1,4 +1,4 @@
-// Package nearest finds the name that was meant by one that does not exist.
+// Package nearest finds the most similar existing name for a misspelled one.
 package nearest
 
 import (
@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Name gives the name that is nearest to a wrong one; empty: none is near. A name in a
-// namespace is also found without it ("web" in "shop/web"), and the other way round.
+// Name returns the name nearest to a misspelled one; empty: none is near. A name in a namespace is
+// also found without the namespace ("web" in "shop/web"), and the other way round.
 func Name(wrong string, names []string) string {
 	best, least := "", limit(wrong)+1
 	for _, name := range names {
@@ -26,8 +26,8 @@ func Name(wrong string, names []string) string {
 	return best
 }
 
-// Hint asks for the nearest name, to be put at the end of a message: ` (did you mean "web"?)`.
-// It is empty where none is near.
+// Hint names the nearest name, for the end of a message: ` (did you mean "web"?)`. It is empty if
+// none is near.
 func Hint(wrong string, names []string) string {
 	if name := Name(wrong, names); name != "" {
 		return fmt.Sprintf(" (did you mean %q?)", name)
@@ -35,7 +35,7 @@ func Hint(wrong string, names []string) string {
 	return ""
 }
 
-// Few lists names for a message, and how many more there are.
+// Few lists the first names for a message, and the number of the others.
 func Few(names []string) string {
 	const few = 8
 	sorted := slices.Compact(slices.Sorted(slices.Values(names)))

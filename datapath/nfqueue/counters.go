@@ -7,24 +7,22 @@ import (
 	"os"
 )
 
-// Counters are what the kernel says about a queue
-// (/proc/net/netfilter/nfnetlink_queue).
+// Counters are the kernel's counters of a queue (/proc/net/netfilter/nfnetlink_queue).
 type Counters struct {
 	PortID      uint32 // the netlink port that is bound to it, usually a process id
 	Waiting     uint64 // packets in the queue now
 	Dropped     uint64 // packets that did not fit into the queue
 	UserDropped uint64 // packets that did not fit into the socket's buffer
 	Sequence    uint64 // packets that entered the queue since it was bound
-	// Refused counts verdicts that the kernel refused because it had flushed the
-	// packet meanwhile. It is known, by [Queue.Counters] only, once a later packet
-	// was received.
+	// Refused counts verdicts that the kernel refused because it had flushed the packet meanwhile.
+	// Only [Queue.Counters] sets it, once a later packet was received.
 	Refused uint64
 }
 
 const countersFile = "/proc/thread-self/net/netfilter/nfnetlink_queue"
 
-// ReadCounters reads the counters of a queue in the calling thread's network
-// namespace. If nobody is bound to it, the error is [os.ErrNotExist].
+// ReadCounters reads the counters of a queue in the calling thread's network namespace. If no
+// program is bound to it, the error is [os.ErrNotExist].
 func ReadCounters(queue uint16) (Counters, error) {
 	f, err := os.Open(countersFile)
 	if err != nil {

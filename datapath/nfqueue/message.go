@@ -1,6 +1,5 @@
-// Package nfqueue receives packets from a netfilter queue and sends verdicts, many
-// in one system call, without copying or allocating. Binding and configuring the
-// queue is go-nfqueue's part.
+// Package nfqueue receives packets from a netfilter queue and sends verdicts, many in one system
+// call, without copying or allocating. go-nfqueue binds and configures the queue.
 package nfqueue
 
 import (
@@ -48,33 +47,33 @@ type Packet struct {
 	ID   uint32 // of the packet within its queue
 	Hook Hook
 	Mark uint32 // the packet's mark
-	// InInterface is the index of the interface it came in by; 0: made on this host.
+	// InInterface is the index of the input interface; 0: the packet originates on this host.
 	InInterface uint32
-	// Arrived is when it arrived at this host, by the wall clock, in microseconds. Zero: not
-	// known, as of packets made here, and of all where nobody wants packets stamped (see
-	// [StampPackets]). What comes from another network namespace of the same machine by a
-	// virtual device arrives anew.
+	// Arrived is when it arrived at this host, by the wall clock, in microseconds. Zero: unknown,
+	// as for packets that originate here, and for all packets if time stamps are off (see
+	// [StampPackets]). A packet from another network namespace of the same machine arrives again
+	// at the virtual device.
 	Arrived time.Time
 	// Payload starts with the IP header and ends with the packet or at the copy
 	// range. It is valid until the next Receive.
 	Payload []byte
 }
 
-// Verdict is what becomes of one packet.
+// Verdict is the verdict on one packet.
 type Verdict struct {
 	ID   uint32
-	Drop bool   // otherwise the packet goes on
+	Drop bool   // otherwise the packet is accepted
 	Mark uint32 // the packet's new mark; set even if it is 0
 }
 
-var errShort = errors.New("nfqueue: message from the kernel is cut short")
+var errShort = errors.New("nfqueue: truncated message from the kernel")
 
-// answer is what the kernel says of a message it was sent.
+// answer is the kernel's reply to a message.
 type answer struct {
-	errno syscall.Errno // 0: it is done as asked
+	errno syscall.Errno // 0: success
 }
 
-// Error makes an answer a possible outcome of parse.
+// Error makes an answer an error that parse can return.
 func (a answer) Error() string { return "nfqueue: the kernel answers: " + a.errno.Error() }
 
 // parse reads one netlink datagram: a packet. The error is an answer if it is one.
@@ -91,7 +90,7 @@ func parse(b []byte) (p Packet, err error) {
 		return p, errors.New("nfqueue: unexpected type of message from the kernel")
 	}
 	if n > len(b) {
-		n = len(b) // the rest of a payload did not fit into the buffer
+		n = len(b) // the payload's end did not fit into the buffer
 	}
 	hasID := false
 	for b = b[nlmsgHdrLen+nfgenmsgLen : max(n, nlmsgHdrLen+nfgenmsgLen)]; len(b) >= nlaHdrLen; {
@@ -121,8 +120,8 @@ func parse(b []byte) (p Packet, err error) {
 	return p, nil
 }
 
-// appendProbe writes a message that changes nothing and to which the kernel answers: a
-// verdict for packet 0. There is none, for the kernel counts packets from 1.
+// appendProbe writes a message that changes nothing and to which the kernel replies: a verdict for
+// packet 0, which does not exist, because the kernel counts packets from 1.
 func appendProbe(b []byte, queue uint16) []byte {
 	n := len(b)
 	b = appendVerdict(b, queue, Verdict{})

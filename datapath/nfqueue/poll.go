@@ -2,7 +2,7 @@ package nfqueue
 
 import "time"
 
-// busyPoll decides how long to ask for packets before going to sleep.
+// busyPoll decides how long to poll for packets before sleeping.
 type busyPoll struct {
 	max   time.Duration
 	quick bool // the last wait was no longer than max
@@ -12,8 +12,8 @@ type busyPoll struct {
 // begin begins a wait.
 func (b *busyPoll) begin(now time.Time) { b.since = now }
 
-// on says whether to ask once more. Where the packet before was long in coming, the next
-// one is expected to be, too: so after a burst at most max is spent for nothing.
+// on reports whether to poll again. If the previous packet took long to arrive, the next one is
+// expected to take long, too: so after a burst at most max is wasted.
 func (b *busyPoll) on(now time.Time) bool { return b.quick && now.Sub(b.since) < b.max }
 
 // end ends a wait, with a packet.

@@ -18,7 +18,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/conntrack/netlinkio"
 )
 
-// Config says how a queue is to be bound.
+// Config is the configuration of a queue.
 type Config struct {
 	// MaxLen is how many packets may wait in the queue. When it is full, packets
 	// pass undecided (NFQA_CFG_F_FAIL_OPEN).
@@ -28,14 +28,14 @@ type Config struct {
 	// ReadBuffer is the size of the socket's receive buffer in bytes. The kernel
 	// grants at most net.core.rmem_max.
 	ReadBuffer int
-	// BusyPoll is how long Receive asks again and again before it goes to sleep: being
-	// woken takes longer than most else. It does so only where the packet before came as
-	// soon as that, so that an idle queue costs nothing. 0: it sleeps at once.
+	// BusyPoll is how long Receive polls before it sleeps: a wake-up takes longer than most other
+	// steps. It polls only if the previous packet arrived within that time, so that an idle queue
+	// costs nothing. 0: it sleeps at once.
 	BusyPoll time.Duration
 }
 
-// Queue is a bound netfilter queue. Receive may be called by one goroutine; the rest by
-// any.
+// Queue is a bound netfilter queue. One goroutine may call Receive; any may call the other
+// methods.
 type Queue struct {
 	number  uint16
 	socket  *netlinkio.Socket
@@ -51,8 +51,8 @@ type Queue struct {
 // maxBatch is how many packets one Receive returns at most.
 const maxBatch = 64
 
-// Open binds the queue in the calling thread's network namespace. Only one process
-// can be bound to a queue; if it is another, the error says which.
+// Open binds the queue in the calling thread's network namespace. Only one process can be bound to
+// a queue; if it is another one, the error names it.
 func Open(number uint16, cfg Config) (*Queue, error) {
 	lib, err := library.Open(&library.Config{
 		NfQueue:      number,
@@ -80,7 +80,7 @@ func Open(number uint16, cfg Config) (*Queue, error) {
 	return q, nil
 }
 
-// bind has the library bind the queue, and then takes the socket from it.
+// bind lets the library bind the queue, and then takes the socket from it.
 func (q *Queue) bind(lib *library.Nfqueue, cfg Config) error {
 	err := q.register(lib, cfg)
 	if err != nil {
@@ -91,8 +91,8 @@ func (q *Queue) bind(lib *library.Nfqueue, cfg Config) error {
 }
 
 func (q *Queue) register(lib *library.Nfqueue, cfg Config) error {
-	// An overrun must not end the reader: what did not fit counts as dropped by the
-	// kernel, see [ReadCounters].
+	// An overrun must not end the reader: the kernel counts lost packets as dropped, see
+	// [ReadCounters].
 	if err := lib.SetOption(netlink.NoENOBUFS, true); err != nil {
 		return fmt.Errorf("set NETLINK_NO_ENOBUFS: %w", err)
 	}
@@ -102,7 +102,7 @@ func (q *Queue) register(lib *library.Nfqueue, cfg Config) error {
 	// Refusals of verdicts need not quote the verdict. Older kernels than 4.2 quote anyway.
 	_ = lib.SetOption(netlink.CapAcknowledge, true)
 	stray := func(a library.Attribute) int {
-		// Somebody else's rule sends packets here. Let them pass.
+		// A rule of another program sends packets here. Let them pass.
 		if a.PacketID != nil {
 			_ = lib.SetVerdict(*a.PacketID, library.NfAccept)
 		}
@@ -115,8 +115,8 @@ func (q *Queue) register(lib *library.Nfqueue, cfg Config) error {
 	return nil
 }
 
-// taken is the library's connection while it is taken from the library. Closing the
-// library ends its receiving goroutine, which then has no socket to unbind the queue with.
+// taken is the library's connection while the socket is taken from it. Closing the library ends
+// its receiving goroutine, which then has no socket to unbind the queue with.
 type taken struct{ *library.Nfqueue }
 
 func (t taken) SyscallConn() (syscall.RawConn, error) { return t.Con.SyscallConn() }
@@ -133,10 +133,10 @@ func (e *TakenError) Error() string {
 	return fmt.Sprintf("is taken by netlink port id %d (usually the process id): stop that process or choose another --queue-num: %v", e.PortID, e.Err)
 }
 
-// Unwrap gives the kernel's error.
+// Unwrap returns the kernel's error.
 func (e *TakenError) Unwrap() error { return e.Err }
 
-// explain gives what an error of binding means.
+// explain returns an error of binding with its cause.
 func (q *Queue) explain(err error) error {
 	if !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EBUSY) {
 		return err
@@ -150,8 +150,8 @@ func (q *Queue) explain(err error) error {
 // Number is the queue's number.
 func (q *Queue) Number() uint16 { return q.number }
 
-// Receive waits until there is a packet and returns all that are there, up to the
-// length of packets. After [Queue.Close] the error is [os.ErrClosed].
+// Receive waits until there is a packet and returns all waiting packets, up to the length of
+// packets. After [Queue.Close] the error is [os.ErrClosed].
 //
 // It waits within the system call, not in Go's poller: that saves a second system
 // call and a change of goroutines for each batch.
@@ -168,7 +168,7 @@ func (q *Queue) Receive(packets []Packet) (n int, err error) {
 	return n, nil
 }
 
-// wait waits for datagrams, and gives the packets in them.
+// wait waits for datagrams, and returns the packets in them.
 func (q *Queue) wait(packets []Packet) (n int, err error) {
 	if q.poll.max == 0 {
 		n, err = q.socket.Wait(q.in, len(packets))
@@ -187,15 +187,15 @@ func (q *Queue) wait(packets []Packet) (n int, err error) {
 	return q.parse(n, packets, err)
 }
 
-// parse gives the packets in the datagrams that were received.
+// parse returns the packets in the received datagrams.
 func (q *Queue) parse(datagrams int, packets []Packet, err error) (n int, _ error) {
 	for i := range datagrams {
 		p, e := parse(q.in.Datagram(i))
 		switch e.(type) {
 		case answer:
 			if !q.closed.Load() {
-				// ENOENT: the packet was flushed, because some base chain of the
-				// namespace was deleted.
+				// ENOENT: the packet was flushed, because a base chain of the namespace was
+				// deleted.
 				q.refused.Add(1)
 			}
 		case nil:
@@ -208,7 +208,7 @@ func (q *Queue) parse(datagrams int, packets []Packet, err error) (n int, _ erro
 	return n, err
 }
 
-// Send gives verdicts in order, all in one system call.
+// Send sends verdicts in order, all in one system call.
 func (q *Queue) Send(verdicts []Verdict) error {
 	q.outMu.Lock()
 	defer q.outMu.Unlock()
@@ -224,18 +224,18 @@ func (q *Queue) Send(verdicts []Verdict) error {
 
 // Counters reads the kernel's counters of the queue.
 func (q *Queue) Counters() (Counters, error) {
-	// The file shows the network namespace it was opened in, and reading from offset
-	// 0 makes the kernel write it anew.
+	// The file shows the network namespace in which it was opened, and reading from offset 0 makes
+	// the kernel generate it again.
 	c, err := readCounters(io.NewSectionReader(q.proc, 0, 1<<20), q.number)
 	c.Refused = q.refused.Load()
 	return c, err
 }
 
-// Close unbinds the queue: packets that wait in it, or come later, are dropped or
-// pass as the queue rule says. Receive returns.
+// Close unbinds the queue: packets that wait in it, or arrive later, are dropped or accepted
+// according to the queue rule. Receive returns.
 func (q *Queue) Close() error {
 	q.closed.Store(true)
-	// The answer wakes Receive.
+	// The reply wakes Receive.
 	probe := appendProbe(nil, q.number)
 	return errors.Join(q.socket.CloseWaiting(func() error { return q.socket.Write(probe) }), q.proc.Close())
 }

@@ -8,12 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// StampPackets has the kernel note when packets arrive (see [Packet]) until it is closed.
-// It does so for all packets of the machine, as long as anybody wants it: that costs each
-// of them a look at the clock. It takes effect some moments later (net_enable_timestamp in
-// net/core/dev.c leaves it to a worker).
+// StampPackets makes the kernel stamp packets with their arrival time (see [Packet]) until it is
+// closed. The kernel stamps all packets of the machine as long as any socket requests it: that
+// costs one read of the clock per packet. It takes effect after a short delay
+// (net_enable_timestamp in net/core/dev.c leaves it to a worker).
 func StampPackets() (io.Closer, error) {
-	// Any socket does, also one that receives nothing, but not one of the family unix
+	// Any socket works, also one that receives nothing, but not one of the family unix
 	// (sock_needs_netstamp in net/core/sock.c).
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {

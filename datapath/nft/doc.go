@@ -1,3 +1,3 @@
-// Package nft reads the objects of nftables over netlink, and lets those see them raw who
-// have to do with rules of others, which may have expressions that no library knows.
+// Package nft reads the objects of nftables over netlink, as raw messages: rules of other programs
+// may have expressions that no library supports.
 package nft

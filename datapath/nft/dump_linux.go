@@ -11,10 +11,10 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// ByteOrder is that of numbers in nftables' attributes.
+// ByteOrder is the byte order of numbers in nftables' attributes.
 var ByteOrder = binary.BigEndian
 
-// maxAttempts is how often a dump is begun again during which the rules changed.
+// maxAttempts is how often a dump is repeated if the rules changed during it.
 const maxAttempts = 5
 
 // headerSize is sizeof(struct nfgenmsg).
@@ -36,10 +36,10 @@ func MessageType(kind int) netlink.HeaderType {
 	return netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | kind)
 }
 
-// Body takes a message of nftables apart: its family and its attributes.
+// Body splits a message of nftables into its family and its attributes.
 func Body(m netlink.Message) (family uint8, attributes *netlink.AttributeDecoder, err error) {
 	if len(m.Data) < headerSize {
-		return 0, nil, errors.New("a message of the kernel is too short")
+		return 0, nil, errors.New("truncated message from the kernel")
 	}
 	attributes, err = netlink.NewAttributeDecoder(m.Data[headerSize:])
 	if err != nil {
@@ -49,9 +49,9 @@ func Body(m netlink.Message) (family uint8, attributes *netlink.AttributeDecoder
 	return m.Data[0], attributes, nil
 }
 
-// Generation numbers the rules of the calling thread's network namespace: each transaction
-// makes another one. What was read by several dumps belongs together if the generation
-// is the same before and after. It is 0 where there is no nftables.
+// Generation numbers the rules of the calling thread's network namespace: each transaction makes a
+// new one. The results of several dumps are consistent if the generation is the same before and
+// after. It is 0 where there is no nftables.
 func Generation() (uint32, error) {
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {
@@ -79,14 +79,14 @@ func Generation() (uint32, error) {
 			}
 		}
 	}
-	return 0, errors.New("the kernel does not tell the generation of its rules")
+	return 0, errors.New("the kernel does not report the generation of its rules")
 }
 
-// Dump asks for all objects of a kind (NFT_MSG_GET...), of a family or with
-// NFPROTO_UNSPEC of all, in the calling thread's network namespace, and hands them over
-// one by one. The filter, which may be nil, is not known to all kernels: look at what
-// comes. A dump during which the rules changed is begun again before anything is handed
-// over. It needs CAP_NET_ADMIN. It is no error if there is no such table, or no nftables.
+// Dump requests all objects of a kind (NFT_MSG_GET...), of a family or with NFPROTO_UNSPEC of all,
+// in the calling thread's network namespace, and passes them on one by one. Some kernels ignore
+// the filter, which may be nil: check the objects. If the rules change during the dump, it is
+// repeated before any object is passed on. It needs CAP_NET_ADMIN. It is no error if there is no
+// such table, or no nftables.
 func Dump(family uint8, kind int, filter func(*netlink.AttributeEncoder), each func(family uint8, attributes *netlink.AttributeDecoder)) error {
 	for range maxAttempts {
 		messages, err := dump(family, kind, filter)
@@ -100,8 +100,8 @@ func Dump(family uint8, kind int, filter func(*netlink.AttributeEncoder), each f
 	return ErrChanged
 }
 
-// DumpOnce is Dump for those who see by the [Generation] whether the rules changed: then
-// some of what is handed over may be older than the rest, be there twice, or be missing.
+// DumpOnce is Dump for callers that compare the [Generation]: if the rules changed, some objects
+// may be older than the rest, come twice, or be missing.
 func DumpOnce(family uint8, kind int, filter func(*netlink.AttributeEncoder), each func(family uint8, attributes *netlink.AttributeDecoder)) error {
 	messages, err := dump(family, kind, filter)
 	if err != nil {
@@ -110,7 +110,7 @@ func DumpOnce(family uint8, kind int, filter func(*netlink.AttributeEncoder), ea
 	return handOver(messages, each)
 }
 
-// dump gives the kernel's answers; none if there is nothing that could be dumped.
+// dump returns the kernel's replies; none if there are no such objects.
 func dump(family uint8, kind int, filter func(*netlink.AttributeEncoder)) ([]netlink.Message, error) {
 	data := Header(family)
 	if filter != nil {

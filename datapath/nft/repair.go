@@ -5,14 +5,14 @@ import (
 	"slices"
 )
 
-// ErrChanged says that the rules changed over and over while they were read.
+// ErrChanged reports that the rules kept changing while they were read.
 var ErrChanged = errors.New("the rules change faster than they can be read")
 
-// Repair is what an audit of nftables rules found and mended.
+// Repair is what an audit of nftables rules found and repaired.
 type Repair struct {
-	// Found are the differences, in words; none: the rules were as they should be.
+	// Found are the differences, in words; none: the rules were correct.
 	Found []string
-	// Reinstalled: everything was loaded anew. Packets that waited in queues are lost.
+	// Reinstalled: all rules were loaded again. Packets that waited in queues are lost.
 	Reinstalled bool
 	// Recounted: the rules count from 0 again.
 	Recounted bool
@@ -21,8 +21,7 @@ type Repair struct {
 // None reports that there was nothing to repair.
 func (r *Repair) None() bool { return len(r.Found) == 0 }
 
-// Find notes differences, each once. That rules which were loaded anew have empty sets is
-// none.
+// Find records differences, each once. Empty sets after a reinstallation are no difference.
 func (r *Repair) Find(differences []string) {
 	if r.Reinstalled {
 		return

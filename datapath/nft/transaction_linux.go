@@ -32,9 +32,8 @@ func (t *Transaction) Add(family uint8, kind int, flags netlink.HeaderFlags, att
 // Empty reports that there is no message.
 func (t *Transaction) Empty() bool { return len(t.messages) == 0 }
 
-// Run carries the transaction out in the calling thread's network namespace. ENOENT, EBUSY
-// and ERESTART say that the rules are not what the transaction is for: another program has
-// changed them meanwhile. It needs CAP_NET_ADMIN.
+// Run sends the transaction in the calling thread's network namespace. ENOENT, EBUSY and ERESTART
+// mean that another program has changed the rules meanwhile. It needs CAP_NET_ADMIN.
 func (t *Transaction) Run() error {
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {
@@ -43,7 +42,7 @@ func (t *Transaction) Run() error {
 	return errors.Join(t.RunOn(conn), conn.Close())
 }
 
-// RunOn is Run by a connection of NETLINK_NETFILTER on which no answer is due.
+// RunOn is Run on a connection of NETLINK_NETFILTER without pending replies.
 func (t *Transaction) RunOn(conn *netlink.Conn) error {
 	if t.err != nil {
 		return t.err
@@ -51,8 +50,8 @@ func (t *Transaction) RunOn(conn *netlink.Conn) error {
 	if t.Empty() {
 		return nil
 	}
-	// Only the last message asks for an acknowledgement, which comes after the commit; errors
-	// come unasked.
+	// Only the last message requests an acknowledgement, which comes after the commit; errors come
+	// without a request.
 	t.messages[len(t.messages)-1].Header.Flags |= netlink.Acknowledge
 	// Begin and end name the subsystem (NFNL_SUBSYS_NFTABLES) in struct nfgenmsg's res_id.
 	frame := func(kind int) netlink.Message {
@@ -67,8 +66,8 @@ func (t *Transaction) RunOn(conn *netlink.Conn) error {
 	for _, m := range messages {
 		size += 16 + len(m.Data) + 3
 	}
-	// The kernel takes a transaction in one piece only. It doubles the size it is given;
-	// more than net.core.wmem_max takes CAP_NET_ADMIN outside of user namespaces.
+	// The kernel takes a transaction only as one message. It doubles the requested buffer size; a
+	// size above net.core.wmem_max needs CAP_NET_ADMIN outside of user namespaces.
 	if err := forceWriteBuffer(conn, size); err != nil {
 		return err
 	}

@@ -16,11 +16,11 @@ type Watch struct {
 	changed chan struct{} // holds one
 	failed  chan error
 	closed  atomic.Bool
-	done    chan struct{} // closed when no event is received any more
+	done    chan struct{} // closed when no more events are received
 }
 
-// NewWatch watches the calling thread's network namespace. concerns picks the messages of
-// interest; it is called in another goroutine. It needs CAP_NET_ADMIN.
+// NewWatch watches the calling thread's network namespace. concerns selects the relevant messages;
+// it is called in another goroutine. It needs CAP_NET_ADMIN.
 func NewWatch(concerns func(netlink.Message) bool) (*Watch, error) {
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {
@@ -34,11 +34,11 @@ func NewWatch(concerns func(netlink.Message) bool) (*Watch, error) {
 	return w, nil
 }
 
-// Changed has one value after any number of events of interest, and after the kernel dropped
-// events for want of buffer space (ENOBUFS): any of them may have been of interest.
+// Changed has one value after any number of relevant events, and after the kernel dropped events
+// for lack of buffer space (ENOBUFS), which may have been relevant.
 func (w *Watch) Changed() <-chan struct{} { return w.changed }
 
-// Failed has an error when no more events will come.
+// Failed has an error when no more events will arrive.
 func (w *Watch) Failed() <-chan error { return w.failed }
 
 // SetReadBuffer sets the size of the socket's receive buffer, in bytes.
@@ -75,7 +75,7 @@ func (w *Watch) notify() {
 // Close ends the watch.
 func (w *Watch) Close() error {
 	w.closed.Store(true)
-	// Wakes Receive; closing under it would be a race for the file descriptor.
+	// Wakes Receive; closing the socket meanwhile would be a race for the file descriptor.
 	if err := w.conn.SetReadDeadline(time.Unix(1, 0)); err != nil {
 		return errors.Join(err, w.conn.Close())
 	}

@@ -7,25 +7,25 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// Reason says why a flow was removed.
+// Reason is the reason for removing a flow.
 type Reason uint8
 
 // The reasons for removing a flow.
 const (
 	// Stays: the flow is not removed.
 	Stays Reason = iota
-	// EndpointGone: it goes to what is no endpoint of its service, or to one that
-	// serves no more while others do.
+	// EndpointGone: its destination is not an endpoint of its service, or one that is no longer
+	// serving while others are.
 	EndpointGone
-	// Untranslated: it began while its service had no endpoints, or while no proxy
-	// decided; now there are endpoints.
+	// Untranslated: it began while its service had no endpoints, or without a proxy; now there are
+	// endpoints.
 	Untranslated
-	// Unanswered: it is not translated and nobody answered it; its service has no
-	// endpoints, so its next datagram is refused.
+	// Unanswered: it is not translated and has no replies; its service has no endpoints, so its
+	// next datagram is refused.
 	Unanswered
-	// ServiceGone: no service has the address any more.
+	// ServiceGone: no service has the address anymore.
 	ServiceGone
-	// MasqueradeGone: it was masqueraded by us to an address that is the node's no more.
+	// MasqueradeGone: we masqueraded it to an address that the node no longer has.
 	MasqueradeGone
 	reasons
 )
@@ -35,7 +35,7 @@ func Reasons() []Reason {
 	return []Reason{EndpointGone, Untranslated, Unanswered, ServiceGone, MasqueradeGone}
 }
 
-// String gives the reason as a metric's label has it.
+// String returns the reason as in a metric's label.
 func (r Reason) String() string {
 	switch r {
 	case Stays:
@@ -54,10 +54,10 @@ func (r Reason) String() string {
 	return "unknown"
 }
 
-// judge says whether a flow has to go. gone are frontends that went away, mark is the
-// connection mark of our entries.
+// check returns the reason to remove a flow; Stays: it stays. gone are removed frontends, mark is
+// the connection mark of our entries.
 func (v *view) check(s *conntrack.State, gone *frontends, mark uint32) Reason {
-	// Other zones are other people's; no service of ours is reached through them.
+	// Other zones belong to other programs; our services are not reached through them.
 	if s.Original.Protocol != uint8(decision.UDP) || s.Zone != 0 {
 		return Stays
 	}
@@ -65,7 +65,7 @@ func (v *view) check(s *conntrack.State, gone *frontends, mark uint32) Reason {
 	ours, translated := s.Mark&mark != 0, s.Status&conntrack.StatusDestinationNAT != 0
 	byAddress, byNodePort := v.at(dst)
 	if byNodePort != nil && !v.table.OpensNodePorts(dst.Addr()) {
-		byNodePort = nil // kube-proxy does not ask, and hits flows to other hosts
+		byNodePort = nil // kube-proxy does not check this, and removes flows to other hosts
 	}
 	why := Stays
 	switch {
@@ -79,7 +79,7 @@ func (v *view) check(s *conntrack.State, gone *frontends, mark uint32) Reason {
 	case byAddress == nil:
 		why = byNodePort.check(s)
 	default:
-		// The node port gets the packets that the address's service leaves alone.
+		// The node port gets the packets that the address's service skips.
 		if why = byAddress.check(s); why != Stays && byNodePort.check(s) == Stays {
 			why = Stays
 		}
@@ -90,7 +90,7 @@ func (v *view) check(s *conntrack.State, gone *frontends, mark uint32) Reason {
 	return why
 }
 
-// wasBehind says whether the flow goes to an endpoint of a service that is gone.
+// wasBehind reports whether the flow goes to an endpoint of a service that is gone.
 func (v *view) wasBehind(gone *frontends, s *conntrack.State) bool {
 	byAddress, byNodePort := gone.at(s.Original.Destination)
 	if byNodePort != nil && !v.table.IsLocal(s.Original.Destination.Addr()) {
@@ -106,12 +106,12 @@ func (v *view) wasBehind(gone *frontends, s *conntrack.State) bool {
 	return false
 }
 
-// notLocal says whether the address is known not to be the node's.
+// notLocal reports whether the address is known to be no address of the node.
 func (v *view) notLocal(a netip.Addr) bool {
 	return len(v.table.Node().Addresses) > 0 && !v.table.IsLocal(a)
 }
 
-// judge says whether a flow to the service has to go.
+// check returns the reason to remove a flow to the service; Stays: it stays.
 func (b *backends) check(s *conntrack.State) Reason {
 	stay, known := b.serving[s.Endpoint()]
 	translated := s.Status&conntrack.StatusDestinationNAT != 0
@@ -122,11 +122,11 @@ func (b *backends) check(s *conntrack.State) Reason {
 		return EndpointGone
 	case b.anyServing:
 		return Untranslated
-	// Without a better one, a flow stays with an endpoint that serves no more, as with
-	// kube-proxy; but not with one that is no more: its address may be another pod's.
+	// Without a better one, a flow stays with an endpoint that is no longer serving, as with
+	// kube-proxy; but not with one that no longer exists: its address may belong to another pod.
 	case translated && !known:
 		return EndpointGone
-	// kube-proxy's rules refuse every datagram of a flow until it is answered.
+	// kube-proxy's rules refuse every datagram of a flow until its first reply.
 	case !translated && !b.hasEndpoints && s.Status&conntrack.StatusSeenReply == 0:
 		return Unanswered
 	}

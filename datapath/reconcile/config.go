@@ -20,8 +20,8 @@ type Seen interface {
 	Forget([]conntrack.Tuple) error
 }
 
-// Config says what a Reconciler works with. Connections and Seen have to be set, and
-// are the Reconciler's alone.
+// Config is the configuration of a Reconciler. Connections and Seen must be set, and are for the
+// Reconciler only.
 type Config struct {
 	Connections Connections
 	Seen        Seen
@@ -30,23 +30,23 @@ type Config struct {
 	// Interval is the longest time between two passes of Loop; 0: 30 s, as kube-proxy's
 	// syncPeriod.
 	Interval time.Duration
-	// Gap is the shortest time between two passes of Loop, and that after which a pass
-	// that follows a change is repeated; 0: 1 s, as kube-proxy's minSyncPeriod. It has to be
-	// longer than a worker takes for a batch of packets.
+	// Gap is the shortest time between two passes of Loop, and the time until the second pass
+	// after a change; 0: 1 s, as kube-proxy's minSyncPeriod. It must be longer than a worker takes
+	// for a batch of packets.
 	Gap time.Duration
-	// Observe, if set, is told of each family's part of each pass, by the goroutine
-	// that runs it: for kube-proxy's conntrack_reconciler metrics, whose label is the
-	// family. err is nil or what [Reconciler.Run] says of this part.
+	// Observe, if set, is called for each family's part of each pass, by the goroutine that runs
+	// it: for kube-proxy's conntrack_reconciler metrics, whose label is the family. err is nil or
+	// the error of this part of [Reconciler.Run].
 	Observe func(f decision.Family, r Result, err error)
 }
 
-// Result tells what one pass did.
+// Result is the result of one pass.
 type Result struct {
 	// Examined is how many UDP flows there were.
 	Examined int
 	// Deleted is how many of them were removed, by reason.
 	Deleted map[Reason]int
-	// Failed is how many were to be removed and could not be.
+	// Failed is how many could not be removed.
 	Failed int
 	// Took is how long it took.
 	Took time.Duration

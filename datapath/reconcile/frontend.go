@@ -8,8 +8,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// frontends are the addresses at which UDP services are reached, with what is behind
-// them.
+// frontends are the addresses of UDP services, with their backends.
 type frontends struct {
 	addresses map[netip.AddrPort]*backends // cluster, external and load balancer IPs
 	nodePorts map[nodePort]*backends
@@ -28,10 +27,9 @@ func newFrontends() frontends {
 type backends struct {
 	// hasEndpoints: flows to it are not refused (decision.ServicePort.HasEndpoints).
 	hasEndpoints bool
-	// serving says of each known endpoint whether flows may stay with it, anyServing
-	// of all of them together. kube-proxy goes by the serving condition alone
-	// (pkg/proxy/conntrack): neither traffic policies, nor topology, nor termination move
-	// flows that exist.
+	// serving is true for each known endpoint that flows may stay with, anyServing if there is
+	// one. kube-proxy uses the serving condition only (pkg/proxy/conntrack): neither traffic
+	// policies, nor topology, nor termination move existing flows.
 	serving    map[netip.AddrPort]bool
 	anyServing bool
 }
@@ -47,8 +45,8 @@ func newBackends(s *decision.ServicePort) *backends {
 	return b
 }
 
-// with joins the backends of another service port that claims the same frontend: what the first
-// of them leaves alone is for the next.
+// with adds the backends of another service port that claims the same frontend: the next one gets
+// the packets that the first one skips.
 func (b *backends) with(other *backends) *backends {
 	if b == nil || b == other {
 		return other
@@ -60,7 +58,7 @@ func (b *backends) with(other *backends) *backends {
 	return joint
 }
 
-// view is a table, seen by the UDP flows it is about.
+// view is the part of a table about UDP flows.
 type view struct {
 	frontends
 	table *decision.Table
@@ -102,7 +100,7 @@ func ofUDP(services []*decision.ServicePort) []*decision.ServicePort {
 	return udp
 }
 
-// judgesLike says whether the view says of every flow what one of the table would.
+// sameAs reports whether the view has the same results as one of the table for every flow.
 func (v *view) sameAs(t *decision.Table) bool {
 	old, new := v.table.Node(), t.Node()
 	if old.LocalhostNodePorts != new.LocalhostNodePorts ||
@@ -117,8 +115,8 @@ func (v *view) sameAs(t *decision.Table) bool {
 	return same
 }
 
-// sameFlows says whether two service ports have the same frontends and backends, and leave
-// the same to others that claim these frontends.
+// sameFlows reports whether two service ports have the same frontends and backends, and skip the
+// same packets for others that claim these frontends.
 func sameFlows(a, b *decision.ServicePort) bool {
 	return a == b ||
 		a.Family == b.Family && a.ClusterIP == b.ClusterIP && a.Port == b.Port && a.NodePort == b.NodePort &&
@@ -133,8 +131,8 @@ func sameFlows(a, b *decision.ServicePort) bool {
 			})
 }
 
-// maxGone bounds how many frontends are remembered after their services went away.
-// Flows of those beyond it end by themselves, as they do with kube-proxy.
+// maxGone bounds how many frontends are remembered after the removal of their services. Flows of
+// further ones end by themselves, as with kube-proxy.
 const maxGone = 10_000
 
 // addGone adds the frontends of old that next does not have.
@@ -151,7 +149,7 @@ func (f *frontends) addGone(old, next *frontends) {
 	}
 }
 
-// at gives what is behind an address, by itself and as a node port; either may be nil.
+// at returns the backends of an address, by itself and as a node port; either may be nil.
 func (f *frontends) at(dst netip.AddrPort) (byAddress, byNodePort *backends) {
 	return f.addresses[dst], f.nodePorts[nodePort{decision.FamilyOf(dst.Addr()), dst.Port()}]
 }

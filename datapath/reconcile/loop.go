@@ -7,21 +7,20 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// SetTable has Loop follow a table, which has to be in force already: the datapath's
-// Apply comes first. It does not wait.
+// SetTable makes Loop follow a table, which must be in force already: the datapath's Apply comes
+// first. It does not wait.
 func (r *Reconciler) SetTable(t *decision.Table) {
 	r.table.Store(t)
 	select {
 	case r.changed <- struct{}{}:
-	default: // a token is there already: whoever takes it finds this table
+	default: // there is a token already: its receiver finds this table
 	}
 }
 
-// Loop makes passes until the context ends: when a table comes that judges flows
-// otherwise than the one before, once more a Gap later, and from then on every Interval.
-// Passes that fail are repeated after a Gap. Tables that come faster are coalesced; those
-// that change nothing for UDP cost no look at the kernel. It makes none before the first
-// table.
+// Loop makes passes until the context ends: when a table with other results for UDP flows arrives,
+// once more a Gap later, and then every Interval. Failed passes are repeated after a Gap. Tables
+// that arrive faster are coalesced; those without a change for UDP cause no dump. It makes none
+// before the first table.
 func (r *Reconciler) Loop(ctx context.Context) {
 	due := time.NewTimer(0)
 	due.Stop()

@@ -7,8 +7,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/ruleset"
 )
 
-// Open makes a Reconciler for the calling thread's network namespace: Connections and
-// Seen of the configuration are set. It has to be closed when Loop has ended.
+// Open makes a Reconciler for the calling thread's network namespace: Connections and Seen of the
+// configuration are set. Close it when Loop has ended.
 func Open(cfg Config) (*Reconciler, error) {
 	connections, err := conntrack.Open(new(conntrack.Locks))
 	if err != nil {

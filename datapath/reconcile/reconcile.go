@@ -1,34 +1,34 @@
 // Package reconcile removes UDP flows from the kernel's connection tracking that
 // contradict the service table, so that long-lived clients move on: the next datagram
-// of a removed flow is queued and decided anew.
+// of a removed flow is queued and decided again.
 //
-// It is level-triggered: a pass compares all flows with one table, whatever the
-// change was. As with kube-proxy (release 1.36, pkg/proxy/conntrack) only UDP is
-// concerned: TCP and SCTP connections end by themselves, and are never touched.
+// It is level-triggered: a pass compares all flows with one table, independent of the change. As
+// with kube-proxy (release 1.36, pkg/proxy/conntrack) this is for UDP only: TCP and SCTP
+// connections end by themselves, and are never changed.
 //
 // # Removing a flow
 //
-// A flow has up to two elements in the sets of flows that need no decision (package
-// ruleset), those of its packets and of its replies, and a connection entry. Which
-// packets may come between, and what becomes of them:
+// A flow has up to two elements in the sets of flows that need no decision (package ruleset),
+// those of its packets and of its replies, and a connection entry. The steps, and the packets that
+// may arrive between them:
 //
 //  1. The elements are removed. From now on its datagrams are queued. The worker finds
 //     the entry and keeps it: the datagram goes where those before it went, and the
 //     kernel learns the elements again.
-//  2. The entry is removed, only if it is still translated as it was when judged: what
-//     a worker has made anew stays. Workers need not be stopped for this.
+//  2. The entry is removed, only if it is still translated as it was when checked: one that
+//     a worker has created again stays. Workers need not be stopped for this.
 //  3. The elements are removed again, for those learnt since 1. Where they are those of
 //     an entry made since 2, one more datagram is queued, and they are learnt again.
 //
-// The next datagram is queued and gets an entry of its own. One that a worker let go at
-// 2, or that came between 2 and 3 by elements learnt before, finds no entry; the rules
-// for what slipped by drop it and forget the flow. So a flow loses at most what is on the
-// way in the node at that moment: if its datagrams come one after the other, one. Where
-// the service has no endpoints they let it pass untranslated, as if nobody had decided;
-// that flow, being unanswered, is removed by the next pass that sees it.
+// The next datagram is queued and gets a new entry. One that a worker accepted at 2, or that came
+// between 2 and 3 by elements learnt before, finds no entry; the rules for undecided packets drop
+// it and forget the flow. So a flow loses at most the datagrams that are in the node at that
+// moment: one, if they come one after the other. If the service has no endpoints the rules pass it
+// untranslated, as without a daemon; that flow, being unreplied, is removed by the next pass that
+// sees it.
 //
-// A worker may still make an entry by the table before when a pass is over already: so
-// [Reconciler.Loop] has each pass that follows a change followed by another one.
+// A worker may still create an entry by the previous table after a pass: so [Reconciler.Loop]
+// makes a second pass after each change.
 package reconcile
 
 import (
@@ -41,15 +41,15 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// Reconciler removes flows that contradict the table. Run and Loop must not run at the
-// same time; SetTable may be, at any time.
+// Reconciler removes flows that contradict the table. Run and Loop must not run at the same time;
+// SetTable may be called at any time.
 type Reconciler struct {
 	cfg     Config
 	table   atomic.Pointer[decision.Table] // the one Loop follows
-	changed chan struct{}                  // it was replaced; holds one token
+	changed chan struct{}                  // the table was replaced; holds one token
 
-	// last is that of the pass before; gone are frontends that are not in it, until all
-	// flows have been looked through for them.
+	// last is the view of the previous pass; gone are frontends that are not in it, until a pass
+	// has checked all flows for them.
 	last *view
 	gone frontends
 
@@ -58,7 +58,7 @@ type Reconciler struct {
 	tuples []conntrack.Tuple
 	errs   []error
 
-	close func() error // nil: nothing of ours is open
+	close func() error // nil: there is nothing to close
 }
 
 // Close closes what [Open] opened.
@@ -91,9 +91,9 @@ func New(cfg Config) *Reconciler {
 	return &Reconciler{cfg: cfg, changed: make(chan struct{}, 1), gone: newFrontends()}
 }
 
-// Run makes one pass by a table, which has to be in force already: what workers decide
-// by an older one meanwhile may be missed. An error says what could not be read or
-// removed; everything else has been done, and a later pass makes up for it.
+// Run makes one pass by a table, which must be in force already: it may miss flows that workers
+// decide by an older one meanwhile. An error names what could not be read or removed; everything
+// else is done, and a later pass can repeat the rest.
 func (r *Reconciler) Run(t *decision.Table) (Result, error) {
 	r.look(t)
 	result := Result{Deleted: make(map[Reason]int)}
@@ -110,7 +110,8 @@ func (r *Reconciler) Run(t *decision.Table) (Result, error) {
 		errs = errors.Join(errs, err)
 	}
 	if errs == nil {
-		// Whatever went to them is gone, and nobody makes more: workers' entries carry our mark.
+		// The flows to them are gone, and no new ones are created: workers' entries carry our
+		// mark.
 		r.gone = newFrontends()
 	}
 	return result, errs
@@ -119,7 +120,7 @@ func (r *Reconciler) Run(t *decision.Table) (Result, error) {
 // look takes the table for the next pass.
 func (r *Reconciler) look(t *decision.Table) {
 	if r.last != nil && r.last.sameAs(t) {
-		r.last.table = t // and let the older one go
+		r.last.table = t // and free the older one
 		return
 	}
 	next := newView(t)
@@ -149,13 +150,13 @@ func (r *Reconciler) reconcile(f decision.Family) (Result, error) {
 			break
 		}
 	}
-	// What an incomplete dump shows is real all the same.
+	// The entries of an incomplete dump are valid.
 	for stale := r.stale; len(stale) > 0; {
 		n := min(len(stale), batchSize)
 		err = errors.Join(err, r.remove(stale[:n], &result))
 		stale = stale[n:]
 	}
-	r.stale = nil // there may have been very many, once
+	r.stale = nil // free the memory of a large dump
 	return result, err
 }
 
@@ -184,7 +185,7 @@ func (r *Reconciler) remove(stale []staleFlow, result *Result) error {
 		case !conntrack.IsNotFound(e):
 			result.Failed++
 			if err == nil {
-				err = e // one tells enough
+				err = e // one error is enough
 			}
 		}
 	}

@@ -12,20 +12,20 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/nft"
 )
 
-// maxRepairs is how often an audit repairs before it gives up. The table is loaded anew after
-// gentleRepairs that leave the chains where they are, and did not help.
+// maxRepairs is how often an audit repairs before it gives up. After gentleRepairs that keep the
+// chains and did not help, the table is loaded again.
 const maxRepairs, gentleRepairs = 8, 2
 
-// Audit compares the kernel's rules and sets with what they should be, the sets with the
-// elements of the table, and repairs what differs. It brings the sets into line with another
-// table than [Ruleset.Follow] has, too: so it is what follows its error. What the kernel
-// itself adds to sets is no difference.
+// Audit compares the kernel's rules and sets with the expected ones, the sets with the elements of
+// the table, and repairs differences. It can also change the sets to another table than
+// [Ruleset.Follow]'s: so call it after an error of Follow. Elements that the kernel itself adds to
+// sets are no difference.
 //
-// It costs one message if no rule in the namespace changed since the last audit but by
-// Follow, unless it is to be thorough: after [Ruleset.Changed] and after an error. Base chains
-// stay if possible: the kernel drops all packets that wait in queues with each that goes
-// (nf_queue.c, nf_queue_nf_hook_drop). An error says that the rules are not what they should
-// be, or that this is not known ([nft.ErrChanged]); a later audit may succeed.
+// It costs one message if no rule in the namespace changed since the last audit except by Follow.
+// A thorough audit follows [Ruleset.Changed] and errors. Base chains stay if possible: with each
+// removed one the kernel drops all packets that wait in queues (nf_queue.c,
+// nf_queue_nf_hook_drop). An error means that the rules are damaged, or that their state is
+// unknown ([nft.ErrChanged]); a later audit may succeed.
 func (r *Ruleset) Audit(t *decision.Table, thorough bool) (nft.Repair, error) {
 	var done nft.Repair
 	if err := r.keepWatch(); err != nil {
@@ -33,7 +33,7 @@ func (r *Ruleset) Audit(t *decision.Table, thorough bool) (nft.Repair, error) {
 	}
 	gentle := gentleRepairs
 	for try := 0; ; try++ {
-		// Read first: what changes from here on makes another one.
+		// Read first: later changes make a new generation.
 		generation, err := nft.Generation()
 		if err != nil {
 			return done, fmt.Errorf("read the generation of nftables: %w", err)
@@ -54,13 +54,13 @@ func (r *Ruleset) Audit(t *decision.Table, thorough bool) (nft.Repair, error) {
 		done.Find(d.found)
 		if !d.gone && gentle > 0 {
 			gentle--
-			_ = r.repairInPlace(d, &done) // whether it helped, the next look tells
+			_ = r.repairInPlace(d, &done) // the next comparison shows whether it helped
 			continue
 		}
 		if err := r.reinstall(&done); err != nil {
 			return done, fmt.Errorf("repair nftables table inet %s: %w", TableName, err)
 		}
-		gentle = gentleRepairs // for the elements, which it has none of
+		gentle = gentleRepairs // for the elements, which are missing
 	}
 }
 
@@ -70,8 +70,8 @@ func (r *Ruleset) current() bool {
 	return err == nil && generation != 0 && generation == r.audited
 }
 
-// remember takes the rules for audited that were current before a change of ours. Another
-// program's change of our table at the same time is an event, and the audit then thorough.
+// remember marks the rules as audited if they were current before our change. If another program
+// changes our table at the same time, there is an event, and the next audit is thorough.
 func (r *Ruleset) remember(current bool) {
 	r.audited = 0
 	if generation, err := nft.Generation(); current && err == nil {
@@ -79,7 +79,7 @@ func (r *Ruleset) remember(current bool) {
 	}
 }
 
-// keepWatch watches again if no more events come.
+// keepWatch restarts the watch if it has ended.
 func (r *Ruleset) keepWatch() error {
 	select {
 	case <-r.watch.Failed():
@@ -99,11 +99,11 @@ func (r *Ruleset) keepWatch() error {
 // damage is how the kernel's table differs from ours.
 type damage struct {
 	found    []string   // in words
-	gone     bool       // the table or a definition: it has to be loaded anew
-	chains   []chain    // that are missing, or have other rules
+	gone     bool       // the table or a definition: reload the table
+	chains   []chain    // chains that are missing, or have other rules
 	foreign  []string   // chains
 	sets     []*set     // that are missing
-	elements difference // of sets that are there
+	elements difference // of existing sets
 }
 
 func (r *Ruleset) compare(t *decision.Table) (*damage, error) {
@@ -181,9 +181,9 @@ func (d *damage) elementsOf(s *set) map[string]bool {
 	return d.elements[s]
 }
 
-// reinstall loads the table anew, without elements.
+// reinstall loads the table again, without elements.
 func (r *Ruleset) reinstall(done *nft.Repair) error {
-	// After an error, answers that belong to it may still wait in the socket.
+	// After an error, its replies may still wait in the socket.
 	if err := r.connect(); err != nil {
 		return err
 	}
@@ -194,7 +194,7 @@ func (r *Ruleset) reinstall(done *nft.Repair) error {
 	return nil
 }
 
-// repairInPlace repairs what differs, in one transaction but for the elements of sets.
+// repairInPlace repairs the differences, in one transaction except for the elements of sets.
 func (r *Ruleset) repairInPlace(d *damage, done *nft.Repair) error {
 	if err := r.connect(); err != nil { // likewise
 		return err
@@ -211,7 +211,7 @@ func (r *Ruleset) repairInPlace(d *damage, done *nft.Repair) error {
 		r.addChain(c)
 		r.conn.FlushChain(&nftables.Chain{Name: c.name, Table: r.table})
 	}
-	// Rules jump to chains: these are all there by now.
+	// All chains that rules jump to exist by now.
 	recounted := false
 	for _, c := range d.chains {
 		r.addRules(c)

@@ -9,15 +9,14 @@ import (
 	"github.com/google/nftables/xt"
 )
 
-// clause is a part of a rule, in nft's text and in the kernel's expressions. Rules
-// are put together from clauses, so that what is read and what is loaded cannot
-// drift apart.
+// clause is a part of a rule, in nft's text and in the kernel's expressions. Rules are built from
+// clauses, so that the printed and the loaded rules cannot differ.
 type clause struct {
 	text  string
 	exprs []expr.Any
 }
 
-// rule is a list of clauses, all of which have to match.
+// rule is a list of clauses, all of which must match.
 type rule []clause
 
 func (r rule) text() string {
@@ -84,7 +83,7 @@ func l4proto(proto byte) clause {
 	}}
 }
 
-// onLoopback matches packets that come in by lo; they went through output before.
+// onLoopback matches packets that arrive on lo; they passed output before.
 func onLoopback() clause {
 	const arphrdLoopback = 772 // if_arp.h
 	return clause{"meta iiftype loopback", []expr.Any{
@@ -117,8 +116,8 @@ func tcpSyn(match bool) clause {
 	}}
 }
 
-// sctpInit matches the first packet of an SCTP association: an INIT chunk stands
-// alone in its packet (RFC 9260, section 3), behind the common header of 12 bytes.
+// sctpInit matches the first packet of an SCTP association: an INIT chunk is alone in its packet
+// (RFC 9260, section 3), after the common header of 12 bytes.
 func sctpInit() clause {
 	return clause{"@th,96,8 1", []expr.Any{
 		payload(transport, 12, 1, reg),
@@ -155,7 +154,7 @@ func (f family) flowKey() keyed {
 	}
 }
 
-// replyKey is the tuple of the packets that answer this one.
+// replyKey is the tuple of the replies to this packet.
 func (f family) replyKey() keyed {
 	w := f.words()
 	return keyed{
@@ -212,10 +211,10 @@ const (
 	opDelete = 2 // NFT_DYNSET_OP_DELETE
 )
 
-// refreshed adds the key to the set, or begins its timeout anew.
+// refreshed adds the key to the set, or restarts its timeout.
 func (k keyed) refreshed(s *set) clause { return k.dynset("update", opUpdate, s) }
 
-// deleted takes the key out of the set.
+// deleted removes the key from the set.
 func (k keyed) deleted(s *set) clause { return k.dynset("delete", opDelete, s) }
 
 func (k keyed) dynset(verb string, op uint32, s *set) clause {
@@ -256,9 +255,8 @@ func translated(set bool) clause {
 	return c
 }
 
-// ctState matches, or does not match, packets in any of the states that bits stands for;
-// names has them in nft's language. Before conntrack has seen a packet it is untracked, if a
-// rule said so, or invalid.
+// ctState matches, or does not match, packets in any of the states of bits; names has them in
+// nft's language. Before conntrack a packet is untracked, if a rule made it so, or invalid.
 func ctState(names string, states uint32, match bool) clause {
 	c := bits("ct state", &expr.Ct{Key: expr.CtKeySTATE, Register: reg}, states, match)
 	c.text = "ct state " + names
@@ -268,7 +266,7 @@ func ctState(names string, states uint32, match bool) clause {
 	return c
 }
 
-// tracked matches packets of connections, be they new or not.
+// tracked matches packets of connections, new or not.
 func tracked() clause {
 	return ctState("new,established", expr.CtStateBitNEW|expr.CtStateBitESTABLISHED, true)
 }
@@ -337,8 +335,8 @@ func rejectReset() clause {
 	return clause{"reject with tcp reset", []expr.Any{&expr.Reject{Type: rejectTCPReset}}}
 }
 
-// queue hands the packet to one of count queues from first on, chosen by CPU, or
-// lets it pass if nobody listens there (bypass).
+// queue sends the packet to one of count queues from first on, chosen by CPU, or accepts it if no
+// program listens there (bypass).
 func queue(first, count uint16, native bool) clause {
 	text := fmt.Sprintf("queue flags bypass,fanout to %d-%d", first, first+count-1)
 	if native {

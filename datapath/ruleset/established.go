@@ -5,12 +5,11 @@ import (
 	"fmt"
 )
 
-// LeaveEstablished is [Ruleset.Remove] for a namespace with translated flows that are to go
-// on: it leaves a table of the same name that has what the kernel needs for them, and no
-// more. New flows meet no rule of ours. [Cleanup] removes the rest, the next [Install]
-// replaces it.
+// LeaveEstablished is [Ruleset.Remove] for a namespace with translated flows that must continue:
+// it leaves a table of the same name with only the rules that the kernel needs for them. New flows
+// match no rule of ours. [Cleanup] removes the table, the next [Install] replaces it.
 func (r *Ruleset) LeaveEstablished() error {
-	r.conn.AddTable(r.table) // so that there is one to delete
+	r.conn.AddTable(r.table) // so that there is a table to delete
 	r.conn.DelTable(r.table)
 	r.conn.AddTable(r.table)
 	r.addChains(r.spec.established())

@@ -11,20 +11,20 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// Follow brings the sets of service addresses into line with the table. The time it
-// takes depends on what differs from the table of the last call. After an error the sets
-// may show either table, until [Ruleset.Audit].
+// Follow updates the sets of service addresses to the table. The time it takes depends on the
+// differences from the table of the last call. After an error the sets may have the elements of
+// either table, until [Ruleset.Audit].
 func (r *Ruleset) Follow(t *decision.Table) error {
 	current := r.current()
 	if err := r.changeAll(r.difference(t)); err != nil {
-		return errors.Join(err, r.connect()) // whose answers to this may still come
+		return errors.Join(err, r.connect()) // whose replies may still arrive
 	}
 	r.followed = t
 	r.remember(current)
 	return nil
 }
 
-// difference is what the table changes in the sets.
+// difference returns the changes of the sets for the table.
 func (r *Ruleset) difference(t *decision.Table) difference {
 	diff := make(difference)
 	t.ChangedAddresses(r.followed, func(at netip.AddrPort, p decision.Protocol, before, after *decision.ServicePort) {
@@ -50,26 +50,26 @@ func (r *Ruleset) difference(t *decision.Table) difference {
 	return diff
 }
 
-// noteAddresses notes the addresses that come into one of the sets of their family, and
-// those that go.
+// noteAddresses records the addresses to add to one of the sets of their family, and those to
+// remove.
 func (r *Ruleset) noteAddresses(diff difference, of func(*familySets) *set, had, has []netip.Addr) {
 	for _, a := range slices.Concat(had, has) {
 		diff.note(of(r.sets.of(familyOf(a))), addrBytes(a), slices.Contains(had, a), slices.Contains(has, a))
 	}
 }
 
-// refused says whether the node port of a service port is refused at every address of the
-// node. nil is no service port.
+// refused reports whether the node port of a service port is refused at every address of the node.
+// s may be nil.
 func refused(s *decision.ServicePort) bool { return s != nil && s.ExternalRefusal() != 0 }
 
-// translates says whether flows to the service port are ever translated; if not, what
-// is not refused may pass. nil is no service port.
+// translates reports whether flows to the service port are ever translated; if not, packets that
+// are not refused may pass. s may be nil.
 func translates(s *decision.ServicePort) bool { return s != nil && s.HasEndpoints }
 
-// difference tells for sets which keys come (true) and which go.
+// difference has the keys to add to each set (true) and those to remove.
 type difference map[*set]map[string]bool
 
-// note notes a key of a set; nil: there is no set for it.
+// note records a key of a set; a nil set is ignored.
 func (d difference) note(s *set, key string, before, after bool) {
 	if s == nil || before == after {
 		return

@@ -20,16 +20,16 @@ type Ruleset struct {
 	table       *nftables.Table
 	sets        *sets
 	watch       *watch
-	followed    *decision.Table // what the sets show; nil: they are empty
-	reversePath ReversePath     // what they are to show
-	loaded      *state          // what the kernel made of the ruleset
+	followed    *decision.Table // the table in the sets; nil: they are empty
+	reversePath ReversePath     // their expected elements
+	loaded      *state          // the ruleset as the kernel returns it
 	audited     uint32          // the generation of the last audit that found no difference; 0: none
 }
 
 // queueingChain is the chain that has the counters of [Ruleset.Queued].
 const queueingChain = "new_flows"
 
-// FeatureError says that the kernel lacks something the ruleset needs.
+// FeatureError reports that the kernel lacks a feature that the ruleset needs.
 type FeatureError struct {
 	Feature string // what is missing
 	Option  string // the kernel's configuration options that provide it
@@ -41,13 +41,13 @@ func (e *FeatureError) Error() string {
 	return fmt.Sprintf("the kernel has no %s (%v): it needs %s", e.Feature, e.Err, e.Option)
 }
 
-// Unwrap gives the kernel's error.
+// Unwrap returns the kernel's error.
 func (e *FeatureError) Unwrap() error { return e.Err }
 
-// Probe finds out what the kernel can do, by means of rules that are never
-// installed, and says whether it has nft's own queue expression. The error is a
-// [FeatureError] if something is missing, or that of the kernel if the caller may
-// not change its rules. It works on the calling thread's network namespace.
+// Probe checks the kernel's features with rules that are never installed, and reports whether it
+// has nft's own queue expression. The error is a [FeatureError] if a feature is missing, or the
+// kernel's error if the caller may not change its rules. It works on the calling thread's network
+// namespace.
 func Probe() (native bool, err error) {
 	conn, err := nftables.New(nftables.AsLasting())
 	if err != nil {
@@ -87,8 +87,8 @@ func Probe() (native bool, err error) {
 	return false, nil
 }
 
-// tryChain loads a chain with a rule into a table of its own and takes all away, in
-// one transaction.
+// tryChain loads a chain with a rule into a temporary table and removes everything, in one
+// transaction.
 func tryChain(conn *nftables.Conn, chain *nftables.Chain, exprs []expr.Any) error {
 	table := conn.AddTable(&nftables.Table{Name: TableName + "-probe", Family: nftables.TableFamilyINet})
 	chain.Name, chain.Table = "probe", table
@@ -100,10 +100,9 @@ func tryChain(conn *nftables.Conn, chain *nftables.Chain, exprs []expr.Any) erro
 	return conn.Flush()
 }
 
-// Install loads the ruleset into the calling thread's network namespace, in one
-// transaction that also takes away what an earlier run may have left. Packets that
-// wait in any queue of the namespace are lost if there was such a rest, as always
-// when a base chain goes; they are sent again by their senders.
+// Install loads the ruleset into the calling thread's network namespace, in one transaction that
+// also removes the table of an earlier run. If there was one, packets that wait in any queue of
+// the namespace are lost, as with every removal of a base chain; their senders retransmit them.
 func Install(spec Spec) (*Ruleset, error) {
 	r := &Ruleset{spec: spec, table: &nftables.Table{Name: TableName, Family: nftables.TableFamilyINet}}
 	r.sets = newSets(r.table, &spec)
@@ -121,10 +120,10 @@ func Install(spec Spec) (*Ruleset, error) {
 	return r, nil
 }
 
-// connect opens the connection by which we change the rules, if need be anew.
+// connect opens the connection for changes of the rules, again after an error.
 func (r *Ruleset) connect() error {
 	if r.conn != nil {
-		_ = r.conn.CloseLasting() // everything it was for is done, or has failed
+		_ = r.conn.CloseLasting() // its requests are done, or have failed
 	}
 	var err error
 	if r.conn, err = nftables.New(nftables.AsLasting(), nftables.WithSockOptions(r.watch.ignore)); err != nil {
@@ -133,7 +132,7 @@ func (r *Ruleset) connect() error {
 	return nil
 }
 
-// ignore has the watch ignore what the connection changes.
+// ignore makes the watch ignore the connection's own changes.
 func (w *watch) ignore(conn *netlink.Conn) error {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -151,11 +150,10 @@ func (w *watch) ignore(conn *netlink.Conn) error {
 
 // Counters count packets since the ruleset was installed last.
 type Counters struct {
-	// Queued were sent to the queues, those included that did not fit and passed
-	// undecided: the kernel does not count these anywhere else (nfnetlink_queue.c,
-	// __nfqnl_enqueue_packet).
+	// Queued were sent to the queues, including those that did not fit and passed undecided: the
+	// kernel does not count these anywhere else (nfnetlink_queue.c, __nfqnl_enqueue_packet).
 	Queued uint64
-	// InvalidDropped were to be forwarded, and invalid to conntrack.
+	// InvalidDropped were forwarded packets that conntrack calls invalid.
 	InvalidDropped uint64
 }
 
@@ -187,14 +185,14 @@ func (r *Ruleset) count(chain string) (uint64, error) {
 	return n, nil
 }
 
-// Changed has a value when another program changed our table, or may have:
-// [Ruleset.Audit] finds out.
+// Changed has a value when another program has changed our table, or may have: call
+// [Ruleset.Audit].
 func (r *Ruleset) Changed() <-chan struct{} { return r.watch.Changed() }
 
-// maxInstalls is how often the table is loaded again that another program changes at once.
+// maxInstalls is how often the table is loaded again if another program changes it at once.
 const maxInstalls = 5
 
-// install loads the table and, the first time, reads what the kernel made of it.
+// install loads the table and, the first time, reads it back from the kernel.
 func (r *Ruleset) install() error {
 	for range maxInstalls {
 		if err := r.load(); err != nil || r.loaded != nil {
@@ -204,8 +202,8 @@ func (r *Ruleset) install() error {
 		if err != nil {
 			return fmt.Errorf("read nftables table inet %s: %w", TableName, err)
 		}
-		// Rules that another program exchanges within this millisecond, one for one, would
-		// be taken for ours.
+		// If another program replaced rules one for one within this millisecond, they would count
+		// as ours.
 		if is.matches(r.spec.chains(r.sets), r.sets.all()) {
 			r.loaded = is
 			return nil
@@ -217,7 +215,7 @@ func (r *Ruleset) install() error {
 func (r *Ruleset) load() error {
 	conn, table, spec := r.conn, r.table, &r.spec
 	r.followed, r.audited = nil, 0
-	conn.AddTable(table) // so that there is one to delete
+	conn.AddTable(table) // so that there is a table to delete
 	conn.DelTable(table)
 	conn.AddTable(table)
 	for _, s := range r.sets.all() {
@@ -232,7 +230,7 @@ func (r *Ruleset) load() error {
 	return nil
 }
 
-// addChains puts chains with their rules into the open transaction.
+// addChains adds chains with their rules to the open transaction.
 func (r *Ruleset) addChains(chains []chain) {
 	for _, c := range chains {
 		r.addChain(c)
@@ -254,9 +252,8 @@ func (r *Ruleset) addRules(c chain) {
 	}
 }
 
-// StopQueueing lets new flows pass undecided from now on: the first step of an
-// orderly end, after which the queues run dry. Base chains stay, so no waiting packet is
-// lost.
+// StopQueueing lets new flows pass undecided from now on: the first step of an orderly shutdown,
+// after which the queues drain. Base chains stay, so no waiting packet is lost.
 func (r *Ruleset) StopQueueing() error {
 	r.conn.FlushChain(&nftables.Chain{Name: queueingChain, Table: r.table})
 	if err := r.conn.Flush(); err != nil && !errors.Is(err, unix.ENOENT) {
@@ -265,21 +262,21 @@ func (r *Ruleset) StopQueueing() error {
 	return nil
 }
 
-// Remove takes the table away.
+// Remove removes the table.
 func (r *Ruleset) Remove() error {
 	r.conn.DelTable(r.table)
 	err := r.conn.Flush()
 	switch {
 	case errors.Is(err, unix.ENOENT):
-		err = nil // somebody did already
+		err = nil // it was removed already
 	case err != nil:
 		err = fmt.Errorf("remove nftables table inet %s: %w", TableName, err)
 	}
 	return errors.Join(err, r.Close())
 }
 
-// Cleanup removes the table that an earlier run left in the calling thread's network
-// namespace, and says whether there was one.
+// Cleanup removes the table of an earlier run from the calling thread's network namespace, and
+// reports whether there was one.
 func Cleanup() (removed bool, err error) {
 	conn, err := nftables.New(nftables.AsLasting())
 	if err != nil {

@@ -11,19 +11,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ReversePath are the interfaces, by their indexes, whose IPv4 packets the kernel drops at
-// routing if no way leads back to the source (rp_filter). The first packets of such flows are
-// not queued: no connection entry is written for them.
+// ReversePath are the interfaces, by their indexes, whose IPv4 packets the kernel drops at routing
+// if there is no route back to the source (rp_filter). The first packets of such flows are not
+// queued: no connection entry is written for them.
 type ReversePath struct {
-	// Strict: packets pass if a best route to the source leads out by the same interface.
+	// Strict: packets pass if a best route to the source leaves through the same interface.
 	Strict []uint32
-	// Loose: packets pass if there is a route to the source at all.
+	// Loose: packets pass if there is any route to the source.
 	Loose []uint32
 }
 
-// ProbeReversePath finds out whether the kernel can look up the way back to a packet's source
-// from within rules. The error names what it lacks. It works on the calling thread's network
-// namespace.
+// ProbeReversePath checks whether the kernel can look up the route back to a packet's source in
+// rules. The error names the missing feature. It works on the calling thread's network namespace.
 func ProbeReversePath() error {
 	conn, err := nftables.New(nftables.AsLasting())
 	if err != nil {
@@ -38,17 +37,17 @@ func ProbeReversePath() error {
 	return nil
 }
 
-// reversePathRules let packets go that the kernel drops after these rules: those that fail the
+// reversePathRules accept packets that the kernel drops after these rules: those that fail the
 // source validation of IPv4 (fib_validate_source in net/ipv4/fib_frontend.c), and those whose
 // source can be no host's (ip_route_input_slow in net/ipv4/route.c). A packet that the kernel
-// would accept must never match: it would pass undecided. So what the look-up from here
-// (nft_fib4_eval in net/ipv4/netfilter/nft_fib_ipv4.c) may see differently does not match:
+// would accept must never match: it would pass undecided. So packets for which the lookup in rules
+// (nft_fib4_eval in net/ipv4/netfilter/nft_fib_ipv4.c) may differ do not match:
 //   - packets out of an IPsec tunnel, which are not validated;
 //   - sources that are local addresses: accept_local may allow them;
 //   - where routing rules have selectors, the sets are empty: the way back may then depend on
 //     the translated destination and on the interface that the packet leaves by.
 //
-// UDP flows that need no decision go first: they are most packets here.
+// UDP flows that need no decision come first: they are most of the packets here.
 func (spec *Spec) reversePathRules(s *sets) []rule {
 	return []rule{
 		{ipv4.is(), l4proto(udp), ipv4.flowKey().in(s.ipv4.seen), ipv4.flowKey().refreshed(s.ipv4.seen), accept()},
@@ -91,8 +90,8 @@ func sourceNotLocal() clause {
 	}}
 }
 
-// noWayBack matches packets to whose source no route leads or, if strict, none by the
-// interface that they came by.
+// noWayBack matches packets without a route to their source or, if strict, without one through
+// their input interface.
 func noWayBack(strict bool) clause {
 	text := "fib saddr oif 0"
 	if strict {
@@ -104,21 +103,21 @@ func noWayBack(strict bool) clause {
 	}}
 }
 
-// FollowReversePath brings the sets of interfaces into line. Without [Spec.ReversePath] it
-// does nothing. After an error the sets may show either, until [Ruleset.Audit].
+// FollowReversePath updates the sets of interfaces. Without [Spec.ReversePath] it does nothing.
+// After an error the sets may have the old or the new elements, until [Ruleset.Audit].
 func (r *Ruleset) FollowReversePath(p ReversePath) error {
 	diff := make(difference)
 	r.sets.noteReversePath(diff, r.reversePath, p)
 	r.reversePath = p
 	current := r.current()
 	if err := r.changeAll(diff); err != nil {
-		return errors.Join(err, r.connect()) // whose answers to this may still come
+		return errors.Join(err, r.connect()) // whose replies may still arrive
 	}
 	r.remember(current)
 	return nil
 }
 
-// noteReversePath notes the interfaces that come into the sets and those that go.
+// noteReversePath records the interfaces to add to the sets and those to remove.
 func (s *sets) noteReversePath(diff difference, before, after ReversePath) {
 	note := func(s *set, before, after []uint32) {
 		for _, i := range slices.Concat(before, after) {

@@ -1,6 +1,6 @@
-// Package ruleset is the static nftables ruleset that leads new flows into the
-// netfilter queues and takes care of those that slip by. The number of rules does
-// not depend on the number of services; only the elements of a few sets do.
+// Package ruleset is the static nftables ruleset that sends new flows to the netfilter queues and
+// handles packets that pass undecided. The number of rules does not depend on the number of
+// services; only the elements of a few sets do.
 //
 // [Spec.String] prints it in nft's language.
 package ruleset
@@ -19,45 +19,44 @@ import (
 // TableName is the name of our table, of family inet.
 const TableName = "nfqproxy"
 
-// Spec describes the ruleset. All fields have to be set.
+// Spec describes the ruleset. All fields must be set.
 type Spec struct {
 	// FirstQueue and Queues: packets go to queues FirstQueue...FirstQueue+Queues-1,
 	// by the CPU that handles them.
 	FirstQueue, Queues uint16
-	// RejectMark is a packet mark, compared as a whole: a verdict with it has the packet
-	// refused with ICMP port unreachable. It is no flag, as other software uses any bit of
+	// RejectMark is a packet mark, compared as a whole: after a verdict with it, a rule refuses
+	// the packet with ICMP port unreachable. It is no flag, because other software uses any bit of
 	// the mark (wg-quick's 51820 has 0x8000, the bit that kubelet once used).
 	RejectMark uint32
-	// MasqueradeMark is the bit of the packet mark that says "masquerade". It is
-	// cleared when the packet leaves, as kube-proxy's KUBE-POSTROUTING does, so
-	// that it is not masqueraded again inside a tunnel.
+	// MasqueradeMark is the masquerade bit of the packet mark. It is cleared when the packet
+	// leaves, as in kube-proxy's KUBE-POSTROUTING, so that it is not masqueraded again inside a
+	// tunnel.
 	MasqueradeMark uint32
 	// ConnMark is the bit of the connection mark that our entries carry.
 	ConnMark uint32
-	// OnlyServices has only packets to service addresses and node ports queued, by sets
-	// that follow the table; otherwise the first packet of every flow is.
+	// OnlyServices queues only packets to service addresses and node ports, by sets that follow
+	// the table; otherwise the first packet of every flow is queued.
 	OnlyServices bool
 	// TCPLiberal forwards packets that conntrack calls invalid, as kube-proxy does where
 	// net.netfilter.nf_conntrack_tcp_be_liberal is set. Otherwise they are dropped
 	// (kubernetes#74839): one out of the window, forwarded untranslated, would have the
 	// client reset the connection.
 	TCPLiberal bool
-	// LocalhostNodePorts: packets from the node to node ports on IPv4 loopback
-	// addresses are queued, and loopback addresses are closed to all others, as
-	// kube-proxy's KUBE-FIREWALL does: route_localnet would open them.
+	// LocalhostNodePorts: packets from the node to node ports on IPv4 loopback addresses are
+	// queued, and loopback addresses are closed to all other sources, as in kube-proxy's
+	// KUBE-FIREWALL: route_localnet would open them.
 	LocalhostNodePorts bool
-	// SeenTimeout is how long a UDP flow without packets counts as decided. It has
-	// to be shorter than conntrack's UDP timeouts: a flow must be queued again
-	// before its entry is gone.
+	// SeenTimeout is how long a UDP flow without packets counts as decided. It must be shorter
+	// than conntrack's UDP timeouts: a flow must be queued again before its entry expires.
 	SeenTimeout time.Duration
-	// SeenSize bounds each of the two sets of decided UDP flows. When one is full,
-	// further flows are queued with each datagram.
+	// SeenSize bounds each of the two sets of decided UDP flows. When one is full, every datagram
+	// of further flows is queued.
 	SeenSize uint32
-	// Native says whether the kernel has nft's queue expression; otherwise the
-	// rule is xtables' NFQUEUE target. See [Probe].
+	// Native: the kernel has nft's queue expression; otherwise the rule is xtables' NFQUEUE
+	// target. See [Probe].
 	Native bool
-	// ReversePath leaves alone what the kernel drops for its source, as the interfaces that
-	// [Ruleset.FollowReversePath] is given have it. See [ProbeReversePath].
+	// ReversePath does not queue packets that the kernel drops because of their source, by the
+	// interfaces of [Ruleset.FollowReversePath]. See [ProbeReversePath].
 	ReversePath bool
 }
 
@@ -79,7 +78,7 @@ type sets struct {
 
 // familySets are those of one address family.
 type familySets struct {
-	// seen holds the tuples of UDP flows whose packets need no decision.
+	// seen has the tuples of UDP flows whose packets need no decision.
 	seen *set
 	// service holds address, protocol and port of the services that have endpoints, and
 	// nodePort protocol and port of their node ports, which are open at nodePortAddr.
@@ -108,7 +107,7 @@ func (s *sets) all() []*set {
 	return all
 }
 
-// of gives the sets of a family.
+// of returns the sets of a family.
 func (s *sets) of(f family) *familySets {
 	if f == ipv6 {
 		return &s.ipv6
@@ -167,32 +166,31 @@ var (
 	loopback6 = append(make([]byte, 15), 1)
 )
 
-// Priorities, by the names nft gives them.
+// Priorities, with nft's names.
 const (
-	// priorityQueue is behind raw (-300), so that whatever the host's own rules drop there or
-	// exempt from connection tracking (NOTRACK) is not decided, and before conntrack (-200).
+	// priorityQueue is after raw (-300), so that packets that the host's own rules drop or exempt
+	// from connection tracking (NOTRACK) are not decided, and before conntrack (-200).
 	priorityQueue  = -250
 	priorityDNAT   = -100
 	priorityFilter = 0
 	prioritySNAT   = 100
 )
 
-// chains lists the chains in an order in which each is known before it is
-// jumped to.
+// chains lists the chains in an order in which each is defined before a jump to it.
 func (spec *Spec) chains(s *sets) []chain {
 	base := func(name, hookName string, hook *nftables.ChainHook, priority nftables.ChainPriority, rules ...rule) chain {
 		return chain{name, nftables.ChainTypeFilter, hook, hookName, priority, rules}
 	}
 	pre, in, out, post := nftables.ChainHookPrerouting, nftables.ChainHookInput, nftables.ChainHookOutput, nftables.ChainHookPostrouting
 	afterSYN := rule{l4proto(tcp), tcpSyn(false), accept()}
-	// Flows that conntrack does not follow cannot be translated.
+	// Untracked flows cannot be translated.
 	untracked := rule{ctState("untracked", expr.CtStateBitUNTRACKED, true), accept()}
-	// The mark is no one's any more: the refusal might go by it (net.ipv4.fwmark_reflect).
+	// Clear the mark: the ICMP error might be routed by it (net.ipv4.fwmark_reflect).
 	rejectMarked := rule{packetMarkIs(spec.RejectMark), counter(), setPacketMark(0), rejectPortUnreachable()}
 	slipped := rule{ctState("new", expr.CtStateBitNEW, true), translated(false), connMark(spec.ConnMark, false), jump("slipped")}
 	learn := func(chain string) rule {
 		if spec.OnlyServices {
-			// Flows that have no entry of ours are queued again where they are in scope.
+			// Flows without an entry of ours are queued again if they are in scope.
 			return rule{l4proto(udp), tracked(), connMark(spec.ConnMark, true), jump(chain)}
 		}
 		return rule{l4proto(udp), tracked(), jump(chain)}
@@ -211,16 +209,17 @@ func (spec *Spec) chains(s *sets) []chain {
 		{name: "learn_reply", rules: spec.learnRules(s, family.replyKey)},
 		{name: "slipped", rules: slippedRules(s)},
 
-		// Before conntrack (-200). Of established TCP, nearly all packets of a busy node,
-		// only the first rule is seen.
+		// Before conntrack (-200). Packets of established TCP, nearly all of a busy node, evaluate
+		// only the first rule.
 		base("queue_prerouting", "prerouting", pre, priorityQueue, append(fromElsewhere, rule{jump(queue)})...),
 		base("queue_output", "output", out, priorityQueue, append([]rule{afterSYN, untracked}, spec.queueOutput(s, queue)...)...),
 		base("reject_prerouting", "prerouting", pre, priorityQueue+1, rejectMarked),
 		base("reject_output", "output", out, priorityQueue+1, rejectMarked),
 
-		// A UDP flow that conntrack knows by now needs no decision, nor do its replies; also
-		// not one that was idle for so long that it had to be queued again:
-		// it is remembered as it came, and the reply as what leaves will have it come.
+		// A UDP flow that conntrack knows by now needs no decision, nor do its replies; neither
+		// does one that was idle for so long that it was queued again. The flow is remembered by
+		// the tuple with which it arrived, its replies by the inverse of the tuple with which it
+		// leaves.
 		base("learn_prerouting", "prerouting", pre, priorityDNAT-1, learn("learn")),
 		base("learn_output", "output", out, priorityDNAT-1, learn("learn")),
 		base("learn_input", "input", in, prioritySNAT+1, learn("learn_reply")),
@@ -235,13 +234,13 @@ func (spec *Spec) chains(s *sets) []chain {
 	}, spec.established())
 }
 
-// established are the chains that the kernel needs to go on translating flows that were
-// decided, whether or not more are.
+// established are the chains that the kernel needs to translate decided flows, with or without new
+// decisions.
 func (spec *Spec) established() []chain {
 	nat := func(name, hookName string, hook *nftables.ChainHook, priority nftables.ChainPriority) chain {
 		return chain{name, nftables.ChainTypeNAT, hook, hookName, priority, nil}
 	}
-	// Connection tracking is on as long as a rule makes use of it: this one is.
+	// Connection tracking is on as long as a rule uses it: this one does.
 	forward := []rule{{ctState("invalid", expr.CtStateBitINVALID, true), counter(), drop()}}
 	if spec.TCPLiberal {
 		forward = []rule{{ctState("invalid", expr.CtStateBitINVALID, true), counter()}}
@@ -259,7 +258,7 @@ func (spec *Spec) established() []chain {
 // forwardChain has the counter of invalid packets; see [Ruleset.Counters].
 const forwardChain = "forward"
 
-// scopeRules let go what is not for a service.
+// scopeRules accept packets that are not to a service.
 func scopeRules(s *sets) []rule {
 	var rules []rule
 	for _, f := range []family{ipv4, ipv6} {
@@ -272,7 +271,7 @@ func scopeRules(s *sets) []rule {
 	return rules
 }
 
-// queueOutput leads packets made on the node to the queues by way of a chain.
+// queueOutput sends packets that originate on the node to the queues through a chain.
 func (spec *Spec) queueOutput(s *sets, queue string) []rule {
 	to4, to6 := []clause{ipv4.is(), toLoopback()}, []clause{ipv6.is(), ipv6.daddrIn("::1", fullMask, loopback6)}
 	loopback := func(to []clause, rest ...clause) rule { return slices.Concat(rule(to), rest) }
@@ -280,8 +279,8 @@ func (spec *Spec) queueOutput(s *sets, queue string) []rule {
 	if spec.LocalhostNodePorts {
 		rules = append(rules, loopback(to4, servicePortKey().in(s.ipv4.nodePort), jump("new_flows")))
 	}
-	// Else, what the node sends to itself on loopback addresses is no service's, and must not
-	// depend on the daemon.
+	// Otherwise, packets that the node sends to itself on loopback addresses are not to a service,
+	// and must not depend on the daemon.
 	return append(rules,
 		loopback(to4, servicePortKey().in(s.ipv4.refusedPort), jump("new_flows")),
 		loopback(to4, accept()),
@@ -290,8 +289,7 @@ func (spec *Spec) queueOutput(s *sets, queue string) []rule {
 		rule{jump(queue)})
 }
 
-// localnet closes loopback addresses to packets that come from elsewhere and are not
-// translated.
+// localnet closes loopback addresses to untranslated packets from elsewhere.
 func (spec *Spec) localnet() []rule {
 	if !spec.LocalhostNodePorts {
 		return nil
@@ -299,8 +297,8 @@ func (spec *Spec) localnet() []rule {
 	return []rule{{ipv4.is(), toLoopback(), notFromLoopback(), ctState("established,related", expr.CtStateBitESTABLISHED|expr.CtStateBitRELATED, false), translated(false), counter(), drop()}}
 }
 
-// newFlows sends the first packet of each flow to the queues. The counters tell of packets
-// that the queues had no room for: see [Ruleset.Queued].
+// newFlows sends the first packet of each flow to the queues. The counters include packets that
+// did not fit into the queues: see [Ruleset.Counters].
 func (spec *Spec) newFlows(s *sets) []rule {
 	q := queue(spec.FirstQueue, spec.Queues, spec.Native)
 	return []rule{
@@ -316,11 +314,10 @@ func (spec *Spec) newFlows(s *sets) []rule {
 	}
 }
 
-// slippedRules take care of packets to a service address that were not decided: the
-// entry of their flow vanished, or they passed while no daemon listened. UDP is
-// forgotten, so that the next datagram is queued; a new TCP connection or SCTP
-// association is left to its retransmission; a TCP connection in the middle is reset rather
-// than left to hang.
+// slippedRules handle undecided packets to a service address: the entry of their flow vanished, or
+// they passed while no daemon listened. UDP is forgotten, so that the next datagram is queued; a
+// new TCP connection or SCTP association waits for its retransmission; a TCP connection in the
+// middle is reset, so that it does not hang.
 func slippedRules(s *sets) []rule {
 	var rules []rule
 	for _, f := range []family{ipv4, ipv6} {
@@ -338,8 +335,8 @@ func slippedRules(s *sets) []rule {
 	return rules
 }
 
-// String prints the ruleset in nft's language. The queue statement is printed as
-// nft's own even where the kernel gets xtables' target.
+// String prints the ruleset in nft's language. The queue statement is printed as nft's own even if
+// the kernel gets xtables' target.
 func (spec Spec) String() string {
 	table := &nftables.Table{Name: TableName, Family: nftables.TableFamilyINet}
 	s := newSets(table, &spec)

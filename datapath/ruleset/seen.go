@@ -13,21 +13,21 @@ import (
 	"github.com/nfqproxy/nfqproxy/conntrack"
 )
 
-// Seen takes UDP flows out of the sets of those that need no decision. It works on the
-// installed ruleset by name, whichever [Ruleset] installed it, and beside it. It is
-// not safe for concurrent use.
+// Seen removes UDP flows from the sets of those that need no decision. It works on the installed
+// ruleset by name, independent of the [Ruleset] that installed it. It is not safe for concurrent
+// use.
 type Seen struct {
 	conn *netlink.Conn
 	raw  syscall.RawConn
 	seq  uint32
 	buf  []byte
-	// remove is the message that removes an element: msgDestroySetElem or, where the
-	// kernel does not know it, NFT_MSG_DELSETELEM.
+	// remove is the message that removes an element: msgDestroySetElem or, on kernels without it,
+	// NFT_MSG_DELSETELEM.
 	remove int
 }
 
-// msgDestroySetElem is NFT_MSG_DESTROYSETELEM (linux/netfilter/nf_tables.h, since 6.3):
-// it does not mind missing elements.
+// msgDestroySetElem is NFT_MSG_DESTROYSETELEM (linux/netfilter/nf_tables.h, since 6.3): it ignores
+// missing elements.
 const msgDestroySetElem = 30
 
 // OpenSeen opens the sets of the calling thread's network namespace.
@@ -36,7 +36,7 @@ func OpenSeen() (*Seen, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open nftables: %w", err)
 	}
-	// Refusals need not quote what they refuse; with older kernels they do.
+	// Errors need not contain the message that failed; with older kernels they do.
 	_ = conn.SetOption(netlink.CapAcknowledge, true)
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -48,12 +48,12 @@ func OpenSeen() (*Seen, error) {
 // Close closes the socket.
 func (s *Seen) Close() error { return s.conn.Close() }
 
-// maxForget is how many elements one transaction removes. If all of them are missing,
-// as many answers have to fit into the socket's receive buffer.
+// maxForget is how many elements one transaction removes. If all of them are missing, as many
+// replies must fit into the socket's receive buffer.
 const maxForget = 128
 
-// Forget has the next packet that comes with one of the tuples queued. Tuples that are
-// in no set, also for want of a ruleset, are no error.
+// Forget removes the tuples, so that the next packet with one of them is queued. Tuples that are
+// in no set, or a missing ruleset, are no error.
 func (s *Seen) Forget(tuples []conntrack.Tuple) error {
 	for len(tuples) > 0 {
 		n := min(len(tuples), maxForget)
@@ -65,10 +65,9 @@ func (s *Seen) Forget(tuples []conntrack.Tuple) error {
 	return nil
 }
 
-// forget removes the elements in one transaction. With NFT_MSG_DELSETELEM one missing
-// element fails it as a whole, but the kernel names all that are missing: it is tried
-// again without those, and again if others expired meanwhile. That costs a grace period
-// of RCU each time, some 10 ms.
+// forget removes the elements in one transaction. With NFT_MSG_DELSETELEM one missing element
+// fails it as a whole, but the kernel names all missing ones: it is repeated without those, and
+// again if others expired meanwhile. Each try costs a grace period of RCU, some 10 ms.
 func (s *Seen) forget(tuples []conntrack.Tuple) error {
 	for len(tuples) > 0 {
 		missing, err := s.transact(tuples)
@@ -92,8 +91,8 @@ func (s *Seen) forget(tuples []conntrack.Tuple) error {
 	return nil
 }
 
-// transact tries to remove the elements, each in a message of its own, and says
-// which are missing, by position.
+// transact tries to remove the elements, each in a message of its own, and returns which are
+// missing, by position.
 func (s *Seen) transact(tuples []conntrack.Tuple) (missing map[int]bool, err error) {
 	first := s.seq + 1
 	req, err := s.transaction(tuples)
@@ -105,7 +104,7 @@ func (s *Seen) transact(tuples []conntrack.Tuple) (missing map[int]bool, err err
 		i := seq - first
 		switch {
 		case errno == 0:
-		// ENOENT is also said of a missing table.
+		// ENOENT may also mean a missing table.
 		case errno == syscall.ENOENT && i < uint32(len(tuples)):
 			missing[int(i)] = true
 		default:
@@ -113,7 +112,7 @@ func (s *Seen) transact(tuples []conntrack.Tuple) (missing map[int]bool, err err
 		}
 	}
 	if e := s.raw.Control(func(fd uintptr) {
-		// The answers are there when write returns; without an error there is none.
+		// The replies are in the buffer when write returns; without an error there are none.
 		if _, e := unix.Write(int(fd), req); e != nil {
 			err = os.NewSyscallError("write", e)
 			return
@@ -127,8 +126,8 @@ func (s *Seen) transact(tuples []conntrack.Tuple) (missing map[int]bool, err err
 	return missing, err
 }
 
-// transaction is what goes to the kernel. The elements' messages are numbered from
-// the next sequence number on.
+// transaction is the message to the kernel. The elements' parts are numbered from the next
+// sequence number on.
 func (s *Seen) transaction(tuples []conntrack.Tuple) ([]byte, error) {
 	var req []byte
 	add := func(typ netlink.HeaderType, seq uint32, data []byte) error {
@@ -185,7 +184,7 @@ func element(t conntrack.Tuple) ([]byte, error) {
 	return append([]byte{unix.NFPROTO_INET, 0, 0, 0}, b...), err
 }
 
-// receive calls refused for each error the kernel answered with.
+// receive calls refused for each error in the kernel's replies.
 func (s *Seen) receive(fd int, refused func(seq uint32, errno syscall.Errno)) error {
 	for {
 		n, err := unix.Read(fd, s.buf)

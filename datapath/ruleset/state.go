@@ -10,9 +10,9 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/nft"
 )
 
-// state is our table as the kernel has it, without handles, counters and elements of sets.
-// What the kernel returns is compared with what it returned before, so that attributes which
-// only some kernels have do no harm.
+// state is our table as the kernel has it, without handles, counters and elements of sets. States
+// as the kernel returns them are compared with each other, so that attributes that only some
+// kernels have do no harm.
 type state struct {
 	table  bool // there is one, and it is not dormant
 	chains map[string]chainState
@@ -109,12 +109,12 @@ func readState() (*state, error) {
 	})
 }
 
-// ofTable is a filter for our table, which older kernels do not know for all kinds.
+// ofTable is a filter for our table, which older kernels ignore for some kinds.
 func ofTable(attribute uint16) func(*netlink.AttributeEncoder) {
 	return func(e *netlink.AttributeEncoder) { e.String(attribute, TableName) }
 }
 
-// expression is an expression of a rule as bytes, less what a counter has counted.
+// expression is an expression of a rule as bytes, without the values of counters.
 func expression(ad *netlink.AttributeDecoder) string {
 	name, data := "", ""
 	for ad.Next() {
@@ -131,7 +131,7 @@ func expression(ad *netlink.AttributeDecoder) string {
 	return name + " " + data + ";"
 }
 
-// readElements reads the keys of a set. Without a set there are none.
+// readElements reads the keys of a set. A missing set has none.
 func readElements(name string) (map[string]bool, error) {
 	keys := make(map[string]bool)
 	filter := func(e *netlink.AttributeEncoder) {
@@ -169,8 +169,8 @@ func keysOf(ad *netlink.AttributeDecoder) (keys []string) {
 	return keys
 }
 
-// matches reports whether the state has the chains with as many rules as the ruleset has,
-// and its sets.
+// matches reports whether the state has the ruleset's chains, with the same number of rules, and
+// its sets.
 func (s *state) matches(chains []chain, sets []*set) bool {
 	if !s.table || len(s.chains) != len(chains) || len(s.sets) != len(sets) {
 		return false

@@ -7,9 +7,9 @@ import (
 	"github.com/google/nftables/expr"
 )
 
-// unansweredTimeout is how long a UDP flow is remembered that has not been answered and of
-// which one datagram came: the flows of forged sources must not keep others out of the set.
-// The next datagram, of either direction, extends it to Spec.SeenTimeout.
+// unansweredTimeout is how long a UDP flow with one datagram and no reply is remembered: the flows
+// of spoofed sources must not keep others out of the set. The next datagram, of either direction,
+// extends it to Spec.SeenTimeout.
 const unansweredTimeout = 2 * time.Second
 
 // learnRules remember the UDP flows that conntrack knows, by a key of their packets.

@@ -9,7 +9,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/nft"
 )
 
-// watch finds out that others change our table.
+// watch notices changes of our table by other programs.
 type watch struct {
 	*nft.Watch
 	// self is the netlink port of our own connection, whose changes do not count.
@@ -31,8 +31,8 @@ func watchTable(s *sets) (*watch, error) {
 	return w, err
 }
 
-// concerns reports whether a message is about a change of our table by others. A message has
-// the port of the connection that the change came by (nf_tables_api.c, nft_ctx).
+// concerns reports whether a message is about a change of our table by another program. A message
+// has the port of the connection that made the change (nf_tables_api.c, nft_ctx).
 func (w *watch) concerns(m netlink.Message) bool {
 	if m.Header.Type>>8 != unix.NFNL_SUBSYS_NFTABLES || m.Header.Type == nft.MessageType(unix.NFT_MSG_NEWGEN) || m.Header.PID == w.self.Load() {
 		return false

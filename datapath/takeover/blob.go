@@ -7,8 +7,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/xtables"
 )
 
-// legacyTable gives the part of a legacy table that planning is about. The ids of its rules
-// are the offsets of their entries.
+// legacyTable returns the parts of a legacy table that plan uses. The ids of its rules are the
+// offsets of their entries.
 func legacyTable(b *xtables.Table) (*table, error) {
 	spans, err := b.Spans()
 	if err != nil {

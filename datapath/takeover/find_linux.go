@@ -6,33 +6,31 @@ import (
 	"net"
 )
 
-// ipvsDevice is the interface on which mode ipvs has the services' addresses.
+// ipvsDevice is the interface with the services' addresses in mode ipvs.
 const ipvsDevice = "kube-ipvs0"
 
-// Find looks for leftovers in the calling thread's network namespace. It changes nothing
+// Find looks for kube-proxy's rules in the calling thread's network namespace. It changes nothing
 // and loads no kernel module. It needs CAP_NET_ADMIN.
 func Find() (*Rules, error) {
 	l := new(Rules)
 	err := errors.Join(l.findNFT(), l.findLegacy())
 	if err != nil {
-		return nil, fmt.Errorf("look for what kube-proxy left: %w", err)
+		return nil, fmt.Errorf("look for kube-proxy's rules: %w", err)
 	}
 	if _, err := net.InterfaceByName(ipvsDevice); err == nil {
 		l.notes = append(l.notes, "IPVS: interface "+ipvsDevice+" with the services' addresses, the virtual servers and the ipsets stay: "+
-			"remove them with kube-proxy's own --cleanup, or start the node again")
+			"remove them with kube-proxy's own --cleanup, or reboot the node")
 	}
 	return l, nil
 }
 
-// maxAttempts is how often Remove looks again where somebody else changes the same
-// tables.
+// maxAttempts is how often Remove reads a table again if another program changes it.
 const maxAttempts = 5
 
-// Remove removes what was found: each table of the kernel in one transaction, all or
-// nothing. Where a table has changed in between it looks again and removes what is there
-// then; what is gone already is no error. It works on the calling thread's network
-// namespace, which has to be the one of Find, and needs CAP_NET_ADMIN. Afterwards Lines
-// still says what has been removed.
+// Remove removes the rules that were found: each table of the kernel in one transaction, all or
+// nothing. If a table has changed in between, it reads the table again and removes what it finds
+// then; missing rules are no error. It works on the calling thread's network namespace, which must
+// be the one of Find, and needs CAP_NET_ADMIN. Afterwards Lines still lists what has been removed.
 func (l *Rules) Remove() error {
 	var err error
 	current := l
@@ -46,13 +44,13 @@ func (l *Rules) Remove() error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("remove what kube-proxy left: %w", err)
+		return fmt.Errorf("remove kube-proxy's rules: %w", err)
 	}
 	return nil
 }
 
-// errChanged says that a table is not what it was when it was looked at.
-var errChanged = errors.New("the rules changed meanwhile, or somebody else's use them; is kube-proxy still running?")
+// errChanged reports that a table changed since it was read.
+var errChanged = errors.New("the rules changed meanwhile, or rules of other programs use them; is kube-proxy still running?")
 
 func (l *Rules) remove() error {
 	var errs []error

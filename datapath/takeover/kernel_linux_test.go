@@ -44,7 +44,7 @@ func removesAll(n node, b backend, f decision.Family) {
 	}
 	n.remove(l)
 	same(n, n.save(b, f), want)
-	if l := n.find(); !l.Empty() || l.String() != "nothing of kube-proxy's" {
+	if l := n.find(); !l.Empty() || l.String() != "no rules of kube-proxy" {
 		n.Errorf("still there: %s", l)
 	}
 	n.remove(l) // again, with what is no longer true
@@ -224,7 +224,7 @@ func TestLines(t *testing.T) {
 // TestNothing: on a node without any of it nothing is found, and nothing is made.
 func TestNothing(t *testing.T) {
 	n := newNode(t)
-	if l := n.find(); !l.Empty() || l.String() != "nothing of kube-proxy's" {
+	if l := n.find(); !l.Empty() || l.String() != "no rules of kube-proxy" {
 		t.Errorf("found %s", l)
 	}
 	names := ""

@@ -11,8 +11,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/xtables"
 )
 
-// findLegacy looks at the tables of the legacy back end. To ask for a table makes the
-// kernel load it, so only those that are there are asked for.
+// findLegacy reads the tables of the legacy back end. Reading a table makes the kernel load it, so
+// only loaded ones are read.
 func (l *Rules) findLegacy() error {
 	for _, f := range families {
 		names, err := xtables.Names(f)
@@ -33,7 +33,7 @@ func (l *Rules) findLegacy() error {
 	return nil
 }
 
-// readLegacy reads a table, and gives what planning is about, too.
+// readLegacy reads a table, with the parts that plan uses.
 func readLegacy(f decision.Family, name string) (*xtables.Table, *table, error) {
 	b, err := xtables.Read(f, name)
 	switch {
@@ -53,7 +53,7 @@ func (r *removal) removeLegacy() error {
 		return err
 	}
 	defer unlock()
-	// Read again under the lock: what was found is past.
+	// Read again under the lock: the table may have changed.
 	old, t, err := readLegacy(r.table.family, r.table.name)
 	if err != nil {
 		return err

@@ -8,7 +8,7 @@ import (
 
 var families = []decision.Family{decision.IPv4, decision.IPv6}
 
-// nftName is nftables' word for the family.
+// nftName is nftables' name of the family.
 func nftName(f decision.Family) string {
 	if f == decision.IPv6 {
 		return "ip6"
@@ -22,8 +22,7 @@ const ownTableName = "kube-proxy"
 // tableNames are the tables of iptables that kube-proxy has chains in.
 var tableNames = []string{"mangle", "filter", "nat"}
 
-// ownChains are kube-proxy's chains with fixed names, by table; those of mode ipvs
-// included.
+// ownChains are kube-proxy's chains with fixed names, by table, including those of mode ipvs.
 var ownChains = map[string][]string{
 	"mangle": {"KUBE-PROXY-CANARY"},
 	"filter": {
@@ -41,8 +40,8 @@ const (
 	postroutingChain = "KUBE-POSTROUTING"
 )
 
-// ownPrefixes begin the names of the chains of single services and endpoints, in table
-// nat. KUBE-XLB- is what KUBE-EXT- was called before 1.24.
+// ownPrefixes are the prefixes of the chains of single services and endpoints, in table nat.
+// KUBE-XLB- is the name of KUBE-EXT- before 1.24.
 var ownPrefixes = []string{"KUBE-SVC-", "KUBE-SVL-", "KUBE-SEP-", "KUBE-FW-", "KUBE-EXT-", "KUBE-XLB-"}
 
 // hooked are the chains that kube-proxy jumps to from base chains; a jump to any
@@ -53,7 +52,7 @@ var hooked = map[string]bool{
 	"KUBE-NODE-PORT": true, "KUBE-IPVS-FILTER": true, "KUBE-IPVS-OUT-FILTER": true,
 }
 
-// owned tells whether a chain is kube-proxy's.
+// owned reports whether a chain is kube-proxy's.
 func owned(table, chain string) bool {
 	for _, name := range ownChains[table] {
 		if chain == name {

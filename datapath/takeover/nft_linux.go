@@ -11,12 +11,12 @@ import (
 	nftables "github.com/nfqproxy/nfqproxy/datapath/nft"
 )
 
-// findNFT looks at nftables: kube-proxy's own tables, and those of iptables' nft back
-// end, which are ordinary tables of the same names as iptables'.
+// findNFT reads nftables: kube-proxy's own tables, and those of iptables' nft back end, which are
+// ordinary tables with iptables' names.
 //
-// The messages are read and written here, and not with google/nftables, for two
-// reasons: rules of others may have expressions that it does not know, and with tens of
-// thousands of chains its acknowledgement for each message overflows the socket.
+// The messages are read and written here, not with google/nftables, for two reasons: rules of
+// other programs may have expressions that it does not support, and with tens of thousands of
+// chains its acknowledgement for each message overflows the socket.
 func (l *Rules) findNFT() error {
 	for _, f := range families {
 		tables, err := nftTables(f)
@@ -112,15 +112,15 @@ func (t *table) readRules() error {
 				})
 			}
 		}
-		// The kernels that know no filter give the rules of all tables.
+		// Kernels without the filter return the rules of all tables.
 		if c := t.chains[name]; c != nil && in == t.name {
 			c.rules = append(c.rules, r)
 		}
 	})
 }
 
-// expression takes the target out of a jump or goto, which is an immediate value for
-// the verdict register.
+// expression reads the target of a jump or goto, which is an immediate value for the verdict
+// register.
 func (r *rule) expression(ad *netlink.AttributeDecoder) error {
 	immediate := false
 	for ad.Next() {
@@ -155,7 +155,7 @@ func descend(ad *netlink.AttributeDecoder, path []uint16, found func(string)) {
 	})
 }
 
-// dump asks for all objects of a kind and hands their attributes over.
+// dump reads all objects of a kind and passes on their attributes.
 func dump(f decision.Family, kind int, filter func(*netlink.AttributeEncoder), each func(*netlink.AttributeDecoder)) error {
 	err := nftables.Dump(nftables.Family(f), kind, filter, func(_ uint8, ad *netlink.AttributeDecoder) { each(ad) })
 	if errors.Is(err, nftables.ErrChanged) {

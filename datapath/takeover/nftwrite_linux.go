@@ -10,7 +10,7 @@ import (
 	nftables "github.com/nfqproxy/nfqproxy/datapath/nft"
 )
 
-// run carries a transaction out.
+// run sends a transaction.
 func run(t *nftables.Transaction) error {
 	err := t.Run()
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EBUSY) || errors.Is(err, unix.ERESTART) {

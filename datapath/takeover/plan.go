@@ -8,7 +8,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// table is one table of iptables, as far as it has to be known.
+// table is the relevant part of one table of iptables.
 type table struct {
 	backend backend
 	family  decision.Family
@@ -28,13 +28,13 @@ type chain struct {
 	rules []rule
 }
 
-// rule is a rule that may go to other chains.
+// rule is a rule that may jump to other chains.
 type rule struct {
 	id      uint64   // nft: its handle; legacy: its offset
 	targets []string // of jump and goto
 }
 
-// removal is what is to be removed from one table.
+// removal is the chains and jumps to remove from one table.
 type removal struct {
 	table  *table
 	chains []string // sorted; with all their rules
@@ -48,14 +48,14 @@ type jump struct {
 	id    uint64
 }
 
-// String says it in words.
+// String describes the removal.
 func (r *removal) String() string {
 	return fmt.Sprintf("iptables (%s), %s, table %s: %s with %s, and %s to them",
 		r.table.backend, r.table.family, r.table.name, count(len(r.chains), "chain"), count(r.rules, "rule"), count(len(r.jumps), "jump"))
 }
 
-// plan finds out what can be removed, and what cannot and why. Without chains there are
-// no jumps either.
+// plan computes what can be removed, and notes what cannot and why. Without chains there are no
+// jumps either.
 func (t *table) plan() (*removal, []string) {
 	r := &removal{table: t}
 	kept, notes := t.keptChains()
@@ -78,8 +78,8 @@ func (t *table) plan() (*removal, []string) {
 	return r, notes
 }
 
-// keptChains are kube-proxy's chains that have to stay: those that others use, and those
-// that they use in turn; with notes on the former.
+// keptChains are kube-proxy's chains that must stay: those that rules of other programs use, and
+// those that these use in turn; with notes on the former.
 func (t *table) keptChains() (kept map[string]bool, notes []string) {
 	kept = make(map[string]bool)
 	var keep func(name string)
@@ -118,7 +118,7 @@ func (t *table) keptChains() (kept map[string]bool, notes []string) {
 	return kept, notes
 }
 
-// isOwn tells whether a chain is there and kube-proxy's.
+// isOwn reports whether a chain is there and kube-proxy's.
 func (t *table) isOwn(name string) bool {
 	c := t.chains[name]
 	return c != nil && !c.base && owned(t.name, name)

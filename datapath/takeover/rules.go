@@ -1,25 +1,21 @@
-// Package takeover finds what kube-proxy left in a node's kernel and removes it:
-// the nftables tables of its mode nftables, and the chains of its modes iptables and
-// ipvs with the jumps to them, whichever back end of iptables made them. Both back ends
-// are spoken to over the kernel's own interfaces; no program is run.
+// Package takeover finds kube-proxy's rules in a node's kernel and removes them: the nftables
+// tables of its mode nftables, and the chains of its modes iptables and ipvs with the jumps to
+// them, in both back ends of iptables. It uses the kernel's own interfaces; no program is run.
 //
-// What counts as kube-proxy's is what its own cleanup removes (CleanupLeftovers in
-// pkg/proxy/iptables, ipvs and nftables), by table and name. Everything else stays as it
-// is, in its place, with its counters: the chains of kubelet (KUBE-FIREWALL,
-// KUBE-KUBELET-CANARY, KUBE-IPTABLES-HINT, KUBE-MARK-DROP), of kube-router, of CNI plugins,
-// of the administrator. A chain of kube-proxy's that a rule of somebody else's uses stays
-// too, and is named.
+// kube-proxy's rules are those that its own cleanup removes (CleanupLeftovers in
+// pkg/proxy/iptables, ipvs and nftables), by table and name. Everything else is unchanged, with
+// its counters: the chains of kubelet (KUBE-FIREWALL, KUBE-KUBELET-CANARY, KUBE-IPTABLES-HINT,
+// KUBE-MARK-DROP), of kube-router, of CNI plugins, of the administrator. A chain of kube-proxy
+// that a rule of another program uses stays, too, and is listed.
 //
-// Removing is safe while kube-proxy runs, but in vain: it looks for its chains every sync
-// period (30 s) and makes them anew. So stop it first; who finds leftovers again a minute
-// after removing them has a kube-proxy that still runs. Connections that kube-proxy
-// translated go on, since conntrack remembers them. Without the rules of kube-proxy or of
-// anybody in their place, new connections to services fail: install the successor's rules
-// first.
+// Removal while kube-proxy runs is safe but has no effect: kube-proxy checks its chains every sync
+// period (30 s) and creates them again. So stop it first; if its rules are there again a minute
+// after their removal, a kube-proxy is still running. Connections that kube-proxy translated
+// continue, because conntrack has their entries. Without the rules of kube-proxy or a successor,
+// new connections to services fail: install the successor's rules first.
 //
-// Removing the nftables table of kube-proxy takes base chains away. The kernel then drops
-// the packets that wait in netfilter queues of the namespace; their senders send them
-// again.
+// Removing the nftables table of kube-proxy removes base chains. The kernel then drops the packets
+// that wait in netfilter queues of the namespace; their senders retransmit them.
 package takeover
 
 import (
@@ -30,11 +26,11 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// Leftovers is what was found in one network namespace at one time.
+// Rules are kube-proxy's rules in one network namespace at one time.
 type Rules struct {
 	// tables are kube-proxy's own nftables tables.
 	tables []ownTable
-	// removals are of iptables' tables, of either back end.
+	// removals are those from iptables' tables, of either back end.
 	removals []*removal
 	notes    []string
 }
@@ -45,11 +41,10 @@ type ownTable struct {
 	chains int
 }
 
-// Empty says that there is nothing to remove. There may still be notes.
+// Empty reports that there is nothing to remove. There may still be notes.
 func (l *Rules) Empty() bool { return len(l.tables) == 0 && len(l.removals) == 0 }
 
-// Lines says what Remove will remove, in the words of an operator: one line for each
-// table of the kernel.
+// Lines describes what Remove will remove: one line for each table of the kernel.
 func (l *Rules) Lines() []string {
 	var lines []string
 	for _, t := range l.tables {
@@ -61,7 +56,7 @@ func (l *Rules) Lines() []string {
 	return lines
 }
 
-// Notes tells of what is kube-proxy's but will stay, and why.
+// Notes lists the rules of kube-proxy that will stay, and why.
 func (l *Rules) Notes() []string { return slices.Clone(l.notes) }
 
 // add plans what to remove from a table.
@@ -73,11 +68,11 @@ func (l *Rules) add(t *table) {
 	}
 }
 
-// String joins Lines and Notes; "nothing of kube-proxy's" if there is neither.
+// String joins Lines and Notes; "no rules of kube-proxy" if there is neither.
 func (l *Rules) String() string {
 	lines := append(l.Lines(), l.notes...)
 	if len(lines) == 0 {
-		return "nothing of kube-proxy's"
+		return "no rules of kube-proxy"
 	}
 	return strings.Join(lines, "\n")
 }

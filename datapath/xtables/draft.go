@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Draft is a table that is being edited. What is not edited stays byte for byte as it was, but
-// for the places that rules and hooks refer to.
+// Draft is a table that is being edited. Unedited parts stay byte for byte the same, except for
+// the offsets that rules and hooks refer to.
 type Draft struct {
 	old *Table
 	// Chains are the built-in chains in the order of their hooks, then the others.
@@ -30,8 +30,8 @@ type DraftChain struct {
 type DraftRule struct {
 	raw  []byte
 	old  int         // the index of the entry in the old table; -1: it is new
-	to   *DraftChain // where the rule jumps to; nil: nowhere
-	next bool        // the rule has no target: it goes on to the next one
+	to   *DraftChain // the chain that the rule jumps to; nil: none
+	next bool        // the rule has no target: it continues with the next one
 }
 
 // Target is the chain that the rule jumps to; nil if it does not.
@@ -40,7 +40,7 @@ func (r *DraftRule) Target() *DraftChain { return r.to }
 // Old is the index of the rule's entry in the old table; -1: the rule is new.
 func (r *DraftRule) Old() int { return r.old }
 
-// Draft takes the table apart.
+// Draft splits the table into chains and rules.
 func (t *Table) Draft() (*Draft, error) {
 	spans, err := t.Spans()
 	if err != nil {
@@ -78,7 +78,7 @@ func (t *Table) Draft() (*Draft, error) {
 	return d, nil
 }
 
-// Chain gives a chain by its name; nil: there is none.
+// Chain returns a chain by its name; nil: there is none.
 func (d *Draft) Chain(name string) *DraftChain {
 	for _, c := range d.Chains {
 		if c.Name == name {
@@ -88,7 +88,7 @@ func (d *Draft) Chain(name string) *DraftChain {
 	return nil
 }
 
-// AddChain adds an empty chain where iptables would: by its name.
+// AddChain adds an empty chain in the place where iptables adds it: by its name.
 func (d *Draft) AddChain(name string) *DraftChain {
 	c := &DraftChain{Name: name, head: d.rule(Conditions{}, headTarget(name)), end: d.rule(Conditions{}, verdictTarget(Return))}
 	at := slices.IndexFunc(d.Chains, func(o *DraftChain) bool { return !o.Base && strings.Compare(o.Name, name) > 0 })
@@ -99,7 +99,7 @@ func (d *Draft) AddChain(name string) *DraftChain {
 	return c
 }
 
-// DeleteChain deletes a chain with its rules. Rules that jump to it have to go, too.
+// DeleteChain deletes a chain with its rules. Rules that jump to it must be deleted, too.
 func (d *Draft) DeleteChain(c *DraftChain) {
 	d.Chains = slices.DeleteFunc(d.Chains, func(o *DraftChain) bool { return o == c })
 }
@@ -118,8 +118,7 @@ func (d *Draft) rule(c Conditions, target Extension) *DraftRule {
 	return &DraftRule{raw: c.entry(d.old.Family, target), old: -1}
 }
 
-// Table puts the table together. from has for each entry the index that it had in the old
-// table; -1: it is new.
+// Table builds the table. from has for each entry its index in the old table; -1: it is new.
 func (d *Draft) Table() (next *Table, from []int, err error) {
 	t := d.old
 	next = &Table{Family: t.Family, Name: t.Name, ValidHooks: t.ValidHooks}

@@ -17,15 +17,15 @@ type Entry struct {
 	Head    string // the chain's name, valid iff Target is ErrorTarget
 }
 
-// Verdicts of a standard target that are no places: -NF_... - 1, and XT_RETURN.
+// Verdicts of a standard target that are no offsets: -NF_... - 1, and XT_RETURN.
 const (
 	Drop   int32 = -1
 	Accept int32 = -2
 	Return int32 = -5
 )
 
-// Jump is the offset that the entry goes to, if it goes anywhere. A rule without a
-// target goes to the one after it.
+// Jump returns the offset that the entry jumps to, if it does. A rule without a target goes to the
+// next one.
 func (e *Entry) Jump() (uint32, bool) {
 	return uint32(e.Verdict), e.Target == StandardTarget && e.Verdict >= 0
 }
@@ -57,16 +57,16 @@ func (e *Entry) SetVerdict(f decision.Family, verdict uint32) {
 	byteOrder.PutUint32(e.Raw[int(target)+extensionHeader:], verdict)
 }
 
-// Parts are what an entry consists of.
+// Parts are the parts of an entry.
 type Parts struct {
 	// Generic is struct ipt_ip or ip6t_ip6: addresses, devices, protocol, flags.
 	Generic []byte
-	// Matches end with one of the name [Malformed] if there is one.
+	// Matches end with one named [Malformed] if the entry has a malformed one.
 	Matches []Extension
 	Target  Extension
 }
 
-// Parts takes the entry apart, without a copy.
+// Parts splits the entry, without a copy.
 func (e *Entry) Parts(f decision.Family) Parts {
 	l := layoutOf(f)
 	target := int(byteOrder.Uint16(e.Raw[l.targetOffset:]))
@@ -80,7 +80,7 @@ func (e *Entry) Parts(f decision.Family) Parts {
 	return p
 }
 
-// Conditions are what rules like nfqproxy's own ask of a packet.
+// Conditions are the conditions of rules like nfqproxy's own.
 type Conditions struct {
 	Protocol uint8 // 0: any
 	Matches  []Extension

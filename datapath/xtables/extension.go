@@ -12,11 +12,11 @@ type Extension struct {
 	Data     []byte // the module's own struct, perhaps with bytes of alignment behind it
 }
 
-// Malformed is the name that stands for an extension whose size cannot be.
+// Malformed is the name of an extension with an impossible size.
 const Malformed = "malformed"
 
-// Equal reports whether two extensions are the same. Zeros at the end do not count: there may
-// be some for alignment.
+// Equal reports whether two extensions are the same. Zeros at the end are ignored: they may be
+// alignment.
 func (x Extension) Equal(other Extension) bool {
 	return x.Name == other.Name && x.Revision == other.Revision &&
 		bytes.Equal(bytes.TrimRight(x.Data, "\x00"), bytes.TrimRight(other.Data, "\x00"))
@@ -26,7 +26,7 @@ func (x Extension) Equal(other Extension) bool {
 //
 //	struct xt_comment_info { char comment[XT_MAX_COMMENT_LEN]; }
 //
-// A text that is longer than the 255 bytes that the struct takes is cut off.
+// A text longer than 255 bytes, the size of the struct's field, is cut off.
 func Comment(text string) Extension {
 	data := make([]byte, 256)
 	copy(data[:255], text)
@@ -67,7 +67,7 @@ func States(states uint16) Extension {
 	return Extension{Name: "conntrack", Revision: 3, Data: data}
 }
 
-// DestinationPort is match tcp, of revision 0: packets to the port. The rule has to be for the
+// DestinationPort is match tcp, of revision 0: packets to the port. The rule must be for the
 // protocol TCP.
 //
 //	struct xt_tcp { __u16 spts[2], dpts[2]; __u8 option, flg_mask, flg_cmp, invflags; }

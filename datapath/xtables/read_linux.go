@@ -25,14 +25,14 @@ const (
 	entriesAt     = 40 // offset of entrytable in struct ipt_get_entries
 )
 
-// maxAttempts is how often a table is read again that grows or shrinks while it is read.
+// maxAttempts is how often a table is read again if it grows or shrinks meanwhile.
 const maxAttempts = 5
 
-// ErrChanged says that a table changed over and over while it was read.
+// ErrChanged reports that a table kept changing while it was read.
 var ErrChanged = errors.New("the rules change faster than they can be read")
 
-// Names lists the tables that are loaded in the calling thread's network namespace. To
-// ask for a table by [Read] makes the kernel load it; this does not.
+// Names lists the tables that are loaded in the calling thread's network namespace. [Read] makes
+// the kernel load a table; Names does not.
 func Names(f decision.Family) ([]string, error) {
 	path := "/proc/thread-self/net/ip_tables_names"
 	if f == decision.IPv6 {
@@ -50,8 +50,8 @@ func Names(f decision.Family) ([]string, error) {
 	return names, err
 }
 
-// Socket is a socket by which the kernel is asked about its tables, those of the network
-// namespace in which it was opened. Any Internet socket will do.
+// Socket is a socket for requests about the kernel's tables in the network namespace in which it
+// was opened. Any Internet socket works.
 type Socket struct {
 	fd    int
 	level uintptr

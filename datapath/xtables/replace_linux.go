@@ -23,10 +23,10 @@ const (
 	replaceSize = 96 // struct ipt_replace
 )
 
-// Replace puts the draft into the kernel, in the calling thread's network namespace, and gives
-// the rules that stay their counters back: the same two steps as iptables itself takes. If the
-// number of rules is not what it was when the table was read, the error is EAGAIN; other
-// changes the kernel does not see, so the table has to be read and replaced under one [Lock].
+// Replace loads the draft into the kernel, in the calling thread's network namespace, and restores
+// the counters of the rules that stay: the same two steps as iptables itself. If the number of
+// rules has changed since the table was read, the error is EAGAIN; the kernel does not notice
+// other changes, so the table must be read and replaced under one [Lock].
 func (d *Draft) Replace() error {
 	next, from, err := d.Table()
 	if err != nil {
@@ -89,9 +89,9 @@ func (t *Table) counters(old []byte, from []int) []byte {
 // lockPatience is how long another program may hold the lock.
 const lockPatience = 10 * time.Second
 
-// Lock takes the lock by which the programs iptables and iptables-restore keep out of each
-// other's way. In a container without it (mount /run/xtables.lock) there is only the
-// kernel's own check, that the number of rules has not changed.
+// Lock takes the lock of the programs iptables and iptables-restore. In a container without it
+// (mount /run/xtables.lock) there is only the kernel's own check that the number of rules has not
+// changed.
 func Lock() (unlock func(), err error) {
 	file, err := os.OpenFile("/run/xtables.lock", os.O_CREATE|os.O_RDONLY, 0o600)
 	if err != nil {

@@ -13,8 +13,8 @@ const (
 	setRequestLen = 40 // struct ip_set_req_get_set
 )
 
-// SetNames asks the kernel for the names of the ipsets of the calling thread's network
-// namespace, of both families. It needs CAP_NET_ADMIN. A name that cannot be had is none.
+// SetNames reads the names of the ipsets of the calling thread's network namespace, of both
+// families. It needs CAP_NET_ADMIN. A name that cannot be read is empty.
 func SetNames(index uint16) (name string, ok bool) {
 	s, err := Open(decision.IPv4)
 	if err != nil {

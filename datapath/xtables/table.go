@@ -1,11 +1,11 @@
-// Package xtables is the tables of iptables' legacy back end as the kernel keeps them: read
-// ([Read]), edited ([Draft]) and replaced as a whole. Their matches and targets are extensions
-// by name, revision and bytes ([Extension]), which iptables' nft back end has too, inside of
-// its expressions "match" and "target".
+// Package xtables handles the tables of iptables' legacy back end as the kernel keeps them: it
+// reads ([Read]), edits ([Draft]) and replaces them as a whole. Their matches and targets are
+// extensions with name, revision and bytes ([Extension]), which iptables' nft back end also has,
+// in its expressions "match" and "target".
 //
 // The layouts are those of the kernel's headers for user space (linux/netfilter/x_tables.h,
-// xt_*.h, linux/netfilter_ipv4/ip_tables.h, linux/netfilter_ipv6/ip6_tables.h) on machines
-// of 64 bits. No length or offset that comes from outside is trusted.
+// xt_*.h, linux/netfilter_ipv4/ip_tables.h, linux/netfilter_ipv6/ip6_tables.h) on machines of 64
+// bits. No length or offset from outside is trusted.
 package xtables
 
 import (
@@ -28,7 +28,7 @@ const (
 	counterSize     = 16 // sizeof(struct xt_counters)
 )
 
-// layout is what differs between the families.
+// layout is the differences between the families.
 type layout struct {
 	generic      int // sizeof struct ipt_ip, ip6t_ip6, which is at the beginning
 	protocol     int // the offset of the protocol in it
@@ -48,22 +48,21 @@ var hookNames = [Hooks]string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTR
 // byteOrder is the machine's.
 var byteOrder = binary.NativeEndian
 
-// Table is a table of the legacy back end as the kernel gives and takes it: entries one
-// after the other, each a rule. Chains are ranges of entries; places are offsets into the
-// whole.
+// Table is a table of the legacy back end in the kernel's form: entries one after the other, each
+// a rule. Chains are ranges of entries; positions are offsets into the whole.
 type Table struct {
 	Family decision.Family
 	Name   string
 	// ValidHooks has a bit for each hook that the table has a base chain for.
 	ValidHooks uint32
-	// HookEntry and Underflow are the places of the first and the last entry (the
-	// policy) of each base chain.
+	// HookEntry and Underflow are the offsets of the first and the last entry (the policy) of each
+	// base chain.
 	HookEntry, Underflow [Hooks]uint32
 	Entries              []Entry
 	Size                 uint32 // of all entries, in bytes
 }
 
-// ParseEntries takes the memory apart and sets Entries and Size.
+// ParseEntries parses the memory and sets Entries and Size.
 func (t *Table) ParseEntries(data []byte) error {
 	l := layoutOf(t.Family)
 	t.Entries, t.Size = nil, uint32(len(data))
@@ -100,8 +99,8 @@ func (t *Table) ParseEntries(data []byte) error {
 	return nil
 }
 
-// Fingerprint is what two tables have in common iff their rules are the same: all bytes of
-// the entries but for what the kernel counts in them, the last field of each header.
+// Fingerprint is equal for two tables iff their rules are the same: it has all bytes of the
+// entries except the counters, the last field of each header.
 func (t *Table) Fingerprint() []byte {
 	header := layoutOf(t.Family).header
 	bytes := make([]byte, 0, t.Size)
@@ -161,7 +160,7 @@ func (t *Table) Spans() ([]Span, error) {
 	return spans, nil
 }
 
-// Starts gives the names of the chains by the places that jumps to them go to.
+// Starts returns the names of the chains by the offsets that jumps to them have.
 func (t *Table) Starts(spans []Span) map[uint32]string {
 	starts := make(map[uint32]string)
 	for _, s := range spans {

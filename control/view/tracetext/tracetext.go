@@ -36,8 +36,8 @@ func (x Text) Render(t *trace.Trace) string {
 	for i := range t.Ways {
 		fmt.Fprintf(&b, "  %-6s %s\n", chance(t.Ways[i].Probability), x.outcome(&t.Ways[i]))
 	}
-	if t.Untold > 0 {
-		fmt.Fprintf(&b, "  %-6s other paths, not shown\n", chance(t.Untold))
+	if t.LeftOut > 0 {
+		fmt.Fprintf(&b, "  %-6s other paths, not shown\n", chance(t.LeftOut))
 	}
 	shared := slices.MinFunc(t.Ways, func(a, b trace.Way) int { return a.Fork - b.Fork }).Fork
 	b.WriteString("\n")

@@ -5,11 +5,10 @@ import (
 	"math/bits"
 )
 
-// Diff gives the keys of which one version has another pair than the other, with
-// the old and the new value; nil: the key is not there. A pair that was set anew
-// may be among them although its value is equal. The time it takes is proportional to
-// what was changed from one version to the other, not to their size. What the
-// pointers point to is read only.
+// Diff returns the keys whose pairs differ between two versions, with the old and the new value;
+// nil: the key is missing. A pair that was set again may be among them although its value is
+// equal. The time is proportional to the changes from one version to the other, not to their size.
+// The values are read only.
 func Diff[K comparable, V any](from, to Map[K, V], changed func(key K, before, after *V)) {
 	diff(from.root, to.root, 0, changed)
 }

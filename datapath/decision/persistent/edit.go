@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Edit is a change in the making. It starts from a version, which it does not
-// change. It is not safe for concurrent use.
+// Edit is a set of uncommitted changes. It starts from a version, which it does not change. It is
+// not safe for concurrent use.
 type Edit[K comparable, V any] struct {
 	m     Map[K, V]
 	owner *byte // marks the nodes that no version has yet
@@ -15,16 +15,16 @@ type Edit[K comparable, V any] struct {
 // Edit begins a change.
 func (m Map[K, V]) Edit() *Edit[K, V] { return &Edit[K, V]{m: m, owner: new(byte)} }
 
-// Map gives the version as changed so far. The edit can go on.
+// Map returns the version as changed so far. The edit can continue.
 func (e *Edit[K, V]) Map() Map[K, V] {
 	e.owner = new(byte) // its nodes belong to the version from now on
 	return e.m
 }
 
-// Get looks a key up in what is there so far.
+// Get looks a key up in the version as changed so far.
 func (e *Edit[K, V]) Get(key K) (V, bool) { return e.m.Get(key) }
 
-// Set gives a key a value.
+// Set sets the value of a key.
 func (e *Edit[K, V]) Set(key K, value V) {
 	root, added := e.set(e.m.root, pair[K, V]{key, value}, maphash.Comparable(seed, key), 0)
 	e.m.root = root
@@ -33,7 +33,7 @@ func (e *Edit[K, V]) Set(key K, value V) {
 	}
 }
 
-// Delete takes a key away, if it is there.
+// Delete removes a key, if it exists.
 func (e *Edit[K, V]) Delete(key K) {
 	root, deleted := e.delete(e.m.root, key, maphash.Comparable(seed, key), 0)
 	if deleted {
@@ -42,7 +42,7 @@ func (e *Edit[K, V]) Delete(key K) {
 	}
 }
 
-// own gives a node that may be changed.
+// own returns a node that may be changed.
 func (e *Edit[K, V]) own(n *node[K, V]) *node[K, V] {
 	switch {
 	case n == nil:
@@ -88,7 +88,7 @@ func (e *Edit[K, V]) set(n *node[K, V], p pair[K, V], hash uint64, shift uint) (
 	return n, true
 }
 
-// delete gives nil for a node that has become empty.
+// delete returns nil for a node that has become empty.
 func (e *Edit[K, V]) delete(n *node[K, V], key K, hash uint64, shift uint) (_ *node[K, V], deleted bool) {
 	if n == nil {
 		return n, false
@@ -125,7 +125,7 @@ func (e *Edit[K, V]) delete(n *node[K, V], key K, hash uint64, shift uint) (_ *n
 	case child == nil:
 		n.nodes, n.hasNode = slices.Delete(n.nodes, i, i+1), n.hasNode&^bit
 	case len(child.nodes) == 0 && len(child.pairs) == 1:
-		// The last pair comes up, so that the trie does not keep the depth it once had.
+		// The last pair moves up, so that the trie shrinks.
 		n.nodes, n.hasNode = slices.Delete(n.nodes, i, i+1), n.hasNode&^bit
 		n.pairs, n.hasPair = slices.Insert(n.pairs, rank(n.hasPair, bit), child.pairs[0]), n.hasPair|bit
 	default:

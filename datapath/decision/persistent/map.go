@@ -1,6 +1,5 @@
-// Package persistent has a map that can be changed without changing: a new version
-// shares all but a few nodes with the old one, which stays as it was. Versions can be
-// compared in time proportional to their difference.
+// Package persistent has an immutable map: a changed version shares all but a few nodes with the
+// old one. Versions can be compared in time proportional to their difference.
 //
 // The form is Bagwell's hash array mapped trie ("Ideal Hash Trees", 2001): each level
 // takes the next six bits of a key's hash.
@@ -25,11 +24,11 @@ const (
 	hashBits = 64
 )
 
-// seed is chosen anew for each process, so that nobody can make keys that collide.
+// seed is random for each process, so that keys cannot be made to collide.
 var seed = maphash.MakeSeed()
 
-// node holds, for each value of its bits of the hash, nothing, a pair or a node.
-// Below the last bit there are only pairs, in any order, and the bitmaps say nothing.
+// node holds, for each value of its bits of the hash, nothing, a pair or a node. Below the last
+// bit there are only pairs, in any order, and the bitmaps are unused.
 type node[K comparable, V any] struct {
 	hasPair, hasNode uint64
 	pairs            []pair[K, V] // in the order of their bits
@@ -45,8 +44,8 @@ type pair[K comparable, V any] struct {
 // Len counts the keys.
 func (m Map[K, V]) Len() int { return m.len }
 
-// Same says whether two versions are known to be equal because they are one. Equal
-// maps that were made separately are not the same.
+// Same reports whether two versions are the same one. Equal maps that were made separately
+// are not the same.
 func (m Map[K, V]) Same(other Map[K, V]) bool { return m.root == other.root }
 
 // Get looks a key up.
@@ -75,7 +74,7 @@ func (n *node[K, V]) get(key K, hash uint64, shift uint) (value V, ok bool) {
 	return value, false
 }
 
-// All gives the pairs in no order.
+// All returns the pairs in no order.
 func (m Map[K, V]) All() iter.Seq2[K, V] {
 	return func(yield func(K, V) bool) { m.root.all(yield) }
 }
@@ -97,7 +96,7 @@ func (n *node[K, V]) all(yield func(K, V) bool) bool {
 	return true
 }
 
-// find looks a key up in a node below the last bit; -1: it is not there.
+// find looks a key up in a node below the last bit; -1: it is missing.
 func (n *node[K, V]) find(key K) int {
 	return slices.IndexFunc(n.pairs, func(p pair[K, V]) bool { return p.key == key })
 }

@@ -16,12 +16,12 @@ type line struct {
 	target     iptables.Target
 }
 
-// assembly puts segments together as rules.
+// assembly joins segments to rules.
 type assembly struct {
 	family  iptables.Family
 	handle  uint64
 	comment string
-	chains  int // that were made
+	chains  int // chains that were made
 	rules   []*iptables.Rule
 }
 
@@ -34,9 +34,9 @@ func (a *assembly) add(chain string, conditions []condition, target iptables.Tar
 	a.rules = append(a.rules, &iptables.Rule{Chain: chain, Matches: matches, Target: target, Args: iptables.Tokens(matches, target)})
 }
 
-// assemble adds the rules of segments to a chain. iptables has one target for a rule: what
-// follows goes into a chain of its own. A RETURN there would return to the
-// rule behind this one, unless the chain is gone to; then its end would not.
+// assemble adds the rules of segments to a chain. iptables has one target per rule, so the
+// following segments go into a chain of their own. A RETURN there would return to the rule after
+// this one, unless the chain is the target of a goto; but then its end would not return either.
 func (a *assembly) assemble(chain string, segments []segment) {
 	if len(segments) == 0 {
 		return
@@ -77,8 +77,8 @@ func (a *assembly) assemble(chain string, segments []segment) {
 
 func (s segment) unconditional() bool { return len(s.lines) == 1 && len(s.lines[0].conditions) == 0 }
 
-// addAll adds lines of which a packet is to meet one; if it could meet several, one that says
-// so, and false.
+// addAll adds lines of which a packet must match at most one; if it could match several, it adds
+// an unknown match and returns false.
 func (a *assembly) addAll(chain string, lines []line) bool {
 	if repeat(lines) {
 		a.add(chain, []condition{{match: unknownMatch("several values and a change")}}, unknownTarget("rule"))
@@ -90,7 +90,7 @@ func (a *assembly) addAll(chain string, lines []line) bool {
 	return true
 }
 
-// leaves says whether a segment may leave the chain: by RETURN, or by GOTO.
+// leaves reports whether a segment may leave the chain by RETURN or GOTO.
 func leaves(s segment) bool {
 	return slices.ContainsFunc(s.lines, func(l line) bool {
 		_, goes := l.target.(iptables.Goto)
@@ -98,8 +98,8 @@ func leaves(s segment) bool {
 	})
 }
 
-// repeat says whether a packet may meet several of these lines: it meets one, unless that
-// changes what the others look at, or they count.
+// repeat reports whether a packet may match several of these lines: that is so if one changes what
+// the others match, or if they count.
 func repeat(lines []line) bool {
 	if len(lines) < 2 {
 		return false
@@ -123,7 +123,7 @@ func repeat(lines []line) bool {
 	return false
 }
 
-// terminal says whether no rule of the chain is asked behind the target.
+// terminal reports whether no rule of the chain is evaluated after the target.
 func terminal(t iptables.Target) bool {
 	switch t.(type) {
 	case iptables.Verdict, iptables.Goto, iptables.SNAT, iptables.DNAT, iptables.Masquerade, iptables.Redirect, iptables.Netmap:

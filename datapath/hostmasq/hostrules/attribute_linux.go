@@ -33,7 +33,7 @@ func parseAttributes(data []byte) attributes {
 	return collect(ad)
 }
 
-// elements gives the attributes of each attribute of a list.
+// elements returns the attributes of each attribute of a list.
 func elements(data []byte) []attributes {
 	ad, err := netlink.NewAttributeDecoder(data)
 	if err != nil {

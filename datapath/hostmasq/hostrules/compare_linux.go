@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// known gives what is in a register. If that is not known, the rule is one that cannot be
-// judged; it says so, unless it did already where the unknown began.
+// known returns the content of a register. If that is unknown, the rule gets an unknown match,
+// unless it already has one at the place where the unknown began.
 func (t *translator) known(register uint32, expression string) *load {
 	l := t.registers.get(register)
 	if l == nil && !t.opaque {
@@ -23,7 +23,7 @@ func (t *translator) cmp(a attributes) {
 		return
 	}
 	if 0 < len(data) && len(data) < l.size && l.mask == nil && l.xor == nil && !isDevice(l) {
-		// Only so many bytes are compared.
+		// Only this many bytes are compared.
 		short := *l
 		short.mask = append(slices.Repeat([]byte{0xff}, len(data)), make([]byte, l.size-len(data))...)
 		data = append(slices.Clone(data), make([]byte, l.size-len(data))...)
@@ -54,8 +54,8 @@ func (t *translator) cmp(a attributes) {
 	}
 }
 
-// between takes two comparisons that are one, as nft writes "80-90": at least this and at
-// most that.
+// between joins two comparisons to a range, as nft writes "80-90": at least the first and at most
+// the second.
 func (t *translator) between(low, high attributes) bool {
 	register := low.u32(unix.NFTA_CMP_SREG)
 	l := t.registers.get(register)
@@ -68,7 +68,7 @@ func (t *translator) between(low, high attributes) bool {
 	return true
 }
 
-// inMachineOrder says whether the load may be a number whose bytes are not in the order in
+// inMachineOrder reports whether the load may be a number whose bytes are not in the order in
 // which they are compared.
 func inMachineOrder(l *load) bool {
 	return l.kind == loadMeta || l.kind == loadFib || l.kind == loadCt && (l.key == unix.NFT_CT_MARK || l.key == unix.NFT_CT_STATE || l.key == unix.NFT_CT_STATUS)

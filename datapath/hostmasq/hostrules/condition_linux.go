@@ -26,7 +26,7 @@ func exactly(data []byte) interval { return interval{data, data} }
 
 func (i interval) single() bool { return bytes.Equal(i.first, i.last) }
 
-// answer is what comes of a comparison in iptables' terms.
+// answer is a comparison in iptables' terms.
 type answer struct {
 	conditions []condition
 	never      bool // the comparison is false for each packet of the family
@@ -41,11 +41,11 @@ var (
 	never         = answer{never: true}
 )
 
-// truth is an answer that is known.
+// truth is a known answer.
 func truth(yes bool) answer { return answer{never: !yes} }
 
-// compare says what it means for a packet of the family that the load is in the interval,
-// or if negated is not.
+// compare translates the comparison of a load with an interval, or its negation, for packets of
+// the family.
 func (t *translator) compare(l *load, in interval, negated bool) answer {
 	size := len(in.first)
 	switch {
@@ -89,7 +89,7 @@ func (t *translator) compare(l *load, in interval, negated bool) answer {
 	return unknownAnswer
 }
 
-// and is what it means that both are true.
+// and combines two answers that must both be true.
 func (a answer) and(b answer) answer {
 	return answer{slices.Concat(a.conditions, b.conditions), a.never || b.never, a.unknown || b.unknown}
 }
@@ -155,8 +155,8 @@ func (l *load) nativeMask() uint32 {
 	return binary.NativeEndian.Uint32(l.mask)
 }
 
-// deviceNamed compares the name of a device. With fewer bytes than the name has room for
-// it is a wildcard, unless its NUL is there.
+// deviceNamed compares the name of a device. With fewer bytes than a name's size it is a wildcard,
+// unless it includes the NUL.
 func deviceNamed(l *load, in interval, negated bool) answer {
 	const room = 16 // IFNAMSIZ
 	if !in.single() || l.mask != nil || l.xor != nil || len(in.first) > room {
@@ -173,7 +173,7 @@ func deviceNamed(l *load, in interval, negated bool) answer {
 	return matching(iptables.OutInterface{Interface: d, Negated: negated})
 }
 
-// comparePayload is about headers.
+// comparePayload translates comparisons of headers.
 func (t *translator) comparePayload(l *load, in interval, negated bool) answer {
 	switch l.key {
 	case unix.NFT_PAYLOAD_TRANSPORT_HEADER:
@@ -268,7 +268,7 @@ func networkOf(p netip.Prefix) iptables.Network {
 	return iptables.MaskedNetwork(p.Addr(), m)
 }
 
-// compareMeta is about what the kernel knows of the packet.
+// compareMeta translates comparisons of the packet's metadata.
 func (t *translator) compareMeta(l *load, in interval, negated bool) answer {
 	if n, ok := in.native(); ok && l.key == unix.NFT_META_MARK {
 		return matching(iptables.Mark{Mark: iptables.MaskedValue{Value: n, Mask: l.nativeMask()}, Negated: negated})
@@ -319,7 +319,7 @@ func (t *translator) compareMeta(l *load, in interval, negated bool) answer {
 	return unknownAnswer
 }
 
-// compareFib is about the type of an address.
+// compareFib translates comparisons of an address's type.
 func compareFib(l *load, in interval, negated bool) answer {
 	n, ok := in.native()
 	if !ok || l.mask != nil || n > 11 { // RTN_XRESOLVE

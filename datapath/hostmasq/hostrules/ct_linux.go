@@ -8,7 +8,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
-// compareCt is about the packet's connection.
+// compareCt translates comparisons of the packet's connection.
 func (t *translator) compareCt(l *load, in interval, negated bool) answer {
 	n, number := in.native()
 	switch l.key {
@@ -54,8 +54,8 @@ func ctStates(bits uint32, negated bool) (iptables.Conntrack, bool) {
 	return iptables.Conntrack{State: iptables.Condition[iptables.States]{Given: true, Negated: negated, Value: s}}, bits&^(untracked|uint32(same)) == 0
 }
 
-// ctStatus translates bits of "ct status" (IPS_...). That a connection is translated is a
-// state in iptables' words.
+// ctStatus translates bits of "ct status" (IPS_...). A translated connection is a state in
+// iptables' terms.
 func ctStatus(bits uint32, negated bool) (iptables.Conntrack, bool) {
 	const snat, dnat = 1 << 4, 1 << 5 // IPS_SRC_NAT, IPS_DST_NAT
 	const status = iptables.StatusExpected | iptables.StatusSeenReply | iptables.StatusAssured | iptables.StatusConfirmed
@@ -72,8 +72,8 @@ func ctStatus(bits uint32, negated bool) (iptables.Conntrack, bool) {
 	return iptables.Conntrack{Status: iptables.Condition[iptables.CtStatus]{Given: true, Negated: negated, Value: iptables.CtStatus(bits)}}, bits&^uint32(status) == 0
 }
 
-// compareBits asks whether any of some bits is set ("& mask != 0"), or none ("== 0"); or,
-// without a mask, for one bit of a value that has only one, the state.
+// compareBits translates a test whether any of some bits is set ("& mask != 0"), or none ("== 0");
+// or, without a mask, a test of the state, a value with one bit.
 func compareBits(l *load, n uint32, number, negated bool, translate func(bits uint32, negated bool) (iptables.Conntrack, bool)) answer {
 	bits := n
 	switch {

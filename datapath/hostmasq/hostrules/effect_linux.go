@@ -16,8 +16,7 @@ const (
 	nfAccept = 1 // NF_ACCEPT
 )
 
-// verdict gives the target for struct nft_verdict: ok is false for "continue", which is
-// none.
+// verdict returns the target for struct nft_verdict: ok is false for "continue", which is none.
 func (t *translator) verdict(a attributes) (target iptables.Target, ok bool) {
 	chain := a.text(unix.NFTA_VERDICT_CHAIN)
 	switch code := int32(a.u32(unix.NFTA_VERDICT_CODE)); code {
@@ -44,7 +43,7 @@ func (t *translator) masquerade(a attributes) iptables.Target {
 	if !ok {
 		return unknownTarget("masq")
 	}
-	to.Persistent = false // means nothing where there is one address, and iptables has no word for it
+	to.Persistent = false // has no effect with a single address, and iptables has no option for it
 	return iptables.Masquerade{To: to}
 }
 
@@ -57,8 +56,7 @@ func (t *translator) redirect(a attributes) iptables.Target {
 	return iptables.Redirect{To: to}
 }
 
-// nat gives nil for one of the other family, which does nothing (nft_nat.c,
-// nft_nat_inet_eval).
+// nat returns nil for one of the other family, which does nothing (nft_nat.c, nft_nat_inet_eval).
 func (t *translator) nat(a attributes) iptables.Target {
 	if f := a.u32(unix.NFTA_NAT_FAMILY); f != unix.NFPROTO_INET && f != uint32(nft.Family(t.family)) {
 		return nil
@@ -83,8 +81,8 @@ func (t *translator) nat(a attributes) iptables.Target {
 	return unknownTarget("dnat")
 }
 
-// natRange reads what registers have, by the types of the attributes that name them; 0: there
-// is no such attribute. It is not ok if they have no fixed values.
+// natRange reads the registers that attributes of these types name; 0: there is no such attribute.
+// It is not ok if their values are not fixed.
 func (t *translator) natRange(flags uint32, a attributes, addrMin, addrMax, portMin, portMax uint16) (iptables.NATRange, bool) {
 	ok := true
 	value := func(attribute uint16) []byte {
@@ -164,8 +162,8 @@ func (t *translator) setCt(a attributes) iptables.Target {
 	return unknownTarget("ct %s set", nameOf(ctNames, key))
 }
 
-// marked gives what --set-xmark would say of a load: a fixed value, or the mark itself (of
-// that kind and key) with some bits changed.
+// marked returns a load as the value of --set-xmark: a fixed value, or the mark itself (of that
+// kind and key) with some bits changed.
 func marked(l *load, kind loadKind, key uint32) (iptables.MaskedValue, bool) {
 	switch {
 	case l.kind == loadData && len(l.data) == 4:
@@ -211,7 +209,7 @@ func log(a attributes) iptables.Target {
 	}
 }
 
-// limit is the expression of that name. Its rate is the one that iptables-nft would say.
+// limit is the expression of that name. Its rate is the one that iptables-nft would print.
 func limit(a attributes) (iptables.Match, bool) {
 	const scale = 10000 // XT_LIMIT_SCALE
 	rate, unit := a.u64(unix.NFTA_LIMIT_RATE), a.u64(unix.NFTA_LIMIT_UNIT)

@@ -1,16 +1,15 @@
-// Package hostrules reads the address translation rules that others have in the kernel,
-// of iptables' two back ends and of nftables, as rules of iptables; and tells when they
-// change. It speaks to the kernel over its own interfaces: no program is run, no
-// module is loaded, and CAP_NET_ADMIN in the user namespace of the network namespace is all
-// it takes.
+// Package hostrules reads the address translation rules of other programs from the kernel, of
+// iptables' two back ends and of nftables, as rules of iptables, and reports their changes. It
+// uses the kernel's own interfaces: no program is run, no module is loaded, and CAP_NET_ADMIN in
+// the user namespace of the network namespace is sufficient.
 //
-// nfqproxy binds both sides of a connection's translation when it makes the entry, so
-// the host's rules (a CNI plugin's masquerading, ip-masq-agent's, Docker's, libvirt's)
-// never see the flow. These rules are for asking what they would have done.
+// nfqproxy fixes both sides of a connection's translation when it creates the entry, so the flow
+// bypasses the host's rules (a CNI plugin's masquerading, ip-masq-agent's, Docker's, libvirt's).
+// With the rules as read here, their effect can be computed.
 //
-// What has no exact counterpart in iptables is an [iptables.UnknownMatch] or
-// [iptables.UnknownTarget], whose name is that of the module, or "nft" with the expression
-// behind it: nothing is left out that a packet of the table's family could meet.
+// A part without an exact counterpart in iptables is an [iptables.UnknownMatch] or
+// [iptables.UnknownTarget], named after the module, or "nft" followed by the expression: no rule
+// that a packet of the table's family could meet is left out.
 package hostrules
 
 import (
@@ -21,24 +20,23 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
-// Rules are the nat rules of one network namespace at one time. They may be read by many
-// at once.
+// Rules are the nat rules of one network namespace at one time. They are safe for concurrent
+// reads.
 type Rules struct {
-	// Tables are in the order in which a packet meets them when it leaves
-	// (POSTROUTING), as far as that can be known: see [Rules.OrderUnknown]. Each
-	// has its own say: ACCEPT ends its table only, and the first table that translates is
-	// the last one asked (nf_nat_core.c, nf_nat_inet_fn).
+	// Tables are in the order in which a packet meets them when it leaves (POSTROUTING), as far as
+	// that is known: see [Rules.OrderUnknown]. ACCEPT ends its own table only, and the first table
+	// that translates is the last one evaluated (nf_nat_core.c, nf_nat_inet_fn).
 	Tables []*Table
 }
 
-// Backend is what made a table, as far as its looks tell.
+// Backend is the back end of a table, as its form suggests.
 type Backend uint8
 
 // The back ends.
 const (
 	Legacy Backend = iota // iptables-legacy: x_tables
 	NFT                   // iptables-nft: the nftables tables "ip nat" and "ip6 nat"
-	Native                // nftables as such
+	Native                // native nftables
 )
 
 func (b Backend) String() string {
@@ -51,15 +49,15 @@ func (b Backend) String() string {
 	return "native"
 }
 
-// Table is a table "nat" of iptables, or what is reached from one base chain of an
-// nftables table that translates at postrouting.
+// Table is a table "nat" of iptables, or the chains reached from one base chain of an nftables
+// table that translates at postrouting.
 type Table struct {
 	Backend Backend
 	Family  iptables.Family
 	// Name is "nat", or of a native table its family, name and base chain: "inet
 	// kindnet-ipmasq postrouting".
 	Name string
-	// Priority is that of the hook at postrouting: lower ones are met first.
+	// Priority is that of the hook at postrouting: lower ones come first.
 	Priority int32
 	// Dump has one table, "nat". Of a native table it has the base chain as POSTROUTING,
 	// the chains that are reached from it by their names, and chains "rule-7" for the rules
@@ -74,7 +72,7 @@ type Table struct {
 	age uint64
 }
 
-// String says which table it is.
+// String describes the table.
 func (t *Table) String() string {
 	if t.Backend == Native {
 		return fmt.Sprintf("nftables chain %s, for %s", t.Name, t.Family)
@@ -82,10 +80,10 @@ func (t *Table) String() string {
 	return fmt.Sprintf("iptables (%s), %s, table %s", t.Backend, t.Family, t.Name)
 }
 
-// Nat is the one table of the dump.
+// Nat returns the one table of the dump.
 func (t *Table) Nat() *iptables.Table { return t.Dump.Tables[0] }
 
-// Of gives the tables of a family, in order.
+// Of returns the tables of a family, in order.
 func (r *Rules) Of(f iptables.Family) []*Table {
 	var tables []*Table
 	for _, t := range r.Tables {
@@ -96,10 +94,10 @@ func (r *Rules) Of(f iptables.Family) []*Table {
 	return tables
 }
 
-// OrderUnknown says that the order of some tables of a family is not known, and may
-// matter. The kernel asks tables of the same priority in the reverse order of their making.
-// Of nftables tables that can be told; whether the legacy one is older than them, the kernel
-// does not tell. It is listed behind them, as on a host where it was there first.
+// OrderUnknown reports that the order of some tables of a family is unknown, and may matter. The
+// kernel evaluates tables of the same priority in the reverse order of their creation. That order
+// is known for nftables tables; the kernel does not report whether the legacy table is older. It
+// is listed after them, as on a host where it is the oldest.
 func (r *Rules) OrderUnknown(f iptables.Family) bool {
 	tables := r.Of(f)
 	for _, t := range tables {
@@ -112,7 +110,7 @@ func (r *Rules) OrderUnknown(f iptables.Family) bool {
 	return false
 }
 
-// hasRules says whether a packet that leaves meets any rule.
+// hasRules reports whether a packet that leaves meets any rule.
 func (t *Table) hasRules() bool {
 	return slices.ContainsFunc(t.Nat().Rules, func(r *iptables.Rule) bool { return r.Chain == postrouting })
 }
@@ -120,7 +118,7 @@ func (t *Table) hasRules() bool {
 // postrouting is the built-in chain that packets meet when they leave.
 const postrouting = "POSTROUTING"
 
-// sort puts the tables into the kernel's order.
+// sort sorts the tables in the kernel's order.
 func (r *Rules) sort() {
 	legacyLast := func(t *Table) int {
 		if t.Backend == Legacy {

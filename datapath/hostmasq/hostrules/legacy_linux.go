@@ -9,10 +9,10 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/xtables"
 )
 
-// legacyRules gives a table as iptables-save would: its chains, the built-in ones first, and
-// their rules in order, without counters. set may be nil: then matches of ipsets are unknown
-// ones. A rule that cannot be decoded has unknown matches or an unknown target; an error
-// says that the table as a whole makes no sense.
+// legacyRules returns a table as iptables-save would: its chains, the built-in ones first, and
+// their rules in order, without counters. set may be nil: then matches of ipsets are unknown ones.
+// A rule that cannot be decoded has unknown matches or an unknown target; an error means that the
+// table as a whole is malformed.
 func legacyRules(t *xtables.Table, set iptables.SetName) (*iptables.Table, error) {
 	spans, err := t.Spans()
 	if err != nil {

@@ -6,16 +6,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// load is what an expression has put into registers.
+// load is the content of registers as an expression loaded it.
 type load struct {
 	kind loadKind
-	// key is a key of meta or ct, the base of a payload, or what fib is asked (NFTA_FIB_FLAGS).
+	// key is a key of meta or ct, the base of a payload, or the flags of fib (NFTA_FIB_FLAGS).
 	key uint32
 	// direction is valid iff kind is loadCt, and -1 where the key has none.
 	direction int
 	offset    int // of a payload
 	size      int // bytes
-	// mask and xor are what was done to it, size bytes each; nil: nothing.
+	// mask and xor were applied to it, size bytes each; nil: not.
 	mask, xor []byte
 	data      []byte // valid iff kind is loadData
 }
@@ -83,8 +83,8 @@ const (
 	ctDstIP6 = 22
 )
 
-// registers are the sixteen of 32 bits; a load stands in its first one. Verdicts have one of
-// their own.
+// registers are the sixteen of 32 bits; a load is stored in its first one. Verdicts have a
+// register of their own.
 type registers [16]*load
 
 const verdictRegister = unix.NFT_REG_VERDICT
@@ -101,11 +101,10 @@ func index(register uint32) (int, bool) {
 	return 0, false
 }
 
-// words is how many registers so many bytes take.
+// words is how many registers this many bytes take.
 func words(size int) int { return (size + 3) / 4 }
 
-// put notes a load; what it overwrites is no longer there. nil is something unknown, of
-// unknown size.
+// put stores a load and removes those that it overwrites. nil is an unknown load of unknown size.
 func (r *registers) put(register uint32, l *load) {
 	at, ok := index(register)
 	if !ok {
@@ -123,7 +122,7 @@ func (r *registers) put(register uint32, l *load) {
 	r[at] = l
 }
 
-// get gives the load that begins at a register; nil: it is not known.
+// get returns the load that begins at a register; nil: it is unknown.
 func (r *registers) get(register uint32) *load {
 	at, ok := index(register)
 	if !ok {
@@ -132,8 +131,7 @@ func (r *registers) get(register uint32) *load {
 	return r[at]
 }
 
-// concatenation gives the loads, side by side, that so many bytes from a register on
-// are made of.
+// concatenation returns the adjacent loads that make up this many bytes from a register on.
 func (r *registers) concatenation(register uint32, size int) ([]*load, bool) {
 	at, ok := index(register)
 	var parts []*load

@@ -8,8 +8,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
-// lookup is "ip saddr @set" and "iifname vmap { ... }". Each element is a branch of its
-// own; an element that is not to be met, a match.
+// lookup is "ip saddr @set" and "iifname vmap { ... }". Each element is a branch of its own, or a
+// match if it must not be met.
 func (t *translator) lookup(a attributes) {
 	name := a.text(unix.NFTA_LOOKUP_SET)
 	negated := a.u32(unix.NFTA_LOOKUP_FLAGS)&unix.NFT_LOOKUP_F_INV != 0
@@ -50,7 +50,7 @@ func (t *translator) lookup(a attributes) {
 	t.unknown("lookup @%s", name)
 }
 
-// conditions are those for a packet that has one element's key.
+// conditions returns the conditions for packets with one element's key.
 func (t *translator) conditions(e element, loads []*load) answer {
 	parts, ok := e.in.parts(loads)
 	if !ok {
@@ -68,7 +68,7 @@ func (t *translator) conditions(e element, loads []*load) answer {
 	return all
 }
 
-// multiply gives the branches of packets with one element's key.
+// multiply returns the branches of packets with one element's key.
 func (t *translator) multiply(e element, loads []*load) (branches [][]condition, ok bool) {
 	a := t.conditions(e, loads)
 	if a.unknown {
@@ -83,7 +83,7 @@ func (t *translator) multiply(e element, loads []*load) (branches [][]condition,
 	return branches, true
 }
 
-// any has the packet have one of the keys.
+// any adds the condition that the packet has one of the keys.
 func (t *translator) any(s *set, loads []*load) bool {
 	if len(s.elements)*len(t.branches) > maxBranches {
 		return false
@@ -100,10 +100,10 @@ func (t *translator) any(s *set, loads []*load) bool {
 	return true
 }
 
-// none has the packet have none of the keys.
+// none adds the condition that the packet has none of the keys.
 func (t *translator) none(s *set, loads []*load) bool {
 	if len(loads) != 1 || len(s.elements) > maxBranches {
-		return false // one part that is another is enough
+		return false // one differing part is enough
 	}
 	var all []condition
 	for _, e := range s.elements {
@@ -125,8 +125,8 @@ func (t *translator) none(s *set, loads []*load) bool {
 	return true
 }
 
-// together makes one match for all keys, where iptables has one: multiport for ports,
-// addrtype for types of addresses, conntrack for states.
+// together makes one match for all keys, if iptables has one: multiport for ports, addrtype for
+// types of addresses, conntrack for states.
 func (t *translator) together(s *set, loads []*load, negated bool) bool {
 	if len(loads) != 1 || len(s.elements) == 0 {
 		return false

@@ -22,7 +22,7 @@ type MarkUse struct {
 // String is one line.
 func (u *MarkUse) String() string { return fmt.Sprintf("%s: %q: %s", u.Table, u.Rule, u.Why) }
 
-// markOwners are the chains in which kube-proxy, kubelet and nfqproxy use their own marks.
+// markOwners are the chains of kube-proxy, kubelet and nfqproxy for their own marks.
 var markOwners = map[string]bool{"KUBE-MARK-MASQ": true, "KUBE-POSTROUTING": true, "KUBE-FORWARD": true, "NFQPROXY-FORWARD": true}
 
 // uses describes what the rule does to the bits; empty: it neither sets nor tests them.

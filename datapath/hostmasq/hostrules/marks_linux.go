@@ -10,10 +10,9 @@ import (
 // kubeProxyTable is the nftables table of kube-proxy's mode nftables, of both families.
 const kubeProxyTable = "kube-proxy"
 
-// MarkUses finds the rules of others that set or test one of the bits, in all tables of
-// iptables' back ends and of nftables in the calling thread's network namespace. The rules of
-// kube-proxy and nfqproxy are not among them, nor are those whose bits cannot be known. It
-// needs CAP_NET_ADMIN.
+// MarkUses finds the rules of other programs that set or test one of the bits, in all tables of
+// iptables' back ends and of nftables in the calling thread's network namespace. It leaves out the
+// rules of kube-proxy and nfqproxy, and those whose bits are not fixed. It needs CAP_NET_ADMIN.
 func MarkUses(m Marks) ([]MarkUse, error) {
 	legacy, err1 := legacyMarkUses(m)
 	native, err2 := nftMarkUses(m)
@@ -72,7 +71,7 @@ func nftMarkUses(m Marks) (uses []MarkUse, err error) {
 	return uses, nil
 }
 
-// usesOf looks at a rule of nftables, for the families that it is for, one after the other.
+// usesOf examines a rule of nftables, for each of its families.
 func (m Marks) usesOf(t *nftTable, r *rule, k *kernel) (use MarkUse, found bool) {
 	if markOwners[r.chain] {
 		return use, false
@@ -81,7 +80,7 @@ func (m Marks) usesOf(t *nftTable, r *rule, k *kernel) (use MarkUse, found bool)
 		tr := &translator{family: f, kernel: k}
 		for _, made := range tr.translate(r) {
 			if why := m.uses(made); why != "" {
-				made.Chain = r.chain // and not one that is only there for the translation
+				made.Chain = r.chain // and not one that only exists for the translation
 				return MarkUse{t.described(), made.String(), why}, true
 			}
 		}
@@ -89,7 +88,7 @@ func (m Marks) usesOf(t *nftTable, r *rule, k *kernel) (use MarkUse, found bool)
 	return use, false
 }
 
-// described names the table in the words of iptables, if it may be one of its.
+// described names the table as one of iptables, if it may be one.
 func (t *nftTable) described() string {
 	if fs := t.families(); len(fs) == 1 && iptablesTable[t.name] {
 		return fmt.Sprintf("iptables (%s), %s, table %s", NFT, fs[0], t.name)

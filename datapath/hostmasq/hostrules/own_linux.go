@@ -8,8 +8,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/ruleset"
 )
 
-// isOwn says whether a table of nftables is nfqproxy's: the one it works with, or the one
-// that is there for a moment to try what the kernel can do ([ruleset.Probe]).
+// isOwn reports whether a table of nftables is nfqproxy's: its working table, or the temporary one
+// that tests the kernel's features ([ruleset.Probe]).
 func isOwn(family uint8, name string) bool {
 	return family == unix.NFPROTO_INET && (name == ruleset.TableName || strings.HasPrefix(name, ruleset.TableName+"-"))
 }

@@ -15,10 +15,10 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/xtables"
 )
 
-// Read reads the rules of the calling thread's network namespace. nfqproxy's own are not
-// among them. Each back end's rules are read as they were at one moment. It needs
-// CAP_NET_ADMIN; without it, where a table as a whole makes no sense, and where the rules
-// change all the time ([nft.ErrChanged], [xtables.ErrChanged]), it fails.
+// Read reads the rules of the calling thread's network namespace. nfqproxy's own are left out.
+// Each back end's rules are a consistent snapshot. It fails without CAP_NET_ADMIN, if a table as a
+// whole is malformed, and if the rules change all the time ([nft.ErrChanged],
+// [xtables.ErrChanged]).
 func Read() (*Rules, error) {
 	r := new(Rules)
 	if err := errors.Join(r.readLegacy(), r.readNFT()); err != nil {
@@ -32,8 +32,8 @@ var families = []iptables.Family{iptables.IPv4, iptables.IPv6}
 
 const natTable = "nat"
 
-// readLegacy reads the tables of iptables-legacy. Only those that are loaded are asked for:
-// to ask would load them.
+// readLegacy reads the tables of iptables-legacy. It reads only loaded tables, because reading a
+// table loads it.
 func (r *Rules) readLegacy() error {
 	for _, f := range families {
 		table, err := readLegacyTable(f)
@@ -47,7 +47,7 @@ func (r *Rules) readLegacy() error {
 	return nil
 }
 
-// readLegacyTable gives nil if there is no such table.
+// readLegacyTable returns nil if there is no such table.
 func readLegacyTable(f iptables.Family) (*iptables.Table, error) {
 	t, err := loadedLegacyTable(f)
 	if t == nil || err != nil {
@@ -56,7 +56,7 @@ func readLegacyTable(f iptables.Family) (*iptables.Table, error) {
 	return legacyRules(t, xtables.SetNames)
 }
 
-// loadedLegacyTable gives nil if there is no such table.
+// loadedLegacyTable returns nil if there is no such table.
 func loadedLegacyTable(f iptables.Family) (*xtables.Table, error) {
 	names, err := xtables.Names(f)
 	if err != nil || !slices.Contains(names, natTable) {
@@ -65,13 +65,13 @@ func loadedLegacyTable(f iptables.Family) (*xtables.Table, error) {
 	return xtables.Read(f, natTable)
 }
 
-// maxAttempts is how often nftables is read again that changed meanwhile.
+// maxAttempts is how often nftables is read again after a change meanwhile.
 const maxAttempts = 10
 
-// readNFT reads nftables' tables that translate at postrouting. It takes several dumps,
-// which have to be of one generation: a rule may jump to a chain that was made between them.
-// Where the generations follow too closely, it is most often other tables that change, and
-// reading twice gives the same.
+// readNFT reads nftables' tables that translate at postrouting. It takes several dumps, which must
+// be of one generation: a rule may jump to a chain that was made between them. If the generations
+// follow each other too closely, other tables are changing in most cases, and two reads with equal
+// results are accepted.
 func (r *Rules) readNFT() error {
 	before, err := nft.Generation()
 	if err != nil {
@@ -114,8 +114,8 @@ func readNFTTables() ([]*Table, error) {
 	return tables, nil
 }
 
-// deviceNames asks for devices of the calling thread's network namespace by their index,
-// once for each: an answer may cost a listing of all.
+// deviceNames looks up devices of the calling thread's network namespace by their index, once for
+// each: a lookup may cost a listing of all.
 func deviceNames() func(index uint32) (string, bool) {
 	names := make(map[uint32]string) // empty: there is no such device
 	return func(index uint32) (string, bool) {
@@ -209,8 +209,8 @@ func (t *nftTable) readElements(s *set) error {
 	return err
 }
 
-// commentIn finds the comment in what programs attach to a rule: pairs of type and length
-// with text behind (libnftnl/udata.h, NFTNL_UDATA_RULE_COMMENT is 0).
+// commentIn finds the comment in a rule's user data: type, length and text (libnftnl/udata.h,
+// NFTNL_UDATA_RULE_COMMENT is 0).
 func commentIn(data []byte) string {
 	for len(data) >= 2 && int(data[1]) <= len(data)-2 {
 		text := data[2 : 2+int(data[1])]

@@ -16,7 +16,7 @@ type set struct {
 	// registers.
 	keySize  int
 	elements []element
-	ranges   bool // elements have their ends with them
+	ranges   bool // elements include their ends
 	// broken is set if an element could not be read.
 	broken bool
 }
@@ -30,7 +30,7 @@ type element struct {
 	end bool // valid only while elements are collected: marks where an interval has ended
 }
 
-// add takes an element as the kernel gives it.
+// add takes an element as the kernel returns it.
 func (s *set) add(a attributes) {
 	flags := a.u32(unix.NFTA_SET_ELEM_FLAGS)
 	e := element{catchall: flags&elementCatchall != 0, end: flags&unix.NFT_SET_ELEM_INTERVAL_END != 0}
@@ -55,8 +55,8 @@ const (
 	elementCatchall   = 2  // NFT_SET_ELEM_CATCHALL
 )
 
-// finish sorts the elements, whose order is that of a hash table, and makes intervals out
-// of beginnings and ends, which is how sets with intervals of one part (nft_set_rbtree.c) have them.
+// finish sorts the elements, which come in the order of a hash table, and makes intervals from
+// beginnings and ends, as sets with intervals of one part (nft_set_rbtree.c) store them.
 func (s *set) finish() {
 	marks := s.elements
 	slices.SortStableFunc(marks, func(a, b element) int {

@@ -14,7 +14,7 @@ type nftTable struct {
 	family  uint8 // NFPROTO_...
 	name    string
 	handle  uint64
-	dormant bool // its hooks are not there
+	dormant bool // its hooks are not registered
 	chains  []*nftChain
 	sets    map[string]*set
 	rules   []*rule
@@ -71,8 +71,8 @@ func (t *nftTable) translates() bool {
 	return !t.dormant && t.families() != nil && slices.ContainsFunc(t.chains, (*nftChain).translatesSource)
 }
 
-// ofIPTables says whether the table looks like one of iptables-nft: its name, and base
-// chains with the names of the built-in ones.
+// ofIPTables reports whether the table looks like one of iptables-nft, by its name and base chains
+// with the names of the built-in ones.
 func (t *nftTable) ofIPTables() bool {
 	if t.name != natTable || t.family == unix.NFPROTO_INET {
 		return false
@@ -80,8 +80,8 @@ func (t *nftTable) ofIPTables() bool {
 	return !slices.ContainsFunc(t.chains, func(c *nftChain) bool { return c.base != iptables.Builtin(natTable, c.name) })
 }
 
-// tables gives what is to be known of the table: it as a whole if it is of iptables-nft, or
-// else each base chain that translates at postrouting, with what is reached from it.
+// tables returns the relevant parts of the table: the whole table if it is of iptables-nft, or
+// else each base chain that translates at postrouting, with the chains reached from it.
 func (t *nftTable) tables(k *kernel) []*Table {
 	var out []*Table
 	for _, f := range t.families() {
@@ -116,7 +116,7 @@ func (t *nftTable) whole(f iptables.Family, k *kernel) *iptables.Table {
 	tr := &translator{family: f, kernel: k}
 	out := &iptables.Table{Name: natTable}
 	for _, name := range iptables.BuiltinChains(natTable) {
-		c := &iptables.Chain{Name: name, Policy: iptables.PolicyAccept} // as iptables-save shows those that are not there
+		c := &iptables.Chain{Name: name, Policy: iptables.PolicyAccept} // as iptables-save shows missing ones
 		for _, o := range t.chains {
 			if o.name == name {
 				c.Policy = o.policy()
@@ -141,7 +141,7 @@ func (t *nftTable) from(base *nftChain, f iptables.Family, k *kernel) *iptables.
 	tr := &translator{family: f, kernel: k, names: map[string]string{base.name: postrouting}}
 	for _, c := range t.chains {
 		if c != base && iptables.Builtin(natTable, c.name) {
-			tr.names[c.name] = "nft-" + c.name // no chain that can be jumped to is built in
+			tr.names[c.name] = "nft-" + c.name // a chain that can be jumped to is not built in
 		}
 	}
 	out := &iptables.Table{Name: natTable, Chains: []*iptables.Chain{{Name: postrouting, Policy: base.policy()}}}

@@ -6,16 +6,15 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
-// kernel is what the rules of an nftables table refer to and what is asked for it.
+// kernel is the objects that the rules of an nftables table refer to.
 type kernel struct {
 	sets map[string]*set // of the table
-	// ipset and device give names by numbers.
+	// ipset and device return names by numbers.
 	ipset  iptables.SetName
 	device func(index uint32) (string, bool)
 }
 
-// translator makes rules of iptables out of one of nftables, for the packets of one
-// family.
+// translator translates one rule of nftables to rules of iptables, for the packets of one family.
 type translator struct {
 	family iptables.Family
 	kernel *kernel
@@ -23,14 +22,14 @@ type translator struct {
 	names map[string]string
 
 	registers registers
-	// branches are the ways in which a packet can have come to this point of the rule,
-	// at most one of which a packet goes; none: no packet comes here.
+	// branches are the conditions under which a packet reaches this point of the rule, at most one
+	// of which is true; none: no packet reaches it.
 	branches [][]condition
 	segments []segment
 	ended    bool // the rule goes on for no packet
-	// opaque is set once something is in a register that is not known; a match says so then.
+	// opaque is set once a register's content is unknown; the rule has an unknown match then.
 	opaque bool
-	// unseen names an expression behind the last segment that may do something.
+	// unseen names an expression after the last segment that may have an effect.
 	unseen string
 }
 
@@ -44,7 +43,7 @@ func (t *translator) chainName(name string) string {
 	return name
 }
 
-// rule is a rule of nftables as the kernel gives it.
+// rule is a rule of nftables as the kernel returns it.
 type rule struct {
 	table, chain string
 	handle       uint64
@@ -52,8 +51,8 @@ type rule struct {
 	comment      string
 }
 
-// translate gives the rules, those of the rule's own chain and those of the chains
-// that are made for it; none for a rule that no packet of the family meets.
+// translate returns the rules, those of the rule's own chain and those of the chains made for it;
+// none for a rule that no packet of the family matches.
 func (t *translator) translate(r *rule) []*iptables.Rule {
 	*t = translator{family: t.family, kernel: t.kernel, names: t.names, branches: [][]condition{nil}}
 	for list := r.expressions; len(list) > 0 && !t.ended && len(t.branches) > 0; list = list[1:] {
@@ -129,14 +128,12 @@ func (t *translator) expression(name string, a attributes) {
 	}
 }
 
-// harmless are expressions that are not known but do nothing to a packet: they load
-// something, or match.
+// harmless are unknown expressions that do not change a packet: they load a value, or match.
 var harmless = map[string]bool{
 	"numgen": true, "hash": true, "rt": true, "socket": true, "osf": true, "tunnel": true, "xfrm": true, "quota": true, "connlimit": true,
 }
 
-// strange takes an expression that is not known: a match, say, and perhaps what the rule
-// is for.
+// strange takes an unknown expression, which may be a match or the rule's target.
 func (t *translator) strange(name string) {
 	t.unknown("%s", name)
 	if !harmless[name] {
@@ -160,7 +157,7 @@ func (t *translator) andAll(conditions []condition) {
 	}
 }
 
-// effect notes what the rule does here, if anything; it goes on behind that.
+// effect records what the rule does here, if anything; the rule continues after that.
 func (t *translator) effect(target iptables.Target) {
 	s := segment{}
 	for _, b := range t.branches {
@@ -178,7 +175,7 @@ func (t *translator) effect(target iptables.Target) {
 	}
 }
 
-// finish is like effect for what the rule ends with.
+// finish is like effect for the end of the rule.
 func (t *translator) finish(target iptables.Target) {
 	t.effect(target)
 	t.ended = true
@@ -195,7 +192,7 @@ func (t *translator) payload(a attributes) {
 	})
 }
 
-// bounded is a number of bytes, at most those of all registers.
+// bounded limits a number of bytes to the size of all registers.
 func bounded(n uint32) int { return int(min(n, 64)) }
 
 func (t *translator) meta(a attributes) {

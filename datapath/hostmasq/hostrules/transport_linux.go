@@ -9,8 +9,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
-// transportTest compares bytes of the transport header with intervals, one of which has to
-// contain them; or if negated, none.
+// transportTest compares bytes of the transport header with intervals: one of them must contain
+// the bytes or, if negated, none.
 type transportTest struct {
 	offset, size int
 	mask         []byte
@@ -19,7 +19,7 @@ type transportTest struct {
 	text         string
 }
 
-// isPort says whether it is about a port, of all protocols that have some.
+// isPort reports whether it is about a port, of all protocols that have some.
 func (c *transportTest) isPort() bool {
 	return c.size == 2 && (c.offset == 0 || c.offset == 2) && c.mask == nil
 }
@@ -55,14 +55,14 @@ type header struct {
 	flags               iptables.Condition[iptables.FlagTest]
 	icmp                *iptables.ICMPType
 	icmpNegated         bool
-	plain               bool // source, destination or flags have something to say
+	plain               bool // source, destination or flags are set
 	more                []iptables.Match
 }
 
 var anyPort = iptables.Ports{Range: iptables.PortRange{First: 0, Last: 65535}}
 
-// transportMatches gives the matches for some tests of the transport header of a
-// protocol; 0: it is not known.
+// transportMatches returns the matches for tests of the transport header of a protocol; 0:
+// unknown.
 func transportMatches(f iptables.Family, protocol uint8, tests []*transportTest) []iptables.Match {
 	h := header{protocol: protocol, family: f, source: anyPort, destination: anyPort}
 	for _, c := range tests {
@@ -91,7 +91,7 @@ func transportMatches(f iptables.Family, protocol uint8, tests []*transportTest)
 	return append(matches, h.more...)
 }
 
-// add says whether the test has a counterpart.
+// add reports whether the test has a counterpart.
 func (h *header) add(c *transportTest) bool {
 	icmp := uint8(unix.IPPROTO_ICMP)
 	if h.family == iptables.IPv6 {
@@ -181,8 +181,8 @@ func (h *header) addICMP(c *transportTest) bool {
 	return h.icmp.Type != 255 || h.family == iptables.IPv6
 }
 
-// resolve gives a rule's matches, in the order of iptables-save: the generic ones first,
-// and the tests of the transport header as one where the first of them stands.
+// resolve returns a rule's matches, in the order of iptables-save: the generic ones first, and the
+// tests of the transport header as one match in the place of the first of them.
 func resolve(f iptables.Family, conditions []condition) []iptables.Match {
 	var protocol uint8
 	var tests []*transportTest
@@ -195,7 +195,7 @@ func resolve(f iptables.Family, conditions []condition) []iptables.Match {
 		}
 	}
 	var matches []iptables.Match
-	late := false // a match that counts stands before a generic one
+	late := false // a match that counts comes before a generic one
 	counting := false
 	for _, c := range conditions {
 		switch {
@@ -218,10 +218,10 @@ func resolve(f iptables.Family, conditions []condition) []iptables.Match {
 	return matches
 }
 
-// sameGeneric says whether two generic matches are the same.
+// sameGeneric reports whether two generic matches are the same.
 func sameGeneric(a, b iptables.Match) bool { return a.Module() == "" && b.Module() == "" && a == b }
 
-// counts says whether it makes a difference how often a match is asked.
+// counts reports whether the number of evaluations of a match matters.
 func counts(m iptables.Match) bool {
 	switch m := m.(type) {
 	case iptables.Limit, iptables.Recent:
@@ -253,15 +253,15 @@ func rank(m iptables.Match) int {
 	return 6
 }
 
-// nftWord stands where a module's or target's name would.
+// nftWord replaces a module's or target's name.
 const nftWord = "nft"
 
-// unknownMatch is a match that names what has no counterpart.
+// unknownMatch is a match that names an expression without a counterpart.
 func unknownMatch(format string, args ...any) iptables.Match {
 	return iptables.UnknownMatch{Match: nftWord, Args: []iptables.Token{iptables.Text(fmt.Sprintf(format, args...))}}
 }
 
-// unknownTarget is a target that names what has no counterpart.
+// unknownTarget is a target that names an expression without a counterpart.
 func unknownTarget(format string, args ...any) iptables.Target {
 	return iptables.UnknownTarget{Target: nftWord, Args: []iptables.Token{iptables.Text(fmt.Sprintf(format, args...))}}
 }

@@ -14,27 +14,26 @@ import (
 )
 
 const (
-	// pollInterval is how often iptables-legacy's rules are looked at, of whose changes the
-	// kernel tells nobody.
+	// pollInterval is how often iptables-legacy's rules are checked: the kernel sends no events of
+	// their changes.
 	pollInterval = 5 * time.Second
-	// quiet is how long nothing has to change before it is told that something did: programs
-	// make their rules one by one.
+	// quiet is how long the rules must stay unchanged before a change is reported: programs add
+	// their rules one by one.
 	quiet = 100 * time.Millisecond
-	// patience is how long that may take.
+	// patience is the longest wait for that.
 	patience = time.Second
 )
 
 // Watch calls changed whenever the rules that [Read] reads may have changed, in the calling
-// thread's network namespace, until the context ends; then its error is nil. The
-// first call comes as soon as nothing can be missed any more: what is read in it or later
-// is not out of date unseen. Several changes in short order are one call; one that fails is
-// repeated some seconds later. changed is called in the calling goroutine, which may have
-// locked its thread to the namespace.
+// thread's network namespace, until the context ends; then its error is nil. The first call comes
+// once the watch is complete: later changes of what it reads cause another call. Several changes
+// in short order are one call; a failed call is repeated some seconds later. changed is called in
+// the calling goroutine, which may have locked its thread to the namespace.
 //
-// nftables' changes are told by the kernel (other tables' than nfqproxy's own, which
-// change all the time); legacy ones are seen within some seconds. Names that come and go
-// without a rule, those of ipsets and of devices by their index, are not seen. It needs
-// CAP_NET_ADMIN. An error means that changes can no longer be heard of.
+// The kernel reports nftables' changes (those of nfqproxy's own table, which changes all the time,
+// are ignored); legacy ones are noticed within some seconds. Changes of names without a change of
+// a rule, of ipsets and of devices by their index, are not noticed. It needs CAP_NET_ADMIN. After
+// an error changes are no longer reported.
 func Watch(ctx context.Context, changed func() error) error {
 	events, err := nft.NewWatch(concerns)
 	if err != nil {
@@ -52,10 +51,10 @@ func Watch(ctx context.Context, changed func() error) error {
 
 // watcher decides when to call changed.
 type watcher struct {
-	events <-chan struct{} // something of nftables may have changed
-	failed <-chan error    // no more events will come
+	events <-chan struct{} // nftables may have changed
+	failed <-chan error    // no more events will arrive
 	ticks  <-chan time.Time
-	// poll says whether the legacy rules differ from those of the call before.
+	// poll reports whether the legacy rules differ from those of the previous call.
 	poll    func() bool
 	after   func(time.Duration) <-chan time.Time
 	changed func() error
@@ -83,7 +82,7 @@ func (w *watcher) run(ctx context.Context) error {
 	}
 }
 
-// settle waits until no more events come; false: the context has ended.
+// settle waits until no more events arrive; false: the context has ended.
 func (w *watcher) settle(ctx context.Context) bool {
 	last := w.after(patience)
 	for {
@@ -105,8 +104,8 @@ type legacyPoll struct {
 	last uint64
 }
 
-// changed says whether the rules differ from those of the call before. Of rules that cannot
-// be read that cannot be told: whoever reads them then will say why.
+// changed reports whether the rules differ from those of the previous call. Rules that cannot be
+// read count as changed: the next read reports the error.
 func (p *legacyPoll) changed() bool {
 	var h maphash.Hash
 	h.SetSeed(p.seed)
@@ -124,7 +123,7 @@ func (p *legacyPoll) changed() bool {
 	return differs
 }
 
-// readLegacyBytes gives the table's rules without their counters; none if there is no table.
+// readLegacyBytes returns the table's rules without their counters; none if there is no table.
 func readLegacyBytes(f iptables.Family) ([]byte, error) {
 	t, err := loadedLegacyTable(f)
 	if t == nil || err != nil {
@@ -133,8 +132,8 @@ func readLegacyBytes(f iptables.Family) ([]byte, error) {
 	return t.Fingerprint(), nil
 }
 
-// concerns says whether a message tells of a change of somebody else's tables. It names the
-// table in its first attribute, whatever it is about.
+// concerns reports whether a message is about a change of another program's tables. A message of
+// any kind names the table in its first attribute.
 func concerns(m netlink.Message) bool {
 	if m.Header.Type>>8 != unix.NFNL_SUBSYS_NFTABLES || m.Header.Type == nft.MessageType(unix.NFT_MSG_NEWGEN) {
 		return false // every transaction ends with its generation

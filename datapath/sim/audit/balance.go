@@ -17,9 +17,9 @@ type balance struct {
 	chain  string
 	line   int
 	shares []share
-	// left is the part of the flows that comes to the end of the chain.
+	// left is the share of the flows that reaches the end of the chain.
 	left float64
-	// unequal is set if the rules do not give each endpoint the same.
+	// unequal is set if the rules do not give each endpoint the same share.
 	unequal bool
 }
 
@@ -30,13 +30,13 @@ type share struct {
 	rule  *rule
 }
 
-// endpoint is what a KUBE-SEP chain says.
+// endpoint is the content of a KUBE-SEP chain.
 type endpoint struct {
-	told     bool // the file has the chain
+	present  bool // the file has the chain
 	line     int
 	addrPort netip.AddrPort // of the DNAT; zero: there is none
 	dnatLine int
-	hairpin  netip.Addr // whose packets are masqueraded; zero: nobody's
+	hairpin  netip.Addr // the source whose packets are masqueraded; zero: none
 	hairLine int
 }
 
@@ -45,8 +45,8 @@ func (r *reader) follow(s *Service) {
 	if s.suffix == "" {
 		return
 	}
-	// Chains that the service does not use are not its own: they have problems of
-	// their own.
+	// Chains that the service does not use are not its own: their problems are reported for
+	// themselves.
 	var pending unique[string]
 	for _, kind := range []string{firewallPrefix, externalPrefix, xlbPrefix, servicePrefix, localPrefix} {
 		if chain := kind + s.suffix; r.node.chains[chain] == s {
@@ -171,7 +171,7 @@ func (r *reader) balance(s *Service, policy decision.Policy, chain string) {
 	b.unequal = unequal(b.shares)
 }
 
-// probability is that of a rule to match a packet that comes to it.
+// probability is that of a rule to match a packet that reaches it.
 func probability(s *iptables.Statistic) float64 {
 	p := 1.0
 	switch {
@@ -188,12 +188,11 @@ func probability(s *iptables.Statistic) float64 {
 	return p
 }
 
-// rounding is how far a probability may be from 1/n: old versions of kube-proxy gave
-// five digits.
+// rounding is how far a probability may be from 1/n: old versions of kube-proxy wrote five digits.
 const rounding = 1e-5
 
-// unequal says whether the rules give some endpoints more than others. Each rule is
-// looked at by itself, since what is rounded off adds up along the chain.
+// unequal reports whether the rules give some endpoints more than others. Each rule is checked by
+// itself, because rounding errors add up along the chain.
 func unequal(shares []share) bool {
 	for i, s := range shares {
 		want := 1 / float64(len(shares)-i)
@@ -204,7 +203,7 @@ func unequal(shares []share) bool {
 	return false
 }
 
-// endpointOf is the service's endpoint that the rule jumps to, made if need be.
+// endpointOf returns the service's endpoint that the rule jumps to, and makes it if needed.
 func (r *reader) endpointOf(s *Service, rule *rule) *Endpoint {
 	index := r.index(s)
 	if i, known := index.endpoints[rule.jump]; known {
@@ -215,10 +214,10 @@ func (r *reader) endpointOf(s *Service, rule *rule) *Endpoint {
 	read := r.endpoint(s, rule.jump)
 	said, _ := arrow(rule.comment)
 	switch {
-	case read.told:
+	case read.present:
 		e.AddrPort = read.addrPort
 		if said.IsValid() && read.addrPort.IsValid() && said != read.addrPort {
-			r.problem(fmt.Sprintf("the comment says %s, but %s translates to %s", said, rule.jump, read.addrPort), rule.Line, read.dnatLine)
+			r.problem(fmt.Sprintf("the comment names %s, but %s translates to %s", said, rule.jump, read.addrPort), rule.Line, read.dnatLine)
 		}
 	default:
 		e.AddrPort = said
@@ -227,7 +226,7 @@ func (r *reader) endpointOf(s *Service, rule *rule) *Endpoint {
 	return &s.Endpoints[len(s.Endpoints)-1]
 }
 
-// arrow reads the endpoint out of "default/web -> 10.244.1.2:80".
+// arrow reads the endpoint from "default/web -> 10.244.1.2:80".
 func arrow(comment string) (netip.AddrPort, bool) {
 	_, text, ok := strings.Cut(comment, " -> ")
 	if !ok {
@@ -242,7 +241,7 @@ func (r *reader) endpoint(s *Service, chain string) *endpoint {
 	if e := r.endpoints[chain]; e != nil {
 		return e
 	}
-	e := &endpoint{told: r.nat.has(chain), line: r.nat.declared[chain]}
+	e := &endpoint{present: r.nat.has(chain), line: r.nat.declared[chain]}
 	r.endpoints[chain] = e
 	for _, rule := range r.nat.rules[chain] {
 		switch t := rule.Target.(type) {
@@ -258,14 +257,14 @@ func (r *reader) endpoint(s *Service, chain string) *endpoint {
 			}
 		}
 	}
-	if e.told {
+	if e.present {
 		r.checkEndpoint(s, chain, e)
 	}
 	return e
 }
 
-// settleLocality says of endpoints where they are, as far as some service of policy Local
-// shows it, or the prefix of the node's pods.
+// settleLocality sets the locality of endpoints, if a service of policy Local or the prefix of the
+// node's pods shows it.
 func (r *reader) settleLocality() {
 	where := make(map[netip.Addr]Locality)
 	for _, s := range r.node.Services {
@@ -288,7 +287,7 @@ func (r *reader) settleLocality() {
 	}
 }
 
-// locality tells by the prefixes of pods where one is.
+// locality returns the locality of an address by the prefixes of pods.
 func (p *Proxy) locality(a netip.Addr) Locality {
 	switch {
 	case !p.NodePodCIDR.IsValid() || !p.PodCIDR.Contains(a):

@@ -11,7 +11,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/kubechains"
 )
 
-// check looks for what is inconsistent in all that was read.
+// check looks for inconsistencies in all that was read.
 func (r *reader) check() {
 	if why, is := r.otherMode(); is {
 		r.problem(why)
@@ -38,7 +38,7 @@ func (r *reader) check() {
 	slices.SortFunc(r.node.Contested, byLine)
 }
 
-// checkTold notes what the file does not tell, and says whether chains are missing that
+// checkCommented records what the file does not show, and reports whether chains are missing that
 // rules jump to.
 func (r *reader) checkCommented() bool {
 	var missing []string
@@ -63,18 +63,18 @@ func (r *reader) checkCommented() bool {
 		r.gap(fmt.Sprintf("%d chains are not in the file: %s", n, strings.Join(missing, ", ")), lines...)
 	}
 	if !r.filter.has(kubechains.Services) {
-		r.gap("the file has no chain KUBE-SERVICES of table filter: services without endpoints cannot be seen")
+		r.gap("the file has no chain KUBE-SERVICES of table filter: services without endpoints are not shown")
 	}
 	return len(missing) > 0
 }
 
-// otherMode says why there are no services, if kube-proxy did not write rules in iptables
-// mode.
+// otherMode reports the reason why there are no services, if kube-proxy did not write rules in
+// iptables mode.
 func (r *reader) otherMode() (why string, is bool) {
 	for _, rule := range r.nat.rules[kubechains.Services] {
 		for _, m := range rule.Matches {
 			if set, ok := m.(iptables.SetMatch); ok && strings.HasPrefix(set.Set, "KUBE-") {
-				return fmt.Sprintf("kube-proxy wrote these rules in IPVS mode (they ask for the ipset %s): its services are not in iptables' rules; see ipvsadm -Ln", set.Set), true
+				return fmt.Sprintf("kube-proxy wrote these rules in IPVS mode (they match the ipset %s): its services are not in iptables' rules; see ipvsadm -Ln", set.Set), true
 			}
 		}
 	}
@@ -143,7 +143,7 @@ func (r *reader) checkClaims() {
 	}
 }
 
-// checkBalance looks at the chains that choose the endpoint.
+// checkBalance checks the chains that select the endpoint.
 func (r *reader) checkBalance(s *Service, missing bool) {
 	for policy, b := range s.balanced {
 		if b == nil {
@@ -152,10 +152,10 @@ func (r *reader) checkBalance(s *Service, missing bool) {
 		r.checkShares(b)
 		refused := s.Refused || decision.Policy(policy) == decision.Local && s.Dropped || r.marksDrop(b.chain)
 		if len(b.shares) == 0 && !refused && r.filter.has(kubechains.Services) {
-			r.problem(fmt.Sprintf("%s of %s chooses no endpoint, and no rule of filter refuses its packets: they go on untranslated", b.chain, s.Title()), b.line)
+			r.problem(fmt.Sprintf("%s of %s chooses no endpoint, and no rule of filter refuses its packets: they pass untranslated", b.chain, s.Title()), b.line)
 		}
 		if len(b.shares) > 0 && s.Refused {
-			r.problem(fmt.Sprintf("%s of %s has endpoints, but a rule of filter says that it has none", b.chain, s.Title()), b.line)
+			r.problem(fmt.Sprintf("%s of %s has endpoints, but a rule of filter declares that it has none", b.chain, s.Title()), b.line)
 		}
 	}
 	if s.suffix != "" && s.balanced == ([2]*balance{}) && !missing && !s.Refused && !s.Dropped {
@@ -163,8 +163,7 @@ func (r *reader) checkBalance(s *Service, missing bool) {
 	}
 }
 
-// marksDrop says whether the chain has the packets dropped that no endpoint takes, as
-// until 1.24.
+// marksDrop reports whether the chain drops packets without an endpoint, as until 1.24.
 func (r *reader) marksDrop(chain string) bool {
 	return slices.ContainsFunc(r.nat.rules[chain], func(rule *rule) bool { return rule.jump == "KUBE-MARK-DROP" })
 }
@@ -192,12 +191,12 @@ func (r *reader) checkShares(b *balance) {
 	}
 }
 
-// percent is the share to a hundredth of a percent.
+// percent is the share, rounded to a hundredth of a percent.
 func percent(share float64) string {
 	return strings.TrimSuffix(strings.TrimRight(fmt.Sprintf("%.2f", 100*share), "0"), ".") + "%"
 }
 
-// checkName compares the name of a chain with the hash of what it is for.
+// checkName compares the name of a chain with the hash of its purpose.
 func (r *reader) checkName(s *Service, chain string) {
 	if s.hashed == "" {
 		return
@@ -208,7 +207,7 @@ func (r *reader) checkName(s *Service, chain string) {
 	r.compareName(chain, kind+want, kind+have, fmt.Sprintf("%s/%s", s.hashed, s.Protocol.Lower()))
 }
 
-// hashedPort is the service port with the name that its chains' names are the hash of.
+// hashedPort is the service port with the name from which its chains' names are hashed.
 func hashedPort(s *Service) *decision.ServicePort {
 	namespace, rest, _ := strings.Cut(s.hashed, "/")
 	return &decision.ServicePort{Name: decision.ServicePortName{Namespace: namespace, Name: rest}, Protocol: s.Protocol}
@@ -222,8 +221,7 @@ func (r *reader) compareName(chain, want, have, of string) {
 	r.misnamed = append(r.misnamed, issue(fmt.Sprintf("chain %s should be %s, the hash of %s", chain, want, of), []int{r.nat.declared[chain]}))
 }
 
-// checkNames says which chains have the wrong name. If no name at all is right, they
-// were made up.
+// checkNames reports the chains with a wrong name. If no name is right, they were all changed.
 func (r *reader) checkNames() {
 	if n := len(r.misnamed); r.named == 0 && n > 1 {
 		r.problem(fmt.Sprintf("none of the %d chains has the name that kube-proxy would give it: they were changed by hand", n))
@@ -232,7 +230,7 @@ func (r *reader) checkNames() {
 	r.node.Problems = append(r.node.Problems, r.misnamed...)
 }
 
-// checkEndpoint looks at a KUBE-SEP chain.
+// checkEndpoint checks a KUBE-SEP chain.
 func (r *reader) checkEndpoint(s *Service, chain string, e *endpoint) {
 	switch {
 	case !e.addrPort.IsValid():
@@ -248,7 +246,7 @@ func (r *reader) checkEndpoint(s *Service, chain string, e *endpoint) {
 	}
 }
 
-// checkMasquerade finds services whose ClusterIP flows are masqueraded less than others'.
+// checkMasquerade finds services whose ClusterIP flows are masqueraded less than those of others.
 func (r *reader) checkMasquerade() {
 	has := make(map[*Service]bool)
 	for _, o := range r.node.owners {
@@ -270,7 +268,7 @@ func (r *reader) checkMasquerade() {
 			}
 		}
 		if n < all {
-			r.problem(fmt.Sprintf("of %d rules that masquerade flows to ClusterIPs, %d do whatever their source", all, n), linesOf(r.masqueraded)...)
+			r.problem(fmt.Sprintf("of %d rules that masquerade flows to ClusterIPs, %d match every source", all, n), linesOf(r.masqueraded)...)
 		}
 	}
 }
@@ -282,7 +280,7 @@ func linesOf(rules []*rule) (lines []int) {
 	return lines
 }
 
-// checkPostrouting looks for the masquerade of what is marked.
+// checkPostrouting looks for the masquerade of marked packets.
 func (r *reader) checkPostrouting() {
 	mark := r.node.Proxy.MasqueradeMark
 	if r.nat.has(kubechains.MarkMasq) && mark == 0 {
@@ -299,20 +297,20 @@ func (r *reader) checkPostrouting() {
 		}
 		for _, m := range rule.Matches {
 			if m, ok := m.(iptables.Mark); ok && mark != 0 && m.Mark.Value != mark {
-				r.problem(fmt.Sprintf("KUBE-POSTROUTING asks for the mark %#x, but KUBE-MARK-MASQ sets %#x", m.Mark.Value, mark), rule.Line)
+				r.problem(fmt.Sprintf("KUBE-POSTROUTING matches the mark %#x, but KUBE-MARK-MASQ sets %#x", m.Mark.Value, mark), rule.Line)
 			}
 		}
 	}
 	if !masquerades {
-		r.problem("KUBE-POSTROUTING has no MASQUERADE: replies to what should be masqueraded get lost", r.nat.declared[kubechains.Postrouting])
+		r.problem("KUBE-POSTROUTING has no MASQUERADE: flows that should be masqueraded get no replies", r.nat.declared[kubechains.Postrouting])
 	}
 }
 
 // checkHooks looks for the jumps from the built-in chains that the file has.
 func (r *reader) checkHooks() {
 	for _, hook := range []struct{ from, to, effect string }{
-		{"PREROUTING", kubechains.Services, "packets from pods and from outside find no service"},
-		{"OUTPUT", kubechains.Services, "the node's own packets find no service"},
+		{"PREROUTING", kubechains.Services, "packets from pods and from outside reach no service"},
+		{"OUTPUT", kubechains.Services, "the node's own packets reach no service"},
 		{"POSTROUTING", kubechains.Postrouting, "nothing is masqueraded"},
 	} {
 		jumps := slices.ContainsFunc(r.nat.rules[hook.from], func(rule *rule) bool { return rule.jump == hook.to })
@@ -322,7 +320,7 @@ func (r *reader) checkHooks() {
 	}
 }
 
-// checkNodePortJump looks at the end of KUBE-SERVICES.
+// checkNodePortJump checks the end of KUBE-SERVICES.
 func (r *reader) checkNodePortJump() {
 	rules := r.nat.rules[kubechains.Services]
 	jump := func(rule *rule) bool { return rule.jump == kubechains.NodePorts }

@@ -66,7 +66,7 @@ func TestProblems(t *testing.T) {
 		{"no endpoints, and not refused", []edit{{first + "\n", ""}, {second + "\n", ""}}, []string{
 			"line 62: no rule jumps to chain KUBE-SEP-S4QGHWZAQRZ7NT5K",
 			"line 63: no rule jumps to chain KUBE-SEP-ULMINKU752SDK7IQ",
-			"line 71: KUBE-SVC-OL4YPD43MBS7WVHD of default/my-nginx-service chooses no endpoint, and no rule of filter refuses its packets: they go on untranslated",
+			"line 71: KUBE-SVC-OL4YPD43MBS7WVHD of default/my-nginx-service chooses no endpoint, and no rule of filter refuses its packets: they pass untranslated",
 		}},
 		{"an external chain that leads nowhere", []edit{{external + "\n", ""}, {portal + "\n", ""}, {masquerade + "\n", ""}, {first + "\n", ""}, {second + "\n", ""}, {":KUBE-SVC-OL4YPD43MBS7WVHD - [0:0]\n", ""}}, []string{
 			"no chain of default/my-nginx-service chooses an endpoint, and no rule of filter refuses its packets",
@@ -74,7 +74,7 @@ func TestProblems(t *testing.T) {
 			"line 63: no rule jumps to chain KUBE-SEP-ULMINKU752SDK7IQ",
 		}},
 		{"endpoints, but refused", []edit{refuse("default/my-nginx-service", "10.96.118.136", "80")}, []string{
-			"line 72: KUBE-SVC-OL4YPD43MBS7WVHD of default/my-nginx-service has endpoints, but a rule of filter says that it has none",
+			"line 72: KUBE-SVC-OL4YPD43MBS7WVHD of default/my-nginx-service has endpoints, but a rule of filter declares that it has none",
 		}},
 		{"probabilities that are not equal", []edit{{first, strings.Replace(first, "0.50000000000", "0.25000000000", 1)}}, []string{
 			"lines 126 and 127: KUBE-SVC-OL4YPD43MBS7WVHD gives its endpoints unequal shares: 25%, 75%",
@@ -115,11 +115,11 @@ func TestProblems(t *testing.T) {
 			"lines 101 and 102: KUBE-SEP-S4QGHWZAQRZ7NT5K masquerades the packets of 10.244.2.3, but translates to 10.244.2.2:80",
 		}},
 		{"a translation elsewhere than the comment says", []edit{{second, strings.Replace(second, "10.244.2.2", "10.244.2.3", 1)}}, []string{
-			"lines 102 and 127: the comment says 10.244.2.3:80, but KUBE-SEP-S4QGHWZAQRZ7NT5K translates to 10.244.2.2:80",
+			"lines 102 and 127: the comment names 10.244.2.3:80, but KUBE-SEP-S4QGHWZAQRZ7NT5K translates to 10.244.2.2:80",
 		}},
 		{"a translation elsewhere than all say", []edit{{dnat, strings.Replace(dnat, "10.244.2.2:80", "10.244.2.2:81", 1)}}, []string{
 			"line 62: chain KUBE-SEP-S4QGHWZAQRZ7NT5K should be KUBE-SEP-TL2YGB44HMGLBAT4, the hash of default/my-nginx-service/tcp and 10.244.2.2:81",
-			"lines 102 and 127: the comment says 10.244.2.2:80, but KUBE-SEP-S4QGHWZAQRZ7NT5K translates to 10.244.2.2:81",
+			"lines 102 and 127: the comment names 10.244.2.2:80, but KUBE-SEP-S4QGHWZAQRZ7NT5K translates to 10.244.2.2:81",
 		}},
 		{"no hairpin rule", []edit{{hairpin + "\n", ""}}, []string{
 			"line 101: KUBE-SEP-S4QGHWZAQRZ7NT5K does not masquerade the packets of 10.244.2.2 itself, which cannot reach itself by way of default/my-nginx-service",
@@ -128,7 +128,7 @@ func TestProblems(t *testing.T) {
 			"line 62: KUBE-SEP-S4QGHWZAQRZ7NT5K of default/my-nginx-service has no DNAT to one address and port",
 		}},
 		{"no masquerade", []edit{{"-A KUBE-POSTROUTING -m comment --comment \"kubernetes service traffic requiring SNAT\" -j MASQUERADE --random-fully\n", ""}}, []string{
-			"line 56: KUBE-POSTROUTING has no MASQUERADE: replies to what should be masqueraded get lost",
+			"line 56: KUBE-POSTROUTING has no MASQUERADE: flows that should be masqueraded get no replies",
 		}},
 		{"no masquerade from outside", []edit{{"-A KUBE-EXT-OL4YPD43MBS7WVHD -m comment --comment \"masquerade traffic for default/my-nginx-service external destinations\" -j KUBE-MARK-MASQ\n", ""}}, []string{
 			"line 52: KUBE-EXT-OL4YPD43MBS7WVHD of default/my-nginx-service masquerades nothing: replies from endpoints on other nodes do not come back here",
@@ -137,13 +137,13 @@ func TestProblems(t *testing.T) {
 			"line 54: KUBE-MARK-MASQ sets no mark: nothing is masqueraded",
 		}},
 		{"another mark", []edit{{"-A KUBE-MARK-MASQ -j MARK --set-xmark 0x4000/0x4000", "-A KUBE-MARK-MASQ -j MARK --set-xmark 0x8000/0x8000"}}, []string{
-			"line 90: KUBE-POSTROUTING asks for the mark 0x4000, but KUBE-MARK-MASQ sets 0x8000",
+			"line 90: KUBE-POSTROUTING matches the mark 0x4000, but KUBE-MARK-MASQ sets 0x8000",
 		}},
 		{"no way from outside", []edit{{"-A PREROUTING -m comment --comment \"kubernetes service portals\" -j KUBE-SERVICES\n", ""}}, []string{
-			"line 45: PREROUTING of nat does not jump to KUBE-SERVICES: packets from pods and from outside find no service",
+			"line 45: PREROUTING of nat does not jump to KUBE-SERVICES: packets from pods and from outside reach no service",
 		}},
 		{"no way from the node", []edit{{"-A OUTPUT -m comment --comment \"kubernetes service portals\" -j KUBE-SERVICES\n", ""}}, []string{
-			"line 47: OUTPUT of nat does not jump to KUBE-SERVICES: the node's own packets find no service",
+			"line 47: OUTPUT of nat does not jump to KUBE-SERVICES: the node's own packets reach no service",
 		}},
 		{"no way to the masquerade", []edit{{"-A POSTROUTING -m comment --comment \"kubernetes postrouting rules\" -j KUBE-POSTROUTING\n", ""}}, []string{
 			"line 48: POSTROUTING of nat does not jump to KUBE-POSTROUTING: nothing is masqueraded",
@@ -155,13 +155,13 @@ func TestProblems(t *testing.T) {
 			"line 67: KUBE-SERVICES of nat does not end with a jump to KUBE-NODEPORTS: no node port is served",
 		}},
 		{"other pods", []edit{{masquerade, strings.Replace(masquerade, "10.244.0.0/16", "10.245.0.0/16", 1)}}, []string{
-			"line 125: pods are told from others by -s 10.245.0.0/16, but most often by -s 10.244.0.0/16",
+			"line 125: pods are detected by -s 10.245.0.0/16, but in most rules by -s 10.244.0.0/16",
 		}},
 		{"one service not masqueraded", []edit{{masquerade + "\n", ""}}, []string{
 			"line 71: KUBE-SVC-OL4YPD43MBS7WVHD has no rule that masquerades flows to the ClusterIP of default/my-nginx-service, as other services have",
 		}},
 		{"one service masqueraded whatever the source", []edit{{masquerade, strings.Replace(masquerade, "! -s 10.244.0.0/16 ", "", 1)}}, []string{
-			"line 125: of 5 rules that masquerade flows to ClusterIPs, 1 do whatever their source",
+			"line 125: of 5 rules that masquerade flows to ClusterIPs, 1 match every source",
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -231,7 +231,7 @@ func TestChainsNotInTheFile(t *testing.T) {
 		t.Errorf("problems %q", node.Problems)
 	}
 	want := []string{
-		"the file has no chain KUBE-SERVICES of table filter: services without endpoints cannot be seen",
+		"the file has no chain KUBE-SERVICES of table filter: services without endpoints are not shown",
 		"lines 77, 111, 116, 118, 119, 121 and 5 more: 11 chains are not in the file: KUBE-POSTROUTING, KUBE-SVC-NPX46M4PTMTKRN6Y, KUBE-NODEPORTS, KUBE-SEP-IT2ZTR26TO4XFPTO, KUBE-SEP-ZXMNUKOKXUTL2MK2 and 6 more",
 	}
 	if have := strs(node.Gaps); !slices.Equal(have, want) {
@@ -252,7 +252,7 @@ func TestChainsNotInTheFile(t *testing.T) {
 func TestNoServices(t *testing.T) {
 	for name, c := range map[string]struct{ rules, want string }{
 		"IPVS": {"*nat\n:KUBE-SERVICES - [0:0]\n-A PREROUTING -j KUBE-SERVICES\n-A KUBE-SERVICES -m set --match-set KUBE-CLUSTER-IP dst,dst -j ACCEPT\nCOMMIT\n",
-			"kube-proxy wrote these rules in IPVS mode (they ask for the ipset KUBE-CLUSTER-IP): its services are not in iptables' rules; see ipvsadm -Ln"},
+			"kube-proxy wrote these rules in IPVS mode (they match the ipset KUBE-CLUSTER-IP): its services are not in iptables' rules; see ipvsadm -Ln"},
 		"no kube-proxy": {"*nat\n-A PREROUTING -j ACCEPT\nCOMMIT\n",
 			"table nat has no chain KUBE-SERVICES: kube-proxy did not write rules in iptables mode on this node, or the file does not have them"},
 		"no nat": {"*filter\n-A INPUT -j ACCEPT\nCOMMIT\n",

@@ -12,24 +12,23 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/kubechains"
 )
 
-// Comparison is what changed between two dumps of a node.
+// Comparison is the changes between two dumps of a node.
 type Comparison struct {
 	Services []ServiceChange // by name
 	Proxy    []Detail        // the proxy's configuration
-	// Tables are the differences that services and configuration do not tell; or all.
+	// Tables are the differences that services and configuration do not explain; or all.
 	Tables []iptables.TableDiff
-	// Reordered counts rules of services that stand in another place where the order
-	// has no effect: kube-proxy writes them as it comes upon them. They are not among
-	// Tables, unless all are.
+	// Reordered counts rules of services that are in another place without an effect: kube-proxy
+	// writes them in no fixed order. They are not among Tables, unless all are.
 	Reordered int
 }
 
-// Same says whether nothing changed.
+// Same reports whether nothing changed.
 func (c *Comparison) Same() bool {
 	return len(c.Services) == 0 && len(c.Proxy) == 0 && len(c.Tables) == 0
 }
 
-// ServiceChange is what changed about a service port.
+// ServiceChange is the change of a service port.
 type ServiceChange struct {
 	Before  *Service // nil: it is new
 	After   *Service // nil: it is gone
@@ -42,7 +41,7 @@ type Detail struct {
 	Text   string `json:"text"`
 }
 
-// Change says what became of something.
+// Change is the kind of a change.
 type Change string
 
 // The changes.
@@ -52,7 +51,7 @@ const (
 	Changed Change = "changed"
 )
 
-// Change is what became of the service port.
+// Change returns the kind of the change.
 func (c *ServiceChange) Change() Change {
 	switch {
 	case c.Before == nil:
@@ -63,11 +62,11 @@ func (c *ServiceChange) Change() Change {
 	return Changed
 }
 
-// Service is the service port, as it is in the end.
+// Service returns the service port after the change, or before it if it was removed.
 func (c *ServiceChange) Service() *Service { return cmp.Or(c.After, c.Before) }
 
-// Compare tells what is different in the second dump: services first, and then the rules
-// that these do not tell. With all it does not leave out any difference of rules.
+// Compare returns the differences of the second dump: services first, and then the rules that
+// these do not explain. With all it includes every difference of rules.
 func Compare(before, after *iptables.Dump, all bool) *Comparison {
 	was, is := Read(before), Read(after)
 	c := &Comparison{Services: compareAll(was.Services, is.Services), Proxy: compareProxies(&was.Proxy, &is.Proxy)}
@@ -133,7 +132,7 @@ func (d *details) add(change Change, format string, args ...any) {
 	*d = append(*d, Detail{change, fmt.Sprintf(format, args...)})
 }
 
-// value notes that a property has another value; the zero value is that it has none.
+// value records a changed property; the zero value means that it has none.
 func value[T comparable](d *details, what string, before, after T) {
 	var none T
 	switch {
@@ -147,7 +146,7 @@ func value[T comparable](d *details, what string, before, after T) {
 	}
 }
 
-// set notes what was added to a list, or removed from it.
+// set records what was added to a list, or removed from it.
 func set[T comparable](d *details, what string, before, after []T) {
 	was, is := setOf(before), setOf(after)
 	for _, v := range before {
@@ -176,7 +175,7 @@ func compareService(was, is *Service) []Detail {
 	value(d, "health check node port", was.HealthCheckNodePort, is.HealthCheckNodePort)
 	switch {
 	case is.Refused && !was.Refused:
-		d.add(Changed, "refused: it has no endpoints any more")
+		d.add(Changed, "refused: it has no endpoints anymore")
 	case was.Refused && !is.Refused:
 		d.add(Changed, "no longer refused: it has endpoints")
 	}
@@ -215,7 +214,7 @@ func allowed(s *Service) string {
 	return ""
 }
 
-// place is where an endpoint's flows go, or what is known of it.
+// place is the address of an endpoint, or else the name of its chain.
 func (e *Endpoint) place() string {
 	if e.AddrPort.IsValid() {
 		return e.AddrPort.String()
@@ -237,7 +236,7 @@ func compareEndpoints(d *details, before, after []Endpoint) {
 			d.add(Removed, "endpoint %s", e.place())
 		}
 	}
-	// All those whose share changed in the same way are told together.
+	// Endpoints with the same change of their share are listed together.
 	var ways []string
 	moved := make(map[string][]string)
 	for i := range after {
@@ -282,7 +281,7 @@ func (e *Endpoint) shares() string {
 	return shareText(e.Share) + ", " + local
 }
 
-// shareText is "1/n", if it is so but for rounding, or else a percentage.
+// shareText is "1/n", if that is the share apart from rounding, or else a percentage.
 func shareText(share float64) string {
 	if share > 0 {
 		n := 1 / share
@@ -296,7 +295,7 @@ func shareText(share float64) string {
 	return percent(share)
 }
 
-// compareProxies compares what both dumps show.
+// compareProxies compares the configuration that both dumps show.
 func compareProxies(was, is *Proxy) []Detail {
 	d := &details{}
 	if was.Version != "" && is.Version != "" {
@@ -305,7 +304,7 @@ func compareProxies(was, is *Proxy) []Detail {
 	if was.balances && is.balances && was.MasqueradeAll != is.MasqueradeAll {
 		d.add(Changed, "masquerade all ClusterIP flows: %t -> %t", was.MasqueradeAll, is.MasqueradeAll)
 	}
-	// Where all is masqueraded, nobody needs to tell pods from others.
+	// If all flows are masqueraded, no rule detects pods.
 	if was.balances && is.balances && !was.MasqueradeAll && !is.MasqueradeAll {
 		value(d, "pods' addresses", prefixText(was.PodCIDR), prefixText(is.PodCIDR))
 		value(d, "pods' bridge", was.Bridge, is.Bridge)
@@ -332,17 +331,17 @@ func prefixText(p netip.Prefix) string {
 	return p.String()
 }
 
-// counting is what decides which rules there are that count in nfacct.
+// counting is the condition for rules that count in nfacct.
 func (p *Proxy) counting() [3]bool { return [3]bool{p.NFAcct, p.PassesInvalid, p.LocalhostNodePorts} }
 
-// knowledge is what the comparison of services has told.
+// knowledge is the differences that the comparison of services has shown.
 type knowledge struct {
 	was, is    *Node
 	changed    map[*Service]*ServiceChange
 	comparison *Comparison
 }
 
-// untold leaves out of the differences what has been told.
+// unexplained removes from the differences those that are explained.
 func (k *knowledge) unexplained(t iptables.TableDiff) iptables.TableDiff {
 	var left []iptables.ChainDiff
 	for _, c := range t.Chains {
@@ -366,7 +365,7 @@ func (k *knowledge) unexplained(t iptables.TableDiff) iptables.TableDiff {
 // effect on the services' rules in it.
 func (k *knowledge) reordered(table string, c *iptables.ChainDiff, r *iptables.RuleDiff) bool {
 	_, owned := k.is.owners[r.After]
-	// Of several services that claim the same, the first gets the flows.
+	// Of several services with the same claim, the first gets the flows.
 	if k.is.contests[r.After] != k.was.contests[r.Before] {
 		return false
 	}
@@ -380,7 +379,7 @@ func (k *knowledge) reordered(table string, c *iptables.ChainDiff, r *iptables.R
 	return false
 }
 
-// toldRule says whether the change of its service tells that the rule is new or gone.
+// explains reports whether the change of its service explains that the rule is new or gone.
 func (k *knowledge) explains(n *Node, r *iptables.Rule, c *iptables.ChainDiff) bool {
 	of, owned := n.owners[r]
 	if !owned {

@@ -187,7 +187,7 @@ func TestCompareRefused(t *testing.T) {
 	refused := 0
 	for _, d := range comparison.Services[0].Details {
 		switch {
-		case d.Text == "refused: it has no endpoints any more":
+		case d.Text == "refused: it has no endpoints anymore":
 			refused++
 		case strings.HasPrefix(d.Text, "endpoint "), d.Text == "no longer dropped under policy Local":
 		default:

@@ -64,8 +64,7 @@ func (r *reader) refusal(chain string, rule *rule) {
 	r.owns(s, rule)
 }
 
-// refused is the service that a refused packet is for: by name, or by what a rule of nat
-// says of the same address.
+// refused is the service of a refused packet: by name, or by the rule of nat for the same address.
 func (r *reader) refused(name string, ip netip.Addr, rule *rule) *Service {
 	if _, named := parseName(name); !named {
 		if same := r.claims[claim{ip, rule.port, rule.protocol}]; len(same) > 0 {
@@ -75,8 +74,8 @@ func (r *reader) refused(name string, ip netip.Addr, rule *rule) *Service {
 	return r.service(name, "", rule.protocol)
 }
 
-// firewalls reads KUBE-PROXY-FIREWALL, where packets to load balancer IPs end that no
-// source range let through.
+// firewalls reads KUBE-PROXY-FIREWALL, which drops packets to load balancer IPs from outside the
+// source ranges.
 func (r *reader) firewalls() {
 	for _, rule := range r.filter.rules[kubechains.ProxyFirewall] {
 		ip, ok := rule.destination.host()
@@ -109,7 +108,7 @@ func (r *reader) healthChecks() {
 		if !ok || !named || rule.port == 0 {
 			continue
 		}
-		// The check is always by TCP, whatever the service's protocol.
+		// The check always uses TCP, with any protocol of the service.
 		for _, s := range byName[spn] {
 			s.HealthCheckNodePort, s.ExternalPolicy = rule.port, decision.Local
 			r.owns(s, rule)

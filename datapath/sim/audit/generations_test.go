@@ -210,7 +210,7 @@ func TestWithoutComments(t *testing.T) {
 	if len(again.Services) != 3 || again.Services[1].Name != "service-10-96-0-10" || len(again.Services[1].Spec.Ports) != 3 {
 		t.Errorf("services %+v", again.Services)
 	}
-	if n := "10.96.118.136:80 (TCP) has no name in its comments and is called default/service-10-96-118-136:tcp-80: its chains get other names"; len(objects.Notes) != 5 || objects.Notes[4] != n {
+	if n := "10.96.118.136:80 (TCP) has no name in its comments and is named default/service-10-96-118-136:tcp-80: its chains get other names"; len(objects.Notes) != 5 || objects.Notes[4] != n {
 		t.Errorf("notes %q", objects.Notes)
 	}
 }

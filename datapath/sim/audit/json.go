@@ -37,14 +37,14 @@ type (
 		Rules        []ruleJSON `json:"rules,omitempty"`
 	}
 	ruleJSON struct {
-		Change     Change `json:"change"` // "moved" where it stands in another place
+		Change     Change `json:"change"` // "moved" if it is in another place
 		LineBefore int    `json:"lineBefore,omitempty"`
 		LineAfter  int    `json:"lineAfter,omitempty"`
 		Rule       string `json:"rule"`
 	}
 )
 
-// moved is what became of a rule that stands in another place.
+// moved is the change of a rule that is in another place.
 const moved Change = "moved"
 
 // MarshalJSON writes rules as iptables-save prints them, with the numbers of their lines.

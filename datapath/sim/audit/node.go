@@ -1,10 +1,10 @@
-// Package audit reads services back out of kube-proxy's iptables rules: which there
-// are, where their flows go and with what share, how the proxy is configured, and what
-// is inconsistent. [NewObjects] makes Kubernetes objects of them that kube-proxy
-// would write the same rules for, and [Compare] tells what changed between two dumps.
+// Package audit reads services from kube-proxy's iptables rules: their addresses, their endpoints
+// with shares, the proxy's configuration, and inconsistencies. [NewObjects] makes Kubernetes
+// objects for which kube-proxy would write the same rules, and [Compare] returns the changes
+// between two dumps.
 //
-// Rules of kube-proxy since about 1.8 are understood. Names come from comments: without
-// them services are known by their addresses.
+// Rules of kube-proxy since about 1.8 are understood. Names come from comments: without them
+// services are identified by their addresses.
 package audit
 
 import (
@@ -18,21 +18,21 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
-// Node is what the rules of one node tell, in one address family. It is read only.
+// Node is the content of one node's rules, in one address family. It is read only.
 type Node struct {
 	Family decision.Family `json:"-"`
 	// Services are the service ports, by name; those without one follow, by address.
 	Services []*Service `json:"services"`
 	Proxy    Proxy      `json:"proxy"`
-	// Problems are what is inconsistent in the rules, by their first line.
+	// Problems are the inconsistencies of the rules, by their first line.
 	Problems []Issue `json:"problems"`
 	// Contested are addresses and node ports that several services claim: kube-proxy writes
 	// the rules of each.
 	Contested []Issue `json:"contested,omitempty"`
-	// Gaps are what the file does not tell: a listing often has a few chains only.
+	// Gaps are the parts that the file does not show: a listing often has only a few chains.
 	Gaps []Issue `json:"gaps"`
 
-	// owners are the services whose properties tell all that the rule does.
+	// owners are the services whose properties explain all that the rule does.
 	owners map[*iptables.Rule]ownership
 	// chains are the services that the chains of nat are for.
 	chains map[string]*Service
@@ -40,9 +40,9 @@ type Node struct {
 	contests map[*iptables.Rule]string
 }
 
-// ownership is whom a rule of kube-proxy is about.
+// ownership is the owner of a rule of kube-proxy.
 type ownership struct {
-	service *Service // nil: no service, but the proxy's configuration tells all
+	service *Service // nil: no service, but the proxy's configuration explains the rule
 	// counts is set for a rule that counts in nfacct, and for one that would if the kernel had
 	// it.
 	counts bool
@@ -51,7 +51,7 @@ type ownership struct {
 	masquerade bool
 }
 
-// Finding is one thing to know about the rules.
+// Issue is one problem or gap of the rules.
 type Issue struct {
 	Lines []int  `json:"lines,omitempty"` // of the file, counted from 1
 	Text  string `json:"text"`            // one sentence without its line numbers
@@ -82,20 +82,19 @@ func (f Issue) String() string {
 
 // Proxy is how kube-proxy was configured, as far as its rules show.
 type Proxy struct {
-	// Version is about which kube-proxy wrote the rules: "1.25 or later"; empty: they
-	// do not tell.
+	// Version is about which kube-proxy wrote the rules: "1.25 or later"; empty: unknown.
 	Version string `json:"version,omitempty"`
-	// At most one of the next three is set: how pods are told from others.
+	// At most one of the next three is set: how pods are detected.
 	PodCIDR         netip.Prefix `json:"podCIDR,omitzero"` // of the cluster, or of the node (mode NodeCIDR)
 	Bridge          string       `json:"bridge,omitempty"`
 	InterfacePrefix string       `json:"interfacePrefix,omitempty"`
-	// NodePodCIDR is the prefix of this node's pods, where the CNI's rules tell.
+	// NodePodCIDR is the prefix of this node's pods, if the CNI's rules show it.
 	NodePodCIDR   netip.Prefix `json:"nodePodCIDR,omitzero"`
 	MasqueradeAll bool         `json:"masqueradeAll"`
 	// MasqueradeMark is the packet mark's bit; 0: there is no rule that sets it.
 	MasqueradeMark uint32 `json:"masqueradeMark"`
-	// LocalhostNodePorts: node ports are open on 127.0.0.1, too. Always set for IPv6,
-	// whose rules do not tell.
+	// LocalhostNodePorts: node ports are open on 127.0.0.1, too. Always set for IPv6, whose rules
+	// do not show it.
 	LocalhostNodePorts bool `json:"localhostNodePorts"`
 	// NodePortAddresses are the node's addresses that node ports are restricted to; none:
 	// they are open on all.
@@ -106,31 +105,31 @@ type Proxy struct {
 	// where nf_conntrack_tcp_be_liberal is set, and wrote none before 1.15.
 	PassesInvalid bool `json:"passesInvalid,omitempty"`
 
-	// balances is set if there is a service with endpoints, which has a rule that tells how
-	// pods are told from others and whether all flows are masqueraded, if there is one.
+	// balances is set if there is a service with endpoints: its rules show the detection of pods
+	// and whether all flows are masqueraded, if kube-proxy does either.
 	balances bool
 }
 
 // Service is one port of one Service in one address family.
 type Service struct {
-	Name     decision.ServicePortName `json:"-"` // zero: no comment tells it
+	Name     decision.ServicePortName `json:"-"` // zero: no comment has it
 	Protocol decision.Protocol        `json:"-"`
 	Family   decision.Family          `json:"-"`
 
-	ClusterIP netip.Addr `json:"clusterIP,omitzero"` // zero: no rule tells it
-	Port      uint16     `json:"port,omitempty"`     // 0: no rule tells it
+	ClusterIP netip.Addr `json:"clusterIP,omitzero"` // zero: no rule has it
+	Port      uint16     `json:"port,omitempty"`     // 0: no rule has it
 	NodePort  uint16     `json:"nodePort,omitempty"` // 0: none
-	// ExternalIPs and LoadBalancerIPs are in the order of the rules. Where a service has
-	// no endpoints, they look the same: then all are ExternalIPs.
+	// ExternalIPs and LoadBalancerIPs are in the order of the rules. If a service has no
+	// endpoints, their rules are the same: then all are ExternalIPs.
 	ExternalIPs     []netip.Addr `json:"externalIPs,omitempty"`
 	LoadBalancerIPs []netip.Addr `json:"loadBalancerIPs,omitempty"`
-	// SourceRanges are who may use LoadBalancerIPs; none: everyone.
+	// SourceRanges are the sources that may use LoadBalancerIPs; none: all.
 	SourceRanges []netip.Prefix `json:"sourceRanges,omitempty"`
 	// NodeAllowed: LoadBalancerIPs are allowed sources themselves, which kube-proxy adds
 	// where the node's address is within SourceRanges.
 	NodeAllowed bool `json:"nodeAllowed,omitempty"`
 
-	// The policies are Cluster where no rule tells.
+	// The policies are Cluster if no rule shows them.
 	InternalPolicy      decision.Policy `json:"-"`
 	ExternalPolicy      decision.Policy `json:"-"`
 	AffinitySeconds     uint32          `json:"affinitySeconds,omitempty"` // 0: none
@@ -152,9 +151,9 @@ type Service struct {
 // Endpoint is where flows of a service port go.
 type Endpoint struct {
 	Chain    string         `json:"chain"`            // KUBE-SEP-...
-	AddrPort netip.AddrPort `json:"address,omitzero"` // zero: the file does not tell
-	// Share is the part of the flows under policy Cluster that come here, LocalShare of
-	// those under policy Local: 0 to 1.
+	AddrPort netip.AddrPort `json:"address,omitzero"` // zero: the file does not show it
+	// Share is the endpoint's share of the flows under policy Cluster, LocalShare of those under
+	// policy Local: 0 to 1.
 	Share      float64  `json:"share"`
 	LocalShare float64  `json:"localShare,omitempty"`
 	Locality   Locality `json:"locality,omitempty"`
@@ -163,7 +162,7 @@ type Endpoint struct {
 // Locality is where an endpoint is.
 type Locality string
 
-// The localities. Rules tell them if some service has policy Local, or by NodePodCIDR.
+// The localities. Rules show them if a service has policy Local, or by NodePodCIDR.
 const (
 	LocalityUnknown Locality = ""
 	OnThisNode      Locality = "here"
@@ -185,7 +184,7 @@ func (s *Service) Title() string {
 	return "KUBE-SVC-" + s.suffix
 }
 
-// Type is the Service's type, as its rules make it look.
+// Type is the Service's type, as its rules suggest.
 func (s *Service) Type() string {
 	switch {
 	case len(s.LoadBalancerIPs) > 0 || s.HealthCheckNodePort != 0:
@@ -196,7 +195,7 @@ func (s *Service) Type() string {
 	return "ClusterIP"
 }
 
-// External says whether the service port can be reached other than by its ClusterIP.
+// External reports whether the service port can be reached other than by its ClusterIP.
 func (s *Service) External() bool {
 	return s.NodePort != 0 || len(s.ExternalIPs) > 0 || len(s.LoadBalancerIPs) > 0
 }

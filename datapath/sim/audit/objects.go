@@ -17,22 +17,22 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/kubechains"
 )
 
-// Objects are Kubernetes objects that kube-proxy, configured as [Config] says, would write
-// the rules for that they were read from.
+// Objects are Kubernetes objects for which kube-proxy, with the configuration of [Config], would
+// write the same rules.
 type Objects struct {
 	// Node is the node that the rules are of; nil if nothing depends on it.
 	Node           *corev1.Node
 	Services       []*corev1.Service
 	EndpointSlices []*discoveryv1.EndpointSlice
-	// Notes are what had to be left out or made up, one sentence each.
+	// Notes are the parts that were left out or invented, one sentence each.
 	Notes []string
 }
 
 // DefaultNodeName is the name of the node where none is given.
 const DefaultNodeName = "node"
 
-// NewObjects makes objects of what the rules of one node tell, of one family or both.
-// nodeName may be empty.
+// NewObjects makes objects from the rules of one node, of one family or both. nodeName may be
+// empty.
 func NewObjects(nodeName string, nodes ...*Node) *Objects {
 	m := &maker{objects: &Objects{}, nodeName: cmp.Or(nodeName, DefaultNodeName), within: make(map[int]map[netip.Prefix]bool)}
 	m.node(nodeName != "", nodes)
@@ -59,8 +59,8 @@ func NewObjects(nodeName string, nodes ...*Node) *Objects {
 	return m.objects
 }
 
-// Config is the configuration of the node that the rules were read from. Of the detection
-// of pods it knows what the rules show: a prefix is taken for that of the whole cluster.
+// Config is the configuration of the node that the rules were read from. The detection of pods is
+// as the rules show it: a prefix is assumed to be that of the whole cluster.
 func Config(nodeName string, nodes ...*Node) control.NodeConfig {
 	c := control.NodeConfig{Name: cmp.Or(nodeName, DefaultNodeName), LocalhostNodePorts: true}
 	for _, n := range nodes {
@@ -73,7 +73,7 @@ func Config(nodeName string, nodes ...*Node) control.NodeConfig {
 		case p.InterfacePrefix != "":
 			c.Mode, c.InterfacePrefix = control.InterfaceNamePrefix, p.InterfacePrefix
 		}
-		// Where node ports are restricted, their addresses tell.
+		// If node ports are restricted, their addresses show it.
 		c.LocalhostNodePorts = c.LocalhostNodePorts && (p.LocalhostNodePorts || len(p.NodePortAddresses) > 0)
 		c.MasqueradeAll = c.MasqueradeAll || p.MasqueradeAll
 		c.MasqueradeMark = cmp.Or(p.MasqueradeMark, c.MasqueradeMark)
@@ -93,11 +93,11 @@ func Kernel(nodes ...*Node) (k kubechains.Kernel) {
 	return k
 }
 
-// maker is what NewObjects knows on its way.
+// maker is the state of NewObjects.
 type maker struct {
 	objects   *Objects
 	nodeName  string
-	addresses []netip.Addr                  // of the node, as far as they are known
+	addresses []netip.Addr                  // known addresses of the node
 	within    map[int]map[netip.Prefix]bool // see networks
 }
 
@@ -105,7 +105,7 @@ func (m *maker) note(format string, args ...any) {
 	m.objects.Notes = append(m.objects.Notes, fmt.Sprintf(format, args...))
 }
 
-// node makes the Node object, if it was asked for or something depends on it.
+// node makes the Node object, if it was requested or if something depends on it.
 func (m *maker) node(named bool, nodes []*Node) {
 	o := &corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}, ObjectMeta: metav1.ObjectMeta{Name: m.nodeName}}
 	needed := named
@@ -136,10 +136,10 @@ func (m *maker) node(named bool, nodes []*Node) {
 	}
 }
 
-// settle gives a service port the names that an object needs, or leaves it out.
+// settle sets the names that an object needs, or leaves the service port out.
 func (m *maker) settle(s *Service) (*Service, bool) {
 	if !s.ClusterIP.IsValid() || s.Port == 0 {
-		m.note("%s is left out: no rule tells its cluster IP", s.Title())
+		m.note("%s is left out: no rule has its cluster IP", s.Title())
 		return nil, false
 	}
 	if s.Name != (decision.ServicePortName{}) {
@@ -151,7 +151,7 @@ func (m *maker) settle(s *Service) (*Service, bool) {
 		Name:      "service-" + strings.NewReplacer(".", "-", ":", "-").Replace(s.ClusterIP.StringExpanded()),
 		Port:      fmt.Sprintf("%s-%d", s.Protocol.Lower(), s.Port),
 	}
-	m.note("%s (%s) has no name in its comments and is called %s: its chains get other names", s.Title(), s.Protocol, named.Name)
+	m.note("%s (%s) has no name in its comments and is named %s: its chains get other names", s.Title(), s.Protocol, named.Name)
 	return &named, true
 }
 
@@ -217,7 +217,7 @@ func (m *maker) service(name decision.ServiceName, ports []*Service) {
 	m.objects.Services = append(m.objects.Services, o)
 }
 
-// nodeWithin says whether the node's address is known to be within the source ranges.
+// nodeWithin reports whether the node's address is known to be within the source ranges.
 func (m *maker) nodeWithin(s *Service) bool {
 	return slices.ContainsFunc(s.SourceRanges, func(p netip.Prefix) bool { return m.networks(p.Bits())[p.Masked()] })
 }
@@ -237,19 +237,19 @@ func (m *maker) networks(bits int) map[netip.Prefix]bool {
 	return of
 }
 
-// laterType is the type that has more: ClusterIP, NodePort, LoadBalancer.
+// laterType is the later type in the order ClusterIP, NodePort, LoadBalancer.
 func laterType(a, b corev1.ServiceType) corev1.ServiceType {
 	order := []corev1.ServiceType{corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer}
 	return order[max(slices.Index(order, a), slices.Index(order, b))]
 }
 
-// portKey is what a port of a Service is known by.
+// portKey identifies a port of a Service.
 type portKey struct {
 	name     string
 	protocol corev1.Protocol
 }
 
-// port adds a port of one family, which may be there from the other.
+// port adds a port of one family, which may exist from the other.
 func (m *maker) port(spec *corev1.ServiceSpec, there map[portKey]int, s *Service) {
 	p := corev1.ServicePort{Name: s.Name.Port, Protocol: corev1.Protocol(s.Protocol.String()), Port: int32(s.Port), NodePort: int32(s.NodePort), TargetPort: intstr.FromInt32(int32(s.Port))}
 	if len(s.Endpoints) > 0 && s.Endpoints[0].AddrPort.IsValid() {
@@ -259,7 +259,7 @@ func (m *maker) port(spec *corev1.ServiceSpec, there map[portKey]int, s *Service
 	if i, known := there[key]; known {
 		have := &spec.Ports[i]
 		if have.Port != p.Port || have.NodePort != 0 && p.NodePort != 0 && have.NodePort != p.NodePort {
-			m.note("%s has another port in %s than in the other family: that is left out", s.Title(), s.Family)
+			m.note("%s has a different port in %s than in the other family: that port is left out", s.Title(), s.Family)
 		}
 		have.NodePort = cmp.Or(have.NodePort, p.NodePort)
 		return

@@ -12,7 +12,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/kubechains"
 )
 
-// detection is a way of telling pods from others, and the rules that go by it.
+// detection is a way of detecting pods, and the rules that use it.
 type detection struct {
 	how     string // as in a rule: "-s 10.244.0.0/16"
 	podCIDR netip.Prefix
@@ -20,7 +20,7 @@ type detection struct {
 	lines   []int
 }
 
-// detect notes a rule that tells pods from others by their address or interface.
+// detect records a rule that detects pods by their address or interface.
 func (r *reader) detect(rule *rule, source network, in *iptables.InInterface) {
 	d := detection{podCIDR: source.Prefix, how: "-s " + source.Prefix.String()}
 	if in != nil {
@@ -62,7 +62,7 @@ func (r *reader) masqueradeRule(s *Service, rule *rule) {
 	}
 }
 
-// proxy reads what is not about a service.
+// proxy reads the rules that are not about a service.
 func (r *reader) proxy() {
 	old := r.oldMasquerade()
 	p := &r.node.Proxy
@@ -73,7 +73,7 @@ func (r *reader) proxy() {
 	})
 	p.MasqueradeAll = len(r.masqueraded) > 0
 	if len(r.detectors) > 0 {
-		// What most rules say is right.
+		// The detection of most rules is right.
 		slices.SortStableFunc(r.detectors, func(a, b detection) int { return cmp.Compare(len(b.lines), len(a.lines)) })
 		switch d := r.detectors[0]; {
 		case d.podCIDR.IsValid():
@@ -85,7 +85,7 @@ func (r *reader) proxy() {
 		}
 	}
 	for _, d := range r.detectors[min(1, len(r.detectors)):] {
-		r.problem(fmt.Sprintf("pods are told from others by %s, but most often by %s", d.how, r.detectors[0].how), d.lines...)
+		r.problem(fmt.Sprintf("pods are detected by %s, but in most rules by %s", d.how, r.detectors[0].how), d.lines...)
 	}
 	for _, rule := range r.nat.rules[kubechains.MarkMasq] {
 		if m, ok := rule.Target.(iptables.SetMark); ok {
@@ -111,8 +111,8 @@ func (r *reader) invalid() {
 	}
 }
 
-// oldMasquerade reads the masquerade rules that were among the portals until 1.20, and
-// says whether there are any.
+// oldMasquerade reads the masquerade rules that were among the portals until 1.20, and reports
+// whether there are any.
 func (r *reader) oldMasquerade() bool {
 	found := false
 	for _, rule := range r.nat.rules[kubechains.Services] {
@@ -133,10 +133,10 @@ func (r *reader) oldMasquerade() bool {
 	return found
 }
 
-// version tells by the chains which kube-proxy wrote the rules: it moved the masquerade
-// rules out of KUBE-SERVICES in 1.21 (kubernetes#96959), replaced KUBE-XLB by KUBE-EXT in
-// 1.24 (kubernetes#109060), and has dropped in KUBE-PROXY-FIREWALL since 1.25
-// (kubernetes#110289). A comment of 1.22 does not name the endpoint yet.
+// version returns the version of kube-proxy according to the chains: it moved the masquerade rules
+// out of KUBE-SERVICES in 1.21 (kubernetes#96959), replaced KUBE-XLB by KUBE-EXT in 1.24
+// (kubernetes#109060), and has dropped in KUBE-PROXY-FIREWALL since 1.25 (kubernetes#110289).
+// Comments of 1.22 do not name the endpoint yet.
 func (r *reader) version(oldMasquerade bool) string {
 	external, xlb, arrows, balanced := false, false, false, false
 	for chain := range r.nat.declared {
@@ -193,7 +193,7 @@ func (r *reader) nodePortAddresses() {
 	}
 }
 
-// nodePodCIDR reads the prefix of the node's pods out of flannel's rules.
+// nodePodCIDR reads the prefix of the node's pods from flannel's rules.
 func (r *reader) nodePodCIDR() {
 	for _, chain := range r.nat.order {
 		for _, rule := range r.nat.rules[chain] {

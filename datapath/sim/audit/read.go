@@ -12,8 +12,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/kubechains"
 )
 
-// Read reads the services out of a dump. It never fails: what it does not understand is
-// among the problems or gaps.
+// Read reads the services from a dump. It never fails: rules that it does not understand are among
+// the problems or gaps.
 func Read(d *iptables.Dump) *Node {
 	r := newReader(d)
 	r.portals()
@@ -32,7 +32,7 @@ func Read(d *iptables.Dump) *Node {
 	return r.node
 }
 
-// reader is what Read knows on its way.
+// reader is the state of Read.
 type reader struct {
 	node        *Node
 	nat, filter table
@@ -42,13 +42,13 @@ type reader struct {
 	indexes     map[*Service]*index
 	// claims are the rules for each address and node port, in order.
 	claims map[claim][]*rule
-	// detectors are the rules that tell pods from others, by how they do it.
+	// detectors are the rules that detect pods, by kind.
 	detectors  []detection
-	detectedBy map[string]int // where each is among them
+	detectedBy map[string]int // the index of each
 	// masqueraded are the rules that masquerade all flows to a ClusterIP.
 	masqueraded []*rule
-	// named and misnamed count the chains whose names are the hash of what they are
-	// for, and those whose are not.
+	// named and misnamed count the chains whose names are the hash of their purpose, and the
+	// others.
 	named    int
 	misnamed []Issue
 }
@@ -58,7 +58,7 @@ type nameKey struct {
 	protocol decision.Protocol
 }
 
-// claim is what a packet has to be for to be a service's.
+// claim is the destination of a service's packets.
 type claim struct {
 	addr     netip.Addr // zero: a node port
 	port     uint16
@@ -68,10 +68,10 @@ type claim struct {
 // table is a table of the dump, chain by chain.
 type table struct {
 	name     string
-	declared map[string]int // the chains that the file has, with their lines
+	declared map[string]int // the chains in the file, with their lines
 	rules    map[string][]*rule
 	order    []string // of the chains with rules
-	told     bool     // the file has the table
+	present  bool     // the file has the table
 }
 
 func newTable(d *iptables.Dump, name string) table {
@@ -80,7 +80,7 @@ func newTable(d *iptables.Dump, name string) table {
 	if from == nil {
 		return t
 	}
-	t.told = true
+	t.present = true
 	for _, c := range from.Chains {
 		t.declared[c.Name] = c.Line
 	}
@@ -96,7 +96,7 @@ func newTable(d *iptables.Dump, name string) table {
 	return t
 }
 
-// has says whether the file tells of the chain.
+// has reports whether the file has the chain.
 func (t *table) has(chain string) bool {
 	_, ok := t.declared[chain]
 	return ok
@@ -116,7 +116,7 @@ func newReader(d *iptables.Dump) *reader {
 	}
 }
 
-// owns notes that the service's properties tell what the rule does.
+// owns records that the service's properties explain the rule.
 func (r *reader) owns(s *Service, of *rule) {
 	r.node.owners[of.Rule] = ownership{service: s}
 }
@@ -135,8 +135,8 @@ func issue(text string, lines []int) Issue {
 	return Issue{slices.Compact(lines), text}
 }
 
-// service is the one of that name and those chains, made if need be. name is the text of
-// a comment; suffix may be empty.
+// service returns the service with that name and those chains, and makes it if needed. name is the
+// text of a comment; suffix may be empty.
 func (r *reader) service(name, suffix string, p decision.Protocol) *Service {
 	spn, named := parseName(name)
 	key := nameKey{spn, p}
@@ -179,7 +179,7 @@ func (r *reader) portals() {
 	for _, rule := range r.nat.rules[kubechains.Services] {
 		ip, ok := rule.destination.host()
 		kind, suffix, isService := serviceChain(rule.jump)
-		// Until 1.23, a rule for an external IP could ask for more than the address.
+		// Until 1.23, a rule for an external IP could match more than the address.
 		if !ok || !isService || rule.protocol == 0 || rule.port == 0 || rule.source.IsValid() {
 			continue
 		}
@@ -214,7 +214,7 @@ func (r *reader) portals() {
 	}
 }
 
-// enter notes that the chain is the service's.
+// enter records that the chain is the service's.
 func (r *reader) enter(s *Service, chain string) {
 	if r.node.chains[chain] == nil {
 		r.node.chains[chain] = s
@@ -248,7 +248,7 @@ func (r *reader) nodePorts() {
 		r.nodePort(s, rule)
 		r.enter(s, rule.jump)
 		if rule.counter == kubechains.LocalhostAccepted && rule.plain() && !rule.source.IsValid() {
-			// The rule behind it does the same, without counting.
+			// The next rule does the same, without counting.
 			r.node.Proxy.NFAcct = true
 			r.node.owners[rule.Rule] = ownership{service: s, counts: true}
 			continue
@@ -270,8 +270,8 @@ func (r *reader) nodePort(s *Service, rule *rule) {
 	s.NodePort = rule.port
 }
 
-// settleLoadBalancerIPs takes load balancer IPs that another port of the same Service
-// shows out of the external ones.
+// settleLoadBalancerIPs removes load balancer IPs that another port of the same Service shows from
+// the external ones.
 func (r *reader) settleLoadBalancerIPs() {
 	known := make(map[decision.ServiceName]map[netip.Addr]bool)
 	for _, s := range r.node.Services {

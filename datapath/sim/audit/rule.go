@@ -8,7 +8,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
-// rule is a rule taken apart into what kube-proxy's rules are made of.
+// rule is a rule split into the parts of kube-proxy's rules.
 type rule struct {
 	*iptables.Rule
 	source, destination network
@@ -21,10 +21,10 @@ type rule struct {
 	counter             string // in nfacct; empty: none
 	fromNode, toNode    bool   // addrtype LOCAL
 	invalid             bool   // conntrack state INVALID
-	// other is set if there are matches that are none of these.
+	// other is set if there are further matches.
 	other bool
 	jump  string // a chain; empty: the target is another one
-	// entry is the way to the service that the rule is for; valid iff it is among the claims.
+	// entry is the kind of address that the rule is for; valid iff it is among the claims.
 	entry decision.Entry
 }
 
@@ -34,19 +34,18 @@ type network struct {
 	not bool
 }
 
-// host is the one address that is matched, if it is one.
+// host returns the matched address, if it is a single one.
 func (n network) host() (netip.Addr, bool) {
 	return n.Addr(), n.IsValid() && n.IsSingleIP() && !n.not
 }
 
-// unconditional says whether the rule is for every packet that comes to it.
+// unconditional reports whether the rule matches every packet that reaches it.
 func (r *rule) unconditional() bool {
 	return !r.source.IsValid() && !r.destination.IsValid() && r.in == nil && r.protocol == 0 && r.port == 0 &&
 		r.statistic == nil && r.recent == nil && !r.fromNode && !r.toNode && !r.other
 }
 
-// plain says whether the rule has no other conditions than addresses, protocol, port and
-// device.
+// plain reports whether the rule has only conditions on addresses, protocol, port and device.
 func (r *rule) plain() bool {
 	return r.statistic == nil && r.recent == nil && !r.fromNode && !r.toNode && !r.other
 }
@@ -137,7 +136,7 @@ const (
 	endpointPrefix = "KUBE-SEP-" // one endpoint
 )
 
-// serviceChain takes the name of a service port's chain apart; the endpoints' are others.
+// serviceChain parses the name of a service port's chain, except those of endpoints.
 func serviceChain(chain string) (kind, suffix string, ok bool) {
 	for _, kind := range []string{servicePrefix, localPrefix, externalPrefix, xlbPrefix, firewallPrefix} {
 		if suffix, ok := strings.CutPrefix(chain, kind); ok {

@@ -12,8 +12,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// placeholder is an endpoint that stands for those on other nodes which no rule names:
-// an address for documentation (RFC 5737, RFC 3849).
+// placeholder is an endpoint in place of those on other nodes, which no rule names: an address for
+// documentation (RFC 5737, RFC 3849).
 func placeholder(f decision.Family) netip.Addr {
 	if f == decision.IPv6 {
 		return netip.MustParseAddr("2001:db8::1")
@@ -25,8 +25,8 @@ func placeholder(f decision.Family) netip.Addr {
 type member struct {
 	addr  netip.Addr
 	local bool
-	// hinted: some endpoints of the service port are not for this node under policy
-	// Cluster; here says whether this one is.
+	// hinted: some endpoints of the service port are not for this node under policy Cluster; here
+	// reports whether this one is.
 	hinted, here bool
 }
 
@@ -60,8 +60,8 @@ func (m *maker) slices(name decision.ServiceName, ports []*Service) {
 	}
 }
 
-// groups are the endpoints of a service port, by their port numbers in the order of
-// their first one.
+// groups returns the endpoints of a service port by their port numbers, in the order of the first
+// endpoint.
 func (m *maker) groups(s *Service) []*group {
 	var groups []*group
 	byNumber := make(map[uint16]*group)
@@ -83,7 +83,7 @@ func (m *maker) groups(s *Service) []*group {
 		a := e.AddrPort.Addr()
 		switch {
 		case !a.IsValid():
-			m.note("%s: endpoint %s is left out: the file does not tell its address", s.Title(), e.Chain)
+			m.note("%s: endpoint %s is left out: the file does not have its address", s.Title(), e.Chain)
 			continue
 		case a.IsUnspecified() || a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsMulticast():
 			m.note("%s: endpoint %s is left out: an EndpointSlice cannot have such an address", s.Title(), e.AddrPort)

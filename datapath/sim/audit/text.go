@@ -11,8 +11,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
-// WriteTable writes the services of one node as a table for people, one line for each
-// service port. Wide adds policies and the like, and lists all endpoints.
+// WriteTable writes the services of one node as a text table, one line for each service port. Wide
+// adds policies and the like, and lists all endpoints.
 func WriteTable(w io.Writer, wide bool, nodes ...*Node) error {
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprint(t, "NAMESPACE\tNAME\tTYPE\tCLUSTER-IP\tEXTERNAL-IP\tPORT(S)\tENDPOINTS")
@@ -70,7 +70,7 @@ func (s *Service) ports() string {
 	return text + "/" + s.Protocol.String()
 }
 
-// fewEndpoints is how many are listed where there is little room.
+// fewEndpoints is how many are listed in a narrow column.
 const fewEndpoints = 3
 
 // endpoints lists them with their shares; all of them also with where they are.
@@ -128,7 +128,7 @@ func (s *Service) chain() string {
 	return servicePrefix + s.suffix
 }
 
-// String tells the configuration in one line.
+// String returns the configuration in one line.
 func (p *Proxy) String() string {
 	text := "kube-proxy"
 	if p.Version != "" {
@@ -156,7 +156,7 @@ func (p *Proxy) String() string {
 	return text + "; " + strings.Join(facts, ", ")
 }
 
-// WriteText writes the comparison for people: one sign in front of each line, as diff does.
+// WriteText writes the comparison as text: one sign in front of each line, as diff does.
 func (c *Comparison) WriteText(w io.Writer) error {
 	t := &printer{w: w}
 	if len(c.Services) > 0 {
@@ -224,7 +224,7 @@ func (t *printer) service(c *ServiceChange) {
 	}
 }
 
-// properties are what the service has besides its ClusterIP and endpoints.
+// properties returns the service's properties besides its ClusterIP and endpoints.
 func (s *Service) properties() (all []string) {
 	add := func(has bool, format string, args ...any) {
 		if has {

@@ -27,7 +27,7 @@ func (u *unique[T]) truncate(n int) {
 	u.values = u.values[:n:n]
 }
 
-// setOf is for values of which it is asked many times whether they are there.
+// setOf is a set of values for many lookups.
 func setOf[T comparable](values []T) map[T]bool {
 	set := make(map[T]bool, len(values))
 	for _, v := range values {
@@ -36,7 +36,7 @@ func setOf[T comparable](values []T) map[T]bool {
 	return set
 }
 
-// index is where the values of a service's lists are, while it is read.
+// index has the positions of the values in a service's lists, while it is read.
 type index struct {
 	externalIPs, loadBalancerIPs unique[netip.Addr]
 	sourceRanges                 unique[netip.Prefix]

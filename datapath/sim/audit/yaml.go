@@ -38,7 +38,7 @@ func (o *Objects) WriteYAML(w io.Writer) error {
 	return nil
 }
 
-// document is an object without the fields that are empty but written all the same.
+// document is an object without the empty fields that would be written.
 func document(object any) ([]byte, error) {
 	text, err := json.Marshal(object)
 	if err != nil {
@@ -55,8 +55,7 @@ func document(object any) ([]byte, error) {
 	return yaml.Marshal(fields)
 }
 
-// prune takes out what is null, an empty text or an empty object, and says whether nothing
-// is left.
+// prune removes nulls, empty texts and empty objects, and reports whether nothing is left.
 func prune(fields map[string]any) bool {
 	for name, value := range fields {
 		inner, isObject := value.(map[string]any)

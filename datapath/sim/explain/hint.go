@@ -12,7 +12,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// hint says what might help: sentences, or nothing.
+// hint returns advice: sentences, or nothing.
 func (s *Simulator) hint(p *decision.Packet, d *decision.Decision) string {
 	var hints []string
 	if d.ServicePort == nil && d.Verdict == decision.Accept {
@@ -26,21 +26,21 @@ func (s *Simulator) hint(p *decision.Packet, d *decision.Decision) string {
 	return strings.Join(hints, " ")
 }
 
-// sourceHint is about packets with a source they can hardly have.
+// sourceHint is about packets with an unlikely source.
 func (s *Simulator) sourceHint(p *decision.Packet) string {
 	src := p.Source.Addr()
 	switch own := s.table.IsLocal(src); {
 	case !p.Local && src.IsLoopback():
-		return fmt.Sprintf("A packet from %s is made on the node itself: say so with --local.", src)
+		return fmt.Sprintf("A packet from %s originates on the node itself: set --local.", src)
 	case !p.Local && own:
-		return fmt.Sprintf("%s is an address of this node itself: for a packet that is made there, say --local.", src)
+		return fmt.Sprintf("%s is an address of this node itself: for a packet that originates on it, set --local.", src)
 	case p.Local && !own:
-		return fmt.Sprintf("%s is not known as an address of this node, as one of a packet made there would be: give --node-ip or --node-name.", src)
+		return fmt.Sprintf("%s is not a known address of this node, as the source of a local packet must be: set --node-ip or --node-name.", src)
 	}
 	return ""
 }
 
-// nodeHint is about decisions that depend on which node it is, where that was not said.
+// nodeHint is about decisions that depend on the node, if none was given.
 func (s *Simulator) nodeHint(d *decision.Decision) string {
 	if s.table.Node().Name != "" || d.ServicePort == nil || d.Branch == decision.BranchNone && d.Reason != decision.NoLocalEndpoints {
 		return ""
@@ -60,16 +60,16 @@ func (s *Simulator) nodeHint(d *decision.Decision) string {
 	if slices.Sort(names); len(names) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("The traffic policy is Local, and no node was named, so no endpoint counts as local: say --node-name, one of %s.", some(names))
+	return fmt.Sprintf("The traffic policy is Local and no node is given, so no endpoint counts as local: set --node-name to one of %s.", some(names))
 }
 
-// interfaceHint is about detectors by interface where none was given.
+// interfaceHint is about detectors by interface, if none was given.
 func (s *Simulator) interfaceHint(p *decision.Packet, d *decision.Decision) string {
 	detector := &s.table.Node().Detector
 	if p.Local || p.InInterface != "" || d.ServicePort == nil || detector.Bridge == "" && detector.InterfacePrefix == "" {
 		return ""
 	}
-	return "Pods are told from others by the interface, and none was given, so this counts as no pod's: say --in-interface."
+	return "Pods are detected by the interface and none is given, so the source does not count as a pod: set --in-interface."
 }
 
 // otherNodesPod is about pods on other nodes: their own node decides.
@@ -81,13 +81,13 @@ func (s *Simulator) otherNodesPod(p *decision.Packet, d *decision.Decision) stri
 	src := p.Source.Addr()
 	for _, c := range s.podCIDRs {
 		if c.node != own && c.prefix.Contains(src) {
-			return fmt.Sprintf("%s is a pod's on node %s, where this is decided before it gets here: say --node-name %s.", src, c.node, c.node)
+			return fmt.Sprintf("%s belongs to a pod on node %s, which decides this packet before it arrives here: set --node-name %s.", src, c.node, c.node)
 		}
 	}
 	return ""
 }
 
-// noEndpoints is about services that have none at all, ready or not.
+// noEndpoints is about services without any endpoints, ready or not.
 func (s *Simulator) noEndpoints(d *decision.Decision) string {
 	sp := d.ServicePort
 	if d.Reason != decision.NoEndpoints || len(sp.Endpoints) > 0 {
@@ -96,7 +96,7 @@ func (s *Simulator) noEndpoints(d *decision.Decision) string {
 	name := sp.Name.Namespace + "/" + sp.Name.Name
 	for _, slice := range s.slices[name] {
 		if len(slice.Endpoints) > 0 {
-			return fmt.Sprintf("There are endpoints of %s, but none with the %s port %q: ports of a Service and its EndpointSlices belong together by name and protocol.", name, sp.Protocol, sp.Name.Port)
+			return fmt.Sprintf("There are endpoints of %s, but none with the %s port %q: ports of a Service and of its EndpointSlices are matched by name and protocol.", name, sp.Protocol, sp.Name.Port)
 		}
 	}
 	return fmt.Sprintf("No EndpointSlice of %s (by its label %s) has an endpoint.", name, discoveryv1.LabelServiceName)
@@ -117,7 +117,7 @@ func (s *Simulator) terminating(d *decision.Decision) string {
 			}
 			c := e.Conditions
 			if c.Terminating == nil || !*c.Terminating || c.Ready == nil || *c.Ready {
-				return "" // of several slices with the endpoint, one that it is ready in counts
+				return "" // of several slices with the endpoint, one in which it is ready counts
 			}
 			fallback = true
 		}
@@ -129,10 +129,10 @@ func (s *Simulator) terminating(d *decision.Decision) string {
 	if d.Policy == decision.Local {
 		where = " on this node"
 	}
-	return fmt.Sprintf("No endpoint of %s%s is ready, so those that terminate get new flows for as long as they serve.", name, where)
+	return fmt.Sprintf("No endpoint of %s%s is ready, so terminating endpoints get new flows while they are serving.", name, where)
 }
 
-// nearMiss tells what there is near a destination that is no service's.
+// nearMiss returns what is near a destination that belongs to no service.
 func (s *Simulator) nearMiss(p *decision.Packet) string {
 	dst := p.Destination
 	if ports := s.portsOf(dst.Addr()); len(ports) > 0 {
@@ -152,32 +152,32 @@ func (s *Simulator) nearMiss(p *decision.Packet) string {
 	case s.table.IsLocal(dst.Addr()) && len(nodePorts) > 0:
 		return fmt.Sprintf("%s is an address of this node, whose node ports are: %s.", dst.Addr(), some(nodePorts))
 	case name != "":
-		return fmt.Sprintf("%s is an endpoint of %s: asked by its own address, it gets the packet past all services.", dst.Addr(), name)
+		return fmt.Sprintf("%s is an endpoint of %s: a packet to its own address reaches it without any service.", dst.Addr(), name)
 	case len(s.table.Services()) == 0:
 		return "There are no service ports."
 	}
 	return fmt.Sprintf("None of the %d service ports has the address %s.", len(s.table.Services()), dst.Addr())
 }
 
-// closed says why node ports are not open on an address.
+// closed returns the reason why node ports are not open on an address.
 func (s *Simulator) closed(a netip.Addr) string {
 	switch {
 	case a.Is6() && a.IsLoopback():
-		return "on IPv6 loopback addresses there are none"
+		return "node ports are never open on IPv6 loopback addresses"
 	case a.IsLoopback() && !s.table.Node().LocalhostNodePorts && s.listed(a):
-		return "--localhost-nodeports=false closes them on loopback addresses"
+		return "--localhost-nodeports=false closes node ports on loopback addresses"
 	case s.table.IsLocal(a):
-		return fmt.Sprintf("--nodeport-addresses leaves %s out", a)
+		return fmt.Sprintf("--nodeport-addresses excludes %s", a)
 	}
 	for _, n := range s.nodes {
 		if slices.ContainsFunc(n.Status.Addresses, func(at corev1.NodeAddress) bool { return at.Address == a.String() }) {
-			return fmt.Sprintf("%s is an address of node %s: say --node-name %s to look from there", a, n.Name, n.Name)
+			return fmt.Sprintf("%s is an address of node %s: set --node-name %s to decide there", a, n.Name, n.Name)
 		}
 	}
-	return fmt.Sprintf("%s is not known as an address of this node: give --node-ip or --node-name", a)
+	return fmt.Sprintf("%s is not a known address of this node: set --node-ip or --node-name", a)
 }
 
-// listed says whether the node port addresses contain the address.
+// listed reports whether the node port addresses contain the address.
 func (s *Simulator) listed(a netip.Addr) bool {
 	return s.table.AllNodePortAddresses(decision.FamilyOf(a)) ||
 		slices.ContainsFunc(s.table.Node().NodePortAddresses, func(p netip.Prefix) bool { return p.Contains(a) })

@@ -25,7 +25,7 @@ type Names struct {
 	unserved map[string]string
 }
 
-// NamesOf knows the services of the table, the pods behind them and the pods.
+// NamesOf returns the names of the table's services, of the pods behind them and of the pods.
 func NamesOf(t *decision.Table, pods []*corev1.Pod) *Names {
 	n := &Names{pods: make(map[string][]netip.Addr), services: make(map[string][]*decision.ServicePort), unserved: make(map[string]string)}
 	for _, s := range t.Services() {
@@ -41,12 +41,11 @@ func NamesOf(t *decision.Table, pods []*corev1.Pod) *Names {
 // AddPod adds a pod by its namespace/name.
 func (n *Names) AddPod(name string, addresses []netip.Addr) { n.pods[name] = addresses }
 
-// AddUnserved adds a Service, by its namespace/name, that has no address for packets to go
-// to, and why.
+// AddUnserved adds a Service without an address, by its namespace/name, with the reason.
 func (n *Names) AddUnserved(name, why string) { n.unserved[name] = why }
 
-// podAddresses finds the addresses of a pod. One that no Pod object tells of may be behind
-// a service, whose endpoints name it.
+// podAddresses finds the addresses of a pod. A pod without a Pod object may be named by a
+// service's endpoints.
 func (n *Names) podAddresses(name string) (addrs []netip.Addr, ok bool) {
 	if addrs, ok = n.pods[name]; ok {
 		return addrs, true
@@ -93,13 +92,13 @@ func podAddresses(p *corev1.Pod) (addrs []netip.Addr) {
 	return addrs
 }
 
-// place is where a name or an address leads.
+// place is the addresses of a name, or an address, with the port.
 type place struct {
 	addrs []netip.Addr // at least one; of a name, one of each family
-	port  uint16       // 0: not said
+	port  uint16       // 0: not given
 }
 
-// pair gives the addresses of one family; of two pairs, the one that comes first.
+// pair returns the addresses of one family; of two pairs, the first one.
 func pair(from, to place) (source, destination netip.AddrPort, ok bool) {
 	for _, d := range to.addrs {
 		for _, s := range from.addrs {
@@ -143,7 +142,7 @@ func address(s string) (place, error) {
 		}
 	}
 	if a.Zone() != "" {
-		return p, errors.New("services have nothing to do with addresses that have a zone (%)")
+		return p, errors.New("services never have addresses with a zone (%)")
 	}
 	p.addrs = []netip.Addr{a.Unmap()}
 	return p, nil
@@ -165,8 +164,8 @@ func portNumber(s string) (uint16, error) {
 	return uint16(port), nil
 }
 
-// podOrHint reads NAMESPACE/NAME[:PORT], which is how flows are shown. Only pods may do
-// without their kind: the name of a pod and of a service can be the same.
+// podOrHint reads NAMESPACE/NAME[:PORT], as flows are shown. Only pods may omit their kind: a pod
+// and a service can have the same name.
 func (n *Names) podOrHint(s string) (place, error) {
 	name, _, _ := strings.Cut(s, ":")
 	if _, ok := n.podAddresses(name); ok {
@@ -220,7 +219,7 @@ func (n *Names) service(s string, proto decision.Protocol) (place, error) {
 	case len(fit) == 0:
 		return p, fmt.Errorf("it has no %s port %s; there are %s", proto, port, some(has))
 	case len(fit) > 1:
-		return p, fmt.Errorf("which port? write service/%s:PORT; there are %s", name, some(fit))
+		return p, fmt.Errorf("it has several ports: write service/%s:PORT; there are %s", name, some(fit))
 	}
 	return p, nil
 }
@@ -232,7 +231,7 @@ func appendNew(list []string, s string) []string {
 	return append(list, s)
 }
 
-// known tells what there is instead.
+// known lists what there is instead.
 func known(what string, names []string) string {
 	if len(names) == 0 {
 		return fmt.Sprintf("; there are no %s", what)

@@ -12,13 +12,13 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// Question is a packet as people write it.
+// Question is a packet as users write it.
 type Question struct {
 	Protocol    string `json:"protocol"`    // tcp, udp or sctp
 	Source      string `json:"source"`      // an address or a pod's name; the port may be left out
 	Destination string `json:"destination"` // an address or a name, with a port
-	Local       bool   `json:"local"`       // made on the node itself
-	InInterface string `json:"inInterface"` // where it comes in; may be left out
+	Local       bool   `json:"local"`       // originates on the node itself
+	InInterface string `json:"inInterface"` // the input interface; may be left out
 }
 
 // anyPort stands for a source port that was left out.
@@ -27,9 +27,8 @@ const anyPort = 40000
 // longestLine is how long a line may be; a question has some hundred bytes.
 const longestLine = 1 << 20
 
-// Questions reads one question from each line that is not empty and calls answer
-// with it. It ends at the first error, of a line or of answer, and says which line
-// it was.
+// Questions reads one question from each line that is not empty and calls answer with it. It ends
+// at the first error, of a line or of answer; the error names the line.
 func Questions(in io.Reader, answer func(Question) error) error {
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, longestLine)
@@ -54,8 +53,8 @@ func Questions(in io.Reader, answer func(Question) error) error {
 	return nil
 }
 
-// parse reads one line. A misspelt field is an error: left out, it would give the
-// answer to another question.
+// parse reads one line. A misspelled field is an error: if it were ignored, the answer would be
+// about another packet.
 func parse(line []byte) (Question, error) {
 	var q Question
 	d := json.NewDecoder(bytes.NewReader(line))
@@ -73,7 +72,7 @@ func parse(line []byte) (Question, error) {
 	var kind *json.UnmarshalTypeError
 	switch {
 	case errors.As(err, &kind) && kind.Field != "":
-		why = fmt.Sprintf("%s is a %s, and not a %s", kind.Field, kind.Type, kind.Value)
+		why = fmt.Sprintf("%s is a %s, not a %s", kind.Field, kind.Type, kind.Value)
 	case errors.As(err, &kind):
 		why = "this is a JSON " + kind.Value
 	case errors.Is(err, io.ErrUnexpectedEOF):
@@ -93,7 +92,7 @@ func (n *Names) Packet(q Question) (decision.Packet, error) {
 		return p, &FieldError{"protocol", err}
 	}
 	if q.Local && q.InInterface != "" {
-		return p, &FieldError{"inInterface", fmt.Errorf("a packet that is made on the node comes in by no interface, not by %s", q.InInterface)}
+		return p, &FieldError{"inInterface", fmt.Errorf("a packet that originates on the node has no input interface, but %s is given", q.InInterface)}
 	}
 	destination, err := n.resolve(q.Destination, p.Protocol)
 	if err == nil && destination.port == 0 {
@@ -117,7 +116,7 @@ func (n *Names) Packet(q Question) (decision.Packet, error) {
 	return p, nil
 }
 
-// FieldError says which part of a question is wrong.
+// FieldError is an error in one field of a question.
 type FieldError struct {
 	Field string // as in JSON
 	Err   error
@@ -126,7 +125,7 @@ type FieldError struct {
 // Error is Err's text, which names the field.
 func (e *FieldError) Error() string { return e.Err.Error() }
 
-// Unwrap gives Err.
+// Unwrap returns Err.
 func (e *FieldError) Unwrap() error { return e.Err }
 
 func at(field, value string, err error) error {

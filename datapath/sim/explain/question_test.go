@@ -54,7 +54,7 @@ func TestPacket(t *testing.T) {
 		{"no port of the protocol", Question{Protocol: "sctp", Source: "10.0.0.1", Destination: "service/default/web"}, "", "", "it has no SCTP port; there are"},
 		{"two families", Question{Protocol: "tcp", Source: "10.0.0.1", Destination: "[fd00::2]:80"}, "", "", `source "10.0.0.1" is IPv4 and destination "[fd00::2]:80" is IPv6`},
 		{"service without the pod's family", Question{Protocol: "tcp", Source: "fd00::1", Destination: "service/default/shop"}, "", "", "a packet has one address family"},
-		{"local by an interface", Question{Protocol: "tcp", Source: "10.0.0.1", Destination: "10.0.0.2:80", Local: true, InInterface: "eth0"}, "", "", "by no interface, not by eth0"},
+		{"local by an interface", Question{Protocol: "tcp", Source: "10.0.0.1", Destination: "10.0.0.2:80", Local: true, InInterface: "eth0"}, "", "", "no input interface, but eth0 is given"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -81,7 +81,7 @@ func TestWhichPort(t *testing.T) {
 	}
 	table, _ := control.Table(objects, control.NodeConfig{})
 	_, err := NamesOf(table, nil).Packet(Question{Protocol: "tcp", Source: "10.0.0.1", Destination: "service/default/web"})
-	if want := "which port? write service/default/web:PORT; there are http/80/TCP, dns/53/TCP"; err == nil || !strings.HasSuffix(err.Error(), want) {
+	if want := "it has several ports: write service/default/web:PORT; there are http/80/TCP, dns/53/TCP"; err == nil || !strings.HasSuffix(err.Error(), want) {
 		t.Errorf("error %v, want %q", err, want)
 	}
 	_, err = NamesOf(decision.NewTable(1, time.Time{}, decision.Node{}, nil), nil).Packet(Question{Protocol: "tcp", Source: "pod/a/b", Destination: "10.0.0.1:80"})
@@ -134,7 +134,7 @@ func TestQuestions(t *testing.T) {
 		{"unknown field", good + "\n\n" + `{"src":"a"}`, 1, `line 3: want an object such as {"protocol":"tcp","source":"10.244.1.9","destination":"10.96.0.1:443"}: unknown field "src"`},
 		{"no JSON", "tcp a b", 0, "line 1: want an object such as"},
 		{"an array", "[1]", 0, "this is a JSON array"},
-		{"a wrong type", `{"local":"yes"}`, 0, "local is a bool, and not a string"},
+		{"a wrong type", `{"local":"yes"}`, 0, "local is a bool, not a string"},
 		{"cut off", `{"protocol":`, 0, "the line ends within the object"},
 		{"two objects", good + good, 0, "one for each line"},
 		{"trailing bracket", good + "}", 0, "one for each line"},

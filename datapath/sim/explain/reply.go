@@ -8,28 +8,27 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// reply tells the way of the answer to a decided flow, back through the node's
-// connection tracking. masqueraded says whether its source is rewritten, by whatever
-// rule.
+// reply returns the path of the reply to a decided flow, back through the node's connection
+// tracking. masqueraded: a rule rewrites the flow's source.
 func (s *Simulator) reply(p *decision.Packet, d *decision.Decision, masqueraded bool) *flow.Reply {
 	switch d.Verdict {
 	case decision.DNAT:
 		return s.translated(p, d, masqueraded)
 	case decision.Reject:
 		return &flow.Reply{Steps: []string{
-			fmt.Sprintf("the node answers %s with ICMP port unreachable: the client sees \"connection refused\" at once", p.Source),
+			fmt.Sprintf("the node replies to %s with ICMP port unreachable: the client sees \"connection refused\" at once", p.Source),
 		}}
 	case decision.Drop:
-		return &flow.Reply{Steps: []string{"there is no answer: the client waits until it gives up"}}
+		return &flow.Reply{Steps: []string{"no reply: the client waits until its timeout"}}
 	}
 	src, dst := p.Source.String(), p.Destination.String()
 	return &flow.Reply{
 		Source: dst, Destination: src, SeenSource: dst, SeenDestination: src,
-		Steps: []string{"nothing was translated, so nothing has to be translated back"},
+		Steps: []string{"nothing was translated: the reply needs no translation"},
 	}
 }
 
-// translated is the way back of a flow with an entry in connection tracking.
+// translated returns the reply's path of a flow with an entry in connection tracking.
 func (s *Simulator) translated(p *decision.Packet, d *decision.Decision, masqueraded bool) *flow.Reply {
 	endpoint := d.Endpoint()
 	if endpoint.Addr() == p.Source.Addr() && !d.Masquerade && !p.Local {
@@ -40,50 +39,51 @@ func (s *Simulator) translated(p *decision.Packet, d *decision.Decision, masquer
 	if masqueraded {
 		reply.Destination, whom = "", "an address of this node"
 		if node := s.table.Node().IP(decision.FamilyOf(p.Source.Addr())); node.IsValid() {
-			// Which address depends on the node's routes, and the port on what is free
-			// (--random-fully draws one); these are the usual ones.
+			// The address depends on the node's routes, and the port on the free ones
+			// (--random-fully selects one at random); these are the usual ones.
 			reply.Destination = netip.AddrPortFrom(node, p.Source.Port()).String()
-			whom = fmt.Sprintf("this node, as %s say (the kernel chooses the address by the route, and a port)", reply.Destination)
+			whom = fmt.Sprintf("this node, for example %s (the kernel selects the address by the route, and a free port)", reply.Destination)
 		}
 	}
 	say := func(format string, args ...any) { reply.Steps = append(reply.Steps, fmt.Sprintf(format, args...)) }
-	say("the endpoint answers whom it saw: %s -> %s", endpoint, whom)
+	say("the endpoint replies to the source that it saw: %s -> %s", endpoint, whom)
 	say("%s", s.backHere(p, d, masqueraded))
-	say("connection tracking finds the flow's entry; no rule is looked at any more")
+	say("connection tracking finds the flow's entry; no nat rule is evaluated")
 	if masqueraded {
 		say("un-SNAT: the destination becomes %s again", p.Source)
 	}
 	say("un-DNAT: the source becomes %s again", p.Destination)
-	say("the client gets the answer from the address it asked, and never learns of %s", endpoint)
+	say("the client gets the reply from the address that it sent to; it never sees %s", endpoint)
 	return reply
 }
 
-// unanswered is what becomes of a pod that was sent to itself without masquerading.
+// unanswered is the reply of a pod's packet to itself without masquerading.
 func unanswered(p *decision.Packet, endpoint netip.AddrPort) *flow.Reply {
 	arrival := fmt.Sprintf("the pod gets its own packet back from the network, with its own address as the source: %s -> %s", p.Source, endpoint)
 	if p.Source.Addr().Is4() {
-		arrival += "; Linux takes that for a forgery and drops it, unless the sysctl accept_local says otherwise"
+		arrival += "; Linux drops it as spoofed, unless the sysctl accept_local is set"
 	}
 	return &flow.Reply{Steps: []string{
 		arrival,
-		fmt.Sprintf("accepted, it would be answered within the pod, by %s, past this node's connection tracking and its translation", endpoint),
-		fmt.Sprintf("the client asked %s and waits for its answer: it never comes", p.Destination),
+		fmt.Sprintf("if accepted, the reply would stay within the pod, from %s, without this node's connection tracking and its translation", endpoint),
+		fmt.Sprintf("the client waits for a reply from %s, which never comes", p.Destination),
 	}}
 }
 
-// backHere says why the answer comes by this node, where alone it can be translated back.
+// backHere returns the reason why the reply passes this node, the only place where it can be
+// translated back.
 func (s *Simulator) backHere(p *decision.Packet, d *decision.Decision, masqueraded bool) string {
 	src, node := p.Source.Addr(), s.table.Node()
 	pod := node.Detector.Implemented(decision.FamilyOf(src)) && node.Detector.IsLocal(p)
 	switch {
 	case masqueraded:
-		return "so it comes back here, on whatever node the endpoint is"
+		return "so the reply returns to this node, wherever the endpoint is"
 	case p.Local || s.table.IsLocal(src):
-		return "that is this node itself, so it comes back here"
+		return "that is this node itself, so the reply returns here"
 	case d.ServicePort.Endpoints[d.Index].Local || s.table.IsLocal(d.Endpoint().Addr()):
-		return "the endpoint is on this node, so its answer starts here"
+		return "the endpoint is on this node, so its reply starts here"
 	case pod:
-		return "that is the pod itself, which is on this node (another's would have been translated there), so it comes back here"
+		return "that is the pod itself, which is on this node (another node would have translated its own pod's packet), so the reply returns here"
 	}
-	return "that is the client itself: unless its way leads through this node, the answer misses the translation, and the client gets it from an address it never asked"
+	return "that is the client itself: unless the reply is routed through this node, it is not translated back, and the client gets it from an address that it never sent to"
 }

@@ -26,7 +26,7 @@ func TestReply(t *testing.T) {
 		{
 			"pod to an endpoint elsewhere", nodeB, Question{Source: "10.244.2.9", Destination: "10.96.0.60:443"},
 			flow.Reply{Source: "10.244.1.2:8080", Destination: "10.244.2.9:40000", SeenSource: "10.96.0.60:443", SeenDestination: "10.244.2.9:40000"},
-			[]string{"10.244.1.2:8080 -> 10.244.2.9:40000", "the pod itself, which is on this node", "connection tracking", "un-DNAT: the source becomes 10.96.0.60:443 again", "never learns of 10.244.1.2:8080"},
+			[]string{"10.244.1.2:8080 -> 10.244.2.9:40000", "the pod itself, which is on this node", "connection tracking", "un-DNAT: the source becomes 10.96.0.60:443 again", "never sees 10.244.1.2:8080"},
 			[]string{"un-SNAT"},
 		},
 		{
@@ -38,7 +38,7 @@ func TestReply(t *testing.T) {
 		{
 			"masqueraded", nodeB, Question{Source: "192.0.2.1:55", Destination: "198.51.100.7:443"},
 			flow.Reply{Source: "10.244.1.2:8080", Destination: "172.20.0.3:55", SeenSource: "198.51.100.7:443", SeenDestination: "192.0.2.1:55"},
-			[]string{"this node, as 172.20.0.3:55 say", "comes back here, on whatever node", "connection tracking", "un-SNAT: the destination becomes 192.0.2.1:55 again", "un-DNAT"},
+			[]string{"this node, for example 172.20.0.3:55", "the reply returns to this node, wherever the endpoint is", "connection tracking", "un-SNAT: the destination becomes 192.0.2.1:55 again", "un-DNAT"},
 			nil,
 		},
 		{
@@ -50,7 +50,7 @@ func TestReply(t *testing.T) {
 		{
 			"hairpin, not masqueraded", unmasked, Question{Source: "pod/default/web-1", Destination: "10.96.0.60:443"},
 			flow.Reply{},
-			[]string{"10.244.1.2:40000 -> 10.244.1.2:8080; Linux takes that for a forgery", "answered within the pod", "it never comes"},
+			[]string{"10.244.1.2:40000 -> 10.244.1.2:8080; Linux drops it as spoofed", "the reply would stay within the pod", "which never comes"},
 			[]string{"un-DNAT"},
 		},
 		{
@@ -62,17 +62,17 @@ func TestReply(t *testing.T) {
 		{
 			"made on the node", noDetector, Question{Source: "172.20.0.3", Destination: "10.96.0.60:443", Local: true},
 			flow.Reply{Source: "10.244.1.2:8080", Destination: "172.20.0.3:40000", SeenSource: "10.96.0.60:443", SeenDestination: "172.20.0.3:40000"},
-			[]string{"this node itself, so it comes back here", "un-DNAT"},
+			[]string{"this node itself, so the reply returns here", "un-DNAT"},
 			nil,
 		},
 		{
 			"the trap: an outsider that is not masqueraded", noDetector, Question{Source: "192.0.2.1", Destination: "10.96.0.60:443"},
 			flow.Reply{Source: "10.244.1.2:8080", Destination: "192.0.2.1:40000", SeenSource: "10.96.0.60:443", SeenDestination: "192.0.2.1:40000"},
-			[]string{"unless its way leads through this node, the answer misses the translation"},
+			[]string{"unless the reply is routed through this node, it is not translated back"},
 			nil,
 		},
 		{"refused", nodeA, Question{Source: "10.244.1.9", Destination: "10.96.0.80:80"}, flow.Reply{}, []string{"ICMP port unreachable"}, nil},
-		{"dropped", nodeA, Question{Source: "192.0.2.1", Destination: "172.20.0.2:30030"}, flow.Reply{}, []string{"there is no answer"}, nil},
+		{"dropped", nodeA, Question{Source: "192.0.2.1", Destination: "172.20.0.2:30030"}, flow.Reply{}, []string{"no reply"}, nil},
 		{
 			"untouched", nodeA, Question{Source: "10.244.1.9", Destination: "10.244.1.2:8080"},
 			flow.Reply{Source: "10.244.1.2:8080", Destination: "10.244.1.9:40000", SeenSource: "10.244.1.2:8080", SeenDestination: "10.244.1.9:40000"},

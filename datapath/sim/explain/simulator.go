@@ -1,4 +1,4 @@
-// Package explain answers "what would happen to this packet?" without a kernel.
+// Package explain decides given packets as a node would, without a kernel.
 package explain
 
 import (
@@ -16,12 +16,12 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/kubechains"
 )
 
-// Simulator decides packets one after the other, as a node would: clients stay
-// bound by affinity from one packet to the next. It is not safe for concurrent use.
+// Simulator decides packets one after the other, as a node would: clients stay bound by affinity
+// from packet to packet. It is not safe for concurrent use.
 type Simulator struct {
-	// FollowReply adds the way of the answer to the records.
+	// FollowReply adds the path of the reply to the records.
 	FollowReply bool
-	// HostRules are the host's own nat rules; nil: they do not count.
+	// HostRules are the host's own nat rules; nil: they are ignored.
 	HostRules *hostnat.Rules
 
 	table     *decision.Table
@@ -29,7 +29,7 @@ type Simulator struct {
 	affinity  *affinity.Table
 	evaluator hostnat.Evaluator
 
-	// What hints are made of.
+	// The data for hints.
 	nodes    []*corev1.Node
 	podCIDRs []podCIDR
 	slices   map[string][]*discoveryv1.EndpointSlice // by the service's namespace/name
@@ -41,8 +41,8 @@ type podCIDR struct {
 	node   string
 }
 
-// Cluster is what a table does not hold of the cluster it was made from. Hints come
-// from it, not decisions; the zero value is valid.
+// Cluster is the part of a cluster that is not in its table. It is for hints, not for decisions;
+// the zero value is valid.
 type Cluster struct {
 	Nodes          []*corev1.Node
 	EndpointSlices []*discoveryv1.EndpointSlice
@@ -72,8 +72,8 @@ func New(table *decision.Table, r decision.Rand, c Cluster) *Simulator {
 	return s
 }
 
-// Decide gives the record of the flow that the packet would start, with its steps and,
-// where the answer alone would leave the asker wondering, a hint.
+// Decide returns the record of the flow that the packet would start, with its steps and, if the
+// result may be surprising, a hint.
 func (s *Simulator) Decide(p *decision.Packet) *flow.Record {
 	d := decision.Decide(s.table, p, s.rand, s.affinity)
 	r := flow.New(s.table, p, &d)
@@ -89,8 +89,8 @@ func (s *Simulator) Decide(p *decision.Packet) *flow.Record {
 	return r
 }
 
-// askHost tells what the host's own rules do to the source of a flow that passes
-// POSTROUTING and that no rule of kube-proxy's masquerades.
+// applyHostRules applies the host's own rules to the source of a flow that passes POSTROUTING and
+// that no rule of kube-proxy masquerades.
 func (s *Simulator) applyHostRules(p *decision.Packet, d *decision.Decision, r *flow.Record) {
 	if d.Verdict != decision.DNAT || d.Masquerade || !p.Local && s.table.IsLocal(d.Endpoint().Addr()) {
 		return
@@ -105,7 +105,7 @@ func (s *Simulator) applyHostRules(p *decision.Packet, d *decision.Decision, r *
 	case a.Rule == nil:
 		return
 	case a.Unknown != "":
-		step.Outcome, step.Text = flow.StepUnknown, "a rule of the host's own, of which it cannot be told what it does: "+a.Unknown
+		step.Outcome, step.Text = flow.StepUnknown, "a rule of the host's own, with an unknown effect: "+a.Unknown
 	case a.Masquerade:
 		step.Outcome, step.Text = flow.StepApplied, "a rule of the host's own: the source becomes an address of this node"
 	default:

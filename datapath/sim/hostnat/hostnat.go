@@ -1,12 +1,12 @@
-// Package hostnat computes what the host's own rules of nat POSTROUTING - a CNI plugin's,
-// ip-masq-agent's, Docker's - do to the source of a flow whose destination a service proxy
+// Package hostnat computes the effect of the host's own rules of nat POSTROUTING - a CNI plugin's,
+// ip-masq-agent's, Docker's - on the source of a flow whose destination a service proxy
 // translates.
 //
-// Some things are not known when the entry is made. Marks are those that the packet has
-// before connection tracking: what rules of mangle or filter set later is not seen. The
-// device is that of the route for packets made here: rules of routing that ask for a
-// packet's source or mark are not obeyed. What is in ipsets is not read. A port is taken
-// at random only if the client's own is not free or not within the range, --random or not.
+// Some data is unknown when the entry is created. Marks are those of the packet before connection
+// tracking: marks that rules of mangle or filter set later are not known. The device is that of
+// the route for local packets: routing rules that match a packet's source or mark are ignored. The
+// contents of ipsets are not read. A port is selected at random only if the client's own is not
+// free or not within the range, with --random or without.
 package hostnat
 
 import (
@@ -25,7 +25,7 @@ type Table struct {
 	Dump *iptables.Dump
 }
 
-// Rules are the tables of a host, ready to be asked. They are immutable.
+// Rules are the compiled tables of a host. They are immutable.
 type Rules struct {
 	families map[decision.Family][]machine
 	host     *netfilter.Host
@@ -36,9 +36,9 @@ type machine struct {
 	name string
 }
 
-// Compile prepares tables, which are asked in their order: the first that translates is
-// the last one asked (nf_nat_core.c, nf_nat_inet_fn). What cannot be used is left out,
-// and in the error; the rules can be used all the same.
+// Compile prepares tables, which are evaluated in their order: the first that translates is the
+// last one evaluated (nf_nat_core.c, nf_nat_inet_fn). Unusable tables are left out and named in
+// the error; the other rules can be used.
 func Compile(tables []Table, host *netfilter.Host) (*Rules, error) {
 	r := &Rules{families: make(map[decision.Family][]machine), host: host}
 	var faults []error
@@ -58,12 +58,11 @@ func Compile(tables []Table, host *netfilter.Host) (*Rules, error) {
 	return r, errors.Join(faults...)
 }
 
-// Any says, also of nil, whether there are rules that may translate the source of a flow of the
+// Any reports, also for nil, whether there are rules that may translate the source of a flow of the
 // family.
 func (r *Rules) Any(f decision.Family) bool { return r != nil && len(r.families[f]) > 0 }
 
-// Out is the device by which packets to the address leave, as far as the host's routes
-// are known.
+// Out returns the output device of packets to the address, as far as the host's routes are known.
 func (r *Rules) Out(to netip.Addr) string {
 	if !r.Any(decision.FamilyOf(to)) {
 		return ""
@@ -71,37 +70,38 @@ func (r *Rules) Out(to netip.Addr) string {
 	return r.families[decision.FamilyOf(to)][0].Route(to).Interface
 }
 
-// Answer is what the rules would have done.
+// Result is the effect of the rules.
 type Result struct {
-	// Rule is the rule as iptables-save prints it, and Table what it is in; empty: the
-	// source stays as it is.
+	// Rule is the rule as iptables-save prints it, and Table its table; empty: the source is
+	// unchanged.
 	Rule  *iptables.Rule
 	Table string
-	// Unjudged says why it cannot be told what becomes of the source; empty: it can.
+	// Unknown is the reason why the effect on the source is unknown; empty: it is known.
 	Unknown string
-	// Masquerade: to an address of the device it leaves by; else, with a Rule, to Source.
+	// Masquerade: the source becomes an address of the output device; else, with a Rule, it
+	// becomes Source.
 	Masquerade bool
 	Source     netip.Addr
-	// Ports are those that the source port is to be one of; 0 to 0: any.
+	// Ports is the range for the source port; 0 to 0: any.
 	Ports iptables.PortRange
 }
 
-// Asker asks rules. It is not safe for concurrent use; the zero value is valid. Asking
-// allocates nothing, unless the answer is Unjudged.
+// Evaluator evaluates rules. It is not safe for concurrent use; the zero value is valid. It
+// allocates nothing, unless the result is Unknown.
 type Evaluator struct {
 	snat   netfilter.SourceNAT
 	packet netfilter.Translated
 }
 
-// Ask asks what would have become of a flow from p that is sent to the endpoint by the
-// device out. p.InInterface counts if the rules ask for it. mark is the packet's. r may be nil.
+// Evaluate returns the effect of the rules on a flow from p that is sent to the endpoint through
+// the device out. p.InInterface counts if the rules match it. mark is the packet's. r may be nil.
 func (a *Evaluator) Evaluate(r *Rules, p *decision.Packet, endpoint netip.AddrPort, out string, mark uint32) Result {
 	a.packet = netfilter.Translated{
 		Packet: netfilter.Packet{
 			Protocol: uint8(p.Protocol), Source: p.Source, Destination: endpoint, Local: p.Local, InInterface: p.InInterface,
 			Mark: mark, TTL: 64,
 		},
-		Asked: p.Destination, Out: out,
+		Original: p.Destination, Out: out,
 	}
 	if p.Protocol == decision.TCP {
 		a.packet.Flags = iptables.SYN
@@ -115,13 +115,13 @@ func (a *Evaluator) Evaluate(r *Rules, p *decision.Packet, endpoint netip.AddrPo
 		case j.Rule == nil:
 			continue
 		case j.Unknown:
-			return Result{Rule: j.Rule, Table: m.name, Unknown: "what it asks for is not known here"}
+			return Result{Rule: j.Rule, Table: m.name, Unknown: "it depends on data that is not known here"}
 		case !j.Masquerade && !j.Source.IsValid():
-			return Result{Rule: j.Rule, Table: m.name, Unknown: "it stops the packet, which is not done here"}
+			return Result{Rule: j.Rule, Table: m.name, Unknown: "it drops or rejects the packet, which is not applied here"}
 		case !j.Masquerade && j.Source == p.Source.Addr() && (j.Ports == iptables.PortRange{} || j.Ports.Contains(p.Source.Port())):
 			return Result{} // within the range already
 		case !j.Masquerade && !r.host.Has(j.Source):
-			return Result{Rule: j.Rule, Table: m.name, Unknown: fmt.Sprintf("%s is no address of this host, so that entries with it would not be recognised as ours", j.Source)}
+			return Result{Rule: j.Rule, Table: m.name, Unknown: fmt.Sprintf("%s is no address of this host: entries with it would not be recognised as ours", j.Source)}
 		}
 		return Result{Rule: j.Rule, Table: m.name, Masquerade: j.Masquerade, Source: j.Source, Ports: j.Ports}
 	}

@@ -1,8 +1,8 @@
 package iptables
 
-// Accounting is "-m nfacct": a counter outside of the rule, as kube-proxy has for packets
-// to node ports on 127.0.0.1. It always matches, unless the counter has a quota, which
-// rules do not tell (xt_nfacct.c).
+// Accounting is "-m nfacct": a counter outside of the rule, as in kube-proxy's rule for node ports
+// on 127.0.0.1. It always matches, unless the counter has a quota, which rules do not show
+// (xt_nfacct.c).
 type Accounting struct{ Counter string }
 
 const accountingName = "--nfacct-name"

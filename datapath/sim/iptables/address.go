@@ -7,11 +7,10 @@ import (
 	"strings"
 )
 
-// Addrtype is "-m addrtype": what the routing tables say an address is.
+// Addrtype is "-m addrtype": the type of an address according to the routing tables.
 type Addrtype struct {
 	Source, Destination Condition[AddrTypes]
-	// LimitIn and LimitOut ask the routes of the packet's input or output device only;
-	// not both.
+	// LimitIn and LimitOut use the routes of the packet's input or output device only; not both.
 	LimitIn, LimitOut bool
 }
 
@@ -154,8 +153,8 @@ func parseMAC(text string) (MACAddress, bool) {
 	return MACAddress(append(raw, make([]byte, 6)...)[:6]), err == nil && len(raw) == 6
 }
 
-// MAC is "-m mac": the source address of an Ethernet frame. Packets that came in no
-// frame do not match, negated or not (xt_mac.c).
+// MAC is "-m mac": the source address of an Ethernet frame. Packets without a frame do not match,
+// negated or not (xt_mac.c).
 type MAC struct {
 	Address MACAddress
 	Negated bool

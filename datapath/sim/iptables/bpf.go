@@ -18,7 +18,7 @@ type BPF struct {
 // Instruction is struct sock_filter (linux/filter.h).
 type Instruction struct {
 	Code                uint16
-	JumpTrue, JumpFalse uint8 // how many instructions a jump leaves out
+	JumpTrue, JumpFalse uint8 // how many instructions a jump skips
 	K                   uint32
 }
 

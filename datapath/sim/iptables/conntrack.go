@@ -1,27 +1,27 @@
 package iptables
 
-// Conntrack is "-m conntrack" (xt_conntrack.c, conntrack_mt). For a packet without an
-// entry only State is asked, and the rule does not match if it is not given.
+// Conntrack is "-m conntrack" (xt_conntrack.c, conntrack_mt). For a packet without an entry only
+// State is evaluated, and the rule does not match if it is not given.
 type Conntrack struct {
 	State               Condition[States]
 	Protocol            Condition[uint8]   // IANA number, of the original direction
 	OriginalSource      Condition[Network] // as the first packet had it
 	OriginalDestination Condition[Network]
-	// ReplySource is the address that answers come from, so that of the endpoint after
-	// DNAT; ReplyDestination is where they go.
+	// ReplySource is the source of replies, so the endpoint after DNAT; ReplyDestination is their
+	// destination.
 	ReplySource, ReplyDestination               Condition[Network]
 	OriginalSourcePort, OriginalDestinationPort Condition[PortRange]
 	ReplySourcePort, ReplyDestinationPort       Condition[PortRange]
 	Status                                      Condition[CtStatus]
-	Expire                                      Condition[Range[uint32]] // seconds that the entry still lives
+	Expire                                      Condition[Range[uint32]] // the entry's remaining life in seconds
 	Direction                                   Condition[Direction]
 }
 
 // States are the states of --ctstate and --state.
 type States uint16
 
-// The states, with the bits of xt_conntrack.h. SNAT and DNAT are no states of
-// conntrack: they say that the source or destination of the connection is translated.
+// The states, with the bits of xt_conntrack.h. SNAT and DNAT are no states of conntrack: they mean
+// that the source or destination of the connection is translated.
 const (
 	StateInvalid     States = 1 << 0 // XT_CONNTRACK_STATE_INVALID
 	StateEstablished States = 1 << 1 // XT_CONNTRACK_STATE_BIT(IP_CT_ESTABLISHED)
@@ -41,8 +41,8 @@ var stateNames = bitNames{
 // String is "NEW,RELATED".
 func (s States) String() string { return stateNames.text(uint32(s)) }
 
-// CtStatus are bits of enum ip_conntrack_status (nf_conntrack_common.h); 0 is NONE,
-// which an entry without any of these bits passes.
+// CtStatus are bits of enum ip_conntrack_status (nf_conntrack_common.h); 0 is NONE, which matches
+// an entry without any of these bits.
 type CtStatus uint8
 
 // The bits.
@@ -177,7 +177,7 @@ func decodeConntrack(r raw, rev uint8) Match {
 		Expire:                  given(flags, inverted, ctExpires, Range[uint32]{First: r.u32(128), Last: r.u32(132)}),
 	}
 	if flags&ctDirection != 0 {
-		// A direction is not negated but turned round.
+		// A negated direction is the opposite direction.
 		m.Direction = Condition[Direction]{Given: true, Value: Original}
 		if inverted&ctDirection != 0 {
 			m.Direction.Value = Reply

@@ -109,7 +109,7 @@ func (m String) write(w *words) {
 	w.flag(m.IgnoreCase, "--icase")
 }
 
-// printable is what iptables-save prints as text (libxt_string.c, is_hex_string).
+// printable reports whether iptables-save prints a byte as text (libxt_string.c, is_hex_string).
 func printable(s string) bool {
 	for i := range len(s) {
 		if s[i] < ' ' || s[i] > '~' {
@@ -120,7 +120,7 @@ func printable(s string) bool {
 }
 
 // stringPhrase reads `STRING match  "foo bar" ALGO name bm FROM 5 TO 20 ICASE`. Text and
-// hexadecimal digits in bars look the same: they are taken for these.
+// hexadecimal digits in bars look the same: they are read as digits.
 func stringPhrase(w *wording, negated bool) bool {
 	w.load("string")
 	if negated || !w.word("match") {
@@ -161,22 +161,22 @@ func stringPhrase(w *wording, negated bool) bool {
 	return false
 }
 
-// U32 is "-m u32": numbers computed from the packet's bytes, from its IP header on, all of
-// which have to be in the ranges given (xt_u32.c).
+// U32 is "-m u32": numbers computed from the packet's bytes, from its IP header on, all of which
+// must be in the given ranges (xt_u32.c).
 type U32 struct {
 	Tests   []U32Test // at most 11
 	Negated bool
 }
 
-// U32Test is one number and the ranges that it has to be in one of.
+// U32Test is one number and its ranges, of which one must contain it.
 type U32Test struct {
-	// Start is the offset of the 32 bits that the number is at first.
+	// Start is the offset of the number's first 32 bits.
 	Start  uint32
 	Steps  []U32Step // at most 10
 	Ranges []Range[uint32]
 }
 
-// U32Step computes the next number out of the one before.
+// U32Step computes the next number from the previous one.
 type U32Step struct {
 	Operator U32Operator
 	Number   uint32
@@ -187,10 +187,10 @@ type U32Operator uint8
 
 // The operators.
 const (
-	U32And   U32Operator = iota // bits that stay
+	U32And   U32Operator = iota // a mask
 	U32Left                     // shifted to the left
 	U32Right                    // shifted to the right
-	U32At                       // the 32 bits at Number behind the number, which is added to what was added before
+	U32At                       // the 32 bits at Number after the number, which is added to the earlier offsets
 )
 
 var u32Signs = []string{"&", "<<", ">>", "@"}
@@ -213,7 +213,7 @@ func parseU32Test(text string) (t U32Test, ok bool) {
 	if !ok {
 		return t, false
 	}
-	// cut takes a number off, and the operator in front of what follows.
+	// cut returns the first number, and the operator after it.
 	cut := func() (n uint32, operator U32Operator, more bool) {
 		end := strings.IndexAny(location, "&<>@")
 		digits := location

@@ -5,11 +5,10 @@ import (
 	"strings"
 )
 
-// Quota is "-m quota": the first Bytes bytes of the packets that come to the rule
-// (xt_quota.c).
+// Quota is "-m quota": the first Bytes bytes of the packets that reach the rule (xt_quota.c).
 type Quota struct {
 	Bytes   uint64
-	Negated bool // what comes behind them
+	Negated bool // the packets after them
 }
 
 var quotaModule = &module{
@@ -35,19 +34,19 @@ func (m Quota) write(w *words) { w.option(m.Negated, "--quota", decimal(m.Bytes)
 // quotaPhrase reads "quota: 1000 bytes", which is also what a negated one prints.
 func quotaPhrase(w *wording, negated bool) bool {
 	w.load("quota")
-	w.notes["quota"] = "quotas are listed without their \"!\": each is taken to be without one"
+	w.notes["quota"] = "quotas are listed without their \"!\": each is assumed to have none"
 	return !negated && w.value("--quota") && w.word("bytes")
 }
 
-// Connlimit is "-m connlimit": how many connections of one address the rule has met
-// that still exist (xt_connlimit.c).
+// Connlimit is "-m connlimit": the number of existing connections of one address that the rule has
+// met (xt_connlimit.c).
 type Connlimit struct {
 	Limit uint32
 	// UpTo: at most Limit connections, the packet's own included; else more.
 	UpTo bool
-	// Bits is the length of the prefix that addresses are counted together by.
+	// Bits is the length of the prefix whose addresses are counted together.
 	Bits        uint8
-	Destination bool // the destination's address counts, not the source's
+	Destination bool // count by the destination's address, not the source's
 }
 
 var connlimitModule = &module{
@@ -109,9 +108,9 @@ func connlimitPhrase(w *wording, negated bool) bool {
 	return ok && ok2 && ok3 && masked && !negated
 }
 
-// Connbytes is "-m connbytes": how much the packet's connection has transferred, the
-// packet included (xt_connbytes.c). The rule turns the kernel's counters of connections
-// on; a connection that is older has none, and never matches.
+// Connbytes is "-m connbytes": the traffic of the packet's connection, including the packet
+// (xt_connbytes.c). The rule turns the kernel's counters of connections on; an older connection
+// has none, and never matches.
 type Connbytes struct {
 	Count     Range[uint64]
 	Negated   bool
@@ -168,7 +167,8 @@ var connbytesModule = &module{
 			Unit:      value(s, unit.values[0], oneOfNames[ConnbytesUnit]("a mode", connbytesUnits)),
 			Direction: value(s, direction.values[0], oneOfNames[ConnbytesDirection]("a direction", connbytesDirections)),
 		}
-		// The kernel has a negated range with its ends swapped, which one number is not.
+		// The kernel stores a negated range with its ends swapped, which is impossible for one
+		// number.
 		m.Negated = amount.negated && m.Count.First != m.Count.Last
 		return m
 	},
@@ -212,8 +212,8 @@ func connbytesPhrase(w *wording, negated bool) bool {
 	return w.word("connbytes", "mode") && w.value("--connbytes-mode") && w.word("connbytes", "direction") && w.value("--connbytes-dir")
 }
 
-// Helper is "-m helper": the packet's connection was begun because of another one's
-// helper (xt_helper.c).
+// Helper is "-m helper": the packet's connection was expected by another one's helper
+// (xt_helper.c).
 type Helper struct {
 	Name    string // empty: any
 	Negated bool

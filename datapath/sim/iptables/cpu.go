@@ -1,6 +1,6 @@
 package iptables
 
-// CPU is "-m cpu": the processor that handles the packet at the rule (xt_cpu.c).
+// CPU is "-m cpu": the processor that evaluates the rule (xt_cpu.c).
 type CPU struct {
 	Number  uint32 // counts from 0
 	Negated bool

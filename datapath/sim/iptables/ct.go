@@ -1,8 +1,8 @@
 package iptables
 
-// CT is "-j CT": what connection tracking does with the packet's connection.
+// CT is "-j CT": options of connection tracking for the packet's connection.
 type CT struct {
-	NoTrack bool // leave it alone
+	NoTrack bool // do not track it
 	// Helper and Timeout are names; empty: none.
 	Helper, Timeout string
 	Events          CtEvents // 0: not given
@@ -10,16 +10,16 @@ type CT struct {
 	Zone            CtZone
 }
 
-// CtZone is a conntrack zone that a packet is put into.
+// CtZone is the conntrack zone of a packet.
 type CtZone struct {
-	Given    bool // the others are valid iff it is
+	Given    bool // the others are valid iff it is set
 	Zone     uint16
 	FromMark bool // the zone is the packet's mark, and Zone is not valid (XT_CT_ZONE_MARK)
 	// Original and Reply: the zone counts in that direction only; neither: in both.
 	Original, Reply bool
 }
 
-// CtEvents is a set of events that are told to listeners.
+// CtEvents is a set of events that are sent to listeners.
 type CtEvents uint16
 
 // The events: bit n is IPCT_... n (nf_conntrack_common.h).

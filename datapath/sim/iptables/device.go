@@ -2,8 +2,8 @@ package iptables
 
 import "slices"
 
-// Physdev is "-m physdev": the ports of a bridge that a bridged packet came and goes by
-// (xt_physdev.c). Without br_netfilter no packet has any.
+// Physdev is "-m physdev": the input and output bridge ports of a bridged packet (xt_physdev.c).
+// Without br_netfilter no packet has any.
 type Physdev struct {
 	IsIn, IsOut, IsBridged Condition[bool]
 	In, Out                Condition[Interface]
@@ -60,13 +60,13 @@ func (m Physdev) write(w *words) {
 	writeFlag(w, "--physdev-is-bridged", m.IsBridged)
 }
 
-// Rpfilter is "-m rpfilter": a packet whose answer would leave by the device that it
-// came in by (ipt_rpfilter.c).
+// Rpfilter is "-m rpfilter": a packet whose reply would leave by its input device
+// (ipt_rpfilter.c).
 type Rpfilter struct {
 	Loose       bool // any device will do
-	ValidMark   bool // the look-up of the route uses the packet's mark
-	AcceptLocal bool // a source that is the host's own is no fault
-	Invert      bool // match the others
+	ValidMark   bool // the route lookup uses the packet's mark
+	AcceptLocal bool // a source address of the host itself is accepted
+	Invert      bool // invert the match
 }
 
 var rpfilterModule = &module{

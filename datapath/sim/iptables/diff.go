@@ -8,7 +8,7 @@ import (
 // TableDiff is what differs in one table.
 type TableDiff struct {
 	Name string
-	// Added and Removed: only one dump has the table. Then all of it is among Chains.
+	// Added and Removed: only one dump has the table. Then Chains has all of it.
 	Added, Removed bool
 	Chains         []ChainDiff // those that differ, in the order of the second dump
 }
@@ -16,13 +16,13 @@ type TableDiff struct {
 // ChainDiff is what differs in one chain.
 type ChainDiff struct {
 	Name string
-	// Before and After are the chain's declarations, nil where it has none: it is added
-	// or removed if just one is nil. For a built-in chain that was not declared both are.
+	// Before and After are the chain's declarations, nil where it has none: it is added or removed
+	// if just one is nil. For a built-in chain that was not declared both are nil.
 	Before, After *Chain
-	Rules         []RuleDiff // in order, those that are gone in front of what took their place
+	Rules         []RuleDiff // in order, removed rules before their replacement
 }
 
-// PolicyChanged says whether the chain is in both dumps with different policies.
+// PolicyChanged reports whether the chain is in both dumps with different policies.
 func (c *ChainDiff) PolicyChanged() bool {
 	return c.Before != nil && c.After != nil && c.Before.Policy != c.After.Policy
 }
@@ -30,15 +30,15 @@ func (c *ChainDiff) PolicyChanged() bool {
 // RuleDiff is one rule that differs.
 type RuleDiff struct {
 	Before *Rule // nil: the rule is added
-	After  *Rule // nil: it is removed; if neither is nil, it stands in another place among the others
+	After  *Rule // nil: it is removed; if neither is nil, it has moved among the others
 }
 
-// Moved says whether the rule is in both dumps, in another order.
+// Moved reports whether the rule is in both dumps, in another order.
 func (r *RuleDiff) Moved() bool { return r.Before != nil && r.After != nil }
 
-// Diff tells what is different between two dumps: tables, chains and their policies, and
-// rules with their order. Counters, comment lines, the order of chains and the spelling of
-// quotes and spaces do not count. It takes n log n time.
+// Diff returns the differences between two dumps: tables, chains and their policies, and rules
+// with their order. Counters, comment lines, the order of chains and the spelling of quotes and
+// spaces do not count. It takes n log n time.
 func Diff(before, after *Dump) []TableDiff {
 	var diffs []TableDiff
 	for _, a := range after.Tables {
@@ -107,15 +107,15 @@ func chainNames(tables ...*Table) []string {
 	return names
 }
 
-// diffRules compares the rules of a chain: each is paired with one of the same words, of
-// several the first with the first, and as many pairs as possible are left where they are.
+// diffRules compares the rules of a chain: each is paired with an equal one, of several the first
+// with the first, and as many pairs as possible count as unmoved.
 func diffRules(before, after []*Rule) []RuleDiff {
 	places := make(map[string][]int)
 	for i, r := range before {
 		k := spelling(r)
 		places[k] = append(places[k], i)
 	}
-	partner := make([]int, len(after)) // of a rule of after its place in before; -1: none
+	partner := make([]int, len(after)) // for each rule of after its position in before; -1: none
 	gone := make([]bool, len(before))
 	for i := range gone {
 		gone[i] = true
@@ -140,7 +140,7 @@ func diffRules(before, after []*Rule) []RuleDiff {
 	for i, r := range after {
 		switch {
 		case partner[i] < 0:
-			// What it took the place of goes in front.
+			// The replaced rules come first.
 			for end := next; end < len(before) && gone[end]; end++ {
 				removeUntil(end + 1)
 			}
@@ -166,8 +166,7 @@ func spelling(r *Rule) string {
 	return b.String()
 }
 
-// increasing marks a longest subsequence of rising numbers; negative ones are no part of
-// any.
+// increasing marks a longest subsequence of rising numbers, without negative ones.
 func increasing(numbers []int) []bool {
 	var ends []int // of the subsequence of each length, the place of the least end
 	previous := make([]int, len(numbers))

@@ -1,8 +1,7 @@
-// Package iptables is the text of iptables-save and ip6tables-save, and of the ipset
-// save file that goes with it: [Parse] reads a dump into tables, chains and rules with
-// typed matches and targets, and [Dump.WriteTo] prints it again. [ParseListing] makes
-// the same of what iptables -L printed, and [Read] of either. What the rules do to a
-// packet is not decided here.
+// Package iptables is the text of iptables-save and ip6tables-save, and of the ipset save file
+// that goes with it: [Parse] reads a dump into tables, chains and rules with typed matches and
+// targets, and [Dump.WriteTo] prints it again. [ParseListing] does the same for the output of
+// iptables -L, and [Read] for both. The effect of rules on a packet is not part of this package.
 package iptables
 
 import (
@@ -13,17 +12,16 @@ import (
 	"strings"
 )
 
-// Dump is what one run of iptables-save printed, or would have.
+// Dump is the output of one run of iptables-save.
 type Dump struct {
 	// Family is the family of all addresses in the dump; never FamilyUnknown after Parse.
 	Family Family
 	Tables []*Table
 	// After are the comment and blank lines behind the last COMMIT, without line ends.
 	After []string
-	// Unterminated is set for a file whose last line has no line end: it was copied by
-	// hand.
+	// Unterminated is set for a file whose last line has no line end, as after copying by hand.
 	Unterminated bool
-	// Listing tells what is not known, for a dump made by ParseListing; else nil.
+	// Listing has the unknown parts of a dump made by ParseListing; else nil.
 	Listing *Listing
 }
 
@@ -33,8 +31,8 @@ type Table struct {
 	Before []string
 	Name   string
 	Line   int // counts from 1; 0: was not read from a file
-	// Chains are those that were declared. Some writers leave the built-in ones out,
-	// which exist all the same: see [Table.Has].
+	// Chains are the declared chains. Some programs leave the built-in ones out, although they
+	// exist: see [Table.Has].
 	Chains []*Chain
 	// Rules are those of all chains, in the order of the file. Only the order of the
 	// rules of one chain has a meaning.
@@ -49,7 +47,7 @@ type Chain struct {
 	Name     string
 	Line     int       // counts from 1; 0: was not read from a file
 	Policy   Policy    // PolicyNone for chains that are not built in
-	Counters *Counters // nil: not told
+	Counters *Counters // nil: unknown
 }
 
 // Counters are how many packets a rule, or a chain's policy, met.
@@ -59,7 +57,7 @@ type Counters struct {
 
 func (c Counters) String() string { return fmt.Sprintf("[%d:%d]", c.Packets, c.Bytes) }
 
-// Policy is what happens to a packet at the end of a built-in chain.
+// Policy is the verdict at the end of a built-in chain.
 type Policy uint8
 
 // The policies; the kernel knows no others (ip_tables.c, check_underflow).
@@ -85,12 +83,12 @@ type Rule struct {
 	Line     int      // counts from 1; 0: was not read from a file
 	Chain    string
 	Counters *Counters // nil: dumped without -c
-	// Args is what follows "-A chain". Whoever changes a rule changes this, for it is
-	// what is printed; [Tokens] makes it out of matches and a target.
+	// Args is what follows "-A chain". To change a rule, change Args, which is what is printed;
+	// [Tokens] makes it from matches and a target.
 	Args []Token
-	// Matches are in the order of the text. All have to agree for the rule to match;
-	// those with a side effect (limit, recent, statistic) are asked only if all those
-	// before them did, except that the kernel asks the generic ones first.
+	// Matches are in the order of the text. All must succeed for the rule to match; those with a
+	// side effect (limit, recent, statistic) are evaluated only if all before them succeeded,
+	// except that the kernel evaluates the generic ones first.
 	Matches []Match
 	// Target is nil for a rule that only counts.
 	Target Target
@@ -133,8 +131,8 @@ func TableNames() []string {
 	return names
 }
 
-// BuiltinChains are the chains that the table's hooks begin in; none if there is no
-// such table.
+// BuiltinChains returns the chains in which the table's hooks begin; none if there is no such
+// table.
 func BuiltinChains(table string) []string {
 	for _, b := range builtin {
 		if b.table == table {
@@ -144,7 +142,7 @@ func BuiltinChains(table string) []string {
 	return nil
 }
 
-// Builtin says whether it is a built-in chain of the table.
+// Builtin reports whether it is a built-in chain of the table.
 func Builtin(table, chain string) bool {
 	for _, b := range builtin {
 		if b.table == table {
@@ -174,13 +172,13 @@ func (t *Table) Chain(name string) *Chain {
 	return nil
 }
 
-// Has says whether there is such a chain: declared, or built in.
+// Has reports whether there is such a chain: declared, or built in.
 func (t *Table) Has(chain string) bool {
 	return Builtin(t.Name, chain) || t.Chain(chain) != nil
 }
 
-// ByChain gives the rules of each chain that has any, in order. It goes through the
-// whole table: keep the answer.
+// ByChain returns the rules of each chain that has any, in order. It goes through the whole table:
+// keep the result.
 func (t *Table) ByChain() map[string][]*Rule {
 	rules := make(map[string][]*Rule)
 	for _, r := range t.Rules {
@@ -189,17 +187,17 @@ func (t *Table) ByChain() map[string][]*Rule {
 	return rules
 }
 
-// String is the text that WriteTo writes; what cannot be written is left out.
+// String is the text that WriteTo writes, without lines that cannot be written.
 func (d *Dump) String() string {
 	var b bytes.Buffer
 	_, _ = d.WriteTo(&b)
 	return b.String()
 }
 
-// WriteTo prints the dump. A dump that iptables-save wrote comes out as it was, byte
-// for byte; others with one space between words, quotes as iptables-save sets them, and
-// the chains of a table in front of its rules. It is an error if a word or comment
-// contains a line end, for which the format has no way of writing.
+// WriteTo prints the dump. A dump from iptables-save is printed unchanged, byte for byte; others
+// with one space between words, quotes as iptables-save sets them, and the chains of a table
+// before its rules. A line end in a word or comment is an error, because the format cannot
+// represent it.
 func (d *Dump) WriteTo(w io.Writer) (int64, error) {
 	p := printer{}
 	for _, t := range d.Tables {

@@ -8,17 +8,17 @@ import (
 	"strings"
 )
 
-// Bounds of what is read. The memory that rules need is a multiple of their text, and a
-// pipe may never end. The kernel takes tables of at most 512 MiB (XT_MAX_TABLE_SIZE,
-// x_tables.c), in which a rule is at least twice as long as its text.
+// Bounds of the input. Rules need a multiple of their text in memory, and a pipe may never end.
+// The kernel takes tables of at most 512 MiB (XT_MAX_TABLE_SIZE, x_tables.c), in which a rule is
+// at least twice as long as its text.
 const (
 	maxText  = 256 << 20 // bytes
 	maxLines = 4_000_000
-	// maxFaults is the number of faults after which a file is not read any further.
+	// maxFaults is the number of faults after which reading stops.
 	maxFaults = 1000
 )
 
-// readText reads a file as far as its first NUL, behind which there is no text.
+// readText reads a file up to its first NUL.
 func readText(r io.Reader, limit int64) (string, error) {
 	var b strings.Builder
 	if f, ok := r.(interface{ Stat() (fs.FileInfo, error) }); ok {
@@ -41,7 +41,7 @@ func readText(r io.Reader, limit int64) (string, error) {
 	}
 }
 
-// forms are how files begin that are no text in UTF-8.
+// forms are the beginnings of files that are not UTF-8 text.
 var forms = []struct{ begin, problem, want string }{
 	{"\xff\xfe", "the file is UTF-16", "UTF-8: PowerShell's > writes UTF-16"},
 	{"\xfe\xff", "the file is UTF-16", "UTF-8"},
@@ -51,8 +51,7 @@ var forms = []struct{ begin, problem, want string }{
 	{"\x28\xb5\x2f\xfd", "the file is compressed", "what unzstd makes of it"},
 }
 
-// utf8Text is the text without the mark that editors put in front of UTF-8, or the fault of
-// a file that is no such text.
+// utf8Text returns the text without a byte order mark, or the fault of a file that is not UTF-8.
 func utf8Text(text string) (string, error) {
 	for _, f := range forms {
 		if strings.HasPrefix(text, f.begin) {

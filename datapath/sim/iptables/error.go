@@ -39,7 +39,7 @@ func Errors(err error) []*Error {
 	return nil
 }
 
-// maxErrors keeps the answer to a file of another kind readable.
+// maxErrors keeps the errors of a file of another kind readable.
 const maxErrors = 12
 
 // errorList collects faults; each place in the file only once.
@@ -52,13 +52,13 @@ func (l *errorList) add(line int, e *Error) {
 	}
 }
 
-// stopReading is the fault for which a file is not read from this line on; nil: it is.
+// stopReading returns the fault at which reading stops on this line; nil: none.
 func stopReading(line int, found errorList) *Error {
 	switch {
 	case line > maxLines:
 		return &Error{Column: 1, Problem: fmt.Sprintf("the file has more than %d lines, the most that is read", maxLines)}
 	case len(found) >= maxFaults:
-		return &Error{Column: 1, Problem: "the lines from here on are not read, after so many faults"}
+		return &Error{Column: 1, Problem: "too many faults: the rest of the file is not read"}
 	}
 	return nil
 }

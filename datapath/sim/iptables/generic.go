@@ -32,9 +32,8 @@ type Interface struct {
 	Wildcard bool
 }
 
-// Matches says whether a device of that name is meant. A packet that has no such
-// device, like the input of a locally generated one, has the name "" (x_tables.h,
-// ifname_compare_aligned).
+// Matches reports whether a device of that name matches. A packet without such a device, like a
+// locally generated one without input, has the name "" (x_tables.h, ifname_compare_aligned).
 func (i Interface) Matches(name string) bool {
 	if i.Wildcard {
 		return strings.HasPrefix(name, i.Name)
@@ -57,9 +56,8 @@ var aDevice = kind[Interface]{"the name of a device", "at most 15 characters", f
 	return Interface{name, wildcard}, true
 }}
 
-// KernelInterface reads a name and the mask that says how much of it counts: with its NUL, or
-// for a wildcard without what stands behind its beginning (xtables.c,
-// xtables_parse_interface).
+// KernelInterface reads a name and the mask of its relevant bytes: including the NUL or, for a
+// wildcard, only the beginning (xtables.c, xtables_parse_interface).
 func KernelInterface(name, mask []byte) (Interface, bool) {
 	n := 0
 	for n < len(mask) && mask[n] == 0xff {
@@ -115,8 +113,8 @@ func (Fragment) Module() string   { return "" }
 func (m Fragment) write(w *words) { w.option(m.Negated, "-f") }
 
 // protocols are the names that iptables-save prints and reads: its own list
-// (xtables_chain_protos), and what /etc/protocols of the common distributions has. Where
-// one number has several names, the first is printed.
+// (xtables_chain_protos), and what /etc/protocols of the common distributions has. If one number
+// has several names, the first is printed.
 var protocols = []struct {
 	name   string
 	number uint8

@@ -5,28 +5,28 @@ import "strings"
 // Hashlimit is "-m hashlimit": a token bucket for each source, destination or both. A
 // rate in bytes ("512kb/s") is kept in Bytes only.
 type Hashlimit struct {
-	Above bool // match what is over the rate (--hashlimit-above), else what is within it
+	Above bool // match packets over the rate (--hashlimit-above), else those within it
 	// Negated is "! --hashlimit-upto", the same as Above.
 	Negated bool
 	// Rate is valid iff Bytes is empty.
 	Rate  Rate
 	Bytes string
-	// Burst is the size of a bucket in packets; 5 where the text does not say. For a
-	// rate in bytes it is BytesBurst as written, with its unit.
+	// Burst is the size of a bucket in packets; 5 if the text does not have it. For a rate in
+	// bytes it is BytesBurst as written, with its unit.
 	Burst      uint32
 	BytesBurst string
 	Mode       HashMode
 	Name       string // of the table in /proc/net/ipt_hashlimit
 	// SourceBits and DestinationBits are the lengths of the prefixes that share a bucket.
 	SourceBits, DestinationBits uint8
-	// The sizes and times of the table (ms) are 0 where the text does not say.
+	// The sizes and times of the table (ms) are 0 if the text does not have them.
 	HTableSize, HTableMax, HTableGCInterval, HTableExpire uint32
-	// RateMatch and RateInterval (seconds): ask only whether the rate is kept.
+	// RateMatch and RateInterval (seconds): only test whether the rate is kept.
 	RateMatch    bool
 	RateInterval uint32
 }
 
-// HashMode is what a bucket is kept for (xt_hashlimit.h).
+// HashMode is the key of buckets (xt_hashlimit.h).
 type HashMode uint8
 
 // The modes; 0: all packets share one bucket.

@@ -12,7 +12,7 @@ type TTL struct {
 	Value   uint8
 }
 
-// Matches says whether a time to live is meant.
+// Matches reports whether a time to live matches.
 func (m TTL) Matches(ttl uint8) bool {
 	switch m.Compare {
 	case CompareEqual:
@@ -81,7 +81,7 @@ func (m TTL) writeAs(w *words, name string) {
 	w.option(m.Compare == CompareNotEqual, "--"+name+option, decimal(m.Value))
 }
 
-// HopChange is what a target does to the time to live or the hop limit.
+// HopChange is the change of the time to live or the hop limit by a target.
 type HopChange uint8
 
 // The changes (ipt_TTL.h).
@@ -102,7 +102,7 @@ type SetTTL struct {
 // SetHopLimit is "-j HL".
 type SetHopLimit SetTTL
 
-// Apply is the number afterwards, which does not leave 0 to 255 (xt_HL.c).
+// Apply returns the changed number, within 0 to 255 (xt_HL.c).
 func (t SetTTL) Apply(n uint8) uint8 {
 	switch t.Change {
 	case HopIncrement:
@@ -232,8 +232,8 @@ var dscpModule = &module{
 func (DSCP) Module() string   { return "dscp" }
 func (m DSCP) write(w *words) { w.option(m.Negated, "--dscp", fmt.Sprintf("0x%02x", m.DSCP)) }
 
-// SegmentSize is "-m tcpmss": the maximum segment size that a TCP packet offers. One
-// without the option agrees with a negated match only (xt_tcpmss.c).
+// SegmentSize is "-m tcpmss": the maximum segment size in a TCP packet. A packet without the
+// option matches only a negated match (xt_tcpmss.c).
 type SegmentSize struct {
 	Range   Range[uint16]
 	Negated bool
@@ -258,14 +258,14 @@ var segmentSizeModule = &module{
 func (SegmentSize) Module() string   { return "tcpmss" }
 func (m SegmentSize) write(w *words) { w.option(m.Negated, "--mss", m.Range.String()) }
 
-// RoutingHeader is "-m rt": a routing header of IPv6. A packet that has none does not
-// agree, negated or not (ip6t_rt.c).
+// RoutingHeader is "-m rt": a routing header of IPv6. A packet without one does not match, negated
+// or not (ip6t_rt.c).
 type RoutingHeader struct {
 	Type         Condition[uint32]
 	SegmentsLeft Condition[Range[uint32]]
 	Length       Condition[uint32] // in bytes
 	Reserved     bool              // the reserved field counts, too
-	// Addresses are those that a header of type 0 has to have, in this order.
+	// Addresses are those that a header of type 0 must have, in this order.
 	Addresses []netip.Addr
 	NotStrict bool // others may be among them
 }

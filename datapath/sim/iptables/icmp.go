@@ -16,8 +16,7 @@ type ICMP6 struct {
 
 // ICMPType is a type of ICMP or ICMPv6 message.
 type ICMPType struct {
-	// Any is set for "any", where the other fields have no meaning. It is a word of
-	// ICMP only.
+	// Any is set for "any", for which the other fields have no meaning. Only ICMP has it.
 	Any  bool
 	Type uint8
 	// Code counts iff it is given.
@@ -35,7 +34,7 @@ func (t ICMPType) String() string {
 	return decimal(t.Type)
 }
 
-// Matches says whether a message of that type and code is meant.
+// Matches reports whether a message of that type and code matches.
 func (t ICMPType) Matches(typ, code uint8) bool {
 	return t.Any || t.Type == typ && (!t.Code.Given || t.Code.Value == code)
 }

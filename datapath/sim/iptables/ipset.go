@@ -11,13 +11,13 @@ import (
 type Set struct {
 	Name string
 	Line int // of "create", from 1
-	// Type is the name of the type: "hash:ip,port". That of a type which is not known
-	// is no fault, but its elements have only their text.
+	// Type is the name of the type: "hash:ip,port". An unknown type is no fault, but its elements
+	// have only their text.
 	Type   string
-	Family Family // of hash types: IPv4 where the text does not say
+	Family Family // of hash types: IPv4 if the text does not have it
 	// Timeout is that of elements added without one, in seconds; nil: they stay.
 	Timeout *uint32
-	// Options are the words behind the type, as they are.
+	// Options are the words after the type, unchanged.
 	Options []Token
 	// First and Last are the ends of a bitmap:ip, FirstPort and LastPort those of a
 	// bitmap:port; zero for the other types.
@@ -26,13 +26,13 @@ type Set struct {
 	Elements            []Element
 }
 
-// Element is a member of a set. Which fields are valid goes by the set's type.
+// Element is a member of a set. The set's type determines the valid fields.
 type Element struct {
 	Line int    // from 1
-	Text string // the element as it is written; all there is for types not known
-	// Network is the first address or network, of hash:ip and hash:net and those that
-	// begin so. A single address is a prefix of full length. An added range of
-	// addresses is in Range instead.
+	Text string // the element as it is written; the only field for unknown types
+	// Network is the first address or network, of hash:ip, hash:net and types that begin with
+	// them. A single address is a prefix of full length. An added range of addresses is in Range
+	// instead.
 	Network netip.Prefix
 	Range   AddrRange // valid iff Network is not, and the type has addresses
 	// Second is the second address or network, of hash:ip,port,ip and the like.
@@ -46,9 +46,9 @@ type Element struct {
 	Member    string     // the name of a set, of list:set
 	// Nomatch is an exception from a larger network in the set.
 	Nomatch bool
-	Timeout *uint32 // seconds that are left; nil: the set's, or none
+	Timeout *uint32 // remaining seconds; nil: the set's, or none
 	Comment string
-	// Options are the other options (packets, bytes, skbmark, ...), as they are.
+	// Options are the other options (packets, bytes, skbmark, ...), unchanged.
 	Options []Token
 }
 
@@ -195,7 +195,7 @@ func (n Network) last() netip.Addr {
 	return last
 }
 
-// element reads what stands behind "add set".
+// element reads what follows "add set".
 func (s *Set) element(words []Token) (Element, *Error) {
 	e := Element{Text: words[0].Text}
 	in := section{family: s.Family}
@@ -272,7 +272,7 @@ func (e *Element) port(in *section, t Token) {
 	e.Ports = value(in, t, kind[PortRange]{"a port", "0 to 65535, or first-last", func(s string) (PortRange, bool) { return parseRange[uint16](s, "-") }})
 }
 
-// options reads what stands behind the element.
+// options reads what follows the element.
 func (e *Element) options(in *section, words []Token) {
 	for i := 0; i < len(words); i++ {
 		name := words[i]
@@ -281,7 +281,7 @@ func (e *Element) options(in *section, words []Token) {
 			continue
 		}
 		if i+1 == len(words) {
-			// An option that is missing its value, or one that needs none: kept as it is.
+			// An option without a value: kept unchanged.
 			e.Options = append(e.Options, name)
 			continue
 		}

@@ -9,24 +9,24 @@ import (
 )
 
 // Extension is a match or target as the kernel keeps it. The fields are those of
-// xtables.Extension, so that Go converts one into the other: this package reads what comes out
-// of a kernel, but needs none, and no package that does.
+// xtables.Extension, so that Go converts one into the other: this package reads the kernel's data,
+// but needs no kernel, and no package that does.
 type Extension struct {
 	Name     string
 	Revision uint8
 	Data     []byte // the module's own struct, perhaps with bytes of alignment behind it
 }
 
-// SetName gives the name of an ipset by its index, under which the kernel keeps it.
+// SetName returns the name of an ipset by its index in the kernel.
 type SetName func(index uint16) (name string, ok bool)
 
-// DecodeMatch gives the match as a typed one; as an [UnknownMatch] with its name if
-// the module or its revision is not known, or the struct has no meaning. set may be nil:
-// then the names of ipsets are unknown.
+// DecodeMatch returns the match as a typed one, or as an [UnknownMatch] with its name if the
+// module or its revision is unknown, or the struct is invalid. set may be nil: then the names of
+// ipsets are unknown.
 //
 // The layouts are those of the kernel's headers for user space (linux/netfilter/xt_*.h,
-// linux/netfilter_ipv4, linux/netfilter_ipv6) on machines of 64 bits. No length or offset
-// that comes from outside is trusted.
+// linux/netfilter_ipv4, linux/netfilter_ipv6) on machines of 64 bits. No length or offset from
+// outside is trusted.
 func DecodeMatch(f Family, x Extension, set SetName) Match {
 	if m := modules[x.Name]; m != nil {
 		if match, ok := decode(m.kernel, f, x, set); ok {
@@ -36,9 +36,9 @@ func DecodeMatch(f Family, x Extension, set SetName) Match {
 	return UnknownMatch{Match: cmp.Or(x.Name, nameless), Args: notDecoded(x)}
 }
 
-// DecodeTarget gives a target that is no verdict and no jump as a typed one; as an
-// [UnknownTarget] with its name if the module or its revision is not known, or
-// the struct has no meaning.
+// DecodeTarget returns a target that is no verdict and no jump as a typed one, or as an
+// [UnknownTarget] with its name if the module or its revision is unknown, or the struct is
+// invalid.
 func DecodeTarget(f Family, x Extension) Target {
 	if t := targets[x.Name]; t != nil {
 		if target, ok := decode(t.kernel, f, x, nil); ok {
@@ -48,10 +48,10 @@ func DecodeTarget(f Family, x Extension) Target {
 	return UnknownTarget{Target: cmp.Or(x.Name, nameless), Args: notDecoded(x)}
 }
 
-// nameless stands for an empty name, which would make a generic match.
+// nameless replaces an empty name, which would make a generic match.
 const nameless = "nameless"
 
-// notDecoded stands where the options would.
+// notDecoded replaces the options.
 func notDecoded(x Extension) []Token {
 	return []Token{Text(fmt.Sprintf("revision %d, not decoded", x.Revision))}
 }
@@ -60,13 +60,11 @@ func notDecoded(x Extension) []Token {
 type revision[T any] struct {
 	number uint8
 	size   int // of the struct, less the alignment at its end
-	// decode gets size bytes or more. It is not ok if they have no meaning that the type
-	// has a place for.
+	// decode gets size bytes or more. It is not ok if the type cannot represent them.
 	decode func(r raw) (value T, ok bool)
 }
 
-// decode is not ok for a revision that is not known, or whose struct is too short or has no
-// meaning.
+// decode is not ok for an unknown revision, or if the struct is too short or invalid.
 func decode[T any](known []revision[T], f Family, x Extension, set SetName) (value T, ok bool) {
 	for _, r := range known {
 		if r.number == x.Revision && len(x.Data) >= r.size {
@@ -76,7 +74,7 @@ func decode[T any](known []revision[T], f Family, x Extension, set SetName) (val
 	return value, false
 }
 
-// raw gives the fields of a struct; offsets have to be inside of the revision's size.
+// raw returns the fields of a struct; offsets must be within the revision's size.
 type raw struct {
 	family Family
 	set    SetName
@@ -116,8 +114,7 @@ func (r raw) masked(at int) MaskedValue { return MaskedValue{r.u32(at), r.u32(at
 // ports is a range, __u16 [2].
 func (r raw) ports(at int) PortRange { return PortRange{r.u16(at), r.u16(at + 2)} }
 
-// given makes a condition out of a bit that says whether it is there, and one that says
-// whether it is negated.
+// given makes a condition from a bit for its presence and one for its negation.
 func given[T any](flags, inverted, bit uint32, value T) Condition[T] {
 	if flags&bit == 0 {
 		return Condition[T]{}

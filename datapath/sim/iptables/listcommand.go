@@ -36,8 +36,8 @@ func isListCommand(words []Token) bool {
 	return ok
 }
 
-// parseListCommand finds the first such command of a line, whatever stands in front of
-// it: a prompt, sudo, kubectl exec.
+// parseListCommand finds the first such command of a line, after any text: a prompt, sudo, kubectl
+// exec.
 func parseListCommand(words []Token) (listCommand, bool) {
 	found := slices.IndexFunc(words, func(w Token) bool { return listPrograms[program(w)] != FamilyUnknown })
 	if found < 0 {
@@ -88,8 +88,8 @@ func parseListCommand(words []Token) (listCommand, bool) {
 
 func program(w Token) string { return path.Base(strings.TrimLeft(w.Text, "#$`")) }
 
-// cluster looks at options in one word: "-nvL", "-tnat". table is where the table's
-// name begins, 0: there is none.
+// cluster parses options in one word: "-nvL", "-tnat". table is the beginning of the table's name,
+// 0: there is none.
 func cluster(text string) (list bool, table int) {
 	for i := 1; i < len(text); i++ {
 		switch text[i] {
@@ -102,7 +102,7 @@ func cluster(text string) (list bool, table int) {
 	return false, 0
 }
 
-// isPrompt tells a line of a terminal: "root@node:~# exit", "[root@node ~]$", "$ ls",
+// isPrompt recognizes a prompt of a terminal: "root@node:~# exit", "[root@node ~]$", "$ ls",
 // "[sudo] password for me:".
 func isPrompt(words []Token) bool {
 	if words[0].Text == "[sudo]" {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Listing is what a dump made of the output of iptables -L does not tell.
+// Listing is the missing information of a dump from the output of iptables -L.
 type Listing struct {
 	// Incomplete has one note for each kind of missing information, in the order of
 	// their lines.
@@ -17,7 +17,7 @@ type Listing struct {
 
 // Note is one sentence.
 type Note struct {
-	Line int // where this is seen first, from 1; 0: it is about the whole file
+	Line int // where this occurs first, from 1; 0: it is about the whole file
 	Text string
 }
 
@@ -28,8 +28,8 @@ func (n Note) String() string {
 	return fmt.Sprintf("line %d: %s", n.Line, n.Text)
 }
 
-// Lists says whether the rules of a chain are known. A dump of iptables-save has those
-// of all chains of its tables; a listing only those of the chains that were asked for.
+// Lists reports whether the rules of a chain are known. A dump of iptables-save has those of all
+// chains of its tables; a listing only those of the listed chains.
 func (d *Dump) Lists(table, chain string) bool {
 	t := d.Table(table)
 	if t == nil {
@@ -38,8 +38,8 @@ func (d *Dump) Lists(table, chain string) bool {
 	return t.Chain(chain) != nil || d.Listing == nil && t.Has(chain)
 }
 
-// Read reads rules in whichever form they are: a dump of iptables-save, see [Parse], or
-// listings of iptables -L, see [ParseListing].
+// Read reads rules in either form: a dump of iptables-save, see [Parse], or listings of iptables
+// -L, see [ParseListing].
 func Read(r io.Reader, options Options) (*Dump, error) {
 	text, err := readText(r, maxText)
 	if err != nil {
@@ -69,18 +69,17 @@ func isListing(text string) bool {
 	return false
 }
 
-// ParseListing reads what iptables -L or ip6tables -L printed, of version 1.4 or newer
-// and either back end, with or without -n, -v, -x and --line-numbers, also through
-// column -t: one listing or several of one family. Comments, prompts and command lines
-// may stand in front of each. The table is that of the last command line, such as
-// "# iptables -t nat -L KUBE-SERVICES -n"; without one it is guessed.
+// ParseListing reads the output of iptables -L or ip6tables -L, of version 1.4 or newer and either
+// back end, with or without -n, -v, -x and --line-numbers, also through column -t: one listing or
+// several of one family. Comments, prompts and command lines may precede each. The table is that
+// of the last command line, such as "# iptables -t nat -L KUBE-SERVICES -n"; without one it is
+// guessed.
 //
-// The dump is what iptables-save would have printed, as far as the listing tells:
-// what it does not is in [Dump.Listing]. A chain that was not listed is not declared,
-// even if rules jump to it: see [Dump.Lists]. What cannot be read for certain is an
-// [UnknownMatch]: text of modules that this package does not know, under its first
-// word; names of hosts and users, and rare ones of ports; and the end of a line that was
-// cut off. Runs of spaces in comments are one space. An error is as that of [Parse].
+// The dump is the output of iptables-save, as far as the listing shows it: the missing parts are
+// in [Dump.Listing]. A chain that was not listed is not declared, even if rules jump to it: see
+// [Dump.Lists]. An ambiguous text is an [UnknownMatch]: text of unknown modules, under its first
+// word; names of hosts and users, and rare ones of ports; and the end of a line that was cut off.
+// Runs of spaces in comments are one space. Errors are those of [Parse].
 func ParseListing(r io.Reader, options Options) (*Dump, error) {
 	text, err := readText(r, maxText)
 	if err != nil {
@@ -138,8 +137,8 @@ type part struct {
 type listedChain struct {
 	Chain
 	column  int      // of its name
-	columns *columns // nil: their names are yet to come
-	broken  bool     // their names were not what they have to be
+	columns *columns // nil: the column names have not come yet
+	broken  bool     // the column names were wrong
 	rows    []*row
 }
 
@@ -221,8 +220,8 @@ func (l *lister) addRow(r *row) {
 	l.chain.rows = append(l.chain.rows, r)
 	l.noteRounded(r.rounded)
 	if !l.chain.columns.interfaces {
-		l.note("interfaces", l.number, "listed without -v, so interfaces are not told: a rule with -i or -o, "+
-			"like \"-i lo -j ACCEPT\", looks as if it were for every interface")
+		l.note("interfaces", l.number, "listed without -v, so interfaces are not shown: a rule with -i or -o, "+
+			"like \"-i lo -j ACCEPT\", looks like a rule for every interface")
 	}
 }
 
@@ -245,7 +244,7 @@ func (l *lister) startCommand(c listCommand) {
 	l.parts = append(l.parts, newPart(c))
 }
 
-// endOfChain complains of one whose columns never came.
+// endOfChain reports a chain without column names.
 func (l *lister) endOfChain() {
 	if l.chain != nil && l.chain.columns == nil {
 		l.errors.add(l.chain.Line, &Error{Column: l.chain.column, Problem: fmt.Sprintf("nothing below the line of chain %s", l.chain.Name), Want: wantColumns})
@@ -278,9 +277,9 @@ func (l *lister) startChain(words []Token) {
 	}
 }
 
-// part is the one that the chain belongs to. Where no command line tells the table,
-// another begins with a chain that comes a second time, and with one that cannot be of
-// the table whose built-in chains are all there already.
+// part returns the part that the chain belongs to. If no command line names the table, another
+// part begins with a repeated chain, and with one that cannot be of the table whose built-in
+// chains are complete.
 func (l *lister) part(c *listedChain) *part {
 	if n := len(l.parts); n == 0 || l.parts[n-1].table == "" && l.parts[n-1].endsBefore(c) {
 		l.parts = append(l.parts, newPart(listCommand{}))
@@ -292,7 +291,7 @@ func (p *part) endsBefore(c *listedChain) bool {
 	if p.names[c.Name] {
 		return true
 	}
-	// Only the filter table's built-in chains can be told before the others' begin.
+	// Only the filter table is recognized by its built-in chains before the next part begins.
 	filter := BuiltinChains("filter")
 	slices.Sort(filter)
 	return c.Policy != PolicyNone && !Builtin("filter", c.Name) && len(p.builtin) == len(filter) && slices.Equal(p.builtins(), filter)
@@ -305,7 +304,7 @@ func newPart(c listCommand) *part {
 	return &part{command: c, table: c.tableName(), names: make(map[string]bool)}
 }
 
-// header reads what stands in brackets behind a chain's name.
+// header reads what is in brackets after a chain's name.
 func (l *lister) header(c *listedChain, words []Token) bool {
 	inner, opened := strings.CutPrefix(joined(words), "(")
 	inner, closed := strings.CutSuffix(inner, ")")
@@ -338,8 +337,8 @@ func (l *lister) header(c *listedChain, words []Token) bool {
 	return ok1 && ok2
 }
 
-// settleFamily chooses the family: by a command line, or else by the first address, or
-// else by what the caller says.
+// settleFamily chooses the family: by a command line, or else by the first address, or else by the
+// caller's option.
 func (l *lister) settleFamily(given Family) {
 	found := l.command.family
 	for _, p := range l.parts {

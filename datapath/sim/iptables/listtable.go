@@ -41,7 +41,7 @@ func (l *lister) addPart(p *part) {
 	}
 }
 
-// otherTable says what to do about a chain that the part's table does not have.
+// otherTable returns the remedy for a chain that the part's table does not have.
 func (p *part) otherTable() string {
 	if p.command.line == 0 {
 		return `a line like "# iptables -t mangle -L" above the listing`
@@ -56,7 +56,7 @@ func (l *lister) addRule(t *Table, c *listedChain, row *row) {
 	r := &Rule{Line: row.line, Chain: c.Name, Counters: row.counters}
 	t.Rules = append(t.Rules, r)
 	if w.names {
-		l.note("names", row.line, "listed without -n: names of services and networks are taken for the usual numbers (http is 80)")
+		l.note("names", row.line, "listed without -n: names of services and networks are read as the usual numbers (http is 80)")
 	}
 	for kind, text := range w.notes {
 		l.note(kind, row.line, "%s", text)
@@ -70,7 +70,7 @@ func (l *lister) addRule(t *Table, c *listedChain, row *row) {
 		}
 		declared[chain] = true
 	}
-	// Chains of the name of a target exist: iptables takes the chain for it then.
+	// A chain may have a target's name: iptables uses the chain then.
 	if chain := row.target.Text; l.listed(t.Name, chain) {
 		declared[chain] = true
 	}
@@ -79,18 +79,18 @@ func (l *lister) addRule(t *Table, c *listedChain, row *row) {
 		l.errors.add(row.line, e)
 		return
 	}
-	if w.untold != nil {
-		r.Target = *w.untold
+	if w.unprinted != nil {
+		r.Target = *w.unprinted
 	}
 	r.Args = Tokens(r.Matches, r.Target)
 }
 
-// listed says whether any part lists a chain of the table.
+// listed reports whether any part lists a chain of the table.
 func (l *lister) listed(table, chain string) bool {
 	return l.chains[tableChain{table, chain}]
 }
 
-// chainNameFault says why a chain cannot have that name; empty: it can.
+// chainNameFault returns the reason why a chain cannot have that name; empty: it can.
 func chainNameFault(name string) string {
 	switch {
 	case len(name) > maxChainName:
@@ -101,7 +101,7 @@ func chainNameFault(name string) string {
 	return ""
 }
 
-// noteUnlisted says what was left out: chains, built-in ones, whole tables.
+// noteUnlisted notes what was not listed: chains, built-in ones, whole tables.
 func (l *lister) noteUnlisted() {
 	missing := TableNames()
 	for _, t := range l.dump.Tables {
@@ -144,7 +144,7 @@ func jumpedTo(t Target) (string, bool) {
 	return "", false
 }
 
-// some are the first names of a list, and how many there are besides.
+// some returns the first names of a list, and the number of the others.
 func some(names []string) string {
 	const most = 8
 	if len(names) <= most {
@@ -153,8 +153,7 @@ func some(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 }
 
-// guessTables finds the tables of those parts that no command line stands above. Then it is
-// known which chains are listed.
+// guessTables finds the tables of parts without a command line. Then the listed chains are known.
 func (l *lister) guessTables() {
 	for _, p := range l.parts {
 		if p.table == "" && len(p.chains) > 0 {
@@ -162,7 +161,7 @@ func (l *lister) guessTables() {
 			p.table, why = p.guess()
 			line := p.chains[0].Line
 			l.note(fmt.Sprintf("table %d", line), line,
-				"no command line tells the table: it is taken for %s, %s; if it is not, put a line like \"# iptables -t mangle -L\" above it", p.table, why)
+				"no command line names the table: assuming %s, %s; if that is wrong, put a line like \"# iptables -t mangle -L\" above it", p.table, why)
 		}
 		for name := range p.names {
 			l.chains[tableChain{p.table, name}] = true
@@ -177,8 +176,7 @@ var onlyIn = map[string]string{
 	"HL": "mangle", "ECN": "mangle", "CHECKSUM": "mangle",
 }
 
-// chainsOf are beginnings of names of chains that kube-proxy and Docker make in one
-// table only.
+// chainsOf are prefixes of the chains that kube-proxy and Docker make in one table only.
 var chainsOf = []struct{ prefix, table string }{
 	{"KUBE-SVC-", "nat"}, {"KUBE-SVL-", "nat"}, {"KUBE-SEP-", "nat"}, {"KUBE-EXT-", "nat"}, {"KUBE-XLB-", "nat"},
 	{"KUBE-FW-", "nat"}, {"KUBE-MARK-", "nat"}, {"KUBE-POSTROUTING", "nat"},
@@ -186,7 +184,7 @@ var chainsOf = []struct{ prefix, table string }{
 	{"KUBE-PROXY-FIREWALL", "filter"}, {"DOCKER-USER", "filter"}, {"DOCKER-ISOLATION-", "filter"},
 }
 
-// guess gives the table and by what it is told.
+// guess returns the table and the reason for it.
 func (p *part) guess() (table, why string) {
 	for _, c := range p.chains {
 		for _, r := range c.rows {

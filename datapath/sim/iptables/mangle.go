@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// Checksum is "-j CHECKSUM --checksum-fill": the checksum that a device would have
-// filled in is.
+// Checksum is "-j CHECKSUM --checksum-fill": fills in a checksum that was left to a device.
 type Checksum struct{}
 
 var checksumTarget = &extension{
@@ -19,7 +18,7 @@ var checksumTarget = &extension{
 func (Checksum) Name() string     { return "CHECKSUM" }
 func (t Checksum) write(w *words) { w.bare("--checksum-fill") }
 
-// TCPMSS is "-j TCPMSS": the maximum segment size that a SYN offers is lowered.
+// TCPMSS is "-j TCPMSS": lowers the maximum segment size in a SYN.
 type TCPMSS struct {
 	ClampToPMTU bool   // to the path MTU less the headers
 	MSS         uint16 // valid iff ClampToPMTU is not set

@@ -47,15 +47,14 @@ func (m Connmark) write(w *words) { w.option(m.Negated, "--mark", m.Mark.String(
 // --and-mark, --or-mark and --xor-mark are only other spellings.
 type SetMark struct{ Mark MaskedValue }
 
-// Apply is the mark afterwards.
+// Apply returns the changed mark.
 func (t SetMark) Apply(mark uint32) uint32 { return mark&^t.Mark.Mask ^ t.Mark.Value }
 
 var markOptions = []string{"--set-xmark", "--set-mark", "--and-mark", "--or-mark", "--xor-mark"}
 
 var setMarkShapes = map[string]shape{"--set-xmark": one, "--set-mark": one, "--and-mark": one, "--or-mark": one, "--xor-mark": one}
 
-// xmark reads any of markOptions as what --set-xmark would say (libxt_MARK.c,
-// mark_tg_parse).
+// xmark reads any of markOptions as the value of --set-xmark (libxt_MARK.c, mark_tg_parse).
 func (s *section) xmark(o option) MaskedValue {
 	if len(o.values) == 0 {
 		return MaskedValue{}
@@ -93,12 +92,11 @@ type SetConnmark struct {
 	Mode ConnmarkMode
 	// Mark is valid iff Mode is ConnmarkSet, and as in [SetMark].
 	Mark MaskedValue
-	// PacketMask and ConnectionMask (--nfmask, --ctmask) are valid otherwise: of the
-	// mark that is copied only the bits of its own mask are, and they replace those of
-	// the other mask by xor.
+	// PacketMask and ConnectionMask (--nfmask, --ctmask) are valid otherwise: only the bits of its
+	// own mask are copied from a mark, and they are applied to the bits of the other mask by xor.
 	PacketMask, ConnectionMask uint32
-	// Shift is by how many bits the mark is moved to the left, negative to the right,
-	// -31 to 31 (revision 2, Linux 4.18).
+	// Shift is how many bits the mark is shifted to the left, negative to the right, -31 to 31
+	// (revision 2, Linux 4.18).
 	Shift int8
 }
 

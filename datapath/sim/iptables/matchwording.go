@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// matchPhrases are what matches print about themselves (lib*.c, *_print), by the first
-// word.
+// matchPhrases are the texts that matches print (lib*.c, *_print), by the first word.
 var matchPhrases map[string]phrase
 
 func init() {
@@ -31,7 +30,7 @@ func init() {
 	}
 }
 
-// comment reads up to "*/". One that has no end is that of a line which was cut off.
+// comment reads up to "*/". A comment without an end means that the line was cut off.
 func comment(w *wording, negated bool) bool {
 	begin := w.at
 	for !w.word("*/") {
@@ -39,7 +38,7 @@ func comment(w *wording, negated bool) bool {
 			w.load("comment")
 			w.emit(false, "--comment")
 			w.args = append(w.args, Token{Text: joined(w.words[begin:]), Quoted: true})
-			w.notes["cut"] = "the line is cut off inside a comment: conditions behind it are not told"
+			w.notes["cut"] = "the line is cut off inside a comment: the conditions after it are missing"
 			w.unknownName("the end of the line, which is cut off", false, Token{Text: "comment", Column: w.words[begin-1].Column})
 			return !negated
 		}
@@ -50,8 +49,8 @@ func comment(w *wording, negated bool) bool {
 	return !negated
 }
 
-// conntrackPhrase reads "! ctstate INVALID ctproto 6 ...". An option that comes again is
-// of another match.
+// conntrackPhrase reads "! ctstate INVALID ctproto 6 ...". A repeated option belongs to another
+// match.
 func conntrackPhrase(w *wording, negated bool) bool {
 	w.load("conntrack")
 	w.at--
@@ -110,7 +109,7 @@ func statisticPhrase(w *wording, negated bool) bool {
 	not := w.word("!")
 	switch {
 	case mode.Text == "random" && w.word("probability"):
-		// 11 digits tell all of the 31 bits (libxt_statistic.c).
+		// 11 digits are exact for the 31 bits (libxt_statistic.c).
 		if _, digits, _ := strings.Cut(w.peek(), "."); len(digits) < 11 {
 			w.notes["probabilities"] = fmt.Sprintf("probabilities are rounded to %d digits", len(digits))
 		}
@@ -161,8 +160,8 @@ func recentPhrase(w *wording, negated bool) bool {
 	return false
 }
 
-// setPhrase reads "match-set NAME src,dst", behind which options are as
-// iptables-save writes them, but for the dashes.
+// setPhrase reads "match-set NAME src,dst", followed by options as iptables-save writes them,
+// without the dashes.
 func setPhrase(w *wording, negated bool) bool {
 	w.load("set")
 	name, _ := w.next()
@@ -171,7 +170,7 @@ func setPhrase(w *wording, negated bool) bool {
 	return ok && w.options("--", setModule.shapes)
 }
 
-// options reads options that are a module's, but for a prefix.
+// options reads a module's options with another prefix.
 func (w *wording) options(prefix string, shapes map[string]shape) bool {
 	for {
 		at := w.at
@@ -224,7 +223,7 @@ func limitPhrase(w *wording, negated bool) bool {
 	rate, ok := w.next()
 	w.emit(negated, option, rate)
 	w.emit(false, "--hashlimit-name", Token{Text: "line-" + strconv.Itoa(w.row.line), Column: rate.Column})
-	w.notes["hashlimit"] = "names of hashlimit tables are not listed: each rule is taken to have a table of its own, called by its line"
+	w.notes["hashlimit"] = "names of hashlimit tables are not listed: each rule is assumed to have its own table, named after its line"
 	if w.word("burst") {
 		ok = ok && w.value("--hashlimit-burst")
 	}
@@ -275,12 +274,12 @@ func ownerPhrase(w *wording, negated bool) bool {
 		}
 	}
 	if len(w.args) == loaded {
-		w.args = w.args[:loaded-2] // all were names that are not known
+		w.args = w.args[:loaded-2] // all were unknown names
 	}
 	return len(given) > 0
 }
 
-// ownerID emits a test of a user or group; it says false for a name that is not known.
+// ownerID emits a test of a user or group; it returns false for an unknown name.
 func (w *wording) ownerID(negated bool, option string, id Token) bool {
 	if id.Text == "root" { // 0 on every system
 		id.Text, w.names = "0", true
@@ -291,7 +290,7 @@ func (w *wording) ownerID(negated bool, option string, id Token) bool {
 	}
 	w.names = true
 	kind := map[string]string{"--uid-owner": "user", "--gid-owner": "group"}[option]
-	w.notes["users"] = "users and groups are told by names, which mean other numbers elsewhere: a rule with one cannot be decided"
+	w.notes["users"] = "users and groups are listed by name, and names have other numbers on other hosts: a rule with one cannot be evaluated"
 	w.unknownName(kind+" name "+id.Text, negated, Token{Text: "owner", Column: id.Column})
 	return false
 }

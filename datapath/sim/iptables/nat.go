@@ -6,19 +6,19 @@ import (
 	"strings"
 )
 
-// NATRange is what an address and port are translated to (nf_nat.h, nf_nat_range2).
+// NATRange is the range for a translated address and port (nf_nat.h, nf_nat_range2).
 type NATRange struct {
-	// First and Last are the zero Addr where only the port changes.
+	// First and Last are the zero Addr if only the port changes.
 	First, Last netip.Addr
-	// FirstPort and LastPort are 0 where no port is given: then the kernel keeps it if
-	// it can. A port of 0 is never given.
+	// FirstPort and LastPort are 0 if no port is given: then the kernel keeps the port if it can.
+	// A given port is never 0.
 	FirstPort, LastPort uint16
-	// BasePort is that of "80-90/1000": the port goes by its distance from it
+	// BasePort is that of "80-90/1000": the port is selected by its distance from it
 	// (NF_NAT_RANGE_PROTO_OFFSET, Linux 4.18); 0: not given.
 	BasePort uint16
 	// Random chooses the port by a hash (--random), RandomFully really at random.
 	Random, RandomFully bool
-	// Persistent gives a client the same address for all its destinations.
+	// Persistent uses the same address for all destinations of a client.
 	Persistent bool
 }
 
@@ -197,8 +197,8 @@ func (r raw) natRange(based bool) (NATRange, bool) {
 	return NATRangeOf(r.u32(0), r.addr(4), r.addr(20), r.port(36), r.port(38), base)
 }
 
-// NATRangeOf is what the flags say of addresses and ports. It is not ok if they say what
-// iptables has no word for.
+// NATRangeOf returns the range of addresses and ports by the flags. It is not ok if iptables has
+// no option for the flags.
 func NATRangeOf(flags uint32, first, last netip.Addr, firstPort, lastPort, basePort uint16) (to NATRange, ok bool) {
 	to = NATRange{
 		Random: flags&NATProtoRandom != 0, RandomFully: flags&NATRandomFully != 0, Persistent: flags&NATPersistent != 0,
@@ -286,8 +286,8 @@ var redirectTarget = &extension{
 func (Redirect) Name() string     { return "REDIRECT" }
 func (t Redirect) write(w *words) { t.To.writePorts(w) }
 
-// Netmap is "-j NETMAP": the bits of the address that the prefix has are replaced by
-// its own; of the destination, or at POSTROUTING of the source.
+// Netmap is "-j NETMAP": replaces the prefix of the destination address or, at POSTROUTING, of the
+// source address.
 type Netmap struct{ To netip.Prefix }
 
 var netmapTarget = &extension{

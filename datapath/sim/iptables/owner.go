@@ -1,11 +1,11 @@
 package iptables
 
-// Owner is "-m owner": whose socket sent a packet (xt_owner.c). A packet
-// without a socket matches iff all tests that are given are negated.
+// Owner is "-m owner": the owner of the socket that sent a packet (xt_owner.c). A packet without a
+// socket matches iff all given tests are negated.
 type Owner struct {
 	SocketExists Condition[bool]
 	UID, GID     Condition[Range[uint32]]
-	// SupplementaryGroups: GID is looked for among them, too.
+	// SupplementaryGroups: GID is also compared with them.
 	SupplementaryGroups bool
 }
 

@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// Options are what a dump may not tell by itself.
+// Options are information that a dump may not have.
 type Options struct {
-	// Family is used where neither the header of iptables-save nor any address tells;
+	// Family is used if neither the header of iptables-save nor any address shows it;
 	// FamilyUnknown: then IPv4.
 	Family Family
 }
 
-// Parse reads a dump. An error is that of r, or joins all faults of the text: see
-// [Errors]. A match or target that is not known is none: see [UnknownMatch].
+// Parse reads a dump. An error is that of r, or joins all faults of the text: see [Errors]. An
+// unknown match or target is no fault: see [UnknownMatch].
 func Parse(r io.Reader, options Options) (*Dump, error) {
 	text, err := readText(r, maxText)
 	if err != nil {
@@ -81,7 +81,7 @@ func (p *reader) read(text string) {
 	p.dump.Unterminated = text != "" && !strings.HasSuffix(text, "\n")
 }
 
-// line reads one line, whose first byte that is no space is at line[begin].
+// line reads one line, whose first byte after spaces is at line[begin].
 func (p *reader) line(line string, begin int) {
 	content := strings.TrimRight(line[begin:], " \t\r")
 	if content == "" || content[0] == '#' {
@@ -123,7 +123,7 @@ func (p *reader) begin(content string, column int) {
 	if p.table != nil {
 		p.fail(column, fmt.Sprintf("table %.40s begins inside table %s", name, p.table.Name), "COMMIT")
 	}
-	// An unknown table is read all the same, for the faults in it.
+	// An unknown table is read, too, for the faults in it.
 	if BuiltinChains(name) == nil {
 		p.fail(column+1, fmt.Sprintf("unknown table %.40q", name), strings.Join(TableNames(), ", "))
 	} else if old := p.dump.Table(name); old != nil {
@@ -234,8 +234,7 @@ func (p *reader) rule(content string, column int) {
 		p.fail(end, "-A without a chain", "its name")
 		return
 	}
-	// A chain's name is printed as it is: one that would need quotes cannot have been
-	// declared.
+	// A chain's name is printed without quotes: a name that needs quotes cannot be declared.
 	r.Before, r.Chain, r.Args = p.take(), words[1].Text, words[2:]
 	p.columns = append(p.columns, words[1].Column)
 	p.table.Rules = append(p.table.Rules, r)
@@ -244,8 +243,8 @@ func (p *reader) rule(content string, column int) {
 	}
 }
 
-// settleFamily chooses the family: by the header, or else by the first address, or
-// else by what the caller says.
+// settleFamily chooses the family: by the header, or else by the first address, or else by the
+// caller's option.
 func (p *reader) settleFamily(given Family) {
 	for _, f := range []Family{p.family, p.addrs, given, IPv4} {
 		if f != FamilyUnknown {
@@ -255,7 +254,7 @@ func (p *reader) settleFamily(given Family) {
 	}
 }
 
-// typeRules gives the rules of a table their matches and targets.
+// typeRules sets the matches and targets of a table's rules.
 func (p *reader) typeRules(t *Table) {
 	declared := make(map[string]bool)
 	for _, c := range t.Chains {

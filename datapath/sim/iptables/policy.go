@@ -5,16 +5,15 @@ import (
 	"strings"
 )
 
-// IPsec is "-m policy": whether IPsec is applied to the packet, or was when it came in
-// (xt_policy.c).
+// IPsec is "-m policy": whether IPsec is applied to the packet, or was on arrival (xt_policy.c).
 type IPsec struct {
 	Out      bool // --dir out: it will be; else it was
 	None     bool // --pol none: there is no policy
-	Strict   bool // Elements are all of the policy's, in this order; else one of them agrees
+	Strict   bool // Elements are all of the policy's, in this order; else one of them must match
 	Elements []IPsecElement
 }
 
-// IPsecElement is what one transformation has to be.
+// IPsecElement is the conditions on one transformation.
 type IPsecElement struct {
 	RequestID, SPI Condition[uint32]
 	Protocol       Condition[uint8] // esp, ah or ipcomp
@@ -70,7 +69,7 @@ var policyModule = &module{
 		}
 		without := len(current.options) == 0 && len(m.Elements) == 0
 		if !m.None || !without {
-			finish() // without options, one that every transformation agrees with
+			finish() // without options, one that every transformation matches
 		}
 		const most = 4 // XT_POLICY_MAX_ELEM
 		switch {
@@ -110,8 +109,8 @@ func decodePolicyElement(r raw) (IPsecElement, bool) {
 	return IPsecElement{
 		Source:      given(flags, inverted, source, r.network(0)),
 		Destination: given(flags, inverted, destination, r.network(32)),
-		// iptables writes the number as the host has it, although the kernel compares it as
-		// the network has it (libxt_policy.c, xt_policy.c).
+		// iptables writes the number in host byte order, although the kernel compares it in
+		// network byte order (libxt_policy.c, xt_policy.c).
 		SPI:       given(flags, inverted, spi, r.u32(64)),
 		RequestID: given(flags, inverted, request, r.u32(68)),
 		Protocol:  given(flags, inverted, protocol, r.u8(72)),

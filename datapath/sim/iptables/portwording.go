@@ -162,7 +162,7 @@ func icmpNumber(module, option string) phrase {
 			typ.Text, ok = typ.Text+"/"+code.Text, ok && coded
 		}
 		w.emit(negated, option, typ)
-		return ok && w.peek() != "codes" // "codes 1 to 5": no option of iptables is for that
+		return ok && w.peek() != "codes" // "codes 1 to 5": iptables has no option for that
 	}
 }
 

@@ -6,10 +6,10 @@ import (
 
 // NFQueue is "-j NFQUEUE": the packet goes to a program.
 type NFQueue struct {
-	// Queues are the queues that flows are spread over; --queue-num is a range of one.
+	// Queues are the queues for flows; --queue-num is a range of one.
 	Queues    Range[uint16]
 	Bypass    bool // accept the packet if no program listens
-	CPUFanout bool // choose the queue by the CPU instead of the flow
+	CPUFanout bool // select the queue by the CPU instead of the flow
 }
 
 var nfqueueTarget = &extension{
@@ -65,8 +65,8 @@ func (t NFQueue) write(w *words) {
 // Log is "-j LOG".
 type Log struct {
 	Prefix string
-	Level  uint8 // of syslog, 0 to 7; 4 (warning) where the text does not say
-	// What is logged besides: xt_LOG.h, XT_LOG_...
+	Level  uint8 // of syslog, 0 to 7; 4 (warning) if the text does not have it
+	// Further logged data: xt_LOG.h, XT_LOG_...
 	TCPSequence, TCPOptions, IPOptions, UID, MACDecode bool
 }
 
@@ -127,11 +127,10 @@ func (t Log) write(w *words) {
 type NFLog struct {
 	Prefix string
 	Group  uint16
-	// Range is the number of bytes that was asked for by --nflog-range, which the
-	// kernel never obeyed; Size the same by --nflog-size, which it does (Linux 4.10).
-	// 0: not given.
+	// Range is the number of bytes of --nflog-range, which the kernel ignores; Size is that of
+	// --nflog-size, which it uses (Linux 4.10). 0: not given.
 	Range, Size uint32
-	Threshold   uint16 // packets that are sent together; 1 where the text does not say
+	Threshold   uint16 // packets that are sent together; 1 if the text does not have it
 }
 
 var nflogTarget = &extension{
@@ -187,7 +186,7 @@ func (t NFLog) write(w *words) {
 // Audit is "-j AUDIT": a line in the audit log.
 type Audit struct{ Type AuditType }
 
-// AuditType is what the line says was done (xt_AUDIT.h).
+// AuditType is the type of the line (xt_AUDIT.h).
 type AuditType uint8
 
 // The types.

@@ -9,8 +9,8 @@ import (
 
 // Statistic is "-m statistic".
 type Statistic struct {
-	// Nth is set for "--mode nth": of Every packets that come to the rule, the one
-	// that Packet others went before matches. Every is at least 1, Packet less.
+	// Nth is set for "--mode nth": of Every packets that reach the rule, the one after Packet
+	// others matches. Every is at least 1, Packet is less.
 	Nth           bool
 	Every, Packet uint32
 	// Probability is valid for "--mode random", in 1/2^31: 0 to 1<<31. The kernel
@@ -114,8 +114,7 @@ var rateUnits = []struct {
 	units uint32
 }{{"day", 864000000}, {"hour", 36000000}, {"min", 600000}, {"sec", 10000}}
 
-// String is "5/min", in the largest unit that comes near enough (libxt_limit.c,
-// print_rate).
+// String is "5/min", in the largest unit that is precise enough (libxt_limit.c, print_rate).
 func (r Rate) String() string {
 	if r.Interval == 0 {
 		return "0/sec"
@@ -152,10 +151,10 @@ var aRate = kind[Rate]{"a rate", "packets/sec, /min, /hour or /day, at most 1000
 	return Rate{units / n}, true
 }}
 
-// Limit is "-m limit": a token bucket that all packets of the rule share.
+// Limit is "-m limit": a token bucket for all packets of the rule.
 type Limit struct {
 	Rate Rate
-	// Burst is the size of the bucket in packets; 5 where the text does not say.
+	// Burst is the size of the bucket in packets; 5 if the text does not have it.
 	Burst uint32
 }
 
@@ -174,7 +173,7 @@ var limitModule = &module{
 	},
 }
 
-// decodeLimit reads struct xt_rateinfo, whose other fields the kernel works with.
+// decodeLimit reads struct xt_rateinfo, whose other fields the kernel uses itself.
 func decodeLimit(r raw) (Match, bool) {
 	return Limit{Rate: Rate{Interval: r.u32(0)}, Burst: r.u32(4)}, r.u32(0) != 0
 }

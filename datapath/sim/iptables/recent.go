@@ -5,7 +5,7 @@ import (
 	"net/netip"
 )
 
-// Recent is "-m recent": a list of addresses that were seen (xt_recent.c).
+// Recent is "-m recent": a list of seen addresses (xt_recent.c).
 type Recent struct {
 	Mode    RecentMode
 	Negated bool
@@ -14,14 +14,14 @@ type Recent struct {
 	Reap    bool // forget entries older than Seconds
 	// HitCount: only if it was seen that often (within Seconds); 0: once.
 	HitCount uint32
-	TTL      bool   // only if the TTL is the one that the entry has
+	TTL      bool   // only if the TTL is that of the entry
 	Name     string // of the list
-	// Mask is what of an address is kept.
+	// Mask is the stored bits of an address.
 	Mask        netip.Addr
-	Destination bool // keep the packet's destination (--rdest), else its source
+	Destination bool // store the packet's destination (--rdest), else its source
 }
 
-// RecentMode is what is done with the list (xt_recent.h).
+// RecentMode is the operation on the list (xt_recent.h).
 type RecentMode uint8
 
 // The modes.

@@ -19,8 +19,8 @@ var targets = byName([]*extension{
 	setTTLTarget, setHLTarget, tarpitTarget,
 }, func(t *extension) string { return t.name })
 
-// otherTargets are the names of targets that this package does not know but that exist
-// (iptables' extensions, and xtables-addons): no chains that are missing.
+// otherTargets are the names of other existing targets (iptables' extensions, and xtables-addons):
+// these are no missing chains.
 var otherTargets = map[string]bool{
 	"CLUSTERIP": true, "CONNSECMARK": true, "DNPT": true, "ECN": true, "HMARK": true,
 	"IDLETIMER": true, "LED": true, "MIRROR": true, "QUEUE": true, "RATEEST": true, "SAME": true,

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// fields cuts a line into words, with their columns. A space that does not break, as
-// web pages have them, is a space.
+// fields splits a line into words, with their columns. A non-breaking space, as on web pages, is a
+// space.
 func fields(line string) []Token {
 	line = strings.ReplaceAll(line, "\u00a0", "  ") // as many bytes, for the columns
 	var words []Token
@@ -34,8 +34,7 @@ func joined(words []Token) string {
 	return strings.Join(texts, " ")
 }
 
-// columns are those that a listing has besides target, prot, opt, source and
-// destination.
+// columns are the columns besides target, prot, opt, source and destination.
 type columns struct {
 	number     bool // num: --line-numbers
 	counters   bool // pkts, bytes: -v
@@ -66,17 +65,17 @@ type row struct {
 	rounded  bool  // the counters are
 	target   Token // the zero value: none
 	fragment Token // "-f", "!f", or the zero value
-	// These have their "!" in front.
+	// These include their "!".
 	protocol, in, out, source, destination Token
 	rest                                   []Token
 }
 
-// row reads a rule's columns. Where one is empty, its place is found by what the words
-// can be, since column -t moves them.
+// row reads a rule's columns. An empty column is recognized by the possible words, because column
+// -t moves them.
 func (c *columns) row(words []Token) (*row, *Error) {
 	r, end := &row{}, words[len(words)-1]
 	words = slices.Clone(words)
-	// "! 10.0.0.0/8" is a word less.
+	// "! 10.0.0.0/8" is one word more.
 	take := func(what string, want string) (Token, *Error) {
 		if len(words) > 1 && words[0].Text == "!" {
 			words[1] = Token{Text: "!" + words[1].Text, Column: words[0].Column}
@@ -146,9 +145,8 @@ func (c *columns) row(words []Token) (*row, *Error) {
 	return r, nil
 }
 
-// hasTarget says whether the words begin with a target, or else with the protocol. What
-// is behind the protocol is column opt, but for ip6tables before 1.8.9, which left it
-// empty.
+// hasTarget reports whether the words begin with a target, or else with the protocol. After the
+// protocol comes column opt, except in ip6tables before 1.8.9, which left it empty.
 func hasTarget(words []Token) bool {
 	at := func(i int) string {
 		if i < len(words) {
@@ -177,7 +175,7 @@ func isProtocol(text string) bool {
 	return ok
 }
 
-// isOpt knows the words of column opt, and what typesetters make of "--".
+// isOpt recognizes the words of column opt, and typographic dashes for "--".
 func isOpt(text string) bool {
 	return slices.Contains([]string{"--", "-f", "!f", "\u2013", "\u2014"}, text)
 }
@@ -198,7 +196,7 @@ func parseCount(text string) (n uint64, rounded, ok bool) {
 	return n * unit, rounded, ok
 }
 
-// family tells the family by the row's addresses and by names that only one has.
+// family returns the family according to the row's addresses and to names that only one has.
 func (r *row) family() Family {
 	for _, w := range []Token{r.source, r.destination} {
 		if f := familyOfAddress(strings.TrimPrefix(w.Text, "!")); f != FamilyUnknown {
@@ -218,7 +216,7 @@ func (r *row) family() Family {
 		case strings.HasPrefix(w.Text, "icmp6-"):
 			return IPv6
 		case w.Text == "/*":
-			return FamilyUnknown // what a comment says does not count
+			return FamilyUnknown // the text of a comment does not count
 		}
 	}
 	return FamilyUnknown

@@ -9,21 +9,20 @@ import (
 // Match is one condition of a rule: one of the structs of this package with a method
 // Module.
 type Match interface {
-	// Module is what stands behind -m; "" for the generic ones (-s, -d, -i, -o, -p, -f).
+	// Module is the name after -m; "" for the generic ones (-s, -d, -i, -o, -p, -f).
 	Module() string
 	write(*words)
 }
 
-// Target is what a rule does: one of the structs of this package with a method Name.
+// Target is the target of a rule: one of the structs of this package with a method Name.
 type Target interface {
-	// Name is what stands behind -j or -g.
+	// Name is the name after -j or -g.
 	Name() string
 	write(*words)
 }
 
-// Tokens are the words of a rule as iptables-save prints them; target may be nil. The
-// generic matches have to come first, in the order -s, -d, -i, -o, -p, -f, if the
-// text is to be that of iptables-save.
+// Tokens are the words of a rule as iptables-save prints them; target may be nil. For the text of
+// iptables-save, the generic matches must come first, in the order -s, -d, -i, -o, -p, -f.
 func Tokens(matches []Match, target Target) []Token {
 	w := words{}
 	for _, m := range matches {
@@ -60,7 +59,7 @@ func (w *words) option(negated bool, name string, values ...string) {
 	w.bare(values...)
 }
 
-// flag is an option without a value, written where it is set.
+// flag is an option without a value, written if it is set.
 func (w *words) flag(set bool, name string) {
 	if set {
 		w.bare(name)
@@ -72,11 +71,11 @@ func (w *words) text(name, value string) {
 	w.tokens = append(w.tokens, Text(value))
 }
 
-// shape is what an option of a module looks like.
+// shape is the form of a module's option.
 type shape struct {
 	values    int
 	negatable bool
-	repeats   bool   // it may come several times
+	repeats   bool   // it may be repeated
 	as        string // the name it has in iptables-save's output, if this is another
 }
 
@@ -90,7 +89,7 @@ var (
 	repeated = shape{repeats: true}
 )
 
-// again is the shape of an option that may come several times.
+// again is the shape of an option that may be repeated.
 func (s shape) again() shape {
 	s.repeats = true
 	return s
@@ -101,7 +100,7 @@ func (s shape) named(name string) shape {
 	return s
 }
 
-// option is one option as it stands in a rule.
+// option is one option of a rule.
 type option struct {
 	name    Token // its Text is the name that iptables-save prints
 	negated bool
@@ -117,7 +116,7 @@ type analysis struct {
 	args     []Token
 	at       int
 	sections []*section // in the order of the text
-	current  *section   // that which unknown options belong to; nil: none
+	current  *section   // the section that unknown options belong to; nil: none
 	generic  section
 	jump     option
 }
@@ -195,8 +194,8 @@ func (a *analysis) next() *Error {
 	return nil
 }
 
-// owner is the part of the rule that an option belongs to, nil if there is none: of the
-// modules loaded so far the last that knows the name, as with iptables, or else the
+// owner returns the part of the rule that an option belongs to, nil if there is none: of the
+// modules loaded so far the last with an option of that name, as in iptables, or else the
 // protocol's own module, which "-p tcp --dport 80" loads (xshared.c, load_proto).
 func (a *analysis) owner(name Token) (shape, *section) {
 	if name.Quoted {
@@ -292,7 +291,7 @@ func (a *analysis) loadTarget(o option) *Error {
 			return a.fail(name, fmt.Sprintf("target %s is not for %s", name.Text, a.family), t.family.String()+" rules, or another target")
 		}
 		s.target = t
-	// A word that is no target's name and has no options can only be a chain.
+	// A word that is no target's name and has no options must be a chain.
 	case !otherTargets[name.Text] && (a.at == len(a.args) || !strings.HasPrefix(a.args[a.at].Text, "--")):
 		return missing
 	}
@@ -300,8 +299,8 @@ func (a *analysis) loadTarget(o option) *Error {
 	return nil
 }
 
-// keepUnknown gives a word to the unknown module or target that it stands behind; first
-// is the "!" in front of it, or the word itself.
+// keepUnknown adds a word to the unknown module or target before it; first is the "!" in front of
+// it, or the word itself.
 func (a *analysis) keepUnknown(first Token) {
 	if first != a.args[a.at] {
 		a.current.kept = append(a.current.kept, first)
@@ -310,7 +309,7 @@ func (a *analysis) keepUnknown(first Token) {
 	a.at++
 }
 
-// stray is the fault of a word that nothing knows.
+// stray is the fault of an unknown word.
 func (a *analysis) stray(name Token) *Error {
 	if name.Quoted || !strings.HasPrefix(name.Text, "-") {
 		return a.fail(name, fmt.Sprintf("a stray word %.40q", name.Text), "an option")
@@ -336,7 +335,7 @@ func (a *analysis) stray(name Token) *Error {
 	return a.fail(name, fmt.Sprintf("unknown option %.40s", name.Text), "an option of iptables, or -m in front of it")
 }
 
-// build makes matches and target, once all options are known.
+// build makes the matches and the target when all options are known.
 func (a *analysis) build(r *Rule) *Error {
 	matches := a.generic.buildGeneric()
 	if a.generic.err != nil {

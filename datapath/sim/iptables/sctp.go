@@ -20,7 +20,7 @@ type ChunkTest struct {
 	Types []ChunkType
 }
 
-// ChunkMode is what the packet's chunks have to be (xt_sctp.h).
+// ChunkMode is the condition on the packet's chunks (xt_sctp.h).
 type ChunkMode uint8
 
 // The modes.
@@ -34,8 +34,7 @@ var chunkModes = []string{"any", "all", "only"}
 
 func (m ChunkMode) String() string { return nameOf(chunkModes, m) }
 
-// ChunkType is a type of chunk, perhaps with flags: a chunk is meant where
-// flags&FlagMask == Flags.
+// ChunkType is a type of chunk, perhaps with flags: a chunk matches if flags&FlagMask == Flags.
 type ChunkType struct {
 	Type, FlagMask, Flags uint8
 }
@@ -151,7 +150,7 @@ func parseChunks(text string) ([]ChunkType, bool) {
 			}
 			bit := uint8(1) << (7 - at)
 			if t.FlagMask |= bit; letter&0x20 == 0 {
-				t.Flags |= bit // a capital: has to be set
+				t.Flags |= bit // a capital: must be set
 			}
 		}
 		if slices.ContainsFunc(types, func(o ChunkType) bool { return o.Type == t.Type }) {
@@ -163,7 +162,7 @@ func parseChunks(text string) ([]ChunkType, bool) {
 	return types, true
 }
 
-// String is "INIT", or "DATA:UBe" with the flags that count.
+// String is "INIT", or "DATA:UBe" with the relevant flags.
 func (t ChunkType) String() string {
 	for _, c := range chunkNames {
 		if c.number != t.Type {

@@ -30,8 +30,8 @@ type extension struct {
 
 func (e *extension) allows(f Family) bool { return e.family == FamilyUnknown || e.family == f }
 
-// section is a match or target with its options. The methods that read a value keep
-// the first fault; builders need not look at it.
+// section is a match or target with its options. The methods that read a value keep the first
+// fault; builders need not check it.
 type section struct {
 	family   Family
 	name     Token
@@ -91,8 +91,7 @@ func (s *section) has(name string) bool {
 	return ok
 }
 
-// oneOf gives the one of these options that is there; it is a fault if none or
-// several are.
+// oneOf returns the given one of these options; none or several are a fault.
 func (s *section) oneOf(names ...string) option {
 	o, ok := s.atMostOne(names...)
 	if !ok && s.err == nil {
@@ -101,7 +100,7 @@ func (s *section) oneOf(names ...string) option {
 	return o
 }
 
-// atMostOne is like oneOf where none is no fault.
+// atMostOne is like oneOf, but none is no fault.
 func (s *section) atMostOne(names ...string) (found option, ok bool) {
 	for _, o := range s.options {
 		if !slices.Contains(names, o.name.Text) {
@@ -116,8 +115,7 @@ func (s *section) atMostOne(names ...string) (found option, ok bool) {
 	return found, ok
 }
 
-// needs is a fault if the rule is not one for one of these protocols, without which
-// the kernel does not load it.
+// needs reports a fault if the rule is not for one of these protocols, which the kernel requires.
 func (s *section) needs(t Token, what string, protocols ...uint8) {
 	if s.protocol.Number != 0 && !s.protocol.Negated && slices.Contains(protocols, s.protocol.Number) {
 		return
@@ -129,15 +127,15 @@ func (s *section) needs(t Token, what string, protocols ...uint8) {
 	s.fail(t, fmt.Sprintf("%s in a rule that is not for the protocol", what), strings.Join(names, " or "))
 }
 
-// Condition is a test that an option may ask for.
+// Condition is a test by an option.
 type Condition[T any] struct {
-	// Given says whether the option is there; the others are valid iff it is.
+	// Given reports whether the option is there; the others are valid iff it is set.
 	Given   bool
-	Negated bool // "!" stands in front of it
+	Negated bool // "!" is in front of it
 	Value   T
 }
 
-// kind is a sort of value: how it is read, and what to say of one that is bad.
+// kind is a kind of value: how it is read, and the error for a bad one.
 type kind[T any] struct {
 	what  string // "a port"
 	want  string
@@ -153,7 +151,7 @@ func value[T any](s *section, t Token, k kind[T]) T {
 	return v
 }
 
-// optional reads the option's value, or gives otherwise if the option is not there.
+// optional reads the option's value, or returns otherwise if the option is missing.
 func optional[T any](s *section, name string, k kind[T], otherwise T) T {
 	if o, ok := s.find(name); ok {
 		return value(s, o.values[0], k)

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// services are the names that iptables -L prints for ports, of IANA and of the
-// /etc/services of Debian and Red Hat: those that occur in listings. "http-alt" is 8080
-// as Debian has it; on Red Hat, where it is 8008, 8080 is "webcache".
+// services are the names that iptables -L prints for ports, of IANA and of the /etc/services of
+// Debian and Red Hat, as far as they occur in listings. "http-alt" is 8080 as Debian has it; on
+// Red Hat, where it is 8008, 8080 is "webcache".
 var services = map[string]uint16{
 	"tcpmux": 1, "echo": 7, "discard": 9, "daytime": 13, "chargen": 19, "ftp-data": 20, "ftp": 21, "ssh": 22,
 	"telnet": 23, "smtp": 25, "time": 37, "domain": 53, "bootps": 67, "bootpc": 68, "tftp": 69, "http": 80,
@@ -32,12 +32,12 @@ func parseService(text string) (string, bool) {
 	if n, ok := services[text]; ok {
 		return strconv.Itoa(int(n)), true
 	}
-	// A number that is too big is a fault, which is told by who reads numbers.
+	// A number that is too big is a fault, which the reader of numbers reports.
 	return text, text != "" && strings.Trim(text, "0123456789") == ""
 }
 
-// knownHosts are names of addresses that are the same everywhere: /etc/hosts and
-// /etc/networks of Debian, and a name of DNS that is often seen.
+// knownHosts are names with the same address everywhere: those of Debian's /etc/hosts and
+// /etc/networks, and a frequent DNS name.
 var knownHosts = map[string]string{
 	"localhost": "127.0.0.1", "loopback": "127.0.0.0", "link-local": "169.254.0.0",
 	"base-address.mcast.net": "224.0.0.0", "default": "0.0.0.0", "ip6-localhost": "::1",

@@ -5,11 +5,11 @@ import "strings"
 // SetMatch is "-m set": whether the packet is in an ipset (xt_set.c).
 type SetMatch struct {
 	Set string
-	// Directions tell for each dimension of the set whether the packet's source or
-	// destination is looked up; at most 6.
+	// Directions are, for each dimension of the set, source or destination for the lookup; at most
+	// 6.
 	Directions []SetDirection
 	Negated    bool
-	// ReturnNomatch: an element with nomatch matches, too.
+	// ReturnNomatch: an element with nomatch also matches.
 	ReturnNomatch bool
 	// KeepCounters and KeepSubcounters are "! --update-counters" and
 	// "! --update-subcounters".
@@ -131,7 +131,7 @@ func decodeSet(r raw, rev uint8) (Match, bool) {
 	return m, ok
 }
 
-// negatedFlag says whether a flag is there with a "!".
+// negatedFlag reports whether a flag is there with a "!".
 func (s *section) negatedFlag(name string) bool {
 	o, ok := s.find(name)
 	return ok && o.negated

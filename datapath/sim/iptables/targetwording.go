@@ -5,8 +5,7 @@ import (
 	"strings"
 )
 
-// targetPhrases are what targets print about themselves (lib*.c, *_print), by the
-// target's name.
+// targetPhrases are the texts that targets print (lib*.c, *_print), by the target's name.
 var targetPhrases map[string]phrase
 
 func init() {
@@ -117,7 +116,7 @@ func logPhrase(w *wording, _ bool) bool {
 	if !w.word("prefix") {
 		return true
 	}
-	// The text is printed as it is, quotes in it too: it ends with the line's last one.
+	// The text is printed unchanged, including quotes: it ends with the line's last quote.
 	text := joined(w.words[w.at:])
 	if len(text) < 2 || !strings.ContainsRune("\"`", rune(text[0])) || !strings.ContainsRune(`"'`, rune(text[len(text)-1])) {
 		return false
@@ -126,8 +125,8 @@ func logPhrase(w *wording, _ bool) bool {
 	return true
 }
 
-// logText emits a text that ends in front of a word. column -t leaves one of the spaces
-// in it, at the ends, too.
+// logText emits a text that ends before a word. column -t reduces its spaces to one, also at the
+// ends.
 func (w *wording) logText(option, text string, end int) {
 	t := Token{Text: text, Quoted: true, Column: w.words[w.at].Column}
 	w.emit(false, option)
@@ -155,7 +154,7 @@ func nflogPhrase(w *wording, _ bool) bool {
 	return w.at > begin
 }
 
-// quotedText reads a text that is quoted as iptables-save does it.
+// quotedText reads a text that is quoted as in iptables-save.
 func (w *wording) quotedText(option string) bool {
 	for end := w.at + 1; end <= len(w.words); end++ {
 		words, e := split(joined(w.words[w.at:end]), 1)
@@ -190,8 +189,7 @@ func nfqueuePhrase(w *wording, _ bool) bool {
 	return true
 }
 
-// markWords are the words of "MARK or 0x4000". A mask that is not told is all ones,
-// "--set-xmark 0x1".
+// markWords are the words of "MARK or 0x4000". A missing mask is all ones, "--set-xmark 0x1".
 var markWords = map[string]string{
 	"set": "--set-xmark", "xset": "--set-xmark", "and": "--and-mark", "or": "--or-mark", "xor": "--xor-mark",
 }

@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// Time is "-m time": when the packet comes (xt_time.c).
+// Time is "-m time": the time of the packet (xt_time.c).
 type Time struct {
 	// Begin and End are the first and the last second, in seconds since 1970. The kernel
 	// has 32 bits for them.
 	Begin, End Condition[uint32]
-	// From and To are seconds of the day, both included; a time that ends before it begins
-	// goes over midnight.
+	// From and To are seconds of the day, both included; a time that ends before it begins spans
+	// midnight.
 	From, To  uint32
 	MonthDays uint32 // bit n: the n-th day of the month
 	WeekDays  uint8  // bit n: the n-th day of the week, of which Monday is the first
-	// Contiguous: a time that goes over midnight belongs to the day it began at.
+	// Contiguous: a time that spans midnight belongs to the day on which it began.
 	Contiguous bool
 	// KernelZone: times are of the kernel's time zone; else UTC.
 	KernelZone bool
@@ -31,10 +31,10 @@ const (
 	endOfDay     = 24*60*60 - 1
 )
 
-// latestTime is the end of a time that has none.
+// latestTime is the end of a time without one.
 const latestTime = 1<<31 - 1
 
-// Contains says whether the time is meant.
+// Contains reports whether the time matches.
 func (m *Time) Contains(at time.Time) bool {
 	stamp := at.Unix()
 	if m.Begin.Given && stamp < int64(m.Begin.Value) || m.End.Given && stamp > int64(m.End.Value) || stamp < 0 || stamp > latestTime && !m.End.Given {
@@ -82,8 +82,8 @@ var aTimeOfDay = kind[uint32]{"a time of the day", "hh:mm or hh:mm:ss", func(s s
 	return seconds, true
 }}
 
-// dateLayouts are the forms of dates that iptables reads, of which what is missing is the
-// beginning (libxt_time.c, time_parse_date).
+// dateLayouts are the forms of dates that iptables reads; missing parts have their first value
+// (libxt_time.c, time_parse_date).
 var dateLayouts = []string{"2006-1-2T15:4:5", "2006-1-2T15:4", "2006-1-2T15", "2006-1-2", "2006-1", "2006"}
 
 const dateLayout = "2006-01-02T15:04:05"
@@ -170,7 +170,7 @@ func decodeTime(r raw) (Match, bool) {
 // Module is "time".
 func (Time) Module() string { return "time" }
 
-// write is time_save (libxt_time.c), which prints what is negated the other way round.
+// write is time_save (libxt_time.c), which prints negated sets as their complement.
 func (m Time) write(w *words) {
 	if m.From != 0 || m.To != endOfDay {
 		w.bare("--timestart", timeOfDay(m.From), "--timestop", timeOfDay(m.To))

@@ -6,8 +6,8 @@ import "strings"
 type Token struct {
 	// Text is the word without quotes and escapes.
 	Text string
-	// Quoted is set for a word that stands in double quotes, the only ones that
-	// iptables-restore knows (xshared.c, add_param_to_argv).
+	// Quoted is set for a word in double quotes, the only ones that iptables-restore accepts
+	// (xshared.c, add_param_to_argv).
 	Quoted bool
 	// Column is where the word begins, in bytes from 1; 0: was not read from a file.
 	Column int
@@ -33,7 +33,7 @@ func Text(text string) Token {
 	return Token{Text: text, Quoted: text == ""}
 }
 
-// String is how the word is printed. One that cannot stand without quotes gets them.
+// String returns the word as printed, with quotes if it needs them.
 func (t Token) String() string {
 	if !t.Quoted && t.Text != "" && !strings.ContainsAny(t.Text, " \t\"\r") {
 		return t.Text
@@ -56,8 +56,7 @@ func (t Token) String() string {
 	return b.String()
 }
 
-// is says whether the word is one of these, which in quotes it is not: a comment "-j"
-// is no jump.
+// is reports whether the word is one of these and not in quotes: a comment "-j" is no jump.
 func (t Token) is(words ...string) bool {
 	if t.Quoted {
 		return false
@@ -70,9 +69,9 @@ func (t Token) is(words ...string) bool {
 	return false
 }
 
-// split cuts a line into words, as iptables-restore does: a quote that closes ends the
-// word, a quote may open in the middle of one, a backslash means something only
-// inside quotes. column is that of the line's first byte.
+// split splits a line into words, as iptables-restore does: a closing quote ends the word, a quote
+// may open in the middle of one, a backslash escapes only inside quotes. column is that of the
+// line's first byte.
 func split(line string, column int) ([]Token, *Error) {
 	tokens := make([]Token, 0, 1+strings.Count(line, " "))
 	for i := 0; i < len(line); {
@@ -100,7 +99,7 @@ func split(line string, column int) ([]Token, *Error) {
 
 func blank(c byte) bool { return c == ' ' || c == '\t' || c == '\r' }
 
-// unquote reads what is in the quotes that open at line[i]; end is behind them.
+// unquote reads the text in the quotes that open at line[i]; end is after them.
 func unquote(line string, i int) (text string, end int, ok bool) {
 	i++
 	if n := strings.IndexAny(line[i:], `"\`); n >= 0 && line[i+n] == '"' {

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Ports is a test of one port. Without the option it is that which every port passes:
-// 0 to 65535, not negated (libxt_tcp.c, tcp_init).
+// Ports is a test of one port. Without the option it is the test that every port passes: 0 to
+// 65535, not negated (libxt_tcp.c, tcp_init).
 type Ports struct {
 	Range   PortRange
 	Negated bool
@@ -17,7 +17,7 @@ var portShapes = map[string]shape{
 	"--dport": notOne, "--destination-port": notOne.named("--dport"),
 }
 
-// with adds to a module's options those of another.
+// with adds another module's options to a module's.
 func with(shapes map[string]shape, more map[string]shape) map[string]shape {
 	all := make(map[string]shape, len(shapes)+len(more))
 	for name, s := range shapes {
@@ -43,11 +43,11 @@ func (p Ports) write(w *words, name string) {
 	}
 }
 
-// TCP is "-m tcp". The kernel drops a packet whose header is cut short, and does not
-// match later fragments (xt_tcpudp.c, tcp_mt).
+// TCP is "-m tcp". The kernel drops a packet with a truncated header, and does not match later
+// fragments (xt_tcpudp.c, tcp_mt).
 type TCP struct {
 	Source, Destination Ports
-	// Option is the number of a TCP option that has to be there.
+	// Option is the number of a TCP option that must be there.
 	Option Condition[uint8]
 	// Flags are compared with Flags.Compare among Flags.Mask.
 	Flags Condition[FlagTest]
@@ -192,7 +192,7 @@ func (m UDP) write(w *words) {
 
 // Multiport is "-m multiport".
 type Multiport struct {
-	// Side tells which of the ports is looked up in the list.
+	// Side selects the port that is looked up in the list.
 	Side    MultiportSide
 	Ports   []PortRange // at most 15, a range counts as two
 	Negated bool

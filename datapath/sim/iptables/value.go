@@ -23,7 +23,7 @@ func number[T uint8 | uint16 | uint32 | uint64](text string) (T, bool) {
 // Range is a range of numbers, both ends included.
 type Range[T uint16 | uint32 | uint64] struct{ First, Last T }
 
-// Contains says whether a number is in the range.
+// Contains reports whether a number is in the range.
 func (r Range[T]) Contains(n T) bool { return r.First <= n && n <= r.Last }
 
 // text is "first:last" with the separator given, or one number.
@@ -40,7 +40,7 @@ func (r Range[T]) String() string { return r.text(":") }
 // PortRange is a range of transport ports in host byte order.
 type PortRange = Range[uint16]
 
-// anyPort is what is not written: a test that every port passes.
+// anyPort is the test that every port passes, which is not printed.
 var anyPort = PortRange{0, 65535}
 
 // parseRange reads "first:last", "first:", ":last" and "number".
@@ -71,14 +71,14 @@ var (
 	anyUint64 = kind[uint64]{"a number of 64 bits", "a number", number[uint64]}
 )
 
-// MaskedValue is a number of which only some bits count.
+// MaskedValue is a number with a mask of relevant bits.
 type MaskedValue struct{ Value, Mask uint32 }
 
-// Equals says whether v agrees with the value where the mask is set. Bits of the value
-// outside the mask make it never true (xt_mark.c, mark_mt).
+// Equals reports whether v equals the value in the bits of the mask. With bits of the value
+// outside the mask it is never true (xt_mark.c, mark_mt).
 func (m MaskedValue) Equals(v uint32) bool { return v&m.Mask == m.Value }
 
-// Full is value/mask, as written even where the mask is all ones.
+// Full returns value/mask, also if the mask is all ones.
 func (m MaskedValue) Full() string { return fmt.Sprintf("0x%x/0x%x", m.Value, m.Mask) }
 
 // String leaves out a mask of all ones.
@@ -108,7 +108,7 @@ type Network struct {
 // MaskedNetwork is a network of which only the bits of the mask are kept.
 func MaskedNetwork(addr, mask netip.Addr) Network { return Network{masked(addr, mask), mask} }
 
-// Contains says whether an address agrees with the network where the mask is set.
+// Contains reports whether an address equals the network in the bits of the mask.
 func (n Network) Contains(a netip.Addr) bool {
 	return a.BitLen() == n.Addr.BitLen() && masked(a, n.Mask) == n.Addr
 }
@@ -122,7 +122,7 @@ func (n Network) Prefix() (netip.Prefix, bool) {
 	return netip.PrefixFrom(n.Addr, length), true
 }
 
-// String is address/length, or address/mask where the mask is no prefix.
+// String returns address/length, or address/mask if the mask is no prefix.
 func (n Network) String() string {
 	if p, ok := n.Prefix(); ok {
 		return p.String()
@@ -222,7 +222,7 @@ func (s *section) address() kind[netip.Addr] {
 // AddrRange is a range of addresses of one family, both ends included.
 type AddrRange struct{ First, Last netip.Addr }
 
-// Contains says whether an address is in the range.
+// Contains reports whether an address is in the range.
 func (r AddrRange) Contains(a netip.Addr) bool {
 	return a.BitLen() == r.First.BitLen() && r.First.Compare(a) <= 0 && a.Compare(r.Last) <= 0
 }
@@ -254,7 +254,7 @@ func parseAddrRange(f Family, text string) (AddrRange, bool) {
 	return AddrRange{a, b}, ok && ok2 && a.Compare(b) <= 0
 }
 
-// nameOf gives the name at the number's place, or the number.
+// nameOf returns the name at the number's index, or the number.
 func nameOf[T ~uint8](names []string, n T) string {
 	if int(n) < len(names) && names[n] != "" {
 		return names[n]

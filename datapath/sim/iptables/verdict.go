@@ -7,9 +7,9 @@ type Verdict uint8
 
 // The verdicts.
 const (
-	Accept Verdict = iota // NF_ACCEPT: no other rule of the table is asked
+	Accept Verdict = iota // NF_ACCEPT: skips the other rules of the table
 	Drop                  // NF_DROP
-	Return                // XT_RETURN: on behind the rule that jumped here, or the policy
+	Return                // XT_RETURN: continues after the rule that jumped here, or with the policy
 )
 
 // Name is ACCEPT, DROP or RETURN.
@@ -23,11 +23,11 @@ func verdictTarget(name string, v Verdict) *extension {
 	return &extension{name: name, build: func(*section) Target { return v }}
 }
 
-// Jump is "-j chain": the chain's rules are asked, and then those behind this one.
+// Jump is "-j chain": evaluates the chain's rules, and then those after this one.
 type Jump struct{ Chain string }
 
-// Goto is "-g chain": as Jump, but the end of the chain goes on behind the rule that
-// jumped to this one's chain.
+// Goto is "-g chain": as Jump, but at its end continues after the rule that jumped to this one's
+// chain.
 type Goto struct{ Chain string }
 
 // Name is the chain's.
@@ -43,7 +43,7 @@ var (
 	gotoTarget  = &extension{build: func(s *section) Target { return Goto{s.name.Text} }}
 )
 
-// Trace is "-j TRACE": the kernel tells of every rule that the packet meets from here.
+// Trace is "-j TRACE": the kernel logs every rule that the packet matches from here on.
 type Trace struct{}
 
 var traceTarget = &extension{
@@ -56,8 +56,8 @@ var traceTarget = &extension{
 func (Trace) Name() string { return "TRACE" }
 func (Trace) write(*words) {}
 
-// Tarpit is "-j TARPIT" of xtables-addons, which are not part of the kernel: TCP gets an
-// answer of the module's own, and the packet is dropped (xt_TARPIT.c, tarpit_tg4).
+// Tarpit is "-j TARPIT" of xtables-addons, which are not part of the kernel: the module itself
+// replies to TCP, and the packet is dropped (xt_TARPIT.c, tarpit_tg4).
 type Tarpit struct {
 	Mode string // tarpit, honeypot or reset
 }
@@ -80,15 +80,15 @@ func (t Tarpit) write(w *words) { w.bare("--" + t.Mode) }
 // Reject is "-j REJECT".
 type Reject struct{ With RejectWith }
 
-// RejectWith is the answer that a rejected packet gets, by the name that iptables-save
-// prints: those that begin with "icmp-" are for IPv4, those with "icmp6-" for IPv6.
+// RejectWith is the reply to a rejected packet, by the name that iptables-save prints: those that
+// begin with "icmp-" are for IPv4, those with "icmp6-" for IPv6.
 type RejectWith string
 
-// TCPReset answers with a TCP segment (ipt_reject.h, IPT_TCP_RESET).
+// TCPReset replies with a TCP segment (ipt_reject.h, IPT_TCP_RESET).
 const TCPReset RejectWith = "tcp-reset"
 
-// rejectNames gives to each name, long or short, the long one, and the family
-// (libipt_REJECT.c, libip6t_REJECT.c).
+// rejectNames maps each name, long or short, to the long one and the family (libipt_REJECT.c,
+// libip6t_REJECT.c).
 var rejectNames = map[Family]map[string]RejectWith{
 	IPv4: {
 		"icmp-net-unreachable": "icmp-net-unreachable", "net-unreach": "icmp-net-unreachable",

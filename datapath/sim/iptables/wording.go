@@ -7,34 +7,33 @@ import (
 	"strings"
 )
 
-// wording turns a row of a listing into the words of iptables-save, which keep the
-// columns of those that they are made of.
+// wording turns a row of a listing into the words of iptables-save, which keep the columns of
+// their sources.
 type wording struct {
 	family Family
 	row    *row
-	words  []Token // what stands behind the destination
+	words  []Token // what follows the destination
 	at     int
 	args   []Token
-	// later are words of unknown matches, for behind the match that is being read.
+	// later are words of unknown matches, to be added after the current match.
 	later      []Token
 	jumpOption string // -j or -g
-	// jumped is set when the target was emitted, which its text does.
+	// jumped is set when the target was emitted by its text.
 	jumped bool
-	// untold is the target where its text is not printed; else nil.
-	untold *UnknownTarget
-	// names is set if names stood where -n has numbers.
+	// unprinted is the target if its text is not printed; else nil.
+	unprinted *UnknownTarget
+	// names is set if there were names in place of -n's numbers.
 	names bool
-	// notes are what this rule's text does not tell, by kind.
+	// notes are the missing information of this rule's text, by kind.
 	notes map[string]string
 	err   *Error
 }
 
-// phrase reads what a module prints about itself; the first word, and a "!" in front of
-// it, have been read. It says false if the words are not what it knows: then what it
-// did is undone.
+// phrase reads the text that a module prints; the first word, and a "!" in front of it, have been
+// read. It returns false if it does not recognize the words: then its effect is undone.
 type phrase func(w *wording, negated bool) bool
 
-// translate gives the arguments of the rule.
+// translate returns the arguments of the rule.
 func (w *wording) translate() ([]Token, *Error) {
 	w.words, w.notes = w.row.rest, make(map[string]string)
 	w.jumpOption = "-j"
@@ -70,7 +69,7 @@ func (w *wording) generic() {
 	}
 }
 
-// cutNot cuts off a "!" in front.
+// cutNot removes a leading "!".
 func cutNot(t Token) (bool, Token) {
 	if text, negated := strings.CutPrefix(t.Text, "!"); negated {
 		return true, Token{Text: text, Column: t.Column + 1}
@@ -89,7 +88,7 @@ func (w *wording) device(option string, name Token) {
 	}
 }
 
-// address reads a column that is an address, or a name where -n was not given.
+// address reads a column with an address, or with a name if -n was not given.
 func (w *wording) address(option string, text Token) {
 	negated, text := cutNot(text)
 	host, mask, masked := strings.Cut(text.Text, "/")
@@ -113,7 +112,7 @@ func (w *wording) address(option string, text Token) {
 	default:
 		if _, err := netip.ParseAddr(host); err != nil && !looksNumeric(host) {
 			w.names = true
-			w.notes["hosts"] = fmt.Sprintf("host names like %s are not told as addresses: a rule with one cannot be decided", host)
+			w.notes["hosts"] = fmt.Sprintf("host names like %s are listed instead of addresses: a rule with one cannot be evaluated", host)
 			column := map[string]string{"-s": "source", "-d": "destination"}[option]
 			w.unknownName("host name "+host, negated, Token{Text: column, Column: text.Column})
 			return
@@ -128,12 +127,12 @@ func (w *wording) address(option string, text Token) {
 	w.emit(negated, option, Token{Text: host, Column: text.Column})
 }
 
-// looksNumeric says whether a text was meant to be an address.
+// looksNumeric reports whether a text was meant to be an address.
 func looksNumeric(text string) bool {
 	return strings.Contains(text, ":") || strings.Trim(text, "0123456789.") == ""
 }
 
-// match reads one match at the words' beginning.
+// match reads one match at the beginning of the words.
 func (w *wording) match() bool {
 	return w.try(func() bool {
 		negated := w.word("!")
@@ -178,12 +177,12 @@ func (w *wording) untoldTarget() bool {
 			return false
 		}
 	}
-	w.untold, w.jumped = &UnknownTarget{Target: name, Args: []Token{Text(joined(w.words[begin:w.at]))}}, true
+	w.unprinted, w.jumped = &UnknownTarget{Target: name, Args: []Token{Text(joined(w.words[begin:w.at]))}}, true
 	return w.at == len(w.words)
 }
 
-// unknownTarget reads the text of a target that this package does not know: it begins
-// with the target's name, "TTL set to 64".
+// unknownTarget reads the text of an unknown target: it begins with the target's name, "TTL set to
+// 64".
 func (w *wording) unknownTarget() bool {
 	if !otherTargets[w.row.target.Text] || w.words[w.at].Text != w.row.target.Text {
 		return false
@@ -208,8 +207,7 @@ func (w *wording) jump() {
 	}
 }
 
-// unknown reads words of no module that this package knows, up to others that it does.
-// Text in quotes is not looked into.
+// unknown reads words of unknown modules, up to known ones. It does not parse text in quotes.
 func (w *wording) unknown() {
 	begin := w.at
 	quoted := false
@@ -233,7 +231,7 @@ func (w *wording) unknown() {
 	w.later = append(w.later, unoptioned(w.words[begin+1:w.at])...)
 }
 
-// resumes says whether words that are known begin here.
+// resumes reports whether known words begin here.
 func (w *wording) resumes() bool {
 	before := *w
 	found := w.match() && w.at > before.at+1 || w.target()
@@ -250,15 +248,14 @@ func (w *wording) unknownName(name string, negated bool, about Token) {
 	w.later = append(w.later, about)
 }
 
-// flush puts the unknown matches behind the others. They come last because iptables-save
-// would take what follows them for theirs.
+// flush adds the unknown matches after the others. They come last because iptables-save would read
+// the following words as theirs.
 func (w *wording) flush() {
 	w.args = append(w.args, w.later...)
 	w.later = w.later[:0]
 }
 
-// unoptioned gives text in quotes as one word, and puts quotes around words that would
-// be taken for options.
+// unoptioned returns text in quotes as one word, and quotes words that look like options.
 func unoptioned(words []Token) []Token {
 	if len(words) == 0 {
 		return nil
@@ -280,7 +277,7 @@ func (w *wording) fail(t Token, problem, want string) {
 	}
 }
 
-// try undoes what f did if it says false.
+// try undoes the effect of f if it returns false.
 func (w *wording) try(f func() bool) bool {
 	before := *w
 	if f() {
@@ -321,7 +318,7 @@ func (w *wording) peek() string {
 	return w.words[w.at].Text
 }
 
-// behind reads a word that begins with a prefix and gives what is behind it.
+// behind reads a word with a prefix and returns the rest.
 func (w *wording) behind(prefix string) (Token, bool) {
 	text, ok := strings.CutPrefix(w.peek(), prefix)
 	if !ok {
@@ -348,7 +345,7 @@ func (w *wording) load(module string) {
 	w.args = append(w.args, Token{Text: "-m", Column: column}, Token{Text: module, Column: column})
 }
 
-// emit adds an option with its values. A value without text is only a place.
+// emit adds an option with its values. A value without text is only a placeholder.
 func (w *wording) emit(negated bool, option string, values ...Token) {
 	column := 0
 	switch {
@@ -377,7 +374,7 @@ func (w *wording) value(option string) bool {
 	return ok
 }
 
-// notValue is like value where a "!" may stand in front.
+// notValue is like value, with an optional "!" in front.
 func (w *wording) notValue(option string) bool {
 	negated, t, ok := w.negatable()
 	if ok {
@@ -386,7 +383,7 @@ func (w *wording) notValue(option string) bool {
 	return ok
 }
 
-// oneOf reads one of some words, to each of which belongs an option.
+// oneOf reads one of some words, each with an option.
 func (w *wording) oneOf(options map[string]string) (string, bool) {
 	option, ok := options[w.peek()]
 	if ok {

@@ -31,8 +31,8 @@ func jumps(t *decision.Table, f decision.Family) []Rule {
 		rule(NAT, "OUTPUT", Services, portals),
 		rule(NAT, "POSTROUTING", Postrouting, "kubernetes postrouting rules"),
 	}
-	// For IPv4 the kubelet has made these jumps before kube-proxy comes and inserts its own in
-	// front of them; for IPv6 kube-proxy makes them, last of all.
+	// For IPv4 the kubelet makes these jumps before kube-proxy inserts its own in front of them;
+	// for IPv6 kube-proxy makes them, last of all.
 	firewalls := []Rule{rule(Filter, "INPUT", Firewall, ""), rule(Filter, "OUTPUT", Firewall, "")}
 	if f == decision.IPv6 {
 		return append(firewalls, rules...)
@@ -51,11 +51,11 @@ func common(t *decision.Table, f decision.Family, k Kernel) []Rule {
 		}
 		w.add(Filter, Forward, target{kind: verdict, arg: "DROP"}, nil, invalid...)
 	}
-	w.add(Filter, Forward, target{kind: verdict, arg: "ACCEPT"}, describe("marked packets may be forwarded whatever other rules say"),
+	w.add(Filter, Forward, target{kind: verdict, arg: "ACCEPT"}, describe("marked packets are accepted for forwarding"),
 		comment("kubernetes forwarding rules"), marked(mark, false))
 	w.add(Filter, Forward, target{kind: verdict, arg: "ACCEPT"}, nil, comment("kubernetes forwarding conntrack rule"), stateKnown)
 	if f == decision.IPv4 && t.Node().LocalhostNodePorts {
-		w.add(Filter, Firewall, target{kind: verdict, arg: "DROP"}, describe("loopback addresses are for loopback addresses: dropped"),
+		w.add(Filter, Firewall, target{kind: verdict, arg: "DROP"}, describe("only loopback addresses may send to loopback addresses: dropped"),
 			source{localnet, true}, destination{localnet, false}, comment("block incoming localnet connections"), stateForeign)
 	}
 	w.add(NAT, MarkMasq, target{kind: setMark, arg: fmt.Sprintf("--set-xmark %#x/%#x", mark, mark)}, nil)
@@ -72,9 +72,9 @@ func (w *writer) nodePortJumps(f decision.Family) {
 	if !w.t.AllNodePortAddresses(f) {
 		say := func(s *state, matched bool) string {
 			if matched {
-				return fmt.Sprintf("%s is an address of this node that serves node ports", s.dst.Addr())
+				return fmt.Sprintf("%s is an address of this node with open node ports", s.dst.Addr())
 			}
-			return fmt.Sprintf("%s is not this address of the node", s.dst.Addr())
+			return fmt.Sprintf("%s is not the address of this rule", s.dst.Addr())
 		}
 		for _, a := range append([]netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1})}, w.t.NodePortAddresses()...) {
 			if decision.FamilyOf(a) == f && w.t.OpensNodePorts(a) {
@@ -85,9 +85,9 @@ func (w *writer) nodePortJumps(f decision.Family) {
 	}
 	say := func(s *state, matched bool) string {
 		if matched {
-			return fmt.Sprintf("%s is an address of this node: see whether the port is a node port", s.dst.Addr())
+			return fmt.Sprintf("%s is an address of this node: check whether the port is a node port", s.dst.Addr())
 		}
-		return fmt.Sprintf("%s is no address of this node on which node ports are open", s.dst.Addr())
+		return fmt.Sprintf("%s is not an address of this node with open node ports", s.dst.Addr())
 	}
 	m := []match{c, addrtype{}}
 	switch {

@@ -17,15 +17,15 @@ var builtIn = map[Table][]string{
 	NAT:    {"PREROUTING", "INPUT", "OUTPUT", "POSTROUTING"},
 }
 
-// fixedChains are there whatever services there are.
+// fixedChains are independent of services.
 var fixedChains = map[Table][]string{
 	Mangle: {Canary},
 	Filter: {ExternalServices, Firewall, Forward, NodePorts, Canary, ProxyFirewall, Services},
 	NAT:    {MarkMasq, NodePorts, Postrouting, Canary, Services},
 }
 
-// Rules are all rules for the table in one address family, in kube-proxy's order:
-// within a chain, the order in which they are looked at.
+// Rules returns all rules for the table in one address family, in kube-proxy's order: within a
+// chain, the order of evaluation.
 func Rules(t *decision.Table, f decision.Family, k Kernel) []Rule {
 	w := newWriter(t, f, k)
 	w.rules = jumps(t, f)
@@ -33,8 +33,8 @@ func Rules(t *decision.Table, f decision.Family, k Kernel) []Rule {
 	return append(w.rules, common(t, f, k)...)
 }
 
-// refusesNodePort is 1 for a rule that refuses flows to a node port on whatever address
-// of the node, else 0.
+// refusesNodePort is 1 for a rule that refuses flows to a node port on any address of the node,
+// else 0.
 func (r *Rule) refusesNodePort() int {
 	if r.Table == Filter && r.Chain == ExternalServices && !slices.ContainsFunc(r.matches, func(m match) bool { return m.place() == destinationPlace }) {
 		return 1

@@ -1,7 +1,6 @@
-// Package kubechains is kube-proxy's iptables mode on paper: the rules it would have
-// written for a service table, and the walk of a packet through them. [Render]
-// and [Walk] use the very same rules, so they cannot disagree; that [Walk] and
-// decision.Decide do not is what the tests are about.
+// Package kubechains simulates kube-proxy's iptables mode: the rules that it writes for a service
+// table, and the walk of a packet through them. [Render] and [Walk] use the same rules, so they
+// cannot differ; the tests check that [Walk] and decision.Decide do not differ either.
 package kubechains
 
 import (
@@ -30,20 +29,20 @@ const (
 	NodePorts        = "KUBE-NODEPORTS"
 	ProxyFirewall    = "KUBE-PROXY-FIREWALL"
 	Forward          = "KUBE-FORWARD"
-	Firewall         = "KUBE-FIREWALL" // the kubelet's, which kube-proxy makes as well
+	Firewall         = "KUBE-FIREWALL" // the kubelet's, which kube-proxy also makes
 	MarkMasq         = "KUBE-MARK-MASQ"
 	Postrouting      = "KUBE-POSTROUTING"
-	Canary           = "KUBE-PROXY-CANARY" // empty; kube-proxy sees by it that its rules were flushed
+	Canary           = "KUBE-PROXY-CANARY" // empty; by its absence kube-proxy notices that its rules were flushed
 )
 
-// Kernel is what kube-proxy's rules depend on besides services and its configuration: what
-// it finds in the node's kernel when it starts.
+// Kernel is the properties of the node's kernel that kube-proxy's rules depend on; it checks them
+// when it starts.
 type Kernel struct {
 	// NFAcct: the kernel has named counters (CONFIG_NETFILTER_NETLINK_ACCT). Rules with them
 	// can be loaded once the counters [InvalidDropped] and [LocalhostAccepted] are there.
 	NFAcct bool
-	// TCPLiberal: net.netfilter.nf_conntrack_tcp_be_liberal is not 0. Packets that are out of
-	// their connection's window are not INVALID then, and kube-proxy drops nothing for being so.
+	// TCPLiberal: net.netfilter.nf_conntrack_tcp_be_liberal is not 0. Out-of-window packets are
+	// not INVALID then, and kube-proxy does not drop INVALID packets.
 	TCPLiberal bool
 }
 
@@ -56,8 +55,8 @@ const (
 // localnet are the IPv4 loopback addresses.
 var localnet = netip.MustParsePrefix("127.0.0.0/8")
 
-// Rule is one rule: its matches, and what it does. String prints it as iptables-save
-// does, without "-A chain".
+// Rule is one rule: its matches and its target. String prints it as iptables-save does, without
+// "-A chain".
 type Rule struct {
 	Table Table
 	Chain string
@@ -67,8 +66,8 @@ type Rule struct {
 	// rank is that of the claim to the address or node port that the rule is for, see
 	// decision.Table.Rank.
 	rank int
-	// say tells in one plain sentence what the rule did; nil where the rule never
-	// appears in a walk.
+	// say returns one sentence about the effect of the rule; nil if the rule never appears in a
+	// walk.
 	say func(p *state, matched bool) string
 }
 
@@ -98,8 +97,8 @@ type match interface {
 	matches(*state) bool
 }
 
-// place is where iptables-save prints a match, whatever order it was given in. Those
-// of extensions, the last, keep their order.
+// place is the position of a match in the output of iptables-save, independent of its order in the
+// rule. Matches of extensions come last, in their order.
 type place uint8
 
 const (
@@ -137,7 +136,7 @@ type source struct {
 func (m source) place() place { return sourcePlace }
 func (m source) String() string {
 	if m.prefix.Bits() == 0 && !m.inverted {
-		return "" // iptables-save leaves out what any address matches
+		return "" // iptables-save leaves out a match of any address
 	}
 	return fmt.Sprintf("%s-s %s", not(m.inverted), m.prefix)
 }
@@ -232,15 +231,15 @@ func (m addrtype) matches(s *state) bool {
 	return s.table.IsLocal(s.dst.Addr())
 }
 
-// statistic is the draw for the endpoint at position i of n. There is one draw for
-// all rules of a chain: with those before it having failed, this one matches iff
-// the draw lies in [i/n, (i+1)/n).
+// statistic is the draw for the endpoint at position i of n. There is one random number for all
+// rules of a chain: if those before it have failed, this one matches iff the number is in [i/n,
+// (i+1)/n).
 type statistic struct{ i, n int }
 
 func (m statistic) place() place { return extensionPlace }
 
-// String prints the probability 1/(n-i): kube-proxy gives ten digits, the kernel keeps
-// a 31-bit fraction, and iptables-save prints eleven digits of that.
+// String prints the probability 1/(n-i): kube-proxy writes ten digits, the kernel keeps a 31-bit
+// fraction, and iptables-save prints eleven digits of it.
 func (m statistic) String() string {
 	given := math.Round(1/float64(m.n-m.i)*1e10) / 1e10
 	return fmt.Sprintf("-m statistic --mode random --probability %.11f", math.Round(given*(1<<31))/(1<<31))
@@ -248,7 +247,7 @@ func (m statistic) String() string {
 
 func (m statistic) matches(s *state) bool { return min(int(s.d.Draw*float64(m.n)), m.n-1) == m.i }
 
-// recent is the list of clients bound to an endpoint: looked up, or added to.
+// recent is a match of the list of clients bound to an endpoint: a lookup, or an addition.
 type recent struct {
 	service  *decision.ServicePort
 	endpoint netip.AddrPort
@@ -272,8 +271,8 @@ func (m recent) matches(s *state) bool {
 	return m.set || s.a != nil && s.a.Bound(m.service, m.endpoint, s.Source.Addr())
 }
 
-// fixed is a match of which only one outcome comes up: a walk is that of the first
-// packet of a new flow.
+// fixed is a match that always has the same result, because a walk is that of the first packet of
+// a new flow.
 type fixed struct {
 	text    string
 	outcome func(*state) bool
@@ -302,7 +301,7 @@ func marked(mark uint32, inverted bool) match {
 	return fixed{fmt.Sprintf("-m mark %s--mark %#x/%#x", not(inverted), mark, mark), func(s *state) bool { return s.marked != inverted }}
 }
 
-// target is what a rule does.
+// target is the target of a rule.
 type target struct {
 	kind targetKind
 	arg  string // a chain, or the target's options
@@ -313,9 +312,9 @@ type targetKind uint8
 
 const (
 	none       targetKind = iota // count only
-	jump                         // go on in a chain, and come back at its end
+	jump                         // continue in a chain, and return at its end
 	verdict                      // ACCEPT, DROP, REJECT: the end
-	ret                          // RETURN: back to where the chain was jumped to from
+	ret                          // RETURN: back to the rule after the jump
 	setMark                      // set the masquerade mark
 	clearMark                    // clear it
 	dnat                         // change the destination; the end of the table

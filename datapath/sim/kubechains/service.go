@@ -28,7 +28,7 @@ func newWriter(t *decision.Table, f decision.Family, k Kernel) *writer {
 	return &writer{t: t, kernel: k, large: t.Counts(f).Endpoints > largeCluster}
 }
 
-// endpointComment is the comment of a rule about an endpoint, if there is to be one.
+// endpointComment returns the comment of a rule about an endpoint, if it has one.
 func (w *writer) endpointComment(text string) []match {
 	if w.large {
 		return nil
@@ -40,12 +40,12 @@ func (w *writer) add(table Table, chain string, t target, say func(*state, bool)
 	w.rules = append(w.rules, Rule{Table: table, Chain: chain, matches: m, target: t, say: say})
 }
 
-// says gives the same sentence whether the rule matched or not.
+// describe returns the same sentence for a match and for no match.
 func describe(format string, args ...any) func(*state, bool) string {
 	return func(*state, bool) string { return fmt.Sprintf(format, args...) }
 }
 
-// either gives one of two sentences; %s in them is the packet's source.
+// either returns one of two sentences; %s in them is the packet's source.
 func either(yes, no string) func(*state, bool) string {
 	return func(s *state, matched bool) string {
 		text := no
@@ -56,10 +56,10 @@ func either(yes, no string) func(*state, bool) string {
 	}
 }
 
-// services writes the rules of service ports. Where several claim the same address or node port,
-// each has its rules, in the order of the claims. A packet that could be refused both for its
-// address and for a node port is refused for its address, as in nat. (kube-proxy ranges over a
-// map: both orders are up to chance.)
+// services writes the rules of service ports. If several claim the same address or node port, each
+// has its rules, in the order of the claims. A packet that could be refused both for its address
+// and for a node port is refused for its address, as in nat. (kube-proxy ranges over a map: its
+// order is random in both cases.)
 func (w *writer) services(services []*decision.ServicePort) {
 	for _, s := range services {
 		w.service(s)
@@ -69,7 +69,7 @@ func (w *writer) services(services []*decision.ServicePort) {
 	})
 }
 
-// claim adds a rule for an address of the service port, or for its node port.
+// address adds a rule for an address of the service port, or for its node port.
 func (w *writer) address(s *decision.ServicePort, e decision.Entry, a netip.Addr, table Table, chain string, t target, say func(*state, bool) string, m ...match) {
 	w.add(table, chain, t, say, m...)
 	w.rules[len(w.rules)-1].rank = w.t.Rank(s, e, a)
@@ -142,17 +142,17 @@ func (w *writer) clusterIP(s *decision.ServicePort) {
 	w.address(s, decision.EntryClusterIP, s.ClusterIP, NAT, Services, jumpTo(chain), describe("the destination is the ClusterIP of %s", s.Name), at(s, s.ClusterIP, c)...)
 	switch node := w.t.Node(); {
 	case node.MasqueradeAll:
-		w.add(NAT, chain, jumpTo(MarkMasq), either("--masquerade-all is set: %s is masqueraded", "this rule is for packets to the ClusterIP, not for %s's"), at(s, s.ClusterIP, c)...)
+		w.add(NAT, chain, jumpTo(MarkMasq), either("--masquerade-all is set: %s is masqueraded", "this rule matches packets to the ClusterIP only, not this one from %s"), at(s, s.ClusterIP, c)...)
 	case node.Detector.Implemented(s.Family):
 		say := func(p *state, matched bool) string {
 			src := p.Source.Addr()
 			switch {
 			case matched:
-				return fmt.Sprintf("%s is no pod of this cluster's: masquerade, so that the reply comes back", src)
+				return fmt.Sprintf("%s is not a pod of this cluster: masquerade, so that the reply returns through this node", src)
 			case node.Detector.IsLocal(p.Packet):
-				return fmt.Sprintf("%s is a pod's: no masquerade", src)
+				return fmt.Sprintf("%s is a pod: no masquerade", src)
 			}
-			return "this rule is for packets to the ClusterIP"
+			return "this rule matches packets to the ClusterIP only"
 		}
 		m := append([]match{pod{&node.Detector, s.Family, true}}, at(s, s.ClusterIP, c)...)
 		w.add(NAT, chain, jumpTo(MarkMasq), say, m...)
@@ -178,7 +178,8 @@ func (w *writer) refuseExternal(s *decision.ServicePort, e decision.Entry, ip ne
 	}
 }
 
-// lacksExternal says whether external traffic finds no endpoint, short-circuits aside.
+// lacksExternal reports whether external traffic has no endpoint, apart from the shortcuts for
+// pods and the node.
 func lacksExternal(s *decision.ServicePort) bool {
 	return !s.HasEndpoints || s.ExternalPolicy == decision.Local && len(s.Usable[decision.Local]) == 0
 }
@@ -195,7 +196,7 @@ func (w *writer) loadBalancerIPs(s *decision.ServicePort) {
 		}
 		if s.Restricted() {
 			c := comment(fmt.Sprintf("%s traffic not accepted by %s", s.Name, s.FirewallChain()))
-			w.address(s, decision.EntryLoadBalancer, ip, Filter, ProxyFirewall, target{kind: verdict, arg: "DROP"}, describe("what the firewall chain let through was translated; this was not: dropped"), at(s, ip, c)...)
+			w.address(s, decision.EntryLoadBalancer, ip, Filter, ProxyFirewall, target{kind: verdict, arg: "DROP"}, describe("the firewall chain did not accept this packet, so it was not translated: dropped"), at(s, ip, c)...)
 		}
 	}
 	for _, ip := range s.LoadBalancerIPs {
@@ -228,16 +229,16 @@ func (w *writer) nodePort(s *decision.ServicePort) {
 func (w *writer) external(s *decision.ServicePort) {
 	chain, name := s.ExternalChain(), s.Name.String()
 	if s.ExternalPolicy == decision.Cluster {
-		w.add(NAT, chain, jumpTo(MarkMasq), describe("the endpoint may be elsewhere: masquerade, so that the reply comes back here"),
+		w.add(NAT, chain, jumpTo(MarkMasq), describe("the endpoint may be on another node: masquerade, so that the reply returns through this node"),
 			comment("masquerade traffic for "+name+" external destinations"))
 	} else {
 		if d := &w.t.Node().Detector; d.Implemented(s.Family) {
-			w.add(NAT, chain, jumpTo(s.ServiceChain()), either("%s is a pod's: to it the external policy does not apply", "%s is no pod's"),
+			w.add(NAT, chain, jumpTo(s.ServiceChain()), either("%s is a pod: the external policy does not apply", "%s is not a pod"),
 				pod{d, s.Family, false}, comment("pod traffic for "+name+" external destinations"))
 		}
 		w.add(NAT, chain, jumpTo(MarkMasq), either("%s is this node itself: masquerade", "%s is not this node: no masquerade"),
 			comment("masquerade LOCAL traffic for "+name+" external destinations"), addrtype{source: true})
-		w.add(NAT, chain, jumpTo(s.ServiceChain()), either("%s is this node itself: to it the external policy does not apply", "%s is not this node: to it the external policy applies"),
+		w.add(NAT, chain, jumpTo(s.ServiceChain()), either("%s is this node itself: the external policy does not apply", "%s is not this node: the external policy applies"),
 			comment("route LOCAL traffic for "+name+" external destinations"), addrtype{source: true})
 	}
 	if !lacksExternal(s) {
@@ -263,7 +264,7 @@ func (w *writer) firewall(s *decision.ServicePort) {
 			through(hostPrefix(ip))
 		}
 	}
-	w.add(NAT, chain, target{}, describe("no allowed range has the source: KUBE-PROXY-FIREWALL will drop the packet"),
+	w.add(NAT, chain, target{}, describe("the source is in no allowed range: KUBE-PROXY-FIREWALL drops the packet"),
 		comment("other traffic to "+s.Name.String()+" will be dropped by "+ProxyFirewall))
 }
 
@@ -277,7 +278,7 @@ func (w *writer) balance(s *decision.ServicePort, policy decision.Policy) {
 	if s.AffinitySeconds > 0 {
 		for _, i := range usable {
 			ep := s.Endpoints[i].AddrPort
-			yes := fmt.Sprintf("%%s went to %s less than %d s ago, and stays there", ep, s.AffinitySeconds)
+			yes := fmt.Sprintf("%%s went to %s less than %d s ago: session affinity keeps it there", ep, s.AffinitySeconds)
 			w.add(NAT, chain, jumpTo(s.EndpointChain(ep)), either(yes, "%s is not bound to "+ep.String()), append(arrow(i), recent{s, ep, false})...)
 		}
 	}
@@ -285,13 +286,13 @@ func (w *writer) balance(s *decision.ServicePort, policy decision.Policy) {
 		m := arrow(i)
 		say := describe("the only endpoint")
 		if n > 1 {
-			say = describe("the last endpoint takes what the others left")
+			say = describe("the last endpoint takes the remaining flows")
 		}
 		if k < n-1 {
 			m = append(m, statistic{k, n})
 			from, to := float64(k)/float64(n), float64(k+1)/float64(n)
 			say = func(p *state, _ bool) string {
-				return fmt.Sprintf("draw %.4f, this rule's share is [%.4f, %.4f)", p.d.Draw, from, to)
+				return fmt.Sprintf("random draw %.4f, this rule's share is [%.4f, %.4f)", p.d.Draw, from, to)
 			}
 		}
 		w.add(NAT, chain, jumpTo(s.EndpointChain(s.Endpoints[i].AddrPort)), say, m...)
@@ -302,7 +303,7 @@ func (w *writer) balance(s *decision.ServicePort, policy decision.Policy) {
 func (w *writer) endpoint(s *decision.ServicePort, ep netip.AddrPort) {
 	chain, c := s.EndpointChain(ep), w.endpointComment(s.Name.String())
 	if !w.t.Node().NoHairpinMasquerade {
-		w.add(NAT, chain, jumpTo(MarkMasq), either("%s reaches itself: masquerade, or it would answer itself directly", "%s is not the endpoint "+ep.Addr().String()+" itself"),
+		w.add(NAT, chain, jumpTo(MarkMasq), either("%s connects to itself: masquerade, or it would reply to itself directly", "%s is not the endpoint "+ep.Addr().String()+" itself"),
 			append([]match{source{prefix: hostPrefix(ep.Addr())}}, c...)...)
 	}
 	m := append([]match{protocol(s.Protocol)}, c...)

@@ -9,10 +9,10 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// Walk leads the packet through kube-proxy's rules and tells of each that it meets.
-// Rules in the fixed chains that did not match, other services' above all, are left
-// out. t and p have to be those the decision was made from. Of the decision only
-// what was chance or memory is used: the draw, and whom affinity bound.
+// Walk follows the packet through kube-proxy's rules and returns a step for each rule that it
+// meets. It leaves out rules in the fixed chains that did not match, mostly those of other
+// services. t and p must be those of the decision. Of the decision it uses only the random number
+// and the binding by affinity.
 func Walk(t *decision.Table, p *decision.Packet, d *decision.Decision) []flow.Step {
 	w := newWalker(t, p, d, remembered{d})
 	w.walk()
@@ -27,7 +27,7 @@ func (r remembered) Bound(_ *decision.ServicePort, endpoint netip.AddrPort, _ ne
 	return r.d.Reason == decision.Bound && endpoint == r.d.Endpoint()
 }
 
-// walker leads one packet.
+// walker follows one packet.
 type walker struct {
 	state
 	rules   map[Table]map[string][]Rule
@@ -51,7 +51,7 @@ func newWalker(t *decision.Table, p *decision.Packet, d *decision.Decision, a de
 	return w
 }
 
-// walk leads the packet, and says so if no rule was about it.
+// walk follows the packet; if no rule concerns it, the only step says that.
 func (w *walker) walk() {
 	w.hooks()
 	if len(w.steps) == 0 {
@@ -62,8 +62,8 @@ func (w *walker) walk() {
 	}
 }
 
-// hooks goes through the hooks in the kernel's order. A packet made on the node for
-// the node itself comes in again by lo, but nat is only looked at once for a flow.
+// hooks goes through the hooks in the kernel's order. A packet from the node to itself arrives
+// again on lo, but nat is evaluated only once for a flow.
 func (w *walker) hooks() {
 	local := w.table.IsLocal(w.dst.Addr())
 	if w.Local {
@@ -89,7 +89,7 @@ func (w *walker) hooks() {
 	}
 }
 
-// postrouting is for packets that leave the node, or were made on it.
+// postrouting is for packets that leave the node, or originate on it.
 func (w *walker) postrouting() {
 	if w.Local || !w.table.IsLocal(w.dst.Addr()) {
 		w.run(NAT, "POSTROUTING")
@@ -98,12 +98,12 @@ func (w *walker) postrouting() {
 	if w.marked {
 		w.steps = append(w.steps, flow.Step{
 			Table: string(NAT), Chain: Postrouting, Outcome: flow.StepPassed,
-			Text: fmt.Sprintf("%s is this node: the packet is delivered here and does not pass POSTROUTING, so its source stays", w.dst.Addr()),
+			Text: fmt.Sprintf("%s is this node: the packet is delivered here and does not pass POSTROUTING, so its source is unchanged", w.dst.Addr()),
 		})
 	}
 }
 
-// run goes through a chain. It says whether the walk through the table has ended.
+// run goes through a chain. It reports whether the walk through the table has ended.
 func (w *walker) run(table Table, chain string) (ended bool) {
 	rules := w.rules[table][chain]
 	for i := range rules {
@@ -150,7 +150,7 @@ func (w *walker) conclude(v string) {
 	}
 }
 
-// tell adds the step, if the rule is worth telling of.
+// addStep adds the step, if the rule has a sentence and is relevant.
 func (w *walker) addStep(r *Rule, matched bool) {
 	crowded := slices.Contains(fixedChains[r.Table], r.Chain)
 	if r.say == nil || !matched && crowded {

@@ -40,9 +40,8 @@ const (
 	bpfAnyHeader = 1 << 31
 )
 
-// bpf runs a program, whose jumps only go forward. What depends on bytes that are not known
-// cannot be told, nor what depends on the kernel's data about the packet, but for its mark and
-// processor.
+// bpf runs a program, whose jumps only go forward. The result is unknown if it depends on unknown
+// bytes, or on the kernel's data about the packet, except its mark and processor.
 type bpf struct {
 	walk   *walk
 	image  image
@@ -59,7 +58,7 @@ func (b *bpf) run(program []iptables.Instruction) truth {
 		if i.Code&bpfX != 0 {
 			operand = b.x
 		}
-		done := cannotTell
+		done := undecided
 		ok := true
 		switch i.Code & bpfClass {
 		case bpfLD:
@@ -96,10 +95,10 @@ func (b *bpf) run(program []iptables.Instruction) truth {
 			return done
 		}
 	}
-	return cannotTell
+	return undecided
 }
 
-// load reads a number; no: the packet does not have the bytes, and the program returns 0.
+// load reads a number; false: the packet does not have the bytes, and the program returns 0.
 func (b *bpf) load(i *iptables.Instruction) (n number, t truth) {
 	at, size := uint64(i.K), 4>>(i.Code&bpfSize>>3) // BPF_W, BPF_H, BPF_B
 	switch i.Code & bpfMode {
@@ -110,7 +109,7 @@ func (b *bpf) load(i *iptables.Instruction) (n number, t truth) {
 		return known(uint32(len(b.image.bytes))), yes
 	case bpfMEM:
 		if i.K >= uint32(len(b.memory)) {
-			return n, cannotTell
+			return n, undecided
 		}
 		return b.memory[i.K], yes
 	case bpfMSH:
@@ -125,17 +124,17 @@ func (b *bpf) load(i *iptables.Instruction) (n number, t truth) {
 		case i.K >= bpfNetwork && i.K < bpfAncillary:
 			at -= bpfNetwork
 		case i.K >= bpfAnyHeader:
-			return n, cannotTell
+			return n, undecided
 		}
 		return b.bytes(at, size)
 	case bpfIND:
 		offset := b.x.value + i.K
 		if b.x.known != math.MaxUint32 || offset >= bpfAnyHeader {
-			return n, cannotTell
+			return n, undecided
 		}
 		return b.bytes(uint64(offset), size)
 	}
-	return n, cannotTell
+	return n, undecided
 }
 
 // bytes reads a number of the packet.
@@ -159,7 +158,7 @@ const (
 	bpfXor    = 0xa0
 )
 
-// compute changes A; no: a division by zero, where the program returns 0.
+// compute changes A; false: a division by zero, for which the program returns 0.
 func (b *bpf) compute(operation uint16, by number) truth {
 	a, decided := b.a, b.a.known&by.known == math.MaxUint32
 	bits := by.value & 31 // as the kernel's interpreter shifts
@@ -175,7 +174,7 @@ func (b *bpf) compute(operation uint16, by number) truth {
 	case operation == bpfDiv || operation == bpfMod:
 		switch {
 		case !decided:
-			return cannotTell
+			return undecided
 		case by.value == 0:
 			return no
 		case operation == bpfDiv:
@@ -196,15 +195,15 @@ func (b *bpf) compute(operation uint16, by number) truth {
 	case operation == bpfNegate:
 		b.a = known(-a.value)
 	default:
-		return cannotTell
+		return undecided
 	}
 	return yes
 }
 
-// jump says how many instructions are left out.
+// jump returns how many instructions are skipped.
 func (b *bpf) jump(i *iptables.Instruction, with number) (skip uint32, ok bool) {
 	const always, equal, greater, notLess, anyBit = 0x00, 0x10, 0x20, 0x30, 0x40
-	t := cannotTell
+	t := undecided
 	decided := b.a.known&with.known == math.MaxUint32
 	switch i.Code & bpfOperation {
 	case always:
@@ -228,15 +227,15 @@ func (b *bpf) jump(i *iptables.Instruction, with number) (skip uint32, ok bool) 
 	return uint32(i.JumpFalse), t == no
 }
 
-// known is a number of which everything is known.
+// known is a number with all bits known.
 func known(n uint32) number { return number{n, math.MaxUint32} }
 
-// and is the bits that both have: one that either lacks is known.
+// and is the bits that both have: a bit that is 0 in either is known.
 func (n number) and(m number) number {
 	return number{n.value & m.value, n.known&m.known | n.known&^n.value | m.known&^m.value}
 }
 
-// isNot compares with what is known.
+// isNot compares the known bits.
 func (n number) isNot(m uint32) truth {
 	switch {
 	case (n.value^m)&n.known != 0:
@@ -244,10 +243,10 @@ func (n number) isNot(m uint32) truth {
 	case n.known == math.MaxUint32:
 		return no
 	}
-	return cannotTell
+	return undecided
 }
 
-// processor is the one that handles the packet.
+// processor returns the processor that handles the packet.
 func (w *walk) processor() uint32 {
 	w.grant("that processor %d handles the packet", w.packet.CPU)
 	return w.packet.CPU

@@ -14,18 +14,18 @@ func TestBPF(t *testing.T) {
 	for code, want := range map[string]truth{
 		"4,48 0 0 9,21 0 1 17,6 0 0 1,6 0 0 0":            yes, // the protocol
 		"4,40 0 0 22,21 0 1 53,6 0 0 1,6 0 0 0":           yes, // the port
-		"4,48 0 0 30,21 0 1 1,6 0 0 1,6 0 0 0":            cannotTell,
-		"2,48 0 0 30,22 0 0 0":                            cannotTell,
+		"4,48 0 0 30,21 0 1 1,6 0 0 1,6 0 0 0":            undecided,
+		"2,48 0 0 30,22 0 0 0":                            undecided,
 		"3,48 0 0 30,68 0 0 1,22 0 0 0":                   yes, // a byte of the payload, and one bit that is set
 		"3,48 0 0 30,84 0 0 0,22 0 0 0":                   no,
-		"3,48 0 0 30,37 0 0 0,6 0 0 1":                    cannotTell, // to the same place, which is not looked into
+		"3,48 0 0 30,37 0 0 0,6 0 0 1":                    undecided, // to the same place, which is not looked into
 		"5,48 0 0 30,84 0 0 15,69 0 1 16,6 0 0 1,6 0 0 0": no,
-		"1,0 0 0 1":                                               cannotTell, // without an end
-		"2,5 0 0 4294967295,6 0 0 1":                              cannotTell, // a jump out of it
-		"2,32 0 0 4294963200,6 0 0 1":                             cannotTell, // SKF_AD_PROTOCOL
-		"2,32 0 0 4292870144,6 0 0 1":                             cannotTell, // SKF_LL_OFF
-		"3,0 0 0 7,2 0 0 99,6 0 0 1":                              cannotTell, // no such memory
-		"3,0 0 0 7,52 0 0 0,6 0 0 1":                              no,         // a division by zero
+		"1,0 0 0 1":                                               undecided, // without an end
+		"2,5 0 0 4294967295,6 0 0 1":                              undecided, // a jump out of it
+		"2,32 0 0 4294963200,6 0 0 1":                             undecided, // SKF_AD_PROTOCOL
+		"2,32 0 0 4292870144,6 0 0 1":                             undecided, // SKF_LL_OFF
+		"3,0 0 0 7,2 0 0 99,6 0 0 1":                              undecided, // no such memory
+		"3,0 0 0 7,52 0 0 0,6 0 0 1":                              no,        // a division by zero
 		"4,0 0 0 7,148 0 0 4,21 0 1 3,6 0 0 1":                    yes,
 		"6,1 0 0 3,0 0 0 33,108 0 0 0,21 0 1 264,6 0 0 1,6 0 0 0": yes, // 33 << 3
 	} {

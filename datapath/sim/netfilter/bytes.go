@@ -8,7 +8,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
-// image is a packet from its IP header on, byte by byte, as far as it is known.
+// image is the known bytes of a packet from its IP header on.
 type image struct {
 	bytes   []byte
 	known   []bool // of each byte
@@ -23,7 +23,7 @@ const (
 	lengthUDP  = 8
 )
 
-// image is what rules see of the packet's bytes.
+// image returns the packet's bytes as rules see them.
 func (p *Packet) image() image {
 	m := image{bytes: slices.Clone(p.Bytes), known: make([]bool, len(p.Bytes))}
 	for i := range m.known {
@@ -39,13 +39,13 @@ func (p *Packet) image() image {
 		m.ipv6(p)
 	}
 	if p.Bytes != nil && !p.is4() && p.Bytes[min(6, len(p.Bytes)-1)] != p.Protocol {
-		return m // behind headers of extensions, as it was
+		return m // after extension headers, as in Bytes
 	}
 	m.transport(p, transport)
 	return m
 }
 
-// ReadTCPOptions sets TCPOptions and MSS to what Bytes say, as far as they go.
+// ReadTCPOptions sets TCPOptions and MSS from Bytes, as far as they go.
 func (p *Packet) ReadTCPOptions() {
 	p.TCPOptions = nil
 	at := lengthIPv6
@@ -73,7 +73,7 @@ func (p *Packet) ReadTCPOptions() {
 	}
 }
 
-// set writes bytes at an offset, and says whether they were others before.
+// set writes bytes at an offset, and reports whether they changed.
 func (m *image) set(at int, b ...byte) (changed bool) {
 	if at+len(b) > len(m.bytes) {
 		return false
@@ -86,14 +86,14 @@ func (m *image) set(at int, b ...byte) (changed bool) {
 	return changed
 }
 
-// forget is for bytes that have become others.
+// forget marks changed bytes as unknown.
 func (m *image) forget(at, n int) {
 	for i := at; i < min(at+n, len(m.known)); i++ {
 		m.known[i] = false
 	}
 }
 
-// ipv4 writes the header and gives its length.
+// ipv4 writes the header and returns its length.
 func (m *image) ipv4(p *Packet) int {
 	length := lengthIPv4
 	if len(p.Bytes) > 0 {
@@ -135,7 +135,7 @@ func (m *image) ipv6(p *Packet) {
 	m.set(24, p.Destination.Addr().AsSlice()...)
 }
 
-// transport writes what is known of the transport header, and the payload.
+// transport writes the known part of the transport header, and the payload.
 func (m *image) transport(p *Packet, at int) {
 	source, destination := p.Source.Port(), p.Destination.Port()
 	changed, header, checksum := false, lengthUDP, 0
@@ -155,7 +155,7 @@ func (m *image) transport(p *Packet, at int) {
 	default:
 		header = 0
 	}
-	// The checksum is about the addresses, too.
+	// The checksum covers the addresses, too.
 	if p.Bytes != nil && checksum > 0 && (changed || p.remade || p.otherAddresses()) {
 		size := 2
 		if p.Protocol == protoSCTP {
@@ -169,7 +169,7 @@ func (m *image) transport(p *Packet, at int) {
 	}
 }
 
-// otherAddresses says whether the packet's addresses are not those of Bytes.
+// otherAddresses reports whether the packet's addresses differ from those of Bytes.
 func (p *Packet) otherAddresses() bool {
 	at := 8
 	if p.is4() {
@@ -179,8 +179,8 @@ func (p *Packet) otherAddresses() bool {
 	return len(p.Bytes) < at+len(addresses) || !bytes.Equal(p.Bytes[at:at+len(addresses)], addresses)
 }
 
-// tcp writes flags and the header's length, which it gives: a packet whose payload is not
-// known has none.
+// tcp writes the flags and the header's length, and returns the length: a packet with an unknown
+// payload has none.
 func (m *image) tcp(p *Packet, at int) int {
 	if p.Bytes != nil {
 		return lengthTCP
@@ -194,17 +194,16 @@ func (m *image) allKnown(from, to int) bool {
 	return to <= len(m.known) && !slices.Contains(m.known[from:to], false)
 }
 
-// contains is textsearch_find from one offset to another (skb_find_text, net/core/skbuff.c).
-// Where only fields of the headers that are not known could be the text, it is not there,
-// and hidden is set.
+// contains is textsearch_find from one offset to another (skb_find_text, net/core/skbuff.c). If
+// only unknown fields of the headers could contain the text, it does not match, and hidden is set.
 func (m *image) contains(s *iptables.String) (found truth, hidden bool) {
 	for at := int(s.From); at+len(s.Pattern) <= min(s.Limit(), len(m.bytes)); at++ {
 		switch m.begins(at, s) {
 		case yes:
 			return yes, false
-		case cannotTell:
+		case undecided:
 			if end := at + len(s.Pattern); end > m.payload && !m.allKnown(max(at, m.payload), end) {
-				found = cannotTell
+				found = undecided
 			} else {
 				hidden = true
 			}
@@ -218,7 +217,7 @@ func (m *image) begins(at int, s *iptables.String) truth {
 	for i := range len(s.Pattern) {
 		switch a, b := m.bytes[at+i], s.Pattern[i]; {
 		case !m.known[at+i]:
-			t = cannotTell
+			t = undecided
 		case a == b, s.IgnoreCase && lower(a) == lower(b):
 		default:
 			return no
@@ -241,17 +240,17 @@ func (m *image) u32(tests []iptables.U32Test) truth {
 		switch m.test(&tests[i]) {
 		case no:
 			return no
-		case cannotTell:
-			t = cannotTell
+		case undecided:
+			t = undecided
 		}
 	}
 	return t
 }
 
-// number is one of which only some bits are known.
+// number is a number of which only some bits are known.
 type number struct{ value, known uint32 }
 
-// at reads so many bytes, at most 4; ok is false where the packet does not have them.
+// at reads this many bytes, at most 4; ok is false if the packet does not have them.
 func (m *image) at(offset uint64, size int) (n number, ok bool) {
 	if offset+uint64(size) > uint64(len(m.bytes)) {
 		return n, false
@@ -283,7 +282,7 @@ func (m *image) test(t *iptables.U32Test) truth {
 			n = number{n.value >> (s.Number & 31), ^(^n.known >> (s.Number & 31))}
 		case iptables.U32At:
 			if n.known != ^uint32(0) {
-				return cannotTell
+				return undecided
 			}
 			if base+n.value < base {
 				return no
@@ -295,7 +294,7 @@ func (m *image) test(t *iptables.U32Test) truth {
 		}
 	}
 	if n.known != ^uint32(0) {
-		return cannotTell
+		return undecided
 	}
 	return truthOf(slices.ContainsFunc(t.Ranges, func(r iptables.Range[uint32]) bool { return r.Contains(n.value) }))
 }

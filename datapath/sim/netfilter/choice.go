@@ -1,12 +1,12 @@
 package netfilter
 
-// chooser decides where the kernel would draw, or where the dump does not tell.
+// chooser decides where the kernel would choose at random, or where the dump lacks the data.
 type chooser interface {
-	// coin says yes with the probability, which is above 0 and below 1.
+	// coin returns true with the probability, which is above 0 and below 1.
 	coin(p float64) bool
 }
 
-// Rand gives draws; math/rand/v2.Rand is one.
+// Rand is a source of random numbers; math/rand/v2.Rand is one.
 type Rand interface {
 	// Float64 returns a number in [0, 1).
 	Float64() float64
@@ -16,8 +16,8 @@ type drawing struct{ Rand }
 
 func (d drawing) coin(p float64) bool { return d.Float64() < p }
 
-// script takes the ways of a tree one after the other: each run repeats the choices
-// made before and takes yes where it comes to a fork for the first time.
+// script follows the ways of a tree one after the other: each run repeats the earlier choices and
+// takes yes at each new fork.
 type script struct {
 	forks    []fork
 	position int
@@ -49,7 +49,7 @@ func (s *script) probability() float64 {
 	return p
 }
 
-// next goes on to the next way; false: there is none.
+// next starts the next way; false: there is none.
 func (s *script) next() bool {
 	for len(s.forks) > 0 && !s.forks[len(s.forks)-1].yes {
 		s.forks = s.forks[:len(s.forks)-1]

@@ -9,7 +9,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
-// Hook is a place in the kernel where tables are looked at.
+// Hook is a place in the kernel where tables are evaluated.
 type Hook uint8
 
 // The hooks, in the order of enum nf_inet_hooks.
@@ -53,12 +53,12 @@ type chain struct {
 
 type rule struct {
 	*iptables.Rule
-	matches []iptables.Match // the generic ones first, as the kernel asks them
-	jump    *chain           // of a Jump or Goto; nil: there is no such chain in the dump
+	matches []iptables.Match // the generic ones first, as the kernel evaluates them
+	jump    *chain           // of a Jump or Goto; nil: the dump has no such chain
 }
 
-// compile resolves the jumps of a table. A jump that leads nowhere is an error, except
-// in listings, which may show some of the chains only.
+// compile resolves the jumps of a table. A jump to a missing chain is an error, except in
+// listings, which may show only some of the chains.
 func (m *Machine) compile(t *iptables.Table, partial bool) error {
 	i := slices.Index(tableNames[:], t.Name)
 	if i < 0 {
@@ -101,15 +101,15 @@ func (m *Machine) compile(t *iptables.Table, partial bool) error {
 	return checkNesting(chains, slices.Sorted(maps.Keys(chains)))
 }
 
-// ofNFTables says whether the header above a table is that of iptables-save with its
-// nf_tables back end.
+// ofNFTables reports whether the header above a table is that of iptables-save's nf_tables back
+// end.
 func ofNFTables(t *iptables.Table) bool {
 	return slices.ContainsFunc(t.Before, func(line string) bool {
 		return strings.Contains(line, "(nf_tables)")
 	})
 }
 
-// target is the chain that a rule jumps or goes to; empty: to none.
+// target is the chain that a rule jumps or goes to; empty: none.
 func target(r *iptables.Rule) (chain string, isGoto bool) {
 	switch t := r.Target.(type) {
 	case iptables.Jump:
@@ -120,8 +120,8 @@ func target(r *iptables.Rule) (chain string, isGoto bool) {
 	return "", false
 }
 
-// genericFirst puts the matches without a module in front, as the kernel compares the
-// IP header before it asks modules.
+// genericFirst moves the matches without a module to the front, as the kernel compares the IP
+// header before it calls modules.
 func genericFirst(matches []iptables.Match) []iptables.Match {
 	sorted := slices.IsSortedFunc(matches, func(a, b iptables.Match) int { return rank(a) - rank(b) })
 	if sorted {

@@ -36,7 +36,7 @@ func tupleOf(p *Packet) Tuple {
 	return t
 }
 
-// inverse is the tuple of the answer (nf_ct_invert_tuple).
+// inverse is the tuple of the reply (nf_ct_invert_tuple).
 func (t Tuple) inverse() Tuple {
 	if t.Protocol != protoICMP && t.Protocol != protoICMPv6 {
 		return Tuple{t.Protocol, t.Destination, t.Source}
@@ -47,8 +47,8 @@ func (t Tuple) inverse() Tuple {
 		netip.AddrPortFrom(t.Source.Addr(), uint16(answer)<<8|t.Destination.Port()&0xff)}
 }
 
-// icmpAnswers are the types of messages that answer each other, of those that may begin
-// or continue a connection (invmap of nf_conntrack_proto_icmp.c and ..._icmpv6.c).
+// icmpAnswers are the types of messages and their replies, of those that may begin or continue a
+// connection (invmap of nf_conntrack_proto_icmp.c and ..._icmpv6.c).
 var icmpAnswers = map[uint8][][2]uint8{
 	protoICMP:   {{8, 0}, {13, 14}, {15, 16}, {17, 18}},
 	protoICMPv6: {{128, 129}, {139, 140}},
@@ -75,27 +75,27 @@ type Entry struct {
 	SNAT, DNAT bool
 	SeenReply  bool
 	Assured    bool
-	// Confirmed: its first packet got through, and it is in the table.
+	// Confirmed: its first packet was accepted, and it is in the table.
 	Confirmed bool
-	// SourcePorts and DestinationPorts are given where the kernel chooses the port it
-	// translates to; that of Reply is then one of them. For ICMP SourcePorts are ids.
+	// SourcePorts and DestinationPorts are set if the kernel selects the translated port; the port
+	// in Reply is then one of them. For ICMP SourcePorts are ids.
 	SourcePorts, DestinationPorts *iptables.PortRange
 
 	sourceDone, destinationDone bool // IPS_SRC_NAT_DONE, IPS_DST_NAT_DONE
 	tcp                         tcpConnection
-	unanswered                  bool      // SCTP: of its INITs none is acknowledged (SCTP_CONNTRACK_CLOSED)
-	transferred                 [2]volume // there, and back
+	unanswered                  bool      // SCTP: none of its INITs is acknowledged (SCTP_CONNTRACK_CLOSED)
+	transferred                 [2]volume // original and reply direction
 	streams                     float64   // State.Now from which on UDP is a stream
 }
 
-// Tracking is what connection tracking thinks of a packet (enum ip_conntrack_info).
+// Tracking is the state of a packet in connection tracking (enum ip_conntrack_info).
 type Tracking uint8
 
 // The states of a packet.
 const (
-	TrackingInvalid     Tracking = iota // without an entry, and not by anybody's wish
+	TrackingInvalid     Tracking = iota // without an entry, and not exempted
 	TrackingUntracked                   // by a rule, or as neighbour discovery
-	TrackingNew                         // its connection has seen no answer
+	TrackingNew                         // its connection has seen no reply
 	TrackingEstablished                 // of a connection that has seen packets in both directions
 )
 
@@ -119,16 +119,16 @@ type tupleKey struct {
 	zone uint16
 }
 
-// State is what packets leave behind in the kernel. The zero value is that of a host
-// that has just come up. It is not safe for concurrent use.
+// State is the state that packets leave in the kernel. The zero value is that of a host that has
+// just booted. It is not safe for concurrent use.
 type State struct {
-	// Now is the time in seconds since the host came up, which limits and recent lists
-	// look at. Whoever sends packets lets it go on.
+	// Now is the time in seconds since the host booted, which limits and recent lists use. The
+	// sender of packets advances it.
 	Now float64
-	// Began is what time it was when Now was 0, for -m time; zero: not known.
+	// Began is the time at which Now was 0, for -m time; zero: unknown.
 	Began time.Time
 
-	// The ports that the kernel chose for the next packet, where it may choose; 0: not known.
+	// The ports that the kernel selects for the next packet, where it may choose; 0: unknown.
 	chosenSource, chosenDestination uint16
 
 	table     map[tupleKey]connection
@@ -165,7 +165,7 @@ func (s *State) track(p *Packet, zone uint16) (c connection, t Tracking) {
 			s.forget(c.entry)
 			return c, c.sees()
 		}
-		s.forget(c.entry) // the packet begins it anew
+		s.forget(c.entry) // the packet restarts it
 	}
 	if !mayBegin(p) {
 		return connection{}, TrackingInvalid
@@ -199,11 +199,11 @@ func (s *State) template(r *iptables.Rule, is4 bool) *Entry {
 	return e
 }
 
-// streamAfter is the time in seconds after which UDP that is answered is a stream
+// streamAfter is the time in seconds after which a replied UDP flow is a stream
 // (nf_conntrack_proto_udp.c).
 const streamAfter = 2
 
-// advance is the turn of the protocol's own tracker.
+// advance is the protocol's own tracker.
 func (s *State) advance(c connection, p *Packet) fate {
 	switch p.Protocol {
 	case protoTCP:
@@ -216,8 +216,7 @@ func (s *State) advance(c connection, p *Packet) fate {
 	return goesOn
 }
 
-// advanceSCTP is nf_conntrack_sctp_packet, as far as it is about what is counted: a repeated
-// INIT is not.
+// advanceSCTP is nf_conntrack_sctp_packet, for the counters only: a repeated INIT is not counted.
 func (c connection) advanceSCTP(chunks []iptables.ChunkType) fate {
 	f := goesOn
 	for _, k := range chunks {
@@ -235,7 +234,7 @@ func (c connection) advanceSCTP(chunks []iptables.ChunkType) fate {
 	return f
 }
 
-// sees is the state of a packet of a connection that is known.
+// sees returns the state of a packet of a known connection.
 func (c connection) sees() Tracking {
 	c.entry.SeenReply = c.entry.SeenReply || c.reply
 	if c.entry.SeenReply {
@@ -244,7 +243,7 @@ func (c connection) sees() Tracking {
 	return TrackingNew
 }
 
-// forget takes an entry out of the table.
+// forget removes an entry from the table.
 func (s *State) forget(e *Entry) {
 	delete(s.table, tupleKey{e.Original, e.Zone})
 	delete(s.table, tupleKey{e.Reply, e.Zone})
@@ -252,8 +251,8 @@ func (s *State) forget(e *Entry) {
 	s.sources[k] = slices.DeleteFunc(s.sources[k], func(other *Entry) bool { return other == e })
 }
 
-// confirm puts the entry of a packet that got through into the table; false: another
-// entry is in the way (__nf_conntrack_confirm).
+// confirm adds the entry of an accepted packet to the table; false: another entry has one of its
+// tuples (__nf_conntrack_confirm).
 func (s *State) confirm(c connection) bool {
 	if c.entry == nil || c.entry.Confirmed {
 		return true
@@ -283,14 +282,14 @@ func (s *State) Forget(e *Entry) {
 	}
 }
 
-// used says whether another connection has the tuple for its answers
+// used reports whether another connection has the tuple in its reply direction
 // (nf_nat_used_tuple).
 func (s *State) used(reply Tuple, e *Entry) bool {
 	c, ok := s.table[tupleKey{reply, e.Zone}]
 	return ok && c.entry != e
 }
 
-// validFlags says whether TCP flags may stand together (tcp_valid_flags of
+// validFlags reports whether TCP flags may be combined (tcp_valid_flags of
 // nf_conntrack_proto_tcp.c).
 func validFlags(f iptables.TCPFlags) bool {
 	switch f &^ iptables.PSH {
@@ -301,7 +300,7 @@ func validFlags(f iptables.TCPFlags) bool {
 	return false
 }
 
-// mayBegin says whether the packet can be a connection's first.
+// mayBegin reports whether the packet can be a connection's first.
 func mayBegin(p *Packet) bool {
 	switch p.Protocol {
 	case protoTCP:

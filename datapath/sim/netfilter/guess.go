@@ -8,26 +8,25 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
-// Guess is something that a dump does not tell and that was made up.
+// Guess is an assumption about something that a dump does not show.
 type Guess struct {
 	Text string // one sentence
-	// About, if valid, is the network that it is about: for packets that have no address
-	// of it the guess does not matter.
+	// About, if valid, is the network of the guess: it does not matter for packets without an
+	// address in it.
 	About netip.Prefix
 }
 
-// GuessHost completes what is known of a host by what the rules and a packet suggest:
-// interfaces and their networks, where pods are, the host's own addresses, and, if it is
-// not told, the device that the packet comes in by, which is set in p. What is known is not
-// contradicted, and not changed: the answer is another Host. p may be nil: there will be
-// many packets, see [Machine.Place].
+// GuessHost completes a host with what the rules and a packet suggest: interfaces and their
+// networks, the location of pods, the host's own addresses, and, if unknown, the packet's input
+// device, which it sets in p. It never contradicts or changes given data, and returns another
+// Host. p may be nil for many packets, see [Machine.Place].
 func GuessHost(d *iptables.Dump, known *Host, p *Packet) (*Host, []Guess) {
 	if p == nil {
 		p = &Packet{Local: true}
 	}
 	h := *known
 	h.Interfaces, h.Routes = slices.Clone(known.Interfaces), slices.Clone(known.Routes)
-	g := &guesser{host: &h, packet: p, family: d.Family, told: len(known.Routes) > 0, hints: hintsOf(d), inside: make(map[string]bool)}
+	g := &guesser{host: &h, packet: p, family: d.Family, known: len(known.Routes) > 0, hints: hintsOf(d), inside: make(map[string]bool)}
 	g.guess(len(known.Interfaces) > 0)
 	return g.host, g.guesses
 }
@@ -36,21 +35,21 @@ type guesser struct {
 	host    *Host
 	packet  *Packet
 	family  iptables.Family
-	told    bool // the routes are known
+	known   bool // the routes are known
 	hints   []hint
 	guesses []Guess
 	pods    netip.Prefix
 	uplink  string
-	inside  map[string]bool // devices that lead to a network of their own
+	inside  map[string]bool // devices with a network of their own
 	gateway bool            // the rules hide networks behind addresses of the uplink
 }
 
-// say notes a guess about a network; the zero prefix: about every packet.
+// note records a guess about a network; the zero prefix: about every packet.
 func (g *guesser) note(about netip.Prefix, format string, args ...any) {
 	g.guesses = append(g.guesses, Guess{fmt.Sprintf(format, args...), about})
 }
 
-// alone is the network that has one address.
+// alone returns the network with one address.
 func alone(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
 func (g *guesser) guess(addressesKnown bool) {
@@ -65,14 +64,14 @@ func (g *guesser) guess(addressesKnown bool) {
 	if !addressesKnown {
 		g.bridges()
 	}
-	if !g.told {
+	if !g.known {
 		g.podRoute()
 	}
 	g.uplink = g.uplinkName()
-	if !addressesKnown && !g.told {
+	if !addressesKnown && !g.known {
 		g.hidden()
 	}
-	if !g.told {
+	if !g.known {
 		g.behindIn()
 		g.defaultRoute()
 	}
@@ -87,7 +86,7 @@ func (g *guesser) guess(addressesKnown bool) {
 	}
 }
 
-// kubeProxy says whether the rules are kube-proxy's.
+// kubeProxy reports whether the rules are kube-proxy's.
 func (g *guesser) kubeProxy() bool {
 	return slices.ContainsFunc(g.hints, func(h hint) bool {
 		return h.table == "nat" && (h.Chain == servicesChain || isTo(h.Rule, servicesChain) || isTo(h.Rule, markMasq))
@@ -101,7 +100,7 @@ func isTo(r *iptables.Rule, chain string) bool {
 	return name == chain
 }
 
-// findPods finds the pods' network: kube-proxy marks what does not come from it.
+// findPods finds the pods' network: kube-proxy marks packets from outside it.
 func (g *guesser) findPods() {
 	for _, h := range g.hints {
 		if h.table == "nat" && h.notSource.IsValid() && isTo(h.Rule, markMasq) {
@@ -111,12 +110,12 @@ func (g *guesser) findPods() {
 	}
 }
 
-// near says whether the address is a pod's, or behind a device that has its network.
+// near reports whether the address is a pod's, or behind a device with its network.
 func (g *guesser) near(a netip.Addr) bool {
 	return g.pods.IsValid() && g.pods.Contains(a) || a.IsValid() && g.leads(alone(a))
 }
 
-// leads says whether there is a way to a whole network, other than the default route.
+// leads reports whether there is a route to a whole network, other than the default route.
 func (g *guesser) leads(to netip.Prefix) bool { return newNetwork(g.host, g.family).leads(to) }
 
 func (n *network) leads(to netip.Prefix) bool {
@@ -125,8 +124,8 @@ func (n *network) leads(to netip.Prefix) bool {
 	})
 }
 
-// ownPods is the part of the pods' network that is on this host, as flannel's rule
-// "! -s 10.244.0.0/16 -d 10.244.0.0/24 -j RETURN" tells it; line 0: none does.
+// ownPods returns this host's part of the pods' network, as in flannel's rule "! -s 10.244.0.0/16
+// -d 10.244.0.0/24 -j RETURN"; line 0: there is no such rule.
 func (g *guesser) ownPods() (own netip.Prefix, line int) {
 	for _, h := range g.hints {
 		if h.table != "nat" || h.Target != iptables.Return || h.notSource != g.pods {
@@ -139,7 +138,7 @@ func (g *guesser) ownPods() (own netip.Prefix, line int) {
 	return netip.Prefix{}, 0
 }
 
-// podRoute says where the pods are.
+// podRoute adds the routes to the pods.
 func (g *guesser) podRoute() {
 	if !g.pods.IsValid() || g.routed(g.pods.Addr()) {
 		return
@@ -158,7 +157,7 @@ func (g *guesser) podRoute() {
 		name = p.InInterface
 	}
 	g.route(g.pods, name)
-	g.note(netip.Prefix{}, "the pods' network %s is behind %s, all of it", g.pods, name)
+	g.note(netip.Prefix{}, "the whole pod network %s is behind %s", g.pods, name)
 	if near, err := p.Source.Addr().Prefix(p.Source.Addr().BitLen() - 8); err == nil && g.pods.Contains(p.Source.Addr()) {
 		gateway := near.Addr().Next()
 		g.host.AddAddress(name, netip.PrefixFrom(gateway, gateway.BitLen()))
@@ -166,7 +165,7 @@ func (g *guesser) podRoute() {
 	}
 }
 
-// route adds a route by a device, which is made if there is none of that name.
+// route adds a route through a device, and the device if it is missing.
 func (g *guesser) route(to netip.Prefix, device string) {
 	g.host.Routes = append(g.host.Routes, Route{Destination: to, Interface: device})
 	if g.host.device(device) == nil {
@@ -174,7 +173,7 @@ func (g *guesser) route(to netip.Prefix, device string) {
 	}
 }
 
-// routed says whether there is a route already.
+// routed reports whether there is a route already.
 func (g *guesser) routed(a netip.Addr) bool {
 	return newNetwork(g.host, g.family).route(a).Type != NoRoute
 }
@@ -188,7 +187,7 @@ func (g *guesser) defaultRoute() {
 	g.note(netip.Prefix{}, "all other addresses are behind %s", g.uplink)
 }
 
-// addresses makes up the host's own.
+// addresses guesses the host's own addresses.
 func (g *guesser) addresses() {
 	found, before := false, newNetwork(g.host, g.family) // made once: there may be many rules
 	give := func(device string, a netip.Addr, format string, args ...any) {
@@ -209,13 +208,13 @@ func (g *guesser) addresses() {
 	p := g.packet
 	from, to := p.Source.Addr(), p.Destination.Addr()
 	if p.Local && from.IsValid() && !from.IsUnspecified() && !from.IsLoopback() {
-		add(from, "%s is an address of this host, as the packet is made here", from)
+		add(from, "%s is an address of this host, because the packet originates here", from)
 	}
 	if g.meant(from, to) {
-		add(to, "%s is an address of this host, or a packet from %s would not come here", to, from)
+		add(to, "%s is an address of this host, or a packet from %s would not arrive here", to, from)
 	}
 	if i := slices.IndexFunc(g.hints, func(h hint) bool { return h.serves(p) }); i >= 0 && private(to) && !g.near(to) && !g.named()[to] {
-		add(to, "%s is an address of this host, as line %d is for its port %d", to, g.hints[i].Line, p.Destination.Port())
+		add(to, "%s is an address of this host, because line %d matches its port %d", to, g.hints[i].Line, p.Destination.Port())
 	}
 	for _, h := range g.hints {
 		if a := h.hides(g.uplink); a.IsValid() && !near(a) {
@@ -243,12 +242,12 @@ func (g *guesser) addresses() {
 	if g.family == iptables.IPv6 {
 		stand = netip.MustParseAddr("2001:db8::1")
 	}
-	add(stand, "%s stands for the host's own address, which the rules do not tell", stand)
+	add(stand, "%s stands for the host's own address, which the rules do not show", stand)
 }
 
-// meant says whether a packet from outside is most likely for the host itself: neither
-// has its source or destination a place behind the host, nor is the destination one that
-// rules translate, nor is the packet one from a private network to the world.
+// meant reports whether a packet from outside is probably for the host itself: neither its source
+// nor its destination is behind the host, no rule translates the destination, and the packet does
+// not go from a private network to the internet.
 func (g *guesser) meant(from, to netip.Addr) bool {
 	switch {
 	case g.packet.Local, !to.IsValid(), g.near(from), g.near(to), g.named()[to],
@@ -258,7 +257,7 @@ func (g *guesser) meant(from, to netip.Addr) bool {
 	return !g.gateway || !private(from) || private(to)
 }
 
-// named are the single addresses that rules of the nat table ask for as a destination.
+// named returns the single addresses that rules of the nat table match as a destination.
 func (g *guesser) named() map[netip.Addr]bool {
 	named := make(map[netip.Addr]bool)
 	for _, h := range g.hints {
@@ -269,7 +268,7 @@ func (g *guesser) named() map[netip.Addr]bool {
 	return named
 }
 
-// inInterface is where the packet comes from.
+// inInterface guesses the packet's input device.
 func (g *guesser) inInterface() {
 	p := g.packet
 	if p.Local || p.InInterface != "" {
@@ -280,5 +279,5 @@ func (g *guesser) inInterface() {
 	if r.Type != Unicast {
 		p.InInterface = g.uplink
 	}
-	g.note(netip.Prefix{}, "the packet comes in by %s, which is the way to %s", p.InInterface, p.Source.Addr())
+	g.note(netip.Prefix{}, "the packet arrives on %s, which leads to %s", p.InInterface, p.Source.Addr())
 }

@@ -33,13 +33,13 @@ func TestGuessHost(t *testing.T) {
 		}, "br-lan", "pppoe-wan", "203.0.113.5", []string{"br-lan has the address 192.168.1.1 and leads to 192.168.1.0/24: see line 6", "203.0.113.5 is an address of this host: see line 6"}},
 		{"a chain that several devices lead to tells of none", "192.168.1.50:1", "192.168.1.1:53", "", []string{
 			"*nat", ":both - [0:0]", "-A PREROUTING -i eth1 -j both", "-A PREROUTING -i eth2 -j both", "-A both -s 192.168.1.0/24 -j ACCEPT", "COMMIT",
-		}, "eth1", "", "192.168.1.50", []string{"192.168.1.1 is an address of this host, or a packet from 192.168.1.50 would not come here"}},
+		}, "eth1", "", "192.168.1.50", []string{"192.168.1.1 is an address of this host, or a packet from 192.168.1.50 would not arrive here"}},
 		{"a device that others are dropped for", "100.90.1.2:1", "192.0.2.9:53", "", []string{
 			"*filter", "-A INPUT -s 100.101.102.103/32 -i lo -j ACCEPT", "-A INPUT -s 100.64.0.0/10 ! -i tailscale0 -j DROP", "COMMIT",
 		}, "tailscale0", "eth0", "100.90.1.2", []string{"tailscale0 has the address 100.101.102.103 and leads to 100.64.0.0/10: see line 3"}},
 		{"a forged source tells of no network", "10.1.2.3:1", "10.9.9.9:53", "eth0", []string{
 			"*filter", "-A FORWARD -s 10.0.0.0/8 -i eth0 -j DROP", "COMMIT",
-		}, "eth0", "", "10.1.2.3", []string{"10.9.9.9 is an address of this host, or a packet from 10.1.2.3 would not come here"}},
+		}, "eth0", "", "10.1.2.3", []string{"10.9.9.9 is an address of this host, or a packet from 10.1.2.3 would not arrive here"}},
 		{"the inner device of a router", "192.168.1.50:1", "1.1.1.1:53", "", router,
 			"eth1", "eth0", "192.0.2.1", []string{"192.168.1.0/24 is behind eth1, the only other device that the rules name", "all other addresses are behind eth0"}},
 		{"a server behind a router", "198.51.100.9:1", "192.168.1.20:53", "", router, "eth0", "eth1", "198.51.100.9", nil},
@@ -50,14 +50,14 @@ func TestGuessHost(t *testing.T) {
 		}, "eth0", "eth0", "10.0.31.7", []string{"10.0.31.7 is an address of this host: see line 2"}},
 		{"a network that is hidden, its device unknown", "192.168.7.7:1", "1.1.1.1:53", "", []string{
 			"*nat", "-A POSTROUTING -s 192.168.7.0/24 -o eth0 -j SNAT --to-source 203.0.113.30", "COMMIT",
-		}, "lan", "eth0", "203.0.113.30", []string{"192.168.7.0/24 is behind a device that is called lan here, as line 2 hides it behind eth0", "203.0.113.30 is an address of this host: see line 2"}},
+		}, "lan", "eth0", "203.0.113.30", []string{"192.168.7.0/24 is behind a device named lan here, because line 2 hides it behind eth0", "203.0.113.30 is an address of this host: see line 2"}},
 		{"an address that only the host's own packets have", "10.5.0.9:1", "169.254.20.10:53", "", []string{
 			"*filter", "-A INPUT -s 10.5.0.0/24 -i br0 -j ACCEPT", "-A INPUT -d 169.254.20.10/32 -j ACCEPT", "COMMIT",
 		}, "br0", "", "10.5.0.9", []string{"169.254.20.10 is an address of this host: see line 3"}},
 		{"a port that the host publishes, asked by a container", "172.17.0.2:1", "192.168.1.10:8080", "", []string{
 			"*nat", ":DOCKER - [0:0]", "-A PREROUTING -m addrtype --dst-type LOCAL -j DOCKER", "-A POSTROUTING -s 172.17.0.0/16 ! -o docker0 -j MASQUERADE",
 			"-A DOCKER ! -i docker0 -p udp -m udp --dport 8080 -j DNAT --to-destination 172.17.0.3:80", "COMMIT",
-		}, "docker0", "", "172.17.0.2", []string{"192.168.1.10 is an address of this host, as line 5 is for its port 8080"}},
+		}, "docker0", "", "172.17.0.2", []string{"192.168.1.10 is an address of this host, because line 5 matches its port 8080"}},
 		{"another port, asked by a container", "172.17.0.2:1", "192.168.1.10:80", "", []string{
 			"*nat", ":DOCKER - [0:0]", "-A PREROUTING -m addrtype --dst-type LOCAL -j DOCKER", "-A POSTROUTING -s 172.17.0.0/16 ! -o docker0 -j MASQUERADE",
 			"-A DOCKER ! -i docker0 -p udp -m udp --dport 8080 -j DNAT --to-destination 172.17.0.3:80", "COMMIT",
@@ -66,17 +66,17 @@ func TestGuessHost(t *testing.T) {
 			"*nat", ":KUBE-SERVICES - [0:0]", ":KUBE-NODEPORTS - [0:0]", ":KUBE-MARK-MASQ - [0:0]", "-A PREROUTING -j KUBE-SERVICES",
 			"-A KUBE-SERVICES ! -s 10.244.0.0/16 -d 10.96.0.10/32 -j KUBE-MARK-MASQ", "-A KUBE-SERVICES -m addrtype --dst-type LOCAL -j KUBE-NODEPORTS",
 			"-A KUBE-NODEPORTS -p udp -m udp --dport 30053 -j DNAT --to-destination 10.244.2.2:53", "COMMIT",
-		}, "cni0", "cni0", "10.244.1.9", []string{"172.20.0.2 is an address of this host, as line 8 is for its port 30053"}},
+		}, "cni0", "cni0", "10.244.1.9", []string{"172.20.0.2 is an address of this host, because line 8 matches its port 30053"}},
 		{"the device that is told", "10.0.1.77:1", "1.1.1.1:53", "lxc123", []string{
 			"*nat", "-A POSTROUTING -s 10.0.1.0/24 ! -o cilium_+ -j MASQUERADE",
 			"-A POSTROUTING ! -s 10.0.1.0/24 -o cilium_host -j SNAT --to-source 10.0.1.33", "-A POSTROUTING -o cilium_net -m mark --mark 0x1 -j MASQUERADE", "COMMIT",
-		}, "lxc123", "eth0", "192.0.2.1", []string{"10.0.1.77 is behind lxc123, as the packet comes in by it"}},
+		}, "lxc123", "eth0", "192.0.2.1", []string{"10.0.1.77 is behind lxc123, because the packet arrives on it"}},
 		{"others behind a tunnel", "10.8.0.2:1", "10.8.0.3:53", "", []string{
 			"*nat", "-A POSTROUTING -s 10.8.0.0/24 -o enp1s0 -j MASQUERADE", "COMMIT", "*filter", "-A FORWARD -i wg0 -j ACCEPT", "COMMIT",
-		}, "wg0", "wg0", "10.8.0.2", []string{"10.8.0.0/24 is behind wg0, as line 2 hides it behind enp1s0"}},
+		}, "wg0", "wg0", "10.8.0.2", []string{"10.8.0.0/24 is behind wg0, because line 2 hides it behind enp1s0"}},
 		{"a transparent proxy", "10.0.1.77:1", "1.1.1.1:53", "", []string{
 			"*mangle", "-A PREROUTING -p udp -j TPROXY --on-port 10812 --on-ip 127.0.0.1 --tproxy-mark 0x200/0xffffffff", "COMMIT",
-		}, "eth0", "", "10.0.1.77", []string{"a program listens at 127.0.0.1:10812, and what has the mark 0x200 is routed to this host, as TPROXY needs it: see line 2"}},
+		}, "eth0", "", "10.0.1.77", []string{"a program listens at 127.0.0.1:10812, and packets with the mark 0x200 are routed to this host, as TPROXY requires: see line 2"}},
 		{"broadcast", "192.168.1.9:68", "255.255.255.255:67", "", nil, "eth0", "", "192.168.1.9", nil},
 		{"DHCP's first question", "0.0.0.0:68", "255.255.255.255:67", "eth1", []string{
 			"*nat", "-A POSTROUTING -s 10.0.0.0/24 -o eth0 -j MASQUERADE", "COMMIT",

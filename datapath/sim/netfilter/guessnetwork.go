@@ -8,10 +8,9 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
-// bridges finds networks behind devices: "-s 192.168.122.0/24 -i virbr0", "-s
-// 172.17.0.0/16 ! -o docker0 -j MASQUERADE", "-d 172.25.11.0/24 -o eth1", or "-s
-// 100.64.0.0/10 ! -i tailscale0 -j DROP". The host has the address that a rule gives as its
-// own there, or the first one.
+// bridges finds networks behind devices: "-s 192.168.122.0/24 -i virbr0", "-s 172.17.0.0/16 ! -o
+// docker0 -j MASQUERADE", "-d 172.25.11.0/24 -o eth1", or "-s 100.64.0.0/10 ! -i tailscale0 -j
+// DROP". The host's address there is the one that a rule uses, or the first one.
 func (g *guesser) bridges() {
 	for i := range g.hints {
 		h := &g.hints[i]
@@ -34,8 +33,8 @@ func (g *guesser) bridges() {
 	}
 }
 
-// ownIn is the host's own address in a network: one that rules hide others behind, that
-// comes in by lo, or that packets for the host itself have; else the first one.
+// ownIn returns the host's own address in a network: one that rules translate others to, that
+// arrives on lo, or that packets for the host itself have; else the first one.
 func (g *guesser) ownIn(network netip.Prefix) netip.Addr {
 	for _, h := range g.hints {
 		if t, ok := h.Target.(iptables.SNAT); ok && t.To.First == t.To.Last && network.Contains(t.To.First) {
@@ -51,7 +50,7 @@ func (g *guesser) ownIn(network netip.Prefix) netip.Addr {
 	return network.Masked().Addr().Next()
 }
 
-// uplinkName is the device that leads elsewhere.
+// uplinkName returns the device of the default route.
 func (g *guesser) uplinkName() string {
 	for _, r := range g.host.Routes {
 		if r.Destination.Bits() == 0 && r.Destination.Addr().Is4() == (g.family != iptables.IPv6) {
@@ -60,7 +59,7 @@ func (g *guesser) uplinkName() string {
 	}
 	in, from := g.packet.InInterface, g.packet.Source.Addr()
 	if in != "" && (from.IsUnspecified() || g.near(from)) {
-		in = "" // it tells nothing
+		in = "" // it shows nothing
 	}
 	hiding := ""
 	for _, h := range g.hints {
@@ -86,18 +85,18 @@ func (g *guesser) uplinkName() string {
 	return "eth0"
 }
 
-// hidden finds the private networks that a gateway hides behind its uplink: those that
-// its rules name, that of the packet, and those of the servers that it lets others reach.
+// hidden finds the private networks that a gateway hides behind its uplink: those in its rules,
+// that of the packet, and those of its published servers.
 func (g *guesser) hidden() {
 	inner := g.inner()
 	device, called := inner, inner
 	if inner == "" {
-		device, called = "lan", "a device that is called lan here"
+		device, called = "lan", "a device named lan here"
 	}
 	for _, h := range g.hints {
 		g.gateway = g.gateway || h.table == "nat" && (h.targets("SNAT") || h.targets("MASQUERADE"))
 		if p := h.source; p.IsValid() && h.hidesBehind() == g.uplink && !p.IsSingleIP() && p.Bits() >= 8 && p != g.pods && !g.leads(p) {
-			g.lan(p, device, "%s is behind %s, as line %d hides it behind %s", p, called, h.Line, g.uplink)
+			g.lan(p, device, "%s is behind %s, because line %d hides it behind %s", p, called, h.Line, g.uplink)
 		}
 	}
 	if !g.gateway || inner == "" {
@@ -115,7 +114,7 @@ func (g *guesser) hidden() {
 	}
 }
 
-// members are addresses that may be of a network behind a gateway.
+// members are addresses that may be in a network behind a gateway.
 func (g *guesser) members() []netip.Addr {
 	members := []netip.Addr{g.packet.Source.Addr()}
 	if g.packet.Local {
@@ -133,15 +132,14 @@ func (g *guesser) members() []netip.Addr {
 func (g *guesser) lan(network netip.Prefix, device, format string, args ...any) {
 	own := g.ownIn(network)
 	if to := g.packet.Destination.Addr(); !g.packet.Local && network.Contains(to) && network.Contains(g.packet.Source.Addr()) && !tunnel(device) {
-		own = to // others there are not asked by way of this host
+		own = to // its neighbours do not use this host as a gateway
 	}
 	g.host.AddAddress(device, netip.PrefixFrom(own, network.Bits()))
 	g.note(network, format, args...)
 	g.note(alone(own), "%s is the host's own address there", own)
 }
 
-// inner is the one device that leads to networks which are not known from elsewhere;
-// empty if there are none or several.
+// inner returns the one device whose networks are unknown; empty if there are none or several.
 func (g *guesser) inner() string {
 	var names []string
 	for _, i := range g.host.Interfaces {
@@ -160,24 +158,24 @@ func (g *guesser) inner() string {
 	return ""
 }
 
-// tunnel says whether hosts behind a device of that name reach each other by way of this
-// host only.
+// tunnel reports whether hosts behind a device of that name reach each other only through this
+// host.
 func tunnel(device string) bool {
 	return slices.ContainsFunc([]string{"wg", "tun", "tap", "ppp", "tailscale"}, func(prefix string) bool { return strings.HasPrefix(device, prefix) })
 }
 
-// behindIn puts the packet's source behind the device that it is said to come in by.
+// behindIn puts the packet's source behind its given input device.
 func (g *guesser) behindIn() {
 	in, from := g.packet.InInterface, g.packet.Source.Addr()
 	if in == "" || in == g.uplink || !from.IsValid() || from.IsUnspecified() || g.near(from) {
 		return
 	}
 	g.route(alone(from), in)
-	g.note(netip.Prefix{}, "%s is behind %s, as the packet comes in by it", from, in)
+	g.note(netip.Prefix{}, "%s is behind %s, because the packet arrives on it", from, in)
 }
 
-// proxies finds programs that TPROXY gives packets to. Rules of routing by the mark are
-// what brings the packets there.
+// proxies finds programs that get packets by TPROXY. Routing rules for the mark deliver the
+// packets.
 func (g *guesser) proxies() {
 	for _, h := range g.hints {
 		t, ok := h.Target.(iptables.TProxy)
@@ -199,7 +197,7 @@ func (g *guesser) proxies() {
 			g.host.LocalMarks = append(slices.Clip(g.host.LocalMarks), t.Mark)
 		}
 		if h.protocol == g.packet.Protocol {
-			g.note(alone(g.packet.Destination.Addr()), "a program listens at %s, and what has the mark %s is routed to this host, as TPROXY needs it: see line %d", s.Address, maskText(t.Mark), h.Line)
+			g.note(alone(g.packet.Destination.Addr()), "a program listens at %s, and packets with the mark %s are routed to this host, as TPROXY requires: see line %d", s.Address, maskText(t.Mark), h.Line)
 		}
 	}
 }

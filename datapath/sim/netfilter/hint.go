@@ -7,20 +7,20 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
-// hint is a rule taken apart into what it may tell of its host.
+// hint is a rule split into the parts that describe its host.
 type hint struct {
 	*iptables.Rule
 	table string
 	approach
-	notIn, notOut       string // the devices that packets do not come in by, or go out by
+	notIn, notOut       string // the devices that are not input or output of the packets
 	source, destination netip.Prefix
 	notSource           netip.Prefix
 	protocol            uint8
-	ports               []iptables.PortRange // that the rule is for as a destination; none: it does not say
+	ports               []iptables.PortRange // which the rule matches as a destination; none: all
 }
 
-// approach is what leads to a rule: the devices that all packets there come in by and go
-// out by, as far as they are given in full, and the hooks.
+// approach is the conditions for reaching a rule: the input and output devices of all its packets,
+// as far as they are given in full, and the hooks.
 type approach struct {
 	in, out string
 	here    bool // they are for the host itself: -m addrtype --dst-type LOCAL
@@ -33,7 +33,7 @@ type hooks uint8
 func only(h Hook) hooks         { return 1 << h }
 func (s hooks) has(h Hook) bool { return s&only(h) != 0 }
 
-// and is what leads to a rule by either of two ways.
+// and returns the common conditions of two approaches.
 func (a approach) and(b approach) approach {
 	if a.hooks == 0 {
 		return b
@@ -49,7 +49,7 @@ func (a approach) and(b approach) approach {
 	return a
 }
 
-// hintsOf takes all rules apart.
+// hintsOf splits all rules.
 func hintsOf(d *iptables.Dump) []hint {
 	rules := 0
 	for _, t := range d.Tables {
@@ -77,7 +77,7 @@ func hintsOf(d *iptables.Dump) []hint {
 			if depth > maxDepth {
 				return approach{} // New refuses such rules
 			}
-			known[chain] = approach{} // for chains that lead in a circle
+			known[chain] = approach{} // for chains in a loop
 			var all approach
 			for _, i := range jumps[chain] {
 				if a := hints[i].within(to(hints[i].Chain, depth+1)); a.hooks != 0 {
@@ -97,7 +97,7 @@ func hintsOf(d *iptables.Dump) []hint {
 	return hints
 }
 
-// within is the rule's own approach in a chain that is approached so.
+// within returns the rule's approach in a chain with this approach.
 func (h *hint) within(chain approach) approach {
 	if h.in != "" {
 		chain.in = h.in
@@ -156,14 +156,14 @@ func hintOf(table string, r *iptables.Rule) hint {
 	return h
 }
 
-// limitPorts notes ports that are less than all.
+// limitPorts records ports unless they are all ports.
 func (h *hint) limitPorts(p iptables.Ports) {
 	if !p.Negated && (p.Range.First > 0 || p.Range.Last < 65535) {
 		h.ports = []iptables.PortRange{p.Range}
 	}
 }
 
-// serves says whether the rule is for just this port of the host itself.
+// serves reports whether the rule matches just this port of the host itself.
 func (h *hint) serves(p *Packet) bool {
 	return h.here && h.table == "nat" && h.protocol == p.Protocol && !h.destination.IsValid() &&
 		slices.ContainsFunc(h.ports, func(r iptables.PortRange) bool { return r.Contains(p.Destination.Port()) })
@@ -177,13 +177,13 @@ func exact(i iptables.Interface) string {
 	return i.Name
 }
 
-// targets says whether the rule has a target of that name.
+// targets reports whether the rule has a target of that name.
 func (h *hint) targets(name string) bool { return h.Target != nil && h.Target.Name() == name }
 
-// refuses says whether the rule ends packets.
+// refuses reports whether the rule drops or rejects packets.
 func (h *hint) refuses() bool { return h.Target == iptables.Drop || h.targets("REJECT") }
 
-// asked is the single address, of a host, that the rule is for as a destination.
+// wanted returns the single host address that the rule matches as a destination.
 func (h *hint) wanted() (a netip.Addr, ok bool) {
 	if !h.destination.IsValid() || !h.destination.IsSingleIP() {
 		return a, false
@@ -192,8 +192,8 @@ func (h *hint) wanted() (a netip.Addr, ok bool) {
 	return a, !a.IsMulticast() && !a.IsUnspecified() && a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
 }
 
-// behind is the device that the rule suggests to lead to a network; empty if to none. A
-// rule for packets that are dropped says the contrary: this is not where they belong.
+// behind returns the device that leads to a network according to the rule; empty: none. A rule
+// that drops packets suggests the contrary: the network is not behind the device.
 func (h *hint) behind() (device string, network netip.Prefix) {
 	ours := func(p netip.Prefix) bool { return p.IsValid() && (p.Addr().Is6() || private(p.Addr())) }
 	switch {
@@ -209,8 +209,8 @@ func (h *hint) behind() (device string, network netip.Prefix) {
 	return "", netip.Prefix{}
 }
 
-// hidesBehind is the device at which the rule hides other hosts behind the host's
-// address, whatever they ask; empty if at none.
+// hidesBehind returns the device at which the rule hides other hosts behind the host's address,
+// for all their destinations; empty: none.
 func (h *hint) hidesBehind() string {
 	if h.table != "nat" || h.destination.IsValid() || h.notSource.IsValid() || h.source.Addr().IsLoopback() ||
 		!h.targets("MASQUERADE") && !h.targets("SNAT") && !h.targets("NETMAP") {
@@ -224,8 +224,8 @@ func (h *hint) hidesBehind() string {
 	return h.out
 }
 
-// hides is the address that the rule hides others behind at a device, or at all devices;
-// not valid: it does not.
+// hides returns the address behind which the rule hides others at a device, or at all devices; not
+// valid: it does not.
 func (h *hint) hides(device string) netip.Addr {
 	t, ok := h.Target.(iptables.SNAT)
 	if !ok || h.destination.IsValid() || t.To.First != t.To.Last && t.To.Last.IsValid() || h.out != "" && h.out != device {
@@ -234,8 +234,8 @@ func (h *hint) hides(device string) netip.Addr {
 	return t.To.First
 }
 
-// private says whether the address is of those that are not routed in the internet (RFC
-// 1918, 4193, 6598).
+// private reports whether the address is of those that are not routed in the internet (RFC 1918,
+// 4193, 6598).
 func private(a netip.Addr) bool {
 	return a.IsPrivate() || netip.MustParsePrefix("100.64.0.0/10").Contains(a)
 }

@@ -8,16 +8,16 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
-// Host is what a dump of rules does not tell of the host they are of. It is not changed
-// by this package.
+// Host is the properties of a host that a dump of its rules does not have. This package does not
+// change it.
 type Host struct {
 	Interfaces []Interface
-	// Routes are those of the main table; the ones that addresses bring with them
-	// (connected networks, local and broadcast addresses) need not be among them.
+	// Routes are those of the main table; the routes that addresses imply (connected networks,
+	// local and broadcast addresses) may be left out.
 	Routes  []Route
 	Sockets []Socket
-	// LocalMarks are the marks that rules of routing deliver packets by on the host itself,
-	// wherever they go: "ip rule add fwmark M lookup T", where T has "local default dev lo".
+	// LocalMarks are the marks for which routing rules deliver packets on the host itself, with
+	// any destination: "ip rule add fwmark M lookup T", where T has "local default dev lo".
 	LocalMarks []iptables.MaskedValue
 	// Groups are the multicast groups that programs have joined, besides that of all hosts.
 	Groups []netip.Addr
@@ -25,15 +25,15 @@ type Host struct {
 	NoForwarding bool
 	// RouteLocalnet: net.ipv4.conf.all.route_localnet is 1, as kube-proxy sets it.
 	RouteLocalnet bool
-	// NoQueueListeners: no program listens at the netfilter queues.
+	// NoQueueListeners: no program listens on the netfilter queues.
 	NoQueueListeners bool
 }
 
 // Interface is a network device that is up.
 type Interface struct {
 	Name string
-	// Addresses are the interface's own, with the length of the network they are in, in
-	// the kernel's order: the first of a network is the one used as a source.
+	// Addresses are the interface's own, with the length of the network they are in, in the
+	// kernel's order: the first one of a network is used as a source.
 	Addresses []Address
 	MAC       iptables.MACAddress
 	// PointToPoint: packets on it have no Ethernet header, so that -m mac never matches.
@@ -43,16 +43,15 @@ type Interface struct {
 // Address is an address of an interface.
 type Address struct {
 	Prefix netip.Prefix // not masked: the address, and the length of its network
-	// Narrow: its scope is link or host, so that packets that go elsewhere do not get it
-	// as a source.
+	// Narrow: its scope is link or host, so packets to other networks do not get it as a source.
 	Narrow bool
-	// Secondary: another address of the same network stands before it.
+	// Secondary: another address of the same network comes before it.
 	Secondary bool
-	// NoRoute: it brings no route to its network (noprefixroute).
+	// NoRoute: it implies no route to its network (noprefixroute).
 	NoRoute bool
 }
 
-// RouteType is what becomes of packets that take a route (RTN_... of rtnetlink.h).
+// RouteType is the effect of a route on its packets (RTN_... of rtnetlink.h).
 type RouteType uint8
 
 // The types of routes.
@@ -63,7 +62,7 @@ const (
 	Blackhole             // dropped
 	Unreachable           // refused: host unreachable
 	Prohibit              // refused: administratively prohibited
-	NoRoute               // there is none: refused with network unreachable
+	NoRoute               // no route: refused with network unreachable
 )
 
 var routeTypeNames = []string{"unicast", "local", "broadcast", "blackhole", "unreachable", "prohibit", "none"}
@@ -76,21 +75,21 @@ type Route struct {
 	Type        RouteType
 	Via         netip.Addr // the next hop; not valid: the destination is on the link
 	Interface   string
-	Source      netip.Addr // preferred for packets made here; not valid: an address of the interface
+	Source      netip.Addr // preferred source of local packets; not valid: an address of the interface
 	Metric      uint32
 }
 
-// Socket is a socket that a program on the host listens or waits at.
+// Socket is a listening or receiving socket of a program on the host.
 type Socket struct {
 	Protocol    uint8          // 6 or 17
 	Address     netip.AddrPort // with an unspecified address: any of the host's
 	Transparent bool           // IP_TRANSPARENT
 }
 
-// network is a host prepared for look-ups in one address family. It is never changed.
+// network is a host prepared for lookups in one address family. It is immutable.
 type network struct {
 	*Host
-	local     map[netip.Addr]string // the host's own addresses, and on which interface
+	local     map[netip.Addr]string // the host's own addresses, with their interface
 	broadcast map[netip.Addr]string
 	loopback  netip.Prefix
 	routes    []Route // the longest prefix first, of these the least metric
@@ -142,7 +141,7 @@ func last(p netip.Prefix) netip.Addr {
 	return netip.AddrFrom4(b)
 }
 
-// isLocal says whether the address is the host's own.
+// isLocal reports whether the address is the host's own.
 func (n *network) isLocal(a netip.Addr) bool {
 	if n.loopback.Contains(a) {
 		return true
@@ -158,10 +157,10 @@ func (n *network) isBroadcast(a netip.Addr) bool {
 	return a == allOnes
 }
 
-// allOnes is the broadcast address of whatever network the packet is in (RFC 919).
+// allOnes is the broadcast address of the packet's own network (RFC 919).
 var allOnes = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 
-// route finds the way to an address: fib_lookup of the local table, then of the main one.
+// route finds the route to an address: fib_lookup of the local table, then of the main one.
 func (n *network) route(to netip.Addr) Route {
 	switch {
 	case n.isLocal(to):
@@ -177,7 +176,7 @@ func (n *network) route(to netip.Addr) Route {
 	return Route{Destination: netip.PrefixFrom(to, to.BitLen()), Type: NoRoute}
 }
 
-// routeBy finds the way to an address by one device only.
+// routeBy finds the route to an address through one device only.
 func (n *network) routeBy(device string, to netip.Addr) Route {
 	for _, r := range n.routes {
 		if r.Interface == device && r.Destination.Contains(to) {
@@ -199,7 +198,7 @@ func (h *Host) device(name string) *Interface {
 	return nil
 }
 
-// source is the address that packets by the route get, of the zero Addr if there is none.
+// source returns the source address of packets on the route; the zero Addr if there is none.
 func (n *network) source(r Route, to netip.Addr) netip.Addr {
 	if to.Is4() {
 		return n.source4(r, to)
@@ -286,7 +285,7 @@ func (n *network) source4(r Route, to netip.Addr) netip.Addr {
 	return netip.Addr{}
 }
 
-// localSource is the address a program's packet gets that did not choose one.
+// localSource returns the source address of a program's packet without one.
 func (n *network) localSource(to netip.Addr) netip.Addr {
 	r := n.route(to)
 	switch {
@@ -298,7 +297,7 @@ func (n *network) localSource(to netip.Addr) netip.Addr {
 	return n.source(r, to)
 }
 
-// socket finds the socket that a packet to the address would be given to.
+// socket finds the socket that gets a packet to the address.
 func (n *network) socket(protocol uint8, to netip.AddrPort) *Socket {
 	var any *Socket
 	for i := range n.Sockets {
@@ -316,7 +315,7 @@ func (n *network) socket(protocol uint8, to netip.AddrPort) *Socket {
 	return any
 }
 
-// Has says whether the address is one of the host's interfaces.
+// Has reports whether the address is one of the host's interfaces.
 func (h *Host) Has(a netip.Addr) bool {
 	for _, i := range h.Interfaces {
 		for _, own := range i.Addresses {

@@ -12,9 +12,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
-// Read adds to the host what a file tells: the output of `ip -j addr`, of `ip -j
-// route` or `ip -6 -j route`, or several of them one after the other. Other fields of
-// that output are passed by.
+// Read adds the content of a file to the host: the output of `ip -j addr`, of `ip -j route` or `ip
+// -6 -j route`, or several of them one after the other. It ignores other fields of that output.
 func (h *Host) Read(r io.Reader) error {
 	decoder := json.NewDecoder(r)
 	for n := 1; ; n++ {
@@ -23,7 +22,7 @@ func (h *Host) Read(r io.Reader) error {
 		case errors.Is(err, io.EOF) && n > 1:
 			return nil
 		case errors.Is(err, io.EOF):
-			return errors.New("there is nothing in it; want the output of ip -j addr, or of ip -j route")
+			return errors.New("it is empty; want the output of ip -j addr, or of ip -j route")
 		case err != nil:
 			return fmt.Errorf("list %d: %w; want the output of ip -j addr, or of ip -j route", n, err)
 		}
@@ -76,7 +75,7 @@ func (h *Host) readObject(raw json.RawMessage) error {
 		return h.readInterface(&o)
 	case o.Dst != "":
 		return h.readRoute(&o)
-	case strings.TrimSpace(string(raw)) == "{}": // ip prints it for what a filter left out
+	case strings.TrimSpace(string(raw)) == "{}": // ip prints it for filtered objects
 		return nil
 	}
 	return errors.New("it is neither an interface (\"ifname\") nor a route (\"dst\")")
@@ -122,7 +121,7 @@ func (h *Host) readRoute(o *ipObject) error {
 	if gateway == "" {
 		gateway = o.Via.Host
 	}
-	if len(o.NextHops) > 0 { // flows are spread over them; the first stands for all
+	if len(o.NextHops) > 0 { // flows are spread over them; only the first is used
 		r.Interface, gateway = o.NextHops[0].Dev, o.NextHops[0].Gateway
 	}
 	for _, field := range []struct {
@@ -156,7 +155,7 @@ func (h *Host) readRoute(o *ipObject) error {
 	return nil
 }
 
-// AddAddress adds an address to an interface, which is made if there is none of that name.
+// AddAddress adds an address to an interface, and the interface if it is missing.
 func (h *Host) AddAddress(name string, p netip.Prefix) {
 	i := h.device(name)
 	if i == nil {

@@ -10,25 +10,24 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
-// Assumption is what to make of a match, or target, whose effect cannot be told.
+// Assumption is the treatment of a match or target with an unknown effect.
 type Assumption uint8
 
 // The assumptions.
 const (
 	AssumeNothing Assumption = iota // the walk ends there
-	AssumeMatch                     // it agrees; a target that is not known does nothing more
-	AssumeNoMatch                   // it does not agree; a rule with a target that is not known is passed by
+	AssumeMatch                     // it matches; an unknown target has no effect
+	AssumeNoMatch                   // it does not match; a rule with an unknown target is skipped
 )
 
-// Options say how a machine works.
+// Options are the options of a machine.
 type Options struct {
 	Assume Assumption
-	// AllRules tells of every rule that did not match by itself, in place of how many
-	// there were in a row.
+	// AllRules gives every rule that did not match a step of its own, instead of one step for
+	// several in a row.
 	AllRules bool
-	// FreshCounters: the rules have just been loaded, so that the counters of -m
-	// statistic --mode nth are known. On a host that has been running nobody knows
-	// where they stand, and they draw.
+	// FreshCounters: the rules have just been loaded, so that the counters of -m statistic --mode
+	// nth are known. On a running host they are unknown, and the rules match at random.
 	FreshCounters bool
 }
 
@@ -45,8 +44,8 @@ type Machine struct {
 	options  Options
 }
 
-// New makes a machine. sets may be nil; it, the dump and the host are kept, and must not
-// change any more. The error names the line of a rule that iptables-restore would not load, either.
+// New makes a machine. sets may be nil; it, the dump and the host are kept, and must not change
+// anymore. The error names the line of a rule that iptables-restore would not load, either.
 func New(d *iptables.Dump, sets map[string]*iptables.Set, h *Host, o Options) (*Machine, error) {
 	m := &Machine{family: d.Family, partial: d.Listing != nil, sets: sets, network: newNetwork(h, d.Family), options: o}
 	var faults []error
@@ -59,7 +58,7 @@ func New(d *iptables.Dump, sets map[string]*iptables.Set, h *Host, o Options) (*
 	return m, errors.Join(faults...)
 }
 
-// Verdict is what became of a packet.
+// Verdict is the result for a packet.
 type Verdict uint8
 
 // The verdicts.
@@ -67,9 +66,9 @@ const (
 	Sent      Verdict = iota // left the host by Result.Out
 	Delivered                // reached the host's own sockets
 	Dropped
-	Rejected // refused, with the answer Result.With
+	Rejected // refused, with the reply Result.With
 	Queued   // waits for a program
-	Stopped  // what the walk came to is not known: see Result.Unknown
+	Stopped  // the walk reached an unknown effect: see Result.Unknown
 	Returned // a single chain was walked to its end: see Machine.Find
 )
 
@@ -77,50 +76,49 @@ var verdictNames = []string{"sent", "delivered", "dropped", "rejected", "queued"
 
 func (v Verdict) String() string { return verdictNames[v] }
 
-// Result is a packet's way.
+// Result is the walk of a packet and its end.
 type Result struct {
 	// Probability is that of the choices on the way; 1 if there were none.
 	Probability float64
-	// Forks are the positions in Steps of those where the kernel drew.
+	// Forks are the positions in Steps of those with a random choice of the kernel.
 	Forks []int
 	Steps []flow.Step
 	// Path are the rules that matched, in order.
 	Path    []*iptables.Rule
 	Verdict Verdict
-	// By is the rule that gave the verdict; nil: no rule did. Why is then, or for a
-	// verdict that routing gave, one sentence.
+	// By is the rule with the verdict; nil: no rule. Why is then, or for a verdict of routing, one
+	// sentence.
 	By  *iptables.Rule
 	Why string
-	// Cut is why the walk was cut off, one sentence, where it took more than the [Work] it
-	// was given; Verdict is Stopped then. Empty: it was not.
+	// Cut is the reason why the walk was cut off, one sentence, if it took more than its [Work];
+	// Verdict is Stopped then. Empty: it was not cut off.
 	Cut string
-	// With is the answer to a Rejected packet.
+	// With is the reply to a Rejected packet.
 	With iptables.RejectWith
-	// Packet is the packet as it was in the end, and Out the device it left by.
+	// Packet is the packet at the end of the walk, and Out its output device.
 	Packet Packet
 	Out    string
 	// Entry is its connection's entry; nil if it has none. It belongs to the State.
 	Entry    *Entry
-	Reply    bool // the packet is of the direction of answers
+	Reply    bool // the packet is in the reply direction
 	Tracking Tracking
-	// Unknown is the match that could not be told; valid iff Verdict is Stopped, and
-	// nil if it is By's target that is not known, or a chain that is missing.
+	// Unknown is the match with an unknown result; valid iff Verdict is Stopped, and nil if By's
+	// target is unknown or a chain is missing.
 	Unknown iptables.Match
-	// Assumptions are what was taken for granted on the way, one sentence each.
+	// Assumptions are the assumptions of the walk, one sentence each.
 	Assumptions []string
 }
 
-// Explore follows all ways of a packet, the likeliest branch of each fork not
-// necessarily first: in the order of the rules. begin makes the state that each way starts with; nil: that
-// of a host that has just come up. At most limit ways are followed; rest is the
-// probability of the others.
+// Explore follows all ways of a packet, in the order of the rules, not of the probabilities. begin
+// makes the initial state of each way; nil: that of a host that has just booted. At most limit
+// ways are followed; rest is the probability of the others.
 func (m *Machine) Explore(p Packet, begin func() *State, limit int) (ways []Way, rest float64) {
 	return m.ExploreFrom(nil, p, begin, limit, NewWork())
 }
 
-// ExploreFrom is Explore for a walk that begins in a chain, as the first packet of a
-// connection, and ends with it. A nil start is the beginning of all. No more work is spent
-// than is given: of the ways only the first one may be cut off, others are left out.
+// ExploreFrom is Explore for a walk that begins in a chain, as the first packet of a connection,
+// and ends with it. A nil start is the beginning of the whole walk. It stays within the given
+// work: only the first way may be cut off, others are left out.
 func (m *Machine) ExploreFrom(start *Start, p Packet, begin func() *State, limit int, work *Work) (ways []Way, rest float64) {
 	var s script
 	rest = 1
@@ -145,26 +143,25 @@ func (m *Machine) ExploreFrom(start *Start, p Packet, begin func() *State, limit
 	}
 }
 
-// Way is one of the ways a packet may go, and what it leaves behind.
+// Way is one of the ways of a packet, and the state after it.
 type Way struct {
 	*Result
 	State *State
 }
 
-// Send leads one packet, and draws where there is a choice. The state changes.
+// Send follows one packet, with random choices. The state changes.
 func (m *Machine) Send(p Packet, s *State, r Rand) *Result {
 	return m.SendFrom(nil, p, s, r, NewWork()).Result
 }
 
-// SendFrom is Send for a walk that begins in a chain, and spends no more work than is
-// given: see ExploreFrom.
+// SendFrom is Send for a walk that begins in a chain, within the given work: see ExploreFrom.
 func (m *Machine) SendFrom(start *Start, p Packet, s *State, r Rand, work *Work) Way {
 	return Way{m.walk(start, p, s, drawing{r}, work), s}
 }
 
-// Answer is the packet that answers the one of a result: from whom it reached, to whom
-// it says it is from. It comes in where the other one left, or is made on the host.
-// ok is false if nobody got the packet, or if it went to many.
+// Answer returns the reply to the packet of a result: from the destination that it reached, to its
+// source. It arrives on the device by which the other one left, or originates on the host. ok is
+// false if the packet reached no destination, or many.
 func (r *Result) Answer() (p Packet, ok bool) {
 	to := r.Packet.Destination.Addr()
 	if r.Verdict != Sent && r.Verdict != Delivered || to.IsMulticast() || to == allOnes {
@@ -192,7 +189,7 @@ func (r *Result) Answer() (p Packet, ok bool) {
 	return p, true
 }
 
-// walk leads a packet from its beginning, or through one chain.
+// walk follows a packet from its beginning, or through one chain.
 func (m *Machine) walk(start *Start, p Packet, s *State, c chooser, work *Work) *Result {
 	r := &Result{Probability: 1}
 	w := &walk{machine: m, state: s, chooser: c, packet: p, result: r, work: work}
@@ -214,12 +211,11 @@ func (m *Machine) walk(start *Start, p Packet, s *State, c chooser, work *Work) 
 	return r
 }
 
-// Route finds the way to an address.
+// Route finds the route to an address.
 func (m *Machine) Route(to netip.Addr) Route { return m.network.route(to) }
 
-// Place says where a packet comes from, by its source: made here if that is the host's
-// own; else by the device that it says, or, if there is none of that name, by the one that
-// leads to its source.
+// Place sets the origin of a packet by its source: local if that is the host's own address; else
+// its given device or, if that does not exist, the device that leads to its source.
 func (m *Machine) Place(p *Packet) {
 	from := p.Source.Addr()
 	if m.network.isLocal(from) {
@@ -235,9 +231,9 @@ type Start struct {
 	hook  Hook
 }
 
-// Find finds the chain that is named "KUBE-SERVICES" or, where several tables have one
-// of that name, "nat/KUBE-SERVICES". For rules that look at it the hook is the first
-// from which the chain can be reached by a packet that is made here (local) or comes in.
+// Find finds the chain that is named "KUBE-SERVICES" or, where several tables have one of that
+// name, "nat/KUBE-SERVICES". For rules that depend on the hook, it is the first from which a local
+// or an arriving packet can reach the chain.
 func (m *Machine) Find(name string, local bool) (*Start, error) {
 	var found []*chain
 	table, plain, qualified := strings.Cut(name, "/")
@@ -259,10 +255,10 @@ func (m *Machine) Find(name string, local bool) (*Start, error) {
 	for _, c := range found {
 		names = append(names, c.table.String()+"/"+c.name)
 	}
-	return nil, fmt.Errorf("several tables have a chain %s: say %s", name, strings.Join(names, " or "))
+	return nil, fmt.Errorf("several tables have a chain %s: write %s", name, strings.Join(names, " or "))
 }
 
-// hookOf is a hook from which the chain is reached.
+// hookOf returns a hook from which the chain is reached.
 func (m *Machine) hookOf(c *chain, local bool) Hook {
 	order := []Hook{Prerouting, Input, Forward, Postrouting, Output}
 	if local {
@@ -273,7 +269,7 @@ func (m *Machine) hookOf(c *chain, local bool) Hook {
 			return h
 		}
 	}
-	return order[0] // nothing leads there, or the listing does not show it
+	return order[0] // no hook leads there, or the listing does not show it
 }
 
 func reaches(from, to *chain, seen map[*chain]bool) bool {
@@ -289,7 +285,7 @@ func reaches(from, to *chain, seen map[*chain]bool) bool {
 	return false
 }
 
-// Check says what is wrong with a packet, for this machine.
+// Check returns an error if the packet is not valid for this machine.
 func (m *Machine) Check(p *Packet) error {
 	is4 := m.family != iptables.IPv6
 	for _, a := range []netip.Addr{p.Source.Addr(), p.Destination.Addr()} {

@@ -7,13 +7,13 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
-// truth is what is known of a match.
+// truth is the result of a match.
 type truth uint8
 
 const (
 	no truth = iota
 	yes
-	cannotTell
+	undecided
 )
 
 func truthOf(b bool) truth {
@@ -24,18 +24,18 @@ func truthOf(b bool) truth {
 }
 
 func (t truth) negatedIf(b bool) truth {
-	if b && t != cannotTell {
+	if b && t != undecided {
 		return yes - t
 	}
 	return t
 }
 
-// matches asks one match about the packet. The cases are in the order of the kernel's
-// files: ip_tables.c first, then xt_*.c.
+// matches evaluates one match for the packet. The cases are in the order of the kernel's files:
+// ip_tables.c first, then xt_*.c.
 func (w *walk) matches(m iptables.Match) truth {
 	p := &w.packet
 	if p.Supposed != 0 && !w.suppose(m) {
-		return cannotTell
+		return undecided
 	}
 	switch m := m.(type) {
 	case iptables.Source:
@@ -120,7 +120,7 @@ func (w *walk) matches(m iptables.Match) truth {
 		return no // there are no such headers: see Packet
 	case iptables.IPsec:
 		// match_policy_in, match_policy_out (xt_policy.c).
-		w.grant("that the packet has nothing to do with IPsec")
+		w.grant("that IPsec is not applied to the packet")
 		return truthOf(m.None)
 	case iptables.Quota:
 		return truthOf(w.quota(m))
@@ -129,7 +129,7 @@ func (w *walk) matches(m iptables.Match) truth {
 	case iptables.Connbytes:
 		return truthOf(w.connbytes(m))
 	case iptables.Helper:
-		return truthOf(m.Negated) // no connection belongs to another one: see Tracking
+		return truthOf(m.Negated) // there are no related connections: see Tracking
 	case iptables.Time:
 		return w.time(m)
 	case iptables.String:
@@ -148,7 +148,7 @@ func (w *walk) matches(m iptables.Match) truth {
 	case iptables.CPU:
 		return truthOf((m.Number == w.processor()) != m.Negated)
 	}
-	return cannotTell // an UnknownMatch
+	return undecided // an UnknownMatch
 }
 
 // kubeProxyCounters are those that kube-proxy makes, which have no quota
@@ -258,7 +258,7 @@ func (w *walk) conntrack(m iptables.Conntrack) bool {
 	return true
 }
 
-// status are the bits that --ctstatus asks for.
+// status returns the bits for --ctstatus.
 func (e *Entry) status() iptables.CtStatus {
 	var s iptables.CtStatus
 	if e.SeenReply {
@@ -273,8 +273,8 @@ func (e *Entry) status() iptables.CtStatus {
 	return s
 }
 
-// expires is how long the entry lives from now on, in seconds, as far as the kernel's
-// defaults tell (nf_conntrack_proto_*.c). One that is not in the table has no time yet.
+// expires returns the remaining life of the entry in seconds, by the kernel's defaults
+// (nf_conntrack_proto_*.c). An entry that is not in the table has none yet.
 func (e *Entry) expires() uint32 {
 	switch {
 	case !e.Confirmed:
@@ -311,17 +311,17 @@ func (w *walk) statistic(m iptables.Statistic) bool {
 	return w.draw(p)
 }
 
-// turn is where a counter of -m statistic --mode nth stands.
+// turn is the position of a counter of -m statistic --mode nth.
 type turn struct {
 	known bool
 	count uint32 // valid iff known: that of the last packet
-	// missed is how many packets came since the first that was not its turn; valid iff not
-	// known. They exclude as many places.
+	// missed is how many packets in a row did not match; valid iff not known. They exclude as many
+	// positions.
 	missed uint32
 }
 
-// nth is a counter's turn. Where it stands is not in a dump, so the first packet of a
-// host that has been running may have any; from the one whose turn it is on it is known.
+// nth evaluates a counter. A dump does not show its position, so on a running host the first
+// packet may meet any; from the first match on it is known.
 func (w *walk) nth(m iptables.Statistic) bool {
 	if m.Every <= 1 {
 		return true
@@ -344,7 +344,7 @@ func (w *walk) nth(m iptables.Statistic) bool {
 	return c.known && c.count == 0
 }
 
-// draw decides with a probability, and notes it for the step.
+// draw decides with a probability, and records it for the step.
 func (w *walk) draw(p float64) bool {
 	decided := w.chooser.coin(p)
 	if !decided {
@@ -401,7 +401,7 @@ func inRange(c iptables.Condition[iptables.AddrRange], a netip.Addr) bool {
 	return !c.Given || c.Value.Contains(a) != c.Negated
 }
 
-// frame says whether the packet still has the header of the frame it came in.
+// frame reports whether the packet still has the header of its frame.
 func (w *walk) frame() bool {
 	if w.packet.MAC == nil || w.in == "" || w.in == loopbackName {
 		return false
@@ -410,7 +410,7 @@ func (w *walk) frame() bool {
 	return d == nil || !d.PointToPoint
 }
 
-// linkType is that of pkttype_mt (xt_pkttype.c): what comes by lo is told by its address.
+// linkType is that of pkttype_mt (xt_pkttype.c): on lo it follows from the address.
 func (w *walk) linkType() iptables.LinkType {
 	if w.in != loopbackName && w.in != "" {
 		return w.packet.Link

@@ -11,11 +11,10 @@ import (
 type recentEntry struct {
 	addr   netip.Addr
 	ttl    uint8
-	stamps []float64 // when it was seen, the oldest first
+	stamps []float64 // the times at which it was seen, the oldest first
 }
 
-// maxStamps is how many times an entry remembers (ip_pkt_list_tot), if no rule asks for
-// more.
+// maxStamps is how many times an entry stores (ip_pkt_list_tot), if no rule needs more.
 const maxStamps = 20
 
 // recent is recent_mt (xt_recent.c).
@@ -59,7 +58,7 @@ func (w *walk) recent(m iptables.Recent) bool {
 	return found != m.Negated
 }
 
-// recentAddress is the one that a list has, or gets.
+// recentAddress returns the address that a list stores.
 func (w *walk) recentAddress(m iptables.Recent) netip.Addr {
 	addr := w.packet.Source.Addr()
 	if m.Destination {
@@ -68,7 +67,7 @@ func (w *walk) recentAddress(m iptables.Recent) netip.Addr {
 	return masked(addr, m.Mask)
 }
 
-// seen says whether the address was seen often enough and lately enough.
+// seen reports whether the address was seen often and recently enough.
 func (w *walk) seen(m iptables.Recent, e *recentEntry) bool {
 	hits := uint32(0)
 	for _, stamp := range e.stamps {
@@ -94,13 +93,13 @@ func masked(a, mask netip.Addr) netip.Addr {
 	return a
 }
 
-// matchKey names a match of a rule: of some a rule may have several.
+// matchKey identifies a match of a rule, which may have several of a kind.
 type matchKey struct {
 	rule  *iptables.Rule
-	index int // among the rule's matches as they are asked
+	index int // among the rule's matches in the order of evaluation
 }
 
-// bucketKey names a token bucket: that of a match of -m limit, or one of a list of -m
+// bucketKey identifies a token bucket: that of a match of -m limit, or one of a table of -m
 // hashlimit.
 type bucketKey struct {
 	match               matchKey
@@ -113,8 +112,7 @@ type bucket struct {
 	credit, last float64
 }
 
-// take takes a packet's credit out of a bucket, which is full in the beginning
-// (limit_mt, xt_limit.c).
+// take takes a packet's credit from a bucket, which is full at first (limit_mt, xt_limit.c).
 func (w *walk) take(key bucketKey, rate iptables.Rate, burst uint32) bool {
 	if w.state.buckets == nil {
 		w.state.buckets = make(map[bucketKey]*bucket)
@@ -142,7 +140,7 @@ func (w *walk) limit(m iptables.Limit) bool {
 // hashlimit is hashlimit_mt_common (xt_hashlimit.c). Rates in bytes are not simulated.
 func (w *walk) hashlimit(m iptables.Hashlimit) truth {
 	if m.Bytes != "" || m.RateMatch {
-		return cannotTell
+		return undecided
 	}
 	key := bucketKey{name: m.Name}
 	part := func(address, port iptables.HashMode, a netip.AddrPort, bits uint8) netip.AddrPort {

@@ -9,7 +9,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
-// quota is quota_mt (xt_quota.c). What a running host has left of it is not in a dump.
+// quota is quota_mt (xt_quota.c). A dump does not show how much a running host has left.
 func (w *walk) quota(m iptables.Quota) bool {
 	if w.state.quotas == nil {
 		w.state.quotas = make(map[matchKey]uint64)
@@ -31,15 +31,15 @@ func (w *walk) quota(m iptables.Quota) bool {
 	return enough != m.Negated
 }
 
-// counted names the connections that a match of -m connlimit counts together.
+// counted identifies the connections that a match of -m connlimit counts together.
 type counted struct {
 	match matchKey
 	addr  netip.Addr
 	zone  uint16
 }
 
-// connlimit is connlimit_mt (xt_connlimit.c): of the connections that came to the rule,
-// those that are not over, and the packet's own.
+// connlimit is connlimit_mt (xt_connlimit.c): of the connections that reached the rule, those that
+// are not over, and the packet's own.
 func (w *walk) connlimit(m iptables.Connlimit) bool {
 	addr := w.packet.Source.Addr()
 	if m.Destination {
@@ -68,7 +68,7 @@ func (w *walk) connlimit(m iptables.Connlimit) bool {
 	return (uint64(len(list)) > uint64(m.Limit)) != m.UpTo
 }
 
-// volume is what a connection has transferred in one direction (struct nf_conn_counter).
+// volume is the traffic of a connection in one direction (struct nf_conn_counter).
 type volume struct{ packets, bytes uint64 }
 
 // count counts a packet (nf_ct_acct_update).
@@ -86,7 +86,7 @@ func (w *walk) connbytes(m iptables.Connbytes) bool {
 	return w.entry != nil && w.tracked && m.Count.Contains(w.entry.amount(m)) != m.Negated
 }
 
-// amount is what -m connbytes counts.
+// amount returns the number that -m connbytes compares.
 func (e *Entry) amount(m iptables.Connbytes) uint64 {
 	sum := e.transferred[0]
 	switch m.Direction {
@@ -115,7 +115,7 @@ func (e *Entry) closed() bool {
 // time is time_mt (xt_time.c).
 func (w *walk) time(m iptables.Time) truth {
 	if w.state.Began.IsZero() {
-		return cannotTell
+		return undecided
 	}
 	now := w.now()
 	w.grant("that it is %s", now.Format("Monday, 2006-01-02 15:04:05 UTC"))
@@ -125,7 +125,7 @@ func (w *walk) time(m iptables.Time) truth {
 	return truthOf(m.Contains(now))
 }
 
-// now is the time of the packet.
+// now returns the time of the packet.
 func (w *walk) now() time.Time {
 	return w.state.Began.Add(time.Duration(w.state.Now * float64(time.Second))).UTC()
 }
@@ -143,7 +143,7 @@ const tcpOptionMSS = 2 // TCPOPT_MSS
 // Facts are fields of a packet.
 type Facts uint8
 
-// The fields that may be made up.
+// The fields that may be assumed.
 const (
 	FactMAC     Facts = 1 << iota // MAC
 	FactOwner                     // Owner
@@ -153,7 +153,7 @@ const (
 	FactOptions                   // TCPOptions and MSS
 )
 
-// looksAt are the fields that a match looks at, of those that may be made up.
+// looksAt returns the fields that a match reads, of those that may be assumed.
 func looksAt(m iptables.Match) Facts {
 	switch m := m.(type) {
 	case iptables.MAC:
@@ -186,12 +186,12 @@ func looksAt(m iptables.Match) Facts {
 	return 0
 }
 
-// suppose names what the match looks at and is made up. false: nothing can be made up.
+// suppose records the assumed fields that the match reads. false: a field cannot be assumed.
 func (w *walk) suppose(m iptables.Match) bool {
 	p := &w.packet
 	switch looksAt(m) & p.Supposed {
 	case FactMAC:
-		// Without a frame there is no address, made up or not.
+		// Without a frame there is no address, assumed or not.
 		d := w.machine.network.device(w.in)
 		return w.in == "" || w.in == loopbackName || d != nil && d.PointToPoint
 	case FactOwner:

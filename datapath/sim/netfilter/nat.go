@@ -6,7 +6,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
-// side is which end of a connection is translated (enum nf_nat_manip_type).
+// side is the translated end of a connection (enum nf_nat_manip_type).
 type side uint8
 
 const (
@@ -29,17 +29,17 @@ func (e *Entry) done(s side) bool {
 	return e.destinationDone
 }
 
-// bind is nf_nat_setup_info: it gives the connection its translation on one side, once.
-// The zero range is none: the addresses stay, unless the tuple of the answers is taken.
+// bind is nf_nat_setup_info: it sets the connection's translation on one side, once. The zero
+// range is none: the addresses stay, unless the reply tuple is taken.
 func (w *walk) bind(s side, r iptables.NATRange, first, last netip.Addr) {
 	e := w.entry
 	if e.Confirmed {
 		return // it is too late
 	}
-	// What the connection looks like with the translation of the other side.
+	// The connection with the translation of the other side.
 	current := e.Reply.inverse()
 	t, ports := w.unique(s, current, r, first, last)
-	// What the kernel will choose is hardly ever what was there before.
+	// The kernel's random choice is almost never the original port.
 	unknown := ports != nil && w.state.chosen(s, t.Protocol) == 0
 	if t != current || unknown {
 		e.Reply = t.inverse()
@@ -73,8 +73,8 @@ func (e *Entry) sourceKey() sourceKey {
 	return sourceKey{e.Original.Protocol, e.Original.Source, e.Zone}
 }
 
-// mapped is the source that another connection from the same source was translated to:
-// the latest that is in the range (find_appropriate_src, nf_nat_core.c).
+// mapped returns the translated source of another connection from the same source: the latest one
+// within the range (find_appropriate_src, nf_nat_core.c).
 func (s *State) mapped(t Tuple, zone uint16, r iptables.NATRange, first, last netip.Addr) (netip.AddrPort, bool) {
 	list := s.sources[sourceKey{t.Protocol, t.Source, zone}]
 	for i := len(list) - 1; i >= 0; i-- {
@@ -85,8 +85,8 @@ func (s *State) mapped(t Tuple, zone uint16, r iptables.NATRange, first, last ne
 	return netip.AddrPort{}, false
 }
 
-// unique is get_unique_tuple (nf_nat_core.c): an address of the range, and a port that
-// no other connection has. ports is given where the kernel chooses among several.
+// unique is get_unique_tuple (nf_nat_core.c): an address of the range, and a port that no other
+// connection has. ports is set if the kernel selects one of several.
 func (w *walk) unique(s side, t Tuple, r iptables.NATRange, first, last netip.Addr) (Tuple, *iptables.PortRange) {
 	free := func(t Tuple) bool { return !w.state.used(t.inverse(), w.entry) }
 	random := r.Random || r.RandomFully // NF_NAT_RANGE_PROTO_RANDOM_ALL
@@ -94,8 +94,8 @@ func (w *walk) unique(s side, t Tuple, r iptables.NATRange, first, last netip.Ad
 	if s == destinationSide {
 		own = t.Destination
 	} else if !random {
-		// A source that is within the range stays, and one that other connections have
-		// been given a source for gets that again.
+		// A source within the range stays; a source that other connections already translate gets
+		// the same translation.
 		if within(t.Source, r, first, last) {
 			if free(t) {
 				return t, nil
@@ -141,7 +141,7 @@ func (w *walk) unique(s side, t Tuple, r iptables.NATRange, first, last netip.Ad
 		return with(port), nil
 	}
 	if s == destinationSide && !given && HasPorts(t.Protocol) {
-		return with(port), nil // the port of a destination is changed only where a rule asks for it
+		return with(port), nil // the destination port is changed only by a rule with a port
 	}
 	ports := portsFor(t.Protocol, port)
 	if given {
@@ -159,8 +159,8 @@ func (w *walk) unique(s side, t Tuple, r iptables.NATRange, first, last netip.Ad
 		}
 		return with(ports.First), nil
 	}
-	if told := w.state.chosen(s, t.Protocol); ports.Contains(told) && told != 0 {
-		return with(told), &ports
+	if chosen := w.state.chosen(s, t.Protocol); ports.Contains(chosen) && chosen != 0 {
+		return with(chosen), &ports
 	}
 	// The kernel begins at random and takes the first that is free.
 	if !ports.Contains(port) || !free(with(port)) {
@@ -175,7 +175,7 @@ func (w *walk) unique(s side, t Tuple, r iptables.NATRange, first, last netip.Ad
 	return with(port), &ports
 }
 
-// chosen is the port that the kernel is known to have chosen; 0: it is not.
+// chosen is the port that the kernel selects; 0: unknown.
 func (s *State) chosen(side side, protocol uint8) uint16 {
 	if side == sourceSide || hasICMP(protocol) {
 		return s.chosenSource
@@ -191,7 +191,7 @@ func within(a netip.AddrPort, r iptables.NATRange, first, last netip.Addr) bool 
 	return r.FirstPort == 0 && r.LastPort == 0 || r.FirstPort <= a.Port() && a.Port() <= r.LastPort
 }
 
-// portsFor are those the kernel chooses from where no rule says it: reserved ports stay
+// portsFor returns the ports that the kernel selects from without a rule: reserved ports stay
 // reserved (nf_nat_l4proto_unique_tuple).
 func portsFor(protocol uint8, port uint16) iptables.PortRange {
 	switch {
@@ -330,8 +330,8 @@ func netmap(to netip.Prefix, a netip.Addr) netip.Addr {
 	return mapped
 }
 
-// translate is nf_nat_packet: what the connection's entry says about this side of the
-// packet.
+// translate is nf_nat_packet: the translation of this side of the packet by the connection's
+// entry.
 func (w *walk) translate(s side) (changed bool) {
 	e, p := w.entry, &w.packet
 	// In the other direction it is the other translation that is undone.

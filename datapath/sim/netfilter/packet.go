@@ -18,16 +18,16 @@ const (
 	protoUDPLite = 136
 )
 
-// Packet is a packet, unfragmented: connection tracking puts fragments together before
-// any rule sees them (nf_defrag_ipv4.c).
+// Packet is a packet, unfragmented: connection tracking reassembles fragments before any rule sees
+// them (nf_defrag_ipv4.c).
 type Packet struct {
 	Protocol uint8 // IANA number
 	// Source and Destination have ports with TCP, UDP, UDP-Lite, SCTP and DCCP only. The
-	// unspecified source of a Local packet stands for the one the host chooses.
+	// unspecified source of a Local packet means the one that the host selects.
 	Source, Destination netip.AddrPort
-	// Local: made on the host itself.
+	// Local: originates on the host itself.
 	Local bool
-	// InInterface is the device it came in by; empty if Local.
+	// InInterface is the input device; empty if Local.
 	InInterface string
 
 	ICMPType, ICMPCode uint8             // valid iff ICMP or ICMPv6
@@ -41,25 +41,25 @@ type Packet struct {
 	TOS    uint8
 	TTL    uint8
 	Mark   uint32 // of the packet, not of its connection
-	CPU    uint32 // the processor that handles it, for rules that look at it, which name it
+	CPU    uint32 // the processor that handles it, for rules that match it, which record it
 
-	// Owner is whose socket sent it; nil: none did.
+	// Owner is the owner of the sending socket; nil: none.
 	Owner *Owner
-	// MAC is the source address of the frame it came in; nil: in no Ethernet frame.
+	// MAC is the source address of its frame; nil: no Ethernet frame.
 	MAC  *iptables.MACAddress
 	Link iptables.LinkType
-	// PhysIn and PhysOut are the ports of a bridge, of a packet that br_netfilter shows.
+	// PhysIn and PhysOut are the bridge ports of a packet that br_netfilter passes to iptables.
 	PhysIn, PhysOut string
 	Bridged         bool
 
-	// Bytes are those of the packet as it came, from its IP header on, perhaps cut short; nil:
-	// only what the other fields say is known. Where they contradict it, the fields hold.
+	// Bytes are those of the packet on arrival, from its IP header on, perhaps truncated; nil:
+	// only the other fields are known. If the fields contradict Bytes, the fields are valid.
 	Bytes []byte
-	// Payload is what is behind the transport header; valid iff Bytes is nil. nil: a TCP packet has
-	// none, of others it is not known.
+	// Payload is the payload of the transport protocol; valid iff Bytes is nil. nil: a TCP packet
+	// has none, for others it is unknown.
 	Payload []byte
-	// Supposed are the fields that are made up: rules that look at them are named among
-	// [Result.Assumptions], or cannot be told.
+	// Supposed are the assumed fields: rules that match them are named in [Result.Assumptions], or
+	// have an unknown result.
 	Supposed Facts
 
 	remade bool // Bytes have been changed, but for the transport's checksum
@@ -71,8 +71,7 @@ type Owner struct {
 	Groups   []uint32 // supplementary
 }
 
-// HasPorts says whether packets of the protocol have ports where [netip.AddrPort] has
-// them.
+// HasPorts reports whether packets of the protocol have ports.
 func HasPorts(protocol uint8) bool {
 	switch protocol {
 	case protoTCP, protoUDP, protoSCTP, 33, 136: // DCCP, UDP-Lite
@@ -88,7 +87,7 @@ var protocolNames = map[uint8]string{
 	50: "ESP", 51: "AH", protoICMPv6: "ICMPv6", 89: "OSPF", 103: "PIM", 112: "VRRP", protoSCTP: "SCTP", 136: "UDP-Lite",
 }
 
-// ProtocolName is the name of a protocol as people write it.
+// ProtocolName returns the usual name of a protocol.
 func ProtocolName(n uint8) string {
 	if name, ok := protocolNames[n]; ok {
 		return name
@@ -101,10 +100,10 @@ func (p *Packet) String() string {
 	return fmt.Sprintf("%s %s -> %s", ProtocolName(p.Protocol), p.SourceText(), p.DestinationText())
 }
 
-// SourceText is the source, with the port if the protocol has ports.
+// SourceText returns the source, with the port if the protocol has ports.
 func (p *Packet) SourceText() string { return addressText(p.Protocol, p.Source) }
 
-// DestinationText is the destination, with the port if the protocol has ports.
+// DestinationText returns the destination, with the port if the protocol has ports.
 func (p *Packet) DestinationText() string { return addressText(p.Protocol, p.Destination) }
 
 func addressText(protocol uint8, a netip.AddrPort) string {

@@ -8,11 +8,11 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
-// routeInput is ip_route_input_slow (net/ipv4/route.c): where a packet goes that came in.
-// false: nowhere.
+// routeInput is ip_route_input_slow (net/ipv4/route.c): the route of an arriving packet. false: it
+// is dropped.
 func (w *walk) routeInput() bool {
 	n, from, to := w.machine.network, w.packet.Source.Addr(), w.packet.Destination.Addr()
-	if to == w.routed { // ip_rcv_finish: the route of a packet that was made here still holds
+	if to == w.routed { // ip_rcv_finish: the route of a local packet is still valid
 		return true
 	}
 	if from.Is4() {
@@ -25,12 +25,12 @@ func (w *walk) routeInput() bool {
 		case from.IsLoopback() && !n.RouteLocalnet:
 			return w.foreign(from)
 		case to.IsLoopback() && !n.RouteLocalnet:
-			return w.end(Dropped, nil, fmt.Sprintf("routing: %s is not for packets from outside, while route_localnet is 0", to))
+			return w.end(Dropped, nil, fmt.Sprintf("routing: packets from outside cannot use %s while route_localnet is 0", to))
 		}
 	}
 	if to.IsMulticast() {
 		if !allHosts(to) && !slices.Contains(n.Groups, to) {
-			return w.end(Dropped, nil, fmt.Sprintf("routing: nobody here has joined the group %s", to))
+			return w.end(Dropped, nil, fmt.Sprintf("routing: no program on this host has joined the group %s", to))
 		}
 		w.route = Route{Type: Local}
 		return true
@@ -48,7 +48,7 @@ func (w *walk) routeInput() bool {
 		return n.comesFrom(from, w.in, "") || w.foreign(from)
 	case Unicast:
 	default:
-		if n.NoForwarding && to.Is4() { // ip_error; ip6_pkt_drop does not ask
+		if n.NoForwarding && to.Is4() { // ip_error; ip6_pkt_drop does not check it
 			break
 		}
 		return w.noWay()
@@ -57,19 +57,18 @@ func (w *walk) routeInput() bool {
 	case n.NoForwarding:
 		return w.end(Dropped, nil, "routing: the host does not forward packets")
 	case w.assigned != nil: // ip_forward, ip6_forward
-		return w.end(Dropped, nil, "routing: TPROXY gave the packet to a socket of this host, but the way leads on; the host lacks a rule of routing by the packet's mark")
+		return w.end(Dropped, nil, "routing: TPROXY assigned the packet to a socket of this host, but its route leads on; the host lacks a routing rule (ip rule) for the packet's mark")
 	}
 	return n.comesFrom(from, w.in, w.route.Interface) || w.foreign(from)
 }
 
-// allHosts says whether it is the group that every host is in.
+// allHosts reports whether it is the group of all hosts.
 func allHosts(a netip.Addr) bool {
 	return a == netip.AddrFrom4([4]byte{224, 0, 0, 1}) || a == netip.IPv6LinkLocalAllNodes()
 }
 
-// comesFrom is fib_validate_source (net/ipv4/fib_frontend.c) without rp_filter and
-// accept_local: whether a packet from the address may come in by the device, on its way
-// out by the other one.
+// comesFrom is fib_validate_source (net/ipv4/fib_frontend.c) without rp_filter and accept_local:
+// whether a packet from the address may arrive on the device, on its way to the other one.
 func (n *network) comesFrom(from netip.Addr, in, out string) bool {
 	if from.Is6() {
 		return true
@@ -77,19 +76,18 @@ func (n *network) comesFrom(from netip.Addr, in, out string) bool {
 	if _, own := n.local[from]; own {
 		return false
 	}
-	// As send_redirects is on, a packet that goes back where it came from is looked at
-	// more closely.
+	// As send_redirects is on, a packet that leaves by its input device is checked more strictly.
 	back := n.route(from).Type
 	return in != out || back != Local && back != Broadcast
 }
 
-// foreign drops a packet whose source is not where it comes from.
+// foreign drops a packet with a source that is not behind its input device.
 func (w *walk) foreign(from netip.Addr) bool {
-	return w.end(Dropped, nil, fmt.Sprintf("routing: %s is an address of this host, so nothing from outside can come from it", from))
+	return w.end(Dropped, nil, fmt.Sprintf("routing: %s is an address of this host, so it cannot be the source of a packet from outside", from))
 }
 
-// routeOutput is ip_route_output_key (net/ipv4/route.c): where a packet goes that was
-// made here. false: nowhere.
+// routeOutput is ip_route_output_key (net/ipv4/route.c): the route of a local packet. false: there
+// is none.
 func (w *walk) routeOutput() bool {
 	n, from := w.machine.network, w.packet.Source.Addr()
 	w.route = n.route(w.packet.Destination.Addr())
@@ -99,14 +97,14 @@ func (w *walk) routeOutput() bool {
 		return true
 	case Unicast:
 		if from.Is4() && from.IsLoopback() && !n.RouteLocalnet {
-			return w.end(Dropped, nil, fmt.Sprintf("routing: %s cannot leave the host, while route_localnet is 0", from))
+			return w.end(Dropped, nil, fmt.Sprintf("routing: %s cannot leave the host while route_localnet is 0", from))
 		}
 		return true
 	}
 	return w.noWay()
 }
 
-// noWay ends the walk of a packet that has no route.
+// noWay ends the walk of a packet without a route.
 func (w *walk) noWay() bool {
 	to := w.packet.Destination.Addr()
 	with, why := iptables.RejectWith("icmp-net-unreachable"), fmt.Sprintf("routing: there is no route to %s", to)
@@ -119,8 +117,8 @@ func (w *walk) noWay() bool {
 	case Unreachable:
 		with, why = "icmp-host-unreachable", fmt.Sprintf("routing: %s is unreachable", w.route.Destination)
 		if to.Is6() {
-			with = "icmp6-no-route" // ip6_rt_init_dst_reject tells no difference
-			if w.in == "" {         // its sender is told
+			with = "icmp6-no-route" // ip6_rt_init_dst_reject makes no difference
+			if w.in == "" {         // its sender gets an error
 				with = "icmp6-addr-unreachable"
 			}
 		}
@@ -149,7 +147,7 @@ func (w *walk) addrtype(m iptables.Addrtype) bool {
 	return test(m.Source, w.packet.Source.Addr()) && test(m.Destination, w.packet.Destination.Addr())
 }
 
-// isType says whether the address is of one of the types.
+// isType reports whether the address is of one of the types.
 func (n *network) isType(a netip.Addr, device string, types iptables.AddrTypes) bool {
 	if a.Is4() {
 		return types&n.type4(a, device) != 0
@@ -157,8 +155,8 @@ func (n *network) isType(a netip.Addr, device string, types iptables.AddrTypes) 
 	return n.isType6(a, device, types)
 }
 
-// type4 is inet_addr_type and inet_dev_addr_type (net/ipv4/fib_frontend.c), which look at
-// the local table only.
+// type4 is inet_addr_type and inet_dev_addr_type (net/ipv4/fib_frontend.c), which use the local
+// table only.
 func (n *network) type4(a netip.Addr, device string) iptables.AddrTypes {
 	first := a.As4()[0]
 	switch {
@@ -212,8 +210,8 @@ func (n *network) isType6(a netip.Addr, device string, types iptables.AddrTypes)
 	return types&found != 0
 }
 
-// rpfilter is rpfilter_mt (ipt_rpfilter.c): whether an answer would leave by the device
-// that the packet came in by.
+// rpfilter is rpfilter_mt (ipt_rpfilter.c): whether a reply would leave by the packet's input
+// device.
 func (w *walk) rpfilter(m iptables.Rpfilter) bool {
 	n, from := w.machine.network, w.packet.Source.Addr()
 	if w.in == loopbackName {

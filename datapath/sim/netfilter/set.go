@@ -6,16 +6,16 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
-// set is set_match (xt_set.c). Which set it is cannot be told without the file of
-// `ipset save`, nor what counters of elements are.
+// set is set_match (xt_set.c). The contents of sets are unknown without the file of `ipset save`,
+// and the counters of elements always are.
 func (w *walk) set(m iptables.SetMatch) truth {
 	s := w.machine.sets[m.Set]
 	if s == nil || m.Packets.Compare != iptables.CompareNone || m.Bytes.Compare != iptables.CompareNone {
-		return cannotTell
+		return undecided
 	}
 	found := w.inSet(s, m.Directions, m.ReturnNomatch, 0)
-	if found == cannotTell {
-		return cannotTell
+	if found == undecided {
+		return undecided
 	}
 	return truthOf((found == yes) != m.Negated)
 }
@@ -24,23 +24,23 @@ func (w *walk) set(m iptables.SetMatch) truth {
 // lists (ip_set_list_set.c).
 const maxSetDepth = 2
 
-// inSet looks the packet up. Of the networks that contain it the longest one decides,
-// and one with nomatch says no.
+// inSet looks the packet up. Of the networks that contain it the longest one decides; one with
+// nomatch does not match.
 func (w *walk) inSet(s *iptables.Set, directions []iptables.SetDirection, returnNomatch bool, depth int) truth {
 	_, spec, ok := strings.Cut(s.Type, ":")
 	if !ok || depth >= maxSetDepth {
-		return cannotTell
+		return undecided
 	}
 	dimensions := strings.Split(spec, ",")
 	for _, d := range dimensions {
 		switch d {
 		case "ip", "net", "port", "mac", "iface", "set":
 		default: // like hash:ip,mark
-			return cannotTell
+			return undecided
 		}
 	}
 	if dimensions[0] != "set" && len(directions) < len(dimensions) {
-		return no // the kernel refuses such rules, or finds nothing
+		return no // the kernel refuses such rules, or they never match
 	}
 	longest, found := -1, no
 	for i := range s.Elements {
@@ -48,11 +48,11 @@ func (w *walk) inSet(s *iptables.Set, directions []iptables.SetDirection, return
 		if dimensions[0] == "set" {
 			member := w.machine.sets[e.Member]
 			if member == nil {
-				return cannotTell
+				return undecided
 			}
 			switch w.inSet(member, directions, returnNomatch, depth+1) {
-			case cannotTell:
-				return cannotTell
+			case undecided:
+				return undecided
 			case yes:
 				return yes
 			}
@@ -65,8 +65,8 @@ func (w *walk) inSet(s *iptables.Set, directions []iptables.SetDirection, return
 	return found
 }
 
-// inElement compares the packet with an element in each dimension. bits is how narrow
-// the element is.
+// inElement compares the packet with an element in each dimension. bits is the element's prefix
+// length.
 func (w *walk) inElement(e *iptables.Element, dimensions []string, directions []iptables.SetDirection) (bits int, is bool) {
 	p, addresses := &w.packet, 0
 	for i, dimension := range dimensions {

@@ -6,10 +6,10 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
-// Judge asks machines what their rules of nat POSTROUTING would do to the first packets
-// of connections whose destinations somebody else has translated. It has no memory, draws
-// nothing, and knows of a packet what [Translated] says: rules that depend on more, or on
-// the sockets of the host, cannot be told. It allocates nothing, and is not safe for
+// SourceNAT computes the effect of a machine's rules of nat POSTROUTING on the first packets of
+// connections whose destinations another program has translated. It keeps no state, makes no
+// random choices, and knows only the fields of [Translated]: rules that depend on more, or on the
+// sockets of the host, have an unknown result. It allocates nothing, and is not safe for
 // concurrent use. The zero value is valid.
 type SourceNAT struct {
 	walk   walk
@@ -19,42 +19,42 @@ type SourceNAT struct {
 	work   Work
 }
 
-// Translated is the first packet of such a connection, as it comes to POSTROUTING. What it
-// says of length, TCP options, chunks, frame and bridge ports does not count.
+// Translated is the first packet of such a connection, as it reaches POSTROUTING. Its length, TCP
+// options, chunks, frame and bridge ports are ignored.
 type Translated struct {
-	Packet // with the destination that it goes to
-	// Asked is the destination that it was sent to.
-	Asked netip.AddrPort
-	// Out is the device that it leaves by.
+	Packet // with the translated destination
+	// Original is the original destination.
+	Original netip.AddrPort
+	// Out is the output device.
 	Out string
 }
 
-// Judgement is the answer of a Judge.
+// SourceResult is the result of a SourceNAT.
 type SourceResult struct {
-	// Rule is the one that translates the source, or the one that cannot be told; nil:
-	// the source stays as it is.
+	// Rule is the rule that translates the source, or the one with an unknown result; nil: the
+	// source is unchanged.
 	Rule *iptables.Rule
-	// CannotTell: what follows Rule is not known. With neither this nor a translation, Rule
-	// stops the packet.
+	// Unknown: the result of Rule is unknown. With neither this nor a translation, Rule drops or
+	// rejects the packet.
 	Unknown bool
-	// Masquerade: the source becomes an address of Out, as MASQUERADE chooses it; else, with a
+	// Masquerade: the source becomes an address of Out, as MASQUERADE selects it; else, with a
 	// Rule, it becomes Source.
 	Masquerade bool
 	Source     netip.Addr
-	// Ports are those that the source port is to be one of; 0 to 0: any.
+	// Ports is the range for the source port; 0 to 0: any.
 	Ports iptables.PortRange
 }
 
-// Ask asks one machine.
+// Evaluate evaluates one machine.
 func (j *SourceNAT) Evaluate(m *Machine, p *Translated) SourceResult {
 	c := m.chains[nat][Postrouting.String()]
 	if c == nil || len(c.rules) == 0 {
 		return SourceResult{}
 	}
-	j.entry = Entry{Original: tupleOf(&p.Packet), DNAT: p.Asked != p.Destination, destinationDone: true}
+	j.entry = Entry{Original: tupleOf(&p.Packet), DNAT: p.Original != p.Destination, destinationDone: true}
 	j.entry.Reply = j.entry.Original.inverse()
-	j.entry.Original.Destination = p.Asked
-	j.result, j.work = Result{}, Work{Visits: judgedVisits, Steps: 1}
+	j.entry.Original.Destination = p.Original
+	j.result, j.work = Result{}, Work{Visits: sourceVisits, Steps: 1}
 	passed := j.walk.passed[:0]
 	j.walk = walk{
 		machine: m, state: &j.state, result: &j.result, work: &j.work, packet: p.Packet, in: p.InInterface, out: p.Out, hook: Postrouting,
@@ -72,8 +72,8 @@ func (j *SourceNAT) Evaluate(m *Machine, p *Translated) SourceResult {
 	return w.sourceResult(r)
 }
 
-// Translates says whether a chain of the nat table that the hook leads to has a rule that
-// translates, or of which that cannot be told.
+// Translates reports whether a chain of the nat table that the hook leads to has a rule that
+// translates, or may do so.
 func (m *Machine) Translates(h Hook) bool {
 	c := m.chains[nat][h.String()]
 	return c != nil && translates(c, make(map[*chain]bool))
@@ -93,7 +93,7 @@ func translates(c *chain, seen map[*chain]bool) bool {
 	return false
 }
 
-// judgement is what the rule that translates the source makes of it.
+// sourceResult returns the source as translated by the rule.
 func (w *walk) sourceResult(r *iptables.Rule) SourceResult {
 	j := SourceResult{Rule: r}
 	switch t := r.Target.(type) {
@@ -115,8 +115,8 @@ func (w *walk) sourceResult(r *iptables.Rule) SourceResult {
 	return j
 }
 
-// asksForMore says whether a match depends on what a Judge does not have: memory, chance,
-// the sockets of the host, and much of the packet.
+// needsMore reports whether a match depends on data that a SourceNAT does not have: state, random
+// numbers, the sockets of the host, and much of the packet.
 func (w *walk) needsMore(m iptables.Match) bool {
 	switch m := m.(type) {
 	case iptables.Statistic:

@@ -10,7 +10,7 @@ import (
 
 func translated(source, asked, destination, out string) *Translated {
 	p := packet(protoTCP, source, destination, "veth1")
-	return &Translated{Packet: p, Asked: netip.MustParseAddrPort(asked), Out: out}
+	return &Translated{Packet: p, Original: netip.MustParseAddrPort(asked), Out: out}
 }
 
 // parse makes a machine of rules in one table.

@@ -8,23 +8,23 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
-// passed is a rule that did not match: its position, and the match that did not agree.
+// passed is a rule that did not match: its position, and the match that failed.
 type passed struct {
 	index  int
 	failed iptables.Match
 }
 
-// few is how many rules in a row that did not match are told of one by one.
+// few is how many rules in a row that did not match get steps of their own.
 const few = 3
 
-// pass notes a rule that did not match.
+// pass records a rule that did not match.
 func (w *walk) pass(index int, failed iptables.Match) {
 	if !w.quiet {
 		w.passed = append(w.passed, passed{index, failed})
 	}
 }
 
-// tellPassed tells of the rules since the last that matched.
+// addPassed adds the rules since the last that matched.
 func (w *walk) addPassed(c *chain) {
 	defer func() { w.passed = w.passed[:0] }()
 	if len(w.passed) > few && !w.machine.options.AllRules {
@@ -56,10 +56,10 @@ func (w *walk) add(s flow.Step) {
 	w.result.Steps = append(w.result.Steps, s)
 }
 
-// fork notes that the next step is one of several that are possible.
+// fork records that the next step is one of several possible ones.
 func (w *walk) fork() { w.result.Forks = append(w.result.Forks, len(w.result.Steps)) }
 
-// tellRule tells of one rule.
+// addRule adds a step for one rule.
 func (w *walk) addRule(c *chain, r *rule, o flow.StepOutcome) {
 	if w.quiet {
 		return
@@ -69,9 +69,9 @@ func (w *walk) addRule(c *chain, r *rule, o flow.StepOutcome) {
 	}
 	switch o {
 	case flow.StepPassed:
-		s.Text = "the draw is against it"
+		s.Text = "the random draw does not select it"
 	case flow.StepUnknown:
-		s.Text = "it cannot be told what this rule does"
+		s.Text = "the effect of this rule is unknown"
 	case flow.StepMarked:
 		s.Mark = hex(w.packet.Mark)
 		s.Text = w.does(r)
@@ -84,49 +84,49 @@ func (w *walk) addRule(c *chain, r *rule, o flow.StepOutcome) {
 	w.add(s)
 }
 
-// tellUnknown tells of a rule of which it cannot be told whether it matches.
+// addUnknown adds a step for a rule that may match or not.
 func (w *walk) addUnknown(c *chain, r *rule, text string) {
 	if w.quiet {
 		return
 	}
 	w.addRule(c, r, flow.StepUnknown)
-	w.result.Steps[len(w.result.Steps)-1].Text = "it cannot be told whether this rule matches" + text
+	w.result.Steps[len(w.result.Steps)-1].Text = "unknown whether this rule matches" + text
 }
 
-// tellNAT tells of a rule that has given the connection a translation.
+// addNAT adds a step for a rule that has set the connection's translation.
 func (w *walk) addNAT(c *chain, r *rule, s side) {
 	w.addRule(c, r, flow.StepApplied)
-	told := &w.result.Steps[len(w.result.Steps)-1]
+	step := &w.result.Steps[len(w.result.Steps)-1]
 	t := w.entry.Reply.inverse()
 	if s == sourceSide {
 		if !w.entry.SNAT {
-			told.Text = "the source stays as it is"
+			step.Text = "the source is unchanged"
 			return
 		}
-		told.Text = "the source becomes " + natText(t.Protocol, t.Source.Addr().String(), addressText(t.Protocol, t.Source), w.entry.SourcePorts)
+		step.Text = "the source becomes " + natText(t.Protocol, t.Source.Addr().String(), addressText(t.Protocol, t.Source), w.entry.SourcePorts)
 		return
 	}
 	if !w.entry.DNAT {
-		told.Text = "the destination stays as it is"
+		step.Text = "the destination is unchanged"
 		return
 	}
-	told.Text = "the destination becomes " + natText(t.Protocol, t.Destination.Addr().String(), addressText(t.Protocol, t.Destination), w.entry.DestinationPorts)
+	step.Text = "the destination becomes " + natText(t.Protocol, t.Destination.Addr().String(), addressText(t.Protocol, t.Destination), w.entry.DestinationPorts)
 }
 
-// natText is what an address becomes, with the port if that is known.
+// natText is the translated address, with the port if that is known.
 func natText(protocol uint8, addr, full string, ports *iptables.PortRange) string {
 	if ports == nil || !HasPorts(protocol) {
 		return full
 	}
-	return fmt.Sprintf("%s, with a port of %d to %d that the kernel chooses", addr, ports.First, ports.Last)
+	return fmt.Sprintf("%s, with a port from %d to %d that the kernel selects", addr, ports.First, ports.Last)
 }
 
-// tellPolicy tells of the end of a built-in chain.
+// addPolicy adds a step for the end of a built-in chain.
 func (w *walk) addPolicy(c *chain) {
 	if w.quiet {
 		return
 	}
-	text := "the policy lets it go on"
+	text := "the policy accepts it"
 	if c.policy == iptables.PolicyDrop {
 		text = "the policy drops it"
 	}
@@ -167,20 +167,20 @@ func (w *walk) addTracked() {
 	text := ""
 	switch {
 	case w.tracking == TrackingInvalid:
-		text = "connection tracking makes nothing of it: its state is INVALID, and the nat table is not asked"
+		text = "connection tracking cannot assign it to a connection: its state is INVALID; the nat table is skipped"
 	case w.tracking == TrackingUntracked:
-		text = "connection tracking leaves it alone: its state is UNTRACKED, and the nat table is not asked"
+		text = "connection tracking ignores it: its state is UNTRACKED; the nat table is skipped"
 	case !w.entry.Confirmed:
 		text = "the first packet of a connection: its state is NEW"
 	case w.reply:
-		text = "an answer of a connection that is known: its state is ESTABLISHED"
+		text = "a reply of a known connection: its state is ESTABLISHED"
 	default:
-		text = fmt.Sprintf("another packet of a connection that is known: its state is %s", w.tracking)
+		text = fmt.Sprintf("another packet of a known connection: its state is %s", w.tracking)
 	}
 	w.add(flow.Step{Outcome: flow.StepTracked, Text: text})
 }
 
-// tellTranslated tells of a packet that is translated because its connection is.
+// addTranslated adds a step for a packet that is translated by its connection's entry.
 func (w *walk) addTranslated(s side) {
 	if w.quiet {
 		return
@@ -193,7 +193,7 @@ func (w *walk) addTranslated(s side) {
 	if w.reply {
 		again = " again"
 	}
-	w.add(flow.Step{Outcome: flow.StepTracked, Text: fmt.Sprintf("the %s becomes %s%s, as its connection's entry says; no rule is asked", what, a, again)})
+	w.add(flow.Step{Outcome: flow.StepTracked, Text: fmt.Sprintf("the %s becomes %s%s, from its connection's entry; no rule is evaluated", what, a, again)})
 }
 
 func hex(mark uint32) string { return fmt.Sprintf("%#x", mark) }
@@ -212,7 +212,7 @@ func describe(m iptables.Match) string {
 	return strings.Join(words, " ")
 }
 
-// comment is what a rule's author says of it; empty if nothing.
+// comment returns the rule's comment; empty: none.
 func comment(r *rule) string {
 	for _, m := range r.matches {
 		if c, ok := m.(iptables.Comment); ok {
@@ -222,8 +222,8 @@ func comment(r *rule) string {
 	return ""
 }
 
-// because tells, behind what becomes of a packet, which of the rule's matches make the
-// difference: those for one protocol or port say less than where it comes from or goes.
+// because returns the matches that explain the rule's verdict, as the end of a sentence: source,
+// destination and devices explain more than protocol and port.
 func (w *walk) because(r *rule) string {
 	for _, m := range r.matches {
 		if text := w.why(m); text != "" {
@@ -233,7 +233,7 @@ func (w *walk) because(r *rule) string {
 	return ""
 }
 
-// does tells what a rule that matched does.
+// does describes the effect of a rule that matched.
 func (w *walk) does(r *rule) string {
 	text := ""
 	switch t := r.Target.(type) {
@@ -243,18 +243,18 @@ func (w *walk) does(r *rule) string {
 		text = "to " + t.Name()
 	case iptables.Verdict:
 		text = map[iptables.Verdict]string{
-			iptables.Accept: "accepted, no other rule of this table is asked", iptables.Drop: "dropped", iptables.Return: "back",
+			iptables.Accept: "accepted; the other rules of this table are skipped", iptables.Drop: "dropped", iptables.Return: "back",
 		}[t] + w.because(r)
 	case iptables.Reject:
 		text = "refused with " + string(t.With) + w.because(r)
 	case iptables.Tarpit:
-		text = "dropped, and answered by TARPIT itself" + w.because(r)
+		text = "dropped; TARPIT itself replies" + w.because(r)
 	case iptables.SetMark:
 		text = "the mark is " + hex(w.packet.Mark) + " from here on"
 	case iptables.SetConnmark:
 		switch {
 		case w.entry == nil:
-			text = "has no connection that could be marked"
+			text = "has no connection to mark"
 		case t.Mode == iptables.ConnmarkRestore:
 			text = "the mark becomes that of the connection, " + hex(w.packet.Mark)
 		default:
@@ -292,14 +292,14 @@ func (w *walk) does(r *rule) string {
 	return text
 }
 
-const untracked = "connection tracking is to leave it alone"
+const untracked = "connection tracking will ignore it"
 
-// without tells what a rule without a target does.
+// without describes the effect of a rule without a target.
 func (w *walk) without(r *rule) string {
 	for _, m := range r.matches {
 		if m, ok := m.(iptables.Recent); ok && m.Mode != iptables.RecentCheck {
 			text := map[iptables.RecentMode]string{
-				iptables.RecentSet: "is put on", iptables.RecentUpdate: "is seen again on", iptables.RecentRemove: "is taken off",
+				iptables.RecentSet: "is added to", iptables.RecentUpdate: "is updated on", iptables.RecentRemove: "is removed from",
 			}[m.Mode]
 			return fmt.Sprintf("%s %s the list %s", w.recentAddress(m), text, m.Name)
 		}

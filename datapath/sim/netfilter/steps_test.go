@@ -28,30 +28,30 @@ func TestTell(t *testing.T) {
 		{"-A INPUT -m set ! --match-set some src -j DROP", "10.244.1.2 is in the ipset some"},
 		{"-A INPUT -m set --match-set some dst -j DROP", "172.20.0.2 is not in the ipset some"},
 		{"-A INPUT -m set --match-set ports dst,dst -j DROP", "10.244.1.2:40000 -> 172.20.0.2:53, as dst,dst, is not in the ipset ports"},
-		{"-A PREROUTING -m rpfilter --invert -j DROP", "the way back to 10.244.1.2 is by veth1, as it came"},
-		{"-A PREROUTING -i veth1 -m rpfilter -j ACCEPT", "accepted, no other rule of this table is asked: it comes in by veth1"},
+		{"-A PREROUTING -m rpfilter --invert -j DROP", "the route back to 10.244.1.2 is by veth1, as it came"},
+		{"-A PREROUTING -i veth1 -m rpfilter -j ACCEPT", "accepted; the other rules of this table are skipped: it arrives on veth1"},
 		{"-A INPUT -m recent --rcheck --name seen -j DROP", "10.244.1.2 is not on the list seen"},
-		{"-A INPUT -m recent --set --name seen --rdest --mask 255.255.0.0", "172.20.0.0 is put on the list seen"},
+		{"-A INPUT -m recent --set --name seen --rdest --mask 255.255.0.0", "172.20.0.0 is added to the list seen"},
 		{"-A INPUT -m recent --rcheck --seconds 60 --hitcount 3 --name knocked -j DROP", "10.244.1.2 is on the list knocked, but was not seen 3 times in the last 60 s"},
-		{"-A INPUT -m recent --update --name knocked", "10.244.1.2 is seen again on the list knocked"},
+		{"-A INPUT -m recent --update --name knocked", "10.244.1.2 is updated on the list knocked"},
 		{"-A INPUT -m recent ! --rcheck --name knocked -j DROP", "10.244.1.2 is on the list knocked"},
-		{"-A INPUT -m recent --remove --name knocked", "10.244.1.2 is taken off the list knocked"},
+		{"-A INPUT -m recent --remove --name knocked", "10.244.1.2 is removed from the list knocked"},
 		{"-A INPUT -m nfacct --nfacct-name  localhost_nps_accepted_pkts -s 10.244.1.2/32 -j RETURN", "back: the source is 10.244.1.2"},
-		{"-A PREROUTING -j CT --notrack", "connection tracking is to leave it alone"},
+		{"-A PREROUTING -j CT --notrack", "connection tracking will ignore it"},
 		{"-A PREROUTING -j CT --zone 7", "its connection is of zone 7"},
 		{"-A PREROUTING -j CT --helper tftp", "its connection gets the helper tftp"},
 		{"-A INPUT -m cpu --cpu 1 -j DROP", "processor 0 handles it, not 1"},
 		{"-A INPUT -m connbytes --connbytes 2 --connbytes-mode packets --connbytes-dir original -j DROP", "packets of its connection in its own direction: 1, not 2 or more"},
-		{"-A INPUT -m connbytes --connbytes 1:1 --connbytes-mode packets --connbytes-dir reply -j DROP", "packets of its connection in the direction of answers: 0, not 1 to 1"},
+		{"-A INPUT -m connbytes --connbytes 1:1 --connbytes-mode packets --connbytes-dir reply -j DROP", "packets of its connection in the reply direction: 0, not 1 to 1"},
 		{"-A PREROUTING -m connbytes --connbytes 0 --connbytes-mode packets --connbytes-dir both -j DROP", "it has no connection that is counted"},
 		{`-A INPUT -m bpf --bytecode "4,48 0 0 9,21 0 1 6,6 0 0 1,6 0 0 0" -j DROP`, "the program returns 0"},
 		{`-A INPUT -m bpf --bytecode "4,48 0 0 9,21 0 1 17,6 0 0 1,6 0 0 0" -j RETURN`, "back"},
-		{"-A INPUT -m bpf --object-pinned /sys/fs/bpf/x -j DROP", "it cannot be told whether this rule matches"},
-		{`-A INPUT -m bpf --bytecode "2,48 0 0 30,22 0 0 0" -j DROP`, "it cannot be told whether this rule matches"}, // a byte of the payload
-		{"-A INPUT -m string --string x --algo bm -j LOG", "it cannot be told whether this rule matches, which makes no difference"},
-		{"-A INPUT -m string --string x --algo bm -j DROP", "it cannot be told whether this rule matches"},
-		{"-A INPUT -m string --string x --algo bm -m recent --set --name seen", "it cannot be told whether this rule matches"},
-		{"-A INPUT -j SYNPROXY", "it cannot be told what this rule does"},
+		{"-A INPUT -m bpf --object-pinned /sys/fs/bpf/x -j DROP", "unknown whether this rule matches"},
+		{`-A INPUT -m bpf --bytecode "2,48 0 0 30,22 0 0 0" -j DROP`, "unknown whether this rule matches"}, // a byte of the payload
+		{"-A INPUT -m string --string x --algo bm -j LOG", "unknown whether this rule matches, which makes no difference"},
+		{"-A INPUT -m string --string x --algo bm -j DROP", "unknown whether this rule matches"},
+		{"-A INPUT -m string --string x --algo bm -m recent --set --name seen", "unknown whether this rule matches"},
+		{"-A INPUT -j SYNPROXY", "the effect of this rule is unknown"},
 	} {
 		table := "filter"
 		if strings.HasPrefix(c.rule, "-A PREROUTING") {
@@ -81,7 +81,7 @@ func TestTell(t *testing.T) {
 		if !slices.Equal(told, []string{c.want}) {
 			t.Errorf("%s: told %q, want %q", c.rule, told, c.want)
 		}
-		if stopped := c.want == "it cannot be told whether this rule matches" || strings.HasSuffix(c.rule, "SYNPROXY"); (r.Verdict == Stopped) != stopped {
+		if stopped := c.want == "unknown whether this rule matches" || strings.HasSuffix(c.rule, "SYNPROXY"); (r.Verdict == Stopped) != stopped {
 			t.Errorf("%s: %s", c.rule, r.Verdict)
 		}
 	}

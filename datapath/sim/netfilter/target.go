@@ -8,8 +8,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
-// apply does what a rule that matched says. leave is set if the chain's other rules are
-// not asked.
+// apply applies a rule that matched. leave is set if the chain's other rules are skipped.
 func (w *walk) apply(c *chain, r *rule, depth int) (f exit, leave bool) {
 	switch t := r.Target.(type) {
 	case iptables.Jump:
@@ -40,7 +39,7 @@ func (w *walk) apply(c *chain, r *rule, depth int) (f exit, leave bool) {
 		return ended, true
 	case iptables.Tarpit:
 		w.addRule(c, r, flow.StepApplied)
-		w.end(Dropped, r.Rule, "TARPIT, a module that is not part of the kernel, answers TCP itself")
+		w.end(Dropped, r.Rule, "TARPIT, a module that is not part of the kernel, replies to TCP itself")
 		return ended, true
 	case iptables.NFQueue:
 		return w.queue(c, r, t)
@@ -56,7 +55,7 @@ func (w *walk) apply(c *chain, r *rule, depth int) (f exit, leave bool) {
 	return 0, false
 }
 
-// change does what targets do to a packet that goes on to the next rule.
+// change applies targets after which the packet continues with the next rule.
 func (w *walk) change(r *rule) flow.StepOutcome {
 	p := &w.packet
 	mark := p.Mark
@@ -80,17 +79,17 @@ func (w *walk) change(r *rule) flow.StepOutcome {
 	case iptables.CT:
 		w.ct(r, t)
 	}
-	// LOG, NFLOG, AUDIT, TRACE and CLASSIFY leave the packet as it is, CHECKSUM changes
-	// what no rule looks at.
+	// LOG, NFLOG, AUDIT, TRACE and CLASSIFY do not change the packet, and no rule reads what
+	// CHECKSUM changes.
 	if p.Mark != mark {
 		return flow.StepMarked
 	}
 	return flow.StepApplied
 }
 
-// offerSegmentSize is tcpmss_mangle_packet (xt_TCPMSS.c): a SYN that says how large segments
-// may be gets a lower number, never a higher one; one that does not say it does so
-// afterwards, with no more than every host takes (RFC 879, RFC 8200).
+// offerSegmentSize is tcpmss_mangle_packet (xt_TCPMSS.c): the segment size in a SYN is lowered,
+// never raised; a SYN without one gets the option, with at most the size that every host accepts
+// (RFC 879, RFC 8200).
 func (w *walk) offerSegmentSize(t iptables.TCPMSS) {
 	const length = 4
 	p := &w.packet
@@ -117,8 +116,7 @@ func (w *walk) offerSegmentSize(t iptables.TCPMSS) {
 	p.writeSegmentSize(length)
 }
 
-// writeSegmentSize changes Bytes to what MSS says, behind so many bytes for the option put in
-// front of the others.
+// writeSegmentSize writes MSS to Bytes; a new option is inserted before the others.
 func (p *Packet) writeSegmentSize(room int) {
 	at := lengthIPv6
 	if p.is4() && len(p.Bytes) > 0 {
@@ -148,8 +146,8 @@ func (p *Packet) writeSegmentSize(room int) {
 	}
 }
 
-// harmless says whether it makes no difference if the rule matches: it neither ends a
-// packet nor changes what other rules see, nor do its matches remember the packet for them.
+// harmless reports whether a match of the rule has no effect: it neither ends the packet's walk
+// nor changes what other rules see, nor do its matches store the packet for them.
 func harmless(r *rule) bool {
 	switch r.Target.(type) {
 	case nil, iptables.Log, iptables.NFLog, iptables.Audit, iptables.Trace, iptables.Checksum, iptables.TCPMSS:
@@ -190,16 +188,16 @@ func (w *walk) connmark(t iptables.SetConnmark) {
 	}
 }
 
-// untrack is notrack_tg (xt_CT.c): it does nothing to a packet that connection tracking
-// has seen, or that has a template.
+// untrack is notrack_tg (xt_CT.c): it has no effect on a packet that connection tracking has seen,
+// or that has a template.
 func (w *walk) untrack() {
 	if !w.tracked && w.entry == nil {
 		w.tracked, w.tracking = true, TrackingUntracked
 	}
 }
 
-// ct is xt_ct_target (xt_CT.c): until connection tracking sees the packet it has the
-// rule's template for an entry.
+// ct is xt_ct_target (xt_CT.c): until connection tracking sees the packet, its entry is the rule's
+// template.
 func (w *walk) ct(r *rule, t iptables.CT) {
 	switch {
 	case t.NoTrack:
@@ -218,14 +216,14 @@ func (w *walk) ct(r *rule, t iptables.CT) {
 	w.entry, w.tracking = w.state.template(r.Rule, w.packet.Destination.Addr().Is4()), TrackingNew
 }
 
-// markMasq is the chain of kube-proxy's that marks for masquerading, which listings
-// leave out; its mark is bit 14 unless kube-proxy was told otherwise.
+// markMasq is kube-proxy's chain that marks for masquerading, which listings often leave out; its
+// mark is bit 14 unless kube-proxy is configured otherwise.
 const (
 	markMasq     = "KUBE-MARK-MASQ"
 	markMasqMark = 0x4000
 )
 
-// jump goes to another chain and, if the packet comes back, on.
+// jump goes to another chain and, if the packet returns, continues.
 func (w *walk) jump(c *chain, r *rule, depth int) (exit, bool) {
 	switch {
 	case r.jump == nil && r.Target.Name() == markMasq:
@@ -266,8 +264,8 @@ func (w *walk) unknown(c *chain, r *rule) (exit, bool) {
 	return 0, false
 }
 
-// queue is nf_queue (nf_queue.c): without a program the packet is dropped, or with
-// bypass goes on behind the table.
+// queue is nf_queue (nf_queue.c): without a program the packet is dropped or, with bypass,
+// continues after the table.
 func (w *walk) queue(c *chain, r *rule, t iptables.NFQueue) (exit, bool) {
 	w.addRule(c, r, flow.StepApplied)
 	if w.machine.network.NoQueueListeners {
@@ -282,7 +280,7 @@ func (w *walk) queue(c *chain, r *rule, t iptables.NFQueue) (exit, bool) {
 	return ended, true
 }
 
-// tproxy is tproxy_tg4 (xt_TPROXY.c): the packet goes to a transparent socket, or nowhere.
+// tproxy is tproxy_tg4 (xt_TPROXY.c): the packet goes to a transparent socket, or is dropped.
 func (w *walk) tproxy(c *chain, r *rule, t iptables.TProxy) (exit, bool) {
 	to := netip.AddrPortFrom(t.Addr, t.Port)
 	if !t.Addr.IsValid() || t.Addr.IsUnspecified() {
@@ -310,7 +308,7 @@ func (w *walk) tproxy(c *chain, r *rule, t iptables.TProxy) (exit, bool) {
 	return accepted, true
 }
 
-// nat gives the connection its translation on the side of the hook.
+// nat sets the connection's translation on the side of the hook.
 func (w *walk) nat(c *chain, r *rule) (exit, bool) {
 	if w.sourceOnly {
 		w.sourceRule = r.Rule
@@ -362,8 +360,8 @@ func (w *walk) nat(c *chain, r *rule) (exit, bool) {
 	return accepted, true
 }
 
-// redirectAddress is where REDIRECT sends a packet: the host itself, by the first
-// address of the device it came in by.
+// redirectAddress returns the destination of REDIRECT: the host itself, by the first address of
+// the input device.
 func (w *walk) redirectAddress() netip.Addr {
 	if w.hook == Output {
 		if w.packet.is4() {
@@ -383,8 +381,8 @@ func (w *walk) redirectAddress() netip.Addr {
 	return netip.Addr{}
 }
 
-// sameScope is nf_nat_redirect_ipv6_usable: who has a global address is sent to any, the
-// others to one that they can reach.
+// sameScope is nf_nat_redirect_ipv6_usable: a global source is sent to any address, others to one
+// that they can reach.
 func sameScope(from, to netip.Addr) bool {
 	switch {
 	case from.IsLoopback():

@@ -2,7 +2,7 @@ package netfilter
 
 import "github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 
-// tcpState is what connection tracking thinks of a TCP connection (enum tcp_conntrack,
+// tcpState is the state of a TCP connection in connection tracking (enum tcp_conntrack,
 // nf_conntrack_tcp.h).
 type tcpState uint8
 
@@ -23,7 +23,7 @@ const (
 	tcpIgnored = tcpStates + 1 // the packet is let through, and changes nothing
 )
 
-// tcpKind is which of the flags of a packet counts (get_conntrack_index).
+// tcpKind is the relevant flag of a packet (get_conntrack_index).
 type tcpKind uint8
 
 const (
@@ -73,25 +73,25 @@ var tcpTransitions = func() (table [2][tcpKinds][tcpStates]tcpState) {
 	return table
 }()
 
-// tcpConnection is what is remembered of a TCP connection. Sequence numbers are not:
-// they are taken to be in order.
+// tcpConnection is the stored state of a TCP connection. It has no sequence numbers: they are
+// assumed to be in order.
 type tcpConnection struct {
 	state        tcpState
 	last         tcpKind // of the last packet that counted, or was ignored
 	lastReply    bool    // its direction
-	closing      bool    // somebody has begun to close it (IP_CT_TCP_FLAG_CLOSE_INIT)
-	simultaneous bool    // both have begun it (IP_CT_TCP_SIMULTANEOUS_OPEN)
+	closing      bool    // one side has begun to close it (IP_CT_TCP_FLAG_CLOSE_INIT)
+	simultaneous bool    // both sides have opened it (IP_CT_TCP_SIMULTANEOUS_OPEN)
 }
 
-// fate is what a packet means for its connection.
+// fate is the effect of a packet on its connection.
 type fate uint8
 
 const (
 	goesOn    fate = iota
-	uncounted      // it goes on, but is not counted
+	uncounted      // it continues, but is not counted
 	invalid        // the packet does not belong there
-	reopens        // it begins a new one in the place of one that is over
-	ends           // the entry is deleted, but the packet has it still
+	reopens        // it begins a new one in place of one that is over
+	ends           // the entry is deleted, but the packet still has it
 )
 
 // advance is nf_conntrack_tcp_packet for a connection that is in the table.
@@ -123,7 +123,7 @@ func (e *Entry) advance(f iptables.TCPFlags, reply bool) fate {
 			c.last, c.lastReply = kind, reply
 			return uncounted
 		}
-		// It answers a SYN that was ignored: they know better.
+		// It is the reply to an ignored SYN: the hosts' state is newer.
 		before, after = tcpSynSent, tcpSynReceived
 	}
 	c.last, c.lastReply, c.state = kind, reply, after

@@ -9,7 +9,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
-// walk is a packet on its way.
+// walk is the walk of one packet.
 type walk struct {
 	machine *Machine
 	state   *State
@@ -30,14 +30,14 @@ type walk struct {
 	zoneMark bool    // the zone is the packet's mark, when connection tracking sees it
 	assigned *Socket // by TPROXY
 	bypassed bool    // the last table ended with a queue at which no program listens
-	tracked  bool    // connection tracking has seen the packet, or was told not to
+	tracked  bool    // connection tracking has seen the packet, or must ignore it
 
-	asked  matchKey // the match that is asked now
-	chance float64  // of the rule that is asked now; 0: it did not draw
-	passed []passed // rules that did not match, and are not told of yet
+	asked  matchKey // the match under evaluation
+	chance float64  // of the rule under evaluation; 0: no random choice
+	passed []passed // rules that did not match, without a step yet
 	quiet  bool     // only the outcome is wanted
 
-	sourceOnly bool           // for a Judge: nothing is remembered, nor drawn
+	sourceOnly bool           // for a SourceNAT: no state, no random choices
 	sourceRule *iptables.Rule // the rule that would translate
 }
 
@@ -47,8 +47,8 @@ func (w *walk) end(v Verdict, by *iptables.Rule, why string) bool {
 	return false
 }
 
-// run leads the packet through the hooks. One for the host itself that was made on it
-// comes in again by lo, with its connection's entry (loopback_xmit).
+// run follows the packet through the hooks. A local packet to the host itself arrives again on lo,
+// with its connection's entry (loopback_xmit).
 func (w *walk) run() {
 	if w.packet.Local {
 		if !w.outgoing() {
@@ -59,14 +59,14 @@ func (w *walk) run() {
 			return
 		}
 		w.in, w.routed = loopbackName, w.packet.Destination.Addr()
-		if w.tracking == TrackingInvalid { // it has no entry, and is looked at again
+		if w.tracking == TrackingInvalid { // it has no entry, and is tracked again
 			w.tracked, w.zone, w.zoneMark = false, 0, false
 		}
 	}
 	w.incoming()
 }
 
-// single leads the packet through one chain.
+// single follows the packet through one chain.
 func (w *walk) single(start *Start) {
 	w.hook = start.hook
 	n := w.machine.network
@@ -80,9 +80,9 @@ func (w *walk) single(start *Start) {
 	w.track()
 	switch w.chain(start.chain, 0) {
 	case fellThrough:
-		w.end(Returned, nil, fmt.Sprintf("it comes to the end of chain %s, and goes on behind the rule that jumped there", start.chain.name))
+		w.end(Returned, nil, fmt.Sprintf("end of chain %s: it continues after the rule that jumped there", start.chain.name))
 	case accepted:
-		w.end(Returned, nil, fmt.Sprintf("what follows table %s is left out", start.chain.table))
+		w.end(Returned, nil, fmt.Sprintf("the walk after table %s is left out", start.chain.table))
 	}
 	if w.entry != nil {
 		w.translate(sideOf(start.hook))
@@ -119,8 +119,8 @@ func (w *walk) incoming() {
 	}
 }
 
-// nobody tells what becomes of a packet for the host itself if no program waits for it,
-// which rules do not tell.
+// noReceiver returns the result for a packet to the host itself if no program waits for it, which
+// rules do not show.
 func (w *walk) noReceiver() string {
 	if w.reply || w.assigned != nil || w.route.Type == Broadcast || w.packet.Destination.Addr().IsMulticast() || w.machine.network.socket(w.packet.Protocol, w.packet.Destination) != nil {
 		return ""
@@ -144,7 +144,7 @@ func (w *walk) inputEnd() bool {
 	return w.visit(Input, security) && w.visitNAT(Input)
 }
 
-// acceptable is what ip6_rcv_core asks before any rule (net/ipv6/ip6_input.c).
+// acceptable is the check of ip6_rcv_core before any rule (net/ipv6/ip6_input.c).
 func (w *walk) acceptable() bool {
 	from, to := w.packet.Source.Addr(), w.packet.Destination.Addr()
 	switch {
@@ -153,7 +153,7 @@ func (w *walk) acceptable() bool {
 	case from.IsMulticast():
 		return w.end(Dropped, nil, fmt.Sprintf("%s cannot be a source", from))
 	case from.IsLoopback() || to.IsLoopback():
-		return w.end(Dropped, nil, "from outside nothing comes from ::1 or goes there")
+		return w.end(Dropped, nil, "packets from outside cannot have ::1 as source or destination")
 	}
 	return true
 }
@@ -165,7 +165,7 @@ func (w *walk) outgoing() bool {
 	if w.packet.Source.Addr().IsUnspecified() {
 		source := n.localSource(w.packet.Destination.Addr())
 		if !source.IsValid() {
-			return w.end(Dropped, nil, fmt.Sprintf("the host has no address to ask %s from", w.packet.Destination.Addr()))
+			return w.end(Dropped, nil, fmt.Sprintf("the host has no source address for %s", w.packet.Destination.Addr()))
 		}
 		w.packet.Source = netip.AddrPortFrom(source, w.packet.Source.Port())
 	}
@@ -199,13 +199,13 @@ func (w *walk) outgoing() bool {
 	return w.postrouting()
 }
 
-// postrouting is for all that leaves the host, also by lo.
+// postrouting is for all packets that leave the host, also by lo.
 func (w *walk) postrouting() bool {
 	return w.visit(Postrouting, mangle) && w.visitNAT(Postrouting) && w.confirm()
 }
 
-// confirm is nf_confirm: the first packet of a connection puts its entry into the table,
-// unless another one is there with one of its tuples.
+// confirm is nf_confirm: the first packet of a connection adds its entry to the table, unless
+// another entry has one of its tuples.
 func (w *walk) confirm() bool {
 	if w.tracking == TrackingNew && !w.state.confirm(w.connection) {
 		return w.end(Dropped, nil, fmt.Sprintf("connection tracking: another connection has %s too", w.entry.Reply))
@@ -213,9 +213,9 @@ func (w *walk) confirm() bool {
 	return true
 }
 
-// track is connection tracking's turn at PREROUTING and OUTPUT.
+// track is connection tracking at PREROUTING and OUTPUT.
 func (w *walk) track() bool {
-	if w.tracked { // came by lo with its entry, or is not to be tracked
+	if w.tracked { // arrived on lo with its entry, or is exempted
 		return true
 	}
 	if w.zoneMark {
@@ -227,7 +227,7 @@ func (w *walk) track() bool {
 	return true
 }
 
-// visit leads the packet through a table at a hook. false: the walk has ended.
+// visit follows the packet through a table at a hook. false: the walk has ended.
 func (w *walk) visit(h Hook, t table) bool {
 	w.hook = h
 	c := w.machine.chains[t][h.String()]
@@ -240,8 +240,8 @@ func (w *walk) visit(h Hook, t table) bool {
 	return w.chain(c, 0) != ended
 }
 
-// visitNAT is nf_nat_inet_fn: the rules are looked at once for each side of a
-// connection, and every packet of it gets what they decided.
+// visitNAT is nf_nat_inet_fn: the rules are evaluated once for each side of a connection, and
+// their result applies to all its packets.
 func (w *walk) visitNAT(h Hook) bool {
 	w.hook = h
 	if w.entry == nil {
@@ -272,7 +272,7 @@ func (w *walk) visitNAT(h Hook) bool {
 type exit uint8
 
 const (
-	fellThrough exit = iota // it goes on behind the rule that jumped here
+	fellThrough exit = iota // it continues after the rule that jumped here
 	accepted                // no more rules of the table
 	ended                   // the verdict is in the result
 )
@@ -296,7 +296,7 @@ func (w *walk) chain(c *chain, depth int) exit {
 			w.fork()
 		}
 		switch t {
-		case cannotTell:
+		case undecided:
 			if harmless(r) {
 				w.addUnknown(c, r, ", which makes no difference")
 				continue
@@ -332,8 +332,7 @@ func (w *walk) policy(c *chain) exit {
 	return accepted
 }
 
-// agrees asks all matches of a rule, up to the first that does not agree, which is
-// returned.
+// agrees evaluates the matches of a rule, up to the first that fails, which it returns.
 func (w *walk) agrees(r *rule) (truth, iptables.Match) {
 	if w.sourceOnly {
 		return w.agreesForSource(r)
@@ -341,7 +340,7 @@ func (w *walk) agrees(r *rule) (truth, iptables.Match) {
 	for i, m := range r.matches {
 		w.asked = matchKey{r.Rule, i}
 		t := w.matches(m)
-		if t == cannotTell {
+		if t == undecided {
 			t = w.assume(r, m)
 		}
 		if t != yes {
@@ -351,26 +350,26 @@ func (w *walk) agrees(r *rule) (truth, iptables.Match) {
 	return yes, nil
 }
 
-// agreesForSource is agrees for a SourceNAT, whose matches change nothing: behind one that cannot be
-// evaluated, another may decide that the rule does not match.
+// agreesForSource is agrees for a SourceNAT, whose matches change nothing: after one with an
+// unknown result, another may decide that the rule does not match.
 func (w *walk) agreesForSource(r *rule) (t truth, failed iptables.Match) {
 	t = yes
 	for _, m := range r.matches {
-		told := cannotTell
+		result := undecided
 		if !w.needsMore(m) {
-			told = w.matches(m)
+			result = w.matches(m)
 		}
 		switch {
-		case told == no:
+		case result == no:
 			return no, m
-		case told == cannotTell && t == yes:
-			t, failed = cannotTell, m
+		case result == undecided && t == yes:
+			t, failed = undecided, m
 		}
 	}
 	return t, failed
 }
 
-// assume is the truth of a match that cannot be told.
+// assume returns the assumed result of an unknown match.
 func (w *walk) assume(r *rule, m iptables.Match) truth {
 	switch w.machine.options.Assume {
 	case AssumeMatch:
@@ -380,18 +379,18 @@ func (w *walk) assume(r *rule, m iptables.Match) truth {
 		w.grant("line %d: that %s does not match", r.Line, describe(m))
 		return no
 	}
-	return cannotTell
+	return undecided
 }
 
-// grant notes what is taken for granted.
+// grant records an assumption.
 func (w *walk) grant(format string, args ...any) {
 	if text := fmt.Sprintf(format, args...); !slices.Contains(w.result.Assumptions, text) {
 		w.result.Assumptions = append(w.result.Assumptions, text)
 	}
 }
 
-// stop ends the walk at a rule of which it cannot be told whether it matches, or what it
-// does; then failed is nil.
+// stop ends the walk at a rule that may match or not, or whose effect is unknown; failed is nil
+// for the latter.
 func (w *walk) stop(c *chain, r *rule, failed iptables.Match) exit {
 	if w.quiet {
 		w.end(Stopped, r.Rule, "")
@@ -407,7 +406,7 @@ func (w *walk) stop(c *chain, r *rule, failed iptables.Match) exit {
 	case failed != nil:
 		why = fmt.Sprintf("line %d: %s", r.Line, w.unknownReason(failed))
 		if s, ok := failed.(iptables.SetMatch); ok && w.machine.sets[s.Set] == nil {
-			why = fmt.Sprintf("line %d: what is in the ipset %s is not known", r.Line, s.Set)
+			why = fmt.Sprintf("line %d: the contents of the ipset %s are not known", r.Line, s.Set)
 		}
 	case r.jump == nil && isJump(r):
 		why = fmt.Sprintf("line %d: chain %s is not in the listing", r.Line, r.Target.Name())
@@ -419,14 +418,14 @@ func (w *walk) stop(c *chain, r *rule, failed iptables.Match) exit {
 	return ended
 }
 
-// notTold says why it cannot be told whether a match agrees.
+// unknownReason returns the reason why the result of a match is unknown.
 func (w *walk) unknownReason(m iptables.Match) string {
 	reason := "is not simulated"
 	switch m := m.(type) {
 	case iptables.MAC:
 		reason = "depends on the frame's source address, which is not known"
 	case iptables.BPF:
-		reason = "depends on what is not known: bytes of the packet, or the kernel's data about it"
+		reason = "depends on data that is not known: bytes of the packet, or the kernel's data about it"
 		if m.Pinned != "" {
 			reason = "is a program in the kernel, which rules do not show"
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
-// whyNot tells in one sentence why a match does not agree with the packet.
+// whyNot returns one sentence about why a match fails.
 func (w *walk) whyNot(m iptables.Match) string {
 	p := &w.packet
 	switch m := m.(type) {
@@ -19,9 +19,9 @@ func (w *walk) whyNot(m iptables.Match) string {
 	case iptables.Destination:
 		return inNetwork("the destination", p.Destination.Addr(), m.Network, m.Negated)
 	case iptables.InInterface:
-		return device("comes in by", w.in, m.Interface, m.Negated)
+		return device("arrives on", w.in, m.Interface, m.Negated)
 	case iptables.OutInterface:
-		return device("goes out by", w.out, m.Interface, m.Negated)
+		return device("leaves on", w.out, m.Interface, m.Negated)
 	case iptables.Protocol:
 		return isNot("it is "+ProtocolName(p.Protocol), ProtocolName(m.Number), m.Negated)
 	case iptables.TCP:
@@ -101,7 +101,7 @@ func (w *walk) whyNot(m iptables.Match) string {
 	case iptables.RoutingHeader:
 		return "it has no routing header"
 	case iptables.IPsec:
-		return "it has nothing to do with IPsec"
+		return "IPsec is not applied to it"
 	case iptables.Quota:
 		if m.Negated {
 			return fmt.Sprintf("the quota of %d bytes is not used up", m.Bytes)
@@ -122,7 +122,7 @@ func (w *walk) whyNot(m iptables.Match) string {
 	case iptables.CPU:
 		return isNot(fmt.Sprintf("processor %d handles it", p.CPU), strconv.FormatUint(uint64(m.Number), 10), m.Negated)
 	case iptables.Helper:
-		return "its connection belongs to no other one"
+		return "its connection is not related to another one"
 	case iptables.Time:
 		return "it is " + w.now().Format("Monday, 2006-01-02 15:04:05 UTC")
 	case iptables.String:
@@ -138,10 +138,10 @@ func (w *walk) whyNot(m iptables.Match) string {
 	case iptables.Length:
 		return isNot(fmt.Sprintf("the packet has %d bytes", p.Length), m.Range.String(), m.Negated)
 	case iptables.Socket:
-		return "no socket that is known of is for it"
+		return "no known socket matches it"
 	case iptables.Rpfilter:
 		if r := w.machine.network.route(p.Source.Addr()); r.Type == Unicast {
-			back := fmt.Sprintf("the way back to %s is by %s", p.Source.Addr(), r.Interface)
+			back := fmt.Sprintf("the route back to %s is by %s", p.Source.Addr(), r.Interface)
 			if m.Invert {
 				return back + ", as it came"
 			}
@@ -151,7 +151,7 @@ func (w *walk) whyNot(m iptables.Match) string {
 	return describe(m) + " does not match"
 }
 
-// notRecent tells why -m recent does not match.
+// notRecent returns why -m recent does not match.
 func (w *walk) notRecent(m iptables.Recent) string {
 	a := w.recentAddress(m)
 	if m.Negated {
@@ -173,7 +173,7 @@ func (w *walk) notRecent(m iptables.Recent) string {
 	return fmt.Sprintf("%s is not on the list %s", a, m.Name)
 }
 
-// asElement is what -m set looks up.
+// asElement is the element that -m set looks up.
 func (w *walk) asElement(m iptables.SetMatch) string {
 	var parts []string
 	for i, d := range m.Directions {
@@ -189,7 +189,7 @@ func (w *walk) asElement(m iptables.SetMatch) string {
 	return fmt.Sprintf("%s -> %s, as %s,", w.packet.SourceText(), w.packet.DestinationText(), strings.Join(parts, ","))
 }
 
-// wrongPorts tells why -m multiport does not match.
+// wrongPorts returns why -m multiport does not match.
 func wrongPorts(m iptables.Multiport, p *Packet) string {
 	var list []string
 	for _, r := range m.Ports {
@@ -213,7 +213,7 @@ func idText(r iptables.Range[uint32]) string {
 	return fmt.Sprintf("%d to %d", r.First, r.Last)
 }
 
-// why tells in one sentence why a match agrees with the packet; empty if that says little.
+// why returns one sentence about why a match succeeds; empty if that is obvious.
 func (w *walk) why(m iptables.Match) string {
 	p := &w.packet
 	switch m := m.(type) {
@@ -222,9 +222,9 @@ func (w *walk) why(m iptables.Match) string {
 	case iptables.Destination:
 		return inNetwork("the destination", p.Destination.Addr(), m.Network, !m.Negated)
 	case iptables.InInterface:
-		return device("comes in by", w.in, m.Interface, !m.Negated)
+		return device("arrives on", w.in, m.Interface, !m.Negated)
 	case iptables.OutInterface:
-		return device("goes out by", w.out, m.Interface, !m.Negated)
+		return device("leaves on", w.out, m.Interface, !m.Negated)
 	case iptables.Conntrack:
 		if m.State.Given {
 			return "its state is " + w.stateBits().String()
@@ -247,8 +247,7 @@ func inNetwork(what string, a netip.Addr, n iptables.Network, negated bool) stri
 	return fmt.Sprintf("%s %s is not within %s", what, a, n)
 }
 
-// isNot is "the mark is 0x0, not 0x4000". Of a negated match the fact alone is the
-// reason.
+// isNot is "the mark is 0x0, not 0x4000". For a negated match the fact alone is the reason.
 func isNot(fact, wanted string, negated bool) string {
 	if negated {
 		return fact
@@ -280,7 +279,7 @@ func listText(list string) string { return strings.ReplaceAll(list, ",", " or ")
 
 func maskText(v iptables.MaskedValue) string { return strings.ToLower(v.String()) }
 
-// notHops tells why -m ttl or -m hl does not match.
+// notHops returns why -m ttl or -m hl does not match.
 func (w *walk) notHops(m iptables.TTL) string {
 	name := "the time to live is"
 	if !w.packet.is4() {
@@ -298,16 +297,16 @@ func (w *walk) notHops(m iptables.TTL) string {
 	return fact
 }
 
-// connbytesText is "its connection has transferred 3 packets in both directions".
+// connbytesText is "packets of its connection in both directions: 3".
 func connbytesText(m iptables.Connbytes, n uint64) string {
-	direction := [...]string{"in its own direction", "in the direction of answers", "in both directions"}[m.Direction]
+	direction := [...]string{"in its own direction", "in the reply direction", "in both directions"}[m.Direction]
 	switch m.Unit {
 	case iptables.ConnbytesPackets:
 		return fmt.Sprintf("packets of its connection %s: %d", direction, n)
 	case iptables.ConnbytesBytes:
 		return fmt.Sprintf("bytes of its connection %s: %d", direction, n)
 	}
-	return fmt.Sprintf("bytes a packet of its connection %s: %d", direction, n)
+	return fmt.Sprintf("bytes per packet of its connection %s: %d", direction, n)
 }
 
 func amountText(r iptables.Range[uint64]) string {

@@ -6,40 +6,38 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// Work is what may still be spent on following packets. Rules can be written so that one
-// packet meets exponentially many of them: chains that jump twice to the next chain. A
-// walk that has no work left ends there: see [Result.Cut]. It is not safe for concurrent
-// use.
+// Work is the remaining budget for following packets. Rules can be written so that one packet
+// meets exponentially many of them: chains that jump twice to the next chain. A walk without
+// remaining work ends: see [Result.Cut]. It is not safe for concurrent use.
 type Work struct {
-	Visits int // rules that are asked
-	Steps  int // steps that are kept
+	Visits int // rules to evaluate
+	Steps  int // steps to keep
 }
 
-// NewWork is enough for a packet whose walk is told in full detail through a dump of
-// 200,000 rules, and for the 1,000 ways of a packet through one of 50,000 rules. Steps are
-// what needs memory: some 300 bytes each.
+// NewWork is enough for a walk in full detail through a dump of 200,000 rules, and for the 1,000
+// ways of a packet through one of 50,000 rules. Steps need memory: some 300 bytes each.
 func NewWork() *Work { return &Work{Visits: 50_000_000, Steps: 250_000} }
 
-// judgedVisits is how many rules a [Judge] asks about one packet.
-const judgedVisits = 1_000_000
+// sourceVisits is how many rules a [SourceNAT] evaluates for one packet.
+const sourceVisits = 1_000_000
 
 // maxDepth is how deep jumps may lead from chain to chain. Each level needs some of the
 // stack. The nf_tables back end has 16 (NFT_JUMP_STACK_SIZE, nf_tables_core.c), the legacy
 // one as many as there are chains (x_tables.c, xt_jumpstack_alloc).
 const maxDepth = 50_000
 
-// spent says what there is no more of; empty: nothing.
+// spent returns the limit that is reached; empty: none.
 func (w *Work) spent() string {
 	switch {
 	case w.Visits <= 0:
-		return "the limit of rules that are asked"
+		return "the limit of evaluated rules"
 	case w.Steps <= 0:
 		return "the limit of steps"
 	}
 	return ""
 }
 
-// cutOff ends a walk that has no work left, at a rule that it does not ask.
+// cutOff ends a walk without remaining work, at the next rule.
 func (w *walk) cutOff(c *chain, r *rule, limit string) exit {
 	why := fmt.Sprintf("the walk is cut off at line %d: %s is reached", r.Line, limit)
 	w.end(Stopped, r.Rule, why)
@@ -51,8 +49,8 @@ func (w *walk) cutOff(c *chain, r *rule, limit string) exit {
 	return ended
 }
 
-// checkNesting refuses chains that are nested too deep to be followed, and chains that lead
-// back to themselves, which the kernel does not load (ELOOP).
+// checkNesting refuses chains that are nested too deep, and chains that lead back to themselves,
+// which the kernel does not load (ELOOP).
 func checkNesting(chains map[string]*chain, inOrder []string) error {
 	n := nesting{heights: make(map[*chain]int)}
 	for _, name := range inOrder {
@@ -63,10 +61,10 @@ func checkNesting(chains map[string]*chain, inOrder []string) error {
 	return nil
 }
 
-// nesting knows how deep jumps lead from chains on.
+// nesting stores how deep jumps lead from each chain.
 type nesting struct{ heights map[*chain]int }
 
-// onTheWay is the height of a chain that is being looked at.
+// onTheWay is the height of a chain that is being visited.
 const onTheWay = -1
 
 func (n *nesting) height(c *chain, depth int) (int, error) {

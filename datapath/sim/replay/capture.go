@@ -9,12 +9,10 @@ import (
 	"time"
 )
 
-// Capture reads a file of captured packets: pcap, with time stamps in microseconds or
-// nanoseconds, or pcapng; each in either byte order. What it gives is what the file
-// holds byte for byte, so that whoever writes all blocks has copied the file with
-// its link types, time stamps, interfaces and comments. (pcapgo of gopacket keeps
-// less, takes the end of a file within a block for its end, and panics over short
-// options.)
+// Capture reads a file of captured packets: pcap, with time stamps in microseconds or nanoseconds,
+// or pcapng; each in either byte order. The blocks are the file's bytes, so that writing all
+// blocks copies the file with its link types, time stamps, interfaces and comments. (pcapgo of
+// gopacket keeps less, accepts a file that ends within a block, and panics on short options.)
 type Capture struct {
 	in     *bufio.Reader
 	read   int64 // bytes so far
@@ -34,11 +32,11 @@ type captureInterface struct {
 	link    LinkType
 	name    string
 	snap    uint32
-	perUnit uint64        // time stamps of a second
+	perUnit uint64        // time stamps per second
 	offset  time.Duration // added to all time stamps
 }
 
-// Block is a piece of a capture: a packet, or what stands between packets.
+// Block is a part of a capture: a packet, or data between packets.
 type Block struct {
 	Raw []byte // as it is in the file
 	// Frame is the captured packet with its link layer header, within Raw; nil if the block is
@@ -49,13 +47,12 @@ type Block struct {
 	// Time is when it was captured; if the block has no time stamp, that of the packet before.
 	Time time.Time
 	Link LinkType
-	// Interface is the name of the interface it was captured at; empty if the file
-	// does not tell.
+	// Interface is the name of the interface it was captured at; empty: unknown.
 	Interface string
 }
 
 // Magic numbers of capture files (draft-ietf-opsawg-pcap, draft-ietf-opsawg-pcapng) and
-// of gzip, as the first four bytes say in big-endian order.
+// of gzip, as the first four bytes in big-endian order.
 const (
 	magicMicroseconds = 0xa1b2c3d4
 	magicNanoseconds  = 0xa1b23c4d
@@ -63,17 +60,17 @@ const (
 	magicGzip         = 0x1f8b
 )
 
-// longestPacket is how many bytes of a packet may be captured: more is taken for
-// damage (MAXIMUM_SNAPLEN of libpcap).
+// longestPacket is how many bytes of a packet may be captured: a larger number counts as damage
+// (MAXIMUM_SNAPLEN of libpcap).
 const longestPacket = 262144
 
-// NewCapture begins to read a capture. The error says what the file is not.
+// NewCapture begins to read a capture. The error says why the file is no capture.
 func NewCapture(r io.Reader) (*Capture, error) {
 	c := &Capture{in: bufio.NewReaderSize(r, 1<<16)}
 	head, err := c.in.Peek(4)
 	switch {
 	case len(head) == 0 && errors.Is(err, io.EOF):
-		return nil, errors.New("it is empty, not even a capture of no packets")
+		return nil, errors.New("it is empty: a capture has at least a header")
 	case err != nil && !errors.Is(err, io.EOF):
 		return nil, err
 	case len(head) < 4:
@@ -98,11 +95,11 @@ func NewCapture(r io.Reader) (*Capture, error) {
 			return c, c.beginPcap()
 		}
 	}
-	return nil, fmt.Errorf("not a capture: it begins with %x, and neither pcap nor pcapng does", head)
+	return nil, fmt.Errorf("not a capture: it begins with %x, unlike pcap and pcapng", head)
 }
 
-// Next gives the next block, and io.EOF after the last. A file that ends within a
-// block, or makes no sense, is an error that says where.
+// Next returns the next block, and io.EOF after the last. For a truncated or malformed file it
+// returns an error with the position.
 func (c *Capture) Next() (*Block, error) {
 	b, err := c.next()
 	if b != nil && b.Frame != nil {
@@ -122,7 +119,7 @@ func (c *Capture) beginPcap() error {
 	if major := c.order.Uint16(c.header[4:]); major != 2 {
 		return fmt.Errorf("pcap version %d: only version 2 is known", major)
 	}
-	// The upper bits tell of frame check sequences.
+	// The upper bits are about frame check sequences.
 	link := LinkType(c.order.Uint32(c.header[20:]) & 0xffff)
 	c.interfaces = []captureInterface{{link: link}}
 	return link.check()
@@ -159,7 +156,7 @@ func (c *Capture) nextPcap() (*Block, error) {
 	}, nil
 }
 
-// fill reads all of b; what says of what it is a part.
+// fill reads all of b; what names the part of the file.
 func (c *Capture) fill(b []byte, what string) error {
 	n, err := io.ReadFull(c.in, b)
 	c.read += int64(n)

@@ -182,7 +182,7 @@ func TestDamage(t *testing.T) {
 		{"block of any length", with(ng, packet+4, 0, 0, 0, 0x7f), "claims a length of 2130706432"},
 		{"length behind", with(ng, at[4]-4, 8), "and 8 behind: the file is damaged"},
 		{"interface", with(ng, packet+8, 9), "a packet of interface 9, but only 2 are described before it"},
-		{"captured length", with(ng, packet+20, 0xff, 0xff), "a packet that claims 65535 bytes in a block that has room for 60"},
+		{"captured length", with(ng, packet+20, 0xff, 0xff), "a packet that claims 65535 bytes in a block for 60"},
 		{"interface's link type", with(ng, at[1]+8, 9), "link type 9"},
 		{"option", with(ng, at[1]+18, 0xff), "goes past the end of the block"},
 	} {

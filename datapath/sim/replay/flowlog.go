@@ -18,53 +18,53 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// IsFlowLog says whether a file that begins like this is a flow log, and not a capture.
+// IsFlowLog reports whether a file with this beginning is a flow log, not a capture.
 func IsFlowLog(begin []byte) bool {
 	begin = bytes.TrimLeft(begin, " \t\r\n")
 	return len(begin) > 0 && begin[0] == '{'
 }
 
-// Log decides the records of a flow log again, in their order, each with the draw it was
-// decided with. Session affinity follows from the earlier records: it is theirs, not that
-// of the decisions made again, so that one difference does not bring others with it. A
-// client that was bound before the log begins is bound by its first record.
+// Log decides the records of a flow log again, in their order, each with its recorded random
+// number. Session affinity follows from the recorded decisions, not from the new ones, so that one
+// difference does not cause others. A client that was bound before the log begins is bound by its
+// first record.
 type Log struct {
-	// Generation restricts what is compared to records of that generation of the service
-	// table; 0: all are.
+	// Generation restricts the comparison to records of that generation of the service table; 0:
+	// all.
 	Generation uint64
 
 	table    *decision.Table
 	affinity *affinity.Table
-	known    map[client]bool // there was a record before
+	known    map[client]bool // there was an earlier record
 	pending  []binding       // of records of the time now
 	now      time.Time
 	summary  LogSummary
 }
 
-// client is one of a service with session affinity.
+// client is a client of a service with session affinity.
 type client struct {
 	service  string
 	protocol decision.Protocol
 	addr     netip.Addr
 }
 
-// binding is one that a record tells of.
+// binding is a binding in a record.
 type binding struct {
 	service  *decision.ServicePort
 	endpoint netip.AddrPort
 	client   netip.Addr
 }
 
-// LogSummary counts what a flow log had.
+// LogSummary counts the records of a flow log.
 type LogSummary struct {
 	Records     int
 	Compared    int
-	Different   int // records that would be decided otherwise
+	Different   int // records that would be decided differently
 	Nodes       map[string]int
 	Generations map[uint64]int // of the node's records
 }
 
-// Difference is one field of a record that would be another.
+// Difference is one field of a record that would have another value.
 type Difference struct {
 	Line          int
 	Record        *flow.Record // as it was recorded
@@ -72,7 +72,7 @@ type Difference struct {
 	Recorded, Now string
 }
 
-// String tells the difference in one line.
+// String returns the difference in one line.
 func (d *Difference) String() string {
 	return fmt.Sprintf("line %d: %s %s -> %s: %s: %s, now %s", d.Line, d.Record.Protocol, d.Record.Source, d.Record.Destination,
 		d.Field, orNone(d.Recorded), orNone(d.Now))
@@ -85,11 +85,11 @@ func orNone(s string) string {
 	return s
 }
 
-// NewLog makes a replay of flow logs. A table whose node tells pods by interface is an
-// error: records do not tell the interface.
+// NewLog makes a replay of flow logs. A table whose node detects pods by interface is an error:
+// records do not have the interface.
 func NewLog(t *decision.Table) (*Log, error) {
 	if d := &t.Node().Detector; d.Bridge != "" || d.InterfacePrefix != "" {
-		return nil, errors.New("a flow log does not tell by which interface packets came in, so that pods cannot be told by it: give another --detect-local-mode")
+		return nil, errors.New("a flow log does not record the input interface, so pods cannot be detected by it: set another --detect-local-mode")
 	}
 	l := &Log{
 		table: t, known: make(map[client]bool),
@@ -99,7 +99,7 @@ func NewLog(t *decision.Table) (*Log, error) {
 	return l, nil
 }
 
-// Summary says what there was so far.
+// Summary returns the counts so far.
 func (l *Log) Summary() *LogSummary { return &l.summary }
 
 // longestRecord bounds a line: services have thousands of endpoints at most, and
@@ -162,7 +162,7 @@ func (l *Log) line(n int, line []byte, differs func(*Difference) error) error {
 	return nil
 }
 
-// packetOf is the packet a record tells of.
+// packetOf returns the packet of a record.
 func packetOf(r *flow.Record) (*decision.Packet, error) {
 	p := &decision.Packet{Local: r.Local}
 	var err error
@@ -181,11 +181,11 @@ func packetOf(r *flow.Record) (*decision.Packet, error) {
 	return p, nil
 }
 
-// recorded is a source of randomness that gives the draw of a record.
+// recorded is a Rand that returns the random number of a record.
 type recorded struct{ *flow.Record }
 
-// Float64 gives the draw. A record without one had no choice, or was decided by
-// an earlier packet: then no draw matters.
+// Float64 returns the random number. A record without one had no choice, or was decided by an
+// earlier packet: then the number does not matter.
 func (r recorded) Float64() float64 {
 	if r.Draw == nil {
 		return 0
@@ -195,8 +195,8 @@ func (r recorded) Float64() float64 {
 
 // decide decides the flow of a record again.
 func (l *Log) decide(r *flow.Record, p *decision.Packet) *flow.Record {
-	// The daemon decides some packets at a time, and binds clients behind: records of one
-	// time do not know of each other.
+	// The daemon decides several packets at once, and binds clients afterwards: records of the
+	// same time do not affect each other.
 	if r.Time == nil || !r.Time.Equal(l.now) {
 		for _, b := range l.pending {
 			l.affinity.Bind(b.service, b.endpoint, b.client)
@@ -214,7 +214,8 @@ func (l *Log) decide(r *flow.Record, p *decision.Packet) *flow.Record {
 			l.affinity.Bind(s, endpoint, c.addr)
 			d = decision.Decide(l.table, p, recorded{r}, l.affinity)
 		}
-		// As the daemon binds: not by what was kept or failed. Records of simulations say nothing.
+		// As the daemon binds: not for kept or failed entries. Records of simulations do not have
+		// this.
 		if err == nil && r.Conntrack != "kept" && r.Conntrack != "failed" {
 			l.pending = append(l.pending, binding{s, endpoint, c.addr})
 		}
@@ -229,7 +230,7 @@ func (l *Log) decide(r *flow.Record, p *decision.Packet) *flow.Record {
 	return now
 }
 
-// compare finds the differences in what was decided.
+// compare finds the differences between decisions.
 func (l *Log) compare(was, now *flow.Record) []Difference {
 	var found []Difference
 	field := func(name, recorded, now string) {
@@ -257,8 +258,7 @@ func candidates(r *flow.Record) string {
 	return strings.Join(list, " ")
 }
 
-// Check says what is wrong with a log none of whose records could be compared; nil: some
-// were.
+// Check returns an error if no record of the log could be compared; nil: some were.
 func (l *Log) Check() error {
 	s := &l.summary
 	switch {
@@ -273,7 +273,7 @@ func (l *Log) Check() error {
 	return fmt.Errorf("no record of node %q is of generation %d: there are %s", l.table.Node().Name, l.Generation, s.generations())
 }
 
-// generations tells how many records were of which generation.
+// generations lists the number of records of each generation.
 func (s *LogSummary) generations() string {
 	var list []string
 	for _, g := range slices.Sorted(maps.Keys(s.Generations)) {
@@ -282,7 +282,7 @@ func (s *LogSummary) generations() string {
 	return strings.Join(list, ", ")
 }
 
-// WriteTo prints the summary for people.
+// WriteTo prints the summary as text.
 func (s *LogSummary) WriteTo(w io.Writer) (int64, error) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, %d decided again", counted(s.Records, "record"), s.Compared)
@@ -290,13 +290,13 @@ func (s *LogSummary) WriteTo(w io.Writer) (int64, error) {
 	case 0:
 		b.WriteString(": no difference\n")
 	default:
-		fmt.Fprintf(&b, ": %d would be decided otherwise\n", s.Different)
+		fmt.Fprintf(&b, ": %d would be decided differently\n", s.Different)
 	}
 	if others := s.Records - s.ofNode(); others > 0 {
 		fmt.Fprintf(&b, "  %6d  of other nodes\n", others)
 	}
 	if len(s.Generations) > 1 {
-		fmt.Fprintf(&b, "  the log is of several service tables, which may not all be that of the objects: %s\n", s.generations())
+		fmt.Fprintf(&b, "  the log covers several service tables, and not all of them may match the objects: %s\n", s.generations())
 	}
 	n, err := io.WriteString(w, b.String())
 	return int64(n), err

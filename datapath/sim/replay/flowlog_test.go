@@ -92,7 +92,7 @@ func TestLogAgain(t *testing.T) {
 		}
 	}
 	if l.Summary().Different != different || different == 0 || different == sticky {
-		t.Errorf("%d of %d flows to the service would be decided otherwise, want %d", l.Summary().Different, sticky, different)
+		t.Errorf("%d of %d flows to the service would be decided differently, want %d", l.Summary().Different, sticky, different)
 	}
 	for _, line := range lines {
 		if !strings.Contains(line, "-> 10.96.0.50:80: ") {
@@ -174,9 +174,9 @@ func TestLogNodes(t *testing.T) {
 	if _, err := l.Summary().WriteTo(&b); err != nil {
 		t.Fatal(err)
 	}
-	const want = `3 records, 2 decided again: 1 would be decided otherwise
+	const want = `3 records, 2 decided again: 1 would be decided differently
        1  of other nodes
-  the log is of several service tables, which may not all be that of the objects: 1 of generation 1, 1 of generation 2
+  the log covers several service tables, and not all of them may match the objects: 1 of generation 1, 1 of generation 2
 `
 	if b.String() != want {
 		t.Errorf("have\n%s\nwant\n%s", b.String(), want)
@@ -232,7 +232,7 @@ func TestLogNonsense(t *testing.T) {
 	node := *cluster(t, nil).Node()
 	node.Detector = decision.Detector{Bridge: "cni0"}
 	table := cluster(t, nil)
-	if _, err := NewLog(table.Next(table.Built(), node)); err == nil || !strings.Contains(err.Error(), "give another --detect-local-mode") {
+	if _, err := NewLog(table.Next(table.Built(), node)); err == nil || !strings.Contains(err.Error(), "set another --detect-local-mode") {
 		t.Errorf("a detector by interface: %v", err)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/packet"
 )
 
-// LinkType is what packets of a capture begin with: a number of
+// LinkType is the type of the link layer header of a capture's packets: a number of
 // https://www.tcpdump.org/linktypes.html.
 type LinkType uint16
 
@@ -25,7 +25,7 @@ const (
 	linkCooked2  LinkType = 276
 )
 
-// check says whether packets of the type can be read.
+// check reports whether packets of the type can be read.
 func (l LinkType) check() error {
 	switch l {
 	case linkNull, linkEthernet, linkRaw12, linkRaw14, linkRaw, linkLoop, linkCooked, linkIPv4, linkIPv6, linkCooked2:
@@ -76,7 +76,7 @@ func (l LinkType) packetOf(frame []byte) ([]byte, error) {
 	return frame, nil
 }
 
-// sender is the Ethernet address that a frame came from; nil if it does not have one.
+// sender returns the Ethernet source address of a frame; nil if it has none.
 func (l LinkType) sender(frame []byte) *[6]byte {
 	const ethernet = 1 // ARPHRD_ETHER
 	switch {

@@ -24,10 +24,10 @@ const (
 	optionOffset     = 14
 )
 
-// longestBlock is how long a block may be: more is taken for damage.
+// longestBlock is how long a block may be: a greater length counts as damage.
 const longestBlock = 16 << 20
 
-// nextNG reads a block. All have their length before and behind.
+// nextNG reads a block. All have their length at both ends.
 func (c *Capture) nextNG() (*Block, error) {
 	if _, err := c.in.Peek(1); errors.Is(err, io.EOF) {
 		return nil, io.EOF
@@ -114,7 +114,7 @@ func (c *Capture) open(b *Block, section bool) error {
 // take makes the block a packet.
 func (b *Block) take(i *captureInterface, when time.Time, data []byte, length uint32) error {
 	if length > longestPacket || int(length) > len(data) {
-		return fmt.Errorf("a packet that claims %d bytes in a block that has room for %d", length, len(data))
+		return fmt.Errorf("a packet that claims %d bytes in a block for %d", length, len(data))
 	}
 	b.Frame, b.Time, b.Link, b.Interface = data[:length:length], when, i.link, i.name
 	return i.link.check()

@@ -202,7 +202,7 @@ func TestSummary(t *testing.T) {
 	if _, err := s.WriteTo(&b); err != nil {
 		t.Fatal(err)
 	}
-	const want = `6 packets in 5s, 5 flows decided: 3 translated, 1 refused, 1 left as they are
+	const want = `6 packets in 5s, 5 flows decided: 3 translated, 1 refused, 1 passed unchanged
        1  not IP
        2  to default/sticky
        1  to default/nobody-home

@@ -12,15 +12,15 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/netfilter"
 )
 
-// What only records of flows decided by a dump's rules say.
+// Values that only records of flows decided by a dump's rules have.
 const (
-	// VerdictUnknown: the walk came to something whose effect cannot be told.
+	// VerdictUnknown: the walk reached an unknown effect.
 	VerdictUnknown = "unknown"
-	// ReasonRules: why is in the steps.
+	// ReasonRules: the reason is in the steps.
 	ReasonRules = "rules"
 )
 
-// Rules are what decides where there is no service table.
+// Rules are the rules that decide without a service table.
 type Rules struct {
 	// Machines are those of one or both families.
 	Machines map[decision.Family]*netfilter.Machine
@@ -36,10 +36,10 @@ type byRules struct {
 	begun   time.Time                            // the time of the first packet
 }
 
-// ByRules makes a decider that sends the first packet of each flow through rules, which
-// remember it: counters of -m statistic --mode nth, limits, lists and quotas go on from flow
-// to flow. Packets behind the first are not sent: what rules count or limit by packets goes by
-// flows. The time is that of the capture.
+// ByRules makes a decider that sends the first packet of each flow through rules, whose state
+// continues from flow to flow: counters of -m statistic --mode nth, limits, lists and quotas.
+// Later packets are not sent: rules that count or limit packets count flows. The time is that of
+// the capture.
 func ByRules(rules Rules, r netfilter.Rand) Decider {
 	d := &byRules{Rules: rules, rand: r, states: make(map[decision.Family]*netfilter.State), entries: make(map[conntrack.Tuple]*netfilter.Entry)}
 	for family := range rules.Machines {
@@ -125,14 +125,14 @@ func (d *byRules) Forget(original conntrack.Tuple) {
 	}
 }
 
-// commented are what kube-proxy's comments say of the way to a service port.
+// commented are the kinds of addresses in kube-proxy's comments.
 var commented = map[string]decision.Entry{
 	"cluster IP": decision.EntryClusterIP, "external IP": decision.EntryExternalIP, "loadbalancer IP": decision.EntryLoadBalancer,
 }
 
-// serviceOf reads the service port out of kube-proxy's comments on the rules that
-// matched: "default/web:http cluster IP", "default/web:http has no endpoints". Both
-// are empty if no rule has one.
+// serviceOf reads the service port from kube-proxy's comments on the rules that matched:
+// "default/web:http cluster IP", "default/web:http has no endpoints". Both are empty if no rule
+// has one.
 func serviceOf(path []*iptables.Rule) (service, entry string) {
 	for _, r := range path {
 		if !strings.HasPrefix(r.Chain, "KUBE-") {

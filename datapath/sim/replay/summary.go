@@ -13,7 +13,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// Summary counts what a capture had.
+// Summary counts the packets and flows of a capture.
 type Summary struct {
 	Packets     int
 	First, Last time.Time // of the earliest and the latest packet; zero if there is none
@@ -22,7 +22,7 @@ type Summary struct {
 	Verdicts map[string]int // flows by their records' verdict
 	Services map[string]int // flows by service
 
-	// Packets that no flow begins with.
+	// Packets that begin no flow.
 	NotIP          int
 	OtherProtocols int // without ports
 	Fragments      int
@@ -30,9 +30,9 @@ type Summary struct {
 	Midway         int // of connections whose first packet is not in the capture
 
 	Duplicates int // the same packet seen again within milliseconds
-	SentAgain  int // SYN and INIT packets that were sent again
-	// Copies are flows whose first packet is one of another flow, seen again behind a
-	// translation that somebody else made: they are not decided.
+	SentAgain  int // retransmitted SYN and INIT packets
+	// Copies are flows whose first packet is one of another flow, seen again after a translation
+	// by another proxy: they are not decided.
 	Copies int
 	// LeftOut are packets left out of the translated capture.
 	LeftOut int
@@ -56,13 +56,13 @@ func (s *Summary) decided(r *flow.Record) {
 	}
 }
 
-// verdictTexts are the verdicts in the order in which they are told.
+// verdictTexts are the verdicts in the order of the output.
 var verdictTexts = [][2]string{
 	{decision.DNAT.String(), "translated"}, {decision.Reject.String(), "refused"}, {decision.Drop.String(), "dropped"},
-	{decision.Accept.String(), "left as they are"}, {VerdictUnknown, "not to be told"},
+	{decision.Accept.String(), "passed unchanged"}, {VerdictUnknown, "unknown"},
 }
 
-// WriteTo prints the summary for people. What there was none of is not told.
+// WriteTo prints the summary as text. It leaves out counts of 0.
 func (s *Summary) WriteTo(w io.Writer) (int64, error) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s in %s, %s decided", counted(s.Packets, "packet"), s.Last.Sub(s.First), counted(s.Flows, "flow"))
@@ -81,11 +81,11 @@ func (s *Summary) WriteTo(w io.Writer) (int64, error) {
 		{s.NotIP, "not IP"},
 		{s.OtherProtocols, "of other protocols than TCP, UDP and SCTP"},
 		{s.Fragments, "fragments"},
-		{s.Cut, "cut short before the ports"},
+		{s.Cut, "truncated before the ports"},
 		{s.Midway, "of connections that began before the capture"},
-		{s.SentAgain, "sent again: the first decision stands"},
+		{s.SentAgain, "retransmitted: the first decision counts"},
 		{s.Duplicates, "captured more than once: the first one counts"},
-		{s.Copies, "new only by a translation that was made while the capture was taken: not decided"},
+		{s.Copies, "new only because a proxy translated them during the capture: not decided"},
 		{s.LeftOut, "left out of the translated capture"},
 	} {
 		if line.n > 0 {

@@ -21,9 +21,9 @@ type byTable struct {
 	now      time.Time
 }
 
-// ByTable makes a decider that decides as the daemon on the table's node would. Whether a
-// packet was made on the node itself no capture tells: those from its addresses were.
-// steps asks for records with steps.
+// ByTable makes a decider that decides as the daemon on the table's node would. A capture does not
+// show whether a packet originated on the node itself: those from its addresses count as local.
+// steps: records have steps.
 func ByTable(t *decision.Table, r decision.Rand, steps bool) Decider {
 	d := &byTable{table: t, rand: r, steps: steps}
 	d.affinity = affinity.NewAt(func() time.Time { return d.now })
@@ -38,7 +38,7 @@ func (d *byTable) Decide(f *First) (Decision, error) {
 	}
 	if by := &d.table.Node().Detector; !p.Local && (by.Bridge != "" || by.InterfacePrefix != "") {
 		if f.Interface == "" {
-			return Decision{}, errors.New("pods are to be told by the interface of their packets, which the capture does not tell: capture with pcapng, or give another --detect-local-mode")
+			return Decision{}, errors.New("pods are to be detected by the interface, which the capture does not record: capture with pcapng, or set another --detect-local-mode")
 		}
 		p.InInterface = f.Interface
 	}
@@ -54,8 +54,8 @@ func (d *byTable) Decide(f *First) (Decision, error) {
 	}
 	result.Translated.Destination = decided.Endpoint()
 	if decided.Masquerade {
-		// The kernel takes the address of the route to the endpoint; on paper there is one
-		// of each family.
+		// The kernel takes the address of the route to the endpoint; here there is one of each
+		// family.
 		if ip := d.table.Node().IP(decision.FamilyOf(f.Source.Addr())); ip.IsValid() {
 			result.Translated.Source = netip.AddrPortFrom(ip, f.Source.Port())
 		} else {

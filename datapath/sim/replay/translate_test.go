@@ -192,7 +192,7 @@ func TestNoNodeAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = r.Run(c, &bytes.Buffer{}, func(*flow.Record) error { return nil })
-	const want = "packet 1: TCP 192.0.2.10:40000 -> 10.96.0.20:80 is masqueraded, but the node has no known IPv4 address: give it with --node-ip, or its Node object"
+	const want = "packet 1: TCP 192.0.2.10:40000 -> 10.96.0.20:80 is masqueraded, but the node has no known IPv4 address: set --node-ip, or add its Node object"
 	if err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}

@@ -1,5 +1,5 @@
-// Package trace follows one packet through the machine of package netfilter, and gives the
-// ways that it may go: a Trace, for JSON and for package tracetext.
+// Package trace follows one packet through the machine of package netfilter, and returns its
+// possible ways: a Trace, for JSON and for package tracetext.
 package trace
 
 import (
@@ -14,11 +14,11 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/netfilter"
 )
 
-// Version is the version of the schema. It grows when a field changes its meaning or
-// goes away; new fields do not change it.
+// Version is the version of the schema. It increases when a field changes its meaning or is
+// removed; new fields do not change it.
 const Version = 1
 
-// Trace is the answer to one question. SCHEMA.md describes it.
+// Trace is the result for one packet. SCHEMA.md describes it.
 type Trace struct {
 	Version     int    `json:"version"`
 	Rules       string `json:"rules"`
@@ -28,13 +28,13 @@ type Trace struct {
 	InInterface string `json:"inInterface,omitempty"`
 	Local       bool   `json:"local"`
 	Start       string `json:"start,omitempty"`
-	// Incomplete is what a listing does not tell that a dump would.
+	// Incomplete is the information of a dump that a listing lacks.
 	Incomplete []string `json:"incomplete,omitempty"`
 	Notes      []string `json:"notes"`
 	Ways       []Way    `json:"ways"`
-	// Untold is the probability of ways that are left out, because there are too many.
-	Untold float64 `json:"untold,omitempty"`
-	// Cut is what was left out because it took too much, one sentence each.
+	// LeftOut is the probability of ways that are left out, because there are too many.
+	LeftOut float64 `json:"untold,omitempty"`
+	// Cut is what was left out because of the work limit, one sentence each.
 	Cut []string `json:"cut,omitempty"`
 }
 
@@ -43,7 +43,7 @@ type Way struct {
 	Probability float64     `json:"probability"`
 	Verdict     string      `json:"verdict"` // see netfilter.Verdict
 	Why         string      `json:"why,omitempty"`
-	Line        int         `json:"line,omitempty"` // of the rule that gave the verdict
+	Line        int         `json:"line,omitempty"` // of the rule with the verdict
 	With        string      `json:"with,omitempty"`
 	Out         string      `json:"outInterface,omitempty"`
 	Source      string      `json:"source"` // in the end
@@ -53,15 +53,15 @@ type Way struct {
 	Assumptions []string    `json:"assumptions"`
 	Steps       []flow.Step `json:"steps"`
 	Reply       *Way        `json:"reply,omitempty"`
-	Later       *Way        `json:"later,omitempty"` // the asker's next packet, behind the answer
+	Later       *Way        `json:"later,omitempty"` // the client's next packet, after the reply
 
-	// Answer: it is that of an answer, or of a packet behind it.
+	// Answer: it is that of a reply, or of a packet after it.
 	Answer bool `json:"-"`
-	// Fork is the position in Steps of the first choice; -1: there was none.
+	// Fork is the position in Steps of the first random choice; -1: there was none.
 	Fork int `json:"-"`
-	// Flag is the command's flag that sets what the way ends for want of; empty: none.
+	// Flag is the command's flag that sets the missing data at which the way ends; empty: none.
 	Flag string `json:"-"`
-	// Cut is why the way was cut off; empty: it was not.
+	// Cut is the reason why the way was cut off; empty: it was not.
 	Cut string `json:"-"`
 }
 
@@ -73,8 +73,8 @@ type Conntrack struct {
 	Status   []string `json:"status"`
 	Mark     string   `json:"mark"`
 	Zone     uint16   `json:"zone,omitempty"`
-	// SourcePorts and DestinationPorts are first and last of those that the kernel chooses
-	// one of, where it does; the tuples have one that it might be.
+	// SourcePorts and DestinationPorts are the first and last port of the range from which the
+	// kernel selects one, if it does; the tuples have a possible one.
 	SourcePorts      *[2]uint16 `json:"sourcePorts,omitempty"`
 	DestinationPorts *[2]uint16 `json:"destinationPorts,omitempty"`
 }
@@ -85,17 +85,17 @@ type Tuple struct {
 	Destination string `json:"destination"`
 }
 
-// Question is what to ask.
+// Question is the packet to follow, with options.
 type Question struct {
-	Rules  string // what the rules are called
+	Rules  string // the name of the rules
 	Packet netfilter.Packet
 	Start  string         // a chain; empty: the packet's whole way
-	Reply  bool           // follow the answer, too
-	Later  bool           // and then the next packet of who asked
-	Rand   netfilter.Rand // draws; nil: all ways are followed
+	Reply  bool           // follow the reply, too
+	Later  bool           // and then the client's next packet
+	Rand   netfilter.Rand // random numbers; nil: all ways are followed
 	Limit  int            // of ways; 0: DefaultLimit
 	Notes  []netfilter.Guess
-	Time   time.Time // what time it is, for rules with -m time; zero: not known
+	Time   time.Time // the time, for rules with -m time; zero: unknown
 	// Listing is that of the rules, if they are of a listing.
 	Listing *iptables.Listing
 }
@@ -103,7 +103,7 @@ type Question struct {
 // DefaultLimit is how many ways are followed.
 const DefaultLimit = 1000
 
-// Ask asks the machine. The error is about the question.
+// Run follows the packet through the machine. The error is about the question.
 func Run(m *netfilter.Machine, q *Question) (*Trace, error) {
 	if err := m.Check(&q.Packet); err != nil {
 		return nil, err
@@ -139,21 +139,21 @@ func Run(m *netfilter.Machine, q *Question) (*Trace, error) {
 	if q.Rand != nil {
 		ways = []netfilter.Way{m.SendFrom(start, p, begin(), q.Rand, work)}
 	} else {
-		ways, t.Untold = m.ExploreFrom(start, p, begin, limit, work)
+		ways, t.LeftOut = m.ExploreFrom(start, p, begin, limit, work)
 	}
-	if t.Untold > 0 {
-		t.Cut = append(t.Cut, fmt.Sprintf("%d ways are followed; the others have the probability %s together", len(ways), strconv.FormatFloat(t.Untold, 'g', 3, 64)))
+	if t.LeftOut > 0 {
+		t.Cut = append(t.Cut, fmt.Sprintf("%d ways are followed; the others have the probability %s together", len(ways), strconv.FormatFloat(t.LeftOut, 'g', 3, 64)))
 	}
 	for i, w := range ways {
-		told := wayOf(w.Result)
+		way := wayOf(w.Result)
 		if q.Reply || q.Later {
-			told.Reply = reply(m, w, work)
+			way.Reply = reply(m, w, work)
 		}
-		if q.Later && told.Reply != nil {
-			told.Later = later(m, p, w, work)
+		if q.Later && way.Reply != nil {
+			way.Later = later(m, p, w, work)
 		}
-		t.Ways = append(t.Ways, *told)
-		t.noteCut(i+1, told)
+		t.Ways = append(t.Ways, *way)
+		t.noteCut(i+1, way)
 	}
 	for _, n := range q.Notes {
 		if !n.About.IsValid() || occurs(ways, n.About) {
@@ -166,12 +166,12 @@ func Run(m *netfilter.Machine, q *Question) (*Trace, error) {
 // mostCut bounds the sentences about ways that were cut off.
 const mostCut = 10
 
-// noteCut notes where a way, its answer and the packet behind it were cut off.
+// noteCut records where a way, its reply and the packet after it were cut off.
 func (t *Trace) noteCut(number int, w *Way) {
 	for _, c := range []struct {
 		what string
 		way  *Way
-	}{{"way", w}, {"the answer of way", w.Reply}, {"the next packet of way", w.Later}} {
+	}{{"way", w}, {"the reply of way", w.Reply}, {"the next packet of way", w.Later}} {
 		switch {
 		case c.way == nil || c.way.Cut == "":
 		case len(t.Cut) < mostCut:
@@ -182,7 +182,7 @@ func (t *Trace) noteCut(number int, w *Way) {
 	}
 }
 
-// occurs says whether an address of the network has anything to do with the packet's ways.
+// occurs reports whether an address of the network occurs in the packet's ways.
 func occurs(ways []netfilter.Way, network netip.Prefix) bool {
 	return slices.ContainsFunc(ways, func(w netfilter.Way) bool {
 		in := []netip.AddrPort{w.Packet.Source, w.Packet.Destination}
@@ -193,7 +193,7 @@ func occurs(ways []netfilter.Way, network netip.Prefix) bool {
 	})
 }
 
-// tell turns a result into a way.
+// wayOf turns a result into a way.
 func wayOf(r *netfilter.Result) *Way {
 	w := &Way{
 		Probability: r.Probability, Verdict: r.Verdict.String(), Why: r.Why, With: string(r.With), Out: r.Out,
@@ -253,7 +253,7 @@ func ports(r *iptables.PortRange) *[2]uint16 {
 	return &[2]uint16{r.First, r.Last}
 }
 
-// reply follows the answer of a way; nil: nobody answers.
+// reply follows the reply of a way; nil: there is none.
 func reply(m *netfilter.Machine, w netfilter.Way, work *netfilter.Work) *Way {
 	p, ok := w.Answer()
 	if !ok {
@@ -262,16 +262,16 @@ func reply(m *netfilter.Machine, w netfilter.Way, work *netfilter.Work) *Way {
 	if !p.Local && p.Source.Addr() == p.Destination.Addr() {
 		return &Way{
 			Probability: 1, Verdict: "answered", Source: p.SourceText(), Destination: p.DestinationText(), Mark: "0x0",
-			Why:         fmt.Sprintf("%s got a packet from its own address and answers itself: the answer does not come back here, and nothing is translated back", p.Source.Addr()),
+			Why:         fmt.Sprintf("%s got a packet from its own address and replies to itself: the reply does not return here, and nothing is translated back", p.Source.Addr()),
 			Assumptions: []string{}, Steps: []flow.Step{}, Fork: -1,
 		}
 	}
-	told := wayOf(m.SendFrom(nil, p, w.State, first{}, work).Result)
-	told.Answer = true
+	way := wayOf(m.SendFrom(nil, p, w.State, first{}, work).Result)
+	way.Answer = true
 	if !p.Local {
-		told.Assumptions = append(told.Assumptions, fmt.Sprintf("that %s sends its answer to this host", p.Source.Addr()))
+		way.Assumptions = append(way.Assumptions, fmt.Sprintf("that %s sends its reply to this host", p.Source.Addr()))
 	}
-	return told
+	return way
 }
 
 // later follows another packet like the first one, now that the connection is known.
@@ -282,13 +282,13 @@ func later(m *netfilter.Machine, p netfilter.Packet, w netfilter.Way, work *netf
 	if p.Source.Addr().IsUnspecified() && w.Entry != nil {
 		p.Source = w.Entry.Original.Source
 	}
-	told := wayOf(m.SendFrom(nil, p, w.State, first{}, work).Result)
-	told.Answer = true
-	return told
+	way := wayOf(m.SendFrom(nil, p, w.State, first{}, work).Result)
+	way.Answer = true
+	return way
 }
 
-// first is a Rand by which every rule that draws matches. Answers meet such rules in
-// filter and mangle only, and hardly ever.
+// first is a Rand with which every random rule matches. Replies meet such rules in filter and
+// mangle only, and rarely.
 type first struct{}
 
 func (first) Float64() float64 { return 0 }

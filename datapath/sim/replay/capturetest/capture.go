@@ -1,4 +1,4 @@
-// Package capturetest makes captures for tests out of a text of one packet a line:
+// Package capturetest makes captures for tests from a text with one packet per line:
 //
 //	0.000 TCP 10.244.1.9:40000 > 10.96.0.20:80 SYN id=7
 //	0.001 UDP [fd00::9]:40000 > [fd00::10]:53 payload=query
@@ -6,10 +6,11 @@
 //	4     ICMP 10.244.2.2 > 10.244.1.9 about=2
 //	5     ARP
 //
-// First the time in seconds, then what packet: with TCP flags or an SCTP chunk (INIT, DATA,
-// ABORT, SHUTDOWN-COMPLETE), and with payload, id (IPv4), ttl, seq (TCP, SCTP tag), vlan and
-// interface (the number, in pcapng). about is the line number of the packet an ICMP error is about. cut=N keeps N
-// bytes of the frame only; a packet that is absent is not in the capture, but may be spoken of. Lines that begin with # and empty ones are not packets, but count.
+// First the time in seconds, then what packet: with TCP flags or an SCTP chunk (INIT, DATA, ABORT,
+// SHUTDOWN-COMPLETE), and with payload, id (IPv4), ttl, seq (TCP, SCTP tag), vlan and interface
+// (the number, in pcapng). about is the line number of the packet an ICMP error is about. cut=N
+// keeps N bytes of the frame only; a packet that is absent is not in the capture, but others may
+// refer to it. Lines that begin with # and empty ones are not packets, but count.
 package capturetest
 
 import (
@@ -29,7 +30,7 @@ import (
 	"github.com/google/gopacket/pcapgo"
 )
 
-// Format says how a capture is written.
+// Format is the format of a capture.
 type Format struct {
 	NG          bool // pcapng, with two interfaces, eth0 and eth1; else pcap
 	Nanoseconds bool // pcap: nanoseconds in place of microseconds

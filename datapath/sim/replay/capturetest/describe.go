@@ -12,11 +12,11 @@ import (
 	"github.com/google/gopacket/pcapgo"
 )
 
-// Tell writes down the packets of a pcap or pcapng capture, a line each:
+// Describe writes the packets of a pcap or pcapng capture, a line each:
 //
 //	0.001 UDP 10.244.1.9:40000 > 10.244.1.2:53
 //
-// gopacket reads it, so that it is no part of what is tested.
+// gopacket reads it, so that the tested code is not used.
 func Describe(capture []byte) (string, error) {
 	var source gopacket.PacketDataSource
 	var link layers.LinkType
