@@ -219,7 +219,7 @@ func (r *Replay) begin(p *captured, b *Block, decided func(*flow.Record) error) 
 		return nil, err
 	}
 	if d.NoSource && r.Translate {
-		return nil, fmt.Errorf("%s %s -> %s is masqueraded, but the node has no known %s address: give it with --node-ip, or its Node object",
+		return nil, fmt.Errorf("%s %s -> %s is masqueraded, but the node has no known %s address: set --node-ip, or add its Node object",
 			decision.Protocol(p.Tuple.Protocol), p.Tuple.Source, p.Tuple.Destination, decision.FamilyOf(p.Tuple.Destination.Addr()))
 	}
 	f.record, f.translated = d.Record, r.flows.unique(d.Translated, p.Tuple)
