@@ -98,7 +98,7 @@ func TestAskGivesUp(t *testing.T) {
 		_, err := Ask(netip.MustParseAddrPort("192.0.2.2:80"), 100*time.Millisecond)
 		return err
 	})
-	if err == nil || err.Error() != "connect: no answer in time" {
+	if err == nil || err.Error() != "connect: timeout" {
 		t.Errorf("%v, want the end of the time limit", err)
 	}
 }

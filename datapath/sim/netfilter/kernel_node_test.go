@@ -110,6 +110,14 @@ func (n *kernelNode) configure(t testing.TB) {
 	} {
 		check(t, s.ns.SetSysctl(s.name, s.value))
 	}
+	// Entries do not expire in the simulator, which would matter on a slow machine: that of an
+	// SCTP INIT lives for 3 s in the kernel.
+	for _, state := range []string{
+		"sctp_timeout_closed", "sctp_timeout_cookie_wait", "sctp_timeout_cookie_echoed", "sctp_timeout_shutdown_sent", "sctp_timeout_shutdown_recd", "sctp_timeout_shutdown_ack_sent",
+		"tcp_timeout_close", "udp_timeout", "icmp_timeout", "icmpv6_timeout",
+	} {
+		check(t, n.node.SetSysctl("net.netfilter.nf_conntrack_"+state, "600"))
+	}
 	for _, i := range n.host.Interfaces {
 		if i.Name != loopbackName {
 			check(t, n.node.AddVeth(i.Name, n.outside, "to-"+i.Name))
