@@ -271,7 +271,7 @@ func TestEstablishWhileOthersDo(t *testing.T) {
 		f := conntracktest.NewFake()
 		f.NoPorts = true
 		r := establishOne(f.Table(), e)
-		if r.Outcome != conntrack.Failed || !strings.Contains(r.Err.Error(), "no source port is free") {
+		if r.Outcome != conntrack.Failed || !strings.Contains(r.Err.Error(), "no free source port") {
 			t.Errorf("outcome %v, error %v", r.Outcome, r.Err)
 		}
 	})

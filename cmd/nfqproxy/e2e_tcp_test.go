@@ -374,7 +374,7 @@ func testChangesApply(t *testing.T, c *cluster) {
 	if err := os.WriteFile(c.objects, []byte(faulty), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	c.logged("the last good table stays in force")
+	c.logged("the last valid table stays in force")
 	c.logged("80000")
 	if a := c.ask(c.dial("shell", "tcp", anyPort, "10.96.0.30:80")); a.Pod != "default/web-2" {
 		t.Errorf("after a faulty change %s answers, want default/web-2", a.Pod)

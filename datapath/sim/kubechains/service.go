@@ -148,7 +148,7 @@ func (w *writer) clusterIP(s *decision.ServicePort) {
 			src := p.Source.Addr()
 			switch {
 			case matched:
-				return fmt.Sprintf("%s is not a pod of this cluster: masquerade, so that the reply returns through this node", src)
+				return fmt.Sprintf("%s is not a pod of this cluster: masquerade, so that the reply returns here", src)
 			case node.Detector.IsLocal(p.Packet):
 				return fmt.Sprintf("%s is a pod: no masquerade", src)
 			}
@@ -229,7 +229,7 @@ func (w *writer) nodePort(s *decision.ServicePort) {
 func (w *writer) external(s *decision.ServicePort) {
 	chain, name := s.ExternalChain(), s.Name.String()
 	if s.ExternalPolicy == decision.Cluster {
-		w.add(NAT, chain, jumpTo(MarkMasq), describe("the endpoint may be on another node: masquerade, so that the reply returns through this node"),
+		w.add(NAT, chain, jumpTo(MarkMasq), describe("the endpoint may be on another node: masquerade, so that the reply returns here"),
 			comment("masquerade traffic for "+name+" external destinations"))
 	} else {
 		if d := &w.t.Node().Detector; d.Implemented(s.Family) {
