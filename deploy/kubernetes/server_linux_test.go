@@ -155,8 +155,8 @@ func TestReadme(t *testing.T) {
 		return text
 	}
 	want := map[string]string{
-		"Once": "label kube-proxy, kube-proxy", "Over": "label nfqproxy, nfqproxy",
-		"Back": "label kube-proxy, kube-proxy", "Off the cluster": "label , kube-proxy",
+		"Once": "label kube-proxy, kube-proxy", "To nfqproxy": "label nfqproxy, nfqproxy",
+		"Back to kube-proxy": "label kube-proxy, kube-proxy", "Uninstall": "label , kube-proxy",
 	}
 	run := 0
 	for _, part := range commands(t) {
