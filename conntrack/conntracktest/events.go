@@ -15,7 +15,7 @@ const ownPort = 4711
 const received = 256
 
 // Watch watches the fake as [conntrack.Watch] does the kernel's table; but so many events
-// may wait as the buffer says. The fake tells of what [Fake.Change], [Fake.End] and Tables
+// may wait as the buffer says. The fake sends events of what [Fake.Change], [Fake.End] and Tables
 // do, and of times only what is in the state; see [conntrack.Event] for what the kernel tells.
 func (f *Fake) Watch(buffer int) *conntrack.Watcher {
 	e := &events{fake: f, room: buffer, listens: true}
