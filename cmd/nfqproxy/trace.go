@@ -223,7 +223,7 @@ func (f *packetFlags) add(flags *pflag.FlagSet) {
 // defaultSourcePort is the source port of packets without one.
 const defaultSourcePort = 40000
 
-func (f *packetFlags) packet(given *pflag.FlagSet) (netfilter.Packet, error) {
+func (f *packetFlags) packet(given *pflag.FlagSet) (iptables.Packet, error) {
 	var missing []string
 	for _, name := range []string{"protocol", "source", "destination"} {
 		if !given.Changed(name) && (name != "source" || !f.local) {
@@ -231,20 +231,20 @@ func (f *packetFlags) packet(given *pflag.FlagSet) (netfilter.Packet, error) {
 		}
 	}
 	if len(missing) > 0 {
-		return netfilter.Packet{}, fmt.Errorf("%s missing: a packet needs --protocol, --source (unless --local) and --destination", strings.Join(missing, " and "))
+		return iptables.Packet{}, fmt.Errorf("%s missing: a packet needs --protocol, --source (unless --local) and --destination", strings.Join(missing, " and "))
 	}
 	if !f.local && (given.Changed("uid") || given.Changed("gid")) {
-		return netfilter.Packet{}, errors.New("--uid and --gid require --local: they name the sender on the host")
+		return iptables.Packet{}, errors.New("--uid and --gid require --local: they name the sender on the host")
 	}
 	if f.local && f.inInterface != "" {
-		return netfilter.Packet{}, errors.New("--local and --in-interface exclude each other: the host sends the packet, or it arrives on a device")
+		return iptables.Packet{}, errors.New("--local and --in-interface exclude each other: the host sends the packet, or it arrives on a device")
 	}
-	p := netfilter.Packet{Local: f.local, InInterface: f.inInterface, Length: f.length, TOS: f.tos, TTL: f.ttl}
+	p := iptables.Packet{Local: f.local, InInterface: f.inInterface, Length: f.length, TOS: f.tos, TTL: f.ttl}
 	var err error
 	if p.Protocol, err = parseProtocol(f.protocol); err != nil {
 		return p, err
 	}
-	portNeeded := netfilter.HasPorts(p.Protocol)
+	portNeeded := iptables.HasPorts(p.Protocol)
 	if p.Destination, err = parseEnd("--destination", f.destination, portNeeded, 0); err != nil {
 		return p, err
 	}
@@ -268,7 +268,7 @@ func (f *packetFlags) packet(given *pflag.FlagSet) (netfilter.Packet, error) {
 	}
 	p.Mark = uint32(mark)
 	if f.local {
-		p.Owner = &netfilter.Owner{UID: f.uid, GID: f.gid}
+		p.Owner = &iptables.SocketOwner{UID: f.uid, GID: f.gid}
 	}
 	if f.mac != "" {
 		m, err := iptables.ParseMAC(f.mac)
@@ -282,13 +282,13 @@ func (f *packetFlags) packet(given *pflag.FlagSet) (netfilter.Packet, error) {
 }
 
 // suppose notes the properties of the packet that no flag set.
-func (f *packetFlags) suppose(p *netfilter.Packet, given *pflag.FlagSet) {
+func (f *packetFlags) suppose(p *iptables.Packet, given *pflag.FlagSet) {
 	for _, s := range []struct {
-		fact  netfilter.Facts
+		fact  iptables.Facts
 		flags []string
 	}{
-		{netfilter.FactMAC, []string{"mac"}}, {netfilter.FactOwner, []string{"uid", "gid"}}, {netfilter.FactTTL, []string{"ttl"}}, {netfilter.FactTOS, []string{"tos"}},
-		{netfilter.FactLength, []string{"length", "payload"}}, {netfilter.FactOptions, []string{"mss"}},
+		{iptables.FactMAC, []string{"mac"}}, {iptables.FactOwner, []string{"uid", "gid"}}, {iptables.FactTTL, []string{"ttl"}}, {iptables.FactTOS, []string{"tos"}},
+		{iptables.FactLength, []string{"length", "payload"}}, {iptables.FactOptions, []string{"mss"}},
 	} {
 		if !slices.ContainsFunc(s.flags, given.Changed) {
 			p.Supposed |= s.fact
@@ -304,7 +304,7 @@ func (f *packetFlags) suppose(p *netfilter.Packet, given *pflag.FlagSet) {
 }
 
 // headerLength is that of the packet's headers without options, in bytes.
-func headerLength(p *netfilter.Packet) int {
+func headerLength(p *iptables.Packet) int {
 	length := 20
 	if p.Destination.Addr().Is6() {
 		length = 40
@@ -316,7 +316,7 @@ func headerLength(p *netfilter.Packet) int {
 }
 
 // layer4 fills in what only one protocol has.
-func (f *packetFlags) layer4(p *netfilter.Packet) error {
+func (f *packetFlags) layer4(p *iptables.Packet) error {
 	switch p.Protocol {
 	case 6:
 		flags, err := iptables.ParseTCPFlags(f.tcpFlags)

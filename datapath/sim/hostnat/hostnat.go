@@ -97,7 +97,7 @@ type Evaluator struct {
 // the device out. p.InInterface counts if the rules match it. mark is the packet's. r may be nil.
 func (a *Evaluator) Evaluate(r *Rules, p *decision.Packet, endpoint netip.AddrPort, out string, mark uint32) Result {
 	a.packet = netfilter.Translated{
-		Packet: netfilter.Packet{
+		Packet: iptables.Packet{
 			Protocol: uint8(p.Protocol), Source: p.Source, Destination: endpoint, Local: p.Local, InInterface: p.InInterface,
 			Mark: mark, TTL: 64,
 		},

@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net"
+	"net/netip"
 	"strings"
 )
 
@@ -92,6 +93,34 @@ func (m Addrtype) write(w *words) {
 	w.flag(m.LimitOut, "--limit-iface-out")
 }
 
+// test is addrtype_mt_v1 (xt_addrtype.c).
+func (m Addrtype) test(c *Context) Truth {
+	return truthOf(!m.wrong(c, m.Source, c.Packet.Source) && !m.wrong(c, m.Destination, c.Packet.Destination))
+}
+
+func (m Addrtype) wrong(c *Context, types Condition[AddrTypes], a netip.AddrPort) bool {
+	device := ""
+	switch {
+	case m.LimitIn:
+		device = c.In
+	case m.LimitOut:
+		device = c.Out
+	}
+	return types.Given && c.Host.AddrType(a.Addr(), device, types.Value) == types.Negated
+}
+
+func (m Addrtype) whyNot(c *Context) string {
+	types, a := m.Source, c.Packet.Source
+	if !m.wrong(c, types, a) {
+		types, a = m.Destination, c.Packet.Destination
+	}
+	verb := "is not"
+	if types.Negated {
+		verb = "is"
+	}
+	return fmt.Sprintf("%s %s an address of type %s", a.Addr(), verb, types.Value)
+}
+
 // IPRange is "-m iprange".
 type IPRange struct{ Source, Destination Condition[AddrRange] }
 
@@ -127,6 +156,11 @@ func (IPRange) Module() string { return "iprange" }
 func (m IPRange) write(w *words) {
 	writeCondition(w, "--src-range", m.Source, AddrRange.String)
 	writeCondition(w, "--dst-range", m.Destination, AddrRange.String)
+}
+
+func (m IPRange) test(c *Context) Truth {
+	return truthOf(!m.Source.fails(m.Source.Value.Contains(c.Packet.Source.Addr())) &&
+		!m.Destination.fails(m.Destination.Value.Contains(c.Packet.Destination.Addr())))
 }
 
 // MACAddress is an Ethernet address.
@@ -178,3 +212,25 @@ var macModule = &module{
 // Module is "mac".
 func (MAC) Module() string   { return "mac" }
 func (m MAC) write(w *words) { w.option(m.Negated, "--mac-source", m.Address.String()) }
+
+func (MAC) reads() Facts { return FactMAC }
+
+func (m MAC) test(c *Context) Truth {
+	return truthOf(c.framed() && (*c.Packet.MAC == m.Address) != m.Negated)
+}
+
+// framed reports whether the packet still has the header of its frame.
+func (c *Context) framed() bool {
+	return c.Packet.MAC != nil && c.In != "" && c.Host.HasFrames(c.In)
+}
+
+func (m MAC) whyNot(c *Context) string {
+	if !c.framed() {
+		return "it came in no Ethernet frame"
+	}
+	return isNot("the frame's source is "+c.Packet.MAC.String(), m.Address.String(), m.Negated)
+}
+
+func (m MAC) unknown(*Context) string {
+	return Describe(m) + " depends on the frame's source address, which is not known"
+}

@@ -1,5 +1,10 @@
 package iptables
 
+import (
+	"net/netip"
+	"strings"
+)
+
 // Conntrack is "-m conntrack" (xt_conntrack.c, conntrack_mt). For a packet without an entry only
 // State is evaluated, and the rule does not match if it is not given.
 type Conntrack struct {
@@ -204,6 +209,79 @@ func (m Conntrack) write(w *words) {
 	writeCondition(w, "--ctdir", m.Direction, Direction.String)
 }
 
+// states are the packet's states for --ctstate.
+func (c *Context) states() States {
+	bits := c.Host.State()
+	if e := c.Host.Connection(); e != nil {
+		if e.SNAT {
+			bits |= StateSNAT
+		}
+		if e.DNAT {
+			bits |= StateDNAT
+		}
+	}
+	return bits
+}
+
+// test is conntrack_mt (xt_conntrack.c).
+func (m Conntrack) test(c *Context) Truth {
+	if m.State.fails(m.State.Value&c.states() != 0) {
+		return False
+	}
+	e := c.Host.Connection()
+	if e == nil {
+		return truthOf(m.State.Given)
+	}
+	return truthOf(!m.Direction.fails((m.Direction.Value == Reply) == c.Host.Reply()) &&
+		contains(m.OriginalSource, e.Original.Source) && contains(m.OriginalDestination, e.Original.Destination) &&
+		contains(m.ReplySource, e.Reply.Source) && contains(m.ReplyDestination, e.Reply.Destination) &&
+		hasPort(m.OriginalSourcePort, e.Original.Source) && hasPort(m.OriginalDestinationPort, e.Original.Destination) &&
+		hasPort(m.ReplySourcePort, e.Reply.Source) && hasPort(m.ReplyDestinationPort, e.Reply.Destination) &&
+		!m.Protocol.fails(m.Protocol.Value == e.Original.Protocol) &&
+		!m.Status.fails(m.Status.Value&e.status() != 0) &&
+		(!m.Expire.Given || m.Expire.Value.Contains(c.Host.Expires()) != m.Expire.Negated))
+}
+
+func contains(c Condition[Network], a netip.AddrPort) bool {
+	return !c.Given || c.Value.Contains(a.Addr()) != c.Negated
+}
+
+func hasPort(c Condition[PortRange], a netip.AddrPort) bool {
+	return !c.Given || c.Value.Contains(a.Port()) != c.Negated
+}
+
+// status returns the bits for --ctstatus.
+func (e *Connection) status() CtStatus {
+	var s CtStatus
+	if e.SeenReply {
+		s |= StatusSeenReply
+	}
+	if e.Assured {
+		s |= StatusAssured
+	}
+	if e.Confirmed {
+		s |= StatusConfirmed
+	}
+	return s
+}
+
+func (m Conntrack) why(c *Context) string {
+	if !m.State.Given {
+		return ""
+	}
+	return "its state is " + c.states().String()
+}
+
+func (m Conntrack) whyNot(c *Context) string {
+	if !m.State.Given {
+		return ""
+	}
+	return isNot(m.why(c), m.State.Value.alternatives(), m.State.Negated)
+}
+
+// alternatives is "NEW or RELATED".
+func (s States) alternatives() string { return strings.ReplaceAll(s.String(), ",", " or ") }
+
 // State is "-m state", the older spelling of --ctstate, without SNAT and DNAT.
 type State struct {
 	States  States
@@ -239,3 +317,11 @@ func decodeState(r raw) (Match, bool) {
 // Module is "state".
 func (State) Module() string   { return "state" }
 func (m State) write(w *words) { w.option(m.Negated, "--state", m.States.String()) }
+
+func (m State) test(c *Context) Truth { return truthOf((m.States&c.Host.State() != 0) != m.Negated) }
+
+func (State) why(c *Context) string { return "its state is " + c.Host.State().String() }
+
+func (m State) whyNot(c *Context) string {
+	return isNot(m.why(c), m.States.alternatives(), m.Negated)
+}

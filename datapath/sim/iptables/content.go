@@ -3,6 +3,7 @@ package iptables
 import (
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -117,6 +118,67 @@ func printable(s string) bool {
 		}
 	}
 	return !strings.HasSuffix(s, `\`)
+}
+
+func (String) reads() Facts { return FactBytes }
+
+func (m String) test(c *Context) Truth {
+	image := c.Packet.image()
+	found, hidden := image.contains(&m)
+	if hidden && found == False {
+		c.assume("that %q is not in the fields of its headers that are not known", m.Pattern)
+	}
+	return found.negatedIf(m.Negated)
+}
+
+func (m String) whyNot(*Context) string {
+	if m.Negated {
+		return fmt.Sprintf("%q is in the packet", m.Pattern)
+	}
+	return fmt.Sprintf("%q is not in the packet", m.Pattern)
+}
+
+func (m String) unknown(*Context) string { return Describe(m) + bytesNotKnown }
+
+const bytesNotKnown = " depends on bytes of the packet that are not known"
+
+// contains is textsearch_find from one offset to another (skb_find_text, net/core/skbuff.c). If
+// only unknown fields of the headers could contain the text, it does not match, and hidden is set.
+func (m *image) contains(s *String) (found Truth, hidden bool) {
+	for at := int(s.From); at+len(s.Pattern) <= min(s.Limit(), len(m.bytes)); at++ {
+		switch m.begins(at, s) {
+		case True:
+			return True, false
+		case Unknown:
+			if end := at + len(s.Pattern); end > m.payload && !m.allKnown(max(at, m.payload), end) {
+				found = Unknown
+			} else {
+				hidden = true
+			}
+		}
+	}
+	return found, hidden
+}
+
+func (m *image) begins(at int, s *String) Truth {
+	t := True
+	for i := range len(s.Pattern) {
+		switch a, b := m.bytes[at+i], s.Pattern[i]; {
+		case !m.known[at+i]:
+			t = Unknown
+		case a == b, s.IgnoreCase && lower(a) == lower(b):
+		default:
+			return False
+		}
+	}
+	return t
+}
+
+func lower(c byte) byte {
+	if 'A' <= c && c <= 'Z' {
+		return c + 'a' - 'A'
+	}
+	return c
 }
 
 // stringPhrase reads `STRING match  "foo bar" ALGO name bm FROM 5 TO 20 ICASE`. Text and
@@ -317,6 +379,62 @@ func (m U32) write(w *words) {
 	}
 	w.option(m.Negated, "--u32")
 	w.tokens = append(w.tokens, Token{Text: strings.Join(tests, "&&"), Quoted: true})
+}
+
+func (U32) reads() Facts { return FactBytes }
+
+func (m U32) test(c *Context) Truth {
+	image := c.Packet.image()
+	return image.u32(m.Tests).negatedIf(m.Negated)
+}
+
+func (m U32) unknown(*Context) string { return Describe(m) + bytesNotKnown }
+
+// u32 is u32_match_it (xt_u32.c).
+func (m *image) u32(tests []U32Test) Truth {
+	t := True
+	for i := range tests {
+		switch m.test(&tests[i]) {
+		case False:
+			return False
+		case Unknown:
+			t = Unknown
+		}
+	}
+	return t
+}
+
+func (m *image) test(t *U32Test) Truth {
+	n, ok := m.at(uint64(t.Start), 4)
+	if !ok {
+		return False
+	}
+	base := uint32(0)
+	for _, s := range t.Steps {
+		switch s.Operator {
+		case U32And:
+			n = partial{n.value & s.Number, n.known | ^s.Number}
+		case U32Left:
+			n = partial{n.value << (s.Number & 31), n.known<<(s.Number&31) | (1<<(s.Number&31) - 1)}
+		case U32Right:
+			n = partial{n.value >> (s.Number & 31), ^(^n.known >> (s.Number & 31))}
+		case U32At:
+			if n.known != ^uint32(0) {
+				return Unknown
+			}
+			if base+n.value < base {
+				return False
+			}
+			base += n.value
+			if n, ok = m.at(uint64(base)+uint64(s.Number), 4); !ok {
+				return False
+			}
+		}
+	}
+	if n.known != ^uint32(0) {
+		return Unknown
+	}
+	return truthOf(slices.ContainsFunc(t.Ranges, func(r Range[uint32]) bool { return r.Contains(n.value) }))
 }
 
 // u32Phrase reads `u32 ! "0x0=0x1"`.

@@ -1,6 +1,8 @@
 package iptables
 
 import (
+	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 )
@@ -30,6 +32,30 @@ var quotaModule = &module{
 // Module is "quota".
 func (Quota) Module() string   { return "quota" }
 func (m Quota) write(w *words) { w.option(m.Negated, "--quota", decimal(m.Bytes)) }
+
+func (Quota) reads() Facts { return FactMemory | FactLength }
+
+// test is quota_mt (xt_quota.c). A dump does not show how much a running host has left.
+func (m Quota) test(c *Context) Truth {
+	type key place
+	left, known := recall[uint64](c, key(c.place()))
+	if !known {
+		if left = m.Bytes; !c.Host.Fresh() {
+			c.assume("line %d: that nothing of the quota of %d bytes was used before", c.Rule.Line, m.Bytes)
+		}
+	}
+	length := uint64(c.Packet.Length)
+	c.keep(key(c.place()), left-min(left, length))
+	return truthOf((left >= length) != m.Negated)
+}
+
+func (m Quota) whyNot(*Context) string {
+	verb := "is"
+	if m.Negated {
+		verb = "is not"
+	}
+	return fmt.Sprintf("the quota of %d bytes %s used up", m.Bytes, verb)
+}
 
 // quotaPhrase reads "quota: 1000 bytes", which is also what a negated one prints.
 func quotaPhrase(w *wording, negated bool) bool {
@@ -91,6 +117,50 @@ func (m Connlimit) write(w *words) {
 		side = "--connlimit-daddr"
 	}
 	w.bare(option, decimal(m.Limit), "--connlimit-mask", decimal(m.Bits), side)
+}
+
+func (Connlimit) reads() Facts { return FactMemory }
+
+// test is connlimit_mt (xt_connlimit.c): of the connections that reached the rule, those that are
+// not over, and the packet's own.
+func (m Connlimit) test(c *Context) Truth {
+	type connection struct {
+		original Tuple
+		zone     uint16
+	}
+	type key struct {
+		place
+		addr netip.Addr
+		zone uint16
+	}
+	addr := c.Packet.Source.Addr()
+	if m.Destination {
+		addr = c.Packet.Destination.Addr()
+	}
+	if p, err := addr.Prefix(int(m.Bits)); err == nil {
+		addr = p.Addr()
+	}
+	own := connection{c.Packet.Tuple(), c.Host.Zone()}
+	if e := c.Host.Connection(); e != nil {
+		own = connection{e.Original, e.Zone}
+	}
+	k := key{c.place(), addr, own.zone}
+	list, known := recall[[]connection](c, k)
+	if !known && !c.Host.Fresh() {
+		c.assume("line %d: that no other connection of %s is counted", c.Rule.Line, addr)
+	}
+	list = append(slices.DeleteFunc(slices.Clone(list), func(k connection) bool {
+		return k == own || !c.Host.Lives(k.original, k.zone)
+	}), own)
+	c.keep(k, list)
+	return truthOf((uint64(len(list)) > uint64(m.Limit)) != m.UpTo)
+}
+
+func (m Connlimit) whyNot(*Context) string {
+	if m.UpTo {
+		return fmt.Sprintf("there are more than %d connections", m.Limit)
+	}
+	return fmt.Sprintf("there are no more than %d connections", m.Limit)
 }
 
 // connlimitPhrase reads "#conn src/32 > 3" and "#conn dst/24 <= 3".
@@ -203,6 +273,54 @@ func (m Connbytes) write(w *words) {
 	w.bare("--connbytes-mode", m.Unit.String(), "--connbytes-dir", m.Direction.String())
 }
 
+func (m Connbytes) reads() Facts {
+	if m.Unit == ConnbytesPackets {
+		return FactMemory
+	}
+	return FactMemory | FactLength
+}
+
+// test is connbytes_mt (xt_connbytes.c). A template counts nothing.
+func (m Connbytes) test(c *Context) Truth {
+	e := c.Host.Connection()
+	return truthOf(e != nil && c.Host.Tracked() && m.Count.Contains(m.amount(e)) != m.Negated)
+}
+
+// amount returns the number that is compared.
+func (m Connbytes) amount(e *Connection) uint64 {
+	sum := e.Traffic[0]
+	switch m.Direction {
+	case ConnbytesReply:
+		sum = e.Traffic[1]
+	case ConnbytesBoth:
+		sum.Packets += e.Traffic[1].Packets
+		sum.Bytes += e.Traffic[1].Bytes
+	}
+	switch {
+	case m.Unit == ConnbytesPackets:
+		return sum.Packets
+	case m.Unit == ConnbytesBytes:
+		return sum.Bytes
+	case sum.Packets == 0:
+		return 0
+	}
+	return sum.Bytes / sum.Packets
+}
+
+func (m Connbytes) whyNot(c *Context) string {
+	e := c.Host.Connection()
+	if e == nil || !c.Host.Tracked() {
+		return "it has no connection that is counted"
+	}
+	what := [...]string{"packets", "bytes", "bytes per packet"}[m.Unit]
+	direction := [...]string{"in its own direction", "in the reply direction", "in both directions"}[m.Direction]
+	wanted := fmt.Sprintf("%d to %d", m.Count.First, m.Count.Last)
+	if m.Count.Last == ^uint64(0) {
+		wanted = fmt.Sprintf("%d or more", m.Count.First)
+	}
+	return isNot(fmt.Sprintf("%s of its connection %s: %d", what, direction, m.amount(e)), wanted, m.Negated)
+}
+
 // connbytesPhrase reads "! connbytes 10:20 connbytes mode packets connbytes direction both".
 func connbytesPhrase(w *wording, negated bool) bool {
 	w.load("connbytes")
@@ -237,6 +355,13 @@ func (m Helper) write(w *words) {
 	w.flag(m.Negated, "!")
 	w.text("--helper", m.Name)
 }
+
+func (Helper) reads() Facts { return FactKernel }
+
+// test is false for every connection that no helper expected: there are no others.
+func (m Helper) test(*Context) Truth { return truthOf(m.Negated) }
+
+func (Helper) whyNot(*Context) string { return "its connection is not related to another one" }
 
 // helperPhrase reads `helper match "ftp"` and `helper match ! ""`.
 func helperPhrase(w *wording, negated bool) bool {

@@ -1,5 +1,7 @@
 package iptables
 
+import "fmt"
+
 // CPU is "-m cpu": the processor that evaluates the rule (xt_cpu.c).
 type CPU struct {
 	Number  uint32 // counts from 0
@@ -21,6 +23,14 @@ var cpuModule = &module{
 // Module is "cpu".
 func (CPU) Module() string   { return "cpu" }
 func (m CPU) write(w *words) { w.option(m.Negated, "--cpu", decimal(m.Number)) }
+
+func (CPU) reads() Facts { return FactKernel }
+
+func (m CPU) test(c *Context) Truth { return truthOf((m.Number == c.processor()) != m.Negated) }
+
+func (m CPU) whyNot(c *Context) string {
+	return isNot(fmt.Sprintf("processor %d handles it", c.Packet.CPU), decimal(m.Number), m.Negated)
+}
 
 // cpuPhrase reads "cpu ! 1".
 func cpuPhrase(w *wording, negated bool) bool {

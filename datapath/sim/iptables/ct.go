@@ -1,5 +1,7 @@
 package iptables
 
+import "fmt"
+
 // CT is "-j CT": options of connection tracking for the packet's connection.
 type CT struct {
 	NoTrack bool // do not track it
@@ -98,6 +100,20 @@ func (t CT) write(w *words) {
 	}
 }
 
+func (t CT) effect(*Context) string {
+	switch {
+	case t.NoTrack:
+		return isIgnored
+	case t.Zone.Given && !t.Zone.FromMark:
+		return fmt.Sprintf("its connection is of zone %d", t.Zone.Zone)
+	case t.Helper != "":
+		return "its connection gets the helper " + t.Helper
+	}
+	return "CT is applied"
+}
+
+const isIgnored = "connection tracking will ignore it"
+
 // Notrack is "-j NOTRACK", the older spelling of "-j CT --notrack".
 type Notrack struct{}
 
@@ -106,3 +122,5 @@ var notrackTarget = &extension{name: "NOTRACK", build: func(*section) Target { r
 // Name is "NOTRACK".
 func (Notrack) Name() string { return "NOTRACK" }
 func (Notrack) write(*words) {}
+
+func (Notrack) effect(*Context) string { return isIgnored }

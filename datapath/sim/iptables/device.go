@@ -1,6 +1,9 @@
 package iptables
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // Physdev is "-m physdev": the input and output bridge ports of a bridged packet (xt_physdev.c).
 // Without br_netfilter no packet has any.
@@ -60,6 +63,18 @@ func (m Physdev) write(w *words) {
 	writeFlag(w, "--physdev-is-bridged", m.IsBridged)
 }
 
+func (Physdev) reads() Facts { return FactBridge }
+
+// test is physdev_mt (xt_physdev.c).
+func (m Physdev) test(c *Context) Truth {
+	p := &c.Packet
+	if p.PhysIn == "" && p.PhysOut == "" { // positive tests fail, negative ones do not
+		return truthOf(!m.In.fails(false) && !m.Out.fails(false) && !m.IsIn.fails(false) && !m.IsOut.fails(false) && !m.IsBridged.fails(false))
+	}
+	return truthOf(!m.IsBridged.fails(p.Bridged) && !m.IsIn.fails(p.PhysIn != "") && !m.IsOut.fails(p.PhysOut != "") &&
+		!m.In.fails(m.In.Value.Matches(p.PhysIn)) && !m.Out.fails(m.Out.Value.Matches(p.PhysOut)))
+}
+
 // Rpfilter is "-m rpfilter": a packet whose reply would leave by its input device
 // (ipt_rpfilter.c).
 type Rpfilter struct {
@@ -93,6 +108,38 @@ func (m Rpfilter) write(w *words) {
 	w.flag(m.AcceptLocal, "--accept-local")
 	w.flag(m.Invert, "--invert")
 }
+
+// test is rpfilter_mt (ipt_rpfilter.c): whether a reply would leave by the packet's input device.
+func (m Rpfilter) test(c *Context) Truth { return truthOf(m.accepts(c) != m.Invert) }
+
+func (m Rpfilter) accepts(c *Context) bool {
+	from, to := c.Packet.Source.Addr(), c.Packet.Destination.Addr()
+	if c.In == loopbackName || from.IsUnspecified() && (from.Is6() || to.IsMulticast() || c.Host.IsBroadcast(to)) {
+		return true
+	}
+	typ, device := c.Host.RouteBack(from)
+	switch {
+	case typ == AddrLocal && m.AcceptLocal:
+		return from.Is6() || m.Loose || device == c.In
+	case typ != AddrUnicast:
+		return false
+	}
+	return m.Loose || device == c.In
+}
+
+func (m Rpfilter) whyNot(c *Context) string {
+	typ, device := c.Host.RouteBack(c.Packet.Source.Addr())
+	if typ != AddrUnicast {
+		return ""
+	}
+	back := fmt.Sprintf("the route back to %s is by %s", c.Packet.Source.Addr(), device)
+	if m.Invert {
+		return back + ", as it came"
+	}
+	return back + ", not by " + c.In
+}
+
+const loopbackName = "lo"
 
 // PacketType is "-m pkttype": how the packet was addressed on the link.
 type PacketType struct {
@@ -150,6 +197,22 @@ func oneName[T ~uint8](what string, names []string) kind[T] {
 func (PacketType) Module() string   { return "pkttype" }
 func (m PacketType) write(w *words) { w.option(m.Negated, "--pkt-type", m.Type.String()) }
 
+func (m PacketType) test(c *Context) Truth { return truthOf((c.linkType() == m.Type) != m.Negated) }
+
+// linkType is that of pkttype_mt (xt_pkttype.c): on lo it follows from the address.
+func (c *Context) linkType() LinkType {
+	if c.In != loopbackName && c.In != "" {
+		return c.Packet.Link
+	}
+	switch a := c.Packet.Destination.Addr(); {
+	case a.IsMulticast():
+		return LinkMulticast
+	case a.Is4() && c.Host.IsBroadcast(a):
+		return LinkBroadcast
+	}
+	return LinkUnicast
+}
+
 // Length is "-m length": of the packet with its IP header, in bytes.
 type Length struct {
 	Range   Range[uint16]
@@ -174,3 +237,13 @@ var lengthModule = &module{
 // Module is "length".
 func (Length) Module() string   { return "length" }
 func (m Length) write(w *words) { w.option(m.Negated, "--length", m.Range.String()) }
+
+func (Length) reads() Facts { return FactLength }
+
+func (m Length) test(c *Context) Truth {
+	return truthOf(m.Range.Contains(c.Packet.Length) != m.Negated)
+}
+
+func (m Length) whyNot(c *Context) string {
+	return isNot(fmt.Sprintf("the packet has %d bytes", c.Packet.Length), m.Range.String(), m.Negated)
+}

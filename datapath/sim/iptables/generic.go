@@ -1,6 +1,8 @@
 package iptables
 
 import (
+	"fmt"
+	"net/netip"
 	"strconv"
 	"strings"
 )
@@ -15,6 +17,28 @@ type Source struct {
 func (Source) Module() string   { return "" }
 func (m Source) write(w *words) { w.option(m.Negated, "-s", m.Network.String()) }
 
+func (m Source) test(c *Context) Truth {
+	return truthOf(m.Network.Contains(c.Packet.Source.Addr()) != m.Negated)
+}
+
+func (m Source) why(c *Context) string {
+	return inNetwork("the source", c.Packet.Source.Addr(), m.Network, !m.Negated)
+}
+
+func (m Source) whyNot(c *Context) string {
+	return inNetwork("the source", c.Packet.Source.Addr(), m.Network, m.Negated)
+}
+
+func inNetwork(what string, a netip.Addr, n Network, negated bool) string {
+	if p, ok := n.Prefix(); ok && p.IsSingleIP() {
+		return isNot(fmt.Sprintf("%s is %s", what, a), p.Addr().String(), negated)
+	}
+	if negated {
+		return fmt.Sprintf("%s %s is within %s", what, a, n)
+	}
+	return fmt.Sprintf("%s %s is not within %s", what, a, n)
+}
+
 // Destination is "-d network".
 type Destination struct {
 	Network Network
@@ -24,6 +48,18 @@ type Destination struct {
 // Module is empty: the match is a generic one.
 func (Destination) Module() string   { return "" }
 func (m Destination) write(w *words) { w.option(m.Negated, "-d", m.Network.String()) }
+
+func (m Destination) test(c *Context) Truth {
+	return truthOf(m.Network.Contains(c.Packet.Destination.Addr()) != m.Negated)
+}
+
+func (m Destination) why(c *Context) string {
+	return inNetwork("the destination", c.Packet.Destination.Addr(), m.Network, !m.Negated)
+}
+
+func (m Destination) whyNot(c *Context) string {
+	return inNetwork("the destination", c.Packet.Destination.Addr(), m.Network, m.Negated)
+}
 
 // Interface is the name of a network device.
 type Interface struct {
@@ -46,6 +82,14 @@ func (i Interface) String() string {
 		return i.Name + "+"
 	}
 	return i.Name
+}
+
+// text is "it arrives on eth0, not eth1".
+func (i Interface) text(verb, name string, negated bool) string {
+	if name == "" {
+		name = "no device"
+	}
+	return isNot("it "+verb+" "+name, i.String(), negated)
 }
 
 var aDevice = kind[Interface]{"the name of a device", "at most 15 characters", func(s string) (Interface, bool) {
@@ -85,6 +129,18 @@ type InInterface struct {
 func (InInterface) Module() string   { return "" }
 func (m InInterface) write(w *words) { w.option(m.Negated, "-i", m.Interface.String()) }
 
+func (m InInterface) test(c *Context) Truth {
+	return truthOf(m.Interface.Matches(c.In) != m.Negated)
+}
+
+func (m InInterface) why(c *Context) string {
+	return m.Interface.text("arrives on", c.In, !m.Negated)
+}
+
+func (m InInterface) whyNot(c *Context) string {
+	return m.Interface.text("arrives on", c.In, m.Negated)
+}
+
 // OutInterface is "-o device".
 type OutInterface struct {
 	Interface Interface
@@ -94,6 +150,18 @@ type OutInterface struct {
 // Module is empty: the match is a generic one.
 func (OutInterface) Module() string   { return "" }
 func (m OutInterface) write(w *words) { w.option(m.Negated, "-o", m.Interface.String()) }
+
+func (m OutInterface) test(c *Context) Truth {
+	return truthOf(m.Interface.Matches(c.Out) != m.Negated)
+}
+
+func (m OutInterface) why(c *Context) string {
+	return m.Interface.text("leaves on", c.Out, !m.Negated)
+}
+
+func (m OutInterface) whyNot(c *Context) string {
+	return m.Interface.text("leaves on", c.Out, m.Negated)
+}
 
 // Protocol is "-p protocol".
 type Protocol struct {
@@ -105,12 +173,22 @@ type Protocol struct {
 func (Protocol) Module() string   { return "" }
 func (m Protocol) write(w *words) { w.option(m.Negated, "-p", protocolName(m.Number)) }
 
+func (m Protocol) test(c *Context) Truth {
+	return truthOf(m.Number == 0 || (m.Number == c.Packet.Protocol) != m.Negated)
+}
+
+func (m Protocol) whyNot(c *Context) string {
+	return isNot("it is "+ProtocolName(c.Packet.Protocol), ProtocolName(m.Number), m.Negated)
+}
+
 // Fragment is "-f": the second and later fragments of an IPv4 packet.
 type Fragment struct{ Negated bool }
 
 // Module is empty: the match is a generic one.
 func (Fragment) Module() string   { return "" }
 func (m Fragment) write(w *words) { w.option(m.Negated, "-f") }
+
+func (m Fragment) test(*Context) Truth { return truthOf(m.Negated) } // there are none: see Packet
 
 // protocols are the names that iptables-save prints and reads: its own list
 // (xtables_chain_protos), and what /etc/protocols of the common distributions has. If one number

@@ -1,6 +1,9 @@
 package iptables
 
-import "strings"
+import (
+	"net/netip"
+	"strings"
+)
 
 // Hashlimit is "-m hashlimit": a token bucket for each source, destination or both. A
 // rate in bytes ("512kb/s") is kept in Bytes only.
@@ -149,4 +152,35 @@ func (m Hashlimit) write(w *words) {
 	if m.RateInterval != 0 {
 		w.bare("--hashlimit-rate-interval", decimal(m.RateInterval))
 	}
+}
+
+func (Hashlimit) reads() Facts { return FactMemory | FactShared }
+
+// test is hashlimit_mt_common (xt_hashlimit.c). Rates in bytes are not simulated.
+func (m Hashlimit) test(c *Context) Truth {
+	type key struct {
+		table               string
+		source, destination netip.AddrPort
+	}
+	if m.Bytes != "" || m.RateMatch {
+		return Unknown
+	}
+	part := func(address, port HashMode, a netip.AddrPort, bits uint8) netip.AddrPort {
+		var addr netip.Addr
+		if m.Mode&address != 0 {
+			if p, err := a.Addr().Prefix(int(bits)); err == nil {
+				addr = p.Addr()
+			}
+		}
+		if m.Mode&port == 0 {
+			return netip.AddrPortFrom(addr, 0)
+		}
+		return netip.AddrPortFrom(addr, a.Port())
+	}
+	k := key{
+		m.Name,
+		part(HashSource, HashSourcePort, c.Packet.Source, m.SourceBits),
+		part(HashDestination, HashDestinationPort, c.Packet.Destination, m.DestinationBits),
+	}
+	return truthOf(m.Rate.take(c, k, m.Burst) != (m.Above || m.Negated))
 }

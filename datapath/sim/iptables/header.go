@@ -3,6 +3,7 @@ package iptables
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -72,6 +73,34 @@ func (m TTL) write(w *words) { m.writeAs(w, "ttl") }
 // Module is "hl".
 func (HopLimit) Module() string   { return "hl" }
 func (m HopLimit) write(w *words) { TTL(m).writeAs(w, "hl") }
+
+func (TTL) reads() Facts            { return FactTTL }
+func (m TTL) test(c *Context) Truth { return truthOf(m.Matches(c.Packet.TTL)) }
+
+func (m TTL) whyNot(c *Context) string {
+	fact := fmt.Sprintf("%s is %d", c.Packet.hopName(), c.Packet.TTL)
+	switch m.Compare {
+	case CompareEqual:
+		return fmt.Sprintf("%s, not %d", fact, m.Value)
+	case CompareLess:
+		return fmt.Sprintf("%s, not less than %d", fact, m.Value)
+	case CompareGreater:
+		return fmt.Sprintf("%s, not more than %d", fact, m.Value)
+	}
+	return fact
+}
+
+// hopName is the name of the field TTL.
+func (p *Packet) hopName() string {
+	if p.Is4() {
+		return "the time to live"
+	}
+	return "the hop limit"
+}
+
+func (HopLimit) reads() Facts               { return FactTTL }
+func (m HopLimit) test(c *Context) Truth    { return TTL(m).test(c) }
+func (m HopLimit) whyNot(c *Context) string { return TTL(m).whyNot(c) }
 
 func (m TTL) writeAs(w *words, name string) {
 	option := map[Comparison]string{CompareLess: "-lt", CompareGreater: "-gt"}[m.Compare]
@@ -160,6 +189,15 @@ func (t SetHopLimit) write(w *words) {
 	w.bare("--hl-"+nameOf(hopChangeNames, t.Change), decimal(t.Value))
 }
 
+func (t SetTTL) change(c *Context)      { c.Packet.TTL = t.Apply(c.Packet.TTL) }
+func (t SetHopLimit) change(c *Context) { SetTTL(t).change(c) }
+
+func (SetTTL) effect(c *Context) string {
+	return fmt.Sprintf("%s is %d from here on", c.Packet.hopName(), c.Packet.TTL)
+}
+
+func (t SetHopLimit) effect(c *Context) string { return SetTTL(t).effect(c) }
+
 // TOS is "-m tos": tos&Mask == Value, of the whole byte (xt_dscp.c, tos_mt).
 type TOS struct {
 	Value, Mask uint8
@@ -199,6 +237,16 @@ func (m TOS) write(w *words) {
 	w.option(m.Negated, "--tos", fmt.Sprintf("0x%02x/0x%02x", m.Value, m.Mask))
 }
 
+func (TOS) reads() Facts { return FactTOS }
+
+func (m TOS) test(c *Context) Truth {
+	return truthOf((c.Packet.TOS&m.Mask == m.Value) != m.Negated)
+}
+
+func (m TOS) whyNot(c *Context) string {
+	return isNot(fmt.Sprintf("the type of service is %#02x", c.Packet.TOS), fmt.Sprintf("%#02x/%#02x", m.Value, m.Mask), m.Negated)
+}
+
 // DSCP is "-m dscp": the upper six bits of the type of service.
 type DSCP struct {
 	DSCP    uint8 // 0 to 63
@@ -232,6 +280,14 @@ var dscpModule = &module{
 func (DSCP) Module() string   { return "dscp" }
 func (m DSCP) write(w *words) { w.option(m.Negated, "--dscp", fmt.Sprintf("0x%02x", m.DSCP)) }
 
+func (DSCP) reads() Facts { return FactTOS }
+
+func (m DSCP) test(c *Context) Truth { return truthOf((c.Packet.TOS>>2 == m.DSCP) != m.Negated) }
+
+func (m DSCP) whyNot(c *Context) string {
+	return isNot(fmt.Sprintf("the DSCP is %#02x", c.Packet.TOS>>2), fmt.Sprintf("%#02x", m.DSCP), m.Negated)
+}
+
 // SegmentSize is "-m tcpmss": the maximum segment size in a TCP packet. A packet without the
 // option matches only a negated match (xt_tcpmss.c).
 type SegmentSize struct {
@@ -257,6 +313,23 @@ var segmentSizeModule = &module{
 // Module is "tcpmss".
 func (SegmentSize) Module() string   { return "tcpmss" }
 func (m SegmentSize) write(w *words) { w.option(m.Negated, "--mss", m.Range.String()) }
+
+func (SegmentSize) reads() Facts { return FactOptions }
+
+// test is tcpmss_mt (xt_tcpmss.c).
+func (m SegmentSize) test(c *Context) Truth {
+	offered := slices.Contains(c.Packet.TCPOptions, tcpOptionMSS)
+	return truthOf((offered && m.Range.Contains(c.Packet.MSS)) != m.Negated)
+}
+
+func (m SegmentSize) whyNot(c *Context) string {
+	if !slices.Contains(c.Packet.TCPOptions, tcpOptionMSS) {
+		return "it does not offer a segment size"
+	}
+	return isNot(fmt.Sprintf("the segment size that it offers is %d", c.Packet.MSS), m.Range.String(), m.Negated)
+}
+
+const tcpOptionMSS = 2 // TCPOPT_MSS
 
 // RoutingHeader is "-m rt": a routing header of IPv6. A packet without one does not match, negated
 // or not (ip6t_rt.c).
@@ -338,6 +411,10 @@ func (m RoutingHeader) write(w *words) {
 	}
 	w.flag(m.NotStrict, "--rt-0-not-strict")
 }
+
+func (RoutingHeader) reads() Facts           { return FactBytes }
+func (RoutingHeader) test(*Context) Truth    { return False } // there are none: see Packet
+func (RoutingHeader) whyNot(*Context) string { return "it has no routing header" }
 
 // hopPhrase reads "TTL match TTL == 5" and "HL match HL != 5".
 func hopPhrase(name, module string) phrase {

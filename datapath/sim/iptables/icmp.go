@@ -146,6 +146,12 @@ func decodeICMPType(r raw) (t ICMPType, negated, ok bool) {
 func (ICMP) Module() string   { return "icmp" }
 func (m ICMP) write(w *words) { w.option(m.Negated, "--icmp-type", m.Type.String()) }
 
+func (m ICMP) test(c *Context) Truth {
+	return truthOf(m.Type.Matches(c.Packet.ICMPType, c.Packet.ICMPCode) != m.Negated)
+}
+
 // Module is "icmp6".
 func (ICMP6) Module() string   { return "icmp6" }
 func (m ICMP6) write(w *words) { w.option(m.Negated, "--icmpv6-type", m.Type.String()) }
+
+func (m ICMP6) test(c *Context) Truth { return ICMP(m).test(c) }

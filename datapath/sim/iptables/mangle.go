@@ -3,6 +3,7 @@ package iptables
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -17,6 +18,8 @@ var checksumTarget = &extension{
 // Name is "CHECKSUM".
 func (Checksum) Name() string     { return "CHECKSUM" }
 func (t Checksum) write(w *words) { w.bare("--checksum-fill") }
+
+func (Checksum) inert() {}
 
 // TCPMSS is "-j TCPMSS": lowers the maximum segment size in a SYN.
 type TCPMSS struct {
@@ -54,6 +57,67 @@ func (t TCPMSS) write(w *words) {
 	}
 }
 
+func (TCPMSS) inert() {}
+
+// change is tcpmss_mangle_packet (xt_TCPMSS.c): the segment size in a SYN is lowered,
+// never raised; a SYN without one gets the option, with at most the size that every host accepts
+// (RFC 879, RFC 8200).
+func (t TCPMSS) change(c *Context) {
+	const length = 4
+	p := &c.Packet
+	if p.Protocol != protoTCP {
+		return
+	}
+	headers, least := uint16(lengthIPv4+lengthTCP), uint16(536) // TCP_MSS_DEFAULT
+	if !p.Is4() {
+		headers, least = lengthIPv6+lengthTCP, 1220
+	}
+	size := t.MSS
+	if t.ClampToPMTU {
+		const mtu = 1500 // of Ethernet
+		c.assume("that the path's MTU is %d", mtu)
+		size = mtu - headers
+	}
+	if slices.Contains(p.TCPOptions, tcpOptionMSS) {
+		p.MSS = min(p.MSS, size)
+		p.writeSegmentSize(0)
+		return
+	}
+	p.TCPOptions, p.MSS = append([]uint8{tcpOptionMSS}, p.TCPOptions...), min(size, least)
+	p.Length += length
+	p.writeSegmentSize(length)
+}
+
+// writeSegmentSize writes MSS to Bytes; a new option is inserted before the others.
+func (p *Packet) writeSegmentSize(room int) {
+	at := lengthIPv6
+	if p.Is4() && len(p.Bytes) > 0 {
+		at = int(p.Bytes[0]&0xf) * 4
+	}
+	options := at + lengthTCP
+	if len(p.Bytes) < options || !p.Is4() && p.Bytes[6] != protoTCP {
+		p.Bytes = nil
+		return
+	}
+	p.Bytes, p.remade = slices.Insert(slices.Clone(p.Bytes), options, make([]byte, room)...), true
+	if room > 0 {
+		p.Bytes[at+12] += byte(room/4) << 4
+		p.Bytes[options], p.Bytes[options+1] = tcpOptionMSS, byte(room)
+	}
+	end := min(len(p.Bytes), at+int(p.Bytes[at+12]>>4)*4)
+	for i := options; i+4 <= end && p.Bytes[i] != 0; {
+		switch {
+		case p.Bytes[i] == 1: // no operation
+			i++
+			continue
+		case p.Bytes[i] == tcpOptionMSS:
+			p.Bytes[i+2], p.Bytes[i+3] = byte(p.MSS>>8), byte(p.MSS)
+			return
+		}
+		i += max(2, int(p.Bytes[i+1]))
+	}
+}
+
 // TProxy is "-j TPROXY": the packet goes to a local socket unchanged.
 type TProxy struct {
 	Port uint16     // 0: the packet's own destination port
@@ -84,6 +148,8 @@ func (t TProxy) write(w *words) {
 	w.bare("--on-port", decimal(t.Port), "--on-ip", t.Addr.String(), "--tproxy-mark", t.Mark.Full())
 }
 
+func (TProxy) effect(*Context) string { return "goes to a transparent socket of this host" }
+
 // SetTOS is "-j TOS": tos = tos &^ Mask ^ Value, of the whole byte.
 type SetTOS struct{ Value, Mask uint8 }
 
@@ -109,6 +175,8 @@ var setTOSTarget = &extension{
 // Name is "TOS".
 func (SetTOS) Name() string     { return "TOS" }
 func (t SetTOS) write(w *words) { w.bare("--set-tos", fmt.Sprintf("0x%02x/0x%02x", t.Value, t.Mask)) }
+
+func (t SetTOS) change(c *Context) { c.Packet.TOS = c.Packet.TOS&^t.Mask ^ t.Value }
 
 // SetDSCP is "-j DSCP": the upper six bits of the type of service.
 type SetDSCP struct{ DSCP uint8 } // 0 to 63
@@ -141,6 +209,8 @@ var setDSCPTarget = &extension{
 // Name is "DSCP".
 func (SetDSCP) Name() string     { return "DSCP" }
 func (t SetDSCP) write(w *words) { w.bare("--set-dscp", fmt.Sprintf("0x%02x", t.DSCP)) }
+
+func (t SetDSCP) change(c *Context) { c.Packet.TOS = c.Packet.TOS&3 | t.DSCP<<2 }
 
 // Classify is "-j CLASSIFY": skb->priority, a class of the traffic control.
 type Classify struct{ Major, Minor uint16 }

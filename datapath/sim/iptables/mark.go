@@ -1,5 +1,7 @@
 package iptables
 
+import "fmt"
+
 // Mark is "-m mark": the packet's mark.
 type Mark struct {
 	Mark    MaskedValue
@@ -39,9 +41,31 @@ var connmarkModule = &module{
 func (Mark) Module() string   { return "mark" }
 func (m Mark) write(w *words) { w.option(m.Negated, "--mark", m.Mark.String()) }
 
+func (m Mark) test(c *Context) Truth { return truthOf(m.Mark.Equals(c.Packet.Mark) != m.Negated) }
+
+func (Mark) why(c *Context) string { return "the mark is " + HexMark(c.Packet.Mark) }
+
+func (m Mark) whyNot(c *Context) string { return isNot(m.why(c), m.Mark.String(), m.Negated) }
+
+// HexMark is "0x4000".
+func HexMark(mark uint32) string { return fmt.Sprintf("%#x", mark) }
+
 // Module is "connmark".
 func (Connmark) Module() string   { return "connmark" }
 func (m Connmark) write(w *words) { w.option(m.Negated, "--mark", m.Mark.String()) }
+
+func (m Connmark) test(c *Context) Truth {
+	e := c.Host.Connection()
+	return truthOf(e != nil && m.Mark.Equals(e.Mark) != m.Negated)
+}
+
+func (m Connmark) whyNot(c *Context) string {
+	e := c.Host.Connection()
+	if e == nil {
+		return "it has no connection, so no connection's mark"
+	}
+	return isNot("the connection's mark is "+HexMark(e.Mark), m.Mark.String(), m.Negated)
+}
 
 // SetMark is "-j MARK": mark = mark &^ Mask ^ Value (xt_mark.c, mark_tg). --set-mark,
 // --and-mark, --or-mark and --xor-mark are only other spellings.
@@ -86,6 +110,12 @@ var setMarkTarget = &extension{
 // Name is "MARK".
 func (SetMark) Name() string     { return "MARK" }
 func (t SetMark) write(w *words) { w.bare("--set-xmark", t.Mark.Full()) }
+
+func (t SetMark) change(c *Context) { c.Packet.Mark = t.Apply(c.Packet.Mark) }
+
+func (SetMark) effect(c *Context) string {
+	return "the mark is " + HexMark(c.Packet.Mark) + " from here on"
+}
 
 // SetConnmark is "-j CONNMARK" (xt_connmark.c, connmark_tg).
 type SetConnmark struct {
@@ -194,6 +224,39 @@ func (t SetConnmark) write(w *words) {
 	case t.Shift < 0:
 		w.bare("--right-shift-mark", decimal(uint8(-t.Shift)))
 	}
+}
+
+// change is connmark_tg_shift (xt_connmark.c).
+func (t SetConnmark) change(c *Context) {
+	e := c.Host.Connection()
+	if e == nil {
+		return
+	}
+	shift := func(m uint32) uint32 {
+		if t.Shift < 0 {
+			return m >> -t.Shift
+		}
+		return m << t.Shift
+	}
+	switch t.Mode {
+	case ConnmarkSet:
+		e.Mark = shift(e.Mark&^t.Mark.Mask ^ t.Mark.Value)
+	case ConnmarkSave:
+		e.Mark = e.Mark&^t.ConnectionMask ^ shift(c.Packet.Mark&t.PacketMask)
+	case ConnmarkRestore:
+		c.Packet.Mark = c.Packet.Mark&^t.PacketMask ^ shift(e.Mark&t.ConnectionMask)
+	}
+}
+
+func (t SetConnmark) effect(c *Context) string {
+	e := c.Host.Connection()
+	switch {
+	case e == nil:
+		return "has no connection to mark"
+	case t.Mode == ConnmarkRestore:
+		return "the mark becomes that of the connection, " + HexMark(c.Packet.Mark)
+	}
+	return "the connection's mark is " + HexMark(e.Mark) + " from here on"
 }
 
 func hexText(n uint32) string { return MaskedValue{n, ^uint32(0)}.String() }

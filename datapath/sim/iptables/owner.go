@@ -1,5 +1,11 @@
 package iptables
 
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
 // Owner is "-m owner": the owner of the socket that sent a packet (xt_owner.c). A packet without a
 // socket matches iff all given tests are negated.
 type Owner struct {
@@ -56,6 +62,42 @@ func (m Owner) write(w *words) {
 	w.flag(m.SupplementaryGroups, "--suppl-groups")
 }
 
+func (m Owner) reads() Facts {
+	if m.UID.Given || m.GID.Given {
+		return FactSender | FactOwner
+	}
+	return FactSender
+}
+
+// test is owner_mt (xt_owner.c).
+func (m Owner) test(c *Context) Truth {
+	o := c.Packet.Owner
+	if o == nil {
+		return truthOf(!m.SocketExists.fails(false) && !m.UID.fails(false) && !m.GID.fails(false))
+	}
+	return truthOf(!m.SocketExists.fails(true) && !m.UID.fails(m.UID.Value.Contains(o.UID)) && !m.GID.fails(m.inGroup(o)))
+}
+
+func (m Owner) inGroup(o *SocketOwner) bool {
+	return m.GID.Value.Contains(o.GID) || m.SupplementaryGroups && slices.ContainsFunc(o.Groups, m.GID.Value.Contains)
+}
+
+func (m Owner) whyNot(c *Context) string {
+	o := c.Packet.Owner
+	switch {
+	case o == nil:
+		return "no program on this host sent it"
+	case m.UID.fails(m.UID.Value.Contains(o.UID)):
+		return isNot(fmt.Sprintf("its user is %d", o.UID), idText(m.UID.Value), m.UID.Negated)
+	case m.GID.Given:
+		return isNot(fmt.Sprintf("its group is %d", o.GID), idText(m.GID.Value), m.GID.Negated)
+	}
+	return ""
+}
+
+// idText is a range of users or groups.
+func idText(r Range[uint32]) string { return strings.Replace(r.text("-"), "-", " to ", 1) }
+
 // Socket is "-m socket": whether the host has a socket for the packet (xt_socket.c).
 type Socket struct {
 	Transparent   bool // only one with IP_TRANSPARENT
@@ -85,3 +127,13 @@ func (m Socket) write(w *words) {
 	w.flag(m.NoWildcard, "--nowildcard")
 	w.flag(m.RestoreSkmark, "--restore-skmark")
 }
+
+func (Socket) reads() Facts { return FactSockets }
+
+// test is socket_mt (xt_socket.c).
+func (m Socket) test(c *Context) Truth {
+	found, wildcard, transparent := c.Host.Listener()
+	return truthOf(found && (m.NoWildcard || !wildcard) && (!m.Transparent || transparent))
+}
+
+func (Socket) whyNot(*Context) string { return "no known socket matches it" }

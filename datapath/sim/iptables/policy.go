@@ -151,6 +151,16 @@ func (m IPsec) write(w *words) {
 	}
 }
 
+func (IPsec) reads() Facts { return FactKernel }
+
+// test is match_policy_in and match_policy_out (xt_policy.c) for a packet without IPsec.
+func (m IPsec) test(c *Context) Truth {
+	c.assume("that IPsec is not applied to the packet")
+	return truthOf(m.None)
+}
+
+func (IPsec) whyNot(*Context) string { return "IPsec is not applied to it" }
+
 // policyPhrase reads "policy match dir in pol ipsec strict [0] reqid 5 proto esp [1] ! spi 0x1".
 func policyPhrase(w *wording, negated bool) bool {
 	w.load("policy")

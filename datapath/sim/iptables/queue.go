@@ -62,6 +62,8 @@ func (t NFQueue) write(w *words) {
 	w.flag(t.CPUFanout, "--queue-cpu-fanout")
 }
 
+func (NFQueue) effect(*Context) string { return "waits in a netfilter queue for a program" }
+
 // Log is "-j LOG".
 type Log struct {
 	Prefix string
@@ -123,6 +125,11 @@ func (t Log) write(w *words) {
 	w.flag(t.MACDecode, "--log-macdecode")
 }
 
+func (Log) inert()                 {}
+func (Log) effect(*Context) string { return isLogged }
+
+const isLogged = "is logged"
+
 // NFLog is "-j NFLOG": a copy of the packet goes to a program.
 type NFLog struct {
 	Prefix string
@@ -183,6 +190,9 @@ func (t NFLog) write(w *words) {
 	}
 }
 
+func (NFLog) inert()                 {}
+func (NFLog) effect(*Context) string { return isLogged }
+
 // Audit is "-j AUDIT": a line in the audit log.
 type Audit struct{ Type AuditType }
 
@@ -213,3 +223,6 @@ var auditTarget = &extension{
 // Name is "AUDIT".
 func (Audit) Name() string     { return "AUDIT" }
 func (t Audit) write(w *words) { w.bare("--type", t.Type.String()) }
+
+func (Audit) inert()                 {}
+func (Audit) effect(*Context) string { return isLogged }

@@ -101,6 +101,57 @@ func (m Statistic) write(w *words) {
 	w.option(m.Negated, "--probability", fmt.Sprintf("%.11f", float64(m.Probability)/ProbabilityOne))
 }
 
+func (m Statistic) reads() Facts {
+	switch {
+	case m.Nth:
+		return FactMemory
+	case m.Probability > 0 && m.Probability < ProbabilityOne:
+		return FactChance
+	}
+	return 0
+}
+
+// test is statistic_mt (xt_statistic.c).
+func (m Statistic) test(c *Context) Truth {
+	if m.Nth {
+		return truthOf(m.turn(c) != m.Negated)
+	}
+	p := float64(m.Probability) / ProbabilityOne
+	if m.Negated {
+		p = 1 - p
+	}
+	return truthOf(p == 1 || p > 0 && c.Host.Draw(p))
+}
+
+// turn counts a packet. A dump does not show a counter's position, so on a running host the first
+// packet may meet any; from the first match on it is known.
+func (m Statistic) turn(c *Context) bool {
+	type key place
+	type counter struct {
+		known bool
+		count uint32 // valid iff known: that of the last packet
+		// missed is how many packets in a row did not match; valid iff not known. They exclude as
+		// many positions.
+		missed uint32
+	}
+	if m.Every <= 1 {
+		return true
+	}
+	n, seen := recall[counter](c, key(c.place()))
+	if !seen && c.Host.Fresh() {
+		n = counter{known: true, count: m.Every - m.Packet - 1}
+	}
+	if n.known {
+		n.count = (n.count + 1) % m.Every
+	} else if left := m.Every - n.missed; left == 1 || c.Host.Draw(1/float64(left)) {
+		n = counter{known: true}
+	} else {
+		n.missed++
+	}
+	c.keep(key(c.place()), n)
+	return n.known && n.count == 0
+}
+
 // Rate is a number of packets in a time.
 type Rate struct {
 	// Interval is the time for one packet in 1/10000 s, at least 1 (XT_LIMIT_SCALE). The
@@ -185,4 +236,32 @@ func (m Limit) write(w *words) {
 	if m.Burst != 5 {
 		w.bare("--limit-burst", decimal(m.Burst))
 	}
+}
+
+func (Limit) reads() Facts { return FactMemory }
+
+// test is limit_mt (xt_limit.c).
+func (m Limit) test(c *Context) Truth {
+	type key place
+	return truthOf(m.Rate.take(c, key(c.place()), m.Burst))
+}
+
+// bucket is a token bucket; its credit is in seconds.
+type bucket struct{ credit, last float64 }
+
+// take takes a packet's credit from a bucket, which is full at first (limit_mt).
+func (r Rate) take(c *Context, key any, burst uint32) bool {
+	cost, now := float64(r.Interval)/10000, c.Host.Uptime()
+	full := cost * float64(burst)
+	b, known := recall[bucket](c, key)
+	if !known {
+		b = bucket{full, now}
+	}
+	credit := min(full, b.credit+now-b.last)
+	enough := credit >= cost
+	if enough {
+		credit -= cost
+	}
+	c.keep(key, bucket{credit, now})
+	return enough
 }

@@ -12,6 +12,9 @@ type Match interface {
 	// Module is the name after -m; "" for the generic ones (-s, -d, -i, -o, -p, -f).
 	Module() string
 	write(*words)
+	// test evaluates it for a packet: see [Context.Evaluate]. The facts that a match depends on are
+	// its reads, if any: see [Facts].
+	test(*Context) Truth
 }
 
 // Target is the target of a rule: one of the structs of this package with a method Name.
@@ -40,6 +43,15 @@ func Tokens(matches []Match, target Target) []Token {
 		target.write(&w)
 	}
 	return w.tokens
+}
+
+// Describe is a match as iptables-save prints it.
+func Describe(m Match) string {
+	var words []string
+	for _, t := range Tokens([]Match{m}, nil) {
+		words = append(words, t.String())
+	}
+	return strings.Join(words, " ")
 }
 
 // words collects the text of matches and targets.
@@ -378,6 +390,8 @@ type UnknownMatch struct {
 // Module is the name behind -m.
 func (m UnknownMatch) Module() string { return m.Match }
 func (m UnknownMatch) write(w *words) { w.tokens = append(w.tokens, m.Args...) }
+
+func (UnknownMatch) test(*Context) Truth { return Unknown }
 
 // UnknownTarget is a target that this package does not know.
 type UnknownTarget struct {

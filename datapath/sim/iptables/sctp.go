@@ -213,3 +213,40 @@ func (m SCTP) write(w *words) {
 		w.option(m.Chunks.Negated, "--chunk-types", m.Chunks.Value.Mode.String(), m.Chunks.Value.typesText())
 	}
 }
+
+func (m SCTP) reads() Facts {
+	if m.Chunks.Given {
+		return FactChunks
+	}
+	return 0
+}
+
+func (m SCTP) test(c *Context) Truth {
+	return truthOf(matchPorts(m.Source, m.Destination, &c.Packet) && !m.Chunks.fails(m.Chunks.Value.matches(c.Packet.Chunks)))
+}
+
+func (m SCTP) whyNot(c *Context) string { return wrongPort(m.Source, m.Destination, &c.Packet) }
+
+// matches is match_packet (xt_sctp.c).
+func (t ChunkTest) matches(there []ChunkType) bool {
+	found := make([]bool, len(t.Types))
+	for _, c := range there {
+		i := slices.IndexFunc(t.Types, func(w ChunkType) bool { return w.Type == c.Type })
+		meant := i >= 0 && c.Flags&t.Types[i].FlagMask == t.Types[i].Flags
+		switch {
+		case meant && t.Mode == ChunksAny:
+			return true
+		case meant:
+			found[i] = true
+		case t.Mode == ChunksOnly:
+			return false
+		}
+	}
+	switch t.Mode {
+	case ChunksAny:
+		return false
+	case ChunksAll:
+		return !slices.Contains(found, false)
+	}
+	return true
+}

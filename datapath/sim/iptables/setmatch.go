@@ -1,6 +1,9 @@
 package iptables
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // SetMatch is "-m set": whether the packet is in an ipset (xt_set.c).
 type SetMatch struct {
@@ -182,4 +185,128 @@ func (m SetMatch) write(w *words) {
 	}
 	m.Packets.write(w, "--packets")
 	m.Bytes.write(w, "--bytes")
+}
+
+// test is set_match (xt_set.c). The contents of sets are unknown without the file of `ipset save`,
+// and the counters of elements always are.
+func (m SetMatch) test(c *Context) Truth {
+	s := c.Host.Set(m.Set)
+	if s == nil || m.Packets.Compare != CompareNone || m.Bytes.Compare != CompareNone {
+		return Unknown
+	}
+	return c.inSet(s, m.Directions, m.ReturnNomatch, 0).negatedIf(m.Negated)
+}
+
+func (m SetMatch) whyNot(c *Context) string {
+	verb := "is not"
+	if m.Negated {
+		verb = "is"
+	}
+	return fmt.Sprintf("%s %s in the ipset %s", m.element(c), verb, m.Set)
+}
+
+// element is the element that is looked up.
+func (m SetMatch) element(c *Context) string {
+	var parts []string
+	for i, d := range m.Directions {
+		what := c.Packet.Source
+		if d == SetDestination {
+			what = c.Packet.Destination
+		}
+		if i == 0 && len(m.Directions) == 1 {
+			return what.Addr().String()
+		}
+		parts = append(parts, d.String())
+	}
+	return fmt.Sprintf("%s -> %s, as %s,", c.Packet.SourceText(), c.Packet.DestinationText(), strings.Join(parts, ","))
+}
+
+func (m SetMatch) unknown(c *Context) string {
+	if c.Host.Set(m.Set) == nil {
+		return fmt.Sprintf("the contents of the ipset %s are not known", m.Set)
+	}
+	return Describe(m) + " is not simulated"
+}
+
+// maxSetDepth is how deep lists of sets may be nested here; the kernel knows no lists in
+// lists (ip_set_list_set.c).
+const maxSetDepth = 2
+
+// inSet looks the packet up. Of the networks that contain it the longest one decides; one with
+// nomatch does not match.
+func (c *Context) inSet(s *Set, directions []SetDirection, returnNomatch bool, depth int) Truth {
+	_, spec, ok := strings.Cut(s.Type, ":")
+	if !ok || depth >= maxSetDepth {
+		return Unknown
+	}
+	dimensions := strings.Split(spec, ",")
+	for _, d := range dimensions {
+		switch d {
+		case "ip", "net", "port", "mac", "iface", "set":
+		default: // like hash:ip,mark
+			return Unknown
+		}
+	}
+	if dimensions[0] != "set" && len(directions) < len(dimensions) {
+		return False // the kernel refuses such rules, or they never match
+	}
+	longest, found := -1, False
+	for i := range s.Elements {
+		e := &s.Elements[i]
+		if dimensions[0] == "set" {
+			member := c.Host.Set(e.Member)
+			if member == nil {
+				return Unknown
+			}
+			switch c.inSet(member, directions, returnNomatch, depth+1) {
+			case Unknown:
+				return Unknown
+			case True:
+				return True
+			}
+			continue
+		}
+		if bits, is := c.inElement(e, dimensions, directions); is && bits > longest {
+			longest, found = bits, truthOf(!e.Nomatch || returnNomatch)
+		}
+	}
+	return found
+}
+
+// inElement compares the packet with an element in each dimension. bits is the element's prefix
+// length.
+func (c *Context) inElement(e *Element, dimensions []string, directions []SetDirection) (bits int, is bool) {
+	p, addresses := &c.Packet, 0
+	for i, dimension := range dimensions {
+		own, device := p.Source, c.In
+		if directions[i] == SetDestination {
+			own, device = p.Destination, c.Out
+		}
+		matches := false
+		switch dimension {
+		case "ip", "net":
+			addresses++
+			network := e.Network
+			if addresses == 2 {
+				network = e.Second
+			}
+			matches = network.IsValid() && network.Contains(own.Addr()) ||
+				addresses == 1 && !network.IsValid() && e.Range.First.IsValid() && e.Range.Contains(own.Addr())
+			bits += max(network.Bits(), 0)
+		case "port":
+			port := own.Port()
+			if hasICMP(p.Protocol) {
+				port = uint16(p.ICMPType)<<8 | uint16(p.ICMPCode)
+			}
+			matches = (e.Protocol == p.Protocol || len(dimensions) == 1 && HasPorts(p.Protocol)) && e.Ports.Contains(port)
+		case "mac":
+			matches = c.framed() && *p.MAC == e.MAC
+		case "iface":
+			matches = device != "" && device == strings.TrimPrefix(e.Interface, "physdev:")
+		}
+		if !matches {
+			return 0, false
+		}
+	}
+	return bits, true
 }

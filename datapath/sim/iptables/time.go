@@ -193,6 +193,29 @@ func (m Time) write(w *words) {
 	w.flag(m.Contiguous, "--contiguous")
 }
 
+func (Time) reads() Facts { return FactKernel }
+
+// test is time_mt (xt_time.c).
+func (m Time) test(c *Context) Truth {
+	now := c.Host.Time()
+	if now.IsZero() {
+		return Unknown
+	}
+	c.assume("that it is %s", now.Format(clockLayout))
+	if m.KernelZone {
+		c.assume("that the kernel's time zone is UTC")
+	}
+	return truthOf(m.Contains(now))
+}
+
+const clockLayout = "Monday, 2006-01-02 15:04:05 UTC"
+
+func (Time) whyNot(c *Context) string { return "it is " + c.Host.Time().Format(clockLayout) }
+
+func (m Time) unknown(*Context) string {
+	return Describe(m) + " depends on the time, which is not known"
+}
+
 func timeOfDay(seconds uint32) string {
 	return fmt.Sprintf("%02d:%02d:%02d", seconds/3600, seconds/60%60, seconds%60)
 }

@@ -2,6 +2,8 @@ package iptables
 
 import (
 	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -41,6 +43,28 @@ func (p Ports) write(w *words, name string) {
 	if p.Negated || p.Range != anyPort {
 		w.option(p.Negated, name, p.Range.String())
 	}
+}
+
+// matches reports whether the test is true for the port of an address.
+func (p Ports) matches(a netip.AddrPort) bool { return p.Range.Contains(a.Port()) != p.Negated }
+
+// matchPorts tests both ports of a packet.
+func matchPorts(source, destination Ports, p *Packet) bool {
+	return source.matches(p.Source) && destination.matches(p.Destination)
+}
+
+// wrongPort is why matchPorts is false; empty if it is not.
+func wrongPort(source, destination Ports, p *Packet) string {
+	for _, c := range []struct {
+		what string
+		Ports
+		a netip.AddrPort
+	}{{"source", source, p.Source}, {"destination", destination, p.Destination}} {
+		if !c.matches(c.a) {
+			return isNot(fmt.Sprintf("the %s port is %d", c.what, c.a.Port()), c.Range.String(), c.Negated)
+		}
+	}
+	return ""
 }
 
 // TCP is "-m tcp". The kernel drops a packet with a truncated header, and does not match later
@@ -157,6 +181,32 @@ func (m TCP) write(w *words) {
 	}
 }
 
+func (m TCP) reads() Facts {
+	if m.Option.Given {
+		return FactOptions
+	}
+	return 0
+}
+
+// test is tcp_mt (xt_tcpudp.c).
+func (m TCP) test(c *Context) Truth {
+	p := &c.Packet
+	return truthOf(p.Protocol == protoTCP && matchPorts(m.Source, m.Destination, p) && !m.wrongFlags(p) &&
+		!m.Option.fails(slices.Contains(p.TCPOptions, m.Option.Value)))
+}
+
+func (m TCP) wrongFlags(p *Packet) bool {
+	return m.Flags.fails(p.Flags&m.Flags.Value.Mask == m.Flags.Value.Compare)
+}
+
+func (m TCP) whyNot(c *Context) string {
+	text := wrongPort(m.Source, m.Destination, &c.Packet)
+	if text == "" && m.wrongFlags(&c.Packet) {
+		text = fmt.Sprintf("its TCP flags are %s", c.Packet.Flags)
+	}
+	return text
+}
+
 // decimal prints a number.
 func decimal[T uint8 | uint16 | uint32 | uint64](n T) string { return fmt.Sprint(n) }
 
@@ -189,6 +239,12 @@ func (m UDP) write(w *words) {
 	m.Source.write(w, "--sport")
 	m.Destination.write(w, "--dport")
 }
+
+func (m UDP) test(c *Context) Truth {
+	return truthOf(matchPorts(m.Source, m.Destination, &c.Packet))
+}
+
+func (m UDP) whyNot(c *Context) string { return wrongPort(m.Source, m.Destination, &c.Packet) }
 
 // Multiport is "-m multiport".
 type Multiport struct {
@@ -289,4 +345,29 @@ func (m Multiport) write(w *words) {
 		list = append(list, p.String())
 	}
 	w.option(m.Negated, m.Side.String(), strings.Join(list, ","))
+}
+
+// test is multiport_mt (xt_multiport.c).
+func (m Multiport) test(c *Context) Truth {
+	found := slices.ContainsFunc(m.Ports, func(r PortRange) bool {
+		return m.Side != DestinationPorts && r.Contains(c.Packet.Source.Port()) ||
+			m.Side != SourcePorts && r.Contains(c.Packet.Destination.Port())
+	})
+	return truthOf(found != m.Negated)
+}
+
+func (m Multiport) whyNot(c *Context) string {
+	var list []string
+	for _, r := range m.Ports {
+		list = append(list, r.String())
+	}
+	source, destination := c.Packet.Source.Port(), c.Packet.Destination.Port()
+	fact := fmt.Sprintf("the ports are %d and %d", source, destination)
+	switch m.Side {
+	case SourcePorts:
+		fact = fmt.Sprintf("the source port is %d", source)
+	case DestinationPorts:
+		fact = fmt.Sprintf("the destination port is %d", destination)
+	}
+	return isNot(fact, strings.Join(list, " or "), m.Negated)
 }

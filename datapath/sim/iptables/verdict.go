@@ -19,6 +19,10 @@ func (v Verdict) Name() string { return nameOf([]string{"ACCEPT", "DROP", "RETUR
 func (v Verdict) String() string { return v.Name() }
 func (Verdict) write(*words)     {}
 
+func (v Verdict) effect(*Context) string {
+	return [...]string{"accepted; the other rules of this table are skipped", "dropped", "back"}[v]
+}
+
 func verdictTarget(name string, v Verdict) *extension {
 	return &extension{name: name, build: func(*section) Target { return v }}
 }
@@ -38,6 +42,9 @@ func (Jump) write(*words)   {}
 func (t Goto) Name() string { return t.Chain }
 func (Goto) write(*words)   {}
 
+func (t Jump) effect(*Context) string { return "to " + t.Chain }
+func (t Goto) effect(*Context) string { return "to " + t.Chain }
+
 var (
 	chainTarget = &extension{build: func(s *section) Target { return Jump{s.name.Text} }}
 	gotoTarget  = &extension{build: func(s *section) Target { return Goto{s.name.Text} }}
@@ -55,6 +62,9 @@ var traceTarget = &extension{
 // Name is "TRACE".
 func (Trace) Name() string { return "TRACE" }
 func (Trace) write(*words) {}
+
+func (Trace) inert()                 {}
+func (Trace) effect(*Context) string { return isLogged }
 
 // Tarpit is "-j TARPIT" of xtables-addons, which are not part of the kernel: the module itself
 // replies to TCP, and the packet is dropped (xt_TARPIT.c, tarpit_tg4).
@@ -76,6 +86,8 @@ var tarpitTarget = &extension{
 // Name is "TARPIT".
 func (Tarpit) Name() string     { return "TARPIT" }
 func (t Tarpit) write(w *words) { w.bare("--" + t.Mode) }
+
+func (Tarpit) effect(*Context) string { return "dropped; TARPIT itself replies" }
 
 // Reject is "-j REJECT".
 type Reject struct{ With RejectWith }
@@ -135,3 +147,5 @@ var rejectTarget = &extension{
 // Name is "REJECT".
 func (Reject) Name() string     { return "REJECT" }
 func (t Reject) write(w *words) { w.bare("--reject-with", string(t.With)) }
+
+func (t Reject) effect(*Context) string { return "refused with " + string(t.With) }

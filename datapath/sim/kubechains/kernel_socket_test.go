@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"net"
 
-	"github.com/nfqproxy/nfqproxy/deploy/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
 // packetSocket sends and captures IP packets on a device, below the IP stack.

@@ -8,43 +8,29 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
-// Tuple is one direction of a connection (struct nf_conntrack_tuple).
-type Tuple struct {
-	Protocol uint8
-	// Source and Destination have the ports of protocols with ports. For ICMP the
-	// source's is the id, and the destination's type*256 + code.
-	Source, Destination netip.AddrPort
-}
+// Protocols that connection tracking distinguishes, by their IANA numbers.
+const (
+	protoICMP    = 1
+	protoTCP     = 6
+	protoUDP     = 17
+	protoICMPv6  = 58
+	protoSCTP    = 132
+	protoUDPLite = 136
+)
 
-// String is "TCP 10.0.0.1:80 -> 10.0.0.2:40000".
-func (t Tuple) String() string {
-	p := Packet{Protocol: t.Protocol, Source: t.Source, Destination: t.Destination}
-	return p.String()
-}
-
-// tupleOf is the tuple of a packet.
-func tupleOf(p *Packet) Tuple {
-	t := Tuple{p.Protocol, p.Source, p.Destination}
-	switch {
-	case p.Protocol == protoICMP || p.Protocol == protoICMPv6:
-		t.Source = netip.AddrPortFrom(p.Source.Addr(), p.ICMPID)
-		t.Destination = netip.AddrPortFrom(p.Destination.Addr(), uint16(p.ICMPType)<<8|uint16(p.ICMPCode))
-	case !HasPorts(p.Protocol):
-		t.Source = netip.AddrPortFrom(p.Source.Addr(), 0)
-		t.Destination = netip.AddrPortFrom(p.Destination.Addr(), 0)
-	}
-	return t
-}
+func hasICMP(protocol uint8) bool { return protocol == protoICMP || protocol == protoICMPv6 }
 
 // inverse is the tuple of the reply (nf_ct_invert_tuple).
-func (t Tuple) inverse() Tuple {
-	if t.Protocol != protoICMP && t.Protocol != protoICMPv6 {
-		return Tuple{t.Protocol, t.Destination, t.Source}
+func inverse(t iptables.Tuple) iptables.Tuple {
+	if !hasICMP(t.Protocol) {
+		return iptables.Tuple{Protocol: t.Protocol, Source: t.Destination, Destination: t.Source}
 	}
 	answer := icmpAnswer(t.Protocol, uint8(t.Destination.Port()>>8))
-	return Tuple{t.Protocol,
-		netip.AddrPortFrom(t.Destination.Addr(), t.Source.Port()),
-		netip.AddrPortFrom(t.Source.Addr(), uint16(answer)<<8|t.Destination.Port()&0xff)}
+	return iptables.Tuple{
+		Protocol:    t.Protocol,
+		Source:      netip.AddrPortFrom(t.Destination.Addr(), t.Source.Port()),
+		Destination: netip.AddrPortFrom(t.Source.Addr(), uint16(answer)<<8|t.Destination.Port()&0xff),
+	}
 }
 
 // icmpAnswers are the types of messages and their replies, of those that may begin or continue a
@@ -68,24 +54,15 @@ func icmpAnswer(protocol, typ uint8) uint8 {
 
 // Entry is an entry of the connection table.
 type Entry struct {
-	Original, Reply Tuple
-	Zone            uint16
-	Mark            uint32
-	// SNAT and DNAT: the source or destination is translated (IPS_SRC_NAT, IPS_DST_NAT).
-	SNAT, DNAT bool
-	SeenReply  bool
-	Assured    bool
-	// Confirmed: its first packet was accepted, and it is in the table.
-	Confirmed bool
+	iptables.Connection
 	// SourcePorts and DestinationPorts are set if the kernel selects the translated port; the port
 	// in Reply is then one of them. For ICMP SourcePorts are ids.
 	SourcePorts, DestinationPorts *iptables.PortRange
 
 	sourceDone, destinationDone bool // IPS_SRC_NAT_DONE, IPS_DST_NAT_DONE
 	tcp                         tcpConnection
-	unanswered                  bool      // SCTP: none of its INITs is acknowledged (SCTP_CONNTRACK_CLOSED)
-	transferred                 [2]volume // original and reply direction
-	streams                     float64   // State.Now from which on UDP is a stream
+	unanswered                  bool    // SCTP: none of its INITs is acknowledged (SCTP_CONNTRACK_CLOSED)
+	streams                     float64 // State.Now from which on UDP is a stream
 }
 
 // Tracking is the state of a packet in connection tracking (enum ip_conntrack_info).
@@ -115,7 +92,7 @@ type connection struct {
 }
 
 type tupleKey struct {
-	Tuple
+	iptables.Tuple
 	zone uint16
 }
 
@@ -134,22 +111,18 @@ type State struct {
 	table     map[tupleKey]connection
 	sources   map[sourceKey][]*Entry // those in the table, by the source they had; the latest is the last
 	templates map[*iptables.Rule]*Entry
-	recent    map[string][]*recentEntry
-	counters  map[matchKey]turn // of statistic, mode nth
-	buckets   map[bucketKey]*bucket
-	quotas    map[matchKey]uint64 // bytes that are left
-	counted   map[counted][]tupleKey
+	memory    iptables.Memory
 }
 
 // track is nf_conntrack_in: it finds the packet's connection or begins one.
-func (s *State) track(p *Packet, zone uint16) (c connection, t Tracking) {
+func (s *State) track(p *iptables.Packet, zone uint16) (c connection, t Tracking) {
 	if p.Protocol == protoICMPv6 && p.ICMPType >= 130 && p.ICMPType <= 136 {
 		return connection{}, TrackingUntracked // neighbour discovery (noct_valid_new)
 	}
 	if p.Protocol == protoTCP && !validFlags(p.Flags) {
 		return connection{}, TrackingInvalid
 	}
-	tuple := tupleOf(p)
+	tuple := p.Tuple()
 	c, ok := s.table[tupleKey{tuple, zone}]
 	if ok {
 		switch s.advance(c, p) {
@@ -170,7 +143,7 @@ func (s *State) track(p *Packet, zone uint16) (c connection, t Tracking) {
 	if !mayBegin(p) {
 		return connection{}, TrackingInvalid
 	}
-	e := &Entry{Original: tuple, Reply: tuple.inverse(), Zone: zone, streams: s.Now + streamAfter}
+	e := &Entry{Connection: iptables.Connection{Original: tuple, Reply: inverse(tuple), Zone: zone}, streams: s.Now + streamAfter}
 	if p.Protocol == protoTCP {
 		e.tcp.last = kindOf(p.Flags)
 		e.tcp.state = tcpTransitions[0][e.tcp.last][tcpNone]
@@ -179,6 +152,39 @@ func (s *State) track(p *Packet, zone uint16) (c connection, t Tracking) {
 	c = connection{entry: e}
 	c.count(p)
 	return c, TrackingNew
+}
+
+// count counts a packet (nf_ct_acct_update).
+func (c connection) count(p *iptables.Packet) {
+	t := &c.entry.Traffic[0]
+	if c.reply {
+		t = &c.entry.Traffic[1]
+	}
+	t.Packets++
+	t.Bytes += uint64(p.Length)
+}
+
+// closed is already_closed (nf_conncount.c).
+func (e *Entry) closed() bool {
+	return e.Original.Protocol == protoTCP && (e.tcp.state == tcpTimeWait || e.tcp.state == tcpClosed)
+}
+
+// expires returns the remaining life of the entry in seconds, by the kernel's defaults
+// (nf_conntrack_proto_*.c). An entry that is not in the table has none yet.
+func (e *Entry) expires() uint32 {
+	switch {
+	case !e.Confirmed:
+		return 0
+	case e.Original.Protocol == protoTCP && e.tcp.state == tcpEstablished && !e.SeenReply:
+		return 300
+	case e.Original.Protocol == protoTCP:
+		return tcpTimeouts[e.tcp.state]
+	case e.Original.Protocol == protoUDP && e.Assured:
+		return 120
+	case e.Original.Protocol == protoUDP || hasICMP(e.Original.Protocol):
+		return 30
+	}
+	return 600
 }
 
 // template is the entry that packets get by a rule with -j CT (nf_ct_tmpl_alloc): without
@@ -193,7 +199,8 @@ func (s *State) template(r *iptables.Rule, is4 bool) *Entry {
 		if is4 {
 			none = netip.AddrPortFrom(netip.IPv4Unspecified(), 0)
 		}
-		e = &Entry{Original: Tuple{0, none, none}, Reply: Tuple{0, none, none}, Confirmed: true}
+		of := iptables.Tuple{Source: none, Destination: none}
+		e = &Entry{Connection: iptables.Connection{Original: of, Reply: of, Confirmed: true}}
 		s.templates[r] = e
 	}
 	return e
@@ -204,7 +211,7 @@ func (s *State) template(r *iptables.Rule, is4 bool) *Entry {
 const streamAfter = 2
 
 // advance is the protocol's own tracker.
-func (s *State) advance(c connection, p *Packet) fate {
+func (s *State) advance(c connection, p *iptables.Packet) fate {
 	switch p.Protocol {
 	case protoTCP:
 		return c.entry.advance(p.Flags, c.reply)
@@ -274,7 +281,7 @@ func (s *State) confirm(c connection) bool {
 
 // Forget ends a connection, as its timeout would: the next packet begins another.
 func (s *State) Forget(e *Entry) {
-	for _, t := range []Tuple{e.Original, e.Reply} {
+	for _, t := range []iptables.Tuple{e.Original, e.Reply} {
 		key := tupleKey{t, e.Zone}
 		if s.table[key].entry == e {
 			delete(s.table, key)
@@ -284,7 +291,7 @@ func (s *State) Forget(e *Entry) {
 
 // used reports whether another connection has the tuple in its reply direction
 // (nf_nat_used_tuple).
-func (s *State) used(reply Tuple, e *Entry) bool {
+func (s *State) used(reply iptables.Tuple, e *Entry) bool {
 	c, ok := s.table[tupleKey{reply, e.Zone}]
 	return ok && c.entry != e
 }
@@ -301,7 +308,7 @@ func validFlags(f iptables.TCPFlags) bool {
 }
 
 // mayBegin reports whether the packet can be a connection's first.
-func mayBegin(p *Packet) bool {
+func mayBegin(p *iptables.Packet) bool {
 	switch p.Protocol {
 	case protoTCP:
 		return tcpTransitions[0][kindOf(p.Flags)][tcpNone] != tcpInvalid

@@ -36,7 +36,7 @@ func ExampleMachine_Explore() {
 		fmt.Println(err)
 		return
 	}
-	packet := netfilter.Packet{
+	packet := iptables.Packet{
 		Protocol:    6, // TCP
 		Flags:       iptables.SYN,
 		Source:      netip.MustParseAddrPort("192.0.2.7:40000"),

@@ -20,9 +20,9 @@ type Guess struct {
 // networks, the location of pods, the host's own addresses, and, if unknown, the packet's input
 // device, which it sets in p. It never contradicts or changes given data, and returns another
 // Host. p may be nil for many packets, see [Machine.Place].
-func GuessHost(d *iptables.Dump, known *Host, p *Packet) (*Host, []Guess) {
+func GuessHost(d *iptables.Dump, known *Host, p *iptables.Packet) (*Host, []Guess) {
 	if p == nil {
-		p = &Packet{Local: true}
+		p = &iptables.Packet{Local: true}
 	}
 	h := *known
 	h.Interfaces, h.Routes = slices.Clone(known.Interfaces), slices.Clone(known.Routes)
@@ -33,7 +33,7 @@ func GuessHost(d *iptables.Dump, known *Host, p *Packet) (*Host, []Guess) {
 
 type guesser struct {
 	host    *Host
-	packet  *Packet
+	packet  *iptables.Packet
 	family  iptables.Family
 	known   bool // the routes are known
 	hints   []hint

@@ -87,7 +87,7 @@ func TestGuessHost(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := Packet{Protocol: protoUDP, Source: netip.MustParseAddrPort(c.from), Destination: netip.MustParseAddrPort(c.to), InInterface: c.in, TTL: 64}
+		p := iptables.Packet{Protocol: protoUDP, Source: netip.MustParseAddrPort(c.from), Destination: netip.MustParseAddrPort(c.to), InInterface: c.in, TTL: 64}
 		if c.in == "made here" {
 			p.Local, p.InInterface = true, ""
 		}

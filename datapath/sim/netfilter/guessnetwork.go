@@ -197,7 +197,7 @@ func (g *guesser) proxies() {
 			g.host.LocalMarks = append(slices.Clip(g.host.LocalMarks), t.Mark)
 		}
 		if h.protocol == g.packet.Protocol {
-			g.note(alone(g.packet.Destination.Addr()), "a program listens at %s, and packets with the mark %s are routed to this host, as TPROXY requires: see line %d", s.Address, maskText(t.Mark), h.Line)
+			g.note(alone(g.packet.Destination.Addr()), "a program listens at %s, and packets with the mark %s are routed to this host, as TPROXY requires: see line %d", s.Address, t.Mark, h.Line)
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 
 // sendAll sends packets one after the other, with what they leave behind, and gives who was
 // dropped.
-func sendAll(t *testing.T, m *Machine, s *State, packets ...Packet) (dropped []bool) {
+func sendAll(t *testing.T, m *Machine, s *State, packets ...iptables.Packet) (dropped []bool) {
 	t.Helper()
 	for _, p := range packets {
 		r := m.Send(p, s, first{})
@@ -40,7 +40,7 @@ func same(a, b []bool) bool {
 // whose turn it is; with every third packet, at the latest after two.
 func TestNthGoesOn(t *testing.T) {
 	m := parse(t, worker(), Options{}, "*filter", "-A INPUT -m statistic --mode nth --every 3 --packet 0 -j DROP", "COMMIT")
-	var packets []Packet
+	var packets []iptables.Packet
 	for i := range 9 {
 		p := toHost()
 		p.Source = netip.AddrPortFrom(p.Source.Addr(), uint16(40000+i))

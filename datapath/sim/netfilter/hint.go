@@ -164,7 +164,7 @@ func (h *hint) limitPorts(p iptables.Ports) {
 }
 
 // serves reports whether the rule matches just this port of the host itself.
-func (h *hint) serves(p *Packet) bool {
+func (h *hint) serves(p *iptables.Packet) bool {
 	return h.here && h.table == "nat" && h.protocol == p.Protocol && !h.destination.IsValid() &&
 		slices.ContainsFunc(h.ports, func(r iptables.PortRange) bool { return r.Contains(p.Destination.Port()) })
 }

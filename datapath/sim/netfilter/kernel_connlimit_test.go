@@ -36,7 +36,7 @@ func TestKernelAgreesAboutConnlimit(t *testing.T) {
 			tr := n.load(t, b, d, make(tally))
 			send := func(from, to string, flags iptables.TCPFlags, mark uint32) {
 				t.Helper()
-				p := Packet{
+				p := iptables.Packet{
 					Protocol: protoTCP, TTL: 64, InInterface: "eth0", Flags: flags,
 					Source: netip.MustParseAddrPort(from), Destination: netip.MustParseAddrPort(to),
 				}

@@ -6,9 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
-	"slices"
 
 	"github.com/mdlayher/netlink"
 	"github.com/ti-mo/conntrack"
@@ -19,7 +17,7 @@ import (
 
 // kernelEntry is what an entry and the kernel's have in common.
 type kernelEntry struct {
-	original, reply              Tuple
+	original, reply              iptables.Tuple
 	zone                         uint16
 	mark                         uint32
 	snat, dnat, replied, assured bool
@@ -40,12 +38,12 @@ func entryOfFlow(f *conntrack.Flow) kernelEntry {
 	}
 }
 
-func tupleOfFlow(t conntrack.Tuple) Tuple {
+func tupleOfFlow(t conntrack.Tuple) iptables.Tuple {
 	source, destination := t.Proto.SourcePort, t.Proto.DestinationPort
 	if hasICMP(t.Proto.Protocol) {
 		source, destination = t.Proto.ICMPID, uint16(t.Proto.ICMPType)<<8|uint16(t.Proto.ICMPCode)
 	}
-	return Tuple{t.Proto.Protocol, netip.AddrPortFrom(t.IP.SourceAddress, source), netip.AddrPortFrom(t.IP.DestinationAddress, destination)}
+	return iptables.Tuple{Protocol: t.Proto.Protocol, Source: netip.AddrPortFrom(t.IP.SourceAddress, source), Destination: netip.AddrPortFrom(t.IP.DestinationAddress, destination)}
 }
 
 // Of nfnetlink_conntrack.h; types and codes of ICMP follow the id.
@@ -68,7 +66,7 @@ const (
 // get asks for the entry that has the tuple, in either direction. (conntrack.Conn's own
 // Get waits for an acknowledgement that mdlayher/netlink leaves in the queue, or has read
 // already.)
-func (n *kernelNode) get(t Tuple, zone uint16) (kernelEntry, error) {
+func (n *kernelNode) get(t iptables.Tuple, zone uint16) (kernelEntry, error) {
 	e := netlink.NewAttributeEncoder()
 	e.ByteOrder = binary.BigEndian
 	e.Nested(ctaTupleOriginal, func(tuple *netlink.AttributeEncoder) error {
@@ -200,9 +198,8 @@ func (t *trial) compareTable() error {
 // clone is a copy that has nothing in common with the state.
 func (s *State) clone() *State {
 	c := &State{
-		Now: s.Now, Began: s.Began, quotas: maps.Clone(s.quotas), counted: maps.Clone(s.counted), table: make(map[tupleKey]connection), sources: make(map[sourceKey][]*Entry),
-		recent: make(map[string][]*recentEntry), counters: maps.Clone(s.counters), buckets: make(map[bucketKey]*bucket),
-		templates: make(map[*iptables.Rule]*Entry),
+		Now: s.Now, Began: s.Began, memory: s.memory.Clone(),
+		table: make(map[tupleKey]connection), sources: make(map[sourceKey][]*Entry), templates: make(map[*iptables.Rule]*Entry),
 	}
 	entries := make(map[*Entry]*Entry)
 	for k, v := range s.table {
@@ -217,20 +214,9 @@ func (s *State) clone() *State {
 			c.sources[k] = append(c.sources[k], entries[e])
 		}
 	}
-	for name, list := range s.recent {
-		for _, e := range list {
-			copied := *e
-			copied.stamps = slices.Clone(e.stamps)
-			c.recent[name] = append(c.recent[name], &copied)
-		}
-	}
 	for r, e := range s.templates {
 		copied := *e
 		c.templates[r] = &copied
-	}
-	for k, b := range s.buckets {
-		copied := *b
-		c.buckets[k] = &copied
 	}
 	return c
 }

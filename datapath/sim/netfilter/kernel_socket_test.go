@@ -13,6 +13,7 @@ import (
 	"github.com/ti-mo/conntrack"
 	"golang.org/x/sys/unix"
 
+	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
@@ -171,8 +172,8 @@ func (s Socket) open() (int, error) {
 
 // sendLocal sends a packet that is made on the node. refused is the error that the
 // sender is told: the packet did not get out.
-func (n *kernelNode) sendLocal(p *Packet, b []byte) (refused, err error) {
-	fd := n.raw[rawKey{p.is4(), p.Owner.UID}]
+func (n *kernelNode) sendLocal(p *iptables.Packet, b []byte) (refused, err error) {
+	fd := n.raw[rawKey{p.Is4(), p.Owner.UID}]
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, int(p.Mark)); err != nil {
 		return nil, err
 	}

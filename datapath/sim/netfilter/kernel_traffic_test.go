@@ -39,7 +39,7 @@ type service struct {
 
 // exchange is a packet that was sent, and what became of it.
 type exchange struct {
-	packet Packet
+	packet iptables.Packet
 	way    *Way
 }
 
@@ -50,7 +50,7 @@ func (g *traffic) percent(n int) bool { return g.IntN(100) < n }
 
 // next makes up a packet: of a new connection, the answer to one that was sent, another
 // of the same connection, or one that takes its addresses.
-func (g *traffic) next() Packet {
+func (g *traffic) next() iptables.Packet {
 	if len(g.sent) > 0 {
 		e := g.sent[max(0, len(g.sent)-1-g.IntN(8))]
 		switch n := g.IntN(100); {
@@ -77,21 +77,21 @@ func (g *traffic) next() Packet {
 }
 
 // note keeps a packet for the ones to come.
-func (g *traffic) note(p Packet, w *Way) { g.sent = append(g.sent, exchange{p, w}) }
+func (g *traffic) note(p iptables.Packet, w *Way) { g.sent = append(g.sent, exchange{p, w}) }
 
 var protocols = []uint8{protoTCP, protoTCP, protoTCP, protoTCP, protoUDP, protoUDP, protoUDP, protoICMP, protoSCTP}
 
 // comparable says whether the simulator has a say about the packet: of what the host sends to all
 // neighbours copies come back, and a raw socket sends from a loopback address what no
 // other could.
-func (g *traffic) comparable(p *Packet) bool {
+func (g *traffic) comparable(p *iptables.Packet) bool {
 	to := p.Destination.Addr()
 	n := newNetwork(g.host, map[bool]iptables.Family{true: iptables.IPv4, false: iptables.IPv6}[g.is4])
 	return !p.Local || !to.IsMulticast() && !n.isBroadcast(to) && !n.isBroadcast(p.Source.Addr()) && (!p.Source.Addr().IsLoopback() || n.isLocal(to))
 }
 
 // fresh is a packet like the first of a connection.
-func (g *traffic) fresh() Packet {
+func (g *traffic) fresh() iptables.Packet {
 	for {
 		if p := g.any(); g.comparable(&p) {
 			return p
@@ -99,8 +99,8 @@ func (g *traffic) fresh() Packet {
 	}
 }
 
-func (g *traffic) any() Packet {
-	p := Packet{Protocol: pick(g.Rand, protocols), TTL: 64}
+func (g *traffic) any() iptables.Packet {
+	p := iptables.Packet{Protocol: pick(g.Rand, protocols), TTL: 64}
 	if g.percent(15) {
 		p.TTL = pick(g.Rand, []uint8{1, 2, 5, 255})
 	}
@@ -130,9 +130,9 @@ func (g *traffic) any() Packet {
 	return g.finish(p, false)
 }
 
-func (g *traffic) owner() *Owner {
+func (g *traffic) owner() *iptables.SocketOwner {
 	id := pick(g.Rand, owners)
-	return &Owner{UID: id, GID: id}
+	return &iptables.SocketOwner{UID: id, GID: id}
 }
 
 // oddFlags are of TCP packets that begin nothing, or should not.
@@ -142,7 +142,7 @@ var oddFlags = []iptables.TCPFlags{
 }
 
 // finish gives the packet what goes with its protocol and its way in.
-func (g *traffic) finish(p Packet, later bool) Packet {
+func (g *traffic) finish(p iptables.Packet, later bool) iptables.Packet {
 	p.Flags, p.TCPOptions, p.Chunks, p.ICMPType, p.ICMPCode = 0, nil, nil, 0, 0
 	if !hasICMP(p.Protocol) {
 		p.ICMPID = 0
@@ -176,7 +176,7 @@ func (g *traffic) finish(p Packet, later bool) Packet {
 }
 
 // link gives the packet what goes with its device, and its length.
-func (g *traffic) link(p Packet) Packet {
+func (g *traffic) link(p iptables.Packet) iptables.Packet {
 	if !p.Local {
 		mac := pick(g.Rand, neighbours)
 		p.MAC, p.Link, p.Mark, p.Owner = &mac, iptables.LinkUnicast, 0, nil
@@ -186,7 +186,7 @@ func (g *traffic) link(p Packet) Packet {
 }
 
 // again is another packet of the same direction.
-func (g *traffic) again(p Packet) Packet {
+func (g *traffic) again(p iptables.Packet) iptables.Packet {
 	if p.Protocol == protoTCP && g.percent(70) {
 		p.Flags, p.TCPOptions = iptables.ACK, nil
 		if g.percent(20) {
@@ -197,7 +197,7 @@ func (g *traffic) again(p Packet) Packet {
 }
 
 // answer is what would answer an exchange's packet.
-func (g *traffic) answer(e exchange) (p Packet, ok bool) {
+func (g *traffic) answer(e exchange) (p iptables.Packet, ok bool) {
 	if p, ok = e.way.Answer(); !ok {
 		return p, false
 	}
@@ -213,7 +213,7 @@ func (g *traffic) answer(e exchange) (p Packet, ok bool) {
 	return g.link(p), true
 }
 
-func withChunk(p Packet, typ uint8) Packet {
+func withChunk(p iptables.Packet, typ uint8) iptables.Packet {
 	p.Chunks = []iptables.ChunkType{{Type: typ}}
 	return p
 }

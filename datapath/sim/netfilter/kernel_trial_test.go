@@ -32,9 +32,9 @@ type trial struct {
 type observation struct {
 	verdict Verdict // Sent, Delivered or, for all others, Dropped
 	out     string
-	packet  Packet // with its mark; valid iff Sent or Delivered
+	packet  iptables.Packet // with its mark; valid iff Sent or Delivered
 	path    []*iptables.Rule
-	answers []Packet // ICMP errors and resets that the kernel made
+	answers []iptables.Packet // ICMP errors and resets that the kernel made
 	queued  int
 	told    error // what the sender on the node was told
 	wire    []captured
@@ -42,7 +42,7 @@ type observation struct {
 }
 
 // observe sends a packet and looks what becomes of it.
-func (t *trial) observe(p *Packet) (o observation, err error) {
+func (t *trial) observe(p *iptables.Packet) (o observation, err error) {
 	b := encode(p, t.isAnswer(p))
 	if p.Local {
 		if o.told, err = t.node.sendLocal(p, b); err != nil {
@@ -57,7 +57,7 @@ func (t *trial) observe(p *Packet) (o observation, err error) {
 			to = multicastMAC
 		}
 		etherType := uint16(unix.ETH_P_IP)
-		if !p.is4() {
+		if !p.Is4() {
 			etherType = unix.ETH_P_IPV6
 		}
 		frame := append(append(slices.Clone([]byte(to)), p.MAC[:]...), byte(etherType>>8), byte(etherType))
@@ -89,8 +89,8 @@ func (t *trial) observe(p *Packet) (o observation, err error) {
 
 // isAnswer says whether the packet is one of the second direction of a connection: its
 // sequence numbers have to be right. Its zone is not known yet.
-func (t *trial) isAnswer(p *Packet) bool {
-	tuple := tupleOf(p)
+func (t *trial) isAnswer(p *iptables.Packet) bool {
+	tuple := p.Tuple()
 	for k, c := range t.state.table {
 		if k.Tuple == tuple {
 			return c.reply
@@ -163,7 +163,7 @@ const (
 	icmp6Unreachable = 1 // ICMPV6_DEST_UNREACH
 )
 
-func isRefusal(p *Packet) bool {
+func isRefusal(p *iptables.Packet) bool {
 	switch p.Protocol {
 	case protoICMP:
 		return p.ICMPType == icmpUnreachable
@@ -188,7 +188,7 @@ var errnos = map[iptables.RejectWith]error{
 }
 
 // differs says in what a way and an observation differ; nil: they do not.
-func (t *trial) differs(w Way, p *Packet, o *observation) error {
+func (t *trial) differs(w Way, p *iptables.Packet, o *observation) error {
 	if !slices.Equal(w.Path, o.path) {
 		return errors.New("the rules that matched")
 	}
@@ -220,7 +220,7 @@ func (t *trial) differs(w Way, p *Packet, o *observation) error {
 }
 
 // refused compares how a packet was refused.
-func (t *trial) refused(w Way, p *Packet, o *observation) error {
+func (t *trial) refused(w Way, p *iptables.Packet, o *observation) error {
 	toSender := p.Local && w.Steps[len(w.Steps)-1].Hook == Output.String()
 	if w.Verdict != Rejected || w.By == nil && toSender {
 		want := errnos[w.With]
@@ -256,7 +256,7 @@ func (t *trial) refused(w Way, p *Packet, o *observation) error {
 func (t *trial) silent(w Way) bool {
 	p := &w.Packet
 	back := t.machine.network.route(p.Source.Addr()).Type
-	if p.is4() && (w.By == nil || p.Destination.Addr().IsLoopback() && back != Local) {
+	if p.Is4() && (w.By == nil || p.Destination.Addr().IsLoopback() && back != Local) {
 		return true
 	}
 	if t.machine.network.isBroadcast(p.Destination.Addr()) || p.Destination.Addr().IsMulticast() {
@@ -282,7 +282,7 @@ func (t *trial) onWire(w Way, o *observation) error {
 }
 
 // samePacket compares a packet as it was in the end.
-func samePacket(w Way, seen *Packet) error {
+func samePacket(w Way, seen *iptables.Packet) error {
 	want := w.Packet
 	switch {
 	case want.Source != seen.Source, want.Destination != seen.Destination, want.ICMPID != seen.ICMPID:
@@ -297,7 +297,7 @@ func samePacket(w Way, seen *Packet) error {
 	return nil
 }
 
-func sourcePort(p *Packet) uint16 {
+func sourcePort(p *iptables.Packet) uint16 {
 	if hasICMP(p.Protocol) {
 		return p.ICMPID
 	}
@@ -315,7 +315,7 @@ func chosenBy(o *observation) (source, destination uint16) {
 }
 
 // try sends a packet and judges. The error tells the whole story of a disagreement.
-func (t *trial) try(p *Packet) (*Way, error) {
+func (t *trial) try(p *iptables.Packet) (*Way, error) {
 	if t.began.IsZero() {
 		t.began = time.Now()
 	}
@@ -359,7 +359,7 @@ func (t *trial) try(p *Packet) (*Way, error) {
 
 const maxWays = 4096
 
-func describePacket(p *Packet) string {
+func describePacket(p *iptables.Packet) string {
 	return fmt.Sprintf("%s %+v", p, *p)
 }
 

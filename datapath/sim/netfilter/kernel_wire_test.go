@@ -22,7 +22,7 @@ const (
 // encode makes the IP packet, with all checksums right: conntrack takes others for
 // invalid. answer says that it is one of who was asked, whose sequence numbers are
 // others.
-func encode(p *Packet, answer bool) []byte {
+func encode(p *iptables.Packet, answer bool) []byte {
 	body := encodeTransport(p, answer)
 	src, dst := p.Source.Addr().AsSlice(), p.Destination.Addr().AsSlice()
 	pseudo := append(append(append([]byte{}, src...), dst...), 0, 0, byte(len(body)>>8), byte(len(body)), 0, 0, 0, p.Protocol)
@@ -40,7 +40,7 @@ func encode(p *Packet, answer bool) []byte {
 		binary.LittleEndian.PutUint32(body[8:], crc32.Checksum(body, crc32.MakeTable(crc32.Castagnoli)))
 	}
 	var header []byte
-	if p.is4() {
+	if p.Is4() {
 		header = make([]byte, ipv4Header)
 		header[0], header[1], header[8], header[9] = 0x45, p.TOS, p.TTL, p.Protocol
 		binary.BigEndian.PutUint16(header[2:], uint16(ipv4Header+len(body)))
@@ -61,7 +61,7 @@ func encode(p *Packet, answer bool) []byte {
 // sequence numbers of who asks and who answers, before their SYN.
 const clientSequence, serverSequence = 1000, 5000
 
-func encodeTransport(p *Packet, answer bool) []byte {
+func encodeTransport(p *iptables.Packet, answer bool) []byte {
 	var b []byte
 	switch p.Protocol {
 	case protoTCP:
@@ -130,7 +130,7 @@ func checksum(b []byte) uint16 {
 
 // decode reads what can be seen of a packet, of which the transport header may be cut
 // short. ok is false for other packets than those of IP.
-func decode(b []byte) (p Packet, ok bool) {
+func decode(b []byte) (p iptables.Packet, ok bool) {
 	var src, dst netip.Addr
 	var body []byte
 	switch {
@@ -146,7 +146,7 @@ func decode(b []byte) (p Packet, ok bool) {
 	var sport, dport uint16
 	switch {
 	case len(body) < 8:
-	case HasPorts(p.Protocol):
+	case iptables.HasPorts(p.Protocol):
 		sport, dport = binary.BigEndian.Uint16(body), binary.BigEndian.Uint16(body[2:])
 	case hasICMP(p.Protocol):
 		p.ICMPType, p.ICMPCode, p.ICMPID = body[0], body[1], binary.BigEndian.Uint16(body[4:])
@@ -164,7 +164,7 @@ const hopByHop = 0
 // captured is a packet on the wire of a device.
 type captured struct {
 	device string
-	Packet
+	iptables.Packet
 }
 
 // capture gives what has come out of the node.

@@ -96,7 +96,7 @@ type Result struct {
 	// With is the reply to a Rejected packet.
 	With iptables.RejectWith
 	// Packet is the packet at the end of the walk, and Out its output device.
-	Packet Packet
+	Packet iptables.Packet
 	Out    string
 	// Entry is its connection's entry; nil if it has none. It belongs to the State.
 	Entry    *Entry
@@ -112,14 +112,14 @@ type Result struct {
 // Explore follows all ways of a packet, in the order of the rules, not of the probabilities. begin
 // makes the initial state of each way; nil: that of a host that has just booted. At most limit
 // ways are followed; rest is the probability of the others.
-func (m *Machine) Explore(p Packet, begin func() *State, limit int) (ways []Way, rest float64) {
+func (m *Machine) Explore(p iptables.Packet, begin func() *State, limit int) (ways []Way, rest float64) {
 	return m.ExploreFrom(nil, p, begin, limit, NewWork())
 }
 
 // ExploreFrom is Explore for a walk that begins in a chain, as the first packet of a connection,
 // and ends with it. A nil start is the beginning of the whole walk. It stays within the given
 // work: only the first way may be cut off, others are left out.
-func (m *Machine) ExploreFrom(start *Start, p Packet, begin func() *State, limit int, work *Work) (ways []Way, rest float64) {
+func (m *Machine) ExploreFrom(start *Start, p iptables.Packet, begin func() *State, limit int, work *Work) (ways []Way, rest float64) {
 	var s script
 	rest = 1
 	for {
@@ -150,27 +150,27 @@ type Way struct {
 }
 
 // Send follows one packet, with random choices. The state changes.
-func (m *Machine) Send(p Packet, s *State, r Rand) *Result {
+func (m *Machine) Send(p iptables.Packet, s *State, r Rand) *Result {
 	return m.SendFrom(nil, p, s, r, NewWork()).Result
 }
 
 // SendFrom is Send for a walk that begins in a chain, within the given work: see ExploreFrom.
-func (m *Machine) SendFrom(start *Start, p Packet, s *State, r Rand, work *Work) Way {
+func (m *Machine) SendFrom(start *Start, p iptables.Packet, s *State, r Rand, work *Work) Way {
 	return Way{m.walk(start, p, s, drawing{r}, work), s}
 }
 
 // Answer returns the reply to the packet of a result: from the destination that it reached, to its
 // source. It arrives on the device by which the other one left, or originates on the host. ok is
 // false if the packet reached no destination, or many.
-func (r *Result) Answer() (p Packet, ok bool) {
+func (r *Result) Answer() (p iptables.Packet, ok bool) {
 	to := r.Packet.Destination.Addr()
 	if r.Verdict != Sent && r.Verdict != Delivered || to.IsMulticast() || to == allOnes {
-		return Packet{}, false
+		return iptables.Packet{}, false
 	}
-	p = Packet{
+	p = iptables.Packet{
 		Protocol: r.Packet.Protocol, Source: r.Packet.Destination, Destination: r.Packet.Source,
 		ICMPID: r.Packet.ICMPID, Length: r.Packet.Length, TTL: 64,
-		Supposed: FactMAC | FactOwner | FactLength | FactTOS | FactTTL | FactOptions,
+		Supposed: iptables.FactMAC | iptables.FactOwner | iptables.FactLength | iptables.FactTOS | iptables.FactTTL | iptables.FactOptions,
 	}
 	switch {
 	case p.Protocol == protoTCP:
@@ -182,7 +182,7 @@ func (r *Result) Answer() (p Packet, ok bool) {
 		p.Chunks = []iptables.ChunkType{{Type: 2}} // INIT ACK
 	}
 	if r.Verdict == Delivered {
-		p.Local, p.Owner = true, &Owner{}
+		p.Local, p.Owner = true, &iptables.SocketOwner{}
 	} else {
 		p.InInterface = r.Out
 	}
@@ -190,23 +190,24 @@ func (r *Result) Answer() (p Packet, ok bool) {
 }
 
 // walk follows a packet from its beginning, or through one chain.
-func (m *Machine) walk(start *Start, p Packet, s *State, c chooser, work *Work) *Result {
+func (m *Machine) walk(start *Start, p iptables.Packet, s *State, c chooser, work *Work) *Result {
 	r := &Result{Probability: 1}
-	w := &walk{machine: m, state: s, chooser: c, packet: p, result: r, work: work}
+	w := &walk{machine: m, state: s, chooser: c, result: r, work: work}
+	w.Context = iptables.Context{Packet: p, Host: w}
 	if !p.Local {
-		w.in = p.InInterface
+		w.In = p.InInterface
 	}
 	if start == nil {
 		w.run()
 	} else {
 		w.single(start)
 	}
-	r.Packet, r.Reply, r.Tracking = w.packet, w.reply, w.tracking
+	r.Packet, r.Reply, r.Tracking = w.Packet, w.reply, w.tracking
 	if w.tracked { // else it is a template
 		r.Entry = w.entry
 	}
 	if r.Verdict == Sent {
-		r.Out = w.out
+		r.Out = w.Out
 	}
 	return r
 }
@@ -216,7 +217,7 @@ func (m *Machine) Route(to netip.Addr) Route { return m.network.route(to) }
 
 // Place sets the origin of a packet by its source: local if that is the host's own address; else
 // its given device or, if that does not exist, the device that leads to its source.
-func (m *Machine) Place(p *Packet) {
+func (m *Machine) Place(p *iptables.Packet) {
 	from := p.Source.Addr()
 	if m.network.isLocal(from) {
 		p.Local, p.InInterface = true, ""
@@ -286,7 +287,7 @@ func reaches(from, to *chain, seen map[*chain]bool) bool {
 }
 
 // Check returns an error if the packet is not valid for this machine.
-func (m *Machine) Check(p *Packet) error {
+func (m *Machine) Check(p *iptables.Packet) error {
 	is4 := m.family != iptables.IPv6
 	for _, a := range []netip.Addr{p.Source.Addr(), p.Destination.Addr()} {
 		if a.Is4() != is4 {

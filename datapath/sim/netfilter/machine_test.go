@@ -45,8 +45,8 @@ func worker() *Host {
 	}
 }
 
-func packet(protocol uint8, from, to, in string) Packet {
-	p := Packet{Protocol: protocol, Source: netip.MustParseAddrPort(from), Destination: netip.MustParseAddrPort(to), InInterface: in, Local: in == "", TTL: 64, Length: 60}
+func packet(protocol uint8, from, to, in string) iptables.Packet {
+	p := iptables.Packet{Protocol: protocol, Source: netip.MustParseAddrPort(from), Destination: netip.MustParseAddrPort(to), InInterface: in, Local: in == "", TTL: 64, Length: 60}
 	if protocol == protoTCP {
 		p.Flags = iptables.SYN
 	}
@@ -64,7 +64,7 @@ func TestPlace(t *testing.T) {
 		{"172.20.0.2:1", "eth0", true, ""}, {"127.0.0.1:1", "", true, ""},
 		{"10.244.1.9:1", "veth1", false, "veth1"}, {"10.244.2.9:1", "any", false, "eth0"}, {"10.244.1.2:1", "", false, "veth1"},
 	} {
-		p := Packet{Source: netip.MustParseAddrPort(tt.source), InInterface: tt.captured}
+		p := iptables.Packet{Source: netip.MustParseAddrPort(tt.source), InInterface: tt.captured}
 		if m.Place(&p); p.Local != tt.local || p.InInterface != tt.in {
 			t.Errorf("%+v: local %v, in by %q", tt, p.Local, p.InInterface)
 		}

@@ -37,12 +37,12 @@ func (w *walk) bind(s side, r iptables.NATRange, first, last netip.Addr) {
 		return // it is too late
 	}
 	// The connection with the translation of the other side.
-	current := e.Reply.inverse()
+	current := inverse(e.Reply)
 	t, ports := w.unique(s, current, r, first, last)
 	// The kernel's random choice is almost never the original port.
 	unknown := ports != nil && w.state.chosen(s, t.Protocol) == 0
 	if t != current || unknown {
-		e.Reply = t.inverse()
+		e.Reply = inverse(t)
 		if s == sourceSide {
 			e.SNAT = true
 		} else {
@@ -75,10 +75,10 @@ func (e *Entry) sourceKey() sourceKey {
 
 // mapped returns the translated source of another connection from the same source: the latest one
 // within the range (find_appropriate_src, nf_nat_core.c).
-func (s *State) mapped(t Tuple, zone uint16, r iptables.NATRange, first, last netip.Addr) (netip.AddrPort, bool) {
+func (s *State) mapped(t iptables.Tuple, zone uint16, r iptables.NATRange, first, last netip.Addr) (netip.AddrPort, bool) {
 	list := s.sources[sourceKey{t.Protocol, t.Source, zone}]
 	for i := len(list) - 1; i >= 0; i-- {
-		if a := list[i].Reply.inverse().Source; within(a, r, first, last) {
+		if a := inverse(list[i].Reply).Source; within(a, r, first, last) {
 			return a, true
 		}
 	}
@@ -87,8 +87,8 @@ func (s *State) mapped(t Tuple, zone uint16, r iptables.NATRange, first, last ne
 
 // unique is get_unique_tuple (nf_nat_core.c): an address of the range, and a port that no other
 // connection has. ports is set if the kernel selects one of several.
-func (w *walk) unique(s side, t Tuple, r iptables.NATRange, first, last netip.Addr) (Tuple, *iptables.PortRange) {
-	free := func(t Tuple) bool { return !w.state.used(t.inverse(), w.entry) }
+func (w *walk) unique(s side, t iptables.Tuple, r iptables.NATRange, first, last netip.Addr) (iptables.Tuple, *iptables.PortRange) {
+	free := func(t iptables.Tuple) bool { return !w.state.used(inverse(t), w.entry) }
 	random := r.Random || r.RandomFully // NF_NAT_RANGE_PROTO_RANDOM_ALL
 	own := t.Source
 	if s == destinationSide {
@@ -101,7 +101,7 @@ func (w *walk) unique(s side, t Tuple, r iptables.NATRange, first, last netip.Ad
 				return t, nil
 			}
 		} else if again, ok := w.state.mapped(t, w.entry.Zone, r, first, last); ok {
-			if t := (Tuple{t.Protocol, again, t.Destination}); free(t) {
+			if t := (iptables.Tuple{Protocol: t.Protocol, Source: again, Destination: t.Destination}); free(t) {
 				return t, nil
 			}
 		}
@@ -114,7 +114,7 @@ func (w *walk) unique(s side, t Tuple, r iptables.NATRange, first, last netip.Ad
 	if hasICMP(t.Protocol) {
 		port = t.Source.Port()
 	}
-	with := func(port uint16) Tuple {
+	with := func(port uint16) iptables.Tuple {
 		changed := t
 		switch {
 		case s == destinationSide && hasICMP(t.Protocol): // the id is the same in both directions
@@ -127,7 +127,7 @@ func (w *walk) unique(s side, t Tuple, r iptables.NATRange, first, last netip.Ad
 		}
 		return changed
 	}
-	if !HasPorts(t.Protocol) && !hasICMP(t.Protocol) {
+	if !iptables.HasPorts(t.Protocol) && !hasICMP(t.Protocol) {
 		return with(port), nil
 	}
 	given := r.FirstPort != 0 || r.LastPort != 0
@@ -140,7 +140,7 @@ func (w *walk) unique(s side, t Tuple, r iptables.NATRange, first, last netip.Ad
 	case !given && free(with(port)):
 		return with(port), nil
 	}
-	if s == destinationSide && !given && HasPorts(t.Protocol) {
+	if s == destinationSide && !given && iptables.HasPorts(t.Protocol) {
 		return with(port), nil // the destination port is changed only by a rule with a port
 	}
 	ports := portsFor(t.Protocol, port)
@@ -207,7 +207,7 @@ func portsFor(protocol uint8, port uint16) iptables.PortRange {
 
 // choose is find_best_ips_proto (nf_nat_core.c): the same connection gets the same
 // address of a range, and with Persistent the same client.
-func (w *walk) choose(s side, t Tuple, r iptables.NATRange, first, last netip.Addr) netip.Addr {
+func (w *walk) choose(s side, t iptables.Tuple, r iptables.NATRange, first, last netip.Addr) netip.Addr {
 	if first == last || !last.IsValid() {
 		return first
 	}
@@ -333,7 +333,7 @@ func netmap(to netip.Prefix, a netip.Addr) netip.Addr {
 // translate is nf_nat_packet: the translation of this side of the packet by the connection's
 // entry.
 func (w *walk) translate(s side) (changed bool) {
-	e, p := w.entry, &w.packet
+	e, p := w.entry, &w.Packet
 	// In the other direction it is the other translation that is undone.
 	translated := e.SNAT
 	if (s == destinationSide) != w.reply {
@@ -342,9 +342,9 @@ func (w *walk) translate(s side) (changed bool) {
 	if !translated {
 		return false
 	}
-	target := e.Reply.inverse()
+	target := inverse(e.Reply)
 	if w.reply {
-		target = e.Original.inverse()
+		target = inverse(e.Original)
 	}
 	before := *p
 	switch {

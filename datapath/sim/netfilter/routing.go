@@ -11,7 +11,7 @@ import (
 // routeInput is ip_route_input_slow (net/ipv4/route.c): the route of an arriving packet. false: it
 // is dropped.
 func (w *walk) routeInput() bool {
-	n, from, to := w.machine.network, w.packet.Source.Addr(), w.packet.Destination.Addr()
+	n, from, to := w.machine.network, w.Packet.Source.Addr(), w.Packet.Destination.Addr()
 	if to == w.routed { // ip_rcv_finish: the route of a local packet is still valid
 		return true
 	}
@@ -36,16 +36,16 @@ func (w *walk) routeInput() bool {
 		return true
 	}
 	w.route = n.route(to)
-	if slices.ContainsFunc(n.LocalMarks, func(m iptables.MaskedValue) bool { return m.Equals(w.packet.Mark) }) {
+	if slices.ContainsFunc(n.LocalMarks, func(m iptables.MaskedValue) bool { return m.Equals(w.Packet.Mark) }) {
 		w.route = Route{Destination: alone(to), Type: Local, Interface: loopbackName}
 	}
-	if to.Is6() && to.IsLoopback() && w.in != loopbackName {
-		w.route = n.routeBy(w.in, to) // rt6_need_strict (net/ipv6/route.c): lo is another device
+	if to.Is6() && to.IsLoopback() && w.In != loopbackName {
+		w.route = n.routeBy(w.In, to) // rt6_need_strict (net/ipv6/route.c): lo is another device
 	}
 	w.addRoute()
 	switch w.route.Type {
 	case Local, Broadcast:
-		return n.comesFrom(from, w.in, "") || w.foreign(from)
+		return n.comesFrom(from, w.In, "") || w.foreign(from)
 	case Unicast:
 	default:
 		if n.NoForwarding && to.Is4() { // ip_error; ip6_pkt_drop does not check it
@@ -59,7 +59,7 @@ func (w *walk) routeInput() bool {
 	case w.assigned != nil: // ip_forward, ip6_forward
 		return w.end(Dropped, nil, "routing: TPROXY assigned the packet to a socket of this host, but its route leads on; the host lacks a routing rule (ip rule) for the packet's mark")
 	}
-	return n.comesFrom(from, w.in, w.route.Interface) || w.foreign(from)
+	return n.comesFrom(from, w.In, w.route.Interface) || w.foreign(from)
 }
 
 // allHosts reports whether it is the group of all hosts.
@@ -89,8 +89,8 @@ func (w *walk) foreign(from netip.Addr) bool {
 // routeOutput is ip_route_output_key (net/ipv4/route.c): the route of a local packet. false: there
 // is none.
 func (w *walk) routeOutput() bool {
-	n, from := w.machine.network, w.packet.Source.Addr()
-	w.route = n.route(w.packet.Destination.Addr())
+	n, from := w.machine.network, w.Packet.Source.Addr()
+	w.route = n.route(w.Packet.Destination.Addr())
 	w.addRoute()
 	switch w.route.Type {
 	case Local, Broadcast:
@@ -106,7 +106,7 @@ func (w *walk) routeOutput() bool {
 
 // noWay ends the walk of a packet without a route.
 func (w *walk) noWay() bool {
-	to := w.packet.Destination.Addr()
+	to := w.Packet.Destination.Addr()
 	with, why := iptables.RejectWith("icmp-net-unreachable"), fmt.Sprintf("routing: there is no route to %s", to)
 	if to.Is6() {
 		with = "icmp6-no-route"
@@ -118,7 +118,7 @@ func (w *walk) noWay() bool {
 		with, why = "icmp-host-unreachable", fmt.Sprintf("routing: %s is unreachable", w.route.Destination)
 		if to.Is6() {
 			with = "icmp6-no-route" // ip6_rt_init_dst_reject makes no difference
-			if w.in == "" {         // its sender gets an error
+			if w.In == "" {         // its sender gets an error
 				with = "icmp6-addr-unreachable"
 			}
 		}
@@ -137,14 +137,14 @@ func (w *walk) addrtype(m iptables.Addrtype) bool {
 	device := ""
 	switch {
 	case m.LimitIn:
-		device = w.in
+		device = w.In
 	case m.LimitOut:
-		device = w.out
+		device = w.Out
 	}
 	test := func(c iptables.Condition[iptables.AddrTypes], a netip.Addr) bool {
 		return !c.Given || w.machine.network.isType(a, device, c.Value) != c.Negated
 	}
-	return test(m.Source, w.packet.Source.Addr()) && test(m.Destination, w.packet.Destination.Addr())
+	return test(m.Source, w.Packet.Source.Addr()) && test(m.Destination, w.Packet.Destination.Addr())
 }
 
 // isType reports whether the address is of one of the types.
@@ -213,11 +213,11 @@ func (n *network) isType6(a netip.Addr, device string, types iptables.AddrTypes)
 // rpfilter is rpfilter_mt (ipt_rpfilter.c): whether a reply would leave by the packet's input
 // device.
 func (w *walk) rpfilter(m iptables.Rpfilter) bool {
-	n, from := w.machine.network, w.packet.Source.Addr()
-	if w.in == loopbackName {
+	n, from := w.machine.network, w.Packet.Source.Addr()
+	if w.In == loopbackName {
 		return true
 	}
-	if d := w.packet.Destination.Addr(); from.IsUnspecified() && (d.IsMulticast() || n.isBroadcast(d)) {
+	if d := w.Packet.Destination.Addr(); from.IsUnspecified() && (d.IsMulticast() || n.isBroadcast(d)) {
 		return true
 	}
 	if from.Is6() && from.IsUnspecified() {
@@ -229,10 +229,10 @@ func (w *walk) rpfilter(m iptables.Rpfilter) bool {
 		if !own {
 			on = loopbackName
 		}
-		return from.Is6() || m.Loose || on == w.in
+		return from.Is6() || m.Loose || on == w.In
 	}
 	if r.Type != Unicast {
 		return false
 	}
-	return m.Loose || r.Interface == w.in
+	return m.Loose || r.Interface == w.In
 }

@@ -22,7 +22,7 @@ type SourceNAT struct {
 // Translated is the first packet of such a connection, as it reaches POSTROUTING. Its length, TCP
 // options, chunks, frame and bridge ports are ignored.
 type Translated struct {
-	Packet // with the translated destination
+	iptables.Packet // with the translated destination
 	// Original is the original destination.
 	Original netip.AddrPort
 	// Out is the output device.
@@ -51,13 +51,16 @@ func (j *SourceNAT) Evaluate(m *Machine, p *Translated) SourceResult {
 	if c == nil || len(c.rules) == 0 {
 		return SourceResult{}
 	}
-	j.entry = Entry{Original: tupleOf(&p.Packet), DNAT: p.Original != p.Destination, destinationDone: true}
-	j.entry.Reply = j.entry.Original.inverse()
+	j.entry = Entry{
+		Connection:      iptables.Connection{Original: p.Packet.Tuple(), DNAT: p.Original != p.Destination},
+		destinationDone: true,
+	}
+	j.entry.Reply = inverse(j.entry.Original)
 	j.entry.Original.Destination = p.Original
 	j.result, j.work = Result{}, Work{Visits: sourceVisits, Steps: 1}
 	passed := j.walk.passed[:0]
 	j.walk = walk{
-		machine: m, state: &j.state, result: &j.result, work: &j.work, packet: p.Packet, in: p.InInterface, out: p.Out, hook: Postrouting,
+		machine: m, state: &j.state, result: &j.result, work: &j.work, Context: iptables.Context{Packet: p.Packet, In: p.InInterface, Out: p.Out, Host: &j.walk}, hook: Postrouting,
 		connection: connection{entry: &j.entry}, tracking: TrackingNew, tracked: true, passed: passed,
 		quiet: true, sourceOnly: true,
 	}
@@ -101,40 +104,27 @@ func (w *walk) sourceResult(r *iptables.Rule) SourceResult {
 		j.Masquerade = true
 		j.Ports = iptables.PortRange{First: t.To.FirstPort, Last: t.To.LastPort}
 	case iptables.SNAT:
-		j.Source = w.packet.Source.Addr()
+		j.Source = w.Packet.Source.Addr()
 		// A source that is within the range stays (get_unique_tuple).
-		if t.To.First.IsValid() && (t.To.RandomFully || !within(w.packet.Source, t.To, t.To.First, t.To.Last)) {
-			j.Source = w.choose(sourceSide, w.entry.Reply.inverse(), t.To, t.To.First, t.To.Last)
+		if t.To.First.IsValid() && (t.To.RandomFully || !within(w.Packet.Source, t.To, t.To.First, t.To.Last)) {
+			j.Source = w.choose(sourceSide, inverse(w.entry.Reply), t.To, t.To.First, t.To.Last)
 		}
 		j.Ports = iptables.PortRange{First: t.To.FirstPort, Last: t.To.LastPort}
 	case iptables.Netmap:
-		j.Source = netmap(t.To, w.packet.Source.Addr())
+		j.Source = netmap(t.To, w.Packet.Source.Addr())
 	default:
 		j.Unknown = true
 	}
 	return j
 }
 
-// needsMore reports whether a match depends on data that a SourceNAT does not have: state, random
-// numbers, the sockets of the host, and much of the packet.
+// needsMore reports whether a match depends on facts that a SourceNAT does not have. What sent a
+// packet is known of one that was forwarded, and its frame and bridge ports of a local one: there
+// are none.
 func (w *walk) needsMore(m iptables.Match) bool {
-	switch m := m.(type) {
-	case iptables.Statistic:
-		return m.Nth || m.Probability > 0 && m.Probability < iptables.ProbabilityOne
-	case iptables.Recent, iptables.Limit, iptables.Hashlimit, iptables.Socket, iptables.Connlimit, iptables.Connbytes, iptables.Quota, iptables.CPU:
-		return true
-	case iptables.Length, iptables.TTL, iptables.HopLimit, iptables.TOS, iptables.DSCP, iptables.SegmentSize, iptables.String, iptables.U32, iptables.BPF:
-		return true
-	case iptables.Time, iptables.IPsec, iptables.RoutingHeader, iptables.Helper:
-		return true
-	case iptables.TCP:
-		return m.Option.Given
-	case iptables.SCTP:
-		return m.Chunks.Given
-	case iptables.MAC, iptables.Physdev:
-		return !w.packet.Local
-	case iptables.Owner:
-		return w.packet.Local
+	known := iptables.FactSender | iptables.FactOwner
+	if w.Packet.Local {
+		known = iptables.FactMAC | iptables.FactBridge
 	}
-	return false
+	return iptables.Reads(m)&^known != 0
 }

@@ -45,7 +45,7 @@ func (w *walk) addPassed(c *chain) {
 			return
 		}
 		w.add(flow.Step{
-			Table: c.table.String(), Chain: c.name, Line: r.Line, Rule: ruleText(r.Rule), Outcome: flow.StepPassed, Text: w.whyNot(p.failed),
+			Table: c.table.String(), Chain: c.name, Line: r.Line, Rule: ruleText(r.Rule), Outcome: flow.StepPassed, Text: w.WhyNot(p.failed),
 		})
 	}
 }
@@ -73,7 +73,7 @@ func (w *walk) addRule(c *chain, r *rule, o flow.StepOutcome) {
 	case flow.StepUnknown:
 		s.Text = "the effect of this rule is unknown"
 	case flow.StepMarked:
-		s.Mark = hex(w.packet.Mark)
+		s.Mark = iptables.HexMark(w.Packet.Mark)
 		s.Text = w.does(r)
 	default:
 		s.Text = w.does(r)
@@ -97,25 +97,26 @@ func (w *walk) addUnknown(c *chain, r *rule, text string) {
 func (w *walk) addNAT(c *chain, r *rule, s side) {
 	w.addRule(c, r, flow.StepApplied)
 	step := &w.result.Steps[len(w.result.Steps)-1]
-	t := w.entry.Reply.inverse()
+	t := inverse(w.entry.Reply)
+	p := iptables.Packet{Protocol: t.Protocol, Source: t.Source, Destination: t.Destination}
 	if s == sourceSide {
 		if !w.entry.SNAT {
 			step.Text = "the source is unchanged"
 			return
 		}
-		step.Text = "the source becomes " + natText(t.Protocol, t.Source.Addr().String(), addressText(t.Protocol, t.Source), w.entry.SourcePorts)
+		step.Text = "the source becomes " + natText(t.Protocol, t.Source.Addr().String(), p.SourceText(), w.entry.SourcePorts)
 		return
 	}
 	if !w.entry.DNAT {
 		step.Text = "the destination is unchanged"
 		return
 	}
-	step.Text = "the destination becomes " + natText(t.Protocol, t.Destination.Addr().String(), addressText(t.Protocol, t.Destination), w.entry.DestinationPorts)
+	step.Text = "the destination becomes " + natText(t.Protocol, t.Destination.Addr().String(), p.DestinationText(), w.entry.DestinationPorts)
 }
 
 // natText is the translated address, with the port if that is known.
 func natText(protocol uint8, addr, full string, ports *iptables.PortRange) string {
-	if ports == nil || !HasPorts(protocol) {
+	if ports == nil || !iptables.HasPorts(protocol) {
 		return full
 	}
 	return fmt.Sprintf("%s, with a port from %d to %d that the kernel selects", addr, ports.First, ports.Last)
@@ -137,13 +138,13 @@ func (w *walk) addRoute() {
 	if w.quiet {
 		return
 	}
-	to, r := w.packet.Destination.Addr(), w.route
+	to, r := w.Packet.Destination.Addr(), w.route
 	text := ""
 	switch r.Type {
 	case Local:
 		text = fmt.Sprintf("%s is an address of this host", to)
 		if !w.machine.network.isLocal(to) {
-			text = fmt.Sprintf("%s is routed to this host by the mark %s", to, hex(w.packet.Mark))
+			text = fmt.Sprintf("%s is routed to this host by the mark %s", to, iptables.HexMark(w.Packet.Mark))
 		}
 	case Broadcast:
 		text = fmt.Sprintf("%s is a broadcast address", to)
@@ -185,9 +186,9 @@ func (w *walk) addTranslated(s side) {
 	if w.quiet {
 		return
 	}
-	what, a := "source", w.packet.SourceText()
+	what, a := "source", w.Packet.SourceText()
 	if s == destinationSide {
-		what, a = "destination", w.packet.DestinationText()
+		what, a = "destination", w.Packet.DestinationText()
 	}
 	again := ""
 	if w.reply {
@@ -196,20 +197,9 @@ func (w *walk) addTranslated(s side) {
 	w.add(flow.Step{Outcome: flow.StepTracked, Text: fmt.Sprintf("the %s becomes %s%s, from its connection's entry; no rule is evaluated", what, a, again)})
 }
 
-func hex(mark uint32) string { return fmt.Sprintf("%#x", mark) }
-
 // ruleText is a rule without "-A chain".
 func ruleText(r *iptables.Rule) string {
 	return strings.TrimPrefix(strings.TrimPrefix(r.String(), "-A "+r.Chain), " ")
-}
-
-// describe is a match as iptables-save prints it.
-func describe(m iptables.Match) string {
-	var words []string
-	for _, t := range iptables.Tokens([]iptables.Match{m}, nil) {
-		words = append(words, t.String())
-	}
-	return strings.Join(words, " ")
 }
 
 // comment returns the rule's comment; empty: none.
@@ -226,7 +216,7 @@ func comment(r *rule) string {
 // destination and devices explain more than protocol and port.
 func (w *walk) because(r *rule) string {
 	for _, m := range r.matches {
-		if text := w.why(m); text != "" {
+		if text := w.Why(m); text != "" {
 			return ": " + text
 		}
 	}
@@ -235,74 +225,20 @@ func (w *walk) because(r *rule) string {
 
 // does describes the effect of a rule that matched.
 func (w *walk) does(r *rule) string {
-	text := ""
-	switch t := r.Target.(type) {
+	text := w.Effect(r.Target)
+	switch r.Target.(type) {
 	case nil:
-		text = w.without(r)
-	case iptables.Jump, iptables.Goto:
-		text = "to " + t.Name()
-	case iptables.Verdict:
-		text = map[iptables.Verdict]string{
-			iptables.Accept: "accepted; the other rules of this table are skipped", iptables.Drop: "dropped", iptables.Return: "back",
-		}[t] + w.because(r)
-	case iptables.Reject:
-		text = "refused with " + string(t.With) + w.because(r)
-	case iptables.Tarpit:
-		text = "dropped; TARPIT itself replies" + w.because(r)
-	case iptables.SetMark:
-		text = "the mark is " + hex(w.packet.Mark) + " from here on"
-	case iptables.SetConnmark:
-		switch {
-		case w.entry == nil:
-			text = "has no connection to mark"
-		case t.Mode == iptables.ConnmarkRestore:
-			text = "the mark becomes that of the connection, " + hex(w.packet.Mark)
-		default:
-			text = "the connection's mark is " + hex(w.entry.Mark) + " from here on"
+		text = "is counted"
+		for _, m := range r.matches {
+			if m, ok := m.(iptables.Recent); ok && m.Mode != iptables.RecentCheck {
+				text = m.Changes(&w.Context)
+			}
 		}
-	case iptables.TProxy:
-		text = "goes to a transparent socket of this host"
-	case iptables.NFQueue:
-		text = "waits in a netfilter queue for a program"
-	case iptables.Notrack:
-		text = untracked
-	case iptables.CT:
-		switch {
-		case t.NoTrack:
-			text = untracked
-		case t.Zone.Given && !t.Zone.FromMark:
-			text = fmt.Sprintf("its connection is of zone %d", t.Zone.Zone)
-		case t.Helper != "":
-			text = "its connection gets the helper " + t.Helper
-		default:
-			text = "CT is applied"
-		}
-	case iptables.SetTTL:
-		text = fmt.Sprintf("the time to live is %d from here on", w.packet.TTL)
-	case iptables.SetHopLimit:
-		text = fmt.Sprintf("the hop limit is %d from here on", w.packet.TTL)
-	case iptables.Log, iptables.NFLog, iptables.Audit, iptables.Trace:
-		text = "is logged"
-	default:
-		text = strings.TrimSpace(r.Target.Name() + " is applied")
+	case iptables.Verdict, iptables.Reject, iptables.Tarpit:
+		text += w.because(r)
 	}
 	if c := comment(r); c != "" {
 		text += " (" + c + ")"
 	}
 	return text
-}
-
-const untracked = "connection tracking will ignore it"
-
-// without describes the effect of a rule without a target.
-func (w *walk) without(r *rule) string {
-	for _, m := range r.matches {
-		if m, ok := m.(iptables.Recent); ok && m.Mode != iptables.RecentCheck {
-			text := map[iptables.RecentMode]string{
-				iptables.RecentSet: "is added to", iptables.RecentUpdate: "is updated on", iptables.RecentRemove: "is removed from",
-			}[m.Mode]
-			return fmt.Sprintf("%s %s the list %s", w.recentAddress(m), text, m.Name)
-		}
-	}
-	return "is counted"
 }

@@ -69,7 +69,7 @@ func TestTell(t *testing.T) {
 		p := packet(protoUDP, "10.244.1.2:40000", "172.20.0.2:53", "veth1")
 		if strings.HasPrefix(c.rule, "-A OUTPUT") {
 			p = packet(protoUDP, "172.20.0.2:40000", "10.244.1.2:53", "")
-			p.Owner = &Owner{UID: 1000, GID: 100}
+			p.Owner = &iptables.SocketOwner{UID: 1000, GID: 100}
 		}
 		r := m.Send(p, &State{}, nil)
 		var told []string

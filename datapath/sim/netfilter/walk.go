@@ -3,7 +3,6 @@ package netfilter
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
@@ -17,12 +16,11 @@ type walk struct {
 	result  *Result
 	work    *Work
 
-	packet Packet
-	// in and out are the devices as the rules of the hook see them.
-	in, out string
-	hook    Hook
-	route   Route
-	routed  netip.Addr // the destination of a packet that came in by lo with its route
+	// Context is what the rules see; the walk is its Host.
+	iptables.Context
+	hook   Hook
+	route  Route
+	routed netip.Addr // the destination of a packet that came in by lo with its route
 
 	connection
 	tracking Tracking
@@ -32,7 +30,6 @@ type walk struct {
 	bypassed bool    // the last table ended with a queue at which no program listens
 	tracked  bool    // connection tracking has seen the packet, or must ignore it
 
-	asked  matchKey // the match under evaluation
 	chance float64  // of the rule under evaluation; 0: no random choice
 	passed []passed // rules that did not match, without a step yet
 	quiet  bool     // only the outcome is wanted
@@ -50,15 +47,15 @@ func (w *walk) end(v Verdict, by *iptables.Rule, why string) bool {
 // run follows the packet through the hooks. A local packet to the host itself arrives again on lo,
 // with its connection's entry (loopback_xmit).
 func (w *walk) run() {
-	if w.packet.Local {
+	if w.Packet.Local {
 		if !w.outgoing() {
 			return
 		}
-		if w.out != loopbackName {
+		if w.Out != loopbackName {
 			w.end(Sent, nil, "")
 			return
 		}
-		w.in, w.routed = loopbackName, w.packet.Destination.Addr()
+		w.In, w.routed = loopbackName, w.Packet.Destination.Addr()
 		if w.tracking == TrackingInvalid { // it has no entry, and is tracked again
 			w.tracked, w.zone, w.zoneMark = false, 0, false
 		}
@@ -70,12 +67,12 @@ func (w *walk) run() {
 func (w *walk) single(start *Start) {
 	w.hook = start.hook
 	n := w.machine.network
-	if w.packet.Source.Addr().IsUnspecified() {
-		w.packet.Source = netip.AddrPortFrom(n.localSource(w.packet.Destination.Addr()), w.packet.Source.Port())
+	if w.Packet.Source.Addr().IsUnspecified() {
+		w.Packet.Source = netip.AddrPortFrom(n.localSource(w.Packet.Destination.Addr()), w.Packet.Source.Port())
 	}
-	w.route = n.route(w.packet.Destination.Addr())
+	w.route = n.route(w.Packet.Destination.Addr())
 	if start.hook != Prerouting && start.hook != Input {
-		w.out = w.route.Interface
+		w.Out = w.route.Interface
 	}
 	w.track()
 	switch w.chain(start.chain, 0) {
@@ -91,7 +88,7 @@ func (w *walk) single(start *Start) {
 
 // incoming is ip_rcv and what follows.
 func (w *walk) incoming() {
-	w.out = ""
+	w.Out = ""
 	if !w.acceptable() {
 		return
 	}
@@ -107,13 +104,13 @@ func (w *walk) incoming() {
 		}
 		return
 	}
-	w.out = w.route.Interface
+	w.Out = w.route.Interface
 	// ip_forward, ip6_forward: both before the hook.
-	if w.packet.TTL <= 1 {
+	if w.Packet.TTL <= 1 {
 		w.end(Dropped, nil, "its time to live ends here: the sender gets an ICMP error, time exceeded")
 		return
 	}
-	w.packet.TTL--
+	w.Packet.TTL--
 	if w.visit(Forward, mangle) && w.visit(Forward, filter) && w.visit(Forward, security) && w.postrouting() {
 		w.end(Sent, nil, "")
 	}
@@ -122,13 +119,13 @@ func (w *walk) incoming() {
 // noReceiver returns the result for a packet to the host itself if no program waits for it, which
 // rules do not show.
 func (w *walk) noReceiver() string {
-	if w.reply || w.assigned != nil || w.route.Type == Broadcast || w.packet.Destination.Addr().IsMulticast() || w.machine.network.socket(w.packet.Protocol, w.packet.Destination) != nil {
+	if w.reply || w.assigned != nil || w.route.Type == Broadcast || w.Packet.Destination.Addr().IsMulticast() || w.machine.network.socket(w.Packet.Protocol, w.Packet.Destination) != nil {
 		return ""
 	}
 	switch {
-	case w.packet.Protocol == protoTCP && w.packet.Flags&iptables.RST == 0:
+	case w.Packet.Protocol == protoTCP && w.Packet.Flags&iptables.RST == 0:
 		return "refused with a reset, unless a program listens there"
-	case w.packet.Protocol == protoUDP:
+	case w.Packet.Protocol == protoUDP:
 		return "refused with port unreachable, unless a program listens there"
 	}
 	return ""
@@ -146,9 +143,9 @@ func (w *walk) inputEnd() bool {
 
 // acceptable is the check of ip6_rcv_core before any rule (net/ipv6/ip6_input.c).
 func (w *walk) acceptable() bool {
-	from, to := w.packet.Source.Addr(), w.packet.Destination.Addr()
+	from, to := w.Packet.Source.Addr(), w.Packet.Destination.Addr()
 	switch {
-	case to.Is4() || w.in == loopbackName:
+	case to.Is4() || w.In == loopbackName:
 		return true
 	case from.IsMulticast():
 		return w.end(Dropped, nil, fmt.Sprintf("%s cannot be a source", from))
@@ -162,40 +159,40 @@ func (w *walk) acceptable() bool {
 func (w *walk) outgoing() bool {
 	n := w.machine.network
 	w.hook = Output
-	if w.packet.Source.Addr().IsUnspecified() {
-		source := n.localSource(w.packet.Destination.Addr())
+	if w.Packet.Source.Addr().IsUnspecified() {
+		source := n.localSource(w.Packet.Destination.Addr())
 		if !source.IsValid() {
-			return w.end(Dropped, nil, fmt.Sprintf("the host has no source address for %s", w.packet.Destination.Addr()))
+			return w.end(Dropped, nil, fmt.Sprintf("the host has no source address for %s", w.Packet.Destination.Addr()))
 		}
-		w.packet.Source = netip.AddrPortFrom(source, w.packet.Source.Port())
+		w.Packet.Source = netip.AddrPortFrom(source, w.Packet.Source.Port())
 	}
 	if !w.routeOutput() {
 		return false
 	}
 	// The device that rules of OUTPUT see is that of this first look-up, whatever the
 	// nat table does to the destination: nf_hook_state is made once for the hook.
-	w.out = w.route.Interface
-	before := w.packet
+	w.Out = w.route.Interface
+	before := w.Packet
 	if !w.visit(Output, raw) || !w.track() || !w.visit(Output, mangle) {
 		return false
 	}
 	// ipt_mangle_out, ip6t_mangle_out
-	if w.packet.Mark != before.Mark || w.packet.TOS != before.TOS || !w.packet.is4() && w.packet.TTL != before.TTL {
+	if w.Packet.Mark != before.Mark || w.Packet.TOS != before.TOS || !w.Packet.Is4() && w.Packet.TTL != before.TTL {
 		if !w.routeOutput() {
 			return false
 		}
 	}
-	translated := w.packet.Destination
+	translated := w.Packet.Destination
 	if !w.visitNAT(Output) {
 		return false
 	}
-	if w.packet.Destination != translated && !w.routeOutput() { // nf_nat_ipv4_local_fn
+	if w.Packet.Destination != translated && !w.routeOutput() { // nf_nat_ipv4_local_fn
 		return false
 	}
 	if !w.visit(Output, filter) || !w.visit(Output, security) {
 		return false
 	}
-	w.out = w.route.Interface
+	w.Out = w.route.Interface
 	return w.postrouting()
 }
 
@@ -219,10 +216,10 @@ func (w *walk) track() bool {
 		return true
 	}
 	if w.zoneMark {
-		w.zone = uint16(w.packet.Mark)
+		w.zone = uint16(w.Packet.Mark)
 	}
 	w.tracked = true // a template is forgotten here
-	w.connection, w.tracking = w.state.track(&w.packet, w.zone)
+	w.connection, w.tracking = w.state.track(&w.Packet, w.zone)
 	w.addTracked()
 	return true
 }
@@ -287,7 +284,7 @@ func (w *walk) chain(c *chain, depth int) exit {
 		w.work.Visits--
 		w.chance = 0
 		t, failed := w.agrees(r)
-		if t == no && w.chance == 0 {
+		if t == iptables.False && w.chance == 0 {
 			w.pass(i, failed)
 			continue
 		}
@@ -296,13 +293,13 @@ func (w *walk) chain(c *chain, depth int) exit {
 			w.fork()
 		}
 		switch t {
-		case undecided:
-			if harmless(r) {
+		case iptables.Unknown:
+			if r.Harmless() {
 				w.addUnknown(c, r, ", which makes no difference")
 				continue
 			}
 			return w.stop(c, r, failed)
-		case no:
+		case iptables.False:
 			w.addRule(c, r, flow.StepPassed)
 			continue
 		}
@@ -333,60 +330,58 @@ func (w *walk) policy(c *chain) exit {
 }
 
 // agrees evaluates the matches of a rule, up to the first that fails, which it returns.
-func (w *walk) agrees(r *rule) (truth, iptables.Match) {
+func (w *walk) agrees(r *rule) (iptables.Truth, iptables.Match) {
 	if w.sourceOnly {
 		return w.agreesForSource(r)
 	}
 	for i, m := range r.matches {
-		w.asked = matchKey{r.Rule, i}
-		t := w.matches(m)
-		if t == undecided {
+		w.Rule, w.Match = r.Rule, i
+		t := w.Evaluate(m)
+		if t == iptables.Unknown {
 			t = w.assume(r, m)
 		}
-		if t != yes {
+		if t != iptables.True {
 			return t, m
 		}
 	}
-	return yes, nil
+	return iptables.True, nil
 }
 
 // agreesForSource is agrees for a SourceNAT, whose matches change nothing: after one with an
 // unknown result, another may decide that the rule does not match.
-func (w *walk) agreesForSource(r *rule) (t truth, failed iptables.Match) {
-	t = yes
+func (w *walk) agreesForSource(r *rule) (t iptables.Truth, failed iptables.Match) {
+	t = iptables.True
 	for _, m := range r.matches {
-		result := undecided
+		result := iptables.Unknown
 		if !w.needsMore(m) {
-			result = w.matches(m)
+			result = w.Evaluate(m)
 		}
 		switch {
-		case result == no:
-			return no, m
-		case result == undecided && t == yes:
-			t, failed = undecided, m
+		case result == iptables.False:
+			return iptables.False, m
+		case result == iptables.Unknown && t == iptables.True:
+			t, failed = iptables.Unknown, m
 		}
 	}
 	return t, failed
 }
 
 // assume returns the assumed result of an unknown match.
-func (w *walk) assume(r *rule, m iptables.Match) truth {
+func (w *walk) assume(r *rule, m iptables.Match) iptables.Truth {
 	switch w.machine.options.Assume {
 	case AssumeMatch:
-		w.grant("line %d: that %s matches", r.Line, describe(m))
-		return yes
+		w.grant("line %d: that %s matches", r.Line, iptables.Describe(m))
+		return iptables.True
 	case AssumeNoMatch:
-		w.grant("line %d: that %s does not match", r.Line, describe(m))
-		return no
+		w.grant("line %d: that %s does not match", r.Line, iptables.Describe(m))
+		return iptables.False
 	}
-	return undecided
+	return iptables.Unknown
 }
 
 // grant records an assumption.
 func (w *walk) grant(format string, args ...any) {
-	if text := fmt.Sprintf(format, args...); !slices.Contains(w.result.Assumptions, text) {
-		w.result.Assumptions = append(w.result.Assumptions, text)
-	}
+	w.Assume(fmt.Sprintf(format, args...))
 }
 
 // stop ends the walk at a rule that may match or not, or whose effect is unknown; failed is nil
@@ -404,10 +399,7 @@ func (w *walk) stop(c *chain, r *rule, failed iptables.Match) exit {
 	why := ""
 	switch {
 	case failed != nil:
-		why = fmt.Sprintf("line %d: %s", r.Line, w.unknownReason(failed))
-		if s, ok := failed.(iptables.SetMatch); ok && w.machine.sets[s.Set] == nil {
-			why = fmt.Sprintf("line %d: the contents of the ipset %s are not known", r.Line, s.Set)
-		}
+		why = fmt.Sprintf("line %d: %s", r.Line, w.WhyUnknown(failed))
 	case r.jump == nil && isJump(r):
 		why = fmt.Sprintf("line %d: chain %s is not in the listing", r.Line, r.Target.Name())
 	default:
@@ -416,23 +408,4 @@ func (w *walk) stop(c *chain, r *rule, failed iptables.Match) exit {
 	w.end(Stopped, r.Rule, why)
 	w.result.Unknown = failed
 	return ended
-}
-
-// unknownReason returns the reason why the result of a match is unknown.
-func (w *walk) unknownReason(m iptables.Match) string {
-	reason := "is not simulated"
-	switch m := m.(type) {
-	case iptables.MAC:
-		reason = "depends on the frame's source address, which is not known"
-	case iptables.BPF:
-		reason = "depends on data that is not known: bytes of the packet, or the kernel's data about it"
-		if m.Pinned != "" {
-			reason = "is a program in the kernel, which rules do not show"
-		}
-	case iptables.String, iptables.U32:
-		reason = "depends on bytes of the packet that are not known"
-	case iptables.Time:
-		reason = "depends on the time, which is not known"
-	}
-	return describe(m) + " " + reason
 }

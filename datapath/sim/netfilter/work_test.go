@@ -22,7 +22,7 @@ func doubled(depth int, last string) []string {
 	return append(lines, fmt.Sprintf("-A c%d %s", depth-1, last), "COMMIT")
 }
 
-func toHost() Packet {
+func toHost() iptables.Packet {
 	return packet(protoTCP, "172.20.0.9:40000", "172.20.0.2:80", "eth0")
 }
 

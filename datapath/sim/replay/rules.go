@@ -66,12 +66,12 @@ func (d *byRules) Decide(f *First) (Decision, error) {
 	state.Began = d.begun
 	state.Now = max(state.Now, f.Time.Sub(d.begun).Seconds())
 
-	p := netfilter.Packet{
+	p := iptables.Packet{
 		Protocol: uint8(f.Protocol), Source: f.Source, Destination: f.Destination, InInterface: f.Interface,
 		Length: uint16(min(f.Length, 0xffff)), TOS: f.TOS, TTL: f.TTL, Bytes: f.Data,
 	}
 	if f.Sender == nil {
-		p.Supposed |= netfilter.FactMAC
+		p.Supposed |= iptables.FactMAC
 	} else {
 		p.MAC = (*iptables.MACAddress)(f.Sender)
 	}
@@ -84,8 +84,8 @@ func (d *byRules) Decide(f *First) (Decision, error) {
 	}
 	machine.Place(&p)
 	if p.Local {
-		p.Owner = &netfilter.Owner{}
-		p.Supposed |= netfilter.FactOwner
+		p.Owner = &iptables.SocketOwner{}
+		p.Supposed |= iptables.FactOwner
 	}
 	r.Local = p.Local
 	way := machine.Send(p, state, d.rand)

@@ -88,7 +88,7 @@ type Tuple struct {
 // Question is the packet to follow, with options.
 type Question struct {
 	Rules  string // the name of the rules
-	Packet netfilter.Packet
+	Packet iptables.Packet
 	Start  string         // a chain; empty: the packet's whole way
 	Reply  bool           // follow the reply, too
 	Later  bool           // and then the client's next packet
@@ -110,7 +110,7 @@ func Run(m *netfilter.Machine, q *Question) (*Trace, error) {
 	}
 	p := q.Packet
 	t := &Trace{
-		Version: Version, Rules: q.Rules, Protocol: netfilter.ProtocolName(p.Protocol),
+		Version: Version, Rules: q.Rules, Protocol: iptables.ProtocolName(p.Protocol),
 		Source: p.SourceText(), Destination: p.DestinationText(), InInterface: p.InInterface, Local: p.Local, Start: q.Start,
 		Notes: []string{},
 	}
@@ -227,8 +227,8 @@ func wayOf(r *netfilter.Result) *Way {
 }
 
 func entry(e *netfilter.Entry, t netfilter.Tracking) *Conntrack {
-	tuple := func(t netfilter.Tuple) Tuple {
-		p := netfilter.Packet{Protocol: t.Protocol, Source: t.Source, Destination: t.Destination}
+	tuple := func(t iptables.Tuple) Tuple {
+		p := iptables.Packet{Protocol: t.Protocol, Source: t.Source, Destination: t.Destination}
 		return Tuple{p.SourceText(), p.DestinationText()}
 	}
 	c := &Conntrack{
@@ -275,7 +275,7 @@ func reply(m *netfilter.Machine, w netfilter.Way, work *netfilter.Work) *Way {
 }
 
 // later follows another packet like the first one, now that the connection is known.
-func later(m *netfilter.Machine, p netfilter.Packet, w netfilter.Way, work *netfilter.Work) *Way {
+func later(m *netfilter.Machine, p iptables.Packet, w netfilter.Way, work *netfilter.Work) *Way {
 	if p.Flags == iptables.SYN {
 		p.Flags = iptables.ACK
 	}

@@ -1,11 +1,9 @@
-package netfilter
+package iptables
 
 import (
 	"bytes"
 	"encoding/binary"
 	"slices"
-
-	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
 // image is the known bytes of a packet from its IP header on.
@@ -33,12 +31,12 @@ func (p *Packet) image() image {
 		m.bytes, m.known = append(m.bytes, make([]byte, more)...), append(m.known, make([]bool, more)...)
 	}
 	transport := lengthIPv6
-	if p.is4() {
+	if p.Is4() {
 		transport = m.ipv4(p)
 	} else {
 		m.ipv6(p)
 	}
-	if p.Bytes != nil && !p.is4() && p.Bytes[min(6, len(p.Bytes)-1)] != p.Protocol {
+	if p.Bytes != nil && !p.Is4() && p.Bytes[min(6, len(p.Bytes)-1)] != p.Protocol {
 		return m // after extension headers, as in Bytes
 	}
 	m.transport(p, transport)
@@ -49,10 +47,10 @@ func (p *Packet) image() image {
 func (p *Packet) ReadTCPOptions() {
 	p.TCPOptions = nil
 	at := lengthIPv6
-	if p.is4() && len(p.Bytes) > 0 {
+	if p.Is4() && len(p.Bytes) > 0 {
 		at = int(p.Bytes[0]&0xf) * 4
 	}
-	if len(p.Bytes) < at+lengthTCP || !p.is4() && p.Bytes[6] != protoTCP {
+	if len(p.Bytes) < at+lengthTCP || !p.Is4() && p.Bytes[6] != protoTCP {
 		return
 	}
 	end := min(len(p.Bytes), at+int(p.Bytes[at+12]>>4)*4)
@@ -172,7 +170,7 @@ func (m *image) transport(p *Packet, at int) {
 // otherAddresses reports whether the packet's addresses differ from those of Bytes.
 func (p *Packet) otherAddresses() bool {
 	at := 8
-	if p.is4() {
+	if p.Is4() {
 		at = 12
 	}
 	addresses := append(p.Source.Addr().AsSlice(), p.Destination.Addr().AsSlice()...)
@@ -194,64 +192,11 @@ func (m *image) allKnown(from, to int) bool {
 	return to <= len(m.known) && !slices.Contains(m.known[from:to], false)
 }
 
-// contains is textsearch_find from one offset to another (skb_find_text, net/core/skbuff.c). If
-// only unknown fields of the headers could contain the text, it does not match, and hidden is set.
-func (m *image) contains(s *iptables.String) (found truth, hidden bool) {
-	for at := int(s.From); at+len(s.Pattern) <= min(s.Limit(), len(m.bytes)); at++ {
-		switch m.begins(at, s) {
-		case yes:
-			return yes, false
-		case undecided:
-			if end := at + len(s.Pattern); end > m.payload && !m.allKnown(max(at, m.payload), end) {
-				found = undecided
-			} else {
-				hidden = true
-			}
-		}
-	}
-	return found, hidden
-}
-
-func (m *image) begins(at int, s *iptables.String) truth {
-	t := yes
-	for i := range len(s.Pattern) {
-		switch a, b := m.bytes[at+i], s.Pattern[i]; {
-		case !m.known[at+i]:
-			t = undecided
-		case a == b, s.IgnoreCase && lower(a) == lower(b):
-		default:
-			return no
-		}
-	}
-	return t
-}
-
-func lower(c byte) byte {
-	if 'A' <= c && c <= 'Z' {
-		return c + 'a' - 'A'
-	}
-	return c
-}
-
-// u32 is u32_match_it (xt_u32.c).
-func (m *image) u32(tests []iptables.U32Test) truth {
-	t := yes
-	for i := range tests {
-		switch m.test(&tests[i]) {
-		case no:
-			return no
-		case undecided:
-			t = undecided
-		}
-	}
-	return t
-}
-
-// number is a number of which only some bits are known.
-type number struct{ value, known uint32 }
+// partial is a number of which only some bits are known.
+type partial struct{ value, known uint32 }
 
 // at reads this many bytes, at most 4; ok is false if the packet does not have them.
-func (m *image) at(offset uint64, size int) (n number, ok bool) {
+func (m *image) at(offset uint64, size int) (n partial, ok bool) {
 	if offset+uint64(size) > uint64(len(m.bytes)) {
 		return n, false
 	}
@@ -264,37 +209,4 @@ func (m *image) at(offset uint64, size int) (n number, ok bool) {
 		}
 	}
 	return n, true
-}
-
-func (m *image) test(t *iptables.U32Test) truth {
-	n, ok := m.at(uint64(t.Start), 4)
-	if !ok {
-		return no
-	}
-	base := uint32(0)
-	for _, s := range t.Steps {
-		switch s.Operator {
-		case iptables.U32And:
-			n = number{n.value & s.Number, n.known | ^s.Number}
-		case iptables.U32Left:
-			n = number{n.value << (s.Number & 31), n.known<<(s.Number&31) | (1<<(s.Number&31) - 1)}
-		case iptables.U32Right:
-			n = number{n.value >> (s.Number & 31), ^(^n.known >> (s.Number & 31))}
-		case iptables.U32At:
-			if n.known != ^uint32(0) {
-				return undecided
-			}
-			if base+n.value < base {
-				return no
-			}
-			base += n.value
-			if n, ok = m.at(uint64(base)+uint64(s.Number), 4); !ok {
-				return no
-			}
-		}
-	}
-	if n.known != ^uint32(0) {
-		return undecided
-	}
-	return truthOf(slices.ContainsFunc(t.Ranges, func(r iptables.Range[uint32]) bool { return r.Contains(n.value) }))
 }
