@@ -9,17 +9,15 @@ type Accounting struct{ Counter string }
 
 const accountingName = "--nfacct-name"
 
-var nfacctModule = &module{
-	name:   "nfacct",
-	shapes: map[string]shape{accountingName: one},
+var _ = addMatch(&module{
+	name:    "nfacct",
+	shapes:  map[string]shape{accountingName: one},
+	phrases: map[string]phrase{"nfacct-name": accountingPhrase},
 	build: func(s *section) Match {
-		o := s.oneOf(accountingName)
-		if len(o.values) == 0 {
-			return Accounting{}
-		}
-		return Accounting{value(s, o.values[0], shortText(31))} // NFACCT_NAME_MAX
+		name, _ := sole(s, accountingName, shortText(31)) // NFACCT_NAME_MAX
+		return Accounting{name}
 	},
-}
+})
 
 // Module is "nfacct".
 func (Accounting) Module() string   { return "nfacct" }
@@ -35,3 +33,8 @@ func (m Accounting) test(c *Context) Truth {
 // kubeProxyCounters are those that kube-proxy makes, which have no quota
 // (pkg/proxy/metrics/metrics.go).
 var kubeProxyCounters = []string{"ct_state_invalid_dropped_pkts", "localhost_nps_accepted_pkts"}
+
+func accountingPhrase(w *wording, negated bool) bool {
+	w.load("nfacct")
+	return !negated && w.value(accountingName)
+}

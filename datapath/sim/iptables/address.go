@@ -44,7 +44,7 @@ var addrTypeNames = bitNames{
 // String is "UNICAST,LOCAL".
 func (t AddrTypes) String() string { return addrTypeNames.text(uint32(t)) }
 
-var addrtypeModule = &module{
+var _ = addMatch(&module{
 	name: "addrtype",
 	shapes: map[string]shape{
 		"--src-type": notOne, "--dst-type": notOne, "--limit-iface-in": flag, "--limit-iface-out": flag,
@@ -56,6 +56,7 @@ var addrtypeModule = &module{
 			return decodeAddrtype(r, flags&1 != 0, flags&2 != 0, flags)
 		}},
 	},
+	phrases: map[string]phrase{"ADDRTYPE": addrtypePhrase},
 	build: func(s *section) Match {
 		types := someOf[AddrTypes]("a list of address types", addrTypeNames)
 		m := Addrtype{
@@ -68,7 +69,7 @@ var addrtypeModule = &module{
 		s.atMostOne("--limit-iface-in", "--limit-iface-out")
 		return m
 	},
-}
+})
 
 const allAddrTypes = 1<<12 - 1
 
@@ -124,10 +125,11 @@ func (m Addrtype) whyNot(c *Context) string {
 // IPRange is "-m iprange".
 type IPRange struct{ Source, Destination Condition[AddrRange] }
 
-var iprangeModule = &module{
-	name:   "iprange",
-	shapes: map[string]shape{"--src-range": notOne, "--dst-range": notOne},
-	kernel: []revision[Match]{{1, 65, decodeIPRange}},
+var _ = addMatch(&module{
+	name:    "iprange",
+	shapes:  map[string]shape{"--src-range": notOne, "--dst-range": notOne},
+	kernel:  []revision[Match]{{1, 65, decodeIPRange}},
+	phrases: map[string]phrase{"source": iprangePhrase("--src-range"), "destination": iprangePhrase("--dst-range")},
 	build: func(s *section) Match {
 		addresses := kind[AddrRange]{"a range of " + s.family.String() + " addresses", "first-last", func(t string) (AddrRange, bool) {
 			return parseAddrRange(s.family, t)
@@ -138,7 +140,7 @@ var iprangeModule = &module{
 		}
 		return m
 	},
-}
+})
 
 // decodeIPRange reads struct xt_iprange_mtinfo.
 func decodeIPRange(r raw) (Match, bool) {
@@ -194,20 +196,18 @@ type MAC struct {
 	Negated bool
 }
 
-var macModule = &module{
+var _ = addMatch(&module{
 	name:   "mac",
 	shapes: map[string]shape{"--mac-source": notOne},
 	kernel: []revision[Match]{
 		{0, 12, func(r raw) (Match, bool) { return MAC{MACAddress(r.data[:6]), r.u32(8) != 0}, true }},
 	},
+	phrases: map[string]phrase{"MAC": macPhrase},
 	build: func(s *section) Match {
-		o := s.oneOf("--mac-source")
-		if len(o.values) == 0 {
-			return MAC{}
-		}
-		return MAC{value(s, o.values[0], kind[MACAddress]{"an Ethernet address", "six bytes like 00:11:22:aa:bb:cc", parseMAC}), o.negated}
+		v, negated := sole(s, "--mac-source", kind[MACAddress]{"an Ethernet address", "six bytes like 00:11:22:aa:bb:cc", parseMAC})
+		return MAC{v, negated}
 	},
-}
+})
 
 // Module is "mac".
 func (MAC) Module() string   { return "mac" }
@@ -233,4 +233,39 @@ func (m MAC) whyNot(c *Context) string {
 
 func (m MAC) unknown(*Context) string {
 	return Describe(m) + " depends on the frame's source address, which is not known"
+}
+
+func addrtypePhrase(w *wording, negated bool) bool {
+	w.load("addrtype")
+	ok := w.word("match") && !negated
+	for ok {
+		switch {
+		case w.word("src-type"):
+			ok = w.notValue("--src-type")
+		case w.word("dst-type"):
+			ok = w.notValue("--dst-type")
+		case w.word("limit-in"):
+			w.emit(false, "--limit-iface-in")
+		case w.word("limit-out"):
+			w.emit(false, "--limit-iface-out")
+		default:
+			return true
+		}
+	}
+	return false
+}
+
+func macPhrase(w *wording, negated bool) bool {
+	w.load("mac")
+	return !negated && w.notValue("--mac-source")
+}
+
+func iprangePhrase(option string) phrase {
+	return func(w *wording, negated bool) bool {
+		w.load("iprange")
+		if negated || !w.word("IP", "range") || !w.notValue(option) {
+			return false
+		}
+		return option != "--src-range" || !w.word("destination", "IP", "range") || w.notValue("--dst-range")
+	}
 }

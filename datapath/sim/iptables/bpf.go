@@ -59,12 +59,13 @@ func parseInstruction(words []string) (i Instruction, ok bool) {
 
 const pinnedOption = "--object-pinned"
 
-var bpfModule = &module{
+var _ = addMatch(&module{
 	name: "bpf", shapes: map[string]shape{"--bytecode": one, pinnedOption: one},
 	kernel: []revision[Match]{
 		{0, 516, func(r raw) (Match, bool) { return decodeProgram(r, int(r.u16(0)), 4) }},
 		{1, 520, decodeBPF1},
 	},
+	phrases: map[string]phrase{"match": bpfPhrase},
 	build: func(s *section) Match {
 		o := s.oneOf("--bytecode", pinnedOption)
 		switch {
@@ -75,7 +76,7 @@ var bpfModule = &module{
 		}
 		return BPF{Program: value(s, o.values[0], aProgram)}
 	},
-}
+})
 
 // decodeBPF1 reads struct xt_bpf_info_v1.
 func decodeBPF1(r raw) (Match, bool) {

@@ -84,13 +84,16 @@ var directionNames = []string{"ORIGINAL", "REPLY"}
 
 func (d Direction) String() string { return nameOf(directionNames, d) }
 
-var conntrackModule = &module{
-	name: "conntrack",
-	shapes: map[string]shape{
-		"--ctstate": notOne, "--ctproto": notOne, "--ctorigsrc": notOne, "--ctorigdst": notOne, "--ctreplsrc": notOne,
-		"--ctrepldst": notOne, "--ctorigsrcport": notOne, "--ctorigdstport": notOne, "--ctreplsrcport": notOne,
-		"--ctrepldstport": notOne, "--ctstatus": notOne, "--ctexpire": notOne, "--ctdir": one,
-	},
+var conntrackShapes = map[string]shape{
+	"--ctstate": notOne, "--ctproto": notOne, "--ctorigsrc": notOne, "--ctorigdst": notOne, "--ctreplsrc": notOne,
+	"--ctrepldst": notOne, "--ctorigsrcport": notOne, "--ctorigdstport": notOne, "--ctreplsrcport": notOne,
+	"--ctrepldstport": notOne, "--ctstatus": notOne, "--ctexpire": notOne, "--ctdir": one,
+}
+
+var _ = addMatch(&module{
+	name:   "conntrack",
+	shapes: conntrackShapes, phrases: conntrackPhrases(),
+
 	kernel: []revision[Match]{
 		{1, 152, func(r raw) (Match, bool) { return decodeConntrack(r, 1), true }},
 		{2, 154, func(r raw) (Match, bool) { return decodeConntrack(r, 2), true }},
@@ -126,7 +129,7 @@ var conntrackModule = &module{
 			}}),
 		}
 	},
-}
+})
 
 // Bits of xt_conntrack.h, XT_CONNTRACK_...
 const (
@@ -288,18 +291,16 @@ type State struct {
 	Negated bool
 }
 
-var stateModule = &module{
-	name:   "state",
-	shapes: map[string]shape{"--state": notOne},
-	kernel: []revision[Match]{{0, 4, decodeState}},
+var _ = addMatch(&module{
+	name:    "state",
+	shapes:  map[string]shape{"--state": notOne},
+	kernel:  []revision[Match]{{0, 4, decodeState}},
+	phrases: map[string]phrase{"state": statePhrase},
 	build: func(s *section) Match {
-		o := s.oneOf("--state")
-		if len(o.values) == 0 {
-			return State{}
-		}
-		return State{value(s, o.values[0], someOf[States]("a list of states", stateNames[:5])), o.negated}
+		v, negated := sole(s, "--state", someOf[States]("a list of states", stateNames[:5]))
+		return State{v, negated}
 	},
-}
+})
 
 // decodeState reads struct xt_state_info, which kernels before 3.x had a module for; its bit of
 // untracked packets is another one (xt_state.h, XT_STATE_UNTRACKED).
@@ -324,4 +325,43 @@ func (State) why(c *Context) string { return "its state is " + c.Host.State().St
 
 func (m State) whyNot(c *Context) string {
 	return isNot(m.why(c), m.States.alternatives(), m.Negated)
+}
+
+// conntrackPhrases: the text begins with any option.
+func conntrackPhrases() map[string]phrase {
+	phrases := make(map[string]phrase)
+	for name := range conntrackShapes {
+		phrases[strings.TrimPrefix(name, "--")] = conntrackPhrase
+	}
+	return phrases
+}
+
+// conntrackPhrase reads "! ctstate INVALID ctproto 6 ...". A repeated option belongs to another
+// match.
+func conntrackPhrase(w *wording, negated bool) bool {
+	w.load("conntrack")
+	w.at--
+	given := make(map[string]bool)
+	for {
+		at := w.at
+		not := w.word("!") || negated
+		t, _ := w.next()
+		if _, ok := conntrackShapes["--"+t.Text]; !ok || given[t.Text] {
+			w.at = at
+			return len(given) > 0
+		}
+		given[t.Text], negated = true, false
+		v, ok := w.next()
+		if !ok {
+			return false
+		}
+		w.emit(not, "--"+t.Text, v)
+	}
+}
+
+func statePhrase(w *wording, negated bool) bool {
+	w.load("state")
+	not, t, ok := w.negatable()
+	w.emit(not != negated, "--state", t)
+	return ok
 }

@@ -51,12 +51,13 @@ var aHexPattern = kind[string]{"a text with hexadecimal digits", "text, with byt
 	return text, ok && strings.Count(strings.ReplaceAll(s, `\|`, ""), "|")%2 == 0
 }}
 
-var stringModule = &module{
+var _ = addMatch(&module{
 	name: "string",
 	shapes: map[string]shape{
 		"--string": notOne, "--hex-string": notOne, "--algo": one, "--from": one, "--to": one, "--icase": flag,
 	},
-	kernel: []revision[Match]{{1, 150, decodeString}},
+	kernel:  []revision[Match]{{1, 150, decodeString}},
+	phrases: map[string]phrase{"STRING": stringPhrase},
 	build: func(s *section) Match {
 		m := String{From: optional(s, "--from", anyUint16, 0), To: condition(s, "--to", anyUint16), IgnoreCase: s.has("--icase")}
 		if o := s.oneOf("--algo"); len(o.values) > 0 {
@@ -74,7 +75,7 @@ var stringModule = &module{
 		m.Pattern = value(s, o.values[0], pattern)
 		return m
 	},
-}
+})
 
 // decodeString reads struct xt_string_info of revision 1.
 func decodeString(r raw) (Match, bool) {
@@ -316,17 +317,15 @@ func parseU32Test(text string) (t U32Test, ok bool) {
 	return t, true
 }
 
-var u32Module = &module{
+var _ = addMatch(&module{
 	name: "u32", shapes: map[string]shape{"--u32": notOne},
-	kernel: []revision[Match]{{0, 1982, decodeU32}},
+	kernel:  []revision[Match]{{0, 1982, decodeU32}},
+	phrases: map[string]phrase{"u32": u32Phrase},
 	build: func(s *section) Match {
-		o := s.oneOf("--u32")
-		if len(o.values) == 0 {
-			return U32{}
-		}
-		return U32{value(s, o.values[0], u32Tests), o.negated}
+		v, negated := sole(s, "--u32", u32Tests)
+		return U32{v, negated}
 	},
-}
+})
 
 // decodeU32 reads struct xt_u32.
 func decodeU32(r raw) (Match, bool) {

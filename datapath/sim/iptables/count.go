@@ -13,21 +13,19 @@ type Quota struct {
 	Negated bool // the packets after them
 }
 
-var quotaModule = &module{
+var _ = addMatch(&module{
 	name: "quota", shapes: map[string]shape{"--quota": notOne},
 	kernel: []revision[Match]{
 		{0, 16, func(r raw) (Match, bool) {
 			return Quota{r.u64(8), r.u32(0)&1 != 0}, r.u32(0) < 2 // XT_QUOTA_INVERT
 		}},
 	},
+	phrases: map[string]phrase{"quota:": quotaPhrase},
 	build: func(s *section) Match {
-		o := s.oneOf("--quota")
-		if len(o.values) == 0 {
-			return Quota{}
-		}
-		return Quota{value(s, o.values[0], anyUint64), o.negated}
+		v, negated := sole(s, "--quota", anyUint64)
+		return Quota{v, negated}
 	},
-}
+})
 
 // Module is "quota".
 func (Quota) Module() string   { return "quota" }
@@ -75,12 +73,13 @@ type Connlimit struct {
 	Destination bool // count by the destination's address, not the source's
 }
 
-var connlimitModule = &module{
+var _ = addMatch(&module{
 	name: "connlimit",
 	shapes: map[string]shape{
 		"--connlimit-above": notOne, "--connlimit-upto": notOne, "--connlimit-mask": one, "--connlimit-saddr": flag, "--connlimit-daddr": flag,
 	},
-	kernel: []revision[Match]{{1, 24, decodeConnlimit}},
+	kernel:  []revision[Match]{{1, 24, decodeConnlimit}},
+	phrases: map[string]phrase{"#conn": connlimitPhrase},
 	build: func(s *section) Match {
 		m := Connlimit{Destination: s.has("--connlimit-daddr")}
 		s.atMostOne("--connlimit-saddr", "--connlimit-daddr")
@@ -96,7 +95,7 @@ var connlimitModule = &module{
 		}}, uint8(addrBits(s.family)))
 		return m
 	},
-}
+})
 
 // decodeConnlimit reads struct xt_connlimit_info.
 func decodeConnlimit(r raw) (Match, bool) {
@@ -224,9 +223,10 @@ var anAmount = kind[Range[uint64]]{"a range", "from:to, or from", func(s string)
 	return parseRange[uint64](s, ":")
 }}
 
-var connbytesModule = &module{
+var _ = addMatch(&module{
 	name: "connbytes", shapes: map[string]shape{"--connbytes": notOne, "--connbytes-mode": one, "--connbytes-dir": one},
-	kernel: []revision[Match]{{0, 18, decodeConnbytes}},
+	kernel:  []revision[Match]{{0, 18, decodeConnbytes}},
+	phrases: map[string]phrase{"connbytes": connbytesPhrase},
 	build: func(s *section) Match {
 		amount, unit, direction := s.oneOf("--connbytes"), s.oneOf("--connbytes-mode"), s.oneOf("--connbytes-dir")
 		if s.err != nil {
@@ -242,7 +242,7 @@ var connbytesModule = &module{
 		m.Negated = amount.negated && m.Count.First != m.Count.Last
 		return m
 	},
-}
+})
 
 // decodeConnbytes reads struct xt_connbytes_info, which has a negated range with its ends swapped.
 func decodeConnbytes(r raw) (Match, bool) {
@@ -337,17 +337,15 @@ type Helper struct {
 	Negated bool
 }
 
-var helperModule = &module{
+var _ = addMatch(&module{
 	name: "helper", shapes: map[string]shape{"--helper": notOne},
-	kernel: []revision[Match]{{0, 34, func(r raw) (Match, bool) { return Helper{r.text(4, 30), r.u32(0)&1 != 0}, true }}},
+	kernel:  []revision[Match]{{0, 34, func(r raw) (Match, bool) { return Helper{r.text(4, 30), r.u32(0)&1 != 0}, true }}},
+	phrases: map[string]phrase{"helper": helperPhrase},
 	build: func(s *section) Match {
-		o := s.oneOf("--helper")
-		if len(o.values) == 0 {
-			return Helper{}
-		}
-		return Helper{value(s, o.values[0], shortText(29)), o.negated}
+		v, negated := sole(s, "--helper", shortText(29))
+		return Helper{v, negated}
 	},
-}
+})
 
 // Module is "helper".
 func (Helper) Module() string { return "helper" }

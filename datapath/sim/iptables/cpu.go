@@ -8,17 +8,15 @@ type CPU struct {
 	Negated bool
 }
 
-var cpuModule = &module{
+var _ = addMatch(&module{
 	name: "cpu", shapes: map[string]shape{"--cpu": notOne},
-	kernel: []revision[Match]{{0, 8, func(r raw) (Match, bool) { return CPU{r.u32(0), r.u32(4) != 0}, r.u32(4) <= 1 }}},
+	kernel:  []revision[Match]{{0, 8, func(r raw) (Match, bool) { return CPU{r.u32(0), r.u32(4) != 0}, r.u32(4) <= 1 }}},
+	phrases: map[string]phrase{"cpu": cpuPhrase},
 	build: func(s *section) Match {
-		o := s.oneOf("--cpu")
-		if len(o.values) == 0 {
-			return CPU{}
-		}
-		return CPU{value(s, o.values[0], anyUint32), o.negated}
+		v, negated := sole(s, "--cpu", anyUint32)
+		return CPU{v, negated}
 	},
-}
+})
 
 // Module is "cpu".
 func (CPU) Module() string   { return "cpu" }

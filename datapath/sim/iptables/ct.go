@@ -48,12 +48,13 @@ var eventNames = bitNames{
 // String is "new,destroy".
 func (e CtEvents) String() string { return eventNames.text(uint32(e)) }
 
-var ctTarget = &extension{
-	name: "CT",
+var _ = addTarget(&target{
+	name: "CT", table: "raw",
 	shapes: map[string]shape{
 		"--notrack": flag, "--helper": one, "--timeout": one, "--ctevents": one, "--expevents": one,
 		"--zone": one, "--zone-orig": one, "--zone-reply": one,
 	},
+	phrases: map[string]phrase{"CT": ctPhrase},
 	build: func(s *section) Target {
 		t := CT{
 			NoTrack: s.has("--notrack"),
@@ -69,7 +70,7 @@ var ctTarget = &extension{
 		}
 		return t
 	},
-}
+})
 
 // Name is "CT".
 func (CT) Name() string { return "CT" }
@@ -117,10 +118,18 @@ const isIgnored = "connection tracking will ignore it"
 // Notrack is "-j NOTRACK", the older spelling of "-j CT --notrack".
 type Notrack struct{}
 
-var notrackTarget = &extension{name: "NOTRACK", build: func(*section) Target { return Notrack{} }}
+var _ = addTarget(&target{name: "NOTRACK", table: "raw", build: func(*section) Target { return Notrack{} }})
 
 // Name is "NOTRACK".
 func (Notrack) Name() string { return "NOTRACK" }
 func (Notrack) write(*words) {}
 
 func (Notrack) effect(*Context) string { return isIgnored }
+
+func ctPhrase(w *wording, _ bool) bool {
+	if w.word("NOTRACK") { // "-j NOTRACK" is the target CT, too
+		w.args[len(w.args)-1].Text = "NOTRACK"
+		return true
+	}
+	return w.word("CT") && w.at < len(w.words) && w.options("--", targets["CT"].shapes)
+}

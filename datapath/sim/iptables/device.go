@@ -12,13 +12,14 @@ type Physdev struct {
 	In, Out                Condition[Interface]
 }
 
-var physdevModule = &module{
+var _ = addMatch(&module{
 	name: "physdev",
 	shapes: map[string]shape{
 		"--physdev-in": notOne, "--physdev-out": notOne,
 		"--physdev-is-in": notFlag, "--physdev-is-out": notFlag, "--physdev-is-bridged": notFlag,
 	},
-	kernel: []revision[Match]{{0, 66, decodePhysdev}},
+	kernel:  []revision[Match]{{0, 66, decodePhysdev}},
+	phrases: map[string]phrase{"PHYSDEV": physdevPhrase},
 	build: func(s *section) Match {
 		if len(s.options) == 0 {
 			s.fail(s.name, "physdev without an option", "one of --physdev-in, --physdev-is-bridged, ...")
@@ -29,7 +30,7 @@ var physdevModule = &module{
 			In:        condition(s, "--physdev-in", aDevice), Out: condition(s, "--physdev-out", aDevice),
 		}
 	},
-}
+})
 
 // decodePhysdev reads struct xt_physdev_info.
 func decodePhysdev(r raw) (Match, bool) {
@@ -84,7 +85,7 @@ type Rpfilter struct {
 	Invert      bool // invert the match
 }
 
-var rpfilterModule = &module{
+var _ = addMatch(&module{
 	name: "rpfilter",
 	shapes: map[string]shape{
 		"--loose": flag, "--validmark": flag, "--accept-local": flag, "--invert": flag,
@@ -95,10 +96,11 @@ var rpfilterModule = &module{
 			return Rpfilter{Loose: f&1 != 0, ValidMark: f&2 != 0, AcceptLocal: f&4 != 0, Invert: f&8 != 0}, f < 16
 		}},
 	},
+	phrases: map[string]phrase{"rpfilter": flagsPhrase("rpfilter", "--")},
 	build: func(s *section) Match {
 		return Rpfilter{s.has("--loose"), s.has("--validmark"), s.has("--accept-local"), s.has("--invert")}
 	},
-}
+})
 
 // Module is "rpfilter".
 func (Rpfilter) Module() string { return "rpfilter" }
@@ -161,7 +163,7 @@ var linkTypeNames = []string{"unicast", "broadcast", "multicast"}
 
 func (t LinkType) String() string { return nameOf(linkTypeNames, t) }
 
-var pkttypeModule = &module{
+var _ = addMatch(&module{
 	name:   "pkttype",
 	shapes: map[string]shape{"--pkt-type": notOne},
 	kernel: []revision[Match]{
@@ -169,14 +171,12 @@ var pkttypeModule = &module{
 			return PacketType{LinkType(r.u32(0)), r.u32(4) != 0}, r.u32(0) <= uint32(LinkMulticast)
 		}},
 	},
+	phrases: map[string]phrase{"PKTTYPE": pkttypePhrase},
 	build: func(s *section) Match {
-		o := s.oneOf("--pkt-type")
-		if len(o.values) == 0 {
-			return PacketType{}
-		}
-		return PacketType{value(s, o.values[0], oneName[LinkType]("a type of packet", linkTypeNames)), o.negated}
+		v, negated := sole(s, "--pkt-type", oneName[LinkType]("a type of packet", linkTypeNames))
+		return PacketType{v, negated}
 	},
-}
+})
 
 // oneName reads the name of a number.
 func oneName[T ~uint8](what string, names []string) kind[T] {
@@ -219,20 +219,18 @@ type Length struct {
 	Negated bool
 }
 
-var lengthModule = &module{
+var _ = addMatch(&module{
 	name:   "length",
 	shapes: map[string]shape{"--length": notOne},
 	kernel: []revision[Match]{
 		{0, 5, func(r raw) (Match, bool) { return Length{Range[uint16]{r.u16(0), r.u16(2)}, r.u8(4) != 0}, true }},
 	},
+	phrases: map[string]phrase{"length": lengthPhrase},
 	build: func(s *section) Match {
-		o := s.oneOf("--length")
-		if len(o.values) == 0 {
-			return Length{}
-		}
-		return Length{value(s, o.values[0], kind[Range[uint16]]{"a length", "0 to 65535, or first:last", aPort.parse}), o.negated}
+		v, negated := sole(s, "--length", kind[Range[uint16]]{"a length", "0 to 65535, or first:last", aPort.parse})
+		return Length{v, negated}
 	},
-}
+})
 
 // Module is "length".
 func (Length) Module() string   { return "length" }
@@ -246,4 +244,26 @@ func (m Length) test(c *Context) Truth {
 
 func (m Length) whyNot(c *Context) string {
 	return isNot(fmt.Sprintf("the packet has %d bytes", c.Packet.Length), m.Range.String(), m.Negated)
+}
+
+func physdevPhrase(w *wording, negated bool) bool {
+	w.load("physdev")
+	return !negated && w.word("match") && w.options("", modules["physdev"].shapes)
+}
+
+func lengthPhrase(w *wording, negated bool) bool {
+	w.load("length")
+	return !negated && w.notValue("--length")
+}
+
+func pkttypePhrase(w *wording, negated bool) bool {
+	w.load("pkttype")
+	not := w.word("!=")
+	t := Token{}
+	ok := not || w.word("=")
+	if ok {
+		t, ok = w.next()
+	}
+	w.emit(not, "--pkt-type", t)
+	return ok && !negated
 }

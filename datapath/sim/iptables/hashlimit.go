@@ -48,7 +48,7 @@ var hashModeNames = bitNames{
 // String is "srcip,dstport".
 func (m HashMode) String() string { return hashModeNames.text(uint32(m)) }
 
-var hashlimitModule = &module{
+var _ = addMatch(&module{
 	name: "hashlimit",
 	shapes: map[string]shape{
 		"--hashlimit": notOne.named("--hashlimit-upto"), "--hashlimit-upto": notOne, "--hashlimit-above": notOne,
@@ -58,7 +58,7 @@ var hashlimitModule = &module{
 		"--hashlimit-rate-match": flag, "--hashlimit-rate-interval": one,
 	},
 	build: buildHashlimit,
-}
+})
 
 func buildHashlimit(s *section) Match {
 	prefix := kind[uint8]{"the length of a prefix", "0 to " + decimal(uint8(addrBits(s.family))), func(t string) (uint8, bool) {

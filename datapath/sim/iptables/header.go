@@ -30,16 +30,17 @@ func (m TTL) Matches(ttl uint8) bool {
 type HopLimit TTL
 
 var (
-	ttlModule = hopModule("ttl", IPv4, func(t TTL) Match { return t })
-	hlModule  = hopModule("hl", IPv6, func(t TTL) Match { return HopLimit(t) })
+	_ = addMatch(hopModule("ttl", IPv4, func(t TTL) Match { return t }))
+	_ = addMatch(hopModule("hl", IPv6, func(t TTL) Match { return HopLimit(t) }))
 )
 
 func hopModule(name string, f Family, of func(TTL) Match) *module {
 	eq, lt, gt := "--"+name+"-eq", "--"+name+"-lt", "--"+name+"-gt"
 	return &module{
 		name: name, family: f,
-		shapes: map[string]shape{eq: notOne, "--" + name: notOne.named(eq), lt: one, gt: one},
-		kernel: []revision[Match]{{0, 2, func(r raw) (Match, bool) { t, ok := decodeHop(r); return of(t), ok }}},
+		shapes:  map[string]shape{eq: notOne, "--" + name: notOne.named(eq), lt: one, gt: one},
+		kernel:  []revision[Match]{{0, 2, func(r raw) (Match, bool) { t, ok := decodeHop(r); return of(t), ok }}},
+		phrases: map[string]phrase{strings.ToUpper(name): hopPhrase(strings.ToUpper(name), name)},
 		build: func(s *section) Match {
 			o := s.oneOf(eq, lt, gt)
 			if len(o.values) == 0 {
@@ -143,11 +144,11 @@ func (t SetTTL) Apply(n uint8) uint8 {
 }
 
 var (
-	setTTLTarget = hopTarget("TTL", IPv4, func(t SetTTL) Target { return t })
-	setHLTarget  = hopTarget("HL", IPv6, func(t SetTTL) Target { return SetHopLimit(t) })
+	_ = addTarget(hopTarget("TTL", IPv4, func(t SetTTL) Target { return t }))
+	_ = addTarget(hopTarget("HL", IPv6, func(t SetTTL) Target { return SetHopLimit(t) }))
 )
 
-func hopTarget(name string, f Family, of func(SetTTL) Target) *extension {
+func hopTarget(name string, f Family, of func(SetTTL) Target) *target {
 	var options []string
 	shapes := make(map[string]shape)
 	for _, change := range hopChangeNames {
@@ -155,7 +156,8 @@ func hopTarget(name string, f Family, of func(SetTTL) Target) *extension {
 		options, shapes[option] = append(options, option), one
 	}
 	kernel := []revision[Target]{{0, 2, func(r raw) (Target, bool) { t, ok := decodeSetHop(r); return of(t), ok }}}
-	return &extension{name: name, family: f, shapes: shapes, kernel: kernel, build: func(s *section) Target {
+	phrases := map[string]phrase{name: setHopPhrase(name)}
+	return &target{name: name, family: f, table: "mangle", shapes: shapes, kernel: kernel, phrases: phrases, build: func(s *section) Target {
 		o := s.oneOf(options...)
 		if len(o.values) == 0 {
 			return of(SetTTL{})
@@ -217,19 +219,16 @@ var aTOS = kind[TOS]{"a type of service", "value or value/mask, of 8 bits, or a 
 	return TOS{Value: n, Mask: m}, ok && ok2
 }}
 
-var tosModule = &module{
+var _ = addMatch(&module{
 	name: "tos", shapes: map[string]shape{"--tos": notOne},
-	kernel: []revision[Match]{{1, 3, func(r raw) (Match, bool) { return TOS{Mask: r.u8(0), Value: r.u8(1), Negated: r.u8(2) != 0}, true }}},
+	kernel:  []revision[Match]{{1, 3, func(r raw) (Match, bool) { return TOS{Mask: r.u8(0), Value: r.u8(1), Negated: r.u8(2) != 0}, true }}},
+	phrases: map[string]phrase{"tos": tosMatchPhrase},
 	build: func(s *section) Match {
-		o := s.oneOf("--tos")
-		if len(o.values) == 0 {
-			return TOS{}
-		}
-		m := value(s, o.values[0], aTOS)
-		m.Negated = o.negated
+		m, negated := sole(s, "--tos", aTOS)
+		m.Negated = negated
 		return m
 	},
-}
+})
 
 // Module is "tos".
 func (TOS) Module() string { return "tos" }
@@ -258,9 +257,10 @@ var aDSCP = kind[uint8]{"a code point", "0 to 63", func(t string) (uint8, bool) 
 	return n, ok && n < 64
 }}
 
-var dscpModule = &module{
+var _ = addMatch(&module{
 	name: "dscp", shapes: map[string]shape{"--dscp": notOne, "--dscp-class": notOne},
-	kernel: []revision[Match]{{0, 2, func(r raw) (Match, bool) { return DSCP{r.u8(0), r.u8(1) != 0}, r.u8(0) < 64 }}},
+	kernel:  []revision[Match]{{0, 2, func(r raw) (Match, bool) { return DSCP{r.u8(0), r.u8(1) != 0}, r.u8(0) < 64 }}},
+	phrases: map[string]phrase{"DSCP": matchedValue("dscp", "--dscp")},
 	build: func(s *section) Match {
 		o := s.oneOf("--dscp", "--dscp-class")
 		switch {
@@ -274,7 +274,7 @@ var dscpModule = &module{
 			return n, ok
 		}}), o.negated}
 	},
-}
+})
 
 // Module is "dscp".
 func (DSCP) Module() string   { return "dscp" }
@@ -295,20 +295,18 @@ type SegmentSize struct {
 	Negated bool
 }
 
-var segmentSizeModule = &module{
+var _ = addMatch(&module{
 	name: "tcpmss", shapes: map[string]shape{"--mss": notOne},
 	kernel: []revision[Match]{
 		{0, 5, func(r raw) (Match, bool) { return SegmentSize{Range[uint16]{r.u16(0), r.u16(2)}, r.u8(4) != 0}, true }},
 	},
+	phrases: map[string]phrase{"tcpmss": matchedValue("tcpmss", "--mss")},
 	build: func(s *section) Match {
 		s.needs(s.name, "-m tcpmss", protoTCP)
-		o := s.oneOf("--mss")
-		if len(o.values) == 0 {
-			return SegmentSize{}
-		}
-		return SegmentSize{value(s, o.values[0], kind[Range[uint16]]{"a segment size", "0 to 65535, or first:last", aPort.parse}), o.negated}
+		v, negated := sole(s, "--mss", kind[Range[uint16]]{"a segment size", "0 to 65535, or first:last", aPort.parse})
+		return SegmentSize{v, negated}
 	},
-}
+})
 
 // Module is "tcpmss".
 func (SegmentSize) Module() string   { return "tcpmss" }
@@ -343,12 +341,13 @@ type RoutingHeader struct {
 	NotStrict bool // others may be among them
 }
 
-var routingHeaderModule = &module{
+var _ = addMatch(&module{
 	name: "rt", family: IPv6,
 	shapes: map[string]shape{
 		"--rt-type": notOne, "--rt-segsleft": notOne, "--rt-len": notOne, "--rt-0-res": flag, "--rt-0-addrs": one, "--rt-0-not-strict": flag,
 	},
-	kernel: []revision[Match]{{0, 277, decodeRoutingHeader}},
+	kernel:  []revision[Match]{{0, 277, decodeRoutingHeader}},
+	phrases: map[string]phrase{"rt": rtPhrase},
 	build: func(s *section) Match {
 		m := RoutingHeader{
 			Type: condition(s, "--rt-type", anyUint32),
@@ -372,7 +371,7 @@ var routingHeaderModule = &module{
 		}
 		return m
 	},
-}
+})
 
 // decodeRoutingHeader reads struct ip6t_rt.
 func decodeRoutingHeader(r raw) (Match, bool) {
@@ -498,4 +497,10 @@ func rtPhrase(w *wording, negated bool) bool {
 			return !negated
 		}
 	}
+}
+
+// tosNames are the names of types of service (tos_values.c). The six bits of a name
+// count.
+var tosNames = map[string]uint8{
+	"Minimize-Delay": 0x10, "Maximize-Throughput": 0x08, "Maximize-Reliability": 0x04, "Minimize-Cost": 0x02, "Normal-Service": 0,
 }

@@ -98,33 +98,29 @@ func anICMPType(names map[string]ICMPType) kind[ICMPType] {
 	}}
 }
 
-var icmpModule = &module{
+var _ = addMatch(&module{
 	name: "icmp", family: IPv4, implied: protoICMP,
-	shapes: map[string]shape{"--icmp-type": notOne},
-	kernel: []revision[Match]{{0, 4, func(r raw) (Match, bool) { t, negated, ok := decodeICMPType(r); return ICMP{t, negated}, ok }}},
+	shapes:  map[string]shape{"--icmp-type": notOne},
+	kernel:  []revision[Match]{{0, 4, func(r raw) (Match, bool) { t, negated, ok := decodeICMPType(r); return ICMP{t, negated}, ok }}},
+	phrases: map[string]phrase{"icmp": icmpPhrase("icmp", "--icmp-type"), "icmptype": icmpNumber("icmp", "--icmp-type")},
 	build: func(s *section) Match {
 		s.needs(s.name, "-m icmp", protoICMP)
-		o := s.oneOf("--icmp-type")
-		if len(o.values) == 0 {
-			return ICMP{}
-		}
-		return ICMP{value(s, o.values[0], anICMPType(icmpNames)), o.negated}
+		v, negated := sole(s, "--icmp-type", anICMPType(icmpNames))
+		return ICMP{v, negated}
 	},
-}
+})
 
-var icmp6Module = &module{
+var _ = addMatch(&module{
 	name: "icmp6", family: IPv6, implied: protoICMPv6,
-	shapes: map[string]shape{"--icmpv6-type": notOne},
-	kernel: []revision[Match]{{0, 4, func(r raw) (Match, bool) { t, negated, ok := decodeICMPType(r); return ICMP6{t, negated}, ok }}},
+	shapes:  map[string]shape{"--icmpv6-type": notOne},
+	kernel:  []revision[Match]{{0, 4, func(r raw) (Match, bool) { t, negated, ok := decodeICMPType(r); return ICMP6{t, negated}, ok }}},
+	phrases: map[string]phrase{"ipv6-icmp": icmpPhrase("icmp6", "--icmpv6-type"), "ipv6-icmptype": icmpNumber("icmp6", "--icmpv6-type")},
 	build: func(s *section) Match {
 		s.needs(s.name, "-m icmp6", protoICMPv6)
-		o := s.oneOf("--icmpv6-type")
-		if len(o.values) == 0 {
-			return ICMP6{}
-		}
-		return ICMP6{value(s, o.values[0], anICMPType(icmp6Names)), o.negated}
+		v, negated := sole(s, "--icmpv6-type", anICMPType(icmp6Names))
+		return ICMP6{v, negated}
 	},
-}
+})
 
 // decodeICMPType reads struct ipt_icmp and ip6t_icmp (ip_tables.h): a type, a range of codes.
 func decodeICMPType(r raw) (t ICMPType, negated, ok bool) {
@@ -155,3 +151,42 @@ func (ICMP6) Module() string   { return "icmp6" }
 func (m ICMP6) write(w *words) { w.option(m.Negated, "--icmpv6-type", m.Type.String()) }
 
 func (m ICMP6) test(c *Context) Truth { return ICMP(m).test(c) }
+
+// icmpPhrase reads "icmp echo-request", "icmp !any", "icmp !type 3 code 4".
+func icmpPhrase(module, option string) phrase {
+	names := icmpNames
+	if module == "icmp6" {
+		names = icmp6Names
+	}
+	number := icmpNumber(module, option)
+	return func(w *wording, negated bool) bool {
+		switch {
+		case w.word("type"):
+			return number(w, negated)
+		case w.word("!type"), w.word("!", "type"):
+			return number(w, !negated)
+		}
+		not, t, ok := w.negatable()
+		if _, known := names[t.Text]; !ok || !known {
+			return false
+		}
+		w.names = true
+		w.load(module)
+		w.emit(not != negated, option, t)
+		return true
+	}
+}
+
+// icmpNumber reads "icmptype 3 code 4" behind its first word.
+func icmpNumber(module, option string) phrase {
+	return func(w *wording, negated bool) bool {
+		w.load(module)
+		typ, ok := w.next()
+		if w.word("code") {
+			code, coded := w.next()
+			typ.Text, ok = typ.Text+"/"+code.Text, ok && coded
+		}
+		w.emit(negated, option, typ)
+		return ok && w.peek() != "codes" // "codes 1 to 5": iptables has no option for that
+	}
+}

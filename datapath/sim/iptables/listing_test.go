@@ -395,7 +395,7 @@ func FuzzListing(f *testing.F) {
 				}
 				if u, ok := r.Target.(UnknownTarget); ok && targets[u.Target] != nil {
 					return // "DNAT [unsupported revision]" is nothing that can be written
-				} else if ok && !otherTargets[u.Target] {
+				} else if ok && !isOtherTarget(u.Target) {
 					return
 				}
 				// Those that are not listed have to be declared to be read.

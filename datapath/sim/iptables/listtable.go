@@ -63,7 +63,7 @@ func (l *lister) addRule(t *Table, c *listedChain, row *row) {
 	}
 	r.Args = args
 	declared := map[string]bool{}
-	if chain := row.target.Text; chain != "" && targets[chain] == nil && !otherTargets[chain] {
+	if chain := row.target.Text; chain != "" && targets[chain] == nil && !isOtherTarget(chain) {
 		if fault := chainNameFault(chain); fault != "" {
 			l.errors.add(row.line, &Error{Column: row.target.Column, Problem: fault, Want: "a target or a chain"})
 			return
@@ -169,11 +169,12 @@ func (l *lister) guessTables() {
 	}
 }
 
-// onlyIn are targets that the kernel loads in one table only (their .table).
-var onlyIn = map[string]string{
-	"DNAT": "nat", "SNAT": "nat", "MASQUERADE": "nat", "REDIRECT": "nat", "NETMAP": "nat", "REJECT": "filter",
-	"CT": "raw", "NOTRACK": "raw", "TPROXY": "mangle", "TOS": "mangle", "DSCP": "mangle", "TTL": "mangle",
-	"HL": "mangle", "ECN": "mangle", "CHECKSUM": "mangle",
+// onlyTable is the only table that may have a target; empty: all may, or there is no such target.
+func onlyTable(name string) string {
+	if t := targets[name]; t != nil {
+		return t.table
+	}
+	return otherTargets[name]
 }
 
 // chainsOf are prefixes of the chains that kube-proxy and Docker make in one table only.
@@ -188,7 +189,7 @@ var chainsOf = []struct{ prefix, table string }{
 func (p *part) guess() (table, why string) {
 	for _, c := range p.chains {
 		for _, r := range c.rows {
-			if table := onlyIn[r.target.Text]; table != "" {
+			if table := onlyTable(r.target.Text); table != "" {
 				return table, fmt.Sprintf("the only one that may have the target %s (line %d)", r.target.Text, r.line)
 			}
 		}

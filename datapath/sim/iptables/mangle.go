@@ -10,10 +10,11 @@ import (
 // Checksum is "-j CHECKSUM --checksum-fill": fills in a checksum that was left to a device.
 type Checksum struct{}
 
-var checksumTarget = &extension{
-	name: "CHECKSUM", shapes: map[string]shape{"--checksum-fill": flag},
-	build: func(s *section) Target { s.oneOf("--checksum-fill"); return Checksum{} },
-}
+var _ = addTarget(&target{
+	name: "CHECKSUM", table: "mangle", shapes: map[string]shape{"--checksum-fill": flag},
+	phrases: map[string]phrase{"CHECKSUM": checksumPhrase},
+	build:   func(s *section) Target { s.oneOf("--checksum-fill"); return Checksum{} },
+})
 
 // Name is "CHECKSUM".
 func (Checksum) Name() string     { return "CHECKSUM" }
@@ -27,7 +28,7 @@ type TCPMSS struct {
 	MSS         uint16 // valid iff ClampToPMTU is not set
 }
 
-var tcpmssTarget = &extension{
+var _ = addTarget(&target{
 	name: "TCPMSS", shapes: map[string]shape{"--set-mss": one, "--clamp-mss-to-pmtu": flag},
 	kernel: []revision[Target]{
 		{0, 2, func(r raw) (Target, bool) {
@@ -37,6 +38,7 @@ var tcpmssTarget = &extension{
 			return TCPMSS{MSS: r.u16(0)}, true
 		}},
 	},
+	phrases: map[string]phrase{"TCPMSS": tcpmssPhrase},
 	build: func(s *section) Target {
 		s.needs(s.name, "TCPMSS", protoTCP)
 		o := s.oneOf("--set-mss", "--clamp-mss-to-pmtu")
@@ -45,7 +47,7 @@ var tcpmssTarget = &extension{
 		}
 		return TCPMSS{MSS: value(s, o.values[0], anyUint16)}
 	},
-}
+})
 
 // Name is "TCPMSS".
 func (TCPMSS) Name() string { return "TCPMSS" }
@@ -126,8 +128,9 @@ type TProxy struct {
 	Mark MaskedValue
 }
 
-var tproxyTarget = &extension{
-	name: "TPROXY", shapes: map[string]shape{"--on-port": one, "--on-ip": one, "--tproxy-mark": one},
+var _ = addTarget(&target{
+	name: "TPROXY", table: "mangle", shapes: map[string]shape{"--on-port": one, "--on-ip": one, "--tproxy-mark": one},
+	phrases: map[string]phrase{"TPROXY": tproxyPhrase},
 	build: func(s *section) Target {
 		s.needs(s.name, "TPROXY", protoTCP, protoUDP)
 		s.oneOf("--on-port")
@@ -140,7 +143,7 @@ var tproxyTarget = &extension{
 			optional(s, "--tproxy-mark", aMark, MaskedValue{}),
 		}
 	},
-}
+})
 
 // Name is "TPROXY".
 func (TProxy) Name() string { return "TPROXY" }
@@ -153,14 +156,11 @@ func (TProxy) effect(*Context) string { return "goes to a transparent socket of 
 // SetTOS is "-j TOS": tos = tos &^ Mask ^ Value, of the whole byte.
 type SetTOS struct{ Value, Mask uint8 }
 
-var setTOSTarget = &extension{
-	name: "TOS", shapes: map[string]shape{"--set-tos": one},
+var _ = addTarget(&target{
+	name: "TOS", table: "mangle", shapes: map[string]shape{"--set-tos": one},
+	phrases: map[string]phrase{"TOS": tosPhrase},
 	build: func(s *section) Target {
-		o := s.oneOf("--set-tos")
-		if len(o.values) == 0 {
-			return SetTOS{}
-		}
-		return value(s, o.values[0], kind[SetTOS]{"a type of service", "value or value/mask, of 8 bits", func(t string) (SetTOS, bool) {
+		t, _ := sole(s, "--set-tos", kind[SetTOS]{"a type of service", "value or value/mask, of 8 bits", func(t string) (SetTOS, bool) {
 			v, mask, two := strings.Cut(t, "/")
 			n, ok := number[uint8](v)
 			if !two {
@@ -169,8 +169,9 @@ var setTOSTarget = &extension{
 			m, ok2 := number[uint8](mask)
 			return SetTOS{n, m}, ok && ok2
 		}})
+		return t
 	},
-}
+})
 
 // Name is "TOS".
 func (SetTOS) Name() string     { return "TOS" }
@@ -188,8 +189,9 @@ var dscpClasses = map[string]uint8{
 	"AF31": 26, "AF32": 28, "AF33": 30, "AF41": 34, "AF42": 36, "AF43": 38, "EF": 46,
 }
 
-var setDSCPTarget = &extension{
-	name: "DSCP", shapes: map[string]shape{"--set-dscp": one, "--set-dscp-class": one},
+var _ = addTarget(&target{
+	name: "DSCP", table: "mangle", shapes: map[string]shape{"--set-dscp": one, "--set-dscp-class": one},
+	phrases: map[string]phrase{"DSCP": named("DSCP", "set", "--set-dscp")},
 	build: func(s *section) Target {
 		o := s.oneOf("--set-dscp", "--set-dscp-class")
 		if len(o.values) == 0 {
@@ -204,7 +206,7 @@ var setDSCPTarget = &extension{
 			return n, ok && n < 64
 		}})}
 	},
-}
+})
 
 // Name is "DSCP".
 func (SetDSCP) Name() string     { return "DSCP" }
@@ -215,25 +217,82 @@ func (t SetDSCP) change(c *Context) { c.Packet.TOS = c.Packet.TOS&3 | t.DSCP<<2 
 // Classify is "-j CLASSIFY": skb->priority, a class of the traffic control.
 type Classify struct{ Major, Minor uint16 }
 
-var classifyTarget = &extension{
+var _ = addTarget(&target{
 	name: "CLASSIFY", shapes: map[string]shape{"--set-class": one},
 	kernel: []revision[Target]{
 		{0, 4, func(r raw) (Target, bool) { return Classify{uint16(r.u32(0) >> 16), uint16(r.u32(0))}, true }},
 	},
+	phrases: map[string]phrase{"CLASSIFY": named("CLASSIFY", "set", "--set-class")},
 	build: func(s *section) Target {
-		o := s.oneOf("--set-class")
-		if len(o.values) == 0 {
-			return Classify{}
-		}
-		return value(s, o.values[0], kind[Classify]{"a class", "major:minor, both hexadecimal", func(t string) (Classify, bool) {
+		t, _ := sole(s, "--set-class", kind[Classify]{"a class", "major:minor, both hexadecimal", func(t string) (Classify, bool) {
 			major, minor, two := strings.Cut(t, ":")
 			a, ok := number[uint16]("0x" + major)
 			b, ok2 := number[uint16]("0x" + minor)
 			return Classify{a, b}, two && ok && ok2
 		}})
+		return t
 	},
-}
+})
 
 // Name is "CLASSIFY".
 func (Classify) Name() string     { return "CLASSIFY" }
 func (t Classify) write(w *words) { w.bare("--set-class", fmt.Sprintf("%04x:%04x", t.Major, t.Minor)) }
+
+func checksumPhrase(w *wording, _ bool) bool {
+	w.emit(false, "--checksum-fill")
+	return w.word("CHECKSUM", "fill")
+}
+
+func tcpmssPhrase(w *wording, _ bool) bool {
+	if w.word("TCPMSS", "clamp", "to", "PMTU") {
+		w.emit(false, "--clamp-mss-to-pmtu")
+		return true
+	}
+	return w.word("TCPMSS", "set") && w.value("--set-mss")
+}
+
+// tproxyPhrase reads "TPROXY redirect fd00::1:50080 mark 0x1/0x1".
+func tproxyPhrase(w *wording, _ bool) bool {
+	if !w.word("TPROXY", "redirect") {
+		return false
+	}
+	to, _ := w.next()
+	i := strings.LastIndexByte(to.Text, ':')
+	if i < 0 {
+		return false
+	}
+	w.emit(false, "--on-port", Token{Text: to.Text[i+1:], Column: to.Column + i + 1})
+	w.emit(false, "--on-ip", Token{Text: to.Text[:i], Column: to.Column})
+	return w.word("mark") && w.value("--tproxy-mark")
+}
+
+// tosPhrase reads "TOS set 0x10/0x3f", "TOS and 0x08" and "TOS setMinimize-Delay".
+func tosPhrase(w *wording, _ bool) bool {
+	if !w.word("TOS") {
+		return false
+	}
+	if name, ok := w.behind("set"); ok && name.Text != "" {
+		value, known := tosNames[name.Text]
+		w.names = true
+		w.emit(false, "--set-tos", Token{Text: fmt.Sprintf("0x%02x/0x3f", value), Column: name.Column})
+		return known
+	} else if ok {
+		return w.value("--set-tos")
+	}
+	operation, _ := w.next()
+	t, _ := w.next()
+	n, ok := number[uint8](t.Text)
+	set := SetTOS{}
+	switch operation.Text {
+	case "and":
+		set.Mask = ^n
+	case "or":
+		set = SetTOS{n, n}
+	case "xor":
+		set.Value = n
+	default:
+		return false
+	}
+	w.emit(false, "--set-tos", Token{Text: fmt.Sprintf("0x%02x/0x%02x", set.Value, set.Mask), Column: t.Column})
+	return ok
+}

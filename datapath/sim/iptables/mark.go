@@ -1,6 +1,9 @@
 package iptables
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Mark is "-m mark": the packet's mark.
 type Mark struct {
@@ -17,25 +20,19 @@ type Connmark struct {
 
 var markShapes = map[string]shape{"--mark": notOne}
 
-func (s *section) mark() (m MaskedValue, negated bool) {
-	o := s.oneOf("--mark")
-	if len(o.values) == 0 {
-		return m, false
-	}
-	return value(s, o.values[0], aMark), o.negated
-}
-
-var markModule = &module{
+var _ = addMatch(&module{
 	name: "mark", shapes: markShapes,
-	kernel: []revision[Match]{{1, 9, func(r raw) (Match, bool) { return Mark{r.masked(0), r.u8(8) != 0}, true }}},
-	build:  func(s *section) Match { m, negated := s.mark(); return Mark{m, negated} },
-}
+	kernel:  []revision[Match]{{1, 9, func(r raw) (Match, bool) { return Mark{r.masked(0), r.u8(8) != 0}, true }}},
+	phrases: map[string]phrase{"mark": markPhrase("mark"), "MARK": markPhrase("mark")},
+	build:   func(s *section) Match { m, negated := sole(s, "--mark", aMark); return Mark{m, negated} },
+})
 
-var connmarkModule = &module{
+var _ = addMatch(&module{
 	name: "connmark", shapes: markShapes,
-	kernel: []revision[Match]{{1, 9, func(r raw) (Match, bool) { return Connmark{r.masked(0), r.u8(8) != 0}, true }}},
-	build:  func(s *section) Match { m, negated := s.mark(); return Connmark{m, negated} },
-}
+	kernel:  []revision[Match]{{1, 9, func(r raw) (Match, bool) { return Connmark{r.masked(0), r.u8(8) != 0}, true }}},
+	phrases: map[string]phrase{"connmark": markPhrase("connmark"), "CONNMARK": markPhrase("connmark")},
+	build:   func(s *section) Match { m, negated := sole(s, "--mark", aMark); return Connmark{m, negated} },
+})
 
 // Module is "mark".
 func (Mark) Module() string   { return "mark" }
@@ -100,12 +97,13 @@ func (s *section) xmark(o option) MaskedValue {
 	return MaskedValue{bits, 0}
 }
 
-var setMarkTarget = &extension{
-	name:   "MARK",
-	shapes: setMarkShapes,
-	kernel: []revision[Target]{{2, 8, func(r raw) (Target, bool) { return SetMark{r.masked(0)}, true }}},
-	build:  func(s *section) Target { return SetMark{s.xmark(s.oneOf(markOptions...))} },
-}
+var _ = addTarget(&target{
+	name:    "MARK",
+	shapes:  setMarkShapes,
+	kernel:  []revision[Target]{{2, 8, func(r raw) (Target, bool) { return SetMark{r.masked(0)}, true }}},
+	phrases: map[string]phrase{"MARK": setMarkPhrase},
+	build:   func(s *section) Target { return SetMark{s.xmark(s.oneOf(markOptions...))} },
+})
 
 // Name is "MARK".
 func (SetMark) Name() string     { return "MARK" }
@@ -144,13 +142,14 @@ func (m ConnmarkMode) String() string {
 	return nameOf([]string{"--set-xmark", "--save-mark", "--restore-mark"}, m)
 }
 
-var setConnmarkTarget = &extension{
+var _ = addTarget(&target{
 	name: "CONNMARK",
 	shapes: with(setMarkShapes, map[string]shape{
 		"--save-mark": flag, "--restore-mark": flag, "--nfmask": one, "--ctmask": one, "--mask": one,
 		"--left-shift-mark": one, "--right-shift-mark": one,
 	}),
-	kernel: []revision[Target]{{1, 13, func(r raw) (Target, bool) { return decodeConnmark(r, 12, 0) }}, {2, 15, decodeConnmark2}},
+	kernel:  []revision[Target]{{1, 13, func(r raw) (Target, bool) { return decodeConnmark(r, 12, 0) }}, {2, 15, decodeConnmark2}},
+	phrases: map[string]phrase{"CONNMARK": setConnmarkPhrase},
 	build: func(s *section) Target {
 		t := SetConnmark{}
 		o := s.oneOf(append([]string{"--save-mark", "--restore-mark"}, markOptions...)...)
@@ -183,7 +182,7 @@ var setConnmarkTarget = &extension{
 		}
 		return t
 	},
-}
+})
 
 // decodeConnmark reads struct xt_connmark_tginfo1, and with a shift tginfo2.
 func decodeConnmark(r raw, modeAt int, shift int8) (Target, bool) {
@@ -260,3 +259,50 @@ func (t SetConnmark) effect(c *Context) string {
 }
 
 func hexText(n uint32) string { return MaskedValue{n, ^uint32(0)}.String() }
+
+func markPhrase(module string) phrase {
+	return func(w *wording, negated bool) bool {
+		w.load(module)
+		return !negated && w.word("match") && w.notValue("--mark")
+	}
+}
+
+// markWords are the words of "MARK or 0x4000". A missing mask is all ones, "--set-xmark 0x1".
+var markWords = map[string]string{
+	"set": "--set-xmark", "xset": "--set-xmark", "and": "--and-mark", "or": "--or-mark", "xor": "--xor-mark",
+}
+
+func setMarkPhrase(w *wording, _ bool) bool {
+	if !w.word("MARK") {
+		return false
+	}
+	option, ok := w.oneOf(markWords)
+	return ok && w.value(option)
+}
+
+// setConnmarkPhrase reads "CONNMARK xset 0x1/0x3" and "CONNMARK restore ctmask 0xff
+// nfmask ~0xf", where the "~" has no meaning (libxt_CONNMARK.c).
+func setConnmarkPhrase(w *wording, _ bool) bool {
+	if !w.word("CONNMARK") {
+		return false
+	}
+	if option, ok := w.oneOf(map[string]string{"save": "--save-mark", "restore": "--restore-mark"}); ok {
+		w.emit(false, option)
+		for {
+			mask, ok := w.oneOf(map[string]string{"mask": "--mask", "nfmask": "--nfmask", "ctmask": "--ctmask"})
+			if !ok {
+				break
+			}
+			t, ok := w.next()
+			if !ok {
+				return false
+			}
+			t.Text = strings.TrimPrefix(t.Text, "~")
+			w.emit(false, mask, t)
+		}
+	} else if option, ok := w.oneOf(markWords); !ok || !w.value(option) {
+		return false
+	}
+	shift, ok := w.oneOf(map[string]string{"left-shift-mark": "--left-shift-mark", "right-shift-mark": "--right-shift-mark"})
+	return !ok || w.value(shift)
+}

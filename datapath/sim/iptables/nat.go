@@ -219,12 +219,13 @@ func NATRangeOf(flags uint32, first, last netip.Addr, firstPort, lastPort, baseP
 // DNAT is "-j DNAT".
 type DNAT struct{ To NATRange }
 
-var dnatTarget = &extension{
-	name:   "DNAT",
-	shapes: map[string]shape{"--to-destination": one, "--random": flag, "--random-fully": flag, "--persistent": flag},
-	kernel: natRevisions(func(to NATRange) Target { return DNAT{to} }),
-	build:  func(s *section) Target { return DNAT{s.natRange("--to-destination")} },
-}
+var _ = addTarget(&target{
+	name: "DNAT", table: "nat",
+	shapes:  map[string]shape{"--to-destination": one, "--random": flag, "--random-fully": flag, "--persistent": flag},
+	kernel:  natRevisions(func(to NATRange) Target { return DNAT{to} }),
+	phrases: map[string]phrase{"DNAT": natPhrase("--to-destination")},
+	build:   func(s *section) Target { return DNAT{s.natRange("--to-destination")} },
+})
 
 // Name is "DNAT".
 func (DNAT) Name() string { return "DNAT" }
@@ -236,10 +237,11 @@ func (t DNAT) write(w *words) {
 // SNAT is "-j SNAT".
 type SNAT struct{ To NATRange }
 
-var snatTarget = &extension{
-	name:   "SNAT",
-	shapes: map[string]shape{"--to-source": one, "--random": flag, "--random-fully": flag, "--persistent": flag},
-	kernel: natRevisions(func(to NATRange) Target { return SNAT{to} }),
+var _ = addTarget(&target{
+	name: "SNAT", table: "nat",
+	shapes:  map[string]shape{"--to-source": one, "--random": flag, "--random-fully": flag, "--persistent": flag},
+	kernel:  natRevisions(func(to NATRange) Target { return SNAT{to} }),
+	phrases: map[string]phrase{"SNAT": natPhrase("--to-source")},
 	build: func(s *section) Target {
 		t := SNAT{s.natRange("--to-source")}
 		if t.To.BasePort != 0 {
@@ -248,7 +250,7 @@ var snatTarget = &extension{
 		}
 		return t
 	},
-}
+})
 
 // Name is "SNAT".
 func (SNAT) Name() string { return "SNAT" }
@@ -261,12 +263,13 @@ func (t SNAT) write(w *words) {
 // addresses.
 type Masquerade struct{ To NATRange }
 
-var masqueradeTarget = &extension{
-	name:   "MASQUERADE",
-	shapes: map[string]shape{"--to-ports": one, "--random": flag, "--random-fully": flag},
-	kernel: []revision[Target]{portsOnly(func(to NATRange) Target { return Masquerade{to} })},
-	build:  func(s *section) Target { return Masquerade{s.natPorts()} },
-}
+var _ = addTarget(&target{
+	name: "MASQUERADE", table: "nat",
+	shapes:  map[string]shape{"--to-ports": one, "--random": flag, "--random-fully": flag},
+	kernel:  []revision[Target]{portsOnly(func(to NATRange) Target { return Masquerade{to} })},
+	phrases: map[string]phrase{"MASQUERADE": natPortsPhrase("masq", "ports:")},
+	build:   func(s *section) Target { return Masquerade{s.natPorts()} },
+})
 
 // Name is "MASQUERADE".
 func (Masquerade) Name() string     { return "MASQUERADE" }
@@ -275,12 +278,13 @@ func (t Masquerade) write(w *words) { t.To.writePorts(w) }
 // Redirect is "-j REDIRECT": DNAT to the host itself. To has no addresses.
 type Redirect struct{ To NATRange }
 
-var redirectTarget = &extension{
-	name:   "REDIRECT",
-	shapes: map[string]shape{"--to-ports": one, "--random": flag},
-	kernel: []revision[Target]{portsOnly(func(to NATRange) Target { return Redirect{to} })},
-	build:  func(s *section) Target { return Redirect{s.natPorts()} },
-}
+var _ = addTarget(&target{
+	name: "REDIRECT", table: "nat",
+	shapes:  map[string]shape{"--to-ports": one, "--random": flag},
+	kernel:  []revision[Target]{portsOnly(func(to NATRange) Target { return Redirect{to} })},
+	phrases: map[string]phrase{"REDIRECT": natPortsPhrase("redir", "ports")},
+	build:   func(s *section) Target { return Redirect{s.natPorts()} },
+})
 
 // Name is "REDIRECT".
 func (Redirect) Name() string     { return "REDIRECT" }
@@ -290,10 +294,11 @@ func (t Redirect) write(w *words) { t.To.writePorts(w) }
 // source address.
 type Netmap struct{ To netip.Prefix }
 
-var netmapTarget = &extension{
-	name:   "NETMAP",
-	shapes: map[string]shape{"--to": one},
-	kernel: []revision[Target]{{0, 20, decodeNetmap}},
+var _ = addTarget(&target{
+	name: "NETMAP", table: "nat",
+	shapes:  map[string]shape{"--to": one},
+	kernel:  []revision[Target]{{0, 20, decodeNetmap}},
+	phrases: map[string]phrase{"NETMAP": netmapPhrase},
 	build: func(s *section) Target {
 		o := s.oneOf("--to")
 		if len(o.values) == 0 {
@@ -306,7 +311,7 @@ var netmapTarget = &extension{
 		}
 		return Netmap{p}
 	},
-}
+})
 
 // decodeNetmap reads a range of addresses that is a prefix.
 func decodeNetmap(r raw) (Target, bool) {
@@ -326,3 +331,32 @@ func decodeNetmap(r raw) (Target, bool) {
 // Name is "NETMAP".
 func (Netmap) Name() string     { return "NETMAP" }
 func (t Netmap) write(w *words) { w.bare("--to", t.To.String()) }
+
+func natPhrase(option string) phrase {
+	return func(w *wording, _ bool) bool {
+		to, ok := w.behind("to:")
+		w.emit(false, option, to)
+		return ok && w.natFlags()
+	}
+}
+
+func (w *wording) natFlags() bool { return w.options("--", natFlagWords) }
+
+var natFlagWords = map[string]shape{"--random": flag, "--random-fully": flag, "--persistent": flag}
+
+func natPortsPhrase(first, second string) phrase {
+	return func(w *wording, _ bool) bool {
+		return (!w.word(first, second) || w.value("--to-ports")) && w.natFlags()
+	}
+}
+
+func netmapPhrase(w *wording, _ bool) bool {
+	to, ok := w.behind("to:")
+	if !ok { // older ones print the network only
+		if to, ok = w.next(); !ok || familyOfAddress(to.Text) == FamilyUnknown {
+			return false
+		}
+	}
+	w.emit(false, "--to", to)
+	return true
+}

@@ -19,12 +19,13 @@ var anID = kind[Range[uint32]]{"the number of a user or group", "a number, or fi
 	return parseRange[uint32](s, "-")
 }}
 
-var ownerModule = &module{
+var _ = addMatch(&module{
 	name: "owner",
 	shapes: map[string]shape{
 		"--uid-owner": notOne, "--gid-owner": notOne, "--socket-exists": notFlag, "--suppl-groups": flag,
 	},
-	kernel: []revision[Match]{{1, 18, decodeOwner}},
+	kernel:  []revision[Match]{{1, 18, decodeOwner}},
+	phrases: map[string]phrase{"owner": ownerPhrase},
 	build: func(s *section) Match {
 		m := Owner{
 			SocketExists: flagCondition(s, "--socket-exists"),
@@ -36,7 +37,7 @@ var ownerModule = &module{
 		}
 		return m
 	},
-}
+})
 
 // decodeOwner reads struct xt_owner_match_info.
 func decodeOwner(r raw) (Match, bool) {
@@ -105,14 +106,15 @@ type Socket struct {
 	RestoreSkmark bool // set the packet's mark to the socket's
 }
 
-var socketModule = &module{
-	name:   "socket",
-	shapes: map[string]shape{"--transparent": flag, "--nowildcard": flag, "--restore-skmark": flag},
-	kernel: []revision[Match]{{1, 1, decodeSocket}, {2, 1, decodeSocket}, {3, 1, decodeSocket}},
+var _ = addMatch(&module{
+	name:    "socket",
+	shapes:  map[string]shape{"--transparent": flag, "--nowildcard": flag, "--restore-skmark": flag},
+	kernel:  []revision[Match]{{1, 1, decodeSocket}, {2, 1, decodeSocket}, {3, 1, decodeSocket}},
+	phrases: map[string]phrase{"socket": flagsPhrase("socket", "")},
 	build: func(s *section) Match {
 		return Socket{s.has("--transparent"), s.has("--nowildcard"), s.has("--restore-skmark")}
 	},
-}
+})
 
 // decodeSocket reads struct xt_socket_mtinfo1 to 3, which differ in the flags they allow.
 func decodeSocket(r raw) (Match, bool) {
@@ -137,3 +139,63 @@ func (m Socket) test(c *Context) Truth {
 }
 
 func (Socket) whyNot(*Context) string { return "no known socket matches it" }
+
+// ownerPhrase reads "owner socket exists owner UID match 0-100 ! owner GID match 5
+// incl. suppl. groups".
+func ownerPhrase(w *wording, negated bool) bool {
+	w.load("owner")
+	loaded := len(w.args)
+	given := make(map[string]bool)
+	w.at--
+	for {
+		at := w.at
+		not := w.word("!") || negated
+		negated = false
+		option := ""
+		switch {
+		case w.word("owner", "socket", "exists"):
+			option = "--socket-exists"
+		case w.word("owner", "UID", "match"):
+			option = "--uid-owner"
+		case w.word("owner", "GID", "match"):
+			option = "--gid-owner"
+		}
+		if option == "" || given[option] {
+			w.at = at
+			break
+		}
+		given[option] = true
+		if option == "--socket-exists" {
+			w.emit(not, option)
+			continue
+		}
+		id, ok := w.next()
+		if !ok {
+			return false
+		}
+		known := w.ownerID(not, option, id)
+		if option == "--gid-owner" && w.word("incl.", "suppl.", "groups") && known {
+			w.emit(false, "--suppl-groups")
+		}
+	}
+	if len(w.args) == loaded {
+		w.args = w.args[:loaded-2] // all were unknown names
+	}
+	return len(given) > 0
+}
+
+// ownerID emits a test of a user or group; it returns false for an unknown name.
+func (w *wording) ownerID(negated bool, option string, id Token) bool {
+	if id.Text == "root" { // 0 on every system
+		id.Text, w.names = "0", true
+	}
+	if _, ok := anID.parse(id.Text); ok {
+		w.emit(negated, option, id)
+		return true
+	}
+	w.names = true
+	kind := map[string]string{"--uid-owner": "user", "--gid-owner": "group"}[option]
+	w.notes["users"] = "users and groups are listed by name, and names have other numbers on other hosts: a rule with one cannot be evaluated"
+	w.unknownName(kind+" name "+id.Text, negated, Token{Text: "owner", Column: id.Column})
+	return false
+}

@@ -27,14 +27,15 @@ var ipsecProtocols = kind[uint8]{"a protocol of IPsec", "esp, ah or ipcomp", fun
 	return n, ok && (n == 50 || n == 51 || n == 108)
 }}
 
-var policyModule = &module{
+var _ = addMatch(&module{
 	name: "policy",
 	shapes: map[string]shape{
 		"--dir": one, "--pol": one, "--strict": flag, "--next": repeated,
 		"--reqid": notOne.again(), "--spi": notOne.again(), "--proto": notOne.again(), "--mode": notOne.again(),
 		"--tunnel-dst": notOne.again(), "--tunnel-src": notOne.again(),
 	},
-	kernel: []revision[Match]{{0, 308, decodePolicy}},
+	kernel:  []revision[Match]{{0, 308, decodePolicy}},
+	phrases: map[string]phrase{"policy": policyPhrase},
 	build: func(s *section) Match {
 		m := IPsec{Strict: s.has("--strict")}
 		if o := s.oneOf("--dir"); len(o.values) > 0 {
@@ -82,7 +83,7 @@ var policyModule = &module{
 		}
 		return m
 	},
-}
+})
 
 // decodePolicy reads struct xt_policy_info.
 func decodePolicy(r raw) (Match, bool) {

@@ -12,7 +12,7 @@ type NFQueue struct {
 	CPUFanout bool // select the queue by the CPU instead of the flow
 }
 
-var nfqueueTarget = &extension{
+var _ = addTarget(&target{
 	name:   "NFQUEUE",
 	shapes: map[string]shape{"--queue-num": one, "--queue-balance": one, "--queue-bypass": flag, "--queue-cpu-fanout": flag},
 	kernel: []revision[Target]{
@@ -21,6 +21,7 @@ var nfqueueTarget = &extension{
 		{2, 6, func(r raw) (Target, bool) { return decodeNFQueue(r, r.u16(2), r.u16(4)&1), true }},
 		{3, 6, func(r raw) (Target, bool) { return decodeNFQueue(r, r.u16(2), r.u16(4)), true }},
 	},
+	phrases: map[string]phrase{"NFQUEUE": nfqueuePhrase},
 	build: func(s *section) Target {
 		t := NFQueue{Bypass: s.has("--queue-bypass"), CPUFanout: s.has("--queue-cpu-fanout")}
 		o, ok := s.atMostOne("--queue-num", "--queue-balance")
@@ -39,7 +40,7 @@ var nfqueueTarget = &extension{
 		}
 		return t
 	},
-}
+})
 
 // decodeNFQueue reads struct xt_NFQ_info and its successors.
 func decodeNFQueue(r raw, queues, flags uint16) Target {
@@ -77,13 +78,14 @@ var logLevels = map[string]uint8{
 	"info": 6, "debug": 7,
 }
 
-var logTarget = &extension{
+var _ = addTarget(&target{
 	name: "LOG",
 	shapes: map[string]shape{
 		"--log-prefix": one, "--log-level": one, "--log-tcp-sequence": flag, "--log-tcp-options": flag,
 		"--log-ip-options": flag, "--log-uid": flag, "--log-macdecode": flag,
 	},
-	kernel: []revision[Target]{{0, 32, decodeLog}},
+	kernel:  []revision[Target]{{0, 32, decodeLog}},
+	phrases: map[string]phrase{"LOG": logPhrase},
 	build: func(s *section) Target {
 		return Log{
 			Prefix: optional(s, "--log-prefix", shortText(29), ""),
@@ -98,7 +100,7 @@ var logTarget = &extension{
 			IPOptions: s.has("--log-ip-options"), UID: s.has("--log-uid"), MACDecode: s.has("--log-macdecode"),
 		}
 	},
-}
+})
 
 // decodeLog reads struct xt_log_info.
 func decodeLog(r raw) (Target, bool) {
@@ -140,12 +142,13 @@ type NFLog struct {
 	Threshold   uint16 // packets that are sent together; 1 if the text does not have it
 }
 
-var nflogTarget = &extension{
+var _ = addTarget(&target{
 	name: "NFLOG",
 	shapes: map[string]shape{
 		"--nflog-prefix": one, "--nflog-group": one, "--nflog-range": one, "--nflog-size": one, "--nflog-threshold": one,
 	},
-	kernel: []revision[Target]{{0, 76, decodeNFLog}},
+	kernel:  []revision[Target]{{0, 76, decodeNFLog}},
+	phrases: map[string]phrase{"NFLOG": nflogPhrase},
 	build: func(s *section) Target {
 		s.atMostOne("--nflog-range", "--nflog-size")
 		return NFLog{
@@ -157,7 +160,7 @@ var nflogTarget = &extension{
 			}}, 1),
 		}
 	},
-}
+})
 
 // decodeNFLog reads struct xt_nflog_info, in which a threshold of 0 is the default.
 func decodeNFLog(r raw) (Target, bool) {
@@ -210,15 +213,16 @@ var auditNames = []string{"accept", "drop", "reject"}
 
 func (t AuditType) String() string { return nameOf(auditNames, t) }
 
-var auditTarget = &extension{
-	name:   "AUDIT",
-	shapes: map[string]shape{"--type": one},
-	kernel: []revision[Target]{{0, 1, func(r raw) (Target, bool) { return Audit{AuditType(r.u8(0))}, r.u8(0) <= uint8(AuditReject) }}},
+var _ = addTarget(&target{
+	name:    "AUDIT",
+	shapes:  map[string]shape{"--type": one},
+	kernel:  []revision[Target]{{0, 1, func(r raw) (Target, bool) { return Audit{AuditType(r.u8(0))}, r.u8(0) <= uint8(AuditReject) }}},
+	phrases: map[string]phrase{"AUDIT": auditPhrase},
 	build: func(s *section) Target {
 		s.oneOf("--type")
 		return Audit{optional(s, "--type", oneName[AuditType]("a type", auditNames), 0)}
 	},
-}
+})
 
 // Name is "AUDIT".
 func (Audit) Name() string     { return "AUDIT" }
@@ -226,3 +230,122 @@ func (t Audit) write(w *words) { w.bare("--type", t.Type.String()) }
 
 func (Audit) inert()                 {}
 func (Audit) effect(*Context) string { return isLogged }
+
+// logFlags are the bits of "LOG flags 47", with their names where -n is not given
+// (xt_LOG.h).
+var logFlags = []struct {
+	bit          uint8
+	name, option string
+}{
+	{0x01, "tcp-sequence", "--log-tcp-sequence"}, {0x02, "tcp-options", "--log-tcp-options"},
+	{0x04, "ip-options", "--log-ip-options"}, {0x08, "uid", "--log-uid"}, {0x20, "macdecode", "--log-macdecode"},
+}
+
+// logPhrase reads "LOG flags 0 level 4 prefix "x"", and "LOG level warn uid".
+func logPhrase(w *wording, _ bool) bool {
+	if !w.word("LOG") {
+		return false
+	}
+	bits := uint8(0)
+	if w.word("flags") {
+		t, _ := w.next()
+		n, ok := number[uint8](t.Text)
+		if !ok {
+			return false
+		}
+		bits = n
+	} else {
+		w.names = true
+	}
+	if !w.word("level") || !w.value("--log-level") {
+		return false
+	}
+	for _, f := range logFlags {
+		if w.word(f.name) {
+			bits |= f.bit
+		}
+		if bits&f.bit != 0 {
+			bits &^= f.bit
+			w.emit(false, f.option)
+		}
+	}
+	if bits != 0 {
+		return false
+	}
+	if !w.word("prefix") {
+		return true
+	}
+	// The text is printed unchanged, including quotes: it ends with the line's last quote.
+	text := joined(w.words[w.at:])
+	if len(text) < 2 || !strings.ContainsRune("\"`", rune(text[0])) || !strings.ContainsRune(`"'`, rune(text[len(text)-1])) {
+		return false
+	}
+	w.logText("--log-prefix", text[1:len(text)-1], len(w.words))
+	return true
+}
+
+// logText emits a text that ends before a word. column -t reduces its spaces to one, also at the
+// ends.
+func (w *wording) logText(option, text string, end int) {
+	t := Token{Text: text, Quoted: true, Column: w.words[w.at].Column}
+	w.emit(false, option)
+	w.args = append(w.args, t)
+	w.at = end
+}
+
+// nflogPhrase reads "nflog-prefix "foo bar" nflog-group 3 nflog-threshold 4".
+func nflogPhrase(w *wording, _ bool) bool {
+	begin := w.at
+	for w.at < len(w.words) {
+		if w.word("nflog-prefix") {
+			if !w.quotedText("--nflog-prefix") {
+				return false
+			}
+			continue
+		}
+		option, ok := w.oneOf(map[string]string{
+			"nflog-group": "--nflog-group", "nflog-range": "--nflog-range", "nflog-size": "--nflog-size", "nflog-threshold": "--nflog-threshold",
+		})
+		if !ok || !w.value(option) {
+			return false
+		}
+	}
+	return w.at > begin
+}
+
+// quotedText reads a text that is quoted as in iptables-save.
+func (w *wording) quotedText(option string) bool {
+	for end := w.at + 1; end <= len(w.words); end++ {
+		words, e := split(joined(w.words[w.at:end]), 1)
+		if e == nil {
+			if len(words) == 1 {
+				w.logText(option, words[0].Text, end)
+			}
+			return len(words) == 1
+		}
+	}
+	return false
+}
+
+func nfqueuePhrase(w *wording, _ bool) bool {
+	if !w.word("NFQUEUE") {
+		return false
+	}
+	switch {
+	case w.word("num"):
+		if !w.value("--queue-num") {
+			return false
+		}
+	case !w.word("balance") || !w.value("--queue-balance"):
+		return false
+	}
+	if w.word("bypass") {
+		w.emit(false, "--queue-bypass")
+	}
+	if w.word("cpu-fanout") {
+		w.emit(false, "--queue-cpu-fanout")
+	}
+	return true
+}
+
+func auditPhrase(w *wording, _ bool) bool { return w.word("AUDIT") && w.value("--type") }

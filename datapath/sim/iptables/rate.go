@@ -30,12 +30,13 @@ var aProbability = kind[uint32]{"a probability", "0 to 1", func(s string) (uint3
 	return uint32(math.Round(p * ProbabilityOne)), true // lround, as libxt_statistic.c
 }}
 
-var statisticModule = &module{
+var _ = addMatch(&module{
 	name: "statistic",
 	shapes: map[string]shape{
 		"--mode": one, "--probability": notOne, "--every": notOne, "--packet": one,
 	},
-	kernel: []revision[Match]{{0, 16, decodeStatistic}},
+	kernel:  []revision[Match]{{0, 16, decodeStatistic}},
+	phrases: map[string]phrase{"statistic": statisticPhrase},
 	build: func(s *section) Match {
 		mode, ok := s.find("--mode")
 		m := Statistic{}
@@ -75,7 +76,7 @@ var statisticModule = &module{
 		}
 		return m
 	},
-}
+})
 
 // decodeStatistic reads struct xt_statistic_info.
 func decodeStatistic(r raw) (Match, bool) {
@@ -214,15 +215,16 @@ var aBurst = kind[uint32]{"a burst", "1 to 10000", func(s string) (uint32, bool)
 	return n, ok && 1 <= n && n <= 10000
 }}
 
-var limitModule = &module{
-	name:   "limit",
-	shapes: map[string]shape{"--limit": one, "--limit-burst": one},
-	kernel: []revision[Match]{{0, 8, decodeLimit}},
+var _ = addMatch(&module{
+	name:    "limit",
+	shapes:  map[string]shape{"--limit": one, "--limit-burst": one},
+	kernel:  []revision[Match]{{0, 8, decodeLimit}},
+	phrases: map[string]phrase{"limit:": limitPhrase},
 	build: func(s *section) Match {
 		// libxt_limit.c: "3/hour" is the default.
 		return Limit{optional(s, "--limit", aRate, Rate{12000000}), optional(s, "--limit-burst", aBurst, 5)}
 	},
-}
+})
 
 // decodeLimit reads struct xt_rateinfo, whose other fields the kernel uses itself.
 func decodeLimit(r raw) (Match, bool) {
@@ -264,4 +266,58 @@ func (r Rate) take(c *Context, key any, burst uint32) bool {
 	}
 	c.keep(key, bucket{credit, now})
 	return enough
+}
+
+func statisticPhrase(w *wording, negated bool) bool {
+	w.load("statistic")
+	if negated || !w.word("mode") {
+		return false
+	}
+	mode, _ := w.next()
+	w.emit(false, "--mode", mode)
+	not := w.word("!")
+	switch {
+	case mode.Text == "random" && w.word("probability"):
+		// 11 digits are exact for the 31 bits (libxt_statistic.c).
+		if _, digits, _ := strings.Cut(w.peek(), "."); len(digits) < 11 {
+			w.notes["probabilities"] = fmt.Sprintf("probabilities are rounded to %d digits", len(digits))
+		}
+		v, ok := w.next()
+		w.emit(not, "--probability", v)
+		return ok
+	case mode.Text == "nth" && w.word("every"):
+		v, ok := w.next()
+		w.emit(not, "--every", v)
+		return ok && (!w.word("packet") || w.value("--packet"))
+	}
+	return false
+}
+
+// limitPhrase reads what limit and hashlimit print: "limit: avg 5/min burst 5" and
+// "limit: above 10/sec burst 5 mode srcip-dstport".
+func limitPhrase(w *wording, negated bool) bool {
+	if w.word("avg") {
+		w.load("limit")
+		return !negated && w.value("--limit") && (!w.word("burst") || w.value("--limit-burst"))
+	}
+	option := "--hashlimit-upto"
+	if w.word("above") {
+		option = "--hashlimit-above"
+	} else if !w.word("up", "to") {
+		return false
+	}
+	w.load("hashlimit")
+	rate, ok := w.next()
+	w.emit(negated, option, rate)
+	w.emit(false, "--hashlimit-name", Token{Text: "line-" + strconv.Itoa(w.row.line), Column: rate.Column})
+	w.notes["hashlimit"] = "names of hashlimit tables are not listed: each rule is assumed to have its own table, named after its line"
+	if w.word("burst") {
+		ok = ok && w.value("--hashlimit-burst")
+	}
+	if w.word("mode") {
+		mode, given := w.next()
+		mode.Text, ok = strings.ReplaceAll(mode.Text, "-", ","), ok && given
+		w.emit(false, "--hashlimit-mode", mode)
+	}
+	return ok && w.options("--hashlimit-", modules["hashlimit"].shapes)
 }

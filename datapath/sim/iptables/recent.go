@@ -37,7 +37,7 @@ var recentModes = []string{"--set", "--rcheck", "--update", "--remove"}
 
 func (m RecentMode) String() string { return nameOf(recentModes, m) }
 
-var recentModule = &module{
+var _ = addMatch(&module{
 	name: "recent",
 	shapes: map[string]shape{
 		"--set": notFlag, "--rcheck": notFlag, "--update": notFlag, "--remove": notFlag,
@@ -48,6 +48,7 @@ var recentModule = &module{
 		{0, 211, func(r raw) (Match, bool) { return decodeRecent(r, 0) }},
 		{1, 228, func(r raw) (Match, bool) { return decodeRecent(r, 1) }},
 	},
+	phrases: map[string]phrase{"recent:": recentPhrase},
 	build: func(s *section) Match {
 		o := s.oneOf(recentModes...)
 		m := Recent{
@@ -76,7 +77,7 @@ var recentModule = &module{
 		}
 		return m
 	},
-}
+})
 
 // decodeRecent reads struct xt_recent_mtinfo and xt_recent_mtinfo_v1, which has a mask.
 func decodeRecent(r raw, rev uint8) (Match, bool) {
@@ -232,4 +233,33 @@ func (m Recent) Changes(c *Context) string {
 		return ""
 	}
 	return fmt.Sprintf("%s %s the list %s", m.addr(c), verb, m.Name)
+}
+
+func recentPhrase(w *wording, negated bool) bool {
+	w.load("recent")
+	mode, ok := w.oneOf(map[string]string{"SET": "--set", "CHECK": "--rcheck", "UPDATE": "--update", "REMOVE": "--remove"})
+	w.emit(negated, mode)
+	for ok {
+		switch {
+		case w.word("seconds:"):
+			ok = w.value("--seconds")
+		case w.word("reap"):
+			w.emit(false, "--reap")
+		case w.word("hit_count:"):
+			ok = w.value("--hitcount")
+		case w.word("TTL-Match"):
+			w.emit(false, "--rttl")
+		case w.word("name:"):
+			ok = w.value("--name")
+		case w.word("mask:"):
+			ok = w.value("--mask")
+		case w.word("side:", "source"):
+			w.emit(false, "--rsource")
+		case w.word("side:", "dest"):
+			w.emit(false, "--rdest")
+		default:
+			return true
+		}
+	}
+	return false
 }

@@ -1,39 +1,62 @@
 package iptables
 
-// modules are the matches that this package knows, by the name behind -m.
-var modules = byName([]*module{
-	commentModule, tcpModule, udpModule, sctpModule, icmpModule, icmp6Module, multiportModule,
-	conntrackModule, stateModule, markModule, connmarkModule, addrtypeModule, statisticModule,
-	recentModule, setModule, physdevModule, rpfilterModule, limitModule, hashlimitModule, ownerModule,
-	macModule, iprangeModule, lengthModule, socketModule, pkttypeModule, nfacctModule,
-	ttlModule, hlModule, tosModule, dscpModule, segmentSizeModule, routingHeaderModule, policyModule, quotaModule,
-	connlimitModule, connbytesModule, helperModule, timeModule, stringModule, u32Module, bpfModule, cpuModule,
-}, func(m *module) string { return m.name })
-
-// targets are the targets that this package knows, by the name behind -j.
-var targets = byName([]*extension{
-	verdictTarget("ACCEPT", Accept), verdictTarget("DROP", Drop), verdictTarget("RETURN", Return),
-	rejectTarget, logTarget, setMarkTarget, setConnmarkTarget, dnatTarget, snatTarget, masqueradeTarget,
-	redirectTarget, netmapTarget, checksumTarget, tcpmssTarget, ctTarget, notrackTarget, nfqueueTarget,
-	tproxyTarget, nflogTarget, setTOSTarget, setDSCPTarget, classifyTarget, auditTarget, traceTarget,
-	setTTLTarget, setHLTarget, tarpitTarget,
-}, func(t *extension) string { return t.name })
-
-// otherTargets are the names of other existing targets (iptables' extensions, and xtables-addons):
-// these are no missing chains.
-var otherTargets = map[string]bool{
-	"CLUSTERIP": true, "CONNSECMARK": true, "DNPT": true, "ECN": true, "HMARK": true,
-	"IDLETIMER": true, "LED": true, "MIRROR": true, "QUEUE": true, "RATEEST": true, "SAME": true,
-	"SECMARK": true, "SET": true, "SNPT": true, "SYNPROXY": true, "TCPOPTSTRIP": true, "TEE": true,
-	"ULOG":    true,
-	"ACCOUNT": true, "CHAOS": true, "DELUDE": true, "DHCPMAC": true, "DNETMAP": true, "ECHO": true,
-	"IPMARK": true, "LOGMARK": true, "PROTO": true, "SYSRQ": true,
+// extension is a match or a target that this package knows: all that iptables' own library (lib*.c)
+// and the kernel's module (xt_*.c) know of it, besides the methods of its type. To add one, write one
+// file that calls addMatch or addTarget.
+type extension[T any] struct {
+	name   string           // behind -m or -j
+	family Family           // FamilyUnknown: for both
+	shapes map[string]shape // the options
+	// implied is the protocol whose "-p" alone loads a match; 0: none.
+	implied uint8
+	// table is the only table in which the kernel loads a target (its .table); empty: all.
+	table string
+	// build makes the value from the options.
+	build func(*section) T
+	// kernel are the structs of the kernel's revisions.
+	kernel []revision[T]
+	// phrases read its text in a listing (its print function), by the first word. A target's
+	// phrase has the target's name; without one it prints nothing.
+	phrases map[string]phrase
 }
 
-func byName[T any](all []T, name func(T) string) map[string]T {
-	m := make(map[string]T, len(all))
-	for _, x := range all {
-		m[name(x)] = x
+type (
+	module = extension[Match]
+	target = extension[Target]
+)
+
+func (e *extension[T]) allows(f Family) bool { return e.family == FamilyUnknown || e.family == f }
+
+var (
+	modules      = make(map[string]*module)
+	targets      = make(map[string]*target)
+	matchPhrases = make(map[string]phrase)
+)
+
+func addMatch(m *module) *module {
+	modules[m.name] = m
+	for first, p := range m.phrases {
+		matchPhrases[first] = p
 	}
 	return m
+}
+
+func addTarget(t *target) *target {
+	targets[t.name] = t
+	return t
+}
+
+// otherTargets are other existing targets (iptables' extensions, and xtables-addons), with the only
+// table that the kernel loads them in, if any: these are no missing chains.
+var otherTargets = map[string]string{
+	"CLUSTERIP": "", "CONNSECMARK": "", "DNPT": "", "ECN": "mangle", "HMARK": "", "IDLETIMER": "", "LED": "",
+	"MIRROR": "", "QUEUE": "", "RATEEST": "", "SAME": "", "SECMARK": "", "SET": "", "SNPT": "", "SYNPROXY": "",
+	"TCPOPTSTRIP": "", "TEE": "", "ULOG": "",
+	"ACCOUNT": "", "CHAOS": "", "DELUDE": "", "DHCPMAC": "", "DNETMAP": "", "ECHO": "", "IPMARK": "", "LOGMARK": "",
+	"PROTO": "", "SYSRQ": "",
+}
+
+func isOtherTarget(name string) bool {
+	_, ok := otherTargets[name]
+	return ok
 }

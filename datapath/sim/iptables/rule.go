@@ -304,7 +304,7 @@ func (a *analysis) loadTarget(o option) *Error {
 		}
 		s.target = t
 	// A word that is no target's name and has no options must be a chain.
-	case !otherTargets[name.Text] && (a.at == len(a.args) || !strings.HasPrefix(a.args[a.at].Text, "--")):
+	case !isOtherTarget(name.Text) && (a.at == len(a.args) || !strings.HasPrefix(a.args[a.at].Text, "--")):
 		return missing
 	}
 	a.add(s)

@@ -52,11 +52,12 @@ var chunkNames = []struct {
 	{"ASCONF", 193, ""}, {"ASCONF_ACK", 128, ""}, {"FORWARD_TSN", 192, ""}, {"I_FORWARD_TSN", 194, ""},
 }
 
-var sctpModule = &module{
+var _ = addMatch(&module{
 	name:    "sctp",
 	implied: protoSCTP,
 	shapes:  with(portShapes, map[string]shape{"--chunk-types": notTwo}),
 	kernel:  []revision[Match]{{0, 292, decodeSCTP}},
+	phrases: map[string]phrase{"sctp": transport("sctp")},
 	build: func(s *section) Match {
 		s.needs(s.name, "-m sctp", protoSCTP)
 		m := SCTP{Source: s.ports("--sport"), Destination: s.ports("--dport")}
@@ -71,7 +72,7 @@ var sctpModule = &module{
 		}
 		return m
 	},
-}
+})
 
 // decodeSCTP reads struct xt_sctp_info. Its map has 64 words, of which 8 are enough for all types.
 func decodeSCTP(r raw) (Match, bool) {
@@ -248,5 +249,32 @@ func (t ChunkTest) matches(there []ChunkType) bool {
 	case ChunksAll:
 		return !slices.Contains(found, false)
 	}
+	return true
+}
+
+// chunks reads "! any 0x0000:UBe,0x0001" or the same with names.
+func (w *wording) chunks() bool {
+	negated := w.word("!")
+	mode, ok1 := w.next()
+	list, ok2 := w.next()
+	if !ok1 || !ok2 || mode.Text != "any" && mode.Text != "all" && mode.Text != "only" {
+		return false
+	}
+	var names []string
+	for item := range strings.SplitSeq(list.Text, ",") {
+		name, flags, flagged := strings.Cut(item, ":")
+		if n, ok := number[uint8](name); ok {
+			name = ChunkType{Type: n}.String()
+		}
+		if flagged {
+			name += ":" + flags
+		}
+		names = append(names, name)
+	}
+	list.Text = strings.Join(names, ",")
+	if _, ok := parseChunks(list.Text); !ok {
+		return false
+	}
+	w.emit(negated, "--chunk-types", mode, list)
 	return true
 }

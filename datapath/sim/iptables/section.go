@@ -6,38 +6,14 @@ import (
 	"strings"
 )
 
-// module is a match that this package knows.
-type module struct {
-	name   string
-	family Family // FamilyUnknown: for both
-	shapes map[string]shape
-	// implied is the protocol whose "-p" alone loads the module; 0: none.
-	implied uint8
-	kernel  []revision[Match]
-	build   func(*section) Match
-}
-
-func (m *module) allows(f Family) bool { return m.family == FamilyUnknown || m.family == f }
-
-// extension is a target that this package knows.
-type extension struct {
-	name   string
-	family Family // FamilyUnknown: for both
-	shapes map[string]shape
-	kernel []revision[Target]
-	build  func(*section) Target
-}
-
-func (e *extension) allows(f Family) bool { return e.family == FamilyUnknown || e.family == f }
-
 // section is a match or target with its options. The methods that read a value keep the first
 // fault; builders need not check it.
 type section struct {
 	family   Family
 	name     Token
 	isTarget bool
-	module   *module    // nil: unknown, or a target
-	target   *extension // nil: unknown, or a match
+	module   *module // nil: unknown, or a target
+	target   *target // nil: unknown, or a match
 	options  []option
 	kept     []Token // of an unknown one
 	protocol Protocol
@@ -149,6 +125,15 @@ func value[T any](s *section, t Token, k kind[T]) T {
 		s.fail(t, fmt.Sprintf("%.60q is not %s", t.Text, k.what), k.want)
 	}
 	return v
+}
+
+// sole reads the only option of a module. Without it the zero value is returned.
+func sole[T any](s *section, option string, k kind[T]) (v T, negated bool) {
+	o := s.oneOf(option)
+	if len(o.values) == 0 {
+		return v, false
+	}
+	return value(s, o.values[0], k), o.negated
 }
 
 // optional reads the option's value, or returns otherwise if the option is missing.

@@ -50,7 +50,7 @@ const (
 	CompareGreater
 )
 
-var setModule = &module{
+var _ = addMatch(&module{
 	name: "set",
 	shapes: map[string]shape{
 		"--match-set": notTwo, "--set": notTwo.named("--match-set"),
@@ -64,6 +64,7 @@ var setModule = &module{
 		{3, 44, func(r raw) (Match, bool) { return decodeSet(r, 3) }},
 		{4, 44, func(r raw) (Match, bool) { return decodeSet(r, 4) }},
 	},
+	phrases: map[string]phrase{"match-set": setPhrase},
 	build: func(s *section) Match {
 		o := s.oneOf("--match-set")
 		if len(o.values) == 0 {
@@ -90,7 +91,7 @@ var setModule = &module{
 			Packets: s.counterTest("--packets"), Bytes: s.counterTest("--bytes"),
 		}
 	},
-}
+})
 
 // decodeSet reads struct xt_set_info_match_v1, v3 and v4 (xt_set.h).
 func decodeSet(r raw, rev uint8) (Match, bool) {
@@ -309,4 +310,14 @@ func (c *Context) inElement(e *Element, dimensions []string, directions []SetDir
 		}
 	}
 	return bits, true
+}
+
+// setPhrase reads "match-set NAME src,dst", followed by options as iptables-save writes them,
+// without the dashes.
+func setPhrase(w *wording, negated bool) bool {
+	w.load("set")
+	name, _ := w.next()
+	directions, ok := w.next()
+	w.emit(negated, "--match-set", name, directions)
+	return ok && w.options("--", modules["set"].shapes)
 }

@@ -128,13 +128,14 @@ var weekDays = kind[uint8]{"a list of days of the week", "Mon to Sun, or 1 to 7"
 	return set, true
 }}
 
-var timeModule = &module{
+var _ = addMatch(&module{
 	name: "time",
 	shapes: map[string]shape{
 		"--datestart": one, "--datestop": one, "--timestart": one, "--timestop": one, "--monthdays": notOne, "--weekdays": notOne,
 		"--contiguous": flag, "--kerneltz": flag, "--utc": flag,
 	},
-	kernel: []revision[Match]{{0, 22, decodeTime}},
+	kernel:  []revision[Match]{{0, 22, decodeTime}},
+	phrases: map[string]phrase{"TIME": timePhrase},
 	build: func(s *section) Match {
 		m := Time{
 			Begin: condition(s, "--datestart", aDate), End: condition(s, "--datestop", aDate),
@@ -154,7 +155,7 @@ var timeModule = &module{
 		}
 		return m
 	},
-}
+})
 
 // decodeTime reads struct xt_time_info.
 func decodeTime(r raw) (Match, bool) {

@@ -126,13 +126,14 @@ var someTCPFlags = kind[TCPFlags]{"a list of TCP flags", "ALL, NONE or " + tcpFl
 	return TCPFlags(set), ok
 }}
 
-var tcpModule = &module{
+var _ = addMatch(&module{
 	name:    "tcp",
 	implied: protoTCP,
 	shapes: with(portShapes, map[string]shape{
 		"--tcp-flags": notTwo, "--syn": notFlag, "--tcp-option": notOne,
 	}),
-	kernel: []revision[Match]{{0, 12, decodeTCP}},
+	kernel:  []revision[Match]{{0, 12, decodeTCP}},
+	phrases: map[string]phrase{"tcp": transport("tcp"), "tcpflags:": tcpFlagsPhrase},
 	build: func(s *section) Match {
 		s.needs(s.name, "-m tcp", protoTCP)
 		m := TCP{Source: s.ports("--sport"), Destination: s.ports("--dport")}
@@ -148,7 +149,7 @@ var tcpModule = &module{
 		}
 		return m
 	},
-}
+})
 
 // decodeTCP reads struct xt_tcp (xt_tcpudp.h).
 func decodeTCP(r raw) (Match, bool) {
@@ -213,16 +214,17 @@ func decimal[T uint8 | uint16 | uint32 | uint64](n T) string { return fmt.Sprint
 // UDP is "-m udp"; see [TCP] for fragments.
 type UDP struct{ Source, Destination Ports }
 
-var udpModule = &module{
+var _ = addMatch(&module{
 	name:    "udp",
 	implied: protoUDP,
 	shapes:  portShapes,
 	kernel:  []revision[Match]{{0, 9, decodeUDP}},
+	phrases: map[string]phrase{"udp": transport("udp")},
 	build: func(s *section) Match {
 		s.needs(s.name, "-m udp", protoUDP)
 		return UDP{s.ports("--sport"), s.ports("--dport")}
 	},
-}
+})
 
 // decodeUDP reads struct xt_udp (xt_tcpudp.h).
 func decodeUDP(r raw) (Match, bool) {
@@ -285,7 +287,7 @@ var portList = kind[[]PortRange]{"a list of ports", "at most 15 ports, a range f
 	return list, count <= 15 // XT_MULTI_PORTS
 }}
 
-var multiportModule = &module{
+var _ = addMatch(&module{
 	name: "multiport",
 	shapes: map[string]shape{
 		"--sports": notOne, "--source-ports": notOne.named("--sports"),
@@ -296,6 +298,7 @@ var multiportModule = &module{
 		{0, 32, func(r raw) (Match, bool) { return decodeMultiport(r, 32, false) }},
 		{1, 48, func(r raw) (Match, bool) { return decodeMultiport(r, 32, true) }},
 	},
+	phrases: map[string]phrase{"multiport": multiportPhrase},
 	build: func(s *section) Match {
 		s.needs(s.name, "-m multiport", protoTCP, protoUDP, protoUDPLite, protoSCTP, protoDCCP)
 		o := s.oneOf("--sports", "--dports", "--ports")
@@ -312,7 +315,7 @@ var multiportModule = &module{
 		}
 		return m
 	},
-}
+})
 
 // decodeMultiport reads struct xt_multiport and xt_multiport_v1, which knows ranges: a port
 // whose flag is set is the first of two.
@@ -370,4 +373,109 @@ func (m Multiport) whyNot(c *Context) string {
 		fact = fmt.Sprintf("the destination port is %d", destination)
 	}
 	return isNot(fact, strings.Join(list, " or "), m.Negated)
+}
+
+// transport reads "tcp spt:1 dpts:!2:3 option=5 flags:!0x17/0x02" and the like.
+func transport(module string) phrase {
+	return func(w *wording, negated bool) bool {
+		w.load(module)
+		for {
+			if t, ok := firstBehind(w, "spts:", "spt:"); ok {
+				w.ports("--sport", t)
+			} else if t, ok := firstBehind(w, "dpts:", "dpt:"); ok {
+				w.ports("--dport", t)
+			} else if t, ok := w.behind("option="); ok {
+				not, number := cutNot(t)
+				w.emit(not, "--tcp-option", number)
+			} else if !w.try(w.tcpFlags) && (module != "sctp" || !w.try(w.chunks)) {
+				return !negated
+			}
+		}
+	}
+}
+
+// ports emits a test of ports, which may be names.
+func (w *wording) ports(option string, t Token) {
+	negated, t := cutNot(t)
+	if numbers, ok := w.portNumbers(t, ":"); ok {
+		w.emit(negated, option, numbers)
+		return
+	}
+	w.unknownName("port name "+t.Text, negated, Token{Text: strings.TrimLeft(option, "-"), Column: t.Column})
+}
+
+// portNumbers replaces the names in "http:https" or "http,8000:8080".
+func (w *wording) portNumbers(t Token, separators string) (Token, bool) {
+	text, all := "", true
+	for rest := t.Text; ; {
+		end := strings.IndexAny(rest, separators)
+		name := rest
+		if end >= 0 {
+			name = rest[:end]
+		}
+		n, ok := parseService(name)
+		all = all && ok
+		w.names = w.names || n != name || !ok
+		text += n
+		if end < 0 {
+			return Token{Text: text, Column: t.Column}, all
+		}
+		text += rest[end : end+1]
+		rest = rest[end+1:]
+	}
+}
+
+// tcpFlags reads "flags:0x17/0x02" or "tcpflags: FIN,SYN/SYN".
+func (w *wording) tcpFlags() bool {
+	t, ok := w.behind("flags:")
+	if !ok {
+		if !w.word("tcpflags:") {
+			return false
+		}
+		t, _ = w.next()
+	}
+	return w.flags(t)
+}
+
+// flags emits "0x17/0x02" or "FIN,SYN/SYN".
+func (w *wording) flags(t Token) bool {
+	negated, t := cutNot(t)
+	mask, compare, two := strings.Cut(t.Text, "/")
+	values := []Token{{Text: mask, Column: t.Column}, {Text: compare, Column: t.Column + len(mask) + 1}}
+	for i := range values {
+		if strings.HasPrefix(values[i].Text, "0x") {
+			n, ok := number[uint8](values[i].Text)
+			if !ok || n >= 1<<6 { // ECE and CWR have no names
+				return false
+			}
+			values[i].Text = TCPFlags(n).String()
+		} else {
+			w.names = true
+		}
+	}
+	w.emit(negated, "--tcp-flags", values...)
+	return two && mask != "" && compare != ""
+}
+
+// tcpFlagsPhrase reads flags without "tcp" in front.
+func tcpFlagsPhrase(w *wording, negated bool) bool {
+	w.load("tcp")
+	t, ok := w.next()
+	return ok && !negated && w.flags(t)
+}
+
+func multiportPhrase(w *wording, negated bool) bool {
+	side, ok1 := w.next()
+	not, list, ok2 := w.negatable()
+	if !ok1 || !ok2 || negated || side.Text != "sports" && side.Text != "dports" && side.Text != "ports" {
+		return false
+	}
+	numbers, known := w.portNumbers(list, ",:")
+	if !known {
+		w.unknownName("port names "+list.Text, not, side)
+		return true
+	}
+	w.load("multiport")
+	w.emit(not, "--"+side.Text, numbers)
+	return true
 }

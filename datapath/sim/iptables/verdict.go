@@ -23,8 +23,14 @@ func (v Verdict) effect(*Context) string {
 	return [...]string{"accepted; the other rules of this table are skipped", "dropped", "back"}[v]
 }
 
-func verdictTarget(name string, v Verdict) *extension {
-	return &extension{name: name, build: func(*section) Target { return v }}
+var (
+	_ = addTarget(verdictTarget(Accept))
+	_ = addTarget(verdictTarget(Drop))
+	_ = addTarget(verdictTarget(Return))
+)
+
+func verdictTarget(v Verdict) *target {
+	return &target{name: v.Name(), build: func(*section) Target { return v }}
 }
 
 // Jump is "-j chain": evaluates the chain's rules, and then those after this one.
@@ -46,18 +52,18 @@ func (t Jump) effect(*Context) string { return "to " + t.Chain }
 func (t Goto) effect(*Context) string { return "to " + t.Chain }
 
 var (
-	chainTarget = &extension{build: func(s *section) Target { return Jump{s.name.Text} }}
-	gotoTarget  = &extension{build: func(s *section) Target { return Goto{s.name.Text} }}
+	chainTarget = &target{build: func(s *section) Target { return Jump{s.name.Text} }}
+	gotoTarget  = &target{build: func(s *section) Target { return Goto{s.name.Text} }}
 )
 
 // Trace is "-j TRACE": the kernel logs every rule that the packet matches from here on.
 type Trace struct{}
 
-var traceTarget = &extension{
+var _ = addTarget(&target{
 	name:   "TRACE",
 	kernel: []revision[Target]{{0, 0, func(raw) (Target, bool) { return Trace{}, true }}},
 	build:  func(*section) Target { return Trace{} },
-}
+})
 
 // Name is "TRACE".
 func (Trace) Name() string { return "TRACE" }
@@ -72,8 +78,9 @@ type Tarpit struct {
 	Mode string // tarpit, honeypot or reset
 }
 
-var tarpitTarget = &extension{
+var _ = addTarget(&target{
 	name: "TARPIT", shapes: map[string]shape{"--tarpit": flag, "--honeypot": flag, "--reset": flag},
+	phrases: map[string]phrase{"TARPIT": tarpitPhrase},
 	build: func(s *section) Target {
 		s.needs(s.name, "TARPIT", protoTCP)
 		if o, ok := s.atMostOne("--tarpit", "--honeypot", "--reset"); ok {
@@ -81,7 +88,7 @@ var tarpitTarget = &extension{
 		}
 		return Tarpit{"tarpit"}
 	},
-}
+})
 
 // Name is "TARPIT".
 func (Tarpit) Name() string     { return "TARPIT" }
@@ -123,9 +130,10 @@ var rejectNames = map[Family]map[string]RejectWith{
 	},
 }
 
-var rejectTarget = &extension{
-	name:   "REJECT",
-	shapes: map[string]shape{"--reject-with": one},
+var _ = addTarget(&target{
+	name: "REJECT", table: "filter",
+	shapes:  map[string]shape{"--reject-with": one},
+	phrases: map[string]phrase{"REJECT": rejectPhrase},
 	build: func(s *section) Target {
 		otherwise := RejectWith("icmp-port-unreachable")
 		want := "icmp-port-unreachable, icmp-host-prohibited, ..., tcp-reset"
@@ -142,10 +150,23 @@ var rejectTarget = &extension{
 		}
 		return t
 	},
-}
+})
 
 // Name is "REJECT".
 func (Reject) Name() string     { return "REJECT" }
 func (t Reject) write(w *words) { w.bare("--reject-with", string(t.With)) }
 
 func (t Reject) effect(*Context) string { return "refused with " + string(t.With) }
+
+// tarpitPhrase reads "-j TARPIT --tarpit" (libxt_TARPIT.c).
+func tarpitPhrase(w *wording, _ bool) bool {
+	mode := Token{}
+	ok := w.word("-j", "TARPIT")
+	if ok {
+		mode, ok = w.next()
+	}
+	w.emit(false, mode.Text)
+	return ok
+}
+
+func rejectPhrase(w *wording, _ bool) bool { return w.word("reject-with") && w.value("--reject-with") }

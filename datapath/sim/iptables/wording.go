@@ -155,11 +155,13 @@ func (w *wording) target() bool {
 	if w.try(w.untoldTarget) {
 		return true
 	}
-	p, known := targetPhrases[w.row.target.Text]
-	if !known {
+	name := w.row.target.Text
+	t := targets[name]
+	if t == nil {
 		return w.unknownTarget()
 	}
-	return w.try(func() bool {
+	p := t.phrases[name]
+	return p != nil && w.try(func() bool {
 		w.jump()
 		return p(w, false) && w.at == len(w.words)
 	})
@@ -184,7 +186,7 @@ func (w *wording) untoldTarget() bool {
 // unknownTarget reads the text of an unknown target: it begins with the target's name, "TTL set to
 // 64".
 func (w *wording) unknownTarget() bool {
-	if !otherTargets[w.row.target.Text] || w.words[w.at].Text != w.row.target.Text {
+	if !isOtherTarget(w.row.target.Text) || w.words[w.at].Text != w.row.target.Text {
 		return false
 	}
 	// A match of the same name comes first: "TTL match TTL < 5 TTL set to 64".
@@ -390,4 +392,49 @@ func (w *wording) oneOf(options map[string]string) (string, bool) {
 		w.at++
 	}
 	return option, ok
+}
+
+// options reads a module's options with another prefix.
+func (w *wording) options(prefix string, shapes map[string]shape) bool {
+	for {
+		at := w.at
+		negated := w.word("!")
+		t, _ := w.next()
+		shape, ok := shapes[prefix+t.Text]
+		if !ok || negated && !shape.negatable {
+			w.at = at
+			return true
+		}
+		if shape.values == 0 {
+			w.emit(negated, prefix+t.Text)
+			continue
+		}
+		v, ok := w.next()
+		w.emit(negated, prefix+t.Text, v)
+		if !ok || shape.values > 1 {
+			return false
+		}
+	}
+}
+
+// flagsPhrase is for a module that prints its flags, perhaps without dashes.
+func flagsPhrase(module, prefix string) phrase {
+	return func(w *wording, negated bool) bool {
+		w.load(module)
+		return !negated && w.options(prefix, modules[module].shapes)
+	}
+}
+
+// named is for a target that prints its name, a word, and a value.
+func named(name, word, option string) phrase {
+	return func(w *wording, _ bool) bool { return w.word(name, word) && w.value(option) }
+}
+
+func firstBehind(w *wording, prefixes ...string) (Token, bool) {
+	for _, p := range prefixes {
+		if t, ok := w.behind(p); ok {
+			return t, true
+		}
+	}
+	return Token{}, false
 }

@@ -132,21 +132,6 @@ func (w *walk) noWay() bool {
 	return w.end(Rejected, nil, why)
 }
 
-// addrtype is addrtype_mt_v1 (xt_addrtype.c).
-func (w *walk) addrtype(m iptables.Addrtype) bool {
-	device := ""
-	switch {
-	case m.LimitIn:
-		device = w.In
-	case m.LimitOut:
-		device = w.Out
-	}
-	test := func(c iptables.Condition[iptables.AddrTypes], a netip.Addr) bool {
-		return !c.Given || w.machine.network.isType(a, device, c.Value) != c.Negated
-	}
-	return test(m.Source, w.Packet.Source.Addr()) && test(m.Destination, w.Packet.Destination.Addr())
-}
-
 // isType reports whether the address is of one of the types.
 func (n *network) isType(a netip.Addr, device string, types iptables.AddrTypes) bool {
 	if a.Is4() {
@@ -208,31 +193,4 @@ func (n *network) isType6(a netip.Addr, device string, types iptables.AddrTypes)
 		found |= iptables.AddrUnreachable
 	}
 	return types&found != 0
-}
-
-// rpfilter is rpfilter_mt (ipt_rpfilter.c): whether a reply would leave by the packet's input
-// device.
-func (w *walk) rpfilter(m iptables.Rpfilter) bool {
-	n, from := w.machine.network, w.Packet.Source.Addr()
-	if w.In == loopbackName {
-		return true
-	}
-	if d := w.Packet.Destination.Addr(); from.IsUnspecified() && (d.IsMulticast() || n.isBroadcast(d)) {
-		return true
-	}
-	if from.Is6() && from.IsUnspecified() {
-		return true
-	}
-	r := n.route(from)
-	if r.Type == Local && m.AcceptLocal {
-		on, own := n.local[from]
-		if !own {
-			on = loopbackName
-		}
-		return from.Is6() || m.Loose || on == w.In
-	}
-	if r.Type != Unicast {
-		return false
-	}
-	return m.Loose || r.Interface == w.In
 }
