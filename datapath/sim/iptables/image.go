@@ -43,9 +43,9 @@ func (p *Packet) image() image {
 	return m
 }
 
-// ReadTCPOptions sets TCPOptions and MSS from Bytes, as far as they go.
-func (p *Packet) ReadTCPOptions() {
-	p.TCPOptions = nil
+// ReadTCPHeader sets Flags, TCPOptions and MSS from Bytes, as far as they go.
+func (p *Packet) ReadTCPHeader() {
+	p.Flags, p.TCPOptions = 0, nil
 	at := lengthIPv6
 	if p.Is4() && len(p.Bytes) > 0 {
 		at = int(p.Bytes[0]&0xf) * 4
@@ -53,6 +53,7 @@ func (p *Packet) ReadTCPOptions() {
 	if len(p.Bytes) < at+lengthTCP || !p.Is4() && p.Bytes[6] != protoTCP {
 		return
 	}
+	p.Flags = TCPFlags(p.Bytes[at+13])
 	end := min(len(p.Bytes), at+int(p.Bytes[at+12]>>4)*4)
 	for i := at + lengthTCP; i < end && p.Bytes[i] != 0; {
 		kind := p.Bytes[i]

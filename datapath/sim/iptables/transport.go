@@ -91,6 +91,9 @@ const (
 	PSH
 	ACK
 	URG
+	// ECE and CWR are of explicit congestion notification (RFC 3168). iptables has no names for them.
+	ECE
+	CWR
 )
 
 var tcpFlagNames = bitNames{
@@ -98,9 +101,9 @@ var tcpFlagNames = bitNames{
 	{uint32(PSH), "PSH"}, {uint32(ACK), "ACK"}, {uint32(URG), "URG"},
 }
 
-// String is "SYN,ACK", or "NONE".
+// String is "SYN,ACK", or "NONE"; without ECE and CWR.
 func (f TCPFlags) String() string {
-	if f == 0 {
+	if f&^(ECE|CWR) == 0 {
 		return "NONE"
 	}
 	return tcpFlagNames.text(uint32(f))

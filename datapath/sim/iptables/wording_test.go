@@ -111,6 +111,7 @@ var wordings = []struct {
 	{"own all --", "tos match! Maximize-Throughput", "-m tos ! --tos 0x08/0x3f -j own"},
 	{"own all --", "tos match Minimize-Delay", "-m tos --tos 0x10/0x3f -j own"},
 	{"own all --", "DSCP match !0x2e", "-m dscp ! --dscp 0x2e -j own"},
+	{"own tcp --", "ECN match !ECE CWR ECT=1", "-p tcp -m ecn ! --ecn-tcp-ece --ecn-tcp-cwr --ecn-ip-ect 1 -j own"},
 	{"own tcp --", "tcpmss match !1:500", "-p tcp -m tcpmss ! --mss 1:500 -j own"},
 	{"own all --", "#conn src/32 > 3", "-m connlimit --connlimit-above 3 --connlimit-mask 32 --connlimit-saddr -j own"},
 	{"own all --", "#conn dst/24 <= 3", "-m connlimit --connlimit-upto 3 --connlimit-mask 24 --connlimit-daddr -j own"},

@@ -299,7 +299,7 @@ func (s *State) used(reply iptables.Tuple, e *Entry) bool {
 // validFlags reports whether TCP flags may be combined (tcp_valid_flags of
 // nf_conntrack_proto_tcp.c).
 func validFlags(f iptables.TCPFlags) bool {
-	switch f &^ iptables.PSH {
+	switch f &^ (iptables.PSH | iptables.ECE | iptables.CWR) {
 	case iptables.SYN, iptables.SYN | iptables.URG, iptables.SYN | iptables.ACK, iptables.RST, iptables.RST | iptables.ACK,
 		iptables.FIN | iptables.ACK, iptables.FIN | iptables.ACK | iptables.URG, iptables.ACK, iptables.ACK | iptables.URG:
 		return true

@@ -313,6 +313,9 @@ func (m *ruleMaker) tryMatch(c chainPlan, protocol string) string {
 		}
 		return pick(m.Rand, []string{"-m hl --hl-eq 64", "-m hl ! --hl-eq 64", "-m hl --hl-lt 5", "-m hl --hl-gt 63"})
 	case 28:
+		if m.percent(40) {
+			return m.ecn(protocol)
+		}
 		return "-m tos " + m.not() + "--tos " + pick(m.Rand, []string{"0x10/0xff", "0x00/0x3f", "0x02/0x02", "0x13/0x3f"})
 	case 29:
 		return "-m dscp " + m.not() + "--dscp " + pick(m.Rand, []string{"0x00", "0x04", "0x0a"})
@@ -596,4 +599,16 @@ func (m *ruleMaker) natTarget(c chainPlan, protocol *string) string {
 		return "-j SNAT --to-source " + to(pick(m.Rand, m.sourcesTo)) + random
 	}
 	return "-j ACCEPT"
+}
+
+// ecn is a match for congestion notification; the flags need a rule for TCP.
+func (m *ruleMaker) ecn(protocol string) string {
+	text := "-m ecn"
+	if protocol == "tcp" && m.percent(70) {
+		text += " " + m.not() + pick(m.Rand, []string{"--ecn-tcp-ece", "--ecn-tcp-cwr", "--ecn-tcp-ece --ecn-tcp-cwr"})
+	}
+	if text == "-m ecn" || m.percent(30) {
+		text += " " + m.not() + "--ecn-ip-ect " + pick(m.Rand, []string{"0", "1", "2", "3"})
+	}
+	return text
 }

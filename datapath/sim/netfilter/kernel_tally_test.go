@@ -124,7 +124,7 @@ var required = map[int][]string{
 var modules = []string{
 	"tcp", "udp", "sctp", "icmp", "icmp6", "multiport", "conntrack", "state", "mark", "connmark", "addrtype", "statistic", "recent", "physdev",
 	"rpfilter", "limit", "hashlimit", "owner", "mac", "iprange", "length", "socket", "pkttype",
-	"ttl", "hl", "tos", "dscp", "tcpmss", "policy", "quota", "time", "string", "u32", "helper", "connbytes", "cpu", "bpf",
+	"ttl", "hl", "tos", "dscp", "ecn", "tcpmss", "policy", "quota", "time", "string", "u32", "helper", "connbytes", "cpu", "bpf",
 }
 
 // notCompared is what the simulator does and the kernel is not asked about.

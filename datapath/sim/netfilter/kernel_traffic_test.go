@@ -153,7 +153,10 @@ func (g *traffic) finish(p iptables.Packet, later bool) iptables.Packet {
 		if later || g.percent(10) {
 			p.Flags = pick(g.Rand, oddFlags)
 		}
-		if p.Flags == iptables.SYN && g.percent(50) {
+		if g.percent(20) {
+			p.Flags |= pick(g.Rand, []iptables.TCPFlags{iptables.ECE, iptables.CWR, iptables.ECE | iptables.CWR})
+		}
+		if p.Flags&^(iptables.ECE|iptables.CWR) == iptables.SYN && g.percent(50) {
 			p.TCPOptions, p.MSS = []uint8{2}, pick(g.Rand, []uint16{1460, 1000, 400})
 		}
 	case p.Protocol == protoUDP:

@@ -152,7 +152,7 @@ func decode(b []byte) (p iptables.Packet, ok bool) {
 		p.ICMPType, p.ICMPCode, p.ICMPID = body[0], body[1], binary.BigEndian.Uint16(body[4:])
 	}
 	if p.Protocol == protoTCP && len(body) >= 14 {
-		p.Flags = iptables.TCPFlags(body[13] & 0x3f)
+		p.Flags = iptables.TCPFlags(body[13])
 	}
 	p.Source, p.Destination = netip.AddrPortFrom(src, sport), netip.AddrPortFrom(dst, dport)
 	return p, true

@@ -77,8 +77,8 @@ func (d *byRules) Decide(f *First) (Decision, error) {
 	}
 	switch f.Protocol {
 	case packet.TCP:
-		p.Flags = iptables.SYN
-		p.ReadTCPOptions()
+		p.ReadTCPHeader()
+		p.Flags |= iptables.SYN
 	case packet.SCTP:
 		p.Chunks = []iptables.ChunkType{{Type: chunkInit}}
 	}

@@ -180,7 +180,7 @@ func TestRulesSeeThePacket(t *testing.T) {
 	at := time.Date(2026, 1, 31, 10, 30, 0, 0, time.UTC) // a Saturday
 	data := []byte{
 		0x45, 0, 0, 44, 0, 1, 0, 0, 64, 6, 0, 0, 192, 0, 2, 10, 192, 0, 2, 99, // IPv4
-		0x9c, 0x40, 0, 23, 0xca, 0xfe, 0xba, 0xbe, 0, 0, 0, 0, 0x60, 2, 0x7f, 0xff, 0, 0, 0, 0, 2, 4, 0x05, 0x14, // TCP, a segment size of 1300
+		0x9c, 0x40, 0, 23, 0xca, 0xfe, 0xba, 0xbe, 0, 0, 0, 0, 0x60, 0xc2, 0x7f, 0xff, 0, 0, 0, 0, 2, 4, 0x05, 0x14, // TCP, ECN, a segment size of 1300
 	}
 	first := func() *First {
 		return &First{
@@ -200,7 +200,9 @@ func TestRulesSeeThePacket(t *testing.T) {
 		`-m string ! --hex-string "|cafebabe|" --algo bm`:                                "accept",
 		`-m u32 --u32 "0>>22&0x3C@4=0xcafebabe&&8>>24=0x3f"`:                             "drop",
 		"-m ttl --ttl-eq 64":                                                             "accept", // 63, as it is forwarded
-		"-p tcp -m ecn --ecn-tcp-ece":                                                    "unknown",
+		"-p tcp -m ecn --ecn-tcp-ece":                                                    "drop",
+		"-p tcp -m ecn ! --ecn-tcp-cwr":                                                  "accept",
+		"-p tcp -m osf --genre Linux":                                                    "unknown",
 		"-m connbytes --connbytes 2 --connbytes-mode packets --connbytes-dir both":       "accept",
 		"-m connbytes --connbytes 1:1 --connbytes-mode packets --connbytes-dir original": "drop",
 		"-m ttl --ttl-eq 63 -m string --string Ab --algo kmp":                            "accept",
