@@ -1,6 +1,7 @@
 package control
 
 import (
+	"fmt"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -292,7 +293,7 @@ func TestDetectorOfTheMode(t *testing.T) {
 func TestDetectorIsWrittenAsKubeProxyWritesIt(t *testing.T) {
 	config := NodeConfig{ClusterCIDRs: prefixes("10.244.1.1/16")}
 	n := config.node(nil, nil)
-	if got, want := n.Detector.Match(decision.IPv4, false), "-s 10.244.0.0/16"; got != want {
+	if got, want := fmt.Sprint(n.Detector.CIDRs), "[10.244.0.0/16]"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

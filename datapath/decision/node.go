@@ -97,21 +97,3 @@ func (d *Detector) IsLocal(p *Packet) bool {
 	cidr, ok := d.CIDR(FamilyOf(p.Source.Addr()))
 	return ok && cidr.Contains(p.Source.Addr())
 }
-
-// Match is the part of an iptables rule that matches pods' packets of the family, or, with not,
-// all other packets; empty if the detector is not implemented for it.
-func (d *Detector) Match(f Family, not bool) string {
-	sign := ""
-	if not {
-		sign = "! "
-	}
-	switch cidr, ok := d.CIDR(f); {
-	case d.Bridge != "":
-		return sign + "-i " + d.Bridge
-	case d.InterfacePrefix != "":
-		return sign + "-i " + d.InterfacePrefix + "+"
-	case ok:
-		return sign + "-s " + cidr.String()
-	}
-	return ""
-}

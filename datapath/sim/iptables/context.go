@@ -107,8 +107,9 @@ func recall[T any](c *Context, key any) (value T, known bool) {
 	return value, known
 }
 
-func (c *Context) keep(key, value any) {
-	m := c.Host.Memory()
+func (c *Context) keep(key, value any) { c.Host.Memory().keep(key, value) }
+
+func (m *Memory) keep(key, value any) {
 	if m.kept == nil {
 		m.kept = make(map[any]any)
 	}

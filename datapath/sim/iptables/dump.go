@@ -1,7 +1,11 @@
 // Package iptables is the text of iptables-save and ip6tables-save, and of the ipset save file
 // that goes with it: [Parse] reads a dump into tables, chains and rules with typed matches and
 // targets, and [Dump.WriteTo] prints it again. [ParseListing] does the same for the output of
-// iptables -L, and [Read] for both. The effect of rules on a packet is not part of this package.
+// iptables -L, and [Read] for both.
+//
+// Each match and each target is one file: its text, its form in the kernel, and its effect on a packet,
+// which a [Context] evaluates. The order in which tables, chains and rules are evaluated, connection
+// tracking, translation and routing are package netfilter's.
 package iptables
 
 import (

@@ -178,7 +178,7 @@ func createSet(words []Token, line int) (*Set, *Error) {
 func anAddrRange(f Family) kind[AddrRange] {
 	return kind[AddrRange]{"a range of " + f.String() + " addresses", "first-last or address/length", func(t string) (AddrRange, bool) {
 		if p, err := netip.ParsePrefix(t); err == nil && isOf(p.Addr(), f) {
-			n := Network{p.Masked().Addr(), maskOf(f, p.Bits())}
+			n := NetworkOf(p)
 			return AddrRange{n.Addr, n.last()}, true
 		}
 		return parseAddrRange(f, t)

@@ -108,6 +108,16 @@ type Network struct {
 // MaskedNetwork is a network of which only the bits of the mask are kept.
 func MaskedNetwork(addr, mask netip.Addr) Network { return Network{masked(addr, mask), mask} }
 
+// NetworkOf is a prefix as a network.
+func NetworkOf(p netip.Prefix) Network {
+	f := IPv4
+	if p.Addr().Is6() {
+		f = IPv6
+	}
+	mask := maskOf(f, p.Bits())
+	return MaskedNetwork(p.Addr(), mask)
+}
+
 // Contains reports whether an address equals the network in the bits of the mask.
 func (n Network) Contains(a netip.Addr) bool {
 	return a.BitLen() == n.Addr.BitLen() && masked(a, n.Mask) == n.Addr

@@ -5,16 +5,17 @@ import (
 	"net/netip"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
 // jumps are the rules in the built-in chains, in an order that has the same effect
 // as kube-proxy's (iptablesJumpChains; each is inserted at the head of its chain).
 func jumps(t *decision.Table, f decision.Family) []Rule {
-	rule := func(table Table, chain, to, text string, m ...match) Rule {
+	rule := func(table Table, chain, to, text string, m ...iptables.Match) Rule {
 		if text != "" {
 			m = append(m, comment(text))
 		}
-		return Rule{Table: table, Chain: chain, matches: m, target: jumpTo(to)}
+		return Rule{Table: table, Chain: chain, Matches: m, Target: jumpTo(to)}
 	}
 	const portals, external, firewall = "kubernetes service portals", "kubernetes externally-visible service portals", "kubernetes load balancer firewall"
 	rules := []Rule{
@@ -45,23 +46,23 @@ func common(t *decision.Table, f decision.Family, k Kernel) []Rule {
 	w := &writer{t: t}
 	mark := t.Node().Mark()
 	if !k.TCPLiberal {
-		invalid := []match{stateInvalid}
+		invalid := []iptables.Match{stateInvalid}
 		if k.NFAcct {
 			invalid = append(invalid, counter(InvalidDropped))
 		}
-		w.add(Filter, Forward, target{kind: verdict, arg: "DROP"}, nil, invalid...)
+		w.add(Filter, Forward, iptables.Drop, nil, invalid...)
 	}
-	w.add(Filter, Forward, target{kind: verdict, arg: "ACCEPT"}, describe("marked packets are accepted for forwarding"),
+	w.add(Filter, Forward, iptables.Accept, describe("marked packets are accepted for forwarding"),
 		comment("kubernetes forwarding rules"), marked(mark, false))
-	w.add(Filter, Forward, target{kind: verdict, arg: "ACCEPT"}, nil, comment("kubernetes forwarding conntrack rule"), stateKnown)
+	w.add(Filter, Forward, iptables.Accept, nil, comment("kubernetes forwarding conntrack rule"), stateKnown)
 	if f == decision.IPv4 && t.Node().LocalhostNodePorts {
-		w.add(Filter, Firewall, target{kind: verdict, arg: "DROP"}, describe("only loopback addresses may send to loopback addresses: dropped"),
-			source{localnet, true}, destination{localnet, false}, comment("block incoming localnet connections"), stateForeign)
+		w.add(Filter, Firewall, iptables.Drop, describe("only loopback addresses may send to loopback addresses: dropped"),
+			iptables.Source{Network: iptables.NetworkOf(localnet), Negated: true}, destination(localnet), comment("block incoming localnet connections"), stateForeign)
 	}
-	w.add(NAT, MarkMasq, target{kind: setMark, arg: fmt.Sprintf("--set-xmark %#x/%#x", mark, mark)}, nil)
-	w.add(NAT, Postrouting, target{kind: ret}, nil, marked(mark, true))
-	w.add(NAT, Postrouting, target{kind: clearMark, arg: fmt.Sprintf("--set-xmark %#x/0x0", mark)}, nil)
-	w.add(NAT, Postrouting, target{kind: masquerade}, describe("the source becomes an address of this node"), comment("kubernetes service traffic requiring SNAT"))
+	w.add(NAT, MarkMasq, iptables.SetMark{Mark: iptables.MaskedValue{Value: mark, Mask: mark}}, nil)
+	w.add(NAT, Postrouting, iptables.Return, nil, marked(mark, true))
+	w.add(NAT, Postrouting, iptables.SetMark{Mark: iptables.MaskedValue{Value: mark}}, nil)
+	w.add(NAT, Postrouting, iptables.Masquerade{To: iptables.NATRange{RandomFully: true}}, describe("the source becomes an address of this node"), comment("kubernetes service traffic requiring SNAT"))
 	w.nodePortJumps(f)
 	return w.rules
 }
@@ -83,18 +84,21 @@ func (w *writer) nodePortJumps(f decision.Family) {
 		}
 		return
 	}
+	notTo := func(p netip.Prefix) iptables.Match {
+		return iptables.Destination{Network: iptables.NetworkOf(p), Negated: true}
+	}
 	say := func(s *state, matched bool) string {
 		if matched {
 			return fmt.Sprintf("%s is an address of this node: check whether the port is a node port", s.dst.Addr())
 		}
 		return fmt.Sprintf("%s is not an address of this node with open node ports", s.dst.Addr())
 	}
-	m := []match{c, addrtype{}}
+	m := []iptables.Match{c, toNode()}
 	switch {
 	case f == decision.IPv6:
-		m = append(m, destination{netip.MustParsePrefix("::1/128"), true})
+		m = append(m, notTo(netip.MustParsePrefix("::1/128")))
 	case !w.t.Node().LocalhostNodePorts:
-		m = append(m, destination{localnet, true})
+		m = append(m, notTo(localnet))
 	}
 	w.add(NAT, Services, jumpTo(NodePorts), say, m...)
 }

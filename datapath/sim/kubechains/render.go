@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
 // builtIn are the built-in chains of the tables that kube-proxy writes to.
@@ -36,10 +36,15 @@ func Rules(t *decision.Table, f decision.Family, k Kernel) []Rule {
 // refusesNodePort is 1 for a rule that refuses flows to a node port on any address of the node,
 // else 0.
 func (r *Rule) refusesNodePort() int {
-	if r.Table == Filter && r.Chain == ExternalServices && !slices.ContainsFunc(r.matches, func(m match) bool { return m.place() == destinationPlace }) {
+	if r.Table == Filter && r.Chain == ExternalServices && !slices.ContainsFunc(r.Matches, isDestination) {
 		return 1
 	}
 	return 0
+}
+
+func isDestination(m iptables.Match) bool {
+	_, ok := m.(iptables.Destination)
+	return ok
 }
 
 // ServiceRules are the rules of one service port alone.
@@ -58,7 +63,7 @@ func RenderRules(out io.Writer, rules []Rule) error {
 			table = r.Table
 			fmt.Fprintf(b, "*%s\n", table)
 		}
-		fmt.Fprintln(b, strings.TrimRight("-A "+rules[i].Chain+" "+rules[i].String(), " "))
+		fmt.Fprintln(b, rules[i].line())
 	}
 	return b.Flush()
 }
@@ -95,7 +100,7 @@ func Render(out io.Writer, rules []Rule) error {
 		}
 		for _, c := range append(slices.Clone(builtIn[table]), chains...) {
 			for _, r := range byChain[c] {
-				fmt.Fprintln(b, strings.TrimRight("-A "+c+" "+r.String(), " "))
+				fmt.Fprintln(b, r.line())
 			}
 		}
 		fmt.Fprintln(b, "COMMIT")

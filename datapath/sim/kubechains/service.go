@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
 // writer collects the rules of service ports, as kube-proxy's syncProxyRules
@@ -29,15 +30,15 @@ func newWriter(t *decision.Table, f decision.Family, k Kernel) *writer {
 }
 
 // endpointComment returns the comment of a rule about an endpoint, if it has one.
-func (w *writer) endpointComment(text string) []match {
+func (w *writer) endpointComment(text string) []iptables.Match {
 	if w.large {
 		return nil
 	}
-	return []match{comment(text)}
+	return []iptables.Match{comment(text)}
 }
 
-func (w *writer) add(table Table, chain string, t target, say func(*state, bool) string, m ...match) {
-	w.rules = append(w.rules, Rule{Table: table, Chain: chain, matches: m, target: t, say: say})
+func (w *writer) add(table Table, chain string, t iptables.Target, say func(*state, bool) string, m ...iptables.Match) {
+	w.rules = append(w.rules, Rule{Table: table, Chain: chain, Matches: inOrder(m), Target: t, say: say})
 }
 
 // describe returns the same sentence for a match and for no match.
@@ -70,7 +71,7 @@ func (w *writer) services(services []*decision.ServicePort) {
 }
 
 // address adds a rule for an address of the service port, or for its node port.
-func (w *writer) address(s *decision.ServicePort, e decision.Entry, a netip.Addr, table Table, chain string, t target, say func(*state, bool) string, m ...match) {
+func (w *writer) address(s *decision.ServicePort, e decision.Entry, a netip.Addr, table Table, chain string, t iptables.Target, say func(*state, bool) string, m ...iptables.Match) {
 	w.add(table, chain, t, say, m...)
 	w.rules[len(w.rules)-1].rank = w.t.Rank(s, e, a)
 }
@@ -82,8 +83,8 @@ func (w *writer) service(s *decision.ServicePort) {
 	w.loadBalancerIPs(s)
 	w.nodePort(s)
 	if s.HealthCheckNodePort != 0 {
-		w.add(Filter, NodePorts, target{kind: verdict, arg: "ACCEPT"}, describe("the health check port of %s", s.Name),
-			protocol(decision.TCP), comment(s.Name.String()+" health check node port"), port{decision.TCP, s.HealthCheckNodePort})
+		w.add(Filter, NodePorts, iptables.Accept, describe("the health check port of %s", s.Name),
+			protocol(decision.TCP), comment(s.Name.String()+" health check node port"), port(decision.TCP, s.HealthCheckNodePort))
 	}
 	if !s.HasEndpoints {
 		return
@@ -112,23 +113,23 @@ func (w *writer) service(s *decision.ServicePort) {
 
 // refusal is the target for packets to a service port that has no usable endpoints:
 // REJECT if there are none in the cluster, DROP if only none here.
-func refusal(s *decision.ServicePort) (target, comment, func(*state, bool) string) {
+func refusal(s *decision.ServicePort) (iptables.Target, iptables.Match, func(*state, bool) string) {
 	if s.HasEndpoints {
-		return target{kind: verdict, arg: "DROP"}, comment(s.Name.String() + " has no local endpoints"),
+		return iptables.Drop, comment(s.Name.String() + " has no local endpoints"),
 			describe("the traffic policy is Local, and %s has no usable endpoint on this node: the packet is dropped", s.Name)
 	}
-	code := "icmp-port-unreachable"
+	code := iptables.RejectWith("icmp-port-unreachable")
 	if s.Family == decision.IPv6 {
 		code = "icmp6-port-unreachable"
 	}
-	return target{kind: verdict, arg: "REJECT --reject-with " + code}, comment(s.Name.String() + " has no endpoints"),
+	return iptables.Reject{With: code}, comment(s.Name.String() + " has no endpoints"),
 		describe("%s has no usable endpoint: the packet is refused", s.Name)
 }
 
 // at matches an address and the port of the service port.
-func at(s *decision.ServicePort, a netip.Addr, c comment, between ...match) []match {
-	m := []match{host(a), protocol(s.Protocol), c}
-	return append(append(m, between...), port{s.Protocol, s.Port})
+func at(s *decision.ServicePort, a netip.Addr, c iptables.Match, between ...iptables.Match) []iptables.Match {
+	m := []iptables.Match{host(a), protocol(s.Protocol), c}
+	return append(append(m, between...), port(s.Protocol, s.Port))
 }
 
 func (w *writer) clusterIP(s *decision.ServicePort) {
@@ -154,7 +155,7 @@ func (w *writer) clusterIP(s *decision.ServicePort) {
 			}
 			return "this rule matches packets to the ClusterIP only"
 		}
-		m := append([]match{pod{&node.Detector, s.Family, true}}, at(s, s.ClusterIP, c)...)
+		m := append([]iptables.Match{pod(&node.Detector, s.Family, true)}, at(s, s.ClusterIP, c)...)
 		w.add(NAT, chain, jumpTo(MarkMasq), say, m...)
 	}
 }
@@ -196,7 +197,7 @@ func (w *writer) loadBalancerIPs(s *decision.ServicePort) {
 		}
 		if s.Restricted() {
 			c := comment(fmt.Sprintf("%s traffic not accepted by %s", s.Name, s.FirewallChain()))
-			w.address(s, decision.EntryLoadBalancer, ip, Filter, ProxyFirewall, target{kind: verdict, arg: "DROP"}, describe("the firewall chain did not accept this packet, so it was not translated: dropped"), at(s, ip, c)...)
+			w.address(s, decision.EntryLoadBalancer, ip, Filter, ProxyFirewall, iptables.Drop, describe("the firewall chain did not accept this packet, so it was not translated: dropped"), at(s, ip, c)...)
 		}
 	}
 	for _, ip := range s.LoadBalancerIPs {
@@ -208,20 +209,20 @@ func (w *writer) nodePort(s *decision.ServicePort) {
 	if s.NodePort == 0 {
 		return
 	}
-	claim := func(table Table, chain string, t target, say func(*state, bool) string, m ...match) {
+	claim := func(table Table, chain string, t iptables.Target, say func(*state, bool) string, m ...iptables.Match) {
 		w.address(s, decision.EntryNodePort, netip.Addr{}, table, chain, t, say, m...)
 	}
 	if s.HasEndpoints {
 		say := describe("%s port %d is the node port of %s", s.Protocol, s.NodePort, s.Name)
-		m := []match{protocol(s.Protocol), comment(s.Name.String()), port{s.Protocol, s.NodePort}}
+		m := []iptables.Match{protocol(s.Protocol), comment(s.Name.String()), port(s.Protocol, s.NodePort)}
 		if w.kernel.NFAcct && s.Family == decision.IPv4 && w.t.Node().LocalhostNodePorts {
-			claim(NAT, NodePorts, jumpTo(s.ExternalChain()), say, append(slices.Clone(m), destination{localnet, false}, counter(LocalhostAccepted))...)
+			claim(NAT, NodePorts, jumpTo(s.ExternalChain()), say, append(slices.Clone(m), destination(localnet), counter(LocalhostAccepted))...)
 		}
 		claim(NAT, NodePorts, jumpTo(s.ExternalChain()), say, m...)
 	}
 	if lacksExternal(s) {
 		t, c, say := refusal(s)
-		claim(Filter, ExternalServices, t, say, protocol(s.Protocol), c, addrtype{}, port{s.Protocol, s.NodePort})
+		claim(Filter, ExternalServices, t, say, protocol(s.Protocol), c, toNode(), port(s.Protocol, s.NodePort))
 	}
 }
 
@@ -234,12 +235,12 @@ func (w *writer) external(s *decision.ServicePort) {
 	} else {
 		if d := &w.t.Node().Detector; d.Implemented(s.Family) {
 			w.add(NAT, chain, jumpTo(s.ServiceChain()), either("%s is a pod: the external policy does not apply", "%s is not a pod"),
-				pod{d, s.Family, false}, comment("pod traffic for "+name+" external destinations"))
+				pod(d, s.Family, false), comment("pod traffic for "+name+" external destinations"))
 		}
 		w.add(NAT, chain, jumpTo(MarkMasq), either("%s is this node itself: masquerade", "%s is not this node: no masquerade"),
-			comment("masquerade LOCAL traffic for "+name+" external destinations"), addrtype{source: true})
+			comment("masquerade LOCAL traffic for "+name+" external destinations"), fromNode())
 		w.add(NAT, chain, jumpTo(s.ServiceChain()), either("%s is this node itself: the external policy does not apply", "%s is not this node: the external policy applies"),
-			comment("route LOCAL traffic for "+name+" external destinations"), addrtype{source: true})
+			comment("route LOCAL traffic for "+name+" external destinations"), fromNode())
 	}
 	if !lacksExternal(s) {
 		say := describe("balance over all endpoints of the cluster")
@@ -254,7 +255,11 @@ func (w *writer) external(s *decision.ServicePort) {
 func (w *writer) firewall(s *decision.ServicePort) {
 	chain, c := s.FirewallChain(), comment(s.Name.String()+" loadbalancer IP")
 	through := func(p netip.Prefix) {
-		w.add(NAT, chain, jumpTo(s.ExternalChain()), either("%s is within "+p.String()+", one of the allowed ranges", "%s is not within "+p.String()), source{prefix: p}, c)
+		m := []iptables.Match{c}
+		if p.Bits() > 0 { // iptables-save leaves out a match of any address
+			m = append(m, source(p))
+		}
+		w.add(NAT, chain, jumpTo(s.ExternalChain()), either("%s is within "+p.String()+", one of the allowed ranges", "%s is not within "+p.String()), m...)
 	}
 	for _, r := range s.SourceRanges {
 		through(r)
@@ -264,7 +269,7 @@ func (w *writer) firewall(s *decision.ServicePort) {
 			through(hostPrefix(ip))
 		}
 	}
-	w.add(NAT, chain, target{}, describe("the source is in no allowed range: KUBE-PROXY-FIREWALL drops the packet"),
+	w.add(NAT, chain, nil, describe("the source is in no allowed range: KUBE-PROXY-FIREWALL drops the packet"),
 		comment("other traffic to "+s.Name.String()+" will be dropped by "+ProxyFirewall))
 }
 
@@ -272,14 +277,14 @@ func (w *writer) firewall(s *decision.ServicePort) {
 func (w *writer) balance(s *decision.ServicePort, policy decision.Policy) {
 	chain, usable := s.PolicyChain(policy), s.Usable[policy]
 	n := len(usable)
-	arrow := func(i uint32) []match {
+	arrow := func(i uint32) []iptables.Match {
 		return w.endpointComment(fmt.Sprintf("%s -> %s", s.Name, s.Endpoints[i].AddrPort))
 	}
 	if s.AffinitySeconds > 0 {
 		for _, i := range usable {
 			ep := s.Endpoints[i].AddrPort
 			yes := fmt.Sprintf("%%s went to %s less than %d s ago: session affinity keeps it there", ep, s.AffinitySeconds)
-			w.add(NAT, chain, jumpTo(s.EndpointChain(ep)), either(yes, "%s is not bound to "+ep.String()), append(arrow(i), recent{s, ep, false})...)
+			w.add(NAT, chain, jumpTo(s.EndpointChain(ep)), either(yes, "%s is not bound to "+ep.String()), append(arrow(i), recent(s, ep, false))...)
 		}
 	}
 	for k, i := range usable {
@@ -289,13 +294,14 @@ func (w *writer) balance(s *decision.ServicePort, policy decision.Policy) {
 			say = describe("the last endpoint takes the remaining flows")
 		}
 		if k < n-1 {
-			m = append(m, statistic{k, n})
+			m = append(m, statistic(share{k, n}))
 			from, to := float64(k)/float64(n), float64(k+1)/float64(n)
 			say = func(p *state, _ bool) string {
 				return fmt.Sprintf("random draw %.4f, this rule's share is [%.4f, %.4f)", p.d.Draw, from, to)
 			}
 		}
 		w.add(NAT, chain, jumpTo(s.EndpointChain(s.Endpoints[i].AddrPort)), say, m...)
+		w.rules[len(w.rules)-1].share = share{k, n}
 	}
 }
 
@@ -304,12 +310,12 @@ func (w *writer) endpoint(s *decision.ServicePort, ep netip.AddrPort) {
 	chain, c := s.EndpointChain(ep), w.endpointComment(s.Name.String())
 	if !w.t.Node().NoHairpinMasquerade {
 		w.add(NAT, chain, jumpTo(MarkMasq), either("%s connects to itself: masquerade, or it would reply to itself directly", "%s is not the endpoint "+ep.Addr().String()+" itself"),
-			append([]match{source{prefix: hostPrefix(ep.Addr())}}, c...)...)
+			append([]iptables.Match{source(hostPrefix(ep.Addr()))}, c...)...)
 	}
-	m := append([]match{protocol(s.Protocol)}, c...)
+	m := append([]iptables.Match{protocol(s.Protocol)}, c...)
 	if s.AffinitySeconds > 0 {
-		m = append(m, recent{s, ep, true})
+		m = append(m, recent(s, ep, true))
 	}
-	m = append(m, port{s.Protocol, 0})
-	w.add(NAT, chain, target{kind: dnat, to: ep}, describe("the destination becomes %s", ep), m...)
+	m = append(m, port(s.Protocol, 0))
+	w.add(NAT, chain, dnat(ep), describe("the destination becomes %s", ep), m...)
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
 // Walk follows the packet through kube-proxy's rules and returns a step for each rule that it
@@ -27,28 +28,80 @@ func (r remembered) Bound(_ *decision.ServicePort, endpoint netip.AddrPort, _ ne
 	return r.d.Reason == decision.Bound && endpoint == r.d.Endpoint()
 }
 
+// state is a packet on its walk.
+type state struct {
+	*decision.Packet
+	table *decision.Table
+	dst   netip.AddrPort // changed by DNAT
+	d     *decision.Decision
+}
+
 // walker follows one packet.
 type walker struct {
 	state
 	rules   map[Table]map[string][]Rule
 	steps   []flow.Step
 	verdict decision.Verdict
+	dnat    bool
 	snat    bool
+
+	// context is what the rules see; node is its Host.
+	context iptables.Context
+	node    node
 }
 
 func newWalker(t *decision.Table, p *decision.Packet, d *decision.Decision, a decision.Affinity) *walker {
 	w := &walker{
-		state: state{Packet: p, table: t, dst: p.Destination, d: d, a: a},
+		state: state{Packet: p, table: t, dst: p.Destination, d: d},
 		rules: map[Table]map[string][]Rule{Filter: {}, NAT: {}},
+		node:  node{table: t, draw: d.Draw},
+	}
+	w.context = iptables.Context{
+		Packet: iptables.Packet{Protocol: uint8(p.Protocol), Source: p.Source, Destination: p.Destination, Local: p.Local, InInterface: p.InInterface},
+		In:     p.InInterface, Host: &w.node,
 	}
 	f := decision.FamilyOf(p.Destination.Addr())
 	rules := newWriter(t, f, Kernel{})
 	rules.rules = jumps(t, f)
-	rules.services(t.Candidates(p))
+	services := t.Candidates(p)
+	rules.services(services)
 	for _, r := range append(rules.rules, common(t, f, Kernel{})...) {
 		w.rules[r.Table][r.Chain] = append(w.rules[r.Table][r.Chain], r)
 	}
+	for _, s := range services {
+		for i := range s.Endpoints {
+			if ep := s.Endpoints[i].AddrPort; s.AffinitySeconds > 0 && a != nil && a.Bound(s, ep, p.Source.Addr()) {
+				w.node.memory.AddRecent(s.EndpointChain(ep), p.Source.Addr())
+			}
+		}
+	}
 	return w
+}
+
+// node is what the rules see of the node, for the first packet of a new flow.
+type node struct {
+	iptables.Host // only what kube-proxy's rules match
+	table         *decision.Table
+	connection    iptables.Connection
+	memory        iptables.Memory
+	draw          float64
+	share         share // of the rule under evaluation
+}
+
+func (n *node) Connection() *iptables.Connection { return &n.connection }
+func (n *node) State() iptables.States           { return iptables.StateNew }
+func (n *node) Reply() bool                      { return false }
+func (n *node) Memory() *iptables.Memory         { return &n.memory }
+func (n *node) Uptime() float64                  { return 0 }
+func (n *node) Draw(float64) bool                { return n.share.has(n.draw) }
+
+func (n *node) AddrType(a netip.Addr, _ string, _ iptables.AddrTypes) bool { return n.table.IsLocal(a) }
+
+func (w *walker) marked() bool { return w.context.Packet.Mark != 0 }
+
+func (w *walker) matches(r *Rule) bool {
+	w.node.share = r.share
+	return !slices.ContainsFunc(r.Matches, func(m iptables.Match) bool { return w.context.Evaluate(m) != iptables.True })
 }
 
 // walk follows the packet; if no rule concerns it, the only step says that.
@@ -95,7 +148,7 @@ func (w *walker) postrouting() {
 		w.run(NAT, "POSTROUTING")
 		return
 	}
-	if w.marked {
+	if w.marked() {
 		w.steps = append(w.steps, flow.Step{
 			Table: string(NAT), Chain: Postrouting, Outcome: flow.StepPassed,
 			Text: fmt.Sprintf("%s is this node: the packet is delivered here and does not pass POSTROUTING, so its source is unchanged", w.dst.Addr()),
@@ -108,46 +161,41 @@ func (w *walker) run(table Table, chain string) (ended bool) {
 	rules := w.rules[table][chain]
 	for i := range rules {
 		r := &rules[i]
-		matched := !slices.ContainsFunc(r.matches, func(m match) bool { return !m.matches(&w.state) })
+		matched := w.matches(r)
 		w.addStep(r, matched)
 		if !matched {
 			continue
 		}
-		switch r.target.kind {
-		case jump:
-			if r.target.arg == MarkMasq {
-				w.marked = true
-			} else if w.run(table, r.target.arg) {
+		switch t := r.Target.(type) {
+		case iptables.Jump:
+			if t.Chain == MarkMasq {
+				w.context.Packet.Mark |= w.table.Node().Mark()
+			} else if w.run(table, t.Chain) {
 				return true
 			}
-		case ret:
-			return false
-		case clearMark:
-			w.marked = false
-		case dnat:
-			w.dst, w.dnat = r.target.to, true
+		case iptables.SetMark:
+			w.context.Change(t)
+		case iptables.DNAT:
+			w.dst, w.dnat = netip.AddrPortFrom(t.To.First, t.To.FirstPort), true
+			w.context.Packet.Destination, w.node.connection.DNAT = w.dst, true
 			return true
-		case masquerade:
+		case iptables.Masquerade:
 			w.snat = true
 			return true
-		case verdict:
-			w.conclude(r.target.arg)
+		case iptables.Reject:
+			w.verdict = decision.Reject
+			return true
+		case iptables.Verdict:
+			switch t {
+			case iptables.Return:
+				return false
+			case iptables.Drop:
+				w.verdict = decision.Drop
+			}
 			return true
 		}
 	}
 	return false
-}
-
-// conclude takes a verdict of the filter table.
-func (w *walker) conclude(v string) {
-	switch v {
-	case "ACCEPT":
-		w.verdict = decision.Accept
-	case "DROP":
-		w.verdict = decision.Drop
-	default:
-		w.verdict = decision.Reject
-	}
 }
 
 // addStep adds the step, if the rule has a sentence and is relevant.
@@ -157,14 +205,14 @@ func (w *walker) addStep(r *Rule, matched bool) {
 		return
 	}
 	o := flow.StepPassed
-	switch {
-	case !matched:
-	case r.target.kind == jump && r.target.arg == MarkMasq:
-		o = flow.StepMarked
-	case r.target.kind == jump:
-		o = flow.StepJumped
-	default:
+	if matched {
 		o = flow.StepApplied
+		if to, ok := r.Target.(iptables.Jump); ok {
+			o = flow.StepJumped
+			if to.Chain == MarkMasq {
+				o = flow.StepMarked
+			}
+		}
 	}
 	w.steps = append(w.steps, flow.Step{
 		Table: string(r.Table), Chain: r.Chain, Rule: r.String(), Outcome: o, Text: r.say(&w.state, matched),

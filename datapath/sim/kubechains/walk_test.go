@@ -146,3 +146,19 @@ func TestSentences(t *testing.T) {
 		}
 	}
 }
+
+func BenchmarkWalk(b *testing.B) {
+	w := newWorld(1, decision.IPv4)
+	var packets []*decision.Packet
+	var decisions []decision.Decision
+	for len(packets) < 64 {
+		p := w.packet()
+		if d := decision.Decide(w.table, p, w.Rand, w.bound); d.Verdict == decision.DNAT {
+			packets, decisions = append(packets, p), append(decisions, d)
+		}
+	}
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		Walk(w.table, packets[i%64], &decisions[i%64])
+	}
+}
