@@ -52,7 +52,7 @@ func (d *derivation) takeEndpoints() error {
 			if h == nil {
 				continue
 			}
-			port := Port{e.AddrPort.Port(), s.Protocol}
+			port := Port{Port: e.AddrPort.Port(), Protocol: s.Protocol}
 			switch p, _ := h.(*derivedPod); {
 			case p == nil || !p.known || s.Protocol == decision.SCTP || slices.Contains(p.Ports, port):
 				h.serve(port)

@@ -122,7 +122,7 @@ func (d *derivation) takePods(objects []*corev1.Pod) error {
 		for i := range o.Spec.Containers {
 			for _, c := range o.Spec.Containers[i].Ports {
 				if protocol, err := decision.ParseProtocol(cmp.Or(string(c.Protocol), "TCP")); err == nil && c.ContainerPort > 0 && c.ContainerPort < 1<<16 {
-					h.serve(Port{uint16(c.ContainerPort), protocol})
+					h.serve(Port{Port: uint16(c.ContainerPort), Protocol: protocol})
 					if p, ok := h.(*derivedPod); ok {
 						p.declared = true
 					}

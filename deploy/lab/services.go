@@ -38,7 +38,7 @@ func (s *Spec) podAt(a netip.Addr) *Pod {
 func (s *Spec) served(svc *decision.ServicePort) bool {
 	for _, e := range svc.UsableEndpoints(decision.Cluster) {
 		p := s.podAt(e.AddrPort.Addr())
-		if p == nil || !slices.Contains(p.Ports, Port{e.AddrPort.Port(), svc.Protocol}) {
+		if p == nil || !slices.Contains(p.Ports, Port{Port: e.AddrPort.Port(), Protocol: svc.Protocol}) {
 			return false
 		}
 	}
@@ -107,7 +107,7 @@ func (s *Spec) doorFor(svc *decision.ServicePort) (*Node, netip.Addr) {
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
 		a, ok := address(n.Addresses, svc.Family)
-		if !ok || !s.Proxy.opensNodePorts(a) {
+		if !ok || !s.opensNodePorts(a) {
 			continue
 		}
 		has := slices.ContainsFunc(svc.UsableEndpoints(decision.Cluster), func(e decision.Endpoint) bool {
@@ -132,9 +132,9 @@ func some(list []string) string {
 }
 
 // opensNodePorts reports whether node ports are open on a node's address.
-func (p *Proxy) opensNodePorts(a netip.Addr) bool {
+func (s *Spec) opensNodePorts(a netip.Addr) bool {
 	restricted := false
-	for _, c := range p.NodePortAddresses {
+	for _, c := range s.Proxy.NodePortAddresses {
 		if c.Contains(a) {
 			return true
 		}

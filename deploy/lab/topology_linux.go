@@ -219,7 +219,7 @@ func (t *topology) buildPod(p *Pod, node *Node, n *netns.Namespace, device strin
 		return err
 	}
 	for _, a := range p.Addresses {
-		gateway, err := node.gatewayOf(a)
+		gateway, err := gatewayOf(node, a)
 		if err != nil {
 			return err
 		}
@@ -236,8 +236,8 @@ func (t *topology) buildPod(p *Pod, node *Node, n *netns.Namespace, device strin
 	return nil
 }
 
-// gatewayOf returns the gateway of a pod's address.
-func (n *Node) gatewayOf(pod netip.Addr) (netip.Addr, error) {
+// gatewayOf returns the gateway of a pod's address on a node.
+func gatewayOf(n *Node, pod netip.Addr) (netip.Addr, error) {
 	for _, c := range n.PodCIDRs {
 		switch {
 		case !c.Contains(pod):

@@ -69,7 +69,7 @@ func TestTopology(t *testing.T) {
 					}
 					// A node asks its own pods from their gateway.
 					if node != nil {
-						if g, err := node.gatewayOf(p.at.Addr()); err == nil {
+						if g, err := gatewayOf(node, p.at.Addr()); err == nil {
 							source = g
 						}
 					}

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"regexp"
 
+	"github.com/nfqproxy/nfqproxy/control/source/manifest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
@@ -21,16 +22,17 @@ const fabricName = "fabric"
 
 // validation collects the mistakes of a spec that decoded.
 type validation struct {
-	spec     *Spec
-	problems []Problem
-	names    map[string]string     // a node's, client's or pod's name -> its path
-	owners   map[netip.Addr]string // an address -> the path that has it
-	nodes    map[string]*Node
+	file   string
+	spec   *Spec
+	errs   manifest.Errors
+	names  map[string]string     // a node's, client's or pod's name -> its path
+	owners map[netip.Addr]string // an address -> the path that has it
+	nodes  map[string]*Node
 }
 
-// validate returns all mistakes, in the order of the file.
-func validate(s *Spec) []Problem {
-	v := validation{spec: s, names: map[string]string{fabricName: "the fabric"}, owners: make(map[netip.Addr]string), nodes: make(map[string]*Node)}
+// validate returns all mistakes in a lab of the file.
+func validate(file string, s *Spec) manifest.Errors {
+	v := validation{file: file, spec: s, names: map[string]string{fabricName: "the fabric"}, owners: make(map[netip.Addr]string), nodes: make(map[string]*Node)}
 	v.label("metadata.name", s.Name)
 	v.networks()
 	v.nodesAndTheirCIDRs()
@@ -41,11 +43,11 @@ func validate(s *Spec) []Problem {
 			v.fail(fmt.Sprintf("objects[%d]", i), "missing")
 		}
 	}
-	return v.problems
+	return v.errs
 }
 
 func (v *validation) fail(path, format string, args ...any) {
-	v.problems = append(v.problems, Problem{Field: path, Text: fmt.Sprintf(format, args...)})
+	v.errs = append(v.errs, &manifest.Error{File: v.file, Item: -1, Field: path, Err: fmt.Errorf(format, args...)})
 }
 
 var (
@@ -73,14 +75,11 @@ func (v *validation) label(path, name string) bool {
 
 // hostName checks the name of a node or pod, which must be unique.
 func (v *validation) hostName(path, name, full string) {
-	switch {
-	case name == "":
-		v.fail(path, "missing")
-	case !isHostName(name):
+	if !isHostName(name) {
 		v.fail(path, "%q is not a name: want at most 253 lower case letters, digits, hyphens and dots", name)
-	default:
-		v.own(path, full)
+		return
 	}
+	v.own(path, full)
 }
 
 // own assigns a name to a path.

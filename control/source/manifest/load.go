@@ -89,10 +89,8 @@ type loader struct {
 	// large is the size in bytes from which on the items of a List are parsed one by one.
 	large int
 
-	// The contents of the lab file among the files; labAt is nil if there is none.
-	labAt             *place
-	labNodes, labPods []labHost
-	further           []string // files that it names
+	labAt   *place   // of the lab file among the files; nil: there is none
+	further []string // files that it names
 
 	unknown map[string]*unknownField // by kind and path, without indexes
 }
@@ -146,7 +144,7 @@ func (l *loader) result() (*Objects, error) {
 		return nil, err
 	}
 	l.addLab()
-	l.objects.Warnings = l.warnings()
+	l.objects.Warnings = append(l.objects.Warnings, l.warnings()...)
 	l.objects.sort()
 	return l.objects, nil
 }
@@ -278,7 +276,7 @@ func (l *loader) back(to mark, document place) {
 		return at.file == document.file && at.document == document.document
 	})
 	if l.labAt != nil && l.labAt.file == document.file && l.labAt.document == document.document {
-		l.labAt, l.labNodes, l.labPods, l.further = nil, nil, nil, nil
+		l.labAt, l.further = nil, nil
 	}
 	*l.objects, l.errs, l.unknown = to.objects, l.errs[:to.errs], to.unknown
 }
