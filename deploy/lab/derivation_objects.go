@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nfqproxy/nfqproxy/control"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/kubeaddr"
 )
@@ -64,15 +65,7 @@ func (d *derivation) takeNodes(objects []*corev1.Node) error {
 				}
 			}
 		}
-		cidrs := o.Spec.PodCIDRs
-		if len(cidrs) == 0 && o.Spec.PodCIDR != "" {
-			cidrs = []string{o.Spec.PodCIDR}
-		}
-		for _, s := range cidrs {
-			if c, err := kubeaddr.ParsePrefix(s); err == nil {
-				n.declared = append(n.declared, c)
-			}
-		}
+		n.declared = append(n.declared, control.PodCIDRs(o)...)
 	}
 	return nil
 }

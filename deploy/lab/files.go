@@ -200,7 +200,5 @@ func of(pod string) string {
 
 // has reports whether a host of the lab has the address.
 func (s *Spec) has(a netip.Addr) bool {
-	return s.podAt(a) != nil ||
-		slices.ContainsFunc(s.Nodes, func(n Node) bool { return slices.Contains(n.Addresses, a) }) ||
-		slices.ContainsFunc(s.Clients, func(c Client) bool { return slices.Contains(c.Addresses, a) })
+	return slices.ContainsFunc(s.machines(), func(m machine) bool { return slices.Contains(m.addresses, a) })
 }

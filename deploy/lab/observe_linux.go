@@ -54,23 +54,13 @@ func (l *Lab) makeDir() (err error) {
 
 func (l *Lab) tokenFile() string { return filepath.Join(l.dir, "token") }
 
-// socket is the socket of the flow API of a node's daemon. Its path has a number, because
-// node names can be too long for a socket's path.
-func (l *Lab) socket(node string) string {
-	for i := range l.spec.Nodes {
-		if l.spec.Nodes[i].Name == node {
-			return filepath.Join(l.dir, fmt.Sprintf("node-%d.sock", i))
-		}
-	}
-	return ""
-}
-
 // NodeObserver is the flow API of one node's daemon.
 func (l *Lab) NodeObserver(node string) (*observe.Client, error) {
-	if _, err := l.daemon(node); err != nil {
+	d, err := l.daemon(node)
+	if err != nil {
 		return nil, err
 	}
-	return observe.NewClient("unix:"+l.socket(node), observe.ClientOptions{Token: l.token})
+	return observe.NewClient("unix:"+d.socket, observe.ClientOptions{Token: l.token})
 }
 
 // OpenFlows prepares the flow API of all nodes and its page, at a listener. serve serves them

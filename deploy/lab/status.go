@@ -105,10 +105,12 @@ func (s *Status) WriteText(w io.Writer) error {
 	return nil
 }
 
-func texts[T fmt.Stringer](items []T) string {
+func texts[T fmt.Stringer](items []T) string { return joined(items, " ") }
+
+func joined[T fmt.Stringer](items []T, separator string) string {
 	all := make([]string, len(items))
 	for i, item := range items {
 		all[i] = item.String()
 	}
-	return strings.Join(all, " ")
+	return strings.Join(all, separator)
 }

@@ -3,7 +3,8 @@ package lab
 import (
 	"fmt"
 	"net/netip"
-	"regexp"
+
+	apivalidation "k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/nfqproxy/nfqproxy/control/source/manifest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -50,15 +51,10 @@ func (v *validation) fail(path, format string, args ...any) {
 	v.errs = append(v.errs, &manifest.Error{File: v.file, Item: -1, Field: path, Err: fmt.Errorf(format, args...)})
 }
 
-var (
-	label     = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
-	subdomain = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
-)
-
 // isLabel reports whether a name is valid for labs, clients and namespaces, isHostName
 // whether it is valid for nodes and pods: both as in Kubernetes (RFC 1123).
-func isLabel(name string) bool    { return len(name) <= 63 && label.MatchString(name) }
-func isHostName(name string) bool { return len(name) <= 253 && subdomain.MatchString(name) }
+func isLabel(name string) bool    { return len(apivalidation.IsDNS1123Label(name)) == 0 }
+func isHostName(name string) bool { return len(apivalidation.IsDNS1123Subdomain(name)) == 0 }
 
 // label checks the name of a lab, client or namespace.
 func (v *validation) label(path, name string) bool {

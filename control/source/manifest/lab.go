@@ -183,9 +183,7 @@ func (l *loader) lab(at place, m map[string]any, duplicates []string) {
 	delete(fields, "kind")
 	lab := new(Lab)
 	l.decoder.listFields, l.decoder.respelled = true, nil
-	for _, e := range l.decoder.decode(fields, lab) {
-		l.fail(at, e.path, e.err)
-	}
+	l.failAll(at, l.decoder.decode(fields, lab))
 	l.decoder.listFields = false
 	if len(l.errs) == before {
 		l.completeLab(at, lab)
