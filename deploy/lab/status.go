@@ -7,15 +7,17 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 )
 
 // Status describes a running lab.
 type Status struct {
-	Name    string       `json:"name"`
-	Started time.Time    `json:"started"`
-	Nodes   []NodeStatus `json:"nodes"`
-	Pods    []HostStatus `json:"pods"`
-	Clients []HostStatus `json:"clients"`
+	Name    string                 `json:"name"`
+	Started time.Time              `json:"started"`
+	Nodes   []NodeStatus           `json:"nodes"`
+	Pods    []observe.TopologyPod  `json:"pods"`
+	Clients []observe.TopologyHost `json:"clients"`
 	// FlowAPI is its flow API and web page; empty: it serves none.
 	FlowAPI FlowAPIStatus `json:"flowAPI"`
 	// Files lists what in the lab's files is not in force.
@@ -33,9 +35,10 @@ func (s FlowAPIStatus) Page() string { return s.URL + "/#token=" + s.Token }
 
 // NodeStatus describes a node.
 type NodeStatus struct {
-	HostStatus
-	PodCIDRs []netip.Prefix `json:"podCIDRs"`
-	Daemon   DaemonStatus   `json:"daemon"`
+	Name      string         `json:"name"`
+	Addresses []netip.Addr   `json:"addresses"`
+	PodCIDRs  []netip.Prefix `json:"podCIDRs"`
+	Daemon    DaemonStatus   `json:"daemon"`
 }
 
 // DaemonStatus describes a node's daemon.
@@ -43,13 +46,6 @@ type DaemonStatus struct {
 	State string `json:"state"`           // starting, ready, stopped or dead
 	PID   int    `json:"pid,omitempty"`   // within the lab
 	Error string `json:"error,omitempty"` // how it died
-}
-
-// HostStatus describes any host.
-type HostStatus struct {
-	Name      string       `json:"name"`
-	Node      string       `json:"node,omitempty"` // of a pod
-	Addresses []netip.Addr `json:"addresses"`
 }
 
 // Hosts are the names of all hosts, as in [Spec.Hosts], except for the fabric.
