@@ -17,7 +17,7 @@ import (
 // the zero Addr for one that cannot be a host's.
 func parseAddr(s string) netip.Addr {
 	a, err := kubeaddr.Parse(s)
-	if err != nil || a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() || a.IsLinkLocalUnicast() {
+	if err != nil || !kubeaddr.CanBeHost(a) {
 		return netip.Addr{}
 	}
 	return a

@@ -107,7 +107,7 @@ func (s *Spec) doorFor(svc *decision.ServicePort) (*Node, netip.Addr) {
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
 		a, ok := address(n.Addresses, svc.Family)
-		if !ok || !s.opensNodePorts(a) {
+		if !ok || !decision.ServesNodePorts(a, s.Proxy.NodePortAddresses) {
 			continue
 		}
 		has := slices.ContainsFunc(svc.UsableEndpoints(decision.Cluster), func(e decision.Endpoint) bool {
@@ -129,18 +129,6 @@ func some(list []string) string {
 		return fmt.Sprintf("%s and %d more", strings.Join(list[:most], ", "), n)
 	}
 	return strings.Join(list, ", ")
-}
-
-// opensNodePorts reports whether node ports are open on a node's address.
-func (s *Spec) opensNodePorts(a netip.Addr) bool {
-	restricted := false
-	for _, c := range s.Proxy.NodePortAddresses {
-		if c.Contains(a) {
-			return true
-		}
-		restricted = restricted || decision.FamilyOf(c.Addr()) == decision.FamilyOf(a)
-	}
-	return !restricted
 }
 
 // writeMap writes the hosts and services of a lab.

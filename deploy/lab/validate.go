@@ -8,6 +8,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/source/manifest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/kubeaddr"
 )
 
 // Limits to the size of a lab: a laptop cannot run larger ones well.
@@ -89,7 +90,7 @@ func (v *validation) own(path, full string) {
 
 // take assigns an address to a path.
 func (v *validation) take(path string, a netip.Addr) {
-	if !a.IsValid() || a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() || a.IsLinkLocalUnicast() {
+	if !kubeaddr.CanBeHost(a) {
 		v.fail(path, "%s cannot be the address of a host", a)
 		return
 	}
