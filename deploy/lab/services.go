@@ -135,18 +135,17 @@ func some(list []string) string {
 func writeMap(w io.Writer, s *Spec, services []*decision.ServicePort) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "NODE\tADDRESS\tPODS")
-	for i := range s.Nodes {
-		n := &s.Nodes[i]
+	for _, n := range s.Nodes {
 		var pods []string
-		for j := range s.Pods {
-			if s.Pods[j].Node == n.Name {
-				pods = append(pods, s.Pods[j].Name+" "+texts(s.Pods[j].Addresses))
+		for _, p := range s.Pods {
+			if p.Node == n.Name {
+				pods = append(pods, p.Name+" "+texts(p.Addresses))
 			}
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\n", n.Name, texts(n.Addresses), some(pods))
 	}
-	for i := range s.Clients {
-		fmt.Fprintf(t, "%s\t%s\t(outside)\n", s.Clients[i].Name, texts(s.Clients[i].Addresses))
+	for _, c := range s.Clients {
+		fmt.Fprintf(t, "%s\t%s\t(outside)\n", c.Name, texts(c.Addresses))
 	}
 	fmt.Fprintln(t, "\nSERVICE\tADDRESS\tENDPOINTS")
 	for _, svc := range services {

@@ -64,7 +64,8 @@ func (s *Status) Hosts() (names []string) {
 
 // WriteText writes the status as text.
 func (s *Status) WriteText(w io.Writer) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	var b strings.Builder
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "lab %s, up since %s\n\n", s.Name, s.Started.Local().Format("15:04:05"))
 	fmt.Fprintln(t, "NODE\tADDRESSES\tPODS\tDAEMON")
 	for _, n := range s.Nodes {
@@ -83,22 +84,17 @@ func (s *Status) WriteText(w io.Writer) error {
 	if s.FlowAPI.URL != "" {
 		fmt.Fprintf(t, "\nflows: %s\n", s.FlowAPI.Page())
 	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
+	_ = t.Flush() // a Builder takes everything
 	if text := s.Files.String(); text != "" {
-		if _, err := fmt.Fprintf(w, "\n%s", text); err != nil {
-			return err
-		}
+		b.WriteString("\n" + text)
 	}
 	for _, n := range s.Nodes {
 		if n.Daemon.Error != "" {
-			if _, err := fmt.Fprintf(w, "\n%s\n", n.Daemon.Error); err != nil {
-				return err
-			}
+			b.WriteString("\n" + n.Daemon.Error + "\n")
 		}
 	}
-	return nil
+	_, err := io.WriteString(w, b.String())
+	return err
 }
 
 func texts[T fmt.Stringer](items []T) string { return joined(items, " ") }

@@ -57,8 +57,7 @@ func (t *topology) build() error {
 	if err := errors.Join(t.fabric.AddOwnTable(ownTable), t.addPodRoutes(t.fabric, nil, fabricBridge, ownTable)); err != nil {
 		return err
 	}
-	for i := range t.spec.Clients {
-		c := &t.spec.Clients[i]
+	for _, c := range t.spec.Clients {
 		n, err := t.attach(c.Name, c.Addresses)
 		if err != nil {
 			return err

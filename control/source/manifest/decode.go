@@ -244,7 +244,11 @@ func (d *decoder) list(at *path, value any, into reflect.Value) {
 	}
 	into.Set(reflect.MakeSlice(into.Type(), len(l), len(l)))
 	for i, e := range l {
-		d.value(&path{parent: at, index: i}, e, into.Index(i))
+		at := &path{parent: at, index: i}
+		if e == nil && d.format(at, e, into.Index(i)) {
+			continue // an error: the zero address is none
+		}
+		d.value(at, e, into.Index(i))
 	}
 }
 

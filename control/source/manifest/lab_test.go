@@ -83,6 +83,9 @@ func TestAFaultyLab(t *testing.T) {
 	for text, want := range map[string]string{
 		"pods: [{name: a, adresses: [10.0.0.1]}]":    "lab.yaml: document 1: Lab: pods[0].adresses: unknown field; known fields: addresses, name, namespace, node, ports",
 		"pods: [{name: a, addresses: [10.0.0.1/8]}]": `lab.yaml: document 1: Lab: pods[0].addresses[0]: "10.0.0.1/8" is not an IP address`,
+		"pods: [{name: a, addresses: [null]}]":       "lab.yaml: document 1: Lab: pods[0].addresses[0]: want an IP address, have nothing",
+		"nodes: [{name: a, ports: [{}]}]":            "lab.yaml: document 1: Lab: nodes[0].ports[0].port: missing",
+		"proxy: {queues: 257}":                       "lab.yaml: document 1: Lab: proxy.queues: want a whole number from 1 to 256, have 257",
 		"nodes: [{addresses: [10.0.0.1]}]":           "lab.yaml: document 1: Lab: nodes[0].name: missing",
 		"clusterCIDRs: [10.0.0.0]":                   `lab.yaml: document 1: Lab: clusterCIDRs[0]: "10.0.0.0" is not a CIDR (address/bits)`,
 		"---\n" + head:                               "lab.yaml: document 2: Lab: a second Lab: the first is in lab.yaml: document 1",
