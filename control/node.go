@@ -198,7 +198,7 @@ func (c *NodeConfig) ips(object *corev1.Node) []netip.Addr {
 			if err != nil || a.Type != kind {
 				continue
 			}
-			if f := decision.FamilyOf(ip); !slices.ContainsFunc(ips, func(a netip.Addr) bool { return decision.FamilyOf(a) == f }) {
+			if _, ok := decision.AddressOf(ips, decision.FamilyOf(ip)); !ok {
 				ips = append(ips, ip)
 			}
 		}

@@ -42,7 +42,7 @@ func (d *derivation) addAddress(n *derivedNode, a netip.Addr) {
 	if !a.IsValid() || d.at[a] != nil {
 		return
 	}
-	if _, ok := address(n.Addresses, decision.FamilyOf(a)); !ok {
+	if _, ok := decision.AddressOf(n.Addresses, decision.FamilyOf(a)); !ok {
 		n.Addresses = append(n.Addresses, a)
 	}
 	d.at[a] = n // a further address, too: it serves like the first
@@ -153,22 +153,13 @@ func (d *derivation) addPodAddress(p *derivedPod, a netip.Addr, what string) err
 	case *derivedPod:
 		return fmt.Errorf("%s: its address %s is that of pod %s, too", what, a, other.FullName())
 	}
-	if _, ok := address(p.Addresses, decision.FamilyOf(a)); ok {
+	if _, ok := decision.AddressOf(p.Addresses, decision.FamilyOf(a)); ok {
 		return fmt.Errorf("%s: %s is a second %s address; a pod has one", what, a, decision.FamilyOf(a))
 	}
-	if c, ok := cidr(d.options.ClusterCIDRs, decision.FamilyOf(a)); ok && !c.Contains(a) {
+	if c, ok := decision.PrefixOf(d.options.ClusterCIDRs, decision.FamilyOf(a)); ok && !c.Contains(a) {
 		return fmt.Errorf("%s: its address %s is not within --cluster-cidr %s", what, a, c)
 	}
 	p.Addresses = append(p.Addresses, a)
 	d.at[a] = p
 	return nil
-}
-
-// cidr finds the prefix of a family.
-func cidr(prefixes []netip.Prefix, f decision.Family) (netip.Prefix, bool) {
-	i := slices.IndexFunc(prefixes, func(p netip.Prefix) bool { return decision.FamilyOf(p.Addr()) == f })
-	if i < 0 {
-		return netip.Prefix{}, false
-	}
-	return prefixes[i], true
 }

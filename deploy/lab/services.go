@@ -79,7 +79,7 @@ func (s *Spec) client(svc *decision.ServicePort) *Pod {
 	var found *Pod
 	for i := range s.Pods {
 		p := &s.Pods[i]
-		if _, ok := address(p.Addresses, svc.Family); !ok || isEndpoint(svc, p) {
+		if _, ok := decision.AddressOf(p.Addresses, svc.Family); !ok || isEndpoint(svc, p) {
 			continue
 		}
 		if found == nil || len(p.Ports) < len(found.Ports) {
@@ -92,7 +92,7 @@ func (s *Spec) client(svc *decision.ServicePort) *Pod {
 // outsider finds a client without routes to pods; nil: there is none.
 func (s *Spec) outsider(f decision.Family) *Client {
 	for i := range s.Clients {
-		if _, ok := address(s.Clients[i].Addresses, f); ok && !s.Clients[i].RoutesToPods {
+		if _, ok := decision.AddressOf(s.Clients[i].Addresses, f); ok && !s.Clients[i].RoutesToPods {
 			return &s.Clients[i]
 		}
 	}
@@ -106,7 +106,7 @@ func (s *Spec) doorFor(svc *decision.ServicePort) (*Node, netip.Addr) {
 	var at netip.Addr
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
-		a, ok := address(n.Addresses, svc.Family)
+		a, ok := decision.AddressOf(n.Addresses, svc.Family)
 		if !ok || !decision.ServesNodePorts(a, s.Proxy.NodePortAddresses) {
 			continue
 		}

@@ -178,7 +178,7 @@ func (t *topology) addPodRoutes(n *netns.Namespace, except *Node, device string,
 			continue
 		}
 		for _, c := range node.PodCIDRs {
-			via, _ := address(node.Addresses, decision.FamilyOf(c.Addr())) // there is one: see validation
+			via, _ := decision.AddressOf(node.Addresses, decision.FamilyOf(c.Addr())) // there is one: see validation
 			// All hosts are on one wire, so the next hop may be of another network.
 			if err := n.AddRoute(netns.Route{Destination: c, Via: via, Link: device, OnLink: true, Table: table}); err != nil {
 				return err
@@ -241,7 +241,7 @@ func gatewayOf(n *Node, pod netip.Addr) (netip.Addr, error) {
 		switch {
 		case !c.Contains(pod):
 		case c.IsSingleIP():
-			own, _ := address(n.Addresses, decision.FamilyOf(pod)) // there is one: see validation
+			own, _ := decision.AddressOf(n.Addresses, decision.FamilyOf(pod)) // there is one: see validation
 			return own, nil
 		default:
 			return gateway(c), nil

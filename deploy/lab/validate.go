@@ -220,7 +220,7 @@ func (v *validation) nodesAndTheirCIDRs() {
 				v.fail(p, "%s is a second %s CIDR; a node has one, besides single addresses", c, f)
 			}
 			families[f] = families[f] || !c.IsSingleIP()
-			if _, ok := address(n.Addresses, f); !ok {
+			if _, ok := decision.AddressOf(n.Addresses, f); !ok {
 				v.fail(p, "%s: the node has no %s address, so there is no route to its pods", c, f)
 			}
 			if e, ok := overlaps(c, earlier); ok {
@@ -268,16 +268,6 @@ func gateway(c netip.Prefix) netip.Addr { return c.Addr().Next() }
 
 // single is the prefix of one address.
 func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
-
-// address finds the address of a family.
-func address(addresses []netip.Addr, f decision.Family) (netip.Addr, bool) {
-	for _, a := range addresses {
-		if decision.FamilyOf(a) == f {
-			return a, true
-		}
-	}
-	return netip.Addr{}, false
-}
 
 func (v *validation) pods() {
 	if n := len(v.spec.Pods) + len(v.spec.Clients); n > maxHosts {
