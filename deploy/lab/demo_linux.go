@@ -107,8 +107,7 @@ func (d *demo) fromPod(ctx context.Context, suits func(*decision.ServicePort) bo
 		return err
 	}
 	defer x.Close()
-	d.exchange(x)
-	d.common(x, svc)
+	d.exchange(x, svc)
 	d.checkSource(x)
 	return nil
 }
@@ -142,8 +141,7 @@ func (d *demo) nodePort(ctx context.Context) error {
 		return err
 	}
 	defer x.Close()
-	d.exchange(x)
-	d.common(x, svc)
+	d.exchange(x, svc)
 	d.check(x.record.Entry == decision.EntryNodePort.String(), "the flow entered by the node port")
 	d.check(addrOf(x.answer.Client) == x.record.MasqueradeAddress && x.record.MasqueradeAddress != "",
 		"the server saw %s, an address of node %s: the reply comes back this way", x.record.MasqueradeAddress, node.Name)
@@ -181,8 +179,7 @@ func (d *demo) hairpin(ctx context.Context) error {
 		}
 		defer x.Close()
 		d.row("request", "%s on %s: GET http://%s/ (reached itself at attempt %d)", pod.FullName(), pod.Node, to, try)
-		d.exchange(x)
-		d.common(x, svc)
+		d.exchange(x, svc)
 		d.check(x.record.Masquerade && addrOf(x.answer.Client) == x.record.MasqueradeAddress,
 			"the pod saw %s, not its own address: it would reply to that directly, past the translation", x.record.MasqueradeAddress)
 		return nil
@@ -294,12 +291,18 @@ func (d *demo) offload(ctx context.Context) error {
 	return nil
 }
 
-// exchange shows the reply, the decision and the connection entry of a request.
-func (d *demo) exchange(x *exchange) {
+// exchange shows the reply, the decision and the connection entry of a request, and makes the
+// checks of every flow to a service.
+func (d *demo) exchange(x *exchange, svc *decision.ServicePort) {
 	d.row("reply", "from %s on %s, at %s", x.answer.Who(), x.answer.Node, x.answer.Local)
 	d.row("", "to %s, the client address that the server sees", x.answer.Client)
 	d.decision(x.record)
 	d.conntrack(&x.entry)
+	chosen := d.chosen(x.record)
+	d.check(x.record.Service == svc.Name.String() && x.answer.Pod == chosen && x.answer.Local == x.record.Endpoint,
+		"the selected endpoint replied: %s at %s", chosen, x.record.Endpoint)
+	d.check(x.entry.Endpoint() == addrPort(x.record.Endpoint) && x.record.Conntrack == "created",
+		"the kernel's entry translates %s to %s", x.record.Destination, x.record.Endpoint)
 }
 
 // decision shows a record and the walk behind it.
@@ -329,14 +332,4 @@ func (d *demo) chosen(r *flow.Record) string {
 		return p.FullName()
 	}
 	return ""
-}
-
-// common makes the checks of every flow to a service.
-func (d *demo) common(x *exchange, svc *decision.ServicePort) {
-	r := x.record
-	chosen := d.chosen(r)
-	d.check(r.Service == svc.Name.String() && x.answer.Pod == chosen && x.answer.Local == r.Endpoint,
-		"the selected endpoint replied: %s at %s", chosen, r.Endpoint)
-	d.check(x.entry.Endpoint() == addrPort(r.Endpoint) && r.Conntrack == "created",
-		"the kernel's entry translates %s to %s", r.Destination, r.Endpoint)
 }

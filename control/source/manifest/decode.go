@@ -184,11 +184,11 @@ func (d *decoder) unknown(at *path, key string, t *structType) {
 			return
 		}
 	}
+	err := errUnknown
 	if d.listFields {
-		d.fail(at, "%w; known fields: %s", errUnknown, strings.Join(t.names, ", "))
-		return
+		err = fmt.Errorf("%w; known fields: %s", err, strings.Join(t.names, ", "))
 	}
-	d.errs = append(d.errs, fieldError{at.String(), errUnknown})
+	d.errs = append(d.errs, fieldError{at.String(), err})
 }
 
 // errUnknown is a field that the types of this program do not have.
