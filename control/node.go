@@ -150,7 +150,7 @@ func (c *NodeConfig) node(object *corev1.Node, addresses []netip.Addr) decision.
 		}
 	case NodeCIDR:
 		if object != nil {
-			n.Detector.CIDRs = podCIDRs(object)
+			n.Detector.CIDRs = PodCIDRs(object)
 		}
 	case BridgeInterface:
 		n.Detector.Bridge = c.Bridge
@@ -198,7 +198,7 @@ func (c *NodeConfig) ips(object *corev1.Node) []netip.Addr {
 			if err != nil || a.Type != kind {
 				continue
 			}
-			if f := decision.FamilyOf(ip); !slices.ContainsFunc(ips, func(a netip.Addr) bool { return decision.FamilyOf(a) == f }) {
+			if _, ok := decision.AddressOf(ips, decision.FamilyOf(ip)); !ok {
 				ips = append(ips, ip)
 			}
 		}
@@ -206,8 +206,8 @@ func (c *NodeConfig) ips(object *corev1.Node) []netip.Addr {
 	return ips
 }
 
-// podCIDRs are the prefixes of the node's pods.
-func podCIDRs(object *corev1.Node) []netip.Prefix {
+// PodCIDRs are the prefixes of the pods of a Node.
+func PodCIDRs(object *corev1.Node) []netip.Prefix {
 	texts := object.Spec.PodCIDRs
 	if len(texts) == 0 {
 		texts = []string{object.Spec.PodCIDR}

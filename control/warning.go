@@ -71,7 +71,7 @@ func (b *builder) nodeWarnings() []string {
 		switch {
 		case object == nil:
 			warnings = append(warnings, fmt.Sprintf("mode NodeCIDR: Node object %q not found: no source is detected as a pod", node.Name))
-		case len(podCIDRs(object)) == 0:
+		case len(PodCIDRs(object)) == 0:
 			warnings = append(warnings, fmt.Sprintf("mode NodeCIDR: node %q has no podCIDRs: no source is detected as a pod", node.Name))
 		}
 	}

@@ -51,8 +51,8 @@ func (f *tableFlags) load(stdin io.Reader, stderr io.Writer) (*decision.Table, *
 	config := proxyconfig.Default().Node
 	config.Name = name
 	if l := objects.Lab; l != nil {
-		config.ClusterCIDRs, config.NodePortAddresses = l.ClusterCIDRs, l.NodePortAddresses
-		config.MasqueradeAll, config.NoHairpinMasquerade = l.MasqueradeAll, l.NoHairpinMasquerade
+		config.ClusterCIDRs, config.NodePortAddresses = l.ClusterCIDRs, l.Proxy.NodePortAddresses
+		config.MasqueradeAll, config.NoHairpinMasquerade = l.Proxy.MasqueradeAll, bool(l.Proxy.NoHairpinMasquerade)
 	}
 	if err := f.node.apply(&config); err != nil {
 		return nil, nil, err

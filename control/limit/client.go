@@ -45,7 +45,7 @@ func (c Client) String() string {
 func clientOf(c net.Conn) Client {
 	switch c := c.(type) {
 	case *net.UnixConn:
-		if uid, ok := peerUID(c); ok {
+		if uid, err := PeerUID(c); err == nil {
 			return User(uid)
 		}
 	case *net.TCPConn:

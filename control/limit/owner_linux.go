@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"net"
 	"net/netip"
+	"os"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,19 +19,21 @@ func descriptors() int {
 	return int(limit.Cur)
 }
 
-// peerUID is the user that connected to a Unix socket.
-func peerUID(c *net.UnixConn) (uid uint32, ok bool) {
+// PeerUID returns the user at the other end of a Unix socket.
+func PeerUID(c *net.UnixConn) (uint32, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
-		return 0, false
+		return 0, err
 	}
-	err = raw.Control(func(fd uintptr) {
-		cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-		if err == nil {
-			uid, ok = cred.Uid, true
-		}
-	})
-	return uid, ok && err == nil
+	var peer *unix.Ucred
+	var perr error
+	if err := raw.Control(func(fd uintptr) { peer, perr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
+		return 0, err
+	}
+	if perr != nil {
+		return 0, os.NewSyscallError("SO_PEERCRED", perr)
+	}
+	return peer.Uid, nil
 }
 
 // The layout of struct inet_diag_req_v2 and struct inet_diag_msg in

@@ -3,12 +3,14 @@
 package limit
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 )
 
 func descriptors() int { return 1024 }
 
-func peerUID(*net.UnixConn) (uint32, bool) { return 0, false }
+// PeerUID needs Linux.
+func PeerUID(*net.UnixConn) (uint32, error) { return 0, errors.ErrUnsupported }
 
 func socketUID(local, remote netip.AddrPort) (uint32, bool) { return 0, false }

@@ -48,12 +48,8 @@ func (n *Node) Mark() uint32 {
 
 // IP is the node's own address of the family; the zero Addr if there is none.
 func (n *Node) IP(f Family) netip.Addr {
-	for _, a := range n.IPs {
-		if FamilyOf(a) == f {
-			return a
-		}
-	}
-	return netip.Addr{}
+	a, _ := AddressOf(n.IPs, f)
+	return a
 }
 
 // Detector is kube-proxy's local detector (pkg/proxy/util/localdetector.go). Of its fields at most
@@ -70,12 +66,7 @@ type Detector struct {
 
 // CIDR is the prefix of the family, if there is one.
 func (d *Detector) CIDR(f Family) (netip.Prefix, bool) {
-	for _, p := range d.CIDRs {
-		if FamilyOf(p.Addr()) == f {
-			return p, true
-		}
-	}
-	return netip.Prefix{}, false
+	return PrefixOf(d.CIDRs, f)
 }
 
 // Implemented reports whether the detector works for the family.

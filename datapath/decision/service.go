@@ -64,6 +64,26 @@ func FamilyOf(a netip.Addr) Family {
 	return IPv6
 }
 
+// AddressOf finds the first address of a family.
+func AddressOf(addresses []netip.Addr, f Family) (netip.Addr, bool) {
+	for _, a := range addresses {
+		if FamilyOf(a) == f {
+			return a, true
+		}
+	}
+	return netip.Addr{}, false
+}
+
+// PrefixOf finds the first prefix of a family.
+func PrefixOf(prefixes []netip.Prefix, f Family) (netip.Prefix, bool) {
+	for _, p := range prefixes {
+		if FamilyOf(p.Addr()) == f {
+			return p, true
+		}
+	}
+	return netip.Prefix{}, false
+}
+
 // ServicePortName names one port of one Service, as kube-proxy's type of the
 // same name does.
 type ServicePortName struct {

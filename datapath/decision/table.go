@@ -148,15 +148,15 @@ func (t *Table) locate() {
 	t.nodePortAddrs = make(map[[16]byte]struct{}, len(t.node.Addresses))
 	for _, a := range t.node.Addresses {
 		t.localAddrs[a.As16()] = struct{}{}
-		if servesNodePorts(a, t.node.NodePortAddresses) {
+		if ServesNodePorts(a, t.node.NodePortAddresses) {
 			t.nodePortAddrs[a.As16()] = struct{}{}
 		}
 	}
 }
 
-// servesNodePorts reports whether node ports are open on the address. As in kube-proxy's
+// ServesNodePorts reports whether node ports are open on the address. As in kube-proxy's
 // NodePortAddresses, there is no restriction if all prefixes are of the other family.
-func servesNodePorts(a netip.Addr, within []netip.Prefix) bool {
+func ServesNodePorts(a netip.Addr, within []netip.Prefix) bool {
 	restricted := false
 	for _, p := range within {
 		if FamilyOf(p.Addr()) != FamilyOf(a) {
@@ -235,7 +235,7 @@ func (t *Table) OpensNodePorts(a netip.Addr) bool {
 		return true
 	}
 	// Restricted to addresses that interfaces have, of which lo has this one.
-	return a == loopback && servesNodePorts(a, t.node.NodePortAddresses)
+	return a == loopback && ServesNodePorts(a, t.node.NodePortAddresses)
 }
 
 var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})

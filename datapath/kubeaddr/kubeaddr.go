@@ -24,6 +24,12 @@ func Parse(s string) (netip.Addr, error) {
 	return netip.Addr{}, fmt.Errorf("%q is not an IP address", s)
 }
 
+// CanBeHost reports whether an address can be that of a host, as the API server checks it for
+// endpoints: it is not unspecified, loopback, link-local or multicast.
+func CanBeHost(a netip.Addr) bool {
+	return a.IsValid() && !a.IsUnspecified() && !a.IsLoopback() && !a.IsLinkLocalUnicast() && !a.IsMulticast()
+}
+
 // ParsePrefix reads a prefix, with the spellings of Parse. Bits of a host are cut off. A
 // mapped prefix of 96 bits and more is an IPv4 prefix.
 func ParsePrefix(s string) (netip.Prefix, error) {

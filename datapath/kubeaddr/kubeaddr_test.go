@@ -102,3 +102,16 @@ func sameNet(p netip.Prefix, n *net.IPNet) bool {
 	q, err := netip.ParsePrefix(n.String())
 	return err == nil && p == q
 }
+
+func TestCanBeHost(t *testing.T) {
+	for text, want := range map[string]bool{
+		"10.0.0.1": true, "fd00::1": true, "0.0.0.0": false, "127.0.0.1": false, "::1": false, "224.0.0.1": false, "169.254.1.1": false, "fe80::1": false,
+	} {
+		if got := CanBeHost(netip.MustParseAddr(text)); got != want {
+			t.Errorf("%s: %t, want %t", text, got, want)
+		}
+	}
+	if CanBeHost(netip.Addr{}) {
+		t.Error("the zero address")
+	}
+}

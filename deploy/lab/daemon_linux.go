@@ -58,10 +58,11 @@ const (
 
 // daemon is the daemon of one node, over all its starts.
 type daemon struct {
-	node  string
-	ns    *netns.Namespace
-	hub   *hub
-	start func() *exec.Cmd // makes the command, with arguments and environment only
+	node   string
+	ns     *netns.Namespace
+	hub    *hub
+	socket string           // the path of its flow API
+	start  func() *exec.Cmd // makes the command, with arguments and environment only
 
 	mu     sync.Mutex // guards what follows
 	run    *process   // nil: never started
@@ -112,27 +113,25 @@ func (d *daemon) startProcess() (*process, error) {
 		return nil, &DaemonError{d.node, errors.New("already running"), nil}
 	}
 	p := &process{cmd: d.start(), ready: make(chan struct{}), done: make(chan struct{})}
-	stdout, stdoutEnd, err := os.Pipe()
-	if err != nil {
-		return nil, err
+	var ours, theirs [3]*os.File // the ends of the pipes for stdout, stderr and readiness
+	var err error
+	for i := range ours {
+		if err == nil {
+			ours[i], theirs[i], err = os.Pipe()
+		}
 	}
-	stderr, stderrEnd, err := os.Pipe()
-	if err != nil {
-		return nil, errors.Join(err, stdout.Close(), stdoutEnd.Close())
-	}
-	ready, readyEnd, err := os.Pipe()
-	if err != nil {
-		return nil, errors.Join(err, stdout.Close(), stdoutEnd.Close(), stderr.Close(), stderrEnd.Close())
-	}
-	p.cmd.Stdout, p.cmd.Stderr, p.cmd.ExtraFiles = stdoutEnd, stderrEnd, []*os.File{readyEnd}
+	p.cmd.Stdout, p.cmd.Stderr, p.cmd.ExtraFiles = theirs[0], theirs[1], theirs[2:]
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL}
-	err = d.ns.Start(p.cmd)
-	_, _, _ = stdoutEnd.Close(), stderrEnd.Close(), readyEnd.Close()
+	if err == nil {
+		err = d.ns.Start(p.cmd)
+	}
+	closeFiles(theirs[:]) // also nil ones
 	if err != nil {
-		return nil, errors.Join(&DaemonError{d.node, err, nil}, stdout.Close(), stderr.Close(), ready.Close())
+		closeFiles(ours[:])
+		return nil, &DaemonError{d.node, err, nil}
 	}
 	d.run = p
-	go d.watch(p, stdout, stderr, ready)
+	go d.watch(p, ours[0], ours[1], ours[2])
 	return p, nil
 }
 

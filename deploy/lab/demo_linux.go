@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
@@ -85,39 +86,28 @@ func isTCP(s *decision.ServicePort) bool { return s.Protocol == decision.TCP }
 func isUDP(s *decision.ServicePort) bool { return s.Protocol == decision.UDP }
 
 func (d *demo) clusterIP(ctx context.Context) error {
-	svc, pod := d.find(isTCP)
-	if svc == nil {
-		return nil
-	}
-	to := netip.AddrPortFrom(svc.ClusterIP, svc.Port)
-	d.scene("A pod connects to a Service")
-	d.row("request", "%s on %s: GET http://%s/", pod.FullName(), pod.Node, to)
-	x, err := d.observer.get(ctx, pod.FullName(), pod.Node, to)
-	if err != nil {
-		return err
-	}
-	defer x.Close()
-	d.exchange(x)
-	d.common(x, svc)
-	d.checkSource(x)
-	return nil
+	return d.fromPod(ctx, isTCP, "A pod connects to a Service", "GET http://%s/", d.observer.get)
 }
 
 func (d *demo) udp(ctx context.Context) error {
-	svc, pod := d.find(isUDP)
+	return d.fromPod(ctx, isUDP, "A pod sends a datagram to a Service", "one datagram to %s", d.observer.send)
+}
+
+// fromPod shows a request of a pod to a cluster IP.
+func (d *demo) fromPod(ctx context.Context, suits func(*decision.ServicePort) bool, title, request string, do func(ctx context.Context, host, node string, to netip.AddrPort) (*exchange, error)) error {
+	svc, pod := d.find(suits)
 	if svc == nil {
 		return nil
 	}
 	to := netip.AddrPortFrom(svc.ClusterIP, svc.Port)
-	d.scene("A pod sends a datagram to a Service")
-	d.row("request", "%s on %s: one datagram to %s", pod.FullName(), pod.Node, to)
-	x, err := d.observer.send(ctx, pod.FullName(), pod.Node, to)
+	d.scene(title)
+	d.row("request", "%s on %s: "+request, pod.FullName(), pod.Node, to)
+	x, err := do(ctx, pod.FullName(), pod.Node, to)
 	if err != nil {
 		return err
 	}
 	defer x.Close()
-	d.exchange(x)
-	d.common(x, svc)
+	d.exchange(x, svc)
 	d.checkSource(x)
 	return nil
 }
@@ -151,8 +141,7 @@ func (d *demo) nodePort(ctx context.Context) error {
 		return err
 	}
 	defer x.Close()
-	d.exchange(x)
-	d.common(x, svc)
+	d.exchange(x, svc)
 	d.check(x.record.Entry == decision.EntryNodePort.String(), "the flow entered by the node port")
 	d.check(addrOf(x.answer.Client) == x.record.MasqueradeAddress && x.record.MasqueradeAddress != "",
 		"the server saw %s, an address of node %s: the reply comes back this way", x.record.MasqueradeAddress, node.Name)
@@ -190,8 +179,7 @@ func (d *demo) hairpin(ctx context.Context) error {
 		}
 		defer x.Close()
 		d.row("request", "%s on %s: GET http://%s/ (reached itself at attempt %d)", pod.FullName(), pod.Node, to, try)
-		d.exchange(x)
-		d.common(x, svc)
+		d.exchange(x, svc)
 		d.check(x.record.Masquerade && addrOf(x.answer.Client) == x.record.MasqueradeAddress,
 			"the pod saw %s, not its own address: it would reply to that directly, past the translation", x.record.MasqueradeAddress)
 		return nil
@@ -226,13 +214,13 @@ func (d *demo) brokenHairpin(ctx context.Context, svc *decision.ServicePort, pod
 		d.row("request", "%s on %s: GET http://%s/ (reached itself at attempt %d)", pod.FullName(), pod.Node, to, try)
 		d.row("reply", "none within %s", hairpinPatience)
 		d.decision(r)
-		f, err := entry(d.lab.topology.hosts[pod.Node], decision.TCP, addrPort(r.Source), to)
+		e, err := entry(d.lab.topology.hosts[pod.Node], decision.TCP, addrPort(r.Source), to)
 		if err != nil {
 			return err
 		}
-		d.conntrack(&exchange{flow: f})
+		d.conntrack(&e)
 		d.check(r.Endpoint == svc.UsableEndpoints(decision.Cluster)[0].AddrPort.String() && !r.Masquerade, "the pod itself was selected, and its source stayed unchanged: masqueradeHairpin is off")
-		d.check(f.TupleReply.IP.DestinationAddress == addrPort(r.Endpoint).Addr() && f.CountersReply.Packets == 0,
+		d.check(e.Reply.Destination.Addr() == addrPort(r.Endpoint).Addr() && e.Received.Packets == 0,
 			"the reply would go from the pod to itself: it would never pass %s, which translates it", pod.Node)
 		return nil
 	}
@@ -293,8 +281,8 @@ func (d *demo) offload(ctx context.Context) error {
 		return err
 	}
 	d.row("reply", "%.1f MB from %s in %s", float64(n)/1e6, d.chosen(x.record), took.Round(time.Millisecond))
-	d.conntrack(x)
-	packets := x.flow.CountersOrig.Packets + x.flow.CountersReply.Packets
+	d.conntrack(&x.entry)
+	packets := x.entry.Sent.Packets + x.entry.Received.Packets
 	d.row("packets", "%6d entered the queue (id_sequence in /proc/net/netfilter/nfnetlink_queue)", after-before)
 	d.row("", "%6d in the connection (with segmentation offload, so large ones)", packets)
 	d.check(n == download, "all bytes arrived")
@@ -303,12 +291,18 @@ func (d *demo) offload(ctx context.Context) error {
 	return nil
 }
 
-// exchange shows the reply, the decision and the connection entry of a request.
-func (d *demo) exchange(x *exchange) {
+// exchange shows the reply, the decision and the connection entry of a request, and makes the
+// checks of every flow to a service.
+func (d *demo) exchange(x *exchange, svc *decision.ServicePort) {
 	d.row("reply", "from %s on %s, at %s", x.answer.Who(), x.answer.Node, x.answer.Local)
 	d.row("", "to %s, the client address that the server sees", x.answer.Client)
 	d.decision(x.record)
-	d.conntrack(x)
+	d.conntrack(&x.entry)
+	chosen := d.chosen(x.record)
+	d.check(x.record.Service == svc.Name.String() && x.answer.Pod == chosen && x.answer.Local == x.record.Endpoint,
+		"the selected endpoint replied: %s at %s", chosen, x.record.Endpoint)
+	d.check(x.entry.Endpoint() == addrPort(x.record.Endpoint) && x.record.Conntrack == "created",
+		"the kernel's entry translates %s to %s", x.record.Destination, x.record.Endpoint)
 }
 
 // decision shows a record and the walk behind it.
@@ -322,8 +316,8 @@ func (d *demo) decision(r *flow.Record) {
 }
 
 // conntrack shows the kernel's entry.
-func (d *demo) conntrack(x *exchange) {
-	for i, line := range entryLines(&x.flow) {
+func (d *demo) conntrack(s *conntrack.State) {
+	for i, line := range entryLines(s) {
 		label := "conntrack"
 		if i > 0 {
 			label = ""
@@ -338,14 +332,4 @@ func (d *demo) chosen(r *flow.Record) string {
 		return p.FullName()
 	}
 	return ""
-}
-
-// common makes the checks of every flow to a service.
-func (d *demo) common(x *exchange, svc *decision.ServicePort) {
-	r := x.record
-	chosen := d.chosen(r)
-	d.check(r.Service == svc.Name.String() && x.answer.Pod == chosen && x.answer.Local == r.Endpoint,
-		"the selected endpoint replied: %s at %s", chosen, r.Endpoint)
-	d.check(translated(&x.flow) == addrPort(r.Endpoint) && r.Conntrack == "created",
-		"the kernel's entry translates %s to %s", r.Destination, r.Endpoint)
 }

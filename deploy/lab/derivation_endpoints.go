@@ -52,7 +52,7 @@ func (d *derivation) takeEndpoints() error {
 			if h == nil {
 				continue
 			}
-			port := Port{e.AddrPort.Port(), s.Protocol}
+			port := Port{Port: e.AddrPort.Port(), Protocol: s.Protocol}
 			switch p, _ := h.(*derivedPod); {
 			case p == nil || !p.known || s.Protocol == decision.SCTP || slices.Contains(p.Ports, port):
 				h.serve(port)
@@ -118,7 +118,7 @@ func (d *derivation) endpointHost(s *decision.ServicePort, e *decision.Endpoint)
 		return d.podFor(s, e)
 	}
 	if n != nil {
-		if _, ok := address(n.Addresses, decision.FamilyOf(a)); !ok {
+		if _, ok := decision.AddressOf(n.Addresses, decision.FamilyOf(a)); !ok {
 			d.guessNode(n, "its address is %s, that of an endpoint of Service %s on it", a, s.Name.Service())
 			d.addAddress(n, a)
 			return n, nil
@@ -134,7 +134,7 @@ func (d *derivation) endpointHost(s *decision.ServicePort, e *decision.Endpoint)
 // isPod guesses whether an endpoint without a Pod or Node object is a pod.
 func (d *derivation) isPod(s *decision.ServicePort, e *decision.Endpoint) bool {
 	a := e.AddrPort.Addr()
-	if c, ok := cidr(d.options.ClusterCIDRs, decision.FamilyOf(a)); ok {
+	if c, ok := decision.PrefixOf(d.options.ClusterCIDRs, decision.FamilyOf(a)); ok {
 		return c.Contains(a)
 	}
 	return e.Pod != "" || !d.namesPods && s.Name.Service() != apiServer
@@ -146,7 +146,7 @@ func (d *derivation) podFor(s *decision.ServicePort, e *decision.Endpoint) (host
 	a := e.AddrPort.Addr()
 	p := d.byPod[e.Pod]
 	if p != nil {
-		if _, ok := address(p.Addresses, decision.FamilyOf(a)); ok {
+		if _, ok := decision.AddressOf(p.Addresses, decision.FamilyOf(a)); ok {
 			p = nil // a Pod of that name has been there before, with another address
 		}
 	}
@@ -205,7 +205,7 @@ func (d *derivation) placePods() error {
 func (d *derivation) nodeFor(p *derivedPod, here map[netip.Prefix]string) string {
 	for _, a := range p.Addresses {
 		for _, n := range d.nodes {
-			if c, ok := cidr(n.declared, decision.FamilyOf(a)); ok && c.Contains(a) {
+			if c, ok := decision.PrefixOf(n.declared, decision.FamilyOf(a)); ok && c.Contains(a) {
 				return n.Name
 			}
 		}

@@ -137,7 +137,7 @@ func (d *derivation) assignNetworks() error {
 		}
 		var next netip.Addr
 		for _, n := range d.nodes {
-			if _, ok := address(n.Addresses, f); ok {
+			if _, ok := decision.AddressOf(n.Addresses, f); ok {
 				continue
 			}
 			if !next.IsValid() {

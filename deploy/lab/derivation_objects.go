@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nfqproxy/nfqproxy/control"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/kubeaddr"
 )
@@ -16,7 +17,7 @@ import (
 // the zero Addr for one that cannot be a host's.
 func parseAddr(s string) netip.Addr {
 	a, err := kubeaddr.Parse(s)
-	if err != nil || a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() || a.IsLinkLocalUnicast() {
+	if err != nil || !kubeaddr.CanBeHost(a) {
 		return netip.Addr{}
 	}
 	return a
@@ -41,7 +42,7 @@ func (d *derivation) addAddress(n *derivedNode, a netip.Addr) {
 	if !a.IsValid() || d.at[a] != nil {
 		return
 	}
-	if _, ok := address(n.Addresses, decision.FamilyOf(a)); !ok {
+	if _, ok := decision.AddressOf(n.Addresses, decision.FamilyOf(a)); !ok {
 		n.Addresses = append(n.Addresses, a)
 	}
 	d.at[a] = n // a further address, too: it serves like the first
@@ -64,15 +65,7 @@ func (d *derivation) takeNodes(objects []*corev1.Node) error {
 				}
 			}
 		}
-		cidrs := o.Spec.PodCIDRs
-		if len(cidrs) == 0 && o.Spec.PodCIDR != "" {
-			cidrs = []string{o.Spec.PodCIDR}
-		}
-		for _, s := range cidrs {
-			if c, err := kubeaddr.ParsePrefix(s); err == nil {
-				n.declared = append(n.declared, c)
-			}
-		}
+		n.declared = append(n.declared, control.PodCIDRs(o)...)
 	}
 	return nil
 }
@@ -122,7 +115,7 @@ func (d *derivation) takePods(objects []*corev1.Pod) error {
 		for i := range o.Spec.Containers {
 			for _, c := range o.Spec.Containers[i].Ports {
 				if protocol, err := decision.ParseProtocol(cmp.Or(string(c.Protocol), "TCP")); err == nil && c.ContainerPort > 0 && c.ContainerPort < 1<<16 {
-					h.serve(Port{uint16(c.ContainerPort), protocol})
+					h.serve(Port{Port: uint16(c.ContainerPort), Protocol: protocol})
 					if p, ok := h.(*derivedPod); ok {
 						p.declared = true
 					}
@@ -160,22 +153,13 @@ func (d *derivation) addPodAddress(p *derivedPod, a netip.Addr, what string) err
 	case *derivedPod:
 		return fmt.Errorf("%s: its address %s is that of pod %s, too", what, a, other.FullName())
 	}
-	if _, ok := address(p.Addresses, decision.FamilyOf(a)); ok {
+	if _, ok := decision.AddressOf(p.Addresses, decision.FamilyOf(a)); ok {
 		return fmt.Errorf("%s: %s is a second %s address; a pod has one", what, a, decision.FamilyOf(a))
 	}
-	if c, ok := cidr(d.options.ClusterCIDRs, decision.FamilyOf(a)); ok && !c.Contains(a) {
+	if c, ok := decision.PrefixOf(d.options.ClusterCIDRs, decision.FamilyOf(a)); ok && !c.Contains(a) {
 		return fmt.Errorf("%s: its address %s is not within --cluster-cidr %s", what, a, c)
 	}
 	p.Addresses = append(p.Addresses, a)
 	d.at[a] = p
 	return nil
-}
-
-// cidr finds the prefix of a family.
-func cidr(prefixes []netip.Prefix, f decision.Family) (netip.Prefix, bool) {
-	i := slices.IndexFunc(prefixes, func(p netip.Prefix) bool { return decision.FamilyOf(p.Addr()) == f })
-	if i < 0 {
-		return netip.Prefix{}, false
-	}
-	return prefixes[i], true
 }

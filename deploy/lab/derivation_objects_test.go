@@ -71,7 +71,7 @@ func sliceObject(namespace, service string, port int, endpoints ...string) strin
 
 func tcp(ports ...uint16) (all []Port) {
 	for _, p := range ports {
-		all = append(all, Port{p, decision.TCP})
+		all = append(all, Port{Port: p, Protocol: decision.TCP})
 	}
 	return all
 }
@@ -93,7 +93,7 @@ func prefixes(texts ...string) (all []netip.Prefix) {
 func networks(texts ...string) (all []Network) { // "cidr gateway"
 	for _, s := range texts {
 		c, g, _ := strings.Cut(s, " ")
-		all = append(all, Network{netip.MustParsePrefix(c), netip.MustParseAddr(g)})
+		all = append(all, Network{CIDR: netip.MustParsePrefix(c), Gateway: netip.MustParseAddr(g)})
 	}
 	return all
 }
@@ -105,7 +105,7 @@ func derived(t testing.TB, objects string) *Spec {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if problems := validate(spec); len(problems) > 0 {
+	if problems := validate("", spec); len(problems) > 0 {
 		t.Fatalf("not valid: %+v", problems)
 	}
 	return spec

@@ -16,7 +16,7 @@ func (d *derivation) servesFamily(f decision.Family) bool {
 		}
 	}
 	return slices.ContainsFunc(d.pods, func(p *derivedPod) bool {
-		_, ok := address(p.Addresses, f)
+		_, ok := decision.AddressOf(p.Addresses, f)
 		return ok
 	})
 }
@@ -43,7 +43,7 @@ func (d *derivation) assignCIDRs() error {
 		for _, n := range d.nodes {
 			own := slices.DeleteFunc(slices.Clone(pods[n.Name]), func(a netip.Addr) bool { return decision.FamilyOf(a) != f })
 			slices.SortFunc(own, netip.Addr.Compare)
-			block, ok := cidr(n.declared, f)
+			block, ok := decision.PrefixOf(n.declared, f)
 			switch {
 			case ok && !d.suits(block, n, blocks):
 				d.guessNode(n, "its pod CIDR %s has addresses of other hosts, or is too small: each of its pods has a route of its own", block)
@@ -76,7 +76,7 @@ func (d *derivation) assignCIDRs() error {
 // suits reports whether a node can have the block: all its addresses in use are those of the
 // node's own pods, those of the network and the gateway are free, and it is large enough.
 func (d *derivation) suits(block netip.Prefix, n *derivedNode, earlier []netip.Prefix) bool {
-	if c, ok := cidr(d.options.ClusterCIDRs, decision.FamilyOf(block.Addr())); ok && (c.Bits() > block.Bits() || !c.Contains(block.Addr())) {
+	if c, ok := decision.PrefixOf(d.options.ClusterCIDRs, decision.FamilyOf(block.Addr())); ok && (c.Bits() > block.Bits() || !c.Contains(block.Addr())) {
 		return false
 	}
 	if _, taken := overlaps(block, earlier); taken || block.Addr().BitLen()-block.Bits() < 2 {
@@ -99,7 +99,7 @@ func (d *derivation) suits(block netip.Prefix, n *derivedNode, earlier []netip.P
 // makeCIDRs makes a pod CIDR up for each node without pods, for its client pod; a node stays
 // without one if no network is free.
 func (d *derivation) makeCIDRs(f decision.Family, blocks []netip.Prefix) {
-	cluster, limited := cidr(d.options.ClusterCIDRs, f)
+	cluster, limited := decision.PrefixOf(d.options.ClusterCIDRs, f)
 	first := madePods(f)
 	switch {
 	case limited:
@@ -111,7 +111,7 @@ func (d *derivation) makeCIDRs(f decision.Family, blocks []netip.Prefix) {
 		return limited && (cluster.Bits() > p.Bits() || !cluster.Contains(p.Addr()))
 	})
 	for _, n := range d.nodes {
-		if _, ok := cidr(n.PodCIDRs, f); ok {
+		if _, ok := decision.PrefixOf(n.PodCIDRs, f); ok {
 			continue
 		}
 		p, err := d.free(candidates)
@@ -127,7 +127,7 @@ func (d *derivation) makeCIDRs(f decision.Family, blocks []netip.Prefix) {
 // of other hosts.
 func (d *derivation) checkClusterCIDRs() error {
 	for _, f := range families {
-		if given, ok := cidr(d.options.ClusterCIDRs, f); ok {
+		if given, ok := decision.PrefixOf(d.options.ClusterCIDRs, f); ok {
 			if other := d.stranger(given, nil); other != "" {
 				return fmt.Errorf("--cluster-cidr %s contains %s: a lab recognizes pods by their addresses", given, other)
 			}
@@ -197,7 +197,7 @@ func (d *derivation) addHosts() error {
 	for _, n := range d.nodes {
 		p := &derivedPod{Pod: Pod{Name: "shell", Namespace: "default", Node: n.Name}, chosen: true}
 		for _, f := range families {
-			c, ok := cidr(n.PodCIDRs, f)
+			c, ok := decision.PrefixOf(n.PodCIDRs, f)
 			switch {
 			case !ok:
 			case !c.IsSingleIP():
@@ -206,7 +206,7 @@ func (d *derivation) addHosts() error {
 				}
 			default:
 				// The next free one, because the network's range is not known.
-				within, limited := cidr(d.spec.ClusterCIDRs, f)
+				within, limited := decision.PrefixOf(d.spec.ClusterCIDRs, f)
 				if !limited {
 					within = around(c.Addr())
 				}

@@ -31,10 +31,10 @@ func TestDerive(t *testing.T) {
 				Networks:     networks("172.20.0.0/24 172.20.0.1", "203.0.113.0/24 203.0.113.1", "192.0.2.0/24 192.0.2.1"),
 				Nodes: []Node{
 					{Name: "ip-172-20-0-2.example", Addresses: addrs("172.20.0.2"), PodCIDRs: prefixes("10.244.0.0/24"), Ports: tcp(6443)},
-					{Name: "node-b", Addresses: addrs("172.20.0.3"), PodCIDRs: prefixes("10.244.1.0/24"), Ports: []Port{{80, decision.TCP}, {90, decision.UDP}}},
+					{Name: "node-b", Addresses: addrs("172.20.0.3"), PodCIDRs: prefixes("10.244.1.0/24"), Ports: []Port{{Port: 80, Protocol: decision.TCP}, {Port: 90, Protocol: decision.UDP}}},
 				},
 				Pods: []Pod{
-					{Name: "web-1", Namespace: "shop", Node: "node-b", Addresses: addrs("10.244.1.2"), Ports: []Port{{80, decision.TCP}, {90, decision.UDP}}},
+					{Name: "web-1", Namespace: "shop", Node: "node-b", Addresses: addrs("10.244.1.2"), Ports: []Port{{Port: 80, Protocol: decision.TCP}, {Port: 90, Protocol: decision.UDP}}},
 					{Name: "shell-1", Namespace: "default", Node: "ip-172-20-0-2.example", Addresses: addrs("10.244.0.2")},
 					{Name: "shell-2", Namespace: "default", Node: "node-b", Addresses: addrs("10.244.1.3")},
 				},
@@ -117,7 +117,6 @@ func TestDerive(t *testing.T) {
 				web + sliceObject("shop", "web", 80, "10.244.0.7 node-b web-1", "192.168.7.7 node-b web-2", "10.244.0.9 node-a web-3"),
 			options: DeriveOptions{Name: "calico"},
 			want: Spec{
-				Name:     "calico",
 				Networks: networks("172.20.0.0/24 172.20.0.1", "192.0.2.0/24 192.0.2.1"),
 				Nodes: []Node{
 					{Name: "node-a", Addresses: addrs("172.20.0.2"), PodCIDRs: prefixes("10.244.0.9/32", "10.244.0.10/32")},
@@ -146,7 +145,7 @@ func TestDerive(t *testing.T) {
 				Networks:     networks("172.20.0.0/24 172.20.0.1", "192.0.2.0/24 192.0.2.1"),
 				Nodes:        []Node{{Name: "node-b", Addresses: addrs("172.20.0.3"), PodCIDRs: prefixes("10.244.1.0/24")}},
 				Pods: []Pod{
-					{Name: "idle", Namespace: "shop", Node: "node-b", Addresses: addrs("10.244.1.7"), Ports: []Port{{80, decision.TCP}, {90, decision.UDP}}},
+					{Name: "idle", Namespace: "shop", Node: "node-b", Addresses: addrs("10.244.1.7"), Ports: []Port{{Port: 80, Protocol: decision.TCP}, {Port: 90, Protocol: decision.UDP}}},
 					{Name: "web-1", Namespace: "shop", Node: "node-b", Addresses: addrs("10.244.1.2"), Ports: tcp(80)},
 					{Name: "shell", Namespace: "default", Node: "node-b", Addresses: addrs("10.244.1.3")},
 				},
@@ -187,8 +186,8 @@ func TestDerive(t *testing.T) {
 					{Name: "node-c", Addresses: addrs("198.51.100.2"), PodCIDRs: prefixes("10.245.0.0/24")},
 				},
 				Pods: []Pod{
-					{Name: "idle", Namespace: "shop", Node: "node-c", Addresses: addrs("10.245.0.7"), Ports: []Port{{80, decision.TCP}, {90, decision.UDP}}},
-					{Name: "node-c", Namespace: "shop", Node: "node-a", Addresses: addrs("10.244.0.7"), Ports: []Port{{80, decision.TCP}, {90, decision.UDP}}},
+					{Name: "idle", Namespace: "shop", Node: "node-c", Addresses: addrs("10.245.0.7"), Ports: []Port{{Port: 80, Protocol: decision.TCP}, {Port: 90, Protocol: decision.UDP}}},
+					{Name: "node-c", Namespace: "shop", Node: "node-a", Addresses: addrs("10.244.0.7"), Ports: []Port{{Port: 80, Protocol: decision.TCP}, {Port: 90, Protocol: decision.UDP}}},
 					{Name: "shell-1", Namespace: "default", Node: "node-a", Addresses: addrs("10.244.0.2")},
 					{Name: "shell-2", Namespace: "default", Node: "node-c", Addresses: addrs("10.245.0.2")},
 				},
@@ -276,8 +275,8 @@ func TestDerive(t *testing.T) {
 				t.Fatal(err)
 			}
 			if tc.want.Nodes == nil { // only the networks matter
-				got = &Spec{Name: got.Name, Networks: got.Networks, ClusterCIDRs: got.ClusterCIDRs}
-			} else if problems := validate(got); len(problems) > 0 {
+				got = &Spec{LabMetadata: got.LabMetadata, Networks: got.Networks, ClusterCIDRs: got.ClusterCIDRs}
+			} else if problems := validate("", got); len(problems) > 0 {
 				t.Errorf("not valid: %+v", problems)
 			}
 			if d := cmp.Diff(&tc.want, got, sameAddresses); d != "" {

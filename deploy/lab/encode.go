@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"reflect"
 	"regexp"
 	"strings"
 
+	"github.com/nfqproxy/nfqproxy/control/source/manifest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
@@ -17,94 +19,70 @@ func (s *Spec) Marshal(comment []string) []byte {
 	for _, line := range comment {
 		b.WriteString(strings.TrimRight("# "+line, " ") + "\n")
 	}
-	fmt.Fprintf(&b, "apiVersion: %s\nkind: %s\nmetadata:\n  name: %s\n", APIVersion, Kind, scalar(s.Name))
-	if len(s.ClusterCIDRs) > 0 {
-		fmt.Fprintf(&b, "clusterCIDRs: %s\n", flowList(s.ClusterCIDRs, prefixText))
-	}
-	items(&b, "networks", s.Networks, func(n Network) string {
-		return flowMap("cidr", prefixText(n.CIDR), "gateway", addrText(n.Gateway))
-	})
-	items(&b, "nodes", s.Nodes, func(n Node) string {
-		return flowMap("name", scalar(n.Name), "addresses", flowList(n.Addresses, addrText), "podCIDRs", flowList(n.PodCIDRs, prefixText), "ports", flowList(n.Ports, portText))
-	})
-	items(&b, "pods", s.Pods, func(p Pod) string {
-		return flowMap("name", scalar(p.Name), "namespace", scalar(p.Namespace), "node", scalar(p.Node),
-			"addresses", flowList(p.Addresses, addrText), "ports", flowList(p.Ports, portText))
-	})
-	items(&b, "clients", s.Clients, func(c Client) string {
-		routes := ""
-		if c.RoutesToPods {
-			routes = "true"
+	fmt.Fprintf(&b, "apiVersion: %s\nkind: %s\nmetadata:\n  name: %s\n", manifest.LabAPIVersion, manifest.LabKind, scalar(s.Name))
+	line := func(name string, value any) {
+		if text := oneLine(reflect.ValueOf(value)); text != "" {
+			fmt.Fprintf(&b, "%s: %s\n", name, text)
 		}
-		return flowMap("name", scalar(c.Name), "addresses", flowList(c.Addresses, addrText), "ports", flowList(c.Ports, portText), "routesToPods", routes)
-	})
-	if p := s.Proxy.text(); p != "{}" {
-		fmt.Fprintf(&b, "proxy: %s\n", p)
 	}
-	items(&b, "objects", s.Objects, scalar)
+	line("clusterCIDRs", s.ClusterCIDRs)
+	items(&b, "networks", s.Networks)
+	items(&b, "nodes", s.Nodes)
+	items(&b, "pods", s.Pods)
+	items(&b, "clients", s.Clients)
+	line("proxy", s.Proxy)
+	items(&b, "objects", s.Objects)
 	return []byte(b.String())
 }
 
-func (p *Proxy) text() string {
-	var seed, queues, all, hairpin string
-	if p.Seed != nil {
-		seed = fmt.Sprint(*p.Seed)
-	}
-	if p.Queues > 0 {
-		queues = fmt.Sprint(p.Queues)
-	}
-	if p.MasqueradeAll {
-		all = "true"
-	}
-	if p.NoHairpinMasquerade {
-		hairpin = "false"
-	}
-	return flowMap("seed", seed, "queues", queues, "masqueradeAll", all, "masqueradeHairpin", hairpin, "nodePortAddresses", flowList(p.NodePortAddresses, prefixText))
-}
-
 // items writes a list, one item on each line.
-func items[T any](b *strings.Builder, name string, list []T, text func(T) string) {
+func items[T any](b *strings.Builder, name string, list []T) {
 	if len(list) == 0 {
 		return
 	}
 	fmt.Fprintf(b, "%s:\n", name)
 	for _, item := range list {
-		fmt.Fprintf(b, "- %s\n", text(item))
+		fmt.Fprintf(b, "- %s\n", oneLine(reflect.ValueOf(item)))
 	}
 }
 
-// flowMap writes fields on one line, without those that are empty.
-func flowMap(pairs ...string) string {
-	var fields []string
-	for i := 0; i < len(pairs); i += 2 {
-		if pairs[i+1] != "" {
-			fields = append(fields, pairs[i]+": "+pairs[i+1])
+// oneLine writes a value on one line; nothing if it is the default.
+func oneLine(v reflect.Value) string {
+	switch x := v.Interface().(type) {
+	case netip.Addr, netip.Prefix:
+		return scalar(fmt.Sprint(x))
+	case decision.Protocol:
+		if x == decision.TCP {
+			return ""
+		}
+	case manifest.Negated:
+		if x {
+			return "false"
 		}
 	}
-	return "{" + strings.Join(fields, ", ") + "}"
-}
-
-// flowList writes a list on one line; nothing if it is empty.
-func flowList[T any](list []T, text func(T) string) string {
-	if len(list) == 0 {
+	switch {
+	case v.IsZero():
 		return ""
+	case v.Kind() == reflect.String:
+		return scalar(v.String())
+	case v.Kind() == reflect.Pointer:
+		return fmt.Sprint(v.Elem())
+	case v.Kind() == reflect.Slice:
+		var texts []string
+		for i := range v.Len() {
+			texts = append(texts, oneLine(v.Index(i)))
+		}
+		return "[" + strings.Join(texts, ", ") + "]"
+	case v.Kind() == reflect.Struct:
+		var fields []string
+		for i := range v.NumField() {
+			if text := oneLine(v.Field(i)); text != "" {
+				fields = append(fields, v.Type().Field(i).Tag.Get("json")+": "+text)
+			}
+		}
+		return "{" + strings.Join(fields, ", ") + "}"
 	}
-	texts := make([]string, len(list))
-	for i, item := range list {
-		texts[i] = text(item)
-	}
-	return "[" + strings.Join(texts, ", ") + "]"
-}
-
-func addrText(a netip.Addr) string     { return scalar(a.String()) }
-func prefixText(p netip.Prefix) string { return scalar(p.String()) }
-
-func portText(p Port) string {
-	protocol := ""
-	if p.Protocol != decision.TCP {
-		protocol = p.Protocol.String()
-	}
-	return flowMap("port", fmt.Sprint(p.Port), "protocol", protocol)
+	return fmt.Sprint(v)
 }
 
 // plain is text that YAML reads as a string without quotes: names with a hyphen or a dot in

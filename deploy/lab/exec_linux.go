@@ -158,17 +158,23 @@ func receive(conn *net.UnixConn) (*response, error) {
 	return &r, nil
 }
 
-// StatusOf returns the status of a running lab.
-func StatusOf(labName string) (*Status, error) {
+// query sends a request to a running lab, and returns the address of its socket, too.
+func query(labName string, q request) (*response, *net.UnixAddr, error) {
 	conn, err := dial(labName)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer conn.Close()
-	if err := writeMessage(conn, request{Status: true}); err != nil {
-		return nil, err
+	if err := writeMessage(conn, q); err != nil {
+		return nil, nil, err
 	}
 	r, err := receive(conn)
+	return r, conn.RemoteAddr().(*net.UnixAddr), err
+}
+
+// StatusOf returns the status of a running lab.
+func StatusOf(labName string) (*Status, error) {
+	r, _, err := query(labName, request{Status: true})
 	if err != nil {
 		return nil, err
 	}
@@ -180,20 +186,12 @@ func StatusOf(labName string) (*Status, error) {
 
 // Down stops a running lab and waits for its end.
 func Down(labName string) error {
-	conn, err := dial(labName)
+	_, name, err := query(labName, request{Down: true})
 	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	if err := writeMessage(conn, request{Down: true}); err != nil {
-		return err
-	}
-	if _, err := receive(conn); err != nil {
 		return err
 	}
 	// The lab's outermost process holds the socket until its end. A connection that is not
 	// accepted ends with the socket.
-	name := conn.RemoteAddr().(*net.UnixAddr)
 	for {
 		wait, err := net.DialUnix("unix", nil, name)
 		if errors.Is(err, unix.ECONNREFUSED) {

@@ -74,35 +74,11 @@ func watchFiles(ctx context.Context, file *File, report func(FilesStatus)) error
 // state evaluates the files; it is called for each change.
 func (w *filesWatch) state(o *manifest.Objects, err error) (s FilesStatus) {
 	now, faulty := Load(w.file.Path)
-	var problems []string
-	var objects manifest.Errors
-	if errors.As(err, &objects) {
-		for _, e := range objects {
-			if faulty == nil || e.File != w.file.Path || e.Document > 1 {
-				problems = append(problems, located(e.File, e.Line, strings.TrimPrefix(e.Error(), e.File+": ")))
-			}
-		}
-	} else if err != nil {
-		problems = append(problems, err.Error())
+	if errs, ok := errors.AsType[manifest.Errors](err); ok && faulty != nil {
+		// Those in the lab itself are in the other error.
+		err = slices.DeleteFunc(slices.Clone(errs), func(e *manifest.Error) bool { return e.File == w.file.Path && e.Document <= 1 })
 	}
-	var wrong *Error
-	if errors.As(faulty, &wrong) {
-		for _, p := range wrong.Problems {
-			text := p.Text
-			if p.Field != "" {
-				text = p.Field + ": " + text
-			}
-			problems = append(problems, located(wrong.File, func(data []byte) int {
-				if p.Field == "" {
-					return 0
-				}
-				return manifest.LineOf(data, 1, p.Field)
-			}, text))
-		}
-	} else if faulty != nil {
-		problems = append(problems, faulty.Error())
-	}
-	if len(problems) > 0 {
+	if problems := append(located(err), located(faulty)...); len(problems) > 0 {
 		return FilesStatus{Problems: most(problems)}
 	}
 	services, warnings := control.Build(o, control.NodeConfig{})
@@ -111,17 +87,34 @@ func (w *filesWatch) state(o *manifest.Objects, err error) (s FilesStatus) {
 	return s
 }
 
-// located is a text with its file and, if known, its line.
-func located(file string, line func([]byte) int, text string) string {
-	const readable = 8 << 20
-	if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() && info.Size() <= readable {
-		if data, err := os.ReadFile(file); err == nil {
-			if n := line(data); n > 0 {
-				return fmt.Sprintf("%s:%d: %s", file, n, text)
-			}
-		}
+// located lists the mistakes in an error, with file and, if known, line.
+func located(err error) (lines []string) {
+	errs, ok := errors.AsType[manifest.Errors](err)
+	if !ok && err != nil {
+		return []string{err.Error()}
 	}
-	return file + ": " + text
+	for _, e := range errs {
+		at := e.File
+		if n := lineOf(e); n > 0 {
+			at = fmt.Sprintf("%s:%d", e.File, n)
+		}
+		lines = append(lines, at+": "+strings.TrimPrefix(e.Error(), e.File+": "))
+	}
+	return lines
+}
+
+// lineOf is the line of an error in its file; 0: not known.
+func lineOf(e *manifest.Error) int {
+	const readable = 8 << 20
+	info, err := os.Stat(e.File)
+	if err != nil || !info.Mode().IsRegular() || info.Size() > readable {
+		return 0
+	}
+	data, err := os.ReadFile(e.File)
+	if err != nil {
+		return 0
+	}
+	return e.Line(data)
 }
 
 // most returns the first lines of many.
@@ -207,7 +200,5 @@ func of(pod string) string {
 
 // has reports whether a host of the lab has the address.
 func (s *Spec) has(a netip.Addr) bool {
-	return s.podAt(a) != nil ||
-		slices.ContainsFunc(s.Nodes, func(n Node) bool { return slices.Contains(n.Addresses, a) }) ||
-		slices.ContainsFunc(s.Clients, func(c Client) bool { return slices.Contains(c.Addresses, a) })
+	return slices.ContainsFunc(s.machines(), func(m machine) bool { return slices.Contains(m.addresses, a) })
 }

@@ -7,8 +7,8 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -70,9 +70,11 @@ func Up(ctx context.Context, spec *Spec, options Options) (*Lab, error) {
 	if err = l.makeDir(); err == nil {
 		err = l.serve(ctx)
 	}
-	for i := range spec.Nodes {
-		n := &spec.Nodes[i]
-		l.daemons[n.Name] = &daemon{node: n.Name, ns: l.topology.hosts[n.Name], hub: &l.hub, start: func() *exec.Cmd { return l.command(n) }}
+	for i, n := range spec.Nodes {
+		// Node names can be too long for a socket's path.
+		d := &daemon{node: n.Name, ns: l.topology.hosts[n.Name], hub: &l.hub, socket: filepath.Join(l.dir, fmt.Sprintf("node-%d.sock", i))}
+		d.start = func() *exec.Cmd { return l.command(d) }
+		l.daemons[n.Name] = d
 	}
 	if err == nil && !options.NoDaemons {
 		err = l.startDaemons(ctx)
@@ -85,53 +87,37 @@ func Up(ctx context.Context, spec *Spec, options Options) (*Lab, error) {
 
 // serve starts the built-in servers of all hosts.
 func (l *Lab) serve(ctx context.Context) error {
-	for i := range l.spec.Nodes {
-		n := &l.spec.Nodes[i]
-		if err := l.serveHost(ctx, n.Name, Answer{Node: n.Name}, n.Addresses, n.Ports); err != nil {
-			return err
+	for _, m := range l.spec.machines() {
+		if len(m.ports) == 0 {
+			continue
 		}
-	}
-	for i := range l.spec.Pods {
-		p := &l.spec.Pods[i]
-		if err := l.serveHost(ctx, p.FullName(), Answer{Pod: p.FullName(), Node: p.Node}, p.Addresses, p.Ports); err != nil {
-			return err
-		}
-	}
-	for i := range l.spec.Clients {
-		c := &l.spec.Clients[i]
-		if err := l.serveHost(ctx, c.Name, Answer{Host: c.Name}, c.Addresses, c.Ports); err != nil {
-			return err
+		s := newServer(m.Answer)
+		l.servers = append(l.servers, s)
+		for _, a := range m.addresses {
+			for _, p := range m.ports {
+				if err := s.listen(ctx, l.topology.hosts[m.Who()], netip.AddrPortFrom(a, p.Port), p.Protocol); err != nil {
+					return fmt.Errorf("server of %s: %w", m.Who(), err)
+				}
+			}
 		}
 	}
 	return nil
 }
 
-func (l *Lab) serveHost(ctx context.Context, name string, identity Answer, addresses []netip.Addr, ports []Port) error {
-	if len(ports) == 0 {
-		return nil
-	}
-	s := newServer(identity)
-	l.servers = append(l.servers, s)
-	ns := l.topology.hosts[name]
-	for _, a := range addresses {
-		for _, p := range ports {
-			at := netip.AddrPortFrom(a, p.Port)
-			if p.Protocol == decision.UDP {
-				c, err := ns.ListenPacket(ctx, at)
-				if err != nil {
-					return fmt.Errorf("server of %s: %w", name, err)
-				}
-				s.serveUDP(c)
-				continue
-			}
-			c, err := ns.Listen(ctx, at)
-			if err != nil {
-				return fmt.Errorf("server of %s: %w", name, err)
-			}
-			s.serveTCP(c)
+// listen serves an address of the server's host.
+func (s *server) listen(ctx context.Context, ns *netns.Namespace, at netip.AddrPort, p decision.Protocol) error {
+	if p == decision.UDP {
+		c, err := ns.ListenPacket(ctx, at)
+		if err == nil {
+			s.serveUDP(c)
 		}
+		return err
 	}
-	return nil
+	l, err := ns.Listen(ctx, at)
+	if err == nil {
+		s.serveTCP(l)
+	}
+	return err
 }
 
 // startDaemons starts those of all nodes at once.
@@ -147,11 +133,11 @@ func (l *Lab) startDaemons(ctx context.Context) error {
 
 // command is the command line of a node's daemon. File descriptor 3 is the one on which it
 // reports readiness.
-func (l *Lab) command(n *Node) *exec.Cmd {
-	args := []string{"run", "--hostname-override", n.Name, "--flow-log", "-", "--flow-log-steps", "--ready-fd", "3",
-		"--flow-api", "unix:" + l.socket(n.Name), "--flow-api-token-file", l.tokenFile(), "--flow-api-holds"}
+func (l *Lab) command(d *daemon) *exec.Cmd {
+	args := []string{"run", "--hostname-override", d.node, "--flow-log", "-", "--flow-log-steps", "--ready-fd", "3",
+		"--flow-api", "unix:" + d.socket, "--flow-api-token-file", l.tokenFile(), "--flow-api-holds"}
 	if len(l.spec.ClusterCIDRs) > 0 {
-		args = append(args, "--cluster-cidr", joinPrefixes(l.spec.ClusterCIDRs))
+		args = append(args, "--cluster-cidr", joined(l.spec.ClusterCIDRs, ","))
 	}
 	for _, o := range l.options.Objects {
 		args = append(args, "--objects", o)
@@ -170,7 +156,7 @@ func (l *Lab) command(n *Node) *exec.Cmd {
 		args = append(args, "--masquerade-hairpin=false")
 	}
 	if len(p.NodePortAddresses) > 0 {
-		args = append(args, "--nodeport-addresses", joinPrefixes(p.NodePortAddresses))
+		args = append(args, "--nodeport-addresses", joined(p.NodePortAddresses, ","))
 	}
 	executable := l.options.Executable
 	if executable == "" {
@@ -181,14 +167,6 @@ func (l *Lab) command(n *Node) *exec.Cmd {
 	cmd.Args[0] = os.Args[0]
 	cmd.Env = append(os.Environ(), l.options.Env...)
 	return cmd
-}
-
-func joinPrefixes(prefixes []netip.Prefix) string {
-	texts := make([]string, len(prefixes))
-	for i, p := range prefixes {
-		texts[i] = p.String()
-	}
-	return strings.Join(texts, ",")
 }
 
 // Spec is what the lab was made from: read only.

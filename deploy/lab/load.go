@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,37 +8,10 @@ import (
 	"slices"
 	"strings"
 
-	"sigs.k8s.io/yaml"
-
 	"github.com/nfqproxy/nfqproxy/control/source/manifest"
 	"github.com/nfqproxy/nfqproxy/datapath/nearest"
 	"github.com/nfqproxy/nfqproxy/deploy/labs"
 )
-
-// Problem is one mistake in a lab file.
-type Problem struct {
-	Field string // its path, "nodes[0].addresses[1]"; empty: the file as a whole
-	Text  string
-}
-
-// Error is all mistakes in a lab file.
-type Error struct {
-	File     string
-	Problems []Problem // at least one
-}
-
-// Error has one line for each problem.
-func (e *Error) Error() string {
-	lines := make([]string, len(e.Problems))
-	for i, p := range e.Problems {
-		field := ""
-		if p.Field != "" {
-			field = p.Field + ": "
-		}
-		lines[i] = fmt.Sprintf("%s: %s%s", e.File, field, p.Text)
-	}
-	return strings.Join(lines, "\n")
-}
 
 // maxFile bounds a lab file, in bytes.
 const maxFile = 16 << 20
@@ -161,59 +133,16 @@ func (f *File) ObjectPaths() []string {
 	return paths
 }
 
-// Parse reads the first document of a lab file and validates it. The error is an
-// [*Error]; name is the file's name in it.
+// Parse reads the first document of a lab file and validates it. The error is a
+// [manifest.Errors]; name is the file's name in it.
 func Parse(name string, data []byte) (*Spec, error) {
-	fail := func(format string, args ...any) (*Spec, error) {
-		return nil, &Error{File: name, Problems: []Problem{{Text: fmt.Sprintf(format, args...)}}}
+	lab, err := manifest.ParseLab(name, data)
+	if err != nil {
+		return nil, err
 	}
-	if len(data) > maxFile {
-		return fail("larger than %d MiB", maxFile>>20)
-	}
-	var v any
-	if err := yaml.UnmarshalStrict(firstDocument(data), &v); err != nil {
-		return fail("%s", strings.TrimPrefix(strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "), "yaml: "))
-	}
-	m, ok := v.(map[string]any)
-	if !ok || m["apiVersion"] != APIVersion || m["kind"] != Kind {
-		return fail("the first document must have \"apiVersion: %s\" and \"kind: %s\"", APIVersion, Kind)
-	}
-	var d decoder
-	s := d.spec(v)
-	if len(d.problems) == 0 {
-		// A field that did not decode would only be reported twice.
-		d.problems = validate(s)
-	}
-	if len(d.problems) > 0 {
-		return nil, &Error{File: name, Problems: d.problems}
+	s := (*Spec)(lab)
+	if errs := validate(name, s); len(errs) > 0 {
+		return nil, errs
 	}
 	return s, nil
-}
-
-// firstDocument cuts off the second YAML document and all after it. Documents
-// without content, such as a comment before a separator, do not count.
-func firstDocument(data []byte) []byte {
-	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")) // the byte order mark of some editors
-	start, content := 0, false
-	for at := 0; at < len(data); {
-		end := len(data)
-		if i := bytes.IndexByte(data[at:], '\n'); i >= 0 {
-			end = at + i + 1
-		}
-		line := bytes.TrimRight(data[at:end], " \t\r\n")
-		switch {
-		case isSeparator(line) && content:
-			return data[start:at]
-		case isSeparator(line):
-			start = at
-		case len(line) > 0 && !bytes.HasPrefix(bytes.TrimLeft(line, " \t"), []byte("#")):
-			content = true
-		}
-		at = end
-	}
-	return data[start:]
-}
-
-func isSeparator(line []byte) bool {
-	return bytes.Equal(line, []byte("---")) || bytes.HasPrefix(line, []byte("--- "))
 }

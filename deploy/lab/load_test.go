@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/nfqproxy/nfqproxy/control/source/manifest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/deploy/labs"
 )
@@ -41,18 +42,18 @@ func TestParse(t *testing.T) {
 	seed := uint64(7)
 	addr, prefix := netip.MustParseAddr, netip.MustParsePrefix
 	want := &Spec{
-		Name:         "small",
+		LabMetadata:  manifest.LabMetadata{Name: "small"},
 		ClusterCIDRs: []netip.Prefix{prefix("10.244.0.0/16")},
-		Networks:     []Network{{prefix("192.0.2.0/24"), addr("192.0.2.1")}},
+		Networks:     []Network{{CIDR: prefix("192.0.2.0/24"), Gateway: addr("192.0.2.1")}},
 		Nodes: []Node{
-			{Name: "node-a", Addresses: []netip.Addr{addr("192.0.2.2")}, PodCIDRs: []netip.Prefix{prefix("10.244.0.0/24")}, Ports: []Port{{6443, decision.TCP}}},
+			{Name: "node-a", Addresses: []netip.Addr{addr("192.0.2.2")}, PodCIDRs: []netip.Prefix{prefix("10.244.0.0/24")}, Ports: []Port{{Port: 6443, Protocol: decision.TCP}}},
 			{Name: "node-b", Addresses: []netip.Addr{addr("192.0.2.3")}, PodCIDRs: []netip.Prefix{prefix("10.244.1.0/24")}},
 		},
 		Pods: []Pod{
-			{Name: "web", Namespace: "shop", Node: "node-a", Addresses: []netip.Addr{addr("10.244.0.2")}, Ports: []Port{{80, decision.TCP}, {53, decision.UDP}}},
+			{Name: "web", Namespace: "shop", Node: "node-a", Addresses: []netip.Addr{addr("10.244.0.2")}, Ports: []Port{{Port: 80, Protocol: decision.TCP}, {Port: 53, Protocol: decision.UDP}}},
 			{Name: "shell", Namespace: "default", Node: "node-b", Addresses: []netip.Addr{addr("10.244.1.2")}},
 		},
-		Clients: []Client{{Name: "outside", Addresses: []netip.Addr{addr("192.0.2.10")}, Ports: []Port{{443, decision.TCP}}, RoutesToPods: true}},
+		Clients: []Client{{Name: "outside", Addresses: []netip.Addr{addr("192.0.2.10")}, Ports: []Port{{Port: 443, Protocol: decision.TCP}}, RoutesToPods: true}},
 		Proxy:   Proxy{Seed: &seed, Queues: 2, MasqueradeAll: true, NoHairpinMasquerade: true, NodePortAddresses: []netip.Prefix{prefix("192.0.2.0/24")}},
 		Objects: []string{"more"},
 	}
@@ -89,20 +90,21 @@ func TestParseErrors(t *testing.T) {
 	}{
 		{"unknown field", "podCIDRs: [10.244.1.0/24]", "podCIDR: 10.244.1.0/24", []string{
 			"lab.yaml: nodes[1].podCIDR: unknown field; known fields: addresses, name, podCIDRs, ports"}},
+		{"case of a field", "podCIDRs: [10.244.1.0/24]", "PodCIDRs: [10.244.1.0/24]", []string{`lab.yaml: nodes[1].PodCIDRs: unknown field, did you mean "podCIDRs"?`}},
 		{"unknown top field", "objects:", "object:", []string{"lab.yaml: object: unknown field"}},
 		{"not a lab", "kind: Lab", "kind: Service", []string{`lab.yaml: the first document must have`}},
 		{"other version", "v1alpha1", "v2", []string{`lab.yaml: the first document must have`}},
 		{"no YAML", "metadata: {name: small}", "metadata: {", []string{"lab.yaml: "}},
-		{"duplicate key", "kind: Lab", "kind: Lab\nkind: Lab", []string{"lab.yaml: ", `key "kind" already set`}},
+		{"duplicate key", "kind: Lab", "kind: Lab\nkind: Lab", []string{"lab.yaml: kind: given twice"}},
 		{"no name", "{name: small}", "{}", []string{"metadata.name: missing"}},
 		{"node's name", "name: node-b, a", "name: node..b, a", []string{`nodes[1].name: "node..b" is not a name: want at most 253 lower case letters, digits, hyphens and dots`}},
 		{"client's name", "name: outside", "name: out.side", []string{`clients[0].name: "out.side" is not a name: want at most 63`}},
 		{"bad name", "{name: small}", "{name: Small Lab}", []string{`metadata.name: "Small Lab" is not a name`}},
-		{"name is a number", "{name: small}", "{name: 7}", []string{"metadata.name: want text, have 7"}},
+		{"name is a number", "{name: small}", "{name: 7}", []string{"metadata.name: want a string, have 7: quote it"}},
 		{"bad address", "[192.0.2.2]", "[192.0.2.256]", []string{`nodes[0].addresses[0]: "192.0.2.256" is not an IP address`}},
 		{"mapped host bits", "[10.244.1.0/24]", `["::ffff:10.244.1.7/120"]`, []string{"nodes[1].podCIDRs[0]: ::ffff:10.244.1.7/120 has bits of a host; the CIDR is 10.244.1.0/24"}},
 		{"zone", "[192.0.2.2]", `["fe80::1%eth0"]`, []string{`nodes[0].addresses[0]: "fe80::1%eth0" is not an IP address`}},
-		{"address no list", "addresses: [192.0.2.2]", "addresses: 192.0.2.2", []string{`nodes[0].addresses: want a list, have text "192.0.2.2"`}},
+		{"address no list", "addresses: [192.0.2.2]", "addresses: 192.0.2.2", []string{`nodes[0].addresses: want a list, have the string "192.0.2.2"`}},
 		{"no address", "addresses: [192.0.2.2]", "addresses: []", []string{"nodes[0].addresses: missing"}},
 		{"unusable address", "[192.0.2.10]", "[127.0.0.1]", []string{"clients[0].addresses[0]: 127.0.0.1 is in none of the networks"}},
 		{"two of a family", "[192.0.2.10]", "[192.0.2.10, 192.0.2.11]", []string{"clients[0].addresses[1]: 192.0.2.11 is a second IPv4 address"}},
@@ -137,7 +139,7 @@ func TestParseErrors(t *testing.T) {
 		{"no such protocol", "protocol: UDP", "protocol: SCTP", []string{"pods[0].ports[1].protocol: SCTP: the built-in server supports TCP and UDP"}},
 		{"seed", "seed: 7", "seed: -7", []string{"proxy.seed: want a whole number"}},
 		{"queues", "queues: 2", "queues: 0", []string{"proxy.queues: want a whole number"}},
-		{"boolean", "masqueradeAll: true", "masqueradeAll: maybe", []string{`proxy.masqueradeAll: want true or false, have text "maybe"`}},
+		{"boolean", "masqueradeAll: true", "masqueradeAll: maybe", []string{`proxy.masqueradeAll: want true or false, have the string "maybe"`}},
 		{"hairpin", "masqueradeHairpin: false", "masqueradeHairpin: 0", []string{"proxy.masqueradeHairpin: want true or false, have 0"}},
 		{"empty object", "objects: [more]", `objects: [""]`, []string{"objects[0]: missing"}},
 		{"several", "[192.0.2.2]", "[x]\n  x: 1", []string{"lab.yaml: "}},
@@ -147,9 +149,9 @@ func TestParseErrors(t *testing.T) {
 				t.Fatalf("the small lab has no %q", tc.old)
 			}
 			spec, err := Parse("lab.yaml", []byte(strings.Replace(small, tc.old, tc.new, 1)))
-			var want *Error
+			var want manifest.Errors
 			if !errors.As(err, &want) {
-				t.Fatalf("got %v, %v; want an *Error", spec, err)
+				t.Fatalf("got %v, %v; want Errors", spec, err)
 			}
 			for _, w := range tc.want {
 				if !strings.Contains(err.Error(), w) {
@@ -164,9 +166,9 @@ func TestParseErrors(t *testing.T) {
 func TestParseTellsAll(t *testing.T) {
 	text := strings.NewReplacer("[192.0.2.10]", "[x]", "port: 6443", "port: x", "seed: 7", "seed: x").Replace(small)
 	_, err := Parse("lab.yaml", []byte(text))
-	var e *Error
-	if !errors.As(err, &e) || len(e.Problems) != 3 {
-		t.Errorf("got %v, want three problems", err)
+	var errs manifest.Errors
+	if !errors.As(err, &errs) || len(errs) != 3 {
+		t.Errorf("got %v, want three errors", err)
 	}
 }
 
@@ -222,9 +224,9 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte("apiVersion: nfqproxy.dev/v1alpha1\nkind: Lab\nnodes: [{}, null, [], 7]\npods: [{addresses: [::]}]\nnetworks: [{}]"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		spec, err := Parse("fuzz", data)
-		var e *Error
-		if err != nil && (!errors.As(err, &e) || len(e.Problems) == 0 || spec != nil) {
-			t.Errorf("%v, %v: want no spec and an *Error with problems", spec, err)
+		var errs manifest.Errors
+		if err != nil && (!errors.As(err, &errs) || len(errs) == 0 || spec != nil) {
+			t.Errorf("%v, %v: want no spec and Errors", spec, err)
 		}
 	})
 }

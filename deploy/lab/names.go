@@ -2,6 +2,7 @@ package lab
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -23,16 +24,30 @@ func (e *UnknownHostError) Error() string {
 // the fabric.
 func (s *Spec) Hosts() []string {
 	var names []string
-	for i := range s.Nodes {
-		names = append(names, s.Nodes[i].Name)
-	}
-	for i := range s.Pods {
-		names = append(names, s.Pods[i].FullName())
-	}
-	for i := range s.Clients {
-		names = append(names, s.Clients[i].Name)
+	for _, h := range s.machines() {
+		names = append(names, h.Who())
 	}
 	return append(names, fabricName)
+}
+
+// machine is a node, a pod or a client.
+type machine struct {
+	Answer    // its identity
+	addresses []netip.Addr
+	ports     []Port
+}
+
+func (s *Spec) machines() (all []machine) {
+	for _, n := range s.Nodes {
+		all = append(all, machine{Answer{Node: n.Name}, n.Addresses, n.Ports})
+	}
+	for _, p := range s.Pods {
+		all = append(all, machine{Answer{Pod: p.FullName(), Node: p.Node}, p.Addresses, p.Ports})
+	}
+	for _, c := range s.Clients {
+		all = append(all, machine{Answer{Host: c.Name}, c.Addresses, c.Ports})
+	}
+	return all
 }
 
 // Resolve returns the full name of a host. The namespace of a pod is optional if its name is

@@ -54,23 +54,13 @@ func (l *Lab) makeDir() (err error) {
 
 func (l *Lab) tokenFile() string { return filepath.Join(l.dir, "token") }
 
-// socket is the socket of the flow API of a node's daemon. Its path has a number, because
-// node names can be too long for a socket's path.
-func (l *Lab) socket(node string) string {
-	for i := range l.spec.Nodes {
-		if l.spec.Nodes[i].Name == node {
-			return filepath.Join(l.dir, fmt.Sprintf("node-%d.sock", i))
-		}
-	}
-	return ""
-}
-
 // NodeObserver is the flow API of one node's daemon.
 func (l *Lab) NodeObserver(node string) (*observe.Client, error) {
-	if _, err := l.daemon(node); err != nil {
+	d, err := l.daemon(node)
+	if err != nil {
 		return nil, err
 	}
-	return observe.NewClient("unix:"+l.socket(node), observe.ClientOptions{Token: l.token})
+	return observe.NewClient("unix:"+d.socket, observe.ClientOptions{Token: l.token})
 }
 
 // OpenFlows prepares the flow API of all nodes and its page, at a listener. serve serves them
@@ -104,21 +94,25 @@ type mapped struct {
 
 // Topology returns the topology of the lab. Its nodes know parts of it only.
 func (m *mapped) Topology(context.Context) (*observe.Topology, error) {
-	t := &observe.Topology{Lab: m.spec.Name, CanHold: m.Holder() != nil, Hosts: []observe.TopologyHost{}, Pods: []observe.TopologyPod{}}
-	for i := range m.spec.Nodes {
-		n := &m.spec.Nodes[i]
-		t.Nodes = append(t.Nodes, observe.TopologyNode{Name: n.Name, Addresses: n.Addresses, PodCIDRs: n.PodCIDRs, Observed: true})
-	}
-	for i := range m.spec.Pods {
-		p := &m.spec.Pods[i]
-		t.Pods = append(t.Pods, observe.TopologyPod{Name: p.FullName(), Node: p.Node, Addresses: p.Addresses})
-	}
-	for i := range m.spec.Clients {
-		c := &m.spec.Clients[i]
-		t.Hosts = append(t.Hosts, observe.TopologyHost{Name: c.Name, Addresses: c.Addresses})
-	}
+	t := m.spec.topology()
+	t.CanHold = m.Holder() != nil
 	t.Sort()
 	return t, nil
+}
+
+// topology is the topology in the order of the file.
+func (s *Spec) topology() *observe.Topology {
+	t := &observe.Topology{Lab: s.Name, Hosts: []observe.TopologyHost{}, Pods: []observe.TopologyPod{}}
+	for _, n := range s.Nodes {
+		t.Nodes = append(t.Nodes, observe.TopologyNode{Name: n.Name, Addresses: n.Addresses, PodCIDRs: n.PodCIDRs, Observed: true})
+	}
+	for _, p := range s.Pods {
+		t.Pods = append(t.Pods, observe.TopologyPod{Name: p.FullName(), Node: p.Node, Addresses: p.Addresses})
+	}
+	for _, c := range s.Clients {
+		t.Hosts = append(t.Hosts, observe.TopologyHost{Name: c.Name, Addresses: c.Addresses})
+	}
+	return t
 }
 
 // owners maps the lab's addresses to names, and its names to addresses.

@@ -14,8 +14,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/ti-mo/conntrack"
-
+	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
@@ -39,71 +38,69 @@ type exchange struct {
 	source netip.AddrPort
 	answer Answer
 	record *flow.Record
-	flow   conntrack.Flow
+	entry  conntrack.State
 }
 
 // get makes an HTTP request from a host; node is the node that decides it.
 func (o *observer) get(ctx context.Context, host, node string, to netip.AddrPort) (*exchange, error) {
-	x, err := o.dial(ctx, host, "tcp", to)
-	if err != nil {
-		return nil, err
-	}
-	body, err := x.request("/")
-	if err == nil {
-		var line []byte
-		if line, err = io.ReadAll(body); err == nil {
-			x.answer, _, err = ParseAnswer(line)
+	return o.exchange(ctx, host, node, decision.TCP, to, func(x *exchange) error {
+		body, err := x.request("/")
+		if err != nil {
+			return err
 		}
-	}
-	return o.complete(ctx, x, node, decision.TCP, to, err)
+		line, err := io.ReadAll(body)
+		if err != nil {
+			return err
+		}
+		x.answer, _, err = ParseAnswer(line)
+		return err
+	})
 }
 
 // download fetches bytes and counts them.
-func (o *observer) download(ctx context.Context, host, node string, to netip.AddrPort, bytes int64) (*exchange, int64, error) {
-	x, err := o.dial(ctx, host, "tcp", to)
-	if err != nil {
-		return nil, 0, err
-	}
-	var n int64
-	body, err := x.request("/download?bytes=" + strconv.FormatInt(bytes, 10))
-	if err == nil {
+func (o *observer) download(ctx context.Context, host, node string, to netip.AddrPort, bytes int64) (x *exchange, n int64, err error) {
+	x, err = o.exchange(ctx, host, node, decision.TCP, to, func(x *exchange) error {
+		body, err := x.request("/download?bytes=" + strconv.FormatInt(bytes, 10))
+		if err != nil {
+			return err
+		}
 		n, err = io.Copy(io.Discard, body)
-	}
-	x, err = o.complete(ctx, x, node, decision.TCP, to, err)
+		return err
+	})
 	return x, n, err
 }
 
 // send sends a datagram from a host and waits for the reply.
 func (o *observer) send(ctx context.Context, host, node string, to netip.AddrPort) (*exchange, error) {
-	x, err := o.dial(ctx, host, "udp", to)
-	if err != nil {
-		return nil, err
-	}
-	b := make([]byte, 64<<10)
-	var n int
-	if _, err = x.Write([]byte("hello")); err == nil {
-		if n, err = x.Read(b); err == nil {
-			x.answer, _, err = ParseAnswer(b[:n])
+	return o.exchange(ctx, host, node, decision.UDP, to, func(x *exchange) error {
+		if _, err := x.Write([]byte("hello")); err != nil {
+			return err
 		}
-	}
-	return o.complete(ctx, x, node, decision.UDP, to, err)
+		b := make([]byte, 64<<10)
+		n, err := x.Read(b)
+		if err != nil {
+			return err
+		}
+		x.answer, _, err = ParseAnswer(b[:n])
+		return err
+	})
 }
 
 // refused connects to a service without endpoints and returns the error.
 func (o *observer) refused(ctx context.Context, host string, to netip.AddrPort) error {
-	x, err := o.dial(ctx, host, "tcp", to)
+	x, err := o.dial(ctx, host, decision.TCP, to)
 	if err == nil {
 		err = x.Close()
 	}
 	return err
 }
 
-func (o *observer) dial(ctx context.Context, host, network string, to netip.AddrPort) (*exchange, error) {
+func (o *observer) dial(ctx context.Context, host string, p decision.Protocol, to netip.AddrPort) (*exchange, error) {
 	ns, err := o.lab.Namespace(host)
 	if err != nil {
 		return nil, err
 	}
-	c, err := ns.Dial(ctx, network, netip.AddrPort{}, to)
+	c, err := ns.Dial(ctx, p.Lower(), netip.AddrPort{}, to)
 	if err != nil {
 		return nil, err
 	}
@@ -111,6 +108,27 @@ func (o *observer) dial(ctx context.Context, host, network string, to netip.Addr
 		_ = c.SetDeadline(deadline)
 	}
 	return &exchange{Conn: c, source: addrPort(c.LocalAddr().String())}, nil
+}
+
+// exchange makes a request from a host, and adds the decision and the kernel's entry.
+func (o *observer) exchange(ctx context.Context, host, node string, p decision.Protocol, to netip.AddrPort, request func(*exchange) error) (*exchange, error) {
+	x, err := o.dial(ctx, host, p, to)
+	if err != nil {
+		return nil, err
+	}
+	err = request(x)
+	if err == nil {
+		x.record, err = o.record(ctx, func(r *flow.Record) bool {
+			return r.Node == node && r.Source == x.source.String() && r.Destination == to.String() && r.Protocol == p.String()
+		})
+	}
+	if err == nil {
+		x.entry, err = entry(o.lab.topology.hosts[node], p, x.source, to)
+	}
+	if err != nil {
+		return nil, errors.Join(err, x.Close())
+	}
+	return x, nil
 }
 
 // request requests a path and returns the body, without closing the connection.
@@ -126,22 +144,6 @@ func (x *exchange) request(path string) (io.Reader, error) {
 		return nil, errors.Join(fmt.Errorf("GET %s: %s", path, r.Status), r.Body.Close())
 	}
 	return r.Body, nil
-}
-
-// complete adds the decision and the kernel's entry.
-func (o *observer) complete(ctx context.Context, x *exchange, node string, p decision.Protocol, to netip.AddrPort, err error) (*exchange, error) {
-	if err == nil {
-		x.record, err = o.record(ctx, func(r *flow.Record) bool {
-			return r.Node == node && r.Source == x.source.String() && r.Destination == to.String() && r.Protocol == p.String()
-		})
-	}
-	if err == nil {
-		x.flow, err = entry(o.lab.topology.hosts[node], p, x.source, to)
-	}
-	if err != nil {
-		return nil, errors.Join(err, x.Close())
-	}
-	return x, nil
 }
 
 // record waits for a decision.
@@ -173,63 +175,40 @@ func (o *observer) record(ctx context.Context, is func(*flow.Record) bool) (*flo
 }
 
 // entry looks the kernel's entry for a connection up, in the node's namespace.
-func entry(node *netns.Namespace, p decision.Protocol, from, to netip.AddrPort) (conntrack.Flow, error) {
-	var c *conntrack.Conn
-	err := node.Do(func() (err error) {
-		c, err = conntrack.Dial(nil)
+func entry(node *netns.Namespace, p decision.Protocol, from, to netip.AddrPort) (s conntrack.State, err error) {
+	err = node.Do(func() error {
+		table, err := conntrack.Open(new(conntrack.Locks))
+		if err != nil {
+			return err
+		}
+		defer table.Close()
+		s, err = table.Lookup(conntrack.Tuple{Source: from, Destination: to, Protocol: uint8(p)}, 0)
 		return err
 	})
-	if err != nil {
-		return conntrack.Flow{}, err
+	if conntrack.IsNotFound(err) {
+		err = fmt.Errorf("the kernel has no entry for %s -> %s on node %s", from, to, node.Name())
 	}
-	defer c.Close()
-	// Not Get: on Linux 6.18 it was seen to wait forever for a response. The tables here are
-	// small.
-	flows, err := c.Dump(nil)
-	if err != nil {
-		return conntrack.Flow{}, err
-	}
-	for _, f := range flows {
-		t := f.TupleOrig
-		if decision.Protocol(t.Proto.Protocol) == p &&
-			netip.AddrPortFrom(t.IP.SourceAddress, t.Proto.SourcePort) == from &&
-			netip.AddrPortFrom(t.IP.DestinationAddress, t.Proto.DestinationPort) == to {
-			return f, nil
-		}
-	}
-	return conntrack.Flow{}, fmt.Errorf("the kernel has no entry for %s -> %s on node %s", from, to, node.Name())
+	return s, err
 }
-
-// translated is the translated destination of an entry: the source of its replies.
-func translated(f *conntrack.Flow) netip.AddrPort {
-	return netip.AddrPortFrom(f.TupleReply.IP.SourceAddress, f.TupleReply.Proto.SourcePort)
-}
-
-var tcpStates = []string{"NONE", "SYN_SENT", "SYN_RECV", "ESTABLISHED", "FIN_WAIT", "CLOSE_WAIT", "LAST_ACK", "TIME_WAIT", "CLOSE", "SYN_SENT2"}
 
 // entryLines formats an entry like conntrack -L, with a line for each direction.
-func entryLines(f *conntrack.Flow) []string {
-	tuple := func(t conntrack.Tuple, c conntrack.Counter) string {
-		return fmt.Sprintf("src=%s dst=%s sport=%d dport=%d packets=%d bytes=%d",
-			t.IP.SourceAddress, t.IP.DestinationAddress, t.Proto.SourcePort, t.Proto.DestinationPort, c.Packets, c.Bytes)
+func entryLines(s *conntrack.State) []string {
+	tuple := func(t conntrack.Tuple, c conntrack.Counters) string {
+		return fmt.Sprintf("  src=%s dst=%s sport=%d dport=%d packets=%d bytes=%d",
+			t.Source.Addr(), t.Destination.Addr(), t.Source.Port(), t.Destination.Port(), c.Packets, c.Bytes)
 	}
-	p := decision.Protocol(f.TupleOrig.Proto.Protocol)
-	head := fmt.Sprintf("%s %d %d", p.Lower(), uint8(p), f.Timeout)
-	if tcp := f.ProtoInfo.TCP; tcp != nil && int(tcp.State) < len(tcpStates) {
-		head += " " + tcpStates[tcp.State]
+	p := decision.Protocol(s.Original.Protocol)
+	head := fmt.Sprintf("%s %d %d", p.Lower(), uint8(p), s.Timeout)
+	if p == decision.TCP {
+		head += " " + s.TCP.String()
 	}
-	tail := ""
 	switch {
-	case !f.Status.SeenReply():
-		tail = " [UNREPLIED]"
-	case f.Status.Assured():
-		tail = " [ASSURED]"
+	case s.Status&conntrack.StatusSeenReply == 0:
+		head += " [UNREPLIED]"
+	case s.Status&conntrack.StatusAssured != 0:
+		head += " [ASSURED]"
 	}
-	return []string{
-		head + fmt.Sprintf("%s mark=%d", tail, f.Mark),
-		"  " + tuple(f.TupleOrig, f.CountersOrig),
-		"  " + tuple(f.TupleReply, f.CountersReply),
-	}
+	return []string{fmt.Sprintf("%s mark=%d", head, s.Mark), tuple(s.Original, s.Sent), tuple(s.Reply, s.Received)}
 }
 
 // queued is the number of packets that entered the queues of a namespace so far,

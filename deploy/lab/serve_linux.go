@@ -17,26 +17,18 @@ import (
 
 // Status is the current state of the lab.
 func (l *Lab) Status() *Status {
-	s := &Status{Name: l.spec.Name, Started: l.started, FlowAPI: l.FlowAPI}
+	t := l.spec.topology()
+	s := &Status{Name: t.Lab, Started: l.started, Pods: t.Pods, Clients: t.Hosts, FlowAPI: l.FlowAPI}
 	if files := l.files.Load(); files != nil {
 		s.Files = *files
 	}
-	for i := range l.spec.Nodes {
-		n := &l.spec.Nodes[i]
+	for _, n := range t.Nodes {
 		state, pid, err := l.daemons[n.Name].state()
 		d := DaemonStatus{State: string(state), PID: pid}
 		if err != nil {
 			d.Error = err.Error()
 		}
-		s.Nodes = append(s.Nodes, NodeStatus{HostStatus{Name: n.Name, Addresses: n.Addresses}, n.PodCIDRs, d})
-	}
-	for i := range l.spec.Pods {
-		p := &l.spec.Pods[i]
-		s.Pods = append(s.Pods, HostStatus{Name: p.FullName(), Node: p.Node, Addresses: p.Addresses})
-	}
-	for i := range l.spec.Clients {
-		c := &l.spec.Clients[i]
-		s.Clients = append(s.Clients, HostStatus{Name: c.Name, Addresses: c.Addresses})
+		s.Nodes = append(s.Nodes, NodeStatus{n.Name, n.Addresses, n.PodCIDRs, d})
 	}
 	return s
 }

@@ -38,7 +38,7 @@ func (s *Spec) podAt(a netip.Addr) *Pod {
 func (s *Spec) served(svc *decision.ServicePort) bool {
 	for _, e := range svc.UsableEndpoints(decision.Cluster) {
 		p := s.podAt(e.AddrPort.Addr())
-		if p == nil || !slices.Contains(p.Ports, Port{e.AddrPort.Port(), svc.Protocol}) {
+		if p == nil || !slices.Contains(p.Ports, Port{Port: e.AddrPort.Port(), Protocol: svc.Protocol}) {
 			return false
 		}
 	}
@@ -79,7 +79,7 @@ func (s *Spec) client(svc *decision.ServicePort) *Pod {
 	var found *Pod
 	for i := range s.Pods {
 		p := &s.Pods[i]
-		if _, ok := address(p.Addresses, svc.Family); !ok || isEndpoint(svc, p) {
+		if _, ok := decision.AddressOf(p.Addresses, svc.Family); !ok || isEndpoint(svc, p) {
 			continue
 		}
 		if found == nil || len(p.Ports) < len(found.Ports) {
@@ -92,7 +92,7 @@ func (s *Spec) client(svc *decision.ServicePort) *Pod {
 // outsider finds a client without routes to pods; nil: there is none.
 func (s *Spec) outsider(f decision.Family) *Client {
 	for i := range s.Clients {
-		if _, ok := address(s.Clients[i].Addresses, f); ok && !s.Clients[i].RoutesToPods {
+		if _, ok := decision.AddressOf(s.Clients[i].Addresses, f); ok && !s.Clients[i].RoutesToPods {
 			return &s.Clients[i]
 		}
 	}
@@ -106,8 +106,8 @@ func (s *Spec) doorFor(svc *decision.ServicePort) (*Node, netip.Addr) {
 	var at netip.Addr
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
-		a, ok := address(n.Addresses, svc.Family)
-		if !ok || !s.Proxy.opensNodePorts(a) {
+		a, ok := decision.AddressOf(n.Addresses, svc.Family)
+		if !ok || !decision.ServesNodePorts(a, s.Proxy.NodePortAddresses) {
 			continue
 		}
 		has := slices.ContainsFunc(svc.UsableEndpoints(decision.Cluster), func(e decision.Endpoint) bool {
@@ -131,34 +131,21 @@ func some(list []string) string {
 	return strings.Join(list, ", ")
 }
 
-// opensNodePorts reports whether node ports are open on a node's address.
-func (p *Proxy) opensNodePorts(a netip.Addr) bool {
-	restricted := false
-	for _, c := range p.NodePortAddresses {
-		if c.Contains(a) {
-			return true
-		}
-		restricted = restricted || decision.FamilyOf(c.Addr()) == decision.FamilyOf(a)
-	}
-	return !restricted
-}
-
 // writeMap writes the hosts and services of a lab.
 func writeMap(w io.Writer, s *Spec, services []*decision.ServicePort) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "NODE\tADDRESS\tPODS")
-	for i := range s.Nodes {
-		n := &s.Nodes[i]
+	for _, n := range s.Nodes {
 		var pods []string
-		for j := range s.Pods {
-			if s.Pods[j].Node == n.Name {
-				pods = append(pods, s.Pods[j].Name+" "+texts(s.Pods[j].Addresses))
+		for _, p := range s.Pods {
+			if p.Node == n.Name {
+				pods = append(pods, p.Name+" "+texts(p.Addresses))
 			}
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\n", n.Name, texts(n.Addresses), some(pods))
 	}
-	for i := range s.Clients {
-		fmt.Fprintf(t, "%s\t%s\t(outside)\n", s.Clients[i].Name, texts(s.Clients[i].Addresses))
+	for _, c := range s.Clients {
+		fmt.Fprintf(t, "%s\t%s\t(outside)\n", c.Name, texts(c.Addresses))
 	}
 	fmt.Fprintln(t, "\nSERVICE\tADDRESS\tENDPOINTS")
 	for _, svc := range services {

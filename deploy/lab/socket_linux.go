@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nfqproxy/nfqproxy/control/limit"
 	"github.com/nfqproxy/nfqproxy/datapath/nearest"
 	"github.com/nfqproxy/nfqproxy/deploy/labs"
 )
@@ -150,20 +151,9 @@ func dial(name string) (*net.UnixConn, error) {
 // permissions. Inside a user namespace the kernel translates the user ID; a user without a
 // mapping there is another user.
 func checkPeer(c *net.UnixConn) error {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return err
+	uid, err := limit.PeerUID(c)
+	if err == nil && int(uid) != os.Getuid() {
+		err = &foreignError{int(uid), os.Getuid()}
 	}
-	var peer *unix.Ucred
-	var perr error
-	if err := raw.Control(func(fd uintptr) { peer, perr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
-		return err
-	}
-	switch {
-	case perr != nil:
-		return os.NewSyscallError("SO_PEERCRED", perr)
-	case int(peer.Uid) != os.Getuid():
-		return &foreignError{int(peer.Uid), os.Getuid()}
-	}
-	return nil
+	return err
 }

@@ -7,15 +7,17 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 )
 
 // Status describes a running lab.
 type Status struct {
-	Name    string       `json:"name"`
-	Started time.Time    `json:"started"`
-	Nodes   []NodeStatus `json:"nodes"`
-	Pods    []HostStatus `json:"pods"`
-	Clients []HostStatus `json:"clients"`
+	Name    string                 `json:"name"`
+	Started time.Time              `json:"started"`
+	Nodes   []NodeStatus           `json:"nodes"`
+	Pods    []observe.TopologyPod  `json:"pods"`
+	Clients []observe.TopologyHost `json:"clients"`
 	// FlowAPI is its flow API and web page; empty: it serves none.
 	FlowAPI FlowAPIStatus `json:"flowAPI"`
 	// Files lists what in the lab's files is not in force.
@@ -33,9 +35,10 @@ func (s FlowAPIStatus) Page() string { return s.URL + "/#token=" + s.Token }
 
 // NodeStatus describes a node.
 type NodeStatus struct {
-	HostStatus
-	PodCIDRs []netip.Prefix `json:"podCIDRs"`
-	Daemon   DaemonStatus   `json:"daemon"`
+	Name      string         `json:"name"`
+	Addresses []netip.Addr   `json:"addresses"`
+	PodCIDRs  []netip.Prefix `json:"podCIDRs"`
+	Daemon    DaemonStatus   `json:"daemon"`
 }
 
 // DaemonStatus describes a node's daemon.
@@ -43,13 +46,6 @@ type DaemonStatus struct {
 	State string `json:"state"`           // starting, ready, stopped or dead
 	PID   int    `json:"pid,omitempty"`   // within the lab
 	Error string `json:"error,omitempty"` // how it died
-}
-
-// HostStatus describes any host.
-type HostStatus struct {
-	Name      string       `json:"name"`
-	Node      string       `json:"node,omitempty"` // of a pod
-	Addresses []netip.Addr `json:"addresses"`
 }
 
 // Hosts are the names of all hosts, as in [Spec.Hosts], except for the fabric.
@@ -68,7 +64,8 @@ func (s *Status) Hosts() (names []string) {
 
 // WriteText writes the status as text.
 func (s *Status) WriteText(w io.Writer) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	var b strings.Builder
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "lab %s, up since %s\n\n", s.Name, s.Started.Local().Format("15:04:05"))
 	fmt.Fprintln(t, "NODE\tADDRESSES\tPODS\tDAEMON")
 	for _, n := range s.Nodes {
@@ -87,28 +84,25 @@ func (s *Status) WriteText(w io.Writer) error {
 	if s.FlowAPI.URL != "" {
 		fmt.Fprintf(t, "\nflows: %s\n", s.FlowAPI.Page())
 	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
+	_ = t.Flush() // a Builder takes everything
 	if text := s.Files.String(); text != "" {
-		if _, err := fmt.Fprintf(w, "\n%s", text); err != nil {
-			return err
-		}
+		b.WriteString("\n" + text)
 	}
 	for _, n := range s.Nodes {
 		if n.Daemon.Error != "" {
-			if _, err := fmt.Fprintf(w, "\n%s\n", n.Daemon.Error); err != nil {
-				return err
-			}
+			b.WriteString("\n" + n.Daemon.Error + "\n")
 		}
 	}
-	return nil
+	_, err := io.WriteString(w, b.String())
+	return err
 }
 
-func texts[T fmt.Stringer](items []T) string {
+func texts[T fmt.Stringer](items []T) string { return joined(items, " ") }
+
+func joined[T fmt.Stringer](items []T, separator string) string {
 	all := make([]string, len(items))
 	for i, item := range items {
 		all[i] = item.String()
 	}
-	return strings.Join(all, " ")
+	return strings.Join(all, separator)
 }

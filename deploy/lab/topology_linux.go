@@ -57,8 +57,7 @@ func (t *topology) build() error {
 	if err := errors.Join(t.fabric.AddOwnTable(ownTable), t.addPodRoutes(t.fabric, nil, fabricBridge, ownTable)); err != nil {
 		return err
 	}
-	for i := range t.spec.Clients {
-		c := &t.spec.Clients[i]
+	for _, c := range t.spec.Clients {
 		n, err := t.attach(c.Name, c.Addresses)
 		if err != nil {
 			return err
@@ -179,7 +178,7 @@ func (t *topology) addPodRoutes(n *netns.Namespace, except *Node, device string,
 			continue
 		}
 		for _, c := range node.PodCIDRs {
-			via, _ := address(node.Addresses, decision.FamilyOf(c.Addr())) // there is one: see validation
+			via, _ := decision.AddressOf(node.Addresses, decision.FamilyOf(c.Addr())) // there is one: see validation
 			// All hosts are on one wire, so the next hop may be of another network.
 			if err := n.AddRoute(netns.Route{Destination: c, Via: via, Link: device, OnLink: true, Table: table}); err != nil {
 				return err
@@ -219,7 +218,7 @@ func (t *topology) buildPod(p *Pod, node *Node, n *netns.Namespace, device strin
 		return err
 	}
 	for _, a := range p.Addresses {
-		gateway, err := node.gatewayOf(a)
+		gateway, err := gatewayOf(node, a)
 		if err != nil {
 			return err
 		}
@@ -236,13 +235,13 @@ func (t *topology) buildPod(p *Pod, node *Node, n *netns.Namespace, device strin
 	return nil
 }
 
-// gatewayOf returns the gateway of a pod's address.
-func (n *Node) gatewayOf(pod netip.Addr) (netip.Addr, error) {
+// gatewayOf returns the gateway of a pod's address on a node.
+func gatewayOf(n *Node, pod netip.Addr) (netip.Addr, error) {
 	for _, c := range n.PodCIDRs {
 		switch {
 		case !c.Contains(pod):
 		case c.IsSingleIP():
-			own, _ := address(n.Addresses, decision.FamilyOf(pod)) // there is one: see validation
+			own, _ := decision.AddressOf(n.Addresses, decision.FamilyOf(pod)) // there is one: see validation
 			return own, nil
 		default:
 			return gateway(c), nil

@@ -63,13 +63,13 @@ func TestTopology(t *testing.T) {
 			}
 			check := func(from string, addresses []netip.Addr, node *Node) {
 				for _, p := range places(s) {
-					source, ok := address(addresses, decision.FamilyOf(p.at.Addr()))
+					source, ok := decision.AddressOf(addresses, decision.FamilyOf(p.at.Addr()))
 					if !ok || from == p.who {
 						continue
 					}
 					// A node asks its own pods from their gateway.
 					if node != nil {
-						if g, err := node.gatewayOf(p.at.Addr()); err == nil {
+						if g, err := gatewayOf(node, p.at.Addr()); err == nil {
 							source = g
 						}
 					}
@@ -97,7 +97,7 @@ func TestTopology(t *testing.T) {
 					continue
 				}
 				for _, p := range places(s) {
-					if _, ok := address(c.Addresses, decision.FamilyOf(p.at.Addr())); !ok || p.who == c.Name || p.protocol != decision.TCP {
+					if _, ok := decision.AddressOf(c.Addresses, decision.FamilyOf(p.at.Addr())); !ok || p.who == c.Name || p.protocol != decision.TCP {
 						continue
 					}
 					_, err := ask(t.Context(), l, c.Name, "tcp", p.at)

@@ -3,9 +3,12 @@ package lab
 import (
 	"fmt"
 	"net/netip"
-	"regexp"
 
+	apivalidation "k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/nfqproxy/nfqproxy/control/source/manifest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/kubeaddr"
 )
 
 // Limits to the size of a lab: a laptop cannot run larger ones well.
@@ -21,16 +24,17 @@ const fabricName = "fabric"
 
 // validation collects the mistakes of a spec that decoded.
 type validation struct {
-	spec     *Spec
-	problems []Problem
-	names    map[string]string     // a node's, client's or pod's name -> its path
-	owners   map[netip.Addr]string // an address -> the path that has it
-	nodes    map[string]*Node
+	file   string
+	spec   *Spec
+	errs   manifest.Errors
+	names  map[string]string     // a node's, client's or pod's name -> its path
+	owners map[netip.Addr]string // an address -> the path that has it
+	nodes  map[string]*Node
 }
 
-// validate returns all mistakes, in the order of the file.
-func validate(s *Spec) []Problem {
-	v := validation{spec: s, names: map[string]string{fabricName: "the fabric"}, owners: make(map[netip.Addr]string), nodes: make(map[string]*Node)}
+// validate returns all mistakes in a lab of the file.
+func validate(file string, s *Spec) manifest.Errors {
+	v := validation{file: file, spec: s, names: map[string]string{fabricName: "the fabric"}, owners: make(map[netip.Addr]string), nodes: make(map[string]*Node)}
 	v.label("metadata.name", s.Name)
 	v.networks()
 	v.nodesAndTheirCIDRs()
@@ -41,22 +45,17 @@ func validate(s *Spec) []Problem {
 			v.fail(fmt.Sprintf("objects[%d]", i), "missing")
 		}
 	}
-	return v.problems
+	return v.errs
 }
 
 func (v *validation) fail(path, format string, args ...any) {
-	v.problems = append(v.problems, Problem{Field: path, Text: fmt.Sprintf(format, args...)})
+	v.errs = append(v.errs, &manifest.Error{File: v.file, Item: -1, Field: path, Err: fmt.Errorf(format, args...)})
 }
-
-var (
-	label     = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
-	subdomain = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
-)
 
 // isLabel reports whether a name is valid for labs, clients and namespaces, isHostName
 // whether it is valid for nodes and pods: both as in Kubernetes (RFC 1123).
-func isLabel(name string) bool    { return len(name) <= 63 && label.MatchString(name) }
-func isHostName(name string) bool { return len(name) <= 253 && subdomain.MatchString(name) }
+func isLabel(name string) bool    { return len(apivalidation.IsDNS1123Label(name)) == 0 }
+func isHostName(name string) bool { return len(apivalidation.IsDNS1123Subdomain(name)) == 0 }
 
 // label checks the name of a lab, client or namespace.
 func (v *validation) label(path, name string) bool {
@@ -73,14 +72,11 @@ func (v *validation) label(path, name string) bool {
 
 // hostName checks the name of a node or pod, which must be unique.
 func (v *validation) hostName(path, name, full string) {
-	switch {
-	case name == "":
-		v.fail(path, "missing")
-	case !isHostName(name):
+	if !isHostName(name) {
 		v.fail(path, "%q is not a name: want at most 253 lower case letters, digits, hyphens and dots", name)
-	default:
-		v.own(path, full)
+		return
 	}
+	v.own(path, full)
 }
 
 // own assigns a name to a path.
@@ -94,7 +90,7 @@ func (v *validation) own(path, full string) {
 
 // take assigns an address to a path.
 func (v *validation) take(path string, a netip.Addr) {
-	if !a.IsValid() || a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() || a.IsLinkLocalUnicast() {
+	if !kubeaddr.CanBeHost(a) {
 		v.fail(path, "%s cannot be the address of a host", a)
 		return
 	}
@@ -224,7 +220,7 @@ func (v *validation) nodesAndTheirCIDRs() {
 				v.fail(p, "%s is a second %s CIDR; a node has one, besides single addresses", c, f)
 			}
 			families[f] = families[f] || !c.IsSingleIP()
-			if _, ok := address(n.Addresses, f); !ok {
+			if _, ok := decision.AddressOf(n.Addresses, f); !ok {
 				v.fail(p, "%s: the node has no %s address, so there is no route to its pods", c, f)
 			}
 			if e, ok := overlaps(c, earlier); ok {
@@ -272,16 +268,6 @@ func gateway(c netip.Prefix) netip.Addr { return c.Addr().Next() }
 
 // single is the prefix of one address.
 func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
-
-// address finds the address of a family.
-func address(addresses []netip.Addr, f decision.Family) (netip.Addr, bool) {
-	for _, a := range addresses {
-		if decision.FamilyOf(a) == f {
-			return a, true
-		}
-	}
-	return netip.Addr{}, false
-}
 
 func (v *validation) pods() {
 	if n := len(v.spec.Pods) + len(v.spec.Clients); n > maxHosts {

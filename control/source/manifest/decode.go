@@ -8,6 +8,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/kubeaddr"
 )
 
 // fieldError is what is wrong at one path within an object.
@@ -23,12 +25,21 @@ type decoder struct {
 	types  map[reflect.Type]*structType
 	shared shared
 	errs   []fieldError
+	// listFields: errors about unknown fields list the known ones.
+	listFields bool
+	respelled  kubeaddr.Respelled // of formats
 }
 
 // structType are the fields of a struct by their JSON names.
 type structType struct {
-	names []string         // sorted
-	index map[string][]int // reflect's
+	names  []string // sorted
+	fields map[string]structField
+}
+
+// structField is a field of a struct. A whole number with the tag range:"1-256" has limits.
+type structField struct {
+	index     []int // reflect's
+	low, high int64 // valid iff high is not 0
 }
 
 func newDecoder() *decoder { return &decoder{types: make(map[reflect.Type]*structType)} }
@@ -88,7 +99,9 @@ func (d *decoder) value(at *path, value any, into reflect.Value) {
 	}
 	switch into.Kind() {
 	case reflect.Struct:
-		d.structure(at, value, into)
+		if !d.format(at, value, into) {
+			d.structure(at, value, into)
+		}
 	case reflect.Slice:
 		d.list(at, value, into)
 	case reflect.Map:
@@ -106,7 +119,7 @@ func (d *decoder) value(at *path, value any, into reflect.Value) {
 		}
 	case reflect.Bool:
 		if b, ok := value.(bool); ok {
-			into.SetBool(b)
+			into.SetBool(b != (into.Type() == negated))
 			return
 		}
 		d.mismatch(at, "true or false", value)
@@ -123,7 +136,9 @@ func (d *decoder) value(at *path, value any, into reflect.Value) {
 	default:
 		// No kept kind has other types (floats, interfaces) today. If one
 		// gets some, JSON's own rules are good enough.
-		d.unmarshal(at, value, into)
+		if !d.format(at, value, into) {
+			d.unmarshal(at, value, into)
+		}
 	}
 }
 
@@ -148,12 +163,15 @@ func (d *decoder) structure(at *path, value any, into reflect.Value) {
 		if !ok {
 			continue
 		}
-		index, ok := t.index[name]
-		if !ok {
-			d.unknown(&path{parent: at, name: name}, name, t)
-			continue
+		at := &path{parent: at, name: name}
+		switch f, ok := t.fields[name]; {
+		case !ok:
+			d.unknown(at, name, t)
+		case f.high != 0:
+			d.number(at, v, into.FieldByIndex(f.index), f)
+		default:
+			d.value(at, v, into.FieldByIndex(f.index))
 		}
-		d.value(&path{parent: at, name: name}, v, into.FieldByIndex(index))
 	}
 }
 
@@ -166,11 +184,53 @@ func (d *decoder) unknown(at *path, key string, t *structType) {
 			return
 		}
 	}
-	d.errs = append(d.errs, fieldError{at.String(), errUnknown})
+	err := errUnknown
+	if d.listFields {
+		err = fmt.Errorf("%w; known fields: %s", err, strings.Join(t.names, ", "))
+	}
+	d.errs = append(d.errs, fieldError{at.String(), err})
 }
 
 // errUnknown is a field that the types of this program do not have.
 var errUnknown = errors.New("unknown field")
+
+// number decodes an unsigned number within its limits.
+func (d *decoder) number(at *path, value any, into reflect.Value, f structField) {
+	if value == nil {
+		return
+	}
+	n, ok := value.(int64)
+	if !ok || n < f.low || n > f.high {
+		d.mismatch(at, fmt.Sprintf("a whole number from %d to %d", f.low, f.high), value)
+		return
+	}
+	if into.Kind() == reflect.Pointer {
+		into.Set(reflect.New(into.Type().Elem()))
+		into = into.Elem()
+	}
+	into.SetUint(uint64(n))
+}
+
+// format decodes a type with a text form, and reports whether it is one.
+func (d *decoder) format(at *path, value any, into reflect.Value) bool {
+	f, ok := formats[into.Type()]
+	if !ok {
+		return false
+	}
+	s, ok := value.(string)
+	if !ok {
+		d.mismatch(at, f.want, value)
+		return true
+	}
+	v, err := f.read(s)
+	if err != nil {
+		d.fail(at, "%w", err)
+		return true
+	}
+	into.Set(reflect.ValueOf(v))
+	d.respelled.See(at.String(), s)
+	return true
+}
 
 func (d *decoder) list(at *path, value any, into reflect.Value) {
 	if into.Type().Elem().Kind() == reflect.Uint8 {
@@ -184,7 +244,11 @@ func (d *decoder) list(at *path, value any, into reflect.Value) {
 	}
 	into.Set(reflect.MakeSlice(into.Type(), len(l), len(l)))
 	for i, e := range l {
-		d.value(&path{parent: at, index: i}, e, into.Index(i))
+		at := &path{parent: at, index: i}
+		if e == nil && d.format(at, e, into.Index(i)) {
+			continue // an error: the zero address is none
+		}
+		d.value(at, e, into.Index(i))
 	}
 }
 
@@ -241,20 +305,27 @@ func (d *decoder) structType(t reflect.Type) *structType {
 	if s, ok := d.types[t]; ok {
 		return s
 	}
-	fields := make(map[string][]int)
+	fields := make(map[string]structField)
 	for i := range t.NumField() {
 		f := t.Field(i)
+		field := structField{index: f.Index}
+		if limits := f.Tag.Get("range"); limits != "" {
+			if _, err := fmt.Sscanf(limits, "%d-%d", &field.low, &field.high); err != nil {
+				panic(err) // of a constant
+			}
+		}
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		switch {
 		case name == "-" || !f.IsExported():
 		case name != "":
-			fields[name] = f.Index
+			fields[name] = field
 		case f.Anonymous && f.Type.Kind() == reflect.Struct:
-			for inner, index := range d.structType(f.Type).index {
-				fields[inner] = append(slices.Clone(f.Index), index...)
+			for name, inner := range d.structType(f.Type).fields {
+				inner.index = slices.Concat(f.Index, inner.index)
+				fields[name] = inner
 			}
 		default:
-			fields[f.Name] = f.Index
+			fields[f.Name] = field
 		}
 	}
 	s := &structType{slices.Sorted(maps.Keys(fields)), fields}

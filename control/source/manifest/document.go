@@ -111,31 +111,28 @@ func parseYAML(data []byte, large int) iter.Seq[document] {
 
 // yamlDocuments returns the text of each document, and the line of the file it begins in.
 func yamlDocuments(data []byte) iter.Seq2[[]byte, int] {
-	return func(yield func([]byte, int) bool) { splitDocuments(data, yield) }
-}
-
-func splitDocuments(data []byte, yield func([]byte, int) bool) {
-	line, start, more := 1, 0, true // line is that of data[start]
-	flush := func(end int) {
-		more = more && (start == end || yield(data[start:end], line))
-		line += bytes.Count(data[start:end], []byte("\n"))
-		start = end
-	}
-	for at := 0; at < len(data) && more; {
-		end := len(data)
-		if i := bytes.IndexByte(data[at:], '\n'); i >= 0 {
-			end = at + i + 1
+	return func(yield func([]byte, int) bool) {
+		line, start, more := 1, 0, true // line is that of data[start]
+		flush := func(end int) {
+			more = more && (start == end || yield(data[start:end], line))
+			line += bytes.Count(data[start:end], []byte("\n"))
+			start = end
 		}
-		switch marker(data[at:end]) {
-		case "---":
-			// The marker stays with what follows it: "--- {kind: Service}".
-			flush(at)
-		case "...":
-			flush(end)
+		at := 0
+		for text := range bytes.Lines(data) {
+			switch marker(text) {
+			case "---":
+				// The marker stays with what follows it: "--- {kind: Service}".
+				flush(at)
+			case "...":
+				flush(at + len(text))
+			}
+			if at += len(text); !more {
+				return
+			}
 		}
-		at = end
+		flush(len(data))
 	}
-	flush(len(data))
 }
 
 // marker returns the document marker of a line: "---", "..." or none. Both stand

@@ -6,6 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apivalidation "k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/nfqproxy/nfqproxy/datapath/kubeaddr"
 )
 
 // defaultEndpointSlice fills in what the API server would: the ports' names and
@@ -70,8 +72,7 @@ func validateEndpoint(path string, t discoveryv1.AddressType, e discoveryv1.Endp
 	for i, s := range e.Addresses {
 		path := fmt.Sprintf("%s.addresses[%d]", path, i)
 		a, ok := v.addressOf(path, s, family)
-		// As the API server: no flow can be sent on to such an address.
-		if ok && (a.IsUnspecified() || a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsMulticast()) {
+		if ok && !kubeaddr.CanBeHost(a) {
 			v.fail(path, "%q cannot be an endpoint: unspecified, loopback, link-local and multicast addresses cannot", s)
 		}
 	}

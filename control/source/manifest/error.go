@@ -8,7 +8,7 @@ import (
 // Error is one thing that is wrong with a manifest.
 type Error struct {
 	File     string // as it was given or found
-	Document int    // from 1; 0: the file as a whole
+	Document int    // from 1; 0: the file as a whole or, with a Field, the lab in it
 	Item     int    // index within the items of a List; -1: not in a List
 	Object   string // "Service default/web"; empty: not known
 	Field    string // "spec.ports[0].port"; empty: the object as a whole

@@ -43,11 +43,6 @@ type input struct {
 	stdin io.Reader
 }
 
-// errSpecial is a path of a file type that is not read.
-type errSpecial struct{ what, want string }
-
-func (e errSpecial) Error() string { return "is " + e.what + ": want " + e.want }
-
 // each reads the files that the paths stand for, each once and one after the other. What
 // take gives are paths of further ones.
 func (in *input) each(take func(file) []string) {
@@ -176,7 +171,7 @@ func readFile(name string, limit int64, pipes bool) ([]byte, error) {
 	}
 	data, err := readAll(f, limit, pipeSilence)
 	if err == nil && len(data) == 0 && info.Mode()&fs.ModeNamedPipe != 0 {
-		return nil, errSpecial{"a pipe that nothing writes to", "a file, or - for standard input"}
+		return nil, errors.New("is a pipe that nothing writes to: want a file, or - for standard input")
 	}
 	return data, err
 }
@@ -187,15 +182,15 @@ func special(mode fs.FileMode, pipes bool) error {
 	case mode.IsRegular():
 		return nil
 	case mode.IsDir():
-		return errSpecial{"a directory", "a file"}
+		return errors.New("is a directory: want a file")
 	case mode&fs.ModeNamedPipe != 0 && pipes:
 		return nil
 	case mode&fs.ModeNamedPipe != 0:
-		return errSpecial{"a pipe, which can be read only once", "a file"}
+		return errors.New("is a pipe, which can be read only once: want a file")
 	case mode&fs.ModeSocket != 0:
-		return errSpecial{"a socket", "a file"}
+		return errors.New("is a socket: want a file")
 	}
-	return errSpecial{"a device", "a file"}
+	return errors.New("is a device: want a file")
 }
 
 func errTooLarge(limit int64) error {

@@ -4,64 +4,166 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
+	"math"
 	"net/netip"
 	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/kubeaddr"
 )
 
-// labType is the first document of a lab file (package deploy/lab).
-var labType = typeName{"nfqproxy.dev/v1alpha1", "Lab"}
+// LabAPIVersion and LabKind identify the first document of a lab file.
+const (
+	LabAPIVersion = "nfqproxy.dev/v1alpha1"
+	LabKind       = "Lab"
+)
 
-// Lab is the configuration of the nodes' proxies in a lab file.
+var labType = typeName{LabAPIVersion, LabKind}
+
+// Lab is the first document of a lab file. What it means is in package deploy/lab.
 type Lab struct {
-	ClusterCIDRs      []netip.Prefix
-	NodePortAddresses []netip.Prefix
-	MasqueradeAll     bool
-	// NoHairpinMasquerade is "masqueradeHairpin: false" in the file.
-	NoHairpinMasquerade bool
-}
-
-// labDocument has all fields of a lab, to find those that are misspelt. What the values
-// have to be like, if they are not used here, is the business of package deploy/lab.
-type labDocument struct {
-	metav1.TypeMeta `json:",inline"`
-	Metadata        struct {
-		Name string `json:"name"`
-	} `json:"metadata"`
-	ClusterCIDRs []string `json:"clusterCIDRs"`
-	Networks     []struct {
-		CIDR    string `json:"cidr"`
-		Gateway string `json:"gateway"`
-	} `json:"networks"`
-	Nodes   []labHost `json:"nodes"`
-	Pods    []labHost `json:"pods"`
-	Clients []labHost `json:"clients"`
-	Proxy   struct {
-		Seed              int64    `json:"seed"`
-		Queues            int64    `json:"queues"`
-		MasqueradeAll     bool     `json:"masqueradeAll"`
-		MasqueradeHairpin *bool    `json:"masqueradeHairpin"`
-		NodePortAddresses []string `json:"nodePortAddresses"`
-	} `json:"proxy"`
+	LabMetadata  `json:"metadata"`
+	ClusterCIDRs []netip.Prefix `json:"clusterCIDRs"` // of the pods
+	Networks     []LabNetwork   `json:"networks"`
+	Nodes        []LabNode      `json:"nodes"`
+	Pods         []LabPod       `json:"pods"`
+	Clients      []LabClient    `json:"clients"`
+	Proxy        LabProxy       `json:"proxy"`
+	// Objects are files and directories with Kubernetes objects besides the lab
+	// file, as it names them: relative to its directory.
 	Objects []string `json:"objects"`
 }
 
-// labHost is a node, a pod or a client.
-type labHost struct {
-	Name         string   `json:"name"`
-	Namespace    string   `json:"namespace"`
-	Node         string   `json:"node"`
-	Addresses    []string `json:"addresses"`
-	PodCIDRs     []string `json:"podCIDRs"`
-	RoutesToPods bool     `json:"routesToPods"`
-	Ports        []struct {
-		Port     int32  `json:"port"`
-		Protocol string `json:"protocol"`
-	} `json:"ports"`
+// LabMetadata has the name of a lab.
+type LabMetadata struct {
+	Name string `json:"name"`
+}
+
+// LabNetwork is a subnet of nodes and clients. All networks share one wire, the fabric, which
+// is also the router between them.
+type LabNetwork struct {
+	CIDR    netip.Prefix `json:"cidr"`
+	Gateway netip.Addr   `json:"gateway"` // the fabric's address
+}
+
+// LabPort is a port that a built-in server listens on.
+type LabPort struct {
+	Port     uint16            `json:"port" range:"1-65535"`
+	Protocol decision.Protocol `json:"protocol"` // TCP, the default, or UDP
+}
+
+// LabNode is a machine of the cluster; it runs a daemon. It has at most one address
+// of each family, each in one of the networks.
+type LabNode struct {
+	Name      string       `json:"name"`
+	Addresses []netip.Addr `json:"addresses"`
+	// PodCIDRs are the prefixes of its pods: at most one prefix per family, whose first
+	// address is the pods' gateway, and any number of single addresses, whose gateway is
+	// the node's own address.
+	PodCIDRs []netip.Prefix `json:"podCIDRs"`
+	Ports    []LabPort      `json:"ports"` // served on the node's own addresses
+}
+
+// LabPod is a network namespace behind a node. Its addresses are in the node's pod
+// CIDRs.
+type LabPod struct {
+	Name      string       `json:"name"`
+	Namespace string       `json:"namespace"` // the default is "default"
+	Node      string       `json:"node"`
+	Addresses []netip.Addr `json:"addresses"`
+	Ports     []LabPort    `json:"ports"`
+}
+
+// FullName is "namespace/name".
+func (p *LabPod) FullName() string { return p.Namespace + "/" + p.Name }
+
+// LabClient is a machine outside the cluster. It has no routes to pods and service addresses,
+// unless RoutesToPods is set: then it reaches pods through their nodes.
+type LabClient struct {
+	Name         string       `json:"name"`
+	Addresses    []netip.Addr `json:"addresses"`
+	Ports        []LabPort    `json:"ports"`
+	RoutesToPods bool         `json:"routesToPods"`
+}
+
+// LabProxy are options of the nodes' daemons.
+type LabProxy struct {
+	// Seed is nil for a random one. Numbers beyond 2^53 are not exact in every YAML and JSON parser.
+	Seed          *uint64 `json:"seed" range:"0-9007199254740992"`
+	Queues        uint16  `json:"queues" range:"1-256"` // 0: the daemon's default
+	MasqueradeAll bool    `json:"masqueradeAll"`
+	// NoHairpinMasquerade breaks the flows of pods to themselves, to show why they are
+	// masqueraded.
+	NoHairpinMasquerade Negated        `json:"masqueradeHairpin"`
+	NodePortAddresses   []netip.Prefix `json:"nodePortAddresses"`
+}
+
+// Negated is a bool that has its opposite in the file.
+type Negated bool
+
+var negated = reflect.TypeFor[Negated]()
+
+// format is how a type is read from text.
+type format struct {
+	want string
+	read func(string) (any, error)
+}
+
+// formats are the types in a lab with a text form.
+var formats = map[reflect.Type]format{
+	reflect.TypeFor[netip.Addr]():        {"an IP address", func(s string) (any, error) { return kubeaddr.Parse(s) }},
+	reflect.TypeFor[netip.Prefix]():      {"a CIDR", readCIDR},
+	reflect.TypeFor[decision.Protocol](): {"a protocol", readProtocol},
+}
+
+func readCIDR(s string) (any, error) {
+	p, err := kubeaddr.ParsePrefix(s)
+	if err != nil {
+		return nil, fmt.Errorf("%w (address/bits)", err)
+	}
+	address, _, _ := strings.Cut(s, "/")
+	if a, err := kubeaddr.Parse(address); err != nil || a != p.Addr() {
+		return nil, fmt.Errorf("%s has bits of a host; the CIDR is %s", s, p)
+	}
+	return p, nil
+}
+
+func readProtocol(s string) (any, error) {
+	switch s {
+	case "TCP":
+		return decision.TCP, nil
+	case "UDP":
+		return decision.UDP, nil
+	}
+	return nil, fmt.Errorf("%s: the built-in server supports TCP and UDP", s)
+}
+
+// ParseLab reads the first document of a lab file, and checks all that does not depend on
+// more than one field. The error is an [Errors], without numbers of documents; name is the
+// file's name in it.
+func ParseLab(name string, data []byte) (*Lab, error) {
+	var first document
+	for first = range parse(name, data, math.MaxInt) {
+		break
+	}
+	l, at := newLoader(), place{file: name, item: -1}
+	m, _ := first.value.(map[string]any)
+	switch {
+	case first.err != nil:
+		l.fail(at, "", first.err)
+	case m["apiVersion"] != LabAPIVersion || m["kind"] != LabKind:
+		l.fail(at, "", fmt.Errorf("the first document must have \"apiVersion: %s\" and \"kind: %s\"", LabAPIVersion, LabKind))
+	default:
+		l.lab(at, m, first.duplicates)
+	}
+	return l.objects.Lab, l.errs.orNil()
 }
 
 // lab takes the nodes and pods of a lab for Nodes and Pods, and notes the files that it
@@ -76,38 +178,24 @@ func (l *loader) lab(at place, m map[string]any, duplicates []string) {
 		return
 	}
 	l.labAt = &at
-	var d labDocument
-	for _, e := range l.decoder.decode(m, &d) {
-		l.fail(at, e.path, e.err)
-	}
-	var v validation
-	lab := &Lab{MasqueradeAll: d.Proxy.MasqueradeAll, NoHairpinMasquerade: d.Proxy.MasqueradeHairpin != nil && !*d.Proxy.MasqueradeHairpin}
-	lab.ClusterCIDRs = v.prefixes("clusterCIDRs", d.ClusterCIDRs)
-	lab.NodePortAddresses = v.prefixes("proxy.nodePortAddresses", d.Proxy.NodePortAddresses)
-	for _, hosts := range []struct {
-		field string
-		list  []labHost
-	}{{"nodes", d.Nodes}, {"pods", d.Pods}} {
-		for i, h := range hosts.list {
-			path := fmt.Sprintf("%s[%d]", hosts.field, i)
-			if h.Name == "" {
-				v.errs = append(v.errs, fieldError{path + ".name", errors.New("missing")})
-			}
-			for j, a := range h.Addresses {
-				v.address(fmt.Sprintf("%s.addresses[%d]", path, j), a)
-			}
-			v.prefixes(path+".podCIDRs", h.PodCIDRs)
-		}
-	}
-	for _, e := range v.errs {
-		l.fail(at, e.path, e.err)
+	fields := maps.Clone(m)
+	delete(fields, "apiVersion")
+	delete(fields, "kind")
+	lab := new(Lab)
+	l.decoder.listFields, l.decoder.respelled = true, nil
+	l.failAll(at, l.decoder.decode(fields, lab))
+	l.decoder.listFields = false
+	if len(l.errs) == before {
+		l.completeLab(at, lab)
 	}
 	if len(l.errs) > before {
 		return
 	}
 	l.objects.Lab = lab
-	l.labNodes, l.labPods = d.Nodes, d.Pods
-	for _, o := range d.Objects {
+	if w := l.decoder.respelled.Warning("Lab"); w != "" {
+		l.objects.Warnings = append(l.objects.Warnings, w)
+	}
+	for _, o := range lab.Objects {
 		if !filepath.IsAbs(o) {
 			o = filepath.Join(filepath.Dir(at.file), o)
 		}
@@ -115,73 +203,88 @@ func (l *loader) lab(at place, m map[string]any, duplicates []string) {
 	}
 }
 
-// prefixes reads a list of prefixes.
-func (v *validation) prefixes(path string, texts []string) (all []netip.Prefix) {
-	for i, s := range texts {
-		p, err := kubeaddr.ParsePrefix(s)
-		if err != nil {
-			v.fail(fmt.Sprintf("%s[%d]", path, i), "%w", err)
+// completeLab fills in the defaults, and reports hosts without a name and ports without a number.
+func (l *loader) completeLab(at place, lab *Lab) {
+	missing := errors.New("missing")
+	complete := func(path, name string, ports []LabPort) {
+		if name == "" {
+			l.fail(at, path+".name", missing)
 		}
-		all = append(all, p)
+		for i := range ports {
+			if ports[i].Port == 0 {
+				l.fail(at, fmt.Sprintf("%s.ports[%d].port", path, i), missing)
+			}
+			ports[i].Protocol = cmp.Or(ports[i].Protocol, decision.TCP)
+		}
 	}
-	return all
+	for i := range lab.Nodes {
+		complete(fmt.Sprintf("nodes[%d]", i), lab.Nodes[i].Name, lab.Nodes[i].Ports)
+	}
+	for i := range lab.Pods {
+		p := &lab.Pods[i]
+		p.Namespace = cmp.Or(p.Namespace, "default")
+		complete(fmt.Sprintf("pods[%d]", i), p.Name, p.Ports)
+	}
+	for i := range lab.Clients {
+		complete(fmt.Sprintf("clients[%d]", i), lab.Clients[i].Name, lab.Clients[i].Ports)
+	}
 }
 
 // addLab adds the nodes and pods of the lab to the objects. An object of the same kind and
 // name goes before, but for addresses that it lacks: a lab that was made of objects makes
 // up what these lack.
 func (l *loader) addLab() {
+	if l.objects.Lab == nil {
+		return
+	}
 	nodes := make(map[string]*corev1.Node)
 	for _, n := range l.objects.Nodes {
 		nodes[n.Name] = n
 	}
-	for _, h := range l.labNodes {
+	for _, h := range l.objects.Lab.Nodes {
 		n, ok := nodes[h.Name]
 		if !ok {
 			n = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: h.Name}}
 			l.objects.Nodes = append(l.objects.Nodes, n)
 		}
 		if n.Spec.PodCIDR == "" && len(n.Spec.PodCIDRs) == 0 {
-			n.Spec.PodCIDRs = h.PodCIDRs
+			for _, c := range h.PodCIDRs {
+				n.Spec.PodCIDRs = append(n.Spec.PodCIDRs, c.String())
+			}
 		}
 		for _, a := range h.Addresses {
 			if !hasNodeAddress(n, a) {
-				n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a})
+				n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a.String()})
 			}
 		}
 	}
-	type name struct{ namespace, name string }
-	pods := make(map[name]*corev1.Pod)
+	pods := make(map[string]*corev1.Pod) // by full name
 	for _, p := range l.objects.Pods {
-		pods[name{p.Namespace, p.Name}] = p
+		pods[p.Namespace+"/"+p.Name] = p
 	}
-	for _, h := range l.labPods {
-		key := name{cmp.Or(h.Namespace, "default"), h.Name}
-		p, ok := pods[key]
+	for _, h := range l.objects.Lab.Pods {
+		p, ok := pods[h.FullName()]
 		if !ok {
-			p = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: key.namespace, Name: key.name}}
+			p = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: h.Namespace, Name: h.Name}}
 			p.Spec.NodeName, p.Status.Phase = h.Node, corev1.PodRunning
 			l.objects.Pods = append(l.objects.Pods, p)
 		}
 		if p.Status.PodIP == "" && len(p.Status.PodIPs) == 0 && len(h.Addresses) > 0 {
-			p.Status.PodIP = h.Addresses[0]
+			p.Status.PodIP = h.Addresses[0].String()
 			for _, a := range h.Addresses {
-				p.Status.PodIPs = append(p.Status.PodIPs, corev1.PodIP{IP: a})
+				p.Status.PodIPs = append(p.Status.PodIPs, corev1.PodIP{IP: a.String()})
 			}
 		}
 	}
 }
 
 // hasNodeAddress reports whether a node has an address of the family of one.
-func hasNodeAddress(n *corev1.Node, text string) bool {
-	a, err := kubeaddr.Parse(text)
-	for _, b := range n.Status.Addresses {
+func hasNodeAddress(n *corev1.Node, a netip.Addr) bool {
+	return slices.ContainsFunc(n.Status.Addresses, func(b corev1.NodeAddress) bool {
 		if b.Type != corev1.NodeInternalIP && b.Type != corev1.NodeExternalIP {
-			continue
+			return false
 		}
-		if b, other := kubeaddr.Parse(b.Address); other == nil && err == nil && familyOf(a) == familyOf(b) {
-			return true
-		}
-	}
-	return false
+		other, err := kubeaddr.Parse(b.Address)
+		return err == nil && familyOf(other) == familyOf(a)
+	})
 }

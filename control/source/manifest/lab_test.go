@@ -38,8 +38,11 @@ func TestALabsHostsAreObjects(t *testing.T) {
 	if p := o.Pods[1]; p.Status.PodIP != "10.244.2.2" || p.Spec.NodeName != "n2" || len(p.Status.PodIPs) != 1 {
 		t.Errorf("pod %+v", p)
 	}
-	if l := o.Lab; l == nil || len(l.ClusterCIDRs) != 1 || len(l.NodePortAddresses) != 1 || !l.MasqueradeAll || !l.NoHairpinMasquerade {
+	if l := o.Lab; l == nil || len(l.ClusterCIDRs) != 1 || len(l.Proxy.NodePortAddresses) != 1 || !l.Proxy.MasqueradeAll || !bool(l.Proxy.NoHairpinMasquerade) {
 		t.Errorf("lab %+v", l)
+	}
+	if want := []string{`Lab: old spelling of addresses: nodes[1].addresses[0] "172.20.0.03" is read as 172.20.0.3; write them in this form`}; !slices.Equal(o.Warnings, want) {
+		t.Errorf("warnings %q, want %q", o.Warnings, want)
 	}
 	if len(o.Skipped) > 0 {
 		t.Errorf("skipped %v", o.Skipped)
@@ -78,10 +81,13 @@ status: {podIP: 10.244.1.99}
 func TestAFaultyLab(t *testing.T) {
 	const head = "apiVersion: nfqproxy.dev/v1alpha1\nkind: Lab\n"
 	for text, want := range map[string]string{
-		"pods: [{name: a, adresses: [10.0.0.1]}]":    "lab.yaml: document 1: Lab: pods[0].adresses: unknown field",
+		"pods: [{name: a, adresses: [10.0.0.1]}]":    "lab.yaml: document 1: Lab: pods[0].adresses: unknown field; known fields: addresses, name, namespace, node, ports",
 		"pods: [{name: a, addresses: [10.0.0.1/8]}]": `lab.yaml: document 1: Lab: pods[0].addresses[0]: "10.0.0.1/8" is not an IP address`,
+		"pods: [{name: a, addresses: [null]}]":       "lab.yaml: document 1: Lab: pods[0].addresses[0]: want an IP address, have nothing",
+		"nodes: [{name: a, ports: [{}]}]":            "lab.yaml: document 1: Lab: nodes[0].ports[0].port: missing",
+		"proxy: {queues: 257}":                       "lab.yaml: document 1: Lab: proxy.queues: want a whole number from 1 to 256, have 257",
 		"nodes: [{addresses: [10.0.0.1]}]":           "lab.yaml: document 1: Lab: nodes[0].name: missing",
-		"clusterCIDRs: [10.0.0.0]":                   `lab.yaml: document 1: Lab: clusterCIDRs[0]: "10.0.0.0" is not a CIDR`,
+		"clusterCIDRs: [10.0.0.0]":                   `lab.yaml: document 1: Lab: clusterCIDRs[0]: "10.0.0.0" is not a CIDR (address/bits)`,
 		"---\n" + head:                               "lab.yaml: document 2: Lab: a second Lab: the first is in lab.yaml: document 1",
 	} {
 		if _, err := loadBytes("lab.yaml", []byte(head+text+"\n")); err == nil || err.Error() != want {

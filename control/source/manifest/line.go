@@ -38,11 +38,14 @@ func LineOf(data []byte, document int, field string) int {
 
 // Line finds the line of the error in the contents of its file; 0: not known.
 func (e *Error) Line(data []byte) int {
-	field := e.Field
+	field, document := e.Field, e.Document
+	if field != "" {
+		document = max(document, 1) // a lab is a file's first document
+	}
 	if e.Item >= 0 {
 		field = strings.TrimSuffix("items["+strconv.Itoa(e.Item)+"]."+field, ".")
 	}
-	return LineOf(data, e.Document, field)
+	return LineOf(data, document, field)
 }
 
 // steps takes a path apart: "a.b[0]" is a, b and 0, and "a[b.c]" is a and b.c.

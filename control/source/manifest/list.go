@@ -24,7 +24,7 @@ type list struct {
 // splitYAML takes a List apart by the indentation of its lines, if it is written as kubectl
 // and most people write it. The items are not looked into, so the parser of the items
 // must notice that one of them ended elsewhere.
-func splitYAML(data []byte, line, large int) (document, bool) {
+func splitYAML(data []byte, first, large int) (document, bool) {
 	if len(data) < large {
 		return document{}, false
 	}
@@ -37,22 +37,19 @@ func splitYAML(data []byte, line, large int) (document, bool) {
 		}
 		start = end
 	}
-	for at := 0; at < len(data); {
-		end := len(data)
-		if i := bytes.IndexByte(data[at:], '\n'); i >= 0 {
-			end = at + i + 1
-		}
-		text := bytes.TrimRight(data[at:end], "\r\n")
+	at := 0
+	for line := range bytes.Lines(data) {
+		text := bytes.TrimRight(line, "\r\n")
 		spaces := len(text) - len(bytes.TrimLeft(text, " "))
-		first := text[spaces:]
-		blank := len(first) == 0 || first[0] == '#'
-		item := bytes.HasPrefix(first, []byte("- "))
+		content := text[spaces:]
+		blank := len(content) == 0 || content[0] == '#'
+		item := bytes.HasPrefix(content, []byte("- "))
 		switch {
 		case !in && bytes.Equal(bytes.TrimRight(text, " "), []byte("items:")) && items == nil:
 			in = true
-			rest.Write(data[at:end]) // an error if it is not indented as the lines before are
+			rest.Write(line) // an error if it is not indented as the lines before are
 		case !in:
-			rest.Write(data[at:end])
+			rest.Write(line)
 		case indent < 0 && item:
 			indent, start = spaces, at
 		case indent < 0 && blank:
@@ -64,17 +61,17 @@ func splitYAML(data []byte, line, large int) (document, bool) {
 		case spaces == 0:
 			done(at)
 			in = false
-			rest.Write(data[at:end])
+			rest.Write(line)
 		default:
 			return document{}, false
 		}
-		at = end
+		at += len(line)
 	}
 	done(len(data))
 	if len(items) == 0 {
 		return document{}, false
 	}
-	d, ok := parseYAMLDocument(rest.Bytes(), line)
+	d, ok := parseYAMLDocument(rest.Bytes(), first)
 	if !ok || d.err != nil {
 		return document{}, false
 	}
@@ -85,7 +82,7 @@ func splitYAML(data []byte, line, large int) (document, bool) {
 		delete(fields, "items")
 	}
 	d.list = &list{items, yamlItem, func() document {
-		whole, _ := parseYAMLDocument(data, line)
+		whole, _ := parseYAMLDocument(data, first)
 		return whole
 	}}
 	return d, true

@@ -39,13 +39,6 @@ func load(in *input) (*Objects, error) {
 	return l.result()
 }
 
-// loadBytes is Load for one file that is in memory.
-func loadBytes(name string, data []byte) (*Objects, error) {
-	l := newLoader()
-	l.take(file{name: name, data: data})
-	return l.result()
-}
-
 // typeName is an apiVersion and a kind.
 type typeName struct {
 	apiVersion, kind string
@@ -89,10 +82,8 @@ type loader struct {
 	// large is the size in bytes from which on the items of a List are parsed one by one.
 	large int
 
-	// The contents of the lab file among the files; labAt is nil if there is none.
-	labAt             *place
-	labNodes, labPods []labHost
-	further           []string // files that it names
+	labAt   *place   // of the lab file among the files; nil: there is none
+	further []string // files that it names
 
 	unknown map[string]*unknownField // by kind and path, without indexes
 }
@@ -146,9 +137,15 @@ func (l *loader) result() (*Objects, error) {
 		return nil, err
 	}
 	l.addLab()
-	l.objects.Warnings = l.warnings()
+	l.objects.Warnings = append(l.objects.Warnings, l.warnings()...)
 	l.objects.sort()
 	return l.objects, nil
+}
+
+func (l *loader) failAll(at place, errs []fieldError) {
+	for _, e := range errs {
+		l.fail(at, e.path, e.err)
+	}
 }
 
 func (l *loader) fail(at place, path string, err error) {
@@ -166,29 +163,46 @@ func (l *loader) file(name string, data []byte) {
 
 // document takes a List apart; anything else is one object.
 func (l *loader) document(at place, d document) {
-	if d.err != nil {
+	switch {
+	case d.err != nil:
 		l.fail(at, "", d.err)
-		return
-	}
-	if d.list != nil {
-		if before := l.mark(); !l.list(at, &d) {
+	case d.list == nil:
+		l.contents(at, &d)
+	default:
+		if before := l.mark(); !l.contents(at, &d) {
 			l.back(before, at)
 			l.document(at, d.list.whole())
 		}
-		return
 	}
+}
+
+// contents takes the objects of a document. It returns false for a List whose items have to be
+// parsed as a whole.
+func (l *loader) contents(at place, d *document) bool {
 	t, m, ok := l.typeOf(at, d.value, typeName{})
 	if !ok {
-		return
+		return false
 	}
-	element, ok := t.element()
-	if !ok {
+	element, isList := t.element()
+	if d.list != nil && (!isList || len(d.duplicates) > 0) {
+		return false
+	}
+	if !isList {
 		l.object(at, t, m, d.duplicates)
-		return
+		return true
 	}
-
 	at.object = t.kind
 	l.envelope(at, m)
+	if d.list != nil {
+		for i, text := range d.list.items {
+			item, ok := d.list.parse(text)
+			if !ok {
+				return false
+			}
+			l.item(place{file: at.file, document: at.document, item: i}, item, element, nil)
+		}
+		return true
+	}
 	items, ok := m["items"].([]any)
 	if !ok && m["items"] != nil {
 		l.fail(at, "items", fmt.Errorf("want a list, have %s", describe(m["items"])))
@@ -206,6 +220,7 @@ func (l *loader) document(at place, d document) {
 	for i, item := range items {
 		l.item(place{file: at.file, document: at.document, item: i}, item, element, duplicates[i])
 	}
+	return true
 }
 
 // envelope checks the fields of a List besides its items.
@@ -216,9 +231,7 @@ func (l *loader) envelope(at place, m map[string]any) {
 	}
 	rest := maps.Clone(m)
 	delete(rest, "items")
-	for _, e := range l.decoder.decode(rest, &envelope) {
-		l.fail(at, e.path, e.err)
-	}
+	l.failAll(at, l.decoder.decode(rest, &envelope))
 }
 
 func (l *loader) item(at place, item any, element typeName, duplicates []string) {
@@ -231,29 +244,6 @@ func (l *loader) item(at place, item any, element typeName, duplicates []string)
 		return
 	}
 	l.object(at, t, m, duplicates)
-}
-
-// list takes a List apart whose items are parsed one by one. It fails where that is not
-// the same as to parse it as a whole.
-func (l *loader) list(at place, d *document) bool {
-	t, m, ok := l.typeOf(at, d.value, typeName{})
-	if !ok {
-		return false
-	}
-	element, ok := t.element()
-	if !ok || len(d.duplicates) > 0 {
-		return false
-	}
-	at.object = t.kind
-	l.envelope(at, m)
-	for i := range d.list.items {
-		item, ok := d.list.parse(d.list.items[i])
-		if !ok {
-			return false
-		}
-		l.item(place{file: at.file, document: at.document, item: i}, item, element, nil)
-	}
-	return true
 }
 
 // mark is what a loader had at a time.
@@ -278,7 +268,7 @@ func (l *loader) back(to mark, document place) {
 		return at.file == document.file && at.document == document.document
 	})
 	if l.labAt != nil && l.labAt.file == document.file && l.labAt.document == document.document {
-		l.labAt, l.labNodes, l.labPods, l.further = nil, nil, nil, nil
+		l.labAt, l.further = nil, nil
 	}
 	*l.objects, l.errs, l.unknown = to.objects, l.errs[:to.errs], to.unknown
 }
@@ -386,9 +376,7 @@ func add[T any, P kind[T]](l *loader, at place, t typeName, m map[string]any, du
 	var v validation
 	v.name(o)
 	validate(o, &v)
-	for _, e := range v.errs {
-		l.fail(at, e.path, e.err)
-	}
+	l.failAll(at, v.errs)
 	if o.GetName() != "" {
 		if first, ok := l.defined[at.object]; ok {
 			l.fail(at, "", fmt.Errorf("is already defined in %s", first))

@@ -39,6 +39,13 @@ status: {podIP: 10.244.1.2, podIPs: [{ip: 10.244.1.2}], hostIP: 172.20.0.2}
 `
 )
 
+// loadBytes is Load for one file that is in memory.
+func loadBytes(name string, data []byte) (*Objects, error) {
+	l := newLoader()
+	l.take(file{name: name, data: data})
+	return l.result()
+}
+
 func stream(docs ...string) string { return strings.Join(docs, "---\n") }
 
 // items makes documents the items of a YAML list.

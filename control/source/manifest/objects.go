@@ -29,8 +29,8 @@ type Objects struct {
 	// Lab is that of the lab file among the files; nil: there is none.
 	Lab *Lab
 
-	// Warnings, one line each, are about fields that were left out: those that an API
-	// server knows and this program does not.
+	// Warnings, one line each, are about old spellings of addresses in a lab, and about
+	// fields that were left out: those that an API server knows and this program does not.
 	Warnings []string
 
 	// Skipped counts the objects of other kinds, sorted by kind and apiVersion.

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/kubeaddr"
 )
 
 // placeholder is an endpoint in place of those on other nodes, which no rule names: an address for
@@ -85,7 +86,7 @@ func (m *maker) groups(s *Service) []*group {
 		case !a.IsValid():
 			m.note("%s: endpoint %s is left out: the file does not have its address", s.Title(), e.Chain)
 			continue
-		case a.IsUnspecified() || a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsMulticast():
+		case !kubeaddr.CanBeHost(a):
 			m.note("%s: endpoint %s is left out: an EndpointSlice cannot have such an address", s.Title(), e.AddrPort)
 			continue
 		}
