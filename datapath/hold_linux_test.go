@@ -27,7 +27,7 @@ type portGate struct {
 	mu       sync.Mutex
 	held     map[uint16]HeldFlow
 	repeated map[uint16]int
-	asked    int
+	calls    int
 	closed   bool
 	forgets  bool // what it holds, at the end
 }
@@ -41,7 +41,7 @@ func (g *portGate) Armed() bool { return !g.open }
 func (g *portGate) Take(f HeldFlow) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.asked++
+	g.calls++
 	for _, p := range g.ports {
 		if p == f.Flow().Packet.Source.Port() && !g.closed {
 			g.held[p] = f
@@ -176,7 +176,7 @@ func TestHeldFlowWaits(t *testing.T) {
 	}
 }
 
-// TestOtherDecisionIsCarriedOut: another endpoint's, with what the host's own rules say of
+// TestOtherDecisionIsCarriedOut: another endpoint's, with the result of the host's own rules for
 // that one, and its affinity; or none at all.
 func TestOtherDecisionIsCarriedOut(t *testing.T) {
 	h := newHarness(t)
@@ -233,31 +233,31 @@ func TestOtherDecisionIsCarriedOut(t *testing.T) {
 	}
 }
 
-// TestUnarmedGateIsNotAsked, but what is held is still told apart.
-func TestUnarmedGateIsNotAsked(t *testing.T) {
+// TestUnarmedGateIsNotCalled, but held flows are still recognised.
+func TestUnarmedGateIsNotCalled(t *testing.T) {
 	h := newHarness(t)
 	g := h.gated(1000)
 	g.open = true
 	h.queue.batches = [][]nfqueue.Packet{{syn(t, 1, 0, "10.244.1.9:1000", "10.96.0.10:53")}}
-	if err := h.run(); err != nil || g.asked > 0 || len(h.queue.verdicts) != 1 {
-		t.Errorf("error %v, asked %d times, verdicts %+v", err, g.asked, h.queue.verdicts)
+	if err := h.run(); err != nil || g.calls > 0 || len(h.queue.verdicts) != 1 {
+		t.Errorf("error %v, %d calls, verdicts %+v", err, g.calls, h.queue.verdicts)
 	}
 	g.open = false
 	h.queue.batches = [][]nfqueue.Packet{{syn(t, 2, 0, "10.244.1.9:1000", "10.96.0.11:53")}}
 	if err := h.run(); err != nil {
 		t.Fatal(err)
 	}
-	g.open, g.asked = true, 0
+	g.open, g.calls = true, 0
 	h.queue.batches = [][]nfqueue.Packet{{syn(t, 3, 0, "10.244.1.9:1000", "10.96.0.11:53"), syn(t, 4, 0, "10.244.1.9:1001", "10.96.0.11:53")}}
-	if err := h.run(); err != nil || g.asked > 0 || g.repeated[1000] != 1 {
-		t.Errorf("error %v, asked %d times, repeated %v", err, g.asked, g.repeated)
+	if err := h.run(); err != nil || g.calls > 0 || g.repeated[1000] != 1 {
+		t.Errorf("error %v, %d calls, repeated %v", err, g.calls, g.repeated)
 	}
 	if got := fmt.Sprint(h.verdictIDs()); got != "[1 3 4]" {
 		t.Errorf("verdicts for %s", got)
 	}
 }
 
-// quickGate lets go what it takes before it has said so.
+// quickGate releases what it takes before it has returned.
 type quickGate struct{ *portGate }
 
 func (g quickGate) Take(f HeldFlow) bool {
@@ -277,7 +277,7 @@ func TestGateMayBeQuick(t *testing.T) {
 	}
 }
 
-// TestEmptyRoom: when all had to go, they have, and nobody waits any more; not even if the
+// TestEmptyRoom: when all had to go, they have, and no flow waits any more; not even if the
 // gate forgets its flows, or takes one too late.
 func TestEmptyRoom(t *testing.T) {
 	for _, forgets := range []bool{false, true} {
@@ -302,7 +302,7 @@ func TestEmptyRoom(t *testing.T) {
 		}
 	}
 	var none *holding
-	none.empty() // nobody holds flows
+	none.empty() // no gate holds flows
 }
 
 // TestPanicLeavesHeldFlows: they have no verdict by it, and can still be let go.

@@ -69,7 +69,7 @@ func TestTraffic(t *testing.T) {
 	}
 }
 
-// TestFailuresAreCounted asks where nobody listens.
+// TestFailuresAreCounted sends requests to ports without a listener.
 func TestFailuresAreCounted(t *testing.T) {
 	netns.Require(t)
 	l := Load{
@@ -82,7 +82,7 @@ func TestFailuresAreCounted(t *testing.T) {
 	}
 }
 
-// TestAskGivesUp asks somebody who is silent. The runtime sends signals meanwhile.
+// TestAskGivesUp sends a request to a silent server. The runtime sends signals meanwhile.
 func TestAskGivesUp(t *testing.T) {
 	netns.Require(t)
 	n, err := netns.New("silent")

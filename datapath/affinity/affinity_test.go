@@ -42,7 +42,7 @@ func TestBinding(t *testing.T) {
 			t.Errorf("%s: bound %v, want %v", why, got, want)
 		}
 	}
-	want("nobody yet", a, someone, false)
+	want("no client yet", a, someone, false)
 	table.Bind(s, a, someone)
 	want("after a flow", a, someone, true)
 	want("the other endpoint", b, someone, false)

@@ -72,7 +72,7 @@ func newFollower(s *fakeSource) (*Follower, *bytes.Buffer) {
 	return Follow(s, slog.New(slog.NewTextHandler(log, nil))), log
 }
 
-// answer is what becomes of the source of a pod's flow to the endpoint.
+// answer is the translation of the source of a pod's flow to the endpoint.
 func answer(f *Follower, endpoint string) hostnat.Result {
 	rules := f.Rules()
 	to := netip.MustParseAddrPort(endpoint)
@@ -89,7 +89,7 @@ const (
 )
 
 // TestFollowerKeepsWhatItHas: rules and addresses that cannot be read stay as they were,
-// and that is said once.
+// and that is logged once.
 func TestFollowerKeepsWhatItHas(t *testing.T) {
 	s := &fakeSource{t: t, rules: masquerades, address: "172.20.0.2/16"}
 	f, log := newFollower(s)
@@ -127,17 +127,17 @@ func TestFollowerKeepsWhatItHas(t *testing.T) {
 	}
 }
 
-// TestFollowerWithoutAddresses: until the addresses are known, no rule is asked.
+// TestFollowerWithoutAddresses: until the addresses are known, no rule is evaluated.
 func TestFollowerWithoutAddresses(t *testing.T) {
 	s := &fakeSource{t: t, rules: masquerades, address: "172.20.0.2/16", hostErr: errors.New("no addresses")}
 	f, _ := newFollower(s)
 	if f.Rules().Any(decision.IPv4) {
-		t.Error("rules are asked of a host whose addresses are not known")
+		t.Error("rules are evaluated for a host whose addresses are not known")
 	}
 	s.hostErr = nil
 	f.HostChanged()
 	if !answer(f, "172.20.0.9:80").Masquerade {
-		t.Error("rules are not asked though the addresses are known")
+		t.Error("rules are not evaluated though the addresses are known")
 	}
 }
 
@@ -162,7 +162,7 @@ func TestFollowerWatchesAgain(t *testing.T) {
 		s := &fakeSource{t: t, rules: nothing, address: "172.20.0.2/16", watches: []error{errors.New("socket broke"), errors.New("socket broke"), nil}}
 		f, log := newFollower(s)
 		s.reading = func() {
-			if s.watched == 4 { // changed while nobody watched
+			if s.watched == 4 { // changed while the watch was down
 				s.rules = masquerades
 			}
 		}
@@ -185,8 +185,8 @@ func TestFollowerWatchesAgain(t *testing.T) {
 	})
 }
 
-// TestUnjudgedDoesNotWait: who decides flows does not wait for rules that are being read.
-func TestUnjudgedDoesNotWait(t *testing.T) {
+// TestUnknownDoesNotWait: the decision does not wait for rules that are being read.
+func TestUnknownDoesNotWait(t *testing.T) {
 	s := &fakeSource{t: t, rules: "-A POSTROUTING -m time --timestart 10:00 -j MASQUERADE", address: "172.20.0.2/16"}
 	f, log := newFollower(s)
 	s.reading = func() {

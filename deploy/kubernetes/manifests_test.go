@@ -41,7 +41,7 @@ func read[T any](t *testing.T, path string) *T {
 	return object
 }
 
-// object decodes a manifest by what it says it is.
+// object decodes a manifest by its kind.
 func object(t *testing.T, path string) any {
 	t.Helper()
 	var meta metav1.PartialObjectMetadata
@@ -182,7 +182,7 @@ func TestReferences(t *testing.T) {
 	}
 }
 
-// TestSecurity: what the pod may do is no more than README.md says.
+// TestSecurity: the pod has no more rights than README.md lists.
 func TestSecurity(t *testing.T) {
 	pod := read[appsv1.DaemonSet](t, "base/daemonset.yaml").Spec.Template.Spec
 	s := pod.Containers[0].SecurityContext

@@ -178,7 +178,7 @@ func TestNothingInAFileIsNoError(t *testing.T) {
 	}
 }
 
-func TestErrorsSayWhere(t *testing.T) {
+func TestErrorsNameThePlace(t *testing.T) {
 	slice := func(spec string) string {
 		return "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: dns-a, namespace: kube-system}\n" + spec
 	}

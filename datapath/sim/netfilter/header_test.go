@@ -113,8 +113,8 @@ func TestAnswerSuppositions(t *testing.T) {
 	} {
 		m := parse(t, worker(), Options{}, "*filter", rule, "COMMIT")
 		s := &State{}
-		asked := packet(protoTCP, "172.20.0.2:40000", "172.20.0.9:80", "")
-		answer, ok := m.Send(asked, s, nil).Answer()
+		request := packet(protoTCP, "172.20.0.2:40000", "172.20.0.9:80", "")
+		answer, ok := m.Send(request, s, nil).Answer()
 		if !ok {
 			t.Fatal("no answer")
 		}

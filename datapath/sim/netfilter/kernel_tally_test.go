@@ -127,7 +127,7 @@ var modules = []string{
 	"ttl", "hl", "tos", "dscp", "tcpmss", "policy", "quota", "time", "string", "u32", "helper", "connbytes", "cpu", "bpf",
 }
 
-// notCompared is what the simulator does and the kernel is not asked about.
+// notCompared is what the simulator does and the kernel does not show.
 var notCompared = []string{
 	"ipsets (-m set), and matches and targets that the simulator does not know",
 	"packets with routing headers (-m rt); -m connlimit while packets are refused, which the kernel counts for up to two clock ticks",

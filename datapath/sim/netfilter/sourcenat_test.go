@@ -8,9 +8,9 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
-func translated(source, asked, destination, out string) *Translated {
+func translated(source, original, destination, out string) *Translated {
 	p := packet(protoTCP, source, destination, "veth1")
-	return &Translated{Packet: p, Original: netip.MustParseAddrPort(asked), Out: out}
+	return &Translated{Packet: p, Original: netip.MustParseAddrPort(original), Out: out}
 }
 
 // parse makes a machine of rules in one table.
@@ -27,7 +27,7 @@ func parse(t testing.TB, h *Host, o Options, lines ...string) *Machine {
 	return m
 }
 
-func TestJudge(t *testing.T) {
+func TestSourceNAT(t *testing.T) {
 	kind := load(t, "kind-1.29-worker1-after.rules", worker())
 	flannel := load(t, "kubeadm-1.22-flannel-node1.rules", worker())
 	own := parse(t, worker(), Options{}, "*nat",
@@ -76,7 +76,7 @@ func TestJudge(t *testing.T) {
 		{"a source within the range, at random", own, translated("10.244.1.2:4000", "10.96.0.1:443", "10.8.0.1:80", "eth0"), SourceResult{Source: netip.MustParseAddr("10.244.1.3")}, 9},
 		{"a port without the range", own, translated("10.244.1.2:4000", "10.96.0.1:443", "10.9.0.1:80", "eth0"),
 			SourceResult{Source: netip.MustParseAddr("10.244.1.2"), Ports: iptables.PortRange{First: 5000, Last: 6000}}, 10},
-		{"unknown, but another match says no", own, translated("10.244.1.2:4000", "10.96.0.1:443", "10.10.0.1:80", "eth0"), SourceResult{}, 0},
+		{"unknown, but another match fails", own, translated("10.244.1.2:4000", "10.96.0.1:443", "10.10.0.1:80", "eth0"), SourceResult{}, 0},
 		{"length", own, translated("10.244.1.2:4000", "10.96.0.1:443", "10.11.0.1:80", "eth0"), SourceResult{Unknown: true}, 12},
 		{"TCP option", own, translated("10.244.1.2:4000", "10.96.0.1:443", "10.12.0.1:80", "eth0"), SourceResult{Unknown: true}, 13},
 		{"bridge", own, translated("10.244.1.2:4000", "10.96.0.1:443", "10.13.0.1:80", "eth0"), SourceResult{Unknown: true}, 14},
@@ -100,8 +100,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// BenchmarkJudge is what a translated flow costs more, on nodes of kind and of flannel.
-func BenchmarkJudge(b *testing.B) {
+// BenchmarkSourceNAT is what a translated flow costs more, on nodes of kind and of flannel.
+func BenchmarkSourceNAT(b *testing.B) {
 	for _, name := range []string{"kind-1.29-worker1-after.rules", "kubeadm-1.22-flannel-node1.rules"} {
 		b.Run(name, func(b *testing.B) {
 			m := load(b, name, worker())

@@ -47,7 +47,7 @@ func service(text string) *decision.ServicePort {
 	return s
 }
 
-// endpoint: one word excludes it under both policies, "a+b" says each.
+// endpoint: one word excludes it under both policies, "a+b" is one for each.
 func endpoint(text string) decision.Endpoint {
 	at, why, excluded := strings.Cut(text, "/")
 	e := decision.Endpoint{AddrPort: netip.MustParseAddrPort(at)}
@@ -62,7 +62,7 @@ func endpoint(text string) decision.Endpoint {
 	return e
 }
 
-// serves says whether an endpoint that is excluded so serves, in these tests.
+// serves reports whether an endpoint that is excluded so serves, in these tests.
 func serves(e *decision.Endpoint) bool {
 	return !slices.Contains(e.Exclusions[:], decision.NotServing) && !slices.Contains(e.Exclusions[:], decision.NotReady)
 }
@@ -126,7 +126,7 @@ func flow(text string) conntrack.State {
 	return s
 }
 
-func TestJudge(t *testing.T) {
+func TestCheck(t *testing.T) {
 	const (
 		dns    = "udp 10.96.0.10:53 nodeport=30053 external=198.51.100.1 lb=203.0.113.1 10.244.0.2:5353 10.244.0.3:5353/not-serving"
 		client = "10.244.1.9:1000"
@@ -195,7 +195,7 @@ func TestJudge(t *testing.T) {
 
 		// No service.
 		{"service gone, ours", nil, client + " 10.96.0.10:53 > 10.244.0.2:5353 ours", ServiceGone},
-		{"service gone, somebody's", nil, client + " 10.96.0.10:53 > 10.244.0.2:5353", Stays},
+		{"service gone, another program's entry", nil, client + " 10.96.0.10:53 > 10.244.0.2:5353", Stays},
 		{"service gone, ours on a node port", nil, client + " 172.20.0.2:30053 > 10.244.0.2:5353 ours masq=172.20.0.2", ServiceGone},
 		{"no service, ours by an accident of marks", nil, client + " 8.8.8.8:53 ours", Stays},
 		{"plain flow", []string{dns}, client + " 8.8.8.8:53 answered", Stays},
@@ -221,7 +221,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-func TestJudgeNodePortAddresses(t *testing.T) {
+func TestCheckNodePortAddresses(t *testing.T) {
 	const dns = "udp 10.96.0.10:53 nodeport=30053 10.244.0.2:5353"
 	s, none := flow("udp 10.244.1.9:1000 192.168.7.2:30053"), newFrontends()
 	n := node()
@@ -244,7 +244,7 @@ func TestJudgeNodePortAddresses(t *testing.T) {
 	}
 }
 
-func TestJudgesLike(t *testing.T) {
+func TestChecksLike(t *testing.T) {
 	base := []string{
 		"udp 10.96.0.10:53 nodeport=30053 external=198.51.100.1 lb=203.0.113.1 10.244.0.2:53 10.244.0.3:53",
 		"tcp 10.96.0.10:53 10.244.0.2:53", "sctp 10.96.0.10:53 10.244.0.2:53",
