@@ -39,7 +39,7 @@ type heldFlow struct {
 
 func (f *heldFlow) Flow() *flow.Flow { return &f.flow }
 
-func (f *heldFlow) LetGo(d decision.Decision, held flow.Hold) *flow.Flow {
+func (f *heldFlow) Release(d decision.Decision, held flow.Hold) *flow.Flow {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.gone != nil {

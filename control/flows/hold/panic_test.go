@@ -26,10 +26,10 @@ func (f faulty) Owner(netip.Addr) journal.Owner {
 	return journal.Owner{}
 }
 
-// stuckFlow is a flow that cannot be let go.
+// stuckFlow is a flow that cannot be released.
 type stuckFlow struct{ *heldFlow }
 
-func (stuckFlow) LetGo(decision.Decision, flow.Hold) *flow.Flow { panic("a fault in the datapath") }
+func (stuckFlow) Release(decision.Decision, flow.Hold) *flow.Flow { panic("a fault in the datapath") }
 
 // recovered calls a function as net/http calls handlers, and reports whether it panicked.
 func recovered(call func()) (panicked bool) {

@@ -73,7 +73,7 @@ func TestFleetHolds(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// TestFleetHoldsOnce: of two nodes that get a flow at the same time, one lets it go.
+// TestFleetHoldsOnce: of two nodes that get a flow at the same time, one releases it.
 func TestFleetHoldsOnce(t *testing.T) {
 	f, fakes := newFleet(t, 2, observe.FleetOptions{})
 	for n := range 20 {

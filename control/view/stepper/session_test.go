@@ -165,7 +165,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestUnreadable: where nothing can be shown the flow is let go.
+// TestUnreadable: where nothing can be shown the flow is released.
 func TestUnreadable(t *testing.T) {
 	s := newSession()
 	s.catch(t)
