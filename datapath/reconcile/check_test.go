@@ -191,7 +191,7 @@ func TestCheck(t *testing.T) {
 		{"address and node port in one, endpoint of neither", []string{dns, "udp 10.96.0.12:30053 external=172.20.0.2 10.244.0.6:53"}, client + " 172.20.0.2:30053 > 10.244.0.9:53", EndpointGone},
 		{"address and node port in one, endpoint of the node port's", []string{dns, "udp 10.96.0.12:30053 external=172.20.0.2"}, client + " 172.20.0.2:30053 > 10.244.0.2:5353", Stays},
 		{"an endpoint that has the service's own address", []string{"udp 10.96.0.10:53 nodeport=30053 172.20.0.2:30053"}, client + " 172.20.0.2:30053 > 172.20.0.2:30053", Stays},
-		{"two services claim one address: that of the first", []string{dns, "udp 10.96.0.11:53 external=198.51.100.1 10.244.0.7:53"}, client + " 198.51.100.1:53 > 10.244.0.7:53", EndpointGone},
+		{"two services with one address: that of the first", []string{dns, "udp 10.96.0.11:53 external=198.51.100.1 10.244.0.7:53"}, client + " 198.51.100.1:53 > 10.244.0.7:53", EndpointGone},
 
 		// No service.
 		{"service gone, ours", nil, client + " 10.96.0.10:53 > 10.244.0.2:5353 ours", ServiceGone},
@@ -292,10 +292,10 @@ func TestChecksLike(t *testing.T) {
 	}
 }
 
-// TestSecondClaim: what the first of two services leaves alone goes to the second, and stays there.
-func TestSecondClaim(t *testing.T) {
+// TestSecondFrontend: what the first of two services leaves alone goes to the second, and stays there.
+func TestSecondFrontend(t *testing.T) {
 	vip := netip.MustParseAddr("198.51.100.1")
-	claimer := func(name, clusterIP, endpoint string, policy decision.Policy) *decision.ServicePort {
+	sharing := func(name, clusterIP, endpoint string, policy decision.Policy) *decision.ServicePort {
 		return &decision.ServicePort{
 			Name: decision.ServicePortName{Namespace: "default", Name: name}, Protocol: decision.UDP, Family: decision.IPv4,
 			ClusterIP: netip.MustParseAddr(clusterIP), Port: 53, ExternalIPs: []netip.Addr{vip}, ExternalPolicy: policy, HasEndpoints: true,
@@ -304,7 +304,7 @@ func TestSecondClaim(t *testing.T) {
 		}
 	}
 	for policy, want := range map[decision.Policy]Reason{decision.Local: Stays, decision.Cluster: EndpointGone} {
-		services := []*decision.ServicePort{claimer("a", "10.96.0.1", "10.244.0.1:53", policy), claimer("b", "10.96.0.2", "10.244.0.2:53", decision.Cluster)}
+		services := []*decision.ServicePort{sharing("a", "10.96.0.1", "10.244.0.1:53", policy), sharing("b", "10.96.0.2", "10.244.0.2:53", decision.Cluster)}
 		v := newView(decision.NewTable(1, time.Time{}, decision.Node{}, services))
 		none := newFrontends()
 		for endpoint, want := range map[string]Reason{"10.244.0.1:53": Stays, "10.244.0.2:53": want} {
