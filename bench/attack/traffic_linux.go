@@ -53,7 +53,7 @@ func (t *topology) useService(ctx context.Context, d time.Duration, ended func()
 		paced(connectRate, d, func(i int) {
 			connections.Go(func() {
 				at := start.Add(time.Duration(i) * time.Second / connectRate)
-				_, err := t.ask(time.Until(at.Add(patience)))
+				_, err := t.request(time.Until(at.Add(patience)))
 				outcomes[i] = outcome{time.Since(at), err}
 			})
 		})
@@ -66,10 +66,10 @@ func (t *topology) useService(ctx context.Context, d time.Duration, ended func()
 	return e, nil
 }
 
-// ask makes one connection.
-func (t *topology) ask(limit time.Duration) (who byte, err error) {
+// request makes one connection.
+func (t *topology) request(limit time.Duration) (who byte, err error) {
 	err = t.client.Do(func() error {
-		who, err = traffic.Ask(theService, limit)
+		who, err = traffic.Request(theService, limit)
 		return err
 	})
 	return who, err

@@ -8,11 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Ask makes one connection and gives the last byte of the address that answered. All of
+// Request makes one connection and gives the last byte of the address that answered. All of
 // it may take as long as limit. Unlike all else here it may be called in any process:
 // the socket does not block, and time limits of sockets, which begin anew after each
 // signal that the runtime sends, are not used.
-func Ask(to netip.AddrPort, limit time.Duration) (byte, error) {
+func Request(to netip.AddrPort, limit time.Duration) (byte, error) {
 	fd, errno := socket(unix.SOCK_STREAM | unix.SOCK_NONBLOCK)
 	if errno != 0 {
 		return 0, explain("socket", errno)

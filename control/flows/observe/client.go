@@ -213,7 +213,7 @@ func (c *Client) refusal(answer *http.Response) error {
 	return &e
 }
 
-// ask reads a JSON response.
+// exchange sends a request and reads its JSON response.
 func (c *Client) exchange(ctx context.Context, method string, path []string, query url.Values, body, answer any) error {
 	r, err := c.request(ctx, method, path, query, body)
 	if err != nil {

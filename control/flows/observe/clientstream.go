@@ -17,7 +17,7 @@ var errSilent = errors.New("timeout: no records and no keepalives received")
 
 // Flows requests flows. A stream that ends early is an error.
 func (c *Client) Flows(ctx context.Context, q FlowQuery, each func(Item) error) error {
-	asked := ctx
+	caller := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	answer, err := c.request(ctx, http.MethodGet, []string{"flows"}, q.Values(), nil)
@@ -31,7 +31,7 @@ func (c *Client) Flows(ctx context.Context, q FlowQuery, each func(Item) error) 
 		}
 		err = c.items(ctx, body, q.Follow, each)
 	}
-	if q.Follow && asked.Err() != nil {
+	if q.Follow && caller.Err() != nil {
 		return nil
 	}
 	return err

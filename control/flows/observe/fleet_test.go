@@ -169,7 +169,7 @@ func TestFleetFollows(t *testing.T) {
 		fakes[1].Publish(record("2"))
 		expect(record("2"))
 		requests := len(fakes[0].Requests())
-		if !fakes[0].AwaitQuestions(ctx, requests+2) {
+		if !fakes[0].AwaitRequests(ctx, requests+2) {
 			t.Fatal("no second request")
 		}
 		fakes[0].Fail(nil)
@@ -214,7 +214,7 @@ func TestFleetBearsFullNodes(t *testing.T) {
 	go func() {
 		ended <- f.Flows(ctx, observe.FlowQuery{Follow: true}, func(observe.Item) error { return nil })
 	}()
-	if !fakes[0].AwaitQuestions(ctx, 3) {
+	if !fakes[0].AwaitRequests(ctx, 3) {
 		t.Error("no second request")
 	}
 	cancel()

@@ -169,7 +169,7 @@ func TestFleetHoldLost(t *testing.T) {
 	}
 	requests := len(fakes[0].Requests())
 	fakes[0].Fail(errors.New("on fire"))
-	if !fakes[0].AwaitQuestions(ctx, requests+2) {
+	if !fakes[0].AwaitRequests(ctx, requests+2) {
 		t.Error("no second request")
 	}
 	fakes[0].Fail(nil)

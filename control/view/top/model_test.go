@@ -64,7 +64,7 @@ func (s *screen) tick() {
 	s.do(s.refresh())
 }
 
-// type types keys: one for each letter, and the names of those that have some.
+// press types keys: one for each letter, and the names of those that have some.
 func (s *screen) press(keys ...string) {
 	named := map[string]rune{
 		"enter": tea.KeyEnter, "esc": tea.KeyEsc, "up": tea.KeyUp, "down": tea.KeyDown, "pgdown": tea.KeyPgDown,

@@ -51,7 +51,7 @@ func newWalker(t *decision.Table, p *decision.Packet, d *decision.Decision, a de
 	return w
 }
 
-// walk follows the packet; if no rule concerns it, the only step says that.
+// walk follows the packet; if no rule concerns it, the only step reports that.
 func (w *walker) walk() {
 	w.hooks()
 	if len(w.steps) == 0 {
