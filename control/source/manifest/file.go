@@ -164,7 +164,7 @@ func readFile(name string, limit int64, pipes bool) ([]byte, error) {
 	if err != nil {
 		return nil, plain(err)
 	}
-	defer f.Close() //nolint:errcheck // nothing was written
+	defer f.Close() // nothing was written
 	if info, err = f.Stat(); err != nil {
 		return nil, plain(err)
 	}
