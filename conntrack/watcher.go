@@ -94,8 +94,8 @@ func (w *Watcher) read(events []Event) (n int, err error) {
 	return n, nil
 }
 
-// Pause(true) has the kernel send nothing, until Pause(false). Without a listener it does
-// not make such messages at all (ctnetlink_conntrack_event, nfnetlink_has_listeners), which
+// Pause, with true, has the kernel send nothing until it is called with false. Without a listener
+// the kernel does not make such messages at all (ctnetlink_conntrack_event, nfnetlink_has_listeners), which
 // is most of what watching costs. Events that wait to be received are given all the same. Of
 // entries that are made during a pause there may be no events later, either: see [Event].
 func (w *Watcher) Pause(on bool) error {

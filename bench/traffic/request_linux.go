@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"errors"
 	"net/netip"
 	"syscall"
 	"time"
@@ -49,15 +50,15 @@ func await(fd int, event int16, end time.Time) syscall.Errno {
 		}
 		timeout := unix.NsecToTimespec(left.Nanoseconds())
 		n, err := unix.Ppoll([]unix.PollFd{{Fd: int32(fd), Events: event}}, &timeout, nil)
-		if err == unix.EINTR || err == nil && n == 0 {
+		if errors.Is(err, unix.EINTR) || err == nil && n == 0 {
 			continue
 		}
-		if err != nil {
-			return err.(syscall.Errno)
+		var failed int
+		if err == nil {
+			failed, err = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
 		}
-		failed, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
-		if err != nil {
-			return err.(syscall.Errno)
+		if errno, ok := errors.AsType[syscall.Errno](err); ok {
+			return errno
 		}
 		return syscall.Errno(failed)
 	}

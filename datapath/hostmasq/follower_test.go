@@ -72,10 +72,10 @@ func newFollower(s *fakeSource) (*Follower, *bytes.Buffer) {
 	return Follow(s, slog.New(slog.NewTextHandler(log, nil))), log
 }
 
-// answer is the translation of the source of a pod's flow to the endpoint.
-func answer(f *Follower, endpoint string) hostnat.Result {
+// answer is the translation of the source of a pod's flow to an endpoint on another node.
+func answer(f *Follower) hostnat.Result {
 	rules := f.Rules()
-	to := netip.MustParseAddrPort(endpoint)
+	to := netip.MustParseAddrPort("172.20.0.9:80")
 	if !rules.Any(decision.FamilyOf(to.Addr())) {
 		return hostnat.Result{}
 	}
@@ -95,7 +95,7 @@ func TestFollowerKeepsWhatItHas(t *testing.T) {
 	f, log := newFollower(s)
 	check := func(when string, want bool) {
 		t.Helper()
-		if got := answer(f, "172.20.0.9:80").Masquerade; got != want {
+		if got := answer(f).Masquerade; got != want {
 			t.Errorf("%s: masqueraded %v, want %v", when, got, want)
 		}
 	}
@@ -136,7 +136,7 @@ func TestFollowerWithoutAddresses(t *testing.T) {
 	}
 	s.hostErr = nil
 	f.HostChanged()
-	if !answer(f, "172.20.0.9:80").Masquerade {
+	if !answer(f).Masquerade {
 		t.Error("rules are not evaluated though the addresses are known")
 	}
 }
@@ -148,7 +148,7 @@ func TestFollowerHostChanged(t *testing.T) {
 	s.reading = func() { t.Error("the rules are read again") }
 	s.address = "172.20.0.9/16"
 	f.HostChanged()
-	if answer(f, "172.20.0.9:80").Rule != nil {
+	if answer(f).Rule != nil {
 		t.Error("a new address of the host is not known to be one")
 	}
 	var none *Follower
@@ -174,8 +174,8 @@ func TestFollowerWatchesAgain(t *testing.T) {
 		}()
 		time.Sleep(3 * retryAfter)
 		synctest.Wait()
-		if s.watched != 4 || !answer(f, "172.20.0.9:80").Masquerade {
-			t.Errorf("watched %d times, want 4; %+v", s.watched, answer(f, "172.20.0.9:80"))
+		if s.watched != 4 || !answer(f).Masquerade {
+			t.Errorf("watched %d times, want 4; %+v", s.watched, answer(f))
 		}
 		if strings.Count(log.String(), "socket broke") != 1 || strings.Count(log.String(), "\n") != 2 {
 			t.Errorf("log:\n%s", log)
@@ -191,7 +191,7 @@ func TestUnknownDoesNotWait(t *testing.T) {
 	f, log := newFollower(s)
 	s.reading = func() {
 		for range 2 {
-			f.LogUnknown(answer(f, "172.20.0.9:80"))
+			f.LogUnknown(answer(f))
 		}
 	}
 	if err := f.read(); err != nil {

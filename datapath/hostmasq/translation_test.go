@@ -26,7 +26,7 @@ func TestSourceTranslation(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f, log := newFollower(&fakeSource{t: t, rules: tt.rules, address: "172.20.0.2/16"})
-			a := answer(f, "172.20.0.9:80")
+			a := answer(f)
 			var source netip.Addr
 			if tt.source != "" {
 				source = netip.MustParseAddr(tt.source)

@@ -2,6 +2,7 @@ package flowapi
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -299,7 +300,7 @@ func check(t *testing.T, d *openapi3.T, method, path string, r *http.Response) {
 	for n := 0; ; n++ {
 		var v any
 		err := lines.Decode(&v)
-		if err == io.EOF && n > 0 {
+		if errors.Is(err, io.EOF) && n > 0 {
 			return
 		}
 		if err == nil {

@@ -50,7 +50,7 @@ func TestShared(t *testing.T) {
 func TestSharedFails(t *testing.T) {
 	s := newShared()
 	fault := errors.New("a fault")
-	if _, _, err := s.get(t.Context(), func() ([]byte, error) { return nil, fault }); err != fault {
+	if _, _, err := s.get(t.Context(), func() ([]byte, error) { return nil, fault }); !errors.Is(err, fault) {
 		t.Errorf("error %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

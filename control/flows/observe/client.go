@@ -171,7 +171,7 @@ func (c *Client) request(ctx context.Context, method string, path []string, quer
 // explain adds advice to a connection error.
 func (c *Client) explain(ctx context.Context, err error) error {
 	switch cause := context.Cause(ctx); {
-	case cause == errSilent:
+	case errors.Is(cause, errSilent):
 		return fmt.Errorf("%s: %w", c.server, cause)
 	case cause != nil:
 		return cause

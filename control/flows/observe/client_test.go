@@ -119,7 +119,7 @@ func TestClientStreamsEnd(t *testing.T) {
 	enough := errors.New("enough")
 	for _, q := range []observe.FlowQuery{{}, {Follow: true, Since: "1m"}} {
 		n := 0
-		if err := c.Flows(t.Context(), q, func(observe.Item) error { n++; return enough }); err != enough || n != 1 {
+		if err := c.Flows(t.Context(), q, func(observe.Item) error { n++; return enough }); !errors.Is(err, enough) || n != 1 {
 			t.Errorf("%+v: %v after %d", q, err, n)
 		}
 	}

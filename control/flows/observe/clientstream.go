@@ -58,9 +58,9 @@ func (c *Client) items(ctx context.Context, body io.Reader, endless bool, each f
 		var line json.RawMessage
 		err := lines.Decode(&line)
 		switch {
-		case err == io.EOF && !endless:
+		case errors.Is(err, io.EOF) && !endless:
 			return nil
-		case err == io.EOF:
+		case errors.Is(err, io.EOF):
 			return fmt.Errorf("%s: the stream ended: nfqproxy stopped, or a proxy on the way closed the connection", c.server)
 		case errors.Is(err, io.ErrUnexpectedEOF):
 			return c.explain(ctx, errors.New("the stream was aborted: nfqproxy stopped, or the reader was too slow"))

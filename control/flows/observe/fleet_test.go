@@ -108,7 +108,7 @@ func TestFleetLists(t *testing.T) {
 		t.Errorf("one is unreachable: -want +got:\n%s", diff)
 	}
 	enough := errors.New("enough")
-	if err := f.Flows(t.Context(), observe.FlowQuery{}, func(observe.Item) error { return enough }); err != enough {
+	if err := f.Flows(t.Context(), observe.FlowQuery{}, func(observe.Item) error { return enough }); !errors.Is(err, enough) {
 		t.Errorf("error %v", err)
 	}
 	for want, q := range map[string]observe.FlowQuery{
@@ -189,7 +189,7 @@ func TestFleetFollows(t *testing.T) {
 
 	// each's error and the client's fault end it.
 	enough := errors.New("enough")
-	if err := f.Flows(t.Context(), observe.FlowQuery{Follow: true, Since: "1h"}, func(observe.Item) error { return enough }); err != enough {
+	if err := f.Flows(t.Context(), observe.FlowQuery{Follow: true, Since: "1h"}, func(observe.Item) error { return enough }); !errors.Is(err, enough) {
 		t.Errorf("error %v", err)
 	}
 	fakes[1].Fail(&observe.Error{Status: 403, Message: "no"})

@@ -56,7 +56,7 @@ func (h *fleetHolds) Hold(ctx context.Context, q HoldQuery) (*Hold, error) {
 		return nil, err
 	}
 	members, err := h.fleet.named(filter.Nodes)
-	if e, ok := err.(*Error); ok {
+	if e, ok := errors.AsType[*Error](err); ok {
 		e.Field = "flow." + e.Field
 		return nil, e
 	}

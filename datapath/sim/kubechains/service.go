@@ -126,9 +126,8 @@ func refusal(s *decision.ServicePort) (target, comment, func(*state, bool) strin
 }
 
 // at matches an address and the port of the service port.
-func at(s *decision.ServicePort, a netip.Addr, c comment, between ...match) []match {
-	m := []match{host(a), protocol(s.Protocol), c}
-	return append(append(m, between...), port{s.Protocol, s.Port})
+func at(s *decision.ServicePort, a netip.Addr, c comment) []match {
+	return []match{host(a), protocol(s.Protocol), c, port{s.Protocol, s.Port}}
 }
 
 func (w *writer) clusterIP(s *decision.ServicePort) {

@@ -43,7 +43,7 @@ func newWalker(t *decision.Table, p *decision.Packet, d *decision.Decision, a de
 	}
 	f := decision.FamilyOf(p.Destination.Addr())
 	rules := newWriter(t, f, Kernel{})
-	rules.rules = jumps(t, f)
+	rules.rules = jumps(f)
 	rules.services(t.Candidates(p))
 	for _, r := range append(rules.rules, common(t, f, Kernel{})...) {
 		w.rules[r.Table][r.Chain] = append(w.rules[r.Table][r.Chain], r)

@@ -14,7 +14,7 @@ import (
 // tally counts what was compared.
 type tally map[string]int
 
-func (y tally) add(t *trial, p *Packet, w Way) {
+func (y tally) add(t *trial, w Way) {
 	y["packets"]++
 	y["verdict "+w.Verdict.String()]++
 	if w.Tracking != TrackingInvalid || w.Entry == nil {

@@ -353,7 +353,7 @@ func (t *trial) try(p *Packet) (*Way, error) {
 		return nil, fmt.Errorf("%w, for %s\n%s\nThe simulator's way\n%s", err, describePacket(p), o, wayText(w))
 	}
 	t.state = w.State
-	t.tally.add(t, p, w)
+	t.tally.add(t, w)
 	return &w, nil
 }
 

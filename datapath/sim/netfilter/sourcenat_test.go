@@ -14,13 +14,13 @@ func translated(source, original, destination, out string) *Translated {
 }
 
 // parse makes a machine of rules in one table.
-func parse(t testing.TB, h *Host, o Options, lines ...string) *Machine {
+func parse(t testing.TB, h *Host, lines ...string) *Machine {
 	t.Helper()
 	d, err := iptables.Parse(strings.NewReader(strings.Join(lines, "\n")+"\n"), iptables.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := New(d, nil, h, o)
+	m, err := New(d, nil, h, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func parse(t testing.TB, h *Host, o Options, lines ...string) *Machine {
 func TestSourceNAT(t *testing.T) {
 	kind := load(t, "kind-1.29-worker1-after.rules", worker())
 	flannel := load(t, "kubeadm-1.22-flannel-node1.rules", worker())
-	own := parse(t, worker(), Options{}, "*nat",
+	own := parse(t, worker(), "*nat",
 		"-A POSTROUTING -d 10.1.0.0/16 -p tcp -m tcp --dport 80 -j SNAT --to-source 192.0.2.5:1000-2000",
 		"-A POSTROUTING -d 10.2.0.0/16 -m statistic --mode random --probability 0.5 -j MASQUERADE",
 		"-A POSTROUTING -d 10.3.0.0/16 -p tcp -m conntrack --ctstate DNAT --ctorigdst 10.96.0.1 -j MASQUERADE --to-ports 5000-6000",

@@ -91,11 +91,11 @@ func TestStepTexts(t *testing.T) {
 func TestGroups(t *testing.T) {
 	h := worker()
 	p := packet(protoUDP, "172.20.0.9:5353", "224.0.0.251:5353", "eth0")
-	if r := parse(t, h, Options{}, "*filter", "COMMIT").Send(p, &State{}, nil); r.Verdict != Dropped {
+	if r := parse(t, h, "*filter", "COMMIT").Send(p, &State{}, nil); r.Verdict != Dropped {
 		t.Errorf("without the group: %s", r.Verdict)
 	}
 	h.Groups = []netip.Addr{netip.MustParseAddr("224.0.0.251")}
-	r := parse(t, h, Options{}, "*filter", "COMMIT").Send(p, &State{}, nil)
+	r := parse(t, h, "*filter", "COMMIT").Send(p, &State{}, nil)
 	if _, answered := r.Answer(); r.Verdict != Delivered || r.Why != "" || answered {
 		t.Errorf("in the group: %s %q, answered %v", r.Verdict, r.Why, answered)
 	}

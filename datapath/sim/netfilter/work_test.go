@@ -29,7 +29,7 @@ func toHost() Packet {
 // TestWorkIsBounded: of a packet that meets 2^40 rules no more is followed than the work given
 // allows, and the result reports it.
 func TestWorkIsBounded(t *testing.T) {
-	m := parse(t, worker(), Options{}, doubled(40, "-s 9.9.9.9 -j DROP")...)
+	m := parse(t, worker(), doubled(40, "-s 9.9.9.9 -j DROP")...)
 	for _, given := range []Work{{Visits: 1 << 30, Steps: 1000}, {Visits: 5000, Steps: 1 << 30}} {
 		work := given
 		ways, rest := m.ExploreFrom(nil, toHost(), nil, 10, &work)
@@ -49,7 +49,7 @@ func TestWorkIsBounded(t *testing.T) {
 // TestWorkOfWays: of many ways only those are returned that were followed to their end, and the
 // probability of the others is.
 func TestWorkOfWays(t *testing.T) {
-	m := parse(t, worker(), Options{}, doubled(12, "-m statistic --mode random --probability 0.50000000000 -j DROP")...)
+	m := parse(t, worker(), doubled(12, "-m statistic --mode random --probability 0.50000000000 -j DROP")...)
 	work := Work{Visits: 1 << 30, Steps: 20000}
 	ways, rest := m.ExploreFrom(nil, toHost(), nil, 1000000, &work)
 	sum, steps := 0.0, 0
@@ -75,7 +75,7 @@ func TestSourceNATIsBounded(t *testing.T) {
 	for i, l := range lines {
 		lines[i] = strings.Replace(l, "-A INPUT", "-A POSTROUTING", 1)
 	}
-	m := parse(t, worker(), Options{}, lines...)
+	m := parse(t, worker(), lines...)
 	var j SourceNAT
 	got := j.Evaluate(m, &Translated{Packet: toHost(), Out: "eth0"})
 	if !got.Unknown || got.Rule == nil {

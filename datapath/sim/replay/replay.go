@@ -140,15 +140,15 @@ func (r *Replay) packet(b *Block, decided func(*flow.Record) error) (keep bool, 
 	if err == nil {
 		p.Packet, err = packet.Decode(data)
 	}
-	switch err {
-	case nil:
-	case packet.ErrFragment:
+	switch {
+	case err == nil:
+	case errors.Is(err, packet.ErrFragment):
 		r.summary.Fragments++
 		return r.laterFragment(&p, b.Time), nil
-	case packet.ErrNoPorts, packet.ErrExtensions:
+	case errors.Is(err, packet.ErrNoPorts), errors.Is(err, packet.ErrExtensions):
 		r.summary.OtherProtocols++
 		return r.icmpError(&p, b.Time), nil
-	case packet.ErrTruncated:
+	case errors.Is(err, packet.ErrTruncated):
 		r.summary.Cut++
 		return true, nil
 	default:
