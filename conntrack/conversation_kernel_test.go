@@ -36,8 +36,7 @@ func (w *watched) dial(e conntrack.Entry) (client, server *net.TCPConn) {
 	return c.(*net.TCPConn), s.(*net.TCPConn)
 }
 
-// closeTCP shuts down one end, and then, when that was
-// acknowledged, the other.
+// closeTCP shuts down one end and, when that was acknowledged, the other.
 func (w *watched) closeTCP(t conntrack.Tuple, first, second *net.TCPConn) {
 	w.t.Helper()
 	if err := first.CloseWrite(); err != nil {
@@ -49,7 +48,7 @@ func (w *watched) closeTCP(t conntrack.Tuple, first, second *net.TCPConn) {
 	}
 }
 
-// conversations are those of TestKernelEvents, and their events.
+// conversations are those of TestKernelEvents, with the events that each must cause.
 var conversations = []struct {
 	name  string
 	proto uint8

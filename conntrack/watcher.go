@@ -94,10 +94,10 @@ func (w *Watcher) read(events []Event) (n int, err error) {
 	return n, nil
 }
 
-// Pause, with true, has the kernel send nothing until it is called with false. Without a listener
-// the kernel does not make such messages at all (ctnetlink_conntrack_event, nfnetlink_has_listeners), which
-// is most of what watching costs. Events that wait to be received are given all the same. Of
-// entries that are made during a pause there may be no events later, either: see [Event].
+// Pause stops the kernel's messages (on), or starts them again. Without a listener the kernel
+// does not make them at all (ctnetlink_conntrack_event, nfnetlink_has_listeners), which is most of
+// what watching costs. Events that wait to be received are given all the same. Of entries that are
+// made during a pause there may be no events later, either: see [Event].
 func (w *Watcher) Pause(on bool) error {
 	if err := w.source.Listen(!on); err != nil {
 		return fmt.Errorf("conntrack: pause events: %w", err)

@@ -69,8 +69,8 @@ func (n *node) connect(t *testing.T, from netip.Addr) net.Conn {
 	return near
 }
 
-// probe sends a request, again where the server closes the connection without an answer: it answers few
-// of those that it refuses at a time.
+// probe sends a request, and repeats it where the server closes the connection without an answer:
+// the server answers few of those that it refuses at a time.
 func probe(t *testing.T, connect func() net.Conn) (code int, body string) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {

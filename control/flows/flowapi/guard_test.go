@@ -183,7 +183,7 @@ func TestTokens(t *testing.T) {
 		check(reads, tt.reads)
 		check(page, tt.page)
 	}
-	// Without a token the refusal names the place of one.
+	// Without a token the refusal names the source of tokens.
 	w := newWorld(t, Config{}, patience)
 	if body := content(t, w.do(t, "DELETE", "/v1/holds/x", "")); !strings.Contains(body, "--flow-api-token-file") {
 		t.Error(body)

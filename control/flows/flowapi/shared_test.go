@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// TestShared: however many read an answer slowly, two versions of it exist; and no reader gets an old
+// TestShared: however many read an answer slowly, two versions of it exist; no reader gets an old
 // one without need.
 func TestShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -46,7 +46,7 @@ func TestShared(t *testing.T) {
 	})
 }
 
-// TestSharedFails: an error concerns its own reader, and a reader that does not wait any more goes.
+// TestSharedFails: an error concerns its own reader; one that does not wait any more goes.
 func TestSharedFails(t *testing.T) {
 	s := newShared()
 	fault := errors.New("a fault")

@@ -63,8 +63,8 @@ func (s *server) RoundTrip(*http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: status, Body: http.NoBody}, nil
 }
 
-// A read waits for the API server, with an attempt every few seconds; a write
-// does not.
+// A read waits for the API server, with an attempt every few seconds; a write does
+// not.
 func TestReachableAgain(t *testing.T) {
 	for name, test := range map[string]struct {
 		method   string

@@ -8,8 +8,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
-// TestBPF has programs that look at bytes which are not known: a result that does not depend on them is
-// known.
+// TestBPF has programs that look at bytes which are not known: a result that does not depend on
+// them is known.
 func TestBPF(t *testing.T) {
 	for code, want := range map[string]truth{
 		"4,48 0 0 9,21 0 1 17,6 0 0 1,6 0 0 0":            yes, // the protocol

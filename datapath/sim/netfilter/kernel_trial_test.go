@@ -250,8 +250,9 @@ func (t *trial) refused(w Way, p *Packet, o *observation) error {
 	return nil
 }
 
-// silent reports whether the kernel cannot refuse a packet: it answers no resets
-// (nf_reject_ipv4.c) and no ICMP errors, no address that is not one host's (icmp_send), and none without a route.
+// silent reports whether the kernel cannot refuse a packet: it answers
+// neither resets (nf_reject_ipv4.c) nor ICMP errors, no address that is not one host's
+// (icmp_send), and none without a route.
 // It reports missing routes to each host of IPv4 but a few times (ip_error).
 func (t *trial) silent(w Way) bool {
 	p := &w.Packet
