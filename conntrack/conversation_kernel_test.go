@@ -14,7 +14,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
-// dial connects the client over TCP, to a server that listens or to nobody.
+// dial connects the client over TCP, to a server that listens or to an address without one.
 func (w *watched) dial(e conntrack.Entry) (client, server *net.TCPConn) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -36,8 +36,7 @@ func (w *watched) dial(e conntrack.Entry) (client, server *net.TCPConn) {
 	return c.(*net.TCPConn), s.(*net.TCPConn)
 }
 
-// closeTCP has one end say that it has no more to send, and then, when that was
-// acknowledged, the other.
+// closeTCP shuts down one end and, when that was acknowledged, the other.
 func (w *watched) closeTCP(t conntrack.Tuple, first, second *net.TCPConn) {
 	w.t.Helper()
 	if err := first.CloseWrite(); err != nil {
@@ -49,14 +48,14 @@ func (w *watched) closeTCP(t conntrack.Tuple, first, second *net.TCPConn) {
 	}
 }
 
-// conversations are those of TestKernelEvents, and what is told of them.
+// conversations are those of TestKernelEvents, with the events that each must cause.
 var conversations = []struct {
 	name  string
 	proto uint8
-	// nobody: the flow goes to an address that nothing answers from.
-	nobody bool
-	talk   func(w *watched, e conntrack.Entry)
-	want   string
+	// noServer: the flow goes to an address that nothing answers from.
+	noServer bool
+	talk     func(w *watched, e conntrack.Entry)
+	want     string
 }{
 	{"tcp closed by the client", 6, false, func(w *watched, e conntrack.Entry) {
 		c, s := w.dial(e)
@@ -77,7 +76,7 @@ var conversations = []struct {
 	{"tcp refused", 6, false, func(w *watched, e conntrack.Entry) {
 		_, err := w.client.Dial(context.Background(), "tcp", e.Tuple.Source, e.Tuple.Destination)
 		if !errors.Is(err, syscall.ECONNREFUSED) {
-			w.t.Fatalf("connected where nobody listens: %v", err)
+			w.t.Fatalf("connected without a listener: %v", err)
 		}
 	}, "SYN_SENT, DESTROY CLOSE early"},
 	{"tcp unanswered", 6, true, func(w *watched, e conntrack.Entry) {
@@ -90,18 +89,18 @@ var conversations = []struct {
 		w.until(e.Tuple, "SYN_SENT")
 		cancel()
 		if <-connected == nil {
-			w.t.Fatal("connected to nobody")
+			w.t.Fatal("connected without a server")
 		}
 	}, "SYN_SENT, DESTROY SYN_SENT"},
 	{"udp answered", 17, false, func(w *watched, e conntrack.Entry) {
 		c, s := w.udp(e)
-		w.ask(c, s)
+		w.exchange(c, s)
 	}, "replied, DESTROY replied"},
 	{"udp to and fro", 17, false, func(w *watched, e conntrack.Entry) {
 		c, s := w.udp(e)
 		// Until the kernel takes it for a stream (nf_conntrack_udp_packet).
 		for begin := time.Now(); w.lookup(e.Tuple).Status&conntrack.StatusAssured == 0; time.Sleep(100 * time.Millisecond) {
-			w.ask(c, s)
+			w.exchange(c, s)
 			if time.Since(begin) > patience {
 				w.t.Fatal("not assured")
 			}
@@ -201,8 +200,8 @@ func (w *watched) udp(e conntrack.Entry) (client net.Conn, server net.PacketConn
 	return client, server
 }
 
-// ask has a datagram sent, and one sent back.
-func (w *watched) ask(client net.Conn, server net.PacketConn) {
+// exchange has a datagram sent, and one sent back.
+func (w *watched) exchange(client net.Conn, server net.PacketConn) {
 	w.t.Helper()
 	b := make([]byte, 16)
 	_ = client.SetDeadline(time.Now().Add(patience))

@@ -28,7 +28,7 @@ func (k EventKind) String() string {
 	return "unknown"
 }
 
-// Event is a change of an entry, whoever created it. There are no events of an entry that was
+// Event is a change of an entry, by whatever program. There are no events of an entry that was
 // created while net.netfilter.nf_conntrack_events was 0, or was 2, the default since Linux 5.19,
 // without a listener in any network namespace (nf_ct_ecache_ext_add in nf_conntrack_ecache.c).
 type Event struct {

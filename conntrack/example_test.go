@@ -45,7 +45,7 @@ func ExampleTable_Establish() {
 	// reply    6 10.244.1.2:8080->172.20.0.2:40000
 }
 
-// A Watcher receives what becomes of entries.
+// A Watcher receives the changes of entries.
 func ExampleWatcher_Receive() {
 	// With CAP_NET_ADMIN: conntrack.Open and conntrack.Watch.
 	kernel := conntracktest.NewFake()

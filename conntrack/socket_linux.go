@@ -44,7 +44,7 @@ func (s *socket) Exchange(req []byte, answer func(seq uint32, typ uint16, body [
 	return s.receive(answer)
 }
 
-// receive reads what the kernel had to say. The requests have been processed when
+// receive reads the kernel's answers. The requests have been processed when
 // write returned, so whatever there is, is there now. (The parts of a dump follow each
 // other: reading one makes the kernel write the next, see netlink_recvmsg.)
 func (s *socket) receive(answer func(seq uint32, typ uint16, body []byte)) error {

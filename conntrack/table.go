@@ -8,12 +8,12 @@ import (
 	"syscall"
 )
 
-// Outcome is what became of an entry that was to be established.
+// Outcome is the outcome of establishing an entry.
 type Outcome uint8
 
 // The outcomes.
 const (
-	// Failed: there is no entry of ours; Result.Err says why.
+	// Failed: there is no entry of ours; Result.Err is the reason.
 	Failed Outcome = iota
 	// Created: the entry is new.
 	Created
@@ -40,7 +40,7 @@ func (o Outcome) String() string {
 	return "unknown"
 }
 
-// Result tells what became of one entry.
+// Result is the result for one entry.
 type Result struct {
 	Outcome  Outcome
 	Existing State // the connection that has the tuple; valid iff Outcome is Kept
@@ -69,13 +69,13 @@ func (e *OpError) Error() string {
 // Unwrap gives the errno.
 func (e *OpError) Unwrap() error { return e.Err }
 
-// IsNotFound says whether the error means that there is no such entry.
+// IsNotFound reports whether the error means that there is no such entry.
 func IsNotFound(err error) bool { return errors.Is(err, syscall.ENOENT) }
 
-// IsExists says whether the error means that the tuple has an entry.
+// IsExists reports whether the error means that the tuple has an entry.
 func IsExists(err error) bool { return errors.Is(err, syscall.EEXIST) }
 
-// IsFull says whether the error means that the table takes no more entries
+// IsFull reports whether the error means that the table takes no more entries
 // (nf_conntrack_core.c, __nf_conntrack_alloc answers ENOMEM).
 func IsFull(err error) bool { return errors.Is(err, syscall.ENOMEM) }
 
@@ -100,7 +100,7 @@ type Table struct {
 	// For making room; nil: a full table refuses entries. See [Table.MakeRoom].
 	unanswered     *Unanswered
 	window         *window
-	entries, limit uint32 // how many entries the table has and may have, as the kernel said last
+	entries, limit uint32 // how many entries the table has and may have, as the kernel reported last
 }
 
 // Locks keeps the Tables of one namespace from settling the same tuple at the same
@@ -108,7 +108,7 @@ type Table struct {
 // ready for use, by all of them.
 type Locks [64]sync.Mutex
 
-// bit says which lock is a tuple's. Ports differ most from flow to flow.
+// bit returns the index of a tuple's lock. Ports differ most from flow to flow.
 func (l *Locks) bit(t Tuple) uint64 {
 	return 1 << ((uint32(t.Source.Port())*31 + uint32(t.Destination.Port())) % uint32(len(l)))
 }
@@ -131,8 +131,8 @@ func (l *Locks) unlock(set uint64) {
 // of them are refused, the answers fit into the socket's default receive buffer.
 const maxBatch = 64
 
-// Establish creates the entries and says in results, which must be as long,
-// what became of each. Where a tuple is taken, the old connection decides:
+// Establish creates the entries and returns in results, which must be as long,
+// the outcome of each. Where a tuple is taken, the old connection decides:
 // see [Outcome]. It never changes the translation of a live connection.
 func (t *Table) Establish(entries []Entry, results []Result) {
 	for len(entries) > 0 {

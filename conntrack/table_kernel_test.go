@@ -177,7 +177,7 @@ func TestKernelExtends(t *testing.T) {
 	}
 }
 
-// TestKernelBatch has successes and refusals in one datagram told apart.
+// TestKernelBatch distinguishes successes and refusals in one datagram.
 func TestKernelBatch(t *testing.T) {
 	table := open(t)
 	const n = 200
@@ -287,7 +287,7 @@ func BenchmarkKernelReplace(b *testing.B) {
 }
 
 // TestKernelRace: several workers settle the same taken tuple at the same time. One
-// replaces the old entry; what the others are told is what the kernel has.
+// replaces the old entry; the others get the kernel's entry as their result.
 func TestKernelRace(t *testing.T) {
 	netns.Require(t)
 	ns, err := netns.New("race")
@@ -326,17 +326,17 @@ func TestKernelRace(t *testing.T) {
 		won := 0
 		for i := range results {
 			r := &results[i][0]
-			told := netip.MustParseAddrPort(fmt.Sprintf("10.244.0.%d:53", i+2))
+			endpoint := netip.MustParseAddrPort(fmt.Sprintf("10.244.0.%d:53", i+2))
 			switch r.Outcome {
 			case conntrack.Kept:
-				told = r.Existing.Endpoint()
+				endpoint = r.Existing.Endpoint()
 			case conntrack.Failed:
 				t.Fatalf("round %d: %v", round, r.Err)
 			default:
 				won++
 			}
-			if told != s.Endpoint() {
-				t.Errorf("round %d: worker %d was told %v (%v), the flow goes to %v", round, i, told, r.Outcome, s.Endpoint())
+			if endpoint != s.Endpoint() {
+				t.Errorf("round %d: worker %d got %v (%v), the flow goes to %v", round, i, endpoint, r.Outcome, s.Endpoint())
 			}
 		}
 		if won != 1 {

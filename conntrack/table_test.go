@@ -50,7 +50,7 @@ func TestEstablishCreates(t *testing.T) {
 }
 
 // TestEstablishOnTakenTuple holds every state an old connection can be in against
-// what has to become of it.
+// the outcome that it needs.
 func TestEstablishOnTakenTuple(t *testing.T) {
 	const dnat = conntrack.StatusDestinationNAT
 	tests := []struct {
@@ -61,7 +61,7 @@ func TestEstablishOnTakenTuple(t *testing.T) {
 	}{
 		{"tcp: retransmitted SYN, entry not seen by a packet yet", protoTCP, func(s *conntrack.State) { s.TCP = conntrack.TCPNone }, conntrack.Kept},
 		{"tcp: retransmitted SYN", protoTCP, func(s *conntrack.State) { s.TCP = conntrack.TCPSynSent }, conntrack.Kept},
-		{"tcp: SYN that nobody decided", protoTCP, func(s *conntrack.State) { s.TCP = conntrack.TCPSynSent; s.Status &^= dnat }, conntrack.Replaced},
+		{"tcp: SYN without a decision", protoTCP, func(s *conntrack.State) { s.TCP = conntrack.TCPSynSent; s.Status &^= dnat }, conntrack.Replaced},
 		{"tcp: stray SYN on an opening connection", protoTCP, func(s *conntrack.State) { s.TCP = conntrack.TCPSynRecv }, conntrack.Kept},
 		{"tcp: stray SYN on an established connection", protoTCP, func(s *conntrack.State) { s.TCP = conntrack.TCPEstablished }, conntrack.Kept},
 		{"tcp: stray SYN on an untranslated live connection", protoTCP, func(s *conntrack.State) { s.TCP = conntrack.TCPEstablished; s.Status &^= dnat }, conntrack.Kept},
@@ -72,7 +72,7 @@ func TestEstablishOnTakenTuple(t *testing.T) {
 		{"tcp: port used again after a reset", protoTCP, func(s *conntrack.State) { s.TCP = conntrack.TCPClose }, conntrack.Replaced},
 		{"udp: second datagram", protoUDP, func(*conntrack.State) {}, conntrack.Kept},
 		{"udp: flow with replies", protoUDP, func(s *conntrack.State) { s.Status |= conntrack.StatusSeenReply | conntrack.StatusAssured }, conntrack.Kept},
-		{"udp: flow that nobody decided", protoUDP, func(s *conntrack.State) { s.Status &^= dnat }, conntrack.Replaced},
+		{"udp: flow without a decision", protoUDP, func(s *conntrack.State) { s.Status &^= dnat }, conntrack.Replaced},
 		{"sctp: retransmitted INIT", protoSCTP, func(s *conntrack.State) { s.SCTP = conntrack.SCTPClosed }, conntrack.Kept},
 		{"sctp: retransmitted INIT, before Linux 5.12", protoSCTP, func(s *conntrack.State) { s.SCTP = conntrack.SCTPCookieWait }, conntrack.Kept},
 		{"sctp: port used again", protoSCTP, func(s *conntrack.State) { s.SCTP, s.Status = conntrack.SCTPClosed, s.Status|conntrack.StatusSeenReply }, conntrack.Replaced},
@@ -96,7 +96,7 @@ func TestEstablishOnTakenTuple(t *testing.T) {
 			if tt.want == conntrack.Kept {
 				wantEndpoint = old.Destination
 				if got := r.Existing.Endpoint(); got != wantEndpoint {
-					t.Errorf("result says the flow goes to %v, want %v", got, wantEndpoint)
+					t.Errorf("the result's endpoint is %v, want %v", got, wantEndpoint)
 				}
 			}
 			if s, _ := f.Get(e.Tuple); s.Endpoint() != wantEndpoint {

@@ -19,8 +19,8 @@ type conflict struct {
 
 // step is one message about a conflict.
 type step struct {
-	claim int32
-	verb  verb
+	conflict int32
+	verb     verb
 }
 
 // verb is what a step does to the entry of its conflict.
@@ -127,10 +127,10 @@ func (f *lookup) take(typ uint16, body []byte) {
 	}
 }
 
-func keepLater(taken []int, claims []conflict) []int {
+func keepLater(taken []int, conflicts []conflict) []int {
 	kept := taken[:0]
 	for k, i := range taken {
-		if claims[k].later {
+		if conflicts[k].later {
 			kept = append(kept, i)
 		}
 	}
@@ -216,7 +216,7 @@ func (t *replacements) receive(seq uint32, typ uint16, body []byte) {
 	if typ != nlmsgError || i >= uint32(len(t.steps)) {
 		return
 	}
-	c, errno := &t.conflicts[t.steps[i].claim], parseErrno(body)
+	c, errno := &t.conflicts[t.steps[i].conflict], parseErrno(body)
 	switch t.steps[i].verb {
 	case creates:
 		c.created = errno

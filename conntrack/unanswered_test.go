@@ -41,9 +41,9 @@ func establishAll(t *testing.T, table *conntrack.Table, entries ...conntrack.Ent
 	}
 }
 
-// TestFullTableMakesRoom: in a full table a new entry takes the place of one that nobody
-// answered, the oldest first; an answered one stays while there is one without an answer, an
-// assured one for ever.
+// TestFullTableMakesRoom: in a full table a new entry takes the place of an unanswered one, the
+// oldest first; an answered one stays while there is one without an answer, an assured one for
+// ever.
 func TestFullTableMakesRoom(t *testing.T) {
 	f, table, u, c := bounded(100, 1000)
 	entries := make([]conntrack.Entry, 100)

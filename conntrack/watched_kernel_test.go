@@ -151,8 +151,8 @@ func (w *watched) until(t conntrack.Tuple, last string) []conntrack.Event {
 	}
 }
 
-// describe gives what an event says: its kind if it is the end, the states, whether there
-// was time left, and whether somebody asked for it.
+// describe returns the contents of an event: its kind if it is the end, the states, whether there
+// was time left, and whether a program requested it.
 func describe(e *conntrack.Event) string {
 	var words []string
 	add := func(is bool, word string) {
@@ -167,7 +167,7 @@ func describe(e *conntrack.Event) string {
 	add(e.State.Status&conntrack.StatusSeenReply != 0, "replied")
 	add(e.State.Status&conntrack.StatusAssured != 0, "assured")
 	add(end && e.State.Timeout > 0, "early")
-	add(e.PortID != 0, "asked")
+	add(e.PortID != 0, "requested")
 	return strings.Join(words, " ")
 }
 

@@ -16,8 +16,8 @@ type Watcher struct {
 	count  int    // datagrams that were received at once
 	next   int    // of those, the one to be read
 	rest   []byte // of the one before
-	// overrun: events were lost, which has not been told yet. drained: the last read found
-	// less than there was room for.
+	// overrun: events were lost, which has not been reported yet. drained: the last read found
+	// less than the buffer holds.
 	overrun, drained bool
 }
 
@@ -48,7 +48,7 @@ func (w *Watcher) Receive(events []Event) (n int, err error) {
 }
 
 // fill reads datagrams. After an overrun the kernel adds nothing to the queue until it is
-// empty, and does not say again that something was lost (NETLINK_S_CONGESTED, see
+// empty, and does not report a loss again (NETLINK_S_CONGESTED, see
 // netlink_overrun in af_netlink.c): so it is emptied first.
 func (w *Watcher) fill() (err error) {
 	w.next = 0
@@ -94,10 +94,10 @@ func (w *Watcher) read(events []Event) (n int, err error) {
 	return n, nil
 }
 
-// Pause(true) has the kernel tell nothing, until Pause(false). Where nobody listens it does
-// not make such messages at all (ctnetlink_conntrack_event, nfnetlink_has_listeners), which
-// is most of what watching costs. Events that wait to be received are given all the same. Of
-// entries that are made during a pause nothing may be told later, either: see [Event].
+// Pause stops the kernel's messages (on), or starts them again. Without a listener the kernel
+// does not make them at all (ctnetlink_conntrack_event, nfnetlink_has_listeners), which is most of
+// what watching costs. Events that wait to be received are given all the same. Of entries that are
+// made during a pause there may be no events later, either: see [Event].
 func (w *Watcher) Pause(on bool) error {
 	if err := w.source.Listen(!on); err != nil {
 		return fmt.Errorf("conntrack: pause events: %w", err)

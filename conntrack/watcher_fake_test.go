@@ -31,12 +31,12 @@ func TestWatchFake(t *testing.T) {
 		w := f.Watch(7)
 		table := f.Table()
 		e := service(protoTCP, "10.244.1.2:40000")
-		establishOne(table, e) // of which nothing is told
+		establishOne(table, e) // of which there is no event
 		to := func(state conntrack.TCPState) { f.Change(e.Tuple, func(s *conntrack.State) { s.TCP = state }) }
 		to(conntrack.TCPSynSent)
 		to(conntrack.TCPSynSent) // no change
 		f.Change(e.Tuple, func(s *conntrack.State) { s.TCP, s.Status = conntrack.TCPSynRecv, s.Status|conntrack.StatusSeenReply })
-		f.Change(e.Tuple, func(s *conntrack.State) { s.Status |= conntrack.StatusAssured }) // does not tell TCP's state
+		f.Change(e.Tuple, func(s *conntrack.State) { s.Status |= conntrack.StatusAssured }) // without TCP's state
 		to(conntrack.TCPTimeWait)
 		f.Change(e.Tuple, func(s *conntrack.State) { s.HasCounters, s.Sent = true, conntrack.Counters{Packets: 7, Bytes: 700} })
 		establishOne(table, e)
@@ -54,9 +54,9 @@ func TestWatchFake(t *testing.T) {
 		establishOne(table, e)
 		to(conntrack.TCPSynSent) // one too many: to end with
 		events, err := receiveAll(t, w, at)
-		const want = "SYN_SENT, SYN_RECV replied, NONE replied assured, TIME_WAIT replied assured, DESTROY TIME_WAIT replied assured early asked, SYN_SENT, DESTROY SYN_SENT early"
+		const want = "SYN_SENT, SYN_RECV replied, NONE replied assured, TIME_WAIT replied assured, DESTROY TIME_WAIT replied assured early requested, SYN_SENT, DESTROY SYN_SENT early"
 		if got := describeAll(events); got != want || !errors.Is(err, conntrack.ErrOverrun) {
-			t.Fatalf("%d at a time: told %s, error %v; want %s", at, got, err, want)
+			t.Fatalf("%d at a time: got %s, error %v; want %s", at, got, err, want)
 		}
 		if s := events[4].State; !s.HasCounters || s.Sent != (conntrack.Counters{Packets: 7, Bytes: 700}) || events[3].State.HasCounters {
 			t.Errorf("the end counts %+v; before it, %+v", s, events[3].State)
@@ -64,7 +64,7 @@ func TestWatchFake(t *testing.T) {
 	}
 }
 
-// TestWatchOverrun: all that waits is given before the loss is told, be it little or much,
+// TestWatchOverrun: all that waits is given before the loss is reported, be it little or much,
 // and once.
 func TestWatchOverrun(t *testing.T) {
 	for _, room := range []int{1, 2, conntrack.MaxEvents, conntrack.MaxEvents + 1, 2*conntrack.MaxEvents + 3} {

@@ -19,7 +19,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
-// TestKernelEvents: what is told of connections whose entries were made by us.
+// TestKernelEvents: the events of connections whose entries were made by us.
 func TestKernelEvents(t *testing.T) {
 	w := watch(t, 1<<20)
 	for name, seconds := range map[string]string{
@@ -34,7 +34,7 @@ func TestKernelEvents(t *testing.T) {
 	for _, at := range [][3]string{{clientV4, serviceV4, serverV4}, {clientV6, serviceV6, serverV6}} {
 		for i, c := range conversations {
 			e := entry(c.proto, net.JoinHostPort(at[0], fmt.Sprint(40000+i)), net.JoinHostPort(at[1], "80"), net.JoinHostPort(at[2], fmt.Sprint(8080+i)), "")
-			if c.nobody {
+			if c.noServer {
 				e.Destination = netip.AddrPortFrom(e.Destination.Addr().Next(), 80)
 			}
 			w.establish(e)
@@ -57,11 +57,11 @@ func TestKernelEvents(t *testing.T) {
 			}
 			events := w.until(e.Tuple, c.want[strings.LastIndex(c.want, "DESTROY"):])
 			if got := describeAll(events); got != c.want {
-				t.Errorf("told\n%s\nwant\n%s", got, c.want)
+				t.Errorf("got\n%s\nwant\n%s", got, c.want)
 			}
 			checkEvents(t, events, e, begin)
 			last := &events[len(events)-1].State
-			if last.Sent.Packets == 0 || last.Sent.Bytes < 20*last.Sent.Packets || c.nobody != (last.Received == conntrack.Counters{}) {
+			if last.Sent.Packets == 0 || last.Sent.Bytes < 20*last.Sent.Packets || c.noServer != (last.Received == conntrack.Counters{}) {
 				t.Errorf("sent %+v, received %+v", last.Sent, last.Received)
 			}
 		})
@@ -72,7 +72,7 @@ func TestKernelEvents(t *testing.T) {
 func checkEvents(t *testing.T, events []conntrack.Event, entry conntrack.Entry, begin time.Time) {
 	t.Helper()
 	end := time.Now()
-	// Before Linux 6.14 updates do not say when they happened.
+	// Before Linux 6.14 updates do not have the time.
 	timed := !events[0].At.IsZero()
 	at := begin
 	for _, e := range events {
@@ -110,10 +110,10 @@ func TestKernelCounts(t *testing.T) {
 	} {
 		w.establish(tt.entry)
 		c, s := w.udp(tt.entry)
-		w.ask(c, s) // five bytes there and three back
+		w.exchange(c, s) // five bytes there and three back
 		now := w.lookup(tt.entry.Tuple)
 		w.remove(tt.entry.Tuple)
-		events := w.until(tt.entry.Tuple, "DESTROY replied early asked")
+		events := w.until(tt.entry.Tuple, "DESTROY replied early requested")
 		for what, s := range map[string]*conntrack.State{"look-up": &now, "event": &events[len(events)-1].State} {
 			sent, received := conntrack.Counters{Packets: 1, Bytes: tt.header + 5}, conntrack.Counters{Packets: 1, Bytes: tt.header + 3}
 			if !s.HasCounters || s.Sent != sent || s.Received != received || s.Start != now.Start || s.Start.IsZero() || s.Stop.IsZero() != (what == "look-up") {
@@ -123,7 +123,7 @@ func TestKernelCounts(t *testing.T) {
 	}
 }
 
-// TestKernelCountsNothing: what is switched off is not told.
+// TestKernelCountsNothing: counters that are switched off are not reported.
 func TestKernelCountsNothing(t *testing.T) {
 	w := watch(t, 1<<20)
 	w.set("netfilter.nf_conntrack_acct", "0")
@@ -131,16 +131,16 @@ func TestKernelCountsNothing(t *testing.T) {
 	e := entry(17, clientV4+":40000", serviceV4+":53", serverV4+":5353", "")
 	w.establish(e)
 	c, s := w.udp(e)
-	w.ask(c, s)
+	w.exchange(c, s)
 	w.remove(e.Tuple)
-	for _, e := range w.until(e.Tuple, "DESTROY replied early asked") {
+	for _, e := range w.until(e.Tuple, "DESTROY replied early requested") {
 		if e.State.HasCounters || !e.State.Start.IsZero() || !e.State.Stop.IsZero() || !e.At.IsZero() {
 			t.Errorf("%v %+v", e.Kind, e)
 		}
 	}
 }
 
-// TestKernelReplacedEntry: the end of the old entry is told before anything of the new one,
+// TestKernelReplacedEntry: the end of the old entry comes before any event of the new one,
 // and the two differ by the time they began.
 func TestKernelReplacedEntry(t *testing.T) {
 	w := watch(t, 1<<20)
@@ -156,12 +156,12 @@ func TestKernelReplacedEntry(t *testing.T) {
 	}
 	anew := w.lookup(e.Tuple)
 	if _, err := w.client.Dial(context.Background(), "tcp", e.Tuple.Source, e.Tuple.Destination); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Fatalf("connected where nobody listens: %v", err)
+		t.Fatalf("connected without a listener: %v", err)
 	}
 	events := w.until(e.Tuple, "DESTROY CLOSE early")
-	const want = "TIME_WAIT replied assured, DESTROY TIME_WAIT replied assured early asked, SYN_SENT, DESTROY CLOSE early"
+	const want = "TIME_WAIT replied assured, DESTROY TIME_WAIT replied assured early requested, SYN_SENT, DESTROY CLOSE early"
 	if got := describeAll(events); !strings.HasSuffix(got, want) {
-		t.Fatalf("told %s, want %s at the end", got, want)
+		t.Fatalf("got %s, want %s at the end", got, want)
 	}
 	ends := []conntrack.State{events[len(events)-3].State, events[len(events)-1].State}
 	if ends[0].Start != old.Start || ends[1].Start != anew.Start || !ends[0].Start.Before(ends[1].Start) {
@@ -188,7 +188,7 @@ func TestKernelKeepsRepeatedINIT(t *testing.T) {
 	}
 }
 
-// TestKernelPause: nothing is told, until it is wanted again.
+// TestKernelPause: there are no events until the pause ends.
 func TestKernelPause(t *testing.T) {
 	w := watch(t, 1<<20)
 	if err := w.watcher.Pause(true); err != nil {
@@ -198,7 +198,7 @@ func TestKernelPause(t *testing.T) {
 		e := entry(17, fmt.Sprintf("%s:%d", clientV4, port), serviceV4+":53", fmt.Sprintf("%s:%d", serverV4, port), "")
 		w.establish(e)
 		c, s := w.udp(e)
-		w.ask(c, s)
+		w.exchange(c, s)
 		return e
 	}
 	e := talk(40000)
@@ -209,23 +209,23 @@ func TestKernelPause(t *testing.T) {
 	w.until(talk(40001).Tuple, "replied")
 }
 
-// TestKernelExtensionIsTold: whoever changes an entry over netlink causes an update, which
-// names the port that asked for it.
-func TestKernelExtensionIsTold(t *testing.T) {
+// TestKernelExtensionIsReported: a change of an entry over netlink causes an update, which
+// names the port that requested it.
+func TestKernelExtensionIsReported(t *testing.T) {
 	w := watch(t, 1<<20)
 	w.set("netfilter.nf_conntrack_udp_timeout", "1")
 	e := entry(17, clientV4+":40000", serviceV4+":53", serverV4+":5353", "")
 	w.establish(e)
 	c, s := w.udp(e)
-	w.ask(c, s) // it has one second left, and is extended
+	w.exchange(c, s) // it has one second left, and is extended
 	if o := w.establish(e); o != conntrack.Kept {
 		t.Fatalf("outcome %v", o)
 	}
-	w.until(e.Tuple, "replied asked")
+	w.until(e.Tuple, "replied requested")
 }
 
-// TestKernelEarlierEntries: with nf_conntrack_events=1 the kernel tells also of entries that
-// were made while nobody watched. (With 2 that depends on who else watches on this machine.)
+// TestKernelEarlierEntries: with nf_conntrack_events=1 the kernel also reports entries that
+// were made without a watcher. (With 2 that depends on who else watches on this machine.)
 func TestKernelEarlierEntries(t *testing.T) {
 	w := watch(t, 1<<20)
 	w.set("netfilter.nf_conntrack_events", "1")
@@ -241,11 +241,11 @@ func TestKernelEarlierEntries(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.remove(e.Tuple)
-	w.until(e.Tuple, "DESTROY early asked")
+	w.until(e.Tuple, "DESTROY early requested")
 }
 
-// TestKernelOverrun: that events were lost is said when all that came before were given;
-// what happens then is told again.
+// TestKernelOverrun: the loss of events is reported when all earlier ones were given;
+// later ones are reported again.
 func TestKernelOverrun(t *testing.T) {
 	w := watch(t, 1) // the kernel takes its own minimum
 	tuple := func(i int) conntrack.Entry {
@@ -278,9 +278,9 @@ func TestKernelOverrun(t *testing.T) {
 	}
 	w.establish(tuple(n))
 	w.remove(tuple(n).Tuple)
-	w.until(tuple(n).Tuple, "DESTROY early asked")
+	w.until(tuple(n).Tuple, "DESTROY early requested")
 	if len(w.events) != 1 {
-		t.Errorf("after the loss was told, events of %d entries came; want 1", len(w.events))
+		t.Errorf("after the report of the loss, events of %d entries came; want 1", len(w.events))
 	}
 }
 
@@ -333,7 +333,7 @@ func awaitCall(t *testing.T, thread, call int) {
 	}
 }
 
-// TestKernelEventsSwitchedOff: Watch says so, and what to do.
+// TestKernelEventsSwitchedOff: Watch returns an error that names the remedy.
 func TestKernelEventsSwitchedOff(t *testing.T) {
 	w := watch(t, 1<<20)
 	for value, ok := range map[string]bool{"0": false, "1": true, "2": true} {

@@ -74,7 +74,7 @@ func TestWatchOddDatagrams(t *testing.T) {
 		}
 	}
 	if n, err := w.Receive(nil); n != 0 || err != nil {
-		t.Errorf("no room for events: %d, %v", n, err)
+		t.Errorf("overrun: %d, %v", n, err)
 	}
 	if err := w.Pause(true); !errors.Is(err, syscall.EIO) || !strings.Contains(err.Error(), "pause events") {
 		t.Errorf("Pause: %v", err)

@@ -75,7 +75,7 @@ func endpointOf(t *testing.T, address, words string) discoveryv1.Endpoint {
 	return e
 }
 
-// row is an endpoint and what is to become of it.
+// row is an endpoint and its expected category.
 type row struct {
 	words   string
 	cluster decision.Exclusion // under policy Cluster; 0: used
@@ -100,7 +100,7 @@ func slicesOf(t *testing.T, rows []row) []*discoveryv1.EndpointSlice {
 	return []*discoveryv1.EndpointSlice{a, b}
 }
 
-// checkCategories checks what became of the endpoints, and the lists made of it.
+// checkCategories checks the categories of the endpoints, and the lists made of it.
 func checkCategories(t *testing.T, tr traffic, at location, rows []row, hasEndpoints bool) {
 	t.Helper()
 	sp := tr.entry()
@@ -141,7 +141,7 @@ func TestWhichPoliciesAreUsed(t *testing.T) {
 	}{
 		{traffic{cluster, cluster, false}, true, false},
 		{traffic{cluster, cluster, true}, true, false},
-		{traffic{cluster, local, false}, true, false}, // the external policy is nobody's
+		{traffic{cluster, local, false}, true, false}, // no client uses the external policy
 		{traffic{cluster, local, true}, true, true},   // Cluster for the node's own and pods' packets, too
 		{traffic{local, cluster, false}, false, true},
 		{traffic{local, cluster, true}, true, true},
@@ -213,7 +213,7 @@ func TestReadinessUnderPolicyCluster(t *testing.T) {
 			{"stopping", 0, unused}, {"unready", notReady, unused}, {"serving", notReady, unused}, {"stopped", notServing, unused}, {"stopping there", 0, unused}}, true},
 		{"the stopped do not", []row{{"stopped", notServing, unused}, {"unready", notReady, unused}}, false},
 		{"ready while terminating is ready", []row{{"ready+stopping", 0, unused}, {"stopping", terminating, unused}}, true},
-		{"the other family has no say", []row{{"stopping", 0, unused}, {"ready v6", decision.OtherFamily, decision.OtherFamily}}, true},
+		{"the other family does not count", []row{{"stopping", 0, unused}, {"ready v6", decision.OtherFamily, decision.OtherFamily}}, true},
 		{"the other family alone", []row{{"ready here v6", decision.OtherFamily, decision.OtherFamily}, {"stopping v6", decision.OtherFamily, decision.OtherFamily}}, false},
 	}
 	for _, tt := range tests {
@@ -244,7 +244,7 @@ func TestReadinessUnderPolicyLocal(t *testing.T) {
 		{"the stopping give way to the ready", []row{{"stopping here", unused, terminating}, {"ready here", unused, 0}, {"stopped here", unused, notServing}, {"unready here", unused, notReady}}, true},
 		{"the stopping step in where none here is ready", []row{
 			{"stopping here", unused, 0}, {"ready there", unused, notLocal}, {"unready here", unused, notReady}, {"stopped here", unused, notServing}, {"stopping there", unused, notLocal}}, true},
-		{"the other family has no say", []row{{"stopping here", unused, 0}, {"ready here v6", decision.OtherFamily, decision.OtherFamily}}, true},
+		{"the other family does not count", []row{{"stopping here", unused, 0}, {"ready here v6", decision.OtherFamily, decision.OtherFamily}}, true},
 		{"the other family alone", []row{{"ready here v6", decision.OtherFamily, decision.OtherFamily}}, false},
 	}
 	for _, tt := range tests {

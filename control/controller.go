@@ -216,7 +216,7 @@ type end struct {
 	err  error
 }
 
-// ended judges the end of a source: without an error it is all right if the
+// ended evaluates the end of a source: without an error it is all right if the
 // source has given something, for then nothing more is needed.
 func (c *Controller) ended(e end) error {
 	gave := map[string]bool{"objects": c.loaded, "addresses": c.located}

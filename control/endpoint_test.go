@@ -209,7 +209,7 @@ func TestEndpointsAreLocalByTheExactNameOfTheNode(t *testing.T) {
 }
 
 // Beside the endpoint there is another that is ready, so that no fallback hides
-// what became of it.
+// its result.
 func TestDuplicatesMerge(t *testing.T) {
 	const a = "10.0.0.1"
 	tests := []struct {

@@ -106,7 +106,7 @@ func TestStepsLeadWhereOneLeapDoes(t *testing.T) {
 			for range 40 {
 				if w.IntN(10) == 0 {
 					w.change()
-					r.loadAll(w.objects()) // as a source does that cannot tell what changed
+					r.loadAll(w.objects()) // as a source does that does not know what changed
 				} else {
 					r.update(w.change())
 				}
@@ -142,7 +142,7 @@ func sameTables(a, b *decision.Table) bool {
 	return true
 }
 
-func TestSyncTellsWhatCameIn(t *testing.T) {
+func TestSyncReportsWhatCameIn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := startController(t, NodeConfig{})
 		r.locate("172.20.0.2")

@@ -146,15 +146,15 @@ func TestLocalhostNodePorts(t *testing.T) {
 		want      bool
 	}{
 		{"all addresses", true, nil, false, nil, true},
-		{"the flag says no", false, nil, false, nil, false},
-		{"the flag says no, the addresses say yes", false, prefixes("127.0.0.0/8"), false, nil, false},
+		{"the flag is false", false, nil, false, nil, false},
+		{"the flag is false, the addresses allow it", false, prefixes("127.0.0.0/8"), false, nil, false},
 		{"loopback among the addresses", true, prefixes("172.20.0.0/16", "127.0.0.0/8"), false, nil, true},
 		{"one loopback address", true, prefixes("127.0.0.1/32"), false, nil, true},
 		{"another loopback address", true, prefixes("127.9.9.9/32"), false, nil, true},
 		{"a part of loopback", true, prefixes("127.128.0.0/9"), false, nil, true},
 		{"more than loopback", true, prefixes("126.0.0.0/7"), false, nil, true},
 		{"every IPv4 address", true, prefixes("0.0.0.0/0"), false, nil, true},
-		{"IPv6 only, which says nothing of IPv4", true, prefixes("fd00::/8"), false, nil, true},
+		{"IPv6 only, which does not concern IPv4", true, prefixes("fd00::/8"), false, nil, true},
 		{"without loopback", true, prefixes("172.20.0.0/16"), false, nil, false},
 		{"primary", true, nil, true, withAddresses("InternalIP=172.20.0.2", "InternalIP=fd00::2"), false},
 		{"primary, of IPv6 only", true, nil, true, withAddresses("InternalIP=fd00::2"), true},
@@ -243,7 +243,7 @@ func TestPrimaryNodePorts(t *testing.T) {
 		{"with prefixes (Kubernetes 1.37)", NodeConfig{PrimaryNodePorts: true, NodePortAddresses: prefixes("192.0.2.0/24")}, withAddresses("InternalIP=172.20.0.2", "InternalIP=fd00::2"),
 			prefixes("192.0.2.0/24", "172.20.0.2/32", "fd00::2/128")},
 		{"with prefixes, none known", NodeConfig{PrimaryNodePorts: true, NodePortAddresses: prefixes("192.0.2.0/24")}, nil, prefixes("192.0.2.0/24")},
-		{"not asked for", NodeConfig{NodePortAddresses: prefixes("10.0.0.0/8")}, withAddresses("InternalIP=172.20.0.2"), prefixes("10.0.0.0/8")},
+		{"not requested", NodeConfig{NodePortAddresses: prefixes("10.0.0.0/8")}, withAddresses("InternalIP=172.20.0.2"), prefixes("10.0.0.0/8")},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

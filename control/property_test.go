@@ -125,7 +125,7 @@ func (c *cluster) facts() map[string]fact {
 	return facts
 }
 
-// naive says by other means which endpoints are usable: of several sets, in the
+// naive computes by other means which endpoints are usable: of several sets, in the
 // order of preference, the first that is not empty.
 func (c *cluster) naive() (usable [2][]string, has bool) {
 	var own []fact

@@ -34,7 +34,7 @@ func TestZoneHints(t *testing.T) {
 		{"of those ready while terminating count", here, []row{{"ready+stopping zones=a", 0, unused}, {"ready zones=b", otherZone, unused}}, true},
 		{"are ignored by the fallback", here, []row{{"stopping zones=a", 0, unused}, {"stopping zones=b", 0, unused}, {"unready zones=a", notReady, unused}}, true},
 		{"put no unready endpoint in", here, []row{{"unready zones=a", notReady, unused}}, false},
-		{"say why an unready endpoint elsewhere is out: it is not ready", here, []row{{"ready zones=a", 0, unused}, {"unready zones=b", notReady, unused}}, true},
+		{"the reason of an unready endpoint elsewhere: it is not ready", here, []row{{"ready zones=a", 0, unused}, {"unready zones=b", notReady, unused}}, true},
 		{"of the other family do not count", here, []row{
 			{"ready zones=a", 0, unused}, {"ready zones=b", otherZone, unused}, {"ready v6", decision.OtherFamily, decision.OtherFamily}}, true},
 		{"of the other family are not for here", here, []row{

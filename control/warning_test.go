@@ -64,7 +64,7 @@ func TestWarnings(t *testing.T) {
 		{name: "external addresses of IPv4, with an IPv6 clusterIP only", svc: service(withIPs("fd00::20"), withExternalIPs("192.0.2.1")),
 			want: []string{"service default/web has no IPv4 clusterIP, so these external addresses of it are left out: 192.0.2.1"}},
 		{name: "clusterIP alone, of an old API server", svc: service(withExternalIPs("192.0.2.1"), func(s *corev1.Service) { s.Spec.ClusterIPs = nil })},
-		{name: "ingress of mode Proxy is nobody's", svc: service(func(s *corev1.Service) {
+		{name: "ingress of mode Proxy", svc: service(func(s *corev1.Service) {
 			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "2001:db8::2", IPMode: new(corev1.LoadBalancerIPModeProxy)}}
 		})},
 		{name: "external addresses without any clusterIP", svc: service(withIPs(), withExternalIPs("192.0.2.1")), want: []string{noClusterIP}},

@@ -20,9 +20,9 @@ import (
 
 func TestMain(m *testing.M) { netns.Main(m) }
 
-// TestFlowsDoNotAllocate: from the queue's message to the verdict, whatever becomes of a
+// TestFlowsDoNotAllocate: from the queue's message to the verdict, whatever the fate of a
 // flow, there is no garbage. Queue, connection table, rules and routes are the kernel's.
-// (Flow records, which nobody asks for here, are another matter.)
+// (Flow records, which no reader requests here, are another matter.)
 func TestFlowsDoNotAllocate(t *testing.T) {
 	const (
 		flows  = 10_000
@@ -129,13 +129,13 @@ func newWiredNode(t *testing.T) (*allocationNode, *decision.Table) {
 	}
 	// A listener makes a connection of a SYN. The client ends it with a reset, when it closes
 	// its socket or, if that came first, when the answer comes: the entry stays for a while,
-	// closed. Elsewhere nobody listens, and the refusal removes the entry.
+	// closed. Elsewhere there is no listener, and the refusal removes the entry.
 	for port := range uint16(3) {
 		l, err := pods.Listen(t.Context(), netip.AddrPortFrom(netip.IPv6Unspecified(), 8080+port))
 		must(t, err)
 		t.Cleanup(func() { _ = l.Close() })
 	}
-	// An address that the pods' namespace is sent but does not have: nobody answers.
+	// An address that the pods' namespace is sent but does not have: there is no answer.
 	must(t, node.AddRoute(netns.Route{Destination: prefix("10.244.66.1/32"), Via: netip.MustParseAddr("10.244.0.2"), Link: "pods"}))
 
 	var all []*decision.ServicePort

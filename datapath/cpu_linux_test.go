@@ -61,7 +61,7 @@ func TestStayWithQueue(t *testing.T) {
 		}
 		for cpu := range 64 * len(free.cpus) {
 			if free.cpus.IsSet(cpu) && taken[cpu] == 0 {
-				t.Errorf("%d queues: nobody serves CPU %d", queues, cpu)
+				t.Errorf("%d queues: no worker serves CPU %d", queues, cpu)
 			}
 		}
 	}

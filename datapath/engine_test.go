@@ -33,7 +33,7 @@ func (q *idleQueue) Send([]nfqueue.Verdict) error          { return nil }
 func (q *idleQueue) Counters() (nfqueue.Counters, error)   { return q.counters, nil }
 func (q *idleQueue) Close() error                          { q.once.Do(func() { close(q.closed) }); return nil }
 
-// lostRules are removed by somebody whenever lost has a token.
+// lostRules are removed by another program whenever lost has a token.
 type lostRules struct {
 	lost      chan struct{}
 	following chan *decision.Table

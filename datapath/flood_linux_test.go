@@ -130,7 +130,7 @@ func (n *allocationNode) conntrackFile(t *testing.T, name string) (v int) {
 	return v
 }
 
-// fill fills the connection table with entries of our own that nobody answered, as an earlier
+// fill fills the connection table with unanswered entries of our own, as an earlier
 // run may have left them. They live longer than the test.
 func (n *allocationNode) fill(t *testing.T) {
 	t.Helper()

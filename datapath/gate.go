@@ -27,8 +27,8 @@ type HeldFlow interface {
 	// Flow is the flow as it was decided, at its Time; it must not be changed. The connection
 	// entry and the effect of the host's own rules are unknown until its release.
 	Flow() *flow.Flow
-	// LetGo carries out a decision: the flow's own, or another one by the same table. When the
+	// Release carries out a decision: the flow's own, or another one by the same table. When the
 	// packet has its verdict, it returns the flow as the sink gets it; hold describes how the flow
 	// was held. Of several calls only the first does so: the others return nil.
-	LetGo(d decision.Decision, hold flow.Hold) *flow.Flow
+	Release(d decision.Decision, hold flow.Hold) *flow.Flow
 }

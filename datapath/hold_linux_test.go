@@ -27,7 +27,7 @@ type portGate struct {
 	mu       sync.Mutex
 	held     map[uint16]HeldFlow
 	repeated map[uint16]int
-	asked    int
+	calls    int
 	closed   bool
 	forgets  bool // what it holds, at the end
 }
@@ -41,7 +41,7 @@ func (g *portGate) Armed() bool { return !g.open }
 func (g *portGate) Take(f HeldFlow) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.asked++
+	g.calls++
 	for _, p := range g.ports {
 		if p == f.Flow().Packet.Source.Port() && !g.closed {
 			g.held[p] = f
@@ -63,7 +63,7 @@ func (g *portGate) Close() {
 	g.closed = true
 	for _, f := range g.held {
 		if !g.forgets {
-			f.LetGo(f.Flow().Decision, flow.Hold{Action: flow.HoldCancelled})
+			f.Release(f.Flow().Decision, flow.Hold{Action: flow.HoldCancelled})
 		}
 	}
 }
@@ -139,11 +139,11 @@ func TestHeldFlowWaits(t *testing.T) {
 	h.queue.verdicts, h.records = nil, nil
 	for _, port := range []uint16{1001, 1002, 1003} {
 		held := g.held[port]
-		gone := held.LetGo(held.Flow().Decision, flow.Hold{ID: "x", Seconds: 2, Action: flow.HoldReleased})
+		gone := held.Release(held.Flow().Decision, flow.Hold{ID: "x", Seconds: 2, Action: flow.HoldReleased})
 		if gone == nil || gone.Held == nil || *gone.Held != (flow.Hold{ID: "x", Seconds: 2, Action: flow.HoldReleased}) {
 			t.Errorf("from port %d went %+v", port, gone)
 		}
-		if again := held.LetGo(held.Flow().Decision, flow.Hold{}); again != nil {
+		if again := held.Release(held.Flow().Decision, flow.Hold{}); again != nil {
 			t.Errorf("from port %d it went twice", port)
 		}
 	}
@@ -176,7 +176,7 @@ func TestHeldFlowWaits(t *testing.T) {
 	}
 }
 
-// TestOtherDecisionIsCarriedOut: another endpoint's, with what the host's own rules say of
+// TestOtherDecisionIsCarriedOut: another endpoint's, with the result of the host's own rules for
 // that one, and its affinity; or none at all.
 func TestOtherDecisionIsCarriedOut(t *testing.T) {
 	h := newHarness(t)
@@ -193,21 +193,21 @@ func TestOtherDecisionIsCarriedOut(t *testing.T) {
 	if err := h.run(); err != nil {
 		t.Fatal(err)
 	}
-	letGo := func(port uint16, endpoint uint32) *flow.Flow {
+	release := func(port uint16, endpoint uint32) *flow.Flow {
 		f := g.held[port].Flow()
 		d, ok := decision.Choose(f.Table, &f.Packet, &f.Decision, endpoint)
 		if !ok {
 			t.Fatalf("endpoint %d cannot be chosen of %+v", endpoint, f.Decision)
 		}
-		return g.held[port].LetGo(d, flow.Hold{Action: flow.HoldChosen})
+		return g.held[port].Release(d, flow.Hold{Action: flow.HoldChosen})
 	}
 	// Newer tables do not matter to what was decided.
 	newer := decision.Node{Name: "worker1", Addresses: []netip.Addr{netip.MustParseAddr("10.244.0.3")}, MasqueradeMark: 0x10000}
 	h.table.Store(decision.NewTable(5, table.Built(), newer, nil))
-	if f := letGo(1000, 1); f.HostRule == nil || f.SourceAddr.String() != "172.20.0.2" || f.Decision.Generation != 4 || f.Table != table {
+	if f := release(1000, 1); f.HostRule == nil || f.SourceAddr.String() != "172.20.0.2" || f.Decision.Generation != 4 || f.Table != table {
 		t.Errorf("to the endpoint that the host's rules masquerade: %+v", f)
 	}
-	if f := letGo(1001, 2); f.HostRule != nil || f.Decision.Mark != decision.MarkHairpin || f.SourceAddr.String() != "172.20.0.2" {
+	if f := release(1001, 2); f.HostRule != nil || f.Decision.Mark != decision.MarkHairpin || f.SourceAddr.String() != "172.20.0.2" {
 		t.Errorf("to itself: %+v", f)
 	}
 	if got, want := h.entry("10.244.1.9:1000", "10.96.0.40:80")+", "+h.entry("10.244.1.9:1001", "10.96.0.40:80"), "10.244.0.3:80 masqueraded=true, 10.244.1.9:80 masqueraded=true"; got != want {
@@ -219,7 +219,7 @@ func TestOtherDecisionIsCarriedOut(t *testing.T) {
 	f := g.held[1002]
 	d := f.Flow().Decision
 	d.Verdict, d.Reason = decision.Drop, decision.DroppedByHand
-	f.LetGo(d, flow.Hold{Action: flow.HoldDropped})
+	f.Release(d, flow.Hold{Action: flow.HoldDropped})
 	if got := fmt.Sprint(h.queue.verdicts); got != "[{1 false 0} {2 false 16384} {3 true 0}]" {
 		t.Errorf("verdicts %s", got)
 	}
@@ -233,35 +233,35 @@ func TestOtherDecisionIsCarriedOut(t *testing.T) {
 	}
 }
 
-// TestUnarmedGateIsNotAsked, but what is held is still told apart.
-func TestUnarmedGateIsNotAsked(t *testing.T) {
+// TestUnarmedGateIsNotCalled, but held flows are still recognised.
+func TestUnarmedGateIsNotCalled(t *testing.T) {
 	h := newHarness(t)
 	g := h.gated(1000)
 	g.open = true
 	h.queue.batches = [][]nfqueue.Packet{{syn(t, 1, 0, "10.244.1.9:1000", "10.96.0.10:53")}}
-	if err := h.run(); err != nil || g.asked > 0 || len(h.queue.verdicts) != 1 {
-		t.Errorf("error %v, asked %d times, verdicts %+v", err, g.asked, h.queue.verdicts)
+	if err := h.run(); err != nil || g.calls > 0 || len(h.queue.verdicts) != 1 {
+		t.Errorf("error %v, %d calls, verdicts %+v", err, g.calls, h.queue.verdicts)
 	}
 	g.open = false
 	h.queue.batches = [][]nfqueue.Packet{{syn(t, 2, 0, "10.244.1.9:1000", "10.96.0.11:53")}}
 	if err := h.run(); err != nil {
 		t.Fatal(err)
 	}
-	g.open, g.asked = true, 0
+	g.open, g.calls = true, 0
 	h.queue.batches = [][]nfqueue.Packet{{syn(t, 3, 0, "10.244.1.9:1000", "10.96.0.11:53"), syn(t, 4, 0, "10.244.1.9:1001", "10.96.0.11:53")}}
-	if err := h.run(); err != nil || g.asked > 0 || g.repeated[1000] != 1 {
-		t.Errorf("error %v, asked %d times, repeated %v", err, g.asked, g.repeated)
+	if err := h.run(); err != nil || g.calls > 0 || g.repeated[1000] != 1 {
+		t.Errorf("error %v, %d calls, repeated %v", err, g.calls, g.repeated)
 	}
 	if got := fmt.Sprint(h.verdictIDs()); got != "[1 3 4]" {
 		t.Errorf("verdicts for %s", got)
 	}
 }
 
-// quickGate lets go what it takes before it has said so.
+// quickGate releases what it takes before it has returned.
 type quickGate struct{ *portGate }
 
 func (g quickGate) Take(f HeldFlow) bool {
-	return g.portGate.Take(f) && f.LetGo(f.Flow().Decision, flow.Hold{}) != nil
+	return g.portGate.Take(f) && f.Release(f.Flow().Decision, flow.Hold{}) != nil
 }
 
 func TestGateMayBeQuick(t *testing.T) {
@@ -277,7 +277,7 @@ func TestGateMayBeQuick(t *testing.T) {
 	}
 }
 
-// TestEmptyRoom: when all had to go, they have, and nobody waits any more; not even if the
+// TestEmptyRoom: when all had to go, they have, and no flow waits any more; not even if the
 // gate forgets its flows, or takes one too late.
 func TestEmptyRoom(t *testing.T) {
 	for _, forgets := range []bool{false, true} {
@@ -297,15 +297,15 @@ func TestEmptyRoom(t *testing.T) {
 		if err := h.run(); err != nil || len(h.queue.verdicts) != 3 {
 			t.Errorf("after the end: %v, verdicts %+v", err, h.queue.verdicts)
 		}
-		if f := g.held[1000]; f.LetGo(f.Flow().Decision, flow.Hold{}) != nil || len(h.queue.verdicts) != 3 {
-			t.Error("what was not held was let go")
+		if f := g.held[1000]; f.Release(f.Flow().Decision, flow.Hold{}) != nil || len(h.queue.verdicts) != 3 {
+			t.Error("what was not held was released")
 		}
 	}
 	var none *holding
-	none.empty() // nobody holds flows
+	none.empty() // no gate holds flows
 }
 
-// TestPanicLeavesHeldFlows: they have no verdict by it, and can still be let go.
+// TestPanicLeavesHeldFlows: they have no verdict by it, and can still be released.
 func TestPanicLeavesHeldFlows(t *testing.T) {
 	h := newHarness(t)
 	g := h.gated(1000)
@@ -317,7 +317,7 @@ func TestPanicLeavesHeldFlows(t *testing.T) {
 	if got := fmt.Sprint(h.verdictIDs()); got != "[2]" {
 		t.Errorf("verdicts for %s, want 2", got)
 	}
-	if f := g.held[1000].LetGo(g.held[1000].Flow().Decision, flow.Hold{}); f.Outcome != conntrack.Created {
+	if f := g.held[1000].Release(g.held[1000].Flow().Decision, flow.Hold{}); f.Outcome != conntrack.Created {
 		t.Errorf("the held flow's entry: %s", f.Outcome)
 	}
 	if got := fmt.Sprint(h.verdictIDs()); got != "[2 1]" {
@@ -340,7 +340,7 @@ func TestFailureOfLettingGoEndsTheEngine(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- e.Run(context.Background()) }()
-	gone := g.held[1000].LetGo(g.held[1000].Flow().Decision, flow.Hold{Action: flow.HoldReleased})
+	gone := g.held[1000].Release(g.held[1000].Flow().Decision, flow.Hold{Action: flow.HoldReleased})
 	if gone == nil || gone.Held.Action != flow.HoldReleased || gone.Err == nil || gone.Outcome != conntrack.Failed {
 		t.Errorf("went %+v", gone)
 	}
@@ -379,12 +379,12 @@ func TestHeldFlowsOfManyWorkers(t *testing.T) {
 		}
 	}
 	var running, leaving sync.WaitGroup
-	letGo := make(chan HeldFlow, workers*batches)
-	first.holding.gate = channelGate{g, letGo}
+	released := make(chan HeldFlow, workers*batches)
+	first.holding.gate = channelGate{g, released}
 	for range 3 {
 		leaving.Go(func() {
-			for f := range letGo {
-				f.LetGo(f.Flow().Decision, flow.Hold{})
+			for f := range released {
+				f.Release(f.Flow().Decision, flow.Hold{})
 			}
 		})
 	}
@@ -393,7 +393,7 @@ func TestHeldFlowsOfManyWorkers(t *testing.T) {
 		running.Go(func() { errs[i] = h.run() })
 	}
 	running.Wait()
-	close(letGo)
+	close(released)
 	leaving.Wait()
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)

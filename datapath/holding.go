@@ -93,8 +93,8 @@ func (r *holding) hold(w *worker, table *decision.Table, i int) bool {
 	return true
 }
 
-// LetGo is [HeldFlow]'s.
-func (h *heldFlow) LetGo(d decision.Decision, hold flow.Hold) *flow.Flow {
+// Release is [HeldFlow]'s.
+func (h *heldFlow) Release(d decision.Decision, hold flow.Hold) *flow.Flow {
 	r := h.holding
 	if !r.leave(h) {
 		return nil
@@ -173,7 +173,7 @@ func (r *holding) empty() {
 	}
 	r.mu.Unlock()
 	for _, h := range rest { // the gate did not release them
-		h.LetGo(h.flow.Decision, flow.Hold{Seconds: time.Since(h.flow.Time).Seconds(), Action: flow.HoldCancelled})
+		h.Release(h.flow.Decision, flow.Hold{Seconds: time.Since(h.flow.Time).Seconds(), Action: flow.HoldCancelled})
 	}
 	r.leaving.Wait()
 }

@@ -38,9 +38,9 @@ func (hostSource) Watch(ctx context.Context, _ func() error) error {
 	return nil
 }
 
-// TestWorkerAsksTheHostsRules: what we translate and do not masquerade ourselves gets the
-// source that the host's own rules would have given it, and says so.
-func TestWorkerAsksTheHostsRules(t *testing.T) {
+// TestWorkerAppliesTheHostsRules: what we translate and do not masquerade ourselves gets the
+// source that the host's own rules would have given it, and the record shows it.
+func TestWorkerAppliesTheHostsRules(t *testing.T) {
 	const rules = `*nat
 -A POSTROUTING -s 10.244.1.8/32 -m time --timestart 10:00 -j MASQUERADE
 -A POSTROUTING -s 10.244.1.7/32 -j SNAT --to-source 203.0.113.1
@@ -60,7 +60,7 @@ COMMIT
 		syn(t, 5, 0, "10.244.1.8:1000", "10.96.0.10:53"),
 		syn(t, 6, 0, "10.244.1.8:1001", "10.96.0.10:53"),
 		syn(t, 7, 0, "172.20.0.9:1000", "172.20.0.2:30053"), // masqueraded by kube-proxy's rules first
-		syn(t, 8, 0, "10.244.1.9:1000", "8.8.8.8:53"),       // not translated: the kernel asks the rules itself
+		syn(t, 8, 0, "10.244.1.9:1000", "8.8.8.8:53"),       // not translated: the kernel evaluates the rules itself
 	}, {
 		syn(t, 9, 0, "10.244.1.9:1000", "10.96.0.10:53"), // again: the entry stays
 	}}
@@ -96,7 +96,7 @@ COMMIT
 	var s Stats
 	h.counters.addTo(&s)
 	if s.HostMasqueraded != 2 || s.HostUnknown != 3 {
-		t.Errorf("%d flows counted as masqueraded by the host's rules, %d as unjudged; want 2 and 3", s.HostMasqueraded, s.HostUnknown)
+		t.Errorf("%d flows counted as masqueraded by the host's rules, %d as unknown; want 2 and 3", s.HostMasqueraded, s.HostUnknown)
 	}
 	for _, rule := range []string{"-m time", "--to-source 203.0.113.1"} {
 		if n := strings.Count(log.String(), rule); n != 1 {

@@ -249,7 +249,7 @@ func (e *Engine) rememberConnections(locks *conntrack.Locks) error {
 	}
 	e.remembered.Add(1)
 	e.remembering.Go(func() {
-		defer c.Close() //nolint:errcheck // it was read only
+		defer c.Close() // it was read only
 		e.rememberTable(c)
 		e.remembered.Done()
 		for e.awaitStarved() {

@@ -226,8 +226,7 @@ func (w *worker) send(n int) error {
 // goroutines than the worker's own.
 func (w *worker) finishBatch() {
 	w.batch.Lock()
-	//lint:ignore SA2001 nothing is to be done, but waited for
-	w.batch.Unlock()
+	w.batch.Unlock() //nolint:staticcheck // SA2001: nothing is to be done, but waited for
 }
 
 // decide decides packet i, and carries the decision out unless the flow is held.

@@ -235,9 +235,9 @@ func TestWorkerRecords(t *testing.T) {
 	}
 }
 
-// TestKeptFlowTellsItsRealEndpoint: the record of a packet whose tuple was decided
+// TestKeptFlowReportsItsRealEndpoint: the record of a packet whose tuple was decided
 // before names the endpoint of then.
-func TestKeptFlowTellsItsRealEndpoint(t *testing.T) {
+func TestKeptFlowReportsItsRealEndpoint(t *testing.T) {
 	h := newHarness(t)
 	h.kernel.Table().Establish([]conntrack.Entry{{
 		Tuple:       conntrack.Tuple{Source: netip.MustParseAddrPort("10.244.1.9:1000"), Destination: netip.MustParseAddrPort("10.96.0.10:53"), Protocol: 6},
@@ -248,7 +248,7 @@ func TestKeptFlowTellsItsRealEndpoint(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r := h.records[0]; r.Conntrack != "kept" || r.Endpoint != "10.244.0.77:8080" {
-		t.Errorf("record says %s %s", r.Conntrack, r.Endpoint)
+		t.Errorf("record has %s %s", r.Conntrack, r.Endpoint)
 	}
 }
 
@@ -365,7 +365,7 @@ func TestDropIsDropped(t *testing.T) {
 	}
 }
 
-// TestGapsInTheNumbers: packets that the socket had no room for have a number, but never
+// TestGapsInTheNumbers: packets that overflowed the socket's buffer have a number, but never
 // arrive.
 func TestGapsInTheNumbers(t *testing.T) {
 	h := newHarness(t)

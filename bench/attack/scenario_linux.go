@@ -134,7 +134,7 @@ func (t *topology) serve(ctx context.Context, p *plan, with proxy) (err error) {
 		return err
 	}
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		if _, err = t.ask(time.Second); err == nil {
+		if err = t.request(time.Second); err == nil {
 			return nil
 		}
 		if time.Now().After(end) || ctx.Err() != nil {

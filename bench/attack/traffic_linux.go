@@ -53,7 +53,7 @@ func (t *topology) useService(ctx context.Context, d time.Duration, ended func()
 		paced(connectRate, d, func(i int) {
 			connections.Go(func() {
 				at := start.Add(time.Duration(i) * time.Second / connectRate)
-				_, err := t.ask(time.Until(at.Add(patience)))
+				err := t.request(time.Until(at.Add(patience)))
 				outcomes[i] = outcome{time.Since(at), err}
 			})
 		})
@@ -66,13 +66,12 @@ func (t *topology) useService(ctx context.Context, d time.Duration, ended func()
 	return e, nil
 }
 
-// ask makes one connection.
-func (t *topology) ask(limit time.Duration) (who byte, err error) {
-	err = t.client.Do(func() error {
-		who, err = traffic.Ask(theService, limit)
+// request makes one connection.
+func (t *topology) request(limit time.Duration) error {
+	return t.client.Do(func() error {
+		_, err := traffic.Request(theService, limit)
 		return err
 	})
-	return who, err
 }
 
 // countAnswers reads datagrams until the connection's deadline.

@@ -89,7 +89,7 @@ func newNamespace(t *testing.T, name string) *netns.Namespace {
 	return n
 }
 
-// testOwnObjects looks at what the API server says of itself.
+// testOwnObjects looks at the API server's own objects.
 func (f *fixture) testOwnObjects(t *testing.T) {
 	version, err := f.Client().Discovery().ServerVersion()
 	if err != nil {
@@ -111,7 +111,7 @@ func (f *fixture) testOwnObjects(t *testing.T) {
 	})
 }
 
-// testRBAC asks from another namespace, over both families, as a service account.
+// testRBAC sends requests from another namespace, over both families, as a service account.
 func (f *fixture) testRBAC(t *testing.T) {
 	ctx := t.Context()
 	role := &rbacv1.ClusterRole{
@@ -136,7 +136,7 @@ func (f *fixture) testRBAC(t *testing.T) {
 			t.Errorf("listing secrets: %v, want 403", err)
 		}
 	}
-	if _, err := f.TokenFor(ctx, "kube-system", "nobody"); !apierrors.IsNotFound(err) || !strings.Contains(err.Error(), "kube-system/nobody") {
+	if _, err := f.TokenFor(ctx, "kube-system", "missing"); !apierrors.IsNotFound(err) || !strings.Contains(err.Error(), "kube-system/missing") {
 		t.Errorf("token of no account: %v", err)
 	}
 }
@@ -213,15 +213,15 @@ func TestHere(t *testing.T) {
 	}
 }
 
-// await asks until the answer is yes, and tells the last error if it never is.
-func await(t *testing.T, what string, ask func(context.Context) (bool, error)) {
+// await repeats a check until it holds, and fails with the last error if it never does.
+func await(t *testing.T, what string, check func(context.Context) (bool, error)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		yes, err := ask(ctx)
+		yes, err := check(ctx)
 		if yes {
 			return
 		}

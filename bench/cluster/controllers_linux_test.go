@@ -14,7 +14,7 @@ import (
 // what the controllers make of it.
 func (f *fixture) testEndpointSlice(t *testing.T) {
 	ctx, client := t.Context(), f.Client()
-	// Nodes that never said they are ready are not watched over; the other one falls
+	// Nodes that never reported to be ready are not watched over; the other one falls
 	// silent.
 	for name, ready := range map[string]bool{"node-1": false, "silent": true} {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelTopologyZone: "zone-1"}}}

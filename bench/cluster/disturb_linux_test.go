@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// create makes a service, or tells why it could not within a second.
+// create makes a service, or returns why it could not within a second.
 func (f *fixture) create(t *testing.T, name string) error {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()

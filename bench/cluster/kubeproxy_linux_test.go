@@ -55,6 +55,6 @@ func (f *fixture) testKubeProxy(t *testing.T) {
 			return err
 		})
 		want := []byte("10.96.0.1 . tcp . 443")
-		return bytes.Contains(out, want), errors.Join(err, fmt.Errorf("nft says: %s", out))
+		return bytes.Contains(out, want), errors.Join(err, fmt.Errorf("nft printed: %s", out))
 	})
 }

@@ -35,7 +35,7 @@ func TestRequire(t *testing.T) {
 	var got verdict
 	Require(&got)
 	if !strings.Contains(got.skipped, "run make peers") || got.failed != "" {
-		t.Errorf("nothing built: %+v, want a skip that says what to do", got)
+		t.Errorf("nothing built: %+v, want a skip that names the remedy", got)
 	}
 	if text, err := os.ReadFile(list); err != nil || !strings.Contains(string(text), filepath.Join("bench", "peers", "bin")) {
 		t.Errorf("list of what was skipped: %q, %v", text, err)
@@ -45,7 +45,7 @@ func TestRequire(t *testing.T) {
 	got = verdict{}
 	Require(&got)
 	if !strings.Contains(got.failed, "run make peers") || got.skipped != "" {
-		t.Errorf("nothing built, CI: %+v, want a failure that says what to do", got)
+		t.Errorf("nothing built, CI: %+v, want a failure that names the remedy", got)
 	}
 
 	for _, name := range []string{Etcd, APIServer, ControllerManager, KubeProxy, Kubectl} {

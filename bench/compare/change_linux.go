@@ -71,7 +71,7 @@ func (v *visit) change(ctx context.Context, i, which int) (took time.Duration, e
 	defer func() { v.recordFailures("change", failures) }()
 	// The first one may be chance where all were ready before.
 	for obeyed := 0; obeyed < 20; {
-		who, err := v.ask(to, time.Second)
+		who, err := v.request(to, time.Second)
 		now := time.Since(start)
 		switch {
 		case err != nil:

@@ -107,7 +107,7 @@ func (v *visit) awaitLinks(ctx context.Context) error {
 		return err
 	}
 	for deadline := time.Now().Add(10 * time.Second); ; {
-		_, err1 := v.ask(netip.AddrPortFrom(firstEndpoint, echoPort), 50*time.Millisecond)
+		_, err1 := v.request(netip.AddrPortFrom(firstEndpoint, echoPort), 50*time.Millisecond)
 		err2 := v.reaches(ctx, control)
 		if err1 == nil && err2 == nil {
 			return nil
@@ -171,7 +171,7 @@ func (v *visit) firstAnswer(ctx context.Context, attempts *sync.WaitGroup, to ne
 	over, stop := context.WithCancel(ctx)
 	defer stop()
 	attempt := func() {
-		_, err := v.ask(to, attemptPatience)
+		_, err := v.request(to, attemptPatience)
 		select {
 		case answers <- answer{time.Now(), err}:
 		case <-over.Done():
@@ -198,10 +198,10 @@ func (v *visit) firstAnswer(ctx context.Context, attempts *sync.WaitGroup, to ne
 	}
 }
 
-// ask makes one connection from the client, which may take as long as limit.
-func (v *visit) ask(to netip.AddrPort, limit time.Duration) (who byte, err error) {
+// request makes one connection from the client, which may take as long as limit.
+func (v *visit) request(to netip.AddrPort, limit time.Duration) (who byte, err error) {
 	err = v.client.Do(func() error {
-		who, err = traffic.Ask(to, limit)
+		who, err = traffic.Request(to, limit)
 		return err
 	})
 	return who, err

@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"errors"
 	"net/netip"
 	"syscall"
 	"time"
@@ -8,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Ask makes one connection and gives the last byte of the address that answered. All of
+// Request makes one connection and gives the last byte of the address that answered. All of
 // it may take as long as limit. Unlike all else here it may be called in any process:
 // the socket does not block, and time limits of sockets, which begin anew after each
 // signal that the runtime sends, are not used.
-func Ask(to netip.AddrPort, limit time.Duration) (byte, error) {
+func Request(to netip.AddrPort, limit time.Duration) (byte, error) {
 	fd, errno := socket(unix.SOCK_STREAM | unix.SOCK_NONBLOCK)
 	if errno != 0 {
 		return 0, explain("socket", errno)
@@ -49,15 +50,15 @@ func await(fd int, event int16, end time.Time) syscall.Errno {
 		}
 		timeout := unix.NsecToTimespec(left.Nanoseconds())
 		n, err := unix.Ppoll([]unix.PollFd{{Fd: int32(fd), Events: event}}, &timeout, nil)
-		if err == unix.EINTR || err == nil && n == 0 {
+		if errors.Is(err, unix.EINTR) || err == nil && n == 0 {
 			continue
 		}
-		if err != nil {
-			return err.(syscall.Errno)
+		var failed int
+		if err == nil {
+			failed, err = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
 		}
-		failed, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
-		if err != nil {
-			return err.(syscall.Errno)
+		if errno, ok := errors.AsType[syscall.Errno](err); ok {
+			return errno
 		}
 		return syscall.Errno(failed)
 	}

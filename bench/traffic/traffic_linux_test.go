@@ -41,7 +41,7 @@ func TestTraffic(t *testing.T) {
 	to := Targets{First: netip.AddrPortFrom(first, port), Count: 300, Step: 1}
 
 	for i := range uint32(3) {
-		who, err := Ask(to.At(299+i), time.Second)
+		who, err := Request(to.At(299+i), time.Second)
 		if want := to.At(299 + i).Addr().As4()[3]; err != nil || who != want {
 			t.Errorf("target %d (%s): answered by %d, %v; want %d", 299+i, to.At(299+i), who, err, want)
 		}
@@ -69,7 +69,7 @@ func TestTraffic(t *testing.T) {
 	}
 }
 
-// TestFailuresAreCounted asks where nobody listens.
+// TestFailuresAreCounted sends requests to ports without a listener.
 func TestFailuresAreCounted(t *testing.T) {
 	netns.Require(t)
 	l := Load{
@@ -82,8 +82,8 @@ func TestFailuresAreCounted(t *testing.T) {
 	}
 }
 
-// TestAskGivesUp asks somebody who is silent. The runtime sends signals meanwhile.
-func TestAskGivesUp(t *testing.T) {
+// TestRequestGivesUp sends a request to a silent server. The runtime sends signals meanwhile.
+func TestRequestGivesUp(t *testing.T) {
 	netns.Require(t)
 	n, err := netns.New("silent")
 	if err != nil {
@@ -95,7 +95,7 @@ func TestAskGivesUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = n.Do(func() error {
-		_, err := Ask(netip.MustParseAddrPort("192.0.2.2:80"), 100*time.Millisecond)
+		_, err := Request(netip.MustParseAddrPort("192.0.2.2:80"), 100*time.Millisecond)
 		return err
 	})
 	if err == nil || err.Error() != "connect: timeout" {

@@ -65,7 +65,7 @@ func TestPageOfALab(t *testing.T) {
 	}
 	p.WaitFor("the rule that chose the endpoint", fmt.Sprintf("%s.includes(%s)", texts, webtest.Quote("the destination becomes "+r.Endpoint)))
 
-	// Held, sent to another endpoint than was drawn, and let go.
+	// Held, sent to another endpoint than was drawn, and released.
 	p.Press("g", "h")
 	p.WaitFor("the form", "document.activeElement.id === 'field-service'")
 	p.Enter("#field-service", "default/web")

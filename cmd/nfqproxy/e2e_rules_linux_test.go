@@ -129,7 +129,7 @@ func TestRulesBeyondRepair(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer stranger.Close() //nolint:errcheck // closed below
+	defer stranger.Close() // closed below
 	for _, path := range []string{"/healthz", "/livez"} {
 		eventually(t, patience, path+" to fail", func() bool {
 			code, body, err := c.tryGet("node-a", healthPort, path)

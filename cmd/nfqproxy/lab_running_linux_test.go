@@ -11,7 +11,7 @@ import (
 )
 
 // startLab runs nfqproxy lab up until the end of the test, and waits until it is up.
-func startLab(t *testing.T, name string) *exec.Cmd {
+func startLab(t *testing.T, name string) {
 	t.Helper()
 	netns.Require(t)
 	cmd, output := interruptible(t, nil, "lab", "up", name)
@@ -36,7 +36,6 @@ func startLab(t *testing.T, name string) *exec.Cmd {
 		_ = cmd.Process.Kill() // before the file that the reader waits for is closed
 		<-drained
 	})
-	return cmd
 }
 
 // nfqproxyCommand runs nfqproxy and gives what it wrote and its exit code.

@@ -65,7 +65,7 @@ func execute(ctx context.Context, root *cobra.Command, args []string, stdin io.R
 		return 0
 	}
 	code, coded := errors.AsType[exitCode](err)
-	if coded && err == error(code) {
+	if coded && err == error(code) { //nolint:errorlint // a wrapped code has a message to print
 		return int(code) // the command has printed its own message
 	}
 	fmt.Fprintln(messages, "nfqproxy:", err)

@@ -58,7 +58,7 @@ rp_filter are not supported.`,
   nfqproxy trace --rules nat.listing --start KUBE-SERVICES --protocol tcp --source 10.244.1.2 --destination 10.96.0.1:443`,
 		Args: rulesByFlag,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.run(cmd.Flags(), cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return f.run(cmd.Flags(), cmd.InOrStdin(), cmd.OutOrStdout())
 		},
 	}
 	flags := cmd.Flags()
@@ -79,7 +79,7 @@ rp_filter are not supported.`,
 	return cmd
 }
 
-func (f *traceFlags) run(given *pflag.FlagSet, stdin io.Reader, stdout, stderr io.Writer) error {
+func (f *traceFlags) run(given *pflag.FlagSet, stdin io.Reader, stdout io.Writer) error {
 	if f.rules == "" {
 		return errors.New("--rules is required: give a file with the output of iptables-save")
 	}

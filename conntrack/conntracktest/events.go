@@ -14,9 +14,9 @@ const ownPort = 4711
 // received is how many events one Receive gives at most.
 const received = 256
 
-// Watch watches the fake as [conntrack.Watch] does the kernel's table; but so many events
-// may wait as the buffer says. The fake sends events of what [Fake.Change], [Fake.End] and Tables
-// do, and of times only what is in the state; see [conntrack.Event] for what the kernel tells.
+// Watch watches the fake as [conntrack.Watch] does the kernel's table; but buffer is the number of
+// events that may wait. The fake sends events of what [Fake.Change], [Fake.End] and Tables
+// do, and of times only what is in the state; see [conntrack.Event] for what the kernel reports.
 func (f *Fake) Watch(buffer int) *conntrack.Watcher {
 	e := &events{fake: f, room: buffer, listens: true}
 	e.some.L = &f.mu
@@ -35,7 +35,7 @@ type events struct {
 	given   [][]byte // by the last receive
 	listens bool
 	// congested: some did not fit, and until all that wait are received nothing does, as in
-	// netlink_overrun (af_netlink.c). failed: that is to be told.
+	// netlink_overrun (af_netlink.c). failed: that is to be reported.
 	congested, failed bool
 	closed            bool
 }
@@ -82,7 +82,7 @@ func (e *events) Close() error {
 	return nil
 }
 
-// sendUpdate tells what changed, if any of it is an event.
+// sendUpdate reports what changed, if any of it is an event.
 func (f *Fake) sendUpdate(before, s *conntrack.State) {
 	switch {
 	case before.TCP != s.TCP || before.SCTP != s.SCTP:
@@ -92,7 +92,7 @@ func (f *Fake) sendUpdate(before, s *conntrack.State) {
 	}
 }
 
-// sendRefresh tells all of the state, as the kernel does for what is asked for.
+// sendRefresh reports all of the state, as the kernel does for a change that a program requested.
 func (f *Fake) sendRefresh(s *conntrack.State) {
 	f.send(message(msgCTNew, ownPort, s, lifetime(s), protocolState(s)))
 }

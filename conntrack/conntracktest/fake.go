@@ -89,7 +89,7 @@ func (f *Fake) mustHave(t conntrack.Tuple) *conntrack.State {
 	return s
 }
 
-// remove removes a connection for whoever has the netlink port.
+// remove removes a connection in the name of a netlink port.
 func (f *Fake) remove(s *conntrack.State, port uint32) {
 	delete(f.entries, key{s.Original, s.Zone})
 	delete(f.entries, key{s.Reply, s.Zone})
@@ -97,7 +97,7 @@ func (f *Fake) remove(s *conntrack.State, port uint32) {
 }
 
 // Exchange processes the messages as nfnetlink does: in order, with an answer only
-// to those that ask for one or fail.
+// to those that request one or fail.
 func (f *Fake) Exchange(req []byte, answer func(seq uint32, typ uint16, body []byte)) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -130,7 +130,7 @@ func refuse(answer func(seq uint32, typ uint16, body []byte), seq uint32, errno 
 	answer(seq, nlmsgError, binary.NativeEndian.AppendUint32(nil, uint32(-int32(errno))))
 }
 
-// stats says how full the table is.
+// stats returns how full the table is.
 func (f *Fake) stats() []byte {
 	return body(0, func(ae *netlink.AttributeEncoder) {
 		ae.Uint32(ctaStatsGlobalEntries, uint32(len(f.entries)/2))

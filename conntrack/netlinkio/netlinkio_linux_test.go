@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// request asks for the links of the namespace: any user may. The answers take more than
-// one datagram, the last of which says so.
+// request is for the links of the namespace: any user may send it. The answers take more than
+// one datagram, the last of which is marked.
 func request() []byte {
 	b := make([]byte, unix.SizeofNlMsghdr+unix.SizeofIfInfomsg)
 	binary.NativeEndian.PutUint32(b, uint32(len(b)))
@@ -46,7 +46,7 @@ func TestSocket(t *testing.T) {
 	}
 	in := NewBuffers(3, 1<<16)
 	if n, err := s.Poll(in, 3); n != 0 || err != nil {
-		t.Errorf("nothing was asked for: %d datagrams, %v", n, err)
+		t.Errorf("no request was sent: %d datagrams, %v", n, err)
 	}
 	if err := s.Write(request()); err != nil {
 		t.Fatal(err)
@@ -96,7 +96,7 @@ func TestTakeFromReceiver(t *testing.T) {
 			t.Fatal(err)
 		}
 		if <-received == nil {
-			t.Fatal("a message was received that nobody sent")
+			t.Fatal("a message was received that was never sent")
 		}
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
@@ -150,7 +150,7 @@ func TestPollerForgets(t *testing.T) {
 	}
 }
 
-// watched says whether a file is in one of the process's epoll instances.
+// watched reports whether a file is in one of the process's epoll instances.
 func watched(t *testing.T, inode uint64) bool {
 	t.Helper()
 	files, err := filepath.Glob("/proc/self/fdinfo/*")
@@ -186,7 +186,7 @@ func TestCloseWaiting(t *testing.T) {
 		return ended
 	}
 	// The kernel answers an invalid request.
-	ask := func(s *Socket) error {
+	noop := func(s *Socket) error {
 		b := make([]byte, unix.SizeofNlMsghdr)
 		binary.NativeEndian.PutUint32(b, uint32(len(b)))
 		binary.NativeEndian.PutUint16(b[4:], unix.NLMSG_NOOP)
@@ -204,14 +204,14 @@ func TestCloseWaiting(t *testing.T) {
 		case 2:
 			return nil // lost
 		}
-		return ask(s)
+		return noop(s)
 	}); err != nil || tries < 3 {
 		t.Errorf("closed after %d tries: %v", tries, err)
 	}
 	if err := <-ended; err != nil {
 		t.Errorf("the wait ended with %v", err)
 	}
-	if err := s.CloseWaiting(func() error { return ask(s) }); !errors.Is(err, os.ErrClosed) {
+	if err := s.CloseWaiting(func() error { return noop(s) }); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("closed again: %v", err)
 	}
 
@@ -220,7 +220,7 @@ func TestCloseWaiting(t *testing.T) {
 	if err := s.closeWaiting(func() error { return unix.ENOBUFS }, time.Millisecond); !errors.Is(err, unix.ENOBUFS) {
 		t.Errorf("closed though nothing wakes the other: %v", err)
 	}
-	if err := ask(s); err != nil {
+	if err := noop(s); err != nil {
 		t.Error(err)
 	}
 	<-ended

@@ -69,12 +69,12 @@ func (n *node) connect(t *testing.T, from netip.Addr) net.Conn {
 	return near
 }
 
-// probe asks, again where the server closes the connection without an answer: it answers few
-// of those that it refuses at a time.
+// probe sends a request, and repeats it where the server closes the connection without an answer:
+// the server answers few of those that it refuses at a time.
 func probe(t *testing.T, connect func() net.Conn) (code int, body string) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		code, body, err := ask(connect())
+		code, body, err := request(connect())
 		if err == nil {
 			return code, body
 		}
@@ -84,7 +84,7 @@ func probe(t *testing.T, connect func() net.Conn) (code int, body string) {
 	}
 }
 
-func ask(c net.Conn) (int, string, error) {
+func request(c net.Conn) (int, string, error) {
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(time.Minute))
 	// A refusal may come, and the connection be closed, before this is sent.
@@ -137,7 +137,7 @@ func TestIdleConnections(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if code, body, err := ask(kubelet); err != nil || code != 200 {
+	if code, body, err := request(kubelet); err != nil || code != 200 {
 		t.Errorf("kubelet: %d %s, %v", code, body, err)
 	}
 	if c := quota.Count(); c.Taken > 256 || c.RefusedEach < 7900 || c.RefusedTotal < 70 {
@@ -156,7 +156,7 @@ func heap() uint64 {
 	return m.HeapAlloc + m.StackInuse
 }
 
-// TestAnswersRevealLittle: whoever reaches the node reads them, by any host name.
+// TestAnswersRevealLittle: every client that reaches the node can read them, by any host name.
 func TestAnswersRevealLittle(t *testing.T) {
 	p := NewProxy(ProxyConfig{})
 	p.WaitingFor("addresses in the Node object worker-1")

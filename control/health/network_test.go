@@ -64,7 +64,7 @@ func (n *network) dial(ctx context.Context, address string) (net.Conn, error) {
 	}
 }
 
-// get asks a port; nil if it is closed.
+// get requests a port; nil if it is closed.
 func (n *network) get(t *testing.T, address, path string) *http.Response {
 	t.Helper()
 	transport := &http.Transport{

@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// get asks the proxy.
+// get requests a path of the proxy.
 func get(p *Proxy, path string) *http.Response {
 	w := httptest.NewRecorder()
 	p.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
@@ -139,7 +139,7 @@ func TestBody(t *testing.T) {
 	})
 }
 
-func TestReadyzSaysWhatItWaitsFor(t *testing.T) {
+func TestReadyzNamesWhatItWaitsFor(t *testing.T) {
 	p := NewProxy(ProxyConfig{})
 	if got := readAll(t, get(p, "/readyz")); got != "waiting for the first service table\n" {
 		t.Errorf("at first: %q", got)
@@ -184,7 +184,7 @@ func TestProxyConcurrently(t *testing.T) {
 	expect(t, p, "in the end", "200 200 200")
 }
 
-// TestFault: while the kernel's rules are at fault, the proxy is unhealthy and says why.
+// TestFault: while the kernel's rules are at fault, the proxy is unhealthy and reports why.
 func TestFault(t *testing.T) {
 	fault := ""
 	p := NewProxy(ProxyConfig{Fault: func() string { return fault }})
@@ -193,7 +193,7 @@ func TestFault(t *testing.T) {
 	fault = "chain new_flows has other rules"
 	expect(t, p, "a fault", "503 503 200")
 	if p.Healthy() {
-		t.Error("health check node ports are told that the proxy is healthy")
+		t.Error("the proxy is healthy for health check node ports")
 	}
 	for path, want := range map[string]string{"/healthz": fault, "/livez": fault} {
 		var body struct {

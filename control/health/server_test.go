@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// logBuffer collects a log and says when there is some.
+// logBuffer collects a log and signals when there is some.
 type logBuffer struct {
 	mu      sync.Mutex
 	buffer  bytes.Buffer
@@ -34,7 +34,7 @@ func (b *logBuffer) Write(p []byte) (int, error) {
 	return b.buffer.Write(p)
 }
 
-// TestRequestsEndBeforeTheServer: who asked before the end still gets an answer.
+// TestRequestsEndBeforeTheServer: a request from before the end still gets an answer.
 func TestRequestsEndBeforeTheServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork()
@@ -115,7 +115,7 @@ func TestAddressThatIsTaken(t *testing.T) {
 	case err := <-ended:
 		t.Fatalf("gave up: %v", err)
 	case <-time.After(time.Minute):
-		t.Fatal("said nothing")
+		t.Fatal("nothing logged")
 	}
 	cancel()
 	if err := <-ended; err != nil {

@@ -76,7 +76,7 @@ func withServer(t *testing.T, on []netip.Addr, test func(*testing.T, *fixture)) 
 	})
 }
 
-// expect says which service answers at the address, with how many endpoints: "web 2",
+// expect checks which service answers at the address, with how many endpoints: "web 2",
 // or "" if the port is closed.
 func (f *fixture) expect(t *testing.T, address, want string) {
 	t.Helper()
@@ -234,7 +234,7 @@ func TestPortThatIsTaken(t *testing.T) {
 		f.expect(t, "192.0.2.2:30000", "web 1")
 		f.expect(t, "192.0.2.1:30001", "api 2")
 
-		time.Sleep(3 * RebindInterval) // fails again and again: said once
+		time.Sleep(3 * RebindInterval) // fails again and again: logged once
 		f.Update(changes{web: v4(30000, 4)})
 		f.expectReports(t)
 		_ = other.Close()

@@ -66,9 +66,9 @@ func await(t *testing.T, what string, so func() bool) {
 	}
 }
 
-// asNobody runs bash as another user, which connects to the address and prints what comes
+// asOtherUser runs bash as another user, which connects to the address and prints what comes
 // after the request.
-func asNobody(t *testing.T, a net.Addr, request string) string {
+func asOtherUser(t *testing.T, a net.Addr, request string) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		netns.Missing(t, "root")
@@ -94,7 +94,7 @@ func TestUsersOfLoopback(t *testing.T) {
 			t.Fatal(err)
 		}
 		q := serve(t, l, Numbers{Total: 2, Each: 1, Reserved: 1})
-		if got := asNobody(t, l.Addr(), request); !strings.HasSuffix(got, "\r\n\r\nuid 65534\n") {
+		if got := asOtherUser(t, l.Addr(), request); !strings.HasSuffix(got, "\r\n\r\nuid 65534\n") {
 			t.Errorf("%s: the other user is %q", at, got)
 		}
 		await(t, "its connection is still counted", func() bool { return q.Count().Taken == 0 })
@@ -102,7 +102,7 @@ func TestUsersOfLoopback(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := asNobody(t, l.Addr(), request)
+		got := asOtherUser(t, l.Addr(), request)
 		const want = "too many connections: uid 65534 has 1, the limit for one client: close one, or try again later\n"
 		if !strings.HasPrefix(got, "HTTP/1.1 429 Too Many Requests\r\n") || !strings.HasSuffix(got, want) {
 			t.Errorf("%s: beyond the limit: %q, want 429 and %q", at, got, want)

@@ -153,7 +153,7 @@ func exported(t *testing.T, m *Metrics) map[string]map[string][]string {
 	return series
 }
 
-// TestDashboardExpressions: Prometheus can read them, and what they ask for is exported,
+// TestDashboardExpressions: Prometheus can read them, and the series in them are exported,
 // with such labels and values.
 func TestDashboardExpressions(t *testing.T) {
 	d := readDashboard(t)
@@ -201,7 +201,7 @@ func TestDashboardExpressions(t *testing.T) {
 			used[s.Metric] = true
 			values, there := series[s.Metric]
 			if !there {
-				complain("nobody exports", s.Metric)
+				complain("not exported:", s.Metric)
 			}
 			for l := range values {
 				labels = append(labels, l)

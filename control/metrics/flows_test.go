@@ -14,9 +14,9 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 )
 
-// fakeObserver answers what scrapes ask for.
+// fakeObserver answers the queries of scrapes.
 type fakeObserver struct {
-	observe.Observer // nil: nothing else is asked for
+	observe.Observer // nil: no other query is made
 	stats            []observe.Stats
 	services         []observe.Service
 	err              error
@@ -165,7 +165,7 @@ func TestServicesAreOptIn(t *testing.T) {
 	}
 }
 
-// TestObserverFails: the log says what cannot be told; everything else is served.
+// TestObserverFails: the log names the metrics that are missing; all others are served.
 func TestObserverFails(t *testing.T) {
 	for want, o := range map[string]fakeObserver{
 		"counters of flows: the journal is closed":             {err: errors.New("the journal is closed")},
@@ -175,7 +175,7 @@ func TestObserverFails(t *testing.T) {
 		m := New("v1.2.3")
 		m.ReadFlows(o, exampleServices())
 		var log strings.Builder
-		w := ask(m.Handler(HandlerConfig{Log: slog.New(slog.NewTextHandler(&log, nil))}), "/metrics", "")
+		w := get(m.Handler(HandlerConfig{Log: slog.New(slog.NewTextHandler(&log, nil))}), "/metrics", "")
 		if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "\nnfqproxy_build_info{") || strings.Contains(w.Body.String(), "nfqproxy_known_flows") {
 			t.Errorf("%s: %d\n%s", want, w.Code, w.Body)
 		}

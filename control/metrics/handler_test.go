@@ -13,7 +13,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/limit"
 )
 
-func ask(h http.Handler, path, accept string) *httptest.ResponseRecorder {
+func get(h http.Handler, path, accept string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(http.MethodGet, path, nil)
 	r.Header.Set("Accept", accept)
 	w := httptest.NewRecorder()
@@ -31,21 +31,21 @@ func TestHandler(t *testing.T) {
 		{"/metrics", "", "text/plain; version=0.0.4", "\ngo_goroutines "},
 		{"/metrics", "application/openmetrics-text", "application/openmetrics-text", "\n# EOF\n"},
 	} {
-		w := ask(h, c.path, c.accept)
+		w := get(h, c.path, c.accept)
 		if w.Code != http.StatusOK || !strings.HasPrefix(w.Header().Get("Content-Type"), c.contentType) || !strings.Contains(w.Body.String(), c.body) {
 			t.Errorf("%s (%s): %d %s, want 200 %s with %q in it", c.path, c.accept, w.Code, w.Header().Get("Content-Type"), c.contentType, c.body)
 		}
 	}
-	// Each is what kube-proxy would say, and no more.
+	// Each is kube-proxy's answer, and no more.
 	for path, want := range map[string]string{"/proxyMode": "iptables", "/healthz": "ok"} {
-		if w := ask(h, path, ""); w.Body.String() != want || w.Header().Get("X-Content-Type-Options") != "nosniff" {
+		if w := get(h, path, ""); w.Body.String() != want || w.Header().Get("X-Content-Type-Options") != "nosniff" {
 			t.Errorf("%s: %q, headers %v", path, w.Body, w.Header())
 		}
 	}
-	if w := ask(h, "/proxyMode", ""); w.Header().Get("Server") != "nfqproxy" {
+	if w := get(h, "/proxyMode", ""); w.Header().Get("Server") != "nfqproxy" {
 		t.Errorf("/proxyMode: headers %v do not name nfqproxy", w.Header())
 	}
-	if w := ask(h, "/configz", ""); w.Code != http.StatusNotFound {
+	if w := get(h, "/configz", ""); w.Code != http.StatusNotFound {
 		t.Errorf("/configz: %d, want 404", w.Code)
 	}
 }
@@ -55,7 +55,7 @@ func TestProfilingIsAnOption(t *testing.T) {
 	for _, path := range []string{"/debug/pprof/", "/debug/pprof/cmdline", "/debug/pprof/goroutine", "/debug/pprof/symbol"} {
 		for profiling, want := range map[bool]int{false: http.StatusNotFound, true: http.StatusOK} {
 			h := m.Handler(HandlerConfig{Profiling: profiling, Log: slog.New(slog.DiscardHandler)})
-			if w := ask(h, path, ""); w.Code != want {
+			if w := get(h, path, ""); w.Code != want {
 				t.Errorf("%s with profiling %v: %d, want %d", path, profiling, w.Code, want)
 			}
 		}

@@ -15,8 +15,8 @@ const (
 	timestamp = netfilterDir + "nf_conntrack_timestamp"
 )
 
-// TestFlowAccounting: what is off is switched on; what cannot be does not keep the other
-// from it, and the error says what comes of that.
+// TestFlowAccounting: a setting that is off is switched on; a failure does not keep the other
+// from it, and the error names its effect.
 func TestFlowAccounting(t *testing.T) {
 	const (
 		acctChange      = "nf_conntrack_acct from 0 to 1"

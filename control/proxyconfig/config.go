@@ -30,7 +30,7 @@ type Config struct {
 	// detectLocal, clusterCIDR, nodePortAddresses and the masquerade settings. Name is
 	// empty unless hostnameOverride is set: then the host's name counts. IPs has at most
 	// one address, bindAddress, which is the node's primary one whatever the Node object
-	// says; none if it is 0.0.0.0 or ::. Zone is always empty: the file has no field for it.
+	// has; none if it is 0.0.0.0 or ::. Zone is always empty: the file has no field for it.
 	Node control.NodeConfig
 
 	// Kubeconfig is a path; empty: the service account of the pod.

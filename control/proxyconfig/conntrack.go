@@ -87,8 +87,8 @@ type applier struct {
 	errs    []error
 }
 
-// set sets a file to the value or, with raise, to at least the value, and tells whether
-// it does.
+// set sets a file to the value or, with raise, to at least the value, and reports whether
+// it succeeds.
 func (a *applier) set(path string, value int, raise bool) bool {
 	name := path[strings.LastIndexByte(path, '/')+1:]
 	old, err := a.files.Read(path)

@@ -105,8 +105,8 @@ func with(changes map[string]int) map[string]int {
 	return values
 }
 
-// TestApplyReadOnly: one error for each setting that cannot be made, which says what to
-// do; the others are made.
+// TestApplyReadOnly: one error for each setting that cannot be made, with the
+// remedy; the others are made.
 func TestApplyReadOnly(t *testing.T) {
 	files := fakeFiles{values: kernelDefaults(), locked: map[string]error{
 		maxFile:   &fs.PathError{Op: "open", Path: maxFile, Err: syscall.EROFS},

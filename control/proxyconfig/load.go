@@ -182,7 +182,7 @@ func wrongType(err error) string {
 	return fmt.Sprintf("%s: want %s", typed.Value, want)
 }
 
-// secondDocument reports whether more follows the first YAML document. Whoever reads
+// secondDocument reports whether more follows the first YAML document. A program that reads
 // with sigs.k8s.io/yaml, as kube-proxy does, never sees it.
 func secondDocument(data []byte) bool {
 	decoder := yaml.NewDecoder(bytes.NewReader(data))

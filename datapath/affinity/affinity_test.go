@@ -8,10 +8,10 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-func servicePort(name string, seconds uint32, endpoints ...string) *decision.ServicePort {
+func servicePort(name string, endpoints ...string) *decision.ServicePort {
 	s := &decision.ServicePort{
 		Name: decision.ServicePortName{Namespace: "default", Name: name}, Protocol: decision.TCP, Family: decision.IPv4,
-		ClusterIP: netip.MustParseAddr("10.96.0.1"), Port: 80, AffinitySeconds: seconds, HasEndpoints: len(endpoints) > 0,
+		ClusterIP: netip.MustParseAddr("10.96.0.1"), Port: 80, AffinitySeconds: 60, HasEndpoints: len(endpoints) > 0,
 	}
 	for i, e := range endpoints {
 		s.Endpoints = append(s.Endpoints, decision.Endpoint{AddrPort: netip.MustParseAddrPort(e)})
@@ -35,14 +35,14 @@ func (c *clock) advance(d time.Duration) { *c = clock(c.now().Add(d)) }
 func TestBinding(t *testing.T) {
 	c := clock(time.Unix(1000, 0))
 	table := newTable(c.now, 100, 100)
-	s := servicePort("web", 60, a.String(), b.String())
+	s := servicePort("web", a.String(), b.String())
 	want := func(why string, ep netip.AddrPort, who netip.Addr, want bool) {
 		t.Helper()
 		if got := table.Bound(s, ep, who); got != want {
 			t.Errorf("%s: bound %v, want %v", why, got, want)
 		}
 	}
-	want("nobody yet", a, someone, false)
+	want("no client yet", a, someone, false)
 	table.Bind(s, a, someone)
 	want("after a flow", a, someone, true)
 	want("the other endpoint", b, someone, false)
@@ -55,7 +55,7 @@ func TestBinding(t *testing.T) {
 	c.advance(time.Nanosecond)
 	want("past the timeout", a, someone, false)
 
-	other := servicePort("web2", 60, a.String())
+	other := servicePort("web2", a.String())
 	table.Bind(s, a, someone)
 	if table.Bound(other, a, someone) {
 		t.Error("another service's binding counts")
@@ -72,11 +72,11 @@ func TestBinding(t *testing.T) {
 func TestRetain(t *testing.T) {
 	c := clock(time.Unix(1000, 0))
 	table := newTable(c.now, 100, 100)
-	s := servicePort("web", 60, a.String(), b.String())
+	s := servicePort("web", a.String(), b.String())
 	table.Bind(s, a, someone)
 	table.Bind(s, b, someone)
 	table.Bind(s, a, someone2)
-	without := servicePort("web", 60, b.String())
+	without := servicePort("web", b.String())
 	before := decision.NewTable(1, time.Time{}, decision.Node{}, []*decision.ServicePort{s})
 	table.Retain(before, nil)
 	services := before.Next(time.Time{}, decision.Node{}, decision.Change{Service: s.Name.Service(), Ports: []*decision.ServicePort{without}})
@@ -101,7 +101,7 @@ func TestBounded(t *testing.T) {
 	c := clock(time.Unix(1000, 0))
 	const all, each = 64, 16
 	table := newTable(c.now, all, each)
-	s, other := servicePort("web", 60, a.String()), servicePort("quiet", 60, a.String())
+	s, other := servicePort("web", a.String()), servicePort("quiet", a.String())
 	table.Bind(other, a, someone)
 	table.Bind(s, a, someone)
 	addr := netip.MustParseAddr("10.0.0.0")
@@ -130,7 +130,7 @@ func TestBoundedInAll(t *testing.T) {
 	const all, each = 64, 40
 	table := newTable(c.now, all, each)
 	bind := func(name string, clients int) *decision.ServicePort {
-		s := servicePort(name, 60, a.String())
+		s := servicePort(name, a.String())
 		addr := netip.MustParseAddr("10.0.0.0")
 		for range clients {
 			addr = addr.Next()
@@ -158,7 +158,7 @@ func TestBoundedInAll(t *testing.T) {
 
 func TestBoundDoesNotAllocate(t *testing.T) {
 	table := New()
-	s := servicePort("web", 60, a.String())
+	s := servicePort("web", a.String())
 	table.Bind(s, a, someone)
 	if n := testing.AllocsPerRun(100, func() { table.Bound(s, a, someone); table.Bind(s, a, someone) }); n != 0 {
 		t.Errorf("%v allocations", n)

@@ -48,7 +48,7 @@ func (w *walk) nat() {
 }
 
 // enter goes through the chains of one service port.
-func (w *walk) enter(c *claim) {
+func (w *walk) enter(c *frontend) {
 	s, e := c.service, c.entry
 	w.d.ServicePort, w.d.Entry, w.d.Branch, w.d.Policy = s, e, BranchNone, Cluster
 	switch {
@@ -194,9 +194,9 @@ func (w *walk) filter() {
 	}
 }
 
-// refuse ends the walk if one of the claims has a rule in the chain that refuses the packet.
-// entered: the packet reached the claims in nat.
-func (w *walk) refuse(c *claim, in chain, entered bool) bool {
+// refuse ends the walk if one of the frontends has a rule in the chain that refuses the packet.
+// entered: the packet reached the frontends in nat.
+func (w *walk) refuse(c *frontend, in chain, entered bool) bool {
 	for ; c != nil; c = c.next {
 		why := w.refusal(c, in)
 		if why == 0 {
@@ -225,9 +225,9 @@ const (
 	externalServices              // KUBE-EXTERNAL-SERVICES
 )
 
-// refusal is the reason for which the claim's rule in the chain refuses the untranslated packet;
+// refusal is the reason for which the frontend's rule in the chain refuses the untranslated packet;
 // 0: there is no such rule.
-func (w *walk) refusal(c *claim, in chain) Reason {
+func (w *walk) refusal(c *frontend, in chain) Reason {
 	s := c.service
 	switch {
 	case in == proxyFirewall:

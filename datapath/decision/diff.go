@@ -20,14 +20,14 @@ func (t *Table) ChangedServices(since *Table, changed func(name ServiceName, bef
 // ChangedAddresses returns the addresses, with ports, whose service port differs; nil: there are
 // none.
 func (t *Table) ChangedAddresses(since *Table, changed func(at netip.AddrPort, p Protocol, before, after *ServicePort)) {
-	persistent.Diff(since.orEmpty().addresses, t.addresses, func(k addrPortKey, before, after **claim) {
+	persistent.Diff(since.orEmpty().addresses, t.addresses, func(k addrPortKey, before, after **frontend) {
 		changed(k.addrPort(), Protocol(k.proto), valueOf(before).owner(), valueOf(after).owner())
 	})
 }
 
 // ChangedNodePorts is [Table.ChangedAddresses] for node ports.
 func (t *Table) ChangedNodePorts(since *Table, changed func(port uint16, p Protocol, f Family, before, after *ServicePort)) {
-	persistent.Diff(since.orEmpty().nodePorts, t.nodePorts, func(k portKey, before, after **claim) {
+	persistent.Diff(since.orEmpty().nodePorts, t.nodePorts, func(k portKey, before, after **frontend) {
 		changed(k.port, k.proto, k.family, valueOf(before).owner(), valueOf(after).owner())
 	})
 }
@@ -41,8 +41,8 @@ func (t *Table) orEmpty() *Table {
 	return t
 }
 
-// owner is the service port whose claim comes first; nil of an empty chain.
-func (c *claim) owner() *ServicePort {
+// owner is the service port whose frontend comes first; nil of an empty chain.
+func (c *frontend) owner() *ServicePort {
 	if c == nil {
 		return nil
 	}

@@ -18,9 +18,9 @@ type Table struct {
 	node       Node
 	counts     families
 	services   persistent.Map[ServiceName, []*ServicePort]
-	addresses  persistent.Map[addrPortKey, *claim]
-	nodePorts  persistent.Map[portKey, *claim]
-	// contested are the addresses and node ports that several service ports claim.
+	addresses  persistent.Map[addrPortKey, *frontend]
+	nodePorts  persistent.Map[portKey, *frontend]
+	// contested are the addresses and node ports of several service ports.
 	contested persistent.Map[place, struct{}]
 	// localAddrs are the addresses of the node; nodePortAddrs those on which node
 	// ports are open, loopback ones aside.
@@ -105,14 +105,14 @@ func (t *Table) Next(built time.Time, node Node, changes ...Change) *Table {
 	for _, c := range changes {
 		before, _ := e.services.Get(c.Service)
 		for _, s := range before {
-			e.withdraw(s)
+			e.remove(s)
 			next.counts.of(s.Family).add(s, -1)
 		}
 		e.services.Delete(c.Service)
 	}
 	for _, c := range changes {
 		for i, s := range c.Ports {
-			e.claim(s, i)
+			e.add(s, i)
 			next.counts.of(s.Family).add(s, 1)
 		}
 		if len(c.Ports) > 0 {
@@ -248,11 +248,11 @@ func (t *Table) IsLocal(a netip.Addr) bool {
 }
 
 // Candidates returns the service ports that match the packet's destination, each once: by address,
-// and by node port if the destination is the node's. Of several that claim the same, those that
+// and by node port if the destination is the node's. Of several with the same one, those that
 // get no packet, because an earlier one takes all, are left out.
 func (t *Table) Candidates(p *Packet) []*ServicePort {
 	var found []*ServicePort
-	add := func(c *claim, translated bool) {
+	add := func(c *frontend, translated bool) {
 		for ; c != nil; c = c.next {
 			if !slices.Contains(found, c.service) {
 				found = append(found, c.service)
@@ -269,9 +269,9 @@ func (t *Table) Candidates(p *Packet) []*ServicePort {
 	return found
 }
 
-// claims returns the claims to an address with the service port's port and protocol or, with
+// frontends returns the frontends at an address with the service port's port and protocol or, with
 // EntryNodePort, to its node port.
-func (t *Table) claims(s *ServicePort, e Entry, a netip.Addr) (c *claim) {
+func (t *Table) frontends(s *ServicePort, e Entry, a netip.Addr) (c *frontend) {
 	if e == EntryNodePort {
 		c, _ = t.nodePorts.Get(portKey{s.NodePort, s.Protocol, s.Family})
 	} else {
@@ -280,22 +280,22 @@ func (t *Table) claims(s *ServicePort, e Entry, a netip.Addr) (c *claim) {
 	return c
 }
 
-// Rank is the number of claims to an address that come before the service port's claim by the
+// Rank is the number of frontends at an address that come before the service port's own by the
 // entry; with EntryNodePort it is about the node port, and the address does not matter. It is 0 if
-// no other service port claims the same. The first claim that translates a packet gets it.
+// no other service port has the same one. The first frontend that translates a packet gets it.
 func (t *Table) Rank(s *ServicePort, e Entry, a netip.Addr) int {
 	rank := 0
-	for c := t.claims(s, e, a); c != nil && (c.service != s || c.entry != e); c = c.next {
+	for c := t.frontends(s, e, a); c != nil && (c.service != s || c.entry != e); c = c.next {
 		rank++
 	}
 	return rank
 }
 
 // Reached reports whether packets to the address, or with EntryNodePort to the node port, reach
-// the service port. They do not if another service port claims the same, comes first and takes
+// the service port. They do not if another service port has the same one, comes first and takes
 // all.
 func (t *Table) Reached(s *ServicePort, e Entry, a netip.Addr) bool {
-	for c := t.claims(s, e, a); c != nil; c = c.next {
+	for c := t.frontends(s, e, a); c != nil; c = c.next {
 		if c.service == s && c.entry == e {
 			return true
 		}
@@ -306,15 +306,15 @@ func (t *Table) Reached(s *ServicePort, e Entry, a netip.Addr) bool {
 	return false
 }
 
-// byAddress returns the claims to the packet's destination as an address of a service port; nil:
+// byAddress returns the frontends at the packet's destination as an address of a service port; nil:
 // there are none.
-func (t *Table) byAddress(p *Packet) *claim {
+func (t *Table) byAddress(p *Packet) *frontend {
 	c, _ := t.addresses.Get(keyOf(p.Destination.Addr(), p.Destination.Port(), p.Protocol))
 	return c
 }
 
-// byNodePort returns the claims to the packet's destination port as a node port, on any address.
-func (t *Table) byNodePort(p *Packet) *claim {
+// byNodePort returns the frontends at the packet's destination port as a node port, on any address.
+func (t *Table) byNodePort(p *Packet) *frontend {
 	c, _ := t.nodePorts.Get(portKey{p.Destination.Port(), p.Protocol, FamilyOf(p.Destination.Addr())})
 	return c
 }

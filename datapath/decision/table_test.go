@@ -65,16 +65,16 @@ func TestFirstOfTwoClaimsWins(t *testing.T) {
 	}
 	for _, dst := range []string{"10.96.0.1:80", "172.20.0.2:30080"} {
 		if d := Decide(tb, packet(TCP, "10.244.0.9:1", dst), nil, nil); d.ServicePort != a {
-			t.Errorf("%s goes to %v, want the first claimant", dst, d.ServicePort)
+			t.Errorf("%s goes to %v, want the first service port", dst, d.ServicePort)
 		}
 	}
 }
 
-// TestClaimsInTurn: a packet goes to the first of several that claim its address which has an
+// TestFrontendsInTurn: a packet goes to the first of several service ports with its address which has an
 // endpoint for it, as in kube-proxy's nat rules; if none has, the first that refuses it does.
-func TestClaimsInTurn(t *testing.T) {
+func TestFrontendsInTurn(t *testing.T) {
 	const vip = "198.51.100.7:80"
-	claimer := func(name, clusterIP string, endpoints ...string) *ServicePort {
+	sharing := func(name, clusterIP string, endpoints ...string) *ServicePort {
 		s := port(name, TCP, clusterIP, 30080, endpoints...)
 		s.ExternalIPs = []netip.Addr{netip.MustParseAddrPort(vip).Addr()}
 		return s
@@ -90,12 +90,12 @@ func TestClaimsInTurn(t *testing.T) {
 		source string
 		want   string // service, verdict and reason
 	}{
-		{"both have endpoints", claimer("default/a", "10.96.0.1:80", "10.244.0.1:80"), claimer("default/b", "10.96.0.2:80", "10.244.0.2:80"), outside, "default/a dnat balanced"},
-		{"the first has none", claimer("default/a", "10.96.0.1:80"), claimer("default/b", "10.96.0.2:80", "10.244.0.2:80"), outside, "default/b dnat balanced"},
-		{"neither has any", claimer("default/a", "10.96.0.1:80"), claimer("default/b", "10.96.0.2:80"), outside, "default/a reject no-endpoints"},
-		{"the first has none here, for a client outside", elsewhere(claimer("default/a", "10.96.0.1:80", "10.244.0.1:80")), claimer("default/b", "10.96.0.2:80", "10.244.0.2:80"), outside, "default/b dnat balanced"},
-		{"the first has none here, for a pod", elsewhere(claimer("default/a", "10.96.0.1:80", "10.244.0.1:80")), claimer("default/b", "10.96.0.2:80", "10.244.0.2:80"), pod, "default/a dnat balanced"},
-		{"the first has none here, the second none at all", elsewhere(claimer("default/a", "10.96.0.1:80", "10.244.0.1:80")), claimer("default/b", "10.96.0.2:80"), outside, "default/a drop no-local-endpoints"},
+		{"both have endpoints", sharing("default/a", "10.96.0.1:80", "10.244.0.1:80"), sharing("default/b", "10.96.0.2:80", "10.244.0.2:80"), outside, "default/a dnat balanced"},
+		{"the first has none", sharing("default/a", "10.96.0.1:80"), sharing("default/b", "10.96.0.2:80", "10.244.0.2:80"), outside, "default/b dnat balanced"},
+		{"neither has any", sharing("default/a", "10.96.0.1:80"), sharing("default/b", "10.96.0.2:80"), outside, "default/a reject no-endpoints"},
+		{"the first has none here, for a client outside", elsewhere(sharing("default/a", "10.96.0.1:80", "10.244.0.1:80")), sharing("default/b", "10.96.0.2:80", "10.244.0.2:80"), outside, "default/b dnat balanced"},
+		{"the first has none here, for a pod", elsewhere(sharing("default/a", "10.96.0.1:80", "10.244.0.1:80")), sharing("default/b", "10.96.0.2:80", "10.244.0.2:80"), pod, "default/a dnat balanced"},
+		{"the first has none here, the second none at all", elsewhere(sharing("default/a", "10.96.0.1:80", "10.244.0.1:80")), sharing("default/b", "10.96.0.2:80"), outside, "default/a drop no-local-endpoints"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

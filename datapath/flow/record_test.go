@@ -18,7 +18,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// client is who asks in the generated clusters: no pod and no node.
+// client is the client in the generated clusters: no pod and no node.
 var client = netip.MustParseAddrPort("192.0.2.10:40000")
 
 var nodeIP = netip.MustParseAddr("172.20.0.2")

@@ -63,7 +63,7 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// TestStateOfRecord: without a life, the verdict says what is known.
+// TestStateOfRecord: without a life, the state comes from the verdict.
 func TestStateOfRecord(t *testing.T) {
 	for _, c := range []struct {
 		verdict   decision.Verdict
@@ -128,8 +128,8 @@ func TestEveryCodeHasWords(t *testing.T) {
 	}
 }
 
-// TestSchemaStates: SCHEMA.md has exactly the events, in their order, and says of each whether
-// it is final and an error.
+// TestSchemaStates: SCHEMA.md has exactly the events, in their order, and marks each as
+// final and as an error where it is.
 func TestSchemaStates(t *testing.T) {
 	b, err := os.ReadFile("SCHEMA.md")
 	if err != nil {

@@ -149,7 +149,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer events.Close() //nolint:errcheck // nothing was written
+	defer events.Close() // nothing was written
 	poll, audit := time.NewTicker(pollInterval), time.NewTicker(auditInterval)
 	defer poll.Stop()
 	defer audit.Stop()

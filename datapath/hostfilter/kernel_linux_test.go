@@ -384,7 +384,7 @@ func (n node) eventually(want string, k *Keeper, repairs int) {
 }
 
 // TestBesideOthers: others change the table while we do. No change is lost, none fails, and
-// nobody's rule is there twice.
+// no rule is there twice.
 func TestBesideOthers(t *testing.T) {
 	netns.RequireTool(t, "sh")
 	forEach(t, func(n node) {
@@ -398,8 +398,8 @@ while [ $i -lt 40 ]; do
 	%[1]s -w -D FORWARD -s %[2]s -j DOCKER-USER
 	i=$((i+1))
 done`, n.tool(), map[decision.Family]string{decision.IPv4: "192.0.2.1", decision.IPv6: "2001:db8::1"}[n.family]))
-		var said strings.Builder
-		others.Stdout, others.Stderr = &said, &said
+		var output strings.Builder
+		others.Stdout, others.Stderr = &output, &output
 		if err := n.ns.Start(others); err != nil {
 			n.Fatal(err)
 		}
@@ -409,7 +409,7 @@ done`, n.tool(), map[decision.Family]string{decision.IPv4: "192.0.2.1", decision
 			select {
 			case err := <-ended:
 				if err != nil {
-					n.Fatalf("%v: %s", err, said.String())
+					n.Fatalf("%v: %s", err, output.String())
 				}
 				over = true
 			default:
@@ -423,7 +423,7 @@ done`, n.tool(), map[decision.Family]string{decision.IPv4: "192.0.2.1", decision
 			want = strings.Replace(want, "-A DOCKER-USER ", fmt.Sprintf("-A DOCKER -p tcp -m tcp --dport %d -j ACCEPT\n-A DOCKER-USER ", 1000+i), 1)
 		}
 		n.eventually(want, k, 0)
-		if k.Repaired() > 0 { // nobody touched ours
+		if k.Repaired() > 0 { // no other program touched ours
 			n.Errorf("%d repairs", k.Repaired())
 		}
 	})

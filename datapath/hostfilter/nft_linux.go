@@ -57,7 +57,7 @@ func (p place) hookOf(name string) (hook int, there bool, err error) {
 	if err != nil {
 		return 0, false, err
 	}
-	defer conn.Close() //nolint:errcheck // nothing was written
+	defer conn.Close() // nothing was written
 	messages, err := conn.Execute(netlink.Message{
 		Header: netlink.Header{Type: nft.MessageType(unix.NFT_MSG_GETCHAIN), Flags: netlink.Request},
 		Data:   append(nft.Header(nft.Family(p.family)), attributes...),

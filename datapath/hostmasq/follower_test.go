@@ -72,10 +72,10 @@ func newFollower(s *fakeSource) (*Follower, *bytes.Buffer) {
 	return Follow(s, slog.New(slog.NewTextHandler(log, nil))), log
 }
 
-// answer is what becomes of the source of a pod's flow to the endpoint.
-func answer(f *Follower, endpoint string) hostnat.Result {
+// answer is the translation of the source of a pod's flow to an endpoint on another node.
+func answer(f *Follower) hostnat.Result {
 	rules := f.Rules()
-	to := netip.MustParseAddrPort(endpoint)
+	to := netip.MustParseAddrPort("172.20.0.9:80")
 	if !rules.Any(decision.FamilyOf(to.Addr())) {
 		return hostnat.Result{}
 	}
@@ -89,13 +89,13 @@ const (
 )
 
 // TestFollowerKeepsWhatItHas: rules and addresses that cannot be read stay as they were,
-// and that is said once.
+// and that is logged once.
 func TestFollowerKeepsWhatItHas(t *testing.T) {
 	s := &fakeSource{t: t, rules: masquerades, address: "172.20.0.2/16"}
 	f, log := newFollower(s)
 	check := func(when string, want bool) {
 		t.Helper()
-		if got := answer(f, "172.20.0.9:80").Masquerade; got != want {
+		if got := answer(f).Masquerade; got != want {
 			t.Errorf("%s: masqueraded %v, want %v", when, got, want)
 		}
 	}
@@ -127,17 +127,17 @@ func TestFollowerKeepsWhatItHas(t *testing.T) {
 	}
 }
 
-// TestFollowerWithoutAddresses: until the addresses are known, no rule is asked.
+// TestFollowerWithoutAddresses: until the addresses are known, no rule is evaluated.
 func TestFollowerWithoutAddresses(t *testing.T) {
 	s := &fakeSource{t: t, rules: masquerades, address: "172.20.0.2/16", hostErr: errors.New("no addresses")}
 	f, _ := newFollower(s)
 	if f.Rules().Any(decision.IPv4) {
-		t.Error("rules are asked of a host whose addresses are not known")
+		t.Error("rules are evaluated for a host whose addresses are not known")
 	}
 	s.hostErr = nil
 	f.HostChanged()
-	if !answer(f, "172.20.0.9:80").Masquerade {
-		t.Error("rules are not asked though the addresses are known")
+	if !answer(f).Masquerade {
+		t.Error("rules are not evaluated though the addresses are known")
 	}
 }
 
@@ -148,7 +148,7 @@ func TestFollowerHostChanged(t *testing.T) {
 	s.reading = func() { t.Error("the rules are read again") }
 	s.address = "172.20.0.9/16"
 	f.HostChanged()
-	if answer(f, "172.20.0.9:80").Rule != nil {
+	if answer(f).Rule != nil {
 		t.Error("a new address of the host is not known to be one")
 	}
 	var none *Follower
@@ -162,7 +162,7 @@ func TestFollowerWatchesAgain(t *testing.T) {
 		s := &fakeSource{t: t, rules: nothing, address: "172.20.0.2/16", watches: []error{errors.New("socket broke"), errors.New("socket broke"), nil}}
 		f, log := newFollower(s)
 		s.reading = func() {
-			if s.watched == 4 { // changed while nobody watched
+			if s.watched == 4 { // changed while the watch was down
 				s.rules = masquerades
 			}
 		}
@@ -174,8 +174,8 @@ func TestFollowerWatchesAgain(t *testing.T) {
 		}()
 		time.Sleep(3 * retryAfter)
 		synctest.Wait()
-		if s.watched != 4 || !answer(f, "172.20.0.9:80").Masquerade {
-			t.Errorf("watched %d times, want 4; %+v", s.watched, answer(f, "172.20.0.9:80"))
+		if s.watched != 4 || !answer(f).Masquerade {
+			t.Errorf("watched %d times, want 4; %+v", s.watched, answer(f))
 		}
 		if strings.Count(log.String(), "socket broke") != 1 || strings.Count(log.String(), "\n") != 2 {
 			t.Errorf("log:\n%s", log)
@@ -185,13 +185,13 @@ func TestFollowerWatchesAgain(t *testing.T) {
 	})
 }
 
-// TestUnjudgedDoesNotWait: who decides flows does not wait for rules that are being read.
-func TestUnjudgedDoesNotWait(t *testing.T) {
+// TestUnknownDoesNotWait: the decision does not wait for rules that are being read.
+func TestUnknownDoesNotWait(t *testing.T) {
 	s := &fakeSource{t: t, rules: "-A POSTROUTING -m time --timestart 10:00 -j MASQUERADE", address: "172.20.0.2/16"}
 	f, log := newFollower(s)
 	s.reading = func() {
 		for range 2 {
-			f.LogUnknown(answer(f, "172.20.0.9:80"))
+			f.LogUnknown(answer(f))
 		}
 	}
 	if err := f.read(); err != nil {

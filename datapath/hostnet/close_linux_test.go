@@ -8,19 +8,19 @@ import (
 	"testing"
 )
 
-// TestCloseWhileAsked: who asks while, or after, it is closed gets an error, and no other
-// namespace's answer. (The race detector tells of the first.)
-func TestCloseWhileAsked(t *testing.T) {
+// TestCloseDuringLookups: a lookup while, or after, it is closed gets an error, and no other
+// namespace's answer. (The race detector finds the first.)
+func TestCloseDuringLookups(t *testing.T) {
 	for range 20 {
 		h, err := Open()
 		if err != nil {
 			t.Fatal(err)
 		}
-		var asking sync.WaitGroup
+		var lookups sync.WaitGroup
 		begun := make(chan struct{})
 		var once sync.Once
 		for range 4 {
-			asking.Go(func() {
+			lookups.Go(func() {
 				c := h.NewCache()
 				for err := error(nil); err == nil; {
 					_, err = h.InterfaceAddresses()
@@ -33,9 +33,9 @@ func TestCloseWhileAsked(t *testing.T) {
 		if err := h.Close(); err != nil {
 			t.Fatal(err)
 		}
-		asking.Wait()
+		lookups.Wait()
 		if _, err := h.Addresses(); !errors.Is(err, os.ErrClosed) {
-			t.Errorf("asked after it was closed: error %v", err)
+			t.Errorf("lookup after it was closed: error %v", err)
 		}
 	}
 }

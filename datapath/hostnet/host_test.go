@@ -115,7 +115,7 @@ func TestCacheFollowsChanges(t *testing.T) {
 	k := &fakeKernel{addrs: []address{on(2, "172.20.0.2/16")}, routes: map[string]route{dst.String(): {link: 2}}}
 	h := newHost(k)
 	c := h.NewCache()
-	ask := func() string {
+	source := func() string {
 		t.Helper()
 		a, err := c.MasqueradeSource(dst)
 		if err != nil {
@@ -123,23 +123,23 @@ func TestCacheFollowsChanges(t *testing.T) {
 		}
 		return a.String()
 	}
-	ask()
-	ask()
+	source()
+	source()
 	if k.lookups != 1 {
 		t.Errorf("%d look-ups for one destination, want 1", k.lookups)
 	}
 	k.addrs = []address{on(2, "172.20.0.5/16")}
 	k.events = []bool{false}
 	_ = h.Watch(func([]netip.Addr) {})
-	if got := ask(); got != "172.20.0.5" {
+	if got := source(); got != "172.20.0.5" {
 		t.Errorf("after the change: %s, want the new address", got)
 	}
-	if n := testing.AllocsPerRun(100, func() { ask() }); n > 1 { // String is one
+	if n := testing.AllocsPerRun(100, func() { source() }); n > 1 { // String is one
 		t.Errorf("%v allocations for a remembered answer", n)
 	}
 }
 
-func TestWatchTellsAddresses(t *testing.T) {
+func TestWatchReportsAddresses(t *testing.T) {
 	k := &fakeKernel{
 		addrs:  []address{on(1, "127.0.0.1/8"), on(2, "172.20.0.2/16"), on(3, "172.20.0.2/32"), on(2, "fd20::2/64"), on(1, "::1/128")},
 		events: []bool{true, false, true},
@@ -151,7 +151,7 @@ func TestWatchTellsAddresses(t *testing.T) {
 	}
 	want := "[[172.20.0.2 fd20::2] [172.20.0.2 fd20::2]]"
 	if fmt.Sprint(got) != want {
-		t.Errorf("told %v, want %s: without loopback, each once, not for route changes", got, want)
+		t.Errorf("got %v, want %s: without loopback, each once, not for route changes", got, want)
 	}
 }
 
@@ -182,9 +182,9 @@ func TestInterfaceName(t *testing.T) {
 	}
 }
 
-// TestOutInterfaceAsksAgain: neither a way that could not be found nor an interface that could
+// TestOutInterfaceLooksAgain: neither a way that could not be found nor an interface that could
 // not be named is remembered.
-func TestOutInterfaceAsksAgain(t *testing.T) {
+func TestOutInterfaceLooksAgain(t *testing.T) {
 	dst := netip.MustParseAddr("172.20.0.3")
 	k := &fakeKernel{routes: map[string]route{}, linkErr: errNoLink}
 	c := newHost(k).NewCache()

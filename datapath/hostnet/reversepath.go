@@ -2,7 +2,7 @@ package hostnet
 
 import "slices"
 
-// ReversePath says on which interfaces, by their indexes, the kernel validates the sources of
+// ReversePath holds the interfaces, by their indexes, on which the kernel validates the sources of
 // IPv4 packets (rp_filter in Documentation/networking/ip-sysctl.rst).
 type ReversePath struct {
 	// Strict (1): the best route back to the source must leave through the same interface.
@@ -14,7 +14,7 @@ type ReversePath struct {
 	Selective bool
 }
 
-// equal reports whether both say the same.
+// equal reports whether both are the same.
 func (p ReversePath) equal(q ReversePath) bool {
 	return p.Selective == q.Selective && slices.Equal(p.Strict, q.Strict) && slices.Equal(p.Loose, q.Loose)
 }

@@ -97,7 +97,7 @@ func TestParseArrived(t *testing.T) {
 func TestParseRefusal(t *testing.T) {
 	skipBigEndian(t)
 	_, err := parse(fromHex(t, "24000000 0200 0000 00000000 00000000", "feffffff", "2c000000 0103 0100 07000000 00000000"))
-	if err != (answer{syscall.ENOENT}) {
+	if !errors.Is(err, answer{syscall.ENOENT}) {
 		t.Errorf("error %v; want the answer ENOENT", err)
 	}
 }

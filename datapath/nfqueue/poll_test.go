@@ -10,7 +10,7 @@ func TestBusyPoll(t *testing.T) {
 	now := time.Unix(1000, 0)
 	for i, step := range []struct {
 		gap    time.Duration // until the packet comes
-		polled time.Duration // how long it was asked for
+		polled time.Duration // the requested time
 	}{
 		{20 * time.Microsecond, 0}, // nothing is known yet
 		{20 * time.Microsecond, 20 * time.Microsecond},
@@ -26,7 +26,7 @@ func TestBusyPoll(t *testing.T) {
 		now = now.Add(step.gap)
 		b.end(now)
 		if polled != step.polled {
-			t.Errorf("step %d: asked for %v, want %v", i, polled, step.polled)
+			t.Errorf("step %d: polls for %v, want %v", i, polled, step.polled)
 		}
 	}
 }

@@ -169,7 +169,7 @@ func TestTakenQueueNamesItsOwner(t *testing.T) {
 		return err
 	})
 	if want := fmt.Sprintf("port id %d", c.PortID); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "queue 100") {
-		t.Errorf("error %v, want one that says %q", err, want)
+		t.Errorf("error %v, want one with %q", err, want)
 	}
 }
 
@@ -242,7 +242,7 @@ func TestFullQueueLetsPass(t *testing.T) {
 	}
 }
 
-// TestArrived: a packet that comes from elsewhere says when it arrived; one that is made on
+// TestArrived: a packet that comes from elsewhere has the time of its arrival; one that is made on
 // the host does not.
 func TestArrived(t *testing.T) {
 	h := newHost(t)
@@ -261,7 +261,7 @@ func TestArrived(t *testing.T) {
 		client.AddAddress("eth0", netip.MustParsePrefix("198.51.100.2/24"))); err != nil {
 		t.Fatal(err)
 	}
-	// arrived says whether the packet that is sent has a stamp, which has to be right.
+	// arrived reports whether the packet that is sent has a stamp, which has to be right.
 	arrived := func(hook nfqueue.Hook, send func() error) bool {
 		t.Helper()
 		before := time.Now().Truncate(time.Microsecond)

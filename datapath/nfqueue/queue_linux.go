@@ -191,18 +191,17 @@ func (q *Queue) wait(packets []Packet) (n int, err error) {
 func (q *Queue) parse(datagrams int, packets []Packet, err error) (n int, _ error) {
 	for i := range datagrams {
 		p, e := parse(q.in.Datagram(i))
-		switch e.(type) {
-		case answer:
-			if !q.closed.Load() {
-				// ENOENT: the packet was flushed, because a base chain of the namespace was
-				// deleted.
-				q.refused.Add(1)
-			}
-		case nil:
+		if e == nil {
 			packets[n] = p
 			n++
-		default:
+			continue
+		}
+		if _, ok := errors.AsType[answer](e); !ok {
 			return n, e
+		}
+		if !q.closed.Load() {
+			// ENOENT: the packet was flushed, because a base chain of the namespace was deleted.
+			q.refused.Add(1)
 		}
 	}
 	return n, err

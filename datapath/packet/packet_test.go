@@ -150,7 +150,7 @@ func TestExtensions(t *testing.T) {
 		{"neither", []byte{0x50}, ErrNotIP, false},
 	} {
 		p, err := Decode(tt.packet)
-		if !errors.Is(err, tt.err) || p.Fragment != tt.fragment && err != ErrTruncated {
+		if !errors.Is(err, tt.err) || p.Fragment != tt.fragment && !errors.Is(err, ErrTruncated) {
 			t.Errorf("%s: %v, fragment %v", tt.name, err, p.Fragment)
 		}
 		if err == nil && (p.Tuple.Source.String() != "[fd44::9]:41000" || p.Tuple.Destination.String() != "[fd96::10]:53") {

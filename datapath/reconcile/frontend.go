@@ -45,7 +45,7 @@ func newBackends(s *decision.ServicePort) *backends {
 	return b
 }
 
-// with adds the backends of another service port that claims the same frontend: the next one gets
+// with adds the backends of another service port with the same frontend: the next one gets
 // the packets that the first one skips.
 func (b *backends) with(other *backends) *backends {
 	if b == nil || b == other {
@@ -116,7 +116,7 @@ func (v *view) sameAs(t *decision.Table) bool {
 }
 
 // sameFlows reports whether two service ports have the same frontends and backends, and skip the
-// same packets for others that claim these frontends.
+// same packets for others with these frontends.
 func sameFlows(a, b *decision.ServicePort) bool {
 	return a == b ||
 		a.Family == b.Family && a.ClusterIP == b.ClusterIP && a.Port == b.Port && a.NodePort == b.NodePort &&

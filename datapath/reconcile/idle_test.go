@@ -18,7 +18,7 @@ func TestIdleFlowIsLearntAgain(t *testing.T) {
 		conn, err := l.client.Dial(context.Background(), "udp", netip.AddrPort{}, l.service)
 		must(t, err)
 		defer conn.Close()
-		ask := func() {
+		send := func() {
 			t.Helper()
 			b := make([]byte, 9)
 			_, err := conn.Write(b)
@@ -26,8 +26,8 @@ func TestIdleFlowIsLearntAgain(t *testing.T) {
 			_, err = conn.Read(b)
 			must(t, err)
 		}
-		ask()
-		ask() // the connection is established
+		send()
+		send() // the connection is established
 		tuple := conntrack.Tuple{
 			Protocol: 17, Source: netip.MustParseAddrPort(conn.LocalAddr().String()), Destination: l.service,
 		}
@@ -40,7 +40,7 @@ func TestIdleFlowIsLearntAgain(t *testing.T) {
 		before := queued()
 		must(t, l.seen.Forget([]conntrack.Tuple{tuple, reply})) // as if time had passed
 		for range 5 {
-			ask()
+			send()
 		}
 		if n := queued() - before; n != 1 {
 			t.Errorf("%d packets of an established flow were queued, want the first one", n)

@@ -34,7 +34,7 @@ type datagram struct {
 
 func (s *sender) send() *datagram { return &datagram{next: s.raw} }
 
-// finish lets a datagram go all its way, and says what became of it.
+// finish lets a datagram go all its way, and returns its result.
 func (s *sender) finish(d *datagram) string {
 	for d.next != nil {
 		d.next(d)

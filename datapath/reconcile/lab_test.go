@@ -186,7 +186,7 @@ func (l *lab) receive(at netip.AddrPort, answers bool) *receiver {
 // arrive: a few may be on the way. The number of the latest that arrived is arrived's.
 type sender struct {
 	sent    atomic.Int64
-	refused atomic.Int64 // how often the socket was told that nobody listens
+	refused atomic.Int64 // how often the socket got the error that there is no listener
 	stop    func()       // ends it and waits for that
 }
 
@@ -231,7 +231,7 @@ func (l *lab) send(i int, arrived func() int64) *sender {
 	return s
 }
 
-// eventually waits until f says true.
+// eventually waits until f returns true.
 func (l *lab) eventually(what string, f func() bool) {
 	l.t.Helper()
 	for deadline := time.Now().Add(patience); !f(); time.Sleep(time.Millisecond) {

@@ -81,7 +81,7 @@ func randomFlows(r *rand.Rand, n int) []conntrack.State {
 	return flows
 }
 
-// checkPass asks the decision itself whether a pass was right about a flow.
+// checkPass checks with the decision itself whether a pass was right about a flow.
 func checkPass(t *testing.T, before, now *decision.Table, s *conntrack.State, removed bool) {
 	t.Helper()
 	p := decision.Packet{Protocol: decision.Protocol(s.Original.Protocol), Source: s.Original.Source, Destination: s.Original.Destination}
@@ -165,7 +165,7 @@ func runProperty(t *testing.T, k kernel, seed uint64, n int) {
 	}
 	left := dump()
 	if result.Total() != len(all)-len(left) || len(all) != n {
-		t.Errorf("seed %d: %d of %d flows are left, the result says %+v", seed, len(left), len(all), result)
+		t.Errorf("seed %d: %d of %d flows are left, the result has %+v", seed, len(left), len(all), result)
 	}
 	for tuple, s := range all {
 		_, kept := left[tuple]

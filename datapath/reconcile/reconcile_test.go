@@ -14,7 +14,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// world is a fake kernel: connections, and what was asked of it, in order.
+// world is a fake kernel: connections, and the requests to it, in order.
 type world struct {
 	*conntrack.Table
 	kernel  *conntracktest.Fake
@@ -157,7 +157,7 @@ func TestInterruptedDumps(t *testing.T) {
 	if result, err := w.reconciler().Run(table(onlyTwo)); err != nil || result.Examined != 3 || result.Total() != 2 {
 		t.Errorf("result %+v, error %v", result, err)
 	}
-	// Not one whole dump: what was told is removed, and the error asks for more.
+	// Not one whole dump: what was dumped is removed, and the error requests another pass.
 	w = newWorld(t, flows...)
 	w.kernel.Interrupt = maxDumps
 	r := w.reconciler()
@@ -203,8 +203,8 @@ func TestFailures(t *testing.T) {
 	})
 }
 
-// TestServicesThatWentAway: entries of an earlier proxy have no mark; only that there
-// was such a service tells.
+// TestServicesThatWentAway: entries of an earlier proxy have no mark; they are known only
+// by the service that there was.
 func TestServicesThatWentAway(t *testing.T) {
 	foreign := []string{
 		"udp 10.244.1.9:1001 10.96.0.10:53 > 10.244.0.2:53",

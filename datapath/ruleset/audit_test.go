@@ -141,7 +141,7 @@ func TestDamage(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				defer r.Remove() //nolint:errcheck // the namespace goes anyway
+				defer r.Remove() // the namespace goes anyway
 				table := decision.NewTable(1, time.Time{}, auditNode, services(30))
 				if err := r.Follow(table); err != nil {
 					return err
@@ -181,7 +181,7 @@ func TestFollowFindsDamage(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		defer r.Remove() //nolint:errcheck // the namespace goes anyway
+		defer r.Remove() // the namespace goes anyway
 		for i, script := range []string{"flush ruleset", "delete table inet nfqproxy\nadd table inet nfqproxy", "delete element inet nfqproxy nodeport4 { tcp . 30000 }"} {
 			if err := r.Follow(decision.NewTable(1, time.Time{}, auditNode, services(5))); err != nil {
 				t.Fatal(err)
@@ -209,12 +209,12 @@ func TestNoDamage(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		defer r.Remove() //nolint:errcheck // the namespace goes anyway
+		defer r.Remove() // the namespace goes anyway
 		seen, err := OpenSeen()
 		if err != nil {
 			return err
 		}
-		defer seen.Close() //nolint:errcheck // likewise
+		defer seen.Close() // likewise
 		changeRules(t, "table ip others { set s { type ipv4_addr; }; chain c { }; }")
 		for i := range 60 {
 			table := decision.NewTable(uint64(i), time.Time{}, auditNode, services(i*37%50))
@@ -263,7 +263,7 @@ func TestFlushAndReload(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		defer r.Remove() //nolint:errcheck // the namespace goes anyway
+		defer r.Remove() // the namespace goes anyway
 		// Started by this thread, it runs in its namespace.
 		others := exec.Command("sh", "-ec", `i=0
 while [ $i -lt 40 ]; do
@@ -317,7 +317,7 @@ func TestAuditWithoutEvent(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		defer r.Remove() //nolint:errcheck // the namespace goes anyway
+		defer r.Remove() // the namespace goes anyway
 		table := decision.NewTable(1, time.Time{}, auditNode, services(3))
 		for i := range 3 {
 			if done, err := r.Audit(table, false); err != nil || i > 0 && !done.None() {

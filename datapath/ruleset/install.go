@@ -282,7 +282,7 @@ func Cleanup() (removed bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("open nftables: %w", err)
 	}
-	defer conn.CloseLasting() //nolint:errcheck // everything is said by Flush
+	defer conn.CloseLasting() // Flush has reported every error
 	conn.DelTable(&nftables.Table{Name: TableName, Family: nftables.TableFamilyINet})
 	switch err := conn.Flush(); {
 	case errors.Is(err, unix.ENOENT):

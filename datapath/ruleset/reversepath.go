@@ -28,7 +28,7 @@ func ProbeReversePath() error {
 	if err != nil {
 		return fmt.Errorf("open nftables: %w", err)
 	}
-	defer conn.CloseLasting() //nolint:errcheck // everything is said by Flush
+	defer conn.CloseLasting() // Flush has reported every error
 	chain := &nftables.Chain{Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRef(priorityQueue)}
 	exprs := rule{notDecrypted(), sourceNotLocal(), noWayBack(true), noWayBack(false), accept()}.exprs()
 	if err := tryChain(conn, chain, exprs); err != nil {

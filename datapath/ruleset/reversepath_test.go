@@ -11,7 +11,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
-// withReversePath is the spec that judges the way back to sources.
+// withReversePath is the spec that checks the way back to sources.
 func withReversePath() Spec {
 	s := spec()
 	s.ReversePath = true

@@ -103,7 +103,7 @@ func testForget(t *testing.T, remove int) {
 		if err := seen.Forget(flows(1000, 2)); err != nil {
 			t.Errorf("without a ruleset: %v", err)
 		}
-		// Somebody installs it again: the same socket goes on.
+		// It is installed again: the same socket goes on.
 		if r, err = install(spec()); err != nil {
 			return err
 		}

@@ -16,7 +16,7 @@ import (
 func TestUnansweredAreForgottenSoon(t *testing.T) {
 	netns.RequireTool(t, "ip")
 	inNamespace(t, func() error {
-		r, err := install(spec()) // nobody listens at the queues: packets pass
+		r, err := install(spec()) // there is no listener at the queues: packets pass
 		if err != nil {
 			return err
 		}

@@ -15,12 +15,12 @@ func TestLostEvents(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		defer r.Remove() //nolint:errcheck // the namespace goes anyway
+		defer r.Remove() // the namespace goes anyway
 		seen, err := OpenSeen()
 		if err != nil {
 			return err
 		}
-		defer seen.Close() //nolint:errcheck // likewise
+		defer seen.Close() // likewise
 		table := decision.NewTable(1, time.Time{}, decision.Node{}, nil)
 		remember(t, r, flows(1000, 1))
 		if err := r.watch.SetReadBuffer(1); err != nil {
@@ -44,7 +44,7 @@ func TestLostEvents(t *testing.T) {
 				t.Fatalf("round %d: %d elements in the set, %v; want 1", round, len(n), err)
 			}
 		}
-		r.watch.SetReadBuffer(1 << 18) //nolint:errcheck // as good as it gets
+		r.watch.SetReadBuffer(1 << 18) // as good as it gets
 		changeRules(t, "delete table inet nfqproxy")
 		repairs(t, r, table)
 		return nil

@@ -96,7 +96,7 @@ func sample(f decision.Family) *xtables.Table {
 	return b
 }
 
-// describe tells the chains with their rules' matches and targets.
+// describe lists the chains with their rules' matches and targets.
 func describe(t *testing.T, b *xtables.Table) string {
 	t.Helper()
 	spans, err := b.Spans()

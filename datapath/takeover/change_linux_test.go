@@ -29,7 +29,7 @@ func TestChangedMeanwhile(t *testing.T) {
 	})
 }
 
-// TestGoneMeanwhile: somebody else has cleaned up.
+// TestGoneMeanwhile: another program has cleaned up.
 func TestGoneMeanwhile(t *testing.T) {
 	forEach(t, func(t *testing.T, b backend, f decision.Family) {
 		n := newNode(t)

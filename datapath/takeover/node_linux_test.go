@@ -59,7 +59,7 @@ func (n node) load(b backend, f decision.Family, text string) {
 	n.mustRun(text, tool(b, f, "restore"), "--noflush", "--counters")
 }
 
-// save is what iptables-save tells, counters included, without its remarks.
+// save is the output of iptables-save, counters included, without its remarks.
 func (n node) save(b backend, f decision.Family) string {
 	n.Helper()
 	return regexp.MustCompile(`(?m)^#.*\n`).ReplaceAllString(n.mustRun("", tool(b, f, "save"), "--counters"), "")

@@ -78,7 +78,7 @@ func TestConditions(t *testing.T) {
 }
 
 // TestOtherConditions: a bit anywhere in the generic part but for the protocol is a condition
-// that the others do not tell of.
+// that the others do not show.
 func TestOtherConditions(t *testing.T) {
 	for _, f := range families {
 		c := Conditions{Protocol: 6, Matches: []Extension{Mark(1, 1)}}

@@ -21,8 +21,10 @@ const (
 	// Hooks is NF_INET_NUMHOOKS.
 	Hooks = 5
 	// StandardTarget is the name of the target with a verdict: accept, drop, return, jump
-	// or on to the next rule. ErrorTarget heads a chain, or ends the table.
-	StandardTarget, ErrorTarget = "", "ERROR"
+	// or on to the next rule.
+	StandardTarget = ""
+	// ErrorTarget is the name of the target that heads a chain, or ends the table.
+	ErrorTarget = "ERROR"
 
 	extensionHeader = 32 // sizeof(struct xt_entry_target), and xt_entry_match
 	counterSize     = 16 // sizeof(struct xt_counters)

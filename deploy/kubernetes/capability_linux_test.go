@@ -65,10 +65,10 @@ func TestCapabilities(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		said := make([]byte, len("ready\n"))
-		n, _ := ready.Read(said) // 0 if the daemon ends before
+		first := make([]byte, len("ready\n"))
+		n, _ := ready.Read(first) // 0 if the daemon ends before
 		if n > 0 {
-			ask(t, ns)
+			connect(t, ns)
 		}
 		_ = cmd.Process.Signal(os.Interrupt)
 		_ = cmd.Wait()
@@ -83,7 +83,7 @@ func TestCapabilities(t *testing.T) {
 				t.Errorf("cleanup: %v: %s", err, &out)
 			}
 		}
-		return string(said[:n]) + log.String()
+		return string(first[:n]) + log.String()
 	}
 	var names []string
 	for _, c := range added {
@@ -131,7 +131,7 @@ func newNode(t *testing.T) *netns.Namespace {
 		node.AddVeth("pod", pod, "eth0"),
 		node.AddAddress("pod", netip.MustParsePrefix("10.244.0.1/24")),
 		pod.AddAddress("eth0", netip.MustParsePrefix("10.244.0.2/24")),
-		// A way for service addresses, whoever is there.
+		// A route for service addresses.
 		node.AddRoute(netns.Route{Destination: netip.MustParsePrefix("0.0.0.0/0"), Via: netip.MustParseAddr("10.244.0.2"), Link: "pod"}),
 	} {
 		if err != nil {
@@ -141,8 +141,8 @@ func newNode(t *testing.T) *netns.Namespace {
 	return node
 }
 
-// ask connects to the service.
-func ask(t *testing.T, node *netns.Namespace) {
+// connect requests the service.
+func connect(t *testing.T, node *netns.Namespace) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -153,6 +153,6 @@ func ask(t *testing.T, node *netns.Namespace) {
 	}
 	defer c.Close()
 	if text, err := io.ReadAll(c); err != nil || string(text) != "the endpoint" {
-		t.Errorf("the service says %q, %v", text, err)
+		t.Errorf("the service answers %q, %v", text, err)
 	}
 }

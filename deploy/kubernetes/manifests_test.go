@@ -41,8 +41,8 @@ func read[T any](t *testing.T, path string) *T {
 	return object
 }
 
-// object decodes a manifest by what it says it is.
-func object(t *testing.T, path string) any {
+// decodes checks that a manifest decodes as an object of its kind.
+func decodes(t *testing.T, path string) {
 	t.Helper()
 	var meta metav1.PartialObjectMetadata
 	text, err := os.ReadFile(path)
@@ -54,20 +54,20 @@ func object(t *testing.T, path string) any {
 	}
 	switch meta.APIVersion + " " + meta.Kind {
 	case "v1 ServiceAccount":
-		return read[corev1.ServiceAccount](t, path)
+		read[corev1.ServiceAccount](t, path)
 	case "v1 ConfigMap":
-		return read[corev1.ConfigMap](t, path)
+		read[corev1.ConfigMap](t, path)
 	case "v1 Pod":
-		return read[corev1.Pod](t, path)
+		read[corev1.Pod](t, path)
 	case "apps/v1 DaemonSet":
-		return read[appsv1.DaemonSet](t, path)
+		read[appsv1.DaemonSet](t, path)
 	case "rbac.authorization.k8s.io/v1 ClusterRole":
-		return read[rbacv1.ClusterRole](t, path)
+		read[rbacv1.ClusterRole](t, path)
 	case "rbac.authorization.k8s.io/v1 ClusterRoleBinding":
-		return read[rbacv1.ClusterRoleBinding](t, path)
+		read[rbacv1.ClusterRoleBinding](t, path)
+	default:
+		t.Fatalf("%s: %s of %s is not expected here", path, meta.Kind, meta.APIVersion)
 	}
-	t.Fatalf("%s: %s of %s is not expected here", path, meta.Kind, meta.APIVersion)
-	return nil
 }
 
 // TestManifests: each file is valid, and named by exactly the kustomization beside it.
@@ -103,7 +103,7 @@ func TestManifests(t *testing.T) {
 				t.Errorf("%s does not name %s", path, file)
 			}
 			if text, _ := os.ReadFile(file); !strings.Contains(string(text), "$patch: delete") {
-				object(t, file)
+				decodes(t, file)
 			}
 		}
 		return nil
@@ -111,7 +111,7 @@ func TestManifests(t *testing.T) {
 	if err != nil || kustomizations != 4 || manifests != 10 {
 		t.Errorf("%d kustomizations with %d manifests, error %v", kustomizations, manifests, err)
 	}
-	object(t, "cleanup/pod.yaml")
+	decodes(t, "cleanup/pod.yaml")
 }
 
 // TestConfiguration: the daemon takes the ConfigMap's file without a warning.
@@ -182,7 +182,7 @@ func TestReferences(t *testing.T) {
 	}
 }
 
-// TestSecurity: what the pod may do is no more than README.md says.
+// TestSecurity: the pod has no more rights than README.md lists.
 func TestSecurity(t *testing.T) {
 	pod := read[appsv1.DaemonSet](t, "base/daemonset.yaml").Spec.Template.Spec
 	s := pod.Containers[0].SecurityContext

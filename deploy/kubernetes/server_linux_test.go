@@ -18,7 +18,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
-// withPodNames is an overlay of somebody's own with everything in it.
+// withPodNames is a user's own overlay with everything in it.
 const withPodNames = `apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 resources: [../kubeadm]

@@ -91,12 +91,12 @@ func startUp(t *testing.T, name string) (cmd *exec.Cmd, rest io.Reader) {
 		_ = r.Close()
 	})
 	b := bufio.NewReader(r)
-	var said strings.Builder
+	var printed strings.Builder
 	for {
 		line, err := b.ReadString('\n')
-		said.WriteString(line)
+		printed.WriteString(line)
 		if err != nil {
-			t.Fatalf("lab up %s ended: %s", name, said.String())
+			t.Fatalf("lab up %s ended: %s", name, printed.String())
 		}
 		if strings.HasPrefix(line, "Decisions") {
 			return cmd, b
@@ -193,7 +193,7 @@ func TestExecSignals(t *testing.T) {
 		_ = w.Close()
 		b := bufio.NewReader(r)
 		if line, err := b.ReadString('\n'); line != "on\n" {
-			t.Fatalf("said %q, %v", line, err)
+			t.Fatalf("printed %q, %v", line, err)
 		}
 		return cmd, b
 	}
@@ -227,19 +227,19 @@ func TestExecTerminal(t *testing.T) {
 		}
 		defer terminal.Close()
 		b := bufio.NewReader(terminal)
-		var said strings.Builder
+		var printed strings.Builder
 		for {
 			line, err := b.ReadString('\n')
-			said.WriteString(line)
+			printed.WriteString(line)
 			if strings.Contains(line, "ready") {
 				_, _ = io.WriteString(terminal, input)
 			}
-			if err != nil { // EIO: nobody has the other end
+			if err != nil { // EIO: the other end is closed
 				break
 			}
 		}
 		_ = cmd.Wait()
-		return said.String(), cmd.ProcessState.ExitCode()
+		return printed.String(), cmd.ProcessState.ExitCode()
 	}
 	out, code := run("", "tty; stty size; exit 5")
 	if !strings.Contains(out, "/dev/pts/") || !strings.Contains(out, "33 77") || code != 5 {
@@ -261,7 +261,7 @@ func TestStatusAndDown(t *testing.T) {
 	stdout, stderr, code := output(t, command(t, "status", "kind"))
 	for _, want := range []string{"lab kind, up since", "kind-worker2        172.20.0.3  10.244.2.0/24  ready", "default/shell          10.244.1.9  kind-worker", "outside  192.0.2.10"} {
 		if !strings.Contains(stdout, want) {
-			t.Errorf("status does not say %q: %s%s", want, stdout, stderr)
+			t.Errorf("status does not print %q: %s%s", want, stdout, stderr)
 		}
 	}
 	if code != 0 {
@@ -284,9 +284,9 @@ func TestStatusAndDown(t *testing.T) {
 	if _, stderr, _ := output(t, command(t, "status", "kind")); !strings.Contains(stderr, "lab kind is not running") {
 		t.Errorf("after down: %s", stderr)
 	}
-	said, _ := io.ReadAll(rest)
-	if err := up.Wait(); err != nil || !strings.Contains(string(said), "stopping lab") {
-		t.Errorf("lab up ended with %v: %s", err, said)
+	printed, _ := io.ReadAll(rest)
+	if err := up.Wait(); err != nil || !strings.Contains(string(printed), "stopping lab") {
+		t.Errorf("lab up ended with %v: %s", err, printed)
 	}
 	if _, stderr, code := output(t, command(t, "down", "")); code != 1 || !strings.Contains(stderr, "no lab is running") {
 		t.Errorf("down again: %d, %s", code, stderr)
@@ -462,17 +462,17 @@ func TestInterruptedEarly(t *testing.T) {
 		}
 		// Ends with the last process that holds it. A lab that goes on would hold it for ever.
 		_ = r.SetReadDeadline(time.Now().Add(time.Minute))
-		said, err := io.ReadAll(r)
+		printed, err := io.ReadAll(r)
 		_ = r.Close()
 		if err != nil {
 			_ = cmd.Process.Kill()
 			_ = cmd.Wait()
-			t.Fatalf("%s %s after the start is lost: %v: %s", s, longest*time.Duration(i)/times, err, said)
+			t.Fatalf("%s %s after the start is lost: %v: %s", s, longest*time.Duration(i)/times, err, printed)
 		}
 		_ = cmd.Wait()
 		code := cmd.ProcessState.ExitCode() // -1: it was the signal that ended it
-		if strings.Contains(string(said), "panic") || !slices.Contains([]int{-1, 0, 1, 128 + int(s)}, code) {
-			t.Errorf("%s %s after the start: exit code %d, %s", s, longest*time.Duration(i)/times, code, said)
+		if strings.Contains(string(printed), "panic") || !slices.Contains([]int{-1, 0, 1, 128 + int(s)}, code) {
+			t.Errorf("%s %s after the start: exit code %d, %s", s, longest*time.Duration(i)/times, code, printed)
 		}
 		codes[code]++
 	}

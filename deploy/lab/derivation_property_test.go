@@ -79,7 +79,7 @@ func TestDeriveErrors(t *testing.T) {
 }
 
 // TestDerivedLabsAreValid makes labs of random clusters: what comes out is a valid lab, has
-// every endpoint, and says the same when it is written and read again.
+// every endpoint, and means the same when it is written and read again.
 func TestDerivedLabsAreValid(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 0))
@@ -142,7 +142,7 @@ func TestDerivedLabsAreValid(t *testing.T) {
 		}
 		for a := range endpoints {
 			if !there[netip.AddrPortFrom(a, 8080)] {
-				t.Fatalf("seed %d: nobody serves %s\n%s", seed, a, spec.Marshal(guesses))
+				t.Fatalf("seed %d: no endpoint serves %s\n%s", seed, a, spec.Marshal(guesses))
 			}
 		}
 	}

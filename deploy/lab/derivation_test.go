@@ -47,7 +47,7 @@ func TestDerive(t *testing.T) {
 				"cluster CIDR 10.244.0.0/23", "client database-1 is the endpoint 203.0.113.7 of Service shop/database", "client outside at 192.0.2.10", "shell-1, shell-2"},
 		},
 		{
-			name:    "services alone, as rules tell of them",
+			name:    "services alone, as rules show them",
 			objects: web + sliceObject("shop", "web", 8080, "10.244.2.2", "10.244.1.2") + serviceObject("default", "kubernetes", "10.96.0.1", 443) + sliceObject("default", "kubernetes", 6443, "172.20.0.4"),
 			options: DeriveOptions{ClusterCIDRs: prefixes("10.244.0.0/16")},
 			want: Spec{

@@ -35,9 +35,9 @@ ports: [{port: 80}]
 endpoints: [{addresses: [10.244.0.2]}, {addresses: [10.244.0.99]}]
 `
 
-// TestSavesAreJudged saves a lab's file again and again, as an editor does, while the lab
+// TestSavesAreChecked saves a lab's file again and again, as an editor does, while the lab
 // runs.
-func TestSavesAreJudged(t *testing.T) {
+func TestSavesAreChecked(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lab.yaml")
 	save := func(text string) {
 		t.Helper()
@@ -70,7 +70,7 @@ func TestSavesAreJudged(t *testing.T) {
 		{"a port more", "[{port: 80}]}\n---", "[{port: 80}, {port: 81}]}\n---", []string{"NOT APPLIED", "pod default/web is changed in the file"}},
 		{"a pod less", "- {name: web, node", "# - {name: web, node", []string{"NOT APPLIED", "pod default/web is removed from the file"}},
 		{"an option of the proxies", "nodes:\n", "proxy: {masqueradeAll: true}\nnodes:\n", []string{"NOT APPLIED", "proxy is changed in the file"}},
-		{"an endpoint of nobody", "[10.244.0.99]", "[10.244.0.98]", []string{"NOT APPLIED", "endpoint 10.244.0.98:80 of Service default/web: no host of the running lab has this address"}},
+		{"an endpoint of no host", "[10.244.0.99]", "[10.244.0.98]", []string{"NOT APPLIED", "endpoint 10.244.0.98:80 of Service default/web: no host of the running lab has this address"}},
 		{"a node port that nothing assigns", "spec:\n", "spec:\n  type: NodePort\n", []string{"WARNING", "service default/web of type NodePort has no nodePort for port 80/TCP"}},
 		{"an old spelling", "clusterIP: 10.96.0.1", "clusterIP: 10.96.0.01", []string{"WARNING", `"10.96.0.01" is read as 10.96.0.1`}},
 		{"mended at last", "", "", nil},

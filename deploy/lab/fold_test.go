@@ -33,7 +33,7 @@ func TestFold(t *testing.T) {
 			t.Errorf("fold(%q, %d)\n%s\nwant\n%s", tc.line, tc.width, got, tc.want)
 		}
 	}
-	// Colours take no room, and stay.
+	// Colours have no width, and stay.
 	painted := flowtext.Style{Color: true}.Paint(flowtext.Green, "one two") + " three"
 	if got := fold(painted, 9); ansi.Strip(got) != "one two\nthree" || !strings.Contains(got, "\x1b[32m") {
 		t.Errorf("%q", got)

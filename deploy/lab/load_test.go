@@ -119,7 +119,7 @@ func TestParseErrors(t *testing.T) {
 		{"host bits", "[10.244.1.0/24]", "[10.244.1.7/24]", []string{"nodes[1].podCIDRs[0]: 10.244.1.7/24 has bits of a host; the CIDR is 10.244.1.0/24"}},
 		{"overlapping pods", "[10.244.1.0/24]", "[10.244.0.0/17]", []string{"nodes[1].podCIDRs[0]: 10.244.0.0/17 overlaps with the pod CIDR 10.244.0.0/24"}},
 		{"outside of the cluster", "[10.244.1.0/24]", "[10.245.1.0/24]", []string{"nodes[1].podCIDRs[0]: 10.245.1.0/24 is not within clusterCIDRs"}},
-		{"no room", "[10.244.1.0/24]", "[10.244.1.0/31]", []string{"nodes[1].podCIDRs[0]: 10.244.1.0/31 is too small"}},
+		{"too small", "[10.244.1.0/24]", "[10.244.1.0/31]", []string{"nodes[1].podCIDRs[0]: 10.244.1.0/31 is too small"}},
 		{"no way", "[10.244.1.0/24]", `["fd00::/64"]`, []string{"nodes[1].podCIDRs[0]: fd00::/64: the node has no IPv6 address"}},
 		{"second CIDR", "[10.244.1.0/24]", "[10.244.1.0/24, 10.244.2.0/24]", []string{"nodes[1].podCIDRs[1]: 10.244.2.0/24 is a second IPv4 CIDR"}},
 		{"network overlaps pods", "cidr: 192.0.2.0/24", "cidr: 0.0.0.0/0", []string{"networks[0].cidr: 0.0.0.0/0 overlaps with clusterCIDRs[0] 10.244.0.0/16"}},
@@ -162,8 +162,8 @@ func TestParseErrors(t *testing.T) {
 	}
 }
 
-// One reading tells everything that is wrong.
-func TestParseTellsAll(t *testing.T) {
+// TestParseReportsAll: one reading reports everything that is wrong.
+func TestParseReportsAll(t *testing.T) {
 	text := strings.NewReplacer("[192.0.2.10]", "[x]", "port: 6443", "port: x", "seed: 7", "seed: x").Replace(small)
 	_, err := Parse("lab.yaml", []byte(text))
 	var errs manifest.Errors

@@ -16,8 +16,8 @@ import (
 
 func TestMain(m *testing.M) { netns.Main(m) }
 
-// fakeDaemonVariable makes a daemon of this test binary, one that behaves as the
-// variable says.
+// fakeDaemonVariable runs this test binary as a daemon. Its value is the
+// daemon's behaviour.
 const fakeDaemonVariable = "LAB_TEST_DAEMON"
 
 func init() {

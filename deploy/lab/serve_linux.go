@@ -89,7 +89,7 @@ func (c *attendant) answer(ctx context.Context, conn *net.UnixConn) {
 		c.down()
 		_ = writeMessage(conn, response{Done: true})
 	case r.Exec != nil:
-		code, err := c.exec(ctx, conn, r.Exec, files)
+		code, err := c.exec(conn, r.Exec, files)
 		r := response{Exit: &code}
 		if err != nil {
 			r.Error = err.Error()
@@ -108,7 +108,7 @@ const (
 )
 
 // exec runs a command in a host and returns its exit code, also with an error.
-func (c *attendant) exec(ctx context.Context, conn *net.UnixConn, r *execRequest, files []*os.File) (int, error) {
+func (c *attendant) exec(conn *net.UnixConn, r *execRequest, files []*os.File) (int, error) {
 	ns, err := c.lab.Namespace(r.Host)
 	if err != nil {
 		return 1, err

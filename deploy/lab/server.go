@@ -116,7 +116,7 @@ func (s *server) serveTCP(l net.Listener) {
 	s.wg.Go(func() { _ = s.http.Serve(queue) })
 	s.wg.Go(func() {
 		defer s.forget(l)
-		defer queue.Close() //nolint:errcheck // cannot fail
+		defer queue.Close() // cannot fail
 		limit := make(chan struct{}, maxConnections)
 		for {
 			limit <- struct{}{}
@@ -156,7 +156,7 @@ func (s *server) greet(c *conn, queue *connQueue) {
 		}
 		return
 	}
-	defer c.Close() //nolint:errcheck // the response is complete
+	defer c.Close() // the response is complete
 	_, _ = c.Write(s.identity.line(c.RemoteAddr(), c.LocalAddr()))
 	// Closing with unread data in the buffer would reset the connection, and the client might
 	// lose the response.

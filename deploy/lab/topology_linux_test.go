@@ -13,8 +13,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/deploy/labs"
 )
 
-// ask sends a line from a host and gives the answer.
-func ask(ctx context.Context, l *Lab, from, network string, to netip.AddrPort) (Answer, error) {
+// roundTrip sends a line from a host and returns the answer.
+func roundTrip(ctx context.Context, l *Lab, from, network string, to netip.AddrPort) (Answer, error) {
 	ns, err := l.Namespace(from)
 	if err != nil {
 		return Answer{}, err
@@ -67,13 +67,13 @@ func TestTopology(t *testing.T) {
 					if !ok || from == p.who {
 						continue
 					}
-					// A node asks its own pods from their gateway.
+					// A node's source to its own pods is their gateway.
 					if node != nil {
 						if g, err := gatewayOf(node, p.at.Addr()); err == nil {
 							source = g
 						}
 					}
-					a, err := ask(t.Context(), l, from, p.protocol.Lower(), p.at)
+					a, err := roundTrip(t.Context(), l, from, p.protocol.Lower(), p.at)
 					if err != nil {
 						t.Errorf("%s to %s %s/%s: %v", from, p.who, p.at, p.protocol, err)
 						continue
@@ -100,7 +100,7 @@ func TestTopology(t *testing.T) {
 					if _, ok := decision.AddressOf(c.Addresses, decision.FamilyOf(p.at.Addr())); !ok || p.who == c.Name || p.protocol != decision.TCP {
 						continue
 					}
-					_, err := ask(t.Context(), l, c.Name, "tcp", p.at)
+					_, err := roundTrip(t.Context(), l, c.Name, "tcp", p.at)
 					if p.pod && !errors.Is(err, unix.ENETUNREACH) && !errors.Is(err, unix.EHOSTUNREACH) {
 						t.Errorf("%s to pod %s: %v, want unreachable", c.Name, p.at, err)
 					}
@@ -109,10 +109,10 @@ func TestTopology(t *testing.T) {
 					}
 				}
 			}
-			// Nobody knows a way to service addresses, and nobody waits long to hear so.
+			// There is no route to service addresses, and the error comes at once.
 			service := netip.MustParseAddrPort("10.96.0.1:443")
 			for _, from := range s.Hosts() {
-				if _, err := ask(t.Context(), l, from, "tcp", service); !errors.Is(err, unix.ENETUNREACH) && !errors.Is(err, unix.EHOSTUNREACH) {
+				if _, err := roundTrip(t.Context(), l, from, "tcp", service); !errors.Is(err, unix.ENETUNREACH) && !errors.Is(err, unix.EHOSTUNREACH) {
 					t.Errorf("%s to %s: %v, want unreachable", from, service, err)
 				}
 			}
@@ -124,10 +124,10 @@ func TestTopology(t *testing.T) {
 func TestRefusal(t *testing.T) {
 	l := mustUp(t, "kind", "")
 	for range 50 {
-		if _, err := ask(t.Context(), l, "shell", "tcp", netip.MustParseAddrPort("10.244.2.2:81")); !errors.Is(err, unix.ECONNREFUSED) {
+		if _, err := roundTrip(t.Context(), l, "shell", "tcp", netip.MustParseAddrPort("10.244.2.2:81")); !errors.Is(err, unix.ECONNREFUSED) {
 			t.Fatalf("%v, want connection refused", err)
 		}
-		if _, err := ask(t.Context(), l, "shell", "udp", netip.MustParseAddrPort("10.244.0.2:54")); !errors.Is(err, unix.ECONNREFUSED) {
+		if _, err := roundTrip(t.Context(), l, "shell", "udp", netip.MustParseAddrPort("10.244.0.2:54")); !errors.Is(err, unix.ECONNREFUSED) {
 			t.Fatalf("%v, want connection refused", err)
 		}
 	}

@@ -39,7 +39,7 @@ func TestRemedy(t *testing.T) {
 			got := remedyFrom(func(path string) string { return tc.files[path] }, tc.root)
 			for _, w := range tc.want {
 				if !strings.Contains(got, w) {
-					t.Errorf("%q does not say %q", got, w)
+					t.Errorf("%q does not contain %q", got, w)
 				}
 			}
 			if tc.root && strings.Contains(got, "sudo nfqproxy") {
@@ -138,8 +138,8 @@ func program(t *testing.T, name string) *exec.Cmd {
 	return cmd
 }
 
-// asNobody lets the command be an ordinary user's.
-func asNobody(t *testing.T, cmd *exec.Cmd) {
+// asOrdinaryUser runs the command as an ordinary user.
+func asOrdinaryUser(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	if ids, err := os.ReadFile("/proc/self/uid_map"); err != nil || !strings.Contains(string(ids), "4294967295") {
 		Missing(t, "another user: there is only one here, because this is not really root")
@@ -165,7 +165,7 @@ func TestInside(t *testing.T) {
 		t.Errorf("as root: %v, %s, want %s", err, out, want)
 	}
 	cmd = program(t, "look")
-	asNobody(t, cmd)
+	asOrdinaryUser(t, cmd)
 	out, err = cmd.CombinedOutput()
 	if err != nil || string(out) != want {
 		t.Errorf("as an ordinary user: %v, %s, want %s", err, out, want)
@@ -175,7 +175,7 @@ func TestInside(t *testing.T) {
 // Where there is one user only, giving up root is pretended.
 func TestOneUser(t *testing.T) {
 	cmd := program(t, "users")
-	asNobody(t, cmd)
+	asOrdinaryUser(t, cmd)
 	if out, err := cmd.CombinedOutput(); err != nil || string(out) != "<nil> <nil> <nil>\n" {
 		t.Errorf("%v, %s", err, out)
 	}
@@ -191,7 +191,7 @@ func TestSignalsAreForwarded(t *testing.T) {
 		t.Fatal(err)
 	}
 	if line, err := bufio.NewReader(out).ReadString('\n'); line != "waiting\n" {
-		t.Fatalf("said %q, %v", line, err)
+		t.Fatalf("printed %q, %v", line, err)
 	}
 	if err := cmd.Process.Signal(unix.SIGTERM); err != nil {
 		t.Fatal(err)
@@ -209,7 +209,7 @@ func TestNothingSurvivesSIGKILL(t *testing.T) {
 		t.Run(user, func(t *testing.T) {
 			cmd := program(t, "orphan")
 			if user != "root" {
-				asNobody(t, cmd)
+				asOrdinaryUser(t, cmd)
 			}
 			out, err := cmd.StdoutPipe()
 			if err != nil {
@@ -220,7 +220,7 @@ func TestNothingSurvivesSIGKILL(t *testing.T) {
 			}
 			r := bufio.NewReader(out)
 			if line, err := r.ReadString('\n'); line != "started\n" {
-				t.Fatalf("said %q, %v", line, err)
+				t.Fatalf("printed %q, %v", line, err)
 			}
 			if err := cmd.Process.Kill(); err != nil {
 				t.Fatal(err)

@@ -75,8 +75,8 @@ func TestRequireToolLooksWhereAdministratorsDo(t *testing.T) {
 	}
 }
 
-// A skip says which test it is of, and what is not shown without it.
-func TestSkipSaysWhatIsNotProven(t *testing.T) {
+// TestSkipNamesTheGap: a skip names its test, and the subject that stays untested.
+func TestSkipNamesTheGap(t *testing.T) {
 	if Short() {
 		t.Skip("-short skips what these functions would")
 	}

@@ -68,7 +68,7 @@ func TestClosed(t *testing.T) {
 	}
 }
 
-// TestCloseMeanwhile: who enters while the namespace is closed is inside, or is told.
+// TestCloseMeanwhile: an entry into a namespace that is being closed succeeds or returns an error.
 func TestCloseMeanwhile(t *testing.T) {
 	Require(t)
 	for range 20 {
@@ -158,7 +158,7 @@ func TestPathBetweenNamespaces(t *testing.T) {
 			t.Errorf("%s got %d bytes from %v, %v", to, n, peer, err)
 		}
 	}
-	// Nobody listens outside, and nothing listens there for us.
+	// There is no listener outside, and none there for us.
 	if _, err := a.Dial(context.Background(), "tcp", netip.AddrPort{}, netip.MustParseAddrPort("198.51.100.1:81")); !errors.Is(err, unix.ECONNREFUSED) {
 		t.Errorf("a port without server: %v, want connection refused", err)
 	}

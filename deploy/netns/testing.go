@@ -57,7 +57,7 @@ func Main(m interface{ Run() int }) {
 }
 
 // Short reports whether the test binary was started with -short: then tests that need a kernel,
-// a browser or another program are skipped, also where the environment says CI=true.
+// a browser or another program are skipped, also with CI=true in the environment.
 func Short() bool {
 	flag.Parse()
 	f := flag.Lookup("test.short")

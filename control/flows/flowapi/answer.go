@@ -35,7 +35,7 @@ func (s *server) answer(w http.ResponseWriter, status int, v any) error {
 func (s *server) write(w http.ResponseWriter, contentType string, status int, b []byte) {
 	w.Header().Set("Content-Type", contentType)
 	w.WriteHeader(status)
-	_, _ = writeUntil(w, b, s.writeTimeout, time.Now().Add(s.answerTimeout)) // a client that no longer reads needs no error
+	_ = writeUntil(w, b, s.writeTimeout, time.Now().Add(s.answerTimeout)) // a client that no longer reads needs no error
 }
 
 // setWriteDeadline bounds the writes from here on. Recorders of tests have no deadlines.

@@ -66,7 +66,7 @@ func decode(b []byte, v any) error {
 		return nil
 	}
 	var field string
-	if f, ok := unwanted[0].(strict.FieldError); ok {
+	if f, ok := errors.AsType[strict.FieldError](unwanted[0]); ok {
 		field = f.FieldPath()
 	}
 	return badBody(field, "%v", unwanted[0])

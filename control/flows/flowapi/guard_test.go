@@ -12,12 +12,12 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/flows/observe/observetest"
 )
 
-// TestHeaders: whatever the answer is, browsers are told the same.
+// TestHeaders: every answer has the same headers for browsers.
 func TestHeaders(t *testing.T) {
 	page := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "page "+r.URL.Path) })
 	w := newWorld(t, Config{Page: page}, patience)
 	for path, policy := range map[string]string{
-		"/":                dataPolicy, // asked with POST below
+		"/":                dataPolicy, // requested with POST below
 		"/v1/flows":        dataPolicy,
 		"/v1/stats":        dataPolicy,
 		"/v1/flows?x":      dataPolicy,
@@ -66,7 +66,7 @@ func TestAdmission(t *testing.T) {
 		headers []string
 		refusal string // empty: none
 	}{
-		{"nothing said", nil, ""},
+		{"no header", nil, ""},
 		{"localhost", []string{"Host: localhost:10253"}, ""},
 		{"in capitals", []string{"Host: LOCALHOST"}, ""},
 		{"IPv6", []string{"Host: [::1]:10253"}, ""},
@@ -129,7 +129,7 @@ func TestAdmissionByListener(t *testing.T) {
 		w := httptest.NewRecorder()
 		s.ServeHTTP(w, r)
 		if w.Code != tt.status {
-			t.Errorf("%v asked as %s: %d %s, want %d", tt.local, tt.host, w.Code, w.Body, tt.status)
+			t.Errorf("%v requested as %s: %d %s, want %d", tt.local, tt.host, w.Code, w.Body, tt.status)
 		}
 	}
 }
@@ -175,7 +175,7 @@ func TestTokens(t *testing.T) {
 					t.Errorf("%s: %s: %d %s", tt.name, q, r.StatusCode, content(t, r))
 				}
 				if body := content(t, r); tt.config.Token != "" && strings.Contains(body, tt.config.Token) {
-					t.Errorf("the token is told: %s", body)
+					t.Errorf("the answer shows the token: %s", body)
 				}
 			}
 		}
@@ -183,7 +183,7 @@ func TestTokens(t *testing.T) {
 		check(reads, tt.reads)
 		check(page, tt.page)
 	}
-	// Without a token the refusal says where one comes from.
+	// Without a token the refusal names the source of tokens.
 	w := newWorld(t, Config{}, patience)
 	if body := content(t, w.do(t, "DELETE", "/v1/holds/x", "")); !strings.Contains(body, "--flow-api-token-file") {
 		t.Error(body)

@@ -35,7 +35,7 @@ const (
 	flows     = 8192
 )
 
-// noOwners knows nobody.
+// noOwners has no owner of any address.
 type noOwners struct{}
 
 func (noOwners) Owner(netip.Addr) (pod, node string)             { return "", "" }
@@ -112,8 +112,8 @@ func serveUnix(t *testing.T, o observe.Observer, limits *limit.Set) string {
 	return path
 }
 
-// ask sends a request, and reads nothing.
-func ask(t *testing.T, socket, path string) *bufio.Reader {
+// request sends a request, and reads nothing.
+func request(t *testing.T, socket, path string) *bufio.Reader {
 	t.Helper()
 	c, err := net.Dial("unix", socket)
 	if err != nil {
@@ -127,7 +127,7 @@ func ask(t *testing.T, socket, path string) *bufio.Reader {
 	return bufio.NewReaderSize(c, 16)
 }
 
-// answer reads the answer to ask.
+// answer reads the answer to request.
 func answer(t *testing.T, c *bufio.Reader) (status int, body []byte) {
 	t.Helper()
 	r, err := http.ReadResponse(c, nil)
@@ -159,8 +159,8 @@ func count(s *limit.Set, what string) limit.Count {
 	return limit.Count{}
 }
 
-// TestClientsThatDoNotRead: what those who ask and do not read take is bounded, whatever they
-// ask for, and however much there is to answer.
+// TestClientsThatDoNotRead: the memory for clients that do not read is bounded, whatever they
+// request, and however long the answer is.
 func TestClientsThatDoNotRead(t *testing.T) {
 	node := large(t)
 	for _, c := range []struct {
@@ -191,12 +191,12 @@ func TestClientsThatDoNotRead(t *testing.T) {
 		t.Run(c.path, func(t *testing.T) {
 			limits := new(limit.Set)
 			socket := serveUnix(t, node, limits)
-			_, whole := answer(t, ask(t, socket, c.path)) // and what is made once is there
+			_, whole := answer(t, request(t, socket, c.path)) // and what is made once is there
 			await(t, "the first is still counted", func() bool { return count(limits, c.what).Taken == 0 })
 			before := heap()
 			var waiting []*bufio.Reader
 			for range 64 {
-				waiting = append(waiting, ask(t, socket, c.path))
+				waiting = append(waiting, request(t, socket, c.path))
 			}
 			for _, conn := range waiting { // all have been answered, as far as the kernel's buffers go
 				if _, err := conn.Peek(1); err != nil {
@@ -217,8 +217,8 @@ func TestClientsThatDoNotRead(t *testing.T) {
 			if most := int64(2*len(whole) + 48<<20); least > most {
 				t.Errorf("%d MiB of heap for 32 answers of %d MiB each", least>>20, len(whole)>>20)
 			}
-			// One more is answered that there is no room.
-			status, body := answer(t, ask(t, socket, c.path))
+			// One more gets the error that the limit is reached.
+			status, body := answer(t, request(t, socket, c.path))
 			want := fmt.Sprintf(`{"status":503,"error":"too many %s: all clients together have 32, the limit of this server: try again later"}`+"\n", c.what)
 			if status != 503 || string(body) != want {
 				t.Errorf("%d %s, want 503 %s", status, body, want)
@@ -239,7 +239,7 @@ func TestClientsThatDoNotRead(t *testing.T) {
 	}
 }
 
-// TestOneClientLeavesRoom: who takes all that one client may have keeps nobody else out.
+// TestOneClientLeavesRoom: a client at its own limit keeps no other client out.
 func TestOneClientLeavesRoom(t *testing.T) {
 	f := observetest.New("node-a")
 	limits := new(limit.Set)
@@ -295,7 +295,7 @@ func TestConnectionsAreLimited(t *testing.T) {
 	}
 	await(t, "not all are accepted", func() bool { return count(limits, "connections").Taken == most })
 	want := fmt.Sprintf(`{"status":503,"error":"too many connections: all clients together have %d, the limit of this server: try again later"}`+"\n", most)
-	if status, body := answer(t, ask(t, socket, "/v1/stats")); status != 503 || string(body) != want {
+	if status, body := answer(t, request(t, socket, "/v1/stats")); status != 503 || string(body) != want {
 		t.Errorf("%d %s, want 503 %s", status, body, want)
 	}
 }

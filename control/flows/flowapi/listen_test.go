@@ -179,7 +179,7 @@ func TestTLS(t *testing.T) {
 	if r, err := get("secret"); err != nil || r.StatusCode != 200 || r.TLS.PeerCertificates[0].SerialNumber.Int64() != 2 {
 		t.Errorf("renewed: %v, %v", r, err)
 	}
-	// Without TLS the server says what it wants.
+	// Without TLS the server answers what it wants.
 	r, err := http.Get("http://127.0.0.1:" + port + "/v1/stats")
 	if err != nil {
 		t.Fatal(err)
@@ -219,7 +219,7 @@ func TestShutdown(t *testing.T) {
 		poll <- err
 	}()
 	if !f.AwaitRequest(ctx, h.ID) {
-		t.Fatal("nobody asked")
+		t.Fatal("no request came")
 	}
 	cancel()
 	if err := <-ended; err != nil {

@@ -2,6 +2,7 @@ package flowapi
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -32,7 +33,7 @@ func loadDescription(t *testing.T) *openapi3.T {
 	return d
 }
 
-// TestDescribedRoutes: the description has every route of the server and no others, and says
+// TestDescribedRoutes: the description has every route of the server and no others, and lists
 // which take the token.
 func TestDescribedRoutes(t *testing.T) {
 	var described, served []string
@@ -99,7 +100,7 @@ func TestDescribedCodes(t *testing.T) {
 }
 
 // TestDescribedFields: the schemas have every field of the Go types, of its kind, and no
-// others, and say which are always there.
+// others, and list which are always there.
 func TestDescribedFields(t *testing.T) {
 	d := loadDescription(t)
 	s := &schemas{t: t, all: d.Components.Schemas, seen: map[string]bool{"Line": true, "State": true, "Event": true}}
@@ -299,7 +300,7 @@ func check(t *testing.T, d *openapi3.T, method, path string, r *http.Response) {
 	for n := 0; ; n++ {
 		var v any
 		err := lines.Decode(&v)
-		if err == io.EOF && n > 0 {
+		if errors.Is(err, io.EOF) && n > 0 {
 			return
 		}
 		if err == nil {
@@ -343,7 +344,7 @@ func TestDescribedAnswers(t *testing.T) {
 	fill(&m)
 	w.fake.List = []observe.Item{{Record: &whole}, {Missed: &m}, {Record: example}}
 	const token = "Authorization: Bearer secret"
-	ask := func(method, path, at, body string, status int) {
+	request := func(method, path, at, body string, status int) {
 		t.Helper()
 		if o := d.Paths.Value(path).GetOperation(method); o.RequestBody != nil && status < 300 {
 			var v any
@@ -359,33 +360,33 @@ func TestDescribedAnswers(t *testing.T) {
 		}
 		check(t, d, method, path, r)
 	}
-	ask("GET", "/v1/flows", "/v1/flows", "", 200)
+	request("GET", "/v1/flows", "/v1/flows", "", 200)
 	check(t, d, "GET", "/v1/flows", w.do(t, "GET", "/v1/flows", "", eventsWanted))
-	ask("GET", "/v1/flows", "/v1/flows?x", "", 400)
-	ask("GET", "/v1/flows/{id}", "/v1/flows/text", "", 200)
-	ask("GET", "/v1/flows/{id}", "/v1/flows/none", "", 404)
-	ask("GET", "/v1/services", "/v1/services", "", 200)
-	ask("GET", "/v1/table", "/v1/table", "", 200)
-	ask("GET", "/v1/stats", "/v1/stats", "", 200)
-	ask("GET", "/v1/topology", "/v1/topology", "", 200)
-	ask("GET", "/openapi.yaml", "/openapi.yaml", "", 200)
-	ask("POST", "/v1/explain", "/v1/explain", `{"protocol":"tcp","source":"a","destination":"b","seed":18446744073709551615}`, 200)
-	ask("POST", "/v1/explain", "/v1/explain", `{"protocol":5}`, 400)
-	ask("GET", "/v1/holds", "/v1/holds", "", 200)
-	ask("POST", "/v1/holds", "/v1/holds", `{"flow":{"service":"web"}}`, 201)
-	ask("POST", "/v1/holds", "/v1/holds", `{"flow":{"service":"web"},"seconds":601}`, 400)
-	ask("POST", "/v1/holds/{id}/act", "/v1/holds/node-a-1/act", `{"action":"step"}`, 409)
-	ask("GET", "/v1/holds/{id}", "/v1/holds/node-a-1", "", 200)
+	request("GET", "/v1/flows", "/v1/flows?x", "", 400)
+	request("GET", "/v1/flows/{id}", "/v1/flows/text", "", 200)
+	request("GET", "/v1/flows/{id}", "/v1/flows/none", "", 404)
+	request("GET", "/v1/services", "/v1/services", "", 200)
+	request("GET", "/v1/table", "/v1/table", "", 200)
+	request("GET", "/v1/stats", "/v1/stats", "", 200)
+	request("GET", "/v1/topology", "/v1/topology", "", 200)
+	request("GET", "/openapi.yaml", "/openapi.yaml", "", 200)
+	request("POST", "/v1/explain", "/v1/explain", `{"protocol":"tcp","source":"a","destination":"b","seed":18446744073709551615}`, 200)
+	request("POST", "/v1/explain", "/v1/explain", `{"protocol":5}`, 400)
+	request("GET", "/v1/holds", "/v1/holds", "", 200)
+	request("POST", "/v1/holds", "/v1/holds", `{"flow":{"service":"web"}}`, 201)
+	request("POST", "/v1/holds", "/v1/holds", `{"flow":{"service":"web"},"seconds":601}`, 400)
+	request("POST", "/v1/holds/{id}/act", "/v1/holds/node-a-1/act", `{"action":"step"}`, 409)
+	request("GET", "/v1/holds/{id}", "/v1/holds/node-a-1", "", 200)
 	w.fake.Catch(whole)
-	ask("GET", "/v1/holds", "/v1/holds", "", 200)
-	ask("POST", "/v1/holds/{id}/act", "/v1/holds/node-a-1/act", `{"action":"choose","endpoint":"10.0.0.1:80"}`, 200)
-	ask("DELETE", "/v1/holds/{id}", "/v1/holds/node-a-1", "", 204)
-	ask("DELETE", "/v1/holds/{id}", "/v1/holds/none", "", 404)
-	ask("GET", "/v1/holds/{id}", "/v1/holds/node-a-1?after=1", "", 200)
+	request("GET", "/v1/holds", "/v1/holds", "", 200)
+	request("POST", "/v1/holds/{id}/act", "/v1/holds/node-a-1/act", `{"action":"choose","endpoint":"10.0.0.1:80"}`, 200)
+	request("DELETE", "/v1/holds/{id}", "/v1/holds/node-a-1", "", 204)
+	request("DELETE", "/v1/holds/{id}", "/v1/holds/none", "", 404)
+	request("GET", "/v1/holds/{id}", "/v1/holds/node-a-1?after=1", "", 200)
 	w.fake.NoHolds = true
-	ask("GET", "/v1/holds", "/v1/holds", "", 404)
+	request("GET", "/v1/holds", "/v1/holds", "", 404)
 	w.fake.Fail(io.ErrUnexpectedEOF)
-	ask("GET", "/v1/stats", "/v1/stats", "", 500)
+	request("GET", "/v1/stats", "/v1/stats", "", 500)
 	if r := w.do(t, "GET", "/v1/holds", "", "Sec-Fetch-Site: cross-site"); r.StatusCode == 403 {
 		check(t, d, "GET", "/v1/holds", r)
 	}

@@ -52,7 +52,7 @@ func (p *pieces) write() error {
 		p.w.Header().Set("Content-Type", "application/json")
 		p.w.WriteHeader(http.StatusOK)
 	}
-	_, err := writeUntil(p.w, p.b.Bytes(), p.writeTimeout, p.until)
+	err := writeUntil(p.w, p.b.Bytes(), p.writeTimeout, p.until)
 	p.b.Reset()
 	if p.b.Cap() > 4*pieceSize { // one value was long
 		p.b = bytes.Buffer{}
@@ -62,7 +62,7 @@ func (p *pieces) write() error {
 
 // writeUntil writes in pieces, each of which may take timeout, and the whole until then.
 // Recorders of tests have no deadlines.
-func writeUntil(w http.ResponseWriter, b []byte, timeout time.Duration, until time.Time) (n int, err error) {
+func writeUntil(w http.ResponseWriter, b []byte, timeout time.Duration, until time.Time) (err error) {
 	c := http.NewResponseController(w)
 	for len(b) > 0 && err == nil {
 		deadline := time.Now().Add(timeout)
@@ -70,9 +70,9 @@ func writeUntil(w http.ResponseWriter, b []byte, timeout time.Duration, until ti
 			deadline = until
 		}
 		_ = c.SetWriteDeadline(deadline)
-		var k int
-		k, err = w.Write(b[:min(len(b), pieceSize)])
-		n, b = n+k, b[k:]
+		var n int
+		n, err = w.Write(b[:min(len(b), pieceSize)])
+		b = b[n:]
 	}
-	return n, err
+	return err
 }

@@ -42,7 +42,7 @@ func newWorld(t *testing.T, c Config, timing timing) *world {
 	return w
 }
 
-// do asks, with headers as "Name: value".
+// do sends a request, with headers as "Name: value".
 func (w *world) do(t *testing.T, method, path, body string, headers ...string) *http.Response {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, w.URL+path, strings.NewReader(body))
@@ -89,7 +89,7 @@ func TestAnswers(t *testing.T) {
 	tests := []struct {
 		method, path, body string
 		status             int
-		question           any // that the observer is to be asked
+		question           any // that the observer is to get
 		answer             any
 	}{
 		{"GET", "/v1/flows/a%2F1", "", 200, "a/1", record},
@@ -113,9 +113,9 @@ func TestAnswers(t *testing.T) {
 		if r.StatusCode != tt.status || r.Header.Get("Content-Type") != "application/json" || body != string(want) {
 			t.Errorf("%s %s: %d %s\n%s, want\n%s", tt.method, tt.path, r.StatusCode, r.Header.Get("Content-Type"), body, want)
 		}
-		asked := w.fake.Requests()
-		if diff := cmp.Diff(tt.question, asked[len(asked)-1]); diff != "" {
-			t.Errorf("%s %s: -want +asked:\n%s", tt.method, tt.path, diff)
+		requests := w.fake.Requests()
+		if diff := cmp.Diff(tt.question, requests[len(requests)-1]); diff != "" {
+			t.Errorf("%s %s: -want +requests:\n%s", tt.method, tt.path, diff)
 		}
 		if tt.method == "GET" {
 			r := w.do(t, "HEAD", tt.path, "")
@@ -214,11 +214,11 @@ func TestErrors(t *testing.T) {
 		t.Errorf("OPTIONS: %d, Allow: %s", r.StatusCode, r.Header.Get("Allow"))
 	}
 	if w.log.Len() > 0 {
-		t.Errorf("faults of the asker are logged: %s", w.log)
+		t.Errorf("faults of the client are logged: %s", w.log)
 	}
 }
 
-// TestOwnFaults are told and logged.
+// TestOwnFaults are reported and logged.
 func TestOwnFaults(t *testing.T) {
 	slow := patience
 	slow.firstSign = patient
@@ -277,7 +277,7 @@ func TestHolds(t *testing.T) {
 	}
 }
 
-// TestPollEnds: the server lets nobody wait for ever.
+// TestPollEnds: no request waits for ever.
 func TestPollEnds(t *testing.T) {
 	short := patience
 	short.poll = time.Millisecond

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// TestShared: however many read an answer slowly, two versions of it exist; and nobody gets an old
+// TestShared: however many read an answer slowly, two versions of it exist; no reader gets an old
 // one without need.
 func TestShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -26,7 +26,7 @@ func TestShared(t *testing.T) {
 			}
 			return done
 		}
-		get("1")() // nobody reads it any more
+		get("1")() // it has no reader any more
 		first := get("2")
 		again := get("2")
 		time.Sleep(2 * sharedAge)
@@ -46,11 +46,11 @@ func TestShared(t *testing.T) {
 	})
 }
 
-// TestSharedFails: an error is nobody else's, and who does not wait any more goes.
+// TestSharedFails: an error concerns its own reader; one that does not wait any more goes.
 func TestSharedFails(t *testing.T) {
 	s := newShared()
 	fault := errors.New("a fault")
-	if _, _, err := s.get(t.Context(), func() ([]byte, error) { return nil, fault }); err != fault {
+	if _, _, err := s.get(t.Context(), func() ([]byte, error) { return nil, fault }); !errors.Is(err, fault) {
 		t.Errorf("error %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -59,8 +59,8 @@ func TestList(t *testing.T) {
 	if body := content(t, r); r.StatusCode != 200 || r.Header.Get("Content-Type") != "application/x-ndjson" || body != "" {
 		t.Errorf("no flows: %d %s", r.StatusCode, body)
 	}
-	if asked := w.fake.Requests(); asked[0] != (observe.FlowQuery{Service: "web"}) {
-		t.Errorf("asked %+v", asked)
+	if requests := w.fake.Requests(); requests[0] != (observe.FlowQuery{Service: "web"}) {
+		t.Errorf("requests %+v", requests)
 	}
 }
 
@@ -84,7 +84,7 @@ func TestFollow(t *testing.T) {
 		}
 		r.Body.Close()
 		if !w.fake.AwaitReaders(t.Context(), 0) {
-			t.Error("the reader went, and the observer was not told")
+			t.Error("the reader went, and the observer did not notice")
 		}
 	}
 }
@@ -109,7 +109,7 @@ func TestCutOff(t *testing.T) {
 	w := newWorld(t, Config{}, patience)
 	r := w.do(t, "GET", "/v1/flows?follow", "")
 	if !w.fake.AwaitReaders(t.Context(), 1) {
-		t.Fatal("nobody follows")
+		t.Fatal("no reader follows")
 	}
 	w.fake.Publish(record("1"))
 	w.fake.Break(errors.New("the journal is lost"))
@@ -122,9 +122,9 @@ func TestCutOff(t *testing.T) {
 	}
 }
 
-// TestAskersFault: what is found wrong only by the observer is told as an error, with a
+// TestClientsFault: a fault that only the observer finds is answered with an error, with a
 // status, following or not.
-func TestAskersFault(t *testing.T) {
+func TestClientsFault(t *testing.T) {
 	slow := patience
 	slow.firstSign = patient
 	w := newWorld(t, Config{}, slow)

@@ -183,7 +183,7 @@ type departure struct {
 	held     datapath.HeldFlow
 	record   func() *flow.Record
 	decision decision.Decision
-	told     flow.Hold
+	outcome  flow.Hold
 }
 
 // leave starts the release of the flow with a decision: the caller carries it out after unlocking
@@ -198,10 +198,10 @@ func (w *hold) leave(d decision.Decision, outcome string) *departure {
 func (d *departure) carryOut() {
 	var last *flow.Record
 	defer func() { d.left(last) }()
-	gone := d.held.LetGo(d.decision, d.told)
+	gone := d.held.Release(d.decision, d.outcome)
 	r := *d.record()
-	r.Held = &d.told
-	if gone != nil && d.told.Action != flow.HoldDropped {
+	r.Held = &d.outcome
+	if gone != nil && d.outcome.Action != flow.HoldDropped {
 		r = *d.holder.recordOfGone(gone, r.Steps)
 	}
 	last = &r
@@ -215,11 +215,11 @@ func (d *departure) left(last *flow.Record) {
 	w.record = nil
 	if last != nil {
 		w.record = func() *flow.Record { return last }
-		if d.told.Action != flow.HoldDropped {
+		if d.outcome.Action != flow.HoldDropped {
 			w.step = len(last.Steps)
 		}
 	}
-	w.end(d.told.Action)
+	w.end(d.outcome.Action)
 }
 
 // end ends the hold after its flow was released.

@@ -91,7 +91,7 @@ func (h *Holder) Hold(_ context.Context, q observe.HoldQuery) (*observe.Hold, er
 	return w.view(), nil
 }
 
-// room removes an ended hold if needed for one more. h.mu is held.
+// checkLimits removes an ended hold if needed for one more. h.mu is held.
 func (h *Holder) checkLimits() error {
 	if h.closed {
 		return &observe.Error{Status: http.StatusServiceUnavailable, Message: "the datapath of node " + h.config.Node + " has stopped"}

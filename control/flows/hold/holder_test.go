@@ -39,19 +39,19 @@ type heldFlow struct {
 
 func (f *heldFlow) Flow() *flow.Flow { return &f.flow }
 
-func (f *heldFlow) LetGo(d decision.Decision, told flow.Hold) *flow.Flow {
+func (f *heldFlow) Release(d decision.Decision, held flow.Hold) *flow.Flow {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.gone != nil {
 		return nil
 	}
 	gone := f.flow
-	gone.Decision, gone.Held, gone.Outcome = d, &told, conntrack.Created
+	gone.Decision, gone.Held, gone.Outcome = d, &held, conntrack.Created
 	f.gone = &gone
 	return &gone
 }
 
-// went tells how it was let go: its way and the endpoint.
+// went returns how it was released: its way and the endpoint.
 func (f *heldFlow) went() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -108,8 +108,8 @@ const (
 
 func newHolder() *Holder { return New(Config{Node: "node-a", Names: owners{}}) }
 
-// ask holds the next flow to a service.
-func ask(t *testing.T, h *Holder, service string, seconds int) *observe.Hold {
+// startHold holds the next flow to a service.
+func startHold(t *testing.T, h *Holder, service string, seconds int) *observe.Hold {
 	t.Helper()
 	got, err := h.Hold(t.Context(), observe.HoldQuery{Flow: observe.HoldFilter{Service: service}, Seconds: seconds})
 	if err != nil {
@@ -137,10 +137,10 @@ func get(t *testing.T, h *Holder, id string) *observe.Hold {
 	return got
 }
 
-// holding asks for a flow, and has one arrive.
+// holding starts a hold, and has a flow arrive.
 func holding(t *testing.T, h *Holder, service, destination string) (id string, f *heldFlow) {
 	t.Helper()
-	id = ask(t, h, service, 60).ID
+	id = startHold(t, h, service, 60).ID
 	f = arrive(40000, destination)
 	if !h.Armed() || !h.Take(f) {
 		t.Fatalf("armed: %v; the flow to %s was not taken", h.Armed(), service)
@@ -148,7 +148,7 @@ func holding(t *testing.T, h *Holder, service, destination string) (id string, f
 	return id, f
 }
 
-// refused checks an error of the asker's.
+// refused checks an error of the client's.
 func refused(t *testing.T, err error, status int, field string, texts ...string) {
 	t.Helper()
 	e, ok := errors.AsType[*observe.Error](err)
@@ -160,7 +160,7 @@ func refused(t *testing.T, err error, status int, field string, texts ...string)
 	}
 	for _, text := range texts {
 		if !strings.Contains(e.Message, text) {
-			t.Errorf("error %q: want it to say %q", e.Message, text)
+			t.Errorf("error %q: want %q in it", e.Message, text)
 		}
 	}
 }
@@ -170,11 +170,11 @@ func TestOnlyFlowsThatMatchAreTaken(t *testing.T) {
 		h := newHolder()
 		defer h.Close()
 		if h.Armed() {
-			t.Error("armed, though nobody waits")
+			t.Error("armed, though no hold waits")
 		}
-		asked := ask(t, h, "shop/web", 0)
-		if asked.State != observe.HoldWaiting || asked.Generation != 1 || asked.Query.Seconds != 60 || asked.Record != nil || !asked.Expires.Equal(time.Now().Add(time.Minute)) {
-			t.Errorf("asked for a flow: %+v", asked)
+		waiting := startHold(t, h, "shop/web", 0)
+		if waiting.State != observe.HoldWaiting || waiting.Generation != 1 || waiting.Query.Seconds != 60 || waiting.Record != nil || !waiting.Expires.Equal(time.Now().Add(time.Minute)) {
+			t.Errorf("a new hold: %+v", waiting)
 		}
 		if h.Take(arrive(1, toNone)) {
 			t.Error("took a flow of another service")
@@ -186,7 +186,7 @@ func TestOnlyFlowsThatMatchAreTaken(t *testing.T) {
 		if h.Armed() || h.Take(arrive(3, toWeb)) {
 			t.Error("one hold wants two flows")
 		}
-		got := get(t, h, asked.ID)
+		got := get(t, h, waiting.ID)
 		if got.State != observe.HoldHolding || got.Generation != 2 || got.Step != 0 || got.Record == nil {
 			t.Fatalf("holding: %+v", got)
 		}
@@ -195,10 +195,10 @@ func TestOnlyFlowsThatMatchAreTaken(t *testing.T) {
 			t.Errorf("record %+v", r)
 		}
 		r.SourcePod = "changed by its reader"
-		if again := get(t, h, asked.ID).Record; again.SourcePod != "shop/client" {
+		if again := get(t, h, waiting.ID).Record; again.SourcePod != "shop/client" {
 			t.Error("readers share one record")
 		}
-		// By the pod it comes from, which only the names tell.
+		// By the pod it comes from, which only the names show.
 		if _, err := h.Hold(t.Context(), observe.HoldQuery{Flow: observe.HoldFilter{Pod: "shop/client"}}); err != nil || !h.Take(arrive(4, toNone)) {
 			t.Errorf("did not take the pod's flow (%v)", err)
 		}
@@ -335,14 +335,14 @@ func TestDrop(t *testing.T) {
 	})
 }
 
-// TestExpiry: waiting and holding end by themselves, each after its time, and a flow that
-// nobody let go goes where it was drawn, whatever was played with.
+// TestExpiry: waiting and holding end by themselves, each after its time, and a flow without an
+// act goes where it was drawn, whatever was played with.
 func TestExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHolder()
 		defer h.Close()
-		waiting := ask(t, h, "none", 10)
-		held := ask(t, h, "web", 10)
+		waiting := startHold(t, h, "none", 10)
+		held := startHold(t, h, "web", 10)
 		time.Sleep(9 * time.Second)
 		f := arrive(1, toWeb)
 		h.Take(f)
@@ -373,7 +373,7 @@ func TestCancel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHolder()
 		defer h.Close()
-		waiting := ask(t, h, "none", 0)
+		waiting := startHold(t, h, "none", 0)
 		_, err := h.Act(t.Context(), waiting.ID, observe.Act{Action: observe.ActStep})
 		refused(t, err, 409, "", waiting.ID, "is waiting for a flow")
 		id, f := holding(t, h, "web", toWeb)
@@ -389,7 +389,7 @@ func TestCancel(t *testing.T) {
 			t.Errorf("went %s, want %s", f.went(), want)
 		}
 		if h.Armed() {
-			t.Error("armed, though nobody waits")
+			t.Error("armed, though no hold waits")
 		}
 		for _, err := range []error{h.Cancel(t.Context(), "hold-x"), second(h.Get(t.Context(), "hold-x", 0)), second(h.Act(t.Context(), "hold-x", observe.Act{Action: observe.ActStep}))} {
 			refused(t, err, 404, "id", "hold hold-x not found")
@@ -399,12 +399,12 @@ func TestCancel(t *testing.T) {
 
 func second(_ *observe.Hold, err error) error { return err }
 
-// TestGetWaits: for a change, or for as long as whoever asks does.
+// TestGetWaits: for a change, or for as long as the client does.
 func TestGetWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHolder()
 		defer h.Close()
-		id := ask(t, h, "web", 60).ID
+		id := startHold(t, h, "web", 60).ID
 		got := make(chan *observe.Hold, 1)
 		next := func(after uint64) {
 			w, err := h.Get(t.Context(), id, after)
@@ -449,7 +449,7 @@ func TestHowManyHoldsThereMayBe(t *testing.T) {
 		defer h.Close()
 		var first, last *observe.Hold
 		for i := range Remembered + 1 {
-			if last = ask(t, h, "web", 0); i == 0 {
+			if last = startHold(t, h, "web", 0); i == 0 {
 				first = last
 			}
 			if i > 0 { // the first stays open
@@ -463,7 +463,7 @@ func TestHowManyHoldsThereMayBe(t *testing.T) {
 			t.Errorf("%d holds remembered (%v), from %s to %s; want %d, from %s to %s", len(list), err, list[0].ID, list[len(list)-1].ID, Remembered, first.ID, last.ID)
 		}
 		for range MaxOpen - 1 {
-			ask(t, h, "web", 0)
+			startHold(t, h, "web", 0)
 		}
 		q := observe.HoldQuery{Flow: observe.HoldFilter{Service: "web"}}
 		_, err = h.Hold(t.Context(), q)
@@ -471,18 +471,18 @@ func TestHowManyHoldsThereMayBe(t *testing.T) {
 		if err := h.Cancel(t.Context(), first.ID); err != nil {
 			t.Fatal(err)
 		}
-		ask(t, h, "web", 0)
+		startHold(t, h, "web", 0)
 	})
 }
 
-func TestWhatCannotBeAskedFor(t *testing.T) {
+func TestInvalidRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHolder()
 		_, err := h.Hold(t.Context(), observe.HoldQuery{})
 		refused(t, err, 400, "flow", "no filter")
 		_, err = h.Hold(t.Context(), observe.HoldQuery{Flow: observe.HoldFilter{Node: "node-b"}})
 		refused(t, err, 404, "flow.node", "node node-b is not observed by this server: it observes node-a")
-		id := ask(t, h, "web", 0).ID
+		id := startHold(t, h, "web", 0).ID
 		_, err = h.Act(t.Context(), id, observe.Act{Action: "jump"})
 		refused(t, err, 400, "action", "want step, back, choose, release or drop")
 		h.Close()
@@ -495,7 +495,7 @@ func TestWhatCannotBeAskedFor(t *testing.T) {
 func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHolder()
-		ask(t, h, "none", 0)
+		startHold(t, h, "none", 0)
 		id, f := holding(t, h, "web", toWeb)
 		h.Close()
 		if want := "cancelled after 0s: dnat " + drawnEndpoint; f.went() != want {
@@ -512,7 +512,7 @@ func TestEverybodyAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 50 {
 			h := newHolder()
-			id := ask(t, h, "web", 1).ID
+			id := startHold(t, h, "web", 1).ID
 			f := arrive(1, toWeb)
 			h.Take(f)
 			var all sync.WaitGroup

@@ -224,7 +224,7 @@ func (l *lab) answer(c connection) string {
 	return ""
 }
 
-// hold asks for the next flow from a port of the client.
+// hold holds the next flow from a port of the client.
 func (l *lab) hold(port uint16, protocol string, seconds int) string {
 	l.Helper()
 	h, err := l.Hold(context.Background(), observe.HoldQuery{Flow: observe.HoldFilter{Source: l.from(port).String(), Protocol: protocol, Service: "shop/web"}, Seconds: seconds})
@@ -321,7 +321,7 @@ func TestChosenEndpointAnswers(t *testing.T) {
 				want = "released"
 			}
 			if endpoint := l.answer(c); endpoint != e.String() || l.entry(port, decision.TCP) != e.String() || done.Record.Endpoint != e.String() || done.Outcome != want {
-				l.Errorf("%s was chosen (%s drawn), %s answered, the entry leads to %s, the record says %s (%s)",
+				l.Errorf("%s was chosen (%s drawn), %s answered, the entry leads to %s, the record has %s (%s)",
 					e, h.Record.Endpoint, endpoint, l.entry(port, decision.TCP), done.Record.Endpoint, done.Outcome)
 			}
 		}
@@ -375,13 +375,13 @@ func TestForgottenConnectionGoesOn(t *testing.T) {
 	if done.Outcome != "expired" || done.Retransmissions == 0 {
 		l.Errorf("afterwards: %+v", done)
 	}
-	l.counts("as many held back as the hold says, one created", func(s *datapath.Stats) bool {
+	l.counts("as many held back as the hold counts, one created", func(s *datapath.Stats) bool {
 		return s.HeldBack == uint64(done.Retransmissions) && s.Created == 1
 	})
 }
 
-// TestEndLetsGo: an engine that stops keeps nobody waiting, and does not wait itself.
-func TestEndLetsGo(t *testing.T) {
+// TestEndReleases: an engine that stops holds no flow back, and does not wait itself.
+func TestEndReleases(t *testing.T) {
 	for _, keepRules := range []bool{false, true} {
 		t.Run(fmt.Sprintf("rules stay: %v", keepRules), func(t *testing.T) {
 			l := newLab(t, false, datapath.Config{KeepRules: keepRules})
@@ -409,8 +409,8 @@ func TestEndLetsGo(t *testing.T) {
 	}
 }
 
-// TestFlushedPacket: somebody removes the rules, and with them the kernel drops what waits
-// in the queues. To let it go does no harm, and the connection comes about when the client
+// TestFlushedPacket: another program removes the rules, and with them the kernel drops what waits
+// in the queues. To release it does no harm, and the connection comes about when the client
 // tries again.
 func TestFlushedPacket(t *testing.T) {
 	l := newLab(t, false, datapath.Config{})

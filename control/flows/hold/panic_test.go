@@ -26,12 +26,12 @@ func (f faulty) Owner(netip.Addr) journal.Owner {
 	return journal.Owner{}
 }
 
-// stuckFlow is a flow that cannot be let go.
+// stuckFlow is a flow that cannot be released.
 type stuckFlow struct{ *heldFlow }
 
-func (stuckFlow) LetGo(decision.Decision, flow.Hold) *flow.Flow { panic("a fault in the datapath") }
+func (stuckFlow) Release(decision.Decision, flow.Hold) *flow.Flow { panic("a fault in the datapath") }
 
-// recovered calls a function as net/http calls handlers, and says whether it panicked.
+// recovered calls a function as net/http calls handlers, and reports whether it panicked.
 func recovered(call func()) (panicked bool) {
 	defer func() { panicked = recover() != nil }()
 	call()
@@ -57,7 +57,7 @@ func TestPanics(t *testing.T) {
 			well := new(atomic.Int64)
 			well.Store(c.well)
 			h := New(Config{Node: "node-a", Names: faulty{well}})
-			id := ask(t, h, "web", 60).ID
+			id := startHold(t, h, "web", 60).ID
 			f := arrive(40000, toWeb)
 			if c.stuck {
 				if !h.Take(stuckFlow{f}) {
@@ -85,12 +85,12 @@ func TestPanics(t *testing.T) {
 	}
 }
 
-// TestExpiryPanics: the goroutine of a hold's end is nobody's but ours.
+// TestExpiryPanics: the goroutine of a hold's end has no other recovery than ours.
 func TestExpiryPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		h := New(Config{Node: "node-a", Log: slog.New(slog.NewTextHandler(&log, nil))})
-		id := ask(t, h, "web", 60).ID
+		id := startHold(t, h, "web", 60).ID
 		if !h.Take(stuckFlow{arrive(40000, toWeb)}) {
 			t.Fatal("not taken")
 		}

@@ -106,15 +106,15 @@ func observeWith(t *testing.T, args ...string) string {
 	return shown
 }
 
-// TestHubbleHearsOfNodes: that one cannot be asked is said on standard error.
+// TestHubbleHearsOfNodes: an unreachable node is reported on standard error.
 func TestHubbleHearsOfNodes(t *testing.T) {
 	var b strings.Builder
 	if err := NewEncoder(&b).Encode(observe.Item{Missed: &observe.Missed{Node: "node-c", Why: "unreachable"}}); err != nil {
 		t.Fatal(err)
 	}
 	for format, want := range map[string]string{"jsonpb": b.String(), "compact": "N/A [node-c]: 1 nodes are unavailable: node-c\n"} {
-		if shown, said := runHubble(t, b.String(), "-o", format); shown != "" || said != want {
-			t.Errorf("-o %s: %s%s\nwant %s", format, shown, said, want)
+		if shown, reported := runHubble(t, b.String(), "-o", format); shown != "" || reported != want {
+			t.Errorf("-o %s: %s%s\nwant %s", format, shown, reported, want)
 		}
 	}
 }
@@ -179,7 +179,7 @@ func TestHubbleFilters(t *testing.T) {
 	}
 }
 
-// TestEveryEvent: there is something to say of every event in SCHEMA.md, and the records
+// TestEveryEvent: every event in SCHEMA.md has a text, and the records
 // have them all.
 func TestEveryEvent(t *testing.T) {
 	schema, err := os.ReadFile("../../../datapath/flow/SCHEMA.md")
@@ -196,7 +196,7 @@ func TestEveryEvent(t *testing.T) {
 		event := flow.Event(e[1])
 		_, isPacket := packets[event]
 		if !isPacket && notices[event] == "" && !event.IsDecision() && event != flow.Repeated {
-			t.Errorf("nothing is said of event %s", event)
+			t.Errorf("event %s has no text", event)
 		}
 		if !slices.ContainsFunc(records(t), func(r *flow.Record) bool { return r.Event == event }) {
 			t.Errorf("no record in testdata has event %s", event)
@@ -260,7 +260,7 @@ func TestWriteError(t *testing.T) {
 	}
 }
 
-// FuzzFlows: whatever a record says, its flows can be written, and there is one at least.
+// FuzzFlows: the flows of any record can be written, and there is one at least.
 func FuzzFlows(f *testing.F) {
 	for _, r := range records(f) {
 		data, err := json.Marshal(r)
@@ -289,7 +289,7 @@ func FuzzFlows(f *testing.F) {
 	})
 }
 
-// TestTimes: each event is told of its own time, in UTC.
+// TestTimes: each event has its own time, in UTC.
 func TestTimes(t *testing.T) {
 	decided := time.Date(2026, 11, 21, 11, 0, 0, 0, time.FixedZone("", 3600))
 	since, counted := decided.Add(time.Minute), decided.Add(time.Hour)

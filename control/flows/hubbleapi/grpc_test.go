@@ -75,7 +75,7 @@ func TestCalls(t *testing.T) {
 	}
 }
 
-// TestNotGRPC: who comes with something else is told what this is.
+// TestNotGRPC: the answer to another protocol names this one.
 func TestNotGRPC(t *testing.T) {
 	address := serve(t, newObserver(t))
 	answer, err := http.Get("http://" + address + "/")
@@ -89,7 +89,7 @@ func TestNotGRPC(t *testing.T) {
 	}
 }
 
-// FuzzFlowsRequest: whatever comes is answered or refused, and refused as the asker's fault.
+// FuzzFlowsRequest: every request is answered or refused, and refused as the client's fault.
 func FuzzFlowsRequest(f *testing.F) {
 	var flows []*hubble.Flow
 	for _, i := range newObserver(f).items {

@@ -25,10 +25,10 @@ import (
 
 // fakeObserver gives the flows of package hubble's tests, which have everything.
 type fakeObserver struct {
-	observe.Observer // nil: nothing else is asked for
+	observe.Observer // nil: no other query is made
 	items            []observe.Item
 	queries          chan observe.FlowQuery
-	ended            chan struct{} // closed when somebody who follows has gone
+	ended            chan struct{} // closed when a follower has gone
 	err              error
 }
 
@@ -168,7 +168,7 @@ func TestHubbleObserves(t *testing.T) {
 	}
 }
 
-// TestHubbleObservesLosses: they are told of in their place, whatever flows are asked for.
+// TestHubbleObservesLosses: they are reported in their place, whatever the query is.
 func TestHubbleObservesLosses(t *testing.T) {
 	o := newObserver(t)
 	o.items = append(o.items[:1], observe.Item{Missed: &observe.Missed{Node: "node-a", Missed: 300, Why: observe.MissedSlow}})
@@ -182,7 +182,7 @@ func TestHubbleObservesLosses(t *testing.T) {
 	unreachable := newObserver(t)
 	unreachable.items = []observe.Item{{Missed: &observe.Missed{Node: "node-c", Why: "unreachable"}}}
 	if out, err := command(t, "observe", "--server", serve(t, unreachable)).CombinedOutput(); err != nil || string(out) != "N/A [node-c]: 1 nodes are unavailable: node-c\n" {
-		t.Errorf("of a node that cannot be asked: %v, %s", err, out)
+		t.Errorf("of an unreachable node: %v, %s", err, out)
 	}
 	want := "Nov 21 10:00:00.100 EVENTS LOST: HUBBLE_RING_BUFFER CPU(0) 300\n"
 	if got := run(t, "", "observe", "--verdict", "DROPPED", "--server", address); got != want {
@@ -190,7 +190,7 @@ func TestHubbleObservesLosses(t *testing.T) {
 	}
 }
 
-// TestHubbleFollows: what the options ask the observer for, and that it is told when the
+// TestHubbleFollows: the query that the options make, and that the observer notices when the
 // reader goes.
 func TestHubbleFollows(t *testing.T) {
 	for args, want := range map[string]observe.FlowQuery{
@@ -231,8 +231,8 @@ func TestHubbleFollows(t *testing.T) {
 	}
 }
 
-// TestHubbleAsksOtherThings: nodes, namespaces and the status.
-func TestHubbleAsksOtherThings(t *testing.T) {
+// TestHubbleOtherRequests: nodes, namespaces and the status.
+func TestHubbleOtherRequests(t *testing.T) {
 	address := serve(t, newObserver(t))
 	for command, want := range map[string]string{
 		"status -o dict": ` *NUM FLOWS: 101
@@ -260,8 +260,8 @@ shop
 	}
 }
 
-// TestHubbleIsTold: what cannot be answered, and why.
-func TestHubbleIsTold(t *testing.T) {
+// TestHubbleErrors: what cannot be answered, and why.
+func TestHubbleErrors(t *testing.T) {
 	fails := func(o *fakeObserver, args, want string) {
 		t.Helper()
 		out, err := command(t, append(strings.Fields(args), "--server", serve(t, o))...).CombinedOutput()
@@ -274,10 +274,10 @@ func TestHubbleIsTold(t *testing.T) {
 	fails(o, "observe agent-events", "not supported by nfqproxy: events of Cilium's agent")
 	fails(o, "observe debug-events", "not supported by nfqproxy: events of Cilium's datapath")
 	fails(o, `observe --allowlist {"source_ip":["10.0.0"]}`, `filter source_ip: "10.0.0": want an address or a prefix`)
-	asker := newObserver(t)
-	asker.err = &observe.Error{Status: 400, Message: "since 0: want a time"}
-	fails(asker, "observe", "code = InvalidArgument desc = since 0: want a time")
-	fails(asker, "list nodes", "since 0: want a time")
+	invalid := newObserver(t)
+	invalid.err = &observe.Error{Status: 400, Message: "since 0: want a time"}
+	fails(invalid, "observe", "code = InvalidArgument desc = since 0: want a time")
+	fails(invalid, "list nodes", "since 0: want a time")
 	broken := newObserver(t)
 	broken.err = io.ErrUnexpectedEOF
 	fails(broken, "observe", "code = Internal desc = unexpected EOF")

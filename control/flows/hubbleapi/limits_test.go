@@ -59,7 +59,7 @@ func await(t *testing.T, limits *limit.Set, what string, so func(limit.Count) bo
 	}
 }
 
-// TestCallsAreLimited: one more than may be is told so.
+// TestCallsAreLimited: one more than the limit gets the error.
 func TestCallsAreLimited(t *testing.T) {
 	address, limits := start(t, idle{})
 	for range 2 {
@@ -87,7 +87,7 @@ func TestCallsAreLimited(t *testing.T) {
 	}
 }
 
-// TestConnectionsAreLimited: clients of HTTP/2 are told why they have to go.
+// TestConnectionsAreLimited: clients of HTTP/2 get the reason why they have to go.
 func TestConnectionsAreLimited(t *testing.T) {
 	address, limits := start(t, idle{})
 	for range 64 {

@@ -33,7 +33,7 @@ func (b *bench) end(from, to uint64) {
 	}
 }
 
-// TestBlindLooksOnce: whether flows are open that began while the kernel was not asked is found
+// TestBlindLooksOnce: whether flows are open that began while events were off is found
 // out by looking at each flow once, and at few while the workers have to wait.
 func TestBlindLooksOnce(t *testing.T) {
 	const flows = 16 * visitAtOnce
@@ -56,7 +56,7 @@ func TestBlindLooksOnce(t *testing.T) {
 	}
 	at := f.blindFrom
 	if !f.blind() || f.blindFrom != at || at != flows {
-		t.Errorf("asked again, it looks at %d flows", f.blindFrom-at)
+		t.Errorf("the second time, it looks at %d flows", f.blindFrom-at)
 	}
 	b.end(flows, flows+1)
 	if f.blind() {
@@ -161,7 +161,7 @@ func TestPastIsBounded(t *testing.T) {
 	}
 }
 
-// TestPastAndEvents: each event is told once, whether it came before its flow was read, between
+// TestPastAndEvents: each event is read once, whether it came before its flow was read, between
 // two pieces, or after; and flows that made room meanwhile are missed.
 func TestPastAndEvents(t *testing.T) {
 	b := newBench(t, Config{})

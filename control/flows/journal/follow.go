@@ -211,9 +211,9 @@ func (f *follower) watch(ctx context.Context) {
 			continue
 		case now = <-tick.C:
 		}
-		told := f.beginInterval(most)
-		rate := float64(told-before) / now.Sub(last).Seconds()
-		before, last = told, now
+		count := f.beginInterval(most)
+		rate := float64(count-before) / now.Sub(last).Seconds()
+		before, last = count, now
 		if rate > f.DetailRate/2 {
 			busy = now
 		}
@@ -232,7 +232,7 @@ func (f *follower) watch(ctx context.Context) {
 
 // beginInterval returns the number of flows so far. With more than most further ones
 // there is a rush, unless another interval begins before.
-func (j *Journal) beginInterval(most uint64) (told uint64) {
+func (j *Journal) beginInterval(most uint64) (count uint64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.kernel.rushAt = j.flows.next + most + 1

@@ -51,7 +51,7 @@ func newBench(t testing.TB, c Config) *bench {
 	return b
 }
 
-// decide tells of a flow that was decided a moment ago.
+// decide reports a flow that was decided a moment ago.
 func (b *bench) decide(source netip.AddrPort, change func(*flow.Flow)) {
 	b.now = b.now.Add(time.Millisecond)
 	f := flow.Flow{
@@ -66,7 +66,7 @@ func (b *bench) decide(source netip.AddrPort, change func(*flow.Flow)) {
 	b.take(b.now)
 }
 
-// event tells what the kernel says of the flow from a source.
+// event reports the kernel's event of the flow from a source.
 func (b *bench) event(source netip.AddrPort, kind conntrack.EventKind, change func(*conntrack.Event)) {
 	b.now = b.now.Add(time.Millisecond)
 	ev := conntrack.Event{Kind: kind, State: conntrack.State{
@@ -81,8 +81,8 @@ func (b *bench) tcp(s conntrack.TCPState, status conntrack.Status) {
 	b.event(client, conntrack.Updated, func(e *conntrack.Event) { e.State.TCP, e.State.Status = s, status })
 }
 
-// told gives what a reader was told since it was last asked: event, and the state then.
-func (b *bench) told() string {
+// read returns what a reader received since the last call: event, and the state then.
+func (b *bench) read() string {
 	entries := make([]Entry, 64)
 	n, missed := b.reader.Read(entries, all)
 	var words []string
@@ -114,8 +114,8 @@ func all(uint64, *flow.Flow, flow.State, flow.Event) bool { return true }
 
 func (b *bench) expect(want string) {
 	b.t.Helper()
-	if got := b.told(); got != want {
-		b.t.Errorf("told\n  %s\nwant\n  %s", got, want)
+	if got := b.read(); got != want {
+		b.t.Errorf("got\n  %s\nwant\n  %s", got, want)
 	}
 }
 
@@ -168,7 +168,7 @@ func TestLives(t *testing.T) {
 		{"not waited for twice", nil, []func(*bench){wait(2 * time.Second), wait(2 * time.Second), wait(2 * time.Second)}, "decided unanswered"},
 		{"timed out", nil, []func(*bench){tcp(conntrack.TCPEstablished, replied), destroyed(conntrack.TCPEstablished, replied, nil)}, "decided established gone/expired."},
 		{"removed", nil, []func(*bench){tcp(conntrack.TCPEstablished, replied), destroyed(conntrack.TCPEstablished, replied, func(e *conntrack.Event) { e.State.Timeout = 432000 })}, "decided established gone/removed."},
-		{"removed by somebody at the last moment", nil, []func(*bench){tcp(conntrack.TCPEstablished, replied), destroyed(conntrack.TCPEstablished, replied, func(e *conntrack.Event) { e.PortID = 7 })}, "decided established gone/removed."},
+		{"removed by another program at the last moment", nil, []func(*bench){tcp(conntrack.TCPEstablished, replied), destroyed(conntrack.TCPEstablished, replied, func(e *conntrack.Event) { e.PortID = 7 })}, "decided established gone/removed."},
 		{"closed, and replaced by the next", nil, []func(*bench){tcp(conntrack.TCPTimeWait, replied), destroyed(conntrack.TCPTimeWait, replied, func(e *conntrack.Event) { e.PortID, e.State.Timeout = 7, 100 })}, "decided closed gone/closed."},
 		{"UDP answered", udp, []func(*bench){asUDP(replied, conntrack.Updated, 30), asUDP(replied, conntrack.Destroyed, 0)}, "decided answered gone/expired."},
 		{"UDP to and fro", udp, []func(*bench){asUDP(replied, conntrack.Updated, 30), asUDP(replied|conntrack.StatusAssured, conntrack.Updated, 120), asUDP(replied|conntrack.StatusAssured, conntrack.Destroyed, 0)}, "decided answered established gone/expired."},
@@ -234,8 +234,8 @@ func TestClosedIsNotOpen(t *testing.T) {
 	b.expectOpen()
 }
 
-// TestNoted: an event says when it was noted, which may be long after it happened: the kernel
-// tells of the end of a flow that fell silent when it removes the entry.
+// TestNoted: an event has the time when it was noted, which may be long after it happened: the kernel
+// reports the end of a flow that fell silent when it removes the entry.
 func TestNoted(t *testing.T) {
 	b := newBench(t, Config{})
 	before := time.Now()
@@ -286,7 +286,7 @@ func TestRepeated(t *testing.T) {
 }
 
 // TestSamePort: the events of a connection whose addresses and ports another one has taken
-// over are told of the right one.
+// over are those of the right one.
 func TestSamePort(t *testing.T) {
 	b := newBench(t, Config{})
 	b.decide(client, nil)
@@ -305,7 +305,7 @@ func TestSamePort(t *testing.T) {
 	if len(flows) != 2 || flows[0].life.sent.Bytes != 500 || !flows[0].life.over || flows[1].life.over || flows[1].life.counted {
 		t.Errorf("flows %+v", flows)
 	}
-	// Behind the end of the first, and before the second was told of, its events wait.
+	// Behind the end of the first, and before the second was reported, its events wait.
 	b = newBench(t, Config{})
 	b.decide(client, nil)
 	b.tcp(conntrack.TCPTimeWait, replied)
@@ -316,13 +316,13 @@ func TestSamePort(t *testing.T) {
 	b.expect("decided answered")
 }
 
-// TestEventBeforeDecision: the kernel may be quicker than the worker that tells.
+// TestEventBeforeDecision: the kernel may be quicker than the worker that reports the flow.
 func TestEventBeforeDecision(t *testing.T) {
 	b := newBench(t, Config{})
 	b.tcp(conntrack.TCPSynRecv, replied)
 	b.decide(client, nil)
 	b.expect("decided answered")
-	// What is nobody's is given up.
+	// Events of no known flow are given up.
 	b.tcp(conntrack.TCPSynRecv, replied)
 	b.event(netip.MustParseAddrPort("10.0.0.1:1"), conntrack.Destroyed, func(*conntrack.Event) {})
 	b.now = b.now.Add(time.Second)
@@ -332,7 +332,7 @@ func TestEventBeforeDecision(t *testing.T) {
 	}
 }
 
-// TestReplyAfterUpdateWithoutState: events that tell no state of TCP change none.
+// TestCountsAndDuration: events without a state of TCP change none.
 func TestCountsAndDuration(t *testing.T) {
 	b := newBench(t, Config{})
 	b.decide(client, nil)
@@ -384,8 +384,8 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// TestBounds: what is remembered does not exceed what it may, and who reads too late is
-// told how much was missed.
+// TestBounds: the journal keeps to its bounds, and a reader that is too late gets
+// the number of missed flows.
 func TestBounds(t *testing.T) {
 	b := newBench(t, Config{Flows: pieceSize})
 	const flows = 5 * pieceSize
@@ -459,11 +459,11 @@ func TestServicePortsInForce(t *testing.T) {
 	b.SetTable(decision.NewTable(2, start, node, nil))
 	b.decide(netip.AddrPortFrom(client.Addr(), 2000), nil)
 	if n := b.Known().Flows; n != 1 {
-		t.Errorf("%d flows hold service ports of the past, for which there is no room", n)
+		t.Errorf("%d flows hold service ports of the past, more than the limit", n)
 	}
 }
 
-// TestIntakeIsBounded: workers do not wait, and what has no room is counted.
+// TestIntakeIsBounded: workers do not wait, and overflow is counted.
 func TestIntakeIsBounded(t *testing.T) {
 	j := New(Config{})
 	batch := make([]flow.Flow, 1000)
@@ -482,7 +482,7 @@ func TestLostEvents(t *testing.T) {
 	other := netip.AddrPortFrom(client.Addr(), 40001)
 	b.decide(client, nil)
 	b.decide(other, nil)
-	b.told()
+	b.read()
 	f := &follower{Journal: b.Journal, Kernel: Kernel{Connections: dump{{
 		Original: conntrack.Tuple{Source: client, Destination: netip.MustParseAddrPort("10.96.0.10:80"), Protocol: 6},
 		TCP:      conntrack.TCPEstablished, Status: replied,
@@ -496,7 +496,7 @@ func TestLostEvents(t *testing.T) {
 	flows, _ := b.Last(2, time.Time{}, all)
 	for _, e := range flows {
 		if !e.life.incomplete {
-			t.Errorf("flow %s does not say that something was missed", e.Flow.Packet.Source)
+			t.Errorf("flow %s does not report that events were missed", e.Flow.Packet.Source)
 		}
 	}
 	if k := b.Kernel(); k.Overruns != 1 || k.Resyncs != 1 {
@@ -547,13 +547,13 @@ func TestDraws(t *testing.T) {
 	expect("other endpoints", 1, 1)
 	now := b.port
 	b.port = old
-	draw(0, 2) // by the table of before, but told of later
+	draw(0, 2) // by the table of before, but reported later
 	b.port = now
 	expect("a late one", 1, 1)
 	if c, _ := b.Counts(b.port); c.Flows.Total != 6 || c.Flows.Drawn != 6 || c.Endpoints[b.port.Endpoints[0].AddrPort].Flows.Total != 4 {
 		t.Errorf("counts %+v", c)
 	}
-	// A table that is older than the flows says nothing of what is gone.
+	// A table that is older than the flows does not show which endpoints are gone.
 	b.SetTable(decision.NewTable(2, start, node, nil))
 	b.now = b.now.Add(time.Minute)
 	b.take(b.now)
@@ -568,7 +568,7 @@ func TestDraws(t *testing.T) {
 	}
 }
 
-// TestHeldFlows: a choice is no draw, and what somebody dropped never went where the
+// TestHeldFlows: a choice is no draw, and a flow that a user dropped never went where the
 // chains lead.
 func TestHeldFlows(t *testing.T) {
 	b := newBench(t, Config{})

@@ -13,7 +13,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// silence are events of a kernel that tells nothing.
+// silence is the source of events of a kernel that sends none.
 type silence struct {
 	paused atomic.Bool
 	closed chan struct{}
@@ -39,8 +39,8 @@ func (v *vanishing) Dump(f conntrack.Filter, each func(*conntrack.State)) error 
 	return nil
 }
 
-// TestRush: the kernel is not asked as soon as there are more flows in an interval than
-// may be, not only when the interval is over; and it is asked again when it was calm.
+// TestRush: events are switched off as soon as there are more flows in an interval than
+// the limit, not only when the interval is over; and on again after a calm one.
 func TestRush(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Config{})
@@ -86,7 +86,7 @@ func TestRush(t *testing.T) {
 		time.Sleep(2 * watchInterval)
 		expect("calm", false)
 		// Of the flows that began in the pause one has a connection, for some time. The kernel
-		// may never tell of its end.
+		// may never report its end.
 		last.entry.Store(&conntrack.State{Original: conntrack.Tuple{Source: netip.AddrPortFrom(client.Addr(), port)}})
 		time.Sleep(rest + watchInterval)
 		if k := b.Kernel(); k.Resyncs != 1 || b.Known().Open != 1 {

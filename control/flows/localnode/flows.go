@@ -45,7 +45,7 @@ func (n *Node) Flows(ctx context.Context, q observe.FlowQuery, each func(observe
 	}
 	n.readers.Add(1)
 	defer n.readers.Add(-1)
-	s := &stream{Node: n, reader: list.flows.Reader(), each: each, filter: f, told: time.Now()}
+	s := &stream{Node: n, reader: list.flows.Reader(), each: each, filter: f, reported: time.Now()}
 	return s.follow(ctx, matches)
 }
 
@@ -118,7 +118,7 @@ type stream struct {
 	quiet int // windows in a row in which there was room to spare
 	// Missed records not reported to the reader yet.
 	slow, sampled, left uint64
-	told                time.Time
+	reported            time.Time
 }
 
 // follow sends events until the context ends.
@@ -183,7 +183,7 @@ func (s *stream) follow(ctx context.Context, matches func(*flow.Flow, flow.State
 	}
 }
 
-// room is the number of records of a window for each reader: a fifth while the datapath is busy.
+// capacity is the number of records of a window for each reader: a fifth while the datapath is busy.
 func (s *stream) capacity() int {
 	all := float64(s.config.Records) * window.Seconds()
 	if s.config.Journal.Busy() {
@@ -203,10 +203,10 @@ func (s *stream) relax(given int) {
 	}
 }
 
-// tell reports missed records to the reader, at most once a second.
+// sendMissed reports missed records to the reader, at most once a second.
 func (s *stream) sendMissed() error {
-	if now := time.Now(); now.Sub(s.told) >= missedInterval {
-		s.told = now
+	if now := time.Now(); now.Sub(s.reported) >= missedInterval {
+		s.reported = now
 		for _, m := range []observe.Missed{{Missed: s.slow, Why: observe.MissedSlow}, {Missed: s.sampled, Why: observe.MissedSampled}, {Missed: s.reader.Lost(), Why: observe.MissedLost}} {
 			if m.Missed == 0 {
 				continue

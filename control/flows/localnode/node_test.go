@@ -84,8 +84,8 @@ func (b *bench) flow(source string, index uint32) flow.Flow {
 	}
 }
 
-// tell tells of flows and waits until the journal has them.
-func (b *bench) tell(t *testing.T, flows ...flow.Flow) {
+// add reports flows and waits until the journal has them.
+func (b *bench) add(t *testing.T, flows ...flow.Flow) {
 	t.Helper()
 	want := b.journal.Known().Flows + len(flows)
 	b.journal.Flows(flows)
@@ -115,7 +115,7 @@ func TestListing(t *testing.T) {
 	other.Packet.Destination, other.Decision = netip.MustParseAddrPort("192.0.2.9:443"), decision.Decision{}
 	old := b.flow("192.0.2.1:5", 1)
 	old.Time = time.Now().Add(-time.Hour)
-	b.tell(t, old, b.flow("192.0.2.1:1", 0), b.flow("10.244.1.9:2", 1), rejected, other)
+	b.add(t, old, b.flow("192.0.2.1:1", 0), b.flow("10.244.1.9:2", 1), rejected, other)
 	for _, tt := range []struct {
 		name string
 		q    observe.FlowQuery
@@ -165,7 +165,7 @@ func TestServicesOnly(t *testing.T) {
 	unfiltered.Decision.Verdict, unfiltered.Decision.Reason = decision.Accept, decision.NotFiltered
 	foreign := other("192.0.2.1:7")
 	foreign.Decision = decision.Decision{Verdict: decision.Drop, Reason: decision.ForeignLocalnet}
-	b.tell(t, other("10.0.0.1:1"), b.flow("192.0.2.1:2", 0), other("10.0.0.1:3"), other("10.0.0.1:4"), unfiltered, foreign, other("10.0.0.1:8"))
+	b.add(t, other("10.0.0.1:1"), b.flow("192.0.2.1:2", 0), other("10.0.0.1:3"), other("10.0.0.1:4"), unfiltered, foreign, other("10.0.0.1:8"))
 	for _, tt := range []struct {
 		q    observe.FlowQuery
 		want string
@@ -234,7 +234,7 @@ func TestServicesOnly(t *testing.T) {
 // TestNames: of sources and endpoints.
 func TestNames(t *testing.T) {
 	b := newBench(t, 0)
-	b.tell(t, b.flow("10.244.1.9:2", 1))
+	b.add(t, b.flow("10.244.1.9:2", 1))
 	if err := b.Node.Flows(t.Context(), observe.FlowQuery{Steps: true}, func(i observe.Item) error {
 		r := i.Record
 		if r.SourcePod != "shop/shell" || r.SourceNode != "node-b" || r.Pod != "default/web-2" || r.EndpointNode != "node-b" || len(r.Steps) == 0 {
@@ -315,10 +315,10 @@ func TestStream(t *testing.T) {
 					await(t, "the journal to be busy", b.journal.Busy)
 				}
 				if i%4000 == 0 { // the journal keeps up
-					told := b.journal.Known().Forgotten + uint64(b.journal.Known().Flows)
+					before := b.journal.Known().Forgotten + uint64(b.journal.Known().Flows)
 					await(t, "the journal", func() bool {
 						k := b.journal.Known()
-						return k.Forgotten+uint64(k.Flows) > told || k.Forgotten+uint64(k.Flows) > uint64(i)
+						return k.Forgotten+uint64(k.Flows) > before || k.Forgotten+uint64(k.Flows) > uint64(i)
 					})
 				}
 			}
@@ -346,7 +346,7 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// noEvents is a kernel that tells nothing.
+// noEvents is a kernel that sends none.
 type noEvents struct{ closed chan struct{} }
 
 func (e *noEvents) Receive([]conntrack.Event) (int, error) { <-e.closed; return 0, os.ErrClosed }
@@ -371,7 +371,7 @@ func TestReaderThatFails(t *testing.T) {
 		done <- b.Node.Flows(t.Context(), observe.FlowQuery{Follow: true}, func(observe.Item) error { return failed })
 	}()
 	await(t, "the reader", func() bool { return b.readers.Load() == 1 })
-	b.tell(t, b.flow("10.244.1.9:2", 1))
+	b.add(t, b.flow("10.244.1.9:2", 1))
 	if err := <-done; !errors.Is(err, failed) {
 		t.Errorf("error %v", err)
 	}
@@ -397,7 +397,7 @@ func TestServices(t *testing.T) {
 		f.Packet.Source = netip.AddrPortFrom(f.Packet.Source.Addr(), uint16(1000+i))
 		flows = append(flows, f)
 	}
-	b.tell(t, flows...)
+	b.add(t, flows...)
 	if s, err = b.Services(t.Context(), observe.ServiceQuery{Service: "web"}); err != nil {
 		t.Fatal(err)
 	}
@@ -474,7 +474,7 @@ func TestServicePages(t *testing.T) {
 // TestRemovedEndpoint stays in sight.
 func TestRemovedEndpoint(t *testing.T) {
 	b := newBench(t, 0)
-	b.tell(t, b.flow("10.244.1.9:1", 1), b.flow("10.244.1.9:2", 0))
+	b.add(t, b.flow("10.244.1.9:1", 1), b.flow("10.244.1.9:2", 0))
 	next := *b.port
 	next.Endpoints, next.Usable = next.Endpoints[:1], [2][]uint32{{0}, nil}
 	b.table = decision.NewTable(6, time.Now(), decision.Node{Name: "node-a"}, []*decision.ServicePort{&next})

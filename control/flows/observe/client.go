@@ -171,7 +171,7 @@ func (c *Client) request(ctx context.Context, method string, path []string, quer
 // explain adds advice to a connection error.
 func (c *Client) explain(ctx context.Context, err error) error {
 	switch cause := context.Cause(ctx); {
-	case cause == errSilent:
+	case errors.Is(cause, errSilent):
 		return fmt.Errorf("%s: %w", c.server, cause)
 	case cause != nil:
 		return cause
@@ -213,7 +213,7 @@ func (c *Client) refusal(answer *http.Response) error {
 	return &e
 }
 
-// ask reads a JSON response.
+// exchange sends a request and reads its JSON response.
 func (c *Client) exchange(ctx context.Context, method string, path []string, query url.Values, body, answer any) error {
 	r, err := c.request(ctx, method, path, query, body)
 	if err != nil {

@@ -47,8 +47,8 @@ func record(id string) observe.Item {
 	return observe.Item{Record: &flow.Record{Version: 1, ID: id, Candidates: []flow.Candidate{}, Excluded: []flow.Excluded{}}}
 }
 
-// TestClientAsks: what is asked comes to the server's Observer as it was, and the answer back.
-func TestClientAsks(t *testing.T) {
+// TestClientRequests: a request reaches the server's Observer unchanged, and the answer comes back.
+func TestClientRequests(t *testing.T) {
 	f, c := remote(t)
 	ctx := t.Context()
 	f.List = []observe.Item{record("a/1 ?"), {Missed: &observe.Missed{Node: "node-a", Missed: 3, Why: observe.MissedLost}}}
@@ -95,7 +95,7 @@ func TestClientFollows(t *testing.T) {
 		ended <- c.Flows(ctx, observe.FlowQuery{Follow: true}, func(i observe.Item) error { got <- i; return nil })
 	}()
 	if !f.AwaitReaders(ctx, 1) {
-		t.Fatal("nobody follows")
+		t.Fatal("no reader follows")
 	}
 	for _, want := range []observe.Item{record("1"), {Missed: &observe.Missed{Missed: 7, Why: observe.MissedSlow}}, record("2")} {
 		f.Publish(want)
@@ -108,7 +108,7 @@ func TestClientFollows(t *testing.T) {
 		t.Errorf("the context ended: %v", err)
 	}
 	if !f.AwaitReaders(t.Context(), 0) {
-		t.Error("the server was not told")
+		t.Error("the server did not notice")
 	}
 }
 
@@ -119,12 +119,12 @@ func TestClientStreamsEnd(t *testing.T) {
 	enough := errors.New("enough")
 	for _, q := range []observe.FlowQuery{{}, {Follow: true, Since: "1m"}} {
 		n := 0
-		if err := c.Flows(t.Context(), q, func(observe.Item) error { n++; return enough }); err != enough || n != 1 {
+		if err := c.Flows(t.Context(), q, func(observe.Item) error { n++; return enough }); !errors.Is(err, enough) || n != 1 {
 			t.Errorf("%+v: %v after %d", q, err, n)
 		}
 	}
 	if !f.AwaitReaders(t.Context(), 0) {
-		t.Error("the server was not told")
+		t.Error("the server did not notice")
 	}
 	for _, cut := range []struct {
 		err  error
@@ -205,13 +205,13 @@ func TestClientHolds(t *testing.T) {
 	}
 }
 
-// TestClientPolls: a server that lets nobody wait for long is asked again.
+// TestClientPolls: the client repeats its request to a server that does not let it wait for long.
 func TestClientPolls(t *testing.T) {
-	var asked []string
+	var requests []string
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked = append(asked, r.URL.String())
+		requests = append(requests, r.URL.String())
 		generation := 5
-		if len(asked) == 3 {
+		if len(requests) == 3 {
 			generation = 6
 		}
 		fmt.Fprintf(w, `{"id":"1","generation":%d}`, generation)
@@ -219,12 +219,12 @@ func TestClientPolls(t *testing.T) {
 	defer s.Close()
 	h, err := newClient(t, s.URL, observe.ClientOptions{}).Get(t.Context(), "1", 5)
 	const again = "/v1/holds/1?after=5"
-	if diff := cmp.Diff([]string{again, again, again}, asked); err != nil || h.Generation != 6 || diff != "" {
-		t.Errorf("%+v, %v, -want +asked:\n%s", h, err, diff)
+	if diff := cmp.Diff([]string{again, again, again}, requests); err != nil || h.Generation != 6 || diff != "" {
+		t.Errorf("%+v, %v, -want +requests:\n%s", h, err, diff)
 	}
 }
 
-// TestClientErrors: the asker's faults are an *Error, others say what to do.
+// TestClientErrors: the client's faults are an *Error, others name the remedy.
 func TestClientErrors(t *testing.T) {
 	f, c := remote(t)
 	err := c.Flows(t.Context(), observe.FlowQuery{Protocol: "tpc"}, nil)

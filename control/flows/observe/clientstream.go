@@ -17,7 +17,7 @@ var errSilent = errors.New("timeout: no records and no keepalives received")
 
 // Flows requests flows. A stream that ends early is an error.
 func (c *Client) Flows(ctx context.Context, q FlowQuery, each func(Item) error) error {
-	asked := ctx
+	caller := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	answer, err := c.request(ctx, http.MethodGet, []string{"flows"}, q.Values(), nil)
@@ -31,7 +31,7 @@ func (c *Client) Flows(ctx context.Context, q FlowQuery, each func(Item) error) 
 		}
 		err = c.items(ctx, body, q.Follow, each)
 	}
-	if q.Follow && asked.Err() != nil {
+	if q.Follow && caller.Err() != nil {
 		return nil
 	}
 	return err
@@ -58,9 +58,9 @@ func (c *Client) items(ctx context.Context, body io.Reader, endless bool, each f
 		var line json.RawMessage
 		err := lines.Decode(&line)
 		switch {
-		case err == io.EOF && !endless:
+		case errors.Is(err, io.EOF) && !endless:
 			return nil
-		case err == io.EOF:
+		case errors.Is(err, io.EOF):
 			return fmt.Errorf("%s: the stream ended: nfqproxy stopped, or a proxy on the way closed the connection", c.server)
 		case errors.Is(err, io.ErrUnexpectedEOF):
 			return c.explain(ctx, errors.New("the stream was aborted: nfqproxy stopped, or the reader was too slow"))

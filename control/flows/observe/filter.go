@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"errors"
 	"net/http"
 	"net/netip"
 	"strconv"
@@ -10,7 +11,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// All, as a [Filter]'s Limit, is all flows that are known.
+// All is the Limit of a [Filter] for all flows that are known.
 const All = -1
 
 // DefaultLimit is the default limit of a query that does not follow.
@@ -150,7 +151,7 @@ func (h HoldFilter) Parse() (*Filter, error) {
 		Source: h.Source, Destination: h.Destination, Port: h.Port, Protocol: h.Protocol,
 	}
 	f, err := q.Parse(time.Time{}) // now does not count without Since
-	if e, ok := err.(*Error); ok {
+	if e, ok := errors.AsType[*Error](err); ok {
 		e.Field = "flow." + e.Field
 	}
 	return f, err

@@ -129,16 +129,16 @@ type reply[T any] struct {
 }
 
 // askAll sends a request to all members concurrently, and returns their replies in their order.
-func queryAll[T any](members []Member, ask func(Member) (T, error)) []reply[T] {
+func queryAll[T any](members []Member, query func(Member) (T, error)) []reply[T] {
 	replies := make([]reply[T], len(members))
-	var asking sync.WaitGroup
+	var queries sync.WaitGroup
 	for i, m := range members {
-		asking.Go(func() {
-			answer, err := ask(m)
+		queries.Go(func() {
+			answer, err := query(m)
 			replies[i] = reply[T]{m, answer, err}
 		})
 	}
-	asking.Wait()
+	queries.Wait()
 	return replies
 }
 

@@ -105,10 +105,10 @@ func TestFleetLists(t *testing.T) {
 	fakes[2].List = []observe.Item{at("3", 3)}
 	fakes[0].Fail(errors.New("on fire"))
 	if diff := cmp.Diff([]string{"node-a misses 0: unreachable", missed, "2", "3", "5"}, ids(t, f, observe.FlowQuery{})); diff != "" {
-		t.Errorf("one cannot be asked: -want +got:\n%s", diff)
+		t.Errorf("one is unreachable: -want +got:\n%s", diff)
 	}
 	enough := errors.New("enough")
-	if err := f.Flows(t.Context(), observe.FlowQuery{}, func(observe.Item) error { return enough }); err != enough {
+	if err := f.Flows(t.Context(), observe.FlowQuery{}, func(observe.Item) error { return enough }); !errors.Is(err, enough) {
 		t.Errorf("error %v", err)
 	}
 	for want, q := range map[string]observe.FlowQuery{
@@ -123,17 +123,17 @@ func TestFleetLists(t *testing.T) {
 	fakes[1].Fail(&observe.Error{Status: 400, Field: "x", Message: "x is wrong"})
 	var e *observe.Error
 	if err := f.Flows(t.Context(), observe.FlowQuery{}, nil); !errors.As(err, &e) || e.Field != "x" {
-		t.Errorf("the asker's fault: %v", err)
+		t.Errorf("the client's fault: %v", err)
 	}
 	for _, fake := range fakes {
 		fake.Fail(errors.New("on fire"))
 	}
 	if err := f.Flows(t.Context(), observe.FlowQuery{}, nil); err == nil || err.Error() != "node node-a: on fire\nnode node-b: on fire\nnode node-c: on fire" {
-		t.Errorf("none can be asked: %v", err)
+		t.Errorf("none is reachable: %v", err)
 	}
 }
 
-// TestFleetFollows: a node that breaks off is told once, asked again, and does not disturb
+// TestFleetFollows: a node that breaks off is reported once, tried again, and does not disturb
 // the others; what was before comes once.
 func TestFleetFollows(t *testing.T) {
 	f, fakes := newFleet(t, 2, observe.FleetOptions{})
@@ -155,22 +155,22 @@ func TestFleetFollows(t *testing.T) {
 		t.Helper()
 		for _, fake := range fakes {
 			if !fake.AwaitReaders(ctx, 1) {
-				t.Fatal("nobody follows")
+				t.Fatal("no reader follows")
 			}
 		}
 	}
 	ready()
 	fakes[0].Publish(record("1"))
 	expect(record("1"))
-	for range 3 { // its stream ends, and it cannot be asked for a while
+	for range 3 { // its stream ends, and it is unreachable for a while
 		fakes[0].Fail(errors.New("starting"))
 		fakes[0].Break(nil)
 		expect(observe.Item{Missed: &observe.Missed{Node: "node-a", Why: observe.MissedUnreachable}})
 		fakes[1].Publish(record("2"))
 		expect(record("2"))
-		asked := len(fakes[0].Requests())
-		if !fakes[0].AwaitQuestions(ctx, asked+2) {
-			t.Fatal("not asked again")
+		requests := len(fakes[0].Requests())
+		if !fakes[0].AwaitRequests(ctx, requests+2) {
+			t.Fatal("no second request")
 		}
 		fakes[0].Fail(nil)
 		ready()
@@ -183,13 +183,13 @@ func TestFleetFollows(t *testing.T) {
 	}
 	for _, q := range fakes[0].Requests()[1:] {
 		if q != (observe.FlowQuery{Follow: true}) {
-			t.Errorf("asked again with %+v", q)
+			t.Errorf("the second request is %+v", q)
 		}
 	}
 
-	// each's error and the asker's fault end it.
+	// each's error and the client's fault end it.
 	enough := errors.New("enough")
-	if err := f.Flows(t.Context(), observe.FlowQuery{Follow: true, Since: "1h"}, func(observe.Item) error { return enough }); err != enough {
+	if err := f.Flows(t.Context(), observe.FlowQuery{Follow: true, Since: "1h"}, func(observe.Item) error { return enough }); !errors.Is(err, enough) {
 		t.Errorf("error %v", err)
 	}
 	fakes[1].Fail(&observe.Error{Status: 403, Message: "no"})
@@ -204,7 +204,7 @@ func TestFleetFollows(t *testing.T) {
 	}
 }
 
-// TestFleetBearsFullNodes: that a node has too many readers at the moment is nobody's fault.
+// TestFleetBearsFullNodes: a node that has too many readers at the moment is tried again.
 func TestFleetBearsFullNodes(t *testing.T) {
 	f, fakes := newFleet(t, 1, observe.FleetOptions{})
 	fakes[0].Fail(&observe.Error{Status: 429, Message: "full"})
@@ -214,8 +214,8 @@ func TestFleetBearsFullNodes(t *testing.T) {
 	go func() {
 		ended <- f.Flows(ctx, observe.FlowQuery{Follow: true}, func(observe.Item) error { return nil })
 	}()
-	if !fakes[0].AwaitQuestions(ctx, 3) {
-		t.Error("not asked again")
+	if !fakes[0].AwaitRequests(ctx, 3) {
+		t.Error("no second request")
 	}
 	cancel()
 	if err := <-ended; err != nil {
@@ -276,20 +276,20 @@ func TestFleetNames(t *testing.T) {
 	}
 }
 
-// asked remembers the query.
-type asked struct {
+// lastQuery remembers the query.
+type lastQuery struct {
 	observe.Observer
 	query observe.FlowQuery
 }
 
-func (a *asked) Flows(_ context.Context, q observe.FlowQuery, _ func(observe.Item) error) error {
+func (a *lastQuery) Flows(_ context.Context, q observe.FlowQuery, _ func(observe.Item) error) error {
 	a.query = q
 	return nil
 }
 
 // TestFleetAddresses: nodes get the addresses of the names that the fleet knows.
 func TestFleetAddresses(t *testing.T) {
-	node := &asked{Observer: observetest.New("node-a")}
+	node := &lastQuery{Observer: observetest.New("node-a")}
 	f, err := observe.NewFleet([]observe.Member{{Name: "node-a", Observer: node}}, observe.FleetOptions{Addresses: func(name string) []netip.Addr {
 		if name != "outside" {
 			return nil
@@ -350,7 +350,7 @@ func TestFleetExplains(t *testing.T) {
 	}
 }
 
-// TestFleetLogs: a node that cannot be asked is logged once, not with each answer.
+// TestFleetLogs: an unreachable node is logged once, not with each answer.
 func TestFleetLogs(t *testing.T) {
 	var log bytes.Buffer
 	f, fakes := newFleet(t, 2, observe.FleetOptions{Log: slog.New(slog.NewTextHandler(&log, nil))})

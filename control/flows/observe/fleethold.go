@@ -56,7 +56,7 @@ func (h *fleetHolds) Hold(ctx context.Context, q HoldQuery) (*Hold, error) {
 		return nil, err
 	}
 	members, err := h.fleet.named(filter.Nodes)
-	if e, ok := err.(*Error); ok {
+	if e, ok := errors.AsType[*Error](err); ok {
 		e.Field = "flow." + e.Field
 		return nil, e
 	}
@@ -205,9 +205,9 @@ func (h *fleetHolds) cancelParts(ctx context.Context, f *fleetHold, parts []*par
 	ctx, cancel := context.WithTimeout(ctx, cancelTimeout)
 	defer cancel()
 	errs := make([]error, len(parts))
-	var asking sync.WaitGroup
+	var queries sync.WaitGroup
 	for i, p := range parts {
-		asking.Go(func() {
+		queries.Go(func() {
 			err := p.holder.Cancel(ctx, p.id)
 			var e *Error
 			if err != nil && !(errors.As(err, &e) && e.Status == http.StatusNotFound) {
@@ -220,7 +220,7 @@ func (h *fleetHolds) cancelParts(ctx context.Context, f *fleetHold, parts []*par
 			}
 		})
 	}
-	asking.Wait()
+	queries.Wait()
 	return errors.Join(errs...)
 }
 

@@ -30,7 +30,7 @@ func TestFleetHolds(t *testing.T) {
 		t.Errorf("nothing is held: error %v", err)
 	}
 	if !fakes[1].Catch(flow.Record{Version: 1, ID: "1", Steps: []flow.Step{{}}}) {
-		t.Fatal("node-b was not asked")
+		t.Fatal("node-b got no request")
 	}
 	next := func() {
 		t.Helper()
@@ -73,7 +73,7 @@ func TestFleetHolds(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// TestFleetHoldsOnce: of two nodes that get a flow at the same time, one lets it go.
+// TestFleetHoldsOnce: of two nodes that get a flow at the same time, one releases it.
 func TestFleetHoldsOnce(t *testing.T) {
 	f, fakes := newFleet(t, 2, observe.FleetOptions{})
 	for n := range 20 {
@@ -154,8 +154,8 @@ func TestFleetHoldExpires(t *testing.T) {
 	}
 }
 
-// TestFleetHoldLost: a node that is asked again and knows nothing of it does not keep it open;
-// one that cannot be asked for a moment does.
+// TestFleetHoldLost: a node that answers and does not know the hold does not keep it open;
+// one that is unreachable for a moment does.
 func TestFleetHoldLost(t *testing.T) {
 	f, fakes := newFleet(t, 1, observe.FleetOptions{})
 	ctx := t.Context()
@@ -167,10 +167,10 @@ func TestFleetHoldLost(t *testing.T) {
 	if hold, err = f.Holder().Get(ctx, hold.ID, hold.Generation); err != nil || hold.State != observe.HoldHolding {
 		t.Fatalf("%+v, %v", hold, err)
 	}
-	asked := len(fakes[0].Requests())
+	requests := len(fakes[0].Requests())
 	fakes[0].Fail(errors.New("on fire"))
-	if !fakes[0].AwaitQuestions(ctx, asked+2) {
-		t.Error("not asked again")
+	if !fakes[0].AwaitRequests(ctx, requests+2) {
+		t.Error("no second request")
 	}
 	fakes[0].Fail(nil)
 	if hold, err = f.Holder().Get(ctx, hold.ID, 0); err != nil || hold.State != observe.HoldHolding {
@@ -194,7 +194,7 @@ func TestFleetHoldRefused(t *testing.T) {
 	if !fakes[0].AwaitOutcome(ctx, "cancelled") || !fakes[2].AwaitOutcome(ctx, "cancelled") {
 		t.Error("the others still wait")
 	}
-	// One that cannot be asked is left out, unless it is named.
+	// An unreachable node is left out, unless it is named.
 	fakes[1].Fail(errors.New("on fire"))
 	if _, err := f.Holder().Hold(ctx, holdWeb); err != nil {
 		t.Error(err)
@@ -209,9 +209,9 @@ func TestFleetHoldRefused(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	if !fakes[2].AwaitOutcome(ctx, "cancelled", "") {
-		t.Error("a node that is not named was asked")
+		t.Error("a node that is not named got a request")
 	}
-	fakes[0].Fail(&observe.Error{Status: 404, Message: "holding flows is not available on this server"}) // as a remote node says it
+	fakes[0].Fail(&observe.Error{Status: 404, Message: "holding flows is not available on this server"}) // as a remote node answers
 	if _, err := f.Holder().Hold(ctx, holdWeb); err != nil {
 		t.Error(err)
 	}
@@ -269,8 +269,8 @@ func TestFleetHoldNames(t *testing.T) {
 	if got, err := f.Flow(ctx, "1"); err != nil || got.Held.ID != last || r.Held.ID != "node-a-105" {
 		t.Errorf("%+v, %v", got.Held, err)
 	}
-	r.Held.ID = "somebody's"
-	if got, err := f.Flow(ctx, "1"); err != nil || got.Held.ID != "somebody's" {
+	r.Held.ID = "another"
+	if got, err := f.Flow(ctx, "1"); err != nil || got.Held.ID != "another" {
 		t.Errorf("%+v, %v", got.Held, err)
 	}
 }

@@ -157,11 +157,11 @@ func (f *Fleet) followOne(ctx context.Context, m Member, q FlowQuery, items chan
 			return ctx.Err()
 		}
 	}
-	wait, told := f.retry, false
+	wait, reported := f.retry, false
 	for {
 		err := m.Observer.Flows(ctx, q, func(i Item) error {
 			q.Since, q.Limit = "", "" // earlier records were already sent
-			wait, told = f.retry, false
+			wait, reported = f.retry, false
 			return give(f.decorateItem(m.Name, i))
 		})
 		if ctx.Err() != nil {
@@ -175,8 +175,8 @@ func (f *Fleet) followOne(ctx context.Context, m Member, q FlowQuery, items chan
 			return e
 		}
 		f.Log.Warn("cannot follow the flows of a node; reconnecting", "node", m.Name, "in", wait, "error", err)
-		if !told {
-			if told = true; give(unreachable(m)) != nil {
+		if !reported {
+			if reported = true; give(unreachable(m)) != nil {
 				return nil
 			}
 		}

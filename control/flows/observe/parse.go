@@ -181,7 +181,7 @@ func parseEnd(s string) (AddressPattern, error) {
 	if n, ok := parseNamed(s); ok {
 		return n, nil
 	}
-	if err == errNoAddress {
+	if errors.Is(err, errNoAddress) {
 		err = fmt.Errorf("%w, or the NAME of a pod, node or client", err)
 	}
 	return a, err

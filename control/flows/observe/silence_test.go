@@ -21,7 +21,7 @@ func (p pipe) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Body: reader}, nil
 }
 
-// TestSilence: a stream that nobody writes any more does not last for ever, but its reader
+// TestSilence: a stream without a writer does not last for ever, but its reader
 // may take as long as it likes over a record.
 func TestSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

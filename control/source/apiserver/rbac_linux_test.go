@@ -47,8 +47,8 @@ func TestRBAC(t *testing.T) {
 	}
 	base, pods := readRole(t, "base"), readRole(t, "components/pod-names")
 	both := slices.Concat(base.Rules, pods.Rules)
-	// From the newest API servers a watch alone brings all objects; to the others list is
-	// what it says.
+	// From the newest API servers a watch alone brings all objects; the others
+	// need list.
 	for _, streaming := range []bool{true, false} {
 		t.Run(fmt.Sprintf("streaming lists %v", streaming), func(t *testing.T) {
 			featurestesting.SetFeatureDuringTest(t, clientfeatures.WatchListClient, streaming)

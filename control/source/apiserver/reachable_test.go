@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// Whether the API server answers is said once each time it changes.
+// Whether the API server answers is logged once each time it changes.
 func TestReachable(t *testing.T) {
 	status := http.StatusOK
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
 	defer server.Close()
 	var log strings.Builder
 	r := &reachable{next: http.DefaultTransport, log: slog.New(slog.NewTextHandler(&log, nil)), server: "s"}
-	ask := func(url string) {
+	request := func(url string) {
 		request, _ := http.NewRequest(http.MethodPost, url, nil) // tried once
 		if response, err := r.RoundTrip(request); err == nil {
 			response.Body.Close()
@@ -40,7 +40,7 @@ func TestReachable(t *testing.T) {
 	} {
 		log.Reset()
 		status = step.status
-		ask(step.url)
+		request(step.url)
 		if got := log.String(); step.want == "" && got != "" || !strings.Contains(got, step.want) || strings.Count(got, "\n") > 1 {
 			t.Errorf("%s, status %d: logged %q, want %q", step.url, step.status, got, step.want)
 		}
@@ -51,20 +51,20 @@ func TestReachable(t *testing.T) {
 // with the last of them from then on.
 type server struct {
 	statuses []int
-	asked    []time.Time
+	attempts []time.Time
 }
 
 func (s *server) RoundTrip(*http.Request) (*http.Response, error) {
-	status := s.statuses[min(len(s.asked), len(s.statuses)-1)]
-	s.asked = append(s.asked, time.Now())
+	status := s.statuses[min(len(s.attempts), len(s.statuses)-1)]
+	s.attempts = append(s.attempts, time.Now())
 	if status == 0 {
 		return nil, errors.New("connection refused")
 	}
 	return &http.Response{StatusCode: status, Body: http.NoBody}, nil
 }
 
-// What reads waits for the API server, which is asked every few seconds; what writes
-// does not.
+// A read waits for the API server, with an attempt every few seconds; a write does
+// not.
 func TestReachableAgain(t *testing.T) {
 	for name, test := range map[string]struct {
 		method   string
@@ -90,11 +90,11 @@ func TestReachableAgain(t *testing.T) {
 				if err == nil {
 					status = response.StatusCode
 				}
-				if status != test.status || len(s.asked) != test.attempts {
-					t.Errorf("status %d (%v) at attempt %d, want %d at %d", status, err, len(s.asked), test.status, test.attempts)
+				if status != test.status || len(s.attempts) != test.attempts {
+					t.Errorf("status %d (%v) at attempt %d, want %d at %d", status, err, len(s.attempts), test.status, test.attempts)
 				}
-				for i := 1; i < len(s.asked); i++ {
-					if pause := s.asked[i].Sub(s.asked[i-1]); pause < firstPause/2 || pause > longestPause || i > 10 && pause < longestPause/2 {
+				for i := 1; i < len(s.attempts); i++ {
+					if pause := s.attempts[i].Sub(s.attempts[i-1]); pause < firstPause/2 || pause > longestPause || i > 10 && pause < longestPause/2 {
 						t.Errorf("pause %d is %s", i, pause)
 					}
 				}
@@ -111,7 +111,7 @@ func TestReachableStops(t *testing.T) {
 		request, _ := http.NewRequestWithContext(ctx, http.MethodGet, "https://server/api", nil)
 		began := time.Now()
 		if _, err := (&reachable{next: &server{statuses: []int{0}}, log: quiet}).RoundTrip(request); err == nil {
-			t.Error("no error, and nobody answered")
+			t.Error("no error, and no answer")
 		}
 		if took := time.Since(began); took != time.Minute {
 			t.Errorf("ended after %s, want a minute", took)

@@ -41,7 +41,7 @@ func node(addresses ...corev1.NodeAddress) *corev1.Node {
 
 var internal = corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: "172.20.0.2"}
 
-// Changes that come while somebody is busy with the last update are one update.
+// Changes that come while the last update is handled are one update.
 func TestChangesGather(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Config{Client: fake.NewClientset(service("web", "1"), slice("web-x", "1"), node(internal)), Node: "worker", NeedNodeIPs: true, Logger: quiet})
@@ -141,12 +141,12 @@ func TestWaitsForTheNode(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				// A moment before the end of the wait it says for what.
+				// A moment before the end of the wait it reports its subject.
 				if tt.published > 0 && tt.appears == nil {
 					time.Sleep(tt.published - time.Millisecond)
 					synctest.Wait()
 					if want := "addresses in the Node object worker"; waiting.Load() != want {
-						t.Errorf("says it waits for %q, want %q", waiting.Load(), want)
+						t.Errorf("reports that it waits for %q, want %q", waiting.Load(), want)
 					}
 				}
 				time.Sleep(6 * time.Minute)

@@ -85,7 +85,7 @@ func parseJSON(data []byte) ([]document, error) {
 func fieldPaths(strict []error) (paths []string) {
 	for _, e := range strict {
 		path := e.Error()
-		if fe, ok := e.(kjson.FieldError); ok {
+		if fe, ok := errors.AsType[kjson.FieldError](e); ok {
 			path = fe.FieldPath()
 		}
 		paths = append(paths, path)

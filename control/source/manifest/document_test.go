@@ -23,7 +23,7 @@ func TestParseSplitsDocuments(t *testing.T) {
 		{"content after the separator", "x.yaml", "a: 1\n--- {b: 2}\n", []any{a, b}},
 		{"end markers", "x.yaml", "a: 1\n...\n---\nb: 2\n...\n", []any{a, b}},
 		{"an end marker alone separates too", "x.yaml", "a: 1\n...\nb: 2\n", []any{a, b}},
-		{"documents that say nothing are not counted", "x.yaml", "# head\n---\n---\na: 1\n---\n# nothing\n---\nb: 2\n", []any{a, b}},
+		{"empty documents are not counted", "x.yaml", "# head\n---\n---\na: 1\n---\n# nothing\n---\nb: 2\n", []any{a, b}},
 		{"carriage returns", "x.yaml", "a: 1\r\n---\r\nb: 2\r\n", []any{a, b}},
 		{"byte order mark", "x.yaml", "\xef\xbb\xbfa: 1\n", []any{a}},
 		{"dashes within a text", "x.yaml", "a: |\n  ---\n  x\n", []any{map[string]any{"a": "---\nx\n"}}},

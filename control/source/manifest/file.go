@@ -48,14 +48,12 @@ type input struct {
 func (in *input) each(take func(file) []string) {
 	seen := make(map[string]bool)
 	paths := slices.Clone(in.paths)
-	keep := take
-	take = func(f file) []string {
-		for _, p := range keep(f) {
+	read := func(f file) {
+		for _, p := range take(f) {
 			if !slices.Contains(paths, p) {
 				paths = append(paths, p)
 			}
 		}
-		return nil
 	}
 	add := func(name string, inDirectory bool) {
 		if clean := filepath.Clean(name); !seen[clean] {
@@ -64,7 +62,7 @@ func (in *input) each(take func(file) []string) {
 			if inDirectory && errors.Is(err, fs.ErrNotExist) && gone(name) {
 				return // removed since the directory was listed
 			}
-			take(file{nameOf(name), data, err})
+			read(file{nameOf(name), data, err})
 		}
 	}
 	for i := 0; i < len(paths); i++ {
@@ -76,9 +74,9 @@ func (in *input) each(take func(file) []string) {
 		info, err := os.Stat(p)
 		switch {
 		case p == "":
-			take(file{name: `""`, err: errors.New("the path is empty: want a file or a directory")})
+			read(file{name: `""`, err: errors.New("the path is empty: want a file or a directory")})
 		case err != nil:
-			take(file{name: p, err: plain(err)})
+			read(file{name: p, err: plain(err)})
 		case !info.IsDir():
 			add(p, false)
 		default:
@@ -87,7 +85,7 @@ func (in *input) each(take func(file) []string) {
 				add(n, true)
 			}
 			if err != nil {
-				take(file{name: p, err: plain(err)})
+				read(file{name: p, err: plain(err)})
 			}
 		}
 	}
@@ -159,7 +157,7 @@ func readFile(name string, limit int64, pipes bool) ([]byte, error) {
 	if err != nil {
 		return nil, plain(err)
 	}
-	defer f.Close() //nolint:errcheck // nothing was written
+	defer f.Close() // nothing was written
 	if info, err = f.Stat(); err != nil {
 		return nil, plain(err)
 	}

@@ -361,7 +361,7 @@ func add[T any, P kind[T]](l *loader, at place, t typeName, m map[string]any, du
 	for _, e := range errs {
 		// Who writes an object misspells fields; an API server, which gives each object its
 		// UID, is newer than this program.
-		if o.GetUID() != "" && e.err == errUnknown {
+		if o.GetUID() != "" && errors.Is(e.err, errUnknown) {
 			l.leftOut(at, t.kind, e.path)
 			continue
 		}

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -185,7 +186,7 @@ func TestNothingInAFileIsNoError(t *testing.T) {
 	}
 }
 
-func TestErrorsSayWhere(t *testing.T) {
+func TestErrorsNameThePlace(t *testing.T) {
 	slice := func(spec string) string {
 		return "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: dns-a, namespace: kube-system}\n" + spec
 	}
@@ -302,7 +303,7 @@ func TestManyErrorsAreCut(t *testing.T) {
 	if len(lines) != 21 || lines[19] != "lab.yaml: document 20: Node n19: x: unknown field" || lines[20] != "and 5 more" {
 		t.Errorf("%d lines, the last: %q", len(lines), lines[len(lines)-1])
 	}
-	if errs := err.(Errors); len(errs) != 25 || len(errs.Unwrap()) != 25 {
+	if errs, _ := errors.AsType[Errors](err); len(errs) != 25 || len(errs.Unwrap()) != 25 {
 		t.Errorf("%d errors kept, want all 25", len(errs))
 	}
 }

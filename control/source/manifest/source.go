@@ -44,7 +44,7 @@ func (s *Source) Run(ctx context.Context, publish func(*Objects, error)) error {
 	if err != nil {
 		return fmt.Errorf("watch manifests: %w", err)
 	}
-	defer watcher.Close() //nolint:errcheck // nothing is left to be done about it
+	defer watcher.Close() // nothing is left to be done about it
 
 	var relevant interest
 	reload := func() error {

@@ -318,7 +318,7 @@ func TestBurstEndsAfterQuietOrAtLast(t *testing.T) {
 	}
 }
 
-func TestReaderTellsChanges(t *testing.T) {
+func TestReaderReportsChanges(t *testing.T) {
 	dir := t.TempDir()
 	a := write(t, node("a"), dir, "a.yaml")
 	r := reader{in: input{paths: []string{dir}}}

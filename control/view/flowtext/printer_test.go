@@ -249,7 +249,7 @@ func TestFormatsRefused(t *testing.T) {
 	}
 }
 
-// TestWriterFails: what cannot be written is said.
+// TestWriterFails: a failed write is reported.
 func TestWriterFails(t *testing.T) {
 	for _, format := range append(flowtext.Formats()[:4], "", "custom-columns=ID:.id") {
 		p, err := flowtext.New(full{}, format, options())
@@ -306,7 +306,7 @@ func TestQuantities(t *testing.T) {
 	}
 }
 
-// FuzzCustomColumns: whatever is asked for, there is an error or a table.
+// FuzzCustomColumns: every list of columns gives an error or a table.
 func FuzzCustomColumns(f *testing.F) {
 	f.Add("ID:.id")
 	f.Add("A:.candidates[?(@.probability>0.1)].endpoint,B:..endpoint")

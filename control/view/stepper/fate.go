@@ -43,20 +43,20 @@ func (s *Session) fate(ctx context.Context, held *flow.Record) (*flow.Record, er
 	if held.Time != nil { // past events come first
 		q.Since = held.Time.UTC().Format(time.RFC3339Nano)
 	}
-	var told *flow.Record
+	var last *flow.Record
 	err := s.Observer.Flows(ctx, q, func(item observe.Item) error {
 		r := item.Record
 		if r == nil || r.ID != held.ID || r.Life == nil || r.Life.State == flow.Decided {
 			return nil
 		}
-		told = r
+		last = r
 		return errFound
 	})
 	switch {
 	case errors.Is(err, errFound), ctx.Err() != nil:
-		return told, nil
+		return last, nil
 	case err != nil:
 		return nil, fmt.Errorf("cannot read the state of the flow: %w", err)
 	}
-	return told, nil
+	return last, nil
 }

@@ -24,14 +24,14 @@ type session struct {
 func newSession(lines ...string) *session {
 	s := &session{cluster: observetest.NewCluster()}
 	s.holder = s.cluster.Holder().(*observetest.Holder)
-	said := make(chan string, len(lines))
+	typed := make(chan string, len(lines))
 	for _, l := range lines {
-		said <- l
+		typed <- l
 	}
-	close(said)
+	close(typed)
 	s.Session = stepper.Session{
 		Observer: s.cluster, Query: observe.HoldQuery{Flow: observe.HoldFilter{Service: "web", Port: "80"}, Seconds: 5},
-		Lines: said, Screen: stepper.Screen{W: &s.screen, Messages: &s.messages},
+		Lines: typed, Screen: stepper.Screen{W: &s.screen, Messages: &s.messages},
 	}
 	return s
 }
@@ -61,7 +61,7 @@ func TestCommands(t *testing.T) {
 		to      string
 		message string
 	}{
-		{name: "nothing is said", outcome: "released", to: "10.244.2.2:8080"},
+		{name: "no line is typed", outcome: "released", to: "10.244.2.2:8080"},
 		{name: "steps, then nothing", lines: []string{"n", "", "n", "b"}, outcome: "released", step: 2, to: "10.244.2.2:8080"},
 		{name: "all steps", lines: []string{"n", "n", "n", "n", "n", "n"}, outcome: "released", step: 6, to: "10.244.2.2:8080"},
 		{name: "chosen by number", lines: []string{"c 1", "g"}, outcome: "chosen", to: "10.244.1.2:8080"},
@@ -93,8 +93,8 @@ func TestCommands(t *testing.T) {
 				t.Errorf("messages %q, want %q", got, tt.message)
 			}
 			became := "State: established 340µs after the decision: traffic in both directions.\nDetails: nfqproxy flows f00002-node-a\n"
-			if told := strings.HasSuffix(s.screen.String(), became); told != (tt.outcome != "dropped") {
-				t.Errorf("what became of it told: %v\n%s", told, &s.screen)
+			if shown := strings.HasSuffix(s.screen.String(), became); shown != (tt.outcome != "dropped") {
+				t.Errorf("its later state shown: %v\n%s", shown, &s.screen)
 			}
 		})
 	}
@@ -121,7 +121,7 @@ func (w onWrite) Write(b []byte) (int, error) {
 	return w.to.Write(b)
 }
 
-// TestExpires: somebody who says nothing sees how it ends.
+// TestExpires: a user who types nothing sees how it ends.
 func TestExpires(t *testing.T) {
 	s := newSession()
 	s.Lines = make(chan string)
@@ -165,7 +165,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestUnreadable: where nothing can be shown the flow is let go.
+// TestUnreadable: where nothing can be shown the flow is released.
 func TestUnreadable(t *testing.T) {
 	s := newSession()
 	s.catch(t)
@@ -199,11 +199,11 @@ func TestNoHolds(t *testing.T) {
 // counted, and no line wraps. A mistake leaves what there is.
 func TestInPlace(t *testing.T) {
 	s := newSession()
-	said := make(chan string)
-	s.Lines = said
+	typed := make(chan string)
+	s.Lines = typed
 	go func() {
 		for _, l := range []string{"n", "x", "n", "d"} {
-			said <- l
+			typed <- l
 		}
 	}()
 	s.catch(t)
@@ -239,8 +239,8 @@ func TestRejected(t *testing.T) {
 	}
 }
 
-// TestFateIsAskedFor: what happened before is looked for, and only of that flow.
-func TestFateIsAskedFor(t *testing.T) {
+// TestFateIsRequested: what happened before is looked for, and only of that flow.
+func TestFateIsRequested(t *testing.T) {
 	s := newSession()
 	s.catch(t)
 	if err := s.Run(t.Context()); err != nil {
@@ -249,6 +249,6 @@ func TestFateIsAskedFor(t *testing.T) {
 	r := s.cluster.Records()[1]
 	want := observe.FlowQuery{Follow: true, Source: r.Source, Destination: r.Destination, Protocol: r.Protocol, Since: r.Time.Format(time.RFC3339Nano)}
 	if q := s.cluster.Queries(); len(q) != 1 || q[0] != want {
-		t.Errorf("asked %+v, want %+v", q, want)
+		t.Errorf("query %+v, want %+v", q, want)
 	}
 }

@@ -18,7 +18,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// screen drives a model as bubbletea would, but for the time: that is told by tick.
+// screen drives a model as bubbletea would, but for the time, which tick sets.
 type screen struct {
 	t       *testing.T
 	cluster *observetest.Cluster
@@ -64,7 +64,7 @@ func (s *screen) tick() {
 	s.do(s.refresh())
 }
 
-// type types keys: one for each letter, and the names of those that have some.
+// press types keys: one for each letter, and the names of those that have some.
 func (s *screen) press(keys ...string) {
 	named := map[string]rune{
 		"enter": tea.KeyEnter, "esc": tea.KeyEsc, "up": tea.KeyUp, "down": tea.KeyDown, "pgdown": tea.KeyPgDown,
@@ -333,7 +333,7 @@ func TestAnySize(t *testing.T) {
 	walk()
 }
 
-// TestNoSuchFlow: a flow that was forgotten is said to be.
+// TestNoSuchFlow: a forgotten flow is reported as such.
 func TestNoSuchFlow(t *testing.T) {
 	s := newScreen(t, 80, 24)
 	s.do(s.open(&storyView{id: "gone"}))

@@ -38,7 +38,7 @@ func endpointKey(s *observe.Service, e *observe.Endpoint) string {
 // noServiceKey is that of the flows for no service.
 const noServiceKey = ""
 
-// ask requests a snapshot.
+// fetch requests a snapshot.
 func (m *Model) fetch() tea.Cmd {
 	return func() tea.Msg {
 		ctx, stop := context.WithTimeout(m.ctx, patience)

@@ -10,7 +10,7 @@ import (
 )
 
 // TestStream: flows come in, the newest first; events change the flow that they are of, and
-// what was missed is said. Leaving the list leaves the stream.
+// missed flows are reported. Leaving the list leaves the stream.
 func TestStream(t *testing.T) {
 	s := newScreen(t, 100, 20)
 	s.press("end", "f")
@@ -29,7 +29,7 @@ func TestStream(t *testing.T) {
 	s.check("stream")
 	want := observe.FlowQuery{Follow: true, Service: "default/web:http", Limit: "100"}
 	if q := s.cluster.Queries(); len(q) != 1 || q[0] != want {
-		t.Errorf("asked %+v, want %+v", q, want)
+		t.Errorf("query %+v, want %+v", q, want)
 	}
 	s.press("p")
 	before := s.text()
@@ -64,7 +64,7 @@ func TestStaleStream(t *testing.T) {
 	}
 }
 
-// TestStreamBreaks: it is asked for again, and what was shown stays.
+// TestStreamBreaks: it is requested again, and what was shown stays.
 func TestStreamBreaks(t *testing.T) {
 	s := newScreen(t, 80, 24)
 	s.press("end", "f")

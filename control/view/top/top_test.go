@@ -11,7 +11,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/view/top"
 )
 
-// TestRunEnds: when somebody quits, and with the context; neither is an error.
+// TestRunEnds: when the user quits, and with the context; neither is an error.
 func TestRunEnds(t *testing.T) {
 	var screen bytes.Buffer
 	if err := top.Run(t.Context(), observetest.NewCluster(), strings.NewReader("q"), &screen, top.Options{}); err != nil {

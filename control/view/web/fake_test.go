@@ -70,7 +70,7 @@ func newFake(t testing.TB, w *world, rate float64) *fake {
 	return f
 }
 
-// setRate says how many flows there are in a second from now on.
+// setRate sets the flows in a second from now on.
 func (f *fake) setRate(rate float64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -95,7 +95,7 @@ func (f *fake) advance(now time.Time, passed time.Duration) {
 	f.expire(now)
 }
 
-// begin makes a flow of a decision, unless somebody holds it.
+// begin makes a flow of a decision, unless a hold takes it.
 func (f *fake) begin(r *flow.Record, life []flow.State, now time.Time) {
 	f.number++
 	f.world.live(r, fmt.Sprintf("%s-%08x", r.Node, f.number), now)
@@ -204,7 +204,7 @@ func (f *fake) count(r *flow.Record, how func(*observe.Flows)) {
 	}
 }
 
-// publish tells readers of an event.
+// publish sends readers an event.
 func (f *fake) publish(r *flow.Record, e flow.Event) {
 	for reader := range f.readers {
 		if !matches(&reader.query, r) {
@@ -259,7 +259,7 @@ func inStream(r *flow.Record, e flow.Event) *flow.Record {
 	return &c
 }
 
-// noService says that the flow is left out, as it is for no service; nil: it is not.
+// noService means that the flow is left out, as it is for no service; nil: it is not.
 func noService(q *observe.FlowQuery, r *flow.Record) *observe.Missed {
 	if !q.ServicesOnly || r.Reason != "not-a-service" {
 		return nil

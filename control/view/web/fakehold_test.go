@@ -36,7 +36,7 @@ func (f *fake) change(h *observe.Hold) *observe.Hold {
 	return &c
 }
 
-// hold takes a flow that somebody waits for.
+// hold takes a flow that a hold waits for.
 func (f *fake) hold(r *flow.Record, now time.Time) bool {
 	for _, h := range f.holds {
 		w := h.Query.Flow

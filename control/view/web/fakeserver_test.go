@@ -211,7 +211,7 @@ func answer(w http.ResponseWriter, status int, what any) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
 	}
-	_ = json.NewEncoder(w).Encode(what) // who asked may be gone
+	_ = json.NewEncoder(w).Encode(what) // the client may be gone
 }
 
 // refuse answers with an error. Those of questions begin with the field they are about.

@@ -24,7 +24,7 @@ func TestFlowsAppear(t *testing.T) {
 	p.WaitFor("flows", rows+" > 20")
 	p.WaitFor("lives go on", "[...document.querySelectorAll('#rows .pill')].some(x => x.textContent === 'closed')")
 	p.WaitFor("bytes are counted", "[...document.querySelectorAll('#rows .bytes')].some(x => x.textContent.endsWith('kB'))")
-	p.WaitFor("refused flows say why", "document.getElementById('rows').textContent.includes('no usable endpoint in the cluster')")
+	p.WaitFor("refused flows show why", "document.getElementById('rows').textContent.includes('no usable endpoint in the cluster')")
 	p.WaitFor("a rate", "Number(document.querySelector('[data-figure=flows] .number').textContent) > 10")
 	if ids := webtest.Value[[]string](p.Page, "[...document.querySelectorAll('#rows tr')].map(tr => tr.dataset.id)"); len(ids) != len(set(ids)) {
 		t.Error("a flow has several rows")
@@ -37,7 +37,7 @@ func TestFlowsAppear(t *testing.T) {
 	}
 	p.Press("p")
 	before := webtest.Value[string](p.Page, "document.querySelector('#rows tr').dataset.id")
-	p.WaitFor("it says that it pauses", "document.getElementById('notice').textContent.startsWith('Paused')")
+	p.WaitFor("it shows that it pauses", "document.getElementById('notice').textContent.startsWith('Paused')")
 	p.WaitFor("counting goes on", "Number(document.querySelector('[data-figure=flows] .number').textContent) > 10")
 	if after := webtest.Value[string](p.Page, "document.querySelector('#rows tr').dataset.id"); after != before {
 		t.Errorf("paused, the first row changed from %s to %s", before, after)
@@ -103,7 +103,7 @@ func TestReconnect(t *testing.T) {
 	p.ExpectRefusals(1)
 	f.mu.Lock()
 	p.server.CloseClientConnections()
-	for i := range 300 { // more than a page asks for at first
+	for i := range 300 { // more than a page loads at first
 		id := fmt.Sprint("meanwhile-", i)
 		f.come(id, time.Now())
 		f.happen(f.flows[id], flow.Unanswered, time.Now())
@@ -160,11 +160,11 @@ func TestFilters(t *testing.T) {
 	p.WaitFor("the error", `document.querySelector('.filterbar .problem').textContent === 'protocol "tpc": want TCP, UDP or SCTP'`)
 }
 
-// TestManyFlows has more flows than anybody can read.
+// TestManyFlows has more flows than a user can read.
 func TestManyFlows(t *testing.T) {
 	f := newFake(t, newWorld(t, 11), 1000)
 	p := open(t, f, "")
-	p.WaitFor("it says that it samples", "/Showing 1 of (5|10|20) flows, counting all/.test(document.getElementById('notice').textContent)")
+	p.WaitFor("it shows that it samples", "/Showing 1 of (5|10|20) flows, counting all/.test(document.getElementById('notice').textContent)")
 	p.WaitFor("it counts all", "Number(document.querySelector('[data-figure=flows] .number').textContent.replace(',', '')) > 400")
 	for range 4 {
 		if n := webtest.Value[int](p.Page, rows); n > 200 {
@@ -238,7 +238,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 }
 
-// watchNotice keeps all that the page's notice ever says.
+// watchNotice keeps all texts of the page's notice.
 const watchNotice = `(() => {
 	window.notices = [];
 	new MutationObserver(() => notices.push(document.getElementById('notice').textContent)).observe(document.getElementById('notice'), { childList: true, characterData: true, subtree: true });
@@ -281,11 +281,11 @@ func TestLate(t *testing.T) {
 	send("skewed", "node-b", now.Add(-time.Minute), now.Add(-time.Minute), flow.Decided)
 	shows("skewed")
 	if all := webtest.Value[[]string](p.Page, "notices.filter(x => x.includes('behind'))"); len(all) > 0 {
-		t.Errorf("a page that is not behind says %q", all)
+		t.Errorf("a page that is not behind shows %q", all)
 	}
 	// What was emitted half a minute ago, though it is about an event of this moment.
 	send("late", "node-a", time.Now(), time.Now().Add(-30*time.Second), flow.Decided)
-	p.WaitFor("it says that it is behind", "notices.some(x => /^This page is (29|30|31) s behind/.test(x))")
+	p.WaitFor("it shows that it is behind", "notices.some(x => /^This page is (29|30|31) s behind/.test(x))")
 }
 
 // TestServicesOnly: flows for no service are left out and counted, and one switch shows them.
@@ -301,12 +301,12 @@ func TestServicesOnly(t *testing.T) {
 	}
 	pressed := "document.getElementById('services-only').getAttribute('aria-pressed')"
 	if !webtest.Value[bool](p.Page, pressed+" === 'true'") {
-		t.Error("the switch does not say that it is on")
+		t.Error("the switch does not show that it is on")
 	}
 	p.Click("#services-only")
 	p.WaitFor("all flows", "location.hash === '#/flows?all=true' && "+pressed+" === 'false' && "+other+" > 0")
 	if left := webtest.Value[string](p.Page, "document.getElementById('left-out').textContent"); left != "" {
-		t.Errorf("of all flows, it says: %s", left)
+		t.Errorf("of all flows, it shows: %s", left)
 	}
 	if chips := webtest.Value[int](p.Page, "document.querySelectorAll('.chip').length"); chips != 0 {
 		t.Errorf("%d filters are shown", chips)

@@ -32,14 +32,14 @@ func recordOf(id string) observe.Item {
 	}}
 }
 
-// TestTokenForAll: off the loopback, over TLS, the page asks for the token once, and works with
+// TestTokenForAll: off the loopback, over TLS, the page requests the token once, and works with
 // it as it does elsewhere.
 func TestTokenForAll(t *testing.T) {
 	f := observetest.New("node-a")
 	f.ExplainAnswer = *recordOf("").Record
 	f.TopologyAnswer = observe.Topology{Nodes: []observe.TopologyNode{{Name: "node-a", Observed: true}}}
 	server := httptest.NewUnstartedServer(flowapi.New(flowapi.Config{Observer: f, Page: web.Handler(), Token: secret, TokenForAll: true}))
-	server.Config.ErrorLog = log.New(io.Discard, "", 0) // of handshakes for what the tab does not ask for
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // of handshakes for what the tab does not request
 	server.StartTLS()
 	t.Cleanup(func() {
 		server.CloseClientConnections()
@@ -48,13 +48,13 @@ func TestTokenForAll(t *testing.T) {
 	p := webtest.OpenUntrusted(t, "about:blank")
 	p.ExpectRefusals(100) // the browser writes each 401 to its console
 	p.Run(chromedp.Navigate(server.URL + "/"))
-	p.WaitFor("the page asks for the token", "document.activeElement.id === 'field-sign-in-token'")
+	p.WaitFor("the page requests the token", "document.activeElement.id === 'field-sign-in-token'")
 	if n := webtest.Value[int](p, "document.querySelectorAll('dialog[open]').length"); n != 1 {
 		t.Errorf("%d forms are open, want one", n)
 	}
 	const problem = "document.querySelector('#sign-in .problem:not([hidden])')?.textContent"
-	if said := webtest.Value[*string](p, problem+" ?? null"); said != nil {
-		t.Errorf("before a token was given: %s", *said)
+	if shown := webtest.Value[*string](p, problem+" ?? null"); shown != nil {
+		t.Errorf("before a token was given: %s", *shown)
 	}
 	p.Press(kb.Escape) // there is nothing to be seen without
 	p.Enter("#field-sign-in-token", "not-the-token-0123")
@@ -73,7 +73,7 @@ func TestTokenForAll(t *testing.T) {
 	p.Press(kb.Enter)
 	p.WaitFor("the form has gone", "!document.querySelector('dialog[open]')")
 	if !f.AwaitReaders(t.Context(), 1) {
-		t.Fatal("nobody follows")
+		t.Fatal("no reader follows")
 	}
 	f.Publish(recordOf("f-1"))
 	p.WaitFor("the flow", "document.querySelector('#rows tr')?.dataset.id === 'f-1'")
@@ -84,22 +84,22 @@ func TestTokenForAll(t *testing.T) {
 	// A stream that broke goes on, without another question.
 	f.Break(nil)
 	if !f.AwaitReaders(t.Context(), 1) {
-		t.Fatal("nobody follows again")
+		t.Fatal("no reader follows again")
 	}
 	f.Publish(recordOf("f-2"))
 	p.WaitFor("the flow after a break", "!!document.querySelector('#rows tr[data-id=f-2]')")
 	p.GoTo("#/explain?protocol=TCP&source=10.244.0.1&destination=10.96.0.1:80&node=node-a")
-	asked := func(q any) bool { _, ok := q.(observe.Question); return ok }
-	for end := time.Now().Add(time.Minute); !slices.ContainsFunc(f.Requests(), asked); time.Sleep(10 * time.Millisecond) {
+	explained := func(q any) bool { _, ok := q.(observe.Question); return ok }
+	for end := time.Now().Add(time.Minute); !slices.ContainsFunc(f.Requests(), explained); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatal("no explanation was asked for with the token")
+			t.Fatal("no explanation was requested with the token")
 		}
 	}
 	// Another tab has to sign in for itself: the token is this session's.
 	other := webtest.OpenUntrusted(t, "about:blank")
 	other.ExpectRefusals(100)
 	other.Run(chromedp.Navigate(server.URL + "/"))
-	other.WaitFor("it asks", "!!document.getElementById('sign-in')?.open")
+	other.WaitFor("it requests the token", "!!document.getElementById('sign-in')?.open")
 }
 
 // TestEventParser: streams are read as browsers read them, wherever they are cut.

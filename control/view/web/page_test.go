@@ -15,7 +15,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// wait finds a flow of the fake for which is says yes.
+// wait finds a flow of the fake for which is returns true.
 func (f *fake) wait(p *page, is func(*flow.Record) bool) *flow.Record {
 	p.Helper()
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
@@ -79,7 +79,7 @@ func TestPictureOfTranslatedFlow(t *testing.T) {
 	}
 	// The rule itself is there on demand, by keyboard.
 	if rule := r.Steps[0].Rule; strings.Contains(texts, "--dst-type") {
-		t.Errorf("the rule %q is shown without being asked for", rule)
+		t.Errorf("the rule %q is shown without a request", rule)
 	}
 	p.Run(chromedp.Evaluate(`document.querySelector('.rule[data-key="rule 0"]').focus()`, nil))
 	p.Press(kb.Enter)
@@ -145,7 +145,7 @@ func TestExplain(t *testing.T) {
 	p.Press(kb.Enter)
 	wantTexts(t, picture(p), "default/shell", "shop/cart:http", "KUBE-SERVICES", "the destination is the ClusterIP of shop/cart:http", "would be created")
 	if hash := webtest.Value[string](p.Page, "location.hash"); !strings.Contains(hash, "source=pod%2Fdefault%2Fshell") {
-		t.Errorf("the address %s does not tell the question", hash)
+		t.Errorf("the address %s does not hold the question", hash)
 	}
 	p.ExpectRefusals(1)
 	p.Enter("#field-destination", "service/shop/card:http")
@@ -163,7 +163,7 @@ func TestMap(t *testing.T) {
 	f := newFake(t, newWorld(t, 8), 400)
 	p := open(t, f, "#/map")
 	p.WaitFor("dots", "document.querySelectorAll('.dot.good').length > 5 && !!document.querySelector('.dot.bad')")
-	p.WaitFor("it says that it samples", "/each dot stands for \\d+/.test(document.querySelector('.map [role=status]').textContent)")
+	p.WaitFor("it shows that it samples", "/each dot stands for \\d+/.test(document.querySelector('.map [role=status]').textContent)")
 	p.Click(`a.spot[data-name="shop/redis"]`)
 	p.WaitFor("its flows", "location.hash === '#/flows?service=shop%2Fredis'")
 }
@@ -211,7 +211,7 @@ func TestHold(t *testing.T) {
 	p.Run(chromedp.Evaluate("sessionStorage.removeItem('nfqproxy.token')", nil))
 	p.GoTo("#/flows")
 	p.GoTo("#/hold")
-	p.WaitFor("it asks for the token", "!!document.querySelector('#field-token')")
+	p.WaitFor("it requests the token", "!!document.querySelector('#field-token')")
 }
 
 // TestKeyboard goes through the page without a mouse.

@@ -11,7 +11,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/view/web/webtest"
 )
 
-// TestScreenshots makes the screenshots, if -web.screenshots says where to.
+// TestScreenshots makes the screenshots, in the directory of -web.screenshots.
 func TestScreenshots(t *testing.T) {
 	if *screenshots == "" {
 		t.Skip("no -web.screenshots")

@@ -13,7 +13,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/view/web"
 )
 
-func ask(t *testing.T, method, path string, header http.Header) *http.Response {
+func request(t *testing.T, method, path string, header http.Header) *http.Response {
 	t.Helper()
 	r := httptest.NewRequest(method, path, nil)
 	for name, values := range header {
@@ -40,7 +40,7 @@ func TestHandler(t *testing.T) {
 		{"GET", "/../web.go", "text/plain; charset=utf-8", 404},
 		{"POST", "/", "text/plain; charset=utf-8", 405},
 	} {
-		answer := ask(t, c.method, c.path, nil)
+		answer := request(t, c.method, c.path, nil)
 		if answer.StatusCode != c.status || answer.Header.Get("Content-Type") != c.contentType {
 			t.Errorf("%s %s: %d %s, want %d %s", c.method, c.path, answer.StatusCode, answer.Header.Get("Content-Type"), c.status, c.contentType)
 		}
@@ -56,17 +56,17 @@ func TestHandler(t *testing.T) {
 }
 
 func TestUnchangedFilesAreNotSentAgain(t *testing.T) {
-	first := ask(t, "GET", "/js/app.js", nil)
-	again := ask(t, "GET", "/js/app.js", http.Header{"If-None-Match": {first.Header.Get("ETag")}})
+	first := request(t, "GET", "/js/app.js", nil)
+	again := request(t, "GET", "/js/app.js", http.Header{"If-None-Match": {first.Header.Get("ETag")}})
 	if again.StatusCode != http.StatusNotModified {
-		t.Errorf("asked again with the ETag %s: %d, want 304", first.Header.Get("ETag"), again.StatusCode)
+		t.Errorf("second request with the ETag %s: %d, want 304", first.Header.Get("ETag"), again.StatusCode)
 	}
-	if other := ask(t, "GET", "/js/dom.js", nil); other.Header.Get("ETag") == first.Header.Get("ETag") {
+	if other := request(t, "GET", "/js/dom.js", nil); other.Header.Get("ETag") == first.Header.Get("ETag") {
 		t.Error("two files have the same ETag")
 	}
 }
 
-// forbidden is what would make markup or code of texts, or ask somebody else.
+// forbidden is what would make markup or code of texts, or make a request to another host.
 var forbidden = regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|createContextualFragment|DOMParser|\bstyle=|<script>|https?://`)
 
 func TestSources(t *testing.T) {

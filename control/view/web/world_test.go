@@ -51,7 +51,7 @@ type worldNode struct {
 	table     *decision.Table
 }
 
-// traffic is something that somebody asks again and again.
+// traffic is a request that a client repeats.
 type traffic struct {
 	weight                   int
 	node, protocol, from, to string
@@ -66,7 +66,7 @@ var (
 	silentLife  = []flow.State{flow.Unanswered, flow.Gone}
 )
 
-// mix is who asks whom, and what becomes of it.
+// mix has the clients, their destinations, and the later states of their flows.
 var mix = []traffic{
 	{weight: 20, from: "shop/frontend-7c9d-x2k4p", to: "service/shop/cart:http", life: tcpLife},
 	{weight: 20, from: "shop/frontend-7c9d-m8q1z", to: "service/shop/catalog:http", life: tcpLife},
@@ -134,7 +134,7 @@ func (w *world) node(name string) *worldNode {
 	return nil
 }
 
-// next makes a new flow of the mix, and what will become of it.
+// next makes a new flow of the mix, and its later states.
 func (w *world) next() (*flow.Record, []flow.State) {
 	if len(w.decided) == enough {
 		again := w.decided[w.random.IntN(enough)]
@@ -187,7 +187,7 @@ func (w *world) decide(node string, q explain.Question) (*flow.Record, error) {
 	return r, nil
 }
 
-// name says where the record's addresses are.
+// name names the record's addresses.
 func (w *world) name(r *flow.Record) {
 	source := netip.MustParseAddrPort(r.Source).Addr()
 	if r.SourcePod = w.owner[source]; r.SourcePod != "" {

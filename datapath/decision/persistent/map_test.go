@@ -58,7 +58,7 @@ func TestVersions(t *testing.T) {
 						t.Fatalf("key %d: before %v", k, before)
 					}
 					if seen[k] {
-						t.Fatalf("key %d: told twice", k)
+						t.Fatalf("key %d: returned twice", k)
 					}
 					seen[k] = true
 					if after == nil {

@@ -90,7 +90,7 @@ func TestReadWhileOthersChange(t *testing.T) {
 	stop()
 }
 
-// keepLoading loads one ruleset after the other until it is told to stop.
+// keepLoading loads one ruleset after the other until it is stopped.
 func (n node) keepLoading(ruleset func(i int) string) (stop func()) {
 	ctx, cancel := context.WithCancel(n.Context())
 	ended := make(chan error, 1)

@@ -109,8 +109,8 @@ func sampleSets(data []byte) map[string]*set {
 	return sets
 }
 
-// FuzzTranslate: whatever the kernel gives, nothing panics; each rule that is made has a
-// place, and a rule with words nobody knows says so.
+// FuzzTranslate: no message of the kernel causes a panic; each rule that is made has a
+// place, and a rule with an unknown expression is marked so.
 func FuzzTranslate(f *testing.F) {
 	element := func(pairs ...any) []byte { return encode(unix.NFTA_LIST_ELEM, encode(pairs...)) }
 	sampleElements := concat(
@@ -138,7 +138,7 @@ func FuzzTranslate(f *testing.F) {
 				t.Errorf("a rule without a place: %#v", m)
 			}
 		}
-		r.expressions = append([]attributes{parseAttributes(encode(unix.NFTA_EXPR_NAME, "nobody-knows"))}, r.expressions...)
+		r.expressions = append([]attributes{parseAttributes(encode(unix.NFTA_EXPR_NAME, "unknown-expression"))}, r.expressions...)
 		again := tr.translate(r)
 		if len(again) == 0 && len(made) > 0 {
 			t.Error("a rule with an unknown expression is dropped")

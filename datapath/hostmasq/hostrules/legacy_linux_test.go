@@ -87,7 +87,7 @@ func FuzzRules(f *testing.F) {
 	})
 }
 
-// TestOwnExtensions: what the constructors of xtables write means what their names say.
+// TestOwnExtensions: what the constructors of xtables write means what their names mean.
 func TestOwnExtensions(t *testing.T) {
 	for _, c := range []struct {
 		x    xtables.Extension

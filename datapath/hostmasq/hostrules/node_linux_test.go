@@ -74,7 +74,7 @@ func (n node) needTool(b Backend, f iptables.Family) {
 	}
 }
 
-// saved is what iptables-save says of the table nat.
+// saved is the output of iptables-save for the table nat.
 func (n node) saved(b Backend, f iptables.Family) *iptables.Table {
 	n.Helper()
 	d, err := iptables.Parse(strings.NewReader(n.mustRun("", tool(b, f, "save"), "-t", "nat")), iptables.Options{Family: f})
@@ -103,7 +103,7 @@ func (n node) only(b Backend, f iptables.Family) *Table {
 	return found
 }
 
-// asSaved compares a table that was read with what iptables-save says, rule by rule: the
+// asSaved compares a table that was read with the output of iptables-save, rule by rule: the
 // typed values, and the text. What is not decoded has to be named in undecoded.
 func (n node) asSaved(b Backend, f iptables.Family, undecoded ...string) {
 	n.Helper()

@@ -12,7 +12,7 @@ import (
 
 // TestOrder sends a packet through tables that all translate it, and looks which of them
 // did: the first one. Then that one goes, and the next shows. This is the order that Read
-// gives, as far as it says that it knows it.
+// gives, as far as it reports to know it.
 func TestOrder(t *testing.T) {
 	native := func(table string, priority int) loaded {
 		return loaded{
@@ -31,7 +31,7 @@ func TestOrder(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		tables  []loaded // in the order of their making
-		first   []int    // the order in which the kernel asks them
+		first   []int    // the order in which the kernel evaluates them
 		unknown bool     // Read cannot know
 	}{
 		{"newer natives first", []loaded{native("a", 100), native("b", 100), native("c", 100)}, []int{2, 1, 0}, false},

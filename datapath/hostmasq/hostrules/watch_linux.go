@@ -39,7 +39,7 @@ func Watch(ctx context.Context, changed func() error) error {
 	if err != nil {
 		return fmt.Errorf("watch the host's nat rules: %w", err)
 	}
-	defer events.Close() //nolint:errcheck // nothing was written
+	defer events.Close() // nothing was written
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
 	w := watcher{events: events.Changed(), failed: events.Failed(), ticks: ticker.C, poll: (&legacyPoll{seed: maphash.MakeSeed()}).changed, after: time.After, changed: changed}

@@ -179,7 +179,7 @@ func TestLegacyPoll(t *testing.T) {
 	}
 }
 
-// TestConcerns has the kernel tell of nfqproxy's own changes, and then of somebody else's.
+// TestConcerns has the kernel report nfqproxy's own changes, and then another program's.
 func TestConcerns(t *testing.T) {
 	netns.RequireTool(t, "nft")
 	n := newNode(t)
@@ -273,7 +273,7 @@ func TestWatch(t *testing.T) {
 			case err := <-ended:
 				t.Fatalf("it ended, with %v", err)
 			case <-time.After(time.Minute):
-				t.Fatalf("no change to %d tables is told of", tables)
+				t.Fatalf("no change to %d tables is reported", tables)
 			}
 		}
 	}

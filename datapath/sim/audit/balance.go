@@ -212,15 +212,15 @@ func (r *reader) endpointOf(s *Service, rule *rule) *Endpoint {
 	index.endpoints[rule.jump] = len(s.Endpoints)
 	e := Endpoint{Chain: rule.jump}
 	read := r.endpoint(s, rule.jump)
-	said, _ := arrow(rule.comment)
+	named, _ := arrow(rule.comment)
 	switch {
 	case read.present:
 		e.AddrPort = read.addrPort
-		if said.IsValid() && read.addrPort.IsValid() && said != read.addrPort {
-			r.problem(fmt.Sprintf("the comment names %s, but %s translates to %s", said, rule.jump, read.addrPort), rule.Line, read.dnatLine)
+		if named.IsValid() && read.addrPort.IsValid() && named != read.addrPort {
+			r.problem(fmt.Sprintf("the comment names %s, but %s translates to %s", named, rule.jump, read.addrPort), rule.Line, read.dnatLine)
 		}
 	default:
-		e.AddrPort = said
+		e.AddrPort = named
 	}
 	s.Endpoints = append(s.Endpoints, e)
 	return &s.Endpoints[len(s.Endpoints)-1]

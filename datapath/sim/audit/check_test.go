@@ -33,7 +33,7 @@ func strs(findings []audit.Issue) (all []string) {
 }
 
 // TestProblems: one fault after the other in the rules of a real node, and exactly what is
-// said of it.
+// reported of it.
 func TestProblems(t *testing.T) {
 	const (
 		portal     = `-A KUBE-SERVICES -d 10.96.118.136/32 -p tcp -m comment --comment "default/my-nginx-service cluster IP" -m tcp --dport 80 -j KUBE-SVC-OL4YPD43MBS7WVHD`
@@ -56,11 +56,11 @@ func TestProblems(t *testing.T) {
 		edits []edit
 		want  []string
 	}{
-		{"a service chain nobody jumps to", []edit{{portal + "\n", ""}, {external + "\n", ""}, {nodePort + "\n", ""}, {masquerade + "\n", ""}}, []string{
+		{"a service chain without a jump to it", []edit{{portal + "\n", ""}, {external + "\n", ""}, {nodePort + "\n", ""}, {masquerade + "\n", ""}}, []string{
 			"line 52: no rule jumps to chain KUBE-EXT-OL4YPD43MBS7WVHD",
 			"line 71: no rule jumps to chain KUBE-SVC-OL4YPD43MBS7WVHD",
 		}},
-		{"an endpoint's chain nobody jumps to", []edit{{first + "\n", ""}}, []string{
+		{"an endpoint's chain without a jump to it", []edit{{first + "\n", ""}}, []string{
 			"line 63: no rule jumps to chain KUBE-SEP-ULMINKU752SDK7IQ",
 		}},
 		{"no endpoints, and not refused", []edit{{first + "\n", ""}, {second + "\n", ""}}, []string{
@@ -114,10 +114,10 @@ func TestProblems(t *testing.T) {
 		{"a translation elsewhere than the hairpin rule's", []edit{{hairpin, strings.Replace(hairpin, "10.244.2.2", "10.244.2.3", 1)}}, []string{
 			"lines 101 and 102: KUBE-SEP-S4QGHWZAQRZ7NT5K masquerades the packets of 10.244.2.3, but translates to 10.244.2.2:80",
 		}},
-		{"a translation elsewhere than the comment says", []edit{{second, strings.Replace(second, "10.244.2.2", "10.244.2.3", 1)}}, []string{
+		{"a translation elsewhere than in the comment", []edit{{second, strings.Replace(second, "10.244.2.2", "10.244.2.3", 1)}}, []string{
 			"lines 102 and 127: the comment names 10.244.2.3:80, but KUBE-SEP-S4QGHWZAQRZ7NT5K translates to 10.244.2.2:80",
 		}},
-		{"a translation elsewhere than all say", []edit{{dnat, strings.Replace(dnat, "10.244.2.2:80", "10.244.2.2:81", 1)}}, []string{
+		{"a translation elsewhere than in all other rules", []edit{{dnat, strings.Replace(dnat, "10.244.2.2:80", "10.244.2.2:81", 1)}}, []string{
 			"line 62: chain KUBE-SEP-S4QGHWZAQRZ7NT5K should be KUBE-SEP-TL2YGB44HMGLBAT4, the hash of default/my-nginx-service/tcp and 10.244.2.2:81",
 			"lines 102 and 127: the comment names 10.244.2.2:80, but KUBE-SEP-S4QGHWZAQRZ7NT5K translates to 10.244.2.2:81",
 		}},
@@ -195,7 +195,7 @@ func TestRounding(t *testing.T) {
 	}
 }
 
-// TestNamesMadeUp: where no chain at all has its name, that is said once.
+// TestNamesMadeUp: where no chain at all has its name, that is reported once.
 func TestNamesMadeUp(t *testing.T) {
 	all := text(t, "kind-1.29-worker1-after")
 	for _, prefix := range []string{"KUBE-SVC-", "KUBE-SEP-", "KUBE-EXT-"} {
@@ -218,8 +218,8 @@ func without(d *iptables.Dump, table string, gone func(chain string) bool) {
 	t.Rules = slices.DeleteFunc(t.Rules, func(r *iptables.Rule) bool { return gone(r.Chain) })
 }
 
-// TestChainsNotInTheFile: what is missing is said to be, and is no problem; the comments
-// tell endpoints all the same.
+// TestChainsNotInTheFile: missing chains are reported, and are no problem; the comments
+// show endpoints all the same.
 func TestChainsNotInTheFile(t *testing.T) {
 	d := parse(t, text(t, "kind-1.29-worker1-after"), decision.IPv4)
 	d.Tables = slices.DeleteFunc(d.Tables, func(t *iptables.Table) bool { return t.Name != "nat" })

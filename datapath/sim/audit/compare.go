@@ -347,7 +347,7 @@ func (k *knowledge) unexplained(t iptables.TableDiff) iptables.TableDiff {
 	for _, c := range t.Chains {
 		c.Rules = slices.DeleteFunc(c.Rules, func(r iptables.RuleDiff) bool {
 			if r.Moved() {
-				return k.reordered(t.Name, &c, &r)
+				return k.reordered(&c, &r)
 			}
 			return r.Before != nil && k.explains(k.was, r.Before, &c) || r.After != nil && k.explains(k.is, r.After, &c)
 		})
@@ -363,7 +363,7 @@ func (k *knowledge) unexplained(t iptables.TableDiff) iptables.TableDiff {
 
 // reordered counts a rule that stands in another place of a chain whose order has no
 // effect on the services' rules in it.
-func (k *knowledge) reordered(table string, c *iptables.ChainDiff, r *iptables.RuleDiff) bool {
+func (k *knowledge) reordered(c *iptables.ChainDiff, r *iptables.RuleDiff) bool {
 	_, owned := k.is.owners[r.After]
 	// Of several services with the same claim, the first gets the flows.
 	if k.is.contests[r.After] != k.was.contests[r.Before] {

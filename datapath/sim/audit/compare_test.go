@@ -91,7 +91,7 @@ func TestCompareEdits(t *testing.T) {
 			head + "+ session affinity ClientIP 10800s\n"},
 		{"the order of services", []edit{{portal + "\n", ""}, {dns, portal + "\n" + dns}},
 			"No difference, except for the order of services' rules (1 moved), which has no effect (--all shows it).\n"},
-		{"a masquerade that the services do not tell", []edit{{masquerade + "\n", ""}},
+		{"a masquerade that the services do not show", []edit{{masquerade + "\n", ""}},
 			"Table nat\n    KUBE-SVC-OL4YPD43MBS7WVHD\n      - 125  " + masquerade + "\n"},
 		{"so beside a change of the service", []edit{{masquerade + "\n", ""}, {nodePort, strings.Replace(nodePort, "30080", "30081", 1)}},
 			"Services\n  ~ default/my-nginx-service  10.96.118.136 80:30081/TCP\n      ~ node port 30080 -> 30081\n\nTable nat\n    KUBE-SVC-OL4YPD43MBS7WVHD\n      - 125  " + masquerade + "\n"},
@@ -113,7 +113,7 @@ func TestCompareEdits(t *testing.T) {
 			if same := strings.HasPrefix(c.want, "No difference"); comparison.Same() != same {
 				t.Errorf("same: %t", comparison.Same())
 			}
-			// There is always a difference if all are told, unless there is none.
+			// There is always a difference if all are reported, unless there is none.
 			if c, _ := compared(t, before, edited(t, before, c.edits...), true); c.Same() != (have == "No difference.\n") {
 				t.Errorf("same in all: %t", c.Same())
 			}
@@ -121,7 +121,7 @@ func TestCompareEdits(t *testing.T) {
 	}
 }
 
-// TestCompareServices: what is told of a service when its properties change.
+// TestCompareServices: the report about a service when its properties change.
 func TestCompareServices(t *testing.T) {
 	seen := make(map[string]bool)
 	for seed := range uint64(300) {
@@ -137,7 +137,7 @@ func TestCompareServices(t *testing.T) {
 		if len(c.Proxy) > 0 {
 			t.Fatalf("seed %d: the proxy: %v", seed, c.Proxy)
 		}
-		// Services tell all there is, except that the order has changed.
+		// Services show all differences, except that the order has changed.
 		for _, table := range c.Tables {
 			for _, chain := range table.Chains {
 				for _, r := range chain.Rules {
@@ -166,7 +166,7 @@ func TestCompareServices(t *testing.T) {
 	}
 }
 
-// TestCompareRefused: of a service that loses its endpoints, nothing is told that its rules
+// TestCompareRefused: of a service that loses its endpoints, nothing is reported that its rules
 // only do not show any more.
 func TestCompareRefused(t *testing.T) {
 	c := newCluster(0)
@@ -191,7 +191,7 @@ func TestCompareRefused(t *testing.T) {
 			refused++
 		case strings.HasPrefix(d.Text, "endpoint "), d.Text == "no longer dropped under policy Local":
 		default:
-			t.Errorf("told: %+v", d)
+			t.Errorf("got: %+v", d)
 		}
 	}
 	if refused != 1 {

@@ -52,7 +52,7 @@ func TestPublishedDumps(t *testing.T) {
 	nginx.NodePort = 30080
 	before := append([]*audit.Service{published("kubernetes", "https", tcp, "10.96.0.1", 443, nil, [2]string{"JUT7YNYSQHXLFUEC", "172.20.0.3:6443"})}, dns...)
 	after := append([]*audit.Service{published("kubernetes", "https", tcp, "10.96.0.1", 443, nil, [2]string{"AVE2LRPBNW6AJSYV", "172.20.0.4:6443"}), nginx}, dns...)
-	// flannel's rules tell which pods are on the node.
+	// flannel's rules show which pods are on the node.
 	flannel := []audit.Locality{audit.OnThisNode, audit.OnAnotherNode}
 	kubeadm := []*audit.Service{
 		published("kubernetes", "https", tcp, "10.96.0.1", 443, nil, [2]string{"EMMXYKITEUOEZBH3", "192.168.100.1:6443"}),

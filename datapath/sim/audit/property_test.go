@@ -18,7 +18,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/audit"
 )
 
-// services compares services by what they say.
+// services compares services by their contents.
 var services = cmp.Options{
 	cmpopts.IgnoreUnexported(audit.Service{}, audit.Proxy{}),
 	cmpopts.EquateEmpty(), cmpopts.EquateApprox(0, 1e-8),

@@ -86,7 +86,7 @@ func TestRestartIsNoDifference(t *testing.T) {
 	}
 }
 
-// TestCompareKernels: one line says that rules count in nfacct, and not each of them.
+// TestCompareKernels: one line reports that rules count in nfacct, and not each of them.
 func TestCompareKernels(t *testing.T) {
 	var c *cluster
 	var plain, counting string
@@ -111,7 +111,7 @@ func TestCompareKernels(t *testing.T) {
 		c.objects.Services = c.objects.Services[1:]
 		fewer, _ := control.Table(c.objects, c.config)
 		if comparison, have := compared(t, counting, renderFor(t, fewer, decision.IPv4, kubechains.Kernel{NFAcct: true}), false); len(comparison.Services) == 0 || len(comparison.Tables) > 0 || len(comparison.Proxy) > 0 {
-			t.Errorf("told:\n%s", have)
+			t.Errorf("got:\n%s", have)
 		}
 	}
 }

@@ -212,7 +212,7 @@ func parse(t testing.TB, text string, f decision.Family) *iptables.Dump {
 	return d
 }
 
-// shown is what the rules show of a service port. here says of addresses on this node, or
+// shown is what the rules show of a service port. here reports for addresses on this node, or
 // another, whether some rule shows it.
 func shown(s *decision.ServicePort, siblings []*decision.ServicePort, nodeIP netip.Addr, where map[netip.Addr]audit.Locality) *audit.Service {
 	d := &audit.Service{

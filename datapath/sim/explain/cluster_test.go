@@ -24,24 +24,24 @@ func cluster(t testing.TB) *manifest.Objects {
 // pods are the prefixes of the cluster's pods.
 var pods = []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:10:244::/56")}
 
-// asker asks questions about the cluster.
-type asker struct {
+// simulation answers questions about the cluster.
+type simulation struct {
 	*Simulator
 	*Names
 }
 
-func newAsker(t testing.TB, seed uint64, config control.NodeConfig) *asker {
+func newSimulation(t testing.TB, seed uint64, config control.NodeConfig) *simulation {
 	t.Helper()
 	objects := cluster(t)
 	table, _ := control.Table(objects, config)
-	return &asker{
+	return &simulation{
 		New(table, rand.New(rand.NewPCG(seed, 0)), Cluster{Nodes: objects.Nodes, EndpointSlices: objects.EndpointSlices}),
 		NamesOf(table, objects.Pods),
 	}
 }
 
-// ask asks about a packet that has to make sense.
-func (a *asker) ask(t testing.TB, q Question) *flow.Record {
+// explain explains a packet that has to make sense.
+func (a *simulation) explain(t testing.TB, q Question) *flow.Record {
 	t.Helper()
 	if q.Protocol == "" {
 		q.Protocol = "tcp"

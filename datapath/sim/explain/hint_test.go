@@ -19,7 +19,7 @@ func TestHints(t *testing.T) {
 	restricted := with(func(c *control.NodeConfig) {
 		c.NodePortAddresses = []netip.Prefix{netip.MustParsePrefix("192.168.0.0/16")}
 	})
-	nobody := control.NodeConfig{ClusterCIDRs: pods}
+	noName := control.NodeConfig{ClusterCIDRs: pods}
 	unnamed := control.NodeConfig{ClusterCIDRs: pods, IPs: []netip.Addr{netip.MustParseAddr("172.20.0.2")}}
 	bridge := with(func(c *control.NodeConfig) { c.Mode, c.Bridge = control.BridgeInterface, "cni0" })
 	tests := []struct {
@@ -28,7 +28,7 @@ func TestHints(t *testing.T) {
 		question Question
 		want     string // part of the hint; empty: none
 	}{
-		{"nothing to say", nodeA, Question{Source: "pod/default/shell", Destination: "10.96.0.20:80"}, ""},
+		{"no hint", nodeA, Question{Source: "pod/default/shell", Destination: "10.96.0.20:80"}, ""},
 		{"another port", nodeA, Question{Source: "10.244.1.9", Destination: "10.96.0.20:81"}, "10.96.0.20 has other ports: 80/TCP (default/web:http), 53/UDP (default/web:dns)."},
 		{"another protocol", nodeA, Question{Protocol: "udp", Source: "10.244.1.9", Destination: "10.96.0.20:80"}, "10.96.0.20 has other ports"},
 		{"another port of a load balancer IP", nodeA, Question{Source: "192.0.2.1", Destination: "203.0.113.5:80"}, "203.0.113.5 has other ports: 443/TCP (default/bank)."},
@@ -51,7 +51,7 @@ func TestHints(t *testing.T) {
 		{"another node's pod at the node port", nodeA, Question{Source: "pod/default/web-2", Destination: "172.20.0.2:30080"}, ""},
 		{"no node named, policy Local", unnamed, Question{Source: "192.0.2.1", Destination: "172.20.0.2:30030"}, "no node is given, so no endpoint counts as local: set --node-name to one of node-a, node-b."},
 		{"no node named, policy Cluster", unnamed, Question{Source: "192.0.2.1", Destination: "172.20.0.2:30080"}, ""},
-		{"no node named, ClusterIP", nobody, Question{Source: "10.244.1.9", Destination: "10.96.0.30:80"}, ""},
+		{"no node named, ClusterIP", noName, Question{Source: "10.244.1.9", Destination: "10.96.0.30:80"}, ""},
 		{"no interface", bridge, Question{Source: "10.244.1.9", Destination: "10.96.0.20:80"}, "set --in-interface"},
 		{"an interface", bridge, Question{Source: "10.244.1.9", Destination: "10.96.0.20:80", InInterface: "cni0"}, ""},
 		{"no endpoints", nodeA, Question{Source: "10.244.1.9", Destination: "10.96.0.80:80"}, "No EndpointSlice of default/nobody-home (by its label kubernetes.io/service-name) has an endpoint."},
@@ -60,7 +60,7 @@ func TestHints(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got := newAsker(t, 0, tt.node).ask(t, tt.question).Hint
+			got := newSimulation(t, 0, tt.node).explain(t, tt.question).Hint
 			if (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) {
 				t.Errorf("hint %q, want %q", got, tt.want)
 			}

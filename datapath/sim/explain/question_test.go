@@ -11,7 +11,7 @@ import (
 )
 
 func TestPacket(t *testing.T) {
-	a := newAsker(t, 0, control.NodeConfig{})
+	a := newSimulation(t, 0, control.NodeConfig{})
 	tests := []struct {
 		name     string
 		question Question
@@ -166,9 +166,9 @@ func TestQuestions(t *testing.T) {
 	}
 }
 
-// FuzzPacket: whatever is asked, there is a packet that can be decided, or an error.
+// FuzzPacket: every question gives a packet that can be decided, or an error.
 func FuzzPacket(f *testing.F) {
-	a := newAsker(f, 0, control.NodeConfig{Name: "node-a"})
+	a := newSimulation(f, 0, control.NodeConfig{Name: "node-a"})
 	for _, s := range []string{"10.244.1.9", "[fd00::1]:80", "pod/default/shell:1", "service/default/web:http", "%", "[:", "pod/", "10.0.0.1:"} {
 		f.Add("tcp", s, "10.96.0.20:80")
 		f.Add("udp", "10.244.1.9:1", s)

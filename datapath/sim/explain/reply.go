@@ -45,15 +45,15 @@ func (s *Simulator) translated(p *decision.Packet, d *decision.Decision, masquer
 			whom = fmt.Sprintf("this node, for example %s (the kernel selects the address by the route, and a free port)", reply.Destination)
 		}
 	}
-	say := func(format string, args ...any) { reply.Steps = append(reply.Steps, fmt.Sprintf(format, args...)) }
-	say("the endpoint replies to the source that it saw: %s -> %s", endpoint, whom)
-	say("%s", s.backHere(p, d, masqueraded))
-	say("connection tracking finds the flow's entry; no nat rule is evaluated")
+	step := func(format string, args ...any) { reply.Steps = append(reply.Steps, fmt.Sprintf(format, args...)) }
+	step("the endpoint replies to the source that it saw: %s -> %s", endpoint, whom)
+	step("%s", s.backHere(p, d, masqueraded))
+	step("connection tracking finds the flow's entry; no nat rule is evaluated")
 	if masqueraded {
-		say("un-SNAT: the destination becomes %s again", p.Source)
+		step("un-SNAT: the destination becomes %s again", p.Source)
 	}
-	say("un-DNAT: the source becomes %s again", p.Destination)
-	say("the client gets the reply from the address that it sent to; it never sees %s", endpoint)
+	step("un-DNAT: the source becomes %s again", p.Destination)
+	step("the client gets the reply from the address that it sent to; it never sees %s", endpoint)
 	return reply
 }
 

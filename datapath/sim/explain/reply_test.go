@@ -81,12 +81,12 @@ func TestReply(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			a := newAsker(t, 0, tt.node)
-			if r := a.ask(t, tt.question); r.Reply != nil {
-				t.Error("a reply nobody asked for")
+			a := newSimulation(t, 0, tt.node)
+			if r := a.explain(t, tt.question); r.Reply != nil {
+				t.Error("a reply without a request")
 			}
 			a.FollowReply = true
-			got := a.ask(t, tt.question).Reply
+			got := a.explain(t, tt.question).Reply
 			steps := got.Steps
 			got.Steps = nil
 			if got.Source != tt.want.Source || got.Destination != tt.want.Destination || got.SeenSource != tt.want.SeenSource || got.SeenDestination != tt.want.SeenDestination {

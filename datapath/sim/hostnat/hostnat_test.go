@@ -26,15 +26,15 @@ func host() *netfilter.Host {
 	return h
 }
 
-func ask(r *Rules, from string) Result {
+func translate(r *Rules, from string) Result {
 	var a Evaluator
 	return a.Evaluate(r, &decision.Packet{
 		Protocol: decision.TCP, Source: netip.MustParseAddrPort(from), Destination: netip.MustParseAddrPort("10.96.0.1:443"),
 	}, netip.MustParseAddrPort("172.20.0.4:6443"), "eth0", 0)
 }
 
-// TestOrder: tables are asked in their order; ACCEPT ends only its own, and the first
-// that translates is the last one asked.
+// TestOrder: tables are evaluated in their order; ACCEPT ends only its own, and the first
+// that translates is the last one.
 func TestOrder(t *testing.T) {
 	rules, err := Compile([]Table{
 		table(t, "first", "-A POSTROUTING -s 10.1.0.0/16 -j ACCEPT", "-A POSTROUTING -s 10.2.0.0/16 -j SNAT --to-source 172.20.0.2", "-A POSTROUTING -s 10.4.0.0/16 -m time --timestart 10:00 -j MASQUERADE"),
@@ -47,20 +47,20 @@ func TestOrder(t *testing.T) {
 	for _, tt := range []struct{ from, source, table string }{
 		{"10.1.0.1:1", "172.20.0.3", "second"}, {"10.2.0.1:1", "172.20.0.2", "first"}, {"10.3.0.1:1", "172.20.0.3", "second"},
 	} {
-		if a := ask(rules, tt.from); a.Source.String() != tt.source || a.Table != tt.table || a.Unknown != "" {
+		if a := translate(rules, tt.from); a.Source.String() != tt.source || a.Table != tt.table || a.Unknown != "" {
 			t.Errorf("%s: %+v, want %s of %s", tt.from, a, tt.source, tt.table)
 		}
 	}
-	// What cannot be told ends it: the table behind might be asked, or not.
-	if a := ask(rules, "10.4.0.1:1"); a.Unknown == "" || a.Table != "first" || a.Source.IsValid() {
+	// An unknown result ends it: the table behind might be evaluated, or not.
+	if a := translate(rules, "10.4.0.1:1"); a.Unknown == "" || a.Table != "first" || a.Source.IsValid() {
 		t.Errorf("%+v, want no answer", a)
 	}
-	if a := ask(rules, "192.0.2.1:1"); a.Rule != nil {
+	if a := translate(rules, "192.0.2.1:1"); a.Rule != nil {
 		t.Errorf("%+v, want no rule", a)
 	}
 }
 
-// TestCompile: tables that translate nothing are not asked at all, and one that is broken
+// TestCompile: tables that translate nothing are not evaluated at all, and one that is broken
 // leaves the others.
 func TestCompile(t *testing.T) {
 	rules, err := Compile([]Table{table(t, "idle", "-A POSTROUTING -j ACCEPT", "-A PREROUTING -j DNAT --to-destination 10.0.0.1")}, host())

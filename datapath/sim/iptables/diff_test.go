@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// told is a difference as lines of text.
-func told(diffs []TableDiff) []string {
+// lines is a difference as lines of text.
+func lines(diffs []TableDiff) []string {
 	var lines []string
 	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
 	for _, t := range diffs {
@@ -73,15 +73,15 @@ func TestDiff(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if have := told(Diff(before, after)); !slices.Equal(have, c.want) {
+			if have := lines(Diff(before, after)); !slices.Equal(have, c.want) {
 				t.Errorf("%q\nwant %q", have, c.want)
 			}
 		})
 	}
 }
 
-// TestDiffLeadsFromOneToTheOther: whoever takes out what is removed and moved, and puts
-// in what is added and moved in its new place, has the other chain.
+// TestDiffLeadsFromOneToTheOther: taking out what is removed and moved, and putting
+// in what is added and moved in its new place, gives the other chain.
 func TestDiffLeadsFromOneToTheOther(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	chain := func() []*Rule {

@@ -9,7 +9,7 @@ import (
 
 // TestDumpsUnchanged reads what real nodes, and iptables-save 1.8.9 with every match
 // and target that it could load, wrote, and the rules of hosts of many kinds: the text
-// comes back as it was, and the typed rules say the same as the text.
+// comes back as it was, and the typed rules mean the same as the text.
 func TestDumpsUnchanged(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.rules")
 	hosts, _ := filepath.Glob("testdata/hosts/*.rules")

@@ -16,7 +16,7 @@ func TestMain(m *testing.M) { netns.Main(m) }
 
 // TestKernelSavesTheSame has iptables load rules that were made of their typed values,
 // in the spelling of this package, and save them again: what it prints is
-// read and printed without a change, and says the same as was loaded. Each rule is
+// read and printed without a change, and means the same as was loaded. Each rule is
 // loaded by itself first, for a kernel that lacks its module.
 func TestKernelSavesTheSame(t *testing.T) {
 	netns.Require(t)
@@ -126,7 +126,7 @@ func madeOfTypes(d *Dump) {
 	}
 }
 
-// dropUnsupported takes out the rules that the kernel does not load, and tells them.
+// dropUnsupported takes out the rules that the kernel does not load, and returns them.
 func dropUnsupported(n *netns.Namespace, d *Dump, program string) (missing []string) {
 	for _, table := range d.Tables {
 		table.Rules = slices.DeleteFunc(table.Rules, func(r *Rule) bool {

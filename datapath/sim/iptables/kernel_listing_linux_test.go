@@ -40,7 +40,7 @@ var listingForms = []listingForm{
 }
 
 // TestKernelLists has iptables load rules and list them in several forms: a listing
-// says the same as the dump it was loaded from, but for what listings do not tell.
+// means the same as the dump it was loaded from, but for what listings do not show.
 func TestKernelLists(t *testing.T) {
 	netns.Require(t)
 	dumps, err := filepath.Glob("testdata/k*.rules")
@@ -112,7 +112,7 @@ func compareListing(t *testing.T, form listingForm, got, want *Dump) {
 	if got.Family != want.Family || len(got.Tables) != len(want.Tables) {
 		t.Errorf("%s: %s, %d tables; want %s, %d tables", form, got.Family, len(got.Tables), want.Family, len(want.Tables))
 	}
-	told := 0
+	compared := 0
 	for _, table := range want.Tables {
 		listed := got.Table(table.Name)
 		rules, wantRules := listed.ByChain(), table.ByChain()
@@ -132,9 +132,9 @@ func compareListing(t *testing.T, form listingForm, got, want *Dump) {
 				if !form.numeric() && namesUnknown(g) {
 					continue
 				}
-				told++
-				gotMatches, gotTarget := tellable(g, form)
-				wantMatches, wantTarget := tellable(w, form)
+				compared++
+				gotMatches, gotTarget := listable(g, form)
+				wantMatches, wantTarget := listable(w, form)
 				if !reflect.DeepEqual(gotMatches, wantMatches) || !reflect.DeepEqual(gotTarget, wantTarget) {
 					t.Errorf("%s: %s\nlisted %s\nloaded %s", form, table.Name, g, w)
 				}
@@ -145,13 +145,13 @@ func compareListing(t *testing.T, form listingForm, got, want *Dump) {
 	for _, table := range want.Tables {
 		all += len(table.Rules)
 	}
-	if told < all*9/10 {
-		t.Errorf("%s: only %d of %d rules were compared", form, told, all)
+	if compared < all*9/10 {
+		t.Errorf("%s: only %d of %d rules were compared", form, compared, all)
 	}
 }
 
-// namesUnknown says whether the rule has names of users, or of hosts where the machine
-// that runs the test has any: without -n these are not told.
+// namesUnknown reports whether the rule has names of users, or of hosts where the machine
+// that runs the test has any: without -n these are not shown.
 func namesUnknown(r *Rule) bool {
 	return slices.ContainsFunc(r.Matches, func(m Match) bool {
 		u, ok := m.(UnknownMatch)
@@ -159,8 +159,8 @@ func namesUnknown(r *Rule) bool {
 	})
 }
 
-// tellable leaves out what a listing does not tell.
-func tellable(r *Rule, form listingForm) ([]Match, Target) {
+// listable leaves out what a listing does not show.
+func listable(r *Rule, form listingForm) ([]Match, Target) {
 	var matches []Match
 	for _, m := range r.Matches {
 		switch known := m.(type) {

@@ -41,7 +41,7 @@ func FuzzExtension(f *testing.F) {
 	})
 }
 
-// TestTooShort: no decoder reads behind its size, whatever the struct says, and one byte less
+// TestTooShort: no decoder reads behind its size, whatever the struct contains, and one byte less
 // than that is not decoded.
 func TestTooShort(t *testing.T) {
 	count := 0

@@ -180,7 +180,7 @@ func TestListingCounters(t *testing.T) {
 	}
 }
 
-// TestListingTable tells tables and the family by what stands above the chains.
+// TestListingTable derives tables and the family from the lines above the chains.
 func TestListingTable(t *testing.T) {
 	const (
 		names   = "target     prot opt source               destination\n"
@@ -276,7 +276,7 @@ func TestListingNotes(t *testing.T) {
 	}
 }
 
-// TestRead tells the forms apart.
+// TestRead distinguishes the forms.
 func TestRead(t *testing.T) {
 	for text, listing := range map[string]bool{
 		"":                                     false,
@@ -298,7 +298,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestListingErrors has one fault each, with its place and the beginning of what is said.
+// TestListingErrors has one fault each, with its place and the beginning of the message.
 func TestListingErrors(t *testing.T) {
 	const names = "target     prot opt source               destination\n"
 	rule := func(row string) string { return "$ iptables -L\nChain INPUT (policy ACCEPT)\n" + names + row + "\n" }
@@ -354,7 +354,7 @@ func TestListingErrors(t *testing.T) {
 			}
 		}
 	}
-	// One fault is told once, whatever it breaks below it.
+	// One fault is reported once, whatever it breaks below it.
 	_, err := ParseListing(strings.NewReader("Chain INPUT (policy ACCEPT)\n"+strings.Repeat("ACCEPT all -- anywhere anywhere\n", 9)), Options{})
 	if len(Errors(err)) != 1 {
 		t.Error(err)

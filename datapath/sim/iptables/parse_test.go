@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestErrors has one fault each, with its place and the beginning of what is said.
+// TestErrors has one fault each, with its place and the beginning of the message.
 func TestErrors(t *testing.T) {
 	rule := func(args string) string { return "*filter\n:own - [0:0]\n-A INPUT " + args + "\nCOMMIT\n" }
 	nat := func(args string) string { return "*nat\n:own - [0:0]\n-A INPUT " + args + "\nCOMMIT\n" }
@@ -104,7 +104,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestManyErrors are all told, up to a dozen, in the order of the file.
+// TestManyErrors are all reported, up to a dozen, in the order of the file.
 func TestManyErrors(t *testing.T) {
 	text := "*filter\n" + strings.Repeat("-A INPUT --never\n", 20) + "COMMIT\n"
 	_, err := Parse(strings.NewReader(text), Options{})
@@ -169,7 +169,7 @@ func FuzzParse(f *testing.F) {
 		if again.String() != printed || again.Family != d.Family {
 			t.Fatalf("%q\n%q", printed, again.String())
 		}
-		// What the matches and the target say is a rule of the same meaning.
+		// The typed matches and the target are a rule of the same meaning.
 		for _, table := range d.Tables {
 			for _, r := range table.Rules {
 				r.Args = Tokens(r.Matches, r.Target)

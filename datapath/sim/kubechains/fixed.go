@@ -10,7 +10,7 @@ import (
 
 // jumps are the rules in the built-in chains, in an order that has the same effect
 // as kube-proxy's (iptablesJumpChains; each is inserted at the head of its chain).
-func jumps(t *decision.Table, f decision.Family) []Rule {
+func jumps(f decision.Family) []Rule {
 	rule := func(table Table, chain, to, text string, m ...iptables.Match) Rule {
 		if text != "" {
 			m = append(m, comment(text))

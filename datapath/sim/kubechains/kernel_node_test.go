@@ -54,7 +54,7 @@ func newKernelNode(t *testing.T, worlds ...*world) *kernelNode {
 		{n.node, "net.ipv4.ip_forward", "1"},
 		{n.node, "net.ipv6.conf.all.forwarding", "1"},
 		{n.node, "net.ipv4.conf.all.route_localnet", localnet},
-		// Sources are whatever the test says, the node's own included.
+		// Sources are the test's, the node's own included.
 		{n.node, "net.ipv4.conf.all.rp_filter", "0"},
 		{n.node, "net.ipv4.conf.default.rp_filter", "0"},
 		{n.node, "net.ipv4.conf.all.accept_local", "1"},
@@ -88,7 +88,7 @@ func check(t *testing.T, err error) {
 }
 
 // neverResolve has the node's interfaces do without ARP and neighbour discovery:
-// nobody would answer.
+// there would be no answer.
 func (n *kernelNode) neverResolve(t *testing.T) {
 	t.Helper()
 	h, err := netlink.NewHandleAt(vnetns.NsHandle(n.node.FD()), unix.NETLINK_ROUTE)
@@ -142,7 +142,7 @@ func (n *kernelNode) watch() error {
 	}
 	table := c.AddTable(&nftables.Table{Family: nftables.TableFamilyINet, Name: "watch"})
 	// What the node sends to itself is tracked before it comes to INPUT, so there being
-	// a flow does not say that it was let through. (An ICMP error about it belongs to it,
+	// a flow does not mean that it was let through. (An ICMP error about it belongs to it,
 	// too, but is not new.)
 	input := c.AddChain(&nftables.Chain{
 		Table: table, Name: "input", Type: nftables.ChainTypeFilter,
@@ -155,7 +155,7 @@ func (n *kernelNode) watch() error {
 		&expr.Immediate{Register: 1, Data: binaryutil.NativeEndian.PutUint32(delivered)},
 		&expr.Ct{Register: 1, SourceRegister: true, Key: expr.CtKeyMARK},
 	}})
-	// Nobody listens on the node. A RST in answer would delete the flow, which is to be
+	// There is no listener on the node. A RST in answer would delete the flow, which is to be
 	// looked at.
 	output := c.AddChain(&nftables.Chain{
 		Table: table, Name: "output", Type: nftables.ChainTypeFilter,
@@ -236,7 +236,7 @@ func (n *kernelNode) barrier(w *world) (seen []captured, err error) {
 		if err != nil {
 			return nil, err
 		}
-		// Other packets on lo say nothing: INPUT is still before them.
+		// Other packets on lo do not count: INPUT is still before them.
 		if c, ok := decode(b); ok && c.refusal {
 			seen = append(seen, c)
 		}

@@ -103,7 +103,7 @@ func rendered(t *testing.T, table *decision.Table, f decision.Family) string {
 	return b.String()
 }
 
-// saved is what iptables-save tells: the rules of each chain of each table, and the
+// saved is the output of iptables-save: the rules of each chain of each table, and the
 // policy of the chain in front.
 type saved map[string][]string
 

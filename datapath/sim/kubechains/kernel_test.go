@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { netns.Main(m) }
 
-// outcome is what became of a packet.
+// outcome is the result of a packet.
 type outcome struct {
 	verdict    decision.Verdict
 	to         netip.AddrPort // valid iff the verdict is DNAT
@@ -64,7 +64,7 @@ func outcomeOf(d *decision.Decision) outcome {
 }
 
 // TestKernelAgreesWithDecide has the kernel send real packets through the rules that
-// Render writes, and holds what becomes of them against Decide.
+// Render writes, and compares the results with Decide.
 func TestKernelAgreesWithDecide(t *testing.T) {
 	available := backends(t)
 	worlds, packets := 300, 24
@@ -82,7 +82,7 @@ func TestKernelAgreesWithDecide(t *testing.T) {
 				e := &experiment{world: w, node: n, memory: affinity.New(), seen: seen}
 				e.generate(packets)
 				check(t, netns.OnOneCPU(e.perform))
-				e.judge(t)
+				e.compare(t)
 			}
 			seen["back end "+string(b)]++
 		})
@@ -114,7 +114,7 @@ type flowKey struct {
 	source, destination netip.AddrPort
 }
 
-// generate makes the packets. Each has a port of its own, to be told from others. Half
+// generate makes the packets. Each has a port of its own, to be distinguished from others. Half
 // of them are for services with affinity, from few clients: they come again.
 func (e *experiment) generate(count int) {
 	var sticky []*decision.ServicePort
@@ -148,7 +148,7 @@ func (e *experiment) add(p *decision.Packet) {
 	e.packets = append(e.packets, p)
 }
 
-// sendable says whether there is such a packet. From a loopback address to another one
+// sendable reports whether there is such a packet. From a loopback address to another one
 // there is not, unless the node has route_localnet: the kernel finds no route.
 func (e *experiment) sendable(p *decision.Packet) bool {
 	return e.family == decision.IPv6 || !p.Source.Addr().IsLoopback() ||
@@ -190,9 +190,9 @@ func originalDestination(f conntrack.Flow) netip.AddrPort {
 	return netip.AddrPortFrom(f.TupleOrig.IP.DestinationAddress, f.TupleOrig.Proto.DestinationPort)
 }
 
-// judge compares, in the order of sending: what the kernel chose for one packet binds
+// compare goes in the order of sending: what the kernel chose for one packet binds
 // the client of the next.
-func (e *experiment) judge(t *testing.T) {
+func (e *experiment) compare(t *testing.T) {
 	t.Helper()
 	for i, p := range e.packets {
 		got, err := e.observed(uint32(i+1), p)
@@ -203,7 +203,7 @@ func (e *experiment) judge(t *testing.T) {
 			for _, d := range decisions {
 				may = append(may, fmt.Sprintf("%s (%s, %s, %s, mark %q)", outcomeOf(&d), d.Reason, d.Entry, d.Branch, d.Mark))
 			}
-			t.Fatalf("%s packet %d, %+v: the kernel says %s, error %v\nDecide says\n  %s\nWalk says\n%s",
+			t.Fatalf("%s packet %d, %+v: the kernel gives %s, error %v\nDecide gives\n  %s\nWalk gives\n%s",
 				e.family, i, *p, got, err, strings.Join(may, "\n  "), text(Walk(e.table, p, &decisions[0])))
 		}
 		d := decisions[k]
@@ -214,7 +214,7 @@ func (e *experiment) judge(t *testing.T) {
 	}
 }
 
-// observed is the outcome in the kernel. The error tells of what contradicts itself.
+// observed is the outcome in the kernel. The error names a contradiction.
 func (e *experiment) observed(number uint32, p *decision.Packet) (o outcome, err error) {
 	var sent, refusals []captured
 	for _, c := range e.wires[number] {
@@ -251,7 +251,7 @@ func (e *experiment) observed(number uint32, p *decision.Packet) (o outcome, err
 	case !local && (len(sent) != 1 || sent[0].source != from || sent[0].destination != to):
 		err = fmt.Errorf("tracked as from %s to %s, but seen outside: %v", from, to, sent)
 	case len(refusals) > 0 && !local:
-		// (The node itself may say that nobody listens there.)
+		// (The node itself may answer that there is no listener.)
 		err = fmt.Errorf("passed, but refused: %v", refusals)
 	}
 	return o, err
@@ -283,7 +283,7 @@ func TestKernelDrawsEvenly(t *testing.T) {
 			})
 		}
 		check(t, netns.OnOneCPU(e.perform))
-		e.judge(t)
+		e.compare(t)
 	}
 	const expected = float64(batches*packets) / endpoints
 	chi2 := 0.0

@@ -28,7 +28,7 @@ var fixedChains = map[Table][]string{
 // chain, the order of evaluation.
 func Rules(t *decision.Table, f decision.Family, k Kernel) []Rule {
 	w := newWriter(t, f, k)
-	w.rules = jumps(t, f)
+	w.rules = jumps(f)
 	w.services(slices.DeleteFunc(slices.Clone(t.Services()), func(s *decision.ServicePort) bool { return s.Family != f }))
 	return append(w.rules, common(t, f, k)...)
 }

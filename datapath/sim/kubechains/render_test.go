@@ -33,7 +33,7 @@ type published struct {
 	differences []difference
 }
 
-// difference is what tells a dump from what kube-proxy writes today.
+// difference is one between a dump and what kube-proxy writes today.
 type difference struct {
 	why string
 	// gone are lines of the dump that are not written today, added those that are
@@ -52,7 +52,7 @@ var kubelets = []difference{
 
 // kind129 are the exceptions for KinD 1.29: only what the kubelet makes.
 var kind129 = append([]difference{
-	{why: "the kubelet tells others by it which of the two iptables is in use", gone: []string{"mangle :KUBE-IPTABLES-HINT"}},
+	{why: "it shows other programs which of the two iptables the kubelet uses", gone: []string{"mangle :KUBE-IPTABLES-HINT"}},
 }, kubelets...)
 
 var arrow = regexp.MustCompile(` -> [0-9.]+:[0-9]+"`)
@@ -81,7 +81,7 @@ var kubeadm122 = append([]difference{
 		},
 	},
 	{
-		why: "KUBE-FORWARD had one rule for each direction that had once been told apart by the cluster CIDR; today there is one",
+		why: "KUBE-FORWARD had one rule for each direction that the cluster CIDR had once distinguished; today there is one",
 		gone: []string{
 			`filter -A KUBE-FORWARD -m comment --comment "kubernetes forwarding conntrack pod source rule" -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT`,
 			`filter -A KUBE-FORWARD -m comment --comment "kubernetes forwarding conntrack pod destination rule" -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT`,
@@ -298,7 +298,7 @@ func TestWalksAreThoseOfPublishedNodes(t *testing.T) {
 					d := decision.Decide(table, &p, rand.New(rand.NewPCG(seed, 0)), nil)
 					for _, s := range kubechains.Walk(table, &p, &d) {
 						if s.Rule == "" {
-							continue // nothing matched: no rule to tell of
+							continue // nothing matched: no rule to show
 						}
 						line := string(s.Table) + " -A " + s.Chain + " " + s.Rule
 						for _, difference := range n.differences {

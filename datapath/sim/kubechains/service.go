@@ -127,9 +127,8 @@ func refusal(s *decision.ServicePort) (iptables.Target, iptables.Match, func(*st
 }
 
 // at matches an address and the port of the service port.
-func at(s *decision.ServicePort, a netip.Addr, c iptables.Match, between ...iptables.Match) []iptables.Match {
-	m := []iptables.Match{host(a), protocol(s.Protocol), c}
-	return append(append(m, between...), port(s.Protocol, s.Port))
+func at(s *decision.ServicePort, a netip.Addr, c iptables.Match) []iptables.Match {
+	return []iptables.Match{host(a), protocol(s.Protocol), c, port(s.Protocol, s.Port)}
 }
 
 func (w *writer) clusterIP(s *decision.ServicePort) {

@@ -62,7 +62,7 @@ func newWalker(t *decision.Table, p *decision.Packet, d *decision.Decision, a de
 	}
 	f := decision.FamilyOf(p.Destination.Addr())
 	rules := newWriter(t, f, Kernel{})
-	rules.rules = jumps(t, f)
+	rules.rules = jumps(f)
 	services := t.Candidates(p)
 	rules.services(services)
 	for _, r := range append(rules.rules, common(t, f, Kernel{})...) {
@@ -104,7 +104,7 @@ func (w *walker) matches(r *Rule) bool {
 	return !slices.ContainsFunc(r.Matches, func(m iptables.Match) bool { return w.context.Evaluate(m) != iptables.True })
 }
 
-// walk follows the packet; if no rule concerns it, the only step says that.
+// walk follows the packet; if no rule concerns it, the only step reports that.
 func (w *walker) walk() {
 	w.hooks()
 	if len(w.steps) == 0 {

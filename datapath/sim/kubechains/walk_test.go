@@ -37,8 +37,8 @@ func TestWalkAgreesWithDecide(t *testing.T) {
 				d := decision.Decide(w.table, p, r, w.bound)
 				walk := newWalker(w.table, p, &d, w.bound)
 				walk.walk()
-				if told := Walk(w.table, p, &d); text(told) != text(walk.steps) {
-					t.Fatalf("seed %d: Walk tells\n%sthe affinity of then gives\n%s", seed, text(told), text(walk.steps))
+				if got := Walk(w.table, p, &d); text(got) != text(walk.steps) {
+					t.Fatalf("seed %d: Walk gives\n%sthe affinity of then gives\n%s", seed, text(got), text(walk.steps))
 				}
 				want := fmt.Sprintf("%s dnat=%v to %v snat=%v", walk.verdict, walk.dnat, walk.dst, walk.snat)
 				// A walk through the rules of all services ends alike.
@@ -46,7 +46,7 @@ func TestWalkAgreesWithDecide(t *testing.T) {
 				whole.rules = all
 				whole.walk()
 				if got := fmt.Sprintf("%s dnat=%v to %v snat=%v", whole.verdict, whole.dnat, whole.dst, whole.snat); got != want {
-					t.Fatalf("seed %d %s, packet %+v: all rules say %s, those of its services %s\n%s", seed, f, *p, got, want, text(whole.steps))
+					t.Fatalf("seed %d %s, packet %+v: all rules give %s, those of its services %s\n%s", seed, f, *p, got, want, text(whole.steps))
 				}
 				dst := p.Destination
 				if d.Verdict == decision.DNAT {
@@ -54,7 +54,7 @@ func TestWalkAgreesWithDecide(t *testing.T) {
 				}
 				got := fmt.Sprintf("%s dnat=%v to %v snat=%v", d.Verdict, d.Verdict == decision.DNAT, dst, d.Masquerade)
 				if got != want || r.n > 1 || d.Drawn != (r.n == 1) {
-					t.Fatalf("seed %d %s, packet %+v: decided %s (%s, %s, %s; %d draws), the rules say %s\n%s", seed, f, *p, got, d.Reason, d.Entry, d.Mark, r.n, want, text(walk.steps))
+					t.Fatalf("seed %d %s, packet %+v: decided %s (%s, %s, %s; %d draws), the rules give %s\n%s", seed, f, *p, got, d.Reason, d.Entry, d.Mark, r.n, want, text(walk.steps))
 				}
 				seen[fmt.Sprintf("%s/%s", d.Verdict, d.Reason)]++
 				seen["entry "+d.Entry.String()]++
@@ -110,15 +110,15 @@ func TestFamiliesMirrorEachOther(t *testing.T) {
 			if p4.Source.Addr().IsLoopback() || p4.Destination.Addr().IsLoopback() {
 				break // their randomness has gone apart
 			}
-			tell := func(d *decision.Decision) string {
+			result := func(d *decision.Decision) string {
 				s := fmt.Sprint(d.Verdict, d.Reason, d.Entry, d.Branch, d.Policy, d.Mark, d.Masquerade, d.Draw)
 				if d.Verdict == decision.DNAT {
 					s += fmt.Sprint(d.ServicePort.Name, d.Index)
 				}
 				return s
 			}
-			if tell(&d4) != tell(&d6) {
-				t.Fatalf("seed %d: %+v gives %s, %+v gives %s", seed, *p4, tell(&d4), *p6, tell(&d6))
+			if result(&d4) != result(&d6) {
+				t.Fatalf("seed %d: %+v gives %s, %+v gives %s", seed, *p4, result(&d4), *p6, result(&d6))
 			}
 		}
 	}

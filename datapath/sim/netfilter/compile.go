@@ -86,7 +86,7 @@ func (m *Machine) compile(t *iptables.Table, partial bool) error {
 			return fmt.Errorf("line %d: the rule is for chain %s of table %s, which is not declared; want a line \":%s - [0:0]\"", r.Line, r.Chain, t.Name, r.Chain)
 		}
 		compiled := rule{Rule: r, matches: genericFirst(r.Matches)}
-		name, _ := target(r)
+		name := target(r)
 		if name != "" {
 			compiled.jump = chains[name]
 			if compiled.jump == nil && !partial {
@@ -110,14 +110,14 @@ func ofNFTables(t *iptables.Table) bool {
 }
 
 // target is the chain that a rule jumps or goes to; empty: none.
-func target(r *iptables.Rule) (chain string, isGoto bool) {
+func target(r *iptables.Rule) string {
 	switch t := r.Target.(type) {
 	case iptables.Jump:
-		return t.Chain, false
+		return t.Chain
 	case iptables.Goto:
-		return t.Chain, true
+		return t.Chain
 	}
-	return "", false
+	return ""
 }
 
 // genericFirst moves the matches without a module to the front, as the kernel compares the IP

@@ -96,7 +96,7 @@ func (g *guesser) kubeProxy() bool {
 const servicesChain = "KUBE-SERVICES"
 
 func isTo(r *iptables.Rule, chain string) bool {
-	name, _ := target(r)
+	name := target(r)
 	return name == chain
 }
 

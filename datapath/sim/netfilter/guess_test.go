@@ -12,7 +12,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
-// TestGuessHost has rules as people write them, and what they tell of their hosts: the
+// TestGuessHost has rules as people write them, and what they show of their hosts: the
 // devices that the packet comes in and goes out by, its source in the end, and sentences
 // that have to be among the guesses.
 func TestGuessHost(t *testing.T) {
@@ -22,7 +22,7 @@ func TestGuessHost(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name, from, to   string
-		in               string // as told; or "made here"
+		in               string // as given; or "made here"
 		rules            []string
 		wantIn, out, src string // out is empty: delivered
 		guesses          []string
@@ -31,21 +31,21 @@ func TestGuessHost(t *testing.T) {
 			"*nat", ":lan - [0:0]", ":wan - [0:0]", "-A PREROUTING -i br-lan -j lan", "-A POSTROUTING -o pppoe-wan -j wan",
 			"-A lan -s 192.168.1.0/24 -d 203.0.113.5/32 -j DNAT --to-destination 192.168.1.20", "-A wan -j MASQUERADE", "COMMIT",
 		}, "br-lan", "pppoe-wan", "203.0.113.5", []string{"br-lan has the address 192.168.1.1 and leads to 192.168.1.0/24: see line 6", "203.0.113.5 is an address of this host: see line 6"}},
-		{"a chain that several devices lead to tells of none", "192.168.1.50:1", "192.168.1.1:53", "", []string{
+		{"a chain that several devices lead to shows none", "192.168.1.50:1", "192.168.1.1:53", "", []string{
 			"*nat", ":both - [0:0]", "-A PREROUTING -i eth1 -j both", "-A PREROUTING -i eth2 -j both", "-A both -s 192.168.1.0/24 -j ACCEPT", "COMMIT",
 		}, "eth1", "", "192.168.1.50", []string{"192.168.1.1 is an address of this host, or a packet from 192.168.1.50 would not arrive here"}},
 		{"a device that others are dropped for", "100.90.1.2:1", "192.0.2.9:53", "", []string{
 			"*filter", "-A INPUT -s 100.101.102.103/32 -i lo -j ACCEPT", "-A INPUT -s 100.64.0.0/10 ! -i tailscale0 -j DROP", "COMMIT",
 		}, "tailscale0", "eth0", "100.90.1.2", []string{"tailscale0 has the address 100.101.102.103 and leads to 100.64.0.0/10: see line 3"}},
-		{"a forged source tells of no network", "10.1.2.3:1", "10.9.9.9:53", "eth0", []string{
+		{"a forged source shows no network", "10.1.2.3:1", "10.9.9.9:53", "eth0", []string{
 			"*filter", "-A FORWARD -s 10.0.0.0/8 -i eth0 -j DROP", "COMMIT",
 		}, "eth0", "", "10.1.2.3", []string{"10.9.9.9 is an address of this host, or a packet from 10.1.2.3 would not arrive here"}},
 		{"the inner device of a router", "192.168.1.50:1", "1.1.1.1:53", "", router,
 			"eth1", "eth0", "192.0.2.1", []string{"192.168.1.0/24 is behind eth1, the only other device that the rules name", "all other addresses are behind eth0"}},
 		{"a server behind a router", "198.51.100.9:1", "192.168.1.20:53", "", router, "eth0", "eth1", "198.51.100.9", nil},
 		{"a router's own address", "192.168.1.50:1", "192.168.1.254:53", "", router, "eth1", "", "192.168.1.50", []string{"192.168.1.254 is the host's own address there"}},
-		{"a router asks a server", "0.0.0.0:1", "192.168.5.77:53", "made here", router, "", "eth1", "192.168.5.1", nil},
-		{"to the world from a device that nothing tells of", "10.0.45.101:1", "1.1.1.1:53", "", []string{
+		{"a router queries a server", "0.0.0.0:1", "192.168.5.77:53", "made here", router, "", "eth1", "192.168.5.1", nil},
+		{"to the world from a device that no rule names", "10.0.45.101:1", "1.1.1.1:53", "", []string{
 			"*nat", "-A POSTROUTING ! -d 10.0.0.0/16 -j SNAT --to-source 10.0.31.7", "COMMIT",
 		}, "eth0", "eth0", "10.0.31.7", []string{"10.0.31.7 is an address of this host: see line 2"}},
 		{"a network that is hidden, its device unknown", "192.168.7.7:1", "1.1.1.1:53", "", []string{
@@ -54,20 +54,20 @@ func TestGuessHost(t *testing.T) {
 		{"an address that only the host's own packets have", "10.5.0.9:1", "169.254.20.10:53", "", []string{
 			"*filter", "-A INPUT -s 10.5.0.0/24 -i br0 -j ACCEPT", "-A INPUT -d 169.254.20.10/32 -j ACCEPT", "COMMIT",
 		}, "br0", "", "10.5.0.9", []string{"169.254.20.10 is an address of this host: see line 3"}},
-		{"a port that the host publishes, asked by a container", "172.17.0.2:1", "192.168.1.10:8080", "", []string{
+		{"a port that the host publishes, requested by a container", "172.17.0.2:1", "192.168.1.10:8080", "", []string{
 			"*nat", ":DOCKER - [0:0]", "-A PREROUTING -m addrtype --dst-type LOCAL -j DOCKER", "-A POSTROUTING -s 172.17.0.0/16 ! -o docker0 -j MASQUERADE",
 			"-A DOCKER ! -i docker0 -p udp -m udp --dport 8080 -j DNAT --to-destination 172.17.0.3:80", "COMMIT",
 		}, "docker0", "", "172.17.0.2", []string{"192.168.1.10 is an address of this host, because line 5 matches its port 8080"}},
-		{"another port, asked by a container", "172.17.0.2:1", "192.168.1.10:80", "", []string{
+		{"another port, requested by a container", "172.17.0.2:1", "192.168.1.10:80", "", []string{
 			"*nat", ":DOCKER - [0:0]", "-A PREROUTING -m addrtype --dst-type LOCAL -j DOCKER", "-A POSTROUTING -s 172.17.0.0/16 ! -o docker0 -j MASQUERADE",
 			"-A DOCKER ! -i docker0 -p udp -m udp --dport 8080 -j DNAT --to-destination 172.17.0.3:80", "COMMIT",
 		}, "docker0", "eth0", "192.0.2.1", nil},
-		{"a node port, asked by a pod", "10.244.1.9:1", "172.20.0.2:30053", "", []string{
+		{"a node port, requested by a pod", "10.244.1.9:1", "172.20.0.2:30053", "", []string{
 			"*nat", ":KUBE-SERVICES - [0:0]", ":KUBE-NODEPORTS - [0:0]", ":KUBE-MARK-MASQ - [0:0]", "-A PREROUTING -j KUBE-SERVICES",
 			"-A KUBE-SERVICES ! -s 10.244.0.0/16 -d 10.96.0.10/32 -j KUBE-MARK-MASQ", "-A KUBE-SERVICES -m addrtype --dst-type LOCAL -j KUBE-NODEPORTS",
 			"-A KUBE-NODEPORTS -p udp -m udp --dport 30053 -j DNAT --to-destination 10.244.2.2:53", "COMMIT",
 		}, "cni0", "cni0", "10.244.1.9", []string{"172.20.0.2 is an address of this host, because line 8 matches its port 30053"}},
-		{"the device that is told", "10.0.1.77:1", "1.1.1.1:53", "lxc123", []string{
+		{"the device that is given", "10.0.1.77:1", "1.1.1.1:53", "lxc123", []string{
 			"*nat", "-A POSTROUTING -s 10.0.1.0/24 ! -o cilium_+ -j MASQUERADE",
 			"-A POSTROUTING ! -s 10.0.1.0/24 -o cilium_host -j SNAT --to-source 10.0.1.33", "-A POSTROUTING -o cilium_net -m mark --mark 0x1 -j MASQUERADE", "COMMIT",
 		}, "lxc123", "eth0", "192.0.2.1", []string{"10.0.1.77 is behind lxc123, because the packet arrives on it"}},
@@ -100,23 +100,23 @@ func TestGuessHost(t *testing.T) {
 		if p.InInterface != c.wantIn || r.Out != c.out || (r.Verdict == Delivered) != (c.out == "") || r.Packet.Source.Addr().String() != c.src {
 			t.Errorf("%s: in by %s, %s by %s: %s %s; want in by %s, out by %q, from %s", c.name, p.InInterface, r.Verdict, r.Out, &r.Packet, r.Why, c.wantIn, c.out, c.src)
 		}
-		told := ""
+		text := ""
 		for _, g := range guesses {
-			told += g.Text + "\n"
+			text += g.Text + "\n"
 		}
-		if strings.Contains(told, "255.255.255.255 is an address of this host") {
+		if strings.Contains(text, "255.255.255.255 is an address of this host") {
 			t.Errorf("%s: guessed that the broadcast address is the host's", c.name)
 		}
 		for _, want := range c.guesses {
-			if !strings.Contains(told, want+"\n") {
-				t.Errorf("%s: not guessed: %s; but\n%s", c.name, want, told)
+			if !strings.Contains(text, want+"\n") {
+				t.Errorf("%s: not guessed: %s; but\n%s", c.name, want, text)
 			}
 		}
 	}
 }
 
-// TestGuessHostAnyRules: whatever is asked of whatever host, there is an answer, and what
-// was guessed holds: the packet comes in by a device of the host, unless it was told.
+// TestGuessHostAnyRules: for any packet and any host there is an answer, and what
+// was guessed holds: the packet comes in by a device of the host, unless it was given.
 func TestGuessHostAnyRules(t *testing.T) {
 	files, err := filepath.Glob("../iptables/testdata/*.rules")
 	if err != nil {
@@ -149,7 +149,7 @@ func TestGuessHostAnyRules(t *testing.T) {
 			if p.Local {
 				p.InInterface = ""
 			}
-			told := p.InInterface != ""
+			given := p.InInterface != ""
 			known := &Host{}
 			if r.IntN(3) == 0 {
 				known.AddAddress("eth0", netip.MustParsePrefix("192.168.1.10/24"))
@@ -161,7 +161,7 @@ func TestGuessHostAnyRules(t *testing.T) {
 				GuessHost(d, known, nil)
 			}
 			host, _ := GuessHost(d, known, &p)
-			if !p.Local && !told && len(known.Routes) == 0 && host.device(p.InInterface) == nil {
+			if !p.Local && !given && len(known.Routes) == 0 && host.device(p.InInterface) == nil {
 				t.Errorf("%s: %s comes in by %q, which the host does not have", name, &p, p.InInterface)
 			}
 			m, err := New(d, nil, host, Options{Assume: Assumption(r.IntN(3))})

@@ -39,7 +39,7 @@ func same(a, b []bool) bool {
 // TestNthGoesOn: where the counter stands is not known at first, and it is from the packet on
 // whose turn it is; with every third packet, at the latest after two.
 func TestNthGoesOn(t *testing.T) {
-	m := parse(t, worker(), Options{}, "*filter", "-A INPUT -m statistic --mode nth --every 3 --packet 0 -j DROP", "COMMIT")
+	m := parse(t, worker(), "*filter", "-A INPUT -m statistic --mode nth --every 3 --packet 0 -j DROP", "COMMIT")
 	var packets []iptables.Packet
 	for i := range 9 {
 		p := toHost()
@@ -58,7 +58,7 @@ func TestNthGoesOn(t *testing.T) {
 
 // TestQuota counts the bytes of all packets; the first that is too much ends it.
 func TestQuota(t *testing.T) {
-	m := parse(t, worker(), Options{}, "*filter", "-A INPUT -m quota --quota 150 -j DROP", "COMMIT")
+	m := parse(t, worker(), "*filter", "-A INPUT -m quota --quota 150 -j DROP", "COMMIT")
 	small := toHost()
 	small.Length = 30
 	if got, want := sendAll(t, m, &State{}, toHost(), toHost(), toHost(), small), []bool{true, true, false, false}; !same(got, want) {
@@ -85,7 +85,7 @@ func TestTime(t *testing.T) {
 		{"--datestop 2026-01-31T05:00:00", "2026-01-31T05:00:01Z", false},
 		{"--datestart 2026-01-31T05:00:00 --datestop 2026-01-31T05:00:00", "2026-01-31T05:00:00Z", true},
 	} {
-		m := parse(t, worker(), Options{}, "*filter", "-A INPUT -m time "+c.rule+" -j DROP", "COMMIT")
+		m := parse(t, worker(), "*filter", "-A INPUT -m time "+c.rule+" -j DROP", "COMMIT")
 		at, err := time.Parse(time.RFC3339, c.at)
 		if err != nil {
 			t.Fatal(err)
@@ -94,7 +94,7 @@ func TestTime(t *testing.T) {
 			t.Errorf("%s at %s: %v, want %v", c.rule, c.at, got[0], c.want)
 		}
 	}
-	m := parse(t, worker(), Options{}, "*filter", "-A INPUT -m time --weekdays Mon -j DROP", "COMMIT")
+	m := parse(t, worker(), "*filter", "-A INPUT -m time --weekdays Mon -j DROP", "COMMIT")
 	if r := m.Send(toHost(), &State{}, nil); r.Verdict != Stopped {
 		t.Errorf("without a time: %s", r.Verdict)
 	}
@@ -111,10 +111,10 @@ func TestAnswerSuppositions(t *testing.T) {
 		"-A INPUT -m mac --mac-source 02:00:00:00:00:01 -j DROP": "",
 		"-A INPUT -m comment --comment x":                        "nothing",
 	} {
-		m := parse(t, worker(), Options{}, "*filter", rule, "COMMIT")
+		m := parse(t, worker(), "*filter", rule, "COMMIT")
 		s := &State{}
-		asked := packet(protoTCP, "172.20.0.2:40000", "172.20.0.9:80", "")
-		answer, ok := m.Send(asked, s, nil).Answer()
+		request := packet(protoTCP, "172.20.0.2:40000", "172.20.0.9:80", "")
+		answer, ok := m.Send(request, s, nil).Answer()
 		if !ok {
 			t.Fatal("no answer")
 		}
@@ -132,7 +132,7 @@ func TestAnswerSuppositions(t *testing.T) {
 			t.Errorf("%s: assumptions %q, want %q", rule, r.Assumptions, want)
 		}
 	}
-	m := parse(t, worker(), Options{}, "*filter", "-A OUTPUT -m owner --uid-owner 1000 -j DROP", "COMMIT")
+	m := parse(t, worker(), "*filter", "-A OUTPUT -m owner --uid-owner 1000 -j DROP", "COMMIT")
 	s := &State{}
 	answer, _ := m.Send(toHost(), s, nil).Answer()
 	if r := m.Send(answer, s, nil); len(r.Assumptions) != 1 || r.Assumptions[0] != "that user 0 and group 0 send the packet" {

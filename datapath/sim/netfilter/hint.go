@@ -60,7 +60,7 @@ func hintsOf(d *iptables.Dump) []hint {
 		first := len(hints)
 		jumps := make(map[string][]int) // to each chain
 		for _, r := range t.Rules {
-			if name, _ := target(r); name != "" {
+			if name := target(r); name != "" {
 				jumps[name] = append(jumps[name], len(hints))
 			}
 			hints = append(hints, hintOf(t.Name, r))

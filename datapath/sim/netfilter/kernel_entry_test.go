@@ -63,7 +63,7 @@ const (
 	ctaProtoICMPv6ID   = 7
 )
 
-// get asks for the entry that has the tuple, in either direction. (conntrack.Conn's own
+// get requests the entry that has the tuple, in either direction. (conntrack.Conn's own
 // Get waits for an acknowledgement that mdlayher/netlink leaves in the queue, or has read
 // already.)
 func (n *kernelNode) get(t iptables.Tuple, zone uint16) (kernelEntry, error) {
@@ -114,11 +114,11 @@ func (n *kernelNode) get(t iptables.Tuple, zone uint16) (kernelEntry, error) {
 		Header: netlink.Header{Type: unix.NFNL_SUBSYS_CTNETLINK<<8 | messageGet, Flags: netlink.Request},
 		Data:   append([]byte{family, 0, 0, 0}, attributes...),
 	}
-	if err := ask(n.asking, request); err != nil {
+	if err := transact(n.lookups, request); err != nil {
 		return kernelEntry{}, err
 	}
 	var entry kernelEntry
-	return entry, receive(n.asking, func(m netlink.Message) error {
+	return entry, receive(n.lookups, func(m netlink.Message) error {
 		if m.Header.Type == netlink.Error {
 			return unix.Errno(-int32(binary.NativeEndian.Uint32(m.Data)))
 		}
@@ -144,7 +144,7 @@ func (t *trial) compareEntry(w Way) error {
 	case errors.Is(err, unix.ENOENT):
 		return errors.New("the connection's entry: the kernel has none")
 	case err != nil:
-		return fmt.Errorf("asking for an entry: %w", err)
+		return fmt.Errorf("request for an entry: %w", err)
 	case !there:
 		return fmt.Errorf("the connection's entry: the kernel has %v", got)
 	}
@@ -154,7 +154,7 @@ func (t *trial) compareEntry(w Way) error {
 	return nil
 }
 
-// agrees says whether an entry of the kernel is as the simulator has it. A UDP flow is assured
+// agrees reports whether an entry of the kernel is as the simulator has it. A UDP flow is assured
 // when it is two seconds old (nf_conntrack_proto_udp.c, udp_packet): on a busy machine the
 // clocks of kernel and simulator may be on different sides of that.
 func (e kernelEntry) agrees(want kernelEntry) bool {

@@ -20,7 +20,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
-// kernelNode is a namespace that is what a Host says, and one around it: the other ends
+// kernelNode is a namespace with the configuration of a Host, and one around it: the other ends
 // of its devices, where packets are sent from and captured.
 type kernelNode struct {
 	host          *Host
@@ -34,7 +34,7 @@ type kernelNode struct {
 	log           int // netlink socket for what the legacy back end traces
 	raw           map[rawKey]int
 	entries       *conntrack.Conn
-	asking        int // netlink socket, for single entries
+	lookups       int // netlink socket, for single entries
 	queue         int // netlink socket of the program at the netfilter queue; -1: there is none
 }
 
@@ -77,7 +77,7 @@ func newKernelNode(t testing.TB, h *Host) *kernelNode {
 	return n
 }
 
-// configure makes the node what its Host says.
+// configure applies its Host to the node.
 func (n *kernelNode) configure(t testing.TB) {
 	t.Helper()
 	flag := func(b bool) string {
@@ -131,7 +131,7 @@ func (n *kernelNode) configure(t testing.TB) {
 		check(t, err)
 		n.index[i.Name], n.device[uint32(l.Attrs().Index)] = l.Attrs().Index, i.Name
 		if i.Name != loopbackName {
-			// Nobody would answer to ARP and neighbour discovery.
+			// There would be no answer to ARP and neighbour discovery.
 			check(t, h.LinkSetARPOff(l))
 			check(t, h.LinkSetHardwareAddr(l, nodeMAC))
 		}
@@ -239,7 +239,7 @@ func (n *kernelNode) watch() error {
 	// Only what a socket of a program sent has a user.
 	rule(made, slices.Concat([]expr.Any{&expr.Meta{Key: expr.MetaKeySKUID, Register: 1}}, traced, []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}})...)
 	rule(made, slices.Concat(traced, []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}})...)
-	// Here the trace of the legacy back end, which tells of rules only, shows which port
+	// Here the trace of the legacy back end, which has rules only, shows which port
 	// the kernel chose for a destination.
 	behindNAT := nftables.ChainPriorityRef(*nftables.ChainPriorityNATDest + 1)
 	chain("came-translated", nftables.ChainHookPrerouting, behindNAT)

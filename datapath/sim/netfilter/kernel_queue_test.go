@@ -12,7 +12,7 @@ import (
 
 // Of nfnetlink_queue.h.
 const (
-	queueNumber  = 5 // as the rules say
+	queueNumber  = 5 // as in the rules
 	queuePacket  = unix.NFNL_SUBSYS_QUEUE << 8
 	queueVerdict = unix.NFNL_SUBSYS_QUEUE<<8 | 1
 	queueConfig  = unix.NFNL_SUBSYS_QUEUE<<8 | 2
@@ -31,7 +31,7 @@ func queueSocket() (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	return fd, ask(fd, toQueue(queueConfig, attributes))
+	return fd, transact(fd, toQueue(queueConfig, attributes))
 }
 
 func toQueue(typ netlink.HeaderType, attributes []byte) netlink.Message {
@@ -65,7 +65,7 @@ func (n *kernelNode) dropQueued() (count int, err error) {
 			if err != nil {
 				return err
 			}
-			if err := ask(n.queue, toQueue(queueVerdict, attributes)); err != nil {
+			if err := transact(n.queue, toQueue(queueVerdict, attributes)); err != nil {
 				return err
 			}
 		}

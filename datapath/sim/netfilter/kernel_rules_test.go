@@ -109,7 +109,7 @@ func subset(a, of []string) bool {
 	return !slices.ContainsFunc(a, func(s string) bool { return !slices.Contains(of, s) })
 }
 
-// only says whether the chain is reached from no other hooks.
+// only reports whether the chain is reached from no other hooks.
 func (c chainPlan) only(hooks ...string) bool { return subset(c.hooks, hooks) }
 
 func (m *ruleMaker) rule(b *strings.Builder, c chainPlan, chains []string) {
@@ -151,7 +151,7 @@ func (m *ruleMaker) rule(b *strings.Builder, c chainPlan, chains []string) {
 			words, alone[module] = append(words, text), module == "statistic" || module == "u32"
 		}
 	}
-	// Whoever draws comes last, so that the trace tells what was drawn.
+	// The rules that draw come last, so that the trace shows what was drawn.
 	slices.SortStableFunc(words, func(a, b string) int {
 		return boolInt(strings.HasPrefix(a, "-m statistic")) - boolInt(strings.HasPrefix(b, "-m statistic"))
 	})

@@ -82,7 +82,7 @@ func (n *kernelNode) openSockets(t testing.TB) {
 		return err
 	}))
 	t.Cleanup(func() { _ = n.entries.Close() })
-	n.asking = open(n.node, "connection table", func() (int, error) { return netfilterSocket(0) })
+	n.lookups = open(n.node, "connection table", func() (int, error) { return netfilterSocket(0) })
 }
 
 func packetSocket(protocol uint16, device int) (int, error) {
@@ -171,7 +171,7 @@ func (s Socket) open() (int, error) {
 }
 
 // sendLocal sends a packet that is made on the node. refused is the error that the
-// sender is told: the packet did not get out.
+// sender gets: the packet did not get out.
 func (n *kernelNode) sendLocal(p *iptables.Packet, b []byte) (refused, err error) {
 	fd := n.raw[rawKey{p.Is4(), p.Owner.UID}]
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, int(p.Mark)); err != nil {

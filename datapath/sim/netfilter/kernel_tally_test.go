@@ -14,7 +14,7 @@ import (
 // tally counts what was compared.
 type tally map[string]int
 
-func (y tally) add(t *trial, p *iptables.Packet, w Way) {
+func (y tally) add(t *trial, w Way) {
 	y["packets"]++
 	y["verdict "+w.Verdict.String()]++
 	if w.Tracking != TrackingInvalid || w.Entry == nil {
@@ -127,7 +127,7 @@ var modules = []string{
 	"ttl", "hl", "tos", "dscp", "ecn", "tcpmss", "policy", "quota", "time", "string", "u32", "helper", "connbytes", "cpu", "bpf",
 }
 
-// notCompared is what the simulator does and the kernel is not asked about.
+// notCompared is what the simulator does and the kernel does not show.
 var notCompared = []string{
 	"ipsets (-m set), and matches and targets that the simulator does not know",
 	"packets with routing headers (-m rt); -m connlimit while packets are refused, which the kernel counts for up to two clock ticks",

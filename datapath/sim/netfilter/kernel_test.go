@@ -102,7 +102,7 @@ func sites() []site {
 }
 
 // TestKernelAgreesAboutDumps has the kernel send real packets through the rules of real
-// nodes, and holds what becomes of them against the simulator.
+// nodes, and compares the results with the simulator.
 func TestKernelAgreesAboutDumps(t *testing.T) {
 	netns.Require(t)
 	for _, b := range backends {
@@ -128,9 +128,9 @@ func TestKernelAgreesAboutDumps(t *testing.T) {
 }
 
 var (
-	firstSeed = flag.Uint64("judge.seed", 0, "the first set of rules of TestKernelAgreesAboutGeneratedRules")
-	keepGoing = flag.Int("judge.keep-going", 0, "after how many disagreements more TestKernelAgreesAboutGeneratedRules ends")
-	sets      = flag.Uint64("judge.sets", enoughSets, "how many sets of rules TestKernelAgreesAboutGeneratedRules makes")
+	firstSeed = flag.Uint64("kernel.seed", 0, "the first set of rules of TestKernelAgreesAboutGeneratedRules")
+	keepGoing = flag.Int("kernel.keep-going", 0, "after how many disagreements more TestKernelAgreesAboutGeneratedRules ends")
+	sets      = flag.Uint64("kernel.sets", enoughSets, "how many sets of rules TestKernelAgreesAboutGeneratedRules makes")
 )
 
 // enoughSets is how many sets of rules bring everything up.
@@ -142,7 +142,7 @@ const packetsPerSet = 40
 var variants = []variant{{}, {routeLocalnet: true}, {noDefault: true}, {noForwarding: true}, {queue: true}}
 
 // TestKernelAgreesAboutGeneratedRules does the same with rules that are made up. A
-// disagreement is found again by -judge.seed with its number and -judge.sets 1.
+// disagreement is found again by -kernel.seed with its number and -kernel.sets 1.
 func TestKernelAgreesAboutGeneratedRules(t *testing.T) {
 	netns.Require(t)
 	for _, b := range backends {
@@ -151,7 +151,7 @@ func TestKernelAgreesAboutGeneratedRules(t *testing.T) {
 	seen := make(tally)
 	nodes := make(map[uint64]*kernelNode)
 	for seed := *firstSeed; seed < *firstSeed+*sets; seed++ {
-		// The seed says everything: variant, back end, family.
+		// The seed determines everything: variant, back end, family.
 		v := variants[[]int{0, 4, 1, 2, 1, 0, 2, 3}[seed/4%8]]
 		b, is4 := backends[seed%2], seed/2%2 == 0
 		// A node for each back end, as they do not go together.

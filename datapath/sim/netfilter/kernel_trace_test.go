@@ -178,7 +178,7 @@ func logSocket() (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	return fd, ask(fd, netlink.Message{
+	return fd, transact(fd, netlink.Message{
 		Header: netlink.Header{Type: unix.NFNL_SUBSYS_ULOG<<8 | 1, Flags: netlink.Request}, // NFULNL_MSG_CONFIG
 		Data:   append([]byte{unix.AF_UNSPEC, 0, 0, 0}, attributes...),                     // group 0
 	})
@@ -190,8 +190,8 @@ const (
 	ulogPrefix = 10 // NFULA_PREFIX
 )
 
-// ask sends a message.
-func ask(fd int, m netlink.Message) error {
+// transact sends a message.
+func transact(fd int, m netlink.Message) error {
 	m.Header.Length = uint32(unix.NLMSG_HDRLEN + len(m.Data))
 	b, err := m.MarshalBinary()
 	if err != nil {

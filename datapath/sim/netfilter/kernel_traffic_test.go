@@ -27,7 +27,7 @@ type traffic struct {
 	own          []netip.Addr
 	destinations []netip.Addr
 	ports        []uint16
-	services     []service // asked more often
+	services     []service // requested more often
 	sent         []exchange
 }
 
@@ -37,7 +37,7 @@ type service struct {
 	address  string
 }
 
-// exchange is a packet that was sent, and what became of it.
+// exchange is a packet that was sent, and its result.
 type exchange struct {
 	packet iptables.Packet
 	way    *Way
@@ -81,7 +81,7 @@ func (g *traffic) note(p iptables.Packet, w *Way) { g.sent = append(g.sent, exch
 
 var protocols = []uint8{protoTCP, protoTCP, protoTCP, protoTCP, protoUDP, protoUDP, protoUDP, protoICMP, protoSCTP}
 
-// comparable says whether the simulator has a say about the packet: of what the host sends to all
+// comparable reports whether the simulator covers the packet: of what the host sends to all
 // neighbours copies come back, and a raw socket sends from a loopback address what no
 // other could.
 func (g *traffic) comparable(p *iptables.Packet) bool {

@@ -36,16 +36,16 @@ type observation struct {
 	path    []*iptables.Rule
 	answers []iptables.Packet // ICMP errors and resets that the kernel made
 	queued  int
-	told    error // what the sender on the node was told
+	sendErr error // the error of the sender on the node
 	wire    []captured
 	events  []event
 }
 
-// observe sends a packet and looks what becomes of it.
+// observe sends a packet and observes the result.
 func (t *trial) observe(p *iptables.Packet) (o observation, err error) {
 	b := encode(p, t.isAnswer(p))
 	if p.Local {
-		if o.told, err = t.node.sendLocal(p, b); err != nil {
+		if o.sendErr, err = t.node.sendLocal(p, b); err != nil {
 			return o, fmt.Errorf("sending %s: %w", p, err)
 		}
 	} else {
@@ -87,7 +87,7 @@ func (t *trial) observe(p *iptables.Packet) (o observation, err error) {
 	return o, t.read(&o)
 }
 
-// isAnswer says whether the packet is one of the second direction of a connection: its
+// isAnswer reports whether the packet is one of the second direction of a connection: its
 // sequence numbers have to be right. Its zone is not known yet.
 func (t *trial) isAnswer(p *iptables.Packet) bool {
 	tuple := p.Tuple()
@@ -111,7 +111,7 @@ func (t *trial) readLog(o *observation, lines []string) error {
 		}
 		number, err := strconv.ParseUint(fields[3], 10, 64)
 		if err != nil {
-			return fmt.Errorf("the trace says %q: %w", line, err)
+			return fmt.Errorf("the trace has %q: %w", line, err)
 		}
 		r := t.rules[ruleKey{fields[0], fields[1], number}]
 		switch {
@@ -133,7 +133,7 @@ func (t *trial) read(o *observation) error {
 		p.Mark = e.mark
 		switch {
 		case e.table != watchTable:
-			// The end of a chain is told of as a rule, too.
+			// The trace shows the end of a chain as a rule, too.
 			if e.kind != traceTypeRule || e.handle == 0 {
 				continue
 			}
@@ -181,13 +181,13 @@ var codes = map[iptables.RejectWith]uint8{
 	"icmp6-policy-fail": 5, "icmp6-reject-route": 6,
 }
 
-// errnos are what a sender on the node is told if there is no way.
+// errnos are the errors of a sender on the node if there is no way.
 var errnos = map[iptables.RejectWith]error{
 	"icmp-net-unreachable": unix.ENETUNREACH, "icmp-host-unreachable": unix.EHOSTUNREACH, "icmp-admin-prohibited": unix.EACCES,
 	"icmp6-no-route": unix.ENETUNREACH, "icmp6-addr-unreachable": unix.EHOSTUNREACH, "icmp6-adm-prohibited": unix.EACCES,
 }
 
-// differs says in what a way and an observation differ; nil: they do not.
+// differs names the difference of a way and an observation; nil: they do not.
 func (t *trial) differs(w Way, p *iptables.Packet, o *observation) error {
 	if !slices.Equal(w.Path, o.path) {
 		return errors.New("the rules that matched")
@@ -227,7 +227,7 @@ func (t *trial) refused(w Way, p *iptables.Packet, o *observation) error {
 		switch {
 		case len(o.answers) > 0:
 			return errors.New("an answer")
-		case w.Verdict == Rejected && !errors.Is(o.told, want):
+		case w.Verdict == Rejected && !errors.Is(o.sendErr, want):
 			return fmt.Errorf("the error %v", want)
 		}
 		return nil
@@ -250,9 +250,10 @@ func (t *trial) refused(w Way, p *iptables.Packet, o *observation) error {
 	return nil
 }
 
-// silent says whether the kernel cannot refuse a packet: it answers no resets
-// (nf_reject_ipv4.c) and no ICMP errors, nobody who is not one host (icmp_send), and nobody it has no way to.
-// Of missing routes it tells each host of IPv4 but a few times (ip_error).
+// silent reports whether the kernel cannot refuse a packet: it answers
+// neither resets (nf_reject_ipv4.c) nor ICMP errors, no address that is not one host's
+// (icmp_send), and none without a route.
+// It reports missing routes to each host of IPv4 but a few times (ip_error).
 func (t *trial) silent(w Way) bool {
 	p := &w.Packet
 	back := t.machine.network.route(p.Source.Addr()).Type
@@ -304,7 +305,7 @@ func sourcePort(p *iptables.Packet) uint16 {
 	return p.Source.Port()
 }
 
-// chosenBy are the ports that the packet had in the end, as far as the kernel tells.
+// chosenBy are the ports that the packet had in the end, as far as the kernel shows them.
 func chosenBy(o *observation) (source, destination uint16) {
 	for _, e := range slices.Backward(o.events) {
 		if p, ok := decode(e.packet); ok && e.chain != madeChain {
@@ -314,7 +315,7 @@ func chosenBy(o *observation) (source, destination uint16) {
 	return 0, 0
 }
 
-// try sends a packet and judges. The error tells the whole story of a disagreement.
+// try sends a packet and compares. The error has the whole story of a disagreement.
 func (t *trial) try(p *iptables.Packet) (*Way, error) {
 	if t.began.IsZero() {
 		t.began = time.Now()
@@ -325,9 +326,9 @@ func (t *trial) try(p *iptables.Packet) (*Way, error) {
 	if err != nil {
 		return nil, err
 	}
-	asked := *p
-	asked.Bytes = encode(p, t.isAnswer(p))
-	ways, rest := t.machine.Explore(asked, func() *State {
+	sent := *p
+	sent.Bytes = encode(p, t.isAnswer(p))
+	ways, rest := t.machine.Explore(sent, func() *State {
 		s := t.state.clone()
 		s.Began, s.Now = t.began, now
 		s.chosenSource, s.chosenDestination = chosenBy(&o)
@@ -340,7 +341,7 @@ func (t *trial) try(p *iptables.Packet) (*Way, error) {
 	var story strings.Builder
 	for _, w := range ways {
 		if err := t.differs(w, p, &o); err != nil {
-			fmt.Fprintf(&story, "\nThe simulator says (what differs: %v)\n%s", err, tell(w))
+			fmt.Fprintf(&story, "\nThe simulator's way (what differs: %v)\n%s", err, wayText(w))
 			continue
 		}
 		agreeing = append(agreeing, w)
@@ -350,10 +351,10 @@ func (t *trial) try(p *iptables.Packet) (*Way, error) {
 	}
 	w := agreeing[0]
 	if err := t.compareEntry(w); err != nil {
-		return nil, fmt.Errorf("%w, for %s\n%s\nThe simulator says\n%s", err, describePacket(p), o, tell(w))
+		return nil, fmt.Errorf("%w, for %s\n%s\nThe simulator's way\n%s", err, describePacket(p), o, wayText(w))
 	}
 	t.state = w.State
-	t.tally.add(t, p, w)
+	t.tally.add(t, w)
 	return &w, nil
 }
 
@@ -365,15 +366,15 @@ func describePacket(p *iptables.Packet) string {
 
 func (o observation) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "The kernel says: %s", o.verdict)
+	fmt.Fprintf(&b, "The kernel's verdict: %s", o.verdict)
 	if o.verdict != Dropped {
 		fmt.Fprintf(&b, " by %q, %s id %d, type of service %#x, mark %#x", o.out, &o.packet, o.packet.ICMPID, o.packet.TOS, o.packet.Mark)
 	}
 	for _, a := range o.answers {
 		fmt.Fprintf(&b, "\n  answered with %s type %d code %d", &a, a.ICMPType, a.ICMPCode)
 	}
-	if o.told != nil {
-		fmt.Fprintf(&b, "\n  the sender was told: %v", o.told)
+	if o.sendErr != nil {
+		fmt.Fprintf(&b, "\n  the sender's error: %v", o.sendErr)
 	}
 	for _, c := range o.wire {
 		fmt.Fprintf(&b, "\n  on the wire at %s: %s", c.device, &c.Packet)
@@ -387,8 +388,8 @@ func (o observation) String() string {
 	return b.String()
 }
 
-// tell is the simulator's story.
-func tell(w Way) string {
+// wayText is the way of the simulator.
+func wayText(w Way) string {
 	var b strings.Builder
 	for _, s := range w.Steps {
 		fmt.Fprintf(&b, "  %s %s %s %s %s: %s\n", s.Hook, s.Table, s.Chain, s.Outcome, s.Rule, s.Text)

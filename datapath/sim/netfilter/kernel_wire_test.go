@@ -20,7 +20,7 @@ const (
 )
 
 // encode makes the IP packet, with all checksums right: conntrack takes others for
-// invalid. answer says that it is one of who was asked, whose sequence numbers are
+// invalid. answer means that the server sends it, whose sequence numbers are
 // others.
 func encode(p *iptables.Packet, answer bool) []byte {
 	body := encodeTransport(p, answer)
@@ -58,7 +58,7 @@ func encode(p *iptables.Packet, answer bool) []byte {
 	return append(header, body...)
 }
 
-// sequence numbers of who asks and who answers, before their SYN.
+// sequence numbers of client and server, before their SYN.
 const clientSequence, serverSequence = 1000, 5000
 
 func encodeTransport(p *iptables.Packet, answer bool) []byte {
@@ -79,7 +79,7 @@ func encodeTransport(p *iptables.Packet, answer bool) []byte {
 			sequence++
 		}
 		binary.BigEndian.PutUint32(b[4:], sequence)
-		// A reset acknowledges nothing, as the other side may have said nothing yet: for
+		// A reset acknowledges nothing, as the other side may have sent nothing yet: for
 		// resets windows count even where nf_conntrack_tcp_be_liberal is set.
 		if p.Flags&(iptables.ACK|iptables.RST) == iptables.ACK {
 			binary.BigEndian.PutUint32(b[8:], other+1)
@@ -158,7 +158,7 @@ func decode(b []byte) (p iptables.Packet, ok bool) {
 	return p, true
 }
 
-// hopByHop is the next header of multicast listener reports, which nobody asked for.
+// hopByHop is the next header of multicast listener reports, which come unrequested.
 const hopByHop = 0
 
 // captured is a packet on the wire of a device.

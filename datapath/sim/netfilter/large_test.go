@@ -50,7 +50,7 @@ func largeDump(t testing.TB) string {
 	return b.String()
 }
 
-// toLast asks the service whose rules come last.
+// toLast requests the service whose rules come last.
 func toLast(m *Machine) ([]Way, float64) {
 	p := packet(protoTCP, "10.244.1.2:40000", netip.AddrPortFrom(clusterIP(largeServices-1), 80).String(), "veth1")
 	return m.Explore(p, nil, 100)

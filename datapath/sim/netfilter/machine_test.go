@@ -55,7 +55,7 @@ func packet(protocol uint8, from, to, in string) iptables.Packet {
 
 // TestPlace: made on the host, by the device of the capture, or by the way to its source.
 func TestPlace(t *testing.T) {
-	m := parse(t, worker(), Options{}, "*nat", "COMMIT")
+	m := parse(t, worker(), "*nat", "COMMIT")
 	for _, tt := range []struct {
 		source, captured string
 		local            bool

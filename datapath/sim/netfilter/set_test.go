@@ -42,7 +42,7 @@ add marks 10.0.0.1,0x1
 		match               string
 		protocol            uint8
 		source, destination string
-		want                string // yes, no, or cannot tell
+		want                string // yes, no, or unknown
 	}{
 		{"addresses src", protoTCP, "10.0.0.1:1", "10.9.9.9:1", "yes"},
 		{"addresses dst", protoTCP, "10.0.0.1:1", "10.9.9.9:1", "no"},
@@ -70,8 +70,8 @@ add marks 10.0.0.1,0x1
 		{"any dst", protoTCP, "10.0.0.5:1", "10.0.0.1:1", "yes"},
 		{"any dst", protoTCP, "10.0.0.5:1", "10.0.0.2:80", "yes"},
 		{"any dst", protoTCP, "10.0.0.5:1", "10.0.0.2:81", "no"},
-		{"marks src,src", protoTCP, "10.0.0.1:1", "10.0.0.2:81", "cannot tell"},
-		{"missing src", protoTCP, "10.0.0.1:1", "10.0.0.2:81", "cannot tell"},
+		{"marks src,src", protoTCP, "10.0.0.1:1", "10.0.0.2:81", "unknown"},
+		{"missing src", protoTCP, "10.0.0.1:1", "10.0.0.2:81", "unknown"},
 	} {
 		negated := ""
 		match, ok := strings.CutPrefix(tt.match, "! ")
@@ -92,7 +92,7 @@ add marks 10.0.0.1,0x1
 			p.ICMPType = 8
 		}
 		r := m.Send(p, &State{}, nil)
-		got := map[Verdict]string{Dropped: "yes", Stopped: "cannot tell"}[r.Verdict]
+		got := map[Verdict]string{Dropped: "yes", Stopped: "unknown"}[r.Verdict]
 		if r.Verdict == Dropped && r.By == nil || got == "" {
 			got = "no"
 		}

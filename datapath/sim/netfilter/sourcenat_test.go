@@ -8,29 +8,29 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
-func translated(source, asked, destination, out string) *Translated {
+func translated(source, original, destination, out string) *Translated {
 	p := packet(protoTCP, source, destination, "veth1")
-	return &Translated{Packet: p, Original: netip.MustParseAddrPort(asked), Out: out}
+	return &Translated{Packet: p, Original: netip.MustParseAddrPort(original), Out: out}
 }
 
 // parse makes a machine of rules in one table.
-func parse(t testing.TB, h *Host, o Options, lines ...string) *Machine {
+func parse(t testing.TB, h *Host, lines ...string) *Machine {
 	t.Helper()
 	d, err := iptables.Parse(strings.NewReader(strings.Join(lines, "\n")+"\n"), iptables.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := New(d, nil, h, o)
+	m, err := New(d, nil, h, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return m
 }
 
-func TestJudge(t *testing.T) {
+func TestSourceNAT(t *testing.T) {
 	kind := load(t, "kind-1.29-worker1-after.rules", worker())
 	flannel := load(t, "kubeadm-1.22-flannel-node1.rules", worker())
-	own := parse(t, worker(), Options{}, "*nat",
+	own := parse(t, worker(), "*nat",
 		"-A POSTROUTING -d 10.1.0.0/16 -p tcp -m tcp --dport 80 -j SNAT --to-source 192.0.2.5:1000-2000",
 		"-A POSTROUTING -d 10.2.0.0/16 -m statistic --mode random --probability 0.5 -j MASQUERADE",
 		"-A POSTROUTING -d 10.3.0.0/16 -p tcp -m conntrack --ctstate DNAT --ctorigdst 10.96.0.1 -j MASQUERADE --to-ports 5000-6000",
@@ -76,7 +76,7 @@ func TestJudge(t *testing.T) {
 		{"a source within the range, at random", own, translated("10.244.1.2:4000", "10.96.0.1:443", "10.8.0.1:80", "eth0"), SourceResult{Source: netip.MustParseAddr("10.244.1.3")}, 9},
 		{"a port without the range", own, translated("10.244.1.2:4000", "10.96.0.1:443", "10.9.0.1:80", "eth0"),
 			SourceResult{Source: netip.MustParseAddr("10.244.1.2"), Ports: iptables.PortRange{First: 5000, Last: 6000}}, 10},
-		{"unknown, but another match says no", own, translated("10.244.1.2:4000", "10.96.0.1:443", "10.10.0.1:80", "eth0"), SourceResult{}, 0},
+		{"unknown, but another match fails", own, translated("10.244.1.2:4000", "10.96.0.1:443", "10.10.0.1:80", "eth0"), SourceResult{}, 0},
 		{"length", own, translated("10.244.1.2:4000", "10.96.0.1:443", "10.11.0.1:80", "eth0"), SourceResult{Unknown: true}, 12},
 		{"TCP option", own, translated("10.244.1.2:4000", "10.96.0.1:443", "10.12.0.1:80", "eth0"), SourceResult{Unknown: true}, 13},
 		{"bridge", own, translated("10.244.1.2:4000", "10.96.0.1:443", "10.13.0.1:80", "eth0"), SourceResult{Unknown: true}, 14},
@@ -100,8 +100,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// BenchmarkJudge is what a translated flow costs more, on nodes of kind and of flannel.
-func BenchmarkJudge(b *testing.B) {
+// BenchmarkSourceNAT is what a translated flow costs more, on nodes of kind and of flannel.
+func BenchmarkSourceNAT(b *testing.B) {
 	for _, name := range []string{"kind-1.29-worker1-after.rules", "kubeadm-1.22-flannel-node1.rules"} {
 		b.Run(name, func(b *testing.B) {
 			m := load(b, name, worker())

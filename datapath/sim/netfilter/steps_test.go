@@ -9,9 +9,9 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
-// TestTell has rules and what is told of them, for UDP from 10.244.1.2:40000 that comes in
+// TestStepTexts has rules and the texts of their steps, for UDP from 10.244.1.2:40000 that comes in
 // by veth1 for 172.20.0.2:53, or is made by user 1000 of group 100 on the host.
-func TestTell(t *testing.T) {
+func TestStepTexts(t *testing.T) {
 	sets, err := iptables.ParseSets(strings.NewReader("create some hash:net family inet\nadd some 10.244.1.2\ncreate ports hash:net,port family inet\n"))
 	if err != nil {
 		t.Fatal(err)
@@ -72,14 +72,14 @@ func TestTell(t *testing.T) {
 			p.Owner = &iptables.SocketOwner{UID: 1000, GID: 100}
 		}
 		r := m.Send(p, &State{}, nil)
-		var told []string
+		var got []string
 		for _, s := range r.Steps {
 			if s.Line == 5 {
-				told = append(told, s.Text)
+				got = append(got, s.Text)
 			}
 		}
-		if !slices.Equal(told, []string{c.want}) {
-			t.Errorf("%s: told %q, want %q", c.rule, told, c.want)
+		if !slices.Equal(got, []string{c.want}) {
+			t.Errorf("%s: got %q, want %q", c.rule, got, c.want)
 		}
 		if stopped := c.want == "unknown whether this rule matches" || strings.HasSuffix(c.rule, "SYNPROXY"); (r.Verdict == Stopped) != stopped {
 			t.Errorf("%s: %s", c.rule, r.Verdict)
@@ -87,15 +87,15 @@ func TestTell(t *testing.T) {
 	}
 }
 
-// TestGroups: only hosts that have joined get what is sent to a group, and nobody answers.
+// TestGroups: only hosts that have joined get what is sent to a group, and there is no answer.
 func TestGroups(t *testing.T) {
 	h := worker()
 	p := packet(protoUDP, "172.20.0.9:5353", "224.0.0.251:5353", "eth0")
-	if r := parse(t, h, Options{}, "*filter", "COMMIT").Send(p, &State{}, nil); r.Verdict != Dropped {
+	if r := parse(t, h, "*filter", "COMMIT").Send(p, &State{}, nil); r.Verdict != Dropped {
 		t.Errorf("without the group: %s", r.Verdict)
 	}
 	h.Groups = []netip.Addr{netip.MustParseAddr("224.0.0.251")}
-	r := parse(t, h, Options{}, "*filter", "COMMIT").Send(p, &State{}, nil)
+	r := parse(t, h, "*filter", "COMMIT").Send(p, &State{}, nil)
 	if _, answered := r.Answer(); r.Verdict != Delivered || r.Why != "" || answered {
 		t.Errorf("in the group: %s %q, answered %v", r.Verdict, r.Why, answered)
 	}

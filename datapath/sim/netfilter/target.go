@@ -123,7 +123,7 @@ func (w *walk) jump(c *chain, r *rule, depth int) (exit, bool) {
 }
 
 func isJump(r *rule) bool {
-	name, _ := target(r.Rule)
+	name := target(r.Rule)
 	return name != ""
 }
 

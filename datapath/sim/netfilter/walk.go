@@ -92,7 +92,11 @@ func (w *walk) incoming() {
 	if !w.acceptable() {
 		return
 	}
-	if !w.visit(Prerouting, raw) || !w.track() || !w.visit(Prerouting, mangle) || !w.visitNAT(Prerouting) {
+	if !w.visit(Prerouting, raw) {
+		return
+	}
+	w.track()
+	if !w.visit(Prerouting, mangle) || !w.visitNAT(Prerouting) {
 		return
 	}
 	if !w.routeInput() {
@@ -173,7 +177,11 @@ func (w *walk) outgoing() bool {
 	// nat table does to the destination: nf_hook_state is made once for the hook.
 	w.Out = w.route.Interface
 	before := w.Packet
-	if !w.visit(Output, raw) || !w.track() || !w.visit(Output, mangle) {
+	if !w.visit(Output, raw) {
+		return false
+	}
+	w.track()
+	if !w.visit(Output, mangle) {
 		return false
 	}
 	// ipt_mangle_out, ip6t_mangle_out
@@ -211,9 +219,9 @@ func (w *walk) confirm() bool {
 }
 
 // track is connection tracking at PREROUTING and OUTPUT.
-func (w *walk) track() bool {
+func (w *walk) track() {
 	if w.tracked { // arrived on lo with its entry, or is exempted
-		return true
+		return
 	}
 	if w.zoneMark {
 		w.zone = uint16(w.Packet.Mark)
@@ -221,7 +229,6 @@ func (w *walk) track() bool {
 	w.tracked = true // a template is forgotten here
 	w.connection, w.tracking = w.state.track(&w.Packet, w.zone)
 	w.addTracked()
-	return true
 }
 
 // visit follows the packet through a table at a hook. false: the walk has ended.

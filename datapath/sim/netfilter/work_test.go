@@ -27,9 +27,9 @@ func toHost() iptables.Packet {
 }
 
 // TestWorkIsBounded: of a packet that meets 2^40 rules no more is followed than the work given
-// allows, and the result says so.
+// allows, and the result reports it.
 func TestWorkIsBounded(t *testing.T) {
-	m := parse(t, worker(), Options{}, doubled(40, "-s 9.9.9.9 -j DROP")...)
+	m := parse(t, worker(), doubled(40, "-s 9.9.9.9 -j DROP")...)
 	for _, given := range []Work{{Visits: 1 << 30, Steps: 1000}, {Visits: 5000, Steps: 1 << 30}} {
 		work := given
 		ways, rest := m.ExploreFrom(nil, toHost(), nil, 10, &work)
@@ -46,40 +46,40 @@ func TestWorkIsBounded(t *testing.T) {
 	}
 }
 
-// TestWorkOfWays: of many ways only those are told that were followed to their end, and the
+// TestWorkOfWays: of many ways only those are returned that were followed to their end, and the
 // probability of the others is.
 func TestWorkOfWays(t *testing.T) {
-	m := parse(t, worker(), Options{}, doubled(12, "-m statistic --mode random --probability 0.50000000000 -j DROP")...)
+	m := parse(t, worker(), doubled(12, "-m statistic --mode random --probability 0.50000000000 -j DROP")...)
 	work := Work{Visits: 1 << 30, Steps: 20000}
 	ways, rest := m.ExploreFrom(nil, toHost(), nil, 1000000, &work)
-	told, steps := 0.0, 0
+	sum, steps := 0.0, 0
 	for _, w := range ways {
-		told += w.Probability
+		sum += w.Probability
 		steps += len(w.Steps)
 		if w.Cut != "" {
 			t.Errorf("a way is cut off: %s", w.Cut)
 		}
 	}
-	if len(ways) < 100 || rest <= 0 || told+rest < 0.999 || told+rest > 1.001 {
-		t.Errorf("%d ways with %v, the rest %v", len(ways), told, rest)
+	if len(ways) < 100 || rest <= 0 || sum+rest < 0.999 || sum+rest > 1.001 {
+		t.Errorf("%d ways with %v, the rest %v", len(ways), sum, rest)
 	}
 	if steps > 20000 {
 		t.Errorf("%d steps are kept", steps)
 	}
 }
 
-// TestJudgeIsBounded: a judge does not follow 2^40 rules for a packet of the daemon's.
-func TestJudgeIsBounded(t *testing.T) {
+// TestSourceNATIsBounded: it does not follow 2^40 rules for a packet of the daemon's.
+func TestSourceNATIsBounded(t *testing.T) {
 	lines := doubled(40, "-s 9.9.9.9 -j RETURN")
 	lines[0] = "*nat"
 	for i, l := range lines {
 		lines[i] = strings.Replace(l, "-A INPUT", "-A POSTROUTING", 1)
 	}
-	m := parse(t, worker(), Options{}, lines...)
+	m := parse(t, worker(), lines...)
 	var j SourceNAT
 	got := j.Evaluate(m, &Translated{Packet: toHost(), Out: "eth0"})
 	if !got.Unknown || got.Rule == nil {
-		t.Errorf("got %+v, want that it cannot be told", got)
+		t.Errorf("got %+v, want an unknown source", got)
 	}
 }
 

@@ -64,7 +64,7 @@ const (
 // (MAXIMUM_SNAPLEN of libpcap).
 const longestPacket = 262144
 
-// NewCapture begins to read a capture. The error says why the file is no capture.
+// NewCapture begins to read a capture. The error is the reason why the file is no capture.
 func NewCapture(r io.Reader) (*Capture, error) {
 	c := &Capture{in: bufio.NewReaderSize(r, 1<<16)}
 	head, err := c.in.Peek(4)

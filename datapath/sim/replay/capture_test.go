@@ -147,7 +147,7 @@ func TestCutOff(t *testing.T) {
 	}
 }
 
-// TestDamage: what is wrong is said, with its place.
+// TestDamage: a fault is reported with its place.
 func TestDamage(t *testing.T) {
 	pcap, ng := capture(t, "pcap", conversation), capture(t, "pcapng", conversation)
 	blocks, err := readAll(ng)
@@ -269,7 +269,7 @@ func TestSimplePacket(t *testing.T) {
 	if !bytes.Equal(last.Frame, frame) || !last.Time.Equal(before.Time) || last.Interface != "eth0" || last.Number != 5 {
 		t.Errorf("%+v, want the frame %x", last, frame)
 	}
-	// Of a packet longer than the snap length, as much is there as that says: 65535.
+	// Of a packet longer than the snap length, as much is there as its value: 65535.
 	if _, err := readAll(slices.Concat(ng, simple(70000, make([]byte, 65535)))); err != nil {
 		t.Error(err)
 	}
@@ -290,6 +290,6 @@ func TestSample(t *testing.T) {
 		}
 	}
 	if have, err := os.ReadFile("testdata/node-a.pcap"); err != nil || !bytes.Equal(have, want) {
-		t.Errorf("testdata/node-a.pcap is not what testdata/node-a.txt says (%v): run this test with -update", err)
+		t.Errorf("testdata/node-a.pcap differs from testdata/node-a.txt (%v): run this test with -update", err)
 	}
 }

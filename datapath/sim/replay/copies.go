@@ -14,7 +14,7 @@ const (
 	// Retransmissions are later: TCP waits for 200 ms and more, SCTP and most users of
 	// UDP for a second.
 	againWindow = 5 * time.Millisecond
-	// Behind a translation it may have waited for whoever decided it.
+	// Behind a translation it may have waited for a decision.
 	translatedWindow = 100 * time.Millisecond
 )
 
@@ -44,7 +44,7 @@ type sighting struct {
 	hash uint64
 }
 
-// has says whether the hash was noted within the span.
+// has reports whether the hash was noted within the span.
 func (r *recent) has(hash uint64, now time.Time) bool {
 	n := 0
 	for n < len(r.queue) && now.Sub(r.queue[n].when) > r.span {
@@ -62,7 +62,7 @@ func (r *recent) note(hash uint64, now time.Time) {
 	}
 }
 
-// again says whether the packet was just seen: everything but its TTL is the same.
+// again reports whether the packet was just seen: everything but its TTL is the same.
 func (c *copies) again(p *captured, now time.Time) bool {
 	var h maphash.Hash
 	h.SetSeed(c.seed)
@@ -81,14 +81,14 @@ func (c *copies) again(p *captured, now time.Time) bool {
 	return false
 }
 
-// asked notes a packet that may begin a flow, before it is translated.
+// request notes a packet that may begin a flow, before it is translated.
 func (c *copies) request(p *captured, now time.Time) {
 	if hash, ok := c.contents(p); ok {
 		c.first.note(hash, now)
 	}
 }
 
-// translated says whether the packet is one that was just seen, but for addresses and
+// translated reports whether the packet is one that was just seen, but for addresses and
 // ports: a proxy translated it while the capture was taken.
 func (c *copies) translated(p *captured, now time.Time) bool {
 	hash, ok := c.contents(p)
@@ -97,8 +97,8 @@ func (c *copies) translated(p *captured, now time.Time) bool {
 
 // contents is a hash of what no translation changes. ok is false for what different
 // packets may share: the sequence number of a TCP packet and the tag of an SCTP one
-// are random, but a datagram is told from others only by an identification in its IP
-// header. A resolver that asks several servers at once sends the same datagram to each.
+// are random, but a datagram is distinguished only by an identification in its IP
+// header. A resolver that queries several servers at once sends the same datagram to each.
 func (c *copies) contents(p *captured) (hash uint64, ok bool) {
 	t := p.Transport()
 	var h maphash.Hash

@@ -86,7 +86,7 @@ func TestLogAgain(t *testing.T) {
 	sticky := strings.Count(string(log), `"service":"default/sticky"`)
 	different := 0
 	for _, line := range strings.Split(string(log), "\n") {
-		// Of whoever could have got the third, the candidates are others.
+		// The flows that could have got the third have other candidates.
 		if strings.Contains(line, `"service":"default/sticky"`) && strings.Contains(line, `{"endpoint":"10.244.2.3:8080","probability"`) {
 			different++
 		}
@@ -149,7 +149,7 @@ func TestLogDifferences(t *testing.T) {
 			[]string{"line 2: TCP 10.244.1.9:40000 -> 10.96.0.50:80: reason: affinity, now balanced", "line 2: TCP 10.244.1.9:40000 -> 10.96.0.50:80: endpoint: 10.244.2.3:8080, now 10.244.1.2:8080",
 				"line 2: TCP 10.244.1.9:40000 -> 10.96.0.50:80: candidates: 10.244.2.3:8080, now 10.244.1.2:8080 10.244.2.2:8080 10.244.2.3:8080"}},
 		{"bound before the log begins", record(0, bound) + record(time.Second, bound), nil},
-		{"by what was kept or failed nobody is bound", record(0, func(r *flow.Record) { r.Conntrack = "kept" }) +
+		{"flows that were kept or failed bind no client", record(0, func(r *flow.Record) { r.Conntrack = "kept" }) +
 			record(time.Second, func(r *flow.Record) { r.Conntrack = "failed" }) + record(2*time.Second, nil) + record(3*time.Second, bound), nil},
 		{"flows decided together do not know of each other", record(0, nil) + record(0, nil) + record(1, bound), nil},
 		{"kept, with the endpoint and masquerade of another decision", record(0, func(r *flow.Record) {
@@ -207,7 +207,7 @@ func TestLogNodes(t *testing.T) {
 	}
 }
 
-// TestLogNonsense: what is no flow log is said with its line.
+// TestLogNonsense: a line that is no flow log is reported with its number.
 func TestLogNonsense(t *testing.T) {
 	good := record(0, nil)
 	for _, tt := range []struct{ log, want string }{

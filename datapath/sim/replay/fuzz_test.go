@@ -2,6 +2,7 @@ package replay
 
 import (
 	"bytes"
+	"errors"
 	"testing"
 
 	"github.com/google/gopacket"
@@ -97,7 +98,7 @@ func decoded(b []byte) (captured, error) {
 
 // errorOf is errorIn where decode has read enough for it.
 func errorOf(p *captured, err error) (captured, bool) {
-	if err != packet.ErrNoPorts {
+	if !errors.Is(err, packet.ErrNoPorts) {
 		return captured{}, false
 	}
 	return p.errorIn()

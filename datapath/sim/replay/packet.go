@@ -59,7 +59,7 @@ func (p *captured) chunk() int {
 	return -1
 }
 
-// begins says whether the packet may be a flow's first, as the daemon's rules see it
+// begins reports whether the packet may be a flow's first, as the daemon's rules see it
 // (package ruleset, chain new_flows).
 func (p *captured) begins() bool {
 	switch p.Tuple.Protocol {

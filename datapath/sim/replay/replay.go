@@ -30,11 +30,11 @@ type First struct {
 	// Data is the packet from its IP header on, as far as it was captured. It is valid during
 	// Decide only.
 	Data []byte
-	// Sender is the Ethernet address that its frame came from; nil: the capture does not tell.
+	// Sender is the Ethernet address that its frame came from; nil: the capture does not contain it.
 	Sender *[6]byte
 }
 
-// Decision is what became of a flow.
+// Decision is the decision about a flow.
 type Decision struct {
 	Record *flow.Record
 	// Translated is the tuple with which the flow's packets go on.
@@ -46,7 +46,7 @@ type Decision struct {
 // Decider decides the first packets of flows, in the order of their capture.
 type Decider interface {
 	Decide(*First) (Decision, error)
-	// Forget is told of flows that have ended: their tuples may come again.
+	// Forget is called for flows that have ended: their tuples may come again.
 	Forget(original conntrack.Tuple)
 }
 
@@ -71,7 +71,7 @@ type fragmentKey struct {
 	id                  uint32
 }
 
-// firstFragment is what the first fragment of a packet tells of the others.
+// firstFragment is what the first fragment of a packet shows of the others.
 type firstFragment struct {
 	direction
 	when time.Time
@@ -98,7 +98,7 @@ func New(d Decider) *Replay {
 	return r
 }
 
-// Summary says what there was so far.
+// Summary returns the counts so far.
 func (r *Replay) Summary() *Summary { return &r.summary }
 
 // Run replays a capture to its end. decided gets the record of each new flow; out, if it
@@ -132,7 +132,7 @@ func (r *Replay) Run(c *Capture, out io.Writer, decided func(*flow.Record) error
 	}
 }
 
-// packet replays one. keep says whether it got through.
+// packet replays one. keep means that it got through.
 func (r *Replay) packet(b *Block, decided func(*flow.Record) error) (keep bool, err error) {
 	r.summary.note(b)
 	data, err := b.Link.packetOf(b.Frame)
@@ -140,15 +140,15 @@ func (r *Replay) packet(b *Block, decided func(*flow.Record) error) (keep bool, 
 	if err == nil {
 		p.Packet, err = packet.Decode(data)
 	}
-	switch err {
-	case nil:
-	case packet.ErrFragment:
+	switch {
+	case err == nil:
+	case errors.Is(err, packet.ErrFragment):
 		r.summary.Fragments++
 		return r.laterFragment(&p, b.Time), nil
-	case packet.ErrNoPorts, packet.ErrExtensions:
+	case errors.Is(err, packet.ErrNoPorts), errors.Is(err, packet.ErrExtensions):
 		r.summary.OtherProtocols++
 		return r.icmpError(&p, b.Time), nil
-	case packet.ErrTruncated:
+	case errors.Is(err, packet.ErrTruncated):
 		r.summary.Cut++
 		return true, nil
 	default:

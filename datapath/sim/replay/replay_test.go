@@ -26,7 +26,7 @@ func TestNewFlows(t *testing.T) {
 			func(s *Summary) bool {
 				return s.Packets == 3 && s.Flows == 1 && s.Verdicts["dnat"] == 1 && s.Services["default/web:http"] == 1
 			}},
-		{"the answer of the endpoint, and of one who was asked by his address", `
+		{"the answer of the endpoint, and of one that was addressed directly", `
 0    UDP 10.244.1.9:40000 > 10.96.0.20:53
 0.1  UDP 10.244.1.2:5353 > 10.244.1.9:40000
 0.2  UDP 10.244.1.9:5000 > 10.244.2.9:53
@@ -117,7 +117,7 @@ func TestNewFlows(t *testing.T) {
 0.002  UDP [fd00:10:244:1::9]:40000 > [fd00:10:96::20]:53 payload=r ttl=63`,
 			[]string{"0s TCP", "1ms UDP [fd00:10:244:1::9]:40000 -> [fd00:10:96::20]:53  default/web:dns  => [fd00:10:244:"},
 			func(s *Summary) bool { return s.Duplicates == 2 && s.SentAgain == 0 }},
-		{"captured behind somebody's translation", `
+		{"captured behind another translation", `
 0      TCP 10.244.1.9:40000 > 10.96.0.20:80 SYN id=7 seq=5
 0.001  TCP 10.244.1.9:40000 > 10.244.2.2:8080 SYN id=7 seq=5
 0.002  TCP 172.20.0.2:31000 > 10.244.2.2:8080 SYN id=7 seq=5
@@ -136,7 +136,7 @@ func TestNewFlows(t *testing.T) {
 2.11   TCP 10.244.1.9:40001 > 10.244.2.2:8080 SYN id=9 seq=6`,
 			[]string{"0s TCP", "2s TCP", "2.11s TCP 10.244.1.9:40001 -> 10.244.2.2:8080  not for a service"},
 			func(s *Summary) bool { return s.Copies == 1 && s.SentAgain == 1 }},
-		{"masqueraded by somebody, not for a service", `
+		{"masqueraded elsewhere, not for a service", `
 0      TCP 10.244.1.9:40000 > 192.0.2.1:80 SYN id=7 seq=5
 0.001  TCP 172.20.0.2:31000 > 192.0.2.1:80 SYN id=7 seq=5
 0.002  TCP 172.20.0.2:31000 > 192.0.2.1:80 SYN id=8 seq=5`,
@@ -157,7 +157,7 @@ func TestNewFlows(t *testing.T) {
 0      TCP 10.244.1.9:40000 > 10.96.0.20:80 SYN
 0.006  TCP 10.244.1.9:40000 > 10.96.0.20:80 SYN`,
 			[]string{"0s TCP"}, func(s *Summary) bool { return s.Duplicates == 0 && s.SentAgain == 1 }},
-		{"a resolver that asks two servers at once is no translation", `
+		{"a resolver that queries two servers at once is no translation", `
 0      UDP 10.244.1.9:40000 > 10.96.0.20:53 payload=query
 0.001  UDP 10.244.1.9:40000 > 10.244.2.9:53 payload=query`,
 			[]string{"0s UDP", "1ms UDP"}, func(s *Summary) bool { return s.Copies == 0 }},
@@ -190,7 +190,7 @@ func TestLocal(t *testing.T) {
 	}
 }
 
-// TestSummary: what there was none of is not told, the busiest service first.
+// TestSummary: counts of zero are left out, the busiest service is first.
 func TestSummary(t *testing.T) {
 	_, s := decided(t, `0 TCP 10.244.1.9:1 > 10.96.0.20:80 SYN
 1 TCP 10.244.1.9:2 > 10.96.0.50:80 SYN

@@ -128,7 +128,7 @@ COMMIT
 		"20m4s TCP 10.244.1.9:3000 -> 192.0.2.1:24  => reject: rules")
 }
 
-// TestRuleRecord: what a dump tells is in the record.
+// TestRuleRecord: what a dump shows is in the record.
 func TestRuleRecord(t *testing.T) {
 	d := worker(t, kindRules(t), true)
 	got, err := d.Decide(&First{Tuple: conntrack.Tuple{Source: netip.MustParseAddrPort("192.0.2.10:40000"), Destination: netip.MustParseAddrPort("172.20.0.2:30080"), Protocol: packet.TCP}, TTL: 64, Length: 60})

@@ -15,7 +15,7 @@ type trackedFlow struct {
 	original   conntrack.Tuple // as its first packet had it
 	translated conntrack.Tuple // as it goes on: equal to original where nothing is translated
 	record     *flow.Record    // nil iff copied
-	// copied: not decided, but a packet seen again behind a translation that somebody
+	// copied: not decided, but a packet seen again behind a translation that another proxy
 	// made while the capture was taken.
 	copied bool
 
@@ -25,7 +25,7 @@ type trackedFlow struct {
 	over        bool    // a new flow may have its tuple
 }
 
-// gone says whether the flow's packets are left out of a translated capture.
+// gone reports whether the flow's packets are left out of a translated capture.
 func (f *trackedFlow) gone() bool {
 	return f.copied || f.record.Verdict == decision.Drop.String() || f.record.Verdict == decision.Reject.String()
 }
@@ -37,7 +37,7 @@ type form uint8
 const (
 	asked       form = iota // a request, before translation
 	answeredFar             // an answer, as who was chosen sends it
-	answered                // an answer, as who asked gets it
+	answered                // an answer, as the client gets it
 )
 
 func (f form) reply() bool { return f != asked }

@@ -39,7 +39,7 @@ func (p *captured) rewrite(to conntrack.Tuple) {
 	case packet.TCP:
 		p.setChecksum(16, before, p.covered(4))
 	case packet.UDP:
-		// 0 says that there is none (RFC 768).
+		// 0 means that there is none (RFC 768).
 		if len(t) >= 8 && t[6]|t[7] != 0 {
 			p.setChecksum(6, before, p.covered(4))
 			if t[6]|t[7] == 0 {
@@ -154,7 +154,7 @@ func (p *captured) rewriteError(in *captured, from, to conntrack.Tuple) {
 	in.rewrite(to.Inverse())
 	source, destination := pairOf(p)
 	if from.Source.Addr() != to.Source.Addr() {
-		source = to.Source.Addr() // whoever it was, as the kernel does
+		source = to.Source.Addr() // of any sender, as the kernel does
 	}
 	if from.Destination.Addr() == destination {
 		destination = to.Destination.Addr()

@@ -16,7 +16,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/packet"
 )
 
-// translated replays a text and tells each packet that comes out, read by gopacket, which
+// translated replays a text and describes each packet that comes out, read by gopacket, which
 // also makes all checksums anew.
 func translated(t *testing.T, table *decision.Table, format, text string) (lines []string, s *Summary) {
 	t.Helper()
@@ -31,7 +31,7 @@ func translated(t *testing.T, table *decision.Table, format, text string) (lines
 		if b.Frame == nil {
 			continue
 		}
-		line, err := tell(b.Frame)
+		line, err := describe(b.Frame)
 		if err != nil {
 			t.Fatalf("packet %d: %v", b.Number, err)
 		}
@@ -40,8 +40,8 @@ func translated(t *testing.T, table *decision.Table, format, text string) (lines
 	return lines, r.Summary()
 }
 
-// tell tells of a frame, and with "bad" of a checksum that is not as gopacket makes it.
-func tell(frame []byte) (string, error) {
+// describe describes a frame, with "bad" for a checksum that is not as gopacket makes it.
+func describe(frame []byte) (string, error) {
 	p := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.Default)
 	n := p.NetworkLayer()
 	if n == nil {
@@ -102,7 +102,7 @@ func at(addr, port gopacket.Endpoint) string {
 	return netip.AddrPortFrom(a, p).String()
 }
 
-// about tells of the packet in an ICMP error.
+// about describes the packet in an ICMP error.
 func about(b []byte) string {
 	p, err := decoded(b)
 	if err != nil {
@@ -144,7 +144,7 @@ func TestTranslate(t *testing.T) {
 5 ARP
 6 ICMP 10.244.1.1 > 10.244.1.9 about=1`,
 			[]string{"TCP 10.244.1.9:1 > 192.0.2.1:80", "no IP"}, 5},
-		{"packets seen behind somebody's translation are left out", `0      TCP 10.244.1.9:40000 > 10.96.0.20:80 SYN id=7 seq=5
+		{"packets seen behind another translation are left out", `0      TCP 10.244.1.9:40000 > 10.96.0.20:80 SYN id=7 seq=5
 0.001  TCP 10.244.1.9:40000 > 10.244.2.2:8080 SYN id=7 seq=5
 0.002  TCP 10.244.2.2:8080 > 10.244.1.9:40000 SYN ACK
 0.003  TCP 10.96.0.20:80 > 10.244.1.9:40000 SYN ACK`,
@@ -175,7 +175,7 @@ func TestTranslate(t *testing.T) {
 	}
 }
 
-// TestNoNodeAddress: a masqueraded packet needs an address; told only, it does not.
+// TestNoNodeAddress: a masqueraded packet needs an address; a description of it does not.
 func TestNoNodeAddress(t *testing.T) {
 	node := *cluster(t, nil).Node()
 	node.IPs = nil
@@ -250,7 +250,7 @@ func TestSCTPChecksum(t *testing.T) {
 		}
 		p.rewrite(to)
 	}
-	if line, err := tell(frame); err != nil || line != "SCTP 172.20.0.2:1024 > 10.244.1.2:9999" {
+	if line, err := describe(frame); err != nil || line != "SCTP 172.20.0.2:1024 > 10.244.1.2:9999" {
 		t.Errorf("%s, %v", line, err)
 	}
 	original := capture(t, "pcap", "0 SCTP 192.0.2.10:40000 > 10.96.0.20:99 INIT payload=1234")[24+16:]
@@ -259,7 +259,7 @@ func TestSCTPChecksum(t *testing.T) {
 	}
 }
 
-// TestZeroChecksum: a datagram whose checksum comes out as 0 says 0xffff (RFC 768).
+// TestZeroChecksum: a datagram whose checksum comes out as 0 has 0xffff (RFC 768).
 func TestZeroChecksum(t *testing.T) {
 	frame := capture(t, "pcap raw", "0 UDP 192.0.2.10:40000 > 10.96.0.20:80 payload=xx")[24+16:]
 	to := conntrack.Tuple{Source: netip.MustParseAddrPort("172.20.0.2:1024"), Destination: netip.MustParseAddrPort("10.244.1.2:8080"), Protocol: packet.UDP}

@@ -65,7 +65,7 @@ func (c *Cluster) Records() []*flow.Record {
 	return slices.Clone(c.records)
 }
 
-// Queries are those that were asked for flows so far.
+// Queries returns the queries for flows so far.
 func (c *Cluster) Queries() []observe.FlowQuery {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -28,12 +28,12 @@ type Fake struct {
 
 	node string
 
-	mu      sync.Mutex
-	changed chan struct{} // closed at the next change
-	err     error
-	readers map[*reader]bool
-	asked   []any
-	holds   []*hold
+	mu       sync.Mutex
+	changed  chan struct{} // closed at the next change
+	err      error
+	readers  map[*reader]bool
+	requests []any
+	holds    []*hold
 }
 
 // reader follows the flows.
@@ -74,7 +74,7 @@ func (f *Fake) await(ctx context.Context, condition func() bool) bool {
 	}
 }
 
-// Fail makes every question end with the error, those for a hold that wait at this time,
+// Fail makes every request end with the error, those for a hold that wait at this time,
 // too; nil: none does.
 func (f *Fake) Fail(err error) { f.change(func() { f.err = err }) }
 
@@ -106,27 +106,27 @@ func (f *Fake) AwaitReaders(ctx context.Context, n int) bool {
 	return f.await(ctx, func() bool { return len(f.readers) == n })
 }
 
-// Asked returns the questions so far, in order: queries, ids and acts.
+// Requests returns the requests so far, in order: queries, ids and acts.
 func (f *Fake) Requests() []any {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return append([]any(nil), f.asked...)
+	return append([]any(nil), f.requests...)
 }
 
-// AwaitAsked waits until the request was received, and reports whether it was.
-func (f *Fake) AwaitRequest(ctx context.Context, question any) bool {
-	return f.await(ctx, func() bool { return slices.Contains(f.asked, question) })
+// AwaitRequest waits until the request was received, and reports whether it was.
+func (f *Fake) AwaitRequest(ctx context.Context, request any) bool {
+	return f.await(ctx, func() bool { return slices.Contains(f.requests, request) })
 }
 
-// AwaitQuestions waits for at least this number of requests, and reports whether they were received.
-func (f *Fake) AwaitQuestions(ctx context.Context, n int) bool {
-	return f.await(ctx, func() bool { return len(f.asked) >= n })
+// AwaitRequests waits for at least this number of requests, and reports whether they were received.
+func (f *Fake) AwaitRequests(ctx context.Context, n int) bool {
+	return f.await(ctx, func() bool { return len(f.requests) >= n })
 }
 
-// ask records the request.
-func (f *Fake) record(question any) (err error) {
+// record records the request.
+func (f *Fake) record(request any) (err error) {
 	f.change(func() {
-		f.asked = append(f.asked, question)
+		f.requests = append(f.requests, request)
 		err = f.err
 	})
 	return err

@@ -122,7 +122,7 @@ func (h *Holder) Act(_ context.Context, _ string, a observe.Act) (*observe.Hold,
 	switch a.Action {
 	case observe.ActStep:
 		if h.hold.Step++; h.hold.Step >= len(h.hold.Record.Steps) {
-			h.end(h.letGo())
+			h.end(h.outcome())
 			return h.copy(), nil
 		}
 	case observe.ActBack:
@@ -135,7 +135,7 @@ func (h *Holder) Act(_ context.Context, _ string, a observe.Act) (*observe.Hold,
 		record.Endpoint, record.Pod, record.Draw = a.Endpoint, "", nil
 		h.hold.Record, h.chosen = &record, true
 	case observe.ActRelease:
-		h.end(h.letGo())
+		h.end(h.outcome())
 		return h.copy(), nil
 	case observe.ActDrop:
 		h.end("dropped")
@@ -145,8 +145,8 @@ func (h *Holder) Act(_ context.Context, _ string, a observe.Act) (*observe.Hold,
 	return h.copy(), nil
 }
 
-// letGo is the outcome of a flow that goes on.
-func (h *Holder) letGo() string {
+// outcome is that of a flow that goes on.
+func (h *Holder) outcome() string {
 	if h.chosen {
 		return "chosen"
 	}

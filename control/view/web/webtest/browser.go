@@ -108,7 +108,7 @@ func open(t testing.TB, url string, before ...chromedp.Action) *Page {
 	chromedp.ListenTarget(tab, p.hear)
 	// The context of the first Run is the one with which chromedp stops taking the tab's
 	// messages; if the tab still is there then, those hold up all other tabs'. It also
-	// asks tabs to tell of every event of every stream, which nobody wants to know.
+	// switches on the events of every stream of a tab, which no test needs.
 	if err := chromedp.Run(tab, network.Disable()); err != nil {
 		timeout()
 		cancel()
@@ -118,8 +118,8 @@ func open(t testing.TB, url string, before ...chromedp.Action) *Page {
 		if t.Failed() {
 			p.Shoot(filepath.Join(t.TempDir(), "failed.png"))
 		}
-		// A tab that goes while it has much to tell holds up all others, for good; one that
-		// shows nothing has told everything.
+		// A tab that goes while it has many messages to send holds up all others, for good; one that
+		// shows nothing has sent all of them.
 		timeout()
 		leaving, stop := context.WithTimeout(tab, patience/3)
 		if err := chromedp.Run(leaving, chromedp.Navigate("about:blank")); err != nil {

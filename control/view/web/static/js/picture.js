@@ -6,7 +6,7 @@ import { bytes, number } from './format.js';
 import { glyph } from './glyphs.js';
 import { ChainBox } from './chainbox.js';
 import { block, cut, fonts, text, width } from './letters.js';
-import { chains, end, entry, packet, translation, wayBack } from './walk.js';
+import { chains, end, entry, packet, replyPath, translation } from './walk.js';
 
 const GAP = 26, PAD = 12, INDENT = 22, LANE = 236, WIDE = 720;
 
@@ -50,7 +50,7 @@ export class Picture {
 
   layOut(room) {
     const r = this.record;
-    const back = wayBack(r, this.taken !== undefined);
+    const back = replyPath(r, this.taken !== undefined);
     this.toneOfBack = back.tone;
     this.lines = s('g', { class: 'lines', 'aria-hidden': 'true' });
     this.boxes = s('g', null);

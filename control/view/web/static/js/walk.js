@@ -117,18 +117,19 @@ export function end(r) {
   return ends[r.verdict] ?? { tone: 'warn', title: 'Verdict unknown', text: reasons[r.reason] ?? r.reason };
 }
 
-/** wayBack is the path of the reply: one sentence for each stage, and bad or warn as tone if there
- * is no reply or it is a refusal. It is empty without an endpoint: the end describes what the client
- * sees. For a held flow it is the path that a reply would take. */
-export function wayBack(r, held) {
+/** replyPath is the path of the reply, in the words of datapath/sim/explain: one sentence for each
+ * stage, and bad or warn as tone if there is no reply or it is a refusal. It is empty without an
+ * endpoint: the end describes what the client sees. For a held flow it is the path that a reply
+ * would take. */
+export function replyPath(r, held) {
   if (r.verdict !== 'dnat' || r.conntrack === 'failed') return { steps: [], tone: 'good' };
   if (r.reply) return { steps: r.reply.steps, tone: r.reply.source ? 'good' : 'bad' };
   if (!held && r.life && !r.life.answered && r.life.state !== 'refused') return { steps: [r.life.state === 'unanswered' || r.life.over ? 'no reply' : 'no reply yet'], tone: 'warn' };
   const refused = r.life?.state === 'refused';
-  const back = [`the endpoint ${refused ? 'refuses the connection' : 'replies to the source it sees'}: ${r.endpoint} → ${seenSource(r)}`, 'connection tracking finds the entry of the flow; no rules are evaluated'];
-  if (r.masquerade) back.push(`un-SNAT: the destination becomes ${r.source}`);
-  back.push(`un-DNAT: the source becomes ${r.destination}`);
-  return { steps: back, tone: refused ? 'bad' : 'good' };
+  const steps = [`the endpoint ${refused ? 'refuses the connection of' : 'replies to'} the source that it saw: ${r.endpoint} -> ${seenSource(r)}`, "connection tracking finds the flow's entry; no nat rule is evaluated"];
+  if (r.masquerade) steps.push(`un-SNAT: the destination becomes ${r.source} again`);
+  steps.push(`un-DNAT: the source becomes ${r.destination} again`);
+  return { steps, tone: refused ? 'bad' : 'good' };
 }
 
 /** endpoints lists all endpoints of the service, with their probability or the reason of their exclusion. */

@@ -47,7 +47,7 @@ func service(text string) *decision.ServicePort {
 	return s
 }
 
-// endpoint: one word excludes it under both policies, "a+b" says each.
+// endpoint: one word excludes it under both policies, "a+b" is one for each.
 func endpoint(text string) decision.Endpoint {
 	at, why, excluded := strings.Cut(text, "/")
 	e := decision.Endpoint{AddrPort: netip.MustParseAddrPort(at)}
@@ -62,7 +62,7 @@ func endpoint(text string) decision.Endpoint {
 	return e
 }
 
-// serves says whether an endpoint that is excluded so serves, in these tests.
+// serves reports whether an endpoint that is excluded so serves, in these tests.
 func serves(e *decision.Endpoint) bool {
 	return !slices.Contains(e.Exclusions[:], decision.NotServing) && !slices.Contains(e.Exclusions[:], decision.NotReady)
 }
@@ -126,7 +126,7 @@ func flow(text string) conntrack.State {
 	return s
 }
 
-func TestJudge(t *testing.T) {
+func TestCheck(t *testing.T) {
 	const (
 		dns    = "udp 10.96.0.10:53 nodeport=30053 external=198.51.100.1 lb=203.0.113.1 10.244.0.2:5353 10.244.0.3:5353/not-serving"
 		client = "10.244.1.9:1000"
@@ -191,11 +191,11 @@ func TestJudge(t *testing.T) {
 		{"address and node port in one, endpoint of neither", []string{dns, "udp 10.96.0.12:30053 external=172.20.0.2 10.244.0.6:53"}, client + " 172.20.0.2:30053 > 10.244.0.9:53", EndpointGone},
 		{"address and node port in one, endpoint of the node port's", []string{dns, "udp 10.96.0.12:30053 external=172.20.0.2"}, client + " 172.20.0.2:30053 > 10.244.0.2:5353", Stays},
 		{"an endpoint that has the service's own address", []string{"udp 10.96.0.10:53 nodeport=30053 172.20.0.2:30053"}, client + " 172.20.0.2:30053 > 172.20.0.2:30053", Stays},
-		{"two services claim one address: that of the first", []string{dns, "udp 10.96.0.11:53 external=198.51.100.1 10.244.0.7:53"}, client + " 198.51.100.1:53 > 10.244.0.7:53", EndpointGone},
+		{"two services with one address: that of the first", []string{dns, "udp 10.96.0.11:53 external=198.51.100.1 10.244.0.7:53"}, client + " 198.51.100.1:53 > 10.244.0.7:53", EndpointGone},
 
 		// No service.
 		{"service gone, ours", nil, client + " 10.96.0.10:53 > 10.244.0.2:5353 ours", ServiceGone},
-		{"service gone, somebody's", nil, client + " 10.96.0.10:53 > 10.244.0.2:5353", Stays},
+		{"service gone, another program's entry", nil, client + " 10.96.0.10:53 > 10.244.0.2:5353", Stays},
 		{"service gone, ours on a node port", nil, client + " 172.20.0.2:30053 > 10.244.0.2:5353 ours masq=172.20.0.2", ServiceGone},
 		{"no service, ours by an accident of marks", nil, client + " 8.8.8.8:53 ours", Stays},
 		{"plain flow", []string{dns}, client + " 8.8.8.8:53 answered", Stays},
@@ -221,7 +221,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-func TestJudgeNodePortAddresses(t *testing.T) {
+func TestCheckNodePortAddresses(t *testing.T) {
 	const dns = "udp 10.96.0.10:53 nodeport=30053 10.244.0.2:5353"
 	s, none := flow("udp 10.244.1.9:1000 192.168.7.2:30053"), newFrontends()
 	n := node()
@@ -244,7 +244,7 @@ func TestJudgeNodePortAddresses(t *testing.T) {
 	}
 }
 
-func TestJudgesLike(t *testing.T) {
+func TestChecksLike(t *testing.T) {
 	base := []string{
 		"udp 10.96.0.10:53 nodeport=30053 external=198.51.100.1 lb=203.0.113.1 10.244.0.2:53 10.244.0.3:53",
 		"tcp 10.96.0.10:53 10.244.0.2:53", "sctp 10.96.0.10:53 10.244.0.2:53",
@@ -292,10 +292,10 @@ func TestJudgesLike(t *testing.T) {
 	}
 }
 
-// TestSecondClaim: what the first of two services leaves alone goes to the second, and stays there.
-func TestSecondClaim(t *testing.T) {
+// TestSecondFrontend: what the first of two services leaves alone goes to the second, and stays there.
+func TestSecondFrontend(t *testing.T) {
 	vip := netip.MustParseAddr("198.51.100.1")
-	claimer := func(name, clusterIP, endpoint string, policy decision.Policy) *decision.ServicePort {
+	sharing := func(name, clusterIP, endpoint string, policy decision.Policy) *decision.ServicePort {
 		return &decision.ServicePort{
 			Name: decision.ServicePortName{Namespace: "default", Name: name}, Protocol: decision.UDP, Family: decision.IPv4,
 			ClusterIP: netip.MustParseAddr(clusterIP), Port: 53, ExternalIPs: []netip.Addr{vip}, ExternalPolicy: policy, HasEndpoints: true,
@@ -304,7 +304,7 @@ func TestSecondClaim(t *testing.T) {
 		}
 	}
 	for policy, want := range map[decision.Policy]Reason{decision.Local: Stays, decision.Cluster: EndpointGone} {
-		services := []*decision.ServicePort{claimer("a", "10.96.0.1", "10.244.0.1:53", policy), claimer("b", "10.96.0.2", "10.244.0.2:53", decision.Cluster)}
+		services := []*decision.ServicePort{sharing("a", "10.96.0.1", "10.244.0.1:53", policy), sharing("b", "10.96.0.2", "10.244.0.2:53", decision.Cluster)}
 		v := newView(decision.NewTable(1, time.Time{}, decision.Node{}, services))
 		none := newFrontends()
 		for endpoint, want := range map[string]Reason{"10.244.0.1:53": Stays, "10.244.0.2:53": want} {

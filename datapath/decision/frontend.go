@@ -32,20 +32,20 @@ func (k addrPortKey) addrPort() netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom16(k.addr).Unmap(), k.port)
 }
 
-// claim is a service port's entry for an address or a node port that it uses. The claims to the
-// same one form a chain, of which the first wins. Claims are immutable.
-type claim struct {
+// frontend is an address or a node port of one service port. The frontends of several with the
+// same one form a chain, of which the first wins. Frontends are immutable.
+type frontend struct {
 	service *ServicePort
 	entry   Entry
 	order   int // of the service port within its Service
-	next    *claim
+	next    *frontend
 }
 
-// compare orders claims by precedence. A service port without endpoints comes last: kube-proxy
+// compare orders frontends by precedence. A service port without endpoints comes last: kube-proxy
 // translates nothing for it, and refuses packets that no other service port translates. Among the
 // others kube-proxy has no order, for it ranges over a map. Here ClusterIPs, which the API server
 // allocates, come before addresses that users choose; then the names decide.
-func (c *claim) compare(d *claim) int {
+func (c *frontend) compare(d *frontend) int {
 	return cmp.Or(
 		cmp.Compare(c.refusals(), d.refusals()),
 		cmp.Compare(min(c.entry, EntryClusterIP+1), min(d.entry, EntryClusterIP+1)),
@@ -54,17 +54,17 @@ func (c *claim) compare(d *claim) int {
 		cmp.Compare(c.entry, d.entry))
 }
 
-// refusals is 1 for a claim that only refuses, else 0.
-func (c *claim) refusals() int {
+// refusals is 1 for a frontend that only refuses, else 0.
+func (c *frontend) refusals() int {
 	if c.service.HasEndpoints {
 		return 0
 	}
 	return 1
 }
 
-// takesAll reports whether every packet that reaches the claim in nat gets an endpoint, so that
-// none reaches the next claim. Source ranges and policy Local may skip some packets.
-func (c *claim) takesAll() bool {
+// takesAll reports whether every packet that reaches the frontend in nat gets an endpoint, so that
+// none reaches the next frontend. Source ranges and policy Local may skip some packets.
+func (c *frontend) takesAll() bool {
 	s := c.service
 	if c.entry == EntryClusterIP {
 		return s.HasEndpoints && len(s.Usable[s.InternalPolicy]) > 0
@@ -73,8 +73,8 @@ func (c *claim) takesAll() bool {
 	return s.HasEndpoints && !restricted && len(s.Usable[Cluster]) > 0 && len(s.Usable[s.ExternalPolicy]) > 0
 }
 
-// with returns the chain with one more claim, in order.
-func (c *claim) with(n claim) *claim {
+// with returns the chain with one more frontend, in order.
+func (c *frontend) with(n frontend) *frontend {
 	if c == nil || n.compare(c) < 0 {
 		n.next = c
 		return &n
@@ -84,8 +84,8 @@ func (c *claim) with(n claim) *claim {
 	return &d
 }
 
-// without returns the chain without the claims of a service port; nil, if none is left.
-func (c *claim) without(s *ServicePort) *claim {
+// without returns the chain without the frontends of a service port; nil, if none is left.
+func (c *frontend) without(s *ServicePort) *frontend {
 	switch {
 	case c == nil:
 		return nil
@@ -98,7 +98,7 @@ func (c *claim) without(s *ServicePort) *claim {
 }
 
 // contested reports whether more than one service port is in the chain.
-func (c *claim) contested() bool {
+func (c *frontend) contested() bool {
 	for d := c; d != nil; d = d.next {
 		if d.service != c.service {
 			return true
@@ -116,26 +116,26 @@ type place struct {
 // edit is an uncommitted change of a table's maps.
 type edit struct {
 	services  *persistent.Edit[ServiceName, []*ServicePort]
-	addresses *persistent.Edit[addrPortKey, *claim]
-	nodePorts *persistent.Edit[portKey, *claim]
+	addresses *persistent.Edit[addrPortKey, *frontend]
+	nodePorts *persistent.Edit[portKey, *frontend]
 	contested *persistent.Edit[place, struct{}]
 }
 
-// claim adds the claims of a service port, which is the order-th of its Service.
-func (e *edit) claim(s *ServicePort, order int) {
-	e.each(s, func(entry Entry, chain *claim) *claim { return chain.with(claim{s, entry, order, nil}) })
+// add adds the frontends of a service port, which is the order-th of its Service.
+func (e *edit) add(s *ServicePort, order int) {
+	e.each(s, func(entry Entry, chain *frontend) *frontend { return chain.with(frontend{s, entry, order, nil}) })
 }
 
-// withdraw removes them.
-func (e *edit) withdraw(s *ServicePort) {
-	e.each(s, func(_ Entry, chain *claim) *claim { return chain.without(s) })
+// remove removes them.
+func (e *edit) remove(s *ServicePort) {
+	e.each(s, func(_ Entry, chain *frontend) *frontend { return chain.without(s) })
 }
 
-// each changes the chains of all addresses and node ports that a service port claims.
-func (e *edit) each(s *ServicePort, change func(Entry, *claim) *claim) {
+// each changes the chains of all addresses and node ports of a service port.
+func (e *edit) each(s *ServicePort, change func(Entry, *frontend) *frontend) {
 	address := func(entry Entry, a netip.Addr) {
 		k := keyOf(a, s.Port, s.Protocol)
-		update(e.addresses, e.contested, k, place{address: k}, func(c *claim) *claim { return change(entry, c) })
+		update(e.addresses, e.contested, k, place{address: k}, func(c *frontend) *frontend { return change(entry, c) })
 	}
 	address(EntryClusterIP, s.ClusterIP)
 	for _, a := range s.ExternalIPs {
@@ -146,11 +146,11 @@ func (e *edit) each(s *ServicePort, change func(Entry, *claim) *claim) {
 	}
 	if s.NodePort != 0 {
 		k := portKey{s.NodePort, s.Protocol, s.Family}
-		update(e.nodePorts, e.contested, k, place{nodePort: k}, func(c *claim) *claim { return change(EntryNodePort, c) })
+		update(e.nodePorts, e.contested, k, place{nodePort: k}, func(c *frontend) *frontend { return change(EntryNodePort, c) })
 	}
 }
 
-func update[K comparable](chains *persistent.Edit[K, *claim], contested *persistent.Edit[place, struct{}], k K, at place, change func(*claim) *claim) {
+func update[K comparable](chains *persistent.Edit[K, *frontend], contested *persistent.Edit[place, struct{}], k K, at place, change func(*frontend) *frontend) {
 	before, _ := chains.Get(k)
 	after := change(before)
 	if after == nil {
@@ -182,18 +182,18 @@ func (c Conflict) Error() string {
 // address twice is no conflict.
 func (t *Table) Conflicts() []Conflict {
 	type lost struct {
-		claim *claim
+		frontend *frontend
 		Conflict
 	}
 	var all []lost
 	for at := range t.contested.All() {
 		first, _ := t.addresses.Get(at.address)
-		what := func(c *claim) string {
+		what := func(c *frontend) string {
 			return fmt.Sprintf("%s %s/%s", c.entry.words(), at.address.addrPort(), c.service.Protocol)
 		}
 		if at.nodePort != (portKey{}) {
 			first, _ = t.nodePorts.Get(at.nodePort)
-			what = func(c *claim) string { return fmt.Sprintf("node port %d/%s", at.nodePort.port, c.service.Protocol) }
+			what = func(c *frontend) string { return fmt.Sprintf("node port %d/%s", at.nodePort.port, c.service.Protocol) }
 		}
 		for c := first.next; c != nil; c = c.next {
 			if c.service != first.service {
@@ -203,9 +203,9 @@ func (t *Table) Conflicts() []Conflict {
 	}
 	slices.SortFunc(all, func(a, b lost) int {
 		return cmp.Or(
-			a.claim.service.Name.Service().Compare(b.claim.service.Name.Service()),
-			cmp.Compare(a.claim.order, b.claim.order),
-			cmp.Compare(a.claim.entry, b.claim.entry),
+			a.frontend.service.Name.Service().Compare(b.frontend.service.Name.Service()),
+			cmp.Compare(a.frontend.order, b.frontend.order),
+			cmp.Compare(a.frontend.entry, b.frontend.entry),
 			cmp.Compare(a.What, b.What))
 	})
 	conflicts := make([]Conflict, len(all))
