@@ -11,14 +11,9 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/xtables"
 )
 
-// readLegacy reads the table; nil: it does not exist. Reading a table makes the kernel create it,
-// so only an existing one is read.
+// readLegacy reads the table; nil: it does not exist.
 func (p place) readLegacy() (*xtables.Table, error) {
-	names, err := xtables.Names(p.family)
-	if err != nil || !slices.Contains(names, filterTable) {
-		return nil, err
-	}
-	t, err := xtables.Read(p.family, filterTable)
+	t, err := xtables.ReadLoaded(p.Family, filterTable)
 	if errors.Is(err, xtables.ErrChanged) {
 		return nil, errChanged
 	}

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -84,18 +83,8 @@ func intact(t *testing.T, r *Ruleset, table *decision.Table) {
 func chainHandles(t *testing.T) map[string]uint64 {
 	t.Helper()
 	handles := make(map[string]uint64)
-	err := nft.Dump(unix.NFPROTO_INET, unix.NFT_MSG_GETCHAIN, nil, func(_ uint8, ad *netlink.AttributeDecoder) {
-		var name string
-		var handle uint64
-		for ad.Next() {
-			switch ad.Type() {
-			case unix.NFTA_CHAIN_NAME:
-				name = ad.String()
-			case unix.NFTA_CHAIN_HANDLE:
-				handle = ad.Uint64()
-			}
-		}
-		handles[name] = handle
+	err := nft.Dump(unix.NFPROTO_INET, unix.NFT_MSG_GETCHAIN, nil, func(_ uint8, a nft.Attributes) {
+		handles[a.Text(unix.NFTA_CHAIN_NAME)] = a.Uint64(unix.NFTA_CHAIN_HANDLE)
 	})
 	if err != nil {
 		t.Fatal(err)

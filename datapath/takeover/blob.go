@@ -14,7 +14,7 @@ func legacyTable(b *xtables.Table) (*table, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &table{backend: legacy, family: b.Family, name: b.Name, chains: make(map[string]*chain)}
+	t := &table{Place: xtables.Place{Backend: xtables.Legacy, Family: b.Family, Table: b.Name}, chains: make(map[string]*chain)}
 	starts := b.Starts(spans)
 	for _, s := range spans {
 		c := &chain{base: s.Base}

@@ -10,6 +10,8 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/xtables"
+	"github.com/nfqproxy/nfqproxy/datapath/xtables/xtablestest"
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
@@ -24,15 +26,15 @@ func TestHosts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, b := range []Backend{NFT, Legacy} {
+		for _, b := range xtablestest.Backends {
 			t.Run(fmt.Sprintf("%s/%s", filepath.Base(file), b), func(t *testing.T) {
 				n := newNode(t)
-				n.needTool(b, iptables.IPv4)
+				n.NeedNAT(b, iptables.IPv4)
 				if strings.Contains(string(text), "--match-set") {
 					// In this order, so that their names are not those of the indexes by chance.
 					n.ipsets("other", "cali40all-ipam-pools", "cali40masq-ipam-pools")
 				}
-				n.mustRun(string(text), tool(b, iptables.IPv4, "restore"))
+				n.Exec(string(text), xtablestest.Tool(b, iptables.IPv4, "restore"))
 				if rules := strings.Count(string(text), "\n-A "); len(n.saved(b, iptables.IPv4).Rules) != rules {
 					t.Fatalf("%d rules are there, want %d", len(n.saved(b, iptables.IPv4).Rules), rules)
 				}
@@ -45,7 +47,7 @@ func TestHosts(t *testing.T) {
 // ipsets makes sets of networks.
 func (n node) ipsets(names ...string) {
 	n.Helper()
-	if err := n.ns.Do(func() error {
+	if err := n.NS.Do(func() error {
 		for _, name := range names {
 			if err := netlink.IpsetCreate(name, "hash:net", netlink.IpsetCreateOptions{}); err != nil {
 				return fmt.Errorf("ipset %s: %w", name, err)
@@ -61,14 +63,14 @@ func (n node) ipsets(names ...string) {
 // read.
 func TestSetNames(t *testing.T) {
 	n := newNode(t)
-	n.needTool(Legacy, iptables.IPv4)
+	n.NeedNAT(xtables.Legacy, iptables.IPv4)
 	n.ipsets("a", "b")
-	n.mustRun("*nat\n-A POSTROUTING -m set ! --match-set b src,dst -m set --match-set a dst --return-nomatch ! --update-counters --packets-gt 5 ! --bytes-eq 7 -j MASQUERADE\nCOMMIT\n",
-		tool(Legacy, iptables.IPv4, "restore"))
-	n.asSaved(Legacy, iptables.IPv4)
-	n.mustRun("*nat\n-A POSTROUTING -m set ! --match-set b src,dst -m set --match-set a dst --return-nomatch ! --update-counters --packets-gt 5 ! --bytes-eq 7 -j MASQUERADE\nCOMMIT\n",
-		tool(NFT, iptables.IPv4, "restore"))
-	n.asSaved(NFT, iptables.IPv4)
+	n.Exec("*nat\n-A POSTROUTING -m set ! --match-set b src,dst -m set --match-set a dst --return-nomatch ! --update-counters --packets-gt 5 ! --bytes-eq 7 -j MASQUERADE\nCOMMIT\n",
+		xtablestest.Tool(xtables.Legacy, iptables.IPv4, "restore"))
+	n.asSaved(xtables.Legacy, iptables.IPv4)
+	n.Exec("*nat\n-A POSTROUTING -m set ! --match-set b src,dst -m set --match-set a dst --return-nomatch ! --update-counters --packets-gt 5 ! --bytes-eq 7 -j MASQUERADE\nCOMMIT\n",
+		xtablestest.Tool(xtables.NFT, iptables.IPv4, "restore"))
+	n.asSaved(xtables.NFT, iptables.IPv4)
 }
 
 // TestNewerIPTables: iptables 1.8.10 and newer write native expressions where 1.8.9 has
@@ -76,7 +78,7 @@ func TestSetNames(t *testing.T) {
 func TestNewerIPTables(t *testing.T) {
 	netns.RequireTool(t, "nft")
 	n := newNode(t)
-	n.mustRun(`
+	n.Exec(`
 table ip nat {
 	chain PREROUTING { type nat hook prerouting priority dstnat; meta l4proto tcp counter redirect to :80-90 random; }
 	chain POSTROUTING {
@@ -91,7 +93,7 @@ table ip nat {
 	chain KUBE-POSTROUTING { counter log prefix "a b" level debug; counter log group 3; }
 }
 `, "nft", "-f", "-")
-	table := n.only(NFT, iptables.IPv4)
+	table := n.only(xtables.NFT, iptables.IPv4)
 	want := `-A PREROUTING -p tcp -j REDIRECT --to-ports 80-90 --random
 -A POSTROUTING -s 172.17.0.0/16 ! -o docker0 -j MASQUERADE --random-fully
 -A POSTROUTING -d 224.0.0.0/4 -m comment --comment multicast -j RETURN

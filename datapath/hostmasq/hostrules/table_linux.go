@@ -6,7 +6,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nfqproxy/nfqproxy/datapath/nft"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/xtables"
 )
 
 // nftTable is a table of nftables as the kernel has it.
@@ -15,19 +17,9 @@ type nftTable struct {
 	name    string
 	handle  uint64
 	dormant bool // its hooks are not registered
-	chains  []*nftChain
+	chains  []*nft.Chain
 	sets    map[string]*set
-	rules   []*rule
-}
-
-// nftChain is one chain; kind, hook, priority and drops are valid iff it is a base chain.
-type nftChain struct {
-	name     string
-	base     bool
-	kind     string // "nat", "filter", "route"
-	hook     uint32 // NF_INET_...
-	priority int32
-	drops    bool // the policy
+	rules   []nft.Rule
 }
 
 // String is "inet kindnet-ipmasq".
@@ -63,12 +55,12 @@ const (
 	natChainType    = "nat"
 )
 
-func (c *nftChain) translatesSource() bool {
-	return c.base && c.kind == natChainType && c.hook == hookPostrouting
+func translatesSource(c *nft.Chain) bool {
+	return c.Base && c.Type == natChainType && c.Hook == hookPostrouting
 }
 
 func (t *nftTable) translates() bool {
-	return !t.dormant && t.families() != nil && slices.ContainsFunc(t.chains, (*nftChain).translatesSource)
+	return !t.dormant && t.families() != nil && slices.ContainsFunc(t.chains, translatesSource)
 }
 
 // ofIPTables reports whether the table looks like one of iptables-nft, by its name and base chains
@@ -77,7 +69,7 @@ func (t *nftTable) ofIPTables() bool {
 	if t.name != natTable || t.family == unix.NFPROTO_INET {
 		return false
 	}
-	return !slices.ContainsFunc(t.chains, func(c *nftChain) bool { return c.base != iptables.Builtin(natTable, c.name) })
+	return !slices.ContainsFunc(t.chains, func(c *nft.Chain) bool { return c.Base != iptables.Builtin(natTable, c.Name) })
 }
 
 // tables returns the relevant parts of the table: the whole table if it is of iptables-nft, or
@@ -86,14 +78,14 @@ func (t *nftTable) tables(k *kernel) []*Table {
 	var out []*Table
 	for _, f := range t.families() {
 		for _, c := range t.chains {
-			if !c.translatesSource() {
+			if !translatesSource(c) {
 				continue
 			}
-			table := &Table{Family: f, Priority: c.priority, age: t.handle}
+			table := &Table{Family: f, Priority: c.Priority, age: t.handle}
 			if t.ofIPTables() {
-				table.Backend, table.Name, table.Dump = NFT, natTable, dumpOf(f, t.whole(f, k))
+				table.Backend, table.Name, table.Dump = xtables.NFT, natTable, dumpOf(f, t.whole(f, k))
 			} else {
-				table.Backend, table.Name, table.Dump = Native, t.String()+" "+c.name, dumpOf(f, t.from(c, f, k))
+				table.Backend, table.Name, table.Dump = native, t.String()+" "+c.Name, dumpOf(f, t.from(c, f, k))
 			}
 			out = append(out, table)
 		}
@@ -101,11 +93,11 @@ func (t *nftTable) tables(k *kernel) []*Table {
 	return out
 }
 
-func (c *nftChain) policy() iptables.Policy {
+func policyOf(c *nft.Chain) iptables.Policy {
 	switch {
-	case !c.base:
+	case !c.Base:
 		return iptables.PolicyNone
-	case c.drops:
+	case c.Drops:
 		return iptables.PolicyDrop
 	}
 	return iptables.PolicyAccept
@@ -118,40 +110,41 @@ func (t *nftTable) whole(f iptables.Family, k *kernel) *iptables.Table {
 	for _, name := range iptables.BuiltinChains(natTable) {
 		c := &iptables.Chain{Name: name, Policy: iptables.PolicyAccept} // as iptables-save shows missing ones
 		for _, o := range t.chains {
-			if o.name == name {
-				c.Policy = o.policy()
+			if o.Name == name {
+				c.Policy = policyOf(o)
 			}
 		}
 		out.Chains = append(out.Chains, c)
 	}
 	for _, c := range t.chains {
-		if !c.base {
-			out.Chains = append(out.Chains, &iptables.Chain{Name: c.name})
+		if !c.Base {
+			out.Chains = append(out.Chains, &iptables.Chain{Name: c.Name})
 		}
 	}
-	for _, r := range t.rules {
-		out.Rules = append(out.Rules, tr.translate(r)...)
+	for i := range t.rules {
+		out.Rules = append(out.Rules, tr.translate(&t.rules[i])...)
 	}
 	declare(out)
 	return out
 }
 
 // from is the chain with those that are reached from it.
-func (t *nftTable) from(base *nftChain, f iptables.Family, k *kernel) *iptables.Table {
-	tr := &translator{family: f, kernel: k, names: map[string]string{base.name: postrouting}}
+func (t *nftTable) from(base *nft.Chain, f iptables.Family, k *kernel) *iptables.Table {
+	tr := &translator{family: f, kernel: k, names: map[string]string{base.Name: postrouting}}
 	for _, c := range t.chains {
-		if c != base && iptables.Builtin(natTable, c.name) {
-			tr.names[c.name] = "nft-" + c.name // a chain that can be jumped to is not built in
+		if c != base && iptables.Builtin(natTable, c.Name) {
+			tr.names[c.Name] = "nft-" + c.Name // a chain that can be jumped to is not built in
 		}
 	}
-	out := &iptables.Table{Name: natTable, Chains: []*iptables.Chain{{Name: postrouting, Policy: base.policy()}}}
-	byChain := make(map[string][]*rule)
-	for _, r := range t.rules {
-		byChain[r.chain] = append(byChain[r.chain], r)
+	out := &iptables.Table{Name: natTable, Chains: []*iptables.Chain{{Name: postrouting, Policy: policyOf(base)}}}
+	byChain := make(map[string][]*nft.Rule)
+	for i := range t.rules {
+		r := &t.rules[i]
+		byChain[r.Chain] = append(byChain[r.Chain], r)
 	}
 	original := make(map[string]string)
 	for _, c := range t.chains {
-		original[tr.chainName(c.name)] = c.name
+		original[tr.chainName(c.Name)] = c.Name
 	}
 	reached := map[string]bool{postrouting: true}
 	for todo := []string{postrouting}; len(todo) > 0; todo = todo[1:] {
