@@ -113,6 +113,14 @@ func (p *Process) Stop() error {
 	return nil
 }
 
+// End sends SIGTERM and waits until the process has ended. The error is that of its end.
+func (p *Process) End() error {
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	return p.wait()
+}
+
 // tail keeps the last that was written to it.
 type tail struct {
 	mu   sync.Mutex
