@@ -9,6 +9,7 @@ import (
 	"github.com/google/nftables"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/hostnet"
 	"github.com/nfqproxy/nfqproxy/datapath/nft"
 )
 
@@ -136,7 +137,7 @@ func (r *Ruleset) compare(t *decision.Table) (*damage, error) {
 		}
 	}
 	should := (&Ruleset{sets: r.sets}).difference(t)
-	r.sets.noteReversePath(should, ReversePath{}, r.reversePath)
+	r.sets.noteReversePath(should, hostnet.ReversePath{}, r.reversePath)
 	for _, s := range r.sets.all() {
 		definition, there := is.sets[s.name]
 		switch {
