@@ -125,12 +125,7 @@ func TestDamage(t *testing.T) {
 		"delete and reload the host's": {"flush ruleset\nadd table inet filter\nadd chain inet filter input { type filter hook input priority 0; }", "the table is missing or dormant", true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inNamespace(t, func() error {
-				r, err := install(onlyServices())
-				if err != nil {
-					return err
-				}
-				defer r.Remove() //nolint:errcheck // the namespace goes anyway
+			installed(t, onlyServices(), func(r *Ruleset) error {
 				table := decision.NewTable(1, time.Time{}, auditNode, services(30))
 				if err := r.Follow(table); err != nil {
 					return err
@@ -165,12 +160,7 @@ func TestDamage(t *testing.T) {
 // brings everything into line with the table that could not be followed.
 func TestFollowFindsDamage(t *testing.T) {
 	netns.RequireTool(t, "nft")
-	inNamespace(t, func() error {
-		r, err := install(spec())
-		if err != nil {
-			return err
-		}
-		defer r.Remove() //nolint:errcheck // the namespace goes anyway
+	installed(t, spec(), func(r *Ruleset) error {
 		for i, script := range []string{"flush ruleset", "delete table inet nfqproxy\nadd table inet nfqproxy", "delete element inet nfqproxy nodeport4 { tcp . 30000 }"} {
 			if err := r.Follow(decision.NewTable(1, time.Time{}, auditNode, services(5))); err != nil {
 				t.Fatal(err)
@@ -193,12 +183,7 @@ func TestFollowFindsDamage(t *testing.T) {
 // damage, and most of them are not even looked at.
 func TestNoDamage(t *testing.T) {
 	netns.RequireTool(t, "nft")
-	inNamespace(t, func() error {
-		r, err := install(onlyServices())
-		if err != nil {
-			return err
-		}
-		defer r.Remove() //nolint:errcheck // the namespace goes anyway
+	installed(t, onlyServices(), func(r *Ruleset) error {
 		seen, err := OpenSeen()
 		if err != nil {
 			return err
@@ -247,12 +232,7 @@ func TestNoDamage(t *testing.T) {
 func TestFlushAndReload(t *testing.T) {
 	netns.RequireTool(t, "nft")
 	netns.RequireTool(t, "sh")
-	inNamespace(t, func() error {
-		r, err := install(spec())
-		if err != nil {
-			return err
-		}
-		defer r.Remove() //nolint:errcheck // the namespace goes anyway
+	installed(t, spec(), func(r *Ruleset) error {
 		// Started by this thread, it runs in its namespace.
 		others := exec.Command("sh", "-ec", `i=0
 while [ $i -lt 40 ]; do
@@ -301,12 +281,7 @@ done`)
 // rules, also behind a change of ours.
 func TestAuditWithoutEvent(t *testing.T) {
 	netns.RequireTool(t, "nft")
-	inNamespace(t, func() error {
-		r, err := install(spec())
-		if err != nil {
-			return err
-		}
-		defer r.Remove() //nolint:errcheck // the namespace goes anyway
+	installed(t, spec(), func(r *Ruleset) error {
 		table := decision.NewTable(1, time.Time{}, auditNode, services(3))
 		for i := range 3 {
 			if done, err := r.Audit(table, false); err != nil || i > 0 && !done.None() {

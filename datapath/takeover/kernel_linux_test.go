@@ -2,8 +2,6 @@ package takeover
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -85,26 +83,14 @@ func TestRemoveKeepsOthers(t *testing.T) {
 
 // TestPublishedNodes: the rules of real nodes, kubelet's and kube-proxy's.
 func TestPublishedNodes(t *testing.T) {
-	files, err := filepath.Glob("../sim/kubechains/testdata/*.rules")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no dumps: %v", err)
-	}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
+	xtablestest.EachDump(t, "../sim/kubechains/testdata/*.rules", func(t *testing.T, b xtables.Backend, dump string) {
+		n := newNode(t)
+		n.load(b, decision.IPv4, dump)
+		removesAll(n, b, decision.IPv4)
+		if rest := n.save(b, decision.IPv4); !strings.Contains(rest, "-A KUBE-FIREWALL ") || !strings.Contains(rest, ":KUBE-KUBELET-CANARY ") || ownAnyhow.MatchString(rest) {
+			t.Errorf("what is left is\n%s", rest)
 		}
-		for _, b := range xtablestest.Backends {
-			t.Run(fmt.Sprintf("%s/%s", filepath.Base(file), b), func(t *testing.T) {
-				n := newNode(t)
-				n.load(b, decision.IPv4, string(text))
-				removesAll(n, b, decision.IPv4)
-				if rest := n.save(b, decision.IPv4); !strings.Contains(rest, "-A KUBE-FIREWALL ") || !strings.Contains(rest, ":KUBE-KUBELET-CANARY ") || ownAnyhow.MatchString(rest) {
-					t.Errorf("what is left is\n%s", rest)
-				}
-			})
-		}
-	}
+	})
 }
 
 // TestBothBackEnds: a node that changed its back end has both.

@@ -2,8 +2,6 @@ package hostrules
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -17,31 +15,19 @@ import (
 
 // TestHosts loads what programs of many nodes make.
 func TestHosts(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.rules")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("%v, %v", files, err)
-	}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
+	xtablestest.EachDump(t, "testdata/*.rules", func(t *testing.T, b xtables.Backend, dump string) {
+		n := newNode(t)
+		n.NeedNAT(b, iptables.IPv4)
+		if strings.Contains(dump, "--match-set") {
+			// In this order, so that their names are not those of the indexes by chance.
+			n.ipsets("other", "cali40all-ipam-pools", "cali40masq-ipam-pools")
 		}
-		for _, b := range xtablestest.Backends {
-			t.Run(fmt.Sprintf("%s/%s", filepath.Base(file), b), func(t *testing.T) {
-				n := newNode(t)
-				n.NeedNAT(b, iptables.IPv4)
-				if strings.Contains(string(text), "--match-set") {
-					// In this order, so that their names are not those of the indexes by chance.
-					n.ipsets("other", "cali40all-ipam-pools", "cali40masq-ipam-pools")
-				}
-				n.Exec(string(text), xtablestest.Tool(b, iptables.IPv4, "restore"))
-				if rules := strings.Count(string(text), "\n-A "); len(n.saved(b, iptables.IPv4).Rules) != rules {
-					t.Fatalf("%d rules are there, want %d", len(n.saved(b, iptables.IPv4).Rules), rules)
-				}
-				n.asSaved(b, iptables.IPv4)
-			})
+		n.Exec(dump, xtablestest.Tool(b, iptables.IPv4, "restore"))
+		if rules := strings.Count(dump, "\n-A "); len(n.saved(b, iptables.IPv4).Rules) != rules {
+			t.Fatalf("%d rules are there, want %d", len(n.saved(b, iptables.IPv4).Rules), rules)
 		}
-	}
+		n.asSaved(b, iptables.IPv4)
+	})
 }
 
 // ipsets makes sets of networks.

@@ -3,7 +3,6 @@ package hostrules
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -58,23 +57,14 @@ func TestEveryRule(t *testing.T) {
 
 // TestDumps loads the nat tables of real nodes.
 func TestDumps(t *testing.T) {
-	files, err := filepath.Glob("../../sim/iptables/testdata/k*.rules")
-	if err != nil || len(files) != 5 {
-		t.Fatalf("%v, %v", files, err)
-	}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, b := range xtablestest.Backends {
-			t.Run(fmt.Sprintf("%s/%s", filepath.Base(file), b), func(t *testing.T) {
-				n := newNode(t)
-				n.NeedNAT(b, iptables.IPv4)
-				n.Exec(string(text), xtablestest.Tool(b, iptables.IPv4, "restore"))
-				n.asSaved(b, iptables.IPv4)
-			})
-		}
+	dumps := xtablestest.EachDump(t, "../../sim/iptables/testdata/k*.rules", func(t *testing.T, b xtables.Backend, dump string) {
+		n := newNode(t)
+		n.NeedNAT(b, iptables.IPv4)
+		n.Exec(dump, xtablestest.Tool(b, iptables.IPv4, "restore"))
+		n.asSaved(b, iptables.IPv4)
+	})
+	if dumps != 5 {
+		t.Errorf("%d dumps, want 5", dumps)
 	}
 }
 

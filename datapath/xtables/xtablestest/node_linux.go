@@ -4,6 +4,8 @@ package xtablestest
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -78,4 +80,24 @@ func Tool(b xtables.Backend, f decision.Family, suffix ...string) string {
 // WithoutRemarks removes the lines of iptables-save that begin with #.
 func WithoutRemarks(saved string) string {
 	return regexp.MustCompile(`(?m)^#.*\n`).ReplaceAllString(saved, "")
+}
+
+// EachDump runs a test for each back end and each file of iptables-save's output that matches the
+// pattern, of which there must be at least one, and returns the number of files.
+func EachDump(t *testing.T, pattern string, test func(t *testing.T, b xtables.Backend, dump string)) int {
+	t.Helper()
+	files, err := filepath.Glob(pattern)
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no dumps match %s: %v", pattern, err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range Backends {
+			t.Run(fmt.Sprintf("%s/%s", filepath.Base(file), b), func(t *testing.T) { test(t, b, string(text)) })
+		}
+	}
+	return len(files)
 }
