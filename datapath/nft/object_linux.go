@@ -1,6 +1,8 @@
 package nft
 
 import (
+	"fmt"
+
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -10,6 +12,72 @@ const (
 	Drop   = 0 // NF_DROP
 	Accept = 1 // NF_ACCEPT
 )
+
+// Table is a table as the kernel returns it, with its chains.
+type Table struct {
+	Family  uint8 // NFPROTO_...
+	Name    string
+	Handle  uint64
+	Dormant bool // its hooks are not registered
+	Chains  []*Chain
+}
+
+// tableHandle is NFTA_TABLE_HANDLE (nf_tables.h), which the unix package does not have.
+const tableHandle = 4
+
+// Dumper is [Dump] or [DumpOnce].
+type Dumper func(family uint8, kind int, filter Encode, each func(family uint8, a Attributes)) error
+
+// Tables lists the tables of a family or, with NFPROTO_UNSPEC, of all.
+func Tables(dump Dumper, family uint8) ([]*Table, error) {
+	var tables []*Table
+	type key struct {
+		family uint8
+		name   string
+	}
+	byName := make(map[key]*Table)
+	err := dump(family, unix.NFT_MSG_GETTABLE, nil, func(family uint8, a Attributes) {
+		t := &Table{
+			Family: family, Name: a.Text(unix.NFTA_TABLE_NAME), Handle: a.Uint64(tableHandle),
+			Dormant: a.Uint32(unix.NFTA_TABLE_FLAGS)&unix.NFT_TABLE_F_DORMANT != 0,
+		}
+		tables, byName[key{family, t.Name}] = append(tables, t), t
+	})
+	if err != nil {
+		return nil, err
+	}
+	return tables, dump(family, unix.NFT_MSG_GETCHAIN, nil, func(family uint8, a Attributes) {
+		c := ChainOf(a)
+		if t := byName[key{family, c.Table}]; t != nil {
+			t.Chains = append(t.Chains, &c)
+		}
+	})
+}
+
+// Rules lists the rules of all chains.
+func (t *Table) Rules(dump Dumper) ([]*Rule, error) {
+	var rules []*Rule
+	err := dump(t.Family, unix.NFT_MSG_GETRULE, RulesOf(t.Name, ""), func(_ uint8, a Attributes) {
+		// Kernels without the filter return the rules of all tables.
+		if r := RuleOf(a); r.Table == t.Name {
+			rules = append(rules, &r)
+		}
+	})
+	return rules, err
+}
+
+// String is "inet kindnet-ipmasq".
+func (t *Table) String() string {
+	switch t.Family {
+	case unix.NFPROTO_IPV4:
+		return "ip " + t.Name
+	case unix.NFPROTO_IPV6:
+		return "ip6 " + t.Name
+	case unix.NFPROTO_INET:
+		return "inet " + t.Name
+	}
+	return fmt.Sprintf("family-%d %s", t.Family, t.Name)
+}
 
 // Chain is a chain as the kernel returns it.
 type Chain struct {

@@ -30,11 +30,8 @@ func (l *Rules) findLegacy() error {
 // readLegacy reads a table, with the parts that plan uses; nil: it is not loaded.
 func readLegacy(f decision.Family, name string) (*xtables.Table, *table, error) {
 	b, err := xtables.ReadLoaded(f, name)
-	switch {
-	case errors.Is(err, xtables.ErrChanged):
-		return nil, nil, errChanged
-	case b == nil || err != nil:
-		return nil, nil, err
+	if b == nil || err != nil {
+		return nil, nil, changedOr(err)
 	}
 	t, err := legacyTable(b)
 	return b, t, err

@@ -3,7 +3,6 @@ package takeover
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -21,63 +20,48 @@ import (
 // chains its acknowledgement for each message overflows the socket.
 func (l *Rules) findNFT() error {
 	for _, f := range families {
-		tables, err := nftTables(f)
+		tables, err := nft.Tables(nft.Dump, nft.Family(f))
 		if err != nil {
-			return fmt.Errorf("nftables, family %s: %w", nftName(f), err)
+			return fmt.Errorf("nftables, family %s: %w", nftName(f), changedOr(err))
 		}
-		if t := tables[ownTableName]; t != nil {
-			l.tables = append(l.tables, ownTable{f, len(t.chains)})
+		byName := make(map[string]*nft.Table)
+		for _, t := range tables {
+			byName[t.Name] = t
+		}
+		if t := byName[ownTableName]; t != nil {
+			l.tables = append(l.tables, ownTable{f, len(t.Chains)})
 		}
 		for _, name := range tableNames {
-			t := tables[name]
-			if t == nil || !slices.ContainsFunc(slices.Collect(maps.Keys(t.chains)), t.isOwn) {
+			t := byName[name]
+			if t == nil || !slices.ContainsFunc(t.Chains, func(c *nft.Chain) bool { return !c.Base && owned(name, c.Name) }) {
 				continue
 			}
-			if err := t.readRules(); err != nil {
-				return fmt.Errorf("nftables table %s %s: %w", nftName(f), name, err)
+			rules, err := t.Rules(nft.Dump)
+			if err != nil {
+				return fmt.Errorf("nftables table %s: %w", t, changedOr(err))
 			}
-			l.add(t)
+			l.add(nftTable(f, t, rules))
 		}
 	}
 	return nil
 }
 
-// nftTables lists the tables of a family with their chains, without rules.
-func nftTables(f decision.Family) (map[string]*table, error) {
-	tables := make(map[string]*table)
-	of := func(name string) *table {
-		if tables[name] == nil {
-			tables[name] = &table{Place: xtables.Place{Backend: xtables.NFT, Family: f, Table: name}, chains: make(map[string]*chain)}
-		}
-		return tables[name]
+// nftTable returns the parts of a table of iptables' nft back end that plan uses.
+func nftTable(f decision.Family, of *nft.Table, rules []*nft.Rule) *table {
+	t := &table{Place: xtables.Place{Backend: xtables.NFT, Family: f, Table: of.Name}, chains: make(map[string]*chain)}
+	for _, c := range of.Chains {
+		t.chains[c.Name] = &chain{base: c.Base}
 	}
-	err := dump(f, unix.NFT_MSG_GETTABLE, nil, func(a nft.Attributes) { of(a.Text(unix.NFTA_TABLE_NAME)) })
-	if err != nil {
-		return nil, err
-	}
-	err = dump(f, unix.NFT_MSG_GETCHAIN, nil, func(a nft.Attributes) {
-		c := nft.ChainOf(a)
-		of(c.Table).chains[c.Name] = &chain{base: c.Base}
-	})
-	return tables, err
-}
-
-// readRules fills in the rules of all chains.
-func (t *table) readRules() error {
-	for _, c := range t.chains {
-		c.rules = nil
-	}
-	return dump(t.Family, unix.NFT_MSG_GETRULE, nft.RulesOf(t.Table, ""), func(a nft.Attributes) {
-		r := nft.RuleOf(a)
-		// Kernels without the filter return the rules of all tables.
-		if c := t.chains[r.Chain]; c != nil && r.Table == t.Table {
+	for _, r := range rules {
+		if c := t.chains[r.Chain]; c != nil {
 			c.rules = append(c.rules, rule{r.Handle, targets(r)})
 		}
-	})
+	}
+	return t
 }
 
 // targets are the chains that a rule jumps or goes to: by immediate values for the verdict register.
-func targets(r nft.Rule) (chains []string) {
+func targets(r *nft.Rule) (chains []string) {
 	for _, e := range r.Expressions {
 		if e.Name != "immediate" {
 			continue
@@ -90,10 +74,9 @@ func targets(r nft.Rule) (chains []string) {
 	return chains
 }
 
-// dump reads all objects of a kind and passes on their attributes.
-func dump(f decision.Family, kind int, filter nft.Encode, each func(nft.Attributes)) error {
-	err := nft.Dump(nft.Family(f), kind, filter, func(_ uint8, a nft.Attributes) { each(a) })
-	if errors.Is(err, nft.ErrChanged) {
+// changedOr is errChanged for an error that means this, or else the error.
+func changedOr(err error) error {
+	if errors.Is(err, nft.ErrChanged) || errors.Is(err, xtables.ErrChanged) {
 		return errChanged
 	}
 	return err

@@ -56,15 +56,15 @@ func nftMarkUses(m Marks) (uses []MarkUse, err error) {
 	}
 	device := deviceNames()
 	for _, t := range all {
-		if t.families() == nil || isOwn(t.family, t.name) || t.name == kubeProxyTable {
+		if t.families() == nil || isOwn(t.Family, t.Name) || t.Name == kubeProxyTable {
 			continue
 		}
 		if err := t.readContents(); err != nil {
 			return nil, fmt.Errorf("nftables table %s: %w", t, err)
 		}
 		k := &kernel{sets: t.sets, ipset: xtables.SetNames, device: device}
-		for i := range t.rules {
-			if use, found := m.usesOf(t, &t.rules[i], k); found {
+		for _, r := range t.rules {
+			if use, found := m.usesOf(t, r, k); found {
 				uses = append(uses, use)
 			}
 		}
@@ -91,8 +91,8 @@ func (m Marks) usesOf(t *nftTable, r *nft.Rule, k *kernel) (use MarkUse, found b
 
 // described names the table as one of iptables, if it may be one.
 func (t *nftTable) described() string {
-	if fs := t.families(); len(fs) == 1 && iptablesTable[t.name] {
-		return xtables.Place{Backend: xtables.NFT, Family: fs[0], Table: t.name}.String()
+	if fs := t.families(); len(fs) == 1 && iptablesTable[t.Name] {
+		return xtables.Place{Backend: xtables.NFT, Family: fs[0], Table: t.Name}.String()
 	}
 	return "nftables table " + t.String()
 }

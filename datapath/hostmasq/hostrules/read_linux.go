@@ -88,7 +88,7 @@ func readNFTTables() ([]*Table, error) {
 	var tables []*Table
 	device := deviceNames()
 	for _, t := range all {
-		if !t.translates() || isOwn(t.family, t.name) {
+		if !t.translates() || isOwn(t.Family, t.Name) {
 			continue
 		}
 		if err := t.readContents(); err != nil {
@@ -118,32 +118,19 @@ func deviceNames() func(index uint32) (string, bool) {
 // nftTables lists the tables of all families, with their chains but without rules and
 // sets.
 func nftTables() ([]*nftTable, error) {
-	var tables []*nftTable
-	err := nft.DumpOnce(unix.NFPROTO_UNSPEC, unix.NFT_MSG_GETTABLE, nil, func(family uint8, a nft.Attributes) {
-		tables = append(tables, &nftTable{
-			family: family, name: a.Text(unix.NFTA_TABLE_NAME), handle: a.Uint64(nftaTableHandle),
-			dormant: a.Uint32(unix.NFTA_TABLE_FLAGS)&unix.NFT_TABLE_F_DORMANT != 0, sets: make(map[string]*set),
-		})
-	})
-	if err != nil {
-		return nil, err
+	all, err := nft.Tables(nft.DumpOnce, unix.NFPROTO_UNSPEC)
+	tables := make([]*nftTable, len(all))
+	for i, t := range all {
+		tables[i] = &nftTable{Table: t}
 	}
-	err = nft.DumpOnce(unix.NFPROTO_UNSPEC, unix.NFT_MSG_GETCHAIN, nil, func(family uint8, a nft.Attributes) {
-		c := nft.ChainOf(a)
-		for _, t := range tables {
-			if t.family == family && t.name == c.Table {
-				t.chains = append(t.chains, &c)
-			}
-		}
-	})
 	return tables, err
 }
 
 // readContents reads the table's sets and rules.
 func (t *nftTable) readContents() error {
-	t.rules, t.sets = nil, make(map[string]*set)
-	err := nft.DumpOnce(t.family, unix.NFT_MSG_GETSET, nft.SetsOf(t.name), func(_ uint8, a nft.Attributes) {
-		if a.Text(unix.NFTA_SET_TABLE) == t.name {
+	t.sets = make(map[string]*set)
+	err := nft.DumpOnce(t.Family, unix.NFT_MSG_GETSET, nft.SetsOf(t.Name), func(_ uint8, a nft.Attributes) {
+		if a.Text(unix.NFTA_SET_TABLE) == t.Name {
 			name := a.Text(unix.NFTA_SET_NAME)
 			t.sets[name] = &set{name: name, flags: a.Uint32(unix.NFTA_SET_FLAGS), keySize: bounded(a.Uint32(unix.NFTA_SET_KEY_LEN))}
 		}
@@ -156,19 +143,14 @@ func (t *nftTable) readContents() error {
 			return fmt.Errorf("set %s: %w", s.name, err)
 		}
 	}
-	err = nft.DumpOnce(t.family, unix.NFT_MSG_GETRULE, nft.RulesOf(t.name, ""), func(_ uint8, a nft.Attributes) {
-		if r := nft.RuleOf(a); r.Table == t.name {
-			t.rules = append(t.rules, r)
-		}
-	})
-	if err != nil {
+	if t.rules, err = t.Rules(nft.DumpOnce); err != nil {
 		return fmt.Errorf("rules: %w", err)
 	}
 	return nil
 }
 
 func (t *nftTable) readElements(s *set) error {
-	err := nft.DumpOnce(t.family, unix.NFT_MSG_GETSETELEM, nft.ElementsOf(t.name, s.name), func(_ uint8, a nft.Attributes) {
+	err := nft.DumpOnce(t.Family, unix.NFT_MSG_GETSETELEM, nft.ElementsOf(t.Name, s.name), func(_ uint8, a nft.Attributes) {
 		for _, e := range nft.Elements(a[unix.NFTA_SET_ELEM_LIST_ELEMENTS]) {
 			s.add(e)
 		}
@@ -189,6 +171,3 @@ func commentIn(data []byte) string {
 	}
 	return ""
 }
-
-// nftaTableHandle is NFTA_TABLE_HANDLE (nf_tables.h), which the unix package does not have.
-const nftaTableHandle = 4

@@ -1,7 +1,6 @@
 package hostrules
 
 import (
-	"fmt"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -11,35 +10,16 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/xtables"
 )
 
-// nftTable is a table of nftables as the kernel has it.
+// nftTable is a table of nftables with its contents.
 type nftTable struct {
-	family  uint8 // NFPROTO_...
-	name    string
-	handle  uint64
-	dormant bool // its hooks are not registered
-	chains  []*nft.Chain
-	sets    map[string]*set
-	rules   []nft.Rule
-}
-
-// String is "inet kindnet-ipmasq".
-func (t *nftTable) String() string { return familyWord(t.family) + " " + t.name }
-
-func familyWord(nfproto uint8) string {
-	switch nfproto {
-	case unix.NFPROTO_IPV4:
-		return "ip"
-	case unix.NFPROTO_IPV6:
-		return "ip6"
-	case unix.NFPROTO_INET:
-		return "inet"
-	}
-	return fmt.Sprintf("family-%d", nfproto)
+	*nft.Table
+	sets  map[string]*set
+	rules []*nft.Rule
 }
 
 // families are those whose packets the table sees.
 func (t *nftTable) families() []iptables.Family {
-	switch t.family {
+	switch t.Family {
 	case unix.NFPROTO_IPV4:
 		return families[:1]
 	case unix.NFPROTO_IPV6:
@@ -60,16 +40,16 @@ func translatesSource(c *nft.Chain) bool {
 }
 
 func (t *nftTable) translates() bool {
-	return !t.dormant && t.families() != nil && slices.ContainsFunc(t.chains, translatesSource)
+	return !t.Dormant && t.families() != nil && slices.ContainsFunc(t.Chains, translatesSource)
 }
 
 // ofIPTables reports whether the table looks like one of iptables-nft, by its name and base chains
 // with the names of the built-in ones.
 func (t *nftTable) ofIPTables() bool {
-	if t.name != natTable || t.family == unix.NFPROTO_INET {
+	if t.Name != natTable || t.Family == unix.NFPROTO_INET {
 		return false
 	}
-	return !slices.ContainsFunc(t.chains, func(c *nft.Chain) bool { return c.Base != iptables.Builtin(natTable, c.Name) })
+	return !slices.ContainsFunc(t.Chains, func(c *nft.Chain) bool { return c.Base != iptables.Builtin(natTable, c.Name) })
 }
 
 // tables returns the relevant parts of the table: the whole table if it is of iptables-nft, or
@@ -77,11 +57,11 @@ func (t *nftTable) ofIPTables() bool {
 func (t *nftTable) tables(k *kernel) []*Table {
 	var out []*Table
 	for _, f := range t.families() {
-		for _, c := range t.chains {
+		for _, c := range t.Chains {
 			if !translatesSource(c) {
 				continue
 			}
-			table := &Table{Family: f, Priority: c.Priority, age: t.handle}
+			table := &Table{Family: f, Priority: c.Priority, age: t.Handle}
 			if t.ofIPTables() {
 				table.Backend, table.Name, table.Dump = xtables.NFT, natTable, dumpOf(f, t.whole(f, k))
 			} else {
@@ -109,20 +89,20 @@ func (t *nftTable) whole(f iptables.Family, k *kernel) *iptables.Table {
 	out := &iptables.Table{Name: natTable}
 	for _, name := range iptables.BuiltinChains(natTable) {
 		c := &iptables.Chain{Name: name, Policy: iptables.PolicyAccept} // as iptables-save shows missing ones
-		for _, o := range t.chains {
+		for _, o := range t.Chains {
 			if o.Name == name {
 				c.Policy = policyOf(o)
 			}
 		}
 		out.Chains = append(out.Chains, c)
 	}
-	for _, c := range t.chains {
+	for _, c := range t.Chains {
 		if !c.Base {
 			out.Chains = append(out.Chains, &iptables.Chain{Name: c.Name})
 		}
 	}
-	for i := range t.rules {
-		out.Rules = append(out.Rules, tr.translate(&t.rules[i])...)
+	for _, r := range t.rules {
+		out.Rules = append(out.Rules, tr.translate(r)...)
 	}
 	declare(out)
 	return out
@@ -131,19 +111,18 @@ func (t *nftTable) whole(f iptables.Family, k *kernel) *iptables.Table {
 // from is the chain with those that are reached from it.
 func (t *nftTable) from(base *nft.Chain, f iptables.Family, k *kernel) *iptables.Table {
 	tr := &translator{family: f, kernel: k, names: map[string]string{base.Name: postrouting}}
-	for _, c := range t.chains {
+	for _, c := range t.Chains {
 		if c != base && iptables.Builtin(natTable, c.Name) {
 			tr.names[c.Name] = "nft-" + c.Name // a chain that can be jumped to is not built in
 		}
 	}
 	out := &iptables.Table{Name: natTable, Chains: []*iptables.Chain{{Name: postrouting, Policy: policyOf(base)}}}
 	byChain := make(map[string][]*nft.Rule)
-	for i := range t.rules {
-		r := &t.rules[i]
+	for _, r := range t.rules {
 		byChain[r.Chain] = append(byChain[r.Chain], r)
 	}
 	original := make(map[string]string)
-	for _, c := range t.chains {
+	for _, c := range t.Chains {
 		original[tr.chainName(c.Name)] = c.Name
 	}
 	reached := map[string]bool{postrouting: true}
