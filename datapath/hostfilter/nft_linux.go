@@ -17,20 +17,21 @@ var hooks = map[string]uint32{"INPUT": 1, "FORWARD": 2}
 func (p place) readNFT(want []chain) (*found, error) {
 	f := newFound()
 	for _, c := range want {
-		hook, there, err := p.hookOf(c.from)
+		from, err := p.chain(c.from)
 		if err != nil {
 			return nil, err
 		}
-		if there && hook == int(hooks[c.from]) {
+		if from != nil && from.Base && from.Type == "filter" && from.Hook == hooks[c.from] {
 			f.built[c.from] = nil
 			if err := p.eachRule(c.from, f.add); err != nil {
 				return nil, err
 			}
 		}
-		if _, there, err = p.hookOf(c.name); err != nil {
+		own, err := p.chain(c.name)
+		if err != nil {
 			return nil, err
 		}
-		if there {
+		if own != nil {
 			f.own[c.name] = nil
 			if err := p.eachRule(c.name, f.add); err != nil {
 				return nil, err
@@ -40,18 +41,14 @@ func (p place) readNFT(want []chain) (*found, error) {
 	return f, nil
 }
 
-// hookOf reports whether the table has the chain, and the hook of a base chain of type filter; -1:
-// no such base chain.
-func (p place) hookOf(name string) (hook int, there bool, err error) {
+// chain returns a chain of the table; nil: there is none.
+func (p place) chain(name string) (*nft.Chain, error) {
 	a, err := nft.Get(nft.Family(p.Family), unix.NFT_MSG_GETCHAIN, nft.NamedChain(filterTable, name))
 	if a == nil || err != nil {
-		return 0, false, err
+		return nil, err
 	}
 	c := nft.ChainOf(a)
-	if !c.Base || c.Type != "filter" {
-		return -1, true, nil
-	}
-	return int(c.Hook), true, nil
+	return &c, nil
 }
 
 // eachRule calls do for each rule of a chain, in order.
