@@ -191,7 +191,7 @@ func TestUnjudgedDoesNotWait(t *testing.T) {
 	f, log := newFollower(s)
 	s.reading = func() {
 		for range 2 {
-			f.LogUnknown(answer(f, "172.20.0.9:80"))
+			f.logUnknown(answer(f, "172.20.0.9:80"))
 		}
 	}
 	if err := f.read(); err != nil {

@@ -117,7 +117,7 @@ func Read(f decision.Family, name string) (*Table, error) {
 			return nil, err
 		}
 		t := &Table{Family: f, Name: name, ValidHooks: byteOrder.Uint32(info[32:])}
-		for h := range Hooks {
+		for h := range hooks {
 			t.HookEntry[h] = byteOrder.Uint32(info[36+4*h:])
 			t.Underflow[h] = byteOrder.Uint32(info[56+4*h:])
 		}

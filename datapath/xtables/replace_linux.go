@@ -58,7 +58,7 @@ func (t *Table) replace(count int, counters uint64) []byte {
 	byteOrder.PutUint32(buf[32:], t.ValidHooks)
 	byteOrder.PutUint32(buf[36:], uint32(len(t.Entries)))
 	byteOrder.PutUint32(buf[40:], t.Size)
-	for h := range Hooks {
+	for h := range hooks {
 		byteOrder.PutUint32(buf[44+4*h:], t.HookEntry[h])
 		byteOrder.PutUint32(buf[64+4*h:], t.Underflow[h])
 	}

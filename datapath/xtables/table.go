@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// Hooks is NF_INET_NUMHOOKS.
-	Hooks = 5
+	// hooks is NF_INET_NUMHOOKS.
+	hooks = 5
 	// StandardTarget is the name of the target with a verdict: accept, drop, return, jump
 	// or on to the next rule. ErrorTarget heads a chain, or ends the table.
 	StandardTarget, ErrorTarget = "", "ERROR"
@@ -43,7 +43,7 @@ func layoutOf(f decision.Family) layout {
 	return layout{generic: 84, protocol: 80, header: 112, targetOffset: 88}
 }
 
-var hookNames = [Hooks]string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}
+var hookNames = [hooks]string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}
 
 // byteOrder is the machine's.
 var byteOrder = binary.NativeEndian
@@ -57,7 +57,7 @@ type Table struct {
 	ValidHooks uint32
 	// HookEntry and Underflow are the offsets of the first and the last entry (the policy) of each
 	// base chain.
-	HookEntry, Underflow [Hooks]uint32
+	HookEntry, Underflow [hooks]uint32
 	Entries              []Entry
 	Size                 uint32 // of all entries, in bytes
 }
@@ -133,7 +133,7 @@ func (t *Table) Spans() ([]Span, error) {
 		index[t.Entries[i].Offset] = i
 	}
 	var spans []Span
-	for h := range Hooks {
+	for h := range hooks {
 		if t.ValidHooks&(1<<h) == 0 {
 			continue
 		}

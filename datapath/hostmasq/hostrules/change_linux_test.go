@@ -83,7 +83,7 @@ func TestReadWhileOthersChange(t *testing.T) {
 	}
 	stop := n.keepLoading(func(int) string { return "add table ip other\ndelete table ip other\n" })
 	for range 5 {
-		if got := len(n.read().Of(iptables.IPv4)[0].Nat().Rules); got != rules {
+		if got := len(n.read().Of(iptables.IPv4)[0].nat().Rules); got != rules {
 			t.Errorf("%d rules were read, want %d", got, rules)
 		}
 	}

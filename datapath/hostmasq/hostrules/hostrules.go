@@ -65,8 +65,8 @@ func (t *Table) String() string {
 	return xtables.Place{Backend: t.Backend, Family: t.Family, Table: t.Name}.String()
 }
 
-// Nat returns the one table of the dump.
-func (t *Table) Nat() *iptables.Table { return t.Dump.Tables[0] }
+// nat returns the one table of the dump.
+func (t *Table) nat() *iptables.Table { return t.Dump.Tables[0] }
 
 // Of returns the tables of a family, in order.
 func (r *Rules) Of(f iptables.Family) []*Table {
@@ -97,7 +97,7 @@ func (r *Rules) OrderUnknown(f iptables.Family) bool {
 
 // hasRules reports whether a packet that leaves meets any rule.
 func (t *Table) hasRules() bool {
-	return slices.ContainsFunc(t.Nat().Rules, func(r *iptables.Rule) bool { return r.Chain == postrouting })
+	return slices.ContainsFunc(t.nat().Rules, func(r *iptables.Rule) bool { return r.Chain == postrouting })
 }
 
 // postrouting is the built-in chain that packets meet when they leave.

@@ -90,7 +90,7 @@ table ip nat {
 -A KUBE-POSTROUTING -j LOG --log-prefix "a b" --log-level 7
 -A KUBE-POSTROUTING -j NFLOG --nflog-group 3
 `
-	if got := text(t, iptables.IPv4, table.Nat()); got != want {
+	if got := text(t, iptables.IPv4, table.nat()); got != want {
 		t.Errorf("read\n%swant\n%s", got, want)
 	}
 }

@@ -103,7 +103,7 @@ func TestBothBackEnds(t *testing.T) {
 	r := n.read()
 	var got []string
 	for _, table := range r.Tables {
-		got = append(got, fmt.Sprintf("%s %d: %s", table, table.Priority, table.Nat().Rules[0]))
+		got = append(got, fmt.Sprintf("%s %d: %s", table, table.Priority, table.nat().Rules[0]))
 	}
 	want := []string{
 		"iptables (nft), IPv4, table nat 100: -A POSTROUTING -o nftIPv4 -j MASQUERADE",

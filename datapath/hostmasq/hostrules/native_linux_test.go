@@ -20,7 +20,7 @@ func (n node) native(f iptables.Family, name, ruleset string) *iptables.Table {
 	n.Exec(ruleset, "nft", "-f", "-")
 	for _, t := range n.read().Of(f) {
 		if t.Backend == native && t.Name == name {
-			return t.Nat()
+			return t.nat()
 		}
 	}
 	n.Fatalf("no table %s", name)

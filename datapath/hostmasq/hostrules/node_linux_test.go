@@ -66,7 +66,7 @@ func (n node) only(b xtables.Backend, f iptables.Family) *Table {
 // typed values, and the text. What is not decoded has to be named in undecoded.
 func (n node) asSaved(b xtables.Backend, f iptables.Family, undecoded ...string) {
 	n.Helper()
-	got, want := n.only(b, f).Nat(), n.saved(b, f)
+	got, want := n.only(b, f).nat(), n.saved(b, f)
 	if g, w := chainsOf(got), chainsOf(want); !slices.Equal(g, w) {
 		n.Errorf("chains\n%s, want\n%s", g, w)
 	}
