@@ -143,10 +143,7 @@ func (f family) addrIn(text string, offset uint32, mask, value []byte) clause {
 }
 
 // keyed is a clause that loads a set key into the registers from [key] on.
-type keyed struct {
-	text  string
-	exprs []expr.Any
-}
+type keyed clause
 
 // headerField is a field that differs between a packet and its reply.
 type headerField struct {
