@@ -31,6 +31,9 @@ type Process struct {
 	waitErr error
 }
 
+// maxLine bounds a line of output: a record of a flow log names all endpoints.
+const maxLine = 16 << 20
+
 // Start starts a program in a namespace.
 func Start(in *netns.Namespace, cmd *exec.Cmd) (*Process, error) {
 	p := &Process{cmd: cmd, stderr: &tail{}}
@@ -49,6 +52,7 @@ func Start(in *netns.Namespace, cmd *exec.Cmd) (*Process, error) {
 		return nil, fmt.Errorf("start %s: %w", cmd.Path, err)
 	}
 	p.out = bufio.NewScanner(r)
+	p.out.Buffer(nil, maxLine)
 	return p, nil
 }
 
