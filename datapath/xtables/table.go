@@ -118,21 +118,40 @@ func cString(b []byte) string {
 	return string(b)
 }
 
-// Span is a chain's range of entries, by index: from its first rule up to End. Its last
-// entry is the policy of a base chain, or the return at the end of another.
-type Span struct {
-	Name       string
-	Base       bool
-	First, End int
+// Chain is a chain of a table.
+type Chain struct {
+	Name  string
+	Base  bool
+	Rules []Rule
+	End   *Entry // the policy of a base chain, or the return at the end of another
+
+	first int // the index of the first rule's entry
 }
 
-// Spans finds the chains.
-func (t *Table) Spans() ([]Span, error) {
+// Rule is the entry of a rule.
+type Rule struct {
+	*Entry
+	starts map[uint32]string // the chains by the offsets that jumps to them have
+}
+
+// Chains finds the chains, the built-in ones first.
+func (t *Table) Chains() ([]Chain, error) {
 	index := make(map[uint32]int, len(t.Entries))
 	for i := range t.Entries {
 		index[t.Entries[i].Offset] = i
 	}
-	var spans []Span
+	var chains []Chain
+	starts := make(map[uint32]string)
+	add := func(name string, base bool, first, end int) {
+		c := Chain{Name: name, Base: base, End: &t.Entries[end-1], first: first}
+		for i := first; i < end-1; i++ {
+			c.Rules = append(c.Rules, Rule{&t.Entries[i], starts})
+		}
+		if !base {
+			starts[t.Entries[first].Offset] = name
+		}
+		chains = append(chains, c)
+	}
 	for h := range hooks {
 		if t.ValidHooks&(1<<h) == 0 {
 			continue
@@ -142,7 +161,7 @@ func (t *Table) Spans() ([]Span, error) {
 		if !ok1 || !ok2 || last < first {
 			return nil, fmt.Errorf("base chain %s is malformed", hookNames[h])
 		}
-		spans = append(spans, Span{hookNames[h], true, first, last + 1})
+		add(hookNames[h], true, first, last+1)
 	}
 	for i := 0; i < len(t.Entries)-1; i++ {
 		if t.Entries[i].Target != ErrorTarget {
@@ -155,18 +174,7 @@ func (t *Table) Spans() ([]Span, error) {
 		if end == i+1 {
 			return nil, fmt.Errorf("chain %s has no end", t.Entries[i].Head)
 		}
-		spans = append(spans, Span{t.Entries[i].Head, false, i + 1, end})
+		add(t.Entries[i].Head, false, i+1, end)
 	}
-	return spans, nil
-}
-
-// Starts returns the names of the chains by the offsets that jumps to them have.
-func (t *Table) Starts(spans []Span) map[uint32]string {
-	starts := make(map[uint32]string)
-	for _, s := range spans {
-		if !s.Base {
-			starts[t.Entries[s.First].Offset] = s.Name
-		}
-	}
-	return starts
+	return chains, nil
 }
