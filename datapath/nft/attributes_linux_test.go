@@ -8,11 +8,11 @@ import (
 
 func encode(t *testing.T, attributes Encode) []byte {
 	t.Helper()
-	b, err := encoded(attributes)
+	b, err := Data(0, attributes)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return b
+	return b[headerSize:]
 }
 
 // TestAttributes: numbers count only in their size, strings up to their NUL, and the last attribute

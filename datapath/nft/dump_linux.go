@@ -28,8 +28,17 @@ func Family(f decision.Family) uint8 {
 	return unix.NFPROTO_IPV4
 }
 
-// header is a struct nfgenmsg (linux/netfilter/nfnetlink.h) for a family (NFPROTO_...).
-func header(family uint8) []byte { return []byte{family, unix.NFNETLINK_V0, 0, 0} }
+// Data is the data of a message: a struct nfgenmsg (linux/netfilter/nfnetlink.h) for a family
+// (NFPROTO_...), and attributes, which may be nil.
+func Data(family uint8, attributes Encode) ([]byte, error) {
+	encoder := netlink.NewAttributeEncoder()
+	encoder.ByteOrder = ByteOrder
+	if attributes != nil {
+		attributes(encoder)
+	}
+	b, err := encoder.Encode()
+	return append([]byte{family, unix.NFNETLINK_V0, 0, 0}, b...), err
+}
 
 // messageType is the type of a message of a kind (NFT_MSG_...).
 func messageType(kind int) netlink.HeaderType {
@@ -100,13 +109,9 @@ func DumpOnce(family uint8, kind int, filter Encode, each func(family uint8, a A
 
 // execute returns the kernel's replies to a request; none if there are no such objects.
 func execute(family uint8, kind int, flags netlink.HeaderFlags, filter Encode) ([]netlink.Message, error) {
-	data := header(family)
-	if filter != nil {
-		attributes, err := encoded(filter)
-		if err != nil {
-			return nil, err
-		}
-		data = append(data, attributes...)
+	data, err := Data(family, filter)
+	if err != nil {
+		return nil, err
 	}
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {
@@ -121,13 +126,6 @@ func execute(family uint8, kind int, flags netlink.HeaderFlags, filter Encode) (
 		return nil, nil
 	}
 	return messages, err
-}
-
-func encoded(attributes Encode) ([]byte, error) {
-	encoder := netlink.NewAttributeEncoder()
-	encoder.ByteOrder = ByteOrder
-	attributes(encoder)
-	return encoder.Encode()
 }
 
 func handOver(messages []netlink.Message, each func(family uint8, a Attributes)) error {

@@ -18,11 +18,11 @@ type Transaction struct {
 // Add adds a message of a kind (NFT_MSG_NEW..., NFT_MSG_DEL...) for a family (NFPROTO_...).
 // The flags are those besides netlink.Request.
 func (t *Transaction) Add(family uint8, kind int, flags netlink.HeaderFlags, attributes Encode) {
-	data, err := encoded(attributes)
+	data, err := Data(family, attributes)
 	t.err = errors.Join(t.err, err)
 	t.messages = append(t.messages, netlink.Message{
 		Header: netlink.Header{Type: messageType(kind), Flags: netlink.Request | flags},
-		Data:   append(header(family), data...),
+		Data:   data,
 	})
 }
 
