@@ -9,8 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/kubeaddr"
 )
 
 // builder holds the present objects, and the service ports built from them. A change of an object

@@ -6,9 +6,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
 	"github.com/nfqproxy/nfqproxy/control/source/manifest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/kubeaddr"
 )
 
 // Table builds the table of a simulated node: its addresses are its configured ones

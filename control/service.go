@@ -6,8 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/kubeaddr"
 )
 
 // Labels that exclude an object from the proxy if they are present, with any value.

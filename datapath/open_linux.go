@@ -212,9 +212,7 @@ func openWorker(number uint16, busyPoll time.Duration, locks *conntrack.Locks, u
 // watchReversePath updates the rules to the interfaces' rp_filter, once before it returns and
 // after each change.
 func watchReversePath(rules *ruleset.Ruleset, log *slog.Logger) (*reversePath, error) {
-	r := newReversePath(func(p hostnet.ReversePath) error {
-		return rules.FollowReversePath(ruleset.ReversePath{Strict: p.Strict, Loose: p.Loose})
-	}, log)
+	r := newReversePath(rules.FollowReversePath, log)
 	watch, err := hostnet.WatchReversePath(r.changed, r.fail)
 	if err != nil {
 		return nil, err

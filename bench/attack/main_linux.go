@@ -6,15 +6,13 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/bench/machine"
+	"github.com/nfqproxy/nfqproxy/bench/process"
 	"github.com/nfqproxy/nfqproxy/bench/traffic"
-	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
 // plan is what the command line gives.
@@ -29,7 +27,7 @@ type plan struct {
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == echoSide {
 		traffic.Tune(traffic.EchoThreads)
-		exit(traffic.Echo(echoPort, func() { fmt.Println(wordReady) }))
+		process.Exit("attack", traffic.Echo(echoPort, func() { fmt.Println(wordReady) }))
 	}
 	p := plan{options: []string{"--objects", objectsFile, "--cluster-cidr", clusterRange}}
 	flag.StringVar(&p.nfqproxy, "nfqproxy", "bin/nfqproxy", "path of nfqproxy")
@@ -40,24 +38,7 @@ func main() {
 	if *masquerade {
 		p.options = append(p.options, "--masquerade-all")
 	}
-	code, err := netns.Isolation{Main: func([]*os.File) int {
-		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-		defer stop()
-		if err := p.run(ctx); err != nil {
-			fmt.Fprintln(os.Stderr, "attack:", err)
-			return 1
-		}
-		return 0
-	}}.Run()
-	if err != nil {
-		exit(err)
-	}
-	os.Exit(code)
-}
-
-func exit(err error) {
-	fmt.Fprintln(os.Stderr, "attack:", err)
-	os.Exit(1)
+	process.Isolated("attack", p.run)
 }
 
 // run measures everything and prints the table.

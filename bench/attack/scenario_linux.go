@@ -1,12 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
-	"net"
-	"net/http"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -198,23 +197,14 @@ func (t *topology) sendFlow(ctx context.Context, f *flood, r *row) error {
 	return err
 }
 
+var metricsAddress = netip.MustParseAddrPort("127.0.0.1:10249")
+
 // withoutService counts the packets that were queued and were for no service. The attacks'
 // are for one.
 func (t *topology) withoutService(ctx context.Context) (int, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost:10249/metrics", nil)
+	metrics, err := process.Get(ctx, t.node, metricsAddress, "/metrics")
 	if err != nil {
 		return 0, err
 	}
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
-		return t.node.Dial(ctx, network, netip.AddrPort{}, netip.MustParseAddrPort("127.0.0.1:10249"))
-	}}}
-	response, err := client.Do(request)
-	if err != nil {
-		return 0, err
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return 0, fmt.Errorf("%s: %s", request.URL, response.Status)
-	}
-	return counter(response.Body, fmt.Sprintf("nfqproxy_flows_total{entry=%q,reason=%q,verdict=%q}", decision.EntryNone, decision.NotAService, decision.Accept))
+	return counter(bytes.NewReader(metrics), fmt.Sprintf("nfqproxy_flows_total{entry=%q,reason=%q,verdict=%q}", decision.EntryNone, decision.NotAService, decision.Accept))
 }

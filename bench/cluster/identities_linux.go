@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
@@ -80,6 +82,23 @@ func (c *Cluster) KubeconfigFor(ctx context.Context, namespace, account string, 
 		return "", err
 	}
 	return file.Name(), c.writeKubeconfig(file.Name(), server, token)
+}
+
+// Account makes a service account in kube-system with a cluster role, and gives the path of a
+// kubeconfig for it (see [Cluster.KubeconfigFor]).
+func (c *Cluster) Account(ctx context.Context, name, role string, server netip.Addr) (kubeconfig string, err error) {
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if _, err := c.client.CoreV1().ServiceAccounts(metav1.NamespaceSystem).Create(ctx, account, metav1.CreateOptions{}); err != nil {
+		return "", err
+	}
+	if _, err := c.client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceSystem, Name: name}},
+	}, metav1.CreateOptions{}); err != nil {
+		return "", err
+	}
+	return c.KubeconfigFor(ctx, metav1.NamespaceSystem, name, server)
 }
 
 // TokenFor gives a bearer token of a service account; see [Cluster.KubeconfigFor].

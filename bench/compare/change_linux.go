@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"github.com/nfqproxy/nfqproxy/bench/machine"
 )
 
 // settle is the pause before a change: kube-proxy waits a second between two syncs, and may
@@ -17,7 +19,7 @@ const settle = 3 * time.Second
 // to a change of an EndpointSlice to the first connection that obeys it: half of the
 // endpoints are ready, and then the other half.
 func (v *visit) followChanges(ctx context.Context) error {
-	mib, err := residentMiB(v.process.PID())
+	mib, _, err := machine.Memory(v.process.PID())
 	if err != nil {
 		return err
 	}

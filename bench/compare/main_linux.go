@@ -1,13 +1,10 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/nfqproxy/nfqproxy/bench/process"
 	"github.com/nfqproxy/nfqproxy/bench/traffic"
@@ -17,33 +14,14 @@ import (
 func main() {
 	// The sides of the traffic are this program, too, started in their namespaces.
 	if len(os.Args) > 2 && os.Args[1] == trafficArgument {
-		exit(1, side(os.Args[2]))
+		process.Exit("compare", side(os.Args[2]))
 	}
 	p, err := parsePlan(os.Args[1:])
 	if err != nil {
-		exit(2, err)
+		fmt.Fprintln(os.Stderr, "compare:", err)
+		os.Exit(2)
 	}
-	code, err := netns.Isolation{Main: func([]*os.File) int {
-		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-		defer stop()
-		if err := p.run(ctx); err != nil {
-			fmt.Fprintln(os.Stderr, "compare:", err)
-			return 1
-		}
-		return 0
-	}}.Run()
-	if err != nil {
-		exit(1, err)
-	}
-	os.Exit(code)
-}
-
-func exit(code int, err error) {
-	if err == nil {
-		os.Exit(0)
-	}
-	fmt.Fprintln(os.Stderr, "compare:", err)
-	os.Exit(code)
+	process.Isolated("compare", p.run)
 }
 
 // trafficArgument stands before the description of a side of the traffic.

@@ -5,15 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"sync/atomic"
 
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/nfqproxy/nfqproxy/bench/cluster"
 	"github.com/nfqproxy/nfqproxy/bench/traffic"
@@ -54,51 +50,23 @@ func startCluster(ctx context.Context, in *netns.Namespace, endpoints int) (*obj
 		return nil, err
 	}
 	o := &objects{cluster: c, endpoints: endpoints}
-	if err := o.prepare(ctx, c.Client()); err != nil {
+	o.kubeconfig, err = c.Account(ctx, account, "system:node-proxier", controlAddress.Addr())
+	if err := errors.Join(err, c.AddNode(ctx, nodeName, nodeAddress.Addr())); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
 	return o, nil
 }
 
-func (o *objects) prepare(ctx context.Context, client kubernetes.Interface) error {
-	_, err1 := client.CoreV1().Nodes().Create(ctx, &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: nodeName},
-		Status:     corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: nodeAddress.Addr().String()}}},
-	}, metav1.CreateOptions{})
-	_, err2 := client.CoreV1().ServiceAccounts(metav1.NamespaceSystem).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: account}}, metav1.CreateOptions{})
-	_, err3 := client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: account},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:node-proxier"},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceSystem, Name: account}},
-	}, metav1.CreateOptions{})
-	if err := errors.Join(err1, err2, err3); err != nil {
-		return err
-	}
-	var err error
-	o.kubeconfig, err = o.cluster.KubeconfigFor(ctx, metav1.NamespaceSystem, account, controlAddress.Addr())
-	return err
-}
-
 // grow makes services until there are n.
 func (o *objects) grow(ctx context.Context, n int) error {
-	var next atomic.Int64
-	next.Store(int64(o.count))
-	group, ctx := errgroup.WithContext(ctx)
 	client := o.cluster.Client()
-	for range 16 {
-		group.Go(func() error {
-			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
-				if _, err := client.CoreV1().Services(namespace).Create(ctx, service(i), metav1.CreateOptions{}); err != nil {
-					return err
-				}
-				if _, err := client.DiscoveryV1().EndpointSlices(namespace).Create(ctx, o.slice(i, everyEndpoint), metav1.CreateOptions{}); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	}
-	err := group.Wait()
+	err := cluster.Each(ctx, o.count, n, func(ctx context.Context, i int) error {
+		if _, err := client.CoreV1().Services(namespace).Create(ctx, service(i), metav1.CreateOptions{}); err != nil {
+			return err
+		}
+		_, err := client.DiscoveryV1().EndpointSlices(namespace).Create(ctx, o.slice(i, everyEndpoint), metav1.CreateOptions{})
+		return err
+	})
 	o.count = n
 	return err
 }

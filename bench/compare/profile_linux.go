@@ -3,14 +3,12 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 
+	"github.com/nfqproxy/nfqproxy/bench/process"
 	"github.com/nfqproxy/nfqproxy/bench/traffic"
 )
 
@@ -43,30 +41,11 @@ func (v *visit) fetchProfile(ctx context.Context) error {
 	if !strings.HasPrefix(v.contestant.name, "nfqproxy") {
 		return nil
 	}
-	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
-		return v.node.Dial(ctx, network, netip.AddrPort{}, metricsAddress)
-	}}}
-	url := fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%d", metricsAddress, max(1, int(v.profile.Seconds()*2/3)))
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	profile, err := process.Get(ctx, v.node, metricsAddress, fmt.Sprintf("/debug/pprof/profile?seconds=%d", max(1, int(v.profile.Seconds()*2/3))))
 	if err != nil {
 		return err
-	}
-	response, err := client.Do(request)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s", url, response.Status)
 	}
 	path := filepath.Join(v.out, v.contestant.name+".pprof")
-	file, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	if _, err := io.Copy(file, response.Body); err != nil {
-		return err
-	}
 	v.note("profile: go tool pprof %s %s", v.nfqproxy, path)
-	return file.Close()
+	return os.WriteFile(path, profile, 0o644)
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/bench/machine"
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
@@ -24,7 +25,7 @@ type bench struct {
 
 // run measures everything and writes the results; those up to an error, too.
 func (p *plan) run(ctx context.Context) (err error) {
-	if err := checkProc(); err != nil {
+	if err := machine.CheckProc(); err != nil {
 		return err
 	}
 	contestants, err := p.contestants()

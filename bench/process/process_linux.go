@@ -31,6 +31,9 @@ type Process struct {
 	waitErr error
 }
 
+// maxLine bounds a line of output: a record of a flow log names all endpoints.
+const maxLine = 16 << 20
+
 // Start starts a program in a namespace.
 func Start(in *netns.Namespace, cmd *exec.Cmd) (*Process, error) {
 	p := &Process{cmd: cmd, stderr: &tail{}}
@@ -49,6 +52,7 @@ func Start(in *netns.Namespace, cmd *exec.Cmd) (*Process, error) {
 		return nil, fmt.Errorf("start %s: %w", cmd.Path, err)
 	}
 	p.out = bufio.NewScanner(r)
+	p.out.Buffer(nil, maxLine)
 	return p, nil
 }
 
@@ -111,6 +115,14 @@ func (p *Process) Stop() error {
 	}
 	_ = p.wait()
 	return nil
+}
+
+// End sends SIGTERM and waits until the process has ended. The error is that of its end.
+func (p *Process) End() error {
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	return p.wait()
 }
 
 // tail keeps the last that was written to it.

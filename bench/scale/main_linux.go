@@ -14,20 +14,17 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"strconv"
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/bench/process"
 )
 
 // options are the flags.
 type options struct {
 	proxy     string
-	services  counts
+	services  []int
 	endpoints int
 	starts    int
 	idle      time.Duration
@@ -39,29 +36,10 @@ type options struct {
 	profile   string
 }
 
-// counts is a list of numbers, with commas between them.
-type counts []int
-
-func (c *counts) String() string {
-	return strings.Trim(strings.ReplaceAll(fmt.Sprint([]int(*c)), " ", ","), "[]")
-}
-
-func (c *counts) Set(text string) error {
-	*c = nil
-	for _, s := range strings.Split(text, ",") {
-		n, err := strconv.Atoi(s)
-		if err != nil || n < 1 {
-			return fmt.Errorf("%q: want numbers of Services, with commas between them", text)
-		}
-		*c = append(*c, n)
-	}
-	return nil
-}
-
 func main() {
-	o := options{services: counts{10, 10_000}}
+	o := options{services: []int{10, 10_000}}
 	flag.StringVar(&o.proxy, "proxy", "bin/nfqproxy", "the program to measure")
-	flag.Var(&o.services, "services", "number of Services; a list makes one run for each")
+	flag.Func("services", "number of Services; a list makes one run for each (default 10,10000)", o.setServices)
 	flag.IntVar(&o.endpoints, "endpoints", 10, "number of endpoints of each Service")
 	flag.IntVar(&o.starts, "starts", 5, "number of starts of the proxy, for medians")
 	flag.DurationVar(&o.idle, "idle", time.Minute, "time before the second measurement of memory")
@@ -72,19 +50,20 @@ func main() {
 	flag.StringVar(&o.csv, "csv", "", "also write the results to this file, as CSV")
 	flag.StringVar(&o.profile, "profile", "", "write profiles of the proxy to this directory; the figures are then not comparable")
 	flag.Parse()
-	code, err := netns.Isolation{Main: func([]*os.File) int {
-		ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
-		defer stop()
-		if err := o.run(ctx); err != nil {
-			fmt.Fprintln(os.Stderr, "scale:", err)
-			return 1
+	process.Isolated("scale", o.run)
+}
+
+// setServices reads numbers with commas between them.
+func (o *options) setServices(text string) error {
+	o.services = nil
+	for s := range strings.SplitSeq(text, ",") {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 1 {
+			return fmt.Errorf("%q: want numbers of Services, with commas between them", text)
 		}
-		return 0
-	}}.Run()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "scale:", err)
+		o.services = append(o.services, n)
 	}
-	os.Exit(code)
+	return nil
 }
 
 // run measures at each size and reports.
@@ -133,8 +112,8 @@ func (o *options) measure(ctx context.Context, n int) (*result, error) {
 		if err != nil {
 			return nil, err
 		}
-		r.add(d.atReady)
-		logf("start %d: ready after %.2f s, CPU %.2f s, RSS %.1f MiB, at most %.1f MiB", i+1, d.atReady.after.Seconds(), d.atReady.cpu.Seconds(), mib(d.atReady.rss), mib(d.atReady.peak))
+		r.starts = append(r.starts, d.atReady)
+		logf("start %d: ready after %.2f s, CPU %.2f s, RSS %.1f MiB, at most %.1f MiB", i+1, d.atReady.after.Seconds(), d.atReady.cpu.Seconds(), d.atReady.rss, d.atReady.peak)
 		if i == o.starts-1 {
 			err = o.measureLast(ctx, w, d, r)
 		}
@@ -156,7 +135,7 @@ func (o *options) measureLast(ctx context.Context, w *world, d *daemon, r *resul
 	if r.idle, err = d.usage(); err != nil {
 		return err
 	}
-	logf("after %s: RSS %.1f MiB", o.idle, mib(r.idle.rss))
+	logf("after %s: RSS %.1f MiB", o.idle, r.idle.rss)
 	p := &probe{world: w, daemon: d, interval: o.interval}
 	for range o.changes {
 		c, err := p.change(ctx)

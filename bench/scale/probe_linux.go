@@ -1,17 +1,18 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/netip"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nfqproxy/nfqproxy/bench/cluster"
+	"github.com/nfqproxy/nfqproxy/bench/process"
 )
 
 // patience is how long a change may take.
@@ -33,16 +34,15 @@ type flows struct {
 
 func newFlows() *flows { return &flows{make(chan record, 1<<16), make(chan struct{})} }
 
-func (f *flows) read(from io.Reader) {
+func (f *flows) read(from *process.Process) {
 	defer close(f.ended)
-	lines := bufio.NewReader(from)
 	for {
-		line, err := lines.ReadBytes('\n')
+		line, err := from.Line()
 		if err != nil {
 			return
 		}
 		var r record
-		if json.Unmarshal(line, &r) == nil {
+		if json.Unmarshal([]byte(line), &r) == nil {
 			f.records <- r
 		}
 	}
@@ -87,7 +87,7 @@ func (p *probe) burst(ctx context.Context, n int) (burst, error) {
 		return burst{}, err
 	}
 	began := time.Now()
-	err = each(ctx, n-1, func(ctx context.Context, i int) error {
+	err = cluster.Each(ctx, 0, n-1, func(ctx context.Context, i int) error {
 		_, err := p.world.replace(ctx, some[i])
 		return err
 	})
@@ -135,7 +135,7 @@ func (p *probe) obeyed(ctx context.Context, service int) (replacement, record, e
 	if o.err != nil {
 		return replacement{}, record{}, o.err
 	}
-	obeys := func(r record) bool { return o.has(r.Endpoint, p.world.endpoints) }
+	obeys := func(r record) bool { return o.has(r.Endpoint) }
 	for _, r := range seen {
 		if obeys(r) {
 			return o.replacement, r, nil

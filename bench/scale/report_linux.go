@@ -20,8 +20,6 @@ type result struct {
 	bursts              []burst
 }
 
-func (r *result) add(u usage) { r.starts = append(r.starts, u) }
-
 // figure is one line of the table.
 type figure struct {
 	name  string
@@ -33,11 +31,11 @@ func (r *result) figures() []figure {
 	figures := []figure{
 		{"time to ready, s", of(func(u usage) float64 { return u.after.Seconds() })},
 		{"CPU time until ready, s", of(func(u usage) float64 { return u.cpu.Seconds() })},
-		{"VmRSS at ready, MiB", of(func(u usage) float64 { return mib(u.rss) })},
-		{"VmHWM at ready, MiB", of(func(u usage) float64 { return mib(u.peak) })},
-		{"VmRSS idle, MiB", mib(r.idle.rss)},
-		{"VmRSS at the end, MiB", mib(r.end.rss)},
-		{"VmHWM at the end, MiB", mib(r.end.peak)},
+		{"VmRSS at ready, MiB", of(func(u usage) float64 { return u.rss })},
+		{"VmHWM at ready, MiB", of(func(u usage) float64 { return u.peak })},
+		{"VmRSS idle, MiB", r.idle.rss},
+		{"VmRSS at the end, MiB", r.end.rss},
+		{"VmHWM at the end, MiB", r.end.peak},
 		{"CPU time of all changes, s", (r.end.cpu - r.idle.cpu).Seconds()},
 	}
 	for _, q := range []struct {
@@ -68,8 +66,6 @@ func quantile[T any](from []T, value func(T) float64, q float64) float64 {
 	slices.Sort(values)
 	return values[max(0, int(q*float64(len(values))+0.999999)-1)]
 }
-
-func mib(bytes uint64) float64 { return float64(bytes) / (1 << 20) }
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 

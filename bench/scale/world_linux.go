@@ -9,10 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -28,8 +26,6 @@ const (
 	nodes     = 100 // that endpoints spread over
 	podCIDR   = "10.128.0.0/9"
 	port      = 80
-	// clients make and change objects at once.
-	clients = 16
 )
 
 var (
@@ -75,28 +71,8 @@ func newWorld(ctx context.Context, endpoints int) (_ *world, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return w, w.admit(ctx)
-}
-
-// admit makes the Node object and the proxy's account.
-func (w *world) admit(ctx context.Context) error {
-	c := w.client()
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: ownNode}, Status: corev1.NodeStatus{
-		Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: nodeAddress.Addr().String()}},
-	}}
-	_, err1 := c.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
-	_, err2 := c.CoreV1().ServiceAccounts(metav1.NamespaceSystem).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "nfqproxy"}}, metav1.CreateOptions{})
-	_, err3 := c.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "nfqproxy"},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceSystem, Name: "nfqproxy"}},
-	}, metav1.CreateOptions{})
-	if err := errors.Join(err1, err2, err3); err != nil {
-		return err
-	}
-	var err error
-	w.kubeconfig, err = w.cluster.KubeconfigFor(ctx, metav1.NamespaceSystem, "nfqproxy", controlAddress.Addr())
-	return err
+	w.kubeconfig, err = w.cluster.Account(ctx, "nfqproxy", "cluster-admin", controlAddress.Addr())
+	return w, errors.Join(err, w.cluster.AddNode(ctx, ownNode, nodeAddress.Addr()))
 }
 
 func (w *world) client() kubernetes.Interface { return w.cluster.Client() }
@@ -115,7 +91,7 @@ func (w *world) close() {
 // load makes n Services and their slices.
 func (w *world) load(ctx context.Context, n int) error {
 	w.addresses = make([]netip.AddrPort, n)
-	return each(ctx, n, func(ctx context.Context, i int) error {
+	return cluster.Each(ctx, 0, n, func(ctx context.Context, i int) error {
 		svc, err := w.client().CoreV1().Services(namespace).Create(ctx, service(i), metav1.CreateOptions{})
 		if err != nil {
 			return err
@@ -128,16 +104,6 @@ func (w *world) load(ctx context.Context, n int) error {
 		_, err = w.client().DiscoveryV1().EndpointSlices(namespace).Create(ctx, slice(svc, w.newEndpoints(i)), metav1.CreateOptions{})
 		return err
 	})
-}
-
-// each calls f with the numbers below n, several at once.
-func each(ctx context.Context, n int, f func(context.Context, int) error) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(clients)
-	for i := range n {
-		group.Go(func() error { return f(ctx, i) })
-	}
-	return group.Wait()
 }
 
 func name(i int) string { return fmt.Sprintf("service-%05d", i) }
@@ -192,10 +158,8 @@ func (w *world) newEndpoints(i int) []discoveryv1.Endpoint {
 
 // replacement is a change of a slice: all its endpoints are others.
 type replacement struct {
-	service  int
-	first    netip.Addr // of the new addresses; the others follow
-	sent     time.Time
-	answered time.Time
+	first, last    netip.Addr // of the new endpoints, which have all addresses between
+	sent, answered time.Time
 }
 
 // replace changes the slice of a Service.
@@ -208,22 +172,15 @@ func (w *world) replace(ctx context.Context, i int) (replacement, error) {
 	if err != nil {
 		return replacement{}, err
 	}
-	r := replacement{service: i, first: netip.MustParseAddr(endpoints[0].Addresses[0]), sent: time.Now()}
+	address := func(k int) netip.Addr { return netip.MustParseAddr(endpoints[k].Addresses[0]) }
+	r := replacement{first: address(0), last: address(len(endpoints) - 1), sent: time.Now()}
 	_, err = w.client().DiscoveryV1().EndpointSlices(namespace).Patch(ctx, name(i), types.MergePatchType, patch, metav1.PatchOptions{})
 	r.answered = time.Now()
 	return r, err
 }
 
 // has reports whether an endpoint is one of the new ones.
-func (r *replacement) has(endpoint string, count int) bool {
+func (r *replacement) has(endpoint string) bool {
 	a, err := netip.ParseAddrPort(endpoint)
-	if err != nil {
-		return false
-	}
-	for next := r.first; count > 0; next, count = next.Next(), count-1 {
-		if next == a.Addr() {
-			return true
-		}
-	}
-	return false
+	return err == nil && r.first.Compare(a.Addr()) <= 0 && a.Addr().Compare(r.last) <= 0
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/nfqproxy/nfqproxy/datapath/nearest"
+	"github.com/nfqproxy/nfqproxy/control/nearest"
 )
 
 // Mistakes on the command line: each is one message on one line. Those of cobra and pflag have

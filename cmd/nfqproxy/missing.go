@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
-	"github.com/nfqproxy/nfqproxy/datapath/nearest"
+	"github.com/nfqproxy/nfqproxy/control/nearest"
 )
 
 // checkNames returns an error for services, pods and machines in the filters that the flow API

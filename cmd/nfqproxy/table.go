@@ -10,10 +10,10 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/nfqproxy/nfqproxy/control"
+	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/control/proxyconfig"
 	"github.com/nfqproxy/nfqproxy/control/source/manifest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/nearest"
 )
 
 // tableFlags make a service table from manifests, for a node that need not be this machine.

@@ -2,6 +2,7 @@ package health
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
@@ -18,7 +19,7 @@ func ListenAddresses(t *decision.Table) []netip.Addr {
 		}
 		for _, a := range append(t.NodePortAddresses(), loopbacks...) {
 			// Binding a link-local address requires its interface, which is not known here.
-			if decision.FamilyOf(a) == f && !(a.Is6() && a.IsLinkLocalUnicast()) && within(a, t.Node().NodePortAddresses) {
+			if decision.FamilyOf(a) == f && !(a.Is6() && a.IsLinkLocalUnicast()) && slices.ContainsFunc(t.Node().NodePortAddresses, func(p netip.Prefix) bool { return p.Contains(a) }) {
 				list = append(list, a)
 			}
 		}
@@ -27,12 +28,3 @@ func ListenAddresses(t *decision.Table) []netip.Addr {
 }
 
 var loopbacks = []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}
-
-func within(a netip.Addr, prefixes []netip.Prefix) bool {
-	for _, p := range prefixes {
-		if p.Contains(a) {
-			return true
-		}
-	}
-	return false
-}

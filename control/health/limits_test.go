@@ -107,7 +107,7 @@ func TestIdleConnections(t *testing.T) {
 		t.Log("without root, kubelet is played by the user that the server runs as")
 	}
 	n := newNode(t)
-	quota := limit.NewQuota("health", "connections", Connections)
+	quota := new(limit.Set).New("health", "connections", Connections)
 	s := &HTTPServer{Name: "health", Handler: NewProxy(ProxyConfig{}).Handler(), Connections: quota, Log: slog.New(slog.DiscardHandler)}
 	go func() { _ = s.Serve(t.Context(), n) }()
 	from := func(a netip.Addr) func() net.Conn { return func() net.Conn { return n.connect(t, a) } }

@@ -5,22 +5,23 @@
 package health
 
 import (
+	"slices"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 )
 
-// DefaultTimeout is kube-proxy's with its default sync period.
-const DefaultTimeout = time.Minute
+// defaultTimeout is kube-proxy's with its default sync period.
+const defaultTimeout = time.Minute
 
-// ToBeDeletedTaint is what the cluster autoscaler taints a node with before it deletes it.
-const ToBeDeletedTaint = "ToBeDeletedByClusterAutoscaler"
+// toBeDeletedTaint is what the cluster autoscaler taints a node with before it deletes it.
+const toBeDeletedTaint = "ToBeDeletedByClusterAutoscaler"
 
 // ProxyConfig is the configuration of a Proxy. The zero value is valid.
 type ProxyConfig struct {
 	// Timeout is how long a change may wait to come into force before the proxy is
-	// unhealthy; 0: DefaultTimeout. kube-proxy takes twice its sync period.
+	// unhealthy; 0: a minute, kube-proxy's with its default sync period. kube-proxy takes twice its sync period.
 	Timeout time.Duration
 	// Families are the address families in responses. One table holds all of them, so their
 	// status is the same.
@@ -51,7 +52,7 @@ type Proxy struct {
 // NewProxy returns a Proxy that is healthy, not ready, and whose node is eligible.
 func NewProxy(config ProxyConfig) *Proxy {
 	if config.Timeout <= 0 {
-		config.Timeout = DefaultTimeout
+		config.Timeout = defaultTimeout
 	}
 	return &Proxy{config: config, eligible: true, waiting: "the first service table"}
 }
@@ -100,21 +101,16 @@ func (p *Proxy) WaitingFor(what string) {
 func (p *Proxy) SetNode(node *corev1.Node) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.eligible = Eligible(node)
+	p.eligible = eligible(node)
 }
 
-// Eligible reports whether load balancers should send new flows to the node. They should
+// eligible reports whether load balancers should send new flows to the node. They should
 // not if it is about to go away.
-func Eligible(node *corev1.Node) bool {
+func eligible(node *corev1.Node) bool {
 	if node == nil || !node.DeletionTimestamp.IsZero() {
 		return false
 	}
-	for i := range node.Spec.Taints {
-		if node.Spec.Taints[i].Key == ToBeDeletedTaint {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == toBeDeletedTaint })
 }
 
 // Healthy reports whether no change has waited for too long and the kernel's rules are without

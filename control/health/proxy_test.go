@@ -134,7 +134,7 @@ func TestBody(t *testing.T) {
 		check("/healthz", fmt.Sprintf(`{"lastUpdated":%s,"currentTime":%s,"nodeEligible":false,"healthy":true,"status":{"IPv4":{"lastUpdated":%[1]s,"healthy":true},"IPv6":{"lastUpdated":%[1]s,"healthy":true}}}`, updated, stamp()))
 		p.SetNode(&corev1.Node{})
 		p.Queued()
-		time.Sleep(DefaultTimeout)
+		time.Sleep(defaultTimeout)
 		check("/healthz", fmt.Sprintf(`{"lastUpdated":%s,"currentTime":%s,"nodeEligible":true,"healthy":false,"status":{"IPv4":{"lastUpdated":%[1]s,"healthy":false},"IPv6":{"lastUpdated":%[1]s,"healthy":false}}}`, updated, stamp()))
 	})
 }

@@ -21,7 +21,7 @@ import (
 // serve answers each request with its client, within the numbers.
 func serve(t *testing.T, l net.Listener, n Numbers) *Quota {
 	t.Helper()
-	q := NewQuota("test", "connections", n)
+	q := new(Set).New("test", "connections", n)
 	s := &http.Server{ConnContext: ConnContext, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, Of(r).String()+"\n")
 	})}
@@ -156,7 +156,7 @@ func (f from) RemoteAddr() net.Addr {
 // with a share are served.
 func TestFloodIsBounded(t *testing.T) {
 	inner := &pipes{conns: make(chan net.Conn)}
-	q := NewQuota("test", "connections", Numbers{Total: 8, Each: 2, Reserved: 2})
+	q := new(Set).New("test", "connections", Numbers{Total: 8, Each: 2, Reserved: 2})
 	l := Listen(inner, q, func(error) []byte { return []byte("no") })
 	accepted := make(chan net.Conn, 10000)
 	go func() {

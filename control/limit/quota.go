@@ -30,11 +30,6 @@ type Quota struct {
 	refusedTotal, refusedEach uint64
 }
 
-// NewQuota returns a quota of a server, with names for messages: "the flow API", "streams of flows".
-func NewQuota(server, what string, n Numbers) *Quota {
-	return &Quota{server: server, what: what, numbers: n, by: make(map[Client]int)}
-}
-
 // Exceeded is the error of a request that a limit refuses.
 type Exceeded struct {
 	What   string // that is limited
@@ -112,9 +107,10 @@ type Set struct {
 	quotas []*Quota
 }
 
-// New returns a quota of the set.
+// New returns a quota of the set for a server, with names for messages: "the flow API", "streams of
+// flows".
 func (s *Set) New(server, what string, n Numbers) *Quota {
-	q := NewQuota(server, what, n)
+	q := &Quota{server: server, what: what, numbers: n, by: make(map[Client]int)}
 	if s != nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -15,7 +15,7 @@ var (
 )
 
 func TestQuota(t *testing.T) {
-	q := NewQuota("health", "connections", Numbers{Total: 6, Each: 3, Reserved: 2})
+	q := new(Set).New("health", "connections", Numbers{Total: 6, Each: 3, Reserved: 2})
 	var releases []func()
 	take := func(c Client, want string) {
 		t.Helper()
@@ -54,7 +54,7 @@ func TestQuota(t *testing.T) {
 
 // TestPrivilegedUseAll: the reserve bounds others, not those it is for.
 func TestPrivilegedUseAll(t *testing.T) {
-	q := NewQuota("s", "questions", Numbers{Total: 4, Each: 1, Reserved: 2})
+	q := new(Set).New("s", "questions", Numbers{Total: 4, Each: 1, Reserved: 2})
 	for i := range 4 {
 		if _, err := q.Take(root); err != nil {
 			t.Fatalf("%d: %v", i, err)

@@ -12,8 +12,8 @@ import (
 	"k8s.io/kube-proxy/config/v1alpha1"
 
 	"github.com/nfqproxy/nfqproxy/control"
+	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/kubeaddr"
 )
 
 // Keywords of nodePortAddresses.

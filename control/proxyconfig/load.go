@@ -82,22 +82,15 @@ func decode(data []byte) (*v1alpha1.KubeProxyConfiguration, []string, error) {
 	if secondDocument(data) {
 		warnings = append(warnings, "only the first YAML document is read")
 	}
-	if _, err := kyaml.YAMLToJSONStrict(data); err != nil {
-		if _, lenient := kyaml.YAMLToJSON(data); lenient != nil {
-			return nil, nil, errors.New("neither YAML nor JSON: " + oneLine(lenient))
-		}
-		warnings = append(warnings, "a field is given twice: "+oneLine(err))
-	}
 	text, err := kyaml.YAMLToJSON(data)
 	if err != nil {
 		return nil, nil, errors.New("neither YAML nor JSON: " + oneLine(err))
 	}
-	var tree any
-	if err := json.Unmarshal(text, &tree); err != nil {
-		return nil, nil, errors.New("neither YAML nor JSON: " + oneLine(err))
+	if _, err := kyaml.YAMLToJSONStrict(data); err != nil {
+		warnings = append(warnings, "a field is given twice: "+oneLine(err))
 	}
-	fields, ok := tree.(map[string]any)
-	if !ok {
+	var fields map[string]any
+	if err := json.Unmarshal(text, &fields); err != nil || fields == nil {
 		return nil, nil, fmt.Errorf("want an object of kind %s", kind)
 	}
 	if err := checkKind(fields); err != nil {

@@ -31,7 +31,7 @@ func (c Config) Marshal() ([]byte, error) {
 		MetricsBindAddress:  c.MetricsBindAddress,
 		BindAddressHardFail: c.BindAddressHardFail,
 		EnableProfiling:     c.EnableProfiling,
-		OOMScoreAdj:         pointer(int32(c.OOMScoreAdj)),
+		OOMScoreAdj:         new(int32(c.OOMScoreAdj)),
 		ConfigSyncPeriod:    period(c.ConfigSyncPeriod),
 		Conntrack:           c.Conntrack.object(),
 	}
@@ -69,10 +69,10 @@ func (c Config) Marshal() ([]byte, error) {
 
 func (c Conntrack) object() v1alpha1.KubeProxyConntrackConfiguration {
 	return v1alpha1.KubeProxyConntrackConfiguration{
-		MaxPerCore:            pointer(int32(c.MaxPerCore)),
-		Min:                   pointer(int32(c.Min)),
-		TCPEstablishedTimeout: pointer(period(c.TCPEstablishedTimeout)),
-		TCPCloseWaitTimeout:   pointer(period(c.TCPCloseWaitTimeout)),
+		MaxPerCore:            new(int32(c.MaxPerCore)),
+		Min:                   new(int32(c.Min)),
+		TCPEstablishedTimeout: new(period(c.TCPEstablishedTimeout)),
+		TCPCloseWaitTimeout:   new(period(c.TCPCloseWaitTimeout)),
 		TCPBeLiberal:          c.TCPBeLiberal,
 		UDPTimeout:            period(c.UDPTimeout),
 		UDPStreamTimeout:      period(c.UDPStreamTimeout),
@@ -84,9 +84,7 @@ func masqueradeBit(n *control.NodeConfig) *int32 {
 	if n.MasqueradeMark == 0 {
 		return nil
 	}
-	return pointer(int32(bits.TrailingZeros32(n.MasqueradeMark)))
+	return new(int32(bits.TrailingZeros32(n.MasqueradeMark)))
 }
 
 func period(d time.Duration) metav1.Duration { return metav1.Duration{Duration: d} }
-
-func pointer[T any](v T) *T { return &v }

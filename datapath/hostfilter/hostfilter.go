@@ -22,7 +22,6 @@ package hostfilter
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -149,26 +148,17 @@ func (r rule) plain() bool {
 	return !r.other && r.Protocol == 0 && !slices.ContainsFunc(r.Matches, func(x xtables.Extension) bool { return x.Name != "comment" })
 }
 
-// Backend is a back end of iptables.
-type Backend string
-
-// The back ends.
-const (
-	NFT    Backend = "nft"
-	Legacy Backend = "legacy"
-)
-
 // place is one table "filter".
-type place struct {
-	backend Backend
-	family  decision.Family
-}
+type place struct{ xtables.Place }
 
-var places = []place{{NFT, decision.IPv4}, {NFT, decision.IPv6}, {Legacy, decision.IPv4}, {Legacy, decision.IPv6}}
-
-func (p place) String() string {
-	return fmt.Sprintf("iptables (%s), %s, table %s", p.backend, p.family, filterTable)
-}
+var places = func() (all []place) {
+	for _, b := range []xtables.Backend{xtables.NFT, xtables.Legacy} {
+		for _, f := range []decision.Family{decision.IPv4, decision.IPv6} {
+			all = append(all, place{xtables.Place{Backend: b, Family: f, Table: filterTable}})
+		}
+	}
+	return all
+}()
 
 // difference is a change that one of our chains needs.
 type difference struct {

@@ -3,17 +3,16 @@ package hostfilter
 import (
 	"context"
 	"errors"
-	"hash/maphash"
 	"log/slog"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/nft"
+	"github.com/nfqproxy/nfqproxy/datapath/xtables"
 )
 
 const (
@@ -153,8 +152,8 @@ func (k *Keeper) Run(ctx context.Context) error {
 	poll, audit := time.NewTicker(pollInterval), time.NewTicker(auditInterval)
 	defer poll.Stop()
 	defer audit.Stop()
-	legacy := legacyPoll{seed: maphash.MakeSeed()}
-	legacy.changed()
+	legacy := xtables.NewPoll(filterTable)
+	legacy.Changed()
 	k.Sync()
 	for {
 		select {
@@ -167,11 +166,11 @@ func (k *Keeper) Run(ctx context.Context) error {
 		case <-audit.C:
 			k.Sync()
 		case <-events.Changed():
-			settle(ctx, events.Changed())
-			k.of(NFT)
+			nft.Settle(ctx, events.Changed(), quiet, patience, time.After)
+			k.of(xtables.NFT)
 		case <-poll.C:
-			if legacy.changed() {
-				k.of(Legacy)
+			if legacy.Changed() {
+				k.of(xtables.Legacy)
 			}
 			if k.Fault() != "" {
 				k.Sync()
@@ -181,76 +180,15 @@ func (k *Keeper) Run(ctx context.Context) error {
 }
 
 // of checks the tables of a back end.
-func (k *Keeper) of(b Backend) {
+func (k *Keeper) of(b xtables.Backend) {
 	for _, p := range places {
-		if p.backend == b {
+		if p.Backend == b {
 			k.sync(p)
 		}
 	}
 }
 
-// settle waits until no more events arrive.
-func settle(ctx context.Context, events <-chan struct{}) {
-	last := time.After(patience)
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-last:
-			return
-		case <-time.After(quiet):
-			return
-		case <-events:
-		}
-	}
-}
-
 // concerns selects changes of the tables "filter" of iptables-nft.
-func concerns(m netlink.Message) bool {
-	if m.Header.Type>>8 != unix.NFNL_SUBSYS_NFTABLES || m.Header.Type == nft.MessageType(unix.NFT_MSG_NEWGEN) {
-		return false
-	}
-	family, ad, err := nft.Body(m)
-	if err != nil {
-		return true
-	}
-	if family != unix.NFPROTO_IPV4 && family != unix.NFPROTO_IPV6 {
-		return false
-	}
-	for ad.Next() {
-		if ad.Type() == unix.NFTA_TABLE_NAME { // of whatever kind: the first attribute is the table's name
-			return ad.String() == filterTable
-		}
-	}
-	return false
-}
-
-// legacyPoll remembers the legacy tables by a hash of their rules.
-type legacyPoll struct {
-	seed maphash.Seed
-	last uint64
-}
-
-// changed reports whether the rules differ from those of the previous call. Tables that cannot be
-// read count as changed: the next read reports the error.
-func (l *legacyPoll) changed() bool {
-	var h maphash.Hash
-	h.SetSeed(l.seed)
-	for _, p := range places {
-		if p.backend != Legacy {
-			continue
-		}
-		t, err := p.readLegacy()
-		if err != nil {
-			return true
-		}
-		if t != nil {
-			_ = h.WriteByte(byte(p.family))
-			_, _ = h.Write(t.Fingerprint())
-		}
-	}
-	now := h.Sum64()
-	differs := now != l.last
-	l.last = now
-	return differs
+func concerns(e nft.Event) bool {
+	return (e.Family == unix.NFPROTO_IPV4 || e.Family == unix.NFPROTO_IPV6) && e.Table() == filterTable
 }

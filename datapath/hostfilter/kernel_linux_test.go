@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/xtables"
+	"github.com/nfqproxy/nfqproxy/datapath/xtables/xtablestest"
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
@@ -19,58 +21,38 @@ func TestMain(m *testing.M) { netns.Main(m) }
 
 // node is a network namespace with a table "filter" in it.
 type node struct {
-	*testing.T
-	ns *netns.Namespace
+	xtablestest.Node
 	place
 }
 
 // forEach runs a test for each back end and family.
 func forEach(t *testing.T, test func(n node)) {
 	for _, p := range places {
-		t.Run(fmt.Sprintf("%s/%s", p.backend, p.family), func(t *testing.T) {
-			netns.Require(t)
+		t.Run(fmt.Sprintf("%s/%s", p.Backend, p.Family), func(t *testing.T) {
 			netns.RequireTool(t, p.tool())
-			ns, err := netns.New("node")
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = ns.Close() })
-			test(node{t, ns, p})
+			test(node{xtablestest.New(t), p})
 		})
 	}
 }
 
 // tool is the program of the back end: iptables-nft, ip6tables-legacy-save.
 func (p place) tool(suffix ...string) string {
-	name := "iptables"
-	if p.family == decision.IPv6 {
-		name = "ip6tables"
-	}
-	return strings.Join(append([]string{name, string(p.backend)}, suffix...), "-")
-}
-
-func (n node) must(input, name string, args ...string) string {
-	n.Helper()
-	out, err := n.ns.Run(input, name, args...)
-	if err != nil {
-		n.Fatalf("%v\n%s", err, input)
-	}
-	return out
+	return xtablestest.Tool(p.Backend, p.Family, suffix...)
 }
 
 // iptables runs one command of the table's program after the other.
 func (n node) iptables(commands ...string) {
 	n.Helper()
 	for _, c := range commands {
-		n.must("", n.tool(), append([]string{"-w"}, strings.Fields(c)...)...)
+		n.Exec("", n.tool(), append([]string{"-w"}, strings.Fields(c)...)...)
 	}
 }
 
 // save is what the table's program prints, with counters if there are arguments.
 func (n node) save(args ...string) string {
 	n.Helper()
-	out := n.must("", n.tool("save"), append([]string{"-t", "filter"}, args...)...)
-	out = regexp.MustCompile(`(?m)^#.*\n`).ReplaceAllString(out, "")
+	out := n.Exec("", n.tool("save"), append([]string{"-t", "filter"}, args...)...)
+	out = xtablestest.WithoutRemarks(out)
 	if len(args) == 0 {
 		out = regexp.MustCompile(`(?m) \[\d+:\d+\]$`).ReplaceAllString(out, "")
 	}
@@ -79,7 +61,7 @@ func (n node) save(args ...string) string {
 
 func (n node) sync(k *Keeper) {
 	n.Helper()
-	if err := n.ns.Do(func() error { k.Sync(); return nil }); err != nil {
+	if err := n.NS.Do(func() error { k.Sync(); return nil }); err != nil {
 		n.Fatal(err)
 	}
 	if f := k.Fault(); f != "" {
@@ -180,7 +162,7 @@ func TestRules(t *testing.T) {
 		k := keeper(check(31000))
 		n.sync(k)
 		n.saved(withOurs)
-		n.must(n.save(), n.tool("restore"))
+		n.Exec(n.save(), n.tool("restore"))
 		n.saved(withOurs)
 		// Others insert theirs above: ours stay where they are, as kube-proxy's do.
 		n.iptables("-I FORWARD -j DOCKER-USER")
@@ -210,7 +192,7 @@ func TestRestored(t *testing.T) {
 		spec := check(31000)
 		changed := func() (all []string) {
 			n.Helper()
-			if err := n.ns.Do(func() (err error) { all, _, err = n.place.sync(spec, false); return err }); err != nil {
+			if err := n.NS.Do(func() (err error) { all, _, err = n.place.sync(spec, false); return err }); err != nil {
 				n.Fatal(err)
 			}
 			return all
@@ -218,10 +200,10 @@ func TestRestored(t *testing.T) {
 		if all := changed(); len(all) != 4 {
 			n.Errorf("made %q, want two chains and the jumps to them", all)
 		}
-		n.must(n.save(), n.tool("restore"))
+		n.Exec(n.save(), n.tool("restore"))
 		rewritten := []string{"chain NFQPROXY-FORWARD has other rules", "chain NFQPROXY-HEALTHCHECK has other rules"}
 		for _, what := range changed() {
-			if n.backend == Legacy || !slices.Contains(rewritten, what) {
+			if n.Backend == xtables.Legacy || !slices.Contains(rewritten, what) {
 				n.Errorf("restored: %s", what)
 			}
 		}
@@ -241,7 +223,7 @@ func TestConditionalJump(t *testing.T) {
 		const ours = `-A FORWARD -m comment --comment "nfqproxy forwarding rules" -j NFQPROXY-FORWARD`
 		for _, condition := range []string{"-i eth9", "-p tcp", "-m mark --mark 0x1"} {
 			conditional := strings.Replace(ours, "-A FORWARD", "-A FORWARD "+condition, 1)
-			n.must("*filter\n"+strings.Replace(conditional, "-A FORWARD", "-R FORWARD 1", 1)+"\nCOMMIT\n", n.tool("restore"), "--noflush", "-w")
+			n.Exec("*filter\n"+strings.Replace(conditional, "-A FORWARD", "-R FORWARD 1", 1)+"\nCOMMIT\n", n.tool("restore"), "--noflush", "-w")
 			n.sync(k)
 			n.saved(strings.Replace(withOurs, ours, ours+"\n"+conditional, 1))
 			n.iptables("-D FORWARD 2")
@@ -257,7 +239,7 @@ func TestRemove(t *testing.T) {
 		n.sync(keeper(check(31000)))
 		var removed []string
 		remove := func() (err error) { removed, err = Remove(); return err }
-		if err := n.ns.Do(remove); err != nil {
+		if err := n.NS.Do(remove); err != nil {
 			n.Fatal(err)
 		}
 		want := []string{fmt.Sprintf("%s: chain NFQPROXY-FORWARD", n.place), fmt.Sprintf("%s: chain NFQPROXY-HEALTHCHECK", n.place)}
@@ -267,7 +249,7 @@ func TestRemove(t *testing.T) {
 		if got := n.save(); got != before {
 			n.Errorf("left\n%s\nwant\n%s", got, before)
 		}
-		if err := n.ns.Do(remove); err != nil || len(removed) > 0 {
+		if err := n.NS.Do(remove); err != nil || len(removed) > 0 {
 			n.Errorf("removed once more: %q, %v", removed, err)
 		}
 	})
@@ -276,10 +258,10 @@ func TestRemove(t *testing.T) {
 // TestCounters: the rules of others keep their counters.
 func TestCounters(t *testing.T) {
 	forEach(t, func(n node) {
-		if n.place == (place{NFT, decision.IPv6}) {
+		if n.Backend == xtables.NFT && n.Family == decision.IPv6 {
 			n.Skip("ip6tables-nft-restore does not load counters")
 		}
-		n.must("*filter\n:FORWARD DROP [3:180]\n[7:420] -A FORWARD -i eth9 -j ACCEPT\nCOMMIT\n", n.tool("restore"), "--counters")
+		n.Exec("*filter\n:FORWARD DROP [3:180]\n[7:420] -A FORWARD -i eth9 -j ACCEPT\nCOMMIT\n", n.tool("restore"), "--counters")
 		n.sync(keeper(check(31000)))
 		if got := n.save("--counters"); !strings.Contains(got, "[7:420] -A FORWARD -i eth9 -j ACCEPT") {
 			n.Errorf("saved\n%s", got)
@@ -292,20 +274,20 @@ func TestNothingToAccept(t *testing.T) {
 	forEach(t, func(n node) {
 		k := keeper(check(31000))
 		n.sync(k)
-		if n.backend == NFT {
+		if n.Backend == xtables.NFT {
 			netns.RequireTool(n, "nft")
-			if got := n.must("", "nft", "list", "ruleset"); got != "" {
+			if got := n.Exec("", "nft", "list", "ruleset"); got != "" {
 				n.Errorf("nftables has\n%s", got)
 			}
-		} else if got := n.must("", "cat", "/proc/self/net/ip_tables_names", "/proc/self/net/ip6_tables_names"); got != "" {
+		} else if got := n.Exec("", "cat", "/proc/self/net/ip_tables_names", "/proc/self/net/ip6_tables_names"); got != "" {
 			n.Errorf("the tables %q are loaded", got)
 		}
 		// Native tables of the same name whose chains are not iptables' are left alone.
-		if n.backend == NFT {
+		if n.Backend == xtables.NFT {
 			const native = "table ip filter {\n\tchain forward {\n\t\ttype filter hook forward priority filter; policy drop;\n\t}\n\n\tchain FORWARD {\n\t}\n}\n"
-			n.must(native, "nft", "-f", "-")
+			n.Exec(native, "nft", "-f", "-")
 			n.sync(k)
-			if got := n.must("", "nft", "list", "ruleset"); got != native {
+			if got := n.Exec("", "nft", "list", "ruleset"); got != native {
 				n.Errorf("nftables has\n%s", got)
 			}
 		}
@@ -316,14 +298,14 @@ func TestNothingToAccept(t *testing.T) {
 func TestOneChain(t *testing.T) {
 	netns.RequireTool(t, "nft")
 	forEach(t, func(n node) {
-		if n.backend != NFT {
+		if n.Backend != xtables.NFT {
 			n.Skip("the legacy back end has all chains at once")
 		}
-		family := map[decision.Family]string{decision.IPv4: "ip", decision.IPv6: "ip6"}[n.family]
-		n.must(fmt.Sprintf("table %s filter { chain INPUT { type filter hook input priority 0; policy drop; }; }", family), "nft", "-f", "-")
+		family := map[decision.Family]string{decision.IPv4: "ip", decision.IPv6: "ip6"}[n.Family]
+		n.Exec(fmt.Sprintf("table %s filter { chain INPUT { type filter hook input priority 0; policy drop; }; }", family), "nft", "-f", "-")
 		k := keeper(check(31000))
 		n.sync(k)
-		if got := n.must("", "nft", "list", "ruleset"); !strings.Contains(got, "jump NFQPROXY-HEALTHCHECK") || strings.Contains(got, "FORWARD") {
+		if got := n.Exec("", "nft", "list", "ruleset"); !strings.Contains(got, "jump NFQPROXY-HEALTHCHECK") || strings.Contains(got, "FORWARD") {
 			n.Errorf("nftables has\n%s", got)
 		}
 		n.iptables("-P FORWARD DROP")
@@ -338,7 +320,7 @@ func TestOneChain(t *testing.T) {
 func (n node) running(k *Keeper) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- n.ns.Do(func() error { return k.Run(ctx) }) }()
+	go func() { ended <- n.NS.Do(func() error { return k.Run(ctx) }) }()
 	n.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {
@@ -362,10 +344,10 @@ func TestRepair(t *testing.T) {
 			`-R NFQPROXY-FORWARD 2 -i eth9 -m comment --comment "nfqproxy forwarding conntrack rule" -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT`,
 			"-D INPUT 1\n-F NFQPROXY-HEALTHCHECK\n-X NFQPROXY-HEALTHCHECK",
 		} {
-			n.must("*filter\n"+damage+"\nCOMMIT\n", n.tool("restore"), "--noflush", "-w")
+			n.Exec("*filter\n"+damage+"\nCOMMIT\n", n.tool("restore"), "--noflush", "-w")
 			n.eventually(withOurs, k, i+1)
 		}
-		n.must(dockerSaved, n.tool("restore"))
+		n.Exec(dockerSaved, n.tool("restore"))
 		n.eventually(withOurs, k, 7)
 	})
 }
@@ -397,10 +379,10 @@ while [ $i -lt 40 ]; do
 	%[1]s -w -I FORWARD -s %[2]s -j DOCKER-USER
 	%[1]s -w -D FORWARD -s %[2]s -j DOCKER-USER
 	i=$((i+1))
-done`, n.tool(), map[decision.Family]string{decision.IPv4: "192.0.2.1", decision.IPv6: "2001:db8::1"}[n.family]))
+done`, n.tool(), map[decision.Family]string{decision.IPv4: "192.0.2.1", decision.IPv6: "2001:db8::1"}[n.Family]))
 		var output strings.Builder
 		others.Stdout, others.Stderr = &output, &output
-		if err := n.ns.Start(others); err != nil {
+		if err := n.NS.Start(others); err != nil {
 			n.Fatal(err)
 		}
 		ended := make(chan error, 1)

@@ -11,14 +11,9 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/xtables"
 )
 
-// readLegacy reads the table; nil: it does not exist. Reading a table makes the kernel create it,
-// so only an existing one is read.
+// readLegacy reads the table; nil: it does not exist.
 func (p place) readLegacy() (*xtables.Table, error) {
-	names, err := xtables.Names(p.family)
-	if err != nil || !slices.Contains(names, filterTable) {
-		return nil, err
-	}
-	t, err := xtables.Read(p.family, filterTable)
+	t, err := xtables.ReadLoaded(p.Family, filterTable)
 	if errors.Is(err, xtables.ErrChanged) {
 		return nil, errChanged
 	}
@@ -31,12 +26,11 @@ func foundIn(t *xtables.Table) (*found, error) {
 	if t == nil {
 		return f, nil
 	}
-	spans, err := t.Spans()
+	chains, err := t.Chains()
 	if err != nil {
 		return nil, err
 	}
-	starts := t.Starts(spans)
-	for _, s := range spans {
+	for _, s := range chains {
 		switch {
 		case s.Base:
 			f.built[s.Name] = nil
@@ -45,8 +39,8 @@ func foundIn(t *xtables.Table) (*found, error) {
 		default:
 			continue
 		}
-		for i, e := range t.Entries[s.First : s.End-1] {
-			r, err := legacyRule(t.Family, &e, starts)
+		for i, e := range s.Rules {
+			r, err := legacyRule(t.Family, e)
 			if err != nil {
 				return nil, fmt.Errorf("chain %s, rule %d: %w", s.Name, i+1, err)
 			}
@@ -56,12 +50,12 @@ func foundIn(t *xtables.Table) (*found, error) {
 	return f, nil
 }
 
-func legacyRule(f decision.Family, e *xtables.Entry, starts map[uint32]string) (r rule, err error) {
+func legacyRule(f decision.Family, e xtables.Rule) (r rule, err error) {
 	all := false
 	r.Conditions, all = e.Conditions(f)
 	r.other = !all
 	r.accept = e.Target == xtables.StandardTarget && e.Verdict == xtables.Accept
-	r.to, err = e.To(starts)
+	r.to, err = e.To()
 	return r, err
 }
 

@@ -1,9 +1,7 @@
 package hostfilter
 
 import (
-	"bytes"
 	"errors"
-	"strings"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -19,20 +17,21 @@ var hooks = map[string]uint32{"INPUT": 1, "FORWARD": 2}
 func (p place) readNFT(want []chain) (*found, error) {
 	f := newFound()
 	for _, c := range want {
-		hook, there, err := p.hookOf(c.from)
+		from, err := p.chain(c.from)
 		if err != nil {
 			return nil, err
 		}
-		if there && hook == int(hooks[c.from]) {
+		if from != nil && from.Base && from.Type == "filter" && from.Hook == hooks[c.from] {
 			f.built[c.from] = nil
 			if err := p.eachRule(c.from, f.add); err != nil {
 				return nil, err
 			}
 		}
-		if _, there, err = p.hookOf(c.name); err != nil {
+		own, err := p.chain(c.name)
+		if err != nil {
 			return nil, err
 		}
-		if there {
+		if own != nil {
 			f.own[c.name] = nil
 			if err := p.eachRule(c.name, f.add); err != nil {
 				return nil, err
@@ -42,201 +41,87 @@ func (p place) readNFT(want []chain) (*found, error) {
 	return f, nil
 }
 
-// hookOf reports whether the table has the chain, and the hook of a base chain of type filter; -1:
-// no such base chain.
-func (p place) hookOf(name string) (hook int, there bool, err error) {
-	encoder := netlink.NewAttributeEncoder()
-	encoder.ByteOrder = nft.ByteOrder
-	encoder.String(unix.NFTA_CHAIN_TABLE, filterTable)
-	encoder.String(unix.NFTA_CHAIN_NAME, name)
-	attributes, err := encoder.Encode()
-	if err != nil {
-		return 0, false, err
+// chain returns a chain of the table; nil: there is none.
+func (p place) chain(name string) (*nft.Chain, error) {
+	a, err := nft.Get(nft.Family(p.Family), unix.NFT_MSG_GETCHAIN, nft.NamedChain(filterTable, name))
+	if a == nil || err != nil {
+		return nil, err
 	}
-	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
-	if err != nil {
-		return 0, false, err
-	}
-	defer conn.Close() // nothing was written
-	messages, err := conn.Execute(netlink.Message{
-		Header: netlink.Header{Type: nft.MessageType(unix.NFT_MSG_GETCHAIN), Flags: netlink.Request},
-		Data:   append(nft.Header(nft.Family(p.family)), attributes...),
-	})
-	switch {
-	// No chain or table; no nftables.
-	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EINVAL):
-		return 0, false, nil
-	case err != nil:
-		return 0, false, err
-	}
-	hook, kind := -1, ""
-	for _, m := range messages {
-		_, ad, err := nft.Body(m)
-		if err != nil {
-			return 0, false, err
-		}
-		for ad.Next() {
-			switch ad.Type() {
-			case unix.NFTA_CHAIN_TYPE:
-				kind = ad.String()
-			case unix.NFTA_CHAIN_HOOK:
-				ad.Nested(func(h *netlink.AttributeDecoder) error {
-					for h.Next() {
-						if h.Type() == unix.NFTA_HOOK_HOOKNUM {
-							hook = int(h.Uint32())
-						}
-					}
-					return nil
-				})
-			}
-		}
-		if err := ad.Err(); err != nil {
-			return 0, false, err
-		}
-	}
-	if kind != "filter" {
-		hook = -1
-	}
-	return hook, true, nil
+	c := nft.ChainOf(a)
+	return &c, nil
 }
 
 // eachRule calls do for each rule of a chain, in order.
 func (p place) eachRule(chain string, do func(chain string, id uint64, r rule)) error {
-	filter := func(e *netlink.AttributeEncoder) {
-		e.String(unix.NFTA_RULE_TABLE, filterTable)
-		e.String(unix.NFTA_RULE_CHAIN, chain)
-	}
-	return nft.Dump(nft.Family(p.family), unix.NFT_MSG_GETRULE, filter, func(_ uint8, ad *netlink.AttributeDecoder) {
-		table, in, id := "", "", uint64(0)
-		var r decoded
-		for ad.Next() {
-			switch ad.Type() {
-			case unix.NFTA_RULE_TABLE:
-				table = ad.String()
-			case unix.NFTA_RULE_CHAIN:
-				in = ad.String()
-			case unix.NFTA_RULE_HANDLE:
-				id = ad.Uint64()
-			case unix.NFTA_RULE_EXPRESSIONS:
-				ad.Nested(func(list *netlink.AttributeDecoder) error {
-					for list.Next() {
-						list.Nested(r.expression)
-					}
-					return nil
-				})
-			}
-		}
-		if table == filterTable && in == chain {
-			do(chain, id, r.rule)
+	return nft.Dump(nft.Family(p.Family), unix.NFT_MSG_GETRULE, nft.RulesOf(filterTable, chain), func(_ uint8, a nft.Attributes) {
+		if r := nft.RuleOf(a); r.Table == filterTable && r.Chain == chain {
+			do(chain, r.Handle, decode(r.Expressions))
 		}
 	})
 }
 
-// decoded is a rule that is being decoded.
-type decoded struct {
-	rule
-	l4proto bool // the protocol is in the register
-}
-
-// fields are the attributes of an expression's data.
-type fields map[uint16][]byte
-
-func (f fields) u32(t uint16) uint32 {
-	if b := f[t]; len(b) == 4 {
-		return nft.ByteOrder.Uint32(b)
-	}
-	return 0
-}
-
-func (f fields) text(t uint16) string { return strings.TrimRight(string(f[t]), "\x00") }
-
-func (f fields) nested(t uint16) fields {
-	ad, err := netlink.NewAttributeDecoder(f[t])
-	if err != nil {
-		return nil
-	}
-	return fieldsOf(ad)
-}
-
-func fieldsOf(ad *netlink.AttributeDecoder) fields {
-	f := make(fields)
-	for ad.Next() {
-		f[ad.Type()] = bytes.Clone(ad.Bytes())
-	}
-	return f
-}
-
-func (r *decoded) expression(ad *netlink.AttributeDecoder) error {
-	e := fieldsOf(ad)
-	data := e.nested(unix.NFTA_EXPR_DATA)
-	switch e.text(unix.NFTA_EXPR_NAME) {
-	case "counter":
-	case "match":
-		r.Matches = append(r.Matches, xtables.Extension{
-			Name: data.text(unix.NFTA_MATCH_NAME), Revision: uint8(data.u32(unix.NFTA_MATCH_REV)), Data: data[unix.NFTA_MATCH_INFO],
-		})
-	case "meta":
-		r.l4proto = data.u32(unix.NFTA_META_KEY) == unix.NFT_META_L4PROTO
-		r.other = r.other || !r.l4proto
-	case "cmp":
-		value := data.nested(unix.NFTA_CMP_DATA)[unix.NFTA_DATA_VALUE]
-		if !r.l4proto || data.u32(unix.NFTA_CMP_OP) != unix.NFT_CMP_EQ || len(value) != 1 {
-			r.other = true
-			break
-		}
-		r.other = r.other || r.Protocol != 0 || value[0] == 0
-		r.Protocol = value[0]
-	case "immediate":
-		verdict := data.nested(unix.NFTA_IMMEDIATE_DATA).nested(unix.NFTA_DATA_VERDICT)
-		switch int32(verdict.u32(unix.NFTA_VERDICT_CODE)) {
-		case nfAccept:
-			r.accept, r.to = true, ""
-		case unix.NFT_JUMP:
-			r.accept, r.to = false, verdict.text(unix.NFTA_VERDICT_CHAIN)
+// decode returns the rule of these expressions.
+func decode(expressions []nft.Expression) (r rule) {
+	l4proto := false // the protocol is in the register
+	for _, e := range expressions {
+		data := nft.Parse(e.Data)
+		switch e.Name {
+		case "counter":
+		case "match":
+			r.Matches = append(r.Matches, xtables.Extension{
+				Name: data.Text(unix.NFTA_MATCH_NAME), Revision: uint8(data.Uint32(unix.NFTA_MATCH_REV)), Data: data[unix.NFTA_MATCH_INFO],
+			})
+		case "meta":
+			l4proto = data.Uint32(unix.NFTA_META_KEY) == unix.NFT_META_L4PROTO
+			r.other = r.other || !l4proto
+		case "cmp":
+			value := data.Nested(unix.NFTA_CMP_DATA)[unix.NFTA_DATA_VALUE]
+			if !l4proto || data.Uint32(unix.NFTA_CMP_OP) != unix.NFT_CMP_EQ || len(value) != 1 {
+				r.other = true
+				break
+			}
+			r.other = r.other || r.Protocol != 0 || value[0] == 0
+			r.Protocol = value[0]
+		case "immediate":
+			verdict := data.Nested(unix.NFTA_IMMEDIATE_DATA).Nested(unix.NFTA_DATA_VERDICT)
+			switch int32(verdict.Uint32(unix.NFTA_VERDICT_CODE)) {
+			case nft.Accept:
+				r.accept, r.to = true, ""
+			case unix.NFT_JUMP:
+				r.accept, r.to = false, verdict.Text(unix.NFTA_VERDICT_CHAIN)
+			default:
+				r.other = true
+			}
 		default:
 			r.other = true
 		}
-	default:
-		r.other = true
 	}
-	return nil
+	return r
 }
-
-const nfAccept = 1 // NF_ACCEPT (linux/netfilter.h)
 
 // changeNFT makes the changes in one transaction.
 func (p place) changeNFT(differences []difference) error {
 	var t nft.Transaction
+	family := nft.Family(p.Family)
 	for _, d := range differences {
-		named := func(e *netlink.AttributeEncoder) {
-			e.String(unix.NFTA_CHAIN_TABLE, filterTable)
-			e.String(unix.NFTA_CHAIN_NAME, d.name)
-		}
-		rulesOf := func(e *netlink.AttributeEncoder) {
-			e.String(unix.NFTA_RULE_TABLE, filterTable)
-			e.String(unix.NFTA_RULE_CHAIN, d.name)
-		}
+		chain, rules := nft.NamedChain(filterTable, d.name), nft.RulesOf(filterTable, d.name)
 		if d.remove {
 			for _, id := range d.jumps {
-				t.Add(nft.Family(p.family), unix.NFT_MSG_DELRULE, 0, func(e *netlink.AttributeEncoder) {
-					e.String(unix.NFTA_RULE_TABLE, filterTable)
-					e.String(unix.NFTA_RULE_CHAIN, d.from)
-					e.Uint64(unix.NFTA_RULE_HANDLE, id)
-				})
+				t.Add(family, unix.NFT_MSG_DELRULE, 0, nft.NumberedRule(filterTable, d.from, id))
 			}
-			t.Add(nft.Family(p.family), unix.NFT_MSG_DELRULE, 0, rulesOf)
-			t.Add(nft.Family(p.family), unix.NFT_MSG_DELCHAIN, 0, named)
+			t.Add(family, unix.NFT_MSG_DELRULE, 0, rules)
+			t.Add(family, unix.NFT_MSG_DELCHAIN, 0, chain)
 			continue
 		}
 		if d.create {
-			t.Add(nft.Family(p.family), unix.NFT_MSG_NEWCHAIN, netlink.Create, named)
+			t.Add(family, unix.NFT_MSG_NEWCHAIN, netlink.Create, chain)
 		}
 		if d.refill && !d.create {
-			t.Add(nft.Family(p.family), unix.NFT_MSG_DELRULE, 0, rulesOf)
+			t.Add(family, unix.NFT_MSG_DELRULE, 0, rules)
 		}
 		if d.refill {
 			for _, c := range d.want {
-				p.addRule(&t, d.name, netlink.Append, c, nfAccept, "")
+				p.addRule(&t, d.name, netlink.Append, c, nft.Accept, "")
 			}
 		}
 		if d.hook { // without NLM_F_APPEND: at the top
@@ -244,7 +129,7 @@ func (p place) changeNFT(differences []difference) error {
 		}
 	}
 	err := t.Run()
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EEXIST) || errors.Is(err, unix.ERESTART) {
+	if nft.IsChanged(err) {
 		return errors.Join(errChanged, err)
 	}
 	return err
@@ -253,9 +138,8 @@ func (p place) changeNFT(differences []difference) error {
 // addRule adds a rule in the form that iptables-nft gives it: matches in xtables' structs, a
 // counter and a verdict.
 func (p place) addRule(t *nft.Transaction, chain string, flags netlink.HeaderFlags, c xtables.Conditions, verdict int32, to string) {
-	t.Add(nft.Family(p.family), unix.NFT_MSG_NEWRULE, netlink.Create|flags, func(e *netlink.AttributeEncoder) {
-		e.String(unix.NFTA_RULE_TABLE, filterTable)
-		e.String(unix.NFTA_RULE_CHAIN, chain)
+	t.Add(nft.Family(p.Family), unix.NFT_MSG_NEWRULE, netlink.Create|flags, func(e *netlink.AttributeEncoder) {
+		nft.RulesOf(filterTable, chain)(e)
 		e.Nested(unix.NFTA_RULE_EXPRESSIONS, func(e *netlink.AttributeEncoder) error {
 			if c.Protocol != 0 {
 				expression(e, "meta", func(e *netlink.AttributeEncoder) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/nfqproxy/nfqproxy/datapath/nft"
+	"github.com/nfqproxy/nfqproxy/datapath/xtables"
 )
 
 // errChanged reports that a table changed since it was read.
@@ -17,7 +18,7 @@ const maxAttempts = 10
 // sync corrects the table and returns the changes; absent: it has none of the chains that could
 // jump to ours.
 func (p place) sync(spec Spec, remove bool) (changed []string, absent bool, err error) {
-	want := spec.chains(p.family)
+	want := spec.chains(p.Family)
 	for range maxAttempts {
 		var f *found
 		if f, err = p.read(want); err == nil {
@@ -25,7 +26,7 @@ func (p place) sync(spec Spec, remove bool) (changed []string, absent bool, err 
 			if len(differences) == 0 {
 				return changed, len(f.built) == 0, nil
 			}
-			if p.backend == NFT {
+			if p.Backend == xtables.NFT {
 				err = p.changeNFT(differences)
 			} else {
 				err = p.changeLegacy(want, remove)
@@ -47,7 +48,7 @@ func (p place) sync(spec Spec, remove bool) (changed []string, absent bool, err 
 }
 
 func (p place) read(want []chain) (*found, error) {
-	if p.backend == NFT {
+	if p.Backend == xtables.NFT {
 		return p.readNFT(want)
 	}
 	t, err := p.readLegacy()

@@ -82,7 +82,7 @@ func (t *translator) Translate(p *decision.Packet, endpoint netip.AddrPort, out 
 	a := t.evaluator.Evaluate(t.follower.Rules(), p, endpoint, out, mark)
 	switch {
 	case a.Unknown != "":
-		t.follower.LogUnknown(a)
+		t.follower.logUnknown(a)
 		return hostnet.SourceTranslation{Unknown: true}
 	case a.Rule == nil:
 		return hostnet.SourceTranslation{}
@@ -174,9 +174,9 @@ func (f *Follower) compile() {
 	f.named.Clear() // the rules are new objects, even if their text is the same
 }
 
-// LogUnknown logs that a rule's effect on a flow is unknown: once for each rule. It does not wait
+// logUnknown logs that a rule's effect on a flow is unknown: once for each rule. It does not wait
 // for rules that are being read.
-func (f *Follower) LogUnknown(a hostnat.Result) {
+func (f *Follower) logUnknown(a hostnat.Result) {
 	if _, named := f.named.LoadOrStore(a.Rule, true); named {
 		return
 	}

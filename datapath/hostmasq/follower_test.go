@@ -191,7 +191,7 @@ func TestUnknownDoesNotWait(t *testing.T) {
 	f, log := newFollower(s)
 	s.reading = func() {
 		for range 2 {
-			f.LogUnknown(answer(f))
+			f.logUnknown(answer(f))
 		}
 	}
 	if err := f.read(); err != nil {

@@ -28,58 +28,55 @@ func Family(f decision.Family) uint8 {
 	return unix.NFPROTO_IPV4
 }
 
-// Header is a struct nfgenmsg (linux/netfilter/nfnetlink.h) for a family (NFPROTO_...).
-func Header(family uint8) []byte { return []byte{family, unix.NFNETLINK_V0, 0, 0} }
+// Data is the data of a message: a struct nfgenmsg (linux/netfilter/nfnetlink.h) for a family
+// (NFPROTO_...), and attributes, which may be nil.
+func Data(family uint8, attributes Encode) ([]byte, error) {
+	encoder := netlink.NewAttributeEncoder()
+	encoder.ByteOrder = ByteOrder
+	if attributes != nil {
+		attributes(encoder)
+	}
+	b, err := encoder.Encode()
+	return append([]byte{family, unix.NFNETLINK_V0, 0, 0}, b...), err
+}
 
-// MessageType is the type of a message of a kind (NFT_MSG_...).
-func MessageType(kind int) netlink.HeaderType {
+// messageType is the type of a message of a kind (NFT_MSG_...).
+func messageType(kind int) netlink.HeaderType {
 	return netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | kind)
 }
 
-// Body splits a message of nftables into its family and its attributes.
-func Body(m netlink.Message) (family uint8, attributes *netlink.AttributeDecoder, err error) {
+// body splits a message of nftables into its family and its attributes.
+func body(m netlink.Message) (family uint8, a Attributes, err error) {
 	if len(m.Data) < headerSize {
 		return 0, nil, errors.New("truncated message from the kernel")
 	}
-	attributes, err = netlink.NewAttributeDecoder(m.Data[headerSize:])
-	if err != nil {
-		return 0, nil, err
-	}
-	attributes.ByteOrder = ByteOrder
-	return m.Data[0], attributes, nil
+	a, err = parse(m.Data[headerSize:])
+	return m.Data[0], a, err
 }
 
 // Generation numbers the rules of the calling thread's network namespace: each transaction makes a
 // new one. The results of several dumps are consistent if the generation is the same before and
 // after. It is 0 where there is no nftables.
 func Generation() (uint32, error) {
-	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
-	if err != nil {
+	a, err := Get(unix.NFPROTO_UNSPEC, unix.NFT_MSG_GETGEN, nil)
+	if a == nil || err != nil {
 		return 0, err
 	}
-	defer conn.Close()
-	messages, err := conn.Execute(netlink.Message{
-		Header: netlink.Header{Type: MessageType(unix.NFT_MSG_GETGEN), Flags: netlink.Request},
-		Data:   Header(unix.NFPROTO_UNSPEC),
-	})
-	switch {
-	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EINVAL):
-		return 0, nil
-	case err != nil:
-		return 0, err
+	if !a.Has(unix.NFTA_GEN_ID) {
+		return 0, errors.New("the kernel does not report the generation of its rules")
 	}
-	for _, m := range messages {
-		_, attributes, err := Body(m)
-		if err != nil {
-			return 0, err
-		}
-		for attributes.Next() {
-			if attributes.Type() == unix.NFTA_GEN_ID {
-				return attributes.Uint32(), attributes.Err()
-			}
-		}
+	return a.Uint32(unix.NFTA_GEN_ID), nil
+}
+
+// Get requests one object of a kind (NFT_MSG_GET...) in the calling thread's network namespace; nil:
+// there is no such object, or no nftables. It needs CAP_NET_ADMIN.
+func Get(family uint8, kind int, names Encode) (Attributes, error) {
+	messages, err := execute(family, kind, 0, names)
+	if len(messages) == 0 || err != nil {
+		return nil, err
 	}
-	return 0, errors.New("the kernel does not report the generation of its rules")
+	_, a, err := body(messages[0])
+	return a, err
 }
 
 // Dump requests all objects of a kind (NFT_MSG_GET...), of a family or with NFPROTO_UNSPEC of all,
@@ -87,9 +84,9 @@ func Generation() (uint32, error) {
 // the filter, which may be nil: check the objects. If the rules change during the dump, it is
 // repeated before any object is passed on. It needs CAP_NET_ADMIN. It is no error if there is no
 // such table, or no nftables.
-func Dump(family uint8, kind int, filter func(*netlink.AttributeEncoder), each func(family uint8, attributes *netlink.AttributeDecoder)) error {
+func Dump(family uint8, kind int, filter Encode, each func(family uint8, a Attributes)) error {
 	for range maxAttempts {
-		messages, err := dump(family, kind, filter)
+		messages, err := execute(family, kind, netlink.Dump, filter)
 		if err != nil {
 			return err
 		}
@@ -102,26 +99,19 @@ func Dump(family uint8, kind int, filter func(*netlink.AttributeEncoder), each f
 
 // DumpOnce is Dump for callers that compare the [Generation]: if the rules changed, some objects
 // may be older than the rest, come twice, or be missing.
-func DumpOnce(family uint8, kind int, filter func(*netlink.AttributeEncoder), each func(family uint8, attributes *netlink.AttributeDecoder)) error {
-	messages, err := dump(family, kind, filter)
+func DumpOnce(family uint8, kind int, filter Encode, each func(family uint8, a Attributes)) error {
+	messages, err := execute(family, kind, netlink.Dump, filter)
 	if err != nil {
 		return err
 	}
 	return handOver(messages, each)
 }
 
-// dump returns the kernel's replies; none if there are no such objects.
-func dump(family uint8, kind int, filter func(*netlink.AttributeEncoder)) ([]netlink.Message, error) {
-	data := Header(family)
-	if filter != nil {
-		encoder := netlink.NewAttributeEncoder()
-		encoder.ByteOrder = ByteOrder
-		filter(encoder)
-		attributes, err := encoder.Encode()
-		if err != nil {
-			return nil, err
-		}
-		data = append(data, attributes...)
+// execute returns the kernel's replies to a request; none if there are no such objects.
+func execute(family uint8, kind int, flags netlink.HeaderFlags, filter Encode) ([]netlink.Message, error) {
+	data, err := Data(family, filter)
+	if err != nil {
+		return nil, err
 	}
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {
@@ -129,7 +119,7 @@ func dump(family uint8, kind int, filter func(*netlink.AttributeEncoder)) ([]net
 	}
 	defer conn.Close()
 	messages, err := conn.Execute(netlink.Message{
-		Header: netlink.Header{Type: MessageType(kind), Flags: netlink.Request | netlink.Dump},
+		Header: netlink.Header{Type: messageType(kind), Flags: netlink.Request | flags},
 		Data:   data,
 	})
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL) {
@@ -138,16 +128,13 @@ func dump(family uint8, kind int, filter func(*netlink.AttributeEncoder)) ([]net
 	return messages, err
 }
 
-func handOver(messages []netlink.Message, each func(family uint8, attributes *netlink.AttributeDecoder)) error {
+func handOver(messages []netlink.Message, each func(family uint8, a Attributes)) error {
 	for _, m := range messages {
-		family, attributes, err := Body(m)
+		family, a, err := body(m)
 		if err != nil {
 			return err
 		}
-		each(family, attributes)
-		if err := attributes.Err(); err != nil {
-			return err
-		}
+		each(family, a)
 	}
 	return nil
 }

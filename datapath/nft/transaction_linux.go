@@ -17,23 +17,20 @@ type Transaction struct {
 
 // Add adds a message of a kind (NFT_MSG_NEW..., NFT_MSG_DEL...) for a family (NFPROTO_...).
 // The flags are those besides netlink.Request.
-func (t *Transaction) Add(family uint8, kind int, flags netlink.HeaderFlags, attributes func(*netlink.AttributeEncoder)) {
-	encoder := netlink.NewAttributeEncoder()
-	encoder.ByteOrder = ByteOrder
-	attributes(encoder)
-	data, err := encoder.Encode()
+func (t *Transaction) Add(family uint8, kind int, flags netlink.HeaderFlags, attributes Encode) {
+	data, err := Data(family, attributes)
 	t.err = errors.Join(t.err, err)
 	t.messages = append(t.messages, netlink.Message{
-		Header: netlink.Header{Type: MessageType(kind), Flags: netlink.Request | flags},
-		Data:   append(Header(family), data...),
+		Header: netlink.Header{Type: messageType(kind), Flags: netlink.Request | flags},
+		Data:   data,
 	})
 }
 
 // Empty reports that there is no message.
 func (t *Transaction) Empty() bool { return len(t.messages) == 0 }
 
-// Run sends the transaction in the calling thread's network namespace. ENOENT, EBUSY and ERESTART
-// mean that another program has changed the rules meanwhile. It needs CAP_NET_ADMIN.
+// Run sends the transaction in the calling thread's network namespace; see [IsChanged] for its
+// errors. It needs CAP_NET_ADMIN.
 func (t *Transaction) Run() error {
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {
@@ -79,6 +76,17 @@ func (t *Transaction) RunOn(conn *netlink.Conn) error {
 	}
 	_, err := conn.Receive()
 	return err
+}
+
+// IsChanged reports whether an error of [Dump] or [Transaction.Run] means that another program changed the
+// rules meanwhile.
+func IsChanged(err error) bool {
+	for _, cause := range []error{ErrChanged, unix.ENOENT, unix.EBUSY, unix.EEXIST, unix.ERESTART} {
+		if errors.Is(err, cause) {
+			return true
+		}
+	}
+	return false
 }
 
 func forceWriteBuffer(conn *netlink.Conn, size int) error {

@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -19,9 +20,20 @@ type Watch struct {
 	done    chan struct{} // closed when no more events are received
 }
 
-// NewWatch watches the calling thread's network namespace. concerns selects the relevant messages;
+// Event is a change of an object.
+type Event struct {
+	Family uint8  // NFPROTO_...
+	Kind   int    // NFT_MSG_NEW..., NFT_MSG_DEL...
+	Port   uint32 // the netlink port of the connection that made the change (nf_tables_api.c, nft_ctx)
+	Attributes
+}
+
+// Table is the name of the object's table: the first attribute of objects of any kind.
+func (e Event) Table() string { return e.Text(unix.NFTA_TABLE_NAME) }
+
+// NewWatch watches the calling thread's network namespace. concerns selects the relevant events;
 // it is called in another goroutine. It needs CAP_NET_ADMIN.
-func NewWatch(concerns func(netlink.Message) bool) (*Watch, error) {
+func NewWatch(concerns func(Event) bool) (*Watch, error) {
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {
 		return nil, fmt.Errorf("watch nftables: %w", err)
@@ -44,7 +56,7 @@ func (w *Watch) Failed() <-chan error { return w.failed }
 // SetReadBuffer sets the size of the socket's receive buffer, in bytes.
 func (w *Watch) SetReadBuffer(size int) error { return w.conn.SetReadBuffer(size) }
 
-func (w *Watch) run(concerns func(netlink.Message) bool) {
+func (w *Watch) run(concerns func(Event) bool) {
 	defer close(w.done)
 	for {
 		messages, err := w.conn.Receive()
@@ -58,9 +70,35 @@ func (w *Watch) run(concerns func(netlink.Message) bool) {
 			return
 		}
 		for _, m := range messages {
-			if concerns(m) {
+			if Concerns(m, concerns) {
 				w.notify()
 			}
+		}
+	}
+}
+
+// Concerns reports whether a message is an event that concerns selects, or malformed.
+func Concerns(m netlink.Message, concerns func(Event) bool) bool {
+	if m.Header.Type>>8 != unix.NFNL_SUBSYS_NFTABLES || m.Header.Type == messageType(unix.NFT_MSG_NEWGEN) {
+		return false // every transaction ends with its generation
+	}
+	family, a, err := body(m)
+	return err != nil || concerns(Event{family, int(m.Header.Type & 0xff), m.Header.PID, a})
+}
+
+// Settle waits until no event came for the time quiet, at most for the time patience: programs add
+// their rules one by one. after is [time.After]. The result is false if the context has ended.
+func Settle(ctx context.Context, events <-chan struct{}, quiet, patience time.Duration, after func(time.Duration) <-chan time.Time) bool {
+	last := after(patience)
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-last:
+			return true
+		case <-after(quiet):
+			return true
+		case <-events:
 		}
 	}
 }

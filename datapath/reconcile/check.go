@@ -27,13 +27,7 @@ const (
 	ServiceGone
 	// MasqueradeGone: we masqueraded it to an address that the node no longer has.
 	MasqueradeGone
-	reasons
 )
-
-// Reasons are all reasons for removing a flow.
-func Reasons() []Reason {
-	return []Reason{EndpointGone, Untranslated, Unanswered, ServiceGone, MasqueradeGone}
-}
 
 // String returns the reason as in a metric's label.
 func (r Reason) String() string {

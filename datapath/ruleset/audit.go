@@ -9,6 +9,7 @@ import (
 	"github.com/google/nftables"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/hostnet"
 	"github.com/nfqproxy/nfqproxy/datapath/nft"
 )
 
@@ -136,13 +137,13 @@ func (r *Ruleset) compare(t *decision.Table) (*damage, error) {
 		}
 	}
 	should := (&Ruleset{sets: r.sets}).difference(t)
-	r.sets.noteReversePath(should, ReversePath{}, r.reversePath)
+	r.sets.noteReversePath(should, hostnet.ReversePath{}, r.reversePath)
 	for _, s := range r.sets.all() {
 		definition, there := is.sets[s.name]
 		switch {
 		case !there:
 			d.found, d.sets = append(d.found, "set "+s.name+" is missing"), append(d.sets, s)
-			maps.Copy(d.elementsOf(s), should[s])
+			d.elements[s] = should[s]
 			continue
 		case definition != r.loaded.sets[s.name]:
 			d.found, d.gone = append(d.found, "set "+s.name+" has another definition"), true
@@ -157,13 +158,13 @@ func (r *Ruleset) compare(t *decision.Table) (*damage, error) {
 		missing, foreign := 0, 0
 		for key := range should[s] {
 			if !have[key] {
-				d.elementsOf(s)[key] = true
+				d.elements.note(s, key, false, true)
 				missing++
 			}
 		}
 		for key := range have {
 			if !should[s][key] {
-				d.elementsOf(s)[key] = false
+				d.elements.note(s, key, true, false)
 				foreign++
 			}
 		}
@@ -172,13 +173,6 @@ func (r *Ruleset) compare(t *decision.Table) (*damage, error) {
 		}
 	}
 	return d, nil
-}
-
-func (d *damage) elementsOf(s *set) map[string]bool {
-	if d.elements[s] == nil {
-		d.elements[s] = make(map[string]bool)
-	}
-	return d.elements[s]
 }
 
 // reinstall loads the table again, without elements.

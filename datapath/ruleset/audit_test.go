@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -84,18 +83,8 @@ func intact(t *testing.T, r *Ruleset, table *decision.Table) {
 func chainHandles(t *testing.T) map[string]uint64 {
 	t.Helper()
 	handles := make(map[string]uint64)
-	err := nft.Dump(unix.NFPROTO_INET, unix.NFT_MSG_GETCHAIN, nil, func(_ uint8, ad *netlink.AttributeDecoder) {
-		var name string
-		var handle uint64
-		for ad.Next() {
-			switch ad.Type() {
-			case unix.NFTA_CHAIN_NAME:
-				name = ad.String()
-			case unix.NFTA_CHAIN_HANDLE:
-				handle = ad.Uint64()
-			}
-		}
-		handles[name] = handle
+	err := nft.Dump(unix.NFPROTO_INET, unix.NFT_MSG_GETCHAIN, nil, func(_ uint8, a nft.Attributes) {
+		handles[a.Text(unix.NFTA_CHAIN_NAME)] = a.Uint64(unix.NFTA_CHAIN_HANDLE)
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -136,12 +125,7 @@ func TestDamage(t *testing.T) {
 		"delete and reload the host's": {"flush ruleset\nadd table inet filter\nadd chain inet filter input { type filter hook input priority 0; }", "the table is missing or dormant", true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inNamespace(t, func() error {
-				r, err := install(onlyServices())
-				if err != nil {
-					return err
-				}
-				defer r.Remove() // the namespace goes anyway
+			installed(t, onlyServices(), func(r *Ruleset) error {
 				table := decision.NewTable(1, time.Time{}, auditNode, services(30))
 				if err := r.Follow(table); err != nil {
 					return err
@@ -176,12 +160,7 @@ func TestDamage(t *testing.T) {
 // brings everything into line with the table that could not be followed.
 func TestFollowFindsDamage(t *testing.T) {
 	netns.RequireTool(t, "nft")
-	inNamespace(t, func() error {
-		r, err := install(spec())
-		if err != nil {
-			return err
-		}
-		defer r.Remove() // the namespace goes anyway
+	installed(t, spec(), func(r *Ruleset) error {
 		for i, script := range []string{"flush ruleset", "delete table inet nfqproxy\nadd table inet nfqproxy", "delete element inet nfqproxy nodeport4 { tcp . 30000 }"} {
 			if err := r.Follow(decision.NewTable(1, time.Time{}, auditNode, services(5))); err != nil {
 				t.Fatal(err)
@@ -204,12 +183,7 @@ func TestFollowFindsDamage(t *testing.T) {
 // damage, and most of them are not even looked at.
 func TestNoDamage(t *testing.T) {
 	netns.RequireTool(t, "nft")
-	inNamespace(t, func() error {
-		r, err := install(onlyServices())
-		if err != nil {
-			return err
-		}
-		defer r.Remove() // the namespace goes anyway
+	installed(t, onlyServices(), func(r *Ruleset) error {
 		seen, err := OpenSeen()
 		if err != nil {
 			return err
@@ -258,12 +232,7 @@ func TestNoDamage(t *testing.T) {
 func TestFlushAndReload(t *testing.T) {
 	netns.RequireTool(t, "nft")
 	netns.RequireTool(t, "sh")
-	inNamespace(t, func() error {
-		r, err := install(spec())
-		if err != nil {
-			return err
-		}
-		defer r.Remove() // the namespace goes anyway
+	installed(t, spec(), func(r *Ruleset) error {
 		// Started by this thread, it runs in its namespace.
 		others := exec.Command("sh", "-ec", `i=0
 while [ $i -lt 40 ]; do
@@ -312,12 +281,7 @@ done`)
 // rules, also behind a change of ours.
 func TestAuditWithoutEvent(t *testing.T) {
 	netns.RequireTool(t, "nft")
-	inNamespace(t, func() error {
-		r, err := install(spec())
-		if err != nil {
-			return err
-		}
-		defer r.Remove() // the namespace goes anyway
+	installed(t, spec(), func(r *Ruleset) error {
 		table := decision.NewTable(1, time.Time{}, auditNode, services(3))
 		for i := range 3 {
 			if done, err := r.Audit(table, false); err != nil || i > 0 && !done.None() {

@@ -125,45 +125,51 @@ func sctpInit() clause {
 	}}
 }
 
-// daddrIn matches destinations in a prefix given by its first bytes.
+// daddrIn and saddrIn match addresses in a prefix given by its first bytes.
 func (f family) daddrIn(prefix string, mask, value []byte) clause {
-	return clause{f.name + " daddr " + prefix, []expr.Any{
-		payload(network, f.dst, uint32(len(mask)), reg),
+	return f.addrIn("daddr "+prefix, f.dst, mask, value)
+}
+
+func (f family) saddrIn(prefix string, mask, value []byte) clause {
+	return f.addrIn("saddr "+prefix, f.src, mask, value)
+}
+
+func (f family) addrIn(text string, offset uint32, mask, value []byte) clause {
+	return clause{f.name + " " + text, []expr.Any{
+		payload(network, offset, uint32(len(mask)), reg),
 		&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: uint32(len(mask)), Mask: mask, Xor: make([]byte, len(mask))},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: reg, Data: value},
 	}}
 }
 
 // keyed is a clause that loads a set key into the registers from [key] on.
-type keyed struct {
-	text  string
-	exprs []expr.Any
+type keyed clause
+
+// headerField is a field that differs between a packet and its reply.
+type headerField struct {
+	name   string // as nft names it
+	offset uint32 // in its header
 }
 
 // flowKey is the packet's tuple: addresses and ports of the headers.
 func (f family) flowKey() keyed {
-	w := f.words()
-	return keyed{
-		fmt.Sprintf("%s saddr . %s daddr . udp sport . udp dport", f.name, f.name),
-		[]expr.Any{
-			payload(network, f.src, f.addrLen, key),
-			payload(network, f.dst, f.addrLen, key+w),
-			payload(transport, 0, 2, key+2*w),
-			payload(transport, 2, 2, key+2*w+1),
-		},
-	}
+	return f.tupleKey(headerField{"saddr", f.src}, headerField{"daddr", f.dst}, headerField{"sport", 0}, headerField{"dport", 2})
 }
 
 // replyKey is the tuple of the replies to this packet.
 func (f family) replyKey() keyed {
+	return f.tupleKey(headerField{"daddr", f.dst}, headerField{"saddr", f.src}, headerField{"dport", 2}, headerField{"sport", 0})
+}
+
+func (f family) tupleKey(addr1, addr2, port1, port2 headerField) keyed {
 	w := f.words()
 	return keyed{
-		fmt.Sprintf("%s daddr . %s saddr . udp dport . udp sport", f.name, f.name),
+		fmt.Sprintf("%s %s . %s %s . udp %s . udp %s", f.name, addr1.name, f.name, addr2.name, port1.name, port2.name),
 		[]expr.Any{
-			payload(network, f.dst, f.addrLen, key),
-			payload(network, f.src, f.addrLen, key+w),
-			payload(transport, 2, 2, key+2*w),
-			payload(transport, 0, 2, key+2*w+1),
+			payload(network, addr1.offset, f.addrLen, key),
+			payload(network, addr2.offset, f.addrLen, key+w),
+			payload(transport, port1.offset, 2, key+2*w),
+			payload(transport, port2.offset, 2, key+2*w+1),
 		},
 	}
 }
@@ -193,16 +199,19 @@ func (f family) daddrKey() keyed {
 	return keyed{f.name + " daddr", []expr.Any{payload(network, f.dst, f.addrLen, key)}}
 }
 
+// then adds an expression that uses the key.
+func (k keyed) then(text string, e expr.Any) clause {
+	return clause{text, append(k.exprs[:len(k.exprs):len(k.exprs)], e)}
+}
+
 // in matches if the set holds the key.
 func (k keyed) in(s *set) clause {
-	return clause{k.text + " @" + s.name, append(k.exprs[:len(k.exprs):len(k.exprs)],
-		&expr.Lookup{SourceRegister: key, SetName: s.name, SetID: s.id()})}
+	return k.then(k.text+" @"+s.name, &expr.Lookup{SourceRegister: key, SetName: s.name, SetID: s.id()})
 }
 
 // notIn matches if the set does not hold the key.
 func (k keyed) notIn(s *set) clause {
-	return clause{k.text + " != @" + s.name, append(k.exprs[:len(k.exprs):len(k.exprs)],
-		&expr.Lookup{SourceRegister: key, SetName: s.name, SetID: s.id(), Invert: true})}
+	return k.then(k.text+" != @"+s.name, &expr.Lookup{SourceRegister: key, SetName: s.name, SetID: s.id(), Invert: true})
 }
 
 // Operations on sets from within rules (enum nft_dynset_ops).
@@ -218,8 +227,7 @@ func (k keyed) refreshed(s *set) clause { return k.dynset("update", opUpdate, s)
 func (k keyed) deleted(s *set) clause { return k.dynset("delete", opDelete, s) }
 
 func (k keyed) dynset(verb string, op uint32, s *set) clause {
-	return clause{fmt.Sprintf("%s @%s { %s }", verb, s.name, k.text), append(k.exprs[:len(k.exprs):len(k.exprs)],
-		&expr.Dynset{SrcRegKey: key, SetName: s.name, SetID: s.id(), Operation: op})}
+	return k.then(fmt.Sprintf("%s @%s { %s }", verb, s.name, k.text), &expr.Dynset{SrcRegKey: key, SetName: s.name, SetID: s.id(), Operation: op})
 }
 
 // bits matches if any (or none) of the bits are set in what load puts into reg.

@@ -45,16 +45,17 @@ func (r *Ruleset) difference(t *decision.Table) difference {
 	if r.followed != nil {
 		had, hadLocal = r.followed.NodePortAddresses(), r.followed.Node().Addresses
 	}
-	r.noteAddresses(diff, func(f *familySets) *set { return f.nodePortAddr }, had, t.NodePortAddresses())
-	r.noteAddresses(diff, func(f *familySets) *set { return f.local }, hadLocal, t.Node().Addresses)
+	nodePortAddr := func(a netip.Addr) *set { return r.sets.of(familyOf(a)).nodePortAddr }
+	local := func(a netip.Addr) *set { return r.sets.of(familyOf(a)).local }
+	noteAll(diff, nodePortAddr, addrBytes, had, t.NodePortAddresses())
+	noteAll(diff, local, addrBytes, hadLocal, t.Node().Addresses)
 	return diff
 }
 
-// noteAddresses records the addresses to add to one of the sets of their family, and those to
-// remove.
-func (r *Ruleset) noteAddresses(diff difference, of func(*familySets) *set, had, has []netip.Addr) {
-	for _, a := range slices.Concat(had, has) {
-		diff.note(of(r.sets.of(familyOf(a))), addrBytes(a), slices.Contains(had, a), slices.Contains(has, a))
+// noteAll records the members to add to the set of each, by its key, and those to remove.
+func noteAll[T comparable](diff difference, of func(T) *set, key func(T) string, had, has []T) {
+	for _, v := range slices.Concat(had, has) {
+		diff.note(of(v), key(v), slices.Contains(had, v), slices.Contains(has, v))
 	}
 }
 

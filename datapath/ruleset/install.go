@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/hostnet"
 )
 
 // Ruleset is the installed ruleset of one network namespace. It is not safe for
@@ -20,10 +21,10 @@ type Ruleset struct {
 	table       *nftables.Table
 	sets        *sets
 	watch       *watch
-	followed    *decision.Table // the table in the sets; nil: they are empty
-	reversePath ReversePath     // their expected elements
-	loaded      *state          // the ruleset as the kernel returns it
-	audited     uint32          // the generation of the last audit that found no difference; 0: none
+	followed    *decision.Table     // the table in the sets; nil: they are empty
+	reversePath hostnet.ReversePath // their expected elements
+	loaded      *state              // the ruleset as the kernel returns it
+	audited     uint32              // the generation of the last audit that found no difference; 0: none
 }
 
 // queueingChain is the chain that has the counters of [Ruleset.Queued].

@@ -4,22 +4,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
-)
 
-// ReversePath are the interfaces, by their indexes, whose IPv4 packets the kernel drops at routing
-// if there is no route back to the source (rp_filter). The first packets of such flows are not
-// queued: no connection entry is written for them.
-type ReversePath struct {
-	// Strict: packets pass if a best route to the source leaves through the same interface.
-	Strict []uint32
-	// Loose: packets pass if there is any route to the source.
-	Loose []uint32
-}
+	"github.com/nfqproxy/nfqproxy/datapath/hostnet"
+)
 
 // ProbeReversePath checks whether the kernel can look up the route back to a packet's source in
 // rules. The error names the missing feature. It works on the calling thread's network namespace.
@@ -51,20 +42,11 @@ func ProbeReversePath() error {
 func (spec *Spec) reversePathRules(s *sets) []rule {
 	return []rule{
 		{ipv4.is(), l4proto(udp), ipv4.flowKey().in(s.ipv4.seen), ipv4.flowKey().refreshed(s.ipv4.seen), accept()},
-		{ipv4.is(), sourceIn("127.0.0.0/8", 0xff, 127), accept()},
-		{ipv4.is(), sourceIn("224.0.0.0/4", 0xf0, 224), accept()},
+		{ipv4.is(), ipv4.saddrIn("127.0.0.0/8", []byte{0xff}, []byte{127}), accept()},
+		{ipv4.is(), ipv4.saddrIn("224.0.0.0/4", []byte{0xf0}, []byte{224}), accept()},
 		{interfaceIn(s.rpStrict), notDecrypted(), sourceNotLocal(), noWayBack(true), counter(), accept()},
 		{interfaceIn(s.rpLoose), notDecrypted(), sourceNotLocal(), noWayBack(false), counter(), accept()},
 	}
-}
-
-// sourceIn matches sources in a prefix given by the bits of its first byte.
-func sourceIn(prefix string, mask, value byte) clause {
-	return clause{"ip saddr " + prefix, []expr.Any{
-		payload(network, ipv4.src, 1, reg),
-		&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: 1, Mask: []byte{mask}, Xor: []byte{0}},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: reg, Data: []byte{value}},
-	}}
 }
 
 func interfaceIn(s *set) clause {
@@ -103,9 +85,10 @@ func noWayBack(strict bool) clause {
 	}}
 }
 
-// FollowReversePath updates the sets of interfaces. Without [Spec.ReversePath] it does nothing.
+// FollowReversePath updates the sets of interfaces, so that first packets of IPv4 flows that the
+// kernel drops at routing are not queued, and no connection entry is written for them. Without [Spec.ReversePath] it does nothing.
 // After an error the sets may have the old or the new elements, until [Ruleset.Audit].
-func (r *Ruleset) FollowReversePath(p ReversePath) error {
+func (r *Ruleset) FollowReversePath(p hostnet.ReversePath) error {
 	diff := make(difference)
 	r.sets.noteReversePath(diff, r.reversePath, p)
 	r.reversePath = p
@@ -118,14 +101,9 @@ func (r *Ruleset) FollowReversePath(p ReversePath) error {
 }
 
 // noteReversePath records the interfaces to add to the sets and those to remove.
-func (s *sets) noteReversePath(diff difference, before, after ReversePath) {
-	note := func(s *set, before, after []uint32) {
-		for _, i := range slices.Concat(before, after) {
-			diff.note(s, interfaceKey(i), slices.Contains(before, i), slices.Contains(after, i))
-		}
-	}
-	note(s.rpStrict, before.Strict, after.Strict)
-	note(s.rpLoose, before.Loose, after.Loose)
+func (s *sets) noteReversePath(diff difference, before, after hostnet.ReversePath) {
+	noteAll(diff, func(uint32) *set { return s.rpStrict }, interfaceKey, before.Strict, after.Strict)
+	noteAll(diff, func(uint32) *set { return s.rpLoose }, interfaceKey, before.Loose, after.Loose)
 }
 
 // interfaceKey is an interface's index as rules have it: in the order of the host's bytes.

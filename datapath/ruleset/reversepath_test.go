@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/hostnet"
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
@@ -32,7 +33,7 @@ func TestReversePathSets(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		follow := func(p ReversePath, strict, loose int) {
+		follow := func(p hostnet.ReversePath, strict, loose int) {
 			t.Helper()
 			if err := r.FollowReversePath(p); err != nil {
 				t.Fatal(err)
@@ -41,9 +42,9 @@ func TestReversePathSets(t *testing.T) {
 				t.Errorf("after %v: %v", p, got)
 			}
 		}
-		follow(ReversePath{}, 0, 0)
-		follow(ReversePath{Strict: []uint32{1, 2}, Loose: []uint32{3}}, 2, 1)
-		follow(ReversePath{Strict: []uint32{2, 3}, Loose: []uint32{1}}, 2, 1)
+		follow(hostnet.ReversePath{}, 0, 0)
+		follow(hostnet.ReversePath{Strict: []uint32{1, 2}, Loose: []uint32{3}}, 2, 1)
+		follow(hostnet.ReversePath{Strict: []uint32{2, 3}, Loose: []uint32{1}}, 2, 1)
 		out, err := exec.Command("nft", "list", "table", "inet", TableName).CombinedOutput()
 		if err != nil {
 			t.Fatalf("nft: %v\n%s", err, out)
@@ -61,7 +62,7 @@ func TestReversePathSets(t *testing.T) {
 		if out, err := exec.Command("nft", "flush", "ruleset").CombinedOutput(); err != nil {
 			return fmt.Errorf("nft: %w\n%s", err, out)
 		}
-		if err := r.FollowReversePath(ReversePath{Strict: []uint32{5}}); err == nil {
+		if err := r.FollowReversePath(hostnet.ReversePath{Strict: []uint32{5}}); err == nil {
 			t.Error("no error while the ruleset is lost")
 		}
 		table := decision.NewTable(1, time.Time{}, decision.Node{}, nil)
@@ -71,7 +72,7 @@ func TestReversePathSets(t *testing.T) {
 		if got := elements(t, r); got["rp_strict"] != 1 {
 			t.Errorf("after the audit: %v", got)
 		}
-		follow(ReversePath{Strict: []uint32{2}}, 1, 0)
+		follow(hostnet.ReversePath{Strict: []uint32{2}}, 1, 0)
 		return r.Remove()
 	})
 }

@@ -83,6 +83,19 @@ func install(s Spec) (*Ruleset, error) {
 	return Install(s)
 }
 
+// installed is [inNamespace] with an installed ruleset.
+func installed(t *testing.T, s Spec, f func(r *Ruleset) error) {
+	t.Helper()
+	inNamespace(t, func() error {
+		r, err := install(s)
+		if err != nil {
+			return err
+		}
+		defer r.Remove() //nolint:errcheck // the namespace goes anyway
+		return f(r)
+	})
+}
+
 // kernelRules counts the chains and rules of our table in the kernel.
 func kernelRules(t *testing.T) (chains, rules int) {
 	t.Helper()

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/datapath/nft"
 )
 
 // Seen removes UDP flows from the sets of those that need no decision. It works on the installed
@@ -166,22 +167,19 @@ func element(t conntrack.Tuple) ([]byte, error) {
 	// As flowKey has it, each field filled up to whole registers.
 	key := addrBytes(t.Source.Addr()) + addrBytes(t.Destination.Addr()) +
 		portBytes(t.Source.Port()) + "\x00\x00" + portBytes(t.Destination.Port()) + "\x00\x00"
-	attrs := netlink.NewAttributeEncoder()
-	attrs.ByteOrder = binary.BigEndian
-	attrs.String(unix.NFTA_SET_ELEM_LIST_TABLE, TableName)
-	attrs.String(unix.NFTA_SET_ELEM_LIST_SET, name)
-	attrs.Nested(unix.NFTA_SET_ELEM_LIST_ELEMENTS, func(list *netlink.AttributeEncoder) error {
-		list.Nested(unix.NFTA_LIST_ELEM, func(elem *netlink.AttributeEncoder) error {
-			elem.Nested(unix.NFTA_SET_ELEM_KEY, func(k *netlink.AttributeEncoder) error {
-				k.Bytes(unix.NFTA_DATA_VALUE, []byte(key))
+	return nft.Data(unix.NFPROTO_INET, func(e *netlink.AttributeEncoder) {
+		nft.ElementsOf(TableName, name)(e)
+		e.Nested(unix.NFTA_SET_ELEM_LIST_ELEMENTS, func(list *netlink.AttributeEncoder) error {
+			list.Nested(unix.NFTA_LIST_ELEM, func(elem *netlink.AttributeEncoder) error {
+				elem.Nested(unix.NFTA_SET_ELEM_KEY, func(k *netlink.AttributeEncoder) error {
+					k.Bytes(unix.NFTA_DATA_VALUE, []byte(key))
+					return nil
+				})
 				return nil
 			})
 			return nil
 		})
-		return nil
 	})
-	b, err := attrs.Encode()
-	return append([]byte{unix.NFPROTO_INET, 0, 0, 0}, b...), err
 }
 
 // receive calls refused for each error in the kernel's replies.

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/nfqproxy/nfqproxy/datapath/nft"
@@ -28,145 +27,70 @@ type chainState struct {
 // readState reads the table of the calling thread's network namespace.
 func readState() (*state, error) {
 	s := &state{chains: make(map[string]chainState), sets: make(map[string]string)}
-	err := nft.Dump(unix.NFPROTO_INET, unix.NFT_MSG_GETTABLE, nil, func(_ uint8, ad *netlink.AttributeDecoder) {
-		name, flags := "", uint32(0)
-		for ad.Next() {
-			switch ad.Type() {
-			case unix.NFTA_TABLE_NAME:
-				name = ad.String()
-			case unix.NFTA_TABLE_FLAGS:
-				flags = ad.Uint32()
-			}
-		}
-		s.table = s.table || name == TableName && flags&unix.NFT_TABLE_F_DORMANT == 0
+	err := nft.Dump(unix.NFPROTO_INET, unix.NFT_MSG_GETTABLE, nil, func(_ uint8, a nft.Attributes) {
+		s.table = s.table || a.Text(unix.NFTA_TABLE_NAME) == TableName && a.Uint32(unix.NFTA_TABLE_FLAGS)&unix.NFT_TABLE_F_DORMANT == 0
 	})
 	if err != nil || !s.table {
 		return s, err
 	}
-	err = nft.Dump(unix.NFPROTO_INET, unix.NFT_MSG_GETCHAIN, nil, func(_ uint8, ad *netlink.AttributeDecoder) {
-		table, name, definition := "", "", ""
-		for ad.Next() {
-			switch t := ad.Type(); t {
-			case unix.NFTA_CHAIN_TABLE:
-				table = ad.String()
-			case unix.NFTA_CHAIN_NAME:
-				name = ad.String()
-			case unix.NFTA_CHAIN_HOOK, unix.NFTA_CHAIN_TYPE, unix.NFTA_CHAIN_POLICY:
-				definition += fmt.Sprintf("%d %x ", t, ad.Bytes())
-			}
-		}
-		if table == TableName {
-			s.chains[name] = chainState{definition: definition}
+	err = nft.Dump(unix.NFPROTO_INET, unix.NFT_MSG_GETCHAIN, nil, func(_ uint8, a nft.Attributes) {
+		if a.Text(unix.NFTA_CHAIN_TABLE) == TableName {
+			s.chains[a.Text(unix.NFTA_CHAIN_NAME)] = chainState{definition: definition(a, unix.NFTA_CHAIN_HOOK, unix.NFTA_CHAIN_TYPE, unix.NFTA_CHAIN_POLICY)}
 		}
 	})
 	if err != nil {
 		return s, err
 	}
-	err = nft.Dump(unix.NFPROTO_INET, unix.NFT_MSG_GETSET, ofTable(unix.NFTA_SET_TABLE), func(_ uint8, ad *netlink.AttributeDecoder) {
-		table, name, definition := "", "", ""
-		for ad.Next() {
-			switch t := ad.Type(); t {
-			case unix.NFTA_SET_TABLE:
-				table = ad.String()
-			case unix.NFTA_SET_NAME:
-				name = ad.String()
-			case unix.NFTA_SET_FLAGS, unix.NFTA_SET_KEY_LEN, unix.NFTA_SET_TIMEOUT:
-				definition += fmt.Sprintf("%d %x ", t, ad.Bytes())
-			}
-		}
-		if table == TableName {
-			s.sets[name] = definition
+	// Older kernels ignore the filters.
+	err = nft.Dump(unix.NFPROTO_INET, unix.NFT_MSG_GETSET, nft.SetsOf(TableName), func(_ uint8, a nft.Attributes) {
+		if a.Text(unix.NFTA_SET_TABLE) == TableName {
+			s.sets[a.Text(unix.NFTA_SET_NAME)] = definition(a, unix.NFTA_SET_FLAGS, unix.NFTA_SET_KEY_LEN, unix.NFTA_SET_TIMEOUT)
 		}
 	})
 	if err != nil {
 		return s, err
 	}
-	return s, nft.Dump(unix.NFPROTO_INET, unix.NFT_MSG_GETRULE, ofTable(unix.NFTA_RULE_TABLE), func(_ uint8, ad *netlink.AttributeDecoder) {
-		table, chain, rule := "", "", ""
-		for ad.Next() {
-			switch ad.Type() {
-			case unix.NFTA_RULE_TABLE:
-				table = ad.String()
-			case unix.NFTA_RULE_CHAIN:
-				chain = ad.String()
-			case unix.NFTA_RULE_EXPRESSIONS:
-				ad.Nested(func(list *netlink.AttributeDecoder) error {
-					for list.Next() {
-						list.Nested(func(e *netlink.AttributeDecoder) error {
-							rule += expression(e)
-							return nil
-						})
-					}
-					return nil
-				})
-			}
-		}
-		if table == TableName {
-			c := s.chains[chain]
-			c.rules = append(c.rules, rule)
-			s.chains[chain] = c
+	return s, nft.Dump(unix.NFPROTO_INET, unix.NFT_MSG_GETRULE, nft.RulesOf(TableName, ""), func(_ uint8, a nft.Attributes) {
+		if r := nft.RuleOf(a); r.Table == TableName {
+			c := s.chains[r.Chain]
+			c.rules = append(c.rules, ruleText(r))
+			s.chains[r.Chain] = c
 		}
 	})
 }
 
-// ofTable is a filter for our table, which older kernels ignore for some kinds.
-func ofTable(attribute uint16) func(*netlink.AttributeEncoder) {
-	return func(e *netlink.AttributeEncoder) { e.String(attribute, TableName) }
-}
-
-// expression is an expression of a rule as bytes, without the values of counters.
-func expression(ad *netlink.AttributeDecoder) string {
-	name, data := "", ""
-	for ad.Next() {
-		switch ad.Type() {
-		case unix.NFTA_EXPR_NAME:
-			name = ad.String()
-		case unix.NFTA_EXPR_DATA:
-			data = fmt.Sprintf("%x", ad.Bytes())
+// definition is the attributes of these types as text.
+func definition(a nft.Attributes, types ...uint16) (text string) {
+	for _, t := range types {
+		if a.Has(t) {
+			text += fmt.Sprintf("%d %x ", t, a[t])
 		}
 	}
-	if name == "counter" {
-		data = ""
+	return text
+}
+
+// ruleText is the expressions of a rule as text, without the values of counters.
+func ruleText(r nft.Rule) (text string) {
+	for _, e := range r.Expressions {
+		if e.Name == "counter" {
+			e.Data = nil
+		}
+		text += fmt.Sprintf("%s %x;", e.Name, e.Data)
 	}
-	return name + " " + data + ";"
+	return text
 }
 
 // readElements reads the keys of a set. A missing set has none.
 func readElements(name string) (map[string]bool, error) {
 	keys := make(map[string]bool)
-	filter := func(e *netlink.AttributeEncoder) {
-		e.String(unix.NFTA_SET_ELEM_LIST_TABLE, TableName)
-		e.String(unix.NFTA_SET_ELEM_LIST_SET, name)
-	}
-	err := nft.Dump(unix.NFPROTO_INET, unix.NFT_MSG_GETSETELEM, filter, func(_ uint8, ad *netlink.AttributeDecoder) {
-		for ad.Next() {
-			if ad.Type() == unix.NFTA_SET_ELEM_LIST_ELEMENTS {
-				for _, key := range keysOf(ad) {
-					keys[key] = true
-				}
+	err := nft.Dump(unix.NFPROTO_INET, unix.NFT_MSG_GETSETELEM, nft.ElementsOf(TableName, name), func(_ uint8, a nft.Attributes) {
+		for _, e := range nft.Elements(a[unix.NFTA_SET_ELEM_LIST_ELEMENTS]) {
+			if key := e.Nested(unix.NFTA_SET_ELEM_KEY); key.Has(unix.NFTA_DATA_VALUE) {
+				keys[string(key[unix.NFTA_DATA_VALUE])] = true
 			}
 		}
 	})
 	return keys, err
-}
-
-func keysOf(ad *netlink.AttributeDecoder) (keys []string) {
-	descend := func(ad *netlink.AttributeDecoder, attribute uint16, do func(*netlink.AttributeDecoder)) {
-		ad.Nested(func(inner *netlink.AttributeDecoder) error {
-			for inner.Next() {
-				if inner.Type() == attribute {
-					do(inner)
-				}
-			}
-			return nil
-		})
-	}
-	descend(ad, unix.NFTA_LIST_ELEM, func(element *netlink.AttributeDecoder) {
-		descend(element, unix.NFTA_SET_ELEM_KEY, func(key *netlink.AttributeDecoder) {
-			descend(key, unix.NFTA_DATA_VALUE, func(value *netlink.AttributeDecoder) { keys = append(keys, string(value.Bytes())) })
-		})
-	})
-	return keys
 }
 
 // matches reports whether the state has the ruleset's chains, with the same number of rules, and

@@ -26,6 +26,6 @@ func (spec *Spec) learnRules(s *sets, key func(family) keyed) []rule {
 
 // rememberedFor adds the key to the set for some time.
 func (k keyed) rememberedFor(s *set, timeout time.Duration) clause {
-	return clause{fmt.Sprintf("update @%s { %s timeout %s }", s.name, k.text, timeout), append(k.exprs[:len(k.exprs):len(k.exprs)],
-		&expr.Dynset{SrcRegKey: key, SetName: s.name, SetID: s.id(), Operation: opUpdate, Timeout: timeout})}
+	return k.then(fmt.Sprintf("update @%s { %s timeout %s }", s.name, k.text, timeout),
+		&expr.Dynset{SrcRegKey: key, SetName: s.name, SetID: s.id(), Operation: opUpdate, Timeout: timeout})
 }

@@ -3,7 +3,6 @@ package ruleset
 import (
 	"sync/atomic"
 
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/nfqproxy/nfqproxy/datapath/nft"
@@ -31,32 +30,11 @@ func watchTable(s *sets) (*watch, error) {
 	return w, err
 }
 
-// concerns reports whether a message is about a change of our table by another program. A message
-// has the port of the connection that made the change (nf_tables_api.c, nft_ctx).
-func (w *watch) concerns(m netlink.Message) bool {
-	if m.Header.Type>>8 != unix.NFNL_SUBSYS_NFTABLES || m.Header.Type == nft.MessageType(unix.NFT_MSG_NEWGEN) || m.Header.PID == w.self.Load() {
+// concerns reports whether an event is a change of our table by another program.
+func (w *watch) concerns(e nft.Event) bool {
+	if e.Port == w.self.Load() || e.Family != unix.NFPROTO_INET || e.Table() != TableName {
 		return false
 	}
-	family, ad, err := nft.Body(m)
-	if err != nil {
-		return true
-	}
-	if family != unix.NFPROTO_INET {
-		return false
-	}
-	elements := m.Header.Type == nft.MessageType(unix.NFT_MSG_NEWSETELEM) || m.Header.Type == nft.MessageType(unix.NFT_MSG_DELSETELEM)
-	for ad.Next() {
-		switch {
-		case ad.Type() == unix.NFTA_TABLE_NAME: // of whatever kind: the first attribute is the table's name
-			if ad.String() != TableName {
-				return false
-			}
-			if !elements {
-				return true
-			}
-		case elements && ad.Type() == unix.NFTA_SET_ELEM_LIST_SET:
-			return !w.dynamic[ad.String()]
-		}
-	}
-	return false
+	elements := e.Kind == unix.NFT_MSG_NEWSETELEM || e.Kind == unix.NFT_MSG_DELSETELEM
+	return !elements || !w.dynamic[e.Text(unix.NFTA_SET_ELEM_LIST_SET)]
 }

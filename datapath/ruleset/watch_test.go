@@ -10,12 +10,7 @@ import (
 // TestLostEvents: where more happens than the watch can receive, the table may be damaged. If it
 // is not, it stays as it is, with all that is in it; and it is watched on.
 func TestLostEvents(t *testing.T) {
-	inNamespace(t, func() error {
-		r, err := install(spec())
-		if err != nil {
-			return err
-		}
-		defer r.Remove() // the namespace goes anyway
+	installed(t, spec(), func(r *Ruleset) error {
 		seen, err := OpenSeen()
 		if err != nil {
 			return err

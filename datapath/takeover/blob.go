@@ -10,26 +10,25 @@ import (
 // legacyTable returns the parts of a legacy table that plan uses. The ids of its rules are the
 // offsets of their entries.
 func legacyTable(b *xtables.Table) (*table, error) {
-	spans, err := b.Spans()
+	chains, err := b.Chains()
 	if err != nil {
 		return nil, err
 	}
-	t := &table{backend: legacy, family: b.Family, name: b.Name, chains: make(map[string]*chain)}
-	starts := b.Starts(spans)
-	for _, s := range spans {
-		c := &chain{base: s.Base}
-		for _, e := range b.Entries[s.First : s.End-1] {
+	t := &table{Place: xtables.Place{Backend: xtables.Legacy, Family: b.Family, Table: b.Name}, chains: make(map[string]*chain)}
+	for _, of := range chains {
+		c := &chain{base: of.Base}
+		for _, e := range of.Rules {
 			r := rule{id: uint64(e.Offset)}
-			to, err := e.To(starts)
+			to, err := e.To()
 			if err != nil {
-				return nil, fmt.Errorf("chain %s: %w", s.Name, err)
+				return nil, fmt.Errorf("chain %s: %w", of.Name, err)
 			}
 			if to != "" {
 				r.targets = []string{to}
 			}
 			c.rules = append(c.rules, r)
 		}
-		t.chains[s.Name] = c
+		t.chains[of.Name] = c
 	}
 	return t, nil
 }

@@ -99,7 +99,7 @@ func sample(f decision.Family) *xtables.Table {
 // describe lists the chains with their rules' matches and targets.
 func describe(t *testing.T, b *xtables.Table) string {
 	t.Helper()
-	spans, err := b.Spans()
+	spans, err := b.Chains()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,9 +111,8 @@ func describe(t *testing.T, b *xtables.Table) string {
 	for _, s := range spans {
 		line := s.Name + ":"
 		for i, r := range chains.chains[s.Name].rules {
-			e := b.Entries[s.First+i]
 			header, _ := entryLayout(b.Family)
-			match := e.Raw[header]
+			match := s.Rules[i].Raw[header]
 			line += " " + string(rune('0'+match)) + strings.Join(append([]string{""}, r.targets...), ">")
 		}
 		lines = append(lines, line)

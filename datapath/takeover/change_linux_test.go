@@ -6,22 +6,24 @@ import (
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/xtables"
+	"github.com/nfqproxy/nfqproxy/datapath/xtables/xtablestest"
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
 // TestChangedMeanwhile: kube-proxy made its jumps anew, and another chain, between
 // Find and Remove.
 func TestChangedMeanwhile(t *testing.T) {
-	forEach(t, func(t *testing.T, b backend, f decision.Family) {
+	forEach(t, func(t *testing.T, b xtables.Backend, f decision.Family) {
 		n := newNode(t)
 		n.load(b, f, kubeProxy(t, f, 3))
 		n.load(b, f, othersOf(f))
 		l := n.find()
 		jump := []string{"-t", "nat", "-D", "PREROUTING", "-m", "comment", "--comment", "kubernetes service portals", "-j", "KUBE-SERVICES"}
-		program := strings.TrimSuffix(tool(b, f, ""), "-")
-		n.mustRun("", program, jump...)
+		program := strings.TrimSuffix(xtablestest.Tool(b, f, ""), "-")
+		n.Exec("", program, jump...)
 		jump[2] = "-A"
-		n.mustRun("", program, jump...)
+		n.Exec("", program, jump...)
 		n.load(b, f, "*nat\n:KUBE-SVC-NEW - [0:0]\n-A KUBE-SERVICES -j KUBE-SVC-NEW\nCOMMIT\n")
 		want := withoutOwn(n.save(b, f))
 		n.remove(l)
@@ -31,12 +33,12 @@ func TestChangedMeanwhile(t *testing.T) {
 
 // TestGoneMeanwhile: another program has cleaned up.
 func TestGoneMeanwhile(t *testing.T) {
-	forEach(t, func(t *testing.T, b backend, f decision.Family) {
+	forEach(t, func(t *testing.T, b xtables.Backend, f decision.Family) {
 		n := newNode(t)
 		n.load(b, f, kubeProxy(t, f, 3))
 		l := n.find()
 		for _, table := range tableNames {
-			n.mustRun("*"+table+"\nCOMMIT\n", tool(b, f, "restore")) // flushes
+			n.Exec("*"+table+"\nCOMMIT\n", xtablestest.Tool(b, f, "restore")) // flushes
 		}
 		n.remove(l)
 		if !n.find().Empty() {
@@ -50,22 +52,22 @@ func TestGoneMeanwhile(t *testing.T) {
 func TestAllOrNothing(t *testing.T) {
 	netns.RequireTool(t, "nft")
 	n := newNode(t)
-	n.load(nft, decision.IPv4, kubeProxy(t, decision.IPv4, 3))
-	n.mustRun("add chain ip nat odd\nadd rule ip nat odd meta l4proto vmap { tcp : jump KUBE-SERVICES }\n", "nft", "-f", "-")
-	before := n.mustRun("", "nft", "list", "table", "ip", "nat")
+	n.load(xtables.NFT, decision.IPv4, kubeProxy(t, decision.IPv4, 3))
+	n.Exec("add chain ip nat odd\nadd rule ip nat odd meta l4proto vmap { tcp : jump KUBE-SERVICES }\n", "nft", "-f", "-")
+	before := n.Exec("", "nft", "list", "table", "ip", "nat")
 	l := n.find()
-	err := n.ns.Do(l.Remove)
+	err := n.NS.Do(l.Remove)
 	if !errors.Is(err, errChanged) || !strings.Contains(err.Error(), "iptables (nft), IPv4, table nat: ") {
 		t.Errorf("error %v", err)
 	}
-	if after := n.mustRun("", "nft", "list", "table", "ip", "nat"); after != before {
+	if after := n.Exec("", "nft", "list", "table", "ip", "nat"); after != before {
 		t.Errorf("what is left is\n%s\nand not\n%s", after, before)
 	}
 	// The other tables are done.
 	if lines := n.find().Lines(); len(lines) != 1 {
 		t.Errorf("still there: %q", lines)
 	}
-	n.mustRun("flush chain ip nat odd\n", "nft", "-f", "-")
+	n.Exec("flush chain ip nat odd\n", "nft", "-f", "-")
 	n.remove(l)
 	if !n.find().Empty() {
 		t.Error("still there")

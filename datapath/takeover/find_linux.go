@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+
+	"github.com/nfqproxy/nfqproxy/datapath/xtables"
 )
 
 // ipvsDevice is the interface with the services' addresses in mode ipvs.
@@ -61,11 +63,11 @@ func (l *Rules) remove() error {
 	}
 	for _, r := range l.removals {
 		remove := r.removeNFT
-		if r.table.backend == legacy {
+		if r.table.Backend == xtables.Legacy {
 			remove = r.removeLegacy
 		}
 		if err := remove(); err != nil {
-			errs = append(errs, fmt.Errorf("iptables (%s), %s, table %s: %w", r.table.backend, r.table.family, r.table.name, err))
+			errs = append(errs, fmt.Errorf("%s: %w", r.table, err))
 		}
 	}
 	return errors.Join(errs...)

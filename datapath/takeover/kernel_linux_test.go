@@ -2,25 +2,24 @@ package takeover
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/xtables"
+	"github.com/nfqproxy/nfqproxy/datapath/xtables/xtablestest"
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
 func TestMain(m *testing.M) { netns.Main(m) }
 
-func forEach(t *testing.T, test func(t *testing.T, b backend, f decision.Family)) {
-	for _, b := range []backend{nft, legacy} {
+func forEach(t *testing.T, test func(t *testing.T, b xtables.Backend, f decision.Family)) {
+	for _, b := range xtablestest.Backends {
 		for _, f := range families {
 			t.Run(fmt.Sprintf("%s/%s", b, f), func(t *testing.T) {
 				netns.Require(t)
-				netns.RequireTool(t, tool(b, f, "restore"))
+				netns.RequireTool(t, xtablestest.Tool(b, f, "restore"))
 				test(t, b, f)
 			})
 		}
@@ -28,7 +27,7 @@ func forEach(t *testing.T, test func(t *testing.T, b backend, f decision.Family)
 }
 
 // removesAll has Remove take away all of kube-proxy's and nothing else, word for word.
-func removesAll(n node, b backend, f decision.Family) {
+func removesAll(n node, b xtables.Backend, f decision.Family) {
 	n.Helper()
 	before := n.save(b, f)
 	want := withoutOwn(before)
@@ -67,12 +66,12 @@ func same(n node, got, want string) {
 
 // TestRemoveKeepsOthers: rules of others, before and after, stay as they are.
 func TestRemoveKeepsOthers(t *testing.T) {
-	forEach(t, func(t *testing.T, b backend, f decision.Family) {
+	forEach(t, func(t *testing.T, b xtables.Backend, f decision.Family) {
 		n := newNode(t)
 		n.load(b, f, kubeProxy(t, f, 30))
 		n.load(b, f, othersOf(f))
 		n.load(b, f, strings.ReplaceAll(kubeProxy(t, f, 1), ":KUBE", "#")) // its jumps once more
-		if b == legacy && !strings.Contains(n.save(b, f), "[25:960] -A KUBE-MARK-DROP") {
+		if b == xtables.Legacy && !strings.Contains(n.save(b, f), "[25:960] -A KUBE-MARK-DROP") {
 			t.Error("the counters were not loaded") // as ip6tables-nft does not
 		}
 		removesAll(n, b, f)
@@ -84,33 +83,21 @@ func TestRemoveKeepsOthers(t *testing.T) {
 
 // TestPublishedNodes: the rules of real nodes, kubelet's and kube-proxy's.
 func TestPublishedNodes(t *testing.T) {
-	files, err := filepath.Glob("../sim/kubechains/testdata/*.rules")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no dumps: %v", err)
-	}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
+	xtablestest.EachDump(t, "../sim/kubechains/testdata/*.rules", func(t *testing.T, b xtables.Backend, dump string) {
+		n := newNode(t)
+		n.load(b, decision.IPv4, dump)
+		removesAll(n, b, decision.IPv4)
+		if rest := n.save(b, decision.IPv4); !strings.Contains(rest, "-A KUBE-FIREWALL ") || !strings.Contains(rest, ":KUBE-KUBELET-CANARY ") || ownAnyhow.MatchString(rest) {
+			t.Errorf("what is left is\n%s", rest)
 		}
-		for _, b := range []backend{nft, legacy} {
-			t.Run(fmt.Sprintf("%s/%s", filepath.Base(file), b), func(t *testing.T) {
-				n := newNode(t)
-				n.load(b, decision.IPv4, string(text))
-				removesAll(n, b, decision.IPv4)
-				if rest := n.save(b, decision.IPv4); !strings.Contains(rest, "-A KUBE-FIREWALL ") || !strings.Contains(rest, ":KUBE-KUBELET-CANARY ") || ownAnyhow.MatchString(rest) {
-					t.Errorf("what is left is\n%s", rest)
-				}
-			})
-		}
-	}
+	})
 }
 
 // TestBothBackEnds: a node that changed its back end has both.
 func TestBothBackEnds(t *testing.T) {
 	n := newNode(t)
 	for _, f := range families {
-		for _, b := range []backend{nft, legacy} {
+		for _, b := range xtablestest.Backends {
 			n.load(b, f, kubeProxy(t, f, 3))
 		}
 	}
@@ -120,7 +107,7 @@ func TestBothBackEnds(t *testing.T) {
 	}
 	n.remove(l)
 	for _, f := range families {
-		for _, b := range []backend{nft, legacy} {
+		for _, b := range xtablestest.Backends {
 			if rest := n.save(b, f); ownAnyhow.MatchString(rest) {
 				t.Errorf("%s, %s: what is left is\n%s", b, f, rest)
 			}
@@ -130,7 +117,7 @@ func TestBothBackEnds(t *testing.T) {
 
 // TestUsedByOthers: what a rule of another program uses stays with all it needs.
 func TestUsedByOthers(t *testing.T) {
-	forEach(t, func(t *testing.T, b backend, f decision.Family) {
+	forEach(t, func(t *testing.T, b xtables.Backend, f decision.Family) {
 		n := newNode(t)
 		n.load(b, f, kubeProxy(t, f, 3))
 		n.load(b, f, "*nat\n:CNI-HOSTPORT-SETMARK - [0:0]\n-A CNI-HOSTPORT-SETMARK -j KUBE-MARK-MASQ\nCOMMIT\n")
@@ -166,9 +153,9 @@ func TestUsedByOthers(t *testing.T) {
 
 // TestManyServices is about sizes: of messages, and of offsets.
 func TestManyServices(t *testing.T) {
-	forEach(t, func(t *testing.T, b backend, f decision.Family) {
+	forEach(t, func(t *testing.T, b xtables.Backend, f decision.Family) {
 		services := 2000
-		if b == nft {
+		if b == xtables.NFT {
 			services = 200 // as many as iptables-nft can load for an ordinary user
 		}
 		n := newNode(t)
@@ -182,7 +169,7 @@ func TestManyServices(t *testing.T) {
 func TestOwnTable(t *testing.T) {
 	n := newNode(t)
 	netns.RequireTool(t, "nft")
-	n.mustRun(`
+	n.Exec(`
 table ip kube-proxy {
 	map service-ips { type ipv4_addr . inet_proto . inet_service : verdict; elements = { 10.96.0.1 . tcp . 443 : goto service-a }; }
 	chain service-a { numgen random mod 1 vmap { 0 : goto endpoint-a }; }
@@ -199,7 +186,7 @@ table ip admin { chain input { type filter hook input priority 0; jump KUBE-SERV
 	}
 	n.remove(l)
 	n.remove(l)
-	rest := strings.Fields(n.mustRun("", "nft", "list", "tables"))
+	rest := strings.Fields(n.Exec("", "nft", "list", "tables"))
 	if got := strings.Join(rest, " "); got != "table inet kube-proxy table ip admin" {
 		t.Errorf("what is left: %s", got)
 	}
@@ -210,7 +197,7 @@ table ip admin { chain input { type filter hook input priority 0; jump KUBE-SERV
 
 // TestLines: an operator reads what and how much.
 func TestLines(t *testing.T) {
-	forEach(t, func(t *testing.T, b backend, f decision.Family) {
+	forEach(t, func(t *testing.T, b xtables.Backend, f decision.Family) {
 		n := newNode(t)
 		n.load(b, f, "*nat\n:KUBE-SERVICES - [0:0]\n:KUBE-SVC-A - [0:0]\n:KUBE-PROXY-CANARY - [0:0]\n-A PREROUTING -j KUBE-SERVICES\n-A OUTPUT -j KUBE-SERVICES\n-A KUBE-SERVICES -j KUBE-SVC-A\nCOMMIT\n"+
 			"*mangle\n:KUBE-PROXY-CANARY - [0:0]\nCOMMIT\n")
@@ -228,7 +215,7 @@ func TestNothing(t *testing.T) {
 		t.Errorf("found %s", l)
 	}
 	names := ""
-	if err := n.ns.Do(func() error {
+	if err := n.NS.Do(func() error {
 		for _, f := range families {
 			tables, err := xtables.Names(f)
 			if err != nil {

@@ -3,7 +3,6 @@ package takeover
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -15,32 +14,24 @@ import (
 // only loaded ones are read.
 func (l *Rules) findLegacy() error {
 	for _, f := range families {
-		names, err := xtables.Names(f)
-		if err != nil {
-			return err
-		}
 		for _, name := range tableNames {
-			if !slices.Contains(names, name) {
-				continue
-			}
 			_, t, err := readLegacy(f, name)
 			if err != nil {
-				return fmt.Errorf("iptables (legacy), %s, table %s: %w", f, name, err)
+				return fmt.Errorf("%s: %w", xtables.Place{Backend: xtables.Legacy, Family: f, Table: name}, err)
 			}
-			l.add(t)
+			if t != nil {
+				l.add(t)
+			}
 		}
 	}
 	return nil
 }
 
-// readLegacy reads a table, with the parts that plan uses.
+// readLegacy reads a table, with the parts that plan uses; nil: it is not loaded.
 func readLegacy(f decision.Family, name string) (*xtables.Table, *table, error) {
-	b, err := xtables.Read(f, name)
-	switch {
-	case errors.Is(err, xtables.ErrChanged):
-		return nil, nil, errChanged
-	case err != nil:
-		return nil, nil, err
+	b, err := xtables.ReadLoaded(f, name)
+	if b == nil || err != nil {
+		return nil, nil, changedOr(err)
 	}
 	t, err := legacyTable(b)
 	return b, t, err
@@ -54,8 +45,8 @@ func (r *removal) removeLegacy() error {
 	}
 	defer unlock()
 	// Read again under the lock: the table may have changed.
-	old, t, err := readLegacy(r.table.family, r.table.name)
-	if err != nil {
+	old, t, err := readLegacy(r.table.Family, r.table.Table)
+	if t == nil || err != nil {
 		return err
 	}
 	now, _ := t.plan()
@@ -66,10 +57,8 @@ func (r *removal) removeLegacy() error {
 	if err != nil {
 		return err
 	}
-	if err := next.Replace(); errors.Is(err, unix.EAGAIN) {
+	if err = next.Replace(); errors.Is(err, unix.EAGAIN) {
 		return errors.Join(errChanged, err)
-	} else if err != nil {
-		return err
 	}
-	return nil
+	return err
 }

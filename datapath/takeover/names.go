@@ -1,6 +1,7 @@
 package takeover
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -54,18 +55,6 @@ var hooked = map[string]bool{
 
 // owned reports whether a chain is kube-proxy's.
 func owned(table, chain string) bool {
-	for _, name := range ownChains[table] {
-		if chain == name {
-			return true
-		}
-	}
-	if table != "nat" {
-		return false
-	}
-	for _, p := range ownPrefixes {
-		if strings.HasPrefix(chain, p) {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(ownChains[table], chain) ||
+		table == "nat" && slices.ContainsFunc(ownPrefixes, func(p string) bool { return strings.HasPrefix(chain, p) })
 }

@@ -3,12 +3,13 @@ package takeover
 import (
 	"errors"
 	"fmt"
+	"slices"
 
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	nftables "github.com/nfqproxy/nfqproxy/datapath/nft"
+	"github.com/nfqproxy/nfqproxy/datapath/nft"
+	"github.com/nfqproxy/nfqproxy/datapath/xtables"
 )
 
 // findNFT reads nftables: kube-proxy's own tables, and those of iptables' nft back end, which are
@@ -19,146 +20,63 @@ import (
 // chains its acknowledgement for each message overflows the socket.
 func (l *Rules) findNFT() error {
 	for _, f := range families {
-		tables, err := nftTables(f)
+		tables, err := nft.Tables(nft.Dump, nft.Family(f))
 		if err != nil {
-			return fmt.Errorf("nftables, family %s: %w", nftName(f), err)
+			return fmt.Errorf("nftables, family %s: %w", nftName(f), changedOr(err))
 		}
-		if t := tables[ownTableName]; t != nil {
-			l.tables = append(l.tables, ownTable{f, len(t.chains)})
+		byName := make(map[string]*nft.Table)
+		for _, t := range tables {
+			byName[t.Name] = t
+		}
+		if t := byName[ownTableName]; t != nil {
+			l.tables = append(l.tables, ownTable{f, len(t.Chains)})
 		}
 		for _, name := range tableNames {
-			t := tables[name]
-			if t == nil || !t.hasOwn() {
+			t := byName[name]
+			if t == nil || !slices.ContainsFunc(t.Chains, func(c *nft.Chain) bool { return !c.Base && owned(name, c.Name) }) {
 				continue
 			}
-			if err := t.readRules(); err != nil {
-				return fmt.Errorf("nftables table %s %s: %w", nftName(f), name, err)
+			rules, err := t.Rules(nft.Dump)
+			if err != nil {
+				return fmt.Errorf("nftables table %s: %w", t, changedOr(err))
 			}
-			l.add(t)
+			l.add(nftTable(f, t, rules))
 		}
 	}
 	return nil
 }
 
-func (t *table) hasOwn() bool {
-	for name := range t.chains {
-		if t.isOwn(name) {
-			return true
+// nftTable returns the parts of a table of iptables' nft back end that plan uses.
+func nftTable(f decision.Family, of *nft.Table, rules []*nft.Rule) *table {
+	t := &table{Place: xtables.Place{Backend: xtables.NFT, Family: f, Table: of.Name}, chains: make(map[string]*chain)}
+	for _, c := range of.Chains {
+		t.chains[c.Name] = &chain{base: c.Base}
+	}
+	for _, r := range rules {
+		if c := t.chains[r.Chain]; c != nil {
+			c.rules = append(c.rules, rule{r.Handle, targets(r)})
 		}
 	}
-	return false
+	return t
 }
 
-// nftTables lists the tables of a family with their chains, without rules.
-func nftTables(f decision.Family) (map[string]*table, error) {
-	tables := make(map[string]*table)
-	of := func(name string) *table {
-		if tables[name] == nil {
-			tables[name] = &table{backend: nft, family: f, name: name, chains: make(map[string]*chain)}
+// targets are the chains that a rule jumps or goes to: by immediate values for the verdict register.
+func targets(r *nft.Rule) (chains []string) {
+	for _, e := range r.Expressions {
+		if e.Name != "immediate" {
+			continue
 		}
-		return tables[name]
-	}
-	err := dump(f, unix.NFT_MSG_GETTABLE, nil, func(ad *netlink.AttributeDecoder) {
-		for ad.Next() {
-			if ad.Type() == unix.NFTA_TABLE_NAME {
-				of(ad.String())
-			}
-		}
-	})
-	if err != nil {
-		return nil, err
-	}
-	err = dump(f, unix.NFT_MSG_GETCHAIN, nil, func(ad *netlink.AttributeDecoder) {
-		var table, name string
-		c := new(chain)
-		for ad.Next() {
-			switch ad.Type() {
-			case unix.NFTA_CHAIN_TABLE:
-				table = ad.String()
-			case unix.NFTA_CHAIN_NAME:
-				name = ad.String()
-			case unix.NFTA_CHAIN_HOOK:
-				c.base = true
-			}
-		}
-		of(table).chains[name] = c
-	})
-	return tables, err
-}
-
-// readRules fills in the rules of all chains.
-func (t *table) readRules() error {
-	for _, c := range t.chains {
-		c.rules = nil
-	}
-	filter := func(e *netlink.AttributeEncoder) { e.String(unix.NFTA_RULE_TABLE, t.name) }
-	return dump(t.family, unix.NFT_MSG_GETRULE, filter, func(ad *netlink.AttributeDecoder) {
-		var in, name string
-		var r rule
-		for ad.Next() {
-			switch ad.Type() {
-			case unix.NFTA_RULE_TABLE:
-				in = ad.String()
-			case unix.NFTA_RULE_CHAIN:
-				name = ad.String()
-			case unix.NFTA_RULE_HANDLE:
-				r.id = ad.Uint64()
-			case unix.NFTA_RULE_EXPRESSIONS:
-				ad.Nested(func(list *netlink.AttributeDecoder) error {
-					for list.Next() {
-						list.Nested(r.expression)
-					}
-					return nil
-				})
-			}
-		}
-		// Kernels without the filter return the rules of all tables.
-		if c := t.chains[name]; c != nil && in == t.name {
-			c.rules = append(c.rules, r)
-		}
-	})
-}
-
-// expression reads the target of a jump or goto, which is an immediate value for the verdict
-// register.
-func (r *rule) expression(ad *netlink.AttributeDecoder) error {
-	immediate := false
-	for ad.Next() {
-		switch ad.Type() {
-		case unix.NFTA_EXPR_NAME:
-			immediate = ad.String() == "immediate"
-		case unix.NFTA_EXPR_DATA:
-			if !immediate {
-				continue
-			}
-			descend(ad, []uint16{unix.NFTA_IMMEDIATE_DATA, unix.NFTA_DATA_VERDICT, unix.NFTA_VERDICT_CHAIN}, func(name string) {
-				r.targets = append(r.targets, name)
-			})
+		verdict := nft.Parse(e.Data).Nested(unix.NFTA_IMMEDIATE_DATA).Nested(unix.NFTA_DATA_VERDICT)
+		if verdict.Has(unix.NFTA_VERDICT_CHAIN) {
+			chains = append(chains, verdict.Text(unix.NFTA_VERDICT_CHAIN))
 		}
 	}
-	return nil
+	return chains
 }
 
-// descend finds a string in nested attributes.
-func descend(ad *netlink.AttributeDecoder, path []uint16, found func(string)) {
-	ad.Nested(func(inner *netlink.AttributeDecoder) error {
-		for inner.Next() {
-			switch {
-			case inner.Type() != path[0]:
-			case len(path) == 1:
-				found(inner.String())
-			default:
-				descend(inner, path[1:], found)
-			}
-		}
-		return nil
-	})
-}
-
-// dump reads all objects of a kind and passes on their attributes.
-func dump(f decision.Family, kind int, filter func(*netlink.AttributeEncoder), each func(*netlink.AttributeDecoder)) error {
-	err := nftables.Dump(nftables.Family(f), kind, filter, func(_ uint8, ad *netlink.AttributeDecoder) { each(ad) })
-	if errors.Is(err, nftables.ErrChanged) {
+// changedOr is errChanged for an error that means this, or else the error.
+func changedOr(err error) error {
+	if errors.Is(err, nft.ErrChanged) || errors.Is(err, xtables.ErrChanged) {
 		return errChanged
 	}
 	return err

@@ -11,74 +11,41 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/kubechains"
+	"github.com/nfqproxy/nfqproxy/datapath/xtables"
+	"github.com/nfqproxy/nfqproxy/datapath/xtables/xtablestest"
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
 // node is a network namespace with rules in it.
-type node struct {
-	*testing.T
-	ns *netns.Namespace
-}
+type node struct{ xtablestest.Node }
 
 func newNode(t *testing.T) node {
 	t.Helper()
-	netns.Require(t)
-	ns, err := netns.New("node")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = ns.Close() })
-	return node{t, ns}
+	return node{xtablestest.New(t)}
 }
 
-func (n node) run(input, name string, args ...string) (string, error) {
+func (n node) load(b xtables.Backend, f decision.Family, text string) {
 	n.Helper()
-	return n.ns.Run(input, name, args...)
+	netns.RequireTool(n, xtablestest.Tool(b, f, "restore"))
+	n.Exec(text, xtablestest.Tool(b, f, "restore"), "--noflush", "--counters")
 }
 
-func (n node) mustRun(input, name string, args ...string) string {
+// save is what iptables-save tells, counters included, without its remarks.
+func (n node) save(b xtables.Backend, f decision.Family) string {
 	n.Helper()
-	out, err := n.run(input, name, args...)
-	if err != nil {
-		n.Fatalf("%v\n%.2000s", err, input)
-	}
-	return out
-}
-
-func tool(b backend, f decision.Family, what string) string {
-	name := "iptables"
-	if f == decision.IPv6 {
-		name = "ip6tables"
-	}
-	return fmt.Sprintf("%s-%s-%s", name, b, what)
-}
-
-func (n node) load(b backend, f decision.Family, text string) {
-	n.Helper()
-	netns.RequireTool(n, tool(b, f, "restore"))
-	n.mustRun(text, tool(b, f, "restore"), "--noflush", "--counters")
-}
-
-// save is the output of iptables-save, counters included, without its remarks.
-func (n node) save(b backend, f decision.Family) string {
-	n.Helper()
-	return regexp.MustCompile(`(?m)^#.*\n`).ReplaceAllString(n.mustRun("", tool(b, f, "save"), "--counters"), "")
+	return xtablestest.WithoutRemarks(n.Exec("", xtablestest.Tool(b, f, "save"), "--counters"))
 }
 
 func (n node) find() *Rules {
 	n.Helper()
 	var l *Rules
-	if err := n.ns.Do(func() (err error) { l, err = Find(); return err }); err != nil {
-		n.Fatal(err)
-	}
+	n.Do(func() (err error) { l, err = Find(); return err })
 	return l
 }
 
 func (n node) remove(l *Rules) {
 	n.Helper()
-	if err := n.ns.Do(l.Remove); err != nil {
-		n.Fatal(err)
-	}
+	n.Do(l.Remove)
 }
 
 var (

@@ -5,23 +5,14 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/xtables"
 )
 
 // table is the relevant part of one table of iptables.
 type table struct {
-	backend backend
-	family  decision.Family
-	name    string
-	chains  map[string]*chain
+	xtables.Place
+	chains map[string]*chain
 }
-
-type backend string
-
-const (
-	nft    backend = "nft"
-	legacy backend = "legacy"
-)
 
 type chain struct {
 	base  bool
@@ -50,8 +41,7 @@ type jump struct {
 
 // String describes the removal.
 func (r *removal) String() string {
-	return fmt.Sprintf("iptables (%s), %s, table %s: %s with %s, and %s to them",
-		r.table.backend, r.table.family, r.table.name, count(len(r.chains), "chain"), count(r.rules, "rule"), count(len(r.jumps), "jump"))
+	return fmt.Sprintf("%s: %s with %s, and %s to them", r.table, count(len(r.chains), "chain"), count(r.rules, "rule"), count(len(r.jumps), "jump"))
 }
 
 // plan computes what can be removed, and notes what cannot and why. Without chains there are no
@@ -61,7 +51,7 @@ func (t *table) plan() (*removal, []string) {
 	kept, notes := t.keptChains()
 	for _, name := range slices.Sorted(maps.Keys(t.chains)) {
 		c := t.chains[name]
-		if owned(t.name, name) && !c.base {
+		if owned(t.Table, name) && !c.base {
 			if !kept[name] {
 				r.chains = append(r.chains, name)
 				r.rules += len(c.rules)
@@ -108,8 +98,7 @@ func (t *table) keptChains() (kept map[string]bool, notes []string) {
 					continue
 				}
 				if !kept[target] {
-					notes = append(notes, fmt.Sprintf("iptables (%s), %s, table %s: chain %s stays, because chain %s, which is not kube-proxy's, jumps to it",
-						t.backend, t.family, t.name, target, name))
+					notes = append(notes, fmt.Sprintf("%s: chain %s stays, because chain %s, which is not kube-proxy's, jumps to it", t, target, name))
 				}
 				keep(target)
 			}
@@ -121,5 +110,5 @@ func (t *table) keptChains() (kept map[string]bool, notes []string) {
 // isOwn reports whether a chain is there and kube-proxy's.
 func (t *table) isOwn(name string) bool {
 	c := t.chains[name]
-	return c != nil && !c.base && owned(t.name, name)
+	return c != nil && !c.base && owned(t.Table, name)
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/xtables"
 )
 
 // TestOwned: names are kube-proxy's by table.
@@ -32,7 +33,7 @@ func TestOwned(t *testing.T) {
 
 // tableOf makes a table out of "CHAIN: TARGET TARGET"; base chains are the built-in ones.
 func tableOf(name, text string) *table {
-	t := &table{backend: nft, family: decision.IPv4, name: name, chains: make(map[string]*chain)}
+	t := &table{Place: xtables.Place{Backend: xtables.NFT, Family: decision.IPv4, Table: name}, chains: make(map[string]*chain)}
 	id := uint64(0)
 	for line := range strings.Lines(text) {
 		chainName, targets, ok := strings.Cut(strings.TrimSpace(line), ":")

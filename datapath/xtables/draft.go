@@ -42,20 +42,21 @@ func (r *DraftRule) Old() int { return r.old }
 
 // Draft splits the table into chains and rules.
 func (t *Table) Draft() (*Draft, error) {
-	spans, err := t.Spans()
+	chains, err := t.Chains()
 	if err != nil {
 		return nil, err
 	}
 	d := &Draft{old: t}
 	starts := make(map[uint32]*DraftChain)
 	take := func(i int) *DraftRule { return &DraftRule{raw: bytes.Clone(t.Entries[i].Raw), old: i} }
-	for _, s := range spans {
-		c := &DraftChain{Name: s.Name, Base: s.Base, end: take(s.End - 1)}
-		if !s.Base {
-			c.head = take(s.First - 1)
-			starts[t.Entries[s.First].Offset] = c
+	for _, of := range chains {
+		end := of.first + len(of.Rules)
+		c := &DraftChain{Name: of.Name, Base: of.Base, end: take(end)}
+		if !of.Base {
+			c.head = take(of.first - 1)
+			starts[t.Entries[of.first].Offset] = c
 		}
-		for i := s.First; i < s.End-1; i++ {
+		for i := of.first; i < end; i++ {
 			c.Rules = append(c.Rules, take(i))
 		}
 		d.Chains = append(d.Chains, c)

@@ -30,13 +30,13 @@ func (e *Entry) Jump() (uint32, bool) {
 	return uint32(e.Verdict), e.Target == StandardTarget && e.Verdict >= 0
 }
 
-// To names the chain that a rule jumps to; empty: none. starts are those of [Table.Starts].
-func (e *Entry) To(starts map[uint32]string) (chain string, err error) {
-	to, jumps := e.Jump()
-	if !jumps || to == e.Offset+uint32(len(e.Raw)) {
+// To names the chain that the rule jumps to; empty: none.
+func (r Rule) To() (chain string, err error) {
+	to, jumps := r.Jump()
+	if !jumps || to == r.Offset+uint32(len(r.Raw)) {
 		return "", nil
 	}
-	chain, ok := starts[to]
+	chain, ok := r.starts[to]
 	if !ok {
 		return "", fmt.Errorf("a jump to %d, where no chain begins", to)
 	}

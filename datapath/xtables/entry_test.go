@@ -55,20 +55,19 @@ func TestConditions(t *testing.T) {
 		if want := len(samples)*2 + 4; len(from) != want {
 			t.Fatalf("%s: %d entries, want %d", f, len(from), want)
 		}
-		spans, err := table.Spans()
+		chains, err := table.Chains()
 		if err != nil {
 			t.Fatal(err)
 		}
-		starts := table.Starts(spans)
-		for _, s := range spans {
-			for i, e := range table.Entries[s.First : s.End-1] {
+		for _, s := range chains {
+			for i, e := range s.Rules {
 				got, all := e.Conditions(f)
 				for k, c := range samples {
 					if same := got.Equal(c); same != (i == k) || !all {
 						t.Errorf("%s, chain %s: conditions %v, of which all: %t; equal to %v: %t", f, s.Name, got, all, c, same)
 					}
 				}
-				to, err := e.To(starts)
+				to, err := e.To()
 				if err != nil || (to == "own") != s.Base || (e.Target == StandardTarget && e.Verdict == Accept) == s.Base {
 					t.Errorf("%s, chain %s: jumps to %q, verdict %d, error %v", f, s.Name, to, e.Verdict, err)
 				}

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"errors"
 	"os"
+	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -50,38 +51,38 @@ func Names(f decision.Family) ([]string, error) {
 	return names, err
 }
 
-// Socket is a socket for requests about the kernel's tables in the network namespace in which it
+// socket is a socket for requests about the kernel's tables in the network namespace in which it
 // was opened. Any Internet socket works.
-type Socket struct {
+type socket struct {
 	fd    int
 	level uintptr
 }
 
-// Open opens a socket in the calling thread's network namespace.
-func Open(f decision.Family) (Socket, error) {
+// open opens a socket in the calling thread's network namespace.
+func open(f decision.Family) (socket, error) {
 	if unsafe.Sizeof(uintptr(0)) != 8 {
-		return Socket{}, errors.New("rules of iptables' legacy back end are read on machines of 64 bits only")
+		return socket{}, errors.New("rules of iptables' legacy back end are read on machines of 64 bits only")
 	}
 	domain, level := unix.AF_INET, uintptr(unix.SOL_IP)
 	if f == decision.IPv6 {
 		domain, level = unix.AF_INET6, unix.SOL_IPV6
 	}
 	fd, err := unix.Socket(domain, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	return Socket{fd, level}, os.NewSyscallError("socket", err)
+	return socket{fd, level}, os.NewSyscallError("socket", err)
 }
 
-// Close closes the socket.
-func (s Socket) Close() { _ = unix.Close(s.fd) }
+// close closes the socket.
+func (s socket) close() { _ = unix.Close(s.fd) }
 
-// Get is getsockopt; buf is what the kernel reads and writes.
-func (s Socket) Get(option uintptr, buf []byte) error {
+// get is getsockopt; buf is what the kernel reads and writes.
+func (s socket) get(option uintptr, buf []byte) error {
 	size := uint32(len(buf))
 	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(s.fd), s.level, option, uintptr(unsafe.Pointer(&buf[0])), uintptr(unsafe.Pointer(&size)), 0)
 	return result("getsockopt", errno)
 }
 
-// Set is setsockopt.
-func (s Socket) Set(option uintptr, buf []byte) error {
+// set is setsockopt.
+func (s socket) set(option uintptr, buf []byte) error {
 	_, _, errno := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(s.fd), s.level, option, uintptr(unsafe.Pointer(&buf[0])), uintptr(len(buf)), 0)
 	return result("setsockopt", errno)
 }
@@ -93,21 +94,30 @@ func result(call string, errno unix.Errno) error {
 	return os.NewSyscallError(call, errno)
 }
 
+// ReadLoaded is [Read] of a table that exists, or else nil: Read makes the kernel create a table.
+func ReadLoaded(f decision.Family, name string) (*Table, error) {
+	names, err := Names(f)
+	if err != nil || !slices.Contains(names, name) {
+		return nil, err
+	}
+	return Read(f, name)
+}
+
 // Read reads a table of the calling thread's network namespace. It needs CAP_NET_ADMIN.
 func Read(f decision.Family, name string) (*Table, error) {
-	s, err := Open(f)
+	s, err := open(f)
 	if err != nil {
 		return nil, err
 	}
-	defer s.Close()
+	defer s.close()
 	for range maxAttempts {
 		info := make([]byte, infoSize)
 		copy(info[:tableNameSize-1], name)
-		if err := s.Get(soGetInfo, info); err != nil {
+		if err := s.get(soGetInfo, info); err != nil {
 			return nil, err
 		}
 		t := &Table{Family: f, Name: name, ValidHooks: byteOrder.Uint32(info[32:])}
-		for h := range Hooks {
+		for h := range hooks {
 			t.HookEntry[h] = byteOrder.Uint32(info[36+4*h:])
 			t.Underflow[h] = byteOrder.Uint32(info[56+4*h:])
 		}
@@ -115,7 +125,7 @@ func Read(f decision.Family, name string) (*Table, error) {
 		buf := make([]byte, entriesAt+int(size))
 		copy(buf[:tableNameSize-1], name)
 		byteOrder.PutUint32(buf[tableNameSize:], size)
-		switch err := s.Get(soGetEntries, buf); {
+		switch err := s.get(soGetEntries, buf); {
 		case errors.Is(err, unix.EAGAIN):
 			continue
 		case err != nil:

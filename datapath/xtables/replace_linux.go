@@ -32,19 +32,19 @@ func (d *Draft) Replace() error {
 	if err != nil {
 		return err
 	}
-	s, err := Open(d.old.Family)
+	s, err := open(d.old.Family)
 	if err != nil {
 		return err
 	}
-	defer s.Close()
+	defer s.close()
 	counters := make([]byte, len(d.old.Entries)*counterSize)
 	var pinner runtime.Pinner // the kernel gets the address within another buffer
 	defer pinner.Unpin()
 	pinner.Pin(&counters[0])
-	if err := s.Set(soSetReplace, next.replace(len(d.old.Entries), uint64(uintptr(unsafe.Pointer(&counters[0]))))); err != nil {
+	if err := s.set(soSetReplace, next.replace(len(d.old.Entries), uint64(uintptr(unsafe.Pointer(&counters[0]))))); err != nil {
 		return err
 	}
-	if err := s.Set(soAddCounters, next.counters(counters, from)); err != nil {
+	if err := s.set(soAddCounters, next.counters(counters, from)); err != nil {
 		return fmt.Errorf("the rules are changed, but the counters of the others begin at zero: %w", err)
 	}
 	return nil
@@ -58,7 +58,7 @@ func (t *Table) replace(count int, counters uint64) []byte {
 	byteOrder.PutUint32(buf[32:], t.ValidHooks)
 	byteOrder.PutUint32(buf[36:], uint32(len(t.Entries)))
 	byteOrder.PutUint32(buf[40:], t.Size)
-	for h := range Hooks {
+	for h := range hooks {
 		byteOrder.PutUint32(buf[44+4*h:], t.HookEntry[h])
 		byteOrder.PutUint32(buf[64+4*h:], t.Underflow[h])
 	}

@@ -1,8 +1,6 @@
 package xtables
 
-import (
-	"github.com/nfqproxy/nfqproxy/datapath/decision"
-)
+import "github.com/nfqproxy/nfqproxy/datapath/decision"
 
 // Of linux/netfilter/ipset/ip_set.h.
 const (
@@ -16,16 +14,16 @@ const (
 // SetNames reads the names of the ipsets of the calling thread's network namespace, of both
 // families. It needs CAP_NET_ADMIN. A name that cannot be read is empty.
 func SetNames(index uint16) (name string, ok bool) {
-	s, err := Open(decision.IPv4)
+	s, err := open(decision.IPv4)
 	if err != nil {
 		return "", false
 	}
-	defer s.Close()
+	defer s.close()
 	request := make([]byte, setRequestLen)
 	byteOrder.PutUint32(request, opGetByIndex)
 	byteOrder.PutUint32(request[4:], setProtocol)
 	byteOrder.PutUint16(request[8:], index)
-	if err := s.Get(soIPSet, request); err != nil {
+	if err := s.get(soIPSet, request); err != nil {
 		return "", false
 	}
 	name = cString(request[8 : 8+setNameSize])

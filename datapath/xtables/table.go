@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// Hooks is NF_INET_NUMHOOKS.
-	Hooks = 5
+	// hooks is NF_INET_NUMHOOKS.
+	hooks = 5
 	// StandardTarget is the name of the target with a verdict: accept, drop, return, jump
 	// or on to the next rule.
 	StandardTarget = ""
@@ -45,7 +45,7 @@ func layoutOf(f decision.Family) layout {
 	return layout{generic: 84, protocol: 80, header: 112, targetOffset: 88}
 }
 
-var hookNames = [Hooks]string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}
+var hookNames = [hooks]string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}
 
 // byteOrder is the machine's.
 var byteOrder = binary.NativeEndian
@@ -59,7 +59,7 @@ type Table struct {
 	ValidHooks uint32
 	// HookEntry and Underflow are the offsets of the first and the last entry (the policy) of each
 	// base chain.
-	HookEntry, Underflow [Hooks]uint32
+	HookEntry, Underflow [hooks]uint32
 	Entries              []Entry
 	Size                 uint32 // of all entries, in bytes
 }
@@ -120,22 +120,41 @@ func cString(b []byte) string {
 	return string(b)
 }
 
-// Span is a chain's range of entries, by index: from its first rule up to End. Its last
-// entry is the policy of a base chain, or the return at the end of another.
-type Span struct {
-	Name       string
-	Base       bool
-	First, End int
+// Chain is a chain of a table.
+type Chain struct {
+	Name  string
+	Base  bool
+	Rules []Rule
+	End   *Entry // the policy of a base chain, or the return at the end of another
+
+	first int // the index of the first rule's entry
 }
 
-// Spans finds the chains.
-func (t *Table) Spans() ([]Span, error) {
+// Rule is the entry of a rule.
+type Rule struct {
+	*Entry
+	starts map[uint32]string // the chains by the offsets that jumps to them have
+}
+
+// Chains finds the chains, the built-in ones first.
+func (t *Table) Chains() ([]Chain, error) {
 	index := make(map[uint32]int, len(t.Entries))
 	for i := range t.Entries {
 		index[t.Entries[i].Offset] = i
 	}
-	var spans []Span
-	for h := range Hooks {
+	var chains []Chain
+	starts := make(map[uint32]string)
+	add := func(name string, base bool, first, end int) {
+		c := Chain{Name: name, Base: base, End: &t.Entries[end-1], first: first}
+		for i := first; i < end-1; i++ {
+			c.Rules = append(c.Rules, Rule{&t.Entries[i], starts})
+		}
+		if !base {
+			starts[t.Entries[first].Offset] = name
+		}
+		chains = append(chains, c)
+	}
+	for h := range hooks {
 		if t.ValidHooks&(1<<h) == 0 {
 			continue
 		}
@@ -144,7 +163,7 @@ func (t *Table) Spans() ([]Span, error) {
 		if !ok1 || !ok2 || last < first {
 			return nil, fmt.Errorf("base chain %s is malformed", hookNames[h])
 		}
-		spans = append(spans, Span{hookNames[h], true, first, last + 1})
+		add(hookNames[h], true, first, last+1)
 	}
 	for i := 0; i < len(t.Entries)-1; i++ {
 		if t.Entries[i].Target != ErrorTarget {
@@ -157,18 +176,7 @@ func (t *Table) Spans() ([]Span, error) {
 		if end == i+1 {
 			return nil, fmt.Errorf("chain %s has no end", t.Entries[i].Head)
 		}
-		spans = append(spans, Span{t.Entries[i].Head, false, i + 1, end})
+		add(t.Entries[i].Head, false, i+1, end)
 	}
-	return spans, nil
-}
-
-// Starts returns the names of the chains by the offsets that jumps to them have.
-func (t *Table) Starts(spans []Span) map[uint32]string {
-	starts := make(map[uint32]string)
-	for _, s := range spans {
-		if !s.Base {
-			starts[t.Entries[s.First].Offset] = s.Name
-		}
-	}
-	return starts
+	return chains, nil
 }

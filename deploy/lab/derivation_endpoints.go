@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/nearest"
 )
 
 // serviceNames are names of all services.

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nfqproxy/nfqproxy/datapath/nearest"
+	"github.com/nfqproxy/nfqproxy/control/nearest"
 )
 
 // UnknownHostError is the error for a name that no host of a lab has.

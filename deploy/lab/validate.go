@@ -6,9 +6,9 @@ import (
 
 	apivalidation "k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
 	"github.com/nfqproxy/nfqproxy/control/source/manifest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/kubeaddr"
 )
 
 // Limits to the size of a lab: a laptop cannot run larger ones well.

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nfqproxy/nfqproxy/datapath/nearest"
+	"github.com/nfqproxy/nfqproxy/control/nearest"
 )
 
 //go:embed *.yaml

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nfqproxy/nfqproxy/datapath/kubeaddr"
+	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
 )
 
 // fieldError is what is wrong at one path within an object.

@@ -7,7 +7,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apivalidation "k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/nfqproxy/nfqproxy/datapath/kubeaddr"
+	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
 )
 
 // defaultEndpointSlice fills in what the API server would: the ports' names and

@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nfqproxy/nfqproxy/datapath/kubeaddr"
+	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
 )
 
 // FuzzLoad looks for files that make the reader panic, or accept what it did not

@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apivalidation "k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/nfqproxy/nfqproxy/datapath/kubeaddr"
+	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
 )
 
 // defaultService fills in what the API server would (pkg/apis/core/v1/defaults.go

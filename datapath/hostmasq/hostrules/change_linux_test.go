@@ -29,12 +29,12 @@ func TestReadWhileRulesChange(t *testing.T) {
 		}
 		return b.String() + "}\n}\n"
 	}
-	n.mustRun(ruleset(1), "nft", "-f", "-")
+	n.Exec(ruleset(1), "nft", "-f", "-")
 	text := func() string {
 		var r *Rules
 		// On a slow machine they may change faster than they can be read.
 		for err := error(nft.ErrChanged); errors.Is(err, nft.ErrChanged); {
-			if err = n.ns.Do(func() (err error) { r, err = Read(); return err }); err != nil && !errors.Is(err, nft.ErrChanged) {
+			if err = n.NS.Do(func() (err error) { r, err = Read(); return err }); err != nil && !errors.Is(err, nft.ErrChanged) {
 				t.Fatal(err)
 			}
 		}
@@ -46,7 +46,7 @@ func TestReadWhileRulesChange(t *testing.T) {
 	}
 	known := make(map[string]bool)
 	for i := range 3 {
-		n.mustRun(ruleset(i), "nft", "-f", "-")
+		n.Exec(ruleset(i), "nft", "-f", "-")
 		known[text()] = true
 	}
 	stop := n.keepLoading(func(i int) string { return ruleset(i % 3) })
@@ -68,7 +68,7 @@ func TestReadWhileRulesChange(t *testing.T) {
 func TestReadWhileOthersChange(t *testing.T) {
 	netns.RequireTool(t, "nft")
 	n := newNode(t)
-	n.mustRun("table ip nat {\nchain POSTROUTING { type nat hook postrouting priority srcnat; }\n}\n", "nft", "-f", "-")
+	n.Exec("table ip nat {\nchain POSTROUTING { type nat hook postrouting priority srcnat; }\n}\n", "nft", "-f", "-")
 	const (
 		rules = 5000 // longer to read than a change takes
 		// An ordinary user's socket does not take more at once.
@@ -79,11 +79,11 @@ func TestReadWhileOthersChange(t *testing.T) {
 		for k := i; k < i+portion; k++ {
 			fmt.Fprintf(&b, "add rule ip nat POSTROUTING ip daddr 10.0.%d.%d masquerade\n", k/256, k%256)
 		}
-		n.mustRun(b.String(), "nft", "-f", "-")
+		n.Exec(b.String(), "nft", "-f", "-")
 	}
 	stop := n.keepLoading(func(int) string { return "add table ip other\ndelete table ip other\n" })
 	for range 5 {
-		if got := len(n.read().Of(iptables.IPv4)[0].Nat().Rules); got != rules {
+		if got := len(n.read().Of(iptables.IPv4)[0].nat().Rules); got != rules {
 			t.Errorf("%d rules were read, want %d", got, rules)
 		}
 	}
@@ -100,7 +100,7 @@ func (n node) keepLoading(ruleset func(i int) string) (stop func()) {
 				ended <- nil
 				return
 			}
-			if _, err := n.ns.Run(ruleset(i), "nft", "-f", "-"); err != nil {
+			if _, err := n.NS.Run(ruleset(i), "nft", "-f", "-"); err != nil {
 				ended <- err
 				return
 			}

@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nfqproxy/nfqproxy/datapath/nft"
 )
 
 // known returns the content of a register. If that is unknown, the rule gets an unknown match,
@@ -16,9 +18,9 @@ func (t *translator) known(register uint32, expression string) *load {
 	return l
 }
 
-func (t *translator) cmp(a attributes) {
-	data := a.nested(unix.NFTA_CMP_DATA)[unix.NFTA_DATA_VALUE]
-	l := t.known(a.u32(unix.NFTA_CMP_SREG), "cmp")
+func (t *translator) cmp(a nft.Attributes) {
+	data := a.Nested(unix.NFTA_CMP_DATA)[unix.NFTA_DATA_VALUE]
+	l := t.known(a.Uint32(unix.NFTA_CMP_SREG), "cmp")
 	if l == nil {
 		return
 	}
@@ -30,7 +32,7 @@ func (t *translator) cmp(a attributes) {
 		l = &short
 	}
 	lowest, highest := make([]byte, len(data)), slices.Repeat([]byte{0xff}, len(data))
-	op := a.u32(unix.NFTA_CMP_OP)
+	op := a.Uint32(unix.NFTA_CMP_OP)
 	switch op {
 	case unix.NFT_CMP_EQ, unix.NFT_CMP_NEQ:
 		t.test(l, exactly(data), op == unix.NFT_CMP_NEQ)
@@ -56,12 +58,12 @@ func (t *translator) cmp(a attributes) {
 
 // between joins two comparisons to a range, as nft writes "80-90": at least the first and at most
 // the second.
-func (t *translator) between(low, high attributes) bool {
-	register := low.u32(unix.NFTA_CMP_SREG)
+func (t *translator) between(low, high nft.Attributes) bool {
+	register := low.Uint32(unix.NFTA_CMP_SREG)
 	l := t.registers.get(register)
-	first, last := low.nested(unix.NFTA_CMP_DATA)[unix.NFTA_DATA_VALUE], high.nested(unix.NFTA_CMP_DATA)[unix.NFTA_DATA_VALUE]
-	if l == nil || inMachineOrder(l) || register != high.u32(unix.NFTA_CMP_SREG) || len(first) != l.size ||
-		low.u32(unix.NFTA_CMP_OP) != unix.NFT_CMP_GTE || high.u32(unix.NFTA_CMP_OP) != unix.NFT_CMP_LTE {
+	first, last := low.Nested(unix.NFTA_CMP_DATA)[unix.NFTA_DATA_VALUE], high.Nested(unix.NFTA_CMP_DATA)[unix.NFTA_DATA_VALUE]
+	if l == nil || inMachineOrder(l) || register != high.Uint32(unix.NFTA_CMP_SREG) || len(first) != l.size ||
+		low.Uint32(unix.NFTA_CMP_OP) != unix.NFT_CMP_GTE || high.Uint32(unix.NFTA_CMP_OP) != unix.NFT_CMP_LTE {
 		return false
 	}
 	t.test(l, interval{first, last}, false)
@@ -78,8 +80,8 @@ func isDevice(l *load) bool {
 	return l.kind == loadMeta && (l.key == unix.NFT_META_IIFNAME || l.key == unix.NFT_META_OIFNAME)
 }
 
-func (t *translator) inRange(a attributes) {
-	l := t.known(a.u32(unix.NFTA_RANGE_SREG), "range")
+func (t *translator) inRange(a nft.Attributes) {
+	l := t.known(a.Uint32(unix.NFTA_RANGE_SREG), "range")
 	if l == nil {
 		return
 	}
@@ -87,8 +89,8 @@ func (t *translator) inRange(a attributes) {
 		t.unknown("%s", l)
 		return
 	}
-	in := interval{a.nested(unix.NFTA_RANGE_FROM_DATA)[unix.NFTA_DATA_VALUE], a.nested(unix.NFTA_RANGE_TO_DATA)[unix.NFTA_DATA_VALUE]}
-	t.test(l, in, a.u32(unix.NFTA_RANGE_OP) == unix.NFT_RANGE_NEQ)
+	in := interval{a.Nested(unix.NFTA_RANGE_FROM_DATA)[unix.NFTA_DATA_VALUE], a.Nested(unix.NFTA_RANGE_TO_DATA)[unix.NFTA_DATA_VALUE]}
+	t.test(l, in, a.Uint32(unix.NFTA_RANGE_OP) == unix.NFT_RANGE_NEQ)
 }
 
 // test adds a comparison to all branches.

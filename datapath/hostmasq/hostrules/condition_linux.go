@@ -167,7 +167,11 @@ func deviceNamed(l *load, in interval, negated bool) answer {
 	if !ended && len(name) == room {
 		return unknownAnswer
 	}
-	if l.key == unix.NFT_META_IIFNAME {
+	return deviceMatch(l.key == unix.NFT_META_IIFNAME, d, negated)
+}
+
+func deviceMatch(in bool, d iptables.Interface, negated bool) answer {
+	if in {
 		return matching(iptables.InInterface{Interface: d, Negated: negated})
 	}
 	return matching(iptables.OutInterface{Interface: d, Negated: negated})
@@ -270,7 +274,8 @@ func networkOf(p netip.Prefix) iptables.Network {
 
 // compareMeta translates comparisons of the packet's metadata.
 func (t *translator) compareMeta(l *load, in interval, negated bool) answer {
-	if n, ok := in.native(); ok && l.key == unix.NFT_META_MARK {
+	n, number := in.native()
+	if number && l.key == unix.NFT_META_MARK {
 		return matching(iptables.Mark{Mark: iptables.MaskedValue{Value: n, Mask: l.nativeMask()}, Negated: negated})
 	}
 	if l.mask != nil || !in.single() {
@@ -292,22 +297,11 @@ func (t *translator) compareMeta(l *load, in interval, negated bool) answer {
 			return matching(iptables.PacketType{Type: typ, Negated: negated})
 		}
 	case unix.NFT_META_IIF, unix.NFT_META_OIF:
-		n, ok := in.native()
-		if !ok {
-			return unknownAnswer
+		if name, ok := t.kernel.device(n); ok && number {
+			return deviceMatch(l.key == unix.NFT_META_IIF, iptables.Interface{Name: name}, negated)
 		}
-		name, ok := t.kernel.device(n)
-		if !ok {
-			return unknownAnswer
-		}
-		d := iptables.Interface{Name: name}
-		if l.key == unix.NFT_META_IIF {
-			return matching(iptables.InInterface{Interface: d, Negated: negated})
-		}
-		return matching(iptables.OutInterface{Interface: d, Negated: negated})
 	case unix.NFT_META_SKUID, unix.NFT_META_SKGID:
-		n, ok := in.native()
-		if !ok || negated { // a packet without a socket passes iptables' negated test, and not nft's
+		if !number || negated { // a packet without a socket passes iptables' negated test, and not nft's
 			return unknownAnswer
 		}
 		id := iptables.Condition[iptables.Range[uint32]]{Given: true, Value: iptables.Range[uint32]{First: n, Last: n}}

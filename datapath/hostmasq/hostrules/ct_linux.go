@@ -101,20 +101,26 @@ func compareBits(l *load, n uint32, number, negated bool, translate func(bits ui
 }
 
 func ctPort(l *load, c iptables.Condition[iptables.PortRange]) answer {
-	m, source := iptables.Conntrack{}, l.key == unix.NFT_CT_PROTO_SRC
-	switch {
-	case l.direction == 0 && source:
-		m.OriginalSourcePort = c
-	case l.direction == 0:
-		m.OriginalDestinationPort = c
-	case l.direction == 1 && source:
-		m.ReplySourcePort = c
-	case l.direction == 1:
-		m.ReplyDestinationPort = c
-	default:
+	var m iptables.Conntrack
+	ports := [2][2]*iptables.Condition[iptables.PortRange]{{&m.OriginalSourcePort, &m.OriginalDestinationPort}, {&m.ReplySourcePort, &m.ReplyDestinationPort}}
+	if !setField(l, l.key == unix.NFT_CT_PROTO_SRC, ports, c) {
 		return unknownAnswer
 	}
 	return matching(m)
+}
+
+// setField sets one of the fields for the original and the reply direction, each for the source and
+// the destination; false: the load has no direction.
+func setField[T any](l *load, source bool, fields [2][2]*T, value T) bool {
+	if l.direction != 0 && l.direction != 1 {
+		return false
+	}
+	field := fields[l.direction][1]
+	if source {
+		field = fields[l.direction][0]
+	}
+	*field = value
+	return true
 }
 
 // ctAddress compares a whole address of the connection, or the beginning of one.
@@ -143,18 +149,10 @@ func (t *translator) ctAddress(l *load, in interval, negated bool) answer {
 		n = iptables.MaskedNetwork(first, mask)
 	}
 	c := iptables.Condition[iptables.Network]{Given: true, Negated: negated, Value: n}
-	m := iptables.Conntrack{}
+	var m iptables.Conntrack
+	addresses := [2][2]*iptables.Condition[iptables.Network]{{&m.OriginalSource, &m.OriginalDestination}, {&m.ReplySource, &m.ReplyDestination}}
 	source := l.key == unix.NFT_CT_SRC || l.key == ctSrcIP || l.key == ctSrcIP6
-	switch {
-	case l.direction == 0 && source:
-		m.OriginalSource = c
-	case l.direction == 0:
-		m.OriginalDestination = c
-	case l.direction == 1 && source:
-		m.ReplySource = c
-	case l.direction == 1:
-		m.ReplyDestination = c
-	default:
+	if !setField(l, source, addresses, c) {
 		return unknownAnswer
 	}
 	return matching(m)

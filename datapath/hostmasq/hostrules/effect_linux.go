@@ -10,16 +10,10 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
-// Verdicts of linux/netfilter.h.
-const (
-	nfDrop   = 0 // NF_DROP
-	nfAccept = 1 // NF_ACCEPT
-)
-
 // verdict returns the target for struct nft_verdict: ok is false for "continue", which is none.
-func (t *translator) verdict(a attributes) (target iptables.Target, ok bool) {
-	chain := a.text(unix.NFTA_VERDICT_CHAIN)
-	switch code := int32(a.u32(unix.NFTA_VERDICT_CODE)); code {
+func (t *translator) verdict(a nft.Attributes) (target iptables.Target, ok bool) {
+	chain := a.Text(unix.NFTA_VERDICT_CHAIN)
+	switch code := int32(a.Uint32(unix.NFTA_VERDICT_CODE)); code {
 	case unix.NFT_CONTINUE:
 		return nil, false
 	case unix.NFT_JUMP:
@@ -28,9 +22,9 @@ func (t *translator) verdict(a attributes) (target iptables.Target, ok bool) {
 		return iptables.Goto{Chain: t.chainName(chain)}, true
 	case unix.NFT_RETURN:
 		return iptables.Return, true
-	case nfAccept:
+	case nft.Accept:
 		return iptables.Accept, true
-	case nfDrop:
+	case nft.Drop:
 		return iptables.Drop, true
 	default:
 		return unknownTarget("verdict %d", code), true
@@ -38,8 +32,8 @@ func (t *translator) verdict(a attributes) (target iptables.Target, ok bool) {
 }
 
 // masquerade, redirect and nat read the expressions that translate.
-func (t *translator) masquerade(a attributes) iptables.Target {
-	to, ok := t.natRange(a.u32(unix.NFTA_MASQ_FLAGS), a, 0, 0, unix.NFTA_MASQ_REG_PROTO_MIN, unix.NFTA_MASQ_REG_PROTO_MAX)
+func (t *translator) masquerade(a nft.Attributes) iptables.Target {
+	to, ok := t.natRange(a.Uint32(unix.NFTA_MASQ_FLAGS), a, 0, 0, unix.NFTA_MASQ_REG_PROTO_MIN, unix.NFTA_MASQ_REG_PROTO_MAX)
 	if !ok {
 		return unknownTarget("masq")
 	}
@@ -47,8 +41,8 @@ func (t *translator) masquerade(a attributes) iptables.Target {
 	return iptables.Masquerade{To: to}
 }
 
-func (t *translator) redirect(a attributes) iptables.Target {
-	to, ok := t.natRange(a.u32(unix.NFTA_REDIR_FLAGS), a, 0, 0, unix.NFTA_REDIR_REG_PROTO_MIN, unix.NFTA_REDIR_REG_PROTO_MAX)
+func (t *translator) redirect(a nft.Attributes) iptables.Target {
+	to, ok := t.natRange(a.Uint32(unix.NFTA_REDIR_FLAGS), a, 0, 0, unix.NFTA_REDIR_REG_PROTO_MIN, unix.NFTA_REDIR_REG_PROTO_MAX)
 	if !ok {
 		return unknownTarget("redir")
 	}
@@ -57,12 +51,12 @@ func (t *translator) redirect(a attributes) iptables.Target {
 }
 
 // nat returns nil for one of the other family, which does nothing (nft_nat.c, nft_nat_inet_eval).
-func (t *translator) nat(a attributes) iptables.Target {
-	if f := a.u32(unix.NFTA_NAT_FAMILY); f != unix.NFPROTO_INET && f != uint32(nft.Family(t.family)) {
+func (t *translator) nat(a nft.Attributes) iptables.Target {
+	if f := a.Uint32(unix.NFTA_NAT_FAMILY); f != unix.NFPROTO_INET && f != uint32(nft.Family(t.family)) {
 		return nil
 	}
-	source := a.u32(unix.NFTA_NAT_TYPE) == unix.NFT_NAT_SNAT
-	flags := a.u32(unix.NFTA_NAT_FLAGS)
+	source := a.Uint32(unix.NFTA_NAT_TYPE) == unix.NFT_NAT_SNAT
+	flags := a.Uint32(unix.NFTA_NAT_FLAGS)
 	to, ok := t.natRange(flags&^iptables.NATNetmap, a, unix.NFTA_NAT_REG_ADDR_MIN, unix.NFTA_NAT_REG_ADDR_MAX, unix.NFTA_NAT_REG_PROTO_MIN, unix.NFTA_NAT_REG_PROTO_MAX)
 	switch {
 	case ok && flags&iptables.NATNetmap != 0:
@@ -83,10 +77,10 @@ func (t *translator) nat(a attributes) iptables.Target {
 
 // natRange reads the registers that attributes of these types name; 0: there is no such attribute.
 // It is not ok if their values are not fixed.
-func (t *translator) natRange(flags uint32, a attributes, addrMin, addrMax, portMin, portMax uint16) (iptables.NATRange, bool) {
+func (t *translator) natRange(flags uint32, a nft.Attributes, addrMin, addrMax, portMin, portMax uint16) (iptables.NATRange, bool) {
 	ok := true
 	value := func(attribute uint16) []byte {
-		l := t.registers.get(a.u32(attribute))
+		l := t.registers.get(a.Uint32(attribute))
 		if l == nil || l.kind != loadData {
 			ok = false
 			return nil
@@ -109,17 +103,17 @@ func (t *translator) natRange(flags uint32, a attributes, addrMin, addrMax, port
 	var first, last netip.Addr
 	var firstPort, lastPort uint16
 	flags &^= iptables.NATMapIPs | iptables.NATProtoSpecified
-	if addrMin != 0 && a.has(addrMin) {
+	if addrMin != 0 && a.Has(addrMin) {
 		flags |= iptables.NATMapIPs
 		first = addr(addrMin)
-		if last = first; a.has(addrMax) {
+		if last = first; a.Has(addrMax) {
 			last = addr(addrMax)
 		}
 	}
-	if a.has(portMin) {
+	if a.Has(portMin) {
 		flags |= iptables.NATProtoSpecified
 		firstPort = port(portMin)
-		if lastPort = firstPort; a.has(portMax) {
+		if lastPort = firstPort; a.Has(portMax) {
 			lastPort = port(portMax)
 		}
 	}
@@ -128,9 +122,9 @@ func (t *translator) natRange(flags uint32, a attributes, addrMin, addrMax, port
 }
 
 // setMeta is "meta mark set" and its like.
-func (t *translator) setMeta(a attributes) iptables.Target {
-	key := a.u32(unix.NFTA_META_KEY)
-	l := t.registers.get(a.u32(unix.NFTA_META_SREG))
+func (t *translator) setMeta(a nft.Attributes) iptables.Target {
+	key := a.Uint32(unix.NFTA_META_KEY)
+	l := t.registers.get(a.Uint32(unix.NFTA_META_SREG))
 	switch {
 	case l == nil:
 	case key == unix.NFT_META_NFTRACE && l.kind == loadData && len(l.data) > 0 && l.data[0] == 1:
@@ -147,9 +141,9 @@ func (t *translator) setMeta(a attributes) iptables.Target {
 }
 
 // setCt is "ct mark set" and its like.
-func (t *translator) setCt(a attributes) iptables.Target {
-	key := a.u32(unix.NFTA_CT_KEY)
-	l := t.registers.get(a.u32(unix.NFTA_CT_SREG))
+func (t *translator) setCt(a nft.Attributes) iptables.Target {
+	key := a.Uint32(unix.NFTA_CT_KEY)
+	l := t.registers.get(a.Uint32(unix.NFTA_CT_SREG))
 	switch {
 	case l == nil || key != unix.NFT_CT_MARK:
 	case l.kind == loadMeta && l.key == unix.NFT_META_MARK && isZero(l.xor):
@@ -188,17 +182,17 @@ func isZero(b []byte) bool {
 }
 
 // log is the expression of that name: a copy for a group, or a line.
-func log(a attributes) iptables.Target {
-	prefix := a.text(unix.NFTA_LOG_PREFIX)
-	if a.has(unix.NFTA_LOG_GROUP) {
+func log(a nft.Attributes) iptables.Target {
+	prefix := a.Text(unix.NFTA_LOG_PREFIX)
+	if a.Has(unix.NFTA_LOG_GROUP) {
 		return iptables.NFLog{
-			Prefix: prefix, Group: a.u16(unix.NFTA_LOG_GROUP), Size: a.u32(unix.NFTA_LOG_SNAPLEN),
-			Threshold: max(1, a.u16(unix.NFTA_LOG_QTHRESHOLD)),
+			Prefix: prefix, Group: a.Uint16(unix.NFTA_LOG_GROUP), Size: a.Uint32(unix.NFTA_LOG_SNAPLEN),
+			Threshold: max(1, a.Uint16(unix.NFTA_LOG_QTHRESHOLD)),
 		}
 	}
-	level, flags := uint32(4), a.u32(unix.NFTA_LOG_FLAGS) // NF_LOG_...
-	if a.has(unix.NFTA_LOG_LEVEL) {
-		level = a.u32(unix.NFTA_LOG_LEVEL)
+	level, flags := uint32(4), a.Uint32(unix.NFTA_LOG_FLAGS) // NF_LOG_...
+	if a.Has(unix.NFTA_LOG_LEVEL) {
+		level = a.Uint32(unix.NFTA_LOG_LEVEL)
 	}
 	if level > 7 { // NFT_LOGLEVEL_AUDIT
 		return unknownTarget("log level %d", level)
@@ -210,11 +204,11 @@ func log(a attributes) iptables.Target {
 }
 
 // limit is the expression of that name. Its rate is the one that iptables-nft would print.
-func limit(a attributes) (iptables.Match, bool) {
+func limit(a nft.Attributes) (iptables.Match, bool) {
 	const scale = 10000 // XT_LIMIT_SCALE
-	rate, unit := a.u64(unix.NFTA_LIMIT_RATE), a.u64(unix.NFTA_LIMIT_UNIT)
-	if rate == 0 || unit == 0 || unit > 1<<32/scale || a.u32(unix.NFTA_LIMIT_TYPE) != unix.NFT_LIMIT_PKTS || a.u32(unix.NFTA_LIMIT_FLAGS) != 0 || unit*scale < rate {
+	rate, unit := a.Uint64(unix.NFTA_LIMIT_RATE), a.Uint64(unix.NFTA_LIMIT_UNIT)
+	if rate == 0 || unit == 0 || unit > 1<<32/scale || a.Uint32(unix.NFTA_LIMIT_TYPE) != unix.NFT_LIMIT_PKTS || a.Uint32(unix.NFTA_LIMIT_FLAGS) != 0 || unit*scale < rate {
 		return nil, false
 	}
-	return iptables.Limit{Rate: iptables.Rate{Interval: uint32(unit * scale / rate)}, Burst: a.u32(unix.NFTA_LIMIT_BURST)}, true
+	return iptables.Limit{Rate: iptables.Rate{Interval: uint32(unit * scale / rate)}, Burst: a.Uint32(unix.NFTA_LIMIT_BURST)}, true
 }

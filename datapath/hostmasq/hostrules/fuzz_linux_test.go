@@ -100,7 +100,7 @@ func sampleSets(data []byte) map[string]*set {
 		{name: "hosts", keySize: 4}, {name: "nets", keySize: 4, flags: unix.NFT_SET_INTERVAL}, {name: "ports", keySize: 2},
 		{name: "verdicts", keySize: 4, flags: unix.NFT_SET_MAP},
 	} {
-		for _, e := range elements(data) {
+		for _, e := range nft.Elements(data) {
 			s.add(e)
 		}
 		s.finish()
@@ -131,14 +131,14 @@ func FuzzTranslate(f *testing.F) {
 			ipset:  func(uint16) (string, bool) { return "set", true },
 			device: func(index uint32) (string, bool) { return "eth0", index < 9 },
 		}}
-		r := &rule{chain: "POSTROUTING", handle: 7, expressions: elements(expressions)}
+		r := &nft.Rule{Chain: "POSTROUTING", Handle: 7, Expressions: nft.Expressions(expressions)}
 		made := tr.translate(r)
 		for _, m := range made {
 			if m.Chain == "" || m.String() == "" {
 				t.Errorf("a rule without a place: %#v", m)
 			}
 		}
-		r.expressions = append([]attributes{parseAttributes(encode(unix.NFTA_EXPR_NAME, "unknown-expression"))}, r.expressions...)
+		r.Expressions = append([]nft.Expression{{Name: "unknown-expression"}}, r.Expressions...)
 		again := tr.translate(r)
 		if len(again) == 0 && len(made) > 0 {
 			t.Error("a rule with an unknown expression is dropped")

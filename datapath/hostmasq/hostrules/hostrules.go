@@ -18,6 +18,7 @@ import (
 	"slices"
 
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/xtables"
 )
 
 // Rules are the nat rules of one network namespace at one time. They are safe for concurrent
@@ -29,30 +30,14 @@ type Rules struct {
 	Tables []*Table
 }
 
-// Backend is the back end of a table, as its form suggests.
-type Backend uint8
-
-// The back ends.
-const (
-	Legacy Backend = iota // iptables-legacy: x_tables
-	NFT                   // iptables-nft: the nftables tables "ip nat" and "ip6 nat"
-	Native                // native nftables
-)
-
-func (b Backend) String() string {
-	switch b {
-	case Legacy:
-		return "legacy"
-	case NFT:
-		return "nft"
-	}
-	return "native"
-}
+// native is the "back end" of nftables' own tables, which iptables does not see.
+const native xtables.Backend = "native"
 
 // Table is a table "nat" of iptables, or the chains reached from one base chain of an nftables
 // table that translates at postrouting.
 type Table struct {
-	Backend Backend
+	// Backend is iptables' back end, or "native", as the table's form suggests.
+	Backend xtables.Backend
 	Family  iptables.Family
 	// Name is "nat", or of a native table its family, name and base chain: "inet
 	// kindnet-ipmasq postrouting".
@@ -74,14 +59,14 @@ type Table struct {
 
 // String describes the table.
 func (t *Table) String() string {
-	if t.Backend == Native {
+	if t.Backend == native {
 		return fmt.Sprintf("nftables chain %s, for %s", t.Name, t.Family)
 	}
-	return fmt.Sprintf("iptables (%s), %s, table %s", t.Backend, t.Family, t.Name)
+	return xtables.Place{Backend: t.Backend, Family: t.Family, Table: t.Name}.String()
 }
 
-// Nat returns the one table of the dump.
-func (t *Table) Nat() *iptables.Table { return t.Dump.Tables[0] }
+// nat returns the one table of the dump.
+func (t *Table) nat() *iptables.Table { return t.Dump.Tables[0] }
 
 // Of returns the tables of a family, in order.
 func (r *Rules) Of(f iptables.Family) []*Table {
@@ -101,8 +86,8 @@ func (r *Rules) Of(f iptables.Family) []*Table {
 func (r *Rules) OrderUnknown(f iptables.Family) bool {
 	tables := r.Of(f)
 	for _, t := range tables {
-		if t.Backend == Legacy && t.hasRules() && slices.ContainsFunc(tables, func(o *Table) bool {
-			return o.Backend != Legacy && o.Priority == t.Priority && o.hasRules()
+		if t.Backend == xtables.Legacy && t.hasRules() && slices.ContainsFunc(tables, func(o *Table) bool {
+			return o.Backend != xtables.Legacy && o.Priority == t.Priority && o.hasRules()
 		}) {
 			return true
 		}
@@ -112,7 +97,7 @@ func (r *Rules) OrderUnknown(f iptables.Family) bool {
 
 // hasRules reports whether a packet that leaves meets any rule.
 func (t *Table) hasRules() bool {
-	return slices.ContainsFunc(t.Nat().Rules, func(r *iptables.Rule) bool { return r.Chain == postrouting })
+	return slices.ContainsFunc(t.nat().Rules, func(r *iptables.Rule) bool { return r.Chain == postrouting })
 }
 
 // postrouting is the built-in chain that packets meet when they leave.
@@ -121,7 +106,7 @@ const postrouting = "POSTROUTING"
 // sort sorts the tables in the kernel's order.
 func (r *Rules) sort() {
 	legacyLast := func(t *Table) int {
-		if t.Backend == Legacy {
+		if t.Backend == xtables.Legacy {
 			return 1
 		}
 		return 0

@@ -2,50 +2,38 @@ package hostrules
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink"
 
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/xtables"
+	"github.com/nfqproxy/nfqproxy/datapath/xtables/xtablestest"
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
 // TestHosts loads what programs of many nodes make.
 func TestHosts(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.rules")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("%v, %v", files, err)
-	}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
+	xtablestest.EachDump(t, "testdata/*.rules", func(t *testing.T, b xtables.Backend, dump string) {
+		n := newNode(t)
+		n.NeedNAT(b, iptables.IPv4)
+		if strings.Contains(dump, "--match-set") {
+			// In this order, so that their names are not those of the indexes by chance.
+			n.ipsets("other", "cali40all-ipam-pools", "cali40masq-ipam-pools")
 		}
-		for _, b := range []Backend{NFT, Legacy} {
-			t.Run(fmt.Sprintf("%s/%s", filepath.Base(file), b), func(t *testing.T) {
-				n := newNode(t)
-				n.needTool(b, iptables.IPv4)
-				if strings.Contains(string(text), "--match-set") {
-					// In this order, so that their names are not those of the indexes by chance.
-					n.ipsets("other", "cali40all-ipam-pools", "cali40masq-ipam-pools")
-				}
-				n.mustRun(string(text), tool(b, iptables.IPv4, "restore"))
-				if rules := strings.Count(string(text), "\n-A "); len(n.saved(b, iptables.IPv4).Rules) != rules {
-					t.Fatalf("%d rules are there, want %d", len(n.saved(b, iptables.IPv4).Rules), rules)
-				}
-				n.asSaved(b, iptables.IPv4)
-			})
+		n.Exec(dump, xtablestest.Tool(b, iptables.IPv4, "restore"))
+		if rules := strings.Count(dump, "\n-A "); len(n.saved(b, iptables.IPv4).Rules) != rules {
+			t.Fatalf("%d rules are there, want %d", len(n.saved(b, iptables.IPv4).Rules), rules)
 		}
-	}
+		n.asSaved(b, iptables.IPv4)
+	})
 }
 
 // ipsets makes sets of networks.
 func (n node) ipsets(names ...string) {
 	n.Helper()
-	if err := n.ns.Do(func() error {
+	if err := n.NS.Do(func() error {
 		for _, name := range names {
 			if err := netlink.IpsetCreate(name, "hash:net", netlink.IpsetCreateOptions{}); err != nil {
 				return fmt.Errorf("ipset %s: %w", name, err)
@@ -61,14 +49,14 @@ func (n node) ipsets(names ...string) {
 // read.
 func TestSetNames(t *testing.T) {
 	n := newNode(t)
-	n.needTool(Legacy, iptables.IPv4)
+	n.NeedNAT(xtables.Legacy, iptables.IPv4)
 	n.ipsets("a", "b")
-	n.mustRun("*nat\n-A POSTROUTING -m set ! --match-set b src,dst -m set --match-set a dst --return-nomatch ! --update-counters --packets-gt 5 ! --bytes-eq 7 -j MASQUERADE\nCOMMIT\n",
-		tool(Legacy, iptables.IPv4, "restore"))
-	n.asSaved(Legacy, iptables.IPv4)
-	n.mustRun("*nat\n-A POSTROUTING -m set ! --match-set b src,dst -m set --match-set a dst --return-nomatch ! --update-counters --packets-gt 5 ! --bytes-eq 7 -j MASQUERADE\nCOMMIT\n",
-		tool(NFT, iptables.IPv4, "restore"))
-	n.asSaved(NFT, iptables.IPv4)
+	n.Exec("*nat\n-A POSTROUTING -m set ! --match-set b src,dst -m set --match-set a dst --return-nomatch ! --update-counters --packets-gt 5 ! --bytes-eq 7 -j MASQUERADE\nCOMMIT\n",
+		xtablestest.Tool(xtables.Legacy, iptables.IPv4, "restore"))
+	n.asSaved(xtables.Legacy, iptables.IPv4)
+	n.Exec("*nat\n-A POSTROUTING -m set ! --match-set b src,dst -m set --match-set a dst --return-nomatch ! --update-counters --packets-gt 5 ! --bytes-eq 7 -j MASQUERADE\nCOMMIT\n",
+		xtablestest.Tool(xtables.NFT, iptables.IPv4, "restore"))
+	n.asSaved(xtables.NFT, iptables.IPv4)
 }
 
 // TestNewerIPTables: iptables 1.8.10 and newer write native expressions where 1.8.9 has
@@ -76,7 +64,7 @@ func TestSetNames(t *testing.T) {
 func TestNewerIPTables(t *testing.T) {
 	netns.RequireTool(t, "nft")
 	n := newNode(t)
-	n.mustRun(`
+	n.Exec(`
 table ip nat {
 	chain PREROUTING { type nat hook prerouting priority dstnat; meta l4proto tcp counter redirect to :80-90 random; }
 	chain POSTROUTING {
@@ -91,7 +79,7 @@ table ip nat {
 	chain KUBE-POSTROUTING { counter log prefix "a b" level debug; counter log group 3; }
 }
 `, "nft", "-f", "-")
-	table := n.only(NFT, iptables.IPv4)
+	table := n.only(xtables.NFT, iptables.IPv4)
 	want := `-A PREROUTING -p tcp -j REDIRECT --to-ports 80-90 --random
 -A POSTROUTING -s 172.17.0.0/16 ! -o docker0 -j MASQUERADE --random-fully
 -A POSTROUTING -d 224.0.0.0/4 -m comment --comment multicast -j RETURN
@@ -102,7 +90,7 @@ table ip nat {
 -A KUBE-POSTROUTING -j LOG --log-prefix "a b" --log-level 7
 -A KUBE-POSTROUTING -j NFLOG --nflog-group 3
 `
-	if got := text(t, iptables.IPv4, table.Nat()); got != want {
+	if got := text(t, iptables.IPv4, table.nat()); got != want {
 		t.Errorf("read\n%swant\n%s", got, want)
 	}
 }

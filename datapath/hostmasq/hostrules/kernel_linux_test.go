@@ -3,12 +3,13 @@ package hostrules
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/xtables"
+	"github.com/nfqproxy/nfqproxy/datapath/xtables/xtablestest"
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
@@ -19,7 +20,7 @@ var notDecoded = []string{"hashlimit", "ECN"}
 // TestEveryRule loads each rule of the lists of package iptables, be it of whatever table,
 // into the table nat, as far as that takes it, and reads it again.
 func TestEveryRule(t *testing.T) {
-	forEach(t, func(n node, b Backend, f iptables.Family) {
+	forEach(t, func(n node, b xtables.Backend, f iptables.Family) {
 		family := "ipv4"
 		if f == iptables.IPv6 {
 			family = "ipv6"
@@ -39,7 +40,7 @@ func TestEveryRule(t *testing.T) {
 				// The chains of the table that the rule could be meant for, one after the other.
 				for _, chain := range []string{"POSTROUTING", "OUTPUT", "PREROUTING", "INPUT"} {
 					line := fmt.Sprintf("*nat\n-A %s%s\nCOMMIT\n", chain, strings.TrimPrefix(r.String(), "-A "+r.Chain))
-					if _, err := n.run(line, tool(b, f, "restore"), "--noflush"); err == nil {
+					if _, err := n.NS.Run(line, xtablestest.Tool(b, f, "restore"), "--noflush"); err == nil {
 						loaded++
 						break
 					}
@@ -56,34 +57,25 @@ func TestEveryRule(t *testing.T) {
 
 // TestDumps loads the nat tables of real nodes.
 func TestDumps(t *testing.T) {
-	files, err := filepath.Glob("../../sim/iptables/testdata/k*.rules")
-	if err != nil || len(files) != 5 {
-		t.Fatalf("%v, %v", files, err)
-	}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, b := range []Backend{NFT, Legacy} {
-			t.Run(fmt.Sprintf("%s/%s", filepath.Base(file), b), func(t *testing.T) {
-				n := newNode(t)
-				n.needTool(b, iptables.IPv4)
-				n.mustRun(string(text), tool(b, iptables.IPv4, "restore"))
-				n.asSaved(b, iptables.IPv4)
-			})
-		}
+	dumps := xtablestest.EachDump(t, "../../sim/iptables/testdata/k*.rules", func(t *testing.T, b xtables.Backend, dump string) {
+		n := newNode(t)
+		n.NeedNAT(b, iptables.IPv4)
+		n.Exec(dump, xtablestest.Tool(b, iptables.IPv4, "restore"))
+		n.asSaved(b, iptables.IPv4)
+	})
+	if dumps != 5 {
+		t.Errorf("%d dumps, want 5", dumps)
 	}
 }
 
 // TestGenericEdges: what is in the header of a legacy entry.
 func TestGenericEdges(t *testing.T) {
-	forEach(t, func(n node, b Backend, f iptables.Family) {
+	forEach(t, func(n node, b xtables.Backend, f iptables.Family) {
 		network := "10.0.0.0/8"
 		if f == iptables.IPv6 {
 			network = "fd00::/8"
 		}
-		n.mustRun(fmt.Sprintf(`*nat
+		n.Exec(fmt.Sprintf(`*nat
 :a - [0:0]
 :b - [0:0]
 -A PREROUTING -i fifteen-chars-x ! -p tcp -g a
@@ -94,7 +86,7 @@ func TestGenericEdges(t *testing.T) {
 -A a -g b
 -A b -p udp -m udp ! --sport 1:2 -j ACCEPT
 COMMIT
-`, network), tool(b, f, "restore"))
+`, network), xtablestest.Tool(b, f, "restore"))
 		n.asSaved(b, f)
 	})
 }
@@ -102,16 +94,16 @@ COMMIT
 // TestBothBackEnds: a host that changed its back end has both, in both families.
 func TestBothBackEnds(t *testing.T) {
 	n := newNode(t)
-	for _, b := range []Backend{NFT, Legacy} {
+	for _, b := range xtablestest.Backends {
 		for _, f := range families {
-			n.needTool(b, f)
-			n.mustRun(fmt.Sprintf("*nat\n-A POSTROUTING -o %s%s -j MASQUERADE\nCOMMIT\n", b, f), tool(b, f, "restore"))
+			n.NeedNAT(b, f)
+			n.Exec(fmt.Sprintf("*nat\n-A POSTROUTING -o %s%s -j MASQUERADE\nCOMMIT\n", b, f), xtablestest.Tool(b, f, "restore"))
 		}
 	}
 	r := n.read()
 	var got []string
 	for _, table := range r.Tables {
-		got = append(got, fmt.Sprintf("%s %d: %s", table, table.Priority, table.Nat().Rules[0]))
+		got = append(got, fmt.Sprintf("%s %d: %s", table, table.Priority, table.nat().Rules[0]))
 	}
 	want := []string{
 		"iptables (nft), IPv4, table nat 100: -A POSTROUTING -o nftIPv4 -j MASQUERADE",
@@ -127,8 +119,8 @@ func TestBothBackEnds(t *testing.T) {
 			n.Errorf("%s: the order is known", f)
 		}
 	}
-	n.mustRun("*nat\nCOMMIT\n", tool(Legacy, iptables.IPv4, "restore"))
-	n.mustRun("*nat\nCOMMIT\n", tool(NFT, iptables.IPv6, "restore"))
+	n.Exec("*nat\nCOMMIT\n", xtablestest.Tool(xtables.Legacy, iptables.IPv4, "restore"))
+	n.Exec("*nat\nCOMMIT\n", xtablestest.Tool(xtables.NFT, iptables.IPv6, "restore"))
 	for _, f := range families {
 		if r := n.read(); r.OrderUnknown(f) {
 			n.Errorf("%s: the order of a table without rules matters", f)
@@ -144,7 +136,7 @@ func TestNothing(t *testing.T) {
 	}
 	if _, err := os.Stat("/proc/self/net/ip_tables_names"); err == nil {
 		netns.RequireTool(n, "cat")
-		if names := n.mustRun("", "cat", "/proc/self/net/ip_tables_names"); names != "" {
+		if names := n.Exec("", "cat", "/proc/self/net/ip_tables_names"); names != "" {
 			n.Errorf("to read loads the tables %s", names)
 		}
 	}

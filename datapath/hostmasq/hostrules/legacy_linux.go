@@ -14,26 +14,25 @@ import (
 // A rule that cannot be decoded has unknown matches or an unknown target; an error means that the
 // table as a whole is malformed.
 func legacyRules(t *xtables.Table, set iptables.SetName) (*iptables.Table, error) {
-	spans, err := t.Spans()
+	chains, err := t.Chains()
 	if err != nil {
 		return nil, err
 	}
-	starts := t.Starts(spans)
 	out := &iptables.Table{Name: t.Name}
-	for _, s := range spans {
+	for _, s := range chains {
 		c := &iptables.Chain{Name: s.Name}
 		if s.Base {
-			policy, ok := map[int32]iptables.Policy{xtables.Accept: iptables.PolicyAccept, xtables.Drop: iptables.PolicyDrop}[t.Entries[s.End-1].Verdict]
+			policy, ok := map[int32]iptables.Policy{xtables.Accept: iptables.PolicyAccept, xtables.Drop: iptables.PolicyDrop}[s.End.Verdict]
 			if !ok {
 				return nil, fmt.Errorf("chain %s has no policy", s.Name)
 			}
 			c.Policy = policy
 		}
 		out.Chains = append(out.Chains, c)
-		for i := s.First; i < s.End-1; i++ {
-			r, err := legacyRule(t.Family, &t.Entries[i], starts, set)
+		for i, e := range s.Rules {
+			r, err := legacyRule(t.Family, e, set)
 			if err != nil {
-				return nil, fmt.Errorf("chain %s, rule %d: %w", s.Name, i-s.First+1, err)
+				return nil, fmt.Errorf("chain %s, rule %d: %w", s.Name, i+1, err)
 			}
 			r.Chain = s.Name
 			out.Rules = append(out.Rules, r)
@@ -42,7 +41,7 @@ func legacyRules(t *xtables.Table, set iptables.SetName) (*iptables.Table, error
 	return out, nil
 }
 
-func legacyRule(f iptables.Family, e *xtables.Entry, starts map[uint32]string, set iptables.SetName) (*iptables.Rule, error) {
+func legacyRule(f iptables.Family, e xtables.Rule, set iptables.SetName) (*iptables.Rule, error) {
 	p := e.Parts(f)
 	r := &iptables.Rule{Matches: genericMatches(f, p.Generic)}
 	for _, x := range p.Matches {
@@ -50,7 +49,7 @@ func legacyRule(f iptables.Family, e *xtables.Entry, starts map[uint32]string, s
 	}
 	if e.Target != xtables.StandardTarget {
 		r.Target = iptables.DecodeTarget(f, iptables.Extension(p.Target))
-	} else if err := setVerdict(r, f, e, starts); err != nil {
+	} else if err := setVerdict(r, f, e); err != nil {
 		return nil, err
 	}
 	r.Args = iptables.Tokens(r.Matches, r.Target)
@@ -58,8 +57,8 @@ func legacyRule(f iptables.Family, e *xtables.Entry, starts map[uint32]string, s
 }
 
 // setVerdict sets the target; it stays nil if the rule only counts.
-func setVerdict(r *iptables.Rule, f iptables.Family, e *xtables.Entry, starts map[uint32]string) error {
-	chain, err := e.To(starts)
+func setVerdict(r *iptables.Rule, f iptables.Family, e xtables.Rule) error {
+	chain, err := e.To()
 	_, jumps := e.Jump()
 	switch {
 	case err != nil:

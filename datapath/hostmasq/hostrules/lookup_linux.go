@@ -5,15 +5,16 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nfqproxy/nfqproxy/datapath/nft"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
 // lookup is "ip saddr @set" and "iifname vmap { ... }". Each element is a branch of its own, or a
 // match if it must not be met.
-func (t *translator) lookup(a attributes) {
-	name := a.text(unix.NFTA_LOOKUP_SET)
-	negated := a.u32(unix.NFTA_LOOKUP_FLAGS)&unix.NFT_LOOKUP_F_INV != 0
-	dreg, maps := a.u32(unix.NFTA_LOOKUP_DREG), a.has(unix.NFTA_LOOKUP_DREG)
+func (t *translator) lookup(a nft.Attributes) {
+	name := a.Text(unix.NFTA_LOOKUP_SET)
+	negated := a.Uint32(unix.NFTA_LOOKUP_FLAGS)&unix.NFT_LOOKUP_F_INV != 0
+	dreg, maps := a.Uint32(unix.NFTA_LOOKUP_DREG), a.Has(unix.NFTA_LOOKUP_DREG)
 	verdicts := maps && dreg == verdictRegister
 	if maps && !verdicts {
 		t.registers.put(dreg, nil)
@@ -24,7 +25,7 @@ func (t *translator) lookup(a attributes) {
 	known := s != nil && !s.broken && !(maps && !verdicts) && s.flags&(unix.NFT_SET_TIMEOUT|unix.NFT_SET_EVAL) == 0 &&
 		!slices.ContainsFunc(s.elements, func(e element) bool { return e.catchall })
 	if known {
-		loads, known = t.registers.concatenation(a.u32(unix.NFTA_LOOKUP_SREG), s.keySize)
+		loads, known = t.registers.concatenation(a.Uint32(unix.NFTA_LOOKUP_SREG), s.keySize)
 	}
 	switch {
 	case !known:

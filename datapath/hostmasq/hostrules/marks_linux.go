@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/nfqproxy/nfqproxy/datapath/nft"
 	"github.com/nfqproxy/nfqproxy/datapath/xtables"
 )
 
@@ -29,7 +30,7 @@ func legacyMarkUses(m Marks) (uses []MarkUse, err error) {
 			return nil, err
 		}
 		for _, name := range names {
-			table := fmt.Sprintf("iptables (%s), %s, table %s", Legacy, f, name)
+			table := xtables.Place{Backend: xtables.Legacy, Family: f, Table: name}.String()
 			t, err := xtables.Read(f, name)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", table, err)
@@ -55,7 +56,7 @@ func nftMarkUses(m Marks) (uses []MarkUse, err error) {
 	}
 	device := deviceNames()
 	for _, t := range all {
-		if t.families() == nil || isOwn(t.family, t.name) || t.name == kubeProxyTable {
+		if t.families() == nil || isOwn(t.Family, t.Name) || t.Name == kubeProxyTable {
 			continue
 		}
 		if err := t.readContents(); err != nil {
@@ -72,15 +73,15 @@ func nftMarkUses(m Marks) (uses []MarkUse, err error) {
 }
 
 // usesOf examines a rule of nftables, for each of its families.
-func (m Marks) usesOf(t *nftTable, r *rule, k *kernel) (use MarkUse, found bool) {
-	if markOwners[r.chain] {
+func (m Marks) usesOf(t *nftTable, r *nft.Rule, k *kernel) (use MarkUse, found bool) {
+	if markOwners[r.Chain] {
 		return use, false
 	}
 	for _, f := range t.families() {
 		tr := &translator{family: f, kernel: k}
 		for _, made := range tr.translate(r) {
 			if why := m.uses(made); why != "" {
-				made.Chain = r.chain // and not one that only exists for the translation
+				made.Chain = r.Chain // and not one that only exists for the translation
 				return MarkUse{t.described(), made.String(), why}, true
 			}
 		}
@@ -90,8 +91,8 @@ func (m Marks) usesOf(t *nftTable, r *rule, k *kernel) (use MarkUse, found bool)
 
 // described names the table as one of iptables, if it may be one.
 func (t *nftTable) described() string {
-	if fs := t.families(); len(fs) == 1 && iptablesTable[t.name] {
-		return fmt.Sprintf("iptables (%s), %s, table %s", NFT, fs[0], t.name)
+	if fs := t.families(); len(fs) == 1 && iptablesTable[t.Name] {
+		return xtables.Place{Backend: xtables.NFT, Family: fs[0], Table: t.Name}.String()
 	}
 	return "nftables table " + t.String()
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/xtables"
+	"github.com/nfqproxy/nfqproxy/datapath/xtables/xtablestest"
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
@@ -54,7 +56,7 @@ func TestUsesOfMarks(t *testing.T) {
 
 // TestMarkUses reads the same rules from the kernel, among those of kube-proxy and our own.
 func TestMarkUses(t *testing.T) {
-	forEach(t, func(n node, b Backend, f iptables.Family) {
+	forEach(t, func(n node, b xtables.Backend, f iptables.Family) {
 		text := "*mangle\n:KUBE-MARK-MASQ - [0:0]\n-A KUBE-MARK-MASQ -j MARK --set-xmark 0x4000/0x4000\n"
 		var want []string
 		for _, r := range markRules {
@@ -63,7 +65,7 @@ func TestMarkUses(t *testing.T) {
 				want = append(want, fmt.Sprintf("iptables (%s), %s, table mangle: %q: %s", b, f, r.rule, r.why))
 			}
 		}
-		n.mustRun(text+"COMMIT\n*filter\n:KUBE-FORWARD - [0:0]\n-A KUBE-FORWARD -m mark --mark 0x4000/0x4000 -j ACCEPT\n-A FORWARD -j KUBE-FORWARD\nCOMMIT\n", tool(b, f, "restore"))
+		n.Exec(text+"COMMIT\n*filter\n:KUBE-FORWARD - [0:0]\n-A KUBE-FORWARD -m mark --mark 0x4000/0x4000 -j ACCEPT\n-A FORWARD -j KUBE-FORWARD\nCOMMIT\n", xtablestest.Tool(b, f, "restore"))
 		if got := n.markUses(); strings.Join(got, "\n") != strings.Join(want, "\n") {
 			n.Errorf("found\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
@@ -74,7 +76,7 @@ func TestMarkUses(t *testing.T) {
 func TestNativeMarkUses(t *testing.T) {
 	n := newNode(t)
 	netns.RequireTool(t, "nft")
-	n.mustRun(`
+	n.Exec(`
 table inet wg {
 	chain premangle { type filter hook prerouting priority mangle; meta l4proto udp meta mark set ct mark; }
 	chain postmangle { type filter hook postrouting priority mangle; meta l4proto udp meta mark 0x0000ca6c ct mark set meta mark; }
@@ -98,7 +100,7 @@ table inet nfqproxy { chain marked { meta mark & 0x4000 != 0 accept; }; }
 
 func (n node) markUses() (lines []string) {
 	n.Helper()
-	if err := n.ns.Do(func() error {
+	if err := n.NS.Do(func() error {
 		uses, err := MarkUses(ourMarks)
 		for _, u := range uses {
 			lines = append(lines, u.String())

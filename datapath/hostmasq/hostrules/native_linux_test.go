@@ -17,10 +17,10 @@ import (
 func (n node) native(f iptables.Family, name, ruleset string) *iptables.Table {
 	n.Helper()
 	netns.RequireTool(n, "nft")
-	n.mustRun(ruleset, "nft", "-f", "-")
+	n.Exec(ruleset, "nft", "-f", "-")
 	for _, t := range n.read().Of(f) {
-		if t.Backend == Native && t.Name == name {
-			return t.Nat()
+		if t.Backend == native && t.Name == name {
+			return t.nat()
 		}
 	}
 	n.Fatalf("no table %s", name)
@@ -217,7 +217,7 @@ func TestNativeRules(t *testing.T) {
 				if got := text(t, f, n.native(f, "inet t out", ruleset)); got != lines.String() {
 					t.Errorf("%s:\n%swant\n%s", f, got, lines.String())
 				}
-				n.mustRun("flush ruleset\n", "nft", "-f", "-")
+				n.Exec("flush ruleset\n", "nft", "-f", "-")
 			}
 		})
 	}
@@ -228,7 +228,7 @@ func TestNativeRules(t *testing.T) {
 func TestNotOthers(t *testing.T) {
 	netns.RequireTool(t, "nft")
 	n := newNode(t)
-	n.mustRun(fmt.Sprintf(`
+	n.Exec(fmt.Sprintf(`
 table inet %s { chain p { type nat hook postrouting priority srcnat; masquerade; }; }
 table ip dormant { flags dormant; chain p { type nat hook postrouting priority srcnat; masquerade; }; }
 table ip filter { chain p { type filter hook postrouting priority srcnat; accept; }; chain i { type nat hook input priority 100; }; }

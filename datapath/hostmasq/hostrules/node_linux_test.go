@@ -11,73 +11,32 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/xtables"
+	"github.com/nfqproxy/nfqproxy/datapath/xtables/xtablestest"
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
 func TestMain(m *testing.M) { netns.Main(m) }
 
 // node is a network namespace with rules in it.
-type node struct {
-	*testing.T
-	ns *netns.Namespace
-}
+type node struct{ xtablestest.Node }
 
 func newNode(t *testing.T) node {
 	t.Helper()
-	netns.Require(t)
-	ns, err := netns.New("node")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = ns.Close() })
-	return node{t, ns}
-}
-
-func (n node) run(input, name string, args ...string) (string, error) {
-	n.Helper()
-	return n.ns.Run(input, name, args...)
-}
-
-func (n node) mustRun(input, name string, args ...string) string {
-	n.Helper()
-	out, err := n.run(input, name, args...)
-	if err != nil {
-		n.Fatalf("%v\n%.4000s", err, input)
-	}
-	return out
+	return node{xtablestest.New(t)}
 }
 
 func (n node) read() *Rules {
 	n.Helper()
 	var r *Rules
-	if err := n.ns.Do(func() (err error) { r, err = Read(); return err }); err != nil {
-		n.Fatal(err)
-	}
+	n.Do(func() (err error) { r, err = Read(); return err })
 	return r
 }
 
-// tool is the name of one of iptables' programs: "restore", "save".
-func tool(b Backend, f iptables.Family, what string) string {
-	name := "iptables"
-	if f == iptables.IPv6 {
-		name = "ip6tables"
-	}
-	return fmt.Sprintf("%s-%s-%s", name, b, what)
-}
-
-// needTool ends the test if iptables' back end is not there.
-func (n node) needTool(b Backend, f iptables.Family) {
-	n.Helper()
-	netns.RequireTool(n, tool(b, f, "restore"))
-	if _, err := n.run("*nat\nCOMMIT\n", tool(b, f, "restore")); err != nil {
-		netns.Missing(n, fmt.Sprintf("table nat of iptables (%s), %s: %v", b, f, err))
-	}
-}
-
 // saved is the output of iptables-save for the table nat.
-func (n node) saved(b Backend, f iptables.Family) *iptables.Table {
+func (n node) saved(b xtables.Backend, f iptables.Family) *iptables.Table {
 	n.Helper()
-	d, err := iptables.Parse(strings.NewReader(n.mustRun("", tool(b, f, "save"), "-t", "nat")), iptables.Options{Family: f})
+	d, err := iptables.Parse(strings.NewReader(n.Exec("", xtablestest.Tool(b, f, "save"), "-t", "nat")), iptables.Options{Family: f})
 	if err != nil {
 		n.Fatal(err)
 	}
@@ -85,7 +44,7 @@ func (n node) saved(b Backend, f iptables.Family) *iptables.Table {
 }
 
 // only gives the one table of a back end and a family.
-func (n node) only(b Backend, f iptables.Family) *Table {
+func (n node) only(b xtables.Backend, f iptables.Family) *Table {
 	n.Helper()
 	var found *Table
 	for _, t := range n.read().Tables {
@@ -105,9 +64,9 @@ func (n node) only(b Backend, f iptables.Family) *Table {
 
 // asSaved compares a table that was read with the output of iptables-save, rule by rule: the
 // typed values, and the text. What is not decoded has to be named in undecoded.
-func (n node) asSaved(b Backend, f iptables.Family, undecoded ...string) {
+func (n node) asSaved(b xtables.Backend, f iptables.Family, undecoded ...string) {
 	n.Helper()
-	got, want := n.only(b, f).Nat(), n.saved(b, f)
+	got, want := n.only(b, f).nat(), n.saved(b, f)
 	if g, w := chainsOf(got), chainsOf(want); !slices.Equal(g, w) {
 		n.Errorf("chains\n%s, want\n%s", g, w)
 	}
@@ -172,12 +131,12 @@ func unknownIn(r *iptables.Rule) []string {
 }
 
 // forEach runs a test for both back ends and families.
-func forEach(t *testing.T, test func(n node, b Backend, f iptables.Family)) {
-	for _, b := range []Backend{NFT, Legacy} {
+func forEach(t *testing.T, test func(n node, b xtables.Backend, f iptables.Family)) {
+	for _, b := range xtablestest.Backends {
 		for _, f := range families {
 			t.Run(fmt.Sprintf("%s/%s", b, f), func(t *testing.T) {
 				n := newNode(t)
-				n.needTool(b, f)
+				n.NeedNAT(b, f)
 				test(n, b, f)
 			})
 		}

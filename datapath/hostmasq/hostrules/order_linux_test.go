@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/xtables"
+	"github.com/nfqproxy/nfqproxy/datapath/xtables/xtablestest"
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
@@ -21,10 +23,10 @@ func TestOrder(t *testing.T) {
 			remove: fmt.Sprintf("delete table ip %s\n", table),
 		}
 	}
-	of := func(b Backend) loaded {
+	of := func(b xtables.Backend) loaded {
 		rule := "-o veth -p udp -m udp --dport 9 -j SNAT --to-source 192.0.2.1:%d"
 		return loaded{
-			name: "nat", tool: tool(b, iptables.IPv4, "restore"), args: []string{"--noflush"},
+			name: "nat", tool: xtablestest.Tool(b, iptables.IPv4, "restore"), args: []string{"--noflush"},
 			rules: "*nat\n-A POSTROUTING " + rule + "\nCOMMIT\n", remove: "*nat\n-F POSTROUTING\nCOMMIT\n",
 		}
 	}
@@ -36,10 +38,10 @@ func TestOrder(t *testing.T) {
 	}{
 		{"newer natives first", []loaded{native("a", 100), native("b", 100), native("c", 100)}, []int{2, 1, 0}, false},
 		{"lower priorities first", []loaded{native("a", 99), native("b", 100), native("c", -5)}, []int{2, 0, 1}, false},
-		{"iptables-nft and natives", []loaded{native("a", 100), of(NFT), native("b", 100)}, []int{2, 1, 0}, false},
-		{"legacy, then nft", []loaded{of(Legacy), native("a", 100)}, []int{1, 0}, true},
-		{"nft, then legacy", []loaded{native("a", 100), of(Legacy)}, []int{1, 0}, true},
-		{"nft of lower priority, then legacy", []loaded{native("a", 99), of(Legacy)}, []int{0, 1}, false},
+		{"iptables-nft and natives", []loaded{native("a", 100), of(xtables.NFT), native("b", 100)}, []int{2, 1, 0}, false},
+		{"legacy, then nft", []loaded{of(xtables.Legacy), native("a", 100)}, []int{1, 0}, true},
+		{"nft, then legacy", []loaded{native("a", 100), of(xtables.Legacy)}, []int{1, 0}, true},
+		{"nft of lower priority, then legacy", []loaded{native("a", 99), of(xtables.Legacy)}, []int{0, 1}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for _, l := range c.tables {
@@ -48,7 +50,7 @@ func TestOrder(t *testing.T) {
 			n, peer := newNode(t), newNode(t)
 			n.connect(peer)
 			for i, l := range c.tables {
-				n.mustRun(fmt.Sprintf(l.rules, 1000+i), l.tool, l.args...)
+				n.Exec(fmt.Sprintf(l.rules, 1000+i), l.tool, l.args...)
 			}
 			r := n.read()
 			if got := r.OrderUnknown(iptables.IPv4); got != c.unknown {
@@ -68,7 +70,7 @@ func TestOrder(t *testing.T) {
 				if port := n.sourcePort(peer); port != uint16(1000+i) {
 					t.Errorf("table %d translates (port %d), want %d", int(port)-1000, port, i)
 				}
-				n.mustRun(c.tables[i].remove, c.tables[i].tool, c.tables[i].args...)
+				n.Exec(c.tables[i].remove, c.tables[i].tool, c.tables[i].args...)
 			}
 		})
 	}
@@ -84,9 +86,9 @@ type loaded struct {
 func (n node) connect(peer node) {
 	n.Helper()
 	steps := []error{
-		n.ns.AddVeth("veth", peer.ns, "veth"),
-		n.ns.AddAddress("veth", netip.MustParsePrefix("192.0.2.1/24")), peer.ns.AddAddress("veth", netip.MustParsePrefix("192.0.2.2/24")),
-		n.ns.SetUp("veth"), peer.ns.SetUp("veth"),
+		n.NS.AddVeth("veth", peer.NS, "veth"),
+		n.NS.AddAddress("veth", netip.MustParsePrefix("192.0.2.1/24")), peer.NS.AddAddress("veth", netip.MustParsePrefix("192.0.2.2/24")),
+		n.NS.SetUp("veth"), peer.NS.SetUp("veth"),
 	}
 	for _, err := range steps {
 		if err != nil {
@@ -99,12 +101,12 @@ func (n node) connect(peer node) {
 func (n node) sourcePort(peer node) uint16 {
 	n.Helper()
 	at := netip.MustParseAddrPort("192.0.2.2:9")
-	server, err := peer.ns.ListenPacket(n.Context(), at)
+	server, err := peer.NS.ListenPacket(n.Context(), at)
 	if err != nil {
 		n.Fatal(err)
 	}
 	defer server.Close()
-	client, err := n.ns.Dial(n.Context(), "udp", netip.AddrPort{}, at)
+	client, err := n.NS.Dial(n.Context(), "udp", netip.AddrPort{}, at)
 	if err != nil {
 		n.Fatal(err)
 	}

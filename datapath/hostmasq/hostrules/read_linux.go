@@ -7,7 +7,6 @@ import (
 	"reflect"
 	"slices"
 
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/nfqproxy/nfqproxy/datapath/nft"
@@ -36,33 +35,19 @@ const natTable = "nat"
 // table loads it.
 func (r *Rules) readLegacy() error {
 	for _, f := range families {
-		table, err := readLegacyTable(f)
-		if err != nil {
-			return fmt.Errorf("iptables (legacy), %s, table %s: %w", f, natTable, err)
+		t := &Table{Backend: xtables.Legacy, Family: f, Name: natTable, Priority: prioritySNAT}
+		loaded, err := xtables.ReadLoaded(f, natTable)
+		if loaded != nil && err == nil {
+			var nat *iptables.Table
+			nat, err = legacyRules(loaded, xtables.SetNames)
+			t.Dump = dumpOf(f, nat)
+			r.Tables = append(r.Tables, t)
 		}
-		if table != nil {
-			r.Tables = append(r.Tables, &Table{Backend: Legacy, Family: f, Name: natTable, Priority: prioritySNAT, Dump: dumpOf(f, table)})
+		if err != nil {
+			return fmt.Errorf("%s: %w", t, err)
 		}
 	}
 	return nil
-}
-
-// readLegacyTable returns nil if there is no such table.
-func readLegacyTable(f iptables.Family) (*iptables.Table, error) {
-	t, err := loadedLegacyTable(f)
-	if t == nil || err != nil {
-		return nil, err
-	}
-	return legacyRules(t, xtables.SetNames)
-}
-
-// loadedLegacyTable returns nil if there is no such table.
-func loadedLegacyTable(f iptables.Family) (*xtables.Table, error) {
-	names, err := xtables.Names(f)
-	if err != nil || !slices.Contains(names, natTable) {
-		return nil, err
-	}
-	return xtables.Read(f, natTable)
 }
 
 // maxAttempts is how often nftables is read again after a change meanwhile.
@@ -103,7 +88,7 @@ func readNFTTables() ([]*Table, error) {
 	var tables []*Table
 	device := deviceNames()
 	for _, t := range all {
-		if !t.translates() || isOwn(t.family, t.name) {
+		if !t.translates() || isOwn(t.Family, t.Name) {
 			continue
 		}
 		if err := t.readContents(); err != nil {
@@ -133,44 +118,21 @@ func deviceNames() func(index uint32) (string, bool) {
 // nftTables lists the tables of all families, with their chains but without rules and
 // sets.
 func nftTables() ([]*nftTable, error) {
-	var tables []*nftTable
-	err := nft.DumpOnce(unix.NFPROTO_UNSPEC, unix.NFT_MSG_GETTABLE, nil, func(family uint8, ad *netlink.AttributeDecoder) {
-		a := collect(ad)
-		tables = append(tables, &nftTable{
-			family: family, name: a.text(unix.NFTA_TABLE_NAME), handle: a.u64(nftaTableHandle),
-			dormant: a.u32(unix.NFTA_TABLE_FLAGS)&unix.NFT_TABLE_F_DORMANT != 0, sets: make(map[string]*set),
-		})
-	})
-	if err != nil {
-		return nil, err
+	all, err := nft.Tables(nft.DumpOnce, unix.NFPROTO_UNSPEC)
+	tables := make([]*nftTable, len(all))
+	for i, t := range all {
+		tables[i] = &nftTable{Table: t}
 	}
-	err = nft.DumpOnce(unix.NFPROTO_UNSPEC, unix.NFT_MSG_GETCHAIN, nil, func(family uint8, ad *netlink.AttributeDecoder) {
-		a := collect(ad)
-		hook := a.nested(unix.NFTA_CHAIN_HOOK)
-		c := &nftChain{
-			name: a.text(unix.NFTA_CHAIN_NAME), kind: a.text(unix.NFTA_CHAIN_TYPE), base: a.has(unix.NFTA_CHAIN_HOOK),
-			hook: hook.u32(unix.NFTA_HOOK_HOOKNUM), priority: int32(hook.u32(unix.NFTA_HOOK_PRIORITY)),
-			drops: a.has(unix.NFTA_CHAIN_POLICY) && a.u32(unix.NFTA_CHAIN_POLICY) == nfDrop,
-		}
-		for _, t := range tables {
-			if t.family == family && t.name == a.text(unix.NFTA_CHAIN_TABLE) {
-				t.chains = append(t.chains, c)
-			}
-		}
-	})
 	return tables, err
 }
 
 // readContents reads the table's sets and rules.
 func (t *nftTable) readContents() error {
-	t.rules, t.sets = nil, make(map[string]*set)
-	ofTable := func(attribute uint16) func(*netlink.AttributeEncoder) {
-		return func(e *netlink.AttributeEncoder) { e.String(attribute, t.name) }
-	}
-	err := nft.DumpOnce(t.family, unix.NFT_MSG_GETSET, ofTable(unix.NFTA_SET_TABLE), func(_ uint8, ad *netlink.AttributeDecoder) {
-		if a := collect(ad); a.text(unix.NFTA_SET_TABLE) == t.name {
-			name := a.text(unix.NFTA_SET_NAME)
-			t.sets[name] = &set{name: name, flags: a.u32(unix.NFTA_SET_FLAGS), keySize: bounded(a.u32(unix.NFTA_SET_KEY_LEN))}
+	t.sets = make(map[string]*set)
+	err := nft.DumpOnce(t.Family, unix.NFT_MSG_GETSET, nft.SetsOf(t.Name), func(_ uint8, a nft.Attributes) {
+		if a.Text(unix.NFTA_SET_TABLE) == t.Name {
+			name := a.Text(unix.NFTA_SET_NAME)
+			t.sets[name] = &set{name: name, flags: a.Uint32(unix.NFTA_SET_FLAGS), keySize: bounded(a.Uint32(unix.NFTA_SET_KEY_LEN))}
 		}
 	})
 	if err != nil {
@@ -181,27 +143,15 @@ func (t *nftTable) readContents() error {
 			return fmt.Errorf("set %s: %w", s.name, err)
 		}
 	}
-	err = nft.DumpOnce(t.family, unix.NFT_MSG_GETRULE, ofTable(unix.NFTA_RULE_TABLE), func(_ uint8, ad *netlink.AttributeDecoder) {
-		if a := collect(ad); a.text(unix.NFTA_RULE_TABLE) == t.name {
-			t.rules = append(t.rules, &rule{
-				table: t.name, chain: a.text(unix.NFTA_RULE_CHAIN), handle: a.u64(unix.NFTA_RULE_HANDLE),
-				expressions: elements(a[unix.NFTA_RULE_EXPRESSIONS]), comment: commentIn(a[unix.NFTA_RULE_USERDATA]),
-			})
-		}
-	})
-	if err != nil {
+	if t.rules, err = t.Rules(nft.DumpOnce); err != nil {
 		return fmt.Errorf("rules: %w", err)
 	}
 	return nil
 }
 
 func (t *nftTable) readElements(s *set) error {
-	filter := func(e *netlink.AttributeEncoder) {
-		e.String(unix.NFTA_SET_ELEM_LIST_TABLE, t.name)
-		e.String(unix.NFTA_SET_ELEM_LIST_SET, s.name)
-	}
-	err := nft.DumpOnce(t.family, unix.NFT_MSG_GETSETELEM, filter, func(_ uint8, ad *netlink.AttributeDecoder) {
-		for _, e := range elements(collect(ad)[unix.NFTA_SET_ELEM_LIST_ELEMENTS]) {
+	err := nft.DumpOnce(t.Family, unix.NFT_MSG_GETSETELEM, nft.ElementsOf(t.Name, s.name), func(_ uint8, a nft.Attributes) {
+		for _, e := range nft.Elements(a[unix.NFTA_SET_ELEM_LIST_ELEMENTS]) {
 			s.add(e)
 		}
 	})
@@ -221,6 +171,3 @@ func commentIn(data []byte) string {
 	}
 	return ""
 }
-
-// nftaTableHandle is NFTA_TABLE_HANDLE (nf_tables.h), which the unix package does not have.
-const nftaTableHandle = 4

@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nfqproxy/nfqproxy/datapath/nft"
 )
 
 // set is a set or map of an nftables table.
@@ -25,22 +27,22 @@ type set struct {
 type element struct {
 	in interval
 	// verdict is what a map of verdicts gives; nil for others.
-	verdict attributes
+	verdict nft.Attributes
 	catchall,
 	end bool // valid only while elements are collected: marks where an interval has ended
 }
 
 // add takes an element as the kernel returns it.
-func (s *set) add(a attributes) {
-	flags := a.u32(unix.NFTA_SET_ELEM_FLAGS)
+func (s *set) add(a nft.Attributes) {
+	flags := a.Uint32(unix.NFTA_SET_ELEM_FLAGS)
 	e := element{catchall: flags&elementCatchall != 0, end: flags&unix.NFT_SET_ELEM_INTERVAL_END != 0}
-	key := a.nested(unix.NFTA_SET_ELEM_KEY)[unix.NFTA_DATA_VALUE]
+	key := a.Nested(unix.NFTA_SET_ELEM_KEY)[unix.NFTA_DATA_VALUE]
 	e.in = exactly(key)
-	if a.has(nftaSetElemKeyEnd) {
-		e.in.last, s.ranges = a.nested(nftaSetElemKeyEnd)[unix.NFTA_DATA_VALUE], true
+	if a.Has(nftaSetElemKeyEnd) {
+		e.in.last, s.ranges = a.Nested(nftaSetElemKeyEnd)[unix.NFTA_DATA_VALUE], true
 	}
-	if d := a.nested(unix.NFTA_SET_ELEM_DATA); d.has(unix.NFTA_DATA_VERDICT) {
-		e.verdict = d.nested(unix.NFTA_DATA_VERDICT)
+	if d := a.Nested(unix.NFTA_SET_ELEM_DATA); d.Has(unix.NFTA_DATA_VERDICT) {
+		e.verdict = d.Nested(unix.NFTA_DATA_VERDICT)
 	}
 	if !e.catchall && (len(key) == 0 || len(key) != len(e.in.last) || len(key) > s.keySize) {
 		s.broken = true

@@ -1,53 +1,25 @@
 package hostrules
 
 import (
-	"fmt"
 	"slices"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nfqproxy/nfqproxy/datapath/nft"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/xtables"
 )
 
-// nftTable is a table of nftables as the kernel has it.
+// nftTable is a table of nftables with its contents.
 type nftTable struct {
-	family  uint8 // NFPROTO_...
-	name    string
-	handle  uint64
-	dormant bool // its hooks are not registered
-	chains  []*nftChain
-	sets    map[string]*set
-	rules   []*rule
-}
-
-// nftChain is one chain; kind, hook, priority and drops are valid iff it is a base chain.
-type nftChain struct {
-	name     string
-	base     bool
-	kind     string // "nat", "filter", "route"
-	hook     uint32 // NF_INET_...
-	priority int32
-	drops    bool // the policy
-}
-
-// String is "inet kindnet-ipmasq".
-func (t *nftTable) String() string { return familyWord(t.family) + " " + t.name }
-
-func familyWord(nfproto uint8) string {
-	switch nfproto {
-	case unix.NFPROTO_IPV4:
-		return "ip"
-	case unix.NFPROTO_IPV6:
-		return "ip6"
-	case unix.NFPROTO_INET:
-		return "inet"
-	}
-	return fmt.Sprintf("family-%d", nfproto)
+	*nft.Table
+	sets  map[string]*set
+	rules []*nft.Rule
 }
 
 // families are those whose packets the table sees.
 func (t *nftTable) families() []iptables.Family {
-	switch t.family {
+	switch t.Family {
 	case unix.NFPROTO_IPV4:
 		return families[:1]
 	case unix.NFPROTO_IPV6:
@@ -63,21 +35,21 @@ const (
 	natChainType    = "nat"
 )
 
-func (c *nftChain) translatesSource() bool {
-	return c.base && c.kind == natChainType && c.hook == hookPostrouting
+func translatesSource(c *nft.Chain) bool {
+	return c.Base && c.Type == natChainType && c.Hook == hookPostrouting
 }
 
 func (t *nftTable) translates() bool {
-	return !t.dormant && t.families() != nil && slices.ContainsFunc(t.chains, (*nftChain).translatesSource)
+	return !t.Dormant && t.families() != nil && slices.ContainsFunc(t.Chains, translatesSource)
 }
 
 // ofIPTables reports whether the table looks like one of iptables-nft, by its name and base chains
 // with the names of the built-in ones.
 func (t *nftTable) ofIPTables() bool {
-	if t.name != natTable || t.family == unix.NFPROTO_INET {
+	if t.Name != natTable || t.Family == unix.NFPROTO_INET {
 		return false
 	}
-	return !slices.ContainsFunc(t.chains, func(c *nftChain) bool { return c.base != iptables.Builtin(natTable, c.name) })
+	return !slices.ContainsFunc(t.Chains, func(c *nft.Chain) bool { return c.Base != iptables.Builtin(natTable, c.Name) })
 }
 
 // tables returns the relevant parts of the table: the whole table if it is of iptables-nft, or
@@ -85,15 +57,15 @@ func (t *nftTable) ofIPTables() bool {
 func (t *nftTable) tables(k *kernel) []*Table {
 	var out []*Table
 	for _, f := range t.families() {
-		for _, c := range t.chains {
-			if !c.translatesSource() {
+		for _, c := range t.Chains {
+			if !translatesSource(c) {
 				continue
 			}
-			table := &Table{Family: f, Priority: c.priority, age: t.handle}
+			table := &Table{Family: f, Priority: c.Priority, age: t.Handle}
 			if t.ofIPTables() {
-				table.Backend, table.Name, table.Dump = NFT, natTable, dumpOf(f, t.whole(f, k))
+				table.Backend, table.Name, table.Dump = xtables.NFT, natTable, dumpOf(f, t.whole(f, k))
 			} else {
-				table.Backend, table.Name, table.Dump = Native, t.String()+" "+c.name, dumpOf(f, t.from(c, f, k))
+				table.Backend, table.Name, table.Dump = native, t.String()+" "+c.Name, dumpOf(f, t.from(c, f, k))
 			}
 			out = append(out, table)
 		}
@@ -101,11 +73,11 @@ func (t *nftTable) tables(k *kernel) []*Table {
 	return out
 }
 
-func (c *nftChain) policy() iptables.Policy {
+func policyOf(c *nft.Chain) iptables.Policy {
 	switch {
-	case !c.base:
+	case !c.Base:
 		return iptables.PolicyNone
-	case c.drops:
+	case c.Drops:
 		return iptables.PolicyDrop
 	}
 	return iptables.PolicyAccept
@@ -117,16 +89,16 @@ func (t *nftTable) whole(f iptables.Family, k *kernel) *iptables.Table {
 	out := &iptables.Table{Name: natTable}
 	for _, name := range iptables.BuiltinChains(natTable) {
 		c := &iptables.Chain{Name: name, Policy: iptables.PolicyAccept} // as iptables-save shows missing ones
-		for _, o := range t.chains {
-			if o.name == name {
-				c.Policy = o.policy()
+		for _, o := range t.Chains {
+			if o.Name == name {
+				c.Policy = policyOf(o)
 			}
 		}
 		out.Chains = append(out.Chains, c)
 	}
-	for _, c := range t.chains {
-		if !c.base {
-			out.Chains = append(out.Chains, &iptables.Chain{Name: c.name})
+	for _, c := range t.Chains {
+		if !c.Base {
+			out.Chains = append(out.Chains, &iptables.Chain{Name: c.Name})
 		}
 	}
 	for _, r := range t.rules {
@@ -137,21 +109,21 @@ func (t *nftTable) whole(f iptables.Family, k *kernel) *iptables.Table {
 }
 
 // from is the chain with those that are reached from it.
-func (t *nftTable) from(base *nftChain, f iptables.Family, k *kernel) *iptables.Table {
-	tr := &translator{family: f, kernel: k, names: map[string]string{base.name: postrouting}}
-	for _, c := range t.chains {
-		if c != base && iptables.Builtin(natTable, c.name) {
-			tr.names[c.name] = "nft-" + c.name // a chain that can be jumped to is not built in
+func (t *nftTable) from(base *nft.Chain, f iptables.Family, k *kernel) *iptables.Table {
+	tr := &translator{family: f, kernel: k, names: map[string]string{base.Name: postrouting}}
+	for _, c := range t.Chains {
+		if c != base && iptables.Builtin(natTable, c.Name) {
+			tr.names[c.Name] = "nft-" + c.Name // a chain that can be jumped to is not built in
 		}
 	}
-	out := &iptables.Table{Name: natTable, Chains: []*iptables.Chain{{Name: postrouting, Policy: base.policy()}}}
-	byChain := make(map[string][]*rule)
+	out := &iptables.Table{Name: natTable, Chains: []*iptables.Chain{{Name: postrouting, Policy: policyOf(base)}}}
+	byChain := make(map[string][]*nft.Rule)
 	for _, r := range t.rules {
-		byChain[r.chain] = append(byChain[r.chain], r)
+		byChain[r.Chain] = append(byChain[r.Chain], r)
 	}
 	original := make(map[string]string)
-	for _, c := range t.chains {
-		original[tr.chainName(c.name)] = c.name
+	for _, c := range t.Chains {
+		original[tr.chainName(c.Name)] = c.Name
 	}
 	reached := map[string]bool{postrouting: true}
 	for todo := []string{postrouting}; len(todo) > 0; todo = todo[1:] {

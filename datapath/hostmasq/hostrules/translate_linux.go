@@ -3,6 +3,7 @@ package hostrules
 import (
 	"golang.org/x/sys/unix"
 
+	"github.com/nfqproxy/nfqproxy/datapath/nft"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
@@ -43,21 +44,13 @@ func (t *translator) chainName(name string) string {
 	return name
 }
 
-// rule is a rule of nftables as the kernel returns it.
-type rule struct {
-	table, chain string
-	handle       uint64
-	expressions  []attributes
-	comment      string
-}
-
 // translate returns the rules, those of the rule's own chain and those of the chains made for it;
 // none for a rule that no packet of the family matches.
-func (t *translator) translate(r *rule) []*iptables.Rule {
+func (t *translator) translate(r *nft.Rule) []*iptables.Rule {
 	*t = translator{family: t.family, kernel: t.kernel, names: t.names, branches: [][]condition{nil}}
-	for list := r.expressions; len(list) > 0 && !t.ended && len(t.branches) > 0; list = list[1:] {
-		name, data := list[0].text(unix.NFTA_EXPR_NAME), list[0].nested(unix.NFTA_EXPR_DATA)
-		if len(list) > 1 && name == "cmp" && list[1].text(unix.NFTA_EXPR_NAME) == "cmp" && t.between(data, list[1].nested(unix.NFTA_EXPR_DATA)) {
+	for list := r.Expressions; len(list) > 0 && !t.ended && len(t.branches) > 0; list = list[1:] {
+		name, data := list[0].Name, nft.Parse(list[0].Data)
+		if len(list) > 1 && name == "cmp" && list[1].Name == "cmp" && t.between(data, nft.Parse(list[1].Data)) {
 			list = list[1:]
 			continue
 		}
@@ -69,17 +62,17 @@ func (t *translator) translate(r *rule) []*iptables.Rule {
 	case len(t.segments) == 0: // it only counts
 		t.effect(nil)
 	}
-	a := assembly{family: t.family, handle: r.handle, comment: r.comment}
-	a.assemble(t.chainName(r.chain), t.segments)
+	a := assembly{family: t.family, handle: r.Handle, comment: commentIn(r.UserData)}
+	a.assemble(t.chainName(r.Chain), t.segments)
 	return a.rules
 }
 
 // expression takes one expression of the rule.
-func (t *translator) expression(name string, a attributes) {
+func (t *translator) expression(name string, a nft.Attributes) {
 	switch name {
 	case "counter", "last":
 	case "objref":
-		if a.u32(unix.NFTA_OBJREF_IMM_TYPE) != unix.NFT_OBJECT_COUNTER {
+		if a.Uint32(unix.NFTA_OBJREF_IMM_TYPE) != unix.NFT_OBJECT_COUNTER {
 			t.strange("objref")
 		}
 	case "match":
@@ -142,8 +135,8 @@ func (t *translator) strange(name string) {
 }
 
 // extension is the module in an expression "match" or "target" (nft_compat.c).
-func extension(a attributes, name, revision, info uint16) iptables.Extension {
-	return iptables.Extension{Name: a.text(name), Revision: uint8(a.u32(revision)), Data: a[info]}
+func extension(a nft.Attributes, name, revision, info uint16) iptables.Extension {
+	return iptables.Extension{Name: a.Text(name), Revision: uint8(a.Uint32(revision)), Data: a[info]}
 }
 
 func (t *translator) unknown(format string, args ...any) { t.and(unknownMatch(format, args...)) }
@@ -181,26 +174,26 @@ func (t *translator) finish(target iptables.Target) {
 	t.ended = true
 }
 
-func (t *translator) payload(a attributes) {
-	if a.has(unix.NFTA_PAYLOAD_SREG) {
+func (t *translator) payload(a nft.Attributes) {
+	if a.Has(unix.NFTA_PAYLOAD_SREG) {
 		t.effect(unknownTarget("payload set"))
 		return
 	}
-	t.registers.put(a.u32(unix.NFTA_PAYLOAD_DREG), &load{
-		kind: loadPayload, key: a.u32(unix.NFTA_PAYLOAD_BASE),
-		offset: int(a.u32(unix.NFTA_PAYLOAD_OFFSET)), size: bounded(a.u32(unix.NFTA_PAYLOAD_LEN)),
+	t.registers.put(a.Uint32(unix.NFTA_PAYLOAD_DREG), &load{
+		kind: loadPayload, key: a.Uint32(unix.NFTA_PAYLOAD_BASE),
+		offset: int(a.Uint32(unix.NFTA_PAYLOAD_OFFSET)), size: bounded(a.Uint32(unix.NFTA_PAYLOAD_LEN)),
 	})
 }
 
 // bounded limits a number of bytes to the size of all registers.
 func bounded(n uint32) int { return int(min(n, 64)) }
 
-func (t *translator) meta(a attributes) {
-	if a.has(unix.NFTA_META_SREG) {
+func (t *translator) meta(a nft.Attributes) {
+	if a.Has(unix.NFTA_META_SREG) {
 		t.effect(t.setMeta(a))
 		return
 	}
-	key := a.u32(unix.NFTA_META_KEY)
+	key := a.Uint32(unix.NFTA_META_KEY)
 	size := 4
 	switch key {
 	case unix.NFT_META_NFPROTO, unix.NFT_META_L4PROTO, unix.NFT_META_PKTTYPE:
@@ -210,15 +203,15 @@ func (t *translator) meta(a attributes) {
 	case unix.NFT_META_IIFNAME, unix.NFT_META_OIFNAME:
 		size = 16
 	}
-	t.registers.put(a.u32(unix.NFTA_META_DREG), &load{kind: loadMeta, key: key, size: size})
+	t.registers.put(a.Uint32(unix.NFTA_META_DREG), &load{kind: loadMeta, key: key, size: size})
 }
 
-func (t *translator) ct(a attributes) {
-	if a.has(unix.NFTA_CT_SREG) {
+func (t *translator) ct(a nft.Attributes) {
+	if a.Has(unix.NFTA_CT_SREG) {
 		t.effect(t.setCt(a))
 		return
 	}
-	l := &load{kind: loadCt, key: a.u32(unix.NFTA_CT_KEY), direction: -1, size: 4}
+	l := &load{kind: loadCt, key: a.Uint32(unix.NFTA_CT_KEY), direction: -1, size: 4}
 	if d := a[unix.NFTA_CT_DIRECTION]; len(d) == 1 {
 		l.direction = int(d[0])
 	}
@@ -236,28 +229,28 @@ func (t *translator) ct(a attributes) {
 	case unix.NFT_CT_BYTES, unix.NFT_CT_PKTS, unix.NFT_CT_AVGPKT:
 		l.size = 8
 	}
-	t.registers.put(a.u32(unix.NFTA_CT_DREG), l)
+	t.registers.put(a.Uint32(unix.NFTA_CT_DREG), l)
 }
 
-func (t *translator) fib(a attributes) {
-	dreg := a.u32(unix.NFTA_FIB_DREG)
-	if a.u32(unix.NFTA_FIB_RESULT) != unix.NFT_FIB_RESULT_ADDRTYPE {
+func (t *translator) fib(a nft.Attributes) {
+	dreg := a.Uint32(unix.NFTA_FIB_DREG)
+	if a.Uint32(unix.NFTA_FIB_RESULT) != unix.NFT_FIB_RESULT_ADDRTYPE {
 		t.unknown("fib")
 		t.registers.put(dreg, nil)
 		t.opaque = true
 		return
 	}
-	t.registers.put(dreg, &load{kind: loadFib, key: a.u32(unix.NFTA_FIB_FLAGS), size: 4})
+	t.registers.put(dreg, &load{kind: loadFib, key: a.Uint32(unix.NFTA_FIB_FLAGS), size: 4})
 }
 
-func (t *translator) bitwise(a attributes) {
+func (t *translator) bitwise(a nft.Attributes) {
 	const xorOp = 0 // NFT_BITWISE_MASK_XOR
-	dreg := a.u32(unix.NFTA_BITWISE_DREG)
-	l := t.registers.get(a.u32(unix.NFTA_BITWISE_SREG))
-	mask := a.nested(unix.NFTA_BITWISE_MASK)[unix.NFTA_DATA_VALUE]
-	xor := a.nested(unix.NFTA_BITWISE_XOR)[unix.NFTA_DATA_VALUE]
+	dreg := a.Uint32(unix.NFTA_BITWISE_DREG)
+	l := t.registers.get(a.Uint32(unix.NFTA_BITWISE_SREG))
+	mask := a.Nested(unix.NFTA_BITWISE_MASK)[unix.NFTA_DATA_VALUE]
+	xor := a.Nested(unix.NFTA_BITWISE_XOR)[unix.NFTA_DATA_VALUE]
 	const nftaBitwiseOp = 6 // NFTA_BITWISE_OP
-	if l == nil || l.kind == loadData || a.u32(nftaBitwiseOp) != xorOp || len(mask) != l.size || len(xor) != l.size {
+	if l == nil || l.kind == loadData || a.Uint32(nftaBitwiseOp) != xorOp || len(mask) != l.size || len(xor) != l.size {
 		t.registers.put(dreg, nil)
 		if !t.opaque {
 			t.unknown("bitwise")
@@ -280,22 +273,22 @@ func (t *translator) bitwise(a attributes) {
 
 // byteorder comes before the comparison of a number by size, for which iptables mostly has
 // no match.
-func (t *translator) byteorder(a attributes) {
-	if l := t.known(a.u32(unix.NFTA_BYTEORDER_SREG), "byteorder"); l != nil && !t.opaque {
+func (t *translator) byteorder(a nft.Attributes) {
+	if l := t.known(a.Uint32(unix.NFTA_BYTEORDER_SREG), "byteorder"); l != nil && !t.opaque {
 		t.unknown("%s", l)
 	}
-	t.registers.put(a.u32(unix.NFTA_BYTEORDER_DREG), nil)
+	t.registers.put(a.Uint32(unix.NFTA_BYTEORDER_DREG), nil)
 	t.opaque = true
 }
 
-func (t *translator) immediate(a attributes) {
-	data := a.nested(unix.NFTA_IMMEDIATE_DATA)
-	if a.u32(unix.NFTA_IMMEDIATE_DREG) == verdictRegister {
-		if target, ok := t.verdict(data.nested(unix.NFTA_DATA_VERDICT)); ok {
+func (t *translator) immediate(a nft.Attributes) {
+	data := a.Nested(unix.NFTA_IMMEDIATE_DATA)
+	if a.Uint32(unix.NFTA_IMMEDIATE_DREG) == verdictRegister {
+		if target, ok := t.verdict(data.Nested(unix.NFTA_DATA_VERDICT)); ok {
 			t.finish(target)
 		}
 		return
 	}
 	v := data[unix.NFTA_DATA_VALUE]
-	t.registers.put(a.u32(unix.NFTA_IMMEDIATE_DREG), &load{kind: loadData, size: len(v), data: v})
+	t.registers.put(a.Uint32(unix.NFTA_IMMEDIATE_DREG), &load{kind: loadData, size: len(v), data: v})
 }

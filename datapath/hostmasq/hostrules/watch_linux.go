@@ -3,14 +3,10 @@ package hostrules
 import (
 	"context"
 	"fmt"
-	"hash/maphash"
 	"time"
 
-	"github.com/mdlayher/netlink"
-	"golang.org/x/sys/unix"
-
 	"github.com/nfqproxy/nfqproxy/datapath/nft"
-	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/xtables"
 )
 
 const (
@@ -42,7 +38,7 @@ func Watch(ctx context.Context, changed func() error) error {
 	defer events.Close() // nothing was written
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
-	w := watcher{events: events.Changed(), failed: events.Failed(), ticks: ticker.C, poll: (&legacyPoll{seed: maphash.MakeSeed()}).changed, after: time.After, changed: changed}
+	w := watcher{events: events.Changed(), failed: events.Failed(), ticks: ticker.C, poll: xtables.NewPoll(natTable).Changed, after: time.After, changed: changed}
 	if err := w.run(ctx); err != nil {
 		return fmt.Errorf("watch the host's nat rules: %w", err)
 	}
@@ -70,7 +66,7 @@ func (w *watcher) run(ctx context.Context) error {
 		case err := <-w.failed:
 			return err
 		case <-w.events:
-			if !w.settle(ctx) {
+			if !nft.Settle(ctx, w.events, quiet, patience, w.after) {
 				return nil
 			}
 			failed = w.changed() != nil
@@ -82,65 +78,5 @@ func (w *watcher) run(ctx context.Context) error {
 	}
 }
 
-// settle waits until no more events arrive; false: the context has ended.
-func (w *watcher) settle(ctx context.Context) bool {
-	last := w.after(patience)
-	for {
-		select {
-		case <-ctx.Done():
-			return false
-		case <-last:
-			return true
-		case <-w.after(quiet):
-			return true
-		case <-w.events:
-		}
-	}
-}
-
-// legacyPoll remembers the legacy rules by a hash, without their counters.
-type legacyPoll struct {
-	seed maphash.Seed
-	last uint64
-}
-
-// changed reports whether the rules differ from those of the previous call. Rules that cannot be
-// read count as changed: the next read reports the error.
-func (p *legacyPoll) changed() bool {
-	var h maphash.Hash
-	h.SetSeed(p.seed)
-	for _, f := range families {
-		raw, err := readLegacyBytes(f)
-		if err != nil {
-			return true
-		}
-		_ = h.WriteByte(byte(f))
-		_, _ = h.Write(raw)
-	}
-	now := h.Sum64()
-	differs := now != p.last
-	p.last = now
-	return differs
-}
-
-// readLegacyBytes returns the table's rules without their counters; none if there is no table.
-func readLegacyBytes(f iptables.Family) ([]byte, error) {
-	t, err := loadedLegacyTable(f)
-	if t == nil || err != nil {
-		return nil, err
-	}
-	return t.Fingerprint(), nil
-}
-
-// concerns reports whether a message is about a change of another program's tables. A message of
-// any kind names the table in its first attribute.
-func concerns(m netlink.Message) bool {
-	if m.Header.Type>>8 != unix.NFNL_SUBSYS_NFTABLES || m.Header.Type == nft.MessageType(unix.NFT_MSG_NEWGEN) {
-		return false // every transaction ends with its generation
-	}
-	family, ad, err := nft.Body(m)
-	if err != nil {
-		return true
-	}
-	return !isOwn(family, collect(ad).text(unix.NFTA_TABLE_NAME))
-}
+// concerns reports whether an event is a change of another program's tables.
+func concerns(e nft.Event) bool { return !isOwn(e.Family, e.Table()) }

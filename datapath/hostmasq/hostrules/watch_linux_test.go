@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"testing"
 	"time"
 
@@ -14,6 +13,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/nft"
 	"github.com/nfqproxy/nfqproxy/datapath/ruleset"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/xtables"
+	"github.com/nfqproxy/nfqproxy/datapath/xtables/xtablestest"
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
@@ -143,42 +144,6 @@ func TestWatcherFails(t *testing.T) {
 	}
 }
 
-// TestLegacyPoll: rules count, packets do not.
-func TestLegacyPoll(t *testing.T) {
-	for _, f := range families {
-		t.Run(f.String(), func(t *testing.T) {
-			n := newNode(t)
-			netns.RequireTool(t, tool(Legacy, f, "restore"))
-			p := &legacyPoll{seed: maphash.MakeSeed()}
-			poll := func(want bool, when string) {
-				t.Helper()
-				var differs bool
-				if err := n.ns.Do(func() error { differs = p.changed(); return nil }); err != nil {
-					t.Fatal(err)
-				}
-				if differs != want {
-					t.Errorf("%s: differs %t, want %t", when, differs, want)
-				}
-			}
-			rules := func(counters, device string) {
-				n.mustRun(fmt.Sprintf("*nat\n:POSTROUTING ACCEPT %s\n%s -A POSTROUTING -o %s -j MASQUERADE\nCOMMIT\n", counters, counters, device), tool(Legacy, f, "restore"), "--counters")
-			}
-			poll(true, "first")
-			poll(false, "again")
-			n.needTool(Legacy, f)
-			poll(true, "the table is there")
-			rules("[0:0]", "eth0")
-			poll(true, "a rule")
-			rules("[5:600]", "eth0")
-			poll(false, "other counters")
-			rules("[5:600]", "eth1")
-			poll(true, "another device")
-			rules("[0:0]", "eth1")
-			poll(false, "counters at zero")
-		})
-	}
-}
-
 // TestConcerns has the kernel report nfqproxy's own changes, and then another program's.
 func TestConcerns(t *testing.T) {
 	netns.RequireTool(t, "nft")
@@ -198,7 +163,7 @@ delete table inet %[1]s-probe
 		"add set ip other s { type ipv4_addr; }", "add element ip other s { 192.0.2.1 }", "delete element ip other s { 192.0.2.1 }",
 		"flush chain ip other c", "delete table ip other",
 	}
-	if err := n.ns.Do(func() error {
+	if err := n.NS.Do(func() error {
 		conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 		if err != nil {
 			return err
@@ -209,7 +174,7 @@ delete table inet %[1]s-probe
 		}
 		// Each transaction's last message is its generation.
 		transaction := func(text string) (messages, concerning int) {
-			n.mustRun(text+"\n", "nft", "-f", "-")
+			n.Exec(text+"\n", "nft", "-f", "-")
 			for {
 				received, err := conn.Receive()
 				if err != nil {
@@ -217,10 +182,10 @@ delete table inet %[1]s-probe
 				}
 				for _, m := range received {
 					messages++
-					if concerns(m) {
+					if nft.Concerns(m, concerns) {
 						concerning++
 					}
-					if m.Header.Type == nft.MessageType(unix.NFT_MSG_NEWGEN) {
+					if m.Header.Type == unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWGEN {
 						return messages, concerning
 					}
 				}
@@ -243,12 +208,12 @@ delete table inet %[1]s-probe
 // TestWatch has it all together: the real kernel's events and clock.
 func TestWatch(t *testing.T) {
 	netns.RequireTool(t, "nft")
-	netns.RequireTool(t, tool(Legacy, iptables.IPv4, "restore"))
+	netns.RequireTool(t, xtablestest.Tool(xtables.Legacy, iptables.IPv4, "restore"))
 	n := newNode(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	reads, ended := make(chan []*Table, 100), make(chan error, 1)
 	go func() {
-		ended <- n.ns.Do(func() error {
+		ended <- n.NS.Do(func() error {
 			return Watch(ctx, func() error {
 				r, err := Read()
 				if err != nil {
@@ -278,13 +243,13 @@ func TestWatch(t *testing.T) {
 		}
 	}
 	until(0)
-	n.mustRun("table ip a { chain c { type nat hook postrouting priority 0; masquerade; }; }\n", "nft", "-f", "-")
+	n.Exec("table ip a { chain c { type nat hook postrouting priority 0; masquerade; }; }\n", "nft", "-f", "-")
 	until(1)
-	n.mustRun("table ip b { chain c { type nat hook postrouting priority 0; masquerade; }; }\n", "nft", "-f", "-")
+	n.Exec("table ip b { chain c { type nat hook postrouting priority 0; masquerade; }; }\n", "nft", "-f", "-")
 	until(2)
-	n.mustRun("*nat\n-A POSTROUTING -j MASQUERADE\nCOMMIT\n", tool(Legacy, iptables.IPv4, "restore"))
+	n.Exec("*nat\n-A POSTROUTING -j MASQUERADE\nCOMMIT\n", xtablestest.Tool(xtables.Legacy, iptables.IPv4, "restore"))
 	until(3)
-	n.mustRun("flush ruleset\n", "nft", "-f", "-")
+	n.Exec("flush ruleset\n", "nft", "-f", "-")
 	until(1)
 	cancel()
 	if err := <-ended; err != nil {

@@ -142,6 +142,13 @@ func value[T comparable](d *details, what string, before, after T) {
 	case after == none:
 		d.add(Removed, "%s %v", what, before)
 	default:
+		changed(d, what, before, after)
+	}
+}
+
+// changed records any change of a property, also from and to the zero value.
+func changed[T comparable](d *details, what string, before, after T) {
+	if before != after {
 		d.add(Changed, "%s %v -> %v", what, before, after)
 	}
 }
@@ -198,11 +205,9 @@ func compareShown(d *details, was, is *Service) {
 	set(d, "load balancer IP", was.LoadBalancerIPs, is.LoadBalancerIPs)
 	set(d, "source range", was.SourceRanges, is.SourceRanges)
 	value(d, "source range of the node itself", allowed(was), allowed(is))
-	if was.InternalPolicy != is.InternalPolicy {
-		d.add(Changed, "internal traffic policy %s -> %s", was.InternalPolicy, is.InternalPolicy)
-	}
-	if was.ExternalPolicy != is.ExternalPolicy && was.External() && is.External() {
-		d.add(Changed, "external traffic policy %s -> %s", was.ExternalPolicy, is.ExternalPolicy)
+	changed(d, "internal traffic policy", was.InternalPolicy, is.InternalPolicy)
+	if was.External() && is.External() {
+		changed(d, "external traffic policy", was.ExternalPolicy, is.ExternalPolicy)
 	}
 	value(d, "session affinity", was.affinity(), is.affinity())
 }
@@ -223,16 +228,14 @@ func (e *Endpoint) place() string {
 }
 
 func compareEndpoints(d *details, before, after []Endpoint) {
-	was := make(map[string]*Endpoint)
-	for i := range before {
-		was[before[i].place()] = &before[i]
-	}
-	is := make(map[string]bool)
+	was, is := make(map[string]*Endpoint), make(map[string]bool)
 	for i := range after {
 		is[after[i].place()] = true
 	}
 	for i := range before {
-		if e := &before[i]; !is[e.place()] {
+		e := &before[i]
+		was[e.place()] = e
+		if !is[e.place()] {
 			d.add(Removed, "endpoint %s", e.place())
 		}
 	}
@@ -301,34 +304,21 @@ func compareProxies(was, is *Proxy) []Detail {
 	if was.Version != "" && is.Version != "" {
 		value(d, "kube-proxy", was.Version, is.Version)
 	}
-	if was.balances && is.balances && was.MasqueradeAll != is.MasqueradeAll {
-		d.add(Changed, "masquerade all ClusterIP flows: %t -> %t", was.MasqueradeAll, is.MasqueradeAll)
+	if was.balances && is.balances {
+		changed(d, "masquerade all ClusterIP flows:", was.MasqueradeAll, is.MasqueradeAll)
 	}
 	// If all flows are masqueraded, no rule detects pods.
 	if was.balances && is.balances && !was.MasqueradeAll && !is.MasqueradeAll {
-		value(d, "pods' addresses", prefixText(was.PodCIDR), prefixText(is.PodCIDR))
+		value(d, "pods' addresses", validText(was.PodCIDR), validText(is.PodCIDR))
 		value(d, "pods' bridge", was.Bridge, is.Bridge)
 		value(d, "prefix of pods' interfaces", was.InterfacePrefix, is.InterfacePrefix)
 	}
 	value(d, "masquerade mark", fmt.Sprintf("%#x", was.MasqueradeMark), fmt.Sprintf("%#x", is.MasqueradeMark))
-	if was.LocalhostNodePorts != is.LocalhostNodePorts {
-		d.add(Changed, "node ports on 127.0.0.1: %t -> %t", was.LocalhostNodePorts, is.LocalhostNodePorts)
-	}
+	changed(d, "node ports on 127.0.0.1:", was.LocalhostNodePorts, is.LocalhostNodePorts)
 	set(d, "node ports on", was.NodePortAddresses, is.NodePortAddresses)
-	if was.NFAcct != is.NFAcct {
-		d.add(Changed, "nfacct counters: %t -> %t", was.NFAcct, is.NFAcct)
-	}
-	if was.PassesInvalid != is.PassesInvalid {
-		d.add(Changed, "INVALID packets pass: %t -> %t", was.PassesInvalid, is.PassesInvalid)
-	}
+	changed(d, "nfacct counters:", was.NFAcct, is.NFAcct)
+	changed(d, "INVALID packets pass:", was.PassesInvalid, is.PassesInvalid)
 	return *d
-}
-
-func prefixText(p netip.Prefix) string {
-	if !p.IsValid() {
-		return ""
-	}
-	return p.String()
 }
 
 // counting is the condition for rules that count in nfacct.

@@ -28,13 +28,13 @@ type Objects struct {
 	Notes []string
 }
 
-// DefaultNodeName is the name of the node where none is given.
-const DefaultNodeName = "node"
+// defaultNodeName is the name of the node where none is given.
+const defaultNodeName = "node"
 
 // NewObjects makes objects from the rules of one node, of one family or both. nodeName may be
 // empty.
 func NewObjects(nodeName string, nodes ...*Node) *Objects {
-	m := &maker{objects: &Objects{}, nodeName: cmp.Or(nodeName, DefaultNodeName), within: make(map[int]map[netip.Prefix]bool)}
+	m := &maker{objects: &Objects{}, nodeName: cmp.Or(nodeName, defaultNodeName), within: make(map[int]map[netip.Prefix]bool)}
 	m.node(nodeName != "", nodes)
 	ports := make(map[decision.ServiceName][]*Service)
 	var names []decision.ServiceName
@@ -62,7 +62,7 @@ func NewObjects(nodeName string, nodes ...*Node) *Objects {
 // Config is the configuration of the node that the rules were read from. The detection of pods is
 // as the rules show it: a prefix is assumed to be that of the whole cluster.
 func Config(nodeName string, nodes ...*Node) control.NodeConfig {
-	c := control.NodeConfig{Name: cmp.Or(nodeName, DefaultNodeName), LocalhostNodePorts: true}
+	c := control.NodeConfig{Name: cmp.Or(nodeName, defaultNodeName), LocalhostNodePorts: true}
 	for _, n := range nodes {
 		p := n.Proxy
 		switch {

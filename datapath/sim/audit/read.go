@@ -221,20 +221,24 @@ func (r *reader) enter(s *Service, chain string) {
 	}
 }
 
-func (r *reader) clusterIP(s *Service, ip netip.Addr, rule *rule) {
-	if s.ClusterIP.IsValid() && s.ClusterIP != ip {
-		r.problem(fmt.Sprintf("%s has a second cluster IP, %s beside %s", s.Title(), ip, s.ClusterIP), rule.Line)
+// once sets a property that a service has once; a second value is a problem.
+func once[T comparable](r *reader, s *Service, property *T, what string, value T, rule *rule) {
+	var none T
+	if *property != none && *property != value {
+		r.problem(fmt.Sprintf("%s has a second %s, %v beside %v", s.Title(), what, value, *property), rule.Line)
 		return
 	}
-	s.ClusterIP = ip
+	*property = value
 }
 
-func (r *reader) port(s *Service, rule *rule) {
-	if s.Port != 0 && s.Port != rule.port {
-		r.problem(fmt.Sprintf("%s has a second port, %d beside %d", s.Title(), rule.port, s.Port), rule.Line)
-		return
-	}
-	s.Port = rule.port
+func (r *reader) clusterIP(s *Service, ip netip.Addr, rule *rule) {
+	once(r, s, &s.ClusterIP, "cluster IP", ip, rule)
+}
+
+func (r *reader) port(s *Service, rule *rule) { once(r, s, &s.Port, "port", rule.port, rule) }
+
+func (r *reader) nodePort(s *Service, rule *rule) {
+	once(r, s, &s.NodePort, "node port", rule.port, rule)
 }
 
 // nodePorts reads KUBE-NODEPORTS of nat.
@@ -260,14 +264,6 @@ func (r *reader) nodePorts() {
 			r.owns(s, rule)
 		}
 	}
-}
-
-func (r *reader) nodePort(s *Service, rule *rule) {
-	if s.NodePort != 0 && s.NodePort != rule.port {
-		r.problem(fmt.Sprintf("%s has a second node port, %d beside %d", s.Title(), rule.port, s.NodePort), rule.Line)
-		return
-	}
-	s.NodePort = rule.port
 }
 
 // settleLoadBalancerIPs removes load balancer IPs that another port of the same Service shows from

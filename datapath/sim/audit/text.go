@@ -3,7 +3,6 @@ package audit
 import (
 	"fmt"
 	"io"
-	"net/netip"
 	"strings"
 	"text/tabwriter"
 
@@ -24,7 +23,7 @@ func WriteTable(w io.Writer, wide bool, nodes ...*Node) error {
 		for _, s := range n.Services {
 			columns := []string{
 				orNone(s.Name.Namespace), orNone(strings.TrimSuffix(s.Name.Name+":"+s.Name.Port, ":")), s.Type(),
-				orNone(addrText(s.ClusterIP)), orNone(joined(s.addresses())),
+				orNone(validText(s.ClusterIP)), orNone(joined(s.addresses())),
 				s.ports(), s.endpoints(wide),
 			}
 			if wide {
@@ -43,11 +42,15 @@ func orNone(text string) string {
 	return text
 }
 
-func addrText(a netip.Addr) string {
-	if !a.IsValid() {
+// validText is the text of an address or a prefix; empty: there is none.
+func validText(v interface {
+	fmt.Stringer
+	IsValid() bool
+}) string {
+	if !v.IsValid() {
 		return ""
 	}
-	return a.String()
+	return v.String()
 }
 
 func joined[T fmt.Stringer](values []T) string {
@@ -82,16 +85,12 @@ func (s *Service) endpoints(all bool) string {
 			words = append(words, fmt.Sprintf("%d more", more))
 			break
 		}
-		var facts []string
-		if e.shares() != "all flows" {
-			facts = append(facts, e.shares())
-		}
-		if all && e.Locality == OnThisNode {
-			facts = append(facts, "here")
-		}
+		var notes facts
+		notes.add(e.shares() != "all flows", "%s", e.shares())
+		notes.add(all && e.Locality == OnThisNode, "here")
 		text := e.place()
-		if len(facts) > 0 {
-			text += " (" + strings.Join(facts, ", ") + ")"
+		if len(notes) > 0 {
+			text += " (" + strings.Join(notes, ", ") + ")"
 		}
 		words = append(words, text)
 	}
@@ -134,12 +133,8 @@ func (p *Proxy) String() string {
 	if p.Version != "" {
 		text += " " + p.Version
 	}
-	var facts []string
-	add := func(is bool, format string, args ...any) {
-		if is {
-			facts = append(facts, fmt.Sprintf(format, args...))
-		}
-	}
+	var all facts
+	add := all.add
 	add(p.PodCIDR.IsValid(), "pods are %s", p.PodCIDR)
 	add(p.Bridge != "", "pods are behind %s", p.Bridge)
 	add(p.InterfacePrefix != "", "pods are behind %s+", p.InterfacePrefix)
@@ -150,10 +145,19 @@ func (p *Proxy) String() string {
 	add(p.NFAcct, "nfacct counters")
 	add(p.PassesInvalid, "INVALID packets pass")
 	add(len(p.NodePortAddresses) > 0, "node ports on %s only", joined(p.NodePortAddresses))
-	if len(facts) == 0 {
+	if len(all) == 0 {
 		return text
 	}
-	return text + "; " + strings.Join(facts, ", ")
+	return text + "; " + strings.Join(all, ", ")
+}
+
+// facts collects what is so.
+type facts []string
+
+func (f *facts) add(is bool, format string, args ...any) {
+	if is {
+		*f = append(*f, fmt.Sprintf(format, args...))
+	}
 }
 
 // WriteText writes the comparison as text: one sign in front of each line, as diff does.
@@ -225,12 +229,8 @@ func (t *printer) service(c *ServiceChange) {
 }
 
 // properties returns the service's properties besides its ClusterIP and endpoints.
-func (s *Service) properties() (all []string) {
-	add := func(has bool, format string, args ...any) {
-		if has {
-			all = append(all, fmt.Sprintf(format, args...))
-		}
-	}
+func (s *Service) properties() (all facts) {
+	add := all.add
 	add(s.NodePort != 0, "node port %d", s.NodePort)
 	add(len(s.ExternalIPs) > 0, "external IP %s", joined(s.ExternalIPs))
 	add(len(s.LoadBalancerIPs) > 0, "load balancer IP %s", joined(s.LoadBalancerIPs))
@@ -273,14 +273,13 @@ func (t *printer) table(d *iptables.TableDiff) {
 }
 
 func (t *printer) chain(table string, c *iptables.ChainDiff, width int) {
+	builtin := iptables.Builtin(table, c.Name)
 	switch {
-	case iptables.Builtin(table, c.Name) && !c.PolicyChanged():
-		t.line("    %s", c.Name)
 	case c.PolicyChanged():
 		t.line("  ~ %s: policy %s -> %s", c.Name, c.Before.Policy, c.After.Policy)
-	case c.Before == nil:
+	case c.Before == nil && !builtin:
 		t.line("  + %s", c.Name)
-	case c.After == nil:
+	case c.After == nil && !builtin:
 		t.line("  - %s", c.Name)
 	default:
 		t.line("    %s", c.Name)

@@ -11,9 +11,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
+	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/kubeaddr"
-	"github.com/nfqproxy/nfqproxy/datapath/nearest"
 )
 
 // Names finds the addresses of pods and services.

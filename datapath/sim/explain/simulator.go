@@ -8,10 +8,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
 	"github.com/nfqproxy/nfqproxy/datapath/affinity"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
-	"github.com/nfqproxy/nfqproxy/datapath/kubeaddr"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/hostnat"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/kubechains"
 )

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 
 	"github.com/nfqproxy/nfqproxy/datapath/packet"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
 // captured is an IP packet of a capture. Its memory is that of the capture, so that
@@ -28,18 +29,10 @@ func (p *captured) length() int {
 	return max(total, len(p.Data))
 }
 
-// TCP flags (RFC 9293).
-const (
-	flagFIN = 1
-	flagSYN = 2
-	flagRST = 4
-	flagACK = 16
-)
-
 // flags are those of a TCP packet; 0 if it was cut before them.
-func (p *captured) flags() byte {
+func (p *captured) flags() iptables.TCPFlags {
 	if t := p.Transport(); len(t) > 13 {
-		return t[13]
+		return iptables.TCPFlags(t[13])
 	}
 	return 0
 }
@@ -64,7 +57,7 @@ func (p *captured) chunk() int {
 func (p *captured) begins() bool {
 	switch p.Tuple.Protocol {
 	case packet.TCP:
-		return p.flags()&(flagFIN|flagSYN|flagRST|flagACK) == flagSYN
+		return p.flags()&(iptables.FIN|iptables.SYN|iptables.RST|iptables.ACK) == iptables.SYN
 	case packet.SCTP:
 		return p.chunk() == chunkInit
 	}

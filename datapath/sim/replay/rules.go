@@ -14,10 +14,10 @@ import (
 
 // Values that only records of flows decided by a dump's rules have.
 const (
-	// VerdictUnknown: the walk reached an unknown effect.
-	VerdictUnknown = "unknown"
-	// ReasonRules: the reason is in the steps.
-	ReasonRules = "rules"
+	// verdictUnknown: the walk reached an unknown effect.
+	verdictUnknown = "unknown"
+	// reasonRules: the reason is in the steps.
+	reasonRules = "rules"
 )
 
 // Rules are the rules that decide without a service table.
@@ -51,7 +51,7 @@ func ByRules(rules Rules, r netfilter.Rand) Decider {
 func (d *byRules) Decide(f *First) (Decision, error) {
 	r := &flow.Record{
 		Version: flow.Version, Time: &f.Time, Protocol: decision.Protocol(f.Protocol).String(), Source: f.Source.String(), Destination: f.Destination.String(),
-		Verdict: decision.Accept.String(), Reason: ReasonRules, Candidates: []flow.Candidate{}, Excluded: []flow.Excluded{},
+		Verdict: decision.Accept.String(), Reason: reasonRules, Candidates: []flow.Candidate{}, Excluded: []flow.Excluded{},
 	}
 	result := Decision{Record: r, Translated: f.Tuple}
 	family := decision.FamilyOf(f.Destination.Addr())
@@ -102,7 +102,7 @@ func (d *byRules) Decide(f *First) (Decision, error) {
 		return result, nil
 	case netfilter.Sent, netfilter.Delivered:
 	default:
-		r.Verdict = VerdictUnknown
+		r.Verdict = verdictUnknown
 		return result, nil
 	}
 	if e := way.Entry; e != nil {

@@ -59,7 +59,7 @@ func (s *Summary) decided(r *flow.Record) {
 // verdictTexts are the verdicts in the order of the output.
 var verdictTexts = [][2]string{
 	{decision.DNAT.String(), "translated"}, {decision.Reject.String(), "refused"}, {decision.Drop.String(), "dropped"},
-	{decision.Accept.String(), "passed unchanged"}, {VerdictUnknown, "unknown"},
+	{decision.Accept.String(), "passed unchanged"}, {verdictUnknown, "unknown"},
 }
 
 // WriteTo prints the summary as text. It leaves out counts of 0.

@@ -8,6 +8,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/packet"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
 // trackedFlow is a flow that was decided, and what connection tracking would know of it.
@@ -86,8 +87,8 @@ func (f *trackedFlow) note(p *captured, as form, now time.Time) {
 		if as.reply() {
 			side = 1
 		}
-		f.finished[side] = f.finished[side] || flags&flagFIN != 0
-		f.over = f.over || flags&flagRST != 0 || f.finished[0] && f.finished[1]
+		f.finished[side] = f.finished[side] || flags&iptables.FIN != 0
+		f.over = f.over || flags&iptables.RST != 0 || f.finished[0] && f.finished[1]
 	case packet.SCTP:
 		chunk := p.chunk()
 		f.over = f.over || chunk == chunkAbort || chunk == chunkShutdownComplete
