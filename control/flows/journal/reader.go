@@ -143,18 +143,8 @@ func (j *Journal) Find(id string) (Entry, bool) {
 	return found, true
 }
 
-// Names returns the owners of addresses.
-type Names interface {
-	// Owner returns the pod with the address, and its node, or the machine outside the cluster.
-	// Unknown names are empty.
-	Owner(netip.Addr) Owner
-}
-
-// Owner is the owner of an address.
-type Owner struct{ Pod, Node, Host string }
-
 // Record returns a record, with names and optionally steps.
-func (e *Entry) Record(names Names, withSteps bool) *flow.Record {
+func (e *Entry) Record(names flow.Names, withSteps bool) *flow.Record {
 	f := &e.Flow
 	r := f.Record()
 	r.ID, r.Event = e.id, e.Event
@@ -167,25 +157,11 @@ func (e *Entry) Record(names Names, withSteps bool) *flow.Record {
 	}
 	r.Life = e.life.record(f, e.seenSource)
 	r.Life.History = e.history
-	AddNames(r, f, names)
+	r.AddNames(names)
 	if withSteps && HasSteps(f) {
 		r.Steps = kubechains.Walk(paper(f), &f.Packet, &f.Decision)
 	}
 	return r
-}
-
-// AddNames adds the names of a flow's source and endpoint to its record, as far as they
-// are missing. names may be nil.
-func AddNames(r *flow.Record, f *flow.Flow, names Names) {
-	if names == nil {
-		return
-	}
-	o := names.Owner(f.Packet.Source.Addr())
-	r.SourcePod, r.SourceNode, r.SourceHost = o.Pod, o.Node, o.Host
-	if to := f.Endpoint(); to.IsValid() && r.Pod+r.EndpointNode == "" {
-		o := names.Owner(to.Addr())
-		r.Pod, r.EndpointNode = o.Pod, o.Node
-	}
 }
 
 // HasSteps reports whether the walk through the chains leads where the flow went: not if

@@ -25,14 +25,14 @@ import (
 // owners knows one pod and one node.
 type owners struct{}
 
-func (owners) Owner(a netip.Addr) (pod, node string) {
+func (owners) Owner(a netip.Addr) flow.Owner {
 	switch a.String() {
 	case "10.244.1.9":
-		return "shop/shell", "node-b"
+		return flow.Owner{Pod: "shop/shell", Node: "node-b"}
 	case "172.20.0.3":
-		return "", "node-b"
+		return flow.Owner{Node: "node-b"}
 	}
-	return "", ""
+	return flow.Owner{}
 }
 
 func (owners) Pods(each func(name, node string, addresses []netip.Addr)) {

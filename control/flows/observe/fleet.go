@@ -1,7 +1,6 @@
 package observe
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,9 +39,8 @@ type Member struct {
 
 // FleetOptions are all optional.
 type FleetOptions struct {
-	// Names returns the owner of an address: a pod (namespace/name), its node or the node with that
-	// address, or a host outside the cluster; each may be empty. It fills in names in records.
-	Names func(netip.Addr) (pod, node, host string)
+	// Names fills in names in records.
+	Names flow.Names
 	// Addresses is the inverse of Names; a pod's namespace may be left out. The nodes resolve names
 	// that it does not know.
 	Addresses func(name string) []netip.Addr
@@ -305,25 +303,11 @@ func (f *Fleet) addressList(list string) string {
 // does not change the record itself, which may be shared.
 func (f *Fleet) decorate(node string, r *flow.Record) *flow.Record {
 	c := *r
-	if f.Names != nil {
-		if source, err := netip.ParseAddrPort(r.Source); err == nil {
-			fill(f.Names, source.Addr(), &c.SourcePod, &c.SourceNode, &c.SourceHost)
-		}
-		if endpoint, err := netip.ParseAddrPort(r.Endpoint); err == nil {
-			var host string
-			fill(f.Names, endpoint.Addr(), &c.Pod, &c.EndpointNode, &host)
-		}
-	}
+	c.AddNames(f.Names)
 	if c.Held != nil {
 		held := *c.Held
 		held.ID = f.holds.idOf(node, held.ID)
 		c.Held = &held
 	}
 	return &c
-}
-
-// fill fills in empty names.
-func fill(names func(netip.Addr) (pod, node, host string), a netip.Addr, pod, node, host *string) {
-	p, n, h := names(a)
-	*pod, *node, *host = cmp.Or(*pod, p), cmp.Or(*node, n), cmp.Or(*host, h)
 }
