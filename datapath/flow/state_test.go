@@ -41,7 +41,14 @@ func TestStates(t *testing.T) {
 			t.Errorf("%s is an event and no state", e)
 		}
 	}
-	if later := flow.State("melted"); later.Ended() || later.IsError() || later.Words() != "" || later.Tone() != flow.Waiting {
+	for e := flow.State(0); e <= flow.Unknown; e++ {
+		var read flow.State
+		if name, err := e.MarshalText(); err != nil || read.UnmarshalText(name) != nil || read != e {
+			t.Errorf("event %d is %q as text, which is read as event %d (%v)", e, name, read, err)
+		}
+	}
+	var later flow.State
+	if err := later.UnmarshalText([]byte("melted")); err != nil || later != flow.Unknown || later.Ended() || later.IsError() || later.Words() != "" || later.Tone() != flow.Waiting {
 		t.Error("something is known of a state of a later version")
 	}
 }
@@ -71,7 +78,7 @@ func TestStateOfRecord(t *testing.T) {
 		life      *flow.Life
 		want      flow.State
 	}{
-		{decision.Accept, "", nil, ""},
+		{decision.Accept, "", nil, 0},
 		{decision.Accept, "", &flow.Life{State: flow.Refused}, flow.Refused},
 		{decision.DNAT, "", nil, flow.Decided},
 		{decision.DNAT, conntrack.Created.String(), nil, flow.Decided},
@@ -142,7 +149,10 @@ func TestSchemaStates(t *testing.T) {
 		if len(cells) < 5 || !strings.HasPrefix(cells[1], " `") {
 			continue
 		}
-		e := flow.Event(strings.Trim(cells[1], " `"))
+		var e flow.Event
+		if err := e.UnmarshalText([]byte(strings.Trim(cells[1], " `"))); err != nil {
+			t.Fatal(err)
+		}
 		documented = append(documented, e)
 		if has := strings.TrimSpace(cells[2]) == "yes"; has != e.Ended() {
 			t.Errorf("%s: final is documented as %q", e, cells[2])

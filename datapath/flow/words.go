@@ -33,7 +33,7 @@ type StateWord struct {
 // VerdictWord is a verdict.
 type VerdictWord struct {
 	Word
-	// State is the flow's state right after the verdict. It is empty for packets that pass
+	// State is the flow's state right after the verdict. It is 0 for packets that pass
 	// unchanged: simulations do not know their life cycle.
 	State State
 }
@@ -59,13 +59,13 @@ func Words() Vocabulary {
 		Entries:     words(all(decision.EntryClusterIP, "unknown"), entryWords),
 		Branches:    words(all(decision.BranchInternal, ""), branchWords),
 	}
-	for _, m := range meanings {
-		v.Events = append(v.Events, StateWord{Word{string(m.event), m.words}, m.tone, m.ended})
+	for _, e := range Events() {
+		v.Events = append(v.Events, StateWord{Word{e.String(), e.Words()}, e.Tone(), e.Ended()})
 	}
 	for _, d := range Verdicts() {
 		s := first(d, false)
 		if d == decision.Accept {
-			s = ""
+			s = 0
 		}
 		v.Verdicts = append(v.Verdicts, VerdictWord{Word{d.String(), verdictWords[d]}, s})
 	}

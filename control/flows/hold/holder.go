@@ -77,7 +77,7 @@ func (h *Holder) Hold(_ context.Context, q observe.HoldQuery) (*observe.Hold, er
 	h.made++
 	w := &hold{
 		holder: h, id: fmt.Sprintf("%s-%d", h.prefix, h.made), query: q, patience: patience,
-		matches: func(fl *flow.Flow) bool { return f.Match(fl, "", "", h.config.Names) },
+		matches: func(fl *flow.Flow) bool { return f.Match(fl, 0, 0, h.config.Names) },
 		state:   observe.HoldWaiting, changed: make(chan struct{}),
 	}
 	w.change()

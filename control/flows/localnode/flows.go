@@ -64,7 +64,7 @@ func (n *Node) readKnown(f *observe.Filter, limit int, matches func(*flow.Flow, 
 	p := &known{}
 	reading := false // not yet: it is only looked for where to begin
 	p.flows = n.config.Journal.NewPast(limit, f.Since, func(_ uint64, fl *flow.Flow, s flow.State, _ flow.Event) bool {
-		given := matches(fl, s, "")
+		given := matches(fl, s, 0)
 		leftOut := given && f.ServicesOnly && fl.NoService()
 		switch {
 		case !reading:

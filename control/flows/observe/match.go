@@ -15,7 +15,7 @@ import (
 // ServicesOnly: the caller counts the flows that this leaves out.
 func (f *Filter) Match(fl *flow.Flow, s flow.State, e flow.Event, names flow.Names) bool {
 	return f.matchPacket(&fl.Packet, names) && f.matchDecision(fl, names) && f.matchPods(fl, names) &&
-		one(f.States, s) && (e == "" || one(f.Events, e)) && !fl.Time.Before(f.Since)
+		one(f.States, s) && (e == 0 || one(f.Events, e)) && !fl.Time.Before(f.Since)
 }
 
 // MatchNode reports whether any flow of the node can pass.
@@ -63,7 +63,7 @@ func endpointPod(fl *flow.Flow) string {
 
 func (f *Filter) matchDecision(fl *flow.Flow, names flow.Names) bool {
 	d := &fl.Decision
-	if !one(f.Verdicts, d.Verdict) || !one(f.Reasons, d.Reason.String()) {
+	if !one(f.Verdicts, d.Verdict) || !one(f.Reasons, d.Reason) {
 		return false
 	}
 	if len(f.Endpoints) > 0 {

@@ -69,7 +69,7 @@ func stagesInWords(s *flow.Stages) string {
 
 // life renders the life cycle of a flow: lines, then the timeline.
 func life(r *flow.Record, l *flow.Life, o Options, line func(what, format string, args ...any)) string {
-	state := paint(o.Style, StateColor(l.State), string(l.State))
+	state := paint(o.Style, StateColor(l.State), l.State.String())
 	if words := l.State.Words(); words != "" {
 		state += ": " + words
 	}
@@ -110,7 +110,7 @@ func Timeline(r *flow.Record, s Style, indent string) string {
 	var b strings.Builder
 	b.WriteString("\n")
 	for _, m := range r.Life.History {
-		fmt.Fprintf(&b, "%s%8s  %s\n", indent, since(m.Time.Sub(start)), paint(s, StateColor(m.Event), string(m.Event)))
+		fmt.Fprintf(&b, "%s%8s  %s\n", indent, since(m.Time.Sub(start)), paint(s, StateColor(m.Event), m.Event.String()))
 	}
 	return b.String()
 }

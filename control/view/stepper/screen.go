@@ -181,7 +181,7 @@ func (s *Screen) Interrupted(h *observe.Hold) error {
 
 // Fate prints the state of the released flow.
 func (s *Screen) Fate(r *flow.Record) error {
-	text := string(r.Life.State)
+	text := r.Life.State.String()
 	if c := flowtext.StateColor(r.Life.State); c != "" {
 		text = s.Style.Paint(c, text)
 	}

@@ -88,7 +88,7 @@ func (m *Model) flowCells(r *flow.Record) []cell {
 	state := r.State()
 	return []cell{
 		{text: flowtext.Source(r)}, {at, flowtext.Dim}, {text: r.Protocol}, {text: port(r.Destination)}, {text: flowtext.Endpoint(r)},
-		{string(state), flowtext.StateColor(state)}, {text: sent}, {text: received}, {text: r.Node},
+		{state.String(), flowtext.StateColor(state)}, {text: sent}, {text: received}, {text: r.Node},
 	}
 }
 

@@ -196,7 +196,7 @@ func (c *Cluster) selected(q observe.FlowQuery) (out []*flow.Record, leftOut uin
 	for _, r := range c.records {
 		state := ""
 		if r.Life != nil {
-			state = string(r.Life.State)
+			state = r.Life.State.String()
 		}
 		if !serves(q.Service, r.Service) || !within(q.Verdict, r.Verdict) || !within(q.State, state) ||
 			!within(strings.ToUpper(q.Protocol), r.Protocol) {
