@@ -121,14 +121,17 @@ func TestEveryCodeHasWords(t *testing.T) {
 	for _, w := range v.Verdicts {
 		all = append(all, w.Word)
 	}
-	all = slices.Concat(all, v.Reasons, v.Exclusions, v.Masquerades, v.Entries, v.Branches)
+	all = slices.Concat(all, v.Reasons, v.Exclusions, v.Masquerades, v.Entries, v.Branches, v.Outcomes, v.Holds)
 	for _, w := range all {
 		if w.Code == "" || w.Text == "" {
 			t.Errorf("code %q: words %q", w.Code, w.Text)
 		}
 	}
+	if text := v.Entries.Of("later"); text != "later" {
+		t.Errorf("an entry of a later version: %q, want its code", text)
+	}
 	// All lists of the vocabulary are there: a field of a later version that is empty shows here.
-	for f, value := range reflect.ValueOf(v).Fields() {
+	for f, value := range reflect.ValueOf(v).Elem().Fields() {
 		if value.Len() == 0 {
 			t.Errorf("there are no %s", f.Name)
 		}

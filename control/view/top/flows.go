@@ -101,11 +101,3 @@ func (v *flowsView) enter(_ *Model, key string) view {
 	}
 	return &storyView{id: key}
 }
-
-// printable replaces characters that control the terminal.
-func printable(c rune) rune {
-	if c < ' ' || c == 0x7f || strings.ContainsRune("\u0080\u009b", c) {
-		return '\uFFFD'
-	}
-	return c
-}

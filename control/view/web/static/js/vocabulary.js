@@ -32,11 +32,11 @@ export const reasons = {
   "not-a-service": "no service has this destination",
   "balanced": "selected at random",
   "affinity": "session affinity: same endpoint as the client's earlier flows",
-  "no-endpoints": "no usable endpoint in the cluster",
-  "no-local-endpoints": "policy Local, no usable endpoint on this node",
-  "source-not-allowed": "source not in loadBalancerSourceRanges",
-  "foreign-localnet": "loopback destination from a non-loopback source",
-  "not-filtered": "the packet does not reach the chain of the rule that would reject it",
+  "no-endpoints": "the service has no usable endpoint in the cluster",
+  "no-local-endpoints": "the traffic policy is Local, and only other nodes have usable endpoints",
+  "source-not-allowed": "the source is not in the service's loadBalancerSourceRanges",
+  "foreign-localnet": "a loopback destination requires a loopback source",
+  "not-filtered": "the service has no usable endpoint, but the packet does not traverse kube-proxy's filter rules",
   "dropped-by-hand": "held at the queue and dropped by the user",
   "rules": "decided by the rules of the dump",
 };
@@ -45,28 +45,28 @@ export const reasons = {
 export const exclusions = {
   "not-ready": "not ready",
   "not-serving": "terminating, not serving",
-  "terminating": "terminating, other endpoints are ready",
-  "other-zone": "hinted for another zone",
-  "other-node": "hinted for another node",
-  "not-local": "on another node, policy Local",
+  "terminating": "terminating, and other endpoints are ready",
+  "other-zone": "topology hints for other zones",
+  "other-node": "topology hints for other nodes",
+  "not-local": "on another node, and the traffic policy is Local",
   "other-family": "other address family",
-  "unused": "the policy uses no endpoints",
+  "unused": "no traffic to the service uses this policy",
   "affinity": "session affinity selects another endpoint",
 };
 
 /** masquerades are why sources are masqueraded. */
 export const masquerades = {
-  "masquerade-all": "all ClusterIP traffic is masqueraded (--masquerade-all)",
-  "source-outside-cluster": "to a ClusterIP from a source that is not a pod",
-  "external": "external traffic: the reply must return through this node",
-  "local-source": "sent by the node itself",
-  "hairpin": "hairpin: the endpoint connects to itself",
+  "masquerade-all": "--masquerade-all is set",
+  "source-outside-cluster": "the source is not a pod, and the reply must return through this node",
+  "external": "the endpoint may be on any node, and the reply must return through this one",
+  "local-source": "the source is this node, and the reply must return to it",
+  "hairpin": "hairpin: the endpoint would reply to itself directly, without the translation",
   "host-masquerade": "a masquerade rule of the host",
 };
 
 /** entries are the address types of a service. */
 export const entries = {
-  "cluster-ip": "ClusterIP",
+  "cluster-ip": "cluster IP",
   "external-ip": "external IP",
   "load-balancer-ip": "load balancer IP",
   "node-port": "node port",
@@ -76,6 +76,23 @@ export const entries = {
 export const branches = {
   "internal-policy": "internal traffic policy",
   "external-policy": "external traffic policy",
-  "pod-short-circuit": "from a pod: the external policy does not apply",
-  "node-short-circuit": "from the node itself: the external policy does not apply",
+  "pod-short-circuit": "externalTrafficPolicy Local does not apply to pods",
+  "node-short-circuit": "externalTrafficPolicy Local does not apply to the node itself",
+};
+
+/** outcomes are what became of conntrack entries. */
+export const outcomes = {
+  "created": "created before the verdict",
+  "kept": "kept: exists since an earlier packet",
+  "replaced": "replaced the entry of a finished connection",
+  "failed": "could not be created",
+};
+
+/** holds are how holds ended. */
+export const holds = {
+  "released": "released as decided",
+  "chosen": "released to the chosen endpoint",
+  "dropped": "dropped",
+  "cancelled": "released as decided: the hold was cancelled",
+  "expired": "released as decided: timeout",
 };

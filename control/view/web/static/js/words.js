@@ -3,7 +3,7 @@
 import { who } from './format.js';
 import { events, verdicts } from './vocabulary.js';
 
-export { branches, entries, exclusions, masquerades, reasons } from './vocabulary.js';
+export { branches, entries, exclusions, holds, masquerades, outcomes, reasons } from './vocabulary.js';
 
 export const missed = {
   'slow-reader': 'this page read too slowly',
