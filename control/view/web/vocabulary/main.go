@@ -48,7 +48,7 @@ func script(v *flow.Vocabulary) []byte {
 		{"masquerades", "are why sources are masqueraded.", v.Masquerades},
 		{"entries", "are the address types of a service.", v.Entries},
 		{"branches", "are why a set of endpoints was considered.", v.Branches},
-		{"outcomes", "are what became of conntrack entries.", v.Outcomes},
+		{"outcomes", "are the outcomes for conntrack entries.", v.Outcomes},
 		{"holds", "are how holds ended.", v.Holds},
 	} {
 		end := object(list.name, list.about)

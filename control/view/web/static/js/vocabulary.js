@@ -80,7 +80,7 @@ export const branches = {
   "node-short-circuit": "externalTrafficPolicy Local does not apply to the node itself",
 };
 
-/** outcomes are what became of conntrack entries. */
+/** outcomes are the outcomes for conntrack entries. */
 export const outcomes = {
   "created": "created before the verdict",
   "kept": "kept: exists since an earlier packet",
