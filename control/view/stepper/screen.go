@@ -1,6 +1,7 @@
 package stepper
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strconv"
@@ -61,10 +62,7 @@ func (s *Screen) Waiting(h *observe.Hold) error {
 
 // seconds is how long a hold waits.
 func seconds(q observe.HoldQuery) int {
-	if q.Seconds == 0 {
-		return 60
-	}
-	return q.Seconds
+	return cmp.Or(q.Seconds, observe.DefaultHoldSeconds)
 }
 
 // filterInWords describes the filter.
