@@ -55,8 +55,8 @@ type VerdictWord struct {
 	State State
 }
 
-// Vocabulary holds the codes in records, with descriptions for lists, labels and sentences. The
-// web page's vocabulary.js is generated from it.
+// Vocabulary holds the codes in records, with descriptions for lists, labels and sentences, on the
+// web page, too.
 type Vocabulary struct {
 	Events      []StateWord // states first, see [Events]
 	Verdicts    []VerdictWord

@@ -1,4 +1,5 @@
-// Labels and descriptions of the codes in records (see datapath/flow/SCHEMA.md).
+// Labels and descriptions of the codes in records (see datapath/flow/SCHEMA.md). The server makes
+// vocabulary.js of its own.
 
 import { who } from './format.js';
 import { events, verdicts } from './vocabulary.js';
