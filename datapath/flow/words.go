@@ -131,11 +131,11 @@ var reasonWords = map[decision.Reason]string{
 	decision.NotAService:      "no service has this destination",
 	decision.Balanced:         "selected at random",
 	decision.Bound:            "session affinity: same endpoint as the client's earlier flows",
-	decision.NoEndpoints:      "the service has no usable endpoint in the cluster",
-	decision.NoLocalEndpoints: "the traffic policy is Local, and only other nodes have usable endpoints",
-	decision.SourceNotAllowed: "the source is not in the service's loadBalancerSourceRanges",
-	decision.ForeignLocalnet:  "a loopback destination requires a loopback source",
-	decision.NotFiltered:      "the service has no usable endpoint, but the packet does not traverse kube-proxy's filter rules",
+	decision.NoEndpoints:      "no usable endpoint in the cluster",
+	decision.NoLocalEndpoints: "policy Local, usable endpoints only on other nodes",
+	decision.SourceNotAllowed: "source not in loadBalancerSourceRanges",
+	decision.ForeignLocalnet:  "loopback destination from a non-loopback source",
+	decision.NotFiltered:      "the packet does not reach the chain of the rule that would reject it",
 	decision.DroppedByHand:    "held at the queue and dropped by the user",
 }
 

@@ -92,12 +92,12 @@ func life(b *strings.Builder, r *flow.Record, o Options) {
 	if l.Incomplete {
 		line(b, "note", "conntrack events were lost or not requested: states may be missing")
 	}
-	b.WriteString(Timeline(r, o.Style, "  "))
+	b.WriteString(timeline(r, o.Style, "  "))
 }
 
-// Timeline renders the history of a flow, with times since the decision. Each line
+// timeline renders the history of a flow, with times since the decision. Each line
 // starts with indent and ends with a newline; it is empty without a known history.
-func Timeline(r *flow.Record, s Style, indent string) string {
+func timeline(r *flow.Record, s Style, indent string) string {
 	if r.Life == nil || len(r.Life.History) == 0 {
 		return ""
 	}
