@@ -10,7 +10,7 @@ import (
 // State is the state of a flow in its life cycle. This file defines the meaning of each state
 // and which counters include it. SCHEMA.md documents it; all other code derives from it. The zero
 // value is no state. In JSON a state is its name.
-type State uint8
+type State int8 // not uint8: go vet reports string(state)
 
 // The states. Those of TCP follow conntrack's (net/netfilter/nf_conntrack_proto_tcp.c).
 const (
