@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
 // Owners maps addresses to pods and nodes. The zero value is empty. It is safe for concurrent
@@ -27,16 +28,15 @@ type place struct {
 	addresses []netip.Addr
 }
 
-// Owner returns the pod with the address, as namespace/name, and the node of the pod or the node
-// with the address itself. Unknown names are empty.
-func (o *Owners) Owner(a netip.Addr) (pod, node string) {
+// Owner returns the owner of the address: a pod or a node. It is a [flow.Names].
+func (o *Owners) Owner(a netip.Addr) flow.Owner {
 	a = a.Unmap()
 	o.mu.RLock()
 	defer o.mu.RUnlock()
 	if name, ok := o.pods[a]; ok {
-		return name.String(), o.places[name].node
+		return flow.Owner{Pod: name.String(), Node: o.places[name].node}
 	}
-	return "", o.nodes[a]
+	return flow.Owner{Node: o.nodes[a]}
 }
 
 // Pods calls each for every known pod, in no order.

@@ -39,7 +39,7 @@ func TestOwners(t *testing.T) {
 	} {
 		owners.update(step.update)
 		for a, want := range step.want {
-			if got, _ := owners.Owner(netip.MustParseAddr(a)); got != want {
+			if got := owners.Owner(netip.MustParseAddr(a)).Pod; got != want {
 				t.Errorf("step %d: %s is %q, want %q", i, a, got, want)
 			}
 		}
@@ -70,7 +70,7 @@ func TestOwnersKnowNodes(t *testing.T) {
 	} {
 		owners.update(step.update)
 		for a, want := range step.want {
-			if _, got := owners.Owner(netip.MustParseAddr(a)); got != want {
+			if got := owners.Owner(netip.MustParseAddr(a)).Node; got != want {
 				t.Errorf("step %d: %s is on node %q, want %q", i, a, got, want)
 			}
 		}

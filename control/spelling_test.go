@@ -123,10 +123,10 @@ func TestOldSpellingsAreWarnedOfOnce(t *testing.T) {
 func TestOwnersReadOldSpellings(t *testing.T) {
 	var o Owners
 	o.update(everything(oldSpelling()))
-	if pod, _ := o.Owner(netip.MustParseAddr("10.244.1.2")); pod != "default/web-x" {
+	if pod := o.Owner(netip.MustParseAddr("10.244.1.2")).Pod; pod != "default/web-x" {
 		t.Errorf("pod %q", pod)
 	}
-	if _, node := o.Owner(netip.MustParseAddr("172.20.0.2")); node != "a" {
+	if node := o.Owner(netip.MustParseAddr("172.20.0.2")).Node; node != "a" {
 		t.Errorf("node %q", node)
 	}
 }

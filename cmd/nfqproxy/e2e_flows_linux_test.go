@@ -304,7 +304,7 @@ endpoints:
 			records := f.of(from)
 			var events []string
 			for _, r := range records {
-				events = append(events, string(r.Event))
+				events = append(events, r.Event.String())
 				if r.ID != records[0].ID || r.ID == "" {
 					t.Errorf("%s has ID %q, the first event has %q", r.Event, r.ID, records[0].ID)
 				}
@@ -325,7 +325,7 @@ endpoints:
 			}
 			var history []string
 			for _, m := range one.Life.History {
-				history = append(history, string(m.Event))
+				history = append(history, m.Event.String())
 			}
 			if !slices.Equal(history, events) {
 				t.Errorf("history %v, events %v", history, events)

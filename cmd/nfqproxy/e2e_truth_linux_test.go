@@ -163,7 +163,7 @@ endpoints:
 	}
 	// Asked for one record and not for all of them: the answer to the latter takes the daemon
 	// long where the machine is busy.
-	notClosed := strings.Join(slices.DeleteFunc(codes(flow.States()), func(s string) bool { return s == string(flow.Closed) }), ",")
+	notClosed := strings.Join(slices.DeleteFunc(codes(flow.States()), func(s string) bool { return s == flow.Closed.String() }), ",")
 	var open *flow.Record
 	var asked error
 	t.Cleanup(func() {

@@ -134,7 +134,7 @@ func spelled[T fmt.Stringer](values []T) []string {
 func codes(states []flow.State) []string {
 	var all []string
 	for _, s := range states {
-		all = append(all, string(s))
+		all = append(all, s.String())
 	}
 	return all
 }

@@ -124,7 +124,7 @@ func (p *proxy) watchFlows(owners *control.Owners) error {
 		Table: p.inForce.Load, Stats: p.stats, HostRules: p.hostRulesInForce,
 	}
 	if p.flags.flowAPI.holds {
-		holder := hold.New(hold.Config{Node: p.cfg.Node.Name, Names: localnode.Names(owners), Log: p.log})
+		holder := hold.New(hold.Config{Node: p.cfg.Node.Name, Names: owners.Owner, Log: p.log})
 		c.Holder, p.engineConfig.Gate = holder, holder
 	}
 	v.node = localnode.New(c)
@@ -137,7 +137,7 @@ func (p *proxy) watchFlows(owners *control.Owners) error {
 		p.metrics.ReadFlows(v.node, metrics.ServiceMetrics{Services: services, Limit: p.flags.flowAPI.metricsLimit})
 	}
 	v.done.Go(func() { v.Run(v.ctx) })
-	if err := p.openFlowLog(); err != nil {
+	if err := p.openFlowLog(owners); err != nil {
 		return err
 	}
 	if p.flags.flowAPI.hubble != "" {
@@ -187,7 +187,7 @@ func (p *proxy) hostRulesInForce() *hostnat.Rules {
 	return p.hostRules.Rules()
 }
 
-func (p *proxy) openFlowLog() (err error) {
+func (p *proxy) openFlowLog(owners *control.Owners) (err error) {
 	f, v := p.flags, p.flows
 	if f.flowLog == "" {
 		return nil
@@ -199,7 +199,7 @@ func (p *proxy) openFlowLog() (err error) {
 		}
 		w = v.file
 	}
-	v.log = v.NewLog(w, journal.LogConfig{Names: v.node, Steps: f.flowLogSteps, Failed: func(err error) {
+	v.log = v.NewLog(w, journal.LogConfig{Names: owners.Owner, Steps: f.flowLogSteps, Failed: func(err error) {
 		p.log.Warn("cannot write the flow log; it gets no more records", "error", err)
 	}})
 	return nil

@@ -27,7 +27,7 @@ func connectMadeUp(server, token string) (observe.Observer, error) {
 	}
 	c := observetest.NewCluster()
 	go func() {
-		_ = c.Holder().(*observetest.Holder).Catch(context.Background(), c.Records()[1])
+		c.Holder().(*observetest.Fake).CatchNext(context.Background(), *c.Records()[1])
 	}()
 	return c, nil
 }

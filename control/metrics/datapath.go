@@ -13,43 +13,41 @@ import (
 // datapathCollector reads the datapath's counters at scrape time. Without a datapath it collects
 // nothing.
 type datapathCollector struct {
+	descs
 	stats *atomic.Pointer[func() datapath.Stats]
 }
 
-func desc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc("nfqproxy_"+name, help, labels, nil)
-}
-
 var (
-	descFlows        = desc("flows_total", "Flows decided: first packets, including retransmissions. The entry is the type of the destination address.", "verdict", "entry", "reason")
-	descUndecodable  = desc("undecodable_packets_total", "Packets that passed unchanged because they could not be decoded.")
-	descHeldBack     = desc("held_back_packets_total", "Retransmitted packets of held flows, dropped without a decision: see holds in the flow API.")
-	descDecision     = desc("decision_duration_seconds", "Time to decide one flow: the mean of its batch.")
-	descEstablish    = desc("conntrack_write_duration_seconds", "Time to write the entries of one batch of flows into the conntrack table.")
-	descVerdict      = desc("verdict_duration_seconds", "Time from reading a packet from the queue to its verdict, without the time it waited in the kernel.")
-	descEntries      = desc("conntrack_entries_total", "Conntrack entries by outcome: created, kept (the tuple has a live connection), replaced (it had a finished one) or failed.", "outcome")
-	descFailures     = desc("conntrack_failures_total", "Conntrack entries that could not be created.", "reason")
-	descEvictions    = desc("conntrack_evictions_total", "Conntrack entries without a reply that were removed: table_full, to insert another one into a full table; crowded, after 2 s while the table was more than half full.", "reason")
-	descHostMasq     = desc("host_masqueraded_flows_total", "Flows masqueraded by a rule of the node's own, of the entries created and replaced.")
-	descHostUnjudged = desc("host_unjudged_flows_total", "Flows whose source is not translated because the effect of a rule of the node's own is not known, of the entries created and replaced. The log names the rule.")
-	descAffinityLost = desc("affinity_forgotten_clients_total", "Clients that lost their session affinity before its timeout because of the limit for a service port or for all.")
-	descQueuePackets = desc("queue_packets_total", "Packets received from the queue.", "queue")
-	descQueueWaiting = desc("queue_waiting_packets", "Packets in the kernel without a verdict.", "queue")
-	descUndecided    = desc("undecided_packets_total", "Packets that passed without a decision because a queue or its socket buffer overflowed.")
-	descQueueOverrun = desc("queue_overrun_packets_total", "Of these, packets lost by overflow of the socket buffer of this queue.", "queue")
-	descQueueRefused = desc("queue_refused_verdicts_total", "Verdicts refused by the kernel because it had flushed the packet.", "queue")
-	descLostRecords  = desc("flow_records_lost_total", "Flow records that a slow reader missed.")
-	descReinstalled  = desc("rules_reinstalled_total", "Times that the kernel rules had been removed and were installed again.")
-	descRepaired     = desc("rules_repaired_total", "Times that another program had changed some of the kernel rules and they were repaired in place.")
-	descFilter       = desc("host_filter_repaired_total", "Times that another program had changed the rules in the table filter of iptables that accept flows to services, and they were repaired.")
-	datapathDescs    = []*prometheus.Desc{descFlows, descUndecodable, descHeldBack, descDecision, descEstablish, descVerdict, descEntries, descFailures, descEvictions, descHostMasq, descHostUnjudged, descAffinityLost, descQueuePackets, descQueueWaiting, descUndecided, descQueueOverrun, descQueueRefused, descLostRecords, descReinstalled, descRepaired, descFilter, descInvalidDropped, descLocalhostAccepted}
+	datapathDescs descs
+
+	descFlows        = datapathDescs.add("nfqproxy_flows_total", "Flows decided: first packets, including retransmissions. The entry is the type of the destination address.", "verdict", "entry", "reason")
+	descUndecodable  = datapathDescs.add("nfqproxy_undecodable_packets_total", "Packets that passed unchanged because they could not be decoded.")
+	descHeldBack     = datapathDescs.add("nfqproxy_held_back_packets_total", "Retransmitted packets of held flows, dropped without a decision: see holds in the flow API.")
+	descDecision     = datapathDescs.add("nfqproxy_decision_duration_seconds", "Time to decide one flow: the mean of its batch.")
+	descEstablish    = datapathDescs.add("nfqproxy_conntrack_write_duration_seconds", "Time to write the entries of one batch of flows into the conntrack table.")
+	descVerdict      = datapathDescs.add("nfqproxy_verdict_duration_seconds", "Time from reading a packet from the queue to its verdict, without the time it waited in the kernel.")
+	descEntries      = datapathDescs.add("nfqproxy_conntrack_entries_total", "Conntrack entries by outcome: created, kept (the tuple has a live connection), replaced (it had a finished one) or failed.", "outcome")
+	descFailures     = datapathDescs.add("nfqproxy_conntrack_failures_total", "Conntrack entries that could not be created.", "reason")
+	descEvictions    = datapathDescs.add("nfqproxy_conntrack_evictions_total", "Conntrack entries without a reply that were removed: table_full, to insert another one into a full table; crowded, after 2 s while the table was more than half full.", "reason")
+	descHostMasq     = datapathDescs.add("nfqproxy_host_masqueraded_flows_total", "Flows masqueraded by a rule of the node's own, of the entries created and replaced.")
+	descHostUnjudged = datapathDescs.add("nfqproxy_host_unjudged_flows_total", "Flows whose source is not translated because the effect of a rule of the node's own is not known, of the entries created and replaced. The log names the rule.")
+	descAffinityLost = datapathDescs.add("nfqproxy_affinity_forgotten_clients_total", "Clients that lost their session affinity before its timeout because of the limit for a service port or for all.")
+	descQueuePackets = datapathDescs.add("nfqproxy_queue_packets_total", "Packets received from the queue.", "queue")
+	descQueueWaiting = datapathDescs.add("nfqproxy_queue_waiting_packets", "Packets in the kernel without a verdict.", "queue")
+	descUndecided    = datapathDescs.add("nfqproxy_undecided_packets_total", "Packets that passed without a decision because a queue or its socket buffer overflowed.")
+	descQueueOverrun = datapathDescs.add("nfqproxy_queue_overrun_packets_total", "Of these, packets lost by overflow of the socket buffer of this queue.", "queue")
+	descQueueRefused = datapathDescs.add("nfqproxy_queue_refused_verdicts_total", "Verdicts refused by the kernel because it had flushed the packet.", "queue")
+	descLostRecords  = datapathDescs.add("nfqproxy_flow_records_lost_total", "Flow records that a slow reader missed.")
+	descReinstalled  = datapathDescs.add("nfqproxy_rules_reinstalled_total", "Times that the kernel rules had been removed and were installed again.")
+	descRepaired     = datapathDescs.add("nfqproxy_rules_repaired_total", "Times that another program had changed some of the kernel rules and they were repaired in place.")
+	descFilter       = datapathDescs.add("nfqproxy_host_filter_repaired_total", "Times that another program had changed the rules in the table filter of iptables that accept flows to services, and they were repaired.")
 
 	// kube-proxy counts the same packets with nfacct, and exports the counters under these names
 	// (pkg/proxy/metrics: ...NFAcctCounter).
-	descInvalidDropped = prometheus.NewDesc("kubeproxy_iptables_ct_state_invalid_dropped_packets_total",
-		"Packets in conntrack state INVALID that were dropped instead of forwarded.", nil, nil)
-	descLocalhostAccepted = prometheus.NewDesc("kubeproxy_iptables_localhost_nodeports_accepted_packets_total",
-		"First packets of flows to an endpoint through a node port on 127.0.0.0/8.", nil, nil)
+	descInvalidDropped = datapathDescs.add("kubeproxy_iptables_ct_state_invalid_dropped_packets_total",
+		"Packets in conntrack state INVALID that were dropped instead of forwarded.")
+	descLocalhostAccepted = datapathDescs.add("kubeproxy_iptables_localhost_nodeports_accepted_packets_total",
+		"First packets of flows to an endpoint through a node port on 127.0.0.0/8.")
 )
 
 // alwaysThere are the flows whose counters exist from the start: a rate misses a first flow
@@ -65,13 +63,6 @@ var alwaysThere = []datapath.FlowClass{
 	{Verdict: decision.Drop, Entry: decision.EntryClusterIP, Reason: decision.NoLocalEndpoints},
 	{Verdict: decision.Drop, Entry: decision.EntryNodePort, Reason: decision.NoLocalEndpoints},
 	{Verdict: decision.Drop, Entry: decision.EntryLoadBalancer, Reason: decision.SourceNotAllowed},
-}
-
-// Describe implements [prometheus.Collector].
-func (c datapathCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range datapathDescs {
-		to <- d
-	}
 }
 
 // Collect implements [prometheus.Collector].

@@ -44,30 +44,25 @@ func (m *Metrics) ReadFlows(o observe.Observer, s ServiceMetrics) {
 
 // flowCollector reads the flow counters of a node at scrape time.
 type flowCollector struct {
+	descs
 	source *atomic.Pointer[flowSource]
 }
 
 var (
-	descReaders      = desc("flow_api_readers", "Clients that follow the flows at present.")
-	descMissed       = desc("flow_records_missed_total", "Records that clients of the flow API missed, because they were slow or because of the rate limit of the API.")
-	descKnown        = desc("known_flows", "Flows in the memory of the node. State open: the flow is open. State ended: it has ended, but the kernel may keep its entry for some time, as in TIME_WAIT.", "state")
-	descCapacity     = desc("known_flows_capacity", "Maximum number of flows in the memory of the node.")
-	descForgotten    = desc("forgotten_flows_total", "Open flows that were evicted for newer ones.")
-	descUnremembered = desc("unremembered_flows_total", "Flows lost by overflow of the flow memory's input. They are not in the metrics of services.")
-	descFollowing    = desc("conntrack_events_followed", "1 if conntrack events are received; 0: flow life cycles are not available.")
-	descEvents       = desc("conntrack_events_total", "Conntrack events received.")
-	descOverruns     = desc("conntrack_event_overruns_total", "Times that the kernel lost conntrack events because the event socket overflowed.")
-	descResyncs      = desc("conntrack_event_resyncs_total", "Dumps of the conntrack table to recover from lost events.")
-	descPaused       = desc("conntrack_events_paused", "1 if conntrack events are paused because the rate of new flows is too high.")
-	flowDescs        = []*prometheus.Desc{descReaders, descMissed, descKnown, descCapacity, descForgotten, descUnremembered, descFollowing, descEvents, descOverruns, descResyncs, descPaused}
-)
+	flowDescs descs
 
-// Describe implements [prometheus.Collector].
-func (c flowCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range flowDescs {
-		to <- d
-	}
-}
+	descReaders      = flowDescs.add("nfqproxy_flow_api_readers", "Clients that follow the flows at present.")
+	descMissed       = flowDescs.add("nfqproxy_flow_records_missed_total", "Records that clients of the flow API missed, because they were slow or because of the rate limit of the API.")
+	descKnown        = flowDescs.add("nfqproxy_known_flows", "Flows in the memory of the node. State open: the flow is open. State ended: it has ended, but the kernel may keep its entry for some time, as in TIME_WAIT.", "state")
+	descCapacity     = flowDescs.add("nfqproxy_known_flows_capacity", "Maximum number of flows in the memory of the node.")
+	descForgotten    = flowDescs.add("nfqproxy_forgotten_flows_total", "Open flows that were evicted for newer ones.")
+	descUnremembered = flowDescs.add("nfqproxy_unremembered_flows_total", "Flows lost by overflow of the flow memory's input. They are not in the metrics of services.")
+	descFollowing    = flowDescs.add("nfqproxy_conntrack_events_followed", "1 if conntrack events are received; 0: flow life cycles are not available.")
+	descEvents       = flowDescs.add("nfqproxy_conntrack_events_total", "Conntrack events received.")
+	descOverruns     = flowDescs.add("nfqproxy_conntrack_event_overruns_total", "Times that the kernel lost conntrack events because the event socket overflowed.")
+	descResyncs      = flowDescs.add("nfqproxy_conntrack_event_resyncs_total", "Dumps of the conntrack table to recover from lost events.")
+	descPaused       = flowDescs.add("nfqproxy_conntrack_events_paused", "1 if conntrack events are paused because the rate of new flows is too high.")
+)
 
 // Collect implements [prometheus.Collector].
 func (c flowCollector) Collect(to chan<- prometheus.Metric) {

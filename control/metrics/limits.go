@@ -10,21 +10,17 @@ import (
 
 // limitCollector reads the use of the servers' limits at scrape time.
 type limitCollector struct {
+	descs
 	set *atomic.Pointer[limit.Set]
 }
 
 var (
-	descInUse   = desc("server_in_use", "Connections, streams and requests in use at a server.", "server", "what")
-	descMost    = desc("server_limit", "Limit of connections, streams and requests of all clients together.", "server", "what")
-	descRefused = desc("server_refused_total", "Connections, streams and requests refused by the limit of all clients together (total) or of one client (client).", "server", "what", "limit")
-)
+	limitDescs descs
 
-// Describe implements [prometheus.Collector].
-func (limitCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descInUse, descMost, descRefused} {
-		to <- d
-	}
-}
+	descInUse   = limitDescs.add("nfqproxy_server_in_use", "Connections, streams and requests in use at a server.", "server", "what")
+	descMost    = limitDescs.add("nfqproxy_server_limit", "Limit of connections, streams and requests of all clients together.", "server", "what")
+	descRefused = limitDescs.add("nfqproxy_server_refused_total", "Connections, streams and requests refused by the limit of all clients together (total) or of one client (client).", "server", "what", "limit")
+)
 
 // Collect implements [prometheus.Collector].
 func (c limitCollector) Collect(to chan<- prometheus.Metric) {

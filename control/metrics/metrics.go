@@ -38,14 +38,31 @@ func New(version string) *Metrics {
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		info,
-		tableCollector{&m.table},
-		datapathCollector{&m.stats},
-		flowCollector{&m.flows},
-		serviceCollector{&m.flows},
-		limitCollector{&m.limits},
+		tableCollector{tableDescs, &m.table},
+		datapathCollector{datapathDescs, &m.stats},
+		flowCollector{flowDescs, &m.flows},
+		serviceCollector{serviceDescs, &m.flows},
+		limitCollector{limitDescs, &m.limits},
 	)
 	m.registry.MustRegister(m.proxy.collectors()...)
 	return m
+}
+
+// descs are the descriptions of a collector's metrics.
+type descs []*prometheus.Desc
+
+// add adds the description of a metric.
+func (l *descs) add(name, help string, labels ...string) *prometheus.Desc {
+	d := prometheus.NewDesc(name, help, labels, nil)
+	*l = append(*l, d)
+	return d
+}
+
+// Describe implements [prometheus.Collector].
+func (l descs) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range l {
+		to <- d
+	}
 }
 
 // ReadLimits makes every scrape from now on read the use of the quotas.

@@ -14,6 +14,7 @@ import (
 
 // serviceCollector reads the flow counters of the selected services at scrape time.
 type serviceCollector struct {
+	descs
 	source *atomic.Pointer[flowSource]
 }
 
@@ -25,37 +26,28 @@ type counted struct {
 func newCounted(prefix, of string, labels ...string) counted {
 	with := func(more ...string) []string { return slices.Concat(labels, more) }
 	return counted{
-		flows:      desc(prefix+"flows_total", "Flows "+of+", without retransmissions of the first packet. The result is that of the decision: drawn, affinity, rejected, dropped, or failed, where the conntrack entry could not be created.", with("result")...),
-		unanswered: desc(prefix+"unanswered_flows", "Flows "+of+" that ended without a reply, or have had none for three seconds. It decreases when a late reply arrives.", labels...),
-		refused:    desc(prefix+"refused_flows_total", "Flows "+of+" refused by the endpoint with a RST or an ABORT.", labels...),
-		reset:      desc(prefix+"reset_flows_total", "Flows "+of+" aborted by one side with a RST or an ABORT.", labels...),
-		open:       desc(prefix+"open_flows", "Flows "+of+" that are open: not ended, and with a conntrack entry; of those in the memory of the node.", labels...),
-		bytes:      desc(prefix+"bytes_total", "Bytes of the flows "+of+" whose conntrack entry is gone, with IP headers: sent or received by clients.", with("direction")...),
+		flows:      serviceDescs.add("nfqproxy_"+prefix+"flows_total", "Flows "+of+", without retransmissions of the first packet. The result is that of the decision: drawn, affinity, rejected, dropped, or failed, where the conntrack entry could not be created.", with("result")...),
+		unanswered: serviceDescs.add("nfqproxy_"+prefix+"unanswered_flows", "Flows "+of+" that ended without a reply, or have had none for three seconds. It decreases when a late reply arrives.", labels...),
+		refused:    serviceDescs.add("nfqproxy_"+prefix+"refused_flows_total", "Flows "+of+" refused by the endpoint with a RST or an ABORT.", labels...),
+		reset:      serviceDescs.add("nfqproxy_"+prefix+"reset_flows_total", "Flows "+of+" aborted by one side with a RST or an ABORT.", labels...),
+		open:       serviceDescs.add("nfqproxy_"+prefix+"open_flows", "Flows "+of+" that are open: not ended, and with a conntrack entry; of those in the memory of the node.", labels...),
+		bytes:      serviceDescs.add("nfqproxy_"+prefix+"bytes_total", "Bytes of the flows "+of+" whose conntrack entry is gone, with IP headers: sent or received by clients.", with("direction")...),
 	}
 }
 
-func (c counted) descs() []*prometheus.Desc {
-	return []*prometheus.Desc{c.flows, c.unanswered, c.refused, c.reset, c.open, c.bytes}
-}
-
 var (
+	serviceDescs descs
+
 	serviceLabels  = []string{"namespace", "service", "port", familyLabel}
 	endpointLabels = []string{"namespace", "service", "port", familyLabel, "endpoint", "pod"}
 
 	serviceCounts  = newCounted("service_", "of a service port", serviceLabels...)
 	endpointCounts = newCounted("service_endpoint_", "to an endpoint of a service port", endpointLabels...)
 
-	descSpread = desc("service_spread_p_value", "P-value of Pearson's chi-square test for equal probabilities of the endpoints, over the random selections since the endpoints last changed. Less than 0.01 is suspicious with 5 selections or more for each endpoint.", serviceLabels...)
-	descShare  = desc("service_endpoint_share_ratio", "The endpoint's share of the random selections since the endpoints last changed: observed and expected.", slices.Concat(endpointLabels, []string{"share"})...)
-	descCut    = desc("service_metrics_dropped_series", "Time series of services and endpoints that are left out by the limit.")
+	descSpread = serviceDescs.add("nfqproxy_service_spread_p_value", "P-value of Pearson's chi-square test for equal probabilities of the endpoints, over the random selections since the endpoints last changed. Less than 0.01 is suspicious with 5 selections or more for each endpoint.", serviceLabels...)
+	descShare  = serviceDescs.add("nfqproxy_service_endpoint_share_ratio", "The endpoint's share of the random selections since the endpoints last changed: observed and expected.", slices.Concat(endpointLabels, []string{"share"})...)
+	descCut    = serviceDescs.add("nfqproxy_service_metrics_dropped_series", "Time series of services and endpoints that are left out by the limit.")
 )
-
-// Describe implements [prometheus.Collector].
-func (c serviceCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range slices.Concat(serviceCounts.descs(), endpointCounts.descs(), []*prometheus.Desc{descSpread, descShare, descCut}) {
-		to <- d
-	}
-}
 
 // Collect implements [prometheus.Collector].
 func (c serviceCollector) Collect(to chan<- prometheus.Metric) {

@@ -11,29 +11,25 @@ import (
 // tableCollector reads the present service table at scrape time. Without a table it collects
 // nothing.
 type tableCollector struct {
+	descs
 	table *atomic.Pointer[decision.Table]
 }
 
 var (
-	descGeneration = prometheus.NewDesc("nfqproxy_table_generation",
-		"Number of the service table in force, counted from 1.", nil, nil)
-	descBuilt = prometheus.NewDesc("nfqproxy_table_built_timestamp_seconds",
-		"When the service table in force was built; time() minus this is its age.", nil, nil)
-	descServicePorts = prometheus.NewDesc("nfqproxy_service_ports",
-		"Ports of Services in the table in force.", []string{familyLabel}, nil)
-	descEndpoints = prometheus.NewDesc("nfqproxy_endpoints",
-		"Endpoints in the table in force, usable or not, once for each service port.", []string{familyLabel}, nil)
-	descNoLocalEndpoints = prometheus.NewDesc("kubeproxy_sync_proxy_rules_no_local_endpoints_total",
-		"Service ports with traffic policy Local and usable endpoints, but none on this node. A gauge.",
-		[]string{"traffic_policy", familyLabel}, nil)
-)
+	tableDescs descs
 
-// Describe implements [prometheus.Collector].
-func (c tableCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descGeneration, descBuilt, descServicePorts, descEndpoints, descNoLocalEndpoints} {
-		to <- d
-	}
-}
+	descGeneration = tableDescs.add("nfqproxy_table_generation",
+		"Number of the service table in force, counted from 1.")
+	descBuilt = tableDescs.add("nfqproxy_table_built_timestamp_seconds",
+		"When the service table in force was built; time() minus this is its age.")
+	descServicePorts = tableDescs.add("nfqproxy_service_ports",
+		"Ports of Services in the table in force.", familyLabel)
+	descEndpoints = tableDescs.add("nfqproxy_endpoints",
+		"Endpoints in the table in force, usable or not, once for each service port.", familyLabel)
+	descNoLocalEndpoints = tableDescs.add("kubeproxy_sync_proxy_rules_no_local_endpoints_total",
+		"Service ports with traffic policy Local and usable endpoints, but none on this node. A gauge.",
+		"traffic_policy", familyLabel)
+)
 
 // Collect implements [prometheus.Collector].
 func (c tableCollector) Collect(to chan<- prometheus.Metric) {

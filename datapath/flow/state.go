@@ -8,54 +8,57 @@ import (
 )
 
 // State is the state of a flow in its life cycle. This file defines the meaning of each state
-// and which counters include it. SCHEMA.md documents it; all other code derives from it.
-type State string
+// and which counters include it. SCHEMA.md documents it; all other code derives from it. The zero
+// value is no state. In JSON a state is its name.
+type State int8 // not uint8: go vet reports string(state)
 
 // The states. Those of TCP follow conntrack's (net/netfilter/nf_conntrack_proto_tcp.c).
 const (
 	// Decided: the first packet has its verdict; no reply seen yet.
-	Decided State = "decided"
+	Decided State = iota + 1
 	// Answered: a reply packet was seen.
-	Answered State = "answered"
+	Answered
 	// Established: the TCP or SCTP handshake is complete; UDP had traffic in both directions (assured).
-	Established State = "established"
+	Established
 	// Closing: one side has closed (FIN).
-	Closing State = "closing"
+	Closing
 	// Closed: both sides have closed. The kernel keeps the entry for some time
 	// (TIME_WAIT).
-	Closed State = "closed"
+	Closed
 	// Reset: one side aborted the connection (RST, ABORT) after it was established.
-	Reset State = "reset"
+	Reset
 	// Refused: the endpoint replied to the first packet with a RST or an ABORT.
-	Refused State = "refused"
+	Refused
 	// Unanswered: no reply for [UnansweredAfter], or none at all. One may still arrive.
-	Unanswered State = "unanswered"
+	Unanswered
 	// Expired: it had a reply, then stayed idle until its conntrack entry timed out: the
 	// usual end of UDP.
-	Expired State = "expired"
+	Expired
 	// Removed: its conntrack entry was deleted before its timeout.
-	Removed State = "removed"
+	Removed
 	// Rejected, Dropped, Failed: it never reached an endpoint, because of the verdict or because
 	// its conntrack entry could not be created.
-	Rejected State = "rejected"
-	Dropped  State = "dropped"
-	Failed   State = "failed"
+	Rejected
+	Dropped
+	Failed
+
+	// The events that are not states:
+
+	// Repeated: its first packet was retransmitted and decided again.
+	Repeated
+	// Gone: its conntrack entry is deleted; the counters are final.
+	Gone
+
+	// Unknown is any state or event of a later version.
+	Unknown
 )
 
 // UnansweredAfter is the time without a reply after which a flow counts as unanswered.
 const UnansweredAfter = 3 * time.Second
 
 // Event is the event that a record of a stream reports: the flow entered the state of this
-// name, or one of the events below.
+// name, or [Repeated] or [Gone].
 type Event = State
-
-// The events that are not states.
-const (
-	// Repeated: its first packet was retransmitted and decided again.
-	Repeated Event = "repeated"
-	// Gone: its conntrack entry is deleted; the counters are final.
-	Gone Event = "gone"
-)
 
 // Tone is the severity of a state, for colours.
 type Tone string
@@ -71,71 +74,73 @@ const (
 
 // meaning holds the properties of an event.
 type meaning struct {
-	event Event
+	name  string
 	tone  Tone
 	ended bool // see [State.Ended]
 	words string
 }
 
-// meanings lists the events: first the states, in life cycle order, then the other two.
-var meanings = []meaning{
-	{Decided, Waiting, false, "verdict given; no reply seen yet"},
-	{Answered, Good, false, "reply seen"},
-	{Established, Good, false, "traffic in both directions"},
-	{Closing, Good, false, "one side has closed (FIN)"},
-	{Closed, Good, true, "both sides have closed"},
-	{Reset, Bad, true, "aborted by one side (RST)"},
-	{Refused, Bad, true, "connection refused by the endpoint"},
-	{Unanswered, Notable, false, "no reply"},
-	{Expired, Good, true, "idle until its conntrack entry timed out"},
-	{Removed, Notable, true, "its conntrack entry was deleted before its timeout"},
-	{Rejected, Bad, true, "rejected by the verdict; it reached no endpoint"},
-	{Dropped, Bad, true, "dropped by the verdict; it reached no endpoint"},
-	{Failed, Bad, true, "conntrack entry could not be created; it reached no endpoint"},
-	{Repeated, Notable, false, "first packet retransmitted and decided again"},
-	{Gone, Neutral, false, "conntrack entry deleted; the counters are final"},
+var meanings = [...]meaning{
+	0:           {tone: Waiting},
+	Decided:     {"decided", Waiting, false, "verdict given; no reply seen yet"},
+	Answered:    {"answered", Good, false, "reply seen"},
+	Established: {"established", Good, false, "traffic in both directions"},
+	Closing:     {"closing", Good, false, "one side has closed (FIN)"},
+	Closed:      {"closed", Good, true, "both sides have closed"},
+	Reset:       {"reset", Bad, true, "aborted by one side (RST)"},
+	Refused:     {"refused", Bad, true, "connection refused by the endpoint"},
+	Unanswered:  {"unanswered", Notable, false, "no reply"},
+	Expired:     {"expired", Good, true, "idle until its conntrack entry timed out"},
+	Removed:     {"removed", Notable, true, "its conntrack entry was deleted before its timeout"},
+	Rejected:    {"rejected", Bad, true, "rejected by the verdict; it reached no endpoint"},
+	Dropped:     {"dropped", Bad, true, "dropped by the verdict; it reached no endpoint"},
+	Failed:      {"failed", Bad, true, "conntrack entry could not be created; it reached no endpoint"},
+	Repeated:    {"repeated", Notable, false, "first packet retransmitted and decided again"},
+	Gone:        {"gone", Neutral, false, "conntrack entry deleted; the counters are final"},
+	Unknown:     {"unknown", Waiting, false, ""},
 }
 
 // States lists all states, in life cycle order.
-func States() []State { return Events()[:len(meanings)-2] }
+func States() []State { return between(Decided, Failed) }
 
 // Events lists all events: the states, repeated and gone.
-func Events() []Event {
-	all := make([]Event, len(meanings))
-	for i := range meanings {
-		all[i] = meanings[i].event
+func Events() []Event { return between(Decided, Gone) }
+
+func between(first, last Event) []Event {
+	var list []Event
+	for e := first; e <= last; e++ {
+		list = append(list, e)
 	}
-	return all
+	return list
 }
 
-// about returns the properties of the state or event; the zero value for one of a later version.
-func (s State) about() meaning {
-	for _, m := range meanings {
-		if m.event == s {
-			return m
-		}
+// String returns the name of a state or event, as in records; empty for the zero value.
+func (s State) String() string { return meanings[s].name }
+
+// MarshalText returns the name.
+func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText reads a name. One that is not known is [Unknown].
+func (s *State) UnmarshalText(name []byte) error {
+	for *s = 0; *s < Unknown && s.String() != string(name); {
+		*s++
 	}
-	return meaning{}
+	return nil
 }
 
 // Ended reports whether a flow in this state has ended: both sides have closed, or it never
 // reached an endpoint. The kernel may keep the conntrack entry for some time (see [Life.Over]).
-func (s State) Ended() bool { return s.about().ended }
+func (s State) Ended() bool { return meanings[s].ended }
 
 // IsError reports whether the state counts as an error: refused, reset, rejected, dropped or
 // failed. Unanswered is not an error, as a reply may still arrive; it is counted separately.
-func (s State) IsError() bool { return s.about().tone == Bad }
+func (s State) IsError() bool { return meanings[s].tone == Bad }
 
 // Tone returns the tone of the state or event; [Waiting] for one of a later version.
-func (s State) Tone() Tone {
-	if t := s.about().tone; t != "" {
-		return t
-	}
-	return Waiting
-}
+func (s State) Tone() Tone { return meanings[s].tone }
 
 // Words returns the description of a state or event; empty for one of a later version.
-func (s State) Words() string { return s.about().words }
+func (s State) Words() string { return meanings[s].words }
 
 // Open reports whether the flow is open: it has not [State.Ended], and its conntrack entry
 // exists. Counters of open flows count these.
@@ -157,7 +162,7 @@ func first(v decision.Verdict, failed bool) State {
 }
 
 // State returns the flow's state, or the state that follows from its verdict where its life
-// cycle is not known. It is empty for a packet that passes unchanged and has no known life cycle.
+// cycle is not known. It is 0 for a packet that passes unchanged and has no known life cycle.
 func (r *Record) State() State {
 	if r.Life != nil {
 		return r.Life.State
@@ -167,7 +172,7 @@ func (r *Record) State() State {
 			return first(v, r.Conntrack == conntrack.Failed.String())
 		}
 	}
-	return ""
+	return 0
 }
 
 // IsDecision reports whether the event is the decision itself rather than a later one.

@@ -41,7 +41,14 @@ func TestStates(t *testing.T) {
 			t.Errorf("%s is an event and no state", e)
 		}
 	}
-	if later := flow.State("melted"); later.Ended() || later.IsError() || later.Words() != "" || later.Tone() != flow.Waiting {
+	for e := flow.State(0); e <= flow.Unknown; e++ {
+		var read flow.State
+		if name, err := e.MarshalText(); err != nil || read.UnmarshalText(name) != nil || read != e {
+			t.Errorf("event %d is %q as text, which is read as event %d (%v)", e, name, read, err)
+		}
+	}
+	var later flow.State
+	if err := later.UnmarshalText([]byte("melted")); err != nil || later != flow.Unknown || later.Ended() || later.IsError() || later.Words() != "" || later.Tone() != flow.Waiting {
 		t.Error("something is known of a state of a later version")
 	}
 }
@@ -71,7 +78,7 @@ func TestStateOfRecord(t *testing.T) {
 		life      *flow.Life
 		want      flow.State
 	}{
-		{decision.Accept, "", nil, ""},
+		{decision.Accept, "", nil, 0},
 		{decision.Accept, "", &flow.Life{State: flow.Refused}, flow.Refused},
 		{decision.DNAT, "", nil, flow.Decided},
 		{decision.DNAT, conntrack.Created.String(), nil, flow.Decided},
@@ -114,14 +121,17 @@ func TestEveryCodeHasWords(t *testing.T) {
 	for _, w := range v.Verdicts {
 		all = append(all, w.Word)
 	}
-	all = slices.Concat(all, v.Reasons, v.Exclusions, v.Masquerades, v.Entries, v.Branches)
+	all = slices.Concat(all, v.Reasons, v.Exclusions, v.Masquerades, v.Entries, v.Branches, v.Outcomes, v.Holds)
 	for _, w := range all {
 		if w.Code == "" || w.Text == "" {
 			t.Errorf("code %q: words %q", w.Code, w.Text)
 		}
 	}
+	if text := v.Entries.Of("later"); text != "later" {
+		t.Errorf("an entry of a later version: %q, want its code", text)
+	}
 	// All lists of the vocabulary are there: a field of a later version that is empty shows here.
-	for f, value := range reflect.ValueOf(v).Fields() {
+	for f, value := range reflect.ValueOf(v).Elem().Fields() {
 		if value.Len() == 0 {
 			t.Errorf("there are no %s", f.Name)
 		}
@@ -142,7 +152,10 @@ func TestSchemaStates(t *testing.T) {
 		if len(cells) < 5 || !strings.HasPrefix(cells[1], " `") {
 			continue
 		}
-		e := flow.Event(strings.Trim(cells[1], " `"))
+		var e flow.Event
+		if err := e.UnmarshalText([]byte(strings.Trim(cells[1], " `"))); err != nil {
+			t.Fatal(err)
+		}
 		documented = append(documented, e)
 		if has := strings.TrimSpace(cells[2]) == "yes"; has != e.Ended() {
 			t.Errorf("%s: final is documented as %q", e, cells[2])

@@ -1,6 +1,9 @@
 package flow
 
-import "github.com/nfqproxy/nfqproxy/datapath/decision"
+import (
+	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
 
 // Verdicts are all verdicts of records.
 func Verdicts() []decision.Verdict { return all(decision.Accept, "unknown") }
@@ -20,8 +23,22 @@ func all[T interface {
 	return list
 }
 
-// Word is a code in records and a short description of it.
+// Word is a code in records and a description of it.
 type Word struct{ Code, Text string }
+
+// WordList is a list of codes with their descriptions.
+type WordList []Word
+
+// Of returns the description of a code; of one that is not in the list the code itself, which may
+// be of a later version.
+func (l WordList) Of(code string) string {
+	for _, w := range l {
+		if w.Code == code {
+			return w.Text
+		}
+	}
+	return code
+}
 
 // StateWord is a state or an event.
 type StateWord struct {
@@ -33,39 +50,58 @@ type StateWord struct {
 // VerdictWord is a verdict.
 type VerdictWord struct {
 	Word
-	// State is the flow's state right after the verdict. It is empty for packets that pass
+	// State is the flow's state right after the verdict. It is 0 for packets that pass
 	// unchanged: simulations do not know their life cycle.
 	State State
 }
 
-// Vocabulary holds all codes in records, with short descriptions for lists and labels. The
-// web page's vocabulary.js is generated from it.
+// Vocabulary holds the codes in records, with descriptions for lists, labels and sentences, on the
+// web page, too.
 type Vocabulary struct {
 	Events      []StateWord // states first, see [Events]
 	Verdicts    []VerdictWord
-	Reasons     []Word
-	Exclusions  []Word
-	Masquerades []Word
-	Entries     []Word
-	Branches    []Word
+	Reasons     WordList
+	Exclusions  WordList
+	Masquerades WordList
+	Entries     WordList
+	Branches    WordList
+	Outcomes    WordList // of conntrack entries
+	Holds       WordList // the actions that end a hold
 }
 
-// Words returns the vocabulary.
-func Words() Vocabulary {
-	v := Vocabulary{
+// Words returns the vocabulary, which is not to be changed.
+func Words() *Vocabulary { return vocabulary }
+
+var vocabulary = newVocabulary()
+
+func newVocabulary() *Vocabulary {
+	v := &Vocabulary{
 		Reasons:     append(words(Reasons(), reasonWords), Word{"rules", "decided by the rules of the dump"}),
 		Exclusions:  words(all(decision.Exclusion(1), "unknown"), exclusionWords),
 		Masquerades: append(words(all(decision.MarkAll, ""), markWords), Word{HostMasquerade, "a masquerade rule of the host"}),
 		Entries:     words(all(decision.EntryClusterIP, "unknown"), entryWords),
 		Branches:    words(all(decision.BranchInternal, ""), branchWords),
+		Outcomes: WordList{
+			{conntrack.Created.String(), "created before the verdict"},
+			{conntrack.Kept.String(), "kept: exists since an earlier packet"},
+			{conntrack.Replaced.String(), "replaced the entry of a finished connection"},
+			{conntrack.Failed.String(), "could not be created"},
+		},
+		Holds: WordList{
+			{HoldReleased, "released as decided"},
+			{HoldChosen, "released to the chosen endpoint"},
+			{HoldDropped, "dropped"},
+			{HoldCancelled, "released as decided: the hold was cancelled"},
+			{HoldExpired, "released as decided: timeout"},
+		},
 	}
-	for _, m := range meanings {
-		v.Events = append(v.Events, StateWord{Word{string(m.event), m.words}, m.tone, m.ended})
+	for _, e := range Events() {
+		v.Events = append(v.Events, StateWord{Word{e.String(), e.Words()}, e.Tone(), e.Ended()})
 	}
 	for _, d := range Verdicts() {
 		s := first(d, false)
 		if d == decision.Accept {
-			s = ""
+			s = 0
 		}
 		v.Verdicts = append(v.Verdicts, VerdictWord{Word{d.String(), verdictWords[d]}, s})
 	}
@@ -76,8 +112,8 @@ func Words() Vocabulary {
 func words[T interface {
 	comparable
 	String() string
-}](codes []T, texts map[T]string) []Word {
-	var list []Word
+}](codes []T, texts map[T]string) WordList {
+	var list WordList
 	for _, c := range codes {
 		list = append(list, Word{c.String(), texts[c]})
 	}
@@ -96,7 +132,7 @@ var reasonWords = map[decision.Reason]string{
 	decision.Balanced:         "selected at random",
 	decision.Bound:            "session affinity: same endpoint as the client's earlier flows",
 	decision.NoEndpoints:      "no usable endpoint in the cluster",
-	decision.NoLocalEndpoints: "policy Local, no usable endpoint on this node",
+	decision.NoLocalEndpoints: "policy Local, usable endpoints only on other nodes",
 	decision.SourceNotAllowed: "source not in loadBalancerSourceRanges",
 	decision.ForeignLocalnet:  "loopback destination from a non-loopback source",
 	decision.NotFiltered:      "the packet does not reach the chain of the rule that would reject it",
@@ -106,25 +142,25 @@ var reasonWords = map[decision.Reason]string{
 var exclusionWords = map[decision.Exclusion]string{
 	decision.NotReady:    "not ready",
 	decision.NotServing:  "terminating, not serving",
-	decision.Terminating: "terminating, other endpoints are ready",
-	decision.OtherZone:   "hinted for another zone",
-	decision.OtherNode:   "hinted for another node",
-	decision.NotLocal:    "on another node, policy Local",
+	decision.Terminating: "terminating, and other endpoints are ready",
+	decision.OtherZone:   "topology hints for other zones",
+	decision.OtherNode:   "topology hints for other nodes",
+	decision.NotLocal:    "on another node, and the traffic policy is Local",
 	decision.OtherFamily: "other address family",
-	decision.Unused:      "the policy uses no endpoints",
+	decision.Unused:      "no traffic to the service uses this policy",
 	decision.NotBound:    "session affinity selects another endpoint",
 }
 
 var markWords = map[decision.Mark]string{
-	decision.MarkAll:      "all ClusterIP traffic is masqueraded (--masquerade-all)",
-	decision.MarkOutside:  "to a ClusterIP from a source that is not a pod",
-	decision.MarkExternal: "external traffic: the reply must return through this node",
-	decision.MarkLocal:    "sent by the node itself",
-	decision.MarkHairpin:  "hairpin: the endpoint connects to itself",
+	decision.MarkAll:      "--masquerade-all is set",
+	decision.MarkOutside:  "the source is not a pod, and the reply must return through this node",
+	decision.MarkExternal: "the endpoint may be on any node, and the reply must return through this one",
+	decision.MarkLocal:    "the source is this node, and the reply must return to it",
+	decision.MarkHairpin:  "hairpin: the endpoint would reply to itself directly, without the translation",
 }
 
 var entryWords = map[decision.Entry]string{
-	decision.EntryClusterIP:    "ClusterIP",
+	decision.EntryClusterIP:    "cluster IP",
 	decision.EntryExternalIP:   "external IP",
 	decision.EntryLoadBalancer: "load balancer IP",
 	decision.EntryNodePort:     "node port",
@@ -133,6 +169,6 @@ var entryWords = map[decision.Entry]string{
 var branchWords = map[decision.Branch]string{
 	decision.BranchInternal:     "internal traffic policy",
 	decision.BranchExternal:     "external traffic policy",
-	decision.BranchPodShortcut:  "from a pod: the external policy does not apply",
-	decision.BranchNodeShortcut: "from the node itself: the external policy does not apply",
+	decision.BranchPodShortcut:  "externalTrafficPolicy Local does not apply to pods",
+	decision.BranchNodeShortcut: "externalTrafficPolicy Local does not apply to the node itself",
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/flows/flowapi"
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	webpage "github.com/nfqproxy/nfqproxy/control/view/web"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
 // listenPage listens at the address of the page, outside of the lab's namespaces.
@@ -117,43 +118,39 @@ func (s *Spec) topology() *observe.Topology {
 
 // owners maps the lab's addresses to names, and its names to addresses.
 func (s *Spec) owners() observe.FleetOptions {
-	type owner struct{ pod, node, host string }
-	owners := make(map[netip.Addr]owner)
+	owners := make(map[netip.Addr]flow.Owner)
 	for i := range s.Nodes {
 		for _, a := range s.Nodes[i].Addresses {
-			owners[a] = owner{node: s.Nodes[i].Name}
+			owners[a] = flow.Owner{Node: s.Nodes[i].Name}
 		}
 		for _, p := range s.Nodes[i].PodCIDRs {
 			if !p.IsSingleIP() {
-				owners[p.Addr().Next()] = owner{node: s.Nodes[i].Name} // the pods' gateway
+				owners[p.Addr().Next()] = flow.Owner{Node: s.Nodes[i].Name} // the pods' gateway
 			}
 		}
 	}
 	for i := range s.Pods {
 		for _, a := range s.Pods[i].Addresses {
-			owners[a] = owner{pod: s.Pods[i].FullName(), node: s.Pods[i].Node}
+			owners[a] = flow.Owner{Pod: s.Pods[i].FullName(), Node: s.Pods[i].Node}
 		}
 	}
 	for i := range s.Clients {
 		for _, a := range s.Clients[i].Addresses {
-			owners[a] = owner{host: s.Clients[i].Name}
+			owners[a] = flow.Owner{Host: s.Clients[i].Name}
 		}
 	}
 	addresses := make(map[string][]netip.Addr)
 	for _, a := range slices.SortedFunc(maps.Keys(owners), netip.Addr.Compare) {
 		o := owners[a]
-		name := cmp.Or(o.pod, o.host, o.node)
+		name := cmp.Or(o.Pod, o.Host, o.Node)
 		addresses[name] = append(addresses[name], a)
-		if o.pod != "" {
-			_, name, _ := strings.Cut(o.pod, "/")
+		if o.Pod != "" {
+			_, name, _ := strings.Cut(o.Pod, "/")
 			addresses[name] = append(addresses[name], a)
 		}
 	}
 	return observe.FleetOptions{
-		Names: func(a netip.Addr) (pod, node, host string) {
-			o := owners[a.Unmap()]
-			return o.pod, o.node, o.host
-		},
+		Names:     func(a netip.Addr) flow.Owner { return owners[a.Unmap()] },
 		Addresses: func(name string) []netip.Addr { return addresses[name] },
 	}
 }

@@ -17,19 +17,13 @@ func (s *server) holder() (observe.Holder, error) {
 	return h, nil
 }
 
-func (s *server) holds(w http.ResponseWriter, r *http.Request) error {
-	if err := noParameters(r); err != nil {
-		return err
-	}
+func (s *server) holds(r *http.Request) (l observe.HoldList, err error) {
 	h, err := s.holder()
 	if err != nil {
-		return err
+		return l, err
 	}
 	holds, err := h.Holds(r.Context())
-	if err != nil {
-		return err
-	}
-	return s.answer(w, http.StatusOK, observe.HoldList{Holds: notNull(holds)})
+	return observe.HoldList{Holds: notNull(holds)}, err
 }
 
 func (s *server) hold(w http.ResponseWriter, r *http.Request) error {

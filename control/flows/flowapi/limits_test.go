@@ -38,7 +38,7 @@ const (
 // noOwners has no owner of any address.
 type noOwners struct{}
 
-func (noOwners) Owner(netip.Addr) (pod, node string)             { return "", "" }
+func (noOwners) Owner(netip.Addr) flow.Owner                     { return flow.Owner{} }
 func (noOwners) Pods(func(name, node string, a []netip.Addr))    {}
 func (noOwners) Nodes(func(name string, addresses []netip.Addr)) {}
 

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -51,7 +50,7 @@ func Listen(a Address) (net.Listener, error) {
 	if err != nil || port == "" {
 		return nil, fmt.Errorf("--flow-api %q: want ADDRESS:PORT, [IPV6]:PORT or unix:/PATH", a.Address)
 	}
-	if !isLoopback(host) && (a.CertFile == "" || !a.HasToken) {
+	if !observe.IsLoopback(host) && (a.CertFile == "" || !a.HasToken) {
 		return nil, fmt.Errorf("--flow-api %s is reachable from other machines: give --flow-api-tls-cert, --flow-api-tls-key and "+
 			"--flow-api-token-file, or use a loopback address such as 127.0.0.1:%s", a.Address, port)
 	}
@@ -85,11 +84,6 @@ func limited(l net.Listener, q *limit.Quota) net.Listener {
 		b, _ := encode(&observe.Error{Status: status, Message: err.Error()}) // an Error can always be encoded
 		return b
 	}))
-}
-
-func isLoopback(host string) bool {
-	a, err := netip.ParseAddr(host)
-	return err == nil && a.Unmap().IsLoopback() || strings.EqualFold(host, "localhost")
 }
 
 // certificate returns the source of the TLS certificate; nil: no TLS.

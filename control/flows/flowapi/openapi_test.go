@@ -65,7 +65,7 @@ func TestDescribedCodes(t *testing.T) {
 	v := flow.Words()
 	var states, events, verdicts, reasons, exclusions []string
 	for _, s := range flow.States() {
-		states = append(states, string(s))
+		states = append(states, s.String())
 	}
 	for _, e := range v.Events {
 		events = append(events, e.Code)
@@ -195,7 +195,7 @@ func (s *schemas) compareKind(path string, typ reflect.Type, schema *openapi3.Sc
 	switch typ {
 	case reflect.TypeFor[time.Time]():
 		want, format = "string", "date-time"
-	case reflect.TypeFor[netip.Addr](), reflect.TypeFor[netip.Prefix]():
+	case reflect.TypeFor[netip.Addr](), reflect.TypeFor[netip.Prefix](), reflect.TypeFor[flow.State]():
 		want = "string"
 	default:
 		switch typ.Kind() {

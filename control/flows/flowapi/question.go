@@ -5,17 +5,38 @@ import (
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-func (s *server) flow(w http.ResponseWriter, r *http.Request) error {
-	if err := noParameters(r); err != nil {
-		return err
+// handler serves a request. One that returns an error has written nothing.
+type handler func(*server, http.ResponseWriter, *http.Request) error
+
+// answering returns the handler of requests without parameters.
+func answering[T any](get func(*server, *http.Request) (T, error)) handler {
+	return func(s *server, w http.ResponseWriter, r *http.Request) error {
+		if err := noParameters(r); err != nil {
+			return err
+		}
+		v, err := get(s, r)
+		if err != nil {
+			return err
+		}
+		return s.answer(w, http.StatusOK, v)
 	}
-	record, err := s.Observer.Flow(r.Context(), r.PathValue("id"))
-	if err != nil {
-		return err
-	}
-	return s.answer(w, http.StatusOK, record)
+}
+
+func (s *server) flow(r *http.Request) (*flow.Record, error) {
+	return s.Observer.Flow(r.Context(), r.PathValue("id"))
+}
+
+func (s *server) tables(r *http.Request) (observe.TableList, error) {
+	tables, err := s.Observer.Tables(r.Context())
+	return observe.TableList{Tables: notNull(tables)}, err
+}
+
+func (s *server) stats(r *http.Request) (observe.StatsList, error) {
+	nodes, err := s.Observer.Stats(r.Context())
+	return observe.StatsList{Nodes: notNull(nodes)}, err
 }
 
 func (s *server) services(w http.ResponseWriter, r *http.Request) error {
@@ -72,28 +93,6 @@ func (s *server) writeServices(w http.ResponseWriter, r *http.Request, q observe
 		s.Log.Warn("response aborted", "path", r.URL.Path, "reader", r.RemoteAddr, "error", err)
 	}
 	panic(http.ErrAbortHandler) // the reader sees that it is not the end
-}
-
-func (s *server) table(w http.ResponseWriter, r *http.Request) error {
-	if err := noParameters(r); err != nil {
-		return err
-	}
-	tables, err := s.Observer.Tables(r.Context())
-	if err != nil {
-		return err
-	}
-	return s.answer(w, http.StatusOK, observe.TableList{Tables: notNull(tables)})
-}
-
-func (s *server) stats(w http.ResponseWriter, r *http.Request) error {
-	if err := noParameters(r); err != nil {
-		return err
-	}
-	nodes, err := s.Observer.Stats(r.Context())
-	if err != nil {
-		return err
-	}
-	return s.answer(w, http.StatusOK, observe.StatsList{Nodes: notNull(nodes)})
 }
 
 func (s *server) getTopology(w http.ResponseWriter, r *http.Request) error {

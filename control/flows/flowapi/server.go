@@ -87,10 +87,10 @@ type server struct {
 	topology *shared
 }
 
-// route is the handler of one method of a path. Handlers that return an error have written nothing.
+// route is the handler of one method of a path.
 type route struct {
 	method, path string
-	handle       func(*server, http.ResponseWriter, *http.Request) error
+	handle       handler
 	guarded      bool // it changes something
 	waits        bool // it counts as a stream, or takes almost no resources while it waits
 }
@@ -98,13 +98,13 @@ type route struct {
 // routes are all routes except the page's.
 var routes = []route{
 	{http.MethodGet, "/v1/flows", (*server).flows, false, true},
-	{http.MethodGet, "/v1/flows/{id}", (*server).flow, false, false},
+	{http.MethodGet, "/v1/flows/{id}", answering((*server).flow), false, false},
 	{http.MethodGet, "/v1/services", (*server).services, false, false},
-	{http.MethodGet, "/v1/table", (*server).table, false, false},
-	{http.MethodGet, "/v1/stats", (*server).stats, false, false},
+	{http.MethodGet, "/v1/table", answering((*server).tables), false, false},
+	{http.MethodGet, "/v1/stats", answering((*server).stats), false, false},
 	{http.MethodGet, "/v1/topology", (*server).getTopology, false, false},
 	{http.MethodPost, "/v1/explain", (*server).explain, false, false},
-	{http.MethodGet, "/v1/holds", (*server).holds, false, false},
+	{http.MethodGet, "/v1/holds", answering((*server).holds), false, false},
 	{http.MethodPost, "/v1/holds", (*server).hold, true, false},
 	{http.MethodGet, "/v1/holds/{id}", (*server).getHold, false, true},
 	{http.MethodDelete, "/v1/holds/{id}", (*server).cancelHold, true, false},

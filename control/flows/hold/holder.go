@@ -15,8 +15,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nfqproxy/nfqproxy/control/flows/journal"
-	"github.com/nfqproxy/nfqproxy/control/flows/match"
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	"github.com/nfqproxy/nfqproxy/datapath"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
@@ -30,9 +28,9 @@ const (
 
 // Config is the configuration of a Holder.
 type Config struct {
-	Node  string        // the node's name
-	Names journal.Names // owners of addresses; may be nil
-	Log   *slog.Logger  // nil: none
+	Node  string       // the node's name
+	Names flow.Names   // owners of addresses
+	Log   *slog.Logger // nil: none
 }
 
 // Holder holds flows. It is safe for concurrent use.
@@ -66,12 +64,10 @@ func (h *Holder) Hold(_ context.Context, q observe.HoldQuery) (*observe.Hold, er
 	if err != nil {
 		return nil, err
 	}
-	node := match.Node{Name: h.config.Node, Names: h.config.Names}
-	if !node.Passes(f) {
+	if !f.MatchNode(h.config.Node) {
 		return nil, &observe.Error{Status: http.StatusNotFound, Field: "flow.node", Message: "node " + q.Flow.Node + " is not observed by this server: it observes " + h.config.Node}
 	}
 	q.Seconds = int(patience / time.Second)
-	matches := node.Flows(f)
 
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -81,7 +77,7 @@ func (h *Holder) Hold(_ context.Context, q observe.HoldQuery) (*observe.Hold, er
 	h.made++
 	w := &hold{
 		holder: h, id: fmt.Sprintf("%s-%d", h.prefix, h.made), query: q, patience: patience,
-		matches: func(f *flow.Flow) bool { return matches(f, "", "") },
+		matches: func(fl *flow.Flow) bool { return f.Match(fl, 0, 0, h.config.Names) },
 		state:   observe.HoldWaiting, changed: make(chan struct{}),
 	}
 	w.change()

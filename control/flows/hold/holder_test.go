@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
-	"github.com/nfqproxy/nfqproxy/control/flows/journal"
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
@@ -22,11 +21,11 @@ import (
 // owners knows one pod.
 type owners struct{}
 
-func (owners) Owner(a netip.Addr) journal.Owner {
+func (owners) Owner(a netip.Addr) flow.Owner {
 	if a.String() == "10.244.1.9" {
-		return journal.Owner{Pod: "shop/client", Node: "node-a"}
+		return flow.Owner{Pod: "shop/client", Node: "node-a"}
 	}
-	return journal.Owner{}
+	return flow.Owner{}
 }
 
 // heldFlow is a flow at a gate that carries out as the datapath does: once.
@@ -106,7 +105,7 @@ const (
 	toMany = "10.96.0.3:80"
 )
 
-func newHolder() *Holder { return New(Config{Node: "node-a", Names: owners{}}) }
+func newHolder() *Holder { return New(Config{Node: "node-a", Names: owners{}.Owner}) }
 
 // startHold holds the next flow to a service.
 func startHold(t *testing.T, h *Holder, service string, seconds int) *observe.Hold {

@@ -10,7 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/nfqproxy/nfqproxy/control/flows/journal"
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
@@ -19,11 +18,11 @@ import (
 // faulty are names that cannot be read.
 type faulty struct{ after *atomic.Int64 } // so many calls go well
 
-func (f faulty) Owner(netip.Addr) journal.Owner {
+func (f faulty) Owner(netip.Addr) flow.Owner {
 	if f.after.Add(-1) < 0 {
 		panic("a fault in names")
 	}
-	return journal.Owner{}
+	return flow.Owner{}
 }
 
 // stuckFlow is a flow that cannot be released.
@@ -56,7 +55,7 @@ func TestPanics(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			well := new(atomic.Int64)
 			well.Store(c.well)
-			h := New(Config{Node: "node-a", Names: faulty{well}})
+			h := New(Config{Node: "node-a", Names: faulty{well}.Owner})
 			id := startHold(t, h, "web", 60).ID
 			f := arrive(40000, toWeb)
 			if c.stuck {

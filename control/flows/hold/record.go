@@ -14,7 +14,7 @@ func (h *Holder) recordOf(f flow.Flow) func() *flow.Record {
 	return sync.OnceValue(func() *flow.Record {
 		r := flow.New(f.Table, &f.Packet, &f.Decision)
 		r.Time, r.Queue, r.TableAge = &f.Time, &f.Queue, f.TableAge.Seconds()
-		journal.AddNames(r, &f, h.config.Names)
+		r.AddNames(h.config.Names)
 		r.Steps = kubechains.Walk(f.Table, &f.Packet, &f.Decision)
 		return r
 	})
@@ -23,7 +23,7 @@ func (h *Holder) recordOf(f flow.Flow) func() *flow.Record {
 // recordOfGone makes the record of a released flow, with the steps that it had.
 func (h *Holder) recordOfGone(f *flow.Flow, had []flow.Step) *flow.Record {
 	r := f.Record()
-	journal.AddNames(r, f, h.config.Names)
+	r.AddNames(h.config.Names)
 	if journal.HasSteps(f) {
 		r.Steps = had
 	}

@@ -20,7 +20,7 @@ func Flows(r *flow.Record) ([]Response, error) {
 	}
 	var flows []*Flow
 	switch r.Event {
-	case "":
+	case 0:
 		flows = c.decision(r.Time)
 		if s := state(r); !s.IsDecision() {
 			flows = append(flows, c.event(s))
@@ -156,7 +156,7 @@ func (c *conversation) event(e flow.Event) *Flow {
 	case !happened:
 		text, ok := notices[e]
 		if !ok {
-			text = string(e)
+			text = e.String()
 		}
 		return notice(c.sent(t, packet{}, c.server), text)
 	case p.reply:

@@ -193,7 +193,10 @@ func TestEveryEvent(t *testing.T) {
 		t.Fatalf("found %d events in SCHEMA.md, want 15 at least", len(events))
 	}
 	for _, e := range events {
-		event := flow.Event(e[1])
+		var event flow.Event
+		if err := event.UnmarshalText([]byte(e[1])); err != nil || event == flow.Unknown {
+			t.Fatalf("event %s: %v", e[1], err)
+		}
 		_, isPacket := packets[event]
 		if !isPacket && notices[event] == "" && !event.IsDecision() && event != flow.Repeated {
 			t.Errorf("event %s has no text", event)
@@ -298,7 +301,7 @@ func TestTimes(t *testing.T) {
 		life  *flow.Life
 		want  time.Time
 	}{
-		{"", nil, decided},
+		{0, nil, decided},
 		{flow.Decided, &flow.Life{State: flow.Established, Since: since}, decided},
 		{flow.Repeated, &flow.Life{State: flow.Unanswered, Since: since}, since},
 		{flow.Established, &flow.Life{State: flow.Established, Since: since, CountedAt: &counted}, since},

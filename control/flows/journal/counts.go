@@ -38,7 +38,7 @@ func (j *Journal) Counts(s *decision.ServicePort) (ServiceCounts, bool) {
 	}
 	same := sameChoice(t.fit, s)
 	c := ServiceCounts{
-		Flows: t.flows(), Refused: make(map[string]uint64, len(t.refusals)), Since: t.since,
+		Flows: t.Flows, Refused: make(map[string]uint64, len(t.refusals)), Since: t.since,
 		Endpoints: make(map[netip.AddrPort]EndpointCounts, len(t.endpoints)),
 	}
 	if same {
@@ -48,20 +48,13 @@ func (j *Journal) Counts(s *decision.ServicePort) (ServiceCounts, bool) {
 		c.Refused[why.String()] = n
 	}
 	for a, e := range t.endpoints {
-		of := EndpointCounts{Flows: e.flows(), Pod: e.pod, Node: e.node}
-		if same {
-			of.Draws = e.draws
+		of := *e
+		if !same {
+			of.Draws = [2]uint64{}
 		}
 		c.Endpoints[a] = of
 	}
 	return c, true
-}
-
-func (c *counts) flows() observe.Flows {
-	return observe.Flows{
-		Total: c.total, Drawn: c.drawn, Affinity: c.affinity, Rejected: c.rejected, Dropped: c.dropped, Failed: c.failed,
-		Unanswered: c.unanswered, Refused: c.refused, Reset: c.reset, Open: c.open, BytesSent: c.sent, BytesReceived: c.received,
-	}
 }
 
 // Known returns the numbers of the journal's flows.
@@ -75,6 +68,5 @@ func (j *Journal) Known() observe.Known {
 func (j *Journal) Kernel() observe.Kernel {
 	j.mu.RLock()
 	defer j.mu.RUnlock()
-	k := &j.kernel
-	return observe.Kernel{Following: k.following, Why: k.why, Events: k.events, Overruns: k.overruns, Resyncs: k.resyncs, Paused: k.paused, Accounting: k.accounting, Timestamps: k.timestamps}
+	return j.kernel.Kernel
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
 // Events are what happens to the kernel's connections; see [conntrack.Watcher].
@@ -104,7 +105,7 @@ func (j *Journal) setFollowing(following bool, why string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	k := &j.kernel
-	k.following, k.why, k.paused, k.stale = following, why, false, false
+	k.Following, k.Why, k.Paused, k.stale = following, why, false, false
 	if !following {
 		j.markIncomplete()
 	}
@@ -113,7 +114,7 @@ func (j *Journal) setFollowing(following bool, why string) {
 func (j *Journal) setAccounting(accounting, timestamps bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.kernel.accounting, j.kernel.timestamps = accounting, timestamps
+	j.kernel.Accounting, j.kernel.Timestamps = accounting, timestamps
 }
 
 // markIncomplete marks all flows that are not over as possibly incomplete. It does not touch the
@@ -161,7 +162,7 @@ func (f *follower) countEnds(events []conntrack.Event) {
 	defer f.looking.Unlock()
 	for i, lookups := 0, 0; i < len(events) && lookups < maxLookups; i++ {
 		ev := &events[i]
-		if ev.Kind != conntrack.Updated || stateOf(&ev.State, established).order() < closed.order() {
+		if ev.Kind != conntrack.Updated || order(stateOf(&ev.State, flow.Established)) < order(flow.Closed) {
 			continue
 		}
 		lookups++
@@ -176,7 +177,7 @@ func (f *follower) countEnds(events []conntrack.Event) {
 func (f *follower) lostEvents() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.kernel.overruns++
+	f.kernel.Overruns++
 	f.kernel.stale = true
 	f.markIncomplete()
 }
@@ -243,7 +244,7 @@ func (j *Journal) beginInterval(most uint64) (count uint64) {
 func (j *Journal) Busy() bool {
 	j.mu.RLock()
 	defer j.mu.RUnlock()
-	return j.kernel.paused
+	return j.kernel.Paused
 }
 
 // blind reports whether there are open flows without events, because they began while events were
@@ -285,7 +286,7 @@ func (f *follower) setPaused(pause bool) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.kernel.paused = pause
+	f.kernel.Paused = pause
 	if pause {
 		f.markIncomplete()
 	} else {
@@ -300,8 +301,8 @@ func (f *follower) resync() {
 	defer f.looking.Unlock()
 	f.mu.Lock()
 	f.kernel.stale = false // what is lost from here on is for the next time
-	f.kernel.resyncs++
-	pass := f.kernel.resyncs
+	f.kernel.Resyncs++
+	pass := f.kernel.Resyncs
 	f.mu.Unlock()
 	began := time.Now()
 	states := make([]conntrack.Event, 0, 256)

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
@@ -94,7 +95,7 @@ func New(c Config) *Journal {
 		flows: newRing[entry](capacity), notes: newRing[note](4 * capacity),
 		newest: make(map[key]uint64), ports: retained{limit: cmp.Or(c.ServiceBytes, 16<<20)},
 		services: newTallies(), changed: make(chan struct{}), waited: 1,
-		kernel: kernelView{why: "conntrack events are disabled", announced: 1, rush: make(chan struct{}, 1)},
+		kernel: kernelView{Kernel: observe.Kernel{Why: "conntrack events are disabled"}, announced: 1, rush: make(chan struct{}, 1)},
 	}
 	j.intake.offered = make(chan struct{}, 1)
 	return j
@@ -192,7 +193,7 @@ func (j *Journal) insert(f *flow.Flow) {
 	previous := j.newest[k]
 	if e := j.flows.at(previous); e != nil && e.repeatedBy(f) {
 		e.life.repeated++
-		j.note(previous, e, repeated, f.Time.UnixNano())
+		j.note(previous, e, flow.Repeated, f.Time.UnixNano())
 		return
 	}
 	if j.flows.full() {
@@ -236,7 +237,7 @@ func (j *Journal) forget() {
 }
 
 // note publishes an event of a flow to the readers.
-func (j *Journal) note(number uint64, e *entry, what event, at int64) {
+func (j *Journal) note(number uint64, e *entry, what flow.Event, at int64) {
 	e.remember(what, at)
 	if j.notes.full() {
 		j.notes.drop()
@@ -256,20 +257,20 @@ func (j *Journal) lookForUnanswered(now time.Time) {
 		if now.Sub(e.flow.Time) < flow.UnansweredAfter {
 			return
 		}
-		if e.life.state == decided && !e.life.over && j.kernel.complete() && !j.incomplete(j.waited, e) {
-			j.change(j.waited, e, unanswered, now.UnixNano())
+		if e.life.state == flow.Decided && !e.life.over && j.kernel.complete() && !j.incomplete(j.waited, e) {
+			j.change(j.waited, e, flow.Unanswered, now.UnixNano())
 		}
 	}
 }
 
 // change puts a flow into another state.
-func (j *Journal) change(number uint64, e *entry, s event, at int64) {
+func (j *Journal) change(number uint64, e *entry, s flow.State, at int64) {
 	j.enter(e, s, at)
 	j.note(number, e, s, at)
 }
 
 // enter puts a flow into another state, about which readers need no event.
-func (j *Journal) enter(e *entry, s event, at int64) {
+func (j *Journal) enter(e *entry, s flow.State, at int64) {
 	open := e.life.open()
 	e.countState(e.life.state, s)
 	e.life.state, e.life.since = s, at
@@ -281,7 +282,7 @@ func (j *Journal) enter(e *entry, s event, at int64) {
 // notOpen counts a flow that was open and is not any more.
 func (j *Journal) notOpen(e *entry) {
 	j.open--
-	e.count(func(c *counts) { c.open-- })
+	e.count(func(c *observe.Flows) { c.Open-- })
 }
 
 // ID returns the ID of the flow with a number.
@@ -332,7 +333,7 @@ type usedPort struct {
 	flows int
 	tally *tally
 	// endpoints are the tally's, by the endpoints' position in the port; nil: it had no flow.
-	endpoints []*endpointTally
+	endpoints []*EndpointCounts
 }
 
 func size(servicePorts, endpoints int) int { return 512*servicePorts + 136*endpoints }
@@ -344,7 +345,7 @@ func (r *retained) use(s *decision.ServicePort, t *tallies) *usedPort {
 		if r.ports == nil {
 			r.ports = make(map[*decision.ServicePort]*usedPort)
 		}
-		u = &usedPort{port: s, tally: t.of(s), endpoints: make([]*endpointTally, len(s.Endpoints))}
+		u = &usedPort{port: s, tally: t.of(s), endpoints: make([]*EndpointCounts, len(s.Endpoints))}
 		r.ports[s] = u
 		r.bytes += size(1, len(s.Endpoints))
 	}

@@ -91,9 +91,9 @@ func (b *bench) read() string {
 	}
 	for i := range n {
 		r := entries[i].Record(nil, false)
-		w := string(r.Event)
-		if string(r.Life.State) != w {
-			w += "/" + string(r.Life.State)
+		w := r.Event.String()
+		if r.Life.State.String() != w {
+			w += "/" + r.Life.State.String()
 		}
 		if r.Life.Over {
 			w += "."
@@ -356,7 +356,7 @@ func TestCountsAndDuration(t *testing.T) {
 	}
 	var history []string
 	for _, m := range l.History {
-		history = append(history, string(m.Event))
+		history = append(history, m.Event.String())
 	}
 	if got := strings.Join(history, " "); got != "decided established closed gone" {
 		t.Errorf("history %s", got)

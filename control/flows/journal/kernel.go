@@ -5,13 +5,13 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
 // kernelView is the state of the conntrack event subscription.
 type kernelView struct {
-	following bool // events are received
-	why       string
-	paused    bool
+	observe.Kernel
 	// rush is signalled when the number of the next flow reaches rushAt; 0: never.
 	rush   chan struct{}
 	rushAt uint64
@@ -19,13 +19,9 @@ type kernelView struct {
 	blindTo uint64
 	// incompleteTo: of flows with smaller numbers that are not over something may be missed.
 	incompleteTo uint64
-	// accounting and timestamps: the kernel counts bytes, and notes times.
-	accounting, timestamps bool
 	// stale: events were lost, and the table was not read since.
-	stale             bool
-	events            uint64
-	overruns, resyncs uint64
-	announced         uint64 // note number up to which readers were woken
+	stale     bool
+	announced uint64 // note number up to which readers were woken
 	// orphans are events that arrived before their flow: a reply may be faster than the worker.
 	orphans []orphan
 }
@@ -54,7 +50,7 @@ func (k *kernelView) lookForRush(next uint64) {
 }
 
 // complete reports whether all events are received.
-func (k *kernelView) complete() bool { return k.following && !k.paused && !k.stale }
+func (k *kernelView) complete() bool { return k.Following && !k.Paused && !k.stale }
 
 // apply applies conntrack events.
 func (j *Journal) apply(events []conntrack.Event, now time.Time) {
@@ -62,7 +58,7 @@ func (j *Journal) apply(events []conntrack.Event, now time.Time) {
 	defer j.mu.Unlock()
 	j.takeLocked()
 	j.kernel.retry(j, now)
-	j.kernel.events += uint64(len(events))
+	j.kernel.Events += uint64(len(events))
 	for i := range events {
 		if !j.applyEvent(&events[i], now) && len(j.kernel.orphans) < maxOrphans && mayBeNew(&events[i], now) {
 			j.kernel.orphans = append(j.kernel.orphans, orphan{events[i], now.Add(patience)})
@@ -140,7 +136,7 @@ func (e *entry) begunAfter(ev *conntrack.Event) bool {
 func (j *Journal) update(number uint64, e *entry, s *conntrack.State, at int64) bool {
 	l := &e.life
 	next := stateOf(s, l.state)
-	if next.order() < l.state.order() {
+	if order(next) < order(l.state) {
 		return false
 	}
 	e.take(s, at)
@@ -171,7 +167,7 @@ func (j *Journal) end(number uint64, e *entry, ev *conntrack.Event, at int64) {
 	before := l.state
 	l.answered = l.answered || answeredBy(s)
 	last := stateOf(s, before)
-	if last.order() < before.order() {
+	if order(last) < order(before) {
 		last = before
 	}
 	e.take(s, at)
@@ -180,17 +176,17 @@ func (j *Journal) end(number uint64, e *entry, ev *conntrack.Event, at int64) {
 	}
 	early := ev.PortID != 0 || s.Timeout > 0
 	switch {
-	case last.order() >= closed.order(): // whose entry may be taken away by the next one's
+	case order(last) >= order(flow.Closed): // whose entry may be taken away by the next one's
 	case early:
-		last = removed
+		last = flow.Removed
 	case l.answered:
-		last = expired
+		last = flow.Expired
 	default:
-		last = unanswered
+		last = flow.Unanswered
 	}
 	switch {
 	case last == before:
-	case last.order() >= closed.order() && last != expired && last != removed:
+	case order(last) >= order(flow.Closed) && last != flow.Expired && last != flow.Removed:
 		// The kernel reported only the end, as for a refused connection.
 		j.change(number, e, last, at)
 	default:
@@ -206,9 +202,9 @@ func (j *Journal) over(number uint64, e *entry, at int64) {
 	if e.life.over = true; open {
 		j.notOpen(e)
 	}
-	e.count(func(c *counts) {
-		c.sent += e.life.sent.Bytes
-		c.received += e.life.received.Bytes
+	e.count(func(c *observe.Flows) {
+		c.BytesSent += e.life.sent.Bytes
+		c.BytesReceived += e.life.received.Bytes
 	})
-	j.note(number, e, gone, at)
+	j.note(number, e, flow.Gone, at)
 }

@@ -2,52 +2,12 @@ package journal
 
 import (
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
-
-// event is a [flow.Event] in one byte.
-type event uint8
-
-// The events. Those up to failed are states.
-const (
-	decided event = iota
-	answered
-	established
-	closing
-	closed
-	reset
-	refused
-	unanswered
-	expired
-	removed
-	rejected
-	dropped
-	failed
-	repeated
-	gone
-)
-
-var eventNames = [...]flow.Event{
-	decided: flow.Decided, answered: flow.Answered, established: flow.Established, closing: flow.Closing, closed: flow.Closed,
-	reset: flow.Reset, refused: flow.Refused, unanswered: flow.Unanswered, expired: flow.Expired, removed: flow.Removed,
-	rejected: flow.Rejected, dropped: flow.Dropped, failed: flow.Failed, repeated: flow.Repeated, gone: flow.Gone,
-}
-
-// endedStates are the states with [flow.State.Ended].
-var endedStates = func() (ended [len(eventNames)]bool) {
-	for e, name := range eventNames {
-		ended[e] = name.Ended()
-	}
-	return ended
-}()
-
-// eventOf is the inverse of eventNames.
-func eventOf(name flow.Event) event { return event(slices.Index(eventNames[:], name)) }
 
 // entry is one flow and its life cycle.
 type entry struct {
@@ -62,14 +22,14 @@ type entry struct {
 	// seenSource is the source as seen by the endpoint; valid after the first conntrack event.
 	seenSource netip.AddrPort
 	history    [8]moment
-	happened   uint8          // how many of them
-	port       *usedPort      // nil: it is for no service
-	endpoint   *endpointTally // nil: it goes to none
+	happened   uint8           // how many of them
+	port       *usedPort       // nil: it is for no service
+	endpoint   *EndpointCounts // nil: it goes to none
 }
 
 // life is a [flow.Life] without pointers. Times are nanoseconds since 1970; 0: not known.
 type life struct {
-	state                               event
+	state                               flow.State
 	answered, over, incomplete, counted bool
 	kernelState                         uint8
 	repeated                            uint32
@@ -78,27 +38,27 @@ type life struct {
 }
 
 type moment struct {
-	event event
+	event flow.Event
 	at    int64
 }
 
 // note is an event of a flow, with its life as it was then.
 type note struct {
 	flow  uint64
-	event event
+	event flow.Event
 	at    int64
 	noted int64
 	life  life
 }
 
 func newLife(f *flow.Flow) life {
-	l := life{state: eventOf(f.First()), since: f.Time.UnixNano()}
-	l.over = endedStates[l.state] // it never had an entry
+	l := life{state: f.First(), since: f.Time.UnixNano()}
+	l.over = l.state.Ended() // it never had an entry
 	return l
 }
 
 // open is [flow.Life.Open].
-func (l *life) open() bool { return !l.over && !endedStates[l.state] }
+func (l *life) open() bool { return !l.over && !l.state.Ended() }
 
 // coalesce is for how long the packets of a tuple that are refused or dropped count as
 // sent again: longer than TCP ever waits between two.
@@ -116,7 +76,7 @@ func (e *entry) repeatedBy(f *flow.Flow) bool {
 	case decision.Accept:
 		// A live tuple of TCP is not decided again, one of UDP is whenever the rules have
 		// not seen it for a while.
-		return !e.life.over && (f.Packet.Protocol != decision.TCP || e.life.state == decided || e.life.state == unanswered)
+		return !e.life.over && (f.Packet.Protocol != decision.TCP || e.life.state == flow.Decided || e.life.state == flow.Unanswered)
 	}
 	return f.Time.Sub(e.flow.Time) < coalesce
 }
@@ -127,7 +87,7 @@ func (e *entry) begun() int64 {
 }
 
 // remember adds to the history. Of more than it holds the last one is the newest.
-func (e *entry) remember(what event, at int64) {
+func (e *entry) remember(what flow.Event, at int64) {
 	i := min(int(e.happened), len(e.history)-1)
 	e.history[i] = moment{what, at}
 	e.happened = uint8(i + 1)
@@ -141,7 +101,7 @@ func answeredBy(s *conntrack.State) bool {
 
 // stateOf returns the state that the kernel's state of a connection stands for, coming from
 // the one before.
-func stateOf(s *conntrack.State, before event) event {
+func stateOf(s *conntrack.State, before flow.State) flow.State {
 	replied := answeredBy(s)
 	switch decision.Protocol(s.Original.Protocol) {
 	case decision.TCP:
@@ -151,24 +111,24 @@ func stateOf(s *conntrack.State, before event) event {
 	}
 	switch {
 	case s.Status&conntrack.StatusAssured != 0:
-		return established
+		return flow.Established
 	case replied:
-		return answered
+		return flow.Answered
 	}
 	return before
 }
 
 // tcpState follows tcp_conntracks in net/netfilter/nf_conntrack_proto_tcp.c.
-func tcpState(s conntrack.TCPState, before event, replied bool) event {
+func tcpState(s conntrack.TCPState, before flow.State, replied bool) flow.State {
 	switch s {
 	case conntrack.TCPSynRecv:
-		return answered
+		return flow.Answered
 	case conntrack.TCPEstablished:
-		return established
+		return flow.Established
 	case conntrack.TCPFinWait, conntrack.TCPCloseWait, conntrack.TCPLastAck:
-		return closing
+		return flow.Closing
 	case conntrack.TCPTimeWait:
-		return closed
+		return flow.Closed
 	case conntrack.TCPClose:
 		return brokenOff(before, replied)
 	}
@@ -177,48 +137,48 @@ func tcpState(s conntrack.TCPState, before event, replied bool) event {
 
 // sctpState follows sctp_conntracks in net/netfilter/nf_conntrack_proto_sctp.c, which has
 // one state for an association that was shut down and one that was aborted.
-func sctpState(s conntrack.SCTPState, before event, replied bool) event {
+func sctpState(s conntrack.SCTPState, before flow.State, replied bool) flow.State {
 	switch s {
 	case conntrack.SCTPEstablished:
-		return established
+		return flow.Established
 	case conntrack.SCTPShutdownSent, conntrack.SCTPShutdownRecd, conntrack.SCTPShutdownAckSent:
-		return closing
+		return flow.Closing
 	case conntrack.SCTPClosed:
-		if before == closing || before == closed {
-			return closed
+		if before == flow.Closing || before == flow.Closed {
+			return flow.Closed
 		}
 		return brokenOff(before, replied)
 	}
-	if replied && (before == decided || before == unanswered) {
-		return answered
+	if replied && (before == flow.Decided || before == flow.Unanswered) {
+		return flow.Answered
 	}
 	return before
 }
 
 // brokenOff is the state of a connection that ended with a RST or an ABORT: one that was
 // the answer to the first packet is a refusal.
-func brokenOff(before event, replied bool) event {
+func brokenOff(before flow.State, replied bool) flow.State {
 	switch before {
-	case decided, unanswered, refused:
+	case flow.Decided, flow.Unanswered, flow.Refused:
 		if replied {
-			return refused
+			return flow.Refused
 		}
-	case closed:
-		return closed
+	case flow.Closed:
+		return flow.Closed
 	}
-	return reset
+	return flow.Reset
 }
 
 // order is the position of a state in the life cycle. The kernel's entries never go back.
-func (e event) order() int {
-	switch e {
-	case decided, unanswered:
+func order(s flow.State) int {
+	switch s {
+	case flow.Decided, flow.Unanswered:
 		return 0
-	case answered:
+	case flow.Answered:
 		return 1
-	case established:
+	case flow.Established:
 		return 2
-	case closing:
+	case flow.Closing:
 		return 3
 	}
 	return 4
@@ -227,7 +187,7 @@ func (e event) order() int {
 // Life returns the life cycle of the flow, without history.
 func (l *life) record(f *flow.Flow, seenSource netip.AddrPort) *flow.Life {
 	r := &flow.Life{
-		State: eventNames[l.state], Since: time.Unix(0, l.since), Answered: l.answered, Over: l.over,
+		State: l.state, Since: time.Unix(0, l.since), Answered: l.answered, Over: l.over,
 		Repeated: l.repeated, Incomplete: l.incomplete, Duration: l.duration(f).Seconds(),
 	}
 	if seenSource.IsValid() {

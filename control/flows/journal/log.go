@@ -14,8 +14,8 @@ import (
 
 // LogConfig configures a log.
 type LogConfig struct {
-	Names Names // of the sources of flows; it may be nil
-	Steps bool  // with the walk through kube-proxy's chains
+	Names flow.Names // of sources and endpoints
+	Steps bool       // with the walk through kube-proxy's chains
 	// Failed is called once, if writing fails; what comes later is lost.
 	Failed func(error)
 }

@@ -40,7 +40,7 @@ func (p *Past) goBack(found, limit int, since time.Time) (_ int, more bool) {
 		if e == nil || found == limit || e.flow.Time.Before(since) {
 			return found, false
 		}
-		if p.next--; p.match(p.next, &e.flow, eventNames[e.life.state], "") {
+		if p.next--; p.match(p.next, &e.flow, e.life.state, 0) {
 			found++
 		}
 	}
@@ -66,7 +66,7 @@ func (p *Past) read(into []Entry) (n int) {
 		if p.next >= p.end || n == len(into) {
 			break
 		}
-		if e := j.flows.at(p.next); p.match(p.next, &e.flow, eventNames[e.life.state], "") && p.left > 0 {
+		if e := j.flows.at(p.next); p.match(p.next, &e.flow, e.life.state, 0) && p.left > 0 {
 			j.fill(&into[n], p.next, e)
 			n++
 			p.left--

@@ -15,8 +15,8 @@ import (
 type Entry struct {
 	Number uint64 // of the flow: grows from one to the next
 	Flow   flow.Flow
-	Event  flow.Event // empty: in its present state
-	// Noted is when the journal recorded the event; valid iff Event is not empty.
+	Event  flow.Event // 0: in its present state
+	// Noted is when the journal recorded the event; valid iff Event is not 0.
 	Noted time.Time
 
 	id         string
@@ -26,7 +26,7 @@ type Entry struct {
 	history    []flow.Moment
 }
 
-// Match reports whether a reader wants the flow of a number at an event (empty: as it is), in
+// Match reports whether a reader wants the flow of a number at an event (0: as it is), in
 // that state. The flow is only valid during the call, which must not use the journal.
 type Match func(number uint64, f *flow.Flow, s flow.State, e flow.Event) bool
 
@@ -87,9 +87,9 @@ func (r *Reader) read(into []Entry, match Match) (n int, missed uint64, more boo
 			missed++ // the flow made room for others
 			continue
 		}
-		if match(note.flow, &e.flow, eventNames[note.life.state], eventNames[note.event]) {
+		if match(note.flow, &e.flow, note.life.state, note.event) {
 			j.fill(&into[n], note.flow, e)
-			into[n].Event, into[n].at, into[n].life = eventNames[note.event], time.Unix(0, note.at), note.life
+			into[n].Event, into[n].at, into[n].life = note.event, time.Unix(0, note.at), note.life
 			into[n].Noted = time.Unix(0, note.noted)
 			n++
 		}
@@ -138,23 +138,13 @@ func (j *Journal) Find(id string) (Entry, bool) {
 	var found Entry
 	j.fill(&found, number, e)
 	for _, m := range e.history[:e.happened] {
-		found.history = append(found.history, flow.Moment{Event: eventNames[m.event], Time: time.Unix(0, m.at)})
+		found.history = append(found.history, flow.Moment{Event: m.event, Time: time.Unix(0, m.at)})
 	}
 	return found, true
 }
 
-// Names returns the owners of addresses.
-type Names interface {
-	// Owner returns the pod with the address, and its node, or the machine outside the cluster.
-	// Unknown names are empty.
-	Owner(netip.Addr) Owner
-}
-
-// Owner is the owner of an address.
-type Owner struct{ Pod, Node, Host string }
-
 // Record returns a record, with names and optionally steps.
-func (e *Entry) Record(names Names, withSteps bool) *flow.Record {
+func (e *Entry) Record(names flow.Names, withSteps bool) *flow.Record {
 	f := &e.Flow
 	r := f.Record()
 	r.ID, r.Event = e.id, e.Event
@@ -167,25 +157,11 @@ func (e *Entry) Record(names Names, withSteps bool) *flow.Record {
 	}
 	r.Life = e.life.record(f, e.seenSource)
 	r.Life.History = e.history
-	AddNames(r, f, names)
+	r.AddNames(names)
 	if withSteps && HasSteps(f) {
 		r.Steps = kubechains.Walk(paper(f), &f.Packet, &f.Decision)
 	}
 	return r
-}
-
-// AddNames adds the names of a flow's source and endpoint to its record, as far as they
-// are missing. names may be nil.
-func AddNames(r *flow.Record, f *flow.Flow, names Names) {
-	if names == nil {
-		return
-	}
-	o := names.Owner(f.Packet.Source.Addr())
-	r.SourcePod, r.SourceNode, r.SourceHost = o.Pod, o.Node, o.Host
-	if to := f.Endpoint(); to.IsValid() && r.Pod+r.EndpointNode == "" {
-		o := names.Owner(to.Addr())
-		r.Pod, r.EndpointNode = o.Pod, o.Node
-	}
 }
 
 // HasSteps reports whether the walk through the chains leads where the flow went: not if

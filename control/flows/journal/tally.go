@@ -5,16 +5,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
-
-// counts count flows; see [observe.Flows] for what they mean.
-type counts struct {
-	total, drawn, affinity, rejected, dropped, failed uint64
-	unanswered, refused, reset, open                  uint64
-	sent, received                                    uint64
-}
 
 // tallies count the flows of every service port.
 type tallies struct {
@@ -29,9 +23,9 @@ type portKey struct {
 
 // tally are the counts of one service port.
 type tally struct {
-	counts
+	observe.Flows
 	refusals  map[decision.Reason]uint64
-	endpoints map[netip.AddrPort]*endpointTally
+	endpoints map[netip.AddrPort]*EndpointCounts
 	// What the draws since the endpoints last changed are compared with: fit is the service
 	// port they were made from, or one with the same endpoints.
 	fit   *decision.ServicePort
@@ -41,13 +35,6 @@ type tally struct {
 	draws      [2]uint64 // by policy
 	// latest is the generation of the newest table that a flow was decided by.
 	latest uint64
-}
-
-// endpointTally are the counts of one endpoint.
-type endpointTally struct {
-	counts
-	pod, node string
-	draws     [2]uint64 // by policy, since tally.since
 }
 
 // maxEndpoints is the maximum number of removed endpoints of a service port.
@@ -60,7 +47,7 @@ func (t *tallies) of(s *decision.ServicePort) *tally {
 	k := portKey{s.Name, s.Family}
 	c := t.ports[k]
 	if c == nil {
-		c = &tally{refusals: make(map[decision.Reason]uint64), endpoints: make(map[netip.AddrPort]*endpointTally)}
+		c = &tally{refusals: make(map[decision.Reason]uint64), endpoints: make(map[netip.AddrPort]*EndpointCounts)}
 		t.ports[k] = c
 	}
 	return c
@@ -78,63 +65,64 @@ func (e *entry) tally() {
 			e.port.endpoints[d.Index] = e.endpoint
 		}
 	}
-	e.count(func(c *counts) { c.begin(e) })
+	e.count(func(c *observe.Flows) { begin(c, e) })
 	switch {
 	case d.Verdict == decision.Reject || d.Verdict == decision.Drop:
 		t.refusals[d.Reason]++
 	case e.flow.Held != nil && e.flow.Held.Action == flow.HoldChosen: // not selected at random
 	case d.Verdict == decision.DNAT && d.Reason == decision.Balanced && d.Generation >= t.generation:
 		t.draws[d.Policy]++
-		e.endpoint.draws[d.Policy]++
+		e.endpoint.Draws[d.Policy]++
 	}
 }
 
 // count changes the counts of the flow's service port and endpoint.
-func (e *entry) count(change func(*counts)) {
+func (e *entry) count(change func(*observe.Flows)) {
 	if e.port != nil {
-		change(&e.port.tally.counts)
+		change(&e.port.tally.Flows)
 	}
 	if e.endpoint != nil {
-		change(&e.endpoint.counts)
+		change(&e.endpoint.Flows)
 	}
 }
 
-func (c *counts) begin(e *entry) {
-	c.total++
+// begin counts a flow at its decision.
+func begin(c *observe.Flows, e *entry) {
+	c.Total++
 	d := &e.flow.Decision
 	switch {
-	case e.life.state == rejected:
-		c.rejected++
-	case e.life.state == dropped:
-		c.dropped++
-	case e.life.state == failed:
-		c.failed++
+	case e.life.state == flow.Rejected:
+		c.Rejected++
+	case e.life.state == flow.Dropped:
+		c.Dropped++
+	case e.life.state == flow.Failed:
+		c.Failed++
 	case d.Verdict == decision.DNAT && d.Reason == decision.Bound:
-		c.affinity++
+		c.Affinity++
 	case d.Verdict == decision.DNAT:
-		c.drawn++
+		c.Drawn++
 	}
 	if e.life.open() {
-		c.open++
+		c.Open++
 	}
 }
 
 // countState counts a change of state.
-func (e *entry) countState(from, to event) {
+func (e *entry) countState(from, to flow.State) {
 	if from == to {
 		return
 	}
-	e.count(func(c *counts) {
-		if from == unanswered {
-			c.unanswered--
+	e.count(func(c *observe.Flows) {
+		if from == flow.Unanswered {
+			c.Unanswered--
 		}
 		switch to {
-		case unanswered:
-			c.unanswered++
-		case refused:
-			c.refused++
-		case reset:
-			c.reset++
+		case flow.Unanswered:
+			c.Unanswered++
+		case flow.Refused:
+			c.Refused++
+		case flow.Reset:
+			c.Reset++
 		}
 	})
 }
@@ -147,7 +135,7 @@ func (t *tally) follow(s *decision.ServicePort, generation uint64, now time.Time
 	if t.fit == nil || !sameChoice(t.fit, s) {
 		t.since, t.draws, t.generation = now, [2]uint64{}, generation
 		for _, e := range t.endpoints {
-			e.draws = [2]uint64{}
+			e.Draws = [2]uint64{}
 		}
 	}
 	t.fit = s
@@ -164,13 +152,13 @@ func sameChoice(a, b *decision.ServicePort) bool {
 }
 
 // endpoint finds the counts of an endpoint or begins them.
-func (t *tally) endpoint(e *decision.Endpoint) *endpointTally {
+func (t *tally) endpoint(e *decision.Endpoint) *EndpointCounts {
 	c := t.endpoints[e.AddrPort]
 	if c == nil {
-		c = &endpointTally{}
+		c = &EndpointCounts{}
 		t.endpoints[e.AddrPort] = c
 	}
-	c.pod, c.node = e.Pod, e.NodeName
+	c.Pod, c.Node = e.Pod, e.NodeName
 	return c
 }
 

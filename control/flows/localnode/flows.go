@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/control/flows/journal"
-	"github.com/nfqproxy/nfqproxy/control/flows/match"
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
@@ -35,7 +34,10 @@ func (n *Node) Flows(ctx context.Context, q observe.FlowQuery, each func(observe
 	if limit == observe.All {
 		limit = math.MaxInt
 	}
-	matches := match.Node{Name: n.config.Name, Names: n}.Flows(f)
+	here := f.MatchNode(n.config.Name)
+	matches := func(fl *flow.Flow, s flow.State, e flow.Event) bool {
+		return here && f.Match(fl, s, e, n.config.Owners.Owner)
+	}
 	list := n.readKnown(f, limit, matches)
 	if err := list.give(ctx, n, f.Steps, each); err != nil {
 		return err
@@ -62,7 +64,7 @@ func (n *Node) readKnown(f *observe.Filter, limit int, matches func(*flow.Flow, 
 	p := &known{}
 	reading := false // not yet: it is only looked for where to begin
 	p.flows = n.config.Journal.NewPast(limit, f.Since, func(_ uint64, fl *flow.Flow, s flow.State, _ flow.Event) bool {
-		given := matches(fl, s, "")
+		given := matches(fl, s, 0)
 		leftOut := given && f.ServicesOnly && fl.NoService()
 		switch {
 		case !reading:
@@ -93,7 +95,7 @@ func (p *known) give(ctx context.Context, n *Node, steps bool, each func(observe
 			if err := leftOut(p.gaps[i]); err != nil {
 				return err
 			}
-			if err := each(observe.Item{Record: entries[i].Record(n, steps)}); err != nil {
+			if err := each(observe.Item{Record: entries[i].Record(n.config.Owners.Owner, steps)}); err != nil {
 				return err
 			}
 		}
@@ -156,7 +158,7 @@ func (s *stream) follow(ctx context.Context, matches func(*flow.Flow, flow.State
 		k, missed := s.reader.Read(entries[:min(len(entries), room-given)], picked)
 		s.slow += missed
 		for i := range k {
-			r, noted := entries[i].Record(s.Node, s.filter.Steps), entries[i].Noted
+			r, noted := entries[i].Record(s.config.Owners.Owner, s.filter.Steps), entries[i].Noted
 			r.Emitted = &noted
 			if err := s.each(observe.Item{Record: r}); err != nil {
 				return err

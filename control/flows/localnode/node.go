@@ -22,7 +22,7 @@ import (
 
 // Owners returns the owners of addresses; see [control.Owners].
 type Owners interface {
-	Owner(netip.Addr) (pod, node string)
+	Owner(netip.Addr) flow.Owner
 	Pods(each func(name, node string, addresses []netip.Addr))
 	Nodes(each func(name string, addresses []netip.Addr))
 }
@@ -70,20 +70,6 @@ func New(c Config) *Node {
 	return &Node{config: c, explaining: make(chan struct{}, 1)}
 }
 
-// Names returns the names of flows from owners.
-func Names(o Owners) journal.Names { return names{o} }
-
-type names struct{ Owners }
-
-// Owner implements [journal.Names].
-func (n names) Owner(a netip.Addr) journal.Owner {
-	pod, node := n.Owners.Owner(a)
-	return journal.Owner{Pod: pod, Node: node}
-}
-
-// Owner implements [journal.Names].
-func (n *Node) Owner(a netip.Addr) journal.Owner { return names{n.config.Owners}.Owner(a) }
-
 // Holder implements [observe.Observer].
 func (n *Node) Holder() observe.Holder { return n.config.Holder }
 
@@ -94,7 +80,7 @@ func (n *Node) Flow(_ context.Context, id string) (*flow.Record, error) {
 		return nil, &observe.Error{Status: http.StatusNotFound, Field: "id", Message: "flow " + id + " not found on this node, or evicted for newer ones"}
 	}
 	n.config.Journal.Refresh(&e)
-	return e.Record(n, true), nil
+	return e.Record(n.config.Owners.Owner, true), nil
 }
 
 // Explain simulates a packet; one at a time.
@@ -132,7 +118,7 @@ func (n *Node) Explain(ctx context.Context, q observe.Question) (*flow.Record, e
 		s.HostRules = n.config.HostRules()
 	}
 	r := s.Decide(&p)
-	o := n.Owner(p.Source.Addr())
+	o := n.config.Owners.Owner(p.Source.Addr())
 	r.SourcePod, r.SourceNode = o.Pod, o.Node
 	return r, nil
 }

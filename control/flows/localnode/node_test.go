@@ -25,14 +25,14 @@ import (
 // owners knows one pod and one node.
 type owners struct{}
 
-func (owners) Owner(a netip.Addr) (pod, node string) {
+func (owners) Owner(a netip.Addr) flow.Owner {
 	switch a.String() {
 	case "10.244.1.9":
-		return "shop/shell", "node-b"
+		return flow.Owner{Pod: "shop/shell", Node: "node-b"}
 	case "172.20.0.3":
-		return "", "node-b"
+		return flow.Owner{Node: "node-b"}
 	}
-	return "", ""
+	return flow.Owner{}
 }
 
 func (owners) Pods(each func(name, node string, addresses []netip.Addr)) {
@@ -208,7 +208,7 @@ func TestServicesOnly(t *testing.T) {
 		switch {
 		case i.Missed != nil:
 			leftOut += i.Missed.Missed
-		case i.Record.Event == "":
+		case i.Record.Event == 0:
 			if i.Record.Emitted != nil {
 				t.Error("a flow as it is was emitted at a time")
 			}

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/nfqproxy/nfqproxy/control/flows/journal"
-	"github.com/nfqproxy/nfqproxy/control/flows/match"
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
@@ -46,7 +45,7 @@ func (n *Node) EachService(ctx context.Context, q observe.ServiceQuery, head fun
 	var last observe.ServiceKey
 	given := 0
 	for _, s := range services {
-		if !match.Service(f, s.Name) || keyOf(s).Compare(f.After) <= 0 {
+		if !f.Match(s.Name) || keyOf(s).Compare(f.After) <= 0 {
 			continue
 		}
 		counts, had := n.config.Journal.Counts(s)

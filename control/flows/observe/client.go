@@ -93,7 +93,7 @@ func NewClient(server string, o ClientOptions) (*Client, error) {
 		return nil, fmt.Errorf("server %q: want the address only; give the token separately", u.Redacted())
 	case u.User != nil || u.RawQuery != "":
 		return nil, fmt.Errorf("server %q: want the address only", u.Redacted())
-	case u.Scheme == "http" && o.Token != "" && !isLoopback(u.Hostname()):
+	case u.Scheme == "http" && o.Token != "" && !IsLoopback(u.Hostname()):
 		return nil, fmt.Errorf("server %q: a token is not sent unencrypted to another machine: use https://, or forward a local port to it (kubectl port-forward)", c.server)
 	}
 	c.base = u.JoinPath("/")
@@ -105,7 +105,9 @@ func NewClient(server string, o ClientOptions) (*Client, error) {
 	return c, nil
 }
 
-func isLoopback(host string) bool {
+// IsLoopback reports whether a host, of an address to connect to or to listen at, is this machine
+// only.
+func IsLoopback(host string) bool {
 	a, err := netip.ParseAddr(host)
 	return err == nil && a.Unmap().IsLoopback() || strings.EqualFold(host, "localhost")
 }

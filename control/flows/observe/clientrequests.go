@@ -10,58 +10,59 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-func (c *Client) get(ctx context.Context, query url.Values, answer any, path ...string) error {
-	return c.exchange(ctx, http.MethodGet, path, query, nil, answer)
+// fetch sends a request and reads its JSON response.
+func fetch[T any](ctx context.Context, c *Client, method string, query url.Values, body any, path ...string) (*T, error) {
+	answer := new(T)
+	if err := c.exchange(ctx, method, path, query, body, answer); err != nil {
+		return nil, err
+	}
+	return answer, nil
+}
+
+func get[T any](ctx context.Context, c *Client, query url.Values, path ...string) (*T, error) {
+	return fetch[T](ctx, c, http.MethodGet, query, nil, path...)
+}
+
+func post[T any](ctx context.Context, c *Client, body any, path ...string) (*T, error) {
+	return fetch[T](ctx, c, http.MethodPost, nil, body, path...)
 }
 
 // Flow requests one flow.
 func (c *Client) Flow(ctx context.Context, id string) (*flow.Record, error) {
-	r := new(flow.Record)
-	if err := c.get(ctx, nil, r, "flows", id); err != nil {
-		return nil, err
-	}
-	return r, nil
+	return get[flow.Record](ctx, c, nil, "flows", id)
 }
 
 // Services requests services.
 func (c *Client) Services(ctx context.Context, q ServiceQuery) (*Services, error) {
-	s := new(Services)
-	if err := c.get(ctx, q.Values(), s, "services"); err != nil {
-		return nil, err
-	}
-	return s, nil
+	return get[Services](ctx, c, q.Values(), "services")
 }
 
 // Tables requests the nodes' tables.
 func (c *Client) Tables(ctx context.Context) ([]Table, error) {
-	var l TableList
-	err := c.get(ctx, nil, &l, "table")
-	return l.Tables, err
+	l, err := get[TableList](ctx, c, nil, "table")
+	if err != nil {
+		return nil, err
+	}
+	return l.Tables, nil
 }
 
 // Stats requests the nodes' counters.
 func (c *Client) Stats(ctx context.Context) ([]Stats, error) {
-	var l StatsList
-	err := c.get(ctx, nil, &l, "stats")
-	return l.Nodes, err
+	l, err := get[StatsList](ctx, c, nil, "stats")
+	if err != nil {
+		return nil, err
+	}
+	return l.Nodes, nil
 }
 
 // Topology requests the topology of the cluster.
 func (c *Client) Topology(ctx context.Context) (*Topology, error) {
-	t := new(Topology)
-	if err := c.get(ctx, nil, t, "topology"); err != nil {
-		return nil, err
-	}
-	return t, nil
+	return get[Topology](ctx, c, nil, "topology")
 }
 
 // Explain requests the simulation of a packet.
 func (c *Client) Explain(ctx context.Context, q Question) (*flow.Record, error) {
-	r := new(flow.Record)
-	if err := c.exchange(ctx, http.MethodPost, []string{"explain"}, nil, q, r); err != nil {
-		return nil, err
-	}
-	return r, nil
+	return post[flow.Record](ctx, c, q, "explain")
 }
 
 // Holder returns the client itself. If the server does not support holds ([Topology], CanHold), its
@@ -70,18 +71,16 @@ func (c *Client) Holder() Holder { return c }
 
 // Hold requests a hold.
 func (c *Client) Hold(ctx context.Context, q HoldQuery) (*Hold, error) {
-	h := new(Hold)
-	if err := c.exchange(ctx, http.MethodPost, []string{"holds"}, nil, q, h); err != nil {
-		return nil, err
-	}
-	return h, nil
+	return post[Hold](ctx, c, q, "holds")
 }
 
 // Holds requests all holds.
 func (c *Client) Holds(ctx context.Context) ([]Hold, error) {
-	var l HoldList
-	err := c.get(ctx, nil, &l, "holds")
-	return l.Holds, err
+	l, err := get[HoldList](ctx, c, nil, "holds")
+	if err != nil {
+		return nil, err
+	}
+	return l.Holds, nil
 }
 
 // lastWord is the timeout of the last request for a hold's state after the end of the context.
@@ -110,20 +109,12 @@ func (c *Client) getHold(ctx context.Context, id string, after uint64) (*Hold, e
 	if after > 0 {
 		query = url.Values{"after": {strconv.FormatUint(after, 10)}}
 	}
-	h := new(Hold)
-	if err := c.get(ctx, query, h, "holds", id); err != nil {
-		return nil, err
-	}
-	return h, nil
+	return get[Hold](ctx, c, query, "holds", id)
 }
 
 // Act requests an action on a hold.
 func (c *Client) Act(ctx context.Context, id string, a Act) (*Hold, error) {
-	h := new(Hold)
-	if err := c.exchange(ctx, http.MethodPost, []string{"holds", id, "act"}, nil, a, h); err != nil {
-		return nil, err
-	}
-	return h, nil
+	return post[Hold](ctx, c, a, "holds", id, "act")
 }
 
 // Cancel requests the end of a hold.

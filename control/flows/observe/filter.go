@@ -38,7 +38,7 @@ type Filter struct {
 	Ports                            []uint16 // none is 0
 	Protocols                        []decision.Protocol
 	Verdicts                         []decision.Verdict
-	Reasons                          []string // as records have them
+	Reasons                          []decision.Reason
 	States                           []flow.State
 	Events                           []flow.Event // empty unless Follow
 
@@ -95,10 +95,10 @@ func (q FlowQuery) Parse(now time.Time) (*Filter, error) {
 		Endpoints:    list(&p, "endpoint", q.Endpoint, parseEnd),
 		Ports:        list(&p, "port", q.Port, parsePort),
 		Protocols:    list(&p, "protocol", q.Protocol, parseProtocol),
-		Verdicts:     list(&p, "verdict", q.Verdict, oneOf(flow.Verdicts(), decision.Verdict.String)),
-		Reasons:      list(&p, "reason", q.Reason, oneOf(texts(flow.Reasons()), text)),
-		States:       list(&p, "state", q.State, oneOf(flow.States(), text)),
-		Events:       list(&p, "event", q.Event, oneOf(flow.Events(), text)),
+		Verdicts:     list(&p, "verdict", q.Verdict, oneOf(flow.Verdicts())),
+		Reasons:      list(&p, "reason", q.Reason, oneOf(flow.Reasons())),
+		States:       list(&p, "state", q.State, oneOf(flow.States())),
+		Events:       list(&p, "event", q.Event, oneOf(flow.Events())),
 	}
 	if q.Event != "" && !q.Follow {
 		p.fail("event", "event %q: only streams have events: use follow, or filter by state", q.Event)

@@ -57,7 +57,7 @@ func TestParseFlowQuery(t *testing.T) {
 		}},
 		{"codes", observe.FlowQuery{Verdict: "accept,dnat,reject,drop", Reason: "affinity,not-filtered", State: "closed,failed"}, observe.Filter{
 			Limit: 100, Verdicts: []decision.Verdict{decision.Accept, decision.DNAT, decision.Reject, decision.Drop},
-			Reasons: []string{"affinity", "not-filtered"}, States: []flow.State{flow.Closed, flow.Failed},
+			Reasons: []decision.Reason{decision.Bound, decision.NotFiltered}, States: []flow.State{flow.Closed, flow.Failed},
 		}},
 		{"events", observe.FlowQuery{Follow: true, Event: "decided,gone"}, observe.Filter{Follow: true, Events: []flow.Event{flow.Decided, flow.Gone}}},
 	}
@@ -211,7 +211,7 @@ func TestCodesAreThoseOfTheSchema(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, e := range f.Events {
-		all = append(all, string(e))
+		all = append(all, e.String())
 	}
 	_, err = observe.FlowQuery{Follow: true, Event: "?"}.Parse(now)
 	if got := strings.Join(all[:len(all)-1], ", ") + " or " + all[len(all)-1]; err == nil || !strings.HasSuffix(err.Error(), "want "+got) {

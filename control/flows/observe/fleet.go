@@ -1,7 +1,6 @@
 package observe
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,9 +39,8 @@ type Member struct {
 
 // FleetOptions are all optional.
 type FleetOptions struct {
-	// Names returns the owner of an address: a pod (namespace/name), its node or the node with that
-	// address, or a host outside the cluster; each may be empty. It fills in names in records.
-	Names func(netip.Addr) (pod, node, host string)
+	// Names fills in names in records.
+	Names flow.Names
 	// Addresses is the inverse of Names; a pod's namespace may be left out. The nodes resolve names
 	// that it does not know.
 	Addresses func(name string) []netip.Addr
@@ -167,6 +165,16 @@ func answered[T any](f *Fleet, replies []reply[T]) ([]reply[T], error) {
 	return good, nil
 }
 
+// gather sends a request to all members, and returns the answers of those that are reachable.
+func gather[T any](f *Fleet, ask func(Observer) (T, error)) ([]T, error) {
+	good, err := answered(f, queryAll(f.members, func(m Member) (T, error) { return ask(m.Observer) }))
+	var list []T
+	for _, r := range good {
+		list = append(list, r.answer)
+	}
+	return list, err
+}
+
 // note logs only when a node becomes unreachable and when it is reachable again: pages send
 // requests all the time.
 func (f *Fleet) note(node string, err error) {
@@ -213,30 +221,30 @@ func (f *Fleet) Services(ctx context.Context, q ServiceQuery) (*Services, error)
 	if err != nil {
 		return nil, err
 	}
-	good, err := answered(f, queryAll(f.members, func(m Member) (*Services, error) { return m.Observer.Services(ctx, q) }))
+	all, err := gather(f, func(o Observer) (*Services, error) { return o.Services(ctx, q) })
 	if err != nil {
 		return nil, err
 	}
-	sum := mergeServices(answers(good))
-	filter.cut(sum, slices.ContainsFunc(answers(good), func(s *Services) bool { return s.Next != "" }))
+	sum := mergeServices(all)
+	filter.cut(sum, slices.ContainsFunc(all, func(s *Services) bool { return s.Next != "" }))
 	return sum, nil
 }
 
 // Tables returns the tables of all nodes.
 func (f *Fleet) Tables(ctx context.Context) ([]Table, error) {
-	good, err := answered(f, queryAll(f.members, func(m Member) ([]Table, error) { return m.Observer.Tables(ctx) }))
-	return slices.Concat(answers(good)...), err
+	all, err := gather(f, func(o Observer) ([]Table, error) { return o.Tables(ctx) })
+	return slices.Concat(all...), err
 }
 
 // Stats returns the counters of all nodes.
 func (f *Fleet) Stats(ctx context.Context) ([]Stats, error) {
-	good, err := answered(f, queryAll(f.members, func(m Member) ([]Stats, error) { return m.Observer.Stats(ctx) }))
-	return slices.Concat(answers(good)...), err
+	all, err := gather(f, func(o Observer) ([]Stats, error) { return o.Stats(ctx) })
+	return slices.Concat(all...), err
 }
 
 // Topology merges the topologies of the nodes. Unreachable nodes are in it, but not observed.
 func (f *Fleet) Topology(ctx context.Context) (*Topology, error) {
-	good, err := answered(f, queryAll(f.members, func(m Member) (*Topology, error) { return m.Observer.Topology(ctx) }))
+	all, err := gather(f, func(o Observer) (*Topology, error) { return o.Topology(ctx) })
 	if err != nil {
 		return nil, err
 	}
@@ -244,7 +252,7 @@ func (f *Fleet) Topology(ctx context.Context) (*Topology, error) {
 	for _, m := range f.members {
 		members.Nodes = append(members.Nodes, TopologyNode{Name: m.Name})
 	}
-	t := mergeTopologies(append(answers(good), members))
+	t := mergeTopologies(append(all, members))
 	t.CanHold = t.CanHold && f.Holder() != nil
 	return t, nil
 }
@@ -267,14 +275,6 @@ func (f *Fleet) Explain(ctx context.Context, q Question) (*flow.Record, error) {
 		return nil, err
 	}
 	return f.decorate(members[0].Name, r), nil
-}
-
-func answers[T any](replies []reply[T]) []T {
-	var list []T
-	for _, r := range replies {
-		list = append(list, r.answer)
-	}
-	return list
 }
 
 // addressList replaces names in a list by their addresses, as nodes may not know all names.
@@ -305,25 +305,11 @@ func (f *Fleet) addressList(list string) string {
 // does not change the record itself, which may be shared.
 func (f *Fleet) decorate(node string, r *flow.Record) *flow.Record {
 	c := *r
-	if f.Names != nil {
-		if source, err := netip.ParseAddrPort(r.Source); err == nil {
-			fill(f.Names, source.Addr(), &c.SourcePod, &c.SourceNode, &c.SourceHost)
-		}
-		if endpoint, err := netip.ParseAddrPort(r.Endpoint); err == nil {
-			var host string
-			fill(f.Names, endpoint.Addr(), &c.Pod, &c.EndpointNode, &host)
-		}
-	}
+	c.AddNames(f.Names)
 	if c.Held != nil {
 		held := *c.Held
 		held.ID = f.holds.idOf(node, held.ID)
 		c.Held = &held
 	}
 	return &c
-}
-
-// fill fills in empty names.
-func fill(names func(netip.Addr) (pod, node, host string), a netip.Addr, pod, node, host *string) {
-	p, n, h := names(a)
-	*pod, *node, *host = cmp.Or(*pod, p), cmp.Or(*node, n), cmp.Or(*host, h)
 }

@@ -245,14 +245,14 @@ func TestFleetFlow(t *testing.T) {
 // TestFleetNames: names that are known are not replaced, and the nodes' own records not
 // changed.
 func TestFleetNames(t *testing.T) {
-	f, fakes := newFleet(t, 1, observe.FleetOptions{Names: func(a netip.Addr) (pod, node, host string) {
+	f, fakes := newFleet(t, 1, observe.FleetOptions{Names: func(a netip.Addr) flow.Owner {
 		switch a.String() {
 		case "10.0.0.1":
-			return "default/client", "node-x", ""
+			return flow.Owner{Pod: "default/client", Node: "node-x"}
 		case "192.0.2.1":
-			return "", "", "outside"
+			return flow.Owner{Host: "outside"}
 		}
-		return "", "", ""
+		return flow.Owner{}
 	}})
 	items := []observe.Item{
 		{Record: &flow.Record{Version: 1, Source: "10.0.0.1:5", Endpoint: "10.0.0.1:80"}},

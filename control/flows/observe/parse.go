@@ -12,17 +12,6 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-func text[T ~string](s T) string { return string(s) }
-
-// texts returns the names of values.
-func texts[T fmt.Stringer](values []T) []string {
-	names := make([]string, len(values))
-	for i, v := range values {
-		names[i] = v.String()
-	}
-	return names
-}
-
 // parser keeps the first error.
 type parser struct{ err *Error }
 
@@ -63,14 +52,14 @@ func list[T any](p *parser, field, text string, parse func(string) (T, error)) [
 }
 
 // oneOf reads a value by its name.
-func oneOf[T any](values []T, name func(T) string) func(string) (T, error) {
+func oneOf[T fmt.Stringer](values []T) func(string) (T, error) {
 	return func(s string) (T, error) {
 		var names []string
 		for _, v := range values {
-			if name(v) == s {
+			if v.String() == s {
 				return v, nil
 			}
-			names = append(names, name(v))
+			names = append(names, v.String())
 		}
 		last := len(names) - 1
 		var none T

@@ -19,7 +19,7 @@ func columnsFor(o Options, wide bool) []column {
 	}}}
 	if o.Follow {
 		columns = append(columns, column{"EVENT", 11, func(r *flow.Record) cell {
-			return cell{string(r.Event), StateColor(r.Event)}
+			return cell{r.Event.String(), StateColor(r.Event)}
 		}})
 	}
 	columns = append(columns,
@@ -29,7 +29,7 @@ func columnsFor(o Options, wide bool) []column {
 		column{"ENDPOINT", 24, endpoint},
 		column{"STATE", 11, func(r *flow.Record) cell {
 			s := r.State()
-			return cell{string(s), StateColor(s)}
+			return cell{s.String(), StateColor(s)}
 		}},
 		plain("DURATION", 8, func(r *flow.Record) string { return duration(r, o) }),
 		plain("SENT", 6, func(r *flow.Record) string { return bytes(r, func(l *flow.Life) *flow.Count { return l.Sent }) }),
@@ -104,7 +104,7 @@ func endpoint(r *flow.Record) cell {
 func EventTime(r *flow.Record) *time.Time {
 	l := r.Life
 	switch {
-	case l == nil || r.Event == "":
+	case l == nil || r.Event == 0:
 	case r.Event == l.State:
 		return &l.Since
 	case r.Event == flow.Gone && l.CountedAt != nil: // its counts are those of the end

@@ -2,7 +2,6 @@ package flowtext
 
 import (
 	"fmt"
-	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"io"
 	"os"
 	"strings"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/view/visible"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
 // Style configures how records are rendered as text. The zero value is valid.
@@ -43,9 +43,9 @@ const (
 	Yellow Color = "33"
 )
 
-// Paint returns the text in a colour, if the style has colours.
+// Paint returns the text in a colour, if the style has colours; an empty colour is none.
 func (s Style) Paint(c Color, text string) string {
-	if !s.Color || text == "" {
+	if !s.Color || c == "" || text == "" {
 		return text
 	}
 	return s.Seal.Paint(string(c), text)
@@ -129,67 +129,4 @@ func (s Style) masquerade(r *flow.Record) string {
 		text = "yes"
 	}
 	return s.Paint(Yellow, text)
-}
-
-// Walk renders the steps of a record, one line each: the chain, the outcome of its rule
-// and the reason. Each line starts with indent and ends with a newline; it is empty for a
-// record without steps.
-func (s Style) Walk(r *flow.Record, indent string) string { return s.walk(r, indent, false) }
-
-func (s Style) walk(r *flow.Record, indent string, rules bool) string {
-	width := 0
-	for _, step := range r.Steps {
-		width = max(width, len(step.Chain))
-	}
-	var b strings.Builder
-	last := ""
-	for _, step := range r.Steps {
-		// Consecutive rules of a chain share one chain name.
-		name := step.Chain
-		if name == last {
-			name = ""
-		}
-		last = step.Chain
-		mark := s.Sign(step.Outcome)
-		text := step.Text
-		if p := probability(step.Rule); p != "" {
-			text = p + ": " + text
-		}
-		if step.Outcome == flow.StepPassed {
-			text = s.Paint(Dim, text)
-		}
-		fmt.Fprintf(&b, "%s%-*s %s %s\n", indent, width, name, mark, text)
-		if rules && step.Rule != "" {
-			fmt.Fprintf(&b, "%s%-*s    %s\n", indent, width, "", s.Paint(Dim, step.Rule))
-		}
-	}
-	return b.String()
-}
-
-// Sign is the symbol of an outcome: two characters in front of its description.
-func (s Style) Sign(o flow.StepOutcome) string {
-	switch o {
-	case flow.StepPassed:
-		return s.Paint(Dim, " .")
-	case flow.StepMarked:
-		return s.Paint(Yellow, " *")
-	case flow.StepUnknown:
-		return s.Paint(Yellow, " ?")
-	case flow.StepPolicy:
-		return s.Paint(Dim, " =")
-	}
-	return s.Paint(Green, "->")
-}
-
-// probability finds the argument of a statistic match: "p 0.50".
-func probability(rule string) string {
-	_, after, ok := strings.Cut(rule, "--probability ")
-	if !ok {
-		return ""
-	}
-	p, _, _ := strings.Cut(after, " ")
-	if len(p) > 4 {
-		p = p[:4]
-	}
-	return "p " + p
 }

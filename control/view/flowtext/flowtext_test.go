@@ -1,6 +1,7 @@
 package flowtext
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -92,24 +93,21 @@ func TestWalk(t *testing.T) {
 // TestEveryReasonHasWords: a story has no codes in it where it could have words.
 func TestEveryReasonHasWords(t *testing.T) {
 	known := func(s string) bool { return s != "unknown" && s != "used" }
-	for e := decision.Exclusion(1); known(e.String()); e++ {
-		if exclusions[e.String()] == "" {
-			t.Errorf("no words for exclusion %s", e)
+	missing := func(what string, l flow.WordList, code string) {
+		if i := slices.IndexFunc(l, func(w flow.Word) bool { return w.Code == code }); i < 0 || l[i].Text == "" {
+			t.Errorf("no words for %s %s", what, code)
 		}
+	}
+	for e := decision.Exclusion(1); known(e.String()); e++ {
+		missing("exclusion", words.Exclusions, e.String())
 	}
 	for v := decision.Reason(0); known(v.String()); v++ {
-		if v != decision.Balanced && v != decision.Bound && reasons[v.String()] == "" {
-			t.Errorf("no words for reason %s", v)
-		}
+		missing("reason", words.Reasons, v.String())
 	}
 	for e := decision.EntryClusterIP; known(e.String()); e++ {
-		if entries[e.String()] == "" {
-			t.Errorf("no words for entry %s", e)
-		}
+		missing("entry", words.Entries, e.String())
 	}
 	for m := decision.MarkAll; m.String() != ""; m++ {
-		if marks[m.String()] == "" {
-			t.Errorf("no words for mark %s", m)
-		}
+		missing("mark", words.Masquerades, m.String())
 	}
 }

@@ -28,34 +28,31 @@ func StateColor(e flow.Event) Color {
 func Story(r *flow.Record, o Options, rules bool) string {
 	var b strings.Builder
 	b.WriteString(o.Style.Story(r, rules))
-	line := func(what, format string, args ...any) {
-		fmt.Fprintf(&b, "  %-9s %s\n", what, fmt.Sprintf(format, args...))
-	}
 	b.WriteString("\n")
 	if r.ID != "" {
-		line("id", "%s", r.ID)
+		line(&b, "id", "%s", r.ID)
 	}
 	if r.Time != nil {
-		line("decided", "%s", r.Time.In(o.zone()).Format("2006-01-02 15:04:05.000 MST"))
+		line(&b, "decided", "%s", r.Time.In(o.zone()).Format("2006-01-02 15:04:05.000 MST"))
 	}
 	if r.Stages != nil {
-		line("stages", "%s", stagesInWords(r.Stages))
+		line(&b, "stages", "%s", stagesInWords(r.Stages))
 	}
 	if h := r.Held; h != nil {
-		line("held", "for %s, then %s (hold %s)", Duration(Seconds(h.Seconds)), h.Action, h.ID)
+		line(&b, "held", "for %s, then %s (hold %s)", Duration(Seconds(h.Seconds)), h.Action, h.ID)
 	}
 	if l := r.Life; l != nil {
-		b.WriteString(life(r, l, o, line))
+		life(&b, r, o)
 	}
 	return b.String()
 }
 
 // stagesInWords lists the latency of the packet by stage.
 func stagesInWords(s *flow.Stages) string {
-	var words []string
+	var list []string
 	add := func(what string, seconds float64) {
 		if seconds > 0 {
-			words = append(words, what+" "+Duration(Seconds(seconds)))
+			list = append(list, what+" "+Duration(Seconds(seconds)))
 		}
 	}
 	if s.Waited != nil {
@@ -64,42 +61,43 @@ func stagesInWords(s *flow.Stages) string {
 	add("decided in", s.Decided)
 	add("entry written in", s.Written)
 	add("accepted in", s.Accepted)
-	return strings.Join(words, ", ")
+	return strings.Join(list, ", ")
 }
 
 // life renders the life cycle of a flow: lines, then the timeline.
-func life(r *flow.Record, l *flow.Life, o Options, line func(what, format string, args ...any)) string {
-	state := paint(o.Style, StateColor(l.State), string(l.State))
-	if words := l.State.Words(); words != "" {
-		state += ": " + words
+func life(b *strings.Builder, r *flow.Record, o Options) {
+	l := r.Life
+	state := o.Style.Paint(StateColor(l.State), l.State.String())
+	if about := l.State.Words(); about != "" {
+		state += ": " + about
 	}
 	if l.KernelState != "" {
 		state += " (" + l.KernelState + ")"
 	}
-	line("state", "%s", state)
+	line(b, "state", "%s", state)
 	if l.SeenSource != "" {
-		line("seen", "by the endpoint as %s", l.SeenSource)
+		line(b, "seen", "by the endpoint as %s", l.SeenSource)
 	}
 	if l.Sent != nil && l.Received != nil {
 		until := ""
 		if !l.Over && l.CountedAt != nil {
 			until = ", counted at " + l.CountedAt.In(o.zone()).Format("15:04:05.000")
 		}
-		line("sent", "%s%s", count(l.Sent), until)
-		line("received", "%s", count(l.Received))
+		line(b, "sent", "%s%s", count(l.Sent), until)
+		line(b, "received", "%s", count(l.Received))
 	}
 	if l.Repeated > 0 {
-		line("repeated", "%s", times(l.Repeated))
+		line(b, "repeated", "%s", times(l.Repeated))
 	}
 	if l.Incomplete {
-		line("note", "conntrack events were lost or not requested: states may be missing")
+		line(b, "note", "conntrack events were lost or not requested: states may be missing")
 	}
-	return Timeline(r, o.Style, "  ")
+	b.WriteString(timeline(r, o.Style, "  "))
 }
 
-// Timeline renders the history of a flow, with times since the decision. Each line
+// timeline renders the history of a flow, with times since the decision. Each line
 // starts with indent and ends with a newline; it is empty without a known history.
-func Timeline(r *flow.Record, s Style, indent string) string {
+func timeline(r *flow.Record, s Style, indent string) string {
 	if r.Life == nil || len(r.Life.History) == 0 {
 		return ""
 	}
@@ -110,7 +108,7 @@ func Timeline(r *flow.Record, s Style, indent string) string {
 	var b strings.Builder
 	b.WriteString("\n")
 	for _, m := range r.Life.History {
-		fmt.Fprintf(&b, "%s%8s  %s\n", indent, since(m.Time.Sub(start)), paint(s, StateColor(m.Event), string(m.Event)))
+		fmt.Fprintf(&b, "%s%8s  %s\n", indent, since(m.Time.Sub(start)), s.Paint(StateColor(m.Event), m.Event.String()))
 	}
 	return b.String()
 }
@@ -140,12 +138,4 @@ func times(n uint32) string {
 		return "1 retransmission of the first packet"
 	}
 	return fmt.Sprintf("%d retransmissions of the first packet", n)
-}
-
-// paint is Style.Paint for a colour that may be empty.
-func paint(s Style, c Color, text string) string {
-	if c == "" {
-		return text
-	}
-	return s.Paint(c, text)
 }

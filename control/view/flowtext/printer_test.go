@@ -274,7 +274,7 @@ func TestStateColors(t *testing.T) {
 	for state, want := range map[flow.Event]flowtext.Color{
 		flow.Decided: "", flow.Answered: flowtext.Green, flow.Established: flowtext.Green, flow.Closed: flowtext.Dim, flow.Expired: flowtext.Dim,
 		flow.Reset: flowtext.Red, flow.Refused: flowtext.Red, flow.Rejected: flowtext.Red, flow.Unanswered: flowtext.Yellow, flow.Removed: flowtext.Yellow,
-		flow.Repeated: flowtext.Yellow, flow.Gone: flowtext.Dim, "melted": "",
+		flow.Repeated: flowtext.Yellow, flow.Gone: flowtext.Dim, flow.Unknown: "",
 	} {
 		if got := flowtext.StateColor(state); got != want {
 			t.Errorf("%s: color %q, want %q", state, got, want)

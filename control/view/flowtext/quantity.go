@@ -2,6 +2,7 @@ package flowtext
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -54,6 +55,9 @@ func Bytes(n uint64) string {
 	}
 	return digits(f) + units[unit:unit+1] + "B"
 }
+
+// Probability formats a probability with its significant digits.
+func Probability(p float64) string { return strconv.FormatFloat(p, 'g', 3, 64) }
 
 // digits formats a number below 1000 with three digits, without trailing zeros.
 func digits(f float64) string {

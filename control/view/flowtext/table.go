@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"unicode"
 
 	"github.com/charmbracelet/x/ansi"
 
+	"github.com/nfqproxy/nfqproxy/control/view/visible"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
@@ -60,7 +60,7 @@ func (t *table) Print(r *flow.Record) error {
 	line := &row{}
 	for i, c := range t.columns {
 		cell := c.value(r)
-		cell.text = strings.Map(printable, cell.text)
+		cell.text = visible.Replace(cell.text)
 		if r.Service == "" && cell.color == "" {
 			cell.color = Dim // for no service
 		}
@@ -78,14 +78,6 @@ func (t *table) Print(r *flow.Record) error {
 		return t.Flush()
 	}
 	return nil
-}
-
-// printable replaces characters that control a terminal.
-func printable(c rune) rune {
-	if unicode.IsPrint(c) {
-		return c
-	}
-	return unicode.ReplacementChar
 }
 
 func (t *table) Flush() error {
@@ -112,7 +104,7 @@ func (t *table) Flush() error {
 // write renders a row: the last column is not padded.
 func (t *table) write(b *strings.Builder, r *row) {
 	for i, c := range r.cells {
-		b.WriteString(paint(t.o.Style, c.color, c.text))
+		b.WriteString(t.o.Style.Paint(c.color, c.text))
 		if i < len(r.cells)-1 {
 			fmt.Fprintf(b, "%*s", t.widths[i]-ansi.StringWidth(c.text)+3, "")
 		}

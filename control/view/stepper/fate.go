@@ -23,7 +23,7 @@ func (s *Session) end(ctx context.Context, hold *observe.Hold) error {
 	if err := s.Screen.Done(hold); err != nil {
 		return err
 	}
-	if hold.Record.ID == "" || hold.Record.Endpoint == "" || hold.Outcome == "dropped" {
+	if hold.Record.ID == "" || hold.Record.Endpoint == "" || hold.Outcome == flow.HoldDropped {
 		return nil
 	}
 	r, err := s.fate(ctx, hold.Record)

@@ -1,6 +1,7 @@
 package stepper
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strconv"
@@ -61,10 +62,7 @@ func (s *Screen) Waiting(h *observe.Hold) error {
 
 // seconds is how long a hold waits.
 func seconds(q observe.HoldQuery) int {
-	if q.Seconds == 0 {
-		return 60
-	}
-	return q.Seconds
+	return cmp.Or(q.Seconds, observe.DefaultHoldSeconds)
 }
 
 // filterInWords describes the filter.
@@ -153,22 +151,9 @@ func mark(chosen bool) string {
 	return ""
 }
 
-// outcomes describes how holds end.
-var outcomes = map[string]string{
-	"released":  "released as decided",
-	"chosen":    "released to the chosen endpoint",
-	"dropped":   "dropped",
-	"expired":   "released as decided: timeout",
-	"cancelled": "released as decided: the hold was cancelled",
-}
-
 // Done prints how the hold ended.
 func (s *Screen) Done(h *observe.Hold) error {
-	outcome := outcomes[h.Outcome]
-	if outcome == "" {
-		outcome = h.Outcome // of a later version
-	}
-	return s.print(fmt.Sprintf("\nThe flow was %s.\n%s\n", outcome, s.line(h.Record)))
+	return s.print(fmt.Sprintf("\nThe flow was %s.\n%s\n", flow.Words().Holds.Of(h.Outcome), s.line(h.Record)))
 }
 
 // Interrupted prints that stepping ended early.
@@ -181,10 +166,7 @@ func (s *Screen) Interrupted(h *observe.Hold) error {
 
 // Fate prints the state of the released flow.
 func (s *Screen) Fate(r *flow.Record) error {
-	text := string(r.Life.State)
-	if c := flowtext.StateColor(r.Life.State); c != "" {
-		text = s.Style.Paint(c, text)
-	}
+	text := s.Style.Paint(flowtext.StateColor(r.Life.State), r.Life.State.String())
 	if r.Time != nil {
 		text += fmt.Sprintf(" %s after the decision", flowtext.Duration(r.Life.Since.Sub(*r.Time)))
 	}

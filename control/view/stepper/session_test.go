@@ -16,14 +16,14 @@ import (
 // is the one that comes.
 type session struct {
 	cluster *observetest.Cluster
-	holder  *observetest.Holder
+	holder  *observetest.Fake
 	stepper.Session
 	screen, messages bytes.Buffer
 }
 
 func newSession(lines ...string) *session {
 	s := &session{cluster: observetest.NewCluster()}
-	s.holder = s.cluster.Holder().(*observetest.Holder)
+	s.holder = s.cluster.Holder().(*observetest.Fake)
 	typed := make(chan string, len(lines))
 	for _, l := range lines {
 		typed <- l
@@ -38,8 +38,11 @@ func newSession(lines ...string) *session {
 
 // catch gives the hold its flow.
 func (s *session) catch(t *testing.T) {
-	go func() { _ = s.holder.Catch(t.Context(), s.cluster.Records()[1]) }()
+	go s.holder.CatchNext(t.Context(), *s.cluster.Records()[1])
 }
+
+// expire ends the hold as its time does.
+func (s *session) expire() { s.holder.Expire("node-a-1") }
 
 // outcome is how the hold ended.
 func (s *session) outcome(t *testing.T) *observe.Hold {
@@ -103,7 +106,7 @@ func TestCommands(t *testing.T) {
 // TestNoneComes: that no flow came is an error.
 func TestNoneComes(t *testing.T) {
 	s := newSession()
-	s.Screen.W = onWrite{&s.screen, s.holder.End} // as soon as it is waited for
+	s.Screen.W = onWrite{&s.screen, s.expire} // as soon as it is waited for
 	err := s.Run(t.Context())
 	if want := "no flow to service web, to port 80 in 5 seconds"; err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
@@ -129,7 +132,7 @@ func TestExpires(t *testing.T) {
 	writes := 0
 	s.Screen.W = onWrite{&s.screen, func() {
 		if writes++; writes == 2 {
-			s.holder.End()
+			s.expire()
 		}
 	}}
 	if err := s.Run(t.Context()); err != nil {
@@ -229,7 +232,7 @@ func TestRejected(t *testing.T) {
 	go func() {
 		r := *s.cluster.Records()[3]
 		r.Steps = nil
-		_ = s.holder.Catch(t.Context(), &r)
+		s.holder.CatchNext(t.Context(), r)
 	}()
 	if err := s.Run(t.Context()); err != nil {
 		t.Fatal(err)

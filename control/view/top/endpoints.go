@@ -1,6 +1,7 @@
 package top
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -73,15 +74,7 @@ func (m *Model) sortEndpoints(s *observe.Service, endpoints []*observe.Endpoint,
 
 // descending compares by a number, the largest first.
 func descending[T any](by func(T) float64) func(a, b T) int {
-	return func(a, b T) int {
-		switch x, y := by(a), by(b); {
-		case x > y:
-			return -1
-		case x < y:
-			return 1
-		}
-		return 0
-	}
+	return func(a, b T) int { return cmp.Compare(by(b), by(a)) }
 }
 
 // about describes the service, above its endpoints.

@@ -88,7 +88,7 @@ func (m *Model) flowCells(r *flow.Record) []cell {
 	state := r.State()
 	return []cell{
 		{text: flowtext.Source(r)}, {at, flowtext.Dim}, {text: r.Protocol}, {text: port(r.Destination)}, {text: flowtext.Endpoint(r)},
-		{string(state), flowtext.StateColor(state)}, {text: sent}, {text: received}, {text: r.Node},
+		{state.String(), flowtext.StateColor(state)}, {text: sent}, {text: received}, {text: r.Node},
 	}
 }
 
@@ -100,12 +100,4 @@ func (v *flowsView) enter(_ *Model, key string) view {
 		return nil // a flow without an id cannot be requested
 	}
 	return &storyView{id: key}
-}
-
-// printable replaces characters that control the terminal.
-func printable(c rune) rune {
-	if c < ' ' || c == 0x7f || strings.ContainsRune("\u0080\u009b", c) {
-		return '\uFFFD'
-	}
-	return c
 }

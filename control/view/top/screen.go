@@ -166,7 +166,7 @@ func (m *Model) above(c content) []string {
 	var lines []string
 	for _, a := range c.above {
 		for line := range strings.SplitSeq(ansi.Wrap(a.text, m.width, ""), "\n") {
-			lines = append(lines, m.paintCell(cell{strings.TrimRight(line, " "), a.color}))
+			lines = append(lines, m.paint(a.color, strings.TrimRight(line, " ")))
 		}
 	}
 	return lines[:max(0, min(len(lines), m.height-titles-len(m.troubles())-2-leastRows))]

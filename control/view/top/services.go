@@ -1,7 +1,9 @@
 package top
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -101,15 +103,8 @@ func alarm(n uint64, color flowtext.Color) cell {
 // why lists the errors: the reasons of rejected and dropped flows, the most frequent first, then
 // the other states: "7 no endpoints, 2 refused".
 func why(s *observe.Service) string {
-	reasons := make([]string, 0, len(s.Refused))
-	for r := range s.Refused {
-		reasons = append(reasons, r)
-	}
-	slices.SortFunc(reasons, func(a, b string) int {
-		if s.Refused[a] != s.Refused[b] {
-			return int(int64(s.Refused[b]) - int64(s.Refused[a]))
-		}
-		return strings.Compare(a, b)
+	reasons := slices.SortedFunc(maps.Keys(s.Refused), func(a, b string) int {
+		return cmp.Or(cmp.Compare(s.Refused[b], s.Refused[a]), strings.Compare(a, b))
 	})
 	var words []string
 	for _, r := range reasons {

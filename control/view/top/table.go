@@ -8,6 +8,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
+	"github.com/nfqproxy/nfqproxy/control/view/visible"
 )
 
 // column is a column of a list. The first one and those that are flexible take the room that
@@ -25,13 +26,6 @@ type column struct {
 type cell struct {
 	text  string
 	color flowtext.Color // empty: none
-}
-
-func (m *Model) paintCell(c cell) string {
-	if c.color == "" {
-		return c.text
-	}
-	return m.paint(c.color, c.text)
 }
 
 // leastFlexible is the width that a flexible column gets before columns that may be left out;
@@ -130,9 +124,9 @@ func (m *Model) line(columns []column, widths []int, shown []bool, cells []cell)
 		if i > 0 {
 			b.WriteString(strings.Repeat(" ", gap))
 		}
-		text := shorten(strings.Map(printable, c.text), widths[i])
+		text := shorten(visible.Replace(c.text), widths[i])
 		padding := strings.Repeat(" ", widths[i]-ansi.StringWidth(text))
-		text = m.paintCell(cell{text, c.color})
+		text = m.paint(c.color, text)
 		if columns[i].right {
 			text = padding + text
 		} else {

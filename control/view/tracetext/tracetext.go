@@ -28,30 +28,30 @@ func (x Text) Render(t *trace.Trace) string {
 	if len(t.Ways) == 1 {
 		b.WriteString("  " + x.outcome(&t.Ways[0]) + "\n")
 		x.details(&b, &t.Ways[0], "  ")
-		x.walk(&b, t.Ways[0].Steps)
+		b.WriteString(x.Steps(t.Ways[0].Steps, "  ", x.Rules))
 		x.reply(&b, &t.Ways[0], nil)
 		return b.String()
 	}
 	fmt.Fprintf(&b, "  %d paths, by probability:\n", len(t.Ways))
 	for i := range t.Ways {
-		fmt.Fprintf(&b, "  %-6s %s\n", chance(t.Ways[i].Probability), x.outcome(&t.Ways[i]))
+		fmt.Fprintf(&b, "  %-6s %s\n", flowtext.Probability(t.Ways[i].Probability), x.outcome(&t.Ways[i]))
 	}
 	if t.LeftOut > 0 {
-		fmt.Fprintf(&b, "  %-6s other paths, not shown\n", chance(t.LeftOut))
+		fmt.Fprintf(&b, "  %-6s other paths, not shown\n", flowtext.Probability(t.LeftOut))
 	}
 	shared := slices.MinFunc(t.Ways, func(a, b trace.Way) int { return a.Fork - b.Fork }).Fork
 	b.WriteString("\n")
-	x.walk(&b, t.Ways[0].Steps[:shared])
+	b.WriteString(x.Steps(t.Ways[0].Steps[:shared], "  ", x.Rules))
 	for i := range t.Ways {
 		w := &t.Ways[i]
-		fmt.Fprintf(&b, "\n  %s %s\n", x.Paint(flowtext.Green, fmt.Sprintf("path %d of %d, %s:", i+1, len(t.Ways), chance(w.Probability))), x.outcome(w))
+		fmt.Fprintf(&b, "\n  %s %s\n", x.Paint(flowtext.Green, fmt.Sprintf("path %d of %d, %s:", i+1, len(t.Ways), flowtext.Probability(w.Probability))), x.outcome(w))
 		x.details(&b, w, "  ")
 		var first *trace.Way
 		if i > 0 {
 			first = &t.Ways[0]
 			x.walkBeside(&b, w.Steps[shared:], first.Steps[shared:])
 		} else {
-			x.walk(&b, w.Steps[shared:])
+			b.WriteString(x.Steps(w.Steps[shared:], "  ", x.Rules))
 		}
 		x.reply(&b, w, first)
 	}
@@ -167,7 +167,7 @@ func (x Text) walkBeside(b *strings.Builder, walk, first []flow.Step) {
 	if tail < 2 {
 		tail = 0
 	}
-	x.walk(b, walk[:len(walk)-tail])
+	b.WriteString(x.Steps(walk[:len(walk)-tail], "  ", x.Rules))
 	switch {
 	case tail == len(walk) && tail > 0:
 		fmt.Fprintf(b, "    %s\n", x.Paint(flowtext.Dim, "the same steps as in path 1"))
@@ -196,7 +196,7 @@ func (x Text) behind(b *strings.Builder, what string, w, first *trace.Way) {
 		fmt.Fprintf(b, "  assumed: %s\n", a)
 	}
 	if first == nil {
-		x.walk(b, w.Steps)
+		b.WriteString(x.Steps(w.Steps, "  ", x.Rules))
 		return
 	}
 	x.walkBeside(b, w.Steps, first.Steps)
@@ -214,50 +214,3 @@ func sameTail(a, b []flow.Step) int {
 	}
 	return n
 }
-
-// walk renders steps under a heading for each hook and table: line, chain and what the
-// rule did. Consecutive rules of a chain share one chain name.
-func (x Text) walk(b *strings.Builder, walk []flow.Step) {
-	chains, lines := 0, 0
-	for _, s := range walk {
-		chains, lines = max(chains, len(s.Chain)), max(lines, len(strconv.Itoa(s.Line)))
-	}
-	place, chain := "", ""
-	for _, s := range walk {
-		if p := strings.TrimSpace(s.Hook + " " + s.Table); p != place {
-			place, chain = p, ""
-			heading := s.Hook
-			if s.Table != "" {
-				heading += ", table " + s.Table
-			}
-			b.WriteString("  " + x.Paint(flowtext.Dim, heading) + "\n")
-		}
-		if s.Table == "" {
-			fmt.Fprintf(b, "    %s\n", s.Text)
-			continue
-		}
-		name := s.Chain
-		if name == chain {
-			name = ""
-		}
-		chain = s.Chain
-		line := ""
-		if s.Line > 0 {
-			line = strconv.Itoa(s.Line)
-		}
-		text := s.Text
-		if s.Chance > 0 {
-			text = "p " + chance(s.Chance) + ": " + text
-		}
-		if s.Outcome == flow.StepPassed || s.Outcome == flow.StepPolicy {
-			text = x.Paint(flowtext.Dim, text)
-		}
-		fmt.Fprintf(b, "    %s  %-*s %s %s\n", x.Paint(flowtext.Dim, fmt.Sprintf("%*s", lines, line)), chains, name, x.Sign(s.Outcome), text)
-		if x.Rules && s.Rule != "" {
-			fmt.Fprintf(b, "    %*s  %-*s    %s\n", lines, "", chains, "", x.Paint(flowtext.Dim, s.Rule))
-		}
-	}
-}
-
-// chance formats a probability with its significant digits.
-func chance(p float64) string { return strconv.FormatFloat(p, 'g', 3, 64) }

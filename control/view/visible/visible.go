@@ -12,6 +12,7 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -43,6 +44,17 @@ func (s Seal) Paint(color, text string) string {
 // Quote makes the control characters of a text visible, but for newlines and tabs. Nothing of
 // it is trusted.
 func Quote(text string) string { return string(appendVisible(nil, text, "", drop)) }
+
+// Replace replaces the characters of a text that are not printable, for cells of tables: their
+// width counts.
+func Replace(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, text)
+}
 
 // Clean makes the control characters of a text visible, as Quote does, and leaves sealed
 // sequences as they are, for a [Writer] to come.

@@ -252,7 +252,7 @@ func inStream(r *flow.Record, e flow.Event) *flow.Record {
 	c, life := *r, *r.Life
 	life.History = nil
 	c.Event, c.Steps, c.Life = e, nil, &life
-	if e != "" {
+	if e != 0 {
 		now := time.Now()
 		c.Emitted = &now
 	}
@@ -285,7 +285,7 @@ func (f *fake) follow(q observe.FlowQuery, limit int, since time.Time) (r *reade
 			before = append(before, observe.Item{Missed: left})
 			continue
 		}
-		before = append(before, observe.Item{Record: inStream(f.flows[id], "")})
+		before = append(before, observe.Item{Record: inStream(f.flows[id], 0)})
 		limit--
 	}
 	slices.Reverse(before)
@@ -314,7 +314,7 @@ func matches(q *observe.FlowQuery, r *flow.Record) bool {
 		&q.Protocol:    {r.Protocol, strings.ToLower(r.Protocol)},
 		&q.Verdict:     {r.Verdict},
 		&q.Reason:      {r.Reason},
-		&q.State:       {string(r.Life.State)},
+		&q.State:       {r.Life.State.String()},
 	} {
 		if *want != "" && !slices.ContainsFunc(strings.Split(*want, ","), func(s string) bool { return slices.Contains(have, s) }) {
 			return false

@@ -87,6 +87,7 @@ func TestReconnect(t *testing.T) {
 	f := newFake(t, newWorld(t, 9), 0)
 	p := open(t, f, "#/flows?all=true")
 	p.WaitFor("the stream", "document.querySelector('.flows .empty').textContent.startsWith('No flows yet')")
+	p.WaitFor("the topology: its request must not break", "document.getElementById('place').textContent !== ''")
 	f.mu.Lock()
 	f.come("before", time.Now())
 	f.mu.Unlock()
@@ -193,18 +194,20 @@ func TestSlowDrawing(t *testing.T) {
 	p.Run(chromedp.Evaluate(`(async () => {
 		const { stream } = await import('/js/stream.js');
 		window.pauses = [];
-		let end;
+		let end, took;
 		stream.listen(() => {
 			const begin = performance.now();
-			if (end) pauses.push(begin - end);
+			if (end) pauses.push([took, begin - end]);
 			do { end = performance.now(); } while (end - begin < 100);
+			took = end - stream.drawn;
 		});
 	})()`, nil))
 	p.WaitFor("some drawings", "pauses.length >= 5")
 	// The first may have been under way.
-	for _, pause := range webtest.Value[[]float64](p.Page, "pauses.slice(1)") {
-		if pause < 300 {
-			t.Errorf("after 100 ms of drawing a pause of %.0f ms", pause)
+	for _, pause := range webtest.Value[[][2]float64](p.Page, "pauses.slice(1)") {
+		// On a busy machine a drawing may take so long that the pause is not as much longer.
+		if took, rest := pause[0], pause[1]; took < 100 || rest < min(3*took, 2000-took)-1 {
+			t.Errorf("after %.0f ms of drawing a pause of %.0f ms", took, rest)
 		}
 	}
 }
@@ -250,7 +253,8 @@ func TestLate(t *testing.T) {
 	f := newFake(t, newWorld(t, 16), 0)
 	p := open(t, f, "#/flows?all=true")
 	p.WaitFor("the stream", "document.querySelector('.flows .empty').textContent.startsWith('No flows yet')")
-	p.Run(chromedp.Evaluate(watchNotice, nil))
+	// The page's clock stands still: what takes its time here is not late.
+	p.Run(chromedp.Evaluate(watchNotice+"; (now => { performance.now = () => now })(performance.now())", nil))
 	// send gives all readers a record about a flow.
 	send := func(id, node string, began, emitted time.Time, e flow.Event) {
 		f.mu.Lock()
@@ -275,7 +279,7 @@ func TestLate(t *testing.T) {
 	send("present", "node-a", now, now, flow.Decided)
 	shows("present")
 	// The end of a flow that the page never saw, two minutes after its decision, alone in its drawing.
-	send("ended", "node-a", now.Add(-2*time.Minute), time.Now(), flow.Gone)
+	send("ended", "node-a", now.Add(-2*time.Minute), now, flow.Gone)
 	shows("ended")
 	// A node whose clock is behind that of another one.
 	send("skewed", "node-b", now.Add(-time.Minute), now.Add(-time.Minute), flow.Decided)
@@ -284,8 +288,8 @@ func TestLate(t *testing.T) {
 		t.Errorf("a page that is not behind shows %q", all)
 	}
 	// What was emitted half a minute ago, though it is about an event of this moment.
-	send("late", "node-a", time.Now(), time.Now().Add(-30*time.Second), flow.Decided)
-	p.WaitFor("it shows that it is behind", "notices.some(x => /^This page is (29|30|31) s behind/.test(x))")
+	send("late", "node-a", now, now.Add(-30*time.Second), flow.Decided)
+	p.WaitFor("it shows that it is behind", "notices.some(x => x.startsWith('This page is 30 s behind'))")
 }
 
 // TestServicesOnly: flows for no service are left out and counted, and one switch shows them.

@@ -204,7 +204,7 @@ func TestHold(t *testing.T) {
 	p.WaitFor("the steps lead to "+other, fmt.Sprintf("[...document.querySelectorAll('.picture text')].some(x => x.textContent === 'the destination becomes ' + %q)", other))
 	p.Press("r")
 	p.WaitFor("it went on", "document.querySelector('.hold').dataset.state === 'done'")
-	status("Released to the endpoint that you chose.")
+	status("The flow was released to the chosen endpoint.")
 	f.wait(p, func(r *flow.Record) bool { return r.Held != nil && r.Endpoint == other })
 
 	// Without the token, nothing can be held.

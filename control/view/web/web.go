@@ -1,6 +1,6 @@
 // Package web is the web page of the flow API: live flows, the path of each flow through
 // kube-proxy's chains, services, a map, explanations, and holds. It consists of plain files embedded
-// in the program. The page gets all its data from the API (see package observe) that serves it.
+// in the program, and of the program's vocabulary. The page gets all its data from the API (see package observe) that serves it.
 package web
 
 import (
@@ -14,8 +14,6 @@ import (
 	"strings"
 	"time"
 )
-
-//go:generate go run ./vocabulary static/js/vocabulary.js
 
 //go:embed static
 var files embed.FS
@@ -78,19 +76,20 @@ func load() map[string]*asset {
 		if err != nil {
 			return err
 		}
-		a := &asset{
-			name: path.Base(name), contentType: types[path.Ext(name)], content: content,
-			etag: fmt.Sprintf(`"%x"`, sha256.Sum256(content)),
-		}
-		if a.contentType == "" {
+		if types[path.Ext(name)] == "" {
 			return fmt.Errorf("%s: no content type is known for %q", name, path.Ext(name))
 		}
-		assets[strings.TrimPrefix(name, "static")] = a
+		assets[strings.TrimPrefix(name, "static")] = newAsset(name, content)
 		return nil
 	})
 	if err != nil {
 		panic(fmt.Sprintf("package web is built wrongly: %v", err))
 	}
 	assets["/"] = assets["/index.html"]
+	assets["/js/vocabulary.js"] = newAsset("vocabulary.js", vocabulary())
 	return assets
+}
+
+func newAsset(name string, content []byte) *asset {
+	return &asset{path.Base(name), types[path.Ext(name)], fmt.Sprintf(`"%x"`, sha256.Sum256(content)), content}
 }

@@ -1,16 +1,20 @@
 package web_test
 
 import (
+	"fmt"
+	"io"
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/control/view/web"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
 func request(t *testing.T, method, path string, header http.Header) *http.Response {
@@ -33,6 +37,7 @@ func TestHandler(t *testing.T) {
 		{"HEAD", "/", "text/html; charset=utf-8", 200},
 		{"GET", "/index.html", "text/html; charset=utf-8", 200},
 		{"GET", "/js/app.js", "text/javascript; charset=utf-8", 200},
+		{"GET", "/js/vocabulary.js", "text/javascript; charset=utf-8", 200},
 		{"GET", "/css/base.css", "text/css; charset=utf-8", 200},
 		{"GET", "/icon.svg", "image/svg+xml", 200},
 		{"GET", "/js/", "text/plain; charset=utf-8", 404},
@@ -63,6 +68,27 @@ func TestUnchangedFilesAreNotSentAgain(t *testing.T) {
 	}
 	if other := request(t, "GET", "/js/dom.js", nil); other.Header.Get("ETag") == first.Header.Get("ETag") {
 		t.Error("two files have the same ETag")
+	}
+}
+
+// TestPageHasAllWords: the page's words are those of Go.
+func TestPageHasAllWords(t *testing.T) {
+	b, err := io.ReadAll(request(t, "GET", "/js/vocabulary.js", nil).Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := flow.Words()
+	all := slices.Concat(v.Reasons, v.Exclusions, v.Masquerades, v.Entries, v.Branches, v.Outcomes, v.Holds)
+	for _, e := range v.Events {
+		all = append(all, e.Word)
+	}
+	for _, d := range v.Verdicts {
+		all = append(all, d.Word)
+	}
+	for _, w := range all {
+		if line := regexp.MustCompile(`(?m)^  "` + w.Code + `": .*` + regexp.QuoteMeta(fmt.Sprintf("%q", w.Text))); !line.Match(b) {
+			t.Errorf("the page has no words for %s (%s)", w.Code, w.Text)
+		}
 	}
 }
 

@@ -4,13 +4,17 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-type hold struct{ observe.Hold }
+type hold struct {
+	observe.Hold
+	chosen bool // another endpoint
+}
 
 func (h *hold) set(state observe.HoldState, outcome string) {
 	h.Generation++
@@ -34,6 +38,14 @@ func (f *Fake) Catch(r flow.Record) (caught bool) {
 		}
 	})
 	return caught
+}
+
+// CatchNext does what Catch does, as soon as a hold waits.
+func (f *Fake) CatchNext(ctx context.Context, r flow.Record) {
+	waits := func(h *hold) bool { return h.State == observe.HoldWaiting }
+	if f.await(ctx, func() bool { return slices.ContainsFunc(f.holds, waits) }) {
+		f.Catch(r)
+	}
 }
 
 // Expire ends the hold as its time does.
@@ -76,7 +88,7 @@ func (f *Fake) Hold(_ context.Context, q observe.HoldQuery) (*observe.Hold, erro
 		return nil, err
 	}
 	expires := time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)
-	h := &hold{observe.Hold{Generation: 1, Query: q, State: observe.HoldWaiting, Expires: &expires}}
+	h := &hold{Hold: observe.Hold{Generation: 1, Query: q, State: observe.HoldWaiting, Expires: &expires}}
 	var copied observe.Hold
 	f.change(func() {
 		h.ID = fmt.Sprintf("%s-%d", f.node, len(f.holds)+1)
@@ -137,17 +149,23 @@ func (f *Fake) Act(_ context.Context, id string, a observe.Act) (*observe.Hold, 
 		}
 		state, outcome := observe.HoldHolding, ""
 		switch {
+		case a.Action == observe.ActBack && h.Step == 0:
+			err = &observe.Error{Status: http.StatusConflict, Message: "it is at the first step: there is no way back"}
+			return
 		case a.Action == observe.ActBack:
-			h.Step = max(h.Step-1, 0)
+			h.Step--
 		case a.Action == observe.ActStep && h.Step < len(h.Record.Steps):
 			h.Step++
 		case a.Action == observe.ActChoose:
 			chosen := *h.Record
-			chosen.Endpoint, h.Record = a.Endpoint, &chosen
+			chosen.Endpoint, chosen.Pod, chosen.Draw = a.Endpoint, "", nil
+			h.Record, h.chosen = &chosen, true
 		case a.Action == observe.ActDrop:
-			state, outcome = observe.HoldDone, "dropped"
+			state, outcome = observe.HoldDone, flow.HoldDropped
+		case h.chosen:
+			state, outcome = observe.HoldDone, flow.HoldChosen
 		default:
-			state, outcome = observe.HoldDone, "released"
+			state, outcome = observe.HoldDone, flow.HoldReleased
 		}
 		h.set(state, outcome)
 		copied = h.Hold

@@ -6,14 +6,12 @@ import { fields } from './filter.js';
 import { percent, plural } from './format.js';
 import { Picture } from './picture.js';
 import { blame, field } from './suggest.js';
-import { sentence } from './words.js';
+import { holds, sentence } from './words.js';
 
 const filterFields = ['service', 'pod', 'namespace', 'node', 'source', 'destination', 'port', 'protocol'];
 
-const outcomes = {
-  released: 'Released as decided.', chosen: 'Released to the endpoint that you chose.', dropped: 'Dropped.',
-  cancelled: 'Hold cancelled. A held flow was released as decided.', expired: 'Timed out: no flow matched, or the held flow was released as decided.',
-};
+/** ended describes a hold that is done. */
+const ended = (hold) => (hold.record ? `The flow was ${holds[hold.outcome] ?? hold.outcome}.` : `No flow matched: the hold ${hold.outcome === 'expired' ? 'timed out' : 'was cancelled'}.`);
 
 export class HoldView {
   title = 'Hold';
@@ -145,7 +143,7 @@ export class HoldView {
     const steps = r?.steps?.length ?? 0;
     setText(this.heading, state === 'waiting' ? 'Waiting for a flow' : r ? sentence(r).replace(': sent to ', state === 'holding' ? ': held for ' : ': sent to ') : 'No flow was held');
     const wanted = Object.entries(hold.query.flow).filter(([, v]) => v).map(([k, v]) => `${k} ${v}`).join(', ');
-    setText(this.about, state === 'waiting' ? `The next new flow with ${wanted} will be held.` : state === 'done' ? outcomes[hold.outcome] ?? hold.outcome : hold.step >= steps ? 'All rules are done. The next step releases it.' : `Step ${hold.step} of ${steps}. Next: ${r.steps[hold.step].text}.${hold.retransmissions ? ` The client retransmitted it ${plural(hold.retransmissions, 'time')}.` : ''}`);
+    setText(this.about, state === 'waiting' ? `The next new flow with ${wanted} will be held.` : state === 'done' ? ended(hold) : hold.step >= steps ? 'All rules are done. The next step releases it.' : `Step ${hold.step} of ${steps}. Next: ${r.steps[hold.step].text}.${hold.retransmissions ? ` The client retransmitted it ${plural(hold.retransmissions, 'time')}.` : ''}`);
     this.bar.hidden = state !== 'holding';
     this.cancel.hidden = state !== 'waiting';
     this.again.hidden = state !== 'done';

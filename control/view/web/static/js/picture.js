@@ -33,7 +33,6 @@ export class Picture {
     if (!this.open.delete(key)) this.open.add(key);
     this.drawn = '';
     this.draw();
-    this.element.querySelector(`[data-key="${key}"]`)?.focus();
   }
 
   draw() {
@@ -45,7 +44,9 @@ export class Picture {
     this.drawn = key;
     this.layOut(room / scale);
     const { total } = this;
+    const focus = this.element.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
     replace(this.element, s('svg', { viewBox: `0 0 ${room / scale} ${total}`, width: room, height: total * scale, class: this.taken === undefined ? 'way' : 'way held' }, this.lines, this.boxes));
+    if (focus !== undefined) this.element.querySelector(`[data-key="${focus}"]`)?.focus({ preventScroll: true });
   }
 
   layOut(room) {

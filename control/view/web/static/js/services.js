@@ -41,7 +41,7 @@ export function spread(sv) {
 
 const count = (label, n, toneName) => h('td', { class: 'count', 'data-label': label, 'data-tone': n > 0 ? toneName : null }, n > 0 ? number(n) : h('span', { class: 'none' }, '0'));
 
-const columns = [['name', 'Service'], ['rate', 'Flows/s'], ['total', 'Flows'], ['open', 'Open'], ['share', 'Spread over endpoints'], ['fit', 'As chance would?'], ['unanswered', 'Unanswered'], ['errors', 'Errors']];
+const columns = [['name', 'Service'], ['rate', 'Flows/s'], ['total', 'Flows'], ['open', 'Open'], ['share', 'Spread over endpoints'], ['fit', 'Even spread?'], ['unanswered', 'Unanswered'], ['errors', 'Errors']];
 
 const keys = {
   name: (sv) => sv.service, rate: (sv, speeds) => -(speeds.of(sv) ?? 0), total: (sv) => -sv.flows.total, open: (sv) => -sv.flows.open,

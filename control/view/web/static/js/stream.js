@@ -38,7 +38,11 @@ class Stream {
     setInterval(() => { if (this.source) this.changed(); }, HEART);
     // A message of its own comes after the browser has laid out and painted.
     this.painted = new MessageChannel();
-    this.painted.port1.onmessage = () => { this.pause = Math.min(PAUSE, SHARE * (performance.now() - this.drawn)); };
+    this.painted.port1.onmessage = () => {
+      this.pause = Math.min(PAUSE, SHARE * (performance.now() - this.drawn));
+      this.drawing = false;
+      if (this.dirty) this.changed();
+    };
     this.pause = 0;
   }
 
@@ -162,13 +166,16 @@ class Stream {
   }
 
   changed() {
-    if (this.timer) return;
+    this.dirty = true;
+    if (this.timer || this.drawing) return;
     const wait = Math.max(0, Math.max(DRAW, this.pause) - (performance.now() - (this.drawn ?? -DRAW)));
     this.timer = setTimeout(() => requestAnimationFrame(() => this.draw()), wait);
   }
 
   draw() {
     this.timer = 0;
+    this.dirty = false;
+    this.drawing = true; // until it is painted: only then the pause is known
     this.drawn = performance.now();
     this.rates.late = this.age === Infinity || this.age < LATE ? 0 : this.age;
     this.age = Infinity;

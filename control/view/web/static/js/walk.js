@@ -2,7 +2,7 @@
 // before and after them.
 
 import { host, port, who } from './format.js';
-import { entries, exclusions, masquerades, reasons } from './words.js';
+import { entries, exclusions, masquerades, outcomes, reasons } from './words.js';
 
 const RUN = 4; // this many consecutive rules without a match are one row
 
@@ -92,12 +92,8 @@ export function translation(r) {
 /** entry is the conntrack entry. */
 export function entry(r) {
   if (r.verdict !== 'dnat') return null;
-  const titles = {
-    created: 'created before the verdict', kept: 'kept: exists since an earlier packet',
-    replaced: 'replaced the entry of a finished connection', failed: 'could not be created',
-  };
   return {
-    title: titles[r.conntrack] ?? 'would be created',
+    title: r.conntrack ? outcomes[r.conntrack] ?? r.conntrack : 'would be created',
     original: `${r.source} → ${r.destination}`,
     reply: `${r.endpoint} → ${seenSource(r)}`,
     state: r.life?.kernelState ?? '',

@@ -1,9 +1,10 @@
-// Labels and descriptions of the codes in records (see datapath/flow/SCHEMA.md).
+// Labels and descriptions of the codes in records (see datapath/flow/SCHEMA.md). The server makes
+// vocabulary.js of its own.
 
 import { who } from './format.js';
 import { events, verdicts } from './vocabulary.js';
 
-export { branches, entries, exclusions, masquerades, reasons } from './vocabulary.js';
+export { branches, entries, exclusions, holds, masquerades, outcomes, reasons } from './vocabulary.js';
 
 export const missed = {
   'slow-reader': 'this page read too slowly',
