@@ -11,7 +11,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
@@ -51,7 +50,8 @@ func Handler(o observe.Observer, limits *limit.Set) http.Handler {
 		}),
 	)
 	hubblepb.RegisterObserverServer(s, &server{observer: o})
-	grpc_health_v1.RegisterHealthServer(s, health.NewServer()) // hubble status begins with it
+	grpc_health_v1.RegisterHealthServer(s, healthy{})
+	refusals := grpc.NewServer(grpc.UnknownServiceHandler(refuse))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor < 2 || r.Method != http.MethodPost || !strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
 			http.Error(w, "This is Hubble's gRPC API: use hubble observe --server "+r.Host, http.StatusUnsupportedMediaType)
@@ -59,7 +59,9 @@ func Handler(o observe.Observer, limits *limit.Set) http.Handler {
 		}
 		release, err := quota.Take(limit.Of(r))
 		if err != nil {
-			refuse(w, r, err)
+			r = r.WithContext(context.WithValue(r.Context(), refusalKey{}, err))
+			r.Body = http.NoBody
+			refusals.ServeHTTP(w, r)
 			return
 		}
 		defer release()
@@ -72,19 +74,14 @@ func Handler(o observe.Observer, limits *limit.Set) http.Handler {
 	})
 }
 
-// refusals answers each call with the error in its context. Unlike an interceptor, it does not
-// read the request.
-var refusals = grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
-	err, _ := stream.Context().Value(refusalKey{}).(error)
-	return status.Error(codes.ResourceExhausted, err.Error())
-}))
-
+// refusalKey is the key of the error in a refused request's context.
 type refusalKey struct{}
 
-func refuse(w http.ResponseWriter, r *http.Request, why error) {
-	r = r.WithContext(context.WithValue(r.Context(), refusalKey{}, why))
-	r.Body = http.NoBody
-	refusals.ServeHTTP(w, r)
+// refuse answers a call with the error in its context. Unlike an interceptor, it does not wait for
+// the request.
+func refuse(_ any, stream grpc.ServerStream) error {
+	err, _ := stream.Context().Value(refusalKey{}).(error)
+	return status.Error(codes.ResourceExhausted, err.Error())
 }
 
 // deadlineWriter bounds the time of writing a message, which ends with a flush.

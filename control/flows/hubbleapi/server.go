@@ -2,11 +2,12 @@
 // api/v1/observer/observer.proto), so that "hubble observe --server" and other clients of a node's
 // Hubble can use nfqproxy. See package hubble for the conversion of records.
 //
-// It serves HTTP/2 without TLS. For TLS, use a proxy in front of it. It is unauthenticated, as a node's Hubble is: every client that can
-// reach it can read all flows.
+// It serves HTTP/2 without TLS. For TLS, use a proxy in front of it. It is unauthenticated, as a
+// node's Hubble is: every client that can reach it can read all flows.
 package hubbleapi
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"maps"
@@ -16,8 +17,10 @@ import (
 	"strconv"
 	"time"
 
+	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -58,15 +61,14 @@ func Serve(ctx context.Context, l net.Listener, o observe.Observer, limits *limi
 	return nil
 }
 
-// goAway is a refusal that a client of HTTP/2 shows: the server's settings, and
-// GOAWAY with the code ENHANCE_YOUR_CALM (RFC 9113, 6.5 and 6.8).
+// goAway is a refusal that a client of HTTP/2 shows.
 func goAway(err error) []byte {
-	const settings, goaway, enhanceYourCalm = 4, 7, 11
-	text := err.Error()
-	b := []byte{0, 0, 0, settings, 0, 0, 0, 0, 0}
-	b = append(b, 0, byte((8+len(text))>>8), byte(8+len(text)), goaway, 0, 0, 0, 0, 0)
-	b = append(b, 0, 0, 0, 0, 0, 0, 0, enhanceYourCalm)
-	return append(b, text...)
+	var b bytes.Buffer
+	f := http2.NewFramer(&b, nil)
+	// A buffer does not fail.
+	_ = f.WriteSettings()
+	_ = f.WriteGoAway(0, http2.ErrCodeEnhanceYourCalm, []byte(err.Error()))
+	return b.Bytes()
 }
 
 type server struct {
@@ -245,6 +247,15 @@ func (*server) GetAgentEvents(*hubblepb.GetAgentEventsRequest, grpc.ServerStream
 
 func (*server) GetDebugEvents(*hubblepb.GetDebugEventsRequest, grpc.ServerStreamingServer[hubblepb.GetDebugEventsResponse]) error {
 	return unsupported("events of Cilium's datapath")
+}
+
+// healthy answers the health check that hubble status begins with.
+type healthy struct {
+	grpc_health_v1.UnimplementedHealthServer
+}
+
+func (healthy) Check(context.Context, *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
+	return &grpc_health_v1.HealthCheckResponse{Status: grpc_health_v1.HealthCheckResponse_SERVING}, nil
 }
 
 // uptime is how long a node's daemon has run, in nanoseconds.
