@@ -3,7 +3,7 @@ package hubbleapi
 import (
 	"context"
 	"errors"
-	"log"
+	"log/slog"
 	"net/http"
 	"runtime/debug"
 	"strings"
@@ -30,7 +30,7 @@ const (
 
 // Handler serves Hubble's calls. Requests must use HTTP/2; see [Serve]. The set counts its quotas;
 // it may be nil.
-func Handler(o observe.Observer, limits *limit.Set) http.Handler {
+func Handler(o observe.Observer, limits *limit.Set, log *slog.Logger) http.Handler {
 	quota := limits.New(serverName, "calls", calls)
 	s := grpc.NewServer(
 		grpc.MaxRecvMsgSize(maxRequest),
@@ -39,14 +39,14 @@ func Handler(o observe.Observer, limits *limit.Set) http.Handler {
 			return unsupported("method " + strings.TrimPrefix(method, "/"))
 		}),
 		grpc.UnaryInterceptor(func(ctx context.Context, request any, info *grpc.UnaryServerInfo, call grpc.UnaryHandler) (response any, err error) {
-			err = statusOf(info.FullMethod, func() error {
+			err = statusOf(log, info.FullMethod, func() error {
 				response, err = call(ctx, request)
 				return err
 			})
 			return response, err
 		}),
 		grpc.StreamInterceptor(func(service any, stream grpc.ServerStream, info *grpc.StreamServerInfo, call grpc.StreamHandler) error {
-			return statusOf(info.FullMethod, func() error { return call(service, stream) })
+			return statusOf(log, info.FullMethod, func() error { return call(service, stream) })
 		}),
 	)
 	hubblepb.RegisterObserverServer(s, &server{observer: o})
@@ -101,12 +101,12 @@ func (w deadlineWriter) Flush() {
 }
 
 // statusOf calls the method and gives its error a status.
-func statusOf(method string, call func() error) (err error) {
+func statusOf(log *slog.Logger, method string, call func() error) (err error) {
 	// The goroutine is grpc's, which does not recover panics, unlike net/http: a bug in the observation
 	// of flows must not end the program that serves them.
 	defer func() {
 		if p := recover(); p != nil {
-			log.Printf("panic in %s: %v\n%s", method, p, debug.Stack())
+			log.Error("panic in a call of the Hubble API", "method", method, "panic", p, "stack", string(debug.Stack()))
 			err = status.Errorf(codes.Internal, "internal error: %v", p)
 		}
 	}()

@@ -4,11 +4,10 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"log"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os"
 	"testing"
 	"time"
 
@@ -118,7 +117,7 @@ func TestTransfersAreBounded(t *testing.T) {
 	r := httptest.NewRequest(http.MethodPost, "/observer.Observer/GetFlows", bytes.NewReader(framed("\x08\x03")))
 	r.ProtoMajor = 2
 	r.Header.Set("Content-Type", "application/grpc")
-	Handler(newObserver(t), new(limit.Set)).ServeHTTP(w, r)
+	Handler(newObserver(t), new(limit.Set), slog.New(slog.DiscardHandler)).ServeHTTP(w, r)
 	if status := w.Result().Trailer.Get("Grpc-Status"); status != "0" {
 		t.Errorf("status %s: %v", status, w.Result().Trailer)
 	}
@@ -133,7 +132,7 @@ func TestEndlessRequest(t *testing.T) {
 	r := httptest.NewRequest(http.MethodPost, "/observer.Observer/GetFlows", body)
 	r.ProtoMajor = 2
 	r.Header.Set("Content-Type", "application/grpc")
-	Handler(newObserver(t), new(limit.Set)).ServeHTTP(httptest.NewRecorder(), r)
+	Handler(newObserver(t), new(limit.Set), slog.New(slog.DiscardHandler)).ServeHTTP(httptest.NewRecorder(), r)
 	if most := messageHead + maxRequest + 1; body.read == 0 || body.read > most { // the last one shows that there are more
 		t.Errorf("%d bytes are read, want %d at most", body.read, most)
 	}
@@ -168,8 +167,6 @@ func (z *zeros) Read(p []byte) (int, error) {
 
 // TestPanics: a bug ends the call and not the program.
 func TestPanics(t *testing.T) {
-	log.SetOutput(io.Discard) // the stacks
-	defer log.SetOutput(os.Stderr)
 	address := serve(t, buggy{})
 	for range 2 {
 		for _, method := range []string{"GetFlows", "ServerStatus"} {

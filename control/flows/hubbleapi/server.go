@@ -10,6 +10,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"maps"
 	"net"
 	"net/http"
@@ -42,12 +43,12 @@ const serverName = "Hubble API"
 
 // Serve serves Hubble's calls on the listener, which it closes, until the context ends; then the
 // error is nil. Streams end with it. The set counts its quotas; it may be nil.
-func Serve(ctx context.Context, l net.Listener, o observe.Observer, limits *limit.Set) error {
+func Serve(ctx context.Context, l net.Listener, o observe.Observer, limits *limit.Set, log *slog.Logger) error {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true) // HTTP/1 requests get an explanation
 	protocols.SetUnencryptedHTTP2(true)
 	s := &http.Server{
-		Handler: Handler(o, limits), Protocols: protocols, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		Handler: Handler(o, limits, log), Protocols: protocols, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		HTTP2:          &http.HTTP2Config{MaxConcurrentStreams: 2 * calls.Each},
 		MaxHeaderBytes: 16 << 10,
 		BaseContext:    func(net.Listener) context.Context { return ctx },
