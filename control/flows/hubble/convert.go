@@ -48,6 +48,7 @@ import (
 // Flows converts a record to Hubble's flows, in the order of their events. The error names the
 // invalid field of the record.
 func Flows(r *flow.Record) ([]*hubblepb.GetFlowsResponse, error) {
+	r = printable(r)
 	c, err := newConversation(r)
 	if err != nil {
 		return nil, err
@@ -84,9 +85,10 @@ func Flows(r *flow.Record) ([]*hubblepb.GetFlowsResponse, error) {
 
 // Missing reports missing flows. Their time is not known.
 func Missing(m *observe.Missed) *hubblepb.GetFlowsResponse {
+	node := validUTF8(m.Node)
 	if m.Missed == 0 { // number not known: the node is unreachable
-		status := &hubblepb.NodeStatusEvent{StateChange: hubblepb.NodeState_NODE_UNAVAILABLE, NodeNames: []string{m.Node}, Message: m.Why}
-		return &hubblepb.GetFlowsResponse{ResponseTypes: &hubblepb.GetFlowsResponse_NodeStatus{NodeStatus: status}, NodeName: m.Node}
+		status := &hubblepb.NodeStatusEvent{StateChange: hubblepb.NodeState_NODE_UNAVAILABLE, NodeNames: []string{node}, Message: validUTF8(m.Why)}
+		return &hubblepb.GetFlowsResponse{ResponseTypes: &hubblepb.GetFlowsResponse_NodeStatus{NodeStatus: status}, NodeName: node}
 	}
 	lost := &hubblepb.LostEvent{NumEventsLost: m.Missed}
 	switch m.Why {
@@ -95,8 +97,22 @@ func Missing(m *observe.Missed) *hubblepb.GetFlowsResponse {
 	case observe.MissedLost:
 		lost.Source = hubblepb.LostEventSource_OBSERVER_EVENTS_QUEUE
 	}
-	return &hubblepb.GetFlowsResponse{ResponseTypes: &hubblepb.GetFlowsResponse_LostEvents{LostEvents: lost}, NodeName: m.Node}
+	return &hubblepb.GetFlowsResponse{ResponseTypes: &hubblepb.GetFlowsResponse_LostEvents{LostEvents: lost}, NodeName: node}
 }
+
+// printable returns the record with valid UTF-8, without which a protocol buffer cannot be encoded.
+func printable(r *flow.Record) *flow.Record {
+	valid := *r
+	for _, text := range []*string{
+		&valid.ID, &valid.Node, &valid.Service, &valid.Pod, &valid.SourcePod, &valid.SourceNode, &valid.SourceHost, &valid.Reason, &valid.Error,
+	} {
+		*text = validUTF8(*text)
+	}
+	valid.Event = flow.Event(validUTF8(string(r.Event)))
+	return &valid
+}
+
+func validUTF8(text string) string { return strings.ToValidUTF8(text, "\ufffd") }
 
 // state is the state of a record's flow; without a life cycle, that of its decision.
 func state(r *flow.Record) flow.State {
