@@ -24,9 +24,10 @@ RACE := $(shell command -v $(GO) >/dev/null 2>&1 && $(GO) env CGO_ENABLED | grep
 
 .PHONY: need-go build demo peers bench-peers check test soak lint bench bench-quick bench-micro bench-scale bench-attack floor fuzz clean
 
-# A static binary that needs no other program at run time.
+# A static binary that needs no other program at run time. With grpc's trace pages the linker would
+# keep all methods of all types: 73 MB instead of 44.
 build: need-go
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/nfqproxy ./cmd/nfqproxy
+	CGO_ENABLED=0 $(GO) build -tags grpcnotrace -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/nfqproxy ./cmd/nfqproxy
 
 # A three-node cluster in network namespaces: real requests, their decisions and results.
 demo: build

@@ -153,7 +153,7 @@ func (p *proxy) serveHubble() error {
 		l, err := listen.Listen(p.ctx, "tcp", p.flags.flowAPI.hubble)
 		switch {
 		case err == nil:
-			return hubbleapi.Serve(p.ctx, l, p.flows.node, &p.limits)
+			return hubbleapi.Serve(p.ctx, l, p.flows.node, &p.limits, p.log)
 		case p.ctx.Err() != nil:
 			return nil
 		case p.cfg.BindAddressHardFail:

@@ -147,7 +147,7 @@ func TestOneWayToTheTerminal(t *testing.T) {
 			return err
 		case d.IsDir() && (name == "bench" || d.Name() == "testdata" || d.Name() == ".git"):
 			return filepath.SkipDir
-		case d.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") || allowed[name] != "":
+		case d.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") || strings.HasSuffix(name, ".pb.go") || allowed[name] != "":
 			return nil
 		}
 		set := token.NewFileSet()

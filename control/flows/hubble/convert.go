@@ -1,11 +1,45 @@
+// Package hubble converts flow records to the format of Cilium's Hubble, so that programs that
+// read Hubble's JSON can read nfqproxy's: the objects are observer.GetFlowsResponse as
+// "hubble observe -o jsonpb" prints them (cilium/cilium, api/v1/observer/observer.proto and
+// api/v1/flow/flow.proto).
+//
+// Hubble's flows are packets, records are flows. So each record becomes what Cilium would report
+// of its packet:
+//
+//	record                  Hubble's flows
+//	decided, dnat           TRACED pre-xlate-fwd, client to service; TRANSLATED
+//	                        post-xlate-fwd and FORWARDED to-stack, client to endpoint
+//	  entry was kept        FORWARDED to-stack, client to endpoint
+//	decided, accept         FORWARDED to-stack, client to destination
+//	rejected, dropped       DROPPED, client to destination, with a reason
+//	failed                  DROPPED, CT_MAP_INSERTION_FAILED
+//	repeated                FORWARDED or DROPPED like the first time
+//	answered, refused       FORWARDED to-stack, a reply: endpoint to client
+//	established, closing,   FORWARDED to-stack, client to endpoint; is_reply is absent,
+//	closed, reset           as the sender of the packet is not known
+//	unanswered, expired,    TRACED, client to endpoint, no packet; the summary has the
+//	removed, gone           event
+//	missed                  lost_events; node_status, NODE_UNAVAILABLE, if the number is
+//	                        not known: the node is unreachable
+//
+// A record without an event becomes its decision and the present state of the flow.
+//
+// Identities are known only for nodes and the world; Cilium's identities of pods are not.
 package hubble
 
+//lint:file-ignore SA1019 Hubble's command prints Flow.Summary, and programs read Flow.DropReason.
+
 import (
+	"crypto/sha256"
 	"fmt"
 	"net/netip"
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/types/known/timestamppb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/nfqproxy/nfqproxy/control/flows/hubbleapi/hubblepb"
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
@@ -13,12 +47,13 @@ import (
 
 // Flows converts a record to Hubble's flows, in the order of their events. The error names the
 // invalid field of the record.
-func Flows(r *flow.Record) ([]Response, error) {
+func Flows(r *flow.Record) ([]*hubblepb.GetFlowsResponse, error) {
+	r = printable(r)
 	c, err := newConversation(r)
 	if err != nil {
 		return nil, err
 	}
-	var flows []*Flow
+	var flows []*hubblepb.Flow
 	switch r.Event {
 	case 0:
 		flows = c.decision(r.Time)
@@ -32,33 +67,51 @@ func Flows(r *flow.Record) ([]Response, error) {
 		if r.Event.IsDecision() {
 			flows = c.decision(r.Time)
 		} else {
-			flows = []*Flow{c.event(r.Event)}
+			flows = []*hubblepb.Flow{c.event(r.Event)}
 		}
 	}
-	responses := make([]Response, len(flows))
+	responses := make([]*hubblepb.GetFlowsResponse, len(flows))
 	for i, f := range flows {
-		f.UUID = c.uuid(f)
-		responses[i] = Response{Flow: f, NodeName: f.NodeName, Time: f.Time}
+		if t := f.GetTime(); t != nil && t.CheckValid() != nil {
+			return nil, fmt.Errorf("flow record %s: time %s: want a year from 1 to 9999", r.ID, t.AsTime())
+		}
+		f.Uuid = c.uuid(f)
+		responses[i] = &hubblepb.GetFlowsResponse{
+			ResponseTypes: &hubblepb.GetFlowsResponse_Flow{Flow: f}, NodeName: f.GetNodeName(), Time: f.GetTime(),
+		}
 	}
 	return responses, nil
 }
 
 // Missing reports missing flows. Their time is not known.
-func Missing(m *observe.Missed) Response {
-	r := Response{NodeName: m.Node}
+func Missing(m *observe.Missed) *hubblepb.GetFlowsResponse {
+	node := validUTF8(m.Node)
 	if m.Missed == 0 { // number not known: the node is unreachable
-		r.NodeStatus = &NodeStatus{Change: "NODE_UNAVAILABLE", Nodes: []string{m.Node}, Message: m.Why}
-		return r
+		status := &hubblepb.NodeStatusEvent{StateChange: hubblepb.NodeState_NODE_UNAVAILABLE, NodeNames: []string{node}, Message: validUTF8(m.Why)}
+		return &hubblepb.GetFlowsResponse{ResponseTypes: &hubblepb.GetFlowsResponse_NodeStatus{NodeStatus: status}, NodeName: node}
 	}
-	r.LostEvents = &LostEvents{Lost: m.Missed}
+	lost := &hubblepb.LostEvent{NumEventsLost: m.Missed}
 	switch m.Why {
 	case observe.MissedSlow:
-		r.LostEvents.Source = "HUBBLE_RING_BUFFER"
+		lost.Source = hubblepb.LostEventSource_HUBBLE_RING_BUFFER
 	case observe.MissedLost:
-		r.LostEvents.Source = "OBSERVER_EVENTS_QUEUE"
+		lost.Source = hubblepb.LostEventSource_OBSERVER_EVENTS_QUEUE
 	}
-	return r
+	return &hubblepb.GetFlowsResponse{ResponseTypes: &hubblepb.GetFlowsResponse_LostEvents{LostEvents: lost}, NodeName: node}
 }
+
+// printable returns the record with valid UTF-8, without which a protocol buffer cannot be encoded.
+func printable(r *flow.Record) *flow.Record {
+	valid := *r
+	for _, text := range []*string{
+		&valid.ID, &valid.Node, &valid.Service, &valid.Pod, &valid.SourcePod, &valid.SourceNode, &valid.SourceHost, &valid.Reason, &valid.Error,
+	} {
+		*text = validUTF8(*text)
+	}
+	return &valid
+}
+
+func validUTF8(text string) string { return strings.ToValidUTF8(text, "\ufffd") }
 
 // state is the state of a record's flow; without a life cycle, that of its decision.
 func state(r *flow.Record) flow.State {
@@ -73,7 +126,7 @@ type conversation struct {
 	record                      *flow.Record
 	client, destination, server netip.AddrPort // server is the endpoint or, untranslated, destination
 	clientXlated                netip.Addr     // the client's address as seen by the server, if it differs
-	service                     *ServiceName
+	service                     *hubblepb.Service
 }
 
 func newConversation(r *flow.Record) (*conversation, error) {
@@ -116,40 +169,40 @@ func newConversation(r *flow.Record) (*conversation, error) {
 	}
 	if namespace, name, ok := strings.Cut(r.Service, "/"); ok {
 		name, _, _ = strings.Cut(name, ":")
-		c.service = &ServiceName{Name: name, Namespace: namespace}
+		c.service = &hubblepb.Service{Name: name, Namespace: namespace}
 	}
 	return c, nil
 }
 
 // decision is what happens to the first packet.
-func (c *conversation) decision(t *time.Time) []*Flow {
+func (c *conversation) decision(t *time.Time) []*hubblepb.Flow {
 	r, first := c.record, first[c.record.Protocol]
 	notYet := c.sent(t, first, c.destination)
 	switch {
 	case r.Verdict == decision.Reject.String() || r.Verdict == decision.Drop.String():
-		return []*Flow{drop(notYet, dropReason(r.Reason), r.Reason)}
+		return []*hubblepb.Flow{drop(notYet, dropReason(r.Reason), r.Reason)}
 	case r.Conntrack == "failed":
-		return []*Flow{drop(notYet, ConntrackFailed, r.Error)}
+		return []*hubblepb.Flow{drop(notYet, hubblepb.DropReason_CT_MAP_INSERTION_FAILED, r.Error)}
 	case r.Verdict == decision.Accept.String():
-		return []*Flow{forward(notYet, "NEW")}
+		return []*hubblepb.Flow{forward(notYet, hubblepb.TraceReason_NEW)}
 	case r.Verdict != decision.DNAT.String():
-		return []*Flow{notice(notYet, "verdict of the rules not known")}
+		return []*hubblepb.Flow{notice(notYet, "verdict of the rules not known")}
 	}
-	last := forward(c.sent(t, first, c.server), "NEW")
+	last := forward(c.sent(t, first, c.server), hubblepb.TraceReason_NEW)
 	if r.Conntrack == "kept" {
-		return []*Flow{last}
+		return []*hubblepb.Flow{last}
 	}
-	before := translation(c.sent(t, packet{}, c.destination), Traced, "PRE", 1)
-	after := translation(c.sent(t, packet{}, c.server), Translated, "POST", 2)
+	before := translation(c.sent(t, packet{}, c.destination), hubblepb.Verdict_TRACED, hubblepb.SocketTranslationPoint_SOCK_XLATE_POINT_PRE_DIRECTION_FWD)
+	after := translation(c.sent(t, packet{}, c.server), hubblepb.Verdict_TRANSLATED, hubblepb.SocketTranslationPoint_SOCK_XLATE_POINT_POST_DIRECTION_FWD)
 	after.Summary += "; " + r.Reason
 	if r.Draw != nil {
 		after.Summary += fmt.Sprintf(", one of %d", len(r.Candidates))
 	}
-	return []*Flow{before, after, last}
+	return []*hubblepb.Flow{before, after, last}
 }
 
 // event is an event after the decision.
-func (c *conversation) event(e flow.Event) *Flow {
+func (c *conversation) event(e flow.Event) *hubblepb.Flow {
 	t := c.eventTime()
 	p, happened := packets[e]
 	switch {
@@ -180,9 +233,9 @@ func (c *conversation) eventTime() *time.Time {
 }
 
 // sent is a packet from the client.
-func (c *conversation) sent(t *time.Time, p packet, to netip.AddrPort) *Flow {
-	f, no := c.flow(t, p, c.client, to), false
-	f.IsReply, f.DestService = &no, c.service
+func (c *conversation) sent(t *time.Time, p packet, to netip.AddrPort) *hubblepb.Flow {
+	f := c.flow(t, p, c.client, to)
+	f.IsReply, f.DestinationService = wrapperspb.Bool(false), c.service
 	f.Source, f.SourceNames = c.clientEndpoint()
 	if to == c.server {
 		f.Destination = pod(c.record.Pod)
@@ -194,41 +247,40 @@ func (c *conversation) sent(t *time.Time, p packet, to netip.AddrPort) *Flow {
 }
 
 // received is a packet from the server.
-func (c *conversation) received(t *time.Time, p packet) *Flow {
-	f, yes := c.flow(t, p, c.server, c.client), true
-	f.IsReply, f.SourceService = &yes, c.service
+func (c *conversation) received(t *time.Time, p packet) *hubblepb.Flow {
+	f := c.flow(t, p, c.server, c.client)
+	f.IsReply, f.SourceService = wrapperspb.Bool(true), c.service
 	f.Source = pod(c.record.Pod)
-	f.Destination, f.DestNames = c.clientEndpoint()
+	f.Destination, f.DestinationNames = c.clientEndpoint()
 	return f
 }
 
-func (c *conversation) flow(t *time.Time, p packet, from, to netip.AddrPort) *Flow {
+func (c *conversation) flow(t *time.Time, p packet, from, to netip.AddrPort) *hubblepb.Flow {
 	r := c.record
-	f := &Flow{
-		Time: timestamp(t), NodeName: r.Node, Type: "L3_L4", Direction: direction(r),
-		IP: &IP{Source: from.Addr().String(), Destination: to.Addr().String(), Version: "IPv6"},
+	f := &hubblepb.Flow{
+		Time: timestamp(t), NodeName: r.Node, Type: hubblepb.FlowType_L3_L4, TrafficDirection: direction(r),
+		IP: &hubblepb.IP{Source: from.Addr().String(), Destination: to.Addr().String(), IpVersion: hubblepb.IPVersion_IPv6},
 	}
 	if to.Addr().Is4() {
-		f.IP.Version = "IPv4"
+		f.IP.IpVersion = hubblepb.IPVersion_IPv4
 	}
-	ports := &Ports{Source: from.Port(), Destination: to.Port()}
-	f.L4, f.Summary = p.layer4(r.Protocol, ports)
+	f.L4, f.Summary = p.layer4(r.Protocol, uint32(from.Port()), uint32(to.Port()))
 	return f
 }
 
 // clientEndpoint is the client, and its name if it is not a pod.
-func (c *conversation) clientEndpoint() (*Endpoint, []string) {
+func (c *conversation) clientEndpoint() (*hubblepb.Endpoint, []string) {
 	const host, world, remoteNode = 1, 2, 6 // pkg/identity's reserved ones
 	r := c.record
 	switch {
 	case r.SourcePod != "":
 		return pod(r.SourcePod), nil
 	case r.Local, r.SourceNode != "" && r.SourceNode == r.Node:
-		return &Endpoint{Identity: host, Labels: []string{"reserved:host"}}, names(r.Node)
+		return &hubblepb.Endpoint{Identity: host, Labels: []string{"reserved:host"}}, names(r.Node)
 	case r.SourceNode != "":
-		return &Endpoint{Identity: remoteNode, Labels: []string{"reserved:remote-node"}}, names(r.SourceNode)
+		return &hubblepb.Endpoint{Identity: remoteNode, Labels: []string{"reserved:remote-node"}}, names(r.SourceNode)
 	case r.SourceHost != "":
-		return &Endpoint{Identity: world, Labels: []string{"reserved:world"}}, names(r.SourceHost)
+		return &hubblepb.Endpoint{Identity: world, Labels: []string{"reserved:world"}}, names(r.SourceHost)
 	}
 	return nil, nil
 }
@@ -241,28 +293,45 @@ func names(name string) []string {
 }
 
 // pod is the endpoint of a pod, given as namespace/name.
-func pod(name string) *Endpoint {
+func pod(name string) *hubblepb.Endpoint {
 	namespace, name, ok := strings.Cut(name, "/")
 	if !ok {
 		return nil
 	}
-	return &Endpoint{Namespace: namespace, PodName: name, Labels: []string{"k8s:io.kubernetes.pod.namespace=" + namespace}}
+	return &hubblepb.Endpoint{Namespace: namespace, PodName: name, Labels: []string{"k8s:io.kubernetes.pod.namespace=" + namespace}}
 }
 
 // direction is that of the connection: out of a pod or the node itself, or into a pod.
-func direction(r *flow.Record) string {
+func direction(r *flow.Record) hubblepb.TrafficDirection {
 	switch {
 	case r.Local || r.SourceNode != "" && r.SourceNode == r.Node:
-		return "EGRESS"
+		return hubblepb.TrafficDirection_EGRESS
 	case r.EndpointNode != "" && r.EndpointNode == r.Node:
-		return "INGRESS"
+		return hubblepb.TrafficDirection_INGRESS
 	}
-	return ""
+	return hubblepb.TrafficDirection_TRAFFIC_DIRECTION_UNKNOWN
 }
 
-func timestamp(t *time.Time) *Time {
+func timestamp(t *time.Time) *timestamppb.Timestamp {
 	if t == nil {
 		return nil
 	}
-	return &Time{t.UTC()}
+	return timestamppb.New(*t)
+}
+
+// uuid identifies an object of Hubble; it is deterministic. It is empty if the record has no ID.
+func (c *conversation) uuid(f *hubblepb.Flow) string {
+	r := c.record
+	if r.ID == "" {
+		return ""
+	}
+	var repeated uint32
+	if r.Life != nil {
+		repeated = r.Life.Repeated
+	}
+	e := f.GetEventType()
+	h := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n{%d %d}\n%s\n%d", r.ID, r.Event, e.GetType(), e.GetSubType(), f.GetSummary(), repeated))
+	u := h[:16]
+	u[6], u[8] = u[6]&0x0f|0x80, u[8]&0x3f|0x80 // RFC 9562, version 8
+	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
 }

@@ -1,29 +1,31 @@
 package hubble
 
 import (
-	"crypto/sha256"
 	"encoding/json"
-	"fmt"
 	"io"
 
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/nfqproxy/nfqproxy/control/flows/hubbleapi/hubblepb"
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 )
 
 // Lines converts a stream of items to Hubble's objects. The zero value is ready for use. It is not
 // safe for concurrent use.
 type Lines struct {
-	last *Time // of the last item: the approximate time of missing ones
+	last *timestamppb.Timestamp // of the last item: the approximate time of missing ones
 }
 
 // Of returns the objects of the next item.
-func (l *Lines) Of(i observe.Item) ([]Response, error) {
+func (l *Lines) Of(i observe.Item) ([]*hubblepb.GetFlowsResponse, error) {
 	if i.Missed != nil && i.Missed.Why == observe.MissedLeftOut {
 		return nil, nil // nothing is lost
 	}
 	if i.Missed != nil {
 		missing := Missing(i.Missed)
 		missing.Time = l.last
-		return []Response{missing}, nil
+		return []*hubblepb.GetFlowsResponse{missing}, nil
 	}
 	list, err := Flows(i.Record)
 	if err == nil {
@@ -50,24 +52,18 @@ func NewEncoder(w io.Writer) *Encoder {
 // [observe.Observer.Flows].
 func (e *Encoder) Encode(i observe.Item) error {
 	list, err := e.lines.Of(i)
-	for k := 0; k < len(list) && err == nil; k++ {
-		err = e.json.Encode(&list[k])
+	if err != nil {
+		return err
 	}
-	return err
-}
-
-// uuid identifies an object of Hubble; it is deterministic. It is empty if the record has no ID.
-func (c *conversation) uuid(f *Flow) string {
-	r := c.record
-	if r.ID == "" {
-		return ""
+	for _, response := range list {
+		text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(response)
+		if err != nil {
+			return err
+		}
+		// Protojson's white space varies; the encoder removes it.
+		if err := e.json.Encode(json.RawMessage(text)); err != nil {
+			return err
+		}
 	}
-	var repeated uint32
-	if r.Life != nil {
-		repeated = r.Life.Repeated
-	}
-	h := sha256.Sum256(fmt.Append(nil, r.ID, "\n", r.Event, "\n", f.EventType, "\n", f.Summary, "\n", repeated))
-	u := h[:16]
-	u[6], u[8] = u[6]&0x0f|0x80, u[8]&0x3f|0x80 // RFC 9562, version 8
-	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
+	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
+	"io"
 	"os"
 	"os/exec"
 	"regexp"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/nfqproxy/nfqproxy/bench/cluster"
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
@@ -218,7 +220,7 @@ func TestUUIDs(t *testing.T) {
 		}
 		again, _ := Flows(r)
 		for i, f := range flows {
-			u := f.Flow.UUID
+			u := f.GetFlow().GetUuid()
 			switch {
 			case r.ID == "" && u != "":
 				t.Errorf("a record without an ID has UUID %s", u)
@@ -227,8 +229,8 @@ func TestUUIDs(t *testing.T) {
 				t.Errorf("%q is no UUID of version 8", u)
 			case seen[u]:
 				t.Errorf("%s %s: UUID %s again", r.ID, r.Event, u)
-			case again[i].Flow.UUID != u:
-				t.Errorf("%s %s: UUID %s, then %s", r.ID, r.Event, u, again[i].Flow.UUID)
+			case again[i].GetFlow().GetUuid() != u:
+				t.Errorf("%s %s: UUID %s, then %s", r.ID, r.Event, u, again[i].GetFlow().GetUuid())
 			}
 			seen[u] = true
 		}
@@ -237,11 +239,13 @@ func TestUUIDs(t *testing.T) {
 
 func TestBadRecords(t *testing.T) {
 	good := flow.Record{ID: "7", Protocol: "TCP", Source: "10.0.0.1:1", Destination: "10.0.0.2:80", Verdict: "dnat"}
+	yearZero := time.Date(0, 12, 31, 0, 0, 0, 0, time.UTC)
 	for want, spoil := range map[string]func(*flow.Record){
 		`flow record 7: field source is "10.0.0.1": want an address and a port, like 10.96.0.10:53 or [fd00::10]:53`: func(r *flow.Record) { r.Source = "10.0.0.1" },
 		`flow record 7: field destination is "": want an address and a port, like 10.96.0.10:53 or [fd00::10]:53`:    func(r *flow.Record) { r.Destination = "" },
 		`flow record 7: field endpoint is "web:80": want an address and a port, like 10.96.0.10:53 or [fd00::10]:53`: func(r *flow.Record) { r.Endpoint = "web:80" },
 		`flow record 7: field protocol is "ICMP": want TCP, UDP or SCTP`:                                             func(r *flow.Record) { r.Protocol = "ICMP" },
+		`flow record 7: time 0000-12-31 00:00:00 +0000 UTC: want a year from 1 to 9999`:                              func(r *flow.Record) { r.Time = &yearZero },
 	} {
 		r := good
 		spoil(&r)
@@ -284,15 +288,18 @@ func FuzzFlows(f *testing.F) {
 		if len(flows) == 0 {
 			t.Fatal("no flow")
 		}
+		if err := NewEncoder(io.Discard).Encode(observe.Item{Record: &r}); err != nil {
+			t.Fatal(err)
+		}
 		for _, l := range flows {
-			if _, err := json.Marshal(l); err != nil {
+			if _, err := proto.Marshal(l); err != nil {
 				t.Fatal(err)
 			}
 		}
 	})
 }
 
-// TestTimes: each event has its own time, in UTC.
+// TestTimes: each event has its own time.
 func TestTimes(t *testing.T) {
 	decided := time.Date(2026, 11, 21, 11, 0, 0, 0, time.FixedZone("", 3600))
 	since, counted := decided.Add(time.Minute), decided.Add(time.Hour)
@@ -312,8 +319,8 @@ func TestTimes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := flows[len(flows)-1].Time; !got.Equal(c.want) || got.Location() != time.UTC {
-			t.Errorf("%s: %v, want %v in UTC", c.event, got, c.want)
+		if got := flows[len(flows)-1].GetTime().AsTime(); !got.Equal(c.want) {
+			t.Errorf("%s: %v, want %v", c.event, got, c.want)
 		}
 	}
 }

@@ -1,36 +1,39 @@
 package hubble
 
+//lint:file-ignore SA1019 Hubble's command prints Flow.Summary, and programs read Flow.DropReason.
+
 import (
 	"cmp"
 	"strings"
 
+	"github.com/nfqproxy/nfqproxy/control/flows/hubbleapi/hubblepb"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
 // packet is the packet of an event, as far as it is known. The zero value is no packet.
 type packet struct {
-	flags  *TCPFlags
-	chunk  string // flow.SCTPChunkType; empty: a type without a name
-	reply  bool   // from the server; otherwise from the client or not known
-	reason string // flow.TraceReason
+	flags  *hubblepb.TCPFlags     // shared by flows: not to be changed
+	chunk  hubblepb.SCTPChunkType // UNSUPPORTED: a type without a name
+	reply  bool                   // from the server; otherwise from the client or not known
+	reason hubblepb.TraceReason
 }
 
 // first are the first packets of flows.
 var first = map[string]packet{
-	decision.TCP.String():  {flags: &TCPFlags{SYN: true}},
-	decision.SCTP.String(): {chunk: "INIT"},
+	decision.TCP.String():  {flags: &hubblepb.TCPFlags{SYN: true}},
+	decision.SCTP.String(): {chunk: hubblepb.SCTPChunkType_INIT},
 }
 
 // packets are those that bring a flow into a state: net/netfilter/nf_conntrack_proto_tcp.c
 // and nf_conntrack_proto_sctp.c.
 var packets = map[flow.Event]packet{
-	flow.Answered:    {flags: &TCPFlags{SYN: true, ACK: true}, chunk: "INIT_ACK", reply: true, reason: "REPLY"},
-	flow.Refused:     {flags: &TCPFlags{RST: true, ACK: true}, chunk: "ABORT", reply: true, reason: "REPLY"},
-	flow.Established: {flags: &TCPFlags{ACK: true}, reason: "ESTABLISHED"},
-	flow.Closing:     {flags: &TCPFlags{FIN: true, ACK: true}, chunk: "SHUTDOWN", reason: "ESTABLISHED"},
-	flow.Closed:      {flags: &TCPFlags{FIN: true, ACK: true}, chunk: "SHUTDOWN_COMPLETE", reason: "ESTABLISHED"},
-	flow.Reset:       {flags: &TCPFlags{RST: true}, chunk: "ABORT", reason: "ESTABLISHED"},
+	flow.Answered:    {flags: &hubblepb.TCPFlags{SYN: true, ACK: true}, chunk: hubblepb.SCTPChunkType_INIT_ACK, reply: true, reason: hubblepb.TraceReason_REPLY},
+	flow.Refused:     {flags: &hubblepb.TCPFlags{RST: true, ACK: true}, chunk: hubblepb.SCTPChunkType_ABORT, reply: true, reason: hubblepb.TraceReason_REPLY},
+	flow.Established: {flags: &hubblepb.TCPFlags{ACK: true}, reason: hubblepb.TraceReason_ESTABLISHED},
+	flow.Closing:     {flags: &hubblepb.TCPFlags{FIN: true, ACK: true}, chunk: hubblepb.SCTPChunkType_SHUTDOWN, reason: hubblepb.TraceReason_ESTABLISHED},
+	flow.Closed:      {flags: &hubblepb.TCPFlags{FIN: true, ACK: true}, chunk: hubblepb.SCTPChunkType_SHUTDOWN_COMPLETE, reason: hubblepb.TraceReason_ESTABLISHED},
+	flow.Reset:       {flags: &hubblepb.TCPFlags{RST: true}, chunk: hubblepb.SCTPChunkType_ABORT, reason: hubblepb.TraceReason_ESTABLISHED},
 }
 
 // notices are the events without a packet.
@@ -43,29 +46,27 @@ var notices = map[flow.Event]string{
 
 // layer4 returns the protocol's part of a flow with such a packet, and the summary as
 // Hubble's parser writes it (pkg/hubble/parser/threefour).
-func (p packet) layer4(protocol string, ports *Ports) (*Layer4, string) {
+func (p packet) layer4(protocol string, from, to uint32) (*hubblepb.Layer4, string) {
 	switch protocol {
 	case decision.UDP.String():
-		return &Layer4{UDP: ports}, protocol
+		return &hubblepb.Layer4{Protocol: &hubblepb.Layer4_UDP{UDP: &hubblepb.UDP{SourcePort: from, DestinationPort: to}}}, protocol
 	case decision.SCTP.String():
-		ports.ChunkType = p.chunk
-		return &Layer4{SCTP: ports}, protocol
+		return &hubblepb.Layer4{Protocol: &hubblepb.Layer4_SCTP{SCTP: &hubblepb.SCTP{SourcePort: from, DestinationPort: to, ChunkType: p.chunk}}}, protocol
 	}
+	tcp := &hubblepb.Layer4{Protocol: &hubblepb.Layer4_TCP{TCP: &hubblepb.TCP{SourcePort: from, DestinationPort: to, Flags: p.flags}}}
 	if p.flags == nil {
-		return &Layer4{TCP: ports}, protocol
+		return tcp, protocol
 	}
-	flags := *p.flags
-	ports.Flags = &flags
-	return &Layer4{TCP: ports}, "TCP Flags: " + flags.String()
+	return tcp, "TCP Flags: " + flagNames(p.flags)
 }
 
-// String lists the flags in Hubble's order.
-func (f TCPFlags) String() string {
+// flagNames lists the flags that packets have, in Hubble's order.
+func flagNames(f *hubblepb.TCPFlags) string {
 	var list []string
 	for _, flag := range []struct {
 		name string
 		set  bool
-	}{{"SYN", f.SYN}, {"ACK", f.ACK}, {"RST", f.RST}, {"FIN", f.FIN}} {
+	}{{"SYN", f.GetSYN()}, {"ACK", f.GetACK()}, {"RST", f.GetRST()}, {"FIN", f.GetFIN()}} {
 		if flag.set {
 			list = append(list, flag.name)
 		}
@@ -81,43 +82,45 @@ const (
 )
 
 // forward makes it a forwarded packet: TO_STACK is to the kernel's network stack.
-func forward(f *Flow, reason string) *Flow {
-	const toStack = 3
-	f.Verdict, f.EventType, f.Observation, f.TraceReason = Forwarded, EventType{eventTrace, toStack}, "TO_STACK", reason
+func forward(f *hubblepb.Flow, reason hubblepb.TraceReason) *hubblepb.Flow {
+	point := hubblepb.TraceObservationPoint_TO_STACK
+	f.Verdict, f.EventType = hubblepb.Verdict_FORWARDED, &hubblepb.CiliumEventType{Type: eventTrace, SubType: int32(point)}
+	f.TraceObservationPoint, f.TraceReason = point, reason
 	return f
 }
 
-func drop(f *Flow, reason DropReason, why string) *Flow {
-	f.Verdict, f.DropReason, f.DropReasonDesc, f.EventType = Dropped, reason, reason.String(), EventType{eventDrop, int32(reason)}
+func drop(f *hubblepb.Flow, reason hubblepb.DropReason, why string) *hubblepb.Flow {
+	f.Verdict, f.EventType = hubblepb.Verdict_DROPPED, &hubblepb.CiliumEventType{Type: eventDrop, SubType: int32(reason)}
+	f.DropReason, f.DropReasonDesc = uint32(reason), reason
 	f.Summary += "; " + cmp.Or(why, "no reason given")
 	return f
 }
 
 // translation makes it the event of Cilium's socket load balancer before and after the translation
 // of a service's address. Here the conntrack entry translates, but Hubble has no other event for it.
-func translation(f *Flow, v Verdict, when string, point int32) *Flow {
-	f.Type, f.Verdict, f.EventType = "SOCK", v, EventType{eventTraceSock, point}
-	f.SockXlatePoint = "SOCK_XLATE_POINT_" + when + "_DIRECTION_FWD"
+func translation(f *hubblepb.Flow, v hubblepb.Verdict, point hubblepb.SocketTranslationPoint) *hubblepb.Flow {
+	f.Type, f.Verdict, f.EventType = hubblepb.FlowType_SOCK, v, &hubblepb.CiliumEventType{Type: eventTraceSock, SubType: int32(point)}
+	f.SockXlatePoint = point
 	return f
 }
 
 // notice makes it an event without a packet.
-func notice(f *Flow, what string) *Flow {
-	forward(f, "")
-	f.Verdict = Traced
+func notice(f *hubblepb.Flow, what string) *hubblepb.Flow {
+	forward(f, hubblepb.TraceReason_TRACE_REASON_UNKNOWN)
+	f.Verdict = hubblepb.Verdict_TRACED
 	f.Summary += "; " + what
 	return f
 }
 
 // dropReason is Hubble's reason for a record's reason. A rule of the node is a policy.
-func dropReason(reason string) DropReason {
+func dropReason(reason string) hubblepb.DropReason {
 	switch reason {
 	case decision.NoEndpoints.String(), decision.NoLocalEndpoints.String():
-		return ServiceBackendNotFound
+		return hubblepb.DropReason_SERVICE_BACKEND_NOT_FOUND
 	case decision.SourceNotAllowed.String():
-		return DeniedBySourceRanges
+		return hubblepb.DropReason_DENIED_BY_LB_SRC_RANGE_CHECK
 	case decision.ForeignLocalnet.String():
-		return InvalidPacket
+		return hubblepb.DropReason_INVALID_PACKET_DROPPED
 	}
-	return PolicyDenied
+	return hubblepb.DropReason_POLICY_DENIED
 }

@@ -1,117 +1,119 @@
 package hubbleapi
 
 import (
+	"fmt"
 	"net/netip"
 	"path"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/nfqproxy/nfqproxy/control/flows/hubble"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/nfqproxy/nfqproxy/control/flows/hubbleapi/hubblepb"
 )
 
-// filter is flow.FlowFilter: all conditions must match.
+// filter is a flow.FlowFilter: all conditions must match.
 type filter []condition
 
-type condition func(*hubble.Flow) bool
+type condition func(*hubblepb.Flow) bool
 
-func anyMatches(list []filter, f *hubble.Flow) bool {
+func anyMatches(list []filter, f *hubblepb.Flow) bool {
 	return slices.ContainsFunc(list, func(l filter) bool {
 		return !slices.ContainsFunc(l, func(c condition) bool { return !c(f) })
 	})
 }
 
-// appendFilter reads a filter. Values of one field are alternatives (pkg/hubble/filters).
-func appendFilter(list []filter, b []byte) ([]filter, error) {
-	values := make(map[int][]field)
-	var order []int
-	err := eachField(b, func(f field) error {
-		n := int(f.number)
-		if values[n] == nil {
-			order = append(order, n)
+func parseFilters(list []*hubblepb.FlowFilter) ([]filter, error) {
+	filters := make([]filter, len(list))
+	for i, m := range list {
+		var err error
+		if filters[i], err = parseFilter(m); err != nil {
+			return nil, err
 		}
-		values[n] = append(values[n], f)
-		return nil
-	})
-	if err != nil {
-		return nil, err
 	}
-	l := filter{}
-	for _, n := range order {
-		kind, known := filterFields[n]
-		if !known {
-			return nil, failure(codeUnimplemented, "filter field %d (see flow.FlowFilter in Cilium's flow.proto) is not supported by nfqproxy; supported are %s", n, supported())
+	return filters, nil
+}
+
+// parseFilter reads a filter. Values of one field are alternatives (pkg/hubble/filters).
+func parseFilter(m *hubblepb.FlowFilter) (l filter, err error) {
+	fields := m.ProtoReflect()
+	if newer, _, _ := protowire.ConsumeTag(fields.GetUnknown()); newer != 0 {
+		return nil, unsupportedField(newer)
+	}
+	fields.Range(func(d protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
+		parse, supported := conditions[d.Name()]
+		if !supported {
+			err = unsupportedField(d.Number())
+			return false
 		}
-		c, err := kind.parse(values[n])
-		if err != nil {
-			return nil, failure(codeInvalidArgument, "filter %s: %v", kind.name, err)
+		c, invalid := parse(m)
+		if invalid != nil {
+			err = status.Errorf(codes.InvalidArgument, "filter %s: %v", d.Name(), invalid)
+			return false
 		}
 		l = append(l, c)
-	}
-	return append(list, l), nil
+		return true
+	})
+	return l, err
 }
 
-// filterFields are the supported fields of flow.FlowFilter.
-var filterFields = map[int]struct {
-	name  string
-	parse func([]field) (condition, error)
-}{
-	1:  {"source_ip", byAddress(func(f *hubble.Flow) string { return f.IP.Source })},
-	3:  {"destination_ip", byAddress(func(f *hubble.Flow) string { return f.IP.Destination })},
-	34: {"source_ip_xlated", byAddress(func(f *hubble.Flow) string { return f.IP.SourceXlated })},
-	2:  {"source_pod", byName(func(f *hubble.Flow) (string, string) { return podOf(f.Source) })},
-	4:  {"destination_pod", byName(func(f *hubble.Flow) (string, string) { return podOf(f.Destination) })},
-	16: {"source_service", byName(func(f *hubble.Flow) (string, string) { return serviceOf(f.SourceService) })},
-	17: {"destination_service", byName(func(f *hubble.Flow) (string, string) { return serviceOf(f.DestService) })},
-	13: {"source_port", byText(func(f *hubble.Flow) string { return port(ports(f).Source) })},
-	14: {"destination_port", byText(func(f *hubble.Flow) string { return port(ports(f).Destination) })},
-	12: {"protocol", byText(protocol)},
-	29: {"uuid", byText(func(f *hubble.Flow) string { return f.UUID })},
-	24: {"node_name", byPattern(func(f *hubble.Flow) string { return f.NodeName })},
-	5:  {"verdict", byNumber(func(f *hubble.Flow) uint64 { return hubble.Number(f.Verdict) })},
-	33: {"drop_reason_desc", byNumber(func(f *hubble.Flow) uint64 { return uint64(f.DropReason) })},
-	30: {"traffic_direction", byNumber(func(f *hubble.Flow) uint64 { return hubble.Number(f.Direction) })},
-	25: {"ip_version", byNumber(func(f *hubble.Flow) uint64 { return hubble.Number(f.IP.Version) })},
-	19: {"source_identity", byNumber(func(f *hubble.Flow) uint64 { return identity(f.Source) })},
-	20: {"destination_identity", byNumber(func(f *hubble.Flow) uint64 { return identity(f.Destination) })},
-	15: {"reply", byReply},
-	6:  {"event_type", byEventType},
-	23: {"tcp_flags", byTCPFlags},
-}
-
-// supported lists the fields' names.
-func supported() string {
+// unsupportedField is the error of a field that is not in conditions.
+func unsupportedField(n protoreflect.FieldNumber) error {
 	var list []string
-	for _, f := range filterFields {
-		list = append(list, f.name)
+	for name := range conditions {
+		list = append(list, string(name))
 	}
 	slices.Sort(list)
-	return strings.Join(list, ", ")
+	return status.Errorf(codes.Unimplemented, "filter field %d (see flow.FlowFilter in Cilium's flow.proto) is not supported by nfqproxy; supported are %s", n, strings.Join(list, ", "))
 }
 
-func texts(values []field) []string {
-	var list []string
-	for _, v := range values {
-		list = append(list, string(v.bytes))
-	}
-	return list
+// parser makes a condition of one field of a filter.
+type parser func(*hubblepb.FlowFilter) (condition, error)
+
+// conditions are the supported fields of flow.FlowFilter.
+var conditions = map[protoreflect.Name]parser{
+	"source_ip":            byAddress((*hubblepb.FlowFilter).GetSourceIp, func(f *hubblepb.Flow) string { return f.GetIP().GetSource() }),
+	"destination_ip":       byAddress((*hubblepb.FlowFilter).GetDestinationIp, func(f *hubblepb.Flow) string { return f.GetIP().GetDestination() }),
+	"source_ip_xlated":     byAddress((*hubblepb.FlowFilter).GetSourceIpXlated, func(f *hubblepb.Flow) string { return f.GetIP().GetSourceXlated() }),
+	"source_pod":           byName((*hubblepb.FlowFilter).GetSourcePod, func(f *hubblepb.Flow) (string, string) { return podOf(f.GetSource()) }),
+	"destination_pod":      byName((*hubblepb.FlowFilter).GetDestinationPod, func(f *hubblepb.Flow) (string, string) { return podOf(f.GetDestination()) }),
+	"source_service":       byName((*hubblepb.FlowFilter).GetSourceService, func(f *hubblepb.Flow) (string, string) { return serviceOf(f.GetSourceService()) }),
+	"destination_service":  byName((*hubblepb.FlowFilter).GetDestinationService, func(f *hubblepb.Flow) (string, string) { return serviceOf(f.GetDestinationService()) }),
+	"source_port":          byText((*hubblepb.FlowFilter).GetSourcePort, func(f *hubblepb.Flow) string { return transportOf(f).source }),
+	"destination_port":     byText((*hubblepb.FlowFilter).GetDestinationPort, func(f *hubblepb.Flow) string { return transportOf(f).destination }),
+	"protocol":             byText((*hubblepb.FlowFilter).GetProtocol, func(f *hubblepb.Flow) string { return transportOf(f).protocol }),
+	"uuid":                 byText((*hubblepb.FlowFilter).GetUuid, (*hubblepb.Flow).GetUuid),
+	"node_name":            byPattern((*hubblepb.FlowFilter).GetNodeName, (*hubblepb.Flow).GetNodeName),
+	"verdict":              byValue((*hubblepb.FlowFilter).GetVerdict, (*hubblepb.Flow).GetVerdict),
+	"drop_reason_desc":     byValue((*hubblepb.FlowFilter).GetDropReasonDesc, (*hubblepb.Flow).GetDropReasonDesc),
+	"traffic_direction":    byValue((*hubblepb.FlowFilter).GetTrafficDirection, (*hubblepb.Flow).GetTrafficDirection),
+	"ip_version":           byValue((*hubblepb.FlowFilter).GetIpVersion, func(f *hubblepb.Flow) hubblepb.IPVersion { return f.GetIP().GetIpVersion() }),
+	"source_identity":      byValue((*hubblepb.FlowFilter).GetSourceIdentity, func(f *hubblepb.Flow) uint32 { return f.GetSource().GetIdentity() }),
+	"destination_identity": byValue((*hubblepb.FlowFilter).GetDestinationIdentity, func(f *hubblepb.Flow) uint32 { return f.GetDestination().GetIdentity() }),
+	"reply":                byReply,
+	"event_type":           byEventType,
+	"tcp_flags":            byTCPFlags,
 }
 
 // byAddress takes addresses and prefixes.
-func byAddress(of func(*hubble.Flow) string) func([]field) (condition, error) {
-	return func(values []field) (condition, error) {
+func byAddress(values func(*hubblepb.FlowFilter) []string, of func(*hubblepb.Flow) string) parser {
+	return func(m *hubblepb.FlowFilter) (condition, error) {
 		var prefixes []netip.Prefix
-		for _, v := range texts(values) {
+		for _, v := range values(m) {
 			p, err := netip.ParsePrefix(v)
 			if a, notOne := netip.ParseAddr(v); notOne == nil {
 				p, err = netip.PrefixFrom(a, a.BitLen()), nil
 			}
 			if err != nil {
-				return nil, failure(codeInvalidArgument, "%q: want an address or a prefix", v)
+				return nil, fmt.Errorf("%q: want an address or a prefix", v)
 			}
 			prefixes = append(prefixes, p)
 		}
-		return func(f *hubble.Flow) bool {
+		return func(f *hubblepb.Flow) bool {
 			a, err := netip.ParseAddr(of(f))
 			return err == nil && slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
 		}, nil
@@ -120,12 +122,11 @@ func byAddress(of func(*hubble.Flow) string) func([]field) (condition, error) {
 
 // byName takes NAMESPACE/PREFIX, NAMESPACE/ and /PREFIX; without a slash the namespace is
 // default (pkg/hubble/k8s).
-func byName(of func(*hubble.Flow) (namespace, name string)) func([]field) (condition, error) {
-	return func(values []field) (condition, error) {
-		names := texts(values)
-		return func(f *hubble.Flow) bool {
+func byName(values func(*hubblepb.FlowFilter) []string, of func(*hubblepb.Flow) (namespace, name string)) parser {
+	return func(m *hubblepb.FlowFilter) (condition, error) {
+		return func(f *hubblepb.Flow) bool {
 			namespace, name := of(f)
-			return name != "" && slices.ContainsFunc(names, func(n string) bool {
+			return name != "" && slices.ContainsFunc(values(m), func(n string) bool {
 				in, prefix, ok := strings.Cut(n, "/")
 				if !ok {
 					in, prefix = "default", n
@@ -136,27 +137,25 @@ func byName(of func(*hubble.Flow) (namespace, name string)) func([]field) (condi
 	}
 }
 
-func byText(of func(*hubble.Flow) string) func([]field) (condition, error) {
-	return func(values []field) (condition, error) {
-		list := texts(values)
-		return func(f *hubble.Flow) bool {
+func byText(values func(*hubblepb.FlowFilter) []string, of func(*hubblepb.Flow) string) parser {
+	return func(m *hubblepb.FlowFilter) (condition, error) {
+		return func(f *hubblepb.Flow) bool {
 			is := of(f)
-			return slices.ContainsFunc(list, func(v string) bool { return strings.EqualFold(v, is) })
+			return slices.ContainsFunc(values(m), func(v string) bool { return strings.EqualFold(v, is) })
 		}, nil
 	}
 }
 
 // byPattern takes names with *.
-func byPattern(of func(*hubble.Flow) string) func([]field) (condition, error) {
-	return func(values []field) (condition, error) {
-		patterns := texts(values)
-		for _, p := range patterns {
+func byPattern(values func(*hubblepb.FlowFilter) []string, of func(*hubblepb.Flow) string) parser {
+	return func(m *hubblepb.FlowFilter) (condition, error) {
+		for _, p := range values(m) {
 			if _, err := path.Match(p, ""); err != nil {
-				return nil, failure(codeInvalidArgument, "%q: want a name, where * matches anything", p)
+				return nil, fmt.Errorf("%q: want a name, where * matches anything", p)
 			}
 		}
-		return func(f *hubble.Flow) bool {
-			return slices.ContainsFunc(patterns, func(p string) bool {
+		return func(f *hubblepb.Flow) bool {
+			return slices.ContainsFunc(values(m), func(p string) bool {
 				is, _ := path.Match(p, of(f))
 				return is
 			})
@@ -164,132 +163,66 @@ func byPattern(of func(*hubble.Flow) string) func([]field) (condition, error) {
 	}
 }
 
-func byNumber(of func(*hubble.Flow) uint64) func([]field) (condition, error) {
-	return func(values []field) (condition, error) {
-		list, err := varints(values)
-		return func(f *hubble.Flow) bool { return slices.Contains(list, of(f)) }, err
+func byValue[T comparable](values func(*hubblepb.FlowFilter) []T, of func(*hubblepb.Flow) T) parser {
+	return func(m *hubblepb.FlowFilter) (condition, error) {
+		return func(f *hubblepb.Flow) bool { return slices.Contains(values(m), of(f)) }, nil
 	}
-}
-
-func varints(values []field) ([]uint64, error) {
-	var list []uint64
-	for _, v := range values {
-		more, err := v.varints()
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, more...)
-	}
-	return list, nil
 }
 
 // byReply takes false and true. Packets of unknown direction match neither.
-func byReply(values []field) (condition, error) {
-	list, err := varints(values)
-	return func(f *hubble.Flow) bool {
-		is := f.IsReply
-		return is != nil && slices.ContainsFunc(list, func(v uint64) bool { return *is == (v != 0) })
-	}, err
+func byReply(m *hubblepb.FlowFilter) (condition, error) {
+	return func(f *hubblepb.Flow) bool {
+		is := f.GetIsReply()
+		return is != nil && slices.Contains(m.GetReply(), is.GetValue())
+	}, nil
 }
 
-// byEventType takes flow.EventTypeFilter.
-func byEventType(values []field) (condition, error) {
-	type eventType struct{ kind, matchSub, sub uint64 }
-	var list []eventType
-	for _, v := range values {
-		var e eventType
-		err := eachField(v.bytes, func(f field) error {
-			switch f.number {
-			case 1:
-				e.kind = f.varint
-			case 2:
-				e.matchSub = f.varint
-			case 3:
-				e.sub = f.varint
-			}
-			return nil
-		})
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, e)
-	}
-	return func(f *hubble.Flow) bool {
-		return slices.ContainsFunc(list, func(e eventType) bool {
-			return uint64(f.EventType.Type) == e.kind && (e.matchSub == 0 || uint64(f.EventType.SubType) == e.sub)
+func byEventType(m *hubblepb.FlowFilter) (condition, error) {
+	return func(f *hubblepb.Flow) bool {
+		is := f.GetEventType()
+		return slices.ContainsFunc(m.GetEventType(), func(e *hubblepb.EventTypeFilter) bool {
+			return is.GetType() == e.GetType() && (!e.GetMatchSubType() || is.GetSubType() == e.GetSubType())
 		})
 	}, nil
 }
 
-// byTCPFlags takes flow.TCPFlags: all given flags must be set.
-func byTCPFlags(values []field) (condition, error) {
-	var wanted [][]int
-	for _, v := range values {
-		var flags []int
-		err := eachField(v.bytes, func(f field) error {
-			if f.varint != 0 {
-				flags = append(flags, int(f.number))
-			}
-			return nil
-		})
-		if err != nil {
-			return nil, err
-		}
-		wanted = append(wanted, flags)
-	}
-	return func(f *hubble.Flow) bool {
-		set := ports(f).Flags
-		if set == nil {
-			return false
-		}
-		has := map[int]bool{1: set.FIN, 2: set.SYN, 3: set.RST, 5: set.ACK}
-		return slices.ContainsFunc(wanted, func(flags []int) bool {
-			return !slices.ContainsFunc(flags, func(n int) bool { return !has[n] })
+// byTCPFlags takes sets of flags: all of a set must be there.
+func byTCPFlags(m *hubblepb.FlowFilter) (condition, error) {
+	return func(f *hubblepb.Flow) bool {
+		set := f.GetL4().GetTCP().GetFlags()
+		return set != nil && slices.ContainsFunc(m.GetTcpFlags(), func(wanted *hubblepb.TCPFlags) bool {
+			all := true
+			wanted.ProtoReflect().Range(func(flag protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
+				all = set.ProtoReflect().Has(flag)
+				return all
+			})
+			return all
 		})
 	}, nil
 }
 
-func podOf(e *hubble.Endpoint) (namespace, name string) {
-	if e == nil {
-		return "", ""
-	}
-	return e.Namespace, e.PodName
-}
+func podOf(e *hubblepb.Endpoint) (namespace, name string) { return e.GetNamespace(), e.GetPodName() }
 
-func serviceOf(s *hubble.ServiceName) (namespace, name string) {
-	if s == nil {
-		return "", ""
-	}
-	return s.Namespace, s.Name
-}
+func serviceOf(s *hubblepb.Service) (namespace, name string) { return s.GetNamespace(), s.GetName() }
 
-func identity(e *hubble.Endpoint) uint64 {
-	if e == nil {
-		return 0
-	}
-	return uint64(e.Identity)
-}
+// transport is the protocol of a flow and its ports, as filters have them.
+type transport struct{ protocol, source, destination string }
 
-func port(p uint16) string { return strconv.Itoa(int(p)) }
-
-func ports(f *hubble.Flow) *hubble.Ports {
-	switch l := f.L4; {
-	case l.TCP != nil:
-		return l.TCP
-	case l.UDP != nil:
-		return l.UDP
-	default:
-		return l.SCTP
+func transportOf(f *hubblepb.Flow) transport {
+	of := func(protocol string, ports interface {
+		GetSourcePort() uint32
+		GetDestinationPort() uint32
+	}) transport {
+		port := func(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
+		return transport{protocol, port(ports.GetSourcePort()), port(ports.GetDestinationPort())}
 	}
-}
-
-func protocol(f *hubble.Flow) string {
-	switch l := f.L4; {
-	case l.TCP != nil:
-		return "tcp"
-	case l.UDP != nil:
-		return "udp"
-	default:
-		return "sctp"
+	switch l := f.GetL4().GetProtocol().(type) {
+	case *hubblepb.Layer4_TCP:
+		return of("tcp", l.TCP)
+	case *hubblepb.Layer4_UDP:
+		return of("udp", l.UDP)
+	case *hubblepb.Layer4_SCTP:
+		return of("sctp", l.SCTP)
 	}
+	return transport{}
 }

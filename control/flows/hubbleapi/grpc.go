@@ -2,111 +2,124 @@ package hubbleapi
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
-	"fmt"
-	"io"
+	"log/slog"
 	"net/http"
-	"net/url"
-	"strconv"
+	"runtime/debug"
 	"strings"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	"github.com/nfqproxy/nfqproxy/control/flows/hubbleapi/hubblepb"
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/limit"
 )
 
-// The status codes of gRPC that are used (google.golang.org/grpc/codes).
 const (
-	codeInvalidArgument   = 3
-	codeResourceExhausted = 8
-	codeUnimplemented     = 12
-	codeInternal          = 13
+	// transferTimeout is the timeout of one message.
+	transferTimeout = 30 * time.Second
+	// maxRequest bounds the size of requests: filters are what makes them large.
+	maxRequest = 1 << 20
+	// messageHead is the size of what gRPC sends before a message.
+	messageHead = 5
 )
 
-// statusError is an error with a status code.
-type statusError struct {
-	code    int
-	message string
-}
-
-func (e *statusError) Error() string { return e.message }
-
-func failure(code int, format string, args ...any) error {
-	return &statusError{code, fmt.Sprintf(format, args...)}
-}
-
-// method is a method of the service: it takes a request and sends any number of responses, as
-// protocol buffers.
-type method func(ctx context.Context, request []byte, send func(answer []byte) error) error
-
-// transferTimeout is the timeout of one message.
-const transferTimeout = 30 * time.Second
-
-// maxRequest bounds the size of requests: filters are what makes them large.
-const maxRequest = 1 << 20
-
-// serveGRPC serves a call by the specification of gRPC over HTTP/2 (github.com/grpc/grpc,
-// doc/PROTOCOL-HTTP2.md): messages with a length before each, the status in the trailer.
-func serveGRPC(w http.ResponseWriter, r *http.Request, call method) {
-	w.Header().Set("Content-Type", "application/grpc")
-	w.Header().Set("Trailer", "Grpc-Status, Grpc-Message")
-	flusher := http.NewResponseController(w)
-	err := flusher.Flush() // so that a following client sees the response at once
-	var request []byte
-	if err == nil {
-		// Without deadlines, a client that does not send or read would keep its share.
-		_ = flusher.SetReadDeadline(time.Now().Add(transferTimeout))
-		request, err = readMessage(r.Body)
-		_ = flusher.SetReadDeadline(time.Time{})
-	}
-	if err == nil {
-		err = call(r.Context(), request, func(answer []byte) error {
-			_ = flusher.SetWriteDeadline(time.Now().Add(transferTimeout))
-			defer flusher.SetWriteDeadline(time.Time{})
-			var head [5]byte
-			binary.BigEndian.PutUint32(head[1:], uint32(len(answer)))
-			if _, err := w.Write(append(head[:], answer...)); err != nil {
+// Handler serves Hubble's calls. Requests must use HTTP/2; see [Serve]. The set counts its quotas;
+// it may be nil.
+func Handler(o observe.Observer, limits *limit.Set, log *slog.Logger) http.Handler {
+	quota := limits.New(serverName, "calls", calls)
+	s := grpc.NewServer(
+		grpc.MaxRecvMsgSize(maxRequest),
+		grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
+			method, _ := grpc.MethodFromServerStream(stream)
+			return unsupported("method " + strings.TrimPrefix(method, "/"))
+		}),
+		grpc.UnaryInterceptor(func(ctx context.Context, request any, info *grpc.UnaryServerInfo, call grpc.UnaryHandler) (response any, err error) {
+			err = statusOf(log, info.FullMethod, func() error {
+				response, err = call(ctx, request)
 				return err
-			}
-			return flusher.Flush()
-		})
-	}
-	code, message := status(err)
-	w.Header().Set("Grpc-Status", strconv.Itoa(code))
-	// The specification has it percent-encoded; spaces may stay.
-	w.Header().Set("Grpc-Message", strings.ReplaceAll(url.PathEscape(message), "%20", " "))
+			})
+			return response, err
+		}),
+		grpc.StreamInterceptor(func(service any, stream grpc.ServerStream, info *grpc.StreamServerInfo, call grpc.StreamHandler) error {
+			return statusOf(log, info.FullMethod, func() error { return call(service, stream) })
+		}),
+	)
+	hubblepb.RegisterObserverServer(s, &server{observer: o})
+	grpc_health_v1.RegisterHealthServer(s, healthy{})
+	refusals := grpc.NewServer(grpc.UnknownServiceHandler(refuse))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ProtoMajor < 2 || r.Method != http.MethodPost || !strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
+			http.Error(w, "This is Hubble's gRPC API: use hubble observe --server "+r.Host, http.StatusUnsupportedMediaType)
+			return
+		}
+		release, err := quota.Take(limit.Of(r))
+		if err != nil {
+			r = r.WithContext(context.WithValue(r.Context(), refusalKey{}, err))
+			r.Body = http.NoBody
+			refusals.ServeHTTP(w, r)
+			return
+		}
+		defer release()
+		// Without deadlines, a client that does not send or read would keep its share. Without a
+		// bound, grpc would buffer what follows the request.
+		control := http.NewResponseController(w)
+		_ = control.SetReadDeadline(time.Now().Add(transferTimeout))
+		r.Body = http.MaxBytesReader(w, r.Body, messageHead+maxRequest)
+		s.ServeHTTP(deadlineWriter{w, control}, r)
+	})
 }
 
-func status(err error) (code int, message string) {
-	var s *statusError
-	var asker *observe.Error
-	switch {
-	case err == nil:
-		return 0, ""
-	case errors.As(err, &s):
-		return s.code, s.message
-	case errors.As(err, &asker):
-		return codeInvalidArgument, asker.Message
-	}
-	return codeInternal, err.Error()
+// refusalKey is the key of the error in a refused request's context.
+type refusalKey struct{}
+
+// refuse answers a call with the error in its context. Unlike an interceptor, it does not wait for
+// the request.
+func refuse(_ any, stream grpc.ServerStream) error {
+	err, _ := stream.Context().Value(refusalKey{}).(error)
+	return status.Error(codes.ResourceExhausted, err.Error())
 }
 
-// readMessage reads the one message of a request.
-func readMessage(from io.Reader) ([]byte, error) {
-	var head [5]byte
-	if _, err := io.ReadFull(from, head[:]); err != nil {
-		return nil, failure(codeInvalidArgument, "the request has no message: %v", err)
+// deadlineWriter bounds the time of writing a message, which ends with a flush.
+type deadlineWriter struct {
+	http.ResponseWriter
+	control *http.ResponseController
+}
+
+func (w deadlineWriter) Write(b []byte) (int, error) {
+	_ = w.control.SetWriteDeadline(time.Now().Add(transferTimeout))
+	return w.ResponseWriter.Write(b)
+}
+
+func (w deadlineWriter) Flush() {
+	_ = w.control.Flush()
+	_ = w.control.SetWriteDeadline(time.Time{})
+}
+
+// statusOf calls the method and gives its error a status.
+func statusOf(log *slog.Logger, method string, call func() error) (err error) {
+	// The goroutine is grpc's, which does not recover panics, unlike net/http: a bug in the observation
+	// of flows must not end the program that serves them.
+	defer func() {
+		if p := recover(); p != nil {
+			log.Error("panic in a call of the Hubble API", "method", method, "panic", p, "stack", string(debug.Stack()))
+			err = status.Errorf(codes.Internal, "internal error: %v", p)
+		}
+	}()
+	err = call()
+	if _, has := status.FromError(err); has {
+		return err
 	}
-	if head[0] != 0 {
-		return nil, failure(codeUnimplemented, "the request is compressed: want it uncompressed")
+	if refused, ok := errors.AsType[*observe.Error](err); ok {
+		return status.Error(codes.InvalidArgument, refused.Message)
 	}
-	length := binary.BigEndian.Uint32(head[1:])
-	if length > maxRequest {
-		return nil, failure(codeResourceExhausted, "the request has %d bytes: want at most %d", length, maxRequest)
-	}
-	message := make([]byte, length)
-	if _, err := io.ReadFull(from, message); err != nil {
-		return nil, failure(codeInvalidArgument, "incomplete request message: %v", err)
-	}
-	return message, nil
+	return status.Error(codes.Internal, err.Error())
+}
+
+func unsupported(what string) error {
+	return status.Error(codes.Unimplemented, "not supported by nfqproxy: "+what)
 }

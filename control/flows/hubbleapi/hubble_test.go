@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -90,7 +91,7 @@ func serve(t *testing.T, o observe.Observer) string {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error)
-	go func() { done <- Serve(ctx, l, o, new(limit.Set)) }()
+	go func() { done <- Serve(ctx, l, o, new(limit.Set), slog.New(slog.DiscardHandler)) }()
 	t.Cleanup(func() {
 		stop()
 		if err := <-done; err != nil {

@@ -4,14 +4,14 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
-	"google.golang.org/protobuf/encoding/protowire"
-
+	"github.com/nfqproxy/nfqproxy/control/flows/hubbleapi/hubblepb"
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	"github.com/nfqproxy/nfqproxy/control/limit"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
@@ -35,7 +35,7 @@ func start(t *testing.T, o observe.Observer) (address string, limits *limit.Set)
 	limits = new(limit.Set)
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error)
-	go func() { done <- Serve(ctx, l, o, limits) }()
+	go func() { done <- Serve(ctx, l, o, limits, slog.New(slog.DiscardHandler)) }()
 	t.Cleanup(func() {
 		stop()
 		if err := <-done; err != nil {
@@ -130,8 +130,7 @@ func (endless) Flows(_ context.Context, _ observe.FlowQuery, each func(observe.I
 // TestLastIsBounded: the newest of very many flows are refused, and not collected.
 func TestLastIsBounded(t *testing.T) {
 	address, _ := start(t, endless{})
-	number := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), 1<<40)
-	status, message := post(t, address, "/observer.Observer/GetFlows", framed(string(number)))
+	status, message := post(t, address, "/observer.Observer/GetFlows", framed(encoded(t, &hubblepb.GetFlowsRequest{Number: 1 << 40})))
 	if want := "the last 1099511627776 flows exceed 4 MiB: request fewer, or use --since"; status != "8" || message != want {
 		t.Errorf("status %s, %q, want 8, %q", status, message, want)
 	}
