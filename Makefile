@@ -26,7 +26,7 @@ RACE := $(shell command -v $(GO) >/dev/null 2>&1 && $(GO) env CGO_ENABLED | grep
 
 # A static binary that needs no other program at run time.
 build: need-go
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/nfqproxy ./cmd/nfqproxy
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X github.com/nfqproxy/nfqproxy/cmd/nfqproxy/cli.version=$(VERSION)' -o bin/nfqproxy ./cmd/nfqproxy
 
 # A three-node cluster in network namespaces: real requests, their decisions and results.
 demo: build

@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
 func TestMain(m *testing.M) {
 	// Blocked threads keep their Ps; they are never given back.
 	Tune(EchoThreads + 8)
-	netns.Main(m)
+	netnstest.Main(m)
 }
 
 const port = 8080
@@ -34,7 +35,7 @@ var echo = sync.OnceValue(func() error {
 
 // TestTraffic has a load meet the echo on loopback addresses.
 func TestTraffic(t *testing.T) {
-	netns.Require(t)
+	netnstest.Require(t)
 	if err := echo(); err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +72,7 @@ func TestTraffic(t *testing.T) {
 
 // TestFailuresAreCounted asks where nobody listens.
 func TestFailuresAreCounted(t *testing.T) {
-	netns.Require(t)
+	netnstest.Require(t)
 	l := Load{
 		Workers: 2, From: netip.MustParseAddr("127.0.0.2"), FirstPort: 30000, Ports: 1000,
 		To: Targets{First: netip.MustParseAddrPort("127.0.0.1:9"), Count: 1}, Time: time.Hour, Limit: 7,
@@ -84,7 +85,7 @@ func TestFailuresAreCounted(t *testing.T) {
 
 // TestAskGivesUp asks somebody who is silent. The runtime sends signals meanwhile.
 func TestAskGivesUp(t *testing.T) {
-	netns.Require(t)
+	netnstest.Require(t)
 	n, err := netns.New("silent")
 	if err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/kubechains"
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
 // node is a network namespace with rules in it.
@@ -22,7 +23,7 @@ type node struct {
 
 func newNode(t *testing.T) node {
 	t.Helper()
-	netns.Require(t)
+	netnstest.Require(t)
 	ns, err := netns.New("node")
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +56,7 @@ func tool(b backend, f decision.Family, what string) string {
 
 func (n node) load(b backend, f decision.Family, text string) {
 	n.Helper()
-	netns.RequireTool(n, tool(b, f, "restore"))
+	netnstest.RequireTool(n, tool(b, f, "restore"))
 	n.mustRun(text, tool(b, f, "restore"), "--noflush", "--counters")
 }
 

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
-	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
 // notDecoded are the modules in the tests' rules whose structs are not read: they have no
@@ -143,7 +143,7 @@ func TestNothing(t *testing.T) {
 		n.Errorf("read %v", r.Tables)
 	}
 	if _, err := os.Stat("/proc/self/net/ip_tables_names"); err == nil {
-		netns.RequireTool(n, "cat")
+		netnstest.RequireTool(n, "cat")
 		if names := n.mustRun("", "cat", "/proc/self/net/ip_tables_names"); names != "" {
 			n.Errorf("to read loads the tables %s", names)
 		}

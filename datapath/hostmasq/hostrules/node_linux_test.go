@@ -12,9 +12,10 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
-func TestMain(m *testing.M) { netns.Main(m) }
+func TestMain(m *testing.M) { netnstest.Main(m) }
 
 // node is a network namespace with rules in it.
 type node struct {
@@ -24,7 +25,7 @@ type node struct {
 
 func newNode(t *testing.T) node {
 	t.Helper()
-	netns.Require(t)
+	netnstest.Require(t)
 	ns, err := netns.New("node")
 	if err != nil {
 		t.Fatal(err)
@@ -68,9 +69,9 @@ func tool(b Backend, f iptables.Family, what string) string {
 // needTool ends the test if iptables' back end is not there.
 func (n node) needTool(b Backend, f iptables.Family) {
 	n.Helper()
-	netns.RequireTool(n, tool(b, f, "restore"))
+	netnstest.RequireTool(n, tool(b, f, "restore"))
 	if _, err := n.run("*nat\nCOMMIT\n", tool(b, f, "restore")); err != nil {
-		netns.Missing(n, fmt.Sprintf("table nat of iptables (%s), %s: %v", b, f, err))
+		netnstest.Missing(n, fmt.Sprintf("table nat of iptables (%s), %s: %v", b, f, err))
 	}
 }
 

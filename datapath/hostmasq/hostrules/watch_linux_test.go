@@ -14,7 +14,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/nft"
 	"github.com/nfqproxy/nfqproxy/datapath/ruleset"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
-	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
 // rig drives a watcher by hand: each of its waits is answered by the test.
@@ -148,7 +148,7 @@ func TestLegacyPoll(t *testing.T) {
 	for _, f := range families {
 		t.Run(f.String(), func(t *testing.T) {
 			n := newNode(t)
-			netns.RequireTool(t, tool(Legacy, f, "restore"))
+			netnstest.RequireTool(t, tool(Legacy, f, "restore"))
 			p := &legacyPoll{seed: maphash.MakeSeed()}
 			poll := func(want bool, when string) {
 				t.Helper()
@@ -181,7 +181,7 @@ func TestLegacyPoll(t *testing.T) {
 
 // TestConcerns has the kernel tell of nfqproxy's own changes, and then of somebody else's.
 func TestConcerns(t *testing.T) {
-	netns.RequireTool(t, "nft")
+	netnstest.RequireTool(t, "nft")
 	n := newNode(t)
 	own := fmt.Sprintf(`
 add table inet %[1]s
@@ -242,8 +242,8 @@ delete table inet %[1]s-probe
 
 // TestWatch has it all together: the real kernel's events and clock.
 func TestWatch(t *testing.T) {
-	netns.RequireTool(t, "nft")
-	netns.RequireTool(t, tool(Legacy, iptables.IPv4, "restore"))
+	netnstest.RequireTool(t, "nft")
+	netnstest.RequireTool(t, tool(Legacy, iptables.IPv4, "restore"))
 	n := newNode(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	reads, ended := make(chan []*Table, 100), make(chan error, 1)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
 // backend is one of the two implementations of iptables: nft or legacy.
@@ -24,8 +25,8 @@ type backend string
 // or the test ends.
 func backends(t *testing.T) []backend {
 	t.Helper()
-	netns.Require(t)
-	netns.RequireTool(t, "iptables-restore")
+	netnstest.Require(t)
+	netnstest.RequireTool(t, "iptables-restore")
 	ns := namespace(t, "probe")
 	var usable []backend
 	for _, b := range []backend{"nft", "legacy"} {
@@ -188,7 +189,7 @@ func compareChain(t *testing.T, chain string, got, want []string) {
 // TestNFTSavesInTheOrderOfRender: as text, too, all is the same, counters and comments
 // aside. The legacy back end prints the tables in another order (nat before filter).
 func TestNFTSavesInTheOrderOfRender(t *testing.T) {
-	netns.RequireTool(t, "iptables-nft-restore")
+	netnstest.RequireTool(t, "iptables-nft-restore")
 	for _, f := range families {
 		ns := namespace(t, "node")
 		text := rendered(t, newWorld(1, f).table, f)
