@@ -16,6 +16,7 @@ import (
 // the EndpointSlices from the real controller, while real traffic runs. The control plane
 // is one for all cases; each leaves it as it found it.
 func TestAPIServer(t *testing.T) {
+	t.Parallel()
 	c := newAPICluster(t)
 	c.run(t, "started before there is anything", c.testStart)
 	if t.Failed() {

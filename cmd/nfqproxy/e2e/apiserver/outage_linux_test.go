@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"flag"
 	"fmt"
 	"net/http"
 	"testing"
@@ -71,19 +72,18 @@ func (o *outages) restart() {
 // freeze is how long etcd does not answer: longer than what its client does at once.
 const freeze = 5 * time.Second
 
+// outage is how long the API server is away.
+var outage = flag.Duration("outage", 10*time.Second, "how long the API server is away in TestAPIServer; the longest pause of its clients is one minute")
+
 // away has the API server killed for some time. The daemons stay healthy, and decide by
 // the last table.
 func (o *outages) away() {
-	outage := time.Minute // as long as the most patient of clients' pauses
-	if testing.Short() {
-		outage = 10 * time.Second
-	}
 	before := o.reaches(o.fronts, o.pods...)
 	o.Must(o.control.APIServer.Kill())
-	<-time.After(outage) // this is the case itself, not a wait for anything
+	<-time.After(*outage) // this is the case itself, not a wait for anything
 	for node, r := range o.reaches(o.fronts, o.pods...) {
-		if r.Generation != before[node].Generation || r.TableAge < outage.Seconds() {
-			o.T.Errorf("%s: decided by table %d of %g s; want table %d, which is at least %s old", node, r.Generation, r.TableAge, before[node].Generation, outage)
+		if r.Generation != before[node].Generation || r.TableAge < (*outage).Seconds() {
+			o.T.Errorf("%s: decided by table %d of %g s; want table %d, which is at least %s old", node, r.Generation, r.TableAge, before[node].Generation, *outage)
 		}
 		for _, path := range []string{"/healthz", "/livez", "/readyz"} {
 			if code, body := o.Get(node, e2etest.HealthPort, path); code != http.StatusOK {

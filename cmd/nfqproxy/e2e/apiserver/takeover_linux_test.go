@@ -23,6 +23,7 @@ import (
 
 // TestOnANode is nfqproxy on nodes of a cluster with a real control plane.
 func TestOnANode(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	for _, mode := range []string{"nftables", "iptables"} {
 		t.Run("takeover from mode "+mode, func(t *testing.T) { testTakeover(t, s.newNode(t), mode) })

@@ -12,6 +12,7 @@ import (
 // TestRouteLocalnet: the sysctl that opens 127.0.0.0/8 to packets from elsewhere is set where node
 // ports are served there, and only there, as kube-proxy does (TestRealKubeProxy compares it).
 func TestRouteLocalnet(t *testing.T) {
+	t.Parallel()
 	netnstest.Require(t)
 	for _, c := range []struct {
 		name string
@@ -26,6 +27,7 @@ func TestRouteLocalnet(t *testing.T) {
 		{"the flag says no", []string{"--localhost-nodeports=false"}, "0"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			ns, err := netns.New("node")
 			if err != nil {
 				t.Fatal(err)

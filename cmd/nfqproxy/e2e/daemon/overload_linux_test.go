@@ -56,6 +56,7 @@ func waiting(c *e2etest.Cluster, node string) (n int) {
 // for one that is too slow. What is for no service passes, what is established goes on, and
 // when the daemon is back all that waits is decided.
 func TestOverload(t *testing.T) {
+	t.Parallel()
 	c := e2etest.NewClusterWith(t, []string{"--queues", "2"})
 	open := c.Dial("shell", "tcp", e2etest.AnyPort, "10.96.0.20:80")
 	signalDaemon(c, "node-a", syscall.SIGSTOP)

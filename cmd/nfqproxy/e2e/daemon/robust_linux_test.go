@@ -48,6 +48,7 @@ func testRulesRemovedByOthers(t *testing.T, c *e2etest.Cluster) {
 // TestKeepRulesOnExit: stopped with --keep-rules-on-exit, established connections are
 // translated on, and new ones wait for the next start.
 func TestKeepRulesOnExit(t *testing.T) {
+	t.Parallel()
 	c := e2etest.NewClusterWith(t, []string{"--keep-rules-on-exit"})
 	open := c.Dial("outside", "tcp", e2etest.AnyPort, "172.21.0.2:30090")
 	if err := c.StopDaemon(t.Context(), "node-a"); err != nil {
@@ -74,6 +75,7 @@ func TestKeepRulesOnExit(t *testing.T) {
 
 // TestFlowLogReaderGoesAway: the proxy outlives whoever reads its flow log.
 func TestFlowLogReaderGoesAway(t *testing.T) {
+	t.Parallel()
 	c := e2etest.NewCluster(t)
 	if err := c.StopDaemon(t.Context(), "node-a"); err != nil {
 		t.Fatal(err)

@@ -96,6 +96,7 @@ func TestRunWithoutCapability(t *testing.T) {
 // TestSecondDaemonOnANode: the message says who is there already, whatever queues
 // the second would have, and the first one goes on undisturbed.
 func TestSecondDaemonOnANode(t *testing.T) {
+	t.Parallel()
 	c := e2etest.NewCluster(t)
 	for _, args := range [][]string{nil, {"--queue-num", "200"}} {
 		code, _, stderr := e2etest.Run(t, c.Host("node-a"), append([]string{"run", "--objects", c.Objects}, args...)...)
@@ -139,6 +140,7 @@ func ping(c *e2etest.Cluster, host, to string) {
 
 // TestICMPIsNotQueued: a ping through the node does not touch the queues.
 func TestICMPIsNotQueued(t *testing.T) {
+	t.Parallel()
 	c := e2etest.NewCluster(t)
 	queued := func() (n uint64) {
 		if err := c.Host("node-a").Do(func() error {
@@ -169,6 +171,7 @@ func TestICMPIsNotQueued(t *testing.T) {
 // TestTakenQueue: where another program is bound to a queue, the daemon takes those behind it
 // and says so, unless --queue-num says which.
 func TestTakenQueue(t *testing.T) {
+	t.Parallel()
 	c := e2etest.NewCluster(t)
 	const first = 100 // the lab's daemons choose it as any daemon does
 	if err := c.StopDaemon(t.Context(), "node-a"); err != nil {

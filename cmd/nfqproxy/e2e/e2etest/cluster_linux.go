@@ -65,8 +65,9 @@ func NewClusterOf(t *testing.T, labFile []byte, arguments []string, options ...f
 	return c
 }
 
-// InEachScope runs a test with each value of --scope.
+// InEachScope runs a test with each value of --scope, in parallel with other tests.
 func InEachScope(t *testing.T, test func(*testing.T, *Cluster)) {
+	t.Parallel()
 	for _, scope := range []string{"all", "services"} {
 		t.Run(scope, func(t *testing.T) {
 			t.Parallel()

@@ -19,6 +19,7 @@ import (
 // TestExportsOfADaemon: what a daemon's flags promise to other tools is there: metrics of
 // the services that were asked for and of no others, and Hubble's API.
 func TestExportsOfADaemon(t *testing.T) {
+	t.Parallel()
 	hubble := clustertest.RequireProgram(t, benchcluster.Hubble)
 	const address = "127.0.0.1:4245"
 	c := e2etest.NewClusterWith(t, []string{"--service-metrics", "default/so*", "--hubble-bind-address", address})

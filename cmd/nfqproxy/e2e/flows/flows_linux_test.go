@@ -180,6 +180,7 @@ func sweep(c *e2etest.Cluster, host string) {
 // TestFlowLives: whatever becomes of a connection, each event of its life is told once, in
 // order, under one ID, and the bytes are those that the client counts.
 func TestFlowLives(t *testing.T) {
+	t.Parallel()
 	c := e2etest.NewCluster(t)
 	for _, name := range []string{"tcp_timeout_time_wait", "tcp_timeout_close", "udp_timeout", "udp_timeout_stream"} {
 		setSysctl(c, "node-a", "net.netfilter.nf_conntrack_"+name, "1")

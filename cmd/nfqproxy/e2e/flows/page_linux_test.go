@@ -42,6 +42,7 @@ func openPage(c *e2etest.Cluster) *webtest.Page {
 // TestPageOfALab: what happens in a lab is to be seen in a browser, as it happens; and who
 // holds a flow there leads a real connection.
 func TestPageOfALab(t *testing.T) {
+	t.Parallel()
 	c := e2etest.NewCluster(t)
 	p := openPage(c)
 	p.WaitFor("the list", "!!document.querySelector('#rows')")

@@ -20,6 +20,7 @@ import (
 // TestReplayLog: what real daemons decided is decided the same again, and without an endpoint
 // exactly the flows that could have gone there are others.
 func TestReplayLog(t *testing.T) {
+	t.Parallel()
 	c := e2etest.NewCluster(t)
 	for range 15 {
 		for _, to := range []string{"10.96.0.20:80", "10.96.0.60:80", "[fd00:10:96::20]:80", "172.21.0.2:30080", "10.244.1.2:8080"} {
@@ -79,6 +80,7 @@ func TestReplayLog(t *testing.T) {
 // sides of its translation, the same flows are decided as by the daemon while it was taken.
 // (What the node itself sends is seen behind the translation only.)
 func TestReplayCapture(t *testing.T) {
+	t.Parallel()
 	c := e2etest.NewCluster(t)
 	name := filepath.Join(t.TempDir(), "any.pcap")
 	stop := tcpdump(c, "node-a", name)

@@ -72,6 +72,7 @@ func (l *logbook) keep(c *e2etest.Cluster, pod string, at netip.AddrPort) {
 // TestNoRecordLies compares 10,000 records with the kernel's connection table and with what
 // the pods noted themselves: whom they saw, where, and how often.
 func TestNoRecordLies(t *testing.T) {
+	t.Parallel()
 	const connections, workers = 10_000, 8
 	c := e2etest.NewCluster(t)
 	c.Edit(func(s string) string {

@@ -55,8 +55,10 @@ endpoints: [{addresses: ["fd00:172:21::3"], nodeName: node-b}]
 // TestHostFirewall: with the policy DROP in FORWARD, as Docker sets it, and INPUT, node ports
 // and health check node ports work as with kube-proxy: by either back end, in both families.
 func TestHostFirewall(t *testing.T) {
+	t.Parallel()
 	for _, backend := range []string{"nft", "legacy"} {
 		t.Run(backend, func(t *testing.T) {
+			t.Parallel()
 			netnstest.RequireTool(t, "iptables-"+backend)
 			netnstest.RequireTool(t, "ip6tables-"+backend)
 			testHostFirewall(t, e2etest.NewCluster(t), backend)

@@ -73,6 +73,7 @@ COMMIT
 // TestHostMasquerade: a flow that is translated leaves with the source that the node's own
 // rules give to one that is not, whichever back end of iptables they are in.
 func TestHostMasquerade(t *testing.T) {
+	t.Parallel()
 	for _, tool := range []string{"iptables", "ip6tables"} {
 		for _, backend := range []string{"nft", "legacy"} {
 			netnstest.RequireTool(t, tool+"-"+backend+"-restore")
@@ -93,6 +94,7 @@ func TestHostMasquerade(t *testing.T) {
 
 // TestHostMasqueradeOff: with --host-masquerade=off the node's rules do not count.
 func TestHostMasqueradeOff(t *testing.T) {
+	t.Parallel()
 	netnstest.RequireTool(t, "iptables-nft-restore")
 	c := e2etest.NewClusterWith(t, []string{"--host-masquerade=off"}, func(s *lab.Spec) {
 		s.Clients[0].RoutesToPods = true
@@ -110,6 +112,7 @@ func TestHostMasqueradeOff(t *testing.T) {
 // when it has it. A conversation keeps the address though the rule is gone, as with
 // kube-proxy, and loses it with the address.
 func TestHostMasqueradeAddress(t *testing.T) {
+	t.Parallel()
 	netnstest.RequireTool(t, "iptables-nft-restore")
 	netnstest.RequireTool(t, "ip")
 	const address, service = "172.21.0.8", "10.96.0.90:53"

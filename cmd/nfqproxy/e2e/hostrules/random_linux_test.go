@@ -54,6 +54,7 @@ var hostRulesSeed = flag.Uint64("hostrules.seed", 1, "of the rules that TestRand
 // TestRandomHostRules: whatever the node's own rules are, the server sees a flow that is
 // translated come from where one comes from that is sent to it directly.
 func TestRandomHostRules(t *testing.T) {
+	t.Parallel()
 	for _, tool := range []string{"nft", "iptables-nft-restore", "ip6tables-nft-restore", "iptables-legacy-restore", "ip6tables-legacy-restore"} {
 		netnstest.RequireTool(t, tool)
 	}

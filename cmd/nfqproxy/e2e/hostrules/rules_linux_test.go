@@ -65,6 +65,7 @@ func testRulesDamagedByOthers(t *testing.T, c *e2etest.Cluster) {
 // TestRulesOfOthersReloaded: Debian's nftables.service flushes all rules and loads a file when
 // it restarts. The daemon survives 40 times of that while flows and changes of services come.
 func TestRulesOfOthersReloaded(t *testing.T) {
+	t.Parallel()
 	netnstest.RequireTool(t, "nft")
 	netnstest.RequireTool(t, "sh")
 	c := e2etest.NewCluster(t)
@@ -108,6 +109,7 @@ done`)
 // TestRulesBeyondRepair: while the kernel rules are not what they should be, health says so;
 // the daemon lives on and repairs them as soon as it can.
 func TestRulesBeyondRepair(t *testing.T) {
+	t.Parallel()
 	c := e2etest.NewCluster(t)
 	decided(c)
 	// A table that belongs to a socket (linux/netfilter/nf_tables.h, NFT_TABLE_F_OWNER; since
@@ -154,6 +156,7 @@ func TestRulesBeyondRepair(t *testing.T) {
 
 // TestMarkCollision: at its start the daemon names rules of others that use its marks.
 func TestMarkCollision(t *testing.T) {
+	t.Parallel()
 	netnstest.RequireTool(t, "nft")
 	c := e2etest.NewCluster(t)
 	c.Must(c.StopDaemon(t.Context(), "node-a"))

@@ -18,6 +18,7 @@ import (
 
 // The demo of each built-in lab, with real daemons, ends well.
 func TestLabDemo(t *testing.T) {
+	t.Parallel()
 	netnstest.Require(t)
 	for _, name := range labs.Names() {
 		t.Run(name, func(t *testing.T) {
@@ -39,6 +40,7 @@ func TestLabDemo(t *testing.T) {
 // On a narrow terminal no line of the demo is too long for it. The signs of the walks are
 // explained, and the end says how to go on.
 func TestLabDemoOnATerminal(t *testing.T) {
+	t.Parallel()
 	netnstest.Require(t)
 	cmd := e2etest.Command("lab", "demo")
 	cmd.Env = append(cmd.Env, "TERM=xterm", "NO_COLOR=")
@@ -69,6 +71,7 @@ func TestLabDemoOnATerminal(t *testing.T) {
 // Without masquerading hairpins the demo shows that a pod that reaches itself gets no
 // reply, and that all other scenes pass.
 func TestLabDemoWithoutHairpinMasquerade(t *testing.T) {
+	t.Parallel()
 	netnstest.Require(t)
 	code, stdout, stderr := e2etest.Run(t, nil, "lab", "demo", "kube-dns-hairpin", "--masquerade-hairpin=false")
 	if code != 0 || stderr != "" || strings.Contains(stdout, "✗") || !strings.Contains(stdout, "checks passed") {
@@ -82,6 +85,7 @@ func TestLabDemoWithoutHairpinMasquerade(t *testing.T) {
 }
 
 func TestLabList(t *testing.T) {
+	t.Parallel()
 	code, stdout, _ := e2etest.Run(t, nil, "lab", "list")
 	if code != 0 || !strings.Contains(stdout, "kind              A KinD 1.29 cluster of three nodes\n") || strings.Count(stdout, "\n") != len(labs.Names()) {
 		t.Errorf("exit code %d: %s", code, stdout)
@@ -89,6 +93,7 @@ func TestLabList(t *testing.T) {
 }
 
 func TestLabInit(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	if code, _, stderr := e2etest.Run(t, nil, "lab", "init", "kind", dir); code != 0 {
 		t.Fatal(stderr)
@@ -110,6 +115,7 @@ func TestLabInit(t *testing.T) {
 }
 
 func TestLabUsage(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		args []string
 		want string

@@ -32,6 +32,7 @@ var named = regexp.MustCompile(`(?m)^  (nodeName|targetRef): .*\n`)
 // The demo of a lab that is made of a built-in lab's objects alone ends as well as that
 // lab's own, also where they are as poor as those that rules tell of.
 func TestLabDemoOfObjects(t *testing.T) {
+	t.Parallel()
 	netnstest.Require(t)
 	demo := func(t *testing.T, path string) {
 		t.Helper()
@@ -65,6 +66,7 @@ func TestLabDemoOfObjects(t *testing.T) {
 // TestLabOfRealNodes: what services reads out of the rules of a real node comes up as a
 // lab, and everything in it works.
 func TestLabOfRealNodes(t *testing.T) {
+	t.Parallel()
 	netnstest.Require(t)
 	for _, name := range []string{"kind-1.29-worker1-after.rules", "kubeadm-1.22-flannel-node1.rules", "nodeport-30007.listing", "kube-dns-hairpin.listing"} {
 		t.Run(name, func(t *testing.T) {
@@ -88,6 +90,7 @@ func TestLabOfRealNodes(t *testing.T) {
 
 // TestLabOfObjects: a change of the objects applies while the lab runs.
 func TestLabOfObjects(t *testing.T) {
+	t.Parallel()
 	path := objectsOf(t, "kind")
 	file, err := lab.FromObjects([]string{path}, "", lab.DeriveOptions{})
 	if err != nil {

@@ -42,6 +42,7 @@ func startLab(t *testing.T, name string) *exec.Cmd {
 
 // TestCommandsWithLabs: what commands say while one lab runs, and while two do.
 func TestCommandsWithLabs(t *testing.T) {
+	t.Parallel()
 	type step struct {
 		args   []string
 		code   int

@@ -40,36 +40,38 @@ func interruptible(t *testing.T, stdin io.Reader, args ...string) (*exec.Cmd, *o
 // TestInterruptedDemo: however early the signal comes, the demo ends and no process is left. The
 // pauses are the case itself: they are spread over the start.
 func TestInterruptedDemo(t *testing.T) {
+	t.Parallel()
 	netnstest.Require(t)
-	const times = 40
-	ended := 0
-	for i := range times {
-		cmd, output := interruptible(t, nil, "lab", "demo")
+	for i := range 40 {
 		pause := time.Duration(i*i) * 300 * time.Microsecond // up to half a second, most of them short
-		time.Sleep(pause)
-		if err := cmd.Process.Signal(os.Interrupt); err != nil {
-			t.Fatal(err)
-		}
-		_ = output.SetReadDeadline(time.Now().Add(e2etest.Patience))
-		said, err := io.ReadAll(output)
-		if err != nil {
-			t.Fatalf("interrupted %s after its start the demo goes on: %v\n%s", pause, err, said)
-		}
-		_ = cmd.Wait()
-		if strings.Contains(string(said), "checks passed") {
-			ended++
-			if pause < 50*time.Millisecond {
-				t.Errorf("interrupted %s after its start the demo ran to its end", pause)
+		t.Run(pause.String(), func(t *testing.T) {
+			t.Parallel()
+			cmd, output := interruptible(t, nil, "lab", "demo")
+			time.Sleep(pause)
+			if err := cmd.Process.Signal(os.Interrupt); err != nil {
+				t.Fatal(err)
 			}
-		} else if code := cmd.ProcessState.ExitCode(); !slices.Contains([]int{-1, 1, 130}, code) {
-			t.Errorf("interrupted %s after its start: exit code %d\n%s", pause, code, said)
-		}
+			_ = output.SetReadDeadline(time.Now().Add(e2etest.Patience))
+			said, err := io.ReadAll(output)
+			if err != nil {
+				t.Fatalf("the demo goes on: %v\n%s", err, said)
+			}
+			_ = cmd.Wait()
+			if strings.Contains(string(said), "checks passed") {
+				t.Log("the demo was over before the signal")
+				if pause < 50*time.Millisecond {
+					t.Error("the demo ran to its end")
+				}
+			} else if code := cmd.ProcessState.ExitCode(); !slices.Contains([]int{-1, 1, 130}, code) {
+				t.Errorf("exit code %d\n%s", code, said)
+			}
+		})
 	}
-	t.Logf("%d of %d demos were over before the signal", ended, times)
 }
 
 // TestInterruptedReader: a command that waits for its input ends with the first signal.
 func TestInterruptedReader(t *testing.T) {
+	t.Parallel()
 	for _, args := range [][]string{
 		{"explain", "--objects", "../../../../datapath/flow/testdata/cluster.yaml", "--packets", "-"},
 		{"trace", "--rules", "-", "--protocol", "tcp", "--source", "10.0.0.1", "--destination", "10.0.0.2:80"},

@@ -77,6 +77,7 @@ func resets(c *e2etest.Cluster, host string) (n int) {
 
 // TestHairpin: a pod that meets itself behind its Service sees an address of the node.
 func TestHairpin(t *testing.T) {
+	t.Parallel()
 	c := newBuiltInCluster(t, "kube-dns-hairpin")
 	a := c.Ask(c.Dial(hairpinPod, "tcp", e2etest.AnyPort, hairpinService))
 	r := hairpinRecord(c)
@@ -88,6 +89,7 @@ func TestHairpin(t *testing.T) {
 // TestHairpinWithoutMasquerade: what the rule before the DNAT is there for. Without it
 // the pod gets its own packet back, and no connection opens.
 func TestHairpinWithoutMasquerade(t *testing.T) {
+	t.Parallel()
 	c := newBuiltInCluster(t, "kube-dns-hairpin", func(s *lab.Spec) { s.Proxy.NoHairpinMasquerade = true })
 	unanswered := func() {
 		t.Helper()

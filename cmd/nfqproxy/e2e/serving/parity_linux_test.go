@@ -24,6 +24,7 @@ import (
 // TestLikeKubeProxy sends the same odd packets through a node with kube-proxy's rules and
 // through one with the daemon: what docs/kube-proxy-rules.md says of each rule is so.
 func TestLikeKubeProxy(t *testing.T) {
+	t.Parallel()
 	netnstest.RequireTool(t, "iptables-restore")
 	netnstest.RequireTool(t, "ip6tables-restore")
 	for _, tt := range []struct {
@@ -34,6 +35,7 @@ func TestLikeKubeProxy(t *testing.T) {
 		{"nfqproxy", func(*e2etest.Cluster) {}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			c := e2etest.NewCluster(t)
 			c.Edit(func(s string) string { return s + oneFamilyServices })
 			tt.proxy(c)
@@ -417,6 +419,7 @@ func probeLocalhostSCTP(c *e2etest.Cluster) {
 
 // TestForeignMarks: marks of other software on packets do not have them refused.
 func TestForeignMarks(t *testing.T) {
+	t.Parallel()
 	c := e2etest.NewCluster(t)
 	for _, mark := range []int{51820, 0x8000, 0xffff} { // wg-quick's default is the first
 		for _, to := range []string{"10.244.1.2:8080", "10.96.0.50:80"} {
@@ -446,6 +449,7 @@ func TestForeignMarks(t *testing.T) {
 // TestUntrackedFlows: what the host's own rules exempt from connection tracking is not
 // decided, as with the rules of NodeLocal DNSCache for the address of the cluster's DNS.
 func TestUntrackedFlows(t *testing.T) {
+	t.Parallel()
 	netnstest.RequireTool(t, "iptables-restore")
 	c := e2etest.NewCluster(t)
 	node := c.Host("node-a")

@@ -73,6 +73,7 @@ func testPaths(t *testing.T, c *e2etest.Cluster) {
 }
 
 func TestNoEndpointsIsRefusedAtOnce(t *testing.T) {
+	t.Parallel()
 	e2etest.InEachScope(t, testNoEndpointsIsRefusedAtOnce)
 }
 
@@ -104,8 +105,10 @@ func testNoEndpointsIsRefusedAtOnce(t *testing.T, c *e2etest.Cluster) {
 // the node, also at those that --nodeport-addresses closes; one with endpoints is not open
 // there (kube-proxy's KUBE-EXTERNAL-SERVICES has no condition on the address).
 func TestRefusedAtUnlistedAddresses(t *testing.T) {
+	t.Parallel()
 	for _, scope := range []string{"all", "services"} {
 		t.Run(scope, func(t *testing.T) {
+			t.Parallel()
 			c := e2etest.NewClusterWith(t, []string{"--scope", scope, "--nodeport-addresses", "192.0.2.0/24,2001:db8::/64"})
 			listenEverywhere(c, "node-a", 30090, 30100)
 			e2etest.Families(t, func(t *testing.T, at func(v4, v6 string, port int) string) {
@@ -125,6 +128,7 @@ func TestRefusedAtUnlistedAddresses(t *testing.T) {
 
 // TestOtherTrafficPasses: what is for no service goes its way untouched.
 func TestOtherTrafficPasses(t *testing.T) {
+	t.Parallel()
 	c := e2etest.NewCluster(t)
 	e2etest.Families(t, func(t *testing.T, at func(v4, v6 string, port int) string) {
 		c.Use(t)
@@ -147,6 +151,7 @@ func TestOtherTrafficPasses(t *testing.T) {
 
 // TestScopeServices: what is for no service passes the queues by.
 func TestScopeServices(t *testing.T) {
+	t.Parallel()
 	c := e2etest.NewClusterWith(t, []string{"--scope", "services"})
 	e2etest.Families(t, func(t *testing.T, at func(v4, v6 string, port int) string) {
 		c.Use(t)

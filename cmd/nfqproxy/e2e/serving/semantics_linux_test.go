@@ -14,6 +14,7 @@ import (
 // TestExternalPolicyLocal: the node with the pod keeps the client's address, the one
 // without drops; pods and the node itself are served anyway.
 func TestExternalPolicyLocal(t *testing.T) {
+	t.Parallel()
 	c := e2etest.NewCluster(t)
 	e2etest.Families(t, func(t *testing.T, at func(v4, v6 string, port int) string) {
 		c.Use(t)
@@ -95,6 +96,7 @@ func routeVIPs(c *e2etest.Cluster, client, via4, via6 string) {
 // TestAffinity: a client stays with its endpoint, by whatever address of the service
 // port, also over a restart of the daemon; it moves on when the endpoint goes away.
 func TestAffinity(t *testing.T) {
+	t.Parallel()
 	c := e2etest.NewCluster(t)
 	e2etest.Families(t, func(t *testing.T, at func(v4, v6 string, port int) string) {
 		c.Use(t)
@@ -154,6 +156,7 @@ func testLocalhostNodePort(t *testing.T, c *e2etest.Cluster) {
 // TestTerminatingFallback: a service whose only endpoints terminate is still served,
 // as long as they do.
 func TestTerminatingFallback(t *testing.T) {
+	t.Parallel()
 	c := e2etest.NewCluster(t)
 	const target = `- addresses: ["10.244.0.4"]`
 	c.Edit(func(s string) string {

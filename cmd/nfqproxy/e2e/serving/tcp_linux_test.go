@@ -95,6 +95,7 @@ func lookup(c *e2etest.Cluster, node string, conn net.Conn) conntrack.State {
 // TestStraySYN: a SYN with another sequence number on the tuple of an established
 // connection, made by an attacker or an old packet, changes nothing.
 func TestStraySYN(t *testing.T) {
+	t.Parallel()
 	c := e2etest.NewCluster(t)
 	// One that stays open: a client that has asked nothing yet.
 	conn := c.Dial("shell", "tcp", e2etest.AnyPort, "10.96.0.20:80")
@@ -176,6 +177,7 @@ func testFlushedTCPIsReset(t *testing.T, c *e2etest.Cluster) {
 // TestBalanceAndSeed: 3,000 connections spread evenly over three endpoints, and the
 // same seed gives the same choices again.
 func TestBalanceAndSeed(t *testing.T) {
+	t.Parallel()
 	c := e2etest.NewCluster(t)
 	choose := func(n int) []string {
 		var chosen []string
@@ -213,6 +215,7 @@ func TestBalanceAndSeed(t *testing.T) {
 // TestDaemonDies kills the daemon in the middle of a download: the kernel goes on
 // without it. A new connection waits for the daemon's return, other traffic does not.
 func TestDaemonDies(t *testing.T) {
+	t.Parallel()
 	c := e2etest.NewCluster(t)
 	const size = 20 << 20
 	conn := c.Dial("shell", "tcp", e2etest.AnyPort, "10.96.0.20:80")
@@ -264,6 +267,7 @@ func TestDaemonDies(t *testing.T) {
 // TestDaemonStops: after SIGTERM nothing of ours is left in the node's kernel, where no
 // connection needs it, and what is for no service passes.
 func TestDaemonStops(t *testing.T) {
+	t.Parallel()
 	c := e2etest.NewCluster(t)
 	conn := c.Dial("shell", "tcp", e2etest.AnyPort, "10.96.0.20:80")
 	c.Ask(conn)
@@ -312,6 +316,7 @@ func hasTranslated(c *e2etest.Cluster, node string) (found bool) {
 // rule of the node has the kernel track and translate; new ones meet no rule of ours.
 // "nfqproxy cleanup" and the next start remove what was left for them.
 func TestStopKeepsConnections(t *testing.T) {
+	t.Parallel()
 	c := e2etest.NewCluster(t)
 	download := c.Dial("shell", "tcp", e2etest.AnyPort, "10.96.0.30:80")
 	stream := c.Dial("outside", "tcp", e2etest.AnyPort, "172.21.0.2:30090")
@@ -380,6 +385,7 @@ func testChangesApply(t *testing.T, c *e2etest.Cluster) {
 
 // TestDownloadStaysInTheKernel: of all packets of a download, one is queued.
 func TestDownloadStaysInTheKernel(t *testing.T) {
+	t.Parallel()
 	c := e2etest.NewCluster(t)
 	client := http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
 		return c.TryDial("shell", "tcp", e2etest.AnyPort, "10.96.0.20:80")
