@@ -19,6 +19,9 @@ func TestMain(m *testing.M) {
 
 const port = 8080
 
+// patience is how long a test waits for an answer that comes at once. Only a failing test waits that long.
+const patience = time.Minute
+
 var first = netip.MustParseAddr("127.0.1.5")
 
 // echo starts the echo once; it ends with the process.
@@ -42,7 +45,7 @@ func TestTraffic(t *testing.T) {
 	to := Targets{First: netip.AddrPortFrom(first, port), Count: 300, Step: 1}
 
 	for i := range uint32(3) {
-		who, err := Ask(to.At(299+i), time.Second)
+		who, err := Ask(to.At(299+i), patience)
 		if want := to.At(299 + i).Addr().As4()[3]; err != nil || who != want {
 			t.Errorf("target %d (%s): answered by %d, %v; want %d", 299+i, to.At(299+i), who, err, want)
 		}
@@ -50,7 +53,7 @@ func TestTraffic(t *testing.T) {
 	for _, udp := range []bool{false, true} {
 		l := Load{
 			UDP: udp, Workers: 3, From: netip.MustParseAddr("127.0.0.2"), FirstPort: 20000, Ports: 1000, To: to,
-			WarmUp: 5, Time: time.Hour, Limit: 40,
+			WarmUp: 5, Time: time.Hour, Limit: 40, Timeout: patience,
 		}
 		calls := ""
 		r, err := l.Run(func() { calls += "began " }, func() { calls += "ended" })
@@ -75,7 +78,7 @@ func TestFailuresAreCounted(t *testing.T) {
 	netnstest.Require(t)
 	l := Load{
 		Workers: 2, From: netip.MustParseAddr("127.0.0.2"), FirstPort: 30000, Ports: 1000,
-		To: Targets{First: netip.MustParseAddrPort("127.0.0.1:9"), Count: 1}, Time: time.Hour, Limit: 7,
+		To: Targets{First: netip.MustParseAddrPort("127.0.0.1:9"), Count: 1}, Time: time.Hour, Limit: 7, Timeout: patience,
 	}
 	r, err := l.Run(func() {}, func() {})
 	if err == nil || len(r.Failures) != 1 || r.Failures["connect: connection refused"] != 14 {
@@ -91,8 +94,10 @@ func TestAskGivesUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer n.Close()
-	// No host has the address. The kernel reports that after three seconds, which would be another error.
-	if err := errors.Join(n.AddVeth("a", n, "b"), n.AddAddress("a", netip.MustParsePrefix("192.0.2.1/24"))); err != nil {
+	// No host has the address. The kernel would report that, which is another error, after one second for
+	// each request.
+	if err := errors.Join(n.AddVeth("a", n, "b"), n.AddAddress("a", netip.MustParsePrefix("192.0.2.1/24")),
+		n.SetSysctl("net.ipv4.neigh.a.mcast_solicit", "600")); err != nil {
 		t.Fatal(err)
 	}
 	err = n.Do(func() error {
