@@ -73,7 +73,6 @@ func testPaths(t *testing.T, c *e2etest.Cluster) {
 }
 
 func TestNoEndpointsIsRefusedAtOnce(t *testing.T) {
-	t.Parallel()
 	e2etest.InEachScope(t, testNoEndpointsIsRefusedAtOnce)
 }
 
