@@ -221,7 +221,8 @@ func fill(c *e2etest.Cluster, node string) (empty func()) {
 }
 
 // TestConnectionTableFull: new flows wait for room, what is established goes on, the
-// operator is told, and all is well again when there is room.
+// operator is told, and all is well again when there is room. It is not parallel to other tests: it makes
+// as many entries as the machine allows.
 func TestConnectionTableFull(t *testing.T) {
 	c := e2etest.NewCluster(t)
 	open := c.Dial("shell", "tcp", e2etest.AnyPort, "10.96.0.20:80")

@@ -70,9 +70,9 @@ func (l *logbook) keep(c *e2etest.Cluster, pod string, at netip.AddrPort) {
 }
 
 // TestNoRecordLies compares 10,000 records with the kernel's connection table and with what
-// the pods noted themselves: whom they saw, where, and how often.
+// the pods noted themselves: the clients, the endpoints, and the number of connections. It is not
+// parallel to other tests: the daemon has to keep up with all events.
 func TestNoRecordLies(t *testing.T) {
-	t.Parallel()
 	const connections, workers = 10_000, 8
 	c := e2etest.NewCluster(t)
 	c.Edit(func(s string) string {

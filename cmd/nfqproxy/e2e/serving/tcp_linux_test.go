@@ -39,7 +39,8 @@ func retransmissions(t *testing.T, conn net.Conn) uint32 {
 
 // TestPortReuse opens 5,000 connections one after the other from 100 source ports:
 // each port comes again while the connection table still remembers the connection
-// it had before. One that is forgotten to be replaced fails or costs a SYN.
+// it had before. One that is forgotten to be replaced fails or costs a SYN. It is not parallel to other
+// tests: a SYN that waits a second for the daemon is sent again, too.
 func TestPortReuse(t *testing.T) {
 	c := e2etest.NewCluster(t)
 	replaced := 0
