@@ -76,7 +76,7 @@ $(PEERS)/promql: bench/peers/promql/go.mod bench/peers/promql/go.sum bench/peers
 check: need-go
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$unformatted" ]; then echo "not formatted: $$unformatted"; exit 1; fi
 	$(GO) vet ./...
-	$(GO) test -short ./cmd/... ./conntrack/... ./control/... ./datapath/... ./deploy/...
+	$(GO) test -short ./cmd/nfqproxy/cli ./conntrack/... ./control/... ./datapath/... ./deploy/... ./docs
 
 # Unit, kernel and end-to-end tests, and a short run of every fuzz target. Tests that lack
 # something on this machine are listed at the end, even if others fail, with the subject that

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -73,23 +74,37 @@ func TestKernelAgreesWithDecide(t *testing.T) {
 		worlds = 80
 	}
 	seen := make(tally)
-	for seed := range uint64(worlds) {
-		b := available[seed%uint64(len(available))]
-		t.Run(fmt.Sprintf("%s/%d", b, seed), func(t *testing.T) {
-			w4, w6 := newWorld(seed, decision.IPv4), newWorld(seed, decision.IPv6)
-			n := newKernelNode(t, w4, w6)
-			for _, w := range []*world{w4, w6} {
-				n.load(t, b, w)
-				e := &experiment{world: w, node: n, memory: affinity.New(), seen: seen}
-				e.generate(packets)
-				check(t, netns.OnOneCPU(e.perform))
-				e.judge(t)
-			}
-			seen["back end "+string(b)]++
-		})
-		if t.Failed() {
-			return
+	var mu sync.Mutex // for seen
+	t.Run("worlds", func(t *testing.T) {
+		all := t
+		for seed := range uint64(worlds) {
+			b := available[seed%uint64(len(available))]
+			t.Run(fmt.Sprintf("%s/%d", b, seed), func(t *testing.T) {
+				t.Parallel()
+				if all.Failed() {
+					return
+				}
+				own := make(tally)
+				w4, w6 := newWorld(seed, decision.IPv4), newWorld(seed, decision.IPv6)
+				n := newKernelNode(t, w4, w6)
+				for _, w := range []*world{w4, w6} {
+					n.load(t, b, w)
+					e := &experiment{world: w, node: n, memory: affinity.New(), seen: own}
+					e.generate(packets)
+					check(t, netns.OnOneCPU(e.perform))
+					e.judge(t)
+				}
+				own["back end "+string(b)]++
+				mu.Lock()
+				defer mu.Unlock()
+				for what, n := range own {
+					seen[what] += n
+				}
+			})
 		}
+	})
+	if t.Failed() {
+		return
 	}
 	for _, b := range available {
 		seen.atLeast(t, worlds/len(available), "back end "+string(b))

@@ -37,6 +37,28 @@ func RunCommand(t testing.TB, ns *netns.Namespace, cmd *exec.Cmd) (code int, std
 	return cmd.ProcessState.ExitCode(), out.String(), messages.String()
 }
 
+// Start starts the nfqproxy command. The output ends with the last process that holds it. The command is
+// killed at the end of the test.
+func Start(t testing.TB, stdin io.Reader, args ...string) (cmd *exec.Cmd, output *os.File) {
+	t.Helper()
+	cmd = Command(args...)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, w, w
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = w.Close()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		_ = r.Close()
+	})
+	return cmd, r
+}
+
 // Daemon is a process that runs until the end of a test at the latest: nfqproxy run, or kube-proxy.
 type Daemon struct {
 	t   testing.TB

@@ -15,7 +15,7 @@ import (
 func startLab(t *testing.T, name string) *exec.Cmd {
 	t.Helper()
 	netnstest.Require(t)
-	cmd, output := interruptible(t, nil, "lab", "up", name)
+	cmd, output := e2etest.Start(t, nil, "lab", "up", name)
 	lines := bufio.NewReader(output)
 	var said strings.Builder
 	for {
