@@ -36,7 +36,7 @@ func backends(t *testing.T) []backend {
 		}
 		works := true
 		for _, f := range families {
-			if _, err := run(ns, "*nat\nCOMMIT\n", b.tool(f, "restore")); err != nil {
+			if _, err := run(ns, "*nat\nCOMMIT\n", b.tool(f, "restore"), "-w"); err != nil {
 				t.Logf("without the %s back end: %v", b, err)
 				works = false
 			}
@@ -131,6 +131,7 @@ func parseSaved(text string) saved {
 // TestSaveIsRender loads what Render writes and has iptables-save print it: the same
 // rules, word for word, and with the nft back end the same order of chains.
 func TestSaveIsRender(t *testing.T) {
+	t.Parallel()
 	worlds := uint64(12)
 	if testing.Short() {
 		worlds = 3
@@ -146,8 +147,8 @@ func TestSaveIsRender(t *testing.T) {
 				for _, table := range tables {
 					ns := namespace(t, "node")
 					text := rendered(t, table, f)
-					mustRun(t, ns, text, b.tool(f, "restore"), "--test")
-					mustRun(t, ns, text, b.tool(f, "restore"))
+					mustRun(t, ns, text, b.tool(f, "restore"), "-w", "--test")
+					mustRun(t, ns, text, b.tool(f, "restore"), "-w")
 					want, got := parseSaved(text), parseSaved(mustRun(t, ns, "", b.tool(f, "save")))
 					for chain, lines := range want {
 						rules += len(lines) - 1

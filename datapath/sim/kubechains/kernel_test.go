@@ -68,6 +68,7 @@ func outcomeOf(d *decision.Decision) outcome {
 // TestKernelAgreesWithDecide has the kernel send real packets through the rules that
 // Render writes, and holds what becomes of them against Decide.
 func TestKernelAgreesWithDecide(t *testing.T) {
+	t.Parallel()
 	available := backends(t)
 	worlds, packets := 300, 24
 	if testing.Short() {
@@ -276,6 +277,7 @@ func (e *experiment) observed(number uint32, p *decision.Packet) (o outcome, err
 // TestKernelDrawsEvenly: the probabilities that Render writes give every endpoint the
 // same share of the flows, as Decide's draw does.
 func TestKernelDrawsEvenly(t *testing.T) {
+	t.Parallel()
 	b := backends(t)[0]
 	w := newWorld(0, decision.IPv4)
 	s := w.service(0)

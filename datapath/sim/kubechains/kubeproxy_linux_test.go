@@ -33,6 +33,7 @@ var controlAddress = netip.MustParseAddr("172.20.0.200")
 // each of the ways there are, and compares them with those rendered. The kubelet's
 // KUBE-FIREWALL is there before it, as on a node.
 func TestRealKubeProxy(t *testing.T) {
+	t.Parallel()
 	netnstest.Require(t)
 	clustertest.Require(t)
 	for _, tool := range []string{"iptables", "ip6tables", "iptables-save", "ip6tables-save"} {

@@ -27,6 +27,7 @@ COMMIT
 // TestKernelAgreesAboutConnlimit: new connections, their later packets, and connections that
 // are over.
 func TestKernelAgreesAboutConnlimit(t *testing.T) {
+	t.Parallel()
 	netnstest.Require(t)
 	d, err := iptables.Parse(strings.NewReader(connlimitRules), iptables.Options{})
 	check(t, err)

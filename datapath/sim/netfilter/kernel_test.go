@@ -105,6 +105,7 @@ func sites() []site {
 // TestKernelAgreesAboutDumps has the kernel send real packets through the rules of real
 // nodes, and holds what becomes of them against the simulator.
 func TestKernelAgreesAboutDumps(t *testing.T) {
+	t.Parallel()
 	netnstest.Require(t)
 	for _, b := range backends {
 		netnstest.RequireTool(t, program(b, true))
@@ -145,6 +146,7 @@ var variants = []variant{{}, {routeLocalnet: true}, {noDefault: true}, {noForwar
 // TestKernelAgreesAboutGeneratedRules does the same with rules that are made up. A
 // disagreement is found again by -judge.seed with its number and -judge.sets 1.
 func TestKernelAgreesAboutGeneratedRules(t *testing.T) {
+	t.Parallel()
 	netnstest.Require(t)
 	for _, b := range backends {
 		netnstest.RequireTool(t, program(b, true))

@@ -158,7 +158,7 @@ func TestHostMasqueradeAddress(t *testing.T) {
 // load has a node's rules replaced by one of iptables' programs.
 func loadRules(c *e2etest.Cluster, node, program, rules string) {
 	c.T.Helper()
-	if _, err := c.Host(node).Run(rules, program); err != nil {
+	if _, err := c.Host(node).Run(rules, program, "-w"); err != nil {
 		c.T.Fatal(err)
 	}
 }

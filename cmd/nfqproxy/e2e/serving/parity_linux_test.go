@@ -119,7 +119,7 @@ func useKubeProxysRules(c *e2etest.Cluster) {
 		if code != 0 {
 			c.T.Fatalf("render: %s", stderr)
 		}
-		if out, err := node.Run(rules, restore); err != nil {
+		if out, err := node.Run(rules, restore, "-w"); err != nil {
 			c.T.Fatalf("%s: %v\n%s", restore, err, out)
 		}
 	}
@@ -239,11 +239,11 @@ func closeForwarding(c *e2etest.Cluster, host string) {
 	c.T.Helper()
 	node := c.Host(host)
 	for _, iptables := range []string{"iptables", "ip6tables"} {
-		if out, err := node.Run("", iptables, "-P", "FORWARD", "DROP"); err != nil {
+		if out, err := node.Run("", iptables, "-w", "-P", "FORWARD", "DROP"); err != nil {
 			c.T.Fatalf("%s: %v\n%s", iptables, err, out)
 		}
 		e2etest.Eventually(c.T, e2etest.Patience, "the proxy's rules in FORWARD", func() bool {
-			out, err := node.Run("", iptables, "-S", "FORWARD")
+			out, err := node.Run("", iptables, "-w", "-S", "FORWARD")
 			return err == nil && (strings.Contains(out, "-j KUBE-FORWARD") || strings.Contains(out, "-j NFQPROXY-FORWARD"))
 		})
 	}
@@ -461,7 +461,7 @@ func TestUntrackedFlows(t *testing.T) {
 -A OUTPUT -d VIP/32 -p udp -m udp --dport 53 -j NOTRACK
 COMMIT
 `, "VIP", vip)
-	if out, err := node.Run(rules, "iptables-restore", "--noflush"); err != nil {
+	if out, err := node.Run(rules, "iptables-restore", "-w", "--noflush"); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	if err := node.AddAddress("lo", netip.MustParsePrefix(vip+"/32")); err != nil {
