@@ -163,9 +163,7 @@ func withNodePort(s *corev1.ServiceSpec) { s.Type = corev1.ServiceTypeNodePort }
 
 func (c *apiCluster) deleteService(name string) {
 	c.T.Helper()
-	if err := c.control.Client().CoreV1().Services("default").Delete(c.T.Context(), name, metav1.DeleteOptions{}); err != nil {
-		c.T.Fatal(err)
-	}
+	c.Must(c.control.Client().CoreV1().Services("default").Delete(c.T.Context(), name, metav1.DeleteOptions{}))
 }
 
 // longPatience is for what the API server, a controller and backing off clients have a

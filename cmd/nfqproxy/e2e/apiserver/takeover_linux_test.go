@@ -2,9 +2,7 @@ package apiserver
 
 import (
 	"context"
-	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"os/exec"
 	"slices"
@@ -46,13 +44,7 @@ func (n *siteNode) kubeProxy(mode string) *e2etest.Daemon {
 
 // get asks a server of the node.
 func (n *siteNode) get(at, path string) (status int, err error) {
-	client := http.Client{Timeout: e2etest.Patience, Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			return n.ns.Dial(ctx, network, netip.AddrPort{}, netip.MustParseAddrPort(address))
-		},
-	}}
-	response, err := client.Get("http://" + at + path)
+	response, err := e2etest.HTTPClient(n.ns).Get("http://" + at + path)
 	if err != nil {
 		return 0, err
 	}

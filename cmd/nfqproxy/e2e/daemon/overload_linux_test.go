@@ -37,7 +37,7 @@ func signalDaemon(c *e2etest.Cluster, node string, s syscall.Signal) {
 // waiting is how many packets wait in a node's queues.
 func waiting(c *e2etest.Cluster, node string) (n int) {
 	c.T.Helper()
-	if err := c.Host(node).Do(func() error {
+	c.Must(c.Host(node).Do(func() error {
 		for _, number := range []uint16{100, 101} {
 			counters, err := nfqueue.ReadCounters(number)
 			if err != nil {
@@ -46,9 +46,7 @@ func waiting(c *e2etest.Cluster, node string) (n int) {
 			n += int(counters.Waiting)
 		}
 		return nil
-	}); err != nil {
-		c.T.Fatal(err)
-	}
+	}))
 	return n
 }
 

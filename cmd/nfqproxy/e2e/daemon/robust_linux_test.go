@@ -21,28 +21,24 @@ func TestRulesRemovedByOthers(t *testing.T) { e2etest.InEachScope(t, testRulesRe
 func testRulesRemovedByOthers(t *testing.T, c *e2etest.Cluster) {
 	for i := range 2 {
 		c.Ask(c.Dial("shell", "tcp", e2etest.AnyPort, "10.96.0.20:80"))
-		if err := c.Host("node-a").Do(func() error {
+		c.Must(c.Host("node-a").Do(func() error {
 			conn, err := nftables.New()
 			if err != nil {
 				return err
 			}
 			conn.FlushRuleset()
 			return conn.Flush()
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 		c.LoggedTimes("installed the kernel rules again", i+1)
 	}
 	c.Ask(c.Dial("shell", "tcp", e2etest.AnyPort, "10.96.0.20:80"))
-	if err := c.Host("node-a").Do(func() error {
+	c.Must(c.Host("node-a").Do(func() error {
 		tables, err := e2etest.Tables()
 		if len(tables) != 1 || tables[0] != ruleset.TableName {
 			t.Errorf("nftables tables %v", tables)
 		}
 		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 }
 
 // TestKeepRulesOnExit: stopped with --keep-rules-on-exit, established connections are
@@ -51,9 +47,7 @@ func TestKeepRulesOnExit(t *testing.T) {
 	t.Parallel()
 	c := e2etest.NewClusterWith(t, []string{"--keep-rules-on-exit"})
 	open := c.Dial("outside", "tcp", e2etest.AnyPort, "172.21.0.2:30090")
-	if err := c.StopDaemon(t.Context(), "node-a"); err != nil {
-		t.Fatal(err)
-	}
+	c.Must(c.StopDaemon(t.Context(), "node-a"))
 	if a := c.Ask(open); a.Pod != "default/solo" {
 		t.Errorf("the open connection was answered by %+v", a)
 	}
@@ -65,9 +59,7 @@ func TestKeepRulesOnExit(t *testing.T) {
 		_, err := c.TryDial("outside", "tcp", e2etest.AnyPort, "172.21.0.2:30090")
 		waiting <- err
 	}()
-	if err := c.StartDaemon(t.Context(), "node-a"); err != nil {
-		t.Fatal(err)
-	}
+	c.Must(c.StartDaemon(t.Context(), "node-a"))
 	if err := <-waiting; err != nil {
 		t.Errorf("the connection that waited: %v", err)
 	}
@@ -77,9 +69,7 @@ func TestKeepRulesOnExit(t *testing.T) {
 func TestFlowLogReaderGoesAway(t *testing.T) {
 	t.Parallel()
 	c := e2etest.NewCluster(t)
-	if err := c.StopDaemon(t.Context(), "node-a"); err != nil {
-		t.Fatal(err)
-	}
+	c.Must(c.StopDaemon(t.Context(), "node-a"))
 	reader, writer, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -91,9 +81,7 @@ func TestFlowLogReaderGoesAway(t *testing.T) {
 	var messages bytes.Buffer
 	cmd := e2etest.Command("run", "--objects", c.Objects, "--flow-log", "-", "--ready-fd", "3")
 	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = writer, &messages, []*os.File{readyEnd}
-	if err := c.Host("node-a").Start(cmd); err != nil {
-		t.Fatal(err)
-	}
+	c.Must(c.Host("node-a").Start(cmd))
 	_ = errors.Join(writer.Close(), readyEnd.Close())
 	if b, err := io.ReadAll(ready); err != nil || string(b) != "ready\n" {
 		t.Fatalf("%q, %v: %s", b, err, messages.String())

@@ -143,7 +143,7 @@ func TestICMPIsNotQueued(t *testing.T) {
 	t.Parallel()
 	c := e2etest.NewCluster(t)
 	queued := func() (n uint64) {
-		if err := c.Host("node-a").Do(func() error {
+		c.Must(c.Host("node-a").Do(func() error {
 			for q := range uint16(2) {
 				counters, err := nfqueue.ReadCounters(100 + q)
 				if err != nil {
@@ -152,9 +152,7 @@ func TestICMPIsNotQueued(t *testing.T) {
 				n += counters.Sequence
 			}
 			return nil
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 		return n
 	}
 	c.Sync("shell")
@@ -174,29 +172,23 @@ func TestTakenQueue(t *testing.T) {
 	t.Parallel()
 	c := e2etest.NewCluster(t)
 	const first = 100 // the lab's daemons choose it as any daemon does
-	if err := c.StopDaemon(t.Context(), "node-a"); err != nil {
-		t.Fatal(err)
-	}
+	c.Must(c.StopDaemon(t.Context(), "node-a"))
 	var other *nfqueue.Queue
-	if err := c.Host("node-a").Do(func() (err error) {
+	c.Must(c.Host("node-a").Do(func() (err error) {
 		other, err = nfqueue.Open(first+1, nfqueue.Config{MaxLen: 1, CopyRange: 20, ReadBuffer: 4096})
 		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	defer other.Close()
 	code, _, stderr := e2etest.Run(t, c.Host("node-a"), "run", "--objects", c.Objects, "--queue-num", "100", "--queues", "2")
 	if code != 1 || !strings.Contains(stderr, "queue 101: is taken by netlink port id") || !strings.Contains(stderr, "--queue-num") {
 		t.Errorf("with --queue-num: exit code %d, message %q", code, stderr)
 	}
-	if err := c.StartDaemon(t.Context(), "node-a"); err != nil {
-		t.Fatal(err)
-	}
+	c.Must(c.StartDaemon(t.Context(), "node-a"))
 	c.Logged("another program is bound to one of our queues; using other queues")
 	if a := c.Ask(c.Dial("shell", "tcp", e2etest.AnyPort, "10.96.0.30:80")); a.Pod != "default/solo" {
 		t.Errorf("answered by %+v", a)
 	}
-	if err := c.Host("node-a").Do(func() error {
+	c.Must(c.Host("node-a").Do(func() error {
 		var queued uint64
 		for q := range uint16(2) {
 			counters, err := nfqueue.ReadCounters(first + 2 + q)
@@ -209,7 +201,5 @@ func TestTakenQueue(t *testing.T) {
 			t.Errorf("no packet came by queues %d and %d", first+2, first+3)
 		}
 		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 }

@@ -10,7 +10,19 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+
+	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
+
+// HTTPClient returns a client in a network namespace, with [Patience].
+func HTTPClient(ns *netns.Namespace) *http.Client {
+	return &http.Client{Timeout: Patience, Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			return ns.Dial(ctx, network, AnyPort, netip.MustParseAddrPort(address))
+		},
+	}}
+}
 
 // Ports of the daemon on each node.
 const HealthPort, MetricsPort = 10256, 10249
@@ -32,13 +44,7 @@ func (c *Cluster) Get(node string, port int, path string) (code int, body string
 // Fetch gets a page from a host of the lab.
 func (c *Cluster) Fetch(host, url string) (code int, header http.Header, body string, err error) {
 	c.T.Helper()
-	client := http.Client{Timeout: Patience, Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			return c.Host(host).Dial(ctx, network, AnyPort, netip.MustParseAddrPort(address))
-		},
-	}}
-	response, err := client.Get(url)
+	response, err := HTTPClient(c.Host(host)).Get(url)
 	if err != nil {
 		return 0, nil, "", err
 	}

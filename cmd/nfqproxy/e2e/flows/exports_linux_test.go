@@ -2,11 +2,6 @@ package flows
 
 import (
 	"bytes"
-	"context"
-	"io"
-	"net"
-	"net/http"
-	"net/netip"
 	"os/exec"
 	"strings"
 	"testing"
@@ -30,22 +25,11 @@ func TestExportsOfADaemon(t *testing.T) {
 	}
 
 	node := c.Host("node-a")
-	client := http.Client{Timeout: e2etest.Patience, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, at string) (net.Conn, error) {
-		return node.Dial(ctx, network, netip.AddrPort{}, netip.MustParseAddrPort(at))
-	}}}
-	r, err := client.Get("http://127.0.0.1:10249/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Body.Close()
-	text, err := io.ReadAll(r.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(string(text), `service="solo"`) || !strings.Contains(string(text), `endpoint="10.244.0.4:8080"`) {
+	_, text := c.Get("node-a", e2etest.MetricsPort, "/metrics")
+	if !strings.Contains(text, `service="solo"`) || !strings.Contains(text, `endpoint="10.244.0.4:8080"`) {
 		t.Errorf("no metrics of the service that was asked for:\n%s", text)
 	}
-	if strings.Contains(string(text), `service="web"`) {
+	if strings.Contains(text, `service="web"`) {
 		t.Error("metrics of a service that was not asked for")
 	}
 

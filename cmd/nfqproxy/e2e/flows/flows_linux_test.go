@@ -160,11 +160,9 @@ func (n *counted) do(f func(*nftables.Conn) error) {
 // sysctl sets something of a host.
 func setSysctl(c *e2etest.Cluster, host, name, value string) {
 	c.T.Helper()
-	if err := c.Host(host).Do(func() error {
+	c.Must(c.Host(host).Do(func() error {
 		return os.WriteFile("/proc/sys/"+strings.ReplaceAll(name, ".", "/"), []byte(value), 0)
-	}); err != nil {
-		c.T.Fatal(err)
-	}
+	}))
 }
 
 // sweep has the kernel of a host forget connections whose time is over, which it does when

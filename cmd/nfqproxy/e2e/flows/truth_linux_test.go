@@ -103,9 +103,7 @@ endpoints:
 `
 	})
 	// The kernel's entries have to outlast the test, however long it takes.
-	if err := c.Host("node-a").SetSysctl("net.netfilter.nf_conntrack_tcp_timeout_time_wait", "3600"); err != nil {
-		t.Fatal(err)
-	}
+	c.Must(c.Host("node-a").SetSysctl("net.netfilter.nf_conntrack_tcp_timeout_time_wait", "3600"))
 	noted := &logbook{entries: make(map[netip.AddrPort][]visitor)}
 	for pod, at := range map[string]string{"web-1": "10.244.0.2:7000", "web-2": "10.244.1.2:7000", "web-3": "10.244.1.3:7000"} {
 		noted.keep(c, pod, netip.MustParseAddrPort(at))
@@ -302,14 +300,12 @@ func flushConnections(c *e2etest.Cluster, node string) {
 // conntrack does something with a host's connection table.
 func onConntrack(c *e2etest.Cluster, host string, f func(*ct.Conn) error) {
 	c.T.Helper()
-	if err := c.Host(host).Do(func() error {
+	c.Must(c.Host(host).Do(func() error {
 		conn, err := ct.Dial(nil)
 		if err != nil {
 			return err
 		}
 		defer conn.Close()
 		return f(conn)
-	}); err != nil {
-		c.T.Fatal(err)
-	}
+	}))
 }

@@ -143,9 +143,7 @@ func testHostFirewall(t *testing.T, c *e2etest.Cluster, backend string) {
 	}
 
 	// Once stopped, the rules stay for those who are connected; cleanup removes them.
-	if err := c.StopDaemon(t.Context(), "node-a"); err != nil {
-		t.Fatal(err)
-	}
+	c.Must(c.StopDaemon(t.Context(), "node-a"))
 	accepted("FORWARD")
 	code, stdout, stderr := e2etest.Run(t, c.Host("node-a"), "cleanup")
 	if code != 0 || strings.Count(stdout, "removed iptables ("+backend+"), IPv") != 4 {

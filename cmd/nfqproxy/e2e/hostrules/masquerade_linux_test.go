@@ -127,9 +127,7 @@ func TestHostMasqueradeAddress(t *testing.T) {
 		return seen() == "10.244.0.9" && c.Metric("node-a", "nfqproxy_host_unjudged_flows_total") > 0
 	})
 	c.Logged(address + " is no address of this host")
-	if err := c.Host("node-a").AddAddress("eth0", netip.MustParsePrefix(address+"/16")); err != nil {
-		t.Fatal(err)
-	}
+	c.Must(c.Host("node-a").AddAddress("eth0", netip.MustParsePrefix(address+"/16")))
 	e2etest.Eventually(t, e2etest.Patience, "the rule to count", func() bool { return seen() == address })
 	if c.Metric("node-a", "nfqproxy_host_masqueraded_flows_total") == 0 {
 		t.Error("no flow is counted as masqueraded by the host")

@@ -64,9 +64,7 @@ func TestRandomHostRules(t *testing.T) {
 	})
 	for _, w := range []hostWords{words4, words6} {
 		for _, a := range w.own {
-			if err := c.Host("node-a").AddAddress("eth0", netip.PrefixFrom(netip.MustParseAddr(a), w.bits)); err != nil {
-				t.Fatal(err)
-			}
+			c.Must(c.Host("node-a").AddAddress("eth0", netip.PrefixFrom(netip.MustParseAddr(a), w.bits)))
 		}
 	}
 	c.Edit(func(text string) string { return text + edgeService })

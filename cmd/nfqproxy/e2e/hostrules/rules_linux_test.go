@@ -76,9 +76,7 @@ while [ $i -lt 40 ]; do
 	printf 'flush ruleset\ntable inet filter { chain input { type filter hook input priority 0; }; }\n' | nft -f -
 	i=$((i+1))
 done`)
-	if err := c.Host("node-a").Start(others); err != nil {
-		t.Fatal(err)
-	}
+	c.Must(c.Host("node-a").Start(others))
 	ended := make(chan error, 1)
 	go func() { ended <- others.Wait() }()
 	for i, over := 0, false; !over; i++ {

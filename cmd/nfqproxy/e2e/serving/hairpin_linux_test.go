@@ -47,7 +47,7 @@ func hairpinRecord(c *e2etest.Cluster) *flow.Record {
 // resets is how many TCP connections the host's kernel has reset.
 func resets(c *e2etest.Cluster, host string) (n int) {
 	c.T.Helper()
-	if err := c.Host(host).Do(func() error {
+	c.Must(c.Host(host).Do(func() error {
 		snmp, err := os.ReadFile("/proc/thread-self/net/snmp")
 		if err != nil {
 			return err
@@ -69,9 +69,7 @@ func resets(c *e2etest.Cluster, host string) (n int) {
 			}
 		}
 		return fmt.Errorf("no OutRsts in %s", snmp)
-	}); err != nil {
-		c.T.Fatal(err)
-	}
+	}))
 	return n
 }
 
@@ -114,9 +112,7 @@ func TestHairpinWithoutMasquerade(t *testing.T) {
 	}
 	// Told to accept it, the server does answer, from the address the client never
 	// asked, and the client's kernel resets what it knows nothing of.
-	if err := c.Host(hairpinPod).SetSysctl("net.ipv4.conf.eth0.accept_local", "1"); err != nil {
-		t.Fatal(err)
-	}
+	c.Must(c.Host(hairpinPod).SetSysctl("net.ipv4.conf.eth0.accept_local", "1"))
 	unanswered()
 	e2etest.Eventually(t, e2etest.Patience, "the pod to reset the server's answer", func() bool { return resets(c, hairpinPod) > 0 })
 	// Others are served as always.

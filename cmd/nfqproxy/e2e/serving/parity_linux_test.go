@@ -110,9 +110,7 @@ endpoints: [{addresses: ["fd00:10:244:1::2"]}]
 func useKubeProxysRules(c *e2etest.Cluster) {
 	c.T.Helper()
 	node := c.Host("node-a")
-	if err := c.StopDaemon(c.T.Context(), "node-a"); err != nil {
-		c.T.Fatal(err)
-	}
+	c.Must(c.StopDaemon(c.T.Context(), "node-a"))
 	for family, restore := range map[string]string{"ipv4": "iptables-restore", "ipv6": "ip6tables-restore"} {
 		code, rules, stderr := e2etest.Run(c.T, nil, "render", "--objects", c.Objects, "--node-name", "node-a",
 			"--cluster-cidr", "10.244.0.0/16,fd00:10:244::/56", "--family", family)
@@ -300,7 +298,7 @@ func sendTCP(c *e2etest.Cluster, host string, src, dst netip.AddrPort, seq uint3
 	if src.Addr().Is6() {
 		network = "ip6:6"
 	}
-	if err := c.Host(host).Do(func() error {
+	c.Must(c.Host(host).Do(func() error {
 		conn, err := net.ListenPacket(network, src.Addr().String())
 		if err != nil {
 			return err
@@ -308,9 +306,7 @@ func sendTCP(c *e2etest.Cluster, host string, src, dst netip.AddrPort, seq uint3
 		defer conn.Close()
 		_, err = conn.WriteTo(tcpSegment(src, dst, seq, flags), &net.IPAddr{IP: dst.Addr().AsSlice()})
 		return err
-	}); err != nil {
-		c.T.Fatal(err)
-	}
+	}))
 }
 
 // probeInvalid sends packets that are invalid to conntrack by way of the node to a service.

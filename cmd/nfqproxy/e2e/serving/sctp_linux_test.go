@@ -52,9 +52,7 @@ func rawSCTP(c *e2etest.Cluster, host, at string) net.PacketConn {
 		network = "ip6:132"
 	}
 	var conn net.PacketConn
-	if err := c.Host(host).Do(func() (err error) { conn, err = net.ListenPacket(network, at); return err }); err != nil {
-		c.T.Fatal(err)
-	}
+	c.Must(c.Host(host).Do(func() (err error) { conn, err = net.ListenPacket(network, at); return err }))
 	c.T.Cleanup(func() { _ = conn.Close() })
 	if err := conn.SetDeadline(time.Now().Add(e2etest.Patience)); err != nil {
 		c.T.Fatal(err)

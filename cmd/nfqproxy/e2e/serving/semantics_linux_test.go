@@ -87,9 +87,7 @@ func routeVIPs(c *e2etest.Cluster, client, via4, via6 string) {
 	for to, via := range map[string]string{
 		"203.0.113.10/32": via4, "198.51.100.7/32": via4, "2001:db8:8::8/128": via6, "2001:db8:7::7/128": via6,
 	} {
-		if err := c.Host(client).AddRoute(netns.Route{Destination: netip.MustParsePrefix(to), Via: netip.MustParseAddr(via), Link: "eth0"}); err != nil {
-			c.T.Fatal(err)
-		}
+		c.Must(c.Host(client).AddRoute(netns.Route{Destination: netip.MustParsePrefix(to), Via: netip.MustParseAddr(via), Link: "eth0"}))
 	}
 }
 
@@ -113,9 +111,7 @@ func TestAffinity(t *testing.T) {
 				}
 			}
 		}
-		if err := c.KillDaemon("node-a"); err != nil {
-			t.Fatal(err)
-		}
+		c.Must(c.KillDaemon("node-a"))
 		if err := c.StartDaemon(t.Context(), "node-a"); err != nil {
 			t.Fatal(err)
 		}

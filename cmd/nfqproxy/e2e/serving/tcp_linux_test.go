@@ -75,7 +75,7 @@ func TestPortReuse(t *testing.T) {
 func lookup(c *e2etest.Cluster, node string, conn net.Conn) conntrack.State {
 	c.T.Helper()
 	var s conntrack.State
-	if err := c.Host(node).Do(func() error {
+	c.Must(c.Host(node).Do(func() error {
 		table, err := conntrack.Open(new(conntrack.Locks))
 		if err != nil {
 			return err
@@ -87,9 +87,7 @@ func lookup(c *e2etest.Cluster, node string, conn net.Conn) conntrack.State {
 			Protocol:    unix.IPPROTO_TCP,
 		}, 0)
 		return err
-	}); err != nil {
-		c.T.Fatal(err)
-	}
+	}))
 	return s
 }
 
@@ -139,7 +137,7 @@ func inject(c *e2etest.Cluster, host string, conn net.Conn, tcp *layers.TCP) {
 	if err := tcp.SerializeTo(b, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}); err != nil {
 		c.T.Fatal(err)
 	}
-	if err := c.Host(host).Do(func() error {
+	c.Must(c.Host(host).Do(func() error {
 		raw, err := net.ListenPacket("ip4:tcp", src.Addr().String())
 		if err != nil {
 			return err
@@ -147,9 +145,7 @@ func inject(c *e2etest.Cluster, host string, conn net.Conn, tcp *layers.TCP) {
 		defer raw.Close()
 		_, err = raw.WriteTo(b.Bytes(), &net.IPAddr{IP: dst.Addr().AsSlice()})
 		return err
-	}); err != nil {
-		c.T.Fatal(err)
-	}
+	}))
 }
 
 // TestFlushedTCPIsReset: after conntrack -F a connection ends at once instead of
@@ -227,9 +223,7 @@ func TestDaemonDies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.KillDaemon("node-a"); err != nil {
-		t.Fatal(err)
-	}
+	c.Must(c.KillDaemon("node-a"))
 
 	// Crashed: what is for no service passes; a new flow to a service waits.
 	if a := c.Ask(c.Dial("shell", "tcp", e2etest.AnyPort, "10.244.1.2:8080")); a.Pod != "default/web-2" {
@@ -254,9 +248,7 @@ func TestDaemonDies(t *testing.T) {
 	}
 
 	// Restarted: it replaces what the killed one left, and serves.
-	if err := c.StartDaemon(t.Context(), "node-a"); err != nil {
-		t.Fatal(err)
-	}
+	c.Must(c.StartDaemon(t.Context(), "node-a"))
 	c.Ask(c.Dial("shell", "tcp", e2etest.AnyPort, "10.96.0.20:80"))
 	if r := <-waiting; r.err != nil {
 		t.Errorf("the connection that waited: %v", r.err)
@@ -274,11 +266,9 @@ func TestDaemonStops(t *testing.T) {
 	c.Ask(conn)
 	_ = conn.Close()
 	e2etest.Eventually(t, e2etest.Patience, "the end of the connection in the connection table", func() bool { return !hasTranslated(c, "node-a") })
-	if err := c.StopDaemon(t.Context(), "node-a"); err != nil {
-		t.Fatal(err)
-	}
+	c.Must(c.StopDaemon(t.Context(), "node-a"))
 	c.Ask(c.Dial("shell", "tcp", e2etest.AnyPort, "10.244.1.2:8080"))
-	if err := c.Host("node-a").Do(func() error {
+	c.Must(c.Host("node-a").Do(func() error {
 		tables, err := e2etest.Tables()
 		if len(tables) > 0 {
 			t.Errorf("nftables tables are left: %v", tables)
@@ -291,15 +281,13 @@ func TestDaemonStops(t *testing.T) {
 			t.Errorf("queues are left: %q", queues)
 		}
 		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 }
 
 // hasTranslated says whether a connection by way of a node is translated.
 func hasTranslated(c *e2etest.Cluster, node string) (found bool) {
 	c.T.Helper()
-	if err := c.Host(node).Do(func() error {
+	c.Must(c.Host(node).Do(func() error {
 		table, err := conntrack.Open(new(conntrack.Locks))
 		if err != nil {
 			return err
@@ -307,9 +295,7 @@ func hasTranslated(c *e2etest.Cluster, node string) (found bool) {
 		defer table.Close()
 		found, err = table.HasTranslated(conntrack.DefaultMark)
 		return err
-	}); err != nil {
-		c.T.Fatal(err)
-	}
+	}))
 	return found
 }
 
@@ -323,9 +309,7 @@ func TestStopKeepsConnections(t *testing.T) {
 	stream := c.Dial("outside", "tcp", e2etest.AnyPort, "172.21.0.2:30090")
 	datagrams := c.Dial("shell", "udp", e2etest.AnyPort, "10.96.0.30:53")
 	c.Ask(datagrams)
-	if err := c.StopDaemon(t.Context(), "node-a"); err != nil {
-		t.Fatal(err)
-	}
+	c.Must(c.StopDaemon(t.Context(), "node-a"))
 	for name, conn := range map[string]net.Conn{"ClusterIP": download, "node port": stream, "UDP": datagrams} {
 		if a, err := e2etest.Ask(conn); err != nil || a.Pod != "default/solo" {
 			t.Errorf("%s: answered by %q, error %v", name, a.Pod, err)
@@ -335,23 +319,17 @@ func TestStopKeepsConnections(t *testing.T) {
 		t.Errorf("a new connection to the node port: %s, want %s", got, becomesRefused)
 	}
 	tables := func() (names []string) {
-		if err := c.Host("node-a").Do(func() (err error) { names, err = e2etest.Tables(); return err }); err != nil {
-			t.Fatal(err)
-		}
+		c.Must(c.Host("node-a").Do(func() (err error) { names, err = e2etest.Tables(); return err }))
 		return names
 	}
 	if got := tables(); len(got) != 1 {
 		t.Fatalf("nftables tables %v, want the one for established connections", got)
 	}
-	if err := c.StartDaemon(t.Context(), "node-a"); err != nil {
-		t.Fatal(err)
-	}
+	c.Must(c.StartDaemon(t.Context(), "node-a"))
 	if a := c.Ask(datagrams); a.Pod != "default/solo" {
 		t.Errorf("after the next start answered by %+v", a)
 	}
-	if err := c.StopDaemon(t.Context(), "node-a"); err != nil {
-		t.Fatal(err)
-	}
+	c.Must(c.StopDaemon(t.Context(), "node-a"))
 	if code, _, stderr := e2etest.Run(t, c.Host("node-a"), "cleanup"); code != 0 {
 		t.Errorf("cleanup: %s", stderr)
 	}

@@ -85,16 +85,14 @@ func testOneWayUDPIsQueuedOnce(t *testing.T, c *e2etest.Cluster) {
 // flush empties the connection table of a node: conntrack -F.
 func flush(c *e2etest.Cluster, node string) {
 	c.T.Helper()
-	if err := c.Host(node).Do(func() error {
+	c.Must(c.Host(node).Do(func() error {
 		conn, err := ct.Dial(nil)
 		if err != nil {
 			return err
 		}
 		defer conn.Close()
 		return conn.Flush()
-	}); err != nil {
-		c.T.Fatal(err)
-	}
+	}))
 }
 
 // TestFlushedUDPGoesOn: after conntrack -F an exchange loses at most one datagram.
