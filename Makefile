@@ -103,7 +103,7 @@ fuzz: need-go
 		$(GO) test -c -fuzz . -o "$$bin/test" "$$p" || exit 1; \
 		for f in $$targets; do \
 			echo "fuzz $$p $$f"; \
-			(cd "$$dir" && "$$bin/test" -test.run '^$$' -test.fuzz "^$$f\$$" -test.fuzztime $(FUZZTIME) -test.fuzzcachedir "$$cache/$$p") || exit 1; \
+			(cd "$$dir" && "$$bin/test" -test.run '^$$' -test.fuzz "^$$f\$$" -test.fuzztime $(FUZZTIME) -test.fuzzcachedir "$$cache/$$p" </dev/null) || exit 1; \
 		done; \
 	done
 
