@@ -20,6 +20,7 @@ import (
 // TestRunRefusesNonsense: each mistake on the command line or in the manifests is one
 // clear message and exit code 1.
 func TestRunRefusesNonsense(t *testing.T) {
+	t.Parallel()
 	netnstest.Require(t)
 	ns, err := netns.New("node")
 	if err != nil {
@@ -83,6 +84,7 @@ func TestRunRefusesNonsense(t *testing.T) {
 }
 
 func TestRunWithoutCapability(t *testing.T) {
+	t.Parallel()
 	netnstest.Require(t)
 	cmd := e2etest.Command("run", "--objects", e2etest.WriteFile(t, "lab.yaml", e2etest.Lab))
 	// A user namespace in which nobody is root: nothing is left of our own rights.

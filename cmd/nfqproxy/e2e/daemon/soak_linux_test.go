@@ -27,7 +27,8 @@ const (
 
 // TestSoak has clients connect all the time, from everywhere, while endpoints and services
 // come and go several times a second. No connection fails, nothing is lost, and the
-// daemons do not grow. With the race detector it is there to find races in them.
+// daemons do not grow. With the race detector it is there to find races in them. It is not parallel to
+// other tests: it uses the whole machine.
 func TestSoak(t *testing.T) {
 	c := newSoakCluster(t)
 	duration := cmp.Or(*soakTime, 4*time.Second)
