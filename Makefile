@@ -27,7 +27,7 @@ RACE := $(shell command -v $(GO) >/dev/null 2>&1 && $(GO) env CGO_ENABLED | grep
 # A static binary that needs no other program at run time. With grpc's trace pages the linker would
 # keep all methods of all types: 73 MB instead of 44.
 build: need-go
-	CGO_ENABLED=0 $(GO) build -tags grpcnotrace -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/nfqproxy ./cmd/nfqproxy
+	CGO_ENABLED=0 $(GO) build -tags grpcnotrace -trimpath -ldflags '-s -w -X github.com/nfqproxy/nfqproxy/cmd/nfqproxy/cli.version=$(VERSION)' -o bin/nfqproxy ./cmd/nfqproxy
 
 # A three-node cluster in network namespaces: real requests, their decisions and results.
 demo: build
@@ -77,14 +77,14 @@ $(PEERS)/promql: bench/peers/promql/go.mod bench/peers/promql/go.sum bench/peers
 check: need-go
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$unformatted" ]; then echo "not formatted: $$unformatted"; exit 1; fi
 	$(GO) vet ./...
-	$(GO) test -short ./cmd/... ./conntrack/... ./control/... ./datapath/... ./deploy/...
+	$(GO) test -short ./cmd/nfqproxy/cli ./conntrack/... ./control/... ./datapath/... ./deploy/... ./docs
 
 # Unit, kernel and end-to-end tests, and a short run of every fuzz target. Tests that lack
 # something on this machine are listed at the end, even if others fail, with the subject that
-# stays untested; with CI=true they fail.
+# stays untested; with CI=true they fail. The race detector does not pause at the end of a process.
 test: need-go
 	@skipped=$$(mktemp); trap 'rm -f "$$skipped"' EXIT; code=0; \
-	NFQPROXY_SKIPPED=$$skipped $(GO) test $(RACE) -count=1 -timeout 60m ./... || code=$$?; \
+	NFQPROXY_SKIPPED=$$skipped GORACE=atexit_sleep_ms=0 $(GO) test $(RACE) -count=1 -timeout 60m ./... || code=$$?; \
 	if [ $$code = 0 ]; then $(MAKE) --no-print-directory fuzz || code=$$?; fi; \
 	if [ -s "$$skipped" ]; then echo "Skipped, because this machine lacks something:"; sort -u "$$skipped"; fi; \
 	exit $$code
@@ -93,14 +93,18 @@ test: need-go
 # memory must not grow. "make test" runs it for some seconds, with the race detector.
 SOAK ?= 5m
 soak: need-go
-	$(GO) test -count=1 -timeout 24h -v -run '^TestSoak$$' ./cmd/nfqproxy -soak $(SOAK)
+	$(GO) test -count=1 -timeout 24h -v -run '^TestSoak$$' ./cmd/nfqproxy/e2e/daemon -soak $(SOAK)
 
+# A package with several targets is linked once.
 fuzz: need-go
-	@for p in $$($(GO) list ./...); do \
-		dir=$$($(GO) list -f '{{.Dir}}' $$p); \
-		for f in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9]*\)(.*/\1/p' $$dir/*_test.go 2>/dev/null); do \
+	@bin=$$(mktemp -d); trap 'rm -rf "$$bin"' EXIT; cache=$$($(GO) env GOCACHE)/fuzz; \
+	$(GO) list -f '{{.ImportPath}} {{.Dir}}' ./... | while read -r p dir; do \
+		targets=$$(sed -n 's/^func \(Fuzz[A-Za-z0-9]*\)(.*/\1/p' "$$dir"/*_test.go 2>/dev/null); \
+		[ -n "$$targets" ] || continue; \
+		$(GO) test -c -fuzz . -o "$$bin/test" "$$p" || exit 1; \
+		for f in $$targets; do \
 			echo "fuzz $$p $$f"; \
-			$(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$p || exit 1; \
+			(cd "$$dir" && "$$bin/test" -test.run '^$$' -test.fuzz "^$$f\$$" -test.fuzztime $(FUZZTIME) -test.fuzzcachedir "$$cache/$$p" </dev/null) || exit 1; \
 		done; \
 	done
 

@@ -10,9 +10,10 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
-func TestMain(m *testing.M) { netns.Main(m) }
+func TestMain(m *testing.M) { netnstest.Main(m) }
 
 // open opens the connection tracking table of a new namespace.
 func open(t *testing.T) *conntrack.Table {
@@ -24,7 +25,7 @@ func open(t *testing.T) *conntrack.Table {
 // openWith gives another program's way to the table, too.
 func openWith(t *testing.T) (table *conntrack.Table, other *ct.Conn) {
 	t.Helper()
-	netns.Require(t)
+	netnstest.Require(t)
 	ns, err := netns.New("host")
 	if err != nil {
 		t.Fatal(err)
@@ -289,7 +290,7 @@ func BenchmarkKernelReplace(b *testing.B) {
 // TestKernelRace: several workers settle the same taken tuple at the same time. One
 // replaces the old entry; the others get the kernel's entry as their result.
 func TestKernelRace(t *testing.T) {
-	netns.Require(t)
+	netnstest.Require(t)
 	ns, err := netns.New("race")
 	if err != nil {
 		t.Fatal(err)

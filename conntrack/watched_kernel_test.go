@@ -13,6 +13,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
 // patience is more than anything here takes.
@@ -35,7 +36,7 @@ const (
 // watch makes a host and watches it, with so many bytes of buffer.
 func watch(t *testing.T, buffer int) *watched {
 	t.Helper()
-	netns.Require(t)
+	netnstest.Require(t)
 	w := &watched{t: t, events: make(map[conntrack.Tuple][]conntrack.Event)}
 	for name, ns := range map[string]**netns.Namespace{"client": &w.client, "host": &w.host, "server": &w.server} {
 		n, err := netns.New(name)

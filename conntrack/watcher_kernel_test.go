@@ -17,6 +17,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
 // TestKernelEvents: the events of connections whose entries were made by us.
@@ -322,7 +323,7 @@ func awaitCall(t *testing.T, thread, call int) {
 	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/syscall", thread))
 		if err != nil {
-			netns.Missing(t, err.Error())
+			netnstest.Missing(t, err.Error())
 		}
 		if strings.HasPrefix(string(text), fmt.Sprint(call, " ")) {
 			return

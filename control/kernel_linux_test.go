@@ -11,14 +11,15 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/ruleset"
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
-func TestMain(m *testing.M) { netns.Main(m) }
+func TestMain(m *testing.M) { netnstest.Main(m) }
 
 // BenchmarkForce is the whole way from objects into force, the kernel's sets
 // included: "first" with all objects, "change" with an EndpointSlice that comes or goes.
 func BenchmarkForce(b *testing.B) {
-	netns.Require(b)
+	netnstest.Require(b)
 	for _, n := range []int{10, 1000, 10_000} {
 		b.Run(fmt.Sprintf("first/services=%d", n), func(b *testing.B) { inNamespace(b, func() { benchmarkFirst(b, n) }) })
 		b.Run(fmt.Sprintf("change/services=%d", n), func(b *testing.B) { inNamespace(b, func() { benchmarkChange(b, n) }) })

@@ -16,9 +16,10 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/hostmasq"
 	"github.com/nfqproxy/nfqproxy/datapath/hostnet"
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
-func TestMain(m *testing.M) { netns.Main(m) }
+func TestMain(m *testing.M) { netnstest.Main(m) }
 
 // TestFlowsDoNotAllocate: from the queue's message to the verdict, whatever the fate of a
 // flow, there is no garbage. Queue, connection table, rules and routes are the kernel's.
@@ -105,7 +106,7 @@ func newAllocationNode(t *testing.T) *allocationNode {
 // services that it is to have.
 func newWiredNode(t *testing.T) (*allocationNode, *decision.Table) {
 	t.Helper()
-	netns.Require(t)
+	netnstest.Require(t)
 	n := &allocationNode{}
 	var node, pods *netns.Namespace
 	for name, ns := range map[string]**netns.Namespace{"client": &n.client, "node": &node, "pods": &pods} {

@@ -23,6 +23,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/datapath/hostnet"
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
 // forged is a raw socket of the client, which sends first packets from forged sources.
@@ -113,7 +114,7 @@ func (n *allocationNode) limit(t *testing.T) int {
 	const most = 1 << 19
 	limit := n.conntrackFile(t, "nf_conntrack_max")
 	if limit == 0 || limit > most {
-		netns.Missing(t, fmt.Sprintf("net.netfilter.nf_conntrack_max of at most %d, to fill the table: it is %d", most, limit))
+		netnstest.Missing(t, fmt.Sprintf("net.netfilter.nf_conntrack_max of at most %d, to fill the table: it is %d", most, limit))
 	}
 	return limit
 }
@@ -220,7 +221,7 @@ func filler() ([]byte, error) {
 // because they are dropped after their entries were written. Connections to services are made
 // all the same: not one of their first packets is refused.
 func TestFullTableServes(t *testing.T) {
-	netns.RequireTool(t, "nft")
+	netnstest.RequireTool(t, "nft")
 	n, table := newWiredNode(t)
 	_, err := n.node.Run("table ip guard { chain forged { type filter hook prerouting priority mangle; ip saddr 198.18.0.0/15 drop; }; }", "nft", "-f", "-")
 	must(t, err)
@@ -279,7 +280,7 @@ func (n *allocationNode) setRPFilter(t *testing.T, value string) {
 	t.Helper()
 	rp := n.engine.reversePath
 	if rp == nil {
-		netns.Missing(t, "look-up of routes in rules")
+		netnstest.Missing(t, "look-up of routes in rules")
 	}
 	must(t, n.node.SetSysctl("net.ipv4.conf.client.rp_filter", value))
 	want := map[string]hostnet.ReversePath{"0": {}, "1": {Strict: []uint32{n.clientLink(t)}}, "2": {Loose: []uint32{n.clientLink(t)}}}[value]
@@ -321,8 +322,8 @@ func (n *allocationNode) forwarded(t *testing.T) (packets int) {
 // TestReversePath: what rp_filter drops is not queued and leaves no entry; whatever the kernel
 // forwards has been queued, so that nothing is left undecided that goes on.
 func TestReversePath(t *testing.T) {
-	netns.RequireTool(t, "nft")
-	netns.RequireTool(t, "ip")
+	netnstest.RequireTool(t, "nft")
+	netnstest.RequireTool(t, "ip")
 	n, table := newWiredNode(t)
 	_, err := n.node.Run("table ip watch { chain forward { type filter hook forward priority 0; counter; }; }", "nft", "-f", "-")
 	must(t, err, n.node.SetSysctl("net.ipv4.conf.all.rp_filter", "0"), n.node.SetSysctl("net.ipv4.conf.pods.rp_filter", "0"), n.node.SetSysctl("net.ipv4.conf.lo.rp_filter", "0"))

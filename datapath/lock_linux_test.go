@@ -6,11 +6,12 @@ import (
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
 // TestLock: one datapath of a namespace locks others out, and no user without rights does.
 func TestLock(t *testing.T) {
-	netns.Require(t)
+	netnstest.Require(t)
 	ns, err := netns.New("host")
 	if err != nil {
 		t.Fatal(err)

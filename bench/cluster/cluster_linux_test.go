@@ -1,4 +1,4 @@
-package cluster
+package cluster_test
 
 import (
 	"context"
@@ -17,10 +17,13 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/nfqproxy/nfqproxy/bench/cluster"
+	"github.com/nfqproxy/nfqproxy/bench/cluster/clustertest"
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
-func TestMain(m *testing.M) { netns.Main(m) }
+func TestMain(m *testing.M) { netnstest.Main(m) }
 
 var (
 	controlAddress  = netip.MustParsePrefix("192.0.2.1/24")
@@ -31,13 +34,13 @@ var (
 
 // fixture is one control plane for all of TestCluster, and a namespace beside its own.
 type fixture struct {
-	*Cluster
+	*cluster.Cluster
 	node *netns.Namespace
 }
 
 func TestCluster(t *testing.T) {
-	netns.Require(t)
-	Require(t)
+	netnstest.Require(t)
+	clustertest.Require(t)
 	f := newFixture(t)
 	type step struct {
 		name string
@@ -67,7 +70,7 @@ func newFixture(t *testing.T) *fixture {
 			t.Fatal(err)
 		}
 	}
-	c, err := Start(t.Context(), Config{
+	c, err := cluster.Start(t.Context(), cluster.Config{
 		Dir:         t.TempDir(),
 		Namespace:   control,
 		Addresses:   []netip.Addr{controlAddress.Addr(), controlAddress6.Addr()},
@@ -180,9 +183,9 @@ func (f *fixture) clientAs(t *testing.T, account string, server netip.Addr) kube
 }
 
 func TestStartFails(t *testing.T) {
-	netns.Require(t)
-	Require(t)
-	_, err := Start(t.Context(), Config{Dir: t.TempDir(), EtcdFlags: []string{"--no-such-flag"}})
+	netnstest.Require(t)
+	clustertest.Require(t)
+	_, err := cluster.Start(t.Context(), cluster.Config{Dir: t.TempDir(), EtcdFlags: []string{"--no-such-flag"}})
 	if err == nil || !strings.Contains(err.Error(), "starting etcd: it ended") || !strings.Contains(err.Error(), "no-such-flag") {
 		t.Errorf("%v, want the log's end", err)
 	}
@@ -190,9 +193,9 @@ func TestStartFails(t *testing.T) {
 
 // TestHere runs a component in the process's own namespace and a directory of its own.
 func TestHere(t *testing.T) {
-	netns.Require(t)
-	Require(t)
-	c, err := prepare(Config{})
+	netnstest.Require(t)
+	clustertest.Require(t)
+	c, err := cluster.Prepare(cluster.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +208,7 @@ func TestHere(t *testing.T) {
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}
-	if _, err := os.Stat(c.config.Dir); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(c.Dir()); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("directory after Close: %v", err)
 	}
 	if err := c.Etcd.Freeze(); err == nil {

@@ -1,4 +1,4 @@
-package cluster
+package cluster_test
 
 import (
 	"context"
@@ -126,17 +126,13 @@ func watchError(t *testing.T, f *fixture, version string) error {
 
 // testUnasked is the last: it closes the cluster.
 func (f *fixture) testUnasked(t *testing.T) {
-	f.ControllerManager.mu.Lock()
-	r := f.ControllerManager.run
-	f.ControllerManager.mu.Unlock()
-	if err := r.process.Kill(); err != nil {
+	if err := f.ControllerManager.Crash(); err != nil {
 		t.Fatal(err)
 	}
-	<-r.exited
 	if err := f.Close(); err == nil || !strings.Contains(err.Error(), "kube-controller-manager exited unexpectedly (signal: killed)") {
 		t.Errorf("closing: %v, want to hear of the death", err)
 	}
-	if f.APIServer.run.alive() || f.Etcd.run.alive() {
+	if f.APIServer.Alive() || f.Etcd.Alive() {
 		t.Error("a component outlived Close")
 	}
 }

@@ -1,4 +1,4 @@
-package cluster
+package cluster_test
 
 import (
 	"bytes"
@@ -12,12 +12,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/bench/cluster"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
 // testKubeProxy has kube-proxy write the node's rules for the service "kubernetes".
 func (f *fixture) testKubeProxy(t *testing.T) {
-	netns.RequireTool(t, "nft")
+	netnstest.RequireTool(t, "nft")
 	ctx := t.Context()
 	f.makeAccount(t, "kube-proxy", "system:node-proxier")
 	node := &corev1.Node{
@@ -31,7 +32,7 @@ func (f *fixture) testKubeProxy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd, err := KubeProxyCommand(kubeconfig, node.Name, "nftables")
+	cmd, err := cluster.KubeProxyCommand(kubeconfig, node.Name, "nftables")
 	if err != nil {
 		t.Fatal(err)
 	}

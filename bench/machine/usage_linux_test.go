@@ -5,13 +5,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
 // TestUsage: a process that computes uses CPU time, and so does the machine.
 func TestUsage(t *testing.T) {
 	if err := CheckProc(); err != nil {
-		netns.Missing(t, err.Error())
+		netnstest.Missing(t, err.Error())
 	}
 	read := func() (process, all time.Duration) {
 		t.Helper()

@@ -11,13 +11,14 @@ import (
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
-func TestMain(m *testing.M) { netns.Main(m) }
+func TestMain(m *testing.M) { netnstest.Main(m) }
 
 func namespace(t *testing.T) *netns.Namespace {
 	t.Helper()
-	netns.Require(t)
+	netnstest.Require(t)
 	n, err := netns.New("side")
 	if err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"runtime"
@@ -31,6 +32,9 @@ type Load struct {
 	// Time to measure for, or until a worker has made Limit connections.
 	Time  time.Duration
 	Limit int
+	// Timeout of a connect and of a receive; 0: 5 seconds. A SYN that was lost once is sent
+	// again after one second, so longer is a failure that no retry mends.
+	Timeout time.Duration
 }
 
 // Targets are Count addresses, each Step further on, at one port.
@@ -182,7 +186,7 @@ func (w *worker) once(to *unix.RawSockaddrInet4) (took time.Duration, err error)
 		return 0, fmt.Errorf("socket: %w", errno)
 	}
 	defer closeFD(fd)
-	if errno = setPatience(fd, patience); errno == 0 {
+	if errno = setTimeout(fd, cmp.Or(w.load.Timeout, 5*time.Second)); errno == 0 {
 		errno = setInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
 	}
 	if errno == 0 {

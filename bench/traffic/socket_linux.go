@@ -25,10 +25,6 @@ func Tune(threads int) {
 	runtime.GOMAXPROCS(threads + 4)
 }
 
-// patience is how long a connect or a receive may take. A SYN that was lost once is
-// sent again after one second, so this is a failure that no retry mends.
-const patience = 5 * time.Second
-
 // sockaddr4 is struct sockaddr_in.
 func sockaddr4(a netip.AddrPort) unix.RawSockaddrInet4 {
 	s := unix.RawSockaddrInet4{Family: unix.AF_INET, Addr: a.Addr().As4()}
@@ -58,8 +54,8 @@ func setInt(fd, level, name int, value int32) syscall.Errno {
 	return setOption(fd, level, name, unsafe.Pointer(&value), unsafe.Sizeof(value))
 }
 
-// setPatience bounds connects, sends and receives.
-func setPatience(fd int, d time.Duration) syscall.Errno {
+// setTimeout bounds connects, sends and receives.
+func setTimeout(fd int, d time.Duration) syscall.Errno {
 	tv := unix.NsecToTimeval(d.Nanoseconds())
 	if errno := setOption(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, unsafe.Pointer(&tv), unsafe.Sizeof(tv)); errno != 0 {
 		return errno

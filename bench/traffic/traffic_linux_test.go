@@ -8,15 +8,19 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
 func TestMain(m *testing.M) {
 	// Blocked threads keep their Ps; they are never given back.
 	Tune(EchoThreads + 8)
-	netns.Main(m)
+	netnstest.Main(m)
 }
 
 const port = 8080
+
+// patience is how long a test waits for an answer that comes at once. Only a failing test waits that long.
+const patience = time.Minute
 
 var first = netip.MustParseAddr("127.0.1.5")
 
@@ -34,14 +38,14 @@ var echo = sync.OnceValue(func() error {
 
 // TestTraffic has a load meet the echo on loopback addresses.
 func TestTraffic(t *testing.T) {
-	netns.Require(t)
+	netnstest.Require(t)
 	if err := echo(); err != nil {
 		t.Fatal(err)
 	}
 	to := Targets{First: netip.AddrPortFrom(first, port), Count: 300, Step: 1}
 
 	for i := range uint32(3) {
-		who, err := Request(to.At(299+i), time.Second)
+		who, err := Request(to.At(299+i), patience)
 		if want := to.At(299 + i).Addr().As4()[3]; err != nil || who != want {
 			t.Errorf("target %d (%s): answered by %d, %v; want %d", 299+i, to.At(299+i), who, err, want)
 		}
@@ -49,7 +53,7 @@ func TestTraffic(t *testing.T) {
 	for _, udp := range []bool{false, true} {
 		l := Load{
 			UDP: udp, Workers: 3, From: netip.MustParseAddr("127.0.0.2"), FirstPort: 20000, Ports: 1000, To: to,
-			WarmUp: 5, Time: time.Hour, Limit: 40,
+			WarmUp: 5, Time: time.Hour, Limit: 40, Timeout: patience,
 		}
 		calls := ""
 		r, err := l.Run(func() { calls += "began " }, func() { calls += "ended" })
@@ -71,10 +75,10 @@ func TestTraffic(t *testing.T) {
 
 // TestFailuresAreCounted sends requests to ports without a listener.
 func TestFailuresAreCounted(t *testing.T) {
-	netns.Require(t)
+	netnstest.Require(t)
 	l := Load{
 		Workers: 2, From: netip.MustParseAddr("127.0.0.2"), FirstPort: 30000, Ports: 1000,
-		To: Targets{First: netip.MustParseAddrPort("127.0.0.1:9"), Count: 1}, Time: time.Hour, Limit: 7,
+		To: Targets{First: netip.MustParseAddrPort("127.0.0.1:9"), Count: 1}, Time: time.Hour, Limit: 7, Timeout: patience,
 	}
 	r, err := l.Run(func() {}, func() {})
 	if err == nil || len(r.Failures) != 1 || r.Failures["connect: connection refused"] != 14 {
@@ -84,14 +88,16 @@ func TestFailuresAreCounted(t *testing.T) {
 
 // TestRequestGivesUp sends a request to a silent server. The runtime sends signals meanwhile.
 func TestRequestGivesUp(t *testing.T) {
-	netns.Require(t)
+	netnstest.Require(t)
 	n, err := netns.New("silent")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer n.Close()
-	// No host has the address. The kernel reports that after three seconds, which would be another error.
-	if err := errors.Join(n.AddVeth("a", n, "b"), n.AddAddress("a", netip.MustParsePrefix("192.0.2.1/24"))); err != nil {
+	// No host has the address. The kernel would report that, which is another error, after one second for
+	// each request.
+	if err := errors.Join(n.AddVeth("a", n, "b"), n.AddAddress("a", netip.MustParsePrefix("192.0.2.1/24")),
+		n.SetSysctl("net.ipv4.neigh.a.mcast_solicit", "600")); err != nil {
 		t.Fatal(err)
 	}
 	err = n.Do(func() error {

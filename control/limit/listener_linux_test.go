@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
 // serve answers each request with its client, within the numbers.
@@ -71,7 +71,7 @@ func await(t *testing.T, what string, so func() bool) {
 func asOtherUser(t *testing.T, a net.Addr, request string) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		netns.Missing(t, "root")
+		netnstest.Missing(t, "root")
 	}
 	host, port, _ := net.SplitHostPort(a.String())
 	cmd := exec.Command("bash", "-c", `exec 3<>/dev/tcp/$0/$1; printf "$2" >&3; cat <&3`, host, port, request)

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 
 	"github.com/nfqproxy/nfqproxy/bench/cluster"
+	"github.com/nfqproxy/nfqproxy/bench/cluster/clustertest"
 )
 
 // dashboard is what is looked at of Grafana's dashboard model.
@@ -114,7 +115,7 @@ func parse(t *testing.T, expressions []string) []parsed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := exec.Command(cluster.RequireProgram(t, cluster.PromQL))
+	c := exec.Command(clustertest.RequireProgram(t, cluster.PromQL))
 	c.Stdin, c.Stderr = bytes.NewReader(input), os.Stderr
 	output, err := c.Output()
 	if err != nil {

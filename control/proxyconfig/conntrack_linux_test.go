@@ -12,12 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
 // TestApplyToKernel sets a namespace's timeouts. nf_conntrack_max is not a
 // namespace's: it cannot be written there.
 func TestApplyToKernel(t *testing.T) {
-	netns.Require(t)
+	netnstest.Require(t)
 	ns, err := netns.New("node")
 	if err != nil {
 		t.Fatal(err)
@@ -66,7 +67,7 @@ func TestApplyToKernel(t *testing.T) {
 
 // TestKernelFilesOfHost: what is read-only is written where the host's is mounted.
 func TestKernelFilesOfHost(t *testing.T) {
-	netns.Require(t)
+	netnstest.Require(t)
 	dir, host := t.TempDir(), t.TempDir()
 	path := filepath.Join(dir, "setting")
 	for _, f := range []string{path, host + path} {
@@ -98,7 +99,7 @@ func TestKernelFilesOfHost(t *testing.T) {
 
 // TestFlowAccountingInKernel switches it on in a namespace, once.
 func TestFlowAccountingInKernel(t *testing.T) {
-	netns.Require(t)
+	netnstest.Require(t)
 	ns, err := netns.New("node")
 	if err != nil {
 		t.Fatal(err)

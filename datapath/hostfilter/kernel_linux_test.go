@@ -14,10 +14,10 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/xtables"
 	"github.com/nfqproxy/nfqproxy/datapath/xtables/xtablestest"
-	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
-func TestMain(m *testing.M) { netns.Main(m) }
+func TestMain(m *testing.M) { netnstest.Main(m) }
 
 // node is a network namespace with a table "filter" in it.
 type node struct {
@@ -29,7 +29,7 @@ type node struct {
 func forEach(t *testing.T, test func(n node)) {
 	for _, p := range places {
 		t.Run(fmt.Sprintf("%s/%s", p.Backend, p.Family), func(t *testing.T) {
-			netns.RequireTool(t, p.tool())
+			netnstest.RequireTool(t, p.tool())
 			test(node{xtablestest.New(t), p})
 		})
 	}
@@ -275,7 +275,7 @@ func TestNothingToAccept(t *testing.T) {
 		k := keeper(check(31000))
 		n.sync(k)
 		if n.Backend == xtables.NFT {
-			netns.RequireTool(n, "nft")
+			netnstest.RequireTool(n, "nft")
 			if got := n.Exec("", "nft", "list", "ruleset"); got != "" {
 				n.Errorf("nftables has\n%s", got)
 			}
@@ -296,7 +296,7 @@ func TestNothingToAccept(t *testing.T) {
 
 // TestOneChain: iptables-nft makes the built-in chains when they are needed.
 func TestOneChain(t *testing.T) {
-	netns.RequireTool(t, "nft")
+	netnstest.RequireTool(t, "nft")
 	forEach(t, func(n node) {
 		if n.Backend != xtables.NFT {
 			n.Skip("the legacy back end has all chains at once")
@@ -368,7 +368,7 @@ func (n node) eventually(want string, k *Keeper, repairs int) {
 // TestBesideOthers: others change the table while we do. No change is lost, none fails, and
 // no rule is there twice.
 func TestBesideOthers(t *testing.T) {
-	netns.RequireTool(t, "sh")
+	netnstest.RequireTool(t, "sh")
 	forEach(t, func(n node) {
 		n.iptables(docker...)
 		k := keeper(check(31000))

@@ -9,13 +9,14 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
-func TestMain(m *testing.M) { netns.Main(m) }
+func TestMain(m *testing.M) { netnstest.Main(m) }
 
 // TestWatchReversePath: sysctls, interfaces and routing rules are followed as they change.
 func TestWatchReversePath(t *testing.T) {
-	netns.Require(t)
+	netnstest.Require(t)
 	ns, err := netns.New("host")
 	if err != nil {
 		t.Fatal(err)

@@ -15,9 +15,10 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/nfqueue"
 	"github.com/nfqproxy/nfqproxy/datapath/ruleset"
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
-func TestMain(m *testing.M) { netns.Main(m) }
+func TestMain(m *testing.M) { netnstest.Main(m) }
 
 // host is a namespace whose new flows go to a queue.
 type host struct {
@@ -28,7 +29,7 @@ type host struct {
 
 func newHost(t *testing.T) *host {
 	t.Helper()
-	netns.Require(t)
+	netnstest.Require(t)
 	ns, err := netns.New("host")
 	if err != nil {
 		t.Fatal(err)

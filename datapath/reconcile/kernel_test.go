@@ -7,14 +7,15 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
-func TestMain(m *testing.M) { netns.Main(m) }
+func TestMain(m *testing.M) { netnstest.Main(m) }
 
 // openConnections opens the connection table of a new namespace.
 func openConnections(t testing.TB) *conntrack.Table {
 	t.Helper()
-	netns.Require(t)
+	netnstest.Require(t)
 	ns, err := netns.New("host")
 	if err != nil {
 		t.Fatal(err)

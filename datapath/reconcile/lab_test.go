@@ -20,6 +20,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/reconcile"
 	"github.com/nfqproxy/nfqproxy/datapath/ruleset"
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
 // patience is how long a test waits for what should come at once.
@@ -46,7 +47,7 @@ func must(t testing.TB, err error) {
 
 func newLab(t *testing.T, six bool) *lab {
 	t.Helper()
-	netns.Require(t)
+	netnstest.Require(t)
 	l := &lab{t: t}
 	ap, prefix := netip.MustParseAddrPort, netip.MustParsePrefix
 	clients, pods, vips := prefix("10.245.0.1/24"), prefix("10.244.0.1/24"), prefix("0.0.0.0/0")

@@ -14,7 +14,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/nft"
-	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
 // changeRules runs nft in the calling thread's network namespace.
@@ -97,7 +97,7 @@ var auditNode = decision.Node{Addresses: []netip.Addr{netip.MustParseAddr("172.2
 // TestDamage: whatever another program does to the table is found and repaired; if it is
 // possible, with all chains in their places.
 func TestDamage(t *testing.T) {
-	netns.RequireTool(t, "nft")
+	netnstest.RequireTool(t, "nft")
 	for name, tt := range map[string]struct {
 		script    string
 		found     string // contained in what was found
@@ -159,7 +159,7 @@ func TestDamage(t *testing.T) {
 // TestFollowFindsDamage: the sets are gone before the event of it was received. The audit
 // brings everything into line with the table that could not be followed.
 func TestFollowFindsDamage(t *testing.T) {
-	netns.RequireTool(t, "nft")
+	netnstest.RequireTool(t, "nft")
 	installed(t, spec(), func(r *Ruleset) error {
 		for i, script := range []string{"flush ruleset", "delete table inet nfqproxy\nadd table inet nfqproxy", "delete element inet nfqproxy nodeport4 { tcp . 30000 }"} {
 			if err := r.Follow(decision.NewTable(1, time.Time{}, auditNode, services(5))); err != nil {
@@ -182,7 +182,7 @@ func TestFollowFindsDamage(t *testing.T) {
 // TestNoDamage: our own changes, those of package reconcile and those of other tables are no
 // damage, and most of them are not even looked at.
 func TestNoDamage(t *testing.T) {
-	netns.RequireTool(t, "nft")
+	netnstest.RequireTool(t, "nft")
 	installed(t, onlyServices(), func(r *Ruleset) error {
 		seen, err := OpenSeen()
 		if err != nil {
@@ -230,8 +230,8 @@ func TestNoDamage(t *testing.T) {
 // Debian's nftables.service does when it restarts, while services change. What fails because
 // of that can be repaired, and in the end all is in place.
 func TestFlushAndReload(t *testing.T) {
-	netns.RequireTool(t, "nft")
-	netns.RequireTool(t, "sh")
+	netnstest.RequireTool(t, "nft")
+	netnstest.RequireTool(t, "sh")
 	installed(t, spec(), func(r *Ruleset) error {
 		// Started by this thread, it runs in its namespace.
 		others := exec.Command("sh", "-ec", `i=0
@@ -280,7 +280,7 @@ done`)
 // TestAuditWithoutEvent: an audit that is not thorough finds damage by the generation of the
 // rules, also behind a change of ours.
 func TestAuditWithoutEvent(t *testing.T) {
-	netns.RequireTool(t, "nft")
+	netnstest.RequireTool(t, "nft")
 	installed(t, spec(), func(r *Ruleset) error {
 		table := decision.NewTable(1, time.Time{}, auditNode, services(3))
 		for i := range 3 {

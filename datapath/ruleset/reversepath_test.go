@@ -9,7 +9,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/hostnet"
-	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
 // withReversePath is the spec that checks the way back to sources.
@@ -24,10 +24,10 @@ func TestReversePathText(t *testing.T) { testText(t, withReversePath(), "testdat
 // TestReversePathSets: the sets follow, also after the ruleset was lost, and nft, a stranger to
 // our encoding, reads the rules.
 func TestReversePathSets(t *testing.T) {
-	netns.RequireTool(t, "nft")
+	netnstest.RequireTool(t, "nft")
 	inNamespace(t, func() error {
 		if err := ProbeReversePath(); err != nil {
-			netns.Missing(t, err.Error())
+			netnstest.Missing(t, err.Error())
 		}
 		r, err := install(withReversePath())
 		if err != nil {

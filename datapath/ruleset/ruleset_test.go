@@ -19,9 +19,10 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
-func TestMain(m *testing.M) { netns.Main(m) }
+func TestMain(m *testing.M) { netnstest.Main(m) }
 
 var update = flag.Bool("update", false, "write testdata anew")
 
@@ -63,7 +64,7 @@ func testText(t *testing.T, spec Spec, file string) {
 // inNamespace runs f in a new network namespace.
 func inNamespace(t *testing.T, f func() error) {
 	t.Helper()
-	netns.Require(t)
+	netnstest.Require(t)
 	ns, err := netns.New("host")
 	if err != nil {
 		t.Fatal(err)
@@ -272,7 +273,7 @@ func TestSetsOfServicesWithoutEndpoints(t *testing.T) {
 
 // TestNftReadsIt has nft, a stranger to our encoding, list the ruleset.
 func TestNftReadsIt(t *testing.T) {
-	netns.RequireTool(t, "nft")
+	netnstest.RequireTool(t, "nft")
 	inNamespace(t, func() error {
 		r, err := install(onlyServices())
 		if err != nil {

@@ -8,13 +8,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
 // TestUnansweredAreForgottenSoon: a flow of one datagram is remembered for a short time, both
 // its directions; one that goes on, or is answered, for as long as it is used.
 func TestUnansweredAreForgottenSoon(t *testing.T) {
-	netns.RequireTool(t, "ip")
+	netnstest.RequireTool(t, "ip")
 	inNamespace(t, func() error {
 		r, err := install(spec()) // there is no listener at the queues: packets pass
 		if err != nil {

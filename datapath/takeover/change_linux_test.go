@@ -8,7 +8,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/xtables"
 	"github.com/nfqproxy/nfqproxy/datapath/xtables/xtablestest"
-	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
 // TestChangedMeanwhile: kube-proxy made its jumps anew, and another chain, between
@@ -50,7 +50,7 @@ func TestGoneMeanwhile(t *testing.T) {
 // TestAllOrNothing: where one chain cannot go, because a rule uses it that iptables could
 // not make, the table stays as it is.
 func TestAllOrNothing(t *testing.T) {
-	netns.RequireTool(t, "nft")
+	netnstest.RequireTool(t, "nft")
 	n := newNode(t)
 	n.load(xtables.NFT, decision.IPv4, kubeProxy(t, decision.IPv4, 3))
 	n.Exec("add chain ip nat odd\nadd rule ip nat odd meta l4proto vmap { tcp : jump KUBE-SERVICES }\n", "nft", "-f", "-")

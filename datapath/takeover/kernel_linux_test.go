@@ -9,17 +9,17 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/xtables"
 	"github.com/nfqproxy/nfqproxy/datapath/xtables/xtablestest"
-	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
-func TestMain(m *testing.M) { netns.Main(m) }
+func TestMain(m *testing.M) { netnstest.Main(m) }
 
 func forEach(t *testing.T, test func(t *testing.T, b xtables.Backend, f decision.Family)) {
 	for _, b := range xtablestest.Backends {
 		for _, f := range families {
 			t.Run(fmt.Sprintf("%s/%s", b, f), func(t *testing.T) {
-				netns.Require(t)
-				netns.RequireTool(t, xtablestest.Tool(b, f, "restore"))
+				netnstest.Require(t)
+				netnstest.RequireTool(t, xtablestest.Tool(b, f, "restore"))
 				test(t, b, f)
 			})
 		}
@@ -168,7 +168,7 @@ func TestManyServices(t *testing.T) {
 // TestOwnTable is about mode nftables.
 func TestOwnTable(t *testing.T) {
 	n := newNode(t)
-	netns.RequireTool(t, "nft")
+	netnstest.RequireTool(t, "nft")
 	n.Exec(`
 table ip kube-proxy {
 	map service-ips { type ipv4_addr . inet_proto . inet_service : verdict; elements = { 10.96.0.1 . tcp . 443 : goto service-a }; }

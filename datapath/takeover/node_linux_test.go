@@ -13,7 +13,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/kubechains"
 	"github.com/nfqproxy/nfqproxy/datapath/xtables"
 	"github.com/nfqproxy/nfqproxy/datapath/xtables/xtablestest"
-	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
 // node is a network namespace with rules in it.
@@ -26,7 +26,7 @@ func newNode(t *testing.T) node {
 
 func (n node) load(b xtables.Backend, f decision.Family, text string) {
 	n.Helper()
-	netns.RequireTool(n, xtablestest.Tool(b, f, "restore"))
+	netnstest.RequireTool(n, xtablestest.Tool(b, f, "restore"))
 	n.Exec(text, xtablestest.Tool(b, f, "restore"), "--noflush", "--counters")
 }
 

@@ -6,17 +6,17 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/xtables"
 	"github.com/nfqproxy/nfqproxy/datapath/xtables/xtablestest"
-	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
-func TestMain(m *testing.M) { netns.Main(m) }
+func TestMain(m *testing.M) { netnstest.Main(m) }
 
 // TestPoll: rules count, packets do not.
 func TestPoll(t *testing.T) {
 	for _, f := range xtablestest.Families {
 		t.Run(f.String(), func(t *testing.T) {
 			n := xtablestest.New(t)
-			netns.RequireTool(t, xtablestest.Tool(xtables.Legacy, f, "restore"))
+			netnstest.RequireTool(t, xtablestest.Tool(xtables.Legacy, f, "restore"))
 			p := xtables.NewPoll("nat")
 			poll := func(want bool, when string) {
 				t.Helper()

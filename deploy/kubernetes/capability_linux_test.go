@@ -15,9 +15,10 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
-func TestMain(m *testing.M) { netns.Main(m) }
+func TestMain(m *testing.M) { netnstest.Main(m) }
 
 const objects = `apiVersion: v1
 kind: Service
@@ -35,8 +36,8 @@ endpoints: [{addresses: [10.244.0.2]}]
 // TestCapabilities: the static program serves connections with the capabilities of the
 // manifest and no other, removes its rules, and with fewer does not start.
 func TestCapabilities(t *testing.T) {
-	netns.Require(t)
-	netns.RequireTool(t, "setpriv")
+	netnstest.Require(t)
+	netnstest.RequireTool(t, "setpriv")
 	dir := t.TempDir()
 	binary, file := filepath.Join(dir, "nfqproxy"), filepath.Join(dir, "objects.yaml")
 	build := exec.Command("go", "build", "-o", binary, "../../cmd/nfqproxy")

@@ -15,7 +15,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/nfqproxy/nfqproxy/bench/cluster"
-	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/bench/cluster/clustertest"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
 // withPodNames is a user's own overlay with everything in it.
@@ -35,9 +36,9 @@ type server struct {
 }
 
 func newServer(t *testing.T) server {
-	netns.Require(t)
-	cluster.Require(t)
-	netns.RequireTool(t, "bash")
+	netnstest.Require(t)
+	clustertest.Require(t)
+	netnstest.RequireTool(t, "bash")
 	c, err := cluster.Start(t.Context(), cluster.Config{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)

@@ -18,7 +18,7 @@ import (
 	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
 
-	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
 // These tests start this test binary again as the commands of nfqproxy lab, with
@@ -51,7 +51,7 @@ func runCommand(name string, args []string) int {
 
 func command(t *testing.T, name string, args ...string) *exec.Cmd {
 	t.Helper()
-	netns.Require(t)
+	netnstest.Require(t)
 	cmd := exec.Command("/proc/self/exe", args...)
 	cmd.Env = append(os.Environ(), commandVariable+"="+name, fakeDaemonVariable+"=well")
 	return cmd
@@ -360,7 +360,7 @@ func TestNothingIsLeft(t *testing.T) {
 	files := temporary(t)
 	for name, s := range map[string]unix.Signal{"Ctrl-C": unix.SIGINT, "SIGTERM": unix.SIGTERM, "SIGKILL": unix.SIGKILL} {
 		t.Run(name, func(t *testing.T) {
-			netns.Require(t)
+			netnstest.Require(t)
 			before := processes(t)
 			run, err := os.ReadDir("/run")
 			if err != nil {
@@ -434,7 +434,7 @@ func TestAFaultySaveIsShown(t *testing.T) {
 // TestInterruptedEarly: however early a signal comes, the lab ends, and nothing is left. The
 // pauses are no waits but the case itself: they are spread over the start.
 func TestInterruptedEarly(t *testing.T) {
-	netns.Require(t)
+	netnstest.Require(t)
 	before, files := processes(t), temporary(t)
 	const times = 24
 	began := time.Now()

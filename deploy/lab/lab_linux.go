@@ -58,9 +58,8 @@ const (
 	stopTimeout  = 30 * time.Second
 )
 
-// Up starts a lab in the namespaces of this process: call it inside [netns.Isolation] or
-// [netns.Main]. On an error it removes everything. The context is for the start only; the
-// lab runs until Close.
+// Up starts a lab in the namespaces of this process: call it inside [netns.Isolation]. On an
+// error it removes everything. The context is for the start only; the lab runs until Close.
 func Up(ctx context.Context, spec *Spec, options Options) (*Lab, error) {
 	l := &Lab{spec: spec, options: options, started: time.Now(), daemons: make(map[string]*daemon)}
 	var err error

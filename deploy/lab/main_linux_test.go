@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
-	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
-func TestMain(m *testing.M) { netns.Main(m) }
+func TestMain(m *testing.M) { netnstest.Main(m) }
 
 // fakeDaemonVariable runs this test binary as a daemon. Its value is the
 // daemon's behaviour.
@@ -63,7 +63,7 @@ func fakeDaemon(how string) int {
 // upWith brings a built-in lab up with fake daemons.
 func upWith(t *testing.T, name, daemon string, change func(*Spec, *Options)) (*Lab, error) {
 	t.Helper()
-	netns.Require(t)
+	netnstest.Require(t)
 	f, err := Load(name)
 	if err != nil {
 		t.Fatal(err)

@@ -7,5 +7,5 @@
 // that ends. Inside, [New] makes further network namespaces, which are held by
 // file descriptors only and have no name in the file system.
 //
-// [Main], [Require] and [RequireTool] do the same for test binaries.
+// Package netnstest does the same for test binaries.
 package netns

@@ -1,4 +1,4 @@
-package netns
+package netns_test
 
 import (
 	"bufio"
@@ -15,39 +15,15 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
-func TestRemedy(t *testing.T) {
-	const (
-		clone    = "/proc/sys/kernel/unprivileged_userns_clone"
-		limit    = "/proc/sys/user/max_user_namespaces"
-		apparmor = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
-	)
-	for _, tc := range []struct {
-		name  string
-		files map[string]string
-		root  bool
-		want  []string
-	}{
-		{"debian", map[string]string{clone: "0", limit: "1000"}, false, []string{"kernel.unprivileged_userns_clone is 0", "sudo sysctl -w kernel.unprivileged_userns_clone=1", "sudo nfqproxy lab"}},
-		{"limit", map[string]string{clone: "1", limit: "0"}, false, []string{"user.max_user_namespaces is 0", "sudo nfqproxy lab"}},
-		{"ubuntu", map[string]string{apparmor: "1"}, false, []string{"kernel.apparmor_restrict_unprivileged_userns is 1", "sudo nfqproxy lab"}},
-		{"unknown", nil, false, []string{"seccomp", "sudo nfqproxy lab"}},
-		{"root", nil, true, []string{"CAP_SYS_ADMIN"}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			got := remedyFrom(func(path string) string { return tc.files[path] }, tc.root)
-			for _, w := range tc.want {
-				if !strings.Contains(got, w) {
-					t.Errorf("%q does not contain %q", got, w)
-				}
-			}
-			if tc.root && strings.Contains(got, "sudo nfqproxy") {
-				t.Errorf("%q sends root to sudo", got)
-			}
-		})
-	}
-}
+func TestMain(m *testing.M) { netnstest.Main(m) }
+
+// stageVariable is the environment variable with the stage of an isolated process.
+const stageVariable = "NFQPROXY_NETNS_STAGE"
 
 // The tests below start this test binary again, isolated once more, as one of
 // these programs.
@@ -77,7 +53,7 @@ var programs = map[string]func(files []*os.File) int{
 	},
 	// users starts a program that changes users, inside a namespace.
 	"users": func([]*os.File) int {
-		n, err := New("a")
+		n, err := netns.New("a")
 		if err != nil {
 			fmt.Println(err)
 			return 1
@@ -112,7 +88,7 @@ func init() {
 	if name == "" {
 		return
 	}
-	code, err := Isolation{
+	code, err := netns.Isolation{
 		Prepare: func() ([]*os.File, error) {
 			r, w, err := os.Pipe()
 			if err != nil {
@@ -132,7 +108,7 @@ func init() {
 // program is the command for one of the programs.
 func program(t *testing.T, name string) *exec.Cmd {
 	t.Helper()
-	Require(t)
+	netnstest.Require(t)
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), programVariable+"="+name)
 	return cmd
@@ -142,7 +118,7 @@ func program(t *testing.T, name string) *exec.Cmd {
 func asOrdinaryUser(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	if ids, err := os.ReadFile("/proc/self/uid_map"); err != nil || !strings.Contains(string(ids), "4294967295") {
-		Missing(t, "another user: there is only one here, because this is not really root")
+		netnstest.Missing(t, "another user: there is only one here, because this is not really root")
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 }
@@ -240,7 +216,7 @@ func TestStageIsChecked(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := program(t, "exit")
-	cmd.Env = append(cmd.Env, stageVariable+"="+stage{programStage, id, 0}.String())
+	cmd.Env = append(cmd.Env, fmt.Sprintf("%s=program,%d,0", stageVariable, id))
 	out, err := cmd.CombinedOutput()
 	if err == nil || !bytes.Contains(out, []byte(stageVariable)) {
 		t.Errorf("%v, %s: want an error that names the variable", err, out)

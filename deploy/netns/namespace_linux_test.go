@@ -1,10 +1,11 @@
-package netns
+package netns_test
 
 import (
 	"bytes"
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -14,17 +15,27 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
-func newNamespace(t *testing.T, name string) *Namespace {
+func newNamespace(t *testing.T, name string) *netns.Namespace {
 	t.Helper()
-	Require(t)
-	n, err := New(name)
+	netnstest.Require(t)
+	n, err := netns.New(name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = n.Close() })
 	return n
+}
+
+// networkID returns the inode of the calling thread's network namespace.
+func networkID() (uint64, error) {
+	var st unix.Stat_t
+	err := unix.Stat("/proc/thread-self/ns/net", &st)
+	return st.Ino, err
 }
 
 func do(t *testing.T, errs ...error) {
@@ -70,9 +81,9 @@ func TestClosed(t *testing.T) {
 
 // TestCloseMeanwhile: an entry into a namespace that is being closed succeeds or returns an error.
 func TestCloseMeanwhile(t *testing.T) {
-	Require(t)
+	netnstest.Require(t)
 	for range 20 {
-		n, err := New("a")
+		n, err := netns.New("a")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -117,19 +128,19 @@ func TestPathBetweenNamespaces(t *testing.T) {
 		// a has its gateway on the link by word, not by prefix.
 		a.AddAddress("eth0", prefix("192.0.2.1/32")),
 		router.AddAddress("to-a", prefix("192.0.2.254/32")),
-		router.AddRoute(Route{Destination: prefix("192.0.2.1/32"), Link: "to-a"}),
-		a.AddRoute(Route{Destination: prefix("0.0.0.0/0"), Via: addr("192.0.2.254"), Link: "eth0", OnLink: true}),
+		router.AddRoute(netns.Route{Destination: prefix("192.0.2.1/32"), Link: "to-a"}),
+		a.AddRoute(netns.Route{Destination: prefix("0.0.0.0/0"), Via: addr("192.0.2.254"), Link: "eth0", OnLink: true}),
 		b.AddAddress("eth0", prefix("198.51.100.1/24")),
 		router.AddAddress("br0", prefix("198.51.100.254/24")),
-		b.AddRoute(Route{Destination: prefix("192.0.2.0/24"), Via: addr("198.51.100.254"), Link: "eth0"}),
+		b.AddRoute(netns.Route{Destination: prefix("192.0.2.0/24"), Via: addr("198.51.100.254"), Link: "eth0"}),
 
 		a.AddAddress("eth0", prefix("2001:db8:a::1/128")),
 		router.AddAddress("to-a", prefix("2001:db8:a::fe/128")),
-		router.AddRoute(Route{Destination: prefix("2001:db8:a::1/128"), Link: "to-a"}),
-		a.AddRoute(Route{Destination: prefix("::/0"), Via: addr("2001:db8:a::fe"), Link: "eth0", OnLink: true}),
+		router.AddRoute(netns.Route{Destination: prefix("2001:db8:a::1/128"), Link: "to-a"}),
+		a.AddRoute(netns.Route{Destination: prefix("::/0"), Via: addr("2001:db8:a::fe"), Link: "eth0", OnLink: true}),
 		b.AddAddress("eth0", prefix("2001:db8:b::1/64")),
 		router.AddAddress("br0", prefix("2001:db8:b::fe/64")),
-		b.AddRoute(Route{Destination: prefix("2001:db8:a::/64"), Via: addr("2001:db8:b::fe"), Link: "eth0"}),
+		b.AddRoute(netns.Route{Destination: prefix("2001:db8:a::/64"), Via: addr("2001:db8:b::fe"), Link: "eth0"}),
 	)
 	for _, tc := range []struct{ from, to string }{{"192.0.2.1:0", "198.51.100.1:80"}, {"[2001:db8:a::1]:4242", "[2001:db8:b::1]:80"}} {
 		from, to := netip.MustParseAddrPort(tc.from), netip.MustParseAddrPort(tc.to)
@@ -169,9 +180,9 @@ func TestBridgeKeepsItsAddress(t *testing.T) {
 	n := newNamespace(t, "a")
 	do(t, n.AddBridge("br0"))
 	address := func() string {
-		l, err := n.link("br0")
-		do(t, err)
-		return l.Attrs().HardwareAddr.String()
+		var bridge *net.Interface
+		do(t, n.Do(func() (err error) { bridge, err = net.InterfaceByName("br0"); return err }))
+		return bridge.HardwareAddr.String()
 	}
 	first := address()
 	for _, port := range []string{"b", "c", "d", "e"} {
@@ -200,11 +211,11 @@ func TestOwnTable(t *testing.T) {
 		do(t,
 			a.AddAddress("eth0", prefix(f.a)),
 			router.AddAddress("to-a", prefix(f.toA)),
-			a.AddRoute(Route{Destination: prefix(f.everywhere), Via: prefix(f.toA).Addr(), Link: "eth0"}),
+			a.AddRoute(netns.Route{Destination: prefix(f.everywhere), Via: prefix(f.toA).Addr(), Link: "eth0"}),
 			b.AddAddress("eth0", prefix(f.b)),
 			router.AddAddress("to-b", prefix(f.toB)),
-			router.AddRoute(Route{Destination: prefix(f.b), Link: "to-b", Table: 100}),
-			b.AddRoute(Route{Destination: prefix(f.everywhere), Via: prefix(f.toB).Addr(), Link: "eth0", OnLink: true}),
+			router.AddRoute(netns.Route{Destination: prefix(f.b), Link: "to-b", Table: 100}),
+			b.AddRoute(netns.Route{Destination: prefix(f.everywhere), Via: prefix(f.toB).Addr(), Link: "eth0", OnLink: true}),
 		)
 		to := netip.AddrPortFrom(prefix(f.b).Addr(), 80)
 		if _, err := router.Dial(t.Context(), "tcp", netip.AddrPort{}, to); !errors.Is(err, unix.ECONNREFUSED) {
@@ -240,7 +251,7 @@ func TestErrorsNameTheObject(t *testing.T) {
 	}{
 		{n.SetUp("eth7"), "eth7"},
 		{n.AddAddress("lo", netip.MustParsePrefix("::1/128")), "::1/128"},
-		{n.AddRoute(Route{Destination: netip.MustParsePrefix("192.0.2.0/24"), Via: netip.MustParseAddr("198.51.100.1"), Link: "lo"}), "192.0.2.0/24"},
+		{n.AddRoute(netns.Route{Destination: netip.MustParsePrefix("192.0.2.0/24"), Via: netip.MustParseAddr("198.51.100.1"), Link: "lo"}), "192.0.2.0/24"},
 	} {
 		if tc.err == nil || !strings.Contains(tc.err.Error(), tc.want) || !strings.Contains(tc.err.Error(), "node-a") {
 			t.Errorf("error %v does not name %s and the namespace", tc.err, tc.want)

@@ -18,9 +18,10 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/hostnet"
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
-func TestMain(m *testing.M) { netns.Main(m) }
+func TestMain(m *testing.M) { netnstest.Main(m) }
 
 // patience is how long a test waits for what should come soon. Only a failing test waits
 // that long.
@@ -57,7 +58,7 @@ func inEachFamily(t *testing.T, test func(*lab)) {
 
 func newLab(t *testing.T, six bool, cfg datapath.Config) *lab {
 	t.Helper()
-	netns.Require(t)
+	netnstest.Require(t)
 	l := &lab{T: t, Holder: New(Config{Node: "node"})}
 	ap, prefix := netip.MustParseAddrPort, netip.MustParsePrefix
 	clients, pods, vips := prefix("10.245.0.1/24"), prefix("10.244.0.1/24"), prefix("0.0.0.0/0")

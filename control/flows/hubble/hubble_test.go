@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nfqproxy/nfqproxy/bench/cluster"
+	"github.com/nfqproxy/nfqproxy/bench/cluster/clustertest"
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
@@ -86,7 +87,7 @@ func TestEncode(t *testing.T) { compareGolden(t, "testdata/hubble.jsonl", export
 // runHubble runs "hubble observe" on lines of JSON.
 func runHubble(t *testing.T, input string, args ...string) (shown, complaints string) {
 	t.Helper()
-	c := exec.Command(cluster.RequireProgram(t, cluster.Hubble), append([]string{"observe", "--input-file", "-"}, args...)...)
+	c := exec.Command(clustertest.RequireProgram(t, cluster.Hubble), append([]string{"observe", "--input-file", "-"}, args...)...)
 	c.Env = []string{"HOME=" + t.TempDir()} // no configuration of who runs the test
 	c.Stdin = strings.NewReader(input)
 	var stdout, stderr strings.Builder

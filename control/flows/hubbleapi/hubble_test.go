@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nfqproxy/nfqproxy/bench/cluster"
+	"github.com/nfqproxy/nfqproxy/bench/cluster/clustertest"
 	"github.com/nfqproxy/nfqproxy/control/flows/hubble"
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	"github.com/nfqproxy/nfqproxy/control/limit"
@@ -104,7 +105,7 @@ func serve(t *testing.T, o observe.Observer) string {
 // command is the real hubble, without configuration of who runs the test.
 func command(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
-	c := exec.CommandContext(t.Context(), cluster.RequireProgram(t, cluster.Hubble), args...)
+	c := exec.CommandContext(t.Context(), clustertest.RequireProgram(t, cluster.Hubble), args...)
 	c.Env = []string{"HOME=" + t.TempDir()}
 	return c
 }

@@ -18,11 +18,12 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/nfqproxy/nfqproxy/bench/cluster"
+	"github.com/nfqproxy/nfqproxy/bench/cluster/clustertest"
 	"github.com/nfqproxy/nfqproxy/control"
-	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
-func TestMain(m *testing.M) { netns.Main(m) }
+func TestMain(m *testing.M) { netnstest.Main(m) }
 
 // patience is how long a test waits for what should come at once.
 const patience = time.Minute
@@ -32,8 +33,8 @@ const manifests = "../../../deploy/kubernetes/"
 // TestRBAC: the roles of the manifests let a Source and a Recorder do all they do, and
 // without any one of their verbs something is refused.
 func TestRBAC(t *testing.T) {
-	netns.Require(t)
-	cluster.Require(t)
+	netnstest.Require(t)
+	clustertest.Require(t)
 	c, err := cluster.Start(t.Context(), cluster.Config{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)

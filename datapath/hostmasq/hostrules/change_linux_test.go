@@ -9,13 +9,13 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/nft"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
-	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
 // TestReadWhileRulesChange: what is read is one of the rule sets that were there, though
 // they are replaced all the time, by transactions with chains of other names.
 func TestReadWhileRulesChange(t *testing.T) {
-	netns.RequireTool(t, "nft")
+	netnstest.RequireTool(t, "nft")
 	n := newNode(t)
 	ruleset := func(i int) string {
 		var b strings.Builder
@@ -66,7 +66,7 @@ func TestReadWhileRulesChange(t *testing.T) {
 
 // TestReadWhileOthersChange: changes of other tables, however fast, are not in the way.
 func TestReadWhileOthersChange(t *testing.T) {
-	netns.RequireTool(t, "nft")
+	netnstest.RequireTool(t, "nft")
 	n := newNode(t)
 	n.Exec("table ip nat {\nchain POSTROUTING { type nat hook postrouting priority srcnat; }\n}\n", "nft", "-f", "-")
 	const (

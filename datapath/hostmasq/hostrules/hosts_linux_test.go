@@ -10,7 +10,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/xtables"
 	"github.com/nfqproxy/nfqproxy/datapath/xtables/xtablestest"
-	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
 // TestHosts loads what programs of many nodes make.
@@ -41,7 +41,7 @@ func (n node) ipsets(names ...string) {
 		}
 		return nil
 	}); err != nil {
-		netns.Missing(n, err.Error())
+		netnstest.Missing(n, err.Error())
 	}
 }
 
@@ -62,7 +62,7 @@ func TestSetNames(t *testing.T) {
 // TestNewerIPTables: iptables 1.8.10 and newer write native expressions where 1.8.9 has
 // xtables' modules; the tables look like those of iptables, and so do the rules.
 func TestNewerIPTables(t *testing.T) {
-	netns.RequireTool(t, "nft")
+	netnstest.RequireTool(t, "nft")
 	n := newNode(t)
 	n.Exec(`
 table ip nat {

@@ -10,7 +10,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/xtables"
 	"github.com/nfqproxy/nfqproxy/datapath/xtables/xtablestest"
-	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
 // notDecoded are the modules in the tests' rules whose structs are not read: they have no
@@ -135,7 +135,7 @@ func TestNothing(t *testing.T) {
 		n.Errorf("read %v", r.Tables)
 	}
 	if _, err := os.Stat("/proc/self/net/ip_tables_names"); err == nil {
-		netns.RequireTool(n, "cat")
+		netnstest.RequireTool(n, "cat")
 		if names := n.Exec("", "cat", "/proc/self/net/ip_tables_names"); names != "" {
 			n.Errorf("to read loads the tables %s", names)
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/xtables"
 	"github.com/nfqproxy/nfqproxy/datapath/xtables/xtablestest"
-	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
 var ourMarks = Marks{Packet: 0x4000, Connection: 0x2000}
@@ -75,7 +75,7 @@ func TestMarkUses(t *testing.T) {
 // TestNativeMarkUses is about nftables as such.
 func TestNativeMarkUses(t *testing.T) {
 	n := newNode(t)
-	netns.RequireTool(t, "nft")
+	netnstest.RequireTool(t, "nft")
 	n.Exec(`
 table inet wg {
 	chain premangle { type filter hook prerouting priority mangle; meta l4proto udp meta mark set ct mark; }

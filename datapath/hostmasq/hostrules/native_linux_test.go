@@ -10,13 +10,13 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/ruleset"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
-	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
 // native has nft load a ruleset, and gives the table of that base chain.
 func (n node) native(f iptables.Family, name, ruleset string) *iptables.Table {
 	n.Helper()
-	netns.RequireTool(n, "nft")
+	netnstest.RequireTool(n, "nft")
 	n.Exec(ruleset, "nft", "-f", "-")
 	for _, t := range n.read().Of(f) {
 		if t.Backend == native && t.Name == name {
@@ -226,7 +226,7 @@ func TestNativeRules(t *testing.T) {
 // TestNotOthers: nfqproxy's own table, one whose hooks are not there, and chains that do not
 // translate what leaves are left out.
 func TestNotOthers(t *testing.T) {
-	netns.RequireTool(t, "nft")
+	netnstest.RequireTool(t, "nft")
 	n := newNode(t)
 	n.Exec(fmt.Sprintf(`
 table inet %s { chain p { type nat hook postrouting priority srcnat; masquerade; }; }

@@ -13,10 +13,10 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/xtables"
 	"github.com/nfqproxy/nfqproxy/datapath/xtables/xtablestest"
-	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
-func TestMain(m *testing.M) { netns.Main(m) }
+func TestMain(m *testing.M) { netnstest.Main(m) }
 
 // node is a network namespace with rules in it.
 type node struct{ xtablestest.Node }

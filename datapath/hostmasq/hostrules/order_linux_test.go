@@ -9,7 +9,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/xtables"
 	"github.com/nfqproxy/nfqproxy/datapath/xtables/xtablestest"
-	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
 // TestOrder sends a packet through tables that all translate it, and looks which of them
@@ -45,7 +45,7 @@ func TestOrder(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for _, l := range c.tables {
-				netns.RequireTool(t, l.tool)
+				netnstest.RequireTool(t, l.tool)
 			}
 			n, peer := newNode(t), newNode(t)
 			n.connect(peer)

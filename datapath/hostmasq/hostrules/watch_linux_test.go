@@ -15,7 +15,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/xtables"
 	"github.com/nfqproxy/nfqproxy/datapath/xtables/xtablestest"
-	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
 // rig drives a watcher by hand: each of its waits is answered by the test.
@@ -146,7 +146,7 @@ func TestWatcherFails(t *testing.T) {
 
 // TestConcerns has the kernel report nfqproxy's own changes, and then another program's.
 func TestConcerns(t *testing.T) {
-	netns.RequireTool(t, "nft")
+	netnstest.RequireTool(t, "nft")
 	n := newNode(t)
 	own := fmt.Sprintf(`
 add table inet %[1]s
@@ -207,8 +207,8 @@ delete table inet %[1]s-probe
 
 // TestWatch has it all together: the real kernel's events and clock.
 func TestWatch(t *testing.T) {
-	netns.RequireTool(t, "nft")
-	netns.RequireTool(t, xtablestest.Tool(xtables.Legacy, iptables.IPv4, "restore"))
+	netnstest.RequireTool(t, "nft")
+	netnstest.RequireTool(t, xtablestest.Tool(xtables.Legacy, iptables.IPv4, "restore"))
 	n := newNode(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	reads, ended := make(chan []*Table, 100), make(chan error, 1)

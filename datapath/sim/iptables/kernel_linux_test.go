@@ -10,17 +10,18 @@ import (
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
-func TestMain(m *testing.M) { netns.Main(m) }
+func TestMain(m *testing.M) { netnstest.Main(m) }
 
 // TestKernelSavesTheSame has iptables load rules that were made of their typed values,
 // in the spelling of this package, and save them again: what it prints is
 // read and printed without a change, and means the same as was loaded. Each rule is
 // loaded by itself first, for a kernel that lacks its module.
 func TestKernelSavesTheSame(t *testing.T) {
-	netns.Require(t)
-	netns.RequireTool(t, "iptables-restore")
+	netnstest.Require(t)
+	netnstest.RequireTool(t, "iptables-restore")
 	for _, backend := range []string{"nft", "legacy"} {
 		for _, family := range []string{"ipv4", "ipv6"} {
 			t.Run(backend+" "+family, func(t *testing.T) {
@@ -28,14 +29,14 @@ func TestKernelSavesTheSame(t *testing.T) {
 				if family == "ipv6" {
 					program = "ip6tables-" + backend
 				}
-				netns.RequireTool(t, program+"-restore")
+				netnstest.RequireTool(t, program+"-restore")
 				n, err := netns.New("iptables")
 				if err != nil {
 					t.Fatal(err)
 				}
 				defer n.Close()
 				if _, err := n.Run("*nat\nCOMMIT\n", program+"-restore"); err != nil {
-					netns.Missing(t, fmt.Sprintf("%s: %v", program, err))
+					netnstest.Missing(t, fmt.Sprintf("%s: %v", program, err))
 				}
 				d := parseFile(t, fmt.Sprintf("every-%s-%s.rules", backend, family))
 				madeOfTypes(d)
@@ -73,8 +74,8 @@ func TestKernelSavesTheSame(t *testing.T) {
 
 // TestKernelLoadsDumps has iptables load the dumps of the real nodes and save them.
 func TestKernelLoadsDumps(t *testing.T) {
-	netns.Require(t)
-	netns.RequireTool(t, "iptables-nft-restore")
+	netnstest.Require(t)
+	netnstest.RequireTool(t, "iptables-nft-restore")
 	files, err := filepath.Glob("testdata/k*.rules")
 	if err != nil || len(files) != 5 {
 		t.Fatalf("%v, %v", files, err)

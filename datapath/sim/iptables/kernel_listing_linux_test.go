@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
 // listingForm is a way of listing rules.
@@ -42,7 +43,7 @@ var listingForms = []listingForm{
 // TestKernelLists has iptables load rules and list them in several forms: a listing
 // means the same as the dump it was loaded from, but for what listings do not show.
 func TestKernelLists(t *testing.T) {
-	netns.Require(t)
+	netnstest.Require(t)
 	dumps, err := filepath.Glob("testdata/k*.rules")
 	if err != nil || len(dumps) != 5 {
 		t.Fatalf("%v, %v", dumps, err)
@@ -64,15 +65,15 @@ func TestKernelLists(t *testing.T) {
 
 func listAndCompare(t *testing.T, backend, family, file string) {
 	program := map[string]string{"ipv4": "iptables-", "ipv6": "ip6tables-"}[family] + backend
-	netns.RequireTool(t, program)
-	netns.RequireTool(t, program+"-restore")
+	netnstest.RequireTool(t, program)
+	netnstest.RequireTool(t, program+"-restore")
 	n, err := netns.New("iptables")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer n.Close()
 	if _, err := n.Run("*nat\nCOMMIT\n", program+"-restore"); err != nil {
-		netns.Missing(t, fmt.Sprintf("%s: %v", program, err))
+		netnstest.Missing(t, fmt.Sprintf("%s: %v", program, err))
 	}
 	loaded := parseFile(t, file)
 	madeOfTypes(loaded)

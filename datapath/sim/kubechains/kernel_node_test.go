@@ -128,7 +128,7 @@ func (n *kernelNode) openSockets(t *testing.T) {
 // load writes the world's rules with one of the back ends.
 func (n *kernelNode) load(t *testing.T, b backend, w *world) {
 	t.Helper()
-	mustRun(t, n.node, rendered(t, w.table, w.family), b.tool(w.family, "restore"))
+	mustRun(t, n.node, rendered(t, w.table, w.family), b.tool(w.family, "restore"), "-w")
 }
 
 // delivered is the conntrack mark of flows whose packet came through INPUT.

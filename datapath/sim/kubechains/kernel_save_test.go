@@ -15,6 +15,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
 // backend is one of the two implementations of iptables: nft or legacy.
@@ -24,8 +25,8 @@ type backend string
 // or the test ends.
 func backends(t *testing.T) []backend {
 	t.Helper()
-	netns.Require(t)
-	netns.RequireTool(t, "iptables-restore")
+	netnstest.Require(t)
+	netnstest.RequireTool(t, "iptables-restore")
 	ns := namespace(t, "probe")
 	var usable []backend
 	for _, b := range []backend{"nft", "legacy"} {
@@ -35,7 +36,7 @@ func backends(t *testing.T) []backend {
 		}
 		works := true
 		for _, f := range families {
-			if _, err := run(ns, "*nat\nCOMMIT\n", b.tool(f, "restore")); err != nil {
+			if _, err := run(ns, "*nat\nCOMMIT\n", b.tool(f, "restore"), "-w"); err != nil {
 				t.Logf("without the %s back end: %v", b, err)
 				works = false
 			}
@@ -130,6 +131,7 @@ func parseSaved(text string) saved {
 // TestSaveIsRender loads what Render writes and has iptables-save print it: the same
 // rules, word for word, and with the nft back end the same order of chains.
 func TestSaveIsRender(t *testing.T) {
+	t.Parallel()
 	worlds := uint64(12)
 	if testing.Short() {
 		worlds = 3
@@ -145,8 +147,8 @@ func TestSaveIsRender(t *testing.T) {
 				for _, table := range tables {
 					ns := namespace(t, "node")
 					text := rendered(t, table, f)
-					mustRun(t, ns, text, b.tool(f, "restore"), "--test")
-					mustRun(t, ns, text, b.tool(f, "restore"))
+					mustRun(t, ns, text, b.tool(f, "restore"), "-w", "--test")
+					mustRun(t, ns, text, b.tool(f, "restore"), "-w")
 					want, got := parseSaved(text), parseSaved(mustRun(t, ns, "", b.tool(f, "save")))
 					for chain, lines := range want {
 						rules += len(lines) - 1
@@ -188,7 +190,7 @@ func compareChain(t *testing.T, chain string, got, want []string) {
 // TestNFTSavesInTheOrderOfRender: as text, too, all is the same, counters and comments
 // aside. The legacy back end prints the tables in another order (nat before filter).
 func TestNFTSavesInTheOrderOfRender(t *testing.T) {
-	netns.RequireTool(t, "iptables-nft-restore")
+	netnstest.RequireTool(t, "iptables-nft-restore")
 	for _, f := range families {
 		ns := namespace(t, "node")
 		text := rendered(t, newWorld(1, f).table, f)

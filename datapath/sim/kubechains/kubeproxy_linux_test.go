@@ -19,7 +19,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nfqproxy/nfqproxy/bench/cluster"
+	"github.com/nfqproxy/nfqproxy/bench/cluster/clustertest"
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
 var update = flag.Bool("kubeproxy.update", false, "write testdata/kube-proxy-1.36.3 anew, as the real kube-proxy has it")
@@ -31,10 +33,11 @@ var controlAddress = netip.MustParseAddr("172.20.0.200")
 // each of the ways there are, and compares them with those rendered. The kubelet's
 // KUBE-FIREWALL is there before it, as on a node.
 func TestRealKubeProxy(t *testing.T) {
-	netns.Require(t)
-	cluster.Require(t)
+	t.Parallel()
+	netnstest.Require(t)
+	clustertest.Require(t)
 	for _, tool := range []string{"iptables", "ip6tables", "iptables-save", "ip6tables-save"} {
-		netns.RequireTool(t, tool)
+		netnstest.RequireTool(t, tool)
 	}
 	r := newReal(t)
 	for _, c := range configurations {

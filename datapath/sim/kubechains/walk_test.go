@@ -22,6 +22,7 @@ func (d *drawn) Float64() float64 { d.n++; return d.Rand.Float64() }
 // TestWalkAgreesWithDecide leads many packets through many clusters both ways:
 // decision.Decide, and the rules themselves.
 func TestWalkAgreesWithDecide(t *testing.T) {
+	t.Parallel()
 	worlds := 1000
 	if testing.Short() {
 		worlds = 200

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
 // connlimitRules count connections in several ways. No rule ends a packet: the kernel counts
@@ -26,11 +27,12 @@ COMMIT
 // TestKernelAgreesAboutConnlimit: new connections, their later packets, and connections that
 // are over.
 func TestKernelAgreesAboutConnlimit(t *testing.T) {
-	netns.Require(t)
+	t.Parallel()
+	netnstest.Require(t)
 	d, err := iptables.Parse(strings.NewReader(connlimitRules), iptables.Options{})
 	check(t, err)
 	for _, b := range backends {
-		netns.RequireTool(t, program(b, true))
+		netnstest.RequireTool(t, program(b, true))
 		t.Run(b, func(t *testing.T) {
 			n := newKernelNode(t, newHost(variant{}))
 			tr := n.load(t, b, d, make(tally))

@@ -11,9 +11,10 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
-func TestMain(m *testing.M) { netns.Main(m) }
+func TestMain(m *testing.M) { netnstest.Main(m) }
 
 // backends are the two implementations of iptables.
 var backends = []string{"nft", "legacy"}
@@ -45,7 +46,7 @@ func (n *kernelNode) load(t testing.TB, backend string, d *iptables.Dump, y tall
 	is4 := d.Family != iptables.IPv6
 	m, err := New(d, nil, n.host, Options{AllRules: true, FreshCounters: true})
 	check(t, err)
-	if _, err := run(n.node, d.String(), program(backend, is4)); err != nil {
+	if _, err := run(n.node, d.String(), program(backend, is4), "-w"); err != nil {
 		t.Fatalf("%v\n%s", err, numbered(d.String()))
 	}
 	check(t, n.entries.Flush())

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
 func addrs(texts ...string) (a []netip.Addr) {
@@ -104,9 +105,10 @@ func sites() []site {
 // TestKernelAgreesAboutDumps has the kernel send real packets through the rules of real
 // nodes, and compares the results with the simulator.
 func TestKernelAgreesAboutDumps(t *testing.T) {
-	netns.Require(t)
+	t.Parallel()
+	netnstest.Require(t)
 	for _, b := range backends {
-		netns.RequireTool(t, program(b, true))
+		netnstest.RequireTool(t, program(b, true))
 	}
 	seen := make(tally)
 	for _, s := range sites() {
@@ -144,9 +146,10 @@ var variants = []variant{{}, {routeLocalnet: true}, {noDefault: true}, {noForwar
 // TestKernelAgreesAboutGeneratedRules does the same with rules that are made up. A
 // disagreement is found again by -kernel.seed with its number and -kernel.sets 1.
 func TestKernelAgreesAboutGeneratedRules(t *testing.T) {
-	netns.Require(t)
+	t.Parallel()
+	netnstest.Require(t)
 	for _, b := range backends {
-		netns.RequireTool(t, program(b, true))
+		netnstest.RequireTool(t, program(b, true))
 	}
 	seen := make(tally)
 	nodes := make(map[uint64]*kernelNode)

@@ -13,6 +13,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/xtables"
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
 // Backends and Families are all that a table can be of.
@@ -30,7 +31,7 @@ type Node struct {
 // New makes a Node. The test is skipped where that is impossible.
 func New(t *testing.T) Node {
 	t.Helper()
-	netns.Require(t)
+	netnstest.Require(t)
 	ns, err := netns.New("node")
 	if err != nil {
 		t.Fatal(err)
@@ -61,9 +62,9 @@ func (n Node) Do(f func() error) {
 func (n Node) NeedNAT(b xtables.Backend, f decision.Family) {
 	n.Helper()
 	restore := Tool(b, f, "restore")
-	netns.RequireTool(n, restore)
+	netnstest.RequireTool(n, restore)
 	if _, err := n.NS.Run("*nat\nCOMMIT\n", restore); err != nil {
-		netns.Missing(n, fmt.Sprintf("%s: %v", xtables.Place{Backend: b, Family: f, Table: "nat"}, err))
+		netnstest.Missing(n, fmt.Sprintf("%s: %v", xtables.Place{Backend: b, Family: f, Table: "nat"}, err))
 	}
 }
 

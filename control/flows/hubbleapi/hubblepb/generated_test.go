@@ -16,7 +16,7 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 	"google.golang.org/protobuf/types/pluginpb"
 
-	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
 var update = flag.Bool("update", false, "write the generated files anew")
@@ -45,7 +45,7 @@ func TestGenerated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	netns.RequireTool(t, "go")
+	netnstest.RequireTool(t, "go")
 	for _, generator := range []string{"protoc-gen-go", "protoc-gen-go-grpc"} { // the versions in go.mod
 		cmd := exec.CommandContext(t.Context(), "go", "tool", generator)
 		cmd.Stdin, cmd.Stderr = bytes.NewReader(input), os.Stderr

@@ -22,7 +22,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
-	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
 // browser is one for all tests; each gets a tab of its own.
@@ -43,15 +43,15 @@ func Close() {
 // chromium finds a browser of the kind that chromedp can lead.
 func chromium(t testing.TB) string {
 	t.Helper()
-	if netns.Short() {
-		netns.Missing(t, "chromium")
+	if testing.Short() {
+		netnstest.Missing(t, "chromium")
 	}
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "headless-shell"} {
 		if path, err := exec.LookPath(name); err == nil {
 			return path
 		}
 	}
-	netns.Missing(t, "chromium is not installed")
+	netnstest.Missing(t, "chromium is not installed")
 	return ""
 }
 

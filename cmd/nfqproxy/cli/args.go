@@ -1,0 +1,157 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/nfqproxy/nfqproxy/control/nearest"
+)
+
+// Mistakes on the command line: each is one message on one line. Those of cobra and pflag have
+// several lines, or name functions of Go's library.
+
+// noArgs is for commands that take flags only.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("%s takes no argument %q (see %[1]s --help)", cmd.CommandPath(), args[0])
+	}
+	return missingFlags(cmd)
+}
+
+// atMost is for commands that take up to n arguments; what names them.
+func atMost(n int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > n {
+			return fmt.Errorf("%s takes %s: unexpected argument %q", cmd.CommandPath(), what, args[n])
+		}
+		return missingFlags(cmd)
+	}
+}
+
+// missingFlags names the flags that a command needs and was not given. cobra looks for them
+// only later.
+func missingFlags(cmd *cobra.Command) error {
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if f.Annotations[cobra.BashCompOneRequiredFlag] != nil && !f.Changed {
+			names = append(names, "--"+f.Name)
+		}
+	})
+	if len(names) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s needs %s (see %[1]s --help)", cmd.CommandPath(), strings.Join(names, " and "))
+}
+
+// flagError explains what is wrong with flags.
+func flagError(cmd *cobra.Command, err error) error {
+	if cmd.HasSubCommands() && cmd.Flags().NArg() > 0 {
+		return unknownCommand(cmd, cmd.Flags().Arg(0)) // whose flag it is
+	}
+	if e, ok := errors.AsType[*pflag.NotExistError](err); ok && e.GetSpecifiedShortnames() == "" {
+		var names []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if !f.Hidden {
+				names = append(names, f.Name)
+			}
+		})
+		hint := ""
+		if name := nearest.Name(e.GetSpecifiedName(), names); name != "" {
+			hint = fmt.Sprintf(" (did you mean --%s?)", name)
+		}
+		return fmt.Errorf("%s has no flag --%s%s", cmd.CommandPath(), e.GetSpecifiedName(), cmp.Or(hint, fmt.Sprintf(" (see %s --help)", cmd.CommandPath())))
+	}
+	if e, ok := errors.AsType[*pflag.NotExistError](err); ok {
+		return fmt.Errorf("%s has no flag -%s (see %[1]s --help)", cmd.CommandPath(), e.GetSpecifiedName())
+	}
+	if e, ok := errors.AsType[*pflag.ValueRequiredError](err); ok {
+		return fmt.Errorf("--%s needs a value: %s", e.GetFlag().Name, e.GetFlag().Usage)
+	}
+	if e, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		return fmt.Errorf("--%s %q: want %s", e.GetFlag().Name, e.GetValue(), wanted(e.GetFlag(), e.Unwrap()))
+	}
+	return err
+}
+
+// wanted is what values of a flag look like.
+func wanted(f *pflag.Flag, err error) string {
+	outOfRange := errors.Is(err, strconv.ErrRange)
+	switch t := f.Value.Type(); {
+	case t == "bool":
+		return "true or false"
+	case t == "duration":
+		return "a time with its unit, such as 30s, 5m or 100us"
+	case strings.HasPrefix(t, "uint") && outOfRange:
+		return "a number that fits " + strings.TrimPrefix(t, "uint") + " bits"
+	case strings.HasPrefix(t, "uint"):
+		return "a number, 0 or more"
+	case strings.HasPrefix(t, "int") && outOfRange:
+		return "a smaller number"
+	case strings.HasPrefix(t, "int"):
+		return "a number"
+	}
+	return err.Error()
+}
+
+// group makes a parent command runnable. Without an argument it prints its help; an unknown
+// subcommand is an error.
+func group(cmd *cobra.Command) {
+	cmd.DisableFlagsInUseLine = true
+	cmd.Args = cobra.ArbitraryArgs
+	cmd.ValidArgsFunction = nothing
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return unknownCommand(cmd, args[0])
+		}
+		return cmd.Help()
+	}
+}
+
+// unknownCommand is the error for a command that does not exist. It lists those that do.
+func unknownCommand(parent *cobra.Command, name string) error {
+	var names []string
+	for _, c := range parent.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	return fmt.Errorf("unknown command %q%s; %s has the commands %s", parent.CommandPath()+" "+name, nearest.Hint(name, names), parent.CommandPath(), strings.Join(names, ", "))
+}
+
+// newHelpCommand is cobra's help command with an error for unknown commands.
+func newHelpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND]",
+		Short: "Print the help of a command",
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) (names []string, _ cobra.ShellCompDirective) {
+			of, rest, err := cmd.Root().Find(args)
+			if err != nil || len(rest) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			for _, c := range of.Commands() {
+				if c.IsAvailableCommand() {
+					names = append(names, c.Name()+"\t"+c.Short)
+				}
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			of, rest, err := cmd.Root().Find(args)
+			if err != nil {
+				return err
+			}
+			if len(rest) > 0 && of.HasSubCommands() {
+				return unknownCommand(of, rest[0])
+			}
+			of.InitDefaultHelpFlag()
+			of.InitDefaultVersionFlag()
+			return of.Help()
+		},
+	}
+}

@@ -1,0 +1,108 @@
+// Package cli is the nfqproxy command: it reads the command line and connects the other packages.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nfqproxy/nfqproxy/control/view/visible"
+)
+
+// version is set by the linker; see the Makefile.
+var version = "unknown"
+
+// Main executes the command line of this process and returns its exit code: 0, 1 after an error
+// message on stderr, or that of a program it ran.
+func Main() int { return runProcess(connect) }
+
+func runProcess(connect connector) int {
+	// A closed reader of the flow log or of the messages must not end the proxy.
+	signal.Ignore(syscall.SIGPIPE)
+	root := newRootCommand(connect)
+	root.PersistentPreRun = func(cmd *cobra.Command, _ []string) {
+		// SIGINT and SIGTERM end the context of commands that watch it. For all others they
+		// end the process, unless a command handles them itself: a signal that is caught and
+		// not handled would be lost.
+		if cmd.Annotations[endsByContext] == "" {
+			return
+		}
+		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+		context.AfterFunc(ctx, stop) // a second signal ends the process at once
+		cmd.SetContext(ctx)
+	}
+	return execute(context.Background(), root, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+}
+
+// endsByContext is the annotation of commands that end when their context does.
+const endsByContext = "nfqproxy.ends-by-context"
+
+// ending are those annotations.
+func ending() map[string]string { return map[string]string{endsByContext: "true"} }
+
+// execute runs a command. All output goes through writers that make control characters
+// visible, whatever their origin: see package visible.
+func execute(ctx context.Context, root *cobra.Command, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	out, messages := visible.NewWriter(stdout), visible.NewWriter(stderr)
+	defer func() { _, _ = out.Flush(), messages.Flush() }()
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(out)
+	root.SetErr(messages)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	code, coded := errors.AsType[exitCode](err)
+	if coded && err == error(code) { //nolint:errorlint // a wrapped code has a message to print
+		return int(code) // the command has printed its own message
+	}
+	fmt.Fprintln(messages, "nfqproxy:", err)
+	if coded {
+		return int(code)
+	}
+	return 1
+}
+
+// NewCommand returns the nfqproxy command with all subcommands and flags, for tests of the
+// documentation.
+func NewCommand() *cobra.Command { return newRootCommand(connect) }
+
+// newRootCommand makes the command. Clients of a flow API connect with connect.
+func newRootCommand(connect connector) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "nfqproxy",
+		Short: "Serve Kubernetes Services in userspace and explain each decision",
+		Long: `nfqproxy replaces kube-proxy on a node. A netfilter queue (NFQUEUE) rule passes it the
+first packet of each new flow. nfqproxy selects the endpoint as kube-proxy's chains
+would, and writes the translation into the kernel's connection table. From then on the
+kernel alone translates the flow's packets.`,
+		Version:       version,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.AddCommand(
+		newRunCommand(), newCleanupCommand(), newLabCommand(),
+		newFlowsCommand(connect), newTopCommand(connect), newStepCommand(connect),
+		newExplainCommand(), newRenderCommand(),
+		newTraceCommand(), newServicesCommand(), newDiffCommand(), newReplayCommand(),
+		newVersionCommand(),
+	)
+	completeNames(root, connect)
+	root.SetHelpCommand(newHelpCommand())
+	root.SetFlagErrorFunc(flagError)
+	root.InitDefaultCompletionCmd("completion")
+	group(root)
+	for _, c := range root.Commands() {
+		if c.Name() == "completion" {
+			group(c)
+		}
+	}
+	return root
+}

@@ -1,0 +1,99 @@
+package cli
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nfqproxy/nfqproxy/datapath/sim/audit"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
+)
+
+// The exit codes of nfqproxy diff are those of diff(1).
+const (
+	exitDiffer  = 1
+	exitTrouble = 2
+)
+
+// diffFlags are the flags of nfqproxy diff.
+type diffFlags struct {
+	output string
+	all    bool
+}
+
+func newDiffCommand() *cobra.Command {
+	var f diffFlags
+	cmd := &cobra.Command{
+		Use:   "diff BEFORE AFTER",
+		Short: "Compare two dumps of iptables rules",
+		Long: `Compare two dumps of a node's rules (iptables-save). Print the changes of services and
+endpoints first, then all other changed rules, chain by chain with line numbers. Counters
+and comment lines are ignored.
+
+The exit code is 0 if the dumps are equal, 1 if they differ, and 2 on an error.`,
+		Example: `  iptables-save > before.rules; kubectl apply -f web.yaml; iptables-save | nfqproxy diff before.rules -`,
+		// A wrong command line has the exit code of errors, too.
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 2 {
+				return trouble(cmd, fmt.Errorf("diff takes two files, BEFORE and AFTER; got %d", len(args)))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			same, err := f.run(cmd.InOrStdin(), cmd.OutOrStdout(), args[0], args[1])
+			switch {
+			case err != nil:
+				return trouble(cmd, err)
+			case !same:
+				return exitCode(exitDiffer)
+			}
+			return nil
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVarP(&f.output, "output", "o", "text", "text or json")
+	flags.BoolVar(&f.all, "all", false, "print every changed rule, including rules of the services above")
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return trouble(cmd, flagError(cmd, err)) })
+	return cmd
+}
+
+// trouble prints an error and returns the exit code for errors.
+func trouble(cmd *cobra.Command, err error) error {
+	fmt.Fprintln(cmd.ErrOrStderr(), "nfqproxy:", err)
+	return exitCode(exitTrouble)
+}
+
+// run compares the files and reports whether they are equal.
+func (f *diffFlags) run(stdin io.Reader, stdout io.Writer, before, after string) (bool, error) {
+	if f.output != "text" && f.output != "json" {
+		return false, fmt.Errorf("--output %q: want text or json", f.output)
+	}
+	if before == "-" && after == "-" {
+		return false, fmt.Errorf("diff - -: only one file can be standard input")
+	}
+	was, err := readRules(stdin, before, iptables.FamilyUnknown)
+	if err != nil {
+		return false, err
+	}
+	is, err := readRules(stdin, after, was.Family)
+	if err != nil {
+		return false, err
+	}
+	if was.Family != is.Family {
+		return false, fmt.Errorf("%s is of %s and %s of %s: give two dumps of one family", rulesName(before), was.Family, rulesName(after), is.Family)
+	}
+	c := audit.Compare(was, is, f.all)
+	out := bufio.NewWriter(stdout)
+	if f.output == "json" {
+		err = writeIndented(out, c)
+	} else {
+		err = c.WriteText(out)
+	}
+	if err == nil {
+		err = out.Flush()
+	}
+	return c.Same(), err
+}

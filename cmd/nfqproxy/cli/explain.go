@@ -1,0 +1,236 @@
+package cli
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nfqproxy/nfqproxy/control"
+	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/explain"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/hostnat"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/netfilter"
+)
+
+// explainFlags are the flags of nfqproxy explain.
+type explainFlags struct {
+	table   tableFlags
+	packet  explain.Question
+	packets string
+	seed    uint64
+	output  string
+	reply   bool
+	rules   bool
+	// hostRules is a dump of the host's own rules.
+	hostRules string
+}
+
+func newExplainCommand() *cobra.Command {
+	var f explainFlags
+	cmd := &cobra.Command{
+		Use:   "explain --objects PATH (--protocol P --source A[:PORT] --destination A:PORT | --packets FILE)",
+		Short: "Explain what would happen to a packet, and why",
+		Long: `Explain what would happen to the first packet of a flow, and why: the service, the walk
+through kube-proxy's chains, and every endpoint with the reason why it was selected or
+not. The objects come from files; root and a kernel are not needed.
+
+Sources and destinations are addresses, [IPv6] in brackets where a port follows, or
+names: NAMESPACE/NAME[:PORT] or pod/NAMESPACE/NAME[:PORT] of a pod, and
+service/NAMESPACE/NAME:PORT, by its port's number or name. Pods are known from Pod
+objects, from endpoints that name them, and from a lab's file.
+
+The result is that of one node: it determines which endpoints are local, which zone
+counts and which addresses serve node ports. Select it with --node-name.
+
+With --packets nfqproxy explains each line as it arrives, and stops at the first
+invalid one.`,
+		Example: `  nfqproxy explain --objects cluster.yaml --cluster-cidr 10.244.0.0/16 \
+      --protocol tcp --source 10.244.1.9 --destination 10.96.118.136:80
+  echo '{"protocol":"udp","source":"pod/default/shell","destination":"10.96.0.10:53"}' |
+      nfqproxy explain --objects cluster.yaml --packets - -o json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.check(cmd.Flags().Changed); err != nil {
+				return err
+			}
+			return f.run(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr(), cmd.Flags().Changed("seed"))
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	f.table.add(cmd, flags)
+	flags.StringVar(&f.packet.Protocol, "protocol", "", "tcp, udp or sctp")
+	flags.StringVar(&f.packet.Source, "source", "", "source of the packet; the port is optional")
+	flags.StringVar(&f.packet.Destination, "destination", "", "destination of the packet, with its port")
+	flags.BoolVar(&f.packet.Local, "local", false, "the node itself sends the packet")
+	flags.StringVar(&f.packet.InInterface, "in-interface", "", "input interface of the packet; only BridgeInterface and InterfaceNamePrefix use it")
+	flags.StringVar(&f.packets, "packets", "", `explain many packets: JSON lines {"protocol","source","destination","local","inInterface"} from this file, - for standard input; session affinity applies from one line to the next`)
+	flags.Uint64Var(&f.seed, "seed", 0, "seed of the random selection, for reproducible results (default: random)")
+	flags.BoolVar(&f.reply, "follow-reply", false, "also show the path of the reply")
+	flags.BoolVar(&f.rules, "rules", false, "with -o text: print the rules in iptables-save format")
+	flags.StringVar(&f.hostRules, "host-rules", "", "iptables-save dump of the node: apply its own masquerade rules, as the daemon does")
+	flags.StringVarP(&f.output, "output", "o", "text", "text, or json: one line with one object per packet")
+	return cmd
+}
+
+// check finds missing and contradicting flags; given reports whether a flag was set.
+func (f *explainFlags) check(given func(flag string) bool) error {
+	for _, other := range []struct{ flag, path string }{{"packets", f.packets}, {"host-rules", f.hostRules}} {
+		if other.path == "-" && f.table.readsStdin() {
+			return fmt.Errorf("--objects - and --%s -: only one of them can be standard input", other.flag)
+		}
+	}
+	packet := []string{"protocol", "source", "destination"}
+	if given("packets") {
+		for _, flag := range append(packet, "local", "in-interface") {
+			if given(flag) {
+				return fmt.Errorf("--packets and --%s exclude each other: with --packets each line describes a whole packet", flag)
+			}
+		}
+	} else {
+		var missing []string
+		for _, flag := range packet {
+			if !given(flag) {
+				missing = append(missing, "--"+flag)
+			}
+		}
+		switch {
+		case len(missing) == len(packet):
+			return errors.New("a packet is required: give --protocol, --source and --destination, or --packets")
+		case len(missing) > 0:
+			return fmt.Errorf("%s missing: a packet needs --protocol, --source and --destination", strings.Join(missing, " and "))
+		}
+	}
+	if f.output != "text" && f.output != "json" {
+		return fmt.Errorf("--output %q: want text or json", f.output)
+	}
+	return nil
+}
+
+func (f *explainFlags) run(stdin io.Reader, stdout, stderr io.Writer, seeded bool) error {
+	table, objects, err := f.table.load(stdin, stderr)
+	if err != nil {
+		return err
+	}
+	seed := f.seed
+	if !seeded {
+		seed = rand.Uint64()
+	}
+	out := bufio.NewWriter(stdout)
+	e := &explainer{
+		simulator: explain.New(table, rand.New(rand.NewPCG(seed, 0)), explain.Cluster{Nodes: objects.Nodes, EndpointSlices: objects.EndpointSlices}),
+		names:     explain.NamesOf(table, objects.Pods),
+		flags:     f, out: out, style: flowtext.StyleFor(stdout),
+	}
+	for _, s := range objects.Services {
+		if why := control.Unserved(s); why != "" {
+			e.names.AddUnserved(s.Namespace+"/"+s.Name, why)
+		}
+	}
+	e.simulator.FollowReply = f.reply
+	if f.hostRules != "" {
+		if e.simulator.HostRules, err = hostRules(stdin, f.hostRules, table); err != nil {
+			return err
+		}
+	}
+	if f.packets == "" {
+		err = e.explain(f.packet)
+	} else {
+		err = e.explainAll(f.packets, stdin)
+	}
+	return errors.Join(err, out.Flush())
+}
+
+// explainer explains packets one after the other.
+type explainer struct {
+	simulator *explain.Simulator
+	names     *explain.Names
+	flags     *explainFlags
+	out       *bufio.Writer
+	style     flowtext.Style
+	explained int
+}
+
+func (e *explainer) explain(q explain.Question) error {
+	p, err := e.names.Packet(q)
+	if err != nil {
+		return err
+	}
+	r := e.simulator.Decide(&p)
+	e.explained++
+	if e.flags.output == "json" {
+		enc := json.NewEncoder(e.out)
+		enc.SetEscapeHTML(false) // "->" in rules is to stay readable
+		return enc.Encode(r)
+	}
+	if e.explained > 1 {
+		fmt.Fprintln(e.out)
+	}
+	_, err = e.out.WriteString(e.style.Story(r, e.flags.rules))
+	return err
+}
+
+// explainAll explains one packet a line, up to the first invalid line.
+func (e *explainer) explainAll(name string, stdin io.Reader) error {
+	in := stdin
+	if name == "-" {
+		name = "standard input"
+	} else {
+		file, err := openFile(name)
+		if err != nil {
+			return fmt.Errorf("--packets: %w", err)
+		}
+		defer file.Close()
+		in = file
+	}
+	err := explain.Questions(flushing{in, e.out}, e.explain)
+	switch {
+	case err != nil:
+		return fmt.Errorf("--packets: %s: %w", name, err)
+	case e.explained == 0:
+		return fmt.Errorf(`--packets: %s: no packets: want lines such as {"protocol":"tcp","source":"10.244.1.9","destination":"10.96.0.1:443"}`, name)
+	}
+	return nil
+}
+
+// flushing is a reader that flushes the output before it waits for more input: after each
+// line a writer gets its result.
+type flushing struct {
+	io.Reader
+	out *bufio.Writer
+}
+
+func (f flushing) Read(p []byte) (int, error) {
+	if err := f.out.Flush(); err != nil {
+		return 0, err
+	}
+	return f.Reader.Read(p)
+}
+
+// hostRules reads the host's own nat rules. The host's addresses are the node's; everything
+// else that the rules lack is guessed.
+func hostRules(stdin io.Reader, name string, t *decision.Table) (*hostnat.Rules, error) {
+	d, err := readRules(stdin, name, iptables.IPv4)
+	if err != nil {
+		return nil, fmt.Errorf("--host-rules: %w", err)
+	}
+	known := &netfilter.Host{}
+	for _, a := range t.Node().Addresses {
+		known.AddAddress("eth0", netip.PrefixFrom(a, a.BitLen()))
+	}
+	host, _ := netfilter.GuessHost(d, known, nil)
+	r, err := hostnat.Compile([]hostnat.Table{{Name: name, Dump: d}}, host)
+	if err != nil {
+		return nil, fmt.Errorf("--host-rules %s: %w", name, err)
+	}
+	return r, nil
+}

@@ -1,0 +1,334 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+)
+
+// flowsFlags are the flags of nfqproxy flows.
+type flowsFlags struct {
+	server    serverFlags
+	query     observe.FlowQuery
+	last      string
+	all       bool
+	output    string
+	noHeaders bool
+	zone      zoneFlags
+}
+
+func newFlowsCommand(connect connector) *cobra.Command {
+	var f flowsFlags
+	cmd := &cobra.Command{
+		Use:   "flows [ID]",
+		Short: "Show decided flows, their endpoints and their states",
+		Long: `Show decided flows, their endpoints and their states: one line per flow, the newest last.
+With --follow: one line per new event. With an ID: the details of that flow.
+
+Flows that are for no service and pass unchanged are omitted, and counted on standard
+error. Use --all, or a --verdict or --reason that selects them, to show them. In a lab
+most of them are connections that another node has already translated. The formats for
+programs, json, jsonl and hubble, omit nothing.
+
+A flow is shown if it matches all filters. A list has values separated by commas; a flow
+must match one of them.
+
+-o wide adds columns. STAGES has four times of the first packet: in the queue, until the
+decision, until its connection entry was written, and until its verdict was sent. -o json
+and -o jsonl print records as described in datapath/flow/SCHEMA.md, with unchanged times.
+custom-columns has kubectl's syntax.`,
+		Example: `  nfqproxy flows --follow --service default/web
+  nfqproxy flows --state refused,unanswered --since 5m
+  nfqproxy flows --all                                  # include flows for no service
+  nfqproxy flows --verdict accept                       # only flows that pass unchanged
+  nfqproxy flows -o custom-columns=ID:.id,TO:.endpoint,STATE:.life.state
+  nfqproxy flows $(nfqproxy flows -o name --limit 1)`,
+		Args:        atMost(1, "one ID"),
+		Annotations: ending(),
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return unlessClosed(cmd.Context(), f.run(cmd, connect, args, listener{cmd.OutOrStdout()}))
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	q := &f.query
+	flags.BoolVarP(&q.Follow, "follow", "f", false, "show events as they happen, until interrupted")
+	f.addFilters(cmd)
+	flags.BoolVarP(&f.all, "all", "A", false, "include flows that are for no service")
+	flags.StringVar(&q.Since, "since", "", "only flows decided since then: a duration (5m) or a time (RFC 3339); with --follow: print the events since then first")
+	flags.StringVar(&q.Limit, "limit", "", "number of newest flows to show; 0: all (default 100); with --follow: number of earlier flows to print first")
+	flags.StringVar(&f.last, "last", "", "same as --limit")
+	flags.StringVarP(&f.output, "output", "o", "", strings.Join(flowtext.Formats(), ", ")+" (default: a table)")
+	flags.BoolVar(&q.Steps, "tree", false, "show the walk through kube-proxy's chains below each line; in JSON: as steps")
+	flags.BoolVar(&f.noHeaders, "no-headers", false, "omit the column headers")
+	f.zone.add(flags)
+	f.server.add(cmd)
+	_ = cmd.RegisterFlagCompletionFunc("output", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		var names []string
+		for _, name := range flowtext.Formats() {
+			before, argument, _ := strings.Cut(name, "=")
+			if argument != "" {
+				before += "="
+			}
+			names = append(names, before)
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	})
+	return cmd
+}
+
+func (f *flowsFlags) addFilters(cmd *cobra.Command) {
+	flags, q := cmd.Flags(), &f.query
+	flags.StringVar(&q.Service, "service", "", "NAME, NAMESPACE/NAME or NAMESPACE/NAME:PORT; a list")
+	flags.StringVarP(&q.Namespace, "namespace", "n", "", "namespace of the service, of the source pod or of the endpoint's pod; a list")
+	flags.StringVar(&q.Pod, "pod", "", "NAME or NAMESPACE/NAME of the source pod or the endpoint's pod; a list")
+	flags.StringVar(&q.Node, "node", "", "node that decided the flow; a list")
+	flags.StringVar(&q.Source, "source", "", "ADDRESS, PREFIX or NAME (of a pod, a node or, in a lab, a client), or either with :PORT; a list")
+	flags.StringVar(&q.Destination, "destination", "", "ADDRESS, PREFIX or ADDRESS:PORT, before translation; a list")
+	flags.StringVar(&q.Endpoint, "endpoint", "", "as --source, after translation; a list")
+	flags.StringVar(&q.Port, "port", "", "destination port, before translation; a list")
+	flags.StringVar(&q.Protocol, "protocol", "", "tcp, udp or sctp; a list")
+	flags.StringVar(&q.Verdict, "verdict", "", strings.Join(verdicts, ", ")+"; a list")
+	flags.StringVar(&q.Reason, "reason", "", "reason of the verdict: "+strings.Join(reasons, ", ")+"; a list")
+	flags.StringVar(&q.State, "state", "", strings.Join(states, ", ")+"; a list")
+	flags.StringVar(&q.Event, "event", "", "with --follow: a state, repeated or gone; a list")
+	completeList(cmd, "protocol", protocols)
+	completeList(cmd, "verdict", verdicts)
+	completeList(cmd, "reason", reasons)
+	completeList(cmd, "state", states)
+	completeList(cmd, "event", events)
+}
+
+var (
+	protocols = []string{"tcp", "udp", "sctp"}
+	verdicts  = spelled(flow.Verdicts())
+	reasons   = spelled(flow.Reasons())
+	states    = codes(flow.States())
+	events    = codes(flow.Events())
+)
+
+// spelled are the codes of values, as records have them.
+func spelled[T fmt.Stringer](values []T) []string {
+	var all []string
+	for _, v := range values {
+		all = append(all, v.String())
+	}
+	return all
+}
+
+// codes are those of states or events.
+func codes(states []flow.State) []string {
+	var all []string
+	for _, s := range states {
+		all = append(all, s.String())
+	}
+	return all
+}
+
+func (f *flowsFlags) run(cmd *cobra.Command, connect connector, args []string, stdout io.Writer) error {
+	if err := f.check(cmd.Flags(), args); err != nil {
+		return err
+	}
+	style, err := f.server.style(flowtext.StyleFor(cmd.OutOrStdout()))
+	if err != nil {
+		return err
+	}
+	o := flowtext.Options{Style: style, Follow: f.query.Follow, NoHeaders: f.noHeaders, Tree: f.query.Steps}
+	if o.Zone, err = f.zone.location(); err != nil {
+		return err
+	}
+	p, err := flowtext.New(stdout, f.output, o)
+	if err != nil {
+		return fmt.Errorf("--output %w", err)
+	}
+	observer, err := f.server.observer(connect)
+	if err != nil {
+		return err
+	}
+	if len(args) == 1 {
+		return f.printOne(cmd.Context(), stdout, observer, args[0], p, o)
+	}
+	if f.query.Follow {
+		// The service may be created later.
+		if err := checkNames(cmd.Context(), observer, observe.FlowQuery{Service: f.query.Service}); err != nil {
+			fmt.Fprintln(cmd.ErrOrStderr(), "nfqproxy: warning:", err)
+		}
+	}
+	return blameFlag(cmd.Flags(), f.list(cmd.Context(), observer, p, cmd.ErrOrStderr()))
+}
+
+// check finds flags that contradict each other.
+func (f *flowsFlags) check(flags *pflag.FlagSet, args []string) error {
+	if len(args) == 1 {
+		if args[0] == "" {
+			return errors.New("the flow ID is empty")
+		}
+		// Filters do not apply to one flow: only flags of the output and the connection do.
+		how := []string{"output", "no-headers", "tree", "utc", "time-zone", "server", "token-file", "color"}
+		var err error
+		flags.Visit(func(flag *pflag.Flag) {
+			if err == nil && !slices.Contains(how, flag.Name) {
+				err = fmt.Errorf("%s and --%s exclude each other: give a flow ID or filters", args[0], flag.Name)
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	switch {
+	case flags.Changed("last") && flags.Changed("limit"):
+		return errors.New("--last and --limit are the same: give one of them")
+	case flags.Changed("last"):
+		f.query.Limit = f.last
+	}
+	q := &f.query
+	// A filter that names flows for no service shows them, and with one that they cannot pass
+	// there are none to count.
+	q.ServicesOnly = !f.all && !flowtext.ForPrograms(f.output) && q.Verdict == "" && q.Reason == "" && q.Service == "" && q.Endpoint == ""
+	if f.query.Event != "" && !f.query.Follow {
+		return errors.New("--event requires --follow (without it use --state)")
+	}
+	return nil
+}
+
+// printOne prints the details of one flow.
+func (f *flowsFlags) printOne(ctx context.Context, stdout io.Writer, observer observe.Observer, id string, p flowtext.Printer, o flowtext.Options) error {
+	r, err := observer.Flow(ctx, id)
+	if err != nil {
+		return err
+	}
+	if f.output == "" {
+		_, err := io.WriteString(stdout, flowtext.Story(r, o, false))
+		return err
+	}
+	return errors.Join(p.Print(r), p.Close())
+}
+
+// breath is how long a stream has to be quiet before its records are written, so that records
+// that arrive together are laid out together.
+const breath = 50 * time.Millisecond
+
+// list writes flows until there are no more or, following, until the context ends.
+func (f *flowsFlags) list(ctx context.Context, observer observe.Observer, p flowtext.Printer, stderr io.Writer) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	items, end := make(chan observe.Item, 64), make(chan error, 1)
+	go func() {
+		defer close(items)
+		end <- observer.Flows(ctx, f.query, func(item observe.Item) error {
+			select {
+			case items <- item:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+	}()
+	var quiet <-chan time.Time
+	leftOut := uint64(0)
+	for printed := 0; ; {
+		select {
+		case <-quiet:
+			if err := p.Flush(); err != nil {
+				return err
+			}
+			quiet = nil
+		case item, open := <-items:
+			switch {
+			case !open:
+				return f.finish(ctx, observer, <-end, printed, leftOut, p, stderr)
+			case item.Missed != nil && item.Missed.Why == observe.MissedLeftOut:
+				if leftOut == 0 && f.query.Follow {
+					fmt.Fprintln(stderr, "Flows for no service are omitted (--all shows them).")
+				}
+				leftOut += item.Missed.Missed
+			case item.Missed != nil:
+				if err := printMissed(item.Missed, p, stderr); err != nil {
+					return err
+				}
+			default:
+				if err := p.Print(item.Record); err != nil {
+					return err
+				}
+				printed++
+				if f.query.Follow {
+					quiet = time.After(breath)
+				}
+			}
+		}
+	}
+}
+
+// finish ends a list that the observer ended with err. The number of omitted flows comes last,
+// below the records.
+func (f *flowsFlags) finish(ctx context.Context, observer observe.Observer, err error, printed int, leftOut uint64, p flowtext.Printer, stderr io.Writer) error {
+	if err == nil && printed == 0 && !f.query.Follow {
+		err = checkNames(ctx, observer, f.query)
+	}
+	if err != nil {
+		return errors.Join(err, p.Flush())
+	}
+	if printed == 0 && !f.query.Follow && (f.output == "" || f.output == "wide") {
+		fmt.Fprintln(stderr, "No flows found.")
+	}
+	err = p.Close()
+	if err == nil && leftOut > 0 {
+		fmt.Fprintln(stderr, leftOutInWords(leftOut))
+	}
+	return err
+}
+
+// leftOutInWords is the message with the number of omitted flows.
+func leftOutInWords(flows uint64) string {
+	if flows == 1 {
+		return "1 flow for no service is omitted (--all shows it)."
+	}
+	return fmt.Sprintf("%d flows for no service are omitted (--all shows them).", flows)
+}
+
+// printMissed prints that records are missing: in the list itself, where its format can.
+func printMissed(m *observe.Missed, p flowtext.Printer, stderr io.Writer) error {
+	if p, ok := p.(flowtext.MissedPrinter); ok {
+		return p.PrintMissed(m)
+	}
+	_, err := fmt.Fprintln(stderr, missedInWords(m))
+	return err
+}
+
+// missedInWords is the message that records are missing.
+func missedInWords(m *observe.Missed) string {
+	if m.Why == observe.MissedUnreachable {
+		return "node " + m.Node + " is unreachable: its records are missing from here on"
+	}
+	why := map[string]string{
+		observe.MissedSlow:    "this client was too slow",
+		observe.MissedSampled: "the rate limit of the stream was reached",
+		observe.MissedLost:    "buffer overflow on the node",
+	}[m.Why]
+	if why == "" {
+		why = m.Why
+	}
+	node := ""
+	if m.Node != "" {
+		node = m.Node + ": "
+	}
+	records := "records are"
+	if m.Missed == 1 {
+		records = "record is"
+	}
+	return fmt.Sprintf("%s%d %s missing here: %s", node, m.Missed, records, why)
+}

@@ -1,0 +1,298 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/control"
+	"github.com/nfqproxy/nfqproxy/control/flows/flowapi"
+	"github.com/nfqproxy/nfqproxy/control/flows/hold"
+	"github.com/nfqproxy/nfqproxy/control/flows/hubbleapi"
+	"github.com/nfqproxy/nfqproxy/control/flows/journal"
+	"github.com/nfqproxy/nfqproxy/control/flows/localnode"
+	"github.com/nfqproxy/nfqproxy/control/health"
+	"github.com/nfqproxy/nfqproxy/control/metrics"
+	"github.com/nfqproxy/nfqproxy/control/proxyconfig"
+	"github.com/nfqproxy/nfqproxy/control/view/web"
+	"github.com/nfqproxy/nfqproxy/datapath"
+	"github.com/nfqproxy/nfqproxy/datapath/nfqueue"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/hostnat"
+)
+
+// flowAPIFlags are the flags of the flow API.
+type flowAPIFlags struct {
+	address   string
+	tokenFile string
+	tlsCert   string
+	tlsKey    string
+	holds     bool
+	hubble    string
+	buffer    int
+	// serviceMetrics are which services have metrics of their own, in at most metricsLimit
+	// time series.
+	serviceMetrics string
+	metricsLimit   int
+}
+
+func (f *flowAPIFlags) add(flags *pflag.FlagSet) {
+	flags.StringVar(&f.address, "flow-api", "127.0.0.1:10253", `address of the flow API and the web page: ADDRESS:PORT, or unix:PATH; an address that is not loopback requires TLS and a token; "": not served`)
+	flags.StringVar(&f.tokenFile, "flow-api-token-file", "", "file with the flow API's token, which is required for every change and, if the address is not loopback, for every request")
+	flags.BoolVar(&f.holds, "flow-api-holds", false, "allow clients with the token to hold new flows at the queue and step them through the chains: for labs")
+	flags.StringVar(&f.tlsCert, "flow-api-tls-cert", "", "file with the flow API's certificate")
+	flags.StringVar(&f.tlsKey, "flow-api-tls-key", "", "file with the certificate's key")
+	flags.StringVar(&f.hubble, "hubble-bind-address", "", "address of the Hubble API, for hubble observe --server and others: ADDRESS:PORT on loopback, because it is unauthenticated (default: not served)")
+	flags.StringVar(&f.serviceMetrics, "service-metrics", "", `export metrics of these services and their endpoints: NAMESPACE/NAME, where * matches any text, separated by commas: "shop/*,default/web" (default: none)`)
+	flags.IntVar(&f.metricsLimit, "service-metrics-limit", metrics.DefaultServiceLimit, "maximum number of time series for --service-metrics")
+	flags.IntVar(&f.buffer, "flow-buffer", 16384, "number of flows that the flow API keeps; each takes about 1 KiB")
+}
+
+// check validates the flags.
+func (f *flowAPIFlags) check() error {
+	if f.buffer < 1024 || f.buffer > 1<<20 {
+		return fmt.Errorf("--flow-buffer %d: want 1024 to 1048576 flows", f.buffer)
+	}
+	if f.metricsLimit < 1 {
+		return fmt.Errorf("--service-metrics-limit %d: want 1 or more", f.metricsLimit)
+	}
+	if a, err := netip.ParseAddrPort(f.hubble); f.hubble != "" && (err != nil || !a.Addr().IsLoopback()) {
+		return fmt.Errorf("--hubble-bind-address %q: want a loopback address and a port, such as 127.0.0.1:4245", f.hubble)
+	}
+	if f.hubble != "" && f.address == "" {
+		return errors.New("--hubble-bind-address serves the records of the flow API: it requires --flow-api")
+	}
+	if f.holds && (f.address == "" || f.tokenFile == "") {
+		return errors.New("--flow-api-holds requires --flow-api and --flow-api-token-file")
+	}
+	if f.serviceMetrics != "" && f.address == "" {
+		return errors.New("--service-metrics counts the records of the flow API: it requires --flow-api")
+	}
+	_, err := metrics.ParseServicePatterns(f.serviceMetrics)
+	return wrap("--service-metrics", err)
+}
+
+// token reads the token; empty: there is none.
+func (f *flowAPIFlags) token() (string, error) {
+	if f.tokenFile == "" {
+		return "", nil
+	}
+	return flowapi.ReadToken("--flow-api-token-file", f.tokenFile)
+}
+
+// wantsFlows reports whether flows are recorded at all.
+func (f *runFlags) wantsFlows() bool { return f.flowLog != "" || f.flowAPI.address != "" }
+
+// flowView is the journal of this node's flows and its outputs: the flow log and the flow API.
+type flowView struct {
+	*journal.Journal
+	node *localnode.Node
+	log  *journal.Log // nil: there is none
+	file *os.File     // the log's; nil: it is not ours to close
+	// stamping has the kernel note when packets arrive; nil: it does not.
+	stamping io.Closer
+	ctx      context.Context
+	stop     context.CancelFunc
+	done     sync.WaitGroup
+}
+
+// Lost counts the flows that overflowed the journal's buffers, and those that the log dropped.
+func (v *flowView) Lost() uint64 {
+	n := v.Journal.Lost()
+	if v.log != nil {
+		n += v.log.Lost()
+	}
+	return n
+}
+
+// watchFlows starts to record flows and to serve them. closeFlows has to follow.
+func (p *proxy) watchFlows(owners *control.Owners) error {
+	v := &flowView{Journal: journal.New(journal.Config{Flows: p.flags.flowAPI.buffer})}
+	v.ctx, v.stop = context.WithCancel(context.Background())
+	c := localnode.Config{
+		Name: p.cfg.Node.Name, Version: version, Journal: v.Journal, Owners: owners,
+		Table: p.inForce.Load, Stats: p.stats, HostRules: p.hostRulesInForce,
+	}
+	if p.flags.flowAPI.holds {
+		holder := hold.New(hold.Config{Node: p.cfg.Node.Name, Names: owners.Owner, Log: p.log})
+		c.Holder, p.engineConfig.Gate = holder, holder
+	}
+	v.node = localnode.New(c)
+	p.flows, p.engineConfig.Sink = v, v
+	services, err := metrics.ParseServicePatterns(p.flags.flowAPI.serviceMetrics)
+	if err != nil {
+		return err
+	}
+	if p.flags.flowAPI.address != "" {
+		p.metrics.ReadFlows(v.node, metrics.ServiceMetrics{Services: services, Limit: p.flags.flowAPI.metricsLimit})
+	}
+	v.done.Go(func() { v.Run(v.ctx) })
+	if err := p.openFlowLog(owners); err != nil {
+		return err
+	}
+	if p.flags.flowAPI.hubble != "" {
+		p.group.Go(func() error { return p.serveHubble() })
+	}
+	return p.serveFlows()
+}
+
+// serveHubble serves the Hubble API, as soon as its address is free.
+func (p *proxy) serveHubble() error {
+	for {
+		var listen net.ListenConfig
+		l, err := listen.Listen(p.ctx, "tcp", p.flags.flowAPI.hubble)
+		switch {
+		case err == nil:
+			return hubbleapi.Serve(p.ctx, l, p.flows.node, &p.limits, p.log)
+		case p.ctx.Err() != nil:
+			return nil
+		case p.cfg.BindAddressHardFail:
+			return wrap("--hubble-bind-address", err)
+		}
+		p.log.Error("cannot serve the Hubble API; trying again", "in", health.RebindInterval, "error", err)
+		select {
+		case <-p.ctx.Done():
+			return nil
+		case <-time.After(health.RebindInterval):
+		}
+	}
+}
+
+// stats are the datapath's; nil before it runs.
+func (p *proxy) stats() *datapath.Stats {
+	e := p.running.Load()
+	if e == nil {
+		return nil
+	}
+	s := e.Stats()
+	s.FilterRepaired = p.filter.Repaired()
+	return &s
+}
+
+// hostRulesInForce are the node's own masquerade rules; nil: they do not count.
+func (p *proxy) hostRulesInForce() *hostnat.Rules {
+	if p.running.Load() == nil {
+		return nil
+	}
+	return p.hostRules.Rules()
+}
+
+func (p *proxy) openFlowLog(owners *control.Owners) (err error) {
+	f, v := p.flags, p.flows
+	if f.flowLog == "" {
+		return nil
+	}
+	w := p.stdout
+	if f.flowLog != "-" {
+		if v.file, err = os.OpenFile(f.flowLog, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640); err != nil {
+			return wrap("--flow-log", err)
+		}
+		w = v.file
+	}
+	v.log = v.NewLog(w, journal.LogConfig{Names: owners.Owner, Steps: f.flowLogSteps, Failed: func(err error) {
+		p.log.Warn("cannot write the flow log; it gets no more records", "error", err)
+	}})
+	return nil
+}
+
+// serveFlows serves the flow API, if it has an address. An address that is in use does not
+// stop the proxy: it is tried again, as those of health and metrics are.
+func (p *proxy) serveFlows() error {
+	f := &p.flags.flowAPI
+	if f.address == "" {
+		return nil
+	}
+	token, err := f.token()
+	if err != nil {
+		return err
+	}
+	address := flowapi.Address{Address: f.address, CertFile: f.tlsCert, KeyFile: f.tlsKey, HasToken: token != ""}
+	l, err := flowapi.Listen(address)
+	if _, refused := errors.AsType[syscall.Errno](err); err != nil && (!refused || p.cfg.BindAddressHardFail) {
+		return err
+	}
+	p.group.Go(func() error {
+		for ; err != nil; l, err = flowapi.Listen(address) {
+			p.log.Error("cannot serve the flow API; trying again", "in", health.RebindInterval, "error", err)
+			select {
+			case <-p.ctx.Done():
+				return nil
+			case <-time.After(health.RebindInterval):
+			}
+		}
+		return flowapi.Serve(p.ctx, l, flowapi.Config{Observer: p.flows.node, Page: web.Handler(), Token: token, Limits: &p.limits, Log: p.log})
+	})
+	return nil
+}
+
+// eventBuffer is how many bytes of events may wait.
+const eventBuffer = 8 << 20
+
+// followKernel feeds the journal with the kernel's conntrack events. Without them records have
+// no life cycle.
+func (p *proxy) followKernel() {
+	changes, err := proxyconfig.FlowAccounting(proxyconfig.KernelFiles{Host: hostSysctls})
+	for _, c := range changes {
+		p.log.Info("set " + c)
+	}
+	if err != nil {
+		p.log.Warn("cannot enable connection accounting: records lack details", "error", err)
+	}
+	events, err := conntrack.Watch(conntrack.WatchConfig{Buffer: eventBuffer})
+	var connections *conntrack.Table
+	if err == nil {
+		if connections, err = conntrack.Open(new(conntrack.Locks)); err != nil {
+			err = errors.Join(err, events.Close())
+		}
+	}
+	if err != nil {
+		p.log.Warn("no conntrack events: flow life cycles are not available", "error", err)
+		p.flows.NotFollowed(err.Error())
+		return
+	}
+	v := p.flows
+	if v.stamping, err = nfqueue.StampPackets(); err != nil {
+		p.log.Warn("no packet timestamps: waiting times in the queue are not available", "error", err)
+	}
+	v.done.Go(func() {
+		err := v.Follow(v.ctx, journal.Kernel{
+			Events: events, Connections: connections, Accounting: isOn("nf_conntrack_acct"), Timestamps: isOn("nf_conntrack_timestamp"),
+		})
+		if err = errors.Join(err, connections.Close()); err != nil {
+			p.log.Error("conntrack events failed: flow life cycles are no longer available", "error", err)
+		}
+	})
+}
+
+// isOn reports whether a sysctl of connection tracking is 1.
+func isOn(name string) bool {
+	text, err := os.ReadFile("/proc/sys/net/netfilter/" + name)
+	return err == nil && strings.TrimSpace(string(text)) == "1"
+}
+
+// closeFlows ends what watchFlows and followKernel started, after the last flow.
+func (p *proxy) closeFlows() (err error) {
+	v := p.flows
+	v.stop()
+	v.done.Wait()
+	if v.log != nil {
+		err = wrap("--flow-log", v.log.Close())
+	}
+	if v.file != nil {
+		err = errors.Join(err, v.file.Close())
+	}
+	if v.stamping != nil {
+		err = errors.Join(err, v.stamping.Close())
+	}
+	return err
+}

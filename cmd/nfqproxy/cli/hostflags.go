@@ -1,0 +1,98 @@
+package cli
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/nfqproxy/nfqproxy/datapath/sim/netfilter"
+)
+
+// hostFlags describe the host of a dump: what its rules lack.
+type hostFlags struct {
+	files         []string
+	addresses     []string
+	routes        []string
+	noForwarding  bool
+	routeLocalnet bool
+}
+
+func (f *hostFlags) add(flags *pflag.FlagSet) {
+	flags.StringArrayVar(&f.files, "host", nil, "file with the output of \"ip -j addr\", of \"ip -j route\", or of both on the host; may be repeated")
+	flags.StringArrayVar(&f.addresses, "address", nil, "an address of the host: [DEVICE=]ADDRESS[/LENGTH], for example eth0=172.20.0.2/16; may be repeated")
+	flags.StringArrayVar(&f.routes, "route", nil, "a route of the host: NETWORK=DEVICE[,GATEWAY], for example 10.244.2.0/24=eth0,172.20.0.3; may be repeated")
+	flags.BoolVar(&f.noForwarding, "no-forwarding", false, "the host does not forward packets")
+	flags.BoolVar(&f.routeLocalnet, "route-localnet", false, "net.ipv4.conf.all.route_localnet is 1 (default with kube-proxy's rules)")
+}
+
+// load makes the host that the flags describe. The caller guesses the rest.
+func (f *hostFlags) load() (*netfilter.Host, error) {
+	h := &netfilter.Host{NoForwarding: f.noForwarding, RouteLocalnet: f.routeLocalnet}
+	for _, name := range f.files {
+		file, err := openFile(name)
+		if err != nil {
+			return nil, fmt.Errorf("--host: %w", err)
+		}
+		err = h.Read(file)
+		_ = file.Close()
+		if err != nil {
+			return nil, fmt.Errorf("--host %s: %w", name, err)
+		}
+	}
+	for _, text := range f.addresses {
+		device, address, named := strings.Cut(text, "=")
+		if !named {
+			device, address = "eth0", text
+		}
+		p, err := parseAddress(address)
+		if err != nil || device == "" {
+			return nil, fmt.Errorf("--address %q: want [DEVICE=]ADDRESS[/LENGTH], for example eth0=172.20.0.2/16", text)
+		}
+		h.AddAddress(device, p)
+	}
+	for _, text := range f.routes {
+		r, err := parseRoute(text)
+		if err != nil {
+			return nil, err
+		}
+		h.Routes = append(h.Routes, r)
+	}
+	return h, nil
+}
+
+// parseAddress reads an address; without a prefix length it is a single address.
+func parseAddress(text string) (netip.Prefix, error) {
+	if strings.Contains(text, "/") {
+		return netip.ParsePrefix(text)
+	}
+	a, err := netip.ParseAddr(text)
+	if err != nil {
+		return netip.Prefix{}, err
+	}
+	return netip.PrefixFrom(a, a.BitLen()), nil
+}
+
+func parseRoute(text string) (netfilter.Route, error) {
+	wrong := fmt.Errorf("--route %q: want NETWORK=DEVICE[,GATEWAY], for example 10.244.2.0/24=eth0,172.20.0.3", text)
+	network, way, ok := strings.Cut(text, "=")
+	device, gateway, via := strings.Cut(way, ",")
+	if network == "default" {
+		network = "0.0.0.0/0"
+		if strings.Contains(gateway, ":") {
+			network = "::/0"
+		}
+	}
+	p, err := parseAddress(network)
+	if !ok || err != nil || device == "" {
+		return netfilter.Route{}, wrong
+	}
+	r := netfilter.Route{Destination: p.Masked(), Interface: device}
+	if via {
+		if r.Via, err = netip.ParseAddr(gateway); err != nil {
+			return netfilter.Route{}, wrong
+		}
+	}
+	return r, nil
+}

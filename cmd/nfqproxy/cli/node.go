@@ -1,0 +1,164 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/spf13/pflag"
+
+	"github.com/nfqproxy/nfqproxy/control"
+	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
+	"github.com/nfqproxy/nfqproxy/control/proxyconfig"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// nodeFlags are the flags that describe a node, with kube-proxy's names and defaults where it
+// has them.
+type nodeFlags struct {
+	set               *pflag.FlagSet
+	ips               []string
+	zone              string
+	clusterCIDRs      []string
+	mode              string
+	bridge            string
+	interfacePrefix   string
+	nodePortAddresses []string
+	localhost         bool
+	masqueradeAll     bool
+	masqueradeHairpin bool
+	masqueradeBit     uint
+}
+
+func (f *nodeFlags) add(flags *pflag.FlagSet) {
+	f.set = flags
+	flags.StringSliceVar(&f.ips, "node-ip", nil, "addresses of the node, one per family (default: from its Node object)")
+	flags.StringVar(&f.zone, "zone", "", "zone of the node (default: from its Node object)")
+	flags.StringSliceVar(&f.clusterCIDRs, "cluster-cidr", nil, "pod prefixes of the cluster, one per family: ClusterIP traffic from other sources is masqueraded")
+	flags.StringVar(&f.mode, "detect-local-mode", string(control.ClusterCIDR), "how traffic from pods is detected: ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix")
+	flags.StringVar(&f.bridge, "pod-bridge-interface", "", "with BridgeInterface: bridge that pods' packets arrive on")
+	flags.StringVar(&f.interfacePrefix, "pod-interface-name-prefix", "", "with InterfaceNamePrefix: name prefix of the pods' interfaces")
+	flags.StringSliceVar(&f.nodePortAddresses, "nodeport-addresses", nil, "node addresses that serve node ports: prefixes, \"primary\" (the addresses of --node-ip), \"localhost\" or \"all\", in any combination (default: all)")
+	flags.BoolVar(&f.localhost, "localhost-nodeports", true, "serve node ports on 127.0.0.1, too")
+	flags.BoolVar(&f.masqueradeAll, "masquerade-all", false, "masquerade all ClusterIP traffic")
+	flags.BoolVar(&f.masqueradeHairpin, "masquerade-hairpin", true, "masquerade traffic from an endpoint to itself; false is for teaching: it shows the failure")
+	flags.UintVar(&f.masqueradeBit, "masquerade-bit", 14, "bit of the packet mark that requests masquerading")
+}
+
+// apply writes the flags that were given into a configuration. Errors name flags; nothing is
+// left for control.NodeConfig.Validate to find.
+func (f *nodeFlags) apply(c *control.NodeConfig) error {
+	given := f.set.Changed
+	if given("masquerade-bit") {
+		if f.masqueradeBit > 31 {
+			return fmt.Errorf("--masquerade-bit %d: packet marks have bits 0 to 31", f.masqueradeBit)
+		}
+		c.MasqueradeMark = 1 << f.masqueradeBit
+	}
+	if given("zone") {
+		c.Zone = f.zone
+	}
+	if given("localhost-nodeports") {
+		c.LocalhostNodePorts = f.localhost
+	}
+	if given("masquerade-all") {
+		c.MasqueradeAll = f.masqueradeAll
+	}
+	if given("masquerade-hairpin") {
+		c.NoHairpinMasquerade = !f.masqueradeHairpin
+	}
+	if given("node-ip") {
+		c.IPs = nil
+		for _, s := range f.ips {
+			a, err := kubeaddr.Parse(s)
+			if err != nil {
+				return fmt.Errorf("--node-ip: %w", err)
+			}
+			c.IPs = append(c.IPs, a)
+		}
+		if f, ok := twice(c.IPs); ok {
+			return fmt.Errorf("--node-ip: two %s addresses: give one per family", f)
+		}
+	}
+	if given("cluster-cidr") {
+		var err error
+		if c.ClusterCIDRs, err = parsePrefixes("--cluster-cidr", f.clusterCIDRs); err != nil {
+			return err
+		}
+		var families []netip.Addr
+		for _, p := range c.ClusterCIDRs {
+			families = append(families, p.Addr())
+		}
+		if f, ok := twice(families); ok {
+			return fmt.Errorf("--cluster-cidr: two %s prefixes: give one per family", f)
+		}
+	}
+	return errors.Join(f.applyMode(c), f.applyNodePorts(c))
+}
+
+func (f *nodeFlags) applyMode(c *control.NodeConfig) error {
+	if f.set.Changed("detect-local-mode") {
+		c.Mode = control.DetectLocalMode(f.mode)
+	}
+	if f.set.Changed("pod-bridge-interface") {
+		c.Bridge = f.bridge
+	}
+	if f.set.Changed("pod-interface-name-prefix") {
+		c.InterfacePrefix = f.interfacePrefix
+	}
+	switch c.Mode {
+	case "", control.ClusterCIDR, control.NodeCIDR:
+		return nil
+	case control.BridgeInterface:
+		if c.Bridge == "" {
+			return fmt.Errorf("--detect-local-mode %s needs --pod-bridge-interface", c.Mode)
+		}
+		return nil
+	case control.InterfaceNamePrefix:
+		if c.InterfacePrefix == "" {
+			return fmt.Errorf("--detect-local-mode %s needs --pod-interface-name-prefix", c.Mode)
+		}
+		return nil
+	}
+	return fmt.Errorf("--detect-local-mode %q: want %s, %s, %s or %s", c.Mode, control.ClusterCIDR, control.NodeCIDR, control.BridgeInterface, control.InterfaceNamePrefix)
+}
+
+func (f *nodeFlags) applyNodePorts(c *control.NodeConfig) error {
+	if !f.set.Changed("nodeport-addresses") {
+		return nil
+	}
+	c.PrimaryNodePorts, c.NodePortAddresses = false, nil
+	for _, s := range f.nodePortAddresses {
+		primary, prefixes, ok := proxyconfig.NodePortAddresses(s)
+		if !ok {
+			return fmt.Errorf("--nodeport-addresses: %q is neither a prefix such as 172.20.0.0/16 nor primary, localhost or all", s)
+		}
+		c.PrimaryNodePorts = c.PrimaryNodePorts || primary
+		c.NodePortAddresses = append(c.NodePortAddresses, prefixes...)
+	}
+	return nil
+}
+
+// twice finds a family of which there is more than one address.
+func twice(addrs []netip.Addr) (decision.Family, bool) {
+	for i, a := range addrs {
+		for _, b := range addrs[:i] {
+			if f := decision.FamilyOf(a); decision.FamilyOf(b) == f {
+				return f, true
+			}
+		}
+	}
+	return 0, false
+}
+
+func parsePrefixes(flag string, values []string) ([]netip.Prefix, error) {
+	var prefixes []netip.Prefix
+	for _, v := range values {
+		p, err := kubeaddr.ParsePrefix(v)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %q is not a prefix such as 10.244.0.0/16", flag, v)
+		}
+		prefixes = append(prefixes, p)
+	}
+	return prefixes, nil
+}

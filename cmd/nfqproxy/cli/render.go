@@ -1,0 +1,92 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nfqproxy/nfqproxy/control"
+	"github.com/nfqproxy/nfqproxy/control/nearest"
+	"github.com/nfqproxy/nfqproxy/control/source/manifest"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/kubechains"
+)
+
+func newRenderCommand() *cobra.Command {
+	var table tableFlags
+	var family, service string
+	var kernel kubechains.Kernel
+	cmd := &cobra.Command{
+		Use:   "render --objects PATH",
+		Short: "Print the iptables rules that kube-proxy would write",
+		Long: `Print the iptables rules that kube-proxy would write for these objects on this node, in
+the format of iptables-save. iptables-restore loads them (ip6tables-restore for --family
+ipv6).
+
+kube-proxy's rules also depend on the node's kernel, which nfqproxy does not read here: set
+--nfacct and --conntrack-tcp-be-liberal for it. To load rules with --nfacct, create the
+counters first: nfacct add ct_state_invalid_dropped_pkts; nfacct add
+localhost_nps_accepted_pkts.`,
+		Example: `  nfqproxy render --objects cluster.yaml --cluster-cidr 10.244.0.0/16
+  nfqproxy render --objects cluster.yaml --service kube-system/kube-dns`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			f, ok := map[string]decision.Family{"ipv4": decision.IPv4, "ipv6": decision.IPv6}[family]
+			if !ok {
+				return fmt.Errorf("--family %q: want ipv4 or ipv6", family)
+			}
+			t, objects, err := table.load(cmd.InOrStdin(), cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			if t.Node().Name == "" && len(objects.Nodes) > 1 && slices.ContainsFunc(t.Services(), (*decision.ServicePort).UsesLocal) {
+				fmt.Fprintln(cmd.ErrOrStderr(), "nfqproxy: warning: several Nodes and no --node-name: no endpoint counts as local for traffic policy Local")
+			}
+			if service == "" {
+				return kubechains.Render(cmd.OutOrStdout(), kubechains.Rules(t, f, kernel))
+			}
+			var rules []kubechains.Rule
+			for _, s := range t.Services() {
+				if s.Family == f && s.Name.Namespace+"/"+s.Name.Name == service {
+					rules = append(rules, kubechains.ServiceRules(t, s, kernel)...)
+				}
+			}
+			if len(rules) == 0 {
+				return noSuchService(t, objects, f, service)
+			}
+			// By table, each in its order.
+			slices.SortStableFunc(rules, func(a, b kubechains.Rule) int { return strings.Compare(string(a.Table), string(b.Table)) })
+			return kubechains.RenderRules(cmd.OutOrStdout(), rules)
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	table.add(cmd, flags)
+	flags.StringVar(&family, "family", "ipv4", "ipv4 or ipv6")
+	flags.StringVar(&service, "service", "", "print only the rules of this service: NAMESPACE/NAME")
+	flags.BoolVar(&kernel.NFAcct, "nfacct", false, "include the rules with nfacct counters, which kube-proxy writes if the node's kernel supports nfacct")
+	flags.BoolVar(&kernel.TCPLiberal, "conntrack-tcp-be-liberal", false, "print the rules for net.netfilter.nf_conntrack_tcp_be_liberal=1: kube-proxy does not drop INVALID packets then")
+	return cmd
+}
+
+// noSuchService is the error for a service without rules. It names the services that have.
+func noSuchService(t *decision.Table, objects *manifest.Objects, f decision.Family, service string) error {
+	for _, s := range objects.Services {
+		if why := control.Unserved(s); why != "" && s.Namespace+"/"+s.Name == service {
+			return fmt.Errorf("--service %s: %s", service, why)
+		}
+	}
+	var names []string
+	for _, s := range t.Services() {
+		name := s.Name.Namespace + "/" + s.Name.Name
+		switch {
+		case name == service && s.Family != f:
+			return fmt.Errorf("--service %s: it has no %s cluster IP; use --family %s", service, f, strings.ToLower(s.Family.String()))
+		case !slices.Contains(names, name):
+			names = append(names, name)
+		}
+	}
+	return fmt.Errorf("--service %s: no such service (NAMESPACE/NAME) with a cluster IP%s; known: %s", service, nearest.Hint(service, names), nearest.Few(names))
+}

@@ -1,0 +1,278 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
+	"github.com/nfqproxy/nfqproxy/control/view/visible"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/replay"
+)
+
+// replayFlags are the flags of nfqproxy replay.
+type replayFlags struct {
+	table      tableFlags
+	rules      []string
+	host       hostFlags
+	output     string
+	write      string
+	steps      bool
+	seed       uint64
+	generation uint64
+	given      func(flag string) bool
+}
+
+func newReplayCommand() *cobra.Command {
+	var f replayFlags
+	cmd := &cobra.Command{
+		Use:   "replay FILE (--objects PATH | --rules FILE)",
+		Short: "Decide the flows of a capture or a flow log again",
+		Long: `Decide the flows of a capture or a flow log again.
+
+If FILE is a capture (pcap or pcapng, - for standard input), nfqproxy decides every new flow
+in it: from the objects as the daemon on this node would, or by the rules of an
+iptables-save dump. A flow is new as for the daemon: a TCP SYN, an SCTP INIT, or a UDP
+datagram that connection tracking would have no entry for. Time is the capture's. Packets
+from the node's addresses count as sent by the node itself; they leave it already
+translated, so a capture on the node does not show their original destination. A packet
+that was captured several times, as on "any", counts once, even if one copy is translated.
+With -o pcap the output has the packets as they would leave the node.
+
+If FILE is a flow log, nfqproxy decides its records again with the recorded random draws and
+prints one line for each difference: LINE FLOW: FIELD: RECORDED, now NOW. The exit code is
+then 1. Only the node's records count; --generation selects those of one generation of the
+service table.`,
+		Example: `  nfqproxy replay capture.pcap --objects cluster.yaml --node-name node-a --cluster-cidr 10.244.0.0/16
+  tcpdump -i any -w - | nfqproxy replay - --objects cluster.yaml -o json
+  nfqproxy replay capture.pcapng --objects cluster.yaml -o pcap --write translated.pcapng
+  nfqproxy replay capture.pcap --rules iptables-save.txt --address 172.20.0.2/16
+  nfqproxy replay flows.jsonl --objects cluster.yaml --node-name node-a`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return fmt.Errorf("replay takes one FILE, a capture or a flow log, or - for standard input; got %d", len(args))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f.given = cmd.Flags().Changed
+			if err := f.check(); err != nil {
+				return err
+			}
+			return f.run(args[0], cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	f.table.addOptional(flags)
+	flags.StringArrayVar(&f.rules, "rules", nil, "dump of iptables-save or ip6tables-save that decides, instead of --objects; one per family")
+	flags.StringVarP(&f.output, "output", "o", "text", "text: one line per flow, times in UTC; json: records as in the flow log; pcap: the packets as they would leave the node")
+	flags.StringVar(&f.write, "write", "", "output file (default: standard output)")
+	flags.BoolVar(&f.steps, "steps", false, "with -o json: include the walk through the rules")
+	flags.Uint64Var(&f.seed, "seed", 0, "seed of the random selection, for reproducible results (default: random)")
+	f.host.add(flags)
+	flags.Uint64Var(&f.generation, "generation", 0, "with a flow log: only the records of this generation of the service table (default: all)")
+	return cmd
+}
+
+// check validates the flags.
+func (f *replayFlags) check() error {
+	switch {
+	case f.given("objects") && f.given("rules"):
+		return errors.New("--objects and --rules exclude each other: give one of them")
+	case !f.given("objects") && !f.given("rules"):
+		return errors.New("--objects or --rules is required: Services and EndpointSlices, or a dump of iptables-save")
+	}
+	var table tableFlags
+	var host hostFlags
+	if flag := firstGiven(f.given, table.addOptional); flag != "" && f.given("rules") {
+		return fmt.Errorf("--%s requires --objects; with --rules the dump has all but the node's addresses (give --address)", flag)
+	}
+	if flag := firstGiven(f.given, host.add); flag != "" && f.given("objects") {
+		return fmt.Errorf("--%s requires --rules; with --objects the node's addresses come from its Node object or --node-ip", flag)
+	}
+	switch f.output {
+	case "text", "json", "pcap":
+		return nil
+	}
+	return fmt.Errorf("--output %q: want text, json or pcap", f.output)
+}
+
+func (f *replayFlags) run(name string, stdin io.Reader, stdout, stderr io.Writer) error {
+	in := stdin
+	if name == "-" {
+		if slices.Contains(f.rules, "-") {
+			return errors.New("--rules - and FILE -: only one of them can be standard input")
+		}
+		if f.table.readsStdin() {
+			return errors.New("--objects - and FILE -: only one of them can be standard input")
+		}
+		name = "standard input"
+	} else {
+		file, err := openFile(name)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		in = file
+	}
+	out, err := createOutput(f.write, stdout, f.output == "pcap")
+	if err != nil {
+		return err
+	}
+	defer out.discard()
+	buffered := bufio.NewWriter(out)
+	input := bufio.NewReader(flushing{in, buffered})
+	if replay.IsFlowLog(peek(input)) {
+		err = f.replayLog(name, input, stdin, buffered, stderr)
+	} else {
+		err = f.replayCapture(name, input, stdin, out, buffered, stderr)
+	}
+	var differences exitCode
+	if err != nil && !errors.As(err, &differences) {
+		return err
+	}
+	if failed := buffered.Flush(); failed != nil {
+		return failed
+	}
+	if failed := out.keep(); failed != nil {
+		return failed
+	}
+	return err
+}
+
+// peek gives the first bytes of a file behind white space.
+func peek(in *bufio.Reader) []byte {
+	const enough = 512
+	b, _ := in.Peek(1)
+	if len(b) == 0 || !bytes.ContainsAny(b, " \t\r\n{") {
+		return b
+	}
+	b, _ = in.Peek(enough)
+	return b
+}
+
+func (f *replayFlags) replayCapture(name string, in, stdin io.Reader, out *output, buffered *bufio.Writer, stderr io.Writer) error {
+	if f.given("generation") {
+		return fmt.Errorf("--generation requires a flow log, and %s is a capture", name)
+	}
+	if f.output == "pcap" && out.terminal() {
+		return errors.New("-o pcap: standard output is a terminal: give --write FILE, or redirect the output")
+	}
+	capture, err := replay.NewCapture(in)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	decider, err := f.decider(stdin, stderr)
+	if err != nil {
+		return err
+	}
+	r := replay.New(decider)
+	var packets io.Writer
+	emit := func(*flow.Record) error { return nil }
+	switch f.output {
+	case "pcap":
+		r.Translate, packets = true, buffered
+	case "json":
+		enc := json.NewEncoder(buffered)
+		enc.SetEscapeHTML(false) // "->" in rules is to stay readable
+		emit = func(r *flow.Record) error { return enc.Encode(r) }
+	default:
+		style := flowtext.StyleFor(out.Writer)
+		emit = func(r *flow.Record) error {
+			_, err := fmt.Fprintln(buffered, style.Line(r))
+			return err
+		}
+	}
+	if err := r.Run(capture, packets, emit); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	_, err = r.Summary().WriteTo(stderr)
+	return err
+}
+
+// decider makes what decides the flows.
+func (f *replayFlags) decider(stdin io.Reader, stderr io.Writer) (replay.Decider, error) {
+	seed := f.seed
+	if !f.given("seed") {
+		seed = rand.Uint64()
+	}
+	draws := rand.New(rand.NewPCG(seed, 0))
+	if f.given("rules") {
+		return f.ruleDecider(stdin, stderr, draws)
+	}
+	table, _, err := f.table.load(stdin, stderr)
+	if err != nil {
+		return nil, err
+	}
+	return replay.ByTable(table, draws, f.steps), nil
+}
+
+// output is standard output, or a file that has its name only once it is complete.
+type output struct {
+	io.Writer
+	file *os.File // nil: standard output
+	name string
+}
+
+func createOutput(name string, stdout io.Writer, binary bool) (*output, error) {
+	switch {
+	case name == "" && binary:
+		return &output{Writer: visible.Raw(stdout)}, nil
+	case name == "":
+		return &output{Writer: stdout}, nil
+	}
+	// Beside the file: a name is given only within a file system.
+	file, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*")
+	if err != nil {
+		return nil, fmt.Errorf("--write %s: %w", name, err)
+	}
+	if binary {
+		return &output{file, file, name}, nil
+	}
+	return &output{visible.NewWriter(file), file, name}, nil
+}
+
+func (o *output) terminal() bool {
+	f, ok := visible.File(o.Writer)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// keep gives a complete file its name.
+func (o *output) keep() error {
+	if o.file == nil {
+		return nil
+	}
+	var err error
+	if w, ok := o.Writer.(*visible.Writer); ok {
+		err = w.Flush()
+	}
+	err = errors.Join(err, o.file.Chmod(0o644), o.file.Close())
+	if err == nil {
+		err = os.Rename(o.file.Name(), o.name)
+	}
+	if err != nil {
+		return fmt.Errorf("--write %s: %w", o.name, err)
+	}
+	o.file = nil
+	return nil
+}
+
+// discard removes the file, if it was not kept.
+func (o *output) discard() {
+	if o.file != nil {
+		_ = o.file.Close()
+		_ = os.Remove(o.file.Name())
+	}
+}

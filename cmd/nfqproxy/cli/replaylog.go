@@ -1,0 +1,50 @@
+package cli
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+
+	"github.com/nfqproxy/nfqproxy/datapath/sim/replay"
+)
+
+// replayLog decides a flow log again. Differences are no error, but make the exit code 1.
+func (f *replayFlags) replayLog(name string, in, stdin io.Reader, out *bufio.Writer, stderr io.Writer) error {
+	switch {
+	case f.given("rules"):
+		return fmt.Errorf("--rules: %s is a flow log: give --objects, because the random draws of a dump are not the daemon's", name)
+	case f.given("seed"):
+		return fmt.Errorf("--seed: %s is a flow log: its records have the random draws", name)
+	case f.given("output") && f.output != "text":
+		return fmt.Errorf("--output %s: %s is a flow log: its differences are text", f.output, name)
+	case f.steps:
+		return fmt.Errorf("--steps: %s is a flow log: only its differences are printed", name)
+	}
+	table, _, err := f.table.load(stdin, stderr)
+	if err != nil {
+		return err
+	}
+	log, err := replay.NewLog(table)
+	if err != nil {
+		return err
+	}
+	log.Generation = f.generation
+	err = log.Run(in, func(d *replay.Difference) error {
+		_, err := fmt.Fprintln(out, d)
+		return err
+	})
+	if err == nil {
+		err = log.Check()
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	summary := log.Summary()
+	if _, err := summary.WriteTo(stderr); err != nil {
+		return err
+	}
+	if summary.Different > 0 {
+		return exitCode(1)
+	}
+	return nil
+}

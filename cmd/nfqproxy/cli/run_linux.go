@@ -1,0 +1,206 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"runtime"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
+
+	"github.com/nfqproxy/nfqproxy/datapath"
+)
+
+// runFlags are the flags of nfqproxy run.
+type runFlags struct {
+	objects       []string
+	config        configFlags
+	master        string
+	firstQueue    uint16
+	queues        uint16
+	scope         string
+	hostMasq      string
+	busyPoll      time.Duration
+	seed          uint64
+	flowLog       string
+	flowLogSteps  bool
+	flowAPI       flowAPIFlags
+	podNames      bool
+	keepRules     bool
+	takeover      bool
+	writeConfigTo string
+	readyFD       int
+
+	seeded      bool // --seed was given
+	otherQueues bool // --queue-num was not given
+}
+
+// maxQueue is the highest queue number; the one above locks the network namespace.
+const maxQueue = 65534
+
+// Values of --scope.
+const scopeAll, scopeServices = "all", "services"
+
+// Values of --host-masquerade.
+const hostMasqueradeAuto, hostMasqueradeOff = "auto", "off"
+
+func newRunCommand() *cobra.Command {
+	var f runFlags
+	cmd := &cobra.Command{
+		Use:   "run [--kubeconfig FILE | --objects PATH...]",
+		Short: "Run the service proxy of this node",
+		Long: `Run the service proxy of this node until SIGTERM or SIGINT. The Services and
+EndpointSlices come from the API server or, with --objects, from watched manifests.
+Changes apply at once. While the API server is unreachable, or a manifest is invalid, the
+last good state stays in force. nfqproxy requires CAP_NET_ADMIN.`,
+		Example: `  nfqproxy run --kubeconfig /etc/nfqproxy/kubeconfig --cluster-cidr 10.244.0.0/16
+  nfqproxy run --config /var/lib/kube-proxy/config.conf --takeover
+  nfqproxy run --objects ./manifests --cluster-cidr 10.244.0.0/16 --flow-log -`,
+		Args:        noArgs,
+		Annotations: ending(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			f.seeded, f.otherQueues = cmd.Flags().Changed("seed"), !cmd.Flags().Changed("queue-num")
+			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringArrayVar(&f.objects, "objects", nil, "file or directory with Services, EndpointSlices and Nodes (YAML or JSON), instead of an API server; may be repeated")
+	f.config.add(flags)
+	flags.StringVar(&f.master, "master", "", "URL of the API server; overrides the kubeconfig")
+	flags.BoolVar(&f.takeover, "takeover", false, "remove kube-proxy's rules (chains KUBE-*, tables kube-proxy) after nfqproxy's own are in place")
+	flags.Uint16Var(&f.firstQueue, "queue-num", 100, "number of the first netfilter queue (default: 100, or the next free numbers)")
+	flags.Uint16Var(&f.queues, "queues", defaultQueues(), "number of netfilter queues; packets spread over them by CPU")
+	flags.StringVar(&f.scope, "scope", scopeAll, `new flows to queue: "all", or "services": the kernel passes flows for no service, and they have no records`)
+	flags.StringVar(&f.hostMasq, "host-masquerade", hostMasqueradeAuto, `apply the node's own masquerade rules (nat POSTROUTING: of the CNI plugin, ip-masq-agent, Docker) to translated flows, which do not traverse them: "auto" or "off"`)
+	flags.DurationVar(&f.busyPoll, "busy-poll", 0, "how long each queue's worker polls for the next packet before it sleeps, at high packet rates: less latency for new flows, more CPU time; try 100us first (default: no polling)")
+	flags.Uint64Var(&f.seed, "seed", 0, "seed of the random selection: the same flows in the same order get the same endpoints (default: random)")
+	flags.StringVar(&f.flowLog, "flow-log", "", "write one JSON line per decided flow to this file; - for standard output")
+	flags.BoolVar(&f.flowLogSteps, "flow-log-steps", false, "include the walk through kube-proxy's chains in each line")
+	f.flowAPI.add(flags)
+	flags.BoolVar(&f.podNames, "pod-names", false, "watch all Pods of the cluster, to name the source pods in records (with --objects: always)")
+	flags.BoolVar(&f.keepRules, "keep-rules-on-exit", false, "keep the kernel rules at exit: established flows stay translated, new flows to services wait for the next start")
+	flags.StringVar(&f.writeConfigTo, "write-config-to", "", "write the configuration from file and flags to this file, in kube-proxy's format, and exit")
+	flags.IntVar(&f.readyFD, "ready-fd", -1, `write "ready" to this file descriptor when the proxy serves`)
+	_ = flags.MarkHidden("ready-fd")
+	_ = flags.MarkHidden("masquerade-hairpin") // useful in labs only
+	return cmd
+}
+
+// run checks the flags and serves.
+func (f *runFlags) run(ctx context.Context, stdout, stderr io.Writer) (err error) {
+	cfg, oomScore, warnings, err := f.config.load(len(f.objects) > 0)
+	if err == nil {
+		err = f.check()
+	}
+	if err != nil {
+		return err
+	}
+	log := newLogger(stderr, cfg.LogFormat, cfg.Verbosity)
+	warn := func() {
+		for _, w := range warnings {
+			log.Warn("--config " + f.config.file + ": " + w)
+		}
+	}
+	if f.writeConfigTo != "" {
+		text, err := cfg.Marshal()
+		if err == nil {
+			err = os.WriteFile(f.writeConfigTo, text, 0o644)
+		}
+		if err != nil {
+			return fmt.Errorf("--write-config-to: %w", err)
+		}
+		warn()
+		return nil
+	}
+	p := &proxy{cfg: cfg, flags: f, log: log, oomScore: oomScore, stdout: stdout}
+	if err := p.connect(); err != nil {
+		return err
+	}
+	p.engineConfig = datapath.Config{FirstQueue: f.firstQueue, Queues: f.queues, OtherQueues: f.otherQueues, OnlyServices: f.scope == scopeServices, BusyPoll: f.busyPoll, KeepRules: f.keepRules, Log: log}
+	if f.seeded {
+		p.engineConfig.Seed = &f.seed
+	}
+	warn()
+	if cfg.Node.NoHairpinMasquerade {
+		log.Warn("--masquerade-hairpin=false is for teaching: an endpoint that connects to itself through its service gets no reply")
+	}
+	leaveProcessors(int(f.queues))
+	return p.serve(ctx)
+}
+
+// leaveProcessors raises GOMAXPROCS, whatever the number of CPUs, because Go's scheduler
+// counts the queues' workers as busy while they wait for packets: other goroutines need
+// processors, too. GOMAXPROCS in the environment has precedence.
+func leaveProcessors(queues int) {
+	if os.Getenv("GOMAXPROCS") == "" && runtime.GOMAXPROCS(0) < queues+2 {
+		runtime.GOMAXPROCS(queues + 2)
+	}
+}
+
+// check validates flags that no configuration file has.
+func (f *runFlags) check() error {
+	if f.queues == 0 || int(f.firstQueue)+int(f.queues) > maxQueue+1 {
+		return fmt.Errorf("--queues %d from --queue-num %d: want at least one queue, and none above %d", f.queues, f.firstQueue, maxQueue)
+	}
+	if f.scope != scopeAll && f.scope != scopeServices {
+		return fmt.Errorf("--scope %q: want %q or %q", f.scope, scopeAll, scopeServices)
+	}
+	if f.hostMasq != hostMasqueradeAuto && f.hostMasq != hostMasqueradeOff {
+		return fmt.Errorf("--host-masquerade %q: want %q or %q", f.hostMasq, hostMasqueradeAuto, hostMasqueradeOff)
+	}
+	if f.busyPoll < 0 || f.busyPoll > time.Millisecond {
+		return fmt.Errorf("--busy-poll %s: want 0 to 1ms", f.busyPoll)
+	}
+	if f.flowLogSteps && f.flowLog == "" {
+		return errors.New("--flow-log-steps requires --flow-log")
+	}
+	if len(f.objects) > 0 && (f.config.kubeconfig != "" || f.master != "") {
+		return errors.New("--objects excludes --kubeconfig and --master: objects come from files or from an API server")
+	}
+	return f.flowAPI.check()
+}
+
+// newLogger makes our log and sets klog's, which client-go writes to.
+func newLogger(w io.Writer, format string, verbosity int) *slog.Logger {
+	options := &slog.HandlerOptions{Level: slog.LevelInfo}
+	if verbosity >= 2 {
+		options.Level = slog.LevelDebug
+	}
+	var handler slog.Handler = slog.NewTextHandler(w, options)
+	if format == "json" {
+		handler = slog.NewJSONHandler(w, options)
+	}
+	log := slog.New(handler)
+	if verbosity >= 4 {
+		klog.SetSlogLogger(log)
+	} else {
+		klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // we log errors that matter ourselves
+	}
+	return log
+}
+
+func wrap(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+// ready notifies the parent process.
+func (f *runFlags) ready() error {
+	if f.readyFD < 0 {
+		return nil
+	}
+	file := os.NewFile(uintptr(f.readyFD), "ready-fd")
+	if file == nil {
+		return fmt.Errorf("--ready-fd %d is no file descriptor", f.readyFD)
+	}
+	_, err := io.WriteString(file, "ready\n")
+	return errors.Join(err, file.Close())
+}

@@ -1,0 +1,130 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/nfqproxy/nfqproxy/control/flows/flowapi"
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
+	"github.com/nfqproxy/nfqproxy/deploy/lab"
+)
+
+// localServer is the flow API of this machine's daemon.
+const localServer = "http://127.0.0.1:10253"
+
+// connector makes an observer of the flow API at server, an URL, unix:PATH or HOST:PORT.
+// An empty token is none.
+type connector func(server, token string) (observe.Observer, error)
+
+// connect is the connector of the program.
+func connect(server, token string) (observe.Observer, error) {
+	return observe.NewClient(server, observe.ClientOptions{Token: token})
+}
+
+// defaultServer returns the flow API of a lab that this user runs; an empty server: no name was
+// given and no lab runs.
+func defaultServer(name string) (server, token string, err error) {
+	s, err := lab.FlowAPIOf(name)
+	return s.URL, s.Token, err
+}
+
+// serverFlags select a flow API.
+type serverFlags struct {
+	server    string
+	lab       string
+	tokenFile string
+	color     string
+}
+
+func (f *serverFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.server, "server", "", "flow API: URL, unix:PATH or HOST:PORT (default: that of your running lab, else "+localServer+")")
+	labFlag(cmd, &f.lab)
+	flags.StringVar(&f.tokenFile, "token-file", "", "file with the token of the flow API")
+	flags.StringVar(&f.color, "color", "auto", "auto (on terminals, and without NO_COLOR), always or never")
+	complete(cmd, "color", colors)
+}
+
+var colors = []string{"auto", "always", "never"}
+
+// style is the style of an output; own is its default.
+func (f *serverFlags) style(own flowtext.Style) (flowtext.Style, error) {
+	switch f.color {
+	case "auto":
+	case "always":
+		own.Color = true
+	case "never":
+		own.Color = false
+	default:
+		return own, fmt.Errorf("--color %q: want auto, always or never", f.color)
+	}
+	return own, nil
+}
+
+// observer connects to the flow API that the flags select.
+func (f *serverFlags) observer(connect connector) (observe.Observer, error) {
+	server, token := f.server, ""
+	if server != "" && f.lab != "" {
+		return nil, errors.New("--server and --lab exclude each other: give one of them")
+	}
+	if server == "" {
+		var err error
+		if server, token, err = defaultServer(f.lab); err != nil {
+			return nil, err
+		}
+	}
+	if f.tokenFile != "" {
+		var err error
+		if token, err = flowapi.ReadToken("--token-file", f.tokenFile); err != nil {
+			return nil, err
+		}
+	}
+	return connect(cmp.Or(server, localServer), token)
+}
+
+// blameFlag names the flag in an error of the flow API: the one that is invalid, or the one
+// that would help.
+func blameFlag(flags *pflag.FlagSet, err error) error {
+	var fault *observe.Error
+	if !errors.As(err, &fault) {
+		return err
+	}
+	if fault.Status == http.StatusUnauthorized {
+		return fmt.Errorf("%w (give --token-file)", err)
+	}
+	// Fields of JSON requests have their parent's name: flow.protocol.
+	name := fault.Field[strings.LastIndexByte(fault.Field, '.')+1:]
+	if name == "" || flags.Lookup(name) == nil {
+		return err
+	}
+	for _, start := range []string{fault.Field, name} {
+		if rest, ok := strings.CutPrefix(fault.Message, start+" "); ok {
+			return fmt.Errorf("--%s %s", name, rest)
+		}
+	}
+	return fmt.Errorf("--%s: %s", name, fault.Message)
+}
+
+// complete registers the values that the shell completes for a flag.
+func complete(cmd *cobra.Command, flag string, values []string) {
+	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// completeList is complete for a flag with a list: the shell completes its last value.
+func completeList(cmd *cobra.Command, flag string, values []string) {
+	_ = cmd.RegisterFlagCompletionFunc(flag, func(_ *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
+		before := begun[:strings.LastIndexByte(begun, ',')+1]
+		var all []string
+		for _, v := range values {
+			all = append(all, before+v)
+		}
+		return all, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	})
+}

@@ -1,0 +1,223 @@
+package cli
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/bits"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nfqproxy/nfqproxy/control"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/audit"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/kubechains"
+)
+
+// servicesFlags are the flags of nfqproxy services.
+type servicesFlags struct {
+	rules    []string
+	nodeName string
+	output   string
+}
+
+func newServicesCommand() *cobra.Command {
+	var f servicesFlags
+	cmd := &cobra.Command{
+		Use:   "services --rules FILE [--rules FILE]",
+		Short: "List the services in a node's kube-proxy iptables rules",
+		Long: `List the services in the rules that kube-proxy wrote on a node, from iptables-save:
+addresses and ports, policies, endpoints with the probability of each, the configuration
+of kube-proxy, and inconsistencies in the rules.
+
+-o yaml prints Kubernetes objects for which kube-proxy would write the same rules. Its first
+lines are comments with the commands that render these rules or run a lab of the node. A
+dump of iptables-save and one of ip6tables-save together result in dual-stack Services.
+
+The exit code is 0 even if the rules have problems.`,
+		Example: `  iptables-save | nfqproxy services --rules -
+  nfqproxy services --rules node.rules --rules node.rules6 -o yaml > objects.yaml`,
+		Args: rulesByFlag,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.run(cmd.InOrStdin(), cmd.OutOrStdout())
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringArrayVar(&f.rules, "rules", nil, "output of iptables-save or ip6tables-save, - for standard input; one per family")
+	flags.StringVar(&f.nodeName, "node-name", "", "with -o yaml: name of the node of the rules")
+	flags.StringVarP(&f.output, "output", "o", "", "wide (a table with more columns), json, or yaml (Kubernetes objects) (default: a table)")
+	_ = cmd.MarkFlagRequired("rules")
+	return cmd
+}
+
+func (f *servicesFlags) run(stdin io.Reader, stdout io.Writer) error {
+	write, ok := map[string]func(io.Writer, []*audit.Node) error{
+		"": f.writeTable, "wide": f.writeTable, "json": f.writeJSON, "yaml": f.writeYAML,
+	}[f.output]
+	if !ok {
+		return fmt.Errorf("--output %q: want wide, json or yaml", f.output)
+	}
+	nodes, err := f.read(stdin)
+	if err != nil {
+		return err
+	}
+	out := bufio.NewWriter(stdout)
+	return errors.Join(write(out, nodes), out.Flush())
+}
+
+// read reads all files.
+func (f *servicesFlags) read(stdin io.Reader) ([]*audit.Node, error) {
+	var nodes []*audit.Node
+	of := make(map[decision.Family]string)
+	for _, path := range f.rules {
+		dump, err := readRules(stdin, path, iptables.FamilyUnknown)
+		if err != nil {
+			return nil, fmt.Errorf("--rules: %w", err)
+		}
+		n := audit.Read(dump)
+		if other, ok := of[n.Family]; ok {
+			return nil, fmt.Errorf("--rules: %s and %s are both %s: give one dump per family", other, rulesName(path), n.Family)
+		}
+		of[n.Family] = rulesName(path)
+		nodes = append(nodes, n)
+	}
+	return nodes, nil
+}
+
+func (f *servicesFlags) writeTable(w io.Writer, nodes []*audit.Node) error {
+	if err := audit.WriteTable(w, f.output == "wide", nodes...); err != nil {
+		return err
+	}
+	for i, n := range nodes {
+		title := ""
+		if len(nodes) > 1 {
+			title = rulesName(f.rules[i]) + ": "
+		}
+		fmt.Fprintf(w, "\n%s%s\n", title, &n.Proxy)
+		writeIssues(w, "Unknown:", n.Gaps)
+		writeIssues(w, "Used by several services:", n.Contested)
+		if len(n.Problems) == 1 {
+			writeIssues(w, "1 problem:", n.Problems)
+		} else {
+			writeIssues(w, fmt.Sprintf("%d problems:", len(n.Problems)), n.Problems)
+		}
+	}
+	return nil
+}
+
+func writeIssues(w io.Writer, title string, issues []audit.Issue) {
+	if len(issues) > 0 {
+		fmt.Fprintln(w, title)
+	}
+	for _, p := range issues {
+		fmt.Fprintf(w, "  %s\n", p)
+	}
+}
+
+func (f *servicesFlags) writeJSON(w io.Writer, nodes []*audit.Node) error {
+	type dump struct {
+		File string      `json:"file"`
+		Node *audit.Node `json:"node"`
+	}
+	all := struct {
+		Version int    `json:"version"`
+		Dumps   []dump `json:"dumps"`
+	}{Version: 1}
+	for i, n := range nodes {
+		all.Dumps = append(all.Dumps, dump{rulesName(f.rules[i]), n})
+	}
+	return writeIndented(w, all)
+}
+
+func writeIndented(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false) // "->" is to stay readable
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
+func (f *servicesFlags) writeYAML(w io.Writer, nodes []*audit.Node) error {
+	objects := audit.NewObjects(f.nodeName, nodes...)
+	config := audit.Config(f.nodeName, nodes...)
+	var names []string
+	for _, path := range f.rules {
+		names = append(names, rulesName(path))
+	}
+	fmt.Fprintf(w, "# Read from %s by nfqproxy services. To render the rules:\n", strings.Join(names, " and "))
+	for _, n := range nodes {
+		family := ""
+		if n.Family == decision.IPv6 {
+			family = " --family ipv6"
+		}
+		fmt.Fprintf(w, "#   nfqproxy render --objects FILE%s%s%s\n", tableArgs(&config), kernelArgs(audit.Kernel(nodes...)), family)
+	}
+	fmt.Fprintf(w, "# To run a lab of the node:\n#   nfqproxy lab up --objects FILE%s\n", clusterArgs(&config))
+	for i, n := range nodes {
+		for _, p := range slices.Concat(n.Gaps, n.Contested, n.Problems) {
+			fmt.Fprintf(w, "# %s: %s.\n", names[i], p)
+		}
+	}
+	for _, note := range objects.Notes {
+		fmt.Fprintf(w, "# %s.\n", note)
+	}
+	return objects.WriteYAML(w)
+}
+
+// clusterArgs are the flags that describe the cluster.
+func clusterArgs(c *control.NodeConfig) string {
+	if len(c.ClusterCIDRs) == 0 {
+		return ""
+	}
+	return " --cluster-cidr " + prefixList(c.ClusterCIDRs)
+}
+
+// tableArgs are the flags of nodeFlags that give the configuration. The Node object has
+// the rest.
+func tableArgs(c *control.NodeConfig) string {
+	args := clusterArgs(c)
+	switch c.Mode {
+	case control.BridgeInterface:
+		args += fmt.Sprintf(" --detect-local-mode %s --pod-bridge-interface %s", c.Mode, c.Bridge)
+	case control.InterfaceNamePrefix:
+		args += fmt.Sprintf(" --detect-local-mode %s --pod-interface-name-prefix %s", c.Mode, c.InterfacePrefix)
+	}
+	if len(c.NodePortAddresses) > 0 {
+		args += " --nodeport-addresses " + prefixList(c.NodePortAddresses)
+	}
+	if !c.LocalhostNodePorts {
+		args += " --localhost-nodeports=false"
+	}
+	if c.MasqueradeAll {
+		args += " --masquerade-all"
+	}
+	if m := c.MasqueradeMark; m != decision.DefaultMasqueradeMark && bits.OnesCount32(m) == 1 {
+		args += fmt.Sprintf(" --masquerade-bit %d", bits.TrailingZeros32(m))
+	}
+	return args
+}
+
+// kernelArgs are the flags of render for the node's kernel.
+func kernelArgs(k kubechains.Kernel) (args string) {
+	if k.NFAcct {
+		args += " --nfacct"
+	}
+	if k.TCPLiberal {
+		args += " --conntrack-tcp-be-liberal"
+	}
+	return args
+}
+
+func prefixList(prefixes []netip.Prefix) string {
+	var words []string
+	for _, p := range prefixes {
+		words = append(words, p.String())
+	}
+	return strings.Join(words, ",")
+}

@@ -1,0 +1,117 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/nfqproxy/nfqproxy/control"
+	"github.com/nfqproxy/nfqproxy/control/nearest"
+	"github.com/nfqproxy/nfqproxy/control/proxyconfig"
+	"github.com/nfqproxy/nfqproxy/control/source/manifest"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// tableFlags make a service table from manifests, for a node that need not be this machine.
+type tableFlags struct {
+	objects []string
+	name    string
+	node    nodeFlags
+}
+
+func (f *tableFlags) add(cmd *cobra.Command, flags *pflag.FlagSet) {
+	f.addOptional(flags)
+	_ = cmd.MarkFlagRequired("objects")
+}
+
+// addOptional is add for commands that can do without --objects.
+func (f *tableFlags) addOptional(flags *pflag.FlagSet) {
+	flags.StringArrayVar(&f.objects, "objects", nil, "file or directory with Services, EndpointSlices, Nodes and Pods (YAML or JSON), or - for standard input; may be repeated")
+	flags.StringVar(&f.name, "node-name", "", "name of the node that decides (default: the only Node object)")
+	f.node.add(flags)
+}
+
+// load makes the table. Warnings go to stderr.
+func (f *tableFlags) load(stdin io.Reader, stderr io.Writer) (*decision.Table, *manifest.Objects, error) {
+	objects, err := manifest.LoadOnce(stdin, f.objects)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(objects.Services) == 0 {
+		return nil, nil, noServices(f.objects, objects)
+	}
+	name, err := f.nodeName(objects)
+	if err != nil {
+		return nil, nil, err
+	}
+	config := proxyconfig.Default().Node
+	config.Name = name
+	if l := objects.Lab; l != nil {
+		config.ClusterCIDRs, config.NodePortAddresses = l.ClusterCIDRs, l.Proxy.NodePortAddresses
+		config.MasqueradeAll, config.NoHairpinMasquerade = l.Proxy.MasqueradeAll, bool(l.Proxy.NoHairpinMasquerade)
+	}
+	if err := f.node.apply(&config); err != nil {
+		return nil, nil, err
+	}
+	table, warnings := control.Table(objects, config)
+	for _, w := range warnings {
+		fmt.Fprintln(stderr, "nfqproxy: warning:", w)
+	}
+	return table, objects, nil
+}
+
+// readsStdin reports whether objects come from standard input.
+func (f *tableFlags) readsStdin() bool { return slices.Contains(f.objects, "-") }
+
+// nodeName is the node that decides. An unknown name is an error: with a misspelt one no
+// endpoint would be local, and every result would be wrong.
+func (f *tableFlags) nodeName(objects *manifest.Objects) (string, error) {
+	var names []string
+	for _, n := range objects.Nodes {
+		names = append(names, n.Name)
+	}
+	switch {
+	case f.name == "" && len(names) == 1:
+		return names[0], nil
+	case f.name == "" || len(names) == 0 || slices.Contains(names, f.name) || hasEndpoints(objects, f.name):
+		return f.name, nil
+	}
+	return "", fmt.Errorf("--node-name %s: no such Node among the objects%s; known: %s", f.name, nearest.Hint(f.name, names), nearest.Few(names))
+}
+
+// hasEndpoints reports whether an endpoint is on the node.
+func hasEndpoints(objects *manifest.Objects, node string) bool {
+	for _, s := range objects.EndpointSlices {
+		for i := range s.Endpoints {
+			if name := s.Endpoints[i].NodeName; name != nil && *name == node {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// noServices is the error for objects without Services. It lists what the files contain.
+func noServices(paths []string, objects *manifest.Objects) error {
+	const want = "give files or directories with Services and EndpointSlices, such as the output of kubectl get svc,endpointslices,nodes,pods -A -o yaml"
+	if objects.Empty() && len(objects.Skipped) == 0 {
+		return fmt.Errorf("no Kubernetes objects in %s: %s", strings.Join(paths, ", "), want)
+	}
+	var others []string
+	count := func(n int, kind string) {
+		if n > 0 {
+			others = append(others, fmt.Sprintf("%d %s", n, kind))
+		}
+	}
+	count(len(objects.EndpointSlices), "EndpointSlice")
+	count(len(objects.Nodes), "Node")
+	count(len(objects.Pods), "Pod")
+	for _, s := range objects.Skipped {
+		count(s.Count, s.Kind)
+	}
+	return fmt.Errorf("no Services in %s, only %s: %s", strings.Join(paths, ", "), strings.Join(others, ", "), want)
+}

@@ -1,0 +1,60 @@
+package cli
+
+import (
+	"bytes"
+	"os"
+	"strconv"
+
+	"github.com/nfqproxy/nfqproxy/control/proxyconfig"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// hostSysctls is where the host's /proc/sys/net is mounted for a container that is not
+// privileged (see deploy/kubernetes).
+const hostSysctls = "/host"
+
+// tune sets the kernel's connection tracking as configured, route_localnet for node ports on
+// loopback addresses, and this process's oom_score_adj. It runs last, when the configuration
+// can cause no other error. node is that of the first table: "primary" among the node port
+// addresses is resolved there.
+func (p *proxy) tune(node *decision.Node) error {
+	p.tuneOOM()
+	files := proxyconfig.KernelFiles{Host: hostSysctls}
+	changes, err := p.cfg.Conntrack.Apply(files, proxyconfig.Cores())
+	for _, c := range changes {
+		p.log.Info("set " + c)
+	}
+	if err != nil {
+		p.log.Warn("cannot configure connection tracking completely", "error", err)
+	}
+	if node.LocalhostNodePorts {
+		return proxyconfig.EnsureRouteLocalnet(files)
+	}
+	return nil
+}
+
+// prepare changes the kernel's state that the datapath's own rules depend on.
+func (p *proxy) prepare(node *decision.Node) error {
+	p.filter.Sync()
+	return p.tune(node)
+}
+
+// tuneOOM sets oom_score_adj. To lower it takes CAP_SYS_RESOURCE, which a container had
+// better not have: there the kubelet has lowered it already for a pod that is critical.
+func (p *proxy) tuneOOM() {
+	const file = "/proc/self/oom_score_adj"
+	if p.oomScore == nil {
+		return
+	}
+	err := os.WriteFile(file, []byte(strconv.Itoa(*p.oomScore)), 0)
+	if err == nil {
+		return
+	}
+	text, _ := os.ReadFile(file)
+	is, unreadable := strconv.Atoi(string(bytes.TrimSpace(text)))
+	if unreadable == nil && is < 0 {
+		p.log.Debug("oom_score_adj stays unchanged", "is", is, "wanted", *p.oomScore, "error", err)
+		return
+	}
+	p.log.Warn("cannot set oom_score_adj: the kernel may kill this process when memory runs out", "is", is, "wanted", *p.oomScore, "error", err)
+}

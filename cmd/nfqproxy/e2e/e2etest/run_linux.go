@@ -1,0 +1,146 @@
+package e2etest
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/deploy/netns"
+)
+
+// Run runs the nfqproxy command to its end, in a network namespace or, for nil, in that of the test.
+// It returns the exit code and the output.
+func Run(t testing.TB, ns *netns.Namespace, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	return RunCommand(t, ns, Command(args...))
+}
+
+// RunCommand is Run for a command that the test has prepared.
+func RunCommand(t testing.TB, ns *netns.Namespace, cmd *exec.Cmd) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, messages bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &messages
+	start := cmd.Start
+	if ns != nil {
+		start = func() error { return ns.Start(cmd) }
+	}
+	if err := start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	return cmd.ProcessState.ExitCode(), out.String(), messages.String()
+}
+
+// Start starts the nfqproxy command. The output ends with the last process that holds it. The command is
+// killed at the end of the test.
+func Start(t testing.TB, stdin io.Reader, args ...string) (cmd *exec.Cmd, output *os.File) {
+	t.Helper()
+	cmd = Command(args...)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, w, w
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = w.Close()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		_ = r.Close()
+	})
+	return cmd, r
+}
+
+// Daemon is a process that runs until the end of a test at the latest: nfqproxy run, or kube-proxy.
+type Daemon struct {
+	t   testing.TB
+	cmd *exec.Cmd
+
+	mu  sync.Mutex
+	log bytes.Buffer
+}
+
+// StartDaemon starts a program in a network namespace. It is killed at the end of the test.
+func StartDaemon(t testing.TB, ns *netns.Namespace, cmd *exec.Cmd) *Daemon {
+	t.Helper()
+	d := &Daemon{t: t, cmd: cmd}
+	cmd.Stdout, cmd.Stderr = d, d
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := ns.Start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if strings.Contains(d.Log(), "WARNING: DATA RACE") {
+			t.Errorf("%s: the race detector ended it", cmd.Args)
+		}
+		if t.Failed() {
+			t.Logf("%s:\n%s", cmd.Args, d.Log())
+		}
+	})
+	return d
+}
+
+// StartNfqproxy starts "nfqproxy run" in a network namespace and waits until it is ready.
+func StartNfqproxy(t testing.TB, ns *netns.Namespace, args ...string) *Daemon {
+	t.Helper()
+	cmd := Command(append([]string{"run", "--ready-fd", "3", "--queues", "1"}, args...)...)
+	ready, theirs, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ready.Close()
+	cmd.ExtraFiles = []*os.File{theirs}
+	d := StartDaemon(t, ns, cmd)
+	_ = theirs.Close()
+	if err := ready.SetReadDeadline(time.Now().Add(2 * Patience)); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := io.ReadAll(ready); string(text) != "ready\n" {
+		t.Fatalf("nfqproxy does not get ready: %v", err)
+	}
+	return d
+}
+
+// Write takes the output.
+func (d *Daemon) Write(p []byte) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.log.Write(p)
+}
+
+// Log returns the output so far.
+func (d *Daemon) Log() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.log.String()
+}
+
+// Complaints returns the warnings and errors in the output so far.
+func (d *Daemon) Complaints() (lines []string) {
+	for line := range strings.Lines(d.Log()) {
+		if strings.Contains(line, "level=WARN") || strings.Contains(line, "level=ERROR") {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// Stop ends the process with a signal and waits. An exit code other than 0 fails the test, but for
+// SIGKILL.
+func (d *Daemon) Stop(signal syscall.Signal) {
+	d.t.Helper()
+	_ = d.cmd.Process.Signal(signal)
+	if err := d.cmd.Wait(); err != nil && signal != syscall.SIGKILL {
+		d.t.Errorf("%s: %v", d.cmd.Args[0], err)
+	}
+}

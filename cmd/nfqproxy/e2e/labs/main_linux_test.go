@@ -1,0 +1,11 @@
+// Package labs tests the lab commands with real labs.
+package labs
+
+import (
+	"testing"
+
+	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/cli"
+	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
+)
+
+func TestMain(m *testing.M) { e2etest.Main(m, cli.Main) }

@@ -1,0 +1,105 @@
+package labs
+
+import (
+	"bufio"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
+)
+
+// startLab runs nfqproxy lab up until the end of the test, and waits until it is up.
+func startLab(t *testing.T, name string) {
+	t.Helper()
+	netnstest.Require(t)
+	cmd, output := e2etest.Start(t, nil, "lab", "up", name)
+	lines := bufio.NewReader(output)
+	var said strings.Builder
+	for {
+		line, err := lines.ReadString('\n')
+		said.WriteString(line)
+		if err != nil {
+			t.Fatalf("lab up %s ended: %s", name, said.String())
+		}
+		if strings.HasPrefix(line, "Decisions") {
+			break
+		}
+	}
+	drained := make(chan struct{})
+	go func() {
+		defer close(drained)
+		_, _ = lines.WriteTo(io.Discard)
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // before the file that the reader waits for is closed
+		<-drained
+	})
+}
+
+// TestCommandsWithLabs: what commands say while one lab runs, and while two do.
+func TestCommandsWithLabs(t *testing.T) {
+	t.Parallel()
+	type step struct {
+		args   []string
+		code   int
+		stdout string // part of it; "": nothing
+		stderr string // likewise
+	}
+	check := func(steps []step) {
+		t.Helper()
+		for _, s := range steps {
+			code, stdout, stderr := e2etest.Run(t, nil, s.args...)
+			if code != s.code || !strings.Contains(stdout, s.stdout) || !strings.Contains(stderr, s.stderr) || (s.stdout == "") != (stdout == "") || (s.stderr == "") != (stderr == "") {
+				t.Errorf("nfqproxy %s: exit code %d, want %d\n%s%s", strings.Join(s.args, " "), code, s.code, stdout, stderr)
+			}
+		}
+	}
+	words := strings.Fields
+	startLab(t, "kind")
+	check([]step{
+		{words("lab status"), 0, "lab kind, up since", ""},
+		{words("lab status kind"), 0, "lab kind, up since", ""},
+		{words("lab status knd"), 1, "", `lab knd is not running; running labs: kind (did you mean "kind"?)`},
+		{words("lab down knd"), 1, "", `lab knd is not running; running labs: kind (did you mean "kind"?)`},
+		{words("lab up kind"), 1, "", `lab kind is already running: inspect it with "nfqproxy lab status kind", stop it with "nfqproxy lab down kind"`},
+		{words("lab exec shell -- no-such-program"), 127, "", "nfqproxy: no-such-program: program not found"},
+		{words("lab exec shell -- /etc/passwd"), 126, "", "nfqproxy: /etc/passwd: permission denied"},
+		{[]string{"lab", "exec", "shell", "--", "sh", "-c", "exit 3"}, 3, "", ""},
+		{words("lab exec shel -- true"), 1, "", `no host "shel" in this lab (did you mean "default/shell"?)`},
+		{words("flows --service default/my-ngnix-service"), 1, "", `no such service (did you mean "default/my-nginx-service"?)`},
+		{words("flows --pod default/shel"), 1, "", `no such pod (did you mean "default/shell"?)`},
+		{words("flows --service default/my-nginx-service"), 0, "", "No flows found."},
+		{words("flows --source default/shel"), 1, "", `--source default/shel: no such pod, node or client (did you mean "default/shell"?)`},
+		{words("flows --source 10.99.0.1,shell,outside,kind-worker"), 0, "", "No flows found."},
+		{words("__complete flows --source outs"), 0, "outside\n", "Completion ended"},
+		{words("flows no-such-id"), 1, "", `"no-such-id"`},
+		{words("flows --node knd"), 1, "", "--node"},
+		{words("step --service nothing --seconds 1"), 1, "", "--service nothing: no such service"},
+		{words("__complete lab exec k"), 0, "kind-worker2\n", "Completion ended"},
+		{words("__complete lab exec --lab kind default/s"), 0, "default/shell\n", "Completion ended"},
+		{words("__complete lab down k"), 0, "kind\n", "Completion ended"},
+		{words("__complete flows --service default/m"), 0, "default/my-nginx-service\n", "Completion ended"},
+		{words("__complete flows --pod kube-system/"), 0, "kube-system/coredns-1\n", "Completion ended"},
+		{words("__complete step --node kind-w"), 0, "kind-worker\n", "Completion ended"},
+	})
+	startLab(t, "dual-stack")
+	const which = "several labs are running; choose one with --lab: dual-stack, kind"
+	check([]step{
+		{words("lab status"), 1, "", which},
+		{words("lab down"), 1, "", which},
+		{words("lab exec shell -- true"), 1, "", which},
+		{words("flows"), 1, "", which},
+		{words("step --service web --seconds 1"), 1, "", which},
+		{words("flows --lab kind"), 0, "", "No flows found."},
+		{words("flows --lab knd"), 1, "", `lab knd is not running; running labs: dual-stack, kind (did you mean "kind"?)`},
+		{words("lab exec --lab dual-stack node-a true"), 0, "", ""},
+		{words("__complete lab exec "), 0, ":", "Completion ended"},
+		{words("lab down dual-stack"), 0, "", ""},
+		{words("lab down --lab kind"), 0, "", ""},
+		{words("lab down"), 1, "", "no lab is running; start one: nfqproxy lab up kind"},
+		{words("lab down kind"), 1, "", "lab kind is not running; start it: nfqproxy lab up kind"},
+		{words("lab status my-lab"), 1, "", "lab my-lab is not running; start a lab: nfqproxy lab up FILE"},
+	})
+}

@@ -1,0 +1,122 @@
+package serving
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/deploy/lab"
+	"github.com/nfqproxy/nfqproxy/deploy/labs"
+)
+
+// newBuiltInCluster brings a built-in lab up.
+func newBuiltInCluster(t *testing.T, name string, options ...func(*lab.Spec)) *e2etest.Cluster {
+	t.Helper()
+	data, err := labs.File(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e2etest.NewClusterOf(t, data, nil, options...)
+}
+
+// In the lab kube-dns-hairpin one pod is behind the Service metrics-server: it meets
+// itself each time it asks.
+const (
+	hairpinPod     = "metrics-server"
+	hairpinAddress = "172.18.1.20"
+	hairpinService = "10.0.62.222:443"
+)
+
+// hairpinRecord waits for the decision about the pod that asks its Service.
+func hairpinRecord(c *e2etest.Cluster) *flow.Record {
+	c.T.Helper()
+	return c.WaitRecord("the decision about the hairpin", func(r *flow.Record) bool {
+		return r.Destination == hairpinService && e2etest.HostOf(r.Source) == hairpinAddress
+	})
+}
+
+// resets is how many TCP connections the host's kernel has reset.
+func resets(c *e2etest.Cluster, host string) (n int) {
+	c.T.Helper()
+	c.Must(c.Host(host).Do(func() error {
+		snmp, err := os.ReadFile("/proc/thread-self/net/snmp")
+		if err != nil {
+			return err
+		}
+		var names []string
+		for line := range strings.Lines(string(snmp)) {
+			fields := strings.Fields(line)
+			switch {
+			case fields[0] != "Tcp:":
+			case names == nil:
+				names = fields
+			default:
+				for i, name := range names {
+					if name == "OutRsts" {
+						n, err = strconv.Atoi(fields[i])
+						return err
+					}
+				}
+			}
+		}
+		return fmt.Errorf("no OutRsts in %s", snmp)
+	}))
+	return n
+}
+
+// TestHairpin: a pod that meets itself behind its Service sees an address of the node.
+func TestHairpin(t *testing.T) {
+	t.Parallel()
+	c := newBuiltInCluster(t, "kube-dns-hairpin")
+	a := c.Ask(c.Dial(hairpinPod, "tcp", e2etest.AnyPort, hairpinService))
+	r := hairpinRecord(c)
+	if a.Pod != "kube-system/"+hairpinPod || e2etest.HostOf(a.Client) != r.MasqueradeAddress || r.MasqueradeReason != "hairpin" || !r.Masquerade {
+		t.Errorf("%+v answered, decided was %+v", a, *r)
+	}
+}
+
+// TestHairpinWithoutMasquerade: what the rule before the DNAT is there for. Without it
+// the pod gets its own packet back, and no connection opens.
+func TestHairpinWithoutMasquerade(t *testing.T) {
+	t.Parallel()
+	c := newBuiltInCluster(t, "kube-dns-hairpin", func(s *lab.Spec) { s.Proxy.NoHairpinMasquerade = true })
+	unanswered := func() {
+		t.Helper()
+		// Where there is an answer it takes less than a millisecond.
+		ctx, cancel := context.WithTimeout(t.Context(), 700*time.Millisecond)
+		defer cancel()
+		conn, err := c.Host(hairpinPod).Dial(ctx, "tcp", netip.AddrPort{}, netip.MustParseAddrPort(hairpinService))
+		var timeout net.Error
+		if err == nil || !errors.As(err, &timeout) || !timeout.Timeout() {
+			t.Fatalf("connection %v, error %v: want none in time", conn, err)
+		}
+	}
+	// The pod's kernel takes a packet with its own address that comes from outside
+	// for a forgery (fib_validate_source in net/ipv4/fib_frontend.c).
+	unanswered()
+	r := hairpinRecord(c)
+	if r.Verdict != "dnat" || e2etest.HostOf(r.Endpoint) != hairpinAddress || r.Masquerade || r.MasqueradeReason != "" {
+		t.Errorf("decided: %+v", *r)
+	}
+	if n := resets(c, hairpinPod); n != 0 {
+		t.Errorf("the pod has reset %d connections, though nothing came to its server", n)
+	}
+	// Told to accept it, the server does answer, from the address the client never
+	// asked, and the client's kernel resets what it knows nothing of.
+	c.Must(c.Host(hairpinPod).SetSysctl("net.ipv4.conf.eth0.accept_local", "1"))
+	unanswered()
+	e2etest.Eventually(t, e2etest.Patience, "the pod to reset the server's answer", func() bool { return resets(c, hairpinPod) > 0 })
+	// Others are served as always.
+	if a := c.Ask(c.Dial("shell", "tcp", e2etest.AnyPort, hairpinService)); a.Pod != "kube-system/"+hairpinPod {
+		t.Errorf("%+v answered", a)
+	}
+}

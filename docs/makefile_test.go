@@ -1,0 +1,68 @@
+package docs
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
+)
+
+// makeWith runs make with a program in Go's place, and gives what it wrote and its exit code.
+func makeWith(t *testing.T, program string, target string) (stdout, stderr string, code int) {
+	t.Helper()
+	netnstest.RequireTool(t, "make")
+	cmd := exec.Command("make", "--no-print-directory", "-C", repository, target, "GO="+program)
+	// As from a shell, and not from a make that runs the tests.
+	cmd.Env = append(os.Environ(), "MAKEFLAGS=", "MAKELEVEL=", "LC_ALL=C")
+	var out, messages strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &messages
+	if err := cmd.Run(); err != nil && !errors.As(err, new(*exec.ExitError)) {
+		t.Fatal(err)
+	}
+	return out.String(), messages.String(), cmd.ProcessState.ExitCode()
+}
+
+// goProgram writes a program in Go's place, of shell commands.
+func goProgram(t *testing.T, script string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "go")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestMakeWithoutGo(t *testing.T) {
+	old := goProgram(t, "echo go version go1.19.8 linux/amd64")
+	for program, want := range map[string]string{
+		"no-such-go": `make requires Go, but the program "no-such-go" is not found: install Go 1.`,
+		old:          `make requires Go 1.26, but "` + old + `" is older: install Go 1.`,
+	} {
+		for _, target := range []string{"demo", "build", "test", "lint"} {
+			stdout, stderr, code := makeWith(t, program, target)
+			message, rest, _ := strings.Cut(stderr, "\n")
+			if code != 2 || stdout != "" || !strings.HasPrefix(message, want) || !strings.HasPrefix(rest, "make: ***") || strings.Count(rest, "\n") != 1 {
+				t.Errorf("make %s GO=%s: exit code %d, %q, %q; want %q", target, program, code, stdout, stderr, want)
+			}
+		}
+	}
+}
+
+// make test lists what was skipped, also where tests fail, and its exit code stays.
+func TestMakeTestListsSkips(t *testing.T) {
+	for script, code := range map[string]int{"exit 1": 2, "exit 0": 0} {
+		program := goProgram(t, `case $1 in
+test) echo "datapath: TestA: nft is not installed" >>"$NFQPROXY_SKIPPED"; echo ran; `+script+`;;
+version) echo go version go1.26.8 linux/amd64;;
+esac`)
+		stdout, stderr, got := makeWith(t, program, "test")
+		const want = "ran\nSkipped, because this machine lacks something:\ndatapath: TestA: nft is not installed\n"
+		if got != code || stdout != want {
+			t.Errorf("%s: exit code %d, want %d; %q, %q", script, got, code, stdout, stderr)
+		}
+	}
+}
