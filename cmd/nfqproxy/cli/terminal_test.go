@@ -133,11 +133,11 @@ func TestServersDoNotControlTheTerminal(t *testing.T) {
 // process's files, or an escape sequence into a text, goes past them.
 func TestOneWayToTheTerminal(t *testing.T) {
 	allowed := map[string]string{
-		"cmd/nfqproxy/cli/cli.go":             "wraps them",
-		"deploy/lab/exec_linux.go":            "a program's own output passes as it is",
-		"deploy/netns/init_linux.go":          "a process of this program, that quotes itself",
-		"deploy/netns/isolation_linux.go":     "likewise",
-		"control/view/visible/visible.go":     "the sequences themselves",
+		"cmd/nfqproxy/cli/cli.go":         "wraps them",
+		"deploy/lab/exec_linux.go":        "a program's own output passes as it is",
+		"deploy/netns/init_linux.go":      "a process of this program, that quotes itself",
+		"deploy/netns/isolation_linux.go": "likewise",
+		"control/view/visible/visible.go": "the sequences themselves",
 	}
 	root := "../../.."
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {

@@ -332,6 +332,31 @@ func TestEventBeforeDecision(t *testing.T) {
 	}
 }
 
+// TestLateDecision: on a busy machine the worker reports a flow long after its events, of which the
+// last one may have the time at which the entry was made.
+func TestLateDecision(t *testing.T) {
+	for _, tt := range []struct {
+		late time.Duration
+		want string
+	}{{time.Second, "decided established closing closed"}, {3 * time.Second, "decided unanswered"}} {
+		b := newBench(t, Config{})
+		began := b.now
+		for _, s := range []conntrack.TCPState{conntrack.TCPEstablished, conntrack.TCPLastAck, conntrack.TCPTimeWait} {
+			b.now = b.now.Add(30 * time.Millisecond)
+			b.event(client, conntrack.Updated, func(e *conntrack.Event) {
+				e.State.TCP, e.State.Status, e.State.Mark, e.At = s, replied, conntrack.DefaultMark, b.now
+				if s == conntrack.TCPTimeWait {
+					e.State.Start = began.Add(time.Millisecond)
+				}
+			})
+		}
+		b.now = b.now.Add(tt.late)
+		b.take(b.now)
+		b.decide(client, func(f *flow.Flow) { f.Time = began })
+		b.expect(tt.want)
+	}
+}
+
 // TestCountsAndDuration: events without a state of TCP change none.
 func TestCountsAndDuration(t *testing.T) {
 	b := newBench(t, Config{})

@@ -24,6 +24,8 @@ type kernelView struct {
 	announced uint64 // note number up to which readers were woken
 	// orphans are events that arrived before their flow: a reply may be faster than the worker.
 	orphans []orphan
+	// retried is the number of the next flow when the orphans were last compared with the flows.
+	retried uint64
 }
 
 // orphan is an event without a flow.
@@ -35,8 +37,20 @@ type orphan struct {
 // maxOrphans bounds them; events of connections that are not ours are the most of them.
 const maxOrphans = 4096
 
-// patience is how long an event waits for its flow.
-const patience = 50 * time.Millisecond
+// patience is how long an event waits for its flow. The worker reports the flow as soon as its
+// packets have their verdicts, but on a busy machine other programs run first: events of entries
+// with nfqproxy's mark wait longer.
+const (
+	patience       = 50 * time.Millisecond
+	patienceMarked = 2 * time.Second
+)
+
+func patienceFor(ev *conntrack.Event) time.Duration {
+	if ev.State.Mark&conntrack.DefaultMark != 0 {
+		return patienceMarked
+	}
+	return patience
+}
 
 // lookForRush signals a rush, once.
 func (k *kernelView) lookForRush(next uint64) {
@@ -60,29 +74,32 @@ func (j *Journal) apply(events []conntrack.Event, now time.Time) {
 	j.kernel.retry(j, now)
 	j.kernel.Events += uint64(len(events))
 	for i := range events {
-		if !j.applyEvent(&events[i], now) && len(j.kernel.orphans) < maxOrphans && mayBeNew(&events[i], now) {
-			j.kernel.orphans = append(j.kernel.orphans, orphan{events[i], now.Add(patience)})
+		if !j.applyEvent(&events[i], now) {
+			j.wait(&events[i], now)
 		}
 	}
 	j.announce()
 }
 
-// mayBeNew reports whether the flow of the event may still arrive. The entries of
-// most connections that are not known began long ago.
-func mayBeNew(ev *conntrack.Event, now time.Time) bool {
-	return ev.State.Start.IsZero() || now.Sub(ev.State.Start) < patience
+// wait keeps an event whose flow may still arrive. The entries of most connections that are not
+// known began long ago.
+func (j *Journal) wait(ev *conntrack.Event, now time.Time) {
+	long, young := patienceFor(ev), ev.State.Start.IsZero()
+	if young = young || now.Sub(ev.State.Start) < long; young && len(j.kernel.orphans) < maxOrphans {
+		j.kernel.orphans = append(j.kernel.orphans, orphan{*ev, now.Add(long)})
+	}
 }
 
 // retry applies the events that waited for their flows, in their order.
 func (k *kernelView) retry(j *Journal, now time.Time) {
-	left := k.orphans[:0]
+	left, arrived := k.orphans[:0], j.flows.next != k.retried
 	for i := range k.orphans {
 		o := &k.orphans[i]
-		if !j.applyEvent(&o.event, now) && now.Before(o.until) {
+		if !(arrived && j.applyEvent(&o.event, now)) && now.Before(o.until) {
 			left = append(left, *o)
 		}
 	}
-	k.orphans = left
+	k.orphans, k.retried = left, j.flows.next
 }
 
 // applyEvent takes over one event. It gives false if no flow is known that it can be of.
