@@ -14,10 +14,16 @@ type Spec manifest.Lab
 
 // The parts of a lab.
 type (
+	// Network is a network of a lab.
 	Network = manifest.LabNetwork
-	Port    = manifest.LabPort
-	Node    = manifest.LabNode
-	Pod     = manifest.LabPod
-	Client  = manifest.LabClient
-	Proxy   = manifest.LabProxy
+	// Port is a port that a pod listens on.
+	Port = manifest.LabPort
+	// Node is a node of a lab.
+	Node = manifest.LabNode
+	// Pod is a pod of a lab.
+	Pod = manifest.LabPod
+	// Client is a machine outside the cluster.
+	Client = manifest.LabClient
+	// Proxy is the configuration of the nodes' proxies.
+	Proxy = manifest.LabProxy
 )

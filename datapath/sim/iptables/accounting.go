@@ -9,15 +9,17 @@ type Accounting struct{ Counter string }
 
 const accountingName = "--nfacct-name"
 
-var _ = addMatch(&module{
-	name:    "nfacct",
-	shapes:  map[string]shape{accountingName: one},
-	phrases: map[string]phrase{"nfacct-name": accountingPhrase},
-	build: func(s *section) Match {
-		name, _ := sole(s, accountingName, shortText(31)) // NFACCT_NAME_MAX
-		return Accounting{name}
-	},
-})
+func init() {
+	addMatch(&module{
+		name:    "nfacct",
+		shapes:  map[string]shape{accountingName: one},
+		phrases: map[string]phrase{"nfacct-name": accountingPhrase},
+		build: func(s *section) Match {
+			name, _ := sole(s, accountingName, shortText(31)) // NFACCT_NAME_MAX
+			return Accounting{name}
+		},
+	})
+}
 
 // Module is "nfacct".
 func (Accounting) Module() string   { return "nfacct" }

@@ -44,32 +44,34 @@ var addrTypeNames = bitNames{
 // String is "UNICAST,LOCAL".
 func (t AddrTypes) String() string { return addrTypeNames.text(uint32(t)) }
 
-var _ = addMatch(&module{
-	name: "addrtype",
-	shapes: map[string]shape{
-		"--src-type": notOne, "--dst-type": notOne, "--limit-iface-in": flag, "--limit-iface-out": flag,
-	},
-	kernel: []revision[Match]{
-		{0, 12, func(r raw) (Match, bool) { return decodeAddrtype(r, r.u32(4) != 0, r.u32(8) != 0, 0) }},
-		{1, 8, func(r raw) (Match, bool) {
-			flags := r.u32(4) // xt_addrtype.h, XT_ADDRTYPE_...
-			return decodeAddrtype(r, flags&1 != 0, flags&2 != 0, flags)
-		}},
-	},
-	phrases: map[string]phrase{"ADDRTYPE": addrtypePhrase},
-	build: func(s *section) Match {
-		types := someOf[AddrTypes]("a list of address types", addrTypeNames)
-		m := Addrtype{
-			Source: condition(s, "--src-type", types), Destination: condition(s, "--dst-type", types),
-			LimitIn: s.has("--limit-iface-in"), LimitOut: s.has("--limit-iface-out"),
-		}
-		if !m.Source.Given && !m.Destination.Given {
-			s.fail(s.name, "addrtype without its option", "--src-type or --dst-type")
-		}
-		s.atMostOne("--limit-iface-in", "--limit-iface-out")
-		return m
-	},
-})
+func init() {
+	addMatch(&module{
+		name: "addrtype",
+		shapes: map[string]shape{
+			"--src-type": notOne, "--dst-type": notOne, "--limit-iface-in": flag, "--limit-iface-out": flag,
+		},
+		kernel: []revision[Match]{
+			{0, 12, func(r raw) (Match, bool) { return decodeAddrtype(r, r.u32(4) != 0, r.u32(8) != 0, 0) }},
+			{1, 8, func(r raw) (Match, bool) {
+				flags := r.u32(4) // xt_addrtype.h, XT_ADDRTYPE_...
+				return decodeAddrtype(r, flags&1 != 0, flags&2 != 0, flags)
+			}},
+		},
+		phrases: map[string]phrase{"ADDRTYPE": addrtypePhrase},
+		build: func(s *section) Match {
+			types := someOf[AddrTypes]("a list of address types", addrTypeNames)
+			m := Addrtype{
+				Source: condition(s, "--src-type", types), Destination: condition(s, "--dst-type", types),
+				LimitIn: s.has("--limit-iface-in"), LimitOut: s.has("--limit-iface-out"),
+			}
+			if !m.Source.Given && !m.Destination.Given {
+				s.fail(s.name, "addrtype without its option", "--src-type or --dst-type")
+			}
+			s.atMostOne("--limit-iface-in", "--limit-iface-out")
+			return m
+		},
+	})
+}
 
 const allAddrTypes = 1<<12 - 1
 
@@ -125,22 +127,24 @@ func (m Addrtype) whyNot(c *Context) string {
 // IPRange is "-m iprange".
 type IPRange struct{ Source, Destination Condition[AddrRange] }
 
-var _ = addMatch(&module{
-	name:    "iprange",
-	shapes:  map[string]shape{"--src-range": notOne, "--dst-range": notOne},
-	kernel:  []revision[Match]{{1, 65, decodeIPRange}},
-	phrases: map[string]phrase{"source": iprangePhrase("--src-range"), "destination": iprangePhrase("--dst-range")},
-	build: func(s *section) Match {
-		addresses := kind[AddrRange]{"a range of " + s.family.String() + " addresses", "first-last", func(t string) (AddrRange, bool) {
-			return parseAddrRange(s.family, t)
-		}}
-		m := IPRange{condition(s, "--src-range", addresses), condition(s, "--dst-range", addresses)}
-		if !m.Source.Given && !m.Destination.Given {
-			s.fail(s.name, "iprange without its option", "--src-range or --dst-range")
-		}
-		return m
-	},
-})
+func init() {
+	addMatch(&module{
+		name:    "iprange",
+		shapes:  map[string]shape{"--src-range": notOne, "--dst-range": notOne},
+		kernel:  []revision[Match]{{1, 65, decodeIPRange}},
+		phrases: map[string]phrase{"source": iprangePhrase("--src-range"), "destination": iprangePhrase("--dst-range")},
+		build: func(s *section) Match {
+			addresses := kind[AddrRange]{"a range of " + s.family.String() + " addresses", "first-last", func(t string) (AddrRange, bool) {
+				return parseAddrRange(s.family, t)
+			}}
+			m := IPRange{condition(s, "--src-range", addresses), condition(s, "--dst-range", addresses)}
+			if !m.Source.Given && !m.Destination.Given {
+				s.fail(s.name, "iprange without its option", "--src-range or --dst-range")
+			}
+			return m
+		},
+	})
+}
 
 // decodeIPRange reads struct xt_iprange_mtinfo.
 func decodeIPRange(r raw) (Match, bool) {
@@ -196,18 +200,20 @@ type MAC struct {
 	Negated bool
 }
 
-var _ = addMatch(&module{
-	name:   "mac",
-	shapes: map[string]shape{"--mac-source": notOne},
-	kernel: []revision[Match]{
-		{0, 12, func(r raw) (Match, bool) { return MAC{MACAddress(r.data[:6]), r.u32(8) != 0}, true }},
-	},
-	phrases: map[string]phrase{"MAC": macPhrase},
-	build: func(s *section) Match {
-		v, negated := sole(s, "--mac-source", kind[MACAddress]{"an Ethernet address", "six bytes like 00:11:22:aa:bb:cc", parseMAC})
-		return MAC{v, negated}
-	},
-})
+func init() {
+	addMatch(&module{
+		name:   "mac",
+		shapes: map[string]shape{"--mac-source": notOne},
+		kernel: []revision[Match]{
+			{0, 12, func(r raw) (Match, bool) { return MAC{MACAddress(r.data[:6]), r.u32(8) != 0}, true }},
+		},
+		phrases: map[string]phrase{"MAC": macPhrase},
+		build: func(s *section) Match {
+			v, negated := sole(s, "--mac-source", kind[MACAddress]{"an Ethernet address", "six bytes like 00:11:22:aa:bb:cc", parseMAC})
+			return MAC{v, negated}
+		},
+	})
+}
 
 // Module is "mac".
 func (MAC) Module() string   { return "mac" }

@@ -59,24 +59,26 @@ func parseInstruction(words []string) (i Instruction, ok bool) {
 
 const pinnedOption = "--object-pinned"
 
-var _ = addMatch(&module{
-	name: "bpf", shapes: map[string]shape{"--bytecode": one, pinnedOption: one},
-	kernel: []revision[Match]{
-		{0, 516, func(r raw) (Match, bool) { return decodeProgram(r, int(r.u16(0)), 4) }},
-		{1, 520, decodeBPF1},
-	},
-	phrases: map[string]phrase{"match": bpfPhrase},
-	build: func(s *section) Match {
-		o := s.oneOf("--bytecode", pinnedOption)
-		switch {
-		case len(o.values) == 0:
-			return BPF{}
-		case o.name.Text == pinnedOption:
-			return BPF{Pinned: value(s, o.values[0], shortText(511))} // XT_BPF_PATH_MAX, with its NUL
-		}
-		return BPF{Program: value(s, o.values[0], aProgram)}
-	},
-})
+func init() {
+	addMatch(&module{
+		name: "bpf", shapes: map[string]shape{"--bytecode": one, pinnedOption: one},
+		kernel: []revision[Match]{
+			{0, 516, func(r raw) (Match, bool) { return decodeProgram(r, int(r.u16(0)), 4) }},
+			{1, 520, decodeBPF1},
+		},
+		phrases: map[string]phrase{"match": bpfPhrase},
+		build: func(s *section) Match {
+			o := s.oneOf("--bytecode", pinnedOption)
+			switch {
+			case len(o.values) == 0:
+				return BPF{}
+			case o.name.Text == pinnedOption:
+				return BPF{Pinned: value(s, o.values[0], shortText(511))} // XT_BPF_PATH_MAX, with its NUL
+			}
+			return BPF{Program: value(s, o.values[0], aProgram)}
+		},
+	})
+}
 
 // decodeBPF1 reads struct xt_bpf_info_v1.
 func decodeBPF1(r raw) (Match, bool) {

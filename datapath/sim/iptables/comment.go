@@ -3,16 +3,18 @@ package iptables
 // Comment is "-m comment": always true.
 type Comment struct{ Text string }
 
-var _ = addMatch(&module{
-	name:    "comment",
-	shapes:  map[string]shape{"--comment": one},
-	kernel:  []revision[Match]{{0, 256, func(r raw) (Match, bool) { return Comment{r.text(0, 256)}, true }}},
-	phrases: map[string]phrase{"/*": commentPhrase},
-	build: func(s *section) Match {
-		text, _ := sole(s, "--comment", shortText(255)) // XT_MAX_COMMENT_LEN
-		return Comment{text}
-	},
-})
+func init() {
+	addMatch(&module{
+		name:    "comment",
+		shapes:  map[string]shape{"--comment": one},
+		kernel:  []revision[Match]{{0, 256, func(r raw) (Match, bool) { return Comment{r.text(0, 256)}, true }}},
+		phrases: map[string]phrase{"/*": commentPhrase},
+		build: func(s *section) Match {
+			text, _ := sole(s, "--comment", shortText(255)) // XT_MAX_COMMENT_LEN
+			return Comment{text}
+		},
+	})
+}
 
 // Module is "comment".
 func (Comment) Module() string   { return "comment" }

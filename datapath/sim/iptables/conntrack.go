@@ -90,46 +90,48 @@ var conntrackShapes = map[string]shape{
 	"--ctrepldstport": notOne, "--ctstatus": notOne, "--ctexpire": notOne, "--ctdir": one,
 }
 
-var _ = addMatch(&module{
-	name:   "conntrack",
-	shapes: conntrackShapes, phrases: conntrackPhrases(),
+func init() {
+	addMatch(&module{
+		name:   "conntrack",
+		shapes: conntrackShapes, phrases: conntrackPhrases(),
 
-	kernel: []revision[Match]{
-		{1, 152, func(r raw) (Match, bool) { return decodeConntrack(r, 1), true }},
-		{2, 154, func(r raw) (Match, bool) { return decodeConntrack(r, 2), true }},
-		{3, 162, func(r raw) (Match, bool) { return decodeConntrack(r, 3), true }},
-	},
-	build: func(s *section) Match {
-		if len(s.options) == 0 {
-			s.fail(s.name, "conntrack without an option", "one of --ctstate, --ctstatus, ...")
-		}
-		status := someOf[CtStatus]("a list of conntrack statuses", statusNames)
-		return Conntrack{
-			State:                   condition(s, "--ctstate", someOf[States]("a list of conntrack states", stateNames)),
-			Protocol:                condition(s, "--ctproto", aProtocol),
-			OriginalSource:          condition(s, "--ctorigsrc", s.network()),
-			OriginalDestination:     condition(s, "--ctorigdst", s.network()),
-			ReplySource:             condition(s, "--ctreplsrc", s.network()),
-			ReplyDestination:        condition(s, "--ctrepldst", s.network()),
-			OriginalSourcePort:      condition(s, "--ctorigsrcport", aPort),
-			OriginalDestinationPort: condition(s, "--ctorigdstport", aPort),
-			ReplySourcePort:         condition(s, "--ctreplsrcport", aPort),
-			ReplyDestinationPort:    condition(s, "--ctrepldstport", aPort),
-			Status: condition(s, "--ctstatus", kind[CtStatus]{status.what, "NONE or " + status.want, func(t string) (CtStatus, bool) {
-				if t == "NONE" {
-					return 0, true
-				}
-				return status.parse(t)
-			}}),
-			Expire: condition(s, "--ctexpire", kind[Range[uint32]]{"a time", "seconds, or first:last", func(t string) (Range[uint32], bool) {
-				return parseRange[uint32](t, ":")
-			}}),
-			Direction: condition(s, "--ctdir", kind[Direction]{"a direction", "ORIGINAL or REPLY", func(t string) (Direction, bool) {
-				return Direction(map[string]uint8{"REPLY": 1}[t]), t == "ORIGINAL" || t == "REPLY"
-			}}),
-		}
-	},
-})
+		kernel: []revision[Match]{
+			{1, 152, func(r raw) (Match, bool) { return decodeConntrack(r, 1), true }},
+			{2, 154, func(r raw) (Match, bool) { return decodeConntrack(r, 2), true }},
+			{3, 162, func(r raw) (Match, bool) { return decodeConntrack(r, 3), true }},
+		},
+		build: func(s *section) Match {
+			if len(s.options) == 0 {
+				s.fail(s.name, "conntrack without an option", "one of --ctstate, --ctstatus, ...")
+			}
+			status := someOf[CtStatus]("a list of conntrack statuses", statusNames)
+			return Conntrack{
+				State:                   condition(s, "--ctstate", someOf[States]("a list of conntrack states", stateNames)),
+				Protocol:                condition(s, "--ctproto", aProtocol),
+				OriginalSource:          condition(s, "--ctorigsrc", s.network()),
+				OriginalDestination:     condition(s, "--ctorigdst", s.network()),
+				ReplySource:             condition(s, "--ctreplsrc", s.network()),
+				ReplyDestination:        condition(s, "--ctrepldst", s.network()),
+				OriginalSourcePort:      condition(s, "--ctorigsrcport", aPort),
+				OriginalDestinationPort: condition(s, "--ctorigdstport", aPort),
+				ReplySourcePort:         condition(s, "--ctreplsrcport", aPort),
+				ReplyDestinationPort:    condition(s, "--ctrepldstport", aPort),
+				Status: condition(s, "--ctstatus", kind[CtStatus]{status.what, "NONE or " + status.want, func(t string) (CtStatus, bool) {
+					if t == "NONE" {
+						return 0, true
+					}
+					return status.parse(t)
+				}}),
+				Expire: condition(s, "--ctexpire", kind[Range[uint32]]{"a time", "seconds, or first:last", func(t string) (Range[uint32], bool) {
+					return parseRange[uint32](t, ":")
+				}}),
+				Direction: condition(s, "--ctdir", kind[Direction]{"a direction", "ORIGINAL or REPLY", func(t string) (Direction, bool) {
+					return Direction(map[string]uint8{"REPLY": 1}[t]), t == "ORIGINAL" || t == "REPLY"
+				}}),
+			}
+		},
+	})
+}
 
 // Bits of xt_conntrack.h, XT_CONNTRACK_...
 const (
@@ -291,16 +293,18 @@ type State struct {
 	Negated bool
 }
 
-var _ = addMatch(&module{
-	name:    "state",
-	shapes:  map[string]shape{"--state": notOne},
-	kernel:  []revision[Match]{{0, 4, decodeState}},
-	phrases: map[string]phrase{"state": statePhrase},
-	build: func(s *section) Match {
-		v, negated := sole(s, "--state", someOf[States]("a list of states", stateNames[:5]))
-		return State{v, negated}
-	},
-})
+func init() {
+	addMatch(&module{
+		name:    "state",
+		shapes:  map[string]shape{"--state": notOne},
+		kernel:  []revision[Match]{{0, 4, decodeState}},
+		phrases: map[string]phrase{"state": statePhrase},
+		build: func(s *section) Match {
+			v, negated := sole(s, "--state", someOf[States]("a list of states", stateNames[:5]))
+			return State{v, negated}
+		},
+	})
+}
 
 // decodeState reads struct xt_state_info, which kernels before 3.x had a module for; its bit of
 // untracked packets is another one (xt_state.h, XT_STATE_UNTRACKED).

@@ -51,31 +51,33 @@ var aHexPattern = kind[string]{"a text with hexadecimal digits", "text, with byt
 	return text, ok && strings.Count(strings.ReplaceAll(s, `\|`, ""), "|")%2 == 0
 }}
 
-var _ = addMatch(&module{
-	name: "string",
-	shapes: map[string]shape{
-		"--string": notOne, "--hex-string": notOne, "--algo": one, "--from": one, "--to": one, "--icase": flag,
-	},
-	kernel:  []revision[Match]{{1, 150, decodeString}},
-	phrases: map[string]phrase{"STRING": stringPhrase},
-	build: func(s *section) Match {
-		m := String{From: optional(s, "--from", anyUint16, 0), To: condition(s, "--to", anyUint16), IgnoreCase: s.has("--icase")}
-		if o := s.oneOf("--algo"); len(o.values) > 0 {
-			m.Algorithm = value(s, o.values[0], kind[string]{"an algorithm", "bm or kmp", func(t string) (string, bool) { return t, t == "bm" || t == "kmp" }})
-		}
-		o := s.oneOf("--string", "--hex-string")
-		if len(o.values) == 0 {
+func init() {
+	addMatch(&module{
+		name: "string",
+		shapes: map[string]shape{
+			"--string": notOne, "--hex-string": notOne, "--algo": one, "--from": one, "--to": one, "--icase": flag,
+		},
+		kernel:  []revision[Match]{{1, 150, decodeString}},
+		phrases: map[string]phrase{"STRING": stringPhrase},
+		build: func(s *section) Match {
+			m := String{From: optional(s, "--from", anyUint16, 0), To: condition(s, "--to", anyUint16), IgnoreCase: s.has("--icase")}
+			if o := s.oneOf("--algo"); len(o.values) > 0 {
+				m.Algorithm = value(s, o.values[0], kind[string]{"an algorithm", "bm or kmp", func(t string) (string, bool) { return t, t == "bm" || t == "kmp" }})
+			}
+			o := s.oneOf("--string", "--hex-string")
+			if len(o.values) == 0 {
+				return m
+			}
+			m.Negated = o.negated
+			pattern := aPattern
+			if o.name.Text == "--hex-string" {
+				pattern = aHexPattern
+			}
+			m.Pattern = value(s, o.values[0], pattern)
 			return m
-		}
-		m.Negated = o.negated
-		pattern := aPattern
-		if o.name.Text == "--hex-string" {
-			pattern = aHexPattern
-		}
-		m.Pattern = value(s, o.values[0], pattern)
-		return m
-	},
-})
+		},
+	})
+}
 
 // decodeString reads struct xt_string_info of revision 1.
 func decodeString(r raw) (Match, bool) {
@@ -317,15 +319,17 @@ func parseU32Test(text string) (t U32Test, ok bool) {
 	return t, true
 }
 
-var _ = addMatch(&module{
-	name: "u32", shapes: map[string]shape{"--u32": notOne},
-	kernel:  []revision[Match]{{0, 1982, decodeU32}},
-	phrases: map[string]phrase{"u32": u32Phrase},
-	build: func(s *section) Match {
-		v, negated := sole(s, "--u32", u32Tests)
-		return U32{v, negated}
-	},
-})
+func init() {
+	addMatch(&module{
+		name: "u32", shapes: map[string]shape{"--u32": notOne},
+		kernel:  []revision[Match]{{0, 1982, decodeU32}},
+		phrases: map[string]phrase{"u32": u32Phrase},
+		build: func(s *section) Match {
+			v, negated := sole(s, "--u32", u32Tests)
+			return U32{v, negated}
+		},
+	})
+}
 
 // decodeU32 reads struct xt_u32.
 func decodeU32(r raw) (Match, bool) {

@@ -13,19 +13,21 @@ type Quota struct {
 	Negated bool // the packets after them
 }
 
-var _ = addMatch(&module{
-	name: "quota", shapes: map[string]shape{"--quota": notOne},
-	kernel: []revision[Match]{
-		{0, 16, func(r raw) (Match, bool) {
-			return Quota{r.u64(8), r.u32(0)&1 != 0}, r.u32(0) < 2 // XT_QUOTA_INVERT
-		}},
-	},
-	phrases: map[string]phrase{"quota:": quotaPhrase},
-	build: func(s *section) Match {
-		v, negated := sole(s, "--quota", anyUint64)
-		return Quota{v, negated}
-	},
-})
+func init() {
+	addMatch(&module{
+		name: "quota", shapes: map[string]shape{"--quota": notOne},
+		kernel: []revision[Match]{
+			{0, 16, func(r raw) (Match, bool) {
+				return Quota{r.u64(8), r.u32(0)&1 != 0}, r.u32(0) < 2 // XT_QUOTA_INVERT
+			}},
+		},
+		phrases: map[string]phrase{"quota:": quotaPhrase},
+		build: func(s *section) Match {
+			v, negated := sole(s, "--quota", anyUint64)
+			return Quota{v, negated}
+		},
+	})
+}
 
 // Module is "quota".
 func (Quota) Module() string   { return "quota" }
@@ -73,29 +75,31 @@ type Connlimit struct {
 	Destination bool // count by the destination's address, not the source's
 }
 
-var _ = addMatch(&module{
-	name: "connlimit",
-	shapes: map[string]shape{
-		"--connlimit-above": notOne, "--connlimit-upto": notOne, "--connlimit-mask": one, "--connlimit-saddr": flag, "--connlimit-daddr": flag,
-	},
-	kernel:  []revision[Match]{{1, 24, decodeConnlimit}},
-	phrases: map[string]phrase{"#conn": connlimitPhrase},
-	build: func(s *section) Match {
-		m := Connlimit{Destination: s.has("--connlimit-daddr")}
-		s.atMostOne("--connlimit-saddr", "--connlimit-daddr")
-		o := s.oneOf("--connlimit-above", "--connlimit-upto")
-		if len(o.values) == 0 {
+func init() {
+	addMatch(&module{
+		name: "connlimit",
+		shapes: map[string]shape{
+			"--connlimit-above": notOne, "--connlimit-upto": notOne, "--connlimit-mask": one, "--connlimit-saddr": flag, "--connlimit-daddr": flag,
+		},
+		kernel:  []revision[Match]{{1, 24, decodeConnlimit}},
+		phrases: map[string]phrase{"#conn": connlimitPhrase},
+		build: func(s *section) Match {
+			m := Connlimit{Destination: s.has("--connlimit-daddr")}
+			s.atMostOne("--connlimit-saddr", "--connlimit-daddr")
+			o := s.oneOf("--connlimit-above", "--connlimit-upto")
+			if len(o.values) == 0 {
+				return m
+			}
+			m.UpTo = (o.name.Text == "--connlimit-upto") != o.negated
+			m.Limit = value(s, o.values[0], anyUint32)
+			m.Bits = optional(s, "--connlimit-mask", kind[uint8]{"a prefix length", "0 to the length of an address", func(t string) (uint8, bool) {
+				n, ok := number[uint8](t)
+				return n, ok && int(n) <= addrBits(s.family)
+			}}, uint8(addrBits(s.family)))
 			return m
-		}
-		m.UpTo = (o.name.Text == "--connlimit-upto") != o.negated
-		m.Limit = value(s, o.values[0], anyUint32)
-		m.Bits = optional(s, "--connlimit-mask", kind[uint8]{"a prefix length", "0 to the length of an address", func(t string) (uint8, bool) {
-			n, ok := number[uint8](t)
-			return n, ok && int(n) <= addrBits(s.family)
-		}}, uint8(addrBits(s.family)))
-		return m
-	},
-})
+		},
+	})
+}
 
 // decodeConnlimit reads struct xt_connlimit_info.
 func decodeConnlimit(r raw) (Match, bool) {
@@ -223,26 +227,28 @@ var anAmount = kind[Range[uint64]]{"a range", "from:to, or from", func(s string)
 	return parseRange[uint64](s, ":")
 }}
 
-var _ = addMatch(&module{
-	name: "connbytes", shapes: map[string]shape{"--connbytes": notOne, "--connbytes-mode": one, "--connbytes-dir": one},
-	kernel:  []revision[Match]{{0, 18, decodeConnbytes}},
-	phrases: map[string]phrase{"connbytes": connbytesPhrase},
-	build: func(s *section) Match {
-		amount, unit, direction := s.oneOf("--connbytes"), s.oneOf("--connbytes-mode"), s.oneOf("--connbytes-dir")
-		if s.err != nil {
-			return Connbytes{}
-		}
-		m := Connbytes{
-			Count:     value(s, amount.values[0], anAmount),
-			Unit:      value(s, unit.values[0], oneOfNames[ConnbytesUnit]("a mode", connbytesUnits)),
-			Direction: value(s, direction.values[0], oneOfNames[ConnbytesDirection]("a direction", connbytesDirections)),
-		}
-		// The kernel stores a negated range with its ends swapped, which is impossible for one
-		// number.
-		m.Negated = amount.negated && m.Count.First != m.Count.Last
-		return m
-	},
-})
+func init() {
+	addMatch(&module{
+		name: "connbytes", shapes: map[string]shape{"--connbytes": notOne, "--connbytes-mode": one, "--connbytes-dir": one},
+		kernel:  []revision[Match]{{0, 18, decodeConnbytes}},
+		phrases: map[string]phrase{"connbytes": connbytesPhrase},
+		build: func(s *section) Match {
+			amount, unit, direction := s.oneOf("--connbytes"), s.oneOf("--connbytes-mode"), s.oneOf("--connbytes-dir")
+			if s.err != nil {
+				return Connbytes{}
+			}
+			m := Connbytes{
+				Count:     value(s, amount.values[0], anAmount),
+				Unit:      value(s, unit.values[0], oneOfNames[ConnbytesUnit]("a mode", connbytesUnits)),
+				Direction: value(s, direction.values[0], oneOfNames[ConnbytesDirection]("a direction", connbytesDirections)),
+			}
+			// The kernel stores a negated range with its ends swapped, which is impossible for one
+			// number.
+			m.Negated = amount.negated && m.Count.First != m.Count.Last
+			return m
+		},
+	})
+}
 
 // decodeConnbytes reads struct xt_connbytes_info, which has a negated range with its ends swapped.
 func decodeConnbytes(r raw) (Match, bool) {
@@ -337,15 +343,17 @@ type Helper struct {
 	Negated bool
 }
 
-var _ = addMatch(&module{
-	name: "helper", shapes: map[string]shape{"--helper": notOne},
-	kernel:  []revision[Match]{{0, 34, func(r raw) (Match, bool) { return Helper{r.text(4, 30), r.u32(0)&1 != 0}, true }}},
-	phrases: map[string]phrase{"helper": helperPhrase},
-	build: func(s *section) Match {
-		v, negated := sole(s, "--helper", shortText(29))
-		return Helper{v, negated}
-	},
-})
+func init() {
+	addMatch(&module{
+		name: "helper", shapes: map[string]shape{"--helper": notOne},
+		kernel:  []revision[Match]{{0, 34, func(r raw) (Match, bool) { return Helper{r.text(4, 30), r.u32(0)&1 != 0}, true }}},
+		phrases: map[string]phrase{"helper": helperPhrase},
+		build: func(s *section) Match {
+			v, negated := sole(s, "--helper", shortText(29))
+			return Helper{v, negated}
+		},
+	})
+}
 
 // Module is "helper".
 func (Helper) Module() string { return "helper" }

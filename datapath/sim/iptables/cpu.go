@@ -8,15 +8,17 @@ type CPU struct {
 	Negated bool
 }
 
-var _ = addMatch(&module{
-	name: "cpu", shapes: map[string]shape{"--cpu": notOne},
-	kernel:  []revision[Match]{{0, 8, func(r raw) (Match, bool) { return CPU{r.u32(0), r.u32(4) != 0}, r.u32(4) <= 1 }}},
-	phrases: map[string]phrase{"cpu": cpuPhrase},
-	build: func(s *section) Match {
-		v, negated := sole(s, "--cpu", anyUint32)
-		return CPU{v, negated}
-	},
-})
+func init() {
+	addMatch(&module{
+		name: "cpu", shapes: map[string]shape{"--cpu": notOne},
+		kernel:  []revision[Match]{{0, 8, func(r raw) (Match, bool) { return CPU{r.u32(0), r.u32(4) != 0}, r.u32(4) <= 1 }}},
+		phrases: map[string]phrase{"cpu": cpuPhrase},
+		build: func(s *section) Match {
+			v, negated := sole(s, "--cpu", anyUint32)
+			return CPU{v, negated}
+		},
+	})
+}
 
 // Module is "cpu".
 func (CPU) Module() string   { return "cpu" }

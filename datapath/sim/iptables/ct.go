@@ -48,29 +48,31 @@ var eventNames = bitNames{
 // String is "new,destroy".
 func (e CtEvents) String() string { return eventNames.text(uint32(e)) }
 
-var _ = addTarget(&target{
-	name: "CT", table: "raw",
-	shapes: map[string]shape{
-		"--notrack": flag, "--helper": one, "--timeout": one, "--ctevents": one, "--expevents": one,
-		"--zone": one, "--zone-orig": one, "--zone-reply": one,
-	},
-	phrases: map[string]phrase{"CT": ctPhrase},
-	build: func(s *section) Target {
-		t := CT{
-			NoTrack: s.has("--notrack"),
-			Helper:  optional(s, "--helper", shortText(15), ""), Timeout: optional(s, "--timeout", shortText(31), ""),
-			Events:       optional(s, "--ctevents", someOf[CtEvents]("a list of events", eventNames), 0),
-			ExpectEvents: optional(s, "--expevents", someOf[CtEvents]("a list of events", eventNames[:1]), 0),
-		}
-		if o, ok := s.atMostOne("--zone", "--zone-orig", "--zone-reply"); ok {
-			t.Zone = CtZone{Given: true, Original: o.name.Text == "--zone-orig", Reply: o.name.Text == "--zone-reply"}
-			if t.Zone.FromMark = o.values[0].Text == "mark"; !t.Zone.FromMark {
-				t.Zone.Zone = value(s, o.values[0], kind[uint16]{"a zone", "0 to 65535, or mark", number[uint16]})
+func init() {
+	addTarget(&target{
+		name: "CT", table: "raw",
+		shapes: map[string]shape{
+			"--notrack": flag, "--helper": one, "--timeout": one, "--ctevents": one, "--expevents": one,
+			"--zone": one, "--zone-orig": one, "--zone-reply": one,
+		},
+		phrases: map[string]phrase{"CT": ctPhrase},
+		build: func(s *section) Target {
+			t := CT{
+				NoTrack: s.has("--notrack"),
+				Helper:  optional(s, "--helper", shortText(15), ""), Timeout: optional(s, "--timeout", shortText(31), ""),
+				Events:       optional(s, "--ctevents", someOf[CtEvents]("a list of events", eventNames), 0),
+				ExpectEvents: optional(s, "--expevents", someOf[CtEvents]("a list of events", eventNames[:1]), 0),
 			}
-		}
-		return t
-	},
-})
+			if o, ok := s.atMostOne("--zone", "--zone-orig", "--zone-reply"); ok {
+				t.Zone = CtZone{Given: true, Original: o.name.Text == "--zone-orig", Reply: o.name.Text == "--zone-reply"}
+				if t.Zone.FromMark = o.values[0].Text == "mark"; !t.Zone.FromMark {
+					t.Zone.Zone = value(s, o.values[0], kind[uint16]{"a zone", "0 to 65535, or mark", number[uint16]})
+				}
+			}
+			return t
+		},
+	})
+}
 
 // Name is "CT".
 func (CT) Name() string { return "CT" }
@@ -118,7 +120,9 @@ const isIgnored = "connection tracking will ignore it"
 // Notrack is "-j NOTRACK", the older spelling of "-j CT --notrack".
 type Notrack struct{}
 
-var _ = addTarget(&target{name: "NOTRACK", table: "raw", build: func(*section) Target { return Notrack{} }})
+func init() {
+	addTarget(&target{name: "NOTRACK", table: "raw", build: func(*section) Target { return Notrack{} }})
+}
 
 // Name is "NOTRACK".
 func (Notrack) Name() string { return "NOTRACK" }

@@ -12,25 +12,27 @@ type Physdev struct {
 	In, Out                Condition[Interface]
 }
 
-var _ = addMatch(&module{
-	name: "physdev",
-	shapes: map[string]shape{
-		"--physdev-in": notOne, "--physdev-out": notOne,
-		"--physdev-is-in": notFlag, "--physdev-is-out": notFlag, "--physdev-is-bridged": notFlag,
-	},
-	kernel:  []revision[Match]{{0, 66, decodePhysdev}},
-	phrases: map[string]phrase{"PHYSDEV": physdevPhrase},
-	build: func(s *section) Match {
-		if len(s.options) == 0 {
-			s.fail(s.name, "physdev without an option", "one of --physdev-in, --physdev-is-bridged, ...")
-		}
-		return Physdev{
-			IsIn: flagCondition(s, "--physdev-is-in"), IsOut: flagCondition(s, "--physdev-is-out"),
-			IsBridged: flagCondition(s, "--physdev-is-bridged"),
-			In:        condition(s, "--physdev-in", aDevice), Out: condition(s, "--physdev-out", aDevice),
-		}
-	},
-})
+func init() {
+	addMatch(&module{
+		name: "physdev",
+		shapes: map[string]shape{
+			"--physdev-in": notOne, "--physdev-out": notOne,
+			"--physdev-is-in": notFlag, "--physdev-is-out": notFlag, "--physdev-is-bridged": notFlag,
+		},
+		kernel:  []revision[Match]{{0, 66, decodePhysdev}},
+		phrases: map[string]phrase{"PHYSDEV": physdevPhrase},
+		build: func(s *section) Match {
+			if len(s.options) == 0 {
+				s.fail(s.name, "physdev without an option", "one of --physdev-in, --physdev-is-bridged, ...")
+			}
+			return Physdev{
+				IsIn: flagCondition(s, "--physdev-is-in"), IsOut: flagCondition(s, "--physdev-is-out"),
+				IsBridged: flagCondition(s, "--physdev-is-bridged"),
+				In:        condition(s, "--physdev-in", aDevice), Out: condition(s, "--physdev-out", aDevice),
+			}
+		},
+	})
+}
 
 // decodePhysdev reads struct xt_physdev_info.
 func decodePhysdev(r raw) (Match, bool) {
@@ -85,22 +87,24 @@ type Rpfilter struct {
 	Invert      bool // invert the match
 }
 
-var _ = addMatch(&module{
-	name: "rpfilter",
-	shapes: map[string]shape{
-		"--loose": flag, "--validmark": flag, "--accept-local": flag, "--invert": flag,
-	},
-	kernel: []revision[Match]{
-		{0, 1, func(r raw) (Match, bool) {
-			f := r.u8(0) // xt_rpfilter.h, XT_RPFILTER_...
-			return Rpfilter{Loose: f&1 != 0, ValidMark: f&2 != 0, AcceptLocal: f&4 != 0, Invert: f&8 != 0}, f < 16
-		}},
-	},
-	phrases: map[string]phrase{"rpfilter": flagsPhrase("rpfilter", "--")},
-	build: func(s *section) Match {
-		return Rpfilter{s.has("--loose"), s.has("--validmark"), s.has("--accept-local"), s.has("--invert")}
-	},
-})
+func init() {
+	addMatch(&module{
+		name: "rpfilter",
+		shapes: map[string]shape{
+			"--loose": flag, "--validmark": flag, "--accept-local": flag, "--invert": flag,
+		},
+		kernel: []revision[Match]{
+			{0, 1, func(r raw) (Match, bool) {
+				f := r.u8(0) // xt_rpfilter.h, XT_RPFILTER_...
+				return Rpfilter{Loose: f&1 != 0, ValidMark: f&2 != 0, AcceptLocal: f&4 != 0, Invert: f&8 != 0}, f < 16
+			}},
+		},
+		phrases: map[string]phrase{"rpfilter": flagsPhrase("rpfilter", "--")},
+		build: func(s *section) Match {
+			return Rpfilter{s.has("--loose"), s.has("--validmark"), s.has("--accept-local"), s.has("--invert")}
+		},
+	})
+}
 
 // Module is "rpfilter".
 func (Rpfilter) Module() string { return "rpfilter" }
@@ -163,20 +167,22 @@ var linkTypeNames = []string{"unicast", "broadcast", "multicast"}
 
 func (t LinkType) String() string { return nameOf(linkTypeNames, t) }
 
-var _ = addMatch(&module{
-	name:   "pkttype",
-	shapes: map[string]shape{"--pkt-type": notOne},
-	kernel: []revision[Match]{
-		{0, 8, func(r raw) (Match, bool) {
-			return PacketType{LinkType(r.u32(0)), r.u32(4) != 0}, r.u32(0) <= uint32(LinkMulticast)
-		}},
-	},
-	phrases: map[string]phrase{"PKTTYPE": pkttypePhrase},
-	build: func(s *section) Match {
-		v, negated := sole(s, "--pkt-type", oneName[LinkType]("a type of packet", linkTypeNames))
-		return PacketType{v, negated}
-	},
-})
+func init() {
+	addMatch(&module{
+		name:   "pkttype",
+		shapes: map[string]shape{"--pkt-type": notOne},
+		kernel: []revision[Match]{
+			{0, 8, func(r raw) (Match, bool) {
+				return PacketType{LinkType(r.u32(0)), r.u32(4) != 0}, r.u32(0) <= uint32(LinkMulticast)
+			}},
+		},
+		phrases: map[string]phrase{"PKTTYPE": pkttypePhrase},
+		build: func(s *section) Match {
+			v, negated := sole(s, "--pkt-type", oneName[LinkType]("a type of packet", linkTypeNames))
+			return PacketType{v, negated}
+		},
+	})
+}
 
 // oneName reads the name of a number.
 func oneName[T ~uint8](what string, names []string) kind[T] {
@@ -219,18 +225,20 @@ type Length struct {
 	Negated bool
 }
 
-var _ = addMatch(&module{
-	name:   "length",
-	shapes: map[string]shape{"--length": notOne},
-	kernel: []revision[Match]{
-		{0, 5, func(r raw) (Match, bool) { return Length{Range[uint16]{r.u16(0), r.u16(2)}, r.u8(4) != 0}, true }},
-	},
-	phrases: map[string]phrase{"length": lengthPhrase},
-	build: func(s *section) Match {
-		v, negated := sole(s, "--length", kind[Range[uint16]]{"a length", "0 to 65535, or first:last", aPort.parse})
-		return Length{v, negated}
-	},
-})
+func init() {
+	addMatch(&module{
+		name:   "length",
+		shapes: map[string]shape{"--length": notOne},
+		kernel: []revision[Match]{
+			{0, 5, func(r raw) (Match, bool) { return Length{Range[uint16]{r.u16(0), r.u16(2)}, r.u8(4) != 0}, true }},
+		},
+		phrases: map[string]phrase{"length": lengthPhrase},
+		build: func(s *section) Match {
+			v, negated := sole(s, "--length", kind[Range[uint16]]{"a length", "0 to 65535, or first:last", aPort.parse})
+			return Length{v, negated}
+		},
+	})
+}
 
 // Module is "length".
 func (Length) Module() string   { return "length" }

@@ -17,53 +17,55 @@ const (
 	ecnEcho, ecnReduced, ecnIP = "--ecn-tcp-ece", "--ecn-tcp-cwr", "--ecn-ip-ect"
 )
 
-var _ = addMatch(&module{
-	name:   "ecn",
-	shapes: map[string]shape{ecnEcho: notFlag, ecnReduced: notFlag, ecnIP: notOne},
-	build: func(s *section) Match {
-		m := ECN{
-			Echo: flagCondition(s, ecnEcho), Reduced: flagCondition(s, ecnReduced),
-			IP: condition(s, ecnIP, kind[uint8]{"an ECN codepoint", "0 to 3", func(t string) (uint8, bool) {
-				n, ok := number[uint8](t)
-				return n, ok && n < 4
-			}}),
-		}
-		switch {
-		case m.Echo.Given || m.Reduced.Given: // ecn_mt_check4
-			s.needs(s.name, "a TCP flag of -m ecn", protoTCP)
-		case !m.IP.Given:
-			s.fail(s.name, "ecn without its option", strings.Join([]string{ecnEcho, ecnReduced, ecnIP}, " or "))
-		}
-		return m
-	},
-	kernel: []revision[Match]{{0, 4, func(r raw) (Match, bool) { // struct xt_ecn_info
-		const ip, ece, cwr = 0x01, 0x10, 0x20 // XT_ECN_OP_MATCH_...
-		flags, inverted := uint32(r.u8(0)), uint32(r.u8(1))
-		return ECN{
-			Echo: flagGiven(flags, inverted, ece), Reduced: flagGiven(flags, inverted, cwr), IP: given(flags, inverted, ip, r.u8(2)),
-		}, flags&^(ip|ece|cwr) == 0 && flags != 0 && r.u8(2) < 4
-	}}},
-	phrases: map[string]phrase{"ECN": func(w *wording, negated bool) bool { // "ECN match !ECE CWR !ECT=1"
-		w.load("ecn")
-		ok := w.word("match")
-		for ok && w.at < len(w.words) {
-			not, t := cutNot(w.words[w.at])
-			codepoint, isIP := strings.CutPrefix(t.Text, "ECT=")
-			switch {
-			case t.Text == "ECE":
-				w.emit(not, ecnEcho)
-			case t.Text == "CWR":
-				w.emit(not, ecnReduced)
-			case isIP:
-				w.emit(not, ecnIP, Token{Text: codepoint, Column: t.Column})
-			default:
-				return !negated
+func init() {
+	addMatch(&module{
+		name:   "ecn",
+		shapes: map[string]shape{ecnEcho: notFlag, ecnReduced: notFlag, ecnIP: notOne},
+		build: func(s *section) Match {
+			m := ECN{
+				Echo: flagCondition(s, ecnEcho), Reduced: flagCondition(s, ecnReduced),
+				IP: condition(s, ecnIP, kind[uint8]{"an ECN codepoint", "0 to 3", func(t string) (uint8, bool) {
+					n, ok := number[uint8](t)
+					return n, ok && n < 4
+				}}),
 			}
-			w.at++
-		}
-		return ok && !negated
-	}},
-})
+			switch {
+			case m.Echo.Given || m.Reduced.Given: // ecn_mt_check4
+				s.needs(s.name, "a TCP flag of -m ecn", protoTCP)
+			case !m.IP.Given:
+				s.fail(s.name, "ecn without its option", strings.Join([]string{ecnEcho, ecnReduced, ecnIP}, " or "))
+			}
+			return m
+		},
+		kernel: []revision[Match]{{0, 4, func(r raw) (Match, bool) { // struct xt_ecn_info
+			const ip, ece, cwr = 0x01, 0x10, 0x20 // XT_ECN_OP_MATCH_...
+			flags, inverted := uint32(r.u8(0)), uint32(r.u8(1))
+			return ECN{
+				Echo: flagGiven(flags, inverted, ece), Reduced: flagGiven(flags, inverted, cwr), IP: given(flags, inverted, ip, r.u8(2)),
+			}, flags&^(ip|ece|cwr) == 0 && flags != 0 && r.u8(2) < 4
+		}}},
+		phrases: map[string]phrase{"ECN": func(w *wording, negated bool) bool { // "ECN match !ECE CWR !ECT=1"
+			w.load("ecn")
+			ok := w.word("match")
+			for ok && w.at < len(w.words) {
+				not, t := cutNot(w.words[w.at])
+				codepoint, isIP := strings.CutPrefix(t.Text, "ECT=")
+				switch {
+				case t.Text == "ECE":
+					w.emit(not, ecnEcho)
+				case t.Text == "CWR":
+					w.emit(not, ecnReduced)
+				case isIP:
+					w.emit(not, ecnIP, Token{Text: codepoint, Column: t.Column})
+				default:
+					return !negated
+				}
+				w.at++
+			}
+			return ok && !negated
+		}},
+	})
+}
 
 // Module is "ecn".
 func (ECN) Module() string { return "ecn" }

@@ -48,17 +48,19 @@ var hashModeNames = bitNames{
 // String is "srcip,dstport".
 func (m HashMode) String() string { return hashModeNames.text(uint32(m)) }
 
-var _ = addMatch(&module{
-	name: "hashlimit",
-	shapes: map[string]shape{
-		"--hashlimit": notOne.named("--hashlimit-upto"), "--hashlimit-upto": notOne, "--hashlimit-above": notOne,
-		"--hashlimit-burst": one, "--hashlimit-mode": one, "--hashlimit-name": one, "--hashlimit-srcmask": one,
-		"--hashlimit-dstmask": one, "--hashlimit-htable-size": one, "--hashlimit-htable-max": one,
-		"--hashlimit-htable-gcinterval": one, "--hashlimit-htable-expire": one,
-		"--hashlimit-rate-match": flag, "--hashlimit-rate-interval": one,
-	},
-	build: buildHashlimit,
-})
+func init() {
+	addMatch(&module{
+		name: "hashlimit",
+		shapes: map[string]shape{
+			"--hashlimit": notOne.named("--hashlimit-upto"), "--hashlimit-upto": notOne, "--hashlimit-above": notOne,
+			"--hashlimit-burst": one, "--hashlimit-mode": one, "--hashlimit-name": one, "--hashlimit-srcmask": one,
+			"--hashlimit-dstmask": one, "--hashlimit-htable-size": one, "--hashlimit-htable-max": one,
+			"--hashlimit-htable-gcinterval": one, "--hashlimit-htable-expire": one,
+			"--hashlimit-rate-match": flag, "--hashlimit-rate-interval": one,
+		},
+		build: buildHashlimit,
+	})
+}
 
 func buildHashlimit(s *section) Match {
 	prefix := kind[uint8]{"the length of a prefix", "0 to " + decimal(uint8(addrBits(s.family))), func(t string) (uint8, bool) {

@@ -29,10 +29,10 @@ func (m TTL) Matches(ttl uint8) bool {
 // HopLimit is "-m hl": the hop limit of an IPv6 packet.
 type HopLimit TTL
 
-var (
-	_ = addMatch(hopModule("ttl", IPv4, func(t TTL) Match { return t }))
-	_ = addMatch(hopModule("hl", IPv6, func(t TTL) Match { return HopLimit(t) }))
-)
+func init() {
+	addMatch(hopModule("ttl", IPv4, func(t TTL) Match { return t }))
+	addMatch(hopModule("hl", IPv6, func(t TTL) Match { return HopLimit(t) }))
+}
 
 func hopModule(name string, f Family, of func(TTL) Match) *module {
 	eq, lt, gt := "--"+name+"-eq", "--"+name+"-lt", "--"+name+"-gt"
@@ -143,10 +143,10 @@ func (t SetTTL) Apply(n uint8) uint8 {
 	return t.Value
 }
 
-var (
-	_ = addTarget(hopTarget("TTL", IPv4, func(t SetTTL) Target { return t }))
-	_ = addTarget(hopTarget("HL", IPv6, func(t SetTTL) Target { return SetHopLimit(t) }))
-)
+func init() {
+	addTarget(hopTarget("TTL", IPv4, func(t SetTTL) Target { return t }))
+	addTarget(hopTarget("HL", IPv6, func(t SetTTL) Target { return SetHopLimit(t) }))
+}
 
 func hopTarget(name string, f Family, of func(SetTTL) Target) *target {
 	var options []string
@@ -219,16 +219,18 @@ var aTOS = kind[TOS]{"a type of service", "value or value/mask, of 8 bits, or a 
 	return TOS{Value: n, Mask: m}, ok && ok2
 }}
 
-var _ = addMatch(&module{
-	name: "tos", shapes: map[string]shape{"--tos": notOne},
-	kernel:  []revision[Match]{{1, 3, func(r raw) (Match, bool) { return TOS{Mask: r.u8(0), Value: r.u8(1), Negated: r.u8(2) != 0}, true }}},
-	phrases: map[string]phrase{"tos": tosMatchPhrase},
-	build: func(s *section) Match {
-		m, negated := sole(s, "--tos", aTOS)
-		m.Negated = negated
-		return m
-	},
-})
+func init() {
+	addMatch(&module{
+		name: "tos", shapes: map[string]shape{"--tos": notOne},
+		kernel:  []revision[Match]{{1, 3, func(r raw) (Match, bool) { return TOS{Mask: r.u8(0), Value: r.u8(1), Negated: r.u8(2) != 0}, true }}},
+		phrases: map[string]phrase{"tos": tosMatchPhrase},
+		build: func(s *section) Match {
+			m, negated := sole(s, "--tos", aTOS)
+			m.Negated = negated
+			return m
+		},
+	})
+}
 
 // Module is "tos".
 func (TOS) Module() string { return "tos" }
@@ -257,24 +259,26 @@ var aDSCP = kind[uint8]{"a code point", "0 to 63", func(t string) (uint8, bool) 
 	return n, ok && n < 64
 }}
 
-var _ = addMatch(&module{
-	name: "dscp", shapes: map[string]shape{"--dscp": notOne, "--dscp-class": notOne},
-	kernel:  []revision[Match]{{0, 2, func(r raw) (Match, bool) { return DSCP{r.u8(0), r.u8(1) != 0}, r.u8(0) < 64 }}},
-	phrases: map[string]phrase{"DSCP": matchedValue("dscp", "--dscp")},
-	build: func(s *section) Match {
-		o := s.oneOf("--dscp", "--dscp-class")
-		switch {
-		case len(o.values) == 0:
-			return DSCP{}
-		case o.name.Text == "--dscp":
-			return DSCP{value(s, o.values[0], aDSCP), o.negated}
-		}
-		return DSCP{value(s, o.values[0], kind[uint8]{"a class", "CS0 to CS7, AF11 to AF43, BE or EF", func(t string) (uint8, bool) {
-			n, ok := dscpClasses[strings.ToUpper(t)]
-			return n, ok
-		}}), o.negated}
-	},
-})
+func init() {
+	addMatch(&module{
+		name: "dscp", shapes: map[string]shape{"--dscp": notOne, "--dscp-class": notOne},
+		kernel:  []revision[Match]{{0, 2, func(r raw) (Match, bool) { return DSCP{r.u8(0), r.u8(1) != 0}, r.u8(0) < 64 }}},
+		phrases: map[string]phrase{"DSCP": matchedValue("dscp", "--dscp")},
+		build: func(s *section) Match {
+			o := s.oneOf("--dscp", "--dscp-class")
+			switch {
+			case len(o.values) == 0:
+				return DSCP{}
+			case o.name.Text == "--dscp":
+				return DSCP{value(s, o.values[0], aDSCP), o.negated}
+			}
+			return DSCP{value(s, o.values[0], kind[uint8]{"a class", "CS0 to CS7, AF11 to AF43, BE or EF", func(t string) (uint8, bool) {
+				n, ok := dscpClasses[strings.ToUpper(t)]
+				return n, ok
+			}}), o.negated}
+		},
+	})
+}
 
 // Module is "dscp".
 func (DSCP) Module() string   { return "dscp" }
@@ -295,18 +299,20 @@ type SegmentSize struct {
 	Negated bool
 }
 
-var _ = addMatch(&module{
-	name: "tcpmss", shapes: map[string]shape{"--mss": notOne},
-	kernel: []revision[Match]{
-		{0, 5, func(r raw) (Match, bool) { return SegmentSize{Range[uint16]{r.u16(0), r.u16(2)}, r.u8(4) != 0}, true }},
-	},
-	phrases: map[string]phrase{"tcpmss": matchedValue("tcpmss", "--mss")},
-	build: func(s *section) Match {
-		s.needs(s.name, "-m tcpmss", protoTCP)
-		v, negated := sole(s, "--mss", kind[Range[uint16]]{"a segment size", "0 to 65535, or first:last", aPort.parse})
-		return SegmentSize{v, negated}
-	},
-})
+func init() {
+	addMatch(&module{
+		name: "tcpmss", shapes: map[string]shape{"--mss": notOne},
+		kernel: []revision[Match]{
+			{0, 5, func(r raw) (Match, bool) { return SegmentSize{Range[uint16]{r.u16(0), r.u16(2)}, r.u8(4) != 0}, true }},
+		},
+		phrases: map[string]phrase{"tcpmss": matchedValue("tcpmss", "--mss")},
+		build: func(s *section) Match {
+			s.needs(s.name, "-m tcpmss", protoTCP)
+			v, negated := sole(s, "--mss", kind[Range[uint16]]{"a segment size", "0 to 65535, or first:last", aPort.parse})
+			return SegmentSize{v, negated}
+		},
+	})
+}
 
 // Module is "tcpmss".
 func (SegmentSize) Module() string   { return "tcpmss" }
@@ -341,37 +347,39 @@ type RoutingHeader struct {
 	NotStrict bool // others may be among them
 }
 
-var _ = addMatch(&module{
-	name: "rt", family: IPv6,
-	shapes: map[string]shape{
-		"--rt-type": notOne, "--rt-segsleft": notOne, "--rt-len": notOne, "--rt-0-res": flag, "--rt-0-addrs": one, "--rt-0-not-strict": flag,
-	},
-	kernel:  []revision[Match]{{0, 277, decodeRoutingHeader}},
-	phrases: map[string]phrase{"rt": rtPhrase},
-	build: func(s *section) Match {
-		m := RoutingHeader{
-			Type: condition(s, "--rt-type", anyUint32),
-			SegmentsLeft: condition(s, "--rt-segsleft", kind[Range[uint32]]{"a number of segments", "a number, or first:last", func(t string) (Range[uint32], bool) {
-				return parseRange[uint32](t, ":")
-			}}),
-			Length: condition(s, "--rt-len", anyUint32), Reserved: s.has("--rt-0-res"), NotStrict: s.has("--rt-0-not-strict"),
-		}
-		if o, ok := s.find("--rt-0-addrs"); ok {
-			const most = 16 // IP6T_RT_HOPS
-			m.Addresses = value(s, o.values[0], kind[[]netip.Addr]{"a list of IPv6 addresses", "at most 16 addresses", func(t string) (all []netip.Addr, ok bool) {
-				for text := range strings.SplitSeq(t, ",") {
-					a, ok := parseAddr(s.family, text)
-					if !ok {
-						return nil, false
+func init() {
+	addMatch(&module{
+		name: "rt", family: IPv6,
+		shapes: map[string]shape{
+			"--rt-type": notOne, "--rt-segsleft": notOne, "--rt-len": notOne, "--rt-0-res": flag, "--rt-0-addrs": one, "--rt-0-not-strict": flag,
+		},
+		kernel:  []revision[Match]{{0, 277, decodeRoutingHeader}},
+		phrases: map[string]phrase{"rt": rtPhrase},
+		build: func(s *section) Match {
+			m := RoutingHeader{
+				Type: condition(s, "--rt-type", anyUint32),
+				SegmentsLeft: condition(s, "--rt-segsleft", kind[Range[uint32]]{"a number of segments", "a number, or first:last", func(t string) (Range[uint32], bool) {
+					return parseRange[uint32](t, ":")
+				}}),
+				Length: condition(s, "--rt-len", anyUint32), Reserved: s.has("--rt-0-res"), NotStrict: s.has("--rt-0-not-strict"),
+			}
+			if o, ok := s.find("--rt-0-addrs"); ok {
+				const most = 16 // IP6T_RT_HOPS
+				m.Addresses = value(s, o.values[0], kind[[]netip.Addr]{"a list of IPv6 addresses", "at most 16 addresses", func(t string) (all []netip.Addr, ok bool) {
+					for text := range strings.SplitSeq(t, ",") {
+						a, ok := parseAddr(s.family, text)
+						if !ok {
+							return nil, false
+						}
+						all = append(all, a)
 					}
-					all = append(all, a)
-				}
-				return all, len(all) <= most
-			}})
-		}
-		return m
-	},
-})
+					return all, len(all) <= most
+				}})
+			}
+			return m
+		},
+	})
+}
 
 // decodeRoutingHeader reads struct ip6t_rt.
 func decodeRoutingHeader(r raw) (Match, bool) {

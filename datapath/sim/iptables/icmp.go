@@ -98,29 +98,33 @@ func anICMPType(names map[string]ICMPType) kind[ICMPType] {
 	}}
 }
 
-var _ = addMatch(&module{
-	name: "icmp", family: IPv4, implied: protoICMP,
-	shapes:  map[string]shape{"--icmp-type": notOne},
-	kernel:  []revision[Match]{{0, 4, func(r raw) (Match, bool) { t, negated, ok := decodeICMPType(r); return ICMP{t, negated}, ok }}},
-	phrases: map[string]phrase{"icmp": icmpPhrase("icmp", "--icmp-type"), "icmptype": icmpNumber("icmp", "--icmp-type")},
-	build: func(s *section) Match {
-		s.needs(s.name, "-m icmp", protoICMP)
-		v, negated := sole(s, "--icmp-type", anICMPType(icmpNames))
-		return ICMP{v, negated}
-	},
-})
+func init() {
+	addMatch(&module{
+		name: "icmp", family: IPv4, implied: protoICMP,
+		shapes:  map[string]shape{"--icmp-type": notOne},
+		kernel:  []revision[Match]{{0, 4, func(r raw) (Match, bool) { t, negated, ok := decodeICMPType(r); return ICMP{t, negated}, ok }}},
+		phrases: map[string]phrase{"icmp": icmpPhrase("icmp", "--icmp-type"), "icmptype": icmpNumber("icmp", "--icmp-type")},
+		build: func(s *section) Match {
+			s.needs(s.name, "-m icmp", protoICMP)
+			v, negated := sole(s, "--icmp-type", anICMPType(icmpNames))
+			return ICMP{v, negated}
+		},
+	})
+}
 
-var _ = addMatch(&module{
-	name: "icmp6", family: IPv6, implied: protoICMPv6,
-	shapes:  map[string]shape{"--icmpv6-type": notOne},
-	kernel:  []revision[Match]{{0, 4, func(r raw) (Match, bool) { t, negated, ok := decodeICMPType(r); return ICMP6{t, negated}, ok }}},
-	phrases: map[string]phrase{"ipv6-icmp": icmpPhrase("icmp6", "--icmpv6-type"), "ipv6-icmptype": icmpNumber("icmp6", "--icmpv6-type")},
-	build: func(s *section) Match {
-		s.needs(s.name, "-m icmp6", protoICMPv6)
-		v, negated := sole(s, "--icmpv6-type", anICMPType(icmp6Names))
-		return ICMP6{v, negated}
-	},
-})
+func init() {
+	addMatch(&module{
+		name: "icmp6", family: IPv6, implied: protoICMPv6,
+		shapes:  map[string]shape{"--icmpv6-type": notOne},
+		kernel:  []revision[Match]{{0, 4, func(r raw) (Match, bool) { t, negated, ok := decodeICMPType(r); return ICMP6{t, negated}, ok }}},
+		phrases: map[string]phrase{"ipv6-icmp": icmpPhrase("icmp6", "--icmpv6-type"), "ipv6-icmptype": icmpNumber("icmp6", "--icmpv6-type")},
+		build: func(s *section) Match {
+			s.needs(s.name, "-m icmp6", protoICMPv6)
+			v, negated := sole(s, "--icmpv6-type", anICMPType(icmp6Names))
+			return ICMP6{v, negated}
+		},
+	})
+}
 
 // decodeICMPType reads struct ipt_icmp and ip6t_icmp (ip_tables.h): a type, a range of codes.
 func decodeICMPType(r raw) (t ICMPType, negated, ok bool) {

@@ -10,11 +10,13 @@ import (
 // Checksum is "-j CHECKSUM --checksum-fill": fills in a checksum that was left to a device.
 type Checksum struct{}
 
-var _ = addTarget(&target{
-	name: "CHECKSUM", table: "mangle", shapes: map[string]shape{"--checksum-fill": flag},
-	phrases: map[string]phrase{"CHECKSUM": checksumPhrase},
-	build:   func(s *section) Target { s.oneOf("--checksum-fill"); return Checksum{} },
-})
+func init() {
+	addTarget(&target{
+		name: "CHECKSUM", table: "mangle", shapes: map[string]shape{"--checksum-fill": flag},
+		phrases: map[string]phrase{"CHECKSUM": checksumPhrase},
+		build:   func(s *section) Target { s.oneOf("--checksum-fill"); return Checksum{} },
+	})
+}
 
 // Name is "CHECKSUM".
 func (Checksum) Name() string     { return "CHECKSUM" }
@@ -28,26 +30,28 @@ type TCPMSS struct {
 	MSS         uint16 // valid iff ClampToPMTU is not set
 }
 
-var _ = addTarget(&target{
-	name: "TCPMSS", shapes: map[string]shape{"--set-mss": one, "--clamp-mss-to-pmtu": flag},
-	kernel: []revision[Target]{
-		{0, 2, func(r raw) (Target, bool) {
-			if r.u16(0) == 0xffff { // XT_TCPMSS_CLAMP_PMTU
-				return TCPMSS{ClampToPMTU: true}, true
+func init() {
+	addTarget(&target{
+		name: "TCPMSS", shapes: map[string]shape{"--set-mss": one, "--clamp-mss-to-pmtu": flag},
+		kernel: []revision[Target]{
+			{0, 2, func(r raw) (Target, bool) {
+				if r.u16(0) == 0xffff { // XT_TCPMSS_CLAMP_PMTU
+					return TCPMSS{ClampToPMTU: true}, true
+				}
+				return TCPMSS{MSS: r.u16(0)}, true
+			}},
+		},
+		phrases: map[string]phrase{"TCPMSS": tcpmssPhrase},
+		build: func(s *section) Target {
+			s.needs(s.name, "TCPMSS", protoTCP)
+			o := s.oneOf("--set-mss", "--clamp-mss-to-pmtu")
+			if len(o.values) == 0 {
+				return TCPMSS{ClampToPMTU: true}
 			}
-			return TCPMSS{MSS: r.u16(0)}, true
-		}},
-	},
-	phrases: map[string]phrase{"TCPMSS": tcpmssPhrase},
-	build: func(s *section) Target {
-		s.needs(s.name, "TCPMSS", protoTCP)
-		o := s.oneOf("--set-mss", "--clamp-mss-to-pmtu")
-		if len(o.values) == 0 {
-			return TCPMSS{ClampToPMTU: true}
-		}
-		return TCPMSS{MSS: value(s, o.values[0], anyUint16)}
-	},
-})
+			return TCPMSS{MSS: value(s, o.values[0], anyUint16)}
+		},
+	})
+}
 
 // Name is "TCPMSS".
 func (TCPMSS) Name() string { return "TCPMSS" }
@@ -128,22 +132,24 @@ type TProxy struct {
 	Mark MaskedValue
 }
 
-var _ = addTarget(&target{
-	name: "TPROXY", table: "mangle", shapes: map[string]shape{"--on-port": one, "--on-ip": one, "--tproxy-mark": one},
-	phrases: map[string]phrase{"TPROXY": tproxyPhrase},
-	build: func(s *section) Target {
-		s.needs(s.name, "TPROXY", protoTCP, protoUDP)
-		s.oneOf("--on-port")
-		unspecified := netip.IPv4Unspecified()
-		if s.family == IPv6 {
-			unspecified = netip.IPv6Unspecified()
-		}
-		return TProxy{
-			optional(s, "--on-port", anyUint16, 0), optional(s, "--on-ip", s.address(), unspecified),
-			optional(s, "--tproxy-mark", aMark, MaskedValue{}),
-		}
-	},
-})
+func init() {
+	addTarget(&target{
+		name: "TPROXY", table: "mangle", shapes: map[string]shape{"--on-port": one, "--on-ip": one, "--tproxy-mark": one},
+		phrases: map[string]phrase{"TPROXY": tproxyPhrase},
+		build: func(s *section) Target {
+			s.needs(s.name, "TPROXY", protoTCP, protoUDP)
+			s.oneOf("--on-port")
+			unspecified := netip.IPv4Unspecified()
+			if s.family == IPv6 {
+				unspecified = netip.IPv6Unspecified()
+			}
+			return TProxy{
+				optional(s, "--on-port", anyUint16, 0), optional(s, "--on-ip", s.address(), unspecified),
+				optional(s, "--tproxy-mark", aMark, MaskedValue{}),
+			}
+		},
+	})
+}
 
 // Name is "TPROXY".
 func (TProxy) Name() string { return "TPROXY" }
@@ -156,22 +162,24 @@ func (TProxy) effect(*Context) string { return "goes to a transparent socket of 
 // SetTOS is "-j TOS": tos = tos &^ Mask ^ Value, of the whole byte.
 type SetTOS struct{ Value, Mask uint8 }
 
-var _ = addTarget(&target{
-	name: "TOS", table: "mangle", shapes: map[string]shape{"--set-tos": one},
-	phrases: map[string]phrase{"TOS": tosPhrase},
-	build: func(s *section) Target {
-		t, _ := sole(s, "--set-tos", kind[SetTOS]{"a type of service", "value or value/mask, of 8 bits", func(t string) (SetTOS, bool) {
-			v, mask, two := strings.Cut(t, "/")
-			n, ok := number[uint8](v)
-			if !two {
-				return SetTOS{n, 0xff}, ok
-			}
-			m, ok2 := number[uint8](mask)
-			return SetTOS{n, m}, ok && ok2
-		}})
-		return t
-	},
-})
+func init() {
+	addTarget(&target{
+		name: "TOS", table: "mangle", shapes: map[string]shape{"--set-tos": one},
+		phrases: map[string]phrase{"TOS": tosPhrase},
+		build: func(s *section) Target {
+			t, _ := sole(s, "--set-tos", kind[SetTOS]{"a type of service", "value or value/mask, of 8 bits", func(t string) (SetTOS, bool) {
+				v, mask, two := strings.Cut(t, "/")
+				n, ok := number[uint8](v)
+				if !two {
+					return SetTOS{n, 0xff}, ok
+				}
+				m, ok2 := number[uint8](mask)
+				return SetTOS{n, m}, ok && ok2
+			}})
+			return t
+		},
+	})
+}
 
 // Name is "TOS".
 func (SetTOS) Name() string     { return "TOS" }
@@ -189,24 +197,26 @@ var dscpClasses = map[string]uint8{
 	"AF31": 26, "AF32": 28, "AF33": 30, "AF41": 34, "AF42": 36, "AF43": 38, "EF": 46,
 }
 
-var _ = addTarget(&target{
-	name: "DSCP", table: "mangle", shapes: map[string]shape{"--set-dscp": one, "--set-dscp-class": one},
-	phrases: map[string]phrase{"DSCP": named("DSCP", "set", "--set-dscp")},
-	build: func(s *section) Target {
-		o := s.oneOf("--set-dscp", "--set-dscp-class")
-		if len(o.values) == 0 {
-			return SetDSCP{}
-		}
-		return SetDSCP{value(s, o.values[0], kind[uint8]{"a DSCP", "0 to 63, or with --set-dscp-class a class", func(t string) (uint8, bool) {
-			if o.name.Text == "--set-dscp-class" {
-				n, ok := dscpClasses[strings.ToUpper(t)]
-				return n, ok
+func init() {
+	addTarget(&target{
+		name: "DSCP", table: "mangle", shapes: map[string]shape{"--set-dscp": one, "--set-dscp-class": one},
+		phrases: map[string]phrase{"DSCP": named("DSCP", "set", "--set-dscp")},
+		build: func(s *section) Target {
+			o := s.oneOf("--set-dscp", "--set-dscp-class")
+			if len(o.values) == 0 {
+				return SetDSCP{}
 			}
-			n, ok := number[uint8](t)
-			return n, ok && n < 64
-		}})}
-	},
-})
+			return SetDSCP{value(s, o.values[0], kind[uint8]{"a DSCP", "0 to 63, or with --set-dscp-class a class", func(t string) (uint8, bool) {
+				if o.name.Text == "--set-dscp-class" {
+					n, ok := dscpClasses[strings.ToUpper(t)]
+					return n, ok
+				}
+				n, ok := number[uint8](t)
+				return n, ok && n < 64
+			}})}
+		},
+	})
+}
 
 // Name is "DSCP".
 func (SetDSCP) Name() string     { return "DSCP" }
@@ -217,22 +227,24 @@ func (t SetDSCP) change(c *Context) { c.Packet.TOS = c.Packet.TOS&3 | t.DSCP<<2 
 // Classify is "-j CLASSIFY": skb->priority, a class of the traffic control.
 type Classify struct{ Major, Minor uint16 }
 
-var _ = addTarget(&target{
-	name: "CLASSIFY", shapes: map[string]shape{"--set-class": one},
-	kernel: []revision[Target]{
-		{0, 4, func(r raw) (Target, bool) { return Classify{uint16(r.u32(0) >> 16), uint16(r.u32(0))}, true }},
-	},
-	phrases: map[string]phrase{"CLASSIFY": named("CLASSIFY", "set", "--set-class")},
-	build: func(s *section) Target {
-		t, _ := sole(s, "--set-class", kind[Classify]{"a class", "major:minor, both hexadecimal", func(t string) (Classify, bool) {
-			major, minor, two := strings.Cut(t, ":")
-			a, ok := number[uint16]("0x" + major)
-			b, ok2 := number[uint16]("0x" + minor)
-			return Classify{a, b}, two && ok && ok2
-		}})
-		return t
-	},
-})
+func init() {
+	addTarget(&target{
+		name: "CLASSIFY", shapes: map[string]shape{"--set-class": one},
+		kernel: []revision[Target]{
+			{0, 4, func(r raw) (Target, bool) { return Classify{uint16(r.u32(0) >> 16), uint16(r.u32(0))}, true }},
+		},
+		phrases: map[string]phrase{"CLASSIFY": named("CLASSIFY", "set", "--set-class")},
+		build: func(s *section) Target {
+			t, _ := sole(s, "--set-class", kind[Classify]{"a class", "major:minor, both hexadecimal", func(t string) (Classify, bool) {
+				major, minor, two := strings.Cut(t, ":")
+				a, ok := number[uint16]("0x" + major)
+				b, ok2 := number[uint16]("0x" + minor)
+				return Classify{a, b}, two && ok && ok2
+			}})
+			return t
+		},
+	})
+}
 
 // Name is "CLASSIFY".
 func (Classify) Name() string     { return "CLASSIFY" }

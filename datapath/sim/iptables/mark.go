@@ -20,19 +20,23 @@ type Connmark struct {
 
 var markShapes = map[string]shape{"--mark": notOne}
 
-var _ = addMatch(&module{
-	name: "mark", shapes: markShapes,
-	kernel:  []revision[Match]{{1, 9, func(r raw) (Match, bool) { return Mark{r.masked(0), r.u8(8) != 0}, true }}},
-	phrases: map[string]phrase{"mark": markPhrase("mark"), "MARK": markPhrase("mark")},
-	build:   func(s *section) Match { m, negated := sole(s, "--mark", aMark); return Mark{m, negated} },
-})
+func init() {
+	addMatch(&module{
+		name: "mark", shapes: markShapes,
+		kernel:  []revision[Match]{{1, 9, func(r raw) (Match, bool) { return Mark{r.masked(0), r.u8(8) != 0}, true }}},
+		phrases: map[string]phrase{"mark": markPhrase("mark"), "MARK": markPhrase("mark")},
+		build:   func(s *section) Match { m, negated := sole(s, "--mark", aMark); return Mark{m, negated} },
+	})
+}
 
-var _ = addMatch(&module{
-	name: "connmark", shapes: markShapes,
-	kernel:  []revision[Match]{{1, 9, func(r raw) (Match, bool) { return Connmark{r.masked(0), r.u8(8) != 0}, true }}},
-	phrases: map[string]phrase{"connmark": markPhrase("connmark"), "CONNMARK": markPhrase("connmark")},
-	build:   func(s *section) Match { m, negated := sole(s, "--mark", aMark); return Connmark{m, negated} },
-})
+func init() {
+	addMatch(&module{
+		name: "connmark", shapes: markShapes,
+		kernel:  []revision[Match]{{1, 9, func(r raw) (Match, bool) { return Connmark{r.masked(0), r.u8(8) != 0}, true }}},
+		phrases: map[string]phrase{"connmark": markPhrase("connmark"), "CONNMARK": markPhrase("connmark")},
+		build:   func(s *section) Match { m, negated := sole(s, "--mark", aMark); return Connmark{m, negated} },
+	})
+}
 
 // Module is "mark".
 func (Mark) Module() string   { return "mark" }
@@ -97,13 +101,15 @@ func (s *section) xmark(o option) MaskedValue {
 	return MaskedValue{bits, 0}
 }
 
-var _ = addTarget(&target{
-	name:    "MARK",
-	shapes:  setMarkShapes,
-	kernel:  []revision[Target]{{2, 8, func(r raw) (Target, bool) { return SetMark{r.masked(0)}, true }}},
-	phrases: map[string]phrase{"MARK": setMarkPhrase},
-	build:   func(s *section) Target { return SetMark{s.xmark(s.oneOf(markOptions...))} },
-})
+func init() {
+	addTarget(&target{
+		name:    "MARK",
+		shapes:  setMarkShapes,
+		kernel:  []revision[Target]{{2, 8, func(r raw) (Target, bool) { return SetMark{r.masked(0)}, true }}},
+		phrases: map[string]phrase{"MARK": setMarkPhrase},
+		build:   func(s *section) Target { return SetMark{s.xmark(s.oneOf(markOptions...))} },
+	})
+}
 
 // Name is "MARK".
 func (SetMark) Name() string     { return "MARK" }
@@ -142,47 +148,49 @@ func (m ConnmarkMode) String() string {
 	return nameOf([]string{"--set-xmark", "--save-mark", "--restore-mark"}, m)
 }
 
-var _ = addTarget(&target{
-	name: "CONNMARK",
-	shapes: with(setMarkShapes, map[string]shape{
-		"--save-mark": flag, "--restore-mark": flag, "--nfmask": one, "--ctmask": one, "--mask": one,
-		"--left-shift-mark": one, "--right-shift-mark": one,
-	}),
-	kernel:  []revision[Target]{{1, 13, func(r raw) (Target, bool) { return decodeConnmark(r, 12, 0) }}, {2, 15, decodeConnmark2}},
-	phrases: map[string]phrase{"CONNMARK": setConnmarkPhrase},
-	build: func(s *section) Target {
-		t := SetConnmark{}
-		o := s.oneOf(append([]string{"--save-mark", "--restore-mark"}, markOptions...)...)
-		switch o.name.Text {
-		case "--save-mark":
-			t.Mode = ConnmarkSave
-		case "--restore-mark":
-			t.Mode = ConnmarkRestore
-		default:
-			t.Mark = s.xmark(o)
-		}
-		for _, name := range []string{"--mask", "--nfmask", "--ctmask"} {
-			if m, ok := s.find(name); ok && t.Mode == ConnmarkSet {
-				s.fail(m.name, name+" without --save-mark or --restore-mark", "one of them, or no mask")
+func init() {
+	addTarget(&target{
+		name: "CONNMARK",
+		shapes: with(setMarkShapes, map[string]shape{
+			"--save-mark": flag, "--restore-mark": flag, "--nfmask": one, "--ctmask": one, "--mask": one,
+			"--left-shift-mark": one, "--right-shift-mark": one,
+		}),
+		kernel:  []revision[Target]{{1, 13, func(r raw) (Target, bool) { return decodeConnmark(r, 12, 0) }}, {2, 15, decodeConnmark2}},
+		phrases: map[string]phrase{"CONNMARK": setConnmarkPhrase},
+		build: func(s *section) Target {
+			t := SetConnmark{}
+			o := s.oneOf(append([]string{"--save-mark", "--restore-mark"}, markOptions...)...)
+			switch o.name.Text {
+			case "--save-mark":
+				t.Mode = ConnmarkSave
+			case "--restore-mark":
+				t.Mode = ConnmarkRestore
+			default:
+				t.Mark = s.xmark(o)
 			}
-		}
-		if t.Mode != ConnmarkSet {
-			mask := optional(s, "--mask", anyUint32, ^uint32(0))
-			t.PacketMask = optional(s, "--nfmask", anyUint32, mask)
-			t.ConnectionMask = optional(s, "--ctmask", anyUint32, mask)
-		}
-		if shift, ok := s.atMostOne("--left-shift-mark", "--right-shift-mark"); ok {
-			n := value(s, shift.values[0], kind[uint8]{"a number of bits", "0 to 31", func(text string) (uint8, bool) {
-				n, ok := number[uint8](text)
-				return n, ok && n < 32
-			}})
-			if t.Shift = int8(n); shift.name.Text == "--right-shift-mark" {
-				t.Shift = -t.Shift
+			for _, name := range []string{"--mask", "--nfmask", "--ctmask"} {
+				if m, ok := s.find(name); ok && t.Mode == ConnmarkSet {
+					s.fail(m.name, name+" without --save-mark or --restore-mark", "one of them, or no mask")
+				}
 			}
-		}
-		return t
-	},
-})
+			if t.Mode != ConnmarkSet {
+				mask := optional(s, "--mask", anyUint32, ^uint32(0))
+				t.PacketMask = optional(s, "--nfmask", anyUint32, mask)
+				t.ConnectionMask = optional(s, "--ctmask", anyUint32, mask)
+			}
+			if shift, ok := s.atMostOne("--left-shift-mark", "--right-shift-mark"); ok {
+				n := value(s, shift.values[0], kind[uint8]{"a number of bits", "0 to 31", func(text string) (uint8, bool) {
+					n, ok := number[uint8](text)
+					return n, ok && n < 32
+				}})
+				if t.Shift = int8(n); shift.name.Text == "--right-shift-mark" {
+					t.Shift = -t.Shift
+				}
+			}
+			return t
+		},
+	})
+}
 
 // decodeConnmark reads struct xt_connmark_tginfo1, and with a shift tginfo2.
 func decodeConnmark(r raw, modeAt int, shift int8) (Target, bool) {

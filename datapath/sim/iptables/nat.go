@@ -219,13 +219,15 @@ func NATRangeOf(flags uint32, first, last netip.Addr, firstPort, lastPort, baseP
 // DNAT is "-j DNAT".
 type DNAT struct{ To NATRange }
 
-var _ = addTarget(&target{
-	name: "DNAT", table: "nat",
-	shapes:  map[string]shape{"--to-destination": one, "--random": flag, "--random-fully": flag, "--persistent": flag},
-	kernel:  natRevisions(func(to NATRange) Target { return DNAT{to} }),
-	phrases: map[string]phrase{"DNAT": natPhrase("--to-destination")},
-	build:   func(s *section) Target { return DNAT{s.natRange("--to-destination")} },
-})
+func init() {
+	addTarget(&target{
+		name: "DNAT", table: "nat",
+		shapes:  map[string]shape{"--to-destination": one, "--random": flag, "--random-fully": flag, "--persistent": flag},
+		kernel:  natRevisions(func(to NATRange) Target { return DNAT{to} }),
+		phrases: map[string]phrase{"DNAT": natPhrase("--to-destination")},
+		build:   func(s *section) Target { return DNAT{s.natRange("--to-destination")} },
+	})
+}
 
 // Name is "DNAT".
 func (DNAT) Name() string { return "DNAT" }
@@ -237,20 +239,22 @@ func (t DNAT) write(w *words) {
 // SNAT is "-j SNAT".
 type SNAT struct{ To NATRange }
 
-var _ = addTarget(&target{
-	name: "SNAT", table: "nat",
-	shapes:  map[string]shape{"--to-source": one, "--random": flag, "--random-fully": flag, "--persistent": flag},
-	kernel:  natRevisions(func(to NATRange) Target { return SNAT{to} }),
-	phrases: map[string]phrase{"SNAT": natPhrase("--to-source")},
-	build: func(s *section) Target {
-		t := SNAT{s.natRange("--to-source")}
-		if t.To.BasePort != 0 {
-			o, _ := s.find("--to-source")
-			s.fail(o.values[0], "a base port for SNAT", "address[-address][:port[-port]]")
-		}
-		return t
-	},
-})
+func init() {
+	addTarget(&target{
+		name: "SNAT", table: "nat",
+		shapes:  map[string]shape{"--to-source": one, "--random": flag, "--random-fully": flag, "--persistent": flag},
+		kernel:  natRevisions(func(to NATRange) Target { return SNAT{to} }),
+		phrases: map[string]phrase{"SNAT": natPhrase("--to-source")},
+		build: func(s *section) Target {
+			t := SNAT{s.natRange("--to-source")}
+			if t.To.BasePort != 0 {
+				o, _ := s.find("--to-source")
+				s.fail(o.values[0], "a base port for SNAT", "address[-address][:port[-port]]")
+			}
+			return t
+		},
+	})
+}
 
 // Name is "SNAT".
 func (SNAT) Name() string { return "SNAT" }
@@ -263,13 +267,15 @@ func (t SNAT) write(w *words) {
 // addresses.
 type Masquerade struct{ To NATRange }
 
-var _ = addTarget(&target{
-	name: "MASQUERADE", table: "nat",
-	shapes:  map[string]shape{"--to-ports": one, "--random": flag, "--random-fully": flag},
-	kernel:  []revision[Target]{portsOnly(func(to NATRange) Target { return Masquerade{to} })},
-	phrases: map[string]phrase{"MASQUERADE": natPortsPhrase("masq", "ports:")},
-	build:   func(s *section) Target { return Masquerade{s.natPorts()} },
-})
+func init() {
+	addTarget(&target{
+		name: "MASQUERADE", table: "nat",
+		shapes:  map[string]shape{"--to-ports": one, "--random": flag, "--random-fully": flag},
+		kernel:  []revision[Target]{portsOnly(func(to NATRange) Target { return Masquerade{to} })},
+		phrases: map[string]phrase{"MASQUERADE": natPortsPhrase("masq", "ports:")},
+		build:   func(s *section) Target { return Masquerade{s.natPorts()} },
+	})
+}
 
 // Name is "MASQUERADE".
 func (Masquerade) Name() string     { return "MASQUERADE" }
@@ -278,13 +284,15 @@ func (t Masquerade) write(w *words) { t.To.writePorts(w) }
 // Redirect is "-j REDIRECT": DNAT to the host itself. To has no addresses.
 type Redirect struct{ To NATRange }
 
-var _ = addTarget(&target{
-	name: "REDIRECT", table: "nat",
-	shapes:  map[string]shape{"--to-ports": one, "--random": flag},
-	kernel:  []revision[Target]{portsOnly(func(to NATRange) Target { return Redirect{to} })},
-	phrases: map[string]phrase{"REDIRECT": natPortsPhrase("redir", "ports")},
-	build:   func(s *section) Target { return Redirect{s.natPorts()} },
-})
+func init() {
+	addTarget(&target{
+		name: "REDIRECT", table: "nat",
+		shapes:  map[string]shape{"--to-ports": one, "--random": flag},
+		kernel:  []revision[Target]{portsOnly(func(to NATRange) Target { return Redirect{to} })},
+		phrases: map[string]phrase{"REDIRECT": natPortsPhrase("redir", "ports")},
+		build:   func(s *section) Target { return Redirect{s.natPorts()} },
+	})
+}
 
 // Name is "REDIRECT".
 func (Redirect) Name() string     { return "REDIRECT" }
@@ -294,24 +302,26 @@ func (t Redirect) write(w *words) { t.To.writePorts(w) }
 // source address.
 type Netmap struct{ To netip.Prefix }
 
-var _ = addTarget(&target{
-	name: "NETMAP", table: "nat",
-	shapes:  map[string]shape{"--to": one},
-	kernel:  []revision[Target]{{0, 20, decodeNetmap}},
-	phrases: map[string]phrase{"NETMAP": netmapPhrase},
-	build: func(s *section) Target {
-		o := s.oneOf("--to")
-		if len(o.values) == 0 {
-			return Netmap{}
-		}
-		n := value(s, o.values[0], s.network())
-		p, ok := n.Prefix()
-		if !ok && s.err == nil {
-			s.fail(o.values[0], fmt.Sprintf("%.60q is not a prefix", o.values[0].Text), "address/length")
-		}
-		return Netmap{p}
-	},
-})
+func init() {
+	addTarget(&target{
+		name: "NETMAP", table: "nat",
+		shapes:  map[string]shape{"--to": one},
+		kernel:  []revision[Target]{{0, 20, decodeNetmap}},
+		phrases: map[string]phrase{"NETMAP": netmapPhrase},
+		build: func(s *section) Target {
+			o := s.oneOf("--to")
+			if len(o.values) == 0 {
+				return Netmap{}
+			}
+			n := value(s, o.values[0], s.network())
+			p, ok := n.Prefix()
+			if !ok && s.err == nil {
+				s.fail(o.values[0], fmt.Sprintf("%.60q is not a prefix", o.values[0].Text), "address/length")
+			}
+			return Netmap{p}
+		},
+	})
+}
 
 // decodeNetmap reads a range of addresses that is a prefix.
 func decodeNetmap(r raw) (Target, bool) {

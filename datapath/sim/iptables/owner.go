@@ -19,25 +19,27 @@ var anID = kind[Range[uint32]]{"the number of a user or group", "a number, or fi
 	return parseRange[uint32](s, "-")
 }}
 
-var _ = addMatch(&module{
-	name: "owner",
-	shapes: map[string]shape{
-		"--uid-owner": notOne, "--gid-owner": notOne, "--socket-exists": notFlag, "--suppl-groups": flag,
-	},
-	kernel:  []revision[Match]{{1, 18, decodeOwner}},
-	phrases: map[string]phrase{"owner": ownerPhrase},
-	build: func(s *section) Match {
-		m := Owner{
-			SocketExists: flagCondition(s, "--socket-exists"),
-			UID:          condition(s, "--uid-owner", anID), GID: condition(s, "--gid-owner", anID),
-			SupplementaryGroups: s.has("--suppl-groups"),
-		}
-		if !m.SocketExists.Given && !m.UID.Given && !m.GID.Given {
-			s.fail(s.name, "owner without its option", "--uid-owner, --gid-owner or --socket-exists")
-		}
-		return m
-	},
-})
+func init() {
+	addMatch(&module{
+		name: "owner",
+		shapes: map[string]shape{
+			"--uid-owner": notOne, "--gid-owner": notOne, "--socket-exists": notFlag, "--suppl-groups": flag,
+		},
+		kernel:  []revision[Match]{{1, 18, decodeOwner}},
+		phrases: map[string]phrase{"owner": ownerPhrase},
+		build: func(s *section) Match {
+			m := Owner{
+				SocketExists: flagCondition(s, "--socket-exists"),
+				UID:          condition(s, "--uid-owner", anID), GID: condition(s, "--gid-owner", anID),
+				SupplementaryGroups: s.has("--suppl-groups"),
+			}
+			if !m.SocketExists.Given && !m.UID.Given && !m.GID.Given {
+				s.fail(s.name, "owner without its option", "--uid-owner, --gid-owner or --socket-exists")
+			}
+			return m
+		},
+	})
+}
 
 // decodeOwner reads struct xt_owner_match_info.
 func decodeOwner(r raw) (Match, bool) {
@@ -106,15 +108,17 @@ type Socket struct {
 	RestoreSkmark bool // set the packet's mark to the socket's
 }
 
-var _ = addMatch(&module{
-	name:    "socket",
-	shapes:  map[string]shape{"--transparent": flag, "--nowildcard": flag, "--restore-skmark": flag},
-	kernel:  []revision[Match]{{1, 1, decodeSocket}, {2, 1, decodeSocket}, {3, 1, decodeSocket}},
-	phrases: map[string]phrase{"socket": flagsPhrase("socket", "")},
-	build: func(s *section) Match {
-		return Socket{s.has("--transparent"), s.has("--nowildcard"), s.has("--restore-skmark")}
-	},
-})
+func init() {
+	addMatch(&module{
+		name:    "socket",
+		shapes:  map[string]shape{"--transparent": flag, "--nowildcard": flag, "--restore-skmark": flag},
+		kernel:  []revision[Match]{{1, 1, decodeSocket}, {2, 1, decodeSocket}, {3, 1, decodeSocket}},
+		phrases: map[string]phrase{"socket": flagsPhrase("socket", "")},
+		build: func(s *section) Match {
+			return Socket{s.has("--transparent"), s.has("--nowildcard"), s.has("--restore-skmark")}
+		},
+	})
+}
 
 // decodeSocket reads struct xt_socket_mtinfo1 to 3, which differ in the flags they allow.
 func decodeSocket(r raw) (Match, bool) {

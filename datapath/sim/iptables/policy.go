@@ -27,63 +27,65 @@ var ipsecProtocols = kind[uint8]{"a protocol of IPsec", "esp, ah or ipcomp", fun
 	return n, ok && (n == 50 || n == 51 || n == 108)
 }}
 
-var _ = addMatch(&module{
-	name: "policy",
-	shapes: map[string]shape{
-		"--dir": one, "--pol": one, "--strict": flag, "--next": repeated,
-		"--reqid": notOne.again(), "--spi": notOne.again(), "--proto": notOne.again(), "--mode": notOne.again(),
-		"--tunnel-dst": notOne.again(), "--tunnel-src": notOne.again(),
-	},
-	kernel:  []revision[Match]{{0, 308, decodePolicy}},
-	phrases: map[string]phrase{"policy": policyPhrase},
-	build: func(s *section) Match {
-		m := IPsec{Strict: s.has("--strict")}
-		if o := s.oneOf("--dir"); len(o.values) > 0 {
-			m.Out = value(s, o.values[0], oneName[uint8]("a direction", []string{"in", "out"})) == 1
-		}
-		if o := s.oneOf("--pol"); len(o.values) > 0 {
-			m.None = value(s, o.values[0], oneName[uint8]("a policy", []string{"ipsec", "none"})) == 1
-		}
-		current := &section{family: s.family}
-		finish := func() {
-			m.Elements = append(m.Elements, current.ipsecElement())
-			if s.err == nil {
-				s.err = current.err
+func init() {
+	addMatch(&module{
+		name: "policy",
+		shapes: map[string]shape{
+			"--dir": one, "--pol": one, "--strict": flag, "--next": repeated,
+			"--reqid": notOne.again(), "--spi": notOne.again(), "--proto": notOne.again(), "--mode": notOne.again(),
+			"--tunnel-dst": notOne.again(), "--tunnel-src": notOne.again(),
+		},
+		kernel:  []revision[Match]{{0, 308, decodePolicy}},
+		phrases: map[string]phrase{"policy": policyPhrase},
+		build: func(s *section) Match {
+			m := IPsec{Strict: s.has("--strict")}
+			if o := s.oneOf("--dir"); len(o.values) > 0 {
+				m.Out = value(s, o.values[0], oneName[uint8]("a direction", []string{"in", "out"})) == 1
 			}
-			current = &section{family: s.family}
-		}
-		for _, o := range s.options {
-			switch o.name.Text {
-			case "--dir", "--pol", "--strict":
-				continue
-			case "--next":
-				if !m.Strict {
-					s.fail(o.name, "--next without --strict", "--strict")
+			if o := s.oneOf("--pol"); len(o.values) > 0 {
+				m.None = value(s, o.values[0], oneName[uint8]("a policy", []string{"ipsec", "none"})) == 1
+			}
+			current := &section{family: s.family}
+			finish := func() {
+				m.Elements = append(m.Elements, current.ipsecElement())
+				if s.err == nil {
+					s.err = current.err
 				}
-				finish()
-				continue
+				current = &section{family: s.family}
 			}
-			if current.has(o.name.Text) {
-				s.fail(o.name, o.name.Text+" is given a second time", "--next in front of it")
+			for _, o := range s.options {
+				switch o.name.Text {
+				case "--dir", "--pol", "--strict":
+					continue
+				case "--next":
+					if !m.Strict {
+						s.fail(o.name, "--next without --strict", "--strict")
+					}
+					finish()
+					continue
+				}
+				if current.has(o.name.Text) {
+					s.fail(o.name, o.name.Text+" is given a second time", "--next in front of it")
+				}
+				current.options = append(current.options, o)
 			}
-			current.options = append(current.options, o)
-		}
-		without := len(current.options) == 0 && len(m.Elements) == 0
-		if !m.None || !without {
-			finish() // without options, one that every transformation matches
-		}
-		const most = 4 // XT_POLICY_MAX_ELEM
-		switch {
-		case m.None && (m.Strict || len(m.Elements) > 0):
-			s.fail(s.name, "--pol none with options of a policy", "--pol ipsec")
-		case m.Strict && without:
-			s.fail(s.name, "--strict without an element", "--reqid, --spi, --proto or --mode")
-		case len(m.Elements) > most:
-			s.fail(s.name, "too many elements of a policy", "at most 4")
-		}
-		return m
-	},
-})
+			without := len(current.options) == 0 && len(m.Elements) == 0
+			if !m.None || !without {
+				finish() // without options, one that every transformation matches
+			}
+			const most = 4 // XT_POLICY_MAX_ELEM
+			switch {
+			case m.None && (m.Strict || len(m.Elements) > 0):
+				s.fail(s.name, "--pol none with options of a policy", "--pol ipsec")
+			case m.Strict && without:
+				s.fail(s.name, "--strict without an element", "--reqid, --spi, --proto or --mode")
+			case len(m.Elements) > most:
+				s.fail(s.name, "too many elements of a policy", "at most 4")
+			}
+			return m
+		},
+	})
+}
 
 // decodePolicy reads struct xt_policy_info.
 func decodePolicy(r raw) (Match, bool) {

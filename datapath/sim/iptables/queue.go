@@ -12,35 +12,37 @@ type NFQueue struct {
 	CPUFanout bool // select the queue by the CPU instead of the flow
 }
 
-var _ = addTarget(&target{
-	name:   "NFQUEUE",
-	shapes: map[string]shape{"--queue-num": one, "--queue-balance": one, "--queue-bypass": flag, "--queue-cpu-fanout": flag},
-	kernel: []revision[Target]{
-		{0, 2, func(r raw) (Target, bool) { return decodeNFQueue(r, 1, 0), true }},
-		{1, 4, func(r raw) (Target, bool) { return decodeNFQueue(r, r.u16(2), 0), true }},
-		{2, 6, func(r raw) (Target, bool) { return decodeNFQueue(r, r.u16(2), r.u16(4)&1), true }},
-		{3, 6, func(r raw) (Target, bool) { return decodeNFQueue(r, r.u16(2), r.u16(4)), true }},
-	},
-	phrases: map[string]phrase{"NFQUEUE": nfqueuePhrase},
-	build: func(s *section) Target {
-		t := NFQueue{Bypass: s.has("--queue-bypass"), CPUFanout: s.has("--queue-cpu-fanout")}
-		o, ok := s.atMostOne("--queue-num", "--queue-balance")
-		switch {
-		case ok && o.name.Text == "--queue-num":
-			n := value(s, o.values[0], anyUint16)
-			t.Queues = Range[uint16]{n, n}
-		case ok:
-			t.Queues = value(s, o.values[0], kind[Range[uint16]]{"a range of queues", "first:last", func(text string) (Range[uint16], bool) {
-				r, ok := parseRange[uint16](text, ":")
-				return r, ok && r.First < r.Last && !strings.HasPrefix(text, ":") && !strings.HasSuffix(text, ":")
-			}})
-		}
-		if f, ok := s.find("--queue-cpu-fanout"); ok && t.Queues.First == t.Queues.Last {
-			s.fail(f.name, "--queue-cpu-fanout for one queue", "--queue-balance")
-		}
-		return t
-	},
-})
+func init() {
+	addTarget(&target{
+		name:   "NFQUEUE",
+		shapes: map[string]shape{"--queue-num": one, "--queue-balance": one, "--queue-bypass": flag, "--queue-cpu-fanout": flag},
+		kernel: []revision[Target]{
+			{0, 2, func(r raw) (Target, bool) { return decodeNFQueue(r, 1, 0), true }},
+			{1, 4, func(r raw) (Target, bool) { return decodeNFQueue(r, r.u16(2), 0), true }},
+			{2, 6, func(r raw) (Target, bool) { return decodeNFQueue(r, r.u16(2), r.u16(4)&1), true }},
+			{3, 6, func(r raw) (Target, bool) { return decodeNFQueue(r, r.u16(2), r.u16(4)), true }},
+		},
+		phrases: map[string]phrase{"NFQUEUE": nfqueuePhrase},
+		build: func(s *section) Target {
+			t := NFQueue{Bypass: s.has("--queue-bypass"), CPUFanout: s.has("--queue-cpu-fanout")}
+			o, ok := s.atMostOne("--queue-num", "--queue-balance")
+			switch {
+			case ok && o.name.Text == "--queue-num":
+				n := value(s, o.values[0], anyUint16)
+				t.Queues = Range[uint16]{n, n}
+			case ok:
+				t.Queues = value(s, o.values[0], kind[Range[uint16]]{"a range of queues", "first:last", func(text string) (Range[uint16], bool) {
+					r, ok := parseRange[uint16](text, ":")
+					return r, ok && r.First < r.Last && !strings.HasPrefix(text, ":") && !strings.HasSuffix(text, ":")
+				}})
+			}
+			if f, ok := s.find("--queue-cpu-fanout"); ok && t.Queues.First == t.Queues.Last {
+				s.fail(f.name, "--queue-cpu-fanout for one queue", "--queue-balance")
+			}
+			return t
+		},
+	})
+}
 
 // decodeNFQueue reads struct xt_NFQ_info and its successors.
 func decodeNFQueue(r raw, queues, flags uint16) Target {
@@ -78,29 +80,31 @@ var logLevels = map[string]uint8{
 	"info": 6, "debug": 7,
 }
 
-var _ = addTarget(&target{
-	name: "LOG",
-	shapes: map[string]shape{
-		"--log-prefix": one, "--log-level": one, "--log-tcp-sequence": flag, "--log-tcp-options": flag,
-		"--log-ip-options": flag, "--log-uid": flag, "--log-macdecode": flag,
-	},
-	kernel:  []revision[Target]{{0, 32, decodeLog}},
-	phrases: map[string]phrase{"LOG": logPhrase},
-	build: func(s *section) Target {
-		return Log{
-			Prefix: optional(s, "--log-prefix", shortText(29), ""),
-			Level: optional(s, "--log-level", kind[uint8]{"a level", "0 to 7, or a name like debug", func(t string) (uint8, bool) {
-				if n, ok := logLevels[t]; ok {
-					return n, true
-				}
-				n, ok := number[uint8](t)
-				return n, ok && n < 8
-			}}, 4),
-			TCPSequence: s.has("--log-tcp-sequence"), TCPOptions: s.has("--log-tcp-options"),
-			IPOptions: s.has("--log-ip-options"), UID: s.has("--log-uid"), MACDecode: s.has("--log-macdecode"),
-		}
-	},
-})
+func init() {
+	addTarget(&target{
+		name: "LOG",
+		shapes: map[string]shape{
+			"--log-prefix": one, "--log-level": one, "--log-tcp-sequence": flag, "--log-tcp-options": flag,
+			"--log-ip-options": flag, "--log-uid": flag, "--log-macdecode": flag,
+		},
+		kernel:  []revision[Target]{{0, 32, decodeLog}},
+		phrases: map[string]phrase{"LOG": logPhrase},
+		build: func(s *section) Target {
+			return Log{
+				Prefix: optional(s, "--log-prefix", shortText(29), ""),
+				Level: optional(s, "--log-level", kind[uint8]{"a level", "0 to 7, or a name like debug", func(t string) (uint8, bool) {
+					if n, ok := logLevels[t]; ok {
+						return n, true
+					}
+					n, ok := number[uint8](t)
+					return n, ok && n < 8
+				}}, 4),
+				TCPSequence: s.has("--log-tcp-sequence"), TCPOptions: s.has("--log-tcp-options"),
+				IPOptions: s.has("--log-ip-options"), UID: s.has("--log-uid"), MACDecode: s.has("--log-macdecode"),
+			}
+		},
+	})
+}
 
 // decodeLog reads struct xt_log_info.
 func decodeLog(r raw) (Target, bool) {
@@ -142,25 +146,27 @@ type NFLog struct {
 	Threshold   uint16 // packets that are sent together; 1 if the text does not have it
 }
 
-var _ = addTarget(&target{
-	name: "NFLOG",
-	shapes: map[string]shape{
-		"--nflog-prefix": one, "--nflog-group": one, "--nflog-range": one, "--nflog-size": one, "--nflog-threshold": one,
-	},
-	kernel:  []revision[Target]{{0, 76, decodeNFLog}},
-	phrases: map[string]phrase{"NFLOG": nflogPhrase},
-	build: func(s *section) Target {
-		s.atMostOne("--nflog-range", "--nflog-size")
-		return NFLog{
-			Prefix: optional(s, "--nflog-prefix", shortText(63), ""), Group: optional(s, "--nflog-group", anyUint16, 0),
-			Range: optional(s, "--nflog-range", anyUint32, 0), Size: optional(s, "--nflog-size", anyUint32, 0),
-			Threshold: optional(s, "--nflog-threshold", kind[uint16]{"a number of packets", "1 to 65535", func(t string) (uint16, bool) {
-				n, ok := number[uint16](t)
-				return n, ok && n > 0
-			}}, 1),
-		}
-	},
-})
+func init() {
+	addTarget(&target{
+		name: "NFLOG",
+		shapes: map[string]shape{
+			"--nflog-prefix": one, "--nflog-group": one, "--nflog-range": one, "--nflog-size": one, "--nflog-threshold": one,
+		},
+		kernel:  []revision[Target]{{0, 76, decodeNFLog}},
+		phrases: map[string]phrase{"NFLOG": nflogPhrase},
+		build: func(s *section) Target {
+			s.atMostOne("--nflog-range", "--nflog-size")
+			return NFLog{
+				Prefix: optional(s, "--nflog-prefix", shortText(63), ""), Group: optional(s, "--nflog-group", anyUint16, 0),
+				Range: optional(s, "--nflog-range", anyUint32, 0), Size: optional(s, "--nflog-size", anyUint32, 0),
+				Threshold: optional(s, "--nflog-threshold", kind[uint16]{"a number of packets", "1 to 65535", func(t string) (uint16, bool) {
+					n, ok := number[uint16](t)
+					return n, ok && n > 0
+				}}, 1),
+			}
+		},
+	})
+}
 
 // decodeNFLog reads struct xt_nflog_info, in which a threshold of 0 is the default.
 func decodeNFLog(r raw) (Target, bool) {
@@ -213,16 +219,18 @@ var auditNames = []string{"accept", "drop", "reject"}
 
 func (t AuditType) String() string { return nameOf(auditNames, t) }
 
-var _ = addTarget(&target{
-	name:    "AUDIT",
-	shapes:  map[string]shape{"--type": one},
-	kernel:  []revision[Target]{{0, 1, func(r raw) (Target, bool) { return Audit{AuditType(r.u8(0))}, r.u8(0) <= uint8(AuditReject) }}},
-	phrases: map[string]phrase{"AUDIT": auditPhrase},
-	build: func(s *section) Target {
-		s.oneOf("--type")
-		return Audit{optional(s, "--type", oneName[AuditType]("a type", auditNames), 0)}
-	},
-})
+func init() {
+	addTarget(&target{
+		name:    "AUDIT",
+		shapes:  map[string]shape{"--type": one},
+		kernel:  []revision[Target]{{0, 1, func(r raw) (Target, bool) { return Audit{AuditType(r.u8(0))}, r.u8(0) <= uint8(AuditReject) }}},
+		phrases: map[string]phrase{"AUDIT": auditPhrase},
+		build: func(s *section) Target {
+			s.oneOf("--type")
+			return Audit{optional(s, "--type", oneName[AuditType]("a type", auditNames), 0)}
+		},
+	})
+}
 
 // Name is "AUDIT".
 func (Audit) Name() string     { return "AUDIT" }

@@ -37,47 +37,49 @@ var recentModes = []string{"--set", "--rcheck", "--update", "--remove"}
 
 func (m RecentMode) String() string { return nameOf(recentModes, m) }
 
-var _ = addMatch(&module{
-	name: "recent",
-	shapes: map[string]shape{
-		"--set": notFlag, "--rcheck": notFlag, "--update": notFlag, "--remove": notFlag,
-		"--seconds": one, "--reap": flag, "--hitcount": one, "--rttl": flag, "--name": one, "--mask": one,
-		"--rsource": flag, "--rdest": flag,
-	},
-	kernel: []revision[Match]{
-		{0, 211, func(r raw) (Match, bool) { return decodeRecent(r, 0) }},
-		{1, 228, func(r raw) (Match, bool) { return decodeRecent(r, 1) }},
-	},
-	phrases: map[string]phrase{"recent:": recentPhrase},
-	build: func(s *section) Match {
-		o := s.oneOf(recentModes...)
-		m := Recent{
-			Negated: o.negated,
-			Seconds: optional(s, "--seconds", anyUint32, 0), Reap: s.has("--reap"),
-			HitCount: optional(s, "--hitcount", anyUint32, 0), TTL: s.has("--rttl"),
-			Name:        optional(s, "--name", shortText(199), "DEFAULT"), // XT_RECENT_NAME_LEN
-			Mask:        optional(s, "--mask", s.address(), maskOf(s.family, addrBits(s.family))),
-			Destination: s.has("--rdest"),
-		}
-		for i, mode := range recentModes {
-			if o.name.Text == mode {
-				m.Mode = RecentMode(i)
+func init() {
+	addMatch(&module{
+		name: "recent",
+		shapes: map[string]shape{
+			"--set": notFlag, "--rcheck": notFlag, "--update": notFlag, "--remove": notFlag,
+			"--seconds": one, "--reap": flag, "--hitcount": one, "--rttl": flag, "--name": one, "--mask": one,
+			"--rsource": flag, "--rdest": flag,
+		},
+		kernel: []revision[Match]{
+			{0, 211, func(r raw) (Match, bool) { return decodeRecent(r, 0) }},
+			{1, 228, func(r raw) (Match, bool) { return decodeRecent(r, 1) }},
+		},
+		phrases: map[string]phrase{"recent:": recentPhrase},
+		build: func(s *section) Match {
+			o := s.oneOf(recentModes...)
+			m := Recent{
+				Negated: o.negated,
+				Seconds: optional(s, "--seconds", anyUint32, 0), Reap: s.has("--reap"),
+				HitCount: optional(s, "--hitcount", anyUint32, 0), TTL: s.has("--rttl"),
+				Name:        optional(s, "--name", shortText(199), "DEFAULT"), // XT_RECENT_NAME_LEN
+				Mask:        optional(s, "--mask", s.address(), maskOf(s.family, addrBits(s.family))),
+				Destination: s.has("--rdest"),
 			}
-		}
-		s.atMostOne("--rsource", "--rdest")
-		if m.Mode == RecentSet || m.Mode == RecentRemove {
-			for _, name := range []string{"--seconds", "--hitcount", "--reap", "--rttl"} {
-				if bad, ok := s.find(name); ok {
-					s.fail(bad.name, fmt.Sprintf("%s with %s", name, m.Mode), "--rcheck or --update")
+			for i, mode := range recentModes {
+				if o.name.Text == mode {
+					m.Mode = RecentMode(i)
 				}
 			}
-		}
-		if reap, ok := s.find("--reap"); ok && m.Seconds == 0 {
-			s.fail(reap.name, "--reap without --seconds", "--seconds")
-		}
-		return m
-	},
-})
+			s.atMostOne("--rsource", "--rdest")
+			if m.Mode == RecentSet || m.Mode == RecentRemove {
+				for _, name := range []string{"--seconds", "--hitcount", "--reap", "--rttl"} {
+					if bad, ok := s.find(name); ok {
+						s.fail(bad.name, fmt.Sprintf("%s with %s", name, m.Mode), "--rcheck or --update")
+					}
+				}
+			}
+			if reap, ok := s.find("--reap"); ok && m.Seconds == 0 {
+				s.fail(reap.name, "--reap without --seconds", "--seconds")
+			}
+			return m
+		},
+	})
+}
 
 // decodeRecent reads struct xt_recent_mtinfo and xt_recent_mtinfo_v1, which has a mask.
 func decodeRecent(r raw, rev uint8) (Match, bool) {

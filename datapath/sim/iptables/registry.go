@@ -33,18 +33,14 @@ var (
 	matchPhrases = make(map[string]phrase)
 )
 
-func addMatch(m *module) *module {
+func addMatch(m *module) {
 	modules[m.name] = m
 	for first, p := range m.phrases {
 		matchPhrases[first] = p
 	}
-	return m
 }
 
-func addTarget(t *target) *target {
-	targets[t.name] = t
-	return t
-}
+func addTarget(t *target) { targets[t.name] = t }
 
 // otherTargets are other existing targets (iptables' extensions, and xtables-addons), with the only
 // table that the kernel loads them in, if any: these are no missing chains.

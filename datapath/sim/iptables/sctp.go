@@ -52,27 +52,29 @@ var chunkNames = []struct {
 	{"ASCONF", 193, ""}, {"ASCONF_ACK", 128, ""}, {"FORWARD_TSN", 192, ""}, {"I_FORWARD_TSN", 194, ""},
 }
 
-var _ = addMatch(&module{
-	name:    "sctp",
-	implied: protoSCTP,
-	shapes:  with(portShapes, map[string]shape{"--chunk-types": notTwo}),
-	kernel:  []revision[Match]{{0, 292, decodeSCTP}},
-	phrases: map[string]phrase{"sctp": transport("sctp")},
-	build: func(s *section) Match {
-		s.needs(s.name, "-m sctp", protoSCTP)
-		m := SCTP{Source: s.ports("--sport"), Destination: s.ports("--dport")}
-		if o, ok := s.find("--chunk-types"); ok {
-			m.Chunks = Condition[ChunkTest]{true, o.negated, ChunkTest{
-				Mode: value(s, o.values[0], kind[ChunkMode]{"a mode", "all, any or only", func(t string) (ChunkMode, bool) {
-					i := slices.Index(chunkModes, strings.ToLower(t))
-					return ChunkMode(max(i, 0)), i >= 0
-				}}),
-				Types: value(s, o.values[1], kind[[]ChunkType]{"a list of chunk types", "ALL, NONE or types like INIT,DATA:UBe", parseChunks}),
-			}}
-		}
-		return m
-	},
-})
+func init() {
+	addMatch(&module{
+		name:    "sctp",
+		implied: protoSCTP,
+		shapes:  with(portShapes, map[string]shape{"--chunk-types": notTwo}),
+		kernel:  []revision[Match]{{0, 292, decodeSCTP}},
+		phrases: map[string]phrase{"sctp": transport("sctp")},
+		build: func(s *section) Match {
+			s.needs(s.name, "-m sctp", protoSCTP)
+			m := SCTP{Source: s.ports("--sport"), Destination: s.ports("--dport")}
+			if o, ok := s.find("--chunk-types"); ok {
+				m.Chunks = Condition[ChunkTest]{true, o.negated, ChunkTest{
+					Mode: value(s, o.values[0], kind[ChunkMode]{"a mode", "all, any or only", func(t string) (ChunkMode, bool) {
+						i := slices.Index(chunkModes, strings.ToLower(t))
+						return ChunkMode(max(i, 0)), i >= 0
+					}}),
+					Types: value(s, o.values[1], kind[[]ChunkType]{"a list of chunk types", "ALL, NONE or types like INIT,DATA:UBe", parseChunks}),
+				}}
+			}
+			return m
+		},
+	})
+}
 
 // decodeSCTP reads struct xt_sctp_info. Its map has 64 words, of which 8 are enough for all types.
 func decodeSCTP(r raw) (Match, bool) {
@@ -189,18 +191,18 @@ func (t ChunkType) String() string {
 }
 
 // String is "any INIT,DATA".
-func (c ChunkTest) String() string { return c.Mode.String() + " " + c.typesText() }
+func (t ChunkTest) String() string { return t.Mode.String() + " " + t.typesText() }
 
-func (c ChunkTest) typesText() string {
-	switch len(c.Types) {
+func (t ChunkTest) typesText() string {
+	switch len(t.Types) {
 	case 0:
 		return "NONE"
 	case 256:
 		return "ALL"
 	}
 	var names []string
-	for _, t := range c.Types {
-		names = append(names, t.String())
+	for _, c := range t.Types {
+		names = append(names, c.String())
 	}
 	return strings.Join(names, ",")
 }

@@ -50,48 +50,50 @@ const (
 	CompareGreater
 )
 
-var _ = addMatch(&module{
-	name: "set",
-	shapes: map[string]shape{
-		"--match-set": notTwo, "--set": notTwo.named("--match-set"),
-		"--return-nomatch": flag, "--update-counters": notFlag, "--update-subcounters": notFlag,
-		"--packets-eq": notOne, "--packets-lt": one, "--packets-gt": one,
-		"--bytes-eq": notOne, "--bytes-lt": one, "--bytes-gt": one,
-	},
-	kernel: []revision[Match]{
-		{1, 4, func(r raw) (Match, bool) { return decodeSet(r, 1) }},
-		{2, 4, func(r raw) (Match, bool) { return decodeSet(r, 2) }},
-		{3, 44, func(r raw) (Match, bool) { return decodeSet(r, 3) }},
-		{4, 44, func(r raw) (Match, bool) { return decodeSet(r, 4) }},
-	},
-	phrases: map[string]phrase{"match-set": setPhrase},
-	build: func(s *section) Match {
-		o := s.oneOf("--match-set")
-		if len(o.values) == 0 {
-			return SetMatch{}
-		}
-		return SetMatch{
-			Set: value(s, o.values[0], shortText(31)), // IPSET_MAXNAMELEN
-			Directions: value(s, o.values[1], kind[[]SetDirection]{"a list of directions", "src or dst for each dimension of the set, at most 6", func(t string) ([]SetDirection, bool) {
-				var list []SetDirection
-				for word := range strings.SplitSeq(t, ",") {
-					switch strings.ToLower(word) {
-					case "src":
-						list = append(list, SetSource)
-					case "dst":
-						list = append(list, SetDestination)
-					default:
-						return nil, false
+func init() {
+	addMatch(&module{
+		name: "set",
+		shapes: map[string]shape{
+			"--match-set": notTwo, "--set": notTwo.named("--match-set"),
+			"--return-nomatch": flag, "--update-counters": notFlag, "--update-subcounters": notFlag,
+			"--packets-eq": notOne, "--packets-lt": one, "--packets-gt": one,
+			"--bytes-eq": notOne, "--bytes-lt": one, "--bytes-gt": one,
+		},
+		kernel: []revision[Match]{
+			{1, 4, func(r raw) (Match, bool) { return decodeSet(r, 1) }},
+			{2, 4, func(r raw) (Match, bool) { return decodeSet(r, 2) }},
+			{3, 44, func(r raw) (Match, bool) { return decodeSet(r, 3) }},
+			{4, 44, func(r raw) (Match, bool) { return decodeSet(r, 4) }},
+		},
+		phrases: map[string]phrase{"match-set": setPhrase},
+		build: func(s *section) Match {
+			o := s.oneOf("--match-set")
+			if len(o.values) == 0 {
+				return SetMatch{}
+			}
+			return SetMatch{
+				Set: value(s, o.values[0], shortText(31)), // IPSET_MAXNAMELEN
+				Directions: value(s, o.values[1], kind[[]SetDirection]{"a list of directions", "src or dst for each dimension of the set, at most 6", func(t string) ([]SetDirection, bool) {
+					var list []SetDirection
+					for word := range strings.SplitSeq(t, ",") {
+						switch strings.ToLower(word) {
+						case "src":
+							list = append(list, SetSource)
+						case "dst":
+							list = append(list, SetDestination)
+						default:
+							return nil, false
+						}
 					}
-				}
-				return list, len(list) <= 6 // IPSET_DIM_MAX
-			}}),
-			Negated: o.negated, ReturnNomatch: s.has("--return-nomatch"),
-			KeepCounters: s.negatedFlag("--update-counters"), KeepSubcounters: s.negatedFlag("--update-subcounters"),
-			Packets: s.counterTest("--packets"), Bytes: s.counterTest("--bytes"),
-		}
-	},
-})
+					return list, len(list) <= 6 // IPSET_DIM_MAX
+				}}),
+				Negated: o.negated, ReturnNomatch: s.has("--return-nomatch"),
+				KeepCounters: s.negatedFlag("--update-counters"), KeepSubcounters: s.negatedFlag("--update-subcounters"),
+				Packets: s.counterTest("--packets"), Bytes: s.counterTest("--bytes"),
+			}
+		},
+	})
+}
 
 // decodeSet reads struct xt_set_info_match_v1, v3 and v4 (xt_set.h).
 func decodeSet(r raw, rev uint8) (Match, bool) {

@@ -129,30 +129,32 @@ var someTCPFlags = kind[TCPFlags]{"a list of TCP flags", "ALL, NONE or " + tcpFl
 	return TCPFlags(set), ok
 }}
 
-var _ = addMatch(&module{
-	name:    "tcp",
-	implied: protoTCP,
-	shapes: with(portShapes, map[string]shape{
-		"--tcp-flags": notTwo, "--syn": notFlag, "--tcp-option": notOne,
-	}),
-	kernel:  []revision[Match]{{0, 12, decodeTCP}},
-	phrases: map[string]phrase{"tcp": transport("tcp"), "tcpflags:": tcpFlagsPhrase},
-	build: func(s *section) Match {
-		s.needs(s.name, "-m tcp", protoTCP)
-		m := TCP{Source: s.ports("--sport"), Destination: s.ports("--dport")}
-		m.Option = condition(s, "--tcp-option", kind[uint8]{"a TCP option", "1 to 255", func(t string) (uint8, bool) {
-			n, ok := number[uint8](t)
-			return n, ok && n > 0
-		}})
-		switch o, ok := s.atMostOne("--tcp-flags", "--syn"); {
-		case ok && len(o.values) == 2:
-			m.Flags = Condition[FlagTest]{true, o.negated, FlagTest{value(s, o.values[0], someTCPFlags), value(s, o.values[1], someTCPFlags)}}
-		case ok:
-			m.Flags = Condition[FlagTest]{true, o.negated, FlagTest{FIN | SYN | RST | ACK, SYN}}
-		}
-		return m
-	},
-})
+func init() {
+	addMatch(&module{
+		name:    "tcp",
+		implied: protoTCP,
+		shapes: with(portShapes, map[string]shape{
+			"--tcp-flags": notTwo, "--syn": notFlag, "--tcp-option": notOne,
+		}),
+		kernel:  []revision[Match]{{0, 12, decodeTCP}},
+		phrases: map[string]phrase{"tcp": transport("tcp"), "tcpflags:": tcpFlagsPhrase},
+		build: func(s *section) Match {
+			s.needs(s.name, "-m tcp", protoTCP)
+			m := TCP{Source: s.ports("--sport"), Destination: s.ports("--dport")}
+			m.Option = condition(s, "--tcp-option", kind[uint8]{"a TCP option", "1 to 255", func(t string) (uint8, bool) {
+				n, ok := number[uint8](t)
+				return n, ok && n > 0
+			}})
+			switch o, ok := s.atMostOne("--tcp-flags", "--syn"); {
+			case ok && len(o.values) == 2:
+				m.Flags = Condition[FlagTest]{true, o.negated, FlagTest{value(s, o.values[0], someTCPFlags), value(s, o.values[1], someTCPFlags)}}
+			case ok:
+				m.Flags = Condition[FlagTest]{true, o.negated, FlagTest{FIN | SYN | RST | ACK, SYN}}
+			}
+			return m
+		},
+	})
+}
 
 // decodeTCP reads struct xt_tcp (xt_tcpudp.h).
 func decodeTCP(r raw) (Match, bool) {
@@ -217,17 +219,19 @@ func decimal[T uint8 | uint16 | uint32 | uint64](n T) string { return fmt.Sprint
 // UDP is "-m udp"; see [TCP] for fragments.
 type UDP struct{ Source, Destination Ports }
 
-var _ = addMatch(&module{
-	name:    "udp",
-	implied: protoUDP,
-	shapes:  portShapes,
-	kernel:  []revision[Match]{{0, 9, decodeUDP}},
-	phrases: map[string]phrase{"udp": transport("udp")},
-	build: func(s *section) Match {
-		s.needs(s.name, "-m udp", protoUDP)
-		return UDP{s.ports("--sport"), s.ports("--dport")}
-	},
-})
+func init() {
+	addMatch(&module{
+		name:    "udp",
+		implied: protoUDP,
+		shapes:  portShapes,
+		kernel:  []revision[Match]{{0, 9, decodeUDP}},
+		phrases: map[string]phrase{"udp": transport("udp")},
+		build: func(s *section) Match {
+			s.needs(s.name, "-m udp", protoUDP)
+			return UDP{s.ports("--sport"), s.ports("--dport")}
+		},
+	})
+}
 
 // decodeUDP reads struct xt_udp (xt_tcpudp.h).
 func decodeUDP(r raw) (Match, bool) {
@@ -290,35 +294,37 @@ var portList = kind[[]PortRange]{"a list of ports", "at most 15 ports, a range f
 	return list, count <= 15 // XT_MULTI_PORTS
 }}
 
-var _ = addMatch(&module{
-	name: "multiport",
-	shapes: map[string]shape{
-		"--sports": notOne, "--source-ports": notOne.named("--sports"),
-		"--dports": notOne, "--destination-ports": notOne.named("--dports"),
-		"--ports": notOne,
-	},
-	kernel: []revision[Match]{
-		{0, 32, func(r raw) (Match, bool) { return decodeMultiport(r, 32, false) }},
-		{1, 48, func(r raw) (Match, bool) { return decodeMultiport(r, 32, true) }},
-	},
-	phrases: map[string]phrase{"multiport": multiportPhrase},
-	build: func(s *section) Match {
-		s.needs(s.name, "-m multiport", protoTCP, protoUDP, protoUDPLite, protoSCTP, protoDCCP)
-		o := s.oneOf("--sports", "--dports", "--ports")
-		m := Multiport{Negated: o.negated}
-		if len(o.values) == 0 {
+func init() {
+	addMatch(&module{
+		name: "multiport",
+		shapes: map[string]shape{
+			"--sports": notOne, "--source-ports": notOne.named("--sports"),
+			"--dports": notOne, "--destination-ports": notOne.named("--dports"),
+			"--ports": notOne,
+		},
+		kernel: []revision[Match]{
+			{0, 32, func(r raw) (Match, bool) { return decodeMultiport(r, 32, false) }},
+			{1, 48, func(r raw) (Match, bool) { return decodeMultiport(r, 32, true) }},
+		},
+		phrases: map[string]phrase{"multiport": multiportPhrase},
+		build: func(s *section) Match {
+			s.needs(s.name, "-m multiport", protoTCP, protoUDP, protoUDPLite, protoSCTP, protoDCCP)
+			o := s.oneOf("--sports", "--dports", "--ports")
+			m := Multiport{Negated: o.negated}
+			if len(o.values) == 0 {
+				return m
+			}
+			m.Ports = value(s, o.values[0], portList)
+			switch o.name.Text {
+			case "--dports":
+				m.Side = DestinationPorts
+			case "--ports":
+				m.Side = EitherPorts
+			}
 			return m
-		}
-		m.Ports = value(s, o.values[0], portList)
-		switch o.name.Text {
-		case "--dports":
-			m.Side = DestinationPorts
-		case "--ports":
-			m.Side = EitherPorts
-		}
-		return m
-	},
-})
+		},
+	})
+}
 
 // decodeMultiport reads struct xt_multiport and xt_multiport_v1, which knows ranges: a port
 // whose flag is set is the first of two.

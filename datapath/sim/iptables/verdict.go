@@ -23,11 +23,11 @@ func (v Verdict) effect(*Context) string {
 	return [...]string{"accepted; the other rules of this table are skipped", "dropped", "back"}[v]
 }
 
-var (
-	_ = addTarget(verdictTarget(Accept))
-	_ = addTarget(verdictTarget(Drop))
-	_ = addTarget(verdictTarget(Return))
-)
+func init() {
+	addTarget(verdictTarget(Accept))
+	addTarget(verdictTarget(Drop))
+	addTarget(verdictTarget(Return))
+}
 
 func verdictTarget(v Verdict) *target {
 	return &target{name: v.Name(), build: func(*section) Target { return v }}
@@ -59,11 +59,13 @@ var (
 // Trace is "-j TRACE": the kernel logs every rule that the packet matches from here on.
 type Trace struct{}
 
-var _ = addTarget(&target{
-	name:   "TRACE",
-	kernel: []revision[Target]{{0, 0, func(raw) (Target, bool) { return Trace{}, true }}},
-	build:  func(*section) Target { return Trace{} },
-})
+func init() {
+	addTarget(&target{
+		name:   "TRACE",
+		kernel: []revision[Target]{{0, 0, func(raw) (Target, bool) { return Trace{}, true }}},
+		build:  func(*section) Target { return Trace{} },
+	})
+}
 
 // Name is "TRACE".
 func (Trace) Name() string { return "TRACE" }
@@ -78,17 +80,19 @@ type Tarpit struct {
 	Mode string // tarpit, honeypot or reset
 }
 
-var _ = addTarget(&target{
-	name: "TARPIT", shapes: map[string]shape{"--tarpit": flag, "--honeypot": flag, "--reset": flag},
-	phrases: map[string]phrase{"TARPIT": tarpitPhrase},
-	build: func(s *section) Target {
-		s.needs(s.name, "TARPIT", protoTCP)
-		if o, ok := s.atMostOne("--tarpit", "--honeypot", "--reset"); ok {
-			return Tarpit{strings.TrimPrefix(o.name.Text, "--")}
-		}
-		return Tarpit{"tarpit"}
-	},
-})
+func init() {
+	addTarget(&target{
+		name: "TARPIT", shapes: map[string]shape{"--tarpit": flag, "--honeypot": flag, "--reset": flag},
+		phrases: map[string]phrase{"TARPIT": tarpitPhrase},
+		build: func(s *section) Target {
+			s.needs(s.name, "TARPIT", protoTCP)
+			if o, ok := s.atMostOne("--tarpit", "--honeypot", "--reset"); ok {
+				return Tarpit{strings.TrimPrefix(o.name.Text, "--")}
+			}
+			return Tarpit{"tarpit"}
+		},
+	})
+}
 
 // Name is "TARPIT".
 func (Tarpit) Name() string     { return "TARPIT" }
@@ -130,27 +134,29 @@ var rejectNames = map[Family]map[string]RejectWith{
 	},
 }
 
-var _ = addTarget(&target{
-	name: "REJECT", table: "filter",
-	shapes:  map[string]shape{"--reject-with": one},
-	phrases: map[string]phrase{"REJECT": rejectPhrase},
-	build: func(s *section) Target {
-		otherwise := RejectWith("icmp-port-unreachable")
-		want := "icmp-port-unreachable, icmp-host-prohibited, ..., tcp-reset"
-		if s.family == IPv6 {
-			otherwise = "icmp6-port-unreachable"
-			want = "icmp6-port-unreachable, icmp6-adm-prohibited, ..., tcp-reset"
-		}
-		t := Reject{optional(s, "--reject-with", kind[RejectWith]{"an answer of " + s.family.String(), want, func(text string) (RejectWith, bool) {
-			with, ok := rejectNames[s.family][text]
-			return with, ok
-		}}, otherwise)}
-		if o, ok := s.find("--reject-with"); ok && t.With == TCPReset {
-			s.needs(o.values[0], "tcp-reset", protoTCP)
-		}
-		return t
-	},
-})
+func init() {
+	addTarget(&target{
+		name: "REJECT", table: "filter",
+		shapes:  map[string]shape{"--reject-with": one},
+		phrases: map[string]phrase{"REJECT": rejectPhrase},
+		build: func(s *section) Target {
+			otherwise := RejectWith("icmp-port-unreachable")
+			want := "icmp-port-unreachable, icmp-host-prohibited, ..., tcp-reset"
+			if s.family == IPv6 {
+				otherwise = "icmp6-port-unreachable"
+				want = "icmp6-port-unreachable, icmp6-adm-prohibited, ..., tcp-reset"
+			}
+			t := Reject{optional(s, "--reject-with", kind[RejectWith]{"an answer of " + s.family.String(), want, func(text string) (RejectWith, bool) {
+				with, ok := rejectNames[s.family][text]
+				return with, ok
+			}}, otherwise)}
+			if o, ok := s.find("--reject-with"); ok && t.With == TCPReset {
+				s.needs(o.values[0], "tcp-reset", protoTCP)
+			}
+			return t
+		},
+	})
+}
 
 // Name is "REJECT".
 func (Reject) Name() string     { return "REJECT" }

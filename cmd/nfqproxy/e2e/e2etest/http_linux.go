@@ -25,7 +25,10 @@ func HTTPClient(ns *netns.Namespace) *http.Client {
 }
 
 // Ports of the daemon on each node.
-const HealthPort, MetricsPort = 10256, 10249
+const (
+	HealthPort  = 10256
+	MetricsPort = 10249
+)
 
 // TryGet gets a page of the daemon of a node, from the node itself.
 func (c *Cluster) TryGet(node string, port int, path string) (code int, body string, err error) {
