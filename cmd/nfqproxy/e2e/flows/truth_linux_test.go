@@ -13,6 +13,7 @@ import (
 	ct "github.com/ti-mo/conntrack"
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
+	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
@@ -146,22 +147,30 @@ endpoints:
 	}
 
 	node := observerOf(c, "node-a")
+	// again are the flows of repeated SYNs. On a machine on which a SYN waits in the queue for a second
+	// there is a second one. If that is decided after the end of the connection, it replaces the entry,
+	// as in the kernel (nf_conntrack_proto_tcp.c: a SYN reopens a connection in TIME_WAIT).
+	again := make(map[netip.AddrPort]*flow.Record)
+	repeatedSYN := func(r *flow.Record) bool { return r.Conntrack == conntrack.Replaced.String() }
 	list := func() map[netip.AddrPort]*flow.Record {
 		records := make(map[netip.AddrPort]*flow.Record)
 		if err := node.Flows(t.Context(), observe.FlowQuery{Service: "default/noted", Limit: "0"}, func(i observe.Item) error {
 			from := netip.MustParseAddrPort(i.Record.Source)
-			if records[from] != nil {
+			switch {
+			case repeatedSYN(i.Record):
+				again[from] = i.Record
+			case records[from] != nil:
 				t.Errorf("two flows from %s", from)
+			default:
+				records[from] = i.Record
 			}
-			records[from] = i.Record
 			return nil
 		}); err != nil {
 			t.Fatal(err)
 		}
 		return records
 	}
-	// Asked for one record and not for all of them: the answer to the latter takes the daemon
-	// long where the machine is busy.
+	// Some records, and not all of them: on a busy machine the daemon needs long for those.
 	var states []string
 	for _, s := range flow.States() {
 		if s != flow.Closed {
@@ -186,8 +195,10 @@ endpoints:
 	e2etest.Eventually(t, 3*e2etest.Patience, "all connections to be closed", func() bool {
 		<-pace.C
 		open = nil
-		asked = node.Flows(t.Context(), observe.FlowQuery{Service: "default/noted", State: notClosed, Limit: "1"}, func(i observe.Item) error {
-			open = i.Record
+		asked = node.Flows(t.Context(), observe.FlowQuery{Service: "default/noted", State: notClosed, Limit: "100"}, func(i observe.Item) error {
+			if !repeatedSYN(i.Record) {
+				open = i.Record
+			}
 			return nil
 		})
 		return asked == nil && open == nil
@@ -207,7 +218,10 @@ endpoints:
 		t.Errorf("all flows are over, and the service says %+v, %v", s, err)
 	}
 	records := list()
-	if len(records) != connections || len(entries) != connections || len(noted.entries) != connections {
+	if len(again) > connections/1000 {
+		t.Fatalf("%d flows of repeated SYNs, want few", len(again))
+	}
+	if len(records) != connections || len(entries) < connections-len(again) || len(noted.entries) != connections {
 		t.Fatalf("%d records, %d entries of the kernel, %d clients seen by the pods: want %d each", len(records), len(entries), len(noted.entries), connections)
 	}
 	stats, err := node.Stats(t.Context())
@@ -218,6 +232,9 @@ endpoints:
 	// the connection table, and says of which flows it may have missed something.
 	missed := stats[0].Kernel.Resyncs > 0
 	for from, r := range records {
+		if again[from] != nil {
+			continue // its entry in the kernel is that of the repeated SYN
+		}
 		e, l := entries[from], r.Life
 		switch {
 		case l.Incomplete && !missed:
@@ -238,12 +255,15 @@ endpoints:
 	for _, v := range noted.entries {
 		perPod["default/"+v[0].pod]++
 	}
+	for _, r := range again {
+		perPod[r.Pod]++
+	}
 	for _, e := range s.Services[0].Endpoints {
 		if e.Flows.Total != perPod[e.Pod] {
 			t.Errorf("%s: %d flows counted, %d noted by the pod", e.Pod, e.Flows.Total, perPod[e.Pod])
 		}
 	}
-	if f := s.Services[0].Fit; f == nil || f.Draws != connections || f.PValue < 1e-6 {
+	if f := s.Services[0].Fit; f == nil || f.Draws != uint64(connections+len(again)) || f.PValue < 1e-6 {
 		t.Errorf("fit %+v", f)
 	}
 }

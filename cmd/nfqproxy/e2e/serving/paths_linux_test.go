@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -16,6 +17,10 @@ import (
 func TestPaths(t *testing.T) { e2etest.InEachScope(t, testPaths) }
 
 func testPaths(t *testing.T, c *e2etest.Cluster) {
+	// Below those that the kernel gives: two clients masqueraded alike never share one. A socket of
+	// IPv6 takes the port of IPv4, too: no two of both families share one either.
+	var port atomic.Int32
+	port.Store(20000)
 	e2etest.Families(t, func(t *testing.T, at func(v4, v6 string, port int) string) {
 		const anyWeb = "default/web-1 default/web-2 default/web-3"
 		web := func(port int) string { return at("10.96.0.20", "fd00:10:96::20", port) }
@@ -39,13 +44,12 @@ func testPaths(t *testing.T, c *e2etest.Cluster) {
 			{"hairpin", "solo", solo(80), solo(53), "default/solo", gatewayA, "hairpin"},
 			{"hairpin by node port", "solo", at("172.21.0.2", "fd00:172:21::2", 30090), at("172.21.0.2", "fd00:172:21::2", 30090), "default/solo", gatewayA, "external"},
 		}
-		port := 20000 // below those that the kernel gives: two clients masqueraded alike never share one
 		for _, tt := range tests {
 			for network, to := range map[string]string{"tcp": tt.tcp, "udp": tt.udp} {
 				t.Run(tt.name+" "+network, func(t *testing.T) {
 					c.Use(t)
-					port++
-					conn := c.Dial(tt.from, network, netip.MustParseAddrPort(at("0.0.0.0", "::", port)), to)
+					from := netip.MustParseAddrPort(at("0.0.0.0", "::", int(port.Add(1))))
+					conn := c.Dial(tt.from, network, from, to)
 					a := c.Ask(conn)
 					r := c.Record("dnat", strings.ToUpper(network), conn.LocalAddr(), conn.RemoteAddr())
 					if !strings.Contains(tt.answeredBy, a.Pod) || a.Pod == "" {
