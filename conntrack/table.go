@@ -13,7 +13,7 @@ type Outcome uint8
 
 // The outcomes.
 const (
-	// Failed: there is no entry of ours; Result.Err is the reason.
+	// Failed: no entry was created; Result.Err is the reason.
 	Failed Outcome = iota
 	// Created: the entry is new.
 	Created
@@ -71,9 +71,6 @@ func (e *OpError) Unwrap() error { return e.Err }
 
 // IsNotFound reports whether the error means that there is no such entry.
 func IsNotFound(err error) bool { return errors.Is(err, syscall.ENOENT) }
-
-// IsExists reports whether the error means that the tuple has an entry.
-func IsExists(err error) bool { return errors.Is(err, syscall.EEXIST) }
 
 // IsFull reports whether the error means that the table takes no more entries
 // (nf_conntrack_core.c, __nf_conntrack_alloc answers ENOMEM).

@@ -20,7 +20,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
-// TestKernelEvents: the events of connections whose entries were made by us.
+// TestKernelEvents: the events of connections whose entries this package created.
 func TestKernelEvents(t *testing.T) {
 	w := watch(t, 1<<20)
 	for name, seconds := range map[string]string{

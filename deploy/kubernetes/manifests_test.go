@@ -1,3 +1,4 @@
+// Package kubernetes tests the manifests of this directory.
 package kubernetes
 
 import (

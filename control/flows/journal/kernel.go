@@ -193,7 +193,7 @@ func (j *Journal) end(number uint64, e *entry, ev *conntrack.Event, at int64) {
 	}
 	early := ev.PortID != 0 || s.Timeout > 0
 	switch {
-	case order(last) >= order(flow.Closed): // whose entry may be taken away by the next one's
+	case order(last) >= order(flow.Closed): // the entry of the next connection may replace it
 	case early:
 		last = flow.Removed
 	case l.answered:

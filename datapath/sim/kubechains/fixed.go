@@ -71,7 +71,7 @@ func common(t *decision.Table, f decision.Family, k Kernel) []Rule {
 func (w *writer) nodePortJumps(f decision.Family) {
 	c := comment("kubernetes service nodeports; NOTE: this must be the last rule in this chain")
 	if !w.t.AllNodePortAddresses(f) {
-		say := func(s *state, matched bool) string {
+		sentence := func(s *state, matched bool) string {
 			if matched {
 				return fmt.Sprintf("%s is an address of this node with open node ports", s.dst.Addr())
 			}
@@ -79,7 +79,7 @@ func (w *writer) nodePortJumps(f decision.Family) {
 		}
 		for _, a := range append([]netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1})}, w.t.NodePortAddresses()...) {
 			if decision.FamilyOf(a) == f && w.t.OpensNodePorts(a) {
-				w.add(NAT, Services, jumpTo(NodePorts), say, host(a), c)
+				w.add(NAT, Services, jumpTo(NodePorts), sentence, host(a), c)
 			}
 		}
 		return
@@ -87,7 +87,7 @@ func (w *writer) nodePortJumps(f decision.Family) {
 	notTo := func(p netip.Prefix) iptables.Match {
 		return iptables.Destination{Network: iptables.NetworkOf(p), Negated: true}
 	}
-	say := func(s *state, matched bool) string {
+	sentence := func(s *state, matched bool) string {
 		if matched {
 			return fmt.Sprintf("%s is an address of this node: check whether the port is a node port", s.dst.Addr())
 		}
@@ -100,5 +100,5 @@ func (w *writer) nodePortJumps(f decision.Family) {
 	case !w.t.Node().LocalhostNodePorts:
 		m = append(m, notTo(localnet))
 	}
-	w.add(NAT, Services, jumpTo(NodePorts), say, m...)
+	w.add(NAT, Services, jumpTo(NodePorts), sentence, m...)
 }

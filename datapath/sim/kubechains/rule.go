@@ -68,9 +68,9 @@ type Rule struct {
 	rank int
 	// share is the part of the flows that its statistic match takes.
 	share share
-	// say returns one sentence about the effect of the rule; nil if the rule never appears in a
+	// sentence returns one sentence about the effect of the rule; nil if the rule never appears in a
 	// walk.
-	say func(p *state, matched bool) string
+	sentence func(p *state, matched bool) string
 }
 
 // share is the part of the endpoint at position i of n. There is one random number for all rules of

@@ -37,8 +37,8 @@ func (w *writer) endpointComment(text string) []iptables.Match {
 	return []iptables.Match{comment(text)}
 }
 
-func (w *writer) add(table Table, chain string, t iptables.Target, say func(*state, bool) string, m ...iptables.Match) {
-	w.rules = append(w.rules, Rule{Table: table, Chain: chain, Matches: inOrder(m), Target: t, say: say})
+func (w *writer) add(table Table, chain string, t iptables.Target, sentence func(*state, bool) string, m ...iptables.Match) {
+	w.rules = append(w.rules, Rule{Table: table, Chain: chain, Matches: inOrder(m), Target: t, sentence: sentence})
 }
 
 // describe returns the same sentence for a match and for no match.
@@ -71,8 +71,8 @@ func (w *writer) services(services []*decision.ServicePort) {
 }
 
 // address adds a rule for an address of the service port, or for its node port.
-func (w *writer) address(s *decision.ServicePort, e decision.Entry, a netip.Addr, table Table, chain string, t iptables.Target, say func(*state, bool) string, m ...iptables.Match) {
-	w.add(table, chain, t, say, m...)
+func (w *writer) address(s *decision.ServicePort, e decision.Entry, a netip.Addr, table Table, chain string, t iptables.Target, sentence func(*state, bool) string, m ...iptables.Match) {
+	w.add(table, chain, t, sentence, m...)
 	w.rules[len(w.rules)-1].rank = w.t.Rank(s, e, a)
 }
 
@@ -135,8 +135,8 @@ func (w *writer) clusterIP(s *decision.ServicePort) {
 	chain := s.PolicyChain(s.InternalPolicy)
 	c := comment(s.Name.String() + " cluster IP")
 	if len(s.Usable[s.InternalPolicy]) == 0 || !s.HasEndpoints {
-		t, c, say := refusal(s)
-		w.address(s, decision.EntryClusterIP, s.ClusterIP, Filter, Services, t, say, at(s, s.ClusterIP, c)...)
+		t, c, sentence := refusal(s)
+		w.address(s, decision.EntryClusterIP, s.ClusterIP, Filter, Services, t, sentence, at(s, s.ClusterIP, c)...)
 		return
 	}
 	w.address(s, decision.EntryClusterIP, s.ClusterIP, NAT, Services, jumpTo(chain), describe("the destination is the ClusterIP of %s", s.Name), at(s, s.ClusterIP, c)...)
@@ -144,7 +144,7 @@ func (w *writer) clusterIP(s *decision.ServicePort) {
 	case node.MasqueradeAll:
 		w.add(NAT, chain, jumpTo(MarkMasq), either("--masquerade-all is set: %s is masqueraded", "this rule matches packets to the ClusterIP only, not this one from %s"), at(s, s.ClusterIP, c)...)
 	case node.Detector.Implemented(s.Family):
-		say := func(p *state, matched bool) string {
+		sentence := func(p *state, matched bool) string {
 			src := p.Source.Addr()
 			switch {
 			case matched:
@@ -155,7 +155,7 @@ func (w *writer) clusterIP(s *decision.ServicePort) {
 			return "this rule matches packets to the ClusterIP only"
 		}
 		m := append([]iptables.Match{pod(&node.Detector, s.Family, true)}, at(s, s.ClusterIP, c)...)
-		w.add(NAT, chain, jumpTo(MarkMasq), say, m...)
+		w.add(NAT, chain, jumpTo(MarkMasq), sentence, m...)
 	}
 }
 
@@ -173,8 +173,8 @@ func (w *writer) externalIPs(s *decision.ServicePort) {
 // endpoints.
 func (w *writer) refuseExternal(s *decision.ServicePort, e decision.Entry, ip netip.Addr) {
 	if lacksExternal(s) {
-		t, c, say := refusal(s)
-		w.address(s, e, ip, Filter, ExternalServices, t, say, at(s, ip, c)...)
+		t, c, sentence := refusal(s)
+		w.address(s, e, ip, Filter, ExternalServices, t, sentence, at(s, ip, c)...)
 	}
 }
 
@@ -208,20 +208,20 @@ func (w *writer) nodePort(s *decision.ServicePort) {
 	if s.NodePort == 0 {
 		return
 	}
-	claim := func(table Table, chain string, t iptables.Target, say func(*state, bool) string, m ...iptables.Match) {
-		w.address(s, decision.EntryNodePort, netip.Addr{}, table, chain, t, say, m...)
+	rule := func(table Table, chain string, t iptables.Target, sentence func(*state, bool) string, m ...iptables.Match) {
+		w.address(s, decision.EntryNodePort, netip.Addr{}, table, chain, t, sentence, m...)
 	}
 	if s.HasEndpoints {
-		say := describe("%s port %d is the node port of %s", s.Protocol, s.NodePort, s.Name)
+		sentence := describe("%s port %d is the node port of %s", s.Protocol, s.NodePort, s.Name)
 		m := []iptables.Match{protocol(s.Protocol), comment(s.Name.String()), port(s.Protocol, s.NodePort)}
 		if w.kernel.NFAcct && s.Family == decision.IPv4 && w.t.Node().LocalhostNodePorts {
-			claim(NAT, NodePorts, jumpTo(s.ExternalChain()), say, append(slices.Clone(m), destination(localnet), counter(LocalhostAccepted))...)
+			rule(NAT, NodePorts, jumpTo(s.ExternalChain()), sentence, append(slices.Clone(m), destination(localnet), counter(LocalhostAccepted))...)
 		}
-		claim(NAT, NodePorts, jumpTo(s.ExternalChain()), say, m...)
+		rule(NAT, NodePorts, jumpTo(s.ExternalChain()), sentence, m...)
 	}
 	if lacksExternal(s) {
-		t, c, say := refusal(s)
-		claim(Filter, ExternalServices, t, say, protocol(s.Protocol), c, toNode(), port(s.Protocol, s.NodePort))
+		t, c, sentence := refusal(s)
+		rule(Filter, ExternalServices, t, sentence, protocol(s.Protocol), c, toNode(), port(s.Protocol, s.NodePort))
 	}
 }
 
@@ -242,11 +242,11 @@ func (w *writer) external(s *decision.ServicePort) {
 			comment("route LOCAL traffic for "+name+" external destinations"), fromNode())
 	}
 	if !lacksExternal(s) {
-		say := describe("balance over all endpoints of the cluster")
+		sentence := describe("balance over all endpoints of the cluster")
 		if s.ExternalPolicy == decision.Local {
-			say = describe("the external traffic policy is Local: balance over this node's endpoints only, and keep the client's address")
+			sentence = describe("the external traffic policy is Local: balance over this node's endpoints only, and keep the client's address")
 		}
-		w.add(NAT, chain, jumpTo(s.PolicyChain(s.ExternalPolicy)), say)
+		w.add(NAT, chain, jumpTo(s.PolicyChain(s.ExternalPolicy)), sentence)
 	}
 }
 
@@ -288,18 +288,18 @@ func (w *writer) balance(s *decision.ServicePort, policy decision.Policy) {
 	}
 	for k, i := range usable {
 		m := arrow(i)
-		say := describe("the only endpoint")
+		sentence := describe("the only endpoint")
 		if n > 1 {
-			say = describe("the last endpoint takes the remaining flows")
+			sentence = describe("the last endpoint takes the remaining flows")
 		}
 		if k < n-1 {
 			m = append(m, statistic(share{k, n}))
 			from, to := float64(k)/float64(n), float64(k+1)/float64(n)
-			say = func(p *state, _ bool) string {
+			sentence = func(p *state, _ bool) string {
 				return fmt.Sprintf("random draw %.4f, this rule's share is [%.4f, %.4f)", p.d.Draw, from, to)
 			}
 		}
-		w.add(NAT, chain, jumpTo(s.EndpointChain(s.Endpoints[i].AddrPort)), say, m...)
+		w.add(NAT, chain, jumpTo(s.EndpointChain(s.Endpoints[i].AddrPort)), sentence, m...)
 		w.rules[len(w.rules)-1].share = share{k, n}
 	}
 }

@@ -201,7 +201,7 @@ func (w *walker) run(table Table, chain string) (ended bool) {
 // addStep adds the step, if the rule has a sentence and is relevant.
 func (w *walker) addStep(r *Rule, matched bool) {
 	crowded := slices.Contains(fixedChains[r.Table], r.Chain)
-	if r.say == nil || !matched && crowded {
+	if r.sentence == nil || !matched && crowded {
 		return
 	}
 	o := flow.StepPassed
@@ -215,6 +215,6 @@ func (w *walker) addStep(r *Rule, matched bool) {
 		}
 	}
 	w.steps = append(w.steps, flow.Step{
-		Table: string(r.Table), Chain: r.Chain, Rule: r.String(), Outcome: o, Text: r.say(&w.state, matched),
+		Table: string(r.Table), Chain: r.Chain, Rule: r.String(), Outcome: o, Text: r.sentence(&w.state, matched),
 	})
 }

@@ -163,7 +163,7 @@ func (r *Replay) packet(b *Block, decided func(*flow.Record) error) (keep bool, 
 	f, as := r.flows.find(p.Tuple, b.Time)
 	switch {
 	case f != nil && !(f.over && p.begins() && !again):
-		if !again && as == asked && p.begins() && !f.copied {
+		if !again && as == request && p.begins() && !f.copied {
 			r.copies.request(&p, b.Time)
 			if p.Tuple.Protocol != packet.UDP {
 				r.summary.SentAgain++
@@ -183,7 +183,7 @@ func (r *Replay) packet(b *Block, decided func(*flow.Record) error) (keep bool, 
 		if f, err = r.begin(&p, b, decided); err != nil {
 			return false, err
 		}
-		as = asked
+		as = request
 	}
 	f.note(&p, as, b.Time)
 	if p.Fragment {

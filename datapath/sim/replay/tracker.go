@@ -36,12 +36,12 @@ func (f *trackedFlow) gone() bool {
 type form uint8
 
 const (
-	asked       form = iota // a request, before translation
-	answeredFar             // an answer, as who was chosen sends it
-	answered                // an answer, as the client gets it
+	request       form = iota // a request, before translation
+	replyToNode               // a reply, as the endpoint sends it
+	replyToClient             // a reply, as the client receives it
 )
 
-func (f form) reply() bool { return f != asked }
+func (f form) reply() bool { return f != request }
 
 // Timeouts of connection tracking's defaults (nf_conntrack_proto_*.c).
 const (
@@ -118,10 +118,10 @@ func (t *tracker) find(tuple conntrack.Tuple, now time.Time) (*trackedFlow, form
 	d, ok := t.flows[tuple]
 	switch {
 	case !ok:
-		return nil, asked
+		return nil, request
 	case d.flow.expired(now):
 		t.remove(d.flow)
-		return nil, asked
+		return nil, request
 	}
 	return d.flow, d.form
 }
@@ -139,9 +139,9 @@ func (t *tracker) add(f *trackedFlow) {
 		}
 	}
 	// In this order: where nothing is translated, the latter two are one.
-	t.flows[f.original] = direction{f, asked}
-	t.flows[f.translated.Inverse()] = direction{f, answeredFar}
-	t.flows[f.original.Inverse()] = direction{f, answered}
+	t.flows[f.original] = direction{f, request}
+	t.flows[f.translated.Inverse()] = direction{f, replyToNode}
+	t.flows[f.original.Inverse()] = direction{f, replyToClient}
 }
 
 // unique gives the source of a translated tuple another port where other flows have its

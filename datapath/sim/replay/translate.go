@@ -14,9 +14,9 @@ import (
 // translation.
 func (f *trackedFlow) through(as form) conntrack.Tuple {
 	switch as {
-	case asked:
+	case request:
 		return f.translated
-	case answeredFar:
+	case replyToNode:
 		return f.original.Inverse()
 	}
 	return f.translated.Inverse()

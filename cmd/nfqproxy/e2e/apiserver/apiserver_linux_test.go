@@ -171,7 +171,7 @@ func (c *apiCluster) testNewClusterIP() {
 	conversations := c.conversations(fronts(&corev1.Service{Spec: corev1.ServiceSpec{ClusterIPs: []string{newIPv4, newIPv6}}}))
 	for _, v := range conversations {
 		if who, err := v.next(); err == nil {
-			c.T.Errorf("%s answers at an address that is nobody's", who)
+			c.T.Errorf("%s answers at an address that no service has", who)
 		}
 	}
 	c.deleteService(svc.Name)

@@ -218,8 +218,8 @@ func fill(c *e2etest.Cluster, node string) (empty func()) {
 	}
 }
 
-// TestConnectionTableFull: new flows wait for room, what is established goes on, the
-// operator is told, and all is well again when there is room. It is not parallel to other tests: it makes
+// TestConnectionTableFull: new flows wait for a free entry, established ones go on, the
+// log reports it, and it works again once entries are free. It is not parallel to other tests: it makes
 // as many entries as the machine allows.
 func TestConnectionTableFull(t *testing.T) {
 	c := e2etest.NewCluster(t)

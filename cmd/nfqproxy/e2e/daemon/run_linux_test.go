@@ -87,7 +87,7 @@ func TestRunWithoutCapability(t *testing.T) {
 	t.Parallel()
 	netnstest.Require(t)
 	cmd := e2etest.Command("run", "--objects", e2etest.WriteFile(t, "lab.yaml", e2etest.Lab))
-	// A user namespace in which nobody is root: nothing is left of our own rights.
+	// A user namespace without a root user: the process has no capability in it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER}
 	code, _, stderr := e2etest.RunCommand(t, nil, cmd)
 	if code != 1 || !strings.Contains(stderr, "CAP_NET_ADMIN") || !strings.Contains(stderr, "run as root") {
@@ -95,7 +95,7 @@ func TestRunWithoutCapability(t *testing.T) {
 	}
 }
 
-// TestSecondDaemonOnANode: the message says who is there already, whatever queues
+// TestSecondDaemonOnANode: the message names the first daemon, whatever queues
 // the second would have, and the first one goes on undisturbed.
 func TestSecondDaemonOnANode(t *testing.T) {
 	t.Parallel()

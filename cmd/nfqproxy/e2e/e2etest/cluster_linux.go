@@ -210,8 +210,8 @@ func (c *Cluster) Record(verdict, protocol string, source, destination net.Addr)
 	})
 }
 
-// Sync waits until a flow made now has its record: so have all flows made before it
-// from the same host. It goes to a service, whose flows have one in each scope.
+// Sync waits until a new flow has its record: then all flows made before it from the
+// same host have theirs. The flow goes to a service: such flows have a record in each scope.
 func (c *Cluster) Sync(host string) {
 	c.T.Helper()
 	conn := c.Dial(host, "udp", AnyPort, "10.96.0.40:53")

@@ -204,7 +204,7 @@ endpoints:
 		return asked == nil && open == nil
 	})
 	entries := connectionsOf(c, "node-a")
-	flushConnections(c, "node-a") // the kernel tells of every one, with its counts
+	flushConnections(c, "node-a") // the kernel reports each, with its counters
 	e2etest.Eventually(t, 3*e2etest.Patience, "all flows to be over", func() bool {
 		<-pace.C
 		for _, r := range list() {

@@ -123,8 +123,8 @@ func TestHostMasqueradeAddress(t *testing.T) {
 	c.Edit(func(text string) string { return text + outsideService })
 	seen := func() string { return e2etest.HostOf(c.Ask(c.Dial("shell", "udp", e2etest.AnyPort, service)).Client) }
 	loadRules(c, "node-a", "iptables-nft-restore", "*nat\n-A POSTROUTING -s 10.244.0.9/32 -d 172.21.0.100/32 -j SNAT --to-source "+address+"\nCOMMIT\n")
-	e2etest.Eventually(t, e2etest.Patience, "the counter of unjudged flows", func() bool {
-		return seen() == "10.244.0.9" && c.Metric("node-a", "nfqproxy_host_unjudged_flows_total") > 0
+	e2etest.Eventually(t, e2etest.Patience, "the counter of flows whose rules have an unknown effect", func() bool {
+		return seen() == "10.244.0.9" && c.Metric("node-a", "nfqproxy_host_rules_unknown_flows_total") > 0
 	})
 	c.Logged(address + " is no address of this host")
 	c.Must(c.Host("node-a").AddAddress("eth0", netip.MustParsePrefix(address+"/16")))

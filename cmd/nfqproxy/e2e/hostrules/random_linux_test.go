@@ -147,7 +147,7 @@ func (c *randomRules) round(t *testing.T, backend string, round int) {
 				c.tally[changed]++
 				switch {
 				case seen == natural:
-				case !changed && c.unjudged(tt.from, network, translated):
+				case !changed && c.unknownEffect(tt.from, network, translated):
 					c.untold++
 				default:
 					t.Errorf("%s, %s: the server saw %s, and %s without translation; rules:\n%s", tt.name, network, seen, natural, texts)
@@ -172,10 +172,10 @@ func (c *randomRules) awaitRules(comment, to string) {
 	})
 }
 
-// unjudged says whether the daemon cannot tell what rules would do to such a flow.
-func (c *randomRules) unjudged(from, network, to string) bool {
+// unknownEffect reports whether the daemon counts such a flow as one whose rules have an unknown effect.
+func (c *randomRules) unknownEffect(from, network, to string) bool {
 	c.T.Helper()
-	const counter = "nfqproxy_host_unjudged_flows_total"
+	const counter = "nfqproxy_host_rules_unknown_flows_total"
 	before := c.Metric("node-a", counter)
 	c.seenFrom(from, network, to)
 	return c.Metric("node-a", counter) > before

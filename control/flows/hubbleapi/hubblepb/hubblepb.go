@@ -3,4 +3,4 @@
 // Cilium's own module has the same types, and with them the dependencies of an agent.
 package hubblepb
 
-//go:generate go test -run ^TestGenerated$ . -update
+//go:generate go run -C generate .

@@ -47,12 +47,12 @@ export async function send(method, path, options) {
     if (response.status !== 401 || method !== 'GET') return response;
     if (token() !== sent) continue; // the right one was entered meanwhile
     const { message } = await problem(response);
-    await signIn(sent && message, async (secret) => {
+    setToken(await signIn(sent && message, async (secret) => {
       try {
         const again = await request('GET', '/v1/stats', { headers: { Accept: 'application/json' } }, secret);
         return again.ok ? '' : (await problem(again)).message;
       } catch { return UNREACHABLE; }
-    });
+    }));
   }
 }
 

@@ -2,9 +2,10 @@
 
 import { post } from './api.js';
 import { h, icon, replace } from './dom.js';
+import { blame, field } from './form.js';
 import { candidates, facts, raw } from './life.js';
 import { Picture } from './picture.js';
-import { blame, field, places } from './suggest.js';
+import { places } from './suggest.js';
 import { sentence, state, tone } from './words.js';
 import { verdicts } from './vocabulary.js';
 
@@ -34,7 +35,7 @@ export class ExplainView {
     this.result = h('div', { class: 'result', hidden: true }, this.head, h('div', { class: 'columns' }, this.picture.element, this.side));
     this.invitation = h('div', { class: 'empty' }, icon('explain'), h('p', null, 'Simulate a packet: its endpoint, the rules it matches, and why other endpoints are excluded.'), h('p', { class: 'hint' }, 'No packet is sent. The simulation uses the node’s service table and kube-proxy’s rules.'));
     this.element = h('section', { class: 'explain', 'aria-labelledby': 'title' },
-      h('div', { class: 'ask' }, h('h1', { id: 'title' }, 'Explain a packet'), this.form), h('div', { class: 'outcome' }, this.invitation, this.result));
+      h('div', { class: 'question' }, h('h1', { id: 'title' }, 'Explain a packet'), this.form), h('div', { class: 'outcome' }, this.invitation, this.result));
     places({ sources: this.sources, destinations: this.destinations, nodes: this.node }).then((t) => {
       if (t.nodes.length > 1) this.node.options[0].textContent = 'choose a node';
       this.update(route);
@@ -51,7 +52,7 @@ export class ExplainView {
     this.source.value = query.get('source') ?? '';
     this.destination.value = query.get('destination') ?? '';
     this.local.checked = query.get('local') === 'true';
-    if (query.get('destination')) this.ask();
+    if (query.get('destination')) this.request();
     else this.source.focus({ preventScroll: true });
     return true;
   }
@@ -73,10 +74,10 @@ export class ExplainView {
     for (const [name, value] of Object.entries(this.question())) if (value) query.set(name, value);
     this.query = query.toString();
     history.replaceState(null, '', `#/explain?${this.query}`);
-    this.ask();
+    this.request();
   }
 
-  async ask() {
+  async request() {
     const q = this.question();
     if (!q.node) delete q.node;
     this.submit.setAttribute('aria-busy', 'true');

@@ -3,9 +3,9 @@
 import { get, podAt, post, remove, setToken, token, topology } from './api.js';
 import { announce, h, icon, replace, setText } from './dom.js';
 import { fields } from './filter.js';
+import { blame, field } from './form.js';
 import { percent, plural } from './format.js';
 import { Picture } from './picture.js';
-import { blame, field } from './suggest.js';
 import { holds, sentence } from './words.js';
 
 const filterFields = ['service', 'pod', 'namespace', 'node', 'source', 'destination', 'port', 'protocol'];
@@ -36,22 +36,22 @@ export class HoldView {
   async start() {
     try {
       const t = await topology();
-      if (!t.canHold) { this.say('Holding flows is not available', 'The server does not allow it. A lab does: nfqproxy lab.'); return; }
-      if (!token()) { this.askToken(); return; }
+      if (!t.canHold) { this.message('Holding flows is not available', 'The server does not allow it. A lab does: nfqproxy lab.'); return; }
+      if (!token()) { this.tokenForm(); return; }
       const { holds } = await get('/v1/holds', this.abort.signal);
       const mine = holds.find((x) => x.state !== 'done');
       if (mine) this.follow(mine);
       else this.arm();
     } catch (e) {
-      if (!this.abort.signal.aborted) this.say('Cannot hold flows', e.message);
+      if (!this.abort.signal.aborted) this.message('Cannot hold flows', e.message);
     }
   }
 
-  say(title, text) {
+  message(title, text) {
     replace(this.content, h('div', { class: 'headline' }, h('h1', { id: 'title' }, title)), h('p', { class: 'problem', role: 'alert' }, text));
   }
 
-  askToken(wrong = '') {
+  tokenForm(wrong = '') {
     const input = h('input', { type: 'password', autocomplete: 'off' });
     replace(this.content, h('form', { class: 'form narrow', onsubmit: (e) => { e.preventDefault(); setToken(input.value.trim()); this.start(); } },
       h('h1', { id: 'title' }, 'Hold a flow'), h('p', { class: 'hint' }, 'Holding flows changes traffic, so it requires the token that the server was started with. The token is kept in this tab only.'),
@@ -87,7 +87,7 @@ export class HoldView {
 
   refused(error, form) {
     if (this.abort.signal.aborted) return;
-    if (error.status === 401) { setToken(''); this.askToken(error.message); return; }
+    if (error.status === 401) { setToken(''); this.tokenForm(error.message); return; }
     const known = filterFields.includes(error.field) || error.field === 'seconds';
     if (form) blame(form, { field: known ? error.field : '', message: error.message });
     else if (this.problem) { this.problem.hidden = false; setText(this.problem, error.message); }

@@ -1,13 +1,12 @@
 // The form for the token, where the server requires one for every request: not on loopback.
 
-import { setToken } from './api.js';
 import { h, replace } from './dom.js';
-import { field } from './suggest.js';
+import { field } from './form.js';
 
 const STRANGE = 'A token has printable ASCII characters and no spaces.';
 let open = null; // the promise of the form that is open
 
-/** signIn prompts for a token until one is accepted: attempt(token) returns the error, or ''. All waiting requests share one form. */
+/** signIn prompts for a token until one is accepted, and returns it: attempt(token) returns the error, or ''. All waiting requests share one form. */
 export function signIn(wrong, attempt) {
   open ??= new Promise((resolve) => show(wrong, attempt, resolve)).finally(() => { open = null; });
   return open;
@@ -26,10 +25,9 @@ function show(wrong, attempt, resolve) {
     replace(problem, refusal);
     problem.hidden = !refusal;
     if (refusal) { input.select(); return; }
-    setToken(value);
     dialog.close();
     dialog.remove();
-    resolve();
+    resolve(value);
   };
   const dialog = h('dialog', { id: 'sign-in', 'aria-labelledby': 'sign-in-title', oncancel: (e) => e.preventDefault() },
     h('form', { class: 'form narrow', onsubmit: submit },
