@@ -34,6 +34,7 @@ type Cluster struct {
 	arrived *sync.Cond
 	records []*flow.Record
 	keep    int // see KeepRecords
+	dropped int // records that are no longer kept
 	logs    []string
 }
 
@@ -118,6 +119,7 @@ func (c *Cluster) note(e lab.Event) {
 		c.records = append(c.records, e.Record)
 		if c.keep > 0 && len(c.records) > 2*c.keep {
 			c.records = slices.Delete(c.records, 0, c.keep)
+			c.dropped += c.keep
 		}
 	case e.Died != nil:
 		c.T.Errorf("unexpected end: %v", e.Died)
@@ -183,14 +185,15 @@ func (c *Cluster) wait(what string, done func() bool) {
 func (c *Cluster) WaitRecord(what string, match func(*flow.Record) bool) *flow.Record {
 	c.T.Helper()
 	var found *flow.Record
+	checked := 0 // including dropped ones: a test under load has tens of thousands
 	c.wait(what, func() bool {
-		for _, r := range slices.Backward(c.records) {
+		for _, r := range c.records[max(0, checked-c.dropped):] {
 			if match(r) {
 				found = r
-				return true
 			}
 		}
-		return false
+		checked = c.dropped + len(c.records)
+		return found != nil
 	})
 	return found
 }
