@@ -22,6 +22,9 @@ var isolation = struct {
 	unavailable error // the reason if not done
 }{unavailable: errors.New("TestMain has to call netnstest.Main")}
 
+// Tests are a package's tests: a [testing.M].
+type Tests interface{ Run() int }
+
 // Main runs the tests of a package in namespaces of their own and exits. Call it
 // from TestMain:
 //
@@ -29,7 +32,7 @@ var isolation = struct {
 //
 // If that is impossible, the tests run without isolation; those that begin with
 // [Require] are then skipped, or fail with CI=true in the environment.
-func Main(m *testing.M) {
+func Main(m Tests) {
 	addAdminPath()
 	flag.Parse()
 	switch worker := flag.Lookup("test.fuzzworker"); {

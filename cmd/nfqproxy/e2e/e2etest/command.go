@@ -3,7 +3,6 @@ package e2etest
 import (
 	"os"
 	"os/exec"
-	"testing"
 
 	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
@@ -21,7 +20,7 @@ func CommandEnv() []string {
 
 // Main runs the tests of a package in namespaces of their own, as [netnstest.Main] does, or, in a
 // process that [Command] started, the nfqproxy command. It does not return.
-func Main(m *testing.M, command func() int) {
+func Main(m netnstest.Tests, command func() int) {
 	if os.Getenv(commandVariable) != "" {
 		os.Exit(command())
 	}

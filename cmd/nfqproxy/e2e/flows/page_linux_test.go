@@ -35,7 +35,6 @@ func openPage(c *e2etest.Cluster) *webtest.Page {
 			c.T.Errorf("serving the page: %v", err)
 		}
 	})
-	c.T.Cleanup(webtest.Close)
 	return webtest.Open(c.T, c.FlowAPI.Page())
 }
 

@@ -31,6 +31,29 @@ var browser struct {
 	ctx   context.Context
 	err   error
 	close func()
+	// output is what the browser wrote. If it ended by itself, that is the reason.
+	output output
+}
+
+// output keeps the end of what is written to it.
+type output struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	const most = 4096
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.text = append(o.text, b...)
+	o.text = o.text[max(0, len(o.text)-most):]
+	return len(b), nil
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return string(o.text)
 }
 
 // Close ends the browser. It is to be called when no test needs it any more.
@@ -58,7 +81,8 @@ func chromium(t testing.TB) string {
 func startBrowser(path string) {
 	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(path),
 		chromedp.NoSandbox, chromedp.DisableGPU, chromedp.Flag("disable-background-networking", true),
-		chromedp.Flag("force-color-profile", "srgb"), chromedp.Flag("hide-scrollbars", true), chromedp.WindowSize(1440, 900))
+		chromedp.Flag("force-color-profile", "srgb"), chromedp.Flag("hide-scrollbars", true), chromedp.WindowSize(1440, 900),
+		chromedp.CombinedOutput(&browser.output))
 	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
 	// Failures are errors of commands; other messages are about events unknown to chromedp.
 	ctx, cancel := chromedp.NewContext(allocator, chromedp.WithErrorf(func(string, ...any) {}))
@@ -123,7 +147,7 @@ func open(t testing.TB, url string, before ...chromedp.Action) *Page {
 		timeout()
 		leaving, stop := context.WithTimeout(tab, patience/3)
 		if err := chromedp.Run(leaving, chromedp.Navigate("about:blank")); err != nil {
-			t.Errorf("the page cannot be left: %v", err)
+			t.Errorf("the page cannot be left: %v; the browser's output:\n%s", err, &browser.output)
 		}
 		stop()
 		cancel()
