@@ -19,11 +19,11 @@ func Cleanup() (removed []string, err error) {
 		return nil, err
 	}
 	defer lock.Close()
-	there, err := ruleset.Cleanup()
-	if there {
-		removed = append(removed, "nftables table inet "+ruleset.TableName)
+	tables, err := ruleset.Cleanup()
+	for _, t := range tables {
+		removed = append(removed, "nftables table "+t)
 	}
-	// After our table, so that no flow is still translated and then dropped by a firewall.
+	// After our tables, so that no flow is still translated and then dropped by a firewall.
 	lines, e := hostfilter.Remove()
 	return append(removed, lines...), errors.Join(err, e)
 }

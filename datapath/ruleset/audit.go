@@ -14,7 +14,7 @@ import (
 )
 
 // maxRepairs is how often an audit repairs before it gives up. After gentleRepairs that keep the
-// chains and did not help, the table is loaded again.
+// chains and did not help, the tables are loaded again.
 const maxRepairs, gentleRepairs = 8, 2
 
 // Audit compares the kernel's rules and sets with the expected ones, the sets with the elements of
@@ -45,12 +45,12 @@ func (r *Ruleset) Audit(t *decision.Table, thorough bool) (nft.Repair, error) {
 		d, err := r.compare(t)
 		switch {
 		case err != nil:
-			return done, fmt.Errorf("read nftables table inet %s: %w", TableName, err)
+			return done, fmt.Errorf("read nftables tables %s: %w", r.tables, err)
 		case len(d.found) == 0:
 			r.audited, r.followed = generation, t
 			return done, nil
 		case try == maxRepairs:
-			return done, fmt.Errorf("nftables table inet %s is changed by another program as often as it is repaired: %s", TableName, strings.Join(d.found, ", "))
+			return done, fmt.Errorf("nftables tables %s are changed by another program as often as they are repaired: %s", r.tables, strings.Join(d.found, ", "))
 		}
 		done.Find(d.found)
 		if !d.gone && gentle > 0 {
@@ -59,7 +59,7 @@ func (r *Ruleset) Audit(t *decision.Table, thorough bool) (nft.Repair, error) {
 			continue
 		}
 		if err := r.reinstall(&done); err != nil {
-			return done, fmt.Errorf("repair nftables table inet %s: %w", TableName, err)
+			return done, fmt.Errorf("repair nftables tables %s: %w", r.tables, err)
 		}
 		gentle = gentleRepairs // for the elements, which are missing
 	}
@@ -87,7 +87,7 @@ func (r *Ruleset) keepWatch() error {
 	default:
 		return nil
 	}
-	w, err := watchTable(r.sets)
+	w, err := watchTables(r.tables)
 	if err != nil {
 		return err
 	}
@@ -97,63 +97,94 @@ func (r *Ruleset) keepWatch() error {
 	return err
 }
 
-// damage is how the kernel's table differs from ours.
+// damage is how the kernel's tables differ from ours.
 type damage struct {
 	found    []string   // in words
-	gone     bool       // the table or a definition: reload the table
-	chains   []chain    // chains that are missing, or have other rules
-	foreign  []string   // chains
+	gone     bool       // a table or a definition: reload the tables
+	chains   []chainOf  // chains that are missing, or have other rules
+	foreign  []chainOf  // chains of others, without rules here
 	sets     []*set     // that are missing
 	elements difference // of existing sets
 }
 
+// chainOf is a chain of a table.
+type chainOf struct {
+	table *table
+	chain
+}
+
 func (r *Ruleset) compare(t *decision.Table) (*damage, error) {
-	is, err := readState()
+	is, err := r.read()
 	if err != nil {
 		return nil, err
 	}
 	d := &damage{elements: make(difference)}
-	if !is.table {
-		d.found, d.gone = []string{"the table is missing or dormant"}, true
-		return d, nil
+	should := (&Ruleset{tables: r.tables}).difference(t)
+	r.tables.noteReversePath(should, hostnet.ReversePath{}, r.reversePath)
+	for i, of := range r.tables {
+		find := func(format string, args ...any) {
+			d.found = append(d.found, fmt.Sprintf(format, args...)+" ("+of.name+")")
+		}
+		if !is[i].table {
+			find("the table is missing or dormant")
+			d.gone = true
+			continue
+		}
+		d.compareChains(of, r.spec.chains(of), is[i], r.loaded[i], find)
+		if err := d.compareSets(of, should, is[i], r.loaded[i], find); err != nil {
+			return nil, err
+		}
 	}
+	return d, nil
+}
+
+// compareChains finds the chains of a table that differ.
+func (d *damage) compareChains(of *table, chains []chain, is, loaded *state, find func(string, ...any)) {
 	names := make(map[string]bool)
-	for _, c := range r.spec.chains(r.sets) {
+	for _, c := range chains {
 		names[c.name] = true
 		have, there := is.chains[c.name]
-		want := r.loaded.chains[c.name]
+		want := loaded.chains[c.name]
 		switch {
 		case !there:
-			d.found, d.chains = append(d.found, "chain "+c.name+" is missing"), append(d.chains, c)
+			find("chain %s is missing", c.name)
+			d.chains = append(d.chains, chainOf{of, c})
 		case have.definition != want.definition:
-			d.found, d.gone = append(d.found, "chain "+c.name+" has another definition"), true
+			find("chain %s has another definition", c.name)
+			d.gone = true
 		case !slices.Equal(have.rules, want.rules):
-			d.found, d.chains = append(d.found, "chain "+c.name+" has other rules"), append(d.chains, c)
+			find("chain %s has other rules", c.name)
+			d.chains = append(d.chains, chainOf{of, c})
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(is.chains)) {
 		if !names[name] {
-			d.found, d.foreign = append(d.found, "chain "+name+" is not ours"), append(d.foreign, name)
+			find("chain %s is not ours", name)
+			d.foreign = append(d.foreign, chainOf{of, chain{name: name}})
 		}
 	}
-	should := (&Ruleset{sets: r.sets}).difference(t)
-	r.sets.noteReversePath(should, hostnet.ReversePath{}, r.reversePath)
-	for _, s := range r.sets.all() {
+}
+
+// compareSets finds the sets of a table that differ, and their elements that should be there or not.
+func (d *damage) compareSets(of *table, should difference, is, loaded *state, find func(string, ...any)) error {
+	for _, s := range of.all() {
 		definition, there := is.sets[s.name]
 		switch {
 		case !there:
-			d.found, d.sets = append(d.found, "set "+s.name+" is missing"), append(d.sets, s)
+			find("set %s is missing", s.name)
+			d.sets = append(d.sets, s)
 			d.elements[s] = should[s]
 			continue
-		case definition != r.loaded.sets[s.name]:
-			d.found, d.gone = append(d.found, "set "+s.name+" has another definition"), true
+		case definition != loaded.sets[s.name]:
+			find("set %s has another definition", s.name)
+			d.gone = true
 		}
 		if s.nft.Dynamic {
 			continue
 		}
-		have, err := readElements(s.name)
+		have, err := of.readElements(s.name)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		missing, foreign := 0, 0
 		for key := range should[s] {
@@ -169,13 +200,13 @@ func (r *Ruleset) compare(t *decision.Table) (*damage, error) {
 			}
 		}
 		if missing+foreign > 0 {
-			d.found = append(d.found, fmt.Sprintf("set %s lacks %d elements and has %d others", s.name, missing, foreign))
+			find("set %s lacks %d elements and has %d others", s.name, missing, foreign)
 		}
 	}
-	return d, nil
+	return nil
 }
 
-// reinstall loads the table again, without elements.
+// reinstall loads the tables again, without elements.
 func (r *Ruleset) reinstall(done *nft.Repair) error {
 	// After an error, its replies may still wait in the socket.
 	if err := r.connect(); err != nil {
@@ -198,21 +229,21 @@ func (r *Ruleset) repairInPlace(d *damage, done *nft.Repair) error {
 			return fmt.Errorf("set %s: %w", s.name, err)
 		}
 	}
-	for _, name := range d.foreign {
-		r.conn.FlushChain(&nftables.Chain{Name: name, Table: r.table})
+	for _, c := range d.foreign {
+		r.conn.FlushChain(&nftables.Chain{Name: c.name, Table: c.table.nft})
 	}
 	for _, c := range d.chains {
-		r.addChain(c)
-		r.conn.FlushChain(&nftables.Chain{Name: c.name, Table: r.table})
+		r.addChain(c.table, c.chain)
+		r.conn.FlushChain(&nftables.Chain{Name: c.name, Table: c.table.nft})
 	}
 	// All chains that rules jump to exist by now.
 	recounted := false
 	for _, c := range d.chains {
-		r.addRules(c)
+		r.addRules(c.table, c.chain)
 		recounted = recounted || c.name == queueingChain
 	}
-	for _, name := range d.foreign {
-		r.conn.DelChain(&nftables.Chain{Name: name, Table: r.table})
+	for _, c := range d.foreign {
+		r.conn.DelChain(&nftables.Chain{Name: c.name, Table: c.table.nft})
 	}
 	if err := r.conn.Flush(); err != nil {
 		return err

@@ -53,28 +53,31 @@ func repairs(t *testing.T, r *Ruleset, table *decision.Table) nft.Repair {
 // elements with what they should be.
 func intact(t *testing.T, r *Ruleset, table *decision.Table) {
 	t.Helper()
-	is, err := readState()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !is.table {
-		t.Fatal("there is no table")
-	}
-	for name, c := range r.loaded.chains {
-		if got := is.chains[name]; got.definition != c.definition || !slices.Equal(got.rules, c.rules) {
-			t.Errorf("chain %s differs", name)
+	for i, of := range r.tables {
+		is, err := of.readState()
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	if len(is.chains) != len(r.loaded.chains) || !maps.Equal(is.sets, r.loaded.sets) {
-		t.Errorf("chains %v, sets %v", slices.Sorted(maps.Keys(is.chains)), is.sets)
-	}
-	should := (&Ruleset{sets: r.sets}).difference(table)
-	for _, s := range r.sets.all() {
-		if s.nft.Dynamic {
-			continue
+		if !is.table {
+			t.Fatalf("there is no table %s", of)
 		}
-		if have, err := readElements(s.name); err != nil || !maps.Equal(have, should[s]) && len(have)+len(should[s]) > 0 {
-			t.Errorf("set %s has %d elements, %v; want %d", s.name, len(have), err, len(should[s]))
+		want := r.loaded[i]
+		for name, c := range want.chains {
+			if got := is.chains[name]; got.definition != c.definition || !slices.Equal(got.rules, c.rules) {
+				t.Errorf("table %s: chain %s differs", of, name)
+			}
+		}
+		if len(is.chains) != len(want.chains) || !maps.Equal(is.sets, want.sets) {
+			t.Errorf("table %s: chains %v, sets %v", of, slices.Sorted(maps.Keys(is.chains)), is.sets)
+		}
+		should := (&Ruleset{tables: r.tables}).difference(table)
+		for _, s := range of.all() {
+			if s.nft.Dynamic {
+				continue
+			}
+			if have, err := of.readElements(s.name); err != nil || !maps.Equal(have, should[s]) && len(have)+len(should[s]) > 0 {
+				t.Errorf("table %s: set %s has %d elements, %v; want %d", of, s.name, len(have), err, len(should[s]))
+			}
 		}
 	}
 }
@@ -83,8 +86,8 @@ func intact(t *testing.T, r *Ruleset, table *decision.Table) {
 func chainHandles(t *testing.T) map[string]uint64 {
 	t.Helper()
 	handles := make(map[string]uint64)
-	err := nft.Dump(unix.NFPROTO_INET, unix.NFT_MSG_GETCHAIN, nil, func(_ uint8, a nft.Attributes) {
-		handles[a.Text(unix.NFTA_CHAIN_NAME)] = a.Uint64(unix.NFTA_CHAIN_HANDLE)
+	err := nft.Dump(unix.NFPROTO_UNSPEC, unix.NFT_MSG_GETCHAIN, nil, func(family uint8, a nft.Attributes) {
+		handles[fmt.Sprintf("%s (%s)", a.Text(unix.NFTA_CHAIN_NAME), map[uint8]string{2: "ip", 10: "ip6"}[family])] = a.Uint64(unix.NFTA_CHAIN_HANDLE)
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -104,25 +107,25 @@ func TestDamage(t *testing.T) {
 		reinstall bool
 		recounted bool
 	}{
-		"flush ruleset":           {"flush ruleset", "the table is missing or dormant", true, true},
-		"flush table":             {"flush table inet nfqproxy", "chain queue_prerouting has other rules", false, true},
-		"flush chain":             {"flush chain inet nfqproxy slipped", "chain slipped has other rules", false, false},
-		"flush chain that queues": {"flush chain inet nfqproxy new_flows", "chain new_flows has other rules", false, true},
-		"rule of others":          {"insert rule inet nfqproxy learn_input drop", "chain learn_input has other rules", false, false},
-		"another rule instead":    {"flush chain inet nfqproxy reject_output\nadd rule inet nfqproxy reject_output meta mark & 0x8000 != 0 counter drop", "chain reject_output has other rules", false, false},
-		"delete elements":         {"delete element inet nfqproxy service4 { 10.96.0.1 . tcp . 80 }\nflush set inet nfqproxy nodeport4", "set service4 lacks 1 elements and has 0 others", false, false},
-		"add elements":            {"add element inet nfqproxy service6 { fd00::1 . tcp . 80, fd00::2 . tcp . 81 }", "set service6 lacks 0 elements and has 2 others", false, false},
-		"delete a set":            {"flush table inet nfqproxy\ndelete set inet nfqproxy nodeport4", "set nodeport4 is missing", false, true},
-		"delete a chain":          {"flush table inet nfqproxy\ndelete chain inet nfqproxy slipped", "chain slipped is missing", false, true},
-		"delete a base chain":     {"delete chain inet nfqproxy nat_input", "chain nat_input is missing", false, false},
-		"chain of others":         {"add chain inet nfqproxy more { type filter hook prerouting priority 0; policy drop; }\nadd chain inet nfqproxy yet\nadd rule inet nfqproxy more jump yet", "chain more is not ours", false, false},
+		"flush ruleset":           {"flush ruleset", "the table is missing or dormant (ip)", true, true},
+		"flush table":             {"flush table ip nfqproxy", "chain queue_prerouting has other rules (ip)", false, true},
+		"flush chain":             {"flush chain ip nfqproxy slipped", "chain slipped has other rules (ip)", false, false},
+		"flush chain that queues": {"flush chain ip nfqproxy new_flows", "chain new_flows has other rules (ip)", false, true},
+		"rule of others":          {"insert rule ip nfqproxy learn_input drop", "chain learn_input has other rules (ip)", false, false},
+		"another rule instead":    {"flush chain ip nfqproxy reject_output\nadd rule ip nfqproxy reject_output meta mark & 0x8000 != 0 counter drop", "chain reject_output has other rules (ip)", false, false},
+		"delete elements":         {"delete element ip nfqproxy service { 10.96.0.1 . tcp . 80 }\nflush set ip nfqproxy nodeport", "set service lacks 1 elements and has 0 others (ip)", false, false},
+		"add elements":            {"add element ip6 nfqproxy service { fd00::1 . tcp . 80, fd00::2 . tcp . 81 }", "set service lacks 0 elements and has 2 others (ip6)", false, false},
+		"delete a set":            {"flush table ip nfqproxy\ndelete set ip nfqproxy nodeport", "set nodeport is missing (ip)", false, true},
+		"delete a chain":          {"flush table ip nfqproxy\ndelete chain ip nfqproxy slipped", "chain slipped is missing (ip)", false, true},
+		"delete a base chain":     {"delete chain ip nfqproxy nat_input", "chain nat_input is missing (ip)", false, false},
+		"chain of others":         {"add chain ip nfqproxy more { type filter hook prerouting priority 0; policy drop; }\nadd chain ip nfqproxy yet\nadd rule ip nfqproxy more jump yet", "chain more is not ours (ip)", false, false},
 		// The chain cannot be deleted while the map is there: in place, nothing helps.
-		"chain in use by others":       {"add chain inet nfqproxy yet\nadd map inet nfqproxy m { type ipv4_addr : verdict; elements = { 192.0.2.1 : jump yet }; }", "chain yet is not ours", true, true},
-		"policy":                       {"add chain inet nfqproxy learn_output { policy drop; }", "chain learn_output has another definition", true, true},
-		"dormant":                      {"add table inet nfqproxy { flags dormant; }", "the table is missing or dormant", true, true},
-		"delete table":                 {"delete table inet nfqproxy", "the table is missing or dormant", true, true},
-		"delete and another of its":    {"delete table inet nfqproxy\nadd table inet nfqproxy\nadd chain inet nfqproxy slipped { type filter hook input priority 0; }", "chain slipped has another definition", true, true},
-		"delete and reload the host's": {"flush ruleset\nadd table inet filter\nadd chain inet filter input { type filter hook input priority 0; }", "the table is missing or dormant", true, true},
+		"chain in use by others":       {"add chain ip nfqproxy yet\nadd map ip nfqproxy m { type ipv4_addr : verdict; elements = { 192.0.2.1 : jump yet }; }", "chain yet is not ours (ip)", true, true},
+		"policy":                       {"add chain ip nfqproxy learn_output { policy drop; }", "chain learn_output has another definition (ip)", true, true},
+		"dormant":                      {"add table ip nfqproxy { flags dormant; }", "the table is missing or dormant (ip)", true, true},
+		"delete table":                 {"delete table ip nfqproxy", "the table is missing or dormant (ip)", true, true},
+		"delete and another of its":    {"delete table ip nfqproxy\nadd table ip nfqproxy\nadd chain ip nfqproxy slipped { type filter hook input priority 0; }", "chain slipped has another definition (ip)", true, true},
+		"delete and reload the host's": {"flush ruleset\nadd table inet filter\nadd chain inet filter input { type filter hook input priority 0; }", "the table is missing or dormant (ip)", true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			installed(t, onlyServices(), func(r *Ruleset) error {
@@ -140,7 +143,7 @@ func TestDamage(t *testing.T) {
 					t.Errorf("repaired %+v, want %+v", done, tt)
 				}
 				for name, handle := range chainHandles(t) {
-					if old, ok := before[name]; !tt.reinstall && handle != old && ok && !slices.Contains(done.Found, "chain "+name+" is missing") {
+					if old, ok := before[name]; !tt.reinstall && handle != old && ok && !slices.Contains(done.Found, "chain "+strings.Replace(name, " ", " is missing ", 1)) {
 						t.Errorf("chain %s was made anew", name)
 					}
 				}
@@ -161,7 +164,7 @@ func TestDamage(t *testing.T) {
 func TestFollowFindsDamage(t *testing.T) {
 	netnstest.RequireTool(t, "nft")
 	installed(t, spec(), func(r *Ruleset) error {
-		for i, script := range []string{"flush ruleset", "delete table inet nfqproxy\nadd table inet nfqproxy", "delete element inet nfqproxy nodeport4 { tcp . 30000 }"} {
+		for i, script := range []string{"flush ruleset", "delete table ip nfqproxy\nadd table ip nfqproxy", "delete element ip nfqproxy nodeport { tcp . 30000 }"} {
 			if err := r.Follow(decision.NewTable(1, time.Time{}, auditNode, services(5))); err != nil {
 				t.Fatal(err)
 			}
@@ -217,7 +220,7 @@ func TestNoDamage(t *testing.T) {
 			}
 		}
 		// remember adds elements by our own connection. As another program does it:
-		changeRules(t, "add element inet nfqproxy seen4 { 192.0.2.1 . 192.0.2.2 . 1 . 2 }\nadd rule inet nfqproxy learn_input drop")
+		changeRules(t, "add element ip nfqproxy seen { 192.0.2.1 . 192.0.2.2 . 1 . 2 }\nadd rule ip nfqproxy learn_input drop")
 		done := repairs(t, r, decision.NewTable(99, time.Time{}, auditNode, services(59*37%50)))
 		if len(done.Found) != 1 {
 			t.Errorf("found %q", done.Found)
@@ -287,7 +290,7 @@ func TestAuditWithoutEvent(t *testing.T) {
 			if done, err := r.Audit(table, false); err != nil || i > 0 && !done.None() {
 				t.Fatalf("%d: %+v, %v", i, done, err)
 			}
-			changeRules(t, "flush chain inet nfqproxy learn\ndelete element inet nfqproxy service4 { 10.96.0.1 . tcp . 80 }")
+			changeRules(t, "flush chain ip nfqproxy learn\ndelete element ip nfqproxy service { 10.96.0.1 . tcp . 80 }")
 			if i == 1 {
 				table = decision.NewTable(2, time.Time{}, auditNode, services(4))
 				if err := r.Follow(table); err != nil {

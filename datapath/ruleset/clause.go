@@ -1,12 +1,15 @@
 package ruleset
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"strings"
 
+	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"github.com/google/nftables/xt"
+	"golang.org/x/sys/unix"
 )
 
 // clause is a part of a rule, in nft's text and in the kernel's expressions. Rules are built from
@@ -48,25 +51,18 @@ const (
 type family struct {
 	name     string // as nft names the header: ip or ip6
 	nfproto  byte   // NFPROTO_*
+	addrType nftables.SetDatatype
 	addrLen  uint32
 	src, dst uint32 // offsets in the network header
 }
 
 var (
-	ipv4 = family{"ip", 2, 4, 12, 16}
-	ipv6 = family{"ip6", 10, 16, 8, 24}
+	ipv4 = family{"ip", unix.NFPROTO_IPV4, nftables.TypeIPAddr, 4, 12, 16}
+	ipv6 = family{"ip6", unix.NFPROTO_IPV6, nftables.TypeIP6Addr, 16, 8, 24}
 )
 
 // words is how many registers an address takes.
 func (f family) words() uint32 { return f.addrLen / 4 }
-
-// is matches packets of the family. nft's text leaves it to the header names.
-func (f family) is() clause {
-	return clause{"", []expr.Any{
-		&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: reg},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: reg, Data: []byte{f.nfproto}},
-	}}
-}
 
 // IP protocol numbers.
 const (
@@ -303,8 +299,13 @@ func clearPacketMark(mask uint32) clause {
 	}}
 }
 
-// toLoopback matches packets to 127.0.0.0/8.
-func toLoopback() clause { return ipv4.daddrIn("127.0.0.0/8", []byte{0xff}, []byte{127}) }
+// toLoopback matches packets to loopback addresses.
+func (f family) toLoopback() clause {
+	if f == ipv4 {
+		return f.daddrIn("127.0.0.0/8", []byte{0xff}, []byte{127})
+	}
+	return f.daddrIn("::1", bytes.Repeat([]byte{0xff}, 16), append(make([]byte, 15), 1))
+}
 
 func notFromLoopback() clause {
 	return clause{"ip saddr != 127.0.0.0/8", []expr.Any{
@@ -328,15 +329,20 @@ func jump(chain string) clause {
 	return clause{"jump " + chain, []expr.Any{&expr.Verdict{Kind: expr.VerdictJump, Chain: chain}}}
 }
 
-// Reject types and codes (enum nft_reject_types, nft_reject_inet_code).
+// Reject types (enum nft_reject_types).
 const (
-	rejectTCPReset   = 1 // NFT_REJECT_TCP_RST
-	rejectICMPX      = 2 // NFT_REJECT_ICMPX_UNREACH
-	icmpxPortUnreach = 1 // NFT_REJECT_ICMPX_PORT_UNREACH
+	rejectUnreachable = 0 // NFT_REJECT_ICMP_UNREACH
+	rejectTCPReset    = 1 // NFT_REJECT_TCP_RST
 )
 
-func rejectPortUnreachable() clause {
-	return clause{"reject with icmpx port-unreachable", []expr.Any{&expr.Reject{Type: rejectICMPX, Code: icmpxPortUnreach}}}
+// rejectPortUnreachable refuses the packet with ICMP's or ICMPv6's error "port unreachable".
+func (f family) rejectPortUnreachable() clause {
+	if f == ipv4 {
+		const icmpPortUnreach = 3 // ICMP_PORT_UNREACH (icmp.h)
+		return clause{"reject with icmp port-unreachable", []expr.Any{&expr.Reject{Type: rejectUnreachable, Code: icmpPortUnreach}}}
+	}
+	const icmpv6PortUnreach = 4 // ICMPV6_PORT_UNREACH (icmpv6.h)
+	return clause{"reject with icmpv6 port-unreachable", []expr.Any{&expr.Reject{Type: rejectUnreachable, Code: icmpv6PortUnreach}}}
 }
 
 func rejectReset() clause {

@@ -6,15 +6,15 @@ import (
 )
 
 // LeaveEstablished is [Ruleset.Remove] for a namespace with translated flows that must continue:
-// it leaves a table of the same name with only the rules that the kernel needs for them. New flows
-// match no rule of ours. [Cleanup] removes the table, the next [Install] replaces it.
+// it leaves tables of the same name with only the rules that the kernel needs for them. New flows
+// match no rule of ours. [Cleanup] removes the tables, the next [Install] replaces them.
 func (r *Ruleset) LeaveEstablished() error {
-	r.conn.AddTable(r.table) // so that there is a table to delete
-	r.conn.DelTable(r.table)
-	r.conn.AddTable(r.table)
-	r.addChains(r.spec.established())
+	for _, t := range r.tables {
+		r.replaceTable(t)
+		r.addChains(t, r.spec.established())
+	}
 	if err := r.conn.Flush(); err != nil {
-		err = fmt.Errorf("reduce nftables table inet %s to what established flows need: %w", TableName, err)
+		err = fmt.Errorf("reduce nftables tables %s to what established flows need: %w", r.tables, err)
 		return errors.Join(err, r.Remove())
 	}
 	return r.Close()

@@ -28,25 +28,21 @@ func (r *Ruleset) Follow(t *decision.Table) error {
 func (r *Ruleset) difference(t *decision.Table) difference {
 	diff := make(difference)
 	t.ChangedAddresses(r.followed, func(at netip.AddrPort, p decision.Protocol, before, after *decision.ServicePort) {
-		f := familyOf(at.Addr())
-		sets, key := r.sets.of(f), addrBytes(at.Addr())+protoPortBytes(p, at.Port())
-		diff.note(sets.service, key, translates(before), translates(after))
-		diff.note(sets.scope, key, before != nil, after != nil)
+		to, key := r.tables.of(decision.FamilyOf(at.Addr())), addrBytes(at.Addr())+protoPortBytes(p, at.Port())
+		diff.note(to.service, key, translates(before), translates(after))
+		diff.note(to.scope, key, before != nil, after != nil)
 	})
 	t.ChangedNodePorts(r.followed, func(port uint16, p decision.Protocol, f decision.Family, before, after *decision.ServicePort) {
-		sets, key := &r.sets.ipv4, protoPortBytes(p, port)
-		if f == decision.IPv6 {
-			sets = &r.sets.ipv6
-		}
-		diff.note(sets.nodePort, key, translates(before), translates(after))
-		diff.note(sets.refusedPort, key, refused(before), refused(after))
+		to, key := r.tables.of(f), protoPortBytes(p, port)
+		diff.note(to.nodePort, key, translates(before), translates(after))
+		diff.note(to.refusedPort, key, refused(before), refused(after))
 	})
 	var had, hadLocal []netip.Addr
 	if r.followed != nil {
 		had, hadLocal = r.followed.NodePortAddresses(), r.followed.Node().Addresses
 	}
-	nodePortAddr := func(a netip.Addr) *set { return r.sets.of(familyOf(a)).nodePortAddr }
-	local := func(a netip.Addr) *set { return r.sets.of(familyOf(a)).local }
+	nodePortAddr := func(a netip.Addr) *set { return r.tables.of(decision.FamilyOf(a)).nodePortAddr }
+	local := func(a netip.Addr) *set { return r.tables.of(decision.FamilyOf(a)).local }
 	noteAll(diff, nodePortAddr, addrBytes, had, t.NodePortAddresses())
 	noteAll(diff, local, addrBytes, hadLocal, t.Node().Addresses)
 	return diff

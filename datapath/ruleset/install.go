@@ -3,6 +3,7 @@ package ruleset
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -18,12 +19,11 @@ import (
 type Ruleset struct {
 	spec        Spec
 	conn        *nftables.Conn
-	table       *nftables.Table
-	sets        *sets
+	tables      tables
 	watch       *watch
 	followed    *decision.Table     // the table in the sets; nil: they are empty
 	reversePath hostnet.ReversePath // their expected elements
-	loaded      *state              // the ruleset as the kernel returns it
+	loaded      [2]*state           // the tables as the kernel returns them
 	audited     uint32              // the generation of the last audit that found no difference; 0: none
 }
 
@@ -61,7 +61,7 @@ func Probe() (native bool, err error) {
 		if errors.Is(err, unix.EPERM) {
 			return false, fmt.Errorf("nftables: %w", err)
 		}
-		return false, &FeatureError{"nftables with tables of family inet", "CONFIG_NF_TABLES, CONFIG_NF_TABLES_INET", err}
+		return false, &FeatureError{"nftables with tables of families ip and ip6", "CONFIG_NF_TABLES, CONFIG_NF_TABLES_IPV4, CONFIG_NF_TABLES_IPV6", err}
 	}
 	for _, f := range []struct {
 		feature, option string
@@ -69,7 +69,7 @@ func Probe() (native bool, err error) {
 	}{
 		{"match on connection tracking", "CONFIG_NF_CONNTRACK, CONFIG_NFT_CT", ctState("new", expr.CtStateBitNEW, true)},
 		{"connection marks", "CONFIG_NF_CONNTRACK_MARK", connMark(1, true)},
-		{"reject in inet tables", "CONFIG_NFT_REJECT, CONFIG_NFT_REJECT_INET", rejectPortUnreachable()},
+		{"reject in nftables", "CONFIG_NFT_REJECT, CONFIG_NFT_REJECT_IPV4, CONFIG_NFT_REJECT_IPV6", ipv4.rejectPortUnreachable()},
 	} {
 		if err := try(f.clause.exprs...); err != nil {
 			return false, &FeatureError{f.feature, f.option, err}
@@ -91,7 +91,7 @@ func Probe() (native bool, err error) {
 // tryChain loads a chain with a rule into a temporary table and removes everything, in one
 // transaction.
 func tryChain(conn *nftables.Conn, chain *nftables.Chain, exprs []expr.Any) error {
-	table := conn.AddTable(&nftables.Table{Name: TableName + "-probe", Family: nftables.TableFamilyINet})
+	table := conn.AddTable(&nftables.Table{Name: TableName + "-probe", Family: nftables.TableFamilyIPv4})
 	chain.Name, chain.Table = "probe", table
 	conn.AddChain(chain)
 	if len(exprs) > 0 {
@@ -102,14 +102,13 @@ func tryChain(conn *nftables.Conn, chain *nftables.Chain, exprs []expr.Any) erro
 }
 
 // Install loads the ruleset into the calling thread's network namespace, in one transaction that
-// also removes the table of an earlier run. If there was one, packets that wait in any queue of
+// also removes the tables of an earlier run. If there were some, packets that wait in any queue of
 // the namespace are lost, as with every removal of a base chain; their senders retransmit them.
 func Install(spec Spec) (*Ruleset, error) {
-	r := &Ruleset{spec: spec, table: &nftables.Table{Name: TableName, Family: nftables.TableFamilyINet}}
-	r.sets = newSets(r.table, &spec)
+	r := &Ruleset{spec: spec, tables: newTables(&spec)}
 	var err error
 	// Watched first, so that no change is missed.
-	if r.watch, err = watchTable(r.sets); err != nil {
+	if r.watch, err = watchTables(r.tables); err != nil {
 		return nil, err
 	}
 	if err = r.connect(); err == nil {
@@ -164,137 +163,164 @@ func (r *Ruleset) Counters() (c Counters, err error) {
 		c.InvalidDropped, err = r.count(forwardChain)
 	}
 	if err != nil {
-		return Counters{}, fmt.Errorf("read the counters of nftables table inet %s: %w", TableName, err)
+		return Counters{}, fmt.Errorf("read the counters of nftables tables %s: %w", r.tables, err)
 	}
 	return c, nil
 }
 
-// count sums up the counters of a chain's rules.
-func (r *Ruleset) count(chain string) (uint64, error) {
-	rules, err := r.conn.GetRules(r.table, &nftables.Chain{Name: chain})
-	if err != nil {
-		return 0, err
-	}
-	var n uint64
-	for _, rl := range rules {
-		for _, e := range rl.Exprs {
-			if c, ok := e.(*expr.Counter); ok {
-				n += c.Packets
+// count sums up the counters of a chain's rules in both tables.
+func (r *Ruleset) count(chain string) (n uint64, err error) {
+	for _, t := range r.tables {
+		rules, err := r.conn.GetRules(t.nft, &nftables.Chain{Name: chain})
+		if err != nil {
+			return 0, err
+		}
+		for _, rl := range rules {
+			for _, e := range rl.Exprs {
+				if c, ok := e.(*expr.Counter); ok {
+					n += c.Packets
+				}
 			}
 		}
 	}
 	return n, nil
 }
 
-// Changed has a value when another program has changed our table, or may have: call
+// Changed has a value when another program has changed our tables, or may have: call
 // [Ruleset.Audit].
 func (r *Ruleset) Changed() <-chan struct{} { return r.watch.Changed() }
 
-// maxInstalls is how often the table is loaded again if another program changes it at once.
+// maxInstalls is how often the tables are loaded again if another program changes them at once.
 const maxInstalls = 5
 
-// install loads the table and, the first time, reads it back from the kernel.
+// install loads the tables and, the first time, reads them back from the kernel.
 func (r *Ruleset) install() error {
 	for range maxInstalls {
-		if err := r.load(); err != nil || r.loaded != nil {
+		if err := r.load(); err != nil || r.loaded[0] != nil {
 			return err
 		}
-		is, err := readState()
+		loaded, err := r.read()
 		if err != nil {
-			return fmt.Errorf("read nftables table inet %s: %w", TableName, err)
+			return fmt.Errorf("read nftables tables %s: %w", r.tables, err)
 		}
 		// If another program replaced rules one for one within this millisecond, they would count
 		// as ours.
-		if is.matches(r.spec.chains(r.sets), r.sets.all()) {
-			r.loaded = is
+		if loaded[0].matches(r.spec.chains(r.tables[0]), r.tables[0].all()) && loaded[1].matches(r.spec.chains(r.tables[1]), r.tables[1].all()) {
+			r.loaded = loaded
 			return nil
 		}
 	}
-	return fmt.Errorf("nftables table inet %s is changed by another program as soon as it is loaded", TableName)
+	return fmt.Errorf("nftables tables %s are changed by another program as soon as they are loaded", r.tables)
+}
+
+// read reads both tables as the kernel has them.
+func (r *Ruleset) read() (states [2]*state, err error) {
+	for i, t := range r.tables {
+		if states[i], err = t.readState(); err != nil {
+			return states, err
+		}
+	}
+	return states, nil
 }
 
 func (r *Ruleset) load() error {
-	conn, table, spec := r.conn, r.table, &r.spec
 	r.followed, r.audited = nil, 0
-	conn.AddTable(table) // so that there is a table to delete
-	conn.DelTable(table)
-	conn.AddTable(table)
-	for _, s := range r.sets.all() {
-		if err := conn.AddSet(s.nft, nil); err != nil {
-			return fmt.Errorf("set %s: %w", s.name, err)
+	for _, t := range r.tables {
+		r.replaceTable(t)
+		for _, s := range t.all() {
+			if err := r.conn.AddSet(s.nft, nil); err != nil {
+				return fmt.Errorf("set %s: %w", s.name, err)
+			}
 		}
+		r.addChains(t, r.spec.chains(t))
 	}
-	r.addChains(spec.chains(r.sets))
-	if err := conn.Flush(); err != nil {
-		return fmt.Errorf("install nftables table inet %s: %w", TableName, err)
+	if err := r.conn.Flush(); err != nil {
+		return fmt.Errorf("install nftables tables %s: %w", r.tables, err)
 	}
 	return nil
 }
 
+// replaceTable adds an empty table in the place of an existing one to the open transaction.
+func (r *Ruleset) replaceTable(t *table) {
+	r.conn.AddTable(t.nft) // so that there is a table to delete
+	r.conn.DelTable(t.nft)
+	r.conn.AddTable(t.nft)
+}
+
 // addChains adds chains with their rules to the open transaction.
-func (r *Ruleset) addChains(chains []chain) {
+func (r *Ruleset) addChains(t *table, chains []chain) {
 	for _, c := range chains {
-		r.addChain(c)
-		r.addRules(c)
+		r.addChain(t, c)
+		r.addRules(t, c)
 	}
 }
 
-func (r *Ruleset) addChain(c chain) {
-	nc := &nftables.Chain{Name: c.name, Table: r.table, Type: c.kind, Hooknum: c.hook}
+func (r *Ruleset) addChain(t *table, c chain) {
+	nc := &nftables.Chain{Name: c.name, Table: t.nft, Type: c.kind, Hooknum: c.hook}
 	if c.hook != nil {
 		nc.Priority = nftables.ChainPriorityRef(c.priority)
 	}
 	r.conn.AddChain(nc)
 }
 
-func (r *Ruleset) addRules(c chain) {
+func (r *Ruleset) addRules(t *table, c chain) {
 	for _, rl := range c.rules {
-		r.conn.AddRule(&nftables.Rule{Table: r.table, Chain: &nftables.Chain{Name: c.name, Table: r.table}, Exprs: rl.exprs()})
+		r.conn.AddRule(&nftables.Rule{Table: t.nft, Chain: &nftables.Chain{Name: c.name, Table: t.nft}, Exprs: rl.exprs()})
 	}
 }
 
 // StopQueueing lets new flows pass undecided from now on: the first step of an orderly shutdown,
 // after which the queues drain. Base chains stay, so no waiting packet is lost.
 func (r *Ruleset) StopQueueing() error {
-	r.conn.FlushChain(&nftables.Chain{Name: queueingChain, Table: r.table})
+	for _, t := range r.tables {
+		r.conn.FlushChain(&nftables.Chain{Name: queueingChain, Table: t.nft})
+	}
 	if err := r.conn.Flush(); err != nil && !errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("stop queueing in nftables table inet %s: %w", TableName, err)
+		return fmt.Errorf("stop queueing in nftables tables %s: %w", r.tables, err)
 	}
 	return nil
 }
 
-// Remove removes the table.
+// Remove removes the tables.
 func (r *Ruleset) Remove() error {
-	r.conn.DelTable(r.table)
-	err := r.conn.Flush()
-	switch {
-	case errors.Is(err, unix.ENOENT):
-		err = nil // it was removed already
-	case err != nil:
-		err = fmt.Errorf("remove nftables table inet %s: %w", TableName, err)
-	}
+	_, err := removeTables(r.conn)
 	return errors.Join(err, r.Close())
 }
 
-// Cleanup removes the table of an earlier run from the calling thread's network namespace, and
-// reports whether there was one.
-func Cleanup() (removed bool, err error) {
+// Cleanup removes the tables of an earlier run from the calling thread's network namespace, and
+// returns their names as in nft's language; none: there were none.
+func Cleanup() (removed []string, err error) {
 	conn, err := nftables.New(nftables.AsLasting())
 	if err != nil {
-		return false, fmt.Errorf("open nftables: %w", err)
+		return nil, fmt.Errorf("open nftables: %w", err)
 	}
 	defer conn.CloseLasting() // Flush has reported every error
-	conn.DelTable(&nftables.Table{Name: TableName, Family: nftables.TableFamilyINet})
-	switch err := conn.Flush(); {
-	case errors.Is(err, unix.ENOENT):
-		return false, nil
-	case err != nil:
-		return false, fmt.Errorf("remove nftables table inet %s: %w", TableName, err)
-	}
-	return true, nil
+	return removeTables(conn)
 }
 
-// Close leaves the table in the kernel.
+func removeTables(conn *nftables.Conn) (removed []string, err error) {
+	existing, err := conn.ListTables()
+	if err != nil {
+		return nil, fmt.Errorf("list the tables of nftables: %w", err)
+	}
+	for _, f := range []family{ipv4, ipv6} {
+		t := &table{family: f, nft: &nftables.Table{Name: TableName, Family: nftables.TableFamily(f.nfproto)}}
+		if !slices.ContainsFunc(existing, func(e *nftables.Table) bool { return e.Name == TableName && e.Family == t.nft.Family }) {
+			continue
+		}
+		conn.DelTable(t.nft)
+		switch err := conn.Flush(); {
+		case errors.Is(err, unix.ENOENT): // another program was faster
+		case err != nil:
+			return removed, fmt.Errorf("remove nftables table %s: %w", t, err)
+		default:
+			removed = append(removed, t.String())
+		}
+	}
+	return removed, nil
+}
+
+// Close leaves the tables in the kernel.
 func (r *Ruleset) Close() error {
 	err := r.watch.Close()
 	if r.conn != nil {

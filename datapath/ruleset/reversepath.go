@@ -9,6 +9,7 @@ import (
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/hostnet"
 )
 
@@ -23,7 +24,7 @@ func ProbeReversePath() error {
 	chain := &nftables.Chain{Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRef(priorityQueue)}
 	exprs := rule{notDecrypted(), sourceNotLocal(), noWayBack(true), noWayBack(false), accept()}.exprs()
 	if err := tryChain(conn, chain, exprs); err != nil {
-		return &FeatureError{"look-up of routes in rules", "CONFIG_NFT_FIB_INET, CONFIG_NFT_FIB_IPV4 and CONFIG_XFRM", err}
+		return &FeatureError{"look-up of routes in rules", "CONFIG_NFT_FIB_IPV4 and CONFIG_XFRM", err}
 	}
 	return nil
 }
@@ -39,13 +40,13 @@ func ProbeReversePath() error {
 //     the translated destination and on the interface that the packet leaves by.
 //
 // UDP flows that need no decision come first: they are most of the packets here.
-func (spec *Spec) reversePathRules(s *sets) []rule {
+func (t *table) reversePathRules() []rule {
 	return []rule{
-		{ipv4.is(), l4proto(udp), ipv4.flowKey().in(s.ipv4.seen), ipv4.flowKey().refreshed(s.ipv4.seen), accept()},
-		{ipv4.is(), ipv4.saddrIn("127.0.0.0/8", []byte{0xff}, []byte{127}), accept()},
-		{ipv4.is(), ipv4.saddrIn("224.0.0.0/4", []byte{0xf0}, []byte{224}), accept()},
-		{interfaceIn(s.rpStrict), notDecrypted(), sourceNotLocal(), noWayBack(true), counter(), accept()},
-		{interfaceIn(s.rpLoose), notDecrypted(), sourceNotLocal(), noWayBack(false), counter(), accept()},
+		{l4proto(udp), t.flowKey().in(t.seen), t.flowKey().refreshed(t.seen), accept()},
+		{t.saddrIn("127.0.0.0/8", []byte{0xff}, []byte{127}), accept()},
+		{t.saddrIn("224.0.0.0/4", []byte{0xf0}, []byte{224}), accept()},
+		{interfaceIn(t.rpStrict), notDecrypted(), sourceNotLocal(), noWayBack(true), counter(), accept()},
+		{interfaceIn(t.rpLoose), notDecrypted(), sourceNotLocal(), noWayBack(false), counter(), accept()},
 	}
 }
 
@@ -90,7 +91,7 @@ func noWayBack(strict bool) clause {
 // After an error the sets may have the old or the new elements, until [Ruleset.Audit].
 func (r *Ruleset) FollowReversePath(p hostnet.ReversePath) error {
 	diff := make(difference)
-	r.sets.noteReversePath(diff, r.reversePath, p)
+	r.tables.noteReversePath(diff, r.reversePath, p)
 	r.reversePath = p
 	current := r.current()
 	if err := r.changeAll(diff); err != nil {
@@ -101,9 +102,10 @@ func (r *Ruleset) FollowReversePath(p hostnet.ReversePath) error {
 }
 
 // noteReversePath records the interfaces to add to the sets and those to remove.
-func (s *sets) noteReversePath(diff difference, before, after hostnet.ReversePath) {
-	noteAll(diff, func(uint32) *set { return s.rpStrict }, interfaceKey, before.Strict, after.Strict)
-	noteAll(diff, func(uint32) *set { return s.rpLoose }, interfaceKey, before.Loose, after.Loose)
+func (t tables) noteReversePath(diff difference, before, after hostnet.ReversePath) {
+	of := t.of(decision.IPv4)
+	noteAll(diff, func(uint32) *set { return of.rpStrict }, interfaceKey, before.Strict, after.Strict)
+	noteAll(diff, func(uint32) *set { return of.rpLoose }, interfaceKey, before.Loose, after.Loose)
 }
 
 // interfaceKey is an interface's index as rules have it: in the order of the host's bytes.

@@ -38,14 +38,14 @@ func TestReversePathSets(t *testing.T) {
 			if err := r.FollowReversePath(p); err != nil {
 				t.Fatal(err)
 			}
-			if got := elements(t, r); got["rp_strict"] != strict || got["rp_loose"] != loose {
+			if got := elements(t, r); got["rp_strict4"] != strict || got["rp_loose4"] != loose {
 				t.Errorf("after %v: %v", p, got)
 			}
 		}
 		follow(hostnet.ReversePath{}, 0, 0)
 		follow(hostnet.ReversePath{Strict: []uint32{1, 2}, Loose: []uint32{3}}, 2, 1)
 		follow(hostnet.ReversePath{Strict: []uint32{2, 3}, Loose: []uint32{1}}, 2, 1)
-		out, err := exec.Command("nft", "list", "table", "inet", TableName).CombinedOutput()
+		out, err := exec.Command("nft", "list", "ruleset").CombinedOutput()
 		if err != nil {
 			t.Fatalf("nft: %v\n%s", err, out)
 		}
@@ -69,7 +69,7 @@ func TestReversePathSets(t *testing.T) {
 		if done, err := r.Audit(table, true); !done.Reinstalled || err != nil {
 			return fmt.Errorf("the audit did %+v, %w", done, err)
 		}
-		if got := elements(t, r); got["rp_strict"] != 1 {
+		if got := elements(t, r); got["rp_strict4"] != 1 {
 			t.Errorf("after the audit: %v", got)
 		}
 		follow(hostnet.ReversePath{Strict: []uint32{2}}, 1, 0)

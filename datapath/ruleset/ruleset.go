@@ -6,7 +6,6 @@
 package ruleset
 
 import (
-	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,9 +13,12 @@ import (
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// TableName is the name of our table, of family inet.
+// TableName is the name of our tables, one of family ip and one of family ip6. (In a table of family
+// inet, nft lists xtables' NFQUEUE target with errors.)
 const TableName = "nfqproxy"
 
 // Spec describes the ruleset. All fields must be set.
@@ -60,24 +62,20 @@ type Spec struct {
 	ReversePath bool
 }
 
-// set is one set of the table.
+// set is one set of a table.
 type set struct {
-	nft *nftables.Set
+	nft   *nftables.Set
+	table *table
 	// declaration is nft's text for the key type and the flags.
 	name, declaration string
 }
 
 func (s *set) id() uint32 { return s.nft.ID }
 
-// sets are all sets of the table.
-type sets struct {
-	ipv4, ipv6 familySets
-	// rpStrict and rpLoose hold interfaces; nil without Spec.ReversePath.
-	rpStrict, rpLoose *set
-}
-
-// familySets are those of one address family.
-type familySets struct {
+// table is the table of an address family, with its sets.
+type table struct {
+	family
+	nft *nftables.Table
 	// seen has the tuples of UDP flows whose packets need no decision.
 	seen *set
 	// service holds address, protocol and port of the services that have endpoints, and
@@ -89,66 +87,72 @@ type familySets struct {
 	// scope holds address, protocol and port of all services, with endpoints or without, and
 	// local the node's addresses; nil if everything is queued.
 	scope, local *set
+	// rpStrict and rpLoose hold interfaces; nil without Spec.ReversePath, and in IPv6.
+	rpStrict, rpLoose *set
 }
 
-func (s *familySets) all() []*set {
-	all := []*set{s.seen, s.service, s.nodePort, s.nodePortAddr, s.refusedPort}
-	if s.scope != nil {
-		all = append(all, s.scope, s.local)
+// all returns the table's sets.
+func (t *table) all() []*set {
+	all := []*set{t.seen, t.service, t.nodePort, t.nodePortAddr, t.refusedPort}
+	if t.scope != nil {
+		all = append(all, t.scope, t.local)
+	}
+	if t.rpStrict != nil {
+		all = append(all, t.rpStrict, t.rpLoose)
 	}
 	return all
 }
 
-func (s *sets) all() []*set {
-	all := append(s.ipv4.all(), s.ipv6.all()...)
-	if s.rpStrict != nil {
-		all = append(all, s.rpStrict, s.rpLoose)
+// String returns the table as in nft's language: "ip nfqproxy".
+func (t *table) String() string { return t.name + " " + TableName }
+
+// tables are those of both families.
+type tables [2]*table
+
+func newTables(spec *Spec) tables { return tables{newTable(spec, ipv4), newTable(spec, ipv6)} }
+
+// of returns the table of a family.
+func (t tables) of(f decision.Family) *table {
+	if f == decision.IPv6 {
+		return t[1]
 	}
-	return all
+	return t[0]
 }
 
-// of returns the sets of a family.
-func (s *sets) of(f family) *familySets {
-	if f == ipv6 {
-		return &s.ipv6
-	}
-	return &s.ipv4
-}
+// sets returns the sets of both tables.
+func (t tables) sets() []*set { return append(t[0].all(), t[1].all()...) }
 
-func newSets(table *nftables.Table, spec *Spec) *sets {
-	id := uint32(0)
-	proto, port := nftables.TypeInetProto, nftables.TypeInetService
-	make1 := func(name string, types ...nftables.SetDatatype) *set {
+func (t tables) String() string { return t[0].String() + " and " + t[1].String() }
+
+func newTable(spec *Spec, f family) *table {
+	t := &table{family: f, nft: &nftables.Table{Name: TableName, Family: nftables.TableFamily(f.nfproto)}}
+	id := uint32(f.nfproto) << 8 // unique in a transaction
+	newSet := func(name string, types ...nftables.SetDatatype) *set {
 		id++
-		t := types[0]
+		key := types[0]
 		if len(types) > 1 {
-			t = nftables.MustConcatSetType(types...)
+			key = nftables.MustConcatSetType(types...)
 		}
 		return &set{
-			name: name, declaration: "type " + t.Name,
-			nft: &nftables.Set{Table: table, ID: id, Name: name, KeyType: t},
+			name: name, declaration: "type " + key.Name, table: t,
+			nft: &nftables.Set{Table: t.nft, ID: id, Name: name, KeyType: key},
 		}
 	}
-	ofFamily := func(suffix string, addr nftables.SetDatatype) familySets {
-		f := familySets{
-			seen:         make1("seen"+suffix, addr, addr, port, port),
-			service:      make1("service"+suffix, addr, proto, port),
-			nodePort:     make1("nodeport"+suffix, proto, port),
-			nodePortAddr: make1("nodeport_addr"+suffix, addr),
-			refusedPort:  make1("refused_port"+suffix, proto, port),
-		}
-		f.seen.nft.Dynamic, f.seen.nft.HasTimeout, f.seen.nft.Timeout, f.seen.nft.Size = true, true, spec.SeenTimeout, spec.SeenSize
-		f.seen.declaration += fmt.Sprintf("; flags dynamic,timeout; timeout %s; size %d", spec.SeenTimeout, spec.SeenSize)
-		if spec.OnlyServices {
-			f.scope, f.local = make1("scope"+suffix, addr, proto, port), make1("local"+suffix, addr)
-		}
-		return f
+	addr, proto, port := f.addrType, nftables.TypeInetProto, nftables.TypeInetService
+	t.seen = newSet("seen", addr, addr, port, port)
+	t.seen.nft.Dynamic, t.seen.nft.HasTimeout, t.seen.nft.Timeout, t.seen.nft.Size = true, true, spec.SeenTimeout, spec.SeenSize
+	t.seen.declaration += fmt.Sprintf("; flags dynamic,timeout; timeout %s; size %d", spec.SeenTimeout, spec.SeenSize)
+	t.service = newSet("service", addr, proto, port)
+	t.nodePort = newSet("nodeport", proto, port)
+	t.nodePortAddr = newSet("nodeport_addr", addr)
+	t.refusedPort = newSet("refused_port", proto, port)
+	if spec.OnlyServices {
+		t.scope, t.local = newSet("scope", addr, proto, port), newSet("local", addr)
 	}
-	all := &sets{ipv4: ofFamily("4", nftables.TypeIPAddr), ipv6: ofFamily("6", nftables.TypeIP6Addr)}
-	if spec.ReversePath {
-		all.rpStrict, all.rpLoose = make1("rp_strict", nftables.TypeIFIndex), make1("rp_loose", nftables.TypeIFIndex)
+	if spec.ReversePath && f == ipv4 {
+		t.rpStrict, t.rpLoose = newSet("rp_strict", nftables.TypeIFIndex), newSet("rp_loose", nftables.TypeIFIndex)
 	}
-	return all
+	return t
 }
 
 // chain is a chain of the table; a base chain if it has a hook.
@@ -161,11 +165,6 @@ type chain struct {
 	rules    []rule
 }
 
-var (
-	fullMask  = bytes.Repeat([]byte{0xff}, 16)
-	loopback6 = append(make([]byte, 15), 1)
-)
-
 // Priorities, with nft's names.
 const (
 	// priorityQueue is after raw (-300), so that packets that the host's own rules drop or exempt
@@ -176,8 +175,8 @@ const (
 	prioritySNAT   = 100
 )
 
-// chains lists the chains in an order in which each is defined before a jump to it.
-func (spec *Spec) chains(s *sets) []chain {
+// chains lists the chains of a table in an order in which each is defined before a jump to it.
+func (spec *Spec) chains(t *table) []chain {
 	base := func(name, hookName string, hook *nftables.ChainHook, priority nftables.ChainPriority, rules ...rule) chain {
 		return chain{name, nftables.ChainTypeFilter, hook, hookName, priority, rules}
 	}
@@ -186,7 +185,7 @@ func (spec *Spec) chains(s *sets) []chain {
 	// Untracked flows cannot be translated.
 	untracked := rule{ctState("untracked", expr.CtStateBitUNTRACKED, true), accept()}
 	// Clear the mark: the ICMP error might be routed by it (net.ipv4.fwmark_reflect).
-	rejectMarked := rule{packetMarkIs(spec.RejectMark), counter(), setPacketMark(0), rejectPortUnreachable()}
+	rejectMarked := rule{packetMarkIs(spec.RejectMark), counter(), setPacketMark(0), t.rejectPortUnreachable()}
 	slipped := rule{ctState("new", expr.CtStateBitNEW, true), translated(false), connMark(spec.ConnMark, false), jump("slipped")}
 	learn := func(chain string) rule {
 		if spec.OnlyServices {
@@ -197,22 +196,29 @@ func (spec *Spec) chains(s *sets) []chain {
 	}
 	queue, scope := "new_flows", []chain(nil)
 	if spec.OnlyServices {
-		queue, scope = "scope", []chain{{name: "scope", rules: scopeRules(s)}}
+		queue, scope = "scope", []chain{{name: "scope", rules: scopeRules(t)}}
 	}
 	fromElsewhere := []rule{afterSYN, untracked, {onLoopback(), accept()}}
-	if spec.ReversePath {
-		scope = append(scope, chain{name: "reverse_path", rules: spec.reversePathRules(s)})
-		fromElsewhere = append(fromElsewhere, rule{ipv4.is(), jump("reverse_path")})
+	if t.rpStrict != nil {
+		scope = append(scope, chain{name: "reverse_path", rules: t.reversePathRules()})
+		fromElsewhere = append(fromElsewhere, rule{jump("reverse_path")})
 	}
-	return slices.Concat([]chain{{name: "new_flows", rules: spec.newFlows(s)}}, scope, []chain{
-		{name: "learn", rules: spec.learnRules(s, family.flowKey)},
-		{name: "learn_reply", rules: spec.learnRules(s, family.replyKey)},
-		{name: "slipped", rules: slippedRules(s)},
+	var localnet []chain
+	if t.family == ipv4 {
+		localnet = []chain{
+			base("localnet_input", "input", in, priorityFilter, spec.localnet()...),
+			base("localnet_output", "output", out, priorityFilter, spec.localnet()...),
+		}
+	}
+	return slices.Concat([]chain{{name: "new_flows", rules: spec.newFlows(t)}}, scope, []chain{
+		{name: "learn", rules: spec.learnRules(t, t.flowKey())},
+		{name: "learn_reply", rules: spec.learnRules(t, t.replyKey())},
+		{name: "slipped", rules: slippedRules(t)},
 
 		// Before conntrack (-200). Packets of established TCP, nearly all of a busy node, evaluate
 		// only the first rule.
 		base("queue_prerouting", "prerouting", pre, priorityQueue, append(fromElsewhere, rule{jump(queue)})...),
-		base("queue_output", "output", out, priorityQueue, append([]rule{afterSYN, untracked}, spec.queueOutput(s, queue)...)...),
+		base("queue_output", "output", out, priorityQueue, append([]rule{afterSYN, untracked}, spec.queueOutput(t, queue)...)...),
 		base("reject_prerouting", "prerouting", pre, priorityQueue+1, rejectMarked),
 		base("reject_output", "output", out, priorityQueue+1, rejectMarked),
 
@@ -226,12 +232,9 @@ func (spec *Spec) chains(s *sets) []chain {
 		base("learn_postrouting", "postrouting", post, prioritySNAT+1, learn("learn_reply"),
 			rule{packetMark(spec.MasqueradeMark, true), clearPacketMark(spec.MasqueradeMark)}),
 
-		base("localnet_input", "input", in, priorityFilter, spec.localnet()...),
-		base("localnet_output", "output", out, priorityFilter, spec.localnet()...),
-
 		base("slipped_prerouting", "prerouting", pre, priorityDNAT+1, slipped),
 		base("slipped_output", "output", out, priorityDNAT+1, slipped),
-	}, spec.established())
+	}, localnet, spec.established())
 }
 
 // established are the chains that the kernel needs to translate decided flows, with or without new
@@ -259,33 +262,25 @@ func (spec *Spec) established() []chain {
 const forwardChain = "forward"
 
 // scopeRules accept packets that are not to a service.
-func scopeRules(s *sets) []rule {
-	var rules []rule
-	for _, f := range []family{ipv4, ipv6} {
-		of := s.of(f)
-		rules = append(rules,
-			rule{f.is(), f.serviceKey().in(of.scope), jump("new_flows")},
-			rule{f.is(), f.daddrKey().in(of.nodePortAddr), servicePortKey().in(of.nodePort), jump("new_flows")},
-			rule{f.is(), f.daddrKey().in(of.local), servicePortKey().in(of.refusedPort), jump("new_flows")})
+func scopeRules(t *table) []rule {
+	return []rule{
+		{t.serviceKey().in(t.scope), jump("new_flows")},
+		{t.daddrKey().in(t.nodePortAddr), servicePortKey().in(t.nodePort), jump("new_flows")},
+		{t.daddrKey().in(t.local), servicePortKey().in(t.refusedPort), jump("new_flows")},
 	}
-	return rules
 }
 
 // queueOutput sends packets that originate on the node to the queues through a chain.
-func (spec *Spec) queueOutput(s *sets, queue string) []rule {
-	to4, to6 := []clause{ipv4.is(), toLoopback()}, []clause{ipv6.is(), ipv6.daddrIn("::1", fullMask, loopback6)}
-	loopback := func(to []clause, rest ...clause) rule { return slices.Concat(rule(to), rest) }
+func (spec *Spec) queueOutput(t *table, queue string) []rule {
 	var rules []rule
-	if spec.LocalhostNodePorts {
-		rules = append(rules, loopback(to4, servicePortKey().in(s.ipv4.nodePort), jump("new_flows")))
+	if spec.LocalhostNodePorts && t.family == ipv4 {
+		rules = append(rules, rule{t.toLoopback(), servicePortKey().in(t.nodePort), jump("new_flows")})
 	}
 	// Otherwise, packets that the node sends to itself on loopback addresses are not to a service,
 	// and must not depend on the daemon.
 	return append(rules,
-		loopback(to4, servicePortKey().in(s.ipv4.refusedPort), jump("new_flows")),
-		loopback(to4, accept()),
-		loopback(to6, servicePortKey().in(s.ipv6.refusedPort), jump("new_flows")),
-		loopback(to6, accept()),
+		rule{t.toLoopback(), servicePortKey().in(t.refusedPort), jump("new_flows")},
+		rule{t.toLoopback(), accept()},
 		rule{jump(queue)})
 }
 
@@ -294,43 +289,42 @@ func (spec *Spec) localnet() []rule {
 	if !spec.LocalhostNodePorts {
 		return nil
 	}
-	return []rule{{ipv4.is(), toLoopback(), notFromLoopback(), ctState("established,related", expr.CtStateBitESTABLISHED|expr.CtStateBitRELATED, false), translated(false), counter(), drop()}}
+	return []rule{{ipv4.toLoopback(), notFromLoopback(), ctState("established,related", expr.CtStateBitESTABLISHED|expr.CtStateBitRELATED, false), translated(false), counter(), drop()}}
 }
 
 // newFlows sends the first packet of each flow to the queues. The counters include packets that
 // did not fit into the queues: see [Ruleset.Counters].
-func (spec *Spec) newFlows(s *sets) []rule {
+func (spec *Spec) newFlows(t *table) []rule {
 	q := queue(spec.FirstQueue, spec.Queues, spec.Native)
-	return []rule{
+	rules := []rule{
 		{l4proto(tcp), counter(), q},
-		{ipv4.is(), l4proto(udp), ipv4.flowKey().in(s.ipv4.seen), ipv4.flowKey().refreshed(s.ipv4.seen), accept()},
-		{ipv6.is(), l4proto(udp), ipv6.flowKey().in(s.ipv6.seen), ipv6.flowKey().refreshed(s.ipv6.seen), accept()},
-		// Multicast and broadcast have no services, and conntrack no lasting entry.
-		{ipv4.is(), ipv4.daddrIn("224.0.0.0/4", []byte{0xf0}, []byte{0xe0}), accept()},
-		{ipv4.is(), ipv4.daddrIn("255.255.255.255", []byte{255, 255, 255, 255}, []byte{255, 255, 255, 255}), accept()},
-		{ipv6.is(), ipv6.daddrIn("ff00::/8", []byte{0xff}, []byte{0xff}), accept()},
-		{l4proto(udp), counter(), q},
-		{l4proto(sctp), sctpInit(), counter(), q},
+		{l4proto(udp), t.flowKey().in(t.seen), t.flowKey().refreshed(t.seen), accept()},
 	}
+	// Multicast and broadcast have no services, and conntrack no lasting entry.
+	if t.family == ipv4 {
+		rules = append(rules,
+			rule{t.daddrIn("224.0.0.0/4", []byte{0xf0}, []byte{0xe0}), accept()},
+			rule{t.daddrIn("255.255.255.255", []byte{255, 255, 255, 255}, []byte{255, 255, 255, 255}), accept()})
+	} else {
+		rules = append(rules, rule{t.daddrIn("ff00::/8", []byte{0xff}, []byte{0xff}), accept()})
+	}
+	return append(rules, rule{l4proto(udp), counter(), q}, rule{l4proto(sctp), sctpInit(), counter(), q})
 }
 
 // slippedRules handle undecided packets to a service address: the entry of their flow vanished, or
 // they passed while no daemon listened. UDP is forgotten, so that the next datagram is queued; a
 // new TCP connection or SCTP association waits for its retransmission; a TCP connection in the
 // middle is reset, so that it does not hang.
-func slippedRules(s *sets) []rule {
+func slippedRules(t *table) []rule {
 	var rules []rule
-	for _, f := range []family{ipv4, ipv6} {
-		of := s.of(f)
-		for _, to := range [][]clause{
-			{f.is(), f.serviceKey().in(of.service)},
-			{f.is(), f.daddrKey().in(of.nodePortAddr), servicePortKey().in(of.nodePort)},
-		} {
-			slipped := func(rest ...clause) { rules = append(rules, slices.Concat(rule(to), rest)) }
-			slipped(l4proto(udp), f.flowKey().deleted(of.seen), counter(), drop())
-			slipped(l4proto(tcp), tcpSyn(false), counter(), rejectReset())
-			slipped(counter(), drop())
-		}
+	for _, to := range [][]clause{
+		{t.serviceKey().in(t.service)},
+		{t.daddrKey().in(t.nodePortAddr), servicePortKey().in(t.nodePort)},
+	} {
+		slipped := func(rest ...clause) { rules = append(rules, slices.Concat(rule(to), rest)) }
+		slipped(l4proto(udp), t.flowKey().deleted(t.seen), counter(), drop())
+		slipped(l4proto(tcp), tcpSyn(false), counter(), rejectReset())
+		slipped(counter(), drop())
 	}
 	return rules
 }
@@ -338,23 +332,23 @@ func slippedRules(s *sets) []rule {
 // String prints the ruleset in nft's language. The queue statement is printed as nft's own even if
 // the kernel gets xtables' target.
 func (spec Spec) String() string {
-	table := &nftables.Table{Name: TableName, Family: nftables.TableFamilyINet}
-	s := newSets(table, &spec)
 	var b strings.Builder
-	fmt.Fprintf(&b, "table inet %s {\n", TableName)
-	for _, set := range s.all() {
-		fmt.Fprintf(&b, "\tset %s { %s; }\n", set.name, set.declaration)
-	}
-	for _, c := range spec.chains(s) {
-		fmt.Fprintf(&b, "\tchain %s {\n", c.name)
-		if c.hook != nil {
-			fmt.Fprintf(&b, "\t\ttype %s hook %s priority %d; policy accept;\n", c.kind, c.hookName, c.priority)
+	for _, t := range newTables(&spec) {
+		fmt.Fprintf(&b, "table %s {\n", t)
+		for _, set := range t.all() {
+			fmt.Fprintf(&b, "\tset %s { %s; }\n", set.name, set.declaration)
 		}
-		for _, r := range c.rules {
-			fmt.Fprintf(&b, "\t\t%s\n", r.text())
+		for _, c := range spec.chains(t) {
+			fmt.Fprintf(&b, "\tchain %s {\n", c.name)
+			if c.hook != nil {
+				fmt.Fprintf(&b, "\t\ttype %s hook %s priority %d; policy accept;\n", c.kind, c.hookName, c.priority)
+			}
+			for _, r := range c.rules {
+				fmt.Fprintf(&b, "\t\t%s\n", r.text())
+			}
+			b.WriteString("\t}\n")
 		}
-		b.WriteString("\t}\n")
+		b.WriteString("}\n")
 	}
-	b.WriteString("}\n")
 	return b.String()
 }

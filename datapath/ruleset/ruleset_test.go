@@ -97,14 +97,14 @@ func installed(t *testing.T, s Spec, f func(r *Ruleset) error) {
 	})
 }
 
-// kernelRules counts the chains and rules of our table in the kernel.
+// kernelRules counts the chains and rules of our tables in the kernel.
 func kernelRules(t *testing.T) (chains, rules int) {
 	t.Helper()
 	conn, err := nftables.New()
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, err := conn.ListChainsOfTableFamily(nftables.TableFamilyINet)
+	all, err := conn.ListChains()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,9 +130,11 @@ func TestInstallAndRemove(t *testing.T) {
 func testInstallAndRemove(t *testing.T, want Spec) {
 	inNamespace(t, func() error {
 		wantChains, wantRules := 0, 0
-		for _, c := range want.chains(newSets(&nftables.Table{}, &want)) {
-			wantChains++
-			wantRules += len(c.rules)
+		for _, table := range newTables(&want) {
+			for _, c := range want.chains(table) {
+				wantChains++
+				wantRules += len(c.rules)
+			}
 		}
 		first, err := install(want)
 		if err != nil {
@@ -149,14 +151,14 @@ func testInstallAndRemove(t *testing.T, want Spec) {
 		if err := r.StopQueueing(); err != nil {
 			return err
 		}
-		if c, n := kernelRules(t); c != wantChains || n != wantRules-len(want.newFlows(r.sets)) {
+		if c, n := kernelRules(t); c != wantChains || n != wantRules-len(want.newFlows(r.tables[0]))-len(want.newFlows(r.tables[1])) {
 			t.Errorf("after StopQueueing: %d chains with %d rules; only the rules that queue should be gone", c, n)
 		}
 		if err := r.LeaveEstablished(); err != nil {
 			return err
 		}
-		if c, n := kernelRules(t); c != len(want.established()) || n != 1 {
-			t.Errorf("for established flows: %d chains with %d rules, want %d with one", c, n, len(want.established()))
+		if c, n := kernelRules(t); c != 2*len(want.established()) || n != 2 {
+			t.Errorf("for established flows: %d chains with %d rules, want %d with two", c, n, 2*len(want.established()))
 		}
 		// The next run replaces that, too.
 		if r, err = install(want); err != nil {
@@ -196,15 +198,16 @@ func services(n int) []*decision.ServicePort {
 	return all
 }
 
+// elements counts the elements of each set, by its name and 4 or 6.
 func elements(t *testing.T, r *Ruleset) map[string]int {
 	t.Helper()
 	n := make(map[string]int)
-	for _, s := range r.sets.all() {
+	for _, s := range r.tables.sets() {
 		e, err := r.conn.GetSetElements(s.nft)
 		if err != nil {
 			t.Fatal(err)
 		}
-		n[s.name] = len(e)
+		n[s.name+map[family]string{ipv4: "4", ipv6: "6"}[s.table.family]] = len(e)
 	}
 	return n
 }
@@ -283,14 +286,23 @@ func TestNftReadsIt(t *testing.T) {
 		if err := r.Follow(table); err != nil {
 			return err
 		}
-		out, err := exec.Command("nft", "list", "table", "inet", TableName).CombinedOutput()
+		cmd := exec.Command("nft", "list", "ruleset")
+		var stderr strings.Builder
+		cmd.Stderr = &stderr
+		out, err := cmd.Output()
 		if err != nil {
-			t.Fatalf("nft: %v\n%s", err, out)
+			t.Fatalf("nft: %v, %s", err, &stderr)
+		}
+		// nft takes every table of ip and ip6 with a target of xtables for one of iptables.
+		for line := range strings.Lines(stderr.String()) {
+			if !strings.Contains(line, "is managed by iptables-nft") || r.spec.Native {
+				t.Errorf("nft reports %q", line)
+			}
 		}
 		for _, want := range []string{
 			"10.96.0.0 . tcp . 80", "fd96:: . sctp . 80", "udp . 30000",
-			"ip daddr . meta l4proto . th dport @scope4 jump new_flows", "meta mark 0x6e667172", "ct state untracked accept",
-			"ip saddr . ip daddr . udp sport . udp dport @seen4 update @seen4",
+			"ip daddr . meta l4proto . th dport @scope jump new_flows", "meta mark 0x6e667172", "ct state untracked accept",
+			"ip saddr . ip daddr . udp sport . udp dport @seen update @seen",
 			"reject with tcp reset", "type nat hook postrouting",
 		} {
 			if !strings.Contains(string(out), want) {

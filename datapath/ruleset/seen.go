@@ -59,7 +59,7 @@ func (s *Seen) Forget(tuples []conntrack.Tuple) error {
 	for len(tuples) > 0 {
 		n := min(len(tuples), maxForget)
 		if err := s.forget(append([]conntrack.Tuple(nil), tuples[:n]...)); err != nil {
-			return fmt.Errorf("forget flows in nftables table inet %s: %w", TableName, err)
+			return fmt.Errorf("forget flows in set seen of nftables table %s: %w", TableName, err)
 		}
 		tuples = tuples[n:]
 	}
@@ -160,15 +160,11 @@ func (s *Seen) transaction(tuples []conntrack.Tuple) ([]byte, error) {
 
 // element is the body of a message about the element of a tuple.
 func element(t conntrack.Tuple) ([]byte, error) {
-	f, name := familyOf(t.Source.Addr()), "seen4"
-	if f == ipv6 {
-		name = "seen6"
-	}
 	// As flowKey has it, each field filled up to whole registers.
 	key := addrBytes(t.Source.Addr()) + addrBytes(t.Destination.Addr()) +
 		portBytes(t.Source.Port()) + "\x00\x00" + portBytes(t.Destination.Port()) + "\x00\x00"
-	return nft.Data(unix.NFPROTO_INET, func(e *netlink.AttributeEncoder) {
-		nft.ElementsOf(TableName, name)(e)
+	return nft.Data(familyOf(t.Source.Addr()).nfproto, func(e *netlink.AttributeEncoder) {
+		nft.ElementsOf(TableName, "seen")(e)
 		e.Nested(unix.NFTA_SET_ELEM_LIST_ELEMENTS, func(list *netlink.AttributeEncoder) error {
 			list.Nested(unix.NFTA_LIST_ELEM, func(elem *netlink.AttributeEncoder) error {
 				elem.Nested(unix.NFTA_SET_ELEM_KEY, func(k *netlink.AttributeEncoder) error {

@@ -31,9 +31,9 @@ func remember(t *testing.T, r *Ruleset, tuples []conntrack.Tuple) {
 	t.Helper()
 	elements := make(map[*set][]nftables.SetElement)
 	for _, tp := range tuples {
-		s, pad := r.sets.ipv4.seen, "\x00\x00"
+		s, pad := r.tables[0].seen, "\x00\x00"
 		if tp.Source.Addr().Is6() {
-			s = r.sets.ipv6.seen
+			s = r.tables[1].seen
 		}
 		key := addrBytes(tp.Source.Addr()) + addrBytes(tp.Destination.Addr()) + portBytes(tp.Source.Port()) + pad + portBytes(tp.Destination.Port()) + pad
 		elements[s] = append(elements[s], nftables.SetElement{Key: []byte(key)})

@@ -9,7 +9,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/nft"
 )
 
-// state is our table as the kernel has it, without handles, counters and elements of sets. States
+// state is one of our tables as the kernel has it, without handles, counters and elements of sets. States
 // as the kernel returns them are compared with each other, so that attributes that only some
 // kernels have do no harm.
 type state struct {
@@ -24,16 +24,16 @@ type chainState struct {
 	rules      []string
 }
 
-// readState reads the table of the calling thread's network namespace.
-func readState() (*state, error) {
+// readState reads the table in the calling thread's network namespace.
+func (t *table) readState() (*state, error) {
 	s := &state{chains: make(map[string]chainState), sets: make(map[string]string)}
-	err := nft.Dump(unix.NFPROTO_INET, unix.NFT_MSG_GETTABLE, nil, func(_ uint8, a nft.Attributes) {
+	err := nft.Dump(t.nfproto, unix.NFT_MSG_GETTABLE, nil, func(_ uint8, a nft.Attributes) {
 		s.table = s.table || a.Text(unix.NFTA_TABLE_NAME) == TableName && a.Uint32(unix.NFTA_TABLE_FLAGS)&unix.NFT_TABLE_F_DORMANT == 0
 	})
 	if err != nil || !s.table {
 		return s, err
 	}
-	err = nft.Dump(unix.NFPROTO_INET, unix.NFT_MSG_GETCHAIN, nil, func(_ uint8, a nft.Attributes) {
+	err = nft.Dump(t.nfproto, unix.NFT_MSG_GETCHAIN, nil, func(_ uint8, a nft.Attributes) {
 		if a.Text(unix.NFTA_CHAIN_TABLE) == TableName {
 			s.chains[a.Text(unix.NFTA_CHAIN_NAME)] = chainState{definition: definition(a, unix.NFTA_CHAIN_HOOK, unix.NFTA_CHAIN_TYPE, unix.NFTA_CHAIN_POLICY)}
 		}
@@ -42,7 +42,7 @@ func readState() (*state, error) {
 		return s, err
 	}
 	// Older kernels ignore the filters.
-	err = nft.Dump(unix.NFPROTO_INET, unix.NFT_MSG_GETSET, nft.SetsOf(TableName), func(_ uint8, a nft.Attributes) {
+	err = nft.Dump(t.nfproto, unix.NFT_MSG_GETSET, nft.SetsOf(TableName), func(_ uint8, a nft.Attributes) {
 		if a.Text(unix.NFTA_SET_TABLE) == TableName {
 			s.sets[a.Text(unix.NFTA_SET_NAME)] = definition(a, unix.NFTA_SET_FLAGS, unix.NFTA_SET_KEY_LEN, unix.NFTA_SET_TIMEOUT)
 		}
@@ -50,7 +50,7 @@ func readState() (*state, error) {
 	if err != nil {
 		return s, err
 	}
-	return s, nft.Dump(unix.NFPROTO_INET, unix.NFT_MSG_GETRULE, nft.RulesOf(TableName, ""), func(_ uint8, a nft.Attributes) {
+	return s, nft.Dump(t.nfproto, unix.NFT_MSG_GETRULE, nft.RulesOf(TableName, ""), func(_ uint8, a nft.Attributes) {
 		if r := nft.RuleOf(a); r.Table == TableName {
 			c := s.chains[r.Chain]
 			c.rules = append(c.rules, ruleText(r))
@@ -81,9 +81,9 @@ func ruleText(r nft.Rule) (text string) {
 }
 
 // readElements reads the keys of a set. A missing set has none.
-func readElements(name string) (map[string]bool, error) {
+func (t *table) readElements(name string) (map[string]bool, error) {
 	keys := make(map[string]bool)
-	err := nft.Dump(unix.NFPROTO_INET, unix.NFT_MSG_GETSETELEM, nft.ElementsOf(TableName, name), func(_ uint8, a nft.Attributes) {
+	err := nft.Dump(t.nfproto, unix.NFT_MSG_GETSETELEM, nft.ElementsOf(TableName, name), func(_ uint8, a nft.Attributes) {
 		for _, e := range nft.Elements(a[unix.NFTA_SET_ELEM_LIST_ELEMENTS]) {
 			if key := e.Nested(unix.NFTA_SET_ELEM_KEY); key.Has(unix.NFTA_DATA_VALUE) {
 				keys[string(key[unix.NFTA_DATA_VALUE])] = true
@@ -93,8 +93,7 @@ func readElements(name string) (map[string]bool, error) {
 	return keys, err
 }
 
-// matches reports whether the state has the ruleset's chains, with the same number of rules, and
-// its sets.
+// matches reports whether the state has these chains, with the same number of rules, and these sets.
 func (s *state) matches(chains []chain, sets []*set) bool {
 	if !s.table || len(s.chains) != len(chains) || len(s.sets) != len(sets) {
 		return false

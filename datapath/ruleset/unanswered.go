@@ -13,15 +13,11 @@ import (
 const unansweredTimeout = 2 * time.Second
 
 // learnRules remember the UDP flows that conntrack knows, by a key of their packets.
-func (spec *Spec) learnRules(s *sets, key func(family) keyed) []rule {
-	var rules []rule
-	for _, f := range []family{ipv4, ipv6} {
-		seen := s.of(f).seen
-		rules = append(rules,
-			rule{f.is(), ctState("new", expr.CtStateBitNEW, true), key(f).notIn(seen), key(f).rememberedFor(seen, min(unansweredTimeout, spec.SeenTimeout))},
-			rule{f.is(), key(f).notIn(seen), key(f).refreshed(seen)})
+func (spec *Spec) learnRules(t *table, key keyed) []rule {
+	return []rule{
+		{ctState("new", expr.CtStateBitNEW, true), key.notIn(t.seen), key.rememberedFor(t.seen, min(unansweredTimeout, spec.SeenTimeout))},
+		{key.notIn(t.seen), key.refreshed(t.seen)},
 	}
-	return rules
 }
 
 // rememberedFor adds the key to the set for some time.

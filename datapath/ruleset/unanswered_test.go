@@ -49,7 +49,7 @@ func TestUnansweredAreForgottenSoon(t *testing.T) {
 		}
 		expire := func(c *net.UDPConn) (sent, answered time.Duration) {
 			t.Helper()
-			elements, err := r.conn.GetSetElements(r.sets.ipv4.seen.nft)
+			elements, err := r.conn.GetSetElements(r.tables[0].seen.nft)
 			if err != nil {
 				t.Fatal(err)
 			}

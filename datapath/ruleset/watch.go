@@ -8,7 +8,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/nft"
 )
 
-// watch notices changes of our table by other programs.
+// watch notices changes of our tables by other programs.
 type watch struct {
 	*nft.Watch
 	// self is the netlink port of our own connection, whose changes do not count.
@@ -17,10 +17,10 @@ type watch struct {
 	dynamic map[string]bool
 }
 
-// watchTable watches our table in the calling thread's network namespace.
-func watchTable(s *sets) (*watch, error) {
+// watchTables watches our tables in the calling thread's network namespace.
+func watchTables(t tables) (*watch, error) {
 	w := &watch{dynamic: make(map[string]bool)}
-	for _, set := range s.all() {
+	for _, set := range t.sets() {
 		if set.nft.Dynamic {
 			w.dynamic[set.name] = true
 		}
@@ -30,9 +30,9 @@ func watchTable(s *sets) (*watch, error) {
 	return w, err
 }
 
-// concerns reports whether an event is a change of our table by another program.
+// concerns reports whether an event is a change of our tables by another program.
 func (w *watch) concerns(e nft.Event) bool {
-	if e.Port == w.self.Load() || e.Family != unix.NFPROTO_INET || e.Table() != TableName {
+	if e.Port == w.self.Load() || e.Family != unix.NFPROTO_IPV4 && e.Family != unix.NFPROTO_IPV6 || e.Table() != TableName {
 		return false
 	}
 	elements := e.Kind == unix.NFT_MSG_NEWSETELEM || e.Kind == unix.NFT_MSG_DELSETELEM

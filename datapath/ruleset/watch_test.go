@@ -35,12 +35,12 @@ func TestLostEvents(t *testing.T) {
 			if done, err := r.Audit(table, true); !done.None() || err != nil {
 				t.Fatalf("round %d: the table is undamaged: %+v, %v", round, done, err)
 			}
-			if n, err := r.conn.GetSetElements(r.sets.ipv4.seen.nft); len(n) != 1 || err != nil {
+			if n, err := r.conn.GetSetElements(r.tables[0].seen.nft); len(n) != 1 || err != nil {
 				t.Fatalf("round %d: %d elements in the set, %v; want 1", round, len(n), err)
 			}
 		}
 		r.watch.SetReadBuffer(1 << 18) // as good as it gets
-		changeRules(t, "delete table inet nfqproxy")
+		changeRules(t, "delete table ip nfqproxy")
 		repairs(t, r, table)
 		return nil
 	})

@@ -80,7 +80,7 @@ func TestCapabilities(t *testing.T) {
 			if err := ns.Start(cleanup); err != nil {
 				t.Fatal(err)
 			}
-			if err := cleanup.Wait(); err != nil || out.String() != "removed nftables table inet nfqproxy\n" {
+			if err := cleanup.Wait(); err != nil || out.String() != "removed nftables table ip nfqproxy\nremoved nftables table ip6 nfqproxy\n" {
 				t.Errorf("cleanup: %v: %s", err, &out)
 			}
 		}

@@ -83,7 +83,7 @@ table inet wg {
 	chain more { meta mark set meta mark | 0x4000; ct mark & 0x2000 == 0x2000 accept; meta mark & 0x10000 == 0 accept; }
 }
 table ip kube-proxy { chain marked { meta mark set meta mark | 0x4000; }; }
-table inet nfqproxy { chain marked { meta mark & 0x4000 != 0 accept; }; }
+table ip nfqproxy { chain marked { meta mark & 0x4000 != 0 accept; }; }
 `, "nft", "-f", "-")
 	got := n.markUses()
 	if len(got) != 4 {

@@ -223,22 +223,23 @@ func TestNativeRules(t *testing.T) {
 	}
 }
 
-// TestNotOthers: nfqproxy's own table, one whose hooks are not there, and chains that do not
+// TestNotOthers: nfqproxy's own tables, one whose hooks are not there, and chains that do not
 // translate what leaves are left out.
 func TestNotOthers(t *testing.T) {
 	netnstest.RequireTool(t, "nft")
 	n := newNode(t)
 	n.Exec(fmt.Sprintf(`
-table inet %s { chain p { type nat hook postrouting priority srcnat; masquerade; }; }
+table ip %s { chain p { type nat hook postrouting priority srcnat; masquerade; }; }
+table ip6 %[1]s { chain p { type nat hook postrouting priority srcnat; masquerade; }; }
 table ip dormant { flags dormant; chain p { type nat hook postrouting priority srcnat; masquerade; }; }
 table ip filter { chain p { type filter hook postrouting priority srcnat; accept; }; chain i { type nat hook input priority 100; }; }
-table ip %[1]s { chain p { type nat hook postrouting priority srcnat - 3; ip saddr @s masquerade; }; set s { type ipv4_addr; elements = { 192.0.2.1 }; }; }
+table inet %[1]s { chain p { type nat hook postrouting priority srcnat - 3; ip saddr @s masquerade; }; set s { type ipv4_addr; elements = { 192.0.2.1 }; }; }
 `, ruleset.TableName), "nft", "-f", "-")
 	tables := n.read().Tables
-	if len(tables) != 1 {
+	if len(tables) != 2 { // one of each family
 		t.Fatalf("read %v", tables)
 	}
-	if got, want := tables[0].String(), "nftables chain ip nfqproxy p, for IPv4"; got != want || tables[0].Priority != 97 {
+	if got, want := tables[0].String(), "nftables chain inet nfqproxy p, for IPv4"; got != want || tables[0].Priority != 97 {
 		t.Errorf("read %s with priority %d, want %s", got, tables[0].Priority, want)
 	}
 }

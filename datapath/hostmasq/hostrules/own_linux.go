@@ -8,8 +8,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/ruleset"
 )
 
-// isOwn reports whether a table of nftables is nfqproxy's: its working table, or the temporary one
+// isOwn reports whether a table of nftables is nfqproxy's: one of its working tables, or the temporary one
 // that tests the kernel's features ([ruleset.Probe]).
 func isOwn(family uint8, name string) bool {
-	return family == unix.NFPROTO_INET && (name == ruleset.TableName || strings.HasPrefix(name, ruleset.TableName+"-"))
+	return (family == unix.NFPROTO_IPV4 || family == unix.NFPROTO_IPV6) && (name == ruleset.TableName || strings.HasPrefix(name, ruleset.TableName+"-"))
 }

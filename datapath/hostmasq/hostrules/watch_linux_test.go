@@ -149,17 +149,17 @@ func TestConcerns(t *testing.T) {
 	netnstest.RequireTool(t, "nft")
 	n := newNode(t)
 	own := fmt.Sprintf(`
-add table inet %[1]s
-add set inet %[1]s s { type ipv4_addr; }
-add element inet %[1]s s { 192.0.2.1 }
-add chain inet %[1]s c { type nat hook postrouting priority srcnat; }
-add rule inet %[1]s c ip saddr 192.0.2.1 masquerade
-delete element inet %[1]s s { 192.0.2.1 }
-add table inet %[1]s-probe
-delete table inet %[1]s-probe
+add table ip6 %[1]s
+add set ip6 %[1]s s { type ipv4_addr; }
+add element ip6 %[1]s s { 192.0.2.1 }
+add chain ip6 %[1]s c { type nat hook postrouting priority srcnat; }
+add rule ip6 %[1]s c ip6 saddr fd00::1 masquerade
+delete element ip6 %[1]s s { 192.0.2.1 }
+add table ip6 %[1]s-probe
+delete table ip6 %[1]s-probe
 `, ruleset.TableName)
 	others := []string{
-		"add table ip other", "add table ip " + ruleset.TableName, "add table inet other", "add chain ip other c", "add rule ip other c masquerade",
+		"add table ip other", "add table inet " + ruleset.TableName, "add table inet other", "add chain ip other c", "add rule ip other c masquerade",
 		"add set ip other s { type ipv4_addr; }", "add element ip other s { 192.0.2.1 }", "delete element ip other s { 192.0.2.1 }",
 		"flush chain ip other c", "delete table ip other",
 	}

@@ -162,7 +162,7 @@ func testTakeover(t *testing.T, n *siteNode, mode string) {
 		waiting <- err
 	}()
 	cleanup := manifestFile[corev1.Pod](t, "../../../../deploy/kubernetes/cleanup/pod.yaml").Spec.Containers[0].Args
-	for _, want := range []string{"removed nftables table inet nfqproxy\n", "no rules of nfqproxy found\n"} {
+	for _, want := range []string{"removed nftables table ip nfqproxy\nremoved nftables table ip6 nfqproxy\n", "no rules of nfqproxy found\n"} {
 		if code, out, stderr := e2etest.Run(t, n.ns, cleanup...); code != 0 || !strings.HasPrefix(out, want) || stderr != "" {
 			t.Errorf("cleanup: exit code %d, %q, %q; want %q first", code, out, stderr, want)
 		}

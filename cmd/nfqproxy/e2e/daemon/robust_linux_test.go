@@ -34,7 +34,7 @@ func testRulesRemovedByOthers(t *testing.T, c *e2etest.Cluster) {
 	c.Ask(c.Dial("shell", "tcp", e2etest.AnyPort, "10.96.0.20:80"))
 	c.Must(c.Host("node-a").Do(func() error {
 		tables, err := e2etest.Tables()
-		if len(tables) != 1 || tables[0] != ruleset.TableName {
+		if len(tables) != 2 || tables[0] != ruleset.TableName || tables[1] != ruleset.TableName { // one of each family
 			t.Errorf("nftables tables %v", tables)
 		}
 		return err

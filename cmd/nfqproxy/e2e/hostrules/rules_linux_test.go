@@ -38,12 +38,13 @@ func TestRulesDamagedByOthers(t *testing.T) { e2etest.InEachScope(t, testRulesDa
 func testRulesDamagedByOthers(t *testing.T, c *e2etest.Cluster) {
 	netnstest.RequireTool(t, "nft")
 	scripts := []string{
-		"flush table inet nfqproxy",
-		"flush chain inet nfqproxy queue_prerouting",
-		"flush chain inet nfqproxy new_flows",
-		"flush set inet nfqproxy service4",
-		"add chain inet nfqproxy more { type filter hook prerouting priority 0; policy drop; }",
-		"delete chain inet nfqproxy nat_prerouting",
+		"flush table ip nfqproxy",
+		"flush table ip6 nfqproxy",
+		"flush chain ip nfqproxy queue_prerouting",
+		"flush chain ip nfqproxy new_flows",
+		"flush set ip nfqproxy service",
+		"add chain ip nfqproxy more { type filter hook prerouting priority 0; policy drop; }",
+		"delete chain ip nfqproxy nat_prerouting",
 	}
 	for i, script := range scripts {
 		decided(c)
@@ -120,8 +121,8 @@ func TestRulesBeyondRepair(t *testing.T) {
 		}
 		var tx nft.Transaction
 		name := func(e *netlink.AttributeEncoder) { e.String(unix.NFTA_TABLE_NAME, ruleset.TableName) }
-		tx.Add(unix.NFPROTO_INET, unix.NFT_MSG_DELTABLE, 0, name)
-		tx.Add(unix.NFPROTO_INET, unix.NFT_MSG_NEWTABLE, netlink.Create, func(e *netlink.AttributeEncoder) {
+		tx.Add(unix.NFPROTO_IPV4, unix.NFT_MSG_DELTABLE, 0, name)
+		tx.Add(unix.NFPROTO_IPV4, unix.NFT_MSG_NEWTABLE, netlink.Create, func(e *netlink.AttributeEncoder) {
 			name(e)
 			e.Uint32(unix.NFTA_TABLE_FLAGS, owner)
 		})
@@ -134,7 +135,7 @@ func TestRulesBeyondRepair(t *testing.T) {
 	for _, path := range []string{"/healthz", "/livez"} {
 		e2etest.Eventually(t, e2etest.Patience, path+" to fail", func() bool {
 			code, body, err := c.TryGet("node-a", e2etest.HealthPort, path)
-			return err == nil && code == http.StatusServiceUnavailable && strings.Contains(body, `"fault":"repair nftables table inet nfqproxy: `)
+			return err == nil && code == http.StatusServiceUnavailable && strings.Contains(body, `"fault":"repair nftables tables ip nfqproxy and ip6 nfqproxy: `)
 		})
 	}
 	c.Logged("reason=KernelRulesDamaged")
