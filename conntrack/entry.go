@@ -23,6 +23,10 @@ const (
 // software copies connection marks to packets.
 const DefaultMark uint32 = 0x2000
 
+// CopyMark is the bit of the connection mark of entries that the kernel's copy of the service table
+// translated, without a decision of the daemon. They have DefaultMark, too.
+const CopyMark uint32 = 0x1000
+
 // Tuple is one direction of a flow.
 type Tuple struct {
 	Source      netip.AddrPort

@@ -63,6 +63,7 @@ type Engine struct {
 	sink        FlowSink
 	log         *slog.Logger
 	lock        io.Closer // the lock that this is the namespace's only datapath
+	pulse       io.Closer // ends the pulses that keep packets queued; nil: there are none
 	// unqueued counts the packets that did not fit into the queues, invalid those that were
 	// dropped because they are invalid.
 	unqueued, invalid atomic.Uint64
@@ -250,13 +251,16 @@ func (e *Engine) closeConnections() (err error) {
 func (e *Engine) stop() error {
 	e.holding.empty()
 	err := e.reversePath.close()
+	if e.pulse != nil {
+		err = errors.Join(err, e.pulse.Close())
+	}
+	e1 := e.rules.StopQueueing()
+	if e1 == nil {
+		e.drain()
+	}
 	if e.keepRules {
-		err = errors.Join(err, e.rules.Close())
+		err = errors.Join(err, e1, e.rules.Close())
 	} else {
-		e1 := e.rules.StopQueueing()
-		if e1 == nil {
-			e.drain()
-		}
 		err = errors.Join(err, e1, e.removeRules())
 	}
 	for _, w := range e.workers {

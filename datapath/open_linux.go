@@ -1,6 +1,7 @@
 package datapath
 
 import (
+	"cmp"
 	"errors"
 	"log/slog"
 	"math/rand/v2"
@@ -38,8 +39,11 @@ type Config struct {
 	// Gate selects flows to hold. It may be nil.
 	Gate Gate
 	// KeepRules leaves the kernel rules in place at the end, as after a crash: established flows
-	// are still translated, new flows to services wait for the next start.
+	// are still translated, and the kernel's copy of the service table decides new ones.
 	KeepRules bool
+	// QueueTimeout is how long packets are queued while a worker makes no progress; then the kernel's
+	// copy decides. 0: DefaultQueueTimeout.
+	QueueTimeout time.Duration
 	// HostRules are the host's own nat rules, which the engine applies to translated flows because
 	// these bypass the kernel's. nil: they are ignored. The engine does not run it.
 	HostRules hostnet.SourceRules
@@ -122,28 +126,32 @@ func Open(cfg Config, host *hostnet.Host, table *decision.Table) (_ *Engine, err
 	}
 	// The rules come last: every queue has a listener by then.
 	noReversePath := ruleset.ProbeReversePath()
+	pulse := newPulse(cmp.Or(cfg.QueueTimeout, DefaultQueueTimeout), e.workers, e.log)
+	e.pulse = pulse
 	installed, err := ruleset.Install(ruleset.Spec{
 		FirstQueue: e.FirstQueue(), Queues: cfg.Queues, OnlyServices: cfg.OnlyServices,
-		TCPLiberal: tcpLiberal(), RejectMark: defaultMarks.Reject, MasqueradeMark: table.Node().Mark(), ConnMark: defaultMarks.Connection,
+		TCPLiberal: tcpLiberal(), RejectMark: defaultMarks.Reject, MasqueradeMark: table.Node().Mark(), ConnMark: defaultMarks.Connection, CopyMark: conntrack.CopyMark,
+		Copy: ruleset.CopyNodeOf(table), Alive: pulse.alive,
 		LocalhostNodePorts: table.Node().LocalhostNodePorts,
 		SeenTimeout:        seenTimeout(), SeenSize: seenSize, Native: native,
 		ReversePath: noReversePath == nil,
 	})
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, pulse.Close())
 	}
+	pulse.start()
 	e.rules = installed
 	if noReversePath != nil {
 		e.log.Warn("packets that rp_filter drops leave connection entries for a short time", "error", noReversePath)
 	} else if e.reversePath, err = watchReversePath(installed, e.log); err != nil {
-		return nil, errors.Join(err, e.rules.Remove())
+		return nil, errors.Join(err, pulse.Close(), e.rules.Remove())
 	}
 	if err := restoreAffinity(e.bound, table); err != nil {
-		return nil, errors.Join(err, e.reversePath.close(), e.rules.Remove())
+		return nil, errors.Join(err, e.reversePath.close(), pulse.Close(), e.rules.Remove())
 	}
 	// The sets are complete before the node reports that it is ready.
 	if err := e.rules.Follow(table); err != nil {
-		return nil, errors.Join(err, e.reversePath.close(), e.rules.Remove())
+		return nil, errors.Join(err, e.reversePath.close(), pulse.Close(), e.rules.Remove())
 	}
 	e.table.Store(table)
 	e.applied = table

@@ -76,6 +76,8 @@ type worker struct {
 	counters  *counters
 	holding   *holding // nil: flows are not held
 
+	busySince atomic.Int64 // when the batch in work was received, in ns since 1970; 0: there is none
+
 	batch  sync.Mutex // held while a batch is decided and written
 	lastID uint32     // of the packet received last; they are numbered from 1
 
@@ -150,6 +152,8 @@ func (w *worker) run() error {
 // packet without one would wait in the kernel for ever.
 func (w *worker) process(n int) (err error) {
 	received := time.Now()
+	w.busySince.Store(received.UnixNano())
+	defer w.busySince.Store(0)
 	w.noteGaps(n)
 	for i := range n {
 		w.begin(i)

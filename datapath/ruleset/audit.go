@@ -42,11 +42,19 @@ func (r *Ruleset) Audit(t *decision.Table, thorough bool) (nft.Repair, error) {
 		if !thorough && generation != 0 && generation == r.audited && t == r.followed {
 			return done, nil
 		}
+		if r.loaded[0] == nil {
+			if err := r.reinstall(&done); err != nil {
+				return done, fmt.Errorf("repair nftables tables %s: %w", r.tables, err)
+			}
+		}
 		d, err := r.compare(t)
 		switch {
 		case err != nil:
 			return done, fmt.Errorf("read nftables tables %s: %w", r.tables, err)
 		case len(d.found) == 0:
+			if t != r.followed {
+				_, r.hairpins = r.empty().difference(t)
+			}
 			r.audited, r.followed = generation, t
 			return done, nil
 		case try == maxRepairs:
@@ -119,7 +127,7 @@ func (r *Ruleset) compare(t *decision.Table) (*damage, error) {
 		return nil, err
 	}
 	d := &damage{elements: make(difference)}
-	should := (&Ruleset{tables: r.tables}).difference(t)
+	should, _ := r.empty().difference(t)
 	r.tables.noteReversePath(should, hostnet.ReversePath{}, r.reversePath)
 	for i, of := range r.tables {
 		find := func(format string, args ...any) {
@@ -137,6 +145,9 @@ func (r *Ruleset) compare(t *decision.Table) (*damage, error) {
 	}
 	return d, nil
 }
+
+// empty is the ruleset without elements in its sets.
+func (r *Ruleset) empty() *Ruleset { return &Ruleset{tables: r.tables} }
 
 // compareChains finds the chains of a table that differ.
 func (d *damage) compareChains(of *table, chains []chain, is, loaded *state, find func(string, ...any)) {
@@ -173,7 +184,7 @@ func (d *damage) compareSets(of *table, should difference, is, loaded *state, fi
 		case !there:
 			find("set %s is missing", s.name)
 			d.sets = append(d.sets, s)
-			d.elements[s] = should[s]
+			maps.Copy(d.elements.of(s), should[s])
 			continue
 		case definition != loaded.sets[s.name]:
 			find("set %s has another definition", s.name)
@@ -187,15 +198,16 @@ func (d *damage) compareSets(of *table, should difference, is, loaded *state, fi
 			return err
 		}
 		missing, foreign := 0, 0
-		for key := range should[s] {
-			if !have[key] {
-				d.elements.note(s, key, false, true)
+		want := should.elements(s)
+		for key, data := range want {
+			if is, there := have[key]; !there || is != data {
+				d.elements.of(s)[key] = change{had: there, has: true, before: is, after: data}
 				missing++
 			}
 		}
-		for key := range have {
-			if !should[s][key] {
-				d.elements.note(s, key, true, false)
+		for key, data := range have {
+			if _, ok := want[key]; !ok {
+				d.elements.remove(s, key, data)
 				foreign++
 			}
 		}
@@ -225,8 +237,8 @@ func (r *Ruleset) repairInPlace(d *damage, done *nft.Repair) error {
 		return err
 	}
 	for _, s := range d.sets {
-		if err := r.conn.AddSet(s.nft, nil); err != nil {
-			return fmt.Errorf("set %s: %w", s.name, err)
+		if err := r.addSet(s); err != nil {
+			return err
 		}
 	}
 	for _, c := range d.foreign {
@@ -249,15 +261,8 @@ func (r *Ruleset) repairInPlace(d *damage, done *nft.Repair) error {
 		return err
 	}
 	done.Recounted = done.Recounted || recounted
-	return r.changeAll(d.elements)
-}
-
-// changeAll adds and deletes elements.
-func (r *Ruleset) changeAll(d difference) error {
-	for s, keys := range d {
-		if err := r.change(s, keys); err != nil {
-			return fmt.Errorf("nftables set %s: %w", s.name, err)
-		}
+	if r.addBalances(d.elements) {
+		r.loaded = [2]*state{} // the next audit loads the tables
 	}
-	return nil
+	return r.changeAll(d.elements)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"net/netip"
 	"strings"
 
 	"github.com/google/nftables"
@@ -135,6 +136,70 @@ func (f family) addrIn(text string, offset uint32, mask, value []byte) clause {
 		payload(network, offset, uint32(len(mask)), reg),
 		&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: uint32(len(mask)), Mask: mask, Xor: make([]byte, len(mask))},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: reg, Data: value},
+	}}
+}
+
+// saddrWithin matches, or does not match, packets from a prefix.
+func (f family) saddrWithin(p netip.Prefix, match bool) clause {
+	address, mask := bytesOf(p)
+	c := f.saddrIn(p.Masked().String(), mask, address)
+	if !match {
+		c.text = fmt.Sprintf("%s saddr != %s", f.name, p.Masked())
+		c.exprs[len(c.exprs)-1] = &expr.Cmp{Op: expr.CmpOpNeq, Register: reg, Data: address}
+	}
+	return c
+}
+
+// daddrWithin matches packets to a prefix.
+func (f family) daddrWithin(p netip.Prefix) clause {
+	address, mask := bytesOf(p)
+	return f.daddrIn(p.Masked().String(), mask, address)
+}
+
+func bytesOf(p netip.Prefix) (address, mask []byte) {
+	address = p.Masked().Addr().AsSlice()
+	mask = make([]byte, len(address))
+	for i := range p.Bits() {
+		mask[i/8] |= 0x80 >> (i % 8)
+	}
+	return address, mask
+}
+
+// sourceLocal matches packets whose source is an address of the node.
+func sourceLocal() clause {
+	return addressType("saddr", &expr.Fib{Register: reg, FlagSADDR: true, ResultADDRTYPE: true}, true)
+}
+
+// destinationLocal matches packets to an address of the node.
+func destinationLocal() clause {
+	return addressType("daddr", &expr.Fib{Register: reg, FlagDADDR: true, ResultADDRTYPE: true}, true)
+}
+
+func addressType(field string, lookup expr.Any, local bool) clause {
+	op, sign := expr.CmpOpEq, ""
+	if !local {
+		op, sign = expr.CmpOpNeq, "!= "
+	}
+	return clause{fmt.Sprintf("fib %s type %slocal", field, sign), []expr.Any{
+		lookup,
+		&expr.Cmp{Op: op, Register: reg, Data: host32(unix.RTN_LOCAL)},
+	}}
+}
+
+// inInterface matches, or does not match, packets that arrive by the interface, or by one whose name
+// begins so. Packets that originate on the node arrive by none.
+func inInterface(name string, prefix, match bool) clause {
+	op, sign := expr.CmpOpEq, ""
+	if !match {
+		op, sign = expr.CmpOpNeq, "!= "
+	}
+	data, text := []byte(name), name+"*"
+	if !prefix { // the kernel pads names with zeros
+		data, text = append(data, make([]byte, unix.IFNAMSIZ-len(name))...), name
+	}
+	return clause{fmt.Sprintf("iifname %s%q", sign, text), []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: reg},
+		&expr.Cmp{Op: op, Register: reg, Data: data},
 	}}
 }
 

@@ -3,10 +3,14 @@ package ruleset
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
+	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 
 	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
@@ -16,27 +20,89 @@ import (
 // either table, until [Ruleset.Audit].
 func (r *Ruleset) Follow(t *decision.Table) error {
 	current := r.current()
-	if err := r.changeAll(r.difference(t)); err != nil {
+	diff, hairpins := r.difference(t)
+	changed := r.replaceNode(t)
+	changed = r.addBalances(diff) || changed
+	if err := r.changeAll(diff); err != nil {
+		if changed {
+			r.loaded = [2]*state{} // unknown: the next audit loads the tables
+		}
 		return errors.Join(err, r.connect()) // whose replies may still arrive
 	}
 	r.followed = t
+	r.hairpins.add(hairpins)
+	if changed {
+		var err error
+		if r.loaded, err = r.read(); err != nil {
+			return fmt.Errorf("read nftables tables %s: %w", r.tables, err)
+		}
+	}
 	r.remember(current)
 	return nil
 }
 
-// difference returns the changes of the sets for the table.
-func (r *Ruleset) difference(t *decision.Table) difference {
+// addBalances adds the chains that are missing for the lists of the difference to the open transaction.
+func (r *Ruleset) addBalances(diff difference) (changed bool) {
+	for s, changes := range diff {
+		if !s.nft.IsMap || s.nft.DataType != nftables.TypeVerdict {
+			continue
+		}
+		for _, c := range changes {
+			l, ok := s.table.lists[c.after]
+			if _, added := s.table.balances[c.after]; !ok || added || !c.has {
+				continue
+			}
+			b := r.spec.balance(s.table, l.kind, l.n)
+			s.table.balances[c.after] = b
+			r.addChains(s.table, []chain{b})
+			changed = true
+		}
+	}
+	return changed
+}
+
+// replaceNode adds the rules that depend on the table's node to the open transaction, if they changed.
+func (r *Ruleset) replaceNode(t *decision.Table) (changed bool) {
+	node := CopyNodeOf(t)
+	if reflect.DeepEqual(node, r.spec.Copy) {
+		return false
+	}
+	r.spec.Copy = node
+	for _, of := range r.tables {
+		for _, c := range r.spec.copyEntries(of) {
+			r.conn.FlushChain(&nftables.Chain{Name: c.name, Table: of.nft})
+			r.addRules(of, c)
+		}
+	}
+	return true
+}
+
+// difference returns the changes of the sets for the table, and of the counts of hairpins.
+func (r *Ruleset) difference(t *decision.Table) (difference, hairpins) {
 	diff := make(difference)
 	t.ChangedAddresses(r.followed, func(at netip.AddrPort, p decision.Protocol, before, after *decision.ServicePort) {
 		to, key := r.tables.of(decision.FamilyOf(at.Addr())), addrBytes(at.Addr())+protoPortBytes(p, at.Port())
 		diff.note(to.service, key, translates(before), translates(after))
 		diff.note(to.scope, key, before != nil, after != nil)
+		if before != nil {
+			to.copyAddress(at, before, diff.remove)
+		}
+		if after != nil {
+			to.copyAddress(at, after, diff.add)
+		}
 	})
 	t.ChangedNodePorts(r.followed, func(port uint16, p decision.Protocol, f decision.Family, before, after *decision.ServicePort) {
 		to, key := r.tables.of(f), protoPortBytes(p, port)
 		diff.note(to.nodePort, key, translates(before), translates(after))
 		diff.note(to.refusedPort, key, refused(before), refused(after))
+		if before != nil {
+			to.copyNodePort(before, diff.remove)
+		}
+		if after != nil {
+			to.copyNodePort(after, diff.add)
+		}
 	})
+	hairpins := r.noteHairpins(diff, t)
 	var had, hadLocal []netip.Addr
 	if r.followed != nil {
 		had, hadLocal = r.followed.NodePortAddresses(), r.followed.Node().Addresses
@@ -45,7 +111,8 @@ func (r *Ruleset) difference(t *decision.Table) difference {
 	local := func(a netip.Addr) *set { return r.tables.of(decision.FamilyOf(a)).local }
 	noteAll(diff, nodePortAddr, addrBytes, had, t.NodePortAddresses())
 	noteAll(diff, local, addrBytes, hadLocal, t.Node().Addresses)
-	return diff
+	diff.tidy()
+	return diff, hairpins
 }
 
 // noteAll records the members to add to the set of each, by its key, and those to remove.
@@ -63,46 +130,129 @@ func refused(s *decision.ServicePort) bool { return s != nil && s.ExternalRefusa
 // are not refused may pass. s may be nil.
 func translates(s *decision.ServicePort) bool { return s != nil && s.HasEndpoints }
 
-// difference has the keys to add to each set (true) and those to remove.
-type difference map[*set]map[string]bool
+// difference has the elements to add to each set and those to remove, by key.
+type difference map[*set]map[string]change
+
+// change is what becomes of an element. Data is the name of a chain in a map of verdicts, and empty in
+// a set.
+type change struct {
+	had, has      bool
+	before, after string // data
+}
 
 // note records a key of a set; a nil set is ignored.
 func (d difference) note(s *set, key string, before, after bool) {
-	if s == nil || before == after {
-		return
+	if s != nil && before != after {
+		d.of(s)[key] = change{had: before, has: after}
 	}
-	if d[s] == nil {
-		d[s] = make(map[string]bool)
-	}
-	d[s][key] = after
 }
 
-// maxElements is how many elements go into one transaction: their attribute's
-// length has 16 bits, and the socket's send buffer takes some hundred KB.
-const maxElements = 1000
+func (d difference) of(s *set) map[string]change {
+	if d[s] == nil {
+		d[s] = make(map[string]change)
+	}
+	return d[s]
+}
 
-// change adds and deletes elements of a set.
-func (r *Ruleset) change(s *set, keys map[string]bool) error {
+// remove and add record that an element is not, or is, to be there. Of an element that is removed and
+// added only its data may change.
+func (d difference) remove(s *set, key, data string) {
+	c := d.of(s)[key]
+	c.had, c.before = true, data
+	d.of(s)[key] = c
+}
+
+func (d difference) add(s *set, key, data string) {
+	c := d.of(s)[key]
+	c.has, c.after = true, data
+	d.of(s)[key] = c
+}
+
+// tidy leaves out elements that do not change.
+func (d difference) tidy() {
+	for s, changes := range d {
+		maps.DeleteFunc(changes, func(_ string, c change) bool { return c.had == c.has && c.before == c.after })
+		if len(changes) == 0 {
+			delete(d, s)
+		}
+	}
+}
+
+// size is the number of changed elements.
+func (d difference) size() (n int) {
+	for _, changes := range d {
+		n += len(changes)
+	}
+	return n
+}
+
+// elements is what a set should have, as the difference from an empty one.
+func (d difference) elements(s *set) map[string]string {
+	elements := make(map[string]string)
+	for key, c := range d[s] {
+		if c.has {
+			elements[key] = c.after
+		}
+	}
+	return elements
+}
+
+// maxElements is how many elements go into one message, the length of whose attributes has 16 bits,
+// and into one transaction, which must fit into the socket's send buffer.
+const maxElements = 400
+
+// changeAll changes elements: in one transaction, if there are at most maxElements.
+func (r *Ruleset) changeAll(d difference) error {
+	together := d.size() <= maxElements
+	for s, changes := range d {
+		for keys := range slices.Chunk(slices.Collect(maps.Keys(changes)), maxElements) {
+			if err := r.change(s, changes, keys); err != nil {
+				return fmt.Errorf("nftables set %s: %w", s.name, err)
+			}
+			if !together {
+				if err := r.conn.Flush(); err != nil {
+					return fmt.Errorf("nftables set %s: %w", s.name, err)
+				}
+			}
+		}
+	}
+	return r.conn.Flush()
+}
+
+// change adds changes of elements to the open transaction.
+func (r *Ruleset) change(s *set, changes map[string]change, keys []string) error {
 	var come, gone []nftables.SetElement
-	for k, comes := range keys {
-		if comes {
-			come = append(come, nftables.SetElement{Key: []byte(k)})
-		} else {
+	for _, k := range keys {
+		c := changes[k]
+		if c.had {
 			gone = append(gone, nftables.SetElement{Key: []byte(k)})
 		}
-	}
-	send := func(elements []nftables.SetElement, do func(*nftables.Set, []nftables.SetElement) error) error {
-		for batch := range slices.Chunk(elements, maxElements) {
-			if err := do(s.nft, batch); err != nil {
-				return err
-			}
-			if err := r.conn.Flush(); err != nil {
-				return err
-			}
+		if c.has {
+			come = append(come, s.element(k, c.after))
 		}
-		return nil
 	}
-	return errors.Join(send(come, r.conn.SetAddElements), send(gone, r.conn.SetDeleteElements))
+	if len(gone) > 0 {
+		if err := r.conn.SetDeleteElements(s.nft, gone); err != nil {
+			return err
+		}
+	}
+	if len(come) > 0 {
+		return r.conn.SetAddElements(s.nft, come)
+	}
+	return nil
+}
+
+// element is an element as the kernel gets it.
+func (s *set) element(key, data string) nftables.SetElement {
+	e := nftables.SetElement{Key: []byte(key)}
+	switch {
+	case !s.nft.IsMap:
+	case s.nft.DataType == nftables.TypeVerdict:
+		e.VerdictData = &expr.Verdict{Kind: expr.VerdictGoto, Chain: data}
+	default:
+		e.Val = []byte(data)
+	}
+	return e
 }
 
 func familyOf(a netip.Addr) family {

@@ -22,6 +22,7 @@ type Ruleset struct {
 	tables      tables
 	watch       *watch
 	followed    *decision.Table     // the table in the sets; nil: they are empty
+	hairpins    hairpins            // of that table
 	reversePath hostnet.ReversePath // their expected elements
 	loaded      [2]*state           // the tables as the kernel returns them
 	audited     uint32              // the generation of the last audit that found no difference; 0: none
@@ -105,7 +106,7 @@ func tryChain(conn *nftables.Conn, chain *nftables.Chain, exprs []expr.Any) erro
 // also removes the tables of an earlier run. If there were some, packets that wait in any queue of
 // the namespace are lost, as with every removal of a base chain; their senders retransmit them.
 func Install(spec Spec) (*Ruleset, error) {
-	r := &Ruleset{spec: spec, tables: newTables(&spec)}
+	r := &Ruleset{spec: spec, tables: newTables(&spec), hairpins: make(hairpins)}
 	var err error
 	// Watched first, so that no change is missed.
 	if r.watch, err = watchTables(r.tables); err != nil {
@@ -126,10 +127,20 @@ func (r *Ruleset) connect() error {
 		_ = r.conn.CloseLasting() // its requests are done, or have failed
 	}
 	var err error
-	if r.conn, err = nftables.New(nftables.AsLasting(), nftables.WithSockOptions(r.watch.ignore)); err != nil {
+	if r.conn, err = nftables.New(nftables.AsLasting(), nftables.WithSockOptions(r.watch.ignore, largeBuffers)); err != nil {
 		return fmt.Errorf("open nftables: %w", err)
 	}
 	return nil
+}
+
+// bufferSize is for a transaction, and for the acknowledgements of its messages.
+const bufferSize = 1 << 20
+
+// largeBuffers gives a connection buffers of bufferSize, or as large as they may be.
+func largeBuffers(conn *netlink.Conn) error {
+	// Without a copy of the message that is acknowledged; older kernels include it.
+	_ = conn.SetOption(netlink.CapAcknowledge, true)
+	return errors.Join(conn.SetReadBuffer(bufferSize), conn.SetWriteBuffer(bufferSize))
 }
 
 // ignore makes the watch ignore the connection's own changes.
@@ -224,18 +235,30 @@ func (r *Ruleset) read() (states [2]*state, err error) {
 }
 
 func (r *Ruleset) load() error {
-	r.followed, r.audited = nil, 0
+	r.followed, r.hairpins, r.audited = nil, make(hairpins), 0
 	for _, t := range r.tables {
 		r.replaceTable(t)
 		for _, s := range t.all() {
-			if err := r.conn.AddSet(s.nft, nil); err != nil {
-				return fmt.Errorf("set %s: %w", s.name, err)
+			if err := r.addSet(s); err != nil {
+				return err
 			}
 		}
 		r.addChains(t, r.spec.chains(t))
 	}
 	if err := r.conn.Flush(); err != nil {
 		return fmt.Errorf("install nftables tables %s: %w", r.tables, err)
+	}
+	return nil
+}
+
+// addSet adds a set to the open transaction, without elements but that of the switch.
+func (r *Ruleset) addSet(s *set) error {
+	var elements []nftables.SetElement
+	if s == s.table.alive {
+		elements = s.table.firstAlive()
+	}
+	if err := r.conn.AddSet(s.nft, elements); err != nil {
+		return fmt.Errorf("set %s: %w", s.name, err)
 	}
 	return nil
 }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
-	"golang.org/x/sys/unix"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/hostnet"
@@ -67,10 +66,7 @@ func notDecrypted() clause {
 
 // sourceNotLocal matches packets whose source is no address of the node.
 func sourceNotLocal() clause {
-	return clause{"fib saddr type != local", []expr.Any{
-		&expr.Fib{Register: reg, FlagSADDR: true, ResultADDRTYPE: true},
-		&expr.Cmp{Op: expr.CmpOpNeq, Register: reg, Data: host32(unix.RTN_LOCAL)},
-	}}
+	return addressType("saddr", &expr.Fib{Register: reg, FlagSADDR: true, ResultADDRTYPE: true}, false)
 }
 
 // noWayBack matches packets without a route to their source or, if strict, without one through

@@ -34,8 +34,11 @@ type Spec struct {
 	// leaves, as in kube-proxy's KUBE-POSTROUTING, so that it is not masqueraded again inside a
 	// tunnel.
 	MasqueradeMark uint32
-	// ConnMark is the bit of the connection mark that our entries carry.
-	ConnMark uint32
+	// ConnMark is the bit of the connection mark that our entries carry. Those that the kernel's copy
+	// of the service table decided carry CopyMark, too.
+	ConnMark, CopyMark uint32
+	// Copy is what the copy's rules have of the node; [Ruleset.Follow] keeps it up to date.
+	Copy CopyNode
 	// OnlyServices queues only packets to service addresses and node ports, by sets that follow
 	// the table; otherwise the first packet of every flow is queued.
 	OnlyServices bool
@@ -57,6 +60,8 @@ type Spec struct {
 	// Native: the kernel has nft's queue expression; otherwise the rule is xtables' NFQUEUE
 	// target. See [Probe].
 	Native bool
+	// Alive is the switch that stops queueing when the daemon does not serve the queues.
+	Alive Alive
 	// ReversePath does not queue packets that the kernel drops because of their source, by the
 	// interfaces of [Ruleset.FollowReversePath]. See [ProbeReversePath].
 	ReversePath bool
@@ -89,6 +94,14 @@ type table struct {
 	scope, local *set
 	// rpStrict and rpLoose hold interfaces; nil without Spec.ReversePath, and in IPv6.
 	rpStrict, rpLoose *set
+	// alive has an element while packets are queued; nil: they always are.
+	alive *set
+	// copy are the maps of the kernel's copy of the service table.
+	copy copyMaps
+	// lists are the lists that service tables have or had, by the names of their chains, and balances
+	// the chains that were added for them.
+	lists    map[string]listSize
+	balances map[string]chain
 }
 
 // all returns the table's sets.
@@ -100,7 +113,10 @@ func (t *table) all() []*set {
 	if t.rpStrict != nil {
 		all = append(all, t.rpStrict, t.rpLoose)
 	}
-	return all
+	if t.alive != nil {
+		all = append(all, t.alive)
+	}
+	return append(all, t.copy.all()...)
 }
 
 // String returns the table as in nft's language: "ip nfqproxy".
@@ -125,7 +141,7 @@ func (t tables) sets() []*set { return append(t[0].all(), t[1].all()...) }
 func (t tables) String() string { return t[0].String() + " and " + t[1].String() }
 
 func newTable(spec *Spec, f family) *table {
-	t := &table{family: f, nft: &nftables.Table{Name: TableName, Family: nftables.TableFamily(f.nfproto)}}
+	t := &table{lists: make(map[string]listSize), balances: make(map[string]chain), family: f, nft: &nftables.Table{Name: TableName, Family: nftables.TableFamily(f.nfproto)}}
 	id := uint32(f.nfproto) << 8 // unique in a transaction
 	newSet := func(name string, types ...nftables.SetDatatype) *set {
 		id++
@@ -149,6 +165,8 @@ func newTable(spec *Spec, f family) *table {
 	if spec.OnlyServices {
 		t.scope, t.local = newSet("scope", addr, proto, port), newSet("local", addr)
 	}
+	t.alive = spec.newAlive(f, newSet)
+	t.copy = newCopyMaps(addr, newSet)
 	if spec.ReversePath && f == ipv4 {
 		t.rpStrict, t.rpLoose = newSet("rp_strict", nftables.TypeIFIndex), newSet("rp_loose", nftables.TypeIFIndex)
 	}
@@ -218,7 +236,7 @@ func (spec *Spec) chains(t *table) []chain {
 		// Before conntrack (-200). Packets of established TCP, nearly all of a busy node, evaluate
 		// only the first rule.
 		base("queue_prerouting", "prerouting", pre, priorityQueue, append(fromElsewhere, rule{jump(queue)})...),
-		base("queue_output", "output", out, priorityQueue, append([]rule{afterSYN, untracked}, spec.queueOutput(t, queue)...)...),
+		base("queue_output", "output", out, priorityQueue, slices.Concat(spec.extend(t), []rule{afterSYN, untracked}, spec.queueOutput(t, queue))...),
 		base("reject_prerouting", "prerouting", pre, priorityQueue+1, rejectMarked),
 		base("reject_output", "output", out, priorityQueue+1, rejectMarked),
 
@@ -234,28 +252,44 @@ func (spec *Spec) chains(t *table) []chain {
 
 		base("slipped_prerouting", "prerouting", pre, priorityDNAT+1, slipped),
 		base("slipped_output", "output", out, priorityDNAT+1, slipped),
-	}, localnet, spec.established())
+	}, localnet, spec.copyChains(t), spec.refuseChains(t), spec.nat(t), forward(spec))
+}
+
+// nat are the chains that translate: decided flows by their entries, others by the kernel's copy.
+func (spec *Spec) nat(t *table) []chain {
+	chains := translation()
+	undecided := []rule{{jump("copy")}}
+	chains[0].rules, chains[1].rules = undecided, undecided
+	chains[3].rules = spec.copyMasquerade(t)
+	return chains
 }
 
 // established are the chains that the kernel needs to translate decided flows, with or without new
 // decisions.
-func (spec *Spec) established() []chain {
+func (spec *Spec) established() []chain { return append(translation(), forward(spec)...) }
+
+// translation are chains of type nat at the four hooks: translation needs one at each, even an empty
+// one.
+func translation() []chain {
 	nat := func(name, hookName string, hook *nftables.ChainHook, priority nftables.ChainPriority) chain {
 		return chain{name, nftables.ChainTypeNAT, hook, hookName, priority, nil}
 	}
-	// Connection tracking is on as long as a rule uses it: this one does.
-	forward := []rule{{ctState("invalid", expr.CtStateBitINVALID, true), counter(), drop()}}
-	if spec.TCPLiberal {
-		forward = []rule{{ctState("invalid", expr.CtStateBitINVALID, true), counter()}}
-	}
 	return []chain{
-		// Translation needs a nat chain at each of these hooks, even an empty one.
 		nat("nat_prerouting", "prerouting", nftables.ChainHookPrerouting, priorityDNAT),
 		nat("nat_output", "output", nftables.ChainHookOutput, priorityDNAT),
 		nat("nat_input", "input", nftables.ChainHookInput, prioritySNAT),
 		nat("nat_postrouting", "postrouting", nftables.ChainHookPostrouting, prioritySNAT),
-		{forwardChain, nftables.ChainTypeFilter, nftables.ChainHookForward, "forward", priorityFilter, forward},
 	}
+}
+
+// forward is the chain of forwarded packets. Connection tracking is on as long as a rule uses it:
+// this one does.
+func forward(spec *Spec) []chain {
+	rules := []rule{{ctState("invalid", expr.CtStateBitINVALID, true), counter(), drop()}}
+	if spec.TCPLiberal {
+		rules = []rule{{ctState("invalid", expr.CtStateBitINVALID, true), counter()}}
+	}
+	return []chain{{forwardChain, nftables.ChainTypeFilter, nftables.ChainHookForward, "forward", priorityFilter, rules}}
 }
 
 // forwardChain has the counter of invalid packets; see [Ruleset.Counters].
@@ -295,9 +329,10 @@ func (spec *Spec) localnet() []rule {
 // newFlows sends the first packet of each flow to the queues. The counters include packets that
 // did not fit into the queues: see [Ruleset.Counters].
 func (spec *Spec) newFlows(t *table) []rule {
-	q := queue(spec.FirstQueue, spec.Queues, spec.Native)
+	toQueue := append(t.whileAlive(), counter(), queue(spec.FirstQueue, spec.Queues, spec.Native))
+	queued := func(match ...clause) rule { return slices.Concat(rule(match), toQueue) }
 	rules := []rule{
-		{l4proto(tcp), counter(), q},
+		queued(l4proto(tcp)),
 		{l4proto(udp), t.flowKey().in(t.seen), t.flowKey().refreshed(t.seen), accept()},
 	}
 	// Multicast and broadcast have no services, and conntrack no lasting entry.
@@ -308,7 +343,7 @@ func (spec *Spec) newFlows(t *table) []rule {
 	} else {
 		rules = append(rules, rule{t.daddrIn("ff00::/8", []byte{0xff}, []byte{0xff}), accept()})
 	}
-	return append(rules, rule{l4proto(udp), counter(), q}, rule{l4proto(sctp), sctpInit(), counter(), q})
+	return append(rules, queued(l4proto(udp)), queued(l4proto(sctp), sctpInit()))
 }
 
 // slippedRules handle undecided packets to a service address: the entry of their flow vanished, or

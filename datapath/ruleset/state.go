@@ -80,17 +80,26 @@ func ruleText(r nft.Rule) (text string) {
 	return text
 }
 
-// readElements reads the keys of a set. A missing set has none.
-func (t *table) readElements(name string) (map[string]bool, error) {
-	keys := make(map[string]bool)
+// readElements reads the elements of a set: their keys and, in a map, their data. A missing set has
+// none.
+func (t *table) readElements(name string) (map[string]string, error) {
+	elements := make(map[string]string)
 	err := nft.Dump(t.nfproto, unix.NFT_MSG_GETSETELEM, nft.ElementsOf(TableName, name), func(_ uint8, a nft.Attributes) {
 		for _, e := range nft.Elements(a[unix.NFTA_SET_ELEM_LIST_ELEMENTS]) {
 			if key := e.Nested(unix.NFTA_SET_ELEM_KEY); key.Has(unix.NFTA_DATA_VALUE) {
-				keys[string(key[unix.NFTA_DATA_VALUE])] = true
+				elements[string(key[unix.NFTA_DATA_VALUE])] = dataOf(e.Nested(unix.NFTA_SET_ELEM_DATA))
 			}
 		}
 	})
-	return keys, err
+	return elements, err
+}
+
+// dataOf is the data of an element: the chain of a verdict.
+func dataOf(data nft.Attributes) string {
+	if verdict := data.Nested(unix.NFTA_DATA_VERDICT); verdict.Has(unix.NFTA_VERDICT_CHAIN) {
+		return verdict.Text(unix.NFTA_VERDICT_CHAIN)
+	}
+	return string(data[unix.NFTA_DATA_VALUE])
 }
 
 // matches reports whether the state has these chains, with the same number of rules, and these sets.

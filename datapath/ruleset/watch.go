@@ -1,6 +1,8 @@
 package ruleset
 
 import (
+	"errors"
+	"fmt"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -26,8 +28,14 @@ func watchTables(t tables) (*watch, error) {
 		}
 	}
 	var err error
-	w.Watch, err = nft.NewWatch(w.concerns)
-	return w, err
+	if w.Watch, err = nft.NewWatch(w.concerns); err != nil {
+		return nil, err
+	}
+	// Each element is an event. Lost ones make an audit thorough.
+	if err := w.SetReadBuffer(bufferSize); err != nil {
+		return nil, errors.Join(fmt.Errorf("enlarge the buffer for events of nftables: %w", err), w.Close())
+	}
+	return w, nil
 }
 
 // concerns reports whether an event is a change of our tables by another program.

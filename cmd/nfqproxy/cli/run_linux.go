@@ -26,6 +26,7 @@ type runFlags struct {
 	scope         string
 	hostMasq      string
 	busyPoll      time.Duration
+	queueTimeout  time.Duration
 	seed          uint64
 	flowLog       string
 	flowLogSteps  bool
@@ -79,12 +80,13 @@ last good state stays in force. nfqproxy requires CAP_NET_ADMIN.`,
 	flags.StringVar(&f.scope, "scope", scopeAll, `new flows to queue: "all", or "services": the kernel passes flows for no service, and they have no records`)
 	flags.StringVar(&f.hostMasq, "host-masquerade", hostMasqueradeAuto, `apply the node's own masquerade rules (nat POSTROUTING: of the CNI plugin, ip-masq-agent, Docker) to translated flows, which do not traverse them: "auto" or "off"`)
 	flags.DurationVar(&f.busyPoll, "busy-poll", 0, "how long each queue's worker polls for the next packet before it sleeps, at high packet rates: less latency for new flows, more CPU time; try 100us first (default: no polling)")
+	flags.DurationVar(&f.queueTimeout, "queue-timeout", datapath.DefaultQueueTimeout, "how long new flows wait for a worker that makes no progress; then the kernel's copy of the service table decides them")
 	flags.Uint64Var(&f.seed, "seed", 0, "seed of the random selection: the same flows in the same order get the same endpoints (default: random)")
 	flags.StringVar(&f.flowLog, "flow-log", "", "write one JSON line per decided flow to this file; - for standard output")
 	flags.BoolVar(&f.flowLogSteps, "flow-log-steps", false, "include the walk through kube-proxy's chains in each line")
 	f.flowAPI.add(flags)
 	flags.BoolVar(&f.podNames, "pod-names", false, "watch all Pods of the cluster, to name the source pods in records (with --objects: always)")
-	flags.BoolVar(&f.keepRules, "keep-rules-on-exit", false, "keep the kernel rules at exit: established flows stay translated, new flows to services wait for the next start")
+	flags.BoolVar(&f.keepRules, "keep-rules-on-exit", false, "keep the kernel rules at exit: established flows stay translated, and the kernel's copy of the service table decides new flows")
 	flags.StringVar(&f.writeConfigTo, "write-config-to", "", "write the configuration from file and flags to this file, in kube-proxy's format, and exit")
 	flags.IntVar(&f.readyFD, "ready-fd", -1, `write "ready" to this file descriptor when the proxy serves`)
 	_ = flags.MarkHidden("ready-fd")
@@ -122,7 +124,7 @@ func (f *runFlags) run(ctx context.Context, stdout, stderr io.Writer) (err error
 	if err := p.connect(); err != nil {
 		return err
 	}
-	p.engineConfig = datapath.Config{FirstQueue: f.firstQueue, Queues: f.queues, OtherQueues: f.otherQueues, OnlyServices: f.scope == scopeServices, BusyPoll: f.busyPoll, KeepRules: f.keepRules, Log: log}
+	p.engineConfig = datapath.Config{FirstQueue: f.firstQueue, Queues: f.queues, OtherQueues: f.otherQueues, OnlyServices: f.scope == scopeServices, BusyPoll: f.busyPoll, QueueTimeout: f.queueTimeout, KeepRules: f.keepRules, Log: log}
 	if f.seeded {
 		p.engineConfig.Seed = &f.seed
 	}
@@ -143,6 +145,9 @@ func leaveProcessors(queues int) {
 	}
 }
 
+// minQueueTimeout is long enough for a busy machine to run a process.
+const minQueueTimeout = 100 * time.Millisecond
+
 // check validates flags that no configuration file has.
 func (f *runFlags) check() error {
 	if f.queues == 0 || int(f.firstQueue)+int(f.queues) > maxQueue+1 {
@@ -156,6 +161,9 @@ func (f *runFlags) check() error {
 	}
 	if f.busyPoll < 0 || f.busyPoll > time.Millisecond {
 		return fmt.Errorf("--busy-poll %s: want 0 to 1ms", f.busyPoll)
+	}
+	if f.queueTimeout < minQueueTimeout {
+		return fmt.Errorf("--queue-timeout %s: want at least %s", f.queueTimeout, minQueueTimeout)
 	}
 	if f.flowLogSteps && f.flowLog == "" {
 		return errors.New("--flow-log-steps requires --flow-log")

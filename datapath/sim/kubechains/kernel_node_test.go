@@ -131,7 +131,7 @@ func (n *kernelNode) load(t *testing.T, b backend, w *world) {
 	mustRun(t, n.node, rendered(t, w.table, w.family), b.tool(w.family, "restore"), "-w")
 }
 
-// delivered is the conntrack mark of flows whose packet came through INPUT.
+// delivered is the bit of the connection mark of flows whose packet came through INPUT.
 const delivered = 1
 
 // watch adds nftables chains of the test's own, which go with either back end.
@@ -152,7 +152,8 @@ func (n *kernelNode) watch() error {
 		&expr.Ct{Register: 1, Key: expr.CtKeySTATE},
 		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(expr.CtStateBitNEW), Xor: make([]byte, 4)},
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: make([]byte, 4)},
-		&expr.Immediate{Register: 1, Data: binaryutil.NativeEndian.PutUint32(delivered)},
+		&expr.Ct{Register: 1, Key: expr.CtKeyMARK},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(^uint32(delivered)), Xor: binaryutil.NativeEndian.PutUint32(delivered)},
 		&expr.Ct{Register: 1, SourceRegister: true, Key: expr.CtKeyMARK},
 	}})
 	// There is no listener on the node. A RST in answer would delete the flow, which is to be

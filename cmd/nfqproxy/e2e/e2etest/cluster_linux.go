@@ -82,6 +82,8 @@ func Up(t *testing.T, spec *lab.Spec, options lab.Options) *Cluster {
 	t.Helper()
 	netnstest.Require(t)
 	options.Env = append(options.Env, CommandEnv()...)
+	// On a busy machine a daemon may not run for a second. A test's own argument comes later.
+	options.Arguments = append([]string{"--queue-timeout=1m"}, options.Arguments...)
 	running, err := lab.Up(t.Context(), spec, options)
 	if err != nil {
 		t.Fatal(err)

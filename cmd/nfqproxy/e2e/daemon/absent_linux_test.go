@@ -1,0 +1,118 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+)
+
+// served are the ways in for which the kernel's copy of the service table serves as the daemon does,
+// with the pods that may answer.
+var served = []struct{ from, network, to, pod string }{
+	{"shell", "tcp", "10.96.0.20:80", "default/web-"},
+	{"shell", "tcp", "[fd00:10:96::20]:80", "default/web-"},
+	{"shell", "udp", "10.96.0.20:53", "default/web-"},
+	{"shell", "udp", "[fd00:10:96::20]:53", "default/web-"},
+	{"outside", "tcp", "172.21.0.2:30080", "default/web-"},
+	{"outside", "tcp", "[fd00:172:21::2]:30080", "default/web-"},
+	{"outside", "udp", "172.21.0.2:30080", "default/web-"},
+	{"outside", "udp", "[fd00:172:21::2]:30080", "default/web-"},
+	{"node-a", "tcp", "10.96.0.30:80", "default/solo"},
+	{"node-a", "tcp", "127.0.0.1:30090", "default/solo"},
+	{"solo", "tcp", "10.96.0.30:80", "default/solo"},              // hairpin
+	{"shell", "tcp", "10.244.1.2:8080", "default/web-2"},          // no service
+	{"shell", "udp", "[fd00:10:244:1::2]:5353", "default/web-2"},  // no service
+	{"shell", "tcp", "172.21.0.2:30110", "default/web-2"},         // policy Local, but from a pod
+	{"outside", "tcp", "[fd00:172:21::3]:30110", "default/web-2"}, // policy Local, on the other node
+}
+
+// serves checks that each way in works. Without a daemon that decides, the first datagram of a flow may
+// wait in the queue for ever, and a SYN for its repetition: first is how often to try.
+func serves(c *e2etest.Cluster, tries int) {
+	c.T.Helper()
+	for _, s := range served {
+		var err error
+		for range tries {
+			if err = answers(c, s.from, s.network, s.to, s.pod); err == nil {
+				break
+			}
+		}
+		if err != nil {
+			c.T.Errorf("%s from %s to %s: %v", s.network, s.from, s.to, err)
+		}
+	}
+	if _, err := c.TryDial("shell", "tcp", e2etest.AnyPort, "10.96.0.40:80"); !errors.Is(err, syscall.ECONNREFUSED) {
+		c.T.Errorf("a service without endpoints: %v, want connection refused", err)
+	}
+}
+
+// answers makes a flow and checks which pod answers.
+func answers(c *e2etest.Cluster, from, network, to, pod string) error {
+	conn, err := c.TryDial(from, network, e2etest.AnyPort, to)
+	if err != nil {
+		return err
+	}
+	patience := e2etest.Patience
+	if network == "udp" {
+		patience = 2 * time.Second
+	}
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		return err
+	}
+	a, err := e2etest.Ask(conn)
+	if err == nil && !strings.HasPrefix(a.Pod, pod) {
+		err = fmt.Errorf("answered by %q, want %s", a.Pod, pod)
+	}
+	return err
+}
+
+// TestFrozenDaemon: when a daemon stops without dying, the kernel's copy of the service table takes
+// over, for services and for everything else; when it goes on, it decides again.
+func TestFrozenDaemon(t *testing.T) {
+	t.Parallel()
+	c := e2etest.NewClusterWith(t, []string{"--queue-timeout=1s"})
+	open := c.Dial("shell", "tcp", e2etest.AnyPort, "10.96.0.20:80")
+	signalDaemon(c, "node-a", syscall.SIGSTOP)
+	serves(c, 10) // until the switch is off
+	for range 20 {
+		serves(c, 1)
+	}
+	c.Ask(open)
+	signalDaemon(c, "node-a", syscall.SIGCONT)
+	decided := func() int {
+		return c.Count(func(r *flow.Record) bool { return r.Node == "node-a" && r.Verdict == "dnat" })
+	}
+	before := decided()
+	e2etest.Eventually(t, e2etest.Patience, "a decision of the daemon", func() bool {
+		c.Ask(c.Dial("shell", "tcp", e2etest.AnyPort, "10.96.0.20:80"))
+		return decided() > before
+	})
+	serves(c, 3)
+}
+
+// TestDeadDaemon: a daemon that is killed again and again costs no connection.
+func TestDeadDaemon(t *testing.T) {
+	t.Parallel()
+	c := e2etest.NewCluster(t)
+	for range 5 {
+		download := c.Dial("outside", "tcp", e2etest.AnyPort, "172.21.0.2:30080")
+		const size = 4 << 20
+		if _, err := fmt.Fprintf(download, "GET /download?bytes=%d HTTP/1.0\r\n\r\n", size); err != nil {
+			t.Fatal(err)
+		}
+		c.Must(c.KillDaemon("node-a"))
+		serves(c, 1)
+		if n, err := io.Copy(io.Discard, download); err != nil || n < size {
+			t.Errorf("a download ended after %d bytes: %v", n, err)
+		}
+		c.Must(c.StartDaemon(t.Context(), "node-a"))
+		serves(c, 1)
+	}
+}

@@ -1,0 +1,115 @@
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nfqproxy/nfqproxy/datapath/ruleset"
+)
+
+// DefaultQueueTimeout is how long packets are queued while a worker makes no progress.
+const DefaultQueueTimeout = time.Second
+
+// pulseMark is the packet mark of pulses.
+const pulseMark = 0x6e667170
+
+// pulse keeps packets queued as long as every worker makes progress. It sends a packet with pulseMark
+// on the loopback interface; a rule extends the time in which packets are queued, and drops the packet.
+// A process that is stopped, swapped out or deadlocked sends none.
+type pulse struct {
+	alive   ruleset.Alive
+	workers []*worker
+	sockets []int
+	stop    chan struct{}
+	running sync.WaitGroup
+}
+
+// newPulse opens the sockets, in the calling thread's network namespace. A family without a loopback
+// address has no switch: its packets are always queued.
+func newPulse(timeout time.Duration, workers []*worker, log *slog.Logger) *pulse {
+	p := &pulse{alive: ruleset.Alive{Mark: pulseMark, Timeout: timeout}, workers: workers, stop: make(chan struct{})}
+	const discard = 9 // RFC 863; no packet arrives there
+	for _, f := range []struct {
+		name   string
+		domain int
+		to     unix.Sockaddr
+		exists *bool
+	}{
+		{"IPv4", unix.AF_INET, &unix.SockaddrInet4{Port: discard, Addr: [4]byte{127, 0, 0, 1}}, &p.alive.IPv4},
+		{"IPv6", unix.AF_INET6, &unix.SockaddrInet6{Port: discard, Addr: [16]byte{15: 1}}, &p.alive.IPv6},
+	} {
+		fd, err := openPulse(f.domain, f.to)
+		if err != nil {
+			log.Warn("a frozen daemon will delay new flows: cannot send packets on the loopback interface", "family", f.name, "error", err)
+			continue
+		}
+		p.sockets = append(p.sockets, fd)
+		*f.exists = true
+	}
+	return p
+}
+
+func openPulse(domain int, to unix.Sockaddr) (int, error) {
+	fd, err := unix.Socket(domain, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("socket: %w", err)
+	}
+	if err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, pulseMark); err == nil {
+		err = unix.Connect(fd, to)
+	}
+	if err != nil {
+		return -1, errors.Join(fmt.Errorf("connect: %w", err), unix.Close(fd))
+	}
+	return fd, nil
+}
+
+// start sends pulses until Close.
+func (p *pulse) start() {
+	p.running.Go(func() {
+		tick := time.NewTicker(p.alive.Timeout / 8)
+		defer tick.Stop()
+		for {
+			if !p.stuck(time.Now()) {
+				p.send()
+			}
+			select {
+			case <-p.stop:
+				return
+			case <-tick.C:
+			}
+		}
+	})
+}
+
+// stuck reports whether a worker has been working on one batch for half the timeout.
+func (p *pulse) stuck(now time.Time) bool {
+	for _, w := range p.workers {
+		if since := w.busySince.Load(); since != 0 && now.Sub(time.Unix(0, since)) > p.alive.Timeout/2 {
+			return true
+		}
+	}
+	return false
+}
+
+// send sends a pulse in each family. The rule that drops it makes the call fail; so it does after
+// another program removed the rules.
+func (p *pulse) send() {
+	for _, fd := range p.sockets {
+		_, _ = unix.Write(fd, []byte{0})
+	}
+}
+
+// Close ends the pulses.
+func (p *pulse) Close() (err error) {
+	close(p.stop)
+	p.running.Wait()
+	for _, fd := range p.sockets {
+		err = errors.Join(err, unix.Close(fd))
+	}
+	return err
+}

@@ -1,0 +1,317 @@
+package ruleset
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// The kernel's copy of the service table translates the flows that reach the nat hooks undecided. It
+// is data: maps from addresses and node ports to chains that all services with as many endpoints
+// share, and from there, by a random number, to endpoints. The number of rules does not depend on
+// that of services; there is one for each number of endpoints that a service has. The nat hooks pass by
+// flows whose entry was written before, so a decided flow never meets the copy.
+//
+// What it cannot express is in docs/limits.md.
+
+// copyMaps are the maps of the copy in one table. Lists are of endpoints that a flow may go to: one
+// under policy Cluster, or the policy of the ClusterIP, and one under external policy Local.
+type copyMaps struct {
+	// address has address, protocol and port of services and the chain for their entry;
+	// nodePort likewise, for node ports.
+	address, nodePort *set
+	// list and localList have the chains for the numbers of endpoints.
+	list, localList, nodePortList, nodePortLocalList *set
+	// endpoint has the endpoints, by the key of their list and their number in it.
+	endpoint, nodePortEndpoint *set
+	// hairpin has the endpoints whose own flows to themselves are masqueraded.
+	hairpin *set
+	// refused has the ClusterIPs of services without endpoints, refusedExternal their other addresses,
+	// and refusedPort their node ports.
+	refused, refusedExternal, refusedPort *set
+}
+
+func (m *copyMaps) all() []*set {
+	return []*set{m.address, m.nodePort, m.list, m.localList, m.nodePortList, m.nodePortLocalList, m.endpoint, m.nodePortEndpoint, m.hairpin, m.refused, m.refusedExternal, m.refusedPort}
+}
+
+func newCopyMaps(addr nftables.SetDatatype, newSet func(name string, types ...nftables.SetDatatype) *set) copyMaps {
+	proto, port := nftables.TypeInetProto, nftables.TypeInetService
+	// A random number has no type that all versions of nft list; a mark has its size and byte order.
+	number := nftables.TypeMark
+	verdicts := func(name string, types ...nftables.SetDatatype) *set {
+		return newSet(name, types...).mapTo(nftables.TypeVerdict)
+	}
+	endpoint := nftables.MustConcatSetType(addr, port)
+	return copyMaps{
+		address:           verdicts("copy_address", addr, proto, port),
+		nodePort:          verdicts("copy_nodeport", proto, port),
+		list:              verdicts("copy_list", addr, proto, port),
+		localList:         verdicts("copy_local_list", addr, proto, port),
+		nodePortList:      verdicts("copy_nodeport_list", proto, port),
+		nodePortLocalList: verdicts("copy_nodeport_local_list", proto, port),
+		endpoint:          newSet("copy_endpoint", addr, proto, port, number).mapTo(endpoint),
+		nodePortEndpoint:  newSet("copy_nodeport_endpoint", proto, port, number).mapTo(endpoint),
+		hairpin:           newSet("copy_hairpin", addr, addr, proto, port),
+		refused:           newSet("copy_refused", addr, proto, port),
+		refusedExternal:   newSet("copy_refused_external", addr, proto, port),
+		refusedPort:       newSet("copy_refused_port", proto, port),
+	}
+}
+
+// mapTo makes a map of the set.
+func (s *set) mapTo(data nftables.SetDatatype) *set {
+	s.nft.IsMap, s.nft.DataType = true, data
+	s.declaration += " : " + data.Name
+	return s
+}
+
+// The chains of the copy for the entries of a flow.
+const (
+	copyInternal              = "copy_internal"
+	copyExternal              = "copy_external"
+	copyExternalLocal         = "copy_external_local"
+	copyNodePort              = "copy_nodeport"
+	copyNodePortExternalLocal = "copy_nodeport_local"
+)
+
+// localOffset is the first number of the elements of a list under policy Local.
+const localOffset = 1 << 17
+
+// listKind is one of the four kinds of lists, by their key and their policy.
+type listKind struct {
+	nodePort bool // the key is a node port
+	local    bool // external policy Local
+}
+
+// listSize is a kind of lists with a number of endpoints.
+type listSize struct {
+	kind listKind
+	n    int
+}
+
+// chain is the name of the chain for lists of n endpoints.
+func (k listKind) chain(n int) string {
+	name := "copy_"
+	if k.nodePort {
+		name += "nodeport_"
+	}
+	if k.local {
+		name += "local_"
+	}
+	return name + fmt.Sprint(n)
+}
+
+// balance is the chain for lists of n endpoints: each gets the same share of flows.
+func (spec *Spec) balance(t *table, k listKind, n int) chain {
+	key, to, offset := t.serviceKey(), t.copy.endpoint, 0
+	if k.nodePort {
+		key, to = servicePortKey(), t.copy.nodePortEndpoint
+	}
+	if k.local {
+		offset = localOffset
+	}
+	return chain{name: k.chain(n), rules: []rule{{setConnMark(spec.ConnMark | spec.CopyMark), t.dnatTo(key.numbered(n, offset), to)}}}
+}
+
+// copyChains are the chains of the copy, each before the chains that jump to it.
+func (spec *Spec) copyChains(t *table) []chain {
+	chains := make([]chain, 0, len(t.balances))
+	for _, name := range slices.Sorted(maps.Keys(t.balances)) {
+		chains = append(chains, t.balances[name])
+	}
+	return append(chains, spec.copyEntries(t)...)
+}
+
+// copyEntries are the chains for the entries of a flow, and the chain before them.
+func (spec *Spec) copyEntries(t *table) []chain {
+	m := &t.copy
+	mark := setPacketMarkBits(spec.MasqueradeMark)
+	first := []rule{
+		// A connection in the middle is not translated: see slippedRules.
+		{l4proto(tcp), tcpSyn(false), verdict("return", expr.VerdictReturn)},
+		{t.serviceKey().verdictIn(m.address)},
+		{t.daddrKey().in(t.nodePortAddr), servicePortKey().verdictIn(m.nodePort)},
+	}
+	if p := spec.Copy.Loopback; p.IsValid() && t.family == ipv4 {
+		first = append(first, rule{t.daddrWithin(p), servicePortKey().verdictIn(m.nodePort)})
+	}
+	return []chain{
+		{name: copyInternal, rules: append(spec.Copy.markInternal(t, mark), rule{t.serviceKey().verdictIn(m.list)})},
+		{name: copyExternal, rules: []rule{{mark, t.serviceKey().verdictIn(m.list)}}},
+		{name: copyExternalLocal, rules: spec.externalLocal(t, mark, t.serviceKey(), m.list, m.localList)},
+		{name: copyNodePort, rules: []rule{{mark, servicePortKey().verdictIn(m.nodePortList)}}},
+		{name: copyNodePortExternalLocal, rules: spec.externalLocal(t, mark, servicePortKey(), m.nodePortList, m.nodePortLocalList)},
+		{name: "copy", rules: first},
+	}
+}
+
+// externalLocal are the rules of a service port with external policy Local: pods and the node itself
+// are not subject to it.
+func (spec *Spec) externalLocal(t *table, mark clause, to keyed, list, localList *set) []rule {
+	var rules []rule
+	if fromPod, ok := spec.Copy.fromPod(t, true); ok {
+		rules = append(rules, rule{fromPod, to.verdictIn(list)})
+	}
+	return append(rules,
+		rule{sourceLocal(), mark, to.verdictIn(list)},
+		rule{to.verdictIn(localList)})
+}
+
+// CopyNode is what the copy's rules have of the node.
+type CopyNode struct {
+	Detector      decision.Detector
+	MasqueradeAll bool
+	// Loopback has the IPv4 loopback addresses on which node ports are open.
+	Loopback netip.Prefix
+}
+
+// CopyNodeOf returns it for a table.
+func CopyNodeOf(t *decision.Table) CopyNode {
+	n := CopyNode{Detector: t.Node().Detector, MasqueradeAll: t.Node().MasqueradeAll}
+	switch first := netip.AddrFrom4([4]byte{127, 0, 0, 1}); {
+	case t.OpensNodePorts(first.Next()):
+		n.Loopback = netip.PrefixFrom(first, 8).Masked()
+	case t.OpensNodePorts(first):
+		n.Loopback = netip.PrefixFrom(first, 32)
+	}
+	return n
+}
+
+// markInternal is the rule that marks flows to ClusterIPs, if there is one.
+func (n *CopyNode) markInternal(t *table, mark clause) []rule {
+	if n.MasqueradeAll {
+		return []rule{{mark}}
+	}
+	if outside, ok := n.fromPod(t, false); ok {
+		return []rule{{outside, mark}}
+	}
+	return nil
+}
+
+// fromPod matches, or does not match, packets from pods, as decision.Detector.IsLocal does. There is
+// none if the detector is not implemented for the family.
+func (n *CopyNode) fromPod(t *table, match bool) (clause, bool) {
+	f := decision.IPv4
+	if t.family == ipv6 {
+		f = decision.IPv6
+	}
+	d := &n.Detector
+	cidr, hasCIDR := d.CIDR(f)
+	switch {
+	case d.Bridge != "":
+		return inInterface(d.Bridge, false, match), true
+	case d.InterfacePrefix != "":
+		return inInterface(d.InterfacePrefix, true, match), true
+	case hasCIDR:
+		return t.saddrWithin(cidr, match), true
+	}
+	return clause{}, false
+}
+
+// refuseChains refuse undecided packets to services without endpoints, at the hooks at which kube-proxy
+// does: INPUT jumps to KUBE-EXTERNAL-SERVICES, OUTPUT to KUBE-SERVICES, FORWARD to both.
+func (spec *Spec) refuseChains(t *table) []chain {
+	undecided := []clause{ctState("new", expr.CtStateBitNEW, true), translated(false), connMark(spec.ConnMark, false)}
+	base := func(name, hookName string, hook *nftables.ChainHook, to ...string) chain {
+		c := chain{name, nftables.ChainTypeFilter, hook, hookName, priorityFilter + 1, nil} // after localnet
+		for _, target := range to {
+			c.rules = append(c.rules, slices.Concat(rule(undecided), rule{jump(target)}))
+		}
+		return c
+	}
+	return []chain{
+		{name: "refuse_services", rules: []rule{{t.serviceKey().in(t.copy.refused), counter(), t.rejectPortUnreachable()}}},
+		{name: "refuse_external", rules: []rule{
+			{t.serviceKey().in(t.copy.refusedExternal), counter(), t.rejectPortUnreachable()},
+			// At every address of the node, whether node ports are open on it or not.
+			{destinationLocal(), servicePortKey().in(t.copy.refusedPort), counter(), t.rejectPortUnreachable()},
+			{destinationLocal(), servicePortKey().in(t.refusedPort), counter(), drop()},
+		}},
+		base("refuse_input", "input", nftables.ChainHookInput, "refuse_external"),
+		base("refuse_forward", "forward", nftables.ChainHookForward, "refuse_services", "refuse_external"),
+		base("refuse_output", "output", nftables.ChainHookOutput, "refuse_services"),
+	}
+}
+
+// copyMasquerade are the rules after routing for flows that the copy translated.
+func (spec *Spec) copyMasquerade(t *table) []rule {
+	copied := connMark(spec.CopyMark, true)
+	return []rule{
+		{copied, packetMark(spec.MasqueradeMark, true), masquerade()},
+		{copied, t.hairpinKey().in(t.copy.hairpin), masquerade()},
+	}
+}
+
+// numbered adds a random number from offset to offset+modulus-1 to the key.
+func (k keyed) numbered(modulus, offset int) keyed {
+	text := fmt.Sprintf("%s . numgen random mod %d", k.text, modulus)
+	if offset > 0 {
+		text += fmt.Sprintf(" offset %d", offset)
+	}
+	// Each field of the key begins with a register, and this one follows the last.
+	return keyed{text, append(k.exprs[:len(k.exprs):len(k.exprs)], &expr.Numgen{Register: k.next(), Modulus: uint32(modulus), Type: unix.NFT_NG_RANDOM, Offset: uint32(offset)})}
+}
+
+// next is the first register after the key, whose last field has a port.
+func (k keyed) next() uint32 {
+	if p, ok := k.exprs[len(k.exprs)-1].(*expr.Payload); ok {
+		return p.DestRegister + 1
+	}
+	return key
+}
+
+// verdictIn goes to the chain that the map has for the key.
+func (k keyed) verdictIn(s *set) clause {
+	return k.then(k.text+" vmap @"+s.name, &expr.Lookup{SourceRegister: key, DestRegister: unix.NFT_REG_VERDICT, IsDestRegSet: true, SetName: s.name, SetID: s.id()})
+}
+
+// dnatTo translates the destination to the address and port that the map has for the key.
+func (f family) dnatTo(k keyed, s *set) clause {
+	c := k.then(fmt.Sprintf("dnat %s to %s map @%s", f.name, k.text, s.name), &expr.Lookup{SourceRegister: key, DestRegister: key, IsDestRegSet: true, SetName: s.name, SetID: s.id()})
+	c.exprs = append(c.exprs, &expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(f.nfproto), RegAddrMin: key, RegProtoMin: key + f.words(), Specified: true})
+	return c
+}
+
+func masquerade() clause {
+	return clause{"masquerade fully-random", []expr.Any{&expr.Masq{FullyRandom: true}}}
+}
+
+// hairpinKey is the source, the destination, the protocol and the destination port.
+func (f family) hairpinKey() keyed {
+	w := f.words()
+	return keyed{
+		fmt.Sprintf("%s saddr . %[1]s daddr . meta l4proto . th dport", f.name),
+		[]expr.Any{
+			payload(network, f.src, f.addrLen, key),
+			payload(network, f.dst, f.addrLen, key+w),
+			&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: key + 2*w},
+			payload(transport, 2, 2, key+2*w+1),
+		},
+	}
+}
+
+// setConnMark sets bits of the connection's mark.
+func setConnMark(bits uint32) clause {
+	return clause{fmt.Sprintf("ct mark set ct mark | 0x%08x", bits), []expr.Any{
+		&expr.Ct{Key: expr.CtKeyMARK, Register: reg},
+		&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: 4, Mask: host32(^bits), Xor: host32(bits)},
+		&expr.Ct{Key: expr.CtKeyMARK, Register: reg, SourceRegister: true},
+	}}
+}
+
+// setPacketMarkBits sets bits of the packet's mark.
+func setPacketMarkBits(bits uint32) clause {
+	return clause{fmt.Sprintf("meta mark set meta mark | 0x%08x", bits), []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: reg},
+		&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: 4, Mask: host32(^bits), Xor: host32(bits)},
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: reg, SourceRegister: true},
+	}}
+}

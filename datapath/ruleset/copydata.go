@@ -1,0 +1,129 @@
+package ruleset
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"slices"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// copyAddress calls each for the elements of the kernel's copy for an address of a service port.
+func (t *table) copyAddress(at netip.AddrPort, s *decision.ServicePort, each func(s *set, key, data string)) {
+	key := addrBytes(at.Addr()) + protoPortBytes(s.Protocol, at.Port())
+	m := &t.copy
+	switch {
+	case !s.HasEndpoints && at.Addr() == s.ClusterIP:
+		each(m.refused, key, "")
+	case !s.HasEndpoints:
+		each(m.refusedExternal, key, "")
+	case at.Addr() == s.ClusterIP:
+		each(m.address, key, copyInternal)
+		t.copyList(s, s.InternalPolicy, listKind{}, m.list, m.endpoint, key, each)
+	case slices.Contains(s.LoadBalancerIPs, at.Addr()) && !slices.Contains(s.ExternalIPs, at.Addr()) && s.Restricted():
+		// The copy cannot compare source ranges: the flows wait for a decision.
+	default:
+		each(m.address, key, externalChain(s, copyExternal, copyExternalLocal))
+		t.copyList(s, decision.Cluster, listKind{}, m.list, m.endpoint, key, each)
+		if s.ExternalPolicy == decision.Local {
+			t.copyList(s, decision.Local, listKind{local: true}, m.localList, m.endpoint, key, each)
+		}
+	}
+}
+
+// copyNodePort is [table.copyAddress] for the node port of a service port.
+func (t *table) copyNodePort(s *decision.ServicePort, each func(s *set, key, data string)) {
+	key, m := protoPortBytes(s.Protocol, s.NodePort), &t.copy
+	if !s.HasEndpoints {
+		each(m.refusedPort, key, "")
+		return
+	}
+	each(m.nodePort, key, externalChain(s, copyNodePort, copyNodePortExternalLocal))
+	t.copyList(s, decision.Cluster, listKind{nodePort: true}, m.nodePortList, m.nodePortEndpoint, key, each)
+	if s.ExternalPolicy == decision.Local {
+		t.copyList(s, decision.Local, listKind{nodePort: true, local: true}, m.nodePortLocalList, m.nodePortEndpoint, key, each)
+	}
+}
+
+func externalChain(s *decision.ServicePort, cluster, local string) string {
+	if s.ExternalPolicy == decision.Local {
+		return local
+	}
+	return cluster
+}
+
+// copyList calls each for the chain of a list and for its endpoints.
+func (t *table) copyList(s *decision.ServicePort, p decision.Policy, kind listKind, list, endpoint *set, key string, each func(s *set, key, data string)) {
+	usable := s.Usable[p]
+	if len(usable) == 0 {
+		return
+	}
+	name := kind.chain(len(usable))
+	t.lists[name] = listSize{kind, len(usable)}
+	each(list, key, name)
+	first := 0
+	if kind.local {
+		first = localOffset
+	}
+	for k, i := range usable {
+		each(endpoint, key+number(first+k), endpointBytes(s.Endpoints[i].AddrPort))
+	}
+}
+
+// number is a random number as rules have it: in the order of the host's bytes.
+func number(n int) string { return string(binary.NativeEndian.AppendUint32(nil, uint32(n))) }
+
+// endpointBytes is an address and a port as fields of a concatenation.
+func endpointBytes(e netip.AddrPort) string {
+	return addrBytes(e.Addr()) + portBytes(e.Port()) + "\x00\x00"
+}
+
+// hairpins counts, for each endpoint, the service ports that have it: a flow of an endpoint to itself
+// is masqueraded after the translation, when the service port is no longer known. Only endpoints that
+// may send through this node count: its own, and those of no known node.
+type hairpins map[string]int
+
+// note counts the endpoints of service ports, or with a sign of -1 removes them.
+func (h hairpins) note(ports []*decision.ServicePort, sign int) {
+	for _, s := range ports {
+		for i := range s.Endpoints {
+			e := &s.Endpoints[i]
+			if !e.Local && e.NodeName != "" || decision.FamilyOf(e.AddrPort.Addr()) != s.Family {
+				continue
+			}
+			a := addrBytes(e.AddrPort.Addr())
+			h[a+a+protoPortBytes(s.Protocol, e.AddrPort.Port())] += sign
+		}
+	}
+}
+
+// noteHairpins records the endpoints that come and go with a table, and returns how the counts change.
+func (r *Ruleset) noteHairpins(diff difference, t *decision.Table) hairpins {
+	changes := make(hairpins)
+	counted := func(t *decision.Table) bool { return t != nil && !t.Node().NoHairpinMasquerade }
+	t.ChangedServices(r.followed, func(_ decision.ServiceName, before, after []*decision.ServicePort) {
+		if counted(r.followed) {
+			changes.note(before, -1)
+		}
+		if counted(t) {
+			changes.note(after, 1)
+		}
+	})
+	for key, n := range changes {
+		f := r.tables[0]
+		if len(key) > len(addrBytes(netip.IPv4Unspecified()))*2+8 {
+			f = r.tables[1]
+		}
+		diff.note(f.copy.hairpin, key, r.hairpins[key] > 0, r.hairpins[key]+n > 0)
+	}
+	return changes
+}
+
+// add adds counts.
+func (h hairpins) add(changes hairpins) {
+	for key, n := range changes {
+		if h[key] += n; h[key] == 0 {
+			delete(h, key)
+		}
+	}
+}

@@ -1,0 +1,75 @@
+//go:build linux
+
+package kubechains
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/ruleset"
+	"github.com/nfqproxy/nfqproxy/deploy/netns"
+)
+
+// TestCopyAgreesWithDecide has the kernel send real packets through nfqproxy's own rules while no
+// daemon listens at the queues, and compares what the kernel's copy of the service table does with
+// what Decide allows.
+func TestCopyAgreesWithDecide(t *testing.T) {
+	worlds, packets := 105, 96
+	if testing.Short() {
+		worlds = 20
+	}
+	seen := make(tally)
+	for seed := range uint64(worlds) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			w4, w6 := newWorld(seed, decision.IPv4), newWorld(seed, decision.IPv6)
+			n := newKernelNode(t, w4, w6)
+			for _, w := range []*world{w4, w6} {
+				rules := n.loadCopy(t, w)
+				e := &experiment{world: w, node: n, seen: seen, copied: true}
+				e.generate(packets)
+				check(t, netns.OnOneCPU(e.perform))
+				e.compare(t)
+				check(t, rules.Remove())
+			}
+		})
+		if t.Failed() {
+			return
+		}
+	}
+	if beyond, all := seen["beyond the copy"], 2*worlds*packets; beyond > all/10 {
+		t.Errorf("%d of %d packets are beyond the copy", beyond, all)
+	}
+	for _, what := range []string{
+		"dnat entry cluster-ip", "dnat entry external-ip", "dnat entry load-balancer-ip", "dnat entry node-port",
+		"dnat branch internal-policy", "dnat branch external-policy", "dnat branch pod-short-circuit", "dnat branch node-short-circuit",
+		"IPv4 drop/foreign-localnet", "IPv4 reject/no-endpoints", "IPv6 reject/no-endpoints", "IPv4 drop/no-local-endpoints", "IPv6 drop/no-local-endpoints",
+		"dnat of a loopback address, restricted false", "dnat of a loopback address, restricted true", "dnat to the node itself",
+		"dnat SCTP", "dnat TCP", "dnat UDP", "endpoint 4 of 4",
+	} {
+		seen.atLeast(t, worlds/20, what)
+	}
+}
+
+// loadCopy installs nfqproxy's rules.
+func (n *kernelNode) loadCopy(t *testing.T, w *world) (rules *ruleset.Ruleset) {
+	t.Helper()
+	check(t, n.node.Do(func() error {
+		native, err := ruleset.Probe()
+		if err != nil {
+			return err
+		}
+		node := w.table.Node()
+		rules, err = ruleset.Install(ruleset.Spec{
+			FirstQueue: 100, Queues: 1, Native: native,
+			RejectMark: 0x6e667172, MasqueradeMark: node.Mark(), ConnMark: 0x2000, CopyMark: 0x1000,
+			LocalhostNodePorts: node.LocalhostNodePorts, SeenTimeout: 20 * time.Second, SeenSize: 1024,
+		})
+		if err != nil {
+			return err
+		}
+		return rules.Follow(w.table)
+	}))
+	return rules
+}
