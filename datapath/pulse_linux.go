@@ -33,17 +33,16 @@ type pulse struct {
 // address has no switch: its packets are always queued.
 func newPulse(timeout time.Duration, workers []*worker, log *slog.Logger) *pulse {
 	p := &pulse{alive: ruleset.Alive{Mark: pulseMark, Timeout: timeout}, workers: workers, stop: make(chan struct{})}
-	const discard = 9 // RFC 863; no packet arrives there
 	for _, f := range []struct {
 		name   string
 		domain int
-		to     unix.Sockaddr
+		local  func(port int) unix.Sockaddr
 		exists *bool
 	}{
-		{"IPv4", unix.AF_INET, &unix.SockaddrInet4{Port: discard, Addr: [4]byte{127, 0, 0, 1}}, &p.alive.IPv4},
-		{"IPv6", unix.AF_INET6, &unix.SockaddrInet6{Port: discard, Addr: [16]byte{15: 1}}, &p.alive.IPv6},
+		{"IPv4", unix.AF_INET, func(port int) unix.Sockaddr { return &unix.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}} }, &p.alive.IPv4},
+		{"IPv6", unix.AF_INET6, func(port int) unix.Sockaddr { return &unix.SockaddrInet6{Port: port, Addr: [16]byte{15: 1}} }, &p.alive.IPv6},
 	} {
-		fd, err := openPulse(f.domain, f.to)
+		fd, err := openPulse(f.domain, f.local)
 		if err != nil {
 			log.Warn("a frozen daemon will delay new flows: cannot send packets on the loopback interface", "family", f.name, "error", err)
 			continue
@@ -54,13 +53,25 @@ func newPulse(timeout time.Duration, workers []*worker, log *slog.Logger) *pulse
 	return p
 }
 
-func openPulse(domain int, to unix.Sockaddr) (int, error) {
+// pulsePort is the source port of pulses, or the next lower one that is free. It is neither a node port
+// nor one that the kernel gives to other sockets.
+const pulsePort = 29998
+
+func openPulse(domain int, local func(port int) unix.Sockaddr) (int, error) {
 	fd, err := unix.Socket(domain, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return -1, fmt.Errorf("socket: %w", err)
 	}
+	const discard, ports = 9, 100 // RFC 863; no packet arrives there
 	if err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, pulseMark); err == nil {
-		err = unix.Connect(fd, to)
+		for port := pulsePort; port > pulsePort-ports; port-- {
+			if err = unix.Bind(fd, local(port)); !errors.Is(err, unix.EADDRINUSE) {
+				break
+			}
+		}
+	}
+	if err == nil {
+		err = unix.Connect(fd, local(discard))
 	}
 	if err != nil {
 		return -1, errors.Join(fmt.Errorf("connect: %w", err), unix.Close(fd))

@@ -313,8 +313,8 @@ func TestStopKeepsConnections(t *testing.T) {
 		c.Must(c.Host("node-a").Do(func() (err error) { names, err = e2etest.Tables(); return err }))
 		return names
 	}
-	if got := tables(); len(got) != 1 {
-		t.Fatalf("nftables tables %v, want the one for established connections", got)
+	if got := tables(); len(got) != 2 { // one of each family
+		t.Fatalf("nftables tables %v, want those for established connections", got)
 	}
 	c.Must(c.StartDaemon(t.Context(), "node-a"))
 	if a := c.Ask(datagrams); a.Pod != "default/solo" {
