@@ -14,7 +14,7 @@ const markRulesNamed, markRulesLogged = 3, 20
 
 // checkMarks warns of rules of the host that use the same bits of marks.
 func (p *proxy) checkMarks(t *decision.Table) {
-	marks := hostrules.Marks{Packet: t.Node().Mark(), Connection: conntrack.DefaultMark}
+	marks := hostrules.Marks{Packet: t.Node().Mark(), Connection: conntrack.DefaultMark | conntrack.CopyMark}
 	uses, err := hostrules.MarkUses(marks)
 	if err != nil {
 		p.log.Debug("cannot compare the marks of the host's rules with ours", "error", err)
@@ -35,6 +35,6 @@ func (p *proxy) checkMarks(t *decision.Table) {
 		}
 	}
 	p.events.Node(true, "MarkCollision", fmt.Sprintf(
-		"%d rules of this node use the packet mark 0x%x (--masquerade-bit changes it) or the connection mark 0x%x, as nfqproxy does: flows may be masqueraded, accepted or regarded as translated by mistake. %s",
+		"%d rules of this node use the packet mark 0x%x (--masquerade-bit changes it) or the connection marks 0x%x, as nfqproxy does: flows may be masqueraded, accepted or regarded as translated by mistake. %s",
 		len(uses), marks.Packet, marks.Connection, strings.Join(named, "; ")))
 }

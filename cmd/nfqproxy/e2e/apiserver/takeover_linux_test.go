@@ -145,6 +145,9 @@ func testTakeover(t *testing.T, n *siteNode, mode string) {
 		t.Errorf("with --keep-rules-on-exit only %v are left", got)
 	}
 	again := n.kubeProxy(mode)
+	// It is healthy before it has written rules. Without any, a flow would have an entry without a
+	// translation, for good.
+	n.await("kube-proxy's rules", func() bool { return n.leftByKubeProxy(mode) })
 	if err := answers(kept); err != nil {
 		t.Errorf("the connection of before, without a daemon: %v", err)
 	}
