@@ -57,6 +57,13 @@ func (n *siteNode) leftByKubeProxy(mode string) bool {
 	if mode == "nftables" {
 		return slices.Contains(n.tables(), "kube-proxy")
 	}
+	saved := n.saved()
+	return strings.Contains(saved, "KUBE-SERVICES") || strings.Contains(saved, "KUBE-SVC-")
+}
+
+// saved is the node's rules of iptables.
+func (n *siteNode) saved() string {
+	n.Helper()
 	var out []byte
 	if err := n.ns.Do(func() (err error) {
 		out, err = exec.CommandContext(n.Context(), "iptables-save").Output()
@@ -64,7 +71,7 @@ func (n *siteNode) leftByKubeProxy(mode string) bool {
 	}); err != nil {
 		n.Fatal(err)
 	}
-	return strings.Contains(string(out), "KUBE-SERVICES") || strings.Contains(string(out), "KUBE-SVC-")
+	return string(out)
 }
 
 // testTakeover switches a node from kube-proxy to nfqproxy and back, as README.md of
@@ -147,7 +154,9 @@ func testTakeover(t *testing.T, n *siteNode, mode string) {
 	again := n.kubeProxy(mode)
 	// It is healthy before it has written rules. Without any, a flow would have an entry without a
 	// translation, for good.
-	n.await("kube-proxy's rules", func() bool { return n.leftByKubeProxy(mode) })
+	n.await("kube-proxy's rules", func() bool {
+		return n.leftByKubeProxy(mode) && (mode == "nftables" || strings.Contains(n.saved(), "KUBE-SEP-"))
+	})
 	if err := answers(kept); err != nil {
 		t.Errorf("the connection of before, without a daemon: %v", err)
 	}
