@@ -229,7 +229,8 @@ func (e *experiment) compare(t *testing.T) {
 // describes instead.
 func (e *experiment) beyondCopy(p *decision.Packet, d *decision.Decision, got outcome) bool {
 	restricted := d.Entry == decision.EntryLoadBalancer && d.ServicePort.Restricted()
-	return len(e.table.Candidates(p)) > 1 || restricted && got.verdict == decision.Drop
+	notFiltered := d.Reason == decision.NotFiltered && d.ServicePort.HasEndpoints
+	return len(e.table.Candidates(p)) > 1 || (restricted || notFiltered) && got.verdict == decision.Drop
 }
 
 // observed is the outcome in the kernel. The error names a contradiction.
