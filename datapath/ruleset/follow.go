@@ -178,14 +178,6 @@ func (d difference) tidy() {
 	}
 }
 
-// size is the number of changed elements.
-func (d difference) size() (n int) {
-	for _, changes := range d {
-		n += len(changes)
-	}
-	return n
-}
-
 // elements is what a set should have, as the difference from an empty one.
 func (d difference) elements(s *set) map[string]string {
 	elements := make(map[string]string)
@@ -197,26 +189,34 @@ func (d difference) elements(s *set) map[string]string {
 	return elements
 }
 
-// maxElements is how many elements go into one message, the length of whose attributes has 16 bits,
-// and into one transaction, which must fit into the socket's send buffer.
+// maxElements is how many elements go into one message, the length of whose attributes has 16 bits.
 const maxElements = 400
 
-// changeAll changes elements: in one transaction, if there are at most maxElements.
+// elementBytes is the size of the largest element in a message, and what it costs of a buffer.
+const elementBytes = 256
+
+// changeAll changes elements: in one transaction, if it fits into the socket's send buffer.
 func (r *Ruleset) changeAll(d difference) error {
-	together := d.size() <= maxElements
+	room := r.sendBuffer / elementBytes
+	open := 0 // elements in the open transaction
 	for s, changes := range d {
 		for keys := range slices.Chunk(slices.Collect(maps.Keys(changes)), maxElements) {
+			if open > 0 && open+len(keys) > room {
+				if err := r.conn.Flush(); err != nil {
+					return fmt.Errorf("change the elements of nftables sets: %w", err)
+				}
+				open = 0
+			}
 			if err := r.change(s, changes, keys); err != nil {
 				return fmt.Errorf("nftables set %s: %w", s.name, err)
 			}
-			if !together {
-				if err := r.conn.Flush(); err != nil {
-					return fmt.Errorf("nftables set %s: %w", s.name, err)
-				}
-			}
+			open += len(keys)
 		}
 	}
-	return r.conn.Flush()
+	if err := r.conn.Flush(); err != nil {
+		return fmt.Errorf("change the elements of nftables sets: %w", err)
+	}
+	return nil
 }
 
 // change adds changes of elements to the open transaction.

@@ -19,6 +19,7 @@ import (
 type Ruleset struct {
 	spec        Spec
 	conn        *nftables.Conn
+	sendBuffer  int // its size, in bytes
 	tables      tables
 	watch       *watch
 	followed    *decision.Table     // the table in the sets; nil: they are empty
@@ -127,20 +128,31 @@ func (r *Ruleset) connect() error {
 		_ = r.conn.CloseLasting() // its requests are done, or have failed
 	}
 	var err error
-	if r.conn, err = nftables.New(nftables.AsLasting(), nftables.WithSockOptions(r.watch.ignore, largeBuffers)); err != nil {
+	if r.conn, err = nftables.New(nftables.AsLasting(), nftables.WithSockOptions(r.watch.ignore, r.largeBuffers)); err != nil {
 		return fmt.Errorf("open nftables: %w", err)
 	}
 	return nil
 }
 
-// bufferSize is for a transaction, and for the acknowledgements of its messages.
-const bufferSize = 1 << 20
+// bufferSize is for a transaction, and for the acknowledgements of its messages. eventBuffer is for the
+// events of a large table.
+const bufferSize, eventBuffer = 1 << 20, 32 << 20
 
 // largeBuffers gives a connection buffers of bufferSize, or as large as they may be.
-func largeBuffers(conn *netlink.Conn) error {
+func (r *Ruleset) largeBuffers(conn *netlink.Conn) error {
 	// Without a copy of the message that is acknowledged; older kernels include it.
 	_ = conn.SetOption(netlink.CapAcknowledge, true)
-	return errors.Join(conn.SetReadBuffer(bufferSize), conn.SetWriteBuffer(bufferSize))
+	if err := errors.Join(conn.SetReadBuffer(bufferSize), conn.SetWriteBuffer(bufferSize)); err != nil {
+		return err
+	}
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	if e := raw.Control(func(fd uintptr) { r.sendBuffer, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF) }); e != nil {
+		return e
+	}
+	return err
 }
 
 // ignore makes the watch ignore the connection's own changes.

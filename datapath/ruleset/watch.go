@@ -32,7 +32,7 @@ func watchTables(t tables) (*watch, error) {
 		return nil, err
 	}
 	// Each element is an event. Lost ones make an audit thorough.
-	if err := w.SetReadBuffer(bufferSize); err != nil {
+	if err := w.SetReadBuffer(eventBuffer); err != nil {
 		return nil, errors.Join(fmt.Errorf("enlarge the buffer for events of nftables: %w", err), w.Close())
 	}
 	return w, nil
