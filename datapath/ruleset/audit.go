@@ -261,7 +261,7 @@ func (r *Ruleset) repairInPlace(d *damage, done *nft.Repair) error {
 		return err
 	}
 	done.Recounted = done.Recounted || recounted
-	if r.addBalances(d.elements) {
+	if len(r.addBalances(d.elements)) > 0 {
 		r.loaded = [2]*state{} // the next audit loads the tables
 	}
 	return r.changeAll(d.elements)

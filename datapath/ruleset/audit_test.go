@@ -182,6 +182,26 @@ func TestFollowFindsDamage(t *testing.T) {
 	})
 }
 
+// TestDamageBeforeANewChain: damage is found, too, if it came before a chain that a table needs.
+func TestDamageBeforeANewChain(t *testing.T) {
+	netnstest.RequireTool(t, "nft")
+	installed(t, spec(), func(r *Ruleset) error {
+		if err := r.Follow(decision.NewTable(1, time.Time{}, auditNode, nil)); err != nil {
+			return err
+		}
+		changeRules(t, "flush chain ip nfqproxy slipped")
+		table := decision.NewTable(2, time.Time{}, auditNode, manyServices(1))
+		if err := r.Follow(table); err != nil {
+			return err
+		}
+		done := repairs(t, r, table)
+		if !slices.Contains(done.Found, "chain slipped has other rules (ip)") {
+			t.Errorf("found %q", done.Found)
+		}
+		return nil
+	})
+}
+
 // TestNoDamage: our own changes, those of package reconcile and those of other tables are no
 // damage, and most of them are not even looked at.
 func TestNoDamage(t *testing.T) {

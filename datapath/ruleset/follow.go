@@ -21,60 +21,80 @@ import (
 func (r *Ruleset) Follow(t *decision.Table) error {
 	current := r.current()
 	diff, hairpins := r.difference(t)
-	changed := r.replaceNode(t)
-	changed = r.addBalances(diff) || changed
+	changed := append(r.replaceNode(t), r.addBalances(diff)...)
 	if err := r.changeAll(diff); err != nil {
-		if changed {
+		if len(changed) > 0 {
 			r.loaded = [2]*state{} // unknown: the next audit loads the tables
 		}
 		return errors.Join(err, r.connect()) // whose replies may still arrive
 	}
 	r.followed = t
 	r.hairpins.add(hairpins)
-	if changed {
-		var err error
-		if r.loaded, err = r.read(); err != nil {
-			return fmt.Errorf("read nftables tables %s: %w", r.tables, err)
-		}
+	if err := r.reload(changed); err != nil {
+		return err
 	}
 	r.remember(current)
 	return nil
 }
 
+// reload reads chains that were added or replaced as the kernel returns them. All others stay as they
+// were loaded: another program may have changed them meanwhile.
+func (r *Ruleset) reload(changed []chainOf) error {
+	if len(changed) == 0 || r.loaded[0] == nil {
+		return nil
+	}
+	is, err := r.read()
+	if err != nil {
+		r.loaded = [2]*state{}
+		return fmt.Errorf("read nftables tables %s: %w", r.tables, err)
+	}
+	for _, c := range changed {
+		i := slices.Index(r.tables[:], c.table)
+		have, ok := is[i].chains[c.name]
+		if !ok || len(have.rules) != len(c.rules) {
+			r.loaded = [2]*state{} // changed by another program
+			return nil
+		}
+		r.loaded[i].chains[c.name] = have
+	}
+	return nil
+}
+
 // addBalances adds the chains that are missing for the lists of the difference to the open transaction.
-func (r *Ruleset) addBalances(diff difference) (changed bool) {
+func (r *Ruleset) addBalances(diff difference) (added []chainOf) {
 	for s, changes := range diff {
 		if !s.nft.IsMap || s.nft.DataType != nftables.TypeVerdict {
 			continue
 		}
 		for _, c := range changes {
 			l, ok := s.table.lists[c.after]
-			if _, added := s.table.balances[c.after]; !ok || added || !c.has {
+			if _, exists := s.table.balances[c.after]; !ok || exists || !c.has {
 				continue
 			}
 			b := r.spec.balance(s.table, l.kind, l.n)
 			s.table.balances[c.after] = b
 			r.addChains(s.table, []chain{b})
-			changed = true
+			added = append(added, chainOf{s.table, b})
 		}
 	}
-	return changed
+	return added
 }
 
 // replaceNode adds the rules that depend on the table's node to the open transaction, if they changed.
-func (r *Ruleset) replaceNode(t *decision.Table) (changed bool) {
+func (r *Ruleset) replaceNode(t *decision.Table) (replaced []chainOf) {
 	node := CopyNodeOf(t)
 	if reflect.DeepEqual(node, r.spec.Copy) {
-		return false
+		return nil
 	}
 	r.spec.Copy = node
 	for _, of := range r.tables {
 		for _, c := range r.spec.copyEntries(of) {
 			r.conn.FlushChain(&nftables.Chain{Name: c.name, Table: of.nft})
 			r.addRules(of, c)
+			replaced = append(replaced, chainOf{of, c})
 		}
 	}
-	return true
+	return replaced
 }
 
 // difference returns the changes of the sets for the table, and of the counts of hairpins.
