@@ -173,7 +173,7 @@ func (n *allocationNode) open(t *testing.T, table *decision.Table) {
 		t.Cleanup(func() { _ = host.Close() })
 		log := slog.New(slog.NewTextHandler(io.Discard, nil))
 		hostRules := hostmasq.Follow(hostSource("*nat\n-A POSTROUTING -d 10.244.66.0/24 -m addrtype ! --dst-type LOCAL -j MASQUERADE\nCOMMIT\n"), log)
-		n.engine, err = Open(Config{FirstQueue: 100, Queues: 1, HostRules: hostRules, Log: log}, host, table)
+		n.engine, err = Open(t.Context(), Config{FirstQueue: 100, Queues: 1, HostRules: hostRules, Log: log}, host, table)
 		return err
 	}))
 	w := n.engine.workers[0]

@@ -32,6 +32,7 @@ type rules interface {
 	Audit(_ *decision.Table, thorough bool) (nft.Repair, error)
 	Counters() (ruleset.Counters, error)
 	StopQueueing() error
+	Replaced() (bool, error)
 	LeaveEstablished() error
 	Remove() error
 	Close() error
@@ -62,8 +63,11 @@ type Engine struct {
 	reversePath *reversePath
 	sink        FlowSink
 	log         *slog.Logger
-	lock        io.Closer // the lock that this is the namespace's only datapath
-	pulse       io.Closer // ends the pulses that keep packets queued; nil: there are none
+	lock        io.Closer   // the lock that this is the namespace's only datapath
+	pulse       io.Closer   // ends the pulses that keep packets queued; nil: there are none
+	successors  *successors // requests of other processes to take over; nil: there are none
+	// heir changes the rules, or has them; nil: they are ours.
+	heir *successor
 	// unqueued counts the packets that did not fit into the queues, invalid those that were
 	// dropped because they are invalid.
 	unqueued, invalid atomic.Uint64
@@ -155,6 +159,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	var waiting *application // the latest one, while the rules could not be updated to it
+	var handed <-chan error  // the outcome of the heir
 	audit := func(thorough bool) {
 		if e.audit(&lost, thorough) && waiting != nil {
 			close(waiting.done)
@@ -162,15 +167,18 @@ func (e *Engine) Run(ctx context.Context) error {
 		}
 	}
 	for err == nil && ctx.Err() == nil {
-		apply := e.apply
+		apply, interfaces, changed := e.apply, e.reversePath.changing(), e.rules.Changed()
 		if waiting != nil {
 			apply = nil
+		}
+		if e.heir != nil {
+			apply, interfaces, changed = nil, nil, nil
 		}
 		select {
 		case <-ctx.Done():
 		case now := <-tick.C:
 			e.raise(full.look(now, e.tableFull()))
-			if waiting != nil || e.keeper.due(now) {
+			if e.heir == nil && (waiting != nil || e.keeper.due(now)) {
 				audit(false)
 			}
 			if counters, e1 := e.rules.Counters(); e1 == nil { // else the rules are at fault: see audit
@@ -189,13 +197,21 @@ func (e *Engine) Run(ctx context.Context) error {
 			waiting = nil
 		case err = <-e.holding.failures():
 		case err = <-e.reversePath.failing():
-		case p := <-e.reversePath.changing():
+		case p := <-interfaces:
 			if e1 := e.reversePath.apply(p); e1 != nil {
 				e.log.Debug("cannot update the kernel rules to the interfaces' rp_filter", "error", e1)
 				audit(true)
 			}
-		case <-e.rules.Changed():
+		case <-changed:
 			audit(true)
+		case s := <-e.successors.requested():
+			e.log.Info("another nfqproxy takes over")
+			e.heir, handed = s, s.proceed()
+		case e1 := <-handed:
+			handed = nil
+			if err = e.inherit(e1); err == nil {
+				audit(true)
+			}
 		}
 	}
 	close(e.ended)
@@ -203,6 +219,21 @@ func (e *Engine) Run(ctx context.Context) error {
 	running.Wait()
 	err = errors.Join(err, e.closeConnections())
 	return errors.Join(append(errs, err, e.lock.Close())...)
+}
+
+// inherit ends a handover: with ErrReplaced if the heir has the rules. The error is the heir's.
+func (e *Engine) inherit(err error) error {
+	if err == nil {
+		var replaced bool
+		if replaced, err = e.rules.Replaced(); err == nil && replaced {
+			e.heir.over <- true
+			return ErrReplaced
+		}
+	}
+	e.log.Warn("the nfqproxy that takes over has failed; continuing", "error", err)
+	e.heir.over <- false
+	e.heir = nil
+	return nil
 }
 
 // raise passes an alert to the operator; nil: there is none.
@@ -254,20 +285,30 @@ func (e *Engine) stop() error {
 	if e.pulse != nil {
 		err = errors.Join(err, e.pulse.Close())
 	}
-	e1 := e.rules.StopQueueing()
-	if e1 == nil {
+	err = errors.Join(err, e.successors.close())
+	if e.heir != nil { // packets go to its queues now, or soon
 		e.drain()
-	}
-	if e.keepRules {
-		err = errors.Join(err, e1, e.rules.Close())
+		err = errors.Join(err, e.rules.Close())
 	} else {
-		err = errors.Join(err, e1, e.removeRules())
+		err = errors.Join(err, e.leaveRules())
 	}
 	for _, w := range e.workers {
 		w.queueCounters() // the last chance
 		err = errors.Join(err, w.queue.Close())
 	}
 	return err
+}
+
+// leaveRules stops queueing, and keeps or removes the rules.
+func (e *Engine) leaveRules() error {
+	err := e.rules.StopQueueing()
+	if err == nil {
+		e.drain()
+	}
+	if e.keepRules {
+		return errors.Join(err, e.rules.Close())
+	}
+	return errors.Join(err, e.removeRules())
 }
 
 // removeRules removes the rules except those that translated connections need.

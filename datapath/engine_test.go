@@ -48,6 +48,7 @@ func (r *lostRules) Audit(t *decision.Table, _ bool) (nft.Repair, error) {
 func (*lostRules) Counters() (ruleset.Counters, error) { return ruleset.Counters{}, nil }
 func (*lostRules) LeaveEstablished() error             { return nil }
 func (*lostRules) StopQueueing() error                 { return nil }
+func (*lostRules) Replaced() (bool, error)             { return false, nil }
 func (*lostRules) Remove() error                       { return nil }
 func (*lostRules) Close() error                        { return nil }
 

@@ -2,13 +2,15 @@ package datapath
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
-	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/nfqueue"
 )
@@ -19,18 +21,51 @@ const lockQueue = 65535
 // lockNamespace ensures that this is the only datapath of the calling thread's network namespace:
 // two would replace and remove each other's rules. The lock is a bound netfilter queue: the kernel
 // grants it to one socket, of a process with CAP_NET_ADMIN, and frees it when the process ends for
-// any reason.
-func lockNamespace() (io.Closer, error) {
+// any reason. If another process has it, the error is a servedError.
+func lockNamespace() (*os.File, error) {
 	q, err := nfqueue.Open(lockQueue, nfqueue.Config{MaxLen: 1, CopyRange: 20, ReadBuffer: 4096})
 	var taken *nfqueue.TakenError
 	switch {
 	case errors.As(err, &taken):
-		return nil, fmt.Errorf("another nfqproxy%s serves this network namespace: stop it first", holder(taken.PortID))
+		return nil, servedError{holder(taken.PortID)}
 	case err != nil:
 		return nil, fmt.Errorf("lock the network namespace: %w", err)
 	}
-	return q, nil
+	lock, err := q.File()
+	return lock, errors.Join(err, q.Close())
 }
+
+// servedError: another process has the lock.
+type servedError struct{ holder string }
+
+func (e servedError) Error() string {
+	return "another nfqproxy" + e.holder + " serves this network namespace: stop it first, or choose another --when-served"
+}
+
+// awaitLock is lockNamespace, but waits until another process ends.
+func awaitLock(ctx context.Context, log *slog.Logger) (*os.File, error) {
+	tick := time.NewTicker(lockInterval)
+	defer tick.Stop()
+	for waiting := false; ; {
+		lock, err := lockNamespace()
+		var served servedError
+		if !errors.As(err, &served) {
+			return lock, err
+		}
+		if !waiting {
+			waiting = true
+			log.Info("waiting until the other nfqproxy ends" + served.holder)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+// lockInterval is how often awaitLock tries: the kernel has no event of the end of a queue.
+const lockInterval = 50 * time.Millisecond
 
 // holder names the process of a netlink socket, if /proc shows it.
 func holder(portID uint32) string {

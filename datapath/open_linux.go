@@ -2,9 +2,11 @@ package datapath
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"os"
 	"strconv"
 	"strings"
@@ -38,6 +40,8 @@ type Config struct {
 	Sink FlowSink
 	// Gate selects flows to hold. It may be nil.
 	Gate Gate
+	// WhenServed is what to do if another process is the datapath of the namespace.
+	WhenServed WhenServed
 	// KeepRules leaves the kernel rules in place at the end, as after a crash: established flows
 	// are still translated, and the kernel's copy of the service table decides new ones.
 	KeepRules bool
@@ -56,6 +60,16 @@ type Config struct {
 	Log   *slog.Logger
 }
 
+// WhenServed is what to do if another process is the datapath of the network namespace.
+type WhenServed string
+
+// The values of WhenServed.
+const (
+	FailWhenServed    WhenServed = "fail"    // Open fails; the default
+	WaitWhenServed    WhenServed = "wait"    // until the other process ends
+	ReplaceWhenServed WhenServed = "replace" // take over, without a gap; the other process ends
+)
+
 // defaultMarks are a packet mark that no combination of other software's flags equals, and our bit
 // of the connection mark. The masquerade bit belongs to the node: see decision.Node.
 var defaultMarks = Marks{Reject: 0x6e667172, Connection: conntrack.DefaultMark}
@@ -72,20 +86,25 @@ const (
 
 // Open sets the datapath up in the calling thread's network namespace and starts to queue new
 // flows. [Engine.Run] must follow without delay: until then they wait. If Open fails, it removes
-// everything it set up.
-func Open(cfg Config, host *hostnet.Host, table *decision.Table) (_ *Engine, err error) {
+// everything it set up. The rules of an earlier run are adopted; see [ruleset.Install]. The context
+// ends a wait for another datapath.
+func Open(ctx context.Context, cfg Config, host *hostnet.Host, table *decision.Table) (_ *Engine, err error) {
 	native, err := Preflight()
 	if err != nil {
 		return nil, err
 	}
 	e := &Engine{apply: make(chan application), ended: make(chan struct{}), sink: cfg.Sink, bound: affinity.New(), log: cfg.Log, keepRules: cfg.KeepRules, alert: cfg.Alert}
-	if e.lock, err = lockNamespace(); err != nil {
+	served, err := e.lockFor(ctx, cfg.WhenServed)
+	if err != nil {
 		return nil, err
 	}
+	cfg.OtherQueues = cfg.OtherQueues || served
 	var locks conntrack.Locks
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, e.lock.Close())
+			if e.lock != nil {
+				err = errors.Join(err, e.lock.Close())
+			}
 			for _, w := range e.workers {
 				err = errors.Join(err, w.queue.Close())
 			}
@@ -124,6 +143,16 @@ func Open(cfg Config, host *hostnet.Host, table *decision.Table) (_ *Engine, err
 			return nil, err
 		}
 	}
+	if err := restoreAffinity(e.bound, table); err != nil {
+		return nil, err
+	}
+	var before *predecessor
+	if served {
+		if before, err = takeOver(); err != nil {
+			return nil, err
+		}
+		e.lock = before
+	}
 	// The rules come last: every queue has a listener by then.
 	noReversePath := ruleset.ProbeReversePath()
 	pulse := newPulse(cmp.Or(cfg.QueueTimeout, DefaultQueueTimeout), e.workers, e.log)
@@ -131,11 +160,11 @@ func Open(cfg Config, host *hostnet.Host, table *decision.Table) (_ *Engine, err
 	installed, err := ruleset.Install(ruleset.Spec{
 		FirstQueue: e.FirstQueue(), Queues: cfg.Queues, OnlyServices: cfg.OnlyServices,
 		TCPLiberal: tcpLiberal(), RejectMark: defaultMarks.Reject, MasqueradeMark: table.Node().Mark(), ConnMark: defaultMarks.Connection, CopyMark: conntrack.CopyMark,
-		Copy: ruleset.CopyNodeOf(table), Alive: pulse.alive,
+		Alive:              pulse.alive,
 		LocalhostNodePorts: table.Node().LocalhostNodePorts,
 		SeenTimeout:        seenTimeout(), SeenSize: seenSize, Native: native,
 		ReversePath: noReversePath == nil,
-	})
+	}, table, served)
 	if err != nil {
 		return nil, errors.Join(err, pulse.Close())
 	}
@@ -144,18 +173,41 @@ func Open(cfg Config, host *hostnet.Host, table *decision.Table) (_ *Engine, err
 	if noReversePath != nil {
 		e.log.Warn("packets that rp_filter drops leave connection entries for a short time", "error", noReversePath)
 	} else if e.reversePath, err = watchReversePath(installed, e.log); err != nil {
-		return nil, errors.Join(err, pulse.Close(), e.rules.Remove())
+		return nil, errors.Join(err, pulse.Close(), installed.Abandon())
 	}
-	if err := restoreAffinity(e.bound, table); err != nil {
-		return nil, errors.Join(err, e.reversePath.close(), pulse.Close(), e.rules.Remove())
+	var listener *net.UnixListener
+	if served {
+		// Bindings of flows that the predecessor decided meanwhile.
+		if err := errors.Join(before.finish(), restoreAffinity(e.bound, table)); err != nil {
+			e.log.Warn("the nfqproxy that was replaced may still run", "error", err)
+		}
+		e.lock, listener = before.lock, before.listener
+	} else {
+		listener = listenForSuccessors(e.log)
 	}
-	// The sets are complete before the node reports that it is ready.
-	if err := e.rules.Follow(table); err != nil {
-		return nil, errors.Join(err, e.reversePath.close(), pulse.Close(), e.rules.Remove())
-	}
+	e.successors = awaitSuccessors(listener, e.lock.(*os.File), e.log)
 	e.table.Store(table)
 	e.applied = table
 	return e, nil
+}
+
+// lockFor takes the lock of the namespace. It reports true, without the lock, if another process has it
+// that is to be replaced.
+func (e *Engine) lockFor(ctx context.Context, when WhenServed) (served bool, err error) {
+	var lock *os.File
+	if when == WaitWhenServed {
+		lock, err = awaitLock(ctx, e.log)
+	} else {
+		lock, err = lockNamespace()
+	}
+	var other servedError
+	if errors.As(err, &other) && when == ReplaceWhenServed {
+		return true, nil
+	}
+	if err == nil {
+		e.lock = lock
+	}
+	return false, err
 }
 
 func (e *Engine) openFlows(locks *conntrack.Locks) error {
@@ -178,7 +230,7 @@ func (c *Config) translator() hostnet.SourceTranslator {
 func openWorkers(cfg Config, locks *conntrack.Locks, unanswered *conntrack.Unanswered) (workers []*worker, err error) {
 	for first := cfg.FirstQueue; ; {
 		if workers, err = openWorkersFrom(first, cfg, locks, unanswered); err == nil {
-			if first != cfg.FirstQueue {
+			if first != cfg.FirstQueue && cfg.WhenServed != ReplaceWhenServed {
 				cfg.Log.Warn("another program is bound to one of our queues; using other queues", "queue", cfg.FirstQueue, "instead", first, "queues", cfg.Queues)
 			}
 			return workers, nil

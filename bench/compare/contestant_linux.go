@@ -12,6 +12,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/bench/cluster"
 	"github.com/nfqproxy/nfqproxy/bench/process"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/ruleset"
 )
 
@@ -175,7 +176,7 @@ func (p *plan) startFloor(program string, queues int, variant ...string) func(*t
 			rules, err := ruleset.Install(ruleset.Spec{
 				FirstQueue: firstQueue, Queues: uint16(queues), RejectMark: 0x6e667172, MasqueradeMark: 0x4000, ConnMark: 0x2000,
 				LocalhostNodePorts: true, SeenTimeout: seenTimeout, SeenSize: seenSize, Native: native,
-			})
+			}, new(decision.Table), false)
 			if err != nil {
 				return err
 			}

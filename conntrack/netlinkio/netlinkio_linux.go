@@ -72,6 +72,20 @@ func (s *Socket) Close() error {
 	return s.close()
 }
 
+// File returns a duplicate of the socket: bindings last until both are closed.
+func (s *Socket) File() (*os.File, error) {
+	s.use.RLock()
+	defer s.use.RUnlock()
+	if s.closed {
+		return nil, os.ErrClosed
+	}
+	fd, err := unix.FcntlInt(s.fd, unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	return os.NewFile(uintptr(fd), "netlink"), nil
+}
+
 // The time for a waiting goroutine to return after one wake, and after all of them.
 const (
 	wakeAgain  = 10 * time.Millisecond

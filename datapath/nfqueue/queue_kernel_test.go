@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/nfqueue"
 	"github.com/nfqproxy/nfqproxy/datapath/ruleset"
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
@@ -50,7 +51,7 @@ func newHost(t *testing.T) *host {
 		h.rules, err = ruleset.Install(ruleset.Spec{
 			FirstQueue: 100, Queues: 1, RejectMark: 0x6e667172, MasqueradeMark: 0x4000, ConnMark: 0x2000,
 			SeenTimeout: 20 * time.Second, SeenSize: 1024, Native: native,
-		})
+		}, new(decision.Table), false)
 		return err
 	}); err != nil {
 		t.Fatal(err)

@@ -230,6 +230,9 @@ func (q *Queue) Counters() (Counters, error) {
 	return c, err
 }
 
+// File returns a duplicate of the queue's socket: the queue stays bound until both are closed.
+func (q *Queue) File() (*os.File, error) { return q.socket.File() }
+
 // Close unbinds the queue: packets that wait in it, or arrive later, are dropped or accepted
 // according to the queue rule. Receive returns.
 func (q *Queue) Close() error {

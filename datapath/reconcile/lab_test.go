@@ -85,7 +85,7 @@ func newLab(t *testing.T, six bool) *lab {
 		}
 		t.Cleanup(func() { _ = host.Close() })
 		log := slog.New(slog.NewTextHandler(io.Discard, nil))
-		if l.engine, err = datapath.Open(datapath.Config{FirstQueue: 100, Queues: 2, Log: log}, host, l.table()); err != nil {
+		if l.engine, err = datapath.Open(t.Context(), datapath.Config{FirstQueue: 100, Queues: 2, Log: log}, host, l.table()); err != nil {
 			return err
 		}
 		if l.connections, err = conntrack.Open(new(conntrack.Locks)); err != nil {

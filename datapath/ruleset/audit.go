@@ -197,20 +197,7 @@ func (d *damage) compareSets(of *table, should difference, is, loaded *state, fi
 		if err != nil {
 			return err
 		}
-		missing, foreign := 0, 0
-		want := should.elements(s)
-		for key, data := range want {
-			if is, there := have[key]; !there || is != data {
-				d.elements.of(s)[key] = change{had: there, has: true, before: is, after: data}
-				missing++
-			}
-		}
-		for key, data := range have {
-			if _, ok := want[key]; !ok {
-				d.elements.remove(s, key, data)
-				foreign++
-			}
-		}
+		missing, foreign := d.elements.replace(s, have, should.elements(s))
 		if missing+foreign > 0 {
 			find("set %s lacks %d elements and has %d others", s.name, missing, foreign)
 		}
@@ -224,11 +211,23 @@ func (r *Ruleset) reinstall(done *nft.Repair) error {
 	if err := r.connect(); err != nil {
 		return err
 	}
-	if err := r.install(); err != nil {
-		return err
+	for range maxInstalls {
+		if err := r.load(); err != nil {
+			return err
+		}
+		ok := r.loaded[0] != nil
+		if !ok {
+			var err error
+			if ok, err = r.readLoaded(); err != nil {
+				return err
+			}
+		}
+		if ok {
+			done.Reinstalled, done.Recounted = true, true
+			return nil
+		}
 	}
-	done.Reinstalled, done.Recounted = true, true
-	return nil
+	return r.contested()
 }
 
 // repairInPlace repairs the differences, in one transaction except for the elements of sets.

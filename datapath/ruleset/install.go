@@ -22,6 +22,7 @@ type Ruleset struct {
 	sendBuffer  int // its size, in bytes
 	tables      tables
 	watch       *watch
+	adopted     bool                // the tables are of an earlier run
 	followed    *decision.Table     // the table in the sets; nil: they are empty
 	hairpins    hairpins            // of that table
 	reversePath hostnet.ReversePath // their expected elements
@@ -103,10 +104,17 @@ func tryChain(conn *nftables.Conn, chain *nftables.Chain, exprs []expr.Any) erro
 	return conn.Flush()
 }
 
-// Install loads the ruleset into the calling thread's network namespace, in one transaction that
-// also removes the tables of an earlier run. If there were some, packets that wait in any queue of
-// the namespace are lost, as with every removal of a base chain; their senders retransmit them.
-func Install(spec Spec) (*Ruleset, error) {
+// Install puts the ruleset for a service table into force in the calling thread's network namespace.
+// It begins to queue packets last, when the sets have their elements.
+//
+// The tables of an earlier run are adopted: their base chains and elements stay, so that no packet that
+// waits in a queue is lost, and the kernel's copy of the service table serves all the time. keepQueueing
+// leaves their rules that queue packets until the last step, for a daemon that still serves the queues;
+// otherwise the copy decides meanwhile. Tables that cannot be changed in place are replaced; then
+// packets that wait in any queue of the namespace are lost, as with every removal of a base chain, and
+// their senders retransmit them.
+func Install(spec Spec, t *decision.Table, keepQueueing bool) (*Ruleset, error) {
+	spec.Copy = CopyNodeOf(t)
 	r := &Ruleset{spec: spec, tables: newTables(&spec), hairpins: make(hairpins)}
 	var err error
 	// Watched first, so that no change is missed.
@@ -114,12 +122,24 @@ func Install(spec Spec) (*Ruleset, error) {
 		return nil, err
 	}
 	if err = r.connect(); err == nil {
-		err = r.install()
+		err = r.install(t, keepQueueing)
 	}
 	if err != nil {
-		return nil, errors.Join(err, r.Close())
+		return nil, errors.Join(err, r.Abandon())
 	}
 	return r, nil
+}
+
+// Abandon closes the ruleset, and removes the tables unless they were adopted: then the kernel's copy
+// serves as before.
+func (r *Ruleset) Abandon() error {
+	switch {
+	case r.conn == nil:
+		return r.Close()
+	case r.adopted:
+		return errors.Join(r.StopQueueing(), r.Close())
+	}
+	return r.Remove()
 }
 
 // connect opens the connection for changes of the rules, again after an error.
@@ -136,7 +156,7 @@ func (r *Ruleset) connect() error {
 
 // bufferSize is for a transaction, and for the acknowledgements of its messages. eventBuffer is for the
 // events of a large table.
-const bufferSize, eventBuffer = 1 << 20, 32 << 20
+const bufferSize, eventBuffer = 32 << 20, 32 << 20
 
 // largeBuffers gives a connection buffers of bufferSize, or as large as they may be.
 func (r *Ruleset) largeBuffers(conn *netlink.Conn) error {
@@ -216,23 +236,30 @@ func (r *Ruleset) Changed() <-chan struct{} { return r.watch.Changed() }
 // maxInstalls is how often the tables are loaded again if another program changes them at once.
 const maxInstalls = 5
 
-// install loads the tables and, the first time, reads them back from the kernel.
-func (r *Ruleset) install() error {
+// install adopts or loads the tables, and reads them back from the kernel.
+func (r *Ruleset) install(t *decision.Table, keepQueueing bool) error {
 	for range maxInstalls {
-		if err := r.load(); err != nil || r.loaded[0] != nil {
-			return err
+		var err error
+		if r.adopted, err = r.adopt(t, keepQueueing); err == nil && !r.adopted {
+			r.replaceTables(false)
+			err = r.fill(t, func(*set) map[string]string { return nil })
 		}
-		loaded, err := r.read()
+		if err == nil {
+			err = r.startQueueing()
+		}
 		if err != nil {
-			return fmt.Errorf("read nftables tables %s: %w", r.tables, err)
+			return fmt.Errorf("install nftables tables %s: %w", r.tables, err)
 		}
 		// If another program replaced rules one for one within this millisecond, they would count
 		// as ours.
-		if loaded[0].matches(r.spec.chains(r.tables[0]), r.tables[0].all()) && loaded[1].matches(r.spec.chains(r.tables[1]), r.tables[1].all()) {
-			r.loaded = loaded
-			return nil
+		if ok, err := r.readLoaded(); ok || err != nil {
+			return err
 		}
 	}
+	return r.contested()
+}
+
+func (r *Ruleset) contested() error {
 	return fmt.Errorf("nftables tables %s are changed by another program as soon as they are loaded", r.tables)
 }
 
@@ -246,21 +273,31 @@ func (r *Ruleset) read() (states [2]*state, err error) {
 	return states, nil
 }
 
+// load replaces the tables, without elements.
 func (r *Ruleset) load() error {
-	r.followed, r.hairpins, r.audited = nil, make(hairpins), 0
-	for _, t := range r.tables {
-		r.replaceTable(t)
-		for _, s := range t.all() {
-			if err := r.addSet(s); err != nil {
-				return err
-			}
-		}
-		r.addChains(t, r.spec.chains(t))
-	}
+	r.replaceTables(true)
 	if err := r.conn.Flush(); err != nil {
 		return fmt.Errorf("install nftables tables %s: %w", r.tables, err)
 	}
 	return nil
+}
+
+// replaceTables adds the tables to the open transaction, with the rules that queue packets or without.
+func (r *Ruleset) replaceTables(queueing bool) {
+	r.followed, r.hairpins, r.audited = nil, make(hairpins), 0
+	for _, t := range r.tables {
+		r.replaceTable(t)
+		for _, s := range t.all() {
+			_ = r.addSet(s) // it fails for elements of a wrong size only
+		}
+		chains := r.spec.chains(t)
+		for i := range chains {
+			if chains[i].name == queueingChain && !queueing {
+				chains[i].rules = nil
+			}
+		}
+		r.addChains(t, chains)
+	}
 }
 
 // addSet adds a set to the open transaction, without elements but that of the switch.

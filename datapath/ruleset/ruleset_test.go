@@ -81,7 +81,7 @@ func install(s Spec) (*Ruleset, error) {
 	if s.Native, err = Probe(); err != nil {
 		return nil, err
 	}
-	return Install(s)
+	return Install(s, new(decision.Table), false)
 }
 
 // installed is [inNamespace] with an installed ruleset.

@@ -84,10 +84,39 @@ type process struct {
 
 // Start starts the daemon and waits until it is ready.
 func (d *daemon) Start(ctx context.Context) error {
-	p, err := d.startProcess()
+	p, err := d.startProcess(nil)
 	if err != nil {
 		return err
 	}
+	return d.awaitReady(ctx, p)
+}
+
+// Replace starts another process that takes over from the running one, and waits until it is ready and
+// the other has ended.
+func (d *daemon) Replace(ctx context.Context) error {
+	old := d.current()
+	if old == nil || old.ended() {
+		return &DaemonError{d.node, errors.New("not running"), nil}
+	}
+	p, err := d.startProcess(old)
+	if err != nil {
+		return err
+	}
+	if err := d.awaitReady(ctx, p); err != nil {
+		return err
+	}
+	select {
+	case <-old.done:
+		if old.exit != nil {
+			return &DaemonError{d.node, fmt.Errorf("failed when it was replaced: %w", old.exit), old.log()}
+		}
+		return nil
+	case <-ctx.Done():
+		return &DaemonError{d.node, fmt.Errorf("did not end when it was replaced: %w", context.Cause(ctx)), old.log()}
+	}
+}
+
+func (d *daemon) awaitReady(ctx context.Context, p *process) error {
 	select {
 	case <-p.ready:
 		return nil
@@ -103,16 +132,21 @@ func (d *daemon) Start(ctx context.Context) error {
 	}
 }
 
-func (d *daemon) startProcess() (*process, error) {
+// startProcess starts a process; old is the running one that it replaces.
+func (d *daemon) startProcess(old *process) (*process, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
 		return nil, &DaemonError{d.node, os.ErrClosed, nil}
 	}
-	if d.run != nil && !d.run.ended() {
+	if d.run != old && d.run != nil && !d.run.ended() {
 		return nil, &DaemonError{d.node, errors.New("already running"), nil}
 	}
 	p := &process{cmd: d.start(), ready: make(chan struct{}), done: make(chan struct{})}
+	if old != nil {
+		p.cmd.Args = append(p.cmd.Args, "--when-served=replace")
+		old.expectEnd()
+	}
 	var ours, theirs [3]*os.File // the ends of the pipes for stdout, stderr and readiness
 	var err error
 	for i := range ours {
@@ -261,12 +295,17 @@ func (p *process) ended() bool {
 	}
 }
 
-// stop ends the process with a signal; its end is then expected.
+// stop ends the process with a signal.
 func (p *process) stop(s unix.Signal) {
+	p.expectEnd()
+	p.signal(s)
+}
+
+// expectEnd makes the end of the process no error.
+func (p *process) expectEnd() {
 	p.mu.Lock()
 	p.stopped = true
 	p.mu.Unlock()
-	p.signal(s)
 }
 
 // signal sends a signal, if the process still exists.

@@ -208,6 +208,18 @@ func (l *Lab) StopDaemon(ctx context.Context, node string) error {
 	return d.Stop(ctx)
 }
 
+// ReplaceDaemon starts another daemon of a node, which takes over from the running one without a gap,
+// and waits until that has ended.
+func (l *Lab) ReplaceDaemon(ctx context.Context, node string) error {
+	d, err := l.daemon(node)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("took longer than %s", startTimeout))
+	defer cancel()
+	return d.Replace(ctx)
+}
+
 // KillDaemon ends a node's daemon with SIGKILL and waits.
 func (l *Lab) KillDaemon(node string) error {
 	d, err := l.daemon(node)

@@ -33,6 +33,7 @@ type runFlags struct {
 	flowAPI       flowAPIFlags
 	podNames      bool
 	keepRules     bool
+	whenServed    string
 	takeover      bool
 	writeConfigTo string
 	readyFD       int
@@ -66,6 +67,9 @@ last good state stays in force. nfqproxy requires CAP_NET_ADMIN.`,
 		Annotations: ending(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f.seeded, f.otherQueues = cmd.Flags().Changed("seed"), !cmd.Flags().Changed("queue-num")
+			if !cmd.Flags().Changed("keep-rules-on-exit") {
+				f.keepRules = len(f.objects) == 0
+			}
 			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
@@ -86,7 +90,8 @@ last good state stays in force. nfqproxy requires CAP_NET_ADMIN.`,
 	flags.BoolVar(&f.flowLogSteps, "flow-log-steps", false, "include the walk through kube-proxy's chains in each line")
 	f.flowAPI.add(flags)
 	flags.BoolVar(&f.podNames, "pod-names", false, "watch all Pods of the cluster, to name the source pods in records (with --objects: always)")
-	flags.BoolVar(&f.keepRules, "keep-rules-on-exit", false, "keep the kernel rules at exit: established flows stay translated, and the kernel's copy of the service table decides new flows")
+	flags.BoolVar(&f.keepRules, "keep-rules-on-exit", false, "keep the kernel rules at exit: established flows stay translated, and the kernel's copy of the service table decides new flows (default: true, but false with --objects)")
+	flags.StringVar(&f.whenServed, "when-served", string(datapath.FailWhenServed), `if another nfqproxy serves this node: "fail", "wait" until it ends, or "replace" it: take over without a gap, and it ends`)
 	flags.StringVar(&f.writeConfigTo, "write-config-to", "", "write the configuration from file and flags to this file, in kube-proxy's format, and exit")
 	flags.IntVar(&f.readyFD, "ready-fd", -1, `write "ready" to this file descriptor when the proxy serves`)
 	_ = flags.MarkHidden("ready-fd")
@@ -124,7 +129,7 @@ func (f *runFlags) run(ctx context.Context, stdout, stderr io.Writer) (err error
 	if err := p.connect(); err != nil {
 		return err
 	}
-	p.engineConfig = datapath.Config{FirstQueue: f.firstQueue, Queues: f.queues, OtherQueues: f.otherQueues, OnlyServices: f.scope == scopeServices, BusyPoll: f.busyPoll, QueueTimeout: f.queueTimeout, KeepRules: f.keepRules, Log: log}
+	p.engineConfig = datapath.Config{FirstQueue: f.firstQueue, Queues: f.queues, OtherQueues: f.otherQueues, OnlyServices: f.scope == scopeServices, BusyPoll: f.busyPoll, QueueTimeout: f.queueTimeout, KeepRules: f.keepRules, WhenServed: datapath.WhenServed(f.whenServed), Log: log}
 	if f.seeded {
 		p.engineConfig.Seed = &f.seed
 	}
@@ -164,6 +169,11 @@ func (f *runFlags) check() error {
 	}
 	if f.queueTimeout < minQueueTimeout {
 		return fmt.Errorf("--queue-timeout %s: want at least %s", f.queueTimeout, minQueueTimeout)
+	}
+	switch datapath.WhenServed(f.whenServed) {
+	case datapath.FailWhenServed, datapath.WaitWhenServed, datapath.ReplaceWhenServed:
+	default:
+		return fmt.Errorf("--when-served %q: want %q, %q or %q", f.whenServed, datapath.FailWhenServed, datapath.WaitWhenServed, datapath.ReplaceWhenServed)
 	}
 	if f.flowLogSteps && f.flowLog == "" {
 		return errors.New("--flow-log-steps requires --flow-log")

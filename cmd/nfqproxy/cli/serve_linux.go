@@ -121,7 +121,12 @@ func (p *proxy) serve(ctx context.Context) (err error) {
 	p.listen("health", health.Connections, p.cfg.HealthzBindAddress, p.health.Handler())
 	p.listen("metrics", health.MetricsConnections, p.cfg.MetricsBindAddress, p.metrics.Handler(metrics.HandlerConfig{Profiling: p.cfg.EnableProfiling, Log: p.log}))
 	p.group.Go(func() error { return controller.Run(p.ctx) })
-	return p.group.Wait()
+	err = p.group.Wait()
+	if errors.Is(err, datapath.ErrReplaced) {
+		p.log.Info("another nfqproxy has taken over; ending")
+		return nil
+	}
+	return err
 }
 
 // connect makes the client of the API server, if there is to be one. It reads files only.
@@ -172,6 +177,9 @@ func (p *proxy) addresses(ctx context.Context, publish func([]netip.Addr)) error
 func (p *proxy) publish(t *decision.Table) {
 	if p.engine == nil {
 		if err := p.begin(t); err != nil {
+			if p.ctx.Err() != nil {
+				return // it ended while it waited for another nfqproxy
+			}
 			p.group.Go(func() error { return err })
 			<-p.ctx.Done()
 			return
@@ -216,7 +224,7 @@ func (p *proxy) begin(t *decision.Table) error {
 	if p.flags.flowAPI.address != "" {
 		p.followKernel()
 	}
-	engine, err := datapath.Open(p.engineConfig, p.host, t)
+	engine, err := datapath.Open(p.ctx, p.engineConfig, p.host, t)
 	if err != nil {
 		return errors.Join(err, p.udp.Close())
 	}

@@ -134,7 +134,7 @@ func removeStale(path string) error {
 	switch {
 	case err == nil:
 		_ = c.Close()
-		return errors.New("address in use by another process: stop it, or use another path")
+		return fmt.Errorf("address in use by another process: %w", syscall.EADDRINUSE)
 	case !errors.Is(err, syscall.ECONNREFUSED):
 		return err
 	}

@@ -87,7 +87,7 @@ func TestListenRefuses(t *testing.T) {
 		{Address{Address: "unix:x"}, "--flow-api unix:x: want an absolute path: unix:/run/nfqproxy.sock"},
 		{Address{Address: "unix:@x"}, "--flow-api unix:@x: want an absolute path: unix:/run/nfqproxy.sock"},
 		{Address{Address: "unix:" + file}, "--flow-api unix:" + file + ": the file exists and is not a socket: remove it, or use another path"},
-		{Address{Address: "unix:" + live.Addr().String()}, "--flow-api unix:" + live.Addr().String() + ": address in use by another process: stop it, or use another path"},
+		{Address{Address: "unix:" + live.Addr().String()}, "--flow-api unix:" + live.Addr().String() + ": address in use by another process: address already in use"},
 	} {
 		l, err := Listen(tt.address)
 		if err == nil {

@@ -95,7 +95,7 @@ func newLab(t *testing.T, six bool, cfg datapath.Config) *lab {
 		}
 		t.Cleanup(func() { _ = host.Close() })
 		cfg.FirstQueue, cfg.Queues, cfg.Gate, cfg.Log = 100, 2, l.Holder, slog.New(slog.DiscardHandler)
-		if l.engine, err = datapath.Open(cfg, host, l.table()); err != nil {
+		if l.engine, err = datapath.Open(t.Context(), cfg, host, l.table()); err != nil {
 			return err
 		}
 		l.connections, err = conntrack.Open(new(conntrack.Locks))

@@ -65,11 +65,8 @@ func (n *kernelNode) loadCopy(t *testing.T, w *world) (rules *ruleset.Ruleset) {
 			FirstQueue: 100, Queues: 1, Native: native,
 			RejectMark: 0x6e667172, MasqueradeMark: node.Mark(), ConnMark: 0x2000, CopyMark: 0x1000,
 			LocalhostNodePorts: node.LocalhostNodePorts, SeenTimeout: 20 * time.Second, SeenSize: 1024,
-		})
-		if err != nil {
-			return err
-		}
-		return rules.Follow(w.table)
+		}, w.table, false)
+		return err
 	}))
 	return rules
 }

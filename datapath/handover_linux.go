@@ -1,0 +1,260 @@
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A running datapath hands over to another process of the same user: the successor sends handOver and
+// receives handReady, with the lock of the namespace and the listening socket. From then on the
+// predecessor does not touch the rules; the successor adopts them, so that packets go to its own queues,
+// and sends handDone. The predecessor decides the packets that still wait, and ends. If the successor
+// ends before handDone, the predecessor repairs the rules and continues.
+const (
+	handOver  = "hand over\n"
+	handReady = "ready\n"
+	handDone  = "done\n"
+)
+
+// handAddress is an abstract address: there is one in each network namespace. Other users may listen
+// at it, too: see sameUser.
+const handAddress = "@nfqproxy-handover"
+
+// handPatience is how long the rules stay untouched for a successor.
+const handPatience = time.Minute
+
+// ErrReplaced is the result of [Engine.Run] after another datapath took over.
+var ErrReplaced = errors.New("another nfqproxy has taken over")
+
+// sameUser checks that the process at the other end has our user.
+func sameUser(conn *net.UnixConn) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var peer *unix.Ucred
+	if e := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); e != nil || err != nil {
+		return errors.Join(e, err)
+	}
+	if int(peer.Uid) != os.Geteuid() {
+		return fmt.Errorf("process %d at %s is of user %d, not of user %d", peer.Pid, handAddress, peer.Uid, os.Geteuid())
+	}
+	return nil
+}
+
+// handSend sends a message with files.
+func handSend(conn *net.UnixConn, text string, files ...*os.File) error {
+	var rights []byte
+	if len(files) > 0 {
+		fds := make([]int, len(files))
+		for i, f := range files {
+			// Not by Fd, which would make the socket of a listener blocking.
+			raw, err := f.SyscallConn()
+			if err == nil {
+				err = raw.Control(func(fd uintptr) { fds[i] = int(fd) })
+			}
+			if err != nil {
+				return err
+			}
+		}
+		rights = unix.UnixRights(fds...)
+	}
+	_, _, err := conn.WriteMsgUnix([]byte(text), rights, nil)
+	runtime.KeepAlive(files)
+	return err
+}
+
+// handReceive receives a message with n files.
+func handReceive(conn *net.UnixConn, want string, n int) (files []*os.File, err error) {
+	text, rights := make([]byte, len(want)), make([]byte, unix.CmsgSpace(4*n))
+	read, length, _, _, err := conn.ReadMsgUnix(text, rights)
+	if err != nil {
+		return nil, err
+	}
+	messages, err := unix.ParseSocketControlMessage(rights[:length])
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range messages {
+		fds, err := unix.ParseUnixRights(&m)
+		if err != nil {
+			return nil, err
+		}
+		for _, fd := range fds {
+			files = append(files, os.NewFile(uintptr(fd), handAddress))
+		}
+	}
+	if string(text[:read]) != want || len(files) != n {
+		closeFiles(files)
+		return nil, fmt.Errorf("received %q with %d files, want %q with %d", text[:read], len(files), want, n)
+	}
+	return files, nil
+}
+
+func closeFiles(files []*os.File) {
+	for _, f := range files {
+		_ = f.Close()
+	}
+}
+
+// successors receives the requests of other processes to take over.
+type successors struct {
+	listener *net.UnixListener
+	lock     *os.File
+	requests chan *successor
+	stop     chan struct{}
+	log      *slog.Logger
+}
+
+// successor is a process that takes over.
+type successor struct {
+	*successors
+	conn *net.UnixConn
+	over chan bool // whether it has the rules now
+}
+
+// listenForSuccessors listens in the calling thread's network namespace. nil: the address is taken.
+func listenForSuccessors(log *slog.Logger) *net.UnixListener {
+	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: handAddress, Net: "unixpacket"})
+	if err != nil {
+		log.Warn("cannot listen for a nfqproxy that takes over; stop this one before another is started", "error", err)
+		return nil
+	}
+	return l
+}
+
+// awaitSuccessors receives requests at the listener; nil: there is none.
+func awaitSuccessors(listener *net.UnixListener, lock *os.File, log *slog.Logger) *successors {
+	if listener == nil {
+		return nil
+	}
+	s := &successors{listener: listener, lock: lock, requests: make(chan *successor), stop: make(chan struct{}), log: log}
+	go s.run()
+	return s
+}
+
+// run accepts one successor after the other, until one has taken over.
+func (s *successors) run() {
+	for {
+		conn, err := s.listener.AcceptUnix()
+		if err != nil {
+			return
+		}
+		_ = conn.SetDeadline(time.Now().Add(time.Second))
+		err = sameUser(conn)
+		if err == nil {
+			_, err = handReceive(conn, handOver, 0)
+		}
+		if err != nil {
+			s.log.Debug("a request to take over failed", "error", err)
+			_ = conn.Close()
+			continue
+		}
+		next := &successor{successors: s, conn: conn, over: make(chan bool, 1)}
+		over := true
+		select {
+		case s.requests <- next:
+			over = <-next.over
+		case <-s.stop:
+		}
+		_ = conn.Close()
+		if over {
+			return
+		}
+	}
+}
+
+// requested are the requests; none if s is nil.
+func (s *successors) requested() <-chan *successor {
+	if s == nil {
+		return nil
+	}
+	return s.requests
+}
+
+// close ends run, except while it waits for the outcome of a successor.
+func (s *successors) close() error {
+	if s == nil {
+		return nil
+	}
+	close(s.stop)
+	return s.listener.Close()
+}
+
+// proceed lets the successor change the rules. The channel has an error if it did not.
+func (n *successor) proceed() <-chan error {
+	outcome := make(chan error, 1)
+	go func() {
+		_ = n.conn.SetDeadline(time.Now().Add(handPatience))
+		listener, err := n.listener.File()
+		if err == nil {
+			err = handSend(n.conn, handReady, n.lock, listener)
+			_ = listener.Close()
+		}
+		if err == nil {
+			_, err = handReceive(n.conn, handDone, 0)
+		}
+		outcome <- err
+	}()
+	return outcome
+}
+
+// predecessor is the datapath from which this one takes over.
+type predecessor struct {
+	conn     *net.UnixConn
+	lock     *os.File
+	listener *net.UnixListener
+}
+
+// takeOver has the running datapath leave its rules alone.
+func takeOver() (*predecessor, error) {
+	conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: handAddress, Net: "unixpacket"})
+	if err != nil {
+		return nil, fmt.Errorf("take over from the running nfqproxy: %w (has it another version, user or container?)", err)
+	}
+	_ = conn.SetDeadline(time.Now().Add(handPatience))
+	p := &predecessor{conn: conn}
+	var files []*os.File
+	if err = sameUser(conn); err == nil {
+		err = handSend(conn, handOver)
+	}
+	if err == nil {
+		files, err = handReceive(conn, handReady, 2)
+	}
+	if err == nil {
+		p.lock = files[0]
+		var l net.Listener
+		l, err = net.FileListener(files[1])
+		_ = files[1].Close()
+		p.listener, _ = l.(*net.UnixListener)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("take over from the running nfqproxy: %w", err), p.Close())
+	}
+	return p, nil
+}
+
+// finish ends the running datapath, now that its rules are ours.
+func (p *predecessor) finish() error {
+	return errors.Join(handSend(p.conn, handDone), p.conn.Close())
+}
+
+// Close gives up: the running datapath continues.
+func (p *predecessor) Close() error {
+	err := p.conn.Close()
+	if p.lock != nil {
+		err = errors.Join(err, p.lock.Close())
+	}
+	if p.listener != nil {
+		p.listener.SetUnlinkOnClose(false)
+		err = errors.Join(err, p.listener.Close())
+	}
+	return err
+}

@@ -1,0 +1,258 @@
+package ruleset
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/nftables"
+	"golang.org/x/sys/unix"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/nft"
+)
+
+// existing is a table of an earlier run, as far as it can be kept.
+type existing struct {
+	*state
+	// elements has the elements of the sets that stay. Others have another definition than ours, or are
+	// missing.
+	elements map[string]map[string]string
+}
+
+// adopt replaces the rules of an earlier run, and keeps its base chains and the elements of its sets: no
+// packet that waits in a queue is lost, and the kernel's copy of the service table serves all the time.
+// It reports false, and changes nothing, if there are no such tables. keepQueueing leaves the rules that
+// queue packets.
+func (r *Ruleset) adopt(t *decision.Table, keepQueueing bool) (bool, error) {
+	var found [2]*existing
+	for i, of := range r.tables {
+		var err error
+		if found[i], err = of.readExisting(); err != nil {
+			return false, fmt.Errorf("read nftables table %s: %w", of, err)
+		}
+		if !found[i].table {
+			return false, nil
+		}
+	}
+	for i, of := range r.tables {
+		r.adoptTable(of, found[i], keepQueueing)
+	}
+	err := r.fill(t, func(s *set) map[string]string {
+		if s.table == r.tables[0] {
+			return found[0].elements[s.name]
+		}
+		return found[1].elements[s.name]
+	})
+	if err == nil {
+		return true, nil
+	}
+	// A chain that cannot be changed in place.
+	for _, of := range r.tables {
+		clear(of.lists)
+		clear(of.balances)
+	}
+	return false, r.connect() // whose replies may still arrive
+}
+
+// readExisting reads a table of an earlier run.
+func (t *table) readExisting() (*existing, error) {
+	is, err := t.readState()
+	e := &existing{is, make(map[string]map[string]string)}
+	if err != nil || !is.table {
+		return e, err
+	}
+	kept := make(map[string]bool)
+	err = nft.Dump(t.nfproto, unix.NFT_MSG_GETSET, nft.SetsOf(TableName), func(_ uint8, a nft.Attributes) {
+		for _, s := range t.all() {
+			if a.Text(unix.NFTA_SET_TABLE) == TableName && a.Text(unix.NFTA_SET_NAME) == s.name && s.isLike(a) {
+				kept[s.name] = true
+			}
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range t.all() {
+		switch {
+		case !kept[s.name]:
+			continue
+		case s.nft.Dynamic:
+			e.elements[s.name] = nil
+			continue
+		}
+		if e.elements[s.name], err = t.readElements(s.name); err != nil {
+			return nil, err
+		}
+	}
+	return e, nil
+}
+
+// isLike reports whether the definition of a set is ours.
+func (s *set) isLike(a nft.Attributes) bool {
+	var flags, dataLength uint32
+	if s.nft.Dynamic {
+		flags |= unix.NFT_SET_EVAL
+	}
+	if s.nft.HasTimeout {
+		flags |= unix.NFT_SET_TIMEOUT
+	}
+	if s.nft.IsMap {
+		flags |= unix.NFT_SET_MAP
+		if s.nft.DataType != nftables.TypeVerdict {
+			dataLength = s.nft.DataType.Bytes
+		}
+	}
+	const all = unix.NFT_SET_EVAL | unix.NFT_SET_TIMEOUT | unix.NFT_SET_MAP | unix.NFT_SET_INTERVAL | unix.NFT_SET_CONSTANT
+	// The kernel rounds to its clock's ticks.
+	const tick = 10 * time.Millisecond
+	rounded := time.Duration(a.Uint64(unix.NFTA_SET_TIMEOUT))*time.Millisecond - s.nft.Timeout
+	size := a.Nested(unix.NFTA_SET_DESC).Uint32(unix.NFTA_SET_DESC_SIZE)
+	return a.Uint32(unix.NFTA_SET_FLAGS)&all == flags && a.Uint32(unix.NFTA_SET_KEY_LEN) == s.nft.KeyType.Bytes &&
+		(dataLength == 0 || a.Uint32(unix.NFTA_SET_DATA_LEN) == dataLength) && size == s.nft.Size && rounded.Abs() <= tick
+}
+
+// adoptTable adds the changes of a table to the open transaction.
+func (r *Ruleset) adoptTable(t *table, is *existing, keepQueueing bool) {
+	for name := range is.chains {
+		if l, ok := parseListSize(name); ok {
+			t.lists[name], t.balances[name] = l, r.spec.balance(t, l.kind, l.n)
+		}
+	}
+	kept := func(s string) bool { _, ok := is.elements[s]; return ok }
+	for name := range is.sets {
+		keepQueueing = keepQueueing && kept(name) // the rules may use it
+	}
+	own := r.spec.chains(t)
+	for name := range is.chains {
+		if name != queueingChain || !keepQueueing {
+			r.conn.FlushChain(&nftables.Chain{Name: name, Table: t.nft})
+		}
+	}
+	// Before the chains to which their elements lead.
+	for name := range is.sets {
+		if !kept(name) {
+			r.conn.DelSet(&nftables.Set{Name: name, Table: t.nft})
+		}
+	}
+	for name := range is.chains {
+		if !slices.ContainsFunc(own, func(c chain) bool { return c.name == name }) {
+			r.conn.DelChain(&nftables.Chain{Name: name, Table: t.nft})
+		}
+	}
+	for _, s := range t.all() {
+		if !kept(s.name) {
+			_ = r.addSet(s) // it fails for elements of a wrong size only
+		}
+	}
+	for _, c := range own {
+		r.addChain(t, c)
+	}
+	for _, c := range own {
+		if c.name != queueingChain {
+			r.addRules(t, c)
+		}
+	}
+}
+
+// parseListSize is the inverse of [listKind.chain].
+func parseListSize(name string) (l listSize, ok bool) {
+	number, ok := strings.CutPrefix(name, "copy_")
+	if !ok {
+		return l, false
+	}
+	number, l.kind.nodePort = strings.CutPrefix(number, "nodeport_")
+	number, l.kind.local = strings.CutPrefix(number, "local_")
+	if _, err := fmt.Sscanf(number, "%d", &l.n); err != nil || l.n < 1 {
+		return l, false
+	}
+	return l, l.kind.chain(l.n) == name
+}
+
+// fill adds the elements of a service table to the open transaction, and carries it out. Sets of which
+// have returns none are empty.
+func (r *Ruleset) fill(t *decision.Table, have func(*set) map[string]string) error {
+	should, hairpins := r.empty().difference(t)
+	diff := make(difference)
+	for _, s := range r.tables.sets() {
+		if !s.nft.Dynamic {
+			diff.replace(s, have(s), should.elements(s))
+		}
+	}
+	r.addBalances(diff)
+	if err := r.changeAll(diff); err != nil {
+		return err
+	}
+	r.followed, r.hairpins = t, hairpins
+	return nil
+}
+
+// replace records the changes from the elements that a set has to those that it should have, and
+// counts them.
+func (d difference) replace(s *set, have, want map[string]string) (missing, foreign int) {
+	for key, data := range want {
+		if is, there := have[key]; !there || is != data {
+			d.of(s)[key] = change{had: there, has: true, before: is, after: data}
+			missing++
+		}
+	}
+	for key, data := range have {
+		if _, ok := want[key]; !ok {
+			d.remove(s, key, data)
+			foreign++
+		}
+	}
+	return missing, foreign
+}
+
+// startQueueing replaces the rules that queue packets.
+func (r *Ruleset) startQueueing() error {
+	for _, t := range r.tables {
+		for _, c := range r.spec.chains(t) {
+			if c.name == queueingChain {
+				r.conn.FlushChain(&nftables.Chain{Name: c.name, Table: t.nft})
+				r.addRules(t, c)
+			}
+		}
+		if t.alive != nil {
+			if err := r.conn.SetAddElements(t.alive.nft, t.firstAlive()); err != nil {
+				return fmt.Errorf("set %s: %w", t.alive.name, err)
+			}
+		}
+	}
+	if err := r.conn.Flush(); err != nil {
+		return fmt.Errorf("start queueing in nftables tables %s: %w", r.tables, err)
+	}
+	return nil
+}
+
+// readLoaded reads the tables as the kernel returns them, and reports whether they are ours.
+func (r *Ruleset) readLoaded() (bool, error) {
+	is, err := r.read()
+	if err != nil {
+		return false, fmt.Errorf("read nftables tables %s: %w", r.tables, err)
+	}
+	for i, t := range r.tables {
+		if !is[i].matches(r.spec.chains(t), t.all()) {
+			return false, nil
+		}
+	}
+	r.loaded = is
+	return true, nil
+}
+
+// Replaced reports whether packets are queued by other rules than ours: another process has adopted
+// the tables.
+func (r *Ruleset) Replaced() (bool, error) {
+	is, err := r.read()
+	if err != nil {
+		return false, fmt.Errorf("read nftables tables %s: %w", r.tables, err)
+	}
+	for i := range is {
+		if r.loaded[i] != nil && is[i].table && !slices.Equal(is[i].chains[queueingChain].rules, r.loaded[i].chains[queueingChain].rules) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
