@@ -64,14 +64,14 @@ func (w *Watch) run(concerns func(Event) bool) {
 		case w.closed.Load():
 			return
 		case errors.Is(err, unix.ENOBUFS):
-			w.notify()
+			w.Notify()
 		case err != nil:
 			w.failed <- fmt.Errorf("watch nftables: %w", err)
 			return
 		}
 		for _, m := range messages {
 			if Concerns(m, concerns) {
-				w.notify()
+				w.Notify()
 			}
 		}
 	}
@@ -103,7 +103,8 @@ func Settle(ctx context.Context, events <-chan struct{}, quiet, patience time.Du
 	}
 }
 
-func (w *Watch) notify() {
+// Notify makes Changed have a value.
+func (w *Watch) Notify() {
 	select {
 	case w.changed <- struct{}{}:
 	default:

@@ -3,7 +3,6 @@ package ruleset
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/nftables"
@@ -50,7 +49,6 @@ func (r *Ruleset) adopt(t *decision.Table, keepQueueing bool) (bool, error) {
 	}
 	// A chain that cannot be changed in place.
 	for _, of := range r.tables {
-		clear(of.lists)
 		clear(of.balances)
 	}
 	return false, r.connect() // whose replies may still arrive
@@ -116,8 +114,8 @@ func (s *set) isLike(a nft.Attributes) bool {
 // adoptTable adds the changes of a table to the open transaction.
 func (r *Ruleset) adoptTable(t *table, is *existing, keepQueueing bool) {
 	for name := range is.chains {
-		if l, ok := parseListSize(name); ok {
-			t.lists[name], t.balances[name] = l, r.spec.balance(t, l.kind, l.n)
+		if b, ok := parseBalance(name); ok {
+			t.balances[name] = r.spec.balanceChain(t, b)
 		}
 	}
 	kept := func(s string) bool { _, ok := is.elements[s]; return ok }
@@ -154,20 +152,6 @@ func (r *Ruleset) adoptTable(t *table, is *existing, keepQueueing bool) {
 			r.addRules(t, c)
 		}
 	}
-}
-
-// parseListSize is the inverse of [listKind.chain].
-func parseListSize(name string) (l listSize, ok bool) {
-	number, ok := strings.CutPrefix(name, "copy_")
-	if !ok {
-		return l, false
-	}
-	number, l.kind.nodePort = strings.CutPrefix(number, "nodeport_")
-	number, l.kind.local = strings.CutPrefix(number, "local_")
-	if _, err := fmt.Sscanf(number, "%d", &l.n); err != nil || l.n < 1 {
-		return l, false
-	}
-	return l, l.kind.chain(l.n) == name
 }
 
 // fill adds the elements of a service table to the open transaction, and carries it out. Sets of which

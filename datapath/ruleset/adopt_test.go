@@ -39,7 +39,7 @@ func TestAdopt(t *testing.T) {
 		"a chain of others":     {script: "add chain ip nfqproxy other\nadd rule ip nfqproxy other drop\nadd rule ip nfqproxy slipped jump other"},
 		"a set of others":       {script: "add set ip nfqproxy other { type ipv4_addr; }"},
 		"without rules":         {script: "flush table ip nfqproxy\nflush table ip6 nfqproxy"},
-		"without elements":      {script: "flush map ip nfqproxy copy_endpoint\nflush map ip nfqproxy copy_list"},
+		"without elements":      {script: "flush map ip nfqproxy copy_endpoint\nflush map ip nfqproxy copy_address"},
 		"elements of others":    {script: "add element ip nfqproxy service { 192.0.2.1 . tcp . 1 }"},
 		"without a set":         {script: "flush table ip nfqproxy\ndelete set ip nfqproxy service"},
 		"another timeout":       {spec: func(s *Spec) { s.SeenTimeout /= 2 }},

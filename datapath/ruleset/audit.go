@@ -95,11 +95,10 @@ func (r *Ruleset) keepWatch() error {
 	default:
 		return nil
 	}
-	w, err := watchTables(r.tables)
+	w, err := watchTables(r.tables, r.port)
 	if err != nil {
 		return err
 	}
-	w.self.Store(r.watch.self.Load())
 	err = r.watch.Close()
 	r.watch, r.audited = w, 0
 	return err

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -14,21 +15,22 @@ import (
 )
 
 // The kernel's copy of the service table translates the flows that reach the nat hooks undecided. It
-// is data: maps from addresses and node ports to chains that all services with as many endpoints
-// share, and from there, by a random number, to endpoints. The number of rules does not depend on
-// that of services; there is one for each number of endpoints that a service has. The nat hooks pass by
-// flows whose entry was written before, so a decided flow never meets the copy.
+// is data: maps from addresses and node ports to chains that all services with the same policy and as
+// many endpoints share, and from there, by a random number, to endpoints. The number of rules does not
+// depend on that of services. The nat hooks pass by flows whose entry was written before, so a decided
+// flow never meets the copy.
 //
-// What it cannot express is in docs/limits.md.
+// No chain that a map leads to has a map of verdicts of its own: the kernel validates the elements of
+// the inner one for each element of the outer one (nf_tables_api.c, nft_chain_validate).
+//
+// What the copy cannot express is in docs/limits.md.
 
-// copyMaps are the maps of the copy in one table. Lists are of endpoints that a flow may go to: one
-// under policy Cluster, or the policy of the ClusterIP, and one under external policy Local.
+// copyMaps are the maps of the copy in one table. A list has the endpoints that a flow may go to: those
+// under policy Cluster, or under the policy of the ClusterIP, and those under external policy Local.
 type copyMaps struct {
-	// address has address, protocol and port of services and the chain for their entry;
-	// nodePort likewise, for node ports.
+	// address has address, protocol and port of services and the chain for their flows; nodePort
+	// likewise, for node ports.
 	address, nodePort *set
-	// list and localList have the chains for the numbers of endpoints.
-	list, localList, nodePortList, nodePortLocalList *set
 	// endpoint has the endpoints, by the key of their list and their number in it.
 	endpoint, nodePortEndpoint *set
 	// hairpin has the endpoints whose own flows to themselves are masqueraded.
@@ -39,30 +41,23 @@ type copyMaps struct {
 }
 
 func (m *copyMaps) all() []*set {
-	return []*set{m.address, m.nodePort, m.list, m.localList, m.nodePortList, m.nodePortLocalList, m.endpoint, m.nodePortEndpoint, m.hairpin, m.refused, m.refusedExternal, m.refusedPort}
+	return []*set{m.address, m.nodePort, m.endpoint, m.nodePortEndpoint, m.hairpin, m.refused, m.refusedExternal, m.refusedPort}
 }
 
 func newCopyMaps(addr nftables.SetDatatype, newSet func(name string, types ...nftables.SetDatatype) *set) copyMaps {
 	proto, port := nftables.TypeInetProto, nftables.TypeInetService
 	// A random number has no type that all versions of nft list; a mark has its size and byte order.
 	number := nftables.TypeMark
-	verdicts := func(name string, types ...nftables.SetDatatype) *set {
-		return newSet(name, types...).mapTo(nftables.TypeVerdict)
-	}
 	endpoint := nftables.MustConcatSetType(addr, port)
 	return copyMaps{
-		address:           verdicts("copy_address", addr, proto, port),
-		nodePort:          verdicts("copy_nodeport", proto, port),
-		list:              verdicts("copy_list", addr, proto, port),
-		localList:         verdicts("copy_local_list", addr, proto, port),
-		nodePortList:      verdicts("copy_nodeport_list", proto, port),
-		nodePortLocalList: verdicts("copy_nodeport_local_list", proto, port),
-		endpoint:          newSet("copy_endpoint", addr, proto, port, number).mapTo(endpoint),
-		nodePortEndpoint:  newSet("copy_nodeport_endpoint", proto, port, number).mapTo(endpoint),
-		hairpin:           newSet("copy_hairpin", addr, addr, proto, port),
-		refused:           newSet("copy_refused", addr, proto, port),
-		refusedExternal:   newSet("copy_refused_external", addr, proto, port),
-		refusedPort:       newSet("copy_refused_port", proto, port),
+		address:          newSet("copy_address", addr, proto, port).mapTo(nftables.TypeVerdict),
+		nodePort:         newSet("copy_nodeport", proto, port).mapTo(nftables.TypeVerdict),
+		endpoint:         newSet("copy_endpoint", addr, proto, port, number).mapTo(endpoint),
+		nodePortEndpoint: newSet("copy_nodeport_endpoint", proto, port, number).mapTo(endpoint),
+		hairpin:          newSet("copy_hairpin", addr, addr, proto, port),
+		refused:          newSet("copy_refused", addr, proto, port),
+		refusedExternal:  newSet("copy_refused_external", addr, proto, port),
+		refusedPort:      newSet("copy_refused_port", proto, port),
 	}
 }
 
@@ -73,67 +68,91 @@ func (s *set) mapTo(data nftables.SetDatatype) *set {
 	return s
 }
 
-// The chains of the copy for the entries of a flow.
+// copyKind is the kind of address of a flow, with its policy.
+type copyKind string
+
+// The kinds, as in the names of their chains.
 const (
-	copyInternal              = "copy_internal"
-	copyExternal              = "copy_external"
-	copyExternalLocal         = "copy_external_local"
-	copyNodePort              = "copy_nodeport"
-	copyNodePortExternalLocal = "copy_nodeport_local"
+	copyInternal      copyKind = "internal" // ClusterIP
+	copyExternal      copyKind = "external" // external and load balancer IPs
+	copyExternalLocal copyKind = "external_local"
+	copyNodePort      copyKind = "nodeport"
+	copyNodePortLocal copyKind = "nodeport_local"
 )
+
+// copyKinds are all kinds, none after one that its name begins with.
+var copyKinds = []copyKind{copyInternal, copyExternalLocal, copyExternal, copyNodePortLocal, copyNodePort}
+
+func (k copyKind) isNodePort() bool { return k == copyNodePort || k == copyNodePortLocal }
+func (k copyKind) isLocal() bool    { return k == copyExternalLocal || k == copyNodePortLocal }
 
 // localOffset is the first number of the elements of a list under policy Local.
 const localOffset = 1 << 17
 
-// listKind is one of the four kinds of lists, by their key and their policy.
-type listKind struct {
-	nodePort bool // the key is a node port
-	local    bool // external policy Local
+// balance is a chain that spreads flows over lists of the same lengths.
+type balance struct {
+	kind copyKind
+	// n is the length of the list and local, for kinds with policy Local, that of their other list.
+	n, local int
 }
 
-// listSize is a kind of lists with a number of endpoints.
-type listSize struct {
-	kind listKind
-	n    int
-}
-
-// chain is the name of the chain for lists of n endpoints.
-func (k listKind) chain(n int) string {
-	name := "copy_"
-	if k.nodePort {
-		name += "nodeport_"
+// name is the name of the chain.
+func (b balance) name() string {
+	if b.kind.isLocal() {
+		return fmt.Sprintf("copy_%s_%d_%d", b.kind, b.n, b.local)
 	}
-	if k.local {
-		name += "local_"
-	}
-	return name + fmt.Sprint(n)
+	return fmt.Sprintf("copy_%s_%d", b.kind, b.n)
 }
 
-// balance is the chain for lists of n endpoints: each gets the same share of flows.
-func (spec *Spec) balance(t *table, k listKind, n int) chain {
-	key, to, offset := t.serviceKey(), t.copy.endpoint, 0
-	if k.nodePort {
+// parseBalance is the inverse of name.
+func parseBalance(name string) (b balance, ok bool) {
+	for _, b.kind = range copyKinds {
+		format := "copy_" + string(b.kind) + "_%d"
+		args := []any{&b.n}
+		if b.kind.isLocal() {
+			format, args = format+"_%d", append(args, &b.local)
+		}
+		if _, err := fmt.Sscanf(name, format, args...); err == nil && b.name() == name {
+			return b, true
+		}
+	}
+	return balance{}, false
+}
+
+// balanceChain is the chain.
+func (spec *Spec) balanceChain(t *table, b balance) chain {
+	key, to := t.serviceKey(), t.copy.endpoint
+	if b.kind.isNodePort() {
 		key, to = servicePortKey(), t.copy.nodePortEndpoint
 	}
-	if k.local {
-		offset = localOffset
+	c := chain{name: b.name()}
+	add := func(n, offset int, conditions ...clause) {
+		if n > 0 {
+			c.rules = append(c.rules, append(conditions, setConnMark(spec.ConnMark|spec.CopyMark), t.dnatTo(key.numbered(n, offset), to)))
+		}
 	}
-	return chain{name: k.chain(n), rules: []rule{{setConnMark(spec.ConnMark | spec.CopyMark), t.dnatTo(key.numbered(n, offset), to)}}}
+	mark := setPacketMarkBits(spec.MasqueradeMark)
+	switch {
+	case b.kind == copyInternal:
+		c.rules = spec.Copy.markInternal(t, mark)
+		add(b.n, 0)
+	case b.kind.isLocal():
+		// Pods and the node itself are not subject to the policy.
+		if fromPod, ok := spec.Copy.fromPod(t, true); ok {
+			add(b.n, 0, fromPod)
+		}
+		add(b.n, 0, sourceLocal(), mark)
+		add(b.local, localOffset)
+	default:
+		add(b.n, 0, mark)
+	}
+	return c
 }
 
 // copyChains are the chains of the copy, each before the chains that jump to it.
 func (spec *Spec) copyChains(t *table) []chain {
-	chains := make([]chain, 0, len(t.balances))
-	for _, name := range slices.Sorted(maps.Keys(t.balances)) {
-		chains = append(chains, t.balances[name])
-	}
-	return append(chains, spec.copyEntries(t)...)
-}
-
-// copyEntries are the chains for the entries of a flow, and the chain before them.
-func (spec *Spec) copyEntries(t *table) []chain {
 	m := &t.copy
-	mark := setPacketMarkBits(spec.MasqueradeMark)
+	chains := slices.SortedFunc(maps.Values(t.balances), func(a, b chain) int { return strings.Compare(a.name, b.name) })
 	first := []rule{
 		// A connection in the middle is not translated: see slippedRules.
 		{l4proto(tcp), tcpSyn(false), verdict("return", expr.VerdictReturn)},
@@ -143,26 +162,7 @@ func (spec *Spec) copyEntries(t *table) []chain {
 	if p := spec.Copy.Loopback; p.IsValid() && t.family == ipv4 {
 		first = append(first, rule{t.daddrWithin(p), servicePortKey().verdictIn(m.nodePort)})
 	}
-	return []chain{
-		{name: copyInternal, rules: append(spec.Copy.markInternal(t, mark), rule{t.serviceKey().verdictIn(m.list)})},
-		{name: copyExternal, rules: []rule{{mark, t.serviceKey().verdictIn(m.list)}}},
-		{name: copyExternalLocal, rules: spec.externalLocal(t, mark, t.serviceKey(), m.list, m.localList)},
-		{name: copyNodePort, rules: []rule{{mark, servicePortKey().verdictIn(m.nodePortList)}}},
-		{name: copyNodePortExternalLocal, rules: spec.externalLocal(t, mark, servicePortKey(), m.nodePortList, m.nodePortLocalList)},
-		{name: "copy", rules: first},
-	}
-}
-
-// externalLocal are the rules of a service port with external policy Local: pods and the node itself
-// are not subject to it.
-func (spec *Spec) externalLocal(t *table, mark clause, to keyed, list, localList *set) []rule {
-	var rules []rule
-	if fromPod, ok := spec.Copy.fromPod(t, true); ok {
-		rules = append(rules, rule{fromPod, to.verdictIn(list)})
-	}
-	return append(rules,
-		rule{sourceLocal(), mark, to.verdictIn(list)},
-		rule{to.verdictIn(localList)})
+	return append(chains, chain{name: "copy", rules: first})
 }
 
 // CopyNode is what the copy's rules have of the node.

@@ -18,16 +18,13 @@ func (t *table) copyAddress(at netip.AddrPort, s *decision.ServicePort, each fun
 	case !s.HasEndpoints:
 		each(m.refusedExternal, key, "")
 	case at.Addr() == s.ClusterIP:
-		each(m.address, key, copyInternal)
-		t.copyList(s, s.InternalPolicy, listKind{}, m.list, m.endpoint, key, each)
+		if n := copyList(s, s.InternalPolicy, 0, m.endpoint, key, each); n > 0 {
+			each(m.address, key, balance{copyInternal, n, 0}.name())
+		}
 	case slices.Contains(s.LoadBalancerIPs, at.Addr()) && !slices.Contains(s.ExternalIPs, at.Addr()) && s.Restricted():
 		// The copy cannot compare source ranges: the flows wait for a decision.
 	default:
-		each(m.address, key, externalChain(s, copyExternal, copyExternalLocal))
-		t.copyList(s, decision.Cluster, listKind{}, m.list, m.endpoint, key, each)
-		if s.ExternalPolicy == decision.Local {
-			t.copyList(s, decision.Local, listKind{local: true}, m.localList, m.endpoint, key, each)
-		}
+		copyLists(s, copyExternal, copyExternalLocal, m.address, m.endpoint, key, each)
 	}
 }
 
@@ -38,36 +35,26 @@ func (t *table) copyNodePort(s *decision.ServicePort, each func(s *set, key, dat
 		each(m.refusedPort, key, "")
 		return
 	}
-	each(m.nodePort, key, externalChain(s, copyNodePort, copyNodePortExternalLocal))
-	t.copyList(s, decision.Cluster, listKind{nodePort: true}, m.nodePortList, m.nodePortEndpoint, key, each)
+	copyLists(s, copyNodePort, copyNodePortLocal, m.nodePort, m.nodePortEndpoint, key, each)
+}
+
+// copyLists calls each for the chain of external flows to a service port, and for the endpoints.
+func copyLists(s *decision.ServicePort, cluster, local copyKind, chains, endpoint *set, key string, each func(s *set, key, data string)) {
+	b := balance{kind: cluster, n: copyList(s, decision.Cluster, 0, endpoint, key, each)}
 	if s.ExternalPolicy == decision.Local {
-		t.copyList(s, decision.Local, listKind{nodePort: true, local: true}, m.nodePortLocalList, m.nodePortEndpoint, key, each)
+		b.kind, b.local = local, copyList(s, decision.Local, localOffset, endpoint, key, each)
+	}
+	if b.n+b.local > 0 {
+		each(chains, key, b.name())
 	}
 }
 
-func externalChain(s *decision.ServicePort, cluster, local string) string {
-	if s.ExternalPolicy == decision.Local {
-		return local
+// copyList calls each for the endpoints of a list, and returns their number.
+func copyList(s *decision.ServicePort, p decision.Policy, offset int, endpoint *set, key string, each func(s *set, key, data string)) int {
+	for k, i := range s.Usable[p] {
+		each(endpoint, key+number(offset+k), endpointBytes(s.Endpoints[i].AddrPort))
 	}
-	return cluster
-}
-
-// copyList calls each for the chain of a list and for its endpoints.
-func (t *table) copyList(s *decision.ServicePort, p decision.Policy, kind listKind, list, endpoint *set, key string, each func(s *set, key, data string)) {
-	usable := s.Usable[p]
-	if len(usable) == 0 {
-		return
-	}
-	name := kind.chain(len(usable))
-	t.lists[name] = listSize{kind, len(usable)}
-	each(list, key, name)
-	first := 0
-	if kind.local {
-		first = localOffset
-	}
-	for k, i := range usable {
-		each(endpoint, key+number(first+k), endpointBytes(s.Endpoints[i].AddrPort))
-	}
+	return len(s.Usable[p])
 }
 
 // number is a random number as rules have it: in the order of the host's bytes.

@@ -67,15 +67,17 @@ func (r *Ruleset) addBalances(diff difference) (added []chainOf) {
 			continue
 		}
 		for _, c := range changes {
-			l, ok := s.table.lists[c.after]
-			if _, exists := s.table.balances[c.after]; !ok || exists || !c.has {
+			if _, exists := s.table.balances[c.after]; exists || !c.has {
 				continue
 			}
-			b := r.spec.balance(s.table, l.kind, l.n)
-			s.table.balances[c.after] = b
-			r.addChains(s.table, []chain{b})
-			added = append(added, chainOf{s.table, b})
+			if b, ok := parseBalance(c.after); ok {
+				added = append(added, chainOf{s.table, r.spec.balanceChain(s.table, b)})
+				s.table.balances[c.after] = added[len(added)-1].chain
+			}
 		}
+	}
+	for _, c := range added {
+		r.addChains(c.table, []chain{c.chain})
 	}
 	return added
 }
@@ -88,7 +90,11 @@ func (r *Ruleset) replaceNode(t *decision.Table) (replaced []chainOf) {
 	}
 	r.spec.Copy = node
 	for _, of := range r.tables {
-		for _, c := range r.spec.copyEntries(of) {
+		for name := range of.balances {
+			b, _ := parseBalance(name)
+			of.balances[name] = r.spec.balanceChain(of, b)
+		}
+		for _, c := range r.spec.copyChains(of) {
 			r.conn.FlushChain(&nftables.Chain{Name: c.name, Table: of.nft})
 			r.addRules(of, c)
 			replaced = append(replaced, chainOf{of, c})

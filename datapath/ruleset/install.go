@@ -12,6 +12,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/hostnet"
+	"github.com/nfqproxy/nfqproxy/datapath/nft"
 )
 
 // Ruleset is the installed ruleset of one network namespace. It is not safe for
@@ -19,7 +20,8 @@ import (
 type Ruleset struct {
 	spec        Spec
 	conn        *nftables.Conn
-	sendBuffer  int // its size, in bytes
+	port        uint32 // its netlink port
+	sendBuffer  int    // its size, in bytes
 	tables      tables
 	watch       *watch
 	adopted     bool                // the tables are of an earlier run
@@ -116,18 +118,33 @@ func tryChain(conn *nftables.Conn, chain *nftables.Chain, exprs []expr.Any) erro
 func Install(spec Spec, t *decision.Table, keepQueueing bool) (*Ruleset, error) {
 	spec.Copy = CopyNodeOf(t)
 	r := &Ruleset{spec: spec, tables: newTables(&spec), hairpins: make(hairpins)}
-	var err error
-	// Watched first, so that no change is missed.
-	if r.watch, err = watchTables(r.tables); err != nil {
-		return nil, err
-	}
-	if err = r.connect(); err == nil {
+	err := r.connect()
+	if err == nil {
 		err = r.install(t, keepQueueing)
+	}
+	if err == nil {
+		err = r.startWatch()
 	}
 	if err != nil {
 		return nil, errors.Join(err, r.Abandon())
 	}
 	return r, nil
+}
+
+// startWatch watches the installed tables. It does not earlier, because the kernel makes an event of
+// each element if a program listens, which takes as long as adding it.
+func (r *Ruleset) startWatch() error {
+	before, err := nft.Generation()
+	if err != nil {
+		return fmt.Errorf("read the generation of nftables: %w", err)
+	}
+	if r.watch, err = watchTables(r.tables, r.port); err != nil {
+		return err
+	}
+	if after, err := nft.Generation(); err != nil || after != before {
+		r.watch.Notify() // a change may have been missed
+	}
+	return nil
 }
 
 // Abandon closes the ruleset, and removes the tables unless they were adopted: then the kernel's copy
@@ -148,8 +165,11 @@ func (r *Ruleset) connect() error {
 		_ = r.conn.CloseLasting() // its requests are done, or have failed
 	}
 	var err error
-	if r.conn, err = nftables.New(nftables.AsLasting(), nftables.WithSockOptions(r.watch.ignore, r.largeBuffers)); err != nil {
+	if r.conn, err = nftables.New(nftables.AsLasting(), nftables.WithSockOptions(r.readPort, r.largeBuffers)); err != nil {
 		return fmt.Errorf("open nftables: %w", err)
+	}
+	if r.watch != nil {
+		r.watch.self.Store(r.port)
 	}
 	return nil
 }
@@ -175,8 +195,8 @@ func (r *Ruleset) largeBuffers(conn *netlink.Conn) error {
 	return err
 }
 
-// ignore makes the watch ignore the connection's own changes.
-func (w *watch) ignore(conn *netlink.Conn) error {
+// readPort reads the netlink port of the connection, by which the watch knows our own changes.
+func (r *Ruleset) readPort(conn *netlink.Conn) error {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return err
@@ -186,7 +206,7 @@ func (w *watch) ignore(conn *netlink.Conn) error {
 		return errors.Join(e, err)
 	}
 	if a, ok := address.(*unix.SockaddrNetlink); ok {
-		w.self.Store(a.Pid)
+		r.port = a.Pid
 	}
 	return nil
 }
@@ -394,7 +414,10 @@ func removeTables(conn *nftables.Conn) (removed []string, err error) {
 
 // Close leaves the tables in the kernel.
 func (r *Ruleset) Close() error {
-	err := r.watch.Close()
+	var err error
+	if r.watch != nil {
+		err = r.watch.Close()
+	}
 	if r.conn != nil {
 		err = errors.Join(err, r.conn.CloseLasting())
 	}

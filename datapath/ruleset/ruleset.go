@@ -98,9 +98,7 @@ type table struct {
 	alive *set
 	// copy are the maps of the kernel's copy of the service table.
 	copy copyMaps
-	// lists are the lists that service tables have or had, by the names of their chains, and balances
-	// the chains that were added for them.
-	lists    map[string]listSize
+	// balances are the chains, by name, for the lists that service tables have or had.
 	balances map[string]chain
 }
 
@@ -141,7 +139,7 @@ func (t tables) sets() []*set { return append(t[0].all(), t[1].all()...) }
 func (t tables) String() string { return t[0].String() + " and " + t[1].String() }
 
 func newTable(spec *Spec, f family) *table {
-	t := &table{lists: make(map[string]listSize), balances: make(map[string]chain), family: f, nft: &nftables.Table{Name: TableName, Family: nftables.TableFamily(f.nfproto)}}
+	t := &table{balances: make(map[string]chain), family: f, nft: &nftables.Table{Name: TableName, Family: nftables.TableFamily(f.nfproto)}}
 	id := uint32(f.nfproto) << 8 // unique in a transaction
 	newSet := func(name string, types ...nftables.SetDatatype) *set {
 		id++

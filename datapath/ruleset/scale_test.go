@@ -50,12 +50,16 @@ func BenchmarkFollow(b *testing.B) {
 	b.Run("first", func(b *testing.B) {
 		for b.Loop() {
 			onNode(func() error {
-				r, err := install(spec())
+				s := spec()
+				var err error
+				if s.Native, err = Probe(); err != nil {
+					return err
+				}
+				r, err := Install(s, table, false)
 				if err != nil {
 					return err
 				}
-				defer r.Remove() //nolint:errcheck // the namespace goes anyway
-				return r.Follow(table)
+				return r.Remove()
 			})
 		}
 	})

@@ -19,9 +19,11 @@ type watch struct {
 	dynamic map[string]bool
 }
 
-// watchTables watches our tables in the calling thread's network namespace.
-func watchTables(t tables) (*watch, error) {
+// watchTables watches our tables in the calling thread's network namespace. self is the netlink port of
+// our own connection.
+func watchTables(t tables, self uint32) (*watch, error) {
 	w := &watch{dynamic: make(map[string]bool)}
+	w.self.Store(self)
 	for _, set := range t.sets() {
 		if set.nft.Dynamic {
 			w.dynamic[set.name] = true

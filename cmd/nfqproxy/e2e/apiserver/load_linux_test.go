@@ -26,8 +26,8 @@ type load struct {
 	errs []error
 }
 
-// workerPause bounds the load, so that it does not keep the control plane from working.
-const workerPause = 10 * time.Millisecond
+// workerPause bounds the load, so that on a busy machine the control plane works and no record is lost.
+const workerPause = 50 * time.Millisecond
 
 // newLoad starts one worker for each vantage and front. Every connection has to be
 // answered. stop ends it.
