@@ -5,12 +5,11 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/netip"
 	"sync"
 )
 
-// flowAPI is where nfqproxy serves flows.
-var flowAPI = netip.MustParseAddrPort("127.0.0.1:10253")
+// flowAPI is the socket where nfqproxy serves flows.
+const flowAPI = "/run/nfqproxy/flows.sock"
 
 // following are the readers of a contestant's flow API.
 type following struct {
@@ -18,15 +17,14 @@ type following struct {
 	reading     sync.WaitGroup
 }
 
-// followFlows starts the contestant's readers, in the node's namespace. They read as fast
-// as they can and discard the data.
+// followFlows starts the contestant's readers. They read as fast as they can and discard the data.
 func (v *visit) followFlows(ctx context.Context) (*following, error) {
-	f := &following{}
+	f, dialer := &following{}, new(net.Dialer)
 	for i := range v.contestant.readers + v.contestant.stalled {
-		c, err := v.node.Dial(ctx, "tcp", netip.AddrPort{}, flowAPI)
+		c, err := dialer.DialContext(ctx, "unix", flowAPI)
 		if err == nil {
 			f.connections = append(f.connections, c)
-			_, err = fmt.Fprintf(c, "GET /v1/flows?follow HTTP/1.1\r\nHost: %s\r\n\r\n", flowAPI)
+			_, err = io.WriteString(c, "GET /v1/flows?follow HTTP/1.1\r\nHost: localhost\r\n\r\n")
 		}
 		if err != nil {
 			f.close()

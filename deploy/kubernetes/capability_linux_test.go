@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"io/fs"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -14,6 +15,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 
+	"github.com/nfqproxy/nfqproxy/control/flows/flowapi"
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
 	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
@@ -70,6 +72,9 @@ func TestCapabilities(t *testing.T) {
 		n, _ := ready.Read(first) // 0 if the daemon ends before
 		if n > 0 {
 			connect(t, ns)
+			if info, err := os.Stat(flowapi.DefaultSocket); err != nil || info.Mode().Type() != fs.ModeSocket {
+				t.Errorf("the flow API is not served: %v", err)
+			}
 		}
 		_ = cmd.Process.Signal(os.Interrupt)
 		_ = cmd.Wait()

@@ -83,7 +83,7 @@ func (l *Lab) OpenFlows(listener net.Listener) (serve func(context.Context) erro
 	l.FlowAPI = FlowAPIStatus{URL: "http://" + listener.Addr().String(), Token: l.token}
 	return func(ctx context.Context) error {
 		defer fleet.Close()
-		return flowapi.Serve(ctx, listener, flowapi.Config{Observer: &mapped{fleet, l.spec}, Page: webpage.Handler(), Token: l.token})
+		return flowapi.Serve(ctx, listener, flowapi.Config{Observer: &mapped{fleet, l.spec}, Page: webpage.Handler(), Token: l.token, OpenLoopback: true})
 	}, nil
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/flows/hubbleapi"
 	"github.com/nfqproxy/nfqproxy/control/flows/journal"
 	"github.com/nfqproxy/nfqproxy/control/flows/localnode"
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	"github.com/nfqproxy/nfqproxy/control/health"
 	"github.com/nfqproxy/nfqproxy/control/metrics"
 	"github.com/nfqproxy/nfqproxy/control/proxyconfig"
@@ -33,7 +34,8 @@ import (
 
 // flowAPIFlags are the flags of the flow API.
 type flowAPIFlags struct {
-	address   string
+	// addresses is a list; empty: the API is not served.
+	addresses string
 	tokenFile string
 	tlsCert   string
 	tlsKey    string
@@ -47,10 +49,10 @@ type flowAPIFlags struct {
 }
 
 func (f *flowAPIFlags) add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.address, "flow-api", "127.0.0.1:10253", `address of the flow API and the web page: ADDRESS:PORT, or unix:PATH; an address that is not loopback requires TLS and a token; "": not served`)
-	flags.StringVar(&f.tokenFile, "flow-api-token-file", "", "file with the flow API's token, which is required for every change and, if the address is not loopback, for every request")
+	flags.StringVar(&f.addresses, "flow-api", "unix:"+flowapi.DefaultSocket, `addresses of the flow API and the web page, separated by commas: unix:PATH, for its owner and group, or ADDRESS:PORT, which requires a token and, if it is not loopback, TLS; "": not served`)
+	flags.StringVar(&f.tokenFile, "flow-api-token-file", "", "file with the flow API's token, which is required for every change and, at an ADDRESS:PORT, for every request")
 	flags.BoolVar(&f.holds, "flow-api-holds", false, "allow clients with the token to hold new flows at the queue and step them through the chains: for labs")
-	flags.StringVar(&f.tlsCert, "flow-api-tls-cert", "", "file with the flow API's certificate")
+	flags.StringVar(&f.tlsCert, "flow-api-tls-cert", "", "file with the flow API's certificate, for every ADDRESS:PORT")
 	flags.StringVar(&f.tlsKey, "flow-api-tls-key", "", "file with the certificate's key")
 	flags.StringVar(&f.hubble, "hubble-bind-address", "", "address of the Hubble API, for hubble observe --server and others: ADDRESS:PORT on loopback, because it is unauthenticated (default: not served)")
 	flags.StringVar(&f.serviceMetrics, "service-metrics", "", `export metrics of these services and their endpoints: NAMESPACE/NAME, where * matches any text, separated by commas: "shop/*,default/web" (default: none)`)
@@ -69,17 +71,40 @@ func (f *flowAPIFlags) check() error {
 	if a, err := netip.ParseAddrPort(f.hubble); f.hubble != "" && (err != nil || !a.Addr().IsLoopback()) {
 		return fmt.Errorf("--hubble-bind-address %q: want a loopback address and a port, such as 127.0.0.1:4245", f.hubble)
 	}
-	if f.hubble != "" && f.address == "" {
+	if f.hubble != "" && f.addresses == "" {
 		return errors.New("--hubble-bind-address serves the records of the flow API: it requires --flow-api")
 	}
-	if f.holds && (f.address == "" || f.tokenFile == "") {
+	if f.holds && (f.addresses == "" || f.tokenFile == "") {
 		return errors.New("--flow-api-holds requires --flow-api and --flow-api-token-file")
 	}
-	if f.serviceMetrics != "" && f.address == "" {
+	ports := 0
+	for _, a := range f.list() {
+		if err := a.Check(); err != nil {
+			return err
+		}
+		if _, socket := observe.SocketPath(a.Address); !socket {
+			ports++
+		}
+	}
+	if f.tlsCert+f.tlsKey != "" && ports == 0 {
+		return errors.New("--flow-api-tls-cert and --flow-api-tls-key require an ADDRESS:PORT in --flow-api: a Unix socket has no TLS")
+	}
+	if f.serviceMetrics != "" && f.addresses == "" {
 		return errors.New("--service-metrics counts the records of the flow API: it requires --flow-api")
 	}
 	_, err := metrics.ParseServicePatterns(f.serviceMetrics)
 	return wrap("--service-metrics", err)
+}
+
+// list returns the addresses.
+func (f *flowAPIFlags) list() (all []flowapi.Address) {
+	if f.addresses == "" {
+		return nil
+	}
+	for address := range strings.SplitSeq(f.addresses, ",") {
+		all = append(all, flowapi.Address{Address: address, CertFile: f.tlsCert, KeyFile: f.tlsKey, HasToken: f.tokenFile != ""})
+	}
+	return all
 }
 
 // token reads the token; empty: there is none.
@@ -91,7 +116,7 @@ func (f *flowAPIFlags) token() (string, error) {
 }
 
 // wantsFlows reports whether flows are recorded at all.
-func (f *runFlags) wantsFlows() bool { return f.flowLog != "" || f.flowAPI.address != "" }
+func (f *runFlags) wantsFlows() bool { return f.flowLog != "" || f.flowAPI.addresses != "" }
 
 // flowView is the journal of this node's flows and its outputs: the flow log and the flow API.
 type flowView struct {
@@ -133,7 +158,7 @@ func (p *proxy) watchFlows(owners *control.Owners) error {
 	if err != nil {
 		return err
 	}
-	if p.flags.flowAPI.address != "" {
+	if p.flags.flowAPI.addresses != "" {
 		p.metrics.ReadFlows(v.node, metrics.ServiceMetrics{Services: services, Limit: p.flags.flowAPI.metricsLimit})
 	}
 	v.done.Go(func() { v.Run(v.ctx) })
@@ -205,18 +230,29 @@ func (p *proxy) openFlowLog(owners *control.Owners) (err error) {
 	return nil
 }
 
-// serveFlows serves the flow API, if it has an address. An address that is in use does not
-// stop the proxy: it is tried again, as those of health and metrics are.
+// serveFlows serves the flow API at its addresses, if it has any.
 func (p *proxy) serveFlows() error {
 	f := &p.flags.flowAPI
-	if f.address == "" {
+	addresses := f.list()
+	if len(addresses) == 0 {
 		return nil
 	}
 	token, err := f.token()
 	if err != nil {
 		return err
 	}
-	address := flowapi.Address{Address: f.address, CertFile: f.tlsCert, KeyFile: f.tlsKey, HasToken: token != ""}
+	server := flowapi.NewServer(flowapi.Config{Observer: p.flows.node, Page: web.Handler(), Token: token, Limits: &p.limits, Log: p.log})
+	for _, a := range addresses {
+		if err := p.serveFlowsAt(server, a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// serveFlowsAt serves the flow API at one address. An address that is in use does not stop the
+// proxy: it is tried again, as those of health and metrics are.
+func (p *proxy) serveFlowsAt(server *flowapi.Server, address flowapi.Address) error {
 	l, err := flowapi.Listen(address)
 	if _, refused := errors.AsType[syscall.Errno](err); err != nil && (!refused || p.cfg.BindAddressHardFail) {
 		return err
@@ -230,7 +266,7 @@ func (p *proxy) serveFlows() error {
 			case <-time.After(health.RebindInterval):
 			}
 		}
-		return flowapi.Serve(p.ctx, l, flowapi.Config{Observer: p.flows.node, Page: web.Handler(), Token: token, Limits: &p.limits, Log: p.log})
+		return server.Serve(p.ctx, l)
 	})
 	return nil
 }

@@ -221,7 +221,7 @@ func (p *proxy) begin(t *decision.Table) error {
 	if err != nil {
 		return err
 	}
-	if p.flags.flowAPI.address != "" {
+	if p.flags.flowAPI.addresses != "" {
 		p.followKernel()
 	}
 	engine, err := datapath.Open(p.ctx, p.engineConfig, p.host, t)

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -16,10 +18,19 @@ import (
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
 )
 
-// localServer is the flow API of this machine's daemon.
-const localServer = "http://127.0.0.1:10253"
+// forwardedServer is where kubectl port-forward serves the flow API of a node.
+const forwardedServer = "http://127.0.0.1:10253"
 
-// connector makes an observer of the flow API at server, an URL, unix:PATH or HOST:PORT.
+// localServer returns the flow API of this machine's daemon, if its socket exists, else the
+// forwarded one.
+func localServer(socket string) string {
+	if info, err := os.Stat(socket); err == nil && info.Mode().Type() == fs.ModeSocket {
+		return "unix:" + socket
+	}
+	return forwardedServer
+}
+
+// connector makes an observer of the flow API at server: an URL, HOST:PORT or a Unix socket.
 // An empty token is none.
 type connector func(server, token string) (observe.Observer, error)
 
@@ -45,7 +56,7 @@ type serverFlags struct {
 
 func (f *serverFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.server, "server", "", "flow API: URL, unix:PATH or HOST:PORT (default: that of your running lab, else "+localServer+")")
+	flags.StringVar(&f.server, "server", "", "flow API: unix:PATH, URL or HOST:PORT (default: that of your running lab, else unix:"+flowapi.DefaultSocket+" if it exists, else "+forwardedServer+")")
 	labFlag(cmd, &f.lab)
 	flags.StringVar(&f.tokenFile, "token-file", "", "file with the token of the flow API")
 	flags.StringVar(&f.color, "color", "auto", "auto (on terminals, and without NO_COLOR), always or never")
@@ -86,7 +97,7 @@ func (f *serverFlags) observer(connect connector) (observe.Observer, error) {
 			return nil, err
 		}
 	}
-	return connect(cmp.Or(server, localServer), token)
+	return connect(cmp.Or(server, localServer(flowapi.DefaultSocket)), token)
 }
 
 // blameFlag names the flag in an error of the flow API: the one that is invalid, or the one

@@ -2,12 +2,40 @@ package cli
 
 import (
 	"errors"
+	"net"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/spf13/pflag"
 
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 )
+
+// TestLocalServer: the commands use the daemon's socket where there is one.
+func TestLocalServer(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "api")
+	if got := localServer(socket); got != forwardedServer {
+		t.Errorf("without a socket: %s", got)
+	}
+	if err := os.WriteFile(socket, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := localServer(socket); got != forwardedServer {
+		t.Errorf("with another file: %s", got)
+	}
+	if err := os.Remove(socket); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if got := localServer(socket); got != "unix:"+socket {
+		t.Errorf("with the socket: %s", got)
+	}
+}
 
 func TestBlameFlag(t *testing.T) {
 	flags := pflag.NewFlagSet("test", pflag.ContinueOnError)

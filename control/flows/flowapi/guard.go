@@ -55,13 +55,15 @@ func (s *server) otherHosts() string {
 	return ", " + strings.Join(s.Hosts, ", ")
 }
 
-// isOwn reports whether the Host header is a name of this server. Over a Unix socket, which browsers
-// cannot use, any name is accepted.
-func (s *server) isOwn(r *http.Request) bool {
+// localAddr is the server's end of the request's connection; nil: unknown.
+func localAddr(r *http.Request) net.Addr {
 	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-	if _, ok := local.(*net.UnixAddr); ok {
-		return true
-	}
+	return local
+}
+
+// isOwn reports whether the Host header is a name of this server. A Unix socket is no exception:
+// a browser reaches one through a forwarded port (ssh -L).
+func (s *server) isOwn(r *http.Request) bool {
 	host := (&url.URL{Host: r.Host}).Hostname()
 	if strings.EqualFold(host, "localhost") {
 		return true
@@ -78,7 +80,7 @@ func (s *server) isOwn(r *http.Request) bool {
 	if a = a.Unmap(); a.IsLoopback() {
 		return true
 	}
-	tcp, ok := local.(*net.TCPAddr)
+	tcp, ok := localAddr(r).(*net.TCPAddr)
 	return ok && tcp.AddrPort().Addr().Unmap().WithZone("") == a.WithZone("")
 }
 
@@ -91,9 +93,20 @@ func sameOrigin(origin string, r *http.Request) bool {
 	return strings.EqualFold(origin, scheme+r.Host)
 }
 
+// isOpen reports whether the request's connection needs no token to read.
+func (s *server) isOpen(r *http.Request) bool {
+	switch local := localAddr(r).(type) {
+	case *net.UnixAddr:
+		return true
+	case *net.TCPAddr:
+		return s.OpenLoopback && local.IP.IsLoopback()
+	}
+	return false
+}
+
 // authorize checks the token.
 func (s *server) authorize(r *http.Request, guarded bool) error {
-	if !guarded && !s.TokenForAll {
+	if !guarded && s.isOpen(r) {
 		return nil
 	}
 	switch {

@@ -106,10 +106,10 @@ func TestAdmission(t *testing.T) {
 	}
 }
 
-// TestAdmissionByListener: the address that a connection came in by is the server's own, and
-// over a Unix socket there are no names.
+// TestAdmissionByListener: the address that a connection came in by is the server's own; the names
+// are the same over a Unix socket, which ssh forwards to browsers.
 func TestAdmissionByListener(t *testing.T) {
-	s := newServer(Config{Observer: observetest.New("node-a")}, patience)
+	s := newServer(Config{Observer: observetest.New("node-a"), Token: "secret"}, patience)
 	for _, tt := range []struct {
 		local  net.Addr
 		host   string
@@ -120,11 +120,14 @@ func TestAdmissionByListener(t *testing.T) {
 		{&net.TCPAddr{IP: net.ParseIP("10.0.0.5"), Port: 10253}, "10.0.0.6:10253", 403},
 		{&net.TCPAddr{IP: net.ParseIP("fd00::5"), Port: 10253}, "[fd00::5]:10253", 200},
 		{&net.TCPAddr{IP: net.ParseIP("10.0.0.5"), Port: 10253}, "evil.example", 403},
-		{&net.UnixAddr{Name: "/run/flows"}, "evil.example", 200},
+		{&net.UnixAddr{Name: "/run/flows"}, "localhost", 200},
+		{&net.UnixAddr{Name: "/run/flows"}, "127.0.0.1:10253", 200}, // a forwarded socket
+		{&net.UnixAddr{Name: "/run/flows"}, "evil.example", 403},
 		{nil, "evil.example", 403},
 	} {
 		r := httptest.NewRequest("GET", "/v1/stats", nil)
 		r.Host = tt.host
+		r.Header.Set("Authorization", "Bearer secret")
 		r = r.WithContext(context.WithValue(t.Context(), http.LocalAddrContextKey, tt.local))
 		w := httptest.NewRecorder()
 		s.ServeHTTP(w, r)
@@ -138,43 +141,59 @@ func TestTokens(t *testing.T) {
 	writes := []string{"POST /v1/holds", "POST /v1/holds/x/act", "DELETE /v1/holds/x"}
 	reads := []string{"GET /v1/flows", "GET /v1/flows/x", "GET /v1/services", "GET /v1/table", "GET /v1/stats", "GET /v1/topology", "POST /v1/explain", "GET /v1/holds", "GET /v1/holds/x", "GET /openapi.yaml"}
 	page := []string{"GET /", "GET /page.js"}
+	unix, loopback, loopback6 := &net.UnixAddr{Name: "/run/flows"}, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, &net.TCPAddr{IP: net.IPv6loopback}
+	other := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1)}
 	tests := []struct {
 		name                string
+		local               net.Addr
 		config              Config
-		header              string
-		writes, reads, page int // the status; 0: neither 401 nor 403
+		token               string // the header; empty: none
+		writes, reads, page int    // the status; 0: neither 401 nor 403
 	}{
-		{"no token there", Config{}, "X: y", 403, 0, 0},
-		{"no token there, one is given", Config{}, "Authorization: Bearer secret", 403, 0, 0},
-		{"an empty one is given", Config{}, "Authorization: Bearer ", 403, 0, 0},
-		{"none given", Config{Token: "secret"}, "X: y", 401, 0, 0},
-		{"another one", Config{Token: "secret"}, "Authorization: Bearer secreT", 401, 0, 0},
-		{"a longer one", Config{Token: "secret"}, "Authorization: Bearer secret1", 401, 0, 0},
-		{"no bearer", Config{Token: "secret"}, "Authorization: Basic secret", 401, 0, 0},
-		{"given", Config{Token: "secret"}, "Authorization: Bearer secret", 0, 0, 0},
-		{"for all, none given", Config{Token: "secret", TokenForAll: true}, "X: y", 401, 401, 0},
-		{"for all, another one", Config{Token: "secret", TokenForAll: true}, "Authorization: Bearer x", 401, 401, 0},
-		{"for all, given", Config{Token: "secret", TokenForAll: true}, "Authorization: Bearer secret", 0, 0, 0},
-		{"for all, but there is none", Config{TokenForAll: true}, "Authorization: Bearer ", 403, 403, 0},
+		{"no token there", unix, Config{}, "", 403, 0, 0},
+		{"no token there, one is given", unix, Config{}, "Bearer secret", 403, 0, 0},
+		{"an empty one is given", unix, Config{}, "Bearer ", 403, 0, 0},
+		{"none given", unix, Config{Token: "secret"}, "", 401, 0, 0},
+		{"another one", unix, Config{Token: "secret"}, "Bearer secreT", 401, 0, 0},
+		{"a longer one", unix, Config{Token: "secret"}, "Bearer secret1", 401, 0, 0},
+		{"no bearer", unix, Config{Token: "secret"}, "Basic secret", 401, 0, 0},
+		{"given", unix, Config{Token: "secret"}, "Bearer secret", 0, 0, 0},
+		{"loopback, none given", loopback, Config{Token: "secret"}, "", 401, 401, 0},
+		{"loopback of IPv6, none given", loopback6, Config{Token: "secret"}, "", 401, 401, 0},
+		{"loopback, another one", loopback, Config{Token: "secret"}, "Bearer x", 401, 401, 0},
+		{"loopback, given", loopback, Config{Token: "secret"}, "Bearer secret", 0, 0, 0},
+		{"loopback, but there is none", loopback, Config{}, "Bearer ", 403, 403, 0},
+		{"a lab, none given", loopback, Config{Token: "secret", OpenLoopback: true}, "", 401, 0, 0},
+		{"a lab of IPv6, none given", loopback6, Config{Token: "secret", OpenLoopback: true}, "", 401, 0, 0},
+		{"elsewhere, none given", other, Config{Token: "secret", OpenLoopback: true}, "", 401, 401, 0},
+		{"elsewhere, given", other, Config{Token: "secret"}, "Bearer secret", 0, 0, 0},
+		{"somewhere, none given", nil, Config{Token: "secret", OpenLoopback: true}, "", 401, 401, 0},
 	}
 	if len(writes)+len(reads) != len(routes) {
 		t.Fatalf("%d routes, %d of them here", len(routes), len(writes)+len(reads))
 	}
 	for _, tt := range tests {
-		tt.config.Page = http.NotFoundHandler()
-		w := newWorld(t, tt.config, patience)
+		tt.config.Page, tt.config.Observer = http.NotFoundHandler(), observetest.New("node-a")
+		s := newServer(tt.config, patience)
 		check := func(questions []string, want int) {
 			for _, q := range questions {
 				method, path, _ := strings.Cut(q, " ")
-				r := w.do(t, method, path, "{}", tt.header, jsonBody)
-				got := r.StatusCode
+				r := httptest.NewRequest(method, "http://localhost"+path, strings.NewReader("{}"))
+				r = r.WithContext(context.WithValue(t.Context(), http.LocalAddrContextKey, tt.local))
+				r.Header.Set("Content-Type", "application/json")
+				if tt.token != "" {
+					r.Header.Set("Authorization", tt.token)
+				}
+				w := httptest.NewRecorder()
+				s.ServeHTTP(w, r)
+				got := w.Code
 				if got != 401 && got != 403 {
 					got = 0
 				}
-				if got != want || (got == 401) != (r.Header.Get("WWW-Authenticate") == "Bearer") {
-					t.Errorf("%s: %s: %d %s", tt.name, q, r.StatusCode, content(t, r))
+				if got != want || (got == 401) != (w.Header().Get("WWW-Authenticate") == "Bearer") {
+					t.Errorf("%s: %s: %d %s", tt.name, q, w.Code, w.Body)
 				}
-				if body := content(t, r); tt.config.Token != "" && strings.Contains(body, tt.config.Token) {
+				if body := w.Body.String(); tt.config.Token != "" && strings.Contains(body, tt.config.Token) {
 					t.Errorf("the answer shows the token: %s", body)
 				}
 			}

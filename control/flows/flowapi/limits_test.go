@@ -120,7 +120,7 @@ func request(t *testing.T, socket, path string) *bufio.Reader {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	if _, err := fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", path); err != nil {
+	if _, err := fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", path); err != nil {
 		t.Fatal(err)
 	}
 	_ = c.SetReadDeadline(time.Now().Add(2 * time.Minute))
@@ -244,7 +244,7 @@ func TestOneClientLeavesRoom(t *testing.T) {
 	f := observetest.New("node-a")
 	limits := new(limit.Set)
 	h := flowapi.New(flowapi.Config{Observer: f, Limits: limits})
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), http.LocalAddrContextKey, &net.UnixAddr{}))
 	var streams sync.WaitGroup
 	defer streams.Wait()
 	defer cancel()
@@ -272,7 +272,7 @@ func TestOneClientLeavesRoom(t *testing.T) {
 		t.Errorf("many clients: %+v, want 24 and 14 refused", n)
 	}
 	// Requests have a share of their own.
-	r := httptest.NewRequest("GET", "http://localhost/v1/stats", nil)
+	r := httptest.NewRequest("GET", "http://localhost/v1/stats", nil).WithContext(ctx)
 	r.RemoteAddr = "10.0.0.1:1"
 	w := httptest.NewRecorder()
 	if h.ServeHTTP(w, r); w.Code != 200 {

@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
@@ -19,9 +18,12 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/limit"
 )
 
+// DefaultSocket is where the daemon of a node serves the API.
+const DefaultSocket = "/run/nfqproxy/flows.sock"
+
 // Address is the listen address of the API, with its TLS certificate.
 type Address struct {
-	// Address is ADDRESS:PORT or unix:/PATH. Port 0 is any free port.
+	// Address is unix:/PATH, unix:///PATH, /PATH or ADDRESS:PORT. Port 0 is any free port.
 	Address string
 	// CertFile and KeyFile are for TLS: both or none. They are read for each connection, so they
 	// can be renewed.
@@ -30,29 +32,44 @@ type Address struct {
 	HasToken bool
 }
 
-// unixPrefix is the prefix of Unix socket addresses.
-const unixPrefix = "unix:"
-
-// Listen opens the address, for [Serve]. An address that is reachable from other machines requires
-// TLS and a token, because flows are confidential. Errors name the flags of nfqproxy run. The stale
-// socket of another process is replaced; clients of a socket must be in its group.
-func Listen(a Address) (net.Listener, error) {
-	if (a.CertFile == "") != (a.KeyFile == "") {
-		return nil, errors.New("--flow-api-tls-cert and --flow-api-tls-key: give both or none")
-	}
-	if path, ok := strings.CutPrefix(a.Address, unixPrefix); ok {
-		if a.CertFile != "" {
-			return nil, fmt.Errorf("--flow-api %s: TLS is not supported on a Unix socket: remove --flow-api-tls-cert and --flow-api-tls-key", a.Address)
+// Check validates the address. Flows are confidential: a port requires a token, because any local
+// process can connect to it, and if it is reachable from other machines also TLS. Errors name the
+// flags of nfqproxy run.
+func (a Address) Check() error {
+	if path, ok := observe.SocketPath(a.Address); ok {
+		if !filepath.IsAbs(path) {
+			return fmt.Errorf("--flow-api %s: want an absolute path, such as unix:%s", a.Address, DefaultSocket)
 		}
-		return listenUnix(path)
+		return nil
 	}
 	host, port, err := net.SplitHostPort(a.Address)
-	if err != nil || port == "" {
-		return nil, fmt.Errorf("--flow-api %q: want ADDRESS:PORT, [IPV6]:PORT or unix:/PATH", a.Address)
+	switch {
+	case err != nil || port == "":
+		return fmt.Errorf("--flow-api %q: want unix:/PATH, ADDRESS:PORT or [IPV6]:PORT", a.Address)
+	case (a.CertFile == "") != (a.KeyFile == ""):
+		return errors.New("--flow-api-tls-cert and --flow-api-tls-key: give both or none")
+	case !observe.IsLoopback(host) && (a.CertFile == "" || !a.HasToken):
+		return fmt.Errorf("--flow-api %s is reachable from other machines: give --flow-api-tls-cert, --flow-api-tls-key and "+
+			"--flow-api-token-file, or use a Unix socket such as unix:%s", a.Address, DefaultSocket)
+	case !a.HasToken:
+		return fmt.Errorf("--flow-api %s is open to every process of this machine: give --flow-api-token-file, "+
+			"or use a Unix socket such as unix:%s", a.Address, DefaultSocket)
 	}
-	if !observe.IsLoopback(host) && (a.CertFile == "" || !a.HasToken) {
-		return nil, fmt.Errorf("--flow-api %s is reachable from other machines: give --flow-api-tls-cert, --flow-api-tls-key and "+
-			"--flow-api-token-file, or use a loopback address such as 127.0.0.1:%s", a.Address, port)
+	return nil
+}
+
+// Listen opens a valid address, for [Serve]. The stale socket of another process is replaced; clients
+// of a socket must be its owner or in its group. Errors name the flags of nfqproxy run.
+func Listen(a Address) (net.Listener, error) {
+	if err := a.Check(); err != nil {
+		return nil, err
+	}
+	if path, ok := observe.SocketPath(a.Address); ok {
+		l, err := listenUnix(path)
+		if err != nil {
+			return nil, fmt.Errorf("--flow-api %s: %w", a.Address, err)
+		}
+		return l, nil
 	}
 	certificate, err := a.certificate()
 	if err != nil {
@@ -102,11 +119,11 @@ func (a Address) certificate() (func(*tls.ClientHelloInfo) (*tls.Certificate, er
 	return load, err
 }
 
-// listenUnix creates the socket. Before its mode is set it has the umask's, which by default denies
-// writing to others as well.
+// listenUnix creates the socket and, if it is missing, its directory. Before the socket's mode is set
+// it has the umask's, which by default denies writing to others as well.
 func listenUnix(path string) (net.Listener, error) {
-	if !filepath.IsAbs(path) {
-		return nil, fmt.Errorf("--flow-api unix:%s: want an absolute path: unix:/run/nfqproxy.sock", path)
+	if err := os.Mkdir(filepath.Dir(path), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
 	}
 	l, err := net.Listen("unix", path)
 	if errors.Is(err, syscall.EADDRINUSE) {
@@ -119,10 +136,7 @@ func listenUnix(path string) (net.Listener, error) {
 			_ = l.Close()
 		}
 	}
-	if err != nil {
-		return nil, fmt.Errorf("--flow-api unix:%s: %w", path, err)
-	}
-	return l, nil
+	return l, err
 }
 
 // removeStale removes the socket of a process that has ended.
@@ -134,7 +148,7 @@ func removeStale(path string) error {
 	switch {
 	case err == nil:
 		_ = c.Close()
-		return fmt.Errorf("address in use by another process: %w", syscall.EADDRINUSE)
+		return fmt.Errorf("%w by another process: stop it, or use another path", syscall.EADDRINUSE)
 	case !errors.Is(err, syscall.ECONNREFUSED):
 		return err
 	}
@@ -149,27 +163,38 @@ const (
 	shutdownGrace  = 2 * time.Second
 )
 
-// Serve serves the API until the context ends, then ends streams, waits shortly for other requests,
-// and returns nil. If the listener is reachable from other machines, every request except those
-// for the page requires the token.
-func Serve(ctx context.Context, l net.Listener, c Config) error {
-	if tcp, ok := l.Addr().(*net.TCPAddr); ok && !tcp.IP.IsLoopback() {
-		c.TokenForAll = true
-	}
+// Server serves the API at any number of listeners, which share its limits.
+type Server struct {
+	handler     http.Handler
+	connections *limit.Quota
+	log         *slog.Logger
+}
+
+// NewServer returns a server that has no listeners yet.
+func NewServer(c Config) *Server {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
+	return &Server{handler: New(c), connections: c.Limits.Connections(serverName, connections), log: c.Log}
+}
+
+// Serve is [Server.Serve] of a server with one listener.
+func Serve(ctx context.Context, l net.Listener, c Config) error { return NewServer(c).Serve(ctx, l) }
+
+// Serve serves the API at a listener until the context ends, then ends streams, waits shortly for
+// other requests, and returns nil.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	requests, endRequests := context.WithCancel(context.WithoutCancel(ctx))
 	defer endRequests()
 	server := &http.Server{
-		Handler:           New(c),
+		Handler:           s.handler,
 		BaseContext:       func(net.Listener) context.Context { return requests },
 		ConnContext:       limit.ConnContext,
 		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
-		ErrorLog: slog.NewLogLogger(c.Log.Handler(), slog.LevelWarn),
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 	}
 	ended := make(chan error, 1)
-	l = limited(l, c.Limits.Connections(serverName, connections))
+	l = limited(l, s.connections)
 	go func() { ended <- server.Serve(l) }()
 	select {
 	case err := <-ended:

@@ -9,18 +9,24 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"io"
+	"io/fs"
+	"maps"
 	"math/big"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	"github.com/nfqproxy/nfqproxy/control/flows/observe/observetest"
+	"github.com/nfqproxy/nfqproxy/control/limit"
 )
 
 // writeCertificate makes a certificate for the addresses that signs itself, and gives its
@@ -65,29 +71,36 @@ func TestListenRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer live.Close()
-	const open = " is reachable from other machines: give --flow-api-tls-cert, --flow-api-tls-key and --flow-api-token-file, or use a loopback address such as 127.0.0.1:"
+	const instead = ", or use a Unix socket such as unix:/run/nfqproxy/flows.sock"
+	const open = " is reachable from other machines: give --flow-api-tls-cert, --flow-api-tls-key and --flow-api-token-file" + instead
+	const local = " is open to every process of this machine: give --flow-api-token-file" + instead
+	const absolute = ": want an absolute path, such as unix:/run/nfqproxy/flows.sock"
 	for _, tt := range []struct {
 		address Address
 		want    string
 	}{
-		{Address{Address: "0.0.0.0:10253"}, "--flow-api 0.0.0.0:10253" + open + "10253"},
-		{Address{Address: ":10253"}, "--flow-api :10253" + open + "10253"},
-		{Address{Address: "[::]:1", HasToken: true}, "--flow-api [::]:1" + open + "1"},
-		{Address{Address: "192.0.2.1:1", CertFile: cert, KeyFile: key}, "--flow-api 192.0.2.1:1" + open + "1"},
-		{Address{Address: "localhost.example:1"}, "--flow-api localhost.example:1" + open + "1"},
-		{Address{Address: "127.0.0.1"}, `--flow-api "127.0.0.1": want ADDRESS:PORT, [IPV6]:PORT or unix:/PATH`},
-		{Address{Address: "127.0.0.1:"}, `--flow-api "127.0.0.1:": want ADDRESS:PORT, [IPV6]:PORT or unix:/PATH`},
-		{Address{Address: "::1:80"}, `--flow-api "::1:80": want ADDRESS:PORT, [IPV6]:PORT or unix:/PATH`},
-		{Address{}, `--flow-api "": want ADDRESS:PORT, [IPV6]:PORT or unix:/PATH`},
-		{Address{Address: "127.0.0.1:99999"}, "--flow-api 127.0.0.1:99999: listen tcp: address 99999: invalid port"},
+		{Address{Address: "0.0.0.0:10253"}, "--flow-api 0.0.0.0:10253" + open},
+		{Address{Address: ":10253"}, "--flow-api :10253" + open},
+		{Address{Address: "[::]:1", HasToken: true}, "--flow-api [::]:1" + open},
+		{Address{Address: "192.0.2.1:1", CertFile: cert, KeyFile: key}, "--flow-api 192.0.2.1:1" + open},
+		{Address{Address: "localhost.example:1"}, "--flow-api localhost.example:1" + open},
+		{Address{Address: "127.0.0.1"}, `--flow-api "127.0.0.1": want unix:/PATH, ADDRESS:PORT or [IPV6]:PORT`},
+		{Address{Address: "127.0.0.1:"}, `--flow-api "127.0.0.1:": want unix:/PATH, ADDRESS:PORT or [IPV6]:PORT`},
+		{Address{Address: "::1:80"}, `--flow-api "::1:80": want unix:/PATH, ADDRESS:PORT or [IPV6]:PORT`},
+		{Address{}, `--flow-api "": want unix:/PATH, ADDRESS:PORT or [IPV6]:PORT`},
+		{Address{Address: "127.0.0.1:10253"}, "--flow-api 127.0.0.1:10253" + local},
+		{Address{Address: "localhost:1"}, "--flow-api localhost:1" + local},
+		{Address{Address: "[::1]:1", CertFile: cert, KeyFile: key}, "--flow-api [::1]:1" + local},
+		{Address{Address: "127.0.0.1:99999", HasToken: true}, "--flow-api 127.0.0.1:99999: listen tcp: address 99999: invalid port"},
 		{Address{Address: "127.0.0.1:0", CertFile: cert}, "--flow-api-tls-cert and --flow-api-tls-key: give both or none"},
 		{Address{Address: "127.0.0.1:0", KeyFile: key}, "--flow-api-tls-cert and --flow-api-tls-key: give both or none"},
-		{Address{Address: "127.0.0.1:0", CertFile: cert, KeyFile: cert}, "--flow-api-tls-cert " + cert + ", --flow-api-tls-key " + cert + ": tls: found a certificate rather than a key in the PEM for the private key"},
-		{Address{Address: "unix:/run/x", CertFile: cert, KeyFile: key}, "--flow-api unix:/run/x: TLS is not supported on a Unix socket: remove --flow-api-tls-cert and --flow-api-tls-key"},
-		{Address{Address: "unix:x"}, "--flow-api unix:x: want an absolute path: unix:/run/nfqproxy.sock"},
-		{Address{Address: "unix:@x"}, "--flow-api unix:@x: want an absolute path: unix:/run/nfqproxy.sock"},
+		{Address{Address: "127.0.0.1:0", CertFile: cert, KeyFile: cert, HasToken: true}, "--flow-api-tls-cert " + cert + ", --flow-api-tls-key " + cert + ": tls: found a certificate rather than a key in the PEM for the private key"},
+		{Address{Address: "unix:x"}, "--flow-api unix:x" + absolute},
+		{Address{Address: "unix:@x"}, "--flow-api unix:@x" + absolute},
+		{Address{Address: "unix://run/x"}, "--flow-api unix://run/x" + absolute},
+		{Address{Address: dir + "/no/such/api"}, "--flow-api " + dir + "/no/such/api: mkdir " + dir + "/no/such: no such file or directory"},
 		{Address{Address: "unix:" + file}, "--flow-api unix:" + file + ": the file exists and is not a socket: remove it, or use another path"},
-		{Address{Address: "unix:" + live.Addr().String()}, "--flow-api unix:" + live.Addr().String() + ": address in use by another process: address already in use"},
+		{Address{Address: "unix:" + live.Addr().String()}, "--flow-api unix:" + live.Addr().String() + ": address already in use by another process: stop it, or use another path"},
 	} {
 		l, err := Listen(tt.address)
 		if err == nil {
@@ -121,6 +134,69 @@ func serve(t *testing.T, a Address, c Config) net.Listener {
 	return l
 }
 
+// TestSocketForms: each form of a Unix socket's address makes the socket, its directory if that is
+// missing, and nothing is left at the end.
+func TestSocketForms(t *testing.T) {
+	for _, prefix := range []string{"unix:", "unix://", ""} {
+		path := filepath.Join(t.TempDir(), "made", "api")
+		l, err := Listen(Address{Address: prefix + path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info, err := os.Stat(path); err != nil || info.Mode() != fs.ModeSocket|0o660 {
+			t.Errorf("%s: %v, %v", prefix, info, err)
+		}
+		if _, err := Listen(Address{Address: prefix + path}); !errors.Is(err, syscall.EADDRINUSE) {
+			t.Errorf("%s: a second listener: %v", prefix, err)
+		}
+		l.Close()
+		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: it is left: %v", prefix, err)
+		}
+	}
+}
+
+// TestTwoListeners: the server's listeners share its limits, and each requires the token as its
+// kind of address does.
+func TestTwoListeners(t *testing.T) {
+	limits := new(limit.Set)
+	s := NewServer(Config{Observer: observetest.New("node-a"), Token: "secret", Limits: limits})
+	ctx, cancel := context.WithCancel(t.Context())
+	var serving sync.WaitGroup
+	defer serving.Wait()
+	defer cancel()
+	path := filepath.Join(t.TempDir(), "api")
+	for address, want := range map[string]int{path: 200, "127.0.0.1:0": 401} {
+		l, err := Listen(Address{Address: address, HasToken: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		serving.Go(func() {
+			if err := s.Serve(ctx, l); err != nil {
+				t.Error(err)
+			}
+		})
+		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, l.Addr().Network(), l.Addr().String())
+		}}}
+		r, err := client.Get("http://localhost/v1/stats")
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Body.Close()
+		if r.StatusCode != want {
+			t.Errorf("%s: %d, want %d", address, r.StatusCode, want)
+		}
+	}
+	names := make(map[string]int)
+	for _, c := range limits.Counts() {
+		names[c.What]++
+	}
+	if want := map[string]int{"streams of flows": 1, "requests": 1, "connections": 1}; !maps.Equal(names, want) {
+		t.Errorf("the limits are %v, want %v", names, want)
+	}
+}
+
 func TestUnixSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "api")
 	stale, err := net.Listen("unix", path)
@@ -137,7 +213,7 @@ func TestUnixSocket(t *testing.T) {
 		return new(net.Dialer).DialContext(ctx, "unix", path)
 	}}}
 	defer client.CloseIdleConnections()
-	r, err := client.Get("http://any.name/v1/stats")
+	r, err := client.Get("http://localhost/v1/stats")
 	if err != nil || r.StatusCode != 200 {
 		t.Fatalf("%v, %v", r, err)
 	}
@@ -193,14 +269,14 @@ func TestTLS(t *testing.T) {
 // TestShutdown: streams and questions that wait end, and Serve does.
 func TestShutdown(t *testing.T) {
 	f := observetest.New("node-a")
-	l, err := Listen(Address{Address: "localhost:0"})
+	l, err := Listen(Address{Address: "localhost:0", HasToken: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	ended := make(chan error, 1)
-	go func() { ended <- Serve(ctx, l, Config{Observer: f}) }()
+	go func() { ended <- Serve(ctx, l, Config{Observer: f, OpenLoopback: true}) }()
 	h, err := f.Hold(ctx, observe.HoldQuery{})
 	if err != nil {
 		t.Fatal(err)
@@ -248,7 +324,7 @@ func (b *begun) Flows(ctx context.Context, _ observe.FlowQuery, each func(observ
 
 // TestShutdownOfLists: half a list does not look like a whole one.
 func TestShutdownOfLists(t *testing.T) {
-	l, err := Listen(Address{Address: "127.0.0.1:0"})
+	l, err := Listen(Address{Address: "127.0.0.1:0", HasToken: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -256,7 +332,7 @@ func TestShutdownOfLists(t *testing.T) {
 	defer cancel()
 	b := &begun{observetest.New("node-a"), make(chan struct{})}
 	ended := make(chan error, 1)
-	go func() { ended <- Serve(ctx, l, Config{Observer: b}) }()
+	go func() { ended <- Serve(ctx, l, Config{Observer: b, OpenLoopback: true}) }()
 	go func() {
 		<-b.listing
 		cancel()
@@ -279,7 +355,7 @@ func TestShutdownOfLists(t *testing.T) {
 
 // TestServeEnds with the listener's error.
 func TestServeEnds(t *testing.T) {
-	l, err := Listen(Address{Address: "127.0.0.1:0"})
+	l, err := Listen(Address{Address: "127.0.0.1:0", HasToken: true})
 	if err != nil {
 		t.Fatal(err)
 	}

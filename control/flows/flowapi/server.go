@@ -41,10 +41,12 @@ type Config struct {
 	// Page is the web page and its assets; nil: none. It is served without a token: it has no data,
 	// and browsers cannot send a token to open it.
 	Page http.Handler
-	// Token is required by requests that change something; empty: such requests are rejected.
+	// Token is required by requests that change something and, except over a Unix socket, whose mode
+	// selects its readers, by all others but those for the page. Empty: such requests are rejected.
 	Token string
-	// TokenForAll: every request except those for the page requires it.
-	TokenForAll bool
+	// OpenLoopback: over a loopback address, requests that change nothing need no token. It is for
+	// labs: any process of the machine may read there, and a cluster's flows are confidential.
+	OpenLoopback bool
 	// Hosts are the accepted Host headers, without a port, besides loopback ones and the listen
 	// address. Others are rejected: a page of a name that resolves to this server could read
 	// everything (DNS rebinding).

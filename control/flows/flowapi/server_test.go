@@ -36,6 +36,7 @@ type world struct {
 func newWorld(t *testing.T, c Config, timing timing) *world {
 	t.Helper()
 	w := &world{fake: observetest.New("node-a"), log: new(bytes.Buffer)}
+	c.OpenLoopback = true
 	c.Observer, c.Log = w.fake, slog.New(slog.NewTextHandler(w.log, nil))
 	w.Server = httptest.NewServer(newServer(c, timing))
 	t.Cleanup(w.Close)

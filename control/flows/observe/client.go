@@ -58,7 +58,7 @@ const silence = 3 * KeepAliveSeconds * time.Second
 const longestAnswer = 256 << 20
 
 // NewClient returns a client of the server at HOST:PORT, http://HOST:PORT, https://HOST:PORT or
-// unix:/PATH. It does not connect yet.
+// a Unix socket (see [SocketPath]). It does not connect yet.
 func NewClient(server string, o ClientOptions) (*Client, error) {
 	dialer := &net.Dialer{Timeout: connectTimeout}
 	transport := &http.Transport{
@@ -70,7 +70,7 @@ func NewClient(server string, o ClientOptions) (*Client, error) {
 		return fmt.Errorf("unexpected redirect to %s: not a flow API", r.URL.Redacted())
 	}}
 	wrong := fmt.Errorf("server %q: want HOST:PORT, http://HOST:PORT, https://HOST:PORT or unix:/PATH", server)
-	if path, ok := strings.CutPrefix(server, "unix:"); ok {
+	if path, ok := SocketPath(server); ok {
 		if !filepath.IsAbs(path) {
 			return nil, wrong
 		}
@@ -103,6 +103,15 @@ func NewClient(server string, o ClientOptions) (*Client, error) {
 		}
 	}
 	return c, nil
+}
+
+// SocketPath returns the path of a Unix socket's address: unix:/PATH, unix:///PATH or /PATH. false:
+// it is another address. The path may be relative, which is an error of the user.
+func SocketPath(address string) (path string, ok bool) {
+	if path, ok = strings.CutPrefix(address, "unix:"); ok {
+		return strings.TrimPrefix(path, "//"), true
+	}
+	return address, strings.HasPrefix(address, "/")
 }
 
 // IsLoopback reports whether a host, of an address to connect to or to listen at, is this machine

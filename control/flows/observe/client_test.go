@@ -315,7 +315,7 @@ func TestNewClientErrors(t *testing.T) {
 
 // TestClientWays: every kind of address leads to the server.
 func TestClientWays(t *testing.T) {
-	api := flowapi.New(flowapi.Config{Observer: observetest.New("node-a"), Token: "secret", TokenForAll: true})
+	api := flowapi.New(flowapi.Config{Observer: observetest.New("node-a"), Token: "secret"})
 	plain := httptest.NewServer(api)
 	defer plain.Close()
 	secure := httptest.NewTLSServer(api)
@@ -348,6 +348,8 @@ func TestClientWays(t *testing.T) {
 		{"localhost:" + u.Port(), observe.ClientOptions{}}, // as kubectl port-forward has it
 		{behind.URL + "/some/proxy", observe.ClientOptions{}},
 		{"unix:" + filepath.Join(dir, "api"), observe.ClientOptions{}},
+		{"unix://" + filepath.Join(dir, "api"), observe.ClientOptions{}},
+		{filepath.Join(dir, "api"), observe.ClientOptions{}},
 		{secure.URL, observe.ClientOptions{CAFile: ca}},
 	} {
 		tt.options.Token = "secret"
@@ -356,7 +358,8 @@ func TestClientWays(t *testing.T) {
 		}
 		tt.options.Token = "wrong"
 		var e *observe.Error
-		if _, err := newClient(t, tt.server, tt.options).Stats(t.Context()); !errors.As(err, &e) || e.Status != 401 {
+		// A change requires the token on every way.
+		if err := newClient(t, tt.server, tt.options).Cancel(t.Context(), "h-1"); !errors.As(err, &e) || e.Status != 401 {
 			t.Errorf("%s with another token: %v", tt.server, err)
 		}
 	}

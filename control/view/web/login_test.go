@@ -32,13 +32,13 @@ func recordOf(id string) observe.Item {
 	}}
 }
 
-// TestTokenForAll: off the loopback, over TLS, the page requests the token once, and works with
+// TestSignIn: at a port of a node, here over TLS, the page requests the token once, and works with
 // it as it does elsewhere.
-func TestTokenForAll(t *testing.T) {
+func TestSignIn(t *testing.T) {
 	f := observetest.New("node-a")
 	f.ExplainAnswer = *recordOf("").Record
 	f.TopologyAnswer = observe.Topology{Nodes: []observe.TopologyNode{{Name: "node-a", Observed: true}}}
-	server := httptest.NewUnstartedServer(flowapi.New(flowapi.Config{Observer: f, Page: web.Handler(), Token: secret, TokenForAll: true}))
+	server := httptest.NewUnstartedServer(flowapi.New(flowapi.Config{Observer: f, Page: web.Handler(), Token: secret}))
 	server.Config.ErrorLog = log.New(io.Discard, "", 0) // of handshakes for what the tab does not request
 	server.StartTLS()
 	t.Cleanup(func() {

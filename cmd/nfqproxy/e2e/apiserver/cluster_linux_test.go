@@ -29,6 +29,7 @@ import (
 type apiCluster struct {
 	*e2etest.Cluster
 	control *controlplane.Cluster
+	token   string         // the file of the daemons' token
 	made    map[string]int // pods so far, by node
 	ports   uint16         // source ports of attempts used so far
 }
@@ -49,13 +50,14 @@ func newAPICluster(t *testing.T) *apiCluster {
 		t.Fatal(err)
 	}
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	c := &apiCluster{made: make(map[string]int)}
+	token := e2etest.WriteFile(t, "token", []byte("0123456789abcdef\n"))
+	c := &apiCluster{token: token, made: make(map[string]int)}
 	c.Cluster = e2etest.Up(t, file.Spec, lab.Options{NoDaemons: true, Arguments: []string{
 		"-v", "--kubeconfig", kubeconfig, "--detect-local-mode", "NodeCIDR", "--nodeport-addresses", "primary",
 		// These are the machine's.
 		"--conntrack-max-per-core=0", "--conntrack-min=0", "--oom-score-adj=0",
-		// As where no lab says otherwise.
-		"--flow-api=127.0.0.1:10253", "--flow-api-holds=false", "--flow-api-token-file=",
+		// As on a cluster, for kubectl port-forward.
+		"--flow-api=127.0.0.1:10253", "--flow-api-holds=false", "--flow-api-token-file=" + token,
 	}})
 	c.KeepRecords(4096)
 	c.control, err = controlplane.Start(t.Context(), controlplane.Config{

@@ -24,8 +24,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// testPortForward reads a node's flows from another machine, by the README's command
-// through the API server, and the daemon's own defaults on both sides.
+// testPortForward reads a node's flows from another machine, by the command of the docs through the
+// API server, with the token.
 func (c *apiCluster) testPortForward() {
 	portForward := clustertest.RequireProgram(c.T, controlplane.PortForward)
 	kubectl, err := controlplane.Binary(controlplane.Kubectl)
@@ -66,6 +66,9 @@ func (c *apiCluster) testPortForward() {
 	flows := func(arguments ...string) *program {
 		return startOn(c.Cluster, "control", e2etest.Command(append([]string{"flows", "--service", "default/forwarded", "--protocol", "tcp", "--limit", "1", "-o", "jsonl"}, arguments...)...))
 	}
+	if code, stdout, stderr := e2etest.Run(c.T, c.Host("control"), "flows"); code != 1 || stdout != "" || !strings.Contains(stderr, "missing token") || !strings.Contains(stderr, "--token-file") {
+		c.T.Errorf("without a token: exit code %d, %q, %q", code, stdout, stderr)
+	}
 	record := func(from *program) (r flow.Record) {
 		c.T.Helper()
 		line := from.line()
@@ -77,8 +80,8 @@ func (c *apiCluster) testPortForward() {
 		}
 		return r
 	}
-	record(flows())
-	follower := flows("--follow")
+	record(flows("--token-file", c.token))
+	follower := flows("--token-file", c.token, "--follow")
 	past := record(follower)
 	to := fronts(svc)[0]
 	a := c.attempt("shell", to)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	goruntime "runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -122,7 +123,18 @@ func OpenUntrusted(t testing.TB, url string) *Page {
 func open(t testing.TB, url string, before ...chromedp.Action) *Page {
 	t.Helper()
 	path := chromium(t)
-	browser.once.Do(func() { startBrowser(path) })
+	browser.once.Do(func() {
+		started := make(chan struct{})
+		go func() {
+			// The kernel ends the browser with the thread that started it (PR_SET_PDEATHSIG, by
+			// chromedp), and a thread that made a network namespace ends. So this one is kept.
+			goruntime.LockOSThread()
+			startBrowser(path)
+			close(started)
+			select {}
+		}()
+		<-started
+	})
 	if browser.err != nil {
 		t.Fatalf("%s does not start: %v", path, browser.err)
 	}

@@ -1,4 +1,4 @@
-// The form for the token, where the server requires one for every request: not on loopback.
+// The form for the token, where the server requires one for every request: at a port of a node.
 
 import { h, replace } from './dom.js';
 import { field } from './form.js';
