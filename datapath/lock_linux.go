@@ -39,7 +39,7 @@ func lockNamespace() (*os.File, error) {
 type servedError struct{ holder string }
 
 func (e servedError) Error() string {
-	return "another nfqproxy" + e.holder + " serves this network namespace: stop it first, or choose another --when-served"
+	return "another nfqproxy" + e.holder + " serves this network namespace: stop it first"
 }
 
 // awaitLock is lockNamespace, but waits until another process ends.

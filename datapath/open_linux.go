@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -206,6 +207,8 @@ func (e *Engine) lockFor(ctx context.Context, when WhenServed) (served bool, err
 	}
 	if err == nil {
 		e.lock = lock
+	} else if errors.As(err, &other) {
+		err = fmt.Errorf("%w, or choose another --when-served", err)
 	}
 	return false, err
 }
