@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -89,25 +88,16 @@ func (t *table) readExisting() (*existing, error) {
 
 // isLike reports whether the definition of a set is ours.
 func (s *set) isLike(a nft.Attributes) bool {
-	var flags, dataLength uint32
-	if s.nft.Dynamic {
-		flags |= unix.NFT_SET_EVAL
-	}
-	if s.nft.HasTimeout {
-		flags |= unix.NFT_SET_TIMEOUT
-	}
-	if s.nft.IsMap {
-		flags |= unix.NFT_SET_MAP
-		if s.nft.DataType != nftables.TypeVerdict {
-			dataLength = s.nft.DataType.Bytes
-		}
+	var dataLength uint32
+	if s.nft.IsMap && !s.isVerdicts() {
+		dataLength = s.nft.DataType.Bytes
 	}
 	const all = unix.NFT_SET_EVAL | unix.NFT_SET_TIMEOUT | unix.NFT_SET_MAP | unix.NFT_SET_INTERVAL | unix.NFT_SET_CONSTANT
 	// The kernel rounds to its clock's ticks.
 	const tick = 10 * time.Millisecond
 	rounded := time.Duration(a.Uint64(unix.NFTA_SET_TIMEOUT))*time.Millisecond - s.nft.Timeout
 	size := a.Nested(unix.NFTA_SET_DESC).Uint32(unix.NFTA_SET_DESC_SIZE)
-	return a.Uint32(unix.NFTA_SET_FLAGS)&all == flags && a.Uint32(unix.NFTA_SET_KEY_LEN) == s.nft.KeyType.Bytes &&
+	return a.Uint32(unix.NFTA_SET_FLAGS)&all == s.flags() && a.Uint32(unix.NFTA_SET_KEY_LEN) == s.nft.KeyType.Bytes &&
 		(dataLength == 0 || a.Uint32(unix.NFTA_SET_DATA_LEN) == dataLength) && size == s.nft.Size && rounded.Abs() <= tick
 }
 
@@ -125,23 +115,23 @@ func (r *Ruleset) adoptTable(t *table, is *existing, keepQueueing bool) {
 	own := r.spec.chains(t)
 	for name := range is.chains {
 		if name != queueingChain || !keepQueueing {
-			r.conn.FlushChain(&nftables.Chain{Name: name, Table: t.nft})
+			r.flushChain(t, name)
 		}
 	}
 	// Before the chains to which their elements lead.
 	for name := range is.sets {
 		if !kept(name) {
-			r.conn.DelSet(&nftables.Set{Name: name, Table: t.nft})
+			r.delSet(t, name)
 		}
 	}
 	for name := range is.chains {
 		if !slices.ContainsFunc(own, func(c chain) bool { return c.name == name }) {
-			r.conn.DelChain(&nftables.Chain{Name: name, Table: t.nft})
+			r.delChain(t, name)
 		}
 	}
 	for _, s := range t.all() {
 		if !kept(s.name) {
-			_ = r.addSet(s) // it fails for elements of a wrong size only
+			r.newSet(s)
 		}
 	}
 	for _, c := range own {
@@ -157,8 +147,8 @@ func (r *Ruleset) adoptTable(t *table, is *existing, keepQueueing bool) {
 // fill adds the elements of a service table to the open transaction, and carries it out. Sets of which
 // have returns none are empty.
 func (r *Ruleset) fill(t *decision.Table, have func(*set) map[string]string) error {
-	should, hairpins := r.empty().difference(t)
-	diff := make(difference)
+	should, diff := make(difference), make(difference)
+	hairpins := r.empty().changes(t, should)
 	for _, s := range r.tables.sets() {
 		if !s.nft.Dynamic {
 			diff.replace(s, have(s), should.elements(s))
@@ -195,17 +185,15 @@ func (r *Ruleset) startQueueing() error {
 	for _, t := range r.tables {
 		for _, c := range r.spec.chains(t) {
 			if c.name == queueingChain {
-				r.conn.FlushChain(&nftables.Chain{Name: c.name, Table: t.nft})
+				r.flushChain(t, c.name)
 				r.addRules(t, c)
 			}
 		}
 		if t.alive != nil {
-			if err := r.conn.SetAddElements(t.alive.nft, t.firstAlive()); err != nil {
-				return fmt.Errorf("set %s: %w", t.alive.name, err)
-			}
+			r.addElement(t.alive, t.protocol(), "")
 		}
 	}
-	if err := r.conn.Flush(); err != nil {
+	if err := r.run(); err != nil {
 		return fmt.Errorf("start queueing in nftables tables %s: %w", r.tables, err)
 	}
 	return nil

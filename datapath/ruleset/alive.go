@@ -45,13 +45,13 @@ func etherType() keyed {
 	return keyed{"meta protocol", []expr.Any{&expr.Meta{Key: expr.MetaKeyPROTOCOL, Register: key}}}
 }
 
-// first is the element with which the set begins.
-func (t *table) firstAlive() []nftables.SetElement {
+// protocol is the only key of the set, with which it begins.
+func (t *table) protocol() string {
 	protocol := uint16(unix.ETH_P_IP)
 	if t.family == ipv6 {
 		protocol = unix.ETH_P_IPV6
 	}
-	return []nftables.SetElement{{Key: binary.BigEndian.AppendUint16(nil, protocol), Timeout: t.alive.nft.Timeout}}
+	return string(binary.BigEndian.AppendUint16(nil, protocol))
 }
 
 // whileAlive is the clause of rules that queue packets.

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/google/nftables"
-
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/hostnet"
 	"github.com/nfqproxy/nfqproxy/datapath/nft"
@@ -53,7 +51,7 @@ func (r *Ruleset) Audit(t *decision.Table, thorough bool) (nft.Repair, error) {
 			return done, fmt.Errorf("read nftables tables %s: %w", r.tables, err)
 		case len(d.found) == 0:
 			if t != r.followed {
-				_, r.hairpins = r.empty().difference(t)
+				r.hairpins = r.empty().changes(t, make(difference))
 			}
 			r.audited, r.followed = generation, t
 			return done, nil
@@ -126,7 +124,8 @@ func (r *Ruleset) compare(t *decision.Table) (*damage, error) {
 		return nil, err
 	}
 	d := &damage{elements: make(difference)}
-	should, _ := r.empty().difference(t)
+	should := make(difference)
+	r.empty().changes(t, should)
 	r.tables.noteReversePath(should, hostnet.ReversePath{}, r.reversePath)
 	for i, of := range r.tables {
 		find := func(format string, args ...any) {
@@ -235,16 +234,14 @@ func (r *Ruleset) repairInPlace(d *damage, done *nft.Repair) error {
 		return err
 	}
 	for _, s := range d.sets {
-		if err := r.addSet(s); err != nil {
-			return err
-		}
+		r.newSet(s)
 	}
 	for _, c := range d.foreign {
-		r.conn.FlushChain(&nftables.Chain{Name: c.name, Table: c.table.nft})
+		r.flushChain(c.table, c.name)
 	}
 	for _, c := range d.chains {
 		r.addChain(c.table, c.chain)
-		r.conn.FlushChain(&nftables.Chain{Name: c.name, Table: c.table.nft})
+		r.flushChain(c.table, c.name)
 	}
 	// All chains that rules jump to exist by now.
 	recounted := false
@@ -253,9 +250,9 @@ func (r *Ruleset) repairInPlace(d *damage, done *nft.Repair) error {
 		recounted = recounted || c.name == queueingChain
 	}
 	for _, c := range d.foreign {
-		r.conn.DelChain(&nftables.Chain{Name: c.name, Table: c.table.nft})
+		r.delChain(c.table, c.name)
 	}
-	if err := r.conn.Flush(); err != nil {
+	if err := r.run(); err != nil {
 		return err
 	}
 	done.Recounted = done.Recounted || recounted

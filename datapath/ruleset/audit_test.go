@@ -70,7 +70,8 @@ func intact(t *testing.T, r *Ruleset, table *decision.Table) {
 		if len(is.chains) != len(want.chains) || !maps.Equal(is.sets, want.sets) {
 			t.Errorf("table %s: chains %v, sets %v", of, slices.Sorted(maps.Keys(is.chains)), is.sets)
 		}
-		should, _ := r.empty().difference(table)
+		should := make(difference)
+		r.empty().changes(table, should)
 		for _, s := range of.all() {
 			if s.nft.Dynamic {
 				continue

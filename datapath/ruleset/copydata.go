@@ -85,7 +85,7 @@ func (h hairpins) note(ports []*decision.ServicePort, sign int) {
 }
 
 // noteHairpins records the endpoints that come and go with a table, and returns how the counts change.
-func (r *Ruleset) noteHairpins(diff difference, t *decision.Table) hairpins {
+func (r *Ruleset) noteHairpins(diff sink, t *decision.Table) hairpins {
 	changes := make(hairpins)
 	counted := func(t *decision.Table) bool { return t != nil && !t.Node().NoHairpinMasquerade }
 	t.ChangedServices(r.followed, func(_ decision.ServiceName, before, after []*decision.ServicePort) {

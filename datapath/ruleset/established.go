@@ -13,7 +13,7 @@ func (r *Ruleset) LeaveEstablished() error {
 		r.replaceTable(t)
 		r.addChains(t, r.spec.established())
 	}
-	if err := r.conn.Flush(); err != nil {
+	if err := r.run(); err != nil {
 		err = fmt.Errorf("reduce nftables tables %s to what established flows need: %w", r.tables, err)
 		return errors.Join(err, r.Remove())
 	}

@@ -9,9 +9,6 @@ import (
 	"reflect"
 	"slices"
 
-	"github.com/google/nftables"
-	"github.com/google/nftables/expr"
-
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
@@ -20,7 +17,9 @@ import (
 // either table, until [Ruleset.Audit].
 func (r *Ruleset) Follow(t *decision.Table) error {
 	current := r.current()
-	diff, hairpins := r.difference(t)
+	diff := make(difference)
+	hairpins := r.changes(t, diff)
+	diff.tidy()
 	changed := append(r.replaceNode(t), r.addBalances(diff)...)
 	if err := r.changeAll(diff); err != nil {
 		if len(changed) > 0 {
@@ -63,23 +62,31 @@ func (r *Ruleset) reload(changed []chainOf) error {
 // addBalances adds the chains that are missing for the lists of the difference to the open transaction.
 func (r *Ruleset) addBalances(diff difference) (added []chainOf) {
 	for s, changes := range diff {
-		if !s.nft.IsMap || s.nft.DataType != nftables.TypeVerdict {
+		if !s.isVerdicts() {
 			continue
 		}
 		for _, c := range changes {
-			if _, exists := s.table.balances[c.after]; exists || !c.has {
-				continue
-			}
-			if b, ok := parseBalance(c.after); ok {
-				added = append(added, chainOf{s.table, r.spec.balanceChain(s.table, b)})
-				s.table.balances[c.after] = added[len(added)-1].chain
+			if b, ok := r.addBalance(s.table, c.after); ok && c.has {
+				added = append(added, chainOf{s.table, b})
 			}
 		}
 	}
-	for _, c := range added {
-		r.addChains(c.table, []chain{c.chain})
-	}
 	return added
+}
+
+// addBalance adds a chain for lists to the open transaction, unless it exists.
+func (r *Ruleset) addBalance(t *table, name string) (c chain, added bool) {
+	if _, exists := t.balances[name]; exists {
+		return c, false
+	}
+	b, ok := parseBalance(name)
+	if !ok {
+		return c, false
+	}
+	c = r.spec.balanceChain(t, b)
+	t.balances[name] = c
+	r.addChains(t, []chain{c})
+	return c, true
 }
 
 // replaceNode adds the rules that depend on the table's node to the open transaction, if they changed.
@@ -95,7 +102,7 @@ func (r *Ruleset) replaceNode(t *decision.Table) (replaced []chainOf) {
 			of.balances[name] = r.spec.balanceChain(of, b)
 		}
 		for _, c := range r.spec.copyChains(of) {
-			r.conn.FlushChain(&nftables.Chain{Name: c.name, Table: of.nft})
+			r.flushChain(of, c.name)
 			r.addRules(of, c)
 			replaced = append(replaced, chainOf{of, c})
 		}
@@ -103,9 +110,19 @@ func (r *Ruleset) replaceNode(t *decision.Table) (replaced []chainOf) {
 	return replaced
 }
 
-// difference returns the changes of the sets for the table, and of the counts of hairpins.
-func (r *Ruleset) difference(t *decision.Table) (difference, hairpins) {
-	diff := make(difference)
+// sink takes changes of sets.
+type sink interface {
+	// note takes a key of a set; a nil set is ignored.
+	note(s *set, key string, before, after bool)
+	// remove and add record that an element is not, or is, to be there. Of an element that is removed and
+	// added only its data may change.
+	remove(s *set, key, data string)
+	add(s *set, key, data string)
+}
+
+// changes passes the changes of the sets for the table to the sink, and returns those of the counts of
+// hairpins.
+func (r *Ruleset) changes(t *decision.Table, diff sink) hairpins {
 	t.ChangedAddresses(r.followed, func(at netip.AddrPort, p decision.Protocol, before, after *decision.ServicePort) {
 		to, key := r.tables.of(decision.FamilyOf(at.Addr())), addrBytes(at.Addr())+protoPortBytes(p, at.Port())
 		diff.note(to.service, key, translates(before), translates(after))
@@ -137,12 +154,11 @@ func (r *Ruleset) difference(t *decision.Table) (difference, hairpins) {
 	local := func(a netip.Addr) *set { return r.tables.of(decision.FamilyOf(a)).local }
 	noteAll(diff, nodePortAddr, addrBytes, had, t.NodePortAddresses())
 	noteAll(diff, local, addrBytes, hadLocal, t.Node().Addresses)
-	diff.tidy()
-	return diff, hairpins
+	return hairpins
 }
 
 // noteAll records the members to add to the set of each, by its key, and those to remove.
-func noteAll[T comparable](diff difference, of func(T) *set, key func(T) string, had, has []T) {
+func noteAll[T comparable](diff sink, of func(T) *set, key func(T) string, had, has []T) {
 	for _, v := range slices.Concat(had, has) {
 		diff.note(of(v), key(v), slices.Contains(had, v), slices.Contains(has, v))
 	}
@@ -166,7 +182,6 @@ type change struct {
 	before, after string // data
 }
 
-// note records a key of a set; a nil set is ignored.
 func (d difference) note(s *set, key string, before, after bool) {
 	if s != nil && before != after {
 		d.of(s)[key] = change{had: before, has: after}
@@ -180,8 +195,6 @@ func (d difference) of(s *set) map[string]change {
 	return d[s]
 }
 
-// remove and add record that an element is not, or is, to be there. Of an element that is removed and
-// added only its data may change.
 func (d difference) remove(s *set, key, data string) {
 	c := d.of(s)[key]
 	c.had, c.before = true, data
@@ -215,70 +228,38 @@ func (d difference) elements(s *set) map[string]string {
 	return elements
 }
 
-// maxElements is how many elements go into one message, the length of whose attributes has 16 bits.
-const maxElements = 400
-
-// elementBytes is the size of the largest element in a message, and what it costs of a buffer.
-const elementBytes = 256
-
-// changeAll changes elements: in one transaction, if it fits into the socket's send buffer.
+// changeAll carries the open transaction out, with changes of elements: in one, unless they are very many.
 func (r *Ruleset) changeAll(d difference) error {
-	room := r.sendBuffer / elementBytes
-	open := 0 // elements in the open transaction
 	for s, changes := range d {
-		for keys := range slices.Chunk(slices.Collect(maps.Keys(changes)), maxElements) {
-			if open > 0 && open+len(keys) > room {
-				if err := r.conn.Flush(); err != nil {
-					return fmt.Errorf("change the elements of nftables sets: %w", err)
-				}
-				open = 0
+		for key, c := range changes {
+			if c.had {
+				r.delElement(s, key)
 			}
-			if err := r.change(s, changes, keys); err != nil {
-				return fmt.Errorf("nftables set %s: %w", s.name, err)
+			if err := r.changed(s); err != nil {
+				return err
 			}
-			open += len(keys)
+		}
+		for key, c := range changes {
+			if c.has {
+				r.addElement(s, key, c.after)
+			}
+			if err := r.changed(s); err != nil {
+				return err
+			}
 		}
 	}
-	if err := r.conn.Flush(); err != nil {
+	if err := r.run(); err != nil {
 		return fmt.Errorf("change the elements of nftables sets: %w", err)
 	}
 	return nil
 }
 
-// change adds changes of elements to the open transaction.
-func (r *Ruleset) change(s *set, changes map[string]change, keys []string) error {
-	var come, gone []nftables.SetElement
-	for _, k := range keys {
-		c := changes[k]
-		if c.had {
-			gone = append(gone, nftables.SetElement{Key: []byte(k)})
-		}
-		if c.has {
-			come = append(come, s.element(k, c.after))
-		}
-	}
-	if len(gone) > 0 {
-		if err := r.conn.SetDeleteElements(s.nft, gone); err != nil {
-			return err
-		}
-	}
-	if len(come) > 0 {
-		return r.conn.SetAddElements(s.nft, come)
+// changed carries the open transaction out if it is large.
+func (r *Ruleset) changed(s *set) error {
+	if err := r.runIfLarge(); err != nil {
+		return fmt.Errorf("change the elements of nftables set %s: %w", s.name, err)
 	}
 	return nil
-}
-
-// element is an element as the kernel gets it.
-func (s *set) element(key, data string) nftables.SetElement {
-	e := nftables.SetElement{Key: []byte(key)}
-	switch {
-	case !s.nft.IsMap:
-	case s.nft.DataType == nftables.TypeVerdict:
-		e.VerdictData = &expr.Verdict{Kind: expr.VerdictGoto, Chain: data}
-	default:
-		e.Val = []byte(data)
-	}
-	return e
 }
 
 func familyOf(a netip.Addr) family {

@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -19,9 +17,7 @@ import (
 // concurrent use.
 type Ruleset struct {
 	spec        Spec
-	conn        *nftables.Conn
-	port        uint32 // its netlink port
-	sendBuffer  int    // its size, in bytes
+	*kernel     // nil: it could not be opened again
 	tables      tables
 	watch       *watch
 	adopted     bool                // the tables are of an earlier run
@@ -55,13 +51,7 @@ func (e *FeatureError) Unwrap() error { return e.Err }
 // kernel's error if the caller may not change its rules. It works on the calling thread's network
 // namespace.
 func Probe() (native bool, err error) {
-	conn, err := nftables.New(nftables.AsLasting())
-	if err != nil {
-		return false, fmt.Errorf("open nftables: %w", err)
-	}
-	defer conn.CloseLasting()
-
-	try := func(exprs ...expr.Any) error { return tryChain(conn, &nftables.Chain{}, exprs) }
+	try := func(exprs ...expr.Any) error { return tryChain(chain{}, exprs) }
 	if err := try(); err != nil {
 		if errors.Is(err, unix.EPERM) {
 			return false, fmt.Errorf("nftables: %w", err)
@@ -80,8 +70,7 @@ func Probe() (native bool, err error) {
 			return false, &FeatureError{f.feature, f.option, err}
 		}
 	}
-	natChain := &nftables.Chain{Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRef(priorityDNAT)}
-	if err := tryChain(conn, natChain, nil); err != nil {
+	if err := tryChain(translation()[0], nil); err != nil {
 		return false, &FeatureError{"address translation", "CONFIG_NF_NAT, CONFIG_NFT_NAT", err}
 	}
 	if try(queue(0, 1, true).exprs...) == nil {
@@ -95,15 +84,22 @@ func Probe() (native bool, err error) {
 
 // tryChain loads a chain with a rule into a temporary table and removes everything, in one
 // transaction.
-func tryChain(conn *nftables.Conn, chain *nftables.Chain, exprs []expr.Any) error {
-	table := conn.AddTable(&nftables.Table{Name: TableName + "-probe", Family: nftables.TableFamilyIPv4})
-	chain.Name, chain.Table = "probe", table
-	conn.AddChain(chain)
-	if len(exprs) > 0 {
-		conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: exprs})
+func tryChain(c chain, exprs []expr.Any) error {
+	k, err := openKernel(TableName + "-probe")
+	if err != nil {
+		return err
 	}
-	conn.DelTable(table)
-	return conn.Flush()
+	defer k.close() //nolint:errcheck // run has reported every error
+	t := &table{family: ipv4}
+	c.name, c.rules = "probe", nil
+	if len(exprs) > 0 {
+		c.rules = []rule{{clause{exprs: exprs}}}
+	}
+	k.addTable(t)
+	k.addChain(t, c)
+	k.addRules(t, c)
+	k.delTable(t)
+	return k.run()
 }
 
 // Install puts the ruleset for a service table into force in the calling thread's network namespace.
@@ -151,7 +147,7 @@ func (r *Ruleset) startWatch() error {
 // serves as before.
 func (r *Ruleset) Abandon() error {
 	switch {
-	case r.conn == nil:
+	case r.kernel == nil:
 		return r.Close()
 	case r.adopted:
 		return errors.Join(r.StopQueueing(), r.Close())
@@ -161,12 +157,12 @@ func (r *Ruleset) Abandon() error {
 
 // connect opens the connection for changes of the rules, again after an error.
 func (r *Ruleset) connect() error {
-	if r.conn != nil {
-		_ = r.conn.CloseLasting() // its requests are done, or have failed
+	if r.kernel != nil {
+		_ = r.kernel.close() // its requests are done, or have failed
 	}
 	var err error
-	if r.conn, err = nftables.New(nftables.AsLasting(), nftables.WithSockOptions(r.readPort, r.largeBuffers)); err != nil {
-		return fmt.Errorf("open nftables: %w", err)
+	if r.kernel, err = openKernel(TableName); err != nil {
+		return err
 	}
 	if r.watch != nil {
 		r.watch.self.Store(r.port)
@@ -174,42 +170,8 @@ func (r *Ruleset) connect() error {
 	return nil
 }
 
-// bufferSize is for a transaction, and for the acknowledgements of its messages. eventBuffer is for the
-// events of a large table.
-const bufferSize, eventBuffer = 32 << 20, 32 << 20
-
-// largeBuffers gives a connection buffers of bufferSize, or as large as they may be.
-func (r *Ruleset) largeBuffers(conn *netlink.Conn) error {
-	// Without a copy of the message that is acknowledged; older kernels include it.
-	_ = conn.SetOption(netlink.CapAcknowledge, true)
-	if err := errors.Join(conn.SetReadBuffer(bufferSize), conn.SetWriteBuffer(bufferSize)); err != nil {
-		return err
-	}
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return err
-	}
-	if e := raw.Control(func(fd uintptr) { r.sendBuffer, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF) }); e != nil {
-		return e
-	}
-	return err
-}
-
-// readPort reads the netlink port of the connection, by which the watch knows our own changes.
-func (r *Ruleset) readPort(conn *netlink.Conn) error {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var address unix.Sockaddr
-	if e := raw.Control(func(fd uintptr) { address, err = unix.Getsockname(int(fd)) }); e != nil || err != nil {
-		return errors.Join(e, err)
-	}
-	if a, ok := address.(*unix.SockaddrNetlink); ok {
-		r.port = a.Pid
-	}
-	return nil
-}
+// eventBuffer is for the events of a large table.
+const eventBuffer = 32 << 20
 
 // Counters count packets since the ruleset was installed last.
 type Counters struct {
@@ -234,16 +196,20 @@ func (r *Ruleset) Counters() (c Counters, err error) {
 // count sums up the counters of a chain's rules in both tables.
 func (r *Ruleset) count(chain string) (n uint64, err error) {
 	for _, t := range r.tables {
-		rules, err := r.conn.GetRules(t.nft, &nftables.Chain{Name: chain})
-		if err != nil {
-			return 0, err
-		}
-		for _, rl := range rules {
-			for _, e := range rl.Exprs {
-				if c, ok := e.(*expr.Counter); ok {
-					n += c.Packets
+		err := nft.Dump(t.nfproto, unix.NFT_MSG_GETRULE, nft.RulesOf(TableName, chain), func(_ uint8, a nft.Attributes) {
+			// Older kernels ignore the filters.
+			rl := nft.RuleOf(a)
+			if rl.Table != TableName || rl.Chain != chain {
+				return
+			}
+			for _, e := range rl.Expressions {
+				if e.Name == "counter" {
+					n += nft.Parse(e.Data).Uint64(unix.NFTA_COUNTER_PACKETS)
 				}
 			}
+		})
+		if err != nil {
+			return 0, err
 		}
 	}
 	return n, nil
@@ -262,7 +228,7 @@ func (r *Ruleset) install(t *decision.Table, keepQueueing bool) error {
 		var err error
 		if r.adopted, err = r.adopt(t, keepQueueing); err == nil && !r.adopted {
 			r.replaceTables(false)
-			err = r.fill(t, func(*set) map[string]string { return nil })
+			err = r.fillEmpty(t)
 		}
 		if err == nil {
 			err = r.startQueueing()
@@ -296,7 +262,7 @@ func (r *Ruleset) read() (states [2]*state, err error) {
 // load replaces the tables, without elements.
 func (r *Ruleset) load() error {
 	r.replaceTables(true)
-	if err := r.conn.Flush(); err != nil {
+	if err := r.run(); err != nil {
 		return fmt.Errorf("install nftables tables %s: %w", r.tables, err)
 	}
 	return nil
@@ -308,7 +274,7 @@ func (r *Ruleset) replaceTables(queueing bool) {
 	for _, t := range r.tables {
 		r.replaceTable(t)
 		for _, s := range t.all() {
-			_ = r.addSet(s) // it fails for elements of a wrong size only
+			r.newSet(s)
 		}
 		chains := r.spec.chains(t)
 		for i := range chains {
@@ -320,23 +286,19 @@ func (r *Ruleset) replaceTables(queueing bool) {
 	}
 }
 
-// addSet adds a set to the open transaction, without elements but that of the switch.
-func (r *Ruleset) addSet(s *set) error {
-	var elements []nftables.SetElement
+// newSet adds a set to the open transaction, without elements but that of the switch.
+func (r *Ruleset) newSet(s *set) {
+	r.addSet(s)
 	if s == s.table.alive {
-		elements = s.table.firstAlive()
+		r.addElement(s, s.table.protocol(), "")
 	}
-	if err := r.conn.AddSet(s.nft, elements); err != nil {
-		return fmt.Errorf("set %s: %w", s.name, err)
-	}
-	return nil
 }
 
 // replaceTable adds an empty table in the place of an existing one to the open transaction.
 func (r *Ruleset) replaceTable(t *table) {
-	r.conn.AddTable(t.nft) // so that there is a table to delete
-	r.conn.DelTable(t.nft)
-	r.conn.AddTable(t.nft)
+	r.addTable(t) // so that there is a table to delete
+	r.delTable(t)
+	r.addTable(t)
 }
 
 // addChains adds chains with their rules to the open transaction.
@@ -347,27 +309,13 @@ func (r *Ruleset) addChains(t *table, chains []chain) {
 	}
 }
 
-func (r *Ruleset) addChain(t *table, c chain) {
-	nc := &nftables.Chain{Name: c.name, Table: t.nft, Type: c.kind, Hooknum: c.hook}
-	if c.hook != nil {
-		nc.Priority = nftables.ChainPriorityRef(c.priority)
-	}
-	r.conn.AddChain(nc)
-}
-
-func (r *Ruleset) addRules(t *table, c chain) {
-	for _, rl := range c.rules {
-		r.conn.AddRule(&nftables.Rule{Table: t.nft, Chain: &nftables.Chain{Name: c.name, Table: t.nft}, Exprs: rl.exprs()})
-	}
-}
-
 // StopQueueing lets new flows pass undecided from now on: the first step of an orderly shutdown,
 // after which the queues drain. Base chains stay, so no waiting packet is lost.
 func (r *Ruleset) StopQueueing() error {
 	for _, t := range r.tables {
-		r.conn.FlushChain(&nftables.Chain{Name: queueingChain, Table: t.nft})
+		r.flushChain(t, queueingChain)
 	}
-	if err := r.conn.Flush(); err != nil && !errors.Is(err, unix.ENOENT) {
+	if err := r.run(); err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("stop queueing in nftables tables %s: %w", r.tables, err)
 	}
 	return nil
@@ -375,33 +323,24 @@ func (r *Ruleset) StopQueueing() error {
 
 // Remove removes the tables.
 func (r *Ruleset) Remove() error {
-	_, err := removeTables(r.conn)
+	_, err := Cleanup()
 	return errors.Join(err, r.Close())
 }
 
 // Cleanup removes the tables of an earlier run from the calling thread's network namespace, and
 // returns their names as in nft's language; none: there were none.
 func Cleanup() (removed []string, err error) {
-	conn, err := nftables.New(nftables.AsLasting())
-	if err != nil {
-		return nil, fmt.Errorf("open nftables: %w", err)
-	}
-	defer conn.CloseLasting() // Flush has reported every error
-	return removeTables(conn)
-}
-
-func removeTables(conn *nftables.Conn) (removed []string, err error) {
-	existing, err := conn.ListTables()
-	if err != nil {
-		return nil, fmt.Errorf("list the tables of nftables: %w", err)
-	}
 	for _, f := range []family{ipv4, ipv6} {
-		t := &table{family: f, nft: &nftables.Table{Name: TableName, Family: nftables.TableFamily(f.nfproto)}}
-		if !slices.ContainsFunc(existing, func(e *nftables.Table) bool { return e.Name == TableName && e.Family == t.nft.Family }) {
+		tables, err := nft.Tables(nft.DumpOnce, f.nfproto)
+		if err != nil {
+			return removed, fmt.Errorf("list the tables of nftables: %w", err)
+		}
+		if !slices.ContainsFunc(tables, func(existing *nft.Table) bool { return existing.Name == TableName }) {
 			continue
 		}
-		conn.DelTable(t.nft)
-		switch err := conn.Flush(); {
+		t, k := &table{family: f}, kernel{table: TableName}
+		k.delTable(t)
+		switch err := k.open.Run(); {
 		case errors.Is(err, unix.ENOENT): // another program was faster
 		case err != nil:
 			return removed, fmt.Errorf("remove nftables table %s: %w", t, err)
@@ -418,8 +357,8 @@ func (r *Ruleset) Close() error {
 	if r.watch != nil {
 		err = r.watch.Close()
 	}
-	if r.conn != nil {
-		err = errors.Join(err, r.conn.CloseLasting())
+	if r.kernel != nil {
+		err = errors.Join(err, r.kernel.close())
 	}
 	return err
 }

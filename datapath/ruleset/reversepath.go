@@ -3,7 +3,6 @@ package ruleset
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -15,14 +14,9 @@ import (
 // ProbeReversePath checks whether the kernel can look up the route back to a packet's source in
 // rules. The error names the missing feature. It works on the calling thread's network namespace.
 func ProbeReversePath() error {
-	conn, err := nftables.New(nftables.AsLasting())
-	if err != nil {
-		return fmt.Errorf("open nftables: %w", err)
-	}
-	defer conn.CloseLasting() // Flush has reported every error
-	chain := &nftables.Chain{Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRef(priorityQueue)}
+	c := chain{kind: nftables.ChainTypeFilter, hook: nftables.ChainHookPrerouting, priority: priorityQueue}
 	exprs := rule{notDecrypted(), sourceNotLocal(), noWayBack(true), noWayBack(false), accept()}.exprs()
-	if err := tryChain(conn, chain, exprs); err != nil {
+	if err := tryChain(c, exprs); err != nil {
 		return &FeatureError{"look-up of routes in rules", "CONFIG_NFT_FIB_IPV4 and CONFIG_XFRM", err}
 	}
 	return nil

@@ -203,7 +203,7 @@ func elements(t *testing.T, r *Ruleset) map[string]int {
 	t.Helper()
 	n := make(map[string]int)
 	for _, s := range r.tables.sets() {
-		e, err := r.conn.GetSetElements(s.nft)
+		e, err := s.table.readElements(s.name)
 		if err != nil {
 			t.Fatal(err)
 		}

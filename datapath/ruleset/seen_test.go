@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
@@ -29,21 +28,15 @@ func flows(first, n int) []conntrack.Tuple {
 // remember puts the tuples into the sets, as the kernel's rules would.
 func remember(t *testing.T, r *Ruleset, tuples []conntrack.Tuple) {
 	t.Helper()
-	elements := make(map[*set][]nftables.SetElement)
 	for _, tp := range tuples {
 		s, pad := r.tables[0].seen, "\x00\x00"
 		if tp.Source.Addr().Is6() {
 			s = r.tables[1].seen
 		}
 		key := addrBytes(tp.Source.Addr()) + addrBytes(tp.Destination.Addr()) + portBytes(tp.Source.Port()) + pad + portBytes(tp.Destination.Port()) + pad
-		elements[s] = append(elements[s], nftables.SetElement{Key: []byte(key)})
+		r.addElement(s, key, "")
 	}
-	for s, e := range elements {
-		if err := r.conn.SetAddElements(s.nft, e); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := r.conn.Flush(); err != nil {
+	if err := r.run(); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/nfqproxy/nfqproxy/datapath/nft"
 	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
@@ -49,19 +52,22 @@ func TestUnansweredAreForgottenSoon(t *testing.T) {
 		}
 		expire := func(c *net.UDPConn) (sent, answered time.Duration) {
 			t.Helper()
-			elements, err := r.conn.GetSetElements(r.tables[0].seen.nft)
+			port := uint16(c.LocalAddr().(*net.UDPAddr).Port)
+			err := nft.Dump(unix.NFPROTO_IPV4, unix.NFT_MSG_GETSETELEM, nft.ElementsOf(TableName, "seen"), func(_ uint8, a nft.Attributes) {
+				for _, e := range nft.Elements(a[unix.NFTA_SET_ELEM_LIST_ELEMENTS]) {
+					key := e.Nested(unix.NFTA_SET_ELEM_KEY)[unix.NFTA_DATA_VALUE]
+					expires := time.Duration(e.Uint64(unix.NFTA_SET_ELEM_EXPIRATION)) * time.Millisecond
+					// The ports follow two addresses, each filled up to a register.
+					switch port {
+					case binary.BigEndian.Uint16(key[8:]):
+						sent = expires
+					case binary.BigEndian.Uint16(key[12:]):
+						answered = expires
+					}
+				}
+			})
 			if err != nil {
 				t.Fatal(err)
-			}
-			port := uint16(c.LocalAddr().(*net.UDPAddr).Port)
-			for _, e := range elements {
-				// The ports follow two addresses, each filled up to a register.
-				switch port {
-				case binary.BigEndian.Uint16(e.Key[8:]):
-					sent = e.Expires
-				case binary.BigEndian.Uint16(e.Key[12:]):
-					answered = e.Expires
-				}
 			}
 			return sent, answered
 		}

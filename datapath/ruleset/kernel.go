@@ -1,0 +1,199 @@
+package ruleset
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/nfqproxy/nfqproxy/datapath/nft"
+)
+
+// kernel changes the nftables of a network namespace. Changes are collected in a transaction, which run
+// carries out.
+type kernel struct {
+	conn  *netlink.Conn
+	table string // the name of the tables that it changes
+	port  uint32 // the netlink port of the connection
+	// most is the size in bytes at which a transaction is carried out though more is to come.
+	most int
+	open nft.Transaction
+}
+
+// transactionSize bounds transactions, of which the kernel has a copy. It is larger than all changes but
+// the first table of a cluster with many thousands of endpoints.
+const transactionSize = 4 << 20
+
+// openKernel opens a connection in the calling thread's network namespace.
+func openKernel(table string) (*kernel, error) {
+	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
+	if err != nil {
+		return nil, fmt.Errorf("open nftables: %w", err)
+	}
+	k := &kernel{conn: conn, table: table}
+	if err := k.setUp(); err != nil {
+		return nil, errors.Join(fmt.Errorf("open nftables: %w", err), conn.Close())
+	}
+	return k, nil
+}
+
+func (k *kernel) setUp() error {
+	// Errors without a copy of the message that failed; older kernels include it.
+	_ = k.conn.SetOption(netlink.CapAcknowledge, true)
+	if err := k.conn.SetWriteBuffer(transactionSize); err != nil {
+		return err
+	}
+	raw, err := k.conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var address unix.Sockaddr
+	if e := raw.Control(func(fd uintptr) {
+		if k.most, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF); err == nil {
+			address, err = unix.Getsockname(int(fd))
+		}
+	}); e != nil || err != nil {
+		return errors.Join(e, err)
+	}
+	if a, ok := address.(*unix.SockaddrNetlink); ok {
+		k.port = a.Pid
+	}
+	// A message of elements may come on top.
+	k.most = min(k.most, transactionSize) - 1<<17
+	return nil
+}
+
+// run carries the open transaction out. After an error, replies may still arrive: the connection is of no
+// further use.
+func (k *kernel) run() error {
+	err := k.open.RunOn(k.conn)
+	k.open = nft.Transaction{}
+	return err
+}
+
+// runIfLarge is run if the transaction is as large as it may be.
+func (k *kernel) runIfLarge() error {
+	if k.open.Size() < k.most {
+		return nil
+	}
+	return k.run()
+}
+
+func (k *kernel) close() error { return k.conn.Close() }
+
+func (k *kernel) named(e *netlink.AttributeEncoder) { e.String(unix.NFTA_TABLE_NAME, k.table) }
+
+func (k *kernel) addTable(t *table) {
+	k.open.Add(t.nfproto, unix.NFT_MSG_NEWTABLE, netlink.Create, k.named)
+}
+func (k *kernel) delTable(t *table) { k.open.Add(t.nfproto, unix.NFT_MSG_DELTABLE, 0, k.named) }
+
+// addChain adds a chain, or does nothing if it exists with the same hook.
+func (k *kernel) addChain(t *table, c chain) {
+	k.open.Add(t.nfproto, unix.NFT_MSG_NEWCHAIN, netlink.Create, func(e *netlink.AttributeEncoder) {
+		nft.NamedChain(k.table, c.name)(e)
+		if c.hook == nil {
+			return
+		}
+		e.Nested(unix.NFTA_CHAIN_HOOK, func(e *netlink.AttributeEncoder) error {
+			e.Uint32(unix.NFTA_HOOK_HOOKNUM, uint32(*c.hook))
+			e.Uint32(unix.NFTA_HOOK_PRIORITY, uint32(c.priority))
+			return nil
+		})
+		e.String(unix.NFTA_CHAIN_TYPE, string(c.kind))
+	})
+}
+
+// flushChain removes the rules of a chain.
+func (k *kernel) flushChain(t *table, name string) {
+	k.open.Add(t.nfproto, unix.NFT_MSG_DELRULE, 0, nft.RulesOf(k.table, name))
+}
+
+func (k *kernel) delChain(t *table, name string) {
+	k.open.Add(t.nfproto, unix.NFT_MSG_DELCHAIN, 0, nft.NamedChain(k.table, name))
+}
+
+// addRules appends rules to a chain.
+func (k *kernel) addRules(t *table, c chain) {
+	for _, r := range c.rules {
+		k.open.Add(t.nfproto, unix.NFT_MSG_NEWRULE, netlink.Create|netlink.Append, func(e *netlink.AttributeEncoder) {
+			nft.RulesOf(k.table, c.name)(e)
+			e.Nested(unix.NFTA_RULE_EXPRESSIONS, func(e *netlink.AttributeEncoder) error {
+				for _, x := range r.exprs() {
+					data, err := expr.Marshal(t.nfproto, x)
+					if err != nil {
+						return err
+					}
+					e.Bytes(unix.NLA_F_NESTED|unix.NFTA_LIST_ELEM, data)
+				}
+				return nil
+			})
+		})
+	}
+}
+
+// addSet adds a set, without elements.
+func (k *kernel) addSet(s *set) {
+	k.open.Add(s.table.nfproto, unix.NFT_MSG_NEWSET, netlink.Create, func(e *netlink.AttributeEncoder) {
+		e.String(unix.NFTA_SET_TABLE, k.table)
+		e.String(unix.NFTA_SET_NAME, s.name)
+		e.Uint32(unix.NFTA_SET_FLAGS, s.flags())
+		e.Uint32(unix.NFTA_SET_KEY_TYPE, s.nft.KeyType.GetNFTMagic())
+		e.Uint32(unix.NFTA_SET_KEY_LEN, s.nft.KeyType.Bytes)
+		e.Uint32(unix.NFTA_SET_ID, s.id())
+		switch {
+		case !s.nft.IsMap:
+		case s.isVerdicts():
+			e.Uint32(unix.NFTA_SET_DATA_TYPE, uint32(unix.NFT_DATA_VERDICT))
+			e.Uint32(unix.NFTA_SET_DATA_LEN, s.nft.DataType.Bytes)
+		default:
+			e.Uint32(unix.NFTA_SET_DATA_TYPE, s.nft.DataType.GetNFTMagic())
+			e.Uint32(unix.NFTA_SET_DATA_LEN, s.nft.DataType.Bytes)
+		}
+		if s.nft.HasTimeout {
+			e.Uint64(unix.NFTA_SET_TIMEOUT, uint64(s.nft.Timeout.Milliseconds()))
+		}
+		if s.nft.Size > 0 {
+			e.Nested(unix.NFTA_SET_DESC, func(e *netlink.AttributeEncoder) error {
+				e.Uint32(unix.NFTA_SET_DESC_SIZE, s.nft.Size)
+				return nil
+			})
+		}
+	})
+}
+
+// flags are those of the set's definition.
+func (s *set) flags() (flags uint32) {
+	if s.nft.Dynamic {
+		flags |= unix.NFT_SET_EVAL
+	}
+	if s.nft.HasTimeout {
+		flags |= unix.NFT_SET_TIMEOUT
+	}
+	if s.nft.IsMap {
+		flags |= unix.NFT_SET_MAP
+	}
+	return flags
+}
+
+// isVerdicts reports whether the set is a map of verdicts.
+func (s *set) isVerdicts() bool { return s.nft.IsMap && s.nft.DataType == nftables.TypeVerdict }
+
+func (k *kernel) delSet(t *table, name string) {
+	k.open.Add(t.nfproto, unix.NFT_MSG_DELSET, 0, func(e *netlink.AttributeEncoder) {
+		e.String(unix.NFTA_SET_TABLE, k.table)
+		e.String(unix.NFTA_SET_NAME, name)
+	})
+}
+
+// addElement adds an element; in a map of verdicts, data is the chain that it goes to.
+func (k *kernel) addElement(s *set, key, data string) {
+	k.open.AddElement(s.table.nfproto, unix.NFT_MSG_NEWSETELEM, k.table, s.name, nft.Element{Key: key, Data: data, Goto: s.isVerdicts()})
+}
+
+func (k *kernel) delElement(s *set, key string) {
+	k.open.AddElement(s.table.nfproto, unix.NFT_MSG_DELSETELEM, k.table, s.name, nft.Element{Key: key})
+}
