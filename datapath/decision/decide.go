@@ -14,12 +14,21 @@ import "net/netip"
 // n): the same distribution as kube-proxy's n-1 rules with probabilities 1/n, 1/(n-1), ... 1/2,
 // for one draw instead of up to n-1. a may be nil: no client is bound.
 func Decide(t *Table, p *Packet, r Rand, a Affinity) Decision {
-	w := walk{t, p, r, a, Decision{Generation: t.generation}}
+	w := walk{t: t, p: p, r: r, a: a, d: Decision{Generation: t.generation}}
 	w.nat()
 	if w.d.Verdict != DNAT {
 		w.filter()
 	}
 	return w.d
+}
+
+// DecisionTo returns the decision for a flow of which only the endpoint is known, because the kernel's
+// copy of the table selected it. It reports false if the table has no way to the endpoint.
+func DecisionTo(t *Table, p *Packet, endpoint netip.AddrPort) (Decision, bool) {
+	w := walk{t: t, p: p, to: endpoint, d: Decision{Generation: t.generation}}
+	w.nat()
+	w.d.Reason = ByKernel
+	return w.d, w.d.Verdict == DNAT
 }
 
 // walk is the state of one decision.
@@ -28,7 +37,9 @@ type walk struct {
 	p *Packet
 	r Rand
 	a Affinity
-	d Decision
+	// to is the endpoint that was selected; invalid: select one.
+	to netip.AddrPort
+	d  Decision
 }
 
 // nat goes through KUBE-SERVICES. If a service's chains end without selecting an endpoint, the
@@ -131,6 +142,15 @@ func (w *walk) balance(b Branch, policy Policy) {
 	w.d.Branch, w.d.Policy = b, policy
 	usable := s.Usable[policy]
 	if len(usable) == 0 {
+		return
+	}
+	if w.to.IsValid() {
+		for _, i := range usable {
+			if s.Endpoints[i].AddrPort == w.to {
+				w.choose(i, ByKernel)
+				return
+			}
+		}
 		return
 	}
 	if s.AffinitySeconds > 0 && w.a != nil {

@@ -138,6 +138,7 @@ const (
 	ForeignLocalnet                // Drop: to a loopback address, but not from one
 	NotFiltered                    // Accept: the refusing rule is not on its way through the node
 	DroppedByHand                  // Drop: it was held at the queue and dropped by hand; [Decide] never returns it
+	ByKernel                       // DNAT: the kernel's copy of the service table selected an endpoint; [Decide] never returns it
 )
 
 // String returns the reason as in flow records.
@@ -161,6 +162,8 @@ func (r Reason) String() string {
 		return "not-filtered"
 	case DroppedByHand:
 		return "dropped-by-hand"
+	case ByKernel:
+		return "kernel-copy"
 	}
 	return "unknown"
 }

@@ -20,7 +20,7 @@ type Flow struct {
 	// Node is the table's node; TableAge is the table's age at Time.
 	Node     *decision.Node
 	TableAge time.Duration
-	Queue    uint16
+	Queue    uint16    // 0 with reason ByKernel
 	Time     time.Time // of the decision; for a held flow, of its release
 
 	// Waited, Deciding, Writing and Accepting are the [Stages]; Waited is negative if it is
@@ -60,12 +60,16 @@ func (d *Flow) Endpoint() netip.AddrPort {
 // Record converts the flow to a record, without steps and without names other than those of its
 // endpoint. The record keeps no reference to the flow, so its memory may be reused.
 func (d *Flow) Record() *Record {
-	r, at, queue := newRecord(d.Node.Name, &d.Packet, &d.Decision), d.Time, d.Queue
-	r.Time, r.Queue, r.TableAge, r.Held = &at, &queue, d.TableAge.Seconds(), d.Held
-	r.Stages = &Stages{Decided: d.Deciding.Seconds(), Written: d.Writing.Seconds(), Accepted: d.Accepting.Seconds()}
-	if d.Waited >= 0 {
-		waited := d.Waited.Seconds()
-		r.Stages.Waited = &waited
+	r, at := newRecord(d.Node.Name, &d.Packet, &d.Decision), d.Time
+	r.Time, r.TableAge, r.Held = &at, d.TableAge.Seconds(), d.Held
+	if d.Decision.Reason != decision.ByKernel {
+		queue := d.Queue
+		r.Queue = &queue
+		r.Stages = &Stages{Decided: d.Deciding.Seconds(), Written: d.Writing.Seconds(), Accepted: d.Accepting.Seconds()}
+		if d.Waited >= 0 {
+			waited := d.Waited.Seconds()
+			r.Stages.Waited = &waited
+		}
 	}
 	if d.Decision.Verdict != decision.DNAT {
 		return r

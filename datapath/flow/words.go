@@ -137,6 +137,7 @@ var reasonWords = map[decision.Reason]string{
 	decision.ForeignLocalnet:  "loopback destination from a non-loopback source",
 	decision.NotFiltered:      "the packet does not reach the chain of the rule that would reject it",
 	decision.DroppedByHand:    "held at the queue and dropped by the user",
+	decision.ByKernel:         "selected at random by the kernel's copy of the service table",
 }
 
 var exclusionWords = map[decision.Exclusion]string{

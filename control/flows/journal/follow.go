@@ -277,7 +277,7 @@ func (f *follower) lookForBlind() (blind, more bool) {
 func (j *Journal) stale() bool {
 	j.mu.RLock()
 	defer j.mu.RUnlock()
-	return j.kernel.stale
+	return j.kernel.stale || j.kernel.look
 }
 
 func (f *follower) setPaused(pause bool) {
@@ -300,7 +300,7 @@ func (f *follower) resync() {
 	f.looking.Lock()
 	defer f.looking.Unlock()
 	f.mu.Lock()
-	f.kernel.stale = false // what is lost from here on is for the next time
+	f.kernel.stale, f.kernel.look = false, false // what is lost from here on is for the next time
 	f.kernel.Resyncs++
 	pass := f.kernel.Resyncs
 	f.mu.Unlock()
@@ -331,7 +331,11 @@ func (j *Journal) found(states []conntrack.Event, pass uint64) {
 	defer j.mu.Unlock()
 	now := time.Now().UnixNano()
 	for i := range states {
-		if number, e := j.find(&states[i]); e != nil {
+		number, e := j.find(&states[i])
+		if e == nil && j.insertCopied(&states[i], time.Unix(0, now)) {
+			number, e = j.find(&states[i])
+		}
+		if e != nil {
 			e.seen = pass
 			j.update(number, e, &states[i].State, now)
 		}

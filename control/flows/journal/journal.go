@@ -69,7 +69,8 @@ type Journal struct {
 	open      int
 	forgotten uint64
 	services  tallies
-	table     *decision.Table // in force, until services was pruned by it
+	inForce   *decision.Table // nil: none yet
+	unpruned  bool            // services was not pruned by it
 	pruned    time.Time
 	kernel    kernelView
 	// changed is closed and made anew when there are notes.

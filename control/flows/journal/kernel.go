@@ -20,7 +20,9 @@ type kernelView struct {
 	// incompleteTo: of flows with smaller numbers that are not over something may be missed.
 	incompleteTo uint64
 	// stale: events were lost, and the table was not read since.
-	stale     bool
+	stale bool
+	// look: there may be connections that the kernel's copy decided before the journal followed events.
+	look      bool
 	announced uint64 // note number up to which readers were woken
 	// orphans are events that arrived before their flow: a reply may be faster than the worker.
 	orphans []orphan
@@ -105,6 +107,9 @@ func (k *kernelView) retry(j *Journal, now time.Time) {
 // applyEvent takes over one event. It gives false if no flow is known that it can be of.
 func (j *Journal) applyEvent(ev *conntrack.Event, now time.Time) bool {
 	number, e := j.find(ev)
+	if e == nil && j.insertCopied(ev, now) {
+		number, e = j.find(ev)
+	}
 	if e == nil {
 		return false
 	}

@@ -15,7 +15,7 @@ type entry struct {
 	key  key
 	// previous is the number of the flow that had the tuple before; 0: none is known.
 	previous uint64
-	// inherited: it began before the journal followed events.
+	// inherited: it began before the journal knew it.
 	inherited bool
 	seen      uint64 // the last resync that found its entry
 	life      life

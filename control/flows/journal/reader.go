@@ -165,10 +165,11 @@ func (e *Entry) Record(names flow.Names, withSteps bool) *flow.Record {
 }
 
 // HasSteps reports whether the walk through the chains leads where the flow went: not if
-// an existing conntrack entry had another endpoint, nor if the user dropped the flow.
+// an existing conntrack entry had another endpoint, nor if the user dropped the flow or the kernel
+// decided it.
 func HasSteps(f *flow.Flow) bool {
 	d := &f.Decision
-	return d.Reason != decision.DroppedByHand && (d.Verdict != decision.DNAT || f.Endpoint() == d.Endpoint())
+	return d.Reason != decision.DroppedByHand && d.Reason != decision.ByKernel && (d.Verdict != decision.DNAT || f.Endpoint() == d.Endpoint())
 }
 
 // paper is a table that the flow would be decided by in the same way: the journal does not

@@ -171,17 +171,18 @@ const pruneInterval = 10 * time.Second
 func (j *Journal) SetTable(t *decision.Table) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.table = t
+	j.kernel.look = j.kernel.look || j.inForce == nil
+	j.inForce, j.unpruned = t, true
 	j.ports.follow(t)
 }
 
 // prune is the work of SetTable.
 func (j *Journal) prune(now time.Time) {
-	t := j.table
-	if t == nil || now.Sub(j.pruned) < pruneInterval {
+	t := j.inForce
+	if !j.unpruned || now.Sub(j.pruned) < pruneInterval {
 		return
 	}
-	j.table, j.pruned = nil, now
+	j.unpruned, j.pruned = false, now
 	for k, c := range j.services.ports {
 		if c.latest > t.Generation() {
 			continue // flows were decided by a table that the journal does not have yet

@@ -97,7 +97,8 @@ func TestFrozenDaemon(t *testing.T) {
 	serves(c, 3)
 }
 
-// TestDeadDaemon: a daemon that is killed again and again costs no connection.
+// TestDeadDaemon: a daemon that is killed again and again costs no connection, and the next one knows
+// those that the kernel decided meanwhile.
 func TestDeadDaemon(t *testing.T) {
 	t.Parallel()
 	c := e2etest.NewCluster(t)
@@ -109,10 +110,16 @@ func TestDeadDaemon(t *testing.T) {
 		}
 		c.Must(c.KillDaemon("node-a"))
 		serves(c, 1)
+		meanwhile := c.Dial("outside", "tcp", e2etest.AnyPort, "172.21.0.2:30080")
+		c.Ask(meanwhile)
 		if n, err := io.Copy(io.Discard, download); err != nil || n < size {
 			t.Errorf("a download ended after %d bytes: %v", n, err)
 		}
 		c.Must(c.StartDaemon(t.Context(), "node-a"))
 		serves(c, 1)
+		r := c.WaitRecord("the flow that the kernel decided", func(r *flow.Record) bool { return r.Node == "node-a" && r.Source == meanwhile.LocalAddr().String() })
+		if r.Reason != "kernel-copy" || r.Service != "default/web:http" || !strings.HasPrefix(r.Pod, "default/web-") || !r.Masquerade {
+			t.Errorf("record %+v", r)
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -90,8 +91,20 @@ func StartDaemon(t testing.TB, ns *netns.Namespace, cmd *exec.Cmd) *Daemon {
 	return d
 }
 
-// StartNfqproxy starts "nfqproxy run" in a network namespace and waits until it is ready.
+// StartNfqproxy starts "nfqproxy run" in a network namespace, with a flow API of its own, and waits until
+// it is ready.
 func StartNfqproxy(t testing.TB, ns *netns.Namespace, args ...string) *Daemon {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "nfqproxy") // shorter than the test's: a socket's path is limited
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return StartDefault(t, ns, append([]string{"--flow-api", "unix:" + filepath.Join(dir, "flows.sock")}, args...)...)
+}
+
+// StartDefault is StartNfqproxy with the default flow API, whose socket there is once on a machine.
+func StartDefault(t testing.TB, ns *netns.Namespace, args ...string) *Daemon {
 	t.Helper()
 	cmd := Command(append([]string{"run", "--ready-fd", "3", "--queues", "1"}, args...)...)
 	ready, theirs, err := os.Pipe()

@@ -90,7 +90,7 @@ func newNode(t *testing.T) *node {
 // start starts the daemon with its defaults, and further arguments.
 func (n *node) start(name string, args ...string) *e2etest.Daemon {
 	n.t.Helper()
-	return e2etest.StartNfqproxy(n.t, n.Namespace, append([]string{
+	return e2etest.StartDefault(n.t, n.Namespace, append([]string{
 		"--objects", e2etest.WriteFile(n.t, "objects.yaml", []byte(nodeObjects)), "--hostname-override", name, "--node-ip", "10.244.0.1",
 		"--conntrack-max-per-core=0", "--conntrack-min=0", "--oom-score-adj=0", // the machine's
 	}, args...)...)
