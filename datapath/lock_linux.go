@@ -25,11 +25,25 @@ func lockNamespace() (io.Closer, error) {
 	var taken *nfqueue.TakenError
 	switch {
 	case errors.As(err, &taken):
-		return nil, fmt.Errorf("another nfqproxy%s serves this network namespace: stop it first", holder(taken.PortID))
+		return nil, errLocked(taken.PortID)
 	case err != nil:
 		return nil, fmt.Errorf("lock the network namespace: %w", err)
 	}
 	return q, nil
+}
+
+// CheckLock returns an error if another datapath serves the calling thread's network namespace. It
+// takes no lock. Open finds the same, but a confined process cannot read in /proc which process it is.
+func CheckLock() error {
+	c, err := nfqueue.ReadCounters(lockQueue)
+	if err != nil {
+		return nil // not bound, or Open finds the fault
+	}
+	return errLocked(c.PortID)
+}
+
+func errLocked(portID uint32) error {
+	return fmt.Errorf("another nfqproxy%s serves this network namespace: stop it first", holder(portID))
 }
 
 // holder names the process of a netlink socket, if /proc shows it.
