@@ -78,7 +78,7 @@ func Open(cfg Config, host *hostnet.Host, table *decision.Table) (_ *Engine, err
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{apply: make(chan application), ended: make(chan struct{}), sink: cfg.Sink, bound: affinity.New(), log: cfg.Log, keepRules: cfg.KeepRules, alert: cfg.Alert}
+	e := &Engine{apply: make(chan application), ended: make(chan struct{}), sink: cfg.Sink, bound: affinity.New(), log: cfg.Log, keepRules: cfg.KeepRules, alert: cfg.Alert, queueTimeout: cmp.Or(cfg.QueueTimeout, DefaultQueueTimeout)}
 	if e.lock, err = lockNamespace(); err != nil {
 		return nil, err
 	}
@@ -126,7 +126,7 @@ func Open(cfg Config, host *hostnet.Host, table *decision.Table) (_ *Engine, err
 	}
 	// The rules come last: every queue has a listener by then.
 	noReversePath := ruleset.ProbeReversePath()
-	pulse := newPulse(cmp.Or(cfg.QueueTimeout, DefaultQueueTimeout), e.workers, e.log)
+	pulse := newPulse(e.queueTimeout, e.workers, e.log)
 	e.pulse = pulse
 	installed, err := ruleset.Install(ruleset.Spec{
 		FirstQueue: e.FirstQueue(), Queues: cfg.Queues, OnlyServices: cfg.OnlyServices,
