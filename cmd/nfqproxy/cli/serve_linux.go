@@ -64,6 +64,7 @@ type proxy struct {
 	// filter has the host's firewall accept flows to services.
 	filter      *hostfilter.Keeper
 	predecessor predecessor
+	supervisor  *supervisor // nil: there is none
 }
 
 // gcPercent is how much garbage there may be for each 100 bytes in use. Most of what is
@@ -96,6 +97,9 @@ func (p *proxy) serve(ctx context.Context) (err error) {
 		if err := p.events.NodeNow("KernelFeatureMissing", err.Error()); err != nil {
 			p.log.Debug("cannot write the event KernelFeatureMissing", "error", err)
 		}
+		return err
+	}
+	if p.supervisor, err = findSupervisor(); err != nil {
 		return err
 	}
 	if p.host, err = hostnet.Open(); err != nil {
@@ -244,6 +248,7 @@ func (p *proxy) begin(t *decision.Table) error {
 	if err := p.flags.ready(); err != nil {
 		p.log.Warn("cannot write to --ready-fd", "error", err)
 	}
+	p.group.Go(func() error { p.supervisor.run(p.ctx, engine.Stuck, p.log); return nil })
 	return nil
 }
 
