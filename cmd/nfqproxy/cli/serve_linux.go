@@ -66,9 +66,9 @@ type proxy struct {
 	// filter has the host's firewall accept flows to services.
 	filter      *hostfilter.Keeper
 	predecessor predecessor
-	// flowLog is the file of the flow log; nil: there is none of our own.
+	// flowLog is the file of the flow log; nil: there is none, or it is standard output.
 	flowLog *os.File
-	// confinement is valid from the first table on.
+	// confinement is what is in force; set before other goroutines start.
 	confinement confine.State
 	supervisor  *supervisor // nil: there is none
 }
