@@ -68,6 +68,8 @@ type Engine struct {
 	successors  *successors // requests of other processes to take over; nil: there are none
 	// heir changes the rules, or has them; nil: they are ours.
 	heir *successor
+	// queueTimeout is how long packets are queued while a worker makes no progress.
+	queueTimeout time.Duration
 	// unqueued counts the packets that did not fit into the queues, invalid those that were
 	// dropped because they are invalid.
 	unqueued, invalid atomic.Uint64
@@ -105,6 +107,10 @@ func (e *Engine) Apply(t *decision.Table) {
 
 // FirstQueue is the number of the first queue; the others follow.
 func (e *Engine) FirstQueue() uint16 { return e.workers[0].number }
+
+// Stuck reports whether a worker makes no progress: then packets of new flows are not queued, as long as
+// the kernel's copy of the service table can decide them.
+func (e *Engine) Stuck() bool { return stuck(e.workers, time.Now(), e.queueTimeout/2) }
 
 // Stats sums up the counters of all workers.
 func (e *Engine) Stats() Stats {

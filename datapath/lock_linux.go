@@ -67,6 +67,20 @@ func awaitLock(ctx context.Context, log *slog.Logger) (*os.File, error) {
 // lockInterval is how often awaitLock tries: the kernel has no event of the end of a queue.
 const lockInterval = 50 * time.Millisecond
 
+// CheckLock returns an error if another process is the datapath of the calling thread's network namespace,
+// and this one is not to wait or to take over. It takes no lock. Open finds the same, but a confined
+// process cannot read in /proc which process it is.
+func CheckLock(when WhenServed) error {
+	c, err := nfqueue.ReadCounters(lockQueue)
+	if err != nil || when == WaitWhenServed || when == ReplaceWhenServed {
+		return nil // not bound, or Open finds the fault
+	}
+	return servedError{holder(c.PortID)}.withHint()
+}
+
+// withHint adds what can be done besides.
+func (e servedError) withHint() error { return fmt.Errorf("%w, or choose another --when-served", e) }
+
 // holder names the process of a netlink socket, if /proc shows it.
 func holder(portID uint32) string {
 	table, err := os.ReadFile("/proc/thread-self/net/netlink")

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -94,7 +93,7 @@ func Open(ctx context.Context, cfg Config, host *hostnet.Host, table *decision.T
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{apply: make(chan application), ended: make(chan struct{}), sink: cfg.Sink, bound: affinity.New(), log: cfg.Log, keepRules: cfg.KeepRules, alert: cfg.Alert}
+	e := &Engine{apply: make(chan application), ended: make(chan struct{}), sink: cfg.Sink, bound: affinity.New(), log: cfg.Log, keepRules: cfg.KeepRules, alert: cfg.Alert, queueTimeout: cmp.Or(cfg.QueueTimeout, DefaultQueueTimeout)}
 	served, err := e.lockFor(ctx, cfg.WhenServed)
 	if err != nil {
 		return nil, err
@@ -156,7 +155,7 @@ func Open(ctx context.Context, cfg Config, host *hostnet.Host, table *decision.T
 	}
 	// The rules come last: every queue has a listener by then.
 	noReversePath := ruleset.ProbeReversePath()
-	pulse := newPulse(cmp.Or(cfg.QueueTimeout, DefaultQueueTimeout), e.workers, e.log)
+	pulse := newPulse(e.queueTimeout, e.workers, e.log)
 	e.pulse = pulse
 	installed, err := ruleset.Install(ruleset.Spec{
 		FirstQueue: e.FirstQueue(), Queues: cfg.Queues, OnlyServices: cfg.OnlyServices,
@@ -208,7 +207,7 @@ func (e *Engine) lockFor(ctx context.Context, when WhenServed) (served bool, err
 	if err == nil {
 		e.lock = lock
 	} else if errors.As(err, &other) {
-		err = fmt.Errorf("%w, or choose another --when-served", err)
+		err = other.withHint()
 	}
 	return false, err
 }

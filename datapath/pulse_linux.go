@@ -85,7 +85,7 @@ func (p *pulse) start() {
 		tick := time.NewTicker(p.alive.Timeout / 8)
 		defer tick.Stop()
 		for {
-			if !p.stuck(time.Now()) {
+			if !stuck(p.workers, time.Now(), p.alive.Timeout/2) {
 				p.send()
 			}
 			select {
@@ -95,16 +95,6 @@ func (p *pulse) start() {
 			}
 		}
 	})
-}
-
-// stuck reports whether a worker has been working on one batch for half the timeout.
-func (p *pulse) stuck(now time.Time) bool {
-	for _, w := range p.workers {
-		if since := w.busySince.Load(); since != 0 && now.Sub(time.Unix(0, since)) > p.alive.Timeout/2 {
-			return true
-		}
-	}
-	return false
 }
 
 // send sends a pulse in each family. The rule that drops it makes the call fail; so it does after

@@ -148,6 +148,16 @@ func (w *worker) run() error {
 	}
 }
 
+// stuck reports whether a worker has been working on one batch for longer than the limit.
+func stuck(workers []*worker, now time.Time, limit time.Duration) bool {
+	for _, w := range workers {
+		if since := w.busySince.Load(); since != 0 && now.Sub(time.Unix(0, since)) > limit {
+			return true
+		}
+	}
+	return false
+}
+
 // process handles n packets. On every path each of them gets a verdict, unless it is held: a
 // packet without one would wait in the kernel for ever.
 func (w *worker) process(n int) (err error) {

@@ -123,7 +123,6 @@ type flowView struct {
 	*journal.Journal
 	node *localnode.Node
 	log  *journal.Log // nil: there is none
-	file *os.File     // the log's; nil: it is not ours to close
 	// stamping has the kernel note when packets arrive; nil: it does not.
 	stamping io.Closer
 	ctx      context.Context
@@ -162,9 +161,7 @@ func (p *proxy) watchFlows(owners *control.Owners) error {
 		p.metrics.ReadFlows(v.node, metrics.ServiceMetrics{Services: services, Limit: p.flags.flowAPI.metricsLimit})
 	}
 	v.done.Go(func() { v.Run(v.ctx) })
-	if err := p.openFlowLog(owners); err != nil {
-		return err
-	}
+	p.startFlowLog(owners)
 	if p.flags.flowAPI.hubble != "" {
 		p.group.Go(func() error { return p.serveHubble() })
 	}
@@ -212,22 +209,26 @@ func (p *proxy) hostRulesInForce() *hostnat.Rules {
 	return p.hostRules.Rules()
 }
 
-func (p *proxy) openFlowLog(owners *control.Owners) (err error) {
+// openFlowLog opens the file of the flow log.
+func (p *proxy) openFlowLog() (err error) {
+	if name := p.flags.flowLog; name != "" && name != "-" {
+		p.flowLog, err = os.OpenFile(name, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
+	}
+	return wrap("--flow-log", err)
+}
+
+func (p *proxy) startFlowLog(owners *control.Owners) {
 	f, v := p.flags, p.flows
 	if f.flowLog == "" {
-		return nil
+		return
 	}
 	w := p.stdout
-	if f.flowLog != "-" {
-		if v.file, err = os.OpenFile(f.flowLog, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640); err != nil {
-			return wrap("--flow-log", err)
-		}
-		w = v.file
+	if p.flowLog != nil {
+		w = p.flowLog
 	}
 	v.log = v.NewLog(w, journal.LogConfig{Names: owners.Owner, Steps: f.flowLogSteps, Failed: func(err error) {
 		p.log.Warn("cannot write the flow log; it gets no more records", "error", err)
 	}})
-	return nil
 }
 
 // serveFlows serves the flow API at its addresses, if it has any.
@@ -324,8 +325,8 @@ func (p *proxy) closeFlows() (err error) {
 	if v.log != nil {
 		err = wrap("--flow-log", v.log.Close())
 	}
-	if v.file != nil {
-		err = errors.Join(err, v.file.Close())
+	if p.flowLog != nil {
+		err = errors.Join(err, p.flowLog.Close())
 	}
 	if v.stamping != nil {
 		err = errors.Join(err, v.stamping.Close())

@@ -37,6 +37,7 @@ type runFlags struct {
 	takeover      bool
 	writeConfigTo string
 	readyFD       int
+	confine       bool
 
 	seeded      bool // --seed was given
 	otherQueues bool // --queue-num was not given
@@ -92,6 +93,7 @@ last good state stays in force. nfqproxy requires CAP_NET_ADMIN.`,
 	flags.BoolVar(&f.podNames, "pod-names", false, "watch all Pods of the cluster, to name the source pods in records (with --objects: always)")
 	flags.BoolVar(&f.keepRules, "keep-rules-on-exit", false, "keep the kernel rules at exit: established flows stay translated, and the kernel's copy of the service table decides new flows (default: true, but false with --objects)")
 	flags.StringVar(&f.whenServed, "when-served", string(datapath.FailWhenServed), `if another nfqproxy serves this node: "fail", "wait" until it ends, or "replace" it: take over without a gap, and it ends`)
+	flags.BoolVar(&f.confine, "confine", true, "give up capabilities, system calls and changes of files that are not needed after the start")
 	flags.StringVar(&f.writeConfigTo, "write-config-to", "", "write the configuration from file and flags to this file, in kube-proxy's format, and exit")
 	flags.IntVar(&f.readyFD, "ready-fd", -1, `write "ready" to this file descriptor when the proxy serves`)
 	_ = flags.MarkHidden("ready-fd")

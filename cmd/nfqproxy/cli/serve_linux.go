@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/nfqproxy/nfqproxy/control"
+	"github.com/nfqproxy/nfqproxy/control/confine"
 	"github.com/nfqproxy/nfqproxy/control/health"
 	"github.com/nfqproxy/nfqproxy/control/limit"
 	"github.com/nfqproxy/nfqproxy/control/metrics"
@@ -43,19 +44,20 @@ type proxy struct {
 	oomScore     *int // nil: left as it is
 	engineConfig datapath.Config
 
-	group   *errgroup.Group
-	ctx     context.Context
-	client  kubernetes.Interface // nil: the objects come from manifests
-	events  *apiserver.Recorder  // nil, likewise
-	host    *hostnet.Host
-	metrics *metrics.Metrics
-	limits  limit.Set
-	health  *health.Proxy
-	checks  *health.ServiceServer
-	engine  *datapath.Engine // nil before the first table
-	udp     *reconcile.Reconciler
-	table   *decision.Table // in force
-	flows   *flowView       // nil: flows are not recorded
+	group      *errgroup.Group
+	ctx        context.Context
+	client     kubernetes.Interface // nil: the objects come from manifests
+	clientUses apiserver.Uses
+	events     *apiserver.Recorder // nil, likewise
+	host       *hostnet.Host
+	metrics    *metrics.Metrics
+	limits     limit.Set
+	health     *health.Proxy
+	checks     *health.ServiceServer
+	engine     *datapath.Engine // nil before the first table
+	udp        *reconcile.Reconciler
+	table      *decision.Table // in force
+	flows      *flowView       // nil: flows are not recorded
 	// inForce and running are table and engine, for any goroutine.
 	inForce atomic.Pointer[decision.Table]
 	running atomic.Pointer[datapath.Engine]
@@ -64,6 +66,11 @@ type proxy struct {
 	// filter has the host's firewall accept flows to services.
 	filter      *hostfilter.Keeper
 	predecessor predecessor
+	// flowLog is the file of the flow log; nil: there is none, or it is standard output.
+	flowLog *os.File
+	// confinement is what is in force; set before other goroutines start.
+	confinement confine.State
+	supervisor  *supervisor // nil: there is none
 }
 
 // gcPercent is how much garbage there may be for each 100 bytes in use. Most of what is
@@ -98,6 +105,17 @@ func (p *proxy) serve(ctx context.Context) (err error) {
 		}
 		return err
 	}
+	if err := datapath.CheckLock(p.engineConfig.WhenServed); err != nil {
+		return err
+	}
+	p.tuneOOM()
+	if err := p.openFlowLog(); err != nil {
+		return err
+	}
+	if p.supervisor, err = findSupervisor(); err != nil {
+		return err
+	}
+	p.confine()
 	if p.host, err = hostnet.Open(); err != nil {
 		return err
 	}
@@ -138,7 +156,7 @@ func (p *proxy) connect() (err error) {
 		Kubeconfig: p.cfg.Kubeconfig, Master: p.flags.master, QPS: p.cfg.QPS, Burst: p.cfg.Burst,
 		ContentType: p.cfg.ContentType, AcceptContentTypes: p.cfg.AcceptContentTypes, UserAgent: "nfqproxy/" + version,
 	}
-	p.client, err = c.Connect(p.log)
+	p.client, p.clientUses, err = c.Connect(p.log)
 	return err
 }
 
@@ -252,6 +270,7 @@ func (p *proxy) begin(t *decision.Table) error {
 	if err := p.flags.ready(); err != nil {
 		p.log.Warn("cannot write to --ready-fd", "error", err)
 	}
+	p.group.Go(func() error { p.supervisor.run(p.ctx, engine.Stuck, p.log); return nil })
 	return nil
 }
 

@@ -13,12 +13,11 @@ import (
 // privileged (see deploy/kubernetes).
 const hostSysctls = "/host"
 
-// tune sets the kernel's connection tracking as configured, route_localnet for node ports on
-// loopback addresses, and this process's oom_score_adj. It runs last, when the configuration
+// tune sets the kernel's connection tracking as configured, and route_localnet for node ports on
+// loopback addresses. It runs last, when the configuration
 // can cause no other error. node is that of the first table: "primary" among the node port
 // addresses is resolved there.
 func (p *proxy) tune(node *decision.Node) error {
-	p.tuneOOM()
 	files := proxyconfig.KernelFiles{Host: hostSysctls}
 	changes, err := p.cfg.Conntrack.Apply(files, proxyconfig.Cores())
 	for _, c := range changes {
@@ -39,8 +38,8 @@ func (p *proxy) prepare(node *decision.Node) error {
 	return p.tune(node)
 }
 
-// tuneOOM sets oom_score_adj. To lower it takes CAP_SYS_RESOURCE, which a container had
-// better not have: there the kubelet has lowered it already for a pod that is critical.
+// tuneOOM sets oom_score_adj. To lower it takes CAP_SYS_RESOURCE, so it comes before [proxy.confine].
+// A container had better not have that capability: there the kubelet has lowered it already for a pod that is critical.
 func (p *proxy) tuneOOM() {
 	const file = "/proc/self/oom_score_adj"
 	if p.oomScore == nil {

@@ -65,7 +65,11 @@ func Listen(a Address) (net.Listener, error) {
 		return nil, err
 	}
 	if path, ok := observe.SocketPath(a.Address); ok {
-		l, err := listenUnix(path)
+		err := a.MakeDirectory()
+		var l net.Listener
+		if err == nil {
+			l, err = listenUnix(path)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("--flow-api %s: %w", a.Address, err)
 		}
@@ -119,12 +123,21 @@ func (a Address) certificate() (func(*tls.ClientHelloInfo) (*tls.Certificate, er
 	return load, err
 }
 
-// listenUnix creates the socket and, if it is missing, its directory. Before the socket's mode is set
-// it has the umask's, which by default denies writing to others as well.
-func listenUnix(path string) (net.Listener, error) {
-	if err := os.Mkdir(filepath.Dir(path), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, err
+// MakeDirectory makes the directory of a socket, if it is missing.
+func (a Address) MakeDirectory() error {
+	path, ok := observe.SocketPath(a.Address)
+	if !ok {
+		return nil
 	}
+	if err := os.Mkdir(filepath.Dir(path), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
+}
+
+// listenUnix creates the socket. Before its mode is set it has the umask's, which by default denies
+// writing to others as well.
+func listenUnix(path string) (net.Listener, error) {
 	l, err := net.Listen("unix", path)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		if err = removeStale(path); err == nil {

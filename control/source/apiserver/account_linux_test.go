@@ -74,7 +74,7 @@ func (a *account) awaitRights(rules []rbacv1.PolicyRule) {
 
 func (a *account) start(kubeconfig string) {
 	log := slog.New(slog.NewTextHandler(a, nil))
-	client, err := (&Connection{Kubeconfig: kubeconfig, QPS: -1}).Connect(log)
+	client, _, err := (&Connection{Kubeconfig: kubeconfig, QPS: -1}).Connect(log)
 	if err != nil {
 		a.Fatal(err)
 	}

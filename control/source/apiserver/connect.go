@@ -29,13 +29,31 @@ type Connection struct {
 
 const protobuf, json = "application/vnd.kubernetes.protobuf", "application/json"
 
+// Uses are what a client opens and starts while it runs.
+type Uses struct {
+	Files   []string // certificates and tokens, which rotate
+	Program string   // the kubeconfig's credential plugin; empty: none
+}
+
+func usesOf(config *rest.Config) (u Uses) {
+	for _, file := range []string{config.BearerTokenFile, config.CAFile, config.CertFile, config.KeyFile} {
+		if file != "" {
+			u.Files = append(u.Files, file)
+		}
+	}
+	if config.ExecProvider != nil {
+		u.Program = config.ExecProvider.Command
+	}
+	return u
+}
+
 // Connect makes a client. It does not wait for the API server: whether that can be
 // reached is logged, each time it changes. While it cannot, requests that read wait,
 // and are sent again every few seconds until their context ends.
-func (c *Connection) Connect(log *slog.Logger) (kubernetes.Interface, error) {
+func (c *Connection) Connect(log *slog.Logger) (kubernetes.Interface, Uses, error) {
 	config, err := c.load()
 	if err != nil {
-		return nil, err
+		return nil, Uses{}, err
 	}
 	config.UserAgent = c.UserAgent
 	config.QPS, config.Burst = c.QPS, c.Burst
@@ -51,9 +69,9 @@ func (c *Connection) Connect(log *slog.Logger) (kubernetes.Interface, error) {
 	})
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("client of API server %s: %w", config.Host, err)
+		return nil, Uses{}, fmt.Errorf("client of API server %s: %w", config.Host, err)
 	}
-	return client, nil
+	return client, usesOf(config), nil
 }
 
 func (c *Connection) load() (*rest.Config, error) {

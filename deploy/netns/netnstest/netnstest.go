@@ -100,6 +100,7 @@ var proofs = []struct{ word, shown, install string }{
 	{"tcpdump", "replaying captures with the daemon's decisions", "Debian: apt install tcpdump"},
 	{"curl", "the record of a flow of curl", "Debian: apt install curl"},
 	{"setpriv", "operation with CAP_NET_ADMIN as the only capability", "Debian: apt install util-linux"},
+	{"systemd-analyze", "the exposure of the systemd unit", "Debian: apt install systemd"},
 	{"isolation", "everything that needs a kernel: the datapath, labs, every end-to-end test", "allow user namespaces, or run the tests as root"},
 }
 

@@ -131,6 +131,9 @@ func (d *Daemon) Write(p []byte) (int, error) {
 	return d.log.Write(p)
 }
 
+// PID is the process's id.
+func (d *Daemon) PID() int { return d.cmd.Process.Pid }
+
 // Log returns the output so far.
 func (d *Daemon) Log() string {
 	d.mu.Lock()

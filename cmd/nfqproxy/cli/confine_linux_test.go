@@ -1,0 +1,47 @@
+package cli
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/nfqproxy/nfqproxy/control/confine"
+	"github.com/nfqproxy/nfqproxy/control/proxyconfig"
+	"github.com/nfqproxy/nfqproxy/control/source/apiserver"
+)
+
+// TestConfinementConfig: what the flags name stays possible, and nothing else.
+func TestConfinementConfig(t *testing.T) {
+	p := &proxy{cfg: proxyconfig.Default(), flags: &runFlags{objects: []string{"/manifests"}}}
+	p.flags.flowAPI.addresses = "127.0.0.1:10253"
+	c := p.confinementConfig()
+	if len(c.Capabilities) != 1 || c.Capabilities[0].Name != "CAP_NET_ADMIN" || len(c.Sockets) > 0 || c.Program != "" || !slices.Equal(c.Reads, []string{"/manifests"}) {
+		t.Errorf("%+v", c)
+	}
+	p.flags.flowAPI = flowAPIFlags{addresses: "unix:/run/nfqproxy/flows.sock", tokenFile: "/token", tlsCert: "/cert", tlsKey: "/key"}
+	p.cfg.MetricsBindAddress = "127.0.0.1:80"
+	p.clientUses = apiserver.Uses{Files: []string{"/ca"}, Program: "aws"}
+	c = p.confinementConfig()
+	if !slices.Equal(c.Sockets, []string{"/run/nfqproxy"}) || c.Program != "aws" || !slices.Equal(c.Reads, []string{"/manifests", "/ca", "/token", "/cert", "/key"}) {
+		t.Errorf("%+v", c)
+	}
+	if want := (confine.Capability{Name: "CAP_NET_BIND_SERVICE", Use: "listening on 127.0.0.1:80"}); !slices.Contains(c.Capabilities, want) {
+		t.Errorf("capabilities %v", c.Capabilities)
+	}
+}
+
+func TestLowPort(t *testing.T) {
+	for _, c := range []struct {
+		first     uint16
+		addresses []string
+		want      string
+	}{
+		{1024, []string{"", "unix:/run/x", "0.0.0.0:10256", "127.0.0.1:0", "[::1]:1024", "nonsense"}, ""},
+		{1024, []string{"0.0.0.0:10256", "[::1]:1023"}, "[::1]:1023"},
+		{1024, []string{"localhost:443"}, "localhost:443"},
+		{80, []string{"127.0.0.1:443"}, ""},
+	} {
+		if got := lowPort(c.first, c.addresses...); got != c.want {
+			t.Errorf("%v from %d: %q, want %q", c.addresses, c.first, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,145 @@
+package confine
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+	"kernel.org/pub/linux/libs/security/libcap/psx"
+)
+
+// capabilityNames are the capabilities by number (linux/capability.h).
+var capabilityNames = [...]string{
+	"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_DAC_READ_SEARCH", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_SETGID", "CAP_SETUID", "CAP_SETPCAP",
+	"CAP_LINUX_IMMUTABLE", "CAP_NET_BIND_SERVICE", "CAP_NET_BROADCAST", "CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_IPC_LOCK", "CAP_IPC_OWNER",
+	"CAP_SYS_MODULE", "CAP_SYS_RAWIO", "CAP_SYS_CHROOT", "CAP_SYS_PTRACE", "CAP_SYS_PACCT", "CAP_SYS_ADMIN", "CAP_SYS_BOOT", "CAP_SYS_NICE",
+	"CAP_SYS_RESOURCE", "CAP_SYS_TIME", "CAP_SYS_TTY_CONFIG", "CAP_MKNOD", "CAP_LEASE", "CAP_AUDIT_WRITE", "CAP_AUDIT_CONTROL", "CAP_SETFCAP",
+	"CAP_MAC_OVERRIDE", "CAP_MAC_ADMIN", "CAP_SYSLOG", "CAP_WAKE_ALARM", "CAP_BLOCK_SUSPEND", "CAP_AUDIT_READ", "CAP_PERFMON", "CAP_BPF",
+	"CAP_CHECKPOINT_RESTORE",
+}
+
+// set is a set of capabilities, one bit for each.
+type set uint64
+
+const dacOverride, dacReadSearch set = 1 << unix.CAP_DAC_OVERRIDE, 1 << unix.CAP_DAC_READ_SEARCH
+
+// parseSet reads a set as /proc/PID/status has it.
+func parseSet(hex string) set {
+	n, _ := strconv.ParseUint(hex, 16, 64)
+	return set(n)
+}
+
+// setOf is the set of capabilities with names.
+func setOf(list []Capability) (s set, err error) {
+	for _, c := range list {
+		i := slices.Index(capabilityNames[:], c.Name)
+		if i < 0 {
+			return 0, fmt.Errorf("%q is not a capability", c.Name)
+		}
+		s |= 1 << i
+	}
+	return s, nil
+}
+
+func (s set) names() (names []string) {
+	for i := range 64 {
+		switch {
+		case s&(1<<i) == 0:
+		case i < len(capabilityNames):
+			names = append(names, capabilityNames[i])
+		default:
+			names = append(names, "CAP_"+strconv.Itoa(i))
+		}
+	}
+	return names
+}
+
+// threadSets are the permitted, effective and inheritable capabilities of a thread.
+type threadSets struct{ permitted, effective, inheritable set }
+
+// data is what capset(2) takes, for version 3.
+func (t threadSets) data() [2]unix.CapUserData {
+	low := func(shift int) unix.CapUserData {
+		return unix.CapUserData{Effective: uint32(t.effective >> shift), Permitted: uint32(t.permitted >> shift), Inheritable: uint32(t.inheritable >> shift)}
+	}
+	return [2]unix.CapUserData{low(0), low(32)}
+}
+
+func capabilityHeader() unix.CapUserHeader {
+	return unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+}
+
+// ownSets are the sets of the calling thread.
+func ownSets() (t threadSets, err error) {
+	header := capabilityHeader()
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&header, &data[0]); err != nil {
+		return t, fmt.Errorf("capget: %w", err)
+	}
+	join := func(low, high uint32) set { return set(low) | set(high)<<32 }
+	return threadSets{
+		join(data[0].Permitted, data[1].Permitted), join(data[0].Effective, data[1].Effective), join(data[0].Inheritable, data[1].Inheritable),
+	}, nil
+}
+
+// capabilities are the ones that stay: those of the configuration, and those that its files require.
+func (c *Config) capabilities() (kept []Capability, err error) {
+	own, err := ownSets()
+	if err != nil {
+		return c.Capabilities, err
+	}
+	kept = slices.Clone(c.Capabilities)
+	more, err := c.fileCapabilities(own)
+	return append(kept, more...), err
+}
+
+// dropCapabilities leaves every thread only what is in the list, and no way to get more.
+func dropCapabilities(list []Capability) error {
+	keep, err := setOf(list)
+	if err != nil {
+		return err
+	}
+	own, err := ownSets()
+	if err != nil {
+		return err
+	}
+	// The bounding set first: changing it requires CAP_SETPCAP. Without that it stays as it is, and
+	// no_new_privs keeps programs from getting anything out of it.
+	for i := range 64 {
+		in, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, uintptr(i), 0, 0, 0)
+		if err != nil {
+			break // beyond the last one
+		}
+		if in == 0 || keep&(1<<i) != 0 {
+			continue
+		}
+		if _, _, errno := psx.Syscall3(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, uintptr(i), 0); errno == unix.EPERM {
+			break
+		} else if errno != 0 {
+			return fmt.Errorf("remove %s from the bounding set: %w", set(1 << i).names()[0], errno)
+		}
+	}
+	var errs []error
+	if _, _, errno := psx.Syscall6(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0, 0); errno != 0 {
+		errs = append(errs, fmt.Errorf("clear the ambient set: %w", errno))
+	}
+	kept := threadSets{permitted: own.permitted & keep, effective: own.permitted & keep}
+	if own == kept {
+		return errors.Join(errs...) // whoever started the process may have forbidden capset
+	}
+	header, data := capabilityHeader(), kept.data()
+	if _, _, errno := psx.Syscall3(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&data)), 0); errno != 0 {
+		errs = append(errs, fmt.Errorf("capset: %w", errno))
+	}
+	return errors.Join(errs...)
+}
+
+func setNoNewPrivs() error {
+	if _, _, errno := psx.Syscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0); errno != 0 {
+		return fmt.Errorf("prctl: %w", errno)
+	}
+	return nil
+}
