@@ -177,7 +177,9 @@ func (e *Engine) Run(ctx context.Context) error {
 		if waiting != nil {
 			apply = nil
 		}
+		requests := e.successors.requested()
 		if e.heir != nil {
+			requests = nil
 			apply, interfaces, changed = nil, nil, nil
 		}
 		select {
@@ -210,7 +212,7 @@ func (e *Engine) Run(ctx context.Context) error {
 			}
 		case <-changed:
 			audit(true)
-		case s := <-e.successors.requested():
+		case s := <-requests:
 			e.log.Info("another nfqproxy takes over")
 			e.heir, handed = s, s.proceed()
 		case e1 := <-handed:
@@ -232,12 +234,12 @@ func (e *Engine) inherit(err error) error {
 	if err == nil {
 		var replaced bool
 		if replaced, err = e.rules.Replaced(); err == nil && replaced {
-			e.heir.over <- true
+			close(e.heir.over)
 			return ErrReplaced
 		}
 	}
 	e.log.Warn("the nfqproxy that takes over has failed; continuing", "error", err)
-	e.heir.over <- false
+	close(e.heir.over)
 	e.heir = nil
 	return nil
 }

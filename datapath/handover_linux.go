@@ -117,7 +117,7 @@ type successors struct {
 type successor struct {
 	*successors
 	conn *net.UnixConn
-	over chan bool // whether it has the rules now
+	over chan struct{} // closed when its outcome is known
 }
 
 // listenForSuccessors listens in the calling thread's network namespace. nil: the address is taken.
@@ -140,34 +140,35 @@ func awaitSuccessors(listener *net.UnixListener, lock *os.File, log *slog.Logger
 	return s
 }
 
-// run accepts one successor after the other, until one has taken over.
+// run accepts successors.
 func (s *successors) run() {
 	for {
 		conn, err := s.listener.AcceptUnix()
 		if err != nil {
 			return
 		}
-		_ = conn.SetDeadline(time.Now().Add(time.Second))
-		err = sameUser(conn)
-		if err == nil {
-			_, err = handReceive(conn, handOver, 0)
-		}
-		if err != nil {
-			s.log.Debug("a request to take over failed", "error", err)
+		if err := sameUser(conn); err != nil {
+			s.log.Debug("a request to take over was refused", "error", err)
 			_ = conn.Close()
 			continue
 		}
-		next := &successor{successors: s, conn: conn, over: make(chan bool, 1)}
-		over := true
-		select {
-		case s.requests <- next:
-			over = <-next.over
-		case <-s.stop:
-		}
-		_ = conn.Close()
-		if over {
-			return
-		}
+		go s.serve(conn)
+	}
+}
+
+// serve waits for the request of one successor: it connects before it confines itself, and sends its
+// request when it has a service table. One after the other takes over.
+func (s *successors) serve(conn *net.UnixConn) {
+	defer conn.Close() //nolint:errcheck // the outcome is known
+	if _, err := handReceive(conn, handOver, 0); err != nil {
+		s.log.Debug("a process that was to take over has ended", "error", err)
+		return
+	}
+	next := &successor{successors: s, conn: conn, over: make(chan struct{})}
+	select {
+	case s.requests <- next:
+		<-next.over
+	case <-s.stop:
 	}
 }
 
@@ -179,7 +180,7 @@ func (s *successors) requested() <-chan *successor {
 	return s.requests
 }
 
-// close ends run, except while it waits for the outcome of a successor.
+// close ends run, and lets waiting successors fail.
 func (s *successors) close() error {
 	if s == nil {
 		return nil
@@ -206,27 +207,32 @@ func (n *successor) proceed() <-chan error {
 	return outcome
 }
 
-// predecessor is the datapath from which this one takes over.
-type predecessor struct {
+// Predecessor is a datapath of another process from which one can take over.
+type Predecessor struct {
 	conn     *net.UnixConn
 	lock     *os.File
 	listener *net.UnixListener
 }
 
-// takeOver has the running datapath leave its rules alone.
-func takeOver() (*predecessor, error) {
+// connectToPredecessor connects to the running datapath of the calling thread's network namespace.
+func connectToPredecessor() (*Predecessor, error) {
 	conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: handAddress, Net: "unixpacket"})
 	if err != nil {
-		return nil, fmt.Errorf("take over from the running nfqproxy: %w (has it another version, user or container?)", err)
+		return nil, fmt.Errorf("take over from the running nfqproxy: %w (has it another version?)", err)
 	}
-	_ = conn.SetDeadline(time.Now().Add(handPatience))
-	p := &predecessor{conn: conn}
+	if err := sameUser(conn); err != nil {
+		return nil, errors.Join(fmt.Errorf("take over from the running nfqproxy: %w", err), conn.Close())
+	}
+	return &Predecessor{conn: conn}, nil
+}
+
+// takeOver has the running datapath leave its rules alone. After an error the connection is closed.
+func (p *Predecessor) takeOver() error {
+	_ = p.conn.SetDeadline(time.Now().Add(handPatience))
 	var files []*os.File
-	if err = sameUser(conn); err == nil {
-		err = handSend(conn, handOver)
-	}
+	err := handSend(p.conn, handOver)
 	if err == nil {
-		files, err = handReceive(conn, handReady, 2)
+		files, err = handReceive(p.conn, handReady, 2)
 	}
 	if err == nil {
 		p.lock = files[0]
@@ -236,18 +242,18 @@ func takeOver() (*predecessor, error) {
 		p.listener, _ = l.(*net.UnixListener)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("take over from the running nfqproxy: %w", err), p.Close())
+		return errors.Join(fmt.Errorf("take over from the running nfqproxy: %w", err), p.Close())
 	}
-	return p, nil
+	return nil
 }
 
 // finish ends the running datapath, now that its rules are ours.
-func (p *predecessor) finish() error {
+func (p *Predecessor) finish() error {
 	return errors.Join(handSend(p.conn, handDone), p.conn.Close())
 }
 
 // Close gives up: the running datapath continues.
-func (p *predecessor) Close() error {
+func (p *Predecessor) Close() error {
 	err := p.conn.Close()
 	if p.lock != nil {
 		err = errors.Join(err, p.lock.Close())

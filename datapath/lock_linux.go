@@ -67,15 +67,18 @@ func awaitLock(ctx context.Context, log *slog.Logger) (*os.File, error) {
 // lockInterval is how often awaitLock tries: the kernel has no event of the end of a queue.
 const lockInterval = 50 * time.Millisecond
 
-// CheckLock returns an error if another process is the datapath of the calling thread's network namespace,
-// and this one is not to wait or to take over. It takes no lock. Open finds the same, but a confined
-// process cannot read in /proc which process it is.
-func CheckLock(when WhenServed) error {
+// CheckLock does what Open does if another process is the datapath of the calling thread's network
+// namespace, and what a confined process cannot: it returns an error that names the process or, if that
+// is to be replaced, a connection to it. It takes no lock.
+func CheckLock(when WhenServed) (*Predecessor, error) {
 	c, err := nfqueue.ReadCounters(lockQueue)
-	if err != nil || when == WaitWhenServed || when == ReplaceWhenServed {
-		return nil // not bound, or Open finds the fault
+	switch {
+	case err != nil || when == WaitWhenServed:
+		return nil, nil // not bound, or Open finds the fault
+	case when == ReplaceWhenServed:
+		return connectToPredecessor()
 	}
-	return servedError{holder(c.PortID)}.withHint()
+	return nil, servedError{holder(c.PortID)}.withHint()
 }
 
 // withHint adds what can be done besides.

@@ -24,14 +24,14 @@ func TestLock(t *testing.T) {
 			return err
 		}
 		defer l.Close()
-		if err := CheckLock(FailWhenServed); err != nil {
+		if _, err := CheckLock(FailWhenServed); err != nil {
 			t.Errorf("without a lock: %v", err)
 		}
 		lock, err := lockNamespace()
 		if err != nil {
 			return err
 		}
-		if err := CheckLock(FailWhenServed); err == nil || !strings.Contains(err.Error(), "another nfqproxy (process ") {
+		if _, err := CheckLock(FailWhenServed); err == nil || !strings.Contains(err.Error(), "another nfqproxy (process ") {
 			t.Errorf("with a lock: error %v", err)
 		}
 		if second, err := lockNamespace(); err == nil {

@@ -42,6 +42,8 @@ type Config struct {
 	Gate Gate
 	// WhenServed is what to do if another process is the datapath of the namespace.
 	WhenServed WhenServed
+	// Predecessor is the result of CheckLock; nil: Open connects to another process itself.
+	Predecessor *Predecessor
 	// KeepRules leaves the kernel rules in place at the end, as after a crash: established flows
 	// are still translated, and the kernel's copy of the service table decides new ones.
 	KeepRules bool
@@ -146,9 +148,17 @@ func Open(ctx context.Context, cfg Config, host *hostnet.Host, table *decision.T
 	if err := restoreAffinity(e.bound, table); err != nil {
 		return nil, err
 	}
-	var before *predecessor
+	before := cfg.Predecessor
+	if before != nil && !served { // it has ended
+		_ = before.Close()
+	}
 	if served {
-		if before, err = takeOver(); err != nil {
+		if before == nil {
+			if before, err = connectToPredecessor(); err != nil {
+				return nil, err
+			}
+		}
+		if err := before.takeOver(); err != nil {
 			return nil, err
 		}
 		e.lock = before

@@ -22,9 +22,9 @@ func Decide(t *Table, p *Packet, r Rand, a Affinity) Decision {
 	return w.d
 }
 
-// DecisionTo returns the decision for a flow of which only the endpoint is known, because the kernel's
+// ToEndpoint returns the decision for a flow of which only the endpoint is known, because the kernel's
 // copy of the table selected it. It reports false if the table has no way to the endpoint.
-func DecisionTo(t *Table, p *Packet, endpoint netip.AddrPort) (Decision, bool) {
+func ToEndpoint(t *Table, p *Packet, endpoint netip.AddrPort) (Decision, bool) {
 	w := walk{t: t, p: p, to: endpoint, d: Decision{Generation: t.generation}}
 	w.nat()
 	w.d.Reason = ByKernel

@@ -105,7 +105,7 @@ func (p *proxy) serve(ctx context.Context) (err error) {
 		}
 		return err
 	}
-	if err := datapath.CheckLock(p.engineConfig.WhenServed); err != nil {
+	if p.engineConfig.Predecessor, err = datapath.CheckLock(p.engineConfig.WhenServed); err != nil {
 		return err
 	}
 	p.tuneOOM()

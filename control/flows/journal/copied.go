@@ -34,7 +34,7 @@ func (j *Journal) insertCopied(ev *conntrack.Event, now time.Time) bool {
 		}
 	}
 	var ok bool
-	if f.Decision, ok = decision.DecisionTo(j.inForce, &f.Packet, s.Reply.Source); !ok {
+	if f.Decision, ok = decision.ToEndpoint(j.inForce, &f.Packet, s.Reply.Source); !ok {
 		return false
 	}
 	f.TableAge = max(0, f.Time.Sub(j.inForce.Built()))

@@ -117,7 +117,9 @@ func TestDeadDaemon(t *testing.T) {
 		}
 		c.Must(c.StartDaemon(t.Context(), "node-a"))
 		serves(c, 1)
-		r := c.WaitRecord("the flow that the kernel decided", func(r *flow.Record) bool { return r.Node == "node-a" && r.Source == meanwhile.LocalAddr().String() })
+		r := c.WaitRecord("the flow that the kernel decided", func(r *flow.Record) bool {
+			return r.Node == "node-a" && r.Protocol == "TCP" && r.Source == meanwhile.LocalAddr().String()
+		})
 		if r.Reason != "kernel-copy" || r.Service != "default/web:http" || !strings.HasPrefix(r.Pod, "default/web-") || !r.Masquerade {
 			t.Errorf("record %+v", r)
 		}
