@@ -37,7 +37,8 @@ func (c conditions) beats(d conditions) bool {
 
 // location is where a node is: what makes an endpoint local or near.
 type location struct {
-	node, zone string // empty: not known
+	node, zone    string // empty: not known
+	kernelDecides bool   // see NodeConfig
 }
 
 // candidate is an endpoint of a service port before its categorization.

@@ -59,6 +59,10 @@ type NodeConfig struct {
 	NoHairpinMasquerade bool
 	// MasqueradeMark is the packet mark's bit; 0: kube-proxy's default.
 	MasqueradeMark uint32
+
+	// KernelDecides is the default for Services without the annotation nfqproxy.io/decide: the kernel's
+	// copy of the table decides their flows.
+	KernelDecides bool
 }
 
 // Validate returns all errors in the configuration, joined.

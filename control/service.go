@@ -102,6 +102,7 @@ func servicePorts(svc *corev1.Service, from []*EndpointSlice, at location) []*de
 				InternalPolicy:  internal,
 				ExternalPolicy:  external,
 				AffinitySeconds: affinitySeconds(svc),
+				QueueOneIn:      queueOneIn(svc, at),
 			}
 			if n := svc.Spec.HealthCheckNodePort; svc.Spec.Type == corev1.ServiceTypeLoadBalancer && external == decision.Local && n > 0 && n <= 65535 {
 				sp.HealthCheckNodePort = uint16(n)

@@ -46,6 +46,7 @@ func serviceWarnings(svc *corev1.Service) []string {
 	if svc.Spec.Type == corev1.ServiceTypeLoadBalancer && svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal && svc.Spec.HealthCheckNodePort == 0 {
 		warnings = append(warnings, fmt.Sprintf("service %s of type LoadBalancer and externalTrafficPolicy Local has no healthCheckNodePort: load balancers cannot check which nodes have endpoints; no API server assigned one", key))
 	}
+	warnings = append(warnings, decideWarnings(svc)...)
 	external := slices.Concat(svc.Spec.ExternalIPs, loadBalancerIPs(svc))
 	for _, f := range []decision.Family{decision.IPv4, decision.IPv6} {
 		var lost []string

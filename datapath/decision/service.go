@@ -3,6 +3,7 @@ package decision
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"net/netip"
 	"strings"
 )
@@ -159,6 +160,9 @@ type ServicePort struct {
 	// AffinitySeconds is how long a client stays with its endpoint after its last new flow
 	// (sessionAffinity: ClientIP); 0: no affinity.
 	AffinitySeconds uint32
+	// QueueOneIn is of how many new flows one is queued for a decision; the kernel's copy of the table
+	// decides the others. 0: all are queued. NotQueued: none.
+	QueueOneIn uint32
 	// HealthCheckNodePort is the port at which load balancers check whether this node has
 	// endpoints; 0: none.
 	HealthCheckNodePort uint16
@@ -173,6 +177,12 @@ type ServicePort struct {
 	// and dropping.
 	HasEndpoints bool
 }
+
+// NotQueued is the value of QueueOneIn with which no flow is queued.
+const NotQueued = math.MaxUint32
+
+// MaxQueueOneIn is the largest other value of QueueOneIn.
+const MaxQueueOneIn = 1_000_000
 
 // UsableEndpoints returns the endpoints that new flows under the policy may go to.
 func (s *ServicePort) UsableEndpoints(p Policy) []Endpoint {

@@ -231,8 +231,11 @@ func TestFullQueueLetsPass(t *testing.T) {
 			t.Fatalf("after %d datagrams: %v", i, err)
 		}
 	}
-	rules, err := h.rules.Counters()
-	if err != nil {
+	var rules ruleset.Counters
+	if err := h.Do(func() (err error) {
+		rules, err = h.rules.Counters()
+		return err
+	}); err != nil {
 		t.Fatal(err)
 	}
 	c, err := h.queue.Counters()

@@ -64,13 +64,17 @@ const maxList = 60000
 // Element is an element of a set or map.
 type Element struct {
 	Key string
-	// Data is the data of a map's element, or the chain to which a map of verdicts goes; "" in a set.
+	// Data is the data of a map's element; in a map of verdicts it is Accepted or the chain to go to; "" in
+	// a set.
 	Data string
-	// Goto: Data is a chain.
-	Goto bool
+	// Verdict: it is an element of a map of verdicts.
+	Verdict bool
 	// Milliseconds is its timeout; 0: that of the set.
 	Milliseconds uint64
 }
+
+// Accepted is the data of an element with the verdict accept.
+const Accepted = "accept"
 
 // AddElement adds a message that adds an element to a set, or removes it (NFT_MSG_NEWSETELEM,
 // NFT_MSG_DELSETELEM), or adds the element to the last message. It makes no garbage.
@@ -98,13 +102,18 @@ func (t *Transaction) AddElement(family uint8, kind int, table, set string, e El
 	}
 	if e.Data != "" {
 		data := t.open(unix.NFTA_SET_ELEM_DATA)
-		if e.Goto {
+		if e.Verdict {
 			verdict := t.open(unix.NFTA_DATA_VERDICT)
 			code := t.open(unix.NFTA_VERDICT_CODE)
-			goTo := int32(unix.NFT_GOTO)
-			t.buf = ByteOrder.AppendUint32(t.buf, uint32(goTo))
+			number := int32(unix.NFT_GOTO)
+			if e.Data == Accepted {
+				number = Accept
+			}
+			t.buf = ByteOrder.AppendUint32(t.buf, uint32(number))
 			t.close(code)
-			t.text(unix.NFTA_VERDICT_CHAIN, e.Data)
+			if e.Data != Accepted {
+				t.text(unix.NFTA_VERDICT_CHAIN, e.Data)
+			}
 			t.close(verdict)
 		} else {
 			t.bytes(unix.NFTA_DATA_VALUE, e.Data)

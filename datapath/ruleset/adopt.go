@@ -104,8 +104,8 @@ func (s *set) isLike(a nft.Attributes) bool {
 // adoptTable adds the changes of a table to the open transaction.
 func (r *Ruleset) adoptTable(t *table, is *existing, keepQueueing bool) {
 	for name := range is.chains {
-		if b, ok := parseBalance(name); ok {
-			t.balances[name] = r.spec.balanceChain(t, b)
+		if c, ok := r.spec.demanded(t, name); ok {
+			t.balances[name] = c
 		}
 	}
 	kept := func(s string) bool { _, ok := is.elements[s]; return ok }
@@ -183,12 +183,8 @@ func (d difference) replace(s *set, have, want map[string]string) (missing, fore
 // startQueueing replaces the rules that queue packets.
 func (r *Ruleset) startQueueing() error {
 	for _, t := range r.tables {
-		for _, c := range r.spec.chains(t) {
-			if c.name == queueingChain {
-				r.flushChain(t, c.name)
-				r.addRules(t, c)
-			}
-		}
+		r.flushChain(t, queueingChain)
+		r.addRules(t, r.spec.queueing(t))
 		if t.alive != nil {
 			r.addElement(t.alive, t.protocol(), "")
 		}

@@ -29,14 +29,17 @@ type Alive struct {
 // in reports whether the switch exists in a family.
 func (a *Alive) in(f family) bool { return a.IPv4 && f == ipv4 || a.IPv6 && f == ipv6 }
 
+// aliveSize is the size of the set. Expired elements count until the kernel collects them.
+const aliveSize = 16
+
 // newAlive makes the set of a table; nil: there is no switch.
 func (spec *Spec) newAlive(f family, newSet func(name string, types ...nftables.SetDatatype) *set) *set {
 	if !spec.Alive.in(f) {
 		return nil
 	}
 	s := newSet("alive", nftables.TypeEtherType)
-	s.nft.Dynamic, s.nft.HasTimeout, s.nft.Timeout, s.nft.Size = true, true, spec.Alive.Timeout, 1
-	s.declaration += fmt.Sprintf("; flags dynamic,timeout; timeout %s; size 1", spec.Alive.Timeout)
+	s.nft.Dynamic, s.nft.HasTimeout, s.nft.Timeout, s.nft.Size = true, true, spec.Alive.Timeout, aliveSize
+	s.declaration += fmt.Sprintf("; flags dynamic,timeout; timeout %s; size %d", spec.Alive.Timeout, aliveSize)
 	return s
 }
 

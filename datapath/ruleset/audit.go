@@ -247,7 +247,7 @@ func (r *Ruleset) repairInPlace(d *damage, done *nft.Repair) error {
 	recounted := false
 	for _, c := range d.chains {
 		r.addRules(c.table, c.chain)
-		recounted = recounted || c.name == queueingChain
+		recounted = recounted || queues(c.name)
 	}
 	for _, c := range d.foreign {
 		r.delChain(c.table, c.name)

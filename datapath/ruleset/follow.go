@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/nft"
 )
 
 // Follow updates the sets of service addresses to the table. The time it takes depends on the
@@ -79,11 +80,9 @@ func (r *Ruleset) addBalance(t *table, name string) (c chain, added bool) {
 	if _, exists := t.balances[name]; exists {
 		return c, false
 	}
-	b, ok := parseBalance(name)
-	if !ok {
+	if c, added = r.spec.demanded(t, name); !added {
 		return c, false
 	}
-	c = r.spec.balanceChain(t, b)
 	t.balances[name] = c
 	r.addChains(t, []chain{c})
 	return c, true
@@ -98,10 +97,12 @@ func (r *Ruleset) replaceNode(t *decision.Table) (replaced []chainOf) {
 	r.spec.Copy = node
 	for _, of := range r.tables {
 		for name := range of.balances {
-			b, _ := parseBalance(name)
-			of.balances[name] = r.spec.balanceChain(of, b)
+			of.balances[name], _ = r.spec.demanded(of, name)
 		}
-		for _, c := range r.spec.copyChains(of) {
+		for _, c := range append(r.spec.copyChains(of), r.spec.decideChain(of)) {
+			if queues(c.name) { // its counters stay
+				continue
+			}
 			r.flushChain(of, c.name)
 			r.addRules(of, c)
 			replaced = append(replaced, chainOf{of, c})
@@ -126,7 +127,9 @@ func (r *Ruleset) changes(t *decision.Table, diff sink) hairpins {
 	t.ChangedAddresses(r.followed, func(at netip.AddrPort, p decision.Protocol, before, after *decision.ServicePort) {
 		to, key := r.tables.of(decision.FamilyOf(at.Addr())), addrBytes(at.Addr())+protoPortBytes(p, at.Port())
 		diff.note(to.service, key, translates(before), translates(after))
-		diff.note(to.scope, key, before != nil, after != nil)
+		wasDecided, isDecided := decides(before, at.Addr()), decides(after, at.Addr())
+		diff.note(to.scope, key, before != nil && wasDecided != nft.Accepted, after != nil && isDecided != nft.Accepted)
+		noteDecides(diff, to.decide, key, wasDecided, isDecided)
 		if before != nil {
 			to.copyAddress(at, before, diff.remove)
 		}
@@ -138,6 +141,7 @@ func (r *Ruleset) changes(t *decision.Table, diff sink) hairpins {
 		to, key := r.tables.of(f), protoPortBytes(p, port)
 		diff.note(to.nodePort, key, translates(before), translates(after))
 		diff.note(to.refusedPort, key, refused(before), refused(after))
+		noteDecides(diff, to.decidePort, key, decides(before, netip.Addr{}), decides(after, netip.Addr{}))
 		if before != nil {
 			to.copyNodePort(before, diff.remove)
 		}

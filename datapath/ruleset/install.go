@@ -182,10 +182,23 @@ type Counters struct {
 	InvalidDropped uint64
 }
 
-// Counters reads the counters of the rules.
+// Counters reads the counters of the rules, in the calling thread's network namespace.
 func (r *Ruleset) Counters() (c Counters, err error) {
-	if c.Queued, err = r.count(queueingChain); err == nil && !r.spec.TCPLiberal {
-		c.InvalidDropped, err = r.count(forwardChain)
+	for _, t := range r.tables {
+		chains := []string{queueingChain}
+		for name := range t.balances {
+			if queues(name) {
+				chains = append(chains, name)
+			}
+		}
+		for _, name := range chains {
+			n, e := t.count(name)
+			c.Queued, err = c.Queued+n, errors.Join(err, e)
+		}
+		if !r.spec.TCPLiberal {
+			n, e := t.count(forwardChain)
+			c.InvalidDropped, err = c.InvalidDropped+n, errors.Join(err, e)
+		}
 	}
 	if err != nil {
 		return Counters{}, fmt.Errorf("read the counters of nftables tables %s: %w", r.tables, err)
@@ -193,26 +206,21 @@ func (r *Ruleset) Counters() (c Counters, err error) {
 	return c, nil
 }
 
-// count sums up the counters of a chain's rules in both tables.
-func (r *Ruleset) count(chain string) (n uint64, err error) {
-	for _, t := range r.tables {
-		err := nft.Dump(t.nfproto, unix.NFT_MSG_GETRULE, nft.RulesOf(TableName, chain), func(_ uint8, a nft.Attributes) {
-			// Older kernels ignore the filters.
-			rl := nft.RuleOf(a)
-			if rl.Table != TableName || rl.Chain != chain {
-				return
-			}
-			for _, e := range rl.Expressions {
-				if e.Name == "counter" {
-					n += nft.Parse(e.Data).Uint64(unix.NFTA_COUNTER_PACKETS)
-				}
-			}
-		})
-		if err != nil {
-			return 0, err
+// count sums up the counters of a chain's rules.
+func (t *table) count(chain string) (n uint64, err error) {
+	err = nft.Dump(t.nfproto, unix.NFT_MSG_GETRULE, nft.RulesOf(TableName, chain), func(_ uint8, a nft.Attributes) {
+		// Older kernels ignore the filters.
+		rl := nft.RuleOf(a)
+		if rl.Table != TableName || rl.Chain != chain {
+			return
 		}
-	}
-	return n, nil
+		for _, e := range rl.Expressions {
+			if e.Name == "counter" {
+				n += nft.Parse(e.Data).Uint64(unix.NFTA_COUNTER_PACKETS)
+			}
+		}
+	})
+	return n, err
 }
 
 // Changed has a value when another program has changed our tables, or may have: call

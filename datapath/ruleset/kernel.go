@@ -189,9 +189,9 @@ func (k *kernel) delSet(t *table, name string) {
 	})
 }
 
-// addElement adds an element; in a map of verdicts, data is the chain that it goes to.
+// addElement adds an element; see [nft.Element].
 func (k *kernel) addElement(s *set, key, data string) {
-	k.open.AddElement(s.table.nfproto, unix.NFT_MSG_NEWSETELEM, k.table, s.name, nft.Element{Key: key, Data: data, Goto: s.isVerdicts()})
+	k.open.AddElement(s.table.nfproto, unix.NFT_MSG_NEWSETELEM, k.table, s.name, nft.Element{Key: key, Data: data, Verdict: s.isVerdicts()})
 }
 
 func (k *kernel) delElement(s *set, key string) {

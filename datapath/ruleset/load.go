@@ -47,7 +47,7 @@ func (l *loader) add(s *set, key, data string) {
 		list = new(nft.Transaction)
 		l.lists[s] = list
 	}
-	list.AddElement(s.table.nfproto, unix.NFT_MSG_NEWSETELEM, TableName, s.name, nft.Element{Key: key, Data: data, Goto: s.isVerdicts()})
+	list.AddElement(s.table.nfproto, unix.NFT_MSG_NEWSETELEM, TableName, s.name, nft.Element{Key: key, Data: data, Verdict: s.isVerdicts()})
 	l.flush(s, l.most/4)
 }
 

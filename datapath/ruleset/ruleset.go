@@ -89,22 +89,25 @@ type table struct {
 	// refusedPort holds protocol and port of the node ports that are refused at every local
 	// address, loopback ones included.
 	refusedPort *set
-	// scope holds address, protocol and port of all services, with endpoints or without, and
-	// local the node's addresses; nil if everything is queued.
+	// scope holds address, protocol and port of all services of which flows are queued, with endpoints
+	// or without, and local the node's addresses; nil if everything is queued.
 	scope, local *set
+	// decide has address, protocol and port of services whose flows the kernel decides, decidePort
+	// protocol and port of their node ports, with verdicts.
+	decide, decidePort *set
 	// rpStrict and rpLoose hold interfaces; nil without Spec.ReversePath, and in IPv6.
 	rpStrict, rpLoose *set
 	// alive has an element while packets are queued; nil: they always are.
 	alive *set
 	// copy are the maps of the kernel's copy of the service table.
 	copy copyMaps
-	// balances are the chains, by name, for the lists that service tables have or had.
+	// balances are the chains, by name, to which elements of maps lead or led.
 	balances map[string]chain
 }
 
 // all returns the table's sets.
 func (t *table) all() []*set {
-	all := []*set{t.seen, t.service, t.nodePort, t.nodePortAddr, t.refusedPort}
+	all := []*set{t.seen, t.service, t.nodePort, t.nodePortAddr, t.refusedPort, t.decide, t.decidePort}
 	if t.scope != nil {
 		all = append(all, t.scope, t.local)
 	}
@@ -160,6 +163,8 @@ func newTable(spec *Spec, f family) *table {
 	t.nodePort = newSet("nodeport", proto, port)
 	t.nodePortAddr = newSet("nodeport_addr", addr)
 	t.refusedPort = newSet("refused_port", proto, port)
+	t.decide = newSet("decide", addr, proto, port).mapTo(nftables.TypeVerdict)
+	t.decidePort = newSet("decide_nodeport", proto, port).mapTo(nftables.TypeVerdict)
 	if spec.OnlyServices {
 		t.scope, t.local = newSet("scope", addr, proto, port), newSet("local", addr)
 	}
@@ -226,7 +231,7 @@ func (spec *Spec) chains(t *table) []chain {
 			base("localnet_output", "output", out, priorityFilter, spec.localnet()...),
 		}
 	}
-	return slices.Concat([]chain{{name: "new_flows", rules: spec.newFlows(t)}}, scope, []chain{
+	return slices.Concat([]chain{spec.decideChain(t), spec.queueing(t)}, scope, []chain{
 		{name: "learn", rules: spec.learnRules(t, t.flowKey())},
 		{name: "learn_reply", rules: spec.learnRules(t, t.replyKey())},
 		{name: "slipped", rules: slippedRules(t)},
@@ -324,13 +329,15 @@ func (spec *Spec) localnet() []rule {
 	return []rule{{ipv4.toLoopback(), notFromLoopback(), ctState("established,related", expr.CtStateBitESTABLISHED|expr.CtStateBitRELATED, false), translated(false), counter(), drop()}}
 }
 
+// queueing is the chain that queues packets.
+func (spec *Spec) queueing(t *table) chain {
+	return chain{name: queueingChain, rules: spec.newFlows(t)}
+}
+
 // newFlows sends the first packet of each flow to the queues. The counters include packets that
 // did not fit into the queues: see [Ruleset.Counters].
 func (spec *Spec) newFlows(t *table) []rule {
-	toQueue := append(t.whileAlive(), counter(), queue(spec.FirstQueue, spec.Queues, spec.Native))
-	queued := func(match ...clause) rule { return slices.Concat(rule(match), toQueue) }
 	rules := []rule{
-		queued(l4proto(tcp)),
 		{l4proto(udp), t.flowKey().in(t.seen), t.flowKey().refreshed(t.seen), accept()},
 	}
 	// Multicast and broadcast have no services, and conntrack no lasting entry.
@@ -341,7 +348,14 @@ func (spec *Spec) newFlows(t *table) []rule {
 	} else {
 		rules = append(rules, rule{t.daddrIn("ff00::/8", []byte{0xff}, []byte{0xff}), accept()})
 	}
-	return append(rules, queued(l4proto(udp)), queued(l4proto(sctp), sctpInit()))
+	return slices.Concat(rules, []rule{{jump("decide")}}, spec.queueRules(t))
+}
+
+// queueRules queue packets.
+func (spec *Spec) queueRules(t *table) []rule {
+	toQueue := append(t.whileAlive(), counter(), queue(spec.FirstQueue, spec.Queues, spec.Native))
+	queued := func(match ...clause) rule { return slices.Concat(rule(match), toQueue) }
+	return []rule{queued(l4proto(tcp)), queued(l4proto(udp)), queued(l4proto(sctp), sctpInit())}
 }
 
 // slippedRules handle undecided packets to a service address: the entry of their flow vanished, or

@@ -94,10 +94,13 @@ func (t *table) readElements(name string) (map[string]string, error) {
 	return elements, err
 }
 
-// dataOf is the data of an element: the chain of a verdict.
+// dataOf is the data of an element, as in [nft.Element].
 func dataOf(data nft.Attributes) string {
-	if verdict := data.Nested(unix.NFTA_DATA_VERDICT); verdict.Has(unix.NFTA_VERDICT_CHAIN) {
+	switch verdict := data.Nested(unix.NFTA_DATA_VERDICT); {
+	case verdict.Has(unix.NFTA_VERDICT_CHAIN):
 		return verdict.Text(unix.NFTA_VERDICT_CHAIN)
+	case verdict.Uint32(unix.NFTA_VERDICT_CODE) == nft.Accept:
+		return nft.Accepted
 	}
 	return string(data[unix.NFTA_DATA_VALUE])
 }

@@ -24,6 +24,7 @@ type runFlags struct {
 	firstQueue    uint16
 	queues        uint16
 	scope         string
+	decide        string
 	hostMasq      string
 	busyPoll      time.Duration
 	queueTimeout  time.Duration
@@ -48,6 +49,9 @@ const maxQueue = 65534
 
 // Values of --scope.
 const scopeAll, scopeServices = "all", "services"
+
+// Values of --decide.
+const decideQueue, decideKernel = "queue", "kernel"
 
 // Values of --host-masquerade.
 const hostMasqueradeAuto, hostMasqueradeOff = "auto", "off"
@@ -83,6 +87,7 @@ last good state stays in force. nfqproxy requires CAP_NET_ADMIN.`,
 	flags.Uint16Var(&f.firstQueue, "queue-num", 100, "number of the first netfilter queue (default: 100, or the next free numbers)")
 	flags.Uint16Var(&f.queues, "queues", defaultQueues(), "number of netfilter queues; packets spread over them by CPU")
 	flags.StringVar(&f.scope, "scope", scopeAll, `new flows to queue: "all", or "services": the kernel passes flows for no service, and they have no records`)
+	flags.StringVar(&f.decide, "decide", decideQueue, `where new flows are decided: "queue", by this daemon, or "kernel": the kernel's copy of the service table decides all flows it can, for the least latency; their records have no draw. The annotation nfqproxy.io/decide of a Service ("queue", "kernel", or "queue/N": one flow in N is queued) has precedence`)
 	flags.StringVar(&f.hostMasq, "host-masquerade", hostMasqueradeAuto, `apply the node's own masquerade rules (nat POSTROUTING: of the CNI plugin, ip-masq-agent, Docker) to translated flows, which do not traverse them: "auto" or "off"`)
 	flags.DurationVar(&f.busyPoll, "busy-poll", 0, "how long each queue's worker polls for the next packet before it sleeps, at high packet rates: less latency for new flows, more CPU time; try 100us first (default: no polling)")
 	flags.DurationVar(&f.queueTimeout, "queue-timeout", datapath.DefaultQueueTimeout, "how long new flows wait for a worker that makes no progress; then the kernel's copy of the service table decides them")
@@ -127,11 +132,12 @@ func (f *runFlags) run(ctx context.Context, stdout, stderr io.Writer) (err error
 		warn()
 		return nil
 	}
+	cfg.Node.KernelDecides = f.decide == decideKernel
 	p := &proxy{cfg: cfg, flags: f, log: log, oomScore: oomScore, stdout: stdout}
 	if err := p.connect(); err != nil {
 		return err
 	}
-	p.engineConfig = datapath.Config{FirstQueue: f.firstQueue, Queues: f.queues, OtherQueues: f.otherQueues, OnlyServices: f.scope == scopeServices, BusyPoll: f.busyPoll, QueueTimeout: f.queueTimeout, KeepRules: f.keepRules, WhenServed: datapath.WhenServed(f.whenServed), Log: log}
+	p.engineConfig = datapath.Config{FirstQueue: f.firstQueue, Queues: f.queues, OtherQueues: f.otherQueues, OnlyServices: f.scope == scopeServices || f.decide == decideKernel, BusyPoll: f.busyPoll, QueueTimeout: f.queueTimeout, KeepRules: f.keepRules, WhenServed: datapath.WhenServed(f.whenServed), Log: log}
 	if f.seeded {
 		p.engineConfig.Seed = &f.seed
 	}
@@ -162,6 +168,9 @@ func (f *runFlags) check() error {
 	}
 	if f.scope != scopeAll && f.scope != scopeServices {
 		return fmt.Errorf("--scope %q: want %q or %q", f.scope, scopeAll, scopeServices)
+	}
+	if f.decide != decideQueue && f.decide != decideKernel {
+		return fmt.Errorf("--decide %q: want %q or %q", f.decide, decideQueue, decideKernel)
 	}
 	if f.hostMasq != hostMasqueradeAuto && f.hostMasq != hostMasqueradeOff {
 		return fmt.Errorf("--host-masquerade %q: want %q or %q", f.hostMasq, hostMasqueradeAuto, hostMasqueradeOff)

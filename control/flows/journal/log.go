@@ -32,7 +32,7 @@ type Log struct {
 }
 
 // closePatience is how long Close waits for a blocked writer.
-const closePatience = 2 * time.Second
+const closePatience = 10 * time.Second
 
 // NewLog starts a log of all decisions from now on.
 func (j *Journal) NewLog(w io.Writer, c LogConfig) *Log {

@@ -125,3 +125,50 @@ func TestDeadDaemon(t *testing.T) {
 		}
 	}
 }
+
+// byKernel waits for the record of a flow that the kernel's copy decided.
+func byKernel(c *e2etest.Cluster, from, to string) {
+	c.T.Helper()
+	conn := c.Dial(from, "tcp", e2etest.AnyPort, to)
+	c.Ask(conn)
+	r := c.WaitRecord("the record of a flow to "+to, func(r *flow.Record) bool {
+		return r.Protocol == "TCP" && r.Source == conn.LocalAddr().String() && r.Service != ""
+	})
+	if r.Reason != "kernel-copy" || r.Queue != nil {
+		c.T.Errorf("%s from %s: reason %s, want kernel-copy", to, from, r.Reason)
+	}
+}
+
+// TestDecideInKernel: with --decide=kernel the kernel's copy decides all services, while the daemon runs.
+func TestDecideInKernel(t *testing.T) {
+	t.Parallel()
+	c := e2etest.NewClusterWith(t, []string{"--decide=kernel"})
+	serves(c, 1)
+	byKernel(c, "shell", "10.96.0.20:80")
+	byKernel(c, "outside", "172.21.0.2:30080")
+	if n := c.Count(func(r *flow.Record) bool { return r.Reason == "balanced" }); n > 0 {
+		t.Errorf("the daemon decided %d flows", n)
+	}
+}
+
+// TestDecideByAnnotation: a Service's annotation changes where its flows are decided.
+func TestDecideByAnnotation(t *testing.T) {
+	t.Parallel()
+	c := e2etest.NewCluster(t)
+	annotate := func(from, to string) {
+		c.Edit(func(text string) string { return strings.Replace(text, from, to, 1) })
+	}
+	const name = "metadata: {name: web, namespace: default"
+	const annotated = name + ", annotations: {nfqproxy.io/decide: "
+	annotate(name, annotated+"kernel}")
+	byKernel(c, "shell", "10.96.0.20:80")
+	byKernel(c, "outside", "172.21.0.2:30080")
+	annotate(annotated+"kernel}", annotated+"queue/1000000}")
+	byKernel(c, "shell", "10.96.0.20:80")
+	annotate(annotated+"queue/1000000}", name)
+	conn := c.Dial("shell", "tcp", e2etest.AnyPort, "10.96.0.20:80")
+	c.Ask(conn)
+	if r := c.Record("dnat", "TCP", conn.LocalAddr(), conn.RemoteAddr()); r.Reason != "balanced" {
+		t.Errorf("reason %s, want balanced", r.Reason)
+	}
+}
