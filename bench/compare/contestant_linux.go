@@ -30,7 +30,9 @@ type contestant struct {
 	// missing is the reason why it cannot run here; empty: it can.
 	missing string
 	// start starts its process in the node's namespace; nil: there is none.
-	start func(*topology, *objects) (*process.Process, error)
+	start func(t *topology, o *objects, options ...string) (*process.Process, error)
+	// nfqproxy: it is a version of this program.
+	nfqproxy bool
 	// readers follow all flows through its flow API; stalled ones request them, and then read
 	// nothing.
 	readers, stalled int
@@ -102,9 +104,9 @@ func (p *plan) missingFloor(program string) string {
 
 func (p *plan) nfqproxyAs(name, program, what string, options ...string) contestant {
 	return contestant{
-		name: name, what: what, proxy: true, missing: missing(program), rules: []string{"nft", "-a", "list", "ruleset"},
-		start: func(t *topology, o *objects) (*process.Process, error) {
-			return p.startNfqproxy(program, t, o, options...)
+		name: name, what: what, proxy: true, nfqproxy: true, missing: missing(program), rules: []string{"nft", "-a", "list", "ruleset"},
+		start: func(t *topology, o *objects, more ...string) (*process.Process, error) {
+			return p.startNfqproxy(program, t, o, append(slices.Clone(options), more...)...)
 		},
 	}
 }
@@ -127,8 +129,8 @@ func (p *plan) startNfqproxy(program string, t *topology, o *objects, options ..
 }
 
 // kubeProxy is kube-proxy with the tools in a directory before all others.
-func kubeProxy(mode, tools string) func(*topology, *objects) (*process.Process, error) {
-	return func(t *topology, o *objects) (*process.Process, error) {
+func kubeProxy(mode, tools string) func(*topology, *objects, ...string) (*process.Process, error) {
+	return func(t *topology, o *objects, _ ...string) (*process.Process, error) {
 		cmd, err := cluster.KubeProxyCommand(o.kubeconfig, nodeName, mode, "--cluster-cidr="+clusterRange.String())
 		if err != nil {
 			return nil, err
@@ -155,8 +157,8 @@ func alternatives(multi string) (string, error) {
 
 // startFloor installs the rules that nfqproxy installs and starts a C program on its
 // queues.
-func (p *plan) startFloor(program string, queues int, variant ...string) func(*topology, *objects) (*process.Process, error) {
-	return func(t *topology, _ *objects) (*process.Process, error) {
+func (p *plan) startFloor(program string, queues int, variant ...string) func(*topology, *objects, ...string) (*process.Process, error) {
+	return func(t *topology, _ *objects, _ ...string) (*process.Process, error) {
 		args := append([]string{fmt.Sprint(firstQueue), fmt.Sprint(queues)}, variant...)
 		if len(variant) > 0 {
 			args = append(args, firstService.String(), firstEndpoint.String(), fmt.Sprint(maxEndpoints), fmt.Sprint(echoPort))

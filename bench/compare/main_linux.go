@@ -39,6 +39,7 @@ type sideSpec struct {
 	Echo   uint16
 	Load   *traffic.Load
 	Stream *streamSpec
+	Steady *traffic.Steady
 }
 
 // startSide starts a side of the traffic. One that serves does so when this returns.
@@ -69,6 +70,8 @@ func side(text string) error {
 	case s.Stream != nil:
 		traffic.Tune(1)
 		result, err = traffic.Stream(s.Stream.To, s.Stream.Time, printer(wordBegan), printer(wordEnded))
+	case s.Steady != nil:
+		result, err = s.Steady.Run(printer(wordBegan), printer(wordEnded))
 	default:
 		err = errors.New("nothing to do")
 	}

@@ -95,6 +95,9 @@ func service(i int) *corev1.Service {
 	if hasUDP(i) {
 		s.Spec.Ports = append(s.Spec.Ports, port("udp", corev1.ProtocolUDP))
 	}
+	if i == 0 {
+		s.Spec.Type, s.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, nodePort
+	}
 	return s
 }
 

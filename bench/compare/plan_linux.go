@@ -25,6 +25,7 @@ type plan struct {
 	floor     string        // directory of the C programs
 	patience  time.Duration // with a proxy until it serves
 	profile   time.Duration // 0: no profile
+	events    bool          // measure events instead of loads
 }
 
 // timeouts are conntrack's, in seconds, for TCP connections that are over.
@@ -58,6 +59,7 @@ func parsePlan(args []string) (*plan, error) {
 	nfqproxy := flags.String("nfqproxy", "bin/nfqproxy", "path of nfqproxy; further paths, separated by commas, are contestants named after their files")
 	flags.StringVar(&p.floor, "floor", "bench/floor/bin", "directory of the C programs")
 	flags.DurationVar(&p.profile, "profile", 0, "with one contestant: only run its load of 16 workers for this time, and write a CPU profile from its port 10249")
+	flags.BoolVar(&p.events, "events", false, "measure what restarts, kills and other events cost under a steady load, instead of loads")
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}

@@ -78,6 +78,9 @@ func (s *samples) report(contestants []contestant) string {
 	for _, m := range measures {
 		tables = append(tables, workloadTable(m))
 	}
+	for _, n := range sizes {
+		out.WriteString(s.reportEvents(n, contestants))
+	}
 	for _, t := range append(tables, otherTables...) {
 		s.write(&out, t, sizes, contestants)
 	}

@@ -24,6 +24,7 @@ type visit struct {
 	contestant *contestant
 	process    *process.Process // nil: there is none
 	round      int
+	started    bool // it has served
 }
 
 func (b *bench) visit(ctx context.Context, c *contestant, round int) (err error) {
@@ -57,6 +58,12 @@ func (b *bench) visit(ctx context.Context, c *contestant, round int) (err error)
 	defer readers.close()
 	if b.profile > 0 {
 		return v.takeProfile(ctx)
+	}
+	if b.events {
+		if !c.proxy {
+			return nil
+		}
+		return v.followEvents(ctx)
 	}
 	for _, w := range b.workloads() {
 		if c.freshOnly && w.timeouts == defaultTimeouts {
@@ -147,7 +154,8 @@ func (v *visit) awaitService(ctx context.Context) error {
 			return errors.Join(fmt.Errorf("%w within %v: %s: %w", errNotServing, v.patience, to, err), ctx.Err())
 		}
 	}
-	if v.contestant.proxy {
+	if v.contestant.proxy && !v.started {
+		v.started = true
 		v.record("start", "until it serves", "s", answered.Sub(v.process.Began).Seconds())
 	}
 	return nil

@@ -105,6 +105,9 @@ func (p *Process) wait() error {
 	return p.waitErr
 }
 
+// Wait waits until the process has ended by itself. The error is that of its end.
+func (p *Process) Wait() error { return p.wait() }
+
 // Stop kills the process. Its kernel state disappears with its namespace.
 func (p *Process) Stop() error {
 	if p == nil {

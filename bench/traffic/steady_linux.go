@@ -1,0 +1,106 @@
+package traffic
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// Steady is a load at a constant rate, whatever becomes of the connections before.
+type Steady struct {
+	// From is the first of Sources source addresses, which take turns.
+	From    netip.Addr
+	Sources uint32
+	// TCP are the targets of PerSecond new connections each, and UDP those of as many exchanges of one
+	// datagram from a new port.
+	TCP, UDP             []netip.AddrPort
+	PerSecond, UDPSecond int
+	Time                 time.Duration
+}
+
+// SteadyCount is what became of the connections or exchanges with one target.
+type SteadyCount struct{ Made, Failed, Delayed int }
+
+// steadyPatience is how long a connection may take: TCP repeats its SYN after 1, 3 and 7 s. A datagram
+// is not repeated.
+const (
+	steadyPatience = 10 * time.Second
+	udpPatience    = 2 * time.Second
+	// delayed is less than the time after which TCP repeats its SYN.
+	delayed = 900 * time.Millisecond
+)
+
+// Run carries the load out. It returns the counts of the TCP targets, and then those of the UDP targets.
+func (s *Steady) Run(began, ended func()) ([]SteadyCount, error) {
+	counts := make([]SteadyCount, len(s.TCP)+len(s.UDP))
+	var mu sync.Mutex
+	var open sync.WaitGroup
+	began()
+	end := time.Now().Add(s.Time)
+	for i := range counts {
+		network, to, rate := "tcp", netip.AddrPort{}, s.PerSecond
+		if i < len(s.TCP) {
+			to = s.TCP[i]
+		} else {
+			network, to, rate = "udp", s.UDP[i-len(s.TCP)], s.UDPSecond
+		}
+		open.Go(func() {
+			tick := time.NewTicker(time.Second / time.Duration(rate))
+			defer tick.Stop()
+			for n := uint32(0); time.Now().Before(end); n++ {
+				<-tick.C
+				from := Advance(s.From, n%s.Sources)
+				open.Go(func() {
+					start := time.Now()
+					err := exchange(network, from, to)
+					took := time.Since(start)
+					mu.Lock()
+					defer mu.Unlock()
+					c := &counts[i]
+					c.Made++
+					switch {
+					case err != nil:
+						c.Failed++
+					case took > delayed:
+						c.Delayed++
+					}
+				})
+			}
+		})
+	}
+	open.Wait()
+	ended()
+	return counts, nil
+}
+
+// exchange makes one connection or exchange of datagrams.
+func exchange(network string, from netip.Addr, to netip.AddrPort) error {
+	patience := steadyPatience
+	local := net.Addr(net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0)))
+	if network == "udp" {
+		patience, local = udpPatience, net.UDPAddrFromAddrPort(netip.AddrPortFrom(from, 0))
+	}
+	deadline := time.Now().Add(patience)
+	ctx, cancel := context.WithDeadline(context.Background(), deadline)
+	defer cancel()
+	d := net.Dialer{LocalAddr: local}
+	conn, err := d.DialContext(ctx, network, to.String())
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if c, ok := conn.(*net.TCPConn); ok {
+		_ = c.SetLinger(0) // no TIME_WAIT
+	}
+	if err := conn.SetDeadline(deadline); err != nil {
+		return err
+	}
+	if _, err := conn.Write([]byte{sayWho}); err != nil {
+		return err
+	}
+	_, err = io.ReadFull(conn, make([]byte, 1))
+	return err
+}
