@@ -30,6 +30,8 @@ type rules interface {
 	Follow(*decision.Table) error
 	Changed() <-chan struct{}
 	Audit(_ *decision.Table, thorough bool) (nft.Repair, error)
+	Compare(*decision.Table) (ruleset.Comparison, error)
+	IsAlive(decision.Family) (bool, error)
 	Counters() (ruleset.Counters, error)
 	StopQueueing() error
 	Replaced() (bool, error)
@@ -49,7 +51,8 @@ type Engine struct {
 	table   atomic.Pointer[decision.Table]
 	applied *decision.Table // the current table of all other parts; belongs to Run
 	apply   chan application
-	ended   chan struct{} // Run takes no more applications
+	checks  chan chan<- RuleCheck // see [Engine.CheckRules]
+	ended   chan struct{}         // Run takes no more applications
 	rules   rules
 	flows   flows
 	workers []*worker
@@ -115,6 +118,7 @@ func (e *Engine) Stuck() bool { return stuck(e.workers, time.Now(), e.queueTimeo
 // Stats sums up the counters of all workers.
 func (e *Engine) Stats() Stats {
 	var s Stats
+	now := time.Now()
 	for _, w := range e.workers {
 		w.counters.addTo(&s)
 		c := w.queueCounters()
@@ -123,7 +127,7 @@ func (e *Engine) Stats() Stats {
 		s.Undecided += overrun
 		s.Queues = append(s.Queues, QueueStats{
 			Number: w.number, Packets: w.counters.packets.Load(), Waiting: c.Waiting,
-			Overrun: overrun, Refused: c.Refused,
+			Overrun: overrun, Refused: c.Refused, PortID: c.PortID, Stuck: stuck([]*worker{w}, now, e.queueTimeout/2),
 		})
 	}
 	s.Undecided += e.unqueued.Load()
@@ -203,6 +207,8 @@ func (e *Engine) Run(ctx context.Context) error {
 			}
 			close(a.done)
 			waiting = nil
+		case reply := <-e.checks:
+			reply <- e.checkRules(time.Now())
 		case err = <-e.holding.failures():
 		case err = <-e.reversePath.failing():
 		case p := <-interfaces:

@@ -16,6 +16,8 @@ type ruleKeeper struct {
 	reinstalled, repaired atomic.Uint64
 	fault                 atomic.Pointer[string] // see [Engine.Fault]
 	last                  time.Time              // of an audit; belongs to Run
+	checked               RuleCheck              // the last one; belongs to Run
+	comparing             time.Duration          // how long its comparison took; belongs to Run
 }
 
 // auditInterval is how often the kernel rules are compared with the expected ones without an

@@ -75,6 +75,10 @@ type QueueStats struct {
 	// undecided.
 	Overrun uint64
 	Refused uint64 // verdicts for packets the kernel had flushed
+	// PortID is the netlink port that is bound to the queue, as the kernel reports it.
+	PortID uint32
+	// Stuck: its worker makes no progress; see [Engine.Stuck].
+	Stuck bool
 }
 
 // LogValue leaves out of log lines the values that are only for monitoring systems.

@@ -117,10 +117,21 @@ func eligible(node *corev1.Node) bool {
 // fault. While the first table is not in force, the proxy is starting, which is healthy.
 func (p *Proxy) Healthy() bool { return p.state().healthy }
 
+// Pending returns what the first table waits for, as a text that follows "waiting for" (empty: the
+// table is in force), and whether a change has waited for too long.
+func (p *Proxy) Pending() (waiting string, late bool) {
+	s := p.state()
+	if s.updated.IsZero() {
+		return s.waiting, false
+	}
+	return "", s.late
+}
+
 // state is what the answers are made of.
 type state struct {
 	now, updated      time.Time
 	healthy, eligible bool
+	late              bool   // a change has waited for too long
 	waiting           string // valid iff updated is zero
 	fault             string // of the kernel's rules; empty: none
 }
@@ -128,14 +139,12 @@ type state struct {
 func (p *Proxy) state() state {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := state{now: time.Now(), updated: p.updated, healthy: true, eligible: p.eligible, waiting: p.waiting}
+	s := state{now: time.Now(), updated: p.updated, eligible: p.eligible, waiting: p.waiting}
 	late := func(since time.Time) bool { return !since.IsZero() && s.now.Sub(since) >= p.config.Timeout }
-	if !p.updated.IsZero() && (late(p.queued) || late(p.taken)) {
-		s.healthy = false
-	}
+	s.late = !p.updated.IsZero() && (late(p.queued) || late(p.taken))
 	if p.config.Fault != nil {
 		s.fault = p.config.Fault()
 	}
-	s.healthy = s.healthy && s.fault == ""
+	s.healthy = !s.late && s.fault == ""
 	return s
 }

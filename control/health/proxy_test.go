@@ -79,6 +79,31 @@ func TestChangeDuringSync(t *testing.T) {
 	})
 }
 
+// TestPending: what the first table waits for, and then whether a change is late.
+func TestPending(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewProxy(ProxyConfig{Fault: func() string { return "rules are missing" }})
+		check := func(when, waiting string, late bool) {
+			t.Helper()
+			if w, l := p.Pending(); w != waiting || l != late {
+				t.Errorf("%s: waiting for %q, late %v; want %q, %v", when, w, l, waiting, late)
+			}
+		}
+		check("at first", "the first service table", false)
+		p.WaitingFor("the API server")
+		p.Queued()
+		time.Sleep(defaultTimeout)
+		check("later", "the API server", false)
+		p.Updated()
+		check("in force", "", false)
+		p.Queued()
+		time.Sleep(defaultTimeout - 1)
+		check("a change", "", false)
+		time.Sleep(time.Nanosecond)
+		check("a change that is late", "", true)
+	})
+}
+
 func TestNode(t *testing.T) {
 	deleted := metav1.Now()
 	for name, c := range map[string]struct {

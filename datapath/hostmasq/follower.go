@@ -5,11 +5,15 @@
 package hostmasq
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,19 +47,20 @@ type Follower struct {
 	log    *slog.Logger
 	rules  atomic.Pointer[hostnat.Rules]
 
-	named sync.Map // the *iptables.Rule that were logged
+	named sync.Map // the text of each *iptables.Rule that was logged
 
 	mu     sync.Mutex      // held while the source is read
 	tables []hostnat.Table // as read last
 	host   *netfilter.Host
 
 	logMu  sync.Mutex
-	logged map[string]bool // what was logged
+	logged map[string]bool   // what was logged
+	faults map[string]string // the last error of each step that fails at present
 }
 
 // Follow reads the rules once, and returns a Follower of them.
 func Follow(s Source, log *slog.Logger) *Follower {
-	f := &Follower{source: s, log: log, logged: make(map[string]bool)}
+	f := &Follower{source: s, log: log, logged: make(map[string]bool), faults: make(map[string]string)}
 	_ = f.read() // Run repeats it
 	return f
 }
@@ -90,6 +95,23 @@ func (t *translator) Translate(p *decision.Packet, endpoint netip.AddrPort, out 
 	return hostnet.SourceTranslation{Rule: a.Rule, Masquerade: a.Masquerade, Source: a.Source, FirstPort: a.Ports.First, LastPort: a.Ports.Last}
 }
 
+// Unknown describes the rules that cannot be evaluated, of those that flows have reached, and the
+// rules that cannot be read. Flows that meet them keep their source.
+func (f *Follower) Unknown() []string {
+	if f == nil {
+		return nil
+	}
+	f.logMu.Lock()
+	list := slices.Collect(maps.Values(f.faults))
+	f.logMu.Unlock()
+	f.named.Range(func(_, text any) bool {
+		list = append(list, text.(string))
+		return true
+	})
+	slices.Sort(list)
+	return list
+}
+
 // HostChanged reads the host's addresses again.
 func (f *Follower) HostChanged() {
 	if f == nil {
@@ -108,11 +130,15 @@ func (f *Follower) Run(ctx context.Context) {
 		return
 	}
 	for {
-		err := f.source.Watch(ctx, f.read)
+		const failure = "cannot follow changes of the host's nat rules; using the rules read last"
+		err := f.source.Watch(ctx, func() error {
+			f.fault(failure, nil)
+			return f.read()
+		})
 		if ctx.Err() != nil {
 			return
 		}
-		f.once("cannot follow changes of the host's nat rules; using the rules read last", "error", errorText(err))
+		f.fault(failure, cmp.Or(err, errEnded))
 		select {
 		case <-ctx.Done():
 			return
@@ -121,25 +147,19 @@ func (f *Follower) Run(ctx context.Context) {
 	}
 }
 
-func errorText(err error) string {
-	if err == nil {
-		return "it ended unexpectedly"
-	}
-	return err.Error()
-}
+var errEnded = errors.New("it ended unexpectedly")
 
 // read reads everything. Its error was logged.
 func (f *Follower) read() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	tables, err := f.source.Tables()
-	switch {
-	case err != nil && len(tables) == 0:
-		f.once("cannot read the host's nat rules; using the rules read last", "error", err.Error())
-	case err != nil:
-		f.once("the host's nat rules are only partly known", "error", err.Error())
-		err = nil
+	var partly error
+	if len(tables) > 0 {
+		partly, err = err, nil
 	}
+	f.fault("cannot read the host's nat rules; using the rules read last", err)
+	f.fault("the host's nat rules are only partly known", partly)
 	if err == nil {
 		f.tables = tables
 	}
@@ -153,8 +173,8 @@ func (f *Follower) readHost() error {
 	if errors.Is(err, os.ErrClosed) {
 		return err // all ends
 	}
+	f.fault("cannot read the host's addresses; evaluating its nat rules with the addresses read last", err)
 	if err != nil {
-		f.once("cannot read the host's addresses; evaluating its nat rules with the addresses read last", "error", err.Error())
 		return err
 	}
 	f.host = host
@@ -167,9 +187,7 @@ func (f *Follower) compile() {
 		return // the rules' effect is unknown
 	}
 	rules, err := hostnat.Compile(f.tables, f.host)
-	if err != nil {
-		f.once("cannot use some of the host's nat rules; the sources that they would masquerade stay unchanged", "error", err.Error())
-	}
+	f.fault("cannot use some of the host's nat rules; the sources that they would masquerade stay unchanged", err)
 	f.rules.Store(rules)
 	f.named.Clear() // the rules are new objects, even if their text is the same
 }
@@ -177,11 +195,26 @@ func (f *Follower) compile() {
 // logUnknown logs that a rule's effect on a flow is unknown: once for each rule. It does not wait
 // for rules that are being read.
 func (f *Follower) logUnknown(a hostnat.Result) {
-	if _, named := f.named.LoadOrStore(a.Rule, true); named {
+	if _, named := f.named.Load(a.Rule); named {
 		return
 	}
+	f.named.Store(a.Rule, fmt.Sprintf("table %s: %s: %s", a.Table, a.Rule, a.Unknown))
 	f.once("cannot evaluate a nat rule of the host; flows to services that reach it keep their source",
 		"table", a.Table, "rule", a.Rule.String(), "why", a.Unknown)
+}
+
+// fault logs the error of a step, and keeps it as long as the step fails; nil: it has succeeded.
+func (f *Follower) fault(text string, err error) {
+	if err != nil {
+		f.once(text, "error", err.Error())
+	}
+	f.logMu.Lock()
+	defer f.logMu.Unlock()
+	if err != nil {
+		f.faults[text] = text + ": " + err.Error()
+	} else {
+		delete(f.faults, text)
+	}
 }
 
 // once logs a message that was not logged before.

@@ -201,3 +201,42 @@ func TestUnknownDoesNotWait(t *testing.T) {
 		t.Errorf("the rule is not named once:\n%s", log)
 	}
 }
+
+// TestUnknown: rules that cannot be evaluated are listed once a flow has reached them, as long as they
+// exist, and errors as long as they last.
+func TestUnknown(t *testing.T) {
+	s := &fakeSource{t: t, rules: "-A POSTROUTING -m time --timestart 10:00 -j MASQUERADE", address: "172.20.0.2/16"}
+	f, _ := newFollower(s)
+	check := func(when string, want ...string) {
+		t.Helper()
+		got := f.Unknown()
+		if len(got) != len(want) {
+			t.Errorf("%s: %q, want %q", when, got, want)
+			return
+		}
+		for i := range want {
+			if !strings.Contains(got[i], want[i]) {
+				t.Errorf("%s: %q, want %q", when, got, want)
+			}
+		}
+	}
+	check("no flow has reached it")
+	for range 2 {
+		f.logUnknown(answer(f))
+	}
+	check("two flows have", "table nat: -A POSTROUTING -m time --timestart 10:00 -j MASQUERADE: it depends on data that is not known here")
+	s.hostErr, s.tablesErr = errors.New("no addresses"), errors.New("no buffer space")
+	if f.read() == nil {
+		t.Error("addresses that cannot be read are no error")
+	}
+	check("errors", "cannot read the host's addresses; evaluating its nat rules with the addresses read last: no addresses", "the host's nat rules are only partly known: no buffer space")
+	s.hostErr, s.tablesErr, s.rules = nil, nil, masquerades
+	if err := f.read(); err != nil {
+		t.Error(err)
+	}
+	check("other rules")
+	var none *Follower
+	if none.Unknown() != nil {
+		t.Error("no follower has unknown rules")
+	}
+}

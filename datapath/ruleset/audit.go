@@ -110,6 +110,7 @@ type damage struct {
 	foreign  []chainOf  // chains of others, without rules here
 	sets     []*set     // that are missing
 	elements difference // of existing sets
+	size     Comparison // without Differences
 }
 
 // chainOf is a chain of a table.
@@ -136,6 +137,7 @@ func (r *Ruleset) compare(t *decision.Table) (*damage, error) {
 			d.gone = true
 			continue
 		}
+		d.size.count(is[i])
 		d.compareChains(of, r.spec.chains(of), is[i], r.loaded[i], find)
 		if err := d.compareSets(of, should, is[i], r.loaded[i], find); err != nil {
 			return nil, err
@@ -195,6 +197,7 @@ func (d *damage) compareSets(of *table, should difference, is, loaded *state, fi
 		if err != nil {
 			return err
 		}
+		d.size.Elements += len(have)
 		missing, foreign := d.elements.replace(s, have, should.elements(s))
 		if missing+foreign > 0 {
 			find("set %s lacks %d elements and has %d others", s.name, missing, foreign)

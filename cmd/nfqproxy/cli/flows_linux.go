@@ -145,7 +145,7 @@ func (p *proxy) watchFlows(owners *control.Owners) error {
 	v.ctx, v.stop = context.WithCancel(context.Background())
 	c := localnode.Config{
 		Name: p.cfg.Node.Name, Version: version, Journal: v.Journal, Owners: owners,
-		Table: p.inForce.Load, Stats: p.stats, HostRules: p.hostRulesInForce,
+		Table: p.inForce.Load, Stats: p.stats, HostRules: p.hostRulesInForce, Daemon: inspected{p},
 	}
 	if p.flags.flowAPI.holds {
 		holder := hold.New(hold.Config{Node: p.cfg.Node.Name, Names: owners.Owner, Log: p.log})

@@ -276,12 +276,8 @@ func (p *proxy) begin(t *decision.Table) error {
 
 // fault describes what is wrong with the kernel's rules.
 func (p *proxy) fault() string {
-	var faults []string
-	if e := p.running.Load(); e != nil {
-		faults = append(faults, e.Fault())
-	}
-	faults = append(faults, p.filter.Fault())
-	return strings.Join(slices.DeleteFunc(faults, func(f string) bool { return f == "" }), "; ")
+	rules, firewall := inspected{p}.Faults()
+	return strings.Join(slices.DeleteFunc([]string{rules, firewall}, func(f string) bool { return f == "" }), "; ")
 }
 
 // reconciled logs and counts a pass over the UDP flows.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/getkin/kin-openapi/openapi3"
 
+	"github.com/nfqproxy/nfqproxy/control/confine"
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
@@ -91,6 +92,7 @@ func TestDescribedCodes(t *testing.T) {
 		{"reason", record["reason"], reasons},
 		{"Excluded.reason", schemas["Excluded"].Value.Properties["reason"], exclusions},
 		{"Missed.why", schemas["Missed"].Value.Properties["why"], missed},
+		{"Problem.code", schemas["Problem"].Value.Properties["code"], observe.Problems()},
 		{"MissedLine.why", schemas["MissedLine"].Value.Properties["why"], missed},
 	} {
 		if got, want := fmt.Sprint(list.described.Value.Enum), fmt.Sprint(list.want); got != want {
@@ -106,7 +108,7 @@ func TestDescribedFields(t *testing.T) {
 	s := &schemas{t: t, all: d.Components.Schemas, seen: map[string]bool{"Line": true, "State": true, "Event": true}}
 	for _, root := range []reflect.Type{
 		reflect.TypeFor[flow.Record](), reflect.TypeFor[observe.MissedLine](), reflect.TypeFor[observe.Missed](), reflect.TypeFor[observe.Services](),
-		reflect.TypeFor[observe.TableList](), reflect.TypeFor[observe.StatsList](), reflect.TypeFor[observe.Topology](), reflect.TypeFor[observe.HoldList](),
+		reflect.TypeFor[observe.TableList](), reflect.TypeFor[observe.StatsList](), reflect.TypeFor[observe.StatusList](), reflect.TypeFor[observe.Topology](), reflect.TypeFor[observe.HoldList](),
 		reflect.TypeFor[observe.Question](), reflect.TypeFor[observe.Act](), reflect.TypeFor[observe.Error](),
 	} {
 		s.compare(root)
@@ -124,10 +126,13 @@ type schemas struct {
 	seen map[string]bool
 }
 
-// schemaName is the type's name, but for the two that are called Hold.
+// schemaName is the type's name, but for the second ones that are called Hold and State.
 func schemaName(t reflect.Type) string {
-	if t == reflect.TypeFor[flow.Hold]() {
+	switch t {
+	case reflect.TypeFor[flow.Hold]():
 		return "Held"
+	case reflect.TypeFor[confine.State]():
+		return "Confinement"
 	}
 	return t.Name()
 }
@@ -336,6 +341,7 @@ func TestDescribedAnswers(t *testing.T) {
 	fill(&w.fake.ServicesAnswer)
 	fill(&w.fake.TableAnswer)
 	fill(&w.fake.StatsAnswer)
+	fill(&w.fake.StatusAnswer)
 	fill(&w.fake.TopologyAnswer)
 	w.fake.ExplainAnswer = *example
 	var whole flow.Record
@@ -368,6 +374,7 @@ func TestDescribedAnswers(t *testing.T) {
 	request("GET", "/v1/services", "/v1/services", "", 200)
 	request("GET", "/v1/table", "/v1/table", "", 200)
 	request("GET", "/v1/stats", "/v1/stats", "", 200)
+	request("GET", "/v1/status", "/v1/status", "", 200)
 	request("GET", "/v1/topology", "/v1/topology", "", 200)
 	request("GET", "/openapi.yaml", "/openapi.yaml", "", 200)
 	request("POST", "/v1/explain", "/v1/explain", `{"protocol":"tcp","source":"a","destination":"b","seed":18446744073709551615}`, 200)

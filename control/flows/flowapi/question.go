@@ -39,6 +39,11 @@ func (s *server) stats(r *http.Request) (observe.StatsList, error) {
 	return observe.StatsList{Nodes: notNull(nodes)}, err
 }
 
+func (s *server) status(r *http.Request) (observe.StatusList, error) {
+	nodes, err := s.Observer.Status(r.Context())
+	return observe.StatusList{Nodes: notNull(nodes)}, err
+}
+
 func (s *server) services(w http.ResponseWriter, r *http.Request) error {
 	v, err := parameters(r)
 	if err != nil {

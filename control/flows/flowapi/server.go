@@ -104,6 +104,7 @@ var routes = []route{
 	{http.MethodGet, "/v1/services", (*server).services, false, false},
 	{http.MethodGet, "/v1/table", answering((*server).tables), false, false},
 	{http.MethodGet, "/v1/stats", answering((*server).stats), false, false},
+	{http.MethodGet, "/v1/status", answering((*server).status), false, false},
 	{http.MethodGet, "/v1/topology", (*server).getTopology, false, false},
 	{http.MethodPost, "/v1/explain", (*server).explain, false, false},
 	{http.MethodGet, "/v1/holds", answering((*server).holds), false, false},

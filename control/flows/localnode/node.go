@@ -39,6 +39,8 @@ type Config struct {
 	Stats func() *datapath.Stats
 	// HostRules returns the host's own nat rules; it may be nil, and return nil.
 	HostRules func() *hostnat.Rules
+	// Daemon is required for [Node.Status].
+	Daemon Daemon
 	// Holder holds flows; nil: holding flows is not supported.
 	Holder observe.Holder
 	// Records is the rate limit for all readers together, in records per second; a fifth of it

@@ -54,6 +54,7 @@ func TestClientRequests(t *testing.T) {
 	f.List = []observe.Item{record("a/1 ?"), {Missed: &observe.Missed{Node: "node-a", Missed: 3, Why: observe.MissedLost}}}
 	f.ServicesAnswer = observe.Services{Nodes: []string{"node-a"}, Lost: 3}
 	f.TableAnswer, f.StatsAnswer = observe.Table{Services: 5}, observe.Stats{Packets: 6}
+	f.StatusAnswer = observetest.Status()
 	f.TopologyAnswer = observe.Topology{Lab: "lab"}
 	f.ExplainAnswer = flow.Record{Version: 1, Verdict: "drop"}
 	seed := uint64(1<<64 - 1)
@@ -79,11 +80,13 @@ func TestClientRequests(t *testing.T) {
 	check("Tables", tables, []observe.Table{f.TableAnswer}, err)
 	stats, err := c.Stats(ctx)
 	check("Stats", stats, []observe.Stats{f.StatsAnswer}, err)
+	status, err := c.Status(ctx)
+	check("Status", status, []observe.Status{f.StatusAnswer}, err)
 	topology, err := c.Topology(ctx)
 	check("Topology", topology, &f.TopologyAnswer, err)
 	r, err = c.Explain(ctx, question)
 	check("Explain", r, &f.ExplainAnswer, err)
-	check("the questions", f.Requests(), []any{query, "a/1 ?", services, nil, nil, nil, question}, nil)
+	check("the questions", f.Requests(), []any{query, "a/1 ?", services, nil, nil, nil, nil, question}, nil)
 }
 
 func TestClientFollows(t *testing.T) {

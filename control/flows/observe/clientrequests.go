@@ -55,6 +55,15 @@ func (c *Client) Stats(ctx context.Context) ([]Stats, error) {
 	return l.Nodes, nil
 }
 
+// Status requests the state of the nodes' daemons.
+func (c *Client) Status(ctx context.Context) ([]Status, error) {
+	l, err := get[StatusList](ctx, c, nil, "status")
+	if err != nil {
+		return nil, err
+	}
+	return l.Nodes, nil
+}
+
 // Topology requests the topology of the cluster.
 func (c *Client) Topology(ctx context.Context) (*Topology, error) {
 	return get[Topology](ctx, c, nil, "topology")

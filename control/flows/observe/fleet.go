@@ -242,6 +242,25 @@ func (f *Fleet) Stats(ctx context.Context) ([]Stats, error) {
 	return slices.Concat(all...), err
 }
 
+// statusTimeout is how long a node's daemon may take for its status.
+const statusTimeout = 25 * time.Second
+
+// Status describes the daemons of all nodes. Unlike in other responses, a node without an answer is
+// in it, with that as its problem.
+func (f *Fleet) Status(ctx context.Context) ([]Status, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, statusTimeout, fmt.Errorf("no answer within %s", statusTimeout))
+	defer cancel()
+	var list []Status
+	for _, r := range queryAll(f.members, func(m Member) ([]Status, error) { return m.Observer.Status(ctx) }) {
+		f.note(r.Name, r.err)
+		if r.err != nil {
+			r.answer = []Status{{Node: r.Name, Problems: []Problem{{ProblemUnreachable, "the daemon does not answer: " + r.err.Error()}}}}
+		}
+		list = append(list, r.answer...)
+	}
+	return list, nil
+}
+
 // Topology merges the topologies of the nodes. Unreachable nodes are in it, but not observed.
 func (f *Fleet) Topology(ctx context.Context) (*Topology, error) {
 	all, err := gather(f, func(o Observer) (*Topology, error) { return o.Topology(ctx) })

@@ -310,6 +310,18 @@ func TestFleetAddresses(t *testing.T) {
 	}
 }
 
+// TestFleetStatus: a node without an answer is in the status, with that as its problem.
+func TestFleetStatus(t *testing.T) {
+	f, fakes := newFleet(t, 2, observe.FleetOptions{})
+	fakes[0].StatusAnswer = observetest.Status()
+	fakes[1].Fail(errors.New("on fire"))
+	want := []observe.Status{observetest.Status(), {Node: "node-b", Problems: []observe.Problem{{Code: observe.ProblemUnreachable, Text: "the daemon does not answer: on fire"}}}}
+	got, err := f.Status(t.Context())
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("error %v, -want +got:\n%s", err, diff)
+	}
+}
+
 func TestFleetTablesAndStats(t *testing.T) {
 	f, fakes := newFleet(t, 2, observe.FleetOptions{})
 	fakes[0].TableAnswer, fakes[1].TableAnswer = observe.Table{Node: "node-a"}, observe.Table{Node: "node-b"}

@@ -24,6 +24,8 @@ type Observer interface {
 	Tables(ctx context.Context) ([]Table, error)
 	// Stats returns the counters of each node.
 	Stats(ctx context.Context) ([]Stats, error)
+	// Status describes the daemon of each node.
+	Status(ctx context.Context) ([]Status, error)
 	// Topology returns the known nodes, pods and machines of the cluster.
 	Topology(ctx context.Context) (*Topology, error)
 	// Explain simulates a packet on a node, which may be left empty where there is only one.

@@ -28,6 +28,11 @@ type StatsList struct {
 	Nodes []Stats `json:"nodes"`
 }
 
+// StatusList is the flow API's response with the nodes' daemons.
+type StatusList struct {
+	Nodes []Status `json:"nodes"`
+}
+
 // HoldList is the flow API's response with holds.
 type HoldList struct {
 	Holds []Hold `json:"holds"`

@@ -278,6 +278,13 @@ func (c *Cluster) Stats(context.Context) ([]observe.Stats, error) {
 	return slices.Clone(c.stats), c.err
 }
 
+// Status implements [observe.Observer].
+func (c *Cluster) Status(context.Context) ([]observe.Status, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return []observe.Status{Status()}, c.err
+}
+
 // Tables implements [observe.Observer].
 func (c *Cluster) Tables(context.Context) ([]observe.Table, error) {
 	return []observe.Table{{Node: "node-a", Generation: 1}}, nil

@@ -21,6 +21,7 @@ type Fake struct {
 	ServicesAnswer observe.Services
 	TableAnswer    observe.Table
 	StatsAnswer    observe.Stats
+	StatusAnswer   observe.Status
 	TopologyAnswer observe.Topology
 	ExplainAnswer  flow.Record
 	// NoHolds: flows cannot be held.
@@ -190,6 +191,11 @@ func (f *Fake) Tables(context.Context) ([]observe.Table, error) {
 // Stats returns StatsAnswer.
 func (f *Fake) Stats(context.Context) ([]observe.Stats, error) {
 	return []observe.Stats{f.StatsAnswer}, f.record(nil)
+}
+
+// Status returns StatusAnswer.
+func (f *Fake) Status(context.Context) ([]observe.Status, error) {
+	return []observe.Status{f.StatusAnswer}, f.record(nil)
 }
 
 // Topology returns TopologyAnswer.

@@ -1,0 +1,48 @@
+package cli
+
+import (
+	"context"
+	"errors"
+
+	"github.com/nfqproxy/nfqproxy/control/confine"
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/datapath"
+)
+
+// inspected is the daemon for its status.
+type inspected struct{ *proxy }
+
+func (p inspected) Source() observe.Source {
+	s := observe.Source{Kind: observe.SourceAPIServer}
+	if p.client == nil {
+		s.Kind = observe.SourceFiles
+	}
+	s.WaitingFor, s.Late = p.health.Pending()
+	return s
+}
+
+func (p inspected) CheckRules(ctx context.Context) (datapath.RuleCheck, error) {
+	e := p.running.Load()
+	if e == nil {
+		return datapath.RuleCheck{}, errors.New("the datapath has not started")
+	}
+	return e.CheckRules(ctx)
+}
+
+func (p inspected) Faults() (rules, firewall string) {
+	if e := p.running.Load(); e != nil {
+		rules = e.Fault()
+	}
+	return rules, p.filter.Fault()
+}
+
+// HostNAT reads the rules only after the datapath has started, which sets them.
+func (p inspected) HostNAT() observe.HostNAT {
+	n := observe.HostNAT{Applied: p.flags.hostMasq == hostMasqueradeAuto}
+	if p.running.Load() != nil {
+		n.Unknown = p.hostRules.Unknown()
+	}
+	return n
+}
+
+func (p inspected) Confinement() confine.State { return p.confinement }

@@ -1,0 +1,92 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
+	"github.com/nfqproxy/nfqproxy/control/view/statustext"
+)
+
+// exitProblem is the exit code of nfqproxy status if a node has a problem.
+const exitProblem = 3
+
+// statusPatience is how long the daemon may take: it compares the kernel rules.
+const statusPatience = 30 * time.Second
+
+// statusFlags are the flags of nfqproxy status.
+type statusFlags struct {
+	server serverFlags
+	output string
+}
+
+func newStatusCommand(connect connector) *cobra.Command {
+	var f statusFlags
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show the state of the daemon and of its kernel rules",
+		Long: `Show the state of the daemon, or of all daemons of a lab: the service table, the queues
+and their workers, the kernel rules, losses by reason, the host's own rules, and the
+confinement in force. The kernel rules and all elements of their sets are compared with
+the service table, at most every 5 seconds.
+
+The exit code is 0 if all is right, 3 if a node has a problem, and 1 on an error, such as
+a daemon that does not respond. Problems are: a node of a lab is unreachable, a daemon
+does not serve, a change of objects is late, the kernel rules are damaged or differ from
+the service table, the kernel's copy of the service table decides new flows instead of the
+daemon, a worker makes no progress, and rules are missing in the host's firewall. Lost
+packets and records are not a problem here.`,
+		Example: `  nfqproxy status
+  nfqproxy status -o json | jq '.nodes[].problems'`,
+		// Without ending(): a status that is interrupted is not all right.
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return blameFlag(cmd.Flags(), f.run(cmd, connect, listener{cmd.OutOrStdout()}))
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVarP(&f.output, "output", "o", "text", "text or json")
+	complete(cmd, "output", []string{"text", "json"})
+	f.server.add(cmd)
+	return cmd
+}
+
+func (f *statusFlags) run(cmd *cobra.Command, connect connector, stdout io.Writer) error {
+	if f.output != "text" && f.output != "json" {
+		return fmt.Errorf("--output %q: want text or json", f.output)
+	}
+	style, err := f.server.style(flowtext.StyleFor(cmd.OutOrStdout()))
+	if err != nil {
+		return err
+	}
+	observer, err := f.server.observer(connect)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(cmd.Context(), statusPatience, fmt.Errorf("no status within %s: check whether the daemon is frozen (the kernel's copy of the service table decides new flows meanwhile)", statusPatience))
+	defer cancel()
+	nodes, err := observer.Status(ctx)
+	if err != nil {
+		return err
+	}
+	if len(nodes) == 0 {
+		return errors.New("the flow API returned no nodes: not an nfqproxy of this version?")
+	}
+	if f.output == "json" {
+		err = writeIndented(stdout, observe.StatusList{Nodes: nodes})
+	} else {
+		_, err = io.WriteString(stdout, statustext.Render(nodes, style))
+	}
+	if err = unlessClosed(ctx, err); err == nil && slices.ContainsFunc(nodes, func(s observe.Status) bool { return len(s.Problems) > 0 }) {
+		return exitCode(exitProblem)
+	}
+	return err
+}

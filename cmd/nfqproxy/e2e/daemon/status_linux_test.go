@@ -1,0 +1,52 @@
+package daemon
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+)
+
+// TestStatus: a running daemon is all right, for people and for scripts.
+func TestStatus(t *testing.T) {
+	t.Parallel()
+	ns := newNode(t)
+	server := "unix:" + filepath.Join(t.TempDir(), "s")
+	d := e2etest.StartNfqproxy(t, ns, "--objects", e2etest.WriteFile(t, "lab.yaml", e2etest.Lab), "--hostname-override", "node-a", "--flow-api", server)
+	var s observe.Status
+	e2etest.Eventually(t, e2etest.Patience, "the status to be all right", func() bool {
+		code, stdout, stderr := e2etest.Run(t, ns, "status", "--server", server, "-o", "json")
+		var all observe.StatusList
+		if err := json.Unmarshal([]byte(stdout), &all); err != nil || len(all.Nodes) != 1 || stderr != "" {
+			t.Fatalf("exit code %d, stdout %q, stderr %q", code, stdout, stderr)
+		}
+		s = all.Nodes[0]
+		if healthy := len(s.Problems) == 0; healthy != (code == 0) || !healthy && code != 3 {
+			t.Fatalf("exit code %d with problems %+v", code, s.Problems)
+		}
+		return code == 0 && s.Daemon.Rules.Audited != nil
+	})
+	if s.Node != "node-a" || s.Daemon.ProcessID != d.PID() || s.Daemon.Source.Kind != observe.SourceFiles || s.Daemon.Table == nil || s.Daemon.Table.Services == 0 {
+		t.Errorf("%+v, daemon %+v", s, s.Daemon)
+	}
+	if by := s.Daemon.DecidedBy; by["IPv4"] != observe.DecidedByDaemon || by["IPv6"] != observe.DecidedByDaemon {
+		t.Errorf("decided by %v", by)
+	}
+	if r := &s.Daemon.Rules; !r.InStep || r.Compared == nil || r.Chains == 0 || r.Rules == 0 || r.Elements == 0 {
+		t.Errorf("rules %+v", r)
+	}
+	if q := s.Daemon.Queues; len(q) != 1 || q[0].PortID == 0 || q[0].Stuck {
+		t.Errorf("queues %+v", q)
+	}
+	if c := &s.Daemon.Confinement; len(c.Capabilities) == 0 {
+		t.Errorf("confinement %+v", c)
+	}
+	code, stdout, stderr := e2etest.Run(t, ns, "status", "--server", server)
+	// A busy machine may delay the daemon between the two.
+	if healthy := strings.HasPrefix(stdout, "node-a: all right\n"); healthy != (code == 0) || !healthy && code != 3 || stderr != "" {
+		t.Errorf("exit code %d, stdout\n%s\nstderr %q", code, stdout, stderr)
+	}
+}
