@@ -17,6 +17,10 @@ var ByteOrder = binary.BigEndian
 // maxAttempts is how often a dump is repeated if the rules changed during it.
 const maxAttempts = 5
 
+// bufferSize is twice the largest datagram of a dump. The kernel makes datagrams as large as the buffer
+// lets it, and begins to walk a set anew for each (af_netlink.c, netlink_dump; nft_set_hash.c).
+const bufferSize = 64 << 10
+
 // headerSize is sizeof(struct nfgenmsg).
 const headerSize = 4
 
@@ -113,7 +117,7 @@ func execute(family uint8, kind int, flags netlink.HeaderFlags, filter Encode) (
 	if err != nil {
 		return nil, err
 	}
-	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
+	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{MessageBufferSize: bufferSize})
 	if err != nil {
 		return nil, err
 	}
