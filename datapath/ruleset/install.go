@@ -235,8 +235,10 @@ func (r *Ruleset) install(t *decision.Table, keepQueueing bool) error {
 	for range maxInstalls {
 		var err error
 		if r.adopted, err = r.adopt(t, keepQueueing); err == nil && !r.adopted {
+			// All services are served from the same moment on.
 			r.replaceTables(false)
 			err = r.fillEmpty(t)
+			r.addOwnRules()
 		}
 		if err == nil {
 			err = r.startQueueing()
@@ -276,8 +278,8 @@ func (r *Ruleset) load() error {
 	return nil
 }
 
-// replaceTables adds the tables to the open transaction, with the rules that queue packets or without.
-func (r *Ruleset) replaceTables(queueing bool) {
+// replaceTables adds the tables to the open transaction, with the rules of their own chains or without.
+func (r *Ruleset) replaceTables(rules bool) {
 	r.followed, r.hairpins, r.audited = nil, make(hairpins), 0
 	for _, t := range r.tables {
 		r.replaceTable(t)
@@ -286,11 +288,22 @@ func (r *Ruleset) replaceTables(queueing bool) {
 		}
 		chains := r.spec.chains(t)
 		for i := range chains {
-			if chains[i].name == queueingChain && !queueing {
+			if _, demanded := t.balances[chains[i].name]; !demanded && !rules {
 				chains[i].rules = nil
 			}
 		}
 		r.addChains(t, chains)
+	}
+}
+
+// addOwnRules adds the rules that replaceTables leaves out, but for those that queue packets.
+func (r *Ruleset) addOwnRules() {
+	for _, t := range r.tables {
+		for _, c := range r.spec.chains(t) {
+			if _, demanded := t.balances[c.name]; !demanded && c.name != queueingChain {
+				r.addRules(t, c)
+			}
+		}
 	}
 }
 
