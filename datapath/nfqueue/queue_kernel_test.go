@@ -247,6 +247,35 @@ func TestFullQueueLetsPass(t *testing.T) {
 	}
 }
 
+// TestProbeLosesNoPacket: a process that probes the kernel's features does not disturb the queues of
+// another.
+func TestProbeLosesNoPacket(t *testing.T) {
+	h := newHost(t)
+	from, _ := h.udp(t)
+	if _, err := from.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	waiting := func() uint32 {
+		c, err := h.queue.Counters()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return uint32(c.Waiting)
+	}
+	if n := waiting(); n != 1 {
+		t.Fatalf("%d packets wait, want 1", n)
+	}
+	if err := h.Do(func() error {
+		_, err := ruleset.Probe()
+		return errors.Join(err, ruleset.ProbeReversePath())
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if n := waiting(); n != 1 {
+		t.Errorf("%d packets wait after a probe, want 1", n)
+	}
+}
+
 // TestArrived: a packet that comes from elsewhere has the time of its arrival; one that is made on
 // the host does not.
 func TestArrived(t *testing.T) {

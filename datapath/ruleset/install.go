@@ -83,7 +83,8 @@ func Probe() (native bool, err error) {
 }
 
 // tryChain loads a chain with a rule into a temporary table and removes everything, in one
-// transaction.
+// transaction. The table is dormant: the removal of a hook would lose all packets that wait in queues,
+// also those of a datapath that is to be replaced.
 func tryChain(c chain, exprs []expr.Any) error {
 	k, err := openKernel(TableName + "-probe")
 	if err != nil {
@@ -95,7 +96,7 @@ func tryChain(c chain, exprs []expr.Any) error {
 	if len(exprs) > 0 {
 		c.rules = []rule{{clause{exprs: exprs}}}
 	}
-	k.addTable(t)
+	k.addDormantTable(t)
 	k.addChain(t, c)
 	k.addRules(t, c)
 	k.delTable(t)

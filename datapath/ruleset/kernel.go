@@ -89,6 +89,14 @@ func (k *kernel) named(e *netlink.AttributeEncoder) { e.String(unix.NFTA_TABLE_N
 func (k *kernel) addTable(t *table) {
 	k.open.Add(t.nfproto, unix.NFT_MSG_NEWTABLE, netlink.Create, k.named)
 }
+
+// addDormantTable adds a table whose base chains get no hooks.
+func (k *kernel) addDormantTable(t *table) {
+	k.open.Add(t.nfproto, unix.NFT_MSG_NEWTABLE, netlink.Create, func(e *netlink.AttributeEncoder) {
+		k.named(e)
+		e.Uint32(unix.NFTA_TABLE_FLAGS, unix.NFT_TABLE_F_DORMANT)
+	})
+}
 func (k *kernel) delTable(t *table) { k.open.Add(t.nfproto, unix.NFT_MSG_DELTABLE, 0, k.named) }
 
 // addChain adds a chain, or does nothing if it exists with the same hook.
