@@ -243,12 +243,17 @@ func (e *Engine) inherit(err error) error {
 			close(e.heir.over)
 			return ErrReplaced
 		}
+		if err == nil {
+			err = errNotReplaced
+		}
 	}
 	e.log.Warn("the nfqproxy that takes over has failed; continuing", "error", err)
 	close(e.heir.over)
 	e.heir = nil
 	return nil
 }
+
+var errNotReplaced = errors.New("it has not replaced the rules that queue packets")
 
 // raise passes an alert to the operator; nil: there is none.
 func (e *Engine) raise(a *Alert) {

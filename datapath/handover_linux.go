@@ -24,7 +24,7 @@ const (
 )
 
 // handAddress is an abstract address: there is one in each network namespace. Other users may listen
-// at it, too: see sameUser.
+// at it, too: see ofUser.
 const handAddress = "@nfqproxy-handover"
 
 // handPatience is how long the rules stay untouched for a successor.
@@ -33,8 +33,8 @@ const handPatience = time.Minute
 // ErrReplaced is the result of [Engine.Run] after another datapath took over.
 var ErrReplaced = errors.New("another nfqproxy has taken over")
 
-// sameUser checks that the process at the other end has our user.
-func sameUser(conn *net.UnixConn) error {
+// ofUser checks that the process at the other end has the user.
+func ofUser(conn *net.UnixConn, user int) error {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return err
@@ -43,8 +43,8 @@ func sameUser(conn *net.UnixConn) error {
 	if e := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); e != nil || err != nil {
 		return errors.Join(e, err)
 	}
-	if int(peer.Uid) != os.Geteuid() {
-		return fmt.Errorf("process %d at %s is of user %d, not of user %d", peer.Pid, handAddress, peer.Uid, os.Geteuid())
+	if int(peer.Uid) != user {
+		return fmt.Errorf("process %d at %s is of user %d, not of user %d", peer.Pid, handAddress, peer.Uid, user)
 	}
 	return nil
 }
@@ -83,31 +83,26 @@ func handReceive(conn *net.UnixConn, want string, n int) (files []*os.File, err 
 		return nil, err
 	}
 	for _, m := range messages {
-		fds, err := unix.ParseUnixRights(&m)
-		if err != nil {
-			return nil, err
-		}
+		fds, e := unix.ParseUnixRights(&m)
+		err = errors.Join(err, e)
 		for _, fd := range fds {
 			files = append(files, os.NewFile(uintptr(fd), handAddress))
 		}
 	}
-	if string(text[:read]) != want || len(files) != n {
-		closeFiles(files)
+	if err != nil || string(text[:read]) != want || len(files) != n {
+		for _, f := range files {
+			_ = f.Close()
+		}
 		return nil, fmt.Errorf("received %q with %d files, want %q with %d", text[:read], len(files), want, n)
 	}
 	return files, nil
-}
-
-func closeFiles(files []*os.File) {
-	for _, f := range files {
-		_ = f.Close()
-	}
 }
 
 // successors receives the requests of other processes to take over.
 type successors struct {
 	listener *net.UnixListener
 	lock     *os.File
+	user     int // whose processes may take over
 	requests chan *successor
 	stop     chan struct{}
 	log      *slog.Logger
@@ -135,7 +130,7 @@ func awaitSuccessors(listener *net.UnixListener, lock *os.File, log *slog.Logger
 	if listener == nil {
 		return nil
 	}
-	s := &successors{listener: listener, lock: lock, requests: make(chan *successor), stop: make(chan struct{}), log: log}
+	s := &successors{listener: listener, lock: lock, user: os.Geteuid(), requests: make(chan *successor), stop: make(chan struct{}), log: log}
 	go s.run()
 	return s
 }
@@ -147,7 +142,7 @@ func (s *successors) run() {
 		if err != nil {
 			return
 		}
-		if err := sameUser(conn); err != nil {
+		if err := ofUser(conn, s.user); err != nil {
 			s.log.Debug("a request to take over was refused", "error", err)
 			_ = conn.Close()
 			continue
@@ -220,7 +215,7 @@ func connectToPredecessor() (*Predecessor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("take over from the running nfqproxy: %w (has it another version?)", err)
 	}
-	if err := sameUser(conn); err != nil {
+	if err := ofUser(conn, os.Geteuid()); err != nil {
 		return nil, errors.Join(fmt.Errorf("take over from the running nfqproxy: %w", err), conn.Close())
 	}
 	return &Predecessor{conn: conn}, nil

@@ -46,20 +46,22 @@ func (e servedError) Error() string {
 func awaitLock(ctx context.Context, log *slog.Logger) (*os.File, error) {
 	tick := time.NewTicker(lockInterval)
 	defer tick.Stop()
-	for waiting := false; ; {
+	for {
 		lock, err := lockNamespace()
 		var served servedError
 		if !errors.As(err, &served) {
 			return lock, err
 		}
-		if !waiting {
-			waiting = true
-			log.Info("waiting until the other nfqproxy ends" + served.holder)
-		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-tick.C:
+		log.Info("waiting until the other nfqproxy ends" + served.holder)
+		// Naming the holder takes long, so that is done once for each.
+		for taken := true; taken; {
+			select {
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			case <-tick.C:
+			}
+			_, err := nfqueue.ReadCounters(lockQueue)
+			taken = err == nil
 		}
 	}
 }

@@ -319,6 +319,19 @@ func (t *Table) byNodePort(p *Packet) *frontend {
 	return c
 }
 
+// Contested reports whether several service ports have the address and port. Packets that the first of
+// them does not translate go on to the next.
+func (t *Table) Contested(at netip.AddrPort, p Protocol) bool {
+	c, _ := t.orEmpty().addresses.Get(keyOf(at.Addr(), at.Port(), p))
+	return c != nil && c.next != nil
+}
+
+// ContestedNodePort is Contested for a node port.
+func (t *Table) ContestedNodePort(port uint16, p Protocol, f Family) bool {
+	c, _ := t.orEmpty().nodePorts.Get(portKey{port, p, f})
+	return c != nil && c.next != nil
+}
+
 // NodePortOwner returns the service port that has the node port; nil: none.
 func (t *Table) NodePortOwner(port uint16, p Protocol, f Family) *ServicePort {
 	c, _ := t.nodePorts.Get(portKey{port, p, f})

@@ -54,10 +54,11 @@ func (spec *Spec) decideChain(t *table) chain {
 }
 
 // decides is the data of the maps for an address of a service port; "": all of its flows are queued. A
-// flow that the copy cannot decide is queued. s may be nil.
-func decides(s *decision.ServicePort, at netip.Addr) string {
+// flow that the copy cannot decide is queued. contested: other service ports have the address, too. s
+// may be nil.
+func decides(s *decision.ServicePort, at netip.Addr, contested bool) string {
 	switch {
-	case s == nil || s.QueueOneIn == 0 || s.AffinitySeconds > 0:
+	case s == nil || s.QueueOneIn == 0 || s.AffinitySeconds > 0 || contested:
 		return ""
 	case s.Restricted() && slices.Contains(s.LoadBalancerIPs, at):
 		return ""

@@ -20,23 +20,27 @@ func TestDecide(t *testing.T) {
 	}
 	clusterIP := addrBytes(netip.MustParseAddr("10.96.0.0")) + protoPortBytes(decision.TCP, 80)
 	loadBalancer := addrBytes(netip.MustParseAddr("192.0.2.1")) + protoPortBytes(decision.TCP, 80)
+	others := addrBytes(netip.MustParseAddr("10.96.0.1")) + protoPortBytes(decision.TCP, 80)
 	all := func(data string) map[string]string { return map[string]string{clusterIP: data, loadBalancer: data} }
 	steps := []struct {
 		name   string
 		change func(*decision.ServicePort)
+		other  bool              // another Service has the load balancer's address and the node port
 		want   map[string]string // of the map decide
 		port   string            // the data for the node port
 		scope  []string
 	}{
-		{"queue", func(*decision.ServicePort) {}, map[string]string{}, "", []string{clusterIP, loadBalancer}},
-		{"kernel", func(s *decision.ServicePort) { s.QueueOneIn = decision.NotQueued }, all("accept"), "accept", nil},
-		{"one in 100", func(s *decision.ServicePort) { s.QueueOneIn = 100 }, all("one_in_100"), "one_in_100", []string{clusterIP, loadBalancer}},
-		{"one in 7", func(s *decision.ServicePort) { s.QueueOneIn = 7 }, all("one_in_7"), "one_in_7", []string{clusterIP, loadBalancer}},
-		{"affinity", func(s *decision.ServicePort) { s.QueueOneIn, s.AffinitySeconds = decision.NotQueued, 10 }, map[string]string{}, "", []string{clusterIP, loadBalancer}},
+		{"queue", func(*decision.ServicePort) {}, false, map[string]string{}, "", []string{clusterIP, loadBalancer}},
+		{"kernel", func(s *decision.ServicePort) { s.QueueOneIn = decision.NotQueued }, false, all("accept"), "accept", nil},
+		{"one in 100", func(s *decision.ServicePort) { s.QueueOneIn = 100 }, false, all("one_in_100"), "one_in_100", []string{clusterIP, loadBalancer}},
+		{"one in 7", func(s *decision.ServicePort) { s.QueueOneIn = 7 }, false, all("one_in_7"), "one_in_7", []string{clusterIP, loadBalancer}},
+		{"affinity", func(s *decision.ServicePort) { s.QueueOneIn, s.AffinitySeconds = decision.NotQueued, 10 }, false, map[string]string{}, "", []string{clusterIP, loadBalancer}},
 		{"source ranges", func(s *decision.ServicePort) {
 			s.QueueOneIn, s.SourceRanges = decision.NotQueued, []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}
-		}, map[string]string{clusterIP: "accept"}, "accept", []string{loadBalancer}},
-		{"without endpoints", func(s *decision.ServicePort) { s.QueueOneIn, s.HasEndpoints = decision.NotQueued, false }, all("accept"), "accept", nil},
+		}, false, map[string]string{clusterIP: "accept"}, "accept", []string{loadBalancer}},
+		{"without endpoints", func(s *decision.ServicePort) { s.QueueOneIn, s.HasEndpoints = decision.NotQueued, false }, false, all("accept"), "accept", nil},
+		{"contested", func(s *decision.ServicePort) { s.QueueOneIn = decision.NotQueued }, true, map[string]string{clusterIP: "accept"}, "", []string{others, loadBalancer}},
+		{"no more", func(s *decision.ServicePort) { s.QueueOneIn = decision.NotQueued }, false, all("accept"), "accept", nil},
 	}
 	inNamespace(t, func() error {
 		r, err := install(onlyServices())
@@ -46,7 +50,13 @@ func TestDecide(t *testing.T) {
 		defer r.Remove() //nolint:errcheck // the namespace goes anyway
 		last := new(decision.Table)
 		for i, s := range steps {
-			table := last.Next(time.Time{}, auditNode, decision.Change{Service: decision.ServiceName{Namespace: "default", Name: "0"}, Ports: service(s.change).Services()})
+			other := decision.Change{Service: decision.ServiceName{Namespace: "default", Name: "1"}}
+			if s.other {
+				p := *manyServices(2)[1]
+				p.NodePort, p.LoadBalancerIPs, p.QueueOneIn = 30000, []netip.Addr{netip.MustParseAddr("192.0.2.1")}, 0
+				other.Ports = []*decision.ServicePort{&p}
+			}
+			table := last.Next(time.Time{}, auditNode, decision.Change{Service: decision.ServiceName{Namespace: "default", Name: "0"}, Ports: service(s.change).Services()}, other)
 			last = table
 			if err := r.Follow(table); err != nil {
 				t.Fatalf("%s: %v", s.name, err)

@@ -127,7 +127,7 @@ func (r *Ruleset) changes(t *decision.Table, diff sink) hairpins {
 	t.ChangedAddresses(r.followed, func(at netip.AddrPort, p decision.Protocol, before, after *decision.ServicePort) {
 		to, key := r.tables.of(decision.FamilyOf(at.Addr())), addrBytes(at.Addr())+protoPortBytes(p, at.Port())
 		diff.note(to.service, key, translates(before), translates(after))
-		wasDecided, isDecided := decides(before, at.Addr()), decides(after, at.Addr())
+		wasDecided, isDecided := decides(before, at.Addr(), r.followed.Contested(at, p)), decides(after, at.Addr(), t.Contested(at, p))
 		diff.note(to.scope, key, before != nil && wasDecided != nft.Accepted, after != nil && isDecided != nft.Accepted)
 		noteDecides(diff, to.decide, key, wasDecided, isDecided)
 		if before != nil {
@@ -141,7 +141,7 @@ func (r *Ruleset) changes(t *decision.Table, diff sink) hairpins {
 		to, key := r.tables.of(f), protoPortBytes(p, port)
 		diff.note(to.nodePort, key, translates(before), translates(after))
 		diff.note(to.refusedPort, key, refused(before), refused(after))
-		noteDecides(diff, to.decidePort, key, decides(before, netip.Addr{}), decides(after, netip.Addr{}))
+		noteDecides(diff, to.decidePort, key, decides(before, netip.Addr{}, r.followed.ContestedNodePort(port, p, f)), decides(after, netip.Addr{}, t.ContestedNodePort(port, p, f)))
 		if before != nil {
 			to.copyNodePort(before, diff.remove)
 		}

@@ -61,8 +61,8 @@ func (k *kernel) setUp() error {
 	if a, ok := address.(*unix.SockaddrNetlink); ok {
 		k.port = a.Pid
 	}
-	// A message of elements may come on top.
-	k.most = min(k.most, transactionSize) - 1<<17
+	// A message of elements may come on top. With a very small buffer it is enlarged as needed, or fails.
+	k.most = max(min(k.most, transactionSize)-1<<17, 1<<15)
 	return nil
 }
 
@@ -97,7 +97,10 @@ func (k *kernel) addDormantTable(t *table) {
 		e.Uint32(unix.NFTA_TABLE_FLAGS, unix.NFT_TABLE_F_DORMANT)
 	})
 }
-func (k *kernel) delTable(t *table) { k.open.Add(t.nfproto, unix.NFT_MSG_DELTABLE, 0, k.named) }
+
+func (k *kernel) delTable(t *table) {
+	k.open.Add(t.nfproto, unix.NFT_MSG_DELTABLE, 0, k.named)
+}
 
 // addChain adds a chain, or does nothing if it exists with the same hook.
 func (k *kernel) addChain(t *table, c chain) {
