@@ -83,13 +83,15 @@ check: need-go
 # something on this machine are listed at the end, even if others fail, with the subject that
 # stays untested; with CI=true they fail. The race detector does not pause at the end of a process;
 # the simulator has no goroutines, and its tests take a third of the time without it. Tests often
-# wait: one package more than there are processors runs at once.
+# wait: one package more than there are processors runs at once, and beside them those of the
+# simulator and the fuzz targets, whose output follows at the end.
 AT_ONCE := $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) + 1 )))
 test: need-go
-	@skipped=$$(mktemp); trap 'rm -f "$$skipped"' EXIT; code=0; export NFQPROXY_SKIPPED=$$skipped GORACE=atexit_sleep_ms=0; \
+	@skipped=$$(mktemp); beside=$$(mktemp); trap 'rm -f "$$skipped" "$$beside"' EXIT; code=0; \
+	export NFQPROXY_SKIPPED=$$skipped GORACE=atexit_sleep_ms=0; \
+	{ $(GO) test -p 1 -count=1 -timeout 60m ./datapath/sim/... && $(MAKE) --no-print-directory fuzz; } >"$$beside" 2>&1 & \
 	$(GO) test $(RACE) -p $(AT_ONCE) -count=1 -timeout 60m $$($(GO) list ./... | grep -v /datapath/sim/) || code=$$?; \
-	$(GO) test -p $(AT_ONCE) -count=1 -timeout 60m ./datapath/sim/... || code=$$?; \
-	if [ $$code = 0 ]; then $(MAKE) --no-print-directory fuzz || code=$$?; fi; \
+	wait $$! || code=$$?; cat "$$beside"; \
 	if [ -s "$$skipped" ]; then echo "Skipped, because this machine lacks something:"; sort -u "$$skipped"; fi; \
 	exit $$code
 
