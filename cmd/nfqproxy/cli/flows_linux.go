@@ -286,10 +286,13 @@ func (p *proxy) followKernel() {
 		p.log.Warn("cannot enable connection accounting: records lack details", "error", err)
 	}
 	events, err := conntrack.Watch(conntrack.WatchConfig{Buffer: eventBuffer})
-	var connections *conntrack.Table
+	var connections, dumps *conntrack.Table
 	if err == nil {
-		if connections, err = conntrack.Open(new(conntrack.Locks)); err != nil {
+		var locks conntrack.Locks
+		if connections, err = conntrack.Open(&locks); err != nil {
 			err = errors.Join(err, events.Close())
+		} else if dumps, err = conntrack.Open(&locks); err != nil {
+			err = errors.Join(err, connections.Close(), events.Close())
 		}
 	}
 	if err != nil {
@@ -303,9 +306,9 @@ func (p *proxy) followKernel() {
 	}
 	v.done.Go(func() {
 		err := v.Follow(v.ctx, journal.Kernel{
-			Events: events, Connections: connections, Accounting: isOn("nf_conntrack_acct"), Timestamps: isOn("nf_conntrack_timestamp"),
+			Events: events, Connections: connections, Dumps: dumps, Accounting: isOn("nf_conntrack_acct"), Timestamps: isOn("nf_conntrack_timestamp"),
 		})
-		if err = errors.Join(err, connections.Close()); err != nil {
+		if err = errors.Join(err, connections.Close(), dumps.Close()); err != nil {
 			p.log.Error("conntrack events failed: flow life cycles are no longer available", "error", err)
 		}
 	})

@@ -26,8 +26,10 @@ type Connections interface {
 
 // Kernel is the source of a journal's conntrack events.
 type Kernel struct {
-	Events      Events
-	Connections Connections
+	Events Events
+	// Connections is for single entries, and Dumps, with a socket of its own, for the whole table: a
+	// lookup does not wait for a dump.
+	Connections, Dumps Connections
 	// Accounting and Timestamps: the kernel counts bytes and records times.
 	Accounting, Timestamps bool
 	// DetailRate is the maximum rate of new flows per second for following their life cycles. Above
@@ -39,7 +41,7 @@ type Kernel struct {
 type follower struct {
 	*Journal
 	Kernel
-	// looking is held while Connections is used.
+	// looking is held while Connections is used; only watch uses Dumps.
 	looking sync.Mutex
 	// blindFrom is the number of the oldest flow that may not be over; see blind. Only watch
 	// uses it.
@@ -154,11 +156,10 @@ func (f *follower) receive(ctx context.Context) error {
 const maxLookups = 16
 
 // countEnds adds the counters to the events of connections that have just been closed: the kernel
-// reports them only with the deletion of the entry, two minutes later. It is skipped under load.
+// reports them only with the deletion of the entry, two minutes later. Of many at once, it does so for
+// the first ones only.
 func (f *follower) countEnds(events []conntrack.Event) {
-	if !f.looking.TryLock() {
-		return
-	}
+	f.looking.Lock()
 	defer f.looking.Unlock()
 	for i, lookups := 0, 0; i < len(events) && lookups < maxLookups; i++ {
 		ev := &events[i]
@@ -297,8 +298,6 @@ func (f *follower) setPaused(pause bool) {
 
 // resync dumps all connections to recover from lost events.
 func (f *follower) resync() {
-	f.looking.Lock()
-	defer f.looking.Unlock()
 	f.mu.Lock()
 	f.kernel.stale, f.kernel.look = false, false // what is lost from here on is for the next time
 	f.kernel.Resyncs++
@@ -312,7 +311,7 @@ func (f *follower) resync() {
 	}
 	whole := true
 	for _, v6 := range []bool{false, true} {
-		err := f.Connections.Dump(conntrack.Filter{IPv6: v6}, func(s *conntrack.State) {
+		err := f.Dumps.Dump(conntrack.Filter{IPv6: v6}, func(s *conntrack.State) {
 			if states = append(states, conntrack.Event{State: *s}); len(states) == cap(states) {
 				flush()
 			}

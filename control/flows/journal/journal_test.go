@@ -3,8 +3,10 @@ package journal
 import (
 	"fmt"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 	"unsafe"
@@ -508,7 +510,7 @@ func TestLostEvents(t *testing.T) {
 	b.decide(client, nil)
 	b.decide(other, nil)
 	b.read()
-	f := &follower{Journal: b.Journal, Kernel: Kernel{Connections: dump{{
+	f := &follower{Journal: b.Journal, Kernel: Kernel{Dumps: dump{{
 		Original: conntrack.Tuple{Source: client, Destination: netip.MustParseAddrPort("10.96.0.10:80"), Protocol: 6},
 		TCP:      conntrack.TCPEstablished, Status: replied,
 	}}}}
@@ -613,5 +615,50 @@ func TestHeldFlows(t *testing.T) {
 		if r := flows[i].Record(nil, true); len(r.Steps) > 0 != want {
 			t.Errorf("%s (%s): %d steps", r.Source, r.Reason, len(r.Steps))
 		}
+	}
+}
+
+// slowDump is a dump that lasts until it is closed.
+type slowDump struct{ began, end chan struct{} }
+
+func (d slowDump) Lookup(conntrack.Tuple, uint16) (conntrack.State, error) {
+	return conntrack.State{}, os.ErrNotExist
+}
+
+func (d slowDump) Dump(f conntrack.Filter, _ func(*conntrack.State)) error {
+	if !f.IPv6 {
+		close(d.began)
+		<-d.end
+	}
+	return nil
+}
+
+// counting has one connection, with counters.
+type counting struct{ conntrack.State }
+
+func (c counting) Lookup(conntrack.Tuple, uint16) (conntrack.State, error) { return c.State, nil }
+
+func (counting) Dump(conntrack.Filter, func(*conntrack.State)) error { return nil }
+
+// TestClosedDuringDump: a connection that closes while the connection table is read has its counters.
+func TestClosedDuringDump(t *testing.T) {
+	b := newBench(t, Config{})
+	closed := conntrack.State{
+		Original: conntrack.Tuple{Source: client, Destination: netip.MustParseAddrPort("10.96.0.10:80"), Protocol: 6},
+		TCP:      conntrack.TCPTimeWait, Status: replied,
+	}
+	counted := closed
+	counted.HasCounters, counted.Sent = true, conntrack.Counters{Packets: 5, Bytes: 300}
+	slow := slowDump{make(chan struct{}), make(chan struct{})}
+	f := &follower{Journal: b.Journal, Kernel: Kernel{Connections: counting{counted}, Dumps: slow}}
+	var dumping sync.WaitGroup
+	dumping.Go(f.resync)
+	<-slow.began
+	events := []conntrack.Event{{Kind: conntrack.Updated, State: closed}}
+	f.countEnds(events)
+	close(slow.end)
+	dumping.Wait()
+	if got := events[0].State; !got.HasCounters || got.Sent != counted.Sent {
+		t.Errorf("the event has %+v", got)
 	}
 }

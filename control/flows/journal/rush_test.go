@@ -50,7 +50,7 @@ func TestRush(t *testing.T) {
 		followed := make(chan error, 1)
 		go b.Run(ctx)
 		go func() {
-			followed <- b.Follow(ctx, Kernel{Events: events, Connections: last, DetailRate: 4000})
+			followed <- b.Follow(ctx, Kernel{Events: events, Connections: last, Dumps: last, DetailRate: 4000})
 		}()
 		port := uint16(0)
 		flows := func(n int) {
