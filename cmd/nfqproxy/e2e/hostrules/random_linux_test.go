@@ -178,6 +178,7 @@ func (c *randomRules) unknownEffect(from, network, to string) bool {
 	const counter = "nfqproxy_host_rules_unknown_flows_total"
 	before := c.Metric("node-a", counter)
 	c.seenFrom(from, network, to)
+	c.Sync(from)
 	return c.Metric("node-a", counter) > before
 }
 
