@@ -166,7 +166,8 @@ func (e *Engine) Run(ctx context.Context) error {
 	var full tableWatch
 	var lost overflow
 	var invalid growth
-	tick := time.NewTicker(time.Second)
+	var lapses lapses
+	tick := time.NewTicker(tickInterval)
 	defer tick.Stop()
 	var waiting *application // the latest one, while the rules could not be updated to it
 	var handed <-chan error  // the outcome of the heir
@@ -196,6 +197,11 @@ func (e *Engine) Run(ctx context.Context) error {
 			if counters, e1 := e.rules.Counters(); e1 == nil { // else the rules are at fault: see audit
 				e.unqueued.Store(lost.look(counters.Queued, e.enqueued()))
 				e.invalid.Store(invalid.look(counters.InvalidDropped))
+			}
+			if lapses.look(now, e.queueTimeout, e.Stuck(), e.unqueued.Load()) {
+				if e1 := readBindings(e.bound, e.applied); e1 != nil {
+					e.log.Warn("cannot read the clients that the kernel's copy of the service table has bound; some may change their endpoint", "error", e1)
+				}
 			}
 		case a := <-apply:
 			e.bound.Retain(a.table, e.applied)
@@ -234,6 +240,9 @@ func (e *Engine) Run(ctx context.Context) error {
 	err = errors.Join(err, e.closeConnections())
 	return errors.Join(append(errs, err, e.lock.Close())...)
 }
+
+// tickInterval is between two looks at counters.
+const tickInterval = time.Second
 
 // inherit ends a handover: with ErrReplaced if the heir has the rules. The error is the heir's.
 func (e *Engine) inherit(err error) error {

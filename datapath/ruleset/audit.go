@@ -52,6 +52,9 @@ func (r *Ruleset) Audit(t *decision.Table, thorough bool) (nft.Repair, error) {
 		case len(d.found) == 0:
 			if t != r.followed {
 				r.hairpins = r.empty().changes(t, make(difference))
+				if err := r.dropStale(t, r.followed); err != nil {
+					return done, err
+				}
 			}
 			r.audited, r.followed = generation, t
 			return done, nil

@@ -38,10 +38,18 @@ type copyMaps struct {
 	// refused has the ClusterIPs of services without endpoints, refusedExternal their other addresses,
 	// and refusedPort their node ports.
 	refused, refusedExternal, refusedPort *set
+	// bound has the endpoints of clients with session affinity. The rules fill it: bind and bindNodePort
+	// have the chains that do, for addresses and node ports of services.
+	bound, bind, bindNodePort *set
+	// sources are the sets of prefixes that may use addresses of load balancers; see sourceBits.
+	sources []*set
 }
 
 func (m *copyMaps) all() []*set {
-	return []*set{m.address, m.nodePort, m.endpoint, m.nodePortEndpoint, m.hairpin, m.refused, m.refusedExternal, m.refusedPort}
+	return append([]*set{
+		m.address, m.nodePort, m.endpoint, m.nodePortEndpoint, m.hairpin, m.refused, m.refusedExternal, m.refusedPort,
+		m.bound, m.bind, m.bindNodePort,
+	}, m.sources...)
 }
 
 func newCopyMaps(addr nftables.SetDatatype, newSet func(name string, types ...nftables.SetDatatype) *set) copyMaps {
@@ -49,7 +57,7 @@ func newCopyMaps(addr nftables.SetDatatype, newSet func(name string, types ...nf
 	// A random number has no type that all versions of nft list; a mark has its size and byte order.
 	number := nftables.TypeMark
 	endpoint := nftables.MustConcatSetType(addr, port)
-	return copyMaps{
+	m := copyMaps{
 		address:          newSet("copy_address", addr, proto, port).mapTo(nftables.TypeVerdict),
 		nodePort:         newSet("copy_nodeport", proto, port).mapTo(nftables.TypeVerdict),
 		endpoint:         newSet("copy_endpoint", addr, proto, port, number).mapTo(endpoint),
@@ -58,7 +66,16 @@ func newCopyMaps(addr nftables.SetDatatype, newSet func(name string, types ...nf
 		refused:          newSet("copy_refused", addr, proto, port),
 		refusedExternal:  newSet("copy_refused_external", addr, proto, port),
 		refusedPort:      newSet("copy_refused_port", proto, port),
+		bound:            newSet("copy_bound", addr, addr, proto, port).mapTo(endpoint),
+		bind:             newSet("copy_bind", addr, proto, port).mapTo(nftables.TypeVerdict),
+		bindNodePort:     newSet("copy_bind_nodeport", proto, port).mapTo(nftables.TypeVerdict),
 	}
+	m.bound.nft.Dynamic, m.bound.nft.HasTimeout, m.bound.nft.Size = true, true, maxBound
+	m.bound.declaration += fmt.Sprintf("; flags dynamic,timeout; size %d", maxBound)
+	for _, bits := range sourceBits(addr) {
+		m.sources = append(m.sources, newSet(fmt.Sprintf("copy_source_%d", bits), addr, proto, port, addr))
+	}
+	return m
 }
 
 // mapTo makes a map of the set.
@@ -92,28 +109,45 @@ const localOffset = 1 << 17
 // balance is a chain that spreads flows over lists of the same lengths.
 type balance struct {
 	kind copyKind
+	// affinity: clients go where they went before. restricted: from some sources only.
+	affinity, restricted bool
 	// n is the length of the list and local, for kinds with policy Local, that of their other list.
 	n, local int
+}
+
+// prefix is what the names of chains with other lengths begin with, too.
+func (b balance) prefix() string {
+	prefix := "copy_" + string(b.kind)
+	if b.affinity {
+		prefix += "_affinity"
+	}
+	if b.restricted {
+		prefix += "_restricted"
+	}
+	return prefix
 }
 
 // name is the name of the chain.
 func (b balance) name() string {
 	if b.kind.isLocal() {
-		return fmt.Sprintf("copy_%s_%d_%d", b.kind, b.n, b.local)
+		return fmt.Sprintf("%s_%d_%d", b.prefix(), b.n, b.local)
 	}
-	return fmt.Sprintf("copy_%s_%d", b.kind, b.n)
+	return fmt.Sprintf("%s_%d", b.prefix(), b.n)
 }
 
 // parseBalance is the inverse of name.
 func parseBalance(name string) (b balance, ok bool) {
 	for _, b.kind = range copyKinds {
-		format := "copy_" + string(b.kind) + "_%d"
-		args := []any{&b.n}
-		if b.kind.isLocal() {
-			format, args = format+"_%d", append(args, &b.local)
-		}
-		if _, err := fmt.Sscanf(name, format, args...); err == nil && b.name() == name {
-			return b, true
+		for _, b.affinity = range []bool{false, true} {
+			for _, b.restricted = range []bool{false, true} {
+				format, args := b.prefix()+"_%d", []any{&b.n}
+				if b.kind.isLocal() {
+					format, args = format+"_%d", append(args, &b.local)
+				}
+				if _, err := fmt.Sscanf(name, format, args...); err == nil && b.name() == name {
+					return b, true
+				}
+			}
 		}
 	}
 	return balance{}, false
@@ -126,15 +160,23 @@ func (spec *Spec) balanceChain(t *table, b balance) chain {
 		key, to = servicePortKey(), t.copy.nodePortEndpoint
 	}
 	c := chain{name: b.name()}
+	if b.restricted {
+		c.rules = append(c.rules, t.otherSource())
+	}
 	add := func(n, offset int, conditions ...clause) {
-		if n > 0 {
-			c.rules = append(c.rules, append(conditions, setConnMark(spec.ConnMark|spec.CopyMark), t.dnatTo(key.numbered(n, offset), to)))
+		if n == 0 {
+			return
 		}
+		conditions = append(conditions, setConnMark(spec.ConnMark|spec.CopyMark))
+		if b.affinity {
+			c.rules = append(c.rules, append(conditions[:len(conditions):len(conditions)], t.dnatTo(t.clientKey(), t.copy.bound)))
+		}
+		c.rules = append(c.rules, append(conditions, t.dnatTo(key.numbered(n, offset), to)))
 	}
 	mark := setPacketMarkBits(spec.MasqueradeMark)
 	switch {
 	case b.kind == copyInternal:
-		c.rules = spec.Copy.markInternal(t, mark)
+		c.rules = append(c.rules, spec.Copy.markInternal(t, mark)...)
 		add(b.n, 0)
 	case b.kind.isLocal():
 		// Pods and the node itself are not subject to the policy.
@@ -246,7 +288,7 @@ func (spec *Spec) copyMasquerade(t *table) []rule {
 	copied := connMark(spec.CopyMark, true)
 	return []rule{
 		{copied, packetMark(spec.MasqueradeMark, true), masquerade()},
-		{copied, t.hairpinKey().in(t.copy.hairpin), masquerade()},
+		{copied, t.clientKey().in(t.copy.hairpin), masquerade()},
 	}
 }
 
@@ -284,8 +326,8 @@ func masquerade() clause {
 	return clause{"masquerade fully-random", []expr.Any{&expr.Masq{FullyRandom: true}}}
 }
 
-// hairpinKey is the source, the destination, the protocol and the destination port.
-func (f family) hairpinKey() keyed {
+// clientKey is the source, the destination, the protocol and the destination port.
+func (f family) clientKey() keyed {
 	w := f.words()
 	return keyed{
 		fmt.Sprintf("%s saddr . %[1]s daddr . meta l4proto . th dport", f.name),

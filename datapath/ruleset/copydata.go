@@ -3,28 +3,35 @@ package ruleset
 import (
 	"encoding/binary"
 	"net/netip"
-	"slices"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
 // copyAddress calls each for the elements of the kernel's copy for an address of a service port.
-func (t *table) copyAddress(at netip.AddrPort, s *decision.ServicePort, each func(s *set, key, data string)) {
+func (t *table) copyAddress(at netip.AddrPort, s *decision.ServicePort, node *decision.Node, each func(s *set, key, data string)) {
 	key := addrBytes(at.Addr()) + protoPortBytes(s.Protocol, at.Port())
 	m := &t.copy
+	b := balance{kind: copyInternal, affinity: s.AffinitySeconds > 0}
 	switch {
 	case !s.HasEndpoints && at.Addr() == s.ClusterIP:
 		each(m.refused, key, "")
+		return
 	case !s.HasEndpoints:
 		each(m.refusedExternal, key, "")
+		return
 	case at.Addr() == s.ClusterIP:
-		if n := copyList(s, s.InternalPolicy, 0, m.endpoint, key, each); n > 0 {
-			each(m.address, key, balance{copyInternal, n, 0}.name())
+		if b.n = copyList(s, s.InternalPolicy, 0, m.endpoint, key, each); b.n > 0 {
+			each(m.address, key, b.name())
 		}
-	case slices.Contains(s.LoadBalancerIPs, at.Addr()) && !slices.Contains(s.ExternalIPs, at.Addr()) && s.Restricted():
-		// The copy cannot compare source ranges: the flows wait for a decision.
 	default:
-		copyLists(s, copyExternal, copyExternalLocal, m.address, m.endpoint, key, each)
+		b.kind = copyExternal
+		if b.restricted = restricted(s, at.Addr()); b.restricted {
+			t.copySources(key, s, node, each)
+		}
+		copyLists(s, b, copyExternalLocal, m.address, m.endpoint, key, each)
+	}
+	if b.affinity {
+		each(m.bind, key, bindChain(s.AffinitySeconds))
 	}
 }
 
@@ -35,12 +42,17 @@ func (t *table) copyNodePort(s *decision.ServicePort, each func(s *set, key, dat
 		each(m.refusedPort, key, "")
 		return
 	}
-	copyLists(s, copyNodePort, copyNodePortLocal, m.nodePort, m.nodePortEndpoint, key, each)
+	b := balance{kind: copyNodePort, affinity: s.AffinitySeconds > 0}
+	copyLists(s, b, copyNodePortLocal, m.nodePort, m.nodePortEndpoint, key, each)
+	if b.affinity {
+		each(m.bindNodePort, key, bindChain(s.AffinitySeconds))
+	}
 }
 
-// copyLists calls each for the chain of external flows to a service port, and for the endpoints.
-func copyLists(s *decision.ServicePort, cluster, local copyKind, chains, endpoint *set, key string, each func(s *set, key, data string)) {
-	b := balance{kind: cluster, n: copyList(s, decision.Cluster, 0, endpoint, key, each)}
+// copyLists calls each for the chain of external flows to a service port, and for the endpoints. b is
+// the chain under policy Cluster but for the length of the list, and local its kind under policy Local.
+func copyLists(s *decision.ServicePort, b balance, local copyKind, chains, endpoint *set, key string, each func(s *set, key, data string)) {
+	b.n = copyList(s, decision.Cluster, 0, endpoint, key, each)
 	if s.ExternalPolicy == decision.Local {
 		b.kind, b.local = local, copyList(s, decision.Local, localOffset, endpoint, key, each)
 	}

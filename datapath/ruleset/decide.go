@@ -2,8 +2,6 @@ package ruleset
 
 import (
 	"fmt"
-	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/google/nftables/expr"
@@ -56,12 +54,12 @@ func (spec *Spec) decideChain(t *table) chain {
 // decides is the data of the maps for an address of a service port; "": all of its flows are queued. A
 // flow that the copy cannot decide is queued. contested: other service ports have the address, too. s
 // may be nil.
-func decides(s *decision.ServicePort, at netip.Addr, contested bool) string {
+func decides(s *decision.ServicePort, contested bool) string {
 	switch {
-	case s == nil || s.QueueOneIn == 0 || s.AffinitySeconds > 0 || contested:
+	case s == nil || s.QueueOneIn == 0 || contested:
 		return ""
-	case s.Restricted() && slices.Contains(s.LoadBalancerIPs, at):
-		return ""
+	case s.AffinitySeconds > 0 && s.QueueOneIn != decision.NotQueued:
+		return "" // the daemon does not know all bound clients
 	case s.QueueOneIn == decision.NotQueued:
 		return nft.Accepted
 	}
@@ -85,6 +83,9 @@ func (spec *Spec) demanded(t *table, name string) (chain, bool) {
 	}
 	if n, ok := parseOneIn(name); ok {
 		return spec.oneIn(t, n), true
+	}
+	if seconds, ok := parseBind(name); ok {
+		return spec.bind(t, seconds), true
 	}
 	return chain{}, false
 }

@@ -34,10 +34,11 @@ func TestDecide(t *testing.T) {
 		{"kernel", func(s *decision.ServicePort) { s.QueueOneIn = decision.NotQueued }, false, all("accept"), "accept", nil},
 		{"one in 100", func(s *decision.ServicePort) { s.QueueOneIn = 100 }, false, all("one_in_100"), "one_in_100", []string{clusterIP, loadBalancer}},
 		{"one in 7", func(s *decision.ServicePort) { s.QueueOneIn = 7 }, false, all("one_in_7"), "one_in_7", []string{clusterIP, loadBalancer}},
-		{"affinity", func(s *decision.ServicePort) { s.QueueOneIn, s.AffinitySeconds = decision.NotQueued, 10 }, false, map[string]string{}, "", []string{clusterIP, loadBalancer}},
+		{"affinity", func(s *decision.ServicePort) { s.QueueOneIn, s.AffinitySeconds = decision.NotQueued, 10 }, false, all("accept"), "accept", nil},
+		{"affinity, one in 100", func(s *decision.ServicePort) { s.QueueOneIn, s.AffinitySeconds = 100, 10 }, false, map[string]string{}, "", []string{clusterIP, loadBalancer}},
 		{"source ranges", func(s *decision.ServicePort) {
 			s.QueueOneIn, s.SourceRanges = decision.NotQueued, []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}
-		}, false, map[string]string{clusterIP: "accept"}, "accept", []string{loadBalancer}},
+		}, false, all("accept"), "accept", nil},
 		{"without endpoints", func(s *decision.ServicePort) { s.QueueOneIn, s.HasEndpoints = decision.NotQueued, false }, false, all("accept"), "accept", nil},
 		{"contested", func(s *decision.ServicePort) { s.QueueOneIn = decision.NotQueued }, true, map[string]string{clusterIP: "accept"}, "", []string{others, loadBalancer}},
 		{"no more", func(s *decision.ServicePort) { s.QueueOneIn = decision.NotQueued }, false, all("accept"), "accept", nil},

@@ -28,8 +28,14 @@ func (r *Ruleset) Follow(t *decision.Table) error {
 		}
 		return errors.Join(err, r.connect()) // whose replies may still arrive
 	}
+	before := r.followed
 	r.followed = t
 	r.hairpins.add(hairpins)
+	if bindsOtherwise(before, t) {
+		if err := r.dropStale(t, before); err != nil {
+			return err
+		}
+	}
 	if err := r.reload(changed); err != nil {
 		return err
 	}
@@ -99,7 +105,7 @@ func (r *Ruleset) replaceNode(t *decision.Table) (replaced []chainOf) {
 		for name := range of.balances {
 			of.balances[name], _ = r.spec.demanded(of, name)
 		}
-		for _, c := range append(r.spec.copyChains(of), r.spec.decideChain(of)) {
+		for _, c := range append(r.spec.copyChains(of), r.spec.decideChain(of), r.spec.bindClients(of)) {
 			if queues(c.name) { // its counters stay
 				continue
 			}
@@ -127,21 +133,21 @@ func (r *Ruleset) changes(t *decision.Table, diff sink) hairpins {
 	t.ChangedAddresses(r.followed, func(at netip.AddrPort, p decision.Protocol, before, after *decision.ServicePort) {
 		to, key := r.tables.of(decision.FamilyOf(at.Addr())), addrBytes(at.Addr())+protoPortBytes(p, at.Port())
 		diff.note(to.service, key, translates(before), translates(after))
-		wasDecided, isDecided := decides(before, at.Addr(), r.followed.Contested(at, p)), decides(after, at.Addr(), t.Contested(at, p))
+		wasDecided, isDecided := decides(before, r.followed.Contested(at, p)), decides(after, t.Contested(at, p))
 		diff.note(to.scope, key, before != nil && wasDecided != nft.Accepted, after != nil && isDecided != nft.Accepted)
 		noteDecides(diff, to.decide, key, wasDecided, isDecided)
 		if before != nil {
-			to.copyAddress(at, before, diff.remove)
+			to.copyAddress(at, before, r.followed.Node(), diff.remove)
 		}
 		if after != nil {
-			to.copyAddress(at, after, diff.add)
+			to.copyAddress(at, after, t.Node(), diff.add)
 		}
 	})
 	t.ChangedNodePorts(r.followed, func(port uint16, p decision.Protocol, f decision.Family, before, after *decision.ServicePort) {
 		to, key := r.tables.of(f), protoPortBytes(p, port)
 		diff.note(to.nodePort, key, translates(before), translates(after))
 		diff.note(to.refusedPort, key, refused(before), refused(after))
-		noteDecides(diff, to.decidePort, key, decides(before, netip.Addr{}, r.followed.ContestedNodePort(port, p, f)), decides(after, netip.Addr{}, t.ContestedNodePort(port, p, f)))
+		noteDecides(diff, to.decidePort, key, decides(before, r.followed.ContestedNodePort(port, p, f)), decides(after, t.ContestedNodePort(port, p, f)))
 		if before != nil {
 			to.copyNodePort(before, diff.remove)
 		}
@@ -149,6 +155,7 @@ func (r *Ruleset) changes(t *decision.Table, diff sink) hairpins {
 			to.copyNodePort(after, diff.add)
 		}
 	})
+	r.noteSources(diff, t)
 	hairpins := r.noteHairpins(diff, t)
 	var had, hadLocal []netip.Addr
 	if r.followed != nil {

@@ -241,6 +241,9 @@ func (r *Ruleset) install(t *decision.Table, keepQueueing bool) error {
 			err = r.fillEmpty(t)
 			r.addOwnRules()
 		}
+		if err == nil && r.adopted {
+			err = r.dropStale(t, nil)
+		}
 		if err == nil {
 			err = r.startQueueing()
 		}

@@ -134,7 +134,7 @@ func (k *kernel) addRules(t *table, c chain) {
 			nft.RulesOf(k.table, c.name)(e)
 			e.Nested(unix.NFTA_RULE_EXPRESSIONS, func(e *netlink.AttributeEncoder) error {
 				for _, x := range r.exprs() {
-					data, err := expr.Marshal(t.nfproto, x)
+					data, err := marshal(t.nfproto, x)
 					if err != nil {
 						return err
 					}
@@ -144,6 +144,24 @@ func (k *kernel) addRules(t *table, c chain) {
 			})
 		})
 	}
+}
+
+// marshal encodes an expression.
+func marshal(family byte, x expr.Any) ([]byte, error) {
+	d, ok := x.(directed)
+	if !ok {
+		return expr.Marshal(family, x)
+	}
+	e := netlink.NewAttributeEncoder()
+	e.ByteOrder = nft.ByteOrder
+	e.String(unix.NFTA_EXPR_NAME, "ct")
+	e.Nested(unix.NFTA_EXPR_DATA, func(e *netlink.AttributeEncoder) error {
+		e.Uint32(unix.NFTA_CT_KEY, uint32(d.Key))
+		e.Uint32(unix.NFTA_CT_DREG, d.Register)
+		e.Uint8(unix.NFTA_CT_DIRECTION, uint8(d.Direction))
+		return nil
+	})
+	return e.Encode()
 }
 
 // addSet adds a set, without elements.

@@ -207,7 +207,11 @@ func (spec *Spec) chains(t *table) []chain {
 	untracked := rule{ctState("untracked", expr.CtStateBitUNTRACKED, true), accept()}
 	// Clear the mark: the ICMP error might be routed by it (net.ipv4.fwmark_reflect).
 	rejectMarked := rule{packetMarkIs(spec.RejectMark), counter(), setPacketMark(0), t.rejectPortUnreachable()}
-	slipped := rule{ctState("new", expr.CtStateBitNEW, true), translated(false), connMark(spec.ConnMark, false), jump("slipped")}
+	afterDNAT := []rule{
+		{ctState("new", expr.CtStateBitNEW, false), accept()},
+		{translated(false), connMark(spec.ConnMark, false), jump("slipped")},
+		{connMark(spec.ConnMark, true), jump("bind")},
+	}
 	learn := func(chain string) rule {
 		if spec.OnlyServices {
 			// Flows without an entry of ours are queued again if they are in scope.
@@ -235,6 +239,7 @@ func (spec *Spec) chains(t *table) []chain {
 		{name: "learn", rules: spec.learnRules(t, t.flowKey())},
 		{name: "learn_reply", rules: spec.learnRules(t, t.replyKey())},
 		{name: "slipped", rules: slippedRules(t)},
+		spec.bindClients(t),
 
 		// Before conntrack (-200). Packets of established TCP, nearly all of a busy node, evaluate
 		// only the first rule.
@@ -253,8 +258,8 @@ func (spec *Spec) chains(t *table) []chain {
 		base("learn_postrouting", "postrouting", post, prioritySNAT+1, learn("learn_reply"),
 			rule{packetMark(spec.MasqueradeMark, true), clearPacketMark(spec.MasqueradeMark)}),
 
-		base("slipped_prerouting", "prerouting", pre, priorityDNAT+1, slipped),
-		base("slipped_output", "output", out, priorityDNAT+1, slipped),
+		base("slipped_prerouting", "prerouting", pre, priorityDNAT+1, afterDNAT...),
+		base("slipped_output", "output", out, priorityDNAT+1, afterDNAT...),
 	}, localnet, spec.copyChains(t), spec.refuseChains(t), spec.nat(t), forward(spec))
 }
 
@@ -383,7 +388,11 @@ func (spec Spec) String() string {
 	for _, t := range newTables(&spec) {
 		fmt.Fprintf(&b, "table %s {\n", t)
 		for _, set := range t.all() {
-			fmt.Fprintf(&b, "\tset %s { %s; }\n", set.name, set.declaration)
+			kind := "set"
+			if set.nft.IsMap {
+				kind = "map"
+			}
+			fmt.Fprintf(&b, "\t%s %s { %s; }\n", kind, set.name, set.declaration)
 		}
 		for _, c := range spec.chains(t) {
 			fmt.Fprintf(&b, "\tchain %s {\n", c.name)

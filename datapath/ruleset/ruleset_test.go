@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"github.com/google/nftables/xt"
 
@@ -100,26 +99,15 @@ func installed(t *testing.T, s Spec, f func(r *Ruleset) error) {
 // kernelRules counts the chains and rules of our tables in the kernel.
 func kernelRules(t *testing.T) (chains, rules int) {
 	t.Helper()
-	conn, err := nftables.New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	all, err := conn.ListChains()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range all {
-		if c.Table.Name != TableName {
-			continue
-		}
-		chains++
-		r, err := conn.GetRules(c.Table, c)
+	var c Comparison
+	for _, of := range newTables(new(Spec)) {
+		is, err := of.readState()
 		if err != nil {
 			t.Fatal(err)
 		}
-		rules += len(r)
+		c.count(is)
 	}
-	return chains, rules
+	return c.Chains, c.Rules
 }
 
 func TestInstallAndRemove(t *testing.T) {

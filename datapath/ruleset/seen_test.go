@@ -60,7 +60,7 @@ func testForget(t *testing.T, remove int) {
 			return err
 		}
 		defer seen.Close()
-		seen.remove = remove
+		seen.message = remove
 		for name, tt := range map[string]struct {
 			in, forget []conntrack.Tuple
 			left       int // of each family
@@ -126,7 +126,7 @@ func BenchmarkForget(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer seen.Close()
-			seen.remove = remove
+			seen.message = remove
 			tuples := flows(1000, 32)
 			for b.Loop() {
 				if err := seen.Forget(tuples); err != nil {

@@ -4,9 +4,11 @@ package kubechains
 
 import (
 	"fmt"
+	"net/netip"
 	"testing"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/datapath/affinity"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/ruleset"
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
@@ -27,7 +29,7 @@ func TestCopyAgreesWithDecide(t *testing.T) {
 			n := newKernelNode(t, w4, w6)
 			for _, w := range []*world{w4, w6} {
 				rules := n.loadCopy(t, w)
-				e := &experiment{world: w, node: n, seen: seen, copied: true}
+				e := &experiment{world: w, node: n, seen: seen, copied: true, bound: make(map[netip.AddrPort]*affinity.Table)}
 				e.generate(packets)
 				check(t, netns.OnOneCPU(e.perform))
 				e.compare(t)
@@ -47,9 +49,17 @@ func TestCopyAgreesWithDecide(t *testing.T) {
 		"IPv4 drop/foreign-localnet", "IPv4 reject/no-endpoints", "IPv6 reject/no-endpoints", "IPv4 drop/no-local-endpoints", "IPv6 drop/no-local-endpoints",
 		"dnat of a loopback address, restricted false", "dnat of a loopback address, restricted true", "dnat to the node itself",
 		"dnat SCTP", "dnat TCP", "dnat UDP", "endpoint 4 of 4",
+		"bound to one of several, entry cluster-ip", "bound to one of several, entry external-ip", "bound to one of several, entry node-port",
+		"IPv4 drop/source-not-allowed", "IPv6 drop/source-not-allowed", "let through as the load balancer IP itself",
 	} {
 		seen.atLeast(t, worlds/20, what)
 	}
+}
+
+// TestCopyDrawsEvenly is TestKernelDrawsEvenly for the kernel's copy.
+func TestCopyDrawsEvenly(t *testing.T) {
+	e := &experiment{copied: true, bound: make(map[netip.AddrPort]*affinity.Table)}
+	drawsEvenly(t, e, func(n *kernelNode, w *world) { n.loadCopy(t, w) })
 }
 
 // loadCopy installs nfqproxy's rules.

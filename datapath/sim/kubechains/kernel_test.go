@@ -106,8 +106,10 @@ type experiment struct {
 	packets []*decision.Packet
 	// lastPort goes on where the packets are others.
 	lastPort uint16
-	// copied: the rules are the kernel's copy of nfqproxy's service table, without affinity.
+	// copied: the rules are the kernel's copy of nfqproxy's service table, which binds clients for each
+	// address apart.
 	copied  bool
+	bound   map[netip.AddrPort]*affinity.Table
 	wires   map[uint32][]captured // of each packet, by its number
 	tracked map[flowKey]conntrack.Flow
 }
@@ -199,10 +201,7 @@ func (e *experiment) compare(t *testing.T) {
 	t.Helper()
 	for i, p := range e.packets {
 		got, err := e.observed(uint32(i+1), p)
-		var memory decision.Affinity
-		if !e.copied {
-			memory = e.memory
-		}
+		memory := e.memoryOf(p)
 		decisions := possible(e.world, p, memory)
 		k := slices.IndexFunc(decisions, func(d decision.Decision) bool { return outcomeOf(&d) == got })
 		if e.copied && k < 0 && err == nil && e.beyondCopy(p, &decisions[0], got) {
@@ -219,18 +218,32 @@ func (e *experiment) compare(t *testing.T) {
 		}
 		d := decisions[k]
 		e.seen.add(e.world, p, &d, k)
-		if d.Verdict == decision.DNAT && d.ServicePort.AffinitySeconds > 0 && e.memory != nil {
-			e.memory.Bind(d.ServicePort, d.Endpoint(), p.Source.Addr())
+		if d.Verdict == decision.DNAT && d.ServicePort.AffinitySeconds > 0 {
+			memory.Bind(d.ServicePort, d.Endpoint(), p.Source.Addr())
 		}
 	}
+}
+
+// memoryOf has the clients that are bound at the packet's destination.
+func (e *experiment) memoryOf(p *decision.Packet) *affinity.Table {
+	if !e.copied {
+		return e.memory
+	}
+	if e.bound[p.Destination] == nil {
+		e.bound[p.Destination] = affinity.New()
+	}
+	return e.bound[p.Destination]
 }
 
 // beyondCopy reports whether the copy cannot express the decision, and does what its documentation
 // describes instead.
 func (e *experiment) beyondCopy(p *decision.Packet, d *decision.Decision, got outcome) bool {
-	restricted := d.Entry == decision.EntryLoadBalancer && d.ServicePort.Restricted()
 	notFiltered := d.Reason == decision.NotFiltered && d.ServicePort.HasEndpoints
-	return len(e.table.Candidates(p)) > 1 || (restricted || notFiltered) && got.verdict == decision.Drop
+	// A client whose packets arrive from pods' interfaces and from others is bound to one endpoint for
+	// both.
+	byInterface := e.table.Node().Detector.Bridge != "" || e.table.Node().Detector.InterfacePrefix != ""
+	boundAsOther := d.Verdict == decision.DNAT && d.ServicePort.AffinitySeconds > 0 && byInterface && e.memoryOf(p).Bound(d.ServicePort, got.to, p.Source.Addr())
+	return len(e.table.Candidates(p)) > 1 || notFiltered && got.verdict == decision.Drop || boundAsOther
 }
 
 // observed is the outcome in the kernel. The error names a contradiction.
@@ -280,6 +293,11 @@ func (e *experiment) observed(number uint32, p *decision.Packet) (o outcome, err
 // same share of the flows, as Decide's draw does.
 func TestKernelDrawsEvenly(t *testing.T) {
 	b := backends(t)[0]
+	drawsEvenly(t, &experiment{memory: affinity.New()}, func(n *kernelNode, w *world) { n.load(t, b, w) })
+}
+
+// drawsEvenly: every endpoint gets the same share of the flows.
+func drawsEvenly(t *testing.T, e *experiment, load func(*kernelNode, *world)) {
 	w := newWorld(0, decision.IPv4)
 	s := w.service(0)
 	s.Protocol, s.AffinitySeconds, s.InternalPolicy = decision.UDP, 0, decision.Cluster
@@ -291,8 +309,8 @@ func TestKernelDrawsEvenly(t *testing.T) {
 	}
 	w.table = decision.NewTable(1, time.Time{}, *w.table.Node(), []*decision.ServicePort{s})
 	n := newKernelNode(t, w)
-	n.load(t, b, w)
-	e := &experiment{world: w, node: n, memory: affinity.New(), seen: make(tally)}
+	load(n, w)
+	e.world, e.node, e.seen = w, n, make(tally)
 	for range batches {
 		e.packets = nil
 		for range packets {

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	ct "github.com/ti-mo/conntrack"
+
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
@@ -170,5 +172,83 @@ func TestDecideByAnnotation(t *testing.T) {
 	c.Ask(conn)
 	if r := c.Record("dnat", "TCP", conn.LocalAddr(), conn.RemoteAddr()); r.Reason != "balanced" {
 		t.Errorf("reason %s, want balanced", r.Reason)
+	}
+}
+
+// TestAffinityWithoutDaemon: clients stay with their endpoint when the daemon dies or freezes, and those
+// that come meanwhile stay with theirs when it decides again, even if their connections are over.
+func TestAffinityWithoutDaemon(t *testing.T) {
+	t.Parallel()
+	c := e2etest.NewClusterWith(t, []string{"--queue-timeout=1s"})
+	ways := []struct{ from, network, to string }{
+		{"shell", "tcp", "10.96.0.60:80"},
+		{"shell", "tcp", "[fd00:10:96::60]:80"},
+		{"solo", "udp", "10.96.0.60:53"},
+		{"outside", "tcp", "172.21.0.2:30120"},
+		{"outside", "udp", "[fd00:172:21::2]:30120"},
+		{"node-a", "tcp", "127.0.0.1:30120"},
+	}
+	pod := func(i int) string {
+		t.Helper()
+		conn := c.Dial(ways[i].from, ways[i].network, e2etest.AnyPort, ways[i].to)
+		defer conn.Close()
+		return c.Ask(conn).Pod
+	}
+	bound := make([]string, len(ways))
+	stay := func(what string) {
+		t.Helper()
+		for range 8 {
+			for i, w := range ways {
+				if got := pod(i); got != bound[i] {
+					t.Errorf("%s: %s from %s to %s: answered by %s, bound to %s", what, w.network, w.from, w.to, got, bound[i])
+				}
+			}
+		}
+	}
+	forget := func() { // as if all connections had ended long ago
+		c.Must(c.Host("node-a").Do(func() error {
+			conn, err := ct.Dial(nil)
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			return conn.Flush()
+		}))
+	}
+	// Half of them are bound by the daemon, the others by the copy.
+	for i := range len(ways) / 2 {
+		bound[i] = pod(i)
+	}
+	c.Must(c.KillDaemon("node-a"))
+	for i := len(ways) / 2; i < len(ways); i++ {
+		bound[i] = pod(i)
+	}
+	stay("without a daemon")
+	forget()
+	c.Must(c.StartDaemon(t.Context(), "node-a"))
+	stay("with the next daemon")
+
+	signalDaemon(c, "node-a", syscall.SIGSTOP)
+	var late string
+	e2etest.Eventually(t, e2etest.Patience, "a flow that the kernel decides", func() bool {
+		conn, err := c.TryDial("node-a", "tcp", e2etest.AnyPort, "10.96.0.60:80")
+		if err != nil {
+			return false
+		}
+		late = c.Ask(conn).Pod
+		return true
+	})
+	stay("with a frozen daemon")
+	signalDaemon(c, "node-a", syscall.SIGCONT)
+	e2etest.Eventually(t, e2etest.Patience, "a decision of the daemon", func() bool {
+		conn := c.Dial("shell", "tcp", e2etest.AnyPort, "10.96.0.60:80")
+		c.Ask(conn)
+		return c.Count(func(r *flow.Record) bool { return r.Source == conn.LocalAddr().String() && r.Reason == "affinity" }) > 0
+	})
+	stay("after SIGCONT")
+	for range 8 {
+		if got := c.Ask(c.Dial("node-a", "tcp", e2etest.AnyPort, "10.96.0.60:80")).Pod; got != late {
+			t.Errorf("after SIGCONT: answered by %s, bound to %s while the daemon was frozen", got, late)
+		}
 	}
 }

@@ -1,10 +1,12 @@
 package serving
 
 import (
+	"context"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
@@ -78,6 +80,27 @@ func testLoadBalancer(t *testing.T, c *e2etest.Cluster) {
 		if r := c.Record("drop", "UDP", conn.LocalAddr(), conn.RemoteAddr()); r.Reason != "source-not-allowed" {
 			t.Errorf("dropped for %s", r.Reason)
 		}
+	})
+}
+
+// TestLoadBalancerWithoutDaemon: the kernel's copy knows the sources that may use a load balancer's
+// address.
+func TestLoadBalancerWithoutDaemon(t *testing.T) {
+	t.Parallel()
+	c := e2etest.NewCluster(t)
+	routeVIPs(c, "outside", "172.21.0.2", "fd00:172:21::2")
+	c.Must(c.KillDaemon("node-a"))
+	e2etest.Families(t, func(t *testing.T, at func(v4, v6 string, port int) string) {
+		c.Use(t)
+		lb := at("203.0.113.10", "2001:db8:8::8", 80)
+		c.Ask(c.Dial("outside", "tcp", e2etest.AnyPort, lb))
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond) // a dropped SYN has no answer
+		defer cancel()
+		if conn, err := c.Host("shell").Dial(ctx, "tcp", e2etest.AnyPort, netip.MustParseAddrPort(lb)); err == nil {
+			t.Error("a source that is not allowed is connected")
+			_ = conn.Close()
+		}
+		c.Ask(c.Dial("shell", "tcp", e2etest.AnyPort, at("198.51.100.7", "2001:db8:7::7", 80))) // an external IP
 	})
 }
 
