@@ -177,7 +177,22 @@ func (c *Component) end(signal os.Signal) error {
 }
 
 // Freeze suspends the component (SIGSTOP): its connections stay, without responses.
-func (c *Component) Freeze() error { return c.signal(unix.SIGSTOP) }
+// It returns when no thread runs any more.
+func (c *Component) Freeze() error {
+	if err := c.signal(unix.SIGSTOP); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	pid := c.run.process.Pid
+	c.mu.Unlock()
+	for {
+		// Its exit ends the wait, too; WNOWAIT leaves the state to os.Process.
+		err := unix.Waitid(unix.P_PID, pid, nil, unix.WSTOPPED|unix.WEXITED|unix.WNOWAIT, nil)
+		if !errors.Is(err, unix.EINTR) {
+			return os.NewSyscallError("waitid", err)
+		}
+	}
+}
 
 // Thaw lets a frozen component go on.
 func (c *Component) Thaw() error { return c.signal(unix.SIGCONT) }
