@@ -3,6 +3,7 @@ package control
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 	"unique"
 
@@ -77,6 +78,59 @@ func NewEndpointSlice(s *discoveryv1.EndpointSlice) *EndpointSlice {
 		}
 	}
 	return c
+}
+
+// Object is an EndpointSlice for which NewEndpointSlice returns the same.
+func (s *EndpointSlice) Object() *discoveryv1.EndpointSlice {
+	o := &discoveryv1.EndpointSlice{
+		TypeMeta:    metav1.TypeMeta{APIVersion: discoveryv1.SchemeGroupVersion.String(), Kind: "EndpointSlice"},
+		ObjectMeta:  metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name, ResourceVersion: s.ResourceVersion},
+		AddressType: discoveryv1.AddressTypeFQDN,
+	}
+	if s.service != "" {
+		o.Labels = map[string]string{discoveryv1.LabelServiceName: s.service}
+	}
+	if !s.trigger.IsZero() {
+		o.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: s.trigger.Format(time.RFC3339Nano)}
+	}
+	switch s.family {
+	case decision.IPv4:
+		o.AddressType = discoveryv1.AddressTypeIPv4
+	case decision.IPv6:
+		o.AddressType = discoveryv1.AddressTypeIPv6
+	}
+	for _, p := range s.ports {
+		o.Ports = append(o.Ports, discoveryv1.EndpointPort{
+			Name: new(p.name), Protocol: new(corev1.Protocol(p.protocol.String())), Port: new(int32(p.number)),
+		})
+	}
+	for i := range s.endpoints {
+		o.Endpoints = append(o.Endpoints, s.endpoints[i].object())
+	}
+	return o
+}
+
+func (e *sliceEndpoint) object() discoveryv1.Endpoint {
+	o := discoveryv1.Endpoint{
+		Addresses:  []string{e.addr.String()},
+		Conditions: discoveryv1.EndpointConditions{Ready: new(e.ready), Serving: new(e.serving), Terminating: new(e.terminating)},
+	}
+	if node := e.node.Value(); node != "" {
+		o.NodeName = &node
+	}
+	if namespace, name, ok := strings.Cut(e.pod, "/"); ok {
+		o.TargetRef = &corev1.ObjectReference{Kind: "Pod", Namespace: namespace, Name: name}
+	}
+	if e.hints != nil {
+		o.Hints = new(discoveryv1.EndpointHints)
+		for _, z := range e.hints.zones {
+			o.Hints.ForZones = append(o.Hints.ForZones, discoveryv1.ForZone{Name: z})
+		}
+		for _, n := range e.hints.nodes {
+			o.Hints.ForNodes = append(o.Hints.ForNodes, discoveryv1.ForNode{Name: n})
+		}
+	}
+	return o
 }
 
 // familyOf returns the family of a slice's addresses; 0 if they are no addresses.

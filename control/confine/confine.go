@@ -24,6 +24,8 @@ type Config struct {
 	Writes []string
 	// Locks are directories in which the process makes empty files.
 	Locks []string
+	// Files are directories in which the process makes, writes, renames and removes files.
+	Files []string
 	// Sockets are directories in which the process makes and removes Unix sockets.
 	Sockets []string
 	// Program is a program that the process starts; empty: none. A program may write any file and needs

@@ -274,7 +274,7 @@ func files(dir string) error {
 	if err != nil {
 		return err
 	}
-	s := Apply(Config{Capabilities: netAdmin, Writes: []string{in("writable"), "/proc/sys/net", in("absent")}, Locks: []string{in("locks")}, Sockets: []string{in("sockets")}})
+	s := Apply(Config{Capabilities: netAdmin, Writes: []string{in("writable"), "/proc/sys/net", in("absent")}, Locks: []string{in("locks")}, Files: []string{in("files")}, Sockets: []string{in("sockets")}})
 	if err := printJSON(s); err != nil {
 		return err
 	}
@@ -303,11 +303,13 @@ func files(dir string) error {
 		{"writing where it is allowed", true, create("writable/file", os.O_WRONLY)},
 		{"a lock", true, create("locks/lock", os.O_CREATE|os.O_RDONLY)},
 		{"a socket", true, socket("sockets/socket")},
+		{"a file where files are allowed", true, errors.Join(os.WriteFile(in("files/new"), []byte("x"), 0o600), os.Rename(in("files/new"), in("files/file")), os.Remove(in("files/file")))},
 		{"a sysctl", true, os.WriteFile("/proc/sys/net/ipv4/conf/lo/forwarding", []byte("1"), 0)},
 
 		{"writing", false, create("other/file", os.O_WRONLY)},
 		{"creating", false, create("other/new", os.O_CREATE|os.O_WRONLY)},
 		{"creating where writing is allowed", false, create("writable/new", os.O_CREATE|os.O_WRONLY)},
+		{"a directory where files are allowed", false, os.Mkdir(in("files/directory"), 0o755)},
 		{"writing where locks are allowed", false, create("locks/written", os.O_CREATE|os.O_WRONLY)},
 		{"removing", false, os.Remove(in("other/file"))},
 		{"renaming", false, os.Rename(in("other/file"), in("other/renamed"))},
@@ -327,7 +329,7 @@ func files(dir string) error {
 // TestFiles: Landlock denies changes of files except for the configured ones.
 func TestFiles(t *testing.T) {
 	dir := t.TempDir()
-	for _, d := range []string{"writable", "locks", "sockets", "other"} {
+	for _, d := range []string{"writable", "locks", "files", "sockets", "other"} {
 		if err := os.Mkdir(filepath.Join(dir, d), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -341,7 +343,7 @@ func TestFiles(t *testing.T) {
 	if err := json.Unmarshal([]byte(succeed(t, "files", dir)), &s); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"write " + dir + "/writable", "write /proc/sys/net", "empty files in " + dir + "/locks", "sockets in " + dir + "/sockets"}
+	want := []string{"write " + dir + "/writable", "write /proc/sys/net", "empty files in " + dir + "/locks", "files in " + dir + "/files", "sockets in " + dir + "/sockets"}
 	if !slices.Equal(s.Changes, want) {
 		t.Errorf("changes %q, want %q", s.Changes, want)
 	}

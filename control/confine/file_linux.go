@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,9 +22,9 @@ func (c *Config) fileCapabilities(own threadSets) (kept []Capability, err error)
 	without := own
 	without.effective &^= dac
 	err = withSets(without, own, func() {
-		for _, dir := range c.Sockets {
+		for _, dir := range slices.Concat(c.Sockets, c.Files) {
 			if errors.Is(unix.Faccessat(unix.AT_FDCWD, dir, unix.W_OK|unix.X_OK, unix.AT_EACCESS), unix.EACCES) {
-				kept = append(kept, Capability{"CAP_DAC_OVERRIDE", "sockets in " + dir})
+				kept = append(kept, Capability{"CAP_DAC_OVERRIDE", "files in " + dir})
 				break
 			}
 		}

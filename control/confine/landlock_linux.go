@@ -37,6 +37,7 @@ func (c *Config) restrictFiles() (abi int, changes []string, err error) {
 	}{
 		{c.Writes, unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE, "write "},
 		{c.Locks, unix.LANDLOCK_ACCESS_FS_MAKE_REG, "empty files in "},
+		{c.Files, unix.LANDLOCK_ACCESS_FS_MAKE_REG | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_REMOVE_FILE, "files in "},
 		{c.Sockets, unix.LANDLOCK_ACCESS_FS_MAKE_SOCK | unix.LANDLOCK_ACCESS_FS_REMOVE_FILE, "sockets in "},
 	} {
 		for _, path := range r.paths {

@@ -64,7 +64,7 @@ const maxList = 60000
 // Element is an element of a set or map.
 type Element struct {
 	Key string
-	// Data is the data of a map's element; in a map of verdicts it is Accepted or the chain to go to; "" in
+	// Data is the data of a map's element; in a map of verdicts it is Accepted or the chain to jump to; "" in
 	// a set.
 	Data string
 	// Verdict: it is an element of a map of verdicts.
@@ -105,7 +105,7 @@ func (t *Transaction) AddElement(family uint8, kind int, table, set string, e El
 		if e.Verdict {
 			verdict := t.open(unix.NFTA_DATA_VERDICT)
 			code := t.open(unix.NFTA_VERDICT_CODE)
-			number := int32(unix.NFT_GOTO)
+			number := int32(unix.NFT_JUMP)
 			if e.Data == Accepted {
 				number = Accept
 			}

@@ -310,7 +310,7 @@ func (k keyed) next() uint32 {
 	return key
 }
 
-// verdictIn goes to the chain that the map has for the key.
+// verdictIn jumps to the chain that the map has for the key.
 func (k keyed) verdictIn(s *set) clause {
 	return k.then(k.text+" vmap @"+s.name, &expr.Lookup{SourceRegister: key, DestRegister: unix.NFT_REG_VERDICT, IsDestRegSet: true, SetName: s.name, SetID: s.id()})
 }

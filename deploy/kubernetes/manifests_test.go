@@ -222,7 +222,7 @@ func TestSecurity(t *testing.T) {
 			paths = append(paths, v.HostPath.Path)
 		}
 	}
-	if want := []string{"/proc/sys/net", "/run/xtables.lock", "/run/nfqproxy"}; !slices.Equal(paths, want) {
+	if want := []string{"/proc/sys/net", "/run/xtables.lock", "/var/lib/nfqproxy", "/run/nfqproxy"}; !slices.Equal(paths, want) {
 		t.Errorf("of the host there are %q, want %q", paths, want)
 	}
 	granted := make(map[string]string)

@@ -41,6 +41,9 @@ func (p *proxy) confinementConfig() confine.Config {
 			c.Reads = append(c.Reads, file)
 		}
 	}
+	if f.stateDir != "" {
+		c.Files = append(c.Files, f.stateDir)
+	}
 	addresses := []string{p.cfg.HealthzBindAddress, p.cfg.MetricsBindAddress, f.flowAPI.hubble}
 	for _, a := range f.flowAPI.list() {
 		if path, ok := observe.SocketPath(a.Address); ok {

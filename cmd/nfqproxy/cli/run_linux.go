@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -36,6 +37,7 @@ type runFlags struct {
 	keepRules     bool
 	whenServed    string
 	takeover      bool
+	stateDir      string
 	writeConfigTo string
 	readyFD       int
 	confine       bool
@@ -75,6 +77,9 @@ last good state stays in force. nfqproxy requires CAP_NET_ADMIN.`,
 			if !cmd.Flags().Changed("keep-rules-on-exit") {
 				f.keepRules = len(f.objects) == 0
 			}
+			if !cmd.Flags().Changed("state-dir") && len(f.objects) == 0 {
+				f.stateDir = defaultStateDir()
+			}
 			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
@@ -99,6 +104,7 @@ last good state stays in force. nfqproxy requires CAP_NET_ADMIN.`,
 	flags.BoolVar(&f.keepRules, "keep-rules-on-exit", false, "keep the kernel rules at exit: established flows stay translated, and the kernel's copy of the service table decides new flows (default: true, but false with --objects)")
 	flags.StringVar(&f.whenServed, "when-served", string(datapath.FailWhenServed), `if another nfqproxy serves this node: "fail", "wait" until it ends, or "replace" it: take over without a gap, and it ends`)
 	flags.BoolVar(&f.confine, "confine", true, "give up capabilities, system calls and changes of files that are not needed after the start")
+	flags.StringVar(&f.stateDir, "state-dir", "", "directory for a file with the last objects of the API server: a daemon that starts while the API server is away serves by them (default: systemd's StateDirectory, if there is one)")
 	flags.StringVar(&f.writeConfigTo, "write-config-to", "", "write the configuration from file and flags to this file, in kube-proxy's format, and exit")
 	flags.IntVar(&f.readyFD, "ready-fd", -1, `write "ready" to this file descriptor when the proxy serves`)
 	_ = flags.MarkHidden("ready-fd")
@@ -192,7 +198,22 @@ func (f *runFlags) check() error {
 	if len(f.objects) > 0 && (f.config.kubeconfig != "" || f.master != "") {
 		return errors.New("--objects excludes --kubeconfig and --master: objects come from files or from an API server")
 	}
+	if f.stateDir != "" {
+		if len(f.objects) > 0 {
+			return errors.New("--objects excludes --state-dir: it is for the objects of an API server")
+		}
+		if info, err := os.Stat(f.stateDir); err != nil || !info.IsDir() {
+			return fmt.Errorf("--state-dir %s: it is no directory: create it first", f.stateDir)
+		}
+	}
 	return f.flowAPI.check()
+}
+
+// defaultStateDir is the directory that systemd makes for a unit with StateDirectory (systemd.exec(5));
+// empty: there is none.
+func defaultStateDir() string {
+	dir, _, _ := strings.Cut(os.Getenv("STATE_DIRECTORY"), ":")
+	return dir
 }
 
 // newLogger makes our log and sets klog's, which client-go writes to.

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -26,6 +27,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/metrics"
 	"github.com/nfqproxy/nfqproxy/control/proxyconfig"
 	"github.com/nfqproxy/nfqproxy/control/source/apiserver"
+	"github.com/nfqproxy/nfqproxy/control/source/saved"
 	"github.com/nfqproxy/nfqproxy/datapath"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/hostfilter"
@@ -174,7 +176,12 @@ func (p *proxy) objects() control.Source {
 	if p.client == nil {
 		return control.Manifests(p.flags.objects...)
 	}
+	var file *saved.File
+	if p.flags.stateDir != "" {
+		file = &saved.File{Path: filepath.Join(p.flags.stateDir, p.cfg.Node.Name+".yaml"), Node: p.cfg.Node.Name}
+	}
 	return apiserver.New(apiserver.Config{
+		Saved:  file,
 		Client: p.client, Node: p.cfg.Node.Name,
 		NeedNodeIPs: len(p.cfg.Node.IPs) == 0, NeedPodCIDRs: p.cfg.Node.Mode == control.NodeCIDR,
 		Pods: p.flags.podNames, ResyncPeriod: p.cfg.ConfigSyncPeriod, NodeChanged: p.health.SetNode, Waiting: p.health.WaitingFor, Logger: p.log,

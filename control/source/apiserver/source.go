@@ -4,7 +4,9 @@ package apiserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"sync"
 	"time"
@@ -18,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/nfqproxy/nfqproxy/control"
+	"github.com/nfqproxy/nfqproxy/control/source/saved"
 )
 
 // The selectors are kube-proxy's: Services that name another proxy, and headless ones
@@ -49,6 +52,9 @@ type Config struct {
 	// NodeChanged is called with the node's own Node object, at first and whenever it changes;
 	// it may be nil. It must not block.
 	NodeChanged func(*corev1.Node)
+	// Saved is a file that keeps the objects: if the API server does not answer for savedAfter, the
+	// first update has those of the file. nil: there is none.
+	Saved *saved.File
 	// Waiting is called with what the first update waits for, as a text that follows "waiting
 	// for"; it may be nil.
 	Waiting func(what string)
@@ -60,6 +66,8 @@ type Config struct {
 // reachable again.
 type Source struct {
 	config Config
+
+	stores []cache.Store // all objects but Pods; complete when the informers are synced
 
 	mu      sync.Mutex
 	pending control.Update
@@ -93,10 +101,12 @@ func (s *Source) Run(ctx context.Context, publish func(control.Update, error)) e
 	var synced []cache.DoneChecker
 	watch := func(labels, fields string, informerOf func(informers.SharedInformerFactory) cache.SharedIndexInformer) error {
 		f := s.factory(labels, fields)
-		synced1, err := s.watch(ctx, informerOf(f))
+		informer := informerOf(f)
+		synced1, err := s.watch(ctx, informer)
 		if err != nil {
 			return err
 		}
+		s.stores = append(s.stores, informer.GetStore())
 		factories, synced = append(factories, f), append(synced, synced1)
 		f.StartWithContext(ctx)
 		return nil
@@ -123,8 +133,7 @@ func (s *Source) Run(ctx context.Context, publish func(control.Update, error)) e
 	if err != nil {
 		return fmt.Errorf("watch the API server: %w", err)
 	}
-	// WaitForCacheSync would poll every 100 ms only.
-	if !cache.WaitFor(ctx, "", needed...) {
+	if !s.awaitAll(ctx, needed, publish) {
 		return nil // stopped
 	}
 	if err := s.waitForNode(ctx); err != nil || ctx.Err() != nil {
@@ -134,15 +143,55 @@ func (s *Source) Run(ctx context.Context, publish func(control.Update, error)) e
 	first := s.take()
 	first.All = true
 	publish(first, nil)
+	keeper := s.startKeeper()
+	defer keeper.close()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-s.changed:
 			if u := s.take(); len(u.Services)+len(u.EndpointSlices)+len(u.Nodes)+len(u.Pods) > 0 {
+				keeper.changed()
 				publish(u, nil)
 			}
 		}
+	}
+}
+
+// savedAfter is how long the API server may take before saved objects are used.
+const savedAfter = 3 * time.Second
+
+// awaitAll waits for all objects, and publishes saved ones if that takes long. It returns false if the
+// context ends.
+func (s *Source) awaitAll(ctx context.Context, needed []cache.DoneChecker, publish func(control.Update, error)) bool {
+	synced := make(chan bool, 1)
+	// WaitForCacheSync would poll every 100 ms only.
+	go func() { synced <- cache.WaitFor(ctx, "", needed...) }()
+	if s.config.Saved != nil {
+		select {
+		case ok := <-synced:
+			return ok
+		case <-time.After(savedAfter):
+			s.publishSaved(publish)
+		}
+	}
+	return <-synced
+}
+
+func (s *Source) publishSaved(publish func(control.Update, error)) {
+	file := s.config.Saved.Path
+	u, last, err := s.config.Saved.Read(time.Now())
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		s.config.Logger.Info("the API server does not answer, and there are no saved objects", "file", file)
+	case err != nil:
+		s.config.Logger.Warn("the API server does not answer, and the saved objects are of no use: waiting", "error", err)
+	default:
+		s.config.Logger.Warn("the API server does not answer: serving by the saved objects until it does", "file", file, "last", last, "services", len(u.Services))
+		if n := u.Nodes[s.config.Node]; n != nil && s.config.NodeChanged != nil {
+			s.config.NodeChanged(n)
+		}
+		publish(u, nil)
 	}
 }
 

@@ -2,8 +2,10 @@ package apiserver
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"sync/atomic"
@@ -14,11 +16,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/nfqproxy/nfqproxy/control"
+	"github.com/nfqproxy/nfqproxy/control/source/saved"
 )
 
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
@@ -161,6 +166,73 @@ func TestWaitsForTheNode(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestSavedObjects: a source that ends saves the objects, and the next one publishes them if the API server
+// does not answer, until it does.
+func TestSavedObjects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		file := &saved.File{Path: filepath.Join(t.TempDir(), "objects.yaml"), Node: "worker"}
+		var away atomic.Bool
+		client := fake.NewClientset(service("web", "1"), slice("web-x", "1"), node(internal))
+		client.PrependReactor("list", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return away.Load(), nil, errors.New("no answer")
+		})
+		type published struct {
+			control.Update
+			after time.Duration
+		}
+		run := func(disturb func()) (updates []published) {
+			s := New(Config{Client: client, Node: "worker", Saved: file, Logger: quiet})
+			ctx, cancel := context.WithCancel(t.Context())
+			ended, began := make(chan error, 1), time.Now()
+			go func() {
+				ended <- s.Run(ctx, func(u control.Update, err error) {
+					if err != nil {
+						t.Error(err)
+					}
+					updates = append(updates, published{u, time.Since(began)})
+				})
+			}()
+			disturb()
+			synctest.Wait()
+			cancel()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+			return updates
+		}
+		away.Store(true)
+		if got := run(func() { time.Sleep(time.Minute) }); len(got) > 0 {
+			t.Errorf("without a file and an API server: %+v", got)
+		}
+		away.Store(false)
+		if got := run(func() { time.Sleep(time.Second) }); len(got) != 1 || got[0].after > 0 {
+			t.Errorf("with an API server: %+v", got)
+		}
+		away.Store(true)
+		got := run(func() {
+			time.Sleep(10 * time.Second)
+			if _, err := client.CoreV1().Services("default").Create(t.Context(), service("new", "2"), metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			away.Store(false)
+			time.Sleep(time.Minute)
+		})
+		if len(got) != 2 {
+			t.Fatalf("updates %+v, want those of the file and of the API server", got)
+		}
+		if u := got[0]; u.after != savedAfter || !u.All || len(u.Services) != 1 || len(u.EndpointSlices) != 1 || u.Nodes["worker"] == nil {
+			t.Errorf("the first update: %+v", u)
+		}
+		if u := got[1]; !u.All || len(u.Services) != 2 {
+			t.Errorf("the second update: %+v", u)
+		}
+		// It has saved the new ones.
+		if u, _, err := file.Read(time.Now()); err != nil || len(u.Services) != 2 {
+			t.Errorf("saved: %+v, error %v", u, err)
+		}
+	})
 }
 
 // What the table does not depend on is not kept.

@@ -40,6 +40,7 @@ func (c *apiCluster) testOutages() {
 	}{
 		{"API server restarted", o.restart},
 		{"API server away", o.away},
+		{"daemon restarted while the API server is away", o.restartedAway},
 		{"changes missed and history compacted", o.compacted},
 		{"etcd frozen", o.etcdFrozen},
 		{"etcd killed", o.etcdKilled},
@@ -92,6 +93,16 @@ func (o *outages) away() {
 		}
 	}
 	o.Must(o.control.APIServer.Start(o.T.Context()))
+}
+
+// restartedAway restarts the daemons while the API server is away: they decide by the objects that they
+// have saved.
+func (o *outages) restartedAway() {
+	ctx := o.T.Context()
+	o.Must(o.control.APIServer.Kill(), o.StopDaemon(ctx, "node-a"), o.StartDaemon(ctx, "node-a"))
+	o.Logged("serving by the saved objects until it does")
+	o.reaches(o.fronts, o.pods...)
+	o.Must(o.control.APIServer.Start(ctx))
 }
 
 // compacted cuts the daemons off from the API server, makes changes, and has the API

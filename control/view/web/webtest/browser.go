@@ -218,12 +218,21 @@ func (p *Page) Run(actions ...chromedp.Action) {
 	}
 }
 
+// otherContext is in the error of the browser if a page was loaded that it has not announced yet.
+const otherContext = "Cannot find context with specified id"
+
 // WaitFor waits until the JavaScript expression is true.
 func (p *Page) WaitFor(what, expression string) {
 	p.Helper()
 	// What is not there yet is not true yet.
 	poll := fmt.Sprintf("(() => { try { return %s } catch { return false } })()", expression)
-	err := chromedp.Run(p.ctx, chromedp.Poll(poll, nil, chromedp.WithPollingTimeout(patience/3), chromedp.WithPollingInterval(50*time.Millisecond)))
+	var err error
+	for range 3 {
+		err = chromedp.Run(p.ctx, chromedp.Poll(poll, nil, chromedp.WithPollingTimeout(patience/3), chromedp.WithPollingInterval(50*time.Millisecond)))
+		if err == nil || !strings.Contains(err.Error(), otherContext) {
+			break
+		}
+	}
 	if err != nil {
 		var text string
 		_ = chromedp.Run(p.ctx, chromedp.Evaluate("location.hash + '\\n' + document.body.innerText", &text))
