@@ -181,7 +181,12 @@ func (t *Table) Node() *Node { return &t.node }
 
 // Services returns all service ports, sorted by namespace and name. Read only. The first call for
 // a table takes time in proportion to their number.
-func (t *Table) Services() []*ServicePort { return t.sorted() }
+func (t *Table) Services() []*ServicePort {
+	if t.sorted == nil {
+		return nil // the zero Table
+	}
+	return t.sorted()
+}
 
 // Service returns the service ports of a Service, in order. Read only.
 func (t *Table) Service(name ServiceName) []*ServicePort {
