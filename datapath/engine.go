@@ -73,6 +73,7 @@ type Engine struct {
 	heir *successor
 	// queueTimeout is how long packets are queued while a worker makes no progress.
 	queueTimeout time.Duration
+	lapses       lapses
 	// unqueued counts the packets that did not fit into the queues, invalid those that were
 	// dropped because they are invalid.
 	unqueued, invalid atomic.Uint64
@@ -166,8 +167,8 @@ func (e *Engine) Run(ctx context.Context) error {
 	var full tableWatch
 	var lost overflow
 	var invalid growth
-	var lapses lapses
-	tick := time.NewTicker(tickInterval)
+	var decidedByCopy uint64 // packets that did not fit into the queues
+	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	var waiting *application // the latest one, while the rules could not be updated to it
 	var handed <-chan error  // the outcome of the heir
@@ -198,10 +199,9 @@ func (e *Engine) Run(ctx context.Context) error {
 				e.unqueued.Store(lost.look(counters.Queued, e.enqueued()))
 				e.invalid.Store(invalid.look(counters.InvalidDropped))
 			}
-			if lapses.look(now, e.queueTimeout, e.Stuck(), e.unqueued.Load()) {
-				if e1 := readBindings(e.bound, e.applied); e1 != nil {
-					e.log.Warn("cannot read the clients that the kernel's copy of the service table has bound; some may change their endpoint", "error", e1)
-				}
+			if n := e.unqueued.Load(); n > decidedByCopy {
+				decidedByCopy = n
+				e.readBindings()
 			}
 		case a := <-apply:
 			e.bound.Retain(a.table, e.applied)
@@ -241,8 +241,16 @@ func (e *Engine) Run(ctx context.Context) error {
 	return errors.Join(append(errs, err, e.lock.Close())...)
 }
 
-// tickInterval is between two looks at counters.
-const tickInterval = time.Second
+// readBindings adds the clients that the kernel's copy of the service table has bound, while it decided.
+func (e *Engine) readBindings() {
+	table := e.table.Load()
+	if table == nil {
+		return // not open yet
+	}
+	if err := readBindings(e.bound, table); err != nil {
+		e.log.Warn("cannot read the clients that the kernel's copy of the service table has bound; some may change their endpoint", "error", err)
+	}
+}
 
 // inherit ends a handover: with ErrReplaced if the heir has the rules. The error is the heir's.
 func (e *Engine) inherit(err error) error {

@@ -129,7 +129,7 @@ func Open(ctx context.Context, cfg Config, host *hostnet.Host, table *decision.T
 		return nil, err
 	}
 	for i, w := range e.workers {
-		w.router, w.table, w.affinity = host.NewCache(), &e.table, e.bound
+		w.router, w.table, w.affinity, w.lapses = host.NewCache(), &e.table, e.bound, &e.lapses
 		w.marks, w.sink, w.holding, w.hostRules = defaultMarks, cfg.Sink, e.holding, cfg.translator()
 		// A polling worker would block the senders there.
 		if cfg.BusyPoll == 0 {
@@ -165,7 +165,8 @@ func Open(ctx context.Context, cfg Config, host *hostnet.Host, table *decision.T
 	}
 	// The rules come last: every queue has a listener by then.
 	noReversePath := ruleset.ProbeReversePath()
-	pulse := newPulse(e.queueTimeout, e.workers, e.log)
+	e.lapses.timeout, e.lapses.over = e.queueTimeout, e.readBindings
+	pulse := newPulse(&e.lapses, e.workers, e.log)
 	e.pulse = pulse
 	installed, err := ruleset.Install(ruleset.Spec{
 		FirstQueue: e.FirstQueue(), Queues: cfg.Queues, OnlyServices: cfg.OnlyServices,

@@ -24,6 +24,7 @@ const pulseMark = 0x6e667170
 type pulse struct {
 	alive   ruleset.Alive
 	workers []*worker
+	lapses  *lapses
 	sockets []int
 	stop    chan struct{}
 	running sync.WaitGroup
@@ -31,8 +32,8 @@ type pulse struct {
 
 // newPulse opens the sockets, in the calling thread's network namespace. A family without a loopback
 // address has no switch: its packets are always queued.
-func newPulse(timeout time.Duration, workers []*worker, log *slog.Logger) *pulse {
-	p := &pulse{alive: ruleset.Alive{Mark: pulseMark, Timeout: timeout}, workers: workers, stop: make(chan struct{})}
+func newPulse(lapses *lapses, workers []*worker, log *slog.Logger) *pulse {
+	p := &pulse{alive: ruleset.Alive{Mark: pulseMark, Timeout: lapses.timeout}, workers: workers, lapses: lapses, stop: make(chan struct{})}
 	for _, f := range []struct {
 		name   string
 		domain int
@@ -85,7 +86,9 @@ func (p *pulse) start() {
 		tick := time.NewTicker(p.alive.Timeout / 8)
 		defer tick.Stop()
 		for {
-			if !stuck(p.workers, time.Now(), p.alive.Timeout/2) {
+			if now := time.Now(); !stuck(p.workers, now, p.alive.Timeout/2) {
+				p.lapses.check(now)
+				p.lapses.pulsed(now)
 				p.send()
 			}
 			select {

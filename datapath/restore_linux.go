@@ -45,7 +45,8 @@ func restoreAffinity(to *affinity.Table, table *decision.Table) error {
 	return nil
 }
 
-// readBindings adds the bindings of the kernel's copy: it decides while the daemon does not.
+// readBindings adds the bindings of the kernel's copy, which decides while the daemon does not, in the
+// calling thread's network namespace.
 func readBindings(to *affinity.Table, table *decision.Table) error {
 	if !usesAffinity(table) {
 		return nil

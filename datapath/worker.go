@@ -66,6 +66,7 @@ type worker struct {
 	connections connections
 	router      router
 	affinity    affinities
+	lapses      *lapses // nil: none are noticed
 	rand        decision.Rand
 	table       *atomic.Pointer[decision.Table]
 	marks       Marks
@@ -164,6 +165,7 @@ func (w *worker) process(n int) (err error) {
 	received := time.Now()
 	w.busySince.Store(received.UnixNano())
 	defer w.busySince.Store(0)
+	w.lapses.check(received)
 	w.noteGaps(n)
 	for i := range n {
 		w.begin(i)

@@ -264,10 +264,34 @@ func (r *Ruleset) dropStale(t, before *decision.Table) error {
 	return nil
 }
 
-// bindsOtherwise reports whether clients may be bound to endpoints that a table no longer has for them.
-func bindsOtherwise(before, after *decision.Table) (changed bool) {
-	after.ChangedServices(before, func(_ decision.ServiceName, had, _ []*decision.ServicePort) {
-		changed = changed || slices.ContainsFunc(had, func(s *decision.ServicePort) bool { return s.AffinitySeconds > 0 })
+// mayBeStale reports whether clients may be bound to endpoints that a table no longer has for them.
+func mayBeStale(before, after *decision.Table) (stale bool) {
+	after.ChangedServices(before, func(_ decision.ServiceName, had, has []*decision.ServicePort) {
+		for _, s := range had {
+			same := slices.IndexFunc(has, func(t *decision.ServicePort) bool {
+				return t.Name == s.Name && t.Protocol == s.Protocol && t.Family == s.Family
+			})
+			stale = stale || s.AffinitySeconds > 0 && (same < 0 || loses(s, has[same]))
+		}
 	})
-	return changed
+	return stale
+}
+
+// loses reports whether a service port lacks an address, a policy or a usable endpoint that it had.
+func loses(had, has *decision.ServicePort) bool {
+	if has.AffinitySeconds == 0 || had.ClusterIP != has.ClusterIP || had.Port != has.Port || had.NodePort != has.NodePort ||
+		!slices.Equal(had.ExternalIPs, has.ExternalIPs) || !slices.Equal(had.LoadBalancerIPs, has.LoadBalancerIPs) ||
+		had.InternalPolicy != has.InternalPolicy || had.ExternalPolicy != has.ExternalPolicy {
+		return true
+	}
+	for p, usable := range had.Usable {
+		left := make(map[netip.AddrPort]bool, len(has.Usable[p]))
+		for _, i := range has.Usable[p] {
+			left[has.Endpoints[i].AddrPort] = true
+		}
+		if slices.ContainsFunc(usable, func(i uint32) bool { return !left[had.Endpoints[i].AddrPort] }) {
+			return true
+		}
+	}
+	return false
 }

@@ -31,7 +31,7 @@ func (r *Ruleset) Follow(t *decision.Table) error {
 	before := r.followed
 	r.followed = t
 	r.hairpins.add(hairpins)
-	if bindsOtherwise(before, t) {
+	if mayBeStale(before, t) {
 		if err := r.dropStale(t, before); err != nil {
 			return err
 		}

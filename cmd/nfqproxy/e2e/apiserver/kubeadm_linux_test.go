@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"errors"
 	"net/http"
 	"os"
 	"strconv"
@@ -24,7 +25,7 @@ func testKubeadm(t *testing.T, n *siteNode) {
 	}
 	defer func() { _ = unix.Unmount("/var/lib", unix.MNT_DETACH) }()
 	const dir = "/var/lib/kube-proxy/"
-	if err := os.Mkdir(dir, 0o755); err != nil {
+	if err := errors.Join(os.Mkdir(dir, 0o755), os.Mkdir("/var/lib/nfqproxy", 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	for name, from := range map[string]string{
