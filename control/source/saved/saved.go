@@ -38,7 +38,7 @@ const (
 	trailer   = "# sha256 "
 )
 
-// ErrStale: the objects were in force too long ago.
+// ErrStale is the error of objects that were in force too long ago.
 var ErrStale = errors.New("older than " + MaxAge.String())
 
 // File is the file of one node.
