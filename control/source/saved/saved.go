@@ -1,7 +1,7 @@
 // Package saved keeps the objects of an API server in a file, for a daemon that starts while the API
 // server does not answer.
 //
-// The file has an object in JSON on each line, with "---" between them: YAML that nfqproxy explain reads.
+// The file has an object in JSON on each line, with "---" between them: YAML that nfqproxy explain --objects reads.
 // Its last line has a hash of the others.
 package saved
 
