@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -110,6 +111,39 @@ func DumpOnce(family uint8, kind int, filter Encode, each func(family uint8, a A
 	}
 	return handOver(messages, each)
 }
+
+// ReadSet calls read, which dumps the elements of a set and returns how many different ones there were,
+// until they are complete: in the background the kernel resizes hash tables, and of a dump meanwhile that
+// takes more than one datagram elements can be missing (nft_set_hash.c, nft_rhash_walk_ro, counts from
+// the beginning for each). It is for sets whose elements have no timeout.
+func ReadSet(family uint8, table, set string, read func() (int, error)) error {
+	// So few fit into one datagram.
+	const few = 128
+	for attempt, last := 0, -1; attempt < maxAttempts; attempt++ {
+		time.Sleep(time.Duration(attempt) * 10 * time.Millisecond) // for the kernel's worker
+		n, err := read()
+		if err != nil {
+			return err
+		}
+		a, err := Get(family, unix.NFT_MSG_GETSET, setNamed(table, set))
+		if err != nil {
+			return err
+		}
+		// Kernels before Linux 6.16 do not report the number.
+		complete := n == last || n < few
+		if a.Has(nftaSetCount) {
+			complete = n >= int(a.Uint32(nftaSetCount))
+		}
+		if complete || a == nil {
+			return nil
+		}
+		last = n
+	}
+	return ErrChanged
+}
+
+// nftaSetCount is NFTA_SET_COUNT of nf_tables.h, which the unix package does not have.
+const nftaSetCount = 20
 
 // execute returns the kernel's replies to a request; none if there are no such objects.
 func execute(family uint8, kind int, flags netlink.HeaderFlags, filter Encode) ([]netlink.Message, error) {

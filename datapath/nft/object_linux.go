@@ -173,3 +173,11 @@ func ElementsOf(table, set string) Encode {
 		e.String(unix.NFTA_SET_ELEM_LIST_SET, set)
 	}
 }
+
+// setNamed filters a request for one set.
+func setNamed(table, set string) Encode {
+	return func(e *netlink.AttributeEncoder) {
+		e.String(unix.NFTA_SET_TABLE, table)
+		e.String(unix.NFTA_SET_NAME, set)
+	}
+}

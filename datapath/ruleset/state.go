@@ -82,14 +82,17 @@ func ruleText(r nft.Rule) (text string) {
 
 // readElements reads the elements of a set: their keys and, in a map, their data. A missing set has
 // none.
-func (t *table) readElements(name string) (map[string]string, error) {
-	elements := make(map[string]string)
-	err := nft.Dump(t.nfproto, unix.NFT_MSG_GETSETELEM, nft.ElementsOf(TableName, name), func(_ uint8, a nft.Attributes) {
-		for _, e := range nft.Elements(a[unix.NFTA_SET_ELEM_LIST_ELEMENTS]) {
-			if key := e.Nested(unix.NFTA_SET_ELEM_KEY); key.Has(unix.NFTA_DATA_VALUE) {
-				elements[string(key[unix.NFTA_DATA_VALUE])] = dataOf(e.Nested(unix.NFTA_SET_ELEM_DATA))
+func (t *table) readElements(name string) (elements map[string]string, err error) {
+	err = nft.ReadSet(t.nfproto, TableName, name, func() (int, error) {
+		elements = make(map[string]string)
+		err := nft.Dump(t.nfproto, unix.NFT_MSG_GETSETELEM, nft.ElementsOf(TableName, name), func(_ uint8, a nft.Attributes) {
+			for _, e := range nft.Elements(a[unix.NFTA_SET_ELEM_LIST_ELEMENTS]) {
+				if key := e.Nested(unix.NFTA_SET_ELEM_KEY); key.Has(unix.NFTA_DATA_VALUE) {
+					elements[string(key[unix.NFTA_DATA_VALUE])] = dataOf(e.Nested(unix.NFTA_SET_ELEM_DATA))
+				}
 			}
-		}
+		})
+		return len(elements), err
 	})
 	return elements, err
 }

@@ -1,6 +1,7 @@
 package hostrules
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net"
@@ -150,13 +151,26 @@ func (t *nftTable) readContents() error {
 }
 
 func (t *nftTable) readElements(s *set) error {
-	err := nft.DumpOnce(t.Family, unix.NFT_MSG_GETSETELEM, nft.ElementsOf(t.Name, s.name), func(_ uint8, a nft.Attributes) {
-		for _, e := range nft.Elements(a[unix.NFTA_SET_ELEM_LIST_ELEMENTS]) {
-			s.add(e)
-		}
-	})
-	s.finish()
-	return err
+	read := func() (int, error) {
+		s.elements = nil
+		err := nft.DumpOnce(t.Family, unix.NFT_MSG_GETSETELEM, nft.ElementsOf(t.Name, s.name), func(_ uint8, a nft.Attributes) {
+			for _, e := range nft.Elements(a[unix.NFTA_SET_ELEM_LIST_ELEMENTS]) {
+				s.add(e)
+			}
+		})
+		s.finish()
+		// A resized hash table is walked twice in part.
+		s.elements = slices.CompactFunc(s.elements, func(a, b element) bool {
+			return a.catchall == b.catchall && bytes.Equal(a.in.first, b.in.first) && bytes.Equal(a.in.last, b.in.last)
+		})
+		return len(s.elements), err
+	}
+	// Only hash tables are resized, and elements with timeouts can expire meanwhile.
+	if s.flags&(unix.NFT_SET_INTERVAL|unix.NFT_SET_TIMEOUT|unix.NFT_SET_EVAL) != 0 {
+		_, err := read()
+		return err
+	}
+	return nft.ReadSet(t.Family, t.Name, s.name, read)
 }
 
 // commentIn finds the comment in a rule's user data: type, length and text (libnftnl/udata.h,
