@@ -22,7 +22,7 @@ need-go:
 # The race detector requires a C compiler; the program itself does not.
 RACE := $(shell command -v $(GO) >/dev/null 2>&1 && $(GO) env CGO_ENABLED | grep -q 1 && command -v gcc >/dev/null 2>&1 && echo -race)
 
-.PHONY: need-go build demo peers bench-peers check test soak lint bench bench-quick bench-micro bench-scale bench-attack floor fuzz clean
+.PHONY: need-go build demo peers bench-peers check test test-live test-simulator soak lint bench bench-quick bench-micro bench-scale bench-attack floor fuzz clean
 
 # A static binary that needs no other program at run time. With grpc's trace pages the linker would
 # keep all methods of all types: 73 MB instead of 44.
@@ -81,19 +81,23 @@ check: need-go
 
 # Unit, kernel and end-to-end tests, and a short run of every fuzz target. Tests that lack
 # something on this machine are listed at the end, even if others fail, with the subject that
-# stays untested; with CI=true they fail. The race detector does not pause at the end of a process;
-# the simulator has no goroutines, and its tests take a third of the time without it. Tests often
-# wait: one package more than there are processors runs at once, and beside them those of the
-# simulator and the fuzz targets, whose output follows at the end.
-AT_ONCE := $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) + 1 )))
+# stays untested; with CI=true they fail.
 test: need-go
-	@skipped=$$(mktemp); beside=$$(mktemp); trap 'rm -f "$$skipped" "$$beside"' EXIT; code=0; \
-	export NFQPROXY_SKIPPED=$$skipped GORACE=atexit_sleep_ms=0; \
-	{ $(GO) test -p 1 -count=1 -timeout 60m ./datapath/sim/... && $(MAKE) --no-print-directory fuzz; } >"$$beside" 2>&1 & \
-	$(GO) test $(RACE) -p $(AT_ONCE) -count=1 -timeout 60m $$($(GO) list ./... | grep -v /datapath/sim/) || code=$$?; \
-	wait $$! || code=$$?; cat "$$beside"; \
+	@skipped=$$(mktemp); trap 'rm -f "$$skipped"' EXIT; code=0; export NFQPROXY_SKIPPED=$$skipped; \
+	$(MAKE) --no-print-directory -k -j2 test-live test-simulator || code=$$?; \
 	if [ -s "$$skipped" ]; then echo "Skipped, because this machine lacks something:"; sort -u "$$skipped"; fi; \
 	exit $$code
+
+# Tests often wait: one package more than there are processors runs at once, and the simulator's beside
+# them. The race detector does not pause at the end of a process.
+AT_ONCE := $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) + 1 )))
+test-live: need-go
+	@GORACE=atexit_sleep_ms=0 $(GO) test $(RACE) -p $(AT_ONCE) -count=1 -timeout 60m $$($(GO) list ./... | grep -v /datapath/sim/)
+
+# The simulator has no goroutines, and its tests take a third of the time without the race detector.
+test-simulator: need-go
+	@$(GO) test -p 1 -count=1 -timeout 60m ./datapath/sim/...
+	@$(MAKE) --no-print-directory fuzz
 
 # Continuous connections while endpoints and services change: none may fail, and the daemons'
 # memory must not grow. "make test" runs it for some seconds, with the race detector.
