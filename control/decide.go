@@ -10,9 +10,9 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// annotationDecide, on a Service, is where its flows are decided: "queue", by the daemon; "kernel", by
-// the kernel's copy of the service table; "queue/N", one flow in N by the daemon.
-const annotationDecide = "nfqproxy.io/decide"
+// AnnotationDecide is the annotation of a Service for where its flows are decided: "queue", by the
+// daemon; "kernel", by the kernel's copy of the service table; "queue/N", one flow in N by the daemon.
+const AnnotationDecide = "nfqproxy.io/decide"
 
 // parseDecide reads the annotation's value.
 func parseDecide(value string) (oneIn uint32, err error) {
@@ -27,12 +27,12 @@ func parseDecide(value string) (oneIn uint32, err error) {
 			return uint32(n), nil
 		}
 	}
-	return 0, fmt.Errorf(`annotation %s %q: want "queue", "kernel" or "queue/N", with N from 1 to %d`, annotationDecide, value, decision.MaxQueueOneIn)
+	return 0, fmt.Errorf(`annotation %s %q: want "queue", "kernel" or "queue/N", with N from 1 to %d`, AnnotationDecide, value, decision.MaxQueueOneIn)
 }
 
 // queueOneIn returns [decision.ServicePort.QueueOneIn] of a Service's ports.
 func queueOneIn(svc *corev1.Service, at location) uint32 {
-	if value, ok := svc.Annotations[annotationDecide]; ok {
+	if value, ok := svc.Annotations[AnnotationDecide]; ok {
 		if n, err := parseDecide(value); err == nil {
 			return n
 		}
@@ -45,7 +45,7 @@ func queueOneIn(svc *corev1.Service, at location) uint32 {
 
 // decideWarnings are about the annotation.
 func decideWarnings(svc *corev1.Service) []string {
-	value, ok := svc.Annotations[annotationDecide]
+	value, ok := svc.Annotations[AnnotationDecide]
 	if !ok {
 		return nil
 	}
@@ -54,8 +54,8 @@ func decideWarnings(svc *corev1.Service) []string {
 	switch {
 	case err != nil:
 		return []string{fmt.Sprintf("service %s: %v; ignored", name, err)}
-	case n > 0 && affinitySeconds(svc) > 0:
-		return []string{fmt.Sprintf("service %s: annotation %s %q is ignored, because the kernel's copy of the service table has no session affinity", name, annotationDecide, value)}
+	case n > 0 && n != decision.NotQueued && affinitySeconds(svc) > 0:
+		return []string{fmt.Sprintf("service %s: annotation %s %q is ignored, because the daemon and the kernel would bind clients to different endpoints (session affinity)", name, AnnotationDecide, value)}
 	}
 	return nil
 }

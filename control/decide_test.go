@@ -31,7 +31,8 @@ func TestQueueOneIn(t *testing.T) {
 		{"queue/", false, false, 0, "ignored"},
 		{"", false, false, 0, "ignored"},
 		{"Kernel", false, false, 0, "ignored"},
-		{"kernel", false, true, decision.NotQueued, "no session affinity"},
+		{"kernel", false, true, decision.NotQueued, ""},
+		{"queue/100", false, true, 100, "session affinity"},
 		{"queue", false, true, 0, ""},
 	} {
 		svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}

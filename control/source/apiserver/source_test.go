@@ -275,6 +275,7 @@ func TestTrim(t *testing.T) {
 func TestTrimService(t *testing.T) {
 	full := service("web", "7")
 	full.Labels = map[string]string{"app": "web"}
+	full.Annotations = map[string]string{"other": "x", control.AnnotationDecide: "kernel"}
 	full.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m"}}
 	full.Spec.Selector = map[string]string{"app": "web"}
 	full.Spec.Ports = []corev1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80, NodePort: 30080, TargetPort: intstr.FromString("web"), AppProtocol: new("http")}}
@@ -283,6 +284,7 @@ func TestTrimService(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := service("web", "7")
+	want.Annotations = map[string]string{control.AnnotationDecide: "kernel"}
 	want.Spec.Ports = []corev1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80, NodePort: 30080}}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)

@@ -44,7 +44,11 @@ func trimMeta(m *metav1.ObjectMeta) {
 
 // trimService drops allocation fields and the pod selector.
 func trimService(s *corev1.Service) {
+	decide, decided := s.Annotations[control.AnnotationDecide]
 	trimMeta(&s.ObjectMeta)
+	if decided {
+		s.Annotations = map[string]string{control.AnnotationDecide: decide}
+	}
 	s.UID = ""
 	s.Spec.Selector = nil
 	s.Spec.IPFamilies, s.Spec.IPFamilyPolicy = nil, nil

@@ -8,8 +8,11 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
+	"github.com/nfqproxy/nfqproxy/control"
 )
 
 // TestAPIServer has the objects of two nodes' daemons come from a real API server, and
@@ -24,6 +27,7 @@ func TestAPIServer(t *testing.T) {
 	}
 	c.run(t, "service through its life", c.testServiceLife)
 	c.run(t, "service with another cluster IP", c.testNewClusterIP)
+	c.run(t, "service that the kernel decides", c.testDecide)
 	c.run(t, "metrics", c.testMetrics)
 	c.run(t, "health check node port", c.testHealthCheckNodePort)
 	c.run(t, "flows by kubectl port-forward", c.testPortForward)
@@ -183,6 +187,24 @@ func (c *apiCluster) testNewClusterIP() {
 		v.movesTo(p)
 	}
 	c.ignores(before)
+	p.delete()
+	c.deleteService(svc.Name)
+}
+
+// testDecide annotates a service, so that the kernel's copy decides its flows.
+func (c *apiCluster) testDecide() {
+	svc := c.service("annotated", "annotated")
+	p := c.pod("annotated-1", "annotated", "node-a")
+	c.reaches(fronts(svc), p)
+	const patch = `{"metadata":{"annotations":{"` + control.AnnotationDecide + `":"kernel"}}}`
+	_, err := c.control.Client().CoreV1().Services(svc.Namespace).Patch(c.T.Context(), svc.Name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
+	c.Must(err)
+	c.awaitDecision(fronts(svc), func(_ front, a attempt) error {
+		if a.record.Reason != "kernel-copy" || a.err != nil || a.pod != p.name || a.record.Pod != p.name {
+			return fmt.Errorf("reason %s, endpoint %s, answered by %q (%v)", a.record.Reason, a.record.Pod, a.pod, a.err)
+		}
+		return nil
+	})
 	p.delete()
 	c.deleteService(svc.Name)
 }
