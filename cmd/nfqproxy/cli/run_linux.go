@@ -203,7 +203,7 @@ func (f *runFlags) check() error {
 			return errors.New("--objects excludes --state-dir: it is for the objects of an API server")
 		}
 		if info, err := os.Stat(f.stateDir); err != nil || !info.IsDir() {
-			return fmt.Errorf("--state-dir %s: it is no directory: create it first", f.stateDir)
+			return fmt.Errorf("--state-dir %s: no such directory; create it first", f.stateDir)
 		}
 	}
 	return f.flowAPI.check()

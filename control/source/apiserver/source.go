@@ -151,7 +151,9 @@ func (s *Source) Run(ctx context.Context, publish func(control.Update, error)) e
 			return nil
 		case <-s.changed:
 			if u := s.take(); len(u.Services)+len(u.EndpointSlices)+len(u.Nodes)+len(u.Pods) > 0 {
-				keeper.changed()
+				if len(u.Services)+len(u.EndpointSlices)+len(u.Nodes) > 0 {
+					keeper.changed()
+				}
 				publish(u, nil)
 			}
 		}
@@ -167,32 +169,54 @@ func (s *Source) awaitAll(ctx context.Context, needed []cache.DoneChecker, publi
 	synced := make(chan bool, 1)
 	// WaitForCacheSync would poll every 100 ms only.
 	go func() { synced <- cache.WaitFor(ctx, "", needed...) }()
-	if s.config.Saved != nil {
+	if s.config.Saved == nil {
+		return <-synced
+	}
+	select {
+	case ok := <-synced:
+		return ok
+	case <-time.After(savedAfter):
+	}
+	inForce := s.publishSaved(publish)
+	tick := time.NewTicker(saveInterval)
+	defer tick.Stop()
+	for {
 		select {
 		case ok := <-synced:
 			return ok
-		case <-time.After(savedAfter):
-			s.publishSaved(publish)
+		case <-tick.C:
+			if inForce {
+				s.touchSaved()
+			}
 		}
 	}
-	return <-synced
 }
 
-func (s *Source) publishSaved(publish func(control.Update, error)) {
+// touchSaved records that the saved objects are still in force.
+func (s *Source) touchSaved() {
+	if err := s.config.Saved.Touch(); err != nil {
+		s.config.Logger.Debug("cannot touch the saved objects", "error", err)
+	}
+}
+
+// publishSaved publishes the saved objects, if they can be used.
+func (s *Source) publishSaved(publish func(control.Update, error)) bool {
 	file := s.config.Saved.Path
 	u, last, err := s.config.Saved.Read(time.Now())
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		s.config.Logger.Info("the API server does not answer, and there are no saved objects", "file", file)
 	case err != nil:
-		s.config.Logger.Warn("the API server does not answer, and the saved objects are of no use: waiting", "error", err)
+		s.config.Logger.Warn("the API server does not answer, and the saved objects cannot be used; waiting", "error", err)
 	default:
 		s.config.Logger.Warn("the API server does not answer: serving by the saved objects until it does", "file", file, "last", last, "services", len(u.Services))
 		if n := u.Nodes[s.config.Node]; n != nil && s.config.NodeChanged != nil {
 			s.config.NodeChanged(n)
 		}
 		publish(u, nil)
+		return true
 	}
+	return false
 }
 
 func (s *Source) factory(labels, fields string) informers.SharedInformerFactory {

@@ -1,8 +1,8 @@
 // Package saved keeps the objects of an API server in a file, for a daemon that starts while the API
 // server does not answer.
 //
-// The file has an object in JSON on each line, with "---" between them: YAML that nfqproxy explain --objects reads.
-// Its last line has a hash of the others.
+// The file has an object in JSON on each line, with "---" between them: YAML that nfqproxy explain
+// --objects reads. Its last line has a hash of the others.
 package saved
 
 import (
@@ -15,7 +15,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -50,7 +49,8 @@ type File struct {
 // Write replaces the file by the Services, EndpointSlices and Nodes of an update, which has all objects.
 // A process that ends meanwhile leaves the earlier file.
 func (f File) Write(u control.Update) (err error) {
-	temporary, err := os.CreateTemp(filepath.Dir(f.Path), filepath.Base(f.Path)+".*")
+	// The same name each time, so that a process that is killed leaves one at most.
+	temporary, err := os.OpenFile(f.Path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
@@ -149,11 +149,11 @@ func (f File) decode(text []byte) (control.Update, error) {
 	}
 	at := bytes.LastIndex(text, []byte(trailer))
 	if at < 0 {
-		return u, errors.New("it is incomplete: the hash is missing")
+		return u, errors.New("incomplete: there is no hash at its end")
 	}
 	sum := sha256.Sum256(text[:at])
 	if string(bytes.TrimSpace(text[at+len(trailer):])) != hex.EncodeToString(sum[:]) {
-		return u, errors.New("its hash is another one: it was changed or damaged")
+		return u, errors.New("the hash does not match: the file was changed or damaged")
 	}
 	for document := range bytes.SplitSeq(text[:at], []byte(separator)) {
 		if len(document) == 0 || document[0] == '#' {
@@ -164,7 +164,7 @@ func (f File) decode(text []byte) (control.Update, error) {
 		}
 	}
 	if len(u.Nodes) > 0 && u.Nodes[f.Node] == nil {
-		return u, fmt.Errorf("it has the objects of another node than %s", f.Node)
+		return u, fmt.Errorf("it is of another node, not of %s", f.Node)
 	}
 	return u, nil
 }
