@@ -165,7 +165,7 @@ func Open(ctx context.Context, cfg Config, host *hostnet.Host, table *decision.T
 	}
 	// The rules come last: every queue has a listener by then.
 	noReversePath := ruleset.ProbeReversePath()
-	e.lapses.timeout, e.lapses.over = e.queueTimeout, e.readBindings
+	e.lapses.timeout, e.lapses.catchUp = e.queueTimeout, e.readBindings
 	pulse := newPulse(&e.lapses, e.workers, e.log)
 	e.pulse = pulse
 	installed, err := ruleset.Install(ruleset.Spec{

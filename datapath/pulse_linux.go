@@ -87,8 +87,7 @@ func (p *pulse) start() {
 		defer tick.Stop()
 		for {
 			if now := time.Now(); !stuck(p.workers, now, p.alive.Timeout/2) {
-				p.lapses.check(now)
-				p.lapses.pulsed(now)
+				p.lapses.beforePulse(now)
 				p.send()
 			}
 			select {

@@ -165,7 +165,7 @@ func (w *worker) process(n int) (err error) {
 	received := time.Now()
 	w.busySince.Store(received.UnixNano())
 	defer w.busySince.Store(0)
-	w.lapses.check(received)
+	w.lapses.beforeDecision(received)
 	w.noteGaps(n)
 	for i := range n {
 		w.begin(i)
