@@ -93,7 +93,7 @@ func handReceive(conn *net.UnixConn, want string, n int) (files []*os.File, err 
 		for _, f := range files {
 			_ = f.Close()
 		}
-		return nil, fmt.Errorf("received %q with %d files, want %q with %d", text[:read], len(files), want, n)
+		return nil, errors.Join(err, fmt.Errorf("received %q with %d files, want %q with %d", text[:read], len(files), want, n))
 	}
 	return files, nil
 }

@@ -251,6 +251,7 @@ func (r *Ruleset) dropStale(t, before *decision.Table) error {
 		}
 	}
 	if len(stale) == 0 {
+		r.stale = false
 		return nil
 	}
 	removal, err := openRemover()
@@ -261,6 +262,7 @@ func (r *Ruleset) dropStale(t, before *decision.Table) error {
 	if err := removal.remove(stale); err != nil {
 		return fmt.Errorf("remove clients of removed endpoints from nftables tables %s: %w", r.tables, err)
 	}
+	r.stale = false
 	return nil
 }
 

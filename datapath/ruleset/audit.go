@@ -52,6 +52,8 @@ func (r *Ruleset) Audit(t *decision.Table, thorough bool) (nft.Repair, error) {
 		case len(d.found) == 0:
 			if t != r.followed {
 				r.hairpins = r.empty().changes(t, make(difference))
+			}
+			if t != r.followed || r.stale {
 				if err := r.dropStale(t, r.followed); err != nil {
 					return done, err
 				}

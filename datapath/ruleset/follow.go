@@ -32,6 +32,7 @@ func (r *Ruleset) Follow(t *decision.Table) error {
 	r.followed = t
 	r.hairpins.add(hairpins)
 	if mayBeStale(before, t) {
+		r.stale = true
 		if err := r.dropStale(t, before); err != nil {
 			return err
 		}

@@ -23,6 +23,7 @@ type Ruleset struct {
 	adopted     bool                // the tables are of an earlier run
 	followed    *decision.Table     // the table in the sets; nil: they are empty
 	hairpins    hairpins            // of that table
+	stale       bool                // clients may be bound to endpoints that it does not have
 	reversePath hostnet.ReversePath // their expected elements
 	loaded      [2]*state           // the tables as the kernel returns them
 	audited     uint32              // the generation of the last audit that found no difference; 0: none
