@@ -79,7 +79,7 @@ func (t *table) readExisting() (*existing, error) {
 			e.elements[s.name] = nil
 			continue
 		}
-		if e.elements[s.name], err = t.readElements(s.name); err != nil {
+		if e.elements[s.name], err = t.readElements(s); err != nil {
 			return nil, err
 		}
 	}

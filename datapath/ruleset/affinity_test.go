@@ -169,7 +169,7 @@ func TestSourcesFollowTheNode(t *testing.T) {
 				return err
 			}
 			intact(t, r, last)
-			elements, err := r.tables[0].readElements("copy_source_32")
+			elements, err := r.tables[0].readElements(r.tables[0].named("copy_source_32"))
 			if want := ip == "172.20.0.2"; err != nil || (len(elements) == 1) != want {
 				t.Errorf("node %s: elements %q, error %v", ip, elements, err)
 			}

@@ -79,6 +79,6 @@ func (r *Ruleset) IsAlive(f decision.Family) (bool, error) {
 	if t.alive == nil {
 		return true, nil
 	}
-	elements, err := t.readElements(t.alive.name)
+	elements, err := t.readElements(t.alive)
 	return len(elements) > 0, err
 }

@@ -198,7 +198,7 @@ func (d *damage) compareSets(of *table, should difference, is, loaded *state, fi
 		if s.nft.Dynamic {
 			continue
 		}
-		have, err := of.readElements(s.name)
+		have, err := of.readElements(s)
 		if err != nil {
 			return err
 		}

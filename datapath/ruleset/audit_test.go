@@ -76,7 +76,7 @@ func intact(t *testing.T, r *Ruleset, table *decision.Table) {
 			if s.nft.Dynamic {
 				continue
 			}
-			if have, err := of.readElements(s.name); err != nil || !maps.Equal(have, should.elements(s)) {
+			if have, err := of.readElements(s); err != nil || !maps.Equal(have, should.elements(s)) {
 				t.Errorf("table %s: set %s has %d elements, %v; want %d", of, s.name, len(have), err, len(should[s]))
 			}
 		}

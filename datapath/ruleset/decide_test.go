@@ -65,7 +65,7 @@ func TestDecide(t *testing.T) {
 			intact(t, r, table)
 			of := r.tables[0]
 			have := func(name string) map[string]string {
-				e, err := of.readElements(name)
+				e, err := of.readElements(of.named(name))
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -186,12 +186,17 @@ func services(n int) []*decision.ServicePort {
 	return all
 }
 
+// named returns a set of the table.
+func (t *table) named(name string) *set {
+	return t.all()[slices.IndexFunc(t.all(), func(s *set) bool { return s.name == name })]
+}
+
 // elements counts the elements of each set, by its name and 4 or 6.
 func elements(t *testing.T, r *Ruleset) map[string]int {
 	t.Helper()
 	n := make(map[string]int)
 	for _, s := range r.tables.sets() {
-		e, err := s.table.readElements(s.name)
+		e, err := s.table.readElements(s)
 		if err != nil {
 			t.Fatal(err)
 		}

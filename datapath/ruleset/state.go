@@ -82,10 +82,10 @@ func ruleText(r nft.Rule) (text string) {
 
 // readElements reads the elements of a set: their keys and, in a map, their data. A missing set has
 // none.
-func (t *table) readElements(name string) (elements map[string]string, err error) {
-	err = nft.ReadSet(t.nfproto, TableName, name, func() (int, error) {
+func (t *table) readElements(s *set) (elements map[string]string, err error) {
+	read := func() (int, error) {
 		elements = make(map[string]string)
-		err := nft.Dump(t.nfproto, unix.NFT_MSG_GETSETELEM, nft.ElementsOf(TableName, name), func(_ uint8, a nft.Attributes) {
+		err := nft.Dump(t.nfproto, unix.NFT_MSG_GETSETELEM, nft.ElementsOf(TableName, s.name), func(_ uint8, a nft.Attributes) {
 			for _, e := range nft.Elements(a[unix.NFTA_SET_ELEM_LIST_ELEMENTS]) {
 				if key := e.Nested(unix.NFTA_SET_ELEM_KEY); key.Has(unix.NFTA_DATA_VALUE) {
 					elements[string(key[unix.NFTA_DATA_VALUE])] = dataOf(e.Nested(unix.NFTA_SET_ELEM_DATA))
@@ -93,7 +93,12 @@ func (t *table) readElements(name string) (elements map[string]string, err error
 			}
 		})
 		return len(elements), err
-	})
+	}
+	if s.nft.HasTimeout { // the kernel counts expired elements, too
+		_, err = read()
+	} else {
+		err = nft.ReadSet(t.nfproto, TableName, s.name, read)
+	}
 	return elements, err
 }
 

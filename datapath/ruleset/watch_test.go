@@ -35,7 +35,7 @@ func TestLostEvents(t *testing.T) {
 			if done, err := r.Audit(table, true); !done.None() || err != nil {
 				t.Fatalf("round %d: the table is undamaged: %+v, %v", round, done, err)
 			}
-			if n, err := r.tables[0].readElements("seen"); len(n) != 1 || err != nil {
+			if n, err := r.tables[0].readElements(r.tables[0].seen); len(n) != 1 || err != nil {
 				t.Fatalf("round %d: %d elements in the set, %v; want 1", round, len(n), err)
 			}
 		}

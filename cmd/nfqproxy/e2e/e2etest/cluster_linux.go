@@ -162,8 +162,20 @@ func (c *Cluster) Logs() []string {
 // wait calls done, under the lock, until it returns true: at once and after each event.
 func (c *Cluster) wait(what string, done func() bool) {
 	c.T.Helper()
+	if c.waitFor(Patience, done) {
+		return
+	}
+	records := c.Records()
+	for _, r := range records[max(0, len(records)-20):] {
+		c.T.Logf("record: %s %s %s > %s %s", r.Node, r.Protocol, r.Source, r.Destination, r.Verdict)
+	}
+	c.T.Fatalf("waited %s for %s", Patience, what)
+}
+
+// waitFor is wait that returns false after some time.
+func (c *Cluster) waitFor(patience time.Duration, done func() bool) bool {
 	late := false
-	timer := time.AfterFunc(Patience, func() {
+	timer := time.AfterFunc(patience, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		late = true
@@ -174,30 +186,42 @@ func (c *Cluster) wait(what string, done func() bool) {
 	defer c.mu.Unlock()
 	for !done() {
 		if late {
-			for _, r := range c.records[max(0, len(c.records)-20):] {
-				c.T.Logf("record: %s %s %s > %s %s", r.Node, r.Protocol, r.Source, r.Destination, r.Verdict)
-			}
-			c.T.Fatalf("waited %s for %s", Patience, what)
+			return false
 		}
 		c.arrived.Wait()
 	}
+	return true
 }
 
 // WaitRecord waits for a record that matches, and returns the latest one.
 func (c *Cluster) WaitRecord(what string, match func(*flow.Record) bool) *flow.Record {
 	c.T.Helper()
-	var found *flow.Record
+	find, found := c.finder(match)
+	c.wait(what, find)
+	return *found
+}
+
+// LookForRecord is WaitRecord that returns nil after some time.
+func (c *Cluster) LookForRecord(patience time.Duration, match func(*flow.Record) bool) *flow.Record {
+	find, found := c.finder(match)
+	c.waitFor(patience, find)
+	return *found
+}
+
+// finder returns a function that looks for the latest record that matches, and reports whether there is
+// one.
+func (c *Cluster) finder(match func(*flow.Record) bool) (find func() bool, found **flow.Record) {
+	found = new(*flow.Record)
 	checked := 0 // including dropped ones: a test under load has tens of thousands
-	c.wait(what, func() bool {
+	return func() bool {
 		for _, r := range c.records[max(0, checked-c.dropped):] {
 			if match(r) {
-				found = r
+				*found = r
 			}
 		}
 		checked = c.dropped + len(c.records)
-		return found != nil
-	})
-	return found
+		return *found != nil
+	}, found
 }
 
 // WaitRecords waits until n records match.
