@@ -104,7 +104,9 @@ endpoints:
 `
 	})
 	// The kernel's entries have to outlast the test, however long it takes.
-	c.Must(c.Host("node-a").SetSysctl("net.netfilter.nf_conntrack_tcp_timeout_time_wait", "3600"))
+	for _, state := range []string{"time_wait", "close", "last_ack", "close_wait", "fin_wait"} {
+		c.Must(c.Host("node-a").SetSysctl("net.netfilter.nf_conntrack_tcp_timeout_"+state, "3600"))
+	}
 	noted := &logbook{entries: make(map[netip.AddrPort][]visitor)}
 	for pod, at := range map[string]string{"web-1": "10.244.0.2:7000", "web-2": "10.244.1.2:7000", "web-3": "10.244.1.3:7000"} {
 		noted.keep(c, pod, netip.MustParseAddrPort(at))
@@ -222,6 +224,11 @@ endpoints:
 		t.Fatalf("%d flows of repeated SYNs, want few", len(again))
 	}
 	if len(records) != connections || len(entries) < connections-len(again) || len(noted.entries) != connections {
+		for from, r := range records {
+			if _, ok := entries[from]; !ok {
+				t.Logf("no entry of the kernel: %+v, %+v", *r, *r.Life)
+			}
+		}
 		t.Fatalf("%d records, %d entries of the kernel, %d clients seen by the pods: want %d each", len(records), len(entries), len(noted.entries), connections)
 	}
 	stats, err := node.Stats(t.Context())
