@@ -27,7 +27,7 @@ type load struct {
 }
 
 // workerPause bounds the load, so that on a busy machine the control plane works and no record is lost.
-const workerPause = 50 * time.Millisecond
+const workerPause = 200 * time.Millisecond
 
 // newLoad starts one worker for each vantage and front. Every connection has to be
 // answered. stop ends it.
