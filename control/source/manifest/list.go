@@ -53,6 +53,7 @@ func splitYAML(data []byte, first, large int) (document, bool) {
 		case indent < 0 && item:
 			indent, start = spaces, at
 		case indent < 0 && blank:
+			rest.Write(line) // it may be no text at all
 		case indent < 0:
 			return document{}, false
 		case item && spaces == indent:
