@@ -4,8 +4,10 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"net"
 	"net/netip"
+	"syscall"
 	"testing"
 	"time"
 
@@ -161,10 +163,16 @@ func (c *Cluster) AddressOf(host string, f decision.Family) netip.Addr {
 // Sink opens a UDP socket in a pod, for a test that reads and never answers.
 func (c *Cluster) Sink(pod, at string) net.PacketConn {
 	c.T.Helper()
-	conn, err := c.Host(pod).ListenPacket(c.T.Context(), netip.MustParseAddrPort(at))
-	if err != nil {
-		c.T.Fatal(err)
-	}
+	var conn net.PacketConn
+	Eventually(c.T, Patience, "a socket at "+at, func() bool {
+		var err error
+		conn, err = c.Host(pod).ListenPacket(c.T.Context(), netip.MustParseAddrPort(at))
+		// A process that another goroutine starts has a closed socket open until it executes its program.
+		if err != nil && !errors.Is(err, syscall.EADDRINUSE) {
+			c.T.Fatal(err)
+		}
+		return err == nil
+	})
 	c.T.Cleanup(func() { _ = conn.Close() })
 	if err := conn.SetReadDeadline(time.Now().Add(Patience)); err != nil {
 		c.T.Fatal(err)
