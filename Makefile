@@ -36,7 +36,7 @@ demo: build
 # etcd, the Kubernetes control plane and kube-proxy for end-to-end tests and benchmarks (see
 # bench/peers). Without them such tests are skipped.
 PEERS := bench/peers/bin
-peers bench-peers: $(PEERS)/.built $(PEERS)/portforward $(PEERS)/hubble $(PEERS)/promql
+peers bench-peers: $(PEERS)/.built $(PEERS)/portforward $(PEERS)/hubble $(PEERS)/promql $(PEERS)/newest-nft/nft
 
 # Programs built from the module proxy lack their version, which they require.
 $(PEERS)/.built: bench/peers/go.mod bench/peers/go.sum | need-go
@@ -49,6 +49,12 @@ $(PEERS)/.built: bench/peers/go.mod bench/peers/go.sum | need-go
 		k8s.io/kubernetes/cmd/kube-proxy k8s.io/kubernetes/cmd/kubectl && \
 	$(GO) build -trimpath -o bin/etcd -ldflags '-s -w' go.etcd.io/etcd/server/v3
 	@touch $@
+
+# Debian's newest nft: tests list the kernel rules with it, too.
+$(PEERS)/newest-nft/nft: bench/peers/newest-nft.sh
+	@mkdir -p $(PEERS)
+	@if [ -f /usr/share/keyrings/debian-archive-keyring.gpg ] && command -v apt-get >/dev/null; then \
+		bench/peers/newest-nft.sh $(PEERS)/newest-nft; else echo "not on Debian: left out the newest nft"; fi
 
 # The part of a kubelet that kubectl port-forward needs.
 $(PEERS)/portforward: bench/peers/go.mod bench/peers/go.sum bench/peers/portforward/main.go | need-go
