@@ -165,6 +165,12 @@ func newWiredNode(t *testing.T) (*allocationNode, *decision.Table) {
 // open has the node decide.
 func (n *allocationNode) open(t *testing.T, table *decision.Table) {
 	t.Helper()
+	n.openWorkers(t, table, 2)
+}
+
+// openWorkers is open; only the first workers run.
+func (n *allocationNode) openWorkers(t *testing.T, table *decision.Table, running int) {
+	t.Helper()
 	must(t, n.node.Do(func() error {
 		host, err := hostnet.Open()
 		if err != nil {
@@ -176,16 +182,36 @@ func (n *allocationNode) open(t *testing.T, table *decision.Table) {
 		n.engine, err = Open(t.Context(), Config{FirstQueue: 100, Queues: 1, HostRules: hostRules, Log: log}, host, table)
 		return err
 	}))
-	w := n.engine.workers[0]
-	done := make(chan error, 1)
-	go func() { done <- w.run() }()
-	t.Cleanup(func() { must(t, n.engine.stop(), <-done, w.connections.Close(), n.engine.lock.Close()) })
+	done := make(chan error, running)
+	for _, w := range n.engine.workers[:running] {
+		go func() { done <- w.run() }()
+	}
+	t.Cleanup(func() {
+		must(t, n.engine.stop())
+		for range running {
+			must(t, <-done)
+		}
+		for _, w := range n.engine.workers {
+			must(t, w.connections.Close())
+		}
+		must(t, n.engine.lock.Close())
+	})
 }
 
 func (n *allocationNode) stats() *Stats {
 	s := new(Stats)
-	n.engine.workers[0].counters.addTo(s)
+	for _, w := range n.engine.workers {
+		w.counters.addTo(s)
+	}
 	return s
+}
+
+// received counts the packets that the daemon was given.
+func (n *allocationNode) received() (packets uint64) {
+	for _, w := range n.engine.workers {
+		packets += w.counters.packets.Load()
+	}
+	return packets
 }
 
 // inFlight is how many flows wait for their decision at most: no queue or buffer overruns.
@@ -193,7 +219,6 @@ const inFlight = 2 * batchSize
 
 // send begins flows, and waits until they are decided. It belongs to the client's thread.
 func (n *allocationNode) send(s *sender, flows int) error {
-	decided := &n.engine.workers[0].counters.packets
 	for i := 1; i <= flows; i++ {
 		if err := s.next(); err != nil {
 			return err
@@ -202,9 +227,9 @@ func (n *allocationNode) send(s *sender, flows int) error {
 		if i%inFlight != 0 && i < flows {
 			continue
 		}
-		for end := time.Now().Add(time.Minute); decided.Load() < n.sent; time.Sleep(20 * time.Microsecond) {
+		for end := time.Now().Add(time.Minute); n.received() < n.sent; time.Sleep(20 * time.Microsecond) {
 			if time.Now().After(end) {
-				return fmt.Errorf("waited for %d decisions, got %d", n.sent, decided.Load())
+				return fmt.Errorf("waited for %d decisions, got %d", n.sent, n.received())
 			}
 		}
 	}

@@ -34,6 +34,8 @@ type rules interface {
 	IsAlive(decision.Family) (bool, error)
 	Counters() (ruleset.Counters, error)
 	StopQueueing() error
+	Release()
+	Resume() error
 	Replaced() (bool, error)
 	LeaveEstablished() error
 	Remove() error
@@ -75,10 +77,10 @@ type Engine struct {
 	queueTimeout time.Duration
 	lapses       lapses
 	// unqueued counts the packets that did not fit into the queues, invalid those that were
-	// dropped because they are invalid.
-	unqueued, invalid atomic.Uint64
-	keeper            ruleKeeper
-	alert             func(Alert)
+	// dropped because they are invalid, copied those that the kernel's copy decided.
+	unqueued, invalid, copied atomic.Uint64
+	keeper                    ruleKeeper
+	alert                     func(Alert)
 	// keepRules leaves the rules in place at the end.
 	keepRules bool
 }
@@ -112,6 +114,9 @@ func (e *Engine) Apply(t *decision.Table) {
 // FirstQueue is the number of the first queue; the others follow.
 func (e *Engine) FirstQueue() uint16 { return e.workers[0].number }
 
+// Queues is the number of all queues.
+func (e *Engine) Queues() int { return len(e.workers) }
+
 // Stuck reports whether a worker makes no progress: then packets of new flows are not queued, as long as
 // the kernel's copy of the service table can decide them.
 func (e *Engine) Stuck() bool { return stuck(e.workers, time.Now(), e.queueTimeout/2) }
@@ -127,13 +132,13 @@ func (e *Engine) Stats() Stats {
 		overrun := w.counters.missed.Load()
 		s.Undecided += overrun
 		s.Queues = append(s.Queues, QueueStats{
-			Number: w.number, Packets: w.counters.packets.Load(), Waiting: c.Waiting,
+			Number: w.number, NoService: w.noService, Packets: w.counters.packets.Load(), Waiting: c.Waiting,
 			Overrun: overrun, Refused: c.Refused, PortID: c.PortID, Stuck: stuck([]*worker{w}, now, e.queueTimeout/2),
 		})
 	}
 	s.Undecided += e.unqueued.Load()
 	s.Reinstalled, s.Repaired = e.keeper.reinstalled.Load(), e.keeper.repaired.Load()
-	s.InvalidDropped = e.invalid.Load()
+	s.InvalidDropped, s.DecidedByCopy = e.invalid.Load(), e.copied.Load()
 	if e.bound != nil {
 		s.ForgottenClients = e.bound.Forgotten()
 	}
@@ -166,7 +171,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	var err error
 	var full tableWatch
 	var lost overflow
-	var invalid growth
+	var invalid, copied growth
 	var decidedByCopy uint64 // packets that did not fit into the queues
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -198,6 +203,7 @@ func (e *Engine) Run(ctx context.Context) error {
 			if counters, e1 := e.rules.Counters(); e1 == nil { // else the rules are at fault: see audit
 				e.unqueued.Store(lost.look(counters.Queued, e.enqueued()))
 				e.invalid.Store(invalid.look(counters.InvalidDropped))
+				e.copied.Store(copied.look(counters.Copied))
 			}
 			if n := e.unqueued.Load(); n > decidedByCopy {
 				decidedByCopy = n
@@ -226,6 +232,7 @@ func (e *Engine) Run(ctx context.Context) error {
 			audit(true)
 		case s := <-requests:
 			e.log.Info("another nfqproxy takes over")
+			e.rules.Release()
 			e.heir, handed = s, s.proceed()
 		case e1 := <-handed:
 			handed = nil
@@ -264,6 +271,7 @@ func (e *Engine) inherit(err error) error {
 			err = errNotReplaced
 		}
 	}
+	err = errors.Join(err, e.rules.Resume())
 	e.log.Warn("the nfqproxy that takes over has failed; continuing", "error", err)
 	close(e.heir.over)
 	e.heir = nil

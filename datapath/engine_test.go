@@ -55,6 +55,8 @@ func (*lostRules) Counters() (ruleset.Counters, error)   { return ruleset.Counte
 func (*lostRules) LeaveEstablished() error               { return nil }
 func (*lostRules) StopQueueing() error                   { return nil }
 func (*lostRules) Replaced() (bool, error)               { return false, nil }
+func (*lostRules) Release()                              {}
+func (*lostRules) Resume() error                         { return nil }
 func (*lostRules) Remove() error                         { return nil }
 func (*lostRules) Close() error                          { return nil }
 

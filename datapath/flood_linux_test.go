@@ -82,9 +82,6 @@ func (f *forged) send(from netip.Addr, to netip.AddrPort, transport checksummed,
 	}
 }
 
-// received counts the packets that the daemon was given.
-func (n *allocationNode) received() uint64 { return n.engine.workers[0].counters.packets.Load() }
-
 // await waits for a condition.
 func await(t *testing.T, what string, done func() bool) {
 	t.Helper()
@@ -365,11 +362,13 @@ func TestReversePath(t *testing.T) {
 					received, forwarded := n.received(), n.forwarded(t)
 					f.port++ // datagrams of known flows are never queued
 					f.first(protocol, from, netip.MustParseAddrPort(to))
-					// It is decided, if at all, before this one, which is for a service without endpoints.
-					rejected := n.stats().Rejected
+					// It is decided, if at all, before these, which are for a service without endpoints, and for
+					// one that does not allow the source: in the queue of each kind.
+					before := n.stats()
 					f.first(unix.IPPROTO_TCP, netip.MustParseAddr("10.244.1.3"), netip.MustParseAddrPort("10.96.0.4:80"))
-					await(t, "the packet behind", func() bool { return n.stats().Rejected > rejected })
-					queued, passed := n.received()-received == 2, n.forwarded(t) > forwarded
+					f.first(unix.IPPROTO_TCP, netip.MustParseAddr("10.244.1.3"), netip.MustParseAddrPort("10.96.0.5:80"))
+					await(t, "the packets behind", func() bool { s := n.stats(); return s.Rejected > before.Rejected && s.Dropped > before.Dropped })
+					queued, passed := n.received()-received == 3, n.forwarded(t) > forwarded
 					if want := strings.Contains(source.queued, value); queued != want {
 						t.Errorf("rp_filter %s, %d from %s to %s: queued %v, want %v", value, protocol, from, to, queued, want)
 					}
@@ -400,5 +399,65 @@ func TestForgedFloodLeavesNoEntries(t *testing.T) {
 	}
 	if got := n.entries(t); got > 10 {
 		t.Errorf("%d entries", got)
+	}
+}
+
+// TestQueuesOfServices: packets to services that have endpoints have a queue of their own.
+func TestQueuesOfServices(t *testing.T) {
+	n, table := newWiredNode(t)
+	n.open(t, table)
+	f := newForged(t, n)
+	for _, c := range []struct {
+		to    string
+		queue int
+	}{
+		{"10.96.0.1:80", 0}, {"10.96.0.2:80", 0}, {"10.96.0.5:80", 0}, {"10.244.1.1:30080", 0},
+		{"10.96.0.4:80", 1}, // without endpoints
+		{"10.96.0.1:81", 1}, {"10.244.0.2:9", 1}, {"10.244.1.1:30081", 1}, {"10.244.0.2:30080", 1},
+	} {
+		for _, protocol := range []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP} {
+			f.port++
+			var before [2]uint64
+			for i, w := range n.engine.workers {
+				before[i] = w.counters.packets.Load()
+			}
+			all := n.received()
+			f.first(protocol, netip.MustParseAddr("10.244.1.3"), netip.MustParseAddrPort(c.to))
+			await(t, "the packet to "+c.to, func() bool { return n.received() > all })
+			for i, w := range n.engine.workers {
+				if came := w.counters.packets.Load() - before[i]; (came == 1) != (i == c.queue) {
+					t.Errorf("protocol %d to %s: %d packets in queue %d", protocol, c.to, came, i)
+				}
+			}
+		}
+	}
+}
+
+// TestFloodToNoService: packets to no service that no worker takes fill their queue, and flows to services
+// are decided.
+func TestFloodToNoService(t *testing.T) {
+	n, table := newWiredNode(t)
+	n.openWorkers(t, table, 1)
+	f := newForged(t, n)
+	others := n.engine.workers[1]
+	for i := 0; ; i++ {
+		c, err := others.queue.Counters()
+		must(t, err)
+		if c.Waiting == queueMaxLen {
+			break
+		}
+		if i > 100*queueMaxLen {
+			t.Fatalf("%d packets wait", c.Waiting)
+		}
+		f.first(unix.IPPROTO_TCP, source(i), netip.MustParseAddrPort("10.244.0.2:9"))
+	}
+	const connections = 50
+	for range connections {
+		n.connect(t, "10.96.0.1:80")
+	}
+	await(t, "all of them to be decided", func() bool { return n.stats().Translated >= connections })
+	c, err := n.engine.rules.Counters()
+	if must(t, err); c.Copied > 0 {
+		t.Errorf("%d flows were decided by the kernel's copy", c.Copied)
 	}
 }

@@ -24,12 +24,14 @@ import (
 // Config is the configuration of the datapath.
 type Config struct {
 	FirstQueue uint16 // number of the first netfilter queue
-	Queues     uint16 // how many; at least 1
+	Queues     uint16 // how many for packets to services, and as many for others; at least 1
 	// OtherQueues allows queues from a higher number on where another program is bound to
 	// one of these.
 	OtherQueues bool
 	// BusyPoll is how long a worker polls for packets before it sleeps; see [nfqueue.Config].
 	BusyPoll time.Duration
+	// BatchDelay slows the first worker down, to measure an overload: it sleeps before each batch of packets.
+	BatchDelay time.Duration
 	// OnlyServices makes the kernel pass flows that are not to a service: they cost less and have
 	// no records. Otherwise all new flows are queued.
 	OnlyServices bool
@@ -44,6 +46,9 @@ type Config struct {
 	WhenServed WhenServed
 	// Predecessor is the result of CheckLock; nil: Open connects to another process itself.
 	Predecessor *Predecessor
+	// Rules changes the kernel rules, and stays open; nil: the engine opens a connection of its own, which
+	// does not own the tables.
+	Rules *ruleset.Connection
 	// KeepRules leaves the kernel rules in place at the end, as after a crash: established flows
 	// are still translated, and the kernel's copy of the service table decides new ones.
 	KeepRules bool
@@ -133,9 +138,10 @@ func Open(ctx context.Context, cfg Config, host *hostnet.Host, table *decision.T
 		w.marks, w.sink, w.holding, w.hostRules = defaultMarks, cfg.Sink, e.holding, cfg.translator()
 		// A polling worker would block the senders there.
 		if cfg.BusyPoll == 0 {
-			w.onStart = func() { stayWithQueue(i, int(cfg.Queues)) }
+			w.onStart = func() { stayWithQueue(i%int(cfg.Queues), int(cfg.Queues)) }
 		}
 	}
+	e.workers[0].delay = cfg.BatchDelay
 	setRand(e.workers, cfg.Seed)
 	if err := e.rememberConnections(&locks); err != nil {
 		return nil, err
@@ -168,7 +174,11 @@ func Open(ctx context.Context, cfg Config, host *hostnet.Host, table *decision.T
 	e.lapses.timeout, e.lapses.catchUp = e.queueTimeout, e.readBindings
 	pulse := newPulse(&e.lapses, e.workers, e.log)
 	e.pulse = pulse
-	installed, err := ruleset.Install(ruleset.Spec{
+	install := ruleset.Install
+	if cfg.Rules != nil {
+		install = cfg.Rules.Install
+	}
+	installed, err := install(ruleset.Spec{
 		FirstQueue: e.FirstQueue(), Queues: cfg.Queues, OnlyServices: cfg.OnlyServices,
 		TCPLiberal: tcpLiberal(), RejectMark: defaultMarks.Reject, MasqueradeMark: table.Node().Mark(), ConnMark: defaultMarks.Connection, CopyMark: conntrack.CopyMark,
 		Alive:              pulse.alive,
@@ -239,17 +249,25 @@ func (c *Config) translator() hostnet.SourceTranslator {
 	return c.HostRules.Translator()
 }
 
+// allQueues is the number of all queues; see [ruleset.Spec].
+func (c *Config) allQueues() uint16 {
+	if c.OnlyServices {
+		return c.Queues
+	}
+	return 2 * c.Queues
+}
+
 // openWorkers binds the queues.
 func openWorkers(cfg Config, locks *conntrack.Locks, unanswered *conntrack.Unanswered) (workers []*worker, err error) {
 	for first := cfg.FirstQueue; ; {
 		if workers, err = openWorkersFrom(first, cfg, locks, unanswered); err == nil {
 			if first != cfg.FirstQueue && cfg.WhenServed != ReplaceWhenServed {
-				cfg.Log.Warn("another program is bound to one of our queues; using other queues", "queue", cfg.FirstQueue, "instead", first, "queues", cfg.Queues)
+				cfg.Log.Warn("another program is bound to one of our queues; using other queues", "queue", cfg.FirstQueue, "instead", first, "queues", cfg.allQueues())
 			}
 			return workers, nil
 		}
 		var taken *nfqueue.TakenError
-		if !cfg.OtherQueues || !errors.As(err, &taken) || int(taken.Number)+int(cfg.Queues) >= lockQueue {
+		if !cfg.OtherQueues || !errors.As(err, &taken) || int(taken.Number)+int(cfg.allQueues()) >= lockQueue {
 			return nil, err
 		}
 		first = taken.Number + 1
@@ -257,7 +275,7 @@ func openWorkers(cfg Config, locks *conntrack.Locks, unanswered *conntrack.Unans
 }
 
 func openWorkersFrom(first uint16, cfg Config, locks *conntrack.Locks, unanswered *conntrack.Unanswered) (workers []*worker, err error) {
-	for i := range cfg.Queues {
+	for i := range cfg.allQueues() {
 		w, err := openWorker(first+i, cfg.BusyPoll, locks, unanswered)
 		if err != nil {
 			for _, w := range workers {
@@ -265,6 +283,7 @@ func openWorkersFrom(first uint16, cfg Config, locks *conntrack.Locks, unanswere
 			}
 			return nil, err
 		}
+		w.noService = i >= cfg.Queues
 		workers = append(workers, w)
 	}
 	return workers, nil

@@ -43,6 +43,9 @@ type Stats struct {
 	// InvalidDropped are the forwarded packets that were dropped because conntrack calls them
 	// invalid, as of the last second.
 	InvalidDropped uint64
+	// DecidedByCopy are the packets that the kernel's copy of the service table decided, as of the last
+	// second: the first of each flow that it translated, and all that it refused.
+	DecidedByCopy uint64
 	// LocalhostNodePorts are the translated first packets of flows to node ports at loopback
 	// addresses.
 	LocalhostNodePorts uint64
@@ -68,9 +71,11 @@ type Stats struct {
 
 // QueueStats are those of one queue.
 type QueueStats struct {
-	Number  uint16
-	Packets uint64 // received from it
-	Waiting uint64 // packets in the kernel without a verdict, when the kernel's counter was last read
+	Number uint16
+	// NoService: its packets are to no service, or to one without endpoints.
+	NoService bool
+	Packets   uint64 // received from it
+	Waiting   uint64 // packets in the kernel without a verdict, when the kernel's counter was last read
 	// Overrun are the packets that did not fit into the socket's buffer and passed
 	// undecided.
 	Overrun uint64

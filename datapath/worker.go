@@ -62,6 +62,7 @@ const batchSize = 32
 // and gives verdicts. One goroutine runs it.
 type worker struct {
 	number      uint16
+	noService   bool // its packets are not to a service that has endpoints
 	queue       queue
 	connections connections
 	router      router
@@ -73,7 +74,8 @@ type worker struct {
 	sink        FlowSink // nil: flows are not reported
 	// hostRules are the host's own nat rules; nil: they are ignored.
 	hostRules hostnet.SourceTranslator
-	onStart   func() // called first by the goroutine that runs it; may be nil
+	delay     time.Duration // before each batch; see Config.BatchDelay
+	onStart   func()        // called first by the goroutine that runs it; may be nil
 	counters  *counters
 	holding   *holding // nil: flows are not held
 
@@ -166,6 +168,9 @@ func (w *worker) process(n int) (err error) {
 	w.busySince.Store(received.UnixNano())
 	defer w.busySince.Store(0)
 	w.lapses.beforeDecision(received)
+	if w.delay > 0 {
+		time.Sleep(w.delay)
+	}
 	w.noteGaps(n)
 	for i := range n {
 		w.begin(i)

@@ -35,6 +35,7 @@ type scenario struct {
 
 const (
 	synRate, trickleRate   = 15000, 2000
+	floodRate              = 50000
 	forgedPort, fillerPort = 20000, 10000
 	settle                 = time.Second
 	// A flow of two datagrams is in the set of UDP flows for 20 s, its replies for 2 s: with so
@@ -44,6 +45,7 @@ const (
 
 func (p *plan) scenarios() []scenario {
 	syns := func(rate int) *flood { return &flood{to: theService, rate: rate, time: p.time + 2*settle} }
+	elsewhere := &flood{to: netip.AddrPortFrom(aPod.Addr(), 9), rate: floodRate, time: p.time + 2*settle}
 	flow := &flood{udp: true, to: aPod, from: netip.AddrPortFrom(clientAddress.Addr(), forgedPort), rate: 10000, time: 10 * time.Second}
 	datagrams := func(each int) *flood {
 		return &flood{udp: true, to: theService, rate: each * udpFlows, twice: each == 2, time: settleSet + flow.time + settle}
@@ -63,6 +65,7 @@ func (p *plan) scenarios() []scenario {
 		{name: fmt.Sprintf("%d SYNs/s, table full of other entries", trickleRate), attack: syns(trickleRate), settle: settle, after: func(t *topology) error {
 			return t.fill(conntrack.Entry{Tuple: conntrack.Tuple{Destination: aPod}})
 		}},
+		{name: fmt.Sprintf("%d SYNs/s to no service", floodRate), attack: elsewhere, settle: settle},
 		{name: "a UDP flow to a pod; no attack", flow: flow},
 		{name: fmt.Sprintf("a UDP flow to a pod; %d others/s of one datagram", udpFlows), flow: flow, attack: datagrams(1), settle: settleSet},
 		{name: fmt.Sprintf("a UDP flow to a pod; %d others/s of two datagrams", udpFlows), flow: flow, attack: datagrams(2), settle: settleSet},

@@ -177,7 +177,8 @@ func (p *plan) startFloor(program string, queues int, variant ...string) func(*t
 				return err
 			}
 			rules, err := ruleset.Install(ruleset.Spec{
-				FirstQueue: firstQueue, Queues: uint16(queues), RejectMark: 0x6e667172, MasqueradeMark: 0x4000, ConnMark: 0x2000,
+				// All packets go to the queues of those to no service, which follow.
+				FirstQueue: firstQueue - uint16(queues), Queues: uint16(queues), RejectMark: 0x6e667172, MasqueradeMark: 0x4000, ConnMark: 0x2000,
 				LocalhostNodePorts: true, SeenTimeout: seenTimeout, SeenSize: seenSize, Native: native,
 			}, new(decision.Table), false)
 			if err != nil {

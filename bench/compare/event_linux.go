@@ -1,10 +1,14 @@
 package main
 
 import (
+	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"net/netip"
 	"os/exec"
 	"strings"
@@ -21,6 +25,10 @@ type event struct {
 	name string
 	// nfqproxy: it is for nfqproxy only.
 	nfqproxy bool
+	// options are those of a daemon that is started before, in the place of the usual one.
+	options []string
+	// perSecond is the rate of new connections to each address; 0: the usual one.
+	perSecond int
 	// lasts is how long the load goes on after the event began.
 	lasts time.Duration
 	do    func(*visit) error
@@ -28,31 +36,33 @@ type event struct {
 
 // events are measured in this order.
 var events = []event{
-	{"nothing", false, 5 * time.Second, func(*visit) error { return nil }},
-	{"kill -9, restart after 5 s", false, 12 * time.Second, func(v *visit) error {
+	{name: "nothing", lasts: 5 * time.Second, do: func(*visit) error { return nil }},
+	{name: "kill -9, restart after 5 s", lasts: 12 * time.Second, do: func(v *visit) error {
 		if err := v.process.Stop(); err != nil {
 			return err
 		}
 		time.Sleep(5 * time.Second)
 		return v.restart()
 	}},
-	{"SIGTERM, restart at once", false, 8 * time.Second, func(v *visit) error {
+	{name: "SIGTERM, restart at once", lasts: 8 * time.Second, do: func(v *visit) error {
 		_ = v.process.End() // kube-proxy does not handle the signal
 		return v.restart()
 	}},
-	{"replaced by another daemon", true, 8 * time.Second, func(v *visit) error {
+	{name: "replaced by another daemon", nfqproxy: true, lasts: 8 * time.Second, do: func(v *visit) error {
 		before := v.process
 		return errors.Join(v.restart("--when-served=replace"), before.Wait())
 	}},
-	{"SIGSTOP for 30 s", false, 36 * time.Second, func(v *visit) error {
+	{name: "SIGSTOP for 30 s", lasts: 36 * time.Second, do: func(v *visit) error {
 		err := syscall.Kill(v.process.PID(), syscall.SIGSTOP)
 		time.Sleep(30 * time.Second)
 		return errors.Join(err, syscall.Kill(v.process.PID(), syscall.SIGCONT))
 	}},
-	{"nft flush ruleset", true, 6 * time.Second, func(v *visit) error {
+	// A worker that decides 32 packets in 20 ms; more arrive.
+	{name: "queue overloaded", nfqproxy: true, options: []string{"--debug-batch-delay=20ms"}, perSecond: 2500, lasts: 8 * time.Second, do: func(*visit) error { return nil }},
+	{name: "nft flush ruleset", nfqproxy: true, lasts: 6 * time.Second, do: func(v *visit) error {
 		return v.node.Do(func() error { return exec.Command("nft", "flush", "ruleset").Run() })
 	}},
-	{"API server away, kill -9, restart", false, 12 * time.Second, func(v *visit) error {
+	{name: "API server away, kill -9, restart", lasts: 12 * time.Second, do: func(v *visit) error {
 		err := errors.Join(v.setControl(false), v.process.Stop(), v.restart())
 		time.Sleep(8 * time.Second)
 		return errors.Join(err, v.setControl(true))
@@ -65,6 +75,32 @@ func (v *visit) restart(options ...string) (err error) {
 		v.process.Drain()
 	}
 	return err
+}
+
+// startAgain ends the contestant's process and starts it with other options.
+func (v *visit) startAgain(ctx context.Context, options ...string) error {
+	_ = v.process.End()
+	return errors.Join(v.restart(options...), v.awaitService(ctx))
+}
+
+// noteCopied reports how many packets the kernel's copy has decided.
+func (v *visit) noteCopied() error {
+	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return v.node.Dial(ctx, "tcp", netip.AddrPort{}, netip.MustParseAddrPort("127.0.0.1:10249"))
+	}}}
+	defer client.CloseIdleConnections()
+	response, err := client.Get("http://127.0.0.1:10249/metrics")
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
+		if n, ok := strings.CutPrefix(lines.Text(), "nfqproxy_kernel_copy_packets_total "); ok {
+			v.note("the kernel's copy has decided %s packets", n)
+			return nil
+		}
+	}
+	return errors.New("no metric of the kernel's copy")
 }
 
 // setControl connects the node with the control plane, or disconnects it.
@@ -88,15 +124,20 @@ const nodePort = 30080
 func (v *visit) followEvents(ctx context.Context) error {
 	columns := []string{"ClusterIP", "node port", "no service", "UDP"}
 	for _, e := range events {
-		if e.nfqproxy && !v.contestant.nfqproxy {
+		if e.nfqproxy && !v.contestant.nfqproxy || !strings.Contains(e.name, v.loads) {
 			continue
 		}
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		v.note("event: %s", e.name)
+		if e.options != nil {
+			if err := v.startAgain(ctx, e.options...); err != nil {
+				return fmt.Errorf("before %s: %w", e.name, err)
+			}
+		}
 		load := &traffic.Steady{
-			From: firstClient, Sources: maxClients, Time: time.Second + e.lasts, PerSecond: 500, UDPSecond: 100,
+			From: firstClient, Sources: maxClients, Time: time.Second + e.lasts, PerSecond: cmp.Or(e.perSecond, 500), UDPSecond: 100,
 			TCP: []netip.AddrPort{
 				netip.AddrPortFrom(firstService, servicePort), netip.AddrPortFrom(nodeAddress.Addr(), nodePort), netip.AddrPortFrom(firstEndpoint, echoPort),
 			},
@@ -128,6 +169,14 @@ func (v *visit) followEvents(ctx context.Context) error {
 			v.record(e.name, columns[i]+" made", "", float64(c.Made))
 			v.record(e.name, columns[i]+" failed", "", float64(c.Failed))
 			v.record(e.name, columns[i]+" delayed", "", float64(c.Delayed))
+		}
+		if e.options != nil {
+			if err := v.noteCopied(); err != nil {
+				return err
+			}
+			if err := v.startAgain(ctx); err != nil {
+				return fmt.Errorf("after %s: %w", e.name, err)
+			}
 		}
 		if err := v.awaitService(ctx); err != nil {
 			return fmt.Errorf("after %s: %w", e.name, err)

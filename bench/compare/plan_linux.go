@@ -49,7 +49,7 @@ func parsePlan(args []string) (*plan, error) {
 	sizes := flags.String("services", "", "numbers of services, ascending (default 1,1000,10000)")
 	flags.IntVar(&p.endpoints, "endpoints", maxEndpoints, fmt.Sprintf("number of endpoints of each service: 2 to %d, even", maxEndpoints))
 	only := flags.String("only", "", "contestants, by name (default: all)")
-	flags.StringVar(&p.loads, "loads", "", "measure only starts, and loads whose names contain this, such as \"16 workers, short\", \"stream\" or \"changes\"")
+	flags.StringVar(&p.loads, "loads", "", "measure only starts, and loads or events whose names contain this, such as \"16 workers, short\", \"stream\" or \"changes\"")
 	flags.IntVar(&p.rounds, "rounds", 0, "visits to each contestant at each number of services (default 3)")
 	flags.DurationVar(&p.time, "time", 0, "duration of each load (default 2s)")
 	flags.DurationVar(&p.stream, "stream", 0, "duration of the established connection (default 10s)")

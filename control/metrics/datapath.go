@@ -35,6 +35,7 @@ var (
 	descQueuePackets     = datapathDescs.add("nfqproxy_queue_packets_total", "Packets received from the queue.", "queue")
 	descQueueWaiting     = datapathDescs.add("nfqproxy_queue_waiting_packets", "Packets in the kernel without a verdict.", "queue")
 	descUndecided        = datapathDescs.add("nfqproxy_undecided_packets_total", "Packets that passed without a decision because a queue or its socket buffer overflowed.")
+	descDecidedByCopy    = datapathDescs.add("nfqproxy_kernel_copy_packets_total", "Packets that the kernel's copy of the service table decided: the first of each flow that it translated, and all that it refused.")
 	descQueueOverrun     = datapathDescs.add("nfqproxy_queue_overrun_packets_total", "Of these, packets lost by overflow of the socket buffer of this queue.", "queue")
 	descQueueRefused     = datapathDescs.add("nfqproxy_queue_refused_verdicts_total", "Verdicts refused by the kernel because it had flushed the packet.", "queue")
 	descLostRecords      = datapathDescs.add("nfqproxy_flow_records_lost_total", "Flow records that a slow reader missed.")
@@ -111,6 +112,7 @@ func (c datapathCollector) Collect(to chan<- prometheus.Metric) {
 		counter(descQueueRefused, q.Refused, number)
 	}
 	counter(descUndecided, s.Undecided)
+	counter(descDecidedByCopy, s.DecidedByCopy)
 	counter(descLostRecords, s.LostRecords)
 	counter(descReinstalled, s.Reinstalled)
 	counter(descRepaired, s.Repaired)

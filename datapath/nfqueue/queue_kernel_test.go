@@ -49,7 +49,8 @@ func newHost(t *testing.T) *host {
 			return err
 		}
 		h.rules, err = ruleset.Install(ruleset.Spec{
-			FirstQueue: 100, Queues: 1, RejectMark: 0x6e667172, MasqueradeMark: 0x4000, ConnMark: 0x2000,
+			FirstQueue: 99, Queues: 1, // packets to no service, as all are, go to the next queue
+			RejectMark: 0x6e667172, MasqueradeMark: 0x4000, ConnMark: 0x2000,
 			SeenTimeout: 20 * time.Second, SeenSize: 1024, Native: native,
 		}, new(decision.Table), false)
 		return err

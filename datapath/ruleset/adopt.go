@@ -14,9 +14,8 @@ import (
 // existing is a table of an earlier run, as far as it can be kept.
 type existing struct {
 	*state
-	// elements has the elements of the sets that stay. Others have another definition than ours, or are
-	// missing.
-	elements map[string]map[string]string
+	// kept are the names of the sets that stay. Others have another definition than ours, or are missing.
+	kept map[string]bool
 }
 
 // adopt replaces the rules of an earlier run, and keeps its base chains and the elements of its sets: no
@@ -34,56 +33,39 @@ func (r *Ruleset) adopt(t *decision.Table, keepQueueing bool) (bool, error) {
 			return false, nil
 		}
 	}
+	diff, hairpins, err := r.adaptation(t, found)
+	if err != nil {
+		return false, err
+	}
 	for i, of := range r.tables {
 		r.adoptTable(of, found[i], keepQueueing)
 	}
-	err := r.fill(t, func(s *set) map[string]string {
-		if s.table == r.tables[0] {
-			return found[0].elements[s.name]
-		}
-		return found[1].elements[s.name]
-	})
-	if err == nil {
+	r.addBalances(diff)
+	if err := r.changeAll(diff); err == nil {
+		r.followed, r.hairpins = t, hairpins
 		return true, nil
 	}
 	// A chain that cannot be changed in place.
 	for _, of := range r.tables {
 		clear(of.balances)
 	}
-	return false, r.connect() // whose replies may still arrive
+	return false, nil
 }
 
 // readExisting reads a table of an earlier run.
 func (t *table) readExisting() (*existing, error) {
 	is, err := t.readState()
-	e := &existing{is, make(map[string]map[string]string)}
+	e := &existing{is, make(map[string]bool)}
 	if err != nil || !is.table {
 		return e, err
 	}
-	kept := make(map[string]bool)
-	err = nft.Dump(t.nfproto, unix.NFT_MSG_GETSET, nft.SetsOf(TableName), func(_ uint8, a nft.Attributes) {
+	return e, nft.Dump(t.nfproto, unix.NFT_MSG_GETSET, nft.SetsOf(TableName), func(_ uint8, a nft.Attributes) {
 		for _, s := range t.all() {
 			if a.Text(unix.NFTA_SET_TABLE) == TableName && a.Text(unix.NFTA_SET_NAME) == s.name && s.isLike(a) {
-				kept[s.name] = true
+				e.kept[s.name] = true
 			}
 		}
 	})
-	if err != nil {
-		return nil, err
-	}
-	for _, s := range t.all() {
-		switch {
-		case !kept[s.name]:
-			continue
-		case s.nft.Dynamic:
-			e.elements[s.name] = nil
-			continue
-		}
-		if e.elements[s.name], err = t.readElements(s); err != nil {
-			return nil, err
-		}
-	}
-	return e, nil
 }
 
 // isLike reports whether the definition of a set is ours.
@@ -103,14 +85,16 @@ func (s *set) isLike(a nft.Attributes) bool {
 
 // adoptTable adds the changes of a table to the open transaction.
 func (r *Ruleset) adoptTable(t *table, is *existing, keepQueueing bool) {
+	if is.persistent {
+		r.addOwnTable(t)
+	}
 	for name := range is.chains {
 		if c, ok := r.spec.demanded(t, name); ok {
 			t.balances[name] = c
 		}
 	}
-	kept := func(s string) bool { _, ok := is.elements[s]; return ok }
 	for name := range is.sets {
-		keepQueueing = keepQueueing && kept(name) // the rules may use it
+		keepQueueing = keepQueueing && is.kept[name] // the rules may use it
 	}
 	own := r.spec.chains(t)
 	for name := range is.chains {
@@ -120,7 +104,7 @@ func (r *Ruleset) adoptTable(t *table, is *existing, keepQueueing bool) {
 	}
 	// Before the chains to which their elements lead.
 	for name := range is.sets {
-		if !kept(name) {
+		if !is.kept[name] {
 			r.delSet(t, name)
 		}
 	}
@@ -130,7 +114,7 @@ func (r *Ruleset) adoptTable(t *table, is *existing, keepQueueing bool) {
 		}
 	}
 	for _, s := range t.all() {
-		if !kept(s.name) {
+		if !is.kept[s.name] {
 			r.newSet(s)
 		}
 	}
@@ -144,22 +128,32 @@ func (r *Ruleset) adoptTable(t *table, is *existing, keepQueueing bool) {
 	}
 }
 
-// fill adds the elements of a service table to the open transaction, and carries it out. Sets of which
-// have returns none are empty.
-func (r *Ruleset) fill(t *decision.Table, have func(*set) map[string]string) error {
-	should, diff := make(difference), make(difference)
-	hairpins := r.empty().changes(t, should)
-	for _, s := range r.tables.sets() {
-		if !s.nft.Dynamic {
-			diff.replace(s, have(s), should.elements(s))
+// adaptation reads the elements of the sets that stay, and returns the changes to those of a service
+// table, and the counts of hairpins.
+func (r *Ruleset) adaptation(t *decision.Table, found [2]*existing) (difference, hairpins, error) {
+	should, diff := r.expect(t), make(difference)
+	for i, of := range r.tables {
+		for _, s := range of.all() {
+			if s.nft.Dynamic {
+				continue
+			}
+			var have map[string]string
+			if found[i].kept[s.name] {
+				equal, _, err := should.has(s)
+				if err == nil && !equal {
+					have, err = of.readElements(s)
+				}
+				if err != nil {
+					return nil, nil, fmt.Errorf("read set %s of nftables table %s: %w", s.name, of, err)
+				}
+				if equal {
+					continue
+				}
+			}
+			diff.replace(s, have, should.elements(s))
 		}
 	}
-	r.addBalances(diff)
-	if err := r.changeAll(diff); err != nil {
-		return err
-	}
-	r.followed, r.hairpins = t, hairpins
-	return nil
+	return diff, should.hairpins, nil
 }
 
 // replace records the changes from the elements that a set has to those that it should have, and

@@ -254,12 +254,7 @@ func (r *Ruleset) dropStale(t, before *decision.Table) error {
 		r.stale = false
 		return nil
 	}
-	removal, err := openRemover()
-	if err != nil {
-		return err
-	}
-	defer removal.Close() //nolint:errcheck // remove has reported every error
-	if err := removal.remove(stale); err != nil {
+	if err := newRemover(r.conn).remove(stale); err != nil {
 		return fmt.Errorf("remove clients of removed endpoints from nftables tables %s: %w", r.tables, err)
 	}
 	r.stale = false

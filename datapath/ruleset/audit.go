@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/hostnet"
 	"github.com/nfqproxy/nfqproxy/datapath/nft"
 )
 
@@ -98,7 +97,7 @@ func (r *Ruleset) keepWatch() error {
 	default:
 		return nil
 	}
-	w, err := watchTables(r.tables, r.port)
+	w, err := watchTables(r.tables, r.conn)
 	if err != nil {
 		return err
 	}
@@ -130,9 +129,7 @@ func (r *Ruleset) compare(t *decision.Table) (*damage, error) {
 		return nil, err
 	}
 	d := &damage{elements: make(difference)}
-	should := make(difference)
-	r.empty().changes(t, should)
-	r.tables.noteReversePath(should, hostnet.ReversePath{}, r.reversePath)
+	should := r.expect(t)
 	for i, of := range r.tables {
 		find := func(format string, args ...any) {
 			d.found = append(d.found, fmt.Sprintf(format, args...)+" ("+of.name+")")
@@ -182,20 +179,28 @@ func (d *damage) compareChains(of *table, chains []chain, is, loaded *state, fin
 }
 
 // compareSets finds the sets of a table that differ, and their elements that should be there or not.
-func (d *damage) compareSets(of *table, should difference, is, loaded *state, find func(string, ...any)) error {
+func (d *damage) compareSets(of *table, should *expected, is, loaded *state, find func(string, ...any)) error {
 	for _, s := range of.all() {
 		definition, there := is.sets[s.name]
 		switch {
 		case !there:
 			find("set %s is missing", s.name)
 			d.sets = append(d.sets, s)
-			maps.Copy(d.elements.of(s), should[s])
+			d.elements.replace(s, nil, should.elements(s))
 			continue
 		case definition != loaded.sets[s.name]:
 			find("set %s has another definition", s.name)
 			d.gone = true
 		}
 		if s.nft.Dynamic {
+			continue
+		}
+		equal, n, err := should.has(s)
+		if err != nil {
+			return err
+		}
+		if equal {
+			d.size.Elements += n
 			continue
 		}
 		have, err := of.readElements(s)
@@ -213,10 +218,6 @@ func (d *damage) compareSets(of *table, should difference, is, loaded *state, fi
 
 // reinstall loads the tables again, without elements.
 func (r *Ruleset) reinstall(done *nft.Repair) error {
-	// After an error, its replies may still wait in the socket.
-	if err := r.connect(); err != nil {
-		return err
-	}
 	for range maxInstalls {
 		if err := r.load(); err != nil {
 			return err
@@ -238,9 +239,6 @@ func (r *Ruleset) reinstall(done *nft.Repair) error {
 
 // repairInPlace repairs the differences, in one transaction except for the elements of sets.
 func (r *Ruleset) repairInPlace(d *damage, done *nft.Repair) error {
-	if err := r.connect(); err != nil { // likewise
-		return err
-	}
 	for _, s := range d.sets {
 		r.newSet(s)
 	}

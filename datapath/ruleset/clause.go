@@ -113,12 +113,16 @@ func tcpSyn(match bool) clause {
 	}}
 }
 
-// sctpInit matches the first packet of an SCTP association: an INIT chunk is alone in its packet
-// (RFC 9260, section 3), after the common header of 12 bytes.
-func sctpInit() clause {
-	return clause{"@th,96,8 1", []expr.Any{
+// sctpInit matches, or does not match, the first packet of an SCTP association: an INIT chunk is alone in
+// its packet (RFC 9260, section 3), after the common header of 12 bytes.
+func sctpInit(match bool) clause {
+	op, sign := expr.CmpOpEq, ""
+	if !match {
+		op, sign = expr.CmpOpNeq, "!= "
+	}
+	return clause{"@th,96,8 " + sign + "1", []expr.Any{
 		payload(transport, 12, 1, reg),
-		&expr.Cmp{Op: expr.CmpOpEq, Register: reg, Data: []byte{1}},
+		&expr.Cmp{Op: op, Register: reg, Data: []byte{1}},
 	}}
 }
 

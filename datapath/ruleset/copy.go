@@ -191,6 +191,12 @@ func (spec *Spec) balanceChain(t *table, b balance) chain {
 	return c
 }
 
+// decidesByCopy reports whether the counters of a chain are those of the copy's decisions.
+func decidesByCopy(name string) bool {
+	_, balances := parseBalance(name)
+	return balances || name == refuseServices || name == refuseExternal
+}
+
 // copyChains are the chains of the copy, each before the chains that jump to it.
 func (spec *Spec) copyChains(t *table) []chain {
 	m := &t.copy
@@ -258,6 +264,9 @@ func (n *CopyNode) fromPod(t *table, match bool) (clause, bool) {
 	return clause{}, false
 }
 
+// The chains that refuse.
+const refuseServices, refuseExternal = "refuse_services", "refuse_external"
+
 // refuseChains refuse undecided packets to services without endpoints, at the hooks at which kube-proxy
 // does: INPUT jumps to KUBE-EXTERNAL-SERVICES, OUTPUT to KUBE-SERVICES, FORWARD to both.
 func (spec *Spec) refuseChains(t *table) []chain {
@@ -270,16 +279,16 @@ func (spec *Spec) refuseChains(t *table) []chain {
 		return c
 	}
 	return []chain{
-		{name: "refuse_services", rules: []rule{{t.serviceKey().in(t.copy.refused), counter(), t.rejectPortUnreachable()}}},
-		{name: "refuse_external", rules: []rule{
+		{name: refuseServices, rules: []rule{{t.serviceKey().in(t.copy.refused), counter(), t.rejectPortUnreachable()}}},
+		{name: refuseExternal, rules: []rule{
 			{t.serviceKey().in(t.copy.refusedExternal), counter(), t.rejectPortUnreachable()},
 			// At every address of the node, whether node ports are open on it or not.
 			{destinationLocal(), servicePortKey().in(t.copy.refusedPort), counter(), t.rejectPortUnreachable()},
 			{destinationLocal(), servicePortKey().in(t.refusedPort), counter(), drop()},
 		}},
-		base("refuse_input", "input", nftables.ChainHookInput, "refuse_external"),
-		base("refuse_forward", "forward", nftables.ChainHookForward, "refuse_services", "refuse_external"),
-		base("refuse_output", "output", nftables.ChainHookOutput, "refuse_services"),
+		base("refuse_input", "input", nftables.ChainHookInput, refuseExternal),
+		base("refuse_forward", "forward", nftables.ChainHookForward, refuseServices, refuseExternal),
+		base("refuse_output", "output", nftables.ChainHookOutput, refuseServices),
 	}
 }
 
@@ -315,10 +324,12 @@ func (k keyed) verdictIn(s *set) clause {
 	return k.then(k.text+" vmap @"+s.name, &expr.Lookup{SourceRegister: key, DestRegister: unix.NFT_REG_VERDICT, IsDestRegSet: true, SetName: s.name, SetID: s.id()})
 }
 
-// dnatTo translates the destination to the address and port that the map has for the key.
+// dnatTo counts the packet, and translates the destination to the address and port that the map has for
+// the key; if it has none, the rule does not match.
 func (f family) dnatTo(k keyed, s *set) clause {
-	c := k.then(fmt.Sprintf("dnat %s to %s map @%s", f.name, k.text, s.name), &expr.Lookup{SourceRegister: key, DestRegister: key, IsDestRegSet: true, SetName: s.name, SetID: s.id()})
-	c.exprs = append(c.exprs, &expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(f.nfproto), RegAddrMin: key, RegProtoMin: key + f.words(), Specified: true})
+	count := counter()
+	c := k.then(fmt.Sprintf("%s dnat %s to %s map @%s", count.text, f.name, k.text, s.name), &expr.Lookup{SourceRegister: key, DestRegister: key, IsDestRegSet: true, SetName: s.name, SetID: s.id()})
+	c.exprs = append(append(c.exprs, count.exprs...), &expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(f.nfproto), RegAddrMin: key, RegProtoMin: key + f.words(), Specified: true})
 	return c
 }
 

@@ -28,7 +28,7 @@ func parseOneIn(name string) (n uint32, ok bool) {
 // oneIn is the chain that queues one flow in n.
 func (spec *Spec) oneIn(t *table, n uint32) chain {
 	rules := []rule{{randomNot0(n), accept()}}
-	return chain{name: oneInChain(n), rules: append(rules, spec.queueRules(t)...)}
+	return chain{name: oneInChain(n), rules: append(rules, spec.queueRules(t, spec.FirstQueue)...)}
 }
 
 // randomNot0 matches all packets but one in n.

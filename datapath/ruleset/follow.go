@@ -2,7 +2,6 @@ package ruleset
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -26,7 +25,7 @@ func (r *Ruleset) Follow(t *decision.Table) error {
 		if len(changed) > 0 {
 			r.loaded = [2]*state{} // unknown: the next audit loads the tables
 		}
-		return errors.Join(err, r.connect()) // whose replies may still arrive
+		return err
 	}
 	before := r.followed
 	r.followed = t

@@ -16,8 +16,9 @@ import (
 // Ruleset is the installed ruleset of one network namespace. It is not safe for
 // concurrent use.
 type Ruleset struct {
-	spec        Spec
-	*kernel     // nil: it could not be opened again
+	spec Spec
+	*kernel
+	shared      bool // the connection is not the ruleset's own
 	tables      tables
 	watch       *watch
 	adopted     bool                // the tables are of an earlier run
@@ -87,17 +88,18 @@ func Probe() (native bool, err error) {
 // transaction. The table is dormant: the removal of a hook would lose all packets that wait in queues,
 // also those of a datapath that is to be replaced.
 func tryChain(c chain, exprs []expr.Any) error {
-	k, err := openKernel(TableName + "-probe")
+	conn, err := OpenConnection(false)
 	if err != nil {
 		return err
 	}
-	defer k.close() //nolint:errcheck // run has reported every error
+	defer conn.Close() //nolint:errcheck // run has reported every error
+	k := &kernel{conn: conn, table: TableName + "-probe"}
 	t := &table{family: ipv4}
 	c.name, c.rules = "probe", nil
 	if len(exprs) > 0 {
 		c.rules = []rule{{clause{exprs: exprs}}}
 	}
-	k.addDormantTable(t)
+	k.addTableWith(t, unix.NFT_TABLE_F_DORMANT)
 	k.addChain(t, c)
 	k.addRules(t, c)
 	k.delTable(t)
@@ -114,12 +116,23 @@ func tryChain(c chain, exprs []expr.Any) error {
 // packets that wait in any queue of the namespace are lost, as with every removal of a base chain, and
 // their senders retransmit them.
 func Install(spec Spec, t *decision.Table, keepQueueing bool) (*Ruleset, error) {
-	spec.Copy = CopyNodeOf(t)
-	r := &Ruleset{spec: spec, tables: newTables(&spec), hairpins: make(hairpins)}
-	err := r.connect()
-	if err == nil {
-		err = r.install(t, keepQueueing)
+	conn, err := OpenConnection(false)
+	if err != nil {
+		return nil, err
 	}
+	return conn.install(spec, t, keepQueueing, false)
+}
+
+// Install is [Install] by this connection, which may own the tables. Those of an earlier run that were
+// made without an owner have none.
+func (c *Connection) Install(spec Spec, t *decision.Table, keepQueueing bool) (*Ruleset, error) {
+	return c.install(spec, t, keepQueueing, true)
+}
+
+func (c *Connection) install(spec Spec, t *decision.Table, keepQueueing, shared bool) (*Ruleset, error) {
+	spec.Copy = CopyNodeOf(t)
+	r := &Ruleset{spec: spec, kernel: &kernel{conn: c, table: TableName}, shared: shared, tables: newTables(&spec), hairpins: make(hairpins)}
+	err := r.install(t, keepQueueing)
 	if err == nil {
 		err = r.startWatch()
 	}
@@ -136,7 +149,7 @@ func (r *Ruleset) startWatch() error {
 	if err != nil {
 		return fmt.Errorf("read the generation of nftables: %w", err)
 	}
-	if r.watch, err = watchTables(r.tables, r.port); err != nil {
+	if r.watch, err = watchTables(r.tables, r.conn); err != nil {
 		return err
 	}
 	if after, err := nft.Generation(); err != nil || after != before {
@@ -148,29 +161,18 @@ func (r *Ruleset) startWatch() error {
 // Abandon closes the ruleset, and removes the tables unless they were adopted: then the kernel's copy
 // serves as before.
 func (r *Ruleset) Abandon() error {
-	switch {
-	case r.kernel == nil:
-		return r.Close()
-	case r.adopted:
+	if r.adopted {
 		return errors.Join(r.StopQueueing(), r.Close())
 	}
 	return r.Remove()
 }
 
-// connect opens the connection for changes of the rules, again after an error.
-func (r *Ruleset) connect() error {
-	if r.kernel != nil {
-		_ = r.kernel.close() // its requests are done, or have failed
-	}
-	var err error
-	if r.kernel, err = openKernel(TableName); err != nil {
-		return err
-	}
-	if r.watch != nil {
-		r.watch.self.Store(r.port)
-	}
-	return nil
-}
+// Release lets another process adopt the tables, until Resume.
+func (r *Ruleset) Release() { r.conn.release() }
+
+// Resume ends a release: [Ruleset.Audit] has to follow. It works on the calling thread's network
+// namespace.
+func (r *Ruleset) Resume() error { return r.conn.resume() }
 
 // eventBuffer is for the events of a large table.
 const eventBuffer = 32 << 20
@@ -182,25 +184,29 @@ type Counters struct {
 	Queued uint64
 	// InvalidDropped were forwarded packets that conntrack calls invalid.
 	InvalidDropped uint64
+	// Copied are the packets that the kernel's copy of the service table decided: the first of each flow
+	// that it translated, and all that it refused.
+	Copied uint64
 }
 
 // Counters reads the counters of the rules, in the calling thread's network namespace.
 func (r *Ruleset) Counters() (c Counters, err error) {
 	for _, t := range r.tables {
-		chains := []string{queueingChain}
-		for name := range t.balances {
-			if queues(name) {
-				chains = append(chains, name)
+		// Older kernels ignore the filters.
+		err = errors.Join(err, nft.Dump(t.nfproto, unix.NFT_MSG_GETRULE, nft.RulesOf(TableName, ""), func(_ uint8, a nft.Attributes) {
+			rl := nft.RuleOf(a)
+			if rl.Table != TableName {
+				return
 			}
-		}
-		for _, name := range chains {
-			n, e := t.count(name)
-			c.Queued, err = c.Queued+n, errors.Join(err, e)
-		}
-		if !r.spec.TCPLiberal {
-			n, e := t.count(forwardChain)
-			c.InvalidDropped, err = c.InvalidDropped+n, errors.Join(err, e)
-		}
+			switch n := packets(rl); {
+			case queues(rl.Chain):
+				c.Queued += n
+			case decidesByCopy(rl.Chain):
+				c.Copied += n
+			case rl.Chain == forwardChain && !r.spec.TCPLiberal:
+				c.InvalidDropped += n
+			}
+		}))
 	}
 	if err != nil {
 		return Counters{}, fmt.Errorf("read the counters of nftables tables %s: %w", r.tables, err)
@@ -208,21 +214,14 @@ func (r *Ruleset) Counters() (c Counters, err error) {
 	return c, nil
 }
 
-// count sums up the counters of a chain's rules.
-func (t *table) count(chain string) (n uint64, err error) {
-	err = nft.Dump(t.nfproto, unix.NFT_MSG_GETRULE, nft.RulesOf(TableName, chain), func(_ uint8, a nft.Attributes) {
-		// Older kernels ignore the filters.
-		rl := nft.RuleOf(a)
-		if rl.Table != TableName || rl.Chain != chain {
-			return
+// packets sums up the counters of a rule.
+func packets(r nft.Rule) (n uint64) {
+	for _, e := range r.Expressions {
+		if e.Name == "counter" {
+			n += nft.Parse(e.Data).Uint64(unix.NFTA_COUNTER_PACKETS)
 		}
-		for _, e := range rl.Expressions {
-			if e.Name == "counter" {
-				n += nft.Parse(e.Data).Uint64(unix.NFTA_COUNTER_PACKETS)
-			}
-		}
-	})
-	return n, err
+	}
+	return n
 }
 
 // Changed has a value when another program has changed our tables, or may have: call
@@ -324,7 +323,7 @@ func (r *Ruleset) newSet(s *set) {
 func (r *Ruleset) replaceTable(t *table) {
 	r.addTable(t) // so that there is a table to delete
 	r.delTable(t)
-	r.addTable(t)
+	r.addOwnTable(t)
 }
 
 // addChains adds chains with their rules to the open transaction.
@@ -349,13 +348,22 @@ func (r *Ruleset) StopQueueing() error {
 
 // Remove removes the tables.
 func (r *Ruleset) Remove() error {
-	_, err := Cleanup()
+	_, err := r.cleanup()
 	return errors.Join(err, r.Close())
 }
 
 // Cleanup removes the tables of an earlier run from the calling thread's network namespace, and
 // returns their names as in nft's language; none: there were none.
 func Cleanup() (removed []string, err error) {
+	conn, err := OpenConnection(false)
+	if err != nil {
+		return nil, err
+	}
+	removed, err = (&kernel{conn: conn, table: TableName}).cleanup()
+	return removed, errors.Join(err, conn.Close())
+}
+
+func (k *kernel) cleanup() (removed []string, err error) {
 	for _, f := range []family{ipv4, ipv6} {
 		tables, err := nft.Tables(nft.DumpOnce, f.nfproto)
 		if err != nil {
@@ -364,9 +372,9 @@ func Cleanup() (removed []string, err error) {
 		if !slices.ContainsFunc(tables, func(existing *nft.Table) bool { return existing.Name == TableName }) {
 			continue
 		}
-		t, k := &table{family: f}, kernel{table: TableName}
+		t := &table{family: f}
 		k.delTable(t)
-		switch err := k.open.Run(); {
+		switch err := k.run(); {
 		case errors.Is(err, unix.ENOENT): // another program was faster
 		case err != nil:
 			return removed, fmt.Errorf("remove nftables table %s: %w", t, err)
@@ -383,8 +391,8 @@ func (r *Ruleset) Close() error {
 	if r.watch != nil {
 		err = r.watch.Close()
 	}
-	if r.kernel != nil {
-		err = errors.Join(err, r.kernel.close())
+	if !r.shared {
+		err = errors.Join(err, r.conn.Close())
 	}
 	return err
 }

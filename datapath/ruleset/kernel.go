@@ -1,9 +1,6 @@
 package ruleset
 
 import (
-	"errors"
-	"fmt"
-
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"github.com/mdlayher/netlink"
@@ -15,86 +12,52 @@ import (
 // kernel changes the nftables of a network namespace. Changes are collected in a transaction, which run
 // carries out.
 type kernel struct {
-	conn  *netlink.Conn
+	conn  *Connection
 	table string // the name of the tables that it changes
-	port  uint32 // the netlink port of the connection
-	// most is the size in bytes at which a transaction is carried out though more is to come.
-	most int
-	open nft.Transaction
+	open  nft.Transaction
 }
 
 // transactionSize bounds transactions, of which the kernel has a copy. It is larger than all changes but
 // the first table of a cluster with many thousands of endpoints.
 const transactionSize = 4 << 20
 
-// openKernel opens a connection in the calling thread's network namespace.
-func openKernel(table string) (*kernel, error) {
-	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
-	if err != nil {
-		return nil, fmt.Errorf("open nftables: %w", err)
-	}
-	k := &kernel{conn: conn, table: table}
-	if err := k.setUp(); err != nil {
-		return nil, errors.Join(fmt.Errorf("open nftables: %w", err), conn.Close())
-	}
-	return k, nil
-}
-
-func (k *kernel) setUp() error {
-	// Errors without a copy of the message that failed; older kernels include it.
-	_ = k.conn.SetOption(netlink.CapAcknowledge, true)
-	if err := k.conn.SetWriteBuffer(transactionSize); err != nil {
-		return err
-	}
-	raw, err := k.conn.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var address unix.Sockaddr
-	if e := raw.Control(func(fd uintptr) {
-		if k.most, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF); err == nil {
-			address, err = unix.Getsockname(int(fd))
-		}
-	}); e != nil || err != nil {
-		return errors.Join(e, err)
-	}
-	if a, ok := address.(*unix.SockaddrNetlink); ok {
-		k.port = a.Pid
-	}
-	// A message of elements may come on top. With a very small buffer it is enlarged as needed, or fails.
-	k.most = max(min(k.most, transactionSize)-1<<17, 1<<15)
-	return nil
-}
-
-// run carries the open transaction out. After an error, replies may still arrive: the connection is of no
-// further use.
+// run carries the open transaction out.
 func (k *kernel) run() error {
-	err := k.open.RunOn(k.conn)
+	err := k.conn.run(&k.open)
 	k.open = nft.Transaction{}
 	return err
 }
 
 // runIfLarge is run if the transaction is as large as it may be.
 func (k *kernel) runIfLarge() error {
-	if k.open.Size() < k.most {
+	if k.open.Size() < k.conn.most {
 		return nil
 	}
 	return k.run()
 }
 
-func (k *kernel) close() error { return k.conn.Close() }
-
 func (k *kernel) named(e *netlink.AttributeEncoder) { e.String(unix.NFTA_TABLE_NAME, k.table) }
 
+// addTable adds a table, or does nothing if there is one.
 func (k *kernel) addTable(t *table) {
 	k.open.Add(t.nfproto, unix.NFT_MSG_NEWTABLE, netlink.Create, k.named)
 }
 
-// addDormantTable adds a table whose base chains get no hooks.
-func (k *kernel) addDormantTable(t *table) {
+// addOwnTable adds a table that the connection owns, if it is to own any, or makes it the owner of one
+// that stays without an owner.
+func (k *kernel) addOwnTable(t *table) {
+	if !k.conn.owns {
+		k.addTable(t)
+		return
+	}
+	k.addTableWith(t, tableOwner|tablePersist)
+}
+
+// addTableWith adds a table with flags (NFT_TABLE_F_...). A dormant one has no hooks.
+func (k *kernel) addTableWith(t *table, flags uint32) {
 	k.open.Add(t.nfproto, unix.NFT_MSG_NEWTABLE, netlink.Create, func(e *netlink.AttributeEncoder) {
 		k.named(e)
-		e.Uint32(unix.NFTA_TABLE_FLAGS, unix.NFT_TABLE_F_DORMANT)
+		e.Uint32(unix.NFTA_TABLE_FLAGS, flags)
 	})
 }
 

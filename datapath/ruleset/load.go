@@ -48,7 +48,7 @@ func (l *loader) add(s *set, key, data string) {
 		l.lists[s] = list
 	}
 	list.AddElement(s.table.nfproto, unix.NFT_MSG_NEWSETELEM, TableName, s.name, nft.Element{Key: key, Data: data, Verdict: s.isVerdicts()})
-	l.flush(s, l.most/4)
+	l.flush(s, l.conn.most/4)
 }
 
 // flush adds a list larger than size to the open transaction.

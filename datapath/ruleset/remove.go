@@ -16,8 +16,7 @@ import (
 // remover removes elements that may be missing from sets of the tables, by name. It is not safe for
 // concurrent use.
 type remover struct {
-	conn *netlink.Conn
-	raw  syscall.RawConn
+	conn *Connection
 	seq  uint32
 	buf  []byte
 	// message removes an element: msgDestroySetElem or, on kernels without it, NFT_MSG_DELSETELEM.
@@ -34,23 +33,9 @@ type elementOf struct {
 // missing elements.
 const msgDestroySetElem = 30
 
-// openRemover works on the calling thread's network namespace.
-func openRemover() (*remover, error) {
-	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
-	if err != nil {
-		return nil, fmt.Errorf("open nftables: %w", err)
-	}
-	// Errors need not contain the message that failed; with older kernels they do.
-	_ = conn.SetOption(netlink.CapAcknowledge, true)
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open nftables: %w", err), conn.Close())
-	}
-	return &remover{conn: conn, raw: raw, buf: make([]byte, 1<<14), message: msgDestroySetElem}, nil
+func newRemover(c *Connection) *remover {
+	return &remover{conn: c, buf: make([]byte, 1<<14), message: msgDestroySetElem}
 }
-
-// Close closes the socket.
-func (r *remover) Close() error { return r.conn.Close() }
 
 // maxRemoved is how many elements one transaction removes. If all of them are missing, as many
 // replies must fit into the socket's receive buffer.
@@ -114,19 +99,14 @@ func (r *remover) transact(elements []elementOf) (missing map[int]bool, err erro
 			err = errors.Join(err, errno)
 		}
 	}
-	if e := r.raw.Control(func(fd uintptr) {
+	e := r.conn.control(func(fd int) error {
 		// The replies are in the buffer when write returns; without an error there are none.
-		if _, e := unix.Write(int(fd), req); e != nil {
-			err = os.NewSyscallError("write", e)
-			return
+		if _, e := unix.Write(fd, req); e != nil {
+			return os.NewSyscallError("write", e)
 		}
-		if e := r.receive(int(fd), refused); e != nil {
-			err = errors.Join(err, e)
-		}
-	}); e != nil {
-		err = e
-	}
-	return missing, err
+		return r.receive(fd, refused)
+	})
+	return missing, errors.Join(err, e)
 }
 
 // transaction is the message to the kernel. The elements' parts are numbered from the next

@@ -2,7 +2,6 @@ package ruleset
 
 import (
 	"encoding/binary"
-	"errors"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -85,14 +84,14 @@ func (r *Ruleset) FollowReversePath(p hostnet.ReversePath) error {
 	r.reversePath = p
 	current := r.current()
 	if err := r.changeAll(diff); err != nil {
-		return errors.Join(err, r.connect()) // whose replies may still arrive
+		return err
 	}
 	r.remember(current)
 	return nil
 }
 
 // noteReversePath records the interfaces to add to the sets and those to remove.
-func (t tables) noteReversePath(diff difference, before, after hostnet.ReversePath) {
+func (t tables) noteReversePath(diff sink, before, after hostnet.ReversePath) {
 	of := t.of(decision.IPv4)
 	noteAll(diff, func(uint32) *set { return of.rpStrict }, interfaceKey, before.Strict, after.Strict)
 	noteAll(diff, func(uint32) *set { return of.rpLoose }, interfaceKey, before.Loose, after.Loose)

@@ -23,8 +23,9 @@ const TableName = "nfqproxy"
 
 // Spec describes the ruleset. All fields must be set.
 type Spec struct {
-	// FirstQueue and Queues: packets go to queues FirstQueue...FirstQueue+Queues-1,
-	// by the CPU that handles them.
+	// FirstQueue and Queues: packets to services that have endpoints go to queues
+	// FirstQueue...FirstQueue+Queues-1, by the CPU that handles them, and others to as many that follow:
+	// a flood to no service delays no connection to one. With OnlyServices, there are none of those.
 	FirstQueue, Queues uint16
 	// RejectMark is a packet mark, compared as a whole: after a verdict with it, a rule refuses
 	// the packet with ICMP port unreachable. It is no flag, because other software uses any bit of
@@ -353,14 +354,26 @@ func (spec *Spec) newFlows(t *table) []rule {
 	} else {
 		rules = append(rules, rule{t.daddrIn("ff00::/8", []byte{0xff}, []byte{0xff}), accept()})
 	}
-	return slices.Concat(rules, []rule{{jump("decide")}}, spec.queueRules(t))
+	rules = append(rules, rule{l4proto(sctp), sctpInit(false), accept()}, rule{jump("decide")})
+	if spec.OnlyServices {
+		return append(rules, spec.queueRules(t, spec.FirstQueue)...)
+	}
+	toService := spec.toQueue(t, spec.FirstQueue)
+	return slices.Concat(rules, []rule{
+		slices.Concat(rule{t.serviceKey().in(t.service)}, toService),
+		slices.Concat(rule{t.daddrKey().in(t.nodePortAddr), servicePortKey().in(t.nodePort)}, toService),
+	}, spec.queueRules(t, spec.FirstQueue+spec.Queues))
 }
 
-// queueRules queue packets.
-func (spec *Spec) queueRules(t *table) []rule {
-	toQueue := append(t.whileAlive(), counter(), queue(spec.FirstQueue, spec.Queues, spec.Native))
-	queued := func(match ...clause) rule { return slices.Concat(rule(match), toQueue) }
-	return []rule{queued(l4proto(tcp)), queued(l4proto(udp)), queued(l4proto(sctp), sctpInit())}
+// toQueue sends packets to one of Queues queues from first on.
+func (spec *Spec) toQueue(t *table, first uint16) rule {
+	return append(t.whileAlive(), counter(), queue(first, spec.Queues, spec.Native))
+}
+
+// queueRules send packets of all protocols that services have to queues from first on.
+func (spec *Spec) queueRules(t *table, first uint16) []rule {
+	queued := func(match ...clause) rule { return slices.Concat(rule(match), spec.toQueue(t, first)) }
+	return []rule{queued(l4proto(tcp)), queued(l4proto(udp)), queued(l4proto(sctp), sctpInit(true))}
 }
 
 // slippedRules handle undecided packets to a service address: the entry of their flow vanished, or

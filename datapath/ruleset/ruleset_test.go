@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -270,19 +271,60 @@ func TestSetsOfServicesWithoutEndpoints(t *testing.T) {
 	})
 }
 
+// nfts are the programs that list the rules: the installed nft and Debian's newest.
+func nfts(t *testing.T) map[string]string {
+	t.Helper()
+	netnstest.RequireTool(t, "nft")
+	programs := map[string]string{"installed": "nft"}
+	newest, err := filepath.Abs("../../bench/peers/bin/newest-nft/nft")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(newest); err != nil {
+		t.Run("newest", func(t *testing.T) { netnstest.Missing(t, "bench/peers/bin/newest-nft (make peers, on Debian)") })
+	} else {
+		programs["newest"] = newest
+	}
+	return programs
+}
+
 // TestNftReadsIt has nft, a stranger to our encoding, list the ruleset.
 func TestNftReadsIt(t *testing.T) {
-	netnstest.RequireTool(t, "nft")
+	programs := nfts(t)
+	all := spec()
+	all.Alive = Alive{Mark: 0x6e667170, Timeout: time.Minute}
+	for name, spec := range map[string]Spec{"services": onlyServices(), "all": all} {
+		for which, program := range programs {
+			t.Run(name+", "+which, func(t *testing.T) { listedBy(t, program, spec) })
+		}
+	}
+}
+
+func listedBy(t *testing.T, program string, spec Spec) {
 	inNamespace(t, func() error {
-		r, err := install(onlyServices())
+		native, err := Probe()
 		if err != nil {
 			return err
 		}
-		table := decision.NewTable(1, time.Time{}, decision.Node{}, services(1))
-		if err := r.Follow(table); err != nil {
+		spec.Native = native
+		c, err := OpenConnection(true)
+		if err != nil {
 			return err
 		}
-		cmd := exec.Command("nft", "list", "ruleset")
+		defer c.Close() //nolint:errcheck // the namespace goes anyway
+		all := services(1)
+		for i, s := range all {
+			s.AffinitySeconds = uint32(60 * (i % 2))
+			s.LoadBalancerIPs = []netip.Addr{s.ClusterIP.Next()}
+			s.SourceRanges = []netip.Prefix{netip.PrefixFrom(s.ClusterIP, 16).Masked()}
+			s.Endpoints = []decision.Endpoint{{AddrPort: netip.AddrPortFrom(s.ClusterIP, 8080)}}
+			s.Usable[decision.Cluster] = []uint32{0}
+		}
+		r, err := c.Install(spec, decision.NewTable(1, time.Time{}, decision.Node{}, all), false)
+		if err != nil {
+			return err
+		}
+		cmd := exec.Command(program, "list", "ruleset")
 		var stderr strings.Builder
 		cmd.Stderr = &stderr
 		out, err := cmd.Output()
@@ -295,17 +337,25 @@ func TestNftReadsIt(t *testing.T) {
 				t.Errorf("nft reports %q", line)
 			}
 		}
-		for _, want := range []string{
+		want := []string{
 			"10.96.0.0 . tcp . 80", "fd96:: . sctp . 80", "udp . 30000",
-			"ip daddr . meta l4proto . th dport @scope jump new_flows", "meta mark 0x6e667172", "ct state untracked accept",
+			"meta mark 0x6e667172", "ct state untracked accept",
 			"ip saddr . ip daddr . udp sport . udp dport @seen update @seen",
-			"reject with tcp reset", "type nat hook postrouting",
-		} {
+			"reject with tcp reset", "type nat hook postrouting", "@copy_endpoint", "10.96.0.0 . tcp . 80 . 0x00000000 : 10.96.0.0 . 8080",
+		}
+		if spec.OnlyServices {
+			want = append(want, "ip daddr . meta l4proto . th dport @scope jump new_flows")
+		}
+		for _, want := range want {
 			if !strings.Contains(string(out), want) {
 				t.Errorf("nft does not show %q", want)
 			}
 		}
-		if t.Failed() {
+		// What nft does not know it shows as a number in brackets or by the name of the expression.
+		if i := strings.IndexAny(string(out), "\x00\ufffd"); i >= 0 || strings.Contains(string(out), "unknown") || strings.Contains(string(out), "[invalid") {
+			t.Error("nft shows what it does not know")
+		}
+		if t.Failed() || testing.Verbose() {
 			t.Logf("%s", out)
 		}
 		return r.Remove()

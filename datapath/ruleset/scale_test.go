@@ -32,8 +32,8 @@ func withEndpoints(s *decision.ServicePort, first, n int) {
 	}
 }
 
-// BenchmarkFollow: a table of 10,000 services with ten endpoints each, and the change of an endpoint of
-// one of them.
+// BenchmarkFollow: a table of 10,000 services with ten endpoints each, the change of an endpoint of one of
+// them, a thorough audit, and the adoption by another process.
 func BenchmarkFollow(b *testing.B) {
 	ns, err := netns.New("bench")
 	if err != nil {
@@ -62,6 +62,48 @@ func BenchmarkFollow(b *testing.B) {
 				return r.Remove()
 			})
 		}
+	})
+	b.Run("audit", func(b *testing.B) {
+		onNode(func() error {
+			r, err := install(spec())
+			if err != nil {
+				return err
+			}
+			defer r.Remove() //nolint:errcheck // the namespace goes anyway
+			if err := r.Follow(table); err != nil {
+				return err
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				if done, err := r.Audit(table, true); err != nil || !done.None() {
+					return fmt.Errorf("found %v: %w", done.Found, err)
+				}
+			}
+			return nil
+		})
+	})
+	b.Run("adopt", func(b *testing.B) {
+		onNode(func() error {
+			s := spec()
+			var err error
+			if s.Native, err = Probe(); err != nil {
+				return err
+			}
+			r, err := Install(s, table, false)
+			if err != nil {
+				return err
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := r.Close(); err != nil {
+					return err
+				}
+				if r, err = Install(s, table, false); err != nil {
+					return err
+				}
+			}
+			return r.Remove()
+		})
 	})
 	b.Run("change", func(b *testing.B) {
 		onNode(func() error {

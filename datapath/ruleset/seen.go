@@ -7,18 +7,24 @@ import (
 )
 
 // Seen removes UDP flows from the sets of those that need no decision. It works on the installed
-// ruleset by name, independent of the [Ruleset] that installed it. It is not safe for concurrent
-// use.
+// ruleset by name, independent of the [Ruleset] that installed it, if this did so by the same connection
+// or does not own the tables. It is not safe for concurrent use.
 type Seen struct{ *remover }
 
-// OpenSeen opens the sets of the calling thread's network namespace.
+// Seen returns the sets.
+func (c *Connection) Seen() *Seen { return &Seen{newRemover(c)} }
+
+// OpenSeen is [Connection.Seen] by a connection of its own, in the calling thread's network namespace.
 func OpenSeen() (*Seen, error) {
-	r, err := openRemover()
+	c, err := OpenConnection(false)
 	if err != nil {
 		return nil, err
 	}
-	return &Seen{r}, nil
+	return c.Seen(), nil
 }
+
+// Close closes the connection.
+func (s *Seen) Close() error { return s.conn.Close() }
 
 // Forget removes the tuples, so that the next packet with one of them is queued. Tuples that are
 // in no set, or a missing ruleset, are no error.

@@ -13,9 +13,11 @@ import (
 // as the kernel returns them are compared with each other, so that attributes that only some
 // kernels have do no harm.
 type state struct {
-	table  bool // there is one, and it is not dormant
-	chains map[string]chainState
-	sets   map[string]string // their definitions
+	table bool // there is one, and it is not dormant
+	// persistent: it stays when its owner goes.
+	persistent bool
+	chains     map[string]chainState
+	sets       map[string]string // their definitions
 }
 
 // chainState is a chain: its definition and its rules, each as bytes.
@@ -28,7 +30,9 @@ type chainState struct {
 func (t *table) readState() (*state, error) {
 	s := &state{chains: make(map[string]chainState), sets: make(map[string]string)}
 	err := nft.Dump(t.nfproto, unix.NFT_MSG_GETTABLE, nil, func(_ uint8, a nft.Attributes) {
-		s.table = s.table || a.Text(unix.NFTA_TABLE_NAME) == TableName && a.Uint32(unix.NFTA_TABLE_FLAGS)&unix.NFT_TABLE_F_DORMANT == 0
+		if flags := a.Uint32(unix.NFTA_TABLE_FLAGS); a.Text(unix.NFTA_TABLE_NAME) == TableName && flags&unix.NFT_TABLE_F_DORMANT == 0 {
+			s.table, s.persistent = true, flags&tablePersist != 0
+		}
 	})
 	if err != nil || !s.table {
 		return s, err
@@ -86,11 +90,7 @@ func (t *table) readElements(s *set) (elements map[string]string, err error) {
 	read := func() (int, error) {
 		elements = make(map[string]string)
 		err := nft.Dump(t.nfproto, unix.NFT_MSG_GETSETELEM, nft.ElementsOf(TableName, s.name), func(_ uint8, a nft.Attributes) {
-			for _, e := range nft.Elements(a[unix.NFTA_SET_ELEM_LIST_ELEMENTS]) {
-				if key := e.Nested(unix.NFTA_SET_ELEM_KEY); key.Has(unix.NFTA_DATA_VALUE) {
-					elements[string(key[unix.NFTA_DATA_VALUE])] = dataOf(e.Nested(unix.NFTA_SET_ELEM_DATA))
-				}
-			}
+			nft.EachElement(a[unix.NFTA_SET_ELEM_LIST_ELEMENTS], func(key, data []byte) { elements[string(key)] = string(data) })
 		})
 		return len(elements), err
 	}
@@ -100,17 +100,6 @@ func (t *table) readElements(s *set) (elements map[string]string, err error) {
 		err = nft.ReadSet(t.nfproto, TableName, s.name, read)
 	}
 	return elements, err
-}
-
-// dataOf is the data of an element, as in [nft.Element].
-func dataOf(data nft.Attributes) string {
-	switch verdict := data.Nested(unix.NFTA_DATA_VERDICT); {
-	case verdict.Has(unix.NFTA_VERDICT_CHAIN):
-		return verdict.Text(unix.NFTA_VERDICT_CHAIN)
-	case verdict.Uint32(unix.NFTA_VERDICT_CODE) == nft.Accept:
-		return nft.Accepted
-	}
-	return string(data[unix.NFTA_DATA_VALUE])
 }
 
 // matches reports whether the state has these chains, with the same number of rules, and these sets.

@@ -3,7 +3,6 @@ package ruleset
 import (
 	"errors"
 	"fmt"
-	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -13,17 +12,15 @@ import (
 // watch notices changes of our tables by other programs.
 type watch struct {
 	*nft.Watch
-	// self is the netlink port of our own connection, whose changes do not count.
-	self atomic.Uint32
+	// self is our own connection, whose changes do not count.
+	self *Connection
 	// dynamic are the sets whose elements the kernel's rules add, and package reconcile removes.
 	dynamic map[string]bool
 }
 
-// watchTables watches our tables in the calling thread's network namespace. self is the netlink port of
-// our own connection.
-func watchTables(t tables, self uint32) (*watch, error) {
-	w := &watch{dynamic: make(map[string]bool)}
-	w.self.Store(self)
+// watchTables watches our tables in the calling thread's network namespace. self is our own connection.
+func watchTables(t tables, self *Connection) (*watch, error) {
+	w := &watch{self: self, dynamic: make(map[string]bool)}
 	for _, set := range t.sets() {
 		if set.nft.Dynamic {
 			w.dynamic[set.name] = true
@@ -42,7 +39,7 @@ func watchTables(t tables, self uint32) (*watch, error) {
 
 // concerns reports whether an event is a change of our tables by another program.
 func (w *watch) concerns(e nft.Event) bool {
-	if e.Port == w.self.Load() || e.Family != unix.NFPROTO_IPV4 && e.Family != unix.NFPROTO_IPV6 || e.Table() != TableName {
+	if e.Port == w.self.port.Load() || e.Family != unix.NFPROTO_IPV4 && e.Family != unix.NFPROTO_IPV6 || e.Table() != TableName {
 		return false
 	}
 	elements := e.Kind == unix.NFT_MSG_NEWSETELEM || e.Kind == unix.NFT_MSG_DELSETELEM

@@ -17,6 +17,9 @@ func (p inspected) Source() observe.Source {
 	if p.client == nil {
 		s.Kind = observe.SourceFiles
 	}
+	if source := p.apiServer.Load(); source != nil {
+		s.Saved = source.Saved()
+	}
 	s.WaitingFor, s.Late = p.health.Pending()
 	return s
 }

@@ -35,6 +35,8 @@ type runFlags struct {
 	flowAPI       flowAPIFlags
 	podNames      bool
 	keepRules     bool
+	ownTables     bool
+	batchDelay    time.Duration
 	whenServed    string
 	takeover      bool
 	stateDir      string
@@ -77,6 +79,9 @@ last good state stays in force. nfqproxy requires CAP_NET_ADMIN.`,
 			if !cmd.Flags().Changed("keep-rules-on-exit") {
 				f.keepRules = len(f.objects) == 0
 			}
+			if !cmd.Flags().Changed("own-tables") {
+				f.ownTables = len(f.objects) == 0
+			}
 			if !cmd.Flags().Changed("state-dir") && len(f.objects) == 0 {
 				f.stateDir = defaultStateDir()
 			}
@@ -90,7 +95,7 @@ last good state stays in force. nfqproxy requires CAP_NET_ADMIN.`,
 	flags.StringVar(&f.master, "master", "", "URL of the API server; overrides the kubeconfig")
 	flags.BoolVar(&f.takeover, "takeover", false, "remove kube-proxy's rules (chains KUBE-*, tables kube-proxy) after nfqproxy's own are in place")
 	flags.Uint16Var(&f.firstQueue, "queue-num", 100, "number of the first netfilter queue (default: 100, or the next free numbers)")
-	flags.Uint16Var(&f.queues, "queues", defaultQueues(), "number of netfilter queues; packets spread over them by CPU")
+	flags.Uint16Var(&f.queues, "queues", defaultQueues(), "number of netfilter queues for packets to services, and of those for others; packets spread over them by CPU")
 	flags.StringVar(&f.scope, "scope", scopeAll, `new flows to queue: "all", or "services": the kernel passes flows for no service, and they have no records`)
 	flags.StringVar(&f.decide, "decide", decideQueue, `where new flows are decided: "queue", by this daemon, or "kernel": the kernel's copy of the service table decides all flows it can, for the least latency; their records have no draw. The annotation nfqproxy.io/decide of a Service ("queue", "kernel", or "queue/N": one flow in N is queued) has precedence`)
 	flags.StringVar(&f.hostMasq, "host-masquerade", hostMasqueradeAuto, `apply the node's own masquerade rules (nat POSTROUTING: of the CNI plugin, ip-masq-agent, Docker) to translated flows, which do not traverse them: "auto" or "off"`)
@@ -102,11 +107,14 @@ last good state stays in force. nfqproxy requires CAP_NET_ADMIN.`,
 	f.flowAPI.add(flags)
 	flags.BoolVar(&f.podNames, "pod-names", false, "watch all Pods of the cluster, to name the source pods in records (with --objects: always)")
 	flags.BoolVar(&f.keepRules, "keep-rules-on-exit", false, "keep the kernel rules at exit: established flows stay translated, and the kernel's copy of the service table decides new flows (default: true, but false with --objects)")
+	flags.BoolVar(&f.ownTables, "own-tables", false, "own the kernel tables while this daemon runs: other programs cannot change or flush them (since Linux 6.9; default: true, but false with --objects)")
 	flags.StringVar(&f.whenServed, "when-served", string(datapath.FailWhenServed), `if another nfqproxy serves this node: "fail", "wait" until it ends, or "replace" it: take over without a gap, and it ends`)
 	flags.BoolVar(&f.confine, "confine", true, "give up capabilities, system calls and changes of files that are not needed after the start")
 	flags.StringVar(&f.stateDir, "state-dir", "", "directory for a file with the last objects of the API server: a daemon that starts while the API server is away serves by them (default: systemd's StateDirectory, if there is one)")
 	flags.StringVar(&f.writeConfigTo, "write-config-to", "", "write the configuration from file and flags to this file, in kube-proxy's format, and exit")
 	flags.IntVar(&f.readyFD, "ready-fd", -1, `write "ready" to this file descriptor when the proxy serves`)
+	flags.DurationVar(&f.batchDelay, "debug-batch-delay", 0, "how long the first queue's worker sleeps before each batch of up to 32 packets: to measure an overload")
+	_ = flags.MarkHidden("debug-batch-delay")
 	_ = flags.MarkHidden("ready-fd")
 	_ = flags.MarkHidden("masquerade-hairpin") // useful in labs only
 	return cmd
@@ -143,7 +151,7 @@ func (f *runFlags) run(ctx context.Context, stdout, stderr io.Writer) (err error
 	if err := p.connect(); err != nil {
 		return err
 	}
-	p.engineConfig = datapath.Config{FirstQueue: f.firstQueue, Queues: f.queues, OtherQueues: f.otherQueues, OnlyServices: f.scope == scopeServices || f.decide == decideKernel, BusyPoll: f.busyPoll, QueueTimeout: f.queueTimeout, KeepRules: f.keepRules, WhenServed: datapath.WhenServed(f.whenServed), Log: log}
+	p.engineConfig = datapath.Config{FirstQueue: f.firstQueue, Queues: f.queues, OtherQueues: f.otherQueues, OnlyServices: f.onlyServices(), BusyPoll: f.busyPoll, BatchDelay: f.batchDelay, QueueTimeout: f.queueTimeout, KeepRules: f.keepRules, WhenServed: datapath.WhenServed(f.whenServed), Log: log}
 	if f.seeded {
 		p.engineConfig.Seed = &f.seed
 	}
@@ -167,9 +175,16 @@ func leaveProcessors(queues int) {
 // minQueueTimeout is long enough for a busy machine to run a process.
 const minQueueTimeout = 100 * time.Millisecond
 
+// onlyServices: flows to no service are not queued.
+func (f *runFlags) onlyServices() bool { return f.scope == scopeServices || f.decide == decideKernel }
+
 // check validates flags that no configuration file has.
 func (f *runFlags) check() error {
-	if f.queues == 0 || int(f.firstQueue)+int(f.queues) > maxQueue+1 {
+	all := int(f.queues)
+	if !f.onlyServices() {
+		all *= 2
+	}
+	if f.queues == 0 || int(f.firstQueue)+all > maxQueue+1 {
 		return fmt.Errorf("--queues %d from --queue-num %d: want at least one queue, and none above %d", f.queues, f.firstQueue, maxQueue)
 	}
 	if f.scope != scopeAll && f.scope != scopeServices {

@@ -34,6 +34,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/hostmasq"
 	"github.com/nfqproxy/nfqproxy/datapath/hostnet"
 	"github.com/nfqproxy/nfqproxy/datapath/reconcile"
+	"github.com/nfqproxy/nfqproxy/datapath/ruleset"
 )
 
 // proxy is the running program. Data flows one way: objects and addresses -> controller
@@ -56,13 +57,16 @@ type proxy struct {
 	limits     limit.Set
 	health     *health.Proxy
 	checks     *health.ServiceServer
-	engine     *datapath.Engine // nil before the first table
+	engine     *datapath.Engine    // nil before the first table
+	rules      *ruleset.Connection // nil: not opened yet
 	udp        *reconcile.Reconciler
 	table      *decision.Table // in force
 	flows      *flowView       // nil: flows are not recorded
 	// inForce and running are table and engine, for any goroutine.
 	inForce atomic.Pointer[decision.Table]
 	running atomic.Pointer[datapath.Engine]
+	// apiServer is the source of objects; nil: there is none, or objects come from files.
+	apiServer atomic.Pointer[apiserver.Source]
 	// hostRules are the node's own masquerade rules; nil: they do not count.
 	hostRules *hostmasq.Follower
 	// filter has the host's firewall accept flows to services.
@@ -142,6 +146,9 @@ func (p *proxy) serve(ctx context.Context) (err error) {
 	p.listen("metrics", health.MetricsConnections, p.cfg.MetricsBindAddress, p.metrics.Handler(metrics.HandlerConfig{Profiling: p.cfg.EnableProfiling, Log: p.log}))
 	p.group.Go(func() error { return controller.Run(p.ctx) })
 	err = p.group.Wait()
+	if p.rules != nil {
+		err = errors.Join(err, p.rules.Close())
+	}
 	if errors.Is(err, datapath.ErrReplaced) {
 		p.log.Info("another nfqproxy has taken over; ending")
 		return nil
@@ -180,12 +187,14 @@ func (p *proxy) objects() control.Source {
 	if p.flags.stateDir != "" {
 		file = &saved.File{Path: filepath.Join(p.flags.stateDir, p.cfg.Node.Name+".yaml"), Node: p.cfg.Node.Name}
 	}
-	return apiserver.New(apiserver.Config{
+	source := apiserver.New(apiserver.Config{
 		Saved:  file,
 		Client: p.client, Node: p.cfg.Node.Name,
 		NeedNodeIPs: len(p.cfg.Node.IPs) == 0, NeedPodCIDRs: p.cfg.Node.Mode == control.NodeCIDR,
 		Pods: p.flags.podNames, ResyncPeriod: p.cfg.ConfigSyncPeriod, NodeChanged: p.health.SetNode, Waiting: p.health.WaitingFor, Logger: p.log,
 	})
+	p.apiServer.Store(source)
+	return source
 }
 
 // addresses is where the addresses of the node come from.
@@ -242,7 +251,11 @@ func (p *proxy) begin(t *decision.Table) error {
 		p.hostRules = hostmasq.Follow(hostmasq.Kernel(p.host), p.log)
 		p.engineConfig.HostRules = p.hostRules
 	}
-	p.udp, err = reconcile.Open(reconcile.Config{Interval: p.cfg.SyncPeriod, Observe: p.reconciled})
+	if p.rules, err = ruleset.OpenConnection(p.flags.ownTables); err != nil {
+		return err
+	}
+	p.engineConfig.Rules = p.rules
+	p.udp, err = reconcile.Open(reconcile.Config{Interval: p.cfg.SyncPeriod, Observe: p.reconciled}, p.rules)
 	if err != nil {
 		return err
 	}
@@ -272,7 +285,7 @@ func (p *proxy) begin(t *decision.Table) error {
 	if err := p.predecessor.finish(p.log); err != nil {
 		p.log.Error("cannot remove kube-proxy's rules; continuing with our own", "error", err)
 	}
-	p.log.Info("serving", "node", p.cfg.Node.Name, "services", t.ServiceCount(), "queue", engine.FirstQueue(), "queues", p.engineConfig.Queues)
+	p.log.Info("serving", "node", p.cfg.Node.Name, "services", t.ServiceCount(), "queue", engine.FirstQueue(), "queues", engine.Queues())
 	p.events.Node(false, "Starting", "nfqproxy "+version+" serves")
 	if err := p.flags.ready(); err != nil {
 		p.log.Warn("cannot write to --ready-fd", "error", err)

@@ -61,9 +61,10 @@ func (n *Node) Status(ctx context.Context) ([]observe.Status, error) {
 func count(d *observe.Daemon, s *datapath.Stats) {
 	for _, q := range s.Queues {
 		d.Queues = append(d.Queues, observe.Queue{
-			Number: q.Number, PortID: q.PortID, Packets: q.Packets, Waiting: q.Waiting, Overrun: q.Overrun, Refused: q.Refused, Stuck: q.Stuck,
+			Number: q.Number, NoService: q.NoService, PortID: q.PortID, Packets: q.Packets, Waiting: q.Waiting, Overrun: q.Overrun, Refused: q.Refused, Stuck: q.Stuck,
 		})
 	}
+	d.DecidedByCopy = s.DecidedByCopy
 	d.Losses = observe.Losses{
 		Undecided: s.Undecided, TableFull: s.TableFull, NoRoute: s.NoRoute, OtherFailures: s.Failed - s.TableFull - s.NoRoute,
 		Evicted: s.EvictedFull + s.EvictedCrowded, ForgottenClients: s.ForgottenClients, InvalidDropped: s.InvalidDropped, Records: s.LostRecords,
@@ -105,6 +106,9 @@ func problems(d *observe.Daemon) []observe.Problem {
 	add := func(code, format string, a ...any) {
 		// Joined errors have several lines.
 		list = append(list, observe.Problem{Code: code, Text: strings.ReplaceAll(fmt.Sprintf(format, a...), "\n", "; ")})
+	}
+	if d.Source.Saved != nil {
+		add(observe.ProblemSavedObjects, "the API server does not answer: the daemon serves by the objects that it saved at %s", d.Source.Saved.Format(time.RFC3339))
 	}
 	if d.Source.Late {
 		add(observe.ProblemChangesLate, "a change of Services or endpoints waits too long to come into force")

@@ -39,7 +39,7 @@ func (d *fakeDaemon) Confinement() confine.State       { return d.confinement }
 // healthy makes the daemon of a bench one that serves.
 func (b *bench) healthy() {
 	b.stats = &datapath.Stats{
-		Undecided: 1, Failed: 9, TableFull: 2, NoRoute: 3, EvictedFull: 5, EvictedCrowded: 6, ForgottenClients: 7, InvalidDropped: 8, LostRecords: 9,
+		Undecided: 1, Failed: 9, TableFull: 2, NoRoute: 3, EvictedFull: 5, EvictedCrowded: 6, ForgottenClients: 7, InvalidDropped: 8, LostRecords: 9, DecidedByCopy: 12,
 		Reinstalled: 10, Repaired: 11, FilterRepaired: 12, HostMasqueraded: 13, HostUnknown: 14,
 		Queues: []datapath.QueueStats{{Number: 100, Packets: 1, Waiting: 2, Overrun: 3, Refused: 4, PortID: 5}, {Number: 101}},
 	}
@@ -76,9 +76,9 @@ func TestStatus(t *testing.T) {
 	want := &observe.Status{Node: "node-a", Problems: []observe.Problem{}, Daemon: &observe.Daemon{
 		Version: "v1", ProcessID: os.Getpid(), Started: b.journal.Started(), Time: got.Daemon.Time,
 		Source: observe.Source{Kind: observe.SourceFiles}, Table: &tables[0],
-		DecidedBy: map[string]string{"IPv4": observe.DecidedByDaemon, "IPv6": observe.DecidedByDaemon},
-		Queues:    []observe.Queue{{Number: 100, Packets: 1, Waiting: 2, Overrun: 3, Refused: 4, PortID: 5}, {Number: 101}},
-		Losses:    observe.Losses{Undecided: 1, TableFull: 2, NoRoute: 3, OtherFailures: 4, Evicted: 11, ForgottenClients: 7, InvalidDropped: 8, Records: 9},
+		DecidedBy: map[string]string{"IPv4": observe.DecidedByDaemon, "IPv6": observe.DecidedByDaemon}, DecidedByCopy: 12,
+		Queues: []observe.Queue{{Number: 100, Packets: 1, Waiting: 2, Overrun: 3, Refused: 4, PortID: 5}, {Number: 101}},
+		Losses: observe.Losses{Undecided: 1, TableFull: 2, NoRoute: 3, OtherFailures: 4, Evicted: 11, ForgottenClients: 7, InvalidDropped: 8, Records: 9},
 		Rules: observe.KernelRules{
 			InStep: true, Compared: &compared, Chains: 53, Rules: 111, Elements: 1234, Audited: &audited, Reinstalled: 10, Repaired: 11,
 		},
@@ -99,6 +99,8 @@ func TestProblems(t *testing.T) {
 	}{
 		"no table": {func(b *bench) { b.table, b.stats, b.daemon.source.WaitingFor = nil, nil, "the API server" },
 			observe.Problem{Code: observe.ProblemNotServing, Text: "the daemon does not serve yet: waiting for the API server"}},
+		"saved": {func(b *bench) { at := time.Unix(0, 0).UTC(); b.daemon.source.Saved = &at },
+			observe.Problem{Code: observe.ProblemSavedObjects, Text: "the API server does not answer: the daemon serves by the objects that it saved at 1970-01-01T00:00:00Z"}},
 		"late": {func(b *bench) { b.daemon.source.Late = true },
 			observe.Problem{Code: observe.ProblemChangesLate, Text: "a change of Services or endpoints waits too long to come into force"}},
 		"damaged": {func(b *bench) { b.daemon.rules = "no buffer space" },

@@ -24,6 +24,7 @@ type Problem struct {
 const (
 	ProblemUnreachable   = "unreachable"    // the daemon does not answer
 	ProblemNotServing    = "not-serving"    // there is no service table yet
+	ProblemSavedObjects  = "saved-objects"  // the API server does not answer: the daemon serves by saved objects
 	ProblemChangesLate   = "changes-late"   // a change of objects is not in force in time
 	ProblemRulesDamaged  = "rules-damaged"  // the kernel rules are damaged, and cannot be repaired
 	ProblemRulesDiffer   = "rules-differ"   // the kernel rules, or their copy of the service table, differ from what they should be
@@ -36,7 +37,7 @@ const (
 // Problems lists the problems.
 func Problems() []string {
 	return []string{
-		ProblemUnreachable, ProblemNotServing, ProblemChangesLate, ProblemRulesDamaged, ProblemRulesDiffer, ProblemRulesUnknown,
+		ProblemUnreachable, ProblemNotServing, ProblemSavedObjects, ProblemChangesLate, ProblemRulesDamaged, ProblemRulesDiffer, ProblemRulesUnknown,
 		ProblemKernelDecides, ProblemWorkerStuck, ProblemHostFirewall,
 	}
 }
@@ -51,13 +52,16 @@ type Daemon struct {
 	Table     *Table    `json:"table,omitempty"` // in force; nil: none yet
 	// DecidedBy is, for each address family (IPv4, IPv6), what decides new flows at present: see the
 	// DecidedBy constants. A family is missing if that is not known.
-	DecidedBy    map[string]string `json:"decidedBy"`
-	Queues       []Queue           `json:"queues"`
-	Losses       Losses            `json:"losses"`
-	Rules        KernelRules       `json:"rules"`
-	HostNAT      HostNAT           `json:"hostNAT"`
-	HostFirewall HostFirewall      `json:"hostFirewall"`
-	Confinement  confine.State     `json:"confinement"`
+	DecidedBy map[string]string `json:"decidedBy"`
+	// DecidedByCopy counts packets that the kernel's copy of the service table decided: the first of each
+	// flow that it translated, and all that it refused.
+	DecidedByCopy uint64        `json:"decidedByCopy"`
+	Queues        []Queue       `json:"queues"`
+	Losses        Losses        `json:"losses"`
+	Rules         KernelRules   `json:"rules"`
+	HostNAT       HostNAT       `json:"hostNAT"`
+	HostFirewall  HostFirewall  `json:"hostFirewall"`
+	Confinement   confine.State `json:"confinement"`
 }
 
 // What decides new flows.
@@ -71,6 +75,9 @@ type Source struct {
 	Kind string `json:"kind"` // api-server or files
 	// WaitingFor is what the first service table waits for; empty: the table is in force.
 	WaitingFor string `json:"waitingFor,omitempty"`
+	// Saved is when the saved objects were current by which the daemon serves, because the API server
+	// does not answer; nil: it does not serve by them.
+	Saved *time.Time `json:"saved,omitempty"`
 	// Late: a change waits for longer than twice the sync period.
 	Late bool `json:"late"`
 }
@@ -84,6 +91,8 @@ const (
 // Queue is a netfilter queue, with its worker.
 type Queue struct {
 	Number uint16 `json:"number"`
+	// NoService: its packets are to no service, or to one without endpoints.
+	NoService bool `json:"noService"`
 	// PortID is the netlink port that holds the number, as the kernel lists it.
 	PortID  uint32 `json:"portID"`
 	Packets uint64 `json:"packets"` // received from it

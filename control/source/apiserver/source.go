@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -66,6 +67,9 @@ type Config struct {
 // reachable again.
 type Source struct {
 	config Config
+
+	// saved is when the saved objects that are in force were current; nil: the API server's are, or none.
+	saved atomic.Pointer[time.Time]
 
 	stores []cache.Store // all objects but Pods; complete when the informers are synced
 
@@ -140,6 +144,7 @@ func (s *Source) Run(ctx context.Context, publish func(control.Update, error)) e
 		return err
 	}
 	s.config.Waiting("the first service table")
+	s.saved.Store(nil)
 	first := s.take()
 	first.All = true
 	publish(first, nil)
@@ -192,6 +197,10 @@ func (s *Source) awaitAll(ctx context.Context, needed []cache.DoneChecker, publi
 	}
 }
 
+// Saved returns when the saved objects were current by which the daemon serves until the API server
+// answers; nil: it does not serve by them. It is safe for concurrent use.
+func (s *Source) Saved() *time.Time { return s.saved.Load() }
+
 // touchSaved records that the saved objects are still in force.
 func (s *Source) touchSaved() {
 	if err := s.config.Saved.Touch(); err != nil {
@@ -213,6 +222,7 @@ func (s *Source) publishSaved(publish func(control.Update, error)) bool {
 		if n := u.Nodes[s.config.Node]; n != nil && s.config.NodeChanged != nil {
 			s.config.NodeChanged(n)
 		}
+		s.saved.Store(&last)
 		publish(u, nil)
 		return true
 	}

@@ -181,6 +181,7 @@ func TestSavedObjects(t *testing.T) {
 		type published struct {
 			control.Update
 			after time.Duration
+			saved bool
 		}
 		run := func(disturb func()) (updates []published) {
 			s := New(Config{Client: client, Node: "worker", Saved: file, Logger: quiet})
@@ -191,7 +192,7 @@ func TestSavedObjects(t *testing.T) {
 					if err != nil {
 						t.Error(err)
 					}
-					updates = append(updates, published{u, time.Since(began)})
+					updates = append(updates, published{u, time.Since(began), s.Saved() != nil})
 				})
 			}()
 			disturb()
@@ -222,10 +223,10 @@ func TestSavedObjects(t *testing.T) {
 		if len(got) != 2 {
 			t.Fatalf("updates %+v, want those of the file and of the API server", got)
 		}
-		if u := got[0]; u.after != savedAfter || !u.All || len(u.Services) != 1 || len(u.EndpointSlices) != 1 || u.Nodes["worker"] == nil {
+		if u := got[0]; !u.saved || u.after != savedAfter || !u.All || len(u.Services) != 1 || len(u.EndpointSlices) != 1 || u.Nodes["worker"] == nil {
 			t.Errorf("the first update: %+v", u)
 		}
-		if u := got[1]; !u.All || len(u.Services) != 2 {
+		if u := got[1]; u.saved || !u.All || len(u.Services) != 2 {
 			t.Errorf("the second update: %+v", u)
 		}
 		// It has saved the new ones.

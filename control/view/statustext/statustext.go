@@ -53,7 +53,7 @@ func node(b *strings.Builder, s *observe.Status, style flowtext.Style) {
 	line(b, "daemon", fmt.Sprintf("version %s, process %d, started %s", d.Version, d.ProcessID, ago(d, d.Started)))
 	line(b, "objects", source(d))
 	line(b, "service table", table(d)...)
-	line(b, "new flows", deciders(d, style))
+	line(b, "new flows", deciders(d, style)...)
 	line(b, "kernel rules", rules(d)...)
 	line(b, "losses", losses(&d.Losses)...)
 	line(b, "host's nat rules", hostNAT(&d.HostNAT, style)...)
@@ -92,6 +92,9 @@ func count(n uint64, noun string) string {
 
 func source(d *observe.Daemon) string {
 	text := map[string]string{observe.SourceAPIServer: "from the API server", observe.SourceFiles: "from files"}[d.Source.Kind]
+	if at := d.Source.Saved; at != nil {
+		text += "; they were saved " + ago(d, *at)
+	}
 	if w := d.Source.WaitingFor; w != "" {
 		text += "; waiting for " + w
 	}
@@ -119,7 +122,7 @@ func few(list []string) []string {
 	return append(slices.Clone(list[:shown]), fmt.Sprintf("and %d more (-o json lists all)", len(list)-shown))
 }
 
-func deciders(d *observe.Daemon, style flowtext.Style) string {
+func deciders(d *observe.Daemon, style flowtext.Style) []string {
 	var list []string
 	for _, f := range []string{"IPv4", "IPv6"} {
 		text := style.Paint(flowtext.Yellow, "unknown")
@@ -131,7 +134,7 @@ func deciders(d *observe.Daemon, style flowtext.Style) string {
 		}
 		list = append(list, f+": "+text)
 	}
-	return strings.Join(list, "; ")
+	return []string{strings.Join(list, "; "), "decided by the kernel's copy since the start: " + count(d.DecidedByCopy, "packet")}
 }
 
 func rules(d *observe.Daemon) []string {
@@ -234,13 +237,17 @@ func queues(b *strings.Builder, d *observe.Daemon, style flowtext.Style) {
 	}
 	b.WriteString("\n")
 	w := tabwriter.NewWriter(b, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(w, "  QUEUE\tPORT ID\tPACKETS\tWAITING\tOVERRUN\tREFUSED\tWORKER")
+	fmt.Fprintln(w, "  QUEUE\tFLOWS\tPORT ID\tPACKETS\tWAITING\tOVERRUN\tREFUSED\tWORKER")
 	for _, q := range d.Queues {
 		worker := "ready"
 		if q.Stuck {
 			worker = style.Paint(flowtext.Red, "stuck")
 		}
-		fmt.Fprintf(w, "  %d\t%d\t%d\t%d\t%d\t%d\t%s\n", q.Number, q.PortID, q.Packets, q.Waiting, q.Overrun, q.Refused, worker)
+		flows := "to services"
+		if q.NoService {
+			flows = "others"
+		}
+		fmt.Fprintf(w, "  %d\t%s\t%d\t%d\t%d\t%d\t%d\t%s\n", q.Number, flows, q.PortID, q.Packets, q.Waiting, q.Overrun, q.Refused, worker)
 	}
 	_ = w.Flush() // to memory
 }

@@ -43,9 +43,10 @@ func sick() observe.Status {
 		{Code: observe.ProblemKernelDecides, Text: "new IPv4 flows are not queued: the kernel's copy of the service table decides them"},
 	}
 	d := s.Daemon
-	d.Source = observe.Source{Kind: observe.SourceFiles}
+	saved := observetest.Now.Add(-5 * time.Minute)
+	d.Source = observe.Source{Kind: observe.SourceAPIServer, Saved: &saved}
 	d.Table.Conflicts = []string{"one", "two", "three", "four", "five"}
-	d.DecidedBy = map[string]string{"IPv4": observe.DecidedByCopy}
+	d.DecidedBy, d.DecidedByCopy = map[string]string{"IPv4": observe.DecidedByCopy}, 1
 	d.Queues[1].Stuck = true
 	d.Rules.InStep, d.Rules.Differences, d.Rules.Audited = false, []string{"set copy_endpoint lacks 1 elements and has 0 others (ip nfqproxy)"}, nil
 	d.Losses = observe.Losses{Undecided: 1, TableFull: 2, NoRoute: 1, OtherFailures: 4, Evicted: 5, ForgottenClients: 6, InvalidDropped: 7, Records: 8}

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
 // outages is a service that is asked for all the time, whatever happens to the control
@@ -42,6 +44,7 @@ func (c *apiCluster) testOutages() {
 		{"API server away", o.away},
 		{"daemon restarted while the API server is away", o.restartedAway},
 		{"changes missed and history compacted", o.compacted},
+		{"rules flushed", o.flushed},
 		{"etcd frozen", o.etcdFrozen},
 		{"etcd killed", o.etcdKilled},
 	} {
@@ -103,6 +106,22 @@ func (o *outages) restartedAway() {
 	o.Logged("serving by the saved objects until it does")
 	o.reaches(o.fronts, o.pods...)
 	o.Must(o.control.APIServer.Start(ctx))
+}
+
+// flushed flushes all rules of a node and loads others, as a restart of nftables.service does. The daemon
+// owns its own.
+func (o *outages) flushed() {
+	netnstest.RequireTool(o.T, "nft")
+	node := o.Host("node-a")
+	tables, err := node.Run("", "nft", "list", "table", "ip", "nfqproxy")
+	o.Must(err)
+	if !strings.Contains(tables, "flags owner") {
+		netnstest.Missing(o.T, "tables with an owner (Linux 6.9)")
+	}
+	for range 3 {
+		_, err := node.Run("flush ruleset\ntable inet filter { chain input { type filter hook input priority filter; accept; }; }", "nft", "-f", "-")
+		o.Must(err)
+	}
 }
 
 // compacted cuts the daemons off from the API server, makes changes, and has the API

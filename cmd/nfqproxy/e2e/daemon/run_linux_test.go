@@ -146,7 +146,7 @@ func TestICMPIsNotQueued(t *testing.T) {
 	c := e2etest.NewCluster(t)
 	queued := func() (n uint64) {
 		c.Must(c.Host("node-a").Do(func() error {
-			for q := range uint16(2) {
+			for q := range uint16(4) {
 				counters, err := nfqueue.ReadCounters(100 + q)
 				if err != nil {
 					return err

@@ -38,7 +38,7 @@ func TestStatus(t *testing.T) {
 	if r := &s.Daemon.Rules; !r.InStep || r.Compared == nil || r.Chains == 0 || r.Rules == 0 || r.Elements == 0 {
 		t.Errorf("rules %+v", r)
 	}
-	if q := s.Daemon.Queues; len(q) != 1 || q[0].PortID == 0 || q[0].Stuck {
+	if q := s.Daemon.Queues; len(q) != 2 || q[0].PortID == 0 || q[0].Stuck || q[0].NoService || !q[1].NoService {
 		t.Errorf("queues %+v", q)
 	}
 	if c := &s.Daemon.Confinement; len(c.Capabilities) == 0 {

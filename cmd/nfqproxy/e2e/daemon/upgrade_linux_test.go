@@ -46,7 +46,7 @@ func during(c *e2etest.Cluster, f func()) (answered int) {
 // a download goes on, and each daemon decides.
 func TestReplaceDaemon(t *testing.T) {
 	t.Parallel()
-	c := e2etest.NewCluster(t)
+	c := e2etest.NewClusterWith(t, []string{"--own-tables"})
 	for range 3 {
 		open := c.Dial("outside", "tcp", e2etest.AnyPort, "172.21.0.2:30080")
 		n := during(c, func() { c.Must(c.ReplaceDaemon(t.Context(), "node-a")) })
@@ -66,7 +66,7 @@ func TestRestartDaemon(t *testing.T) {
 	t.Parallel()
 	for _, way := range []string{"fail", "wait"} {
 		t.Run(way, func(t *testing.T) {
-			c := e2etest.NewClusterWith(t, []string{"--keep-rules-on-exit", "--when-served=" + way})
+			c := e2etest.NewClusterWith(t, []string{"--keep-rules-on-exit", "--own-tables", "--when-served=" + way})
 			for range 3 {
 				during(c, func() {
 					c.Must(c.StopDaemon(t.Context(), "node-a"))
@@ -80,7 +80,7 @@ func TestRestartDaemon(t *testing.T) {
 // TestWaitForOther: a daemon that waits for another serves as soon as that ends.
 func TestWaitForOther(t *testing.T) {
 	t.Parallel()
-	c := e2etest.NewClusterWith(t, []string{"--keep-rules-on-exit"})
+	c := e2etest.NewClusterWith(t, []string{"--keep-rules-on-exit", "--own-tables"})
 	var log strings.Builder
 	ready, readyEnd, err := os.Pipe()
 	if err != nil {
@@ -88,7 +88,7 @@ func TestWaitForOther(t *testing.T) {
 	}
 	defer ready.Close()
 	cmd := e2etest.Command("run", "--objects", c.Objects, "--hostname-override", "node-a", "--cluster-cidr", "10.244.0.0/16,fd00:10:244::/56",
-		"--when-served=wait", "--keep-rules-on-exit", "--ready-fd=3")
+		"--when-served=wait", "--keep-rules-on-exit", "--own-tables", "--ready-fd=3")
 	cmd.Stderr, cmd.ExtraFiles = &log, []*os.File{readyEnd}
 	c.Must(c.Host("node-a").Start(cmd), readyEnd.Close())
 	during(c, func() {
@@ -107,7 +107,7 @@ func TestWaitForOther(t *testing.T) {
 // leaves the daemon in force.
 func TestFailedSuccessor(t *testing.T) {
 	t.Parallel()
-	c := e2etest.NewCluster(t)
+	c := e2etest.NewClusterWith(t, []string{"--own-tables"})
 	for i, last := range []string{"", "done\n", "nonsense\n"} {
 		c.Must(c.Host("node-a").Do(func() error {
 			conn, err := net.Dial("unixpacket", "@nfqproxy-handover")

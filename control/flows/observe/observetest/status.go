@@ -19,7 +19,7 @@ func Status() observe.Status {
 			DecidedBy: map[string]string{"IPv4": observe.DecidedByDaemon, "IPv6": observe.DecidedByDaemon},
 			Queues: []observe.Queue{
 				{Number: 100, PortID: 4711, Packets: 123456},
-				{Number: 101, PortID: 3894012345, Packets: 98, Waiting: 3, Refused: 1},
+				{Number: 101, PortID: 3894012345, NoService: true, Packets: 98, Waiting: 3, Refused: 1},
 			},
 			Rules:   observe.KernelRules{InStep: true, Compared: at(0), Chains: 53, Rules: 111, Elements: 1234, Audited: at(12 * time.Second), Repaired: 1},
 			HostNAT: observe.HostNAT{Applied: true, Masqueraded: 5},
