@@ -7,7 +7,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/nft"
 )
 
-// fillEmpty is [Ruleset.fill] for empty sets. It needs little memory besides the transactions.
+// fillEmpty adds the elements of a service table to empty sets, in the open transaction and further ones. It
+// needs little memory besides these.
 func (r *Ruleset) fillEmpty(t *decision.Table) error {
 	l := &loader{Ruleset: r, lists: make(map[*set]*nft.Transaction)}
 	hairpins := r.empty().changes(t, l)
