@@ -33,6 +33,7 @@ type lab struct {
 	engine              *datapath.Engine
 	reconciler          *reconcile.Reconciler
 	connections         *conntrack.Table
+	rules               *ruleset.Connection
 	seen                *ruleset.Seen
 	generation          uint64
 	service, one, other netip.AddrPort
@@ -85,13 +86,15 @@ func newLab(t *testing.T, six bool) *lab {
 		}
 		t.Cleanup(func() { _ = host.Close() })
 		log := slog.New(slog.NewTextHandler(io.Discard, nil))
-		if l.engine, err = datapath.Open(t.Context(), datapath.Config{FirstQueue: 100, Queues: 2, Log: log}, host, l.table()); err != nil {
+		// Engine and reconciler change the tables by one connection, as in the daemon.
+		if l.rules, err = ruleset.OpenConnection(true); err != nil {
 			return err
 		}
-		if l.connections, err = conntrack.Open(new(conntrack.Locks)); err != nil {
+		if l.engine, err = datapath.Open(t.Context(), datapath.Config{FirstQueue: 100, Queues: 2, Rules: l.rules, Log: log}, host, l.table()); err != nil {
 			return err
 		}
-		l.seen, err = ruleset.OpenSeen()
+		l.seen = l.rules.Seen()
+		l.connections, err = conntrack.Open(new(conntrack.Locks))
 		return err
 	}))
 	ctx, cancel := context.WithCancel(context.Background())
@@ -102,7 +105,7 @@ func newLab(t *testing.T, six bool) *lab {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
-		_, _ = l.seen.Close(), l.connections.Close()
+		_, _ = l.rules.Close(), l.connections.Close()
 	})
 	l.reconciler = reconcile.New(reconcile.Config{Connections: l.connections, Seen: l.seen})
 	return l

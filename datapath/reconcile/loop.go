@@ -7,6 +7,10 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
+// Announce is to be called before a table comes into force; SetTable follows. A pass by the table before, which
+// may be under way, does not remove flows that are right by this one.
+func (r *Reconciler) Announce(t *decision.Table) { r.next.Store(t) }
+
 // SetTable makes Loop follow a table, which must be in force already: the datapath's Apply comes
 // first. It does not wait.
 func (r *Reconciler) SetTable(t *decision.Table) {

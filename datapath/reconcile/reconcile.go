@@ -28,12 +28,14 @@
 // sees it.
 //
 // A worker may still create an entry by the previous table after a pass: so [Reconciler.Loop]
-// makes a second pass after each change.
+// makes a second pass after each change. And workers may decide by the next table during a pass: it is announced
+// ([Reconciler.Announce]) before it comes into force, and flows that are right by it stay.
 package reconcile
 
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -42,10 +44,11 @@ import (
 )
 
 // Reconciler removes flows that contradict the table. Run and Loop must not run at the same time;
-// SetTable may be called at any time.
+// SetTable and Announce may be called at any time.
 type Reconciler struct {
 	cfg     Config
 	table   atomic.Pointer[decision.Table] // the one Loop follows
+	next    atomic.Pointer[decision.Table] // the one that was announced last
 	changed chan struct{}                  // the table was replaced; holds one token
 
 	// last is the view of the previous pass; gone are frontends that are not in it, until a pass
@@ -150,6 +153,7 @@ func (r *Reconciler) reconcile(f decision.Family) (Result, error) {
 			break
 		}
 	}
+	r.keepNext()
 	// The entries of an incomplete dump are valid.
 	for stale := r.stale; len(stale) > 0; {
 		n := min(len(stale), batchSize)
@@ -158,6 +162,16 @@ func (r *Reconciler) reconcile(f decision.Family) (Result, error) {
 	}
 	r.stale = nil // free the memory of a large dump
 	return result, err
+}
+
+// keepNext keeps the flows that are right by the table that was announced: workers may decide by it already.
+func (r *Reconciler) keepNext() {
+	t := r.next.Load()
+	if t == nil || len(r.stale) == 0 || r.last.sameAs(t) {
+		return
+	}
+	next := newView(t)
+	r.stale = slices.DeleteFunc(r.stale, func(s staleFlow) bool { return next.check(&s.state, &r.gone, r.cfg.Mark) == Stays })
 }
 
 // batchSize is how many flows are removed at once: few enough for the steps to follow

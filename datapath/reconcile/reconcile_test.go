@@ -258,3 +258,33 @@ func TestGoneIsBounded(t *testing.T) {
 		t.Errorf("%d are remembered", len(gone.addresses))
 	}
 }
+
+// TestAnnounced: workers decide by the next table while a pass by the one before is under way.
+func TestAnnounced(t *testing.T) {
+	before, after := table("udp 10.96.0.10:53 "+oldEndpoint), table("udp 10.96.0.10:53 "+newEndpoint)
+	const right, wrong = "udp 10.244.1.9:1000 10.96.0.10:53 > " + newEndpoint + " ours", "udp 10.244.1.9:1001 10.96.0.10:53 > 10.244.0.9:53 ours"
+	for _, announced := range []bool{false, true} {
+		w := newWorld(t, wrong)
+		r := w.reconciler()
+		w.onDump = func(ipv6 bool) {
+			if ipv6 {
+				return
+			}
+			if announced {
+				r.Announce(after)
+			}
+			w.add(t, flow(right))
+		}
+		result, err := r.Run(before)
+		want := 1 // of the wrong one
+		if !announced {
+			want++
+		}
+		if err != nil || result.Deleted[EndpointGone] != want {
+			t.Errorf("announced %v: removed %v, error %v; want %d", announced, result.Deleted, err, want)
+		}
+		if _, stays := w.kernel.Get(flow(right).Original); stays != announced {
+			t.Errorf("announced %v: the flow stays: %v", announced, stays)
+		}
+	}
+}

@@ -225,6 +225,7 @@ func (p *proxy) publish(t *decision.Table) {
 			p.hostRules.HostChanged()
 		}
 		p.filter.Follow(t)
+		p.udp.Announce(t)
 		p.engine.Apply(t)
 		p.udp.SetTable(t)
 		p.log.Debug("new service table", "generation", t.Generation(), "services", t.ServiceCount())
