@@ -26,12 +26,13 @@ type Log struct {
 	config LogConfig
 	reader *Reader
 	lost   atomic.Uint64
+	taken  atomic.Uint64 // writes that the writer took
 	stop   context.CancelFunc
 	done   chan struct{}
 	err    error // of writing; valid after done
 }
 
-// closePatience is how long Close waits for a blocked writer.
+// closePatience is how long Close waits for a writer that takes nothing.
 const closePatience = 10 * time.Second
 
 // NewLog starts a log of all decisions from now on.
@@ -45,23 +46,40 @@ func (j *Journal) NewLog(w io.Writer, c LogConfig) *Log {
 // Lost returns the number of records that were left out.
 func (l *Log) Lost() uint64 { return l.lost.Load() }
 
-// Close writes the records until now and returns the first error of writing. It does not wait
-// forever for a blocked writer.
+// Close writes the records until now and returns the first error of writing. It waits as long as the
+// writer takes records, but not forever for a blocked one.
 func (l *Log) Close() error {
 	l.stop()
-	select {
-	case <-l.done:
-		return l.err
-	case <-time.After(closePatience):
-		return fmt.Errorf("the reader of the flow log is blocked: %d records are lost, and those still waiting", l.Lost())
+	for {
+		before := l.taken.Load()
+		select {
+		case <-l.done:
+			return l.err
+		case <-time.After(closePatience):
+		}
+		if l.taken.Load() == before {
+			return fmt.Errorf("the reader of the flow log is blocked: %d records are lost, and those still waiting", l.Lost())
+		}
 	}
+}
+
+// countedWriter counts the writes that return.
+type countedWriter struct {
+	io.Writer
+	count *atomic.Uint64
+}
+
+func (w countedWriter) Write(b []byte) (int, error) {
+	n, err := w.Writer.Write(b)
+	w.count.Add(1)
+	return n, err
 }
 
 // write encodes record by record and flushes whenever none is waiting, so that a reader
 // sees each at once.
 func (l *Log) write(ctx context.Context, w io.Writer) {
 	defer close(l.done)
-	b := bufio.NewWriter(w)
+	b := bufio.NewWriter(countedWriter{w, &l.taken})
 	enc := json.NewEncoder(b)
 	enc.SetEscapeHTML(false) // "->" in rules is to stay readable
 	entries := make([]Entry, 64)

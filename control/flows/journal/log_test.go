@@ -1,0 +1,62 @@
+package journal
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// slowWriter takes some time for each write.
+type slowWriter struct {
+	each    time.Duration
+	written strings.Builder
+	release chan struct{} // ends the wait; nil: never
+}
+
+func (w *slowWriter) Write(b []byte) (int, error) {
+	select {
+	case <-time.After(w.each):
+	case <-w.release:
+	}
+	return w.written.Write(b)
+}
+
+// TestCloseLog: a log waits for a slow reader, but not for a blocked one.
+func TestCloseLog(t *testing.T) {
+	const flows = 100
+	for name, tt := range map[string]struct {
+		each    time.Duration // of a write
+		blocked bool
+	}{
+		"fast":    {0, false},
+		"slow":    {closePatience - time.Second, false},
+		"blocked": {time.Hour, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t, Config{})
+				w := &slowWriter{each: tt.each, release: make(chan struct{})}
+				log := b.NewLog(w, LogConfig{Failed: func(err error) { t.Error(err) }})
+				for i := range flows {
+					b.decide(netip.AddrPortFrom(client.Addr(), uint16(40000+i)), nil)
+				}
+				began := time.Now()
+				err := log.Close()
+				if tt.blocked {
+					if err == nil || !strings.Contains(err.Error(), "blocked") {
+						t.Errorf("Close returns %v, want that the reader is blocked", err)
+					}
+					close(w.release)
+					synctest.Wait()
+				} else if n := strings.Count(w.written.String(), "\n"); err != nil || n != flows {
+					t.Errorf("Close returns %v after %d records, want %d", err, n, flows)
+				}
+				if took := time.Since(began); tt.each > 0 && !tt.blocked && took < 2*closePatience {
+					t.Errorf("all was written after %v: nothing to wait for", took)
+				}
+			})
+		})
+	}
+}
