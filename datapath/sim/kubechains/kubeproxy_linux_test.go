@@ -17,9 +17,11 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/nfqproxy/nfqproxy/bench/cluster"
 	"github.com/nfqproxy/nfqproxy/bench/cluster/clustertest"
+	"github.com/nfqproxy/nfqproxy/control/source/manifest"
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
 	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
@@ -43,11 +45,16 @@ func TestRealKubeProxy(t *testing.T) {
 	for _, c := range configurations {
 		t.Run(c.name, func(t *testing.T) { r.compare(t, &c) })
 	}
+	t.Run("mode nftables", func(t *testing.T) {
+		netnstest.RequireTool(t, "nft")
+		r.compareNFTables(t)
+	})
 }
 
 // real is a control plane that has the objects, and the network where nodes reach it.
 type real struct {
 	control    *netns.Namespace
+	client     kubernetes.Interface
 	kubeconfig string
 	nodes      int // so far
 }
@@ -69,27 +76,8 @@ func newReal(t *testing.T) *real {
 	}
 	t.Cleanup(func() { _ = c.Close() })
 	client := c.Client()
-	objects := recorded(t)
-	for _, o := range objects.Services {
-		made, err := client.CoreV1().Services(o.Namespace).Create(ctx, o, metav1.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		made.Status = o.Status
-		if _, err := client.CoreV1().Services(o.Namespace).UpdateStatus(ctx, made, metav1.UpdateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, o := range objects.EndpointSlices {
-		if _, err := client.DiscoveryV1().EndpointSlices(o.Namespace).Create(ctx, o, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, o := range objects.Nodes {
-		if _, err := client.CoreV1().Nodes().Create(ctx, o, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-	}
+	r.client = client
+	r.create(t, recorded(t))
 	// kube-proxy leaves the service "kubernetes" to another proxy: its endpoint's port is
 	// another one each time.
 	foreign := []byte(`{"metadata":{"labels":{"service.kubernetes.io/service-proxy-name":"none"}}}`)
@@ -109,6 +97,32 @@ func newReal(t *testing.T) *real {
 		t.Fatal(err)
 	}
 	return r
+}
+
+// create creates the objects.
+func (r *real) create(t *testing.T, objects *manifest.Objects) {
+	t.Helper()
+	ctx := t.Context()
+	for _, o := range objects.Services {
+		made, err := r.client.CoreV1().Services(o.Namespace).Create(ctx, o, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		made.Status = o.Status
+		if _, err := r.client.CoreV1().Services(o.Namespace).UpdateStatus(ctx, made, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, o := range objects.EndpointSlices {
+		if _, err := r.client.DiscoveryV1().EndpointSlices(o.Namespace).Create(ctx, o, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, o := range objects.Nodes {
+		if _, err := r.client.CoreV1().Nodes().Create(ctx, o, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // node is a network namespace on its way to the API server, with what a kubelet has done.
@@ -137,10 +151,11 @@ func (r *real) node(t *testing.T) *netns.Namespace {
 	return n
 }
 
-// compare runs kube-proxy and waits until its rules are those rendered.
-func (r *real) compare(t *testing.T, c *configuration) {
+// kubeProxy runs kube-proxy on a node until the test ends.
+func (r *real) kubeProxy(t *testing.T, mode string, flags ...string) *netns.Namespace {
+	t.Helper()
 	n := r.node(t)
-	cmd, err := cluster.KubeProxyCommand(r.kubeconfig, "node-a", "iptables", c.flags...)
+	cmd, err := cluster.KubeProxyCommand(r.kubeconfig, "node-a", mode, flags...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,13 +165,19 @@ func (r *real) compare(t *testing.T, c *configuration) {
 	if err := n.Start(cmd); err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
+	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		if t.Failed() {
 			t.Logf("kube-proxy's log:\n%s", &log)
 		}
-	}()
+	})
+	return n
+}
+
+// compare runs kube-proxy and waits until its rules are those rendered.
+func (r *real) compare(t *testing.T, c *configuration) {
+	n := r.kubeProxy(t, "iptables", c.flags...)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -27,6 +28,7 @@ type world struct {
 	family  decision.Family
 	table   *decision.Table
 	sources []netip.Addr
+	targets []netip.Addr // of packets besides the services' own addresses: node addresses
 	bound   bindings
 	nextEP  int
 }
@@ -120,6 +122,7 @@ func newWorld(seed uint64, family decision.Family) *world {
 		node.Addresses = append(node.Addresses, w.addr(netService, 1))
 	}
 	w.table = decision.NewTable(1, time.Time{}, node, services)
+	w.targets = []netip.Addr{w.addr(netNode, 1), w.addr(netNode, 7), w.addr(netVIP, 1), w.addr(netNode, 2)}
 	w.sources = []netip.Addr{
 		w.addr(netPod, 1), w.addr(netPod, 2), w.addr(netPod, 300), w.addr(netOutside, 1), w.addr(netOutside, 2),
 		w.addr(netNode, 1), w.addr(netNode, 7), w.addr(netNode, 2), w.addr(netVIP, 1), w.loopback(1),
@@ -200,8 +203,7 @@ func (w *world) packetTo(s *decision.ServicePort, src netip.Addr) *decision.Pack
 		p.InInterface = []string{"cni0", "veth1", "eth0"}[w.IntN(3)]
 	}
 	p.Source = netip.AddrPortFrom(src, uint16(1024+w.IntN(60000)))
-	dst := []netip.Addr{s.ClusterIP, s.ClusterIP, w.addr(netNode, 1), w.addr(netNode, 7), w.addr(netVIP, 1), w.addr(netNode, 2)}
-	dst = append(append(dst, s.ExternalIPs...), s.LoadBalancerIPs...)
+	dst := slices.Concat([]netip.Addr{s.ClusterIP, s.ClusterIP}, w.targets, s.ExternalIPs, s.LoadBalancerIPs)
 	if p.Local {
 		dst = append(dst, w.loopback(1), w.loopback(5))
 	}
