@@ -179,7 +179,8 @@ func (n *allocationNode) openWorkers(t *testing.T, table *decision.Table, runnin
 		t.Cleanup(func() { _ = host.Close() })
 		log := slog.New(slog.NewTextHandler(io.Discard, nil))
 		hostRules := hostmasq.Follow(hostSource("*nat\n-A POSTROUTING -d 10.244.66.0/24 -m addrtype ! --dst-type LOCAL -j MASQUERADE\nCOMMIT\n"), log)
-		n.engine, err = Open(t.Context(), Config{FirstQueue: 100, Queues: 1, HostRules: hostRules, Log: log}, host, table)
+		// On a busy machine pulses come late; the tests are about packets that are queued.
+		n.engine, err = Open(t.Context(), Config{FirstQueue: 100, Queues: 1, QueueTimeout: time.Minute, HostRules: hostRules, Log: log}, host, table)
 		return err
 	}))
 	done := make(chan error, running)

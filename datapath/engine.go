@@ -172,7 +172,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	var full tableWatch
 	var lost overflow
 	var invalid, copied growth
-	var decidedByCopy uint64 // packets that did not fit into the queues
+	var passed uint64 // packets that did not fit into the queues when bindings were read
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	var waiting *application // the latest one, while the rules could not be updated to it
@@ -205,8 +205,8 @@ func (e *Engine) Run(ctx context.Context) error {
 				e.invalid.Store(invalid.look(counters.InvalidDropped))
 				e.copied.Store(copied.look(counters.Copied))
 			}
-			if n := e.unqueued.Load(); n > decidedByCopy {
-				decidedByCopy = n
+			if n := e.unqueued.Load(); n > passed {
+				passed = n
 				e.readBindings()
 			}
 		case a := <-apply:

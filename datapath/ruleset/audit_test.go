@@ -208,11 +208,7 @@ func TestDamageBeforeANewChain(t *testing.T) {
 func TestNoDamage(t *testing.T) {
 	netnstest.RequireTool(t, "nft")
 	installed(t, onlyServices(), func(r *Ruleset) error {
-		seen, err := OpenSeen()
-		if err != nil {
-			return err
-		}
-		defer seen.Close() // likewise
+		seen := openSeen(t)
 		changeRules(t, "table ip others { set s { type ipv4_addr; }; chain c { }; }")
 		for i := range 60 {
 			table := decision.NewTable(uint64(i), time.Time{}, auditNode, services(i*37%50))

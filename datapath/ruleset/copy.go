@@ -115,9 +115,12 @@ type balance struct {
 	n, local int
 }
 
+// balancePrefix is what the names of all these chains begin with.
+const balancePrefix = "copy_"
+
 // prefix is what the names of chains with other lengths begin with, too.
 func (b balance) prefix() string {
-	prefix := "copy_" + string(b.kind)
+	prefix := balancePrefix + string(b.kind)
 	if b.affinity {
 		prefix += "_affinity"
 	}
@@ -193,8 +196,7 @@ func (spec *Spec) balanceChain(t *table, b balance) chain {
 
 // decidesByCopy reports whether the counters of a chain are those of the copy's decisions.
 func decidesByCopy(name string) bool {
-	_, balances := parseBalance(name)
-	return balances || name == refuseServices || name == refuseExternal
+	return strings.HasPrefix(name, balancePrefix) || name == refuseServices || name == refuseExternal
 }
 
 // copyChains are the chains of the copy, each before the chains that jump to it.

@@ -127,6 +127,19 @@ type sink interface {
 	add(s *set, key, data string)
 }
 
+// additions is a sink for the changes of empty sets: it takes what is to be there.
+type additions func(s *set, key, data string)
+
+func (add additions) note(s *set, key string, _, after bool) {
+	if s != nil && after {
+		add(s, key, "")
+	}
+}
+
+func (additions) remove(*set, string, string) {}
+
+func (add additions) add(s *set, key, data string) { add(s, key, data) }
+
 // changes passes the changes of the sets for the table to the sink, and returns those of the counts of
 // hairpins.
 func (r *Ruleset) changes(t *decision.Table, diff sink) hairpins {

@@ -11,7 +11,7 @@ import (
 // needs little memory besides these.
 func (r *Ruleset) fillEmpty(t *decision.Table) error {
 	l := &loader{Ruleset: r, lists: make(map[*set]*nft.Transaction)}
-	hairpins := r.empty().changes(t, l)
+	hairpins := r.empty().changes(t, additions(l.add))
 	for s := range l.lists {
 		l.flush(s, 0)
 	}
@@ -30,14 +30,6 @@ type loader struct {
 	lists map[*set]*nft.Transaction
 	err   error
 }
-
-func (l *loader) note(s *set, key string, _, after bool) {
-	if s != nil && after {
-		l.add(s, key, "")
-	}
-}
-
-func (l *loader) remove(*set, string, string) {}
 
 func (l *loader) add(s *set, key, data string) {
 	if s.isVerdicts() {

@@ -14,18 +14,6 @@ type Seen struct{ *remover }
 // Seen returns the sets.
 func (c *Connection) Seen() *Seen { return &Seen{newRemover(c)} }
 
-// OpenSeen is [Connection.Seen] by a connection of its own, in the calling thread's network namespace.
-func OpenSeen() (*Seen, error) {
-	c, err := OpenConnection(false)
-	if err != nil {
-		return nil, err
-	}
-	return c.Seen(), nil
-}
-
-// Close closes the connection.
-func (s *Seen) Close() error { return s.conn.Close() }
-
 // Forget removes the tuples, so that the next packet with one of them is queued. Tuples that are
 // in no set, or a missing ruleset, are no error.
 func (s *Seen) Forget(tuples []conntrack.Tuple) error {

@@ -41,6 +41,17 @@ func remember(t *testing.T, r *Ruleset, tuples []conntrack.Tuple) {
 	}
 }
 
+// openSeen opens the sets by a connection of its own, as another process would.
+func openSeen(t testing.TB) *Seen {
+	t.Helper()
+	c, err := OpenConnection(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c.Seen()
+}
+
 // TestForget with both messages that remove elements, and one that no kernel knows, as
 // old ones do not know the newer of them.
 func TestForget(t *testing.T) {
@@ -55,11 +66,7 @@ func testForget(t *testing.T, remove int) {
 		if err != nil {
 			return err
 		}
-		seen, err := OpenSeen()
-		if err != nil {
-			return err
-		}
-		defer seen.Close()
+		seen := openSeen(t)
 		seen.message = remove
 		for name, tt := range map[string]struct {
 			in, forget []conntrack.Tuple
@@ -118,14 +125,12 @@ func BenchmarkForget(b *testing.B) {
 			defer ns.Close()
 			var seen *Seen
 			if err := ns.Do(func() (err error) {
-				if _, err = install(spec()); err == nil {
-					seen, err = OpenSeen()
-				}
+				_, err = install(spec())
+				seen = openSeen(b)
 				return err
 			}); err != nil {
 				b.Fatal(err)
 			}
-			defer seen.Close()
 			seen.message = remove
 			tuples := flows(1000, 32)
 			for b.Loop() {

@@ -17,7 +17,7 @@ type sum struct {
 	hashes   [2]uint64
 }
 
-// sumSeeds make hashes that nobody outside the process can foresee.
+// sumSeeds make hashes that cannot be foreseen outside of the process.
 var sumSeeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
 
 // add adds an element: its key, which has the same length in a whole set, followed by its data.
@@ -40,19 +40,12 @@ type expected struct {
 
 func (r *Ruleset) expect(t *decision.Table) *expected {
 	e := &expected{Ruleset: r, table: t, sums: make(map[*set]*sum)}
-	e.hairpins = r.empty().changes(t, e)
-	r.tables.noteReversePath(e, hostnet.ReversePath{}, r.reversePath)
+	e.hairpins = r.empty().changes(t, additions(e.add))
+	r.tables.noteReversePath(additions(e.add), hostnet.ReversePath{}, r.reversePath)
 	return e
 }
 
-func (e *expected) note(s *set, key string, _, after bool) {
-	if s != nil && after {
-		e.add(s, key, "")
-	}
-}
-
-func (e *expected) remove(*set, string, string) {}
-
+// add adds an element that a set should have.
 func (e *expected) add(s *set, key, data string) {
 	if e.sums[s] == nil {
 		e.sums[s] = new(sum)

@@ -11,11 +11,7 @@ import (
 // is not, it stays as it is, with all that is in it; and it is watched on.
 func TestLostEvents(t *testing.T) {
 	installed(t, spec(), func(r *Ruleset) error {
-		seen, err := OpenSeen()
-		if err != nil {
-			return err
-		}
-		defer seen.Close() // likewise
+		seen := openSeen(t)
 		table := decision.NewTable(1, time.Time{}, decision.Node{}, nil)
 		remember(t, r, flows(1000, 1))
 		if err := r.watch.SetReadBuffer(1); err != nil {

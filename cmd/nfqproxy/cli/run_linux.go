@@ -95,7 +95,7 @@ last good state stays in force. nfqproxy requires CAP_NET_ADMIN.`,
 	flags.StringVar(&f.master, "master", "", "URL of the API server; overrides the kubeconfig")
 	flags.BoolVar(&f.takeover, "takeover", false, "remove kube-proxy's rules (chains KUBE-*, tables kube-proxy) after nfqproxy's own are in place")
 	flags.Uint16Var(&f.firstQueue, "queue-num", 100, "number of the first netfilter queue (default: 100, or the next free numbers)")
-	flags.Uint16Var(&f.queues, "queues", defaultQueues(), "number of netfilter queues for packets to services, and of those for others; packets spread over them by CPU")
+	flags.Uint16Var(&f.queues, "queues", defaultQueues(), "number of netfilter queues for packets to services, and as many for others; packets spread over them by CPU")
 	flags.StringVar(&f.scope, "scope", scopeAll, `new flows to queue: "all", or "services": the kernel passes flows for no service, and they have no records`)
 	flags.StringVar(&f.decide, "decide", decideQueue, `where new flows are decided: "queue", by this daemon, or "kernel": the kernel's copy of the service table decides all flows it can, for the least latency; their records have no draw. The annotation nfqproxy.io/decide of a Service ("queue", "kernel", or "queue/N": one flow in N is queued) has precedence`)
 	flags.StringVar(&f.hostMasq, "host-masquerade", hostMasqueradeAuto, `apply the node's own masquerade rules (nat POSTROUTING: of the CNI plugin, ip-masq-agent, Docker) to translated flows, which do not traverse them: "auto" or "off"`)
@@ -185,7 +185,7 @@ func (f *runFlags) check() error {
 		all *= 2
 	}
 	if f.queues == 0 || int(f.firstQueue)+all > maxQueue+1 {
-		return fmt.Errorf("--queues %d from --queue-num %d: want at least one queue, and none above %d", f.queues, f.firstQueue, maxQueue)
+		return fmt.Errorf("--queues %d from --queue-num %d: these are %d queues, for packets to services and for others; want at least one, and none above %d", f.queues, f.firstQueue, all, maxQueue)
 	}
 	if f.scope != scopeAll && f.scope != scopeServices {
 		return fmt.Errorf("--scope %q: want %q or %q", f.scope, scopeAll, scopeServices)

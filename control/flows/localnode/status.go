@@ -108,7 +108,7 @@ func problems(d *observe.Daemon) []observe.Problem {
 		list = append(list, observe.Problem{Code: code, Text: strings.ReplaceAll(fmt.Sprintf(format, a...), "\n", "; ")})
 	}
 	if d.Source.Saved != nil {
-		add(observe.ProblemSavedObjects, "the API server does not answer: the daemon serves by the objects that it saved at %s", d.Source.Saved.Format(time.RFC3339))
+		add(observe.ProblemSavedObjects, "the API server does not answer: the daemon serves by the objects that were saved at %s", d.Source.Saved.Format(time.RFC3339))
 	}
 	if d.Source.Late {
 		add(observe.ProblemChangesLate, "a change of Services or endpoints waits too long to come into force")

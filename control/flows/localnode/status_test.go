@@ -100,7 +100,7 @@ func TestProblems(t *testing.T) {
 		"no table": {func(b *bench) { b.table, b.stats, b.daemon.source.WaitingFor = nil, nil, "the API server" },
 			observe.Problem{Code: observe.ProblemNotServing, Text: "the daemon does not serve yet: waiting for the API server"}},
 		"saved": {func(b *bench) { at := time.Unix(0, 0).UTC(); b.daemon.source.Saved = &at },
-			observe.Problem{Code: observe.ProblemSavedObjects, Text: "the API server does not answer: the daemon serves by the objects that it saved at 1970-01-01T00:00:00Z"}},
+			observe.Problem{Code: observe.ProblemSavedObjects, Text: "the API server does not answer: the daemon serves by the objects that were saved at 1970-01-01T00:00:00Z"}},
 		"late": {func(b *bench) { b.daemon.source.Late = true },
 			observe.Problem{Code: observe.ProblemChangesLate, Text: "a change of Services or endpoints waits too long to come into force"}},
 		"damaged": {func(b *bench) { b.daemon.rules = "no buffer space" },

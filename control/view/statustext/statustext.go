@@ -93,7 +93,7 @@ func count(n uint64, noun string) string {
 func source(d *observe.Daemon) string {
 	text := map[string]string{observe.SourceAPIServer: "from the API server", observe.SourceFiles: "from files"}[d.Source.Kind]
 	if at := d.Source.Saved; at != nil {
-		text += "; they were saved " + ago(d, *at)
+		text += ", saved " + ago(d, *at)
 	}
 	if w := d.Source.WaitingFor; w != "" {
 		text += "; waiting for " + w

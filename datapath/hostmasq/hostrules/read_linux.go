@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"reflect"
 	"slices"
@@ -163,6 +164,9 @@ func (t *nftTable) readElements(s *set) error {
 		s.elements = slices.CompactFunc(s.elements, func(a, b element) bool {
 			return a.catchall == b.catchall && bytes.Equal(a.in.first, b.in.first) && bytes.Equal(a.in.last, b.in.last)
 		})
+		if s.broken { // elements are left out
+			return math.MaxInt, err
+		}
 		return len(s.elements), err
 	}
 	// Only hash tables are resized, and elements with timeouts can expire meanwhile.
