@@ -6,9 +6,11 @@ dir=$1
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work/lists/partial" "$work/cache/archives/partial" "$work/debs" "$work/root"
+# The mirror that the machine uses.
+uri=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep -m1 '/debian/*$')
 cat >"$work/debian.sources" <<EOF
 Types: deb
-URIs: http://deb.debian.org/debian
+URIs: $uri
 Suites: sid
 Components: main
 Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg

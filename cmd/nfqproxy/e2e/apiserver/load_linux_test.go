@@ -21,6 +21,8 @@ type load struct {
 	workers sync.WaitGroup
 	made    []atomic.Int64 // connections, by worker
 	ports   atomic.Uint32  // source ports of UDP used so far
+	// lossy: a datagram may be lost, and is sent again, as resolvers do.
+	lossy bool
 
 	mu   sync.Mutex
 	errs []error
@@ -29,15 +31,18 @@ type load struct {
 // workerPause bounds the load, so that on a busy machine the control plane works and no record is lost.
 const workerPause = 200 * time.Millisecond
 
+// resendAfter is when a datagram is sent again (resolv.conf: timeout).
+const resendAfter = 5 * time.Second
+
 // newLoad starts one worker for each vantage and front. Every connection has to be
-// answered. stop ends it.
-func (c *apiCluster) newLoad(list ...front) *load {
+// answered; lossy: a datagram may need a second try. stop ends it.
+func (c *apiCluster) newLoad(lossy bool, list ...front) *load {
 	c.T.Helper()
 	n := 0
 	for _, f := range list {
 		n += len(f.vantages)
 	}
-	l := &load{c: c, made: make([]atomic.Int64, n)}
+	l := &load{c: c, made: make([]atomic.Int64, n), lossy: lossy}
 	for _, f := range list {
 		for _, from := range f.vantages {
 			n--
@@ -49,18 +54,25 @@ func (c *apiCluster) newLoad(list ...front) *load {
 				tick := time.NewTicker(workerPause)
 				defer tick.Stop()
 				for ; !l.stopped.Load(); <-tick.C {
-					ctx, cancel := context.WithTimeout(context.Background(), e2etest.Patience)
 					began := time.Now()
-					a, err := exchange(ctx, func() (net.Conn, error) {
-						var port uint16 // the kernel's choice
-						if f.network == "udp" {
-							port = firstLoadPort + uint16(l.ports.Add(1)%loadPorts)
+					try := func(patience time.Duration) error {
+						ctx, cancel := context.WithTimeout(context.Background(), patience)
+						defer cancel()
+						a, err := exchange(ctx, func() (net.Conn, error) {
+							var port uint16 // the kernel's choice
+							if f.network == "udp" {
+								port = firstLoadPort + uint16(l.ports.Add(1)%loadPorts)
+							}
+							return ns.Dial(ctx, f.network, netip.AddrPortFrom(source, port), f.at)
+						})
+						if err == nil && a.Pod == "" {
+							err = errors.New("answered by no pod")
 						}
-						return ns.Dial(ctx, f.network, netip.AddrPortFrom(source, port), f.at)
-					})
-					cancel()
-					if err == nil && a.Pod == "" {
-						err = errors.New("answered by no pod")
+						return err
+					}
+					var err error
+					if !l.lossy || f.network != "udp" || try(resendAfter) != nil {
+						err = try(e2etest.Patience)
 					}
 					if err != nil {
 						l.fail(fmt.Errorf("%s: %s from %s to %s: %w", began.Format(time.StampMicro), f.network, from, f.at, err))

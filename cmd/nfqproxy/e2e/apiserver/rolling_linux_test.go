@@ -19,7 +19,7 @@ func (c *apiCluster) testRollingUpdate() {
 	all := append(fronts(svc), nodePort(svc, c.AddressOf("node-a", v4)), nodePort(svc, c.AddressOf("node-b", v4)))
 	current := pods("old", replicas)
 	c.reaches(all, current...)
-	l := c.newLoad(all...)
+	l := c.newLoad(false, all...)
 	for round := range replicas / step {
 		leaving := current[:step]
 		current = append(current[step:], pods(fmt.Sprintf("new-%d", round), step)...)

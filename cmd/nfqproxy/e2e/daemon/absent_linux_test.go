@@ -153,6 +153,10 @@ func TestDecideInKernel(t *testing.T) {
 	if n := c.Count(func(r *flow.Record) bool { return r.Reason == "balanced" }); n > 0 {
 		t.Errorf("the daemon decided %d flows", n)
 	}
+	// The counter of the rules is read once a second.
+	e2etest.Eventually(t, e2etest.Patience, "the count of packets that the copy decided", func() bool {
+		return c.Metric("node-a", "nfqproxy_kernel_copy_packets_total") >= float64(len(served))/2
+	})
 }
 
 // TestDecideByAnnotation: a Service's annotation changes where its flows are decided.
