@@ -20,6 +20,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/cli"
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/diagnose"
 )
 
 func TestMain(m *testing.M) { e2etest.Main(m, cli.Main) }
@@ -69,6 +70,21 @@ func TestREADMEHasEveryCommand(t *testing.T) {
 		if !c.Hidden && !strings.Contains(text, "`nfqproxy "+c.Name()) && !strings.Contains(text, "`"+c.Name()+"`") {
 			t.Errorf("README.md does not have the command %s", c.Name())
 		}
+	}
+}
+
+// TestFindings: findings.md describes every code.
+func TestFindings(t *testing.T) {
+	described := regexp.MustCompile(`(?m)^### (NFQ\d+)$`).FindAllString(e2etest.ReadFile(t, "findings.md"), -1)
+	var codes []string
+	for _, c := range diagnose.Codes() {
+		codes = append(codes, "### "+string(c))
+	}
+	if !slices.Equal(codes, described) {
+		t.Errorf("findings.md describes\n%v\nthe codes are\n%v", described, codes)
+	}
+	if n := strings.Count(e2etest.ReadFile(t, filepath.Join(repository, "datapath/sim/diagnose/finding.go")), `Code = "NFQ`); n != len(codes) {
+		t.Errorf("there are %d codes, and Codes returns %d", n, len(codes))
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+
+	"github.com/nfqproxy/nfqproxy/control/source/manifest"
 )
 
 // errOtherSystem is the error of all commands on systems other than Linux.
@@ -22,6 +24,9 @@ func Exec(labName, host string, command []string) (int, error) { return 1, errOt
 
 // StatusOf needs Linux.
 func StatusOf(labName string) (*Status, error) { return nil, errOtherSystem }
+
+// ObjectsOf needs Linux.
+func ObjectsOf(labName string) (*manifest.Objects, error) { return nil, errOtherSystem }
 
 // Down needs Linux.
 func Down(labName string) error { return errOtherSystem }

@@ -12,6 +12,8 @@ import (
 	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
+
+	"github.com/nfqproxy/nfqproxy/control/source/manifest"
 )
 
 // Exec runs a command inside a host of a running lab, with this process's standard files,
@@ -182,6 +184,18 @@ func StatusOf(labName string) (*Status, error) {
 		return nil, errors.New("no status in the lab's response")
 	}
 	return r.Status, nil
+}
+
+// ObjectsOf returns the Kubernetes objects of a running lab, with its lab file.
+func ObjectsOf(labName string) (*manifest.Objects, error) {
+	r, _, err := query(labName, request{Objects: true})
+	if err != nil {
+		return nil, err
+	}
+	if r.Objects == nil {
+		return nil, errors.New("no objects in the lab's response")
+	}
+	return r.Objects, nil
 }
 
 // Down stops a running lab and waits for its end.

@@ -13,6 +13,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nfqproxy/nfqproxy/control/source/manifest"
 )
 
 // Status is the current state of the lab.
@@ -85,6 +87,13 @@ func (c *attendant) answer(ctx context.Context, conn *net.UnixConn) {
 	switch {
 	case r.Status:
 		_ = writeMessage(conn, response{Status: c.lab.Status()})
+	case r.Objects:
+		objects, err := manifest.Load(c.lab.options.Objects)
+		if err != nil {
+			_ = writeMessage(conn, response{Error: err.Error()})
+			return
+		}
+		_ = writeMessage(conn, response{Objects: objects})
 	case r.Down:
 		c.down()
 		_ = writeMessage(conn, response{Done: true})

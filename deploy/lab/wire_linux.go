@@ -8,6 +8,8 @@ import (
 	"net"
 	"os"
 	"syscall"
+
+	"github.com/nfqproxy/nfqproxy/control/source/manifest"
 )
 
 // request is a request of lab exec, status or down to a running lab, one per connection.
@@ -15,6 +17,8 @@ type request struct {
 	Exec   *execRequest `json:"exec,omitempty"` // with three files: the standard ones
 	Status bool         `json:"status,omitempty"`
 	Down   bool         `json:"down,omitempty"`
+	// Objects: the lab's Kubernetes objects, as its files have them now.
+	Objects bool `json:"objects,omitempty"`
 }
 
 // execRequest is the request to run a command inside a host.
@@ -37,11 +41,13 @@ type response struct {
 	Error  string  `json:"error,omitempty"`
 	Exit   *int    `json:"exit,omitempty"`
 	Status *Status `json:"status,omitempty"`
-	Done   bool    `json:"done,omitempty"`
+	// Objects have the lab file as their Lab.
+	Objects *manifest.Objects `json:"objects,omitempty"`
+	Done    bool              `json:"done,omitempty"`
 }
 
 const (
-	maxMessage = 4 << 20 // bytes; an environment and arguments fit
+	maxMessage = 64 << 20 // bytes; the objects of a large lab fit
 	maxFiles   = 3
 )
 

@@ -11,7 +11,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
-// The exit codes of nfqproxy diff are those of diff(1).
+// The exit codes of nfqproxy diff are those of diff(1), and of why and doctor.
 const (
 	exitDiffer  = 1
 	exitTrouble = 2

@@ -19,8 +19,8 @@ import (
 var update = flag.Bool("update", false, "write the output that scripts compare with anew")
 
 // TestScripts runs the commands as README.md and docs show them: testdata/script/*.txtar, each
-// beside the cluster that the stories of package flow are about, and dumps/, those of package
-// iptables.
+// beside the cluster that the stories of package flow are about, the healthy one of package diagnose, and
+// dumps/, those of package iptables.
 //
 // nfqproxy is this test binary, made so by the environment: testscript's own way, a main for each
 // command, would come between netnstest.Main and the namespaces it runs the tests in.
@@ -41,6 +41,10 @@ func TestScripts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	healthy, err := os.ReadFile("../../../datapath/sim/diagnose/testdata/shop.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
@@ -52,8 +56,10 @@ func TestScripts(t *testing.T) {
 				env.Setenv(name, value)
 			}
 			env.Setenv("PATH", bin+string(filepath.ListSeparator)+env.Getenv("PATH"))
-			if err := os.WriteFile(filepath.Join(env.WorkDir, "cluster.yaml"), cluster, 0o644); err != nil {
-				return err
+			for name, text := range map[string][]byte{"cluster.yaml": cluster, "healthy.yaml": healthy} {
+				if err := os.WriteFile(filepath.Join(env.WorkDir, name), text, 0o644); err != nil {
+					return err
+				}
 			}
 			return os.Symlink(dumps, filepath.Join(env.WorkDir, "dumps"))
 		},

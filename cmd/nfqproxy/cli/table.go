@@ -35,26 +35,36 @@ func (f *tableFlags) addOptional(flags *pflag.FlagSet) {
 	f.node.add(flags)
 }
 
-// load makes the table. Warnings go to stderr.
-func (f *tableFlags) load(stdin io.Reader, stderr io.Writer) (*decision.Table, *manifest.Objects, error) {
+// read reads the objects from the files.
+func (f *tableFlags) read(stdin io.Reader) (*manifest.Objects, error) {
 	objects, err := manifest.LoadOnce(stdin, f.objects)
-	if err != nil {
-		return nil, nil, err
+	if err == nil && len(objects.Services) == 0 {
+		err = noServices(f.objects, objects)
 	}
-	if len(objects.Services) == 0 {
-		return nil, nil, noServices(f.objects, objects)
+	return objects, err
+}
+
+// configure returns the configuration of the node that decides.
+func (f *tableFlags) configure(objects *manifest.Objects) (config control.NodeConfig, err error) {
+	config = proxyconfig.Default().Node
+	if config.Name, err = f.nodeName(objects); err != nil {
+		return config, err
 	}
-	name, err := f.nodeName(objects)
-	if err != nil {
-		return nil, nil, err
-	}
-	config := proxyconfig.Default().Node
-	config.Name = name
 	if l := objects.Lab; l != nil {
 		config.ClusterCIDRs, config.NodePortAddresses = l.ClusterCIDRs, l.Proxy.NodePortAddresses
 		config.MasqueradeAll, config.NoHairpinMasquerade = l.Proxy.MasqueradeAll, bool(l.Proxy.NoHairpinMasquerade)
 	}
-	if err := f.node.apply(&config); err != nil {
+	return config, f.node.apply(&config)
+}
+
+// load makes the table. Warnings go to stderr.
+func (f *tableFlags) load(stdin io.Reader, stderr io.Writer) (*decision.Table, *manifest.Objects, error) {
+	objects, err := f.read(stdin)
+	if err != nil {
+		return nil, nil, err
+	}
+	config, err := f.configure(objects)
+	if err != nil {
 		return nil, nil, err
 	}
 	table, warnings := control.Table(objects, config)

@@ -46,6 +46,7 @@ func TestRBAC(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	t.Run("list once", func(t *testing.T) { testList(t, c) })
 	base, pods := readRole(t, "base"), readRole(t, "components/pod-names")
 	both := slices.Concat(base.Rules, pods.Rules)
 	// From the newest API servers a watch alone brings all objects; the others

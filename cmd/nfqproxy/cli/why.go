@@ -1,0 +1,102 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
+	"github.com/nfqproxy/nfqproxy/control/view/whytext"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/diagnose"
+)
+
+// whyFlags are the flags of nfqproxy why.
+type whyFlags struct {
+	clusterFlags
+	question diagnose.Question
+	output   string
+}
+
+func newWhyCommand(connect connector) *cobra.Command {
+	var f whyFlags
+	cmd := &cobra.Command{
+		Use:   "why SOURCE DESTINATION[:PORT] [--objects PATH | --kubeconfig FILE]",
+		Short: "Find out why a service does not answer",
+		Long: `Find out why a service does not answer: the cause, what to do about it, the node that
+decides, and whether each endpoint would answer. The objects come from your running lab,
+from an API server (--kubeconfig) or from files (--objects). In a lab, recent flows count
+too: endpoints that refuse connections, and those that do not answer.
+
+SOURCE is a Pod (NAMESPACE/NAME, or NAME), a Node, an address, or "outside" of the
+cluster. DESTINATION is a Service, as NAME.NAMESPACE, NAMESPACE/NAME, or NAME in the
+namespace of the source; a Pod, as pod/NAMESPACE/NAME; a Node; or an address. A Service
+with one port needs no PORT.
+
+The answer is what objects and flows show. It does not know network policies, firewalls,
+or whether a program listens that had no flow yet. The exit code is 0 if the connection
+reaches an endpoint, 1 if it does not, and 2 if the question cannot be understood.`,
+		Example: `  nfqproxy why shell my-nginx-service.default:80
+  nfqproxy why shop/client web.shop:80 --kubeconfig ~/.kube/config
+  kubectl get svc,endpointslices,nodes,pods -A -o yaml |
+      nfqproxy why outside 172.20.0.2:30080 --objects -`,
+		Annotations: ending(),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 2 {
+				return exitWith(exitTrouble, fmt.Errorf("%s needs SOURCE and DESTINATION, and no more (see %[1]s --help)", cmd.CommandPath()))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f.question.From, f.question.To = args[0], args[1]
+			answer, err := f.answer(cmd.Context(), connect, cmd.InOrStdin())
+			if err == nil {
+				err = f.write(cmd.OutOrStdout(), answer)
+			}
+			if err != nil {
+				return exitWith(exitTrouble, err)
+			}
+			if !answer.Works {
+				return exitCode(1)
+			}
+			return nil
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	f.clusterFlags.add(cmd)
+	flags.StringVar(&f.question.Protocol, "protocol", "", "tcp, udp or sctp (default: that of the service port)")
+	flags.StringVarP(&f.output, "output", "o", "text", "text or json")
+	complete(cmd, "output", []string{"text", "json"})
+	return cmd
+}
+
+func (f *whyFlags) answer(ctx context.Context, connect connector, stdin io.Reader) (*diagnose.Answer, error) {
+	if f.output != "text" && f.output != "json" {
+		return nil, fmt.Errorf("--output %q: want text or json", f.output)
+	}
+	c, err := f.cluster(ctx, connect, stdin)
+	if err != nil {
+		return nil, err
+	}
+	f.question.Node = f.table.name
+	return c.Why(f.question)
+}
+
+func (f *whyFlags) write(w io.Writer, answer *diagnose.Answer) error {
+	if f.output == "json" {
+		return writeJSON(w, answer)
+	}
+	_, err := io.WriteString(w, whytext.Answer(flowtext.StyleFor(w), answer))
+	return err
+}
+
+// writeJSON writes a value for people and programs.
+func writeJSON(w io.Writer, value any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(value)
+}

@@ -1,0 +1,145 @@
+// Package whytext renders the answers of package diagnose as text.
+package whytext
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/diagnose"
+)
+
+// Answer renders an answer: the cause in the first line, then what to do, and who and where. It ends with a
+// newline.
+func Answer(s flowtext.Style, a *diagnose.Answer) string {
+	var b strings.Builder
+	line := func(what, format string, args ...any) {
+		fmt.Fprintf(&b, "  %-12s %s\n", what, fmt.Sprintf(format, args...))
+	}
+	if a.Works {
+		fmt.Fprintf(&b, "%s\n\n", works(s, a))
+	} else {
+		fmt.Fprintf(&b, "%s: %s (%s)\n\n", s.Paint(flowtext.Red, "does not work"), a.Cause.Text, a.Cause.Code)
+		line("do", "%s", a.Cause.Do)
+		if at := place(a.Cause); at != "" {
+			line("look at", "%s", at)
+		}
+	}
+	for i := range a.Notes {
+		n := &a.Notes[i]
+		line("note", "%s (%s)", n.Text, n.Code)
+		line("", "%s", n.Do)
+	}
+	line("source", "%s", end(&a.Source))
+	line("destination", "%s", end(&a.Destination))
+	switch {
+	case a.NodeIs == "":
+	case a.Node == "":
+		line("node", "not known: %s; give --node-name", a.NodeIs)
+	default:
+		line("node", "%s: %s", a.Node, a.NodeIs)
+	}
+	if a.Record != nil {
+		line("decision", "%s", decision(a))
+	}
+	for i := range a.Endpoints {
+		what := ""
+		if i == 0 {
+			what = "endpoints"
+		}
+		if i == maxEndpoints {
+			line("", "and %d more", len(a.Endpoints)-i)
+			break
+		}
+		line(what, "%s", endpoint(s, &a.Endpoints[i]))
+	}
+	return b.String()
+}
+
+// maxEndpoints is how many endpoints are shown: an answer fits on a screen.
+const maxEndpoints = 8
+
+func works(s flowtext.Style, a *diagnose.Answer) string {
+	text := s.Paint(flowtext.Green, "works")
+	switch n := len(a.Endpoints); {
+	case n == 1:
+		text += ", as far as the objects show: one endpoint"
+	case n > 1:
+		text += fmt.Sprintf(", as far as the objects show: %d endpoints, each gets one flow in %d", n, n)
+	}
+	return text
+}
+
+func end(e *diagnose.End) string {
+	if e.Address == "" {
+		return e.Name
+	}
+	return e.Name + ", " + e.Address
+}
+
+// Findings renders findings, the worst first as they come, with their numbers in the first line.
+func Findings(s flowtext.Style, findings []diagnose.Finding) string {
+	counts := make(map[diagnose.Severity]int)
+	for i := range findings {
+		counts[findings[i].Code.Severity()]++
+	}
+	var b strings.Builder
+	var parts []string
+	for _, severity := range []diagnose.Severity{diagnose.Error, diagnose.Warning, diagnose.Note} {
+		switch n := counts[severity]; n {
+		case 0:
+		case 1:
+			parts = append(parts, "1 "+severity.String())
+		default:
+			parts = append(parts, fmt.Sprintf("%d %ss", n, severity))
+		}
+	}
+	if len(parts) == 0 {
+		return s.Paint(flowtext.Green, "nothing is wrong") + ", as far as the objects show\n"
+	}
+	fmt.Fprintln(&b, strings.Join(parts, ", "))
+	for i := range findings {
+		f := &findings[i]
+		color := map[diagnose.Severity]flowtext.Color{diagnose.Error: flowtext.Red, diagnose.Warning: flowtext.Yellow, diagnose.Note: flowtext.Dim}[f.Code.Severity()]
+		fmt.Fprintf(&b, "\n%s %s: %s\n", s.Paint(color, f.Code.Severity().String()), f.Code, f.Text)
+		if at := place(f); at != "" {
+			fmt.Fprintf(&b, "  %-8s %s\n", "look at", at)
+		}
+		fmt.Fprintf(&b, "  %-8s %s\n", "do", f.Do)
+	}
+	return b.String()
+}
+
+// place is the object and the field to look at.
+func place(f *diagnose.Finding) string {
+	if f.Object == "" || f.Field == "" {
+		return f.Object
+	}
+	return f.Object + ", " + f.Field
+}
+
+func decision(a *diagnose.Answer) string {
+	r := a.Record
+	words := map[string]string{"accept": "not translated", "reject": "rejected", "drop": "dropped", "dnat": "translated"}[r.Verdict]
+	if r.Service != "" {
+		words += ", for " + r.Service
+	}
+	if r.Masquerade {
+		words += "; the endpoint sees an address of the node as the source"
+	}
+	return words
+}
+
+func endpoint(s flowtext.Style, e *diagnose.Endpoint) string {
+	text := e.Address
+	if e.Pod != "" {
+		text += "  pod " + e.Pod
+	}
+	if e.Node != "" {
+		text += " on " + e.Node
+	}
+	if e.Problem != nil {
+		text += "  " + s.Paint(flowtext.Red, string(e.Problem.Code))
+	}
+	return text
+}

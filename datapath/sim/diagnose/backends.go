@@ -1,0 +1,264 @@
+package diagnose
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/nfqproxy/nfqproxy/control/nearest"
+)
+
+// backends finds out why a port of a Service has no endpoints, along the way on which they are made: selector,
+// Pods, target port, readiness, EndpointSlices. family is that of the addresses, as in an EndpointSlice; "":
+// any. ready: the objects show no reason.
+func (c *Cluster) backends(svc *corev1.Service, port *corev1.ServicePort, family string) (ready bool, cause Finding) {
+	found := c.slices[name{Namespace: svc.Namespace, Name: svc.Name}]
+	object := objectOf(svc)
+	if len(svc.Spec.Selector) == 0 {
+		if len(found) == 0 {
+			return false, Finding{
+				Code: NoSelector, Object: object, Field: "spec.selector",
+				Text: fmt.Sprintf("%s has no selector, and no EndpointSlice has the label %s=%s", object, discoveryv1.LabelServiceName, svc.Name),
+				Do:   "give the Service a selector, or make an EndpointSlice for it",
+			}
+		}
+	} else if cause, bad := c.selected(svc, port); bad {
+		return false, cause
+	}
+	if len(found) == 0 {
+		return false, Finding{
+			Code: NoSlices, Object: object,
+			Text: fmt.Sprintf("%s has no EndpointSlice (by the label %s)", object, discoveryv1.LabelServiceName),
+			Do:   "check that the endpoint slice controller of kube-controller-manager runs, and that the objects contain EndpointSlices",
+		}
+	}
+	return sliced(svc, port, family, found)
+}
+
+// selected checks the Pods of the Service's selector. bad: they are the cause.
+func (c *Cluster) selected(svc *corev1.Service, port *corev1.ServicePort) (cause Finding, bad bool) {
+	object := objectOf(svc)
+	selector := labels.SelectorFromSet(svc.Spec.Selector)
+	var near, match []*corev1.Pod // of the namespace
+	for _, p := range c.pods {
+		if p.Namespace != svc.Namespace || ended(p) {
+			continue
+		}
+		if near = append(near, p); selector.Matches(labels.Set(p.Labels)) {
+			match = append(match, p)
+		}
+	}
+	byName := func(a, b *corev1.Pod) int { return cmp.Compare(a.Name, b.Name) }
+	slices.SortFunc(near, byName)
+	slices.SortFunc(match, byName)
+	if len(c.objects.Pods) == 0 || len(match) == 0 && !c.labelled(near) {
+		return cause, false // the objects have no Pods, or those of a lab, without labels
+	}
+	if len(match) == 0 {
+		return Finding{
+			Code: SelectorMatchesNothing, Object: object, Field: "spec.selector",
+			Text: fmt.Sprintf("the selector of %s (%s) matches no Pod%s", object, selector, labelsNear(svc.Spec.Selector, near)),
+			Do:   "set the selector to the labels of the Pods, or start Pods with these labels",
+		}, true
+	}
+	if port.TargetPort.Type == intstr.String {
+		if names, has := portNames(match, port); !has {
+			return Finding{
+				Code: NoNamedPort, Object: object, Field: "spec.ports.targetPort",
+				Text: fmt.Sprintf("no container of the Pods of %s has a port named %q%s", object, port.TargetPort.StrVal, names),
+				Do:   "set targetPort to the name or number of a container's port",
+			}, true
+		}
+	}
+	var states []string
+	for _, p := range match {
+		state := stateOf(p)
+		if state == "" {
+			return cause, false
+		}
+		states = append(states, fmt.Sprintf("%s (%s)", p.Name, state))
+	}
+	if svc.Spec.PublishNotReadyAddresses {
+		return cause, false
+	}
+	return Finding{
+		Code: PodsNotReady, Object: object,
+		Text: fmt.Sprintf("no Pod of %s is ready: %s", object, nearest.Few(states)),
+		Do:   fmt.Sprintf("kubectl -n %s describe pod %s", svc.Namespace, match[0].Name),
+	}, true
+}
+
+func (c *Cluster) labelled(pods []*corev1.Pod) bool {
+	return len(pods) == 0 && c.objects.Lab == nil || slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return len(p.Labels) > 0 })
+}
+
+// labelsNear is which labels the most similar Pod has instead.
+func labelsNear(selector map[string]string, pods []*corev1.Pod) string {
+	keys := slices.Sorted(maps.Keys(selector))
+	values := make(map[string][]string) // of the Pods, by key
+	for _, p := range pods {
+		for _, key := range keys {
+			values[key] = append(values[key], p.Labels[key])
+		}
+	}
+	best, most := "", 0
+	for _, p := range pods {
+		similarity, others := 0, []string(nil)
+		for _, key := range keys {
+			value, has := p.Labels[key]
+			switch {
+			case !has:
+				others = append(others, "no "+key)
+				continue
+			case value == selector[key]:
+				similarity += 3
+				continue
+			case value == nearest.Name(selector[key], values[key]):
+				similarity++
+			}
+			similarity++ // it has the key
+			others = append(others, key+"="+value)
+		}
+		if similarity > most {
+			best, most = fmt.Sprintf("; Pod %s has %s", p.Name, strings.Join(others, ", ")), similarity
+		}
+	}
+	if best == "" {
+		return fmt.Sprintf("; the namespace has %d Pods", len(pods))
+	}
+	return best
+}
+
+// portNames reports whether a container has the target port's name, and for a message the names that there
+// are instead.
+func portNames(pods []*corev1.Pod, port *corev1.ServicePort) (names string, has bool) {
+	var list []string
+	for _, p := range pods {
+		for _, q := range containerPorts(p) {
+			if protocolOf(q.Protocol) != protocolOf(port.Protocol) {
+				continue
+			}
+			if q.Name == port.TargetPort.StrVal {
+				return "", true
+			}
+			if q.Name != "" {
+				list = append(list, fmt.Sprintf("%s (%d)", q.Name, q.ContainerPort))
+			} else {
+				list = append(list, fmt.Sprint(q.ContainerPort))
+			}
+		}
+	}
+	if len(list) == 0 {
+		return "; they declare no ports", false
+	}
+	return "; they have " + nearest.Few(list), false
+}
+
+// stateOf is why a Pod is not ready; "" if it is, or if nothing is known.
+func stateOf(p *corev1.Pod) string {
+	if p.DeletionTimestamp != nil {
+		return "terminating"
+	}
+	for _, c := range p.Status.Conditions {
+		switch {
+		case c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse:
+			return "not scheduled: " + cmp.Or(c.Message, c.Reason)
+		case c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue:
+			return ""
+		}
+	}
+	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		switch {
+		case s.State.Waiting != nil && s.State.Waiting.Reason != "":
+			return fmt.Sprintf("container %s: %s", s.Name, s.State.Waiting.Reason)
+		case s.State.Terminated != nil && s.State.Terminated.ExitCode != 0:
+			return fmt.Sprintf("container %s ended with exit code %d", s.Name, s.State.Terminated.ExitCode)
+		}
+	}
+	for _, s := range p.Status.ContainerStatuses {
+		if !s.Ready && s.State.Running != nil {
+			return fmt.Sprintf("container %s runs, and its readiness probe fails", s.Name)
+		}
+	}
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return cmp.Or(c.Message, c.Reason, "not ready")
+		}
+	}
+	if p.Status.Phase == corev1.PodPending {
+		return "pending"
+	}
+	return ""
+}
+
+// sliced checks the EndpointSlices of a Service. ready: an endpoint of the family could get flows.
+func sliced(svc *corev1.Service, port *corev1.ServicePort, family string, found []*discoveryv1.EndpointSlice) (ready bool, cause Finding) {
+	object := objectOf(svc)
+	wanted := fmt.Sprintf("%q/%s", port.Name, protocolOf(port.Protocol))
+	var families, ports, states []string
+	withPort := false
+	for _, s := range found {
+		if len(s.Endpoints) == 0 {
+			continue
+		}
+		if families = append(families, string(s.AddressType)); family != "" && string(s.AddressType) != family {
+			continue
+		}
+		has := false
+		for _, p := range s.Ports {
+			text := fmt.Sprintf("%q/%s", deref(p.Name), protocolOf(corev1.Protocol(deref(p.Protocol))))
+			ports = append(ports, text)
+			has = has || text == wanted && p.Port != nil
+		}
+		if !has {
+			continue
+		}
+		withPort = true
+		for i := range s.Endpoints {
+			e := &s.Endpoints[i]
+			if e.Conditions.Ready == nil || *e.Conditions.Ready || deref(e.Conditions.Serving) && deref(e.Conditions.Terminating) {
+				return true, cause
+			}
+			states = append(states, strings.Join(e.Addresses, ", "))
+		}
+	}
+	slices.Sort(families)
+	switch {
+	case len(families) == 0:
+		return false, Finding{
+			Code: NoEndpoints, Object: object, Text: fmt.Sprintf("the EndpointSlices of %s have no endpoints", object),
+			Do: "check that Pods of the selector run and have addresses",
+		}
+	case family != "" && !slices.Contains(families, family):
+		return false, Finding{
+			Code: OtherFamily, Object: object, Field: "spec.ipFamilies",
+			Text: fmt.Sprintf("%s has no %s endpoints; its EndpointSlices are %s", object, family, strings.Join(slices.Compact(families), ", ")),
+			Do:   "use an address of the other family, or give the Pods addresses of both",
+		}
+	case !withPort:
+		return false, Finding{
+			Code: SliceWithoutPort, Object: object, Field: "spec.ports.name",
+			Text: fmt.Sprintf("the EndpointSlices of %s have no port %s, which the Service has; they have %s", object, wanted, nearest.Few(ports)),
+			Do:   "give the port of the Service and of its EndpointSlices the same name and protocol",
+		}
+	}
+	return false, Finding{
+		Code: PodsNotReady, Object: object, Text: fmt.Sprintf("no endpoint of %s is ready: %s", object, nearest.Few(states)),
+		Do: "check why the readiness probes of its Pods fail",
+	}
+}
+
+// deref is the value behind a pointer, and the zero value without one.
+func deref[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
+}

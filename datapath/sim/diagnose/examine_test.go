@@ -1,0 +1,113 @@
+package diagnose
+
+import (
+	"bytes"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/nfqproxy/nfqproxy/control"
+	"github.com/nfqproxy/nfqproxy/control/source/manifest"
+	"github.com/nfqproxy/nfqproxy/deploy/labs"
+)
+
+// worth are the findings that are more than notes.
+func worth(findings []Finding) (left []Finding) {
+	for _, f := range findings {
+		if f.Code.Severity() != Note {
+			left = append(left, f)
+		}
+	}
+	return left
+}
+
+// TestExamine: each mistake in the healthy cluster is found, and nothing else.
+func TestExamine(t *testing.T) {
+	const front = "selector: {app: web}\n  externalTrafficPolicy"
+	for name, tt := range map[string]struct {
+		edits []edit
+		want  []string // beginnings of code and text, in order
+	}{
+		"healthy": {},
+		"selector": {
+			[]edit{{front, "selector: {app: wbe}\n  externalTrafficPolicy"}},
+			[]string{"NFQ010 the selector of Service shop/front (app=wbe) matches no Pod; Pod web-1 has app=web"},
+		},
+		"target port": {
+			[]edit{{"ports: [{name: http, port: 8080, protocol", "ports: [{name: http, port: 8081, protocol"}},
+			[]string{"NFQ017 Pod shop/web-1 declares 8080/TCP, and the connection goes to 8081/TCP"},
+		},
+		"one Pod not ready": {
+			[]edit{{"podIPs: [{ip: 10.244.2.2}]\n  conditions: [{type: Ready, status: \"True\"}]", "podIPs: [{ip: 10.244.2.2}]\n  conditions: [{type: Ready, status: \"False\", message: probes fail}]"}},
+			[]string{
+				"NFQ021 1 of 2 Pods of Service shop/db are not ready: web-2 (probes fail)", "NFQ021 1 of 2 Pods of Service shop/front are not ready",
+				"NFQ021 1 of 2 Pods of Service shop/web are not ready",
+			},
+		},
+		"no slice":    {[]edit{{webSlice, strings.Replace(webSlice, "service-name: web", "service-name: wbe", 1)}}, []string{"NFQ012 Service shop/web has no EndpointSlice"}},
+		"port name":   {[]edit{{"ports: [{name: http, port: 8080, protocol", "ports: [{name: web, port: 8080, protocol"}}, []string{"NFQ015 the EndpointSlices of Service shop/web have no port"}},
+		"Pod is gone": {[]edit{{"targetRef: {kind: Pod, namespace: shop, name: web-1}}\n- ", "targetRef: {kind: Pod, namespace: shop, name: web-9}}\n- "}, {"podIP: 10.244.1.2\n  podIPs: [{ip: 10.244.1.2}]", "podIP: 10.244.1.3\n  podIPs: [{ip: 10.244.1.3}]"}}, []string{"NFQ019 1 of 2 endpoints will not answer: the endpoint 10.244.1.2:8080 is Pod shop/web-9, which does not exist"}},
+		"no load balancer": {
+			[]edit{{"status: {loadBalancer: {ingress: [{ip: 203.0.113.5}]}}", "status: {}"}},
+			[]string{"NFQ034 Service shop/front has no address of a load balancer"},
+		},
+		"claimed twice": {[]edit{{"clusterIP: 10.96.0.30\n  clusterIPs: [10.96.0.30]", "clusterIP: 10.96.0.30\n  clusterIPs: [10.96.0.30]\n  externalIPs: [203.0.113.5]"}, {"selector: {app: web}\n  ports: [{name: http", "externalIPs: [203.0.113.5]\n  selector: {app: web}\n  ports: [{name: http"}, {"port: 80, targetPort: 8080, nodePort", "port: 443, targetPort: 8080, nodePort"}}, []string{"NFQ008 "}},
+		"node's address": {
+			[]edit{{"selector: {app: web}\n  ports: [{name: http", "externalIPs: [172.20.0.3]\n  selector: {app: web}\n  ports: [{name: http"}},
+			[]string{"NFQ009 172.20.0.3 is an address of node node-b"},
+		},
+		"other family": {
+			[]edit{{"clusterIP: 10.96.0.20\n  clusterIPs: [10.96.0.20]\n  ipFamilies: [IPv4]", "clusterIP: 10.96.0.20\n  clusterIPs: [10.96.0.20, \"fd00::20\"]\n  ipFamilyPolicy: RequireDualStack\n  ipFamilies: [IPv4, IPv6]"}},
+			[]string{"NFQ016 Service shop/web has no IPv6 endpoints; its EndpointSlices are IPv4"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			found := worth(broken(t, tt.edits...).Examine())
+			ok := len(found) == len(tt.want)
+			for i := 0; ok && i < len(found); i++ {
+				ok = strings.HasPrefix(fmt.Sprint(found[i].Code, " ", found[i].Text), tt.want[i]) && found[i].Do != ""
+			}
+			if !ok {
+				t.Errorf("found %+v\nwant %q", found, tt.want)
+			}
+		})
+	}
+}
+
+// TestClosedNodePorts is about the proxy's configuration.
+func TestClosedNodePorts(t *testing.T) {
+	c := broken(t)
+	config := control.NodeConfig{NodePortAddresses: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}}
+	found := worth(New(c.objects, config).Examine())
+	if len(found) != 2 || found[0].Code != AllClosed || found[1].Code != AllClosed {
+		t.Errorf("found %+v, want %s for the node ports of two Services", found, AllClosed)
+	}
+}
+
+// TestLabs: nothing is wrong in the built-in labs but that some have a Service without endpoints, on purpose.
+func TestLabs(t *testing.T) {
+	empty := map[string]string{
+		"dual-stack": "default/nobody-home", "kind": "default/nobody-home", "grafana-31577": "loki/loki-gateway",
+		"kube-dns-hairpin": "kube-system/healthmodel-replicaset-service",
+	}
+	for _, lab := range labs.Names() {
+		text, err := labs.File(lab)
+		if err != nil {
+			t.Fatal(err)
+		}
+		objects, err := manifest.LoadOnce(bytes.NewReader(text), []string{"-"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := worth(New(objects, control.NodeConfig{ClusterCIDRs: objects.Lab.ClusterCIDRs}).Examine())
+		if empty[lab] != "" && len(found) > 0 && found[0].Code == NoSlices && found[0].Object == "Service "+empty[lab] {
+			found = found[1:]
+		} else if empty[lab] != "" {
+			t.Errorf("lab %s: Service %s is not found to be without endpoints", lab, empty[lab])
+		}
+		for _, f := range found {
+			t.Errorf("lab %s: %+v", lab, f)
+		}
+	}
+}

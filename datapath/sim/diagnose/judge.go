@@ -1,0 +1,287 @@
+package diagnose
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nfqproxy/nfqproxy/control/nearest"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// judge finds the cause in a decision.
+func (w *inquiry) judge(p *decision.Packet, d *decision.Decision) {
+	if d.ServicePort != nil {
+		w.take(d)
+	}
+	switch d.Reason {
+	case decision.NotAService:
+		w.notAService(p)
+	case decision.NoEndpoints, decision.NotFiltered:
+		if ready, cause := w.backends(w.to.service, w.port, d.ServicePort.Family.String()); !ready {
+			w.cause(cause)
+			return
+		}
+		w.cause(w.noLocal(d))
+	case decision.NoLocalEndpoints:
+		w.cause(w.noLocal(d))
+	case decision.SourceNotAllowed:
+		w.cause(Finding{
+			Code: SourceNotAllowed, Object: objectOf(w.to.service), Field: "spec.loadBalancerSourceRanges",
+			Text: fmt.Sprintf("%s is dropped: %s allows %s only", p.Source.Addr(), objectOf(w.to.service), prefixes(d.ServicePort.SourceRanges)),
+			Do:   "add the source to spec.loadBalancerSourceRanges, or use the cluster IP from inside of the cluster",
+		})
+	case decision.ForeignLocalnet:
+		w.cause(Finding{
+			Code: LoopbackForeign, Text: fmt.Sprintf("%s is dropped: it is a loopback address, and the source is not the node itself", p.Destination),
+			Do: "use another address of the node",
+		})
+	default:
+		w.endpoints(d)
+		if f, bad := w.selected(w.to.service, w.port); bad && w.answer.Cause == nil {
+			w.answer.Notes = append(w.answer.Notes, f) // the controller has not seen it yet
+		}
+	}
+}
+
+// take makes the Service that a decision is for that of the inquiry. If the question is about another one,
+// that is the cause.
+func (w *inquiry) take(d *decision.Decision) {
+	found := w.services[d.ServicePort.Name.Service()]
+	if asked := w.to.service; asked != nil && asked != found {
+		w.answer.Notes = append(w.answer.Notes, Finding{
+			Code: ClaimedTwice, Object: objectOf(asked),
+			Text: fmt.Sprintf("%s has the address too, and gets the packets", objectOf(found)), Do: "give each Service addresses of its own",
+		})
+	}
+	if w.to.service == found {
+		return
+	}
+	w.to.service = found
+	for i := range found.Spec.Ports {
+		if q := &found.Spec.Ports[i]; q.Name == d.ServicePort.Name.Port && protocolOf(q.Protocol) == d.ServicePort.Protocol {
+			w.port = q
+		}
+	}
+	w.answer.Destination.Name = fmt.Sprintf("service %s, port %s", d.ServicePort.Name.Service(), portText(w.port))
+}
+
+// notAService is about a destination that belongs to no Service.
+func (w *inquiry) notAService(p *decision.Packet) {
+	to := p.Destination
+	if pod := w.owners[to.Addr()]; pod != nil {
+		w.pod(pod, to, p.Protocol)
+		return
+	}
+	var ports []string
+	var open []string
+	for _, s := range w.table(w.answer.Node).Services() {
+		switch {
+		case s.ClusterIP == to.Addr() || slices.Contains(s.ExternalIPs, to.Addr()) || slices.Contains(s.LoadBalancerIPs, to.Addr()):
+			ports = append(ports, fmt.Sprintf("%d/%s (%s)", s.Port, s.Protocol, s.Name))
+		case s.NodePort != 0 && s.Family == decision.FamilyOf(to.Addr()):
+			if s.NodePort == to.Port() && s.Protocol == p.Protocol {
+				w.cause(Finding{
+					Code: NodePortClosed, Object: "Service " + s.Name.Service().String(), Field: "spec.ports",
+					Text: fmt.Sprintf("%d is the node port of %s, but node ports are not open at %s", to.Port(), s.Name, to.Addr()),
+					Do:   "use another address of the node, or change --nodeport-addresses of the proxy",
+				})
+				return
+			}
+			open = append(open, strconv.Itoa(int(s.NodePort)))
+		}
+	}
+	node := w.nodeWith(to.Addr())
+	switch {
+	case len(ports) > 0:
+		w.cause(Finding{
+			Code: NoSuchPort, Text: fmt.Sprintf("%s has no port %d/%s; it has %s", to.Addr(), to.Port(), p.Protocol, nearest.Few(ports)),
+			Do: "use one of these ports",
+		})
+	case node != "":
+		text := "there are no node ports"
+		if len(open) > 0 {
+			text = "node ports are " + nearest.Few(open)
+		}
+		w.cause(Finding{
+			Code: UnknownAddress, Object: "Node " + node,
+			Text: fmt.Sprintf("no Service has node port %d/%s; %s", to.Port(), p.Protocol, text),
+			Do:   "use one of these, unless a program of the node itself listens at the port",
+		})
+	default:
+		w.cause(Finding{
+			Code: UnknownAddress, Text: fmt.Sprintf("no Service and no Pod has the address %s", to.Addr()),
+			Do: "check the address; that of a Service which was deleted and made again is another one",
+		})
+	}
+}
+
+// pod is about a connection to a Pod itself.
+func (w *inquiry) pod(p *corev1.Pod, at netip.AddrPort, protocol decision.Protocol) {
+	e := Endpoint{Address: at.String(), Pod: nameOf(p).String(), Node: p.Spec.NodeName}
+	if problem, known := w.observed(e.Address, protocol); known {
+		e.Problem = problem
+	} else {
+		e.Problem = w.listener(p, at.Port(), protocol, nil)
+	}
+	w.answer.Endpoints = []Endpoint{e}
+	if e.Problem != nil {
+		w.cause(*e.Problem)
+	}
+}
+
+// endpoints judges the endpoints that the decision could select.
+func (w *inquiry) endpoints(d *decision.Decision) {
+	var problems []Finding
+	usable := d.ServicePort.UsableEndpoints(d.Policy)
+	for _, ep := range usable {
+		e := Endpoint{Address: ep.AddrPort.String(), Pod: ep.Pod, Node: ep.NodeName}
+		e.Problem = w.endpoint(&ep, d.ServicePort.Protocol)
+		if e.Problem != nil {
+			problems = append(problems, *e.Problem)
+		}
+		w.answer.Endpoints = append(w.answer.Endpoints, e)
+	}
+	switch {
+	case len(problems) == 0:
+	case len(problems) == len(usable):
+		w.cause(problems[0])
+	default:
+		w.answer.Notes = append(w.answer.Notes, Finding{
+			Code: problems[0].Code, Object: problems[0].Object, Field: problems[0].Field,
+			Text: fmt.Sprintf("%d of %d endpoints will not answer: %s", len(problems), len(usable), problems[0].Text), Do: problems[0].Do,
+		})
+	}
+}
+
+// endpoint is why an endpoint will not answer; nil: there is no reason to expect that.
+func (w *inquiry) endpoint(ep *decision.Endpoint, protocol decision.Protocol) *Finding {
+	if problem, known := w.observed(ep.AddrPort.String(), protocol); known {
+		if problem != nil {
+			problem.Object = "Pod " + ep.Pod
+		}
+		return problem
+	}
+	pod := w.owners[ep.AddrPort.Addr()]
+	for n, p := range w.pods {
+		if n.String() == ep.Pod {
+			pod = p
+		}
+	}
+	if pod == nil {
+		if ep.Pod != "" && len(w.pods) > 0 {
+			return &Finding{
+				Code: PodGone, Object: objectOf(w.to.service),
+				Text: fmt.Sprintf("the endpoint %s is Pod %s, which does not exist", ep.AddrPort, ep.Pod),
+				Do:   "check that the endpoint slice controller runs, or remove the EndpointSlice if it was made by hand",
+			}
+		}
+		return nil
+	}
+	return w.listener(pod, ep.AddrPort.Port(), protocol, w.port)
+}
+
+// listener is why a Pod will not answer at a port; nil: there is no reason to expect that. port is the one of
+// the Service; nil: the connection is to the Pod itself.
+func (w *inquiry) listener(p *corev1.Pod, at uint16, protocol decision.Protocol, port *corev1.ServicePort) *Finding {
+	if ended(p) {
+		return &Finding{Code: PodGone, Object: "Pod " + nameOf(p).String(), Field: "status.phase", Text: fmt.Sprintf("Pod %s has ended", nameOf(p)), Do: "start it again"}
+	}
+	code, verb := NoListener, "listens at"
+	var listens, numbers []string
+	add := func(port uint16, q decision.Protocol) {
+		if listens = append(listens, fmt.Sprintf("%d/%s", port, q)); q == protocol {
+			numbers = append(numbers, strconv.Itoa(int(port)))
+		}
+	}
+	if ports, lab := w.listens[nameOf(p)]; lab {
+		for _, l := range ports {
+			if l.Port == at && l.Protocol == protocol {
+				return nil
+			}
+			add(l.Port, l.Protocol)
+		}
+	} else {
+		code, verb = OtherPort, "declares"
+		for _, q := range containerPorts(p) {
+			if q.ContainerPort == int32(at) && protocolOf(q.Protocol) == protocol {
+				return nil
+			}
+			add(uint16(q.ContainerPort), protocolOf(q.Protocol))
+		}
+		if len(listens) == 0 {
+			return nil // containers need not declare ports
+		}
+	}
+	some := "no port"
+	if len(listens) > 0 {
+		some = nearest.Few(listens)
+	}
+	f := &Finding{
+		Code: code, Object: "Pod " + nameOf(p).String(), Field: "spec.containers",
+		Text: fmt.Sprintf("Pod %s %s %s, and the connection goes to %d/%s", nameOf(p), verb, some, at, protocol), Do: "use a port at which the Pod listens",
+	}
+	if port != nil {
+		f.Object, f.Field = objectOf(w.to.service), "spec.ports["+strconv.Itoa(w.indexOf(port))+"].targetPort"
+		f.Do = fmt.Sprintf("have the Pod listen at %d/%s", at, protocol)
+		if len(numbers) > 0 {
+			f.Do = fmt.Sprintf("set targetPort of port %d of %s to %s, unless the Pod listens at %d all the same", port.Port, objectOf(w.to.service), strings.Join(numbers, " or "), at)
+		}
+	}
+	return f
+}
+
+// indexOf is the position of the port in the Service.
+func (w *inquiry) indexOf(port *corev1.ServicePort) int {
+	for i := range w.to.service.Spec.Ports {
+		if &w.to.service.Spec.Ports[i] == port {
+			return i
+		}
+	}
+	return 0
+}
+
+// containerPorts are the ports that a Pod's containers declare, those of its sidecars too.
+func containerPorts(p *corev1.Pod) (ports []corev1.ContainerPort) {
+	for _, c := range p.Spec.Containers {
+		ports = append(ports, c.Ports...)
+	}
+	for _, c := range p.Spec.InitContainers {
+		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			ports = append(ports, c.Ports...)
+		}
+	}
+	return ports
+}
+
+// noLocal is about a node without endpoints under a policy Local.
+func (w *inquiry) noLocal(d *decision.Decision) Finding {
+	svc := w.to.service
+	field := "externalTrafficPolicy"
+	if d.Entry == decision.EntryClusterIP {
+		field = "internalTrafficPolicy"
+	}
+	var elsewhere []string
+	for i := range d.ServicePort.Endpoints {
+		if n := d.ServicePort.Endpoints[i].NodeName; n != "" && n != w.answer.Node {
+			elsewhere = append(elsewhere, n)
+		}
+	}
+	node := "the node"
+	if w.answer.Node != "" {
+		node = "node " + w.answer.Node
+	}
+	f := Finding{
+		Code: NoLocalEndpoints, Object: objectOf(svc), Field: "spec." + field,
+		Text: fmt.Sprintf("%s of %s is Local, and %s has no endpoint of it that gets new flows", field, objectOf(svc), node),
+		Do:   fmt.Sprintf("set spec.%s to Cluster, or run a Pod of it on each node that gets packets", field),
+	}
+	if len(elsewhere) > 0 {
+		f.Text += "; there are some on " + nearest.Few(elsewhere)
+	}
+	return f
+}

@@ -1,0 +1,57 @@
+package diagnose
+
+import (
+	"fmt"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+)
+
+// seen is what became of the recent flows to an endpoint.
+type seen struct {
+	answered, refused, unanswered int
+	latest                        flow.State
+}
+
+// Observe adds records of flows, the oldest first: what endpoints did counts for more than what objects
+// declare.
+func (c *Cluster) Observe(records []*flow.Record) {
+	for _, r := range records {
+		if r.Endpoint == "" || r.Life == nil {
+			continue
+		}
+		s := c.seen[r.Endpoint+r.Protocol]
+		switch {
+		case r.Life.State == flow.Refused:
+			s.refused++
+			s.latest = flow.Refused
+		case r.Life.State == flow.Unanswered:
+			s.unanswered++
+			s.latest = flow.Unanswered
+		case r.Life.Answered:
+			s.answered++
+			s.latest = flow.Answered
+		}
+		c.seen[r.Endpoint+r.Protocol] = s
+	}
+}
+
+// observed is what recent flows say about an endpoint. known: they decide whether it answers.
+func (c *Cluster) observed(endpoint string, protocol decision.Protocol) (problem *Finding, known bool) {
+	s := c.seen[endpoint+protocol.String()]
+	switch s.latest {
+	case flow.Answered:
+		return nil, true
+	case flow.Refused:
+		return &Finding{
+			Code: Refuses, Text: fmt.Sprintf("%s refuses connections (%d of the last %d): nothing listens at this port", endpoint, s.refused, s.refused+s.unanswered+s.answered),
+			Do: "start the program that should listen there, or set targetPort to the port at which it listens",
+		}, true
+	case flow.Unanswered:
+		return &Finding{
+			Code: Silent, Text: fmt.Sprintf("%s does not answer (%d of the last %d flows): a firewall or a network policy drops the packets, or the route to it is broken", endpoint, s.unanswered, s.refused+s.unanswered+s.answered),
+			Do: "check network policies, and whether the node reaches the endpoint without the Service",
+		}, true
+	}
+	return nil, false
+}
