@@ -12,6 +12,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -77,6 +78,7 @@ type proxy struct {
 	// confinement is what is in force; set before other goroutines start.
 	confinement confine.State
 	supervisor  *supervisor // nil: there is none
+	announce    sync.Once   // calls serving
 }
 
 // gcPercent is how much garbage there may be for each 100 bytes in use. Most of what is
@@ -286,13 +288,17 @@ func (p *proxy) begin(t *decision.Table) error {
 	if err := p.predecessor.finish(p.log); err != nil {
 		p.log.Error("cannot remove kube-proxy's rules; continuing with our own", "error", err)
 	}
-	p.log.Info("serving", "node", p.cfg.Node.Name, "services", t.ServiceCount(), "queue", engine.FirstQueue(), "queues", engine.Queues())
+	return nil
+}
+
+// serving reports that the proxy serves. /readyz and the metrics report it already.
+func (p *proxy) serving(t *decision.Table) {
+	p.log.Info("serving", "node", p.cfg.Node.Name, "services", t.ServiceCount(), "queue", p.engine.FirstQueue(), "queues", p.engine.Queues())
 	p.events.Node(false, "Starting", "nfqproxy "+version+" serves")
 	if err := p.flags.ready(); err != nil {
 		p.log.Warn("cannot write to --ready-fd", "error", err)
 	}
-	p.group.Go(func() error { p.supervisor.run(p.ctx, engine.Stuck, p.log); return nil })
-	return nil
+	p.group.Go(func() error { p.supervisor.run(p.ctx, p.engine.Stuck, p.log); return nil })
 }
 
 // fault describes what is wrong with the kernel's rules.
@@ -353,4 +359,5 @@ func (p progress) Updated(s control.Sync) {
 	p.metrics.Applied(metrics.Sync{
 		Table: s.Table, Duration: time.Since(s.Began), Services: s.Services, EndpointSlices: s.EndpointSlices, Triggers: s.Triggers,
 	})
+	p.announce.Do(func() { p.serving(s.Table) })
 }
