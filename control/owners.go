@@ -2,13 +2,11 @@ package control
 
 import (
 	"net/netip"
-	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
@@ -78,13 +76,9 @@ func (o *Owners) update(u Update) {
 		if node == nil {
 			continue
 		}
-		o.addresses[name] = nil
-		for _, a := range node.Status.Addresses {
-			// Those of other types are names.
-			if ip, err := kubeaddr.Parse(a.Address); err == nil {
-				o.nodes[ip] = name
-				o.addresses[name] = append(o.addresses[name], ip)
-			}
+		o.addresses[name] = NodeAddresses(node)
+		for _, a := range o.addresses[name] {
+			o.nodes[a] = name
 		}
 	}
 }
@@ -92,15 +86,12 @@ func (o *Owners) update(u Update) {
 func (o *Owners) updatePod(name types.NamespacedName, pod *corev1.Pod) {
 	forget(o.pods, o.places[name].addresses, name)
 	delete(o.places, name)
-	if pod == nil || pod.Spec.HostNetwork || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+	if pod == nil || pod.Spec.HostNetwork || PodEnded(pod) {
 		return
 	}
-	p := place{node: pod.Spec.NodeName}
-	for _, ip := range append([]corev1.PodIP{{IP: pod.Status.PodIP}}, pod.Status.PodIPs...) {
-		if a, err := kubeaddr.Parse(ip.IP); err == nil && !slices.Contains(p.addresses, a) {
-			o.pods[a] = name
-			p.addresses = append(p.addresses, a)
-		}
+	p := place{node: pod.Spec.NodeName, addresses: PodAddresses(pod)}
+	for _, a := range p.addresses {
+		o.pods[a] = name
 	}
 	o.places[name] = p
 }

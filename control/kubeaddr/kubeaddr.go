@@ -24,6 +24,14 @@ func Parse(s string) (netip.Addr, error) {
 	return netip.Addr{}, fmt.Errorf("%q is not an IP address", s)
 }
 
+// Unbracket removes the brackets of an IPv6 address such as [fd00::10].
+func Unbracket(s string) string {
+	if len(s) > 2 && s[0] == '[' && s[len(s)-1] == ']' {
+		return s[1 : len(s)-1]
+	}
+	return s
+}
+
 // CanBeHost reports whether an address can be that of a host, as the API server checks it for
 // endpoints: it is not unspecified, loopback, link-local or multicast.
 func CanBeHost(a netip.Addr) bool {

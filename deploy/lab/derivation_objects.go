@@ -73,7 +73,7 @@ func (d *derivation) takeNodes(objects []*corev1.Node) error {
 func (d *derivation) takePods(objects []*corev1.Pod) error {
 	for _, o := range objects {
 		ips := addressesOf(o.Status.PodIPs, func(ip corev1.PodIP) string { return ip.IP }, o.Status.PodIP)
-		if o.Status.Phase == corev1.PodSucceeded || o.Status.Phase == corev1.PodFailed || len(ips) == 0 {
+		if control.PodEnded(o) || len(ips) == 0 {
 			continue // its address may belong to another pod by now
 		}
 		what := fmt.Sprintf("Pod %s/%s", o.Namespace, o.Name)

@@ -85,7 +85,7 @@ func (f *doctorFlags) write(w io.Writer, findings []diagnose.Finding) error {
 		return writeJSON(w, struct {
 			Version  int                `json:"version"`
 			Findings []diagnose.Finding `json:"findings"`
-		}{1, append([]diagnose.Finding{}, findings...)})
+		}{diagnose.Version, append([]diagnose.Finding{}, findings...)})
 	}
 	_, err := io.WriteString(w, whytext.Findings(flowtext.StyleFor(w), findings))
 	return err

@@ -87,7 +87,10 @@ func (f *whyFlags) answer(ctx context.Context, connect connector, stdin io.Reade
 
 func (f *whyFlags) write(w io.Writer, answer *diagnose.Answer) error {
 	if f.output == "json" {
-		return writeJSON(w, answer)
+		return writeJSON(w, struct {
+			Version int `json:"version"`
+			*diagnose.Answer
+		}{diagnose.Version, answer})
 	}
 	_, err := io.WriteString(w, whytext.Answer(flowtext.StyleFor(w), answer))
 	return err

@@ -45,26 +45,19 @@ func (c *Cluster) backends(svc *corev1.Service, port *corev1.ServicePort, family
 // selected checks the Pods of the Service's selector. bad: they are the cause.
 func (c *Cluster) selected(svc *corev1.Service, port *corev1.ServicePort) (cause Finding, bad bool) {
 	object := objectOf(svc)
-	selector := labels.SelectorFromSet(svc.Spec.Selector)
-	var near, match []*corev1.Pod // of the namespace
-	for _, p := range c.pods {
-		if p.Namespace != svc.Namespace || ended(p) {
-			continue
-		}
-		if near = append(near, p); selector.Matches(labels.Set(p.Labels)) {
-			match = append(match, p)
-		}
+	in := c.podsIn[svc.Namespace]
+	if in == nil {
+		in = new(namespace)
 	}
-	byName := func(a, b *corev1.Pod) int { return cmp.Compare(a.Name, b.Name) }
-	slices.SortFunc(near, byName)
-	slices.SortFunc(match, byName)
-	if len(c.objects.Pods) == 0 || len(match) == 0 && !c.labelled(near) {
-		return cause, false // the objects have no Pods, or those of a lab, without labels
+	match := in.selected(svc.Spec.Selector)
+	// Objects without Pods, and the Pods of a lab, which have no labels, show nothing.
+	if len(c.objects.Pods) == 0 || len(match) == 0 && !in.labelled() && (len(in.pods) > 0 || c.objects.Lab != nil) {
+		return cause, false
 	}
 	if len(match) == 0 {
 		return Finding{
 			Code: SelectorMatchesNothing, Object: object, Field: "spec.selector",
-			Text: fmt.Sprintf("the selector of %s (%s) matches no Pod%s", object, selector, labelsNear(svc.Spec.Selector, near)),
+			Text: fmt.Sprintf("the selector of %s (%s) matches no Pod%s", object, labels.SelectorFromSet(svc.Spec.Selector), in.labelsNear(svc.Spec.Selector)),
 			Do:   "set the selector to the labels of the Pods, or start Pods with these labels",
 		}, true
 	}
@@ -95,12 +88,10 @@ func (c *Cluster) selected(svc *corev1.Service, port *corev1.ServicePort) (cause
 	}, true
 }
 
-func (c *Cluster) labelled(pods []*corev1.Pod) bool {
-	return len(pods) == 0 && c.objects.Lab == nil || slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return len(p.Labels) > 0 })
-}
-
 // labelsNear is which labels the most similar Pod has instead.
-func labelsNear(selector map[string]string, pods []*corev1.Pod) string {
+func (n *namespace) labelsNear(selector map[string]string) string {
+	pods := n.similar(selector)
+	slices.SortFunc(pods, func(a, b *corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
 	keys := slices.Sorted(maps.Keys(selector))
 	values := make(map[string][]string) // of the Pods, by key
 	for _, p := range pods {
@@ -131,7 +122,7 @@ func labelsNear(selector map[string]string, pods []*corev1.Pod) string {
 		}
 	}
 	if best == "" {
-		return fmt.Sprintf("; the namespace has %d Pods", len(pods))
+		return fmt.Sprintf("; the namespace has %d Pods", len(n.pods))
 	}
 	return best
 }

@@ -65,7 +65,7 @@ func (e *examination) service(svc *corev1.Service) {
 	}
 	for i := range svc.Spec.Ports {
 		w := &inquiry{Cluster: e.Cluster, to: &party{service: svc}, port: &svc.Spec.Ports[i]}
-		ports := w.portsInTable(e.table(w.someNode()))
+		ports := w.portsInTable(e.table(w.nodes.some()))
 		if headless {
 			if ready, cause := e.backends(svc, w.port, ""); !ready {
 				e.add(cause)
@@ -123,20 +123,21 @@ func (e *examination) listeners(w *inquiry, s *decision.ServicePort) {
 
 // policies checks traffic policies and session affinity.
 func (e *examination) policies(svc *corev1.Service, s *decision.ServicePort) {
-	var with, without []string
-	for _, n := range e.nodeNames() {
-		if slices.ContainsFunc(s.Endpoints, func(ep decision.Endpoint) bool { return ep.NodeName == n && ep.Ready }) {
-			with = append(with, n)
-		} else {
-			without = append(without, n)
+	if field := localPolicy(svc); field != "" {
+		has := make(map[string]bool)
+		for i := range s.Endpoints {
+			if ep := &s.Endpoints[i]; ep.Ready {
+				has[ep.NodeName] = true
+			}
 		}
-	}
-	if field := localPolicy(svc); field != "" && len(without) > 0 && len(with) > 0 {
-		e.add(Finding{
-			Code: NodesWithout, Object: objectOf(svc), Field: "spec." + field,
-			Text: fmt.Sprintf("%s of %s is Local, and these nodes have no endpoint of it: %s; they drop its packets", field, objectOf(svc), nearest.Few(without)),
-			Do:   fmt.Sprintf("set spec.%s to Cluster, or run a Pod of it on each node that gets packets", field),
-		})
+		without := slices.DeleteFunc(slices.Clone(e.nodes.names), func(n string) bool { return has[n] })
+		if len(without) > 0 && len(without) < len(e.nodes.names) {
+			e.add(Finding{
+				Code: NodesWithout, Object: objectOf(svc), Field: "spec." + field,
+				Text: fmt.Sprintf("%s of %s is Local, and these nodes have no endpoint of it: %s; they drop its packets", field, objectOf(svc), nearest.Few(without)),
+				Do:   fmt.Sprintf("set spec.%s to Cluster, or run a Pod of it on each node that gets packets", field),
+			})
+		}
 	}
 	if s.AffinitySeconds > 0 && len(s.Endpoints) == 1 {
 		e.add(Finding{
@@ -160,32 +161,22 @@ func localPolicy(svc *corev1.Service) string {
 // readiness is about Services of which some Pods are not ready.
 func (e *examination) readiness(svc *corev1.Service) {
 	var states []string
-	all := 0
-	for _, n := range sortedNames(e.pods) {
-		p := e.pods[n]
-		if n.Namespace != svc.Namespace || len(svc.Spec.Selector) == 0 || ended(p) || !matches(svc, p) {
-			continue
-		}
-		all++
+	in := e.podsIn[svc.Namespace]
+	if in == nil {
+		return
+	}
+	pods := in.selected(svc.Spec.Selector)
+	for _, p := range pods {
 		if state := stateOf(p); state != "" && state != "terminating" {
-			states = append(states, fmt.Sprintf("%s (%s)", n.Name, state))
+			states = append(states, fmt.Sprintf("%s (%s)", p.Name, state))
 		}
 	}
-	if len(states) > 0 && len(states) < all {
+	if len(states) > 0 && len(states) < len(pods) {
 		e.add(Finding{
-			Code: SomeNotReady, Object: objectOf(svc), Text: fmt.Sprintf("%d of %d Pods of %s are not ready: %s", len(states), all, objectOf(svc), nearest.Few(states)),
+			Code: SomeNotReady, Object: objectOf(svc), Text: fmt.Sprintf("%d of %d Pods of %s are not ready: %s", len(states), len(pods), objectOf(svc), nearest.Few(states)),
 			Do: fmt.Sprintf("kubectl -n %s describe pods", svc.Namespace),
 		})
 	}
-}
-
-func matches(svc *corev1.Service, p *corev1.Pod) bool {
-	for key, value := range svc.Spec.Selector {
-		if v, has := p.Labels[key]; !has || v != value {
-			return false
-		}
-	}
-	return true
 }
 
 // slicesOf checks whether a port has one number in all EndpointSlices, unless its target is a name: Pods may
@@ -216,13 +207,14 @@ func (e *examination) slicesOf(svc *corev1.Service) {
 
 // addresses checks the addresses of all Services.
 func (e *examination) addresses() {
-	t := e.table(e.someNode())
+	t := e.table(e.nodes.some())
+	opens := map[decision.Family]bool{decision.IPv4: e.opensNodePorts(decision.IPv4), decision.IPv6: e.opensNodePorts(decision.IPv6)}
 	for _, c := range t.Conflicts() {
 		e.add(Finding{Code: ClaimedTwice, Text: c.Error(), Do: "give each Service addresses and ports of its own"})
 	}
 	for _, s := range t.Services() {
 		for _, a := range s.ExternalIPs {
-			if n := e.nodeWith(a); n != "" {
+			if n := e.nodes.with[a]; n != "" {
 				e.add(Finding{
 					Code: NodeAddress, Object: "Service " + s.Name.Service().String(), Field: "spec.externalIPs",
 					Text: fmt.Sprintf("%s is an address of node %s: the Service takes all connections to port %d of it, those to programs of the node too", a, n, s.Port),
@@ -230,7 +222,7 @@ func (e *examination) addresses() {
 				})
 			}
 		}
-		if s.NodePort != 0 && !e.opensNodePorts(s.Family) {
+		if s.NodePort != 0 && !opens[s.Family] {
 			e.add(Finding{
 				Code: AllClosed, Object: "Service " + s.Name.Service().String(), Field: "spec.ports.nodePort",
 				Text: fmt.Sprintf("node port %d is open at no %s address of any node: --nodeport-addresses excludes them (%s)", s.NodePort, s.Family, prefixes(e.config.NodePortAddresses)),
@@ -238,32 +230,6 @@ func (e *examination) addresses() {
 			})
 		}
 	}
-}
-
-// opensNodePorts reports whether a node has an address at which node ports are open, or the nodes' addresses
-// are not known.
-func (e *examination) opensNodePorts(f decision.Family) bool {
-	known := false
-	for _, n := range e.nodeNames() {
-		for _, a := range e.nodeAddresses(n) {
-			if decision.FamilyOf(a) != f {
-				continue
-			}
-			known = true
-			if e.table(n).OpensNodePorts(a) {
-				return true
-			}
-		}
-	}
-	return !known
-}
-
-// someNode is a node of the cluster, or "".
-func (c *Cluster) someNode() string {
-	if names := c.nodeNames(); len(names) > 0 {
-		return names[0]
-	}
-	return ""
 }
 
 func prefixes(list []netip.Prefix) string {

@@ -3,6 +3,9 @@ package diagnose
 
 import "encoding/json"
 
+// Version is that of the JSON of answers and findings. It goes up when a field changes its meaning.
+const Version = 1
+
 // Code identifies a kind of finding. A code never changes its meaning; docs/findings.md has a section for
 // each.
 type Code string

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nfqproxy/nfqproxy/control"
 	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
@@ -95,7 +96,7 @@ func (w *inquiry) notAService(p *decision.Packet) {
 			open = append(open, strconv.Itoa(int(s.NodePort)))
 		}
 	}
-	node := w.nodeWith(to.Addr())
+	node := w.nodes.with[to.Addr()]
 	switch {
 	case len(ports) > 0:
 		w.cause(Finding{
@@ -167,8 +168,8 @@ func (w *inquiry) endpoint(ep *decision.Endpoint, protocol decision.Protocol) *F
 		return problem
 	}
 	pod := w.owners[ep.AddrPort.Addr()]
-	for n, p := range w.pods {
-		if n.String() == ep.Pod {
+	if namespace, named, ok := strings.Cut(ep.Pod, "/"); ok {
+		if p := w.pods[name{Namespace: namespace, Name: named}]; p != nil {
 			pod = p
 		}
 	}
@@ -188,7 +189,7 @@ func (w *inquiry) endpoint(ep *decision.Endpoint, protocol decision.Protocol) *F
 // listener is why a Pod will not answer at a port; nil: there is no reason to expect that. port is the one of
 // the Service; nil: the connection is to the Pod itself.
 func (w *inquiry) listener(p *corev1.Pod, at uint16, protocol decision.Protocol, port *corev1.ServicePort) *Finding {
-	if ended(p) {
+	if control.PodEnded(p) {
 		return &Finding{Code: PodGone, Object: "Pod " + nameOf(p).String(), Field: "status.phase", Text: fmt.Sprintf("Pod %s has ended", nameOf(p)), Do: "start it again"}
 	}
 	code, verb := NoListener, "listens at"

@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nfqproxy/nfqproxy/control"
 	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
 	"github.com/nfqproxy/nfqproxy/control/nearest"
 )
@@ -42,7 +43,7 @@ func (c *Cluster) source(text string) (*party, error) {
 		}
 		return p, nil
 	}
-	if a, err := kubeaddr.Parse(unbracket(text)); err == nil {
+	if a, err := kubeaddr.Parse(kubeaddr.Unbracket(text)); err == nil {
 		return c.addressParty(a), nil
 	}
 	if l := c.objects.Lab; l != nil {
@@ -73,32 +74,32 @@ func (c *Cluster) nodeParty(text string) (*party, error) {
 		if n.Name != text {
 			continue
 		}
-		addrs := c.nodeAddresses(text)
+		addrs := c.nodes.addresses[text]
 		if len(addrs) == 0 {
 			return nil, fmt.Errorf("node %s has no address: its status.addresses are empty", text)
 		}
 		return &party{text: "node " + text, addrs: addrs, node: text}, nil
 	}
 	if given {
-		return nil, fmt.Errorf("there is no Node %s%s; known: %s", text, nearest.Hint(text, c.nodeNames()), nearest.Few(c.nodeNames()))
+		return nil, fmt.Errorf("there is no Node %s%s; known: %s", text, nearest.Hint(text, c.nodes.names), nearest.Few(c.nodes.names))
 	}
 	return nil, nil
 }
 
 func (c *Cluster) podParty(p *corev1.Pod) *party {
-	return &party{text: "pod " + nameOf(p).String(), addrs: addressesOf(p), pod: p, on: p.Spec.NodeName}
+	return &party{text: "pod " + nameOf(p).String(), addrs: control.PodAddresses(p), pod: p, on: p.Spec.NodeName}
 }
 
 // addressParty finds out what has the address.
 func (c *Cluster) addressParty(a netip.Addr) *party {
 	var p *party
-	switch node := c.nodeWith(a); {
+	switch node := c.nodes.with[a]; {
 	case c.owners[a] != nil:
 		p = c.podParty(c.owners[a])
 	case node != "":
 		p = &party{text: "node " + node, node: node}
 	case c.inside(a):
-		p = &party{text: "an address of no known Pod", on: c.nodeOfPods(a)}
+		p = &party{text: "an address of no known Pod", on: c.nodes.ofPods(a)}
 	default:
 		p = &party{text: "an address of no Pod and no Node", outside: true}
 	}
@@ -136,7 +137,7 @@ func (c *Cluster) destination(text, from string) (*party, error) {
 		p.port = strconv.Itoa(int(at.Port()))
 		return p, nil
 	}
-	if a, err := kubeaddr.Parse(unbracket(text)); err == nil {
+	if a, err := kubeaddr.Parse(kubeaddr.Unbracket(text)); err == nil {
 		return c.addressParty(a), nil
 	}
 	host, port, hasPort := strings.Cut(text, ":")
@@ -227,11 +228,4 @@ func (c *Cluster) findService(text, from string) (name, error) {
 	}
 	slices.Sort(in)
 	return name{}, fmt.Errorf("several namespaces have a Service %s (%s): write NAMESPACE/%s", text, nearest.Few(in), text)
-}
-
-func unbracket(s string) string {
-	if len(s) > 2 && s[0] == '[' && s[len(s)-1] == ']' {
-		return s[1 : len(s)-1]
-	}
-	return s
 }

@@ -87,7 +87,7 @@ func (c *Cluster) Why(q Question) (*Answer, error) {
 		}
 		w.protocol = &p
 	}
-	if q.Node != "" && !slices.Contains(c.nodeNames(), q.Node) {
+	if q.Node != "" && !slices.Contains(c.nodes.names, q.Node) {
 		return nil, fmt.Errorf("there is no Node %s", q.Node)
 	}
 	w.given = q.Node
@@ -212,7 +212,7 @@ func (w *inquiry) headless() {
 		return
 	}
 	f.Text = objectOf(svc) + " is headless: DNS resolves it to the addresses of its Pods, without a service proxy"
-	f.Do = fmt.Sprintf("ask about one of its Pods: pod/%s/NAME:%d", svc.Namespace, p.Port)
+	f.Do = fmt.Sprintf("name one of its Pods: pod/%s/NAME:%d", svc.Namespace, p.Port)
 	w.answer.Notes = append(w.answer.Notes, f)
 }
 
@@ -220,7 +220,7 @@ func (w *inquiry) headless() {
 // answer.
 func (w *inquiry) way() (at netip.AddrPort, ok bool, err error) {
 	svc := w.to.service
-	ports := w.portsInTable(w.table(w.someNode()))
+	ports := w.portsInTable(w.table(w.nodes.some()))
 	if len(ports) == 0 {
 		return at, false, fmt.Errorf("%s has no service port %s in the service table", objectOf(svc), portText(w.port))
 	}
@@ -237,8 +237,8 @@ func (w *inquiry) way() (at netip.AddrPort, ok bool, err error) {
 		if s.NodePort == 0 {
 			continue
 		}
-		for _, n := range append([]string{w.given}, w.nodeNames()...) {
-			if a, ok := decision.AddressOf(w.nodeAddresses(n), s.Family); ok {
+		for _, n := range append([]string{w.given}, w.nodes.names...) {
+			if a, ok := decision.AddressOf(w.nodes.addresses[n], s.Family); ok {
 				return netip.AddrPortFrom(a, s.NodePort), true, nil
 			}
 		}
@@ -340,9 +340,9 @@ func (w *inquiry) protocolOf(to netip.AddrPort) decision.Protocol {
 	case w.port != nil:
 		return protocolOf(w.port.Protocol)
 	}
-	for _, s := range w.table(w.someNode()).Services() {
+	for _, s := range w.table(w.nodes.some()).Services() {
 		if s.Port == to.Port() && (s.ClusterIP == to.Addr() || slices.Contains(s.ExternalIPs, to.Addr()) || slices.Contains(s.LoadBalancerIPs, to.Addr())) ||
-			s.NodePort == to.Port() && w.nodeWith(to.Addr()) != "" {
+			s.NodePort == to.Port() && w.nodes.with[to.Addr()] != "" {
 			return s.Protocol
 		}
 	}
@@ -370,10 +370,10 @@ func (w *inquiry) findNode(to netip.AddrPort) (node, is string) {
 		return w.from.node, "it is the source"
 	case w.from.on != "":
 		return w.from.on, "the source runs there"
-	case w.from.outside && w.nodeWith(to.Addr()) != "":
-		return w.nodeWith(to.Addr()), "it has the address"
+	case w.from.outside && w.nodes.with[to.Addr()] != "":
+		return w.nodes.with[to.Addr()], "it has the address"
 	}
-	names := w.nodeNames()
+	names := w.nodes.names
 	switch {
 	case len(names) == 1:
 		return names[0], "it is the only one"

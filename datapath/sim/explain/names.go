@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nfqproxy/nfqproxy/control"
 	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
 	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -33,7 +34,7 @@ func NamesOf(t *decision.Table, pods []*corev1.Pod) *Names {
 		n.services[name] = append(n.services[name], s)
 	}
 	for _, p := range pods {
-		n.pods[p.Namespace+"/"+p.Name] = podAddresses(p)
+		n.pods[p.Namespace+"/"+p.Name] = control.PodAddresses(p)
 	}
 	return n
 }
@@ -83,15 +84,6 @@ func (n *Names) podNames() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-func podAddresses(p *corev1.Pod) (addrs []netip.Addr) {
-	for _, ip := range append([]corev1.PodIP{{IP: p.Status.PodIP}}, p.Status.PodIPs...) {
-		if a, err := kubeaddr.Parse(ip.IP); err == nil && !slices.Contains(addrs, a) {
-			addrs = append(addrs, a)
-		}
-	}
-	return addrs
-}
-
 // place is the addresses of a name, or an address, with the port.
 type place struct {
 	addrs []netip.Addr // at least one; of a name, one of each family
@@ -128,13 +120,13 @@ func (n *Names) resolve(s string, proto decision.Protocol) (place, error) {
 
 func address(s string) (place, error) {
 	var p place
-	a, err := netip.ParseAddr(unbracket(s))
+	a, err := netip.ParseAddr(kubeaddr.Unbracket(s))
 	if err != nil {
 		i := strings.LastIndexByte(s, ':')
 		if i < 0 {
 			return p, errors.New("not an address such as 10.96.0.10:53 or [fd00::10]:53")
 		}
-		if a, err = netip.ParseAddr(unbracket(s[:i])); err != nil {
+		if a, err = netip.ParseAddr(kubeaddr.Unbracket(s[:i])); err != nil {
 			return p, fmt.Errorf("%q is not an address; write it as in 10.96.0.10:53 or [fd00::10]:53", s[:i])
 		}
 		if p.port, err = portNumber(s[i+1:]); err != nil {
@@ -146,14 +138,6 @@ func address(s string) (place, error) {
 	}
 	p.addrs = []netip.Addr{a.Unmap()}
 	return p, nil
-}
-
-// unbracket takes off the brackets of an IPv6 address.
-func unbracket(s string) string {
-	if len(s) > 2 && s[0] == '[' && s[len(s)-1] == ']' {
-		return s[1 : len(s)-1]
-	}
-	return s
 }
 
 func portNumber(s string) (uint16, error) {

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
-	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
+	"github.com/nfqproxy/nfqproxy/control"
 	"github.com/nfqproxy/nfqproxy/datapath/affinity"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
@@ -55,14 +55,8 @@ func New(table *decision.Table, r decision.Rand, c Cluster) *Simulator {
 		nodes: c.Nodes, slices: make(map[string][]*discoveryv1.EndpointSlice),
 	}
 	for _, n := range c.Nodes {
-		texts := n.Spec.PodCIDRs
-		if len(texts) == 0 {
-			texts = []string{n.Spec.PodCIDR}
-		}
-		for _, text := range texts {
-			if p, err := kubeaddr.ParsePrefix(text); err == nil {
-				s.podCIDRs = append(s.podCIDRs, podCIDR{p, n.Name})
-			}
+		for _, p := range control.PodCIDRs(n) {
+			s.podCIDRs = append(s.podCIDRs, podCIDR{p, n.Name})
 		}
 	}
 	for _, slice := range c.EndpointSlices {

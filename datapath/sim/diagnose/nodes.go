@@ -1,0 +1,118 @@
+package diagnose
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nfqproxy/nfqproxy/control"
+	"github.com/nfqproxy/nfqproxy/control/source/manifest"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// nodes are the nodes of a cluster.
+type nodes struct {
+	names     []string // sorted: of Node objects, or without any, those that endpoints name
+	addresses map[string][]netip.Addr
+	with      map[netip.Addr]string // the node that has the address
+	prefixes  []podPrefix
+}
+
+// podPrefix is a prefix of the addresses of a node's pods (spec.podCIDRs).
+type podPrefix struct {
+	netip.Prefix
+	node string
+}
+
+func nodesOf(objects *manifest.Objects) nodes {
+	n := nodes{addresses: make(map[string][]netip.Addr), with: make(map[netip.Addr]string)}
+	names := make(map[string]bool)
+	for _, o := range objects.Nodes {
+		names[o.Name] = true
+		n.addresses[o.Name] = internalFirst(o)
+		for _, a := range n.addresses[o.Name] {
+			n.with[a] = cmp.Or(n.with[a], o.Name)
+		}
+		for _, p := range control.PodCIDRs(o) {
+			n.prefixes = append(n.prefixes, podPrefix{p, o.Name})
+		}
+	}
+	if len(names) == 0 {
+		for _, s := range objects.EndpointSlices {
+			for i := range s.Endpoints {
+				if node := deref(s.Endpoints[i].NodeName); node != "" {
+					names[node] = true
+				}
+			}
+		}
+	}
+	n.names = slices.Sorted(maps.Keys(names))
+	return n
+}
+
+// internalFirst are the addresses of a node, internal ones first.
+func internalFirst(o *corev1.Node) []netip.Addr {
+	internal := func(a corev1.NodeAddress) bool { return a.Type == corev1.NodeInternalIP }
+	sorted := new(corev1.Node)
+	for _, first := range []bool{true, false} {
+		for _, a := range o.Status.Addresses {
+			if internal(a) == first {
+				sorted.Status.Addresses = append(sorted.Status.Addresses, a)
+			}
+		}
+	}
+	return control.NodeAddresses(sorted)
+}
+
+// some is a node of the cluster, or "".
+func (n *nodes) some() string {
+	if len(n.names) == 0 {
+		return ""
+	}
+	return n.names[0]
+}
+
+// ofPods is the node whose Pods have addresses like this one; "" if none.
+func (n *nodes) ofPods(a netip.Addr) string {
+	for _, p := range n.prefixes {
+		if p.Contains(a) {
+			return p.node
+		}
+	}
+	return ""
+}
+
+// inside reports whether an address belongs to a Pod, as far as prefixes show. Without any, all do.
+func (c *Cluster) inside(a netip.Addr) bool {
+	if len(c.config.ClusterCIDRs)+len(c.nodes.prefixes) == 0 {
+		return true
+	}
+	return c.nodes.ofPods(a) != "" || slices.ContainsFunc(c.config.ClusterCIDRs, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// opensNodePorts reports whether a node has an address of the family at which node ports are open, or the
+// nodes' addresses are not known.
+func (c *Cluster) opensNodePorts(f decision.Family) bool {
+	known := false
+	for _, n := range c.nodes.names {
+		config := c.config
+		config.Name = n
+		var t *decision.Table // without services: they do not matter
+		for _, a := range c.nodes.addresses[n] {
+			if decision.FamilyOf(a) != f {
+				continue
+			}
+			if t == nil {
+				t, _ = control.Table(&manifest.Objects{Nodes: c.objects.Nodes}, config)
+			}
+			known = true
+			if t.OpensNodePorts(a) {
+				return true
+			}
+		}
+	}
+	return !known
+}

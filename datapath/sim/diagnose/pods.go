@@ -1,0 +1,65 @@
+package diagnose
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// namespace is the Pods of a namespace that have not ended.
+type namespace struct {
+	pods []*corev1.Pod // by name
+	by   map[label][]*corev1.Pod
+}
+
+type label struct{ key, value string }
+
+// add adds a Pod. Pods are added in the order of their names.
+func (n *namespace) add(p *corev1.Pod) {
+	n.pods = append(n.pods, p)
+	for key, value := range p.Labels {
+		n.by[label{key, value}] = append(n.by[label{key, value}], p)
+	}
+}
+
+// labelled reports whether a Pod has labels.
+func (n *namespace) labelled() bool { return len(n.by) > 0 }
+
+// selected are the Pods that a selector selects, by name. An empty selector selects none, as that of a
+// Service.
+func (n *namespace) selected(selector map[string]string) (pods []*corev1.Pod) {
+	if len(selector) == 0 {
+		return nil
+	}
+	first := true
+	for key, value := range selector {
+		if with := n.by[label{key, value}]; first || len(with) < len(pods) {
+			pods, first = with, false
+		}
+	}
+	if len(selector) == 1 {
+		return pods
+	}
+	return slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool {
+		for key, value := range selector {
+			if v, has := p.Labels[key]; !has || v != value {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// similar are Pods whose labels come close to the selector: those with one of its labels, or else any; at most
+// some hundred, for a message.
+func (n *namespace) similar(selector map[string]string) (pods []*corev1.Pod) {
+	const enough = 100
+	for key, value := range selector {
+		with := n.by[label{key, value}]
+		pods = append(pods, with[:min(len(with), enough)]...)
+	}
+	if len(pods) == 0 {
+		pods = n.pods[:min(len(n.pods), enough)]
+	}
+	return pods
+}
