@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"io"
-	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/nfqproxy/nfqproxy/control/flows/findings"
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	"github.com/nfqproxy/nfqproxy/control/source/apiserver"
 	"github.com/nfqproxy/nfqproxy/control/source/manifest"
@@ -30,8 +30,15 @@ func (f *clusterFlags) add(cmd *cobra.Command) {
 	labFlag(cmd, &f.lab)
 }
 
-// cluster returns the cluster, with recent flows if it is a lab.
-func (f *clusterFlags) cluster(ctx context.Context, connect connector, stdin io.Reader) (*diagnose.Cluster, error) {
+// cluster is what a question is about.
+type cluster struct {
+	*diagnose.Cluster
+	observer observe.Observer // nil: nothing observes it
+	records  []*flow.Record   // recent flows
+}
+
+// cluster reads the objects, and recent flows if it is a lab.
+func (f *clusterFlags) cluster(ctx context.Context, connect connector, stdin io.Reader) (*cluster, error) {
 	objects, err := f.objects(ctx, stdin)
 	if err != nil {
 		return nil, err
@@ -40,10 +47,21 @@ func (f *clusterFlags) cluster(ctx context.Context, connect connector, stdin io.
 	if err != nil {
 		return nil, err
 	}
-	c := diagnose.New(objects, config)
-	if f.ofLab() {
-		c.Observe(recentFlows(ctx, connect, f.lab))
+	c := &cluster{Cluster: diagnose.New(objects, config)}
+	if !f.ofLab() {
+		return c, nil
 	}
+	server, token, err := defaultServer(f.lab)
+	if err != nil || server == "" {
+		return c, nil // a lab without a flow API
+	}
+	if c.observer, err = connect(server, token); err != nil {
+		return nil, err
+	}
+	if c.records, err = findings.Recent(ctx, c.observer); err != nil {
+		return nil, err
+	}
+	c.Observe(c.records)
 	return c, nil
 }
 
@@ -64,26 +82,4 @@ func (f *clusterFlags) objects(ctx context.Context, stdin io.Reader) (*manifest.
 		return nil, errors.New("no lab is running: give --objects or --kubeconfig, or start a lab")
 	}
 	return lab.ObjectsOf(f.lab)
-}
-
-// recentlyWithin is the age of the flows that count.
-const recentlyWithin = 5 * time.Minute
-
-// recentFlows returns recent flows of a running lab, the oldest first. A lab without a flow API has none.
-func recentFlows(ctx context.Context, connect connector, name string) (records []*flow.Record) {
-	server, token, err := defaultServer(name)
-	if err != nil || server == "" {
-		return nil
-	}
-	observer, err := connect(server, token)
-	if err != nil {
-		return nil
-	}
-	_ = observer.Flows(ctx, observe.FlowQuery{Verdict: "dnat", Since: recentlyWithin.String(), Limit: "1000"}, func(item observe.Item) error {
-		if item.Record != nil {
-			records = append(records, item.Record)
-		}
-		return nil
-	})
-	return records
 }

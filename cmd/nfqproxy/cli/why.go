@@ -17,6 +17,7 @@ import (
 type whyFlags struct {
 	clusterFlags
 	question diagnose.Question
+	explain  bool
 	output   string
 }
 
@@ -35,8 +36,8 @@ cluster. DESTINATION is a Service, as NAME.NAMESPACE, NAMESPACE/NAME, or NAME in
 namespace of the source; a Pod, as pod/NAMESPACE/NAME; a Node; or an address. A Service
 with one port needs no PORT.
 
-The answer is what objects and flows show. It does not know network policies, firewalls,
-or whether a program listens that had no flow yet. The exit code is 0 if the connection
+The answer is what objects and flows show. Network policies count as their objects say;
+firewalls, routes, and programs that had no flow yet are not known. The exit code is 0 if the connection
 reaches an endpoint, 1 if it does not, and 2 if the question cannot be understood.`,
 		Example: `  nfqproxy why shell my-nginx-service.default:80
   nfqproxy why shop/client web.shop:80 --kubeconfig ~/.kube/config
@@ -68,6 +69,7 @@ reaches an endpoint, 1 if it does not, and 2 if the question cannot be understoo
 	flags.SortFlags = false
 	f.clusterFlags.add(cmd)
 	flags.StringVar(&f.question.Protocol, "protocol", "", "tcp, udp or sctp (default: that of the service port)")
+	flags.BoolVar(&f.explain, "explain", false, "with -o text: print the decision step by step, as nfqproxy explain does")
 	flags.StringVarP(&f.output, "output", "o", "text", "text or json")
 	complete(cmd, "output", []string{"text", "json"})
 	return cmd
@@ -92,7 +94,7 @@ func (f *whyFlags) write(w io.Writer, answer *diagnose.Answer) error {
 			*diagnose.Answer
 		}{diagnose.Version, answer})
 	}
-	_, err := io.WriteString(w, whytext.Answer(flowtext.StyleFor(w), answer))
+	_, err := io.WriteString(w, whytext.Answer(flowtext.StyleFor(w), answer, f.explain))
 	return err
 }
 

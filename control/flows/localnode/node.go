@@ -57,6 +57,7 @@ type Node struct {
 	// explaining is a lock held during a simulation: the index of names takes memory in proportion
 	// to the cluster.
 	explaining chan struct{}
+	digest     digest
 }
 
 var (
@@ -140,6 +141,7 @@ func (n *Node) Tables(context.Context) ([]observe.Table, error) {
 		Node: n.config.Name, Addresses: slices.Clone(t.Node().Addresses), Generation: t.Generation(), Built: t.Built(), Services: t.ServiceCount(),
 		ServicePorts: v4.ServicePorts + v6.ServicePorts, Endpoints: v4.Endpoints + v6.Endpoints,
 	}
+	d.Digest = n.digest.of(t)
 	for _, c := range t.Conflicts() {
 		d.Conflicts = append(d.Conflicts, c.Error())
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -44,6 +45,7 @@ func (n *Node) Status(ctx context.Context) ([]observe.Status, error) {
 	if d.Confinement.Capabilities == nil {
 		d.Confinement.Capabilities = []confine.Capability{}
 	}
+	d.Connections = connections()
 	d.Rules.Fault, d.HostFirewall.Fault = of.Faults()
 	if tables, err := n.Tables(ctx); err == nil {
 		d.Table = &tables[0]
@@ -55,6 +57,21 @@ func (n *Node) Status(ctx context.Context) ([]observe.Status, error) {
 		d.Rules.Error = "the datapath has not started"
 	}
 	return []observe.Status{{Node: n.config.Name, Problems: problems(&d), Daemon: &d}}, nil
+}
+
+// connections reads how full the connection table is.
+func connections() *observe.Connections {
+	var numbers [2]uint64
+	for i, file := range []string{"nf_conntrack_count", "nf_conntrack_max"} {
+		b, err := os.ReadFile("/proc/sys/net/netfilter/" + file)
+		if err == nil {
+			numbers[i], err = strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
+		}
+		if err != nil {
+			return nil
+		}
+	}
+	return &observe.Connections{Entries: numbers[0], Limit: numbers[1]}
 }
 
 // count copies the datapath's counters.

@@ -110,6 +110,9 @@ type Table struct {
 	ServicePorts int      `json:"servicePorts"`
 	Endpoints    int      `json:"endpoints"`
 	Conflicts    []string `json:"conflicts,omitempty"` // addresses of more than one service
+	// Digest identifies the services and endpoints, without what differs from node to node: nodes with the same
+	// objects have the same one.
+	Digest string `json:"digest"`
 }
 
 // Stats are a node's counters since the daemon's start.

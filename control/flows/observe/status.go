@@ -55,13 +55,15 @@ type Daemon struct {
 	DecidedBy map[string]string `json:"decidedBy"`
 	// DecidedByCopy counts packets that the kernel's copy of the service table decided: the first of each
 	// flow that it translated, and all that it refused.
-	DecidedByCopy uint64        `json:"decidedByCopy"`
-	Queues        []Queue       `json:"queues"`
-	Losses        Losses        `json:"losses"`
-	Rules         KernelRules   `json:"rules"`
-	HostNAT       HostNAT       `json:"hostNAT"`
-	HostFirewall  HostFirewall  `json:"hostFirewall"`
-	Confinement   confine.State `json:"confinement"`
+	DecidedByCopy uint64 `json:"decidedByCopy"`
+	// Connections is how full the connection table is; nil: not known.
+	Connections  *Connections  `json:"connections,omitempty"`
+	Queues       []Queue       `json:"queues"`
+	Losses       Losses        `json:"losses"`
+	Rules        KernelRules   `json:"rules"`
+	HostNAT      HostNAT       `json:"hostNAT"`
+	HostFirewall HostFirewall  `json:"hostFirewall"`
+	Confinement  confine.State `json:"confinement"`
 }
 
 // What decides new flows.
@@ -87,6 +89,16 @@ const (
 	SourceAPIServer = "api-server"
 	SourceFiles     = "files"
 )
+
+// Connections is the fill of a connection table: of the node's network namespace, of which the limit is the
+// kernel's for each.
+type Connections struct {
+	Entries uint64 `json:"entries"`
+	Limit   uint64 `json:"limit"` // nf_conntrack_max; 0: none
+}
+
+// NearlyFull reports whether four fifths of the entries are in use.
+func (c *Connections) NearlyFull() bool { return c.Limit > 0 && c.Entries*5 >= c.Limit*4 }
 
 // Queue is a netfilter queue, with its worker.
 type Queue struct {

@@ -8,8 +8,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/pager"
@@ -20,8 +22,9 @@ import (
 // listTimeout bounds one request of List.
 const listTimeout = 30 * time.Second
 
-// List returns the Services, EndpointSlices, Nodes and Pods of the cluster, as they are. Unlike a client of
-// [Connection.Connect] it does not wait for an API server that cannot be reached.
+// List returns the Services, EndpointSlices, Nodes and Pods of the cluster, and their context, as they are.
+// Context that the user may not list, or that the API server does not know, is left out. Unlike a client of
+// [Connection.Connect] List does not wait for an API server that cannot be reached.
 func (c *Connection) List(ctx context.Context) (*manifest.Objects, error) {
 	config, err := c.load()
 	if err != nil {
@@ -37,19 +40,33 @@ func (c *Connection) List(ctx context.Context) (*manifest.Objects, error) {
 	var forbidden []string
 	for _, r := range []struct {
 		resource string
+		context  bool
 		page     pager.ListPageFunc
 	}{
-		{"services", func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+		{"services", false, func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 			return client.CoreV1().Services("").List(ctx, opts)
 		}},
-		{"endpointslices", func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+		{"endpointslices", false, func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 			return client.DiscoveryV1().EndpointSlices("").List(ctx, opts)
 		}},
-		{"nodes", func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+		{"nodes", false, func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 			return client.CoreV1().Nodes().List(ctx, opts)
 		}},
-		{"pods", func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+		{"pods", false, func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 			return client.CoreV1().Pods("").List(ctx, opts)
+		}},
+		{"networkpolicies", true, func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+			return client.NetworkingV1().NetworkPolicies("").List(ctx, opts)
+		}},
+		{"namespaces", true, func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+			return client.CoreV1().Namespaces().List(ctx, opts)
+		}},
+		{"servicecidrs", true, func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+			return client.NetworkingV1().ServiceCIDRs().List(ctx, opts)
+		}},
+		{"configmaps", true, func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+			opts.FieldSelector = fields.OneTermEqualSelector("metadata.name", manifest.KubeProxyConfigMap).String()
+			return client.CoreV1().ConfigMaps(metav1.NamespaceSystem).List(ctx, opts)
 		}},
 	} {
 		err := pager.New(r.page).EachListItem(ctx, metav1.ListOptions{}, func(item runtime.Object) error {
@@ -62,10 +79,19 @@ func (c *Connection) List(ctx context.Context) (*manifest.Objects, error) {
 				o.Nodes = append(o.Nodes, item)
 			case *corev1.Pod:
 				o.Pods = append(o.Pods, item)
+			case *networkingv1.NetworkPolicy:
+				o.Context.NetworkPolicies = append(o.Context.NetworkPolicies, item)
+			case *corev1.Namespace:
+				o.Context.Namespaces = append(o.Context.Namespaces, item)
+			case *networkingv1.ServiceCIDR:
+				o.Context.ServiceCIDRs = append(o.Context.ServiceCIDRs, item)
+			case *corev1.ConfigMap:
+				o.Context.KubeProxy = item
 			}
 			return nil
 		})
 		switch {
+		case r.context && (apierrors.IsForbidden(err) || apierrors.IsNotFound(err)):
 		case apierrors.IsForbidden(err):
 			forbidden = append(forbidden, r.resource)
 		case err != nil:

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -22,16 +23,17 @@ import (
 // kinds counted in Objects.Skipped. The nodes and pods of a lab (package deploy/lab) count
 // as Nodes and Pods, and the files that it names are read, too. If anything is wrong, Load gives no objects
 // and an [Errors] with all of it. That there is nothing to read is no error.
-func Load(paths []string) (*Objects, error) { return load(&input{paths: paths}) }
+func Load(paths []string) (*Objects, error) { return load(&input{paths: paths}, false) }
 
 // LoadOnce is Load for what is not read again: "-" is standard input, and a path may be
-// that of a pipe.
+// that of a pipe. It reads Objects.Context, too.
 func LoadOnce(stdin io.Reader, paths []string) (*Objects, error) {
-	return load(&input{paths: paths, stdin: stdin})
+	return load(&input{paths: paths, stdin: stdin}, true)
 }
 
-func load(in *input) (*Objects, error) {
+func load(in *input, context bool) (*Objects, error) {
 	l := newLoader()
+	l.context = context
 	in.each(func(f file) []string {
 		l.take(f)
 		return l.further
@@ -54,14 +56,29 @@ func (t typeName) element() (typeName, bool) {
 	return e, ok && e.kept()
 }
 
-// kept reports whether the service table is made from objects of the type.
+// kept reports whether objects of the type are kept, if only as Objects.Context.
 func (t typeName) kept() bool {
 	switch t {
 	case typeName{"v1", "Service"}, typeName{"discovery.k8s.io/v1", "EndpointSlice"},
 		typeName{"v1", "Node"}, typeName{"v1", "Pod"}:
 		return true
 	}
+	return t.isContext()
+}
+
+func (t typeName) isContext() bool {
+	switch t {
+	case typeName{networking, "NetworkPolicy"}, typeName{networking, "ServiceCIDR"}, typeName{"v1", "Namespace"}, typeName{"v1", "ConfigMap"}:
+		return true
+	}
 	return false
+}
+
+const networking = "networking.k8s.io/v1"
+
+// namespaced reports whether objects of a kept type are in namespaces.
+func (t typeName) namespaced() bool {
+	return t.kind != "Node" && t.kind != "Namespace" && t.kind != "ServiceCIDR"
 }
 
 // place is where an object stands and what it is, for the errors about it.
@@ -81,6 +98,8 @@ type loader struct {
 	errs    Errors
 	// large is the size in bytes from which on the items of a List are parsed one by one.
 	large int
+
+	context bool // Objects.Context is read
 
 	labAt   *place   // of the lab file among the files; nil: there is none
 	further []string // files that it names
@@ -326,9 +345,42 @@ func (l *loader) object(at place, t typeName, m map[string]any, duplicates []str
 		at.object = "Lab"
 		l.lab(at, m, duplicates)
 	default:
-		l.objects.skip(t)
+		if !l.context || !t.isContext() || !l.keepContext(at, t, m, duplicates) {
+			l.objects.skip(t)
+		}
 	}
 }
+
+// keepContext takes an object of Objects.Context. It returns false for one that is of no interest.
+func (l *loader) keepContext(at place, t typeName, m map[string]any, duplicates []string) bool {
+	c := &l.objects.Context
+	switch t.kind {
+	case "NetworkPolicy":
+		if o, ok := add(l, at, t, m, duplicates, func(*networkingv1.NetworkPolicy) {}, func(*networkingv1.NetworkPolicy, *validation) {}); ok {
+			c.NetworkPolicies = append(c.NetworkPolicies, o)
+		}
+	case "ServiceCIDR":
+		if o, ok := add(l, at, t, m, duplicates, func(*networkingv1.ServiceCIDR) {}, func(*networkingv1.ServiceCIDR, *validation) {}); ok {
+			c.ServiceCIDRs = append(c.ServiceCIDRs, o)
+		}
+	case "Namespace":
+		if o, ok := add(l, at, t, m, duplicates, func(*corev1.Namespace) {}, func(*corev1.Namespace, *validation) {}); ok {
+			c.Namespaces = append(c.Namespaces, o)
+		}
+	case "ConfigMap":
+		if metadata, _ := m["metadata"].(map[string]any); metadata["name"] != KubeProxyConfigMap || metadata["namespace"] != metav1.NamespaceSystem {
+			return false
+		}
+		if o, ok := add(l, at, t, m, duplicates, func(*corev1.ConfigMap) {}, func(*corev1.ConfigMap, *validation) {}); ok {
+			c.KubeProxy = o
+		}
+	}
+	return true
+}
+
+// KubeProxyConfigMap is the name of the ConfigMap in kube-system with kube-proxy's configuration, under the key
+// config.conf.
+const KubeProxyConfigMap = "kube-proxy"
 
 // kind is a pointer to one of the kept kinds.
 type kind[T any] interface {
@@ -343,7 +395,7 @@ func add[T any, P kind[T]](l *loader, at place, t typeName, m map[string]any, du
 	before := len(l.errs)
 	o := P(new(T))
 	errs := l.decoder.decode(m, o)
-	namespaced := t.kind != "Node"
+	namespaced := t.namespaced()
 	if namespaced && o.GetNamespace() == "" {
 		o.SetNamespace("default")
 	}

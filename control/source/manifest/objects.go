@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -26,6 +27,9 @@ type Objects struct {
 	Nodes          []*corev1.Node
 	Pods           []*corev1.Pod
 
+	// Context is what the service table does not depend on. Load leaves it out; LoadOnce reads it.
+	Context Context
+
 	// Lab is that of the lab file among the files; nil: there is none.
 	Lab *Lab
 
@@ -38,6 +42,16 @@ type Objects struct {
 	// Files are the files that were read, in the order they were read. None
 	// means that only directories without manifests were given.
 	Files []string
+}
+
+// Context is what decides about connections besides the service table, or what its objects refer to. Its
+// objects are decoded, but not validated.
+type Context struct {
+	NetworkPolicies []*networkingv1.NetworkPolicy
+	Namespaces      []*corev1.Namespace
+	ServiceCIDRs    []*networkingv1.ServiceCIDR
+	// KubeProxy is the ConfigMap kube-system/kube-proxy, as kubeadm makes it; nil: there is none.
+	KubeProxy *corev1.ConfigMap
 }
 
 // Skipped counts the objects of one kind that services do not depend on.
@@ -71,6 +85,9 @@ func (o *Objects) sort() {
 	slices.SortFunc(o.EndpointSlices, compareNames)
 	slices.SortFunc(o.Nodes, compareNames)
 	slices.SortFunc(o.Pods, compareNames)
+	slices.SortFunc(o.Context.NetworkPolicies, compareNames)
+	slices.SortFunc(o.Context.Namespaces, compareNames)
+	slices.SortFunc(o.Context.ServiceCIDRs, compareNames)
 	slices.SortFunc(o.Skipped, func(a, b Skipped) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.APIVersion, b.APIVersion))
 	})

@@ -55,6 +55,9 @@ func node(b *strings.Builder, s *observe.Status, style flowtext.Style) {
 	line(b, "service table", table(d)...)
 	line(b, "new flows", deciders(d, style)...)
 	line(b, "kernel rules", rules(d)...)
+	if c := d.Connections; c != nil {
+		line(b, "connections", fill(c, style))
+	}
 	line(b, "losses", losses(&d.Losses)...)
 	line(b, "host's nat rules", hostNAT(&d.HostNAT, style)...)
 	line(b, "host's firewall", firewall(&d.HostFirewall))
@@ -77,6 +80,19 @@ func ago(d *observe.Daemon, t time.Time) string {
 		return "now"
 	}
 	return flowtext.Duration(age.Truncate(time.Second)) + " ago"
+}
+
+// fill is how full the connection table is.
+func fill(c *observe.Connections, style flowtext.Style) string {
+	text := count(c.Entries, "entry") + " in the connection table"
+	if c.Limit == 0 {
+		return text + ", without a limit"
+	}
+	text += fmt.Sprintf(", %.0f %% of its limit of %d", 100*float64(c.Entries)/float64(c.Limit), c.Limit)
+	if c.NearlyFull() {
+		text = style.Paint(flowtext.Yellow, text)
+	}
+	return text
 }
 
 // count is a number with its noun.

@@ -9,9 +9,9 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/diagnose"
 )
 
-// Answer renders an answer: the cause in the first line, then what to do, and who and where. It ends with a
-// newline.
-func Answer(s flowtext.Style, a *diagnose.Answer) string {
+// Answer renders an answer: the cause in the first line, then what to do, and who and where. explain adds the
+// decision, step by step. It ends with a newline.
+func Answer(s flowtext.Style, a *diagnose.Answer, explain bool) string {
 	var b strings.Builder
 	line := func(what, format string, args ...any) {
 		fmt.Fprintf(&b, "  %-12s %s\n", what, fmt.Sprintf(format, args...))
@@ -53,6 +53,9 @@ func Answer(s flowtext.Style, a *diagnose.Answer) string {
 		}
 		line(what, "%s", endpoint(s, &a.Endpoints[i]))
 	}
+	if explain && a.Record != nil {
+		b.WriteString("\n" + indent(s.Story(a.Record, false)))
+	}
 	return b.String()
 }
 
@@ -77,8 +80,9 @@ func end(e *diagnose.End) string {
 	return e.Name + ", " + e.Address
 }
 
-// Findings renders findings, the worst first as they come, with their numbers in the first line.
-func Findings(s flowtext.Style, findings []diagnose.Finding) string {
+// Findings renders findings, the worst first as they come, with their numbers in the first line. explain adds what
+// happens to the example of each, step by step.
+func Findings(s flowtext.Style, findings []diagnose.Finding, explain bool) string {
 	counts := make(map[diagnose.Severity]int)
 	for i := range findings {
 		counts[findings[i].Code.Severity()]++
@@ -95,7 +99,7 @@ func Findings(s flowtext.Style, findings []diagnose.Finding) string {
 		}
 	}
 	if len(parts) == 0 {
-		return s.Paint(flowtext.Green, "nothing is wrong") + ", as far as the objects show\n"
+		return s.Paint(flowtext.Green, "nothing is wrong") + ", as far as nfqproxy can see\n"
 	}
 	fmt.Fprintln(&b, strings.Join(parts, ", "))
 	for i := range findings {
@@ -105,7 +109,25 @@ func Findings(s flowtext.Style, findings []diagnose.Finding) string {
 		if at := place(f); at != "" {
 			fmt.Fprintf(&b, "  %-8s %s\n", "look at", at)
 		}
+		if f.Example != nil {
+			fmt.Fprintf(&b, "  %-8s %s\n", "example", f.Example.Text)
+		}
 		fmt.Fprintf(&b, "  %-8s %s\n", "do", f.Do)
+		if explain && f.Example != nil {
+			b.WriteString("\n" + indent(s.Story(f.Example.Record, false)))
+		}
+	}
+	return b.String()
+}
+
+// indent indents all lines.
+func indent(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		if line != "\n" {
+			b.WriteString("    ")
+		}
+		b.WriteString(line)
 	}
 	return b.String()
 }

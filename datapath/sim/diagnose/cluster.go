@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nfqproxy/nfqproxy/control"
@@ -21,8 +22,9 @@ type Cluster struct {
 	slices   map[name][]*discoveryv1.EndpointSlice // by Service
 	pods     map[name]*corev1.Pod
 	podsIn   map[string]*namespace
-	owners   map[netip.Addr]*corev1.Pod  // those with an address of their own
-	listens  map[name][]manifest.LabPort // the servers of a lab's pods
+	owners   map[netip.Addr]*corev1.Pod               // those with an address of their own
+	listens  map[name][]manifest.LabPort              // the servers of a lab's pods
+	policies map[string][]*networkingv1.NetworkPolicy // by namespace
 	nodes    nodes
 	tables   map[string]*decision.Table // by node
 	seen     map[string]seen            // by endpoint and protocol
@@ -37,7 +39,7 @@ func New(objects *manifest.Objects, config control.NodeConfig) *Cluster {
 		objects: objects, config: config,
 		services: make(map[name]*corev1.Service), slices: make(map[name][]*discoveryv1.EndpointSlice),
 		pods: make(map[name]*corev1.Pod), podsIn: make(map[string]*namespace), owners: make(map[netip.Addr]*corev1.Pod),
-		listens: make(map[name][]manifest.LabPort), nodes: nodesOf(objects), tables: make(map[string]*decision.Table), seen: make(map[string]seen),
+		listens: make(map[name][]manifest.LabPort), policies: make(map[string][]*networkingv1.NetworkPolicy), nodes: nodesOf(objects), tables: make(map[string]*decision.Table), seen: make(map[string]seen),
 	}
 	for _, s := range objects.Services {
 		c.services[name{Namespace: s.Namespace, Name: s.Name}] = s
@@ -67,6 +69,9 @@ func New(objects *manifest.Objects, config control.NodeConfig) *Cluster {
 				c.owners[a] = p
 			}
 		}
+	}
+	for _, p := range objects.Context.NetworkPolicies {
+		c.policies[p.Namespace] = append(c.policies[p.Namespace], p)
 	}
 	if objects.Lab != nil {
 		for _, p := range objects.Lab.Pods {

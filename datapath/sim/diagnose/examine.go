@@ -1,22 +1,23 @@
 package diagnose
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/nfqproxy/nfqproxy/control"
+	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
 	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
 // Examine looks at all Services, and returns what is wrong with them, the worst first.
 func (c *Cluster) Examine() []Finding {
-	e := &examination{Cluster: c, seen: make(map[Finding]bool)}
+	e := &examination{Cluster: c, seen: make(map[Finding]bool), clients: make(map[string]*party)}
 	for _, n := range sortedNames(c.services) {
 		e.service(c.services[n])
 	}
@@ -29,9 +30,8 @@ func (c *Cluster) Examine() []Finding {
 			})
 		}
 	}
-	slices.SortStableFunc(e.findings, func(a, b Finding) int {
-		return cmp.Or(cmp.Compare(a.Code.Severity(), b.Code.Severity()), cmp.Compare(a.Code, b.Code))
-	})
+	e.mode()
+	Sort(e.findings)
 	return e.findings
 }
 
@@ -48,7 +48,8 @@ func sortedNames[T any](of map[name]T) []name {
 type examination struct {
 	*Cluster
 	findings []Finding
-	seen     map[Finding]bool
+	seen     map[Finding]bool  // without examples
+	clients  map[string]*party // by namespace and family
 }
 
 func (e *examination) add(f Finding) {
@@ -73,7 +74,7 @@ func (e *examination) service(svc *corev1.Service) {
 		}
 		for _, s := range ports {
 			if ready, cause := e.backends(svc, w.port, s.Family.String()); !ready {
-				e.add(cause)
+				e.addWith(w, s, cause)
 				continue
 			}
 			e.listeners(w, s)
@@ -82,6 +83,8 @@ func (e *examination) service(svc *corev1.Service) {
 	}
 	e.readiness(svc)
 	e.slicesOf(svc)
+	e.hints(svc)
+	e.inCIDRs(svc)
 	if svc.Spec.Type == corev1.ServiceTypeLoadBalancer && len(svc.Status.LoadBalancer.Ingress) == 0 {
 		e.add(Finding{
 			Code: NoAddressYet, Object: objectOf(svc), Field: "status.loadBalancer",
@@ -113,7 +116,7 @@ func (e *examination) listeners(w *inquiry, s *decision.ServicePort) {
 	switch {
 	case len(problems) == 0:
 	case len(problems) == ready:
-		e.add(problems[0])
+		e.addWith(w, s, problems[0])
 	default:
 		f := problems[0]
 		f.Text = fmt.Sprintf("%d of %d endpoints will not answer: %s", len(problems), ready, f.Text)
@@ -202,6 +205,97 @@ func (e *examination) slicesOf(svc *corev1.Service) {
 				Do:   "remove EndpointSlices that were made by hand, or give them the target port of the Service",
 			})
 		}
+	}
+}
+
+// hints checks whether topology hints have an effect on all nodes: only if every ready endpoint has one, and
+// one of them is for the zone of the node, or the node itself (kube-proxy: topology.go).
+func (e *examination) hints(svc *corev1.Service) {
+	zones, nodes := make(map[string]bool), make(map[string]bool)
+	hinted, unhinted := 0, 0
+	for _, s := range e.slices[name{Namespace: svc.Namespace, Name: svc.Name}] {
+		for i := range s.Endpoints {
+			h := s.Endpoints[i].Hints
+			if c := s.Endpoints[i].Conditions.Ready; c != nil && !*c {
+				continue
+			}
+			if h == nil || len(h.ForZones)+len(h.ForNodes) == 0 {
+				unhinted++
+				continue
+			}
+			hinted++
+			for _, z := range h.ForZones {
+				zones[z.Name] = true
+			}
+			for _, n := range h.ForNodes {
+				nodes[n.Name] = true
+			}
+		}
+	}
+	f := Finding{Code: HintsIgnored, Object: objectOf(svc), Field: "spec.trafficDistribution"}
+	var without []string
+	for _, n := range e.nodes.names {
+		if zone := e.nodes.zones[n]; !nodes[n] && (zone == "" || !zones[zone]) {
+			without = append(without, n)
+		}
+	}
+	switch {
+	case hinted == 0:
+		return
+	case unhinted > 0:
+		f.Text = fmt.Sprintf("the topology hints of %s have no effect: %d of %d ready endpoints have none", objectOf(svc), unhinted, hinted+unhinted)
+		f.Do = "check that the Pods run on nodes with the label " + corev1.LabelTopologyZone + ", and that no EndpointSlice was made by hand"
+	case len(without) > 0:
+		f.Text = fmt.Sprintf("the topology hints of %s have no effect on %s: no endpoint is for the zone", objectOf(svc), nearest.Few(without))
+		f.Do = "run a Pod in each zone, and give each node the label " + corev1.LabelTopologyZone
+	default:
+		return
+	}
+	e.add(f)
+}
+
+// inCIDRs checks whether the cluster IPs are in the service CIDRs, if these are known.
+func (e *examination) inCIDRs(svc *corev1.Service) {
+	cidrs := e.objects.Context.ServiceCIDRs
+	for _, text := range svc.Spec.ClusterIPs {
+		a, err := kubeaddr.Parse(text)
+		if err != nil || len(cidrs) == 0 {
+			continue
+		}
+		var family []string // those of the address's family
+		inside := false
+		for _, c := range cidrs {
+			for _, text := range c.Spec.CIDRs {
+				if p, err := kubeaddr.ParsePrefix(text); err == nil && decision.FamilyOf(p.Addr()) == decision.FamilyOf(a) {
+					family, inside = append(family, text), inside || p.Contains(a)
+				}
+			}
+		}
+		if !inside && len(family) > 0 {
+			e.add(Finding{
+				Code: OutsideCIDR, Object: objectOf(svc), Field: "spec.clusterIPs",
+				Text: fmt.Sprintf("the cluster IP %s of %s is in none of the service CIDRs (%s): another network may use it", a, objectOf(svc), nearest.Few(family)),
+				Do:   "delete the Service and make it again, or add a ServiceCIDR",
+			})
+		}
+	}
+}
+
+// mode checks the mode of kube-proxy.
+func (e *examination) mode() {
+	c := e.objects.Context.KubeProxy
+	if c == nil {
+		return
+	}
+	var config struct {
+		Mode string `json:"mode"`
+	}
+	// What is no configuration is kube-proxy's to report.
+	if yaml.Unmarshal([]byte(c.Data["config.conf"]), &config) == nil && config.Mode == "ipvs" {
+		e.add(Finding{
+			Code: DeprecatedIPVS, Object: "ConfigMap kube-system/" + c.Name, Field: "data.config.conf",
+			Text: "kube-proxy runs in mode ipvs, which is deprecated since Kubernetes 1.35", Do: "use mode nftables, or iptables on kernels before 5.13",
+		})
 	}
 }
 

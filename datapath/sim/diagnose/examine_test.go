@@ -22,6 +22,22 @@ func worth(findings []Finding) (left []Finding) {
 	return left
 }
 
+// policy is a NetworkPolicy of namespace shop.
+func policy(name, spec string) edit {
+	return edit{"", "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: " + name + ", namespace: shop}\nspec: " + spec}
+}
+
+// zones puts node-a into zone a, and node-b into a zone.
+func zones(b string) []edit {
+	return []edit{{"metadata: {name: node-a}", "metadata: {name: node-a, labels: {topology.kubernetes.io/zone: a}}"}, {"metadata: {name: node-b}", "metadata: {name: node-b, labels: {topology.kubernetes.io/zone: " + b + "}}"}}
+}
+
+// Endpoints of Service web with hints.
+var (
+	hintA = edit{"ports: [{name: http, port: 8080, protocol: TCP}]\nendpoints:\n- {addresses: [10.244.1.2],", "ports: [{name: http, port: 8080, protocol: TCP}]\nendpoints:\n- {addresses: [10.244.1.2], hints: {forZones: [{name: a}]},"}
+	hintB = edit{"\n- {addresses: [10.244.2.2], nodeName: node-b, conditions: {ready: true}, targetRef: {kind: Pod, namespace: shop, name: web-2}}\n---\napiVersion: v1\nkind: Service\nmetadata: {name: db", "\n- {addresses: [10.244.2.2], hints: {forZones: [{name: b}]}, nodeName: node-b, conditions: {ready: true}, targetRef: {kind: Pod, namespace: shop, name: web-2}}\n---\napiVersion: v1\nkind: Service\nmetadata: {name: db"}
+)
+
 // TestExamine: each mistake in the healthy cluster is found, and nothing else.
 func TestExamine(t *testing.T) {
 	const front = "selector: {app: web}\n  externalTrafficPolicy"
@@ -61,12 +77,76 @@ func TestExamine(t *testing.T) {
 			[]edit{{"clusterIP: 10.96.0.20\n  clusterIPs: [10.96.0.20]\n  ipFamilies: [IPv4]", "clusterIP: 10.96.0.20\n  clusterIPs: [10.96.0.20, \"fd00::20\"]\n  ipFamilyPolicy: RequireDualStack\n  ipFamilies: [IPv4, IPv6]"}},
 			[]string{"NFQ016 Service shop/web has no IPv6 endpoints; its EndpointSlices are IPv4"},
 		},
+		"policy closes a port": {
+			[]edit{policy("deny", "{podSelector: {matchLabels: {app: web}}, policyTypes: [Ingress], ingress: [{ports: [{port: 9090}]}]}")},
+			[]string{
+				"NFQ036 NetworkPolicy shop/deny does not allow ingress from anywhere to 8080/TCP of Pod shop/web-2",
+				"NFQ036 NetworkPolicy shop/deny does not allow ingress from anywhere to 8080/TCP of Pod shop/web-1",
+			},
+		},
+		"policy of some sources": {[]edit{policy("some", "{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {}}], ports: [{port: http}]}]}")}, nil},
+		"outside of the service CIDR": {
+			[]edit{{"", "apiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\nmetadata: {name: kubernetes}\nspec: {cidrs: [10.96.0.16/29, \"fd00:10:96::/112\"]}"}},
+			[]string{"NFQ038 the cluster IP 10.96.0.30 of Service shop/front is in none of the service CIDRs (10.96.0.16/29)"},
+		},
+		"no selector": {
+			[]edit{{"selector: {app: web}\n  externalTrafficPolicy", "externalTrafficPolicy"}, {"service-name: front", "service-name: fornt"}},
+			[]string{"NFQ011 Service shop/front has no selector"},
+		},
+		"no endpoints": {
+			[]edit{{"selector: {app: web}\n  externalTrafficPolicy", "externalTrafficPolicy"}, {"name: front-abc, namespace: shop, labels: {kubernetes.io/service-name: front}}\naddressType: IPv4\nports: [{name: \"\", port: 8080, protocol: TCP}]\nendpoints:\n- {addresses: [10.244.2.2], nodeName: node-b, conditions: {ready: true}, targetRef: {kind: Pod, namespace: shop, name: web-2}}", "name: front-abc, namespace: shop, labels: {kubernetes.io/service-name: front}}\naddressType: IPv4\nports: [{name: \"\", port: 8080, protocol: TCP}]\nendpoints: []"}},
+			[]string{"NFQ020 the EndpointSlices of Service shop/front have no endpoints"},
+		},
+		"no Pod is ready": {
+			[]edit{{"metadata: {name: client, namespace: shop, labels: {app: client}}", "metadata: {name: client, namespace: shop, labels: {app: db}}"}, {"selector: {app: web}\n  ports: [{port: 8080", "selector: {app: db}\n  ports: [{port: 8080"}, {"podIPs: [{ip: 10.244.1.9}]\n  conditions: [{type: Ready, status: \"True\"}]", "podIPs: [{ip: 10.244.1.9}]\n  conditions: [{type: PodScheduled, status: \"False\", message: 0/2 nodes are available}]"}},
+			[]string{"NFQ013 no Pod of Service shop/db is ready: client (not scheduled: 0/2 nodes are available)"},
+		},
+		"named target port": {
+			[]edit{{"targetPort: 8080, nodePort: 30080", "targetPort: htpp, nodePort: 30080"}},
+			[]string{`NFQ014 no container of the Pods of Service shop/web has a port named "htpp"; they have http (8080)`},
+		},
+		"two numbers": {
+			[]edit{{"", "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: web-by-hand, namespace: shop, labels: {kubernetes.io/service-name: web}}\naddressType: IPv4\nports: [{name: http, port: 8088, protocol: TCP}]\nendpoints: [{addresses: [10.9.9.9]}]"}},
+			[]string{"NFQ022 port 80/TCP (http) of Service shop/web has different numbers in its EndpointSlices: 8080, 8088"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			found := worth(broken(t, tt.edits...).Examine())
 			ok := len(found) == len(tt.want)
 			for i := 0; ok && i < len(found); i++ {
 				ok = strings.HasPrefix(fmt.Sprint(found[i].Code, " ", found[i].Text), tt.want[i]) && found[i].Do != ""
+			}
+			if !ok {
+				t.Errorf("found %+v\nwant %q", found, tt.want)
+			}
+		})
+	}
+}
+
+// TestNotes: what is worth knowing, and not wrong.
+func TestNotes(t *testing.T) {
+	const local = "NFQ032 externalTrafficPolicy of Service shop/web is Local, and these nodes have no endpoint of it: node-a; they drop its packets"
+	for name, tt := range map[string]struct {
+		edits []edit
+		want  []string
+	}{
+		"healthy":        {},
+		"hints":          {append(zones("b"), hintA, hintB), nil},
+		"hint missing":   {append(zones("b"), hintA), []string{"NFQ037 the topology hints of Service shop/web have no effect: 1 of 2 ready endpoints have none"}},
+		"other zone":     {append(zones("c"), hintA, hintB), []string{"NFQ037 the topology hints of Service shop/web have no effect on node-b: no endpoint is for the zone"}},
+		"no zone labels": {[]edit{hintA, hintB}, []string{"NFQ037 the topology hints of Service shop/web have no effect on node-a, node-b"}},
+		"policy Local":   {[]edit{{"  type: NodePort\n", "  type: NodePort\n  externalTrafficPolicy: Local\n"}, {"- {addresses: [10.244.1.2], nodeName: node-a, conditions: {ready: true}, targetRef: {kind: Pod, namespace: shop, name: web-1}}\n- ", "- "}}, []string{local}},
+		"affinity":       {[]edit{{"externalTrafficPolicy: Local", "externalTrafficPolicy: Local\n  sessionAffinity: ClientIP"}}, []string{"NFQ033 Service shop/front has session affinity and one endpoint"}},
+		"external IPs":   {[]edit{{"selector: {app: web}\n  ports: [{name: http", "externalIPs: [198.51.100.7]\n  selector: {app: web}\n  ports: [{name: http"}}, []string{"NFQ050 Service shop/web has externalIPs"}},
+		"Endpoints":      {[]edit{{"", "apiVersion: v1\nkind: Endpoints\nmetadata: {name: web, namespace: shop}"}}, []string{"NFQ051 "}},
+		"mode ipvs":      {[]edit{{"", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: kube-proxy, namespace: kube-system}\ndata: {config.conf: \"mode: ipvs\"}"}}, []string{"NFQ052 kube-proxy runs in mode ipvs"}},
+		"mode nftables":  {[]edit{{"", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: kube-proxy, namespace: kube-system}\ndata: {config.conf: \"mode: nftables\"}"}}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			found := broken(t, tt.edits...).Examine()
+			ok := len(found) == len(tt.want)
+			for i := 0; ok && i < len(found); i++ {
+				ok = strings.HasPrefix(fmt.Sprint(found[i].Code, " ", found[i].Text), tt.want[i]) && found[i].Code.Severity() == Note
 			}
 			if !ok {
 				t.Errorf("found %+v\nwant %q", found, tt.want)

@@ -1,7 +1,13 @@
 // Package diagnose finds out from the objects of a cluster why a service does not answer.
 package diagnose
 
-import "encoding/json"
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+)
 
 // Version is that of the JSON of answers and findings. It goes up when a field changes its meaning.
 const Version = 1
@@ -45,14 +51,33 @@ const (
 	AffinityToOne    Code = "NFQ033" // session affinity with one endpoint
 	NoAddressYet     Code = "NFQ034" // type LoadBalancer without an address
 	AllClosed        Code = "NFQ035" // node ports are open at no address of any node
+	PolicyForbids    Code = "NFQ036" // network policies do not allow the connection
+	HintsIgnored     Code = "NFQ037" // topology hints have no effect on some nodes
+	OutsideCIDR      Code = "NFQ038" // a cluster IP is outside of the service CIDRs
 
 	// Of recent flows.
 	Refuses Code = "NFQ040" // the endpoint refuses connections
 	Silent  Code = "NFQ041" // the endpoint does not answer
 
+	// Of what nodes observe; see package findings.
+	Uneven          Code = "NFQ042" // new flows are not spread evenly
+	OldConnections  Code = "NFQ043" // new connections are spread evenly, open ones are not
+	StuckUDP        Code = "NFQ044" // UDP flows go to an endpoint that was removed
+	TableNearlyFull Code = "NFQ045" // the connection table is nearly full
+	Repeats         Code = "NFQ046" // first packets are sent again
+	PortsNearlyUsed Code = "NFQ047" // a node's ports towards one endpoint are nearly used up
+	NodeProblem     Code = "NFQ048" // a problem of a node's daemon
+	TablesDiffer    Code = "NFQ049" // nodes have different service tables
+
 	// Of the API.
 	DeprecatedExternalIPs Code = "NFQ050" // spec.externalIPs
 	DeprecatedEndpoints   Code = "NFQ051" // objects of kind Endpoints
+	DeprecatedIPVS        Code = "NFQ052" // kube-proxy's mode ipvs
+
+	// Of iptables rules.
+	RulesInconsistent Code = "NFQ060" // kube-proxy's rules are inconsistent
+	RulesIncomplete   Code = "NFQ061" // the file does not show all rules
+	HostRuleDrops     Code = "NFQ062" // a rule of another program drops connections to services
 )
 
 // Codes are all codes.
@@ -61,9 +86,10 @@ func Codes() []Code {
 		NoSuchPort, Headless, NotServed, OutsideOnly, UnknownAddress, NodePortClosed, LoopbackForeign, ClaimedTwice, NodeAddress,
 		SelectorMatchesNothing, NoSelector, NoSlices, PodsNotReady, NoNamedPort, SliceWithoutPort, OtherFamily, OtherPort, NoListener, PodGone,
 		NoEndpoints, SomeNotReady, SlicesDiffer,
-		NoLocalEndpoints, SourceNotAllowed, NodesWithout, AffinityToOne, NoAddressYet, AllClosed,
-		Refuses, Silent,
-		DeprecatedExternalIPs, DeprecatedEndpoints,
+		NoLocalEndpoints, SourceNotAllowed, NodesWithout, AffinityToOne, NoAddressYet, AllClosed, PolicyForbids, HintsIgnored, OutsideCIDR,
+		Refuses, Silent, Uneven, OldConnections, StuckUDP, TableNearlyFull, Repeats, PortsNearlyUsed, NodeProblem, TablesDiffer,
+		DeprecatedExternalIPs, DeprecatedEndpoints, DeprecatedIPVS,
+		RulesInconsistent, RulesIncomplete, HostRuleDrops,
 	}
 }
 
@@ -83,12 +109,21 @@ func (s Severity) String() string { return [...]string{"error", "warning", "note
 // Severity is that of all findings with the code.
 func (c Code) Severity() Severity {
 	switch c {
-	case OtherFamily, SomeNotReady, SlicesDiffer, NodeAddress, NoAddressYet, PodGone:
+	case OtherFamily, SomeNotReady, SlicesDiffer, NodeAddress, NoAddressYet, PodGone, OutsideCIDR,
+		Uneven, TableNearlyFull, Repeats, PortsNearlyUsed:
 		return Warning
-	case NodesWithout, AffinityToOne, DeprecatedExternalIPs, DeprecatedEndpoints, Headless:
+	case NodesWithout, AffinityToOne, DeprecatedExternalIPs, DeprecatedEndpoints, DeprecatedIPVS, Headless, HintsIgnored,
+		OldConnections, RulesIncomplete:
 		return Note
 	}
 	return Error
+}
+
+// Sort sorts findings, the worst first; the order of those with the same code stays.
+func Sort(list []Finding) {
+	slices.SortStableFunc(list, func(a, b Finding) int {
+		return cmp.Or(cmp.Compare(a.Code.Severity(), b.Code.Severity()), cmp.Compare(a.Code, b.Code))
+	})
 }
 
 // Finding is one cause, with what to do about it.
@@ -103,6 +138,16 @@ type Finding struct {
 	Text string `json:"text"`
 	// Do is what to do: a sentence without a full stop.
 	Do string `json:"do"`
+	// Example is a connection that fails; nil: there is none.
+	Example *Example `json:"example,omitempty"`
+}
+
+// Example is a connection that fails because of a finding.
+type Example struct {
+	// Text is what happens to it: a sentence without a full stop.
+	Text string `json:"text"`
+	// Record is the decision about its first packet.
+	Record *flow.Record `json:"record"`
 }
 
 // MarshalJSON adds the severity.

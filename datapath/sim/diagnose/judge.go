@@ -124,15 +124,49 @@ func (w *inquiry) notAService(p *decision.Packet) {
 // pod is about a connection to a Pod itself.
 func (w *inquiry) pod(p *corev1.Pod, at netip.AddrPort, protocol decision.Protocol) {
 	e := Endpoint{Address: at.String(), Pod: nameOf(p).String(), Node: p.Spec.NodeName}
-	if problem, known := w.observed(e.Address, protocol); known {
-		e.Problem = problem
-	} else {
-		e.Problem = w.listener(p, at.Port(), protocol, nil)
-	}
+	e.Problem = w.problem(p, at, protocol, func() *Finding { return w.listener(p, at.Port(), protocol, nil) })
 	w.answer.Endpoints = []Endpoint{e}
 	if e.Problem != nil {
 		w.cause(*e.Problem)
 	}
+}
+
+// problem is why an address will not answer; nil: there is no reason to expect that. pod is the Pod that has
+// the address; nil: not known. What recent flows did counts for more than what objects declare.
+func (w *inquiry) problem(pod *corev1.Pod, at netip.AddrPort, protocol decision.Protocol, declared func() *Finding) *Finding {
+	seen, known := w.observed(at.String(), protocol)
+	if known && (seen == nil || seen.Code == Refuses) {
+		return seen
+	}
+	if forbidden := w.policy(pod, at, protocol); forbidden != nil {
+		return forbidden
+	}
+	if known {
+		return seen
+	}
+	return declared()
+}
+
+// policy is why network policies would drop the connection to an endpoint; nil: the objects show no reason.
+// Without a source it is about all sources.
+func (w *inquiry) policy(pod *corev1.Pod, at netip.AddrPort, protocol decision.Protocol) *Finding {
+	switch {
+	case w.from != nil:
+		source, _ := netip.ParseAddr(w.answer.Source.Address)
+		conn := &connection{source: source, from: w.from.pod, destination: at, to: pod, protocol: protocol}
+		if conn.from != nil && conn.from.Spec.HostNetwork {
+			conn.from = nil
+		}
+		// Nodes reach their own Pods whatever the policies, and what masqueraded packets meet depends on the
+		// plugin.
+		if w.from.node != "" || w.answer.Record != nil && w.answer.Record.Masquerade {
+			conn.to = nil
+		}
+		return w.forbids(conn)
+	case pod != nil:
+		return w.closed(pod, at.Port(), protocol)
+	}
+	return nil
 }
 
 // endpoints judges the endpoints that the decision could select.
@@ -161,20 +195,17 @@ func (w *inquiry) endpoints(d *decision.Decision) {
 
 // endpoint is why an endpoint will not answer; nil: there is no reason to expect that.
 func (w *inquiry) endpoint(ep *decision.Endpoint, protocol decision.Protocol) *Finding {
-	if problem, known := w.observed(ep.AddrPort.String(), protocol); known {
-		if problem != nil {
-			problem.Object = "Pod " + ep.Pod
-		}
-		return problem
-	}
 	pod := w.owners[ep.AddrPort.Addr()]
 	if namespace, named, ok := strings.Cut(ep.Pod, "/"); ok {
 		if p := w.pods[name{Namespace: namespace, Name: named}]; p != nil {
 			pod = p
 		}
 	}
-	if pod == nil {
-		if ep.Pod != "" && len(w.pods) > 0 {
+	f := w.problem(pod, ep.AddrPort, protocol, func() *Finding {
+		switch {
+		case pod != nil:
+			return w.listener(pod, ep.AddrPort.Port(), protocol, w.port)
+		case ep.Pod != "" && len(w.pods) > 0:
 			return &Finding{
 				Code: PodGone, Object: objectOf(w.to.service),
 				Text: fmt.Sprintf("the endpoint %s is Pod %s, which does not exist", ep.AddrPort, ep.Pod),
@@ -182,8 +213,11 @@ func (w *inquiry) endpoint(ep *decision.Endpoint, protocol decision.Protocol) *F
 			}
 		}
 		return nil
+	})
+	if f != nil && f.Object == "" {
+		f.Object = "Pod " + ep.Pod
 	}
-	return w.listener(pod, ep.AddrPort.Port(), protocol, w.port)
+	return f
 }
 
 // listener is why a Pod will not answer at a port; nil: there is no reason to expect that. port is the one of

@@ -19,6 +19,7 @@ type nodes struct {
 	addresses map[string][]netip.Addr
 	with      map[netip.Addr]string // the node that has the address
 	prefixes  []podPrefix
+	zones     map[string]string
 }
 
 // podPrefix is a prefix of the addresses of a node's pods (spec.podCIDRs).
@@ -28,10 +29,11 @@ type podPrefix struct {
 }
 
 func nodesOf(objects *manifest.Objects) nodes {
-	n := nodes{addresses: make(map[string][]netip.Addr), with: make(map[netip.Addr]string)}
+	n := nodes{addresses: make(map[string][]netip.Addr), with: make(map[netip.Addr]string), zones: make(map[string]string)}
 	names := make(map[string]bool)
 	for _, o := range objects.Nodes {
 		names[o.Name] = true
+		n.zones[o.Name] = o.Labels[corev1.LabelTopologyZone]
 		n.addresses[o.Name] = internalFirst(o)
 		for _, a := range n.addresses[o.Name] {
 			n.with[a] = cmp.Or(n.with[a], o.Name)

@@ -15,6 +15,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/affinity"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/kubechains"
 )
 
 // Question is about a connection, as users write it.
@@ -308,8 +309,15 @@ func (w *inquiry) decide(to netip.AddrPort) {
 	node, is := w.findNode(to)
 	w.answer.Node, w.answer.NodeIs = node, is
 	d, p := w.decideOn(node, source, to)
-	w.answer.Record = flow.New(w.table(node), p, d)
+	w.answer.Record = record(w.table(node), p, d)
 	w.judge(p, d)
+}
+
+// record is the record of a decision, with the walk through kube-proxy's chains.
+func record(t *decision.Table, p *decision.Packet, d *decision.Decision) *flow.Record {
+	r := flow.New(t, p, d)
+	r.Steps = kubechains.Walk(t, p, d)
+	return r
 }
 
 func (w *inquiry) decideOn(node string, source netip.Addr, to netip.AddrPort) (*decision.Decision, *decision.Packet) {

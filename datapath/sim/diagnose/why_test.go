@@ -11,7 +11,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/source/manifest"
 )
 
-// edit replaces a text of the healthy cluster by another one, everywhere.
+// edit replaces a text of the healthy cluster by another one, everywhere. Without a text it adds an object.
 type edit struct{ from, to string }
 
 // broken is the cluster of testdata/shop.yaml with mistakes.
@@ -23,6 +23,10 @@ func broken(t *testing.T, edits ...edit) *Cluster {
 	}
 	text := string(b)
 	for _, e := range edits {
+		if e.from == "" {
+			text += "---\n" + e.to + "\n"
+			continue
+		}
 		if !strings.Contains(text, e.from) {
 			t.Fatalf("no %q in the cluster", e.from)
 		}
@@ -32,7 +36,7 @@ func broken(t *testing.T, edits ...edit) *Cluster {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	objects, err := manifest.Load([]string{file})
+	objects, err := manifest.LoadOnce(nil, []string{file})
 	if err != nil {
 		t.Fatal(err)
 	}

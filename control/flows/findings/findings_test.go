@@ -1,0 +1,154 @@
+package findings
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/flows/observe/observetest"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/diagnose"
+)
+
+// service is Service shop/web with endpoints of these counts, of open flows and of new ones.
+func service(protocol string, fit *observe.Fit, open, selected []uint64) observe.Service {
+	s := observe.Service{Service: "shop/web:http", Namespace: "shop", Name: "web", Protocol: protocol, Fit: fit}
+	sum := uint64(0)
+	for _, n := range selected {
+		sum += n
+	}
+	for i := range open {
+		s.Endpoints = append(s.Endpoints, observe.Endpoint{
+			Endpoint: fmt.Sprintf("10.244.1.%d:8080", i+1), Flows: observe.Flows{Open: open[i]}, Expected: 1 / float64(len(open)), Observed: float64(selected[i]) / float64(max(sum, 1)),
+		})
+	}
+	if fit != nil {
+		fit.Draws, fit.DegreesOfFreedom = sum, len(open)-1
+	}
+	return s
+}
+
+func removed(s observe.Service) observe.Service {
+	s.Endpoints[0].Removed = true
+	return s
+}
+
+func sticky(s observe.Service) observe.Service {
+	s.AffinitySeconds = 10800
+	return s
+}
+
+// TestServices: what counts as a finding, and what does not.
+func TestServices(t *testing.T) {
+	for name, tt := range map[string]struct {
+		service observe.Service
+		want    string // the beginning of code and text; empty: no finding
+	}{
+		"no flows":             {service("TCP", nil, []uint64{0, 0}, []uint64{0, 0}), ""},
+		"even":                 {service("TCP", &observe.Fit{PValue: 0.5}, []uint64{30, 28}, []uint64{500, 504}), ""},
+		"uneven":               {service("TCP", &observe.Fit{PValue: 1e-9}, []uint64{30, 28}, []uint64{700, 300}), "NFQ042 new flows to shop/web:http are not spread evenly: 10.244.1.1:8080 gets 70 % of 1000, and should get 50 %"},
+		"uneven by chance":     {service("TCP", &observe.Fit{PValue: 1e-3}, []uint64{30, 28}, []uint64{550, 450}), ""},
+		"too few to test":      {service("TCP", &observe.Fit{PValue: 1e-9}, []uint64{1, 0}, []uint64{8, 0}), ""},
+		"old connections":      {service("TCP", &observe.Fit{PValue: 0.5}, []uint64{90, 10}, []uint64{500, 504}), "NFQ043 new connections to shop/web:http are spread evenly, and open ones are not: 10.244.1.2:8080 has 10 of 100"},
+		"few old connections":  {service("TCP", &observe.Fit{PValue: 0.5}, []uint64{9, 0}, []uint64{500, 504}), ""},
+		"affinity":             {sticky(service("TCP", &observe.Fit{PValue: 0.5}, []uint64{90, 10}, []uint64{500, 504})), ""},
+		"stuck UDP":            {removed(service("UDP", nil, []uint64{3, 2}, []uint64{0, 0})), "NFQ044 3 UDP flows to shop/web:http still go to 10.244.1.1:8080"},
+		"UDP that has gone":    {removed(service("UDP", nil, []uint64{0, 2}, []uint64{0, 0})), ""},
+		"TCP to a removed one": {removed(service("TCP", nil, []uint64{3, 2}, []uint64{0, 0})), ""},
+		"ports":                {service("TCP", nil, []uint64{52_000}, []uint64{0}), "NFQ047 52000 flows are open to 10.244.1.1:8080"},
+		"fewer ports":          {service("TCP", nil, []uint64{51_000}, []uint64{0}), ""},
+	} {
+		t.Run(name, func(t *testing.T) { one(t, ofServices([]observe.Service{tt.service}), tt.want) })
+	}
+}
+
+// one checks that there is one finding with this beginning; empty: none.
+func one(t *testing.T, found []diagnose.Finding, want string) {
+	t.Helper()
+	switch {
+	case want == "" && len(found) == 0:
+	case want == "" || len(found) != 1 || !strings.HasPrefix(string(found[0].Code)+" "+found[0].Text, want):
+		t.Errorf("%+v, want %q", found, want)
+	case found[0].Do == "" || found[0].Object == "":
+		t.Errorf("no remedy or no object: %+v", found[0])
+	}
+}
+
+func TestTables(t *testing.T) {
+	now := time.Now()
+	table := func(node, digest string, age time.Duration) observe.Table {
+		return observe.Table{Node: node, Digest: digest, Built: now.Add(-age)}
+	}
+	for name, tt := range map[string]struct {
+		tables []observe.Table
+		want   string
+	}{
+		"one node":       {[]observe.Table{table("a", "1", time.Hour)}, ""},
+		"same":           {[]observe.Table{table("a", "1", time.Hour), table("b", "1", time.Minute)}, ""},
+		"differ just so": {[]observe.Table{table("a", "1", time.Hour), table("b", "2", 9*time.Second)}, ""},
+		"differ":         {[]observe.Table{table("a", "1", time.Hour), table("b", "2", 11*time.Second), table("c", "1", time.Hour)}, "NFQ049 nodes have had different services or endpoints for 11s: a, c | b"},
+	} {
+		t.Run(name, func(t *testing.T) { one(t, ofTables(tt.tables, now), tt.want) })
+	}
+}
+
+// flows are flows to shop/web, of which some were repeated.
+func flows(n, repeated int) (records []*flow.Record) {
+	for i := range n {
+		r := &flow.Record{Node: "node-a", Service: "shop/web:http", Protocol: "TCP", Source: "10.244.1.9:4000", SourcePod: "shop/client", Life: &flow.Life{State: flow.Answered, Answered: true}}
+		if i < repeated {
+			r.Life.Repeated = 1
+		}
+		records = append(records, r)
+	}
+	return records
+}
+
+func TestFlows(t *testing.T) {
+	for name, tt := range map[string]struct {
+		records []*flow.Record
+		want    string
+	}{
+		"none":         {flows(100, 0), ""},
+		"few":          {flows(20, 4), ""},
+		"a small part": {flows(200, 9), ""},
+		"many":         {flows(100, 5), "NFQ046 clients sent the first packet of 5 of 100 recent flows to shop/web:http again"},
+	} {
+		t.Run(name, func(t *testing.T) { one(t, ofFlows(tt.records), tt.want) })
+	}
+}
+
+func TestStatus(t *testing.T) {
+	status := observetest.Status()
+	one(t, ofStatus([]observe.Status{status}, nil), "")
+	full := *status.Daemon
+	full.Connections = &observe.Connections{Entries: 900, Limit: 1000}
+	status.Daemon = &full
+	one(t, ofStatus([]observe.Status{status}, flows(3, 0)), "NFQ045 the connection table of "+status.Node+" has 900 entries of 1000: new connections fail when it is full; most recent flows are from shop/client (3)")
+	full.Connections = &observe.Connections{Entries: 900}
+	one(t, ofStatus([]observe.Status{status}, nil), "")
+	status.Problems = []observe.Problem{{Code: observe.ProblemWorkerStuck, Text: "the worker of queue 100 makes no progress"}}
+	one(t, ofStatus([]observe.Status{status}, nil), "NFQ048 "+status.Node+": the worker of queue 100 makes no progress (worker-stuck)")
+}
+
+// TestObserved takes everything from an observer, and passes its errors on.
+func TestObserved(t *testing.T) {
+	c := observetest.NewCluster()
+	records, err := Recent(t.Context(), c)
+	if err != nil || len(records) == 0 {
+		t.Fatalf("%d records, %v", len(records), err)
+	}
+	found, err := Observed(t.Context(), c, records)
+	if err != nil {
+		t.Fatal(err)
+	}
+	one(t, found, "NFQ042 ")
+	c.Fail(errors.New("away"))
+	if _, err := Observed(context.Background(), c, nil); err == nil {
+		t.Error("no error of an observer that does not answer")
+	}
+}

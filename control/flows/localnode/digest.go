@@ -1,0 +1,45 @@
+package localnode
+
+import (
+	"fmt"
+	"hash/fnv"
+	"sync"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// digest is the [observe.Table.Digest] of the latest table that it was computed for. It is safe for concurrent use.
+type digest struct {
+	mu    sync.Mutex
+	table *decision.Table
+	text  string
+}
+
+func (d *digest) of(t *decision.Table) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.table == t {
+		return d.text
+	}
+	h := fnv.New64a()
+	var buf []byte
+	for _, s := range t.Services() {
+		fmt.Fprintf(h, "%s %s %s %s %d %d %v %v %v %d %d %d\n", s.Name, s.Protocol, s.Family, s.ClusterIP, s.Port, s.NodePort,
+			s.ExternalIPs, s.LoadBalancerIPs, s.SourceRanges, s.InternalPolicy, s.ExternalPolicy, s.AffinitySeconds)
+		for i := range s.Endpoints {
+			e := &s.Endpoints[i]
+			buf = e.AddrPort.AppendTo(buf[:0])
+			buf = append(buf, ' ', flag(e.Ready), flag(e.Serving), '\n')
+			_, _ = h.Write(buf) // it cannot fail
+		}
+	}
+	d.table, d.text = t, fmt.Sprintf("%016x", h.Sum64())
+	return d.text
+}
+
+func flag(set bool) byte {
+	if set {
+		return '1'
+	}
+	return '0'
+}

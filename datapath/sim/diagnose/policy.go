@@ -1,0 +1,275 @@
+package diagnose
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
+	"github.com/nfqproxy/nfqproxy/control/nearest"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// Network policies are enforced by a network plugin, after the service proxy has translated the destination.
+// What follows is what the objects say (API reference, NetworkPolicy of networking.k8s.io/v1).
+
+// allowance is whether policies allow a connection.
+type allowance int
+
+const (
+	unknown allowance = iota // the objects do not show it
+	allowed
+	denied
+)
+
+// direction is that of a policy's rules, seen from the Pod that the policy selects.
+type direction networkingv1.PolicyType
+
+const (
+	ingress = direction(networkingv1.PolicyTypeIngress)
+	egress  = direction(networkingv1.PolicyTypeEgress)
+)
+
+// rule is an ingress or an egress rule.
+type rule struct {
+	ports []networkingv1.NetworkPolicyPort
+	peers []networkingv1.NetworkPolicyPeer
+}
+
+// rulesOf are the rules of a policy in one direction. ok is false if it has no effect in that direction.
+func rulesOf(p *networkingv1.NetworkPolicy, d direction) (rules []rule, ok bool) {
+	types := p.Spec.PolicyTypes
+	if len(types) == 0 { // the API server's default
+		if types = append(types, networkingv1.PolicyTypeIngress); len(p.Spec.Egress) > 0 {
+			types = append(types, networkingv1.PolicyTypeEgress)
+		}
+	}
+	if !slices.Contains(types, networkingv1.PolicyType(d)) {
+		return nil, false
+	}
+	if d == ingress {
+		for _, r := range p.Spec.Ingress {
+			rules = append(rules, rule{r.Ports, r.From})
+		}
+	} else {
+		for _, r := range p.Spec.Egress {
+			rules = append(rules, rule{r.Ports, r.To})
+		}
+	}
+	return rules, true
+}
+
+// policiesFor are the policies that select a Pod and have an effect in one direction. Those for Pods in the
+// network of their node are not defined.
+func (c *Cluster) policiesFor(p *corev1.Pod, d direction) (found []*networkingv1.NetworkPolicy) {
+	if p.Spec.HostNetwork {
+		return nil
+	}
+	for _, policy := range c.policies[p.Namespace] {
+		if _, ok := rulesOf(policy, d); !ok {
+			continue
+		}
+		if selects(&policy.Spec.PodSelector, p.Labels) {
+			found = append(found, policy)
+		}
+	}
+	return found
+}
+
+func selects(s *metav1.LabelSelector, of map[string]string) bool {
+	selector, err := metav1.LabelSelectorAsSelector(s)
+	return err == nil && selector.Matches(labels.Set(of))
+}
+
+// connection is one that policies are about, after the destination was translated.
+type connection struct {
+	source      netip.Addr
+	from        *corev1.Pod // nil: the source is no Pod with an address of its own
+	destination netip.AddrPort
+	to          *corev1.Pod // nil, likewise
+	protocol    decision.Protocol
+}
+
+// forbids is why network policies would drop the connection; nil: the objects show no reason.
+func (c *Cluster) forbids(conn *connection) *Finding {
+	if conn.to != nil && conn.to != conn.from {
+		if policies := c.policiesFor(conn.to, ingress); c.allow(policies, ingress, conn) == denied {
+			peer := conn.source.String()
+			if conn.from != nil {
+				peer = "Pod " + nameOf(conn.from).String()
+			}
+			return policyFinding(policies, fmt.Sprintf("ingress from %s to %s of Pod %s", peer, portOf(conn), nameOf(conn.to)))
+		}
+	}
+	if conn.from != nil && conn.to != conn.from {
+		if policies := c.policiesFor(conn.from, egress); c.allow(policies, egress, conn) == denied {
+			peer := conn.destination.Addr().String()
+			if conn.to != nil {
+				peer = "Pod " + nameOf(conn.to).String()
+			}
+			return policyFinding(policies, fmt.Sprintf("egress from Pod %s to %s of %s", nameOf(conn.from), portOf(conn), peer))
+		}
+	}
+	return nil
+}
+
+func portOf(conn *connection) string {
+	return fmt.Sprintf("%d/%s", conn.destination.Port(), conn.protocol)
+}
+
+func policyFinding(policies []*networkingv1.NetworkPolicy, what string) *Finding {
+	var names []string
+	for _, p := range policies {
+		names = append(names, p.Namespace+"/"+p.Name)
+	}
+	noun, verb := "NetworkPolicy", "does"
+	if len(names) > 1 {
+		noun, verb = "NetworkPolicies", "do"
+	}
+	return &Finding{
+		Code: PolicyForbids, Object: "NetworkPolicy " + names[0], Field: "spec",
+		Text: fmt.Sprintf("%s %s %s not allow %s; the network plugin drops it, if it enforces policies", noun, nearest.Few(names), verb, what),
+		Do:   "add a rule that allows it, or connect from a source that is allowed",
+	}
+}
+
+// allow reports whether a rule of the policies allows the connection. Without policies all is allowed.
+func (c *Cluster) allow(policies []*networkingv1.NetworkPolicy, d direction, conn *connection) allowance {
+	if len(policies) == 0 {
+		return allowed
+	}
+	result := denied
+	for _, p := range policies {
+		rules, _ := rulesOf(p, d)
+		for _, r := range rules {
+			if !allowsPort(r.ports, conn) {
+				continue
+			}
+			switch c.allowsPeer(r.peers, p.Namespace, d, conn) {
+			case allowed:
+				return allowed
+			case unknown:
+				result = unknown
+			}
+		}
+	}
+	return result
+}
+
+// allowsPort reports whether one of the ports is the connection's. An empty list is all ports.
+func allowsPort(ports []networkingv1.NetworkPolicyPort, conn *connection) bool {
+	return len(ports) == 0 || slices.ContainsFunc(ports, func(p networkingv1.NetworkPolicyPort) bool {
+		if protocolOf(deref(p.Protocol)) != conn.protocol {
+			return false
+		}
+		port := int32(conn.destination.Port())
+		switch {
+		case p.Port == nil:
+			return true
+		case p.Port.Type == intstr.String:
+			return conn.to != nil && slices.ContainsFunc(containerPorts(conn.to), func(q corev1.ContainerPort) bool {
+				return q.Name == p.Port.StrVal && q.ContainerPort == port && protocolOf(q.Protocol) == conn.protocol
+			})
+		case p.EndPort != nil:
+			return p.Port.IntVal <= port && port <= *p.EndPort
+		}
+		return p.Port.IntVal == port
+	})
+}
+
+// allowsPeer reports whether one of the peers is the other end of the connection. An empty list is everything.
+func (c *Cluster) allowsPeer(peers []networkingv1.NetworkPolicyPeer, namespace string, d direction, conn *connection) allowance {
+	if len(peers) == 0 {
+		return allowed
+	}
+	address, pod := conn.source, conn.from
+	if d == egress {
+		address, pod = conn.destination.Addr(), conn.to
+	}
+	result := denied
+	for i := range peers {
+		p := &peers[i]
+		match := denied
+		switch {
+		case p.IPBlock != nil:
+			match = inBlock(p.IPBlock, address)
+		case pod == nil:
+		case p.PodSelector != nil && !selects(p.PodSelector, pod.Labels):
+		case p.NamespaceSelector != nil:
+			match = c.inNamespaces(p.NamespaceSelector, pod.Namespace)
+		case pod.Namespace == namespace:
+			match = allowed
+		}
+		switch match {
+		case allowed:
+			return allowed
+		case unknown:
+			result = unknown
+		}
+	}
+	return result
+}
+
+func inBlock(b *networkingv1.IPBlock, a netip.Addr) allowance {
+	in := func(cidr string) bool {
+		p, err := kubeaddr.ParsePrefix(cidr)
+		return err == nil && p.Contains(a)
+	}
+	if in(b.CIDR) && !slices.ContainsFunc(b.Except, in) {
+		return allowed
+	}
+	return denied
+}
+
+// inNamespaces reports whether a selector selects the namespace. Without the Namespace object only its name is
+// known.
+func (c *Cluster) inNamespaces(s *metav1.LabelSelector, namespace string) allowance {
+	of := map[string]string{corev1.LabelMetadataName: namespace}
+	known := false
+	for _, n := range c.objects.Context.Namespaces {
+		if n.Name == namespace {
+			known = true
+			maps.Copy(of, n.Labels)
+		}
+	}
+	if !known {
+		for key := range s.MatchLabels {
+			if key != corev1.LabelMetadataName {
+				return unknown
+			}
+		}
+		for _, e := range s.MatchExpressions {
+			if e.Key != corev1.LabelMetadataName {
+				return unknown
+			}
+		}
+	}
+	if selects(s, of) {
+		return allowed
+	}
+	return denied
+}
+
+// closed reports whether policies allow no connection at all to a Pod's port.
+func (c *Cluster) closed(p *corev1.Pod, port uint16, protocol decision.Protocol) *Finding {
+	policies := c.policiesFor(p, ingress)
+	if len(policies) == 0 {
+		return nil
+	}
+	conn := &connection{destination: netip.AddrPortFrom(netip.Addr{}, port), to: p, protocol: protocol}
+	for _, policy := range policies {
+		rules, _ := rulesOf(policy, ingress)
+		if slices.ContainsFunc(rules, func(r rule) bool { return allowsPort(r.ports, conn) }) {
+			return nil
+		}
+	}
+	return policyFinding(policies, "ingress from anywhere to "+strconv.Itoa(int(port))+"/"+protocol.String()+" of Pod "+nameOf(p).String())
+}
