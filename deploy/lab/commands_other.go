@@ -5,6 +5,7 @@ package lab
 import (
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 
 	"github.com/nfqproxy/nfqproxy/control/source/manifest"
@@ -21,6 +22,11 @@ func RunDemo(RunOptions) (int, error) { return 1, errOtherSystem }
 
 // Exec needs Linux.
 func Exec(labName, host string, command []string) (int, error) { return 1, errOtherSystem }
+
+// ExecQuietly needs Linux.
+func ExecQuietly(labName, host string, command []string, output *os.File) (int, error) {
+	return 1, errOtherSystem
+}
 
 // StatusOf needs Linux.
 func StatusOf(labName string) (*Status, error) { return nil, errOtherSystem }

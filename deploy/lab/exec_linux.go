@@ -38,6 +38,21 @@ func Exec(labName, host string, command []string) (int, error) {
 	return execTerminal(conn, r, files)
 }
 
+// ExecQuietly is Exec without input, and with all output to a file.
+func ExecQuietly(labName, host string, command []string, output *os.File) (int, error) {
+	conn, err := dial(labName)
+	if err != nil {
+		return 1, err
+	}
+	defer conn.Close()
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return 1, err
+	}
+	defer null.Close()
+	return execPlain(conn, &execRequest{Host: host, Command: command, Dir: "/", Env: os.Environ()}, []*os.File{null, output, output})
+}
+
 // execPlain passes the files unchanged.
 func execPlain(conn *net.UnixConn, r *execRequest, files []*os.File) (int, error) {
 	signals := catchSignals(unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGHUP, unix.SIGUSR1, unix.SIGUSR2)

@@ -1,0 +1,112 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nfqproxy/nfqproxy/control/flows/bundle"
+	"github.com/nfqproxy/nfqproxy/control/view/bundletext"
+	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
+)
+
+func newShowCommand() *cobra.Command {
+	var file, extract string
+	var zone zoneFlags
+	cmd := &cobra.Command{
+		Use:   "show BUNDLE",
+		Short: "Show a bundle of watch-for",
+		Long: `Show a bundle of nfqproxy watch-for: the flow with its decision, its service, connection
+entries and packets, and a list of the files in it. --file prints one of them; --extract
+writes all of them. Root and a kernel are not needed.`,
+		Example: `  nfqproxy show nfqproxy-node-a-1f.tgz
+  nfqproxy show nfqproxy-node-a-1f.tgz --file iptables.rules | nfqproxy trace --rules - --protocol tcp --source 10.244.1.9 --destination 10.96.0.20:80
+  nfqproxy show nfqproxy-node-a-1f.tgz --extract bundle && tcpdump -r bundle/packets.pcapng`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return fmt.Errorf("show takes one BUNDLE, or - for standard input; got %d", len(args))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			b, err := openBundle(args[0], cmd.InOrStdin())
+			switch {
+			case err != nil:
+				return err
+			case file != "" && extract != "":
+				return errors.New("--file and --extract exclude each other: give one of them")
+			case extract != "":
+				return extractBundle(b, extract)
+			case file != "":
+				return printFile(cmd.OutOrStdout(), b, file)
+			}
+			o := flowtext.Options{Style: flowtext.StyleFor(cmd.OutOrStdout())}
+			if o.Zone, err = zone.location(); err != nil {
+				return err
+			}
+			text, err := bundletext.Render(b, o)
+			if err != nil {
+				return fmt.Errorf("%s: %w", args[0], err)
+			}
+			_, err = io.WriteString(cmd.OutOrStdout(), text)
+			return err
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&file, "file", "", "print this file of the bundle")
+	flags.StringVar(&extract, "extract", "", "write all files into this directory, which must not exist")
+	zone.add(flags)
+	return cmd
+}
+
+func openBundle(name string, stdin io.Reader) (*bundle.Bundle, error) {
+	in := stdin
+	if name == "-" {
+		name = "standard input"
+	} else {
+		file, err := openFile(name)
+		if err != nil {
+			return nil, err
+		}
+		defer file.Close()
+		in = file
+	}
+	b, err := bundle.Read(in)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return b, nil
+}
+
+func printFile(w io.Writer, b *bundle.Bundle, name string) error {
+	if !slices.ContainsFunc(b.Files, func(f bundle.File) bool { return f.Name == name }) {
+		var names []string
+		for _, f := range b.Files {
+			names = append(names, f.Name)
+		}
+		return fmt.Errorf("--file %s: the bundle has %v", name, names)
+	}
+	if name == bundle.PacketsFile {
+		return fmt.Errorf("--file %s is binary: write it with --extract", name)
+	}
+	_, err := w.Write(b.File(name))
+	return err
+}
+
+func extractBundle(b *bundle.Bundle, dir string) error {
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return fmt.Errorf("--extract: %w", err)
+	}
+	for _, f := range b.Files {
+		if err := os.WriteFile(filepath.Join(dir, f.Name), b.File(f.Name), 0o644); err != nil {
+			return fmt.Errorf("--extract: %w", err)
+		}
+	}
+	return nil
+}

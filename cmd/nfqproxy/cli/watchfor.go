@@ -1,0 +1,266 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nfqproxy/nfqproxy/control/flows/bundle"
+	"github.com/nfqproxy/nfqproxy/control/flows/flowapi"
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/deploy/lab"
+)
+
+// watchFlags are the flags of nfqproxy watch-for.
+type watchFlags struct {
+	flowsFlags
+	file    string
+	capture time.Duration
+	timeout time.Duration
+}
+
+// failing are the states that watch-for waits for by default.
+var failing = codes([]flow.State{flow.Refused, flow.Unanswered, flow.Reset, flow.Rejected, flow.Dropped, flow.Failed})
+
+func newWatchForCommand(connect connector) *cobra.Command {
+	var f watchFlags
+	cmd := &cobra.Command{
+		Use:   "watch-for [--service NAME] [--state STATES]",
+		Short: "Wait for a flow that fails, and keep what there is to know about it",
+		Long: `Wait for the next flow that fails, or that matches the filters, and write a bundle: its
+record with the decision step by step, the service and the service tables, the daemons'
+status, and from its node the connection entries, the rules and the packets of the flow
+from then on. nfqproxy show opens a bundle anywhere.
+
+Rules, connection entries and packets come from a node of your lab, or from this machine
+if the flow API is a socket of it (as root). They are left out with a remote flow API.`,
+		Example: `  nfqproxy watch-for
+  nfqproxy watch-for --service web --state refused,unanswered --timeout 10m
+  nfqproxy show nfqproxy-node-a-1f.tgz`,
+		Args:        noArgs,
+		Annotations: ending(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return blameFlag(cmd.Flags(), f.run(cmd.Context(), connect, cmd.OutOrStdout(), cmd.ErrOrStderr()))
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	f.addFilters(cmd)
+	flags.Lookup("state").Usage += " (default: those of failures)"
+	flags.StringVar(&f.file, "write", "", "file to write (default: nfqproxy-ID.tgz)")
+	flags.DurationVar(&f.capture, "capture", 5*time.Second, "how long to capture packets; 0: not at all")
+	flags.DurationVar(&f.timeout, "timeout", 0, "give up after this time, with exit code 1 (default: never)")
+	f.server.add(cmd)
+	return cmd
+}
+
+func (f *watchFlags) run(ctx context.Context, connect connector, stdout, stderr io.Writer) error {
+	if f.capture < 0 || f.timeout < 0 {
+		return errors.New("--capture and --timeout cannot be negative")
+	}
+	if f.file != "" {
+		if _, err := os.Lstat(f.file); err == nil {
+			return fmt.Errorf("--write %s: the file exists", f.file)
+		}
+	}
+	style, err := f.server.style(flowtext.StyleFor(stdout))
+	if err != nil {
+		return err
+	}
+	observer, err := f.server.observer(connect)
+	if err != nil {
+		return err
+	}
+	q := f.query
+	q.Follow = true
+	if q.State == "" && q.Verdict == "" && q.Reason == "" && q.Event == "" {
+		q.State = strings.Join(failing, ",")
+	}
+	if err := checkNames(ctx, observer, observe.FlowQuery{Service: q.Service}); err != nil {
+		fmt.Fprintln(stderr, "nfqproxy: warning:", err)
+	}
+	fmt.Fprintln(stderr, "waiting for a flow: "+cmp.Or(q.State, "any state"))
+	r, err := first(ctx, observer, q, f.timeout)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(stdout, "%s %s %s -> %s, decided on %s\n", style.Paint(flowtext.Bold, stateOf(r)), r.Protocol, flowtext.Source(r), flowtext.Destination(r), r.Node)
+	b := f.collect(ctx, r, stderr)
+	b.Created, b.Program, b.Node, b.Flow = time.Now(), version, r.Node, r.ID
+	observed(ctx, b, observer, r)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	file := cmp.Or(f.file, "nfqproxy-"+safe(r.ID)+".tgz")
+	if err := writeBundle(file, b); err != nil {
+		return err
+	}
+	fmt.Fprintf(stdout, "wrote %s: nfqproxy show %[1]s\n", file)
+	return nil
+}
+
+func stateOf(r *flow.Record) string {
+	if r.Life != nil {
+		return r.Life.State.String()
+	}
+	return r.Verdict
+}
+
+// errFound ends a stream.
+var errFound = errors.New("found")
+
+// first waits for the first flow of a stream; timeout 0: for ever.
+func first(ctx context.Context, o observe.Observer, q observe.FlowQuery, timeout time.Duration) (found *flow.Record, err error) {
+	waiting := ctx
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		waiting, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
+	err = o.Flows(waiting, q, func(item observe.Item) error {
+		if item.Record == nil {
+			return nil
+		}
+		found = item.Record
+		return errFound
+	})
+	switch {
+	case found != nil:
+		return found, nil
+	case err != nil:
+		return nil, err
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case waiting.Err() != nil:
+		return nil, fmt.Errorf("no such flow within %s", timeout)
+	}
+	return nil, errors.New("the stream of flows has ended")
+}
+
+// observed adds what the flow API shows.
+func observed(ctx context.Context, b *bundle.Bundle, o observe.Observer, r *flow.Record) {
+	add := func(name, about string, value any, err error) {
+		if err == nil {
+			err = b.AddJSON(name, about, value)
+		}
+		if err != nil {
+			b.Note("%s: %v", name, err)
+		}
+	}
+	latest, err := o.Flow(ctx, r.ID)
+	if err != nil { // it was evicted: the record of the event has no steps
+		b.Note("the flow's latest record: %v", err)
+		latest = r
+	}
+	add(bundle.FlowFile, "the flow's record", latest, nil)
+	if r.Service != "" {
+		services, err := o.Services(ctx, observe.ServiceQuery{Service: r.Service})
+		if err == nil {
+			for i := range services.Services {
+				if s := &services.Services[i]; s.Service == r.Service && s.Protocol == r.Protocol && (s.Family == "IPv6") == isIPv6(r.Destination) {
+					add(bundle.ServiceFile, "the service port, its endpoints and counts", s, nil)
+				}
+			}
+		} else {
+			b.Note("%s: %v", bundle.ServiceFile, err)
+		}
+	}
+	tables, err := o.Tables(ctx)
+	add(bundle.TablesFile, "the service table of each node", observe.TableList{Tables: tables}, err)
+	status, err := o.Status(ctx)
+	add(bundle.StatusFile, "the daemon of each node", observe.StatusList{Nodes: status}, err)
+}
+
+func isIPv6(at string) bool {
+	a, err := netip.ParseAddrPort(at)
+	return err == nil && a.Addr().Is6()
+}
+
+// collect collects on the flow's node.
+func (f *watchFlags) collect(ctx context.Context, r *flow.Record, stderr io.Writer) *bundle.Bundle {
+	s := bundle.Source{Pairs: pairsOf(r), Capture: f.capture}
+	fmt.Fprintf(stderr, "collecting for %s\n", f.capture)
+	server := f.server.server
+	if server == "" {
+		l, err := lab.FlowAPIOf(f.server.lab)
+		if err == nil && l.URL != "" {
+			return collectInLab(f.server.lab, r.Node, s)
+		}
+		server = localServer(flowapi.DefaultSocket)
+	}
+	if strings.HasPrefix(server, "unix:") {
+		return bundle.Collect(ctx, s)
+	}
+	b := &bundle.Bundle{}
+	b.Note("rules, connection entries and packets: the flow API is remote; run nfqproxy watch-for on node %s", r.Node)
+	return b
+}
+
+// pairsOf are the addresses of a flow, before and after translation.
+func pairsOf(r *flow.Record) (pairs []bundle.Pair) {
+	add := func(a, b string) {
+		var p bundle.Pair
+		for _, end := range []struct {
+			text string
+			into *netip.Addr
+		}{{a, &p.A}, {b, &p.B}} {
+			if at, err := netip.ParseAddrPort(end.text); err == nil {
+				*end.into = at.Addr()
+			} else if *end.into, err = netip.ParseAddr(end.text); err != nil {
+				return
+			}
+		}
+		if !slices.Contains(pairs, p) {
+			pairs = append(pairs, p)
+		}
+	}
+	add(r.Source, r.Destination)
+	add(r.Source, r.Endpoint)
+	add(r.MasqueradeAddress, r.Endpoint)
+	if r.Life != nil {
+		add(r.Life.SeenSource, r.Endpoint)
+	}
+	return pairs
+}
+
+// safe is an ID as a part of a file's name.
+func safe(id string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '-' || r == '.' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
+			return r
+		}
+		return '_'
+	}, id)
+}
+
+// writeBundle writes a file that does not exist yet, or none at all.
+func writeBundle(file string, b *bundle.Bundle) (err error) {
+	w, err := os.CreateTemp(filepath.Dir(file), ".nfqproxy-bundle-*")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, ignoreMissing(os.Remove(w.Name()))) }()
+	if err := errors.Join(b.Write(w), w.Close()); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	return os.Link(w.Name(), file) // unlike Rename, it keeps a file that exists
+}
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}
