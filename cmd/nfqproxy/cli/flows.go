@@ -195,14 +195,18 @@ func (f *flowsFlags) check(flags *pflag.FlagSet, args []string) error {
 	case flags.Changed("last"):
 		f.query.Limit = f.last
 	}
-	q := &f.query
-	// A filter that names flows for no service shows them, and with one that they cannot pass
-	// there are none to count.
-	q.ServicesOnly = !f.all && !flowtext.ForPrograms(f.output) && q.Verdict == "" && q.Reason == "" && q.Service == "" && q.Endpoint == ""
+	f.query.ServicesOnly = f.servicesOnly() && !flowtext.ForPrograms(f.output)
 	if f.query.Event != "" && !f.query.Follow {
 		return errors.New("--event requires --follow (without it use --state)")
 	}
 	return nil
+}
+
+// servicesOnly reports whether flows for no service are left out. A filter that names them selects them, and with one
+// that they cannot pass there are none to leave out.
+func (f *flowsFlags) servicesOnly() bool {
+	q := &f.query
+	return !f.all && q.Verdict == "" && q.Reason == "" && q.Service == "" && q.Endpoint == ""
 }
 
 // printOne prints the details of one flow.

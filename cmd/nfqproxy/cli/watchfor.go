@@ -42,7 +42,7 @@ func newWatchForCommand(connect connector) *cobra.Command {
 		Long: `Wait for the next flow that fails, or that matches the filters, and write a bundle: its
 record with the decision step by step, the service and the service tables, the daemons'
 status, and from its node the connection entries, the rules and the packets of the flow
-from then on. nfqproxy show opens a bundle anywhere.
+from then on. nfqproxy show opens a bundle anywhere. Flows for no service count with --all.
 
 Rules, connection entries and packets come from a node of your lab, or from this machine
 if the flow API is a socket of it (as root). They are left out with a remote flow API.`,
@@ -52,13 +52,18 @@ if the flow API is a socket of it (as root). They are left out with a remote flo
 		Args:        noArgs,
 		Annotations: ending(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return blameFlag(cmd.Flags(), f.run(cmd.Context(), connect, cmd.OutOrStdout(), cmd.ErrOrStderr()))
+			err := f.run(cmd.Context(), connect, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			if err != nil && cmd.Context().Err() != nil {
+				return exitCode(1) // interrupted: there is no bundle
+			}
+			return blameFlag(cmd.Flags(), err)
 		},
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	f.addFilters(cmd)
 	flags.Lookup("state").Usage += " (default: those of failures)"
+	flags.BoolVarP(&f.all, "all", "A", false, "wait for flows that are for no service, too")
 	flags.StringVar(&f.file, "write", "", "file to write (default: nfqproxy-ID.tgz)")
 	flags.DurationVar(&f.capture, "capture", 5*time.Second, "how long to capture packets; 0: not at all")
 	flags.DurationVar(&f.timeout, "timeout", 0, "give up after this time, with exit code 1 (default: never)")
@@ -84,7 +89,7 @@ func (f *watchFlags) run(ctx context.Context, connect connector, stdout, stderr 
 		return err
 	}
 	q := f.query
-	q.Follow = true
+	q.Follow, q.ServicesOnly = true, f.servicesOnly()
 	if q.State == "" && q.Verdict == "" && q.Reason == "" && q.Event == "" {
 		q.State = strings.Join(failing, ",")
 	}
