@@ -15,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/nfqproxy/nfqproxy/control/flows/findings"
 	"github.com/nfqproxy/nfqproxy/control/flows/flowapi"
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	webpage "github.com/nfqproxy/nfqproxy/control/view/web"
@@ -83,7 +84,9 @@ func (l *Lab) OpenFlows(listener net.Listener) (serve func(context.Context) erro
 	l.FlowAPI = FlowAPIStatus{URL: "http://" + listener.Addr().String(), Token: l.token}
 	return func(ctx context.Context) error {
 		defer fleet.Close()
-		return flowapi.Serve(ctx, listener, flowapi.Config{Observer: &mapped{fleet, l.spec}, Page: webpage.Handler(), Token: l.token, OpenLoopback: true})
+		observer := &mapped{fleet, l.spec}
+		doctor := &findings.Doctor{Observer: observer, Objects: (&objectFiles{paths: l.options.Objects}).load}
+		return flowapi.Serve(ctx, listener, flowapi.Config{Observer: observer, Doctor: doctor, Page: webpage.Handler(), Token: l.token, OpenLoopback: true})
 	}, nil
 }
 

@@ -88,7 +88,7 @@ func (c *attendant) answer(ctx context.Context, conn *net.UnixConn) {
 	case r.Status:
 		_ = writeMessage(conn, response{Status: c.lab.Status()})
 	case r.Objects:
-		objects, err := manifest.Load(c.lab.options.Objects)
+		objects, err := manifest.LoadOnce(nil, c.lab.options.Objects)
 		if err != nil {
 			_ = writeMessage(conn, response{Error: err.Error()})
 			return

@@ -17,6 +17,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/control"
+	"github.com/nfqproxy/nfqproxy/control/flows/findings"
 	"github.com/nfqproxy/nfqproxy/control/flows/flowapi"
 	"github.com/nfqproxy/nfqproxy/control/flows/hold"
 	"github.com/nfqproxy/nfqproxy/control/flows/hubbleapi"
@@ -242,7 +243,7 @@ func (p *proxy) serveFlows() error {
 	if err != nil {
 		return err
 	}
-	server := flowapi.NewServer(flowapi.Config{Observer: p.flows.node, Page: web.Handler(), Token: token, Limits: &p.limits, Log: p.log})
+	server := flowapi.NewServer(flowapi.Config{Observer: p.flows.node, Doctor: &findings.Doctor{Observer: p.flows.node}, Page: web.Handler(), Token: token, Limits: &p.limits, Log: p.log})
 	for _, a := range addresses {
 		if err := p.serveFlowsAt(server, a); err != nil {
 			return err

@@ -50,10 +50,7 @@ func (f *tableFlags) configure(objects *manifest.Objects) (config control.NodeCo
 	if config.Name, err = f.nodeName(objects); err != nil {
 		return config, err
 	}
-	if l := objects.Lab; l != nil {
-		config.ClusterCIDRs, config.NodePortAddresses = l.ClusterCIDRs, l.Proxy.NodePortAddresses
-		config.MasqueradeAll, config.NoHairpinMasquerade = l.Proxy.MasqueradeAll, bool(l.Proxy.NoHairpinMasquerade)
-	}
+	config.SetLab(objects.Lab)
 	return config, f.node.apply(&config)
 }
 

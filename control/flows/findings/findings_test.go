@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/control"
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	"github.com/nfqproxy/nfqproxy/control/flows/observe/observetest"
+	"github.com/nfqproxy/nfqproxy/control/source/manifest"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/diagnose"
 )
@@ -150,5 +153,53 @@ func TestObserved(t *testing.T) {
 	c.Fail(errors.New("away"))
 	if _, err := Observed(context.Background(), c, nil); err == nil {
 		t.Error("no error of an observer that does not answer")
+	}
+}
+
+// TestDoctor: findings of objects and of what is observed are in one list; questions need objects.
+func TestDoctor(t *testing.T) {
+	objects, err := manifest.Load([]string{"../../../datapath/sim/diagnose/testdata/shop.yaml"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects.Services[0].Spec.Selector = map[string]string{"app": "wbe"}
+	c := observetest.NewCluster()
+	d := &Doctor{Observer: c}
+	list, err := d.Findings(t.Context())
+	if err != nil || list.Why || len(list.Findings) != 1 || list.Findings[0].Code != diagnose.Uneven {
+		t.Errorf("without objects: %+v, %v", list, err)
+	}
+	var wrong *observe.Error
+	if _, err := d.Why(t.Context(), diagnose.Question{From: "shop/client", To: "web.shop:80"}); !errors.As(err, &wrong) || wrong.Status != 404 {
+		t.Errorf("without objects: %v", err)
+	}
+	d.Objects = func(context.Context) (*manifest.Objects, control.NodeConfig, error) {
+		return objects, control.NodeConfig{}, nil
+	}
+	list, err = d.Findings(t.Context())
+	if err != nil || !list.Why || len(list.Findings) < 2 || list.Findings[0].Code != diagnose.SelectorMatchesNothing || !slices.ContainsFunc(list.Findings, func(f diagnose.Finding) bool { return f.Code == diagnose.Uneven }) {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if a, err := d.Why(t.Context(), diagnose.Question{From: "shop/client", To: "web.shop:80"}); err != nil || !a.Works {
+		t.Errorf("%+v, %v", a, err)
+	}
+	for _, tt := range []struct {
+		q     diagnose.Question
+		field string
+	}{
+		{diagnose.Question{From: "shop/clinet", To: "web.shop:80"}, "from"},
+		{diagnose.Question{From: "shop/client", To: "wbe.shop:80"}, "to"},
+		{diagnose.Question{From: "shop/client", To: "web.shop:80", Protocol: "icmp"}, "protocol"},
+		{diagnose.Question{From: "shop/client", To: "web.shop:80", Node: "node-z"}, "node"},
+	} {
+		if _, err := d.Why(t.Context(), tt.q); !errors.As(err, &wrong) || wrong.Status != 400 || wrong.Field != tt.field {
+			t.Errorf("%+v: %v, want an error of %s", tt.q, err, tt.field)
+		}
+	}
+	d.Objects = func(context.Context) (*manifest.Objects, control.NodeConfig, error) {
+		return nil, control.NodeConfig{}, errors.New("damaged")
+	}
+	if _, err := d.Findings(t.Context()); err == nil {
+		t.Error("no error for objects that cannot be read")
 	}
 }

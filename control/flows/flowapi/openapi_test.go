@@ -1,6 +1,7 @@
 package flowapi
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/confine"
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/diagnose"
 )
 
 func loadDescription(t *testing.T) *openapi3.T {
@@ -109,6 +111,7 @@ func TestDescribedFields(t *testing.T) {
 	for _, root := range []reflect.Type{
 		reflect.TypeFor[flow.Record](), reflect.TypeFor[observe.MissedLine](), reflect.TypeFor[observe.Missed](), reflect.TypeFor[observe.Services](),
 		reflect.TypeFor[observe.TableList](), reflect.TypeFor[observe.StatsList](), reflect.TypeFor[observe.StatusList](), reflect.TypeFor[observe.Topology](), reflect.TypeFor[observe.HoldList](),
+		reflect.TypeFor[observe.FindingList](), reflect.TypeFor[diagnose.Answer](), reflect.TypeFor[diagnose.Question](),
 		reflect.TypeFor[observe.Question](), reflect.TypeFor[observe.Act](), reflect.TypeFor[observe.Error](),
 	} {
 		s.compare(root)
@@ -134,6 +137,9 @@ func schemaName(t reflect.Type) string {
 	case reflect.TypeFor[confine.State]():
 		return "Confinement"
 	}
+	if t.PkgPath() == reflect.TypeFor[diagnose.Finding]().PkgPath() && t != reflect.TypeFor[diagnose.Finding]() && t != reflect.TypeFor[diagnose.Example]() {
+		return "Why" + t.Name()
+	}
 	return t.Name()
 }
 
@@ -146,6 +152,9 @@ type jsonField struct {
 }
 
 func jsonFields(t reflect.Type) (list []jsonField) {
+	if t == reflect.TypeFor[diagnose.Finding]() { // see its MarshalJSON
+		list = append(list, jsonField{"severity", true, nil, reflect.TypeFor[string]()})
+	}
 	for i := range t.NumField() {
 		f := t.Field(i)
 		if f.Anonymous { // its fields count as the outer one's
@@ -253,7 +262,9 @@ func (s *schemas) full(typ reflect.Type, schema *openapi3.SchemaRef) reflect.Val
 		v.Elem().Set(s.full(typ.Elem(), schema))
 	case typ.Kind() == reflect.Struct:
 		for _, f := range jsonFields(typ) {
-			v.FieldByIndex(f.index).Set(s.full(f.typ, schema.Value.Properties[f.name]))
+			if f.index != nil {
+				v.FieldByIndex(f.index).Set(s.full(f.typ, schema.Value.Properties[f.name]))
+			}
 		}
 	case typ.Kind() == reflect.Slice:
 		v.Set(reflect.Append(v, s.full(typ.Elem(), schema.Value.Items)))
@@ -318,11 +329,24 @@ func check(t *testing.T, d *openapi3.T, method, path string, r *http.Response) {
 	}
 }
 
+// fakeDoctor gives the same answers to all.
+type fakeDoctor struct {
+	findings observe.FindingList
+	answer   diagnose.Answer
+}
+
+func (d *fakeDoctor) Findings(context.Context) (*observe.FindingList, error) { return &d.findings, nil }
+
+func (d *fakeDoctor) Why(context.Context, diagnose.Question) (*diagnose.Answer, error) {
+	return &d.answer, nil
+}
+
 // TestDescribedAnswers: what the server really answers is as described, with every field
 // and with as few as can be.
 func TestDescribedAnswers(t *testing.T) {
 	d := loadDescription(t)
-	w := newWorld(t, Config{Token: "secret"}, patience)
+	doctor := new(fakeDoctor)
+	w := newWorld(t, Config{Token: "secret", Doctor: doctor}, patience)
 	s := &schemas{t: t, all: d.Components.Schemas}
 	fill := func(v any) {
 		typ := reflect.TypeOf(v).Elem()
@@ -343,6 +367,8 @@ func TestDescribedAnswers(t *testing.T) {
 	fill(&w.fake.StatsAnswer)
 	fill(&w.fake.StatusAnswer)
 	fill(&w.fake.TopologyAnswer)
+	fill(&doctor.findings)
+	fill(&doctor.answer)
 	w.fake.ExplainAnswer = *example
 	var whole flow.Record
 	fill(&whole)
@@ -379,6 +405,12 @@ func TestDescribedAnswers(t *testing.T) {
 	request("GET", "/openapi.yaml", "/openapi.yaml", "", 200)
 	request("POST", "/v1/explain", "/v1/explain", `{"protocol":"tcp","source":"a","destination":"b","seed":18446744073709551615}`, 200)
 	request("POST", "/v1/explain", "/v1/explain", `{"protocol":5}`, 400)
+	request("GET", "/v1/findings", "/v1/findings", "", 200)
+	request("POST", "/v1/why", "/v1/why", `{"from":"shop/client","to":"web.shop:80","protocol":"tcp","node":"node-a"}`, 200)
+	request("POST", "/v1/why", "/v1/why", `{"from":5}`, 400)
+	doctor.findings, doctor.answer = observe.FindingList{Version: 1, Findings: []diagnose.Finding{}}, diagnose.Answer{}
+	request("GET", "/v1/findings", "/v1/findings", "", 200)
+	request("POST", "/v1/why", "/v1/why", `{"from":"shop/client","to":"web.shop:80"}`, 200)
 	request("GET", "/v1/holds", "/v1/holds", "", 200)
 	request("POST", "/v1/holds", "/v1/holds", `{"flow":{"service":"web"}}`, 201)
 	request("POST", "/v1/holds", "/v1/holds", `{"flow":{"service":"web"},"seconds":601}`, 400)

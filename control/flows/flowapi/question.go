@@ -6,6 +6,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/diagnose"
 )
 
 // handler serves a request. One that returns an error has written nothing.
@@ -129,6 +130,30 @@ func (s *server) explain(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return s.answer(w, http.StatusOK, record)
+}
+
+var errNoDoctor = &observe.Error{Status: http.StatusNotFound, Message: "findings are not supported here"}
+
+func (s *server) findings(r *http.Request) (any, error) {
+	if s.Doctor == nil {
+		return nil, errNoDoctor
+	}
+	return s.Doctor.Findings(r.Context())
+}
+
+func (s *server) why(w http.ResponseWriter, r *http.Request) error {
+	var q diagnose.Question
+	if err := s.readQuestion(w, r, &q); err != nil {
+		return err
+	}
+	if s.Doctor == nil {
+		return errNoDoctor
+	}
+	answer, err := s.Doctor.Why(r.Context(), q)
+	if err != nil {
+		return err
+	}
+	return s.answer(w, http.StatusOK, answer)
 }
 
 func (s *server) description(w http.ResponseWriter, r *http.Request) error {

@@ -38,6 +38,8 @@ var Description []byte
 // Config is the configuration of the API.
 type Config struct {
 	Observer observe.Observer
+	// Doctor finds problems; nil: not supported.
+	Doctor observe.Doctor
 	// Page is the web page and its assets; nil: none. It is served without a token: it has no data,
 	// and browsers cannot send a token to open it.
 	Page http.Handler
@@ -107,6 +109,8 @@ var routes = []route{
 	{http.MethodGet, "/v1/status", answering((*server).status), false, false},
 	{http.MethodGet, "/v1/topology", (*server).getTopology, false, false},
 	{http.MethodPost, "/v1/explain", (*server).explain, false, false},
+	{http.MethodGet, "/v1/findings", answering((*server).findings), false, false},
+	{http.MethodPost, "/v1/why", (*server).why, false, false},
 	{http.MethodGet, "/v1/holds", answering((*server).holds), false, false},
 	{http.MethodPost, "/v1/holds", (*server).hold, true, false},
 	{http.MethodGet, "/v1/holds/{id}", (*server).getHold, false, true},

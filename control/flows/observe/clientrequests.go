@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/diagnose"
 )
 
 // fetch sends a request and reads its JSON response.
@@ -72,6 +73,16 @@ func (c *Client) Topology(ctx context.Context) (*Topology, error) {
 // Explain requests the simulation of a packet.
 func (c *Client) Explain(ctx context.Context, q Question) (*flow.Record, error) {
 	return post[flow.Record](ctx, c, q, "explain")
+}
+
+// Findings requests the problems of the cluster.
+func (c *Client) Findings(ctx context.Context) (*FindingList, error) {
+	return get[FindingList](ctx, c, nil, "findings")
+}
+
+// Why requests the answer to a question.
+func (c *Client) Why(ctx context.Context, q diagnose.Question) (*diagnose.Answer, error) {
+	return post[diagnose.Answer](ctx, c, q, "why")
 }
 
 // Holder returns the client itself. If the server does not support holds ([Topology], CanHold), its

@@ -7,6 +7,7 @@ import (
 	"context"
 
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/diagnose"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/explain"
 )
 
@@ -32,6 +33,14 @@ type Observer interface {
 	Explain(ctx context.Context, q Question) (*flow.Record, error)
 	// Holder returns the Holder; nil: holding flows is not supported.
 	Holder() Holder
+}
+
+// Doctor finds problems and their causes. It is safe for concurrent use. Errors of invalid requests are an [*Error].
+type Doctor interface {
+	// Findings are the problems of the whole cluster, the worst first.
+	Findings(ctx context.Context) (*FindingList, error)
+	// Why answers why a connection fails, or that it works.
+	Why(ctx context.Context, q diagnose.Question) (*diagnose.Answer, error)
 }
 
 // Item is one piece of a stream. Exactly one field is set.

@@ -1,5 +1,7 @@
 package observe
 
+import "github.com/nfqproxy/nfqproxy/datapath/sim/diagnose"
+
 // Limits of the flow API for both client and server.
 const (
 	// KeepAliveSeconds is the interval of keepalives in a stream.
@@ -31,6 +33,14 @@ type StatsList struct {
 // StatusList is the flow API's response with the nodes' daemons.
 type StatusList struct {
 	Nodes []Status `json:"nodes"`
+}
+
+// FindingList is the flow API's response with findings.
+type FindingList struct {
+	Version  int                `json:"version"` // diagnose.Version
+	Findings []diagnose.Finding `json:"findings"`
+	// Why: the objects of the cluster are known, so questions can be answered ([Doctor.Why]).
+	Why bool `json:"why"`
 }
 
 // HoldList is the flow API's response with holds.

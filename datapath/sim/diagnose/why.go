@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nfqproxy/nfqproxy/control"
+	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/datapath/affinity"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
@@ -66,11 +67,24 @@ type Endpoint struct {
 	Problem *Finding `json:"problem,omitempty"`
 }
 
-// Why answers a question. An error is about the question: what it names does not exist, or is ambiguous.
+// QuestionError is what is wrong with a question: what it names does not exist, or is ambiguous.
+type QuestionError struct {
+	Field string // of [Question], as in JSON
+	what  string
+	Err   error
+}
+
+// Error names the part of the question.
+func (e *QuestionError) Error() string { return e.what + ": " + e.Err.Error() }
+
+// Unwrap returns the error without the part.
+func (e *QuestionError) Unwrap() error { return e.Err }
+
+// Why answers a question. An error is a [*QuestionError].
 func (c *Cluster) Why(q Question) (*Answer, error) {
 	from, err := c.source(q.From)
 	if err != nil {
-		return nil, fmt.Errorf("source: %w", err)
+		return nil, &QuestionError{"from", "source", err}
 	}
 	namespace := ""
 	if from.pod != nil {
@@ -78,18 +92,18 @@ func (c *Cluster) Why(q Question) (*Answer, error) {
 	}
 	to, err := c.destination(q.To, namespace)
 	if err != nil {
-		return nil, fmt.Errorf("destination: %w", err)
+		return nil, &QuestionError{"to", "destination", err}
 	}
 	w := &inquiry{Cluster: c, from: from, to: to, answer: &Answer{Source: End{Name: from.text}, Destination: End{Name: to.text}}}
 	if q.Protocol != "" {
 		p, err := decision.ParseProtocol(q.Protocol)
 		if err != nil {
-			return nil, err
+			return nil, &QuestionError{"protocol", "protocol", err}
 		}
 		w.protocol = &p
 	}
 	if q.Node != "" && !slices.Contains(c.nodes.names, q.Node) {
-		return nil, fmt.Errorf("there is no Node %s", q.Node)
+		return nil, &QuestionError{"node", "node", fmt.Errorf("there is no Node %s; known: %s", q.Node, nearest.Few(c.nodes.names))}
 	}
 	w.given = q.Node
 	if to.service != nil {
@@ -98,7 +112,7 @@ func (c *Cluster) Why(q Question) (*Answer, error) {
 		err = w.address()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("destination: %w", err)
+		return nil, &QuestionError{"to", "destination", err}
 	}
 	w.answer.Works = w.answer.Cause == nil
 	return w.answer, nil
